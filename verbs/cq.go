@@ -1,0 +1,135 @@
+package verbs
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// CompChannel is a completion channel: where armed CQs announce that there
+// is something to poll. Any number of CQs may share one.
+type CompChannel struct {
+	ctx *Context
+	drv CompChannelDriver
+}
+
+// CreateCompChannel makes a completion channel.
+func (c *Context) CreateCompChannel() (*CompChannel, error) {
+	drv, err := c.drv.CreateCompChannel()
+	if err != nil {
+		return nil, c.wrap("create completion channel", err)
+	}
+	return &CompChannel{ctx: c, drv: drv}, nil
+}
+
+// Wait parks the goroutine until an armed CQ of this channel has an event,
+// Wake was called, or the channel is closed (the error then wraps ErrClosed).
+// At the deadline it returns an error that wraps os.ErrDeadlineExceeded; the
+// zero time means none. It may return early for no reason: poll, and wait
+// again. One goroutine at a time may wait.
+func (ch *CompChannel) Wait(deadline time.Time) error { return ch.drv.Wait(deadline) }
+
+// WaitThread is Wait, but blocks the operating system thread instead of
+// parking the goroutine, where the device has CapThreadWait. It wakes in a
+// third of the time and costs a thread: use it for short waits only.
+func (ch *CompChannel) WaitThread(deadline time.Time) error { return ch.drv.WaitThread(deadline) }
+
+// Wake ends the present, or else the next, Wait or WaitThread. It may be
+// called from any goroutine.
+func (ch *CompChannel) Wake() { ch.drv.Wake() }
+
+// Close ends all waits and frees the channel.
+func (ch *CompChannel) Close() error { return ch.ctx.wrap("close completion channel", ch.drv.Close()) }
+
+// CQAttr are the properties of a CQ.
+type CQAttr struct {
+	// CQE is the least number of completions that the CQ can hold. A
+	// completion that finds it full is lost and breaks the CQ: count what
+	// can arrive before you post.
+	CQE int
+	// Vector selects the completion vector (interrupt) of the device.
+	Vector int
+}
+
+// CQ is a completion queue.
+type CQ struct {
+	ctx  *Context
+	drv  CQDriver
+	ch   *CompChannel
+	mu   sync.Mutex
+	attr CQAttr // guarded by mu
+}
+
+// CreateCQ makes a completion queue; ch may be nil if it is only polled.
+func (c *Context) CreateCQ(attr CQAttr, ch *CompChannel) (*CQ, error) {
+	const op = "create CQ"
+	if attr.CQE <= 0 || attr.CQE > c.attr.MaxCQE {
+		return nil, c.wrap(op, fmt.Errorf("%w: %d entries, the device allows 1 to %d", ErrInvalid, attr.CQE, c.attr.MaxCQE))
+	}
+	var chDrv CompChannelDriver
+	if ch != nil {
+		if ch.ctx != c {
+			return nil, c.wrap(op, fmt.Errorf("%w: completion channel of another device", ErrInvalid))
+		}
+		chDrv = ch.drv
+	}
+	drv, err := c.drv.CreateCQ(&attr, chDrv)
+	if err != nil {
+		return nil, c.wrap(op, err)
+	}
+	return &CQ{ctx: c, drv: drv, ch: ch, attr: attr}, nil
+}
+
+// Poll moves up to len(wcs) completions into wcs, oldest first, and returns
+// how many. It allocates nothing and never blocks. Any goroutine may call it;
+// each completion is given out once. An error means that the CQ itself is
+// broken.
+func (cq *CQ) Poll(wcs []WC) (int, error) {
+	n, err := cq.drv.Poll(wcs)
+	if t := cq.ctx.trace.Load(); t != nil && n > 0 && t.Completion != nil {
+		for i := range wcs[:n] {
+			t.Completion(&wcs[i])
+		}
+	}
+	return n, err
+}
+
+// Arm asks for one event on the channel when the next completion arrives, or
+// if solicited is set, when the next solicited or failed one arrives. A
+// completion that arrived before Arm gives no event, so poll once more after
+// it, before you wait.
+func (cq *CQ) Arm(solicited bool) error { return cq.drv.Arm(solicited) }
+
+// Disarm withdraws Arm as far as the device allows. It is a hint that saves
+// the peer or the device an event; one may still come.
+func (cq *CQ) Disarm() { cq.drv.Disarm() }
+
+// Channel returns the completion channel, nil if there is none.
+func (cq *CQ) Channel() *CompChannel { return cq.ch }
+
+// Cap returns the number of completions that the CQ can hold.
+func (cq *CQ) Cap() int {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	return cq.attr.CQE
+}
+
+// Resize changes the capacity to at least cqe entries. It fails with an error
+// that wraps ErrInvalid if more completions wait than that.
+func (cq *CQ) Resize(cqe int) error {
+	const op = "resize CQ"
+	if cqe <= 0 || cqe > cq.ctx.attr.MaxCQE {
+		return cq.ctx.wrap(op, fmt.Errorf("%w: %d entries, the device allows 1 to %d", ErrInvalid, cqe, cq.ctx.attr.MaxCQE))
+	}
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	n, err := cq.drv.Resize(cqe)
+	if err != nil {
+		return cq.ctx.wrap(op, err)
+	}
+	cq.attr.CQE = n
+	return nil
+}
+
+// Close destroys the CQ. The error wraps ErrBusy while QPs use it.
+func (cq *CQ) Close() error { return cq.ctx.wrap("destroy CQ", cq.drv.Destroy()) }

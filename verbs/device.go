@@ -1,0 +1,168 @@
+package verbs
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// GID is a 128-bit global identifier of a port. On RoCE v2 an IPv4 address
+// appears in its IPv4-mapped IPv6 form (InfiniBand Architecture
+// Specification, annex A17).
+type GID [16]byte
+
+// String returns the GID in IPv6 notation.
+func (g GID) String() string { return netip.AddrFrom16(g).String() }
+
+// GIDType says which transport a GID table entry selects
+// (enum ib_uverbs_gid_type, rdma/ib_user_ioctl_verbs.h).
+type GIDType uint32
+
+// The kinds of GID, numbered as the kernel numbers them.
+const (
+	GIDTypeIB     GIDType = 0 // InfiniBand, or iWARP
+	GIDTypeRoCEv1 GIDType = 1
+	GIDTypeRoCEv2 GIDType = 2
+	GIDTypeSoft   GIDType = 0x100 // names a process on the software HCA
+)
+
+// GIDEntry is one row of a port's GID table.
+type GIDEntry struct {
+	GID     GID
+	Index   int
+	Port    uint8
+	Type    GIDType
+	Netdev  string // network interface behind it, empty if there is none
+	Ifindex int    // index of that interface, 0 if there is none
+}
+
+// MTU is a path MTU in the encoding of the verbs (enum ib_mtu): 1 is 256
+// bytes, 5 is 4096.
+type MTU uint8
+
+// The path MTUs.
+const (
+	MTU256  MTU = 1
+	MTU512  MTU = 2
+	MTU1024 MTU = 3
+	MTU2048 MTU = 4
+	MTU4096 MTU = 5
+)
+
+// Bytes returns the MTU in bytes, or 0 if m is not an MTU.
+func (m MTU) Bytes() int {
+	if m < MTU256 || m > MTU4096 {
+		return 0
+	}
+	return 128 << m
+}
+
+// PortState is the state of a port (enum ib_port_state).
+type PortState uint8
+
+// The port states.
+const (
+	PortNop    PortState = 0
+	PortDown   PortState = 1
+	PortInit   PortState = 2
+	PortArmed  PortState = 3
+	PortActive PortState = 4
+)
+
+// Transport is the wire protocol of a device; it decides which connection
+// manager rules apply and whether immediates exist.
+type Transport uint8
+
+// The transports.
+const (
+	TransportSoft  Transport = iota // software HCA, same host
+	TransportIB                     // InfiniBand
+	TransportRoCE                   // RDMA over converged Ethernet
+	TransportIWARP                  // RDMA over TCP; no immediate data
+)
+
+// String names the transport.
+func (t Transport) String() string {
+	switch t {
+	case TransportSoft:
+		return "soft"
+	case TransportIB:
+		return "infiniband"
+	case TransportRoCE:
+		return "roce"
+	case TransportIWARP:
+		return "iwarp"
+	}
+	return fmt.Sprintf("transport(%d)", uint8(t))
+}
+
+// Cap is a set of things that a device can do. A caller looks here before it
+// uses one; using what is missing returns an error that wraps
+// [ErrUnsupported].
+type Cap uint64
+
+// The capabilities.
+const (
+	CapWriteWithImm     Cap = 1 << iota // RDMA WRITE with immediate data
+	CapSendWithImm                      // SEND with immediate data
+	CapSendWithInv                      // SEND that invalidates an rkey
+	CapRead                             // RDMA READ
+	CapAtomics                          // CMP_AND_SWP and FETCH_AND_ADD
+	CapSRQ                              // shared receive queues
+	CapRegisterSlice                    // MRs over memory of the caller, remote access included
+	CapThreadWait                       // CompChannel.WaitThread is cheaper than Wait
+	CapMemWindow                        // memory windows
+	CapOnDemandPaging                   // MRs that need not be pinned
+	CapResizeCQ                         // CQ.Resize
+	CapUC                               // unreliable connection service
+	CapUD                               // unreliable datagram service
+	CapAtomicWrite                      // ATOMIC_WRITE
+	CapFlush                            // FLUSH
+	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: staging it first would be a second copy
+)
+
+// Has reports whether all of want is in c.
+func (c Cap) Has(want Cap) bool { return c&want == want }
+
+// DeviceInfo describes a device before it is opened.
+type DeviceInfo struct {
+	Name      string // "soft0", "rxe0", "mlx5_1": unique over all providers
+	Provider  string // name of the provider that serves it
+	Transport Transport
+	NodeGUID  uint64 // 0 if unknown before opening
+}
+
+// DeviceAttr holds the limits of an open device (struct
+// ib_uverbs_query_device_resp, rdma/ib_user_verbs.h, and what a provider
+// knows beside it). Sizes are in bytes.
+type DeviceAttr struct {
+	DeviceInfo
+	FirmwareVersion string
+	VendorID        uint32
+	VendorPartID    uint32
+	Caps            Cap
+	MaxMRSize       uint64
+	MaxQP           int
+	MaxQPWR         int // largest send or receive queue
+	MaxSGE          int
+	MaxCQ           int
+	MaxCQE          int
+	MaxMR           int
+	MaxPD           int
+	MaxSRQ          int
+	MaxSRQWR        int
+	MaxSRQSGE       int
+	MaxInline       int // largest inline payload of one work request
+	MaxQPRdAtomic   int // READs and atomics outstanding as initiator
+	MaxQPRdAtomicIn int // the same as responder
+	PhysPorts       int
+}
+
+// PortAttr describes a port (struct ib_uverbs_query_port_resp).
+type PortAttr struct {
+	State       PortState
+	MaxMTU      MTU
+	ActiveMTU   MTU
+	GIDTableLen int
+	LID         uint16
+	LinkLayer   uint8 // 1 InfiniBand, 2 Ethernet, 0 unspecified
+}

@@ -1,0 +1,47 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that calls of this package wrap.
+var (
+	// ErrUnsupported: the device, the QP type or the provider has no such
+	// operation. The capability bits say so before use.
+	ErrUnsupported = errors.ErrUnsupported
+	// ErrClosed: the object, or the context it belongs to, was closed.
+	ErrClosed = errors.New("verbs: object is closed")
+	// ErrQueueFull: the send, receive or completion queue has no room. It is
+	// back-pressure: nothing was lost, post again after completions came.
+	ErrQueueFull = errors.New("verbs: queue is full")
+	// ErrInvalid: an argument or attribute is out of range or not allowed in
+	// this state.
+	ErrInvalid = errors.New("verbs: invalid argument")
+	// ErrBusy: the object is still used by another one.
+	ErrBusy = errors.New("verbs: object is in use")
+	// ErrNoDevice: no device of that name, or none at all.
+	ErrNoDevice = errors.New("verbs: no such device")
+	// ErrPinLimit: the process's cap on pinned bytes would be exceeded.
+	ErrPinLimit = errors.New("verbs: cap on pinned memory reached")
+)
+
+// Error is what failed on which device. It wraps the cause.
+type Error struct {
+	Op     string // "create QP", "register MR", ...
+	Device string
+	Err    error
+	Hint   string // what the user can do, empty if nothing is known
+}
+
+// Error returns op, device, cause and hint in one line.
+func (e *Error) Error() string {
+	s := fmt.Sprintf("verbs: %s on %s: %v", e.Op, e.Device, e.Err)
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }

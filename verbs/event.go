@@ -1,0 +1,64 @@
+package verbs
+
+import "fmt"
+
+// EventType is the kind of an asynchronous event (enum ib_event_type).
+type EventType uint32
+
+// The asynchronous events, numbered as the kernel numbers them.
+const (
+	EventCQErr            EventType = 0
+	EventQPFatal          EventType = 1
+	EventQPReqErr         EventType = 2
+	EventQPAccessErr      EventType = 3
+	EventCommEst          EventType = 4
+	EventSQDrained        EventType = 5
+	EventPathMig          EventType = 6
+	EventPathMigErr       EventType = 7
+	EventDeviceFatal      EventType = 8
+	EventPortActive       EventType = 9
+	EventPortErr          EventType = 10
+	EventLIDChange        EventType = 11
+	EventPKeyChange       EventType = 12
+	EventSMChange         EventType = 13
+	EventSRQErr           EventType = 14
+	EventSRQLimitReached  EventType = 15
+	EventLastWQEReached   EventType = 16
+	EventClientReregister EventType = 17
+	EventGIDChange        EventType = 18
+)
+
+var eventNames = [...]string{
+	"CQ_ERR", "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "COMM_EST", "SQ_DRAINED",
+	"PATH_MIG", "PATH_MIG_ERR", "DEVICE_FATAL", "PORT_ACTIVE", "PORT_ERR", "LID_CHANGE",
+	"PKEY_CHANGE", "SM_CHANGE", "SRQ_ERR", "SRQ_LIMIT_REACHED", "QP_LAST_WQE_REACHED",
+	"CLIENT_REREGISTER", "GID_CHANGE",
+}
+
+// String names the event as the specification does.
+func (t EventType) String() string {
+	if int(t) < len(eventNames) {
+		return eventNames[t]
+	}
+	return fmt.Sprintf("EVENT(%d)", uint32(t))
+}
+
+// AsyncEvent is something that happened outside any work request.
+type AsyncEvent struct {
+	Type EventType
+	QPN  uint32 // for QP events
+	Port uint8  // for port events
+}
+
+// Tracer sees every work request as it is posted and every completion as it
+// is polled. Its functions run on the caller's goroutine in the data path and
+// must not block or keep their arguments. Nil functions are skipped.
+type Tracer struct {
+	PostSend   func(qpn uint32, wr *SendWR)
+	PostRecv   func(qpn uint32, wr *RecvWR)
+	Completion func(wc *WC)
+}
+
+// SetTracer installs t for all objects of the device, or removes the tracer
+// if t is nil. Without one, tracing costs a load and a predictable branch.
+func (c *Context) SetTracer(t *Tracer) { c.trace.Store(t) }

@@ -1,0 +1,154 @@
+package verbs
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Access is the set of rights of an MR or a QP (enum
+// ib_uverbs_access_flags, rdma/ib_user_ioctl_verbs.h).
+type Access uint32
+
+// The access rights, numbered as the kernel numbers them.
+const (
+	AccessLocalWrite   Access = 1 << 0
+	AccessRemoteWrite  Access = 1 << 1
+	AccessRemoteRead   Access = 1 << 2
+	AccessRemoteAtomic Access = 1 << 3
+	AccessMWBind       Access = 1 << 4
+	AccessZeroBased    Access = 1 << 5
+	AccessOnDemand     Access = 1 << 6
+
+	accessRemote = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic
+	accessKnown  = AccessLocalWrite | accessRemote | AccessMWBind | AccessZeroBased | AccessOnDemand
+)
+
+// Remote reports whether a peer may reach the memory.
+func (a Access) Remote() bool { return a&accessRemote != 0 }
+
+// MROptions are wishes for AllocMR; the zero value is good.
+type MROptions struct {
+	// HugePages asks for huge pages and falls back to ordinary ones.
+	HugePages bool
+}
+
+// PD is a protection domain: QPs and MRs work together only within one.
+type PD struct {
+	ctx *Context
+	drv PDDriver
+}
+
+// AllocPD makes a protection domain.
+func (c *Context) AllocPD() (*PD, error) {
+	drv, err := c.drv.AllocPD()
+	if err != nil {
+		return nil, c.wrap("allocate PD", err)
+	}
+	return &PD{ctx: c, drv: drv}, nil
+}
+
+// Context returns the device that the PD belongs to.
+func (pd *PD) Context() *Context { return pd.ctx }
+
+// Close frees the PD. The error wraps ErrBusy while MRs, QPs or SRQs use it.
+func (pd *PD) Close() error { return pd.ctx.wrap("deallocate PD", pd.drv.Dealloc()) }
+
+// MR is a memory region: memory that the device may use, with its keys.
+type MR struct {
+	pd     *PD
+	drv    MRDriver
+	access Access
+	bytes  []byte
+	addr   uint64
+	lkey   uint32
+	rkey   uint32
+	once   sync.Once
+	err    error
+}
+
+// AllocMR maps length bytes outside the Go heap and registers them. The
+// memory is page aligned and zero; the bytes count against the process's cap
+// on pinned memory ([SetPinLimit]).
+func (pd *PD) AllocMR(length int, access Access, opt MROptions) (*MR, error) {
+	return pd.newMR("allocate MR", length, access, func() (MRDriver, error) {
+		return pd.drv.AllocMR(length, access, opt)
+	})
+}
+
+// RegisterMR registers mem, which stays pinned until Close. A device without
+// CapRegisterSlice accepts it for local use only.
+func (pd *PD) RegisterMR(mem []byte, access Access) (*MR, error) {
+	return pd.newMR("register MR", len(mem), access, func() (MRDriver, error) {
+		return pd.drv.RegisterMR(mem, access)
+	})
+}
+
+func (pd *PD) newMR(op string, length int, access Access, make func() (MRDriver, error)) (*MR, error) {
+	if err := checkMR(length, access, pd.ctx.attr.MaxMRSize); err != nil {
+		return nil, pd.ctx.wrap(op, err)
+	}
+	if err := pin(int64(length)); err != nil {
+		return nil, pd.ctx.wrap(op, err)
+	}
+	drv, err := make()
+	if err != nil {
+		unpin(int64(length))
+		return nil, pd.ctx.wrap(op, err)
+	}
+	return &MR{
+		pd: pd, drv: drv, access: access,
+		bytes: drv.Bytes(), addr: drv.Addr(), lkey: drv.LKey(), rkey: drv.RKey(),
+	}, nil
+}
+
+func checkMR(length int, access Access, max uint64) error {
+	switch {
+	case length <= 0:
+		return fmt.Errorf("%w: MR of %d bytes", ErrInvalid, length)
+	case max != 0 && uint64(length) > max:
+		return fmt.Errorf("%w: MR of %d bytes exceeds the device's limit of %d", ErrInvalid, length, max)
+	case access&^accessKnown != 0:
+		return fmt.Errorf("%w: unknown access rights %#x", ErrInvalid, uint32(access&^accessKnown))
+	case access&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && access&AccessLocalWrite == 0:
+		// InfiniBand Architecture Specification 10.6.3.1: remote write
+		// access without local write access is refused.
+		return fmt.Errorf("%w: remote write or atomic access needs local write access", ErrInvalid)
+	}
+	return nil
+}
+
+// PD returns the protection domain of the MR.
+func (mr *MR) PD() *PD { return mr.pd }
+
+// Bytes returns the memory. It must not be used after Close.
+func (mr *MR) Bytes() []byte { return mr.bytes }
+
+// Addr returns the address by which work requests name the first byte.
+func (mr *MR) Addr() uint64 { return mr.addr }
+
+// LKey returns the key for local use in an SGE.
+func (mr *MR) LKey() uint32 { return mr.lkey }
+
+// RKey returns the key that a peer needs for remote access.
+func (mr *MR) RKey() uint32 { return mr.rkey }
+
+// Access returns the rights that the MR was made with.
+func (mr *MR) Access() Access { return mr.access }
+
+// SGE returns the scatter/gather element for n bytes at offset off. It panics
+// if they are not inside the MR, as slicing does.
+func (mr *MR) SGE(off, n int) SGE {
+	_ = mr.bytes[off : off+n]
+	return SGE{Addr: mr.addr + uint64(off), Length: uint32(n), LKey: mr.lkey}
+}
+
+// Close deregisters the MR and, if AllocMR made it, unmaps the memory. Work
+// requests that use it must be done before.
+func (mr *MR) Close() error {
+	mr.once.Do(func() {
+		n := int64(len(mr.bytes))
+		mr.err = mr.pd.ctx.wrap("deregister MR", mr.drv.Deregister())
+		unpin(n)
+	})
+	return mr.err
+}

@@ -1,0 +1,49 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+)
+
+var pinned struct {
+	bytes atomic.Int64
+	limit atomic.Int64
+}
+
+// PinnedBytes returns the bytes of all open MRs of this process.
+func PinnedBytes() int64 { return pinned.bytes.Load() }
+
+// SetPinLimit caps the bytes that MRs of this process may pin together; 0
+// removes the cap. MRs that exist already stay. It returns the former cap.
+func SetPinLimit(bytes int64) int64 { return pinned.limit.Swap(bytes) }
+
+// PinLimit returns the cap set by SetPinLimit, 0 if there is none.
+func PinLimit() int64 { return pinned.limit.Load() }
+
+func pin(n int64) error {
+	total := pinned.bytes.Add(n)
+	if limit := pinned.limit.Load(); limit > 0 && total > limit {
+		pinned.bytes.Add(-n)
+		return fmt.Errorf("%w: %d bytes wanted, %d of %d in use", ErrPinLimit, n, total-n, limit)
+	}
+	return nil
+}
+
+func unpin(n int64) { pinned.bytes.Add(-n) }
+
+// hintFor says what a user can do about an error, empty if nothing is known.
+func hintFor(op string, err error) string {
+	switch {
+	case errors.Is(err, ErrPinLimit):
+		return "raise it with verbs.SetPinLimit, or close connections"
+	case errors.Is(err, syscall.ENOMEM):
+		return "raise RLIMIT_MEMLOCK (ulimit -l) or the memory limit of the cgroup"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "raise RLIMIT_NOFILE (ulimit -n)"
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return "check the permissions of the device file and the sandbox of the process"
+	}
+	return ""
+}

@@ -1,0 +1,180 @@
+package verbs
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+	"time"
+)
+
+// A Provider serves the devices of one kind: the software HCA, or the
+// kernel's. The interfaces of this file are the contract between it and this
+// package; programs use [Context] and the types made from it instead, which
+// check arguments, count pinned memory and trace before they call a provider.
+//
+// Everything here may be called from any goroutine at any time, Close
+// included. A Destroy that finds its object in use returns ErrBusy.
+type Provider interface {
+	// Name is short and constant: "soft", "uverbs".
+	Name() string
+	// Devices lists what is there now. An absent subsystem is an empty list,
+	// an unreadable one an error.
+	Devices() ([]DeviceInfo, error)
+	// Open opens the device called name.
+	Open(name string) (ContextDriver, error)
+}
+
+// ContextDriver is an open device of a provider.
+type ContextDriver interface {
+	QueryDevice() (DeviceAttr, error)
+	QueryPort(port uint8) (PortAttr, error)
+	// QueryGIDs lists the GID table of a port without its empty rows.
+	QueryGIDs(port uint8) ([]GIDEntry, error)
+	AllocPD() (PDDriver, error)
+	CreateCompChannel() (CompChannelDriver, error)
+	// CreateCQ makes a completion queue of at least attr.CQE entries and
+	// sets attr.CQE to what it has. ch is nil or was made by this driver.
+	CreateCQ(attr *CQAttr, ch CompChannelDriver) (CQDriver, error)
+	// NextEvent waits for an asynchronous event. It ends with ErrClosed when
+	// the context is closed.
+	NextEvent() (AsyncEvent, error)
+	Close() error
+}
+
+// PDDriver is a protection domain of a provider.
+type PDDriver interface {
+	// AllocMR maps length bytes outside the Go heap, not inherited by a
+	// forked child, and registers them. The memory is zero and page aligned.
+	AllocMR(length int, access Access, opt MROptions) (MRDriver, error)
+	// RegisterMR registers memory of the caller, which stays pinned and must
+	// stay reachable until the MR is closed.
+	RegisterMR(mem []byte, access Access) (MRDriver, error)
+	// CreateQP makes a QP in RESET and sets attr.Cap to what it has.
+	CreateQP(attr *QPInitAttr, send, recv CQDriver, srq SRQDriver) (QPDriver, error)
+	CreateSRQ(attr *SRQAttr) (SRQDriver, error)
+	Dealloc() error
+}
+
+// MRDriver is a memory region of a provider.
+type MRDriver interface {
+	Bytes() []byte
+	// Addr is the address by which work requests name the first byte.
+	Addr() uint64
+	LKey() uint32
+	RKey() uint32
+	Deregister() error
+}
+
+// CompChannelDriver is a completion channel of a provider: a descriptor on
+// Go's netpoller.
+type CompChannelDriver interface {
+	// Wait parks the goroutine until a CQ of this channel that was armed has
+	// an event, until deadline (zero: none), Wake or Close.
+	Wait(deadline time.Time) error
+	// WaitThread is Wait, but blocks the operating system thread, which
+	// wakes sooner. Providers without CapThreadWait call Wait.
+	WaitThread(deadline time.Time) error
+	// Wake ends one present or the next future Wait or WaitThread with nil.
+	Wake()
+	Close() error
+}
+
+// CQDriver is a completion queue of a provider.
+type CQDriver interface {
+	// Poll moves up to len(wcs) completions into wcs.
+	Poll(wcs []WC) (int, error)
+	// Arm asks for one event on the channel when the next completion
+	// arrives (only a solicited or failed one if solicited is set). A
+	// completion that arrived before Arm gives no event: poll again after it.
+	Arm(solicited bool) error
+	// Disarm withdraws Arm as far as the device allows; an event may still
+	// come. It is a hint.
+	Disarm()
+	Resize(cqe int) (int, error)
+	Destroy() error
+}
+
+// QPDriver is a queue pair of a provider.
+type QPDriver interface {
+	Num() uint32
+	// Modify applies the attributes in mask. The caller has checked the mask
+	// against the transition.
+	Modify(attr *QPAttr, mask QPAttrMask) error
+	Query() (QPAttr, error)
+	// PostSend and PostRecv take requests in order and return how many they
+	// took; with an error, it is about the next one.
+	PostSend(wrs []SendWR) (int, error)
+	PostRecv(wrs []RecvWR) (int, error)
+	Destroy() error
+}
+
+// SRQDriver is a shared receive queue of a provider.
+type SRQDriver interface {
+	PostRecv(wrs []RecvWR) (int, error)
+	Modify(attr SRQAttr, mask SRQAttrMask) error
+	Query() (SRQAttr, error)
+	Destroy() error
+}
+
+var providers struct {
+	sync.RWMutex
+	byName map[string]Provider
+}
+
+// Register adds a provider; provider packages call it from init. It panics
+// if the name is taken.
+func Register(p Provider) {
+	providers.Lock()
+	defer providers.Unlock()
+	if providers.byName == nil {
+		providers.byName = make(map[string]Provider)
+	}
+	if _, dup := providers.byName[p.Name()]; dup {
+		panic("verbs: provider registered twice: " + p.Name())
+	}
+	providers.byName[p.Name()] = p
+}
+
+func sortedProviders() []Provider {
+	providers.RLock()
+	defer providers.RUnlock()
+	list := make([]Provider, 0, len(providers.byName))
+	for _, p := range providers.byName {
+		list = append(list, p)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name() < list[j].Name() })
+	return list
+}
+
+// Devices lists the devices of all providers that the program has linked in,
+// ordered by provider and name. If a provider could not list its devices, its
+// error is returned beside the devices of the others.
+func Devices() ([]DeviceInfo, error) {
+	var all []DeviceInfo
+	var firstErr error
+	for _, p := range sortedProviders() {
+		list, err := p.Devices()
+		if err != nil && firstErr == nil {
+			firstErr = fmt.Errorf("verbs: list devices of provider %s: %w", p.Name(), err)
+		}
+		all = append(all, list...)
+	}
+	return all, firstErr
+}
+
+// Open opens the device called name, whichever provider has it. The error
+// wraps ErrNoDevice if there is none.
+func Open(name string) (*Context, error) {
+	for _, p := range sortedProviders() {
+		list, err := p.Devices()
+		if err != nil {
+			continue
+		}
+		for _, d := range list {
+			if d.Name == name {
+				return openWith(p, name)
+			}
+		}
+	}
+	return nil, &Error{Op: "open", Device: name, Err: ErrNoDevice, Hint: "verbs.Devices lists what is there"}
+}

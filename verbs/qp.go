@@ -1,0 +1,206 @@
+package verbs
+
+import (
+	"fmt"
+	"sync"
+)
+
+// QPType is the service of a QP (enum ib_uverbs_qp_type).
+type QPType uint8
+
+// The services, numbered as in rdma/ib_user_verbs.h.
+const (
+	QPTypeRC QPType = 2
+	QPTypeUC QPType = 3
+	QPTypeUD QPType = 4
+)
+
+// QPCap holds the sizes of a QP. CreateQP raises them to what the device made.
+type QPCap struct {
+	MaxSendWR  int // send work requests outstanding
+	MaxRecvWR  int // receive work requests outstanding; 0 with an SRQ
+	MaxSendSGE int
+	MaxRecvSGE int
+	MaxInline  int // bytes
+}
+
+// QPInitAttr says what QP to make.
+type QPInitAttr struct {
+	Type   QPType
+	SendCQ *CQ
+	RecvCQ *CQ
+	SRQ    *SRQ // nil: the QP has a receive queue of its own
+	Cap    QPCap
+	// SignalAll makes every send work request give a completion.
+	SignalAll bool
+}
+
+// QP is a queue pair. Post calls may come from any goroutine; requests of one
+// call stay together and in order.
+type QP struct {
+	pd    *PD
+	drv   QPDriver
+	attr  QPInitAttr
+	num   uint32
+	modMu sync.Mutex // orders transitions
+}
+
+// CreateQP makes a QP in state RESET.
+func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
+	const op = "create QP"
+	if err := pd.checkQP(&attr); err != nil {
+		return nil, pd.ctx.wrap(op, err)
+	}
+	var srq SRQDriver
+	if attr.SRQ != nil {
+		srq = attr.SRQ.drv
+	}
+	drv, err := pd.drv.CreateQP(&attr, attr.SendCQ.drv, attr.RecvCQ.drv, srq)
+	if err != nil {
+		return nil, pd.ctx.wrap(op, err)
+	}
+	return &QP{pd: pd, drv: drv, attr: attr, num: drv.Num()}, nil
+}
+
+func (pd *PD) checkQP(attr *QPInitAttr) error {
+	dev := &pd.ctx.attr
+	c := &attr.Cap
+	switch {
+	case attr.Type == QPTypeUC && !dev.Caps.Has(CapUC), attr.Type == QPTypeUD && !dev.Caps.Has(CapUD):
+		return fmt.Errorf("%w: QP type %d", ErrUnsupported, attr.Type)
+	case attr.Type != QPTypeRC && attr.Type != QPTypeUC && attr.Type != QPTypeUD:
+		return fmt.Errorf("%w: QP type %d", ErrInvalid, attr.Type)
+	case attr.SendCQ == nil || attr.RecvCQ == nil:
+		return fmt.Errorf("%w: a QP needs a send and a receive CQ", ErrInvalid)
+	case attr.SendCQ.ctx != pd.ctx || attr.RecvCQ.ctx != pd.ctx:
+		return fmt.Errorf("%w: CQ of another device", ErrInvalid)
+	case attr.SRQ != nil && attr.SRQ.pd.ctx != pd.ctx:
+		return fmt.Errorf("%w: SRQ of another device", ErrInvalid)
+	case c.MaxSendWR < 0 || c.MaxSendWR > dev.MaxQPWR || c.MaxRecvWR < 0 || c.MaxRecvWR > dev.MaxQPWR:
+		return fmt.Errorf("%w: queue of %d send and %d receive work requests, the device allows %d", ErrInvalid, c.MaxSendWR, c.MaxRecvWR, dev.MaxQPWR)
+	case c.MaxSendSGE < 0 || c.MaxSendSGE > dev.MaxSGE || c.MaxRecvSGE < 0 || c.MaxRecvSGE > dev.MaxSGE:
+		return fmt.Errorf("%w: %d and %d SGEs, the device allows %d", ErrInvalid, c.MaxSendSGE, c.MaxRecvSGE, dev.MaxSGE)
+	case c.MaxInline < 0 || c.MaxInline > dev.MaxInline:
+		return fmt.Errorf("%w: %d inline bytes, the device allows %d", ErrInvalid, c.MaxInline, dev.MaxInline)
+	}
+	return nil
+}
+
+// Num returns the QP's number on its device (24 bits).
+func (qp *QP) Num() uint32 { return qp.num }
+
+// PD returns the QP's protection domain.
+func (qp *QP) PD() *PD { return qp.pd }
+
+// Attr returns what the QP was made with, with the sizes it really has.
+func (qp *QP) Attr() QPInitAttr { return qp.attr }
+
+// Driver returns the provider's object, for a connection manager backend that
+// belongs to the same provider.
+func (qp *QP) Driver() QPDriver { return qp.drv }
+
+// PostSend hands the requests to the device, in order, and returns how many
+// it took; with an error, the error is about request n and those after it
+// were not looked at. ErrQueueFull is back-pressure. A request that the
+// device takes and cannot do gives a failed completion instead, signaled or
+// not. It allocates nothing.
+func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
+	for i := range wrs {
+		if err = qp.checkSend(&wrs[i]); err != nil {
+			wrs = wrs[:i]
+			break
+		}
+	}
+	if len(wrs) == 0 {
+		return 0, err
+	}
+	if t := qp.pd.ctx.trace.Load(); t != nil && t.PostSend != nil {
+		for i := range wrs {
+			t.PostSend(qp.num, &wrs[i])
+		}
+	}
+	n, postErr := qp.drv.PostSend(wrs)
+	if postErr != nil {
+		return n, postErr
+	}
+	return n, err
+}
+
+// sendCaps names the capability that an operation needs, 0 for none.
+var sendCaps = [...]Cap{
+	OpWriteWithImm: CapWriteWithImm, OpSendWithImm: CapSendWithImm, OpSendWithInv: CapSendWithInv,
+	OpRead: CapRead, OpCompareSwap: CapAtomics, OpFetchAdd: CapAtomics,
+}
+
+func (qp *QP) checkSend(wr *SendWR) error {
+	if int(wr.Opcode) >= len(sendCaps) || opcodeNames[wr.Opcode] == "" {
+		return fmt.Errorf("%w: opcode %d", ErrInvalid, wr.Opcode)
+	}
+	if need := sendCaps[wr.Opcode]; need != 0 && !qp.pd.ctx.attr.Caps.Has(need) {
+		return fmt.Errorf("%w: %v", ErrUnsupported, wr.Opcode)
+	}
+	if wr.Flags&SendInline != 0 {
+		if wr.Opcode == OpRead || wr.Opcode == OpCompareSwap || wr.Opcode == OpFetchAdd {
+			return fmt.Errorf("%w: %v cannot be inline", ErrInvalid, wr.Opcode)
+		}
+		if n := wr.Len(); n > qp.attr.Cap.MaxInline {
+			return fmt.Errorf("%w: %d inline bytes, the QP has %d", ErrInvalid, n, qp.attr.Cap.MaxInline)
+		}
+		return nil
+	}
+	if len(wr.SGL) > qp.attr.Cap.MaxSendSGE {
+		return fmt.Errorf("%w: %d SGEs, the QP has %d", ErrInvalid, len(wr.SGL), qp.attr.Cap.MaxSendSGE)
+	}
+	return nil
+}
+
+// PostRecv hands receive requests to the device, in order, and returns how
+// many it took. It fails with ErrInvalid on a QP with an SRQ or in RESET.
+func (qp *QP) PostRecv(wrs []RecvWR) (int, error) {
+	if qp.attr.SRQ != nil {
+		return 0, fmt.Errorf("%w: the QP receives from an SRQ", ErrInvalid)
+	}
+	for i := range wrs {
+		if len(wrs[i].SGL) > qp.attr.Cap.MaxRecvSGE {
+			return 0, fmt.Errorf("%w: %d SGEs, the QP has %d", ErrInvalid, len(wrs[i].SGL), qp.attr.Cap.MaxRecvSGE)
+		}
+	}
+	if t := qp.pd.ctx.trace.Load(); t != nil && t.PostRecv != nil {
+		for i := range wrs {
+			t.PostRecv(qp.num, &wrs[i])
+		}
+	}
+	return qp.drv.PostRecv(wrs)
+}
+
+// Modify moves the QP to another state or changes attributes within one. mask
+// says which fields of attr count. It returns an error that wraps ErrInvalid
+// if the transition does not exist, or mask lacks a required attribute or has
+// one that is not allowed (InfiniBand Architecture Specification, section
+// 11.2.5.2, table 91).
+func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
+	qp.modMu.Lock()
+	defer qp.modMu.Unlock()
+	cur, err := qp.drv.Query()
+	if err == nil {
+		err = checkTransition(qp.attr.Type, cur.State, &attr, mask)
+	}
+	if err == nil {
+		err = qp.drv.Modify(&attr, mask)
+	}
+	return qp.pd.ctx.wrap("modify QP", err)
+}
+
+// Query returns the present attributes.
+func (qp *QP) Query() (QPAttr, error) {
+	a, err := qp.drv.Query()
+	return a, qp.pd.ctx.wrap("query QP", err)
+}
+
+// Fail moves the QP to ERR: what is posted completes with WCWRFlushErr.
+func (qp *QP) Fail() error {
+	return qp.Modify(QPAttr{State: QPStateErr}, QPAttrState)
+}
+
+// Close destroys the QP. Completions that were not polled are discarded.
+func (qp *QP) Close() error { return qp.pd.ctx.wrap("destroy QP", qp.drv.Destroy()) }

@@ -1,0 +1,113 @@
+package verbs
+
+// Opcode is the operation of a send work request (enum ib_uverbs_wr_opcode).
+type Opcode uint8
+
+// The operations, numbered as in rdma/ib_user_verbs.h.
+const (
+	OpWrite        Opcode = 0
+	OpWriteWithImm Opcode = 1
+	OpSend         Opcode = 2
+	OpSendWithImm  Opcode = 3
+	OpRead         Opcode = 4
+	OpCompareSwap  Opcode = 5
+	OpFetchAdd     Opcode = 6
+	OpSendWithInv  Opcode = 9
+)
+
+var opcodeNames = [...]string{
+	OpWrite: "WRITE", OpWriteWithImm: "WRITE_WITH_IMM", OpSend: "SEND",
+	OpSendWithImm: "SEND_WITH_IMM", OpRead: "READ", OpCompareSwap: "CMP_AND_SWP",
+	OpFetchAdd: "FETCH_AND_ADD", OpSendWithInv: "SEND_WITH_INV",
+}
+
+// String names the operation as the specification does.
+func (o Opcode) String() string {
+	if int(o) < len(opcodeNames) && opcodeNames[o] != "" {
+		return opcodeNames[o]
+	}
+	return "OPCODE(" + itoa(int(o)) + ")"
+}
+
+// SendFlags modify a send work request (enum ibv_send_flags).
+type SendFlags uint8
+
+// The send flags, numbered as in rdma/ib_user_verbs.h.
+const (
+	// SendFence makes the request wait until earlier READs and atomics of
+	// this QP are done.
+	SendFence SendFlags = 1 << 0
+	// SendSignaled asks for a completion. Without it (and without
+	// QPInitAttr.SignalAll) a request completes silently unless it fails.
+	SendSignaled SendFlags = 1 << 1
+	// SendSolicited makes the receiver's completion a solicited event.
+	SendSolicited SendFlags = 1 << 2
+	// SendInline takes the payload from SendWR.Inline while the call runs;
+	// the memory may be reused as soon as PostSend returns and needs no MR.
+	SendInline SendFlags = 1 << 3
+)
+
+// SGE is a scatter/gather element: a piece of registered memory. Addr is an
+// address as [MR.Addr] reports it.
+type SGE struct {
+	Addr   uint64
+	Length uint32
+	LKey   uint32
+}
+
+// SendWR is a send work request. It is a plain value; PostSend keeps neither
+// it nor its slices.
+type SendWR struct {
+	ID     uint64 // comes back in WC.ID
+	Opcode Opcode
+	Flags  SendFlags
+	// Imm is the immediate of the WITH_IMM operations, in host byte order.
+	// Providers put it on the wire in network byte order.
+	Imm uint32
+	// InvalidateRKey is the peer's rkey that SEND_WITH_INV invalidates.
+	InvalidateRKey uint32
+	// SGL is the local memory: gathered for SEND and WRITE, scattered into
+	// for READ and atomics (8 bytes).
+	SGL []SGE
+	// Inline is the payload when SendInline is set; SGL is then ignored.
+	Inline [][]byte
+	// RemoteAddr and RKey name the peer's memory for WRITE, READ and atomics.
+	RemoteAddr uint64
+	RKey       uint32
+	// CompareAdd is the value to compare with (CMP_AND_SWP) or to add
+	// (FETCH_AND_ADD); Swap is the value to store (CMP_AND_SWP).
+	CompareAdd uint64
+	Swap       uint64
+}
+
+// Len returns the payload length in bytes.
+func (wr *SendWR) Len() int {
+	n := 0
+	if wr.Flags&SendInline != 0 {
+		for _, b := range wr.Inline {
+			n += len(b)
+		}
+		return n
+	}
+	for i := range wr.SGL {
+		n += int(wr.SGL[i].Length)
+	}
+	return n
+}
+
+// RecvWR is a receive work request. An empty SGL is right for a QP that
+// receives only RDMA WRITE with immediate.
+type RecvWR struct {
+	ID  uint64
+	SGL []SGE
+}
+
+func itoa(n int) string {
+	if n < 0 {
+		return "-" + itoa(-n)
+	}
+	if n < 10 {
+		return string(rune('0' + n))
+	}
+	return itoa(n/10) + string(rune('0'+n%10))
+}
