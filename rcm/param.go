@@ -1,0 +1,79 @@
+package rcm
+
+import (
+	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// ConnParam says how a QP is to be connected. The zero value is good for
+// SEND and RDMA WRITE; each side gives its own.
+type ConnParam struct {
+	// PrivateData goes to the peer with the request (MaxRequestData) or the
+	// reply (MaxReplyData).
+	PrivateData []byte
+	// RetryCount is how often an unanswered request is repeated, 1 to 7; 0
+	// means 7.
+	RetryCount uint8
+	// RNRRetry is how often a request is repeated for which the peer had no
+	// receive posted, 1 to 6; 0 and 7 mean without end.
+	RNRRetry uint8
+	// MinRNRTimer is the code (verbs.RNRTimer) of the least time that the
+	// peer waits before it repeats such a request to us. 0 means 6, 80 us:
+	// the code 0 of the specification is its longest, 655 ms, and of no use.
+	MinRNRTimer uint8
+	// Timeout is the code (verbs.AckTimeout) of the time after which a
+	// request counts as unanswered, 1 to 31; 0 means 14, 67 ms.
+	Timeout uint8
+	// ResponderResources is how many READs and atomics of the peer may be
+	// under way here, InitiatorDepth how many of ours there. Each side's
+	// depth is cut down to the other's resources. 0 means none.
+	ResponderResources uint8
+	InitiatorDepth     uint8
+	// Access is what the QP lets the peer do. 0 means RDMA WRITE, and READ
+	// and atomics if ResponderResources is not 0.
+	Access verbs.Access
+	// Prepare, unless nil, is called once with the QP in INIT, before the
+	// peer can send: the place to post receives, so that the first message
+	// finds one.
+	Prepare func(*verbs.QP) error
+}
+
+const (
+	defaultRetryCount  = 7
+	defaultRNRRetry    = 7
+	defaultMinRNRTimer = 6
+	defaultTimeout     = 14
+)
+
+// complete returns p with its defaults filled in and its ranges checked.
+func (p ConnParam) complete(maxData int) (ConnParam, error) {
+	if len(p.PrivateData) > maxData {
+		return p, fmt.Errorf("%w: %d bytes of private data, at most %d", verbs.ErrInvalid, len(p.PrivateData), maxData)
+	}
+	for _, f := range []struct {
+		name  string
+		value *uint8
+		def   uint8
+		max   uint8
+	}{
+		{"retry count", &p.RetryCount, defaultRetryCount, 7},
+		{"RNR retry", &p.RNRRetry, defaultRNRRetry, 7},
+		{"RNR timer code", &p.MinRNRTimer, defaultMinRNRTimer, 31},
+		{"timeout code", &p.Timeout, defaultTimeout, 31},
+	} {
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+		if *f.value > f.max {
+			return p, fmt.Errorf("%w: %s %d, at most %d", verbs.ErrInvalid, f.name, *f.value, f.max)
+		}
+	}
+	if p.Access == 0 {
+		p.Access = verbs.AccessRemoteWrite
+		if p.ResponderResources > 0 {
+			p.Access |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+		}
+	}
+	return p, nil
+}
