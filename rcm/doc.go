@@ -36,46 +36,51 @@
 // One packet is one message. All numbers are in network byte order, reserved
 // bytes are 0. Each message begins with
 //
-//	 0  4  magic "RJCM"
-//	 4  1  version, 1
-//	 5  1  kind: 1 REQ, 2 REP, 3 REJ, 4 RTU, 5 DREQ
-//	 6  2  length of the message with this header
+//	at size
+//	 0   4   magic "RJCM"
+//	 4   1   version, 1
+//	 5   1   kind: 1 REQ, 2 REP, 3 REJ, 4 RTU, 5 DREQ
+//	 6   2   length of the message with this header
 //
 // REQ, dialer to acceptor:
 //
-//	 8 16  GID of the dialer's device
-//	24  4  number of its QP, 24 bits
-//	28  4  its first packet number, 24 bits
-//	32  1  responder resources of the dialer
-//	33  1  initiator depth of the dialer
-//	34  2  length of the private data, 0 to 56
-//	36 20  source address
-//	56 20  destination address as dialed
-//	76  -  private data
+//	at size
+//	 8  16   GID of the dialer's device
+//	24   4   number of its QP, 24 bits
+//	28   4   its first packet number, 24 bits
+//	32   1   responder resources of the dialer
+//	33   1   initiator depth of the dialer
+//	34   2   length of the private data, 0 to 56
+//	36  20   source address
+//	56  20   destination address as dialed
+//	76   -   private data
 //
 // where an address is
 //
-//	 0 16  IPv6 address, or IPv4-mapped
-//	16  2  port, not 0
-//	18  1  family, 4 or 6
-//	19  1  reserved
+//	at size
+//	 0  16   IPv6 address, or IPv4-mapped
+//	16   2   port, not 0
+//	18   1   family, 4 or 6
+//	19   1   reserved
 //
 // REP, acceptor to dialer, whose QP is at RTS by then; resources and depth
 // are what was agreed on:
 //
-//	 8 16  GID of the acceptor's device
-//	24  4  number of its QP, 24 bits
-//	28  4  its first packet number, 24 bits
-//	32  1  responder resources of the acceptor
-//	33  1  initiator depth of the acceptor
-//	34  2  length of the private data, 0 to 196
-//	36  -  private data
+//	at size
+//	 8  16   GID of the acceptor's device
+//	24   4   number of its QP, 24 bits
+//	28   4   its first packet number, 24 bits
+//	32   1   responder resources of the acceptor
+//	33   1   initiator depth of the acceptor
+//	34   2   length of the private data, 0 to 196
+//	36   -   private data
 //
 // REJ, acceptor to dialer, which then hangs up:
 //
-//	 8  2  reason, see ReasonConsumer and its neighbours
-//	10  2  length of the private data, 0 to 148
-//	12  -  private data
+//	at size
+//	 8   2   reason, see ReasonConsumer and its neighbours
+//	10   2   length of the private data, 0 to 148
+//	12   -   private data
 //
 // RTU, dialer to acceptor, says that the dialer's QP is at RTS; DREQ, either
 // way, that the sender has moved its QP to ERR and hangs up. Both are the
