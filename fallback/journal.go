@@ -1,0 +1,176 @@
+package fallback
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Decision is what became of one dial.
+type Decision struct {
+	Addr      string
+	Transport Transport     // what the connection got; the one wanted if none did
+	Reason    Reason        // why not something faster
+	Err       error         // what the faster one, or the dial, failed with
+	At        time.Time     // when it was decided
+	Took      time.Duration // from the call of Dial until then
+
+	// Repeats counts further dials right after it that went the same way. At,
+	// Took and Err are those of the last of them.
+	Repeats int
+}
+
+const (
+	// JournalDepth is how many decisions are kept for each address.
+	JournalDepth = 8
+	// JournalAddrs is for how many addresses decisions are kept, roughly; those
+	// dialed longest ago are dropped first.
+	JournalAddrs = 1024
+
+	journalShards = 16
+)
+
+// Journal keeps the last decisions of each address and counts all of them. A
+// dial that goes the same way as the one before it, which is nearly all of
+// them, costs two counters and a lookup and allocates nothing. The zero Journal
+// is ready to use.
+type Journal struct {
+	counts [transportCount][reasonCount]atomic.Uint64
+	shards [journalShards]journalShard
+}
+
+type journalShard struct {
+	mu    sync.Mutex
+	addrs map[string]*history // guarded by mu, and so are the histories
+	_     [48]byte            // one cache line per shard
+}
+
+// history is a circular list of the decisions of one address.
+type history struct {
+	last  [JournalDepth]Decision
+	count int // decisions ever, repeats not counted
+}
+
+var journalSeed = maphash.MakeSeed()
+
+func (j *Journal) shard(addr string) *journalShard {
+	return &j.shards[maphash.String(journalSeed, addr)%journalShards]
+}
+
+// Record notes a decision. d.Repeats is ignored.
+func (j *Journal) Record(d Decision) {
+	if d.Transport >= transportCount {
+		d.Transport = Auto
+	}
+	if d.Reason >= reasonCount {
+		d.Reason = Other
+	}
+	j.counts[d.Transport][d.Reason].Add(1)
+
+	s := j.shard(d.Addr)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.addrs[d.Addr]
+	if h == nil {
+		h = s.add(d.Addr)
+	} else if last := h.newest(); last.Transport == d.Transport && last.Reason == d.Reason {
+		last.Err, last.At, last.Took = d.Err, d.At, d.Took
+		last.Repeats++
+		return
+	}
+	d.Repeats = 0
+	h.count++
+	*h.newest() = d
+}
+
+// Last returns the last decisions of addr, newest first, at most JournalDepth
+// of them. The slice belongs to the caller.
+func (j *Journal) Last(addr string) []Decision {
+	s := j.shard(addr)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.addrs[addr]
+	if h == nil {
+		return nil
+	}
+	list := make([]Decision, min(h.count, JournalDepth))
+	for i := range list {
+		list[i] = h.last[(h.count-1-i)%JournalDepth]
+	}
+	return list
+}
+
+// Addrs returns the addresses that the journal has decisions of, sorted.
+func (j *Journal) Addrs() []string {
+	var list []string
+	for i := range j.shards {
+		s := &j.shards[i]
+		s.mu.Lock()
+		for addr := range s.addrs {
+			list = append(list, addr)
+		}
+		s.mu.Unlock()
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Count is how often a transport was taken for a reason.
+type Count struct {
+	Transport Transport
+	Reason    Reason
+	N         uint64
+}
+
+// Counts returns how often each transport was taken for each reason, those that
+// never happened left out.
+func (j *Journal) Counts() []Count {
+	var list []Count
+	for t := range j.counts {
+		for r := range j.counts[t] {
+			if n := j.counts[t][r].Load(); n > 0 {
+				list = append(list, Count{Transport(t), Reason(r), n})
+			}
+		}
+	}
+	return list
+}
+
+// newest returns the place of the decision made last. The history is not empty.
+func (h *history) newest() *Decision { return &h.last[(h.count-1)%JournalDepth] }
+
+// add makes an empty history for addr, in the place of another one if there are
+// too many. The caller holds mu.
+func (s *journalShard) add(addr string) *history {
+	if s.addrs == nil {
+		s.addrs = make(map[string]*history)
+	}
+	h := &history{}
+	if len(s.addrs) >= JournalAddrs/journalShards {
+		h = s.evict()
+	}
+	s.addrs[addr] = h
+	return h
+}
+
+// evict drops the history whose last decision is oldest, of a few that the
+// map's random order gives, and returns it emptied. The caller holds mu.
+func (s *journalShard) evict() *history {
+	const sample = 8
+	var victim string
+	var oldest *history
+	seen := 0
+	for addr, h := range s.addrs {
+		if oldest == nil || h.newest().At.Before(oldest.newest().At) {
+			victim, oldest = addr, h
+		}
+		if seen++; seen == sample {
+			break
+		}
+	}
+	delete(s.addrs, victim)
+	*oldest = history{}
+	return oldest
+}

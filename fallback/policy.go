@@ -1,0 +1,112 @@
+package fallback
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Transport is what carries a connection.
+type Transport uint8
+
+// The transports. Auto is no transport but the wish to have the best one that
+// works; any other wish forbids the rest.
+const (
+	Auto Transport = iota
+	Soft           // the software HCA: shared memory on one host
+	RDMA           // a kernel RDMA device
+	TCP            // plain TCP
+
+	transportCount = iota
+)
+
+var transportNames = [transportCount]string{"auto", "soft", "rdma", "tcp"}
+
+// String returns the name as RNET_TRANSPORT has it.
+func (t Transport) String() string {
+	if t < transportCount {
+		return transportNames[t]
+	}
+	return fmt.Sprintf("transport(%d)", uint8(t))
+}
+
+// ParseTransport is the inverse of String. The empty name is Auto.
+func ParseTransport(name string) (Transport, error) {
+	i, err := parseName("transport", name, transportNames[:])
+	return Transport(i), err
+}
+
+// Profile says what waiting is tuned for.
+type Profile uint8
+
+// The profiles.
+const (
+	Balanced  Profile = iota // spins while it pays
+	Latency                  // spins longer, at the expense of CPU time
+	Efficient                // never spins
+
+	profileCount = iota
+)
+
+var profileNames = [profileCount]string{"balanced", "latency", "efficient"}
+
+// String returns the name as RNET_PROFILE has it.
+func (p Profile) String() string {
+	if p < profileCount {
+		return profileNames[p]
+	}
+	return fmt.Sprintf("profile(%d)", uint8(p))
+}
+
+// ParseProfile is the inverse of String. The empty name is Balanced.
+func ParseProfile(name string) (Profile, error) {
+	i, err := parseName("profile", name, profileNames[:])
+	return Profile(i), err
+}
+
+// parseName returns the index of name among names, 0 for the empty one.
+func parseName(what, name string, names []string) (int, error) {
+	if name == "" {
+		return 0, nil
+	}
+	for i, n := range names {
+		if n == name {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown %s %q, want one of %q", what, name, names)
+}
+
+// Policy is what the user wants. The zero Policy lets ramjet choose.
+type Policy struct {
+	Transport Transport
+	Profile   Profile
+	Debug     bool // print each decision through log/slog
+}
+
+// FromEnv reads the policy from the environment, through getenv (os.Getenv):
+//
+//	RNET_TRANSPORT=auto|soft|rdma|tcp
+//	RNET_PROFILE=balanced|latency|efficient
+//	RNET_LOG=none|debug
+//
+// A variable that is empty or unset leaves the default. The error names each
+// variable with a bad value, the value and what is allowed; the policy holds
+// the others.
+func FromEnv(getenv func(string) string) (Policy, error) {
+	var p Policy
+	var errs [3]error
+	p.Transport, errs[0] = ParseTransport(getenv("RNET_TRANSPORT"))
+	p.Profile, errs[1] = ParseProfile(getenv("RNET_PROFILE"))
+	p.Debug, errs[2] = parseLog(getenv("RNET_LOG"))
+	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG"} {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("fallback: %s: %w", name, errs[i])
+		}
+	}
+	return p, errors.Join(errs[:]...)
+}
+
+func parseLog(level string) (debug bool, err error) {
+	i, err := parseName("level", level, []string{"none", "debug"})
+	return i == 1, err
+}
