@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// role is which of the two measured processes a re-executed program is.
+type role string
+
+const (
+	serving role = "server"
+	dialing role = "client"
+)
+
+// childEnv carries the assignment of a re-executed process, as JSON. A
+// process that has it set measures; one that has not is the command itself.
+const childEnv = "RAMJET_BENCH_CHILD"
+
+// assignment is what a measured process is for.
+type assignment struct {
+	Role       role     `json:"role"`
+	Transport  string   `json:"transport"`
+	Dir        string   `json:"dir"`            // where a server may put its socket
+	Addr       string   `json:"addr,omitempty"` // where a client finds its server
+	CPUProfile string   `json:"cpu_profile,omitempty"`
+	Workload   workload `json:"workload"`
+}
+
+// command is an order from the command's process to a measured one, one JSON
+// value on its standard input.
+type command string
+
+const (
+	prepare  command = "prepare"  // client: connect, warm up
+	run      command = "run"      // client: do the measured work
+	finish   command = "finish"   // client: close the connections, tell what was measured
+	snapshot command = "snapshot" // both: tell CPU time and failures so far
+	weigh    command = "weigh"    // both: collect garbage, then tell the memory in use
+)
+
+// reply answers a command, one JSON value on the process's standard output.
+// A serving process begins with one that holds its address.
+type reply struct {
+	Err  string `json:"err,omitempty"` // the command failed as a whole
+	Addr string `json:"addr,omitempty"`
+
+	CPU      time.Duration `json:"cpu,omitempty"` // user and system; since the start for a snapshot, of the run after finish
+	Failures int           `json:"failures,omitempty"`
+	Failure  string        `json:"failure,omitempty"` // the first of them
+
+	Heap     uint64 `json:"heap,omitempty"`     // bytes of live Go objects
+	Stack    uint64 `json:"stack,omitempty"`    // bytes of goroutine stacks
+	Resident uint64 `json:"resident,omitempty"` // proportional set size in bytes, 0 if unknown
+
+	Used     string        `json:"used,omitempty"`      // what the connections really are
+	FellBack bool          `json:"fell_back,omitempty"` // TCP although something else was asked for
+	Ops      int64         `json:"ops,omitempty"`
+	Elapsed  time.Duration `json:"elapsed,omitempty"`
+	Latency  []byte        `json:"latency,omitempty"` // HdrHistogram of nanoseconds, V2 compressed
+}
+
+// runIfChild runs the measured side and does not return, if the environment says
+// that this process is one.
+func runIfChild() {
+	text := os.Getenv(childEnv)
+	if text == "" {
+		return
+	}
+	if err := serveChild(text, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serveChild does what the assignment in text says until in ends, which it
+// does when the command closes it or dies.
+func serveChild(text string, in io.Reader, out io.Writer) error {
+	var a assignment
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		return fmt.Errorf("read assignment: %w", err)
+	}
+	t, err := transportByName(a.Transport)
+	if err != nil {
+		return err
+	}
+	stop, err := startCPUProfile(a.CPUProfile)
+	if err != nil {
+		return err
+	}
+	defer stop()
+
+	var obey func(command) reply
+	commands, replies := json.NewDecoder(in), json.NewEncoder(out)
+	switch a.Role {
+	case serving:
+		s, err := startServer(t, a.Dir, a.Workload)
+		if err != nil {
+			return replies.Encode(reply{Err: err.Error()})
+		}
+		defer s.close()
+		if err := replies.Encode(reply{Addr: s.addr()}); err != nil {
+			return fmt.Errorf("tell address: %w", err)
+		}
+		obey = s.obey
+	case dialing:
+		c := newClient(t, a.Addr, a.Workload)
+		defer c.closeConns()
+		obey = c.obey
+	default:
+		return fmt.Errorf("unknown role %q", a.Role)
+	}
+	for {
+		var cmd command
+		if err := commands.Decode(&cmd); err != nil {
+			return nil // end of input: the command is done with this process
+		}
+		if err := replies.Encode(obey(cmd)); err != nil {
+			return fmt.Errorf("answer %s: %w", cmd, err)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// patience is how long a measured process may take beyond the time that its
+// work is meant to last before it counts as hung.
+const patience = 15 * time.Second
+
+// process is a measured process as its parent sees it. One goroutine uses it.
+type process struct {
+	role    role
+	cmd     *exec.Cmd
+	orders  io.WriteCloser
+	replies chan reply // closed when the process's output ends
+	verbose bool
+}
+
+// start runs this program again with an assignment.
+func start(a assignment, cpu int, verbose bool, stderr io.Writer) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own program: %w", err)
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return nil, fmt.Errorf("encode assignment: %w", err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	if a.Workload.Profile != "" {
+		cmd.Env = append(cmd.Env, "RNET_PROFILE="+a.Workload.Profile)
+	}
+	cmd.Stderr = stderr
+	orders, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("open pipe: %w", err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("open pipe: %w", err)
+	}
+	if err := startOn(cmd, cpu); err != nil {
+		return nil, fmt.Errorf("start %s: %w", a.Role, err)
+	}
+	p := &process{role: a.Role, cmd: cmd, orders: orders, replies: make(chan reply, 1), verbose: verbose}
+	go p.listen(output)
+	return p, nil
+}
+
+// listen hands on what the process says until its output ends, as it does
+// with the process.
+func (p *process) listen(output io.Reader) {
+	defer close(p.replies)
+	for decoder := json.NewDecoder(output); ; {
+		var r reply
+		if err := decoder.Decode(&r); err != nil {
+			return
+		}
+		p.replies <- r // taken by ask, or drained by stop
+	}
+}
+
+// ask gives an order and waits for the answer, for patience longer than the
+// order's own work takes.
+func (p *process) ask(ctx context.Context, cmd command, work time.Duration) (reply, error) {
+	text, err := json.Marshal(cmd)
+	if err != nil {
+		return reply{}, fmt.Errorf("encode order: %w", err)
+	}
+	if _, err := p.orders.Write(append(text, '\n')); err != nil {
+		return reply{}, fmt.Errorf("order %s from %s: %w", cmd, p.role, err)
+	}
+	r, err := p.await(ctx, work)
+	if err != nil {
+		return reply{}, fmt.Errorf("%s: %w", cmd, err)
+	}
+	return r, nil
+}
+
+// await waits for the next thing that the process says.
+func (p *process) await(ctx context.Context, work time.Duration) (reply, error) {
+	timeout := time.NewTimer(work + patience)
+	defer timeout.Stop()
+	select { // ended by the process's answer or end, the user, or the clock
+	case r, ok := <-p.replies:
+		if !ok {
+			return reply{}, fmt.Errorf("the %s has ended", p.role)
+		}
+		if r.Err != "" {
+			return reply{}, errors.New(r.Err)
+		}
+		return r, nil
+	case <-ctx.Done():
+		return reply{}, context.Cause(ctx)
+	case <-timeout.C:
+		p.dump()
+		return reply{}, fmt.Errorf("the %s gives no answer after %v", p.role, work+patience)
+	}
+}
+
+// dump makes a hung process print its goroutines and end.
+func (p *process) dump() {
+	if p.verbose {
+		p.cmd.Process.Signal(syscall.SIGQUIT)
+		time.Sleep(time.Second) // for it to write; stop kills it if it does not end
+	}
+}
+
+// stop ends the process, kindly first, and waits until it is gone.
+func (p *process) stop() {
+	p.orders.Close() // the process ends when its input does
+	kill := time.AfterFunc(2*time.Second, func() { p.cmd.Process.Kill() })
+	defer kill.Stop()
+	for range p.replies { // ended by the end of the process
+	}
+	p.cmd.Wait()
+}

@@ -1,0 +1,145 @@
+package main
+
+import "fmt"
+
+// test is a workload under a name, with the figures of it that the table
+// shows.
+type test struct {
+	Name     string   `json:"name"`
+	Title    string   `json:"title"`
+	Workload workload `json:"workload"`
+	Metrics  []metric `json:"metrics"`
+}
+
+// groups are what -test chooses from, in the order of the table.
+var groups = []struct {
+	name, about string
+	tests       func(options) []test
+}{
+	{"rtt", "round trip, one connection", roundTripTests},
+	{"parked", "the same while nobody polls", parkedTests},
+	{"throughput", "large writes, one way", throughputTests},
+	{"oneway", "small writes, one way", oneWayTests},
+	{"requests", "round trips on many connections at once", requestTests},
+	{"open", "opening connections", openTests},
+	{"idle", "memory of idle connections", idleTests},
+}
+
+// suite is the list of tests that the options choose.
+func suite(o options) []test {
+	var tests []test
+	for _, g := range groups {
+		if o.Tests.has(g.name) {
+			tests = append(tests, g.tests(o)...)
+		}
+	}
+	return tests
+}
+
+// workload with what all tests share.
+func (o options) workload(k kind, size, conns int) workload {
+	w := workload{
+		Kind:     k,
+		Size:     size,
+		Conns:    conns,
+		Duration: o.Duration,
+		Warmup:   o.Warmup,
+		Profile:  o.Profile,
+	}
+	if k == roundTrips {
+		w.Rate = o.Rate
+	}
+	return w
+}
+
+func roundTripTests(o options) []test {
+	var tests []test
+	for _, size := range o.Sizes {
+		tests = append(tests, test{
+			Name:     fmt.Sprintf("rtt-%d", size),
+			Title:    fmt.Sprintf("round trip, %s", formatSize(size)),
+			Workload: o.workload(roundTrips, size, 1),
+			Metrics:  []metric{p50, p99, p999, cpuPerOp},
+		})
+	}
+	return tests
+}
+
+func parkedTests(o options) []test {
+	w := o.workload(roundTrips, o.Message, 1)
+	w.Profile = "efficient"
+	return []test{{
+		Name:     fmt.Sprintf("parked-%d", w.Size),
+		Title:    fmt.Sprintf("round trip, %s, nobody polls", formatSize(w.Size)),
+		Workload: w,
+		Metrics:  []metric{p50, p99, p999, cpuPerOp},
+	}}
+}
+
+func throughputTests(o options) []test {
+	return streamTests(o, "throughput", "throughput", o.Bulk, throughput, cpuPerGiB)
+}
+
+func oneWayTests(o options) []test {
+	return streamTests(o, "oneway", "one-way messages", o.Message, rate, cpuPerOp)
+}
+
+func streamTests(o options, name, title string, size int, metrics ...metric) []test {
+	var tests []test
+	for _, conns := range o.Streams {
+		t := test{
+			Name:     fmt.Sprintf("%s-%d", name, size),
+			Title:    fmt.Sprintf("%s, %s", title, formatSize(size)),
+			Workload: o.workload(oneWay, size, conns),
+			Metrics:  metrics,
+		}
+		if conns > 1 {
+			t.Name += fmt.Sprintf("-%d", conns)
+			t.Title += fmt.Sprintf(", %d connections", conns)
+		}
+		tests = append(tests, t)
+	}
+	return tests
+}
+
+func requestTests(o options) []test {
+	var tests []test
+	for _, conns := range o.Conns {
+		tests = append(tests, test{
+			Name:     fmt.Sprintf("requests-%d", conns),
+			Title:    fmt.Sprintf("requests, %s, %s", formatSize(o.Message), connections(conns)),
+			Workload: o.workload(roundTrips, o.Message, conns),
+			Metrics:  []metric{rate, p99, cpuPerOp},
+		})
+	}
+	return tests
+}
+
+func openTests(o options) []test {
+	var tests []test
+	for _, dialers := range o.Dialers {
+		tests = append(tests, test{
+			Name:     fmt.Sprintf("open-%d", dialers),
+			Title:    fmt.Sprintf("connections opened, %d at a time", dialers),
+			Workload: o.workload(openings, o.Message, dialers),
+			Metrics:  []metric{rate, p99, cpuPerOp},
+		})
+	}
+	return tests
+}
+
+func idleTests(o options) []test {
+	return []test{{
+		Name:     fmt.Sprintf("idle-%d", o.Idle),
+		Title:    fmt.Sprintf("idle connection, %d open", o.Idle),
+		Workload: o.workload(idling, o.Message, o.Idle),
+		Metrics:  []metric{goMemory, goHeap, resident},
+	}}
+}
+
+func connections(n int) string {
+	if n == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprintf("%d connections", n)
+}

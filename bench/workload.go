@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+// kind is what the two processes do with their connections.
+type kind string
+
+const (
+	roundTrips kind = "round trips" // send a message, wait for the same message back
+	oneWay     kind = "one way"     // send messages without waiting, one answer at the end
+	openings   kind = "openings"    // dial, one round trip, close
+	idling     kind = "idling"      // hold connections that carry nothing
+)
+
+// workload is one thing to measure: everything that the serving and the
+// dialing process need to know about it. It is handed to both as JSON.
+type workload struct {
+	Kind     kind          `json:"kind"`
+	Size     int           `json:"size"`              // bytes in a message, at least minMessage
+	Conns    int           `json:"conns"`             // connections, or dials in flight for openings
+	Duration time.Duration `json:"duration"`          // measured part of a round
+	Warmup   time.Duration `json:"warmup"`            // same work before it, not measured
+	Rate     float64       `json:"rate,omitempty"`    // messages/s over all connections for an open loop, 0 for a closed one
+	Profile  string        `json:"profile,omitempty"` // RNET_PROFILE of both processes, "" leaves it as it is
+}
+
+// A message is stamped with its number, so that a lost, repeated, torn or
+// misdelivered one is noticed. The number holds the connection's id above
+// sequenceBits and a count from 0 below, and stands at the start of the
+// message, at each following stampStride bytes (plus the offset, so that
+// blocks which change places are noticed too), and in the last eight bytes.
+const (
+	minMessage   = 16
+	stampStride  = 4096
+	sequenceBits = 40
+	connMask     = 1<<23 - 1
+	lastMessage  = 1 << 63 // flag in the first stamp of a one-way burst's last message
+)
+
+// firstNumber is the number of a connection's first message.
+func firstNumber(conn int) uint64 { return uint64(conn&connMask) << sequenceBits }
+
+// stamp writes number all over message; flags go into the first stamp alone.
+func stamp(message []byte, number, flags uint64) {
+	for at := 0; at+8 <= len(message); at += stampStride {
+		binary.LittleEndian.PutUint64(message[at:], number+uint64(at))
+	}
+	binary.LittleEndian.PutUint64(message[len(message)-8:], ^number)
+	binary.LittleEndian.PutUint64(message, number|flags)
+}
+
+// number reads the first stamp of a message: its number and its flags.
+func number(message []byte) (number, flags uint64) {
+	first := binary.LittleEndian.Uint64(message)
+	return first &^ lastMessage, first & lastMessage
+}
+
+// check reports the first stamp of message that is not as stamp wrote it.
+func check(message []byte, want uint64) error {
+	if got, _ := number(message); got != want {
+		return fmt.Errorf("message %#x arrived where %#x was due", got, want)
+	}
+	for at := stampStride; at+8 <= len(message); at += stampStride {
+		if got := binary.LittleEndian.Uint64(message[at:]); got != want+uint64(at) {
+			return fmt.Errorf("message %#x is wrong at byte %d: %#x", want, at, got)
+		}
+	}
+	if got := binary.LittleEndian.Uint64(message[len(message)-8:]); got != ^want {
+		return fmt.Errorf("message %#x ends wrong: %#x", want, got)
+	}
+	return nil
+}
