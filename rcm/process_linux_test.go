@@ -1,0 +1,107 @@
+package rcm
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// roleVariable names the part that a child process plays, and its arguments.
+const roleVariable = "RCM_TEST_ROLE"
+
+var roles = map[string]func(args []string) error{
+	"squat": squat,
+	"knock": knock,
+}
+
+func playRole(role string) int {
+	args := strings.Fields(role)
+	if err := roles[args[0]](args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, role, err)
+		return 1
+	}
+	return 0
+}
+
+// child is another process that plays a role. It says "ready" on its standard
+// output when it is, and may end when its standard input does.
+type child struct {
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+}
+
+// startChild starts a process, as another user if uid is not 0, and waits
+// until it is ready.
+func startChild(t testing.TB, uid uint32, role string, args ...string) *child {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), roleVariable+"="+role+" "+strings.Join(args, " "))
+	cmd.Stderr = os.Stderr
+	if uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Wait()
+	})
+	c := &child{cmd: cmd, lines: bufio.NewScanner(stdout)}
+	c.expect(t, "ready")
+	return c
+}
+
+// expect waits for a line of the child's output; the wait ends with the
+// child's death too.
+func (c *child) expect(t testing.TB, want string) {
+	t.Helper()
+	require.True(t, c.lines.Scan(), "child ended before it said %q", want)
+	require.Equal(t, want, c.lines.Text())
+}
+
+func untilStdinEnds() {
+	fmt.Println("ready")
+	var b [1]byte
+	os.Stdin.Read(b[:])
+}
+
+// squat takes the name of an address and accepts everybody.
+func squat(args []string) error {
+	everybody := func(Peer) bool { return true }
+	l, err := Soft().Listen(netip.MustParseAddrPort(args[0]), ListenConfig{PeerPolicy: everybody})
+	if err != nil {
+		return err
+	}
+	untilStdinEnds()
+	return l.Close()
+}
+
+// knock dials an address, trusting whoever listens there, and says what came
+// of it.
+func knock(args []string) error {
+	addr := netip.MustParseAddrPort(args[0])
+	sock, err := dialSoft(context.Background(), []string{softName(addr, false)}, func(Peer) bool { return true })
+	if err != nil {
+		return err
+	}
+	defer sock.close()
+	fmt.Println("ready")
+	_, err = sock.expect(kindReply)
+	if errors.Is(err, ErrPeerDenied) {
+		fmt.Println("rejected")
+		return nil
+	}
+	return err
+}

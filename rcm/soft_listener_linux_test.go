@@ -1,0 +1,497 @@
+package rcm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// These tests speak the protocol by hand: they need no device.
+
+// freePort returns a port that nobody else on this host uses until the test
+// is over, because its TCP listener holds it.
+func freePort(t testing.TB) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return uint16(l.Addr().(*net.TCPAddr).Port)
+}
+
+func at(host string, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr(host), port)
+}
+
+func listen(t testing.TB, addr netip.AddrPort, cfg ListenConfig) Listener {
+	t.Helper()
+	l, err := Soft().Listen(addr, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// speaker is a peer that can say anything.
+type speaker struct {
+	*net.UnixConn
+	t testing.TB
+}
+
+func speakTo(t testing.TB, addr netip.AddrPort) speaker {
+	t.Helper()
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: softName(addr, false)})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return speaker{c, t}
+}
+
+func (s speaker) say(packet []byte) {
+	s.t.Helper()
+	_, err := s.Write(packet)
+	require.NoError(s.t, err)
+}
+
+func (s speaker) hear() message {
+	s.t.Helper()
+	b := make([]byte, 1024)
+	n, err := s.Read(b)
+	require.NoError(s.t, err)
+	m, err := parseMessage(b[:n])
+	require.NoError(s.t, err)
+	return m
+}
+
+// hearsTheEnd waits until the listener has hung up; the wait ends with that.
+func (s speaker) hearsTheEnd() {
+	s.t.Helper()
+	_, err := s.Read(make([]byte, 1024))
+	require.Error(s.t, err)
+}
+
+func requestTo(addr netip.AddrPort) []byte {
+	m := message{kind: kindRequest, from: testEnd, src: at("127.0.0.1", 40000), dst: addr, private: []byte("hello")}
+	return m.appendTo(nil)
+}
+
+func TestAcceptGivesTheRequestAsItWasSent(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{Device: "soft7"})
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	r, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "soft7", r.Device())
+	require.Equal(t, []byte("hello"), r.PrivateData())
+	require.Equal(t, addr, r.LocalAddr())
+	require.Equal(t, at("127.0.0.1", 40000), r.RemoteAddr())
+	require.Equal(t, Peer{PID: os.Getpid(), UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}, r.Peer())
+
+	require.NoError(t, r.Reject([]byte("full")))
+	require.Equal(t, message{kind: kindReject, reason: ReasonConsumer, private: []byte("full")}, s.hear())
+	s.hearsTheEnd()
+	require.ErrorIs(t, r.Reject(nil), verbs.ErrInvalid, "a request has one answer")
+	require.Equal(t, ListenStats{Requests: 1}, l.Stats())
+}
+
+func TestRejectKeepsTheLimitOfItsPrivateData(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	r, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, r.Reject(make([]byte, MaxRejectData+1)), verbs.ErrInvalid)
+	require.NoError(t, r.Reject(make([]byte, MaxRejectData)), "the first try answered nothing")
+	require.Len(t, s.hear().private, MaxRejectData)
+}
+
+func TestResolveFindsTheListenerThatServesTheAddress(t *testing.T) {
+	for _, c := range []struct {
+		name, listen string
+		v6Only       bool
+		dial         string
+		found        bool
+	}{
+		{"exact", "127.0.0.1", false, "127.0.0.1", true},
+		{"another loopback address", "127.0.0.1", false, "127.0.0.2", false},
+		{"wildcard", "0.0.0.0", false, "127.0.0.2", true},
+		{"wildcard does not serve IPv6", "0.0.0.0", false, "::1", false},
+		{"dual wildcard serves IPv4", "::", false, "127.0.0.1", true},
+		{"dual wildcard serves IPv6", "::", false, "::1", true},
+		{"IPv6 wildcard does not serve IPv4", "::", true, "127.0.0.1", false},
+		{"IPv6 wildcard serves IPv6", "::", true, "::1", true},
+		{"exact IPv6", "::1", false, "::1", true},
+		{"unspecified target is loopback", "127.0.0.1", false, "0.0.0.0", true},
+		{"unspecified IPv6 target is loopback", "::1", false, "::", true},
+		{"mapped target", "127.0.0.1", false, "::ffff:127.0.0.1", true},
+		{"mapped listener", "::ffff:127.0.0.1", false, "127.0.0.1", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			port := freePort(t)
+			listen(t, at(c.listen, port), ListenConfig{V6Only: c.v6Only})
+			r, err := Soft().Resolve(t.Context(), at(c.dial, port))
+			if !c.found {
+				require.ErrorIs(t, err, ErrNoListener)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "soft0", r.Device())
+			require.Equal(t, port, r.RemoteAddr().Port())
+			require.True(t, r.RemoteAddr().Addr().IsLoopback())
+			require.True(t, r.LocalAddr().IsLoopback())
+			require.NoError(t, r.Close())
+			require.NoError(t, r.Close())
+		})
+	}
+}
+
+func TestResolvePrefersTheMostSpecificListener(t *testing.T) {
+	port := freePort(t)
+	dual := listen(t, at("::", port), ListenConfig{})
+	v4 := listen(t, at("0.0.0.0", port), ListenConfig{})
+	exact := listen(t, at("127.0.0.3", port), ListenConfig{})
+	for _, c := range []struct {
+		dial string
+		want Listener
+	}{{"127.0.0.3", exact}, {"127.0.0.4", v4}, {"::1", dual}} {
+		before := handshakes(c.want)
+		r, err := Soft().Resolve(t.Context(), at(c.dial, port))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return handshakes(c.want) == before+1 }, time.Minute, time.Millisecond, c.dial)
+		require.NoError(t, r.Close())
+	}
+}
+
+func handshakes(l Listener) int {
+	s := l.(*softListener)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.shaking)
+}
+
+func TestResolveServesEveryAddressOfTheHost(t *testing.T) {
+	list, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	port := freePort(t)
+	listen(t, at("::", port), ListenConfig{})
+	for _, a := range list {
+		ip, _ := netip.AddrFromSlice(a.(*net.IPNet).IP)
+		r, err := Soft().Resolve(t.Context(), netip.AddrPortFrom(ip, port))
+		require.NoError(t, err, ip)
+		require.NoError(t, r.Close())
+	}
+}
+
+func TestResolveSaysWhyItCannot(t *testing.T) {
+	port := freePort(t)
+	listen(t, at("0.0.0.0", port), ListenConfig{})
+	for _, c := range []struct {
+		name string
+		addr netip.AddrPort
+		want error
+	}{
+		{"address of another host", at("192.0.2.1", port), ErrNoRoute},
+		{"address with a zone", netip.AddrPortFrom(netip.MustParseAddr("fe80::1%lo"), port), ErrNoRoute},
+		{"port 0", at("127.0.0.1", 0), ErrNoRoute},
+		{"no address", netip.AddrPort{}, ErrNoRoute},
+		{"nobody listens", at("127.0.0.1", freePort(t)), ErrNoListener},
+		{"nobody listens, in terms of TCP", at("127.0.0.1", freePort(t)), syscall.ECONNREFUSED},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Soft().Resolve(t.Context(), c.addr)
+			require.ErrorIs(t, err, c.want)
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Soft().Resolve(ctx, at("127.0.0.1", port))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestListenRefusesBadArguments(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		addr netip.AddrPort
+		cfg  ListenConfig
+		want error
+	}{
+		{"port 0", at("127.0.0.1", 0), ListenConfig{}, verbs.ErrInvalid},
+		{"no address", netip.AddrPort{}, ListenConfig{}, verbs.ErrInvalid},
+		{"zone", netip.AddrPortFrom(netip.MustParseAddr("fe80::1%lo"), 9), ListenConfig{}, ErrNoRoute},
+		{"negative backlog", at("127.0.0.1", 9), ListenConfig{Backlog: -1}, verbs.ErrInvalid},
+		{"negative timeout", at("127.0.0.1", 9), ListenConfig{HandshakeTimeout: -1}, verbs.ErrInvalid},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Soft().Listen(c.addr, c.cfg)
+			require.ErrorIs(t, err, c.want)
+		})
+	}
+}
+
+func TestAnAddressHasOneListenerAtATime(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	require.Equal(t, addr, l.Addr())
+	_, err := Soft().Listen(addr, ListenConfig{})
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	require.NoError(t, l.Close())
+	require.NoError(t, l.Close())
+	listen(t, addr, ListenConfig{})
+}
+
+func TestAcceptEndsWithItsContext(t *testing.T) {
+	l := listen(t, at("127.0.0.1", freePort(t)), ListenConfig{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err := l.Accept(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, ErrTimeout)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	var timeout net.Error
+	require.ErrorAs(t, err, &timeout)
+	require.True(t, timeout.Timeout())
+}
+
+func TestAcceptEndsWithTheListener(t *testing.T) {
+	l := listen(t, at("127.0.0.1", freePort(t)), ListenConfig{})
+	ended := make(chan error)
+	for range 3 {
+		go func() {
+			_, err := l.Accept(t.Context())
+			ended <- err
+		}()
+	}
+	require.NoError(t, l.Close())
+	for range 3 {
+		require.ErrorIs(t, <-ended, net.ErrClosed) // each ends because of Close
+	}
+}
+
+func TestCloseHangsUpOnThoseWhoOweTheirRequest(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	s := speakTo(t, addr)
+	require.Eventually(t, func() bool { return handshakes(l) == 1 }, time.Minute, time.Millisecond)
+	require.NoError(t, l.Close())
+	s.hearsTheEnd()
+}
+
+func TestCloseRejectsThoseWhoWait(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
+	require.NoError(t, l.Close())
+	require.Equal(t, message{kind: kindReject, reason: ReasonInvalidService}, s.hear())
+}
+
+func TestGarbageSpeakersAreDroppedAndCounted(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	garbage := map[string][]byte{
+		"HTTP":                []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+		"one byte":            {0},
+		"a huge packet":       make([]byte, 1<<16),
+		"an answer":           (&message{kind: kindReply, from: testEnd}).appendTo(nil),
+		"an acknowledgement":  (&message{kind: kindReady}).appendTo(nil),
+		"a request elsewhere": requestTo(at("127.0.0.1", addr.Port()+1)),
+		"a request for IPv6":  requestTo(at("::1", addr.Port())),
+	}
+	for name, packet := range garbage {
+		s := speakTo(t, addr)
+		s.say(packet)
+		_, err := s.Read(make([]byte, 1))
+		require.Error(t, err, name)
+	}
+	require.EqualValues(t, len(garbage), l.Stats().Malformed)
+	require.Zero(t, l.Stats().Requests)
+
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	r, err := l.Accept(t.Context())
+	require.NoError(t, err, "the listener goes on")
+	require.NoError(t, r.Reject(nil))
+}
+
+func TestDescriptorsOfGarbageSpeakersAreNotKept(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	s := speakTo(t, addr)
+	before := openDescriptors()
+	_, _, err := s.WriteMsgUnix(requestTo(addr), unix.UnixRights(0, 1, 2), nil)
+	require.NoError(t, err)
+	r, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, openDescriptors(), before+1, "only the accepted socket came on top")
+	require.NoError(t, r.Reject(nil))
+}
+
+func TestAnotherVersionIsRejectedByName(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	s := speakTo(t, addr)
+	req := requestTo(addr)
+	req[4] = 9
+	s.say(req)
+	require.Equal(t, message{kind: kindReject, reason: ReasonInvalidVersion}, s.hear())
+	require.EqualValues(t, 1, l.Stats().Malformed)
+}
+
+func TestSlowPeersHoldUpNobody(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{HandshakeTimeout: 200 * time.Millisecond})
+	var slow []speaker
+	for range 20 {
+		slow = append(slow, speakTo(t, addr))
+	}
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	r, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Reject(nil))
+	for _, s := range slow {
+		require.Equal(t, message{kind: kindReject, reason: ReasonTimeout}, s.hear())
+	}
+	require.EqualValues(t, len(slow), l.Stats().TimedOut)
+}
+
+func TestTooManySlowPeersAreRejected(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	for range maxHandshakes {
+		speakTo(t, addr)
+	}
+	require.Equal(t, message{kind: kindReject, reason: ReasonNoResources}, speakTo(t, addr).hear())
+	require.EqualValues(t, 1, l.Stats().Overflows)
+}
+
+func TestRequestsBeyondTheBacklogAreRejected(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{Backlog: 2})
+	for i := range 2 {
+		speakTo(t, addr).say(requestTo(addr))
+		require.Eventually(t, func() bool { return l.Stats().Requests == uint64(i+1) }, time.Minute, time.Millisecond)
+	}
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	require.Equal(t, message{kind: kindReject, reason: ReasonNoResources}, s.hear())
+	require.Equal(t, ListenStats{Requests: 2, Overflows: 1}, l.Stats())
+}
+
+func TestAcceptPassesOverDialersWhoGaveUp(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	gone := speakTo(t, addr)
+	gone.say(requestTo(addr))
+	require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
+	require.NoError(t, gone.Close())
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	r, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Reject([]byte("to the second")))
+	require.Equal(t, []byte("to the second"), s.hear().private)
+}
+
+func TestAListenerOutOfDescriptorsGoesOnLater(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	fd, err := openSocket()
+	require.NoError(t, err)
+	s := os.NewFile(uintptr(fd), "")
+	defer s.Close()
+
+	giveBack := useUpDescriptors(t)
+	connectErr := unix.Connect(fd, &unix.SockaddrUnix{Name: softName(addr, false)})
+	_, resolveErr := Soft().Resolve(t.Context(), addr)
+	giveBack()
+	require.NoError(t, connectErr)
+	require.ErrorIs(t, resolveErr, syscall.EMFILE)
+
+	_, err = s.Write(requestTo(addr))
+	require.NoError(t, err)
+	r, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Reject(nil))
+}
+
+// useUpDescriptors leaves the process without a free descriptor until the
+// function that it returns is called.
+func useUpDescriptors(t *testing.T) (giveBack func()) {
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 128, Max: limit.Max}))
+	var taken []int
+	for {
+		fd, err := openSocket()
+		if err != nil {
+			break
+		}
+		taken = append(taken, fd)
+	}
+	return func() {
+		for _, fd := range taken {
+			unix.Close(fd)
+		}
+		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	}
+}
+
+func TestAFullQueueOfTheKernelIsBusy(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	fd, err := openSocket()
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: softName(addr, false)}))
+	require.NoError(t, unix.Listen(fd, 0))
+	speakTo(t, addr) // takes the one place there is
+
+	_, err = Soft().Resolve(t.Context(), addr)
+	require.ErrorIs(t, err, ErrBusy)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err = Soft().Resolve(ctx, addr)
+	require.ErrorIs(t, err, ErrTimeout)
+}
+
+func TestSocketsOfAnotherKindAreNotListeners(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: softName(addr, false)})
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = Soft().Resolve(t.Context(), addr)
+	require.ErrorIs(t, err, ErrNoListener)
+}
+
+func TestRejectedErrorMeansWhatItsReasonSays(t *testing.T) {
+	for _, c := range []struct {
+		reason int
+		is     error
+		text   string
+	}{
+		{ReasonNoResources, ErrBusy, "backlog is full"},
+		{ReasonTimeout, ErrTimeout, "handshake timed out"},
+		{ReasonInvalidService, ErrNoListener, "nobody listens"},
+		{ReasonConsumer, syscall.ECONNREFUSED, "refused by the program"},
+		{ReasonInvalidVersion, syscall.ECONNREFUSED, "protocol version not supported"},
+		{ReasonPeerDenied, ErrPeerDenied, "denied by policy"},
+		{10, syscall.ECONNREFUSED, "reason 10"},
+	} {
+		err := error(&RejectedError{Reason: c.reason})
+		require.ErrorIs(t, err, c.is)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		require.Equal(t, "rejected by peer: "+c.text, err.Error())
+		for _, other := range []error{ErrBusy, ErrTimeout, ErrNoListener, ErrPeerDenied, ErrDisconnected} {
+			require.Equal(t, other == c.is, errors.Is(err, other))
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package rcm
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func nobody(Peer) bool { return false }
+
+func TestAListenerRefusesPeersThatItsPolicyDenies(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{PeerPolicy: nobody})
+	s := speakTo(t, addr)
+	require.Equal(t, message{kind: kindReject, reason: ReasonPeerDenied}, s.hear())
+	s.hearsTheEnd()
+	require.Equal(t, ListenStats{Denied: 1}, l.Stats())
+}
+
+func TestThePolicyOfTheFabricHoldsForItsListeners(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l, err := SoftWith(SoftConfig{PeerPolicy: nobody}).Listen(addr, ListenConfig{})
+	require.NoError(t, err)
+	defer l.Close()
+	require.EqualValues(t, ReasonPeerDenied, speakTo(t, addr).hear().reason)
+}
+
+func TestADialerRefusesListenersThatItsPolicyDenies(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l := listen(t, addr, ListenConfig{})
+	_, err := SoftWith(SoftConfig{PeerPolicy: nobody}).Resolve(t.Context(), addr)
+	require.ErrorIs(t, err, ErrPeerDenied)
+	require.NotErrorIs(t, err, ErrNoListener)
+	require.Zero(t, l.Stats().Requests)
+}
+
+func TestADialerPassesOverASquatterToATrustedListener(t *testing.T) {
+	port := freePort(t)
+	squatter := listen(t, at("127.0.0.1", port), ListenConfig{})
+	trusted := listen(t, at("0.0.0.0", port), ListenConfig{})
+	asked := 0
+	f := SoftWith(SoftConfig{PeerPolicy: func(Peer) bool { asked++; return asked > 1 }})
+	r, err := f.Resolve(t.Context(), at("127.0.0.1", port))
+	require.NoError(t, err)
+	defer r.Close()
+	require.Eventually(t, func() bool { return handshakes(trusted) == 1 && handshakes(squatter) == 0 }, time.Minute, time.Millisecond)
+}
+
+func TestThePolicySeesWhoThePeerIs(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	c := startChild(t, 0, "squat", addr.String())
+	var seen Peer
+	f := SoftWith(SoftConfig{PeerPolicy: func(p Peer) bool { seen = p; return true }})
+	r, err := f.Resolve(t.Context(), addr)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	require.Equal(t, Peer{PID: c.cmd.Process.Pid, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}, seen)
+}
+
+// TestAnotherUserIsDenied needs the right to start a process as another user;
+// without it the policy tests above stand for it.
+func TestAnotherUserIsDenied(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	const stranger = 65534
+	t.Run("as a squatter", func(t *testing.T) {
+		addr := at("127.0.0.1", freePort(t))
+		startChild(t, stranger, "squat", addr.String())
+		_, err := Soft().Resolve(t.Context(), addr)
+		require.ErrorIs(t, err, ErrPeerDenied)
+		require.ErrorContains(t, err, "of user 65534 listens")
+	})
+	t.Run("as a dialer", func(t *testing.T) {
+		addr := at("127.0.0.1", freePort(t))
+		l := listen(t, addr, ListenConfig{})
+		startChild(t, stranger, "knock", addr.String()).expect(t, "rejected")
+		require.EqualValues(t, 1, l.Stats().Denied)
+	})
+}
