@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
 // The drawing shows the table's figures: at the top the round trip times as
-// dots on one logarithmic scale, below it what is better when larger on the
-// left and what is better when smaller on the right, as bars that begin at
-// zero and have a scale for each group. Every figure stands beside its mark.
+// dots on one logarithmic scale, below them everything else as bars that
+// begin at zero and have a scale for each group. Every figure stands beside
+// its mark.
 const (
 	drawingWidth = 1080.0
 	margin       = 32.0
@@ -47,8 +49,10 @@ func (r report) draw() []byte {
 	y := r.drawHead(&c, margin+8)
 	y = r.drawLatencies(&c, y+30)
 	half := (drawingWidth - 3*margin) / 2
-	left := r.drawBars(&c, margin, y, half, "Rates (longer is better)", true)
-	right := r.drawBars(&c, 2*margin+half, y, half, "CPU time and memory (shorter is better)", false)
+	left := r.drawBars(&c, margin, y, half, "Rates (longer is better)", rate, throughput)
+	left = r.drawBars(&c, margin, left+30, half, "Latency under load (shorter is better)", p99)
+	right := r.drawBars(&c, 2*margin+half, y, half, "CPU time of both processes (shorter is better)", cpuPerOp, cpuPerGiB)
+	right = r.drawBars(&c, 2*margin+half, right+30, half, "Memory of both processes (shorter is better)", goMemory, goHeap, resident)
 	return c.document(drawingWidth, max(left, right)+margin)
 }
 
@@ -103,8 +107,10 @@ func (r report) drawLatencies(c *canvas, y float64) float64 {
 		right: drawingWidth - margin - 250,
 	}
 	c.text(margin, y, face{size: 15, color: ink, bold: true}, "Round trip (further left is better)")
-	c.text(drawingWidth-margin, y, face{size: 12, color: faint, anchor: "end"}, "dot: p50, tick: p99, end of line: p99.9; logarithmic")
+	c.text(drawingWidth-margin, y, face{size: 12, color: faint, anchor: "end"}, "dot p50, tick p99, end of line p99.9; logarithmic")
 	top := y + 30
+	c.text(s.right+12, top-6, face{size: 11, color: faint}, "p50")
+	c.text(drawingWidth-margin, top-6, face{size: 11, color: faint, anchor: "end"}, "p99 / p99.9")
 	y = top
 	var marks canvas // above the grid, whose height is known afterwards
 	for _, res := range r.Results {
@@ -122,7 +128,7 @@ func (r report) drawLatencies(c *canvas, y float64) float64 {
 }
 
 func decadeName(ns float64) string {
-	return time.Duration(math.Round(ns)).String()
+	return strings.Replace(time.Duration(math.Round(ns)).String(), "µs", "us", 1)
 }
 
 func (r report) drawSpans(c *canvas, s logScale, res result, y float64) float64 {
@@ -143,18 +149,17 @@ func (r report) drawSpans(c *canvas, s logScale, res result, y float64) float64 
 	return y
 }
 
-// drawBars draws the metrics that are better when higher, or those that are
-// better when lower, except what drawLatencies has drawn.
-func (r report) drawBars(c *canvas, x, y, width float64, title string, higher bool) float64 {
-	heading := false
+// drawBars draws those of the metrics that the tests show, except what
+// drawLatencies has drawn, and returns the y below.
+func (r report) drawBars(c *canvas, x, y, width float64, title string, metrics ...metric) float64 {
+	top := y
 	for _, res := range r.Results {
-		for _, m := range res.Metrics {
-			if qualities[m].higher != higher || m == p50 || m == p99 || m == p999 {
+		for _, m := range metrics {
+			if !res.shows(m) || m == p99 && res.shows(p50) {
 				continue
 			}
-			if !heading {
+			if y == top {
 				c.text(x, y, face{size: 15, color: ink, bold: true}, title)
-				heading = true
 				y += 10
 			}
 			y = r.drawGroup(c, x, y+groupGap, width, res, m)
@@ -203,10 +208,5 @@ func (r report) comparison(res result, i int, m metric) string {
 
 // shows reports whether m is among the test's figures.
 func (t test) shows(m metric) bool {
-	for _, own := range t.Metrics {
-		if own == m {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(t.Metrics, m)
 }

@@ -8,6 +8,10 @@ import (
 	"time"
 )
 
+// patience with a process that gives no answer: long beside anything but a
+// hang, even on a busy machine.
+const patience = 15 * time.Second
+
 // measureAll runs the chosen tests and returns the report. The error is for
 // what makes the whole run useless; what fails within a test is in the
 // report.
@@ -20,7 +24,7 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (report, error
 	if err := makeProfileDir(o.profileDir); err != nil {
 		return report{}, err
 	}
-	at := place{dir: dir, profileDir: o.profileDir, verbose: o.verbose, stderr: stderr}
+	at := place{dir: dir, profileDir: o.profileDir, verbose: o.verbose, stderr: stderr, patience: patience}
 	if at.serverCPU, at.clientCPU, err = o.cpus(); err != nil {
 		return report{}, err
 	}

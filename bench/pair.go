@@ -36,6 +36,7 @@ type place struct {
 	profileDir           string // "" for no CPU profiles
 	verbose              bool
 	stderr               io.Writer
+	patience             time.Duration // for a process, beyond the time that its work takes, before it counts as hung
 }
 
 func startPair(ctx context.Context, t test, transport string, at place) (*pair, error) {
@@ -46,7 +47,7 @@ func startPair(ctx context.Context, t test, transport string, at place) (*pair, 
 		CPUProfile: profilePath(at.profileDir, t.Name, transport, serving),
 		Workload:   t.Workload,
 	}
-	server, err := start(a, at.serverCPU, at.verbose, at.stderr)
+	server, err := start(a, at.serverCPU, at)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func startPair(ctx context.Context, t test, transport string, at place) (*pair, 
 	}
 	a.Role, a.Addr = dialing, hello.Addr
 	a.CPUProfile = profilePath(at.profileDir, t.Name, transport, dialing)
-	client, err := start(a, at.clientCPU, at.verbose, at.stderr)
+	client, err := start(a, at.clientCPU, at)
 	if err != nil {
 		server.stop()
 		return nil, err

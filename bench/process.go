@@ -12,21 +12,17 @@ import (
 	"time"
 )
 
-// patience is how long a measured process may take beyond the time that its
-// work is meant to last before it counts as hung.
-const patience = 15 * time.Second
-
 // process is a measured process as its parent sees it. One goroutine uses it.
 type process struct {
 	role    role
 	cmd     *exec.Cmd
 	orders  io.WriteCloser
 	replies chan reply // closed when the process's output ends
-	verbose bool
+	at      place
 }
 
 // start runs this program again with an assignment.
-func start(a assignment, cpu int, verbose bool, stderr io.Writer) (*process, error) {
+func start(a assignment, cpu int, at place) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
@@ -40,7 +36,7 @@ func start(a assignment, cpu int, verbose bool, stderr io.Writer) (*process, err
 	if a.Workload.Profile != "" {
 		cmd.Env = append(cmd.Env, "RNET_PROFILE="+a.Workload.Profile)
 	}
-	cmd.Stderr = stderr
+	cmd.Stderr = at.stderr
 	orders, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("open pipe: %w", err)
@@ -52,7 +48,7 @@ func start(a assignment, cpu int, verbose bool, stderr io.Writer) (*process, err
 	if err := startOn(cmd, cpu); err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Role, err)
 	}
-	p := &process{role: a.Role, cmd: cmd, orders: orders, replies: make(chan reply, 1), verbose: verbose}
+	p := &process{role: a.Role, cmd: cmd, orders: orders, replies: make(chan reply, 1), at: at}
 	go p.listen(output)
 	return p, nil
 }
@@ -70,8 +66,8 @@ func (p *process) listen(output io.Reader) {
 	}
 }
 
-// ask gives an order and waits for the answer, for patience longer than the
-// order's own work takes.
+// ask gives an order and waits for the answer, for as much longer than
+// the order's own work takes as the place allows.
 func (p *process) ask(ctx context.Context, cmd command, work time.Duration) (reply, error) {
 	text, err := json.Marshal(cmd)
 	if err != nil {
@@ -89,7 +85,7 @@ func (p *process) ask(ctx context.Context, cmd command, work time.Duration) (rep
 
 // await waits for the next thing that the process says.
 func (p *process) await(ctx context.Context, work time.Duration) (reply, error) {
-	timeout := time.NewTimer(work + patience)
+	timeout := time.NewTimer(work + p.at.patience)
 	defer timeout.Stop()
 	select { // ended by the process's answer or end, the user, or the clock
 	case r, ok := <-p.replies:
@@ -104,13 +100,13 @@ func (p *process) await(ctx context.Context, work time.Duration) (reply, error) 
 		return reply{}, context.Cause(ctx)
 	case <-timeout.C:
 		p.dump()
-		return reply{}, fmt.Errorf("the %s gives no answer after %v", p.role, work+patience)
+		return reply{}, fmt.Errorf("the %s gives no answer after %v", p.role, work+p.at.patience)
 	}
 }
 
 // dump makes a hung process print its goroutines and end.
 func (p *process) dump() {
-	if p.verbose {
+	if p.at.verbose {
 		p.cmd.Process.Signal(syscall.SIGQUIT)
 		time.Sleep(time.Second) // for it to write; stop kills it if it does not end
 	}

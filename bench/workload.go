@@ -46,7 +46,7 @@ func firstNumber(conn int) uint64 { return uint64(conn&connMask) << sequenceBits
 
 // stamp writes number all over message; flags go into the first stamp alone.
 func stamp(message []byte, number, flags uint64) {
-	for at := 0; at+8 <= len(message); at += stampStride {
+	for at := 0; at+16 <= len(message); at += stampStride {
 		binary.LittleEndian.PutUint64(message[at:], number+uint64(at))
 	}
 	binary.LittleEndian.PutUint64(message[len(message)-8:], ^number)
@@ -64,7 +64,7 @@ func check(message []byte, want uint64) error {
 	if got, _ := number(message); got != want {
 		return fmt.Errorf("message %#x arrived where %#x was due", got, want)
 	}
-	for at := stampStride; at+8 <= len(message); at += stampStride {
+	for at := stampStride; at+16 <= len(message); at += stampStride {
 		if got := binary.LittleEndian.Uint64(message[at:]); got != want+uint64(at) {
 			return fmt.Errorf("message %#x is wrong at byte %d: %#x", want, at, got)
 		}
