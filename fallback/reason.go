@@ -31,6 +31,7 @@ const (
 	Admission                      // too many set-ups at once
 	Remembered                     // an earlier failure is still remembered
 	Callback                       // the program's policy function said TCP
+	SocketOptions                  // the dial asked for options of a socket
 	Network                        // the network is not tcp, tcp4 or tcp6
 	Other                          // none of the above
 
@@ -109,6 +110,9 @@ var reasonTexts = [reasonCount]reasonText{
 	Callback: {"callback",
 		"the program's policy function asked for TCP",
 		"Change what the policy function returns for this address."},
+	SocketOptions: {"socket-options",
+		"the dial sets a local address or a control function, which only sockets have",
+		"Leave LocalAddr, Control and ControlContext of the Dialer unset."},
 	Network: {"network",
 		"only the networks tcp, tcp4 and tcp6 can be accelerated",
 		"Dial with the network name tcp, tcp4 or tcp6."},

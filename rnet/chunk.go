@@ -1,0 +1,95 @@
+package rnet
+
+import (
+	"sync"
+
+	"github.com/seed-b9b531af/ramjet/ring"
+)
+
+// chunk is a piece of received data that waits for its reader: either still
+// in the receive ring, or copied to ordinary memory. A Conn's chunks form a
+// list, guarded by its recvMu.
+type chunk struct {
+	next *chunk
+	buf  []byte // the bytes; for pooled chunks the capacity is the class's
+	r    int    // buf[:r] was read
+	conn *Conn
+
+	inRing bool       // buf points into the ring, held by token
+	busy   bool       // a reader copies from buf without the lock
+	token  ring.Token // valid while inRing
+	class  int8       // pool it goes back to, -1: none
+}
+
+// chunkSizes are the capacities of pooled chunks. Small ones gather frames of
+// a few bytes, large ones take what is moved out of the ring.
+var chunkSizes = [...]int{1 << 10, 4 << 10, 16 << 10, 64 << 10}
+
+var (
+	chunkPools [len(chunkSizes)]sync.Pool
+	ringChunks = sync.Pool{New: func() any { return &chunk{class: -1} }}
+)
+
+// newChunk returns an empty heap chunk with room for at least n bytes.
+func newChunk(n int) *chunk {
+	for class, size := range chunkSizes {
+		if n > size {
+			continue
+		}
+		if c, ok := chunkPools[class].Get().(*chunk); ok {
+			return c
+		}
+		return &chunk{buf: make([]byte, 0, size), class: int8(class)}
+	}
+	return &chunk{buf: make([]byte, 0, n), class: -1}
+}
+
+func (k *chunk) unread() []byte { return k.buf[k.r:] }
+
+// recycle gives the chunk back; its ring space must have been freed.
+func (k *chunk) recycle() {
+	class := k.class
+	k.next, k.conn, k.r, k.busy, k.inRing, k.token = nil, nil, 0, false, false, ring.Token{}
+	if class < 0 {
+		k.buf = nil
+		ringChunks.Put(k)
+		return
+	}
+	k.buf = k.buf[:0]
+	chunkPools[class].Put(k)
+}
+
+// chunkQueue is the received data of one Conn, in order.
+type chunkQueue struct {
+	head, tail *chunk
+}
+
+func (q *chunkQueue) push(k *chunk) {
+	if q.tail == nil {
+		q.head = k
+	} else {
+		q.tail.next = k
+	}
+	q.tail = k
+}
+
+func (q *chunkQueue) pop() *chunk {
+	k := q.head
+	q.head = k.next
+	if q.head == nil {
+		q.tail = nil
+	}
+	k.next = nil
+	return k
+}
+
+// appendCopy copies p to the end of the queue.
+func (q *chunkQueue) appendCopy(p []byte) {
+	if t := q.tail; t != nil && !t.inRing && !t.busy && cap(t.buf)-len(t.buf) >= len(p) {
+		t.buf = append(t.buf, p...)
+		return
+	}
+	k := newChunk(len(p))
+	k.buf = append(k.buf, p...)
+	q.push(k)
+}

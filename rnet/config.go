@@ -1,0 +1,123 @@
+package rnet
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+)
+
+// Transport says which way a connection may take. The zero value leaves it to
+// the environment variable RNET_TRANSPORT, and that to Auto.
+type Transport string
+
+// The transports. All but Auto forbid the others: a dial that cannot take the
+// one fails and says why.
+const (
+	Auto Transport = "auto" // the fastest that works, TCP at last
+	Soft Transport = "soft" // the software HCA, to processes of this host
+	RDMA Transport = "rdma" // a kernel RDMA device
+	TCP  Transport = "tcp"  // plain TCP
+)
+
+// Profile says how much CPU time may be spent on waiting. The zero value
+// leaves it to the environment variable RNET_PROFILE, and that to Balanced.
+type Profile string
+
+// The profiles.
+const (
+	Balanced  Profile = "balanced"  // polls up to 50 us where that has paid lately
+	Latency   Profile = "latency"   // polls up to 2 ms
+	Efficient Profile = "efficient" // never polls in vain
+)
+
+// Limits are the sizes that a Dialer or ListenConfig gives its sessions. Zero
+// fields mean the defaults, which are good.
+type Limits struct {
+	// RingSize is the receive ring of a session in bytes, pinned as long as
+	// the session lives: a power of two from 64 KiB to 1 GiB. Default 1 MiB.
+	RingSize int
+	// Window is how much of one stream may be under way or unread, in bytes,
+	// 4 KiB to 256 MiB. Default 512 KiB.
+	Window int
+	// Streams is how many streams a session may have at once, at most
+	// 1,048,576, which is the default.
+	Streams int
+}
+
+const (
+	defaultRingSize = 1 << 20
+	defaultWindow   = 512 << 10
+	defaultSlots    = 2048
+)
+
+// environment is the policy that the environment asks for, read once.
+var environment = sync.OnceValues(func() (fallback.Policy, error) {
+	return fallback.FromEnv(os.Getenv)
+})
+
+// settings are a Dialer's or ListenConfig's wishes with the environment's
+// filled in.
+type settings struct {
+	transport fallback.Transport
+	session   sessionConfig
+	log       *slog.Logger
+}
+
+var (
+	debugLog = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	noLog    = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1}))
+)
+
+func resolveSettings(t Transport, p Profile, l Limits, log *slog.Logger) (settings, error) {
+	env, err := environment()
+	if err != nil {
+		return settings{}, err
+	}
+	set := settings{transport: env.Transport, log: log}
+	set.session.profile = env.Profile
+	if t != "" {
+		if set.transport, err = fallback.ParseTransport(string(t)); err != nil {
+			return settings{}, err
+		}
+	}
+	if p != "" {
+		if set.session.profile, err = fallback.ParseProfile(string(p)); err != nil {
+			return settings{}, err
+		}
+	}
+	if set.log == nil {
+		set.log = noLog
+		if env.Debug {
+			set.log = debugLog
+		}
+	}
+	return set, l.apply(&set.session)
+}
+
+func (l *Limits) apply(cfg *sessionConfig) error {
+	ring, window, streams := l.RingSize, l.Window, l.Streams
+	if ring == 0 {
+		ring = defaultRingSize
+	}
+	if window == 0 {
+		window = defaultWindow
+	}
+	if streams == 0 {
+		streams = maxStreams
+	}
+	switch {
+	case ring < minRingSize || ring > maxRingSize || ring&(ring-1) != 0:
+		return fmt.Errorf("rnet: ring of %d bytes, want a power of two from %d to %d", ring, minRingSize, maxRingSize)
+	case window < minWindow || window > maxWindow:
+		return fmt.Errorf("rnet: window of %d bytes, want %d to %d", window, minWindow, maxWindow)
+	case streams < 1 || streams > maxStreams:
+		return fmt.Errorf("rnet: %d streams, want 1 to %d", streams, maxStreams)
+	}
+	cfg.ringSize, cfg.window, cfg.maxStreams = uint32(ring), uint32(window), uint32(streams)
+	cfg.slots = defaultSlots
+	return nil
+}

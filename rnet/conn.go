@@ -1,0 +1,362 @@
+package rnet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/ring"
+)
+
+// Conn is a stream of a session: a net.Conn with the semantics of a
+// *net.TCPConn. Dial and Accept return one where the connection is
+// accelerated, and a *net.TCPConn where it is not.
+//
+// All methods may be called from any goroutine. Errors are *net.OpError
+// values as package net makes them; a Read after the peer's last byte gives
+// io.EOF itself. A Conn has no file descriptor and does not implement
+// syscall.Conn.
+type Conn struct {
+	s      *session
+	id     uint32
+	linger int32 // seconds, -1: default; atomic
+
+	closed atomic.Bool
+	ends   atomic.Uint32 // end* bits
+
+	// The receiving half; recvMu guards what is below it.
+	readMu   sync.Mutex // one Read at a time
+	recvWait waiter
+	recvEnd  deadline
+	recvMu   sync.Mutex
+	queue    chunkQueue
+	flow     ring.RecvWindow
+	recvErr  error  // after the queue: io.EOF or a reset
+	dst      []byte // the buffer of the Read that waits
+	dstLen   int    // bytes in it
+	waiting  bool   // somebody waits for data
+	dropped  bool   // nobody will read any more
+	peeked   bool   // Peek gave out a piece of the first chunk
+
+	// The sending half; the session's txMu guards what is below sendWait.
+	writeMu  sync.Mutex // one Write at a time
+	sendEnd  deadline
+	sendWait waiter
+	granted  atomic.Uint64 // position up to which the peer lets us send; written by the leader
+	window   ring.SendWindow
+	sendErr  error
+	reserved []byte // what Reserve gave out; guarded by writeMu
+	ctl      uint8  // control frames to send
+	links    [2]connLink
+}
+
+// The events that end a stream. When it has ended the session forgets it.
+const (
+	endFinSent uint32 = 1 << iota
+	endFinRecv
+	endReset
+	endDetached // taken out of the session's table
+)
+
+func newConn(s *session) *Conn {
+	c := &Conn{s: s, linger: -1}
+	c.flow.Init(s.cfg.window)
+	c.window.Init(s.peer.window)
+	c.granted.Store(uint64(s.peer.window))
+	return c
+}
+
+// ended reports whether the session has forgotten the stream: its id may
+// stand for another one already.
+func (c *Conn) ended() bool { return c.ends.Load()&endDetached != 0 }
+
+// sent notes that a FIN or a reset has been posted. txMu is held.
+func (c *Conn) sent(bit uint32) {
+	if bit == endFinSent && c.closed.Load() {
+		c.wakeWriter() // a lingering Close
+	}
+	c.note(bit)
+}
+
+// note adds an end and detaches the stream when it has ended.
+func (c *Conn) note(bit uint32) {
+	ends := c.ends.Or(bit) | bit
+	if ends&endReset != 0 || ends&(endFinSent|endFinRecv) == endFinSent|endFinRecv {
+		c.detach()
+	}
+}
+
+func (c *Conn) detach() {
+	if c.ends.Or(endDetached)&endDetached != 0 {
+		return
+	}
+	if c.s.streams.remove(c, c.s.dialed) == 0 {
+		c.s.left()
+	}
+}
+
+func (c *Conn) wakeReader() {
+	if c.recvWait.wake() {
+		c.s.kick()
+	}
+}
+
+func (c *Conn) wakeWriter() {
+	if c.sendWait.wake() {
+		c.s.kick()
+	}
+}
+
+// grant takes a WINDOW frame. The leader calls it.
+func (c *Conn) grant(limit uint64) {
+	if limit > c.granted.Load() {
+		c.granted.Store(limit)
+		c.wakeWriter()
+	}
+}
+
+func parseWindow(payload []byte) (uint64, error) {
+	if len(payload) != 8 {
+		return 0, fmt.Errorf("%w: WINDOW of %d bytes", errProtocol, len(payload))
+	}
+	return binary.LittleEndian.Uint64(payload), nil
+}
+
+// windowPayload returns the payload of a WINDOW frame. txMu is held, and the
+// session's scratch is used.
+func (c *Conn) windowPayload() []byte {
+	c.recvMu.Lock()
+	limit := c.flow.TakeUpdate()
+	c.recvMu.Unlock()
+	binary.LittleEndian.PutUint64(c.s.winScratch[:], limit)
+	return c.s.winScratch[:]
+}
+
+// finished takes a FIN. closedToo says that the peer reads no more. The leader
+// calls it.
+func (c *Conn) finished(closedToo bool) {
+	c.recvMu.Lock()
+	if c.recvErr == nil {
+		c.recvErr = io.EOF
+	}
+	c.waiting = false
+	c.recvMu.Unlock()
+	c.wakeReader()
+	if closedToo {
+		// What we might still send nobody would read: answer the FIN for
+		// the application, so that the stream ends on both sides.
+		c.failSend(syscall.EPIPE)
+		c.s.control(c, ctlFin)
+	}
+	c.note(endFinRecv)
+}
+
+// reset takes a RESET. The leader calls it.
+func (c *Conn) reset() {
+	c.abort(syscall.ECONNRESET)
+	c.note(endReset)
+}
+
+// abort ends both halves with err, unless they have come to their end.
+func (c *Conn) abort(err error) {
+	c.recvMu.Lock()
+	if c.recvErr == nil {
+		c.recvErr = err
+	}
+	c.waiting = false
+	c.recvMu.Unlock()
+	c.failSend(err)
+	c.wakeReader()
+}
+
+// failSend makes all further sending fail with err.
+func (c *Conn) failSend(err error) {
+	c.s.txMu.Lock()
+	if c.sendErr == nil {
+		c.sendErr = err
+	}
+	c.s.txMu.Unlock()
+	c.wakeWriter()
+}
+
+// Close closes the stream: a blocked Read or Write returns, what was written
+// is delivered, and the peer reads io.EOF after it. It does not wait, unless
+// SetLinger said so.
+func (c *Conn) Close() error {
+	if c.closed.Swap(true) {
+		return c.opError("close", net.ErrClosed)
+	}
+	c.recvEnd.stop()
+	c.sendEnd.stop()
+	c.wakeReader()
+	c.wakeWriter()
+	c.dropQueue()
+	linger := atomic.LoadInt32(&c.linger)
+	if linger == 0 {
+		c.failSend(net.ErrClosed)
+		c.s.control(c, ctlReset)
+		return nil
+	}
+	c.failSend(net.ErrClosed)
+	c.s.control(c, ctlFin)
+	if linger > 0 {
+		c.lingerUntil(time.Now().Add(time.Duration(linger) * time.Second))
+	}
+	return nil
+}
+
+// refuse ends a stream that the listener did not take.
+func (c *Conn) refuse() {
+	atomic.StoreInt32(&c.linger, 0)
+	c.closed.Store(true)
+	c.failSend(net.ErrClosed)
+	c.dropLater()
+	c.s.control(c, ctlReset)
+}
+
+// lingerUntil waits until the FIN has been posted.
+func (c *Conn) lingerUntil(t time.Time) {
+	c.writeMu.Lock() // ended by the Write that Close has woken
+	defer c.writeMu.Unlock()
+	timer := time.AfterFunc(time.Until(t), c.wakeWriter)
+	defer timer.Stop()
+	for {
+		c.sendWait.begin()
+		if c.ends.Load()&(endFinSent|endReset|endDetached) != 0 || c.s.failed.Load() || !time.Now().Before(t) {
+			return
+		}
+		c.s.wait(&c.sendWait) // ended by the FIN's departure, peer death, the timer
+	}
+}
+
+// CloseWrite ends the sending half: the peer reads io.EOF after what was
+// written. Reading goes on.
+func (c *Conn) CloseWrite() error {
+	if c.closed.Load() {
+		return c.opError("close", net.ErrClosed)
+	}
+	c.s.txMu.Lock()
+	err := c.sendErr
+	if err == nil {
+		c.sendErr = syscall.EPIPE
+	}
+	c.s.txMu.Unlock()
+	if err != nil {
+		if errors.Is(err, syscall.EPIPE) {
+			return nil
+		}
+		return c.opError("close", err)
+	}
+	c.wakeWriter()
+	c.s.control(c, ctlFin)
+	return nil
+}
+
+// CloseRead ends the receiving half: what has arrived and what will is thrown
+// away, and Read returns io.EOF. The peer is not told, as with TCP.
+func (c *Conn) CloseRead() error {
+	if c.closed.Load() {
+		return c.opError("close", net.ErrClosed)
+	}
+	c.recvMu.Lock()
+	if c.recvErr == nil {
+		c.recvErr = io.EOF
+	}
+	c.recvMu.Unlock()
+	c.dropQueue()
+	c.wakeReader()
+	return nil
+}
+
+// LocalAddr returns the local address, a *net.TCPAddr. The port of the
+// dialing side is made up: no TCP port is used.
+func (c *Conn) LocalAddr() net.Addr { return c.s.streamAddr(c.id, c.s.dialed, c.s.localAddr) }
+
+// RemoteAddr returns the peer's address, a *net.TCPAddr.
+func (c *Conn) RemoteAddr() net.Addr { return c.s.streamAddr(c.id, !c.s.dialed, c.s.remoteAddr) }
+
+// SetDeadline sets the read and the write deadline.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// SetReadDeadline sets the time after which Read fails with an error that
+// wraps os.ErrDeadlineExceeded, blocked Reads included; zero means never.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	if c.closed.Load() {
+		return c.opError("set", net.ErrClosed)
+	}
+	if c.recvEnd.set(t, c) {
+		c.wakeReader()
+	}
+	return nil
+}
+
+// SetWriteDeadline is SetReadDeadline for Write.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	if c.closed.Load() {
+		return c.opError("set", net.ErrClosed)
+	}
+	if c.sendEnd.set(t, c) {
+		c.wakeWriter()
+	}
+	return nil
+}
+
+// SetLinger sets what Close does with what was not sent yet: sec < 0, the
+// default, sends it in the background; 0 resets the connection; sec > 0
+// waits up to sec seconds.
+func (c *Conn) SetLinger(sec int) error {
+	if c.closed.Load() {
+		return c.opError("set", net.ErrClosed)
+	}
+	atomic.StoreInt32(&c.linger, int32(max(-1, min(sec, 1<<30))))
+	return nil
+}
+
+// SetNoDelay does nothing: data is never delayed.
+func (c *Conn) SetNoDelay(bool) error { return c.option() }
+
+// SetKeepAlive does nothing: the session notices a dead peer by itself.
+func (c *Conn) SetKeepAlive(bool) error { return c.option() }
+
+// SetKeepAlivePeriod does nothing, see SetKeepAlive.
+func (c *Conn) SetKeepAlivePeriod(time.Duration) error { return c.option() }
+
+// SetKeepAliveConfig does nothing, see SetKeepAlive.
+func (c *Conn) SetKeepAliveConfig(net.KeepAliveConfig) error { return c.option() }
+
+// SetReadBuffer does nothing: see Dialer and ListenConfig for the window.
+func (c *Conn) SetReadBuffer(int) error { return c.option() }
+
+// SetWriteBuffer does nothing, see SetReadBuffer.
+func (c *Conn) SetWriteBuffer(int) error { return c.option() }
+
+func (c *Conn) option() error {
+	if c.closed.Load() {
+		return c.opError("set", net.ErrClosed)
+	}
+	return nil
+}
+
+// opError gives err the form that package net gives it.
+func (c *Conn) opError(op string, err error) error {
+	if errno, ok := err.(syscall.Errno); ok {
+		call := op
+		if op != "read" && op != "write" {
+			call = "shutdown"
+		}
+		err = os.NewSyscallError(call, errno)
+	}
+	return &net.OpError{Op: op, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+}

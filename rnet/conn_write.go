@@ -1,0 +1,125 @@
+package rnet
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+)
+
+// Write writes p. It returns when all bytes have been copied out of p, which
+// is not yet when the peer has them. It blocks while the peer's window or the
+// session's ring is full.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.writeMu.Lock()
+	n, err := c.write(p)
+	c.writeMu.Unlock()
+	if err != nil {
+		err = c.opError("write", err)
+	}
+	return n, err
+}
+
+func (c *Conn) write(p []byte) (n int, err error) {
+	queued := false
+	for {
+		if err := c.writable(); err != nil {
+			return n, err
+		}
+		if len(p) == n {
+			return n, nil
+		}
+		if err := c.sendPiece(p, &n, &queued); err != nil {
+			return n, err
+		}
+		if n == len(p) {
+			return n, nil
+		}
+	}
+}
+
+// sendPiece sends one frame of p[*n:], or waits once for what is missing.
+func (c *Conn) sendPiece(p []byte, n *int, queued *bool) error {
+	m, result, err := c.s.send(c, p[*n:], *queued)
+	switch result {
+	case sendOK:
+		*n += m
+		*queued = false
+		return nil
+	case sendFailed:
+		return c.reason(err)
+	}
+	c.sendWait.begin()
+	if c.mayWait(result) {
+		c.s.wait(&c.sendWait) // ended by window, credit, deadline, close, reset, peer death
+	}
+	*queued = false
+	if result == sendRoom {
+		*queued = true
+		if err := c.writable(); err != nil {
+			c.s.leaveLine(c)
+			return err
+		}
+	}
+	return nil
+}
+
+// reason prefers what the application did to how the session saw it.
+func (c *Conn) reason(err error) error {
+	if c.closed.Load() {
+		return net.ErrClosed
+	}
+	return err
+}
+
+// mayWait looks once more, after begin, at what would have ended the wait.
+func (c *Conn) mayWait(result sendResult) bool {
+	if c.writable() != nil {
+		return false
+	}
+	c.s.txMu.Lock()
+	defer c.s.txMu.Unlock()
+	if c.sendErr != nil || c.s.txDead {
+		return false
+	}
+	if result == sendWindow {
+		return c.window.Granted() >= c.granted.Load()
+	}
+	return c.links[txLink].in // popped already: woken before begin
+}
+
+// writable tells why Write must not go on, nil if it may.
+func (c *Conn) writable() error {
+	if c.closed.Load() {
+		return net.ErrClosed
+	}
+	if c.sendEnd.expired.Load() {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
+
+// ReadFrom reads from r until io.EOF or an error and writes what it read.
+func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
+	var total int64
+	for {
+		n, err := r.Read(*buf)
+		if n > 0 {
+			m, werr := c.Write((*buf)[:n])
+			total += int64(m)
+			if werr != nil {
+				return total, werr
+			}
+		}
+		if err == io.EOF {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package rnet
+
+func currentCPU() int { return -1 }

@@ -1,0 +1,49 @@
+package rnet
+
+import (
+	"sync"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// device is an open device that the sessions and listeners of this process
+// share. It is closed with its last user.
+type device struct {
+	ctx  *verbs.Context
+	refs int // guarded by devices.mu
+}
+
+var devices struct {
+	mu   sync.Mutex
+	open map[string]*device
+}
+
+// acquireDevice opens the device called name, or shares it if it is open.
+func acquireDevice(name string) (*device, error) {
+	devices.mu.Lock()
+	defer devices.mu.Unlock()
+	if d := devices.open[name]; d != nil {
+		d.refs++
+		return d, nil
+	}
+	ctx, err := verbs.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if devices.open == nil {
+		devices.open = make(map[string]*device)
+	}
+	d := &device{ctx: ctx, refs: 1}
+	devices.open[name] = d
+	return d, nil
+}
+
+func (d *device) release() {
+	devices.mu.Lock()
+	defer devices.mu.Unlock()
+	if d.refs--; d.refs > 0 {
+		return
+	}
+	delete(devices.open, d.ctx.Name())
+	d.ctx.Close()
+}

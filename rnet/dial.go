@@ -1,0 +1,348 @@
+package rnet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+// Dial is net.Dial: it connects to the address on the network, over the
+// fastest transport that reaches it. For "tcp", "tcp4" and "tcp6" that is a
+// [*Conn] if a ramjet listener is there and a *net.TCPConn otherwise; other
+// networks go to package net.
+func Dial(network, address string) (net.Conn, error) {
+	var d Dialer
+	return d.Dial(network, address)
+}
+
+// DialTimeout is Dial with a time limit for the whole of it.
+func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	d := Dialer{Timeout: timeout}
+	return d.Dial(network, address)
+}
+
+// Dialer is net.Dialer with a choice of transport. The fields that net.Dialer
+// has too mean the same. The zero value is good, and any number of goroutines
+// may use one.
+type Dialer struct {
+	Timeout       time.Duration
+	Deadline      time.Time
+	FallbackDelay time.Duration
+	KeepAlive     time.Duration
+	Resolver      *net.Resolver
+	// LocalAddr, Control and ControlContext are about sockets: a dial that
+	// sets one of them goes over TCP.
+	LocalAddr      net.Addr
+	Control        func(network, address string, c syscall.RawConn) error
+	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
+
+	// Transport and Profile win over the environment.
+	Transport Transport
+	Profile   Profile
+	// Choose, if set, is asked before each dial and wins over Transport
+	// unless it returns "".
+	Choose func(ctx context.Context, network, address string) Transport
+	// Lanes is over how many sessions the streams to one address are spread,
+	// 1 if 0: more lanes let more CPUs work for one address.
+	Lanes int
+	// Dedicated gives each connection a session of its own.
+	Dedicated bool
+	// HeadStart is how long an accelerated dial may take before a TCP dial
+	// is started beside it, 50 ms if 0.
+	HeadStart time.Duration
+	// Limits are the sizes of new sessions.
+	Limits Limits
+	// Logger gets each decision at debug level. If nil, RNET_LOG=debug
+	// prints them to standard error.
+	Logger *slog.Logger
+}
+
+const defaultHeadStart = 50 * time.Millisecond
+
+// Dial connects to the address.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext connects to the address. ctx bounds the dial, not the
+// connection.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if network != "tcp" && network != "tcp4" && network != "tcp6" {
+		return d.socketDialer().DialContext(ctx, network, address)
+	}
+	set, err := resolveSettings(d.Transport, d.Profile, d.Limits, d.Logger)
+	if err == nil && d.Choose != nil {
+		if t := d.Choose(ctx, network, address); t != "" {
+			set.transport, err = fallback.ParseTransport(string(t))
+		}
+	}
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	a := attempt{d: d, set: set, network: network, address: address}
+	return a.dial(ctx)
+}
+
+// socketDialer returns the net.Dialer with our fields.
+func (d *Dialer) socketDialer() *net.Dialer {
+	return &net.Dialer{
+		Timeout: d.Timeout, Deadline: d.Deadline, LocalAddr: d.LocalAddr, FallbackDelay: d.FallbackDelay,
+		KeepAlive: d.KeepAlive, Resolver: d.Resolver, Control: d.Control, ControlContext: d.ControlContext,
+	}
+}
+
+// attempt is one dial.
+type attempt struct {
+	d                *Dialer
+	set              settings
+	network, address string
+	begun            time.Time
+}
+
+func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
+	if reason := a.tcpOnly(); reason != fallback.None {
+		a.begun = time.Now()
+		return a.dialTCP(ctx, reason, nil)
+	}
+	if c := pool.quick(a.key()); c != nil {
+		decided.Record(fallback.Decision{Addr: a.address, Transport: fallback.Soft})
+		return c, nil
+	}
+	a.begun = time.Now()
+	ctx, cancel := a.limit(ctx)
+	defer cancel()
+	if a.set.transport != fallback.Auto {
+		conn, err := a.dialFast(ctx)
+		a.record(a.set.transport, fallback.Classify(err), err)
+		if err != nil {
+			return nil, a.opError(err)
+		}
+		return conn, nil
+	}
+	if reason, ok := negatives.Recall(a.address); ok {
+		return a.dialTCP(ctx, fallback.Remembered, fallback.Because(fallback.Remembered, errors.New(reason.Meaning())))
+	}
+	headStart := a.d.HeadStart
+	if headStart == 0 {
+		headStart = defaultHeadStart
+	}
+	conn, fastErr, err := fallback.Race(ctx, headStart, a.dialFast, a.dialSocket)
+	return a.decide(conn, fastErr, err)
+}
+
+// tcpOnly returns the reason for which nothing but TCP is tried.
+func (a *attempt) tcpOnly() fallback.Reason {
+	switch {
+	case a.set.transport == fallback.TCP:
+		return fallback.Forced
+	case a.set.transport == fallback.Auto && (a.d.LocalAddr != nil || a.d.Control != nil || a.d.ControlContext != nil):
+		return fallback.SocketOptions
+	}
+	return fallback.None
+}
+
+// limit applies Timeout and Deadline, as net.Dialer does.
+func (a *attempt) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	end := a.d.Deadline
+	if a.d.Timeout > 0 {
+		if t := time.Now().Add(a.d.Timeout); end.IsZero() || t.Before(end) {
+			end = t
+		}
+	}
+	if end.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, end)
+}
+
+func (a *attempt) dialSocket(ctx context.Context) (net.Conn, error) {
+	return a.d.socketDialer().DialContext(ctx, a.network, a.address)
+}
+
+func (a *attempt) dialTCP(ctx context.Context, reason fallback.Reason, why error) (net.Conn, error) {
+	conn, err := a.dialSocket(ctx)
+	if err != nil {
+		why = err
+	}
+	a.record(fallback.TCP, reason, why)
+	return conn, err
+}
+
+// decide turns the outcome of the race into that of the dial.
+func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
+	if conn != nil && fastErr == nil {
+		negatives.Forget(a.address)
+		a.record(fallback.Soft, fallback.None, nil)
+		return conn, nil
+	}
+	reason := fallback.Classify(fastErr)
+	if conn != nil { // over TCP: without that, the address may just not be there
+		negatives.Remember(a.address, reason)
+	}
+	why := fastErr
+	if err != nil {
+		why = err
+	}
+	a.record(fallback.TCP, reason, why)
+	return conn, err
+}
+
+// record counts the decision and prints it.
+func (a *attempt) record(t fallback.Transport, reason fallback.Reason, err error) {
+	took := time.Since(a.begun)
+	decided.Record(fallback.Decision{Addr: a.address, Transport: t, Reason: reason, Err: err, At: a.begun, Took: took})
+	a.set.log.Debug("rnet: dial", "network", a.network, "address", a.address, "transport", t, "reason", reason, "took", took, "err", err)
+}
+
+// dialFast opens a stream on a session to one of the address's hosts.
+func (a *attempt) dialFast(ctx context.Context) (net.Conn, error) {
+	addrs, err := a.resolve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
+	for _, addr := range addrs {
+		var c *Conn
+		key := a.key()
+		if c, err = pool.open(ctx, key, addr, a); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// resolve returns the addresses to try. A literal address costs no look-up.
+func (a *attempt) resolve(ctx context.Context) ([]netip.AddrPort, error) {
+	if ap, err := netip.ParseAddrPort(a.address); err == nil {
+		if !fits(a.network, ap.Addr()) {
+			return nil, &net.AddrError{Err: "no suitable address found", Addr: a.address}
+		}
+		return []netip.AddrPort{netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}, nil
+	}
+	host, service, err := net.SplitHostPort(a.address)
+	if err != nil {
+		return nil, err
+	}
+	resolver := a.d.Resolver
+	if resolver == nil {
+		resolver = net.DefaultResolver
+	}
+	port, err := resolver.LookupPort(ctx, a.network, service)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" { // the local host, as in package net
+		return a.loopback(uint16(port)), nil
+	}
+	ips, err := resolver.LookupNetIP(ctx, "ip"+a.network[len("tcp"):], host)
+	if err != nil {
+		return nil, err
+	}
+	addrs := make([]netip.AddrPort, 0, len(ips))
+	for _, ip := range ips {
+		addrs = append(addrs, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return addrs, nil
+}
+
+func (a *attempt) loopback(port uint16) []netip.AddrPort {
+	var addrs []netip.AddrPort
+	for _, ip := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		if fits(a.network, ip) {
+			addrs = append(addrs, netip.AddrPortFrom(ip, port))
+		}
+	}
+	return addrs
+}
+
+func fits(network string, ip netip.Addr) bool {
+	switch network {
+	case "tcp4":
+		return ip.Unmap().Is4()
+	case "tcp6":
+		return !ip.Unmap().Is4()
+	}
+	return true
+}
+
+// opError gives the error of a dial that may not fall back the form of
+// package net.
+func (a *attempt) opError(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return err
+	}
+	return &net.OpError{Op: "dial", Net: a.network, Addr: addrText(a.address), Err: &transportError{a.set.transport, err}}
+}
+
+// transportError says which transport was demanded and why it cannot be had.
+type transportError struct {
+	transport fallback.Transport
+	err       error
+}
+
+func (e *transportError) Error() string {
+	reason := fallback.Classify(e.err)
+	text := "rnet: transport " + e.transport.String() + ": " + e.err.Error() + " [" + reason.String() + "]"
+	if remedy := reason.Remedy(); remedy != "" {
+		text += ": " + remedy
+	}
+	return text
+}
+
+func (e *transportError) Unwrap() error { return e.err }
+
+// Timeout makes the OpError around it a timeout, if it is one.
+func (e *transportError) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.err, &t) && t.Timeout()
+}
+
+// addrText is an address that was never resolved.
+type addrText string
+
+func (addrText) Network() string  { return "tcp" }
+func (a addrText) String() string { return string(a) }
+
+// because gives an error of package rcm its reason.
+func because(err error) error {
+	var rejected *rcm.RejectedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rcm.ErrNoListener):
+		return fallback.Because(fallback.NoListener, err)
+	case errors.Is(err, rcm.ErrPeerDenied):
+		return fallback.Because(fallback.PeerDenied, err)
+	case errors.Is(err, rcm.ErrBusy):
+		return fallback.Because(fallback.Admission, err)
+	case errors.Is(err, rcm.ErrTimeout):
+		return fallback.Because(fallback.HandshakeTimeout, err)
+	case errors.Is(err, rcm.ErrMalformed):
+		return fallback.Because(fallback.HandshakeGarbage, err)
+	case errors.As(err, &rejected) && rejected.Reason == rcm.ReasonInvalidVersion:
+		return fallback.Because(fallback.VersionMismatch, err)
+	case errors.As(err, &rejected):
+		return fallback.Because(fallback.PeerRejected, err)
+	case errors.Is(err, rcm.ErrNoRoute):
+		return fallback.Because(fallback.NotLocal, err)
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, rcm.ErrDisconnected):
+		return fallback.Because(fallback.PeerDied, err)
+	}
+	return err
+}
+
+// key names the sessions that may serve the attempt.
+func (a *attempt) key() poolKey {
+	return poolKey{
+		network: a.network, address: a.address, transport: a.set.transport,
+		session: a.set.session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated,
+	}
+}

@@ -1,0 +1,440 @@
+package rnet
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// Who polls.
+//
+// The CQ of a session has one leader at a time, who holds the lead lock,
+// polls, and works for everybody. Whoever waits for something tries to
+// lead; who finds the lead taken parks, and the leader wakes it. When the
+// leader has what it wanted it leaves, and then one of these holds:
+//
+//   - nobody waits: the CQ may stay unarmed, and the keeper looks after the
+//     session within keeperPeriod (leaving and coming back costs nothing then,
+//     which is what a request-response loop does);
+//   - somebody is parked: the CQ is armed and polled once more, and the next
+//     arrival wakes the engine, the session's own goroutine, which leads as
+//     long as there is traffic for more than one.
+//
+// Lost wake-ups: one who parks counts itself (parked) before it tries the
+// lead for the last time; a leader gives up the lead before it looks at the
+// count. An engine that finds the lead taken leaves a note (attend) before it
+// goes back to sleep; a leader looks for the note after it gave up the lead.
+type engineState struct {
+	lead   sync.Mutex
+	armed  bool         // the CQ is armed for the engine; guarded by lead
+	parked atomic.Int32 // waiters that are parked, or about to be
+	attend atomic.Bool  // an event came while somebody led
+	lone   atomic.Pointer[waiter]
+
+	watched atomic.Bool // on the keeper's list
+	visits  atomic.Uint32
+
+	spin   spinner
+	cpus   cpuPublisher
+	thread bool // the device wakes threads faster than goroutines
+}
+
+// cpuPublisher is what a provider offers when both ends share CPUs.
+type cpuPublisher interface {
+	PublishCPU(cpu int)
+	PeerCPU() (cpu int, ok bool)
+}
+
+func (s *session) initEngine() {
+	s.cpus, _ = s.qp.Driver().(cpuPublisher)
+	s.thread = s.dev.ctx.Attr().Caps.Has(verbs.CapThreadWait)
+	s.spin.init(s.cfg.profile)
+}
+
+// wait returns when w is ready. In between the caller may lead.
+func (s *session) wait(w *waiter) {
+	for !w.ready() {
+		if s.lead.TryLock() {
+			s.leadFor(w)
+			continue
+		}
+		s.parked.Add(1)
+		if !w.announce() {
+			s.parked.Add(-1)
+			return
+		}
+		if s.lead.TryLock() { // the leader may have left before it could see us
+			w.retract()
+			s.parked.Add(-1)
+			s.leadFor(w)
+			continue
+		}
+		s.lone.Store(w)
+		granted := w.block()
+		s.parked.Add(-1)
+		if granted {
+			s.leadFor(w)
+		}
+	}
+}
+
+// leadFor leads until w is ready or leading does not pay any more. In the
+// latter case the engine has been set to look after the session, and w is to
+// park. The caller holds lead; it does not any more afterwards.
+func (s *session) leadFor(w *waiter) {
+	if w.state.Load() == waiterLed {
+		w.state.CompareAndSwap(waiterLed, waiterWaiting)
+	}
+	s.disarm()
+	if s.spinFor(w) || s.sleepFor(w) {
+		s.leave(w)
+		return
+	}
+	s.hand()
+}
+
+// spinFor polls until w is ready, no longer than the spinner thinks it pays.
+func (s *session) spinFor(w *waiter) bool {
+	s.poll()
+	if w.ready() {
+		s.stats.pollHits.Add(1)
+		return true
+	}
+	sp := s.spin.start(s)
+	for sp.on() {
+		if s.poll() > 0 {
+			sp.hit()
+		}
+		if w.ready() {
+			sp.won()
+			s.stats.pollHits.Add(1)
+			return true
+		}
+	}
+	sp.lost()
+	return false
+}
+
+// sleepFor leads asleep: the thread sleeps on the completion channel, which
+// is quicker to wake than a goroutine that the engine would have to wake, and
+// dearer to keep. It gives up after a slice without traffic.
+func (s *session) sleepFor(w *waiter) bool {
+	if !s.thread || !enterThreadWait() {
+		return w.ready()
+	}
+	defer leaveThreadWait()
+	for !w.ready() {
+		if s.failed.Load() {
+			return false // the engine drains the CQ
+		}
+		if s.cq.Arm(false) != nil {
+			return false
+		}
+		if s.poll() > 0 {
+			continue
+		}
+		if !w.state.CompareAndSwap(waiterWaiting, waiterAsleep) {
+			return true
+		}
+		s.stats.threadWaits.Add(1)
+		// Ended by: an arrival (data, credit), wake of w (deadline, close),
+		// failure of the session (peer death), the end of the slice.
+		err := s.ch.WaitThread(time.Now().Add(threadSlice))
+		w.state.CompareAndSwap(waiterAsleep, waiterWaiting)
+		n := s.poll()
+		if err != nil && n == 0 && !w.ready() {
+			return false
+		}
+	}
+	return true
+}
+
+// threadSlice is how long a leader sleeps on its thread before it parks.
+const threadSlice = 2 * time.Millisecond
+
+// threadWaiters bounds the threads that sleep in this way.
+var threadWaiters atomic.Int32
+
+func enterThreadWait() bool {
+	if threadWaiters.Add(1) <= int32(max(2, runtime.GOMAXPROCS(0))) {
+		return true
+	}
+	threadWaiters.Add(-1)
+	return false
+}
+
+func leaveThreadWait() { threadWaiters.Add(-1) }
+
+// disarm withdraws what was armed for the engine. The caller leads.
+func (s *session) disarm() {
+	if s.armed {
+		s.cq.Disarm()
+		s.armed = false
+	}
+}
+
+// arm makes the next arrival wake the engine, and polls what came before. The
+// caller leads.
+func (s *session) arm() {
+	for !s.failed.Load() {
+		if err := s.cq.Arm(false); err != nil {
+			s.fail(err)
+			break
+		}
+		s.armed = true
+		if s.poll() == 0 {
+			return
+		}
+	}
+	s.ch.Wake()
+}
+
+// leave gives up the lead when the leader has what it wanted.
+func (s *session) leave(w *waiter) {
+	if s.parked.Load() > 0 || s.failed.Load() {
+		s.hand()
+		return
+	}
+	s.visits.Add(1)
+	s.lead.Unlock()
+	if s.parked.Load() > 0 || s.attend.Load() || s.failed.Load() {
+		s.attendNow()
+		return
+	}
+	if !s.watched.Load() {
+		keeper.add(s)
+	}
+}
+
+// hand gives up the lead to the engine, asleep until something arrives.
+func (s *session) hand() {
+	s.arm()
+	s.lead.Unlock()
+	s.attendNow()
+}
+
+// attendNow makes sure that the session is looked after, if nobody leads it:
+// by the engine, which an arrival wakes.
+func (s *session) attendNow() {
+	for (s.attend.Load() || s.parked.Load() > 0) && s.lead.TryLock() {
+		if s.armed && !s.attend.Load() {
+			s.lead.Unlock()
+			return
+		}
+		s.attend.Store(false)
+		s.arm()
+		s.lead.Unlock()
+		if !s.attend.Load() {
+			return
+		}
+	}
+}
+
+// engine is the session's goroutine: it leads when nobody else does and there
+// is traffic, and it ends the session.
+func (s *session) engine() {
+	s.lead.Lock()
+	s.arm()
+	s.lead.Unlock()
+	for !s.closing.Load() {
+		// Ended by: an arrival while the CQ is armed, Wake (failure, close),
+		// the keepalive period.
+		if err := s.ch.Wait(time.Now().Add(keepAlivePeriod)); errors.Is(err, os.ErrDeadlineExceeded) {
+			if s.streams.len() > 0 {
+				s.sessionControl(true, false)
+			}
+			continue
+		}
+		s.stats.wakeups.Add(1)
+		s.attend.Store(true)
+		if !s.lead.TryLock() {
+			continue // who leads looks at attend when it leaves
+		}
+		s.attend.Store(false)
+		if s.engineLead() {
+			s.lead.Unlock()
+			s.attendNow()
+		}
+	}
+	s.drain()
+	s.shutdown()
+}
+
+// engineLead leads while there is traffic. It returns false if it gave the
+// lead away to the only one who waits.
+func (s *session) engineLead() bool {
+	s.disarm()
+	sp := s.spin.startEngine(s)
+	for {
+		if s.poll() > 0 {
+			sp.hit()
+		}
+		if s.closing.Load() {
+			return true
+		}
+		if s.parked.Load() == 1 {
+			if w := s.lone.Swap(nil); w != nil && w.grant() {
+				return false
+			}
+		}
+		if !sp.on() {
+			break
+		}
+	}
+	s.arm()
+	return true
+}
+
+// drain polls until the QP has flushed: everything that arrived before the
+// failure is delivered first. Nobody leads after it.
+func (s *session) drain() {
+	s.lead.Lock() // ended by the leader, which sees failed
+	for {
+		if s.poll() == 0 {
+			return
+		}
+	}
+}
+
+// keepAlivePeriod is how often an idle session with streams sends a ping: the
+// transport finds out by it that an unreachable peer is gone.
+const keepAlivePeriod = 15 * time.Second
+
+// kick wakes a leader that sleeps.
+func (s *session) kick() { s.ch.Wake() }
+
+// spinner decides how long a session's leaders poll before they sleep. Its
+// fields are guarded by lead, but for profile.
+type spinner struct {
+	profile fallback.Profile
+	futile  int // spins in a row that brought nothing
+	skipped int
+}
+
+func (sp *spinner) init(p fallback.Profile) { sp.profile = p }
+
+// spinTime is the longest spin without a hit.
+func (sp *spinner) spinTime() time.Duration {
+	switch sp.profile {
+	case fallback.Latency:
+		return 2 * time.Millisecond
+	case fallback.Efficient:
+		return 0
+	}
+	return 50 * time.Microsecond
+}
+
+// placementTime is the part of a spin that is made without asking on which
+// CPUs the two ends run.
+const (
+	placementTime = 3 * time.Microsecond
+	maxFutile     = 4  // after so many futile spins in a row they are left out
+	probeEvery    = 16 // but for one in so many
+)
+
+// spinRun is one spin.
+type spinRun struct {
+	s       *session
+	end     time.Time
+	check   time.Time
+	asked   bool
+	n       int
+	engine  bool
+	stopped bool
+}
+
+func (sp *spinner) start(s *session) spinRun {
+	return sp.run(s, sp.spinTime(), false)
+}
+
+// startEngine is the spin of the engine: it gives those whom it woke the time
+// to answer.
+func (sp *spinner) startEngine(s *session) spinRun {
+	return sp.run(s, sp.spinTime(), true)
+}
+
+var oneCPU = runtime.NumCPU() == 1
+
+func (sp *spinner) run(s *session, limit time.Duration, engine bool) spinRun {
+	r := spinRun{s: s, engine: engine}
+	if limit == 0 || oneCPU {
+		r.stopped = true
+		return r
+	}
+	if !engine && sp.profile != fallback.Latency && sp.futile >= maxFutile {
+		if sp.skipped++; sp.skipped < probeEvery {
+			r.stopped = true
+			return r
+		}
+		sp.skipped = 0
+	}
+	now := time.Now()
+	r.end, r.check = now.Add(limit), now.Add(placementTime)
+	return r
+}
+
+// spinYield is how many polls lie between two looks at the clock and chances
+// for other goroutines.
+const spinYield = 16
+
+// on reports whether to poll once more.
+func (r *spinRun) on() bool {
+	if r.stopped {
+		return false
+	}
+	if r.n++; r.n%spinYield != 0 {
+		return true
+	}
+	runtime.Gosched()
+	now := time.Now()
+	if now.After(r.end) {
+		r.stopped = true
+		return false
+	}
+	if !r.asked && now.After(r.check) {
+		r.asked = true
+		if sameCPU(r.s.cpus) {
+			r.stopped = true
+			return false
+		}
+	}
+	return true
+}
+
+// hit is called after a poll that brought something: the spin starts anew.
+func (r *spinRun) hit() {
+	if r.stopped {
+		return
+	}
+	limit := r.s.spin.spinTime()
+	r.end = time.Now().Add(limit)
+	if r.engine {
+		runtime.Gosched() // let those run whom the batch has woken
+	}
+}
+
+func (r *spinRun) won() { r.s.spin.futile = 0 }
+
+func (r *spinRun) lost() {
+	if !r.end.IsZero() && !r.engine {
+		r.s.spin.futile++
+	}
+}
+
+// sameCPU publishes our CPU and reports whether the peer runs on the same
+// one: then it cannot go on while we spin.
+func sameCPU(p cpuPublisher) bool {
+	if p == nil {
+		return false
+	}
+	cpu := currentCPU()
+	p.PublishCPU(cpu)
+	peer, ok := p.PeerCPU()
+	return ok && peer == cpu
+}

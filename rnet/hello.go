@@ -1,0 +1,109 @@
+package rnet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// The hello, 48 bytes, little endian, travels as private data of the
+// connection request and of the reply (docs/protocol.md, section 2). Both
+// sides go on with the lesser of their versions and limits.
+//
+//	0  u32 magic "RJT1"
+//	4  u8  lowest version spoken   5  u8 highest version spoken
+//	6  u16 flags (0)
+//	8  u64 address of the receive ring
+//	16 u32 rkey of the receive ring
+//	20 u32 size of the receive ring, a power of two
+//	24 u32 receives posted for data
+//	28 u32 window of a stream, bytes
+//	32 u32 streams allowed at once
+//	36 u32 process id, for people
+//	40 u64 session token, for people
+const (
+	helloLen   = 48
+	helloMagic = 'R' | 'J'<<8 | 'T'<<16 | '1'<<24
+
+	protocolVersion = 1
+
+	minRingSize = 64 << 10
+	maxRingSize = 1 << 30
+	minSlots    = 16
+	maxSlots    = 1 << 14
+	minWindow   = 4 << 10
+	maxWindow   = 1 << 28
+)
+
+var (
+	errHello   = errors.New("malformed hello")
+	errVersion = errors.New("no protocol version in common")
+)
+
+type hello struct {
+	minVersion, maxVersion uint8
+	ringAddr               uint64
+	ringKey                uint32
+	ringSize               uint32
+	slots                  uint32
+	window                 uint32
+	streams                uint32
+	pid                    uint32
+	token                  uint64
+}
+
+func (h *hello) marshal() []byte {
+	b := make([]byte, helloLen)
+	binary.LittleEndian.PutUint32(b[0:], helloMagic)
+	b[4], b[5] = h.minVersion, h.maxVersion
+	binary.LittleEndian.PutUint64(b[8:], h.ringAddr)
+	binary.LittleEndian.PutUint32(b[16:], h.ringKey)
+	binary.LittleEndian.PutUint32(b[20:], h.ringSize)
+	binary.LittleEndian.PutUint32(b[24:], h.slots)
+	binary.LittleEndian.PutUint32(b[28:], h.window)
+	binary.LittleEndian.PutUint32(b[32:], h.streams)
+	binary.LittleEndian.PutUint32(b[36:], h.pid)
+	binary.LittleEndian.PutUint64(b[40:], h.token)
+	return b
+}
+
+// parseHello reads a peer's hello. Bytes after the 48 are ignored: rdma_cm
+// delivers private data padded with zeros.
+func parseHello(b []byte) (hello, error) {
+	var h hello
+	if len(b) < helloLen {
+		return h, fmt.Errorf("%w: %d bytes", errHello, len(b))
+	}
+	if magic := binary.LittleEndian.Uint32(b); magic != helloMagic {
+		return h, fmt.Errorf("%w: magic %#x", errHello, magic)
+	}
+	h = hello{
+		minVersion: b[4], maxVersion: b[5],
+		ringAddr: binary.LittleEndian.Uint64(b[8:]),
+		ringKey:  binary.LittleEndian.Uint32(b[16:]),
+		ringSize: binary.LittleEndian.Uint32(b[20:]),
+		slots:    binary.LittleEndian.Uint32(b[24:]),
+		window:   binary.LittleEndian.Uint32(b[28:]),
+		streams:  binary.LittleEndian.Uint32(b[32:]),
+		pid:      binary.LittleEndian.Uint32(b[36:]),
+		token:    binary.LittleEndian.Uint64(b[40:]),
+	}
+	switch {
+	case h.minVersion > h.maxVersion:
+		return h, fmt.Errorf("%w: versions %d to %d", errHello, h.minVersion, h.maxVersion)
+	case h.minVersion > protocolVersion || h.maxVersion < protocolVersion:
+		return h, fmt.Errorf("%w: the peer speaks %d to %d, we speak %d", errVersion, h.minVersion, h.maxVersion, protocolVersion)
+	case h.ringSize < minRingSize || h.ringSize > maxRingSize || h.ringSize&(h.ringSize-1) != 0:
+		return h, fmt.Errorf("%w: ring of %d bytes", errHello, h.ringSize)
+	case h.ringAddr+uint64(h.ringSize) < h.ringAddr:
+		return h, fmt.Errorf("%w: ring at %#x wraps around", errHello, h.ringAddr)
+	case h.slots < minSlots || h.slots > maxSlots:
+		return h, fmt.Errorf("%w: %d receives", errHello, h.slots)
+	case h.window < minWindow || h.window > maxWindow:
+		return h, fmt.Errorf("%w: window of %d bytes", errHello, h.window)
+	case h.streams == 0:
+		return h, fmt.Errorf("%w: no stream allowed", errHello)
+	}
+	h.streams = min(h.streams, maxStreams)
+	return h, nil
+}

@@ -1,0 +1,377 @@
+package rnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+// Listen is net.Listen: for "tcp", "tcp4" and "tcp6" the listener serves
+// plain TCP peers and ramjet peers of this host on the same address. Other
+// networks go to package net.
+func Listen(network, address string) (net.Listener, error) {
+	var lc ListenConfig
+	return lc.Listen(context.Background(), network, address)
+}
+
+// ListenConfig is net.ListenConfig with a choice of transport. The zero value
+// is good.
+type ListenConfig struct {
+	Control         func(network, address string, c syscall.RawConn) error
+	KeepAlive       time.Duration
+	KeepAliveConfig net.KeepAliveConfig
+
+	// Transport and Profile win over the environment. With Soft or RDMA the
+	// address is still taken as a TCP port, and TCP peers are reset.
+	Transport Transport
+	Profile   Profile
+	// Peers decides which processes of this host may connect by the software
+	// HCA; nil means those of the same user. Others are served over TCP.
+	Peers func(PeerProcess) bool
+	// Limits are the sizes of the sessions of this listener.
+	Limits Limits
+	// Logger gets each decision at debug level, see Dialer.
+	Logger *slog.Logger
+}
+
+// PeerProcess is a process of this host that wants to connect.
+type PeerProcess struct {
+	PID      int
+	UID, GID uint32
+}
+
+// Listen announces on the address.
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	tcpConfig := net.ListenConfig{Control: lc.Control, KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
+	if network != "tcp" && network != "tcp4" && network != "tcp6" {
+		return tcpConfig.Listen(ctx, network, address)
+	}
+	set, err := resolveSettings(lc.Transport, lc.Profile, lc.Limits, lc.Logger)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
+	}
+	tcp, err := tcpConfig.Listen(ctx, network, address)
+	if err != nil || set.transport == fallback.TCP {
+		return tcp, err
+	}
+	l := &Listener{
+		tcp: tcp.(*net.TCPListener), network: network, set: set,
+		avail: make(chan struct{}, 1), fromTCP: make(chan tcpAccept), done: make(chan struct{}),
+	}
+	if err := l.listenFabrics(lc.Peers); err != nil {
+		tcp.Close()
+		return nil, &net.OpError{Op: "listen", Net: network, Addr: tcp.Addr(), Err: err}
+	}
+	l.work.Go(l.acceptTCP)
+	return l, nil
+}
+
+// Listener is what Listen returns for the TCP networks. Its methods may be
+// called from any goroutine.
+type Listener struct {
+	tcp     *net.TCPListener
+	network string
+	set     settings
+	fabrics []rcm.Listener
+
+	avail   chan struct{}  // one token: look at queue
+	fromTCP chan tcpAccept // what the TCP listener accepted
+	done    chan struct{}  // closed by Close
+	work    sync.WaitGroup // the accepting goroutines
+
+	mu       sync.Mutex
+	queue    []*Conn // streams that wait for Accept; guarded by mu
+	closed   bool
+	expired  bool
+	timer    *time.Timer
+	sessions map[*session]struct{} // guarded by mu
+}
+
+type tcpAccept struct {
+	conn net.Conn
+	err  error
+}
+
+// listenFabrics starts a listener on each fabric that the policy allows. With
+// Auto a fabric that cannot listen is left out.
+func (l *Listener) listenFabrics(peers func(PeerProcess) bool) error {
+	addr := l.tcp.Addr().(*net.TCPAddr).AddrPort()
+	addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
+	cfg := rcm.ListenConfig{V6Only: l.network == "tcp6"}
+	if peers != nil {
+		cfg.PeerPolicy = func(p rcm.Peer) bool { return peers(PeerProcess{PID: p.PID, UID: p.UID, GID: p.GID}) }
+	}
+	for _, f := range fabrics {
+		if l.set.transport != fallback.Auto && l.set.transport != f.transport {
+			continue
+		}
+		fl, err := f.Listen(addr, cfg)
+		l.set.log.Debug("rnet: listen", "address", addr, "transport", f.transport, "err", err)
+		if err != nil {
+			if l.set.transport != fallback.Auto {
+				return &transportError{l.set.transport, because(err)}
+			}
+			continue
+		}
+		l.fabrics = append(l.fabrics, fl)
+		l.work.Go(func() { l.acceptFabric(f.transport, fl) })
+	}
+	if len(l.fabrics) == 0 && l.set.transport != fallback.Auto {
+		return &transportError{l.set.transport, fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)}
+	}
+	return nil
+}
+
+// acceptTCP hands on what the TCP listener accepts, one at a time: what waits
+// waits in the kernel's backlog.
+func (l *Listener) acceptTCP() {
+	for {
+		conn, err := l.tcp.Accept() // ended by a peer, or Close
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil && l.set.transport != fallback.Auto {
+			conn.(*net.TCPConn).SetLinger(0)
+			conn.Close()
+			continue
+		}
+		select {
+		case l.fromTCP <- tcpAccept{conn, err}: // ended by Accept
+		case <-l.done:
+			if conn != nil {
+				conn.Close()
+			}
+			return
+		}
+	}
+}
+
+// acceptFabric sets up the sessions that peers ask for.
+func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
+	for {
+		req, err := fl.Accept(context.Background()) // ended by a peer, or Close
+		if err != nil {
+			return
+		}
+		go l.serve(t, req)
+	}
+}
+
+// serve sets up a session. It has a time limit, and what it sets up ends with
+// the peer.
+func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
+	s, err := l.newSession(t, req)
+	if err != nil {
+		l.set.log.Debug("rnet: session refused", "peer", req.RemoteAddr(), "pid", req.Peer().PID, "err", err)
+		return
+	}
+	l.set.log.Debug("rnet: session", "peer", s.remoteAddr, "pid", req.Peer().PID, "transport", t, "device", req.Device())
+}
+
+func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, error) {
+	if !setUps.TryEnter() {
+		req.Reject(nil)
+		return nil, errors.New("too many sessions are being set up")
+	}
+	defer setUps.Leave()
+	s, err := newSession(req.Device(), l.set.session, l.set.log)
+	if err != nil {
+		req.Reject(nil)
+		return nil, err
+	}
+	s.transport = t
+	s.accept, s.onEnd = l.push, l.forget
+	if err := s.learn(req.PrivateData()); err != nil {
+		req.Reject(nil)
+		s.abandon()
+		return nil, err
+	}
+	if !l.adopt(s) {
+		req.Reject(nil)
+		s.abandon()
+		return nil, net.ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), setUpTime)
+	defer cancel()
+	conn, err := req.Accept(ctx, s.qp, s.connParam())
+	if err != nil {
+		l.forget(s)
+		s.abandon()
+		return nil, err
+	}
+	s.start(conn)
+	return s, nil
+}
+
+func (l *Listener) adopt(s *session) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	if l.sessions == nil {
+		l.sessions = make(map[*session]struct{})
+	}
+	l.sessions[s] = struct{}{}
+	return true
+}
+
+func (l *Listener) forget(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sessions, s)
+}
+
+// push takes a stream that a peer has opened. The leader of its session calls
+// it, so it does not wait.
+func (l *Listener) push(c *Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.queue = append(l.queue, c)
+	l.signal()
+	return true
+}
+
+// signal makes one Accept look at the state. mu is held.
+func (l *Listener) signal() {
+	select {
+	case l.avail <- struct{}{}:
+	default:
+	}
+}
+
+// Accept waits for the next connection, a [*Conn] or a *net.TCPConn.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.pop()
+		if conn != nil {
+			return conn, nil
+		}
+		if err != nil {
+			return nil, l.opError("accept", err)
+		}
+		select {
+		case <-l.avail: // ended by push, a deadline, Close, another Accept
+		case a := <-l.fromTCP: // ended by the TCP listener
+			return a.conn, a.err
+		}
+	}
+}
+
+// pop returns the oldest stream in the queue, or the reason for which Accept
+// must not wait, or neither.
+func (l *Listener) pop() (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		l.signal() // to the next one who waits
+		return nil, net.ErrClosed
+	case l.expired:
+		l.signal()
+		return nil, os.ErrDeadlineExceeded
+	case len(l.queue) == 0:
+		return nil, nil
+	}
+	c := l.queue[0]
+	l.queue[0] = nil
+	l.queue = l.queue[1:]
+	if len(l.queue) > 0 {
+		l.signal()
+	}
+	return c, nil
+}
+
+// SetDeadline makes Accept fail after t with an error that wraps
+// os.ErrDeadlineExceeded; zero means never.
+func (l *Listener) SetDeadline(t time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return l.opError("set", net.ErrClosed)
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.expired = false
+	if t.IsZero() {
+		return nil
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(t), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.timer == timer {
+			l.expired = true
+			l.signal()
+		}
+	})
+	l.timer = timer
+	return nil
+}
+
+// Addr returns the address of the listener, a *net.TCPAddr.
+func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
+
+// Close stops listening. Connections that Accept has returned live on; those
+// that wait for it are reset.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return l.opError("close", net.ErrClosed)
+	}
+	l.closed = true
+	queue := l.queue
+	l.queue = nil
+	sessions := make([]*session, 0, len(l.sessions))
+	for s := range l.sessions {
+		sessions = append(sessions, s)
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.signal()
+	l.mu.Unlock()
+	close(l.done)
+	err := l.tcp.Close()
+	for _, fl := range l.fabrics {
+		fl.Close()
+	}
+	for _, c := range queue {
+		c.SetLinger(0)
+		c.Close()
+	}
+	for _, s := range sessions {
+		s.retire()
+	}
+	l.work.Wait() // ended by the closed listeners
+	return err
+}
+
+func (l *Listener) opError(op string, err error) error {
+	return &net.OpError{Op: op, Net: l.network, Addr: l.Addr(), Err: err}
+}
+
+// retire lets a session end with its last stream; the peer is told to open no
+// more.
+func (s *session) retire() {
+	s.goingAway.Store(true)
+	s.sessionControl(false, true)
+	if s.streams.shutIfEmpty() {
+		s.fail(fmt.Errorf("%w: the listener was closed", errSessionIdle))
+	}
+}

@@ -1,0 +1,273 @@
+package rnet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+var (
+	// decided keeps what dials have come to, for Explain and Stats.
+	decided fallback.Journal
+	// negatives remembers addresses where an accelerated dial failed lately.
+	negatives = fallback.NewMemory(fallback.MemoryLimit, time.Now)
+	// setUps limits the sessions that are set up at once, by either side.
+	setUps = fallback.NewGate(64)
+	// fabrics are the ways to connect a session, the fastest first.
+	fabrics = []fabric{{fallback.Soft, rcm.Soft()}}
+)
+
+type fabric struct {
+	transport fallback.Transport
+	rcm.Fabric
+}
+
+// poolKey names the sessions that one kind of dial shares.
+type poolKey struct {
+	network, address string
+	transport        fallback.Transport
+	session          sessionConfig
+	lanes            int
+	dedicated        bool
+}
+
+// pool holds the sessions that this process has dialed and may open streams
+// on.
+var pool sessionPool
+
+type sessionPool struct {
+	// quickest maps a poolKey to its *laneSet, for look-ups without a lock.
+	quickest sync.Map
+
+	mu     sync.Mutex
+	places map[placeKey]*place
+}
+
+// placeKey names one session: what a poolKey says, at one resolved address.
+type placeKey struct {
+	addr      netip.AddrPort
+	transport fallback.Transport
+	session   sessionConfig
+	lane      int
+}
+
+// place is where a session is, or is being set up.
+type place struct {
+	ready chan struct{} // closed when s or err is set
+	s     *session
+	err   error
+}
+
+// laneSet is what a dial with the same words may use again.
+type laneSet struct {
+	lanes []atomic.Pointer[session]
+	next  atomic.Uint32
+	until time.Time // a name is looked up again after this; zero for addresses
+}
+
+// nameTime is how long what a name stands for is not looked up again while a
+// session to it lives.
+const nameTime = time.Second
+
+// quick opens a stream on a session that lives, if there is one; nil if not.
+func (p *sessionPool) quick(key poolKey) *Conn {
+	if key.dedicated {
+		return nil
+	}
+	v, ok := p.quickest.Load(key)
+	if !ok {
+		return nil
+	}
+	set := v.(*laneSet)
+	if !set.until.IsZero() && time.Now().After(set.until) {
+		return nil
+	}
+	lane := 0
+	if len(set.lanes) > 1 {
+		lane = int(set.next.Add(1) % uint32(len(set.lanes)))
+	}
+	s := set.lanes[lane].Load()
+	if s == nil {
+		return nil
+	}
+	c, err := s.open()
+	if err != nil {
+		set.lanes[lane].CompareAndSwap(s, nil)
+		return nil
+	}
+	return c
+}
+
+// open opens a stream to addr, on a session that lives or a new one.
+func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt) (*Conn, error) {
+	if key.dedicated {
+		s, err := connect(ctx, addr, a, nil)
+		if err != nil {
+			return nil, err
+		}
+		return s.open()
+	}
+	set := p.lanes(key, addr)
+	lane := int(set.next.Add(1) % uint32(len(set.lanes)))
+	at := placeKey{addr: addr, transport: key.transport, session: key.session, lane: lane}
+	for {
+		s, err := p.session(ctx, at, a)
+		if err != nil {
+			return nil, err
+		}
+		c, err := s.open()
+		if err == nil {
+			set.lanes[lane].Store(s)
+			return c, nil
+		}
+		if !errors.Is(err, net.ErrClosed) {
+			return nil, err
+		}
+		p.forget(at, s) // it was just closing: make another
+	}
+}
+
+// lanes returns the lane set of a key, renewed if its name has to be looked
+// up again (which has been done).
+func (p *sessionPool) lanes(key poolKey, addr netip.AddrPort) *laneSet {
+	if v, ok := p.quickest.Load(key); ok {
+		if set := v.(*laneSet); set.until.IsZero() || time.Now().Before(set.until) {
+			return set
+		}
+	}
+	set := &laneSet{lanes: make([]atomic.Pointer[session], key.lanes)}
+	if _, err := netip.ParseAddrPort(key.address); err != nil {
+		set.until = time.Now().Add(nameTime)
+	}
+	p.quickest.Store(key, set)
+	return set
+}
+
+// session returns the session at a place. The first to ask sets it up, the
+// others wait for it.
+func (p *sessionPool) session(ctx context.Context, at placeKey, a *attempt) (*session, error) {
+	p.mu.Lock()
+	pl := p.places[at]
+	if pl == nil {
+		pl = &place{ready: make(chan struct{})}
+		if p.places == nil {
+			p.places = make(map[placeKey]*place)
+		}
+		p.places[at] = pl
+		go p.setUp(context.WithoutCancel(ctx), at, pl, a)
+	}
+	p.mu.Unlock()
+	select {
+	case <-pl.ready: // ended by setUp, which has a time limit
+		return pl.s, pl.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// setUpTime bounds the set-up of a session. It goes on when the dial that
+// started it gives up: others may wait for it.
+const setUpTime = 10 * time.Second
+
+func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *attempt) {
+	ctx, cancel := context.WithTimeout(ctx, setUpTime)
+	defer cancel()
+	pl.s, pl.err = connect(ctx, at.addr, a, func(s *session) { p.ended(at, pl, s) })
+	if pl.err != nil {
+		p.drop(at, pl)
+	}
+	close(pl.ready)
+}
+
+func (p *sessionPool) drop(at placeKey, pl *place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.places[at] == pl {
+		delete(p.places, at)
+	}
+}
+
+// ended takes a session out that takes no more streams.
+func (p *sessionPool) ended(at placeKey, pl *place, s *session) {
+	p.drop(at, pl)
+	p.quickest.Range(func(key, v any) bool {
+		set := v.(*laneSet)
+		live := false
+		for i := range set.lanes {
+			if !set.lanes[i].CompareAndSwap(s, nil) && set.lanes[i].Load() != nil {
+				live = true
+			}
+		}
+		if !live {
+			p.quickest.CompareAndDelete(key, set)
+		}
+		return true
+	})
+}
+
+// forget takes s out of its place, if it is still there.
+func (p *sessionPool) forget(at placeKey, s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pl := p.places[at]; pl != nil && pl.s == s {
+		delete(p.places, at)
+	}
+}
+
+// connect sets up a session to addr, over the first fabric that reaches it.
+// onEnd, if set, is called when it takes no more streams.
+func connect(ctx context.Context, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
+	var lastErr error
+	for _, f := range fabrics {
+		if a.set.transport != fallback.Auto && a.set.transport != f.transport {
+			continue
+		}
+		s, err := connectOver(ctx, f, addr, a, onEnd)
+		if err == nil {
+			return s, nil
+		}
+		lastErr = because(err)
+	}
+	if lastErr == nil {
+		lastErr = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
+	}
+	return nil, lastErr
+}
+
+func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
+	route, err := f.Resolve(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if !setUps.TryEnter() {
+		route.Close()
+		return nil, fallback.Because(fallback.Admission, errors.New("too many sessions are being set up"))
+	}
+	defer setUps.Leave()
+	s, err := newSession(route.Device(), a.set.session, a.set.log)
+	if err != nil {
+		route.Close()
+		return nil, err
+	}
+	s.dialed, s.dedicated = true, a.d.Dedicated
+	s.transport, s.onEnd = f.transport, onEnd
+	conn, err := route.Connect(ctx, s.qp, s.connParam())
+	if err != nil {
+		s.abandon()
+		return nil, err
+	}
+	if err := s.learn(conn.PrivateData()); err != nil {
+		conn.Disconnect()
+		s.abandon()
+		return nil, err
+	}
+	s.start(conn)
+	return s, nil
+}

@@ -1,0 +1,302 @@
+package rnet
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// The way of a byte in:
+//
+//  1. The leader polls the CQ. A completion of a WRITE_WITH_IMM says that a
+//     message of so many bytes lies at the next place of the receive ring.
+//  2. Each frame of it goes to its stream: into the buffer of a Read that
+//     waits, if there is one; otherwise a small payload is copied to a chunk
+//     of ordinary memory, and a large one stays in the ring as a chunk.
+//  3. When the batch is done, what no chunk keeps is released, receives are
+//     posted again, and the peer is told when a quarter has come together.
+//  4. A reader that has emptied a chunk frees its part of the ring. Chunks
+//     whose readers are slow are moved out of the ring before they hold up
+//     the others (spill).
+type receiver struct {
+	// Guarded by lead.
+	wcs       [pollBatch]verbs.WC
+	recvWRs   []verbs.RecvWR // what repost posts; all the same
+	owed      int            // receives used up and not posted again
+	owedData  int            // of these, how many count as slots
+	rxSlots   ring.RecvSlots
+	newCredit bool // the batch brought credit
+
+	in        traffic // not published yet
+	published struct{ frames, bytes atomic.Uint64 }
+
+	rxMu  sync.Mutex
+	rx    ring.Rx // guarded by rxMu
+	kept  keptRing
+	asked uint64 // released position at which sendCredit was called; guarded by rxMu
+	gone  bool   // the session is over: the last chunk closes the ring; guarded by rxMu
+
+	released atomic.Uint64 // ring bytes released; written under rxMu
+	posted   atomic.Uint64 // receives posted for data; written by the leader
+
+	goingAway atomic.Bool // the peer opens no more streams, or lets us open none
+}
+
+const (
+	// keepMin is the payload from which staying in the ring is cheaper than
+	// a copy to a chunk.
+	keepMin = 4 << 10
+	// repostBatch is how many receives are posted again at a time.
+	repostBatch = 64
+)
+
+var errProtocol = errors.New("protocol violation")
+
+// postReceives fills the receive queue before the peer can write.
+func (s *session) postReceives() error {
+	s.recvWRs = make([]verbs.RecvWR, repostBatch)
+	for left := int(s.cfg.slots) + controlSlots; left > 0; {
+		n, err := s.qp.PostRecv(s.recvWRs[:min(left, repostBatch)])
+		if err != nil {
+			return err
+		}
+		left -= n
+	}
+	s.posted.Store(s.rxSlots.Posted())
+	return nil
+}
+
+// poll takes one batch off the CQ and works on it. The caller leads. It
+// returns how many completions there were; after a failure of the session it
+// goes on to drain the CQ.
+func (s *session) poll() int {
+	n, err := s.cq.Poll(s.wcs[:])
+	if err != nil {
+		s.fail(fmt.Errorf("rnet: poll CQ: %w", err))
+		return 0
+	}
+	if n == 0 {
+		return 0
+	}
+	s.rxMu.Lock()
+	for i := range s.wcs[:n] {
+		if err := s.complete(&s.wcs[i]); err != nil {
+			s.rxMu.Unlock()
+			s.fail(err)
+			return n
+		}
+	}
+	if s.rx.Retained() > int(s.cfg.ringSize)/2 {
+		s.spill(int(s.cfg.ringSize) / 4)
+	}
+	due := s.releaseLocked()
+	s.rxMu.Unlock()
+	s.publish()
+	if s.owed >= repostBatch {
+		due = s.repost() || due
+	}
+	if due {
+		s.sendCredit()
+	}
+	if s.newCredit {
+		s.newCredit = false
+		if s.txBlocked.Load() {
+			s.creditCame()
+		}
+	}
+	return n
+}
+
+// complete works on one completion. rxMu is held.
+func (s *session) complete(wc *verbs.WC) error {
+	if wc.Status != verbs.WCSuccess {
+		if wc.Status == verbs.WCWRFlushErr && s.failed.Load() {
+			return nil
+		}
+		return fmt.Errorf("%w: %w", syscall.ECONNRESET, wc.Err())
+	}
+	switch wc.Opcode {
+	case verbs.WCRecvWriteWithImm:
+		s.owed++
+		if wc.Imm&immCredit != 0 {
+			released, slots := parseCreditImm(wc.Imm, s.peerReleased.Load(), s.peer.ringSize)
+			s.noteCredit(released, slots)
+			return nil
+		}
+		s.owedData++
+		return s.message(wc)
+	case verbs.WCWrite:
+		s.sqDone.Add(wc.ID)
+		s.newCredit = true
+		return nil
+	}
+	return fmt.Errorf("%w: completion of operation %d", errProtocol, wc.Opcode)
+}
+
+// message works on the frames of one message.
+func (s *session) message(wc *verbs.WC) error {
+	off, err := s.rx.Place(int(wc.ByteLen))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	rest := s.rxMR.Bytes()[off : off+wc.ByteLen]
+	for len(rest) > 0 {
+		var h frameHeader
+		var payload []byte
+		if h, payload, rest, err = parseFrame(rest); err != nil {
+			return fmt.Errorf("%w: %w", errProtocol, err)
+		}
+		s.noteCredit(s.peerReleased.Load()+ahead32(h.credit, s.peerReleased.Load()), h.slots)
+		if err = s.frame(&h, payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ahead32 returns how far the position with the given low bits lies beyond
+// known, 0 if it is a stale one.
+func ahead32(low uint32, known uint64) uint64 {
+	return uint64(max(0, int32(low-uint32(known))))
+}
+
+// noteCredit stores what the peer gave back. Whether it is a lie is seen by
+// who takes it.
+func (s *session) noteCredit(released uint64, slots uint16) {
+	if released > s.peerReleased.Load() {
+		s.peerReleased.Store(released)
+		s.newCredit = true
+	}
+	posted := s.peerPosted.Load()
+	if ahead := int16(slots - uint16(posted)); ahead > 0 {
+		s.peerPosted.Store(posted + uint64(ahead))
+		s.newCredit = true
+	}
+}
+
+// frame works on one frame. An error ends the session.
+func (s *session) frame(h *frameHeader, payload []byte) error {
+	s.in.frames++
+	if h.kind == frameData {
+		if c := s.streams.get(h.stream); c != nil {
+			s.in.bytes += uint64(len(payload))
+			return c.deliver(payload)
+		}
+		return nil // late data of a stream that is gone
+	}
+	return s.controlFrame(h, payload)
+}
+
+func (s *session) controlFrame(h *frameHeader, payload []byte) error {
+	c := s.streams.get(h.stream)
+	switch h.kind {
+	case frameOpen:
+		return s.peerOpened(h.stream, payload)
+	case frameWindow:
+		limit, err := parseWindow(payload)
+		if err != nil {
+			return err
+		}
+		if c != nil {
+			c.grant(limit)
+		}
+	case frameFin:
+		if c != nil {
+			c.finished(h.flags&flagClosed != 0)
+		}
+	case frameReset:
+		if c != nil {
+			c.reset()
+		}
+	case framePing:
+	case frameGoAway:
+		s.goingAway.Store(true)
+		if s.onEnd != nil {
+			s.onEnd(s)
+		}
+		if s.streams.len() == 0 {
+			s.left()
+		}
+	default:
+		return fmt.Errorf("%w: frame of kind %d", errProtocol, h.kind)
+	}
+	return nil
+}
+
+// peerOpened makes the stream that the peer opens.
+func (s *session) peerOpened(id uint32, payload []byte) error {
+	if s.dialed {
+		return fmt.Errorf("%w: the listening side opens a stream", errProtocol)
+	}
+	c := newConn(s)
+	c.id = id
+	if !s.streams.insert(c) {
+		if s.streams.get(id) != nil {
+			return fmt.Errorf("%w: stream %#x opened twice", errProtocol, id)
+		}
+		s.control(c, ctlReset)
+		return nil
+	}
+	if len(payload) > 0 {
+		if err := c.deliver(payload); err != nil {
+			return err
+		}
+	}
+	if !s.accept(c) {
+		c.refuse()
+	}
+	return nil
+}
+
+// repost posts receives in the place of those used up and reports whether the
+// peer may want to know.
+func (s *session) repost() (due bool) {
+	for s.owed > 0 {
+		n, err := s.qp.PostRecv(s.recvWRs[:min(s.owed, len(s.recvWRs))])
+		if err != nil {
+			if !s.failed.Load() {
+				s.fail(fmt.Errorf("rnet: post receives: %w", err))
+			}
+			return false
+		}
+		s.owed -= n
+	}
+	s.rxSlots.Post(s.owedData)
+	s.owedData = 0
+	s.posted.Store(s.rxSlots.Posted())
+	if due = s.rxSlots.CreditDue(); due {
+		s.rxSlots.TakeCredit()
+	}
+	return due
+}
+
+// releaseLocked publishes what is released and reports whether sendCredit is
+// worth a call. rxMu is held.
+func (s *session) releaseLocked() (due bool) {
+	released := s.rx.Released()
+	if released == s.released.Load() {
+		return false
+	}
+	s.released.Store(released)
+	if released-s.asked < uint64(s.cfg.ringSize)/8 {
+		return false
+	}
+	s.asked = released
+	return true
+}
+
+// publish makes the counts of a batch visible to Stats.
+func (s *session) publish() {
+	if s.in.frames > 0 {
+		s.published.frames.Add(s.in.frames)
+		s.published.bytes.Add(s.in.bytes)
+		s.in = traffic{}
+	}
+}
+
+type traffic struct{ frames, bytes uint64 }

@@ -1,0 +1,454 @@
+package rnet
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// The way of a byte out:
+//
+//  1. Conn.Write takes the stream's write lock and cuts p into pieces of at
+//     most maxPayload; send takes txMu for each.
+//  2. The piece needs a slot (a receive that the peer posted), room in the
+//     peer's ring, room in our SQ, and the stream's window. What has come
+//     back of these was noted by the leader in atomics and is looked at only
+//     when what we knew is used up.
+//  3. Header and piece are written to their place in the peer's ring by one
+//     WRITE_WITH_IMM: inline, if the device places inline data at once,
+//     otherwise by way of the staging buffer, which mirrors the peer's ring.
+//  4. If something is missing, the writer queues up in txWait and waits; the
+//     leader wakes it when credit has come.
+type sender struct {
+	txMu    sync.Mutex // guards all of sender but the atomics
+	tx      ring.Tx
+	txSlots ring.SendSlots
+	txDead  bool // resources are gone: post nothing
+	sqUsed  int  // WRs in the SQ that no completion has covered yet
+	sqSince int  // WRs since the last signaled one
+	told    txTold
+
+	inline int       // payload and header up to this are inline
+	stage  *verbs.MR // made when first needed
+
+	wr         [1]verbs.SendWR
+	head       [frameHeaderLen]byte
+	winScratch [8]byte // payload of a WINDOW frame
+	vec        [2][]byte
+	sge        [1]verbs.SGE
+
+	txWait   connQueue // writers that wait for a slot, room or SQ
+	ctlQueue connQueue // streams with control frames to send
+	ctlPing  bool
+	ctlAway  bool
+
+	framesOut, bytesOut uint64
+
+	// txBlocked says that something waits for credit. It is set under txMu
+	// before the credits are looked at again; the leader stores credits
+	// before it looks at txBlocked: one of the two sees the other.
+	txBlocked atomic.Bool
+
+	// What has come back, written by the leader only.
+	peerReleased atomic.Uint64 // bytes that the peer has released in its ring
+	peerPosted   atomic.Uint64 // receives that the peer has posted for data
+	sqDone       atomic.Uint64 // WRs that send completions have covered
+	sqTaken      uint64        // of sqDone, taken off sqUsed
+}
+
+// txTold is what the peer was last told about our receive ring.
+type txTold struct {
+	released uint64
+	posted   uint64
+}
+
+func (s *session) initSender() error {
+	if err := s.tx.Init(s.peer.ringSize); err != nil {
+		return err
+	}
+	if err := s.txSlots.Init(int(s.peer.slots)); err != nil {
+		return err
+	}
+	s.peerPosted.Store(uint64(s.peer.slots))
+	s.told.posted = uint64(s.cfg.slots)
+	s.inline = s.qp.Attr().Cap.MaxInline
+	return nil
+}
+
+// minPiece is the least payload worth a frame when a larger one was wanted:
+// waiting for more room costs less than many small frames.
+const minPiece = 2 << 10
+
+// room returns how much of a payload of want bytes can be sent now, -1 if
+// nothing. txMu is held.
+func (s *session) room(want int) int {
+	n := s.roomKnown(want)
+	if n >= 0 {
+		return n
+	}
+	if !s.takeCredit() {
+		return -1
+	}
+	return s.roomKnown(want)
+}
+
+func (s *session) roomKnown(want int) int {
+	if s.txSlots.Avail() == 0 || s.sqUsed >= sendQueueLen {
+		return -1
+	}
+	least := min(want, minPiece)
+	if tail := s.tx.Tail() - frameHeaderLen; tail >= least {
+		return min(want, tail)
+	}
+	if room := s.tx.Room() - frameHeaderLen; room >= least {
+		return min(want, room)
+	}
+	return -1
+}
+
+// takeCredit takes over what the leader has noted. It returns false after a
+// lie, which ends the session.
+func (s *session) takeCredit() bool {
+	if done := s.sqDone.Load(); done != s.sqTaken {
+		s.sqUsed -= int(done - s.sqTaken)
+		s.sqTaken = done
+	}
+	err := s.tx.Credit(s.peerReleased.Load())
+	if err == nil {
+		err = s.txSlots.Credit(s.peerPosted.Load())
+	}
+	if err != nil {
+		go s.fail(fmt.Errorf("rnet: peer gave credit that it does not have: %w", err))
+		return false
+	}
+	return true
+}
+
+// post sends one frame. txMu is held and room has been asked.
+func (s *session) post(h frameHeader, payload []byte) error {
+	if s.txDead {
+		return syscall.ECONNRESET
+	}
+	n := frameHeaderLen + len(payload)
+	off, ok := s.tx.Reserve(n)
+	if !ok {
+		return fmt.Errorf("rnet: no room for %d bytes after asking", n)
+	}
+	s.txSlots.Take()
+	h.length = uint32(len(payload))
+	h.credit, h.slots = s.piggyback()
+	h.put(&s.head)
+
+	wr := &s.wr[0]
+	wr.Opcode, wr.Imm = verbs.OpWriteWithImm, immFrames
+	wr.RemoteAddr, wr.RKey = s.peer.ringAddr+uint64(off), s.peer.ringKey
+	if n <= s.inline {
+		s.vec[0], s.vec[1] = s.head[:], payload
+		wr.Inline, wr.SGL, wr.Flags = s.vec[:], nil, verbs.SendInline
+	} else {
+		if s.stage == nil {
+			if err := s.makeStage(); err != nil {
+				return err
+			}
+		}
+		buf := s.stage.Bytes()[off:]
+		copy(buf, s.head[:])
+		copy(buf[frameHeaderLen:], payload)
+		s.sge[0] = s.stage.SGE(int(off), n)
+		wr.Inline, wr.SGL, wr.Flags = nil, s.sge[:], 0
+	}
+	return s.postWR()
+}
+
+// postWR hands s.wr to the QP and accounts for it.
+func (s *session) postWR() error {
+	wr := &s.wr[0]
+	s.sqUsed++
+	s.sqSince++
+	if s.sqSince >= signalEvery {
+		wr.Flags |= verbs.SendSignaled
+		wr.ID = uint64(s.sqSince)
+		s.sqSince = 0
+	}
+	_, err := s.qp.PostSend(s.wr[:])
+	s.vec[1] = nil
+	return err
+}
+
+// makeStage makes the staging buffer. The bytes at an offset are free to use
+// again when the peer has released them, which it cannot before the device
+// has read them.
+func (s *session) makeStage() (err error) {
+	s.stage, err = s.pd.AllocMR(int(s.peer.ringSize), verbs.AccessLocalWrite, verbs.MROptions{})
+	return err
+}
+
+// piggyback returns the credit that goes with a frame.
+func (s *session) piggyback() (credit uint32, slots uint16) {
+	s.told.released = s.released.Load()
+	s.told.posted = s.posted.Load()
+	return uint32(s.told.released), uint16(s.told.posted)
+}
+
+// sendCredit tells the peer what was released if that is worth a message of
+// its own. It needs neither slot nor ring space.
+func (s *session) sendCredit() {
+	s.txMu.Lock()
+	defer s.txMu.Unlock()
+	released, posted := s.released.Load(), s.posted.Load()
+	if released-s.told.released < uint64(s.cfg.ringSize)/4 && posted-s.told.posted < uint64(s.cfg.slots)/4 {
+		return
+	}
+	if s.txDead {
+		return
+	}
+	s.told = txTold{released: released, posted: posted}
+	wr := &s.wr[0]
+	wr.Opcode, wr.Imm = verbs.OpWriteWithImm, creditImm(released, s.cfg.ringSize, uint16(posted))
+	wr.RemoteAddr, wr.RKey = s.peer.ringAddr, s.peer.ringKey
+	wr.Inline, wr.SGL, wr.Flags = nil, nil, 0
+	s.stats.creditsSent.Add(1)
+	if err := s.postWR(); err != nil {
+		go s.fail(fmt.Errorf("rnet: send credit: %w", err))
+	}
+}
+
+// The control frames that a stream can have queued. They are idempotent bits:
+// queueing needs no memory, and the queue cannot grow beyond the streams.
+const (
+	ctlOpen uint8 = 1 << iota
+	ctlWindow
+	ctlFin
+	ctlReset
+)
+
+// control queues control frames of c and sends what can be sent.
+func (s *session) control(c *Conn, bits uint8) {
+	s.txMu.Lock()
+	c.ctl |= bits
+	s.ctlQueue.push(c, ctlLink)
+	s.flushControl()
+	s.txMu.Unlock()
+}
+
+// sessionControl queues a ping or a go-away.
+func (s *session) sessionControl(ping, away bool) {
+	s.txMu.Lock()
+	s.ctlPing = s.ctlPing || ping
+	s.ctlAway = s.ctlAway || away
+	s.flushControl()
+	s.txMu.Unlock()
+}
+
+// flushControl sends queued control frames as far as there is room, and
+// reports whether all are gone. txMu is held.
+func (s *session) flushControl() bool {
+	for s.ctlAway || s.ctlPing || !s.ctlQueue.empty() {
+		if s.txDead {
+			return false
+		}
+		if s.room(8) < 8 {
+			s.txBlocked.Store(true)
+			if s.room(8) < 8 { // see txBlocked
+				return false
+			}
+		}
+		var err error
+		switch {
+		case s.ctlAway:
+			s.ctlAway = false
+			err = s.post(frameHeader{kind: frameGoAway}, nil)
+		case s.ctlPing:
+			s.ctlPing = false
+			err = s.post(frameHeader{kind: framePing}, nil)
+		default:
+			err = s.postControl(s.ctlQueue.first())
+		}
+		if err != nil {
+			go s.fail(fmt.Errorf("rnet: send control frame: %w", err))
+			return false
+		}
+	}
+	return true
+}
+
+// postControl sends one control frame of c and takes c off the queue when it
+// was the last. The order is that of a stream's life.
+func (s *session) postControl(c *Conn) (err error) {
+	h := frameHeader{stream: c.id}
+	switch {
+	case c.ctl&ctlReset != 0:
+		// Nothing else matters to the peer, except that it must know the
+		// stream to reset it.
+		if c.ctl&ctlOpen != 0 {
+			c.ctl &^= ctlOpen
+			h.kind = frameOpen
+			return s.post(h, nil)
+		}
+		c.ctl = 0
+		if !c.ended() {
+			h.kind = frameReset
+			err = s.post(h, nil)
+			c.sent(endReset)
+		}
+	case c.ctl&ctlOpen != 0:
+		c.ctl &^= ctlOpen
+		h.kind = frameOpen
+		err = s.post(h, nil)
+	case c.ctl&ctlWindow != 0:
+		c.ctl &^= ctlWindow
+		if !c.ended() {
+			h.kind = frameWindow
+			s.stats.windowsSent.Add(1)
+			err = s.post(h, c.windowPayload())
+		}
+	case c.ctl&ctlFin != 0:
+		c.ctl &^= ctlFin
+		if !c.ended() {
+			h.kind = frameFin
+			if c.closed.Load() {
+				h.flags = flagClosed
+			}
+			err = s.post(h, nil)
+			c.sent(endFinSent)
+		}
+	}
+	if c.ctl == 0 {
+		s.ctlQueue.remove(c, ctlLink)
+	}
+	return err
+}
+
+// sendResult says how send ended if nothing was sent.
+type sendResult uint8
+
+const (
+	sendOK     sendResult = iota
+	sendWindow            // the stream's window is used up
+	sendRoom              // the session's credit is
+	sendFailed            // err tells
+)
+
+// send sends as much of p as one frame holds. queued says that c is woken
+// from txWait, so that it need not stand in line again.
+func (s *session) send(c *Conn, p []byte, queued bool) (int, sendResult, error) {
+	s.txMu.Lock()
+	defer s.txMu.Unlock()
+	if err := c.sendErr; err != nil {
+		s.passOn(queued)
+		return 0, sendFailed, err
+	}
+	want := min(len(p), maxPayload)
+	if avail := c.window.Avail(); avail < want {
+		if err := c.window.Grant(c.granted.Load()); err != nil {
+			go s.fail(err)
+			return 0, sendFailed, err
+		}
+		if want = min(want, c.window.Avail()); want == 0 {
+			s.passOn(queued)
+			return 0, sendWindow, nil
+		}
+	}
+	if !s.txBlocked.Load() || s.mayBarge(queued) {
+		if n := s.room(want); n > 0 {
+			return s.sendFrame(c, p[:n])
+		}
+	}
+	s.txWait.push(c, txLink)
+	s.txBlocked.Store(true)
+	if s.txWait.first() == c { // see txBlocked
+		if n := s.room(want); n > 0 {
+			s.txWait.remove(c, txLink)
+			return s.sendFrame(c, p[:n])
+		}
+	}
+	s.stats.creditStalls.Add(1)
+	return 0, sendRoom, nil
+}
+
+// mayBarge reports whether a writer may send although something is blocked:
+// control frames go first, then those who stood in line.
+func (s *session) mayBarge(queued bool) bool {
+	return s.flushControl() && (queued || s.txWait.empty())
+}
+
+func (s *session) sendFrame(c *Conn, p []byte) (int, sendResult, error) {
+	if err := s.post(frameHeader{stream: c.id, kind: frameData}, p); err != nil {
+		go s.fail(fmt.Errorf("rnet: send: %w", err))
+		return 0, sendFailed, syscall.ECONNRESET
+	}
+	c.window.Take(len(p))
+	s.framesOut++
+	s.bytesOut += uint64(len(p))
+	if !s.txWait.empty() {
+		s.wakeLine()
+	}
+	return len(p), sendOK, nil
+}
+
+// passOn wakes the next in line for a writer that was woken and does not send.
+// txMu is held.
+func (s *session) passOn(queued bool) {
+	if queued {
+		s.wakeLine()
+	}
+}
+
+// leaveLine takes c out of txWait, when it gives up, or makes sure that the
+// next in line is woken, when c had been.
+func (s *session) leaveLine(c *Conn) {
+	s.txMu.Lock()
+	s.txWait.remove(c, txLink)
+	s.wakeLine()
+	s.txMu.Unlock()
+}
+
+// wakeBatch is how many writers one arrival of credit wakes; each that has
+// sent wakes more while there is room.
+const wakeBatch = 16
+
+// creditCame is called by the leader after it noted credit while something
+// was blocked.
+func (s *session) creditCame() {
+	s.txMu.Lock()
+	s.wakeLine()
+	s.txMu.Unlock()
+}
+
+// wakeLine sends control frames and wakes writers, as far as there is room.
+// txMu is held.
+func (s *session) wakeLine() {
+	if !s.flushControl() {
+		return
+	}
+	for range wakeBatch {
+		if s.txWait.empty() {
+			s.txBlocked.Store(false)
+			return
+		}
+		if s.room(1) < 0 {
+			return
+		}
+		c := s.txWait.pop(txLink)
+		c.wakeWriter()
+	}
+}
+
+// wakeSenders wakes all who wait to send: the session is dead.
+func (s *session) wakeSenders() {
+	s.txMu.Lock()
+	defer s.txMu.Unlock()
+	s.txDead = true
+	for !s.txWait.empty() {
+		s.txWait.pop(txLink).wakeWriter()
+	}
+	for !s.ctlQueue.empty() {
+		c := s.ctlQueue.pop(ctlLink)
+		c.ctl = 0
+		c.wakeWriter()
+	}
+}

@@ -1,0 +1,404 @@
+package rnet
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// A session is one RC QP between two processes, with a receive ring on each
+// side, that carries many streams (Conns). docs/architecture.md tells who
+// does what; in short:
+//
+//	txMu     orders everything that is sent: ring space, slots, SQ, control
+//	lead     is held by the one goroutine that polls the CQ: a Conn's reader
+//	         or writer that has nothing better to do, or the engine
+//	rxMu     guards the receive ring's accounts: the leader places messages,
+//	         readers free what they kept
+//
+// Lock order: lead, rxMu, txMu, Conn.recvMu.
+type session struct {
+	cfg    sessionConfig
+	dialed bool // we opened it; the dialing side opens the streams
+	// dedicated sessions carry one stream and end with it.
+	dedicated bool
+	transport fallback.Transport
+	dev       *device
+	pd        *verbs.PD
+	ch        *verbs.CompChannel
+	cq        *verbs.CQ
+	qp        *verbs.QP
+	rxMR      *verbs.MR
+	conn      rcm.Conn
+	peer      hello
+	log       *slog.Logger
+	token     uint64
+	opened    time.Time
+
+	localAddr, remoteAddr netip.AddrPort
+
+	streams table
+	accept  func(*Conn) bool // listening side: takes an opened stream
+	onEnd   func(*session)   // called once, when no stream can be added any more
+
+	sender
+	receiver
+	engineState
+
+	failOnce sync.Once
+	failed   atomic.Bool
+	closing  atomic.Bool   // the engine must leave
+	done     chan struct{} // closed when the engine has left and all is freed
+
+	idleMu    sync.Mutex
+	idleTimer *time.Timer // dialing side: closes the session when nobody uses it
+
+	stats sessionCounters
+}
+
+// sessionConfig is what both kinds of sessions are made from.
+type sessionConfig struct {
+	profile    fallback.Profile
+	ringSize   uint32
+	slots      uint32 // receives posted for data
+	window     uint32 // receive window of a stream
+	maxStreams uint32
+}
+
+// controlSlots are receives beyond those for data: credit messages need no
+// slot credit. At most one is sent for each quarter of the ring and one for
+// each quarter of the slots, and a peer cannot use more than the whole of
+// both before it has read them, so 8 can be under way, and one more at
+// each turn.
+const controlSlots = 16
+
+const (
+	sendQueueLen = 512
+	signalEvery  = sendQueueLen / 4
+	pollBatch    = 32
+	maxPayload   = 16 << 10 // of one frame: pieces of this size overlap the two copies
+)
+
+func newToken() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// newSession makes all of a session but the connection: QP, CQ, receive ring.
+func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *session, err error) {
+	s = &session{cfg: cfg, log: log, token: newToken(), opened: time.Now(), done: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			s.free()
+		}
+	}()
+	if s.dev, err = acquireDevice(deviceName); err != nil {
+		return nil, err
+	}
+	attr := s.dev.ctx.Attr()
+	if !attr.Caps.Has(verbs.CapWriteWithImm) {
+		return nil, fmt.Errorf("device %s: %w: RDMA WRITE with immediate", deviceName, verbs.ErrUnsupported)
+	}
+	if s.pd, err = s.dev.ctx.AllocPD(); err != nil {
+		return nil, err
+	}
+	if s.rxMR, err = allocRing(s.pd, &s.cfg); err != nil {
+		return nil, err
+	}
+	if s.ch, err = s.dev.ctx.CreateCompChannel(); err != nil {
+		return nil, err
+	}
+	receives := int(s.cfg.slots) + controlSlots
+	if s.cq, err = s.dev.ctx.CreateCQ(verbs.CQAttr{CQE: receives + sendQueueLen}, s.ch); err != nil {
+		return nil, err
+	}
+	inline := min(attr.MaxInline, maxPayload+frameHeaderLen)
+	s.qp, err = s.pd.CreateQP(verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,
+		Cap: verbs.QPCap{MaxSendWR: sendQueueLen, MaxRecvWR: receives, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inline},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err = s.rx.Init(s.cfg.ringSize); err != nil {
+		return nil, err
+	}
+	if err = s.rxSlots.Init(int(s.cfg.slots)); err != nil {
+		return nil, err
+	}
+	s.streams.limit = int(cfg.maxStreams)
+	s.initEngine()
+	return s, nil
+}
+
+// allocRing makes the receive ring. Where memory is short a smaller ring is
+// better than none.
+func allocRing(pd *verbs.PD, cfg *sessionConfig) (*verbs.MR, error) {
+	for {
+		mr, err := pd.AllocMR(int(cfg.ringSize), verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
+		if err == nil {
+			return mr, nil
+		}
+		short := errors.Is(err, syscall.ENOMEM) || errors.Is(err, verbs.ErrPinLimit)
+		if !short || cfg.ringSize/2 < minRingSize {
+			return nil, err
+		}
+		cfg.ringSize /= 2
+	}
+}
+
+func (s *session) hello() *hello {
+	return &hello{
+		minVersion: protocolVersion, maxVersion: protocolVersion,
+		ringAddr: s.rxMR.Addr(), ringKey: s.rxMR.RKey(), ringSize: s.cfg.ringSize,
+		slots: s.cfg.slots, window: s.cfg.window, streams: s.cfg.maxStreams,
+		pid: uint32(os.Getpid()), token: s.token,
+	}
+}
+
+// connParam is what both sides ask of the connection.
+func (s *session) connParam() rcm.ConnParam {
+	return rcm.ConnParam{
+		PrivateData: s.hello().marshal(),
+		Access:      verbs.AccessRemoteWrite,
+		Prepare:     func(*verbs.QP) error { return s.postReceives() },
+	}
+}
+
+// learn takes the peer's hello: from here on the session can send.
+func (s *session) learn(private []byte) error {
+	h, err := parseHello(private)
+	if err != nil {
+		reason := fallback.HandshakeGarbage
+		if errors.Is(err, errVersion) {
+			reason = fallback.VersionMismatch
+		}
+		return fallback.Because(reason, err)
+	}
+	s.peer = h
+	s.streams.limit = int(min(s.cfg.maxStreams, h.streams))
+	return s.initSender()
+}
+
+// start lets the session live on conn.
+func (s *session) start(conn rcm.Conn) {
+	s.conn = conn
+	s.localAddr, s.remoteAddr = conn.LocalAddr(), conn.RemoteAddr()
+	liveSessions.add(s)
+	go s.engine()
+	go s.watch()
+}
+
+// watch ends with the connection: by the peer, its death, or our Disconnect.
+func (s *session) watch() {
+	select {
+	case <-s.conn.Disconnected():
+	case <-s.done:
+		return
+	}
+	err := s.conn.Err()
+	if errors.Is(err, rcm.ErrDisconnected) {
+		err = fmt.Errorf("%w: the peer ended the session", syscall.ECONNRESET)
+	}
+	s.fail(err)
+}
+
+var errSessionIdle = errors.New("rnet: session is idle")
+
+// fail ends the session: its QP goes to ERR, its streams get ECONNRESET
+// unless they had come to their end, and the engine frees everything.
+func (s *session) fail(cause error) {
+	s.failOnce.Do(func() {
+		s.failed.Store(true)
+		if cause != nil && !errors.Is(cause, errSessionIdle) && !errors.Is(cause, net.ErrClosed) {
+			s.log.Debug("rnet: session failed", "peer", s.remoteAddr, "device", s.dev.ctx.Name(), "pid", s.peer.pid, "err", cause)
+		}
+		s.qp.Fail()
+		s.stopIdleTimer()
+		if s.onEnd != nil {
+			s.onEnd(s)
+		}
+		s.closing.Store(true)
+		s.ch.Wake()
+	})
+}
+
+// abandon gives up a session that was never started.
+func (s *session) abandon() {
+	s.closing.Store(true)
+	close(s.done)
+	s.free()
+}
+
+// shutdown is the engine's last act, after the CQ was drained: no one leads
+// any more, so what is freed here is not in use.
+func (s *session) shutdown() {
+	for _, c := range s.streams.shutNow() {
+		c.abort(syscall.ECONNRESET)
+	}
+	s.wakeSenders()
+	if s.conn != nil {
+		s.conn.Disconnect()
+	}
+	liveSessions.remove(s)
+	close(s.done)
+	s.free()
+}
+
+// free closes what newSession made. The receive ring outlives it as long as a
+// reader keeps a piece of it.
+func (s *session) free() {
+	s.txMu.Lock()
+	s.txDead = true
+	stage := s.stage
+	s.stage = nil
+	s.txMu.Unlock()
+	if s.qp != nil {
+		s.qp.Close()
+	}
+	if s.cq != nil {
+		s.cq.Close()
+	}
+	if s.ch != nil {
+		s.ch.Close()
+	}
+	if stage != nil {
+		stage.Close()
+	}
+	if s.rxMR != nil {
+		s.releaseRing()
+		return
+	}
+	s.freeDomain()
+}
+
+// freeDomain closes what the rings lived in.
+func (s *session) freeDomain() {
+	if s.pd != nil {
+		s.pd.Close()
+	}
+	if s.dev != nil {
+		s.dev.release()
+	}
+}
+
+// refused tells the reason for which no stream can be opened here, nil if one
+// can.
+func (s *session) refused() error {
+	if s.failed.Load() || s.closing.Load() {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// open makes a stream to the peer. The error is net.ErrClosed if the session
+// is ending; the caller makes another session then.
+func (s *session) open() (*Conn, error) {
+	if err := s.refused(); err != nil {
+		return nil, err
+	}
+	c := newConn(s)
+	if !s.streams.add(c) {
+		if s.streams.len() >= s.streams.limit {
+			return nil, fmt.Errorf("%w: %d streams on one session", syscall.EAGAIN, s.streams.limit)
+		}
+		return nil, net.ErrClosed
+	}
+	if s.refused() != nil { // fail may not have seen c
+		c.abort(syscall.ECONNRESET)
+		c.detach()
+		return nil, net.ErrClosed
+	}
+	s.control(c, ctlOpen)
+	return c, nil
+}
+
+// idleTime is how long a session without streams lives on: long enough for a
+// program that opens one connection after the other.
+const idleTime = 500 * time.Millisecond
+
+// left is called when the last stream has gone.
+func (s *session) left() {
+	if !s.dialed {
+		if s.goingAway.Load() && s.streams.shutIfEmpty() {
+			s.fail(errSessionIdle)
+		}
+		return
+	}
+	if s.dedicated {
+		s.expire()
+		return
+	}
+	s.idleMu.Lock()
+	defer s.idleMu.Unlock()
+	if s.failed.Load() {
+		return
+	}
+	if s.idleTimer == nil {
+		s.idleTimer = time.AfterFunc(idleTime, s.expire)
+		return
+	}
+	s.idleTimer.Reset(idleTime)
+}
+
+// expire closes the session if it has had no stream since left.
+func (s *session) expire() {
+	if s.streams.shutIfEmpty() {
+		s.fail(errSessionIdle)
+	}
+}
+
+func (s *session) stopIdleTimer() {
+	s.idleMu.Lock()
+	defer s.idleMu.Unlock()
+	if s.idleTimer != nil {
+		s.idleTimer.Stop()
+	}
+}
+
+// liveSessions are the sessions of this process, for statistics.
+var liveSessions sessionSet
+
+type sessionSet struct {
+	mu  sync.Mutex
+	set map[*session]struct{}
+}
+
+func (ss *sessionSet) add(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.set == nil {
+		ss.set = make(map[*session]struct{})
+	}
+	ss.set[s] = struct{}{}
+}
+
+func (ss *sessionSet) remove(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.set, s)
+}
+
+func (ss *sessionSet) list() []*session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	list := make([]*session, 0, len(ss.set))
+	for s := range ss.set {
+		list = append(list, s)
+	}
+	return list
+}
