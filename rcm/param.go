@@ -26,8 +26,8 @@ type ConnParam struct {
 	// request counts as unanswered, 1 to 31; 0 means 14, 67 ms.
 	Timeout uint8
 	// ResponderResources is how many READs and atomics of the peer may be
-	// under way here, InitiatorDepth how many of ours there. Each side's
-	// depth is cut down to the other's resources. 0 means none.
+	// under way here, InitiatorDepth how many of ours there. Both are cut
+	// down to what the devices and the other side allow. 0 means none.
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	// Access is what the QP lets the peer do. 0 means RDMA WRITE, and READ
@@ -46,8 +46,9 @@ const (
 	defaultTimeout     = 14
 )
 
-// complete returns p with its defaults filled in and its ranges checked.
-func (p ConnParam) complete(maxData int) (ConnParam, error) {
+// complete returns p with its defaults filled in, its ranges checked and its
+// read depths within what the device of qp can do.
+func (p ConnParam) complete(qp *verbs.QP, maxData int) (ConnParam, error) {
 	if len(p.PrivateData) > maxData {
 		return p, fmt.Errorf("%w: %d bytes of private data, at most %d", verbs.ErrInvalid, len(p.PrivateData), maxData)
 	}
@@ -75,5 +76,8 @@ func (p ConnParam) complete(maxData int) (ConnParam, error) {
 			p.Access |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 		}
 	}
+	dev := qp.PD().Context().Attr()
+	p.InitiatorDepth = uint8(min(int(p.InitiatorDepth), dev.MaxQPRdAtomic))
+	p.ResponderResources = uint8(min(int(p.ResponderResources), dev.MaxQPRdAtomicIn))
 	return p, nil
 }

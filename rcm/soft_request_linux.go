@@ -38,7 +38,7 @@ func (r *softRequest) Accept(ctx context.Context, qp *verbs.QP, p ConnParam) (Co
 }
 
 func (r *softRequest) accept(ctx context.Context, qp *verbs.QP, p ConnParam) (Conn, error) {
-	p, err := p.complete(MaxReplyData)
+	p, err := p.complete(qp, MaxReplyData)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (r *softRoute) Connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Con
 }
 
 func (r *softRoute) connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Conn, error) {
-	p, err := p.complete(MaxRequestData)
+	p, err := p.complete(qp, MaxRequestData)
 	if err != nil {
 		return nil, err
 	}

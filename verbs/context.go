@@ -7,12 +7,14 @@ import (
 
 // Context is an open device. All methods may be called from any goroutine.
 type Context struct {
-	drv    ContextDriver
-	attr   DeviceAttr
-	trace  atomic.Pointer[Tracer]
-	closed atomic.Bool
-	once   sync.Once
-	err    error
+	drv   ContextDriver
+	attr  DeviceAttr
+	trace atomic.Pointer[Tracer]
+	once  sync.Once
+	err   error // of the first Close
+
+	mu  sync.Mutex
+	mrs map[*MR]struct{} // open MRs, guarded by mu; nil once the context is closed
 }
 
 func openWith(p Provider, name string) (*Context, error) {
@@ -25,7 +27,7 @@ func openWith(p Provider, name string) (*Context, error) {
 		drv.Close()
 		return nil, &Error{Op: "query device", Device: name, Err: err}
 	}
-	return &Context{drv: drv, attr: attr}, nil
+	return &Context{drv: drv, attr: attr, mrs: make(map[*MR]struct{})}, nil
 }
 
 // Name returns the device's name.
@@ -62,15 +64,41 @@ func (c *Context) NextEvent() (AsyncEvent, error) {
 // down with it.
 func (c *Context) Close() error {
 	c.once.Do(func() {
-		c.closed.Store(true)
 		c.err = c.wrap("close", c.drv.Close())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for mr := range c.mrs {
+			unpin(mr.length)
+		}
+		c.mrs = nil
 	})
 	return c.err
+}
+
+// keep lists an MR as open, and reports false if the context is closed.
+func (c *Context) keep(mr *MR) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mrs == nil {
+		return false
+	}
+	c.mrs[mr] = struct{}{}
+	return true
+}
+
+// drop takes an MR off the list and reports whether it was on it: whoever
+// drops it accounts for its bytes.
+func (c *Context) drop(mr *MR) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, open := c.mrs[mr]
+	delete(c.mrs, mr)
+	return open
 }
 
 func (c *Context) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Op: op, Device: c.attr.Name, Err: err, Hint: hintFor(op, err)}
+	return &Error{Op: op, Device: c.attr.Name, Err: err, Hint: hintFor(err)}
 }

@@ -66,6 +66,9 @@ func (c *Context) CreateCQ(attr CQAttr, ch *CompChannel) (*CQ, error) {
 	if attr.CQE <= 0 || attr.CQE > c.attr.MaxCQE {
 		return nil, c.wrap(op, fmt.Errorf("%w: %d entries, the device allows 1 to %d", ErrInvalid, attr.CQE, c.attr.MaxCQE))
 	}
+	if attr.Vector < 0 || attr.Vector >= max(1, c.attr.CompVectors) {
+		return nil, c.wrap(op, fmt.Errorf("%w: completion vector %d, the device has %d", ErrInvalid, attr.Vector, max(1, c.attr.CompVectors)))
+	}
 	var chDrv CompChannelDriver
 	if ch != nil {
 		if ch.ctx != c {
@@ -115,9 +118,13 @@ func (cq *CQ) Cap() int {
 }
 
 // Resize changes the capacity to at least cqe entries. It fails with an error
-// that wraps ErrInvalid if more completions wait than that.
+// that wraps ErrInvalid if more completions wait than that, and with one that
+// wraps ErrUnsupported on a device without CapResizeCQ.
 func (cq *CQ) Resize(cqe int) error {
 	const op = "resize CQ"
+	if !cq.ctx.attr.Caps.Has(CapResizeCQ) {
+		return cq.ctx.wrap(op, ErrUnsupported)
+	}
 	if cqe <= 0 || cqe > cq.ctx.attr.MaxCQE {
 		return cq.ctx.wrap(op, fmt.Errorf("%w: %d entries, the device allows 1 to %d", ErrInvalid, cqe, cq.ctx.attr.MaxCQE))
 	}

@@ -66,6 +66,7 @@ const (
 	PortInit   PortState = 2
 	PortArmed  PortState = 3
 	PortActive PortState = 4
+	PortDefer  PortState = 5 // active, but deferred
 )
 
 // Transport is the wire protocol of a device; it decides which connection
@@ -152,9 +153,10 @@ type DeviceAttr struct {
 	MaxSRQWR        int
 	MaxSRQSGE       int
 	MaxInline       int // largest inline payload of one work request
-	MaxQPRdAtomic   int // READs and atomics outstanding as initiator
-	MaxQPRdAtomicIn int // the same as responder
+	MaxQPRdAtomic   int // READs and atomics outstanding as initiator (the kernel's max_qp_init_rd_atom)
+	MaxQPRdAtomicIn int // the same as responder (the kernel's max_qp_rd_atom)
 	PhysPorts       int
+	CompVectors     int // completion vectors (num_comp_vectors of struct ib_uverbs_get_context_resp); 0 counts as 1
 }
 
 // PortAttr describes a port (struct ib_uverbs_query_port_resp).
@@ -163,6 +165,7 @@ type PortAttr struct {
 	MaxMTU      MTU
 	ActiveMTU   MTU
 	GIDTableLen int
+	MaxMsgSize  uint32 // bytes of the longest message, 0 if unknown
 	LID         uint16
 	LinkLayer   uint8 // 1 InfiniBand, 2 Ethernet, 0 unspecified
 }

@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Errors that calls of this package wrap.
@@ -36,7 +37,9 @@ type Error struct {
 
 // Error returns op, device, cause and hint in one line.
 func (e *Error) Error() string {
-	s := fmt.Sprintf("verbs: %s on %s: %v", e.Op, e.Device, e.Err)
+	// The sentinels name the package because they are seen alone too.
+	cause := strings.TrimPrefix(e.Err.Error(), "verbs: ")
+	s := fmt.Sprintf("verbs: %s on %s: %s", e.Op, e.Device, cause)
 	if e.Hint != "" {
 		s += " (" + e.Hint + ")"
 	}

@@ -2,7 +2,8 @@ package verbs
 
 import "fmt"
 
-// EventType is the kind of an asynchronous event (enum ib_event_type).
+// EventType is the kind of an asynchronous event (enum ib_event_type of the
+// kernel's rdma/ib_verbs.h, which struct ib_uverbs_async_event_desc carries).
 type EventType uint32
 
 // The asynchronous events, numbered as the kernel numbers them.
@@ -26,13 +27,15 @@ const (
 	EventLastWQEReached   EventType = 16
 	EventClientReregister EventType = 17
 	EventGIDChange        EventType = 18
+	EventWQFatal          EventType = 19
+	EventSpeedChange      EventType = 20
 )
 
 var eventNames = [...]string{
 	"CQ_ERR", "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "COMM_EST", "SQ_DRAINED",
 	"PATH_MIG", "PATH_MIG_ERR", "DEVICE_FATAL", "PORT_ACTIVE", "PORT_ERR", "LID_CHANGE",
 	"PKEY_CHANGE", "SM_CHANGE", "SRQ_ERR", "SRQ_LIMIT_REACHED", "QP_LAST_WQE_REACHED",
-	"CLIENT_REREGISTER", "GID_CHANGE",
+	"CLIENT_REREGISTER", "GID_CHANGE", "WQ_FATAL", "DEVICE_SPEED_CHANGE",
 }
 
 // String names the event as the specification does.
@@ -50,13 +53,21 @@ type AsyncEvent struct {
 	Port uint8  // for port events
 }
 
-// Tracer sees every work request as it is posted and every completion as it
-// is polled. Its functions run on the caller's goroutine in the data path and
-// must not block or keep their arguments. Nil functions are skipped.
+// Tracer sees every work request that a device took and every completion as
+// it is polled. Its functions run on the caller's goroutine in the data path,
+// after the call to the device, so that a goroutine that polls may trace a
+// completion before the one that posted traces the request. They must not
+// block or keep their arguments. Nil functions are skipped.
 type Tracer struct {
 	PostSend   func(qpn uint32, wr *SendWR)
-	PostRecv   func(qpn uint32, wr *RecvWR)
+	PostRecv   func(qpn uint32, wr *RecvWR) // qpn is 0 for an SRQ
 	Completion func(wc *WC)
+}
+
+func (t *Tracer) postedRecvs(qpn uint32, wrs []RecvWR) {
+	for i := range wrs {
+		t.PostRecv(qpn, &wrs[i])
+	}
 }
 
 // SetTracer installs t for all objects of the device, or removes the tracer

@@ -1,7 +1,9 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"sync"
 )
 
@@ -62,8 +64,10 @@ type MR struct {
 	addr   uint64
 	lkey   uint32
 	rkey   uint32
-	once   sync.Once
-	err    error
+	length int64 // bytes counted as pinned
+
+	mu     sync.Mutex
+	closed bool // guarded by mu
 }
 
 // AllocMR maps length bytes outside the Go heap and registers them. The
@@ -84,7 +88,7 @@ func (pd *PD) RegisterMR(mem []byte, access Access) (*MR, error) {
 }
 
 func (pd *PD) newMR(op string, length int, access Access, make func() (MRDriver, error)) (*MR, error) {
-	if err := checkMR(length, access, pd.ctx.attr.MaxMRSize); err != nil {
+	if err := checkMR(length, access, &pd.ctx.attr); err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
 	if err := pin(int64(length)); err != nil {
@@ -95,24 +99,34 @@ func (pd *PD) newMR(op string, length int, access Access, make func() (MRDriver,
 		unpin(int64(length))
 		return nil, pd.ctx.wrap(op, err)
 	}
-	return &MR{
-		pd: pd, drv: drv, access: access,
+	mr := &MR{
+		pd: pd, drv: drv, access: access, length: int64(length),
 		bytes: drv.Bytes(), addr: drv.Addr(), lkey: drv.LKey(), rkey: drv.RKey(),
-	}, nil
+	}
+	if !pd.ctx.keep(mr) {
+		unpin(mr.length)
+		return nil, pd.ctx.wrap(op, ErrClosed) // Context.Close has freed it
+	}
+	return mr, nil
 }
 
-func checkMR(length int, access Access, max uint64) error {
+func checkMR(length int, access Access, dev *DeviceAttr) error {
+	most := dev.MaxMRSize
 	switch {
 	case length <= 0:
 		return fmt.Errorf("%w: MR of %d bytes", ErrInvalid, length)
-	case max != 0 && uint64(length) > max:
-		return fmt.Errorf("%w: MR of %d bytes exceeds the device's limit of %d", ErrInvalid, length, max)
+	case most != 0 && uint64(length) > most:
+		return fmt.Errorf("%w: MR of %d bytes exceeds the device's limit of %d", ErrInvalid, length, most)
 	case access&^accessKnown != 0:
 		return fmt.Errorf("%w: unknown access rights %#x", ErrInvalid, uint32(access&^accessKnown))
 	case access&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && access&AccessLocalWrite == 0:
 		// InfiniBand Architecture Specification 10.6.3.1: remote write
 		// access without local write access is refused.
 		return fmt.Errorf("%w: remote write or atomic access needs local write access", ErrInvalid)
+	case access&AccessMWBind != 0 && !dev.Caps.Has(CapMemWindow):
+		return fmt.Errorf("%w: memory windows", ErrUnsupported)
+	case access&AccessOnDemand != 0 && !dev.Caps.Has(CapOnDemandPaging):
+		return fmt.Errorf("%w: on-demand paging", ErrUnsupported)
 	}
 	return nil
 }
@@ -136,19 +150,33 @@ func (mr *MR) RKey() uint32 { return mr.rkey }
 func (mr *MR) Access() Access { return mr.access }
 
 // SGE returns the scatter/gather element for n bytes at offset off. It panics
-// if they are not inside the MR, as slicing does.
+// if they are not inside the MR, as slicing does, or if they are 4 GiB or
+// more.
 func (mr *MR) SGE(off, n int) SGE {
-	_ = mr.bytes[off : off+n]
+	_ = mr.bytes[off : off+n : len(mr.bytes)]
+	if uint64(n) > math.MaxUint32 {
+		panic("verbs: SGE longer than 4 GiB")
+	}
 	return SGE{Addr: mr.addr + uint64(off), Length: uint32(n), LKey: mr.lkey}
 }
 
 // Close deregisters the MR and, if AllocMR made it, unmaps the memory. Work
-// requests that use it must be done before.
+// requests that use it must be done before. If the error wraps ErrBusy the MR
+// is still open; after any other result, further calls do nothing.
 func (mr *MR) Close() error {
-	mr.once.Do(func() {
-		n := int64(len(mr.bytes))
-		mr.err = mr.pd.ctx.wrap("deregister MR", mr.drv.Deregister())
-		unpin(n)
-	})
-	return mr.err
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
+	if mr.closed {
+		return nil
+	}
+	err := mr.drv.Deregister()
+	if errors.Is(err, ErrBusy) {
+		return mr.pd.ctx.wrap("deregister MR", err)
+	}
+	mr.closed = true
+	if !mr.pd.ctx.drop(mr) {
+		return nil // freed with the context
+	}
+	unpin(mr.length)
+	return mr.pd.ctx.wrap("deregister MR", err)
 }

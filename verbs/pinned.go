@@ -22,19 +22,24 @@ func SetPinLimit(bytes int64) int64 { return pinned.limit.Swap(bytes) }
 // PinLimit returns the cap set by SetPinLimit, 0 if there is none.
 func PinLimit() int64 { return pinned.limit.Load() }
 
+// pin counts n bytes, or none if they do not fit under the cap. A call that
+// fails never makes another one fail that would have fitted.
 func pin(n int64) error {
-	total := pinned.bytes.Add(n)
-	if limit := pinned.limit.Load(); limit > 0 && total > limit {
-		pinned.bytes.Add(-n)
-		return fmt.Errorf("%w: %d bytes wanted, %d of %d in use", ErrPinLimit, n, total-n, limit)
+	for {
+		used, limit := pinned.bytes.Load(), pinned.limit.Load()
+		if limit > 0 && n > limit-used {
+			return fmt.Errorf("%w: %d bytes wanted, %d of %d in use", ErrPinLimit, n, used, limit)
+		}
+		if pinned.bytes.CompareAndSwap(used, used+n) {
+			return nil
+		}
 	}
-	return nil
 }
 
 func unpin(n int64) { pinned.bytes.Add(-n) }
 
 // hintFor says what a user can do about an error, empty if nothing is known.
-func hintFor(op string, err error) string {
+func hintFor(err error) string {
 	switch {
 	case errors.Is(err, ErrPinLimit):
 		return "raise it with verbs.SetPinLimit, or close connections"
@@ -43,7 +48,7 @@ func hintFor(op string, err error) string {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return "raise RLIMIT_NOFILE (ulimit -n)"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return "check the permissions of the device file and the sandbox of the process"
+		return "check the permissions of the device file and the sandbox of the process; a process that changes its user after it opened a device loses it"
 	}
 	return ""
 }

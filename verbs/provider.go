@@ -1,8 +1,9 @@
 package verbs
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 	"sync"
 	"time"
 )
@@ -142,7 +143,7 @@ func sortedProviders() []Provider {
 	for _, p := range providers.byName {
 		list = append(list, p)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Name() < list[j].Name() })
+	slices.SortFunc(list, func(a, b Provider) int { return cmp.Compare(a.Name(), b.Name()) })
 	return list
 }
 
@@ -157,17 +158,21 @@ func Devices() ([]DeviceInfo, error) {
 		if err != nil && firstErr == nil {
 			firstErr = fmt.Errorf("verbs: list devices of provider %s: %w", p.Name(), err)
 		}
+		list = slices.Clone(list)
+		slices.SortFunc(list, func(a, b DeviceInfo) int { return cmp.Compare(a.Name, b.Name) })
 		all = append(all, list...)
 	}
 	return all, firstErr
 }
 
 // Open opens the device called name, whichever provider has it. The error
-// wraps ErrNoDevice if there is none.
+// wraps ErrNoDevice if there is none, and what kept a provider from looking.
 func Open(name string) (*Context, error) {
+	notFound := ErrNoDevice
 	for _, p := range sortedProviders() {
 		list, err := p.Devices()
 		if err != nil {
+			notFound = fmt.Errorf("%w: provider %s: %w", notFound, p.Name(), err)
 			continue
 		}
 		for _, d := range list {
@@ -176,5 +181,5 @@ func Open(name string) (*Context, error) {
 			}
 		}
 	}
-	return nil, &Error{Op: "open", Device: name, Err: ErrNoDevice, Hint: "verbs.Devices lists what is there"}
+	return nil, &Error{Op: "open", Device: name, Err: notFound, Hint: "verbs.Devices lists what is there"}
 }

@@ -8,7 +8,7 @@ import (
 // QPType is the service of a QP (enum ib_uverbs_qp_type).
 type QPType uint8
 
-// The services, numbered as in rdma/ib_user_verbs.h.
+// The services, numbered as in rdma/ib_user_ioctl_verbs.h.
 const (
 	QPTypeRC QPType = 2
 	QPTypeUC QPType = 3
@@ -114,12 +114,12 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	if len(wrs) == 0 {
 		return 0, err
 	}
+	n, postErr := qp.drv.PostSend(wrs)
 	if t := qp.pd.ctx.trace.Load(); t != nil && t.PostSend != nil {
-		for i := range wrs {
+		for i := range wrs[:n] {
 			t.PostSend(qp.num, &wrs[i])
 		}
 	}
-	n, postErr := qp.drv.PostSend(wrs)
 	if postErr != nil {
 		return n, postErr
 	}
@@ -155,22 +155,35 @@ func (qp *QP) checkSend(wr *SendWR) error {
 }
 
 // PostRecv hands receive requests to the device, in order, and returns how
-// many it took. It fails with ErrInvalid on a QP with an SRQ or in RESET.
+// many it took; with an error, the error is about request n. It fails with
+// ErrInvalid on a QP with an SRQ or in RESET. It allocates nothing.
 func (qp *QP) PostRecv(wrs []RecvWR) (int, error) {
 	if qp.attr.SRQ != nil {
 		return 0, fmt.Errorf("%w: the QP receives from an SRQ", ErrInvalid)
 	}
-	for i := range wrs {
-		if len(wrs[i].SGL) > qp.attr.Cap.MaxRecvSGE {
-			return 0, fmt.Errorf("%w: %d SGEs, the QP has %d", ErrInvalid, len(wrs[i].SGL), qp.attr.Cap.MaxRecvSGE)
-		}
+	wrs, err := fittingRecvs(wrs, qp.attr.Cap.MaxRecvSGE)
+	if len(wrs) == 0 {
+		return 0, err
 	}
+	n, postErr := qp.drv.PostRecv(wrs)
 	if t := qp.pd.ctx.trace.Load(); t != nil && t.PostRecv != nil {
-		for i := range wrs {
-			t.PostRecv(qp.num, &wrs[i])
+		t.postedRecvs(qp.num, wrs[:n])
+	}
+	if postErr != nil {
+		return n, postErr
+	}
+	return n, err
+}
+
+// fittingRecvs returns the requests before the first that has too many SGEs,
+// and an error about that one.
+func fittingRecvs(wrs []RecvWR, maxSGE int) ([]RecvWR, error) {
+	for i := range wrs {
+		if len(wrs[i].SGL) > maxSGE {
+			return wrs[:i], fmt.Errorf("%w: %d SGEs, the queue has %d", ErrInvalid, len(wrs[i].SGL), maxSGE)
 		}
 	}
-	return qp.drv.PostRecv(wrs)
+	return wrs, nil
 }
 
 // Modify moves the QP to another state or changes attributes within one. mask
@@ -186,6 +199,9 @@ func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 		err = checkTransition(qp.attr.Type, cur.State, &attr, mask)
 	}
 	if err == nil {
+		err = checkAttrValues(&attr, mask, &qp.pd.ctx.attr)
+	}
+	if err == nil {
 		err = qp.drv.Modify(&attr, mask)
 	}
 	return qp.pd.ctx.wrap("modify QP", err)
@@ -197,7 +213,9 @@ func (qp *QP) Query() (QPAttr, error) {
 	return a, qp.pd.ctx.wrap("query QP", err)
 }
 
-// Fail moves the QP to ERR: what is posted completes with WCWRFlushErr.
+// Fail moves the QP to ERR: what is posted completes with WCWRFlushErr. A QP
+// in RESET, where nothing can be posted, cannot go there; the error then
+// wraps ErrInvalid.
 func (qp *QP) Fail() error {
 	return qp.Modify(QPAttr{State: QPStateErr}, QPAttrState)
 }

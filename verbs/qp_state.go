@@ -66,7 +66,8 @@ type QPAttr struct {
 	MaxDestRdAtomic  uint8 // the same as responder
 	MinRNRTimer      uint8 // code of RNRTimer; 0 is 655 ms
 	PathMigState     uint8
-	Cap              QPCap
+	SQDraining       bool  // Query only: in SQD, but not drained yet
+	Cap              QPCap // Query only
 	DestQPN          uint32
 }
 
@@ -104,8 +105,8 @@ type attrRule struct{ required, optional QPAttrMask }
 
 // rcTransitions and the two tables after it hold what the specification
 // requires and allows beside QPAttrState, as the kernel's qp_state_table
-// (drivers/infiniband/core/verbs.c) has it. To RESET and ERR every state may
-// go with QPAttrState alone.
+// (drivers/infiniband/core/verbs.c) has it. To RESET every state may go with
+// QPAttrState alone, and to ERR every state but RESET.
 var rcTransitions = map[transition]attrRule{
 	{QPStateReset, QPStateInit}: {required: QPAttrPKeyIndex | QPAttrPort | QPAttrAccess},
 	{QPStateInit, QPStateInit}:  {optional: QPAttrPKeyIndex | QPAttrPort | QPAttrAccess},
@@ -124,6 +125,8 @@ var rcTransitions = map[transition]attrRule{
 	{QPStateSQD, QPStateRTS}: {
 		optional: QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrMinRNRTimer | QPAttrPathMigState,
 	},
+	// An RC QP never comes to SQE, but the kernel's table lets it leave.
+	{QPStateSQE, QPStateRTS}: {},
 	{QPStateSQD, QPStateSQD}: {
 		optional: QPAttrPort | QPAttrAV | QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetry | QPAttrMaxRdAtomic |
 			QPAttrMaxDestRdAtomic | QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex | QPAttrMinRNRTimer | QPAttrPathMigState,
@@ -168,20 +171,7 @@ func checkTransition(typ QPType, cur QPState, attr *QPAttr, mask QPAttrMask) err
 	if mask&QPAttrCurState != 0 && attr.CurState != cur {
 		return fmt.Errorf("%w: QP is in %v, not in %v", ErrInvalid, cur, attr.CurState)
 	}
-	if to == QPStateReset || to == QPStateErr {
-		if mask&^(QPAttrState|QPAttrCurState) != 0 {
-			return fmt.Errorf("%w: attributes %#x beside the state on the way to %v", ErrInvalid, uint32(mask), to)
-		}
-		return nil
-	}
-	table := rcTransitions
-	switch typ {
-	case QPTypeUC:
-		table = ucTransitions
-	case QPTypeUD:
-		table = udTransitions
-	}
-	rule, ok := table[transition{cur, to}]
+	rule, ok := ruleFor(typ, cur, to)
 	if !ok {
 		return fmt.Errorf("%w: no transition from %v to %v", ErrInvalid, cur, to)
 	}
@@ -191,11 +181,41 @@ func checkTransition(typ QPType, cur QPState, attr *QPAttr, mask QPAttrMask) err
 	if extra := mask &^ (rule.required | rule.optional | QPAttrState); extra != 0 {
 		return fmt.Errorf("%w: %v to %v does not allow attributes %#x", ErrInvalid, cur, to, uint32(extra))
 	}
-	return checkAttrValues(attr, mask)
+	return nil
 }
 
-func checkAttrValues(attr *QPAttr, mask QPAttrMask) error {
+func ruleFor(typ QPType, cur, to QPState) (rule attrRule, ok bool) {
+	if to == QPStateReset || to == QPStateErr && cur != QPStateReset {
+		return attrRule{}, true
+	}
+	table := rcTransitions
+	switch typ {
+	case QPTypeUC:
+		table = ucTransitions
+	case QPTypeUD:
+		table = udTransitions
+	}
+	rule, ok = table[transition{cur, to}]
+	return rule, ok
+}
+
+// checkAttrValues checks the ranges of the attributes in mask that the
+// specification or the device sets.
+func checkAttrValues(attr *QPAttr, mask QPAttrMask, dev *DeviceAttr) error {
+	const maxPSN = 1<<24 - 1
 	switch {
+	case mask&QPAttrPort != 0 && (attr.Port == 0 || int(attr.Port) > dev.PhysPorts):
+		return fmt.Errorf("%w: port %d, the device has %d", ErrInvalid, attr.Port, dev.PhysPorts)
+	case mask&QPAttrAccess != 0 && attr.Access&^accessKnown != 0:
+		return fmt.Errorf("%w: unknown access rights %#x", ErrInvalid, uint32(attr.Access&^accessKnown))
+	case mask&QPAttrAV != 0 && (attr.AV.FlowLabel >= 1<<20 || attr.AV.SL >= 1<<4):
+		return fmt.Errorf("%w: flow label %#x of 20 bits, service level %d of 4", ErrInvalid, attr.AV.FlowLabel, attr.AV.SL)
+	case mask&QPAttrRQPSN != 0 && attr.RQPSN > maxPSN, mask&QPAttrSQPSN != 0 && attr.SQPSN > maxPSN:
+		return fmt.Errorf("%w: packet number has more than 24 bits", ErrInvalid)
+	case mask&QPAttrMaxRdAtomic != 0 && int(attr.MaxRdAtomic) > dev.MaxQPRdAtomic:
+		return fmt.Errorf("%w: %d READs and atomics as initiator, the device allows %d", ErrInvalid, attr.MaxRdAtomic, dev.MaxQPRdAtomic)
+	case mask&QPAttrMaxDestRdAtomic != 0 && int(attr.MaxDestRdAtomic) > dev.MaxQPRdAtomicIn:
+		return fmt.Errorf("%w: %d READs and atomics as responder, the device allows %d", ErrInvalid, attr.MaxDestRdAtomic, dev.MaxQPRdAtomicIn)
 	case mask&QPAttrPathMTU != 0 && attr.PathMTU.Bytes() == 0:
 		return fmt.Errorf("%w: path MTU code %d", ErrInvalid, attr.PathMTU)
 	case mask&QPAttrRetryCount != 0 && attr.RetryCount > 7:

@@ -22,8 +22,9 @@ const (
 
 // SRQ is a receive queue that several QPs share.
 type SRQ struct {
-	pd  *PD
-	drv SRQDriver
+	pd     *PD
+	drv    SRQDriver
+	maxSGE int
 }
 
 // CreateSRQ makes a shared receive queue.
@@ -41,15 +42,40 @@ func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	return &SRQ{pd: pd, drv: drv}, nil
+	return &SRQ{pd: pd, drv: drv, maxSGE: attr.MaxSGE}, nil
 }
 
-// PostRecv hands receive requests to the SRQ and returns how many it took.
-func (s *SRQ) PostRecv(wrs []RecvWR) (int, error) { return s.drv.PostRecv(wrs) }
+// PostRecv hands receive requests to the SRQ, in order, and returns how many
+// it took; with an error, the error is about request n. It allocates nothing.
+func (s *SRQ) PostRecv(wrs []RecvWR) (int, error) {
+	wrs, err := fittingRecvs(wrs, s.maxSGE)
+	if len(wrs) == 0 {
+		return 0, err
+	}
+	n, postErr := s.drv.PostRecv(wrs)
+	if t := s.pd.ctx.trace.Load(); t != nil && t.PostRecv != nil {
+		t.postedRecvs(0, wrs[:n])
+	}
+	if postErr != nil {
+		return n, postErr
+	}
+	return n, err
+}
 
-// Modify changes the size or the limit.
+// Modify changes the size or the limit, whichever mask names. A device may
+// refuse the size with an error that wraps ErrUnsupported.
 func (s *SRQ) Modify(attr SRQAttr, mask SRQAttrMask) error {
-	return s.pd.ctx.wrap("modify SRQ", s.drv.Modify(attr, mask))
+	const op = "modify SRQ"
+	most := s.pd.ctx.attr.MaxSRQWR
+	switch {
+	case mask&^(SRQAttrMaxWR|SRQAttrLimit) != 0:
+		return s.pd.ctx.wrap(op, fmt.Errorf("%w: unknown attributes %#x", ErrInvalid, uint32(mask)))
+	case mask&SRQAttrMaxWR != 0 && (attr.MaxWR <= 0 || attr.MaxWR > most):
+		return s.pd.ctx.wrap(op, fmt.Errorf("%w: %d work requests, the device allows %d", ErrInvalid, attr.MaxWR, most))
+	case mask&SRQAttrLimit != 0 && (attr.Limit < 0 || attr.Limit > most):
+		return s.pd.ctx.wrap(op, fmt.Errorf("%w: limit %d, the device allows %d", ErrInvalid, attr.Limit, most))
+	}
+	return s.pd.ctx.wrap(op, s.drv.Modify(attr, mask))
 }
 
 // Query returns the present attributes.

@@ -2,11 +2,13 @@ package verbs
 
 import "fmt"
 
-// WCStatus is how a work request ended (enum ib_uverbs_wc_status). Every value but
-// WCSuccess is an error; [WC.Err] returns it as one.
+// WCStatus is how a work request ended. Every value but WCSuccess is an
+// error; [WC.Err] returns it as one.
 type WCStatus uint8
 
-// The completion statuses, numbered as in rdma/ib_user_verbs.h.
+// The completion statuses, numbered as drivers write them into their queues
+// (enum ib_wc_status of the kernel's rdma/ib_verbs.h, enum ibv_wc_status of
+// infiniband/verbs.h).
 const (
 	WCSuccess          WCStatus = 0
 	WCLocLenErr        WCStatus = 1
@@ -78,11 +80,12 @@ func (s WCStatus) Error() string {
 	return fmt.Sprintf("verbs: unknown completion status %d", uint8(s))
 }
 
-// WCOpcode is what completed (enum ib_uverbs_wc_opcode). It is valid only if the
-// status is WCSuccess.
+// WCOpcode is what completed (enum ib_uverbs_wc_opcode, rdma/ib_user_verbs.h).
+// It is valid only if the status is WCSuccess.
 type WCOpcode uint8
 
-// The completion opcodes, numbered as in rdma/ib_user_verbs.h.
+// The completion opcodes, numbered as in rdma/ib_user_verbs.h; those of the
+// receive side as in infiniband/verbs.h, which the header leaves out.
 const (
 	WCSend             WCOpcode = 0
 	WCWrite            WCOpcode = 1
@@ -96,7 +99,9 @@ const (
 // WCFlags qualify a completion.
 type WCFlags uint8
 
-// The completion flags.
+// The completion flags, numbered as in infiniband/verbs.h (enum
+// ibv_wc_flags). Drivers whose queue has other numbers translate: rxe writes
+// WCWithInv as 1 << 2.
 const (
 	WCGRH     WCFlags = 1 << 0 // a GRH precedes the payload (UD)
 	WCWithImm WCFlags = 1 << 1 // Imm is valid

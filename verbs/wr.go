@@ -29,10 +29,11 @@ func (o Opcode) String() string {
 	return "OPCODE(" + itoa(int(o)) + ")"
 }
 
-// SendFlags modify a send work request (enum ibv_send_flags).
+// SendFlags modify a send work request.
 type SendFlags uint8
 
-// The send flags, numbered as in rdma/ib_user_verbs.h.
+// The send flags, numbered as in infiniband/verbs.h (enum ibv_send_flags) and
+// the kernel's rdma/ib_verbs.h.
 const (
 	// SendFence makes the request wait until earlier READs and atomics of
 	// this QP are done.
