@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,7 +44,28 @@ func TestMain(m *testing.M) {
 		},
 	)
 	runIfChild()
+	// A race detector's process sleeps a second before it ends, to let other
+	// goroutines report; ours have ended by then.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	os.Exit(m.Run())
+}
+
+// lockedBuffer takes what several processes write at once.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // quick are flags for a run that is short but does everything.
@@ -51,7 +73,8 @@ var quick = []string{"-rounds", "2", "-duration", "5ms", "-warmup", "1ms", "-con
 
 func runBench(t *testing.T, args ...string) (table, progress string, err error) {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
+	var stdout bytes.Buffer
+	var stderr lockedBuffer
 	err = bench(t.Context(), append(quick, args...), &stdout, &stderr)
 	return stdout.String(), stderr.String(), err
 }
@@ -149,7 +172,7 @@ func TestProcessThatHangsIsAFailureAndGoesAway(t *testing.T) {
 func TestInterruptEndsTheRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	var out bytes.Buffer
+	var out lockedBuffer
 	require.ErrorIs(t, bench(ctx, append(quick, "-transport", "tcp"), &out, &out), context.Canceled)
 }
 

@@ -35,7 +35,7 @@ type place struct {
 	serverCPU, clientCPU int    // -1 for anywhere
 	profileDir           string // "" for no CPU profiles
 	verbose              bool
-	stderr               io.Writer
+	stderr               io.Writer     // of all processes at once: a file, or safe for that
 	patience             time.Duration // for a process, beyond the time that its work takes, before it counts as hung
 }
 
