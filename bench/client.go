@@ -139,7 +139,7 @@ func (c *client) dial() (net.Conn, int, error) {
 	}
 	id := int(c.opened.Add(1))
 	if id == 1 {
-		c.used = fmt.Sprintf("%T", conn)
+		c.used = c.t.nature(conn)
 	}
 	return conn, id, nil
 }

@@ -98,8 +98,8 @@ func scaled(x float64, units []scale) string {
 	return significant(x/u.worth) + " " + u.name
 }
 
-// formatNanos writes a time. Below 1 us it keeps that unit, in which all
-// round trips of one host can be compared at a glance.
+// formatNanos writes a time, in microseconds also below one: round trips of
+// one host can then be compared at a glance.
 func formatNanos(ns float64) string {
 	return scaled(ns, []scale{
 		{float64(time.Microsecond), "us"},

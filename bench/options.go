@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -111,7 +112,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.DurationVar(&o.Duration, "duration", 200*time.Millisecond, "length of a round of one transport")
 	f.DurationVar(&o.Warmup, "warmup", 50*time.Millisecond, "the same work before each round, not measured")
 	f.IntVar(&o.Rounds, "rounds", 5, "rounds of each transport; the table shows the median")
-	f.StringVar(&o.Profile, "profile", "", "how ramjet waits: latency (polls), balanced, efficient (parks); default: the library's own")
+	f.StringVar(&o.Profile, "profile", os.Getenv("RNET_PROFILE"), "how ramjet waits: latency (polls), balanced (polls while that pays), efficient (parks); empty leaves it to the library, which takes balanced")
 	f.Float64Var(&o.Rate, "rate", 0, "messages per second over all connections of round trip and request tests (open loop); 0 for as fast as they go (closed loop)")
 	f.StringVar(&o.Pin, "pin", "none", "none, one (both processes on one CPU) or two (a CPU for each); linux only")
 	f.StringVar(&o.jsonFile, "json", "", "write everything that was measured to this `file`")

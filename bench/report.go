@@ -167,7 +167,7 @@ func (r report) conditions() (where, how string) {
 	o := r.Options
 	profile := o.Profile
 	if profile == "" {
-		profile = "its default"
+		profile = "balanced (the default)"
 	}
 	pin := map[string]string{
 		"none": "not pinned",

@@ -41,7 +41,7 @@ func TestTableShowsFiguresBesideTheirRatioToTCP(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, sample().writeTable(&out))
 	want := `amd64, 2 CPUs (A <fast> CPU), Linux 6.1, go1.26
-closed loop, median of 3 rounds of 200ms, ramjet profile: its default, not pinned
+closed loop, median of 3 rounds of 200ms, ramjet profile: balanced (the default), not pinned
 
                                                TCP      Unix  vs TCP    ramjet  vs TCP
 

@@ -15,6 +15,9 @@ type transport struct {
 	title  string // heading of its column
 	listen func(dir string) (net.Listener, error)
 	dial   func(addr string) (net.Conn, error)
+
+	// describe says what a connection really is; if nil, its type does.
+	describe func(net.Conn) string
 }
 
 // transports in the order of the table's columns. The first one is what the
@@ -32,6 +35,14 @@ var transports = []transport{
 		listen: func(dir string) (net.Listener, error) { return net.Listen("unix", unixPath(dir)) },
 		dial:   func(addr string) (net.Conn, error) { return net.Dial("unix", addr) },
 	},
+}
+
+// nature is what a connection of this transport really is.
+func (t transport) nature(conn net.Conn) string {
+	if t.describe == nil {
+		return fmt.Sprintf("%T", conn)
+	}
+	return t.describe(conn)
 }
 
 func transportByName(name string) (transport, error) {
