@@ -18,7 +18,6 @@ type client struct {
 
 	links    []*link
 	opened   atomic.Int64 // connections so far: gives each its id
-	used     string       // what the first connection turned out to be
 	fellBack atomic.Bool  // some connection is not what was asked for
 
 	ops     int64         // of the run
@@ -26,8 +25,9 @@ type client struct {
 	cpu     time.Duration // of the run
 
 	mu       sync.Mutex
-	failures int   // guarded by mu: since prepare
-	first    error // guarded by mu: the first of them
+	failures int    // guarded by mu: since prepare
+	first    error  // guarded by mu: the first of them
+	used     string // guarded by mu: what the first connection is, or one that fell back
 }
 
 func newClient(t transport, addr string, w workload) *client {
@@ -134,12 +134,13 @@ func (c *client) dial() (net.Conn, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if _, tcp := conn.(*net.TCPConn); tcp && c.t.name != "tcp" {
-		c.fellBack.Store(true)
-	}
 	id := int(c.opened.Add(1))
-	if id == 1 {
-		c.used = c.t.nature(conn)
+	_, tcp := conn.(*net.TCPConn)
+	fellBack := tcp && c.t.name != "tcp" && c.fellBack.CompareAndSwap(false, true)
+	if id == 1 || fellBack {
+		c.mu.Lock()
+		c.used = c.t.nature(conn, c.addr)
+		c.mu.Unlock()
 	}
 	return conn, id, nil
 }

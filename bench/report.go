@@ -40,7 +40,7 @@ type result struct {
 // cell is one transport in one test.
 type cell struct {
 	Transport string               `json:"transport"`
-	Used      string               `json:"used"` // type of the connections
+	Used      string               `json:"used"` // what the connections are
 	FellBack  bool                 `json:"fell_back"`
 	Rounds    []map[metric]float64 `json:"rounds"`
 	Median    map[metric]float64   `json:"median"`
@@ -68,10 +68,10 @@ type latencySummary struct {
 func (c *cell) add(r round) {
 	c.Rounds = append(c.Rounds, r.values)
 	c.count(r.failures, r.failure)
-	c.FellBack = c.FellBack || r.fellBack
-	if c.Used == "" {
+	if c.Used == "" || r.fellBack && !c.FellBack {
 		c.Used = r.used
 	}
+	c.FellBack = c.FellBack || r.fellBack
 	if c.all == nil {
 		c.all = newHistogram()
 	}
@@ -140,10 +140,10 @@ func (r report) columns() []column {
 		}
 		for _, res := range r.Results {
 			c := res.Cells[i]
-			columns[i].fellBack = columns[i].fellBack || c.FellBack
-			if columns[i].used == "" {
+			if columns[i].used == "" || c.FellBack && !columns[i].fellBack {
 				columns[i].used = c.Used
 			}
+			columns[i].fellBack = columns[i].fellBack || c.FellBack
 		}
 		if columns[i].fellBack {
 			columns[i].title += " (TCP!)"

@@ -95,7 +95,7 @@ func (r report) writeRemarks(out io.Writer) {
 	fmt.Fprintln(out)
 	for _, c := range r.columns() {
 		if c.fellBack {
-			fmt.Fprintf(out, "!!! %s FELL BACK TO TCP: its column shows TCP, not %s.\n", c.name, c.name)
+			fmt.Fprintf(out, "!!! %s FELL BACK TO TCP: its column shows TCP, not %s. Connections were %s.\n", c.name, c.name, c.used)
 		} else if c.used != "" && c.name != "tcp" && c.name != "unix" {
 			fmt.Fprintf(out, "%s connections were %s.\n", c.name, c.used)
 		}

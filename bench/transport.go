@@ -16,8 +16,9 @@ type transport struct {
 	listen func(dir string) (net.Listener, error)
 	dial   func(addr string) (net.Conn, error)
 
-	// describe says what a connection really is; if nil, its type does.
-	describe func(net.Conn) string
+	// describe says what a connection dialed to addr really is; if nil, its
+	// type does.
+	describe func(conn net.Conn, addr string) string
 }
 
 // transports in the order of the table's columns. The first one is what the
@@ -38,11 +39,11 @@ var transports = []transport{
 }
 
 // nature is what a connection of this transport really is.
-func (t transport) nature(conn net.Conn) string {
+func (t transport) nature(conn net.Conn, addr string) string {
 	if t.describe == nil {
 		return fmt.Sprintf("%T", conn)
 	}
-	return t.describe(conn)
+	return t.describe(conn, addr)
 }
 
 func transportByName(name string) (transport, error) {
