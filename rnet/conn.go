@@ -52,8 +52,8 @@ type Conn struct {
 	granted  atomic.Uint64 // position up to which the peer lets us send; written by the leader
 	window   ring.SendWindow
 	sendErr  error
-	reserved []byte // what Reserve gave out; guarded by writeMu
-	ctl      uint8  // control frames to send
+	out      *outBuffer // what Reserve gives out; guarded by writeMu
+	ctl      uint8      // control frames to send
 	links    [2]connLink
 }
 
@@ -198,6 +198,7 @@ func (c *Conn) Close() error {
 	c.wakeReader()
 	c.wakeWriter()
 	c.dropQueue()
+	c.dropOut()
 	linger := atomic.LoadInt32(&c.linger)
 	if linger == 0 {
 		c.failSend(net.ErrClosed)

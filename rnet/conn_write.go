@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"sync"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 // Write writes p. It returns when all bytes have been copied out of p, which
@@ -12,7 +14,7 @@ import (
 // session's ring is full.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.writeMu.Lock()
-	n, err := c.write(p)
+	n, err := c.write(p, nil)
 	c.writeMu.Unlock()
 	if err != nil {
 		err = c.opError("write", err)
@@ -20,7 +22,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *Conn) write(p []byte) (n int, err error) {
+// write is Write without the lock. If mr is not nil, p is the start of it, and
+// is sent from where it lies.
+func (c *Conn) write(p []byte, mr *verbs.MR) (n int, err error) {
 	queued := false
 	for {
 		if err := c.writable(); err != nil {
@@ -29,7 +33,7 @@ func (c *Conn) write(p []byte) (n int, err error) {
 		if len(p) == n {
 			return n, nil
 		}
-		if err := c.sendPiece(p, &n, &queued); err != nil {
+		if err := c.sendPiece(p, mr, &n, &queued); err != nil {
 			return n, err
 		}
 		if n == len(p) {
@@ -39,8 +43,8 @@ func (c *Conn) write(p []byte) (n int, err error) {
 }
 
 // sendPiece sends one frame of p[*n:], or waits once for what is missing.
-func (c *Conn) sendPiece(p []byte, n *int, queued *bool) error {
-	m, result, err := c.s.send(c, p[*n:], *queued)
+func (c *Conn) sendPiece(p []byte, mr *verbs.MR, n *int, queued *bool) error {
+	m, result, err := c.s.send(c, p[*n:], source{mr, *n}, *queued)
 	switch result {
 	case sendOK:
 		*n += m

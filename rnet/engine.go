@@ -242,10 +242,12 @@ func (s *session) engine() {
 	s.lead.Lock()
 	s.arm()
 	s.lead.Unlock()
+	ping := time.Now().Add(keepAlivePeriod)
 	for !s.closing.Load() {
 		// Ended by: an arrival while the CQ is armed, Wake (failure, close),
 		// the keepalive period.
-		if err := s.ch.Wait(time.Now().Add(keepAlivePeriod)); errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := s.ch.Wait(ping); errors.Is(err, os.ErrDeadlineExceeded) {
+			ping = time.Now().Add(keepAlivePeriod)
 			if s.streams.len() > 0 {
 				s.sessionControl(true, false)
 			}

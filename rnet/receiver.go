@@ -90,6 +90,9 @@ func (s *session) poll() int {
 			s.fail(err)
 			return n
 		}
+		if s.wcs[i].ByteLen >= keepMin && s.releaseLocked() {
+			s.sendCredit() // the peer need not wait for the end of the batch
+		}
 	}
 	if s.rx.Retained() > int(s.cfg.ringSize)/2 {
 		s.spill(int(s.cfg.ringSize) / 4)

@@ -34,12 +34,15 @@ type sender struct {
 
 	inline int       // payload and header up to this are inline
 	stage  *verbs.MR // made when first needed
+	heads  *verbs.MR // headers of frames whose payload is sent from where it lies
+	outs   map[*outBuffer]struct{}
 
+	sqPosted   uint64 // WRs posted so far
 	wr         [1]verbs.SendWR
 	head       [frameHeaderLen]byte
 	winScratch [8]byte // payload of a WINDOW frame
 	vec        [2][]byte
-	sge        [1]verbs.SGE
+	sge        [2]verbs.SGE
 
 	txWait   connQueue // writers that wait for a slot, room or SQ
 	ctlQueue connQueue // streams with control frames to send
@@ -128,8 +131,15 @@ func (s *session) takeCredit() bool {
 	return true
 }
 
+// source says where a payload lies: at off of mr, or in ordinary memory if mr
+// is nil.
+type source struct {
+	mr  *verbs.MR
+	off int
+}
+
 // post sends one frame. txMu is held and room has been asked.
-func (s *session) post(h frameHeader, payload []byte) error {
+func (s *session) post(h frameHeader, payload []byte, from source) error {
 	if s.txDead {
 		return syscall.ECONNRESET
 	}
@@ -146,22 +156,37 @@ func (s *session) post(h frameHeader, payload []byte) error {
 	wr := &s.wr[0]
 	wr.Opcode, wr.Imm = verbs.OpWriteWithImm, immFrames
 	wr.RemoteAddr, wr.RKey = s.peer.ringAddr+uint64(off), s.peer.ringKey
-	if n <= s.inline {
+	switch {
+	case from.mr != nil:
+		if err := s.gather(payload, from); err != nil {
+			return err
+		}
+	case n <= s.inline:
 		s.vec[0], s.vec[1] = s.head[:], payload
 		wr.Inline, wr.SGL, wr.Flags = s.vec[:], nil, verbs.SendInline
-	} else {
-		if s.stage == nil {
-			if err := s.makeStage(); err != nil {
-				return err
-			}
+	default:
+		if err := s.copyToStage(int(off), payload); err != nil {
+			return err
 		}
-		buf := s.stage.Bytes()[off:]
-		copy(buf, s.head[:])
-		copy(buf[frameHeaderLen:], payload)
-		s.sge[0] = s.stage.SGE(int(off), n)
-		wr.Inline, wr.SGL, wr.Flags = nil, s.sge[:], 0
 	}
 	return s.postWR()
+}
+
+// copyToStage makes s.wr send the frame from the staging buffer, which mirrors
+// the peer's ring. The bytes at an offset are free to use again when the peer
+// has released them, which it cannot before the device has read them.
+func (s *session) copyToStage(off int, payload []byte) (err error) {
+	if s.stage == nil {
+		if s.stage, err = s.pd.AllocMR(int(s.peer.ringSize), verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
+			return err
+		}
+	}
+	buf := s.stage.Bytes()[off:]
+	copy(buf, s.head[:])
+	copy(buf[frameHeaderLen:], payload)
+	s.sge[0] = s.stage.SGE(off, frameHeaderLen+len(payload))
+	s.wr[0].Inline, s.wr[0].SGL, s.wr[0].Flags = nil, s.sge[:1], 0
+	return nil
 }
 
 // postWR hands s.wr to the QP and accounts for it.
@@ -169,21 +194,14 @@ func (s *session) postWR() error {
 	wr := &s.wr[0]
 	s.sqUsed++
 	s.sqSince++
-	if s.sqSince >= signalEvery {
+	s.sqPosted++
+	if s.sqSince >= signalEvery || wr.Flags&verbs.SendSignaled != 0 {
 		wr.Flags |= verbs.SendSignaled
 		wr.ID = uint64(s.sqSince)
 		s.sqSince = 0
 	}
 	_, err := s.qp.PostSend(s.wr[:])
 	s.vec[1] = nil
-	return err
-}
-
-// makeStage makes the staging buffer. The bytes at an offset are free to use
-// again when the peer has released them, which it cannot before the device
-// has read them.
-func (s *session) makeStage() (err error) {
-	s.stage, err = s.pd.AllocMR(int(s.peer.ringSize), verbs.AccessLocalWrite, verbs.MROptions{})
 	return err
 }
 
@@ -261,10 +279,10 @@ func (s *session) flushControl() bool {
 		switch {
 		case s.ctlAway:
 			s.ctlAway = false
-			err = s.post(frameHeader{kind: frameGoAway}, nil)
+			err = s.post(frameHeader{kind: frameGoAway}, nil, source{})
 		case s.ctlPing:
 			s.ctlPing = false
-			err = s.post(frameHeader{kind: framePing}, nil)
+			err = s.post(frameHeader{kind: framePing}, nil, source{})
 		default:
 			err = s.postControl(s.ctlQueue.first())
 		}
@@ -287,24 +305,24 @@ func (s *session) postControl(c *Conn) (err error) {
 		if c.ctl&ctlOpen != 0 {
 			c.ctl &^= ctlOpen
 			h.kind = frameOpen
-			return s.post(h, nil)
+			return s.post(h, nil, source{})
 		}
 		c.ctl = 0
 		if !c.ended() {
 			h.kind = frameReset
-			err = s.post(h, nil)
+			err = s.post(h, nil, source{})
 			c.sent(endReset)
 		}
 	case c.ctl&ctlOpen != 0:
 		c.ctl &^= ctlOpen
 		h.kind = frameOpen
-		err = s.post(h, nil)
+		err = s.post(h, nil, source{})
 	case c.ctl&ctlWindow != 0:
 		c.ctl &^= ctlWindow
 		if !c.ended() {
 			h.kind = frameWindow
 			s.stats.windowsSent.Add(1)
-			err = s.post(h, c.windowPayload())
+			err = s.post(h, c.windowPayload(), source{})
 		}
 	case c.ctl&ctlFin != 0:
 		c.ctl &^= ctlFin
@@ -313,7 +331,7 @@ func (s *session) postControl(c *Conn) (err error) {
 			if c.closed.Load() {
 				h.flags = flagClosed
 			}
-			err = s.post(h, nil)
+			err = s.post(h, nil, source{})
 			c.sent(endFinSent)
 		}
 	}
@@ -335,7 +353,7 @@ const (
 
 // send sends as much of p as one frame holds. queued says that c is woken
 // from txWait, so that it need not stand in line again.
-func (s *session) send(c *Conn, p []byte, queued bool) (int, sendResult, error) {
+func (s *session) send(c *Conn, p []byte, from source, queued bool) (int, sendResult, error) {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	if err := c.sendErr; err != nil {
@@ -355,7 +373,7 @@ func (s *session) send(c *Conn, p []byte, queued bool) (int, sendResult, error) 
 	}
 	if !s.txBlocked.Load() || s.mayBarge(queued) {
 		if n := s.room(want); n > 0 {
-			return s.sendFrame(c, p[:n])
+			return s.sendFrame(c, p[:n], from)
 		}
 	}
 	s.txWait.push(c, txLink)
@@ -363,7 +381,7 @@ func (s *session) send(c *Conn, p []byte, queued bool) (int, sendResult, error) 
 	if s.txWait.first() == c { // see txBlocked
 		if n := s.room(want); n > 0 {
 			s.txWait.remove(c, txLink)
-			return s.sendFrame(c, p[:n])
+			return s.sendFrame(c, p[:n], from)
 		}
 	}
 	s.stats.creditStalls.Add(1)
@@ -376,8 +394,8 @@ func (s *session) mayBarge(queued bool) bool {
 	return s.flushControl() && (queued || s.txWait.empty())
 }
 
-func (s *session) sendFrame(c *Conn, p []byte) (int, sendResult, error) {
-	if err := s.post(frameHeader{stream: c.id, kind: frameData}, p); err != nil {
+func (s *session) sendFrame(c *Conn, p []byte, from source) (int, sendResult, error) {
+	if err := s.post(frameHeader{stream: c.id, kind: frameData}, p, from); err != nil {
 		go s.fail(fmt.Errorf("rnet: send: %w", err))
 		return 0, sendFailed, syscall.ECONNRESET
 	}

@@ -101,9 +101,10 @@ func newToken() uint64 {
 // newSession makes all of a session but the connection: QP, CQ, receive ring.
 func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *session, err error) {
 	s = &session{cfg: cfg, log: log, token: newToken(), opened: time.Now(), done: make(chan struct{})}
+	half := s // the result is nil by then
 	defer func() {
 		if err != nil {
-			s.free()
+			half.free()
 		}
 	}()
 	if s.dev, err = acquireDevice(deviceName); err != nil {
@@ -129,7 +130,7 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 	inline := min(attr.MaxInline, maxPayload+frameHeaderLen)
 	s.qp, err = s.pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,
-		Cap: verbs.QPCap{MaxSendWR: sendQueueLen, MaxRecvWR: receives, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inline},
+		Cap: verbs.QPCap{MaxSendWR: sendQueueLen, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: inline},
 	})
 	if err != nil {
 		return nil, err
@@ -264,8 +265,11 @@ func (s *session) shutdown() {
 func (s *session) free() {
 	s.txMu.Lock()
 	s.txDead = true
-	stage := s.stage
-	s.stage = nil
+	registered := []*verbs.MR{s.stage, s.heads}
+	for out := range s.outs {
+		registered = append(registered, out.mr)
+	}
+	s.stage, s.heads, s.outs = nil, nil, nil
 	s.txMu.Unlock()
 	if s.qp != nil {
 		s.qp.Close()
@@ -276,8 +280,10 @@ func (s *session) free() {
 	if s.ch != nil {
 		s.ch.Close()
 	}
-	if stage != nil {
-		stage.Close()
+	for _, mr := range registered {
+		if mr != nil {
+			mr.Close()
+		}
 	}
 	if s.rxMR != nil {
 		s.releaseRing()
@@ -299,7 +305,7 @@ func (s *session) freeDomain() {
 // refused tells the reason for which no stream can be opened here, nil if one
 // can.
 func (s *session) refused() error {
-	if s.failed.Load() || s.closing.Load() {
+	if s.failed.Load() || s.goingAway.Load() {
 		return net.ErrClosed
 	}
 	return nil
