@@ -15,6 +15,7 @@ type client struct {
 	w     workload
 	epoch time.Time // all times in the loops are since then
 	lats  []*recorder
+	late  *recorder // of an open loop: how late messages were written
 
 	links    []*link
 	opened   atomic.Int64 // connections so far: gives each its id
@@ -31,7 +32,7 @@ type client struct {
 }
 
 func newClient(t transport, addr string, w workload) *client {
-	return &client{t: t, addr: addr, w: w, epoch: time.Now(), lats: newRecorders(w.Conns)}
+	return &client{t: t, addr: addr, w: w, epoch: time.Now(), lats: newRecorders(w.Conns), late: newRecorders(1)[0]}
 }
 
 func (c *client) obey(cmd command) reply {
@@ -71,20 +72,24 @@ func (c *client) prepare() reply {
 		c.work(c.w.Warmup)
 	}
 	resetRecorders(c.lats)
+	c.late.h.Reset()
 	return c.failed()
 }
 
 // run does the measured work. Nothing but that work happens in it: its CPU
 // time is part of the result.
 func (c *client) run() reply {
-	cpu, began := cpuTime(), time.Now()
+	cpu, began := cpuTime(), time.Since(c.epoch)
 	if c.w.Kind == idling {
 		c.connect(c.w.Conns)
 		c.ops = int64(c.w.Conns)
 	} else {
 		c.ops = c.work(c.w.Duration)
 	}
-	c.elapsed, c.cpu = time.Since(began), cpuTime()-cpu
+	c.elapsed, c.cpu = time.Since(c.epoch)-began, cpuTime()-cpu
+	if c.w.Rate > 0 {
+		c.elapsed = c.lastAnswer(began+c.w.Duration) - began
+	}
 	return reply{}
 }
 
@@ -93,6 +98,7 @@ func (c *client) finish() reply {
 	r := c.failed()
 	r.Ops, r.Elapsed, r.CPU = c.ops, c.elapsed, c.cpu
 	r.Used, r.FellBack = c.used, c.fellBack.Load()
+	r.Late = time.Duration(c.late.h.ValueAtQuantile(50))
 	var err error
 	if r.Latency, err = mergeRecorders(c.lats); err != nil {
 		r.Err = err.Error()

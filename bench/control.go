@@ -60,6 +60,7 @@ type reply struct {
 	FellBack bool          `json:"fell_back,omitempty"` // TCP although something else was asked for
 	Ops      int64         `json:"ops,omitempty"`
 	Elapsed  time.Duration `json:"elapsed,omitempty"`
+	Late     time.Duration `json:"late,omitempty"`    // median of how late an open loop's messages were written
 	Latency  []byte        `json:"latency,omitempty"` // HdrHistogram of nanoseconds, V2 compressed
 }
 

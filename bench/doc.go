@@ -86,10 +86,10 @@
 // it. With -rate, round trips and requests go in an open loop: messages are
 // sent at set times whether or not earlier ones are answered, and latency
 // counts from the time at which a message was due. One goroutine of the
-// client writes for all connections, and spins for the last 1.5 ms before a
-// message is due, because timers are not exact; the client's CPU time
-// contains that. What cannot be sent before the round ends is not sent, and
-// the table says that the rate was missed.
+// client writes for all connections. It wakes up for that as late as timers
+// are, which is part of the latency; "written late by" is the median of it.
+// What cannot be sent before the round ends is not sent, and the table says
+// that the rate was missed.
 //
 // # Where the processes run
 //

@@ -17,6 +17,7 @@ type link struct {
 	next    uint64 // number of the next message
 	ops     int64  // messages answered, or sent one way, so far
 	latency *recorder
+	last    time.Duration // since the epoch: the latest answer of an open loop
 }
 
 func newLink(conn net.Conn, id, size int, latency *recorder) *link {

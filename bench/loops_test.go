@@ -124,7 +124,7 @@ func TestOpenLoopChargesAStallToEveryMessageDueInIt(t *testing.T) {
 			time.Sleep(stall)
 		}
 	}))
-	c := &client{w: workload{Kind: roundTrips, Size: 64, Conns: 1, Rate: 1000}, epoch: time.Now(), lats: newRecorders(1)}
+	c := &client{w: workload{Kind: roundTrips, Size: 64, Conns: 1, Rate: 1000}, epoch: time.Now(), lats: newRecorders(1), late: newRecorders(1)[0]}
 	c.links = []*link{newLink(conn, 1, 64, c.lats[0])}
 	require.Positive(t, c.work(2*stall))
 	require.Zero(t, c.failures, c.first)
@@ -142,7 +142,7 @@ func TestOpenLoopChargesAStallToEveryMessageDueInIt(t *testing.T) {
 
 func TestOpenLoopEndsWhenTheConnectionBreaks(t *testing.T) {
 	conn := pipeTo(t, func(conn net.Conn) { conn.Close() })
-	c := &client{w: workload{Kind: roundTrips, Size: 64, Conns: 1, Rate: 1000}, epoch: time.Now(), lats: newRecorders(1)}
+	c := &client{w: workload{Kind: roundTrips, Size: 64, Conns: 1, Rate: 1000}, epoch: time.Now(), lats: newRecorders(1), late: newRecorders(1)[0]}
 	c.links = []*link{newLink(conn, 1, 64, c.lats[0])}
 	c.work(5 * time.Millisecond)
 	require.Equal(t, 1, c.failures)

@@ -14,6 +14,7 @@ const (
 	p50        metric = "p50"         // ns
 	p99        metric = "p99"         // ns
 	p999       metric = "p99.9"       // ns
+	lateness   metric = "lateness"    // ns, median of how late an open loop's messages were written
 	rate       metric = "rate"        // operations per second
 	throughput metric = "throughput"  // bytes per second
 	cpuPerOp   metric = "cpu_per_op"  // ns, both processes
@@ -34,6 +35,7 @@ var qualities = map[metric]quality{
 	p50:        {"p50", formatNanos, false},
 	p99:        {"p99", formatNanos, false},
 	p999:       {"p99.9", formatNanos, false},
+	lateness:   {"written late by", formatNanos, false},
 	rate:       {"per second", formatRate, true},
 	throughput: {"per second", formatThroughput, true},
 	cpuPerOp:   {"CPU each", formatNanos, false},

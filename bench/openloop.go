@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
 	"time"
 )
@@ -50,6 +49,8 @@ func (c *client) openLoop(d time.Duration) int64 {
 // itself, and in next the number of each link's next message; the readers
 // have the rest.
 func (c *client) pace(s schedule, until time.Duration, next []uint64) {
+	timer := newSleeper()
+	defer timer.close()
 	send := func(i int, flags uint64) {
 		l := c.links[i]
 		stamp(l.out, next[i], flags)
@@ -61,7 +62,7 @@ func (c *client) pace(s schedule, until time.Duration, next []uint64) {
 	for k := int64(0); ; k++ {
 		for i := range c.links {
 			due := s.due(i, k)
-			if due >= until || !c.waitUntil(due, until) {
+			if due >= until || !c.waitUntil(due, until, timer) {
 				for i := range c.links {
 					send(i, lastMessage)
 				}
@@ -72,27 +73,19 @@ func (c *client) pace(s schedule, until time.Duration, next []uint64) {
 	}
 }
 
-// coarseSleep is how much too late a sleeping goroutine may wake up: that
-// much before the time, the pacer stops sleeping and yields in a loop.
-const coarseSleep = 1500 * time.Microsecond
-
-// waitUntil returns at due, or at once if that has passed. It reports false
-// when the time is already beyond until.
-func (c *client) waitUntil(due, until time.Duration) bool {
+// waitUntil returns at due, or at once if that has passed, and notes how late
+// it is. It reports false when the time is already beyond until.
+func (c *client) waitUntil(due, until time.Duration, timer *sleeper) bool {
 	for {
 		now := time.Since(c.epoch)
 		if now >= until {
 			return false
 		}
-		left := due - now
-		if left <= 0 {
+		if now >= due {
+			c.late.record(now - due)
 			return true
 		}
-		if left > coarseSleep {
-			time.Sleep(left - coarseSleep)
-		} else {
-			runtime.Gosched()
-		}
+		timer.sleep(due - now)
 	}
 }
 
@@ -111,5 +104,16 @@ func (c *client) readPaced(s schedule, i int, l *link) error {
 		}
 		l.latency.record(answered - s.due(i, k))
 		l.ops++
+		l.last = answered
 	}
+}
+
+// lastAnswer is the time of the latest answer on any link, or end if none
+// came after it: the rate of an open loop counts to there, and not to the end
+// of the messages that only tell the readers to stop.
+func (c *client) lastAnswer(end time.Duration) time.Duration {
+	for _, l := range c.links {
+		end = max(end, l.last)
+	}
+	return end
 }

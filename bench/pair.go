@@ -178,6 +178,9 @@ func (w workload) values(done reply, latency *hdr.Histogram, before, after stand
 	v[throughput] = bytes / done.Elapsed.Seconds()
 	v[cpuPerOp] = cpu / ops
 	v[cpuPerGiB] = cpu / (bytes / (1 << 30))
+	if w.Rate > 0 {
+		v[lateness] = float64(done.Late)
+	}
 	if latency.TotalCount() > 0 {
 		addQuantiles(v, latency)
 	}

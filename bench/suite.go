@@ -33,6 +33,11 @@ func suite(o options) []test {
 			tests = append(tests, g.tests(o)...)
 		}
 	}
+	for i := range tests {
+		if tests[i].Workload.Rate > 0 {
+			tests[i].Metrics = append(tests[i].Metrics, lateness)
+		}
+	}
 	return tests
 }
 
