@@ -19,6 +19,7 @@ type client struct {
 
 	links    []*link
 	opened   atomic.Int64 // connections so far: gives each its id
+	answered atomic.Int64 // messages of the open loop in progress
 	fellBack atomic.Bool  // some connection is not what was asked for
 
 	ops     int64         // of the run

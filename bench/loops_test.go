@@ -144,8 +144,16 @@ func TestOpenLoopEndsWhenTheConnectionBreaks(t *testing.T) {
 	conn := pipeTo(t, func(conn net.Conn) { conn.Close() })
 	c := &client{w: workload{Kind: roundTrips, Size: 64, Conns: 1, Rate: 1000}, epoch: time.Now(), lats: newRecorders(1), late: newRecorders(1)[0]}
 	c.links = []*link{newLink(conn, 1, 64, c.lats[0])}
-	c.work(5 * time.Millisecond)
-	require.Equal(t, 1, c.failures)
+	require.Zero(t, c.work(5*time.Millisecond))
+	require.Positive(t, c.failures)
+}
+
+func TestOpenLoopCountsMessagesThatAreNotAnswered(t *testing.T) {
+	conn := pipeTo(t, func(conn net.Conn) { io.Copy(io.Discard, conn) })
+	c := &client{w: workload{Kind: roundTrips, Size: 64, Conns: 1, Rate: 1000}, epoch: time.Now(), lats: newRecorders(1), late: newRecorders(1)[0]}
+	c.links = []*link{newLink(conn, 1, 64, c.lats[0])}
+	require.Zero(t, c.work(5*time.Millisecond))
+	require.ErrorContains(t, c.first, "messages were not answered")
 }
 
 func TestScheduleSpreadsMessagesEvenlyOverLinks(t *testing.T) {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 )
@@ -24,6 +26,9 @@ func (s schedule) due(i int, k int64) time.Duration {
 	return s.start + time.Duration(float64(k*int64(s.links)+int64(i))*s.interval)
 }
 
+// drainTime is how long the readers of an open loop wait for the last answers.
+const drainTime = 2 * time.Second
+
 // openLoop sends for d at the workload's rate. What is still due when d is
 // over is not sent: the rate that was reached tells.
 func (c *client) openLoop(d time.Duration) int64 {
@@ -36,39 +41,53 @@ func (c *client) openLoop(d time.Duration) int64 {
 	for i, l := range c.links {
 		next[i] = l.next
 	}
+	c.answered.Store(0)
+	var sent int64
 	var pacer sync.WaitGroup
-	pacer.Go(func() { c.pace(s, s.start+d, next) })
-	// Each reader ends with the last message, which the pacer sends on every
-	// link, or with the connection that the pacer closes on an error.
+	pacer.Go(func() {
+		sent = c.pace(s, s.start+d, next)
+		c.endReaders(sent)
+	})
 	ops := c.eachLink(func(i int, l *link) error { return c.readPaced(s, i, l) })
 	pacer.Wait()
+	if ops != sent {
+		c.fail(fmt.Errorf("%d of %d messages were not answered", sent-ops, sent))
+	}
 	return ops
 }
 
-// pace writes all messages, the last ones flagged. It has the links' out to
+// pace writes all messages and returns how many. It has the links' out to
 // itself, and in next the number of each link's next message; the readers
 // have the rest.
-func (c *client) pace(s schedule, until time.Duration, next []uint64) {
+func (c *client) pace(s schedule, until time.Duration, next []uint64) (sent int64) {
 	timer := newSleeper()
 	defer timer.close()
-	send := func(i int, flags uint64) {
-		l := c.links[i]
-		stamp(l.out, next[i], flags)
-		next[i]++
-		if _, err := l.conn.Write(l.out); err != nil {
-			l.conn.Close() // ends the reader, which counts the failure
-		}
-	}
 	for k := int64(0); ; k++ {
-		for i := range c.links {
+		for i, l := range c.links {
 			due := s.due(i, k)
 			if due >= until || !c.waitUntil(due, until, timer) {
-				for i := range c.links {
-					send(i, lastMessage)
-				}
-				return
+				return sent
 			}
-			send(i, 0)
+			stamp(l.out, next[i], 0)
+			next[i]++
+			if _, err := l.conn.Write(l.out); err != nil {
+				c.fail(fmt.Errorf("write: %w", err))
+				return sent
+			}
+			sent++
+		}
+	}
+}
+
+// endReaders waits until as many messages are answered as were sent, or for
+// drainTime, and then lets the deadline of each connection pass.
+func (c *client) endReaders(sent int64) {
+	for end := time.Since(c.epoch) + drainTime; c.answered.Load() < sent && time.Since(c.epoch) < end; {
+		time.Sleep(time.Millisecond)
+	}
+	for _, l := range c.links {
+		if err := l.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
+			l.conn.Close()
 		}
 	}
 }
@@ -89,9 +108,15 @@ func (c *client) waitUntil(due, until time.Duration, timer *sleeper) bool {
 	}
 }
 
+// readPaced reads the answers on link i until endReaders says that there are
+// no more.
 func (c *client) readPaced(s schedule, i int, l *link) error {
 	for k := int64(0); ; k++ {
-		if _, err := io.ReadFull(l.conn, l.in); err != nil {
+		_, err := io.ReadFull(l.conn, l.in)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return l.conn.SetReadDeadline(time.Time{})
+		}
+		if err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
 		answered := time.Since(c.epoch)
@@ -99,18 +124,15 @@ func (c *client) readPaced(s schedule, i int, l *link) error {
 			return err
 		}
 		l.next++
-		if _, last := number(l.in); last != 0 {
-			return nil
-		}
 		l.latency.record(answered - s.due(i, k))
 		l.ops++
 		l.last = answered
+		c.answered.Add(1)
 	}
 }
 
 // lastAnswer is the time of the latest answer on any link, or end if none
-// came after it: the rate of an open loop counts to there, and not to the end
-// of the messages that only tell the readers to stop.
+// came after it: the rate of an open loop counts to there.
 func (c *client) lastAnswer(end time.Duration) time.Duration {
 	for _, l := range c.links {
 		end = max(end, l.last)
