@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test program be the server process that the client
+// starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-listen" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestTwoProcessesEcho(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, echo(t.Context(), []string{"-n", "100"}, &out))
+	require.Contains(t, out.String(), "100 messages of 64 bytes echoed")
+	if want := os.Getenv("RNET_TRANSPORT"); want != "" && want != "auto" {
+		require.Contains(t, out.String(), "transport: "+want)
+	}
+}
+
+// serveHere runs a server in this process and returns its address and what
+// ends it.
+func serveHere(t *testing.T) (addr string, shutDown func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := serve(ctx, "127.0.0.1:0", w)
+		w.CloseWithError(io.ErrUnexpectedEOF)
+		done <- err
+	}()
+	line := make([]byte, 64)
+	n, err := r.Read(line) // ended by the announcement, or by serve's return
+	require.NoError(t, err)
+	_, addr, _ = strings.Cut(strings.TrimSpace(string(line[:n])), "listening on ")
+	return addr, func() error {
+		cancel()
+		return <-done // ended by cancel
+	}
+}
+
+func TestClientAndServerShareAProcess(t *testing.T) {
+	addr, shutDown := serveHere(t)
+	require.NoError(t, echo(t.Context(), []string{"-n", "100", "-dial", addr}, io.Discard))
+	require.NoError(t, shutDown())
+}
+
+func TestAPlainTCPClientIsServedIfTheEnvironmentAllowsTCP(t *testing.T) {
+	addr, shutDown := serveHere(t)
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	switch os.Getenv("RNET_TRANSPORT") {
+	case "", "auto", "tcp":
+		require.Equal(t, "hello", exchange(t, conn, "hello"))
+	default:
+		_, err := io.ReadAll(conn)
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+	}
+	require.NoError(t, conn.Close())
+	require.NoError(t, shutDown())
+}
+
+func TestTheEchoIsCompleteAfterAHalfClose(t *testing.T) {
+	addr, shutDown := serveHere(t)
+	conn, err := rnet.Dial("tcp", addr)
+	require.NoError(t, err)
+	long := strings.Repeat("0123456789", 10000)
+	require.Equal(t, long, exchange(t, conn, long))
+	require.NoError(t, conn.Close())
+	require.NoError(t, shutDown())
+}
+
+// exchange sends text as all there is and returns what comes back.
+func exchange(t *testing.T, conn net.Conn, text string) string {
+	t.Helper()
+	_, err := io.WriteString(conn, text)
+	require.NoError(t, err)
+	require.NoError(t, conn.(interface{ CloseWrite() error }).CloseWrite())
+	echoed, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	return string(echoed)
+}
+
+func TestShutdownEndsIdleConnectionsAfterTheirEchoes(t *testing.T) {
+	addr, shutDown := serveHere(t)
+	conn, err := rnet.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "hello")
+	require.NoError(t, err)
+	echoed := make([]byte, 5)
+	_, err = io.ReadFull(conn, echoed)
+	require.NoError(t, err)
+
+	require.NoError(t, shutDown())
+	_, err = conn.Read(echoed)
+	require.Equal(t, io.EOF, err)
+}
+
+func TestNobodyListensIsAnError(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.Error(t, call(ctx, ln.Addr().String(), 1, io.Discard))
+}

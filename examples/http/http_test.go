@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test program be the server process that the client
+// starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-listen" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestTwoProcessesExchangeRequests(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-n", "200"}, &out))
+	require.Contains(t, out.String(), "200 requests with ")
+	if want := os.Getenv("RNET_TRANSPORT"); want != "" && want != "auto" {
+		require.Contains(t, out.String(), "transport: "+want)
+	}
+}
+
+func TestBodiesLargerThanAnyWindowComeBack(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	url, done := serveHere(ctx, t)
+	require.NoError(t, run(ctx, []string{"-n", "20", "-workers", "4", "-body", "4194304", "-url", url}, io.Discard))
+	cancel()
+	require.NoError(t, <-done) // ended by cancel
+}
+
+// serveHere runs a server in this process until ctx ends.
+func serveHere(ctx context.Context, t *testing.T) (url string, done <-chan error) {
+	t.Helper()
+	r, w := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		err := serve(ctx, "127.0.0.1:0", w)
+		w.CloseWithError(io.ErrUnexpectedEOF)
+		served <- err
+	}()
+	line := make([]byte, 64)
+	n, err := r.Read(line) // ended by the announcement, or by serve's return
+	require.NoError(t, err)
+	_, addr, _ := strings.Cut(strings.TrimSpace(string(line[:n])), "listening on ")
+	return "http://" + addr, served
+}
+
+func TestAnOrdinaryClientIsServedIfTheEnvironmentAllowsTCP(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	url, done := serveHere(ctx, t)
+	ordinary := &http.Client{Transport: &http.Transport{}}
+	resp, err := ordinary.Post(url+"/echo", "text/plain", strings.NewReader("hello"))
+	switch os.Getenv("RNET_TRANSPORT") {
+	case "", "auto", "tcp":
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(body))
+		require.NoError(t, resp.Body.Close())
+	default:
+		require.Error(t, err)
+	}
+	ordinary.CloseIdleConnections()
+	cancel()
+	require.NoError(t, <-done) // ended by cancel
+}
+
+func TestAWrongAnswerIsNoticed(t *testing.T) {
+	ln, err := rnet.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	liar := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(w, "something else")
+	})}
+	go liar.Serve(ln)
+	defer liar.Close()
+	err = run(t.Context(), []string{"-n", "1", "-url", "http://" + ln.Addr().String()}, io.Discard)
+	require.ErrorContains(t, err, "came back changed")
+}
