@@ -14,11 +14,16 @@ type deadline struct {
 	expired atomic.Bool
 
 	mu      sync.Mutex
-	at      time.Time   // guarded by mu; zero: none
-	timer   *time.Timer // guarded by mu
-	fires   time.Time   // when timer fires, zero: it is stopped; guarded by mu
-	stopped bool        // guarded by mu
+	stopped bool
+	timer   *time.Timer
+	at      time.Duration // on the clock of monotonic; 0: none
+	fires   time.Duration // when timer fires; 0: it does not run
 }
+
+var clockStart = time.Now()
+
+// monotonic is the time since the process began. It never is 0.
+func monotonic() time.Duration { return time.Since(clockStart) + 1 }
 
 // set moves the deadline of c's half and reports whether it has passed
 // already, in which case the caller wakes the half. Later the timer does.
@@ -28,49 +33,60 @@ func (d *deadline) set(t time.Time, c *Conn) (passed bool) {
 	if d.stopped {
 		return false
 	}
-	d.at = t
 	if t.IsZero() {
+		d.at = 0
 		d.expired.Store(false)
 		return false
 	}
 	left := time.Until(t)
 	if left <= 0 {
+		d.at = 0
 		d.expired.Store(true)
 		return true
 	}
+	d.at = monotonic() + left
 	d.expired.Store(false)
 	switch {
 	case d.timer == nil:
 		d.timer = time.AfterFunc(left, func() { d.fire(c) })
-	case d.fires.IsZero() || t.Before(d.fires):
+	case d.fires == 0 || d.at < d.fires:
 		d.timer.Reset(left)
 	default:
 		return false
 	}
-	d.fires = t
+	d.fires = d.at
 	return false
 }
 
+// fire is what the timer calls.
 func (d *deadline) fire(c *Conn) {
-	d.mu.Lock()
-	d.fires = time.Time{}
-	if d.stopped || d.at.IsZero() || d.expired.Load() {
-		d.mu.Unlock()
+	if !d.pass() {
 		return
 	}
-	if left := time.Until(d.at); left > 0 {
-		d.timer.Reset(left)
-		d.fires = d.at
-		d.mu.Unlock()
-		return
-	}
-	d.expired.Store(true)
-	d.mu.Unlock()
 	if d == &c.recvEnd {
 		c.wakeReader()
 	} else {
 		c.wakeWriter()
 	}
+}
+
+// pass reports whether the deadline has passed; if it was moved, the timer is
+// set again.
+func (d *deadline) pass() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fires = 0
+	if d.stopped || d.at == 0 {
+		return false
+	}
+	if left := d.at - monotonic(); left > 0 {
+		d.timer.Reset(left)
+		d.fires = d.at
+		return false
+	}
+	d.at = 0
+	d.expired.Store(true)
+	return true
 }
 
 // stop ends the deadline for good.

@@ -1,0 +1,114 @@
+package rnet
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/verbs/soft"
+)
+
+// carrier is one way for connections to be carried. Most tests run over each.
+type carrier struct {
+	name      string
+	transport Transport
+	profile   Profile
+	device    string // of the software HCA, where it is not the usual one
+	dedicated bool
+	limits    Limits
+}
+
+var (
+	overTCP  = carrier{name: "tcp", transport: TCP}
+	overSoft = carrier{name: "soft", transport: Soft}
+	// overStage runs on a device with little inline data, as hardware has it:
+	// what is sent goes through the staging buffer.
+	overStage = carrier{name: "soft-noinline", transport: Soft, device: soft.TestDeviceName}
+	// overNarrow has the smallest ring and window: all kinds of credit run
+	// out all the time.
+	overNarrow = carrier{name: "soft-narrow", transport: Soft, limits: Limits{RingSize: minRingSize, Window: minWindow}}
+)
+
+// softCarriers are those on which a connection is a *Conn.
+var softCarriers = []carrier{
+	overSoft,
+	{name: "soft-latency", transport: Soft, profile: Latency},
+	{name: "soft-efficient", transport: Soft, profile: Efficient},
+	{name: "soft-dedicated", transport: Soft, dedicated: true},
+	overStage,
+	overNarrow,
+}
+
+var allCarriers = append([]carrier{overTCP}, softCarriers...)
+
+// over runs f as a subtest for each carrier.
+func over(t *testing.T, carriers []carrier, f func(t *testing.T, k carrier)) {
+	for _, k := range carriers {
+		t.Run(k.name, func(t *testing.T) { f(t, k) })
+	}
+}
+
+func (k carrier) dialer() *Dialer {
+	return &Dialer{Transport: k.transport, Profile: k.profile, Dedicated: k.dedicated, Limits: k.limits}
+}
+
+func (k carrier) listenConfig() *ListenConfig {
+	return &ListenConfig{Transport: k.transport, Profile: k.profile, Limits: k.limits}
+}
+
+// install makes dials and listeners of this process use the carrier's device,
+// and returns what undoes it. No two carriers can be installed at once.
+func (k carrier) install() (undo func()) {
+	if k.device == "" {
+		return func() {}
+	}
+	soft.EnableTestDevice()
+	usual := fabrics
+	fabrics = []fabric{{fallback.Soft, rcm.SoftOn(k.device)}}
+	return func() { fabrics = usual }
+}
+
+// listen makes a listener on the loopback address that is closed with the
+// test.
+func (k carrier) listen(t testing.TB) net.Listener {
+	t.Helper()
+	t.Cleanup(k.install())
+	ln, err := k.listenConfig().Listen(context.Background(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	return ln
+}
+
+// pair makes a connection through a listener of its own.
+func (k carrier) pair(t testing.TB) (dialed, accepted net.Conn) {
+	t.Helper()
+	return k.connect(t, k.listen(t))
+}
+
+// connect makes one more connection through ln. Both ends are closed with the
+// test.
+func (k carrier) connect(t testing.TB, ln net.Listener) (dialed, accepted net.Conn) {
+	t.Helper()
+	dialed, err := k.dialer().Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	accepted, err = ln.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		dialed.Close()
+		accepted.Close()
+	})
+	return dialed, accepted
+}
+
+// streams is pair for the carriers whose connections are Conns.
+func (k carrier) streams(t testing.TB) (dialed, accepted *Conn) {
+	t.Helper()
+	d, a := k.pair(t)
+	require.IsType(t, (*Conn)(nil), d)
+	require.IsType(t, (*Conn)(nil), a)
+	return d.(*Conn), a.(*Conn)
+}

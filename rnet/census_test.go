@@ -1,0 +1,104 @@
+package rnet
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// census counts what the package may leave behind.
+type census struct {
+	descriptors int
+	memfds      int   // descriptors of shared memory
+	mappings    int   // mappings of shared memory
+	pinned      int64 // bytes of registered memory
+	goroutines  int   // of this module
+}
+
+// takeCensus counts now. What the system does not tell (anywhere but on Linux)
+// counts as nothing.
+func takeCensus() census {
+	c := census{pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
+	list, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range list {
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		switch {
+		case err != nil: // the one that ReadDir used
+		case strings.HasPrefix(target, "/memfd:"):
+			c.memfds++
+			c.descriptors++
+		case target == "anon_inode:[eventpoll]": // the runtime's, made once and kept
+		default:
+			c.descriptors++
+		}
+	}
+	maps, _ := os.ReadFile("/proc/self/maps")
+	c.mappings = strings.Count(string(maps), "/memfd:")
+	return c
+}
+
+// settleTime is how long sessions have to go idle and end.
+const settleTime = 10 * time.Second
+
+// leftovers says what there is more than at the census, after what is under
+// way had time to end; empty if nothing.
+func (c census) leftovers() string {
+	var now census
+	for end := time.Now().Add(settleTime); ; {
+		if now = takeCensus(); !now.exceeds(c) {
+			return ""
+		}
+		if time.Now().After(end) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	text := fmt.Sprintf("%+v, before %+v", now, c)
+	if now.goroutines > c.goroutines {
+		text += "\n" + ownGoroutines()
+	}
+	return text
+}
+
+func (c census) exceeds(before census) bool {
+	return c.descriptors > before.descriptors || c.memfds > before.memfds || c.mappings > before.mappings ||
+		c.pinned > before.pinned || c.goroutines > before.goroutines
+}
+
+// leavesNothing fails t if what follows leaves something behind.
+func leavesNothing(t testing.TB) {
+	t.Helper()
+	before := takeCensus()
+	t.Cleanup(func() {
+		if left := before.leftovers(); left != "" {
+			t.Error("left behind:", left)
+		}
+	})
+}
+
+// ownGoroutines returns the stacks of the goroutines that this module's code
+// started, tests excepted, each followed by an empty line.
+func ownGoroutines() string {
+	buf := make([]byte, 1<<20)
+	for {
+		n := runtime.Stack(buf, true)
+		if n < len(buf) {
+			buf = buf[:n]
+			break
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+	var own strings.Builder
+	for _, stack := range strings.Split(string(buf), "\n\n") {
+		_, creator, started := strings.Cut(stack, "created by github.com/seed-b9b531af/ramjet/")
+		if started && !strings.Contains(creator, "_test.go") {
+			own.WriteString(strings.TrimSpace(stack) + "\n\n")
+		}
+	}
+	return own.String()
+}

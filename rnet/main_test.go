@@ -1,0 +1,41 @@
+package rnet
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+var (
+	fullRun = flag.Bool("full", false, "run the long tests at full length: 100,000 HTTP requests, 1000 kills")
+	soakFor = flag.Duration("soak", 3*time.Second, "how long TestSoak runs")
+)
+
+// TestMain turns the test binary into a peer process when a test started it
+// as one, and otherwise fails if the tests leave something behind once all
+// sessions have gone idle.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		os.Exit(playRole(role))
+	}
+	flag.Parse()
+	before := takeCensus()
+	code := m.Run()
+	if code == 0 {
+		if left := before.leftovers(); left != "" {
+			fmt.Fprintln(os.Stderr, "leak:", left)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// times returns full in a full run, and few otherwise.
+func times(few, full int) int {
+	if *fullRun {
+		return full
+	}
+	return few
+}
