@@ -114,10 +114,9 @@ func (t *table) insert(c *Conn) bool {
 func (t *table) remove(c *Conn, dialed bool) (left int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	slot := c.id & slotMask
-	cell := t.cell(slot)
-	if cell.Load() == c {
-		cell.Store(nil)
+	if t.get(c.id) == c { // a refused one never was in
+		slot := c.id & slotMask
+		t.cell(slot).Store(nil)
 		t.count--
 		if dialed {
 			t.free = append(t.free, slot)

@@ -1,0 +1,91 @@
+package rnet
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTableFindsWhatWasAdded(t *testing.T) {
+	tab := table{limit: 3 * tablePageLen}
+	var conns []*Conn
+	for range tab.limit {
+		c := new(Conn)
+		require.True(t, tab.add(c))
+		conns = append(conns, c)
+	}
+	require.False(t, tab.add(new(Conn)), "full")
+	for i, c := range conns {
+		require.EqualValues(t, i, c.id&slotMask, "slots are given out lowest first")
+		require.Same(t, c, tab.get(c.id))
+	}
+	require.Nil(t, tab.get(uint32(tab.limit)))
+	require.Nil(t, tab.get(slotMask))
+	require.Len(t, tab.list(), tab.limit)
+	for left := tab.limit - 1; left >= 0; left-- {
+		require.Equal(t, left, tab.remove(conns[left], true))
+	}
+}
+
+func TestUsedSlotHasANewGeneration(t *testing.T) {
+	tab := table{limit: 8}
+	seen := make(map[uint32]bool)
+	for range 1 << (32 - slotBits) {
+		c := new(Conn)
+		require.True(t, tab.add(c))
+		require.Zero(t, c.id&slotMask)
+		require.False(t, seen[c.id], "%#x", c.id)
+		seen[c.id] = true
+		tab.remove(c, true)
+		require.Nil(t, tab.get(c.id))
+	}
+	c := new(Conn)
+	require.True(t, tab.add(c))
+	require.True(t, seen[c.id], "generations start again")
+}
+
+func TestFrameOfAFormerStreamMeetsNobody(t *testing.T) {
+	tab := table{limit: 8}
+	former := new(Conn)
+	tab.add(former)
+	tab.remove(former, true)
+	present := new(Conn)
+	tab.add(present)
+	require.Nil(t, tab.get(former.id))
+	require.Same(t, present, tab.get(present.id))
+	require.Equal(t, 1, tab.remove(former, true), "removed already: nothing changes")
+	require.Same(t, present, tab.get(present.id))
+}
+
+func TestListeningSideTakesThePeersIDs(t *testing.T) {
+	tab := table{limit: 2 * tablePageLen}
+	c := &Conn{id: 5<<slotBits | 600}
+	require.True(t, tab.insert(c))
+	require.Same(t, c, tab.get(c.id))
+	require.False(t, tab.insert(&Conn{id: c.id}), "the id is in use")
+	require.False(t, tab.insert(&Conn{id: 6<<slotBits | 600}), "the slot is in use")
+	require.False(t, tab.insert(&Conn{id: uint32(tab.limit)}), "beyond the limit")
+	require.Equal(t, 0, tab.remove(c, false))
+	require.True(t, tab.insert(&Conn{id: 6<<slotBits | 600}))
+}
+
+func TestStreamThatWasRefusedCostsNoMemory(t *testing.T) {
+	tab := table{limit: 4}
+	far := &Conn{id: slotMask}
+	require.False(t, tab.insert(far))
+	tab.remove(far, false)
+	require.True(t, tab.pages.Load() == nil, "pages for an id that was never in the table")
+}
+
+func TestShutTableTakesNothing(t *testing.T) {
+	tab := table{limit: 4}
+	c := new(Conn)
+	tab.add(c)
+	require.False(t, tab.shutIfEmpty())
+	require.Equal(t, []*Conn{c}, tab.shutNow())
+	require.False(t, tab.add(new(Conn)))
+	require.False(t, tab.insert(&Conn{id: 2}))
+	tab.remove(c, true)
+	require.True(t, tab.shutIfEmpty())
+	require.Zero(t, tab.len())
+}
