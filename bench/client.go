@@ -20,7 +20,7 @@ type client struct {
 	links    []*link
 	opened   atomic.Int64 // connections so far: gives each its id
 	answered atomic.Int64 // messages of the open loop in progress
-	fellBack atomic.Bool  // some connection is not what was asked for
+	fellBack atomic.Int64 // of those, TCP although that was not asked for
 
 	ops     int64         // of the run
 	elapsed time.Duration // of the run
@@ -98,7 +98,7 @@ func (c *client) finish() reply {
 	c.closeConns()
 	r := c.failed()
 	r.Ops, r.Elapsed, r.CPU = c.ops, c.elapsed, c.cpu
-	r.Used, r.FellBack = c.used, c.fellBack.Load()
+	r.Used, r.Opened, r.FellBack = c.used, c.opened.Load(), c.fellBack.Load()
 	r.Late = time.Duration(c.late.h.ValueAtQuantile(50))
 	var err error
 	if r.Latency, err = mergeRecorders(c.lats); err != nil {
@@ -143,8 +143,8 @@ func (c *client) dial() (net.Conn, int, error) {
 	}
 	id := int(c.opened.Add(1))
 	_, tcp := conn.(*net.TCPConn)
-	fellBack := tcp && c.t.name != "tcp" && c.fellBack.CompareAndSwap(false, true)
-	if id == 1 || fellBack {
+	firstFall := tcp && c.t.name != "tcp" && c.fellBack.Add(1) == 1
+	if id == 1 || firstFall {
 		c.mu.Lock()
 		c.used = c.t.nature(conn, c.addr)
 		c.mu.Unlock()

@@ -57,7 +57,8 @@ type reply struct {
 	Resident uint64 `json:"resident,omitempty"` // proportional set size in bytes, 0 if unknown
 
 	Used     string        `json:"used,omitempty"`      // what the connections really are
-	FellBack bool          `json:"fell_back,omitempty"` // TCP although something else was asked for
+	Opened   int64         `json:"opened,omitempty"`    // connections so far
+	FellBack int64         `json:"fell_back,omitempty"` // of those, TCP although something else was asked for
 	Ops      int64         `json:"ops,omitempty"`
 	Elapsed  time.Duration `json:"elapsed,omitempty"`
 	Late     time.Duration `json:"late,omitempty"`    // median of how late an open loop's messages were written

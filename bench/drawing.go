@@ -64,10 +64,11 @@ func (r report) drawHead(c *canvas, y float64) float64 {
 	c.text(margin, y+22, face{size: 12, color: faint}, where)
 	c.text(margin, y+39, face{size: 12, color: faint}, how)
 	y += 39
-	for _, col := range r.columns() {
-		if col.fellBack {
+	for i, name := range r.Transports {
+		fellBack := func(res result) bool { return res.Cells[i].FellBack > 0 }
+		if slices.ContainsFunc(r.Results, fellBack) {
 			y += 20
-			c.text(margin, y, face{size: 13, color: alarm, bold: true}, fmt.Sprintf("%s fell back to TCP: its marks show TCP.", col.name))
+			c.text(margin, y, face{size: 13, color: alarm, bold: true}, fmt.Sprintf("%s fell back to TCP: figures with an exclamation mark are TCP's, or partly.", name))
 		}
 	}
 	if n := r.failures(); n > 0 {

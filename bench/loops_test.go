@@ -175,7 +175,7 @@ func TestClientNoticesAFallBackToTCP(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	for name, fellBack := range map[string]bool{"tcp": false, "ramjet": true} {
+	for name, fellBack := range map[string]int64{"tcp": 0, "ramjet": 1} {
 		dial := func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }
 		c := newClient(transport{name: name, dial: dial}, ln.Addr().String(), workload{Conns: 1})
 		conn, _, err := c.dial()

@@ -26,7 +26,8 @@ type round struct {
 	failures int
 	failure  string // the first of them
 	used     string
-	fellBack bool
+	opened   int64 // connections, in this and all rounds before
+	fellBack int64 // of those, TCP instead of what was asked for
 }
 
 // place says where and how the processes of a run are started.
@@ -122,6 +123,7 @@ func (p *pair) measure(ctx context.Context) (round, error) {
 		failures: done.Failures + last.Failures - p.counted,
 		failure:  done.Failure,
 		used:     done.Used,
+		opened:   done.Opened,
 		fellBack: done.FellBack,
 	}
 	if p.counted == 0 && r.failure == "" {

@@ -40,8 +40,9 @@ type result struct {
 // cell is one transport in one test.
 type cell struct {
 	Transport string               `json:"transport"`
-	Used      string               `json:"used"` // what the connections are
-	FellBack  bool                 `json:"fell_back"`
+	Used      string               `json:"used"`      // what the connections are
+	Opened    int64                `json:"opened"`    // connections
+	FellBack  int64                `json:"fell_back"` // of those, TCP instead of what was asked for
 	Rounds    []map[metric]float64 `json:"rounds"`
 	Median    map[metric]float64   `json:"median"`
 	Latency   *latencySummary      `json:"latency,omitempty"`
@@ -68,10 +69,10 @@ type latencySummary struct {
 func (c *cell) add(r round) {
 	c.Rounds = append(c.Rounds, r.values)
 	c.count(r.failures, r.failure)
-	if c.Used == "" || r.fellBack && !c.FellBack {
+	if c.Used == "" || r.fellBack > 0 {
 		c.Used = r.used
 	}
-	c.FellBack = c.FellBack || r.fellBack
+	c.Opened, c.FellBack = r.opened, r.fellBack
 	if c.all == nil {
 		c.all = newHistogram()
 	}
@@ -127,8 +128,8 @@ func (r report) failures() int {
 // column is a transport of the report with what the whole run says of it.
 type column struct {
 	name, title string
-	used        string
-	fellBack    bool
+	used        string // what its connections were, where they did not fall back
+	fellBack    bool   // in some test, all its connections did
 }
 
 func (r report) columns() []column {
@@ -140,10 +141,10 @@ func (r report) columns() []column {
 		}
 		for _, res := range r.Results {
 			c := res.Cells[i]
-			if columns[i].used == "" || c.FellBack && !columns[i].fellBack {
+			columns[i].fellBack = columns[i].fellBack || c.FellBack > 0 && c.FellBack == c.Opened
+			if c.FellBack == 0 && columns[i].used == "" {
 				columns[i].used = c.Used
 			}
-			columns[i].fellBack = columns[i].fellBack || c.FellBack
 		}
 		if columns[i].fellBack {
 			columns[i].title += " (TCP!)"

@@ -74,12 +74,25 @@ requests, 64 B, 64 connections, tcp: only 200 k/s of 500 k/s; its latencies are 
 
 func TestTableSaysLoudlyThatRamjetFellBack(t *testing.T) {
 	r := sample()
-	r.Results[1].Cells[2].FellBack = true
+	r.Results[1].Cells[2].FellBack, r.Results[1].Cells[2].Opened = 64, 64
+	r.Results[1].Cells[2].Used = "*net.TCPConn (no device)"
 	var out bytes.Buffer
 	require.NoError(t, r.writeTable(&out))
 	require.Contains(t, out.String(), "ramjet (TCP!)")
-	require.Contains(t, out.String(), "!!! ramjet FELL BACK TO TCP")
+	require.Contains(t, out.String(), "499 k/s!")
+	require.Contains(t, out.String(), "!!! requests, 64 B, 64 connections, ramjet FELL BACK TO TCP: 64 of 64 connections were *net.TCPConn (no device).")
+	require.Contains(t, out.String(), "ramjet connections were *rnet.Conn.", "in the other test")
 	require.Contains(t, string(r.draw()), "ramjet fell back to TCP")
+}
+
+func TestTableMarksATestThatFellBackInPart(t *testing.T) {
+	r := sample()
+	r.Results[0].Cells[2].FellBack, r.Results[0].Cells[2].Opened = 1, 10
+	var out bytes.Buffer
+	require.NoError(t, r.writeTable(&out))
+	require.NotContains(t, out.String(), "(TCP!)")
+	require.Contains(t, out.String(), "0.80 us!")
+	require.Contains(t, out.String(), "1 of 10 connections")
 }
 
 func TestTableWithoutTCPHasNoRatio(t *testing.T) {

@@ -71,19 +71,24 @@ func (r report) rows() (rows [][]string, right []bool) {
 	return rows, right
 }
 
-// text is the cell's figure for m, with an asterisk if operations failed.
+// text is the cell's figure for m, with an asterisk if operations failed and
+// an exclamation mark if connections were TCP instead of what was asked for.
 func (c cell) text(m metric) string {
 	value, ok := c.Median[m]
-	switch {
-	case (!ok || math.IsNaN(value)) && c.Failures > 0:
-		return "failed"
-	case !ok || math.IsNaN(value):
+	if !ok || math.IsNaN(value) {
+		if c.Failures > 0 {
+			return "failed"
+		}
 		return "-"
-	case c.Failures > 0:
-		return qualities[m].format(value) + "*"
-	default:
-		return qualities[m].format(value)
 	}
+	text := qualities[m].format(value)
+	if c.FellBack > 0 {
+		text += "!"
+	}
+	if c.Failures > 0 {
+		text += "*"
+	}
+	return text
 }
 
 // missedTarget is the share of the target rate below which an open loop is
@@ -94,10 +99,16 @@ const missedTarget = 0.99
 func (r report) writeRemarks(out io.Writer) {
 	fmt.Fprintln(out)
 	for _, c := range r.columns() {
-		if c.fellBack {
-			fmt.Fprintf(out, "!!! %s FELL BACK TO TCP: its column shows TCP, not %s. Connections were %s.\n", c.name, c.name, c.used)
-		} else if c.used != "" && c.name != "tcp" && c.name != "unix" {
+		if c.used != "" && c.name != "tcp" && c.name != "unix" {
 			fmt.Fprintf(out, "%s connections were %s.\n", c.name, c.used)
+		}
+	}
+	for _, res := range r.Results {
+		for _, c := range res.Cells {
+			if c.FellBack > 0 {
+				fmt.Fprintf(out, "!!! %s, %s FELL BACK TO TCP: %d of %d connections were %s.\n",
+					res.Title, c.Transport, c.FellBack, c.Opened, c.Used)
+			}
 		}
 	}
 	for _, res := range r.Results {

@@ -36,6 +36,7 @@ var transports = []transport{
 		listen: func(dir string) (net.Listener, error) { return net.Listen("unix", unixPath(dir)) },
 		dial:   func(addr string) (net.Conn, error) { return net.Dial("unix", addr) },
 	},
+	ramjet(),
 }
 
 // nature is what a connection of this transport really is.
