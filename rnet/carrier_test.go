@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"testing"
 
@@ -45,6 +46,18 @@ var softCarriers = []carrier{
 
 var allCarriers = append([]carrier{overTCP}, softCarriers...)
 
+// carrierNamed is how a child process gets the carrier of its parent.
+func carrierNamed(name string) (carrier, error) {
+	for _, k := range allCarriers {
+		if k.name == name {
+			return k, nil
+		}
+	}
+	return carrier{}, fmt.Errorf("no carrier %q", name)
+}
+
+var ctxBackground = context.Background()
+
 // over runs f as a subtest for each carrier.
 func over(t *testing.T, carriers []carrier, f func(t *testing.T, k carrier)) {
 	for _, k := range carriers {
@@ -77,7 +90,7 @@ func (k carrier) install() (undo func()) {
 func (k carrier) listen(t testing.TB) net.Listener {
 	t.Helper()
 	t.Cleanup(k.install())
-	ln, err := k.listenConfig().Listen(context.Background(), "tcp", "127.0.0.1:0")
+	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
 	return ln

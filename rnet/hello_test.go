@@ -1,0 +1,91 @@
+package rnet
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+func goodHello() hello {
+	return hello{
+		minVersion: 1, maxVersion: 1, ringAddr: 0x7f0011223344, ringKey: 0xabad1dea, ringSize: 1 << 20,
+		slots: 2048, window: 512 << 10, streams: 1000, pid: 4711, token: 0x0102030405060708,
+	}
+}
+
+func TestHelloSurvivesTheWire(t *testing.T) {
+	h := goodHello()
+	b := h.marshal()
+	require.Len(t, b, helloLen)
+	require.Equal(t, "RJT1", string(b[:4]))
+	got, err := parseHello(b)
+	require.NoError(t, err)
+	require.Equal(t, h, got)
+}
+
+func TestHelloFitsIntoTheRequest(t *testing.T) {
+	require.LessOrEqual(t, helloLen, rcm.MaxRequestData)
+	h := goodHello()
+	padded := make([]byte, rcm.MaxReplyData)
+	copy(padded, h.marshal())
+	got, err := parseHello(padded)
+	require.NoError(t, err)
+	require.Equal(t, h, got)
+}
+
+func TestHelloWithLaterVersionsIsUnderstood(t *testing.T) {
+	h := goodHello()
+	h.maxVersion = 9
+	_, err := parseHello(h.marshal())
+	require.NoError(t, err)
+}
+
+func TestHelloAllowsNoMoreStreamsThanIDs(t *testing.T) {
+	h := goodHello()
+	h.streams = 1<<32 - 1
+	got, err := parseHello(h.marshal())
+	require.NoError(t, err)
+	require.EqualValues(t, maxStreams, got.streams)
+}
+
+// badHellos are what a peer must not say, and the error that it gets.
+var badHellos = []struct {
+	name   string
+	change func(h *hello)
+	want   error
+}{
+	{"version of the future", func(h *hello) { h.minVersion, h.maxVersion = 2, 3 }, errVersion},
+	{"version of the past", func(h *hello) { h.minVersion, h.maxVersion = 0, 0 }, errVersion},
+	{"versions upside down", func(h *hello) { h.minVersion = 2 }, errHello},
+	{"no ring", func(h *hello) { h.ringSize = 0 }, errHello},
+	{"small ring", func(h *hello) { h.ringSize = minRingSize / 2 }, errHello},
+	{"huge ring", func(h *hello) { h.ringSize = 2 * maxRingSize }, errHello},
+	{"odd ring", func(h *hello) { h.ringSize = minRingSize + 16 }, errHello},
+	{"ring around the end of memory", func(h *hello) { h.ringAddr = 1<<64 - 4096 }, errHello},
+	{"no slots", func(h *hello) { h.slots = 0 }, errHello},
+	{"too many slots", func(h *hello) { h.slots = maxSlots + 1 }, errHello},
+	{"no window", func(h *hello) { h.window = 0 }, errHello},
+	{"huge window", func(h *hello) { h.window = maxWindow + 1 }, errHello},
+	{"no streams", func(h *hello) { h.streams = 0 }, errHello},
+}
+
+func TestImpossibleHelloIsRefused(t *testing.T) {
+	for _, tc := range badHellos {
+		h := goodHello()
+		tc.change(&h)
+		_, err := parseHello(h.marshal())
+		require.ErrorIs(t, err, tc.want, tc.name)
+	}
+	h := goodHello()
+	b := h.marshal()
+	for n := range helloLen {
+		_, err := parseHello(b[:n])
+		require.ErrorIs(t, err, errHello, "%d bytes", n)
+	}
+	binary.LittleEndian.PutUint32(b, helloMagic+1)
+	_, err := parseHello(b)
+	require.ErrorIs(t, err, errHello)
+}
