@@ -1,0 +1,206 @@
+//go:build linux
+
+package soft_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+var deep = shape{
+	cap:    verbs.QPCap{MaxSendWR: 1024, MaxRecvWR: 1024, MaxSendSGE: 4, MaxRecvSGE: 1, MaxInline: 1 << 20},
+	memory: 4 << 20, cqe: 4096,
+}
+
+// warm sends until the pair is joined and the key is known.
+func warm(t testing.TB, a, b *end) {
+	t.Helper()
+	_, err := b.qp.PostRecv(make([]verbs.RecvWR, 1))
+	require.NoError(t, err)
+	_, err = a.qp.PostSend([]verbs.SendWR{{
+		Opcode: verbs.OpWriteWithImm, Flags: verbs.SendInline, Inline: [][]byte{{1}}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+	}})
+	require.NoError(t, err)
+	poll(t, b.recv, 1)
+}
+
+// BenchmarkPostWriteImm is a frame header and a small payload, unsignaled.
+// Polling and reposting are in the time of the Poll and PostRecv benchmarks.
+func BenchmarkPostWriteImm(b *testing.B) {
+	x, y := newPair(b, deep)
+	warm(b, x, y)
+	recvs := make([]verbs.RecvWR, 512)
+	wcs := make([]verbs.WC, 512)
+	header, payload := make([]byte, 16), make([]byte, 64)
+	inline := [][]byte{header, payload}
+	wr := []verbs.SendWR{{Opcode: verbs.OpWriteWithImm, Flags: verbs.SendInline, Inline: inline, RKey: y.mr.RKey()}}
+	addr, span := y.mr.Addr(), uint64(256<<10)
+	b.ReportAllocs()
+	b.ResetTimer()
+	off := uint64(0)
+	for done := 0; done < b.N; {
+		batch := min(b.N-done, len(recvs))
+		b.StopTimer()
+		if _, err := y.qp.PostRecv(recvs[:batch]); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		for range batch {
+			wr[0].RemoteAddr = addr + off
+			off = (off + 128) % span
+			if n, err := x.qp.PostSend(wr); n != 1 {
+				b.Fatal(err)
+			}
+		}
+		b.StopTimer()
+		for got := 0; got < batch; {
+			n, err := y.recv.Poll(wcs)
+			if err != nil {
+				b.Fatal(err)
+			}
+			got += n
+		}
+		b.StartTimer()
+		done += batch
+	}
+}
+
+func BenchmarkPollEmpty(b *testing.B) {
+	x, y := newPair(b, deep)
+	warm(b, x, y)
+	wcs := make([]verbs.WC, 16)
+	b.ReportAllocs()
+	for b.Loop() {
+		if n, _ := y.recv.Poll(wcs); n != 0 {
+			b.Fatal(n)
+		}
+	}
+}
+
+func BenchmarkPostRecv(b *testing.B) {
+	for _, batch := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			benchReceive(b, batch, true)
+		})
+	}
+}
+
+func BenchmarkPoll(b *testing.B) {
+	for _, batch := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			benchReceive(b, batch, false)
+		})
+	}
+}
+
+// benchReceive times posting receives or polling completions, per receive.
+func benchReceive(b *testing.B, batch int, posting bool) {
+	x, y := newPair(b, deep)
+	warm(b, x, y)
+	const round = 512
+	recvs := make([]verbs.RecvWR, batch)
+	wcs := make([]verbs.WC, batch)
+	wrs := make([]verbs.SendWR, round)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{Opcode: verbs.OpWriteWithImm, Flags: verbs.SendInline}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.StopTimer()
+	for done := 0; done < b.N; done += round {
+		if posting {
+			b.StartTimer()
+		}
+		for i := 0; i < round; i += batch {
+			if _, err := y.qp.PostRecv(recvs); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.StopTimer()
+		if n, err := x.qp.PostSend(wrs); n != round {
+			b.Fatal(n, err)
+		}
+		if !posting {
+			b.StartTimer()
+		}
+		for got := 0; got < round; {
+			n, err := y.recv.Poll(wcs)
+			if err != nil || n == 0 {
+				b.Fatal(n, err)
+			}
+			got += n
+		}
+		b.StopTimer()
+	}
+}
+
+// BenchmarkWrite1MiB copies in pieces that a reader could follow.
+func BenchmarkWrite1MiB(b *testing.B) {
+	x, y := newPair(b, deep)
+	warm(b, x, y)
+	const piece, pieces = 16 << 10, 64
+	data := make([]byte, piece*pieces)
+	wrs := make([]verbs.SendWR, pieces)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{
+			Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{data[i*piece:][:piece]},
+			RemoteAddr: y.mr.Addr() + uint64(i*piece), RKey: y.mr.RKey(),
+		}
+	}
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if n, err := x.qp.PostSend(wrs); n != pieces {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCopy1MiB(b *testing.B) {
+	src, dst := make([]byte, 1<<20), make([]byte, 1<<20)
+	b.SetBytes(1 << 20)
+	for b.Loop() {
+		for i := 0; i < len(src); i += 16 << 10 {
+			copy(dst[i:i+16<<10], src[i:])
+		}
+	}
+}
+
+// BenchmarkRoundTrip is 64 bytes there and back between two processes, both
+// polling.
+func BenchmarkRoundTrip(b *testing.B) {
+	e := newEnd(b, usual)
+	startChild(b, "echo", e)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	recvs := make([]verbs.RecvWR, 32)
+	_, err := e.qp.PostRecv(recvs)
+	require.NoError(b, err)
+	wcs := make([]verbs.WC, 16)
+	wr := []verbs.SendWR{{
+		Opcode: verbs.OpWriteWithImm, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 64)},
+		RemoteAddr: e.peer.Addr, RKey: e.peer.RKey,
+	}}
+	trip := func() {
+		if n, err := e.qp.PostSend(wr); n != 1 {
+			b.Fatal(err)
+		}
+		if n, err := spin(e.recv, wcs); n != 1 || wcs[0].Status != verbs.WCSuccess {
+			b.Fatal(n, err, wcs[0].Status)
+		}
+		if n, err := e.qp.PostRecv(recvs[:1]); n != 1 {
+			b.Fatal(err)
+		}
+	}
+	for range 1000 {
+		trip()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		trip()
+	}
+}

@@ -1,0 +1,280 @@
+package soft
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// cq is a completion queue. Completions of receives are not stored: they are
+// the published descriptors of the QPs that receive here, and Poll turns them
+// into work completions. Only what this process itself completes (sends,
+// flushed requests) lies in the local queue.
+//
+// The path of a poll: one load says whether anything local waits, one load
+// per QP whether its next descriptor is published. Only if so it takes
+// pollMu.
+type cq struct {
+	// work counts local completions and inbounds that want attention.
+	work atomic.Int64
+	// single is the only inbound, nil if there are none or several.
+	single atomic.Pointer[inbound]
+	// all are the inbounds; the slice is replaced, never changed.
+	all atomic.Pointer[[]*inbound]
+
+	dev   *device
+	ch    *channel // nil: polled only
+	refs  atomic.Int64
+	armed atomic.Uint32 // armArmed and armSolicited, for local completions
+
+	local localQueue
+
+	pollMu sync.Mutex
+	turn   int        // guarded by pollMu: which inbound goes first
+	sick   []*inbound // guarded by pollMu: found to be lying, to be failed after unlock
+	kicks  []*inbound // guarded by pollMu: whose peers wait for news
+	closed atomic.Bool
+}
+
+func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
+	if attr.Vector != 0 {
+		return nil, fmt.Errorf("%w: completion vector %d, there is only 0", verbs.ErrInvalid, attr.Vector)
+	}
+	c := &cq{dev: d}
+	c.all.Store(new([]*inbound))
+	c.local.init(attr.CQE)
+	attr.CQE = c.local.capacity()
+	if ch != nil {
+		c.ch = ch.(*channel)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.qps == nil {
+		return nil, verbs.ErrClosed
+	}
+	if len(d.cqs) >= maxCQ {
+		return nil, fmt.Errorf("%w: %d CQs", verbs.ErrInvalid, len(d.cqs))
+	}
+	d.cqs[c] = struct{}{}
+	return c, nil
+}
+
+func (c *cq) Poll(wcs []verbs.WC) (int, error) {
+	if c.work.Load() == 0 {
+		if in := c.single.Load(); in != nil {
+			if !in.ready() {
+				return 0, nil
+			}
+		} else if !c.anyReady() {
+			return 0, nil
+		}
+	}
+	return c.poll(wcs)
+}
+
+func (c *cq) anyReady() bool {
+	for _, in := range *c.all.Load() {
+		if in.ready() {
+			return true
+		}
+	}
+	return false
+}
+
+// poll takes from the local queue and from each inbound its fair share.
+func (c *cq) poll(wcs []verbs.WC) (int, error) {
+	if c.local.broken.Load() {
+		return 0, errOverrun
+	}
+	if f := c.dev.faults.Load(); f != nil {
+		return f.poll(c, wcs)
+	}
+	c.pollMu.Lock()
+	n := c.take(wcs)
+	if len(c.sick)+len(c.kicks) != 0 {
+		c.unlockAndTell()
+		return n, nil
+	}
+	c.pollMu.Unlock()
+	return n, nil
+}
+
+// take is poll with pollMu held.
+func (c *cq) take(wcs []verbs.WC) int {
+	list := *c.all.Load()
+	if len(list) == 1 && c.local.waiting.Load() == 0 {
+		return list[0].take(wcs)
+	}
+	n := 0
+	if c.local.waiting.Load() != 0 {
+		n = c.local.take(c, wcs[:c.share(len(wcs), len(list)+1)])
+	}
+	for left := len(list); left > 0; left-- {
+		if c.turn++; c.turn >= len(list) {
+			c.turn = 0
+		}
+		n += list[c.turn].take(wcs[n : n+c.share(len(wcs)-n, left)])
+	}
+	if n < len(wcs) && c.local.waiting.Load() != 0 {
+		n += c.local.take(c, wcs[n:])
+	}
+	return n
+}
+
+// share is what one of several sources may take of space.
+func (c *cq) share(space, sources int) int { return (space + sources - 1) / sources }
+
+// unlockAndTell releases pollMu and does what must not be done under it: fail
+// QPs whose peers lie, and kick peers that wait for space.
+func (c *cq) unlockAndTell() {
+	sick, kicks := c.sick, c.kicks
+	c.sick, c.kicks = nil, nil
+	c.pollMu.Unlock()
+	for _, in := range kicks {
+		in.q.kickPeer()
+	}
+	for _, in := range sick {
+		in.q.fail(in.diagnosis)
+	}
+}
+
+// Arm sets the word by which peers ring, in the segment of each QP, and its
+// counterpart for completions of our own.
+func (c *cq) Arm(solicited bool) error {
+	if c.ch == nil {
+		return fmt.Errorf("%w: the CQ has no completion channel", verbs.ErrInvalid)
+	}
+	want := armArmed
+	if solicited {
+		want |= armSolicited
+	}
+	c.pollMu.Lock()
+	c.armed.Store(want)
+	for _, in := range *c.all.Load() {
+		in.arm(want)
+	}
+	c.pollMu.Unlock()
+	if f := c.dev.faults.Load(); f != nil {
+		f.armed(c)
+	}
+	return nil
+}
+
+func (c *cq) Disarm() {
+	if c.ch == nil || c.armed.Load() == 0 {
+		return
+	}
+	c.pollMu.Lock()
+	c.armed.Store(0)
+	for _, in := range *c.all.Load() {
+		in.arm(0)
+	}
+	c.pollMu.Unlock()
+}
+
+// ring gives the event that Arm asked for, once.
+func (c *cq) ring(solicited bool) {
+	w := c.armed.Load()
+	if w&armArmed == 0 || (w&armSolicited != 0 && !solicited) {
+		return
+	}
+	if c.armed.CompareAndSwap(w, 0) {
+		c.ch.signal()
+	}
+}
+
+// complete adds a completion of our own.
+func (c *cq) complete(q *qp, wc verbs.WC, solicited bool) {
+	if !c.local.push(q, wc) {
+		c.overrun()
+		return
+	}
+	c.work.Add(1) // a full fence: the load of armed comes after it
+	if c.armed.Load() != 0 {
+		c.ring(solicited || wc.Status != verbs.WCSuccess)
+	}
+}
+
+var errOverrun = fmt.Errorf("%w: completion queue overrun", verbs.ErrQueueFull)
+
+// overrun breaks the CQ: a completion was lost. The QPs that report here fail
+// with it.
+func (c *cq) overrun() {
+	if c.local.broken.Swap(true) {
+		return
+	}
+	c.work.Add(1) // Poll has to look, and finds the CQ broken
+	c.dev.raise(verbs.EventCQErr, 0)
+	go func() { // the caller holds locks that fail takes; ends by itself
+		for _, q := range c.dev.allQPs() {
+			if q.sendCQ == c || q.recvCQ == c {
+				q.fail(failure{event: verbs.EventQPFatal, raise: true})
+			}
+		}
+		c.ring(true)
+	}()
+}
+
+// attach adds an inbound to those that Poll looks at.
+func (c *cq) attach(in *inbound) {
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	list := append([]*inbound{}, *c.all.Load()...)
+	c.setInbounds(append(list, in))
+	if c.ch != nil {
+		c.ch.attach(in)
+	}
+	if w := c.armed.Load(); w != 0 {
+		in.arm(w)
+	}
+}
+
+// detach removes it; when detach returns nobody polls in any more, except for
+// a glance at its ring.
+func (c *cq) detach(in *inbound) {
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	list := make([]*inbound, 0, len(*c.all.Load()))
+	for _, other := range *c.all.Load() {
+		if other != in {
+			list = append(list, other)
+		}
+	}
+	c.setInbounds(list)
+	if in.attention.Swap(false) {
+		c.work.Add(-1)
+	}
+	if c.ch != nil {
+		c.ch.detach(in)
+	}
+}
+
+func (c *cq) setInbounds(list []*inbound) {
+	c.all.Store(&list)
+	c.single.Store(nil)
+	if len(list) == 1 {
+		c.single.Store(list[0])
+	}
+}
+
+func (c *cq) Resize(cqe int) (int, error) {
+	if !c.local.resize(cqe) {
+		return 0, fmt.Errorf("%w: more than %d completions wait", verbs.ErrInvalid, cqe)
+	}
+	return c.local.capacity(), nil
+}
+
+func (c *cq) Destroy() error {
+	if c.refs.Load() != 0 {
+		return verbs.ErrBusy
+	}
+	if c.closed.Swap(true) {
+		return verbs.ErrClosed
+	}
+	c.dev.mu.Lock()
+	delete(c.dev.cqs, c)
+	c.dev.mu.Unlock()
+	return nil
+}

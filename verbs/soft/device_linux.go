@@ -1,0 +1,236 @@
+package soft
+
+import (
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// device is an open context. Its GID names it to the other processes of the
+// host.
+//
+// Lock order, outermost first: pairing (process wide), device.mu, qp.sendMu,
+// qp.recvMu, cq.pollMu, channel.mu, and then the leaves: device.keys,
+// localQueue.mu, srq.mu, region.told.
+type device struct {
+	gid      verbs.GID
+	attr     verbs.DeviceAttr
+	listener *listener
+
+	mu       sync.Mutex
+	qps      map[uint32]*qp // nil once closed
+	nextQPN  uint32
+	cqs      map[*cq]struct{}
+	channels map[*channel]struct{}
+
+	keys struct {
+		sync.RWMutex
+		byKey map[uint32]*region // nil once closed
+	}
+
+	faults atomic.Pointer[faultState]
+	events chan verbs.AsyncEvent
+	lost   atomic.Uint64 // events that nobody fetched
+	done   chan struct{} // closed by Close
+	once   sync.Once
+}
+
+// eventBacklog bounds the events that wait for NextEvent.
+const eventBacklog = 1024
+
+// devices are the open contexts of this process. QPs whose peer is among
+// them pair without a socket.
+var devices struct {
+	sync.Mutex
+	byGID map[verbs.GID]*device
+}
+
+func openDevice(name string) (*device, error) {
+	d := &device{
+		attr:     attrOf(name),
+		qps:      make(map[uint32]*qp),
+		cqs:      make(map[*cq]struct{}),
+		channels: make(map[*channel]struct{}),
+		events:   make(chan verbs.AsyncEvent, eventBacklog),
+		done:     make(chan struct{}),
+	}
+	d.keys.byKey = make(map[uint32]*region)
+	var seed [3]byte
+	if _, err := rand.Read(d.gid[:]); err != nil {
+		return nil, err
+	}
+	if _, err := rand.Read(seed[:]); err != nil {
+		return nil, err
+	}
+	d.nextQPN = uint32(seed[0]) | uint32(seed[1])<<8 | uint32(seed[2])<<16
+	var err error
+	if d.listener, err = listen(d); err != nil {
+		return nil, err
+	}
+	devices.Lock()
+	defer devices.Unlock()
+	if devices.byGID == nil {
+		devices.byGID = make(map[verbs.GID]*device)
+	}
+	devices.byGID[d.gid] = d
+	return d, nil
+}
+
+// deviceOf returns the open context of this process that has the GID, or nil.
+func deviceOf(gid verbs.GID) *device {
+	devices.Lock()
+	defer devices.Unlock()
+	return devices.byGID[gid]
+}
+
+func (d *device) QueryDevice() (verbs.DeviceAttr, error) { return d.attr, nil }
+
+func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
+	if port != 1 {
+		return verbs.PortAttr{}, fmt.Errorf("%w: port %d, there is only 1", verbs.ErrInvalid, port)
+	}
+	return verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU4096, GIDTableLen: 1}, nil
+}
+
+func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
+	if _, err := d.QueryPort(port); err != nil {
+		return nil, err
+	}
+	return []verbs.GIDEntry{{GID: d.gid, Index: 0, Port: port, Type: verbs.GIDTypeSoft}}, nil
+}
+
+func (d *device) NextEvent() (verbs.AsyncEvent, error) {
+	select { // ends with an event or with Close
+	case ev := <-d.events:
+		return ev, nil
+	default:
+	}
+	select {
+	case ev := <-d.events:
+		return ev, nil
+	case <-d.done:
+		return verbs.AsyncEvent{}, verbs.ErrClosed
+	}
+}
+
+// raise queues an event. A program that never fetches them loses the newest.
+func (d *device) raise(typ verbs.EventType, qpn uint32) {
+	select {
+	case d.events <- verbs.AsyncEvent{Type: typ, QPN: qpn}:
+	default:
+		d.lost.Add(1)
+	}
+}
+
+// addQP gives q a number that was not in use for long.
+func (d *device) addQP(q *qp) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.qps == nil {
+		return verbs.ErrClosed
+	}
+	if len(d.qps) >= maxQP {
+		return fmt.Errorf("%d QPs: %w", len(d.qps), unix.ENOMEM)
+	}
+	for {
+		d.nextQPN = (d.nextQPN + 1) & (1<<24 - 1)
+		// 0 and 1 are the management QPs of the specification.
+		if n := d.nextQPN; n > 1 && d.qps[n] == nil {
+			q.num = n
+			d.qps[n] = q
+			return nil
+		}
+	}
+}
+
+func (d *device) removeQP(q *qp) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.qps, q.num)
+}
+
+func (d *device) qp(num uint32) *qp {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.qps[num]
+}
+
+func (d *device) allQPs() []*qp {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]*qp, 0, len(d.qps))
+	for _, q := range d.qps {
+		list = append(list, q)
+	}
+	return list
+}
+
+func (d *device) allCQs() []*cq {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]*cq, 0, len(d.cqs))
+	for c := range d.cqs {
+		list = append(list, c)
+	}
+	return list
+}
+
+// Close tears down what is left, in the order in which things depend on each
+// other.
+func (d *device) Close() error {
+	d.once.Do(func() {
+		close(d.done)
+		d.listener.close()
+		for _, q := range d.allQPs() {
+			_ = q.Destroy() // it may be closed by somebody else just now
+		}
+		d.mu.Lock()
+		d.qps = nil
+		channels := d.channels
+		d.channels = nil
+		d.mu.Unlock()
+		// Until here quiesce waits for our posts too.
+		devices.Lock()
+		delete(devices.byGID, d.gid)
+		devices.Unlock()
+		for ch := range channels {
+			_ = ch.Close()
+		}
+		d.keys.Lock()
+		regions := d.keys.byKey
+		d.keys.byKey = nil
+		d.keys.Unlock()
+		for _, r := range regions {
+			_ = r.Deregister()
+		}
+	})
+	return nil
+}
+
+// quiesce returns when every post and every poll of this process that began
+// before it has ended. Who takes memory away calls it between marking the
+// memory and unmapping it, and so the data path needs no reference counts.
+func quiesce() {
+	devices.Lock()
+	open := make([]*device, 0, len(devices.byGID))
+	for _, d := range devices.byGID {
+		open = append(open, d)
+	}
+	devices.Unlock()
+	for _, d := range open {
+		for _, q := range d.allQPs() {
+			q.sendMu.Lock() // ends with the post that holds it
+			//lint:ignore SA2001 waiting for the holder is the purpose
+			q.sendMu.Unlock()
+		}
+		for _, c := range d.allCQs() {
+			c.pollMu.Lock() // ends with the poll that holds it
+			//lint:ignore SA2001 waiting for the holder is the purpose
+			c.pollMu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package soft
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+)
+
+// The inbound segment of a QP: a memfd that its owner makes, polls and
+// publishes credits in, and that its peer maps and writes descriptors into.
+//
+//	offset      what                writer        read by
+//	0           arm                 both, by CAS  peer after each publication
+//	4           gate                owner         peer before each operation
+//	8           cpu                 owner         peer, when it wonders whether to spin
+//	128         posted              owner         peer, when its copy is used up
+//	136         consumed            owner         peer, when its copy is used up
+//	144         released            owner         peer, when its copy is used up
+//	152         starved             owner         peer, after a kick
+//	256         want                peer sets 1, owner sets 0
+//	4096        descriptors         peer          owner
+//	then        lengths             owner         peer, before a SEND
+//	then        SEND buffer         peer          owner
+//
+// The order of the peer: payload, descriptor, its seq word (a store with a
+// full fence), then the load of arm. The order of the owner: arm (with a full
+// fence), then the load of seq. The one that comes second sees the other, so
+// no wake-up is lost (protocol_test.go tries all orders).
+//
+// arm is the one word with two writers: the owner sets armArmed, the peer
+// takes it away by compare-and-swap when it rings, so that one arrival rings
+// once.
+//
+// Counts are absolute and never go back: receives posted, descriptors
+// consumed, bytes of the SEND buffer released. An entry of the ring is
+// published by seq becoming uint32(position+1).
+type header struct {
+	arm  atomic.Uint32
+	gate atomic.Uint32
+	cpu  atomic.Uint32 // 1 + CPU, 0: not published
+	_    [116]byte
+
+	posted   atomic.Uint64
+	consumed atomic.Uint64
+	released atomic.Uint64
+	starved  atomic.Uint64 // 1 + position of the descriptor that found the SRQ empty
+	_        [96]byte
+
+	want atomic.Uint32
+	_    [headerSize - 260]byte
+}
+
+// The bits of header.arm.
+const (
+	armArmed     uint32 = 1 << 0 // ring once when something arrives
+	armSolicited uint32 = 1 << 1 // only if it is solicited or failed
+	armFutex     uint32 = 1 << 2 // the sleeper waits in a futex on arm, not on the eventfd
+)
+
+// The bits of header.gate: what the owner's QP lets in.
+const (
+	gateOpen   uint32 = 1 << 0 // in RTR, RTS or SQD
+	gateFailed uint32 = 1 << 1 // in ERR, or destroyed: will never open again
+	gateWrite  uint32 = 1 << 2
+	gateRead   uint32 = 1 << 3
+	gateAtomic uint32 = 1 << 4
+	gateRNR    uint32 = 8 // shift of the min_rnr_timer code, 5 bits
+)
+
+const (
+	headerSize     = 4096
+	descriptorSize = 64
+	inlinePayload  = 40 // bytes of a SEND that travel in the descriptor
+	sendAlign      = 64 // pieces in the SEND buffer start at multiples
+)
+
+// A descriptor tells the owner of the segment about one arrival.
+type descriptor struct {
+	seq    atomic.Uint32
+	kind   uint8
+	flags  uint8
+	_      uint16
+	imm    uint32 // immediate, or the rkey that SEND_WITH_INV invalidates
+	length uint32 // bytes of this piece
+	total  uint32 // bytes of the whole message
+	_      uint32
+	data   [inlinePayload]byte
+}
+
+// The kinds of descriptor. All but kindPiece complete a receive.
+const (
+	kindWriteImm uint8 = 1 + iota
+	kindSend
+	kindSendImm
+	kindSendInv
+	kindPiece // a part of a SEND, more follows
+)
+
+// flagInDescriptor says that the piece is in descriptor.data and not in the
+// SEND buffer.
+const flagInDescriptor uint8 = 1 << 0
+
+// The sizes are part of the protocol between processes.
+var (
+	_ [headerSize - unsafe.Sizeof(header{})]byte
+	_ [unsafe.Sizeof(header{}) - headerSize]byte
+	_ [descriptorSize - unsafe.Sizeof(descriptor{})]byte
+	_ [unsafe.Sizeof(descriptor{}) - descriptorSize]byte
+	_ [unsafe.Offsetof(header{}.posted) - 128]byte
+	_ [128 - unsafe.Offsetof(header{}.posted)]byte
+	_ [unsafe.Offsetof(header{}.want) - 256]byte
+	_ [256 - unsafe.Offsetof(header{}.want)]byte
+)
+
+// geometry is the shape of a segment; both ends compute the same layout from
+// it.
+type geometry struct {
+	receives uint32 // most receives posted: a power of two
+	sendBuf  uint32 // bytes of the SEND buffer: a power of two
+}
+
+const (
+	minReceives = 32
+	maxReceives = 1 << 20
+	minSendBuf  = 1 << 12
+	maxSendBuf  = 1 << 24
+)
+
+// entries is the size of the descriptor ring. Twice the number of receives:
+// consumed may be told a quarter of the ring late, and a peer that has a
+// receive to use must never find the ring full on that account.
+func (g geometry) entries() uint32 { return 2 * g.receives }
+
+func (g geometry) lengthsAt() int { return headerSize + int(g.entries())*descriptorSize }
+
+func (g geometry) sendAt() int { return pageAlign(g.lengthsAt() + int(g.receives)*4) }
+
+func (g geometry) size() int { return g.sendAt() + int(g.sendBuf) }
+
+func (g geometry) check() error {
+	powerOfTwo := bits.OnesCount32(g.receives) == 1 && bits.OnesCount32(g.sendBuf) == 1
+	if !powerOfTwo || g.receives < minReceives || g.receives > maxReceives || g.sendBuf < minSendBuf || g.sendBuf > maxSendBuf {
+		return fmt.Errorf("segment of %d receives and %d bytes of SEND buffer", g.receives, g.sendBuf)
+	}
+	return nil
+}
+
+// geometryFor is the shape for a QP of maxRecv receives.
+func geometryFor(maxRecv int) geometry {
+	n := uint32(minReceives)
+	for int(n) < maxRecv {
+		n *= 2
+	}
+	return geometry{receives: n, sendBuf: 1 << 18}
+}
+
+// view is a segment's memory, typed. The zero view is of no segment.
+type view struct {
+	hdr     *header
+	ring    []descriptor
+	lengths []atomic.Uint32
+	send    []byte
+}
+
+// viewOf lays g over mem, which is page aligned and at least g.size() long.
+func viewOf(mem []byte, g geometry) view {
+	_ = mem[g.size()-1]
+	return view{
+		hdr:     (*header)(unsafe.Pointer(&mem[0])),
+		ring:    unsafe.Slice((*descriptor)(unsafe.Pointer(&mem[headerSize])), g.entries()),
+		lengths: unsafe.Slice((*atomic.Uint32)(unsafe.Pointer(&mem[g.lengthsAt()])), g.receives),
+		send:    mem[g.sendAt():g.size()],
+	}
+}
+
+// at returns the entry for an absolute position.
+func (v *view) at(pos uint64) *descriptor {
+	return &v.ring[pos&uint64(len(v.ring)-1)]
+}
+
+// setSeqQuietly writes the seq word with an ordinary store: for an entry that
+// a later, fenced store of an earlier entry publishes.
+func (d *descriptor) setSeqQuietly(seq uint32) {
+	*(*uint32)(unsafe.Pointer(&d.seq)) = seq
+}
+
+// An MR that peers may reach is a memfd of one header page and then the data.
+// The owner writes valid, peers read it before each operation.
+type regionHeader struct {
+	valid atomic.Uint32
+	_     [regionHeaderSize - 4]byte
+}
+
+const regionHeaderSize = 4096
+
+var (
+	_ [regionHeaderSize - unsafe.Sizeof(regionHeader{})]byte
+	_ [unsafe.Sizeof(regionHeader{}) - regionHeaderSize]byte
+)
+
+func regionHeaderOf(mem []byte) *regionHeader {
+	_ = mem[regionHeaderSize-1]
+	return (*regionHeader)(unsafe.Pointer(&mem[0]))
+}
+
+// word64 views 8 bytes for an atomic; the caller has checked the alignment of
+// the address.
+func word64(mem []byte) *atomic.Uint64 {
+	_ = mem[7]
+	return (*atomic.Uint64)(unsafe.Pointer(&mem[0]))
+}
+
+// addressOf is the address by which work requests name the first byte.
+func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
+
+func pageAlign(n int) int { return (n + 4095) &^ 4095 }

@@ -1,0 +1,274 @@
+package soft
+
+import (
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// link is what a QP has to its peer beside shared memory.
+type link interface {
+	// lookup returns the peer's region of a key. Without a region, known says
+	// whether that is the peer's answer or has to be asked for.
+	lookup(key uint32) (r *remote, known bool)
+	// ask has the peer asked for a key; the answer calls qp.learn.
+	ask(key uint32)
+	// tell takes the peer's QP to ERR.
+	tell(kind faultKind)
+	// kick has the peer look at what it waits for.
+	kick()
+	pid() int
+	// close ends the pair; the peer's QP fails.
+	close()
+}
+
+// localLink joins two QPs of this process.
+type localLink struct {
+	peer *qp
+	twin *localLink // the peer's link to us
+}
+
+func (l *localLink) lookup(key uint32) (*remote, bool) {
+	r := l.peer.dev.region(key)
+	if r == nil || r.pd != l.peer.pd || r.remote.Load() != 1 {
+		return nil, true
+	}
+	return remoteOf(r), true
+}
+
+func (l *localLink) ask(uint32)          {}
+func (l *localLink) tell(kind faultKind) { l.peer.hear(l.twin, kind) }
+func (l *localLink) kick()               { l.peer.onNews() }
+func (l *localLink) pid() int            { return os.Getpid() }
+func (l *localLink) close()              { l.tell(faultGone) }
+
+// socketLink joins two QPs of different processes. One goroutine reads it
+// (serve); whoever has something to say writes.
+type socketLink struct {
+	q    *qp
+	conn *net.UnixConn
+	raw  syscall.RawConn
+	peer Peer
+
+	mu    sync.Mutex
+	given map[*region]struct{} // guarded by mu: regions that the peer has
+}
+
+func newSocketLink(q *qp, conn *net.UnixConn, peer Peer) (*socketLink, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &socketLink{q: q, conn: conn, raw: raw, peer: peer, given: make(map[*region]struct{})}, nil
+}
+
+func (l *socketLink) lookup(uint32) (*remote, bool) { return nil, false }
+func (l *socketLink) ask(key uint32)                { l.mustSend(encodeKey(kindKeyRequest, key)) }
+func (l *socketLink) tell(kind faultKind)           { l.mustSend(encodeFault(kind)) }
+func (l *socketLink) kick()                         { l.mustSend(encodeKick()) }
+func (l *socketLink) pid() int                      { return l.peer.PID }
+func (l *socketLink) close()                        { l.conn.Close() }
+
+// send writes a packet without waiting; false if that is not possible.
+func (l *socketLink) send(b []byte, fds ...int) bool {
+	return sendPacket(l.raw, b, fds...) == nil
+}
+
+// mustSend gives the peer up if it does not read: what it does not learn it
+// would wait for in vain.
+func (l *socketLink) mustSend(b []byte, fds ...int) {
+	if !l.send(b, fds...) {
+		l.conn.Close()
+	}
+}
+
+// sendPacket never blocks. It is an error if the packet did not go.
+func sendPacket(raw syscall.RawConn, b []byte, fds ...int) error {
+	var rights []byte
+	if len(fds) != 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	var sent error
+	err := raw.Control(func(fd uintptr) {
+		for {
+			_, sent = unix.SendmsgN(int(fd), b, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+			if sent != unix.EINTR {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("sendmsg", sent)
+}
+
+// readPacket waits for a packet. The descriptors are the caller's.
+func readPacket(conn *net.UnixConn) (message, []int, error) {
+	var buf [maxMessage]byte
+	var oob [64]byte // room for two descriptors and more
+	// Ends with a packet, the peer's hang-up, a deadline or Close.
+	n, oobn, flags, _, err := conn.ReadMsgUnix(buf[:], oob[:])
+	fds := rightsOf(oob[:oobn])
+	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = errMalformed("truncated packet (flags %#x): too long, or out of descriptors", flags)
+	}
+	var m message
+	if err == nil {
+		m, err = parseMessage(buf[:n])
+	}
+	if err != nil {
+		closeFDs(fds...)
+		return message{}, nil, err
+	}
+	return m, fds, nil
+}
+
+func rightsOf(oob []byte) []int {
+	var fds []int
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range messages {
+		if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+// serve reads what the peer says until it hangs up, which is its death or the
+// end of its QP, or until close.
+func (l *socketLink) serve() {
+	for {
+		m, fds, err := readPacket(l.conn)
+		if err == nil {
+			err = l.handle(m, fds)
+			closeFDs(fds...)
+		}
+		if err != nil {
+			break
+		}
+	}
+	l.conn.Close()
+	l.mu.Lock()
+	given := l.given
+	l.given = nil
+	l.mu.Unlock()
+	for r := range given {
+		r.forget(l)
+	}
+	l.q.hear(l, faultGone)
+}
+
+// handle acts on one packet; the error ends the pair.
+func (l *socketLink) handle(m message, fds []int) error {
+	if want := m.kind == kindKeyAnswer && m.answer.good; (want && len(fds) != 1) || (!want && len(fds) != 0) {
+		return errMalformed("kind %d with %d descriptors", m.kind, len(fds))
+	}
+	switch m.kind {
+	case kindKeyRequest:
+		l.answer(m.key)
+	case kindKeyAnswer:
+		var r *remote
+		var err error
+		if m.answer.good {
+			r, err = l.q.dev.mapRemote(m.answer, fds[0])
+		}
+		l.q.learn(l, m.answer.key, r, err)
+	case kindKeyGone:
+		l.q.sendMu.Lock()
+		if l.q.link == l {
+			l.q.dropRemote(m.key)
+		}
+		l.q.sendMu.Unlock()
+	case kindFault:
+		l.q.hear(l, m.fault)
+	case kindKick:
+		l.q.onNews()
+	default:
+		return errMalformed("kind %d on a pair", m.kind)
+	}
+	return nil
+}
+
+// answer gives the peer the region of a key, if it may have it.
+func (l *socketLink) answer(key uint32) {
+	r := l.q.dev.region(key)
+	if r != nil && r.pd == l.q.pd {
+		l.mu.Lock()
+		if l.given != nil {
+			l.given[r] = struct{}{}
+		}
+		l.mu.Unlock()
+		if r.give(l) {
+			return
+		}
+	}
+	l.mustSend(encodeKeyAnswer(keyAnswer{key: key}))
+}
+
+// learn takes the answer about a key: a region, an error of our own, or a
+// refusal.
+func (q *qp) learn(l link, key uint32, r *remote, err error) {
+	q.sendMu.Lock()
+	_, asked := q.asked[key]
+	if q.link != l || !asked {
+		if r != nil {
+			r.close()
+		}
+		q.sendMu.Unlock()
+		return
+	}
+	delete(q.asked, key)
+	if r != nil {
+		q.addRemote(r)
+	} else {
+		if q.refused == nil {
+			q.refused = make(map[uint32]error)
+		}
+		q.refused[key] = err
+	}
+	q.drive()
+	q.unlock()
+}
+
+// hear moves the QP to ERR because of what the peer says over l, or because
+// of its silence.
+func (q *qp) hear(l link, kind faultKind) {
+	f := failure{peerKnows: true}
+	switch kind {
+	case faultGone:
+		f.send = verbs.WCRetryExcErr
+	case faultAccess:
+		f.event, f.raise = verbs.EventQPAccessErr, true
+	case faultRequest:
+		f.event, f.raise = verbs.EventQPReqErr, true
+	case faultTooLong:
+		f.recv = verbs.WCLocLenErr
+	case faultReceiveTooShort:
+		f.send = verbs.WCRemInvReqErr
+	case faultReceiver:
+		f.send = verbs.WCRemOpErr
+	}
+	q.sendMu.Lock()
+	if q.link == l {
+		q.failLocked(f)
+	}
+	q.unlock()
+}
+
+// kickPeer tells the peer that there is news in our segment.
+func (q *qp) kickPeer() {
+	q.sendMu.Lock()
+	l := q.link
+	q.sendMu.Unlock()
+	if l != nil {
+		l.kick()
+	}
+}

@@ -1,0 +1,273 @@
+package soft
+
+import (
+	"encoding/hex"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// listener is the device socket: the abstract Unix socket named by the GID,
+// where the QPs of other processes say hello. Its goroutine runs only while
+// a QP waits to be dialed; who comes earlier waits in the kernel's backlog.
+type listener struct {
+	dev *device
+	ln  *net.UnixListener
+
+	mu       sync.Mutex
+	waiting  int  // guarded by mu: QPs that wait to be dialed
+	running  bool // guarded by mu: the goroutine is there
+	closed   bool // guarded by mu
+	greeting int  // guarded by mu: connections that have not said hello
+	held     map[[2]endpoint]*heldHello
+}
+
+// heldHello is a hello for a QP that was not at RTR when it came.
+type heldHello struct {
+	conn  *net.UnixConn
+	peer  Peer
+	hello hello
+	fds   []int
+	timer *time.Timer
+}
+
+// Bounds for peers that come and do not go on.
+const (
+	maxGreeting  = 256
+	maxHeld      = 256
+	helloTimeout = 5 * time.Second
+	holdTimeout  = 10 * time.Second
+)
+
+func socketName(gid verbs.GID) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unixpacket", Name: "@ramjet-soft-" + hex.EncodeToString(gid[:])}
+}
+
+func listen(d *device) (*listener, error) {
+	ln, err := net.ListenUnix("unixpacket", socketName(d.gid))
+	if err != nil {
+		return nil, err
+	}
+	return &listener{dev: d, ln: ln, held: make(map[[2]endpoint]*heldHello)}, nil
+}
+
+// begin has the goroutine run until as many end.
+func (l *listener) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting++; l.waiting > 1 || l.closed {
+		return
+	}
+	_ = l.ln.SetDeadline(time.Time{}) // fails only on a closed socket, where accept fails too
+	if !l.running {
+		l.running = true
+		go l.accept() // ends with the last end, or with close
+	}
+}
+
+func (l *listener) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting--; l.waiting == 0 {
+		_ = l.ln.SetDeadline(time.Unix(1, 0)) // as above
+	}
+}
+
+func (l *listener) close() {
+	l.mu.Lock()
+	l.closed = true
+	held := l.held
+	l.held = nil
+	l.mu.Unlock()
+	l.ln.Close()
+	for _, h := range held {
+		h.drop()
+	}
+}
+
+// acceptPause is the wait after an accept that failed, for want of
+// descriptors most likely.
+const acceptPause = 5 * time.Millisecond
+
+func (l *listener) accept() {
+	for {
+		conn, err := l.ln.AcceptUnix() // ends with a peer, end or close
+		if err == nil {
+			if l.mayGreet() {
+				go l.greet(conn) // ends with the hello, its timeout, or the link
+			} else {
+				conn.Close()
+			}
+			continue
+		}
+		l.mu.Lock()
+		if l.closed || (l.waiting == 0 && errors.Is(err, os.ErrDeadlineExceeded)) {
+			l.running = false
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			time.Sleep(acceptPause)
+		}
+	}
+}
+
+func (l *listener) mayGreet() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.greeting >= maxGreeting {
+		return false
+	}
+	l.greeting++
+	return true
+}
+
+// greet reads the hello of one connection and passes it to the QP that it is
+// for. Who is not admitted or speaks nonsense is hung up on.
+func (l *listener) greet(conn *net.UnixConn) {
+	h, err := readHello(conn)
+	l.mu.Lock()
+	l.greeting--
+	l.mu.Unlock()
+	if err != nil {
+		conn.Close()
+		return
+	}
+	if p := l.waitingPairing(h); p != nil {
+		p.accept(h)
+		return
+	}
+	l.hold(h)
+	// The QP may have reached RTR between the look and the hold.
+	if p := l.waitingPairing(h); p != nil && l.claim(h.hello.from, h.hello.to) != nil {
+		p.accept(h)
+	}
+}
+
+func readHello(conn *net.UnixConn) (*heldHello, error) {
+	peer, err := admit(conn)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
+		return nil, err
+	}
+	m, fds, err := readPacket(conn)
+	if err != nil {
+		return nil, err
+	}
+	if m.kind != kindHello {
+		closeFDs(fds...)
+		return nil, errMalformed("kind %d before hello", m.kind)
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		closeFDs(fds...)
+		return nil, err
+	}
+	return &heldHello{conn: conn, peer: peer, hello: m.hello, fds: fds}, nil
+}
+
+// waitingPairing returns the pairing that a hello is for.
+func (l *listener) waitingPairing(h *heldHello) *pairing {
+	if h.hello.to.gid != l.dev.gid || !h.hello.from.less(h.hello.to) {
+		return nil
+	}
+	q := l.dev.qp(h.hello.to.qpn)
+	if q == nil {
+		return nil
+	}
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	if q.pairing == nil || q.pairing.peer != h.hello.from {
+		return nil
+	}
+	return q.pairing
+}
+
+// hold keeps a hello for some time, a newer one from the same QP instead of
+// an older.
+func (l *listener) hold(h *heldHello) {
+	key := [2]endpoint{h.hello.from, h.hello.to}
+	l.mu.Lock()
+	old := l.held[key]
+	if l.closed || (old == nil && len(l.held) >= maxHeld) {
+		old = h
+	} else {
+		l.held[key] = h
+		h.timer = time.AfterFunc(holdTimeout, func() {
+			if l.remove(key, h) {
+				h.drop()
+			}
+		})
+	}
+	l.mu.Unlock()
+	if old != nil {
+		old.drop()
+	}
+}
+
+func (l *listener) remove(key [2]endpoint, h *heldHello) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[key] != h {
+		return false
+	}
+	delete(l.held, key)
+	return true
+}
+
+// claim takes the hello that is held from one QP to another, or nil.
+func (l *listener) claim(from, to endpoint) *heldHello {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := [2]endpoint{from, to}
+	h := l.held[key]
+	if h != nil {
+		delete(l.held, key)
+		h.timer.Stop()
+	}
+	return h
+}
+
+func (h *heldHello) drop() {
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	closeFDs(h.fds...)
+	h.conn.Close()
+}
+
+// admit asks the policy about the process at the other end.
+func admit(conn *net.UnixConn) (Peer, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return Peer{}, err
+	}
+	if credErr != nil {
+		return Peer{}, os.NewSyscallError("getsockopt SO_PEERCRED", credErr)
+	}
+	peer := Peer{UID: cred.Uid, GID: cred.Gid, PID: int(cred.Pid)}
+	if admit := peerPolicy.Load(); admit != nil {
+		if !(*admit)(peer) {
+			return peer, errDenied
+		}
+		return peer, nil
+	}
+	if peer.UID != uint32(os.Geteuid()) {
+		return peer, errDenied
+	}
+	return peer, nil
+}

@@ -1,0 +1,382 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// pairing joins a QP that reached RTR with its peer, in the background.
+//
+// Within one process the two are joined through the table of devices as soon
+// as both are there. Between processes the one whose endpoint is less dials
+// the device socket of the other, says hello, and gets a hello back once the
+// other is at RTR too.
+type pairing struct {
+	q    *qp
+	peer endpoint
+	self endpoint
+
+	mu       sync.Mutex
+	conn     *net.UnixConn // guarded by mu: being dialed
+	over     bool          // guarded by mu
+	listens  bool          // guarded by mu: counted at the listener
+	finished chan struct{} // closed when over
+}
+
+// localPairing makes joining two QPs of this process one step.
+var localPairing sync.Mutex
+
+func newPairing(q *qp, peer endpoint) *pairing {
+	return &pairing{q: q, peer: peer, self: endpoint{gid: q.dev.gid, qpn: q.num}, finished: make(chan struct{})}
+}
+
+// start begins; it does not wait.
+func (p *pairing) start() {
+	if d := deviceOf(p.peer.gid); d != nil {
+		p.joinLocal(d)
+		return
+	}
+	if p.self.less(p.peer) {
+		go p.dial() // ends with the pair, or when over
+		return
+	}
+	p.mu.Lock()
+	if !p.over {
+		p.listens = true
+		p.q.dev.listener.begin()
+	}
+	p.mu.Unlock()
+	if h := p.q.dev.listener.claim(p.peer, p.self); h != nil {
+		go p.accept(h) // ends with the pair
+	}
+}
+
+// stop ends it, whether it succeeded or not.
+func (p *pairing) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return
+	}
+	p.over = true
+	close(p.finished)
+	if p.conn != nil {
+		p.conn.Close()
+	}
+	if p.listens {
+		p.q.dev.listener.end()
+	}
+}
+
+// joinLocal joins the QP with one of this process, if that waits for it.
+func (p *pairing) joinLocal(d *device) {
+	other := d.qp(p.peer.qpn)
+	if other == nil {
+		return // it finds us when it reaches RTR
+	}
+	localPairing.Lock()
+	if !p.q.waitsFor(p.peer) || !other.waitsFor(p.self) {
+		localPairing.Unlock()
+		return
+	}
+	a, b := &localLink{peer: other}, &localLink{peer: p.q}
+	a.twin, b.twin = b, a
+	if other == p.q {
+		a.twin = a
+	}
+	p.q.joinSegment(other, a)
+	if other != p.q {
+		other.joinSegment(p.q, b)
+	}
+	localPairing.Unlock()
+	for _, q := range []*qp{p.q, other} {
+		q.onNews()
+	}
+	// One of them may have left before it could tell the other.
+	if !p.q.stands(a) {
+		a.tell(faultGone)
+	}
+	if !other.stands(b) && other != p.q {
+		b.tell(faultGone)
+	}
+}
+
+// stands reports whether the QP works over l.
+func (q *qp) stands(l link) bool {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	return q.link == l && q.state.Load() != stateErr
+}
+
+// waitsFor reports whether the QP waits to be paired with peer.
+func (q *qp) waitsFor(peer endpoint) bool {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	return q.pairing != nil && q.pairing.peer == peer
+}
+
+// joinSegment makes the segment of other, of the same process, the one that q
+// writes into.
+func (q *qp) joinSegment(other *qp, l link) {
+	other.recvMu.Lock()
+	in := other.in
+	if in == nil {
+		other.recvMu.Unlock()
+		return
+	}
+	seg := in.seg.retain()
+	other.recvMu.Unlock()
+	bell := -1
+	if ch := other.recvCQ.ch; ch != nil {
+		var err error
+		if bell, err = ch.bell(); err != nil {
+			seg.release()
+			q.fail(failure{})
+			return
+		}
+	}
+	h := hello{}
+	if other.srq != nil {
+		h.flags |= helloSRQ
+	}
+	p := q.attach(l, nil, func(o *outbound) {
+		o.open(seg.view, h, bell)
+		o.seg, o.in = seg, in
+	})
+	if p == nil {
+		seg.release()
+		closeFDs(bell)
+		return
+	}
+	p.stop()
+}
+
+// attach gives the QP its peer, if it still waits for it (for p, if that is
+// set). It returns the pairing that has come to its end, or nil.
+func (q *qp) attach(l link, p *pairing, open func(*outbound)) *pairing {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	if q.pairing == nil || (p != nil && q.pairing != p) {
+		return nil
+	}
+	done := q.pairing
+	q.pairing = nil
+	open(&q.out)
+	q.link = l
+	q.open = q.mayRun()
+	return done
+}
+
+// The retries of a dial.
+const (
+	firstBackoff = time.Millisecond
+	lastBackoff  = 100 * time.Millisecond
+)
+
+// dial says hello to the peer's device until it answers, it is gone, or the
+// QP gives up. Then the goroutine serves the link.
+func (p *pairing) dial() {
+	backoff := firstBackoff
+	for {
+		l, err := p.dialOnce()
+		if err == nil {
+			p.paired(l)
+			return
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errDenied) {
+			p.giveUp()
+			return
+		}
+		timer := time.NewTimer(backoff)
+		select { // ends with the timer, or with stop
+		case <-timer.C:
+		case <-p.finished:
+			timer.Stop()
+			return
+		}
+		backoff = min(2*backoff, lastBackoff)
+	}
+}
+
+// giveUp fails the QP: the peer's device is closed, or we may not talk to it.
+func (p *pairing) giveUp() {
+	p.q.sendMu.Lock()
+	if p.q.pairing == p {
+		p.q.failLocked(failure{send: verbs.WCRetryExcErr, peerKnows: true})
+	}
+	p.q.unlock()
+}
+
+func (p *pairing) dialOnce() (*socketLink, error) {
+	conn, err := net.DialUnix("unixpacket", nil, socketName(p.peer.gid))
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	if p.over {
+		p.mu.Unlock()
+		conn.Close()
+		return nil, errOver
+	}
+	p.conn = conn
+	p.mu.Unlock()
+	l, err := p.greet(conn)
+	p.mu.Lock()
+	p.conn = nil
+	p.mu.Unlock()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+var (
+	errOver   = errors.New("pairing given up")
+	errDenied = errors.New("policy does not admit the peer")
+)
+
+// greet says hello over a dialed connection and takes the answer.
+func (p *pairing) greet(conn *net.UnixConn) (*socketLink, error) {
+	peer, err := admit(conn)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.sayHello(conn); err != nil {
+		return nil, err
+	}
+	m, fds, err := readPacket(conn) // ends with the hello, hang-up, or stop
+	if err != nil {
+		return nil, err
+	}
+	if m.kind != kindHello || m.hello.from != p.peer || m.hello.to != p.self {
+		closeFDs(fds...)
+		return nil, errMalformed("kind %d is not the hello we wait for", m.kind)
+	}
+	return p.join(conn, peer, m.hello, fds)
+}
+
+// accept answers a hello that came over conn, and serves the link.
+func (p *pairing) accept(h *heldHello) {
+	l, err := p.join(h.conn, h.peer, h.hello, h.fds)
+	if err == nil {
+		err = p.sayHello(h.conn)
+	}
+	if err != nil {
+		h.conn.Close()
+	}
+	if l == nil {
+		return // the peer dials again, if it still wants to
+	}
+	p.paired(l)
+}
+
+// paired lets the QP work over l, and serves it.
+func (p *pairing) paired(l *socketLink) {
+	q := p.q
+	q.recvMu.Lock()
+	if q.in != nil {
+		q.in.seg.closeFD() // the peer has its own
+	}
+	q.recvMu.Unlock()
+	q.onNews()
+	l.serve()
+}
+
+// sayHello sends our segment and our bell.
+func (p *pairing) sayHello(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	q := p.q
+	h := hello{from: p.self, to: p.peer}
+	if q.srq != nil {
+		h.flags |= helloSRQ
+	}
+	bell := -1
+	if ch := q.recvCQ.ch; ch != nil {
+		if bell, err = ch.bell(); err != nil {
+			return err
+		}
+		defer unix.Close(bell)
+	}
+	q.recvMu.Lock()
+	defer q.recvMu.Unlock() // the descriptor stays ours while it is sent
+	if q.in == nil {
+		return errOver
+	}
+	h.geo = q.in.seg.geo
+	fd := int(q.in.seg.fd.Load())
+	if fd < 0 {
+		return errOver
+	}
+	if bell < 0 {
+		return sendPacket(raw, encodeHello(h), fd)
+	}
+	h.flags |= helloBell
+	return sendPacket(raw, encodeHello(h), fd, bell)
+}
+
+// join makes the peer's segment the one that the QP writes into. It disposes
+// of the descriptors.
+func (p *pairing) join(conn *net.UnixConn, peer Peer, h hello, fds []int) (*socketLink, error) {
+	want := 1
+	if h.flags&helloBell != 0 {
+		want = 2
+	}
+	if len(fds) != want {
+		closeFDs(fds...)
+		return nil, errMalformed("hello with %d descriptors", len(fds))
+	}
+	mapping, err := p.q.dev.mapPeerSegment(fds[0], h.geo)
+	closeFDs(fds[0])
+	bell := -1
+	if want == 2 {
+		bell = fds[1]
+	}
+	if err != nil {
+		closeFDs(bell)
+		return nil, err
+	}
+	l, err := newSocketLink(p.q, conn, peer)
+	if err == nil && p.q.attach(l, p, func(o *outbound) {
+		o.open(viewOf(mapping, h.geo), h, bell)
+		o.mapping = mapping
+	}) == nil {
+		err = errOver
+	}
+	if err != nil {
+		unmap(mapping)
+		closeFDs(bell)
+		return nil, err
+	}
+	p.mu.Lock()
+	p.conn = nil // it is the link's now, stop must not close it
+	p.mu.Unlock()
+	p.stop()
+	return l, nil
+}
+
+// mapPeerSegment maps what a peer calls its segment.
+func (d *device) mapPeerSegment(fd int, geo geometry) ([]byte, error) {
+	if err := checkSealed(fd, geo.size()); err != nil {
+		return nil, err
+	}
+	mapping, err := d.mmap(fd, geo.size(), unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return nil, fmt.Errorf("map the peer's segment: %w", err)
+	}
+	if err := populate(mapping[:pageAlign(geo.lengthsAt())]); err != nil {
+		unmap(mapping)
+		return nil, fmt.Errorf("map the peer's segment: %w", err)
+	}
+	return mapping, nil
+}

@@ -1,0 +1,408 @@
+package soft
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// qp is a reliable connected queue pair. Its send half (this file,
+// post_linux.go, attempt_linux.go, sendqueue_linux.go) works on the peer's
+// segment, its receive half (inbound) on our own.
+type qp struct {
+	sendMu sync.Mutex
+	// open: posts may take the fast path, because nothing is queued before
+	// them and the peer is there. Guarded by sendMu, as all of the next ones.
+	open     bool
+	always   verbs.SendFlags // SendSignaled if every request gives a completion
+	unpolled atomic.Int32    // completions of ours that nobody polled
+	out      outbound
+	cached   *remote // last remote region used
+	sgl      *region // last local region used
+	remotes  map[uint32]*remote
+	asked    map[uint32]struct{} // keys that the peer was asked for
+	refused  map[uint32]error    // keys that it refused, until they are reported
+	sq       sendQueue
+	acks     ackQueue
+	timer    *time.Timer
+	attr     verbs.QPAttr
+	link     link
+	pairing  *pairing // in progress
+	pending  bool     // aftermath is to be dealt with after unlock
+	after    failure
+	posts    int64 // counted while faults are injected
+
+	// state is a verbs.QPState, written under sendMu and recvMu.
+	state atomic.Uint32
+
+	dev    *device
+	pd     *pd
+	num    uint32
+	cap    verbs.QPCap
+	sendCQ *cq
+	recvCQ *cq
+	srq    *srq
+
+	recvMu sync.Mutex
+	in     *inbound // replaced by RESET under sendMu and recvMu, nil once destroyed
+
+	life      sync.Mutex // one RESET or Destroy at a time; outermost
+	destroyed atomic.Bool
+}
+
+const (
+	stateReset = uint32(verbs.QPStateReset)
+	stateInit  = uint32(verbs.QPStateInit)
+	stateRTR   = uint32(verbs.QPStateRTR)
+	stateRTS   = uint32(verbs.QPStateRTS)
+	stateSQD   = uint32(verbs.QPStateSQD)
+	stateErr   = uint32(verbs.QPStateErr)
+)
+
+func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, s verbs.SRQDriver) (verbs.QPDriver, error) {
+	if attr.Type != verbs.QPTypeRC {
+		return nil, verbs.ErrUnsupported
+	}
+	q := &qp{dev: p.dev, pd: p, sendCQ: send.(*cq), recvCQ: recv.(*cq)}
+	q.cap = attr.Cap
+	q.cap.MaxSendWR = max(q.cap.MaxSendWR, 1)
+	if attr.SignalAll {
+		q.always = verbs.SendSignaled
+	}
+	if s != nil {
+		q.srq = s.(*srq)
+		q.cap.MaxRecvWR = 0
+		if q.srq.pd != p {
+			return nil, fmt.Errorf("%w: SRQ of another PD", verbs.ErrInvalid)
+		}
+	}
+	q.out.bell = -1
+	in, err := q.newInbound()
+	if err != nil {
+		return nil, err
+	}
+	q.in = in
+	if err := p.dev.addQP(q); err != nil {
+		in.seg.release()
+		return nil, err
+	}
+	q.use(1)
+	q.recvCQ.attach(in)
+	attr.Cap = q.cap
+	return q, nil
+}
+
+// use counts q at the objects that it needs.
+func (q *qp) use(n int64) {
+	q.pd.refs.Add(n)
+	q.sendCQ.refs.Add(n)
+	q.recvCQ.refs.Add(n)
+	if q.srq != nil {
+		q.srq.refs.Add(n)
+	}
+}
+
+// srqReceives is the window of a QP that receives from an SRQ: how far its
+// peer may run ahead of Poll.
+const srqReceives = 512
+
+func (q *qp) newInbound() (*inbound, error) {
+	n := q.cap.MaxRecvWR
+	if q.srq != nil {
+		n = srqReceives
+	}
+	seg, err := q.dev.newSegment(geometryFor(n))
+	if err != nil {
+		return nil, err
+	}
+	return newInbound(q, seg), nil
+}
+
+func (q *qp) Num() uint32 { return q.num }
+
+func (q *qp) Query() (verbs.QPAttr, error) {
+	if q.destroyed.Load() {
+		return verbs.QPAttr{}, verbs.ErrClosed
+	}
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	a := q.attr
+	a.State = verbs.QPState(q.state.Load())
+	a.CurState = a.State
+	a.Cap = q.cap
+	return a, nil
+}
+
+// setState is called with sendMu held.
+func (q *qp) setState(s uint32) {
+	q.recvMu.Lock()
+	q.state.Store(s)
+	q.recvMu.Unlock()
+	q.open = q.mayRun()
+	q.publishGate()
+}
+
+// publishGate tells the peer what we let in.
+func (q *qp) publishGate() {
+	g := uint32(q.attr.MinRNRTimer&31) << gateRNR
+	if q.attr.Access&verbs.AccessRemoteWrite != 0 {
+		g |= gateWrite
+	}
+	if q.attr.Access&verbs.AccessRemoteRead != 0 {
+		g |= gateRead
+	}
+	if q.attr.Access&verbs.AccessRemoteAtomic != 0 {
+		g |= gateAtomic
+	}
+	switch q.state.Load() {
+	case stateRTR, stateRTS, stateSQD:
+		g |= gateOpen
+	case stateErr:
+		g |= gateFailed
+	}
+	q.in.seg.hdr.gate.Store(g)
+}
+
+// mayRun reports whether posts may take the fast path.
+func (q *qp) mayRun() bool {
+	return q.state.Load() == stateRTS && q.link != nil && q.sq.n == 0 && q.acks.n == 0 &&
+		!q.out.srq && q.dev.faults.Load() == nil
+}
+
+func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	q.sendMu.Lock()
+	if q.destroyed.Load() {
+		q.sendMu.Unlock()
+		return verbs.ErrClosed
+	}
+	from := q.state.Load()
+	to := from
+	if mask&verbs.QPAttrState != 0 {
+		to = uint32(attr.State)
+	}
+	if err := q.checkAttr(attr, mask); err != nil {
+		q.sendMu.Unlock()
+		return err
+	}
+	switch to {
+	case stateErr:
+		if from == stateReset {
+			// Nothing is posted, nobody is paired: only the state changes.
+			q.setState(stateErr)
+		}
+		q.failLocked(failure{})
+		q.unlock()
+		return nil
+	case stateReset:
+		q.sendMu.Unlock()
+		return q.reset()
+	}
+	q.setAttr(attr, mask)
+	q.setState(to)
+	var p *pairing
+	if from == stateInit && to == stateRTR {
+		p = newPairing(q, endpoint{gid: q.attr.AV.DGID, qpn: q.attr.DestQPN})
+		q.pairing = p
+	}
+	switch {
+	case to == stateSQD && from != stateSQD && attr.EnSQDAsyncNotify && mask&verbs.QPAttrEnSQDNotify != 0:
+		q.attr.EnSQDAsyncNotify = true
+		q.noteDrained()
+	case to == stateRTS:
+		q.drive()
+	}
+	q.unlock()
+	if p != nil {
+		p.start()
+	}
+	return nil
+}
+
+func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	switch {
+	case mask&verbs.QPAttrPort != 0 && attr.Port != 1:
+		return fmt.Errorf("%w: port %d, there is only 1", verbs.ErrInvalid, attr.Port)
+	case mask&verbs.QPAttrAV != 0 && attr.AV.DGID == verbs.GID{}:
+		return fmt.Errorf("%w: address vector without a destination GID", verbs.ErrInvalid)
+	}
+	return nil
+}
+
+func (q *qp) setAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
+	set := func(bit verbs.QPAttrMask, assign func()) {
+		if mask&bit != 0 {
+			assign()
+		}
+	}
+	a := &q.attr
+	set(verbs.QPAttrAccess, func() { a.Access = attr.Access })
+	set(verbs.QPAttrPKeyIndex, func() { a.PKeyIndex = attr.PKeyIndex })
+	set(verbs.QPAttrPort, func() { a.Port = attr.Port })
+	set(verbs.QPAttrAV, func() { a.AV = attr.AV })
+	set(verbs.QPAttrAltPath, func() {
+		a.AltAV, a.AltPKeyIndex, a.AltPort, a.AltTimeout = attr.AltAV, attr.AltPKeyIndex, attr.AltPort, attr.AltTimeout
+	})
+	set(verbs.QPAttrPathMTU, func() { a.PathMTU = attr.PathMTU })
+	set(verbs.QPAttrTimeout, func() { a.Timeout = attr.Timeout })
+	set(verbs.QPAttrRetryCount, func() { a.RetryCount = attr.RetryCount })
+	set(verbs.QPAttrRNRRetry, func() { a.RNRRetry = attr.RNRRetry })
+	set(verbs.QPAttrRQPSN, func() { a.RQPSN = attr.RQPSN })
+	set(verbs.QPAttrSQPSN, func() { a.SQPSN = attr.SQPSN })
+	set(verbs.QPAttrMaxRdAtomic, func() { a.MaxRdAtomic = attr.MaxRdAtomic })
+	set(verbs.QPAttrMaxDestRdAtomic, func() { a.MaxDestRdAtomic = attr.MaxDestRdAtomic })
+	set(verbs.QPAttrMinRNRTimer, func() { a.MinRNRTimer = attr.MinRNRTimer })
+	set(verbs.QPAttrPathMigState, func() { a.PathMigState = attr.PathMigState })
+	set(verbs.QPAttrDestQPN, func() { a.DestQPN = attr.DestQPN })
+}
+
+// noteDrained raises SQ_DRAINED once nothing that was begun is unfinished.
+func (q *qp) noteDrained() {
+	if q.state.Load() == stateSQD && q.attr.EnSQDAsyncNotify && q.acks.n == 0 && q.sq.sent == 0 {
+		q.attr.EnSQDAsyncNotify = false
+		q.dev.raise(verbs.EventSQDrained, q.num)
+	}
+}
+
+// failure says why a QP goes to ERR and who learns what.
+type failure struct {
+	send      verbs.WCStatus // for the oldest outstanding send request; 0: it is flushed
+	recv      verbs.WCStatus // for the oldest receive; 0: it is flushed
+	tell      faultKind      // what the peer learns
+	peerKnows bool           // the peer learns nothing, it told us
+	event     verbs.EventType
+	raise     bool // raise event
+}
+
+// fail moves the QP to ERR. It does nothing if it is there or in RESET.
+func (q *qp) fail(f failure) {
+	q.sendMu.Lock()
+	q.failLocked(f)
+	q.unlock()
+}
+
+// failLocked does what belongs under sendMu: from here on the peer finds the
+// gate shut, and what is queued is flushed in order. The rest is for unlock.
+func (q *qp) failLocked(f failure) {
+	if q.destroyed.Load() {
+		return
+	}
+	if q.state.Load() == stateReset || q.in.flushing.Load() {
+		return
+	}
+	q.out.publish()
+	q.setState(stateErr)
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.flushSends(f.send)
+	q.in.verdict.Store(uint32(f.recv))
+	q.in.flushing.Store(true)
+	q.in.wantAttention()
+	q.pending, q.after = true, f
+}
+
+// unlock releases sendMu and then does what must not be done under it.
+func (q *qp) unlock() {
+	if !q.pending {
+		q.sendMu.Unlock()
+		return
+	}
+	q.pending = false
+	f, l, p := q.after, q.link, q.pairing
+	q.pairing = nil
+	q.sendMu.Unlock()
+	if p != nil {
+		p.stop()
+	}
+	q.recvCQ.ring(true)
+	if l != nil && !f.peerKnows {
+		l.tell(f.tell)
+	}
+	if f.raise {
+		q.dev.raise(f.event, q.num)
+	}
+	if q.srq != nil {
+		q.dev.raise(verbs.EventLastWQEReached, q.num)
+	}
+}
+
+// reset gives the QP the state that CreateQP gave it, with a new segment: the
+// peer may still have the old one.
+func (q *qp) reset() error {
+	q.life.Lock()
+	defer q.life.Unlock()
+	if q.destroyed.Load() {
+		return verbs.ErrClosed
+	}
+	fresh, err := q.newInbound()
+	if err != nil {
+		return err
+	}
+	old, l := q.unpair(func() *inbound {
+		old := q.in
+		q.in = fresh
+		q.attr = verbs.QPAttr{}
+		return old
+	})
+	if l != nil {
+		l.close()
+	}
+	q.recvCQ.detach(old)
+	q.sendCQ.local.purge(q.sendCQ, q)
+	q.unpolled.Store(0)
+	old.seg.release()
+	q.recvCQ.attach(fresh)
+	return nil
+}
+
+// unpair takes the QP back to RESET and lets replace change in while no post
+// runs. It returns the inbound and the link to be disposed of.
+func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
+	q.sendMu.Lock()
+	q.out.publish()
+	q.in.seg.hdr.gate.Store(gateFailed)
+	p, l := q.pairing, q.link
+	q.pairing, q.link = nil, nil
+	q.out.close()
+	q.forgetRemotes()
+	q.sq.clear()
+	q.acks.clear()
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.open = false
+	q.recvMu.Lock()
+	q.state.Store(stateReset)
+	old := replace()
+	q.recvMu.Unlock()
+	q.sendMu.Unlock()
+	if p != nil {
+		p.stop()
+	}
+	return old, l
+}
+
+func (q *qp) Destroy() error {
+	q.life.Lock()
+	defer q.life.Unlock()
+	if q.destroyed.Swap(true) {
+		return verbs.ErrClosed
+	}
+	q.dev.removeQP(q)
+	in, l := q.unpair(func() *inbound {
+		old := q.in
+		q.in = nil
+		return old
+	})
+	if l != nil {
+		l.close()
+	}
+	q.recvCQ.detach(in)
+	q.sendCQ.local.purge(q.sendCQ, q)
+	in.seg.release()
+	q.use(-1)
+	return nil
+}

@@ -1,0 +1,245 @@
+package soft
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// region is an MR. One key serves as lkey and as rkey.
+type region struct {
+	dev    *device
+	pd     *pd
+	key    uint32
+	access verbs.Access
+	mem    []byte // what work requests may use
+	addr   uint64
+
+	// local says that the lkey is good. Deregister takes it away and then
+	// waits for everybody who saw it (see quiesce).
+	local atomic.Bool
+	// remote says that the rkey is good, to the QPs of this process; shared
+	// says the same to other processes. It lies in the first page of the
+	// memfd, and is nil without one.
+	remote atomic.Uint32
+	shared *atomic.Uint32
+
+	mapping []byte // header page and mem; nil for memory of the caller
+	pinner  runtime.Pinner
+	told    keyHolders
+	fd      int // memfd, -1 if only this process can reach it; guarded by told
+}
+
+const remoteRights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+
+func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verbs.MRDriver, error) {
+	if err := p.dev.faultAt(faultAllocMR); err != nil {
+		return nil, err
+	}
+	r := &region{dev: p.dev, pd: p, access: access, fd: -1}
+	var err error
+	if access.Remote() {
+		err = r.mapShared(length, opt)
+	} else {
+		err = r.mapPrivate(length, opt)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.addRegion(r); err != nil {
+		r.free()
+		return nil, err
+	}
+	return r, nil
+}
+
+// mapPrivate gets memory that only this process can reach.
+func (r *region) mapPrivate(length int, opt verbs.MROptions) error {
+	const huge = 2 << 20
+	size := pageAlign(length)
+	var err error
+	if opt.HugePages && length >= huge {
+		size = (length + huge - 1) &^ (huge - 1)
+		r.mapping, err = r.dev.mmapAnonymous(size, unix.MAP_HUGETLB)
+		if err != nil {
+			size = pageAlign(length)
+		}
+	}
+	if r.mapping == nil {
+		if r.mapping, err = r.dev.mmapAnonymous(size, 0); err != nil {
+			return err
+		}
+	}
+	if opt.HugePages {
+		_ = unix.Madvise(r.mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
+	}
+	if err := populate(r.mapping); err != nil {
+		unmap(r.mapping)
+		return err
+	}
+	r.mem = r.mapping[:length:length]
+	return nil
+}
+
+// mapShared gets memory that peers can map: a memfd of its own, with a page
+// in front in which we take the key away from them.
+func (r *region) mapShared(length int, opt verbs.MROptions) error {
+	size := regionHeaderSize + pageAlign(length)
+	fd, err := r.dev.memfd("ramjet-mr", size)
+	if err != nil {
+		return err
+	}
+	mapping, err := r.dev.mmap(fd, size, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	r.fd, r.mapping = fd, mapping
+	if opt.HugePages {
+		_ = unix.Madvise(mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
+	}
+	err = populate(mapping)
+	if err == nil {
+		err = r.sealShared()
+	}
+	if err != nil {
+		unmap(mapping)
+		unix.Close(fd)
+		return err
+	}
+	r.mem = mapping[regionHeaderSize:][:length:length]
+	r.shared = &regionHeaderOf(mapping).valid
+	return nil
+}
+
+// sealShared fixes the size, and for a region that peers may only read lets
+// nobody map it writable after us (Linux 5.1; before that the peers' mappings
+// are merely not writable).
+func (r *region) sealShared() error {
+	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	if r.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) == 0 {
+		if seal(r.fd, seals|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL) == nil {
+			return nil
+		}
+	}
+	return seal(r.fd, seals|unix.F_SEAL_SEAL)
+}
+
+func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error) {
+	if err := p.dev.faultAt(faultAllocMR); err != nil {
+		return nil, err
+	}
+	r := &region{dev: p.dev, pd: p, access: access, fd: -1, mem: mem[:len(mem):len(mem)]}
+	r.pinner.Pin(&mem[0])
+	if err := p.addRegion(r); err != nil {
+		r.free()
+		return nil, err
+	}
+	return r, nil
+}
+
+// addRegion gives r a key that nobody can guess and makes it good.
+func (p *pd) addRegion(r *region) error {
+	d := p.dev
+	r.addr = addressOf(r.mem)
+	d.keys.Lock()
+	defer d.keys.Unlock()
+	if d.keys.byKey == nil {
+		return verbs.ErrClosed
+	}
+	if len(d.keys.byKey) >= maxMR {
+		return fmt.Errorf("%d MRs: %w", len(d.keys.byKey), unix.ENOMEM)
+	}
+	for r.key == 0 || d.keys.byKey[r.key] != nil {
+		var b [4]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return err
+		}
+		r.key = binary.LittleEndian.Uint32(b[:])
+	}
+	d.keys.byKey[r.key] = r
+	p.refs.Add(1)
+	r.local.Store(true)
+	if r.access.Remote() {
+		r.remote.Store(1)
+		if r.shared != nil {
+			r.shared.Store(1)
+		}
+	}
+	return nil
+}
+
+func (r *region) Bytes() []byte { return r.mem }
+func (r *region) Addr() uint64  { return r.addr }
+func (r *region) LKey() uint32  { return r.key }
+func (r *region) RKey() uint32  { return r.key }
+
+func (r *region) Deregister() error {
+	if !r.local.CompareAndSwap(true, false) {
+		return verbs.ErrClosed
+	}
+	r.invalidate()
+	r.dev.keys.Lock()
+	delete(r.dev.keys.byKey, r.key)
+	r.dev.keys.Unlock()
+	r.revoke()
+	quiesce()
+	r.free()
+	r.pd.refs.Add(-1)
+	return nil
+}
+
+// invalidate takes the rkey away, not the lkey, as SEND_WITH_INV does.
+func (r *region) invalidate() {
+	r.remote.Store(0)
+	if r.shared != nil {
+		r.shared.Store(0)
+	}
+}
+
+func (r *region) free() {
+	closeFDs(r.fd)
+	if r.mapping != nil {
+		unmap(r.mapping)
+	}
+	r.pinner.Unpin()
+}
+
+// bytes returns the n bytes at addr if all of them are in the region.
+func (r *region) bytes(addr uint64, n uint32) ([]byte, bool) {
+	off := addr - r.addr
+	if off > uint64(len(r.mem)) || uint64(n) > uint64(len(r.mem))-off {
+		return nil, false
+	}
+	return r.mem[off : off+uint64(n)], true
+}
+
+// region returns the region of a key, nil if there is none.
+func (d *device) region(key uint32) *region {
+	d.keys.RLock()
+	defer d.keys.RUnlock()
+	return d.keys.byKey[key]
+}
+
+// localBytes resolves a scatter/gather element. last is a one-entry cache of
+// the caller. What it returns may be used until the lock that the caller
+// holds (a QP's sendMu or a CQ's pollMu) is released: Deregister takes each
+// of them once before it unmaps.
+func (p *pd) localBytes(last **region, e *verbs.SGE, need verbs.Access) ([]byte, bool) {
+	r := *last
+	if r == nil || r.key != e.LKey {
+		if r = p.dev.region(e.LKey); r == nil {
+			return nil, false
+		}
+		*last = r
+	}
+	if !r.local.Load() || r.pd != p || r.access&need != need {
+		return nil, false
+	}
+	return r.bytes(e.Addr, e.Length)
+}

@@ -1,0 +1,89 @@
+package soft
+
+import (
+	"os"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// segment is the mapping of an inbound segment in the process that made it.
+// Its QP holds one reference, a QP of the same process that is paired with it
+// another.
+type segment struct {
+	view
+	geo  geometry
+	mem  []byte
+	fd   atomic.Int32 // -1 once it is not needed for a handshake any more
+	refs atomic.Int32
+}
+
+func (d *device) newSegment(geo geometry) (*segment, error) {
+	fd, err := d.memfd("ramjet-qp", geo.size())
+	if err != nil {
+		return nil, err
+	}
+	// The ring and the counters must exist; the SEND buffer comes on use.
+	if err := unix.Fallocate(fd, 0, 0, int64(geo.lengthsAt())); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("fallocate", err)
+	}
+	if err := seal(fd, segmentSeals); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	mem, err := d.mmap(fd, geo.size(), unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	s := &segment{view: viewOf(mem, geo), geo: geo, mem: mem}
+	s.fd.Store(int32(fd))
+	s.refs.Store(1)
+	if err := populate(mem[:pageAlign(geo.lengthsAt())]); err != nil {
+		s.release()
+		return nil, err
+	}
+	// CQ.Poll looks at the ring without a lock, so the addresses stay mapped
+	// until the collector proves that nobody can look any more.
+	runtime.AddCleanup(s, func(r addressRange) { unmap(r.bytes()) }, rangeOf(mem))
+	return s, nil
+}
+
+// closeFD gives up the descriptor, after the handshake.
+func (s *segment) closeFD() {
+	if fd := s.fd.Swap(-1); fd >= 0 {
+		unix.Close(int(fd))
+	}
+}
+
+func (s *segment) retain() *segment {
+	s.refs.Add(1)
+	return s
+}
+
+// release gives up a reference. With the last one the memory is freed.
+func (s *segment) release() {
+	if s.refs.Add(-1) != 0 {
+		return
+	}
+	s.closeFD()
+	// If the kernel has no room to split the mapping, the memory stays until
+	// the cleanup runs; nothing else is lost.
+	_ = hollow(s.mem)
+}
+
+// addressRange is a mapping by address: unlike a slice of it, it is what a
+// cleanup may keep.
+type addressRange struct {
+	addr unsafe.Pointer
+	size int
+}
+
+func rangeOf(mem []byte) addressRange {
+	return addressRange{addr: unsafe.Pointer(unsafe.SliceData(mem)), size: len(mem)}
+}
+
+func (r addressRange) bytes() []byte { return unsafe.Slice((*byte)(r.addr), r.size) }

@@ -1,0 +1,214 @@
+package soft
+
+import (
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// sendQueue holds the requests that could not go on when they were posted,
+// oldest first, with copies of what PostSend may not keep. Guarded by sendMu.
+//
+// What lets the oldest go on calls drive: the end of the pairing, the answer
+// about an rkey, the RNR timer, a kick of the peer that made room.
+type sendQueue struct {
+	ring  []sendEntry
+	first int
+	n     int
+
+	// How far the oldest is.
+	begun     bool      // a SEND that has its receive
+	sent      int       // bytes of it that are in the peer's buffer
+	tries     int       // RNR retries so far
+	notBefore time.Time // RNR timer
+	since     time.Time // waits for the peer since
+}
+
+type sendEntry struct {
+	wr     verbs.SendWR
+	sgl    []verbs.SGE
+	data   []byte
+	inline [1][]byte
+}
+
+// keptData bounds the inline copy that an entry keeps for its next use.
+const keptData = 64 << 10
+
+// add queues a copy of wr. There is room: postSlow has counted.
+func (s *sendQueue) add(wr *verbs.SendWR, depth int) {
+	if s.ring == nil {
+		s.ring = make([]sendEntry, depth)
+	}
+	e := &s.ring[(s.first+s.n)%len(s.ring)]
+	s.n++
+	e.wr = *wr
+	if wr.Flags&verbs.SendInline != 0 {
+		e.data = e.data[:0]
+		for _, b := range wr.Inline {
+			e.data = append(e.data, b...)
+		}
+		e.inline[0] = e.data
+		e.wr.Inline = e.inline[:]
+		e.wr.SGL = nil
+		return
+	}
+	e.sgl = append(e.sgl[:0], wr.SGL...)
+	e.wr.SGL, e.wr.Inline = e.sgl, nil
+}
+
+func (s *sendQueue) oldest() *sendEntry { return &s.ring[s.first] }
+
+// drop removes the oldest.
+func (s *sendQueue) drop() {
+	e := s.oldest()
+	if cap(e.data) > keptData {
+		e.data = nil
+		e.inline[0] = nil
+	}
+	s.first = (s.first + 1) % len(s.ring)
+	s.n--
+	s.begun, s.sent, s.tries = false, 0, 0
+	s.notBefore, s.since = time.Time{}, time.Time{}
+}
+
+func (s *sendQueue) clear() { *s = sendQueue{} }
+
+// drive runs what is queued until something is missing again.
+func (q *qp) drive() {
+	for q.sq.n != 0 && q.runs() {
+		if !q.sq.notBefore.IsZero() && time.Now().Before(q.sq.notBefore) {
+			break // the timer is running
+		}
+		e := q.sq.oldest()
+		state, v := q.attempt(&e.wr)
+		if state != finished {
+			if q.block(state) {
+				break
+			}
+			continue
+		}
+		wr := e.wr
+		q.sq.drop()
+		q.conclude(&wr, v)
+	}
+	if q.out.hdr != nil {
+		q.out.publish()
+	}
+	q.noteDrained()
+	q.open = q.mayRun()
+}
+
+// runs reports whether queued requests may run: in SQD only one that has
+// begun.
+func (q *qp) runs() bool {
+	switch q.state.Load() {
+	case stateRTS:
+		return true
+	case stateSQD:
+		return q.sq.begun
+	}
+	return false
+}
+
+// block arranges for drive to be called when the oldest request can go on.
+// It returns false if that is now.
+func (q *qp) block(state progress) bool {
+	switch state {
+	case needSpace:
+		q.out.askForNews()
+		// The peer may have made room before it could see the wish.
+		before := q.out.consumed
+		return q.out.refresh() && q.out.consumed == before
+	case needRecv:
+		if q.sq.tries++; q.attr.RNRRetry != 7 && q.sq.tries > int(q.attr.RNRRetry) {
+			q.give(verbs.WCRNRRetryExcErr)
+			return true
+		}
+		wait := verbs.RNRTimer(uint8(q.out.hdr.gate.Load() >> gateRNR & 31))
+		q.sq.notBefore = time.Now().Add(wait)
+		q.wakeIn(wait)
+	case needNotice:
+		q.wakeIn(time.Millisecond)
+	default:
+		q.waitForPeer()
+	}
+	return true
+}
+
+// waitForPeer bounds the time that the oldest request waits for the peer to
+// pair or to tell about a key.
+func (q *qp) waitForPeer() {
+	now := time.Now()
+	if q.sq.since.IsZero() {
+		q.sq.since = now
+	}
+	budget := q.retryBudget()
+	if budget == 0 {
+		return
+	}
+	left := budget - now.Sub(q.sq.since)
+	if left <= 0 {
+		q.give(verbs.WCRetryExcErr)
+		return
+	}
+	q.wakeIn(left)
+}
+
+// The peer answers in its own time, not in that of a NIC: the retry time is
+// held between these.
+const (
+	minRetryBudget = 500 * time.Millisecond
+	maxRetryBudget = 5 * time.Second
+)
+
+// retryBudget is how long the peer may keep silent, 0: for ever.
+func (q *qp) retryBudget() time.Duration {
+	timeout := verbs.AckTimeout(q.attr.Timeout)
+	if timeout == 0 {
+		return 0
+	}
+	timeout = min(timeout, maxRetryBudget) * time.Duration(q.attr.RetryCount+1)
+	return min(max(timeout, minRetryBudget), maxRetryBudget)
+}
+
+// give fails the oldest request.
+func (q *qp) give(status verbs.WCStatus) {
+	wr := q.sq.oldest().wr
+	q.sq.drop()
+	q.conclude(&wr, verdict{status: status})
+}
+
+// wakeIn has drive called after d.
+func (q *qp) wakeIn(d time.Duration) {
+	if q.timer == nil {
+		q.timer = time.AfterFunc(d, q.onNews)
+		return
+	}
+	q.timer.Reset(d)
+}
+
+// onNews runs when something may have changed for what waits: a timer, a kick
+// of the peer.
+func (q *qp) onNews() {
+	q.sendMu.Lock()
+	if q.link != nil && q.acks.n != 0 {
+		q.retire()
+	}
+	q.drive()
+	q.unlock()
+}
+
+// flushSends completes everything outstanding: the oldest with status if
+// that is set, the rest as flushed.
+func (q *qp) flushSends(status verbs.WCStatus) {
+	if status == verbs.WCSuccess {
+		status = verbs.WCWRFlushErr
+	}
+	status = q.flushAcks(status)
+	for q.sq.n != 0 {
+		e := q.sq.oldest()
+		q.finish(e.wr.ID, e.wr.Opcode, 0, status)
+		q.sq.drop()
+		status = verbs.WCWRFlushErr
+	}
+}

@@ -1,0 +1,47 @@
+package soft
+
+import "sync/atomic"
+
+// The names of the provider and its devices.
+const (
+	// ProviderName is what [verbs.DeviceInfo] reports as the provider.
+	ProviderName = "soft"
+	// DeviceName is the software HCA. It is listed on Linux only.
+	DeviceName = "soft0"
+	// TestDeviceName is the same device with the limits of ordinary hardware,
+	// listed after [EnableTestDevice].
+	TestDeviceName = "soft-noinline"
+)
+
+// Peer is a process that wants to pair one of its QPs with one of ours, as
+// the kernel reports it (SO_PEERCRED). The ids are those of the peer when it
+// connected or listened, seen from our namespaces.
+type Peer struct {
+	UID, GID uint32
+	PID      int
+}
+
+var peerPolicy atomic.Pointer[func(Peer) bool]
+
+// SetPeerPolicy decides which processes may pair with the QPs of this one. It
+// is asked in both directions, once for each pair, from any goroutine; nil
+// restores the default, which admits processes of our own effective user
+// only. Pairs that exist stay.
+//
+// A peer that is admitted shares memory with us: it can write nonsense into
+// the regions registered for remote access and into the queues of its own
+// pair, which ends that pair, and it can wake us for nothing.
+func SetPeerPolicy(admit func(Peer) bool) {
+	if admit == nil {
+		peerPolicy.Store(nil)
+		return
+	}
+	peerPolicy.Store(&admit)
+}
+
+var testDevice atomic.Bool
+
+// EnableTestDevice lists a second device, "soft-noinline", which takes 64
+// bytes of inline data and does not have CapInlineIsTransfer, so that callers
+// can test the path that they take on hardware.
+func EnableTestDevice() { testDevice.Store(true) }

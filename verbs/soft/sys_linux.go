@@ -1,0 +1,159 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// segmentSeals keep a peer from truncating what we have mapped, which would
+// be SIGBUS, and from sealing more.
+const segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// newMemfd makes an unsealed memfd of size bytes.
+func newMemfd(name string, size int) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, os.NewSyscallError("memfd_create", err)
+	}
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		unix.Close(fd)
+		return -1, os.NewSyscallError("ftruncate", err)
+	}
+	return fd, nil
+}
+
+func seal(fd, seals int) error {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	return os.NewSyscallError("fcntl F_ADD_SEALS", err)
+}
+
+var errNotSealed = errors.New("descriptor from the peer is not a sealed memfd of the announced size")
+
+// checkSealed makes sure that fd, which came from a peer, is a memfd that
+// cannot shrink below size while we have it mapped.
+func checkSealed(fd, size int) error {
+	const need = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&need != need {
+		return errNotSealed
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Size < int64(size) {
+		return errNotSealed
+	}
+	return nil
+}
+
+// mapFD maps the first size bytes of fd, shared and not inherited by forked
+// children.
+func mapFD(fd, size, prot int) ([]byte, error) {
+	return mapMemory(fd, size, prot, unix.MAP_SHARED)
+}
+
+// mapAnonymous maps size bytes of zeros of our own.
+func mapAnonymous(size int, flags int) ([]byte, error) {
+	return mapMemory(-1, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|flags)
+}
+
+func mapMemory(fd, size, prot, flags int) ([]byte, error) {
+	p, err := unix.MmapPtr(fd, 0, nil, uintptr(size), prot, flags)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	mem := unsafe.Slice((*byte)(p), size)
+	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
+		unmap(mem)
+		return nil, os.NewSyscallError("madvise MADV_DONTFORK", err)
+	}
+	return mem, nil
+}
+
+// unmap can only fail for arguments that mapMemory never returns.
+func unmap(mem []byte) {
+	if err := unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem))); err != nil {
+		panic(fmt.Sprintf("soft: munmap of %d bytes: %v", len(mem), err))
+	}
+}
+
+// hollow puts a read-only page of zeros in the place of a mapping: the memory
+// behind it is free, while somebody who still looks at the address sees
+// zeros instead of dying.
+func hollow(mem []byte) error {
+	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)), unix.PROT_READ,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
+	return os.NewSyscallError("mmap", err)
+}
+
+// populate gives every page of mem memory now, so that running out of it is
+// an error here and not a signal later, and the data path takes no faults.
+// Kernels before 5.14 do not know the advice; there the pages come on use.
+func populate(mem []byte) error {
+	err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
+	switch err {
+	case nil, unix.EINVAL:
+		return nil
+	case unix.EFAULT: // the shmem layer would have raised SIGBUS
+		err = unix.ENOMEM
+	}
+	return os.NewSyscallError("madvise MADV_POPULATE_WRITE", err)
+}
+
+func newEventfd() (int, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	return fd, os.NewSyscallError("eventfd", err)
+}
+
+func dupFD(fd int) (int, error) {
+	nfd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	return nfd, os.NewSyscallError("dup", err)
+}
+
+// ringEventfd adds one to the count. A full counter is a bell that rings
+// already, and a bad descriptor is the peer's own loss.
+func ringEventfd(fd int) {
+	one := uint64(1)
+	// The write never blocks, so the scheduler need not know of it.
+	syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
+}
+
+// drainEventfd resets the count and reports whether it was set.
+func drainEventfd(fd int) bool {
+	var count uint64
+	n, _, _ := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&count)), 8)
+	return n == 8
+}
+
+const (
+	futexWaitOp = 0 // FUTEX_WAIT, not private: the word is shared between processes
+	futexWakeOp = 1 // FUTEX_WAKE
+)
+
+// futexWait blocks the thread while *addr is val, for at most timeout if that
+// is not nil. It returns at a wake, a change, a signal or the timeout.
+func futexWait(addr *uint32, val uint32, timeout *unix.Timespec) {
+	syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), futexWaitOp, uintptr(val), uintptr(unsafe.Pointer(timeout)), 0, 0)
+}
+
+// futexWake wakes all threads in futexWait on addr.
+func futexWake(addr *uint32) {
+	syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), futexWakeOp, 1<<30, 0, 0, 0)
+}
+
+// pollReadable blocks the thread until fd is readable, or for at most timeout
+// if that is not nil.
+func pollReadable(pfd *unix.PollFd, timeout *unix.Timespec) {
+	syscall.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(pfd)), 1, uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+}
+
+func closeFDs(fds ...int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
