@@ -55,7 +55,7 @@ type Dialer struct {
 	// Dedicated gives each connection a session of its own.
 	Dedicated bool
 	// HeadStart is how long an accelerated dial may take before a TCP dial
-	// is started beside it, 50 ms if 0.
+	// is started beside it, 200 ms if 0.
 	HeadStart time.Duration
 	// Limits are the sizes of new sessions.
 	Limits Limits
@@ -64,7 +64,7 @@ type Dialer struct {
 	Logger *slog.Logger
 }
 
-const defaultHeadStart = 50 * time.Millisecond
+const defaultHeadStart = 200 * time.Millisecond
 
 // Dial connects to the address.
 func (d *Dialer) Dial(network, address string) (net.Conn, error) {

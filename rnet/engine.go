@@ -59,9 +59,10 @@ func (s *session) initEngine() {
 
 // wait returns when w is ready. In between the caller may lead.
 func (s *session) wait(w *waiter) {
+	led := false // w has led, and it did not pay
 	for !w.ready() {
-		if s.lead.TryLock() {
-			s.leadFor(w)
+		if !led && s.lead.TryLock() {
+			led = s.leadFor(w)
 			continue
 		}
 		s.parked.Add(1)
@@ -69,34 +70,35 @@ func (s *session) wait(w *waiter) {
 			s.parked.Add(-1)
 			return
 		}
-		if s.lead.TryLock() { // the leader may have left before it could see us
+		// The leader may have left before it could see us.
+		if led {
+			s.attendNow()
+		} else if s.lead.TryLock() {
 			w.retract()
 			s.parked.Add(-1)
-			s.leadFor(w)
+			led = s.leadFor(w)
 			continue
 		}
 		s.lone.Store(w)
 		granted := w.block()
 		s.parked.Add(-1)
-		if granted {
-			s.leadFor(w)
-		}
+		led = granted && s.leadFor(w)
 	}
 }
 
 // leadFor leads until w is ready or leading does not pay any more. In the
-// latter case the engine has been set to look after the session, and w is to
-// park. The caller holds lead; it does not any more afterwards.
-func (s *session) leadFor(w *waiter) {
-	if w.state.Load() == waiterLed {
-		w.state.CompareAndSwap(waiterLed, waiterWaiting)
-	}
+// latter case it returns true: the engine has been set to look after the
+// session, and w is to park. The caller holds lead; it does not any more
+// afterwards.
+func (s *session) leadFor(w *waiter) (gaveUp bool) {
+	w.state.CompareAndSwap(waiterLed, waiterWaiting)
 	s.disarm()
 	if s.spinFor(w) || s.sleepFor(w) {
-		s.leave(w)
-		return
+		s.leave()
+		return false
 	}
 	s.hand()
+	return true
 }
 
 // spinFor polls until w is ready, no longer than the spinner thinks it pays.
@@ -125,7 +127,7 @@ func (s *session) spinFor(w *waiter) bool {
 // is quicker to wake than a goroutine that the engine would have to wake, and
 // dearer to keep. It gives up after a slice without traffic.
 func (s *session) sleepFor(w *waiter) bool {
-	if !s.thread || !enterThreadWait() {
+	if !s.thread || s.parked.Load() > 0 || !enterThreadWait() {
 		return w.ready()
 	}
 	defer leaveThreadWait()
@@ -196,7 +198,7 @@ func (s *session) arm() {
 }
 
 // leave gives up the lead when the leader has what it wanted.
-func (s *session) leave(w *waiter) {
+func (s *session) leave() {
 	if s.parked.Load() > 0 || s.failed.Load() {
 		s.hand()
 		return
@@ -223,12 +225,9 @@ func (s *session) hand() {
 // by the engine, which an arrival wakes.
 func (s *session) attendNow() {
 	for (s.attend.Load() || s.parked.Load() > 0) && s.lead.TryLock() {
-		if s.armed && !s.attend.Load() {
-			s.lead.Unlock()
-			return
+		if s.attend.Swap(false) || !s.armed {
+			s.arm()
 		}
-		s.attend.Store(false)
-		s.arm()
 		s.lead.Unlock()
 		if !s.attend.Load() {
 			return

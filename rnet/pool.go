@@ -182,6 +182,8 @@ func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *atte
 	pl.s, pl.err = connect(ctx, at.addr, a, func(s *session) { p.ended(at, pl, s) })
 	if pl.err != nil {
 		p.drop(at, pl)
+	} else {
+		negatives.Forget(a.address) // it was slow, and has come all the same
 	}
 	close(pl.ready)
 }

@@ -86,7 +86,7 @@ type sessionConfig struct {
 const controlSlots = 16
 
 const (
-	sendQueueLen = 512
+	sendQueueLen = 4096
 	signalEvery  = sendQueueLen / 4
 	pollBatch    = 32
 	maxPayload   = 16 << 10 // of one frame: pieces of this size overlap the two copies
