@@ -105,12 +105,12 @@ func (r report) drawLatencies(c *canvas, y float64) float64 {
 		low:   math.Floor(math.Log10(least)),
 		high:  math.Ceil(math.Log10(most * 1.01)),
 		left:  margin + nameRoom,
-		right: drawingWidth - margin - 250,
+		right: drawingWidth - margin - 280,
 	}
 	c.text(margin, y, face{size: 15, color: ink, bold: true}, "Round trip (further left is better)")
 	c.text(drawingWidth-margin, y, face{size: 12, color: faint, anchor: "end"}, "dot p50, tick p99, end of line p99.9; logarithmic")
 	top := y + 30
-	c.text(s.right+12, top-6, face{size: 11, color: faint}, "p50")
+	c.text(s.right+36, top-6, face{size: 11, color: faint}, "p50")
 	c.text(drawingWidth-margin, top-6, face{size: 11, color: faint, anchor: "end"}, "p99 / p99.9")
 	y = top
 	var marks canvas // above the grid, whose height is known afterwards
@@ -143,7 +143,7 @@ func (r report) drawSpans(c *canvas, s logScale, res result, y float64) float64 
 			c.line(s.x(v[p99]), mid-5, s.x(v[p99]), mid+5, 2, color)
 			c.dot(s.x(v[p50]), mid, 5.5, color)
 		}
-		c.text(s.right+12, mid+4, face{size: 12, color: ink, bold: true}, cell.text(p50)+r.comparison(res, i, p50))
+		c.text(s.right+36, mid+4, face{size: 12, color: ink, bold: true}, cell.text(p50)+r.comparison(res, i, p50))
 		c.text(drawingWidth-margin, mid+4, face{size: 11, color: faint, anchor: "end"}, cell.text(p99)+" / "+cell.text(p999))
 		y += barStep
 	}

@@ -28,6 +28,8 @@ type system struct {
 	Arch   string `json:"arch"`
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"` // that this program may use
+
+	Load float64 `json:"load"` // processes that wanted to run in the minute before, 0 if unknown
 }
 
 // result is a test with what each transport made of it, in the order of
@@ -146,9 +148,6 @@ func (r report) columns() []column {
 				columns[i].used = c.Used
 			}
 		}
-		if columns[i].fellBack {
-			columns[i].title += " (TCP!)"
-		}
 	}
 	return columns
 }
@@ -187,6 +186,7 @@ func thisSystem() system {
 		Arch:   runtime.GOARCH,
 		CPU:    cpuModel(),
 		CPUs:   runtime.NumCPU(),
+		Load:   loadAverage(),
 	}
 }
 
@@ -202,6 +202,19 @@ func cpuModel() string {
 		}
 	}
 	return "unknown model"
+}
+
+// loadAverage reads the first figure of /proc/loadavg (proc(5)).
+func loadAverage() float64 {
+	var minute float64
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	if _, err := fmt.Sscan(string(text), &minute); err != nil {
+		return 0
+	}
+	return minute
 }
 
 func (r report) writeJSON(path string) error {

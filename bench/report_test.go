@@ -16,7 +16,7 @@ import (
 func sample() report {
 	o := options{Rounds: 3, Duration: 200 * time.Millisecond, Pin: "none"}
 	r := report{
-		System:     system{Go: "go1.26", Kernel: "Linux 6.1", Arch: "amd64", CPU: "A <fast> CPU", CPUs: 2},
+		System:     system{Go: "go1.26", Kernel: "Linux 6.1", Arch: "amd64", CPU: "A <fast> CPU", CPUs: 2, Load: 1.3},
 		Options:    o,
 		Transports: []string{"tcp", "unix", "ramjet"},
 	}
@@ -53,6 +53,7 @@ requests, 64 B, 64 connections  per second  200 k/s    failed       -   499 k/s 
                                 p99        3.00 ms    failed       -   1.00 ms   3.00x
                                 CPU each   14.0 us    failed       -   2.00 us   7.00x
 
+The machine had other work: 1.3 processes wanted its 2 CPUs in the minute before.
 ramjet connections were *rnet.Conn.
 requests, 64 B, 64 connections, tcp: only 200 k/s of 500 k/s; its latencies are those of an overload.
 *** 3 failures:

@@ -48,7 +48,11 @@ func (r report) rows() (rows [][]string, right []bool) {
 	head := []string{"", ""}
 	right = []bool{false, false}
 	for i, c := range columns {
-		head, right = append(head, c.title), append(right, true)
+		title := c.title
+		if c.fellBack {
+			title += " (TCP!)"
+		}
+		head, right = append(head, title), append(right, true)
 		if base >= 0 && i != base {
 			head, right = append(head, "vs TCP"), append(right, true)
 		}
@@ -91,6 +95,10 @@ func (c cell) text(m metric) string {
 	return text
 }
 
+// busyLoad is the load average for each CPU above which the figures come with
+// a warning.
+const busyLoad = 0.5
+
 // missedTarget is the share of the target rate below which an open loop is
 // said to have missed it.
 const missedTarget = 0.99
@@ -98,6 +106,9 @@ const missedTarget = 0.99
 // writeRemarks prints what a reader of the figures must know.
 func (r report) writeRemarks(out io.Writer) {
 	fmt.Fprintln(out)
+	if s := r.System; s.Load > busyLoad*float64(s.CPUs) {
+		fmt.Fprintf(out, "The machine had other work: %.1f processes wanted its %d CPUs in the minute before.\n", s.Load, s.CPUs)
+	}
 	for _, c := range r.columns() {
 		if c.used != "" && c.name != "tcp" && c.name != "unix" {
 			fmt.Fprintf(out, "%s connections were %s.\n", c.name, c.used)
