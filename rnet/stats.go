@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -139,19 +140,21 @@ func Explain(address string) []Decision {
 			Meaning: d.Reason.Meaning(), Remedy: d.Reason.Remedy(), Took: d.Took, Err: d.Err, Repeats: d.Repeats,
 		})
 	}
+	slices.Reverse(list)
 	return list
 }
 
 // String says it in one line.
 func (d Decision) String() string {
 	text := string(d.Transport)
-	if d.Reason != fallback.None.String() {
+	fastest := d.Reason == fallback.None.String()
+	if !fastest {
 		text += ": " + d.Reason + ": " + d.Meaning
 	}
 	if d.Err != nil {
 		text += " (" + d.Err.Error() + ")"
 	}
-	if d.Remedy != "" {
+	if d.Remedy != "" && !fastest {
 		text += "; " + d.Remedy
 	}
 	return text
