@@ -79,10 +79,12 @@ func (ch *channel) Wait(deadline time.Time) error {
 }
 
 func (ch *channel) closedError(err error) error {
-	if errors.Is(err, os.ErrClosed) {
-		return verbs.ErrClosed
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
 	}
-	return err
+	// What remains is a closed descriptor, for which os.File and its raw
+	// connection have different errors.
+	return verbs.ErrClosed
 }
 
 // WaitThread blocks the thread.
