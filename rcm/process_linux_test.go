@@ -21,6 +21,8 @@ const roleVariable = "RCM_TEST_ROLE"
 var roles = map[string]func(args []string) error{
 	"squat": squat,
 	"knock": knock,
+	"serve": serve,
+	"dial":  connectAndWait,
 }
 
 func playRole(role string) int {

@@ -3,6 +3,7 @@ package rcm
 import (
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -58,8 +59,21 @@ func (p *ConnParam) agree(peerResources, peerDepth uint8) readDepth {
 	return readDepth{out: min(p.InitiatorDepth, peerResources), in: min(p.ResponderResources, peerDepth)}
 }
 
-// toRTS takes a QP from INIT over RTR to RTS, connected to peer.
+// toRTS takes a QP from INIT over RTR to RTS, connected to peer. A device that
+// finds out meanwhile that the peer is gone moves the QP to ERR; the error then
+// wraps syscall.ECONNRESET.
 func toRTS(qp *verbs.QP, p *ConnParam, local, peer endpoint, depth readDepth) error {
+	err := connectQP(qp, p, local, peer, depth)
+	if err == nil {
+		return nil
+	}
+	if a, queryErr := qp.Query(); queryErr == nil && a.State == verbs.QPStateErr {
+		return fmt.Errorf("peer's QP is gone: %w: %w", syscall.ECONNRESET, err)
+	}
+	return err
+}
+
+func connectQP(qp *verbs.QP, p *ConnParam, local, peer endpoint, depth readDepth) error {
 	mtu := verbs.MTU4096
 	if port, err := qp.PD().Context().QueryPort(softPort); err == nil && port.ActiveMTU.Bytes() > 0 {
 		mtu = port.ActiveMTU

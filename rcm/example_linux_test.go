@@ -1,0 +1,78 @@
+package rcm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/verbs"
+	_ "github.com/seed-b9b531af/ramjet/verbs/soft"
+)
+
+// newQP makes a QP on a device, with what it needs.
+func newQP(device string) *verbs.QP {
+	dev, err := verbs.Open(device)
+	check(err)
+	pd, err := dev.AllocPD()
+	check(err)
+	cq, err := dev.CreateCQ(verbs.CQAttr{CQE: 16}, nil)
+	check(err)
+	qp, err := pd.CreateQP(verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+	})
+	check(err)
+	return qp
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Example connects two QPs of one host. The TCP listener chooses the port, and
+// keeps it for those who come by TCP.
+func Example() {
+	ctx := context.Background()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	defer tcp.Close()
+	addr := tcp.Addr().(*net.TCPAddr).AddrPort()
+
+	ln, err := rcm.Soft().Listen(addr, rcm.ListenConfig{})
+	check(err)
+	defer ln.Close()
+	accepted := make(chan rcm.Conn)
+	go func() {
+		request, err := ln.Accept(ctx)
+		check(err)
+		qp := newQP(request.Device())
+		conn, err := request.Accept(ctx, qp, rcm.ConnParam{PrivateData: []byte("welcome")})
+		check(err)
+		accepted <- conn
+		<-conn.Disconnected() // ends with the dialer's Disconnect
+		fmt.Println(errors.Is(conn.Err(), rcm.ErrDisconnected))
+		check(conn.Disconnect())
+		check(qp.PD().Context().Close())
+		close(accepted)
+	}()
+
+	route, err := rcm.Soft().Resolve(ctx, addr)
+	check(err)
+	qp := newQP(route.Device())
+	conn, err := route.Connect(ctx, qp, rcm.ConnParam{PrivateData: []byte("hello")})
+	check(err)
+	peer := <-accepted // ends with the handshake
+	fmt.Printf("%s, %s\n", peer.PrivateData(), conn.PrivateData())
+
+	check(conn.Disconnect())
+	check(qp.PD().Context().Close())
+	<-accepted // ends when the other side has closed
+	// Output:
+	// hello, welcome
+	// true
+}

@@ -1,0 +1,87 @@
+package verbs
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// listing is a provider that can only list: names, or the reason why not.
+type listing struct {
+	name    string
+	devices []string
+	err     error
+}
+
+func (l listing) Name() string { return l.name }
+
+func (l listing) Devices() ([]DeviceInfo, error) {
+	var list []DeviceInfo
+	for _, d := range l.devices {
+		list = append(list, DeviceInfo{Name: d, Provider: l.name})
+	}
+	return list, l.err
+}
+
+func (l listing) Open(string) (ContextDriver, error) { return nil, errors.New("cannot open") }
+
+// onlyProviders replaces the registered providers until the test is over.
+func onlyProviders(t *testing.T, list ...Provider) {
+	providers.Lock()
+	former := providers.byName
+	providers.byName = nil
+	providers.Unlock()
+	t.Cleanup(func() {
+		providers.Lock()
+		providers.byName = former
+		providers.Unlock()
+	})
+	for _, p := range list {
+		Register(p)
+	}
+}
+
+func deviceNames(list []DeviceInfo) []string {
+	var names []string
+	for _, d := range list {
+		names = append(names, d.Provider+"/"+d.Name)
+	}
+	return names
+}
+
+func TestDevicesAreOrderedByProviderAndName(t *testing.T) {
+	onlyProviders(t, listing{name: "z", devices: []string{"a0"}}, listing{name: "b", devices: []string{"y1", "y0"}})
+	list, err := Devices()
+	require.NoError(t, err)
+	require.Equal(t, []string{"b/y0", "b/y1", "z/a0"}, deviceNames(list))
+}
+
+func TestAProviderThatCannotListHidesNoOther(t *testing.T) {
+	broken := errors.New("sysfs is unreadable")
+	onlyProviders(t, listing{name: "a", err: broken}, listing{name: "b", devices: []string{"dev0"}})
+	list, err := Devices()
+	require.ErrorIs(t, err, broken)
+	require.ErrorContains(t, err, "provider a")
+	require.Equal(t, []string{"b/dev0"}, deviceNames(list))
+
+	_, err = Open("dev0")
+	require.EqualError(t, err, "verbs: open on dev0: cannot open")
+	_, err = Open("dev1")
+	require.ErrorIs(t, err, ErrNoDevice)
+	require.ErrorIs(t, err, broken, "the device may be one that could not be listed")
+}
+
+func TestWithoutProvidersThereIsNoDevice(t *testing.T) {
+	onlyProviders(t)
+	list, err := Devices()
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, err = Open("soft0")
+	require.EqualError(t, err, "verbs: open on soft0: no such device (verbs.Devices lists what is there)")
+}
+
+func TestAProviderNameIsTakenOnce(t *testing.T) {
+	onlyProviders(t, listing{name: "a"})
+	require.Panics(t, func() { Register(listing{name: "a"}) })
+}
