@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -92,8 +91,8 @@ func (p *pair) measure(ctx context.Context) (round, error) {
 	if err != nil {
 		return round{}, err
 	}
-	if ready.Failures > 0 {
-		return round{}, errors.New(ready.Failure)
+	if ready.Failures > 0 { // the round is lost, the next one may be better
+		return round{latency: newHistogram(), failures: ready.Failures, failure: ready.Failure}, nil
 	}
 	before, err := p.stand(ctx)
 	if err != nil {
