@@ -175,7 +175,8 @@ func (c *Conn) dropHead() {
 	k.recycle()
 }
 
-// dropQueue throws away what was received and will be.
+// dropQueue throws away what was received and will be. After CloseRead it
+// counts as consumed, so that the peer's window does not stay shut.
 func (c *Conn) dropQueue() {
 	c.recvMu.Lock()
 	c.dropped = true
@@ -185,6 +186,7 @@ func (c *Conn) dropQueue() {
 			break // a reader is at it, and drops the rest when it is done
 		}
 		c.queue.pop()
+		c.flow.Consume(len(k.unread()))
 		if k.inRing {
 			freed = append(freed, k.token)
 			k.busy = true
@@ -192,9 +194,13 @@ func (c *Conn) dropQueue() {
 			k.recycle()
 		}
 	}
+	update := c.flow.UpdateDue() && !c.closed.Load()
 	c.recvMu.Unlock()
 	for _, t := range freed {
 		c.s.unkeep(t)
+	}
+	if update {
+		c.s.control(c, ctlWindow)
 	}
 }
 

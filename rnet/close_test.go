@@ -1,0 +1,180 @@
+package rnet
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEverythingFailsAfterClose(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, _ := k.ends(t)
+		require.NoError(t, c.Close())
+		for name, call := range map[string]func() error{
+			"Read":             func() error { _, err := c.Read(make([]byte, 1)); return err },
+			"Read of nothing":  func() error { _, err := c.Read(nil); return err },
+			"Write":            func() error { _, err := c.Write([]byte("x")); return err },
+			"Close":            c.Close,
+			"CloseRead":        c.CloseRead,
+			"CloseWrite":       c.CloseWrite,
+			"SetDeadline":      func() error { return c.SetDeadline(time.Time{}) },
+			"SetReadDeadline":  func() error { return c.SetReadDeadline(time.Now()) },
+			"SetWriteDeadline": func() error { return c.SetWriteDeadline(time.Now()) },
+			"SetLinger":        func() error { return c.SetLinger(0) },
+			"SetNoDelay":       func() error { return c.SetNoDelay(true) },
+			"SetKeepAlive":     func() error { return c.SetKeepAlive(true) },
+			"ReadFrom":         func() error { _, err := c.ReadFrom(bytes.NewReader([]byte("x"))); return err },
+			"WriteTo":          func() error { _, err := c.WriteTo(io.Discard); return err },
+		} {
+			err := call()
+			require.ErrorIs(t, err, net.ErrClosed, name)
+			var op *net.OpError
+			require.ErrorAs(t, err, &op, name)
+			require.False(t, op.Timeout(), name)
+		}
+		require.IsType(t, (*net.TCPAddr)(nil), c.LocalAddr())
+		require.IsType(t, (*net.TCPAddr)(nil), c.RemoteAddr())
+	})
+}
+
+func TestReserveAndPeekFailAfterClose(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, _ := k.streams(t)
+		_, err := c.Reserve(100)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		_, err = c.Reserve(100)
+		require.ErrorIs(t, err, net.ErrClosed)
+		require.ErrorIs(t, c.Commit(1), net.ErrClosed)
+		_, err = c.Peek(1)
+		require.ErrorIs(t, err, net.ErrClosed)
+		_, err = c.Discard(1)
+		require.ErrorIs(t, err, net.ErrClosed)
+	})
+}
+
+func TestCloseDeliversWhatWasWritten(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		data := randomBytes(2, 2<<20)
+		await := start(t, func() {
+			_, err := c.Write(data)
+			assert.NoError(t, err)
+			assert.NoError(t, c.Close())
+		})
+		got, err := io.ReadAll(s)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(data, got))
+		await()
+	})
+}
+
+func TestCloseEndsBlockedReadAndWrite(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, _ := k.ends(t)
+		awaitRead := start(t, func() {
+			_, err := c.Read(make([]byte, 1))
+			assert.ErrorIs(t, err, net.ErrClosed)
+		})
+		awaitWrite := start(t, func() {
+			_, err := c.Write(make([]byte, 64<<20))
+			assert.ErrorIs(t, err, net.ErrClosed)
+		})
+		time.Sleep(10 * time.Millisecond) // so that both are blocked, most of the time
+		require.NoError(t, c.Close())
+		awaitRead()
+		awaitWrite()
+	})
+}
+
+func TestWriteAfterThePeerClosedFails(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		require.NoError(t, s.Close())
+		_, err := c.Read(make([]byte, 1))
+		require.True(t, err == io.EOF, "%v", err)
+		eventually(t, "an error of Write", func() bool {
+			_, err = c.Write([]byte("x"))
+			return err != nil
+		})
+		require.True(t, errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET), "%v", err)
+		var call *os.SyscallError
+		require.ErrorAs(t, err, &call)
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestBlockedWriteEndsWhenThePeerCloses(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		await := start(t, func() {
+			_, err := c.Write(make([]byte, 64<<20))
+			assert.True(t, errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET), "%v", err)
+		})
+		time.Sleep(10 * time.Millisecond) // so that it is blocked, most of the time
+		require.NoError(t, s.Close())
+		await()
+	})
+}
+
+func TestLingerZeroResets(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		await := start(t, func() {
+			_, err := s.Read(make([]byte, 1))
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+			var call *os.SyscallError
+			assert.ErrorAs(t, err, &call)
+			assert.Equal(t, "read", call.Syscall)
+			var op *net.OpError
+			assert.ErrorAs(t, err, &op)
+			assert.Equal(t, "read", op.Op)
+		})
+		require.NoError(t, c.SetLinger(0))
+		require.NoError(t, c.Close())
+		await()
+		_, err := s.Write([]byte("x"))
+		require.True(t, errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET), "%v", err)
+	})
+}
+
+func TestLingeringCloseReturnsWhenAllIsSent(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		require.NoError(t, c.SetLinger(10))
+		_, err := c.Write(randomBytes(3, 1000))
+		require.NoError(t, err)
+		start(t, func() { assert.NoError(t, c.Close()) })()
+		got, err := io.ReadAll(s)
+		require.NoError(t, err)
+		require.Len(t, got, 1000)
+	})
+}
+
+func TestConcurrentClosesAreSafe(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		for range 50 {
+			c, s := k.connect(t, ln)
+			var awaits []func()
+			for _, end := range []net.Conn{c, s} {
+				for range 3 {
+					awaits = append(awaits, start(t, func() { end.Close() }))
+				}
+				awaits = append(awaits, start(t, func() { io.Copy(io.Discard, end) }))
+				awaits = append(awaits, start(t, func() { end.Write(make([]byte, 100<<10)) }))
+			}
+			for _, await := range awaits {
+				await()
+			}
+		}
+	})
+}

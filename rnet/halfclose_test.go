@@ -1,0 +1,148 @@
+package rnet
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// halfCloser is what *net.TCPConn and *Conn have in common beside net.Conn.
+type halfCloser interface {
+	net.Conn
+	io.ReaderFrom
+	io.WriterTo
+	CloseRead() error
+	CloseWrite() error
+	SetLinger(sec int) error
+	SetNoDelay(bool) error
+	SetKeepAlive(bool) error
+	SetKeepAlivePeriod(time.Duration) error
+	SetKeepAliveConfig(net.KeepAliveConfig) error
+	SetReadBuffer(int) error
+	SetWriteBuffer(int) error
+}
+
+var (
+	_ halfCloser = (*net.TCPConn)(nil)
+	_ halfCloser = (*Conn)(nil)
+)
+
+// ends is pair with the methods of a TCP connection.
+func (k carrier) ends(t testing.TB) (dialed, accepted halfCloser) {
+	d, a := k.pair(t)
+	return d.(halfCloser), a.(halfCloser)
+}
+
+func TestCloseWriteEndsOneHalf(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		for _, end := range []struct{ closing, other halfCloser }{{c, s}, {s, c}} {
+			_, err := end.closing.Write([]byte("last words"))
+			require.NoError(t, err)
+			require.NoError(t, end.closing.CloseWrite())
+			got, err := io.ReadAll(end.other)
+			require.NoError(t, err)
+			require.Equal(t, "last words", string(got))
+			n, err := end.other.Read(make([]byte, 1))
+			require.Zero(t, n)
+			require.True(t, err == io.EOF, "io.EOF itself, not %v", err)
+			_, err = end.closing.Write([]byte("x"))
+			require.ErrorIs(t, err, syscall.EPIPE)
+		}
+	})
+}
+
+func TestDataFlowsAfterTheOtherHalfEnded(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		require.NoError(t, c.CloseWrite())
+		_, err := s.Read(make([]byte, 1))
+		require.True(t, err == io.EOF)
+		data := randomBytes(1, 3<<20) // several windows
+		await := start(t, func() {
+			_, err := s.Write(data)
+			assert.NoError(t, err)
+			assert.NoError(t, s.CloseWrite())
+		})
+		got, err := io.ReadAll(c)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(data, got))
+		await()
+	})
+}
+
+func TestCloseWriteAgainChangesNothing(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		require.NoError(t, c.CloseWrite())
+		require.NoError(t, c.CloseWrite())
+		require.NoError(t, s.CloseWrite())
+		_, err := c.Read(make([]byte, 1))
+		require.True(t, err == io.EOF)
+		require.NoError(t, c.Close())
+		require.NoError(t, s.Close())
+	})
+}
+
+func TestCloseWriteEndsABlockedWrite(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, _ := k.ends(t)
+		await := start(t, func() {
+			_, err := c.Write(make([]byte, 64<<20))
+			assert.ErrorIs(t, err, syscall.EPIPE)
+		})
+		awaitFullWindow(t, c.(*Conn))
+		require.NoError(t, c.CloseWrite())
+		await()
+	})
+}
+
+func TestCloseReadMakesReadsEnd(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		await := start(t, func() {
+			n, err := c.Read(make([]byte, 1))
+			assert.Zero(t, n)
+			assert.True(t, err == io.EOF, "%v", err)
+		})
+		time.Sleep(10 * time.Millisecond) // so that it is blocked, most of the time
+		require.NoError(t, c.CloseRead())
+		await()
+		_, err := c.Write([]byte("still writing"))
+		require.NoError(t, err)
+		buf := make([]byte, 13)
+		_, err = io.ReadFull(s, buf)
+		require.NoError(t, err)
+	})
+}
+
+func TestPeerOfCloseReadMayWriteWithoutEnd(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		start := start(t, func() {
+			_, err := s.Write(make([]byte, 8<<20))
+			assert.NoError(t, err)
+		})
+		awaitFullWindow(t, s.(*Conn)) // what lies unread counts too
+		require.NoError(t, c.CloseRead())
+		start()
+		require.NoError(t, s.CloseWrite())
+		_, err := c.Write([]byte("other way"))
+		require.NoError(t, err)
+		buf := make([]byte, 9)
+		_, err = io.ReadFull(s, buf)
+		require.NoError(t, err)
+	})
+}
+
+// awaitFullWindow waits until c can send no more.
+func awaitFullWindow(t testing.TB, c *Conn) {
+	t.Helper()
+	eventually(t, "window full", func() bool { return c.Stats().SendWindow == 0 })
+}
