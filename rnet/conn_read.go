@@ -212,25 +212,27 @@ func (c *Conn) dropLater() {
 	go c.dropQueue()
 }
 
-// WriteTo writes everything that arrives to w, without a buffer of its own,
-// until the peer's last byte or an error.
+// WriteTo writes everything that arrives to w, until the peer's last byte or
+// an error. What w gets lies in ordinary memory: a piece of the ring would hold
+// up the other streams of the session for as long as w takes it.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
-	c.readMu.Lock()
-	defer c.readMu.Unlock()
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
 	var total int64
 	for {
-		p, err := c.peek(1)
+		n, err := c.Read(*buf)
+		if n > 0 {
+			m, werr := w.Write((*buf)[:n])
+			total += int64(m)
+			if werr == nil && m < n {
+				werr = io.ErrShortWrite
+			}
+			if werr != nil {
+				return total, werr
+			}
+		}
 		if err == io.EOF {
 			return total, nil
-		}
-		if err != nil {
-			return total, c.opError("writeto", err)
-		}
-		n, err := w.Write(p)
-		total += int64(n)
-		c.discard(n)
-		if err == nil && n < len(p) {
-			err = io.ErrShortWrite
 		}
 		if err != nil {
 			return total, err
