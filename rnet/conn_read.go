@@ -324,7 +324,9 @@ func (c *Conn) gather(n int) (p []byte, ok bool) {
 		}
 		if head.next != nil {
 			c.merge(min(n, all))
-			head = c.queue.head
+			if head = c.queue.head; head == nil {
+				return nil, false
+			}
 			p = head.unread()
 		}
 	}
@@ -333,10 +335,10 @@ func (c *Conn) gather(n int) (p []byte, ok bool) {
 }
 
 // merge replaces the first chunks by one that holds at least n bytes. recvMu
-// is held, and given up in between.
+// is held, and given up in between: the queue may be dropped meanwhile.
 func (c *Conn) merge(n int) {
 	m := newChunk(n)
-	for len(m.buf) < n {
+	for len(m.buf) < n && c.queue.head != nil {
 		k := c.queue.head
 		part := k.unread()
 		part = part[:min(len(part), n-len(m.buf))]
@@ -345,6 +347,11 @@ func (c *Conn) merge(n int) {
 		if k.r == len(k.buf) {
 			c.dropHead()
 		}
+	}
+	if c.dropped {
+		c.flow.Consume(len(m.buf))
+		m.recycle()
+		return
 	}
 	m.next = c.queue.head
 	c.queue.head = m
