@@ -65,15 +65,18 @@ func TestClientAndServerShareAProcess(t *testing.T) {
 func TestAPlainTCPClientIsServedIfTheEnvironmentAllowsTCP(t *testing.T) {
 	addr, shutDown := serveHere(t)
 	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
 	switch os.Getenv("RNET_TRANSPORT") {
 	case "", "auto", "tcp":
+		require.NoError(t, err)
 		require.Equal(t, "hello", exchange(t, conn, "hello"))
+		require.NoError(t, conn.Close())
 	default:
-		_, err := io.ReadAll(conn)
+		if err == nil { // the reset may come before the dial has returned
+			_, err = io.ReadAll(conn)
+			require.NoError(t, conn.Close())
+		}
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 	}
-	require.NoError(t, conn.Close())
 	require.NoError(t, shutDown())
 }
 

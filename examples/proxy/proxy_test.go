@@ -117,7 +117,7 @@ func TestAServerThatIsNotThereResetsTheClient(t *testing.T) {
 
 func TestFlagsSayWhichSideIsWhich(t *testing.T) {
 	for args, want := range map[string]string{
-		"-from udp:1.2.3.4:5 -to tcp:1.2.3.4:5": "neither tcp: nor rnet:",
+		"-from udp:1.2.3.4:5 -to tcp:1.2.3.4:5": "neither tcp:ADDRESS nor rnet:ADDRESS",
 		"-from tcp:127.0.0.1:0":                 "belong together",
 	} {
 		require.ErrorContains(t, run(t.Context(), strings.Fields(args), io.Discard), want)

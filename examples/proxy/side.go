@@ -20,7 +20,7 @@ type side struct {
 func (s *side) UnmarshalText(text []byte) error {
 	kind, addr, _ := strings.Cut(string(text), ":")
 	if kind != "tcp" && kind != "rnet" {
-		return fmt.Errorf("%q begins with neither tcp: nor rnet:", text)
+		return fmt.Errorf("%q is neither tcp:ADDRESS nor rnet:ADDRESS", text)
 	}
 	*s = side{kind: kind, addr: addr}
 	return nil
