@@ -186,6 +186,22 @@ func TestConnectedQPsCarryData(t *testing.T) {
 	}
 }
 
+func TestAWildcardListenerLearnsWhatWasDialed(t *testing.T) {
+	port := freePort(t)
+	l := listen(t, at("::", port), ListenConfig{})
+	for _, host := range []string{"127.0.0.1", "127.0.0.9", "::1"} {
+		dialed := dialAsync(t, t.Context(), at(host, port), ConnParam{})
+		r, err := l.Accept(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, at(host, port), r.LocalAddr())
+		require.True(t, r.RemoteAddr().Addr().IsLoopback())
+		c, err := r.Accept(t.Context(), newSide(t).qp(t), ConnParam{})
+		require.NoError(t, err)
+		require.NoError(t, <-dialed) // ends with the handshake
+		require.NoError(t, c.Disconnect())
+	}
+}
+
 func TestConnectionsHaveDifferentSourceAddresses(t *testing.T) {
 	seen := make(map[netip.AddrPort]bool)
 	for range 1000 {

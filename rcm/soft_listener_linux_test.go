@@ -322,6 +322,28 @@ func TestGarbageSpeakersAreDroppedAndCounted(t *testing.T) {
 	require.NoError(t, r.Reject(nil))
 }
 
+func TestAListenerServesWhatCanComeToIt(t *testing.T) {
+	for _, c := range []struct {
+		listen string
+		v6Only bool
+		dst    string
+		want   bool
+	}{
+		{"127.0.0.1", false, "127.0.0.1", true},
+		{"127.0.0.1", false, "127.0.0.2", false},
+		{"0.0.0.0", false, "127.0.0.2", true},
+		{"0.0.0.0", false, "::1", false},
+		{"::", false, "127.0.0.2", true},
+		{"::", false, "::1", true},
+		{"::", true, "127.0.0.2", false},
+		{"::", true, "::1", true},
+	} {
+		l := &softListener{addr: at(c.listen, 9), v6Only: c.v6Only}
+		require.Equal(t, c.want, l.serves(at(c.dst, 9)), "%+v", c)
+		require.False(t, l.serves(at(c.dst, 10)), "another port")
+	}
+}
+
 func TestDescriptorsOfGarbageSpeakersAreNotKept(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
 	l := listen(t, addr, ListenConfig{})

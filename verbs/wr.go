@@ -1,5 +1,7 @@
 package verbs
 
+import "fmt"
+
 // Opcode is the operation of a send work request (enum ib_uverbs_wr_opcode).
 type Opcode uint8
 
@@ -26,7 +28,7 @@ func (o Opcode) String() string {
 	if int(o) < len(opcodeNames) && opcodeNames[o] != "" {
 		return opcodeNames[o]
 	}
-	return "OPCODE(" + itoa(int(o)) + ")"
+	return fmt.Sprintf("OPCODE(%d)", uint8(o))
 }
 
 // SendFlags modify a send work request.
@@ -101,14 +103,4 @@ func (wr *SendWR) Len() int {
 type RecvWR struct {
 	ID  uint64
 	SGL []SGE
-}
-
-func itoa(n int) string {
-	if n < 0 {
-		return "-" + itoa(-n)
-	}
-	if n < 10 {
-		return string(rune('0' + n))
-	}
-	return itoa(n/10) + string(rune('0'+n%10))
 }
