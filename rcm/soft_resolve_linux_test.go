@@ -1,0 +1,167 @@
+package rcm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestResolveFindsTheListenerThatServesTheAddress(t *testing.T) {
+	for _, c := range []struct {
+		name, listen string
+		v6Only       bool
+		dial         string
+		found        bool
+	}{
+		{"exact", "127.0.0.1", false, "127.0.0.1", true},
+		{"another loopback address", "127.0.0.1", false, "127.0.0.2", false},
+		{"wildcard", "0.0.0.0", false, "127.0.0.2", true},
+		{"wildcard does not serve IPv6", "0.0.0.0", false, "::1", false},
+		{"dual wildcard serves IPv4", "::", false, "127.0.0.1", true},
+		{"dual wildcard serves IPv6", "::", false, "::1", true},
+		{"IPv6 wildcard does not serve IPv4", "::", true, "127.0.0.1", false},
+		{"IPv6 wildcard serves IPv6", "::", true, "::1", true},
+		{"exact IPv6", "::1", false, "::1", true},
+		{"unspecified target is loopback", "127.0.0.1", false, "0.0.0.0", true},
+		{"unspecified IPv6 target is loopback", "::1", false, "::", true},
+		{"mapped target", "127.0.0.1", false, "::ffff:127.0.0.1", true},
+		{"mapped listener", "::ffff:127.0.0.1", false, "127.0.0.1", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			port := freePort(t)
+			listen(t, at(c.listen, port), ListenConfig{V6Only: c.v6Only})
+			r, err := Soft().Resolve(t.Context(), at(c.dial, port))
+			if !c.found {
+				require.ErrorIs(t, err, ErrNoListener)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "soft0", r.Device())
+			require.Equal(t, port, r.RemoteAddr().Port())
+			require.True(t, r.RemoteAddr().Addr().IsLoopback())
+			require.True(t, r.LocalAddr().IsLoopback())
+			require.NoError(t, r.Close())
+			require.NoError(t, r.Close())
+		})
+	}
+}
+
+func TestResolvePrefersTheMostSpecificListener(t *testing.T) {
+	port := freePort(t)
+	dual := listen(t, at("::", port), ListenConfig{})
+	v4 := listen(t, at("0.0.0.0", port), ListenConfig{})
+	exact := listen(t, at("127.0.0.3", port), ListenConfig{})
+	for _, c := range []struct {
+		dial string
+		want Listener
+	}{{"127.0.0.3", exact}, {"127.0.0.4", v4}, {"::1", dual}} {
+		before := handshakes(c.want)
+		r, err := Soft().Resolve(t.Context(), at(c.dial, port))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return handshakes(c.want) == before+1 }, time.Minute, time.Millisecond, c.dial)
+		require.NoError(t, r.Close())
+	}
+}
+
+func handshakes(l Listener) int {
+	s := l.(*softListener)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.shaking)
+}
+
+func TestResolveServesEveryAddressOfTheHost(t *testing.T) {
+	list, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	port := freePort(t)
+	listen(t, at("::", port), ListenConfig{})
+	for _, a := range list {
+		ip, _ := netip.AddrFromSlice(a.(*net.IPNet).IP)
+		r, err := Soft().Resolve(t.Context(), netip.AddrPortFrom(ip, port))
+		require.NoError(t, err, ip)
+		require.NoError(t, r.Close())
+	}
+}
+
+func TestResolveSaysWhyItCannot(t *testing.T) {
+	port := freePort(t)
+	listen(t, at("0.0.0.0", port), ListenConfig{})
+	for _, c := range []struct {
+		name string
+		addr netip.AddrPort
+		want error
+	}{
+		{"address of another host", at("192.0.2.1", port), ErrNoRoute},
+		{"address with a zone", netip.AddrPortFrom(netip.MustParseAddr("fe80::1%lo"), port), ErrNoRoute},
+		{"port 0", at("127.0.0.1", 0), ErrNoRoute},
+		{"no address", netip.AddrPort{}, ErrNoRoute},
+		{"nobody listens", at("127.0.0.1", freePort(t)), ErrNoListener},
+		{"nobody listens, in terms of TCP", at("127.0.0.1", freePort(t)), syscall.ECONNREFUSED},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Soft().Resolve(t.Context(), c.addr)
+			require.ErrorIs(t, err, c.want)
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Soft().Resolve(ctx, at("127.0.0.1", port))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestAFullQueueOfTheKernelIsBusy(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	fd, err := openSocket()
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: softName(addr, false)}))
+	require.NoError(t, unix.Listen(fd, 0))
+	speakTo(t, addr) // takes the one place there is
+
+	_, err = Soft().Resolve(t.Context(), addr)
+	require.ErrorIs(t, err, ErrBusy)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err = Soft().Resolve(ctx, addr)
+	require.ErrorIs(t, err, ErrTimeout)
+}
+
+func TestSocketsOfAnotherKindAreNotListeners(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: softName(addr, false)})
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = Soft().Resolve(t.Context(), addr)
+	require.ErrorIs(t, err, ErrNoListener)
+}
+
+func TestRejectedErrorMeansWhatItsReasonSays(t *testing.T) {
+	for _, c := range []struct {
+		reason int
+		is     error
+		text   string
+	}{
+		{ReasonNoResources, ErrBusy, "backlog is full"},
+		{ReasonTimeout, ErrTimeout, "handshake timed out"},
+		{ReasonInvalidService, ErrNoListener, "nobody listens"},
+		{ReasonConsumer, syscall.ECONNREFUSED, "refused by the program"},
+		{ReasonInvalidVersion, syscall.ECONNREFUSED, "protocol version not supported"},
+		{ReasonPeerDenied, ErrPeerDenied, "denied by policy"},
+		{10, syscall.ECONNREFUSED, "reason 10"},
+	} {
+		err := error(&RejectedError{Reason: c.reason})
+		require.ErrorIs(t, err, c.is)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		require.Equal(t, "rejected by peer: "+c.text, err.Error())
+		for _, other := range []error{ErrBusy, ErrTimeout, ErrNoListener, ErrPeerDenied, ErrDisconnected} {
+			require.Equal(t, other == c.is, errors.Is(err, other))
+		}
+	}
+}
