@@ -207,6 +207,9 @@ func (c *Conn) Close() error {
 	}
 	c.failSend(net.ErrClosed)
 	c.s.control(c, ctlFin)
+	if !c.s.dialed {
+		c.s.lookAfter()
+	}
 	if linger > 0 {
 		c.lingerUntil(time.Now().Add(time.Duration(linger) * time.Second))
 	}

@@ -272,14 +272,19 @@ func (s *session) engine() {
 func (s *session) engineLead() bool {
 	s.disarm()
 	sp := s.spin.startEngine(s)
+	opens, settled := s.opens, 0
 	for {
 		if s.poll() > 0 {
 			sp.hit()
+			settled++
 		}
 		if s.closing.Load() {
 			return true
 		}
-		if s.parked.Load() == 1 {
+		if opens != s.opens {
+			opens, settled = s.opens, 0
+		}
+		if settled >= settledHits && s.parked.Load() == 1 {
 			if w := s.lone.Swap(nil); w != nil && w.grant() {
 				return false
 			}
@@ -290,6 +295,23 @@ func (s *session) engineLead() bool {
 	}
 	s.arm()
 	return true
+}
+
+// settledHits is how many arrivals without a new stream make the engine think
+// that the one who waits goes on to be the only one.
+const settledHits = 8
+
+// lookAfter arms the CQ if nobody leads and nobody did so: a stream has
+// closed, and its reader will not come back to poll.
+func (s *session) lookAfter() {
+	if !s.lead.TryLock() {
+		return
+	}
+	if !s.armed {
+		s.arm()
+	}
+	s.lead.Unlock()
+	s.attendNow()
 }
 
 // drain polls until the QP has flushed: everything that arrived before the
@@ -360,11 +382,9 @@ func (sp *spinner) startEngine(s *session) spinRun {
 	return sp.run(s, sp.spinTime(), true)
 }
 
-var oneCPU = runtime.NumCPU() == 1
-
 func (sp *spinner) run(s *session, limit time.Duration, engine bool) spinRun {
 	r := spinRun{s: s, engine: engine}
-	if limit == 0 || oneCPU {
+	if limit == 0 {
 		r.stopped = true
 		return r
 	}

@@ -29,6 +29,7 @@ type receiver struct {
 	recvWRs   []verbs.RecvWR // what repost posts; all the same
 	owed      int            // receives used up and not posted again
 	owedData  int            // of these, how many count as slots
+	opens     uint64         // streams that the peer has opened
 	rxSlots   ring.RecvSlots
 	newCredit bool // the batch brought credit
 
@@ -236,6 +237,7 @@ func (s *session) peerOpened(id uint32, payload []byte) error {
 	if s.dialed {
 		return fmt.Errorf("%w: the listening side opens a stream", errProtocol)
 	}
+	s.opens++
 	c := newConn(s)
 	c.id = id
 	if !s.streams.insert(c) {

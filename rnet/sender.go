@@ -295,28 +295,22 @@ func (s *session) flushControl() bool {
 }
 
 // postControl sends one control frame of c and takes c off the queue when it
-// was the last. The order is that of a stream's life.
+// was the last. The order is that of a stream's life. An end is noted before
+// it is posted: the peer may answer, and use the id again, at once.
 func (s *session) postControl(c *Conn) (err error) {
 	h := frameHeader{stream: c.id}
 	switch {
-	case c.ctl&ctlReset != 0:
-		// Nothing else matters to the peer, except that it must know the
-		// stream to reset it.
-		if c.ctl&ctlOpen != 0 {
-			c.ctl &^= ctlOpen
-			h.kind = frameOpen
-			return s.post(h, nil, source{})
-		}
-		c.ctl = 0
-		if !c.ended() {
-			h.kind = frameReset
-			err = s.post(h, nil, source{})
-			c.sent(endReset)
-		}
 	case c.ctl&ctlOpen != 0:
 		c.ctl &^= ctlOpen
 		h.kind = frameOpen
 		err = s.post(h, nil, source{})
+	case c.ctl&ctlReset != 0:
+		c.ctl = 0
+		if !c.ended() {
+			c.sent(endReset)
+			h.kind = frameReset
+			err = s.post(h, nil, source{})
+		}
 	case c.ctl&ctlWindow != 0:
 		c.ctl &^= ctlWindow
 		if !c.ended() {
@@ -326,13 +320,13 @@ func (s *session) postControl(c *Conn) (err error) {
 		}
 	case c.ctl&ctlFin != 0:
 		c.ctl &^= ctlFin
-		if !c.ended() {
+		if c.ends.Load()&(endFinSent|endDetached) == 0 {
 			h.kind = frameFin
 			if c.closed.Load() {
 				h.flags = flagClosed
 			}
-			err = s.post(h, nil, source{})
 			c.sent(endFinSent)
+			err = s.post(h, nil, source{})
 		}
 	}
 	if c.ctl == 0 {

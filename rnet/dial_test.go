@@ -1,0 +1,240 @@
+package rnet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The errors of Dial and Listen are those of package net, word for word.
+func TestBadAddressesGiveTheErrorsOfPackageNet(t *testing.T) {
+	for _, tc := range []struct{ network, address string }{
+		{"tcp7", "127.0.0.1:80"},
+		{"", "127.0.0.1:80"},
+		{"tcp", "127.0.0.1"},
+		{"tcp", "127.0.0.1:http:80"},
+		{"tcp", "127.0.0.1:no-such-service"},
+		{"tcp", "127.0.0.1:65536"},
+		{"tcp", "[::1:80"},
+		{"tcp4", "[::1]:80"},
+		{"tcp6", "127.0.0.1:80"},
+		{"tcp", ""},
+	} {
+		t.Run(tc.network+" "+tc.address, func(t *testing.T) {
+			_, want := net.Dial(tc.network, tc.address)
+			require.Error(t, want)
+			_, got := Dial(tc.network, tc.address)
+			require.EqualError(t, got, want.Error())
+			require.Equal(t, want, got)
+
+			_, want = net.Listen(tc.network, tc.address)
+			ln, got := Listen(tc.network, tc.address)
+			if want == nil {
+				require.NoError(t, got)
+				ln.Close()
+				return
+			}
+			require.EqualError(t, got, want.Error())
+		})
+	}
+}
+
+func TestForcedTransportTellsWhyAnAddressIsBad(t *testing.T) {
+	d := Dialer{Transport: Soft}
+	for _, address := range []string{"127.0.0.1", "127.0.0.1:no-such-service", "[::1:80"} {
+		_, err := d.Dial("tcp", address)
+		var op *net.OpError
+		require.ErrorAs(t, err, &op, address)
+		require.Equal(t, "dial", op.Op)
+		require.Equal(t, "tcp", op.Net)
+		require.False(t, op.Timeout())
+	}
+}
+
+func TestOtherNetworksGoToPackageNet(t *testing.T) {
+	path := t.TempDir() + "/socket"
+	ln, err := Listen("unix", path)
+	require.NoError(t, err)
+	defer ln.Close()
+	require.IsType(t, (*net.UnixListener)(nil), ln)
+	c, err := Dial("unix", path)
+	require.NoError(t, err)
+	require.IsType(t, (*net.UnixConn)(nil), c)
+	c.Close()
+	c, err = Dial("udp", "127.0.0.1:9")
+	require.NoError(t, err)
+	require.IsType(t, (*net.UDPConn)(nil), c)
+	c.Close()
+}
+
+func TestDialToNobodyIsRefused(t *testing.T) {
+	address := closedAddress(t)
+	for _, transport := range []Transport{Auto, Soft, TCP} {
+		_, err := (&Dialer{Transport: transport}).Dial("tcp", address)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED, transport)
+		var op *net.OpError
+		require.ErrorAs(t, err, &op)
+		require.Equal(t, "dial", op.Op)
+	}
+}
+
+func TestForcedTransportSaysWhyItCannotBeHad(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	_, err = (&Dialer{Transport: Soft}).Dial("tcp", ln.Addr().String())
+	require.ErrorContains(t, err, "transport soft")
+	require.ErrorContains(t, err, "no-listener")
+	_, err = (&Dialer{Transport: RDMA}).Dial("tcp", ln.Addr().String())
+	require.ErrorContains(t, err, "transport rdma")
+	_, err = (&ListenConfig{Transport: RDMA}).Listen(ctxBackground, "tcp", "127.0.0.1:0")
+	require.ErrorContains(t, err, "transport rdma")
+	_, err = (&Dialer{Transport: "carrier pigeon"}).Dial("tcp", ln.Addr().String())
+	require.ErrorContains(t, err, "carrier pigeon")
+
+	last := Explain(ln.Addr().String())
+	require.NotEmpty(t, last)
+	require.Error(t, last[0].Err)
+	require.NotEmpty(t, last[0].Meaning)
+}
+
+// The environment is read once, so another process shows what it does.
+func TestEnvironmentForcesTheTransport(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	t.Setenv("RNET_TRANSPORT", "soft")
+	child := startProcess(t, "dial", ln.Addr().String())
+	require.Contains(t, child.line(t), "rnet: transport soft: ")
+	child.stop()
+	t.Setenv("RNET_TRANSPORT", "tcp")
+	child = startProcess(t, "dial", ln.Addr().String())
+	require.Equal(t, "*net.TCPConn", child.line(t))
+	child.stop()
+	t.Setenv("RNET_TRANSPORT", "pigeon")
+	child = startProcess(t, "dial", ln.Addr().String())
+	require.Contains(t, child.line(t), "RNET_TRANSPORT")
+}
+
+func TestEndedContextDialsNothing(t *testing.T) {
+	over(t, []carrier{overTCP, overSoft, {name: "auto"}}, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		d := k.dialer()
+		for _, live := range []bool{false, true} {
+			if live { // a session that could be used at once
+				c, s := k.connect(t, ln)
+				defer c.Close()
+				defer s.Close()
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err := d.DialContext(ctx, "tcp", ln.Addr().String())
+			require.Error(t, err)
+			_, want := new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
+			require.EqualError(t, err, want.Error())
+			ctx, cancel = context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+			_, err = d.DialContext(ctx, "tcp", ln.Addr().String())
+			cancel()
+			var timeout net.Error
+			require.ErrorAs(t, err, &timeout)
+			require.True(t, timeout.Timeout())
+			_, err = (&Dialer{Transport: k.transport, Deadline: time.Now().Add(-time.Second)}).Dial("tcp", ln.Addr().String())
+			require.ErrorAs(t, err, &timeout)
+			require.True(t, timeout.Timeout(), "%v", err)
+		}
+	})
+}
+
+func TestDialTimeoutConnects(t *testing.T) {
+	ln := carrier{}.listen(t)
+	c, err := DialTimeout("tcp", ln.Addr().String(), time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+}
+
+func TestSocketOptionsMakeADialGoOverTCP(t *testing.T) {
+	ln := carrier{}.listen(t)
+	d := Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
+	c, err := d.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*net.TCPConn)(nil), c)
+	last := Explain(ln.Addr().String())
+	require.Equal(t, TCP, last[len(last)-1].Transport)
+	require.Equal(t, "socket-options", last[len(last)-1].Reason)
+}
+
+func TestNamesAreResolved(t *testing.T) {
+	ln := overSoft.listen(t)
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	for _, host := range []string{"localhost", ""} {
+		c, err := (&Dialer{Transport: Soft}).Dial("tcp4", net.JoinHostPort(host, port))
+		require.NoError(t, err, "host %q", host)
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		c.Close()
+		s.Close()
+	}
+}
+
+func TestDialedAddressesAreNotRemembered(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	before := poolKeys()
+	c, err := Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	c.Close()
+	require.Equal(t, before, poolKeys(), "a dial that found no session keeps nothing in the pool")
+}
+
+func poolKeys() (n int) {
+	pool.quickest.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+func TestLanesSpreadStreamsOverSessions(t *testing.T) {
+	ln := overSoft.listen(t)
+	d := Dialer{Transport: Soft, Lanes: 3}
+	sessions := make(map[*session]int)
+	for range 9 {
+		c, err := d.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		sessions[c.(*Conn).s]++
+	}
+	require.Len(t, sessions, 3)
+	for _, n := range sessions {
+		require.Equal(t, 3, n)
+	}
+}
+
+// closedAddress returns a loopback address where nobody listens.
+func closedAddress(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func init() { roles["dial"] = dialOnce }
+
+// dialOnce dials an address with what the environment says and prints the type
+// of the connection, or the error.
+func dialOnce(args []string) error {
+	c, err := Dial("tcp", args[0])
+	if err != nil {
+		_, err = os.Stdout.WriteString(err.Error() + "\n")
+		return err
+	}
+	_, err = os.Stdout.WriteString(typeName(c) + "\n")
+	return errors.Join(err, c.Close())
+}

@@ -1,0 +1,196 @@
+package rnet
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func typeName(v any) string { return fmt.Sprintf("%T", v) }
+
+var listening = []carrier{overTCP, {name: "auto"}, overSoft}
+
+func TestCloseEndsAccept(t *testing.T) {
+	over(t, listening, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		var awaits []func()
+		for range 3 {
+			awaits = append(awaits, start(t, func() {
+				_, err := ln.Accept()
+				assert.ErrorIs(t, err, net.ErrClosed)
+				var op *net.OpError
+				assert.ErrorAs(t, err, &op)
+				assert.Equal(t, "accept", op.Op)
+			}))
+		}
+		time.Sleep(10 * time.Millisecond) // so that they are blocked, most of the time
+		require.NoError(t, ln.Close())
+		for _, await := range awaits {
+			await()
+		}
+		_, err := ln.Accept()
+		require.ErrorIs(t, err, net.ErrClosed)
+		require.ErrorIs(t, ln.Close(), net.ErrClosed)
+		require.IsType(t, (*net.TCPAddr)(nil), ln.Addr())
+	})
+}
+
+func TestAcceptHasADeadline(t *testing.T) {
+	over(t, listening, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		dl := ln.(interface{ SetDeadline(time.Time) error })
+		for _, ahead := range []time.Duration{-time.Second, 20 * time.Millisecond} {
+			require.NoError(t, dl.SetDeadline(time.Now().Add(ahead)))
+			for range 2 {
+				_, err := ln.Accept()
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				var timeout net.Error
+				require.ErrorAs(t, err, &timeout)
+				require.True(t, timeout.Timeout())
+			}
+		}
+		require.NoError(t, dl.SetDeadline(time.Time{}))
+		k.connect(t, ln)
+
+		require.NoError(t, dl.SetDeadline(time.Now().Add(time.Hour)))
+		await := start(t, func() {
+			_, err := ln.Accept()
+			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		})
+		require.NoError(t, dl.SetDeadline(time.Now()))
+		await()
+		require.NoError(t, ln.Close())
+		require.ErrorIs(t, dl.SetDeadline(time.Time{}), net.ErrClosed)
+	})
+}
+
+func TestDeadlinesOfAcceptDoNotPileUp(t *testing.T) {
+	ln := overSoft.listen(t).(*Listener)
+	for i := range 1000 {
+		require.NoError(t, ln.SetDeadline(time.Now().Add(time.Duration(i%3)*time.Microsecond)))
+	}
+	require.NoError(t, ln.SetDeadline(time.Time{}))
+	overSoft.connect(t, ln)
+}
+
+func TestConnectionsThatWaitAreResetWithTheListener(t *testing.T) {
+	over(t, []carrier{overTCP, overSoft}, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		var conns []net.Conn
+		for range 5 {
+			c, err := k.dialer().Dial("tcp", ln.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			conns = append(conns, c)
+		}
+		require.NoError(t, ln.Close())
+		for _, c := range conns {
+			start(t, func() {
+				_, err := c.Read(make([]byte, 1))
+				assert.ErrorIs(t, err, syscall.ECONNRESET)
+			})()
+		}
+	})
+}
+
+func TestAcceptedConnectionsOutliveTheListener(t *testing.T) {
+	leavesNothing(t)
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		c, s := k.connect(t, ln)
+		require.NoError(t, ln.Close())
+		time.Sleep(2 * keeperPeriod)
+		for range 3 {
+			_, err := c.Write(randomBytes(1, 100<<10))
+			require.NoError(t, err)
+			_, err = io.ReadFull(s, make([]byte, 100<<10))
+			require.NoError(t, err)
+			c, s = s, c
+		}
+	})
+}
+
+func TestDialAfterTheListenerClosedIsRefused(t *testing.T) {
+	over(t, []carrier{overTCP, overSoft, {name: "auto"}}, func(t *testing.T, k carrier) {
+		for range 20 {
+			ln := k.listen(t)
+			k.connect(t, ln) // keeps the session alive
+			require.NoError(t, ln.Close())
+			_, err := k.dialer().Dial("tcp", ln.Addr().String())
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		}
+	})
+}
+
+func TestListenerCanBeOpenedAgain(t *testing.T) {
+	over(t, []carrier{overTCP, overSoft, {name: "auto"}}, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		address := ln.Addr().String()
+		for range 10 {
+			c, s := k.connect(t, ln)
+			require.NoError(t, c.SetDeadline(time.Now().Add(hangTime)))
+			c.(halfCloser).SetLinger(0) // leaves no TIME-WAIT behind
+			c.Close()
+			s.Close()
+			require.NoError(t, ln.Close())
+			var err error
+			ln, err = k.listenConfig().Listen(ctxBackground, "tcp", address)
+			require.NoError(t, err)
+			defer ln.Close()
+		}
+	})
+}
+
+func TestAddressInUseIsRefused(t *testing.T) {
+	over(t, listening, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		_, err := k.listenConfig().Listen(ctxBackground, "tcp", ln.Addr().String())
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+	})
+}
+
+func TestManyAcceptTogether(t *testing.T) {
+	const each, acceptors = 50, 4
+	over(t, listening, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		var accepting, dialing sync.WaitGroup
+		for range acceptors {
+			accepting.Go(func() {
+				for range each {
+					s, err := ln.Accept()
+					if !assert.NoError(t, err) {
+						return
+					}
+					go func() {
+						defer s.Close()
+						io.Copy(s, s)
+					}()
+				}
+			})
+			dialing.Go(func() {
+				for i := range each {
+					c, err := k.dialer().Dial("tcp", ln.Addr().String())
+					if !assert.NoError(t, err) {
+						return
+					}
+					fmt.Fprintf(c, "%04d", i)
+					c.(halfCloser).CloseWrite()
+					got, err := io.ReadAll(c)
+					assert.NoError(t, err)
+					assert.Equal(t, fmt.Sprintf("%04d", i), string(got))
+					c.Close()
+				}
+			})
+		}
+		start(t, dialing.Wait)()
+		start(t, accepting.Wait)()
+	})
+}
