@@ -36,6 +36,7 @@ type channel struct {
 	waiters  int                   // guarded by mu: WaitThread calls that use fd
 	inbounds map[*inbound]struct{} // guarded by mu
 	sleeper  *inbound              // guarded by mu: on whose word WaitThread sleeps
+	woken    bool                  // guarded by mu: signal was called and no WaitThread has seen it
 }
 
 func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
@@ -94,7 +95,7 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 		return verbs.ErrClosed
 	}
 	defer ch.leave()
-	if drainEventfd(fd) {
+	if in == nil && drainEventfd(fd) {
 		return nil
 	}
 	timeout, ok := ch.timeLeft(deadline)
@@ -145,9 +146,12 @@ func (ch *channel) enter() (int, *inbound, uint32) {
 		return -1, nil, 0
 	}
 	ch.waiters++
-	if len(ch.inbounds) != 1 || ch.waiters != 1 {
+	if len(ch.inbounds) != 1 || ch.waiters != 1 || ch.woken {
+		ch.woken = false // the eventfd tells
 		return ch.fd, nil, 0
 	}
+	// A peer that has rung the eventfd has taken armArmed away, so that there
+	// is no event to look for if it is set, and a system call is saved.
 	for in := range ch.inbounds {
 		w := in.seg.hdr.arm.Load()
 		if w&armArmed != 0 && in.seg.hdr.arm.CompareAndSwap(w, w|armFutex) {
@@ -161,19 +165,27 @@ func (ch *channel) enter() (int, *inbound, uint32) {
 func (ch *channel) leave() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.wakeSleeper()
+	ch.eventfdAgain()
 	if ch.waiters--; ch.waiters == 0 && ch.closed {
 		closeFDs(ch.fd)
 		ch.fd = -1
 	}
 }
 
-// wakeSleeper makes the eventfd the bell again and ends a futex wait. It
-// changes the word, so that one who is about to sleep does not.
+// wakeSleeper ends a futex wait. It changes the word, so that one who is
+// about to sleep does not.
 func (ch *channel) wakeSleeper() {
+	if in := ch.eventfdAgain(); in != nil {
+		futexWake(in.armWord())
+	}
+}
+
+// eventfdAgain makes the eventfd the bell again and returns the QP on
+// whose word somebody sleeps, if so.
+func (ch *channel) eventfdAgain() *inbound {
 	in := ch.sleeper
 	if in == nil {
-		return
+		return nil
 	}
 	ch.sleeper = nil
 	arm := &in.seg.hdr.arm
@@ -183,7 +195,7 @@ func (ch *channel) wakeSleeper() {
 			break
 		}
 	}
-	futexWake(in.armWord())
+	return in
 }
 
 // signal makes the channel readable and ends a futex wait.
@@ -194,6 +206,7 @@ func (ch *channel) signal() {
 		return
 	}
 	ringEventfd(ch.fd)
+	ch.woken = true
 	ch.wakeSleeper()
 }
 
