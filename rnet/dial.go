@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 // Dial is net.Dial: it connects to the address on the network, over the
@@ -78,15 +80,17 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return d.socketDialer().DialContext(ctx, network, address)
 	}
 	set, err := resolveSettings(d.Transport, d.Profile, d.Limits, d.Logger)
+	chosen := false
 	if err == nil && d.Choose != nil {
 		if t := d.Choose(ctx, network, address); t != "" {
 			set.transport, err = fallback.ParseTransport(string(t))
+			chosen = true
 		}
 	}
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	a := attempt{d: d, set: set, network: network, address: address}
+	a := attempt{d: d, set: set, chosen: chosen, network: network, address: address}
 	return a.dial(ctx)
 }
 
@@ -102,6 +106,7 @@ func (d *Dialer) socketDialer() *net.Dialer {
 type attempt struct {
 	d                *Dialer
 	set              settings
+	chosen           bool // by the Dialer's Choose
 	network, address string
 	begun            time.Time
 }
@@ -140,6 +145,8 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 // tcpOnly returns the reason for which nothing but TCP is tried.
 func (a *attempt) tcpOnly() fallback.Reason {
 	switch {
+	case a.set.transport == fallback.TCP && a.chosen:
+		return fallback.Callback
 	case a.set.transport == fallback.TCP:
 		return fallback.Forced
 	case a.set.transport == fallback.Auto && (a.d.LocalAddr != nil || a.d.Control != nil || a.d.ControlContext != nil):
@@ -311,12 +318,19 @@ type addrText string
 func (addrText) Network() string  { return "tcp" }
 func (a addrText) String() string { return string(a) }
 
-// because gives an error of package rcm its reason.
+// because gives an error of packages rcm and verbs its reason.
 func because(err error) error {
 	var rejected *rcm.RejectedError
+	var call *os.SyscallError
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, verbs.ErrPinLimit):
+		return fallback.Because(fallback.PinLimit, err)
+	case errors.Is(err, verbs.ErrNoDevice):
+		return fallback.Because(fallback.NoDevice, err)
+	case errors.As(err, &call) && call.Syscall == "memfd_create" && forbidden(call.Err):
+		return fallback.Because(fallback.MemfdForbidden, err)
 	case errors.Is(err, rcm.ErrNoListener):
 		return fallback.Because(fallback.NoListener, err)
 	case errors.Is(err, rcm.ErrPeerDenied):
@@ -337,6 +351,11 @@ func because(err error) error {
 		return fallback.Because(fallback.PeerDied, err)
 	}
 	return err
+}
+
+// forbidden reports whether a sandbox may have answered err to a system call.
+func forbidden(err error) bool {
+	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOSYS)
 }
 
 // key names the sessions that may serve the attempt.
