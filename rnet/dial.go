@@ -116,7 +116,7 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 		a.begun = time.Now()
 		return a.dialTCP(ctx, reason, nil)
 	}
-	if c := pool.quick(a.key()); c != nil {
+	if c := a.quick(ctx); c != nil {
 		decided.Record(fallback.Decision{Addr: a.address, Transport: fallback.Soft})
 		return c, nil
 	}
@@ -140,6 +140,15 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 	}
 	conn, fastErr, err := fallback.Race(ctx, headStart, a.dialFast, a.dialSocket)
 	return a.decide(conn, fastErr, err)
+}
+
+// quick opens a stream on a session that lives, if there is one and the time
+// for the dial is not over; nil if not.
+func (a *attempt) quick(ctx context.Context) *Conn {
+	if ctx.Err() != nil || !a.d.Deadline.IsZero() && !time.Now().Before(a.d.Deadline) {
+		return nil
+	}
+	return pool.quick(a.key())
 }
 
 // tcpOnly returns the reason for which nothing but TCP is tried.
@@ -210,6 +219,9 @@ func (a *attempt) record(t fallback.Transport, reason fallback.Reason, err error
 
 // dialFast opens a stream on a session to one of the address's hosts.
 func (a *attempt) dialFast(ctx context.Context) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	addrs, err := a.resolve(ctx)
 	if err != nil {
 		return nil, err
@@ -331,6 +343,8 @@ func because(err error) error {
 		return fallback.Because(fallback.NoDevice, err)
 	case errors.As(err, &call) && call.Syscall == "memfd_create" && forbidden(call.Err):
 		return fallback.Because(fallback.MemfdForbidden, err)
+	case errors.Is(err, errors.ErrUnsupported):
+		return fallback.Because(fallback.UnsupportedOS, err)
 	case errors.Is(err, rcm.ErrNoListener):
 		return fallback.Because(fallback.NoListener, err)
 	case errors.Is(err, rcm.ErrPeerDenied):

@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -32,6 +33,7 @@ func TestErrorsBelowGetTheirReasons(t *testing.T) {
 		fallback.MemfdForbidden: fmt.Errorf("create QP: %w", os.NewSyscallError("memfd_create", syscall.EPERM)),
 		fallback.NoDescriptors:  fmt.Errorf("create QP: %w", os.NewSyscallError("memfd_create", syscall.EMFILE)),
 		fallback.NotLocal:       fmt.Errorf("resolve: %w", rcm.ErrNoRoute),
+		fallback.UnsupportedOS:  fmt.Errorf("resolve: %w: on plan9: %w", rcm.ErrNoRoute, errors.ErrUnsupported),
 		fallback.PeerRejected:   &rcm.RejectedError{Reason: rcm.ReasonConsumer},
 		fallback.Admission:      &rcm.RejectedError{Reason: rcm.ReasonNoResources},
 	} {
