@@ -1,0 +1,58 @@
+// Package docs holds the documents; its tests see to it that they keep up
+// with the code.
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/stretchr/testify/require"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestEveryReasonOfAFallbackIsExplained(t *testing.T) {
+	text := read(t, "troubleshooting.md")
+	for r := fallback.None; ; r++ {
+		if strings.HasPrefix(r.String(), "reason(") {
+			require.NotZero(t, r)
+			return
+		}
+		require.Contains(t, text, "| `"+r.String()+"` |")
+	}
+}
+
+func TestEveryModuleOfGoModHasAReason(t *testing.T) {
+	text := read(t, "dependencies.md")
+	modules := regexp.MustCompile(`(?m)^\t(\S+) v\S+`).FindAllStringSubmatch(read(t, "../go.mod"), -1)
+	require.NotEmpty(t, modules)
+	for _, m := range modules {
+		require.Contains(t, text, "`"+m[1]+"`")
+	}
+}
+
+func TestLinksLeadToFilesThatExist(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	file := regexp.MustCompile("`((?:rnet|ring|rcm|verbs|fallback|bench|examples|docs|\\.ci)/[\\w./]+)`")
+	documents, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	for _, name := range append(documents, "../README.md") {
+		text := read(t, name)
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			require.FileExists(t, filepath.Join(filepath.Dir(name), m[1]), name)
+		}
+		for _, m := range file.FindAllStringSubmatch(text, -1) {
+			_, err := os.Stat(filepath.Join("..", m[1]))
+			require.NoError(t, err, "%s names %s", name, m[1])
+		}
+	}
+}
