@@ -81,6 +81,7 @@ func (q *qp) countStarvation() {
 	a := &q.acks
 	oldest := q.out.consumed
 	if q.out.hdr.starved.Load() != oldest+1 {
+		q.wakeIn(nudgeDelay)
 		return
 	}
 	now := time.Now()

@@ -93,11 +93,7 @@ func (c *cq) poll(wcs []verbs.WC) (int, error) {
 	}
 	c.pollMu.Lock()
 	n := c.take(wcs)
-	if len(c.sick)+len(c.kicks) != 0 {
-		c.unlockAndTell()
-		return n, nil
-	}
-	c.pollMu.Unlock()
+	c.unlockAndTell()
 	return n, nil
 }
 
@@ -129,6 +125,10 @@ func (c *cq) share(space, sources int) int { return (space + sources - 1) / sour
 // unlockAndTell releases pollMu and does what must not be done under it: fail
 // QPs whose peers lie, and kick peers that wait for space.
 func (c *cq) unlockAndTell() {
+	if len(c.sick)+len(c.kicks) == 0 {
+		c.pollMu.Unlock()
+		return
+	}
 	sick, kicks := c.sick, c.kicks
 	c.sick, c.kicks = nil, nil
 	c.pollMu.Unlock()
@@ -155,7 +155,7 @@ func (c *cq) Arm(solicited bool) error {
 	for _, in := range *c.all.Load() {
 		in.arm(want)
 	}
-	c.pollMu.Unlock()
+	c.unlockAndTell()
 	if f := c.dev.faults.Load(); f != nil {
 		f.armed(c)
 	}
@@ -171,7 +171,7 @@ func (c *cq) Disarm() {
 	for _, in := range *c.all.Load() {
 		in.arm(0)
 	}
-	c.pollMu.Unlock()
+	c.unlockAndTell()
 }
 
 // ring gives the event that Arm asked for, once.
@@ -243,6 +243,7 @@ func (c *cq) detach(in *inbound) {
 		}
 	}
 	c.setInbounds(list)
+	in.gone = true
 	if in.attention.Swap(false) {
 		c.work.Add(-1)
 	}

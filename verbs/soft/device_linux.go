@@ -197,6 +197,7 @@ func (d *device) Close() error {
 		devices.Lock()
 		delete(devices.byGID, d.gid)
 		devices.Unlock()
+		d.listener.wait() // ends with the links, which the QPs have closed
 		for ch := range channels {
 			_ = ch.Close()
 		}

@@ -38,10 +38,12 @@ type inbound struct {
 
 	// What follows is guarded by the CQ's pollMu.
 
-	closed    bool   // flushed for good: the ring does not count any more
-	told      uint64 // consumed, as last published
-	eager     bool   // publish at the end of each poll: the peer counts on it
-	freed     uint64 // bytes of the SEND buffer given back
+	gone      bool       // detached from its CQ
+	closed    bool       // flushed for good: the ring does not count any more
+	parked    []verbs.WC // taken at the peer's wish, before somebody polled
+	told      uint64     // consumed, as last published
+	eager     bool       // publish at the end of each poll: the peer counts on it
+	freed     uint64     // bytes of the SEND buffer given back
 	toldFreed uint64
 	partial   partial // the SEND whose pieces are arriving
 	sgl       *region // last region used by a receive
@@ -80,21 +82,49 @@ func (in *inbound) ready() bool {
 
 // take makes work completions of what has arrived. The caller holds pollMu.
 func (in *inbound) take(wcs []verbs.WC) int {
-	if in.closed {
-		return in.flush(wcs)
+	n := 0
+	if len(in.parked) != 0 {
+		n = copy(wcs, in.parked)
+		in.parked = in.parked[n:]
 	}
+	if !in.closed {
+		n += in.takeArrived(wcs[n:])
+	}
+	if in.attention.Load() && n < len(wcs) {
+		n += in.settle(wcs[n:])
+	}
+	return n
+}
+
+// settle flushes if it is time to, and withdraws the attention.
+func (in *inbound) settle(wcs []verbs.WC) int {
+	n := 0
+	if in.flushing.Load() {
+		in.closed = true // the ring was empty, or does not count
+		n = in.flush(wcs)
+	}
+	if n < len(wcs) && in.attention.Swap(false) {
+		in.q.recvCQ.work.Add(-1)
+		// A failure or a receive that came since may have found the attention
+		// still there: look again.
+		if in.flushing.Load() && (!in.closed || in.recvs.head.Load() != in.recvs.tail.Load()) {
+			in.wantAttention()
+		}
+	}
+	return n
+}
+
+// takeArrived takes from the ring.
+func (in *inbound) takeArrived(wcs []verbs.WC) int {
 	start := in.pos.Load()
 	pos := start
 	n := 0
-	empty := false
 	raceAcquire(in)
 	tail := in.recvs.tail.Load()
 	for n < len(wcs) {
 		d := in.seg.at(pos)
 		if s := d.seq.Load(); s != uint32(pos)+1 {
-			if in.mayBeIdle(s, pos) {
-				empty = true
-			} else {
+			if !in.mayBeIdle(s, pos) {
 				in.condemn(verbs.EventQPFatal)
 			}
 			break
@@ -127,10 +157,6 @@ func (in *inbound) take(wcs []verbs.WC) int {
 	}
 	if pos != in.told && (in.eager || pos-in.told > uint64(len(in.seg.ring)/4)) {
 		in.publish(pos)
-	}
-	if empty && in.flushing.Load() && n < len(wcs) {
-		in.closed = true
-		n += in.flush(wcs[n:])
 	}
 	return n
 }
@@ -187,9 +213,6 @@ func (in *inbound) fail(f failure) {
 
 // flush completes the receives of a failed QP.
 func (in *inbound) flush(wcs []verbs.WC) int {
-	if !in.flushing.Load() {
-		return 0
-	}
 	n := 0
 	for n < len(wcs) {
 		e, ok := in.nextToFlush()
@@ -202,15 +225,27 @@ func (in *inbound) flush(wcs []verbs.WC) int {
 		}
 		n++
 	}
-	if n < len(wcs) && in.attention.Swap(false) {
-		in.q.recvCQ.work.Add(-1)
-		// A receive that was posted since gets its own attention, one that was
-		// posted between the last look and the swap does not: look again.
-		if in.recvs.head.Load() != in.recvs.tail.Load() {
-			in.wantAttention()
-		}
-	}
 	return n
+}
+
+// drain takes what has arrived although nobody polls, because the peer waits
+// for the room. It is how a SEND longer than the buffer, or one into an SRQ,
+// completes at a peer whose receiver looks elsewhere.
+func (in *inbound) drain() {
+	c := in.q.recvCQ
+	c.pollMu.Lock()
+	if in.gone || in.closed || in.flushing.Load() {
+		c.pollMu.Unlock()
+		return
+	}
+	// Before the ring looks empty Poll must know that it has to look closer.
+	in.wantAttention()
+	var wcs [16]verbs.WC
+	for n := len(wcs); n == len(wcs) && !in.closed; {
+		n = in.takeArrived(wcs[:])
+		in.parked = append(in.parked, wcs[:n]...)
+	}
+	c.unlockAndTell()
 }
 
 // nextToFlush is the oldest receive of the queue. Of an SRQ it is the one

@@ -21,8 +21,11 @@ type link interface {
 	tell(kind faultKind)
 	// kick has the peer look at what it waits for.
 	kick()
+	// drain has the peer take what is in its ring, though nobody polls there.
+	drain()
 	pid() int
-	// close ends the pair; the peer's QP fails.
+	// close ends the pair; the peer's QP fails. It returns when nothing of the
+	// link is left; the caller holds no lock.
 	close()
 }
 
@@ -43,6 +46,7 @@ func (l *localLink) lookup(key uint32) (*remote, bool) {
 func (l *localLink) ask(uint32)          {}
 func (l *localLink) tell(kind faultKind) { l.peer.hear(l.twin, kind) }
 func (l *localLink) kick()               { l.peer.onNews() }
+func (l *localLink) drain()              { l.peer.drain() }
 func (l *localLink) pid() int            { return os.Getpid() }
 func (l *localLink) close()              { l.tell(faultGone) }
 
@@ -56,6 +60,8 @@ type socketLink struct {
 
 	mu    sync.Mutex
 	given map[*region]struct{} // guarded by mu: regions that the peer has
+
+	served chan struct{} // closed when serve has ended
 }
 
 func newSocketLink(q *qp, conn *net.UnixConn, peer Peer) (*socketLink, error) {
@@ -63,15 +69,20 @@ func newSocketLink(q *qp, conn *net.UnixConn, peer Peer) (*socketLink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &socketLink{q: q, conn: conn, raw: raw, peer: peer, given: make(map[*region]struct{})}, nil
+	return &socketLink{q: q, conn: conn, raw: raw, peer: peer, given: make(map[*region]struct{}), served: make(chan struct{})}, nil
 }
 
 func (l *socketLink) lookup(uint32) (*remote, bool) { return nil, false }
 func (l *socketLink) ask(key uint32)                { l.mustSend(encodeKey(kindKeyRequest, key)) }
 func (l *socketLink) tell(kind faultKind)           { l.mustSend(encodeFault(kind)) }
-func (l *socketLink) kick()                         { l.mustSend(encodeKick()) }
+func (l *socketLink) kick()                         { l.mustSend(encodeBare(kindKick)) }
+func (l *socketLink) drain()                        { l.mustSend(encodeBare(kindDrain)) }
 func (l *socketLink) pid() int                      { return l.peer.PID }
-func (l *socketLink) close()                        { l.conn.Close() }
+
+func (l *socketLink) close() {
+	l.conn.Close()
+	<-l.served // ends because reads from a closed socket fail
+}
 
 // send writes a packet without waiting; false if that is not possible.
 func (l *socketLink) send(b []byte, fds ...int) bool {
@@ -164,6 +175,7 @@ func (l *socketLink) serve() {
 		r.forget(l)
 	}
 	l.q.hear(l, faultGone)
+	close(l.served)
 }
 
 // handle acts on one packet; the error ends the pair.
@@ -191,6 +203,8 @@ func (l *socketLink) handle(m message, fds []int) error {
 		l.q.hear(l, m.fault)
 	case kindKick:
 		l.q.onNews()
+	case kindDrain:
+		l.q.drain()
 	default:
 		return errMalformed("kind %d on a pair", m.kind)
 	}
@@ -261,6 +275,16 @@ func (q *qp) hear(l link, kind faultKind) {
 		q.failLocked(f)
 	}
 	q.unlock()
+}
+
+// drain takes what has arrived, at the peer's wish.
+func (q *qp) drain() {
+	q.recvMu.Lock()
+	in := q.in
+	q.recvMu.Unlock()
+	if in != nil {
+		in.drain()
+	}
 }
 
 // kickPeer tells the peer that there is news in our segment.

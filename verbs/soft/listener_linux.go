@@ -20,11 +20,12 @@ type listener struct {
 	ln  *net.UnixListener
 
 	mu       sync.Mutex
-	waiting  int  // guarded by mu: QPs that wait to be dialed
-	running  bool // guarded by mu: the goroutine is there
-	closed   bool // guarded by mu
-	greeting int  // guarded by mu: connections that have not said hello
-	held     map[[2]endpoint]*heldHello
+	waiting  int                        // guarded by mu: QPs that wait to be dialed
+	running  bool                       // guarded by mu: the goroutine is there
+	closed   bool                       // guarded by mu
+	greeting map[*net.UnixConn]struct{} // guarded by mu: have not said hello yet
+	held     map[[2]endpoint]*heldHello // guarded by mu
+	handlers sync.WaitGroup             // goroutines, of links that came in here too
 }
 
 // heldHello is a hello for a QP that was not at RTR when it came.
@@ -53,7 +54,9 @@ func listen(d *device) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &listener{dev: d, ln: ln, held: make(map[[2]endpoint]*heldHello)}, nil
+	return &listener{
+		dev: d, ln: ln, greeting: make(map[*net.UnixConn]struct{}), held: make(map[[2]endpoint]*heldHello),
+	}, nil
 }
 
 // begin has the goroutine run until as many end.
@@ -66,7 +69,7 @@ func (l *listener) begin() {
 	_ = l.ln.SetDeadline(time.Time{}) // fails only on a closed socket, where accept fails too
 	if !l.running {
 		l.running = true
-		go l.accept() // ends with the last end, or with close
+		l.handlers.Go(l.accept) // ends with the last end, or with close
 	}
 }
 
@@ -83,12 +86,19 @@ func (l *listener) close() {
 	l.closed = true
 	held := l.held
 	l.held = nil
+	for conn := range l.greeting {
+		conn.Close()
+	}
 	l.mu.Unlock()
 	l.ln.Close()
 	for _, h := range held {
 		h.drop()
 	}
 }
+
+// wait returns when no goroutine of the listener is left. Before it, close
+// must have been called and the QPs destroyed.
+func (l *listener) wait() { l.handlers.Wait() }
 
 // acceptPause is the wait after an accept that failed, for want of
 // descriptors most likely.
@@ -98,8 +108,8 @@ func (l *listener) accept() {
 	for {
 		conn, err := l.ln.AcceptUnix() // ends with a peer, end or close
 		if err == nil {
-			if l.mayGreet() {
-				go l.greet(conn) // ends with the hello, its timeout, or the link
+			if l.mayGreet(conn) {
+				l.handlers.Go(func() { l.greet(conn) }) // ends with the hello, its timeout, or the link
 			} else {
 				conn.Close()
 			}
@@ -118,13 +128,13 @@ func (l *listener) accept() {
 	}
 }
 
-func (l *listener) mayGreet() bool {
+func (l *listener) mayGreet(conn *net.UnixConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.greeting >= maxGreeting {
+	if l.closed || len(l.greeting) >= maxGreeting {
 		return false
 	}
-	l.greeting++
+	l.greeting[conn] = struct{}{}
 	return true
 }
 
@@ -133,20 +143,25 @@ func (l *listener) mayGreet() bool {
 func (l *listener) greet(conn *net.UnixConn) {
 	h, err := readHello(conn)
 	l.mu.Lock()
-	l.greeting--
+	delete(l.greeting, conn)
 	l.mu.Unlock()
 	if err != nil {
 		conn.Close()
 		return
 	}
-	if p := l.waitingPairing(h); p != nil {
-		p.accept(h)
-		return
+	p := l.waitingPairing(h)
+	if p == nil {
+		l.hold(h)
+		// The QP may have reached RTR between the look and the hold.
+		if p = l.waitingPairing(h); p == nil {
+			return
+		}
+		if h = l.claim(h.hello.from, h.hello.to); h == nil {
+			return
+		}
 	}
-	l.hold(h)
-	// The QP may have reached RTR between the look and the hold.
-	if p := l.waitingPairing(h); p != nil && l.claim(h.hello.from, h.hello.to) != nil {
-		p.accept(h)
+	if link := p.accept(h); link != nil {
+		p.serve(link)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,7 +29,12 @@ type pairing struct {
 	over     bool          // guarded by mu
 	listens  bool          // guarded by mu: counted at the listener
 	finished chan struct{} // closed when over
+
+	worker sync.WaitGroup // goroutines of this pairing, until they serve the link
 }
+
+// strangers makes QPs of one process pair as those of two do, for tests.
+var strangers atomic.Bool
 
 // localPairing makes joining two QPs of this process one step.
 var localPairing sync.Mutex
@@ -39,12 +45,12 @@ func newPairing(q *qp, peer endpoint) *pairing {
 
 // start begins; it does not wait.
 func (p *pairing) start() {
-	if d := deviceOf(p.peer.gid); d != nil {
+	if d := deviceOf(p.peer.gid); d != nil && !strangers.Load() {
 		p.joinLocal(d)
 		return
 	}
 	if p.self.less(p.peer) {
-		go p.dial() // ends with the pair, or when over
+		p.run(p.dial) // ends with the pair, or when over
 		return
 	}
 	p.mu.Lock()
@@ -54,9 +60,30 @@ func (p *pairing) start() {
 	}
 	p.mu.Unlock()
 	if h := p.q.dev.listener.claim(p.peer, p.self); h != nil {
-		go p.accept(h) // ends with the pair
+		p.run(func() *socketLink { return p.accept(h) }) // ends with the pair
 	}
 }
+
+// run starts a goroutine that makes the pair, and then serves its link.
+func (p *pairing) run(makePair func() *socketLink) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return
+	}
+	p.worker.Add(1)
+	go func() {
+		l := makePair()
+		p.worker.Done()
+		if l != nil {
+			p.serve(l)
+		}
+	}()
+}
+
+// wait returns when no goroutine works at the pairing. The caller has stopped
+// it and holds no lock.
+func (p *pairing) wait() { p.worker.Wait() }
 
 // stop ends it, whether it succeeded or not.
 func (p *pairing) stop() {
@@ -181,25 +208,24 @@ const (
 )
 
 // dial says hello to the peer's device until it answers, it is gone, or the
-// QP gives up. Then the goroutine serves the link.
-func (p *pairing) dial() {
+// QP gives up.
+func (p *pairing) dial() *socketLink {
 	backoff := firstBackoff
 	for {
 		l, err := p.dialOnce()
 		if err == nil {
-			p.paired(l)
-			return
+			return l
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errDenied) {
 			p.giveUp()
-			return
+			return nil
 		}
 		timer := time.NewTimer(backoff)
 		select { // ends with the timer, or with stop
 		case <-timer.C:
 		case <-p.finished:
 			timer.Stop()
-			return
+			return nil
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
@@ -263,8 +289,8 @@ func (p *pairing) greet(conn *net.UnixConn) (*socketLink, error) {
 	return p.join(conn, peer, m.hello, fds)
 }
 
-// accept answers a hello that came over conn, and serves the link.
-func (p *pairing) accept(h *heldHello) {
+// accept answers a hello.
+func (p *pairing) accept(h *heldHello) *socketLink {
 	l, err := p.join(h.conn, h.peer, h.hello, h.fds)
 	if err == nil {
 		err = p.sayHello(h.conn)
@@ -272,14 +298,11 @@ func (p *pairing) accept(h *heldHello) {
 	if err != nil {
 		h.conn.Close()
 	}
-	if l == nil {
-		return // the peer dials again, if it still wants to
-	}
-	p.paired(l)
+	return l // if it is nil, the peer dials again when it still wants to
 }
 
-// paired lets the QP work over l, and serves it.
-func (p *pairing) paired(l *socketLink) {
+// serve lets the QP work over l, and reads l until its end.
+func (p *pairing) serve(l *socketLink) {
 	q := p.q
 	q.recvMu.Lock()
 	if q.in != nil {

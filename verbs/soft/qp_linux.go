@@ -381,6 +381,7 @@ func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 	q.sendMu.Unlock()
 	if p != nil {
 		p.stop()
+		p.wait() // ends because its socket is closed
 	}
 	return old, l
 }

@@ -22,6 +22,7 @@ type sendQueue struct {
 	tries     int       // RNR retries so far
 	notBefore time.Time // RNR timer
 	since     time.Time // waits for the peer since
+	missing   progress  // what it waits for
 }
 
 type sendEntry struct {
@@ -113,12 +114,17 @@ func (q *qp) runs() bool {
 // block arranges for drive to be called when the oldest request can go on.
 // It returns false if that is now.
 func (q *qp) block(state progress) bool {
+	q.sq.missing = state
 	switch state {
 	case needSpace:
 		q.out.askForNews()
 		// The peer may have made room before it could see the wish.
 		before := q.out.consumed
-		return q.out.refresh() && q.out.consumed == before
+		if !q.out.refresh() || q.out.consumed != before {
+			return false
+		}
+		q.wakeIn(nudgeDelay)
+		return true
 	case needRecv:
 		if q.sq.tries++; q.attr.RNRRetry != 7 && q.sq.tries > int(q.attr.RNRRetry) {
 			q.give(verbs.WCRNRRetryExcErr)
@@ -181,10 +187,26 @@ func (q *qp) give(status verbs.WCStatus) {
 // wakeIn has drive called after d.
 func (q *qp) wakeIn(d time.Duration) {
 	if q.timer == nil {
-		q.timer = time.AfterFunc(d, q.onNews)
+		q.timer = time.AfterFunc(d, q.onTimer)
 		return
 	}
 	q.timer.Reset(d)
+}
+
+// nudgeDelay is how long the peer has to poll, before it is asked to take
+// what is in its ring without.
+const nudgeDelay = time.Millisecond
+
+// onTimer runs when something has been waited for long enough.
+func (q *qp) onTimer() {
+	q.sendMu.Lock()
+	l := q.link
+	waits := q.acks.n != 0 || (q.sq.n != 0 && q.sq.missing == needSpace)
+	q.sendMu.Unlock()
+	if l != nil && waits {
+		l.drain()
+	}
+	q.onNews()
 }
 
 // onNews runs when something may have changed for what waits: a timer, a kick

@@ -22,7 +22,8 @@ import (
 //	         8 key (4)  12 good (4)  16 access (4)  20 zero (4)  24 address (8)  32 length (8)
 //	         descriptor: the region, if good
 //	fault    8 what (4)  12 zero (4)
-//	kick     (no body)
+//	kick, drain
+//	         (no body)
 //
 // The one who dialed says hello first and gets a hello back; after that each
 // side sends what it has.
@@ -32,7 +33,8 @@ const (
 	kindKeyAnswer
 	kindKeyGone
 	kindFault
-	kindKick
+	kindKick  // there is news in my segment
+	kindDrain // take what is in your segment, I wait for room
 )
 
 const (
@@ -42,7 +44,7 @@ const (
 )
 
 var bodyLength = [...]int{
-	kindHello: 52, kindKeyRequest: 4, kindKeyAnswer: 32, kindKeyGone: 4, kindFault: 8, kindKick: 0,
+	kindHello: 52, kindKeyRequest: 4, kindKeyAnswer: 32, kindKeyGone: 4, kindFault: 8, kindKick: 0, kindDrain: 0,
 }
 
 // endpoint names a QP on this host.
@@ -213,4 +215,4 @@ func encodeFault(k faultKind) []byte {
 	return binary.LittleEndian.AppendUint32(b, 0)
 }
 
-func encodeKick() []byte { return newPacket(kindKick) }
+func encodeBare(kind byte) []byte { return newPacket(kind) }

@@ -1,0 +1,157 @@
+package verbstest
+
+import (
+	"encoding/binary"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// testLifetimes closes things that are in use, and things that are not.
+func testLifetimes(t *testing.T, s *suite) {
+	t.Run("what is in use cannot be closed", func(t *testing.T) {
+		a, _ := s.connected(t, usual)
+		require.ErrorIs(t, a.pd.Close(), verbs.ErrBusy)
+		require.ErrorIs(t, a.send.Close(), verbs.ErrBusy)
+		require.ErrorIs(t, a.recv.Close(), verbs.ErrBusy)
+		require.NoError(t, a.qp.Close())
+		require.ErrorIs(t, a.pd.Close(), verbs.ErrBusy, "the MR is there")
+		require.NoError(t, a.mr.Close())
+		require.NoError(t, a.send.Close())
+		require.NoError(t, a.recv.Close())
+		require.NoError(t, a.ch.Close())
+		require.NoError(t, a.pd.Close())
+	})
+	t.Run("completions of a closed QP are dropped", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		a.post(a.write(b.mr.Addr(), b.mr.RKey(), 8))
+		a.receive(receives(0, 3)...)
+		require.NoError(t, a.qp.Fail())
+		require.NoError(t, a.qp.Close())
+		a.silent(a.send)
+		a.silent(a.recv)
+	})
+	t.Run("memory is zero, page aligned and of the length asked for", func(t *testing.T) {
+		a, _ := s.sides(t, usual)
+		for _, access := range []verbs.Access{0, verbs.AccessLocalWrite, verbs.AccessRemoteRead, everyRight} {
+			for _, huge := range []bool{false, true} {
+				for _, n := range []int{1, 4095, 4096, 5 << 20} {
+					mr, err := a.pd.AllocMR(n, access, verbs.MROptions{HugePages: huge})
+					require.NoError(t, err)
+					require.Len(t, mr.Bytes(), n)
+					require.Zero(t, mr.Addr()%4096)
+					require.Equal(t, make([]byte, n), mr.Bytes())
+					pattern(mr.Bytes(), 1)
+					require.NoError(t, mr.Close())
+				}
+			}
+		}
+	})
+	t.Run("a slice of the caller serves for local use", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		mem := pattern(make([]byte, 10_000), 4)
+		mr, err := a.pd.RegisterMR(mem[100:9_100], verbs.AccessLocalWrite)
+		require.NoError(t, err)
+		wr := a.write(b.mr.Addr(), b.mr.RKey(), 8)
+		wr.SGL = []verbs.SGE{mr.SGE(0, 9000)}
+		a.post(wr)
+		a.sent(50, verbs.WCSuccess)
+		require.Equal(t, mem[100:9_100], b.mr.Bytes()[:9000])
+		require.NoError(t, mr.Close())
+	})
+	t.Run("closing the context ends NextEvent", func(t *testing.T) {
+		p := s.open(t)
+		ended := make(chan error, 1)
+		go func() {
+			for {
+				if _, err := p.A.NextEvent(); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+		time.Sleep(time.Millisecond)
+		require.NoError(t, p.A.Close())
+		require.ErrorIs(t, <-ended, verbs.ErrClosed) // ends with Close
+	})
+}
+
+// testConcurrency has many goroutines post to one QP while others poll, and
+// counts.
+func testConcurrency(t *testing.T, s *suite) {
+	conf := usual
+	conf.cap.MaxSendWR, conf.cap.MaxRecvWR, conf.cqe = 256, 256, 1024
+	a, b := s.connected(t, conf)
+	const posters, each = 4, 2000
+	recv := func() verbs.RecvWR { return verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 64)}} }
+	for range 128 {
+		b.receive(recv())
+	}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	last := make([]uint32, posters) // guarded by mu
+	seen := 0                       // guarded by mu
+	deadline := time.Now().Add(patience)
+	for p := range posters {
+		group.Go(func() {
+			for i := range uint32(each) {
+				data := make([]byte, 16)
+				binary.LittleEndian.PutUint32(data, uint32(p))
+				binary.LittleEndian.PutUint32(data[4:], i+1)
+				wr := []verbs.SendWR{{Opcode: verbs.OpSendWithImm, Flags: verbs.SendInline, Inline: [][]byte{data}, Imm: uint32(p)<<24 | (i + 1)}}
+				if i%64 == 0 {
+					wr[0].Flags |= verbs.SendSignaled
+				}
+				for time.Now().Before(deadline) {
+					if n, _ := a.qp.PostSend(wr); n == 1 {
+						break
+					}
+					time.Sleep(time.Microsecond)
+				}
+			}
+		})
+	}
+	group.Go(func() { // polls the sender's completions
+		for got := 0; got < posters*((each+63)/64) && time.Now().Before(deadline); {
+			wcs := make([]verbs.WC, 8)
+			n, err := a.send.Poll(wcs)
+			if err != nil {
+				return
+			}
+			if got += n; n == 0 {
+				time.Sleep(10 * time.Microsecond)
+			}
+		}
+	})
+	for range 2 {
+		group.Go(func() {
+			wcs := make([]verbs.WC, 16)
+			for time.Now().Before(deadline) {
+				mu.Lock() // order is only known among completions polled together
+				n, err := b.recv.Poll(wcs)
+				for _, wc := range wcs[:n] {
+					if p := wc.Imm >> 24; wc.Status == verbs.WCSuccess && last[p]+1 == wc.Imm&0xffffff {
+						last[p]++
+						seen++
+					}
+				}
+				done := seen == posters*each || err != nil
+				mu.Unlock()
+				if done {
+					return
+				}
+				for range n {
+					_, _ = b.qp.PostRecv([]verbs.RecvWR{recv()}) // a refusal shows as a message that does not come
+				}
+				if n == 0 {
+					time.Sleep(time.Microsecond)
+				}
+			}
+		})
+	}
+	group.Wait()
+	require.Equal(t, posters*each, seen, "messages in order: %v", last)
+}

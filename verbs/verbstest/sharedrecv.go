@@ -1,0 +1,184 @@
+package verbstest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// testSRQ has side b receive from a shared queue.
+func testSRQ(t *testing.T, s *suite) {
+	shared := usual
+	shared.srq = &verbs.SRQAttr{MaxWR: 32, MaxSGE: 2}
+	run := func(name string, conf config, f func(t *testing.T, a, b *side)) {
+		t.Run(name, func(t *testing.T) {
+			p := s.open(t)
+			if !p.B.Attr().Caps.Has(verbs.CapSRQ) {
+				t.Skip("the device has no SRQs")
+			}
+			one := &suite{open: func(testing.TB) Pair { return p }}
+			a, b := one.connected(t, conf)
+			f(t, a, b)
+		})
+	}
+	send := func(a *side, id uint64, n int) verbs.SendWR {
+		return verbs.SendWR{ID: id, Opcode: verbs.OpSendWithImm, Imm: uint32(id), Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, n)}}
+	}
+	run("two QPs take receives in the order of arrival", shared, func(t *testing.T, a, b *side) {
+		c, d := a.again(), b.again()
+		c.connect(d)
+		d.connect(c)
+		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{b.mr.SGE(0, 64)}}, verbs.RecvWR{ID: 2, SGL: []verbs.SGE{b.mr.SGE(64, 64)}})
+		pattern(a.mr.Bytes()[:64], 1)
+		a.post(send(a, 10, 64))
+		b.received(1, verbs.WCSuccess)
+		a.sent(10, verbs.WCSuccess)
+		c.post(send(c, 11, 64))
+		d.received(2, verbs.WCSuccess)
+		c.sent(11, verbs.WCSuccess)
+		require.Equal(t, a.mr.Bytes()[:64], b.mr.Bytes()[64:128])
+	})
+	run("messages wait while the SRQ is empty, and wake who sleeps", shared, func(t *testing.T, a, b *side) {
+		a.post(send(a, 1, 8), a.write(b.mr.Addr()+4096, b.mr.RKey(), 8), send(a, 2, 8))
+		var wcs [4]verbs.WC
+		for range 20 {
+			n, err := b.recv.Poll(wcs[:])
+			require.NoError(t, err)
+			require.Zero(t, n)
+			time.Sleep(200 * time.Microsecond)
+		}
+		require.NoError(t, b.recv.Arm(false))
+		n, err := b.recv.Poll(wcs[:])
+		require.NoError(t, err)
+		require.Zero(t, n)
+		go func() {
+			time.Sleep(2 * time.Millisecond)
+			_, _ = b.srq.PostRecv([]verbs.RecvWR{ // the wait shows whether it worked
+				{ID: 5, SGL: []verbs.SGE{b.mr.SGE(0, 8)}}, {ID: 6, SGL: []verbs.SGE{b.mr.SGE(8, 8)}},
+			})
+		}()
+		require.NoError(t, b.ch.Wait(time.Now().Add(patience)))
+		b.received(5, verbs.WCSuccess)
+		b.received(6, verbs.WCSuccess)
+		for _, id := range []uint64{1, 50, 2} {
+			a.sent(id, verbs.WCSuccess)
+		}
+	})
+	limited := shared
+	limited.rnrRetry = 1
+	run("the RNR retries of the sender come to an end", limited, func(t *testing.T, a, b *side) {
+		a.post(send(a, 1, 8), send(a, 2, 8))
+		var wcs [1]verbs.WC
+		require.Eventually(t, func() bool {
+			n, err := b.recv.Poll(wcs[:])
+			require.NoError(t, err)
+			require.Zero(t, n)
+			q, err := a.qp.Query()
+			return err == nil && q.State == verbs.QPStateErr
+		}, patience, time.Millisecond)
+		a.sent(1, verbs.WCRNRRetryExcErr)
+		a.sent(2, verbs.WCWRFlushErr)
+	})
+	run("a receive too short fails both ends", shared, func(t *testing.T, a, b *side) {
+		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{b.mr.SGE(0, 7)}}, verbs.RecvWR{ID: 2})
+		a.post(send(a, 1, 8))
+		b.received(1, verbs.WCLocLenErr)
+		a.sent(1, verbs.WCRemInvReqErr)
+		b.awaitState(verbs.QPStateErr)
+		b.silent(b.recv) // the second receive stays in the SRQ
+	})
+	run("the limit gives one event", shared, func(t *testing.T, a, b *side) {
+		b.receive(receives(0, 4)...)
+		require.NoError(t, b.srq.Modify(verbs.SRQAttr{Limit: 3}, verbs.SRQAttrLimit))
+		for i := range uint64(3) {
+			a.post(verbs.SendWR{ID: i, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+			b.received(i, verbs.WCSuccess)
+		}
+		ev, err := b.ctx.NextEvent()
+		require.NoError(t, err)
+		require.Equal(t, verbs.EventSRQLimitReached, ev.Type)
+		attr, err := b.srq.Query()
+		require.NoError(t, err)
+		require.Zero(t, attr.Limit, "it has to be set again")
+	})
+	run("it takes what it was made for", shared, func(t *testing.T, a, b *side) {
+		attr, err := b.srq.Query()
+		require.NoError(t, err)
+		n, err := b.srq.PostRecv(receives(0, attr.MaxWR+1))
+		require.Equal(t, attr.MaxWR, n)
+		require.ErrorIs(t, err, verbs.ErrQueueFull)
+		require.ErrorIs(t, b.srq.Close(), verbs.ErrBusy)
+	})
+	run("many messages of all sizes get through a small SRQ", shared, func(t *testing.T, a, b *side) {
+		const n = 300
+		size := func(i int) int { return (i * 7919) % 100_000 }
+		slot := func(i int) verbs.RecvWR {
+			return verbs.RecvWR{ID: uint64(i), SGL: []verbs.SGE{b.mr.SGE((i%8)*131072, 131072)}}
+		}
+		for i := range 8 {
+			b.receive(slot(i))
+		}
+		pattern(a.mr.Bytes()[:100_000], 77)
+		posted, acked, got := 0, 0, 0
+		var wcs [8]verbs.WC
+		for deadline := time.Now().Add(patience); got < n || acked < n; {
+			require.True(t, time.Now().Before(deadline), "%d posted, %d completed, %d received", posted, acked, got)
+			for posted < n && posted-acked < 32 {
+				a.post(send(a, uint64(posted), size(posted)))
+				posted++
+			}
+			k, err := a.send.Poll(wcs[:])
+			require.NoError(t, err)
+			for _, wc := range wcs[:k] {
+				require.Equal(t, verbs.WCSuccess, wc.Status)
+				require.EqualValues(t, acked, wc.ID)
+				acked++
+			}
+			k, err = b.recv.Poll(wcs[:])
+			require.NoError(t, err)
+			for _, wc := range wcs[:k] {
+				require.Equal(t, verbs.WCSuccess, wc.Status)
+				require.EqualValues(t, got, wc.Imm)
+				require.EqualValues(t, size(got), wc.ByteLen)
+				at := (int(wc.ID) % 8) * 131072
+				require.Equal(t, a.mr.Bytes()[:wc.ByteLen], b.mr.Bytes()[at:at+int(wc.ByteLen)])
+				b.receive(slot(int(wc.ID) + 8))
+				got++
+			}
+		}
+	})
+}
+
+func testInvalidate(t *testing.T, s *suite) {
+	t.Run("SEND_WITH_INV takes the rkey away", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		a.requireCap(verbs.OpSendWithInv)
+		mr, err := b.pd.AllocMR(4096, everyRight, verbs.MROptions{})
+		require.NoError(t, err)
+		a.post(a.write(mr.Addr(), mr.RKey(), 8))
+		a.sent(50, verbs.WCSuccess)
+		b.receive(verbs.RecvWR{ID: 1})
+		a.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSendWithInv, Flags: verbs.SendSignaled, InvalidateRKey: mr.RKey()})
+		wc := b.received(1, verbs.WCSuccess)
+		require.NotZero(t, wc.Flags&verbs.WCWithInv)
+		require.Equal(t, mr.RKey(), wc.Imm)
+		a.sent(2, verbs.WCSuccess)
+		a.post(a.write(mr.Addr(), mr.RKey(), 8))
+		a.sent(50, verbs.WCRemAccessErr)
+	})
+	t.Run("a key of another PD cannot be taken away", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		a.requireCap(verbs.OpSendWithInv)
+		pd, err := b.ctx.AllocPD()
+		require.NoError(t, err)
+		mr, err := pd.AllocMR(4096, everyRight, verbs.MROptions{})
+		require.NoError(t, err)
+		b.receive(verbs.RecvWR{ID: 1})
+		a.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSendWithInv, Flags: verbs.SendSignaled, InvalidateRKey: mr.RKey()})
+		wc := a.poll(a.send, 1)[0]
+		require.Contains(t, []verbs.WCStatus{verbs.WCRemAccessErr, verbs.WCRemInvReqErr, verbs.WCRemOpErr}, wc.Status)
+		b.awaitState(verbs.QPStateErr)
+	})
+}

@@ -1,0 +1,116 @@
+package verbstest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// testStates walks the state machine.
+func testStates(t *testing.T, s *suite) {
+	t.Run("posts are refused where the state forbids them", func(t *testing.T) {
+		a, b := s.sides(t, usual)
+		_, err := a.qp.PostRecv(receives(0, 1))
+		require.ErrorIs(t, err, verbs.ErrInvalid, "a receive in RESET")
+		noSend := func(state string) {
+			t.Helper()
+			_, err := a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+			require.ErrorIs(t, err, verbs.ErrInvalid, "a send in %s", state)
+		}
+		noSend("RESET")
+		a.toInit()
+		noSend("INIT")
+		a.receive(receives(0, 1)...)
+		a.toRTR(b)
+		noSend("RTR")
+		a.receive(receives(1, 1)...)
+		a.toRTS()
+	})
+	t.Run("Query reports what Modify set", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		got, err := a.qp.Query()
+		require.NoError(t, err)
+		require.Equal(t, verbs.QPStateRTS, got.State)
+		require.Equal(t, b.qp.Num(), got.DestQPN)
+		require.Equal(t, usual.retry, got.RetryCount)
+		require.Equal(t, usual.timeout, got.Timeout)
+		require.Equal(t, usual.minRNR, got.MinRNRTimer)
+		require.EqualValues(t, 1, got.Port)
+		require.GreaterOrEqual(t, got.Cap.MaxSendWR, usual.cap.MaxSendWR)
+	})
+	t.Run("a QP in RTR receives", func(t *testing.T) {
+		a, b := s.sides(t, usual)
+		a.toInit()
+		a.receive(receives(5, 1)...)
+		a.toRTR(b)
+		b.connect(a)
+		b.post(verbs.SendWR{ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+		b.sent(1, verbs.WCSuccess)
+		a.received(5, verbs.WCSuccess)
+	})
+	t.Run("what is posted before the peer is ready waits for it", func(t *testing.T) {
+		a, b := s.sides(t, usual)
+		a.connect(b)
+		a.post(verbs.SendWR{ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+		time.Sleep(5 * time.Millisecond)
+		a.silent(a.send)
+		b.toInit()
+		b.receive(receives(5, 1)...)
+		b.toRTR(a)
+		a.sent(1, verbs.WCSuccess)
+		b.received(5, verbs.WCSuccess)
+	})
+	t.Run("RESET drops everything, and the QPs can be connected again", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		reset := func(s *side) {
+			require.NoError(t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
+		}
+		for i := range uint64(3) {
+			b.receive(receives(10*i, 4)...)
+			a.post(verbs.SendWR{ID: i, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+			a.sent(i, verbs.WCSuccess)
+			b.received(10*i, verbs.WCSuccess)
+			require.NoError(t, a.qp.Fail())
+			reset(a)
+			reset(b)
+			a.silent(a.send)
+			b.silent(b.recv)
+			a.connect(b)
+			b.connect(a)
+		}
+	})
+	t.Run("SQD holds requests back until RTS", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		b.receive(receives(0, 2)...)
+		require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true},
+			verbs.QPAttrState|verbs.QPAttrEnSQDNotify))
+		ev, err := a.ctx.NextEvent()
+		require.NoError(t, err)
+		require.Equal(t, verbs.EventSQDrained, ev.Type)
+		require.Equal(t, a.qp.Num(), ev.QPN)
+		a.post(verbs.SendWR{ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+		b.post(b.write(a.mr.Addr(), a.mr.RKey(), 8)) // the other direction goes on
+		b.sent(50, verbs.WCSuccess)
+		a.silent(a.send)
+		b.silent(b.recv)
+		require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
+		a.sent(1, verbs.WCSuccess)
+		b.received(0, verbs.WCSuccess)
+	})
+	t.Run("transitions that do not exist are refused", func(t *testing.T) {
+		a, _ := s.connected(t, usual)
+		for _, to := range []verbs.QPState{verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateSQE} {
+			require.ErrorIs(t, a.qp.Modify(verbs.QPAttr{State: to}, verbs.QPAttrState), verbs.ErrInvalid, "%v", to)
+		}
+	})
+	t.Run("an access error is an event at the responder", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		a.post(a.write(b.mr.Addr()-8, b.mr.RKey(), 8))
+		a.sent(50, verbs.WCRemAccessErr)
+		ev, err := b.ctx.NextEvent()
+		require.NoError(t, err)
+		require.Equal(t, verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QPN: b.qp.Num()}, ev)
+	})
+}
