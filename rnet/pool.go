@@ -114,8 +114,8 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 		}
 		return s.open()
 	}
-	set := p.lanes(key, addr)
-	lane := int(set.next.Add(1) % uint32(len(set.lanes)))
+	set := p.lanes(key)
+	lane := set.vacant()
 	at := placeKey{addr: addr, transport: key.transport, session: key.session, lane: lane}
 	for {
 		s, err := p.session(ctx, at, a)
@@ -124,7 +124,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 		}
 		c, err := s.open()
 		if err == nil {
-			set.lanes[lane].Store(s)
+			p.keep(key, set, lane, s)
 			return c, nil
 		}
 		if !errors.Is(err, net.ErrClosed) {
@@ -134,9 +134,9 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 	}
 }
 
-// lanes returns the lane set of a key, renewed if its name has to be looked
-// up again (which has been done).
-func (p *sessionPool) lanes(key poolKey, addr netip.AddrPort) *laneSet {
+// lanes returns the lane set of a key, or a new one if there is none or its
+// name has to be looked up again (which has been done).
+func (p *sessionPool) lanes(key poolKey) *laneSet {
 	if v, ok := p.quickest.Load(key); ok {
 		if set := v.(*laneSet); set.until.IsZero() || time.Now().Before(set.until) {
 			return set
@@ -146,8 +146,29 @@ func (p *sessionPool) lanes(key poolKey, addr netip.AddrPort) *laneSet {
 	if _, err := netip.ParseAddrPort(key.address); err != nil {
 		set.until = time.Now().Add(nameTime)
 	}
-	p.quickest.Store(key, set)
 	return set
+}
+
+// keep lets the next dial with the same words find s at once. Only sets with
+// a session are kept: otherwise each address that was ever dialed would be.
+func (p *sessionPool) keep(key poolKey, set *laneSet, lane int, s *session) {
+	set.lanes[lane].Store(s)
+	if v, ok := p.quickest.Load(key); !ok || v != set {
+		p.quickest.Store(key, set)
+	}
+	if s.refused() != nil { // ended may not have seen the set
+		p.quickest.CompareAndDelete(key, set)
+	}
+}
+
+// vacant returns the first lane without a session, or else the next in turn.
+func (set *laneSet) vacant() int {
+	for i := range set.lanes {
+		if set.lanes[i].Load() == nil {
+			return i
+		}
+	}
+	return int(set.next.Add(1) % uint32(len(set.lanes)))
 }
 
 // session returns the session at a place. The first to ask sets it up, the
