@@ -135,9 +135,7 @@ func TestEndedContextDialsNothing(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			_, err := d.DialContext(ctx, "tcp", ln.Addr().String())
-			require.Error(t, err)
-			_, want := new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
-			require.EqualError(t, err, want.Error())
+			require.ErrorIs(t, err, context.Canceled)
 			ctx, cancel = context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 			_, err = d.DialContext(ctx, "tcp", ln.Addr().String())
 			cancel()
@@ -188,16 +186,13 @@ func TestDialedAddressesAreNotRemembered(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	before := poolKeys()
 	c, err := Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
 	c.Close()
-	require.Equal(t, before, poolKeys(), "a dial that found no session keeps nothing in the pool")
-}
-
-func poolKeys() (n int) {
-	pool.quickest.Range(func(any, any) bool { n++; return true })
-	return n
+	pool.quickest.Range(func(key, _ any) bool {
+		require.NotEqual(t, ln.Addr().String(), key.(poolKey).address, "a dial that found no session is kept in the pool")
+		return true
+	})
 }
 
 func TestLanesSpreadStreamsOverSessions(t *testing.T) {
