@@ -60,12 +60,12 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 func (c *Conn) read(p []byte) (int, error) {
+	if len(p) == 0 && !c.closed.Load() {
+		return 0, nil
+	}
 	for {
 		if err := c.readable(); err != nil {
 			return 0, err
-		}
-		if len(p) == 0 {
-			return 0, nil
 		}
 		c.recvMu.Lock()
 		if c.queue.head != nil {

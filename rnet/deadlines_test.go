@@ -159,6 +159,6 @@ func TestZeroLengthIO(t *testing.T) {
 		require.Equal(t, 1, n, "a write of nothing is not seen by the peer")
 		s.SetReadDeadline(time.Unix(1, 0))
 		_, err = s.Read(nil)
-		requireTimeout(t, err, "read")
+		require.NoError(t, err)
 	})
 }
