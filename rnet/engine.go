@@ -214,6 +214,23 @@ func (s *session) leave() {
 	}
 }
 
+// look takes in what has arrived, unless somebody leads for long, who will. A
+// session that nobody waits for may have been told to go away, and a stream
+// had better not be opened on it then.
+func (s *session) look() {
+	for try := 0; !s.lead.TryLock(); try++ {
+		if try == 3 {
+			return
+		}
+		runtime.Gosched()
+	}
+	s.poll()
+	s.lead.Unlock()
+	if s.attend.Load() || s.parked.Load() > 0 {
+		s.attendNow()
+	}
+}
+
 // hand gives up the lead to the engine, asleep until something arrives.
 func (s *session) hand() {
 	s.arm()

@@ -314,6 +314,7 @@ func (s *session) refused() error {
 // open makes a stream to the peer. The error is net.ErrClosed if the session
 // is ending; the caller makes another session then.
 func (s *session) open() (*Conn, error) {
+	s.look()
 	if err := s.refused(); err != nil {
 		return nil, err
 	}
