@@ -38,9 +38,11 @@ type LinkConfig struct {
 // either carries a Stamp, made just before the message is published.
 //
 // The duties of the receiving side, without which the other end may wait for
-// ever: take and Place what arrives whatever the application does, post its
-// receive again, send a credit message when CreditDue, and move the oldest
-// retained message elsewhere while Rx.SpillDue.
+// ever: take and Place what arrives whatever the application does and post its
+// receive again; after every Place, not only after Retain, move the oldest
+// retained message elsewhere while Rx.SpillDue; send a credit message when
+// CreditDue, also after the application has read. Window updates and all other
+// messages must not use the reserve.
 type Link struct {
 	Tx        Tx
 	Rx        Rx

@@ -1,0 +1,193 @@
+package ring
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every order of the shared-memory steps of two ends is explored, for loads
+// that are small enough; model_test.go has the model. The depth is the number
+// of data messages. Where steps are atomic, what is explored is credit, not
+// parking; there the loads are large enough to go round the ring and the slots
+// with the reserve of a real Link.
+
+var deep = flag.Bool("deep", false, "explore interleavings of larger loads too, which takes minutes")
+
+var (
+	alwaysReading = [2][modelStreams]reader{{atOnce, atOnce}, {atOnce, atOnce}}
+	neverReading  = [2][modelStreams]reader{{never, never}, {never, never}}
+)
+
+// small is a connection that is full after a few messages. Its reserve is
+// less than a Link's, as its rings are too small for that.
+var small = protocol{ring: 128, depth: 8, reserve: 1, window: 64, sizes: []int{32}}
+
+// full is a connection with the real reserve, whose ends write until the
+// windows are full.
+var full = protocol{
+	ring: 1024, depth: MinDepth, reserve: CreditReserve, window: 1024, sizes: []int{16},
+	frames: [2][2]int{{70}, {70}}, readers: neverReading, atomic: true,
+}
+
+// with returns p changed by edit.
+func (p protocol) with(edit func(p *protocol)) *protocol {
+	edit(&p)
+	return &p
+}
+
+func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		deep bool
+		p    *protocol
+	}{
+		{name: "one sender, park and wake", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{10}, {}}
+			p.readers = alwaysReading
+		})},
+		{name: "one sender, the reader comes and goes", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{4}, {}}
+		})},
+		{name: "one sender, the reader comes and goes", deep: true, p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{12}, {}}
+		})},
+		{name: "one sender that writes now and then", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{5}, {}}
+			p.lazy = true
+			p.readers = alwaysReading
+		})},
+		{name: "both send, park and wake", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{5}, {5}}
+			p.readers = alwaysReading
+		})},
+		{name: "both send, the readers come and go", deep: true, p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{2}, {2}}
+		})},
+		{name: "both send now and then", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{2}, {1}}
+			p.lazy = true
+			p.readers = alwaysReading
+		})},
+		{name: "both send now and then", deep: true, p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{3}, {2}}
+			p.lazy = true
+			p.readers = alwaysReading
+		})},
+		{name: "lengths that skip the end of the ring", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{14}, {}}
+			p.ring, p.sizes = 256, []int{16, 48}
+			p.readers = alwaysReading
+			p.atomic = true
+		})},
+		{name: "a stream that nobody reads beside one that is read", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{6, 3}, {}}
+			p.readers = [2][2]reader{{}, {atOnce, never}}
+			p.atomic = true
+		})},
+		{name: "two streams read in any order", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{2, 2}, {}}
+			p.atomic = true
+		})},
+		{name: "two streams read in any order", deep: true, p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{4, 2}, {}}
+			p.atomic = true
+		})},
+		{name: "both send on two streams", deep: true, p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{2, 1}, {2, 1}}
+			p.atomic = true
+		})},
+		{name: "both send and the readers come and go", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{3}, {3}}
+			p.atomic = true
+		})},
+		{name: "credit updates get lost", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{4}, {}}
+			p.readers = alwaysReading
+			p.losses = 1
+		})},
+		{name: "many credit updates get lost", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{8}, {}}
+			p.readers = alwaysReading
+			p.atomic = true
+			p.losses = 3
+		})},
+		{name: "credit updates get lost both ways", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{6}, {6}}
+			p.readers = alwaysReading
+			p.atomic = true
+			p.losses = 2
+		})},
+		{name: "both only write", p: full.with(func(p *protocol) {})},
+		{name: "both only write, a small ring", p: full.with(func(p *protocol) {
+			p.ring = 512
+		})},
+		{name: "both only write, long messages", p: full.with(func(p *protocol) {
+			p.sizes = []int{64}
+		})},
+		{name: "both only write, messages that skip the end", p: full.with(func(p *protocol) {
+			p.sizes = []int{48}
+		})},
+		{name: "both write, one reads", deep: true, p: full.with(func(p *protocol) {
+			p.frames = [2][2]int{{40}, {40}}
+			p.readers[0] = [2]reader{atOnce, atOnce}
+		})},
+		{name: "both write and read", deep: true, p: full.with(func(p *protocol) {
+			p.frames = [2][2]int{{36}, {36}}
+			p.readers = alwaysReading
+		})},
+	} {
+		if test.deep && !*deep {
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) {
+			v := explore(t, newWorld(test.p))
+			require.Nil(t, v, "%v", v)
+		})
+	}
+}
+
+// What the exploration shows counts for nothing unless it finds the mistakes
+// that it is there for.
+func TestEachMistakeIsFound(t *testing.T) {
+	oneSender := small.with(func(p *protocol) {
+		p.frames = [2][2]int{{4}, {}}
+		p.readers = alwaysReading
+	})
+	credits := oneSender.with(func(p *protocol) { p.frames = [2][2]int{{8}, {}}; p.atomic = true })
+
+	for _, test := range []struct {
+		mistake string
+		p       *protocol
+		want    error
+	}{
+		{"sleeping without polling again", oneSender.with(func(p *protocol) { p.noPollAgain = true }), errLostWakeup},
+		{"no fence between publishing and loading the armed flag", oneSender.with(func(p *protocol) { p.noSenderFence = true }), errLostWakeup},
+		{"no fence between arming and polling again", oneSender.with(func(p *protocol) { p.noReceiverFence = true }), errLostWakeup},
+		{"loading the armed flag before publishing", oneSender.with(func(p *protocol) { p.bellFirst = true }), errLostWakeup},
+		{"releasing as many bytes as were freed, wherever they lie", credits.with(func(p *protocol) {
+			p.readers = [2][2]reader{}
+			p.frames = [2][2]int{{4, 4}, {}}
+			p.countedRelease = true
+		}), errOverwritten},
+		{"credit as a difference, when an update gets lost", credits.with(func(p *protocol) {
+			p.frames = [2][2]int{{8}, {}}
+			p.relativeCredits = true
+			p.losses = 3
+		}), errDeadlock},
+		{"leaving retained messages in the way", full.with(func(p *protocol) { p.noSpill = true }), errDeadlock},
+		{"no reserve", full.with(func(p *protocol) { p.reserve = 0 }), errDeadlock},
+		{"a reserve of two credit messages", full.with(func(p *protocol) { p.ring, p.reserve = 512, 2 }), errDeadlock},
+		{"sending everything out of the reserve", full.with(func(p *protocol) { p.reserveForAll = true }), errDeadlock},
+		{"a message longer than can find room", full.with(func(p *protocol) { p.ring, p.sizes, p.wholeMessages = 512, []int{240}, true }), errDeadlock},
+		{"credit for each single slot", credits.with(func(p *protocol) { p.depth = 4 }), errRestless},
+	} {
+		t.Run(test.mistake, func(t *testing.T) {
+			v := explore(t, newWorld(test.p))
+			require.NotNil(t, v)
+			require.ErrorIs(t, v.rule, test.want, "%v", v)
+			t.Log(v.rule)
+		})
+	}
+}

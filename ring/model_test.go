@@ -1,0 +1,344 @@
+package ring
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// The model: two ends of one connection, each with the real Link and the real
+// windows, over the shared memory that a software HCA gives them. What one end
+// writes to memory passes through its store buffer (total store order, which is
+// what amd64 has), so that a missing fence shows. Each end runs the program of
+// a session's poller, one shared-memory access per step:
+//
+//	output:     stamp and write a message into the peer's ring
+//	publish:    store the message's descriptor
+//	fence:      wait for the store buffer
+//	load armed: is the peer about to sleep? then clear its flag
+//	ring bell:  wake it
+//
+//	poll:       take a descriptor, place and dispatch the message
+//	arm:        store the armed flag
+//	arm fence:  wait for the store buffer
+//	poll again: anything since? then go on
+//	sleep:      until the bell rings
+//
+// The application reads whenever it likes, also while the poller sleeps, and
+// sends what that makes due.
+
+// What the model must never do.
+var (
+	errOverwritten = errors.New("message overwritten before it was read")
+	errRefused     = errors.New("an honest peer was taken for a liar")
+	errNoReceive   = errors.New("message without a posted receive")
+	errLostWakeup  = errors.New("lost wake-up: asleep with a message in the inbox")
+	errDeadlock    = errors.New("deadlock: nobody can go on")
+)
+
+const (
+	modelStreams = 2
+	modelRingMax = 1024 // bytes
+	seqCount     = 128  // sequence numbers run from 1 to this, more than blocks in the ring
+)
+
+// protocol is what is explored: the sizes, the load, and the faults.
+type protocol struct {
+	ring    uint32                  // bytes, each way
+	depth   int                     // posted receives, each way
+	reserve int                     // credit messages kept room for
+	window  uint32                  // bytes, each stream
+	sizes   []int                   // lengths of data messages that are tried
+	frames  [2][modelStreams]int    // data messages that each end has to send
+	readers [2][modelStreams]reader // what the application of that end does with each stream
+	losses  int                     // stamps that may be lost
+	lazy    bool                    // the application writes at any time, not all at the start
+	atomic  bool                    // publishing and waking are one step, without store buffers
+	fault
+}
+
+// reader is how an application reads a stream.
+type reader uint8
+
+const (
+	whenever reader = iota // at once or at any time later
+	atOnce                 // always waiting in Read when something arrives
+	never
+)
+
+// fault is a deliberate mistake, to show that it would be found.
+type fault struct {
+	noPollAgain     bool // sleep without polling again
+	noSenderFence   bool // load armed without waiting for the store buffer
+	noReceiverFence bool // poll again without waiting for the store buffer
+	bellFirst       bool // load armed and ring before publishing
+	countedRelease  bool // release as many bytes as were freed, not contiguously
+	noSpill         bool // never move retained messages elsewhere
+	reserveForAll   bool // send everything out of the reserve
+	wholeMessages   bool // never shorten a message to the room there is
+	relativeCredits bool // send differences instead of positions
+}
+
+type kind uint8
+
+const (
+	data kind = iota
+	update
+	creditOnly
+)
+
+type message struct {
+	kind   kind
+	stream uint8
+	n      uint8 // bytes
+	seq    uint8 // what is written into each block
+	stamp  Credit
+	limit  uint16 // window granted, of an update
+}
+
+// frame is data that arrived and was not read yet.
+type frame struct {
+	off, n, seq uint8 // of off and n the unit is a block of Align bytes
+	spilled     bool
+	token       Token
+}
+
+type programCounter uint8
+
+const (
+	atOutput programCounter = iota
+	atPublish
+	atFence
+	atLoadArmed
+	atRingBell
+	atPoll
+	atArm
+	atArmFence
+	atPollAgain
+	atSleep
+)
+
+type storeKind uint8
+
+const (
+	storeMessage storeKind = iota
+	storeArmed
+	storeDisarmed
+)
+
+type store struct {
+	kind storeKind
+	msg  message
+}
+
+// queue is a list whose items never change, so that copies of a world share
+// them: push copies, pop leaves the first one out.
+type queue[T any] []T
+
+func (q *queue[T]) push(x T) { *q = append((*q)[:len(*q):len(*q)], x) }
+
+func (q *queue[T]) pop() T {
+	x := (*q)[0]
+	*q = (*q)[1:]
+	return x
+}
+
+// end is one of the two processes.
+type end struct {
+	// Shared with the peer.
+	inbox queue[message]              // descriptors; written by the peer
+	mem   [modelRingMax / Align]uint8 // our ring: seq of the message in each block, 0 if free
+	armed bool                        // set by us, cleared by whoever rings
+	bell  bool                        // rung by the peer
+
+	// Our own.
+	link    Link
+	send    [modelStreams]SendWindow
+	recv    [modelStreams]RecvWindow
+	unread  [modelStreams]queue[frame]
+	toWrite [modelStreams]int // data messages that the application has yet to write
+	toSend  [modelStreams]int // written and not sent yet
+	seq     uint8
+	pc      programCounter
+	back    programCounter // where to go when there is nothing to send
+	current message        // between output and publish
+	stores  queue[store]   // the store buffer
+
+	freed     uint64 // bytes freed, for countedRelease
+	toldFreed uint64
+	lost      bool // a stamp of ours was lost and not repeated
+}
+
+// world is the whole state.
+type world struct {
+	p      *protocol
+	ends   [2]end
+	losses int
+}
+
+func newWorld(p *protocol) *world {
+	w := &world{p: p, losses: p.losses}
+	for i := range w.ends {
+		e := &w.ends[i]
+		e.link.Tx = Tx{size: uint64(p.ring)}
+		e.link.Rx = Rx{size: uint64(p.ring), step: uint64(p.ring) / 4}
+		must(e.link.SendSlots.Init(p.depth))
+		must(e.link.RecvSlots.Init(p.depth))
+		e.link.keep(Align, p.reserve)
+		for s := range modelStreams {
+			must(e.send[s].Init(p.window))
+			must(e.recv[s].Init(p.window))
+		}
+		if e.toSend = p.frames[i]; p.lazy {
+			e.toSend, e.toWrite = e.toWrite, e.toSend
+		}
+		e.back = atPoll
+	}
+	return w
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// clone copies w; only the retained list is changed in place.
+func (w *world) clone() *world {
+	c := *w
+	for i := range c.ends {
+		kept := &c.ends[i].link.Rx.kept
+		kept.entries = slices.Clone(kept.entries)
+	}
+	return &c
+}
+
+// encode: see state. All arithmetic is about differences, so positions are
+// written relative to one of them, and runs that differ only in how far they
+// have come fall together. If both ends have the same to do it does not matter
+// which is which.
+func (w *world) encode(buf []byte) []byte {
+	a, b := &w.ends[0], &w.ends[1]
+	buf = append(buf, byte(w.losses))
+	start := len(buf)
+	buf = w.encodeEnd(buf, a, b)
+	middle := len(buf)
+	buf = w.encodeEnd(buf, b, a)
+	if w.p.frames[0] == w.p.frames[1] && w.p.readers[0] == w.p.readers[1] && bytes.Compare(buf[start:middle], buf[middle:]) > 0 {
+		buf = append(buf, buf[start:middle]...)
+		buf = slices.Delete(buf, start, middle)
+	}
+	return buf
+}
+
+func (w *world) encodeEnd(buf []byte, e, peer *end) []byte {
+	buf = append(buf, byte(e.pc), byte(e.back), bits(e.armed, e.bell, e.lost))
+
+	in, out := w.base(peer, e), w.base(e, peer)
+	l := &e.link
+	for _, pos := range [...]uint64{
+		l.Tx.sent - out.ring, l.Tx.acked - out.ring, l.SendSlots.posted - out.slots,
+		l.Rx.placed - in.ring, l.Rx.told - in.ring, l.RecvSlots.posted - in.slots, l.RecvSlots.told - in.slots,
+	} {
+		buf = binary.LittleEndian.AppendUint16(buf, uint16(pos))
+	}
+	if w.p.countedRelease || w.p.relativeCredits {
+		buf = append(buf, byte(e.freed), byte(e.freed>>8), byte(e.toldFreed), byte(e.toldFreed>>8))
+	}
+	for seq := l.Rx.kept.head; seq != l.Rx.kept.tail; seq++ {
+		pos := l.Rx.kept.entries[seq&uint64(len(l.Rx.kept.entries)-1)]
+		buf = append(buf, byte((pos-in.ring)>>4)<<1|byte(pos&freedMark))
+	}
+	buf = append(buf, 0xff)
+	for s := range modelStreams {
+		sent := peer.send[s].sent
+		buf = append(buf, byte(e.toWrite[s]), byte(e.toSend[s]))
+		for _, pos := range [...]uint64{e.send[s].granted - e.send[s].sent,
+			e.recv[s].arrived - sent, e.recv[s].consumed - sent, e.recv[s].granted - sent} {
+			buf = binary.LittleEndian.AppendUint16(buf, uint16(pos))
+		}
+		for _, f := range e.unread[s] {
+			buf = append(buf, f.off, f.n, in.relative(f.seq), bits(f.spilled), byte(f.token.seq-l.Rx.kept.head))
+		}
+		buf = append(buf, 0xfe)
+	}
+	for _, seq := range e.mem[:w.p.ring/Align] {
+		buf = append(buf, in.relative(seq))
+	}
+	if e.current.n > 0 {
+		buf = e.encodeMessage(buf, &e.current, in, out)
+	}
+	buf = append(buf, 0xfd)
+	for i := range e.stores {
+		s := &e.stores[i]
+		if buf = append(buf, byte(s.kind)); s.kind == storeMessage {
+			buf = e.encodeMessage(buf, &s.msg, in, out)
+		}
+	}
+	buf = append(buf, 0xfc)
+	for i := range e.inbox {
+		buf = peer.encodeMessage(buf, &e.inbox[i], out, in)
+	}
+	return append(buf, 0xfb)
+}
+
+// base holds what the positions of one direction are relative to.
+type base struct {
+	ring, slots uint64
+	seq         uint8
+}
+
+func (w *world) base(from, to *end) base {
+	return base{ring: from.link.Tx.sent &^ uint64(w.p.ring-1), slots: from.link.SendSlots.sent, seq: from.seq}
+}
+
+// relative returns how long ago seq was given out, 0 for none.
+func (b base) relative(seq uint8) uint8 {
+	if seq == 0 {
+		return 0
+	}
+	return (b.seq+seqCount-seq)%seqCount + 1
+}
+
+// encodeMessage appends a message sent by e; in and out are e's directions.
+func (e *end) encodeMessage(buf []byte, m *message, in, out base) []byte {
+	buf = append(buf, byte(m.kind), m.stream, m.n, out.relative(m.seq))
+	if m.kind == update {
+		// Relative to what was granted last, which the other positions place.
+		buf = append(buf, byte((e.recv[m.stream].granted-uint64(m.limit))/Align))
+	}
+	buf = binary.LittleEndian.AppendUint32(buf, m.stamp.Released-uint32(in.ring))
+	return binary.LittleEndian.AppendUint16(buf, m.stamp.Posted-uint16(in.slots))
+}
+
+func bits(flags ...bool) (b byte) {
+	for i, f := range flags {
+		if f {
+			b |= 1 << i
+		}
+	}
+	return b
+}
+
+// final says whether the world may stay like this for ever: everybody sleeps,
+// with good reason.
+func (w *world) final() error {
+	for i := range w.ends {
+		e, peer := &w.ends[i], &w.ends[1-i]
+		if len(e.inbox) > 0 {
+			return fmt.Errorf("%w: end %d has %d messages", errLostWakeup, i, len(e.inbox))
+		}
+		for s := range modelStreams {
+			if e.toSend[s] > 0 && uint32(peer.recv[s].Buffered()) < w.p.window {
+				return fmt.Errorf("%w: end %d has data for stream %d, whose reader holds %d of %d bytes; window %d, slots %d, room %d",
+					errDeadlock, i, s, peer.recv[s].Buffered(), w.p.window, e.send[s].Avail(), e.link.SendSlots.Avail(), e.link.Tx.Room())
+			}
+			if w.p.readers[1-i][s] != never && len(peer.unread[s]) > 0 {
+				return fmt.Errorf("%w: unread data", errDeadlock)
+			}
+		}
+	}
+	return nil
+}

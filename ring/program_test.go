@@ -1,0 +1,478 @@
+package ring
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// The steps of the model's ends; model_test.go has the story.
+
+type step func(w *world, e, peer *end) error
+
+// successors: see state. Some steps touch nothing that the other end can see,
+// or, like writing into the ring before it is announced, do most harm when done
+// at once. In what order they come among the steps of the other end makes no
+// difference, so an end that can take one is explored alone.
+func (w *world) successors() iter.Seq2[string, func() (state, error)] {
+	return func(yield func(string, func() (state, error)) bool) {
+		for i := range w.ends {
+			if w.private(&w.ends[i]) {
+				w.program(i, w.take(i, yield))
+				return
+			}
+		}
+		for i := range w.ends {
+			take := w.take(i, yield)
+			if !w.environment(i, take) || !w.program(i, take) {
+				return
+			}
+		}
+	}
+}
+
+// private reports whether the next step of e's program can be taken at once.
+func (w *world) private(e *end) bool {
+	switch e.pc {
+	case atOutput:
+		return !w.p.atomic
+	case atPublish, atArm:
+		return true
+	case atFence, atArmFence:
+		return len(e.stores) == 0
+	}
+	return false
+}
+
+// taker yields one step of an end, and returns false if no more are wanted.
+type taker func(name string, s step) bool
+
+func (w *world) take(i int, yield func(string, func() (state, error)) bool) taker {
+	return func(name string, s step) bool {
+		return yield(fmt.Sprintf("%d: %s", i, name), func() (state, error) {
+			next := w.clone()
+			err := s(next, &next.ends[i], &next.ends[1-i])
+			return next, err
+		})
+	}
+}
+
+// environment offers what happens to end i beside its program: a store reaches
+// memory, its application
+// reads or writes.
+func (w *world) environment(i int, take taker) bool {
+	e := &w.ends[i]
+	if len(e.stores) > 0 && !take("store reaches memory", (*world).flush) {
+		return false
+	}
+	if e.pc != atPoll && e.pc != atSleep {
+		return true
+	}
+	for s := range modelStreams {
+		read := func(w *world, e, _ *end) error { return w.read(e, s) }
+		if len(e.unread[s]) > 0 && w.p.readers[i][s] != never && !take(fmt.Sprintf("application reads stream %d", s), read) {
+			return false
+		}
+		write := func(_ *world, e, _ *end) error { e.write(s); return nil }
+		if e.toWrite[s] > 0 && !take(fmt.Sprintf("application writes stream %d", s), write) {
+			return false
+		}
+	}
+	return true
+}
+
+// program offers what the program of end i can do next.
+func (w *world) program(i int, take taker) bool {
+	e := &w.ends[i]
+	switch e.pc {
+	case atOutput:
+		return w.outputs(e, take)
+	case atPoll:
+		return w.polls(i, take)
+	case atFence, atArmFence:
+		if len(e.stores) > 0 {
+			return true // ended by the store reaching memory
+		}
+	case atSleep:
+		if e.mayRepeat() && !take("repeat the credit", (*world).repeatCredit) {
+			return false
+		}
+		if !e.bell {
+			return true // ended by the peer's bell
+		}
+	}
+	return take(steps[e.pc].name, steps[e.pc].run)
+}
+
+var steps = [...]struct {
+	name string
+	run  step
+}{
+	atPublish: {"publish", func(w *world, e, _ *end) error {
+		e.stores.push(store{storeMessage, e.current})
+		e.current = message{}
+		e.pc = atFence
+		if w.p.noSenderFence {
+			e.pc = atLoadArmed
+		}
+		return nil
+	}},
+	atFence: {"fence", func(w *world, e, _ *end) error {
+		e.pc = atLoadArmed
+		if w.p.bellFirst {
+			e.pc = atOutput
+		}
+		return nil
+	}},
+	atLoadArmed: {"load armed", func(w *world, e, peer *end) error {
+		switch {
+		case peer.armed:
+			peer.armed = false
+			e.pc = atRingBell
+		case w.p.bellFirst:
+			e.pc = atPublish
+		default:
+			e.pc = atOutput
+		}
+		return nil
+	}},
+	atRingBell: {"ring bell", func(w *world, e, peer *end) error {
+		peer.bell = true
+		e.pc = atOutput
+		if w.p.bellFirst {
+			e.pc = atPublish
+		}
+		return nil
+	}},
+	atArm: {"arm", func(w *world, e, _ *end) error {
+		e.stores.push(store{kind: storeArmed})
+		switch {
+		case !w.p.noReceiverFence:
+			e.pc = atArmFence
+		case w.p.noPollAgain:
+			e.pc = atSleep
+		default:
+			e.pc = atPollAgain
+		}
+		return nil
+	}},
+	atArmFence: {"arm fence", func(w *world, e, _ *end) error {
+		e.pc = atPollAgain
+		if w.p.noPollAgain {
+			e.pc = atSleep
+		}
+		return nil
+	}},
+	atPollAgain: {"poll again", func(_ *world, e, _ *end) error {
+		e.pc = atSleep
+		if len(e.inbox) > 0 {
+			e.stores.push(store{kind: storeDisarmed})
+			e.pc = atPoll
+		}
+		return nil
+	}},
+	atSleep: {"wake", func(_ *world, e, _ *end) error {
+		e.bell = false
+		e.pc = atPoll
+		return nil
+	}},
+}
+
+func (w *world) flush(e, peer *end) error {
+	switch s := e.stores.pop(); s.kind {
+	case storeMessage:
+		if peer.link.RecvSlots.posted <= e.link.SendSlots.sent-uint64(1+e.unpublished()) {
+			return errNoReceive
+		}
+		peer.inbox.push(s.msg)
+	case storeArmed:
+		e.armed = true
+	case storeDisarmed:
+		e.armed = false
+	}
+	return nil
+}
+
+// unpublished returns the messages that are claimed but have not reached
+// memory.
+func (e *end) unpublished() (n int) {
+	for _, s := range e.stores {
+		if s.kind == storeMessage {
+			n++
+		}
+	}
+	if e.pc == atPublish || e.current.n > 0 {
+		n++
+	}
+	return n
+}
+
+// outputs offers every choice of what e sends now: each length of data on each
+// stream that has some, a window update or a credit message that is due; if
+// there is nothing, it goes on.
+func (w *world) outputs(e *end, take taker) bool {
+	choices := 0
+	out := func(m message) bool {
+		choices++
+		name := fmt.Sprintf("output %s of %d on stream %d", [...]string{"data", "update", "credit"}[m.kind], m.n, m.stream)
+		return take(name, func(w *world, e, peer *end) error { return w.output(e, peer, m) })
+	}
+	room := w.room(e)
+	for s := range modelStreams {
+		if room == 0 {
+			break
+		}
+		if e.recv[s].UpdateDue() && !out(message{kind: update, stream: uint8(s), n: Align}) {
+			return false
+		}
+		limit := min(room, e.send[s].Avail())
+		if e.toSend[s] == 0 || limit == 0 {
+			continue
+		}
+		for i, n := range w.p.sizes {
+			if n > limit && (i > 0 || w.p.wholeMessages) {
+				continue // shortened, it would be one of the others
+			}
+			if !out(message{kind: data, stream: uint8(s), n: uint8(min(n, limit))}) {
+				return false
+			}
+		}
+	}
+	if choices == 0 && e.link.CreditDue() && e.maySendCredit() {
+		return out(message{kind: creditOnly, n: Align})
+	}
+	if choices > 0 {
+		return true
+	}
+	return take("nothing to send", func(_ *world, e, _ *end) error {
+		e.pc, e.back = e.back, atPoll
+		return nil
+	})
+}
+
+// room is what Link.Room says, unless the reserve is given up.
+func (w *world) room(e *end) int {
+	if !w.p.reserveForAll {
+		return e.link.Room()
+	}
+	if e.link.SendSlots.Avail() == 0 {
+		return 0
+	}
+	return e.link.Tx.Room()
+}
+
+// output claims the room for m, stamps it, and writes it into the peer's ring.
+func (w *world) output(e, peer *end, m message) error {
+	var off uint32
+	var ok bool
+	switch {
+	case m.kind == creditOnly:
+		off, ok = e.link.SendCredit()
+	case w.p.reserveForAll:
+		if off, ok = e.link.Tx.Reserve(int(m.n)); ok {
+			e.link.SendSlots.Take()
+		}
+	default:
+		off, ok = e.link.Send(int(m.n))
+	}
+	if !ok {
+		return fmt.Errorf("room was promised and refused: %+v", m)
+	}
+	switch m.kind {
+	case data:
+		e.send[m.stream].Take(int(m.n))
+		e.toSend[m.stream]--
+	case update:
+		m.limit = uint16(e.recv[m.stream].TakeUpdate())
+	}
+	m.stamp = w.stamp(e)
+	e.seq = e.seq%seqCount + 1
+	m.seq = e.seq
+	for b := off / Align; b < (off+uint32(m.n))/Align; b++ {
+		if peer.mem[b] != 0 {
+			return fmt.Errorf("%w: block %d", errOverwritten, b)
+		}
+		peer.mem[b] = m.seq
+	}
+	switch {
+	case w.p.atomic:
+		peer.inbox.push(m)
+		e.pc = atOutput
+		return nil
+	case w.p.bellFirst:
+		e.pc = atLoadArmed
+	default:
+		e.pc = atPublish
+	}
+	e.current = m
+	return nil
+}
+
+func (w *world) stamp(e *end) Credit {
+	c := e.link.Stamp()
+	switch {
+	case w.p.countedRelease:
+		c.Released = uint32(e.freed)
+	case w.p.relativeCredits:
+		c.Released = uint32(e.link.Rx.told - e.toldFreed)
+		e.toldFreed = e.link.Rx.told
+	}
+	return c
+}
+
+// polls offers the ways in which end i can take a message: with its stamp or
+// without, read at once or not.
+func (w *world) polls(i int, take taker) bool {
+	e := &w.ends[i]
+	if len(e.inbox) == 0 {
+		if w.p.atomic && e.mayRepeat() {
+			return take("repeat the credit", (*world).repeatCredit)
+		}
+		if w.p.atomic {
+			return true // ended by the peer's next message
+		}
+		return take("poll: nothing", func(_ *world, e, _ *end) error {
+			e.pc = atArm
+			return nil
+		})
+	}
+	m := e.inbox[0]
+	reader := w.p.readers[i][m.stream]
+	mayRead := m.kind != data || reader != never && len(e.unread[m.stream]) == 0
+	mayKeep := m.kind == data && reader != atOnce
+	for _, lose := range []bool{false, true} {
+		for _, keep := range []bool{false, true} {
+			if lose && w.losses == 0 || keep && !mayKeep || !keep && !mayRead {
+				continue
+			}
+			name := fmt.Sprintf("poll: %+v, stamp lost %v, kept %v", m, lose, keep)
+			dispatch := func(w *world, e, peer *end) error { return w.dispatch(e, peer, lose, keep) }
+			if !take(name, dispatch) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (w *world) dispatch(e, peer *end, lose, keep bool) error {
+	m := e.inbox.pop()
+	off, err := e.link.Rx.Place(int(m.n))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	f := frame{off: uint8(off / Align), n: m.n / Align, seq: m.seq}
+	if err := e.check(f); err != nil {
+		return err
+	}
+	e.link.RecvSlots.Post(1)
+	if lose {
+		w.losses--
+		peer.lost = true
+	} else if err := w.apply(e, m.stamp); err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	if m.kind == data {
+		if err := e.recv[m.stream].Arrive(int(m.n)); err != nil {
+			return fmt.Errorf("%w: %w", errRefused, err)
+		}
+	}
+	switch {
+	case m.kind == data && keep:
+		f.token = e.link.Rx.Retain()
+		e.unread[m.stream].push(f)
+	case m.kind == data:
+		e.recv[m.stream].Consume(int(m.n))
+		e.release(f)
+	case m.kind == update:
+		if err := e.send[m.stream].Grant(uint64(m.limit)); err != nil {
+			return fmt.Errorf("%w: %w", errRefused, err)
+		}
+		e.release(f)
+	default:
+		e.release(f)
+	}
+	w.spill(e)
+	e.pc, e.back = atOutput, atPoll
+	return nil
+}
+
+func (w *world) apply(e *end, c Credit) error {
+	if w.p.relativeCredits {
+		if err := e.link.Tx.Credit(e.link.Tx.acked + uint64(c.Released)); err != nil {
+			return err
+		}
+		c.Released = uint32(e.link.Tx.acked)
+	}
+	return e.link.Apply(c)
+}
+
+// spill moves retained data to ordinary memory while too much is retained.
+func (w *world) spill(e *end) {
+	for e.link.Rx.SpillDue() && !w.p.noSpill {
+		oldest, _ := e.link.Rx.Oldest()
+		for s := range modelStreams {
+			e.unread[s] = slices.Clone(e.unread[s])
+			for i := range e.unread[s] {
+				if f := &e.unread[s][i]; !f.spilled && f.token == oldest {
+					e.release(*f)
+					e.link.Rx.Free(oldest)
+					f.spilled, f.token = true, Token{}
+					f.off, f.seq = 0, 0
+				}
+			}
+		}
+	}
+}
+
+// read lets the application read the oldest data of stream s.
+func (w *world) read(e *end, s int) error {
+	f := e.unread[s].pop()
+	if !f.spilled {
+		if err := e.check(f); err != nil {
+			return err
+		}
+		e.release(f)
+		e.link.Rx.Free(f.token)
+	}
+	e.recv[s].Consume(int(f.n) * Align)
+	e.pc, e.back = atOutput, e.pc
+	return nil
+}
+
+// write lets the application write to stream s.
+func (e *end) write(s int) {
+	e.toWrite[s]--
+	e.toSend[s]++
+	e.pc, e.back = atOutput, e.pc
+}
+
+// check compares what is in the ring with what was sent.
+func (e *end) check(f frame) error {
+	for b := f.off; b < f.off+f.n; b++ {
+		if e.mem[b] != f.seq {
+			return fmt.Errorf("%w: block %d holds message %d instead of %d", errOverwritten, b, e.mem[b], f.seq)
+		}
+	}
+	return nil
+}
+
+// release marks the blocks of f as no longer needed.
+func (e *end) release(f frame) {
+	for b := f.off; b < f.off+f.n; b++ {
+		e.mem[b] = 0
+	}
+	e.freed += uint64(f.n) * Align
+}
+
+// maySendCredit reports whether Link.SendCredit would find room.
+func (e *end) maySendCredit() bool { return e.link.SendSlots.Avail() > 0 && e.link.Tx.Room() >= Align }
+
+func (e *end) mayRepeat() bool { return e.lost && e.maySendCredit() }
+
+// repeatCredit sends the credit again that was lost, as a keepalive does.
+func (w *world) repeatCredit(e, peer *end) error {
+	e.lost = false
+	e.back = e.pc
+	return w.output(e, peer, message{kind: creditOnly, n: Align})
+}
