@@ -52,8 +52,8 @@ type Conn struct {
 	granted  atomic.Uint64 // position up to which the peer lets us send; written by the leader
 	window   ring.SendWindow
 	sendErr  error
-	out      *outBuffer // what Reserve gives out; guarded by writeMu
-	ctl      uint8      // control frames to send
+	out      atomic.Pointer[outBuffer] // what Reserve gives out; changed under writeMu
+	ctl      uint8                     // control frames to send
 	links    [2]connLink
 }
 
@@ -198,7 +198,10 @@ func (c *Conn) Close() error {
 	c.wakeReader()
 	c.wakeWriter()
 	c.dropQueue()
-	c.dropOut()
+	if c.out.Load() != nil {
+		c.writeMu.Lock() // ended by the Write or Commit that Close has woken
+		c.unlockOut()
+	}
 	linger := atomic.LoadInt32(&c.linger)
 	if linger == 0 {
 		c.failSend(net.ErrClosed)

@@ -2,13 +2,16 @@ package rnet
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// outBuffer is the registered memory that a Conn's Reserve gives out.
+// outBuffer is the registered memory that a Conn's Reserve gives out. It is
+// the Conn's until Close, also when the session is gone: the application may
+// be filling it.
 type outBuffer struct {
 	mr       *verbs.MR
 	reserved int    // bytes given out and not committed
@@ -25,7 +28,7 @@ const MaxReserve = 256 << 10
 // used after Commit or Close. One goroutine at a time may use the two.
 func (c *Conn) Reserve(n int) ([]byte, error) {
 	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
+	defer c.unlockOut()
 	p, err := c.reserve(n)
 	if err != nil {
 		return nil, c.opError("write", err)
@@ -37,18 +40,19 @@ func (c *Conn) reserve(n int) ([]byte, error) {
 	if n <= 0 || n > MaxReserve {
 		return nil, fmt.Errorf("rnet: %d bytes to reserve, want 1 to %d", n, MaxReserve)
 	}
-	if c.out == nil {
-		out, err := c.s.makeOut()
-		if err != nil {
+	out := c.out.Load()
+	if out == nil {
+		var err error
+		if out, err = c.s.makeOut(); err != nil {
 			return nil, err
 		}
-		c.out = out
+		c.out.Store(out)
 	}
-	if err := c.awaitSent(c.out.until); err != nil {
+	if err := c.awaitSent(out.until); err != nil {
 		return nil, err
 	}
-	c.out.reserved = n
-	return c.out.mr.Bytes()[:n:n], nil
+	out.reserved = n
+	return out.mr.Bytes()[:n:n], nil
 }
 
 // awaitSent waits until the device has done so many WRs.
@@ -88,7 +92,7 @@ func (s *session) lineUp(c *Conn, until uint64) bool {
 // does.
 func (c *Conn) Commit(n int) error {
 	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
+	defer c.unlockOut()
 	if err := c.commit(n); err != nil {
 		return c.opError("write", err)
 	}
@@ -99,10 +103,10 @@ func (c *Conn) commit(n int) error {
 	if c.closed.Load() {
 		return net.ErrClosed
 	}
-	if c.out == nil || n < 0 || n > c.out.reserved {
+	out := c.out.Load()
+	if out == nil || n < 0 || n > out.reserved {
 		return fmt.Errorf("rnet: %d bytes to commit, more than Reserve gave out", n)
 	}
-	out := c.out
 	out.reserved = 0
 	_, err := c.write(out.mr.Bytes()[:n], out.mr)
 	c.s.txMu.Lock()
@@ -112,42 +116,68 @@ func (c *Conn) commit(n int) error {
 }
 
 func (s *session) makeOut() (*outBuffer, error) {
+	s.sweepOuts()
 	mr, err := s.pd.AllocMR(MaxReserve, verbs.AccessLocalWrite, verbs.MROptions{})
 	if err != nil {
 		return nil, err
 	}
-	out := &outBuffer{mr: mr}
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	if s.txDead {
 		mr.Close()
 		return nil, syscall.ECONNRESET
 	}
-	if s.outs == nil {
-		s.outs = make(map[*outBuffer]struct{})
-	}
-	s.outs[out] = struct{}{}
-	return out, nil
+	s.domainUsers.Add(1)
+	return &outBuffer{mr: mr}, nil
 }
 
-// dropOut frees the memory of Reserve, unless the device may still read it or
-// a Commit is at it: then it goes with the session.
+// unlockOut gives up writeMu, and the memory of Reserve if the Conn was closed
+// meanwhile.
+func (c *Conn) unlockOut() {
+	if c.closed.Load() {
+		c.dropOut()
+	}
+	c.writeMu.Unlock()
+}
+
+// dropOut gives up the memory of Reserve: at once, or when the device has sent
+// what it holds. What was given out and not committed stays as long as the
+// session, for the application may be slow to learn of a Close. writeMu is
+// held.
 func (c *Conn) dropOut() {
-	if !c.writeMu.TryLock() {
+	out := c.out.Swap(nil)
+	if out == nil {
 		return
 	}
-	defer c.writeMu.Unlock()
-	out := c.out
-	if out == nil || c.s.sqDone.Load() < out.until {
-		return
+	if out.reserved > 0 {
+		out.until = math.MaxUint64
 	}
-	c.out = nil
 	c.s.txMu.Lock()
-	_, live := c.s.outs[out]
-	delete(c.s.outs, out)
+	c.s.outs = append(c.s.outs, out)
 	c.s.txMu.Unlock()
-	if live {
+	c.s.sweepOuts()
+}
+
+// sweepOuts frees the memory that Conns gave up and the device has sent, or
+// will not send any more.
+func (s *session) sweepOuts() {
+	var free []*outBuffer
+	s.txMu.Lock()
+	if len(s.outs) > 0 {
+		var left []*outBuffer
+		for _, out := range s.outs {
+			if s.txDead || s.sqDone.Load() >= out.until {
+				free = append(free, out)
+			} else {
+				left = append(left, out)
+			}
+		}
+		s.outs = left
+	}
+	s.txMu.Unlock()
+	for _, out := range free {
 		out.mr.Close()
+		s.freeDomain()
 	}
 }
 

@@ -32,10 +32,10 @@ type sender struct {
 	sqSince int  // WRs since the last signaled one
 	told    txTold
 
-	inline int       // payload and header up to this are inline
-	stage  *verbs.MR // made when first needed
-	heads  *verbs.MR // headers of frames whose payload is sent from where it lies
-	outs   map[*outBuffer]struct{}
+	inline int          // payload and header up to this are inline
+	stage  *verbs.MR    // made when first needed
+	heads  *verbs.MR    // headers of frames whose payload is sent from where it lies
+	outs   []*outBuffer // given up by their Conns, to be freed when they are sent
 
 	sqPosted   uint64 // WRs posted so far
 	wr         [1]verbs.SendWR

@@ -38,15 +38,18 @@ type session struct {
 	transport fallback.Transport
 	dev       *device
 	pd        *verbs.PD
-	ch        *verbs.CompChannel
-	cq        *verbs.CQ
-	qp        *verbs.QP
-	rxMR      *verbs.MR
-	conn      rcm.Conn
-	peer      hello
-	log       *slog.Logger
-	token     uint64
-	opened    time.Time
+	// domainUsers keep pd and dev open: the session, and each Conn that has
+	// memory of Reserve.
+	domainUsers atomic.Int32
+	ch          *verbs.CompChannel
+	cq          *verbs.CQ
+	qp          *verbs.QP
+	rxMR        *verbs.MR
+	conn        rcm.Conn
+	peer        hello
+	log         *slog.Logger
+	token       uint64
+	opened      time.Time
 
 	localAddr, remoteAddr netip.AddrPort
 
@@ -101,6 +104,7 @@ func newToken() uint64 {
 // newSession makes all of a session but the connection: QP, CQ, receive ring.
 func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *session, err error) {
 	s = &session{cfg: cfg, log: log, token: newToken(), opened: time.Now(), done: make(chan struct{})}
+	s.domainUsers.Store(1)
 	half := s // the result is nil by then
 	defer func() {
 		if err != nil {
@@ -266,10 +270,7 @@ func (s *session) free() {
 	s.txMu.Lock()
 	s.txDead = true
 	registered := []*verbs.MR{s.stage, s.heads}
-	for out := range s.outs {
-		registered = append(registered, out.mr)
-	}
-	s.stage, s.heads, s.outs = nil, nil, nil
+	s.stage, s.heads = nil, nil
 	s.txMu.Unlock()
 	if s.qp != nil {
 		s.qp.Close()
@@ -285,6 +286,7 @@ func (s *session) free() {
 			mr.Close()
 		}
 	}
+	s.sweepOuts()
 	if s.rxMR != nil {
 		s.releaseRing()
 		return
@@ -292,8 +294,12 @@ func (s *session) free() {
 	s.freeDomain()
 }
 
-// freeDomain closes what the rings lived in.
+// freeDomain closes what the session's memory lived in, when the last piece of
+// it is gone.
 func (s *session) freeDomain() {
+	if s.domainUsers.Add(-1) > 0 {
+		return
+	}
 	if s.pd != nil {
 		s.pd.Close()
 	}
