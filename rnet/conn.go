@@ -62,7 +62,8 @@ const (
 	endFinSent uint32 = 1 << iota
 	endFinRecv
 	endReset
-	endDetached // taken out of the session's table
+	endDetached  // taken out of the session's table
+	endCloseSent // the FIN that was sent said that we read no more
 )
 
 func newConn(s *session) *Conn {
@@ -77,29 +78,30 @@ func newConn(s *session) *Conn {
 // stand for another one already.
 func (c *Conn) ended() bool { return c.ends.Load()&endDetached != 0 }
 
-// sent notes that a FIN or a reset has been posted. txMu is held.
-func (c *Conn) sent(bit uint32) {
-	if bit == endFinSent && c.closed.Load() {
-		c.wakeWriter() // a lingering Close
-	}
-	c.note(bit)
-}
-
-// note adds an end and detaches the stream when it has ended.
-func (c *Conn) note(bit uint32) {
-	ends := c.ends.Or(bit) | bit
+// note adds ends and takes the stream out of the session when it has ended.
+// It returns true if that was the last one: the caller then calls the
+// session's left, after it has sent what is to be sent.
+func (c *Conn) note(bits uint32) (last bool) {
+	ends := c.ends.Or(bits) | bits
 	if ends&endReset != 0 || ends&(endFinSent|endFinRecv) == endFinSent|endFinRecv {
-		c.detach()
+		return c.detach()
 	}
+	return false
 }
 
-func (c *Conn) detach() {
-	if c.ends.Or(endDetached)&endDetached != 0 {
-		return
-	}
-	if c.s.streams.remove(c, c.s.dialed) == 0 {
+// noteArrived is note for what the peer has sent.
+func (c *Conn) noteArrived(bits uint32) {
+	if c.note(bits) {
 		c.s.left()
 	}
+}
+
+// detach is note for a stream that ends without a word.
+func (c *Conn) detach() (last bool) {
+	if c.ends.Or(endDetached)&endDetached != 0 {
+		return false
+	}
+	return c.s.streams.remove(c, c.s.dialed) == 0
 }
 
 func (c *Conn) wakeReader() {
@@ -155,13 +157,13 @@ func (c *Conn) finished(closedToo bool) {
 		c.failSend(syscall.EPIPE)
 		c.s.control(c, ctlFin)
 	}
-	c.note(endFinRecv)
+	c.noteArrived(endFinRecv)
 }
 
 // reset takes a RESET. The leader calls it.
 func (c *Conn) reset() {
 	c.abort(syscall.ECONNRESET)
-	c.note(endReset)
+	c.noteArrived(endReset)
 }
 
 // abort ends both halves with err, unless they have come to their end.

@@ -40,6 +40,9 @@ func (c *Conn) reserve(n int) ([]byte, error) {
 	if n <= 0 || n > MaxReserve {
 		return nil, fmt.Errorf("rnet: %d bytes to reserve, want 1 to %d", n, MaxReserve)
 	}
+	if err := c.writable(); err != nil {
+		return nil, err
+	}
 	out := c.out.Load()
 	if out == nil {
 		var err error

@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"syscall"
@@ -145,4 +146,42 @@ func TestPeerOfCloseReadMayWriteWithoutEnd(t *testing.T) {
 func awaitFullWindow(t testing.TB, c *Conn) {
 	t.Helper()
 	eventually(t, "window full", func() bool { return c.Stats().SendWindow == 0 })
+}
+
+func TestEitherSideMayEndFirst(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		for i := range 20 {
+			c, s := k.connect(t, ln)
+			first, second := c.(halfCloser), s.(halfCloser)
+			if i%2 == 0 {
+				first, second = second, first
+			}
+			require.NoError(t, first.CloseWrite())
+			_, err := second.Read(make([]byte, 1))
+			require.True(t, err == io.EOF, "%v", err)
+			_, err = second.Write([]byte("last words"))
+			require.NoError(t, err)
+			require.NoError(t, second.Close())
+			got, err := io.ReadAll(first)
+			require.NoError(t, err)
+			require.Equal(t, "last words", string(got))
+			require.NoError(t, first.Close())
+		}
+	})
+}
+
+func TestPeerLearnsOfACloseAfterCloseWrite(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		require.NoError(t, c.CloseWrite())
+		_, err := s.Read(make([]byte, 1))
+		require.True(t, err == io.EOF, "%v", err)
+		await := start(t, func() {
+			_, err := s.Write(make([]byte, 64<<20))
+			assert.True(t, errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET), "%v", err)
+		})
+		require.NoError(t, c.Close())
+		await()
+	})
 }

@@ -295,8 +295,7 @@ func (s *session) flushControl() bool {
 }
 
 // postControl sends one control frame of c and takes c off the queue when it
-// was the last. The order is that of a stream's life. An end is noted before
-// it is posted: the peer may answer, and use the id again, at once.
+// was the last. The order is that of a stream's life.
 func (s *session) postControl(c *Conn) (err error) {
 	h := frameHeader{stream: c.id}
 	switch {
@@ -307,9 +306,8 @@ func (s *session) postControl(c *Conn) (err error) {
 	case c.ctl&ctlReset != 0:
 		c.ctl = 0
 		if !c.ended() {
-			c.sent(endReset)
 			h.kind = frameReset
-			err = s.post(h, nil, source{})
+			err = s.postEnd(c, h, endReset)
 		}
 	case c.ctl&ctlWindow != 0:
 		c.ctl &^= ctlWindow
@@ -320,17 +318,33 @@ func (s *session) postControl(c *Conn) (err error) {
 		}
 	case c.ctl&ctlFin != 0:
 		c.ctl &^= ctlFin
-		if c.ends.Load()&(endFinSent|endDetached) == 0 {
-			h.kind = frameFin
-			if c.closed.Load() {
-				h.flags = flagClosed
-			}
-			c.sent(endFinSent)
-			err = s.post(h, nil, source{})
+		bits := endFinSent
+		h.kind = frameFin
+		if c.closed.Load() {
+			bits |= endCloseSent
+			h.flags = flagClosed
+		}
+		if !c.ended() && c.ends.Load()&bits != bits { // a Close after CloseWrite has more to say
+			err = s.postEnd(c, h, bits)
 		}
 	}
 	if c.ctl == 0 {
 		s.ctlQueue.remove(c, ctlLink)
+	}
+	return err
+}
+
+// postEnd sends a frame that ends c. The end is noted before it is posted: the
+// peer may answer, and use the id again, at once. But the session may end with
+// its last stream only after that.
+func (s *session) postEnd(c *Conn, h frameHeader, bits uint32) error {
+	last := c.note(bits)
+	err := s.post(h, nil, source{})
+	if bits&endCloseSent != 0 {
+		c.wakeWriter() // a lingering Close
+	}
+	if last {
+		s.left()
 	}
 	return err
 }

@@ -333,7 +333,9 @@ func (s *session) open() (*Conn, error) {
 	}
 	if s.refused() != nil { // fail may not have seen c
 		c.abort(syscall.ECONNRESET)
-		c.detach()
+		if c.detach() {
+			s.left()
+		}
 		return nil, net.ErrClosed
 	}
 	s.control(c, ctlOpen)
