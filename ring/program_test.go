@@ -181,9 +181,6 @@ var steps = [...]struct {
 func (w *world) flush(e, peer *end) error {
 	switch s := e.stores.pop(); s.kind {
 	case storeMessage:
-		if peer.link.RecvSlots.posted <= e.link.SendSlots.sent-uint64(1+e.unpublished()) {
-			return errNoReceive
-		}
 		peer.inbox.push(s.msg)
 	case storeArmed:
 		e.armed = true
@@ -191,20 +188,6 @@ func (w *world) flush(e, peer *end) error {
 		e.armed = false
 	}
 	return nil
-}
-
-// unpublished returns the messages that are claimed but have not reached
-// memory.
-func (e *end) unpublished() (n int) {
-	for _, s := range e.stores {
-		if s.kind == storeMessage {
-			n++
-		}
-	}
-	if e.pc == atPublish || e.current.n > 0 {
-		n++
-	}
-	return n
 }
 
 // outputs offers every choice of what e sends now: each length of data on each
@@ -277,6 +260,9 @@ func (w *world) output(e, peer *end, m message) error {
 	}
 	if !ok {
 		return fmt.Errorf("room was promised and refused: %+v", m)
+	}
+	if e.link.SendSlots.sent > peer.link.RecvSlots.posted {
+		return errNoReceive
 	}
 	switch m.kind {
 	case data:
