@@ -101,7 +101,7 @@ func (s *session) poll() int {
 	due := s.releaseLocked()
 	s.rxMu.Unlock()
 	s.publish()
-	if s.owed >= repostBatch {
+	if s.owed >= repostBatch || s.owed-s.owedData >= controlSlots/2 {
 		due = s.repost() || due
 	}
 	if due {

@@ -84,8 +84,9 @@ type sessionConfig struct {
 // controlSlots are receives beyond those for data: credit messages need no
 // slot credit. At most one is sent for each quarter of the ring and one for
 // each quarter of the slots, and a peer cannot use more than the whole of
-// both before it has read them, so 8 can be under way, and one more at
-// each turn.
+// both before it has read them, so 8 can be under way. Another 8 may have been
+// used up and not been posted again. The send queue has as many places beyond
+// those for data, for the same messages.
 const controlSlots = 16
 
 const (
@@ -128,13 +129,13 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 		return nil, err
 	}
 	receives := int(s.cfg.slots) + controlSlots
-	if s.cq, err = s.dev.ctx.CreateCQ(verbs.CQAttr{CQE: receives + sendQueueLen}, s.ch); err != nil {
+	if s.cq, err = s.dev.ctx.CreateCQ(verbs.CQAttr{CQE: receives + sendQueueLen + controlSlots}, s.ch); err != nil {
 		return nil, err
 	}
 	inline := min(attr.MaxInline, maxPayload+frameHeaderLen)
 	s.qp, err = s.pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,
-		Cap: verbs.QPCap{MaxSendWR: sendQueueLen, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: inline},
+		Cap: verbs.QPCap{MaxSendWR: sendQueueLen + controlSlots, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: inline},
 	})
 	if err != nil {
 		return nil, err
