@@ -28,6 +28,9 @@ func (c *Conn) write(p []byte, mr *verbs.MR) (n int, err error) {
 	queued := false
 	for {
 		if err := c.writable(); err != nil {
+			if queued { // woken in its turn: the next may go
+				c.s.leaveLine(c)
+			}
 			return n, err
 		}
 		if len(p) == n {
@@ -57,14 +60,7 @@ func (c *Conn) sendPiece(p []byte, mr *verbs.MR, n *int, queued *bool) error {
 	if c.mayWait(result) {
 		c.s.wait(&c.sendWait) // ended by window, credit, deadline, close, reset, peer death
 	}
-	*queued = false
-	if result == sendRoom {
-		*queued = true
-		if err := c.writable(); err != nil {
-			c.s.leaveLine(c)
-			return err
-		}
-	}
+	*queued = result == sendRoom
 	return nil
 }
 

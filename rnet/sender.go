@@ -365,7 +365,7 @@ func (s *session) send(c *Conn, p []byte, from source, queued bool) (int, sendRe
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	if err := c.sendErr; err != nil {
-		s.passOn(queued)
+		s.passOn(c, queued)
 		return 0, sendFailed, err
 	}
 	want := min(len(p), maxPayload)
@@ -375,7 +375,7 @@ func (s *session) send(c *Conn, p []byte, from source, queued bool) (int, sendRe
 			return 0, sendFailed, err
 		}
 		if want = min(want, c.window.Avail()); want == 0 {
-			s.passOn(queued)
+			s.passOn(c, queued)
 			return 0, sendWindow, nil
 		}
 	}
@@ -411,15 +411,17 @@ func (s *session) sendFrame(c *Conn, p []byte, from source) (int, sendResult, er
 	s.framesOut++
 	s.bytesOut += uint64(len(p))
 	if !s.txWait.empty() {
+		s.txWait.remove(c, txLink) // woken by something else than its turn
 		s.wakeLine()
 	}
 	return len(p), sendOK, nil
 }
 
-// passOn wakes the next in line for a writer that was woken and does not send.
-// txMu is held.
-func (s *session) passOn(queued bool) {
+// passOn takes a writer out of the line that does not send, and wakes the next
+// in its place. txMu is held.
+func (s *session) passOn(c *Conn, queued bool) {
 	if queued {
+		s.txWait.remove(c, txLink)
 		s.wakeLine()
 	}
 }
@@ -428,8 +430,7 @@ func (s *session) passOn(queued bool) {
 // next in line is woken, when c had been.
 func (s *session) leaveLine(c *Conn) {
 	s.txMu.Lock()
-	s.txWait.remove(c, txLink)
-	s.wakeLine()
+	s.passOn(c, true)
 	s.txMu.Unlock()
 }
 

@@ -1,0 +1,170 @@
+package rnet
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestWriteBlocksUntilTheWindowOpens(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, s := k.streams(t)
+		window := int(s.s.cfg.window)
+		c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		n, err := c.Write(make([]byte, window+1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.Equal(t, window, n, "exactly the window")
+		require.Equal(t, window, s.Stats().Unread)
+		c.SetWriteDeadline(time.Time{})
+		await := start(t, func() {
+			_, err := c.Write([]byte{1})
+			assert.NoError(t, err)
+		})
+		_, err = io.ReadFull(s, make([]byte, window+1))
+		require.NoError(t, err)
+		await()
+	})
+}
+
+func TestBothSidesMayOnlyWrite(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		const streams = 8
+		ln := k.listen(t)
+		var ends []net.Conn
+		for range streams {
+			c, s := k.connect(t, ln)
+			ends = append(ends, c, s)
+		}
+		var blocked sync.WaitGroup
+		written := make([]int, len(ends))
+		for i, end := range ends {
+			end.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+			blocked.Go(func() {
+				buf := make([]byte, 40<<10)
+				for err := error(nil); err == nil; {
+					fillPattern(buf, uint64(i), written[i])
+					var n int
+					n, err = end.Write(buf)
+					written[i] += n
+					if err != nil {
+						assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+					}
+				}
+			})
+		}
+		start(t, blocked.Wait)()
+		// And now everything is read: nothing was lost, nothing stands still.
+		var reading sync.WaitGroup
+		for i, end := range ends {
+			from := i ^ 1 // the other end
+			reading.Go(func() {
+				assert.NoError(t, readPattern(end, newRand(uint64(i)), uint64(from), written[from], 50<<10))
+				end.SetWriteDeadline(time.Time{})
+				_, err := end.Write([]byte("on"))
+				assert.NoError(t, err)
+				_, err = io.ReadFull(end, make([]byte, 2))
+				assert.NoError(t, err)
+			})
+		}
+		start(t, reading.Wait)()
+	})
+}
+
+// A stream that nobody reads holds its window, in ordinary memory if need be.
+func TestUnreadStreamStopsNoOther(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		const others, each = 63, 1 << 20
+		ln := k.listen(t)
+		lazy, unread := k.connect(t, ln)
+		fill := start(t, func() { // ends with the test
+			writePattern(lazy, newRand(1), 1, each, 32<<10)
+		})
+		awaitFullWindow(t, lazy.(*Conn))
+		var busy sync.WaitGroup
+		for i := range others {
+			c, s := k.connect(t, ln)
+			busy.Go(func() {
+				assert.NoError(t, writePattern(c, newRand(uint64(i)), uint64(i), each, 32<<10))
+			})
+			busy.Go(func() {
+				assert.NoError(t, readPattern(s, newRand(uint64(i)), uint64(i), each, 48<<10))
+			})
+		}
+		start(t, busy.Wait)()
+		window := int(unread.(*Conn).s.cfg.window)
+		require.Equal(t, window, unread.(*Conn).Stats().Unread)
+		if !k.dedicated {
+			require.Same(t, unread.(*Conn).s, ln.(*Listener).anySession(), "all on one session")
+			if window > keepMin { // smaller pieces do not stay in the ring anyway
+				require.NotZero(t, unread.(*Conn).s.stats.spills.Load(), "its data was in the way")
+			}
+		}
+		require.NoError(t, readPattern(unread, newRand(1), 1, each, 48<<10))
+		fill()
+	})
+}
+
+// anySession returns one of the listener's sessions.
+func (l *Listener) anySession() *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.sessions {
+		return s
+	}
+	return nil
+}
+
+// The receives that credit messages use up must be posted again before those
+// that the peer counts on for data are touched.
+func TestCreditMessagesDoNotEatTheSlotsOfData(t *testing.T) {
+	const each = 100 << 10 // too little for a window update, which would carry the credit
+	ln := overSoft.listen(t)
+	var dialing, accepting *session
+	for round := range 200 {
+		c, s := overSoft.connect(t, ln)
+		await := start(t, func() {
+			assert.NoError(t, writePattern(c, newRand(1), 1, each, 64<<10))
+		})
+		require.NoError(t, readPattern(s, newRand(2), 1, each, 64<<10))
+		await()
+		dialing, accepting = c.(*Conn).s, s.(*Conn).s
+		dialing.lead.Lock()
+		unposted := dialing.owed - dialing.owedData
+		dialing.lead.Unlock()
+		dialing.attendNow()
+		require.Less(t, unposted, controlSlots/2, "round %d", round)
+	}
+	require.Greater(t, accepting.stats.creditsSent.Load(), uint64(controlSlots))
+}
+
+func TestManyWritersOfOneNarrowSessionAllProceed(t *testing.T) {
+	const streams, each = 100, 64 << 10
+	ln := overNarrow.listen(t)
+	var work sync.WaitGroup
+	for i := range streams {
+		c, s := overNarrow.connect(t, ln)
+		seed := uint64(i)
+		work.Go(func() {
+			rnd := newRand(seed)
+			for at := 0; at < each; { // deadlines take writers out of the line
+				c.SetWriteDeadline(time.Now().Add(time.Duration(rnd.IntN(2000)) * time.Microsecond))
+				p := make([]byte, min(each-at, 1+rnd.IntN(8<<10)))
+				fillPattern(p, seed, at)
+				n, err := c.Write(p)
+				at += n
+				if err != nil && !assert.ErrorIs(t, err, os.ErrDeadlineExceeded) {
+					return
+				}
+			}
+			c.SetWriteDeadline(time.Time{})
+		})
+		work.Go(func() { assert.NoError(t, readPattern(s, newRand(seed+1), seed, each, 8<<10)) })
+	}
+	start(t, work.Wait)()
+}
