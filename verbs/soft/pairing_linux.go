@@ -31,6 +31,7 @@ type pairing struct {
 	finished chan struct{} // closed when over
 
 	worker sync.WaitGroup // goroutines of this pairing, until they serve the link
+	said   *segment       // what sayHello sent; of the goroutine that pairs
 }
 
 // strangers makes QPs of one process pair as those of two do, for tests.
@@ -126,20 +127,25 @@ func (p *pairing) joinLocal(d *device) {
 	for _, q := range []*qp{p.q, other} {
 		q.onNews()
 	}
-	// One of them may have left before it could tell the other.
-	if !p.q.stands(a) {
-		a.tell(faultGone)
-	}
-	if !other.stands(b) && other != p.q {
-		b.tell(faultGone)
+	// One of them may have failed or left before it could tell the other.
+	p.q.tellIfFailed(a)
+	if other != p.q {
+		other.tellIfFailed(b)
 	}
 }
 
-// stands reports whether the QP works over l.
-func (q *qp) stands(l link) bool {
+// tellIfFailed tells the peer over l that we do not work over l any more.
+func (q *qp) tellIfFailed(l link) {
 	q.sendMu.Lock()
-	defer q.sendMu.Unlock()
-	return q.link == l && q.state.Load() != stateErr
+	ok := q.link == l && q.state.Load() != stateErr
+	tell := faultGone
+	if q.link == l && !q.after.peerKnows {
+		tell = q.after.tell
+	}
+	q.sendMu.Unlock()
+	if !ok {
+		l.tell(tell)
+	}
 }
 
 // waitsFor reports whether the QP waits to be paired with peer.
@@ -286,30 +292,26 @@ func (p *pairing) greet(conn *net.UnixConn) (*socketLink, error) {
 		closeFDs(fds...)
 		return nil, errMalformed("kind %d is not the hello we wait for", m.kind)
 	}
-	return p.join(conn, peer, m.hello, fds)
+	return p.join(conn, peer, m.hello, fds, func() error { return nil })
 }
 
 // accept answers a hello.
 func (p *pairing) accept(h *heldHello) *socketLink {
-	l, err := p.join(h.conn, h.peer, h.hello, h.fds)
-	if err == nil {
-		err = p.sayHello(h.conn)
-	}
+	// Our hello goes first: once the QP has its link it may have faults to
+	// tell, and the peer waits for a hello.
+	l, err := p.join(h.conn, h.peer, h.hello, h.fds, func() error { return p.sayHello(h.conn) })
 	if err != nil {
-		h.conn.Close()
+		h.conn.Close() // the peer dials again, if it still wants to
+		return nil
 	}
-	return l // if it is nil, the peer dials again when it still wants to
+	return l
 }
 
 // serve lets the QP work over l, and reads l until its end.
 func (p *pairing) serve(l *socketLink) {
-	q := p.q
-	q.recvMu.Lock()
-	if q.in != nil {
-		q.in.seg.closeFD() // the peer has its own
-	}
-	q.recvMu.Unlock()
-	q.onNews()
+	p.said.closeFD() // the peer has its own
+	p.q.tellIfFailed(l)
+	p.q.onNews()
 	l.serve()
 }
 
@@ -336,6 +338,7 @@ func (p *pairing) sayHello(conn *net.UnixConn) error {
 	if q.in == nil {
 		return errOver
 	}
+	p.said = q.in.seg
 	h.geo = q.in.seg.geo
 	fd := int(q.in.seg.fd.Load())
 	if fd < 0 {
@@ -348,9 +351,9 @@ func (p *pairing) sayHello(conn *net.UnixConn) error {
 	return sendPacket(raw, encodeHello(h), fd, bell)
 }
 
-// join makes the peer's segment the one that the QP writes into. It disposes
-// of the descriptors.
-func (p *pairing) join(conn *net.UnixConn, peer Peer, h hello, fds []int) (*socketLink, error) {
+// join makes the peer's segment the one that the QP writes into; answer is
+// called before that has an effect. It disposes of the descriptors.
+func (p *pairing) join(conn *net.UnixConn, peer Peer, h hello, fds []int, answer func() error) (*socketLink, error) {
 	want := 1
 	if h.flags&helloBell != 0 {
 		want = 2
@@ -370,6 +373,9 @@ func (p *pairing) join(conn *net.UnixConn, peer Peer, h hello, fds []int) (*sock
 		return nil, err
 	}
 	l, err := newSocketLink(p.q, conn, peer)
+	if err == nil {
+		err = answer()
+	}
 	if err == nil && p.q.attach(l, p, func(o *outbound) {
 		o.open(viewOf(mapping, h.geo), h, bell)
 		o.mapping = mapping

@@ -30,9 +30,9 @@ type qp struct {
 	timer    *time.Timer
 	attr     verbs.QPAttr
 	link     link
-	pairing  *pairing // in progress
-	pending  bool     // aftermath is to be dealt with after unlock
-	after    failure
+	pairing  *pairing // in progress; a failure does not end it, for the peer is to hear of that
+	pending  bool     // after is to be dealt with when sendMu is released
+	after    failure  // what moved the QP to ERR
 	posts    int64 // counted while faults are injected
 
 	// state is a verbs.QPState, written under sendMu and recvMu.
@@ -311,12 +311,8 @@ func (q *qp) unlock() {
 		return
 	}
 	q.pending = false
-	f, l, p := q.after, q.link, q.pairing
-	q.pairing = nil
+	f, l := q.after, q.link
 	q.sendMu.Unlock()
-	if p != nil {
-		p.stop()
-	}
 	q.recvCQ.ring(true)
 	if l != nil && !f.peerKnows {
 		l.tell(f.tell)
