@@ -24,6 +24,7 @@ var roles = map[string]func(e *end, in io.Reader, out io.Writer) error{
 	"echo":   echoForever,
 	"idle":   waitForever,
 	"sender": sendForever,
+	"burst":  sendBurst,
 }
 
 func TestMain(m *testing.M) {
@@ -189,4 +190,23 @@ func sendForever(e *end, _ io.Reader, _ io.Writer) error {
 			}
 		}
 	}
+}
+
+// burst is how many messages sendBurst sends.
+const burst = 17
+
+// sendBurst sends some messages, says so, and waits.
+func sendBurst(e *end, in io.Reader, out io.Writer) error {
+	for i := range uint32(burst) {
+		wr := []verbs.SendWR{{Opcode: verbs.OpSendWithImm, Flags: verbs.SendSignaled, Imm: i}}
+		if _, err := e.qp.PostSend(wr); err != nil {
+			return err
+		}
+		if _, err := spin(e.send, make([]verbs.WC, 1)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, `"sent"`)
+	_, err := io.Copy(io.Discard, in)
+	return err
 }

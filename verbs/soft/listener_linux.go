@@ -39,7 +39,7 @@ type heldHello struct {
 
 // Bounds for peers that come and do not go on.
 const (
-	maxGreeting  = 256
+	maxGreeting  = 1024
 	maxHeld      = 256
 	helloTimeout = 5 * time.Second
 	holdTimeout  = 10 * time.Second

@@ -62,7 +62,9 @@ func (p *pairing) start() {
 	p.mu.Unlock()
 	if h := p.q.dev.listener.claim(p.peer, p.self); h != nil {
 		p.run(func() *socketLink { return p.accept(h) }) // ends with the pair
+		return
 	}
+	p.run(p.watch) // ends when over
 }
 
 // run starts a goroutine that makes the pair, and then serves its link.
@@ -226,15 +228,44 @@ func (p *pairing) dial() *socketLink {
 			p.giveUp()
 			return nil
 		}
-		timer := time.NewTimer(backoff)
-		select { // ends with the timer, or with stop
-		case <-timer.C:
-		case <-p.finished:
-			timer.Stop()
+		if !p.pause(backoff) {
 			return nil
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
+}
+
+// pause waits for d; false if the pairing is over before.
+func (p *pairing) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select { // ends with the timer, or with stop
+	case <-timer.C:
+		return true
+	case <-p.finished:
+		return false
+	}
+}
+
+// watchDelay is how long a peer that has to dial may take before we look
+// whether it is there.
+const watchDelay = 10 * time.Millisecond
+
+// watch looks for the death of a peer that has not dialed yet: a connection
+// to its device that says nothing is refused or reset when the device is gone.
+func (p *pairing) watch() *socketLink {
+	for p.pause(watchDelay) {
+		conn, err := p.connect()
+		switch {
+		case err == nil:
+			_, _ = conn.Read(make([]byte, 1)) // ends with the peer, its patience, or stop
+			p.disconnect(conn)
+		case errors.Is(err, syscall.ECONNREFUSED):
+			p.giveUp()
+			return nil
+		}
+	}
+	return nil
 }
 
 // giveUp fails the QP: the peer's device is closed, or we may not talk to it.
@@ -246,25 +277,37 @@ func (p *pairing) giveUp() {
 	p.q.unlock()
 }
 
-func (p *pairing) dialOnce() (*socketLink, error) {
+// connect dials the peer's device; stop closes the connection.
+func (p *pairing) connect() (*net.UnixConn, error) {
 	conn, err := net.DialUnix("unixpacket", nil, socketName(p.peer.gid))
 	if err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.over {
-		p.mu.Unlock()
 		conn.Close()
 		return nil, errOver
 	}
 	p.conn = conn
-	p.mu.Unlock()
-	l, err := p.greet(conn)
+	return conn, nil
+}
+
+func (p *pairing) disconnect(conn *net.UnixConn) {
 	p.mu.Lock()
 	p.conn = nil
 	p.mu.Unlock()
+	conn.Close()
+}
+
+func (p *pairing) dialOnce() (*socketLink, error) {
+	conn, err := p.connect()
 	if err != nil {
-		conn.Close()
+		return nil, err
+	}
+	l, err := p.greet(conn)
+	if err != nil {
+		p.disconnect(conn)
 		return nil, err
 	}
 	return l, nil

@@ -1,0 +1,154 @@
+//go:build linux
+
+package soft_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// kills is how many peers die in TestNothingIsLeftOfKilledPeers.
+const kills = 200
+
+func TestNothingIsLeftOfKilledPeers(t *testing.T) {
+	n := kills
+	if testing.Short() {
+		n = 20
+	}
+	checkLeaks(t)
+	for i := range n {
+		e, err := makeEnd(usual)
+		require.NoError(t, err)
+		c, err := spawn("sender", e)
+		require.NoError(t, err)
+		_, err = e.qp.PostRecv(make([]verbs.RecvWR, 64))
+		require.NoError(t, err)
+		receiveUntil(t, e, time.Duration(rand.IntN(3000))*time.Microsecond)
+		began := time.Now()
+		require.NoError(t, c.cmd.Process.Kill())
+		drainUntilFlushed(t, e)
+		require.Less(t, time.Since(began), 5*time.Second, "kill %d", i)
+		c.kill()
+		require.NoError(t, e.close())
+	}
+}
+
+// receiveUntil takes messages for some time.
+func receiveUntil(t *testing.T, e *end, d time.Duration) {
+	wcs := make([]verbs.WC, 16)
+	for deadline := time.Now().Add(d); time.Now().Before(deadline); {
+		n, err := e.recv.Poll(wcs)
+		require.NoError(t, err)
+		for _, wc := range wcs[:n] {
+			require.Equal(t, verbs.WCSuccess, wc.Status)
+		}
+		_, err = e.qp.PostRecv(make([]verbs.RecvWR, n))
+		require.NoError(t, err)
+	}
+}
+
+// drainUntilFlushed takes what had been sent and the first flushed receive,
+// sleeping on the channel.
+func drainUntilFlushed(t *testing.T, e *end) {
+	wcs := make([]verbs.WC, 16)
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		require.NoError(t, e.recv.Arm(false))
+		n, err := e.recv.Poll(wcs)
+		require.NoError(t, err)
+		for _, wc := range wcs[:n] {
+			if wc.Status != verbs.WCSuccess {
+				require.Equal(t, verbs.WCWRFlushErr, wc.Status)
+				return
+			}
+		}
+		_, err = e.qp.PostRecv(make([]verbs.RecvWR, n)) // so that there is one to flush
+		require.NoError(t, err)
+		if n == 0 {
+			require.NoError(t, e.ch.Wait(deadline))
+		}
+	}
+}
+
+func TestWhatWasSentBeforeADeathIsDelivered(t *testing.T) {
+	checkLeaks(t)
+	e := newEnd(t, usual)
+	const posted = 40
+	c := startChild(t, "burst", e)
+	_, err := e.qp.PostRecv(make([]verbs.RecvWR, posted))
+	require.NoError(t, err)
+	var line string
+	require.NoError(t, c.out.Decode(&line)) // the child has sent
+	c.kill()
+	require.Eventually(t, func() bool {
+		a, err := e.qp.Query()
+		return err == nil && a.State == verbs.QPStateErr
+	}, 10*time.Second, time.Millisecond)
+	wcs := poll(t, e.recv, posted)
+	for i, wc := range wcs {
+		if i < burst {
+			require.Equal(t, verbs.WCSuccess, wc.Status)
+			require.EqualValues(t, i, wc.Imm)
+		} else {
+			require.Equal(t, verbs.WCWRFlushErr, wc.Status)
+		}
+	}
+}
+
+func TestADeathFailsWhatIsPosted(t *testing.T) {
+	checkLeaks(t)
+	e := newEnd(t, usual)
+	c := startChild(t, "idle", e)
+	var line string
+	require.NoError(t, c.out.Decode(&line))
+	// It has 64 receives and never polls; the others wait.
+	wrs := make([]verbs.SendWR, 64+3)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend}
+	}
+	wrs[0].Flags = verbs.SendSignaled
+	_, err := e.qp.PostSend(wrs[:1])
+	require.NoError(t, err)
+	require.Equal(t, verbs.WCSuccess, poll(t, e.send, 1)[0].Status)
+	n, err := e.qp.PostSend(wrs[1:])
+	require.NoError(t, err)
+	require.Equal(t, len(wrs)-1, n)
+	c.kill()
+	wcs := poll(t, e.send, 3)
+	require.Equal(t, verbs.WCRetryExcErr, wcs[0].Status)
+	require.EqualValues(t, 64, wcs[0].ID)
+	require.Equal(t, verbs.WCWRFlushErr, wcs[1].Status)
+	require.Equal(t, verbs.WCWRFlushErr, wcs[2].Status)
+}
+
+func TestADeathEndsBothKindsOfWait(t *testing.T) {
+	for name, wait := range map[string]func(*verbs.CompChannel, time.Time) error{
+		"parked": (*verbs.CompChannel).Wait, "thread": (*verbs.CompChannel).WaitThread,
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnd(t, usual)
+			c := startChild(t, "idle", e)
+			_, err := e.qp.PostRecv(make([]verbs.RecvWR, 1))
+			require.NoError(t, err)
+			var line string
+			require.NoError(t, c.out.Decode(&line))
+			require.NoError(t, e.recv.Arm(true))
+			go func() {
+				time.Sleep(5 * time.Millisecond)
+				_ = c.cmd.Process.Kill() // the wait shows whether it worked
+			}()
+			deadline := time.Now().Add(10 * time.Second)
+			wcs := make([]verbs.WC, 1)
+			for n := 0; n == 0; {
+				require.NoError(t, wait(e.ch, deadline))
+				n, err = e.recv.Poll(wcs)
+				require.NoError(t, err)
+			}
+			require.Equal(t, verbs.WCWRFlushErr, wcs[0].Status)
+		})
+	}
+}
