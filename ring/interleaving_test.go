@@ -31,6 +31,13 @@ var full = protocol{
 	frames: [2][2]int{{70}, {70}}, readers: neverReading, atomic: true,
 }
 
+// aside is a connection as package rnet makes it: credit messages need neither
+// slot nor ring space, but receives beyond those for data, and receives are
+// posted again in batches.
+var aside = full.with(func(p *protocol) {
+	p.ring, p.aside, p.repost = 512, 16, 8
+})
+
 // with returns p changed by edit.
 func (p protocol) with(edit func(p *protocol)) *protocol {
 	edit(&p)
@@ -129,6 +136,30 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 		{name: "both only write, messages that skip the end", p: full.with(func(p *protocol) {
 			p.sizes = []int{48}
 		})},
+		{name: "credit aside, both only write", p: aside.with(func(p *protocol) {})},
+		{name: "credit aside, both only write, a large ring", p: aside.with(func(p *protocol) {
+			p.ring = 1024
+		})},
+		{name: "credit aside, both only write, long messages", p: aside.with(func(p *protocol) {
+			p.sizes = []int{48}
+		})},
+		{name: "credit aside, both write and read", p: aside.with(func(p *protocol) {
+			p.ring, p.depth, p.repost = 256, 16, 4
+			p.frames = [2][2]int{{24}, {24}}
+			p.readers = alwaysReading
+		})},
+		{name: "credit aside, park and wake", p: aside.with(func(p *protocol) {
+			p.ring, p.depth, p.repost, p.window, p.sizes = 128, 8, 2, 64, []int{32}
+			p.frames = [2][2]int{{4}, {4}}
+			p.readers = alwaysReading
+			p.atomic = false
+		})},
+		{name: "credit aside, the reader comes and goes", p: aside.with(func(p *protocol) {
+			p.ring, p.depth, p.repost, p.window, p.sizes = 128, 8, 2, 64, []int{32}
+			p.frames = [2][2]int{{4}, {}}
+			p.readers = [2][2]reader{}
+			p.atomic = false
+		})},
 		{name: "both write, one reads", deep: true, p: full.with(func(p *protocol) {
 			p.frames = [2][2]int{{40}, {40}}
 			p.readers[0] = [2]reader{atOnce, atOnce}
@@ -180,6 +211,12 @@ func TestEachMistakeIsFound(t *testing.T) {
 		{"no reserve", full.with(func(p *protocol) { p.reserve = 0 }), errDeadlock},
 		{"a reserve of two credit messages", full.with(func(p *protocol) { p.ring, p.reserve = 512, 2 }), errDeadlock},
 		{"sending everything out of the reserve", full.with(func(p *protocol) { p.reserveForAll = true }), errDeadlock},
+		{"too few receives for credit messages", aside.with(func(p *protocol) { p.aside = 2 }), errNoReceive},
+		{"posting receives again too late", aside.with(func(p *protocol) {
+			p.ring, p.repost = 1024, MinDepth+1
+			p.frames = [2][2]int{{40}, {}}
+			p.readers = alwaysReading
+		}), errDeadlock},
 		{"a message longer than can find room", full.with(func(p *protocol) { p.ring, p.sizes, p.wholeMessages = 512, []int{240}, true }), errDeadlock},
 		{"credit for each single slot", credits.with(func(p *protocol) { p.depth = 4 }), errRestless},
 	} {

@@ -48,7 +48,9 @@ const (
 type protocol struct {
 	ring    uint32                  // bytes, each way
 	depth   int                     // posted receives, each way
-	reserve int                     // credit messages kept room for
+	reserve int                     // credit messages that a Link keeps room for
+	aside   int                     // receives beyond depth for credit messages, which then need neither slot nor ring
+	repost  int                     // receives used up before they are posted again, 1 if 0
 	window  uint32                  // bytes, each stream
 	sizes   []int                   // lengths of data messages that are tried
 	frames  [2][modelStreams]int    // data messages that each end has to send
@@ -166,6 +168,10 @@ type end struct {
 	current message        // between output and publish
 	stores  queue[store]   // the store buffer
 
+	used     int // receives used up and not posted again
+	usedData int // those of them that count as slots
+	receives int // posted and not claimed by the peer: must not become negative
+
 	freed     uint64 // bytes freed, for countedRelease
 	toldFreed uint64
 	lost      bool // a stamp of ours was lost and not repeated
@@ -187,6 +193,10 @@ func newWorld(p *protocol) *world {
 		must(e.link.SendSlots.Init(p.depth))
 		must(e.link.RecvSlots.Init(p.depth))
 		e.link.keep(Align, p.reserve)
+		if p.aside > 0 {
+			e.link.keepBytes, e.link.keepSlots = 0, 0
+		}
+		e.receives = p.depth + p.aside
 		for s := range modelStreams {
 			must(e.send[s].Init(p.window))
 			must(e.recv[s].Init(p.window))
@@ -234,7 +244,7 @@ func (w *world) encode(buf []byte) []byte {
 }
 
 func (w *world) encodeEnd(buf []byte, e, peer *end) []byte {
-	buf = append(buf, byte(e.pc), byte(e.back), bits(e.armed, e.bell, e.lost))
+	buf = append(buf, byte(e.pc), byte(e.back), bits(e.armed, e.bell, e.lost), byte(e.used), byte(e.usedData), byte(e.receives))
 
 	in, out := w.base(peer, e), w.base(e, peer)
 	l := &e.link
@@ -267,7 +277,7 @@ func (w *world) encodeEnd(buf []byte, e, peer *end) []byte {
 	for _, seq := range e.mem[:w.p.ring/Align] {
 		buf = append(buf, in.relative(seq))
 	}
-	if e.current.n > 0 {
+	if e.current.seq != 0 {
 		buf = e.encodeMessage(buf, &e.current, in, out)
 	}
 	buf = append(buf, 0xfd)

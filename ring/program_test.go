@@ -94,7 +94,7 @@ func (w *world) program(i int, take taker) bool {
 			return true // ended by the store reaching memory
 		}
 	case atSleep:
-		if e.mayRepeat() && !take("repeat the credit", (*world).repeatCredit) {
+		if w.mayRepeat(e) && !take("repeat the credit", (*world).repeatCredit) {
 			return false
 		}
 		if !e.bell {
@@ -221,8 +221,8 @@ func (w *world) outputs(e *end, take taker) bool {
 			}
 		}
 	}
-	if choices == 0 && e.link.CreditDue() && e.maySendCredit() {
-		return out(message{kind: creditOnly, n: Align})
+	if choices == 0 && e.link.CreditDue() && w.maySendCredit(e) {
+		return out(w.p.creditMessage())
 	}
 	if choices > 0 {
 		return true
@@ -249,6 +249,8 @@ func (w *world) output(e, peer *end, m message) error {
 	var off uint32
 	var ok bool
 	switch {
+	case m.kind == creditOnly && w.p.aside > 0:
+		ok = true
 	case m.kind == creditOnly:
 		off, ok = e.link.SendCredit()
 	case w.p.reserveForAll:
@@ -261,7 +263,7 @@ func (w *world) output(e, peer *end, m message) error {
 	if !ok {
 		return fmt.Errorf("room was promised and refused: %+v", m)
 	}
-	if e.link.SendSlots.sent > peer.link.RecvSlots.posted {
+	if peer.receives--; peer.receives < 0 {
 		return errNoReceive
 	}
 	switch m.kind {
@@ -311,7 +313,7 @@ func (w *world) stamp(e *end) Credit {
 func (w *world) polls(i int, take taker) bool {
 	e := &w.ends[i]
 	if len(e.inbox) == 0 {
-		if w.p.atomic && e.mayRepeat() {
+		if w.p.atomic && w.mayRepeat(e) {
 			return take("repeat the credit", (*world).repeatCredit)
 		}
 		if w.p.atomic {
@@ -343,15 +345,18 @@ func (w *world) polls(i int, take taker) bool {
 
 func (w *world) dispatch(e, peer *end, lose, keep bool) error {
 	m := e.inbox.pop()
-	off, err := e.link.Rx.Place(int(m.n))
-	if err != nil {
-		return fmt.Errorf("%w: %w", errRefused, err)
+	var f frame
+	if m.n > 0 {
+		off, err := e.link.Rx.Place(int(m.n))
+		if err != nil {
+			return fmt.Errorf("%w: %w", errRefused, err)
+		}
+		f = frame{off: uint8(off / Align), n: m.n / Align, seq: m.seq}
+		if err := e.check(f); err != nil {
+			return err
+		}
 	}
-	f := frame{off: uint8(off / Align), n: m.n / Align, seq: m.seq}
-	if err := e.check(f); err != nil {
-		return err
-	}
-	e.link.RecvSlots.Post(1)
+	w.repost(e, m)
 	if lose {
 		w.losses--
 		peer.lost = true
@@ -381,6 +386,19 @@ func (w *world) dispatch(e, peer *end, lose, keep bool) error {
 	w.spill(e)
 	e.pc, e.back = atOutput, atPoll
 	return nil
+}
+
+// repost posts receives again, in batches as rnet does.
+func (w *world) repost(e *end, m message) {
+	e.used++
+	if m.kind != creditOnly || w.p.aside == 0 {
+		e.usedData++
+	}
+	if e.used >= w.p.repost || e.used-e.usedData >= max(1, w.p.aside/2) {
+		e.receives += e.used
+		e.link.RecvSlots.Post(e.usedData)
+		e.used, e.usedData = 0, 0
+	}
 }
 
 func (w *world) apply(e *end, c Credit) error {
@@ -451,14 +469,23 @@ func (e *end) release(f frame) {
 	e.freed += uint64(f.n) * Align
 }
 
-// maySendCredit reports whether Link.SendCredit would find room.
-func (e *end) maySendCredit() bool { return e.link.SendSlots.Avail() > 0 && e.link.Tx.Room() >= Align }
+// maySendCredit reports whether a credit message would find room.
+func (w *world) maySendCredit(e *end) bool {
+	return w.p.aside > 0 || e.link.SendSlots.Avail() > 0 && e.link.Tx.Room() >= Align
+}
 
-func (e *end) mayRepeat() bool { return e.lost && e.maySendCredit() }
+func (p *protocol) creditMessage() message {
+	if p.aside > 0 {
+		return message{kind: creditOnly}
+	}
+	return message{kind: creditOnly, n: Align}
+}
+
+func (w *world) mayRepeat(e *end) bool { return e.lost && w.maySendCredit(e) }
 
 // repeatCredit sends the credit again that was lost, as a keepalive does.
 func (w *world) repeatCredit(e, peer *end) error {
 	e.lost = false
 	e.back = e.pc
-	return w.output(e, peer, message{kind: creditOnly, n: Align})
+	return w.output(e, peer, w.p.creditMessage())
 }
