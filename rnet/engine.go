@@ -33,12 +33,13 @@ import (
 type engineState struct {
 	lead   sync.Mutex
 	armed  bool         // the CQ is armed for the engine; guarded by lead
+	hits   uint64       // not in stats.pollHits yet; guarded by lead
 	parked atomic.Int32 // waiters that are parked, or about to be
 	attend atomic.Bool  // an event came while somebody led
 	lone   atomic.Pointer[waiter]
 
 	watched atomic.Bool // on the keeper's list
-	visits  atomic.Uint32
+	visited atomic.Bool // somebody led since the keeper looked
 
 	spin   spinner
 	cpus   cpuPublisher
@@ -91,7 +92,9 @@ func (s *session) wait(w *waiter) {
 // session, and w is to park. The caller holds lead; it does not any more
 // afterwards.
 func (s *session) leadFor(w *waiter) (gaveUp bool) {
-	w.state.CompareAndSwap(waiterLed, waiterWaiting)
+	if w.state.Load() == waiterLed {
+		w.state.CompareAndSwap(waiterLed, waiterWaiting)
+	}
 	s.disarm()
 	if s.spinFor(w) || s.sleepFor(w) {
 		s.leave()
@@ -105,7 +108,7 @@ func (s *session) leadFor(w *waiter) (gaveUp bool) {
 func (s *session) spinFor(w *waiter) bool {
 	s.poll()
 	if w.ready() {
-		s.stats.pollHits.Add(1)
+		s.countHit()
 		return true
 	}
 	sp := s.spin.start(s)
@@ -115,13 +118,24 @@ func (s *session) spinFor(w *waiter) bool {
 		}
 		if w.ready() {
 			sp.won()
-			s.stats.pollHits.Add(1)
+			s.countHit()
 			return true
 		}
 	}
 	sp.lost()
 	return false
 }
+
+// countHit counts a wait that polling ended, for Stats. It tells of 64 at a
+// time: an atomic for each would be the dearest part of many waits.
+func (s *session) countHit() {
+	if s.hits++; s.hits == hitBatch {
+		s.stats.pollHits.Add(hitBatch)
+		s.hits = 0
+	}
+}
+
+const hitBatch = 64
 
 // sleepFor leads asleep: the thread sleeps on the completion channel, which
 // is quicker to wake than a goroutine that the engine would have to wake, and
@@ -203,7 +217,9 @@ func (s *session) leave() {
 		s.hand()
 		return
 	}
-	s.visits.Add(1)
+	if !s.visited.Load() {
+		s.visited.Store(true)
+	}
 	s.lead.Unlock()
 	if s.parked.Load() > 0 || s.attend.Load() || s.failed.Load() {
 		s.attendNow()

@@ -14,13 +14,8 @@ const keeperPeriod = time.Millisecond
 
 type keeperList struct {
 	mu      sync.Mutex
-	entries []keptSession
+	entries []*session
 	running bool
-}
-
-type keptSession struct {
-	s      *session
-	visits uint32 // of the session at the last look
 }
 
 func (k *keeperList) add(s *session) {
@@ -29,7 +24,7 @@ func (k *keeperList) add(s *session) {
 	if s.watched.Swap(true) {
 		return
 	}
-	k.entries = append(k.entries, keptSession{s: s, visits: s.visits.Load() - 1})
+	k.entries = append(k.entries, s)
 	if !k.running {
 		k.running = true
 		go k.run()
@@ -51,14 +46,13 @@ func (k *keeperList) round() bool {
 	k.mu.Lock()
 	var idle []*session
 	left := k.entries[:0]
-	for _, e := range k.entries {
-		if v := e.s.visits.Load(); v != e.visits {
-			e.visits = v // in use since the last look
-			left = append(left, e)
+	for _, s := range k.entries {
+		if s.visited.Swap(false) {
+			left = append(left, s)
 			continue
 		}
-		e.s.watched.Store(false)
-		idle = append(idle, e.s)
+		s.watched.Store(false)
+		idle = append(idle, s)
 	}
 	clear(k.entries[len(left):])
 	k.entries = left

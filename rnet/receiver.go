@@ -33,11 +33,9 @@ type receiver struct {
 	rxSlots   ring.RecvSlots
 	newCredit bool // the batch brought credit
 
-	in        traffic // not published yet
-	published struct{ frames, bytes atomic.Uint64 }
-
 	rxMu  sync.Mutex
 	rx    ring.Rx // guarded by rxMu
+	in    traffic // guarded by rxMu
 	kept  keptRing
 	asked uint64 // released position at which sendCredit was called; guarded by rxMu
 	gone  bool   // the session is over: the last chunk closes the ring; guarded by rxMu
@@ -100,7 +98,6 @@ func (s *session) poll() int {
 	}
 	due := s.releaseLocked()
 	s.rxMu.Unlock()
-	s.publish()
 	if s.owed >= repostBatch || s.owed-s.owedData >= controlSlots/2 {
 		due = s.repost() || due
 	}
@@ -293,15 +290,6 @@ func (s *session) releaseLocked() (due bool) {
 	}
 	s.asked = released
 	return true
-}
-
-// publish makes the counts of a batch visible to Stats.
-func (s *session) publish() {
-	if s.in.frames > 0 {
-		s.published.frames.Add(s.in.frames)
-		s.published.bytes.Add(s.in.bytes)
-		s.in = traffic{}
-	}
 }
 
 type traffic struct{ frames, bytes uint64 }

@@ -90,11 +90,13 @@ func (s *session) readStats() SessionStats {
 		Transport: Transport(s.transport.String()), Device: s.dev.ctx.Name(),
 		LocalAddr: net.TCPAddrFromAddrPort(s.localAddr), RemoteAddr: net.TCPAddrFromAddrPort(s.remoteAddr),
 		PeerPID: int(s.peer.pid), Dialed: s.dialed, Opened: s.opened, Streams: s.streams.len(),
-		FramesIn: s.published.frames.Load(), BytesIn: s.published.bytes.Load(),
 		PollHits: s.stats.pollHits.Load(), ThreadWaits: s.stats.threadWaits.Load(), Wakeups: s.stats.wakeups.Load(),
 		CreditStalls: s.stats.creditStalls.Load(), CreditsSent: s.stats.creditsSent.Load(),
 		WindowsSent: s.stats.windowsSent.Load(), Spills: s.stats.spills.Load(),
 	}
+	s.rxMu.Lock()
+	st.FramesIn, st.BytesIn = s.in.frames, s.in.bytes
+	s.rxMu.Unlock()
 	s.txMu.Lock()
 	st.FramesOut, st.BytesOut = s.framesOut, s.bytesOut
 	s.txMu.Unlock()
