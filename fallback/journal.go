@@ -18,7 +18,7 @@ type Decision struct {
 	Took      time.Duration // from the call of Dial until then
 
 	// Repeats counts further dials right after it that went the same way. At,
-	// Took and Err are those of the last of them.
+	// Took and Err are those of the last of them that said when it was.
 	Repeats int
 }
 
@@ -44,13 +44,15 @@ type Journal struct {
 type journalShard struct {
 	mu    sync.Mutex
 	addrs map[string]*history // guarded by mu, and so are the histories
-	_     [48]byte            // one cache line per shard
+	clock uint64              // counts decisions; guarded by mu
+	_     [40]byte            // one cache line per shard
 }
 
 // history is a circular list of the decisions of one address.
 type history struct {
 	last  [JournalDepth]Decision
-	count int // decisions ever, repeats not counted
+	count int    // decisions ever, repeats not counted
+	used  uint64 // the shard's clock at the last decision
 }
 
 var journalSeed = maphash.MakeSeed()
@@ -59,7 +61,8 @@ func (j *Journal) shard(addr string) *journalShard {
 	return &j.shards[maphash.String(journalSeed, addr)%journalShards]
 }
 
-// Record notes a decision. d.Repeats is ignored.
+// Record notes a decision. d.Repeats is ignored. A dial that is too short to ask
+// for the time leaves At zero.
 func (j *Journal) Record(d Decision) {
 	if d.Transport >= transportCount {
 		d.Transport = Auto
@@ -75,14 +78,27 @@ func (j *Journal) Record(d Decision) {
 	h := s.addrs[d.Addr]
 	if h == nil {
 		h = s.add(d.Addr)
-	} else if last := h.newest(); last.Transport == d.Transport && last.Reason == d.Reason {
-		last.Err, last.At, last.Took = d.Err, d.At, d.Took
-		last.Repeats++
-		return
+	}
+	s.clock++
+	h.used = s.clock
+	if h.count > 0 {
+		last := h.newest()
+		if last.Transport == d.Transport && last.Reason == d.Reason {
+			last.repeat(&d)
+			return
+		}
 	}
 	d.Repeats = 0
 	h.count++
 	*h.newest() = d
+}
+
+// repeat adds another decision that went the same way.
+func (d *Decision) repeat(again *Decision) {
+	d.Repeats++
+	if !again.At.IsZero() {
+		d.Err, d.At, d.Took = again.Err, again.At, again.Took
+	}
 }
 
 // Last returns the last decisions of addr, newest first, at most JournalDepth
@@ -163,7 +179,7 @@ func (s *journalShard) evict() *history {
 	var oldest *history
 	seen := 0
 	for addr, h := range s.addrs {
-		if oldest == nil || h.newest().At.Before(oldest.newest().At) {
+		if oldest == nil || h.used < oldest.used {
 			victim, oldest = addr, h
 		}
 		if seen++; seen == sample {

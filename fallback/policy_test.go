@@ -1,0 +1,60 @@
+package fallback
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPolicyFromTheEnvironment(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		env  map[string]string
+		want Policy
+	}{
+		{"nothing set", nil, Policy{}},
+		{"all defaults", map[string]string{"RNET_TRANSPORT": "auto", "RNET_PROFILE": "balanced", "RNET_LOG": "none"}, Policy{}},
+		{"soft", map[string]string{"RNET_TRANSPORT": "soft"}, Policy{Transport: Soft}},
+		{"rdma", map[string]string{"RNET_TRANSPORT": "rdma"}, Policy{Transport: RDMA}},
+		{"tcp", map[string]string{"RNET_TRANSPORT": "tcp"}, Policy{Transport: TCP}},
+		{"latency", map[string]string{"RNET_PROFILE": "latency"}, Policy{Profile: Latency}},
+		{"efficient", map[string]string{"RNET_PROFILE": "efficient"}, Policy{Profile: Efficient}},
+		{"debug", map[string]string{"RNET_LOG": "debug"}, Policy{Debug: true}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := FromEnv(func(name string) string { return test.env[name] })
+			require.NoError(t, err)
+			require.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestBadVariableIsNamedWithWhatIsAllowed(t *testing.T) {
+	env := map[string]string{"RNET_TRANSPORT": "TCP", "RNET_PROFILE": "fast", "RNET_LOG": "1"}
+	_, err := FromEnv(func(name string) string { return env[name] })
+	require.EqualError(t, err, `fallback: RNET_TRANSPORT: unknown transport "TCP", want one of ["auto" "soft" "rdma" "tcp"]
+fallback: RNET_PROFILE: unknown profile "fast", want one of ["balanced" "latency" "efficient"]
+fallback: RNET_LOG: unknown level "1", want one of ["none" "debug"]`)
+}
+
+func TestGoodVariablesCountBesideABadOne(t *testing.T) {
+	env := map[string]string{"RNET_TRANSPORT": "tcp", "RNET_PROFILE": "fast", "RNET_LOG": "debug"}
+	policy, err := FromEnv(func(name string) string { return env[name] })
+	require.ErrorContains(t, err, "RNET_PROFILE")
+	require.Equal(t, Policy{Transport: TCP, Debug: true}, policy)
+}
+
+func TestNamesAreParsedBack(t *testing.T) {
+	for transport := range Transport(transportCount) {
+		got, err := ParseTransport(transport.String())
+		require.NoError(t, err)
+		require.Equal(t, transport, got)
+	}
+	for profile := range Profile(profileCount) {
+		got, err := ParseProfile(profile.String())
+		require.NoError(t, err)
+		require.Equal(t, profile, got)
+	}
+	require.Equal(t, "transport(9)", Transport(9).String())
+	require.Equal(t, "profile(9)", Profile(9).String())
+}
