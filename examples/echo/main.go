@@ -50,5 +50,9 @@ func echo(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(call(ctx, server.Addr, *count, out), server.Stop())
+	err = errors.Join(call(ctx, server.Addr, *count, out), server.Stop())
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // which is why whatever else failed
+	}
+	return err
 }
