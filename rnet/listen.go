@@ -232,12 +232,16 @@ func (l *Listener) forget(s *session) {
 	delete(l.sessions, s)
 }
 
+// maxBacklog bounds the streams that wait for Accept: what a peer opens and
+// resets at once leaves its session's table, but not the queue.
+const maxBacklog = 1 << 17
+
 // push takes a stream that a peer has opened. The leader of its session calls
 // it, so it does not wait.
 func (l *Listener) push(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || len(l.queue) >= maxBacklog {
 		return false
 	}
 	l.queue = append(l.queue, c)
