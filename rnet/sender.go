@@ -371,8 +371,8 @@ func (s *session) send(c *Conn, p []byte, from source, queued bool) (int, sendRe
 	want := min(len(p), maxPayload)
 	if avail := c.window.Avail(); avail < want {
 		if err := c.window.Grant(c.granted.Load()); err != nil {
-			go s.fail(err)
-			return 0, sendFailed, err
+			go s.fail(fmt.Errorf("rnet: peer opened the window too far: %w", err))
+			return 0, sendFailed, syscall.ECONNRESET
 		}
 		if want = min(want, c.window.Avail()); want == 0 {
 			s.passOn(c, queued)

@@ -1,0 +1,375 @@
+package rnet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// withCredit returns a frame whose header claims that so much was released and
+// posted.
+func withCredit(kind frameKind, stream uint32, credit uint32, slots uint16) []byte {
+	h := frameHeader{kind: kind, stream: stream, credit: credit, slots: slots}
+	var b [frameHeaderLen]byte
+	h.put(&b)
+	return b[:]
+}
+
+// attacks are what a peer must not do. Each is made on a session of its own
+// with stream 0 open; it has to end that session, and nothing else.
+var attacks = []struct {
+	name string
+	do   func(p *puppet, s *Conn) error
+}{
+	{"frame of kind 0", func(p *puppet, _ *Conn) error { return p.send(frame(0, 0, 0, nil)) }},
+	{"frame of the reserved kind", func(p *puppet, _ *Conn) error { return p.send(frame(frameAccept, 0, 0, nil)) }},
+	{"frame of an unknown kind", func(p *puppet, _ *Conn) error { return p.send(frame(99, 0, 0, nil)) }},
+	{"bytes of noise", func(p *puppet, _ *Conn) error { return p.send(randomBytes(99, 4096)) }},
+	{"message shorter than a header", func(p *puppet, _ *Conn) error { return p.send(make([]byte, frameHeaderLen-1)) }},
+	{"message without bytes", func(p *puppet, _ *Conn) error { return p.write(0, nil, immFrames) }},
+	{"frame longer than its message", func(p *puppet, _ *Conn) error {
+		msg := frame(frameData, 0, 0, make([]byte, 64))
+		return p.send(msg[:len(msg)-1])
+	}},
+	{"frame of 4 GiB", func(p *puppet, _ *Conn) error {
+		msg := frame(frameData, 0, 0, make([]byte, 64))
+		copy(msg[8:], []byte{0xff, 0xff, 0xff, 0xff})
+		return p.send(msg)
+	}},
+	{"good frame and a bad one behind it", func(p *puppet, _ *Conn) error {
+		return p.send(message(frame(frameData, 0, 0, []byte("x")), frame(77, 0, 0, nil)))
+	}},
+	{"half a header behind a good frame", func(p *puppet, _ *Conn) error {
+		return p.send(append(frame(framePing, 0, 0, nil), 1, 2, 3))
+	}},
+	{"stream opened twice", func(p *puppet, _ *Conn) error { return p.open(0) }},
+	{"window of the wrong size", func(p *puppet, _ *Conn) error { return p.send(frame(frameWindow, 0, 0, []byte{1, 2, 3})) }},
+	{"window of the universe", func(p *puppet, s *Conn) error {
+		if err := p.send(windowFrame(0, 1<<63)); err != nil {
+			return err
+		}
+		return writeUntilError(s)
+	}},
+	{"credit for bytes that were never sent", func(p *puppet, s *Conn) error {
+		if err := p.send(withCredit(framePing, 0, 1<<24, puppetSlots)); err != nil {
+			return err
+		}
+		return writeAll(p, s)
+	}},
+	{"slots that cannot be", func(p *puppet, s *Conn) error {
+		if err := p.send(withCredit(framePing, 0, 0, puppetSlots+1000)); err != nil {
+			return err
+		}
+		return writeAll(p, s)
+	}},
+	{"credit message for bytes that were never sent", func(p *puppet, s *Conn) error {
+		if err := p.write(0, nil, creditImm(3*puppetRing, puppetRing, puppetSlots)); err != nil {
+			return err
+		}
+		return writeAll(p, s)
+	}},
+	{"data beyond the window", func(p *puppet, s *Conn) error {
+		for range int(s.s.cfg.window)/maxPayload + 1 {
+			if err := p.send(frame(frameData, 0, 0, make([]byte, maxPayload))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"messages beyond the ring", func(p *puppet, s *Conn) error {
+		// The kept piece holds up the release; everything else would fit.
+		if err := p.send(frame(frameData, 0, 0, make([]byte, keepMin))); err != nil {
+			return err
+		}
+		if _, err := s.Peek(keepMin); err != nil { // not even a spill may move it now
+			return err
+		}
+		for range p.peer.ringSize/maxPayload + 1 {
+			if err := p.send(frame(frameData, 4711, 0, make([]byte, maxPayload))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"SEND instead of WRITE", func(p *puppet, _ *Conn) error {
+		return p.post(verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{{1}}})
+	}},
+	{"write outside of the ring", func(p *puppet, _ *Conn) error {
+		return p.write(p.peer.ringSize-8, make([]byte, 64), immFrames)
+	}},
+	{"write with a key that is none", func(p *puppet, _ *Conn) error {
+		p.peer.ringKey ^= 0x5a5a5a5a
+		return p.send(frame(framePing, 0, 0, nil))
+	}},
+}
+
+// writeAll opens the window, so that the ring is what runs out, and writes.
+func writeAll(p *puppet, s *Conn) error {
+	if err := p.send(windowFrame(0, 1<<29)); err != nil {
+		return err
+	}
+	return writeUntilError(s)
+}
+
+// writeUntilError writes what the peer's lies would allow.
+func writeUntilError(c *Conn) error {
+	c.SetWriteDeadline(time.Now().Add(hangTime))
+	for {
+		if _, err := c.Write(make([]byte, 64<<10)); err != nil {
+			if errors.Is(err, syscall.ECONNRESET) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+func TestAttackEndsItsSessionAndNothingElse(t *testing.T) {
+	leavesNothing(t)
+	ln := overSoft.listen(t)
+	decent, server := overSoft.connect(t, ln) // goes on all the time
+	var traffic sync.WaitGroup
+	stop := make(chan struct{})
+	traffic.Go(func() {
+		io.Copy(server, server)
+		server.Close()
+	})
+	traffic.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				decent.Close()
+				return
+			default:
+			}
+			data := randomBytes(uint64(i), 1000)
+			_, err := decent.Write(data)
+			if !assert.NoError(t, err) {
+				return
+			}
+			got := make([]byte, len(data))
+			_, err = io.ReadFull(decent, got)
+			if !assert.NoError(t, err) || !assert.Equal(t, data, got) {
+				return
+			}
+		}
+	})
+	for _, attack := range attacks {
+		t.Run(attack.name, func(t *testing.T) {
+			p := dialPuppet(t, ln.Addr().String())
+			require.NoError(t, p.open(0))
+			victim, err := ln.Accept()
+			require.NoError(t, err)
+			defer victim.Close()
+			s := victim.(*Conn)
+			await := start(t, func() { assert.NoError(t, attack.do(p, s)) })
+			await()
+			eventually(t, "end of the session", p.gone)
+			s.SetReadDeadline(time.Now().Add(hangTime))
+			_, err = io.Copy(io.Discard, s)
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			_, err = s.Write([]byte("x"))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			c, err := (&Dialer{Transport: Soft, Dedicated: true}).Dial("tcp", ln.Addr().String())
+			require.NoError(t, err, "the listener goes on")
+			another, err := ln.Accept()
+			require.NoError(t, err)
+			another.Close()
+			c.Close()
+		})
+	}
+	close(stop)
+	start(t, traffic.Wait)()
+}
+
+// oddities are unusual, but do no harm.
+var oddities = []struct {
+	name string
+	do   func(p *puppet) error
+}{
+	{"frames for a stream that never was", func(p *puppet) error {
+		return p.send(message(
+			frame(frameData, 4711, 0, []byte("hello?")), frame(frameFin, 4711, flagClosed, nil),
+			frame(frameReset, 4711, 0, nil), windowFrame(4711, 1<<62)))
+	}},
+	{"stream with an id far above the limit", func(p *puppet) error { return p.open(slotMask) }},
+	{"thousands of streams opened and reset", func(p *puppet) error {
+		for i := range uint32(5000) {
+			id := i%7 + 1 | i<<slotBits
+			if err := p.send(message(frame(frameOpen, id, 0, nil), frame(frameReset, id, 0, nil))); err != nil {
+				return err
+			}
+			p.poll()
+		}
+		return nil
+	}},
+	{"more streams than a listener keeps for Accept", func(p *puppet) error {
+		for i := 0; i < maxBacklog+1000; {
+			var frames [][]byte
+			for range 500 { // open and reset, again and again
+				id := uint32(1 + i<<slotBits)
+				frames = append(frames, frame(frameOpen, id, 0, nil), frame(frameReset, id, 0, nil))
+				i++
+			}
+			if err := p.send(message(frames...)); err != nil {
+				return err
+			}
+			p.poll()
+		}
+		return nil
+	}},
+	{"data and FIN together with the OPEN", func(p *puppet) error {
+		return p.send(message(frame(frameOpen, 3, 0, []byte("a")), frame(frameData, 3, 0, []byte("b")), frame(frameFin, 3, flagClosed, nil)))
+	}},
+	{"credit that was given before", func(p *puppet) error {
+		return p.write(0, nil, creditImm(0, puppetRing, 0))
+	}},
+	{"pings", func(p *puppet) error {
+		for range 3000 {
+			if err := p.send(frame(framePing, 0, 0, nil)); err != nil {
+				return err
+			}
+			p.poll()
+		}
+		return nil
+	}},
+	{"bytes that change while they are read", func(p *puppet) error {
+		// The same place of the ring is written again and again, announced or not.
+		for i := range 2000 {
+			msg := frame(frameData, 4711, 0, randomBytes(uint64(i), 512))
+			off := p.reserve(len(msg))
+			if err := p.write(off, msg, immFrames); err != nil {
+				return err
+			}
+			if err := p.post(verbs.SendWR{
+				Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{randomBytes(uint64(i), 64)[frameHeaderLen:]},
+				RemoteAddr: p.peer.ringAddr + uint64(off) + frameHeaderLen, RKey: p.peer.ringKey,
+			}); err != nil {
+				return err
+			}
+			p.poll()
+		}
+		return nil
+	}},
+}
+
+func TestOddPeerIsServed(t *testing.T) {
+	leavesNothing(t)
+	for _, odd := range oddities {
+		t.Run(odd.name, func(t *testing.T) {
+			ln := overSoft.listen(t)
+			p := dialPuppet(t, ln.Addr().String())
+			require.NoError(t, p.open(0))
+			victim, err := ln.Accept()
+			require.NoError(t, err)
+			defer victim.Close()
+			p.pace = victim.(*Conn).s
+			await := start(t, func() { assert.NoError(t, odd.do(p)) })
+			await()
+			require.NoError(t, p.send(frame(frameData, 0, 0, []byte("still there"))))
+			buf := make([]byte, 11)
+			victim.SetReadDeadline(time.Now().Add(hangTime))
+			_, err = io.ReadFull(victim, buf)
+			require.NoError(t, err)
+			require.Equal(t, "still there", string(buf))
+			require.False(t, p.gone())
+			ln.(*Listener).mu.Lock()
+			defer ln.(*Listener).mu.Unlock()
+			require.LessOrEqual(t, len(ln.(*Listener).queue), maxBacklog)
+		})
+	}
+}
+
+func TestNonsenseHelloIsRejected(t *testing.T) {
+	leavesNothing(t)
+	ln := overSoft.listen(t)
+	for _, tc := range badHellos {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPuppet(t)
+			defer p.close()
+			h := p.hello()
+			tc.change(&h)
+			require.Error(t, p.dial(ln.Addr().String(), h.marshal()))
+		})
+	}
+	p := newPuppet(t)
+	defer p.close()
+	require.Error(t, p.dial(ln.Addr().String(), []byte("GET / HTTP/1.1")))
+	overSoft.connect(t, ln)
+}
+
+func TestHostileListenerHurtsOnlyItsDialer(t *testing.T) {
+	leavesNothing(t)
+	for name, answer := range map[string]func(p *puppet) error{
+		"opens a stream":    func(p *puppet) error { return p.open(5) },
+		"sends noise":       func(p *puppet) error { return p.send(randomBytes(1, 100)) },
+		"hangs up":          func(p *puppet) error { return p.conn.Disconnect() },
+		"fails its own QP":  func(p *puppet) error { return p.qp.Fail() },
+		"resets the stream": func(p *puppet) error { return p.send(frame(frameReset, 0, 0, nil)) },
+		"goes and hangs up": func(p *puppet) error { p.send(frame(frameGoAway, 0, 0, nil)); return p.conn.Disconnect() },
+		"refuses and resets": func(p *puppet) error {
+			return p.send(message(frame(frameGoAway, 0, 0, nil), frame(frameReset, 0, 0, nil)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tcp, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer tcp.Close()
+			ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
+			require.NoError(t, err)
+			defer ln.Close()
+			p := newPuppet(t)
+			defer p.close()
+			h := p.hello()
+			await := start(t, func() { assert.NoError(t, p.accept(ln, h.marshal())) })
+			c, err := (&Dialer{Transport: Soft}).Dial("tcp", tcp.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			await()
+			require.NoError(t, answer(p))
+			c.SetReadDeadline(time.Now().Add(hangTime))
+			_, err = c.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		})
+	}
+}
+
+func TestListenerWithANonsenseHelloMakesTheDialFallBack(t *testing.T) {
+	leavesNothing(t)
+	for _, tc := range badHellos {
+		t.Run(tc.name, func(t *testing.T) {
+			tcp, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer tcp.Close()
+			ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
+			require.NoError(t, err)
+			defer ln.Close()
+			p := newPuppet(t)
+			defer p.close()
+			h := p.hello()
+			tc.change(&h)
+			await := start(t, func() { p.accept(ln, h.marshal()) })
+			c, err := Dial("tcp", tcp.Addr().String())
+			require.NoError(t, err)
+			require.IsType(t, (*net.TCPConn)(nil), c)
+			c.Close()
+			await()
+			last := Explain(tcp.Addr().String())
+			want := "handshake-garbage"
+			if errors.Is(tc.want, errVersion) {
+				want = "version-mismatch"
+			}
+			require.Equal(t, want, last[len(last)-1].Reason)
+		})
+	}
+}
