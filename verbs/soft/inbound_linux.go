@@ -129,7 +129,7 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 			}
 			break
 		}
-		if d.kind == kindWriteImm && in.q.srq == nil {
+		if d.kind == kindWriteImm && in.q.srq == nil && !in.partial.active {
 			length, imm := d.length, d.imm
 			e := in.recvs.at(tail)
 			if tail == in.recvs.head.Load() {

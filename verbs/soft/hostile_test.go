@@ -1,0 +1,302 @@
+//go:build linux
+
+package soft
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// victim is a QP in RTS whose peer is this test: it can write what it likes
+// into the QP's own segment, and shows it a segment of its own making.
+type victim struct {
+	d     *device
+	pd    *pd
+	ch    *channel
+	send  *cq
+	recv  *cq
+	q     *qp
+	mr    *region
+	peer  *segment // what the victim writes into
+	heard []faultKind
+	key   *remote // the one region that the peer has
+}
+
+// The test is the peer at the other end of the link, too.
+func (v *victim) lookup(key uint32) (*remote, bool) {
+	if key == v.key.key {
+		return v.key, true
+	}
+	return nil, true
+}
+func (v *victim) ask(uint32)       {}
+func (v *victim) tell(k faultKind) { v.heard = append(v.heard, k) }
+func (v *victim) kick()            {}
+func (v *victim) drain()           {}
+func (v *victim) pid() int         { return 0 }
+func (v *victim) close()           {}
+
+const victimKey = 0x1234
+
+func newVictim(t testing.TB, shared bool) *victim {
+	t.Helper()
+	d, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	v := &victim{d: d}
+	p, err := d.AllocPD()
+	require.NoError(t, err)
+	v.pd = p.(*pd)
+	ch, err := d.CreateCompChannel()
+	require.NoError(t, err)
+	v.ch = ch.(*channel)
+	makeCQ := func() *cq {
+		c, err := d.CreateCQ(&verbs.CQAttr{CQE: 256}, ch)
+		require.NoError(t, err)
+		return c.(*cq)
+	}
+	v.send, v.recv = makeCQ(), makeCQ()
+	var s verbs.SRQDriver
+	if shared {
+		s, err = v.pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 32, MaxSGE: 2})
+		require.NoError(t, err)
+	}
+	q, err := v.pd.CreateQP(&verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 1 << 20},
+	}, v.send, v.recv, s)
+	require.NoError(t, err)
+	v.q = q.(*qp)
+	mr, err := v.pd.AllocMR(1<<16, verbs.AccessLocalWrite|remoteRights, verbs.MROptions{})
+	require.NoError(t, err)
+	v.mr = mr.(*region)
+	v.peer, err = d.newSegment(geometryFor(32))
+	require.NoError(t, err)
+	valid := new(atomic.Uint32)
+	valid.Store(1)
+	v.key = &remote{key: victimKey, access: remoteRights, addr: 0x10000, mem: make([]byte, 1<<16), valid: valid}
+	v.q.sendMu.Lock()
+	v.q.attr.RNRRetry = 1
+	v.q.attr.MinRNRTimer = 1
+	v.q.attr.Access = remoteRights
+	v.q.out.open(v.peer.view, hello{}, -1)
+	v.q.out.seg = v.peer
+	v.q.link = v
+	v.q.setState(stateRTS)
+	v.q.sendMu.Unlock()
+	v.peer.hdr.gate.Store(gateOpen | gateWrite | gateRead | gateAtomic)
+	v.peer.hdr.posted.Store(32)
+	for i := range v.peer.lengths {
+		v.peer.lengths[i].Store(1 << 20)
+	}
+	return v
+}
+
+// receive posts a receive of 4096 bytes.
+func (v *victim) receive() {
+	wr := []verbs.RecvWR{{ID: 1, SGL: []verbs.SGE{{Addr: v.mr.addr, Length: 4096, LKey: v.mr.key}}}}
+	if v.q.srq != nil {
+		_, _ = v.q.srq.PostRecv(wr) // full is fine
+		return
+	}
+	_, _ = v.q.PostRecv(wr) // full is fine
+}
+
+// arrive puts a descriptor where the next one belongs.
+func (v *victim) arrive(d descriptorCopy) {
+	in := v.q.in
+	e := in.seg.at(in.pos.Load())
+	e.kind, e.flags, e.imm, e.length, e.total = d.kind, d.flags, d.imm, d.length, d.total
+	e.seq.Store(uint32(in.pos.Load()) + 1)
+}
+
+func (v *victim) poll() []verbs.WC {
+	wcs := make([]verbs.WC, 64)
+	n, err := v.recv.Poll(wcs)
+	if err != nil {
+		return nil
+	}
+	return wcs[:n]
+}
+
+func TestLiesInDescriptorsFailTheQPAndNothingElse(t *testing.T) {
+	const buf = 1 << 18
+	for name, c := range map[string]struct {
+		before []descriptorCopy // honest
+		lie    descriptorCopy
+		posted int
+	}{
+		"kind 0":                           {posted: 1},
+		"unknown kind":                     {posted: 1, lie: descriptorCopy{kind: 200}},
+		"no receive was posted":            {lie: descriptorCopy{kind: kindWriteImm}},
+		"no receive for a SEND":            {lie: descriptorCopy{kind: kindSend}},
+		"in the descriptor, but longer":    {posted: 1, lie: descriptorCopy{kind: kindSend, flags: flagInDescriptor, length: 41, total: 41}},
+		"longer than the SEND buffer":      {posted: 1, lie: descriptorCopy{kind: kindSend, length: buf + 1, total: buf + 1}},
+		"across the end of the buffer":     {posted: 2, before: []descriptorCopy{{kind: kindSend, length: 64, total: 64}}, lie: descriptorCopy{kind: kindSend, length: buf, total: buf}},
+		"last piece too short":             {posted: 1, lie: descriptorCopy{kind: kindSend, length: 10, total: 11}},
+		"piece longer than the message":    {posted: 1, lie: descriptorCopy{kind: kindSend, length: 11, total: 10}},
+		"lengths that wrap":                {posted: 1, before: []descriptorCopy{{kind: kindPiece, length: 64, total: 65}}, lie: descriptorCopy{kind: kindSend, length: 1<<32 - 1, total: 63}},
+		"not the last, but all":            {posted: 1, lie: descriptorCopy{kind: kindPiece, length: 10, total: 10}},
+		"piece of nothing":                 {posted: 1, lie: descriptorCopy{kind: kindPiece, length: 0, total: 10}},
+		"WRITE in the middle of a SEND":    {posted: 2, before: []descriptorCopy{{kind: kindPiece, length: 64, total: 200}}, lie: descriptorCopy{kind: kindWriteImm}},
+		"invalidation of a key not ours":   {posted: 1, lie: descriptorCopy{kind: kindSendInv, imm: 77}},
+		"total that changes in the middle": {posted: 1, before: []descriptorCopy{{kind: kindPiece, length: 64, total: 200}}, lie: descriptorCopy{kind: kindSend, length: 64, total: 100}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVictim(t, false)
+			for range c.posted {
+				v.receive()
+			}
+			for _, d := range c.before {
+				v.arrive(d)
+				for _, wc := range v.poll() {
+					require.Equal(t, verbs.WCSuccess, wc.Status)
+				}
+			}
+			v.arrive(c.lie)
+			v.poll()
+			require.Equal(t, stateErr, v.q.state.Load())
+			for _, wc := range v.poll() {
+				require.NotEqual(t, verbs.WCSuccess, wc.Status)
+			}
+			require.Len(t, v.heard, 1, "the peer hears of it")
+			ev, err := v.d.NextEvent()
+			require.NoError(t, err)
+			require.Equal(t, v.q.num, ev.QPN)
+		})
+	}
+}
+
+func TestLiesInCountersFailTheQP(t *testing.T) {
+	for name, lie := range map[string]func(h *header){
+		"more receives than the ring has": func(h *header) { h.posted.Store(1 << 40) },
+		"receives taken back":             func(h *header) { h.posted.Store(0) },
+		"consumed what was not sent":      func(h *header) { h.consumed.Store(1000) },
+		"consumed less than before":       func(h *header) { h.consumed.Store(^uint64(0)) },
+		"released what was not sent":      func(h *header) { h.released.Store(64) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVictim(t, false)
+			wr := []verbs.SendWR{{ID: 3, Opcode: verbs.OpSend}}
+			_, err := v.q.PostSend(wr)
+			require.NoError(t, err)
+			lie(v.peer.hdr)
+			_, err = v.q.PostSend(wr)
+			require.NoError(t, err)
+			require.Equal(t, stateErr, v.q.state.Load())
+			wcs := make([]verbs.WC, 2)
+			n, err := v.send.Poll(wcs)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			require.Equal(t, verbs.WCBadRespErr, wcs[0].Status)
+		})
+	}
+}
+
+func TestASeqThatMakesNoSenseFailsTheQP(t *testing.T) {
+	v := newVictim(t, false)
+	v.receive()
+	v.q.in.seg.at(0).seq.Store(5)
+	v.poll()
+	require.Equal(t, stateErr, v.q.state.Load())
+	require.Equal(t, verbs.WCWRFlushErr, v.poll()[0].Status)
+}
+
+// FuzzHostileSegment lets a peer write anything anywhere into the memory that
+// it shares with us, while we go on as usual. Nothing may panic, hang, or come
+// out of Poll that was not posted.
+func FuzzHostileSegment(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
+	for op := range byte(fuzzOps) {
+		f.Add([]byte{fuzzReceive, op, 1, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, fuzzPoll, fuzzPoll})
+		f.Add([]byte{0x80 | fuzzReceive, op, 5, 0, 64, 0, 0, 0, 200, 0, 0, 0, fuzzPoll, op, 2, 0, 136, 0, 0, 0, 200, 0, 0, 0, fuzzPoll, fuzzDrain})
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) > 400 {
+			return // long scripts find nothing that short ones do not
+		}
+		watchdog := time.AfterFunc(10*time.Second, func() { panic("a peer has made us hang") })
+		defer watchdog.Stop()
+		v := newVictim(t, len(script) > 0 && script[0]&0x80 != 0)
+		posted, completed := 0, 0
+		in := v.q.in
+		for len(script) > 0 {
+			op := script[0] & 0x7f % fuzzOps
+			script = script[1:]
+			arg := func(n int) uint64 {
+				var b [8]byte
+				used := copy(b[:n], script)
+				script = script[used:]
+				return binary.LittleEndian.Uint64(b[:])
+			}
+			switch op {
+			case fuzzReceive:
+				v.receive()
+				posted++
+			case fuzzPoll:
+				completed += len(v.poll())
+			case fuzzArm:
+				_ = v.recv.Arm(arg(1)&1 != 0) // the error of a closed object
+			case fuzzDrain:
+				v.q.drain()
+			case fuzzWrite:
+				at, val := arg(3)%uint64(len(in.seg.mem)-8), arg(8)
+				binary.LittleEndian.PutUint64(in.seg.mem[at:], val)
+			case fuzzHeader:
+				at, val := arg(1)*4, arg(4)
+				binary.LittleEndian.PutUint32(in.seg.mem[at:], uint32(val))
+			case fuzzPeerHeader:
+				at, val := arg(1)*4, arg(4)
+				binary.LittleEndian.PutUint32(v.peer.mem[at:], uint32(val))
+			case fuzzSend:
+				v.fuzzPost(arg(1), int(arg(3)))
+			case fuzzWait:
+				_ = v.ch.WaitThread(time.Now().Add(time.Microsecond)) // an end without event is one too
+			case fuzzArrive:
+				v.arrive(descriptorCopy{
+					kind: uint8(arg(1)), flags: uint8(arg(1)), imm: uint32(arg(1)), length: uint32(arg(4)), total: uint32(arg(4)),
+				})
+			}
+		}
+		completed += len(v.poll())
+		require.LessOrEqual(t, completed, posted, "completions without receives")
+	})
+}
+
+const (
+	fuzzReceive = iota
+	fuzzPoll
+	fuzzArm
+	fuzzDrain
+	fuzzWrite
+	fuzzHeader
+	fuzzPeerHeader
+	fuzzSend
+	fuzzWait
+	fuzzArrive
+	fuzzOps
+)
+
+// fuzzPost posts a request of some kind.
+func (v *victim) fuzzPost(kind uint64, n int) {
+	ops := []verbs.Opcode{
+		verbs.OpSend, verbs.OpSendWithImm, verbs.OpSendWithInv, verbs.OpWrite, verbs.OpWriteWithImm, verbs.OpRead,
+		verbs.OpFetchAdd, verbs.OpCompareSwap,
+	}
+	op := ops[kind%uint64(len(ops))]
+	n %= 1 << 20
+	wr := verbs.SendWR{Opcode: op, RKey: victimKey, InvalidateRKey: victimKey, RemoteAddr: v.key.addr + uint64(n%4096)*8, Flags: verbs.SendInline | verbs.SendSignaled}
+	switch op {
+	case verbs.OpRead, verbs.OpFetchAdd, verbs.OpCompareSwap:
+		wr.Flags = verbs.SendSignaled
+		wr.SGL = []verbs.SGE{{Addr: v.mr.addr, Length: 8, LKey: v.mr.key}}
+	default:
+		wr.Inline = [][]byte{make([]byte, n)}
+	}
+	_, _ = v.q.PostSend([]verbs.SendWR{wr}) // full is fine
+	_, _ = v.send.Poll(make([]verbs.WC, 16))
+}

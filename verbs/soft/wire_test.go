@@ -1,0 +1,121 @@
+//go:build linux
+
+package soft
+
+import (
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+var goodMessages = []message{
+	{kind: kindHello, hello: hello{
+		from: endpoint{gid: verbs.GID{1, 2, 3}, qpn: 0xabcdef}, to: endpoint{gid: verbs.GID{15: 9}, qpn: 2},
+		geo: geometryFor(64), flags: helloBell | helloSRQ,
+	}},
+	{kind: kindKeyRequest, key: 0x12345678},
+	{kind: kindKeyGone, key: 0xffffffff},
+	{kind: kindKeyAnswer, answer: keyAnswer{key: 7}},
+	{kind: kindKeyAnswer, answer: keyAnswer{key: 7, good: true, access: remoteRights, addr: 0x7f0000001000, length: 4096}},
+	{kind: kindFault, fault: faultReceiveTooShort},
+	{kind: kindKick},
+	{kind: kindDrain},
+}
+
+func encode(m message) []byte {
+	switch m.kind {
+	case kindHello:
+		return encodeHello(m.hello)
+	case kindKeyRequest, kindKeyGone:
+		return encodeKey(m.kind, m.key)
+	case kindKeyAnswer:
+		return encodeKeyAnswer(m.answer)
+	case kindFault:
+		return encodeFault(m.fault)
+	}
+	return encodeBare(m.kind)
+}
+
+func TestMessagesSurviveTheWire(t *testing.T) {
+	for _, m := range goodMessages {
+		b := encode(m)
+		require.LessOrEqual(t, len(b), maxMessage)
+		got, err := parseMessage(b)
+		require.NoError(t, err)
+		require.Equal(t, m, got)
+	}
+}
+
+// The layout is what other processes rely on, perhaps of another build.
+func TestHelloIsLaidOutAsDocumented(t *testing.T) {
+	b := encodeHello(hello{
+		from: endpoint{gid: verbs.GID{0: 0xa1, 15: 0xa2}, qpn: 0x010203}, to: endpoint{gid: verbs.GID{0: 0xb1, 15: 0xb2}, qpn: 0x040506},
+		geo: geometry{receives: 64, sendBuf: 1 << 18}, flags: helloBell,
+	})
+	require.Equal(t, []byte{
+		'R', 'J', 'S', 1, 1, 0, 52, 0,
+		0xa1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa2, 3, 2, 1, 0,
+		0xb1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb2, 6, 5, 4, 0,
+		64, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0,
+	}, b)
+}
+
+func TestMalformedMessagesAreRefused(t *testing.T) {
+	change := func(m message, at int, b ...byte) []byte {
+		out := encode(m)
+		copy(out[at:], b)
+		return out
+	}
+	helloMessage, answer := goodMessages[0], goodMessages[4]
+	for name, b := range map[string][]byte{
+		"empty":                         {},
+		"short":                         encode(helloMessage)[:7],
+		"cut off":                       encode(helloMessage)[:30],
+		"too long":                      append(encode(helloMessage), 0),
+		"another protocol":              change(helloMessage, 0, 'X'),
+		"another version":               change(helloMessage, 3, 2),
+		"kind 0":                        change(helloMessage, 4, 0),
+		"kind too large":                change(helloMessage, 4, 99),
+		"reserved byte":                 change(helloMessage, 5, 1),
+		"length that lies":              change(helloMessage, 6, 51),
+		"QPN of 25 bits":                change(helloMessage, 27, 1),
+		"no receives":                   change(helloMessage, 48, 0, 0, 0, 0),
+		"receives not a power of two":   change(helloMessage, 48, 65),
+		"receives without end":          change(helloMessage, 48, 0, 0, 0, 0x80),
+		"SEND buffer without end":       change(helloMessage, 52, 0, 0, 0, 0x80),
+		"SEND buffer too small":         change(helloMessage, 52, 64, 0, 0, 0),
+		"unknown flags":                 change(helloMessage, 56, 0xff),
+		"good neither 0 nor 1":          change(answer, 12, 2),
+		"rights that do not exist":      change(answer, 16, 0xff, 0xff),
+		"region of no bytes":            change(answer, 32, 0, 0, 0, 0, 0, 0, 0, 0),
+		"region larger than any":        change(answer, 32, 0, 0, 0, 0, 0, 0, 0, 0x7f),
+		"region that wraps":             change(answer, 24, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+		"refusal with a region":         change(answer, 12, 0),
+		"fault that does not exist":     change(goodMessages[5], 8, 99),
+		"fault with something behind":   change(goodMessages[5], 12, 1),
+		"key request without key":       encode(goodMessages[6]),
+		"kick with something behind it": append(encodeBare(kindKick), 1, 2, 3, 4),
+	} {
+		if name == "key request without key" {
+			b[4] = kindKeyRequest
+		}
+		t.Run(name, func(t *testing.T) {
+			_, err := parseMessage(b)
+			require.ErrorIs(t, err, errWire)
+		})
+	}
+}
+
+// FuzzMessage: nothing panics, and what is accepted is what encode makes.
+func FuzzMessage(f *testing.F) {
+	for _, m := range goodMessages {
+		f.Add(encode(m))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parseMessage(b)
+		if err == nil {
+			require.Equal(t, b, encode(m))
+		}
+	})
+}
