@@ -36,11 +36,11 @@
 // beyond the slots (package rnet does that), or they come out of a reserve:
 // [Link] ties the four together for one connection and keeps it.
 //
-// The path of a message over a Link: the sender asks Link.Room, reserves with Link.Send,
-// writes into the peer's ring, stamps the header with Link.Stamp and announces
-// the length. The receiver calls Rx.Place with that length, applies the stamp
-// with Link.Apply, and consumes the message at once or calls Rx.Retain; when
-// Link.CreditDue says so, it sends a credit message.
+// The path of a message over a Link: the sender asks Link.Room, reserves with
+// Link.Send, writes into the peer's ring, stamps the header with Link.Stamp and
+// announces the length. The receiver calls Rx.Place with that length, applies
+// the stamp with Link.Apply, and consumes the message at once or calls
+// Rx.Retain; when Link.CreditDue says so, it sends a credit message.
 //
 // # Messages that always go through
 //

@@ -13,7 +13,7 @@ import (
 // parking; there the loads are large enough to go round the ring and the slots
 // with the reserve of a real Link.
 
-var deep = flag.Bool("deep", false, "explore interleavings of larger loads too, which takes minutes")
+var deep = flag.Bool("deep", false, "explore interleavings of larger loads too: 5 million states")
 
 var (
 	alwaysReading = [2][modelStreams]reader{{atOnce, atOnce}, {atOnce, atOnce}}
@@ -57,7 +57,7 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 		{name: "one sender, the reader comes and goes", p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{4}, {}}
 		})},
-		{name: "one sender, the reader comes and goes", deep: true, p: small.with(func(p *protocol) {
+		{name: "one sender, the reader comes and goes, for longer", deep: true, p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{12}, {}}
 		})},
 		{name: "one sender that writes now and then", p: small.with(func(p *protocol) {
@@ -77,7 +77,7 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 			p.lazy = true
 			p.readers = alwaysReading
 		})},
-		{name: "both send now and then", deep: true, p: small.with(func(p *protocol) {
+		{name: "both send now and then, for longer", deep: true, p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{3}, {2}}
 			p.lazy = true
 			p.readers = alwaysReading
@@ -97,7 +97,7 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 			p.frames = [2][2]int{{2, 2}, {}}
 			p.atomic = true
 		})},
-		{name: "two streams read in any order", deep: true, p: small.with(func(p *protocol) {
+		{name: "two streams read in any order, for longer", deep: true, p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{4, 2}, {}}
 			p.atomic = true
 		})},
@@ -160,11 +160,11 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 			p.readers = [2][2]reader{}
 			p.atomic = false
 		})},
-		{name: "both write, one reads", deep: true, p: full.with(func(p *protocol) {
+		{name: "both write, one reads", p: full.with(func(p *protocol) {
 			p.frames = [2][2]int{{40}, {40}}
 			p.readers[0] = [2]reader{atOnce, atOnce}
 		})},
-		{name: "both write and read", deep: true, p: full.with(func(p *protocol) {
+		{name: "both write and read", p: full.with(func(p *protocol) {
 			p.frames = [2][2]int{{36}, {36}}
 			p.readers = alwaysReading
 		})},
