@@ -188,4 +188,3 @@ func (w *world) flush(e, peer *end) error {
 	}
 	return nil
 }
-
