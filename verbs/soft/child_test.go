@@ -38,7 +38,24 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// alone are the roles that have no peer.
+var alone = map[string]func() error{
+	"few-descriptors": fewDescriptors,
+}
+
+// runAlone runs one of them and waits for its end.
+func runAlone(t *testing.T, role string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 func runRole(name string) error {
+	if f, ok := alone[name]; ok {
+		return f()
+	}
 	e, err := makeEnd(usual)
 	if err != nil {
 		return err

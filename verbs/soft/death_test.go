@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
 )
 
@@ -19,7 +20,7 @@ func TestNothingIsLeftOfKilledPeers(t *testing.T) {
 	if testing.Short() {
 		n = 20
 	}
-	checkLeaks(t)
+	soft.CheckLeaks(t)
 	for i := range n {
 		e, err := makeEnd(usual)
 		require.NoError(t, err)
@@ -75,7 +76,7 @@ func drainUntilFlushed(t *testing.T, e *end) {
 }
 
 func TestWhatWasSentBeforeADeathIsDelivered(t *testing.T) {
-	checkLeaks(t)
+	soft.CheckLeaks(t)
 	e := newEnd(t, usual)
 	const posted = 40
 	c := startChild(t, "burst", e)
@@ -100,7 +101,7 @@ func TestWhatWasSentBeforeADeathIsDelivered(t *testing.T) {
 }
 
 func TestADeathFailsWhatIsPosted(t *testing.T) {
-	checkLeaks(t)
+	soft.CheckLeaks(t)
 	e := newEnd(t, usual)
 	c := startChild(t, "idle", e)
 	var line string

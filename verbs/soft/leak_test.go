@@ -1,6 +1,6 @@
 //go:build linux
 
-package soft_test
+package soft
 
 import (
 	"bytes"
@@ -39,9 +39,9 @@ func countResources() resources {
 	return r
 }
 
-// checkLeaks compares with the beginning when the test ends. What goes away in
+// CheckLeaks compares with the beginning when the test ends. What goes away in
 // the background has some time for it.
-func checkLeaks(t testing.TB) {
+func CheckLeaks(t testing.TB) {
 	t.Helper()
 	before := countResources()
 	t.Cleanup(func() {

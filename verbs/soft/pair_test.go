@@ -45,15 +45,24 @@ func newEnd(t testing.TB, s shape) *end {
 	return e
 }
 
+// makeEnd returns what it made, with an error too.
 func makeEnd(s shape) (*end, error) {
 	e := &end{}
+	var err error
+	if e.ctx, err = verbs.Open(soft.DeviceName); err != nil {
+		return e, err
+	}
+	return e, e.populate(s)
+}
+
+// populate makes everything on the context.
+func (e *end) populate(s shape) error {
 	var err error
 	step := func(f func() error) {
 		if err == nil {
 			err = f()
 		}
 	}
-	step(func() error { e.ctx, err = verbs.Open(soft.DeviceName); return err })
 	step(func() error { e.pd, err = e.ctx.AllocPD(); return err })
 	step(func() error { e.ch, err = e.ctx.CreateCompChannel(); return err })
 	step(func() error { e.send, err = e.ctx.CreateCQ(verbs.CQAttr{CQE: s.cqe}, e.ch); return err })
@@ -63,7 +72,7 @@ func makeEnd(s shape) (*end, error) {
 		return err
 	})
 	step(func() error { e.mr, err = e.pd.AllocMR(s.memory, everyRight, verbs.MROptions{}); return err })
-	return e, err
+	return err
 }
 
 func (e *end) close() error { return e.ctx.Close() }

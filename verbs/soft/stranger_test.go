@@ -1,0 +1,352 @@
+//go:build linux
+
+package soft
+
+import (
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// stranger is a peer of which the test plays every part: it has a GID of its
+// own that is less than any other, so that it is the one who dials.
+type stranger struct {
+	t  testing.TB
+	v  *victim
+	at endpoint // of the stranger
+}
+
+// newStranger makes a victim whose QP is in RTR and waits for the stranger.
+func newStranger(t testing.TB) *stranger {
+	t.Helper()
+	d, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	s := &stranger{t: t, v: &victim{d: d}, at: endpoint{gid: verbs.GID{15: 1}, qpn: 5}}
+	p, err := d.AllocPD()
+	require.NoError(t, err)
+	s.v.pd = p.(*pd)
+	ch, err := d.CreateCompChannel()
+	require.NoError(t, err)
+	c, err := d.CreateCQ(&verbs.CQAttr{CQE: 16}, ch)
+	require.NoError(t, err)
+	q, err := s.v.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}}, c, c, nil)
+	require.NoError(t, err)
+	s.v.q, s.v.recv, s.v.send = q.(*qp), c.(*cq), c.(*cq)
+	mr, err := s.v.pd.AllocMR(8192, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
+	require.NoError(t, err)
+	s.v.mr = mr.(*region)
+	s.reachRTR()
+	return s
+}
+
+func (s *stranger) reachRTR() {
+	s.t.Helper()
+	for _, step := range []struct {
+		attr verbs.QPAttr
+		mask verbs.QPAttrMask
+	}{
+		{verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: remoteRights}, verbs.QPAttrState | verbs.QPAttrPort | verbs.QPAttrAccess},
+		{verbs.QPAttr{State: verbs.QPStateRTR, AV: verbs.AddressVector{DGID: s.at.gid}, DestQPN: s.at.qpn}, verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrDestQPN},
+	} {
+		require.NoError(s.t, s.v.q.Modify(&step.attr, step.mask))
+	}
+}
+
+func (s *stranger) dial() *net.UnixConn {
+	s.t.Helper()
+	conn, err := net.DialUnix("unixpacket", nil, socketName(s.v.d.gid))
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { conn.Close() })
+	require.NoError(s.t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	return conn
+}
+
+func (s *stranger) hello() hello {
+	return hello{from: s.at, to: endpoint{gid: s.v.d.gid, qpn: s.v.q.num}, geo: geometryFor(32)}
+}
+
+// say sends a packet.
+func (s *stranger) say(conn *net.UnixConn, b []byte, fds ...int) {
+	s.t.Helper()
+	raw, err := conn.SyscallConn()
+	require.NoError(s.t, err)
+	require.NoError(s.t, sendPacket(raw, b, fds...))
+}
+
+// hungUp waits for the victim to hang up.
+func (s *stranger) hungUp(conn *net.UnixConn) {
+	s.t.Helper()
+	for {
+		if _, fds, err := readPacket(conn); err != nil {
+			require.NotErrorIs(s.t, err, os.ErrDeadlineExceeded)
+			return
+		} else {
+			closeFDs(fds...)
+		}
+	}
+}
+
+func (s *stranger) paired() bool {
+	s.v.q.sendMu.Lock()
+	defer s.v.q.sendMu.Unlock()
+	return s.v.q.link != nil
+}
+
+// pair does it right.
+func (s *stranger) pair() *net.UnixConn {
+	s.t.Helper()
+	conn := s.dial()
+	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
+	m, fds, err := readPacket(conn)
+	require.NoError(s.t, err)
+	require.Equal(s.t, kindHello, m.kind)
+	require.Len(s.t, fds, 2)
+	closeFDs(fds...)
+	require.Eventually(s.t, s.paired, 10*time.Second, time.Millisecond)
+	return conn
+}
+
+// memfd makes one, closed when the test ends.
+func (s *stranger) memfd(size, seals int) int {
+	s.t.Helper()
+	fd, err := newMemfd("stranger", size)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { closeFDs(fd) })
+	if seals != 0 {
+		require.NoError(s.t, seal(fd, seals))
+	}
+	return fd
+}
+
+func (s *stranger) file(size int64) int {
+	s.t.Helper()
+	f, err := os.CreateTemp(s.t.TempDir(), "")
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { f.Close() })
+	require.NoError(s.t, f.Truncate(size))
+	return int(f.Fd())
+}
+
+func TestAStrangerWhoMisbehavesIsHungUpOn(t *testing.T) {
+	size := geometryFor(32).size()
+	cases := map[string]func(s *stranger) ([]byte, []int){
+		"garbage":               func(s *stranger) ([]byte, []int) { return []byte("GET / HTTP/1.1\r\n\r\n"), nil },
+		"garbage with a memfd":  func(s *stranger) ([]byte, []int) { return []byte{1}, []int{s.memfd(size, segmentSeals)} },
+		"longer than a message": func(s *stranger) ([]byte, []int) { return append(encodeHello(s.hello()), make([]byte, 500)...), nil },
+		"version 2": func(s *stranger) ([]byte, []int) {
+			b := encodeHello(s.hello())
+			b[3] = 2
+			return b, []int{s.memfd(size, segmentSeals)}
+		},
+		"no hello":                func(s *stranger) ([]byte, []int) { return encodeKey(kindKeyRequest, 1), nil },
+		"no segment":              func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), nil },
+		"a segment without seals": func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), []int{s.memfd(size, 0)} },
+		"a segment that can shrink": func(s *stranger) ([]byte, []int) {
+			return encodeHello(s.hello()), []int{s.memfd(size, unix.F_SEAL_GROW)}
+		},
+		"a segment too small": func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), []int{s.memfd(size-1, segmentSeals)} },
+		"a file on disk":      func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), []int{s.file(int64(size))} },
+		"a bell too many": func(s *stranger) ([]byte, []int) {
+			return encodeHello(s.hello()), []int{s.memfd(size, segmentSeals), s.file(1)}
+		},
+		"a bell too few": func(s *stranger) ([]byte, []int) {
+			h := s.hello()
+			h.flags = helloBell
+			return encodeHello(h), []int{s.memfd(size, segmentSeals)}
+		},
+		"five descriptors": func(s *stranger) ([]byte, []int) {
+			fd := s.memfd(size, segmentSeals)
+			return encodeHello(s.hello()), []int{fd, fd, fd, fd, fd}
+		},
+	}
+	for name, packet := range cases {
+		t.Run(name, func(t *testing.T) {
+			CheckLeaks(t)
+			s := newStranger(t)
+			b, fds := packet(s)
+			conn := s.dial()
+			s.say(conn, b, fds...)
+			s.hungUp(conn)
+			require.False(t, s.paired())
+			s.pair() // who does it right is let in
+		})
+	}
+}
+
+func TestAStrangerWhoMisbehavesOncePairedFailsItsQP(t *testing.T) {
+	size := 8192 + regionHeaderSize
+	answer := keyAnswer{key: 9, good: true, access: verbs.AccessRemoteWrite, addr: 4096, length: 8192}
+	cases := map[string]func(s *stranger) ([]byte, []int){
+		"garbage":                       func(s *stranger) ([]byte, []int) { return []byte{0}, nil },
+		"a second hello":                func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), nil },
+		"descriptors that nobody wants": func(s *stranger) ([]byte, []int) { return encodeBare(kindKick), []int{s.file(1)} },
+		"an answer without region":      func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(answer), nil },
+		"an answer with two":            func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(answer), []int{s.file(1), s.file(1)} },
+		"hang-up":                       nil,
+	}
+	for name, packet := range cases {
+		t.Run(name, func(t *testing.T) {
+			CheckLeaks(t)
+			s := newStranger(t)
+			conn := s.pair()
+			if packet == nil {
+				conn.Close()
+			} else {
+				b, fds := packet(s)
+				s.say(conn, b, fds...)
+			}
+			require.Eventually(t, func() bool { return s.v.q.state.Load() == stateErr }, 10*time.Second, time.Millisecond)
+		})
+	}
+	for name, fd := range map[string]func(s *stranger) int{
+		"a region without seals": func(s *stranger) int { return s.memfd(size, 0) },
+		"a region too small":     func(s *stranger) int { return s.memfd(size-1, segmentSeals) },
+		"a region on disk":       func(s *stranger) int { return s.file(int64(size)) },
+		"a region only to read": func(s *stranger) int {
+			return s.memfd(size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			CheckLeaks(t)
+			s := newStranger(t)
+			conn := s.pair()
+			require.NoError(t, s.v.q.Modify(&verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 14, RetryCount: 7}, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount))
+			s.v.q.sendMu.Lock()
+			s.v.q.out.hdr.gate.Store(gateOpen | gateWrite)
+			s.v.q.sendMu.Unlock()
+			_, err := s.v.q.PostSend([]verbs.SendWR{{ID: 4, Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{{1}}, RemoteAddr: 4096, RKey: 9}})
+			require.NoError(t, err)
+			m, _, err := readPacket(conn)
+			require.NoError(t, err)
+			require.Equal(t, message{kind: kindKeyRequest, key: 9}, m)
+			s.say(conn, encodeKeyAnswer(answer), fd(s))
+			var wcs [1]verbs.WC
+			require.Eventually(t, func() bool {
+				n, err := s.v.send.Poll(wcs[:])
+				return err == nil && n == 1
+			}, 10*time.Second, time.Millisecond)
+			require.Equal(t, verbs.WCLocQPOpErr, wcs[0].Status)
+			require.Equal(t, stateErr, s.v.q.state.Load())
+		})
+	}
+}
+
+func TestAKeyIsGivenOnlyToQPsOfItsPD(t *testing.T) {
+	s := newStranger(t)
+	other, err := s.v.d.AllocPD()
+	require.NoError(t, err)
+	foreign, err := other.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
+	require.NoError(t, err)
+	private, err := s.v.pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
+	require.NoError(t, err)
+	slice, err := s.v.pd.RegisterMR(make([]byte, 4096), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	require.NoError(t, err)
+	conn := s.pair()
+	ask := func(key uint32) (keyAnswer, int) {
+		s.say(conn, encodeKey(kindKeyRequest, key))
+		m, fds, err := readPacket(conn)
+		require.NoError(t, err)
+		require.Equal(t, kindKeyAnswer, m.kind)
+		closeFDs(fds...)
+		return m.answer, len(fds)
+	}
+	for name, key := range map[string]uint32{
+		"of another PD": foreign.RKey(), "without remote rights": private.RKey(), "of a slice": slice.RKey(), "of nothing": 0,
+	} {
+		answer, fds := ask(key)
+		require.Equal(t, keyAnswer{key: key}, answer, "a key %s", name)
+		require.Zero(t, fds)
+	}
+	answer, fds := ask(s.v.mr.key)
+	require.Equal(t, keyAnswer{key: s.v.mr.key, good: true, access: verbs.AccessRemoteWrite, addr: s.v.mr.addr, length: 8192}, answer)
+	require.Equal(t, 1, fds)
+	require.NoError(t, s.v.mr.Deregister())
+	m, _, err := readPacket(conn)
+	require.NoError(t, err)
+	require.Equal(t, message{kind: kindKeyGone, key: s.v.mr.key}, m, "the peer can unmap it")
+}
+
+func TestThePolicyDecidesWhoMayPair(t *testing.T) {
+	t.Cleanup(func() { SetPeerPolicy(nil) })
+	s := newStranger(t)
+	asked := make(chan Peer, 8)
+	SetPeerPolicy(func(p Peer) bool {
+		asked <- p
+		return false
+	})
+	conn := s.dial()
+	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
+	s.hungUp(conn)
+	require.Equal(t, Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: os.Getpid()}, <-asked) // sent before the hang-up
+	require.False(t, s.paired())
+	SetPeerPolicy(nil)
+	s.pair()
+	require.Equal(t, os.Getpid(), s.v.q.PeerPID())
+}
+
+// A QP that has to dial finds a listener that the policy does not admit: the
+// name is taken by somebody else.
+func TestASquatterIsNotTalkedTo(t *testing.T) {
+	t.Cleanup(func() { SetPeerPolicy(nil) })
+	s := newStranger(t)
+	squatted := verbs.GID{0: 0xff, 1: 0xff, 15: 1}
+	ln, err := net.ListenUnix("unixpacket", socketName(squatted))
+	require.NoError(t, err)
+	defer ln.Close()
+	SetPeerPolicy(func(Peer) bool { return false })
+	require.NoError(t, s.v.q.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
+	s.at = endpoint{gid: squatted, qpn: 9}
+	s.reachRTR()
+	require.Eventually(t, func() bool { return s.v.q.state.Load() == stateErr }, 10*time.Second, time.Millisecond)
+	require.NoError(t, ln.SetDeadline(time.Now().Add(10*time.Second)))
+	conn, err := ln.AcceptUnix()
+	require.NoError(t, err)
+	defer conn.Close()
+	_, _, err = readPacket(conn)
+	require.Error(t, err, "it learns nothing of us")
+}
+
+// Who comes before the QP is at RTR waits; so does who comes twice.
+func TestAHelloThatComesEarlyIsHeld(t *testing.T) {
+	s := newStranger(t)
+	require.NoError(t, s.v.q.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
+	s.v.d.listener.begin() // as if another QP waited
+	t.Cleanup(s.v.d.listener.end)
+	first, second := s.dial(), s.dial()
+	packet := encodeHello(s.hello())
+	s.say(first, packet, s.memfd(geometryFor(32).size(), segmentSeals))
+	require.Eventually(t, func() bool { return s.held() == 1 }, 10*time.Second, time.Millisecond)
+	s.say(second, packet, s.memfd(geometryFor(32).size(), segmentSeals))
+	s.hungUp(first) // the newer one counts
+	require.Equal(t, 1, s.held())
+	s.reachRTR()
+	m, fds, err := readPacket(second)
+	require.NoError(t, err)
+	require.Equal(t, kindHello, m.kind)
+	closeFDs(fds...)
+	require.Zero(t, s.held())
+}
+
+func (s *stranger) held() int {
+	s.v.d.listener.mu.Lock()
+	defer s.v.d.listener.mu.Unlock()
+	return len(s.v.d.listener.held)
+}
+
+func TestHelloesForNobodyAreBounded(t *testing.T) {
+	CheckLeaks(t)
+	s := newStranger(t)
+	h := s.hello()
+	for i := range uint32(maxHeld + 20) {
+		h.to.qpn = (s.v.q.num + 1 + i) & (1<<24 - 1)
+		s.say(s.dial(), encodeHello(h), s.memfd(geometryFor(32).size(), segmentSeals))
+	}
+	require.Eventually(t, func() bool { return s.held() == maxHeld }, 10*time.Second, time.Millisecond)
+	require.NoError(t, s.v.d.Close())
+}
