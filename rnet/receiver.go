@@ -32,6 +32,7 @@ type receiver struct {
 	opens     uint64         // streams that the peer has opened
 	rxSlots   ring.RecvSlots
 	newCredit bool // the batch brought credit
+	lied      bool // the peer broke the protocol: nothing it writes counts any more
 
 	rxMu  sync.Mutex
 	rx    ring.Rx // guarded by rxMu
@@ -82,12 +83,13 @@ func (s *session) poll() int {
 	if n == 0 {
 		return 0
 	}
+	var broken error
 	s.rxMu.Lock()
 	for i := range s.wcs[:n] {
-		if err := s.complete(&s.wcs[i]); err != nil {
-			s.rxMu.Unlock()
-			s.fail(err)
-			return n
+		// What arrived after a failure of ours is still good, and where a
+		// message lies is known only if none before it is left out.
+		if err := s.complete(&s.wcs[i]); err != nil && broken == nil {
+			broken = err
 		}
 		if s.wcs[i].ByteLen >= keepMin && s.releaseLocked() {
 			s.sendCredit() // the peer need not wait for the end of the batch
@@ -98,6 +100,10 @@ func (s *session) poll() int {
 	}
 	due := s.releaseLocked()
 	s.rxMu.Unlock()
+	if broken != nil {
+		s.fail(broken)
+		return n
+	}
 	if s.owed >= repostBatch || s.owed-s.owedData >= controlSlots/2 {
 		due = s.repost() || due
 	}
@@ -130,7 +136,12 @@ func (s *session) complete(wc *verbs.WC) error {
 			return nil
 		}
 		s.owedData++
-		return s.message(wc)
+		if s.lied {
+			return nil
+		}
+		err := s.message(wc)
+		s.lied = err != nil
+		return err
 	case verbs.WCWrite:
 		s.sqDone.Add(wc.ID)
 		s.newCredit = true

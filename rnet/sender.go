@@ -201,6 +201,9 @@ func (s *session) postWR() error {
 		s.sqSince = 0
 	}
 	_, err := s.qp.PostSend(s.wr[:])
+	if err != nil {
+		s.txDead = true // a message is missing: the peer would misplace what follows
+	}
 	s.vec[1] = nil
 	return err
 }
@@ -224,15 +227,20 @@ func (s *session) sendCredit() {
 	if s.txDead {
 		return
 	}
+	s.stats.creditsSent.Add(1)
+	if err := s.postCredit(released, posted, 0); err != nil {
+		go s.fail(fmt.Errorf("rnet: send credit: %w", err))
+	}
+}
+
+// postCredit posts a credit message. txMu is held.
+func (s *session) postCredit(released, posted uint64, flags verbs.SendFlags) error {
 	s.told = txTold{released: released, posted: posted}
 	wr := &s.wr[0]
 	wr.Opcode, wr.Imm = verbs.OpWriteWithImm, creditImm(released, s.cfg.ringSize, uint16(posted))
 	wr.RemoteAddr, wr.RKey = s.peer.ringAddr, s.peer.ringKey
-	wr.Inline, wr.SGL, wr.Flags = nil, nil, 0
-	s.stats.creditsSent.Add(1)
-	if err := s.postWR(); err != nil {
-		go s.fail(fmt.Errorf("rnet: send credit: %w", err))
-	}
+	wr.Inline, wr.SGL, wr.Flags = nil, nil, flags
+	return s.postWR()
 }
 
 // The control frames that a stream can have queued. They are idempotent bits:
