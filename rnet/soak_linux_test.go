@@ -50,7 +50,7 @@ func TestSoak(t *testing.T) {
 			}
 		})
 	}
-	dialing.Go(func() { s.misbehave(dev) })
+	dialing.Go(func() { s.misbehave(t, dev) })
 	await := start(t, func() { dialing.Wait() })
 	for time.Now().Before(s.end) && !t.Failed() {
 		time.Sleep(min(time.Second, time.Until(s.end)+time.Millisecond))
@@ -72,7 +72,7 @@ type soak struct {
 }
 
 // misbehave changes what goes wrong every few hundred milliseconds.
-func (s *soak) misbehave(dev *device) {
+func (s *soak) misbehave(t *testing.T, dev *device) {
 	rnd := newRand(1)
 	faults := []soft.Faults{
 		{},
@@ -82,7 +82,7 @@ func (s *soak) misbehave(dev *device) {
 		{SlowConsumer: 20 * time.Microsecond},
 		{CompletionBatch: 3, RNREvery: 100, SlowConsumer: 5 * time.Microsecond},
 	}
-	for time.Now().Before(s.end) {
+	for time.Now().Before(s.end) && !t.Failed() {
 		f := faults[rnd.IntN(len(faults))]
 		switch rnd.IntN(8) {
 		case 0:
