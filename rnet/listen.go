@@ -204,6 +204,11 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 	ctx, cancel := context.WithTimeout(context.Background(), setUpTime)
 	defer cancel()
 	conn, err := req.Accept(ctx, s.qp, s.connParam())
+	if err == nil {
+		if err = s.prime(ctx, conn); err != nil {
+			conn.Disconnect()
+		}
+	}
 	if err != nil {
 		l.forget(s)
 		s.abandon()

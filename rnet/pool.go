@@ -286,7 +286,10 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 		s.abandon()
 		return nil, err
 	}
-	if err := s.learn(conn.PrivateData()); err != nil {
+	if err = s.learn(conn.PrivateData()); err == nil {
+		err = s.prime(ctx, conn)
+	}
+	if err != nil {
 		conn.Disconnect()
 		s.abandon()
 		return nil, err

@@ -107,7 +107,14 @@ func (p *puppet) accept(ln rcm.Listener, hello []byte) error {
 	if p.conn, err = req.Accept(ctx, p.qp, p.param(hello)); err != nil {
 		return err
 	}
-	return p.tx.Init(p.peer.ringSize)
+	if err = p.tx.Init(p.peer.ringSize); err != nil {
+		return err
+	}
+	// The dial waits for these.
+	if err = p.send(frame(framePing, 0, 0, nil)); err != nil {
+		return err
+	}
+	return p.write(0, nil, creditImm(0, puppetRing, puppetSlots))
 }
 
 func (p *puppet) learn() (err error) {

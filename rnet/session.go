@@ -62,6 +62,7 @@ type session struct {
 	engineState
 
 	failOnce sync.Once
+	cause    error // why it failed; set before failed
 	failed   atomic.Bool
 	closing  atomic.Bool   // the engine must leave
 	done     chan struct{} // closed when the engine has left and all is freed
@@ -229,6 +230,7 @@ var errSessionIdle = errors.New("rnet: session is idle")
 // unless they had come to their end, and the engine frees everything.
 func (s *session) fail(cause error) {
 	s.failOnce.Do(func() {
+		s.cause = cause
 		s.failed.Store(true)
 		if cause != nil && !errors.Is(cause, errSessionIdle) && !errors.Is(cause, net.ErrClosed) {
 			s.log.Debug("rnet: session failed", "peer", s.remoteAddr, "device", s.dev.ctx.Name(), "pid", s.peer.pid, "err", cause)

@@ -1,0 +1,59 @@
+package rnet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// primeCheck is how often prime looks whether the peer has hung up, which
+// need not show in the CQ of a QP that never worked.
+const primeCheck = 10 * time.Millisecond
+
+// prime sends the session's first messages, which tell the peer nothing new,
+// and returns when the device has done so; on the dialing side, when those of
+// the peer have come too. What a device puts off until the first use of the
+// peer's memory has happened then on both sides. So a dial can still take
+// another way if it fails, and from now on what is written is in the peer's
+// memory when Write returns, where it outlives us. Nobody else uses the
+// session yet.
+func (s *session) prime(ctx context.Context, conn rcm.Conn) error {
+	s.txMu.Lock()
+	err := s.post(frameHeader{kind: framePing}, nil, source{}) // needs the peer's memory
+	if err == nil {
+		err = s.postCredit(s.released.Load(), s.posted.Load(), verbs.SendSignaled)
+	}
+	s.txMu.Unlock()
+	if err != nil {
+		return fmt.Errorf("rnet: first message: %w", err)
+	}
+	defer context.AfterFunc(ctx, s.ch.Wake)()
+	s.lead.Lock()
+	defer s.lead.Unlock()
+	for {
+		n := s.poll()
+		switch {
+		case s.failed.Load():
+			return fmt.Errorf("rnet: first message: %w", s.cause)
+		case s.sqDone.Load() == s.sqPosted && (!s.dialed || s.owed >= 2):
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("rnet: first message: %w", ctx.Err())
+		case conn.Err() != nil:
+			return fmt.Errorf("rnet: first message: %w", conn.Err())
+		case n > 0:
+			continue
+		}
+		if err := s.cq.Arm(false); err != nil {
+			return err
+		}
+		if s.poll() == 0 {
+			// Ended by: our completion or the peer's message, a failure of
+			// the QP, ctx, the time to look at conn.
+			s.ch.Wait(time.Now().Add(primeCheck))
+		}
+	}
+}
