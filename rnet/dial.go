@@ -139,6 +139,9 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 		headStart = defaultHeadStart
 	}
 	conn, fastErr, err := fallback.Race(ctx, headStart, a.dialFast, a.dialSocket)
+	if errors.Is(err, syscall.EMFILE) {
+		conn, err = a.dialSocketAfter(ctx)
+	}
 	return a.decide(conn, fastErr, err)
 }
 
@@ -181,6 +184,24 @@ func (a *attempt) limit(ctx context.Context) (context.Context, context.CancelFun
 func (a *attempt) dialSocket(ctx context.Context) (net.Conn, error) {
 	return a.d.socketDialer().DialContext(ctx, a.network, a.address)
 }
+
+// dialSocketAfter is dialSocket after an accelerated dial that used up the last
+// descriptors: its goroutines give them back in a moment.
+func (a *attempt) dialSocketAfter(ctx context.Context) (net.Conn, error) {
+	for pause := time.Millisecond; ; pause *= 2 {
+		conn, err := a.dialSocket(ctx)
+		if err == nil || !errors.Is(err, syscall.EMFILE) || pause > maxDescriptorPause {
+			return conn, err
+		}
+		select { // ended by the clock or ctx
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+const maxDescriptorPause = 8 * time.Millisecond
 
 func (a *attempt) dialTCP(ctx context.Context, reason fallback.Reason, why error) (net.Conn, error) {
 	conn, err := a.dialSocket(ctx)
