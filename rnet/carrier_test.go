@@ -48,6 +48,9 @@ var allCarriers = append([]carrier{overTCP}, softCarriers...)
 
 // carrierNamed is how a child process gets the carrier of its parent.
 func carrierNamed(name string) (carrier, error) {
+	if name == "auto" {
+		return carrier{name: name}, nil
+	}
 	for _, k := range allCarriers {
 		if k.name == name {
 			return k, nil

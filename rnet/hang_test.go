@@ -32,10 +32,13 @@ func start(t testing.TB, f func()) (await func()) {
 	}
 }
 
+// pause is how long a test waits between two looks at something.
+func pause() { time.Sleep(time.Millisecond) }
+
 // eventually waits until ok is true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(hangTime); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(hangTime); !ok(); pause() {
 		if time.Now().After(end) {
 			buf := make([]byte, 1<<20)
 			t.Fatalf("never: %s\n%s", what, buf[:runtime.Stack(buf, true)])

@@ -1,0 +1,279 @@
+package rnet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+func init() {
+	roles["target"] = target
+	roles["caller"] = caller
+	roles["mute"] = mute
+}
+
+// What the other process does with a connection is told by its first byte.
+const (
+	modeSilent = 's' // neither reads nor writes
+	modeSource = 'w' // writes without end
+	modeSink   = 'r' // reads without end
+	modeEcho   = 'e'
+)
+
+func behave(c net.Conn, mode byte) {
+	switch mode {
+	case modeSource:
+		for buf := make([]byte, 100<<10); ; {
+			if _, err := c.Write(buf); err != nil {
+				return
+			}
+		}
+	case modeSink:
+		io.Copy(io.Discard, c)
+	case modeEcho:
+		io.Copy(c, c)
+	}
+}
+
+// target listens and does with each connection what its first byte says.
+func target(args []string) error {
+	k, err := carrierNamed(args[0])
+	if err != nil {
+		return err
+	}
+	defer k.install()()
+	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(ln.Addr())
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			var mode [1]byte
+			if _, err := io.ReadFull(c, mode[:]); err == nil {
+				behave(c, mode[0])
+			}
+		}()
+	}
+}
+
+// caller dials an address once for each mode, tells the mode, and behaves.
+func caller(args []string) error {
+	k, err := carrierNamed(args[0])
+	if err != nil {
+		return err
+	}
+	defer k.install()()
+	for _, mode := range []byte(args[2]) {
+		c, err := k.dialer().Dial("tcp", args[1])
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write([]byte{mode}); err != nil {
+			return err
+		}
+		go behave(c, mode)
+	}
+	fmt.Println("ready")
+	select {} // ended by the kill
+}
+
+// mute takes the name of an address, and requests, and answers none.
+func mute(args []string) error {
+	ln, err := rcm.Soft().Listen(netip.MustParseAddrPort(args[0]), rcm.ListenConfig{})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	if _, err := ln.Accept(ctxBackground); err != nil {
+		return err
+	}
+	fmt.Println("asked")
+	select {} // ended by the kill
+}
+
+// bereaved is what waits for a peer while that is killed, and when it heard.
+type bereaved struct {
+	mu    sync.Mutex
+	heard []time.Time // guarded by mu
+	work  sync.WaitGroup
+}
+
+// wait runs op until it fails, which must be for the peer's death.
+func (b *bereaved) wait(t testing.TB, op func() error) {
+	b.work.Go(func() {
+		var err error
+		for err == nil {
+			err = op()
+		}
+		b.mu.Lock()
+		b.heard = append(b.heard, time.Now())
+		b.mu.Unlock()
+		assert.True(t, errors.Is(err, syscall.ECONNRESET), "%v", err)
+		var call *os.SyscallError
+		assert.ErrorAs(t, err, &call)
+	})
+}
+
+// use reads and writes the near end of a connection whose far end behaves as
+// mode says.
+func (b *bereaved) use(t testing.TB, c net.Conn, mode byte) {
+	buf := make([]byte, 64<<10)
+	read := func() error { _, err := c.Read(buf); return err }
+	write := func() error { _, err := c.Write(make([]byte, 64<<10)); return err }
+	b.wait(t, read) // blocked, unless the peer writes
+	if mode != modeSource {
+		b.wait(t, write) // blocked, unless the peer reads
+	}
+}
+
+const allModes = string(modeSilent) + string(modeSource) + string(modeSink) + string(modeEcho)
+
+func TestKilledPeerIsNoticed(t *testing.T) {
+	leavesNothing(t)
+	over(t, []carrier{overSoft, {name: "soft-efficient", transport: Soft, profile: Efficient}, overStage}, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		var delays []time.Duration
+		kills := times(16, 334) // each of three carriers: 50 and 1000 in all
+		for i := range kills {
+			var b bereaved
+			var conns []net.Conn
+			var child *process
+			if i%2 == 0 { // it listens
+				child = startProcess(t, "target", k.name)
+				address := child.line(t)
+				for _, mode := range []byte(allModes) {
+					c, err := k.dialer().Dial("tcp", address)
+					require.NoError(t, err)
+					_, err = c.Write([]byte{mode})
+					require.NoError(t, err)
+					conns = append(conns, c)
+					b.use(t, c, mode)
+				}
+			} else { // it dials
+				child = startProcess(t, "caller", k.name, ln.Addr().String(), allModes)
+				for range allModes {
+					c, err := ln.Accept()
+					require.NoError(t, err)
+					var mode [1]byte
+					_, err = io.ReadFull(c, mode[:])
+					require.NoError(t, err)
+					conns = append(conns, c)
+					b.use(t, c, mode[0])
+				}
+			}
+			time.Sleep(time.Duration(i%8) * time.Millisecond) // in the middle of something
+			killed := time.Now()
+			child.kill()
+			start(t, b.work.Wait)()
+			for _, at := range b.heard {
+				delays = append(delays, at.Sub(killed))
+			}
+			for _, c := range conns {
+				c.Close()
+			}
+			child.stop()
+			if t.Failed() {
+				return
+			}
+		}
+		slices.Sort(delays)
+		t.Logf("%d kills, from the kill to the error: median %v, 99%% %v, most %v", kills,
+			delays[len(delays)/2], delays[len(delays)*99/100], delays[len(delays)-1])
+		k.connect(t, ln) // the listener has survived all of them
+	})
+}
+
+func TestDialFallsBackWhenItsPeerIsKilled(t *testing.T) {
+	leavesNothing(t)
+	for range times(5, 50) {
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		address := tcp.Addr().String()
+		child := startProcess(t, "mute", address)
+		require.Equal(t, "ready", child.line(t))
+		var c net.Conn
+		await := start(t, func() {
+			// The head start is long, so that it is the death that ends the dial.
+			c, err = (&Dialer{HeadStart: time.Hour}).Dial("tcp", address)
+		})
+		require.Equal(t, "asked", child.line(t))
+		killed := time.Now()
+		child.kill()
+		await()
+		t.Log("fell back after", time.Since(killed))
+		require.NoError(t, err)
+		require.IsType(t, (*net.TCPConn)(nil), c)
+		told := Explain(address)
+		require.Equal(t, "peer-died", told[len(told)-1].Reason)
+		c.Close()
+		tcp.Close()
+		child.stop()
+	}
+}
+
+func TestForcedDialFailsWhenItsPeerIsKilled(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer tcp.Close()
+	child := startProcess(t, "mute", tcp.Addr().String())
+	require.Equal(t, "ready", child.line(t))
+	await := start(t, func() {
+		_, err := (&Dialer{Transport: Soft}).Dial("tcp", tcp.Addr().String())
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+	})
+	require.Equal(t, "asked", child.line(t))
+	child.kill()
+	await()
+}
+
+// What a process wrote before it was killed has arrived, and is read before
+// the error.
+func TestLastWordsOfAKilledPeerAreRead(t *testing.T) {
+	leavesNothing(t)
+	ln := overSoft.listen(t)
+	for range times(5, 50) {
+		child := startProcess(t, "lastwords", ln.Addr().String())
+		c, err := ln.Accept()
+		require.NoError(t, err)
+		require.Equal(t, "written", child.line(t))
+		child.kill()
+		child.stop()
+		got, err := io.ReadAll(c)
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.NoError(t, checkPattern(got, 7, 0))
+		require.Equal(t, 300<<10, len(got))
+		c.Close()
+	}
+}
+
+func init() { roles["lastwords"] = lastWords }
+
+func lastWords(args []string) error {
+	c, err := overSoft.dialer().Dial("tcp", args[0])
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(randomBytes(7, 300<<10)); err != nil {
+		return err
+	}
+	fmt.Println("written")
+	select {} // ended by the kill
+}
