@@ -246,6 +246,10 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 // Read, Discard, Peek, WriteTo or Close. With n greater than the stream's
 // window it fails with an error that wraps bufio.ErrBufferFull; if the peer
 // ends before, it returns what there is, and io.EOF.
+//
+// A piece that lies in the receive ring holds up the ring, and with it in the
+// end the other connections of the session: discard it soon, or give the
+// connection a session of its own (Dialer.Dedicated).
 func (c *Conn) Peek(n int) ([]byte, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
