@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
 )
 
@@ -175,9 +176,22 @@ func BenchmarkCopy1MiB(b *testing.B) {
 // BenchmarkRoundTrip is 64 bytes there and back between two processes, both
 // polling. On a busy machine look at the quantiles, of the mean over ten
 // trips: the mean of all has the time in which only one of the two ran.
-func BenchmarkRoundTrip(b *testing.B) {
+func BenchmarkRoundTrip(b *testing.B) { benchRoundTrip(b, "echo", spinFor) }
+
+// BenchmarkSleepingRoundTrip is the same with both ends asleep between the
+// messages.
+func BenchmarkSleepingRoundTrip(b *testing.B) {
+	b.Run("parked", func(b *testing.B) {
+		benchRoundTrip(b, "echo-parked", sleepFor((*verbs.CompChannel).Wait))
+	})
+	b.Run("thread", func(b *testing.B) {
+		benchRoundTrip(b, "echo-thread", sleepFor((*verbs.CompChannel).WaitThread))
+	})
+}
+
+func benchRoundTrip(b *testing.B, role string, next func(*end, []verbs.WC) (int, error)) {
 	e := newEnd(b, usual)
-	startChild(b, "echo", e)
+	startChild(b, role, e)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	recvs := make([]verbs.RecvWR, 32)
@@ -192,7 +206,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		if n, err := e.qp.PostSend(wr); n != 1 {
 			b.Fatal(err)
 		}
-		if n, err := spin(e.recv, wcs); n != 1 || wcs[0].Status != verbs.WCSuccess {
+		if n, err := next(e, wcs); n != 1 || wcs[0].Status != verbs.WCSuccess {
 			b.Fatal(n, err, wcs[0].Status)
 		}
 		if n, err := e.qp.PostRecv(recvs[:1]); n != 1 {
@@ -218,4 +232,32 @@ func BenchmarkRoundTrip(b *testing.B) {
 		b.ReportMetric(took[len(took)/10], "p10-ns")
 		b.ReportMetric(took[len(took)/2], "p50-ns")
 	}
+}
+
+// BenchmarkPairing makes two QPs, connects them, moves a message and destroys
+// them.
+func BenchmarkPairing(b *testing.B) {
+	run := func(b *testing.B) {
+		x, y := newEnd(b, usual), newEnd(b, usual)
+		for b.Loop() {
+			for _, e := range []*end{x, y} {
+				require.NoError(b, e.qp.Close())
+				var err error
+				e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.send, RecvCQ: e.recv, Cap: usual.cap})
+				require.NoError(b, err)
+			}
+			forY, err := x.address()
+			require.NoError(b, err)
+			forX, err := y.address()
+			require.NoError(b, err)
+			require.NoError(b, x.connect(forX))
+			require.NoError(b, y.connect(forY))
+			warm(b, x, y)
+		}
+	}
+	b.Run("in one process", run)
+	b.Run("between strangers", func(b *testing.B) {
+		soft.PairAsStrangers(b)
+		run(b)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,6 +31,9 @@ type channel struct {
 	pfd      unix.PollFd
 	timeout  unix.Timespec
 
+	// signaled: signal has written to the eventfd since it was read.
+	signaled atomic.Bool
+
 	mu       sync.Mutex
 	fd       int                   // guarded by mu: a descriptor of the same eventfd for direct calls, -1 when closed
 	closed   bool                  // guarded by mu
@@ -50,7 +54,10 @@ func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
 		return nil, err
 	}
 	ch := &channel{dev: d, fd: own, file: os.NewFile(uintptr(fd), "completion channel"), inbounds: make(map[*inbound]struct{})}
-	ch.read = func(fd uintptr) bool { return drainEventfd(int(fd)) }
+	ch.read = func(fd uintptr) bool {
+		ch.signaled.Store(false) // before the event itself, so that none is missed
+		return drainEventfd(int(fd))
+	}
 	if ch.raw, err = ch.file.SyscallConn(); err != nil {
 		closeFDs(own)
 		ch.file.Close()
@@ -205,7 +212,8 @@ func (ch *channel) signal() {
 	if ch.closed {
 		return
 	}
-	ringEventfd(ch.fd)
+	ch.signaled.Store(true)
+	ringOwnEventfd(ch.fd)
 	ch.woken = true
 	ch.wakeSleeper()
 }
@@ -245,7 +253,8 @@ func (ch *channel) Close() error {
 		ch.mu.Unlock()
 		return verbs.ErrClosed
 	}
-	ringEventfd(ch.fd)
+	ch.signaled.Store(true)
+	ringOwnEventfd(ch.fd)
 	ch.wakeSleeper()
 	ch.closed = true
 	if ch.waiters == 0 {

@@ -21,7 +21,13 @@ import (
 const roleVariable = "SOFT_TEST_ROLE"
 
 var roles = map[string]func(e *end, in io.Reader, out io.Writer) error{
-	"echo":   echoForever,
+	"echo": func(e *end, _ io.Reader, _ io.Writer) error { return echoForever(e, spinFor) },
+	"echo-parked": func(e *end, _ io.Reader, _ io.Writer) error {
+		return echoForever(e, sleepFor((*verbs.CompChannel).Wait))
+	},
+	"echo-thread": func(e *end, _ io.Reader, _ io.Writer) error {
+		return echoForever(e, sleepFor((*verbs.CompChannel).WaitThread))
+	},
 	"idle":   waitForever,
 	"sender": sendForever,
 	"burst":  sendBurst,
@@ -145,16 +151,38 @@ func spin(cq *verbs.CQ, wcs []verbs.WC) (int, error) {
 	}
 }
 
-// echoForever answers each WRITE with one of the same length, polling, until
-// the peer is gone.
-func echoForever(e *end, _ io.Reader, _ io.Writer) error {
+func spinFor(e *end, wcs []verbs.WC) (int, error) { return spin(e.recv, wcs) }
+
+// sleepFor polls, arms, polls and sleeps.
+func sleepFor(wait func(*verbs.CompChannel, time.Time) error) func(*end, []verbs.WC) (int, error) {
+	return func(e *end, wcs []verbs.WC) (int, error) {
+		for {
+			if n, err := e.recv.Poll(wcs); n != 0 || err != nil {
+				return n, err
+			}
+			if err := e.recv.Arm(false); err != nil {
+				return 0, err
+			}
+			if n, err := e.recv.Poll(wcs); n != 0 || err != nil {
+				return n, err
+			}
+			if err := wait(e.ch, time.Time{}); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// echoForever answers each WRITE with one of the same length, until the peer
+// is gone. next waits for completions.
+func echoForever(e *end, next func(*end, []verbs.WC) (int, error)) error {
 	recvs := make([]verbs.RecvWR, 32)
 	if _, err := e.qp.PostRecv(recvs); err != nil {
 		return err
 	}
 	wcs := make([]verbs.WC, 16)
 	for {
-		n, err := spin(e.recv, wcs)
+		n, err := next(e, wcs)
 		if err != nil {
 			return err
 		}

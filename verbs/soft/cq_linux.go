@@ -28,6 +28,7 @@ type cq struct {
 	ch    *channel // nil: polled only
 	refs  atomic.Int64
 	armed atomic.Uint32 // armArmed and armSolicited, for local completions
+	asked atomic.Bool   // Arm since the last Disarm
 
 	local localQueue
 
@@ -151,6 +152,7 @@ func (c *cq) Arm(solicited bool) error {
 		want |= armSolicited
 	}
 	c.pollMu.Lock()
+	c.asked.Store(true)
 	c.armed.Store(want)
 	for _, in := range *c.all.Load() {
 		in.arm(want)
@@ -163,10 +165,11 @@ func (c *cq) Arm(solicited bool) error {
 }
 
 func (c *cq) Disarm() {
-	if c.ch == nil || c.armed.Load() == 0 {
+	if !c.asked.Load() {
 		return
 	}
 	c.pollMu.Lock()
+	c.asked.Store(false)
 	c.armed.Store(0)
 	for _, in := range *c.all.Load() {
 		in.arm(0)

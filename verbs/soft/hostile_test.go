@@ -213,7 +213,7 @@ func FuzzHostileSegment(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
 	for op := range byte(fuzzOps) {
 		f.Add([]byte{fuzzReceive, op, 1, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, fuzzPoll, fuzzPoll})
-		f.Add([]byte{0x80 | fuzzReceive, op, 5, 0, 64, 0, 0, 0, 200, 0, 0, 0, fuzzPoll, op, 2, 0, 136, 0, 0, 0, 200, 0, 0, 0, fuzzPoll, fuzzDrain})
+		f.Add([]byte{0x80, op, 5, 0, 64, 0, 0, 0, 200, 0, 0, 0, fuzzPoll, op, 2, 0, 136, 0, 0, 0, 200, 0, 0, 0, fuzzPoll, fuzzDrain})
 	}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		if len(script) > 400 {

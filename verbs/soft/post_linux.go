@@ -192,21 +192,3 @@ func (q *qp) polled(n int32) {
 		q.unpolled.Add(-n)
 	}
 }
-
-// gather copies local memory into dst; false if a key, bounds or rights do
-// not cover it. It may have copied a part then, into a buffer of the peer
-// that a failed request leaves undefined anyway.
-func (q *qp) gather(dst []byte, sgl []verbs.SGE) bool {
-	for i := range sgl {
-		e := &sgl[i]
-		if e.Length == 0 {
-			continue
-		}
-		src, ok := q.pd.localBytes(&q.sgl, e, 0)
-		if !ok {
-			return false
-		}
-		dst = dst[copy(dst, src):]
-	}
-	return true
-}

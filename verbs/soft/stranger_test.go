@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"encoding/binary"
 	"net"
 	"os"
 	"testing"
@@ -159,6 +160,11 @@ func TestAStrangerWhoMisbehavesIsHungUpOn(t *testing.T) {
 			h := s.hello()
 			h.flags = helloBell
 			return encodeHello(h), []int{s.memfd(size, segmentSeals)}
+		},
+		"a bell that is no eventfd": func(s *stranger) ([]byte, []int) {
+			h := s.hello()
+			h.flags = helloBell
+			return encodeHello(h), []int{s.memfd(size, segmentSeals), s.file(1)}
 		},
 		"five descriptors": func(s *stranger) ([]byte, []int) {
 			fd := s.memfd(size, segmentSeals)
@@ -349,4 +355,25 @@ func TestHelloesForNobodyAreBounded(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return s.held() == maxHeld }, 10*time.Second, time.Millisecond)
 	require.NoError(t, s.v.d.Close())
+}
+
+// A peer has a copy of our eventfd and shares its flags and its count.
+func TestAPeerCannotMakeUsBlockOnOurEventfd(t *testing.T) {
+	s := newStranger(t)
+	conn := s.dial()
+	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
+	_, fds, err := readPacket(conn)
+	require.NoError(t, err)
+	require.Len(t, fds, 2)
+	defer closeFDs(fds...)
+	require.NoError(t, unix.SetNonblock(fds[1], false))
+	ch := s.v.recv.ch
+	require.ErrorIs(t, ch.Wait(time.Now().Add(5*time.Millisecond)), os.ErrDeadlineExceeded)
+	require.ErrorIs(t, ch.WaitThread(time.Now().Add(5*time.Millisecond)), os.ErrDeadlineExceeded)
+	full := make([]byte, 8)
+	binary.NativeEndian.PutUint64(full, 1<<64-2)
+	_, err = unix.Write(fds[1], full)
+	require.NoError(t, err)
+	ch.Wake()
+	require.NoError(t, ch.Wait(time.Now().Add(10*time.Second)))
 }

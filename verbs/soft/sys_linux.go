@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -113,19 +114,50 @@ func dupFD(fd int) (int, error) {
 	return nfd, os.NewSyscallError("dup", err)
 }
 
-// ringEventfd adds one to the count. A full counter is a bell that rings
-// already, and a bad descriptor is the peer's own loss.
+// ringEventfd adds one to the count of an eventfd that a peer has too. The
+// peer could have made it block; then it is a thread that blocks, and not the
+// scheduler.
 func ringEventfd(fd int) {
 	one := uint64(1)
-	// The write never blocks, so the scheduler need not know of it.
-	syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
+	syscall.Syscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
 }
 
-// drainEventfd resets the count and reports whether it was set.
+// ringOwnEventfd does it for an eventfd that peers have a copy of, unless the
+// count is full: then it is readable anyway, and the write could block.
+func ringOwnEventfd(fd int) {
+	pfd := unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
+	var now unix.Timespec
+	if n, _, _ := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&pfd)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0); n == 1 {
+		ringEventfd(fd)
+	}
+}
+
+// drainEventfd resets the count and reports whether it was set. It does not
+// block, whatever a peer has done to the flags that it shares with us; before
+// Linux 5.8 that cannot be had, and the flags decide.
 func drainEventfd(fd int) bool {
 	var count uint64
-	n, _, _ := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&count)), 8)
+	vec := unix.Iovec{Base: (*byte)(unsafe.Pointer(&count))}
+	vec.SetLen(8)
+	const current = ^uintptr(0) // the offset of a file without one
+	n, _, errno := syscall.RawSyscall6(unix.SYS_PREADV2, uintptr(fd), uintptr(unsafe.Pointer(&vec)), 1, current, current, unix.RWF_NOWAIT)
+	if errno == unix.EOPNOTSUPP || errno == unix.ENOSYS {
+		n, _, _ = syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&count)), 8)
+	}
 	return n == 8
+}
+
+// checkEventfd makes sure that fd, which came from a peer, is an eventfd:
+// writes to other things may block, or do something.
+func checkEventfd(fd int) error {
+	what, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return fmt.Errorf("tell an eventfd from other descriptors: %w", err)
+	}
+	if what != "anon_inode:[eventfd]" {
+		return errors.New("bell from the peer is not an eventfd")
+	}
+	return nil
 }
 
 const (
