@@ -200,8 +200,11 @@ const setUpTime = 10 * time.Second
 func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *attempt) {
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
-	pl.s, pl.err = connect(ctx, at.addr, a, func(s *session) { p.ended(at, pl, s) })
-	if pl.err != nil {
+	s, err := connect(ctx, at.addr, a, func(s *session) { p.ended(at, pl, s) })
+	p.mu.Lock() // for forget, which does not wait
+	pl.s, pl.err = s, err
+	p.mu.Unlock()
+	if err != nil {
 		p.drop(at, pl)
 	} else {
 		negatives.Forget(a.address) // it was slow, and has come all the same
