@@ -153,3 +153,31 @@ func TestADeathEndsBothKindsOfWait(t *testing.T) {
 		})
 	}
 }
+
+// The receiver polls without a pause while the peer sends and goes.
+func TestNothingIsLostWhenThePeerCloses(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		for i := range 200 {
+			a, b := newPair(t, usual)
+			warm(t, a, b)
+			const posted = 60
+			_, err := b.qp.PostRecv(make([]verbs.RecvWR, posted))
+			require.NoError(t, err)
+			sent := 1 + i%50
+			go func() {
+				for range sent {
+					_, _ = a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}}) // what does not go is missed below
+				}
+				_ = a.qp.Close()
+			}()
+			got, wcs := 0, make([]verbs.WC, 1)
+			for n, err := spin(b.recv, wcs); wcs[0].Status == verbs.WCSuccess; n, err = spin(b.recv, wcs) {
+				require.NoError(t, err)
+				got += n
+			}
+			require.Equal(t, sent, got)
+			require.NoError(t, a.close())
+			require.NoError(t, b.close())
+		}
+	})
+}

@@ -87,20 +87,23 @@ func (in *inbound) take(wcs []verbs.WC) int {
 		n = copy(wcs, in.parked)
 		in.parked = in.parked[n:]
 	}
+	// Before the ring: what the peer published before its end is there then.
+	flushing := in.flushing.Load()
 	if !in.closed {
 		n += in.takeArrived(wcs[n:])
 	}
 	if in.attention.Load() && n < len(wcs) {
-		n += in.settle(wcs[n:])
+		n += in.settle(wcs[n:], flushing)
 	}
 	return n
 }
 
-// settle flushes if it is time to, and withdraws the attention.
-func (in *inbound) settle(wcs []verbs.WC) int {
+// settle flushes if it is time to, and withdraws the attention. flushing says
+// that the QP had failed before the ring was found to have nothing more.
+func (in *inbound) settle(wcs []verbs.WC, flushing bool) int {
 	n := 0
-	if in.flushing.Load() {
-		in.closed = true // the ring was empty, or does not count
+	if flushing {
+		in.closed = true
 		n = in.flush(wcs)
 	}
 	if n < len(wcs) && in.attention.Swap(false) {
