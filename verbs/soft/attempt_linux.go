@@ -9,12 +9,11 @@ import (
 type progress uint8
 
 const (
-	finished   progress = iota
-	needPeer            // not paired yet, or the peer is not in RTR yet
-	needKey             // the peer has been asked about an rkey
-	needRecv            // RNR: the peer has no receive
-	needSpace           // the descriptor ring or the SEND buffer is full
-	needNotice          // held back on purpose (fault injection)
+	finished  progress = iota
+	needPeer           // not paired yet, or the peer is not in RTR yet
+	needKey            // the peer has been asked about an rkey
+	needRecv           // RNR: the peer has no receive
+	needSpace          // the descriptor ring or the SEND buffer is full
 )
 
 // attempt executes a request as far as it goes, with sendMu held. A request

@@ -30,9 +30,7 @@ func (q *qp) failLocked(f failure) {
 	}
 	q.out.publish()
 	q.setState(stateErr)
-	if q.timer != nil {
-		q.timer.Stop()
-	}
+	q.stopTimer()
 	q.flushSends(f.send)
 	q.in.verdict.Store(uint32(f.recv))
 	q.in.flushing.Store(true)

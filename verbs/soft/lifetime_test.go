@@ -241,3 +241,22 @@ func TestPeersTellTheirCPU(t *testing.T) {
 		require.Positive(t, x.PeerPID())
 	})
 }
+
+// The peer's end may come between two steps of a connection.
+func TestAQPThatFailedOnTheWayDoesNotComeBack(t *testing.T) {
+	a, b := newEnd(t, usual), newEnd(t, usual)
+	forB, err := a.address()
+	require.NoError(t, err)
+	forA, err := b.address()
+	require.NoError(t, err)
+	require.NoError(t, a.connect(forA))
+	require.NoError(t, b.connect(forB))
+	warm(t, a, b)
+	require.NoError(t, b.qp.Close())
+	// The driver sees what Modify would have done had it looked before.
+	err = a.qp.Driver().Modify(&verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState)
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+	got, err := a.qp.Query()
+	require.NoError(t, err)
+	require.Equal(t, verbs.QPStateErr, got.State)
+}

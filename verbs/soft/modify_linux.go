@@ -34,6 +34,11 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.sendMu.Unlock()
 		return q.reset()
 	}
+	if from == stateErr {
+		// The peer took us there while the caller thought of another state.
+		q.sendMu.Unlock()
+		return fmt.Errorf("%w: the QP has gone to ERR", verbs.ErrInvalid)
+	}
 	q.setAttr(attr, mask)
 	q.setState(to)
 	var p *pairing

@@ -28,6 +28,7 @@ type qp struct {
 	sq       sendQueue
 	acks     ackQueue
 	timer    *time.Timer
+	due      time.Time // of the timer
 	attr     verbs.QPAttr
 	link     link
 	pairing  *pairing // in progress; a failure does not end it, for the peer is to hear of that
@@ -213,9 +214,7 @@ func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 	q.forgetRemotes()
 	q.sq.clear()
 	q.acks.clear()
-	if q.timer != nil {
-		q.timer.Stop()
-	}
+	q.stopTimer()
 	q.open = false
 	q.recvMu.Lock()
 	q.state.Store(stateReset)

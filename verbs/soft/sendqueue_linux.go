@@ -77,8 +77,9 @@ func (s *sendQueue) clear() { *s = sendQueue{} }
 // drive runs what is queued until something is missing again.
 func (q *qp) drive() {
 	for q.sq.n != 0 && q.runs() {
-		if !q.sq.notBefore.IsZero() && time.Now().Before(q.sq.notBefore) {
-			break // the timer is running
+		if wait := time.Until(q.sq.notBefore); !q.sq.notBefore.IsZero() && wait > 0 {
+			q.wakeIn(wait)
+			break
 		}
 		e := q.sq.oldest()
 		state, v := q.attempt(&e.wr)
@@ -133,8 +134,6 @@ func (q *qp) block(state progress) bool {
 		wait := verbs.RNRTimer(uint8(q.out.hdr.gate.Load() >> gateRNR & 31))
 		q.sq.notBefore = time.Now().Add(wait)
 		q.wakeIn(wait)
-	case needNotice:
-		q.wakeIn(time.Millisecond)
 	default:
 		q.waitForPeer()
 	}
@@ -184,13 +183,26 @@ func (q *qp) give(status verbs.WCStatus) {
 	q.conclude(&wr, verdict{status: status})
 }
 
-// wakeIn has drive called after d.
+// wakeIn has drive called after d, or earlier: then it asks again.
 func (q *qp) wakeIn(d time.Duration) {
+	now := time.Now()
+	due := now.Add(d)
+	if q.due.After(now) && q.due.Before(due) {
+		return
+	}
+	q.due = due
 	if q.timer == nil {
 		q.timer = time.AfterFunc(d, q.onTimer)
 		return
 	}
 	q.timer.Reset(d)
+}
+
+func (q *qp) stopTimer() {
+	q.due = time.Time{}
+	if q.timer != nil {
+		q.timer.Stop()
+	}
 }
 
 // nudgeDelay is how long the peer has to poll, before it is asked to take
@@ -200,6 +212,7 @@ const nudgeDelay = time.Millisecond
 // onTimer runs when something has been waited for long enough.
 func (q *qp) onTimer() {
 	q.sendMu.Lock()
+	q.due = time.Time{}
 	l := q.link
 	waits := q.acks.n != 0 || (q.sq.n != 0 && q.sq.missing == needSpace)
 	q.sendMu.Unlock()
