@@ -204,17 +204,14 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 	ctx, cancel := context.WithTimeout(context.Background(), setUpTime)
 	defer cancel()
 	conn, err := req.Accept(ctx, s.qp, s.connParam())
-	if err == nil {
-		if err = s.prime(ctx, conn); err != nil {
-			conn.Disconnect()
-		}
-	}
 	if err != nil {
 		l.forget(s)
 		s.abandon()
 		return nil, err
 	}
-	s.start(conn)
+	if err := s.start(ctx, conn); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 

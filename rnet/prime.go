@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -18,32 +17,40 @@ const primeCheck = 10 * time.Millisecond
 // the peer have come too. What a device puts off until the first use of the
 // peer's memory has happened then on both sides. So a dial can still take
 // another way if it fails, and from now on what is written is in the peer's
-// memory when Write returns, where it outlives us. Nobody else uses the
-// session yet.
-func (s *session) prime(ctx context.Context, conn rcm.Conn) error {
+// memory when Write returns, where it outlives us.
+func (s *session) prime(ctx context.Context) error {
 	s.txMu.Lock()
 	err := s.post(frameHeader{kind: framePing}, nil, source{}) // needs the peer's memory
 	if err == nil {
 		err = s.postCredit(s.released.Load(), s.posted.Load(), verbs.SendSignaled)
 	}
+	until := s.sqPosted
 	s.txMu.Unlock()
+	if err == nil {
+		defer context.AfterFunc(ctx, s.ch.Wake)()
+		err = s.awaitPrimed(ctx, until)
+	}
 	if err != nil {
 		return fmt.Errorf("rnet: first message: %w", err)
 	}
-	defer context.AfterFunc(ctx, s.ch.Wake)()
-	s.lead.Lock()
+	return nil
+}
+
+// awaitPrimed leads until so many WRs are done and the peer's messages there.
+func (s *session) awaitPrimed(ctx context.Context, until uint64) error {
+	s.lead.Lock() // ended by a reader of a stream that the peer has opened already
 	defer s.lead.Unlock()
 	for {
 		n := s.poll()
 		switch {
 		case s.failed.Load():
-			return fmt.Errorf("rnet: first message: %w", s.cause)
-		case s.sqDone.Load() == s.sqPosted && (!s.dialed || s.owed >= 2):
+			return s.cause
+		case s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2):
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("rnet: first message: %w", ctx.Err())
-		case conn.Err() != nil:
-			return fmt.Errorf("rnet: first message: %w", conn.Err())
+			return ctx.Err()
+		case s.conn.Err() != nil:
+			return s.conn.Err()
 		case n > 0:
 			continue
 		}

@@ -1,6 +1,7 @@
 package rnet
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -201,13 +202,21 @@ func (s *session) learn(private []byte) error {
 	return s.initSender()
 }
 
-// start lets the session live on conn.
-func (s *session) start(conn rcm.Conn) {
+// start lets the session live on conn, after it has tried it out. If it does
+// not work all is freed.
+func (s *session) start(ctx context.Context, conn rcm.Conn) error {
 	s.conn = conn
 	s.localAddr, s.remoteAddr = conn.LocalAddr(), conn.RemoteAddr()
 	liveSessions.add(s)
+	if err := s.prime(ctx); err != nil {
+		s.fail(err)
+		s.drain()
+		s.shutdown() // the peer may have opened streams already
+		return err
+	}
 	go s.engine()
 	go s.watch()
+	return nil
 }
 
 // watch ends with the connection: by the peer, its death, or our Disconnect.
