@@ -344,6 +344,29 @@ func TestHostileListenerHurtsOnlyItsDialer(t *testing.T) {
 	}
 }
 
+// A dial that TCP has won leaves a session behind that comes later. It ends
+// as any other that nobody uses.
+func TestSessionThatComesTooLateEnds(t *testing.T) {
+	leavesNothing(t)
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer tcp.Close()
+	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := (&Dialer{HeadStart: time.Nanosecond}).Dial("tcp", tcp.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*net.TCPConn)(nil), c)
+	p := newPuppet(t)
+	defer p.close()
+	h := p.hello()
+	require.NoError(t, p.accept(ln, h.marshal()))
+	eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
+	waitForNoSession(t)
+	eventually(t, "the peer was told", p.gone)
+}
+
 func TestListenerWithANonsenseHelloMakesTheDialFallBack(t *testing.T) {
 	leavesNothing(t)
 	for _, tc := range badHellos {

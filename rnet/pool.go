@@ -208,6 +208,7 @@ func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *atte
 		p.drop(at, pl)
 	} else {
 		negatives.Forget(a.address) // it was slow, and has come all the same
+		pl.s.left()                 // perhaps nobody waits for it any more
 	}
 	close(pl.ready)
 }
@@ -289,14 +290,13 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 		s.abandon()
 		return nil, err
 	}
-	if err = s.learn(conn.PrivateData()); err == nil {
-		err = s.prime(ctx, conn)
-	}
-	if err != nil {
+	if err := s.learn(conn.PrivateData()); err != nil {
 		conn.Disconnect()
 		s.abandon()
 		return nil, err
 	}
-	s.start(conn)
+	if err := s.start(ctx, conn); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
