@@ -306,6 +306,11 @@ func (c *Conn) peek(n int) ([]byte, error) {
 		c.recvWait.begin()
 		c.waiting = true
 		c.recvMu.Unlock()
+		if n > int(c.s.cfg.window)/2 {
+			// The peer may have used up its window before so much is here,
+			// because it was not told yet of what was consumed last.
+			c.s.control(c, ctlWindow)
+		}
 		if c.readable() == nil {
 			c.s.wait(&c.recvWait) // ended by data, FIN, reset, deadline, close, peer death
 		}

@@ -1,0 +1,257 @@
+package rnet
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestIOCopyMovesEverything(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		data := randomBytes(1, 3<<20)
+		await := start(t, func() {
+			n, err := c.ReadFrom(bytes.NewReader(data))
+			assert.NoError(t, err)
+			assert.EqualValues(t, len(data), n)
+			assert.NoError(t, c.CloseWrite())
+		})
+		var got bytes.Buffer
+		n, err := s.WriteTo(&got)
+		require.NoError(t, err)
+		require.EqualValues(t, len(data), n)
+		require.True(t, bytes.Equal(data, got.Bytes()))
+		await()
+	})
+}
+
+func TestConnectionsCanBeCopiedIntoEachOther(t *testing.T) {
+	for _, from := range allCarriers {
+		for _, to := range []carrier{overTCP, overSoft} {
+			t.Run(from.name+" to "+to.name, func(t *testing.T) {
+				a, b := from.ends(t)
+				c, d := to.ends(t)
+				data := randomBytes(2, 1<<20)
+				writing := start(t, func() {
+					_, err := a.Write(data)
+					assert.NoError(t, err)
+					assert.NoError(t, a.CloseWrite())
+				})
+				copying := start(t, func() {
+					n, err := io.Copy(c, b)
+					assert.NoError(t, err)
+					assert.EqualValues(t, len(data), n)
+					assert.NoError(t, c.CloseWrite())
+				})
+				got, err := io.ReadAll(d)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(data, got))
+				writing()
+				copying()
+			})
+		}
+	}
+}
+
+// A proxy whose client does not read must not hold up what else comes over the
+// session.
+func TestCopyToABlockedWriterStopsNoOther(t *testing.T) {
+	const each = 4 << 20
+	ln := overSoft.listen(t)
+	lazy, held := overSoft.connect(t, ln)
+	go lazy.Write(randomBytes(1, each)) // ends with the test
+	sink, stuck := net.Pipe()
+	copying := start(t, func() { io.Copy(stuck, held) })
+	io.ReadFull(sink, make([]byte, 1)) // the copy has begun, and its first write blocks
+	awaitFullWindow(t, lazy.(*Conn))
+	c, s := overSoft.connect(t, ln)
+	require.Same(t, lazy.(*Conn).s, c.(*Conn).s)
+	await := start(t, func() { assert.NoError(t, writePattern(c, newRand(1), 3, each, 64<<10)) })
+	done := start(t, func() { assert.NoError(t, readPattern(s, newRand(2), 3, each, 64<<10)) })
+	await()
+	done()
+	sink.Close()
+	copying()
+}
+
+type failingReader struct{ err error }
+
+func (r failingReader) Read(p []byte) (int, error) { return copy(p, "partial"), r.err }
+
+type shortWriter struct{}
+
+func (shortWriter) Write(p []byte) (int, error) { return len(p) / 2, nil }
+
+func TestErrorsOfTheOtherSideComeBackFromCopies(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, s := k.streams(t)
+		errBroken := errors.New("broken")
+		n, err := c.ReadFrom(failingReader{errBroken})
+		require.Equal(t, errBroken, err)
+		require.EqualValues(t, 7, n)
+		n, err = s.WriteTo(shortWriter{})
+		require.Equal(t, io.ErrShortWrite, err)
+		require.EqualValues(t, 3, n)
+		s.SetReadDeadline(time.Now().Add(-time.Second))
+		_, err = s.WriteTo(io.Discard)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		c.SetWriteDeadline(time.Now().Add(-time.Second))
+		_, err = c.ReadFrom(strings.NewReader("late"))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	})
+}
+
+func TestNetBuffersAreWrittenInOrder(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.pair(t)
+		data := randomBytes(3, 200<<10)
+		var buffers net.Buffers
+		rnd := newRand(1)
+		for rest := data; len(rest) > 0; {
+			n := min(len(rest), rnd.IntN(20<<10))
+			buffers = append(buffers, rest[:n])
+			rest = rest[n:]
+		}
+		await := start(t, func() {
+			n, err := buffers.WriteTo(c)
+			assert.NoError(t, err)
+			assert.EqualValues(t, len(data), n)
+		})
+		got := make([]byte, len(data))
+		_, err := io.ReadFull(s, got)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(data, got))
+		await()
+	})
+}
+
+func TestPeekShowsWhatReadGives(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, s := k.streams(t)
+		const total = 1 << 20
+		await := start(t, func() {
+			assert.NoError(t, writePattern(c, newRand(1), 4, total, 32<<10))
+			assert.NoError(t, c.CloseWrite())
+		})
+		rnd := newRand(2)
+		for at := 0; at < total; {
+			n := 1 + rnd.IntN(min(total-at, int(s.s.cfg.window)))
+			p, err := s.Peek(n)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, len(p), n)
+			require.NoError(t, checkPattern(p, 4, at))
+			again, err := s.Peek(1)
+			require.NoError(t, err)
+			require.NoError(t, checkPattern(again, 4, at), "nothing was taken")
+			switch rnd.IntN(3) {
+			case 0:
+				m, err := s.Discard(n)
+				require.NoError(t, err)
+				require.Equal(t, n, m)
+			default:
+				n = 1 + rnd.IntN(n)
+				buf := make([]byte, n)
+				_, err = io.ReadFull(s, buf)
+				require.NoError(t, err)
+				require.NoError(t, checkPattern(buf, 4, at))
+			}
+			at += n
+		}
+		_, err := s.Peek(1)
+		require.True(t, err == io.EOF, "%v", err)
+		_, err = s.Discard(1)
+		require.True(t, err == io.EOF, "%v", err)
+		await()
+	})
+}
+
+func TestPeekTellsTheEnd(t *testing.T) {
+	c, s := overSoft.streams(t)
+	_, err := c.Write([]byte("short"))
+	require.NoError(t, err)
+	require.NoError(t, c.CloseWrite())
+	p, err := s.Peek(10)
+	require.True(t, err == io.EOF, "%v", err)
+	require.Equal(t, "short", string(p))
+	_, err = s.Peek(int(s.s.cfg.window) + 1)
+	require.ErrorIs(t, err, bufio.ErrBufferFull)
+	n, err := s.Discard(10)
+	require.True(t, err == io.EOF, "%v", err)
+	require.Equal(t, 5, n)
+}
+
+func TestPeekHasADeadline(t *testing.T) {
+	c, s := overSoft.streams(t)
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	s.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	_, err = s.Peek(2)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	s.SetReadDeadline(time.Time{})
+	p, err := s.Peek(1)
+	require.NoError(t, err)
+	require.Equal(t, "x", string(p))
+}
+
+// What Peek gave out stays readable while the stream goes on, also when the
+// session dies.
+func TestPeekedBytesOutliveTheSession(t *testing.T) {
+	leavesNothing(t)
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, s := k.streams(t)
+		n := min(int(s.s.cfg.window), 64<<10)
+		await := start(t, func() { assert.NoError(t, writePattern(c, newRand(1), 5, n, n)) })
+		p, err := s.Peek(n / 2)
+		require.NoError(t, err)
+		await()
+		c.s.fail(io.ErrUnexpectedEOF)
+		<-c.s.done // ended by the engine
+		<-s.s.done
+		require.NoError(t, checkPattern(p, 5, 0))
+		require.NoError(t, readPattern(s, newRand(2), 5, n, 1000), "what had arrived is read before the error")
+		_, err = s.Read(make([]byte, 1))
+		require.Error(t, err)
+		require.NoError(t, s.Close())
+	})
+}
+
+func TestPeekAndCloseMayMeet(t *testing.T) {
+	leavesNothing(t)
+	ln := overSoft.listen(t)
+	for range 200 {
+		c, s := overSoft.connect(t, ln)
+		var peeking sync.WaitGroup
+		peeking.Go(func() {
+			for {
+				p, err := s.(*Conn).Peek(40 << 10) // several pieces, which have to be gathered
+				if err != nil {
+					return
+				}
+				if _, err := s.(*Conn).Discard(len(p) / 2); err != nil {
+					return
+				}
+			}
+		})
+		peeking.Go(func() {
+			for {
+				if _, err := c.Write(make([]byte, 10<<10)); err != nil {
+					return
+				}
+			}
+		})
+		time.Sleep(100 * time.Microsecond)
+		s.Close()
+		start(t, peeking.Wait)()
+		c.Close()
+	}
+}
