@@ -16,17 +16,22 @@ func TestWriteBlocksUntilTheWindowOpens(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
 		window := int(s.s.cfg.window)
-		c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		n, err := c.Write(make([]byte, window+1))
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		require.Equal(t, window, n, "exactly the window")
-		require.Equal(t, window, s.Stats().Unread)
-		c.SetWriteDeadline(time.Time{})
+		var n int
 		await := start(t, func() {
+			var err error
+			n, err = c.Write(make([]byte, window+1))
+			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		})
+		eventually(t, "window arrived", func() bool { return s.Stats().Unread == window })
+		c.SetWriteDeadline(time.Now())
+		await()
+		require.Equal(t, window, n, "exactly the window")
+		c.SetWriteDeadline(time.Time{})
+		await = start(t, func() {
 			_, err := c.Write([]byte{1})
 			assert.NoError(t, err)
 		})
-		_, err = io.ReadFull(s, make([]byte, window+1))
+		_, err := io.ReadFull(s, make([]byte, window+1))
 		require.NoError(t, err)
 		await()
 	})
