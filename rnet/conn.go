@@ -162,8 +162,12 @@ func (c *Conn) finished(closedToo bool) {
 
 // reset takes a RESET. The leader calls it.
 func (c *Conn) reset() {
+	last := c.note(endReset) // before those who look for it are woken
 	c.abort(syscall.ECONNRESET)
-	c.noteArrived(endReset)
+	c.s.forgetControl(c)
+	if last {
+		c.s.left()
+	}
 }
 
 // abort ends both halves with err, unless they have come to their end.

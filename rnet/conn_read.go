@@ -69,7 +69,7 @@ func (c *Conn) read(p []byte) (int, error) {
 		}
 		c.recvMu.Lock()
 		if c.queue.head != nil {
-			c.peeked = false
+			c.takeBack()
 			n := c.takeQueue(p) // unlocks
 			return n, nil
 		}
@@ -253,10 +253,7 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 func (c *Conn) Peek(n int) ([]byte, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
-	p, err := c.peek(max(n, 1))
-	c.recvMu.Lock()
-	c.peeked = len(p) > 0
-	c.recvMu.Unlock()
+	p, err := c.peek(max(n, 1), true)
 	if err != nil && err != io.EOF {
 		err = c.opError("read", err)
 	}
@@ -269,7 +266,7 @@ func (c *Conn) Discard(n int) (int, error) {
 	defer c.readMu.Unlock()
 	done := 0
 	for done < n {
-		p, err := c.peek(1)
+		p, err := c.peek(1, false)
 		if err != nil {
 			if err != io.EOF {
 				err = c.opError("read", err)
@@ -284,8 +281,12 @@ func (c *Conn) Discard(n int) (int, error) {
 }
 
 // peek is Peek without the lock. The chunk that it returned a piece of is
-// busy: it stays where it is until discard or the next peek.
-func (c *Conn) peek(n int) ([]byte, error) {
+// busy: it stays where it is until discard or the next call, or, if it is lent
+// to the application, until Close.
+func (c *Conn) peek(n int, lend bool) ([]byte, error) {
+	c.recvMu.Lock()
+	c.takeBack()
+	c.recvMu.Unlock()
 	if n > int(c.s.cfg.window) {
 		return nil, fmt.Errorf("%w: %d bytes wanted, the window is %d", bufio.ErrBufferFull, n, c.s.cfg.window)
 	}
@@ -294,14 +295,17 @@ func (c *Conn) peek(n int) ([]byte, error) {
 			return nil, err
 		}
 		c.recvMu.Lock()
-		c.peeked = false
 		if p, ok := c.gather(n); ok || c.recvErr != nil {
 			err := c.recvErr
-			c.recvMu.Unlock()
 			if ok {
 				err = nil
 			}
-			return p, err
+			if head := c.queue.head; len(p) > 0 {
+				head.busy = head.inRing
+				c.peeked = lend
+			}
+			c.recvMu.Unlock()
+			return p[:len(p):len(p)], err
 		}
 		c.recvWait.begin()
 		c.waiting = true
@@ -339,8 +343,15 @@ func (c *Conn) gather(n int) (p []byte, ok bool) {
 			p = head.unread()
 		}
 	}
-	head.busy = head.inRing
 	return p, len(p) >= n
+}
+
+// takeBack ends the loan of a piece of the first chunk. recvMu is held.
+func (c *Conn) takeBack() {
+	if c.peeked && c.queue.head != nil {
+		c.queue.head.busy = false
+	}
+	c.peeked = false
 }
 
 // merge replaces the first chunks by one that holds at least n bytes. recvMu

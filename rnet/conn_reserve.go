@@ -120,18 +120,32 @@ func (c *Conn) commit(n int) error {
 
 func (s *session) makeOut() (*outBuffer, error) {
 	s.sweepOuts()
-	mr, err := s.pd.AllocMR(MaxReserve, verbs.AccessLocalWrite, verbs.MROptions{})
-	if err != nil {
+	if err := s.useDomain(); err != nil {
 		return nil, err
 	}
+	mr, err := s.pd.AllocMR(MaxReserve, verbs.AccessLocalWrite, verbs.MROptions{})
+	if err != nil {
+		s.freeDomain()
+		return nil, err
+	}
+	return &outBuffer{mr: mr}, nil
+}
+
+// useDomain keeps the session's domain open until freeDomain, and makes what
+// frames from registered memory need.
+func (s *session) useDomain() (err error) {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	if s.txDead {
-		mr.Close()
-		return nil, syscall.ECONNRESET
+		return syscall.ECONNRESET
+	}
+	if s.heads == nil {
+		if s.heads, err = s.pd.AllocMR(sendQueueLen*frameHeaderLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
+			return err
+		}
 	}
 	s.domainUsers.Add(1)
-	return &outBuffer{mr: mr}, nil
+	return nil
 }
 
 // unlockOut gives up writeMu, and the memory of Reserve if the Conn was closed
@@ -187,16 +201,10 @@ func (s *session) sweepOuts() {
 // gather makes s.wr send the header and the piece of registered memory from
 // where they lie, with a completion that tells when they were read. A header
 // has its place until the SQ has gone round.
-func (s *session) gather(payload []byte, from source) (err error) {
-	if s.heads == nil {
-		if s.heads, err = s.pd.AllocMR(sendQueueLen*frameHeaderLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
-			return err
-		}
-	}
+func (s *session) gather(payload []byte, from source) {
 	at := int(s.sqPosted%sendQueueLen) * frameHeaderLen
 	copy(s.heads.Bytes()[at:], s.head[:])
 	s.sge[0] = s.heads.SGE(at, frameHeaderLen)
 	s.sge[1] = from.mr.SGE(from.off, len(payload))
 	s.wr[0].Inline, s.wr[0].SGL, s.wr[0].Flags = nil, s.sge[:], verbs.SendSignaled
-	return nil
 }

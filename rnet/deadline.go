@@ -20,6 +20,10 @@ type deadline struct {
 	fires   time.Duration // when timer fires; 0: it does not run
 }
 
+// farAway stands for all deadlines that nobody will live to see; it can be
+// added to the clock.
+const farAway = time.Duration(1 << 61)
+
 var clockStart = time.Now()
 
 // monotonic is the time since the process began. It never is 0.
@@ -38,7 +42,7 @@ func (d *deadline) set(t time.Time, c *Conn) (passed bool) {
 		d.expired.Store(false)
 		return false
 	}
-	left := time.Until(t)
+	left := min(time.Until(t), farAway)
 	if left <= 0 {
 		d.at = 0
 		d.expired.Store(true)

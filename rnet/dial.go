@@ -34,11 +34,12 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 // has too mean the same. The zero value is good, and any number of goroutines
 // may use one.
 type Dialer struct {
-	Timeout       time.Duration
-	Deadline      time.Time
-	FallbackDelay time.Duration
-	KeepAlive     time.Duration
-	Resolver      *net.Resolver
+	Timeout         time.Duration
+	Deadline        time.Time
+	FallbackDelay   time.Duration
+	KeepAlive       time.Duration
+	KeepAliveConfig net.KeepAliveConfig
+	Resolver        *net.Resolver
 	// LocalAddr, Control and ControlContext are about sockets: a dial that
 	// sets one of them goes over TCP.
 	LocalAddr      net.Addr
@@ -98,7 +99,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 func (d *Dialer) socketDialer() *net.Dialer {
 	return &net.Dialer{
 		Timeout: d.Timeout, Deadline: d.Deadline, LocalAddr: d.LocalAddr, FallbackDelay: d.FallbackDelay,
-		KeepAlive: d.KeepAlive, Resolver: d.Resolver, Control: d.Control, ControlContext: d.ControlContext,
+		KeepAlive: d.KeepAlive, KeepAliveConfig: d.KeepAliveConfig, Resolver: d.Resolver, Control: d.Control, ControlContext: d.ControlContext,
 	}
 }
 
@@ -397,6 +398,6 @@ func forbidden(err error) bool {
 func (a *attempt) key() poolKey {
 	return poolKey{
 		network: a.network, address: a.address, transport: a.set.transport,
-		session: a.set.session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated,
+		session: a.set.session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver,
 	}
 }

@@ -82,6 +82,7 @@ func (s *session) wait(w *waiter) {
 		}
 		s.lone.Store(w)
 		granted := w.block()
+		s.lone.CompareAndSwap(w, nil)
 		s.parked.Add(-1)
 		led = granted && s.leadFor(w)
 	}

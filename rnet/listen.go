@@ -68,7 +68,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		tcp: tcp.(*net.TCPListener), network: network, set: set,
 		avail: make(chan struct{}, 1), fromTCP: make(chan tcpAccept), done: make(chan struct{}),
 	}
+	l.open, l.stop = context.WithCancel(context.Background())
 	if err := l.listenFabrics(lc.Peers); err != nil {
+		l.stop()
 		tcp.Close()
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: tcp.Addr(), Err: err}
 	}
@@ -84,10 +86,12 @@ type Listener struct {
 	set     settings
 	fabrics []rcm.Listener
 
-	avail   chan struct{}  // one token: look at queue
-	fromTCP chan tcpAccept // what the TCP listener accepted
-	done    chan struct{}  // closed by Close
-	work    sync.WaitGroup // the accepting goroutines
+	avail   chan struct{}   // one token: look at queue
+	fromTCP chan tcpAccept  // what the TCP listener accepted
+	done    chan struct{}   // closed by Close
+	work    sync.WaitGroup  // the accepting goroutines
+	open    context.Context // ends with Close, and with it the set-up of sessions
+	stop    context.CancelFunc
 
 	mu       sync.Mutex
 	queue    []*Conn // streams that wait for Accept; guarded by mu
@@ -163,7 +167,7 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
 		if err != nil {
 			return
 		}
-		go l.serve(t, req)
+		l.work.Go(func() { l.serve(t, req) })
 	}
 }
 
@@ -201,7 +205,7 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		s.abandon()
 		return nil, net.ErrClosed
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), setUpTime)
+	ctx, cancel := context.WithTimeout(l.open, setUpTime)
 	defer cancel()
 	conn, err := req.Accept(ctx, s.qp, s.connParam())
 	if err != nil {
@@ -353,6 +357,7 @@ func (l *Listener) Close() error {
 	l.signal()
 	l.mu.Unlock()
 	close(l.done)
+	l.stop()
 	err := l.tcp.Close()
 	for _, fl := range l.fabrics {
 		fl.Close()

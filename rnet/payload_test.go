@@ -1,6 +1,7 @@
 package rnet
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,28 +14,50 @@ func randomBytes(seed uint64, n int) []byte {
 	return p
 }
 
-// fillPattern fills p with what stands at position at of the stream that seed
-// names. Any piece of it can be made and checked by itself.
-func fillPattern(p []byte, seed uint64, at int) {
-	for i := range p {
-		p[i] = patternByte(seed, at+i)
+// patternPeriod is how long a stream's pattern is: a prime, so that it has
+// nothing in common with rings, windows and pieces.
+const patternPeriod = 65521
+
+// pattern holds the bytes of all streams, twice in a row: each begins at
+// another place.
+var pattern = func() (p [2 * patternPeriod]byte) {
+	rnd := newRand(1)
+	for i := range patternPeriod {
+		p[i] = byte(rnd.Uint32())
 	}
+	copy(p[patternPeriod:], p[:patternPeriod])
+	return p
+}()
+
+// patternFrom returns the next period of what stands at position at of the
+// stream that seed names.
+func patternFrom(seed uint64, at int) []byte {
+	from := (seed*0x9e3779b97f4a7c15>>20 + uint64(at)) % patternPeriod
+	return pattern[from : from+patternPeriod]
 }
 
-func patternByte(seed uint64, at int) byte {
-	x := (uint64(at) + 1) * 0x9e3779b97f4a7c15 // not periodic within any ring
-	x ^= seed * 0xbf58476d1ce4e5b9
-	x ^= x >> 29
-	x *= 0x94d049bb133111eb
-	return byte(x >> 56)
+// fillPattern fills p with what stands at position at of a stream. Any piece
+// of it can be made and checked by itself.
+func fillPattern(p []byte, seed uint64, at int) {
+	for len(p) > 0 {
+		n := copy(p, patternFrom(seed, at))
+		p, at = p[n:], at+n
+	}
 }
 
 // checkPattern is the inverse of fillPattern.
 func checkPattern(p []byte, seed uint64, at int) error {
-	for i, b := range p {
-		if want := patternByte(seed, at+i); b != want {
-			return fmt.Errorf("byte %d of stream %d is %#x, want %#x", at+i, seed, b, want)
+	for len(p) > 0 {
+		want := patternFrom(seed, at)
+		n := min(len(p), len(want))
+		if !bytes.Equal(p[:n], want[:n]) {
+			for i := range n {
+				if p[i] != want[i] {
+					return fmt.Errorf("byte %d of stream %d is %#x, want %#x", at+i, seed, p[i], want[i])
+				}
+			}
 		}
+		p, at = p[n:], at+n
 	}
 	return nil
 }

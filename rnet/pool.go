@@ -36,6 +36,7 @@ type poolKey struct {
 	session          sessionConfig
 	lanes            int
 	dedicated        bool
+	resolver         *net.Resolver // the same name may stand for another address
 }
 
 // pool holds the sessions that this process has dialed and may open streams
@@ -117,7 +118,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 	set := p.lanes(key)
 	lane := set.vacant()
 	at := placeKey{addr: addr, transport: key.transport, session: key.session, lane: lane}
-	for {
+	for try := 0; ; try++ {
 		s, err := p.session(ctx, at, a)
 		if err != nil {
 			return nil, err
@@ -129,6 +130,9 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 		}
 		if !errors.Is(err, net.ErrClosed) {
 			return nil, err
+		}
+		if try == 2 {
+			return nil, fallback.Because(fallback.PeerRejected, errors.New("the peer ends each session at once"))
 		}
 		p.forget(at, s) // it was just closing: make another
 	}

@@ -252,8 +252,7 @@ func (s *session) peerOpened(id uint32, payload []byte) error {
 		if s.streams.get(id) != nil {
 			return fmt.Errorf("%w: stream %#x opened twice", errProtocol, id)
 		}
-		s.control(c, ctlReset)
-		return nil
+		return s.refuse(id)
 	}
 	if len(payload) > 0 {
 		if err := c.deliver(payload); err != nil {

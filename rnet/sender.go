@@ -46,6 +46,7 @@ type sender struct {
 
 	txWait   connQueue // writers that wait for a slot, room or SQ
 	ctlQueue connQueue // streams with control frames to send
+	refusals []uint32  // streams that the peer opened and we do not take, to be reset
 	ctlPing  bool
 	ctlAway  bool
 
@@ -158,14 +159,13 @@ func (s *session) post(h frameHeader, payload []byte, from source) error {
 	wr.RemoteAddr, wr.RKey = s.peer.ringAddr+uint64(off), s.peer.ringKey
 	switch {
 	case from.mr != nil:
-		if err := s.gather(payload, from); err != nil {
-			return err
-		}
+		s.gather(payload, from)
 	case n <= s.inline:
 		s.vec[0], s.vec[1] = s.head[:], payload
 		wr.Inline, wr.SGL, wr.Flags = s.vec[:], nil, verbs.SendInline
 	default:
 		if err := s.copyToStage(int(off), payload); err != nil {
+			s.txDead = true // the peer would misplace what follows
 			return err
 		}
 	}
@@ -261,6 +261,32 @@ func (s *session) control(c *Conn, bits uint8) {
 	s.txMu.Unlock()
 }
 
+// forgetControl takes back what was to be said about a stream that the peer
+// has ended.
+func (s *session) forgetControl(c *Conn) {
+	s.txMu.Lock()
+	c.ctl = 0
+	s.ctlQueue.remove(c, ctlLink)
+	s.txMu.Unlock()
+}
+
+// maxRefusals bounds what a peer that opens too many streams, and takes no
+// answer, can make us remember.
+const maxRefusals = 1024
+
+// refuse queues a reset for a stream that was not taken. An error means that
+// the peer has too many of them.
+func (s *session) refuse(id uint32) error {
+	s.txMu.Lock()
+	defer s.txMu.Unlock()
+	if len(s.refusals) >= maxRefusals {
+		return fmt.Errorf("%w: %d streams opened beyond the limit, and no answer taken", errProtocol, len(s.refusals))
+	}
+	s.refusals = append(s.refusals, id)
+	s.flushControl()
+	return nil
+}
+
 // sessionControl queues a ping or a go-away.
 func (s *session) sessionControl(ping, away bool) {
 	s.txMu.Lock()
@@ -273,7 +299,7 @@ func (s *session) sessionControl(ping, away bool) {
 // flushControl sends queued control frames as far as there is room, and
 // reports whether all are gone. txMu is held.
 func (s *session) flushControl() bool {
-	for s.ctlAway || s.ctlPing || !s.ctlQueue.empty() {
+	for s.ctlAway || s.ctlPing || len(s.refusals) > 0 || !s.ctlQueue.empty() {
 		if s.txDead {
 			return false
 		}
@@ -291,6 +317,10 @@ func (s *session) flushControl() bool {
 		case s.ctlPing:
 			s.ctlPing = false
 			err = s.post(frameHeader{kind: framePing}, nil, source{})
+		case len(s.refusals) > 0:
+			id := s.refusals[0]
+			s.refusals = s.refusals[1:]
+			err = s.post(frameHeader{stream: id, kind: frameReset}, nil, source{})
 		default:
 			err = s.postControl(s.ctlQueue.first())
 		}

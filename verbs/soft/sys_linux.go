@@ -47,6 +47,12 @@ func checkSealed(fd, size int) error {
 	if err := unix.Fstat(fd, &st); err != nil || st.Size < int64(size) {
 		return errNotSealed
 	}
+	// A memfd of huge pages can be sealed too, but a hole punched into it may
+	// not be filled again, and it cannot be mapped in pieces of pages.
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+		return errNotSealed
+	}
 	return nil
 }
 
