@@ -106,3 +106,13 @@ func TestMovingADeadlineAllocatesNothing(t *testing.T) {
 	}))
 	c.recvEnd.stop()
 }
+
+func TestDeadlineAfterOneThatIsCenturiesAwayPasses(t *testing.T) {
+	dialed, _ := overSoft.pair(t)
+	require.NoError(t, dialed.SetReadDeadline(time.Unix(1<<36, 0)))
+	require.NoError(t, dialed.SetReadDeadline(time.Now().Add(time.Millisecond)))
+	start(t, func() {
+		_, err := dialed.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	})()
+}

@@ -35,8 +35,8 @@ type ListenConfig struct {
 	// address is still taken as a TCP port, and TCP peers are reset.
 	Transport Transport
 	Profile   Profile
-	// Peers decides which processes of this host may connect by the software
-	// HCA; nil means those of the same user. Others are served over TCP.
+	// Peers narrows down which processes of the same user may connect by the
+	// software HCA; nil means all of them. Others are served over TCP.
 	Peers func(PeerProcess) bool
 	// Limits are the sizes of the sessions of this listener.
 	Limits Limits

@@ -96,8 +96,7 @@ func (t *table) insert(c *Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	slot := c.id & slotMask
-	// Slots are given out lowest first, so one far above the count of
-	// streams is a lie that would only cost us memory.
+	// A slot beyond the limit is a lie that would only cost us memory.
 	if t.shut || t.count >= t.limit || int(slot) >= t.limit {
 		return false
 	}
