@@ -260,3 +260,21 @@ func TestAQPThatFailedOnTheWayDoesNotComeBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, verbs.QPStateErr, got.State)
 }
+
+// A long-lived pair sees many regions come and go.
+func TestRegionsThatAreGoneAreForgotten(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		a, b := newPair(t, usual)
+		for range 300 {
+			mr, err := b.pd.AllocMR(4096, everyRight, verbs.MROptions{})
+			require.NoError(t, err)
+			_, err = a.qp.PostSend([]verbs.SendWR{{
+				Opcode: verbs.OpWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: [][]byte{{1}}, RemoteAddr: mr.Addr(), RKey: mr.RKey(),
+			}})
+			require.NoError(t, err)
+			require.Equal(t, verbs.WCSuccess, poll(t, a.send, 1)[0].Status)
+			require.NoError(t, mr.Close())
+		}
+		require.LessOrEqual(t, soft.RegionsKnown(a.qp), 64)
+	})
+}

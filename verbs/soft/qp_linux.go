@@ -23,6 +23,7 @@ type qp struct {
 	cached   *remote // last remote region used
 	sgl      *region // last local region used
 	remotes  map[uint32]*remote
+	sweepAt  int                 // how many of them there may be before the dead ones go
 	asked    map[uint32]struct{} // keys that the peer was asked for
 	refused  map[uint32]error    // keys that it refused, until they are reported
 	sq       sendQueue

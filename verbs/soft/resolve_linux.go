@@ -58,13 +58,27 @@ func (q *qp) askFor(key uint32) (progress, verdict) {
 	return needKey, verdict{}
 }
 
+// addRemote makes r the cached region. When the number of regions has doubled
+// it drops those whose keys were taken away: a peer of this process does not
+// say when that happens, and what a peer says may get lost.
 func (q *qp) addRemote(r *remote) {
 	if q.remotes == nil {
 		q.remotes = make(map[uint32]*remote)
 	}
+	if len(q.remotes) >= max(q.sweepAt, minSweep) {
+		for key, old := range q.remotes {
+			if old.valid.Load() != 1 {
+				q.dropRemote(key)
+			}
+		}
+		q.sweepAt = 2 * len(q.remotes)
+	}
 	q.remotes[r.key] = r
 	q.cached = r
 }
+
+// minSweep is how many regions are kept without a look at them.
+const minSweep = 64
 
 // forgetRemotes drops all regions of the peer.
 func (q *qp) forgetRemotes() {

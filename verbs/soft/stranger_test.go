@@ -287,7 +287,7 @@ func TestThePolicyDecidesWhoMayPair(t *testing.T) {
 		return false
 	})
 	conn := s.dial()
-	s.hungUp(conn) // it need not even say hello
+	s.hungUp(conn)                                                                                        // it need not even say hello
 	require.Equal(t, Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: os.Getpid()}, <-asked) // sent before the hang-up
 	require.False(t, s.paired())
 	SetPeerPolicy(nil)
