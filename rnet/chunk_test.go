@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,13 +70,37 @@ func TestKeptRingForgetsFreedChunksFromTheFront(t *testing.T) {
 	}
 	q.remove(kept[1].token)
 	q.remove(kept[2].token)
-	require.Len(t, q.chunks, 5, "the first one is still there")
+	require.EqualValues(t, 5, q.tail-q.head, "the first one is still there")
 	require.Equal(t, 3, q.count)
 	q.remove(kept[0].token)
-	require.Len(t, q.chunks, 2)
-	require.Same(t, kept[3], q.chunks[0])
+	require.EqualValues(t, 2, q.tail-q.head)
+	require.Same(t, kept[3], *q.at(q.head))
 	q.remove(kept[4].token)
 	q.remove(kept[3].token)
 	require.Zero(t, q.count)
-	require.Empty(t, q.chunks)
+	require.Equal(t, q.head, q.tail)
+}
+
+func TestKeptRingGrowsInOrder(t *testing.T) {
+	var rx ring.Rx
+	require.NoError(t, rx.Init(maxRingSize))
+	var q keptRing
+	var kept []*chunk
+	rnd := newRand(1)
+	for range 1000 {
+		_, err := rx.Place(16)
+		require.NoError(t, err)
+		k := &chunk{inRing: true, token: rx.Retain()}
+		q.add(k)
+		kept = append(kept, k)
+		if rnd.IntN(3) > 0 && len(kept) > 0 {
+			i := rnd.IntN(len(kept))
+			q.remove(kept[i].token)
+			kept = slices.Delete(kept, i, i+1)
+		}
+		require.Equal(t, len(kept), q.count)
+		for _, k := range kept {
+			require.Same(t, k, *q.at(k.token.Seq()))
+		}
+	}
 }

@@ -6,25 +6,43 @@ import "github.com/seed-b9b531af/ramjet/ring"
 // number of their token. It is guarded by the session's rxMu, and so is the
 // conn field of a chunk as long as it is in here.
 type keptRing struct {
-	chunks []*chunk // nil: freed
-	base   uint64   // sequence number of chunks[0]
+	chunks []*chunk // at sequence number modulo length, a power of two; nil: freed
+	head   uint64   // sequence number of the oldest
+	tail   uint64   // sequence number of the next
 	count  int
 }
 
+const minKept = 16
+
+// at returns the place of a sequence number from head to tail.
+func (q *keptRing) at(seq uint64) **chunk { return &q.chunks[seq&uint64(len(q.chunks)-1)] }
+
 func (q *keptRing) add(k *chunk) {
-	if len(q.chunks) == 0 {
-		q.base = k.token.Seq()
+	if q.head == q.tail {
+		q.head = k.token.Seq()
+		q.tail = q.head
 	}
-	q.chunks = append(q.chunks, k)
+	if q.tail-q.head == uint64(len(q.chunks)) {
+		q.grow()
+	}
+	*q.at(q.tail) = k
+	q.tail++
 	q.count++
 }
 
+func (q *keptRing) grow() {
+	old := *q
+	q.chunks = make([]*chunk, max(minKept, 2*len(old.chunks)))
+	for seq := q.head; seq != q.tail; seq++ {
+		*q.at(seq) = *old.at(seq)
+	}
+}
+
 func (q *keptRing) remove(t ring.Token) {
-	q.chunks[t.Seq()-q.base] = nil
+	*q.at(t.Seq()) = nil
 	q.count--
-	for len(q.chunks) > 0 && q.chunks[0] == nil {
-		q.chunks = q.chunks[1:]
-		q.base++
+	for q.head != q.tail && *q.at(q.head) == nil {
+		q.head++
 	}
 }
 
@@ -57,13 +75,13 @@ func (s *session) unkeep(t ring.Token) {
 // spill moves the oldest chunks out of the ring until no more than limit
 // bytes are held up. A chunk that is being read stays. rxMu is held.
 func (s *session) spill(limit int) {
-	for i := 0; i < len(s.kept.chunks) && s.rx.Retained() > limit; {
-		before := s.kept.base
-		if k := s.kept.chunks[i]; k != nil && s.moveOut(k) {
+	for seq := s.kept.head; seq < s.kept.tail && s.rx.Retained() > limit; seq++ {
+		if seq < s.kept.head { // freed with an older one
+			continue
+		}
+		if k := *s.kept.at(seq); k != nil && s.moveOut(k) {
 			s.stats.spills.Add(1)
 		}
-		i += 1 - int(s.kept.base-before)
-		i = max(i, 0)
 	}
 }
 
