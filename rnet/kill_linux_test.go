@@ -20,58 +20,8 @@ import (
 )
 
 func init() {
-	roles["target"] = target
 	roles["caller"] = caller
 	roles["mute"] = mute
-}
-
-// What the other process does with a connection is told by its first byte.
-const (
-	modeSilent = 's' // neither reads nor writes
-	modeSource = 'w' // writes without end
-	modeSink   = 'r' // reads without end
-	modeEcho   = 'e'
-)
-
-func behave(c net.Conn, mode byte) {
-	switch mode {
-	case modeSource:
-		for buf := make([]byte, 100<<10); ; {
-			if _, err := c.Write(buf); err != nil {
-				return
-			}
-		}
-	case modeSink:
-		io.Copy(io.Discard, c)
-	case modeEcho:
-		io.Copy(c, c)
-	}
-}
-
-// target listens and does with each connection what its first byte says.
-func target(args []string) error {
-	k, err := carrierNamed(args[0])
-	if err != nil {
-		return err
-	}
-	defer k.install()()
-	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Println(ln.Addr())
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			var mode [1]byte
-			if _, err := io.ReadFull(c, mode[:]); err == nil {
-				behave(c, mode[0])
-			}
-		}()
-	}
 }
 
 // caller dials an address once for each mode, tells the mode, and behaves.

@@ -1,0 +1,188 @@
+package rnet
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// benchCarriers are those whose figures are worth a comparison.
+var benchCarriers = []carrier{
+	overTCP,
+	overSoft,
+	{name: "soft-latency", transport: Soft, profile: Latency},
+	{name: "soft-efficient", transport: Soft, profile: Efficient},
+}
+
+// benchOver runs f for each carrier with an address that behaves as a
+// connection's first byte says: in this process, and in another one.
+func benchOver(b *testing.B, f func(b *testing.B, dial func() net.Conn)) {
+	for _, k := range benchCarriers {
+		for _, place := range []string{"one process", "two processes"} {
+			b.Run(k.name+"/"+place, func(b *testing.B) {
+				var address string
+				if place == "two processes" {
+					address = startProcess(b, "target", k.name).line(b)
+				} else {
+					ln := k.listen(b)
+					go serveModes(ln) // ended with the listener
+					address = ln.Addr().String()
+				}
+				b.ReportAllocs()
+				f(b, func() net.Conn {
+					c, err := k.dialer().Dial("tcp", address)
+					require.NoError(b, err)
+					b.Cleanup(func() { c.Close() })
+					return c
+				})
+			})
+		}
+	}
+}
+
+func tell(b *testing.B, c net.Conn, mode byte) {
+	_, err := c.Write([]byte{mode})
+	require.NoError(b, err)
+}
+
+func BenchmarkPingPong64(b *testing.B) {
+	benchOver(b, func(b *testing.B, dial func() net.Conn) {
+		c := dial()
+		tell(b, c, modeEcho)
+		buf := make([]byte, 64)
+		b.ResetTimer()
+		for range b.N {
+			if _, err := c.Write(buf); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, buf); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func benchWrites(b *testing.B, size int) {
+	benchOver(b, func(b *testing.B, dial func() net.Conn) {
+		c := dial()
+		tell(b, c, modeCount)
+		buf := make([]byte, size)
+		b.SetBytes(int64(size))
+		b.ResetTimer()
+		for range b.N {
+			if _, err := c.Write(buf); err != nil {
+				b.Fatal(err)
+			}
+		}
+		// All of it has been read when the answer comes.
+		if err := c.(halfCloser).CloseWrite(); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, buf[:1]); err != nil {
+			b.Fatal(err)
+		}
+	})
+}
+
+func BenchmarkOneWay64(b *testing.B)  { benchWrites(b, 64) }
+func BenchmarkWrite1MiB(b *testing.B) { benchWrites(b, 1<<20) }
+
+// BenchmarkOpenClose opens a stream, has a byte echoed, and closes it.
+func BenchmarkOpenClose(b *testing.B) {
+	for _, k := range benchCarriers {
+		b.Run(k.name, func(b *testing.B) {
+			ln := k.listen(b)
+			go func() { // ended with the listener
+				for {
+					s, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					s.Close()
+				}
+			}()
+			d := k.dialer()
+			address := ln.Addr().String()
+			b.ReportAllocs()
+			for b.Loop() {
+				c, err := d.Dial("tcp", address)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c.Close()
+			}
+		})
+	}
+}
+
+// BenchmarkRequests has 1000 streams in a request-response loop each.
+func BenchmarkRequests1000Streams(b *testing.B) {
+	const streams = 1000
+	benchOver(b, func(b *testing.B, dial func() net.Conn) {
+		conns := make([]net.Conn, streams)
+		for i := range conns {
+			conns[i] = dial()
+			tell(b, conns[i], modeEcho)
+		}
+		b.ResetTimer()
+		var work sync.WaitGroup
+		for i, c := range conns {
+			n := b.N / streams
+			if i < b.N%streams {
+				n++
+			}
+			work.Go(func() {
+				buf := make([]byte, 64)
+				for range n {
+					if _, err := c.Write(buf); err != nil {
+						b.Error(err)
+						return
+					}
+					if _, err := io.ReadFull(c, buf); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		work.Wait()
+	})
+}
+
+// TestHotPathsAllocateNothing counts what both ends of a connection allocate,
+// after they have warmed up.
+func TestHotPathsAllocateNothing(t *testing.T) {
+	if raceEnabled {
+		return // sync.Pool drops things at random then
+	}
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		for _, size := range []int{1, 64, 1 << 10, 4 << 10, 16 << 10, 256 << 10} {
+			c, s := k.pair(t)
+			window := int(s.(*Conn).s.cfg.window)
+			out := make([]byte, min(size, window))
+			in := make([]byte, min(len(out), 3000)) // large pieces wait in the ring
+			work := func() {
+				if _, err := c.Write(out); err != nil {
+					t.Error(err)
+				}
+				for left := len(out); left > 0; {
+					n, err := s.Read(in[:min(left, len(in))])
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					left -= n
+				}
+			}
+			for range 2000 {
+				work()
+			}
+			if n := testing.AllocsPerRun(2000, work); n >= 1 {
+				t.Errorf("%d bytes: %v allocations for a Write and its Reads", size, n)
+			}
+		}
+	})
+}
