@@ -42,6 +42,9 @@ func (r *softRequest) accept(ctx context.Context, qp *verbs.QP, p ConnParam) (Co
 	if err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
+	}
 	local, err := localEndpoint(qp)
 	if err != nil {
 		return nil, err

@@ -17,19 +17,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
 
-// withFaults injects faults into the software HCA of this process until the
-// test ends.
-func withFaults(t testing.TB, f *soft.Faults) {
-	t.Helper()
-	dev, err := acquireDevice("soft0")
-	require.NoError(t, err)
-	soft.InjectFaults(dev.ctx, f)
-	t.Cleanup(func() {
-		soft.InjectFaults(dev.ctx, nil)
-		dev.release()
-	})
-}
-
 // failingCalls are the calls that may fail while a session is set up.
 var failingCalls = []struct {
 	name string
