@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -92,6 +93,9 @@ func (k carrier) install() (undo func()) {
 // test.
 func (k carrier) listen(t testing.TB) net.Listener {
 	t.Helper()
+	if k.transport == Soft && runtime.GOOS != "linux" {
+		t.Skip("the software HCA needs Linux")
+	}
 	t.Cleanup(k.install())
 	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

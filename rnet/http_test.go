@@ -97,7 +97,7 @@ var httpCases = []struct {
 	requests int  // of a full run
 }{
 	{name: "keep-alive", requests: 100000},
-	{name: "connection each", oneShot: true, requests: 30000},
+	{name: "connection each", oneShot: true, requests: 100000},
 	{name: "tls", tls: true, requests: 30000},
 	{name: "tls, connection each", tls: true, oneShot: true, requests: 5000},
 	{name: "http2", http2: true, requests: 10000},
@@ -137,9 +137,9 @@ func TestHTTPRequestsComeBackUnchanged(t *testing.T) {
 				client := &http.Client{Transport: transport}
 				url := scheme + ln.Addr().String()
 				left := atomic.Int64{}
-				left.Store(int64(times(tc.requests/50, tc.requests)))
+				left.Store(int64(times(tc.requests/100, tc.requests)))
 				if k.transport == TCP { // shows that the test is sound, no more
-					left.Store(int64(tc.requests / 100))
+					left.Store(int64(tc.requests / 200))
 				}
 				var work sync.WaitGroup
 				for i := range clients {
