@@ -1,0 +1,116 @@
+package rnet
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each exchange begins after a pause that may fall into any state of the
+// session: polled, left to the keeper, asleep on a thread, armed. A wake-up
+// that is lost shows as a read that hangs.
+func TestNoWakeUpIsLost(t *testing.T) {
+	leavesNothing(t)
+	places := append([]carrier{overNarrow}, benchCarriers[1:]...)
+	over(t, places, func(t *testing.T, k carrier) {
+		for name, address := range map[string]string{
+			"one process":   serveHere(t, k),
+			"two processes": startProcess(t, "target", k.name).line(t),
+		} {
+			t.Run(name, func(t *testing.T) {
+				for _, streams := range []int{1, 2, 3, 16} {
+					var work sync.WaitGroup
+					for i := range streams {
+						c, err := k.dialer().Dial("tcp", address)
+						require.NoError(t, err)
+						defer c.Close()
+						work.Go(func() { exchangeWithPauses(t, c, uint64(i), times(100, 3000)) })
+					}
+					work.Wait()
+				}
+			})
+		}
+	})
+}
+
+// serveHere listens in this process and does as its peers say.
+func serveHere(t testing.TB, k carrier) string {
+	ln := k.listen(t)
+	go serveModes(ln) // ended with the listener
+	return ln.Addr().String()
+}
+
+func exchangeWithPauses(t *testing.T, c net.Conn, seed uint64, rounds int) {
+	rnd := newRand(seed)
+	_, err := c.Write([]byte{modeEcho})
+	if !assert.NoError(t, err) {
+		return
+	}
+	var out, in [8]byte
+	for i := range rounds {
+		switch rnd.IntN(4) {
+		case 0: // on and on, as long as somebody spins
+		case 1:
+			time.Sleep(time.Duration(rnd.IntN(200)) * time.Microsecond)
+		case 2: // around the periods of keeper and thread
+			time.Sleep(time.Duration(rnd.IntN(int(3 * keeperPeriod))))
+		case 3:
+			for end := time.Now().Add(time.Duration(rnd.IntN(50)) * time.Microsecond); time.Now().Before(end); {
+			}
+		}
+		binary.LittleEndian.PutUint64(out[:], uint64(i))
+		_, err := c.Write(out[:])
+		if !assert.NoError(t, err) {
+			return
+		}
+		if i%8 == 0 { // moving a deadline must not take another's wake-up away
+			c.SetReadDeadline(time.Now().Add(hangTime))
+		}
+		_, err = io.ReadFull(c, in[:])
+		if !assert.NoError(t, err, "round %d", i) || !assert.Equal(t, out, in) {
+			return
+		}
+	}
+}
+
+// Readers that wait for nothing sleep; only a profile that is told to spins,
+// and not for long.
+func TestWaitingCostsNoCPUTime(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		var waiting sync.WaitGroup
+		var conns []net.Conn
+		for range 20 {
+			c, s := k.connect(t, ln)
+			conns = append(conns, c, s)
+			for _, end := range []net.Conn{c, s} {
+				waiting.Go(func() { end.Read(make([]byte, 1)) })
+			}
+		}
+		time.Sleep(100 * time.Millisecond) // until they sleep
+		const wall = 500 * time.Millisecond
+		before := cpuTime(t)
+		time.Sleep(wall)
+		used := cpuTime(t) - before
+		t.Logf("%v of CPU time in %v", used, wall)
+		require.Less(t, used, wall/4)
+		for _, c := range conns {
+			c.Close()
+		}
+		start(t, waiting.Wait)()
+	})
+}
+
+// cpuTime is what this process has used so far.
+func cpuTime(t testing.TB) time.Duration {
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
