@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -90,6 +91,7 @@ type Listener struct {
 	fromTCP chan tcpAccept  // what the TCP listener accepted
 	done    chan struct{}   // closed by Close
 	work    sync.WaitGroup  // the accepting goroutines
+	accepts atomic.Uint32   // calls of Accept
 	open    context.Context // ends with Close, and with it the set-up of sessions
 	stop    context.CancelFunc
 
@@ -263,8 +265,19 @@ func (l *Listener) signal() {
 	}
 }
 
+// tcpTurn is how many calls of Accept prefer streams before one prefers what
+// came over TCP, which would wait for ever behind a queue that is never empty.
+const tcpTurn = 16
+
 // Accept waits for the next connection, a [*Conn] or a *net.TCPConn.
 func (l *Listener) Accept() (net.Conn, error) {
+	if l.accepts.Add(1)%tcpTurn == 0 {
+		select {
+		case a := <-l.fromTCP:
+			return a.conn, a.err
+		default:
+		}
+	}
 	for {
 		conn, err := l.pop()
 		if conn != nil {

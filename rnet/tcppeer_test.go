@@ -84,3 +84,31 @@ func TestListenerThatForbidsTCPResetsIt(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	overSoft.connect(t, ln)
 }
+
+func TestTCPPeerIsNotStarvedByStreams(t *testing.T) {
+	ln := carrier{}.listen(t)
+	plain, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer plain.Close()
+	const streams = 500
+	for range streams {
+		c, err := overSoft.dialer().Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	eventually(t, "all streams wait", func() bool {
+		ln.(*Listener).mu.Lock()
+		defer ln.(*Listener).mu.Unlock()
+		return len(ln.(*Listener).queue) == streams
+	})
+	served := 0
+	for i := range streams + 1 {
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		defer s.Close()
+		if _, ok := s.(*net.TCPConn); ok {
+			served = i
+		}
+	}
+	require.Less(t, served, streams, "not the last")
+}
