@@ -227,3 +227,43 @@ func lastWords(args []string) error {
 	fmt.Println("written")
 	select {} // ended by the kill
 }
+
+// A process that is stopped (a debugger, a full machine) is not dead: it is
+// waited for, and new connections go over TCP as far as TCP goes.
+func TestStoppedPeerIsWaitedFor(t *testing.T) {
+	leavesNothing(t)
+	child := startProcess(t, "target", "auto")
+	address := child.line(t)
+	c, err := Dial("tcp", address)
+	require.NoError(t, err)
+	require.IsType(t, (*Conn)(nil), c)
+	defer c.Close()
+	_, err = c.Write([]byte{modeEcho})
+	require.NoError(t, err)
+	require.NoError(t, roundTrip(c))
+
+	require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
+	data := randomBytes(1, 4<<20)
+	c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	n, err := c.Write(data)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	other, err := (&Dialer{HeadStart: 10 * time.Millisecond, Limits: Limits{Window: 1 << 20}}).Dial("tcp", address)
+	require.NoError(t, err)
+	require.IsType(t, (*net.TCPConn)(nil), other)
+	defer other.Close()
+
+	require.NoError(t, child.cmd.Process.Signal(syscall.SIGCONT))
+	c.SetDeadline(time.Time{})
+	await := start(t, func() {
+		_, err := c.Write(data[n:])
+		assert.NoError(t, err)
+	})
+	got := make([]byte, len(data))
+	_, err = io.ReadFull(c, got)
+	require.NoError(t, err)
+	require.NoError(t, checkPattern(got, 1, 0))
+	await()
+	_, err = other.Write([]byte{modeEcho})
+	require.NoError(t, err)
+	require.NoError(t, roundTrip(other))
+}
