@@ -98,7 +98,7 @@ var httpCases = []struct {
 }{
 	{name: "keep-alive", requests: 100000},
 	{name: "connection each", oneShot: true, requests: 100000},
-	{name: "tls", tls: true, requests: 30000},
+	{name: "tls", tls: true, requests: 100000},
 	{name: "tls, connection each", tls: true, oneShot: true, requests: 5000},
 	{name: "http2", http2: true, requests: 10000},
 	{name: "http2 with tls", http2: true, tls: true, requests: 10000},
