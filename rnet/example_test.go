@@ -127,8 +127,7 @@ func ExampleExplain() {
 		return
 	}
 	defer conn.Close()
-	for _, d := range rnet.Explain(ln.Addr().String()) {
-		fmt.Println(d.Transport)
-	}
+	told := rnet.Explain(ln.Addr().String())
+	fmt.Println(told[len(told)-1].Transport) // the newest is the last
 	// Output: tcp
 }
