@@ -201,6 +201,9 @@ func TestRunningOutOfDescriptorsIsACleanError(t *testing.T) {
 }
 
 func fewDescriptors() error {
+	// Go's runtime ends the process if its poller, made with the first timer,
+	// finds no descriptor left.
+	time.AfterFunc(time.Hour, func() {}).Stop()
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return err
@@ -230,7 +233,7 @@ func fewDescriptors() error {
 				return err
 			}
 			now, err := os.ReadDir("/proc/self/fd")
-			if err == nil && len(now) > len(open)+2 { // the netpoller has two by now
+			if err == nil && len(now) > len(open) {
 				err = fmt.Errorf("%d descriptors, %d before", len(now), len(open))
 			}
 			return err
