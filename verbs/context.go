@@ -15,6 +15,9 @@ type Context struct {
 
 	mu  sync.Mutex
 	mrs map[*MR]struct{} // open MRs, guarded by mu; nil once the context is closed
+	// cqs and srqs name what events are about, guarded by mu.
+	cqs  map[CQDriver]*CQ
+	srqs map[SRQDriver]*SRQ
 }
 
 func openWith(p Provider, name string) (*Context, error) {
@@ -27,7 +30,10 @@ func openWith(p Provider, name string) (*Context, error) {
 		drv.Close()
 		return nil, &Error{Op: "query device", Device: name, Err: err}
 	}
-	return &Context{drv: drv, attr: attr, mrs: make(map[*MR]struct{})}, nil
+	return &Context{
+		drv: drv, attr: attr, mrs: make(map[*MR]struct{}),
+		cqs: make(map[CQDriver]*CQ), srqs: make(map[SRQDriver]*SRQ),
+	}, nil
 }
 
 // Name returns the device's name.
@@ -57,7 +63,12 @@ func (c *Context) Driver() ContextDriver { return c.drv }
 // should call it; events are not duplicated.
 func (c *Context) NextEvent() (AsyncEvent, error) {
 	ev, err := c.drv.NextEvent()
-	return ev, c.wrap("next event", err)
+	if err != nil {
+		return AsyncEvent{}, c.wrap("next event", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return AsyncEvent{Type: ev.Type, QPN: ev.QPN, Port: ev.Port, CQ: c.cqs[ev.CQ], SRQ: c.srqs[ev.SRQ]}, nil
 }
 
 // Close closes the device. What was made from it and is still open is torn

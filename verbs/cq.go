@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -80,7 +81,11 @@ func (c *Context) CreateCQ(attr CQAttr, ch *CompChannel) (*CQ, error) {
 	if err != nil {
 		return nil, c.wrap(op, err)
 	}
-	return &CQ{ctx: c, drv: drv, ch: ch, attr: attr}, nil
+	cq := &CQ{ctx: c, drv: drv, ch: ch, attr: attr}
+	c.mu.Lock()
+	c.cqs[drv] = cq
+	c.mu.Unlock()
+	return cq, nil
 }
 
 // Poll moves up to len(wcs) completions into wcs, oldest first, and returns
@@ -139,4 +144,12 @@ func (cq *CQ) Resize(cqe int) error {
 }
 
 // Close destroys the CQ. The error wraps ErrBusy while QPs use it.
-func (cq *CQ) Close() error { return cq.ctx.wrap("destroy CQ", cq.drv.Destroy()) }
+func (cq *CQ) Close() error {
+	err := cq.drv.Destroy()
+	if !errors.Is(err, ErrBusy) {
+		cq.ctx.mu.Lock()
+		delete(cq.ctx.cqs, cq.drv)
+		cq.ctx.mu.Unlock()
+	}
+	return cq.ctx.wrap("destroy CQ", err)
+}

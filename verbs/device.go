@@ -118,6 +118,8 @@ const (
 	CapUD                               // unreliable datagram service
 	CapAtomicWrite                      // ATOMIC_WRITE
 	CapFlush                            // FLUSH
+	CapReregister                       // MR.Reregister
+	CapDMABuf                           // PD.RegisterDMABuf
 	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: staging it first would be a second copy
 )
 
@@ -129,6 +131,7 @@ type DeviceInfo struct {
 	Name      string // "soft0", "rxe0", "mlx5_1": unique over all providers
 	Provider  string // name of the provider that serves it
 	Transport Transport
+	Driver    string // kernel driver, for instance "rxe" or "mlx5"; empty for software devices
 	NodeGUID  uint64 // 0 if unknown before opening
 }
 
@@ -140,11 +143,15 @@ type DeviceAttr struct {
 	FirmwareVersion string
 	VendorID        uint32
 	VendorPartID    uint32
+	HardwareVersion uint32
+	SystemImageGUID uint64
 	Caps            Cap
+	KernelCaps      uint64 // device_cap_flags and device_cap_flags_ex, as the kernel has them
 	MaxMRSize       uint64
 	MaxQP           int
 	MaxQPWR         int // largest send or receive queue
 	MaxSGE          int
+	MaxSGERead      int // for READ; 0 means MaxSGE
 	MaxCQ           int
 	MaxCQE          int
 	MaxMR           int
@@ -152,11 +159,24 @@ type DeviceAttr struct {
 	MaxSRQ          int
 	MaxSRQWR        int
 	MaxSRQSGE       int
+	MaxMW           int
+	MaxAH           int
 	MaxInline       int // largest inline payload of one work request
 	MaxQPRdAtomic   int // READs and atomics outstanding as initiator (the kernel's max_qp_init_rd_atom)
 	MaxQPRdAtomicIn int // the same as responder (the kernel's max_qp_rd_atom)
 	PhysPorts       int
+	AckDelay        uint8 // code as verbs.AckTimeout of the device's own delay before an ACK
+	ODP             ODPCaps
 	CompVectors     int // completion vectors (num_comp_vectors of struct ib_uverbs_get_context_resp); 0 counts as 1
+}
+
+// ODPCaps says for which operations memory need not be pinned (struct
+// ib_uverbs_odp_caps, rdma/ib_user_verbs.h).
+type ODPCaps struct {
+	General uint64 // 1: supported at all, 2: implicitly for all memory
+	// RC, UC and UD are sets of 1 SEND, 2 RECV, 4 WRITE, 8 READ, 16 atomics,
+	// 32 SRQ receive, 64 FLUSH, 128 ATOMIC_WRITE.
+	RC, UC, UD uint32
 }
 
 // PortAttr describes a port (struct ib_uverbs_query_port_resp).
@@ -168,4 +188,10 @@ type PortAttr struct {
 	MaxMsgSize  uint32 // bytes of the longest message, 0 if unknown
 	LID         uint16
 	LinkLayer   uint8 // 1 InfiniBand, 2 Ethernet, 0 unspecified
+	PhysState   uint8 // 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 recovery, 7 test
+	ActiveWidth uint8 // 1: 1x, 2: 4x, 4: 8x, 8: 12x, 16: 2x
+	ActiveSpeed uint8 // 1: 2.5, 2: 5, 4 and 8: 10, 16: 14, 32: 25, 64: 50, 128: 100 Gb/s a lane
+	SMLID       uint16
+	LMC         uint8
+	PKeyTblLen  uint16
 }

@@ -51,6 +51,17 @@ type AsyncEvent struct {
 	Type EventType
 	QPN  uint32 // for QP events
 	Port uint8  // for port events
+	CQ   *CQ    // for CQ events, nil if it is closed by now
+	SRQ  *SRQ   // for SRQ events, nil if it is closed by now
+}
+
+// DriverEvent is an AsyncEvent as a provider reports it.
+type DriverEvent struct {
+	Type EventType
+	QPN  uint32
+	Port uint8
+	CQ   CQDriver
+	SRQ  SRQDriver
 }
 
 // Tracer sees every work request that a device took and every completion as

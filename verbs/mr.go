@@ -20,9 +20,18 @@ const (
 	AccessMWBind       Access = 1 << 4
 	AccessZeroBased    Access = 1 << 5
 	AccessOnDemand     Access = 1 << 6
+	AccessHugeTLB      Access = 1 << 7 // with AccessOnDemand: the memory is of huge pages
+	// AccessFlushGlobal and AccessFlushPersistent let peers FLUSH.
+	AccessFlushGlobal     Access = 1 << 8
+	AccessFlushPersistent Access = 1 << 9
+	// AccessRelaxedOrdering lets the device write out of order. The kernel
+	// ignores it on devices that cannot.
+	AccessRelaxedOrdering Access = 1 << 20
 
-	accessRemote = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic
-	accessKnown  = AccessLocalWrite | accessRemote | AccessMWBind | AccessZeroBased | AccessOnDemand
+	accessFlush  = AccessFlushGlobal | AccessFlushPersistent
+	accessRemote = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | accessFlush
+	accessKnown  = AccessLocalWrite | accessRemote | AccessMWBind | AccessZeroBased | AccessOnDemand |
+		AccessHugeTLB | AccessRelaxedOrdering
 )
 
 // Remote reports whether a peer may reach the memory.
@@ -125,10 +134,37 @@ func checkMR(length int, access Access, dev *DeviceAttr) error {
 		return fmt.Errorf("%w: remote write or atomic access needs local write access", ErrInvalid)
 	case access&AccessMWBind != 0 && !dev.Caps.Has(CapMemWindow):
 		return fmt.Errorf("%w: memory windows", ErrUnsupported)
+	case access&accessFlush != 0 && !dev.Caps.Has(CapFlush):
+		return fmt.Errorf("%w: FLUSH", ErrUnsupported)
 	case access&AccessOnDemand != 0 && !dev.Caps.Has(CapOnDemandPaging):
 		return fmt.Errorf("%w: on-demand paging", ErrUnsupported)
 	}
 	return nil
+}
+
+// RegisterDMABuf registers length bytes at offset of a DMA buffer, for
+// instance of a GPU, which work requests name by addresses from iova on. The
+// MR's Bytes are nil: the memory is the buffer's, and not counted as pinned.
+// The error wraps ErrUnsupported on a device or kernel (before 5.12) without
+// CapDMABuf.
+func (pd *PD) RegisterDMABuf(fd int, offset uint64, length int, iova uint64, access Access) (*MR, error) {
+	const op = "register DMA buffer"
+	d, ok := pd.drv.(DMABufDriver)
+	if !ok || !pd.ctx.attr.Caps.Has(CapDMABuf) {
+		return nil, pd.ctx.wrap(op, ErrUnsupported)
+	}
+	if err := checkMR(length, access, &pd.ctx.attr); err != nil {
+		return nil, pd.ctx.wrap(op, err)
+	}
+	drv, err := d.RegisterDMABuf(fd, offset, length, iova, access)
+	if err != nil {
+		return nil, pd.ctx.wrap(op, err)
+	}
+	mr := &MR{pd: pd, drv: drv, access: access, addr: drv.Addr(), lkey: drv.LKey(), rkey: drv.RKey()}
+	if !pd.ctx.keep(mr) {
+		return nil, pd.ctx.wrap(op, ErrClosed)
+	}
+	return mr, nil
 }
 
 // PD returns the protection domain of the MR.

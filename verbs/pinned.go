@@ -27,7 +27,7 @@ func PinLimit() int64 { return pinned.limit.Load() }
 func pin(n int64) error {
 	for {
 		used, limit := pinned.bytes.Load(), pinned.limit.Load()
-		if limit > 0 && n > limit-used {
+		if n > 0 && limit > 0 && n > limit-used {
 			return fmt.Errorf("%w: %d bytes wanted, %d of %d in use", ErrPinLimit, n, used, limit)
 		}
 		if pinned.bytes.CompareAndSwap(used, used+n) {

@@ -38,7 +38,7 @@ type ContextDriver interface {
 	CreateCQ(attr *CQAttr, ch CompChannelDriver) (CQDriver, error)
 	// NextEvent waits for an asynchronous event. It ends with ErrClosed when
 	// the context is closed.
-	NextEvent() (AsyncEvent, error)
+	NextEvent() (DriverEvent, error)
 	Close() error
 }
 
@@ -53,6 +53,45 @@ type PDDriver interface {
 	// CreateQP makes a QP in RESET and sets attr.Cap to what it has.
 	CreateQP(attr *QPInitAttr, send, recv CQDriver, srq SRQDriver) (QPDriver, error)
 	CreateSRQ(attr *SRQAttr) (SRQDriver, error)
+	Dealloc() error
+}
+
+// The interfaces that follow are what only some providers have. This package
+// asks for them where the device's capabilities say that they are there.
+type (
+	// AddressDriver is a PDDriver of a device with CapUD.
+	AddressDriver interface {
+		CreateAH(av *AddressVector) (AHDriver, error)
+	}
+	// WindowDriver is a PDDriver of a device with CapMemWindow.
+	WindowDriver interface {
+		AllocMW(typ MWType) (MWDriver, error)
+	}
+	// DMABufDriver is a PDDriver of a device with CapDMABuf.
+	DMABufDriver interface {
+		RegisterDMABuf(fd int, offset uint64, length int, iova uint64, access Access) (MRDriver, error)
+	}
+	// ReregisterDriver is an MRDriver of a device with CapReregister. mem is
+	// nil and pd too if they stay.
+	ReregisterDriver interface {
+		Reregister(mem []byte, pd PDDriver, access Access, mask MRChange) error
+	}
+	// StateDriver is a QPDriver whose connection is made by another part of
+	// the kernel, which moves the QP unseen by the provider (iWARP). The
+	// connection manager calls Entered.
+	StateDriver interface {
+		Entered(state QPState)
+	}
+)
+
+// AHDriver is an address handle of a provider.
+type AHDriver interface {
+	Destroy() error
+}
+
+// MWDriver is a memory window of a provider.
+type MWDriver interface {
+	RKey() uint32
 	Dealloc() error
 }
 

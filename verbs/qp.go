@@ -130,6 +130,7 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 var sendCaps = [...]Cap{
 	OpWriteWithImm: CapWriteWithImm, OpSendWithImm: CapSendWithImm, OpSendWithInv: CapSendWithInv,
 	OpRead: CapRead, OpCompareSwap: CapAtomics, OpFetchAdd: CapAtomics,
+	OpLocalInv: CapMemWindow, OpBindMW: CapMemWindow, OpFlush: CapFlush, OpAtomicWrite: CapAtomicWrite,
 }
 
 func (qp *QP) checkSend(wr *SendWR) error {
@@ -138,6 +139,9 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	}
 	if need := sendCaps[wr.Opcode]; need != 0 && !qp.pd.ctx.attr.Caps.Has(need) {
 		return fmt.Errorf("%w: %v", ErrUnsupported, wr.Opcode)
+	}
+	if err := qp.checkExtra(wr); err != nil {
+		return err
 	}
 	if wr.Flags&SendInline != 0 {
 		if wr.Opcode == OpRead || wr.Opcode == OpCompareSwap || wr.Opcode == OpFetchAdd {
@@ -150,6 +154,31 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	}
 	if len(wr.SGL) > qp.attr.Cap.MaxSendSGE {
 		return fmt.Errorf("%w: %d SGEs, the QP has %d", ErrInvalid, len(wr.SGL), qp.attr.Cap.MaxSendSGE)
+	}
+	return nil
+}
+
+// checkExtra checks what only some operations and services have.
+func (qp *QP) checkExtra(wr *SendWR) error {
+	if qp.attr.Type == QPTypeUD {
+		if wr.Datagram == nil || wr.Datagram.AH == nil || wr.Opcode != OpSend && wr.Opcode != OpSendWithImm {
+			return fmt.Errorf("%w: a UD QP takes SEND with a destination", ErrInvalid)
+		}
+		return nil
+	}
+	switch wr.Opcode {
+	case OpBindMW:
+		if b := wr.Bind; b == nil || b.MW == nil || b.MR == nil && b.Length > 0 {
+			return fmt.Errorf("%w: BIND_MW without a window and its memory", ErrInvalid)
+		}
+	case OpFlush:
+		if wr.Flush == nil {
+			return fmt.Errorf("%w: FLUSH without its range", ErrInvalid)
+		}
+	case OpAtomicWrite:
+		if wr.Flags&SendInline == 0 || wr.Len() != 8 || wr.RemoteAddr%8 != 0 {
+			return fmt.Errorf("%w: ATOMIC_WRITE takes 8 bytes inline and an aligned address", ErrInvalid)
+		}
 	}
 	return nil
 }
@@ -196,7 +225,7 @@ func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	defer qp.modMu.Unlock()
 	cur, err := qp.drv.Query()
 	if err == nil {
-		err = checkTransition(qp.attr.Type, cur.State, &attr, mask)
+		err = qp.checkTransition(cur.State, &attr, mask)
 	}
 	if err == nil {
 		err = checkAttrValues(&attr, mask, &qp.pd.ctx.attr)
@@ -205,6 +234,15 @@ func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 		err = qp.drv.Modify(&attr, mask)
 	}
 	return qp.pd.ctx.wrap("modify QP", err)
+}
+
+func (qp *QP) checkTransition(cur QPState, attr *QPAttr, mask QPAttrMask) error {
+	if qp.pd.ctx.attr.Transport == TransportIWARP {
+		// RFC 5040 and 5041 have no such states; what a driver wants is
+		// known to it and to the kernel's connection manager.
+		return nil
+	}
+	return checkTransition(qp.attr.Type, cur, attr, mask)
 }
 
 // Query returns the present attributes.

@@ -1,6 +1,9 @@
 package verbs
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // SRQAttr are the properties of an SRQ.
 type SRQAttr struct {
@@ -42,7 +45,11 @@ func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	return &SRQ{pd: pd, drv: drv, maxSGE: attr.MaxSGE}, nil
+	s := &SRQ{pd: pd, drv: drv, maxSGE: attr.MaxSGE}
+	pd.ctx.mu.Lock()
+	pd.ctx.srqs[drv] = s
+	pd.ctx.mu.Unlock()
+	return s, nil
 }
 
 // PostRecv hands receive requests to the SRQ, in order, and returns how many
@@ -85,4 +92,12 @@ func (s *SRQ) Query() (SRQAttr, error) {
 }
 
 // Close destroys the SRQ. The error wraps ErrBusy while QPs use it.
-func (s *SRQ) Close() error { return s.pd.ctx.wrap("destroy SRQ", s.drv.Destroy()) }
+func (s *SRQ) Close() error {
+	err := s.drv.Destroy()
+	if !errors.Is(err, ErrBusy) {
+		s.pd.ctx.mu.Lock()
+		delete(s.pd.ctx.srqs, s.drv)
+		s.pd.ctx.mu.Unlock()
+	}
+	return s.pd.ctx.wrap("destroy SRQ", err)
+}

@@ -92,6 +92,10 @@ const (
 	WCRead             WCOpcode = 2
 	WCCompareSwap      WCOpcode = 3
 	WCFetchAdd         WCOpcode = 4
+	WCBindMW           WCOpcode = 5
+	WCLocalInv         WCOpcode = 6
+	WCFlush            WCOpcode = 8
+	WCAtomicWrite      WCOpcode = 9
 	WCRecv             WCOpcode = 128
 	WCRecvWriteWithImm WCOpcode = 129
 )
@@ -117,6 +121,9 @@ type WC struct {
 	ByteLen uint32 // bytes received, or written by the peer with immediate
 	Imm     uint32 // immediate, host byte order, or the invalidated rkey
 	QPN     uint32 // QP that it belongs to
+	SrcQPN  uint32 // UD receives only: the sender
+	// VendorErr is the device's own code of an error, 0 if it has none.
+	VendorErr uint32
 }
 
 // Err returns nil for success and the status as an error otherwise.

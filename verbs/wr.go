@@ -14,13 +14,18 @@ const (
 	OpRead         Opcode = 4
 	OpCompareSwap  Opcode = 5
 	OpFetchAdd     Opcode = 6
+	OpLocalInv     Opcode = 7
+	OpBindMW       Opcode = 8
 	OpSendWithInv  Opcode = 9
+	OpFlush        Opcode = 14
+	OpAtomicWrite  Opcode = 15
 )
 
 var opcodeNames = [...]string{
 	OpWrite: "WRITE", OpWriteWithImm: "WRITE_WITH_IMM", OpSend: "SEND",
 	OpSendWithImm: "SEND_WITH_IMM", OpRead: "READ", OpCompareSwap: "CMP_AND_SWP",
-	OpFetchAdd: "FETCH_AND_ADD", OpSendWithInv: "SEND_WITH_INV",
+	OpFetchAdd: "FETCH_AND_ADD", OpLocalInv: "LOCAL_INV", OpBindMW: "BIND_MW",
+	OpSendWithInv: "SEND_WITH_INV", OpFlush: "FLUSH", OpAtomicWrite: "ATOMIC_WRITE",
 }
 
 // String names the operation as the specification does.
@@ -67,20 +72,73 @@ type SendWR struct {
 	// Imm is the immediate of the WITH_IMM operations, in host byte order.
 	// Providers put it on the wire in network byte order.
 	Imm uint32
-	// InvalidateRKey is the peer's rkey that SEND_WITH_INV invalidates.
+	// InvalidateRKey is the peer's rkey that SEND_WITH_INV invalidates, or
+	// our own that LOCAL_INV does.
 	InvalidateRKey uint32
 	// SGL is the local memory: gathered for SEND and WRITE, scattered into
-	// for READ and atomics (8 bytes).
+	// for READ and atomics (8 bytes). ATOMIC_WRITE is always inline: 8 bytes.
 	SGL []SGE
 	// Inline is the payload when SendInline is set; SGL is then ignored.
 	Inline [][]byte
-	// RemoteAddr and RKey name the peer's memory for WRITE, READ and atomics.
+	// RemoteAddr and RKey name the peer's memory for WRITE, READ, atomics
+	// and FLUSH.
 	RemoteAddr uint64
 	RKey       uint32
 	// CompareAdd is the value to compare with (CMP_AND_SWP) or to add
 	// (FETCH_AND_ADD); Swap is the value to store (CMP_AND_SWP).
 	CompareAdd uint64
 	Swap       uint64
+	// Datagram is the destination on a UD QP, Bind what BIND_MW binds, Flush
+	// what FLUSH flushes; nil for everything else.
+	Datagram *Datagram
+	Bind     *Bind
+	Flush    *Flush
+}
+
+// Datagram is where a message of a UD QP goes.
+type Datagram struct {
+	AH   *AH
+	QPN  uint32
+	QKey uint32
+}
+
+// Bind says what a memory window is to cover. A window of type 2 gets a new
+// rkey, which the caller chooses: the upper 24 bits of [MW.RKey] and any other
+// lower 8 bits.
+type Bind struct {
+	MW     *MW
+	RKey   uint32 // the new one
+	MR     *MR    // made with AccessMWBind
+	Addr   uint64 // inside MR, as MR.Addr counts
+	Length uint64 // bytes, 0 to unbind
+	Access Access // remote rights
+}
+
+// FlushType says how far the flushed data must have come (InfiniBand
+// Architecture Specification, release 1.6, section 9.4.8; enum
+// ib_flush_type, rdma/ib_user_verbs.h, kernel 6.3).
+type FlushType uint8
+
+// The flush types; they may be combined.
+const (
+	FlushGlobal     FlushType = 1 << 0 // visible to the whole host
+	FlushPersistent FlushType = 1 << 1 // safe from a power failure
+)
+
+// FlushLevel says what is flushed (enum ib_selectivity_level).
+type FlushLevel uint8
+
+// The flush levels.
+const (
+	FlushRange FlushLevel = 0 // Length bytes from RemoteAddr
+	FlushMR    FlushLevel = 1 // the whole MR of RKey
+)
+
+// Flush says what a FLUSH request flushes at the peer.
+type Flush struct {
+	Type   FlushType
+	Level  FlushLevel
+	Length uint32
 }
 
 // Len returns the payload length in bytes.

@@ -209,7 +209,7 @@ func (c *cq) overrun() {
 		return
 	}
 	c.work.Add(1) // Poll has to look, and finds the CQ broken
-	c.dev.raise(verbs.EventCQErr, 0)
+	c.dev.raise(verbs.DriverEvent{Type: verbs.EventCQErr, CQ: c})
 	go func() { // the caller holds locks that fail takes; ends by itself
 		for _, q := range c.dev.allQPs() {
 			if q.sendCQ == c || q.recvCQ == c {

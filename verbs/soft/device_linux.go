@@ -33,7 +33,7 @@ type device struct {
 	}
 
 	faults atomic.Pointer[faultState]
-	events chan verbs.AsyncEvent
+	events chan verbs.DriverEvent
 	lost   atomic.Uint64 // events that nobody fetched
 	done   chan struct{} // closed by Close
 	once   sync.Once
@@ -55,7 +55,7 @@ func openDevice(name string) (*device, error) {
 		qps:      make(map[uint32]*qp),
 		cqs:      make(map[*cq]struct{}),
 		channels: make(map[*channel]struct{}),
-		events:   make(chan verbs.AsyncEvent, eventBacklog),
+		events:   make(chan verbs.DriverEvent, eventBacklog),
 		done:     make(chan struct{}),
 	}
 	d.keys.byKey = make(map[uint32]*region)
@@ -103,7 +103,7 @@ func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
 	return []verbs.GIDEntry{{GID: d.gid, Index: 0, Port: port, Type: verbs.GIDTypeSoft}}, nil
 }
 
-func (d *device) NextEvent() (verbs.AsyncEvent, error) {
+func (d *device) NextEvent() (verbs.DriverEvent, error) {
 	select { // ends with an event or with Close
 	case ev := <-d.events:
 		return ev, nil
@@ -113,14 +113,14 @@ func (d *device) NextEvent() (verbs.AsyncEvent, error) {
 	case ev := <-d.events:
 		return ev, nil
 	case <-d.done:
-		return verbs.AsyncEvent{}, verbs.ErrClosed
+		return verbs.DriverEvent{}, verbs.ErrClosed
 	}
 }
 
 // raise queues an event. A program that never fetches them loses the newest.
-func (d *device) raise(typ verbs.EventType, qpn uint32) {
+func (d *device) raise(ev verbs.DriverEvent) {
 	select {
-	case d.events <- verbs.AsyncEvent{Type: typ, QPN: qpn}:
+	case d.events <- ev:
 	default:
 		d.lost.Add(1)
 	}

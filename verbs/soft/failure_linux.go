@@ -52,9 +52,9 @@ func (q *qp) unlock() {
 		l.tell(f.tell)
 	}
 	if f.raise {
-		q.dev.raise(f.event, q.num)
+		q.dev.raise(verbs.DriverEvent{Type: f.event, QPN: q.num})
 	}
 	if q.srq != nil {
-		q.dev.raise(verbs.EventLastWQEReached, q.num)
+		q.dev.raise(verbs.DriverEvent{Type: verbs.EventLastWQEReached, QPN: q.num})
 	}
 }

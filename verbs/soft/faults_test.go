@@ -256,7 +256,7 @@ func TestACQThatOverflowsIsBroken(t *testing.T) {
 	require.Error(t, err)
 	ev, err := a.ctx.NextEvent()
 	require.NoError(t, err)
-	require.Equal(t, verbs.EventCQErr, ev.Type)
+	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: a.send}, ev)
 	ev, err = a.ctx.NextEvent()
 	require.NoError(t, err)
 	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventQPFatal, QPN: a.qp.Num()}, ev)

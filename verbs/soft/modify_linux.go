@@ -101,6 +101,6 @@ func (q *qp) setAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
 func (q *qp) noteDrained() {
 	if q.state.Load() == stateSQD && q.attr.EnSQDAsyncNotify && q.acks.n == 0 && q.sq.sent == 0 {
 		q.attr.EnSQDAsyncNotify = false
-		q.dev.raise(verbs.EventSQDrained, q.num)
+		q.dev.raise(verbs.DriverEvent{Type: verbs.EventSQDrained, QPN: q.num})
 	}
 }

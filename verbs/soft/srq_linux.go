@@ -97,7 +97,7 @@ func (s *srq) take(p *partial, c *cq) bool {
 	}
 	s.mu.Unlock()
 	if limit {
-		s.dev.raise(verbs.EventSRQLimitReached, 0)
+		s.dev.raise(verbs.DriverEvent{Type: verbs.EventSRQLimitReached, SRQ: s})
 	}
 	return true
 }

@@ -98,7 +98,7 @@ func testSRQ(t *testing.T, s *suite) {
 		}
 		ev, err := b.ctx.NextEvent()
 		require.NoError(t, err)
-		require.Equal(t, verbs.EventSRQLimitReached, ev.Type)
+		require.Equal(t, verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: b.srq}, ev)
 		attr, err := b.srq.Query()
 		require.NoError(t, err)
 		require.Zero(t, attr.Limit, "it has to be set again")

@@ -1,0 +1,80 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+)
+
+// MRChange says what MR.Reregister changes (enum ib_uverbs_rereg_mr_flags,
+// rdma/ib_user_verbs.h).
+type MRChange uint32
+
+// The changes.
+const (
+	MRChangeMemory MRChange = 1 << 0
+	MRChangePD     MRChange = 1 << 1
+	MRChangeAccess MRChange = 1 << 2
+)
+
+// MRUpdate is what Reregister changes; what is zero stays as it is.
+type MRUpdate struct {
+	Memory []byte // of the caller
+	PD     *PD    // of the same device
+	Access Access
+}
+
+// Reregister changes the memory, the PD or the rights of an MR that
+// RegisterMR made, in one step: no work request may be using it. The keys may
+// change: read them again. After an error the MR may only be closed, unless the
+// error wraps ErrInvalid or ErrUnsupported (a device without CapReregister).
+// Its methods must not be called at the same time.
+func (mr *MR) Reregister(u MRUpdate) error {
+	const op = "reregister MR"
+	ctx := mr.pd.ctx
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
+	d, ok := mr.drv.(ReregisterDriver)
+	if !ok || !ctx.attr.Caps.Has(CapReregister) {
+		return ctx.wrap(op, ErrUnsupported)
+	}
+	if mr.closed {
+		return ctx.wrap(op, ErrClosed)
+	}
+	var mask MRChange
+	pd, length, access := mr.pd, int(mr.length), mr.access
+	var pdDrv PDDriver
+	if u.Memory != nil {
+		mask |= MRChangeMemory
+		length = len(u.Memory)
+	}
+	if u.PD != nil {
+		if u.PD.ctx != ctx {
+			return ctx.wrap(op, fmt.Errorf("%w: PD of another device", ErrInvalid))
+		}
+		mask |= MRChangePD
+		pd, pdDrv = u.PD, u.PD.drv
+	}
+	if u.Access != 0 {
+		mask |= MRChangeAccess
+		access = u.Access
+	}
+	if mask == 0 {
+		return ctx.wrap(op, fmt.Errorf("%w: nothing to change", ErrInvalid))
+	}
+	if err := checkMR(length, access, &ctx.attr); err != nil {
+		return ctx.wrap(op, err)
+	}
+	if err := pin(int64(length) - mr.length); err != nil {
+		return ctx.wrap(op, err)
+	}
+	if err := d.Reregister(u.Memory, pdDrv, access, mask); err != nil {
+		unpin(int64(length) - mr.length)
+		if errors.Is(err, ErrUnsupported) {
+			return ctx.wrap(op, err)
+		}
+		return ctx.wrap(op, fmt.Errorf("the region is unusable now: %w", err))
+	}
+	mr.pd, mr.access, mr.length = pd, access, int64(length)
+	mr.bytes, mr.addr, mr.lkey, mr.rkey = mr.drv.Bytes(), mr.drv.Addr(), mr.drv.LKey(), mr.drv.RKey()
+	return nil
+}
