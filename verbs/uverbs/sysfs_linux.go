@@ -1,0 +1,172 @@
+package uverbs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// host reads the pseudo file systems of a machine. Paths have no leading
+// slash.
+type host struct{ fs.FS }
+
+var thisHost = host{os.DirFS("/")}
+
+const (
+	classInfiniband = "sys/class/infiniband"
+	classVerbs      = "sys/class/infiniband_verbs"
+	// userVerbsABI is IB_USER_VERBS_ABI_VERSION of rdma/ib_user_verbs.h.
+	userVerbsABI = "6"
+	// maxText bounds what is read of one file. sysfs files have at most a
+	// page; /proc/self/mountinfo may be longer.
+	maxText = 1 << 20
+)
+
+// text reads a file without the white space around its content.
+func (h host) text(elem ...string) (string, error) {
+	f, err := h.Open(path.Join(elem...))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxText))
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// textOr reads a file, or returns what it is taken for if it cannot be read.
+func (h host) textOr(missing string, elem ...string) string {
+	if s, err := h.text(elem...); err == nil {
+		return s
+	}
+	return missing
+}
+
+// names lists a directory; one that is missing is empty.
+func (h host) names(elem ...string) ([]string, error) {
+	list, err := fs.ReadDir(h, path.Join(elem...))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	names := make([]string, len(list))
+	for i, e := range list {
+		names[i] = e.Name()
+	}
+	return names, err
+}
+
+// devices lists the RDMA devices that sysfs shows.
+func (h host) devices() ([]deviceEntry, error) {
+	names, err := h.names(classInfiniband)
+	if err != nil {
+		return nil, err
+	}
+	var list []deviceEntry
+	for _, name := range names {
+		list = append(list, deviceEntry{name: name})
+	}
+	return list, nil
+}
+
+// complete fills in from sysfs what netlink did not say.
+func (h host) complete(d *deviceEntry) {
+	dir := path.Join(classInfiniband, d.name)
+	if d.nodeType == 0 {
+		// "1: CA"
+		number, _, _ := strings.Cut(h.textOr("", dir, "node_type"), ":")
+		n, _ := strconv.ParseUint(number, 10, 8)
+		d.nodeType = uint8(n)
+		d.transport = transportOf("", d.nodeType, h.textOr("", dir, "ports/1/link_layer"))
+	}
+	if d.nodeGUID == 0 {
+		d.nodeGUID, _ = parseGUID(h.textOr("", dir, "node_guid"))
+	}
+	if d.firmware == "" {
+		d.firmware = h.textOr("", dir, "fw_ver")
+	}
+	if d.ports == 0 {
+		ports, _ := h.names(dir, "ports")
+		d.ports = len(ports)
+	}
+	if d.uverbs == "" {
+		h.findUverbs(d)
+	}
+	if d.driverID == driverUnknown {
+		d.driverID, d.driver = h.guessDriver(d.name)
+	}
+	if d.driver == "" {
+		d.driver = d.driverID.String()
+	}
+}
+
+// findUverbs looks for the character device that serves d.
+func (h host) findUverbs(d *deviceEntry) {
+	if h.textOr("", classVerbs, "abi_version") != userVerbsABI {
+		return
+	}
+	nodes, _ := h.names(classVerbs)
+	for _, node := range nodes {
+		if h.textOr("", classVerbs, node, "ibdev") != d.name {
+			continue
+		}
+		major, minor, err := parseDevNumber(h.textOr("", classVerbs, node, "dev"))
+		if err != nil {
+			continue
+		}
+		abi, _ := strconv.ParseUint(h.textOr("", classVerbs, node, "abi_version"), 10, 32)
+		d.uverbs, d.major, d.minor, d.abi = node, major, minor, uint32(abi)
+		return
+	}
+}
+
+// guessDriver says which driver a device probably has, where the kernel gave
+// no driver id. The software drivers are known by what they write into
+// node_desc: their parent in sysfs is the network card's driver. Other
+// devices have a parent whose driver it is; the name is the last resort.
+func (h host) guessDriver(name string) (driverID, string) {
+	dir := path.Join(classInfiniband, name)
+	switch desc := h.textOr("", dir, "node_desc"); {
+	case desc == "rxe":
+		return driverRXE, driverRXE.String()
+	case strings.HasPrefix(desc, "Software iWARP"): // SIW_NODE_DESC_COMMON of rdma/siw-abi.h
+		return driverSIW, driverSIW.String()
+	}
+	if link, err := fs.ReadLink(h, path.Join(dir, "device/driver")); err == nil {
+		module := path.Base(link)
+		if id := driverByName(module); id != driverUnknown {
+			return id, id.String()
+		}
+		return driverUnknown, module
+	}
+	id := driverByName(strings.TrimRight(name, "0123456789"))
+	return id, id.String()
+}
+
+// parseGUID reads "0200:5eff:fe00:0001".
+func parseGUID(text string) (uint64, error) {
+	groups := strings.Split(text, ":")
+	if len(groups) != 4 {
+		return 0, fmt.Errorf("GUID %q has not four groups", text)
+	}
+	var guid uint64
+	for _, g := range groups {
+		n, err := strconv.ParseUint(g, 16, 16)
+		if err != nil {
+			return 0, fmt.Errorf("GUID %q: %w", text, err)
+		}
+		guid = guid<<16 | n
+	}
+	return guid, nil
+}
+
+// isFileName reports whether name is one element of a path.
+func isFileName(name string) bool {
+	return fs.ValidPath(name) && name != "." && !strings.Contains(name, "/") && !strings.Contains(name, "\x00")
+}
