@@ -16,7 +16,7 @@ import (
 // deviceEntry is an RDMA device as it is found before it is opened.
 type deviceEntry struct {
 	name      string // "rxe0"
-	index     uint32 // the kernel's number of the device, 0 if unknown; rdma_cm names devices by it
+	index     int    // the kernel's number of the device, by which rdma_cm names it; -1 if unknown
 	uverbs    string // its character device, "uverbs0"; empty if ib_uverbs does not serve it
 	major     uint32 // device number of the character device
 	minor     uint32

@@ -16,6 +16,7 @@ const (
 	netlinkRDMA  = 20      // NETLINK_RDMA of linux/netlink.h
 	nldevClient  = 5 << 10 // RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, 0)
 	nldevGet     = nldevClient + 1
+	nldevPortGet = nldevClient + 5
 	nldevChardev = nldevClient + 15 // RDMA_NLDEV_CMD_GET_CHARDEV, kernel 5.3
 )
 
@@ -23,10 +24,11 @@ const (
 const (
 	nldevDevIndex     = 1  // u32
 	nldevDevName      = 2  // string
-	nldevPortIndex    = 3  // u32; in an answer to GET the number of ports
+	nldevPortIndex    = 3  // u32, from 1; in an answer to GET the number of ports
 	nldevFWVersion    = 5  // string
 	nldevNodeGUID     = 6  // u64
 	nldevNodeType     = 14 // u8
+	nldevNetdevName   = 51 // string
 	nldevProtocol     = 67 // string: "ib", "roce", "iw", "opa", "usnic"
 	nldevChardevType  = 69 // string
 	nldevChardevName  = 70 // string
@@ -71,7 +73,7 @@ func netlinkDevices() ([]deviceEntry, error) {
 	}
 	for i := range list {
 		d := &list[i]
-		q := appendAttr(nil, nldevDevIndex, binary.NativeEndian.AppendUint32(nil, d.index))
+		q := appendAttrUint32(nil, nldevDevIndex, uint32(d.index))
 		q = appendAttr(q, nldevChardevType, []byte("uverbs\x00"))
 		// No answer: the device came and went, or no ib_uverbs, or a kernel
 		// before 5.3. sysfs completes what is missing.
@@ -80,13 +82,51 @@ func netlinkDevices() ([]deviceEntry, error) {
 	return list, nil
 }
 
+// netlinkNetdev asks for the network interface below a port. It is empty if
+// there is none in this network namespace, or no answer.
+func netlinkNetdev(device string, port uint8) (netdev string) {
+	s, err := dialNetlink()
+	if err != nil {
+		return ""
+	}
+	defer s.close()
+	index := -1
+	_ = s.request(nldevGet, unix.NLM_F_DUMP, nil, func(attrs []byte) {
+		if d, ok := parseDevice(attrs); ok && d.name == device {
+			index = d.index
+		}
+	})
+	if index < 0 {
+		return ""
+	}
+	q := appendAttrUint32(nil, nldevDevIndex, uint32(index))
+	q = appendAttrUint32(q, nldevPortIndex, uint32(port))
+	_ = s.request(nldevPortGet, 0, q, func(b []byte) {
+		if name := parseNetdev(b); name != "" {
+			netdev = name
+		}
+	})
+	return netdev
+}
+
+// parseNetdev reads the attributes of an answer to PORT_GET.
+func parseNetdev(b []byte) string {
+	for typ, val := range attrs(b) {
+		if name := attrString(val); typ == nldevNetdevName && isFileName(name) {
+			return name
+		}
+	}
+	return ""
+}
+
 // parseDevice reads the attributes of an answer to GET.
 func parseDevice(b []byte) (d deviceEntry, ok bool) {
 	var protocol string
+	d.index = -1
 	for typ, val := range attrs(b) {
 		switch typ {
 		case nldevDevIndex:
-			d.index = attrUint32(val)
+			d.index = int(attrUint32(val))
 		case nldevDevName:
 			d.name = attrString(val)
 		case nldevPortIndex:
@@ -102,7 +142,7 @@ func parseDevice(b []byte) (d deviceEntry, ok bool) {
 			protocol = attrString(val)
 		}
 	}
-	if !isFileName(d.name) {
+	if !isFileName(d.name) || d.index < 0 {
 		return deviceEntry{}, false
 	}
 	d.transport = transportOf(protocol, d.nodeType, "")
@@ -152,6 +192,10 @@ func appendAttr(b []byte, typ uint16, val []byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, typ)
 	b = append(b, val...)
 	return append(b, make([]byte, -len(val)&3)...)
+}
+
+func appendAttrUint32(b []byte, typ uint16, val uint32) []byte {
+	return appendAttr(b, typ, binary.NativeEndian.AppendUint32(nil, val))
 }
 
 func attrString(v []byte) string {

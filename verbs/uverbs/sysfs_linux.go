@@ -70,7 +70,7 @@ func (h host) devices() ([]deviceEntry, error) {
 	}
 	var list []deviceEntry
 	for _, name := range names {
-		list = append(list, deviceEntry{name: name})
+		list = append(list, deviceEntry{name: name, index: -1})
 	}
 	return list, nil
 }
