@@ -30,6 +30,8 @@ var (
 	// overStage runs on a device with little inline data, as hardware has it:
 	// what is sent goes through the staging buffer.
 	overStage = carrier{name: "soft-noinline", transport: Soft, device: soft.TestDeviceName}
+	// overNotices runs on a device without immediates, as iWARP has it.
+	overNotices = carrier{name: "soft-noimm", transport: Soft, device: soft.TestNoImmName}
 	// overNarrow has the smallest ring and window: all kinds of credit run
 	// out all the time.
 	overNarrow = carrier{name: "soft-narrow", transport: Soft, limits: Limits{RingSize: minRingSize, Window: minWindow}}
@@ -42,6 +44,7 @@ var softCarriers = []carrier{
 	{name: "soft-efficient", transport: Soft, profile: Efficient},
 	{name: "soft-dedicated", transport: Soft, dedicated: true},
 	overStage,
+	overNotices,
 	overNarrow,
 }
 

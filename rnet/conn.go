@@ -54,7 +54,9 @@ type Conn struct {
 	sendErr  error
 	out      atomic.Pointer[outBuffer] // what Reserve gives out; changed under writeMu
 	ctl      uint8                     // control frames to send
-	links    [2]connLink
+	links    [3]connLink
+	finAt    uint64 // how many WRs were posted with the FIN, 0 before it
+	sentAt   uint64 // how many WRs have to be done, for who waits for that
 }
 
 // The events that end a stream. When it has ended the session forgets it.
@@ -194,7 +196,9 @@ func (c *Conn) failSend(err error) {
 
 // Close closes the stream: a blocked Read or Write returns, what was written
 // is delivered, and the peer reads io.EOF after it. It does not wait, unless
-// SetLinger said so.
+// SetLinger said so, or the device is one of a network: then it gives the
+// network up to a second to deliver the end, for nobody would do so if the
+// process ended at once.
 func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return c.opError("close", net.ErrClosed)
@@ -222,6 +226,9 @@ func (c *Conn) Close() error {
 	if linger > 0 {
 		c.lingerUntil(time.Now().Add(time.Duration(linger) * time.Second))
 	}
+	if c.s.onWire {
+		c.flush()
+	}
 	return nil
 }
 
@@ -246,6 +253,32 @@ func (c *Conn) lingerUntil(t time.Time) {
 			return
 		}
 		c.s.wait(&c.sendWait) // ended by the FIN's departure, peer death, the timer
+	}
+}
+
+// flushTime bounds the wait of Close for the network.
+const flushTime = time.Second
+
+// flush waits until the peer has our FIN, if it was sent.
+func (c *Conn) flush() {
+	c.s.txMu.Lock()
+	until := c.finAt
+	c.s.txMu.Unlock()
+	if c.s.sqDone.Load() >= until {
+		return
+	}
+	c.writeMu.Lock() // ended by the Write that Close has woken
+	defer c.writeMu.Unlock()
+	end := time.Now().Add(flushTime)
+	timer := time.AfterFunc(flushTime, c.wakeWriter)
+	defer timer.Stop()
+	for {
+		c.sendWait.begin()
+		if c.s.failed.Load() || !time.Now().Before(end) || !c.s.awaitDone(c, until) {
+			return
+		}
+		c.s.wait(&c.sendWait) // ended by the completion, peer death, the timer
+		c.s.forgetDone(c)
 	}
 }
 

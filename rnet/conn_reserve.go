@@ -68,27 +68,14 @@ func (c *Conn) awaitSent(until uint64) error {
 		if c.s.failed.Load() {
 			return syscall.ECONNRESET
 		}
-		if !c.s.lineUp(c, until) {
-			continue
+		if c.s.awaitDone(c, until) {
+			c.s.wait(&c.sendWait) // ended by a completion, deadline, close, peer death
+			c.s.forgetDone(c)
+		} else if c.s.sqDone.Load() < until {
+			return syscall.ECONNRESET
 		}
-		c.s.wait(&c.sendWait) // ended by a completion, deadline, close, peer death
-		c.s.leaveLine(c)
 	}
 	return c.writable()
-}
-
-// lineUp puts c among those that the leader wakes when completions come. It
-// returns false if there is nothing to wait for.
-func (s *session) lineUp(c *Conn, until uint64) bool {
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	s.txWait.push(c, txLink)
-	s.txBlocked.Store(true)
-	if s.sqDone.Load() >= until || s.txDead { // see txBlocked
-		s.txWait.remove(c, txLink)
-		return false
-	}
-	return true
 }
 
 // Commit sends the first n bytes of what Reserve returned. It blocks as Write
@@ -140,7 +127,7 @@ func (s *session) useDomain() (err error) {
 		return syscall.ECONNRESET
 	}
 	if s.heads == nil {
-		if s.heads, err = s.pd.AllocMR(sendQueueLen*frameHeaderLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
+		if s.heads, err = s.pd.AllocMR(s.sqLen*frameHeaderLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
 			return err
 		}
 	}
@@ -202,7 +189,7 @@ func (s *session) sweepOuts() {
 // where they lie, with a completion that tells when they were read. A header
 // has its place until the SQ has gone round.
 func (s *session) gather(payload []byte, from source) {
-	at := int(s.sqPosted%sendQueueLen) * frameHeaderLen
+	at := int(s.sqPosted%uint64(s.sqLen)) * frameHeaderLen
 	copy(s.heads.Bytes()[at:], s.head[:])
 	s.sge[0] = s.heads.SGE(at, frameHeaderLen)
 	s.sge[1] = from.mr.SGE(from.off, len(payload))

@@ -14,8 +14,9 @@ type connLink struct {
 
 // The lists that a Conn can be in.
 const (
-	txLink  = 0 // writers that wait for credit
-	ctlLink = 1 // streams with control frames to send
+	txLink   = 0 // writers that wait for credit
+	ctlLink  = 1 // streams with control frames to send
+	sentLink = 2 // who waits until the device has sent something
 )
 
 func (q *connQueue) empty() bool  { return q.head == nil }

@@ -60,8 +60,8 @@ var errProtocol = errors.New("protocol violation")
 // postReceives fills the receive queue before the peer can write.
 func (s *session) postReceives() error {
 	s.recvWRs = make([]verbs.RecvWR, repostBatch)
-	for left := int(s.cfg.slots) + controlSlots; left > 0; {
-		n, err := s.qp.PostRecv(s.recvWRs[:min(left, repostBatch)])
+	for left, _ := s.queues(); left > 0; {
+		n, err := s.postRecvs(left)
 		if err != nil {
 			return err
 		}
@@ -69,6 +69,16 @@ func (s *session) postReceives() error {
 	}
 	s.posted.Store(s.rxSlots.Posted())
 	return nil
+}
+
+// postRecvs posts up to count receives and returns how many.
+func (s *session) postRecvs(count int) (int, error) {
+	if s.notices != nil {
+		n, err := s.qp.PostRecv(s.notices.receives(count))
+		s.notices.posted(n)
+		return n, err
+	}
+	return s.qp.PostRecv(s.recvWRs[:min(count, len(s.recvWRs))])
 }
 
 // poll takes one batch off the CQ and works on it. The caller leads. It
@@ -115,6 +125,9 @@ func (s *session) poll() int {
 		if s.txBlocked.Load() {
 			s.creditCame()
 		}
+		if s.sentBlocked.Load() {
+			s.wakeDone()
+		}
 	}
 	return n
 }
@@ -126,6 +139,11 @@ func (s *session) complete(wc *verbs.WC) error {
 			return nil
 		}
 		return fmt.Errorf("%w: %w", syscall.ECONNRESET, wc.Err())
+	}
+	if s.notices != nil && wc.Opcode == verbs.WCRecv {
+		if err := s.notices.read(wc); err != nil {
+			return err
+		}
 	}
 	switch wc.Opcode {
 	case verbs.WCRecvWriteWithImm:
@@ -142,8 +160,9 @@ func (s *session) complete(wc *verbs.WC) error {
 		err := s.message(wc)
 		s.lied = err != nil
 		return err
-	case verbs.WCWrite:
-		s.sqDone.Add(wc.ID)
+	case verbs.WCWrite, verbs.WCSend: // only what we asked a completion for
+		s.stageDone.Add(wc.ID >> 32)
+		s.sqDone.Add(wc.ID & (1<<32 - 1))
 		s.newCredit = true
 		return nil
 	}
@@ -269,7 +288,7 @@ func (s *session) peerOpened(id uint32, payload []byte) error {
 // peer may want to know.
 func (s *session) repost() (due bool) {
 	for s.owed > 0 {
-		n, err := s.qp.PostRecv(s.recvWRs[:min(s.owed, len(s.recvWRs))])
+		n, err := s.postRecvs(s.owed)
 		if err != nil {
 			if !s.failed.Load() {
 				s.fail(fmt.Errorf("rnet: post receives: %w", err))

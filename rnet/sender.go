@@ -20,7 +20,7 @@ import (
 //     when what we knew is used up.
 //  3. Header and piece are written to their place in the peer's ring by one
 //     WRITE_WITH_IMM: inline, if the device places inline data at once,
-//     otherwise by way of the staging buffer, which mirrors the peer's ring.
+//     otherwise by way of the stage. Devices without immediates: notice.go.
 //  4. If something is missing, the writer queues up in txWait and waits; the
 //     leader wakes it when credit has come.
 type sender struct {
@@ -32,10 +32,14 @@ type sender struct {
 	sqSince int  // WRs since the last signaled one
 	told    txTold
 
-	inline int          // payload and header up to this are inline
-	stage  *verbs.MR    // made when first needed
-	heads  *verbs.MR    // headers of frames whose payload is sent from where it lies
-	outs   []*outBuffer // given up by their Conns, to be freed when they are sent
+	sqLen   int      // WRs that the SQ has for frames
+	inline  int      // payload and header up to this are inline
+	onWire  bool     // what is posted is on its way when PostSend returns, not there
+	notices *notices // nil on a device with immediates
+	signal  bool     // the next frame's completion is wanted
+	stage   stage
+	heads   *verbs.MR    // headers of frames whose payload is sent from where it lies
+	outs    []*outBuffer // given up by their Conns, to be freed when they are sent
 
 	sqPosted   uint64 // WRs posted so far
 	wr         [1]verbs.SendWR
@@ -46,6 +50,8 @@ type sender struct {
 
 	txWait   connQueue // writers that wait for a slot, room or SQ
 	ctlQueue connQueue // streams with control frames to send
+	sentWait connQueue // who waits for completions
+	lastFin  uint64    // WRs posted with the last end of a stream
 	refusals []uint32  // streams that the peer opened and we do not take, to be reset
 	ctlPing  bool
 	ctlAway  bool
@@ -57,10 +63,14 @@ type sender struct {
 	// before it looks at txBlocked: one of the two sees the other.
 	txBlocked atomic.Bool
 
+	// sentBlocked says the same of completions, for sentWait.
+	sentBlocked atomic.Bool
+
 	// What has come back, written by the leader only.
 	peerReleased atomic.Uint64 // bytes that the peer has released in its ring
 	peerPosted   atomic.Uint64 // receives that the peer has posted for data
 	sqDone       atomic.Uint64 // WRs that send completions have covered
+	stageDone    atomic.Uint64 // bytes of stage that they have covered
 	sqTaken      uint64        // of sqDone, taken off sqUsed
 }
 
@@ -80,7 +90,10 @@ func (s *session) initSender() error {
 	s.peerPosted.Store(uint64(s.peer.slots))
 	s.told.posted = uint64(s.cfg.slots)
 	s.inline = s.qp.Attr().Cap.MaxInline
-	return nil
+	if s.inline >= maxPayload+frameHeaderLen {
+		return nil
+	}
+	return s.stage.alloc(s.pd, s.peer.ringSize)
 }
 
 // minPiece is the least payload worth a frame when a larger one was wanted:
@@ -101,10 +114,15 @@ func (s *session) room(want int) int {
 }
 
 func (s *session) roomKnown(want int) int {
-	if s.txSlots.Avail() == 0 || s.sqUsed >= sendQueueLen {
+	if s.txSlots.Avail() == 0 || s.sqUsed+s.wrsPerMessage() > s.sqLen {
 		return -1
 	}
 	least := min(want, minPiece)
+	if staged := s.stage.room() - frameHeaderLen; staged < want {
+		if want = staged; want < least {
+			return -1
+		}
+	}
 	if tail := s.tx.Tail() - frameHeaderLen; tail >= least {
 		return min(want, tail)
 	}
@@ -120,6 +138,7 @@ func (s *session) takeCredit() bool {
 	if done := s.sqDone.Load(); done != s.sqTaken {
 		s.sqUsed -= int(done - s.sqTaken)
 		s.sqTaken = done
+		s.stage.freed = s.stageDone.Load()
 	}
 	err := s.tx.Credit(s.peerReleased.Load())
 	if err == nil {
@@ -164,43 +183,35 @@ func (s *session) post(h frameHeader, payload []byte, from source) error {
 		s.vec[0], s.vec[1] = s.head[:], payload
 		wr.Inline, wr.SGL, wr.Flags = s.vec[:], nil, verbs.SendInline
 	default:
-		if err := s.copyToStage(int(off), payload); err != nil {
-			s.txDead = true // the peer would misplace what follows
-			return err
-		}
+		wr.Inline, wr.SGL, wr.Flags = nil, s.stage.put(s.head[:], payload, &s.sge), 0
+	}
+	if s.signal {
+		wr.Flags |= verbs.SendSignaled
+		s.signal = false
 	}
 	return s.postWR()
-}
-
-// copyToStage makes s.wr send the frame from the staging buffer, which mirrors
-// the peer's ring. The bytes at an offset are free to use again when the peer
-// has released them, which it cannot before the device has read them.
-func (s *session) copyToStage(off int, payload []byte) (err error) {
-	if s.stage == nil {
-		if s.stage, err = s.pd.AllocMR(int(s.peer.ringSize), verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
-			return err
-		}
-	}
-	buf := s.stage.Bytes()[off:]
-	copy(buf, s.head[:])
-	copy(buf[frameHeaderLen:], payload)
-	s.sge[0] = s.stage.SGE(off, frameHeaderLen+len(payload))
-	s.wr[0].Inline, s.wr[0].SGL, s.wr[0].Flags = nil, s.sge[:1], 0
-	return nil
 }
 
 // postWR hands s.wr to the QP and accounts for it.
 func (s *session) postWR() error {
 	wr := &s.wr[0]
-	s.sqUsed++
-	s.sqSince++
-	s.sqPosted++
-	if s.sqSince >= signalEvery || wr.Flags&verbs.SendSignaled != 0 {
-		wr.Flags |= verbs.SendSignaled
-		wr.ID = uint64(s.sqSince)
-		s.sqSince = 0
+	count := 1
+	if s.notices != nil && wr.Len() > 0 {
+		count = 2
 	}
-	_, err := s.qp.PostSend(s.wr[:])
+	s.sqUsed += count
+	s.sqSince += count
+	s.sqPosted += uint64(count)
+	if s.sqSince >= s.sqLen/4 || s.stage.due() || wr.Flags&verbs.SendSignaled != 0 {
+		wr.Flags |= verbs.SendSignaled
+		wr.ID = s.stage.since<<32 | uint64(s.sqSince)
+		s.sqSince, s.stage.since = 0, 0
+	}
+	wrs := s.wr[:]
+	if s.notices != nil {
+		wrs = s.notices.split(wr)
+	}
+	_, err := s.qp.PostSend(wrs)
 	if err != nil {
 		s.txDead = true // a message is missing: the peer would misplace what follows
 	}
@@ -377,7 +388,9 @@ func (s *session) postControl(c *Conn) (err error) {
 // its last stream only after that.
 func (s *session) postEnd(c *Conn, h frameHeader, bits uint32) error {
 	last := c.note(bits)
+	s.signal = s.onWire
 	err := s.post(h, nil, source{})
+	c.finAt, s.lastFin = s.sqPosted, s.sqPosted
 	if bits&endCloseSent != 0 {
 		c.wakeWriter() // a lingering Close
 	}
@@ -515,5 +528,8 @@ func (s *session) wakeSenders() {
 		c := s.ctlQueue.pop(ctlLink)
 		c.ctl = 0
 		c.wakeWriter()
+	}
+	for !s.sentWait.empty() {
+		s.sentWait.pop(sentLink).wakeWriter()
 	}
 }

@@ -68,8 +68,9 @@ type session struct {
 	closing  atomic.Bool   // the engine must leave
 	done     chan struct{} // closed when the engine has left and all is freed
 
-	idleMu    sync.Mutex
-	idleTimer *time.Timer // dialing side: closes the session when nobody uses it
+	idleMu      sync.Mutex
+	idleTimer   *time.Timer  // closes the session when nobody uses it
+	flushChecks atomic.Int32 // how often expire has put it off
 
 	stats sessionCounters
 }
@@ -83,6 +84,10 @@ type sessionConfig struct {
 	maxStreams uint32
 }
 
+// maxPayload is the most of one frame: pieces of this size overlap the two
+// copies.
+const maxPayload = 16 << 10
+
 // controlSlots are receives beyond those for data: credit messages need no
 // slot credit. At most one is sent for each quarter of the ring and one for
 // each quarter of the slots, and a peer cannot use more than the whole of
@@ -92,10 +97,11 @@ type sessionConfig struct {
 const controlSlots = 16
 
 const (
-	sendQueueLen = 4096
-	signalEvery  = sendQueueLen / 4
+	sendQueueLen = 4096 // WRs, on a device whose queues are ordinary memory
+	wireQueueLen = 1024 // WRs, on one that has its own
+	minQueueLen  = 64
+	wireInline   = 220 // bytes inline, on the latter: each place of the queue has room for so many
 	pollBatch    = 32
-	maxPayload   = 16 << 10 // of one frame: pieces of this size overlap the two copies
 )
 
 func newToken() uint64 {
@@ -118,8 +124,8 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 		return nil, err
 	}
 	attr := s.dev.ctx.Attr()
-	if !attr.Caps.Has(verbs.CapWriteWithImm) {
-		return nil, fmt.Errorf("device %s: %w: RDMA WRITE with immediate", deviceName, verbs.ErrUnsupported)
+	if err = s.fit(&attr); err != nil {
+		return nil, fmt.Errorf("device %s: %w", deviceName, err)
 	}
 	if s.pd, err = s.dev.ctx.AllocPD(); err != nil {
 		return nil, err
@@ -130,14 +136,13 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 	if s.ch, err = s.dev.ctx.CreateCompChannel(); err != nil {
 		return nil, err
 	}
-	receives := int(s.cfg.slots) + controlSlots
-	if s.cq, err = s.dev.ctx.CreateCQ(verbs.CQAttr{CQE: receives + sendQueueLen + controlSlots}, s.ch); err != nil {
+	receives, sends := s.queues()
+	if s.cq, err = s.dev.ctx.CreateCQ(verbs.CQAttr{CQE: receives + sends}, s.ch); err != nil {
 		return nil, err
 	}
-	inline := min(attr.MaxInline, maxPayload+frameHeaderLen)
 	s.qp, err = s.pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,
-		Cap: verbs.QPCap{MaxSendWR: sendQueueLen + controlSlots, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: inline},
+		Cap: verbs.QPCap{MaxSendWR: sends, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: s.inline},
 	})
 	if err != nil {
 		return nil, err
@@ -148,25 +153,14 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 	if err = s.rxSlots.Init(int(s.cfg.slots)); err != nil {
 		return nil, err
 	}
+	if s.notices != nil {
+		if err = s.notices.alloc(s.pd, receives); err != nil {
+			return nil, err
+		}
+	}
 	s.streams.limit = int(cfg.maxStreams)
 	s.initEngine()
 	return s, nil
-}
-
-// allocRing makes the receive ring. Where memory is short a smaller ring is
-// better than none.
-func allocRing(pd *verbs.PD, cfg *sessionConfig) (*verbs.MR, error) {
-	for {
-		mr, err := pd.AllocMR(int(cfg.ringSize), verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
-		if err == nil {
-			return mr, nil
-		}
-		short := errors.Is(err, syscall.ENOMEM) || errors.Is(err, verbs.ErrPinLimit)
-		if !short || cfg.ringSize/2 < minRingSize {
-			return nil, err
-		}
-		cfg.ringSize /= 2
-	}
 }
 
 func (s *session) hello() *hello {
@@ -281,8 +275,11 @@ func (s *session) shutdown() {
 func (s *session) free() {
 	s.txMu.Lock()
 	s.txDead = true
-	registered := []*verbs.MR{s.stage, s.heads}
-	s.stage, s.heads = nil, nil
+	registered := []*verbs.MR{s.stage.mr, s.heads}
+	s.stage, s.heads = stage{}, nil
+	if s.notices != nil {
+		registered = append(registered, s.notices.mr)
+	}
 	s.txMu.Unlock()
 	if s.qp != nil {
 		s.qp.Close()
@@ -360,30 +357,42 @@ const idleTime = 500 * time.Millisecond
 
 // left is called when the last stream has gone.
 func (s *session) left() {
-	if !s.dialed {
-		if s.goingAway.Load() && s.streams.shutIfEmpty() {
-			s.fail(errSessionIdle)
-		}
-		return
-	}
-	if s.dedicated {
+	switch {
+	case !s.dialed && !s.goingAway.Load():
+	case s.dialed && !s.dedicated:
+		s.flushChecks.Store(0)
+		s.expireAfter(idleTime)
+	case s.onWire:
+		s.flushChecks.Store(0)
+		s.expireAfter(flushCheck)
+	default:
 		s.expire()
-		return
 	}
+}
+
+// flushCheck is how often a session that is to end looks whether the network
+// has delivered what it sent.
+const flushCheck = time.Millisecond
+
+func (s *session) expireAfter(d time.Duration) {
 	s.idleMu.Lock()
 	defer s.idleMu.Unlock()
 	if s.failed.Load() {
 		return
 	}
 	if s.idleTimer == nil {
-		s.idleTimer = time.AfterFunc(idleTime, s.expire)
+		s.idleTimer = time.AfterFunc(d, s.expire)
 		return
 	}
-	s.idleTimer.Reset(idleTime)
+	s.idleTimer.Reset(d)
 }
 
 // expire closes the session if it has had no stream since left.
 func (s *session) expire() {
+	if s.onWire && s.underWay() && s.flushChecks.Add(1) < int32(flushTime/flushCheck) {
+		s.expireAfter(flushCheck)
+		return
+	}
 	if s.streams.shutIfEmpty() {
 		s.fail(errSessionIdle)
 	}

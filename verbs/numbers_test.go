@@ -182,7 +182,7 @@ func TestSoftGIDTypeIsNoneOfTheKernel(t *testing.T) {
 func TestNamesAreThoseOfTheSpecification(t *testing.T) {
 	require.Equal(t, "WRITE_WITH_IMM", OpWriteWithImm.String())
 	require.Equal(t, "SEND_WITH_INV", OpSendWithInv.String())
-	require.Equal(t, "OPCODE(7)", Opcode(7).String(), "LOCAL_INV is not offered")
+	require.Equal(t, "OPCODE(10)", Opcode(10).String(), "TSO is not offered")
 	require.Equal(t, "OPCODE(255)", Opcode(255).String())
 	require.Equal(t, "RTS", QPStateRTS.String())
 	require.Equal(t, "STATE(7)", QPState(7).String())

@@ -22,7 +22,7 @@ func TestPostSendTakesWhatComesBeforeTheBadRequest(t *testing.T) {
 		want string
 	}{
 		{"unknown opcode", verbs.SendWR{Opcode: 200}, "opcode 200"},
-		{"opcode of another kind", verbs.SendWR{Opcode: 7}, "opcode 7"},
+		{"opcode of another kind", verbs.SendWR{Opcode: 10}, "opcode 10"},
 		{"too much inline", inlineSend(0, make([]byte, qp.Attr().Cap.MaxInline+1)...), "inline bytes"},
 		{"inline READ", verbs.SendWR{Opcode: verbs.OpRead, Flags: verbs.SendInline}, "READ cannot be inline"},
 		{"inline atomic", verbs.SendWR{Opcode: verbs.OpFetchAdd, Flags: verbs.SendInline}, "FETCH_AND_ADD cannot be inline"},

@@ -154,7 +154,7 @@ func TestAttributeValuesHaveRanges(t *testing.T) {
 	}{
 		{QPAttrPort, QPAttr{Port: 2}, QPAttr{Port: 3}},
 		{QPAttrPort, QPAttr{Port: 1}, QPAttr{Port: 0}},
-		{QPAttrAccess, QPAttr{Access: 0x7f}, QPAttr{Access: 0x80}},
+		{QPAttrAccess, QPAttr{Access: 0x3ff}, QPAttr{Access: 0x400}},
 		{QPAttrPathMTU, QPAttr{PathMTU: 5}, QPAttr{PathMTU: 6}},
 		{QPAttrPathMTU, QPAttr{PathMTU: 1}, QPAttr{PathMTU: 0}},
 		{QPAttrRetryCount, QPAttr{RetryCount: 7}, QPAttr{RetryCount: 8}},

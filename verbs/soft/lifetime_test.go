@@ -197,18 +197,24 @@ func TestAQPMayBeItsOwnPeer(t *testing.T) {
 	require.NoError(t, e.qp.Close())
 }
 
-func TestATestDeviceHasSmallInline(t *testing.T) {
+func TestTheTestDevicesHaveTheLimitsOfHardware(t *testing.T) {
 	list, err := verbs.Devices()
 	require.NoError(t, err)
 	before := len(list)
 	soft.EnableTestDevice()
 	list, err = verbs.Devices()
 	require.NoError(t, err)
-	require.Len(t, list, before+1)
+	require.Len(t, list, before+2)
 	ctx, err := verbs.Open(soft.TestDeviceName)
 	require.NoError(t, err)
 	require.Equal(t, 64, ctx.Attr().MaxInline)
 	require.False(t, ctx.Attr().Caps.Has(verbs.CapInlineIsTransfer))
+	require.True(t, ctx.Attr().Caps.Has(verbs.CapWriteWithImm))
+	require.NoError(t, ctx.Close())
+	ctx, err = verbs.Open(soft.TestNoImmName)
+	require.NoError(t, err)
+	require.Equal(t, 64, ctx.Attr().MaxInline)
+	require.Zero(t, ctx.Attr().Caps&(verbs.CapWriteWithImm|verbs.CapSendWithImm|verbs.CapAtomics|verbs.CapInlineIsTransfer))
 	require.NoError(t, ctx.Close())
 }
 

@@ -30,16 +30,17 @@ func (provider) Name() string { return ProviderName }
 func (provider) Devices() ([]verbs.DeviceInfo, error) {
 	list := []verbs.DeviceInfo{infoOf(DeviceName)}
 	if testDevice.Load() {
-		list = append(list, infoOf(TestDeviceName))
+		list = append(list, infoOf(TestDeviceName), infoOf(TestNoImmName))
 	}
 	return list, nil
 }
 
 func (provider) Open(name string) (verbs.ContextDriver, error) {
-	if name != DeviceName && (name != TestDeviceName || !testDevice.Load()) {
-		return nil, verbs.ErrNoDevice
+	switch {
+	case name == DeviceName, testDevice.Load() && (name == TestDeviceName || name == TestNoImmName):
+		return openDevice(name)
 	}
-	return openDevice(name)
+	return nil, verbs.ErrNoDevice
 }
 
 func infoOf(name string) verbs.DeviceInfo {
@@ -59,7 +60,11 @@ func attrOf(name string) verbs.DeviceAttr {
 		MaxSRQ: maxSRQ, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE,
 		PhysPorts: 1,
 	}
-	if name == TestDeviceName {
+	switch name {
+	case TestNoImmName:
+		a.Caps &^= verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapAtomics | verbs.CapSRQ
+		fallthrough
+	case TestDeviceName:
 		a.Caps &^= verbs.CapInlineIsTransfer
 		a.MaxInline = maxTestBytes
 	}

@@ -11,6 +11,9 @@ const (
 	// TestDeviceName is the same device with the limits of ordinary hardware,
 	// listed after [EnableTestDevice].
 	TestDeviceName = "soft-noinline"
+	// TestNoImmName is TestDeviceName without immediates, atomics and SRQs,
+	// as iWARP hardware is.
+	TestNoImmName = "soft-noimm"
 )
 
 // Peer is a process that wants to pair one of its QPs with one of ours, as
@@ -41,7 +44,8 @@ func SetPeerPolicy(admit func(Peer) bool) {
 
 var testDevice atomic.Bool
 
-// EnableTestDevice lists a second device, "soft-noinline", which takes 64
-// bytes of inline data and does not have CapInlineIsTransfer, so that callers
-// can test the path that they take on hardware.
+// EnableTestDevice lists two more devices, "soft-noinline" and "soft-noimm",
+// which take 64 bytes of inline data and do not have CapInlineIsTransfer, so
+// that callers can test the paths that they take on hardware. The latter lacks
+// what iWARP lacks.
 func EnableTestDevice() { testDevice.Store(true) }

@@ -1,0 +1,72 @@
+package rnet
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// fit makes the sizes of a session those that its device can have.
+func (s *session) fit(dev *verbs.DeviceAttr) error {
+	if !dev.Caps.Has(verbs.CapWriteWithImm) {
+		s.notices = &notices{}
+	}
+	s.sqLen, s.inline = sendQueueLen, maxPayload+frameHeaderLen
+	if !dev.Caps.Has(verbs.CapInlineIsTransfer) {
+		s.sqLen, s.inline, s.onWire = wireQueueLen, wireInline, true
+	}
+	s.inline = min(s.inline, dev.MaxInline)
+	spare := controlSlots * s.wrsPerMessage()
+	s.sqLen = min(s.sqLen, dev.MaxQPWR-spare, dev.MaxCQE/2-spare)
+	s.cfg.slots = uint32(max(0, min(int(s.cfg.slots), dev.MaxQPWR-controlSlots, dev.MaxCQE/2-controlSlots)))
+	switch {
+	case s.sqLen < minQueueLen || s.cfg.slots < minSlots:
+		return fmt.Errorf("%w: %d work requests in a queue and %d completions are too few", verbs.ErrUnsupported, dev.MaxQPWR, dev.MaxCQE)
+	case dev.MaxSGE < 2:
+		return fmt.Errorf("%w: %d SGEs in a work request are too few", verbs.ErrUnsupported, dev.MaxSGE)
+	case s.notices != nil && s.inline < noticeLen:
+		return fmt.Errorf("%w: neither immediates nor %d inline bytes", verbs.ErrUnsupported, noticeLen)
+	}
+	return nil
+}
+
+// wrsPerMessage is how many WRs a message takes at most.
+func (s *session) wrsPerMessage() int {
+	if s.notices != nil {
+		return 2
+	}
+	return 1
+}
+
+// queues returns the lengths of the receive and the send queue.
+func (s *session) queues() (receives, sends int) {
+	return int(s.cfg.slots) + controlSlots, s.sqLen + controlSlots*s.wrsPerMessage()
+}
+
+// allocRing makes the receive ring. Where memory is short a smaller ring is
+// better than none.
+func allocRing(pd *verbs.PD, cfg *sessionConfig) (*verbs.MR, error) {
+	mr, err := allocUpTo(pd, cfg.ringSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if err == nil {
+		cfg.ringSize = uint32(len(mr.Bytes()))
+	}
+	return mr, err
+}
+
+// allocUpTo registers size bytes, a power of two, or where memory is short the
+// half of it, and so on down to minRingSize.
+func allocUpTo(pd *verbs.PD, size uint32, access verbs.Access) (*verbs.MR, error) {
+	for {
+		mr, err := pd.AllocMR(int(size), access, verbs.MROptions{})
+		if err == nil {
+			return mr, nil
+		}
+		short := errors.Is(err, syscall.ENOMEM) || errors.Is(err, verbs.ErrPinLimit)
+		if !short || size/2 < minRingSize {
+			return nil, err
+		}
+		size /= 2
+	}
+}

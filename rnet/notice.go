@@ -1,0 +1,86 @@
+package rnet
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// notices stand in for immediates on devices that have none (iWARP, RFC 5040):
+// a message is an RDMA WRITE without immediate, followed by a SEND of what the
+// completion of a WRITE_WITH_IMM would have told the receiver. RFC 5040,
+// section 5.5, has the SEND delivered after what was written before it has
+// been placed. docs/protocol.md, section 4, has the format:
+//
+//	0  u32 immediate
+//	4  u32 bytes written; 0 for a credit message, which has no WRITE
+//
+// Each receive has a place for one in registered memory. A receive queue hands
+// out its entries in the order in which they were posted, so the places go
+// round.
+type notices struct {
+	mr    *verbs.MR
+	sges  []verbs.SGE // one for each place
+	next  int         // place of the next receive to post
+	out   [noticeLen]byte
+	outs  [1][]byte
+	pair  [2]verbs.SendWR
+	posts [repostBatch]verbs.RecvWR
+}
+
+const noticeLen = 8
+
+// alloc makes places for n receives.
+func (n *notices) alloc(pd *verbs.PD, receives int) (err error) {
+	if n.mr, err = pd.AllocMR(receives*noticeLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
+		return err
+	}
+	n.sges = make([]verbs.SGE, receives)
+	for i := range n.sges {
+		n.sges[i] = n.mr.SGE(i*noticeLen, noticeLen)
+	}
+	n.outs[0] = n.out[:]
+	return nil
+}
+
+// receives returns up to count receives that follow those posted before. The
+// caller tells with posted how many the device took.
+func (n *notices) receives(count int) []verbs.RecvWR {
+	wrs := n.posts[:min(count, len(n.posts))]
+	for i := range wrs {
+		at := (n.next + i) % len(n.sges)
+		wrs[i] = verbs.RecvWR{ID: uint64(at), SGL: n.sges[at : at+1]}
+	}
+	return wrs
+}
+
+func (n *notices) posted(count int) { n.next = (n.next + count) % len(n.sges) }
+
+// read turns the completion of a receive into that of a WRITE_WITH_IMM.
+func (n *notices) read(wc *verbs.WC) error {
+	if wc.ID >= uint64(len(n.sges)) || wc.ByteLen != noticeLen {
+		return fmt.Errorf("%w: notice of %d bytes in place %d", errProtocol, wc.ByteLen, wc.ID)
+	}
+	place := n.mr.Bytes()[wc.ID*noticeLen:][:noticeLen]
+	wc.Imm = binary.LittleEndian.Uint32(place)
+	wc.ByteLen = binary.LittleEndian.Uint32(place[4:])
+	wc.Opcode = verbs.WCRecvWriteWithImm
+	return nil
+}
+
+// split returns the work requests that do without an immediate what wr, a
+// WRITE_WITH_IMM, does. They are valid until the next call.
+func (n *notices) split(wr *verbs.SendWR) []verbs.SendWR {
+	length := wr.Len()
+	binary.LittleEndian.PutUint32(n.out[0:], wr.Imm)
+	binary.LittleEndian.PutUint32(n.out[4:], uint32(length))
+	n.pair[1] = verbs.SendWR{ID: wr.ID, Opcode: verbs.OpSend, Flags: wr.Flags | verbs.SendInline, Inline: n.outs[:]}
+	if length == 0 {
+		return n.pair[1:]
+	}
+	n.pair[0] = *wr
+	n.pair[0].Opcode = verbs.OpWrite
+	n.pair[0].Flags &^= verbs.SendSignaled
+	return n.pair[:]
+}
