@@ -82,7 +82,7 @@ func (h host) missingModules() (missing []string) {
 		{"ib_uverbs", classVerbs},
 		{"rdma_ucm", classRDMACM},
 	} {
-		if _, err := fs.Stat(h, m.path); err != nil {
+		if _, err := fs.Stat(h.FS, m.path); err != nil {
 			missing = append(missing, m.module)
 		}
 	}
@@ -107,12 +107,12 @@ func (h host) nodes(access func(path string) error) []Node {
 		_, driver := h.guessDriver(device)
 		list = append(list, Node{Path: path.Join("/", nodeDir, name), Device: device, Driver: driver})
 	}
-	if _, err := fs.Stat(h, classRDMACM); err == nil {
+	if _, err := fs.Stat(h.FS, classRDMACM); err == nil {
 		list = append(list, Node{Path: path.Join("/", nodeDir, "rdma_cm")})
 	}
 	for i := range list {
 		n := &list[i]
-		st, err := fs.Stat(h, n.Path[1:])
+		st, err := fs.Stat(h.FS, n.Path[1:])
 		if err != nil {
 			n.Err = err
 			continue

@@ -51,7 +51,7 @@ func (h host) textOr(missing string, elem ...string) string {
 
 // names lists a directory; one that is missing is empty.
 func (h host) names(elem ...string) ([]string, error) {
-	list, err := fs.ReadDir(h, path.Join(elem...))
+	list, err := fs.ReadDir(h.FS, path.Join(elem...))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -138,7 +138,7 @@ func (h host) guessDriver(name string) (driverID, string) {
 	case strings.HasPrefix(desc, "Software iWARP"): // SIW_NODE_DESC_COMMON of rdma/siw-abi.h
 		return driverSIW, driverSIW.String()
 	}
-	if link, err := fs.ReadLink(h, path.Join(dir, "device/driver")); err == nil {
+	if link, err := fs.ReadLink(h.FS, path.Join(dir, "device/driver")); err == nil {
 		module := path.Base(link)
 		if id := driverByName(module); id != driverUnknown {
 			return id, id.String()
