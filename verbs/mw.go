@@ -45,5 +45,8 @@ func (mw *MW) RKey() uint32 { return mw.drv.RKey() }
 // Type returns the kind of the window.
 func (mw *MW) Type() MWType { return mw.typ }
 
+// Driver returns the provider's object.
+func (mw *MW) Driver() MWDriver { return mw.drv }
+
 // Close frees the window; its keys end.
 func (mw *MW) Close() error { return mw.pd.ctx.wrap("deallocate MW", mw.drv.Dealloc()) }

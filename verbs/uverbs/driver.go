@@ -103,3 +103,23 @@ type srqQueue interface {
 type srqRemapper interface {
 	remap(mem mapper, made madeSRQ) error
 }
+
+// boundWindow is a memory window of the core. Its key changes with each bind.
+type boundWindow interface {
+	key() uint32
+	setKey(key uint32)
+}
+
+// numberedAH is an address handle of the core, with the number that the
+// driver's requests call it by.
+type numberedAH interface {
+	number() uint32
+}
+
+// ahNumber is the number of an address handle, 0 if it is not ours.
+func ahNumber(ah *verbs.AH) uint32 {
+	if a, ok := ah.Driver().(numberedAH); ok {
+		return a.number()
+	}
+	return 0
+}

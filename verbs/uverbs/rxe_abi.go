@@ -1,0 +1,148 @@
+package uverbs
+
+// The structures of rdma/rdma_user_rxe.h; the comment of each names the C
+// structure. Sizes and offsets are checked in rxe_abi_test.go.
+
+// rxeMapping is struct mminfo: what to map.
+type rxeMapping struct {
+	offset   uint64
+	size     uint32
+	reserved uint32
+}
+
+// rxeCreateQPOut is struct rxe_create_qp_resp. The receive queue is empty if
+// the QP has an SRQ.
+type rxeCreateQPOut struct {
+	recv rxeMapping
+	send rxeMapping
+}
+
+// rxeCreateSRQOut is struct rxe_create_srq_resp.
+type rxeCreateSRQOut struct {
+	queue    rxeMapping
+	srqNum   uint32
+	reserved uint32
+}
+
+// rxeModifySRQIn is struct rxe_modify_srq_cmd: where the kernel writes the
+// rxeMapping of the new queue.
+type rxeModifySRQIn struct {
+	address uint64
+}
+
+// rxeCreateAHOut is struct rxe_create_ah_resp.
+type rxeCreateAHOut struct {
+	ahNum    uint32
+	reserved uint32
+}
+
+// The header of a queue in mapped memory, struct rxe_queue_buf: four words,
+// three of them in cache lines of their own, and the elements behind.
+const (
+	rxeOffsetLogElement = 0
+	rxeOffsetMask       = 4
+	rxeOffsetProducer   = 128
+	rxeOffsetConsumer   = 256
+	rxeOffsetElements   = 384
+)
+
+// rxeSGE is struct rxe_sge.
+type rxeSGE struct {
+	addr   uint64
+	length uint32
+	lkey   uint32
+}
+
+// rxeDMA is struct rxe_dma_info without the SGEs, or the inline data, behind
+// it.
+type rxeDMA struct {
+	length    uint32
+	resid     uint32
+	curSGE    uint32
+	numSGE    uint32
+	sgeOffset uint32
+	reserved  uint32
+}
+
+// rxeSendWQE is struct rxe_send_wqe. op is the union of the structures that
+// follow, each of which says what the operation needs.
+type rxeSendWQE struct {
+	wrID      uint64
+	reserved  uint32
+	opcode    uint32
+	sendFlags uint32
+	ex        uint32 // immediate in network byte order, or the rkey to invalidate
+	op        [rxeOpSize / 8]uint64
+
+	status      uint32
+	state       uint32
+	iova        uint64
+	mask        uint32
+	firstPSN    uint32
+	lastPSN     uint32
+	ackLength   uint32
+	ssn         uint32
+	hasRdAtomic uint32
+	dma         rxeDMA
+}
+
+// rxeOpSize is the size of the union wr of struct rxe_send_wr, and
+// rxeOffsetOp where it is.
+const (
+	rxeOpSize   = 120
+	rxeOffsetOp = 24
+)
+
+// rxeRDMA is the rdma part of the union.
+type rxeRDMA struct {
+	remoteAddr uint64
+	rkey       uint32
+	reserved   uint32
+}
+
+// rxeAtomic is the atomic part.
+type rxeAtomic struct {
+	remoteAddr uint64
+	compareAdd uint64
+	swap       uint64
+	rkey       uint32
+	reserved   uint32
+}
+
+// rxeUD is the ud part without the address vector, which kernels since 5.15
+// look up by number.
+type rxeUD struct {
+	remoteQPN  uint32
+	remoteQKey uint32
+	pkeyIndex  uint16
+	reserved   uint16
+	ahNum      uint32
+}
+
+// rxeMW is the mw part.
+type rxeMW struct {
+	addr   uint64
+	length uint64
+	mrLKey uint32
+	mwRKey uint32
+	rkey   uint32
+	access uint32
+}
+
+// rxeFlush is the flush part (kernel 6.3).
+type rxeFlush struct {
+	remoteAddr uint64
+	length     uint32
+	rkey       uint32
+	typ        uint8
+	level      uint8
+	reserved   [6]uint8
+}
+
+// rxeRecvWQE is struct rxe_recv_wqe.
+type rxeRecvWQE struct {
+	wrID     uint64
+	reserved uint32
+	padding  uint32
+	dma      rxeDMA
+}

@@ -1,0 +1,115 @@
+package uverbs
+
+import (
+	"math/bits"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// rxeCQ is a completion queue of rxe: a ring of struct ib_uverbs_wc, of which
+// the kernel is the producer.
+type rxeCQ struct {
+	ring rxeRing
+	next uint32 // our index: the next to read
+}
+
+func openRxeCQ(mem mapper, extra []byte) (*rxeCQ, error) {
+	if len(extra) < sizeOf[rxeMapping]() {
+		return nil, errRxeRing
+	}
+	m := *viewAt[rxeMapping](extra, 0)
+	b, err := mem.mmap(m.offset, int(m.size))
+	if err != nil {
+		return nil, err
+	}
+	ring, err := openRxeRing(b, sizeOf[uverbsWC]())
+	var next uint32
+	if err == nil {
+		next, err = ring.index(ring.consumer)
+	}
+	if err != nil {
+		mem.munmap(b)
+		return nil, err
+	}
+	return &rxeCQ{ring: ring, next: next}, nil
+}
+
+func (c *rxeCQ) poll(wcs []verbs.WC) (int, error) {
+	tail, err := c.ring.index(c.ring.producer)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for ; n < len(wcs) && c.next != tail; n++ {
+		readRxeWC(&wcs[n], c.ring.element(c.next))
+		c.next = (c.next + 1) & c.ring.mask
+	}
+	if n > 0 {
+		c.ring.consumer.Store(c.next)
+	}
+	return n, nil
+}
+
+// The flags of a completion as rxe writes them (enum ib_wc_flags of the
+// kernel's rdma/ib_verbs.h, whose WITH_INVALIDATE is another bit than that of
+// libibverbs).
+const (
+	rxeWCGRH          = 1 << 0
+	rxeWCWithImm      = 1 << 1
+	rxeWCWithInv      = 1 << 2
+	rxeWCWithInvIBV   = 1 << 3
+	rxeWCInvalidation = rxeWCWithInv | rxeWCWithInvIBV
+)
+
+// readRxeWC translates a completion. Each field is read once.
+func readRxeWC(wc *verbs.WC, element []byte) {
+	src := *viewAt[uverbsWC](element, 0)
+	*wc = verbs.WC{ID: src.wrID, QPN: src.qpNum, VendorErr: src.vendorErr, Status: verbs.WCGeneralErr}
+	if src.status != uint32(verbs.WCSuccess) {
+		if src.status <= uint32(verbs.WCTMRndvIncomplete) {
+			wc.Status = verbs.WCStatus(src.status)
+		}
+		return
+	}
+	switch op := verbs.WCOpcode(src.opcode); {
+	case src.opcode > 0xff:
+		return
+	case op == verbs.WCRecv, op == verbs.WCRecvWriteWithImm:
+		wc.Status, wc.Opcode, wc.ByteLen, wc.SrcQPN = verbs.WCSuccess, op, src.byteLen, src.srcQP
+		if src.wcFlags&rxeWCGRH != 0 {
+			wc.Flags |= verbs.WCGRH
+		}
+		if src.wcFlags&rxeWCWithImm != 0 {
+			wc.Flags |= verbs.WCWithImm
+			wc.Imm = networkOrder(src.ex)
+		} else if src.wcFlags&rxeWCInvalidation != 0 {
+			wc.Flags |= verbs.WCWithInv
+			wc.Imm = src.ex
+		}
+	case op <= verbs.WCLocalInv, op == verbs.WCFlush, op == verbs.WCAtomicWrite:
+		wc.Status, wc.Opcode, wc.ByteLen = verbs.WCSuccess, op, src.byteLen
+	}
+}
+
+// arm takes a command: the kernel reads nothing but its own memory there.
+func (c *rxeCQ) arm(bool) bool { return false }
+
+func (c *rxeCQ) remap(mem mapper, made madeCQ) error {
+	other, err := openRxeCQ(mem, made.extra)
+	if err != nil {
+		return err
+	}
+	mem.munmap(c.ring.mem)
+	*c = *other
+	return nil
+}
+
+func (c *rxeCQ) unmap(mem mapper) { mem.munmap(c.ring.mem) }
+
+// networkOrder translates between our byte order and that of the network.
+func networkOrder(v uint32) uint32 {
+	if littleEndian {
+		return bits.ReverseBytes32(v)
+	}
+	return v
+}

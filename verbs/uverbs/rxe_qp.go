@@ -1,0 +1,259 @@
+package uverbs
+
+import (
+	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// rxeQP is the queue pair of an rxe device: a ring of send requests, and one
+// of receives unless those come from an SRQ.
+//
+// The path of a send request: PostSend writes it into the ring, stores the
+// producer index, and rings the doorbell once for all requests of the call.
+// The kernel executes requests in order, then moves the consumer index, then
+// writes the completion. Receives need no doorbell: the kernel looks for one
+// when a message arrives.
+type rxeQP struct {
+	send   rxeRequests
+	recv   rxeRequests
+	srq    bool // there is no recv
+	ud     bool
+	sges   int // that a send request has room for
+	inline int // bytes that it has room for
+}
+
+func openRxeQP(mem mapper, made madeQP) (*rxeQP, error) {
+	if len(made.extra) < sizeOf[rxeCreateQPOut]() {
+		return nil, errRxeRing
+	}
+	maps := *viewAt[rxeCreateQPOut](made.extra, 0)
+	q := &rxeQP{srq: made.srq, ud: made.typ == verbs.QPTypeUD}
+	b, err := mem.mmap(maps.send.offset, int(maps.send.size))
+	if err != nil {
+		return nil, err
+	}
+	if q.send, err = openRxeRequests(b, sizeOf[rxeSendWQE](), made.cap.MaxSendWR); err != nil {
+		mem.munmap(b)
+		return nil, err
+	}
+	q.inline = 1<<q.send.shift - sizeOf[rxeSendWQE]()
+	q.sges = q.inline / sizeOf[rxeSGE]()
+	if q.srq {
+		return q, nil
+	}
+	if q.recv, err = openRxeRecvs(mem, maps.recv, made.cap.MaxRecvWR); err != nil {
+		q.unmap(mem)
+		return nil, err
+	}
+	return q, nil
+}
+
+func openRxeRecvs(mem mapper, m rxeMapping, most int) (rxeRequests, error) {
+	b, err := mem.mmap(m.offset, int(m.size))
+	if err != nil {
+		return rxeRequests{}, err
+	}
+	r, err := openRxeRequests(b, sizeOf[rxeRecvWQE](), most)
+	if err != nil {
+		mem.munmap(b)
+	}
+	return r, err
+}
+
+func (q *rxeQP) capacity() (send, recv int) { return int(q.send.most), int(q.recv.most) }
+
+// reset has nothing to do: the kernel has set its indexes to ours.
+func (q *rxeQP) reset() {}
+
+func (q *rxeQP) unmap(mem mapper) {
+	mem.munmap(q.send.mem)
+	if q.recv.mem != nil {
+		mem.munmap(q.recv.mem)
+	}
+}
+
+func (q *rxeQP) postSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
+	room, err := q.send.room()
+	for ; n < len(wrs) && err == nil; n++ {
+		if n >= room {
+			err = verbs.ErrQueueFull
+			break
+		}
+		if err = q.putSend(q.send.slot(n), &wrs[n]); err != nil {
+			break
+		}
+	}
+	if n == 0 {
+		return 0, false, err
+	}
+	q.send.publish(n)
+	return n, true, err
+}
+
+// rxeMaxMessage is RXE_PORT_MAX_MSG_SZ of the kernel's driver.
+const rxeMaxMessage = 8 << 20
+
+// putSend writes a request into its slot.
+func (q *rxeQP) putSend(slot []byte, wr *verbs.SendWR) error {
+	wqe := viewAt[rxeSendWQE](slot, 0)
+	length, sges := 0, len(wr.SGL)
+	switch {
+	case wr.Opcode == verbs.OpLocalInv || wr.Opcode == verbs.OpBindMW || wr.Opcode == verbs.OpFlush:
+		sges = 0
+	case wr.Flags&verbs.SendInline != 0:
+		if length = wr.Len(); length > q.inline {
+			return fmt.Errorf("%w: %d inline bytes, there is room for %d", verbs.ErrInvalid, length, q.inline)
+		}
+		sges = min(length, 1)
+	case sges > q.sges:
+		return fmt.Errorf("%w: %d SGEs, there is room for %d", verbs.ErrInvalid, sges, q.sges)
+	default:
+		if length = wr.Len(); length > rxeMaxMessage {
+			return fmt.Errorf("%w: message of %d bytes, the device has %d", verbs.ErrInvalid, length, rxeMaxMessage)
+		}
+	}
+	*wqe = rxeSendWQE{
+		wrID: wr.ID, opcode: uint32(wr.Opcode), sendFlags: uint32(wr.Flags), iova: wr.RemoteAddr,
+		dma: rxeDMA{length: uint32(length), resid: uint32(length), numSGE: uint32(sges)},
+	}
+	q.putOperation(wqe, slot, wr)
+	payload := slot[sizeOf[rxeSendWQE]():]
+	if wr.Flags&verbs.SendInline != 0 {
+		for _, b := range wr.Inline {
+			payload = payload[copy(payload, b):]
+		}
+		return nil
+	}
+	putRxeSGEs(payload, wr.SGL[:sges])
+	return nil
+}
+
+// putOperation writes what only some operations have.
+func (q *rxeQP) putOperation(wqe *rxeSendWQE, slot []byte, wr *verbs.SendWR) {
+	switch wr.Opcode {
+	case verbs.OpSendWithImm, verbs.OpWriteWithImm:
+		wqe.ex = networkOrder(wr.Imm)
+	case verbs.OpSendWithInv, verbs.OpLocalInv:
+		wqe.ex = wr.InvalidateRKey
+	}
+	switch wr.Opcode {
+	case verbs.OpWrite, verbs.OpWriteWithImm, verbs.OpRead, verbs.OpAtomicWrite:
+		*viewAt[rxeRDMA](slot, rxeOffsetOp) = rxeRDMA{remoteAddr: wr.RemoteAddr, rkey: wr.RKey}
+		if wr.Opcode == verbs.OpAtomicWrite {
+			// Its eight bytes always lie in the request.
+			wqe.sendFlags &^= uint32(verbs.SendInline)
+		}
+	case verbs.OpCompareSwap, verbs.OpFetchAdd:
+		*viewAt[rxeAtomic](slot, rxeOffsetOp) = rxeAtomic{
+			remoteAddr: wr.RemoteAddr, compareAdd: wr.CompareAdd, swap: wr.Swap, rkey: wr.RKey,
+		}
+	case verbs.OpBindMW:
+		*viewAt[rxeMW](slot, rxeOffsetOp) = rxeBind(wr.Bind)
+	case verbs.OpFlush:
+		*viewAt[rxeFlush](slot, rxeOffsetOp) = rxeFlush{
+			remoteAddr: wr.RemoteAddr, rkey: wr.RKey, typ: uint8(wr.Flush.Type), level: uint8(wr.Flush.Level),
+		}
+		wqe.dma.length, wqe.dma.resid = wr.Flush.Length, wr.Flush.Length
+	case verbs.OpSend, verbs.OpSendWithImm:
+		if q.ud {
+			*viewAt[rxeUD](slot, rxeOffsetOp) = rxeUD{
+				remoteQPN: wr.Datagram.QPN, remoteQKey: wr.Datagram.QKey, ahNum: ahNumber(wr.Datagram.AH),
+			}
+		}
+	}
+}
+
+// rxeBind makes the request of a bind and tells the window the key that it
+// has from then on. A window of type 1 gets its next key from us, as from any
+// device.
+func rxeBind(b *verbs.Bind) rxeMW {
+	op := rxeMW{addr: b.Addr, length: b.Length, rkey: b.RKey, access: uint32(b.Access)}
+	if b.MR != nil {
+		op.mrLKey = b.MR.LKey()
+	}
+	if w, ok := b.MW.Driver().(boundWindow); ok {
+		op.mwRKey = w.key()
+		if b.MW.Type() == verbs.MWType1 {
+			op.rkey = op.mwRKey&^0xff | (op.mwRKey+1)&0xff
+		}
+		w.setKey(op.rkey)
+	}
+	return op
+}
+
+func (q *rxeQP) postRecv(wrs []verbs.RecvWR) (int, error) { return postRxeRecvs(&q.recv, wrs) }
+
+// postRxeRecvs puts receives into the queue of a QP or an SRQ.
+func postRxeRecvs(q *rxeRequests, wrs []verbs.RecvWR) (n int, err error) {
+	room, err := q.room()
+	for ; n < len(wrs) && err == nil; n++ {
+		if n >= room {
+			err = verbs.ErrQueueFull
+			break
+		}
+		if err = putRxeRecv(q.slot(n), &wrs[n]); err != nil {
+			break
+		}
+	}
+	if n > 0 {
+		q.publish(n)
+	}
+	return n, err
+}
+
+func putRxeRecv(slot []byte, wr *verbs.RecvWR) error {
+	wqe, sges := viewAt[rxeRecvWQE](slot, 0), slot[sizeOf[rxeRecvWQE]():]
+	if most := len(sges) / sizeOf[rxeSGE](); len(wr.SGL) > most {
+		return fmt.Errorf("%w: %d SGEs, there is room for %d", verbs.ErrInvalid, len(wr.SGL), most)
+	}
+	length := uint64(0)
+	for i := range wr.SGL {
+		length += uint64(wr.SGL[i].Length)
+	}
+	if length > 1<<32-1 {
+		return fmt.Errorf("%w: receive of %d bytes", verbs.ErrInvalid, length)
+	}
+	*wqe = rxeRecvWQE{wrID: wr.ID, dma: rxeDMA{length: uint32(length), resid: uint32(length), numSGE: uint32(len(wr.SGL))}}
+	putRxeSGEs(sges, wr.SGL)
+	return nil
+}
+
+func putRxeSGEs(mem []byte, sgl []verbs.SGE) {
+	dst := sliceAt[rxeSGE](mem, 0, len(sgl))
+	for i := range sgl {
+		dst[i] = rxeSGE{addr: sgl[i].Addr, length: sgl[i].Length, lkey: sgl[i].LKey}
+	}
+}
+
+// rxeSRQ is a shared receive queue.
+type rxeSRQ struct {
+	recv rxeRequests
+}
+
+func openRxeSRQ(mem mapper, made madeSRQ) (*rxeSRQ, error) {
+	if len(made.extra) < sizeOf[rxeMapping]() {
+		return nil, errRxeRing
+	}
+	r, err := openRxeRecvs(mem, *viewAt[rxeMapping](made.extra, 0), made.attr.MaxWR)
+	if err != nil {
+		return nil, err
+	}
+	return &rxeSRQ{recv: r}, nil
+}
+
+func (s *rxeSRQ) capacity() int { return int(s.recv.most) }
+
+func (s *rxeSRQ) postRecv(wrs []verbs.RecvWR) (int, error) { return postRxeRecvs(&s.recv, wrs) }
+
+func (s *rxeSRQ) remap(mem mapper, made madeSRQ) error {
+	other, err := openRxeSRQ(mem, made)
+	if err != nil {
+		return err
+	}
+	mem.munmap(s.recv.mem)
+	*s = *other
+	return nil
+}
+
+func (s *rxeSRQ) unmap(mem mapper) { mem.munmap(s.recv.mem) }

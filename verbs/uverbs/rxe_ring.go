@@ -1,0 +1,104 @@
+package uverbs
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// rxeRing is a queue that the rxe driver of the kernel and this process share
+// (struct rxe_queue_buf of rdma/rdma_user_rxe.h): a header and a power of two
+// of elements, whose size is a power of two too.
+//
+//	word            written by
+//	log, mask       the kernel, once; read once by openRxeRing
+//	producer index  us on queues of requests, the kernel on a CQ
+//	consumer index  the kernel on queues of requests, us on a CQ
+//
+// Indexes are kept below the number of elements. The ring is empty if they
+// are equal, so that one element is never used. An element belongs to the
+// producer until it stores its index, and then to the consumer until that
+// one does. The index that is ours has a copy here, which counts; the word in
+// memory is only written. The other one is read once, checked, and then used.
+type rxeRing struct {
+	mem      []byte
+	shift    uint   // log2 of the size of an element
+	mask     uint32 // number of elements less one
+	producer *atomic.Uint32
+	consumer *atomic.Uint32
+}
+
+// errRxeRing: the memory cannot be a queue.
+var errRxeRing = errors.New("uverbs: queue in shared memory is corrupt")
+
+// openRxeRing looks at memory that was just mapped.
+func openRxeRing(mem []byte, elementSize int) (rxeRing, error) {
+	if len(mem) < rxeOffsetElements {
+		return rxeRing{}, fmt.Errorf("%w: %d bytes", errRxeRing, len(mem))
+	}
+	log := wordAt(mem, rxeOffsetLogElement).Load()
+	mask := wordAt(mem, rxeOffsetMask).Load()
+	elements := uint64(mask) + 1
+	switch {
+	case log > 20 || 1<<log < elementSize:
+		return rxeRing{}, fmt.Errorf("%w: elements of 2^%d bytes, %d needed", errRxeRing, log, elementSize)
+	case elements&(elements-1) != 0 || rxeOffsetElements+elements<<log > uint64(len(mem)):
+		return rxeRing{}, fmt.Errorf("%w: index mask %#x with elements of 2^%d bytes in %d bytes", errRxeRing, mask, log, len(mem))
+	}
+	return rxeRing{
+		mem: mem, shift: uint(log), mask: mask,
+		producer: wordAt(mem, rxeOffsetProducer), consumer: wordAt(mem, rxeOffsetConsumer),
+	}, nil
+}
+
+// element is the memory of element i.
+func (r *rxeRing) element(i uint32) []byte {
+	off := rxeOffsetElements + int(i&r.mask)<<r.shift
+	return r.mem[off : off+1<<r.shift]
+}
+
+// index reads an index that the kernel writes.
+func (r *rxeRing) index(word *atomic.Uint32) (uint32, error) {
+	i := word.Load()
+	if i > r.mask {
+		return 0, errRxeRing
+	}
+	return i, nil
+}
+
+// rxeRequests is a ring of requests, of which we are the producer.
+type rxeRequests struct {
+	rxeRing
+	next uint32 // our index
+	most uint32 // requests that we let into it
+}
+
+func openRxeRequests(mem []byte, elementSize, most int) (rxeRequests, error) {
+	r, err := openRxeRing(mem, elementSize)
+	if err != nil {
+		return rxeRequests{}, err
+	}
+	q := rxeRequests{rxeRing: r, most: min(uint32(max(most, 0)), r.mask)}
+	q.next, err = q.index(q.producer)
+	return q, err
+}
+
+// room is how many more requests the queue takes. The kernel frees the slot
+// of a request before it writes its completion, so that whoever has polled
+// the completion finds the slot free.
+func (q *rxeRequests) room() (int, error) {
+	head, err := q.index(q.consumer)
+	if err != nil {
+		return 0, err
+	}
+	return int(q.most) - int((q.next-head)&q.mask), nil
+}
+
+// publish hands n more requests to the kernel.
+func (q *rxeRequests) publish(n int) {
+	q.next = (q.next + uint32(n)) & q.mask
+	q.producer.Store(q.next)
+}
+
+// slot is the memory of the i-th request that is not published yet.
+func (q *rxeRequests) slot(i int) []byte { return q.element(q.next + uint32(i)) }
