@@ -76,8 +76,8 @@ func (l *Limits) explainCgroup(f Failure) string {
 // explainMemlock is for ENOMEM, by which drivers refuse to pin.
 func (l *Limits) explainMemlock(f Failure) string {
 	m := l.Memlock
-	if m.Soft == NoLimit {
-		return ""
+	if m.Soft == NoLimit || f.Bytes == 0 && !strings.HasSuffix(f.Op, "MR") {
+		return "" // queues are the kernel's own memory
 	}
 	// siw compares with RLIMIT_MEMLOCK whoever asks (siw_umem_get and
 	// siw_reg_user_mr of drivers/infiniband/sw/siw).
