@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// workshop makes what guests consist of and keeps it below the user's cache
+// directory. Several programs may use one directory at once.
+type workshop struct {
+	dir     string
+	install bool // may install the host packages that are missing
+	log     func(format string, args ...any)
+}
+
+// entry returns the path of a cache entry, and has it made in an empty directory
+// if it is not there. An entry appears complete or not at all.
+func (w *workshop) entry(name string, fill func(dir string) error) (string, error) {
+	path := filepath.Join(w.dir, name)
+	if exists(path) {
+		return path, nil
+	}
+	if err := os.MkdirAll(w.dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(w.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	// Until whoever makes an entry has made it or died; the kernel unlocks for the
+	// dead.
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", w.dir, err)
+	}
+	if exists(path) {
+		return path, nil
+	}
+	w.log("making %s", path)
+	partial := path + ".partial"
+	if err := os.RemoveAll(partial); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(partial, 0o755); err != nil {
+		return "", err
+	}
+	if err := fill(partial); err != nil {
+		os.RemoveAll(partial)
+		return "", err
+	}
+	return path, os.Rename(partial, path)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// command runs a program to its end and returns its standard output. The error
+// has what the program said.
+func command(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, tail(out.String(), 4000), tail(errs.String(), 4000))
+	}
+	return out.String(), nil
+}
+
+// tail returns the end of a text.
+func tail(text string, size int) string {
+	if len(text) > size {
+		return "..." + text[len(text)-size:]
+	}
+	return text
+}

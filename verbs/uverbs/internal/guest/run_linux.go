@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/wire"
+)
+
+// lastWords is how long a program that has come to its time limit may still say
+// where it hangs, and how long a peer may take to end after the first guest.
+const lastWords = 5 * time.Second
+
+// run is one run of a program, in one guest or in a pair.
+type run struct {
+	options  *options
+	kernel   kernel
+	archives []string
+	notes    func(format string, args ...any)
+
+	dir    string // for the root file systems
+	guests []*guest
+}
+
+// perform runs the program and returns its exit status.
+func (r *run) perform() (int, error) {
+	dir, err := os.MkdirTemp("", "guest")
+	if err != nil {
+		return failure, err
+	}
+	defer os.RemoveAll(dir)
+	r.dir = dir
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	defer func() {
+		for _, g := range r.guests {
+			g.machine.kill()
+		}
+	}()
+	if err := r.start(); err != nil {
+		return failure, err
+	}
+	err = r.await(signals)
+	if err == nil {
+		err = r.endPeer()
+	}
+	for _, g := range r.guests {
+		g.machine.kill()
+	}
+	if err == nil && r.guests[0].err != nil {
+		err = r.guests[0].err
+	}
+	if err != nil {
+		return failure, fmt.Errorf("%w\n%s", err, r.consoles())
+	}
+	status := r.guests[0].status
+	if status.Signal != 0 {
+		fmt.Fprintf(os.Stderr, "guest: the program was killed by signal %d (%v)\n", status.Signal, unix.Signal(status.Signal))
+	}
+	return status.ExitCode(), nil
+}
+
+// start boots the guests.
+func (r *run) start() error {
+	count := 1
+	var wires [2]*os.File
+	if r.options.pair {
+		count = 2
+		var err error
+		if wires, err = socketPair(); err != nil {
+			return err
+		}
+		defer wires[0].Close()
+		defer wires[1].Close()
+	}
+	for i := range count {
+		job, err := r.job(i)
+		if err != nil {
+			return err
+		}
+		initrd := filepath.Join(r.dir, fmt.Sprintf("initrd%d", i))
+		if err := writeInitrd(context.Background(), initrd, r.archives, r.options, job); err != nil {
+			return err
+		}
+		g := &guest{
+			collect: job.Collect,
+			out:     os.Stdout, errs: os.Stderr,
+			notes: r.notes,
+			began: time.Now(),
+			ready: make(chan struct{}), done: make(chan struct{}),
+		}
+		p := plan{
+			kernel: r.kernel.image, initrd: initrd,
+			memory: r.options.memory, cpus: r.options.cpus, accel: r.options.accel, append: r.options.append,
+			wire: wires[i], mac: fmt.Sprintf("52:54:00:00:00:%02x", i+1),
+		}
+		if r.options.verbose {
+			p.echo = os.Stderr
+		}
+		if i > 0 {
+			peer := &peerOutput{}
+			if r.options.verbose {
+				peer.echo = os.Stderr
+			}
+			g.out, g.errs, g.collect = peer, peer, nil
+		}
+		if g.machine, err = boot(p); err != nil {
+			return err
+		}
+		r.guests = append(r.guests, g)
+		go g.follow()
+	}
+	return nil
+}
+
+// job returns what a guest does; the second one is the peer.
+func (r *run) job(index int) (wire.Job, error) {
+	o := r.options
+	names := slices.Clone(modules)
+	for _, device := range o.devices {
+		if name, ok := deviceModules[deviceKind(device)]; ok {
+			names = append(names, name)
+		}
+	}
+	if o.pair {
+		names = append(names, pairModules...)
+	}
+	order, err := r.kernel.bootOrder(names...)
+	if err != nil {
+		return wire.Job{}, err
+	}
+	job := wire.Job{
+		Devices: o.devices,
+		Memlock: uint64(o.memlock) * 1024,
+		Program: o.program,
+		Args:    o.args,
+		Env:     o.environment(os.Environ()),
+		Dir:     "/root",
+		Merge:   sameFile(os.Stdout, os.Stderr),
+	}
+	if o.memlock < 0 {
+		job.Memlock = unix.RLIM_INFINITY
+	}
+	for _, name := range order {
+		path := moduleDirectory(r.kernel.release) + "/" + name + ".ko"
+		job.Modules = append(job.Modules, wire.Module{Path: path, Parameters: moduleParameters[name]})
+	}
+	if !o.inside {
+		if job.Dir, err = os.Getwd(); err != nil {
+			return wire.Job{}, err
+		}
+		if o.program, err = exec.LookPath(o.program); err != nil {
+			return wire.Job{}, err
+		}
+		if job.Program, err = filepath.Abs(o.program); err != nil {
+			return wire.Job{}, err
+		}
+		job.Args = testArgs(o.args)
+		job.Collect = results(o.args, job.Dir)
+	}
+	if o.pair {
+		job.Pair = index + 1
+		job.Env = append(job.Env, fmt.Sprintf("RAMJET_PEER=10.1.0.%d", 2-index))
+	}
+	if index > 0 {
+		job.Env = append(job.Env, "RAMJET_ROLE=peer")
+		job.Merge, job.Collect = true, nil
+	}
+	return job, nil
+}
+
+// await waits for the first guest's end, which comes by itself, with a time limit,
+// or with a signal to this program.
+func (r *run) await(signals <-chan os.Signal) error {
+	first := r.guests[0]
+	deadline := time.After(r.options.boot)
+	ready := first.ready
+	limit := r.options.boot
+	for {
+		select {
+		case <-first.done:
+			return nil
+		case <-ready:
+			ready = nil
+			if limit = r.options.timeLimit(); limit > 0 {
+				deadline = time.After(limit)
+			} else {
+				deadline = nil
+			}
+		case s := <-signals:
+			if s != unix.SIGQUIT || ready != nil {
+				return fmt.Errorf("stopped by a signal: %v", s)
+			}
+			return r.tracebacks(fmt.Errorf("stopped by a signal: %v", s))
+		case <-deadline:
+			if ready != nil {
+				return fmt.Errorf("the guest has not booted within %v", limit)
+			}
+			return r.tracebacks(fmt.Errorf("the program has not ended within %v", limit))
+		}
+	}
+}
+
+// tracebacks lets Go programs in the guests say where their goroutines are.
+func (r *run) tracebacks(reason error) error {
+	patience := time.After(lastWords)
+	for _, g := range r.guests {
+		g.signal(byte(unix.SIGQUIT))
+	}
+	for _, g := range r.guests {
+		select {
+		case <-g.done:
+		case <-patience:
+			return reason
+		}
+	}
+	return reason
+}
+
+// endPeer lets a pair's second guest come to its end and says what went wrong
+// there. A peer that waits for more after the first one's end is no failure.
+func (r *run) endPeer() error {
+	if len(r.guests) < 2 {
+		return nil
+	}
+	peer := r.guests[1]
+	select {
+	case <-peer.done:
+	case <-time.After(lastWords):
+		return nil
+	}
+	switch {
+	case peer.err != nil:
+		return fmt.Errorf("peer: %w", peer.err)
+	case peer.status.ExitCode() != 0:
+		return fmt.Errorf("peer: exit status %d", peer.status.ExitCode())
+	}
+	return nil
+}
+
+// consoles returns what a failure's reader wants to see: each guest's console, and
+// the peer's output if nobody has seen it yet.
+func (r *run) consoles() string {
+	var b strings.Builder
+	for i, g := range r.guests {
+		if !r.options.verbose {
+			fmt.Fprintf(&b, "--- console of guest %d:\n%s\n", i+1, tail(g.machine.console.String(), 16<<10))
+		}
+		if peer, ok := g.out.(*peerOutput); ok && peer.echo == nil {
+			fmt.Fprintf(&b, "--- output of the peer:\n%s\n", tail(peer.String(), 64<<10))
+		}
+	}
+	return b.String()
+}
+
+// peerOutput takes a peer's output: it is shown only if it explains a failure.
+type peerOutput struct{ console }
+
+var _ io.Writer = (*peerOutput)(nil)
+
+// sameFile says whether two files are one, so that the order of what is written to
+// them matters.
+func sameFile(a, b *os.File) bool {
+	x, err := a.Stat()
+	if err != nil {
+		return false
+	}
+	y, err := b.Stat()
+	return err == nil && os.SameFile(x, y)
+}
