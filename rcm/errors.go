@@ -24,6 +24,8 @@ var (
 	ErrTimeout error = &timeoutError{}
 	// ErrDisconnected: the peer disconnected in good order.
 	ErrDisconnected = errors.New("peer disconnected")
+	// ErrDeviceRemoved: the device was unplugged or its link deleted.
+	ErrDeviceRemoved = errors.New("device was removed")
 	// ErrMalformed: the peer broke the protocol.
 	ErrMalformed = errors.New("malformed message")
 )

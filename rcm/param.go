@@ -31,7 +31,7 @@ type ConnParam struct {
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	// Access is what the QP lets the peer do. 0 means RDMA WRITE, and READ
-	// and atomics if ResponderResources is not 0.
+	// and the atomics that the device has if ResponderResources is not 0.
 	Access verbs.Access
 	// Prepare, unless nil, is called once with the QP in INIT, before the
 	// peer can send: the place to post receives, so that the first message
@@ -70,14 +70,28 @@ func (p ConnParam) complete(qp *verbs.QP, maxData int) (ConnParam, error) {
 			return p, fmt.Errorf("%w: %s %d, at most %d", verbs.ErrInvalid, f.name, *f.value, f.max)
 		}
 	}
+	dev := qp.PD().Context().Attr()
 	if p.Access == 0 {
 		p.Access = verbs.AccessRemoteWrite
 		if p.ResponderResources > 0 {
-			p.Access |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+			p.Access |= verbs.AccessRemoteRead
+			if dev.Caps.Has(verbs.CapAtomics) {
+				p.Access |= verbs.AccessRemoteAtomic
+			}
 		}
 	}
-	dev := qp.PD().Context().Attr()
 	p.InitiatorDepth = uint8(min(int(p.InitiatorDepth), dev.MaxQPRdAtomic))
 	p.ResponderResources = uint8(min(int(p.ResponderResources), dev.MaxQPRdAtomicIn))
 	return p, nil
+}
+
+// prepare lets the caller make qp, which is in INIT, ready for the peer.
+func (p *ConnParam) prepare(qp *verbs.QP) error {
+	if p.Prepare == nil {
+		return nil
+	}
+	if err := p.Prepare(qp); err != nil {
+		return fmt.Errorf("prepare QP: %w", err)
+	}
+	return nil
 }

@@ -42,13 +42,7 @@ func toInit(qp *verbs.QP, p *ConnParam) error {
 	if err := qp.Modify(attr, mask); err != nil {
 		return err
 	}
-	if p.Prepare == nil {
-		return nil
-	}
-	if err := p.Prepare(qp); err != nil {
-		return fmt.Errorf("prepare QP: %w", err)
-	}
-	return nil
+	return p.prepare(qp)
 }
 
 // readDepth is how many READs and atomics may be under way in each direction.

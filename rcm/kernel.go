@@ -1,0 +1,45 @@
+package rcm
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// KernelConfig says over which of the kernel's devices to connect, and how;
+// the zero value means what Kernel returns.
+type KernelConfig struct {
+	// Device is the only device to use, "rxe0" or the like; empty means
+	// whichever the routing table leads to.
+	Device string
+	// Transports are those to use, all if empty. iWARP is worth a fabric of
+	// its own: its devices take TCP ports, see Listen.
+	Transports []verbs.Transport
+	// Source is the address to dial from, the choice of the routing table if
+	// invalid.
+	Source netip.Addr
+	// TOS is the type of service or traffic class of what is sent, 0 for the
+	// system's.
+	TOS uint8
+}
+
+// Kernel returns the Fabric of the kernel's RDMA devices, over its connection
+// manager rdma_cm: InfiniBand, RoCE and iWARP. Its calls return errors that
+// wrap ErrNoRoute where there are no such devices, and on systems other than
+// Linux.
+func Kernel() Fabric { return KernelWith(KernelConfig{}) }
+
+// KernelOn is Kernel restricted to one device.
+func KernelOn(device string) Fabric { return KernelWith(KernelConfig{Device: device}) }
+
+// KernelWith is Kernel with other than its defaults.
+func KernelWith(cfg KernelConfig) Fabric {
+	cfg.Transports = slices.Clone(cfg.Transports)
+	return &kernelFabric{cfg}
+}
+
+type kernelFabric struct{ cfg KernelConfig }
+
+// Name returns "kernel".
+func (f *kernelFabric) Name() string { return "kernel" }

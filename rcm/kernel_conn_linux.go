@@ -1,0 +1,108 @@
+package rcm
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// lingerTimeout is how long the kernel may repeat our DREQ for a peer that
+// does not answer it, once a connection has ended here.
+const lingerTimeout = 10 * time.Second
+
+// kernelConn is a connected QP and its id. It has no goroutine: what ends it
+// comes from the reader of events, and is done on a goroutine of the moment.
+type kernelConn struct {
+	id      *cmID
+	qp      *verbs.QP
+	local   netip.AddrPort
+	remote  netip.AddrPort
+	private []byte
+
+	once   sync.Once     // the fields that follow are set within it
+	err    error         // constant once ended is closed
+	linger *time.Timer   // destroys the id if the peer does not answer our DREQ
+	ended  chan struct{} // closed when the connection has ended
+}
+
+func newKernelConn(id *cmID, qp *verbs.QP, local, remote netip.AddrPort, private []byte) *kernelConn {
+	c := &kernelConn{id: id, qp: qp, local: local, remote: remote, private: private, ended: make(chan struct{})}
+	id.handle(c.event)
+	return c
+}
+
+func (c *kernelConn) PrivateData() []byte           { return c.private }
+func (c *kernelConn) LocalAddr() netip.AddrPort     { return c.local }
+func (c *kernelConn) RemoteAddr() netip.AddrPort    { return c.remote }
+func (c *kernelConn) Peer() Peer                    { return Peer{} }
+func (c *kernelConn) Disconnected() <-chan struct{} { return c.ended }
+
+func (c *kernelConn) Err() error {
+	select {
+	case <-c.ended:
+		return c.err
+	default:
+		return nil
+	}
+}
+
+// event is called by the reader of events. ADDR_CHANGE (a bond has failed
+// over) and UNREACHABLE (a neighbor has another hardware address) are no end
+// of a connection: if the QP does not get through any more, it says so.
+func (c *kernelConn) event(ev cmEvent) {
+	switch ev.kind {
+	case eventDisconnected:
+		go c.finish(ErrDisconnected)
+	case eventDeviceRemoval:
+		go c.finish(fmt.Errorf("%w: %w", ErrDeviceRemoved, syscall.ECONNRESET))
+	case eventLost:
+		go c.finish(fmt.Errorf("%w: %w", ev.lost, syscall.ECONNRESET))
+	}
+}
+
+// finish ends the connection from outside, unless it has ended, and frees its
+// id.
+func (c *kernelConn) finish(err error) {
+	c.end(err)
+	if c.linger != nil {
+		c.linger.Stop()
+	}
+	c.id.destroy()
+}
+
+func (c *kernelConn) end(err error) {
+	c.once.Do(func() {
+		c.stop()
+		c.err = fmt.Errorf("rcm: connection with %v: %w", c.remote, err)
+		close(c.ended)
+		if errors.Is(err, net.ErrClosed) {
+			// The peer's DREP comes as DISCONNECTED, and ends it sooner.
+			c.linger = time.AfterFunc(lingerTimeout, c.id.destroy)
+		}
+	})
+}
+
+// stop moves the QP to ERR and sends a DREQ, or the DREP if the peer was
+// first. Both may fail because the caller closed the QP or the device is gone:
+// then nothing is left to stop, or nobody to tell.
+func (c *kernelConn) stop() {
+	if c.qp.PD().Context().Attr().Transport == verbs.TransportIWARP {
+		// TCP closes in good order only before the QP is in ERR.
+		_ = c.id.disconnect()
+		_ = c.qp.Fail()
+		return
+	}
+	_ = c.qp.Fail()
+	_ = c.id.disconnect()
+}
+
+func (c *kernelConn) Disconnect() error {
+	c.end(net.ErrClosed)
+	return nil
+}

@@ -1,0 +1,141 @@
+package rcm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// The dialer's second half. On InfiniBand and RoCE: REQ with CONNECT, the
+// peer's REP comes as CONNECT_RESPONSE, the QP goes to RTS, and RTU ends the
+// handshake. On iWARP the kernel does all of it, and reports ESTABLISHED.
+
+func (r *kernelRoute) Connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Conn, error) {
+	if r.used.Swap(true) {
+		return nil, fmt.Errorf("rcm: connect %v: %w: route was used or closed", r.remote, verbs.ErrInvalid)
+	}
+	c, err := r.connect(ctx, qp, p)
+	if err != nil {
+		r.device.drop(r.id)
+		return nil, fmt.Errorf("rcm: connect %v over %s: %w", r.remote, r.device.name, err)
+	}
+	return c, nil
+}
+
+// drop destroys an id whose connection did not come about. On iWARP that may
+// wait for the handshake to time out in the kernel, 10 s with siw, so nobody
+// waits for it.
+func (d kernelDevice) drop(id *cmID) {
+	if d.transport == verbs.TransportIWARP {
+		go id.destroy()
+		return
+	}
+	id.destroy()
+}
+
+func (r *kernelRoute) connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Conn, error) {
+	p, err := p.complete(qp, MaxRequestData)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDevice(qp, r.device.name); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
+	}
+	if err := r.id.toInit(qp, &p); err != nil {
+		return nil, failed(qp, err)
+	}
+	private, err := r.handshake(ctx, qp, &p)
+	if err != nil {
+		return nil, failed(qp, err)
+	}
+	return newKernelConn(r.id, qp, r.local, r.remote, private), nil
+}
+
+// handshake brings qp from INIT to RTS and returns what the peer said.
+func (r *kernelRoute) handshake(ctx context.Context, qp *verbs.QP, p *ConnParam) ([]byte, error) {
+	if err := r.request(ctx, qp, p); err != nil {
+		return nil, err
+	}
+	ev, err := r.id.next(ctx) // ends with the peer's answer, the kernel's patience or ctx
+	if err != nil {
+		return nil, err
+	}
+	switch ev.kind {
+	case eventConnectResponse:
+		if err := r.id.toRTS(qp, p, p.agree(ev.depth, ev.resources)); err != nil {
+			return nil, err
+		}
+		if err := r.id.establish(); err != nil {
+			return nil, gaveUp(err)
+		}
+		return ev.private, nil
+	case eventEstablished:
+		entered(qp, verbs.QPStateRTS)
+		return ev.private, nil
+	case eventRejected:
+		return nil, rejection(ev)
+	}
+	return nil, handshakeError(ev)
+}
+
+// request sends the request. On iWARP the kernel waits for TCP to connect,
+// and cannot be told to stop; then the goroutine here waits in our place.
+func (r *kernelRoute) request(ctx context.Context, qp *verbs.QP, p *ConnParam) error {
+	param := p.forKernel(qp, readDepth{out: p.InitiatorDepth, in: p.ResponderResources})
+	if r.device.transport != verbs.TransportIWARP {
+		return r.id.connect(param)
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- r.id.connect(param) }()
+	// Ends with TCP's success or failure, or ctx.
+	select {
+	case err := <-sent:
+		return connectError(err)
+	case <-ctx.Done():
+		return contextError(ctx)
+	}
+}
+
+// connectError gives TCP's refusal the form of a reject.
+func connectError(err error) error {
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return &RejectedError{Reason: ReasonInvalidService}
+	}
+	return err
+}
+
+// handshakeError is why a handshake failed without an answer of the peer.
+func handshakeError(ev cmEvent) error {
+	var errno error
+	if ev.status < 0 {
+		errno = unix.Errno(-ev.status)
+	}
+	switch ev.kind {
+	case eventUnreachable:
+		return fmt.Errorf("%w: the peer's connection manager does not answer: %w", ErrTimeout, syscall.ETIMEDOUT)
+	case eventDeviceRemoval:
+		return fmt.Errorf("%w: %w", ErrDeviceRemoved, syscall.ECONNRESET)
+	case eventDisconnected:
+		return fmt.Errorf("%w during the handshake: %w", ErrDisconnected, syscall.ECONNRESET)
+	}
+	if errno != nil {
+		return fmt.Errorf("%v: %w", ev.kind, errno)
+	}
+	return fmt.Errorf("%w: event %v, status %d", ErrMalformed, ev.kind, ev.status)
+}
+
+// gaveUp says what a command means that failed because the peer has ended the
+// handshake.
+func gaveUp(err error) error {
+	if isGone(err) {
+		return fmt.Errorf("peer gave up: %w: %w", syscall.ECONNRESET, err)
+	}
+	return err
+}

@@ -1,0 +1,264 @@
+package rcm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The dialer's first half: rdma_cm asks the routing table and the neighbors
+// which interface leads to an address, and which device is on it. Whether
+// somebody listens there is not known before Connect.
+
+// resolveTimeout bounds each step of Resolve where ctx has no deadline.
+const resolveTimeout = 5 * time.Second
+
+// Resolve asks the kernel for the device that leads to addr.
+func (f *kernelFabric) Resolve(ctx context.Context, addr netip.AddrPort) (Route, error) {
+	r, err := f.resolve(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("rcm: resolve %v: %w", addr, err)
+	}
+	return r, nil
+}
+
+func (f *kernelFabric) resolve(ctx context.Context, addr netip.AddrPort) (*kernelRoute, error) {
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
+	}
+	dst, err := kernelTarget(addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.anyDevice(); err != nil {
+		return nil, err
+	}
+	r, err := f.resolveFrom(ctx, f.cfg.Source, dst)
+	if !errors.Is(err, errOtherDevice) || f.cfg.Source.IsValid() {
+		return r, err
+	}
+	// Another interface of the host may lead there too.
+	for _, src := range f.sources(dst.Addr()) {
+		if r, srcErr := f.resolveFrom(ctx, src, dst); srcErr == nil {
+			return r, nil
+		}
+	}
+	return nil, err
+}
+
+// anyDevice is the quick way out on hosts without RDMA.
+func (f *kernelFabric) anyDevice() error {
+	names, err := kernelDevices()
+	switch {
+	case err != nil:
+		return nil // rdma_cm may know more
+	case len(names) == 0:
+		return fmt.Errorf("%w: this host has no RDMA device", ErrNoRoute)
+	case f.cfg.Device != "" && !slices.Contains(names, f.cfg.Device):
+		return fmt.Errorf("%w: no device %s, there are %v", ErrNoRoute, f.cfg.Device, names)
+	}
+	return nil
+}
+
+// kernelTarget returns the address that a dial to addr means: as for TCP, an
+// unspecified one means the loopback one.
+func kernelTarget(addr netip.AddrPort) (netip.AddrPort, error) {
+	ip := addr.Addr().Unmap()
+	switch {
+	case !ip.IsValid() || addr.Port() == 0:
+		return addr, fmt.Errorf("%w: not an address and a port", ErrNoRoute)
+	case ip.IsMulticast():
+		return addr, fmt.Errorf("%w: multicast address", ErrNoRoute)
+	case ip == netip.IPv4Unspecified():
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case ip == netip.IPv6Unspecified():
+		ip = netip.IPv6Loopback()
+	}
+	return netip.AddrPortFrom(ip, addr.Port()), nil
+}
+
+// errOtherDevice: the address is reached over a device that the fabric does
+// not use.
+var errOtherDevice = fmt.Errorf("%w over a device that may be used", ErrNoRoute)
+
+func (f *kernelFabric) uses(d kernelDevice) error {
+	switch {
+	case f.cfg.Device != "" && d.name != f.cfg.Device:
+		return fmt.Errorf("%w: it is on %s, not %s", errOtherDevice, d.name, f.cfg.Device)
+	case len(f.cfg.Transports) > 0 && !slices.Contains(f.cfg.Transports, d.transport):
+		return fmt.Errorf("%w: it is on %s, a device of transport %v", errOtherDevice, d.name, d.transport)
+	}
+	return nil
+}
+
+// sources lists the addresses of the host from which the fabric's one device
+// may reach ip.
+func (f *kernelFabric) sources(ip netip.Addr) []netip.Addr {
+	if f.cfg.Device == "" {
+		return nil
+	}
+	var list []netip.Addr
+	for _, a := range interfaceAddrs() {
+		if a.Is4() != ip.Is4() || a.IsLinkLocalUnicast() != ip.IsLinkLocalUnicast() {
+			continue
+		}
+		if d, err := deviceAt(a); err == nil && f.uses(d) == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// deviceAt returns the device that rdma_cm uses for an address of this host.
+func deviceAt(ip netip.Addr) (kernelDevice, error) {
+	id, err := newCMID()
+	if err != nil {
+		return kernelDevice{}, err
+	}
+	defer id.destroy()
+	if err := id.bind(netip.AddrPortFrom(ip, 0)); err != nil {
+		return kernelDevice{}, err
+	}
+	a, err := id.query()
+	if err != nil {
+		return kernelDevice{}, err
+	}
+	return deviceOf(a)
+}
+
+// interfaceAddrs lists the host's addresses; link-local ones have their zone.
+func interfaceAddrs() []netip.Addr {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	var list []netip.Addr
+	for i := range interfaces {
+		addrs, err := interfaces[i].Addrs()
+		if err != nil {
+			continue // it is gone
+		}
+		for _, a := range addrs {
+			n, ok := a.(*net.IPNet)
+			if !ok {
+				continue
+			}
+			ip, _ := netip.AddrFromSlice(n.IP)
+			ip = ip.Unmap()
+			if ip.Is6() && ip.IsLinkLocalUnicast() {
+				ip = ip.WithZone(interfaces[i].Name)
+			}
+			list = append(list, ip)
+		}
+	}
+	return list
+}
+
+func (f *kernelFabric) resolveFrom(ctx context.Context, src netip.Addr, dst netip.AddrPort) (*kernelRoute, error) {
+	id, err := newCMID()
+	if err != nil {
+		return nil, err
+	}
+	r := &kernelRoute{id: id}
+	if err := f.resolveWith(ctx, r, src, dst); err != nil {
+		id.destroy()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (f *kernelFabric) resolveWith(ctx context.Context, r *kernelRoute, src netip.Addr, dst netip.AddrPort) error {
+	if f.cfg.TOS != 0 {
+		if err := r.id.setOption(ucmOptionTOS, []byte{f.cfg.TOS}); err != nil {
+			return err
+		}
+	}
+	timeout := timeoutOf(ctx)
+	if err := r.id.resolveAddr(src, dst, timeout); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoRoute, err)
+	}
+	if err := expect(ctx, r.id, eventAddrResolved); err != nil {
+		return err
+	}
+	a, err := r.id.query()
+	if err != nil {
+		return err
+	}
+	if r.device, err = deviceOf(a); err != nil {
+		return err
+	}
+	if err := f.uses(r.device); err != nil {
+		return err
+	}
+	r.local, r.remote = a.local, dst
+	if err := r.id.resolveRoute(timeout); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoRoute, err)
+	}
+	return expect(ctx, r.id, eventRouteResolved)
+}
+
+// expect waits for one event of Resolve.
+func expect(ctx context.Context, id *cmID, want eventKind) error {
+	ev, err := id.next(ctx) // ends with an event or ctx
+	switch {
+	case err != nil:
+		return err
+	case ev.kind == want:
+		return nil
+	case ev.kind == eventAddrError || ev.kind == eventRouteError:
+		return fmt.Errorf("%w: %w", ErrNoRoute, resolveError(ev))
+	case ev.kind == eventDeviceRemoval:
+		return fmt.Errorf("%w: %w", ErrNoRoute, ErrDeviceRemoved)
+	}
+	return fmt.Errorf("%w: event %v, status %d", ErrNoRoute, ev.kind, ev.status)
+}
+
+func resolveError(ev cmEvent) error {
+	if ev.status >= 0 {
+		return fmt.Errorf("%v %d", ev.kind, ev.status)
+	}
+	errno := unix.Errno(-ev.status)
+	switch errno {
+	case unix.ENODEV:
+		return fmt.Errorf("no RDMA device on the interface that leads there: %w", errno)
+	case unix.ETIMEDOUT:
+		return fmt.Errorf("the neighbor does not answer: %w", errno)
+	}
+	return fmt.Errorf("%v: %w", ev.kind, errno)
+}
+
+// timeoutOf returns what is left of ctx in milliseconds, for the kernel.
+func timeoutOf(ctx context.Context) uint32 {
+	left := resolveTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(deadline))
+	}
+	return uint32(max(left/time.Millisecond, 1))
+}
+
+// kernelRoute is an id whose address and route are resolved.
+type kernelRoute struct {
+	id     *cmID
+	device kernelDevice
+	local  netip.AddrPort
+	remote netip.AddrPort
+	used   atomic.Bool // Connect or Close has taken id
+}
+
+func (r *kernelRoute) Device() string             { return r.device.name }
+func (r *kernelRoute) LocalAddr() netip.Addr      { return r.local.Addr() }
+func (r *kernelRoute) RemoteAddr() netip.AddrPort { return r.remote }
+
+func (r *kernelRoute) Close() error {
+	if !r.used.Swap(true) {
+		r.id.destroy()
+	}
+	return nil
+}
