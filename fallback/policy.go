@@ -80,13 +80,15 @@ func parseName(what, name string, names []string) (int, error) {
 type Policy struct {
 	Transport Transport
 	Profile   Profile
-	Debug     bool // print each decision through log/slog
+	Device    string // the only device to use, empty for any
+	Debug     bool   // print each decision through log/slog
 }
 
 // FromEnv reads the policy from the environment, through getenv (os.Getenv):
 //
 //	RNET_TRANSPORT=auto|soft|rdma|tcp
 //	RNET_PROFILE=balanced|latency|efficient
+//	RNET_DEVICE=soft0|rxe0|mlx5_0|...
 //	RNET_LOG=none|debug
 //
 // A variable that is empty or unset leaves the default. The error names each
@@ -98,6 +100,7 @@ func FromEnv(getenv func(string) string) (Policy, error) {
 	p.Transport, errs[0] = ParseTransport(getenv("RNET_TRANSPORT"))
 	p.Profile, errs[1] = ParseProfile(getenv("RNET_PROFILE"))
 	p.Debug, errs[2] = parseLog(getenv("RNET_LOG"))
+	p.Device = getenv("RNET_DEVICE")
 	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG"} {
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("fallback: %s: %w", name, errs[i])

@@ -71,7 +71,7 @@ func target(args []string) error {
 		return err
 	}
 	defer k.install()()
-	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", "127.0.0.1:0")
+	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", k.anyPort())
 	if err != nil {
 		return err
 	}

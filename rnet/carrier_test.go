@@ -1,10 +1,13 @@
 package rnet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +23,7 @@ type carrier struct {
 	transport Transport
 	profile   Profile
 	device    string // of the software HCA, where it is not the usual one
+	host      string // an address of this host, empty for 127.0.0.1
 	dedicated bool
 	limits    Limits
 }
@@ -38,17 +42,46 @@ var (
 )
 
 // softCarriers are those on which a connection is a *Conn.
-var softCarriers = []carrier{
+var softCarriers = orKernel(
 	overSoft,
-	{name: "soft-latency", transport: Soft, profile: Latency},
-	{name: "soft-efficient", transport: Soft, profile: Efficient},
-	{name: "soft-dedicated", transport: Soft, dedicated: true},
+	carrier{name: "soft-latency", transport: Soft, profile: Latency},
+	carrier{name: "soft-efficient", transport: Soft, profile: Efficient},
+	carrier{name: "soft-dedicated", transport: Soft, dedicated: true},
 	overStage,
 	overNotices,
 	overNarrow,
+)
+
+var allCarriers = orKernel(append([]carrier{overTCP}, softCarriers...)...)
+
+// orKernel returns list, or what replaces it in the virtual machine.
+func orKernel(list ...carrier) []carrier {
+	if kernel := kernelCarriers(); kernel != nil {
+		return kernel
+	}
+	return list
 }
 
-var allCarriers = append([]carrier{overTCP}, softCarriers...)
+// devicesVariable names the kernel devices that a virtual machine has for us,
+// "rxe0,siw0". Where it is set, the tests that run over all carriers run over
+// these instead; the others were run outside.
+const devicesVariable = "RAMJET_DEVICES"
+
+// kernelHosts are the addresses that the devices have there.
+var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "127.0.0.1"}
+
+// kernelCarriers are the carriers of those devices, nil outside.
+func kernelCarriers() (list []carrier) {
+	for name := range strings.SplitSeq(os.Getenv(devicesVariable), ",") {
+		if name != "" {
+			list = append(list, carrier{name: name, transport: RDMA, host: kernelHosts[name]})
+		}
+	}
+	return list
+}
+
+// anyPort is the address to listen on.
+func (k carrier) anyPort() string { return net.JoinHostPort(cmp.Or(k.host, "127.0.0.1"), "0") }
 
 // carrierNamed is how a child process gets the carrier of its parent.
 func carrierNamed(name string) (carrier, error) {
@@ -88,7 +121,7 @@ func (k carrier) install() (undo func()) {
 	}
 	soft.EnableTestDevice()
 	usual := fabrics
-	fabrics = []fabric{{fallback.Soft, rcm.SoftOn(k.device)}}
+	fabrics = []fabric{{fallback.Soft, rcm.SoftOn(k.device), nil}}
 	return func() { fabrics = usual }
 }
 
@@ -100,7 +133,7 @@ func (k carrier) listen(t testing.TB) net.Listener {
 		t.Skip("the software HCA needs Linux")
 	}
 	t.Cleanup(k.install())
-	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", "127.0.0.1:0")
+	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", k.anyPort())
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
 	return ln

@@ -1,6 +1,7 @@
 package rnet
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -63,6 +64,7 @@ var environment = sync.OnceValues(func() (fallback.Policy, error) {
 // filled in.
 type settings struct {
 	transport fallback.Transport
+	device    string // the only one to use, empty for any
 	session   sessionConfig
 	log       *slog.Logger
 }
@@ -72,12 +74,12 @@ var (
 	noLog    = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1}))
 )
 
-func resolveSettings(t Transport, p Profile, l Limits, log *slog.Logger) (settings, error) {
+func resolveSettings(t Transport, p Profile, device string, l Limits, log *slog.Logger) (settings, error) {
 	env, err := environment()
 	if err != nil {
 		return settings{}, err
 	}
-	set := settings{transport: env.Transport, log: log}
+	set := settings{transport: env.Transport, device: cmp.Or(device, env.Device), log: log}
 	set.session.profile = env.Profile
 	if t != "" {
 		if set.transport, err = fallback.ParseTransport(string(t)); err != nil {

@@ -6,13 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"syscall"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
-	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 // Dial is net.Dial: it connects to the address on the network, over the
@@ -49,6 +47,11 @@ type Dialer struct {
 	// Transport and Profile win over the environment.
 	Transport Transport
 	Profile   Profile
+	// Device is the name of the only device to use, "rxe0" or the like. If
+	// empty, RNET_DEVICE has it, and if that is empty too, the address
+	// decides: the software HCA for this host, and otherwise the device of
+	// the interface to which the routing table leads.
+	Device string
 	// Choose, if set, is asked before each dial and wins over Transport
 	// unless it returns "".
 	Choose func(ctx context.Context, network, address string) Transport
@@ -80,7 +83,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return d.socketDialer().DialContext(ctx, network, address)
 	}
-	set, err := resolveSettings(d.Transport, d.Profile, d.Limits, d.Logger)
+	set, err := resolveSettings(d.Transport, d.Profile, d.Device, d.Limits, d.Logger)
 	chosen := false
 	if err == nil && d.Choose != nil {
 		if t := d.Choose(ctx, network, address); t != "" {
@@ -118,7 +121,7 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 		return a.dialTCP(ctx, reason, nil)
 	}
 	if c := a.quick(ctx); c != nil {
-		decided.Record(fallback.Decision{Addr: a.address, Transport: fallback.Soft})
+		decided.Record(fallback.Decision{Addr: a.address, Transport: c.s.transport})
 		return c, nil
 	}
 	a.begun = time.Now()
@@ -217,7 +220,7 @@ func (a *attempt) dialTCP(ctx context.Context, reason fallback.Reason, why error
 func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 	if conn != nil && fastErr == nil {
 		negatives.Forget(a.address)
-		a.record(fallback.Soft, fallback.None, nil)
+		a.record(conn.(*Conn).s.transport, fallback.None, nil)
 		return conn, nil
 	}
 	reason := fallback.Classify(fastErr)
@@ -352,52 +355,10 @@ type addrText string
 func (addrText) Network() string  { return "tcp" }
 func (a addrText) String() string { return string(a) }
 
-// because gives an error of packages rcm and verbs its reason.
-func because(err error) error {
-	var rejected *rcm.RejectedError
-	var call *os.SyscallError
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, verbs.ErrPinLimit):
-		return fallback.Because(fallback.PinLimit, err)
-	case errors.Is(err, verbs.ErrNoDevice):
-		return fallback.Because(fallback.NoDevice, err)
-	case errors.As(err, &call) && call.Syscall == "memfd_create" && forbidden(call.Err):
-		return fallback.Because(fallback.MemfdForbidden, err)
-	case errors.Is(err, errors.ErrUnsupported):
-		return fallback.Because(fallback.UnsupportedOS, err)
-	case errors.Is(err, rcm.ErrNoListener):
-		return fallback.Because(fallback.NoListener, err)
-	case errors.Is(err, rcm.ErrPeerDenied):
-		return fallback.Because(fallback.PeerDenied, err)
-	case errors.Is(err, rcm.ErrBusy):
-		return fallback.Because(fallback.Admission, err)
-	case errors.Is(err, rcm.ErrTimeout):
-		return fallback.Because(fallback.HandshakeTimeout, err)
-	case errors.Is(err, rcm.ErrMalformed):
-		return fallback.Because(fallback.HandshakeGarbage, err)
-	case errors.As(err, &rejected) && rejected.Reason == rcm.ReasonInvalidVersion:
-		return fallback.Because(fallback.VersionMismatch, err)
-	case errors.As(err, &rejected):
-		return fallback.Because(fallback.PeerRejected, err)
-	case errors.Is(err, rcm.ErrNoRoute):
-		return fallback.Because(fallback.NotLocal, err)
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, rcm.ErrDisconnected):
-		return fallback.Because(fallback.PeerDied, err)
-	}
-	return err
-}
-
-// forbidden reports whether a sandbox may have answered err to a system call.
-func forbidden(err error) bool {
-	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOSYS)
-}
-
 // key names the sessions that may serve the attempt.
 func (a *attempt) key() poolKey {
 	return poolKey{
-		network: a.network, address: a.address, transport: a.set.transport,
+		network: a.network, address: a.address, transport: a.set.transport, device: a.set.device,
 		session: a.set.session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver,
 	}
 }

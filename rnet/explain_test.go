@@ -38,7 +38,7 @@ func TestErrorsBelowGetTheirReasons(t *testing.T) {
 		fallback.PeerRejected:   &rcm.RejectedError{Reason: rcm.ReasonConsumer},
 		fallback.Admission:      &rcm.RejectedError{Reason: rcm.ReasonNoResources},
 	} {
-		require.Equal(t, reason, fallback.Classify(because(err)), err.Error())
+		require.Equal(t, reason, fallback.Classify(because(fallback.Soft, err)), err.Error())
 	}
 }
 

@@ -108,7 +108,7 @@ func TestHTTPRequestsComeBackUnchanged(t *testing.T) {
 	leavesNothing(t)
 	const clients = 64
 	body := randomBytes(4, 4<<20)
-	over(t, []carrier{overTCP, overSoft, overStage}, func(t *testing.T, k carrier) {
+	over(t, between, func(t *testing.T, k carrier) {
 		for _, tc := range httpCases {
 			t.Run(tc.name, func(t *testing.T) {
 				ln := k.listen(t)

@@ -36,6 +36,8 @@ type ListenConfig struct {
 	// address is still taken as a TCP port, and TCP peers are reset.
 	Transport Transport
 	Profile   Profile
+	// Device is the name of the only device to use, see Dialer.
+	Device string
 	// Peers narrows down which processes of the same user may connect by the
 	// software HCA; nil means all of them. Others are served over TCP.
 	Peers func(PeerProcess) bool
@@ -57,7 +59,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return tcpConfig.Listen(ctx, network, address)
 	}
-	set, err := resolveSettings(lc.Transport, lc.Profile, lc.Limits, lc.Logger)
+	set, err := resolveSettings(lc.Transport, lc.Profile, lc.Device, lc.Limits, lc.Logger)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
@@ -117,23 +119,26 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool) error {
 	if peers != nil {
 		cfg.PeerPolicy = func(p rcm.Peer) bool { return peers(PeerProcess{PID: p.PID, UID: p.UID, GID: p.GID}) }
 	}
-	for _, f := range fabrics {
-		if l.set.transport != fallback.Auto && l.set.transport != f.transport {
+	var lastErr error
+	for _, f := range l.set.fabrics() {
+		at := f.at(addr)
+		if at.Port() == 0 {
 			continue
 		}
-		fl, err := f.Listen(addr, cfg)
-		l.set.log.Debug("rnet: listen", "address", addr, "transport", f.transport, "err", err)
+		fl, err := f.Listen(at, cfg)
+		l.set.log.Debug("rnet: listen", "address", at, "transport", f.transport, "err", err)
 		if err != nil {
-			if l.set.transport != fallback.Auto {
-				return &transportError{l.set.transport, because(err)}
-			}
+			lastErr = worse(lastErr, because(f.transport, err))
 			continue
 		}
 		l.fabrics = append(l.fabrics, fl)
 		l.work.Go(func() { l.acceptFabric(f.transport, fl) })
 	}
 	if len(l.fabrics) == 0 && l.set.transport != fallback.Auto {
-		return &transportError{l.set.transport, fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)}
+		if lastErr == nil {
+			lastErr = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
+		}
+		return &transportError{l.set.transport, lastErr}
 	}
 	return nil
 }
@@ -215,6 +220,8 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		s.abandon()
 		return nil, err
 	}
+	port := l.tcp.Addr().(*net.TCPAddr).AddrPort().Port()
+	s.localAddr, s.remoteAddr = netip.AddrPortFrom(conn.LocalAddr().Addr(), port), conn.RemoteAddr()
 	if err := s.start(ctx, conn); err != nil {
 		return nil, err
 	}

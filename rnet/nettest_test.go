@@ -29,12 +29,15 @@ func TestConnPassesNettestInOneProcess(t *testing.T) {
 	})
 }
 
+// between are the carriers whose ends are tested in two processes.
+var between = orKernel(overTCP, overSoft, overStage)
+
 // Between two processes a pipe goes from this process to a child, which passes
 // everything on over a connection of its own back to us: one end dials, the
 // other accepts.
 func TestConnPassesNettestBetweenProcesses(t *testing.T) {
 	leavesNothing(t)
-	over(t, []carrier{overTCP, overSoft, overStage}, func(t *testing.T, k carrier) {
+	over(t, between, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
 		child := startProcess(t, "relay", k.name, ln.Addr().String())
 		relay := child.line(t)
@@ -76,7 +79,7 @@ func relay(args []string) error {
 		return err
 	}
 	defer k.install()()
-	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", "127.0.0.1:0")
+	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", k.anyPort())
 	if err != nil {
 		return err
 	}

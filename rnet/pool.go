@@ -20,19 +20,13 @@ var (
 	negatives = fallback.NewMemory(fallback.MemoryLimit, time.Now)
 	// setUps limits the sessions that are set up at once, by either side.
 	setUps = fallback.NewGate(64)
-	// fabrics are the ways to connect a session, the fastest first.
-	fabrics = []fabric{{fallback.Soft, rcm.Soft()}}
 )
-
-type fabric struct {
-	transport fallback.Transport
-	rcm.Fabric
-}
 
 // poolKey names the sessions that one kind of dial shares.
 type poolKey struct {
 	network, address string
 	transport        fallback.Transport
+	device           string
 	session          sessionConfig
 	lanes            int
 	dedicated        bool
@@ -55,6 +49,7 @@ type sessionPool struct {
 type placeKey struct {
 	addr      netip.AddrPort
 	transport fallback.Transport
+	device    string
 	session   sessionConfig
 	lane      int
 }
@@ -117,7 +112,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 	}
 	set := p.lanes(key)
 	lane := set.vacant()
-	at := placeKey{addr: addr, transport: key.transport, session: key.session, lane: lane}
+	at := placeKey{addr: addr, transport: key.transport, device: key.device, session: key.session, lane: lane}
 	for try := 0; ; try++ {
 		s, err := p.session(ctx, at, a)
 		if err != nil {
@@ -256,15 +251,12 @@ func (p *sessionPool) forget(at placeKey, s *session) {
 // onEnd, if set, is called when it takes no more streams.
 func connect(ctx context.Context, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
 	var lastErr error
-	for _, f := range fabrics {
-		if a.set.transport != fallback.Auto && a.set.transport != f.transport {
-			continue
-		}
+	for _, f := range a.set.fabrics() {
 		s, err := connectOver(ctx, f, addr, a, onEnd)
 		if err == nil {
 			return s, nil
 		}
-		lastErr = because(err)
+		lastErr = worse(lastErr, because(f.transport, err))
 	}
 	if lastErr == nil {
 		lastErr = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
@@ -273,7 +265,7 @@ func connect(ctx context.Context, addr netip.AddrPort, a *attempt, onEnd func(*s
 }
 
 func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
-	route, err := f.Resolve(ctx, addr)
+	route, err := f.Resolve(ctx, f.at(addr))
 	if err != nil {
 		return nil, err
 	}
@@ -299,8 +291,18 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 		s.abandon()
 		return nil, err
 	}
+	s.localAddr, s.remoteAddr = conn.LocalAddr(), netip.AddrPortFrom(conn.RemoteAddr().Addr(), addr.Port())
 	if err := s.start(ctx, conn); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// worse chooses which of two failures a dial tells of: the last one, unless
+// that fabric does not lead to the address at all.
+func worse(before, err error) error {
+	if before == nil || !errors.Is(err, rcm.ErrNoRoute) {
+		return err
+	}
+	return before
 }

@@ -16,9 +16,13 @@ const primeCheck = 10 * time.Millisecond
 // and returns when the device has done so; on the dialing side, when those of
 // the peer have come too. What a device puts off until the first use of the
 // peer's memory has happened then on both sides. So a dial can still take
-// another way if it fails, and from now on what is written is in the peer's
-// memory when Write returns, where it outlives us.
+// another way if it fails, and on the software HCA what is written from now on
+// is in the peer's memory when Write returns, where it outlives us.
 func (s *session) prime(ctx context.Context) error {
+	defer context.AfterFunc(ctx, s.ch.Wake)()
+	if err := s.awaitTurn(ctx); err != nil {
+		return fmt.Errorf("rnet: peer's first message: %w", err)
+	}
 	s.txMu.Lock()
 	err := s.post(frameHeader{kind: framePing}, nil, source{}) // needs the peer's memory
 	if err == nil {
@@ -27,8 +31,7 @@ func (s *session) prime(ctx context.Context) error {
 	until := s.sqPosted
 	s.txMu.Unlock()
 	if err == nil {
-		defer context.AfterFunc(ctx, s.ch.Wake)()
-		err = s.awaitPrimed(ctx, until)
+		err = s.leadUntil(ctx, func() bool { return s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2) })
 	}
 	if err != nil {
 		return fmt.Errorf("rnet: first message: %w", err)
@@ -36,8 +39,19 @@ func (s *session) prime(ctx context.Context) error {
 	return nil
 }
 
-// awaitPrimed leads until so many WRs are done and the peer's messages there.
-func (s *session) awaitPrimed(ctx context.Context, until uint64) error {
+// awaitTurn waits until this side may send. On iWARP, whose devices have no
+// immediates, the side that listens must not be the first (RFC 5044, section
+// 7.1: the other one might still take its message for a part of the MPA
+// handshake).
+func (s *session) awaitTurn(ctx context.Context) error {
+	if s.notices == nil || s.dialed {
+		return nil
+	}
+	return s.leadUntil(ctx, func() bool { return s.owed >= 1 })
+}
+
+// leadUntil leads until done reports true.
+func (s *session) leadUntil(ctx context.Context, done func() bool) error {
 	s.lead.Lock() // ended by a reader of a stream that the peer has opened already
 	defer s.lead.Unlock()
 	for {
@@ -45,7 +59,7 @@ func (s *session) awaitPrimed(ctx context.Context, until uint64) error {
 		switch {
 		case s.failed.Load():
 			return s.cause
-		case s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2):
+		case done():
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -200,7 +200,6 @@ func (s *session) learn(private []byte) error {
 // not work all is freed.
 func (s *session) start(ctx context.Context, conn rcm.Conn) error {
 	s.conn = conn
-	s.localAddr, s.remoteAddr = conn.LocalAddr(), conn.RemoteAddr()
 	liveSessions.add(s)
 	if err := s.prime(ctx); err != nil {
 		s.fail(err)

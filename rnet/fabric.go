@@ -1,0 +1,77 @@
+package rnet
+
+import (
+	"net/netip"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft"
+)
+
+// fabric is a way to connect sessions.
+type fabric struct {
+	transport fallback.Transport
+	rcm.Fabric
+	// port is the port at which the fabric's listener stands beside the TCP
+	// listener at a port, 0 if there can be none; nil means the same port.
+	port func(uint16) uint16
+}
+
+// at returns the address at which the fabric's listener for addr is.
+func (f *fabric) at(addr netip.AddrPort) netip.AddrPort {
+	if f.port == nil {
+		return addr
+	}
+	return netip.AddrPortFrom(addr.Addr(), f.port(addr.Port()))
+}
+
+// fabrics are the ways to connect a session, the fastest first.
+var fabrics = []fabric{
+	{fallback.Soft, rcm.Soft(), nil},
+	{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Transports: ownPorts}), nil},
+	{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Transports: tcpPorts}), iwarpPort},
+}
+
+// On InfiniBand and RoCE the connection manager has ports of its own. iWARP
+// listens at a TCP port, which cannot be the one that the TCP listener beside
+// it has.
+var (
+	ownPorts = []verbs.Transport{verbs.TransportIB, verbs.TransportRoCE}
+	tcpPorts = []verbs.Transport{verbs.TransportIWARP}
+)
+
+// iwarpPort is where the iWARP listener of an address is whose TCP listener is
+// at port: 16,384 away, which takes the ports of services to where hardly any
+// is registered, and keeps out of the range from which Linux takes the ports of
+// clients (32,768 to 60,999).
+func iwarpPort(port uint16) uint16 { return port ^ 0x4000 }
+
+// fabrics returns those that the settings allow, the fastest first.
+func (set *settings) fabrics() []fabric {
+	if set.device == "" && set.transport == fallback.Auto {
+		return fabrics
+	}
+	all := fabrics
+	if set.device != "" {
+		all = fabricsOn(set.device)
+	}
+	var list []fabric
+	for _, f := range all {
+		if set.transport == fallback.Auto || set.transport == f.transport {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// fabricsOn returns the fabrics that may use a device.
+func fabricsOn(device string) []fabric {
+	if device == soft.DeviceName {
+		return []fabric{{fallback.Soft, rcm.SoftOn(device), nil}}
+	}
+	return []fabric{
+		{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Device: device, Transports: ownPorts}), nil},
+		{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Device: device, Transports: tcpPorts}), iwarpPort},
+	}
+}
