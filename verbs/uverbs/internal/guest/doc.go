@@ -1,5 +1,5 @@
 // Guest runs programs in a virtual machine whose kernel has RDMA devices: rxe (RoCE)
-// on a dummy interface and siw (iWARP) on the loopback. It is a wrapper for go test:
+// on a dummy interface and siw (iWARP) on another. It is a wrapper for go test:
 //
 //	go build -o /tmp/guest ./verbs/uverbs/internal/guest
 //	go test -exec "/tmp/guest -kernel 6.1" ./verbs/uverbs
@@ -28,8 +28,8 @@
 // # What a program finds
 //
 // The devices that -devices names, in RAMJET_DEVICES too, and ready: a guest that
-// lacks one fails. rxe0 is on dummy0 (10.0.0.1 and fd00::1), siw0 on lo; dummy1
-// (10.0.1.1 and fd00:1::1) has none. The program is root in a system with cgroup2
+// lacks one fails. rxe0 is on dummy0 (10.0.0.1 and fd00::1), siw0 on dummy2
+// (10.0.2.1 and fd00:2::1); dummy1 (10.0.1.1 and fd00:1::1) has none. The program is root in a system with cgroup2
 // and its rdma controller, /tmp, and a user guest with the number 1000.
 //
 // With -pair two guests run the program, joined by a wire: eth0 is 10.1.0.1 in the

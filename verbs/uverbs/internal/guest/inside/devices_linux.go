@@ -13,19 +13,24 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/wire"
 )
 
-// network is what `ip -b` gets in a guest of its own: lo, and two dummies, one
-// for rxe0 and one without an RDMA device. nodad, because an address that is
-// still being examined has no GID.
+// network is what `ip -b` gets in a guest of its own: lo, and three dummies, for
+// rxe0, for no RDMA device, and for siw0. On lo rdma_cm would not find siw0,
+// because its GID there is zero. nodad, because an address that is still being
+// examined has no GID.
 const network = `
 link set lo up
 link add dummy0 type dummy
 link add dummy1 type dummy
+link add dummy2 type dummy
 addr add 10.0.0.1/24 dev dummy0
 addr add fd00::1/64 dev dummy0 nodad
 addr add 10.0.1.1/24 dev dummy1
 addr add fd00:1::1/64 dev dummy1 nodad
+addr add 10.0.2.1/24 dev dummy2
+addr add fd00:2::1/64 dev dummy2 nodad
 link set dummy0 up
 link set dummy1 up
+link set dummy2 up
 `
 
 // pairNetwork is the same in a pair of guests; %d is the guest's number.
@@ -42,7 +47,7 @@ func makeDevices(job wire.Job) error {
 	if err := unix.Sethostname([]byte(fmt.Sprintf("guest%d", max(job.Pair, 1)))); err != nil {
 		return fmt.Errorf("sethostname: %w", err)
 	}
-	netdev := map[string]string{"rxe": "dummy0", "siw": "lo"}
+	netdev := map[string]string{"rxe": "dummy0", "siw": "dummy2"}
 	script := network
 	if job.Pair != 0 {
 		netdev = map[string]string{"rxe": "eth0", "siw": "eth0"}
