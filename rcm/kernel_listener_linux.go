@@ -50,6 +50,8 @@ func (f *kernelFabric) listen(addr netip.AddrPort, cfg ListenConfig) (*kernelLis
 	switch {
 	case !addr.Addr().IsValid() || addr.Port() == 0:
 		return nil, fmt.Errorf("%w: needs an address and a port", verbs.ErrInvalid)
+	case addr.Addr().IsLoopback():
+		return nil, fmt.Errorf("%w: loopback address", ErrNoRoute)
 	case cfg.Backlog < 0 || cfg.HandshakeTimeout < 0:
 		return nil, fmt.Errorf("%w: backlog %d, handshake timeout %v", verbs.ErrInvalid, cfg.Backlog, cfg.HandshakeTimeout)
 	case cfg.Device != "" && f.cfg.Device != "" && cfg.Device != f.cfg.Device:

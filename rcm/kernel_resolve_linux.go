@@ -67,19 +67,17 @@ func (f *kernelFabric) anyDevice() error {
 	return nil
 }
 
-// kernelTarget returns the address that a dial to addr means: as for TCP, an
-// unspecified one means the loopback one.
+// kernelTarget returns the address that a dial to addr means. To rdma_cm a
+// loopback address is a wildcard, and it would take any device for it.
 func kernelTarget(addr netip.AddrPort) (netip.AddrPort, error) {
 	ip := addr.Addr().Unmap()
 	switch {
 	case !ip.IsValid() || addr.Port() == 0:
 		return addr, fmt.Errorf("%w: not an address and a port", ErrNoRoute)
+	case ip.IsLoopback() || ip.IsUnspecified():
+		return addr, fmt.Errorf("%w: loopback address", ErrNoRoute)
 	case ip.IsMulticast():
 		return addr, fmt.Errorf("%w: multicast address", ErrNoRoute)
-	case ip == netip.IPv4Unspecified():
-		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	case ip == netip.IPv6Unspecified():
-		ip = netip.IPv6Loopback()
 	}
 	return netip.AddrPortFrom(ip, addr.Port()), nil
 }
@@ -133,7 +131,8 @@ func deviceAt(ip netip.Addr) (kernelDevice, error) {
 	return deviceOf(a)
 }
 
-// interfaceAddrs lists the host's addresses; link-local ones have their zone.
+// interfaceAddrs lists the host's addresses but those of loopback; link-local
+// ones of IPv6 have their zone.
 func interfaceAddrs() []netip.Addr {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -152,6 +151,9 @@ func interfaceAddrs() []netip.Addr {
 			}
 			ip, _ := netip.AddrFromSlice(n.IP)
 			ip = ip.Unmap()
+			if ip.IsLoopback() {
+				continue
+			}
 			if ip.Is6() && ip.IsLinkLocalUnicast() {
 				ip = ip.WithZone(interfaces[i].Name)
 			}
