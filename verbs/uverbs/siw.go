@@ -1,0 +1,118 @@
+package uverbs
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// siw is the driver of Soft-iWARP devices (drivers/infiniband/sw/siw of the
+// kernel, rdma/siw-abi.h). It has reliable connections, SEND, WRITE, READ and
+// SEND_WITH_INV; no immediates, no atomics, no windows. Its completion of a
+// receive does not say which key the message invalidated.
+type siw struct{}
+
+func (siw) describe(attr *verbs.DeviceAttr) {
+	attr.Caps |= verbs.CapSendWithInv | verbs.CapRead
+	attr.MaxInline = siwMaxInline
+	attr.MaxSGERead = 1 // RFC 5040, section 4.4: a READ has one sink
+}
+
+// siwStagKey counts up, so that a key of memory that is gone does not fit the
+// memory that has its number next.
+var siwStagKey atomic.Uint32
+
+func (siw) extra(cmd command) (in []byte, out int) {
+	switch cmd {
+	case cmdGetContext:
+		return nil, sizeOf[siwContextOut]()
+	case cmdRegMR:
+		return bytesOf(&siwRegMRIn{stagKey: uint8(siwStagKey.Add(1))}), sizeOf[siwRegMROut]()
+	case cmdCreateCQ:
+		return nil, sizeOf[siwCreateCQOut]()
+	case cmdCreateQP:
+		return nil, sizeOf[siwCreateQPOut]()
+	case cmdCreateSRQ:
+		return nil, sizeOf[siwCreateSRQOut]()
+	}
+	return nil, 0
+}
+
+func (siw) openCQ(mem mapper, made madeCQ) (cqQueue, error) {
+	q, err := openSiwCQ(mem, made)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+func (siw) openQP(mem mapper, made madeQP) (qpQueue, error) {
+	q, err := openSiwQP(mem, made)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+func (siw) openSRQ(mem mapper, made madeSRQ) (srqQueue, error) {
+	q, err := openSiwSRQ(mem, made)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+func (siw) ahNumber([]byte) uint32 { return 0 }
+
+var errSiwQueue = errors.New("uverbs: the kernel's siw driver offers an impossible queue")
+
+// siwMaxQueue bounds the elements of a queue; the driver of the kernel allows
+// 3276800 completions (SIW_MAX_CQE), rounded up to a power of two.
+const siwMaxQueue = 4 << 20
+
+// siwRing is a queue of requests that the kernel's siw driver and this process
+// share: a power of two of elements, each with its own sign of whose it is.
+//
+//	word            written by
+//	all of an       us while its word is not valid, the word last
+//	  element
+//	the word        the kernel, when it has taken the request: 0
+//
+// There are no indexes in memory. Both sides count for themselves.
+type siwRing struct {
+	mem  []byte
+	size int    // of an element
+	mask uint32 // number of elements less one
+	next uint32 // free running: the next to fill
+}
+
+// mapSiwRing maps n elements.
+func mapSiwRing(mem mapper, key uint64, n uint32, size int) (siwRing, error) {
+	if n == 0 || n&(n-1) != 0 || n > siwMaxQueue {
+		return siwRing{}, fmt.Errorf("%w: %d elements", errSiwQueue, n)
+	}
+	b, err := mem.mmap(key, int(n)*size)
+	if err != nil {
+		return siwRing{}, err
+	}
+	return siwRing{mem: b, size: size, mask: n - 1}, nil
+}
+
+// element is the memory of element i, which may be any number.
+func (r *siwRing) element(i uint32) []byte {
+	off := int(i&r.mask) * r.size
+	return r.mem[off : off+r.size]
+}
+
+func (r *siwRing) word(i uint32) *atomic.Uint32 { return wordAt(r.element(i), siwOffsetWord) }
+
+// free reports whether the next element is ours to fill.
+func (r *siwRing) free() bool { return !siwIsValid(r.word(r.next).Load()) }
+
+// push hands the next element to the kernel.
+func (r *siwRing) push(word uint32) {
+	r.word(r.next).Store(word)
+	r.next++
+}

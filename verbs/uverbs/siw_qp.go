@@ -1,0 +1,215 @@
+package uverbs
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// siwQP is the queue pair of a siw device: a ring of send requests, and one of
+// receives unless those come from an SRQ or there are none.
+//
+// The path of a send request: PostSend writes it into the next element, the
+// word last, and rings the doorbell if the kernel may have stopped looking.
+// The kernel copies the request, clears the word, sends, and writes a
+// completion if one was asked for. The element is free before the request is
+// done. Receives need no doorbell: the kernel looks for one when a message
+// arrives; if there is none it ends the connection, for iWARP has no RNR.
+type siwQP struct {
+	send      siwRing
+	recv      siwRing // without memory if there is none
+	signalAll bool
+}
+
+func openSiwQP(mem mapper, made madeQP) (*siwQP, error) {
+	if len(made.extra) < sizeOf[siwCreateQPOut]() {
+		return nil, errSiwQueue
+	}
+	out := *viewAt[siwCreateQPOut](made.extra, 0)
+	q := &siwQP{signalAll: made.signalAll}
+	var err error
+	if q.send, err = mapSiwRing(mem, out.sqKey, out.numSQE, sizeOf[siwSQE]()); err != nil {
+		return nil, err
+	}
+	if made.srq || out.numRQE == 0 {
+		return q, nil
+	}
+	if q.recv, err = mapSiwRing(mem, out.rqKey, out.numRQE, sizeOf[siwRQE]()); err != nil {
+		mem.munmap(q.send.mem)
+		return nil, err
+	}
+	return q, nil
+}
+
+func (q *siwQP) capacity() (send, recv int) {
+	if q.recv.mem != nil {
+		recv = int(q.recv.mask) + 1
+	}
+	return int(q.send.mask) + 1, recv
+}
+
+// reset has nothing to do: the kernel has no way back to RESET.
+func (q *siwQP) reset() {}
+
+func (q *siwQP) unmap(mem mapper) {
+	mem.munmap(q.send.mem)
+	if q.recv.mem != nil {
+		mem.munmap(q.recv.mem)
+	}
+}
+
+func (q *siwQP) postSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
+	first := q.send.next
+	for ; n < len(wrs); n++ {
+		if !q.send.free() {
+			err = verbs.ErrQueueFull
+			break
+		}
+		var word uint32
+		if word, err = q.putSend(&wrs[n]); err != nil {
+			break
+		}
+		q.send.push(word)
+	}
+	switch {
+	case n == 0:
+		return 0, false, err
+	case n > int(q.send.mask):
+		bell = true // the one before the first is the last
+	default:
+		// If the kernel has still to take the one before ours, it will find
+		// ours behind it. This is read after ours were written, so that
+		// either it finds them or we see that it has passed.
+		bell = !siwIsValid(q.send.word(first - 1).Load())
+	}
+	return n, bell, err
+}
+
+// siwMaxMessage bounds a request: the kernel's driver adds up lengths in an
+// int.
+const siwMaxMessage = math.MaxInt32
+
+// siwOperation is how siw calls an operation.
+func siwOperation(op verbs.Opcode) (uint8, bool) {
+	switch op {
+	case verbs.OpWrite:
+		return siwOpWrite, true
+	case verbs.OpSend:
+		return siwOpSend, true
+	case verbs.OpSendWithInv:
+		return siwOpSendRemoteInv, true
+	case verbs.OpRead:
+		return siwOpRead, true
+	}
+	return 0, false
+}
+
+// putSend fills the next element but for its word, which it returns. What the
+// kernel would refuse is refused here: there it would block the queue for
+// good, because the driver leaves a bad request where it is.
+func (q *siwQP) putSend(wr *verbs.SendWR) (word uint32, err error) {
+	op, ok := siwOperation(wr.Opcode)
+	if !ok {
+		return 0, fmt.Errorf("%w: %v on siw", verbs.ErrUnsupported, wr.Opcode)
+	}
+	flags := uint16(siwValid)
+	if q.signalAll || wr.Flags&verbs.SendSignaled != 0 {
+		flags |= siwSignaled
+	}
+	if wr.Flags&verbs.SendSolicited != 0 {
+		flags |= siwSolicited
+	}
+	// Reads are done in order anyway, and the kernel takes none with a fence.
+	if wr.Flags&verbs.SendFence != 0 && wr.Opcode != verbs.OpRead {
+		flags |= siwReadFence
+	}
+	length := wr.Len()
+	inline := wr.Flags&verbs.SendInline != 0
+	switch {
+	case length > siwMaxMessage:
+		return 0, fmt.Errorf("%w: message of %d bytes, siw has %d", verbs.ErrInvalid, length, siwMaxMessage)
+	case inline && wr.Opcode == verbs.OpSendWithInv:
+		return 0, fmt.Errorf("%w: inline data of %v on siw", verbs.ErrUnsupported, wr.Opcode)
+	case inline && length > siwMaxInline:
+		return 0, fmt.Errorf("%w: %d inline bytes, siw has room for %d", verbs.ErrInvalid, length, siwMaxInline)
+	case !inline && len(wr.SGL) > siwMaxSGE:
+		return 0, fmt.Errorf("%w: %d SGEs, siw has room for %d", verbs.ErrInvalid, len(wr.SGL), siwMaxSGE)
+	case wr.Opcode == verbs.OpRead && len(wr.SGL) > 1:
+		return 0, fmt.Errorf("%w: READ into %d SGEs, siw has one", verbs.ErrInvalid, len(wr.SGL))
+	}
+	slot := q.send.element(q.send.next)
+	sqe := viewAt[siwSQE](slot, 0)
+	sqe.id, sqe.raddr, sqe.rkey = wr.ID, wr.RemoteAddr, wr.RKey
+	if wr.Opcode == verbs.OpSendWithInv {
+		sqe.rkey = wr.InvalidateRKey
+	}
+	sges := len(wr.SGL)
+	if inline {
+		sges = min(length, 1)
+		if sges > 0 {
+			flags |= siwInline
+		}
+		sqe.sge[0] = siwSGE{length: uint32(length)}
+		data := slot[sizeOf[siwSQE]()-siwMaxInline:]
+		for _, b := range wr.Inline {
+			data = data[copy(data, b):]
+		}
+	} else {
+		sqe.sge[0] = siwSGE{} // a READ always has one
+		putSiwSGEs(sqe.sge[:], wr.SGL)
+	}
+	return siwWord(flags, uint8(sges), op), nil
+}
+
+func (q *siwQP) postRecv(wrs []verbs.RecvWR) (int, error) { return postSiwRecvs(&q.recv, wrs) }
+
+// postSiwRecvs puts receives into the queue of a QP or an SRQ.
+func postSiwRecvs(r *siwRing, wrs []verbs.RecvWR) (n int, err error) {
+	if r.mem == nil {
+		return 0, verbs.ErrQueueFull // a queue of no elements
+	}
+	for ; n < len(wrs); n++ {
+		if !r.free() {
+			return n, verbs.ErrQueueFull
+		}
+		sgl := wrs[n].SGL
+		if len(sgl) > siwMaxSGE {
+			return n, fmt.Errorf("%w: %d SGEs, siw has room for %d", verbs.ErrInvalid, len(sgl), siwMaxSGE)
+		}
+		rqe := viewAt[siwRQE](r.element(r.next), 0)
+		rqe.id = wrs[n].ID
+		putSiwSGEs(rqe.sge[:], sgl)
+		r.push(siwWord(siwValid, uint8(len(sgl)), siwOpReceive))
+	}
+	return n, nil
+}
+
+func putSiwSGEs(dst []siwSGE, sgl []verbs.SGE) {
+	for i := range sgl {
+		dst[i] = siwSGE{addr: sgl[i].Addr, length: sgl[i].Length, lkey: sgl[i].LKey}
+	}
+}
+
+// siwSRQ is a shared receive queue.
+type siwSRQ struct {
+	recv siwRing
+}
+
+func openSiwSRQ(mem mapper, made madeSRQ) (*siwSRQ, error) {
+	if len(made.extra) < sizeOf[siwCreateSRQOut]() {
+		return nil, errSiwQueue
+	}
+	out := *viewAt[siwCreateSRQOut](made.extra, 0)
+	r, err := mapSiwRing(mem, out.srqKey, out.numRQE, sizeOf[siwRQE]())
+	if err != nil {
+		return nil, err
+	}
+	return &siwSRQ{recv: r}, nil
+}
+
+func (s *siwSRQ) capacity() int { return int(s.recv.mask) + 1 }
+
+func (s *siwSRQ) postRecv(wrs []verbs.RecvWR) (int, error) { return postSiwRecvs(&s.recv, wrs) }
+
+func (s *siwSRQ) unmap(mem mapper) { mem.munmap(s.recv.mem) }

@@ -1,0 +1,456 @@
+package uverbs
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// siwMemory maps queues for a test, as the kernel would.
+type siwMemory struct {
+	queues map[uint64][]byte
+	fail   uint64 // the key that cannot be mapped
+	mapped int
+}
+
+var errNoMapping = errors.New("no such mapping")
+
+func (m *siwMemory) mmap(key uint64, size int) ([]byte, error) {
+	if key == m.fail {
+		return nil, errNoMapping
+	}
+	if m.queues == nil {
+		m.queues = make(map[uint64][]byte)
+	}
+	if m.queues[key] == nil {
+		m.queues[key] = make([]byte, size) // aligned to words, as all of this size
+	}
+	m.mapped++
+	return m.queues[key][:size:size], nil
+}
+
+func (m *siwMemory) munmap([]byte) { m.mapped-- }
+
+const (
+	siwSQKey, siwRQKey, siwCQKey = 0x1000, 0x2000, 0x3000
+)
+
+func siwQPExtra(sqes, rqes uint32) []byte {
+	return bytesOf(&siwCreateQPOut{qpID: 7, numSQE: sqes, numRQE: rqes, sqKey: siwSQKey, rqKey: siwRQKey})
+}
+
+func newSiwQP(t testing.TB, made madeQP) (*siwQP, *siwMemory) {
+	t.Helper()
+	mem := &siwMemory{}
+	q, err := openSiwQP(mem, made)
+	require.NoError(t, err)
+	return q, mem
+}
+
+func newSiwCQ(t testing.TB, cqes uint32) *siwCQ {
+	t.Helper()
+	c, err := openSiwCQ(&siwMemory{}, madeCQ{extra: bytesOf(&siwCreateCQOut{numCQE: cqes, cqKey: siwCQKey})})
+	require.NoError(t, err)
+	return c
+}
+
+// kernelTakes plays the kernel: it copies the next send request and frees its
+// element.
+func kernelTakes(t testing.TB, q *siwQP, i uint32) siwSQE {
+	t.Helper()
+	sqe := *viewAt[siwSQE](q.send.element(i), 0)
+	require.True(t, siwIsValid(sqe.word), "request %d", i)
+	q.send.word(i).Store(0)
+	return sqe
+}
+
+// kernelCompletes writes completion i.
+func kernelCompletes(c *siwCQ, i uint32, cqe siwCQE, flags, opcode uint8, status uint16) {
+	*viewAt[siwCQE](c.ring.element(i), 0) = cqe
+	word := uint32(flags) | uint32(opcode)<<8 | uint32(status)<<16
+	if !littleEndian {
+		word = uint32(flags)<<24 | uint32(opcode)<<16 | uint32(status)
+	}
+	c.ring.word(i).Store(word)
+}
+
+func TestSiwSendRequestsAreWrittenAsTheKernelReadsThem(t *testing.T) {
+	sgl := []verbs.SGE{{Addr: 1, Length: 2, LKey: 3}, {Addr: 4, Length: 5, LKey: 6}}
+	for _, c := range []struct {
+		name      string
+		wr        verbs.SendWR
+		signalAll bool
+		flags     uint16
+		sges, op  uint8
+		rkey      uint32
+	}{
+		{"SEND", verbs.SendWR{ID: 9, Opcode: verbs.OpSend, SGL: sgl}, false, 1, 2, 3, 0},
+		{"solicited and signaled SEND", verbs.SendWR{ID: 9, Opcode: verbs.OpSend, SGL: sgl, Flags: verbs.SendSignaled | verbs.SendSolicited}, false, 1 | 4 | 8, 2, 3, 0},
+		{"a QP that signals all", verbs.SendWR{ID: 9, Opcode: verbs.OpSend, SGL: sgl}, true, 1 | 4, 2, 3, 0},
+		{"SEND of nothing", verbs.SendWR{ID: 9, Opcode: verbs.OpSend}, false, 1, 0, 3, 0},
+		{"fenced WRITE", verbs.SendWR{ID: 9, Opcode: verbs.OpWrite, SGL: sgl, Flags: verbs.SendFence, RemoteAddr: 77, RKey: 8}, false, 1 | 16, 2, 0, 8},
+		{"READ", verbs.SendWR{ID: 9, Opcode: verbs.OpRead, SGL: sgl[:1], RemoteAddr: 77, RKey: 8}, false, 1, 1, 1, 8},
+		{"READ, whose fence the kernel would not take", verbs.SendWR{ID: 9, Opcode: verbs.OpRead, SGL: sgl[:1], Flags: verbs.SendFence, RKey: 8}, false, 1, 1, 1, 8},
+		{"SEND_WITH_INV", verbs.SendWR{ID: 9, Opcode: verbs.OpSendWithInv, SGL: sgl, InvalidateRKey: 5}, false, 1, 2, 5, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4), signalAll: c.signalAll})
+			n, bell, err := q.postSend([]verbs.SendWR{c.wr})
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			require.True(t, bell)
+			got := kernelTakes(t, q, 0)
+			require.Equal(t, siwWord(c.flags, c.sges, c.op), got.word)
+			require.EqualValues(t, 9, got.id)
+			require.Equal(t, c.wr.RemoteAddr, got.raddr)
+			require.Equal(t, c.rkey, got.rkey)
+			for i, s := range c.wr.SGL {
+				require.Equal(t, siwSGE{addr: s.Addr, length: s.Length, lkey: s.LKey}, got.sge[i])
+			}
+		})
+	}
+}
+
+func TestSiwInlineDataTakesThePlaceOfSGEs(t *testing.T) {
+	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	data := make([]byte, siwMaxInline)
+	for i := range data {
+		data[i] = byte(i + 1)
+	}
+	wr := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{data[:30], nil, data[30:]}}
+	_, _, err := q.postSend([]verbs.SendWR{wr, {Opcode: verbs.OpWrite, Flags: verbs.SendInline, RemoteAddr: 3}})
+	require.NoError(t, err)
+	element := append([]byte{}, q.send.element(0)...)
+	got := kernelTakes(t, q, 0)
+	require.Equal(t, siwWord(siwValid|siwInline, 1, siwOpSend), got.word)
+	require.Equal(t, siwSGE{length: siwMaxInline}, got.sge[0])
+	require.Equal(t, data, element[40:])
+
+	got = kernelTakes(t, q, 1)
+	require.Equal(t, siwWord(siwValid, 0, siwOpWrite), got.word, "no data is not inline")
+}
+
+func TestSiwReadAlwaysHasACleanSGE(t *testing.T) {
+	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(1, 1)})
+	_, _, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend, SGL: []verbs.SGE{{Addr: 1, Length: 2, LKey: 3}}}})
+	require.NoError(t, err)
+	kernelTakes(t, q, 0)
+	_, _, err = q.postSend([]verbs.SendWR{{Opcode: verbs.OpRead}})
+	require.NoError(t, err)
+	require.Equal(t, siwSGE{}, kernelTakes(t, q, 1).sge[0])
+}
+
+func TestSiwRefusesWhatWouldBlockTheQueue(t *testing.T) {
+	seven := make([]verbs.SGE, siwMaxSGE+1)
+	for name, c := range map[string]struct {
+		wr   verbs.SendWR
+		want error
+	}{
+		"immediate":                {verbs.SendWR{Opcode: verbs.OpSendWithImm}, verbs.ErrUnsupported},
+		"WRITE with immediate":     {verbs.SendWR{Opcode: verbs.OpWriteWithImm}, verbs.ErrUnsupported},
+		"atomic":                   {verbs.SendWR{Opcode: verbs.OpFetchAdd}, verbs.ErrUnsupported},
+		"too many SGEs":            {verbs.SendWR{Opcode: verbs.OpSend, SGL: seven}, verbs.ErrInvalid},
+		"READ into two":            {verbs.SendWR{Opcode: verbs.OpRead, SGL: seven[:2]}, verbs.ErrInvalid},
+		"too much inline":          {verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, siwMaxInline+1)}}, verbs.ErrInvalid},
+		"inline with invalidation": {verbs.SendWR{Opcode: verbs.OpSendWithInv, Flags: verbs.SendInline, Inline: [][]byte{{1}}}, verbs.ErrUnsupported},
+		"too long":                 {verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{{Length: 1 << 31}}}, verbs.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+			n, bell, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend}, c.wr, {Opcode: verbs.OpSend}})
+			require.Equal(t, 1, n)
+			require.True(t, bell, "the good one goes")
+			require.ErrorIs(t, err, c.want)
+			require.False(t, siwIsValid(q.send.word(1).Load()))
+		})
+	}
+}
+
+func TestSiwQueueIsFullUntilTheKernelTakesARequest(t *testing.T) {
+	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 2)})
+	wrs := make([]verbs.SendWR, 6)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend}
+	}
+	n, bell, err := q.postSend(wrs)
+	require.Equal(t, 4, n)
+	require.True(t, bell)
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+	n, bell, err = q.postSend(wrs)
+	require.Zero(t, n)
+	require.False(t, bell)
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+	for i := range uint32(4) {
+		require.EqualValues(t, i, kernelTakes(t, q, i).id)
+		n, _, err = q.postSend(wrs[4:5])
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
+
+	recvs := make([]verbs.RecvWR, 3)
+	n, err = q.postRecv(recvs)
+	require.Equal(t, 2, n)
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+	q.recv.word(0).Store(0)
+	n, err = q.postRecv(recvs)
+	require.Equal(t, 1, n)
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+}
+
+func TestSiwRingsTheBellUnlessTheKernelIsStillBehind(t *testing.T) {
+	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	post := func(n int) bool {
+		_, bell, err := q.postSend(make([]verbs.SendWR, 1, 4)[:n:n])
+		require.NoError(t, err)
+		return bell
+	}
+	one := func() bool {
+		_, bell, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+		require.NoError(t, err)
+		return bell
+	}
+	require.False(t, post(0), "nothing was posted")
+	require.True(t, one())
+	require.False(t, one(), "the first is not taken yet: the second will be found behind it")
+	kernelTakes(t, q, 0)
+	require.False(t, one())
+	kernelTakes(t, q, 1)
+	kernelTakes(t, q, 2)
+	require.True(t, one())
+	kernelTakes(t, q, 3)
+	_, bell, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}})
+	require.NoError(t, err)
+	require.True(t, bell, "the whole ring is new")
+}
+
+func TestSiwReceivesAreWrittenAsTheKernelReadsThem(t *testing.T) {
+	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	n, err := q.postRecv([]verbs.RecvWR{
+		{ID: 1, SGL: []verbs.SGE{{Addr: 10, Length: 20, LKey: 30}, {Addr: 11, Length: 21, LKey: 31}}}, {ID: 2},
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	got := *viewAt[siwRQE](q.recv.element(0), 0)
+	require.EqualValues(t, 1, got.id)
+	require.Equal(t, siwWord(siwValid, 2, siwOpReceive), got.word)
+	require.Equal(t, siwSGE{addr: 11, length: 21, lkey: 31}, got.sge[1])
+	require.Equal(t, siwWord(siwValid, 0, siwOpReceive), viewAt[siwRQE](q.recv.element(1), 0).word)
+	n, err = q.postRecv([]verbs.RecvWR{{SGL: make([]verbs.SGE, siwMaxSGE+1)}})
+	require.Zero(t, n)
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+}
+
+func TestSiwQPWithoutReceiveQueueMapsNone(t *testing.T) {
+	for name, made := range map[string]madeQP{
+		"no receives": {extra: siwQPExtra(4, 0)},
+		"an SRQ":      {extra: siwQPExtra(4, 8), srq: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, mem := newSiwQP(t, made)
+			send, recv := q.capacity()
+			require.Equal(t, 4, send)
+			require.Zero(t, recv)
+			require.NotContains(t, mem.queues, uint64(siwRQKey))
+			_, err := q.postRecv([]verbs.RecvWR{{}})
+			require.ErrorIs(t, err, verbs.ErrQueueFull)
+			q.unmap(mem)
+			require.Zero(t, mem.mapped)
+		})
+	}
+}
+
+func TestSiwImpossibleQueuesAreRefused(t *testing.T) {
+	for name, extra := range map[string][]byte{
+		"nothing":            nil,
+		"no send queue":      siwQPExtra(0, 4),
+		"no power of two":    siwQPExtra(3, 4),
+		"too large":          siwQPExtra(1<<31, 4),
+		"odd receive queue":  siwQPExtra(4, 5),
+		"huge receive queue": siwQPExtra(4, 1<<30),
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := &siwMemory{}
+			_, err := siw{}.openQP(mem, madeQP{extra: extra})
+			require.ErrorIs(t, err, errSiwQueue)
+			require.Zero(t, mem.mapped)
+		})
+	}
+	for _, cqes := range []uint32{0, 3, 1 << 31} {
+		_, err := siw{}.openCQ(&siwMemory{}, madeCQ{extra: bytesOf(&siwCreateCQOut{numCQE: cqes})})
+		require.ErrorIs(t, err, errSiwQueue, "%d", cqes)
+		_, err = siw{}.openSRQ(&siwMemory{}, madeSRQ{extra: bytesOf(&siwCreateSRQOut{numRQE: cqes})})
+		require.ErrorIs(t, err, errSiwQueue, "%d", cqes)
+	}
+	_, err := siw{}.openCQ(&siwMemory{}, madeCQ{})
+	require.ErrorIs(t, err, errSiwQueue)
+	_, err = siw{}.openSRQ(&siwMemory{}, madeSRQ{})
+	require.ErrorIs(t, err, errSiwQueue)
+}
+
+func TestSiwUnmapsTheSendQueueIfTheReceiveQueueCannotBeMapped(t *testing.T) {
+	for _, key := range []uint64{siwSQKey, siwRQKey} {
+		mem := &siwMemory{fail: key}
+		_, err := siw{}.openQP(mem, madeQP{extra: siwQPExtra(4, 4)})
+		require.ErrorIs(t, err, errNoMapping)
+		require.Zero(t, mem.mapped)
+	}
+}
+
+func TestSiwCompletionsAreTranslated(t *testing.T) {
+	for status, want := range map[uint16]verbs.WCStatus{
+		1: verbs.WCLocLenErr, 2: verbs.WCLocProtErr, 3: verbs.WCLocQPOpErr, 4: verbs.WCWRFlushErr, 5: verbs.WCBadRespErr,
+		6: verbs.WCLocAccessErr, 7: verbs.WCRemAccessErr, 8: verbs.WCRemInvReqErr, 9: verbs.WCGeneralErr, 10: verbs.WCGeneralErr, 0xffff: verbs.WCGeneralErr,
+	} {
+		c := newSiwCQ(t, 2)
+		kernelCompletes(c, 0, siwCQE{id: 5, qpID: 1<<32 | 9}, siwValid, siwOpSend, status)
+		require.Equal(t, []verbs.WC{{ID: 5, QPN: 9, Status: want, VendorErr: uint32(status)}}, pollSiw(t, c))
+	}
+	for opcode, want := range map[uint8]verbs.WCOpcode{
+		0: verbs.WCWrite, 1: verbs.WCRead, 2: verbs.WCRead, 3: verbs.WCSend, 5: verbs.WCSend, 8: verbs.WCRecv,
+	} {
+		c := newSiwCQ(t, 2)
+		kernelCompletes(c, 0, siwCQE{id: 5, bytes: 70, qpID: 9}, siwValid, opcode, 0)
+		require.Equal(t, []verbs.WC{{ID: 5, QPN: 9, Opcode: want, ByteLen: 70}}, pollSiw(t, c))
+	}
+	c := newSiwCQ(t, 2)
+	kernelCompletes(c, 0, siwCQE{id: 5, qpID: 9, invalStag: 0x77}, siwValid|siwRemInval, siwOpReceive, 0)
+	kernelCompletes(c, 1, siwCQE{id: 6, qpID: 9}, siwValid, 200, 0)
+	require.Equal(t, []verbs.WC{
+		{ID: 5, QPN: 9, Opcode: verbs.WCRecv, Flags: verbs.WCWithInv, Imm: 0x77},
+		{ID: 6, QPN: 9, Status: verbs.WCGeneralErr},
+	}, pollSiw(t, c))
+}
+
+func pollSiw(t testing.TB, c *siwCQ) []verbs.WC {
+	t.Helper()
+	wcs := make([]verbs.WC, 64)
+	n, err := c.poll(wcs)
+	require.NoError(t, err)
+	return wcs[:n]
+}
+
+func TestSiwCompletionQueueGoesRound(t *testing.T) {
+	c := newSiwCQ(t, 4)
+	id := uint64(0)
+	for range 5 {
+		for range 3 {
+			kernelCompletes(c, uint32(id), siwCQE{id: id}, siwValid, siwOpSend, 0)
+			id++
+		}
+		var one [1]verbs.WC
+		n, err := c.poll(one[:])
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, id-3, one[0].ID)
+		rest := pollSiw(t, c)
+		require.Len(t, rest, 2)
+		require.Equal(t, id-1, rest[1].ID)
+	}
+	for i := range uint32(4) {
+		require.Zero(t, c.ring.word(i).Load(), "the kernel finds its element free")
+	}
+}
+
+func TestSiwArmsForAnyCompletion(t *testing.T) {
+	for _, solicited := range []bool{false, true} {
+		c := newSiwCQ(t, 4)
+		require.True(t, c.arm(solicited))
+		require.EqualValues(t, 3, wordAt(c.ring.mem, 4*32).Load())
+	}
+}
+
+func TestSiwAddsItsBytesToCommands(t *testing.T) {
+	require.Equal(t, []int{8, 8, 16, 32, 16}, func() (out []int) {
+		for _, cmd := range []command{cmdGetContext, cmdRegMR, cmdCreateCQ, cmdCreateQP, cmdCreateSRQ} {
+			_, n := siw{}.extra(cmd)
+			out = append(out, n)
+		}
+		return out
+	}())
+	a, _ := siw{}.extra(cmdRegMR)
+	b, _ := siw{}.extra(cmdRegMR)
+	require.Len(t, a, 8)
+	require.NotEqual(t, a[0], b[0], "the next key is another one")
+	in, out := siw{}.extra(cmdQueryDevice)
+	require.Nil(t, in)
+	require.Zero(t, out)
+	require.Zero(t, siw{}.ahNumber(nil))
+}
+
+func TestSiwHasNoCapabilityThatIWARPHasNot(t *testing.T) {
+	var attr verbs.DeviceAttr
+	siw{}.describe(&attr)
+	require.True(t, attr.Caps.Has(verbs.CapRead|verbs.CapSendWithInv))
+	for _, c := range []verbs.Cap{
+		verbs.CapSendWithImm, verbs.CapWriteWithImm, verbs.CapAtomics, verbs.CapMemWindow, verbs.CapUC, verbs.CapUD, verbs.CapFlush, verbs.CapAtomicWrite,
+	} {
+		require.False(t, attr.Caps.Has(c), fmt.Sprint(c))
+	}
+	require.Equal(t, 80, attr.MaxInline)
+	require.Equal(t, 1, attr.MaxSGERead)
+}
+
+func TestSiwPostAndPollAllocateNothing(t *testing.T) {
+	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	c := newSiwCQ(t, 4)
+	send := []verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{{1, 2}}}}
+	recv := []verbs.RecvWR{{SGL: []verbs.SGE{{}}}}
+	wcs := make([]verbs.WC, 4)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		_, _, _ = q.postSend(send)
+		q.send.word(q.send.next - 1).Store(0)
+		_, _ = q.postRecv(recv)
+		q.recv.word(q.recv.next - 1).Store(0)
+		kernelCompletes(c, c.ring.next, siwCQE{}, siwValid, siwOpReceive, 0)
+		_, _ = c.poll(wcs)
+		c.arm(false)
+	}))
+}
+
+// FuzzSiwCQ polls and posts over memory that holds anything, before and while
+// it is used. Nothing may panic or loop, and no slot that the kernel holds may
+// be written.
+func FuzzSiwCQ(f *testing.F) {
+	f.Add([]byte{}, []byte{}, uint8(4))
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 8, 4, 0}, []byte{0, 0, 0, 0, 0, 0, 0, 0, 1}, uint8(9))
+	f.Fuzz(func(t *testing.T, cq, queues []byte, rounds uint8) {
+		c := newSiwCQ(t, 4)
+		copy(c.ring.mem, cq)
+		wcs := make([]verbs.WC, 3)
+		for range rounds {
+			n, err := c.poll(wcs)
+			require.NoError(t, err)
+			require.LessOrEqual(t, n, len(wcs))
+			for _, wc := range wcs[:n] {
+				require.LessOrEqual(t, wc.Status, verbs.WCGeneralErr)
+			}
+			c.arm(true)
+			copy(c.ring.mem, cq) // the kernel, or whoever it is, writes again
+		}
+
+		q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(2, 2)})
+		for range rounds {
+			copy(q.send.mem, queues)
+			copy(q.recv.mem, queues)
+			held := 0
+			for i := range uint32(2) {
+				if siwIsValid(q.send.word(i).Load()) {
+					held++
+				}
+			}
+			n, _, err := q.postSend([]verbs.SendWR{
+				{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{{1}}},
+				{Opcode: verbs.OpRead, SGL: []verbs.SGE{{}}}, {Opcode: verbs.OpWrite},
+			})
+			require.LessOrEqual(t, n, 2-held)
+			require.ErrorIs(t, err, verbs.ErrQueueFull)
+			n, err = q.postRecv(make([]verbs.RecvWR, 3))
+			require.LessOrEqual(t, n, 2)
+			require.ErrorIs(t, err, verbs.ErrQueueFull)
+		}
+	})
+}
