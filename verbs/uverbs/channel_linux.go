@@ -1,0 +1,316 @@
+package uverbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// channel is a completion channel: a descriptor of the kernel from which one
+// reads eight bytes for each CQ that was armed and has completed something.
+// What they say is not looked at: whoever waits polls its CQs.
+//
+// A goroutine in Wait parks on the netpoller, and one in WaitThread in
+// poll(2), both for the same descriptor. What one of them reads it has taken
+// from the other, so it tells it: through the eventfd to WaitThread, and by
+// the counter of events to Wait, which the netpoller wakes for an event that
+// it may not find any more.
+type channel struct {
+	dev  *device
+	id   uint64
+	file *os.File // the kernel's descriptor, on the netpoller
+	raw  syscall.RawConn
+	read func(fd uintptr) bool // made once, so that Wait does not allocate
+
+	// deadline is what the netpoller was told last, and seen the count of
+	// events that Wait has returned for; only the waiter uses them.
+	deadline time.Time
+	seen     uint64
+	readErr  error
+
+	events  atomic.Uint64 // events that were read
+	woken   atomic.Bool   // Wake was called, and no Wait has returned since
+	stopped atomic.Bool   // Close was called
+
+	threadMu sync.Mutex // one WaitThread at a time
+	pfds     [2]unix.PollFd
+	timeout  unix.Timespec
+
+	mu      sync.Mutex
+	fd      int  // guarded by mu: the kernel's descriptor, -1 once closed
+	bell    int  // guarded by mu: eventfd that ends WaitThread, -1 once closed
+	users   int  // guarded by mu: who uses fd and bell outside mu
+	threads int  // guarded by mu: WaitThread calls
+	rung    bool // guarded by mu: bell was rung and not read
+	pending bool // guarded by mu: Wake was called, and no WaitThread has returned since
+	closed  bool // guarded by mu
+}
+
+func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
+	var out createCompChannelOut
+	if err := d.command(cmdCreateCompChannel, bytesOf(&responseOnly{}), bytesOf(&out)); err != nil {
+		return nil, err
+	}
+	file, err := pollable(int(int32(out.fd)), "completion channel")
+	if err != nil {
+		return nil, err
+	}
+	ch := &channel{dev: d, file: file, fd: int(int32(out.fd)), bell: -1}
+	ch.read = ch.readEvent
+	if ch.raw, err = file.SyscallConn(); err == nil {
+		ch.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
+	if err == nil {
+		ch.id, err = d.add(ch)
+	}
+	if err != nil {
+		ch.abandon()
+		return nil, err
+	}
+	return ch, nil
+}
+
+// readEvent takes one event, and reports false if there is none.
+func (ch *channel) readEvent(fd uintptr) bool {
+	ch.readErr = ch.takeEvent(int(fd))
+	if ch.readErr == unix.EAGAIN {
+		// Somebody else may have taken what the netpoller woke us for.
+		return ch.events.Load() != ch.seen
+	}
+	return true
+}
+
+// takeEvent reads one event.
+func (ch *channel) takeEvent(fd int) error {
+	var event compEventDesc
+	for {
+		_, err := unix.Read(fd, bytesOf(&event))
+		if err == nil {
+			ch.events.Add(1)
+		}
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// Wait parks the goroutine on the netpoller.
+func (ch *channel) Wait(deadline time.Time) error {
+	for {
+		if deadline != ch.deadline {
+			if err := ch.file.SetReadDeadline(deadline); err != nil {
+				return verbs.ErrClosed
+			}
+			ch.deadline = deadline
+		}
+		if ch.woken.Swap(false) || ch.stopped.Load() || ch.dev.gone.Load() {
+			return ch.wakeError()
+		}
+		// Ends with an event, the deadline, Wake (which moves the deadline
+		// into the past), Close, or the removal of the device.
+		err := ch.raw.Read(ch.read)
+		switch {
+		case err == nil:
+			return ch.waited()
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return verbs.ErrClosed
+		case ch.woken.Swap(false):
+			ch.deadline = past
+			return ch.wakeError()
+		case !deadline.IsZero() && !time.Now().Before(deadline):
+			return err
+		}
+		ch.deadline = past // set by a Wake that an earlier Wait has seen, or by Close
+	}
+}
+
+// past is no deadline that a caller has.
+var past = time.Unix(1, 0)
+
+// waited ends a Wait for which an event came.
+func (ch *channel) waited() error {
+	ch.seen = ch.events.Load()
+	if ch.readErr == unix.EIO {
+		ch.dev.lost()
+		return errGone
+	}
+	ch.mu.Lock()
+	if ch.threads > 0 {
+		ch.ring()
+	}
+	ch.mu.Unlock()
+	return nil
+}
+
+// wakeError is what a wait returns that Wake or Close has ended.
+func (ch *channel) wakeError() error {
+	switch {
+	case ch.stopped.Load():
+		return verbs.ErrClosed
+	case ch.dev.gone.Load():
+		return errGone
+	}
+	return nil
+}
+
+// WaitThread blocks the thread.
+func (ch *channel) WaitThread(deadline time.Time) error {
+	ch.threadMu.Lock() // ends with the other WaitThread
+	defer ch.threadMu.Unlock()
+	fd, bell, woken, err := ch.enter()
+	if err != nil {
+		return err
+	}
+	defer ch.leave()
+	if woken || ch.dev.gone.Load() {
+		return ch.wakeError()
+	}
+	switch err := ch.takeEvent(fd); err {
+	case nil:
+		return nil
+	case unix.EIO:
+		ch.dev.lost()
+		return errGone
+	}
+	var timeout *unix.Timespec
+	if !deadline.IsZero() {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return os.ErrDeadlineExceeded
+		}
+		ch.timeout = unix.NsecToTimespec(int64(left))
+		timeout = &ch.timeout
+	}
+	ch.pfds = [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(bell), Events: unix.POLLIN}}
+	// Ends with an event, the deadline, or the bell: Wake, Close, removal of
+	// the device, an event that Wait has taken.
+	n, _ := unix.Ppoll(ch.pfds[:], timeout, nil)
+	if n == 0 && !deadline.IsZero() && !time.Now().Before(deadline) {
+		return os.ErrDeadlineExceeded
+	}
+	if ch.pfds[0].Revents != 0 && ch.takeEvent(fd) == unix.EIO {
+		ch.dev.lost()
+	}
+	return ch.wakeError()
+}
+
+// enter begins a WaitThread.
+func (ch *channel) enter() (fd, bell int, woken bool, err error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return -1, -1, false, verbs.ErrClosed
+	}
+	ch.threads++
+	ch.users++
+	woken = ch.pending
+	ch.pending = false
+	return ch.fd, ch.bell, woken, nil
+}
+
+func (ch *channel) leave() {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.threads--
+	ch.pending = false
+	if ch.rung {
+		var count [8]byte
+		_, _ = unix.Read(ch.bell, count[:]) // it was rung, so it can be read
+		ch.rung = false
+	}
+	ch.unuse()
+}
+
+// ring ends a WaitThread. The caller holds mu.
+func (ch *channel) ring() {
+	if ch.rung || ch.bell < 0 {
+		return
+	}
+	ch.rung = true
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = unix.Write(ch.bell, one[:]) // an eventfd that was read takes it
+}
+
+// Wake ends the Wait and the WaitThread that run. Without one of them, it
+// ends the next.
+func (ch *channel) Wake() {
+	ch.mu.Lock()
+	if ch.closed {
+		ch.mu.Unlock()
+		return
+	}
+	if ch.threads > 0 {
+		ch.ring()
+	}
+	ch.pending = true
+	ch.mu.Unlock()
+	ch.woken.Store(true)
+	_ = ch.file.SetReadDeadline(past) // fails only once the file is closed, which ends Wait too
+}
+
+// hold returns the descriptor, which stays open until release.
+func (ch *channel) hold() (fd int, release func(), err error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return -1, nil, verbs.ErrClosed
+	}
+	ch.users++
+	return ch.fd, func() {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		ch.unuse()
+	}, nil
+}
+
+// unuse closes what a Close has left to the last user. The caller holds mu.
+func (ch *channel) unuse() {
+	if ch.users--; ch.users == 0 && ch.closed {
+		ch.closeFDs()
+	}
+}
+
+func (ch *channel) closeFDs() {
+	ch.file.Close()
+	if ch.bell >= 0 {
+		unix.Close(ch.bell)
+	}
+	ch.fd, ch.bell = -1, -1
+}
+
+func (ch *channel) Close() error {
+	if !ch.shut() {
+		return verbs.ErrClosed
+	}
+	ch.dev.drop(ch.id)
+	return nil
+}
+
+// shut ends all waits, and reports false if they were ended before.
+func (ch *channel) shut() bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return false
+	}
+	ch.closed = true
+	ch.stopped.Store(true)
+	if ch.users > 0 { // the last of them closes the descriptors
+		ch.ring()
+		_ = ch.file.SetReadDeadline(past) // Wait looks at stopped
+		return true
+	}
+	ch.closeFDs()
+	return true
+}
+
+func (ch *channel) abandon() { ch.shut() }

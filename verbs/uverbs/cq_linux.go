@@ -1,0 +1,301 @@
+package uverbs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// cq is a completion queue.
+//
+// The path of a poll: the driver's queue translates what the kernel has
+// written, and each completion is looked up by the number of its QP, which
+// counts it as done. A completion of a QP that is not here any more is
+// dropped: the kernel leaves those of destroyed QPs where they are.
+type cq struct {
+	dev    *device
+	id     uint64
+	handle uint32
+	ch     *channel // nil: polled only
+
+	mu     sync.Mutex
+	queue  cqQueue        // guarded by mu, nil once destroyed
+	qps    map[uint32]*qp // guarded by mu: by number, who may report here
+	kept   []verbs.WC     // guarded by mu: taken out of the queue already
+	size   int            // guarded by mu: completions that the queue holds
+	broken error          // guarded by mu: the memory is no queue any more
+	lost   error          // guarded by mu: completions were lost
+	notify doorbell       // guarded by mu
+}
+
+func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
+	c := &cq{dev: d, qps: make(map[uint32]*qp)}
+	in := createCQIn{cqe: uint32(attr.CQE), compVector: uint32(attr.Vector), compChannel: -1}
+	if ch != nil {
+		var ok bool
+		if c.ch, ok = ch.(*channel); !ok || c.ch.dev != d {
+			return nil, fmt.Errorf("%w: completion channel of another device", verbs.ErrInvalid)
+		}
+		fd, release, err := c.ch.hold()
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		in.compChannel = int32(fd)
+	}
+	var err error
+	if c.id, err = d.add(c); err != nil {
+		return nil, err
+	}
+	in.userHandle = c.id
+	if err := c.create(&in); err != nil {
+		d.drop(c.id)
+		return nil, err
+	}
+	attr.CQE = c.size
+	return c, nil
+}
+
+func (c *cq) create(in *createCQIn) error {
+	c.mu.Lock() // Close of the device must not look at it half made
+	defer c.mu.Unlock()
+	var out createCQOut
+	extra, err := c.dev.commandExtra(cmdCreateCQ, bytesOf(in), bytesOf(&out))
+	if err != nil {
+		return err
+	}
+	c.handle, c.size = out.handle, int(int32(out.cqe))
+	c.notify, err = c.dev.newDoorbell(cmdReqNotifyCQ, bytesOf(&reqNotifyCQIn{handle: c.handle}), false)
+	if err == nil {
+		c.queue, err = c.dev.driver.openCQ(c.dev, madeCQ{cqe: c.size, extra: extra})
+	}
+	if err != nil {
+		c.notify.free()
+		_ = c.destroyAtKernel() // the first error is the one to tell
+	}
+	return err
+}
+
+func (c *cq) destroyAtKernel() error {
+	return c.dev.command(cmdDestroyCQ, bytesOf(&destroyIn{handle: c.handle}), bytesOf(&destroyCQOut{}))
+}
+
+func (c *cq) Poll(wcs []verbs.WC) (int, error) {
+	c.mu.Lock()
+	n, failed, err := c.take(wcs)
+	c.mu.Unlock()
+	if failed {
+		for i := range wcs[:n] {
+			c.tend(&wcs[i])
+		}
+	}
+	return n, err
+}
+
+// take moves completions into wcs. failed says that there are ones with an
+// error among them. The caller holds mu.
+func (c *cq) take(wcs []verbs.WC) (n int, failed bool, err error) {
+	if c.queue == nil {
+		return 0, false, verbs.ErrClosed
+	}
+	if len(c.kept) > 0 {
+		n = copy(wcs, c.kept)
+		c.kept = c.kept[:copy(c.kept, c.kept[n:])]
+		n, failed = c.count(wcs[:n])
+	}
+	if c.broken != nil {
+		return n, failed, errOnlyIf(n == 0, c.broken)
+	}
+	// Memory that is hostile may hold any number of completions of QPs that
+	// are gone; one round through the queue is all that it gets.
+	for looked := 0; n < len(wcs) && looked <= c.size; {
+		k, err := c.queue.poll(wcs[n:])
+		if err != nil {
+			c.broken = err
+			return n, failed, errOnlyIf(n == 0, err)
+		}
+		full := k == len(wcs)-n
+		looked += k
+		k, bad := c.count(wcs[n : n+k])
+		n, failed = n+k, failed || bad
+		if !full || k > 0 {
+			break
+		}
+	}
+	if n == 0 && len(wcs) > 0 {
+		if c.dev.gone.Load() {
+			return 0, false, errGone
+		}
+		return 0, false, c.lost
+	}
+	return n, failed, nil
+}
+
+var errOverrun = fmt.Errorf("%w: completion queue overrun", verbs.ErrQueueFull)
+
+// overrun is called when the kernel has had no room for a completion. Those
+// that are there can be polled, then Poll fails.
+func (c *cq) overrun() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = errOverrun
+}
+
+func errOnlyIf(is bool, err error) error {
+	if is {
+		return err
+	}
+	return nil
+}
+
+// count tells the QPs of their completions, and drops those of QPs that are
+// gone. It returns how many stay, at the beginning of wcs.
+func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
+	for i := range wcs {
+		q := c.qps[wcs[i].QPN]
+		if q == nil {
+			continue
+		}
+		failed = q.completed(&wcs[i]) || failed
+		if n != i {
+			wcs[n] = wcs[i]
+		}
+		n++
+	}
+	return n, failed
+}
+
+// tend looks after the QP of a completion with an error: receives that were
+// posted while it failed may not have been flushed.
+func (c *cq) tend(wc *verbs.WC) {
+	if wc.Status == verbs.WCSuccess {
+		return
+	}
+	c.mu.Lock()
+	q := c.qps[wc.QPN]
+	c.mu.Unlock()
+	if q != nil {
+		q.failedByKernel()
+	}
+}
+
+func (c *cq) Arm(solicited bool) error {
+	if c.ch == nil {
+		return fmt.Errorf("%w: the CQ has no completion channel", verbs.ErrInvalid)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queue == nil {
+		return verbs.ErrClosed
+	}
+	if c.dev.gone.Load() {
+		return errGone
+	}
+	if c.queue.arm(solicited) {
+		return nil
+	}
+	c.notify.setWord(1, uint32(flag(solicited)))
+	if err := c.notify.ring(); err != nil {
+		return c.dev.failed("REQ_NOTIFY_CQ", err)
+	}
+	return nil
+}
+
+// Disarm has no counterpart at the kernel.
+func (c *cq) Disarm() {}
+
+func (c *cq) Resize(cqe int) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queue == nil {
+		return 0, verbs.ErrClosed
+	}
+	if len(c.kept) > cqe {
+		return 0, fmt.Errorf("%w: more than %d completions wait", verbs.ErrInvalid, cqe)
+	}
+	var out resizeCQOut
+	extra, err := c.dev.commandExtra(cmdResizeCQ, bytesOf(&resizeCQIn{handle: c.handle, cqe: uint32(cqe)}), bytesOf(&out))
+	if err != nil {
+		return 0, err
+	}
+	made := madeCQ{cqe: int(int32(out.cqe)), extra: extra}
+	if err := c.queue.remap(c.dev, made); err != nil {
+		c.broken = err // the kernel writes into the new queue already
+		return 0, err
+	}
+	c.size = made.cqe
+	return c.size, nil
+}
+
+// attach makes q one of those who may report here.
+func (c *cq) attach(q *qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.qps[q.num] = q
+}
+
+// purge drops the completions of q that nobody has polled, and q itself if it
+// leaves. The kernel has stopped q.
+func (c *cq) purge(q *qp, leaves bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var kept []verbs.WC
+	for _, wc := range c.kept {
+		if wc.QPN != q.num {
+			kept = append(kept, wc)
+		}
+	}
+	var wcs [16]verbs.WC
+	for looked := 0; c.queue != nil && c.broken == nil && looked <= c.size; {
+		n, err := c.queue.poll(wcs[:])
+		if err != nil {
+			c.broken = err
+		}
+		for i := range wcs[:n] {
+			if wcs[i].QPN != q.num && c.qps[wcs[i].QPN] != nil {
+				kept = append(kept, wcs[i])
+			}
+		}
+		if looked += n; n < len(wcs) {
+			break
+		}
+	}
+	c.kept = kept
+	if leaves && c.qps[q.num] == q {
+		delete(c.qps, q.num)
+	}
+}
+
+func (c *cq) Destroy() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queue == nil {
+		return verbs.ErrClosed
+	}
+	if len(c.qps) > 0 {
+		return verbs.ErrBusy
+	}
+	if err := c.destroyAtKernel(); errors.Is(err, verbs.ErrBusy) {
+		return err
+	}
+	c.dev.drop(c.id)
+	c.release()
+	return nil
+}
+
+// release unmaps the queue. The caller holds mu.
+func (c *cq) release() {
+	if c.queue != nil {
+		c.queue.unmap(c.dev)
+		c.queue, c.kept = nil, nil
+	}
+	c.notify.free()
+}
+
+func (c *cq) abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release()
+}

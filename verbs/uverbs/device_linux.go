@@ -1,0 +1,307 @@
+package uverbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// device is an open context of a kernel device.
+//
+// Lock order, outermost first: life, then of the objects qp.modify, qp.send,
+// qp.recv, srq.mu, cq.mu, and last mu. A command holds life for reading, so
+// that the descriptor is not closed under it.
+type device struct {
+	entry       deviceEntry
+	driver      driver
+	byWrite     bool // commands go by write(2)
+	compVectors int
+
+	life   sync.RWMutex
+	fd     int  // guarded by life
+	closed bool // guarded by life
+
+	bells       *cells      // memory for doorbells
+	bellByIoctl atomic.Bool // write(2) is refused
+
+	// gone: the device was removed. Nothing is expected of the kernel any
+	// more, but to take back what it gave.
+	gone atomic.Bool
+
+	events *eventQueue
+
+	mu      sync.Mutex
+	nextID  uint64            // guarded by mu
+	objects map[uint64]object // guarded by mu: all that is open, nil once closed
+}
+
+// object is whatever is made from a device. abandon lets go of its memory and
+// makes all its methods fail; the kernel has destroyed, or will destroy, what
+// it knows of it. It may be called more than once.
+type object interface{ abandon() }
+
+// openDevice opens a device that discovery has found.
+func openDevice(entry deviceEntry) (*device, error) {
+	drv := driverFor(entry.driverID)
+	if drv == nil {
+		return nil, fmt.Errorf("%w: the driver %q of device %s is not one that ramjet can use (rxe, siw)",
+			verbs.ErrUnsupported, entry.driver, entry.name)
+	}
+	fd, err := entry.open()
+	if err != nil {
+		return nil, err
+	}
+	d := &device{entry: entry, driver: drv, fd: fd, objects: make(map[uint64]object), bells: new(cells)}
+	asyncFD, err := d.getContext()
+	if err == nil {
+		d.events, err = openEvents(d, asyncFD)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	d.events.start()
+	return d, nil
+}
+
+// getContext makes the kernel's side of the context. It is the first command,
+// and finds out by which way commands go.
+func (d *device) getContext() (asyncFD int, err error) {
+	var out getContextOut
+	in := responseOnly{}
+	_, err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out))
+	if err != nil && noIoctl(err) {
+		d.byWrite = true
+		_, err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out))
+	}
+	d.compVectors = int(out.numCompVectors)
+	return int(int32(out.asyncFD)), err
+}
+
+// add lists an object under a new id, which is its user handle at the kernel.
+func (d *device) add(o object) (uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.objects == nil {
+		return 0, verbs.ErrClosed
+	}
+	d.nextID++
+	d.objects[d.nextID] = o
+	return d.nextID, nil
+}
+
+// drop takes an object off the list.
+func (d *device) drop(id uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.objects, id)
+}
+
+// find returns the object whose id the kernel named, nil if it is gone.
+func (d *device) find(id uint64) object {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.objects[id]
+}
+
+// all returns what is open.
+func (d *device) all() []object {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]object, 0, len(d.objects))
+	for _, o := range d.objects {
+		list = append(list, o)
+	}
+	return list
+}
+
+// lost is called when it shows that the device was removed: completions that
+// were asked for never come. Those who wait are woken and told.
+func (d *device) lost() {
+	if d.gone.Swap(true) {
+		return
+	}
+	d.events.raise(verbs.DriverEvent{Type: verbs.EventDeviceFatal})
+	for _, o := range d.all() {
+		if ch, ok := o.(*channel); ok {
+			ch.Wake()
+		}
+	}
+}
+
+// Close tears down what is open. Memory that peers or the device write to is
+// unmapped only after the kernel has let go of it.
+func (d *device) Close() error {
+	d.life.Lock() // ends with the commands that run
+	if d.closed {
+		d.life.Unlock()
+		return verbs.ErrClosed
+	}
+	d.closed = true
+	d.life.Unlock()
+
+	d.mu.Lock()
+	list := d.objects
+	d.objects = nil
+	d.mu.Unlock()
+	var regions []*region
+	for _, o := range list {
+		if r, ok := o.(*region); ok {
+			regions = append(regions, r)
+			continue
+		}
+		o.abandon()
+	}
+	d.events.close()
+	// No mapping of a queue is left, so this is the last that the kernel's
+	// context hangs on: it destroys everything before close returns.
+	err := unix.Close(d.fd)
+	for _, r := range regions {
+		r.abandon()
+	}
+	d.bells.free()
+	if err != nil {
+		return os.NewSyscallError("close", err)
+	}
+	return nil
+}
+
+func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.next() }
+
+func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
+	var ex exQueryDeviceOut
+	err := d.command(cmdExQueryDevice, bytesOf(&exQueryDeviceIn{}), bytesOf(&ex))
+	if errors.Is(err, verbs.ErrUnsupported) || errors.Is(err, verbs.ErrInvalid) {
+		err = d.command(cmdQueryDevice, bytesOf(&responseOnly{}), bytesOf(&ex.base))
+	}
+	if err != nil {
+		return verbs.DeviceAttr{}, err
+	}
+	attr := deviceAttr(&ex)
+	attr.DeviceInfo = d.entry.info()
+	attr.NodeGUID = binary.BigEndian.Uint64(ex.base.nodeGUID[:])
+	attr.CompVectors = d.compVectors
+	if d.entry.firmware != "" {
+		attr.FirmwareVersion = d.entry.firmware
+	}
+	attr.Caps = d.probe(&attr)
+	d.driver.describe(&attr)
+	return attr, nil
+}
+
+// probe finds out which commands the driver of the device has.
+func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
+	caps := verbs.CapRegisterSlice
+	if attr.MaxSRQ > 0 && attr.MaxSRQWR > 0 {
+		caps |= verbs.CapSRQ
+	}
+	if attr.MaxMW > 0 && attr.KernelCaps&(kernelCapMemWindow|kernelCapWindow2A|kernelCapWindow2B) != 0 {
+		caps |= verbs.CapMemWindow
+	}
+	if attr.ODP.General&1 != 0 {
+		caps |= verbs.CapOnDemandPaging
+	}
+	// A command that the driver lacks is refused before its arguments are
+	// looked at; there is no object of this handle.
+	const noHandle = 1<<32 - 1
+	rereg := reregMRIn{handle: noHandle, flags: uint32(verbs.MRChangeAccess)}
+	if has(d.command(cmdReregMR, bytesOf(&rereg), bytesOf(&reregMROut{}))) {
+		caps |= verbs.CapReregister
+	}
+	resize := resizeCQIn{handle: noHandle, cqe: 1}
+	if _, err := d.commandExtra(cmdResizeCQ, bytesOf(&resize), bytesOf(&resizeCQOut{})); has(err) {
+		caps |= verbs.CapResizeCQ
+	}
+	if d.hasDMABuf() {
+		caps |= verbs.CapDMABuf
+	}
+	return caps
+}
+
+// has reports whether a command that had to fail failed for its arguments.
+func has(err error) bool {
+	return !errors.Is(err, verbs.ErrUnsupported) && !errors.Is(err, verbs.ErrClosed)
+}
+
+// deviceAttr translates the kernel's answer.
+func deviceAttr(ex *exQueryDeviceOut) verbs.DeviceAttr {
+	q := &ex.base
+	return verbs.DeviceAttr{
+		FirmwareVersion: fmt.Sprintf("%d.%d.%d", q.fwVer>>32, q.fwVer>>16&0xffff, q.fwVer&0xffff),
+		VendorID:        q.vendorID,
+		VendorPartID:    q.vendorPartID,
+		HardwareVersion: q.hwVer,
+		SystemImageGUID: binary.BigEndian.Uint64(q.sysImageGUID[:]),
+		KernelCaps:      uint64(q.deviceCapFlags) | ex.deviceCapFlagsEx,
+		MaxMRSize:       q.maxMRSize,
+		MaxQP:           int(int32(q.maxQP)),
+		MaxQPWR:         int(int32(q.maxQPWR)),
+		MaxSGE:          int(int32(q.maxSGE)),
+		MaxSGERead:      int(int32(q.maxSGERead)),
+		MaxCQ:           int(int32(q.maxCQ)),
+		MaxCQE:          int(int32(q.maxCQE)),
+		MaxMR:           int(int32(q.maxMR)),
+		MaxPD:           int(int32(q.maxPD)),
+		MaxSRQ:          int(int32(q.maxSRQ)),
+		MaxSRQWR:        int(int32(q.maxSRQWR)),
+		MaxSRQSGE:       int(int32(q.maxSRQSGE)),
+		MaxMW:           int(int32(q.maxMW)),
+		MaxAH:           int(int32(q.maxAH)),
+		MaxQPRdAtomic:   int(int32(q.maxQPInitRdAtom)),
+		MaxQPRdAtomicIn: int(int32(q.maxQPRdAtom)),
+		PhysPorts:       int(q.physPortCnt),
+		AckDelay:        q.localCAAckDelay,
+		ODP:             verbs.ODPCaps{General: ex.odp.general, RC: ex.odp.rc, UC: ex.odp.uc, UD: ex.odp.ud},
+	}
+}
+
+func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
+	if port == 0 {
+		return verbs.PortAttr{}, fmt.Errorf("%w: ports count from 1", verbs.ErrInvalid)
+	}
+	var out queryPortOut
+	if err := d.command(cmdQueryPort, bytesOf(&queryPortIn{portNum: port}), bytesOf(&out)); err != nil {
+		return verbs.PortAttr{}, err
+	}
+	return verbs.PortAttr{
+		State: verbs.PortState(out.state), MaxMTU: verbs.MTU(out.maxMTU), ActiveMTU: verbs.MTU(out.activeMTU),
+		GIDTableLen: int(int32(out.gidTblLen)), MaxMsgSize: out.maxMsgSize, LID: out.lid, LinkLayer: out.linkLayer,
+		PhysState: out.physState, ActiveWidth: out.activeWidth, ActiveSpeed: out.activeSpeed,
+		SMLID: out.smLID, LMC: out.lmc, PKeyTblLen: out.pkeyTblLen,
+	}, nil
+}
+
+// mmap maps a queue. A child process that is not meant to have it does not
+// inherit it.
+func (d *device) mmap(offset uint64, size int) ([]byte, error) {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if d.closed {
+		return nil, verbs.ErrClosed
+	}
+	if size <= 0 || size > maxQueue {
+		return nil, fmt.Errorf("%w: kernel asks for a mapping of %d bytes", verbs.ErrInvalid, size)
+	}
+	mem, err := unix.Mmap(d.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, d.failed("map queue", err)
+	}
+	_ = unix.Madvise(mem, unix.MADV_DONTFORK) // refused only by kernels that do not know it
+	return mem[:size:size], nil
+}
+
+// maxQueue bounds a mapping: 2^20 requests of 2 KiB.
+const maxQueue = 1 << 31
+
+func (d *device) munmap(mem []byte) {
+	if mem != nil {
+		_ = unix.Munmap(mem) // fails only for memory that is not mapped
+	}
+}

@@ -1,0 +1,144 @@
+package uverbs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// eventQueue holds the asynchronous events of a device until NextEvent takes
+// them. A goroutine reads them from the kernel's descriptor, so that the
+// removal of the device is seen whether or not the program asks for events.
+type eventQueue struct {
+	dev     *device
+	file    *os.File // the kernel's descriptor, on the netpoller
+	removal *removalWatch
+	events  chan verbs.DriverEvent
+	done    chan struct{} // closed by close
+	once    sync.Once
+	running sync.WaitGroup
+}
+
+// eventBacklog bounds the events that wait for NextEvent. A program that
+// never fetches them loses the newest.
+const eventBacklog = 1024
+
+func openEvents(d *device, fd int) (*eventQueue, error) {
+	file, err := pollable(fd, "asynchronous events")
+	if err != nil {
+		return nil, err
+	}
+	q := &eventQueue{dev: d, file: file, events: make(chan verbs.DriverEvent, eventBacklog), done: make(chan struct{})}
+	q.removal = watchRemoval(d.entry.uverbs)
+	return q, nil
+}
+
+// start starts the goroutines, which end with close.
+func (q *eventQueue) start() {
+	q.running.Go(q.read)
+	if q.removal != nil {
+		q.running.Go(func() {
+			if q.removal.wait() {
+				q.dev.lost()
+			}
+		})
+	}
+}
+
+// pollable makes a file on Go's netpoller of a descriptor of the kernel.
+func pollable(fd int, name string) (*os.File, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("make descriptor of %s nonblocking: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// read takes events from the kernel, one with each call. It ends with close,
+// or when the device is gone.
+func (q *eventQueue) read() {
+	buf := make([]byte, sizeOf[asyncEventDesc]())
+	for {
+		n, err := q.file.Read(buf) // ends with an event, removal or close
+		switch {
+		case errors.Is(err, unix.EIO):
+			q.dev.lost()
+			return
+		case err != nil:
+			return
+		case n == len(buf):
+			q.take(*viewAt[asyncEventDesc](buf, 0))
+		}
+	}
+}
+
+// take translates an event. Objects are named by ids, and one that is gone by
+// now has no event any more.
+func (q *eventQueue) take(e asyncEventDesc) {
+	ev := verbs.DriverEvent{Type: verbs.EventType(e.eventType)}
+	switch ev.Type {
+	case verbs.EventDeviceFatal:
+		q.dev.lost()
+		return
+	case verbs.EventPortActive, verbs.EventPortErr, verbs.EventLIDChange, verbs.EventPKeyChange, verbs.EventSMChange,
+		verbs.EventClientReregister, verbs.EventGIDChange, verbs.EventSpeedChange:
+		ev.Port = uint8(e.element)
+	default:
+		switch o := q.dev.find(e.element).(type) {
+		case *cq:
+			ev.CQ = o
+			if ev.Type == verbs.EventCQErr {
+				o.overrun()
+			}
+		case *srq:
+			ev.SRQ = o
+		case *qp:
+			ev.QPN = o.num
+			if ev.Type == verbs.EventQPFatal || ev.Type == verbs.EventQPReqErr || ev.Type == verbs.EventQPAccessErr {
+				o.failedByKernel()
+			}
+		default:
+			return
+		}
+	}
+	q.raise(ev)
+}
+
+// raise queues an event.
+func (q *eventQueue) raise(ev verbs.DriverEvent) {
+	select { // never waits
+	case q.events <- ev:
+	default:
+	}
+}
+
+func (q *eventQueue) next() (verbs.DriverEvent, error) {
+	select { // what came before close is still there
+	case ev := <-q.events:
+		return ev, nil
+	default:
+	}
+	select { // ends with an event or with close
+	case ev := <-q.events:
+		return ev, nil
+	case <-q.done:
+		return verbs.DriverEvent{}, verbs.ErrClosed
+	}
+}
+
+// close ends next and the goroutines.
+func (q *eventQueue) close() {
+	q.once.Do(func() {
+		close(q.done)
+		q.file.Close()
+		if q.removal != nil {
+			q.removal.close()
+		}
+		q.running.Wait() // ends: the descriptors that they read are closed
+	})
+}

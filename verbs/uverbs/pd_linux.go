@@ -1,0 +1,42 @@
+package uverbs
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// pd is a protection domain. The kernel counts what uses it.
+type pd struct {
+	dev    *device
+	handle uint32
+	closed atomic.Bool
+}
+
+func (d *device) AllocPD() (verbs.PDDriver, error) {
+	p, err := d.allocPD()
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (d *device) allocPD() (*pd, error) {
+	var out allocPDOut
+	if _, err := d.commandExtra(cmdAllocPD, bytesOf(&responseOnly{}), bytesOf(&out)); err != nil {
+		return nil, err
+	}
+	return &pd{dev: d, handle: out.handle}, nil
+}
+
+func (p *pd) Dealloc() error {
+	if p.closed.Load() {
+		return verbs.ErrClosed
+	}
+	err := p.dev.command(cmdDeallocPD, bytesOf(&handleOnly{handle: p.handle}), nil)
+	if !errors.Is(err, verbs.ErrBusy) {
+		p.closed.Store(true)
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package uverbs
+
+import (
+	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// PostSend puts the requests into the queue that the kernel reads, and rings
+// its bell once for all of them.
+//
+// A request that gives a completion holds its slot until that was polled. The
+// kernel would let the slot go before; but then nobody who sizes a CQ by what
+// its QPs can have outstanding would be safe from overrunning it.
+func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
+	q.send.Lock()
+	defer q.send.Unlock()
+	if q.send.queue == nil {
+		return 0, verbs.ErrClosed
+	}
+	switch state := verbs.QPState(q.state.Load()); state {
+	case verbs.QPStateReset, verbs.QPStateInit, verbs.QPStateRTR:
+		return 0, fmt.Errorf("%w: a QP in %v sends nothing", verbs.ErrInvalid, state)
+	}
+	if q.dev.gone.Load() {
+		return 0, errGone
+	}
+	fit, signaled := q.fitting(wrs)
+	n, bell, err := q.send.queue.postSend(wrs[:fit])
+	if n < fit {
+		signaled = q.countSignaled(wrs[:n])
+	} else if err == nil && fit < len(wrs) {
+		err = verbs.ErrQueueFull
+	}
+	q.send.posted += uint64(signaled)
+	if bell {
+		if bellErr := q.send.bell.ring(); bellErr != nil {
+			bellErr = q.dev.failed("POST_SEND", bellErr)
+			if err == nil {
+				err = bellErr
+			}
+		}
+	}
+	return n, err
+}
+
+// fitting is how many requests there is room for, and how many of those give
+// a completion.
+func (q *qp) fitting(wrs []verbs.SendWR) (n, signaled int) {
+	if q.failed.Load() {
+		// Every request completes now, and which ones have cannot be told
+		// from what is polled.
+		return len(wrs), q.countSignaled(wrs)
+	}
+	free := q.sendLimit - int(q.send.posted-q.sendDone.Load())
+	for i := range wrs {
+		if q.signalAll || wrs[i].Flags&verbs.SendSignaled != 0 {
+			if signaled >= free {
+				return i, signaled
+			}
+			signaled++
+		}
+	}
+	return len(wrs), signaled
+}
+
+func (q *qp) countSignaled(wrs []verbs.SendWR) (n int) {
+	if q.signalAll {
+		return len(wrs)
+	}
+	for i := range wrs {
+		if wrs[i].Flags&verbs.SendSignaled != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// PostRecv puts receives into the queue, which takes no system call.
+func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	n, err := q.putRecvs(wrs)
+	if n > 0 && q.failed.Load() {
+		q.flush()
+	}
+	return n, err
+}
+
+func (q *qp) putRecvs(wrs []verbs.RecvWR) (int, error) {
+	q.recv.Lock()
+	defer q.recv.Unlock()
+	if q.recv.queue == nil {
+		return 0, verbs.ErrClosed
+	}
+	if q.srq != nil {
+		return 0, fmt.Errorf("%w: the QP receives from an SRQ", verbs.ErrInvalid)
+	}
+	if verbs.QPState(q.state.Load()) == verbs.QPStateReset {
+		return 0, fmt.Errorf("%w: a QP in RESET receives nothing", verbs.ErrInvalid)
+	}
+	if q.dev.gone.Load() {
+		return 0, errGone
+	}
+	fit := len(wrs)
+	if !q.failed.Load() {
+		fit = min(fit, max(0, q.recvLimit-int(q.recv.posted-q.recvDone.Load())))
+	}
+	n, err := q.recv.queue.postRecv(wrs[:fit])
+	if err == nil && fit < len(wrs) {
+		err = verbs.ErrQueueFull
+	}
+	q.recv.posted += uint64(n)
+	return n, err
+}
+
+// completed counts a completion as it is polled, and reports whether it has
+// an error. The CQ calls it.
+func (q *qp) completed(wc *verbs.WC) (failed bool) {
+	switch {
+	case wc.Status != verbs.WCSuccess:
+		return true
+	case wc.Opcode < verbs.WCRecv:
+		q.sendDone.Add(1)
+	case q.srq == nil:
+		q.recvDone.Add(1)
+	}
+	return false
+}

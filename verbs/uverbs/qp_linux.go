@@ -1,0 +1,271 @@
+package uverbs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// qp is a queue pair.
+type qp struct {
+	dev    *device
+	id     uint64
+	num    uint32
+	handle uint32
+	sendCQ *cq
+	recvCQ *cq
+	srq    *srq // nil: it has a receive queue
+	rc     bool
+
+	sendLimit, recvLimit int // requests that the queues take
+	signalAll            bool
+
+	// state is what the last transition that we know of has led to. The
+	// kernel takes a QP to ERR by itself; failed says that it was seen.
+	state  atomic.Uint32
+	failed atomic.Bool
+	// sendDone and recvDone count completions that were polled without
+	// error; those who post compare them with what they have posted.
+	sendDone, recvDone atomic.Uint64
+
+	modify sync.Mutex // orders transitions, and Destroy
+	gone   bool       // guarded by modify: destroyed
+
+	send struct {
+		sync.Mutex
+		queue  qpQueue  // guarded by the mutex, nil once destroyed
+		posted uint64   // guarded by the mutex: requests that will give a completion
+		bell   doorbell // guarded by the mutex
+	}
+	recv struct {
+		sync.Mutex
+		queue  qpQueue // guarded by the mutex, nil once destroyed
+		posted uint64  // guarded by the mutex
+	}
+}
+
+func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, shared verbs.SRQDriver) (verbs.QPDriver, error) {
+	q := &qp{dev: p.dev, signalAll: attr.SignalAll, rc: attr.Type == verbs.QPTypeRC}
+	var ok bool
+	if q.sendCQ, ok = send.(*cq); !ok || q.sendCQ.dev != p.dev {
+		return nil, fmt.Errorf("%w: send CQ of another device", verbs.ErrInvalid)
+	}
+	if q.recvCQ, ok = recv.(*cq); !ok || q.recvCQ.dev != p.dev {
+		return nil, fmt.Errorf("%w: receive CQ of another device", verbs.ErrInvalid)
+	}
+	if shared != nil {
+		if q.srq, ok = shared.(*srq); !ok || q.srq.dev != p.dev {
+			return nil, fmt.Errorf("%w: SRQ of another device", verbs.ErrInvalid)
+		}
+	}
+	var err error
+	if q.id, err = p.dev.add(q); err != nil {
+		return nil, err
+	}
+	if err := q.create(p, attr); err != nil {
+		p.dev.drop(q.id)
+		return nil, err
+	}
+	q.sendCQ.attach(q)
+	q.recvCQ.attach(q)
+	return q, nil
+}
+
+func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
+	q.lock() // Close of the device must not look at it half made
+	defer q.unlock()
+	in := createQPIn{
+		userHandle: q.id, pdHandle: p.handle, sendCQ: q.sendCQ.handle, recvCQ: q.recvCQ.handle,
+		maxSendWR: uint32(attr.Cap.MaxSendWR), maxRecvWR: uint32(attr.Cap.MaxRecvWR),
+		// Inline data lies where the SGEs do: rxe wants room for one then.
+		maxSendSGE: uint32(max(attr.Cap.MaxSendSGE, 1)), maxRecvSGE: uint32(attr.Cap.MaxRecvSGE),
+		maxInline: uint32(attr.Cap.MaxInline), sqSigAll: flag(attr.SignalAll), qpType: uint8(attr.Type),
+	}
+	if q.srq != nil {
+		in.srqHandle, in.isSRQ, in.maxRecvWR, in.maxRecvSGE = q.srq.handle, 1, 0, 0
+	}
+	var out createQPOut
+	extra, err := q.dev.commandExtra(cmdCreateQP, bytesOf(&in), bytesOf(&out))
+	if err != nil {
+		return err
+	}
+	q.handle, q.num = out.handle, out.qpn
+	made := madeQP{
+		num: out.qpn, typ: attr.Type, signalAll: attr.SignalAll, srq: q.srq != nil, extra: extra,
+		cap: verbs.QPCap{
+			MaxSendWR: int(int32(out.maxSendWR)), MaxRecvWR: int(int32(out.maxRecvWR)), MaxSendSGE: int(int32(out.maxSendSGE)),
+			MaxRecvSGE: int(int32(out.maxRecvSGE)), MaxInline: int(int32(out.maxInline)),
+		},
+	}
+	bell := postSendIn{handle: q.handle, wqeSize: sendWRSize}
+	q.send.bell, err = q.dev.newDoorbell(cmdPostSend, bytesOf(&bell), true)
+	var queue qpQueue
+	if err == nil {
+		queue, err = q.dev.driver.openQP(q.dev, made)
+	}
+	if err != nil {
+		q.send.bell.free()
+		_ = q.destroyAtKernel() // the first error is the one to tell
+		return err
+	}
+	q.send.queue, q.recv.queue = queue, queue
+	q.sendLimit, q.recvLimit = queue.capacity()
+	attr.Cap = made.cap
+	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = q.sendLimit, q.recvLimit
+	return nil
+}
+
+func (q *qp) destroyAtKernel() error {
+	return q.dev.command(cmdDestroyQP, bytesOf(&destroyIn{handle: q.handle}), bytesOf(&destroyQPOut{}))
+}
+
+func (q *qp) lock() {
+	q.send.Lock()
+	q.recv.Lock()
+}
+
+func (q *qp) unlock() {
+	q.recv.Unlock()
+	q.send.Unlock()
+}
+
+func (q *qp) Num() uint32 { return q.num }
+
+func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	q.modify.Lock()
+	defer q.modify.Unlock()
+	if q.gone {
+		return verbs.ErrClosed
+	}
+	to := verbs.QPState(q.state.Load())
+	if mask&verbs.QPAttrState != 0 {
+		to = attr.State
+	}
+	if to == verbs.QPStateReset {
+		q.state.Store(uint32(to)) // nothing is posted from now on
+	}
+	in := modifyQP(attr, mask)
+	in.handle = q.handle
+	if err := q.dev.command(cmdModifyQP, bytesOf(&in), nil); err != nil {
+		return err
+	}
+	q.enter(to)
+	return nil
+}
+
+// enter is called when the kernel has made a transition. The caller holds
+// modify.
+func (q *qp) enter(state verbs.QPState) {
+	switch state {
+	case verbs.QPStateReset:
+		q.empty()
+	case verbs.QPStateRTS:
+		q.state.Store(uint32(state))
+		q.resume()
+	case verbs.QPStateErr:
+		q.failed.Store(true)
+	}
+	q.state.Store(uint32(state))
+}
+
+// empty forgets what was posted before RESET, and its completions.
+func (q *qp) empty() {
+	q.lock()
+	if q.send.queue != nil {
+		q.send.queue.reset()
+	}
+	q.send.posted, q.recv.posted = 0, 0
+	q.sendDone.Store(0)
+	q.recvDone.Store(0)
+	q.failed.Store(false)
+	q.unlock()
+	q.sendCQ.purge(q, false)
+	q.recvCQ.purge(q, false)
+}
+
+// resume rings the bell for requests that were posted in SQD: the kernel
+// looks at them when it is told to.
+func (q *qp) resume() {
+	q.send.Lock()
+	defer q.send.Unlock()
+	if q.send.queue != nil && q.send.posted > 0 {
+		_ = q.send.bell.ring() // a device that is gone shows at the next post
+	}
+}
+
+// Entered is called by the connection manager when the kernel has moved the
+// QP without us.
+func (q *qp) Entered(state verbs.QPState) {
+	q.modify.Lock()
+	defer q.modify.Unlock()
+	if !q.gone {
+		q.enter(state)
+	}
+}
+
+// failedByKernel is called when a completion or an event shows that the kernel
+// has taken the QP to ERR; one of another service than RC may still be in SQE. The kernel flushes the receives that are posted then; those that came
+// a little later wait until somebody makes it look again.
+func (q *qp) failedByKernel() {
+	if q.rc && !q.failed.Swap(true) {
+		q.flush()
+	}
+}
+
+// flush makes the kernel look at the receives of a QP in ERR. It does when
+// the QP is taken to ERR once more; there is no doorbell for receives.
+func (q *qp) flush() {
+	in := modifyQPIn{handle: q.handle, attrMask: uint32(verbs.QPAttrState), qpState: uint8(verbs.QPStateErr)}
+	_ = q.dev.command(cmdModifyQP, bytesOf(&in), nil) // a QP that cannot has nothing to flush
+}
+
+func (q *qp) Query() (verbs.QPAttr, error) {
+	var out queryQPOut
+	in := queryQPIn{handle: q.handle, attrMask: queryMask}
+	if err := q.dev.command(cmdQueryQP, bytesOf(&in), bytesOf(&out)); err != nil {
+		return verbs.QPAttr{}, err
+	}
+	attr := qpAttr(&out)
+	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = q.sendLimit, q.recvLimit
+	return attr, nil
+}
+
+// Destroy destroys the QP and drops its completions.
+func (q *qp) Destroy() error {
+	q.modify.Lock()
+	defer q.modify.Unlock()
+	if q.gone {
+		return verbs.ErrClosed
+	}
+	err := q.destroyAtKernel()
+	if errors.Is(err, verbs.ErrBusy) {
+		return err
+	}
+	q.gone = true
+	q.dev.drop(q.id)
+	q.release()
+	q.sendCQ.purge(q, true)
+	q.recvCQ.purge(q, true)
+	return err
+}
+
+// release unmaps the queues.
+func (q *qp) release() {
+	q.lock()
+	defer q.unlock()
+	if q.send.queue != nil {
+		q.send.queue.unmap(q.dev)
+		q.send.queue, q.recv.queue = nil, nil
+	}
+	q.send.bell.free()
+}
+
+func (q *qp) abandon() {
+	q.modify.Lock()
+	defer q.modify.Unlock()
+	q.gone = true
+	q.release()
+}

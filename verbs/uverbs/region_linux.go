@@ -1,0 +1,175 @@
+package uverbs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// region is a memory region.
+type region struct {
+	dev    *device
+	id     uint64
+	handle uint32
+	lkey   uint32
+	rkey   uint32
+	mem    []byte // nil if the memory is a DMA buffer
+	addr   uint64
+
+	mu     sync.Mutex
+	owned  []byte // guarded by mu: what AllocMR mapped, nil once unmapped
+	closed bool   // guarded by mu
+}
+
+func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verbs.MRDriver, error) {
+	mapped, err := mapRegion(length, opt.HugePages)
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.register(&region{mem: mapped[:length:length], owned: mapped}, access)
+	if err != nil {
+		_ = unix.Munmap(mapped) // fails only for memory that is not mapped
+		return nil, err
+	}
+	return r, nil
+}
+
+// RegisterMR registers memory of the caller. The list of what is open keeps
+// it reachable, and Go does not move what is on its heap.
+func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error) {
+	r, err := p.register(&region{mem: mem}, access)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+const hugePageSize = 2 << 20
+
+// mapRegion maps at least length bytes that a forked child does not inherit:
+// the device writes to these pages, and a copy on write would tear them off.
+func mapRegion(length int, huge bool) ([]byte, error) {
+	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	var mem []byte
+	err := error(unix.EINVAL)
+	if huge && length >= hugePageSize {
+		rounded := (length + hugePageSize - 1) &^ (hugePageSize - 1)
+		mem, err = unix.Mmap(-1, 0, rounded, prot, flags|unix.MAP_HUGETLB)
+	}
+	if err != nil {
+		rounded := (length + pageSize - 1) &^ (pageSize - 1)
+		if mem, err = unix.Mmap(-1, 0, rounded, prot, flags); err != nil {
+			return nil, os.NewSyscallError("mmap", err)
+		}
+		if huge {
+			_ = unix.Madvise(mem, unix.MADV_HUGEPAGE) // a wish
+		}
+	}
+	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
+		_ = unix.Munmap(mem)
+		return nil, os.NewSyscallError("madvise", err)
+	}
+	return mem, nil
+}
+
+// register makes the kernel's side of r.
+func (p *pd) register(r *region, access verbs.Access) (*region, error) {
+	in := regMRIn{
+		start: addressOf(r.mem), length: uint64(len(r.mem)), hcaVA: addressOf(r.mem), pdHandle: p.handle, accessFlags: uint32(access),
+	}
+	if access&verbs.AccessZeroBased != 0 {
+		in.hcaVA %= pageSize // the kernel wants the offset within the page to agree
+	}
+	var out regMROut
+	if _, err := p.dev.commandExtra(cmdRegMR, bytesOf(&in), bytesOf(&out)); err != nil {
+		return nil, err
+	}
+	r.dev, r.addr, r.handle, r.lkey, r.rkey = p.dev, in.hcaVA, out.handle, out.lkey, out.rkey
+	return r.list()
+}
+
+// list makes Close of the device know r.
+func (r *region) list() (*region, error) {
+	id, err := r.dev.add(r)
+	if err != nil {
+		return nil, err // the kernel has destroyed it with the device
+	}
+	r.id = id
+	return r, nil
+}
+
+func (r *region) Bytes() []byte { return r.mem }
+func (r *region) Addr() uint64  { return r.addr }
+func (r *region) LKey() uint32  { return r.lkey }
+func (r *region) RKey() uint32  { return r.rkey }
+
+func (r *region) Deregister() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return verbs.ErrClosed
+	}
+	err := r.dev.command(cmdDeregMR, bytesOf(&handleOnly{handle: r.handle}), nil)
+	if errors.Is(err, verbs.ErrInvalid) {
+		// This is how rxe says that windows are bound to it.
+		err = fmt.Errorf("%w: %w", verbs.ErrBusy, err)
+	}
+	if errors.Is(err, verbs.ErrBusy) {
+		return err
+	}
+	r.dev.drop(r.id)
+	r.unmap()
+	return err
+}
+
+// unmap frees the memory. The caller holds mu.
+func (r *region) unmap() {
+	r.closed = true
+	if r.owned != nil {
+		_ = unix.Munmap(r.owned) // fails only for memory that is not mapped
+		r.owned = nil
+	}
+}
+
+func (r *region) abandon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unmap()
+}
+
+// Reregister changes a region. Its keys may change with it.
+func (r *region) Reregister(mem []byte, to verbs.PDDriver, access verbs.Access, mask verbs.MRChange) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return verbs.ErrClosed
+	}
+	in := reregMRIn{handle: r.handle, flags: uint32(mask), accessFlags: uint32(access)}
+	if mask&verbs.MRChangeMemory != 0 {
+		in.start, in.length, in.hcaVA = addressOf(mem), uint64(len(mem)), addressOf(mem)
+		if access&verbs.AccessZeroBased != 0 {
+			in.hcaVA %= pageSize
+		}
+	}
+	if mask&verbs.MRChangePD != 0 {
+		p, ok := to.(*pd)
+		if !ok || p.dev != r.dev {
+			return fmt.Errorf("%w: PD of another device", verbs.ErrInvalid)
+		}
+		in.pdHandle = p.handle
+	}
+	var out reregMROut
+	if err := r.dev.command(cmdReregMR, bytesOf(&in), bytesOf(&out)); err != nil {
+		return err
+	}
+	if mask&verbs.MRChangeMemory != 0 {
+		r.mem, r.addr = mem, in.hcaVA
+	}
+	r.lkey, r.rkey = out.lkey, out.rkey
+	return nil
+}

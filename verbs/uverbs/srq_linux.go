@@ -1,0 +1,153 @@
+package uverbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// srq is a shared receive queue.
+type srq struct {
+	dev    *device
+	id     uint64
+	handle uint32
+	maxSGE int
+
+	mu    sync.Mutex
+	queue srqQueue // guarded by mu, nil once destroyed
+}
+
+func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
+	s := &srq{dev: p.dev}
+	var err error
+	if s.id, err = p.dev.add(s); err != nil {
+		return nil, err
+	}
+	if err := s.create(p, attr); err != nil {
+		p.dev.drop(s.id)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *srq) create(p *pd, attr *verbs.SRQAttr) error {
+	s.mu.Lock() // Close of the device must not look at it half made
+	defer s.mu.Unlock()
+	in := createSRQIn{
+		userHandle: s.id, pdHandle: p.handle, maxWR: uint32(attr.MaxWR), maxSGE: uint32(max(attr.MaxSGE, 1)), limit: uint32(attr.Limit),
+	}
+	var out createSRQOut
+	extra, err := s.dev.commandExtra(cmdCreateSRQ, bytesOf(&in), bytesOf(&out))
+	if err != nil {
+		return err
+	}
+	s.handle = out.handle
+	made := madeSRQ{attr: verbs.SRQAttr{MaxWR: int(int32(out.maxWR)), MaxSGE: int(int32(out.maxSGE))}, extra: extra}
+	if s.queue, err = s.dev.driver.openSRQ(s.dev, made); err != nil {
+		_ = s.destroyAtKernel() // the first error is the one to tell
+		return err
+	}
+	attr.MaxWR, attr.MaxSGE = s.queue.capacity(), made.attr.MaxSGE
+	s.maxSGE = attr.MaxSGE
+	return nil
+}
+
+func (s *srq) destroyAtKernel() error {
+	return s.dev.command(cmdDestroySRQ, bytesOf(&destroyIn{handle: s.handle}), bytesOf(&destroyQPOut{}))
+}
+
+// PostRecv puts receives into the queue, which takes no system call.
+func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue == nil {
+		return 0, verbs.ErrClosed
+	}
+	if s.dev.gone.Load() {
+		return 0, errGone
+	}
+	return s.queue.postRecv(wrs)
+}
+
+func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue == nil {
+		return verbs.ErrClosed
+	}
+	if mask&verbs.SRQAttrMaxWR != 0 {
+		if _, ok := s.queue.(srqRemapper); !ok {
+			return fmt.Errorf("%w: the size of an SRQ of this driver is fixed", verbs.ErrUnsupported)
+		}
+	}
+	in := modifySRQIn{handle: s.handle, attrMask: uint32(mask), maxWR: uint32(attr.MaxWR), limit: uint32(attr.Limit)}
+	extraIn, n := s.dev.driver.extra(cmdModifySRQ)
+	answer, err := s.modify(&in, extraIn, n)
+	if err != nil || mask&verbs.SRQAttrMaxWR == 0 {
+		return err
+	}
+	made := madeSRQ{attr: verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: s.maxSGE}, extra: answer}
+	return s.queue.(srqRemapper).remap(s.dev, made)
+}
+
+// modify runs MODIFY_SRQ, for which the driver's answer is not an answer of
+// the command: its address is in the driver's part.
+func (s *srq) modify(in *modifySRQIn, extraIn []byte, n int) ([]byte, error) {
+	page, err := takePage()
+	if err != nil {
+		return nil, err
+	}
+	defer returnPage(page)
+	if n > 0 && len(extraIn) >= 8 {
+		binary.NativeEndian.PutUint64(extraIn, addressOf(page))
+	}
+	err = s.dev.run(&request{cmd: cmdModifySRQ, in: bytesOf(in), extraIn: extraIn})
+	answer := make([]byte, n)
+	copy(answer, page)
+	return answer, err
+}
+
+func (s *srq) Query() (verbs.SRQAttr, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue == nil {
+		return verbs.SRQAttr{}, verbs.ErrClosed
+	}
+	var out querySRQOut
+	if err := s.dev.command(cmdQuerySRQ, bytesOf(&querySRQIn{handle: s.handle}), bytesOf(&out)); err != nil {
+		return verbs.SRQAttr{}, err
+	}
+	return verbs.SRQAttr{MaxWR: s.queue.capacity(), MaxSGE: int(int32(out.maxSGE)), Limit: int(int32(out.limit))}, nil
+}
+
+func (s *srq) Destroy() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue == nil {
+		return verbs.ErrClosed
+	}
+	err := s.destroyAtKernel()
+	if errors.Is(err, verbs.ErrBusy) {
+		return err
+	}
+	s.dev.drop(s.id)
+	s.release()
+	return err
+}
+
+// release unmaps the queue. The caller holds mu.
+func (s *srq) release() {
+	if s.queue != nil {
+		s.queue.unmap(s.dev)
+		s.queue = nil
+	}
+}
+
+func (s *srq) abandon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release()
+}

@@ -1,0 +1,47 @@
+package uverbs
+
+import (
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// window is a memory window.
+type window struct {
+	dev     *device
+	handle  uint32
+	typ     verbs.MWType
+	made    uint32        // the key that it was made with
+	current atomic.Uint32 // the key that the last bind gave it
+	closed  atomic.Bool
+}
+
+func (p *pd) AllocMW(typ verbs.MWType) (verbs.MWDriver, error) {
+	in := allocMWIn{pdHandle: p.handle, mwType: uint8(typ)}
+	var out allocMWOut
+	if _, err := p.dev.commandExtra(cmdAllocMW, bytesOf(&in), bytesOf(&out)); err != nil {
+		return nil, err
+	}
+	w := &window{dev: p.dev, handle: out.handle, typ: typ, made: out.rkey}
+	w.current.Store(out.rkey)
+	return w, nil
+}
+
+// RKey is the key that peers use for a window of type 1, and for one of type
+// 2 that of which its user makes new ones.
+func (w *window) RKey() uint32 {
+	if w.typ == verbs.MWType1 {
+		return w.current.Load()
+	}
+	return w.made
+}
+
+func (w *window) key() uint32        { return w.current.Load() }
+func (w *window) setKey(rkey uint32) { w.current.Store(rkey) }
+
+func (w *window) Dealloc() error {
+	if w.closed.Swap(true) {
+		return verbs.ErrClosed
+	}
+	return w.dev.command(cmdDeallocMW, bytesOf(&handleOnly{handle: w.handle}), nil)
+}
