@@ -23,12 +23,12 @@ type guest struct {
 	notes   func(format string, args ...any)
 
 	began  time.Time
-	ready  chan struct{} // closed when the program starts
+	ready  chan struct{} // closed when the program can start
 	done   chan struct{} // closed when the guest has said its last or has ended
 	status wire.Status   // valid after done, if err is nil
 	err    error         // valid after done
 
-	writing sync.Mutex // the port, for signals
+	writing sync.Mutex // the port
 }
 
 // follow reads the guest's messages to the last.
@@ -89,10 +89,10 @@ func (g *guest) open(path string) (*os.File, error) {
 	return nil, fmt.Errorf("the guest has sent %q, which it was not asked for", path)
 }
 
-// signal gives the program a signal. Errors mean that there is no guest any more,
+// send sends the guest a message. Errors mean that there is no guest any more,
 // which follow finds out by itself.
-func (g *guest) signal(number byte) {
+func (g *guest) send(kind wire.Kind, payload ...byte) {
 	g.writing.Lock()
 	defer g.writing.Unlock()
-	wire.Write(g.machine.port, wire.Signal, []byte{number})
+	wire.Write(g.machine.port, kind, payload)
 }

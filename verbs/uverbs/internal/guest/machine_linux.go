@@ -41,7 +41,7 @@ type machine struct {
 // numbers that booting would wait for come from the processor; an oops ends the
 // machine, and with it the test.
 const kernelParameters = "console=ttyS0 quiet panic=-1 oops=panic random.trust_cpu=on mitigations=off " +
-	"no_timer_check tsc=reliable cryptomgr.notests 8250.nr_uarts=1 nokaslr"
+	"no_timer_check tsc=reliable cryptomgr.notests 8250.nr_uarts=1"
 
 // boot starts QEMU. It dies with this program, however that ends.
 func boot(p plan) (*machine, error) {

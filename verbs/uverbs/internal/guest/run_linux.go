@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -182,49 +183,59 @@ func (r *run) job(index int) (wire.Job, error) {
 // await waits for the first guest's end, which comes by itself, with a time limit,
 // or with a signal to this program.
 func (r *run) await(signals <-chan os.Signal) error {
-	first := r.guests[0]
 	deadline := time.After(r.options.boot)
-	ready := first.ready
-	limit := r.options.boot
-	for {
+	for _, g := range r.guests {
 		select {
-		case <-first.done:
-			return nil
-		case <-ready:
-			ready = nil
-			if limit = r.options.timeLimit(); limit > 0 {
-				deadline = time.After(limit)
-			} else {
-				deadline = nil
+		case <-g.ready:
+		case <-g.done:
+			if g.err != nil {
+				return g.err
 			}
+			return errors.New("the guest has ended before its program could start")
 		case s := <-signals:
-			if s != unix.SIGQUIT || ready != nil {
-				return fmt.Errorf("stopped by a signal: %v", s)
-			}
-			return r.tracebacks(fmt.Errorf("stopped by a signal: %v", s))
+			return fmt.Errorf("stopped by a signal: %v", s)
 		case <-deadline:
-			if ready != nil {
-				return fmt.Errorf("the guest has not booted within %v", limit)
-			}
-			return r.tracebacks(fmt.Errorf("the program has not ended within %v", limit))
+			return fmt.Errorf("the guest has not booted within %v", r.options.boot)
 		}
+	}
+	for _, g := range r.guests {
+		if r.options.pair {
+			g.send(wire.Begin)
+		}
+	}
+	deadline = nil
+	limit := r.options.timeLimit()
+	if limit > 0 {
+		deadline = time.After(limit)
+	}
+	select {
+	case <-r.guests[0].done:
+		return nil
+	case s := <-signals:
+		reason := fmt.Errorf("stopped by a signal: %v", s)
+		if s == unix.SIGQUIT {
+			r.tracebacks()
+		}
+		return reason
+	case <-deadline:
+		r.tracebacks()
+		return fmt.Errorf("the program has not ended within %v", limit)
 	}
 }
 
 // tracebacks lets Go programs in the guests say where their goroutines are.
-func (r *run) tracebacks(reason error) error {
+func (r *run) tracebacks() {
 	patience := time.After(lastWords)
 	for _, g := range r.guests {
-		g.signal(byte(unix.SIGQUIT))
+		g.send(wire.Signal, byte(unix.SIGQUIT))
 	}
 	for _, g := range r.guests {
 		select {
 		case <-g.done:
 		case <-patience:
-			return reason
+			return
 		}
 	}
-	return reason
 }
 
 // endPeer lets a pair's second guest come to its end and says what went wrong

@@ -13,20 +13,19 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/wire"
 )
 
-// network is what `ip -b` gets in a guest of its own: lo, and three dummies, for
-// rxe0, for no RDMA device, and for siw0. On lo rdma_cm would not find siw0,
-// because its GID there is zero. nodad, because an address that is still being
-// examined has no GID.
+// network is what `ip -b` gets in a guest of its own: lo, an interface for each
+// device, and one without. nodad, because an address that is still being examined
+// has no GID.
 const network = `
 link set lo up
 link add dummy0 type dummy
 link add dummy1 type dummy
 link add dummy2 type dummy
 addr add 10.0.0.1/24 dev dummy0
-addr add fd00::1/64 dev dummy0 nodad
 addr add 10.0.1.1/24 dev dummy1
-addr add fd00:1::1/64 dev dummy1 nodad
 addr add 10.0.2.1/24 dev dummy2
+addr add fd00::1/64 dev dummy0 nodad
+addr add fd00:1::1/64 dev dummy1 nodad
 addr add fd00:2::1/64 dev dummy2 nodad
 link set dummy0 up
 link set dummy1 up
@@ -93,8 +92,8 @@ func batch(program, script string) error {
 	return nil
 }
 
-// awaitDevice waits until the device's port is active, its first IPv4 address, if
-// it should have one, is in the GID table, and its character device is there.
+// awaitDevice waits until the device's port is active, its address is in the GID
+// table, and its character device is there.
 func awaitDevice(device string) error {
 	var missing string
 	for range 500 { // until the kernel's work queues have run, 5 s at most
@@ -117,8 +116,8 @@ func lacks(device string) string {
 	if !strings.Contains(string(state), "ACTIVE") {
 		return "its port's state is " + strings.TrimSpace(string(state))
 	}
-	if strings.HasPrefix(device, "rxe") && !hasMappedGID(base+"/ports/1/gids") {
-		return "no IPv4-mapped GID"
+	if !hasGID(base+"/ports/1/gids", strings.HasPrefix(device, "rxe")) {
+		return "its GID table is not filled"
 	}
 	nodes := findNodes(device)
 	if len(nodes) == 0 {
@@ -130,11 +129,17 @@ func lacks(device string) string {
 	return ""
 }
 
-func hasMappedGID(table string) bool {
+// hasGID says whether a GID table has one which is not of zeros, and which stands
+// for an IPv4 address, if it should.
+func hasGID(table string, mapped bool) bool {
 	entries, err := os.ReadDir(table)
 	return err == nil && slices.ContainsFunc(entries, func(entry os.DirEntry) bool {
 		gid, err := os.ReadFile(table + "/" + entry.Name())
-		return err == nil && strings.HasPrefix(string(gid), "0000:0000:0000:0000:0000:ffff:")
+		if err != nil {
+			return false
+		}
+		return strings.HasPrefix(string(gid), "0000:0000:0000:0000:0000:ffff:") ||
+			!mapped && strings.Trim(string(gid), "0:\n") != ""
 	})
 }
 

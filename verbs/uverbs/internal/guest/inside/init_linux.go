@@ -76,6 +76,12 @@ func live(port **os.File) (wire.Status, error) {
 	if err := wire.Write(*port, wire.Ready, []byte(ready)); err != nil {
 		return wire.Status{}, err
 	}
+	if job.Pair != 0 {
+		// Until the host has heard of the other guest; it ends both if it does not.
+		if kind, _, err := wire.Read(*port); err != nil || kind != wire.Begin {
+			return wire.Status{}, fmt.Errorf("waiting for the other guest: message %q, %w", kind, err)
+		}
+	}
 	status, err := run(job, *port)
 	if err != nil {
 		return wire.Status{}, err

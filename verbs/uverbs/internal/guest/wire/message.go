@@ -15,7 +15,7 @@ type Kind byte
 
 // Messages from the guest.
 const (
-	Ready  Kind = 'r' // the devices are there and the program starts; text for people
+	Ready  Kind = 'r' // the devices are there and the program can start; text for people
 	Stdout Kind = 'o' // bytes that the program wrote to its standard output
 	Stderr Kind = 'e' // bytes that the program wrote to its standard error
 	Path   Kind = 'p' // a file of the guest follows, with this path
@@ -24,8 +24,11 @@ const (
 	Failed Kind = 'f' // the guest could not be set up: why, the last message
 )
 
-// Signal is a message to the guest: one byte, the signal for the program.
-const Signal Kind = 's'
+// Messages to the guest.
+const (
+	Begin  Kind = 'b' // a guest of a pair starts its program: the other is ready too
+	Signal Kind = 's' // one byte, the signal for the program
+)
 
 // MaxPayload is the largest payload of a message, in bytes.
 const MaxPayload = 64 << 10
