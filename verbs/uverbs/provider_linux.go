@@ -48,6 +48,8 @@ func driverFor(id driverID) driver {
 	switch id {
 	case driverRXE:
 		return rxe{}
+	case driverSIW:
+		return siw{}
 	}
 	return nil
 }
