@@ -68,7 +68,7 @@ func orKernel(list ...carrier) []carrier {
 const devicesVariable = "RAMJET_DEVICES"
 
 // kernelHosts are the addresses that the devices have there.
-var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "127.0.0.1"}
+var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "10.0.2.1"}
 
 // kernelCarriers are the carriers of those devices, nil outside.
 func kernelCarriers() (list []carrier) {

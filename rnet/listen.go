@@ -63,18 +63,45 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	tcp, err := tcpConfig.Listen(ctx, network, address)
-	if err != nil || set.transport == fallback.TCP {
-		return tcp, err
+	for try := 1; ; try++ {
+		tcp, err := tcpConfig.Listen(ctx, network, address)
+		if err != nil || set.transport == fallback.TCP {
+			return tcp, err
+		}
+		l, err := lc.listenBeside(tcp, network, set, try < portTries && anyPort(address))
+		if !errors.Is(err, errPortTaken) {
+			return l, err
+		}
 	}
+}
+
+// portTries is how many ports are tried where any will do: the connection
+// managers of kernel devices have ports of their own, or share those of TCP,
+// and a port that was free for our TCP listener may be taken there.
+const portTries = 8
+
+var errPortTaken = errors.New("the port is taken on another transport")
+
+func anyPort(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && (port == "" || port == "0")
+}
+
+// listenBeside starts the listeners that stand beside a TCP listener. If one
+// finds the port taken and another port will do, the error wraps errPortTaken.
+func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set settings, otherPort bool) (net.Listener, error) {
 	l := &Listener{
 		tcp: tcp.(*net.TCPListener), network: network, set: set,
 		avail: make(chan struct{}, 1), fromTCP: make(chan tcpAccept), done: make(chan struct{}),
 	}
 	l.open, l.stop = context.WithCancel(context.Background())
-	if err := l.listenFabrics(lc.Peers); err != nil {
+	if err := l.listenFabrics(lc.Peers, otherPort); err != nil {
 		l.stop()
 		tcp.Close()
+		for _, fl := range l.fabrics {
+			fl.Close()
+		}
+		l.work.Wait() // ended by the closed listeners
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: tcp.Addr(), Err: err}
 	}
 	l.work.Go(l.acceptTCP)
@@ -112,7 +139,7 @@ type tcpAccept struct {
 
 // listenFabrics starts a listener on each fabric that the policy allows. With
 // Auto a fabric that cannot listen is left out.
-func (l *Listener) listenFabrics(peers func(PeerProcess) bool) error {
+func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) error {
 	addr := l.tcp.Addr().(*net.TCPAddr).AddrPort()
 	addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
 	cfg := rcm.ListenConfig{V6Only: l.network == "tcp6"}
@@ -127,6 +154,9 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool) error {
 		}
 		fl, err := f.Listen(at, cfg)
 		l.set.log.Debug("rnet: listen", "address", at, "transport", f.transport, "err", err)
+		if otherPort && errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%w: %w", errPortTaken, err)
+		}
 		if err != nil {
 			lastErr = worse(lastErr, because(f.transport, err))
 			continue
