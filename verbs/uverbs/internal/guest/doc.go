@@ -29,8 +29,9 @@
 //
 // The devices that -devices names, in RAMJET_DEVICES too, and ready: a guest that
 // lacks one fails. rxe0 is on dummy0 (10.0.0.1 and fd00::1), siw0 on dummy2
-// (10.0.2.1 and fd00:2::1); dummy1 (10.0.1.1 and fd00:1::1) has none. The program is root in a system with cgroup2
-// and its rdma controller, /tmp, and a user guest with the number 1000.
+// (10.0.2.1 and fd00:2::1); dummy1 (10.0.1.1 and fd00:1::1) has none. The program
+// is root in a system with cgroup2 and its rdma controller, /tmp, and a user guest
+// with the number 1000.
 //
 // With -pair two guests run the program, joined by a wire: eth0 is 10.1.0.1 in the
 // first and 10.1.0.2 in the second, with rxe0 on it, RAMJET_PEER is the other's

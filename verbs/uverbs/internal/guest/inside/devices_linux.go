@@ -46,6 +46,7 @@ func makeDevices(job wire.Job) error {
 	if err := unix.Sethostname([]byte(fmt.Sprintf("guest%d", max(job.Pair, 1)))); err != nil {
 		return fmt.Errorf("sethostname: %w", err)
 	}
+	// Not on lo, where siw has a GID of zeros, with which rdma_cm finds no route.
 	netdev := map[string]string{"rxe": "dummy0", "siw": "dummy2"}
 	script := network
 	if job.Pair != 0 {
