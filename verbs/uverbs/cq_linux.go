@@ -20,14 +20,17 @@ type cq struct {
 	handle uint32
 	ch     *channel // nil: polled only
 
-	mu     sync.Mutex
-	queue  cqQueue        // guarded by mu, nil once destroyed
-	qps    map[uint32]*qp // guarded by mu: by number, who may report here
-	kept   []verbs.WC     // guarded by mu: taken out of the queue already
-	size   int            // guarded by mu: completions that the queue holds
-	broken error          // guarded by mu: the memory is no queue any more
-	lost   error          // guarded by mu: completions were lost
-	notify doorbell       // guarded by mu
+	mu    sync.Mutex
+	queue cqQueue        // guarded by mu, nil once destroyed
+	qps   map[uint32]*qp // guarded by mu: by number, who may report here
+	kept  []verbs.WC     // guarded by mu: taken out of the queue already
+	// stranded are completions that come after those in the queue: see
+	// siw_stranded_linux.go. Guarded by mu.
+	stranded []verbs.WC
+	size     int      // guarded by mu: completions that the queue holds
+	broken   error    // guarded by mu: the memory is no queue any more
+	lost     error    // guarded by mu: completions were lost
+	notify   doorbell // guarded by mu
 }
 
 func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
@@ -110,19 +113,24 @@ func (c *cq) take(wcs []verbs.WC) (n int, failed bool, err error) {
 	}
 	// Memory that is hostile may hold any number of completions of QPs that
 	// are gone; one round through the queue is all that it gets.
+	full := true
 	for looked := 0; n < len(wcs) && looked <= c.size; {
 		k, err := c.queue.poll(wcs[n:])
 		if err != nil {
 			c.broken = err
 			return n, failed, errOnlyIf(n == 0, err)
 		}
-		full := k == len(wcs)-n
+		full = k == len(wcs)-n
 		looked += k
 		k, bad := c.count(wcs[n : n+k])
 		n, failed = n+k, failed || bad
 		if !full || k > 0 {
 			break
 		}
+	}
+	if !full && len(c.stranded) > 0 {
+		k, bad := c.takeStranded(wcs[n:])
+		n, failed = n+k, failed || bad
 	}
 	if n == 0 && len(wcs) > 0 {
 		if c.dev.gone.Load() {
@@ -263,6 +271,7 @@ func (c *cq) purge(q *qp, leaves bool) {
 		}
 	}
 	c.kept = kept
+	c.dropStranded(q)
 	if leaves && c.qps[q.num] == q {
 		delete(c.qps, q.num)
 	}
@@ -289,7 +298,7 @@ func (c *cq) Destroy() error {
 func (c *cq) release() {
 	if c.queue != nil {
 		c.queue.unmap(c.dev)
-		c.queue, c.kept = nil, nil
+		c.queue, c.kept, c.stranded = nil, nil, nil
 	}
 	c.notify.free()
 }

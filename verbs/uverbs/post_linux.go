@@ -13,17 +13,29 @@ import (
 // kernel would let the slot go before; but then nobody who sizes a CQ by what
 // its QPs can have outstanding would be safe from overrunning it.
 func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
+	n, stuck, err := q.putSends(wrs)
+	if stuck {
+		q.failedByKernel()
+	} else if n > 0 && q.failed.Load() && q.strands() {
+		q.flush()
+	}
+	return n, err
+}
+
+// putSends is PostSend but for what a QP that has failed needs. stuck says
+// that the kernel cannot execute one of the requests.
+func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	q.send.Lock()
 	defer q.send.Unlock()
 	if q.send.queue == nil {
-		return 0, verbs.ErrClosed
+		return 0, false, verbs.ErrClosed
 	}
 	switch state := verbs.QPState(q.state.Load()); state {
 	case verbs.QPStateReset, verbs.QPStateInit, verbs.QPStateRTR:
-		return 0, fmt.Errorf("%w: a QP in %v sends nothing", verbs.ErrInvalid, state)
+		return 0, false, fmt.Errorf("%w: a QP in %v sends nothing", verbs.ErrInvalid, state)
 	}
 	if q.dev.gone.Load() {
-		return 0, errGone
+		return 0, false, errGone
 	}
 	fit, signaled := q.fitting(wrs)
 	n, bell, err := q.send.queue.postSend(wrs[:fit])
@@ -34,14 +46,18 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	}
 	q.send.posted += uint64(signaled)
 	if bell {
-		if bellErr := q.send.bell.ring(); bellErr != nil {
+		bellErr := q.send.bell.ring()
+		if bellErr != nil && q.strands() {
+			stuck, bellErr = siwBell(bellErr)
+		}
+		if bellErr != nil {
 			bellErr = q.dev.failed("POST_SEND", bellErr)
 			if err == nil {
 				err = bellErr
 			}
 		}
 	}
-	return n, err
+	return n, stuck, err
 }
 
 // fitting is how many requests there is room for, and how many of those give
@@ -50,7 +66,11 @@ func (q *qp) fitting(wrs []verbs.SendWR) (n, signaled int) {
 	if q.failed.Load() {
 		// Every request completes now, and which ones have cannot be told
 		// from what is polled.
-		return len(wrs), q.countSignaled(wrs)
+		n = len(wrs)
+		if q.strands() {
+			n = q.sendCQ.room(n)
+		}
+		return n, q.countSignaled(wrs[:n])
 	}
 	free := q.sendLimit - int(q.send.posted-q.sendDone.Load())
 	for i := range wrs {
@@ -103,6 +123,8 @@ func (q *qp) putRecvs(wrs []verbs.RecvWR) (int, error) {
 	fit := len(wrs)
 	if !q.failed.Load() {
 		fit = min(fit, max(0, q.recvLimit-int(q.recv.posted-q.recvDone.Load())))
+	} else if q.strands() {
+		fit = q.recvCQ.room(fit)
 	}
 	n, err := q.recv.queue.postRecv(wrs[:fit])
 	if err == nil && fit < len(wrs) {

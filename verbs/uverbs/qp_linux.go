@@ -79,7 +79,7 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	defer q.unlock()
 	in := createQPIn{
 		userHandle: q.id, pdHandle: p.handle, sendCQ: q.sendCQ.handle, recvCQ: q.recvCQ.handle,
-		maxSendWR: uint32(attr.Cap.MaxSendWR), maxRecvWR: uint32(attr.Cap.MaxRecvWR),
+		maxSendWR: uint32(max(attr.Cap.MaxSendWR, 1)), maxRecvWR: uint32(attr.Cap.MaxRecvWR),
 		// Inline data lies where the SGEs do: rxe wants room for one then.
 		maxSendSGE: uint32(max(attr.Cap.MaxSendSGE, 1)), maxRecvSGE: uint32(attr.Cap.MaxRecvSGE),
 		maxInline: uint32(attr.Cap.MaxInline), sqSigAll: flag(attr.SignalAll), qpType: uint8(attr.Type),
@@ -144,6 +144,11 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.QPAttrState != 0 {
 		to = attr.State
 	}
+	if q.dev.entry.transport == verbs.TransportIWARP {
+		if err := iwarpTransition(verbs.QPState(q.state.Load()), to); err != nil {
+			return err
+		}
+	}
 	if to == verbs.QPStateReset {
 		q.state.Store(uint32(to)) // nothing is posted from now on
 	}
@@ -167,6 +172,9 @@ func (q *qp) enter(state verbs.QPState) {
 		q.resume()
 	case verbs.QPStateErr:
 		q.failed.Store(true)
+		if q.strands() {
+			q.flush()
+		}
 	}
 	q.state.Store(uint32(state))
 }
@@ -219,7 +227,10 @@ func (q *qp) failedByKernel() {
 // the QP is taken to ERR once more; there is no doorbell for receives.
 func (q *qp) flush() {
 	in := modifyQPIn{handle: q.handle, attrMask: uint32(verbs.QPAttrState), qpState: uint8(verbs.QPStateErr)}
-	_ = q.dev.command(cmdModifyQP, bytesOf(&in), nil) // a QP that cannot has nothing to flush
+	err := q.dev.command(cmdModifyQP, bytesOf(&in), nil) // a QP that cannot has nothing to flush
+	if err == nil && q.strands() {
+		q.takeBack()
+	}
 }
 
 func (q *qp) Query() (verbs.QPAttr, error) {
@@ -229,6 +240,15 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 		return verbs.QPAttr{}, err
 	}
 	attr := qpAttr(&out)
+	if q.dev.entry.transport == verbs.TransportIWARP {
+		// siw of kernels before 6.4 does not tell.
+		if attr.State != verbs.QPStateErr {
+			attr.State = verbs.QPState(q.state.Load())
+		}
+		if q.failed.Load() {
+			attr.State = verbs.QPStateErr
+		}
+	}
 	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = q.sendLimit, q.recvLimit
 	return attr, nil
 }

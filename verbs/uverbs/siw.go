@@ -116,3 +116,19 @@ func (r *siwRing) push(word uint32) {
 	r.word(r.next).Store(word)
 	r.next++
 }
+
+// takeBack frees the elements that the kernel has not taken and never will,
+// and returns the ids of their requests, oldest first.
+func (r *siwRing) takeBack() (ids []uint64) {
+	if r.mem == nil {
+		return nil
+	}
+	// The oldest that can be there is that of the last round.
+	for i := r.next - r.mask - 1; i != r.next; i++ {
+		if siwIsValid(r.word(i).Load()) {
+			ids = append(ids, *viewAt[uint64](r.element(i), siwOffsetID))
+			r.word(i).Store(0)
+		}
+	}
+	return ids
+}

@@ -91,8 +91,11 @@ type siwCQE struct {
 	qpID      uint64
 }
 
-// siwOffsetWord is where the word is in each of the three.
-const siwOffsetWord = 8
+// Where the id and the word are in each of the three.
+const (
+	siwOffsetID   = 0
+	siwOffsetWord = 8
+)
 
 // siwCQControl is struct siw_cq_ctrl, which stands behind the last completion.
 type siwCQControl struct {

@@ -19,6 +19,7 @@ import (
 type siwQP struct {
 	send      siwRing
 	recv      siwRing // without memory if there is none
+	cap       verbs.QPCap
 	signalAll bool
 }
 
@@ -27,7 +28,7 @@ func openSiwQP(mem mapper, made madeQP) (*siwQP, error) {
 		return nil, errSiwQueue
 	}
 	out := *viewAt[siwCreateQPOut](made.extra, 0)
-	q := &siwQP{signalAll: made.signalAll}
+	q := &siwQP{cap: made.cap, signalAll: made.signalAll}
 	var err error
 	if q.send, err = mapSiwRing(mem, out.sqKey, out.numSQE, sizeOf[siwSQE]()); err != nil {
 		return nil, err
@@ -42,15 +43,22 @@ func openSiwQP(mem mapper, made madeQP) (*siwQP, error) {
 	return q, nil
 }
 
+// capacity is what was asked for, though the rings are powers of two: the CQ
+// may have been sized by it.
 func (q *siwQP) capacity() (send, recv int) {
 	if q.recv.mem != nil {
-		recv = int(q.recv.mask) + 1
+		recv = min(q.cap.MaxRecvWR, int(q.recv.mask)+1)
 	}
-	return int(q.send.mask) + 1, recv
+	return min(q.cap.MaxSendWR, int(q.send.mask)+1), recv
 }
 
 // reset has nothing to do: the kernel has no way back to RESET.
 func (q *siwQP) reset() {}
+
+// takeBack frees the elements that the kernel has not taken, oldest first.
+func (q *siwQP) takeBack() (sends, recvs []uint64) {
+	return q.send.takeBack(), q.recv.takeBack()
+}
 
 func (q *siwQP) unmap(mem mapper) {
 	mem.munmap(q.send.mem)

@@ -201,6 +201,37 @@ func TestSiwQueueIsFullUntilTheKernelTakesARequest(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrQueueFull)
 }
 
+func TestSiwTakesBackWhatTheKernelLeft(t *testing.T) {
+	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 2)})
+	post := func(ids ...uint64) {
+		for _, id := range ids {
+			n, _, err := q.postSend([]verbs.SendWR{{ID: id, Opcode: verbs.OpSend}})
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+		}
+	}
+	post(1, 2, 3)
+	kernelTakes(t, q, 0)
+	post(4, 5) // one of them has gone round
+	_, err := q.postRecv([]verbs.RecvWR{{ID: 9}})
+	require.NoError(t, err)
+	sends, recvs := q.takeBack()
+	require.Equal(t, []uint64{2, 3, 4, 5}, sends)
+	require.Equal(t, []uint64{9}, recvs)
+	sends, recvs = q.takeBack()
+	require.Empty(t, sends)
+	require.Empty(t, recvs)
+	post(6)
+	sends, _ = q.takeBack()
+	require.Equal(t, []uint64{6}, sends)
+
+	q, _ = newSiwQP(t, madeQP{extra: siwQPExtra(1, 0)})
+	post(7)
+	sends, recvs = q.takeBack()
+	require.Equal(t, []uint64{7}, sends)
+	require.Empty(t, recvs)
+}
+
 func TestSiwRingsTheBellUnlessTheKernelIsStillBehind(t *testing.T) {
 	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
 	post := func(n int) bool {
@@ -246,13 +277,13 @@ func TestSiwReceivesAreWrittenAsTheKernelReadsThem(t *testing.T) {
 
 func TestSiwQPWithoutReceiveQueueMapsNone(t *testing.T) {
 	for name, made := range map[string]madeQP{
-		"no receives": {extra: siwQPExtra(4, 0)},
-		"an SRQ":      {extra: siwQPExtra(4, 8), srq: true},
+		"no receives": {extra: siwQPExtra(4, 0), cap: verbs.QPCap{MaxSendWR: 3}},
+		"an SRQ":      {extra: siwQPExtra(4, 8), cap: verbs.QPCap{MaxSendWR: 3, MaxRecvWR: 8}, srq: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q, mem := newSiwQP(t, made)
 			send, recv := q.capacity()
-			require.Equal(t, 4, send)
+			require.Equal(t, 3, send, "what was asked for")
 			require.Zero(t, recv)
 			require.NotContains(t, mem.queues, uint64(siwRQKey))
 			_, err := q.postRecv([]verbs.RecvWR{{}})
