@@ -79,10 +79,11 @@ func untilStdinEnds() {
 	os.Stdin.Read(b[:])
 }
 
-// squat takes the name of an address and accepts everybody.
+// squat listens on an address over a device, for everybody, and accepts
+// nobody.
 func squat(args []string) error {
 	everybody := func(Peer) bool { return true }
-	l, err := Soft().Listen(netip.MustParseAddrPort(args[0]), ListenConfig{PeerPolicy: everybody})
+	l, err := fabricOn(args[0]).Listen(netip.MustParseAddrPort(args[1]), ListenConfig{PeerPolicy: everybody})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package rcm
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"os"
@@ -15,28 +14,6 @@ import (
 )
 
 // These tests speak the protocol by hand: they need no device.
-
-// freePort returns a port that nobody else on this host uses until the test
-// is over, because its TCP listener holds it.
-func freePort(t testing.TB) uint16 {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	return uint16(l.Addr().(*net.TCPAddr).Port)
-}
-
-func at(host string, port uint16) netip.AddrPort {
-	return netip.AddrPortFrom(netip.MustParseAddr(host), port)
-}
-
-func listen(t testing.TB, addr netip.AddrPort, cfg ListenConfig) Listener {
-	t.Helper()
-	l, err := Soft().Listen(addr, cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	return l
-}
 
 // speaker is a peer that can say anything.
 type speaker struct {
@@ -82,7 +59,7 @@ func requestTo(addr netip.AddrPort) []byte {
 
 func TestAcceptGivesTheRequestAsItWasSent(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{Device: "soft7"})
+	l := onSoft().listen(t, addr, ListenConfig{Device: "soft7"})
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
 	r, err := l.Accept(t.Context())
@@ -102,7 +79,7 @@ func TestAcceptGivesTheRequestAsItWasSent(t *testing.T) {
 
 func TestRejectKeepsTheLimitOfItsPrivateData(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
 	r, err := l.Accept(t.Context())
@@ -112,68 +89,9 @@ func TestRejectKeepsTheLimitOfItsPrivateData(t *testing.T) {
 	require.Len(t, s.hear().private, MaxRejectData)
 }
 
-func TestListenRefusesBadArguments(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		addr netip.AddrPort
-		cfg  ListenConfig
-		want error
-	}{
-		{"port 0", at("127.0.0.1", 0), ListenConfig{}, verbs.ErrInvalid},
-		{"no address", netip.AddrPort{}, ListenConfig{}, verbs.ErrInvalid},
-		{"zone", netip.AddrPortFrom(netip.MustParseAddr("fe80::1%lo"), 9), ListenConfig{}, ErrNoRoute},
-		{"negative backlog", at("127.0.0.1", 9), ListenConfig{Backlog: -1}, verbs.ErrInvalid},
-		{"negative timeout", at("127.0.0.1", 9), ListenConfig{HandshakeTimeout: -1}, verbs.ErrInvalid},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := Soft().Listen(c.addr, c.cfg)
-			require.ErrorIs(t, err, c.want)
-		})
-	}
-}
-
-func TestAnAddressHasOneListenerAtATime(t *testing.T) {
-	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
-	require.Equal(t, addr, l.Addr())
-	_, err := Soft().Listen(addr, ListenConfig{})
-	require.ErrorIs(t, err, syscall.EADDRINUSE)
-	require.NoError(t, l.Close())
-	require.NoError(t, l.Close())
-	listen(t, addr, ListenConfig{})
-}
-
-func TestAcceptEndsWithItsContext(t *testing.T) {
-	l := listen(t, at("127.0.0.1", freePort(t)), ListenConfig{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	_, err := l.Accept(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, err, ErrTimeout)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	var timeout net.Error
-	require.ErrorAs(t, err, &timeout)
-	require.True(t, timeout.Timeout())
-}
-
-func TestAcceptEndsWithTheListener(t *testing.T) {
-	l := listen(t, at("127.0.0.1", freePort(t)), ListenConfig{})
-	ended := make(chan error)
-	for range 3 {
-		go func() {
-			_, err := l.Accept(t.Context())
-			ended <- err
-		}()
-	}
-	require.NoError(t, l.Close())
-	for range 3 {
-		require.ErrorIs(t, <-ended, net.ErrClosed) // each ends because of Close
-	}
-}
-
 func TestCloseHangsUpOnThoseWhoOweTheirRequest(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	s := speakTo(t, addr)
 	require.Eventually(t, func() bool { return handshakes(l) == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, l.Close())
@@ -182,7 +100,7 @@ func TestCloseHangsUpOnThoseWhoOweTheirRequest(t *testing.T) {
 
 func TestCloseRejectsThoseWhoWait(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
 	require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
@@ -192,7 +110,7 @@ func TestCloseRejectsThoseWhoWait(t *testing.T) {
 
 func TestGarbageSpeakersAreDroppedAndCounted(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	garbage := map[string][]byte{
 		"HTTP":                []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
 		"one byte":            {0},
@@ -242,7 +160,7 @@ func TestAListenerServesWhatCanComeToIt(t *testing.T) {
 
 func TestDescriptorsOfGarbageSpeakersAreNotKept(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	s := speakTo(t, addr)
 	before := openDescriptors()
 	_, _, err := s.WriteMsgUnix(requestTo(addr), unix.UnixRights(0, 1, 2), nil)
@@ -255,7 +173,7 @@ func TestDescriptorsOfGarbageSpeakersAreNotKept(t *testing.T) {
 
 func TestAnotherVersionIsRejectedByName(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	s := speakTo(t, addr)
 	req := requestTo(addr)
 	req[4] = 9
@@ -266,7 +184,7 @@ func TestAnotherVersionIsRejectedByName(t *testing.T) {
 
 func TestSlowPeersHoldUpNobody(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{HandshakeTimeout: 200 * time.Millisecond})
+	l := onSoft().listen(t, addr, ListenConfig{HandshakeTimeout: 200 * time.Millisecond})
 	var slow []speaker
 	for range 20 {
 		slow = append(slow, speakTo(t, addr))
@@ -284,7 +202,7 @@ func TestSlowPeersHoldUpNobody(t *testing.T) {
 
 func TestTooManySlowPeersAreRejected(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	for range maxHandshakes {
 		speakTo(t, addr)
 	}
@@ -294,7 +212,7 @@ func TestTooManySlowPeersAreRejected(t *testing.T) {
 
 func TestRequestsBeyondTheBacklogAreRejected(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{Backlog: 2})
+	l := onSoft().listen(t, addr, ListenConfig{Backlog: 2})
 	for i := range 2 {
 		speakTo(t, addr).say(requestTo(addr))
 		require.Eventually(t, func() bool { return l.Stats().Requests == uint64(i+1) }, time.Minute, time.Millisecond)
@@ -307,7 +225,7 @@ func TestRequestsBeyondTheBacklogAreRejected(t *testing.T) {
 
 func TestAcceptPassesOverDialersWhoGaveUp(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	gone := speakTo(t, addr)
 	gone.say(requestTo(addr))
 	require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
@@ -322,7 +240,7 @@ func TestAcceptPassesOverDialersWhoGaveUp(t *testing.T) {
 
 func TestAListenerOutOfDescriptorsGoesOnLater(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	fd, err := openSocket()
 	require.NoError(t, err)
 	s := os.NewFile(uintptr(fd), "")

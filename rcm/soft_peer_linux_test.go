@@ -12,7 +12,7 @@ func nobody(Peer) bool { return false }
 
 func TestAListenerRefusesPeersThatItsPolicyDenies(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{PeerPolicy: nobody})
+	l := onSoft().listen(t, addr, ListenConfig{PeerPolicy: nobody})
 	s := speakTo(t, addr)
 	require.Equal(t, message{kind: kindReject, reason: ReasonPeerDenied}, s.hear())
 	s.hearsTheEnd()
@@ -29,7 +29,7 @@ func TestThePolicyOfTheFabricHoldsForItsListeners(t *testing.T) {
 
 func TestADialerRefusesListenersThatItsPolicyDenies(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l := listen(t, addr, ListenConfig{})
+	l := onSoft().listen(t, addr, ListenConfig{})
 	_, err := SoftWith(SoftConfig{PeerPolicy: nobody}).Resolve(t.Context(), addr)
 	require.ErrorIs(t, err, ErrPeerDenied)
 	require.NotErrorIs(t, err, ErrNoListener)
@@ -38,8 +38,8 @@ func TestADialerRefusesListenersThatItsPolicyDenies(t *testing.T) {
 
 func TestADialerPassesOverASquatterToATrustedListener(t *testing.T) {
 	port := freePort(t)
-	squatter := listen(t, at("127.0.0.1", port), ListenConfig{})
-	trusted := listen(t, at("0.0.0.0", port), ListenConfig{})
+	squatter := onSoft().listen(t, at("127.0.0.1", port), ListenConfig{})
+	trusted := onSoft().listen(t, at("0.0.0.0", port), ListenConfig{})
 	asked := 0
 	f := SoftWith(SoftConfig{PeerPolicy: func(Peer) bool { asked++; return asked > 1 }})
 	r, err := f.Resolve(t.Context(), at("127.0.0.1", port))
@@ -50,7 +50,7 @@ func TestADialerPassesOverASquatterToATrustedListener(t *testing.T) {
 
 func TestThePolicySeesWhoThePeerIs(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	c := startChild(t, 0, "squat", addr.String())
+	c := startChild(t, 0, "squat", "soft0", addr.String())
 	var seen Peer
 	f := SoftWith(SoftConfig{PeerPolicy: func(p Peer) bool { seen = p; return true }})
 	r, err := f.Resolve(t.Context(), addr)
@@ -68,14 +68,14 @@ func TestAnotherUserIsDenied(t *testing.T) {
 	const stranger = 65534
 	t.Run("as a squatter", func(t *testing.T) {
 		addr := at("127.0.0.1", freePort(t))
-		startChild(t, stranger, "squat", addr.String())
+		startChild(t, stranger, "squat", "soft0", addr.String())
 		_, err := Soft().Resolve(t.Context(), addr)
 		require.ErrorIs(t, err, ErrPeerDenied)
 		require.ErrorContains(t, err, "of user 65534 listens")
 	})
 	t.Run("as a dialer", func(t *testing.T) {
 		addr := at("127.0.0.1", freePort(t))
-		l := listen(t, addr, ListenConfig{})
+		l := onSoft().listen(t, addr, ListenConfig{})
 		startChild(t, stranger, "knock", addr.String()).expect(t, "rejected")
 		require.EqualValues(t, 1, l.Stats().Denied)
 	})

@@ -36,7 +36,7 @@ func TestResolveFindsTheListenerThatServesTheAddress(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			port := freePort(t)
-			listen(t, at(c.listen, port), ListenConfig{V6Only: c.v6Only})
+			onSoft().listen(t, at(c.listen, port), ListenConfig{V6Only: c.v6Only})
 			r, err := Soft().Resolve(t.Context(), at(c.dial, port))
 			if !c.found {
 				require.ErrorIs(t, err, ErrNoListener)
@@ -55,9 +55,9 @@ func TestResolveFindsTheListenerThatServesTheAddress(t *testing.T) {
 
 func TestResolvePrefersTheMostSpecificListener(t *testing.T) {
 	port := freePort(t)
-	dual := listen(t, at("::", port), ListenConfig{})
-	v4 := listen(t, at("0.0.0.0", port), ListenConfig{})
-	exact := listen(t, at("127.0.0.3", port), ListenConfig{})
+	dual := onSoft().listen(t, at("::", port), ListenConfig{})
+	v4 := onSoft().listen(t, at("0.0.0.0", port), ListenConfig{})
+	exact := onSoft().listen(t, at("127.0.0.3", port), ListenConfig{})
 	for _, c := range []struct {
 		dial string
 		want Listener
@@ -81,7 +81,7 @@ func TestResolveServesEveryAddressOfTheHost(t *testing.T) {
 	list, err := net.InterfaceAddrs()
 	require.NoError(t, err)
 	port := freePort(t)
-	listen(t, at("::", port), ListenConfig{})
+	onSoft().listen(t, at("::", port), ListenConfig{})
 	for _, a := range list {
 		ip, _ := netip.AddrFromSlice(a.(*net.IPNet).IP)
 		r, err := Soft().Resolve(t.Context(), netip.AddrPortFrom(ip, port))
@@ -92,7 +92,7 @@ func TestResolveServesEveryAddressOfTheHost(t *testing.T) {
 
 func TestResolveSaysWhyItCannot(t *testing.T) {
 	port := freePort(t)
-	listen(t, at("0.0.0.0", port), ListenConfig{})
+	onSoft().listen(t, at("0.0.0.0", port), ListenConfig{})
 	for _, c := range []struct {
 		name string
 		addr netip.AddrPort
