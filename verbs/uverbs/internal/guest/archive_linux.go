@@ -16,27 +16,31 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/wire"
 )
 
-// writeInitrd writes the root file system of one guest: the archives from the cache
+// makeInitrd returns the root file system of one guest: the archives from the cache
 // and after them one with the first process, the program, its files, and the job.
-func writeInitrd(ctx context.Context, path string, archives []string, o *options, job wire.Job) error {
-	file, err := os.Create(path)
+// The file has no name, so that nothing remains of it in the end.
+func makeInitrd(ctx context.Context, archives []string, o *options, job wire.Job) (*os.File, error) {
+	file, err := os.CreateTemp("", "guest")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer file.Close()
+	err = os.Remove(file.Name())
 	for _, name := range archives {
-		if err := appendFile(file, name); err != nil {
-			return err
+		if err == nil {
+			err = appendFile(file, name)
 		}
 	}
-	out := cpio.NewWriter(file)
-	if err := addJob(ctx, out, o, job); err != nil {
-		return err
+	if err == nil {
+		out := cpio.NewWriter(file)
+		if err = addJob(ctx, out, o, job); err == nil {
+			err = out.Close()
+		}
 	}
-	if err := out.Close(); err != nil {
-		return err
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("the guest's root file system: %w", err)
 	}
-	return file.Close()
+	return file, nil
 }
 
 func appendFile(to io.Writer, name string) error {
@@ -68,9 +72,14 @@ func addJob(ctx context.Context, out *cpio.Writer, o *options, job wire.Job) err
 			return err
 		}
 	}
-	for _, path := range job.Collect {
-		// The program opens files here, it does not make the directory.
+	// The program opens files in these, it does not make them.
+	for _, path := range job.Files {
 		if err := out.Directory(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, path := range job.Directories {
+		if err := out.Directory(path, 0o755); err != nil {
 			return err
 		}
 	}

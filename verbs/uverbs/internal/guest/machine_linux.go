@@ -18,9 +18,9 @@ import (
 
 // plan is what a machine consists of.
 type plan struct {
-	kernel string // uncompressed
-	initrd string // its root file system
-	memory int    // MiB
+	kernel string   // uncompressed
+	initrd *os.File // its root file system, or nil
+	memory int      // MiB
 	cpus   int
 	accel  string   // tcg or kvm
 	append string   // more kernel parameters
@@ -53,16 +53,23 @@ func boot(p plan) (*machine, error) {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-machine", "pc", "-m", strconv.Itoa(p.memory), "-smp", strconv.Itoa(p.cpus),
-		"-kernel", p.kernel, "-initrd", p.initrd, "-append", kernelParameters + " " + p.append,
+		"-kernel", p.kernel, "-append", kernelParameters + " " + p.append,
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=port,fd=3",
 		"-device", "virtserialport,chardev=port,name=" + wire.PortName,
 	}
 	args = append(args, accelerator(p.accel)...)
 	files := []*os.File{ends[1]}
+	inherit := func(file *os.File) (number string) {
+		files = append(files, file)
+		return strconv.Itoa(2 + len(files))
+	}
+	if p.initrd != nil {
+		args = append(args, "-initrd", "/proc/self/fd/"+inherit(p.initrd))
+	}
 	if p.wire != nil {
-		args = append(args, "-netdev", "socket,id=net,fd=4", "-device", "virtio-net-pci,netdev=net,romfile=,mac="+p.mac)
-		files = append(files, p.wire)
+		args = append(args, "-netdev", "socket,id=net,fd="+inherit(p.wire),
+			"-device", "virtio-net-pci,netdev=net,romfile=,mac="+p.mac)
 	}
 	m := &machine{
 		port:    ends[0],

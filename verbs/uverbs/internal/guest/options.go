@@ -174,10 +174,9 @@ func testArgs(args []string) []string {
 	})
 }
 
-// results returns the files and directories that a test binary with these
-// arguments writes for go test, as absolute paths.
-func results(args []string, dir string) []string {
-	var paths []string
+// results returns the files that a test binary with these arguments writes for go
+// test, and the directories in which it writes files, as absolute paths.
+func results(args []string, dir string) (files, directories []string) {
 	output, ok := testFlag(args, "outputdir")
 	if !ok || output == "" {
 		output = dir
@@ -187,16 +186,16 @@ func results(args []string, dir string) []string {
 			if !filepath.IsAbs(file) {
 				file = filepath.Join(output, file)
 			}
-			paths = append(paths, file)
+			files = append(files, file)
 		}
 	}
 	if coverage, ok := testFlag(args, "gocoverdir"); ok && coverage != "" {
-		paths = append(paths, coverage)
+		directories = append(directories, coverage)
 	}
 	if target, ok := testFlag(args, "fuzz"); ok && target != "" {
-		paths = append(paths, filepath.Join(dir, "testdata", "fuzz"))
+		directories = append(directories, filepath.Join(dir, "testdata", "fuzz"))
 	}
-	return paths
+	return files, directories
 }
 
 // environment returns what the program in the guest sees: what every program needs,

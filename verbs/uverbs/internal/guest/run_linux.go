@@ -29,18 +29,11 @@ type run struct {
 	archives []string
 	notes    func(format string, args ...any)
 
-	dir    string // for the root file systems
 	guests []*guest
 }
 
 // perform runs the program and returns its exit status.
 func (r *run) perform() (int, error) {
-	dir, err := os.MkdirTemp("", "guest")
-	if err != nil {
-		return failure, err
-	}
-	defer os.RemoveAll(dir)
-	r.dir = dir
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer func() {
@@ -51,7 +44,7 @@ func (r *run) perform() (int, error) {
 	if err := r.start(); err != nil {
 		return failure, err
 	}
-	err = r.await(signals)
+	err := r.await(signals)
 	if err == nil {
 		err = r.endPeer()
 	}
@@ -89,12 +82,13 @@ func (r *run) start() error {
 		if err != nil {
 			return err
 		}
-		initrd := filepath.Join(r.dir, fmt.Sprintf("initrd%d", i))
-		if err := writeInitrd(context.Background(), initrd, r.archives, r.options, job); err != nil {
+		initrd, err := makeInitrd(context.Background(), r.archives, r.options, job)
+		if err != nil {
 			return err
 		}
+		defer initrd.Close()
 		g := &guest{
-			collect: job.Collect,
+			collect: slices.Concat(job.Files, job.Directories),
 			out:     os.Stdout, errs: os.Stderr,
 			notes: r.notes,
 			began: time.Now(),
@@ -113,7 +107,7 @@ func (r *run) start() error {
 			if r.options.verbose {
 				peer.echo = os.Stderr
 			}
-			g.out, g.errs, g.collect = peer, peer, nil
+			g.out, g.errs = peer, peer
 		}
 		if g.machine, err = boot(p); err != nil {
 			return err
@@ -167,7 +161,7 @@ func (r *run) job(index int) (wire.Job, error) {
 			return wire.Job{}, err
 		}
 		job.Args = testArgs(o.args)
-		job.Collect = results(o.args, job.Dir)
+		job.Files, job.Directories = results(o.args, job.Dir)
 	}
 	if o.pair {
 		job.Pair = index + 1
@@ -175,7 +169,7 @@ func (r *run) job(index int) (wire.Job, error) {
 	}
 	if index > 0 {
 		job.Env = append(job.Env, "RAMJET_ROLE=peer")
-		job.Merge, job.Collect = true, nil
+		job.Merge, job.Files, job.Directories = true, nil, nil
 	}
 	return job, nil
 }

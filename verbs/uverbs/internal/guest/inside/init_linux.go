@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,7 +87,7 @@ func live(port **os.File) (wire.Status, error) {
 	if err != nil {
 		return wire.Status{}, err
 	}
-	return status, sendFiles(*port, job.Collect)
+	return status, sendFiles(*port, slices.Concat(job.Files, job.Directories))
 }
 
 // load puts a module into the kernel.

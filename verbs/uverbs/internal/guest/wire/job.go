@@ -19,9 +19,9 @@ type Job struct {
 	Dir     string   // its working directory
 	Merge   bool     // standard output and error are one stream
 
-	// Collect are files and directories which the host gets after the program's
-	// end, as far as they exist.
-	Collect []string
+	// Files, and what lies in Directories, go to the host after the program's end, as
+	// far as they exist. The directories are there before it.
+	Files, Directories []string
 }
 
 // Module is a kernel module in the guest.

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// programVariable names the guest program; with it the tests that boot guests run.
+const programVariable = "RAMJET_GUEST"
+
+// hangVariable makes this test binary hang, in a guest.
+const hangVariable = "RAMJET_HANG"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(hangVariable) != "" {
+		hang()
+	}
+	os.Exit(m.Run())
+}
+
+//go:noinline
+func hang() {
+	time.Sleep(time.Hour) // until the guest is stopped
+}
+
+// guestCommand returns a command that runs the guest program.
+func guestCommand(t *testing.T, args ...string) *exec.Cmd {
+	program, ok := os.LookupEnv(programVariable)
+	if !ok {
+		t.Skipf("%s does not name the guest program: no guest is booted", programVariable)
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.WaitDelay = time.Minute
+	return cmd
+}
+
+// runGuest runs the guest program and returns what it printed and its status.
+func runGuest(t *testing.T, args ...string) (out, errs string, status int) {
+	t.Helper()
+	cmd := guestCommand(t, args...)
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &e
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	return o.String(), e.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestStatusAndOutputComeOutOfTheGuest(t *testing.T) {
+	script := "echo to the error >&2; seq 1000000; exit 7"
+	out, errs, status := runGuest(t, "-devices", "none", "--", "sh", "-c", script)
+	require.Equal(t, 7, status)
+	require.Equal(t, "to the error\n", errs)
+	lines := strings.Split(out, "\n")
+	require.Len(t, lines, 1000001)
+	for i, line := range lines[:1000000] {
+		if line != fmt.Sprint(i+1) {
+			t.Fatalf("line %d is %q", i+1, line)
+		}
+	}
+}
+
+func TestSignalsDeathComesOutOfTheGuest(t *testing.T) {
+	_, errs, status := runGuest(t, "-devices", "none", "--", "sh", "-c", "kill -9 $$")
+	require.Equal(t, 128+9, status)
+	require.Contains(t, errs, "killed by signal 9")
+}
+
+func TestPanicOfTheKernelIsAFailureThatShowsTheConsole(t *testing.T) {
+	_, errs, status := runGuest(t, "-devices", "none", "--", "sh", "-c", "echo c >/proc/sysrq-trigger; sleep 60")
+	require.Equal(t, failure, status)
+	require.Contains(t, errs, "sysrq triggered crash")
+}
+
+func TestDeviceThatCannotBeMadeIsAFailure(t *testing.T) {
+	// There is one rxe to an interface.
+	out, errs, status := runGuest(t, "-devices", "rxe0,rxe1", "--", "echo", "has run")
+	require.Equal(t, failure, status)
+	require.NotContains(t, out, "has run")
+	require.Contains(t, errs, "link add rxe1 type rxe")
+}
+
+func TestCommandThatIsMissingIsAFailure(t *testing.T) {
+	_, errs, status := runGuest(t, "-devices", "none", "--", "nosuch")
+	require.Equal(t, failure, status)
+	require.Contains(t, errs, "nosuch")
+}
+
+func TestTimeLimitOfTheBootIsKept(t *testing.T) {
+	_, errs, status := runGuest(t, "-boot-timeout", "100ms", "--", "true")
+	require.Equal(t, failure, status)
+	require.Contains(t, errs, "has not booted within 100ms")
+}
+
+func TestGuestThatHangsSaysWhere(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	out, errs, status := runGuest(t, "-devices", "none", "-timeout", "2s", "-env", hangVariable+"=1",
+		self, "-test.v=true")
+	require.Equal(t, failure, status)
+	require.Contains(t, errs, "has not ended within 2s")
+	require.Contains(t, out+errs, "SIGQUIT")
+	require.Contains(t, out+errs, "guest.hang(")
+}
+
+func TestFilesOfGoTestComeOutOfTheGuest(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	profile := filepath.Join(t.TempDir(), "memory")
+	out, errs, status := runGuest(t, "-devices", "none", self, "-test.run=^TestModule", "-test.v=true", "-test.memprofile="+profile)
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out, "--- PASS: TestModulesComeAfterWhatTheyNeed")
+	info, err := os.Stat(profile)
+	require.NoError(t, err)
+	require.NotZero(t, info.Size())
+}
+
+func TestPeersFailureIsThePairs(t *testing.T) {
+	out, errs, status := runGuest(t, "-pair", "--", "sh", "-c", `echo I am "$RAMJET_ROLE"; test "$RAMJET_ROLE" != peer`)
+	require.Equal(t, failure, status)
+	require.Equal(t, "I am \n", out)
+	require.Contains(t, errs, "I am peer")
+	require.Contains(t, errs, "peer: exit status 1")
+}
+
+func TestNoMachineOutlivesTheProgram(t *testing.T) {
+	for name, number := range map[string]unix.Signal{"interrupted": unix.SIGINT, "killed": unix.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			cmd := guestCommand(t, "-devices", "none", "--", "sleep", "600")
+			require.NoError(t, cmd.Start())
+			var machine int
+			require.Eventually(t, func() bool {
+				machine = childOf(cmd.Process.Pid)
+				return machine != 0
+			}, time.Minute, 20*time.Millisecond)
+			require.NoError(t, cmd.Process.Signal(number))
+			require.Error(t, cmd.Wait())
+			require.Eventually(t, func() bool {
+				return errors.Is(unix.Kill(machine, 0), syscall.ESRCH)
+			}, time.Minute, 20*time.Millisecond)
+		})
+	}
+}
+
+// childOf returns the process number of the QEMU that a process has started, or 0.
+func childOf(parent int) int {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		var pid, ppid int
+		var name, state string
+		fmt.Sscan(string(text), &pid, &name, &state, &ppid)
+		if ppid == parent && strings.HasPrefix(name, "(qemu") {
+			return pid
+		}
+	}
+	return 0
+}
