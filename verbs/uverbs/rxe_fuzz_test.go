@@ -1,0 +1,94 @@
+package uverbs
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// FuzzRxeCQ has memory that is no completion queue, and a kernel that moves
+// its index as it likes: nothing panics, and each poll ends after one round.
+func FuzzRxeCQ(f *testing.F) {
+	f.Add(uint32(6), uint32(7), uint32(3), uint32(0), []byte{1, 0, 0, 0, 0, 0, 0, 0, 12}, uint32(6))
+	f.Add(uint32(6), uint32(1<<32-1), uint32(1<<32-1), uint32(0), []byte{}, uint32(0))
+	f.Add(uint32(31), uint32(0), uint32(0), uint32(0), []byte{}, uint32(1))
+	f.Add(uint32(7), uint32(3), uint32(2), uint32(3), []byte{255, 255, 255, 255}, uint32(4))
+	f.Fuzz(func(t *testing.T, log, mask, producer, consumer uint32, elements []byte, later uint32) {
+		k := new(rxeKernel)
+		m := k.queue(0, 3, 6)
+		mem := k.maps[0]
+		*viewAt[uint32](mem, rxeOffsetLogElement) = log
+		*viewAt[uint32](mem, rxeOffsetMask) = mask
+		*viewAt[uint32](mem, rxeOffsetProducer) = producer
+		*viewAt[uint32](mem, rxeOffsetConsumer) = consumer
+		copy(mem[rxeOffsetElements:], elements)
+		cq, err := openRxeCQ(k, bytesOf(&m))
+		if err != nil {
+			if k.mapped != 0 {
+				t.Fatal("mapping left over")
+			}
+			return
+		}
+		wcs := make([]verbs.WC, len(mem))
+		for round := range 3 {
+			n, err := cq.poll(wcs)
+			if err != nil && !errors.Is(err, errRxeRing) {
+				t.Fatal(err)
+			}
+			if n > int(cq.ring.mask) {
+				t.Fatalf("%d completions from a queue of %d", n, cq.ring.mask)
+			}
+			for i := range wcs[:n] {
+				if wcs[i].Status > verbs.WCTMRndvIncomplete {
+					t.Fatalf("status %d", wcs[i].Status)
+				}
+			}
+			*viewAt[uint32](mem, rxeOffsetProducer) = later + uint32(round)
+			*viewAt[uint32](mem, rxeOffsetLogElement) = later // too late to matter
+			*viewAt[uint32](mem, rxeOffsetMask) = later
+		}
+	})
+}
+
+// FuzzRxeRequests has hostile memory where a queue of requests should be.
+func FuzzRxeRequests(f *testing.F) {
+	f.Add(uint32(9), uint32(7), uint32(0), uint32(0), uint32(5), uint16(3), uint32(2))
+	f.Add(uint32(9), uint32(7), uint32(8), uint32(0), uint32(5), uint16(300), uint32(1<<31))
+	f.Add(uint32(8), uint32(15), uint32(3), uint32(15), uint32(40), uint16(17), uint32(16))
+	f.Fuzz(func(t *testing.T, log, mask, producer, consumer, most uint32, length uint16, later uint32) {
+		k := new(rxeKernel)
+		out := rxeCreateQPOut{send: k.queue(0, 3, 9), recv: k.queue(1<<20, 3, 9)}
+		for _, mem := range k.maps {
+			*viewAt[uint32](mem, rxeOffsetLogElement) = log
+			*viewAt[uint32](mem, rxeOffsetMask) = mask
+			*viewAt[uint32](mem, rxeOffsetProducer) = producer
+			*viewAt[uint32](mem, rxeOffsetConsumer) = consumer
+		}
+		depth := int(int32(most))
+		q, err := openRxeQP(k, madeQP{cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth}, extra: bytesOf(&out)})
+		if err != nil {
+			if k.mapped != 0 {
+				t.Fatal("mapping left over")
+			}
+			return
+		}
+		inline := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, length)}}
+		pieces := make([]verbs.SGE, length%40)
+		sends := []verbs.SendWR{{Opcode: verbs.OpWrite, SGL: pieces}, inline, {Opcode: verbs.OpFetchAdd, SGL: pieces}}
+		recvs := []verbs.RecvWR{{SGL: pieces}, {}, {}}
+		for round := range 3 {
+			n, _, err := q.postSend(sends)
+			if n < len(sends) && err == nil {
+				t.Fatalf("%d of %d requests taken, and no error", n, len(sends))
+			}
+			if n, err := q.postRecv(recvs); n < len(recvs) && err == nil {
+				t.Fatalf("%d of %d receives taken, and no error", n, len(recvs))
+			}
+			for _, mem := range k.maps {
+				*viewAt[uint32](mem, rxeOffsetConsumer) = later * uint32(round+1)
+				*viewAt[uint32](mem, rxeOffsetMask) = later
+			}
+		}
+	})
+}

@@ -1,0 +1,415 @@
+package uverbs
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// rxeKernel is memory as the kernel's rxe driver would share it, by offset.
+type rxeKernel struct {
+	maps   map[uint64][]byte
+	mapped int // mappings that are not unmapped yet
+}
+
+func (k *rxeKernel) mmap(offset uint64, size int) ([]byte, error) {
+	mem, ok := k.maps[offset]
+	if !ok || size > len(mem) {
+		return nil, errNoMapping
+	}
+	k.mapped++
+	return mem[:size:size], nil
+}
+
+func (k *rxeKernel) munmap([]byte) { k.mapped-- }
+
+// queue makes a queue of 2^log elements and returns what to map.
+func (k *rxeKernel) queue(offset uint64, log, elementLog int) rxeMapping {
+	size := (rxeOffsetElements + 1<<(log+elementLog) + 4095) &^ 4095
+	mem := make([]byte, size) // of a size that Go aligns as the kernel does, to pages
+	*viewAt[uint32](mem, rxeOffsetLogElement) = uint32(elementLog)
+	*viewAt[uint32](mem, rxeOffsetMask) = 1<<log - 1
+	if k.maps == nil {
+		k.maps = make(map[uint64][]byte)
+	}
+	k.maps[offset] = mem
+	return rxeMapping{offset: offset, size: uint32(len(mem))}
+}
+
+func newRxeCQ(t testing.TB, log int) (*rxeCQ, *rxeKernel, []byte) {
+	t.Helper()
+	k := new(rxeKernel)
+	m := k.queue(8192, log, 6)
+	cq, err := openRxeCQ(k, bytesOf(&m))
+	require.NoError(t, err)
+	return cq, k, k.maps[8192]
+}
+
+// complete does what the kernel does: it writes a completion and moves its
+// index.
+func complete(mem []byte, wc uverbsWC) {
+	mask := *viewAt[uint32](mem, rxeOffsetMask)
+	p := viewAt[uint32](mem, rxeOffsetProducer)
+	*viewAt[uverbsWC](mem, rxeOffsetElements+int(*p)<<6) = wc
+	*p = (*p + 1) & mask
+}
+
+func TestRxeCompletionsAreTranslated(t *testing.T) {
+	imm := networkOrder(0xdeadbeef)
+	for _, c := range []struct {
+		name string
+		wc   uverbsWC
+		want verbs.WC
+	}{
+		{"a SEND", uverbsWC{wrID: 7, qpNum: 17, byteLen: 5}, verbs.WC{ID: 7, QPN: 17, ByteLen: 5}},
+		{"an atomic", uverbsWC{opcode: 4, byteLen: 8}, verbs.WC{Opcode: verbs.WCFetchAdd, ByteLen: 8}},
+		{"an ATOMIC_WRITE", uverbsWC{opcode: 9}, verbs.WC{Opcode: verbs.WCAtomicWrite}},
+		{"a SEND_WITH_IMM, whose flag says nothing", uverbsWC{wcFlags: 2, ex: 5}, verbs.WC{}},
+		{"a receive", uverbsWC{opcode: 128, byteLen: 9, srcQP: 3, wcFlags: 1},
+			verbs.WC{Opcode: verbs.WCRecv, ByteLen: 9, SrcQPN: 3, Flags: verbs.WCGRH}},
+		{"a receive with immediate", uverbsWC{opcode: 128, wcFlags: 3, ex: imm},
+			verbs.WC{Opcode: verbs.WCRecv, Flags: verbs.WCGRH | verbs.WCWithImm, Imm: 0xdeadbeef}},
+		{"a WRITE with immediate", uverbsWC{opcode: 129, wcFlags: 2, ex: imm, byteLen: 1 << 20},
+			verbs.WC{Opcode: verbs.WCRecvWriteWithImm, Flags: verbs.WCWithImm, Imm: 0xdeadbeef, ByteLen: 1 << 20}},
+		{"an invalidation by the kernel's flag", uverbsWC{opcode: 128, wcFlags: 1 << 2, ex: 0x1234},
+			verbs.WC{Opcode: verbs.WCRecv, Flags: verbs.WCWithInv, Imm: 0x1234}},
+		{"an invalidation by the flag of libibverbs", uverbsWC{opcode: 128, wcFlags: 1 << 3, ex: 0x1234},
+			verbs.WC{Opcode: verbs.WCRecv, Flags: verbs.WCWithInv, Imm: 0x1234}},
+		{"an error", uverbsWC{wrID: 1, status: 12, qpNum: 2, vendorErr: 9, opcode: 77, byteLen: 4},
+			verbs.WC{ID: 1, QPN: 2, Status: verbs.WCRetryExcErr, VendorErr: 9}},
+		{"a status that does not exist", uverbsWC{status: 24}, verbs.WC{Status: verbs.WCGeneralErr}},
+		{"a status beyond a byte", uverbsWC{status: 256}, verbs.WC{Status: verbs.WCGeneralErr}},
+		{"an operation that does not exist", uverbsWC{opcode: 7}, verbs.WC{Status: verbs.WCGeneralErr}},
+		{"an operation beyond a byte", uverbsWC{opcode: 256 + 128}, verbs.WC{Status: verbs.WCGeneralErr}},
+	} {
+		cq, _, mem := newRxeCQ(t, 2)
+		complete(mem, c.wc)
+		var got [2]verbs.WC
+		n, err := cq.poll(got[:])
+		require.NoError(t, err, c.name)
+		require.Equal(t, 1, n, c.name)
+		require.Equal(t, c.want, got[0], c.name)
+	}
+}
+
+func TestRxeCompletionQueueWraps(t *testing.T) {
+	cq, _, mem := newRxeCQ(t, 2)
+	next, seen := uint64(0), uint64(0)
+	for batch := range 50 {
+		for range batch % 4 {
+			complete(mem, uverbsWC{wrID: next})
+			next++
+		}
+		var wcs [8]verbs.WC
+		n, err := cq.poll(wcs[:])
+		require.NoError(t, err)
+		require.Equal(t, batch%4, n)
+		for _, wc := range wcs[:n] {
+			require.Equal(t, seen, wc.ID)
+			seen++
+		}
+		require.Equal(t, *viewAt[uint32](mem, rxeOffsetProducer), *viewAt[uint32](mem, rxeOffsetConsumer))
+	}
+	require.Equal(t, next, seen)
+}
+
+func TestRxePollTakesNoMoreThanThereIsRoomFor(t *testing.T) {
+	cq, _, mem := newRxeCQ(t, 3)
+	for id := range uint64(5) {
+		complete(mem, uverbsWC{wrID: id})
+	}
+	var wcs [2]verbs.WC
+	for want := uint64(0); want < 4; want += 2 {
+		n, err := cq.poll(wcs[:])
+		require.NoError(t, err)
+		require.Equal(t, 2, n)
+		require.Equal(t, want, wcs[0].ID)
+		require.Equal(t, want+1, wcs[1].ID)
+	}
+	n, err := cq.poll(nil)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	n, err = cq.poll(wcs[:])
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+func TestRxeResizeGoesOnInTheNewQueue(t *testing.T) {
+	cq, k, mem := newRxeCQ(t, 2)
+	complete(mem, uverbsWC{wrID: 1})
+	complete(mem, uverbsWC{wrID: 2})
+	var wcs [4]verbs.WC
+	_, err := cq.poll(wcs[:1])
+	require.NoError(t, err)
+	bigger := k.queue(1<<20, 5, 6) // into which the kernel has moved the rest
+	complete(k.maps[1<<20], uverbsWC{wrID: 2})
+	require.NoError(t, cq.remap(k, madeCQ{extra: bytesOf(&bigger)}))
+	complete(k.maps[1<<20], uverbsWC{wrID: 3})
+	n, err := cq.poll(wcs[:])
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.EqualValues(t, 2, wcs[0].ID)
+	require.EqualValues(t, 3, wcs[1].ID)
+	require.Equal(t, 1, k.mapped, "the old queue is unmapped")
+}
+
+func TestQueuesThatCannotBeAreRefused(t *testing.T) {
+	for name, spoil := range map[string]func(mem []byte){
+		"elements too small":           func(mem []byte) { *viewAt[uint32](mem, rxeOffsetLogElement) = 5 },
+		"elements of 4 GiB":            func(mem []byte) { *viewAt[uint32](mem, rxeOffsetLogElement) = 32 },
+		"a shift beyond any word":      func(mem []byte) { *viewAt[uint32](mem, rxeOffsetLogElement) = 1<<32 - 1 },
+		"no power of two":              func(mem []byte) { *viewAt[uint32](mem, rxeOffsetMask) = 5 },
+		"more than the memory holds":   func(mem []byte) { *viewAt[uint32](mem, rxeOffsetMask) = 63 },
+		"all indexes":                  func(mem []byte) { *viewAt[uint32](mem, rxeOffsetMask) = 1<<32 - 1 },
+		"our index outside":            func(mem []byte) { *viewAt[uint32](mem, rxeOffsetConsumer) = 4 },
+		"our index far outside":        func(mem []byte) { *viewAt[uint32](mem, rxeOffsetConsumer) = 1 << 31 },
+		"elements that end one behind": func(mem []byte) { *viewAt[uint32](mem, rxeOffsetLogElement) = 10 },
+	} {
+		k := new(rxeKernel)
+		m := k.queue(0, 2, 6)
+		spoil(k.maps[0])
+		_, err := openRxeCQ(k, bytesOf(&m))
+		require.ErrorIs(t, err, errRxeRing, name)
+		require.Zero(t, k.mapped, name)
+	}
+	_, err := openRxeCQ(new(rxeKernel), make([]byte, 8))
+	require.ErrorIs(t, err, errRxeRing, "an answer that is too short")
+	_, err = openRxeCQ(new(rxeKernel), make([]byte, 16))
+	require.ErrorIs(t, err, errNoMapping)
+}
+
+func TestAnIndexOfTheKernelThatIsOutsideBreaksTheQueue(t *testing.T) {
+	cq, _, mem := newRxeCQ(t, 2)
+	complete(mem, uverbsWC{})
+	*viewAt[uint32](mem, rxeOffsetProducer) = 4
+	_, err := cq.poll(make([]verbs.WC, 4))
+	require.ErrorIs(t, err, errRxeRing)
+
+	q, _, send, recv := newRxeQP(t, verbs.QPTypeRC, 4)
+	*viewAt[uint32](send, rxeOffsetConsumer) = 1 << 20
+	*viewAt[uint32](recv, rxeOffsetConsumer) = 1 << 20
+	n, bell, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+	require.ErrorIs(t, err, errRxeRing)
+	require.Zero(t, n)
+	require.False(t, bell)
+	n, err = q.postRecv([]verbs.RecvWR{{}})
+	require.ErrorIs(t, err, errRxeRing)
+	require.Zero(t, n)
+}
+
+// newRxeQP makes a QP with queues of depth requests in rings of 8, send
+// requests of 512 bytes and receives of 128.
+func newRxeQP(t testing.TB, typ verbs.QPType, depth int) (q *rxeQP, k *rxeKernel, send, recv []byte) {
+	t.Helper()
+	k = new(rxeKernel)
+	out := rxeCreateQPOut{send: k.queue(4096, 3, 9), recv: k.queue(65536, 3, 7)}
+	q, err := openRxeQP(k, madeQP{typ: typ, cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth}, extra: bytesOf(&out)})
+	require.NoError(t, err)
+	return q, k, k.maps[4096], k.maps[65536]
+}
+
+// sge makes SGEs of the lengths.
+func sge(lengths ...uint32) []verbs.SGE {
+	list := make([]verbs.SGE, len(lengths))
+	for i, n := range lengths {
+		list[i] = verbs.SGE{Addr: uint64(i+1) << 32, Length: n, LKey: uint32(i + 100)}
+	}
+	return list
+}
+
+func TestRxeSendRequestsAreEncoded(t *testing.T) {
+	le := binary.NativeEndian
+	for _, c := range []struct {
+		name  string
+		typ   verbs.QPType
+		wr    verbs.SendWR
+		check func(t *testing.T, b []byte)
+	}{
+		{"SEND", verbs.QPTypeRC, verbs.SendWR{ID: 9, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendSolicited, SGL: sge(10, 20)},
+			func(t *testing.T, b []byte) {
+				require.EqualValues(t, 9, le.Uint64(b))
+				require.EqualValues(t, 2, le.Uint32(b[12:]), "opcode")
+				require.EqualValues(t, 2|4, le.Uint32(b[16:]), "flags")
+				require.EqualValues(t, 30, le.Uint32(b[184:]), "length")
+				require.EqualValues(t, 30, le.Uint32(b[188:]), "resid")
+				require.EqualValues(t, 2, le.Uint32(b[196:]), "SGEs")
+				require.EqualValues(t, 1<<32, le.Uint64(b[208:]))
+				require.EqualValues(t, 10, le.Uint32(b[216:]))
+				require.EqualValues(t, 100, le.Uint32(b[220:]))
+				require.EqualValues(t, 2<<32, le.Uint64(b[224:]))
+				require.EqualValues(t, 20, le.Uint32(b[232:]))
+				require.EqualValues(t, 101, le.Uint32(b[236:]))
+			}},
+		{"WRITE_WITH_IMM", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpWriteWithImm, Imm: 0x01020304, RemoteAddr: 1 << 40, RKey: 77, SGL: sge(5)},
+			func(t *testing.T, b []byte) {
+				require.Equal(t, []byte{1, 2, 3, 4}, b[20:24], "immediate in network order")
+				require.EqualValues(t, 1<<40, le.Uint64(b[24:]))
+				require.EqualValues(t, 77, le.Uint32(b[32:]))
+				require.EqualValues(t, 1<<40, le.Uint64(b[152:]), "iova")
+			}},
+		{"SEND_WITH_INV", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpSendWithInv, InvalidateRKey: 0x55},
+			func(t *testing.T, b []byte) {
+				require.EqualValues(t, 0x55, le.Uint32(b[20:]))
+				require.Zero(t, le.Uint32(b[184:]))
+				require.Zero(t, le.Uint32(b[196:]))
+			}},
+		{"inline", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{[]byte("ab"), nil, []byte("cde")}, SGL: sge(1)},
+			func(t *testing.T, b []byte) {
+				require.EqualValues(t, 8, le.Uint32(b[16:]), "flags")
+				require.EqualValues(t, 5, le.Uint32(b[184:]), "length")
+				require.EqualValues(t, 1, le.Uint32(b[196:]), "one piece")
+				require.Equal(t, "abcde", string(b[208:213]))
+			}},
+		{"CMP_AND_SWP", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpCompareSwap, RemoteAddr: 1 << 40, RKey: 5, CompareAdd: 11, Swap: 12, SGL: sge(8)},
+			func(t *testing.T, b []byte) {
+				require.EqualValues(t, 1<<40, le.Uint64(b[24:]))
+				require.EqualValues(t, 11, le.Uint64(b[32:]))
+				require.EqualValues(t, 12, le.Uint64(b[40:]))
+				require.EqualValues(t, 5, le.Uint32(b[48:]))
+				require.EqualValues(t, 1<<40, le.Uint64(b[152:]), "iova")
+			}},
+		{"LOCAL_INV", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpLocalInv, InvalidateRKey: 3, SGL: sge(8)},
+			func(t *testing.T, b []byte) {
+				require.EqualValues(t, 3, le.Uint32(b[20:]))
+				require.Zero(t, le.Uint32(b[184:]), "length")
+				require.Zero(t, le.Uint32(b[196:]), "SGEs")
+			}},
+		{"ATOMIC_WRITE", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpAtomicWrite, Flags: verbs.SendInline, Inline: [][]byte{[]byte("12345678")}, RemoteAddr: 64, RKey: 2},
+			func(t *testing.T, b []byte) {
+				require.Zero(t, le.Uint32(b[16:])&8, "the kernel's way of inline is another")
+				require.EqualValues(t, 64, le.Uint64(b[24:]))
+				require.EqualValues(t, 2, le.Uint32(b[32:]))
+				require.EqualValues(t, 8, le.Uint32(b[184:]))
+				require.Equal(t, "12345678", string(b[208:216]))
+			}},
+		{"FLUSH", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpFlush, RemoteAddr: 128, RKey: 6, Flush: &verbs.Flush{Type: verbs.FlushGlobal, Level: verbs.FlushMR, Length: 99}},
+			func(t *testing.T, b []byte) {
+				require.EqualValues(t, 128, le.Uint64(b[24:]))
+				require.EqualValues(t, 6, le.Uint32(b[36:]))
+				require.Equal(t, []byte{1, 1}, b[40:42], "type, level")
+				require.EqualValues(t, 99, le.Uint32(b[184:]), "length")
+				require.EqualValues(t, 128, le.Uint64(b[152:]), "iova")
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			q, _, send, _ := newRxeQP(t, c.typ, 4)
+			slot := send[rxeOffsetElements:][:512]
+			for i := range slot {
+				slot[i] = 0xee // what was there before must not show
+			}
+			n, bell, err := q.postSend([]verbs.SendWR{c.wr})
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			require.True(t, bell)
+			require.EqualValues(t, 1, *viewAt[uint32](send, rxeOffsetProducer))
+			require.Equal(t, make([]byte, 8), slot[144:152], "status and state")
+			c.check(t, slot)
+		})
+	}
+}
+
+func TestRxeReceivesAreEncoded(t *testing.T) {
+	q, _, _, recv := newRxeQP(t, verbs.QPTypeRC, 4)
+	n, err := q.postRecv([]verbs.RecvWR{{ID: 3}, {ID: 4, SGL: sge(6, 7)}})
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.EqualValues(t, 2, *viewAt[uint32](recv, rxeOffsetProducer))
+	b := recv[rxeOffsetElements+128:]
+	require.EqualValues(t, 4, binary.NativeEndian.Uint64(b))
+	require.EqualValues(t, 13, binary.NativeEndian.Uint32(b[16:]), "length")
+	require.EqualValues(t, 13, binary.NativeEndian.Uint32(b[20:]), "resid")
+	require.EqualValues(t, 2, binary.NativeEndian.Uint32(b[28:]), "SGEs")
+	require.EqualValues(t, 7, binary.NativeEndian.Uint32(b[40+16+8:]))
+	n, err = q.postRecv([]verbs.RecvWR{{SGL: sge(1, 1, 1, 1, 1, 1)}})
+	require.ErrorIs(t, err, verbs.ErrInvalid, "more than an element has room for")
+	require.Zero(t, n)
+	_, err = q.postRecv([]verbs.RecvWR{{SGL: sge(1<<32-1, 1)}})
+	require.ErrorIs(t, err, verbs.ErrInvalid, "a length beyond 32 bits")
+}
+
+func TestRxeQueuesTakeWhatTheyWereMadeForAndWrap(t *testing.T) {
+	q, _, send, recv := newRxeQP(t, verbs.QPTypeRC, 5)
+	s, r := q.capacity()
+	require.Equal(t, 5, s)
+	require.Equal(t, 5, r)
+	wrs := make([]verbs.SendWR, 9)
+	recvs := make([]verbs.RecvWR, 9)
+	for i := range wrs {
+		wrs[i].Opcode = verbs.OpSend
+	}
+	for round := range uint32(20) {
+		n, bell, err := q.postSend(wrs)
+		require.ErrorIs(t, err, verbs.ErrQueueFull)
+		require.Equal(t, 5, n)
+		require.True(t, bell)
+		n, bell, err = q.postSend(wrs)
+		require.ErrorIs(t, err, verbs.ErrQueueFull)
+		require.Zero(t, n)
+		require.False(t, bell)
+		n, err = q.postRecv(recvs)
+		require.ErrorIs(t, err, verbs.ErrQueueFull)
+		require.Equal(t, 5, n)
+		for _, mem := range [][]byte{send, recv} { // the kernel takes them
+			require.Equal(t, (round+1)*5&7, *viewAt[uint32](mem, rxeOffsetProducer))
+			*viewAt[uint32](mem, rxeOffsetConsumer) = (round + 1) * 5 & 7
+		}
+	}
+}
+
+func TestRxeStopsAtTheRequestThatItCannotTake(t *testing.T) {
+	q, _, send, _ := newRxeQP(t, verbs.QPTypeRC, 6)
+	good := verbs.SendWR{Opcode: verbs.OpSend}
+	for name, bad := range map[string]verbs.SendWR{
+		"inline that does not fit": {Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 305)}},
+		"too many SGEs":            {Opcode: verbs.OpSend, SGL: sge(make([]uint32, 20)...)},
+		"a message of 8 MiB + 1":   {Opcode: verbs.OpWrite, SGL: sge(8<<20, 1)},
+	} {
+		before := *viewAt[uint32](send, rxeOffsetProducer)
+		n, bell, err := q.postSend([]verbs.SendWR{good, bad, good})
+		require.ErrorIs(t, err, verbs.ErrInvalid, name)
+		require.Equal(t, 1, n, name)
+		require.True(t, bell, name)
+		require.Equal(t, (before+1)&7, *viewAt[uint32](send, rxeOffsetProducer), name)
+		*viewAt[uint32](send, rxeOffsetConsumer) = (before + 1) & 7
+	}
+}
+
+func TestRxeQPsUnmapWhatTheyMapped(t *testing.T) {
+	q, k, _, _ := newRxeQP(t, verbs.QPTypeRC, 4)
+	require.Equal(t, 2, k.mapped)
+	q.unmap(k)
+	require.Zero(t, k.mapped)
+
+	out := rxeCreateQPOut{send: k.queue(4096, 3, 9), recv: rxeMapping{offset: 1, size: 4096}}
+	_, err := openRxeQP(k, madeQP{extra: bytesOf(&out)})
+	require.ErrorIs(t, err, errNoMapping)
+	require.Zero(t, k.mapped, "nothing is left of a QP that could not be opened")
+
+	q, err = openRxeQP(k, madeQP{srq: true, extra: bytesOf(&out)})
+	require.NoError(t, err)
+	require.Equal(t, 1, k.mapped, "a QP with an SRQ has no receive queue")
+	q.unmap(k)
+	require.Zero(t, k.mapped)
+}
+
+func TestPostAndPollOfRxeAllocateNothing(t *testing.T) {
+	q, _, send, recv := newRxeQP(t, verbs.QPTypeRC, 6)
+	cq, _, mem := newRxeCQ(t, 3)
+	wrs := []verbs.SendWR{
+		{Opcode: verbs.OpSendWithImm, SGL: sge(1, 2)},
+		{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 100)}},
+	}
+	recvs := []verbs.RecvWR{{SGL: sge(8)}}
+	wcs := make([]verbs.WC, 4)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		_, _, _ = q.postSend(wrs)
+		_, _ = q.postRecv(recvs)
+		*viewAt[uint32](send, rxeOffsetConsumer) = *viewAt[uint32](send, rxeOffsetProducer)
+		*viewAt[uint32](recv, rxeOffsetConsumer) = *viewAt[uint32](recv, rxeOffsetProducer)
+		complete(mem, uverbsWC{})
+		_, _ = cq.poll(wcs)
+	}))
+}
