@@ -63,6 +63,9 @@ func testEvents(t *testing.T, s *suite) {
 			require.NoError(t, w.wait(b.ch, time.Now().Add(patience)))
 		})
 		run("only a solicited arrival ends the wait for one", func(t *testing.T, a, b *side) {
+			if b.iwarp() {
+				t.Skip("siw cannot tell a solicited arrival, and wakes for each")
+			}
 			require.NoError(t, b.recv.Arm(true))
 			a.post(send)
 			b.received(0, verbs.WCSuccess)
@@ -131,9 +134,13 @@ func testEvents(t *testing.T, s *suite) {
 		})
 		run("nothing is lost between arming and sleeping", func(t *testing.T, a, b *side) {
 			const n = 3000
+			credits := b.credits(32)
 			go func() {
 				for i := range uint32(n) {
-					wr := verbs.SendWR{Opcode: verbs.OpSendWithImm, Imm: i}
+					wr := verbs.SendWR{Opcode: a.sendOp(), Imm: i}
+					if !credits.take() {
+						return // the receiving side shows it
+					}
 					for {
 						if k, _ := a.qp.PostSend([]verbs.SendWR{wr}); k == 1 {
 							break
@@ -149,8 +156,9 @@ func testEvents(t *testing.T, s *suite) {
 				require.NoError(t, b.recv.Arm(false))
 				wc := comes(t, b, b.recv)
 				require.Equal(t, verbs.WCSuccess, wc.Status)
-				require.Equal(t, i, wc.Imm)
+				b.requireImm(i, wc)
 				b.receive(verbs.RecvWR{})
+				credits.add(1)
 			}
 		})
 	}

@@ -59,6 +59,7 @@ func testLifetimes(t *testing.T, s *suite) {
 		wr.SGL = []verbs.SGE{mr.SGE(0, 9000)}
 		a.post(wr)
 		a.sent(50, verbs.WCSuccess)
+		a.placed(b)
 		require.Equal(t, mem[100:9_100], b.mr.Bytes()[:9000])
 		require.NoError(t, mr.Close())
 	})
@@ -86,10 +87,14 @@ func testConcurrency(t *testing.T, s *suite) {
 	conf.cap.MaxSendWR, conf.cap.MaxRecvWR, conf.cqe = 256, 256, 1024
 	a, b := s.connected(t, conf)
 	const posters, each = 4, 2000
-	recv := func() verbs.RecvWR { return verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 64)}} }
-	for range 128 {
-		b.receive(recv())
+	const slots, slot = 128, 64
+	recv := func(i uint64) verbs.RecvWR {
+		return verbs.RecvWR{ID: i, SGL: []verbs.SGE{b.mr.SGE(int(i)*slot, slot)}}
 	}
+	for i := range uint64(slots) {
+		b.receive(recv(i))
+	}
+	credits := b.credits(slots)
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	last := make([]uint32, posters) // guarded by mu
@@ -101,9 +106,12 @@ func testConcurrency(t *testing.T, s *suite) {
 				data := make([]byte, 16)
 				binary.LittleEndian.PutUint32(data, uint32(p))
 				binary.LittleEndian.PutUint32(data[4:], i+1)
-				wr := []verbs.SendWR{{Opcode: verbs.OpSendWithImm, Flags: verbs.SendInline, Inline: [][]byte{data}, Imm: uint32(p)<<24 | (i + 1)}}
+				wr := []verbs.SendWR{{Opcode: a.sendOp(), Flags: verbs.SendInline, Inline: [][]byte{data}, Imm: uint32(p)<<24 | (i + 1)}}
 				if i%64 == 0 {
 					wr[0].Flags |= verbs.SendSignaled
+				}
+				if !credits.take() {
+					return
 				}
 				for time.Now().Before(deadline) {
 					if n, _ := a.qp.PostSend(wr); n == 1 {
@@ -133,7 +141,10 @@ func testConcurrency(t *testing.T, s *suite) {
 				mu.Lock() // order is only known among completions polled together
 				n, err := b.recv.Poll(wcs)
 				for _, wc := range wcs[:n] {
-					if p := wc.Imm >> 24; wc.Status == verbs.WCSuccess && last[p]+1 == wc.Imm&0xffffff {
+					data := b.mr.Bytes()[wc.ID*slot:][:8]
+					p, i := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint32(data[4:])
+					imm := wc.Imm == p<<24|i || wc.Flags&verbs.WCWithImm == 0
+					if wc.Status == verbs.WCSuccess && p < posters && last[p]+1 == i && imm {
 						last[p]++
 						seen++
 					}
@@ -143,8 +154,9 @@ func testConcurrency(t *testing.T, s *suite) {
 				if done {
 					return
 				}
-				for range n {
-					_, _ = b.qp.PostRecv([]verbs.RecvWR{recv()}) // a refusal shows as a message that does not come
+				for _, wc := range wcs[:n] {
+					_, _ = b.qp.PostRecv([]verbs.RecvWR{recv(wc.ID)}) // a refusal shows as a message that does not come
+					credits.add(1)
 				}
 				if n == 0 {
 					time.Sleep(time.Microsecond)

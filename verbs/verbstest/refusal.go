@@ -71,15 +71,16 @@ func testRefusal(t *testing.T, s *suite) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := s.connected(t, c.conf)
+			if c.conf.qpAccess != 0 && a.iwarp() {
+				t.Skip("siw looks at the rights of memory only")
+			}
 			pattern(a.mr.Bytes()[:64], 3)
 			wr := c.wr(a, b)
 			a.requireCap(wr.Opcode)
 			before := append([]byte(nil), b.mr.Bytes()[:64]...)
 			wr.Flags &^= verbs.SendSignaled // a failure completes all the same
 			a.post(wr)
-			wc := a.poll(a.send, 1)[0]
-			require.Equal(t, c.want, wc.Status, "%v", wc.Status)
-			require.Equal(t, wr.ID, wc.ID)
+			a.refused(wr.ID, c.want)
 			a.awaitState(verbs.QPStateErr)
 			b.awaitState(verbs.QPStateErr)
 			a.post(a.write(b.mr.Addr(), b.mr.RKey(), 8))
@@ -91,7 +92,7 @@ func testRefusal(t *testing.T, s *suite) {
 		a, b := s.connected(t, usual)
 		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{b.mr.SGE(0, 7)}}, verbs.RecvWR{ID: 2, SGL: []verbs.SGE{b.mr.SGE(0, 100)}})
 		a.post(verbs.SendWR{ID: 50, Opcode: verbs.OpSend, SGL: []verbs.SGE{a.mr.SGE(0, 8)}})
-		a.sent(50, verbs.WCRemInvReqErr)
+		a.refused(50, verbs.WCRemInvReqErr)
 		b.received(1, verbs.WCLocLenErr)
 		b.received(2, verbs.WCWRFlushErr)
 	})
@@ -182,7 +183,7 @@ func testLocalErrors(t *testing.T, s *suite) {
 			wr := a.write(b.mr.Addr(), b.mr.RKey(), 8)
 			wr.Opcode, wr.SGL = c.op, []verbs.SGE{c.sge(a)}
 			a.post(wr)
-			a.sent(wr.ID, verbs.WCLocProtErr)
+			a.failedLocally(wr.ID, verbs.WCLocProtErr)
 			a.awaitState(verbs.QPStateErr)
 		})
 	}

@@ -30,6 +30,7 @@ func testStates(t *testing.T, s *suite) {
 	})
 	t.Run("Query reports what Modify set", func(t *testing.T) {
 		a, b := s.connected(t, usual)
+		a.requireAcks() // what is queried are the parameters of acknowledgements
 		got, err := a.qp.Query()
 		require.NoError(t, err)
 		require.Equal(t, verbs.QPStateRTS, got.State)
@@ -64,6 +65,9 @@ func testStates(t *testing.T, s *suite) {
 	})
 	t.Run("RESET drops everything, and the QPs can be connected again", func(t *testing.T) {
 		a, b := s.connected(t, usual)
+		if a.join != nil {
+			t.Skip("QPs of this device are connected once")
+		}
 		reset := func(s *side) {
 			require.NoError(t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
 		}
@@ -83,6 +87,9 @@ func testStates(t *testing.T, s *suite) {
 	})
 	t.Run("SQD holds requests back until RTS", func(t *testing.T) {
 		a, b := s.connected(t, usual)
+		if a.join != nil {
+			t.Skip("QPs of this device have no SQD")
+		}
 		b.receive(receives(0, 2)...)
 		require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true},
 			verbs.QPAttrState|verbs.QPAttrEnSQDNotify))
@@ -102,13 +109,18 @@ func testStates(t *testing.T, s *suite) {
 	t.Run("transitions that do not exist are refused", func(t *testing.T) {
 		a, _ := s.connected(t, usual)
 		for _, to := range []verbs.QPState{verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateSQE} {
-			require.ErrorIs(t, a.qp.Modify(verbs.QPAttr{State: to}, verbs.QPAttrState), verbs.ErrInvalid, "%v", to)
+			err := a.qp.Modify(verbs.QPAttr{State: to}, verbs.QPAttrState)
+			if a.join != nil {
+				require.ErrorIs(t, err, verbs.ErrUnsupported, "%v", to)
+			} else {
+				require.ErrorIs(t, err, verbs.ErrInvalid, "%v", to)
+			}
 		}
 	})
 	t.Run("an access error is an event at the responder", func(t *testing.T) {
 		a, b := s.connected(t, usual)
 		a.post(a.write(b.mr.Addr()-8, b.mr.RKey(), 8))
-		a.sent(50, verbs.WCRemAccessErr)
+		a.refused(50, verbs.WCRemAccessErr)
 		ev, err := b.ctx.NextEvent()
 		require.NoError(t, err)
 		require.Equal(t, verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QPN: b.qp.Num()}, ev)

@@ -88,8 +88,8 @@ func runTransfer(t *testing.T, s *suite, tr transfer, size, pieces int, inline b
 		if tr.flags&verbs.WCWithImm != 0 {
 			require.EqualValues(t, 0xdeadbeef, wc.Imm)
 		}
-	} else {
-		b.silent(b.recv)
+	} else if b.silent(b.recv); tr.op == verbs.OpWrite {
+		a.placed(b)
 	}
 	want := pattern(make([]byte, size), 0x5a)
 	mem := target.mr.Bytes()
@@ -153,7 +153,7 @@ func testOrder(t *testing.T, s *suite) {
 			a.post(
 				verbs.SendWR{Opcode: verbs.OpWrite, SGL: []verbs.SGE{a.mr.SGE(0, 1000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()},
 				verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{a.mr.SGE(0, 700)}},
-				verbs.SendWR{Opcode: verbs.OpSendWithImm, Flags: verbs.SendInline, Inline: [][]byte{{byte(i)}}, Imm: uint32(i)},
+				verbs.SendWR{Opcode: a.sendOp(), Flags: verbs.SendInline, Inline: [][]byte{{byte(i)}}, Imm: uint32(i)},
 				verbs.SendWR{ID: first, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(300, 700)}},
 			)
 			wcs := b.poll(b.recv, batch)
@@ -164,7 +164,7 @@ func testOrder(t *testing.T, s *suite) {
 			require.Equal(t, payload, b.mr.Bytes()[:1000], "a WRITE is there when a later SEND is")
 			require.Equal(t, payload[:700], b.mr.Bytes()[1<<20:][:700])
 			require.Equal(t, byte(i), b.mr.Bytes()[1<<20+4096])
-			require.EqualValues(t, i, wcs[1].Imm)
+			b.requireImm(uint32(i), wcs[1])
 			require.Equal(t, payload[300:], b.mr.Bytes()[1<<20+8192:][:700])
 			a.sent(first, verbs.WCSuccess)
 		}
@@ -200,6 +200,7 @@ func testOrder(t *testing.T, s *suite) {
 			verbs.SendWR{ID: 2, Opcode: verbs.OpWrite, Flags: verbs.SendFence | verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, 4096)}, RemoteAddr: b.mr.Addr() + 8192, RKey: b.mr.RKey()},
 		)
 		a.sent(2, verbs.WCSuccess)
+		a.placed(b)
 		require.Equal(t, want, b.mr.Bytes()[8192:][:4096])
 	})
 }
