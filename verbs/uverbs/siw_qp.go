@@ -141,9 +141,9 @@ func (q *siwQP) putSend(wr *verbs.SendWR) (word uint32, err error) {
 		return 0, fmt.Errorf("%w: inline data of %v on siw", verbs.ErrUnsupported, wr.Opcode)
 	case inline && length > siwMaxInline:
 		return 0, fmt.Errorf("%w: %d inline bytes, siw has room for %d", verbs.ErrInvalid, length, siwMaxInline)
-	case !inline && len(wr.SGL) > siwMaxSGE:
+	case !inline && len(wr.SGL) > siwMaxSGE && siwCountSGEs(wr.SGL) > siwMaxSGE:
 		return 0, fmt.Errorf("%w: %d SGEs, siw has room for %d", verbs.ErrInvalid, len(wr.SGL), siwMaxSGE)
-	case wr.Opcode == verbs.OpRead && len(wr.SGL) > 1:
+	case wr.Opcode == verbs.OpRead && len(wr.SGL) > 1 && siwCountSGEs(wr.SGL) > 1:
 		return 0, fmt.Errorf("%w: READ into %d SGEs, siw has one", verbs.ErrInvalid, len(wr.SGL))
 	}
 	slot := q.send.element(q.send.next)
@@ -152,7 +152,7 @@ func (q *siwQP) putSend(wr *verbs.SendWR) (word uint32, err error) {
 	if wr.Opcode == verbs.OpSendWithInv {
 		sqe.rkey = wr.InvalidateRKey
 	}
-	sges := len(wr.SGL)
+	var sges int
 	if inline {
 		sges = min(length, 1)
 		if sges > 0 {
@@ -165,7 +165,7 @@ func (q *siwQP) putSend(wr *verbs.SendWR) (word uint32, err error) {
 		}
 	} else {
 		sqe.sge[0] = siwSGE{} // a READ always has one
-		putSiwSGEs(sqe.sge[:], wr.SGL)
+		sges = putSiwSGEs(sqe.sge[:], wr.SGL)
 	}
 	return siwWord(flags, uint8(sges), op), nil
 }
@@ -182,21 +182,39 @@ func postSiwRecvs(r *siwRing, wrs []verbs.RecvWR) (n int, err error) {
 			return n, verbs.ErrQueueFull
 		}
 		sgl := wrs[n].SGL
-		if len(sgl) > siwMaxSGE {
+		if len(sgl) > siwMaxSGE && siwCountSGEs(sgl) > siwMaxSGE {
 			return n, fmt.Errorf("%w: %d SGEs, siw has room for %d", verbs.ErrInvalid, len(sgl), siwMaxSGE)
 		}
 		rqe := viewAt[siwRQE](r.element(r.next), 0)
 		rqe.id = wrs[n].ID
-		putSiwSGEs(rqe.sge[:], sgl)
-		r.push(siwWord(siwValid, uint8(len(sgl)), siwOpReceive))
+		sges := putSiwSGEs(rqe.sge[:], sgl)
+		r.push(siwWord(siwValid, uint8(sges), siwOpReceive))
 	}
 	return n, nil
 }
 
-func putSiwSGEs(dst []siwSGE, sgl []verbs.SGE) {
+// putSiwSGEs writes elements and returns how many. Empty ones are left out:
+// the kernel's driver takes no memory region for them and yet looks into it
+// (siw_tx_hdt of drivers/infiniband/sw/siw/siw_qp_tx.c, kernel 6.1), which is
+// the end of the kernel.
+func putSiwSGEs(dst []siwSGE, sgl []verbs.SGE) (n int) {
 	for i := range sgl {
-		dst[i] = siwSGE{addr: sgl[i].Addr, length: sgl[i].Length, lkey: sgl[i].LKey}
+		if sgl[i].Length > 0 {
+			dst[n] = siwSGE{addr: sgl[i].Addr, length: sgl[i].Length, lkey: sgl[i].LKey}
+			n++
+		}
 	}
+	return n
+}
+
+// siwCountSGEs is how many elements putSiwSGEs would write.
+func siwCountSGEs(sgl []verbs.SGE) (n int) {
+	for i := range sgl {
+		if sgl[i].Length > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // siwSRQ is a shared receive queue.

@@ -3,6 +3,7 @@ package uverbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -134,6 +135,24 @@ func TestSiwInlineDataTakesThePlaceOfSGEs(t *testing.T) {
 	require.Equal(t, siwWord(siwValid, 0, siwOpWrite), got.word, "no data is not inline")
 }
 
+func TestSiwGetsNoEmptySGEs(t *testing.T) {
+	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	sgl := []verbs.SGE{{Addr: 1}, {Addr: 2, Length: 5, LKey: 6}, {Addr: 3}, {Addr: 4, Length: 7, LKey: 8}, {}, {}, {}, {}}
+	_, _, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpWrite, SGL: sgl}, {Opcode: verbs.OpRead, SGL: sgl[:3]}})
+	require.NoError(t, err)
+	got := kernelTakes(t, q, 0)
+	require.Equal(t, siwWord(siwValid, 2, siwOpWrite), got.word)
+	require.Equal(t, []siwSGE{{addr: 2, length: 5, lkey: 6}, {addr: 4, length: 7, lkey: 8}}, got.sge[:2])
+	got = kernelTakes(t, q, 1)
+	require.Equal(t, siwWord(siwValid, 1, siwOpRead), got.word)
+	require.Equal(t, siwSGE{addr: 2, length: 5, lkey: 6}, got.sge[0])
+	_, err = q.postRecv([]verbs.RecvWR{{SGL: sgl}})
+	require.NoError(t, err)
+	rqe := *viewAt[siwRQE](q.recv.element(0), 0)
+	require.Equal(t, siwWord(siwValid, 2, siwOpReceive), rqe.word)
+	require.EqualValues(t, 7, rqe.sge[1].length)
+}
+
 func TestSiwReadAlwaysHasACleanSGE(t *testing.T) {
 	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(1, 1)})
 	_, _, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend, SGL: []verbs.SGE{{Addr: 1, Length: 2, LKey: 3}}}})
@@ -145,7 +164,7 @@ func TestSiwReadAlwaysHasACleanSGE(t *testing.T) {
 }
 
 func TestSiwRefusesWhatWouldBlockTheQueue(t *testing.T) {
-	seven := make([]verbs.SGE, siwMaxSGE+1)
+	seven := slices.Repeat([]verbs.SGE{{Length: 1}}, siwMaxSGE+1)
 	for name, c := range map[string]struct {
 		wr   verbs.SendWR
 		want error
@@ -270,7 +289,7 @@ func TestSiwReceivesAreWrittenAsTheKernelReadsThem(t *testing.T) {
 	require.Equal(t, siwWord(siwValid, 2, siwOpReceive), got.word)
 	require.Equal(t, siwSGE{addr: 11, length: 21, lkey: 31}, got.sge[1])
 	require.Equal(t, siwWord(siwValid, 0, siwOpReceive), viewAt[siwRQE](q.recv.element(1), 0).word)
-	n, err = q.postRecv([]verbs.RecvWR{{SGL: make([]verbs.SGE, siwMaxSGE+1)}})
+	n, err = q.postRecv([]verbs.RecvWR{{SGL: slices.Repeat([]verbs.SGE{{Length: 1}}, siwMaxSGE+1)}})
 	require.Zero(t, n)
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 }
