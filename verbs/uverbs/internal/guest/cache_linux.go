@@ -16,6 +16,7 @@ import (
 type workshop struct {
 	dir     string
 	install bool // may install the host packages that are missing
+	updated bool // the lists of packages were fetched
 	log     func(format string, args ...any)
 }
 

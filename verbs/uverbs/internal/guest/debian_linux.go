@@ -39,10 +39,14 @@ func (w *workshop) equip(ctx context.Context) error {
 	return err
 }
 
-// update fetches the lists of packages.
+// update fetches the lists of packages, once, if that may be done here.
 func (w *workshop) update(ctx context.Context) error {
+	if !w.install || w.updated {
+		return nil
+	}
 	w.log("fetching the lists of packages")
 	_, err := command(ctx, "", "apt-get", "-qq", "-o", "Acquire::Retries=3", "update")
+	w.updated = err == nil
 	return err
 }
 

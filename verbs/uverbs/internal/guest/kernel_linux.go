@@ -46,12 +46,10 @@ func (w *workshop) kernel(ctx context.Context, series string) (kernel, error) {
 }
 
 func (w *workshop) makeKernel(ctx context.Context, dir, series string) error {
-	image, err := findImage(ctx, series)
-	if err != nil && w.install {
-		if err = w.update(ctx); err == nil {
-			image, err = findImage(ctx, series)
-		}
+	if err := w.update(ctx); err != nil {
+		return err
 	}
+	image, err := findImage(ctx, series)
 	if err != nil {
 		return err
 	}

@@ -41,16 +41,11 @@ var texts = map[string]string{
 
 func (w *workshop) makePrograms(ctx context.Context, dir string) error {
 	root := filepath.Join(dir, "root")
+	if err := w.update(ctx); err != nil {
+		return err
+	}
 	if err := w.unpack(ctx, root, packages...); err != nil {
-		if !w.install {
-			return err
-		}
-		if err := w.update(ctx); err != nil {
-			return err
-		}
-		if err := w.unpack(ctx, root, packages...); err != nil {
-			return err
-		}
+		return err
 	}
 	file, err := os.Create(filepath.Join(dir, "programs.cpio"))
 	if err != nil {
