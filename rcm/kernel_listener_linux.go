@@ -87,9 +87,10 @@ type kernelListener struct {
 	v6Only  bool
 	timeout time.Duration
 	queue   chan *kernelRequest // for Accept; never blocks its sender
-	closed  chan struct{}       // closed by Close
-	once    sync.Once
-	running sync.WaitGroup // the serving goroutine
+	closed  chan struct{}       // closed by Close, and when the listener fails
+	once    sync.Once           // closes closed
+	failure error               // set before closed is closed
+	running sync.WaitGroup      // the serving goroutine
 
 	// ears are the ids that listen, seen what the host was like when they
 	// were opened, and again for how many ticks more to look for what is
@@ -119,7 +120,7 @@ func (l *kernelListener) Accept(ctx context.Context) (Request, error) {
 	// A closed listener gives no request, however many wait.
 	select {
 	case <-l.closed:
-		return nil, l.wrap(net.ErrClosed)
+		return nil, l.wrap(l.failure)
 	default:
 	}
 	// Ends with a request, Close or ctx.
@@ -127,7 +128,7 @@ func (l *kernelListener) Accept(ctx context.Context) (Request, error) {
 	case r := <-l.queue:
 		return r, nil
 	case <-l.closed:
-		return nil, l.wrap(net.ErrClosed)
+		return nil, l.wrap(l.failure)
 	case <-ctx.Done():
 		return nil, l.wrap(contextError(ctx))
 	}
@@ -138,9 +139,17 @@ func (l *kernelListener) wrap(err error) error {
 }
 
 func (l *kernelListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	l.end(net.ErrClosed)
 	l.running.Wait() // ends: the goroutine only gives commands that the kernel answers at once
 	return nil
+}
+
+// end makes Accept fail from now on, and the serving goroutine end.
+func (l *kernelListener) end(err error) {
+	l.once.Do(func() {
+		l.failure = err
+		close(l.closed)
+	})
 }
 
 // serve turns what is heard into requests, until Close.
@@ -192,7 +201,9 @@ func (l *kernelListener) hear(at netip.Addr, ev cmEvent) {
 		return
 	case ev.kind == eventConnectRequest:
 		l.heard = append(l.heard, ev)
-	case ev.kind == eventDeviceRemoval || ev.kind == eventLost:
+	case ev.kind == eventLost:
+		l.end(ev.lost) // another descriptor would fare no better
+	case ev.kind == eventDeviceRemoval:
 		l.deaf = append(l.deaf, at)
 	default:
 		return

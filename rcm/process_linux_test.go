@@ -23,6 +23,9 @@ var roles = map[string]func(args []string) error{
 	"knock": knock,
 	"serve": serve,
 	"dial":  connectAndWait,
+
+	"resolve":        resolve,
+	"dropPrivileges": dropPrivileges,
 }
 
 func playRole(role string) int {

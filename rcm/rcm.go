@@ -78,7 +78,8 @@ type ListenConfig struct {
 type Listener interface {
 	// Accept returns the next request. It waits until there is one, until
 	// ctx ends, or until Close; the error then wraps net.ErrClosed. It never
-	// waits for a slow peer: only complete requests are counted.
+	// waits for a slow peer: only complete requests are counted. Any other
+	// error means that the listener has failed, and only Close is left.
 	Accept(ctx context.Context) (Request, error)
 	Addr() netip.AddrPort
 	// Stats returns what the listener has seen so far.

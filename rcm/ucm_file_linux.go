@@ -206,10 +206,12 @@ func pinned[T any](p *T, do func(addr uint64) error) error {
 
 func commandError(cmd ucmCommand, err error) error {
 	if err == unix.EACCES && cmd != ucmBind {
-		// The kernel compares the credentials of each command with those
-		// that the descriptor was opened with (ib_safe_file_access).
-		return fmt.Errorf("rdma_cm %v: %w (the credentials of the process have changed since its first RDMA connection: "+
-			"drop privileges before that)", cmd, err)
+		// The kernel takes commands only from threads with the very
+		// credentials that the descriptor was opened with
+		// (ib_safe_file_access). After a setuid in a running process each
+		// thread has credentials of its own.
+		return fmt.Errorf("rdma_cm %v: %w (the process has changed its credentials since it started: "+
+			"start it as the user that it is to be, or let it execute itself again after setuid)", cmd, err)
 	}
 	return fmt.Errorf("rdma_cm %v: %w", cmd, err)
 }

@@ -23,26 +23,10 @@ type cmID struct {
 	ready chan struct{} // has a token when queue may not be empty
 }
 
-// newCMID makes an id. If the process has changed its credentials since the
-// descriptor was opened, it opens another; what was made on the old one is
-// lost with the next event there.
+// newCMID makes an id.
 func newCMID() (*cmID, error) {
-	id, err := createCMID(nil)
-	if errors.Is(err, unix.EACCES) && id != nil {
-		id, err = createCMID(id.file)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return id, nil
-}
-
-// createCMID makes an id on the descriptor of the process, or on a new one if
-// that is stale. If it cannot, the id that it returns is only good for saying
-// where.
-func createCMID(stale *ucmFile) (*cmID, error) {
 	ucm.Lock()
-	if ucm.file == nil || ucm.file == stale {
+	if ucm.file == nil {
 		f, err := openUCM()
 		if err != nil {
 			ucm.Unlock()
@@ -60,7 +44,7 @@ func createCMID(stale *ucmFile) (*cmID, error) {
 	})
 	if err != nil {
 		id.file.unregister(id)
-		return id, err
+		return nil, err
 	}
 	id.num = num
 	return id, nil

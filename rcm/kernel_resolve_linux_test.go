@@ -1,0 +1,168 @@
+package rcm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestResolveNamesTheDeviceOfTheRoute(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		addr := netip.AddrPortFrom(f.host, 9000)
+		for name, fabric := range map[string]Fabric{
+			"any":       Kernel(),
+			"this":      f,
+			"from here": KernelWith(KernelConfig{Source: f.host, TOS: 8}),
+		} {
+			r, err := fabric.Resolve(t.Context(), addr)
+			require.NoError(t, err, name)
+			require.Equal(t, f.device, r.Device())
+			require.Equal(t, f.host, r.LocalAddr())
+			require.Equal(t, addr, r.RemoteAddr())
+			require.NoError(t, r.Close())
+			require.NoError(t, r.Close())
+		}
+	})
+}
+
+// bareAddr returns an address of the host that no RDMA device has.
+func bareAddr(t *testing.T) netip.Addr {
+	t.Helper()
+	for _, a := range interfaceAddrs() {
+		if _, err := deviceAt(a); err != nil && !a.IsLinkLocalUnicast() {
+			return a
+		}
+	}
+	t.Fatal("every address of this host is that of an RDMA device")
+	return netip.Addr{}
+}
+
+func TestResolveSaysWhyThereIsNoRoute(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		other := verbs.TransportIWARP
+		if f.iwarp {
+			other = verbs.TransportRoCE
+		}
+		for _, c := range []struct {
+			name   string
+			fabric Fabric
+			host   netip.Addr
+			says   string
+		}{
+			{"no device there", Kernel(), bareAddr(t), "no RDMA device on the interface that leads there"},
+			{"loopback", Kernel(), netip.MustParseAddr("127.0.0.1"), "loopback"},
+			{"unspecified", Kernel(), netip.MustParseAddr("::"), "loopback"},
+			{"multicast", Kernel(), netip.MustParseAddr("224.0.0.1"), "multicast"},
+			{"no address", Kernel(), netip.Addr{}, "not an address and a port"},
+			{"unreachable", Kernel(), netip.MustParseAddr("192.0.2.1"), "network is unreachable"},
+			{"zone of nothing", Kernel(), netip.MustParseAddr("fe80::1%none"), "none"},
+			{"another transport", KernelWith(KernelConfig{Transports: []verbs.Transport{other}}), f.host, "it is on " + f.device},
+			{"a device that is not there", KernelOn("mlx5_9"), f.host, "no device mlx5_9"},
+		} {
+			_, err := c.fabric.Resolve(t.Context(), netip.AddrPortFrom(c.host, 9000))
+			require.ErrorIs(t, err, ErrNoRoute, c.name)
+			require.ErrorContains(t, err, c.says, c.name)
+		}
+		_, err := f.Resolve(t.Context(), netip.AddrPortFrom(f.host, 0))
+		require.ErrorIs(t, err, ErrNoRoute, "port 0")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = f.Resolve(ctx, netip.AddrPortFrom(f.host, 9000))
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestWithoutDevicesThereIsNoRoute(t *testing.T) {
+	if names, _ := kernelDevices(); len(names) > 0 {
+		t.Skip("this host has RDMA devices: ", names)
+	}
+	addr := netip.MustParseAddrPort("192.0.2.1:9000")
+	_, err := Kernel().Resolve(t.Context(), addr)
+	require.ErrorIs(t, err, ErrNoRoute)
+	_, err = Kernel().Listen(addr, ListenConfig{})
+	require.ErrorIs(t, err, ErrNoRoute)
+	require.ErrorContains(t, err, "no RDMA device")
+}
+
+// resolve says what became of a Resolve over a device.
+func resolve(args []string) error {
+	r, err := fabricOn(args[0]).Resolve(context.Background(), netip.MustParseAddrPort(args[1]))
+	if err == nil {
+		err = r.Close()
+	}
+	fmt.Println("ready")
+	switch {
+	case err == nil:
+		fmt.Println("resolved")
+	case errors.Is(err, ErrNoRoute) && errors.Is(err, unix.EACCES):
+		fmt.Println("not permitted")
+	case errors.Is(err, ErrNoRoute) && errors.Is(err, unix.ENOENT):
+		fmt.Println("not there")
+	default:
+		return err
+	}
+	return nil
+}
+
+func TestAUserNeedsAccessToTheDeviceNode(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		addr := netip.AddrPortFrom(f.host, 9000).String()
+		startChild(t, 1000, "resolve", f.device, addr).expect(t, "resolved")
+		require.NoError(t, os.Chmod(ucmPath, 0o600))
+		t.Cleanup(func() { require.NoError(t, os.Chmod(ucmPath, 0o666)) })
+		startChild(t, 1000, "resolve", f.device, addr).expect(t, "not permitted")
+	})
+}
+
+func TestWithoutADeviceNodeThereIsNoRoute(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		const elsewhere = ucmPath + ".away"
+		require.NoError(t, os.Rename(ucmPath, elsewhere))
+		t.Cleanup(func() { require.NoError(t, os.Rename(elsewhere, ucmPath)) })
+		startChild(t, 0, "resolve", f.device, netip.AddrPortFrom(f.host, 9000).String()).expect(t, "not there")
+	})
+}
+
+// dropPrivileges listens as root, becomes another user, and says what that
+// means for RDMA.
+func dropPrivileges(args []string) error {
+	f, addr := fabricOn(args[0]), netip.MustParseAddrPort(args[1])
+	l, err := f.Listen(addr, ListenConfig{})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := syscall.Setuid(1000); err != nil {
+		return err
+	}
+	_, err = f.Resolve(context.Background(), addr)
+	if !errors.Is(err, unix.EACCES) || !strings.Contains(err.Error(), "changed its credentials") {
+		return fmt.Errorf("resolve: %w", err)
+	}
+	fmt.Println("ready")
+	_, err = l.Accept(context.Background())
+	if !errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("accept: %w", err)
+	}
+	fmt.Println("failed")
+	return nil
+}
+
+func TestAProcessThatChangesItsUserIsToldSo(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		addr := f.addr(t)
+		c := startChild(t, 0, "dropPrivileges", f.device, addr.String())
+		err := <-f.dialAsync(t, t.Context(), addr, ConnParam{}) // ends when the child's descriptor is closed
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		c.expect(t, "failed")
+	})
+}
