@@ -216,7 +216,7 @@ func selfSigned(t testing.TB) (server, client *tls.Config) {
 	require.NoError(t, err)
 	template := x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses: hostAddresses(),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
 	require.NoError(t, err)
@@ -226,4 +226,13 @@ func selfSigned(t testing.TB) (server, client *tls.Config) {
 	roots.AddCert(cert)
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
 		&tls.Config{RootCAs: roots}
+}
+
+// hostAddresses are the addresses on which carriers listen.
+func hostAddresses() []net.IP {
+	list := []net.IP{net.IPv4(127, 0, 0, 1)}
+	for _, host := range kernelHosts {
+		list = append(list, net.ParseIP(host))
+	}
+	return list
 }

@@ -48,11 +48,18 @@ type process struct {
 // startProcess starts a child, which ends with the test at the latest.
 func startProcess(t testing.TB, role string, args ...string) *process {
 	t.Helper()
+	return startProcessAs(t, func(*exec.Cmd) {}, role, args...)
+}
+
+// startProcessAs is startProcess with a chance to change what the child gets.
+func startProcessAs(t testing.TB, change func(*exec.Cmd), role string, args ...string) *process {
+	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role+" "+strings.Join(args, " "))
 	cmd.Stderr = os.Stderr
+	change(cmd)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()

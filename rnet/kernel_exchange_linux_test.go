@@ -1,0 +1,94 @@
+package rnet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+// An exchange sends as much both ways at once, and each byte is checked on
+// arrival. The dialing side begins with what the other one has to know; the
+// listening side ends with a byte of praise, so that the dialing one knows
+// that its data was right too.
+
+const (
+	exchangeHeader = 16
+	exchangePraise = 'k'
+	exchangePiece  = 24 << 10
+)
+
+// exchange is the dialing side: n bytes each way.
+func exchange(c net.Conn, seed uint64, n int) error {
+	header := binary.LittleEndian.AppendUint64(nil, seed)
+	header = binary.LittleEndian.AppendUint64(header, uint64(n))
+	if _, err := c.Write(header); err != nil {
+		return fmt.Errorf("write header: %w", err)
+	}
+	err := bothWays(c, seed, seed+1, n)
+	if err != nil {
+		return err
+	}
+	var praise [1]byte
+	if _, err := io.ReadFull(c, praise[:]); err != nil {
+		return fmt.Errorf("the other side's judgement: %w", err)
+	}
+	if praise[0] != exchangePraise {
+		return fmt.Errorf("%w: judgement %#x", errExchange, praise[0])
+	}
+	return nil
+}
+
+var errExchange = errors.New("exchange went wrong")
+
+// answerExchange is the listening side.
+func answerExchange(c net.Conn) error {
+	var header [exchangeHeader]byte
+	if _, err := io.ReadFull(c, header[:]); err != nil {
+		return fmt.Errorf("read header: %w", err)
+	}
+	seed, n := binary.LittleEndian.Uint64(header[:]), binary.LittleEndian.Uint64(header[8:])
+	if n > 1<<30 {
+		return fmt.Errorf("%w: header of %d bytes", errExchange, n)
+	}
+	if err := bothWays(c, seed+1, seed, int(n)); err != nil {
+		return err
+	}
+	_, err := c.Write([]byte{exchangePraise})
+	return err
+}
+
+// bothWays writes n bytes of one pattern while it reads and checks those of
+// another.
+func bothWays(c net.Conn, out, in uint64, n int) error {
+	written := make(chan error, 1)
+	go func() { written <- writePattern(c, newRand(out), out, n, exchangePiece) }()
+	err := readPattern(c, newRand(in), in, n, exchangePiece)
+	if err != nil {
+		c.Close() // ends the writer
+	}
+	return errors.Join(err, <-written) // ends with the data, or the connection
+}
+
+// serveExchanges answers on each connection of ln until it is closed. What
+// went wrong goes to failed.
+func serveExchanges(ln net.Listener, failed func(net.Conn, error)) {
+	for {
+		c, err := ln.Accept() // ended by a peer, or Close
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			for { // one exchange after the other, until the peer closes
+				if err := answerExchange(c); err != nil {
+					if !errors.Is(err, io.EOF) {
+						failed(c, err)
+					}
+					return
+				}
+			}
+		}()
+	}
+}

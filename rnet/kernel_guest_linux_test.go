@@ -1,0 +1,141 @@
+package rnet
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
+)
+
+// The tests of this file's name run over devices of the kernel, in the virtual
+// machine that verbs/uverbs/internal/guest boots:
+//
+//	go build -o /tmp/guest ./verbs/uverbs/internal/guest
+//	go test -exec /tmp/guest ./rnet -run TestKernel
+
+// needsGuest skips t outside the virtual machine. Inside it makes sure that
+// the devices are there which the variable names, and returns their carriers.
+func needsGuest(t testing.TB) []carrier {
+	t.Helper()
+	carriers := kernelCarriers()
+	if carriers == nil {
+		t.Skip(devicesVariable + ` names no device of the kernel: run this in the guest, "go test -exec guest"`)
+	}
+	for _, k := range carriers {
+		_, err := os.Stat("/sys/class/infiniband/" + k.name)
+		require.NoError(t, err)
+	}
+	return carriers
+}
+
+// overKernel runs f as a subtest for each device of the kernel. Each has to
+// leave the device as it was.
+func overKernel(t *testing.T, f func(t *testing.T, k carrier)) {
+	for _, k := range needsGuest(t) {
+		t.Run(k.name, func(t *testing.T) {
+			leavesDevicesAlone(t)
+			f(t, k)
+		})
+	}
+}
+
+// needsDevice skips t if the guest was made without a device.
+func needsDevice(t testing.TB, name string) carrier {
+	t.Helper()
+	for _, k := range needsGuest(t) {
+		if k.name == name {
+			return k
+		}
+	}
+	t.Skipf("%s is not among the devices that %s names", name, devicesVariable)
+	return carrier{}
+}
+
+// kernelCensus is what the kernel counts of the devices' use.
+type kernelCensus struct {
+	resources string // PDs, CQs, QPs and so on of each device, of all processes
+	pinned    uint64 // bytes that devices have pinned of this process
+	locked    uint64 // bytes that it has locked itself
+}
+
+func takeKernelCensus(t testing.TB) kernelCensus {
+	t.Helper()
+	limits, err := uverbs.ReadLimits()
+	require.NoError(t, err)
+	var resources strings.Builder
+	for line := range strings.Lines(run(t, "rdma", "resource")) {
+		_, rest, _ := strings.Cut(line, ": ") // the index of a device is another one after it was removed
+		resources.WriteString(strings.TrimSpace(rest) + "\n")
+	}
+	return kernelCensus{resources.String(), limits.Memlock.Pinned, limits.Memlock.Locked}
+}
+
+// leavesDevicesAlone is leavesNothing, and looks at what the kernel counts
+// too.
+func leavesDevicesAlone(t testing.TB) {
+	t.Helper()
+	leavesNothing(t)
+	before := takeKernelCensus(t)
+	t.Cleanup(func() {
+		var now kernelCensus
+		for end := time.Now().Add(hangTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			if now = takeKernelCensus(t); now == before {
+				return
+			}
+		}
+		t.Errorf("left in the kernel: %+v, before %+v", now, before)
+	})
+}
+
+// run runs a program of the guest and returns what it prints.
+func run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %v: %s", name, args, out)
+	return string(out)
+}
+
+// alsoEnv gives a child variables beside those that it inherits.
+func alsoEnv(vars ...string) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, vars...) }
+}
+
+// nodeOf returns the character device of an RDMA device.
+func nodeOf(t testing.TB, name string) string {
+	t.Helper()
+	nodes, err := filepath.Glob("/sys/class/infiniband/" + name + "/device/infiniband_verbs/*")
+	require.NoError(t, err)
+	if len(nodes) == 0 { // devices without a bus
+		all, err := filepath.Glob("/sys/class/infiniband_verbs/uverbs*")
+		require.NoError(t, err)
+		for _, n := range all {
+			text, err := os.ReadFile(n + "/ibdev")
+			if err == nil && strings.TrimSpace(string(text)) == name {
+				nodes = append(nodes, n)
+			}
+		}
+	}
+	require.Len(t, nodes, 1)
+	return "/dev/infiniband/" + filepath.Base(nodes[0])
+}
+
+// listenAs listens on the carrier of that name and prints the address.
+func listenAs(name string) (net.Listener, error) {
+	k, err := carrierNamed(name)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", k.anyPort())
+	if err == nil {
+		fmt.Println(ln.Addr())
+	}
+	return ln, err
+}

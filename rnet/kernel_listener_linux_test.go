@@ -1,0 +1,101 @@
+package rnet
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func init() { roles["exchange"] = dialExchange }
+
+// dialExchange dials an address, by package net if the second argument says
+// so, exchanges so many bytes, and tells over what.
+func dialExchange(args []string) error {
+	dial := (&Dialer{HeadStart: hangTime}).Dial // the guest is slow to start so many at once
+	if args[1] == "plain" {
+		dial = net.Dial
+	}
+	n, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	c, err := dial("tcp", args[0])
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := exchange(c, uint64(n), n); err != nil {
+		return err
+	}
+	fmt.Println(carriedBy(c))
+	return nil
+}
+
+// carriedBy names the transport and device of a connection.
+func carriedBy(c net.Conn) string {
+	if c, ok := c.(*Conn); ok {
+		return fmt.Sprint(c.Stats().Transport, " ", c.s.dev.ctx.Name())
+	}
+	return string(TCP)
+}
+
+// One address serves peers over each kind of device, peers of this host and
+// plain TCP peers, all at once.
+func TestKernelListenerServesEveryKindOfPeerAtOnce(t *testing.T) {
+	devices := needsGuest(t)
+	leavesDevicesAlone(t)
+	ln, err := Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+
+	type peer struct{ dial, host, transport, want string }
+	peers := []peer{
+		{"rnet", "127.0.0.1", "auto", "soft soft0"},
+		{"rnet", devices[0].host, "auto", "soft soft0"},
+		{"plain", "127.0.0.1", "", "tcp"},
+		{"plain", devices[0].host, "", "tcp"},
+	}
+	for _, k := range devices {
+		peers = append(peers, peer{"rnet", k.host, "rdma", "rdma " + k.name})
+	}
+	var children []*process
+	var want []string
+	for i, p := range peers {
+		address := net.JoinHostPort(p.host, port)
+		children = append(children, startProcessAs(t, alsoEnv("RNET_TRANSPORT="+p.transport), "exchange", address, p.dial, fmt.Sprint(100<<10+i)))
+		want = append(want, p.want)
+	}
+	var conns []net.Conn // answered only when all are there
+	for range peers {
+		c, err := ln.Accept()
+		require.NoError(t, err)
+		conns = append(conns, c)
+	}
+	var got []string
+	for _, c := range conns {
+		got = append(got, carriedBy(c))
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	require.Equal(t, want, got)
+
+	var work sync.WaitGroup
+	for _, c := range conns {
+		work.Go(func() {
+			defer c.Close()
+			assert.NoError(t, answerExchange(c))
+		})
+	}
+	start(t, work.Wait)()
+	for i, child := range children {
+		require.Equal(t, peers[i].want, child.line(t))
+	}
+}

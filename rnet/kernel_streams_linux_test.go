@@ -1,0 +1,59 @@
+package rnet
+
+import (
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func init() { roles["exchanges"] = answerAll }
+
+// answerAll listens on a carrier, says where, and answers exchanges.
+func answerAll(args []string) error {
+	ln, err := listenAs(args[0])
+	if err != nil {
+		return err
+	}
+	serveExchanges(ln, func(c net.Conn, err error) { println("exchange failed:", err.Error()) })
+	return nil
+}
+
+// A thousand streams go over one QP, all at once and both ways, to another
+// process.
+func TestKernelCarriesAThousandStreamsOverOneQP(t *testing.T) {
+	const (
+		streams = 1000
+		size    = 8 << 10
+	)
+	overKernel(t, func(t *testing.T, k carrier) {
+		child := startProcess(t, "exchanges", k.name)
+		address := child.line(t)
+		conns := make([]net.Conn, streams)
+		for i := range conns {
+			var err error
+			conns[i], err = k.dialer().Dial("tcp", address)
+			require.NoError(t, err)
+			defer conns[i].Close()
+		}
+		var work sync.WaitGroup
+		for i, c := range conns {
+			work.Go(func() { assert.NoError(t, exchange(c, uint64(i)*2, size+i)) })
+		}
+		await := start(t, work.Wait)
+		await()
+
+		st := ReadStats()
+		require.Len(t, st.Sessions, 1)
+		require.Equal(t, RDMA, st.Sessions[0].Transport)
+		require.Equal(t, k.name, st.Sessions[0].Device)
+		require.Equal(t, streams, st.Sessions[0].Streams)
+		qps := run(t, "rdma", "resource", "show", "qp", "link", k.name+"/1", "type", "RC")
+		require.Equal(t, 2, strings.Count(qps, "type RC"), "one of ours, one of the peer's: %s", qps)
+		require.EqualValues(t, st.Sessions[0].BytesIn, streams*(size+1)+streams*(streams-1)/2)
+		require.EqualValues(t, st.Sessions[0].BytesOut, streams*(size+exchangeHeader)+streams*(streams-1)/2)
+	})
+}
