@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -45,18 +44,6 @@ func overKernel(t *testing.T, f func(t *testing.T, k carrier)) {
 			f(t, k)
 		})
 	}
-}
-
-// needsDevice skips t if the guest was made without a device.
-func needsDevice(t testing.TB, name string) carrier {
-	t.Helper()
-	for _, k := range needsGuest(t) {
-		if k.name == name {
-			return k
-		}
-	}
-	t.Skipf("%s is not among the devices that %s names", name, devicesVariable)
-	return carrier{}
 }
 
 // kernelCensus is what the kernel counts of the devices' use.
@@ -106,25 +93,6 @@ func run(t testing.TB, name string, args ...string) string {
 // alsoEnv gives a child variables beside those that it inherits.
 func alsoEnv(vars ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, vars...) }
-}
-
-// nodeOf returns the character device of an RDMA device.
-func nodeOf(t testing.TB, name string) string {
-	t.Helper()
-	nodes, err := filepath.Glob("/sys/class/infiniband/" + name + "/device/infiniband_verbs/*")
-	require.NoError(t, err)
-	if len(nodes) == 0 { // devices without a bus
-		all, err := filepath.Glob("/sys/class/infiniband_verbs/uverbs*")
-		require.NoError(t, err)
-		for _, n := range all {
-			text, err := os.ReadFile(n + "/ibdev")
-			if err == nil && strings.TrimSpace(string(text)) == name {
-				nodes = append(nodes, n)
-			}
-		}
-	}
-	require.Len(t, nodes, 1)
-	return "/dev/infiniband/" + filepath.Base(nodes[0])
 }
 
 // listenAs listens on the carrier of that name and prints the address.
