@@ -97,6 +97,9 @@ func (q *eventQueue) take(e asyncEventDesc) {
 			}
 		case *srq:
 			ev.SRQ = o
+			if ev.Type == verbs.EventSRQLimitReached {
+				o.reached.Store(true)
+			}
 		case *qp:
 			ev.QPN = o.num
 			if ev.Type == verbs.EventQPFatal || ev.Type == verbs.EventQPReqErr || ev.Type == verbs.EventQPAccessErr {

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/verbstest"
 )
 
 // siwDevice is the device of the guest, siwAddr its address.
@@ -117,4 +119,35 @@ func TestSiwSendsBothWays(t *testing.T) {
 	t.Logf("%+v", wc)
 	wc = b.next(t)
 	t.Logf("%+v", wc)
+}
+
+// allowPinning lifts RLIMIT_MEMLOCK, which siw applies to root too.
+func allowPinning(t testing.TB) {
+	t.Helper()
+	var old unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &old))
+	all := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &all))
+	t.Cleanup(func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &old)) })
+}
+
+func TestConformanceOfSiw(t *testing.T) {
+	requireDevice(t, siwDevice)
+	allowPinning(t)
+	verbstest.Run(t, func(t testing.TB) verbstest.Pair {
+		return verbstest.Pair{A: open(t, siwDevice), B: open(t, siwDevice), Connect: func(a, b *verbs.QP) error {
+			conns, err := connectSiw(a, b, rcm.ConnParam{
+				ResponderResources: 16, InitiatorDepth: 16,
+				Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite,
+			})
+			t.Cleanup(func() {
+				for _, c := range conns {
+					if c != nil {
+						require.NoError(t, c.Disconnect())
+					}
+				}
+			})
+			return err
+		}}
+	})
 }

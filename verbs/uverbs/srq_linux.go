@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -15,6 +16,10 @@ type srq struct {
 	id     uint64
 	handle uint32
 	maxSGE int
+
+	// reached: the limit was, and has to be set again. siw goes on reporting
+	// it.
+	reached atomic.Bool
 
 	mu    sync.Mutex
 	queue srqQueue // guarded by mu, nil once destroyed
@@ -83,6 +88,9 @@ func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 			return fmt.Errorf("%w: the size of an SRQ of this driver is fixed", verbs.ErrUnsupported)
 		}
 	}
+	if mask&verbs.SRQAttrLimit != 0 {
+		s.reached.Store(false)
+	}
 	in := modifySRQIn{handle: s.handle, attrMask: uint32(mask), maxWR: uint32(attr.MaxWR), limit: uint32(attr.Limit)}
 	extraIn, n := s.dev.driver.extra(cmdModifySRQ)
 	answer, err := s.modify(&in, extraIn, n)
@@ -120,7 +128,11 @@ func (s *srq) Query() (verbs.SRQAttr, error) {
 	if err := s.dev.command(cmdQuerySRQ, bytesOf(&querySRQIn{handle: s.handle}), bytesOf(&out)); err != nil {
 		return verbs.SRQAttr{}, err
 	}
-	return verbs.SRQAttr{MaxWR: s.queue.capacity(), MaxSGE: int(int32(out.maxSGE)), Limit: int(int32(out.limit))}, nil
+	attr := verbs.SRQAttr{MaxWR: s.queue.capacity(), MaxSGE: int(int32(out.maxSGE)), Limit: int(int32(out.limit))}
+	if s.reached.Load() {
+		attr.Limit = 0
+	}
+	return attr, nil
 }
 
 func (s *srq) Destroy() error {

@@ -185,6 +185,7 @@ func testInvalidate(t *testing.T, s *suite) {
 		b.receive(verbs.RecvWR{ID: 1})
 		a.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSendWithInv, Flags: verbs.SendSignaled, InvalidateRKey: mr.RKey()})
 		if a.iwarp() {
+			b.received(1, verbs.WCRemInvReqErr)
 			a.refused(2, verbs.WCRemAccessErr)
 		} else {
 			wc := a.poll(a.send, 1)[0]

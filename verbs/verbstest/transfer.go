@@ -54,6 +54,9 @@ func runTransfer(t *testing.T, s *suite, tr transfer, size, pieces int, inline b
 	if !a.ctx.Attr().Caps.Has(tr.needs) {
 		t.Skipf("the device has no %s", tr.name)
 	}
+	if most := a.ctx.Attr().MaxSGERead; tr.op == verbs.OpRead && most > 0 && pieces > most {
+		t.Skipf("the device reads into %d elements at most", most)
+	}
 	const at = 24
 	source, target := a, b
 	if tr.op == verbs.OpRead {
