@@ -23,7 +23,7 @@ type transport struct {
 
 // transports in the order of the table's columns. The first one is what the
 // others are compared to.
-var transports = []transport{
+var transports = append([]transport{
 	{
 		name:   "tcp",
 		title:  "TCP",
@@ -37,7 +37,7 @@ var transports = []transport{
 		dial:   func(addr string) (net.Conn, error) { return net.Dial("unix", addr) },
 	},
 	ramjet(),
-}
+}, rdma()...)
 
 // nature is what a connection of this transport really is.
 func (t transport) nature(conn net.Conn, addr string) string {
