@@ -121,14 +121,7 @@ func deviceAt(ip netip.Addr) (kernelDevice, error) {
 		return kernelDevice{}, err
 	}
 	defer id.destroy()
-	if err := id.bind(netip.AddrPortFrom(ip, 0)); err != nil {
-		return kernelDevice{}, err
-	}
-	a, err := id.query()
-	if err != nil {
-		return kernelDevice{}, err
-	}
-	return deviceOf(a)
+	return id.bindDevice(ip)
 }
 
 // interfaceAddrs lists the host's addresses but those of loopback; link-local
