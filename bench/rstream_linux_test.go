@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var rounds = flag.Int("rstream.rounds", 1, "rounds of TestBesideRstream; its figures need 5 and a machine that does nothing else")
+
+// TestBesideRstream measures kernel TCP, ramjet over each kernel device, and
+// rstream of librdmacm, which is rsocket over the same device, in turns:
+//
+//	go test -exec guest ./bench -run TestBesideRstream -v -rstream.rounds 5
+//
+// It runs in the virtual machine (verbs/uverbs/internal/guest), prints a table,
+// and fails if something does not work, not if it is slow.
+func TestBesideRstream(t *testing.T) {
+	devices := os.Getenv("RAMJET_DEVICES")
+	if devices == "" {
+		t.Skip("there is no RDMA device; run it with go test -exec guest, see verbs/uverbs/internal/guest")
+	}
+	for device := range strings.SplitSeq(devices, ",") {
+		t.Run(device, func(t *testing.T) {
+			host, err := addressOf(device)
+			require.NoError(t, err)
+			measured := map[string][]float64{}
+			note := func(name string, value float64) { measured[name] = append(measured[name], value) }
+			for round := range *rounds {
+				for _, transport := range []string{"tcp", device} {
+					trip, bandwidth := benchOnce(t, transport)
+					note("trip "+transport, trip)
+					note("bandwidth "+transport, bandwidth)
+				}
+				note("trip rstream", 2*rstream(t, host, round, "64", "1", "1000").perTransfer)
+				note("bandwidth rstream", rstream(t, host, round, "65536", "100", "5").bandwidth)
+			}
+			mid := func(name string) float64 {
+				slices.Sort(measured[name])
+				return measured[name][len(measured[name])/2]
+			}
+			var table bytes.Buffer
+			fmt.Fprintf(&table, "%s, median of %d rounds\n%-22s %10s %10s %10s\n", device, *rounds, "", "TCP", "rstream", "ramjet")
+			fmt.Fprintf(&table, "%-22s %7.0f us %7.0f us %7.0f us\n", "round trip, 64 B", mid("trip tcp"), mid("trip rstream"), mid("trip "+device))
+			fmt.Fprintf(&table, "%-22s %5.1f MB/s %5.1f MB/s %5.1f MB/s\n", "64 KiB messages", mid("bandwidth tcp"), mid("bandwidth rstream"), mid("bandwidth "+device))
+			t.Log("\n" + table.String())
+		})
+	}
+}
+
+// benchOnce returns the mean round trip of 64 bytes in microseconds and the
+// throughput of 64 KiB messages in MB/s.
+func benchOnce(t *testing.T, transport string) (trip, bandwidth float64) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "out.json")
+	var out, progress lockedBuffer
+	err := bench(t.Context(), []string{"-transport", transport, "-test", "requests,throughput", "-conns", "1", "-size", "64", "-bulk", "64KiB",
+		"-rounds", "1", "-duration", "1s", "-warmup", "200ms", "-json", file}, &out, &progress)
+	require.NoError(t, err, progress.String())
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r report
+	require.NoError(t, json.Unmarshal(text, &r))
+	for _, res := range r.Results {
+		c := res.Cells[0]
+		require.Zero(t, c.Failures, c.Failure)
+		if res.Workload.Kind == oneWay {
+			bandwidth = c.Median[throughput] / 1e6
+		} else {
+			trip = 1e6 / c.Median[rate]
+		}
+	}
+	require.Positive(t, trip)
+	require.Positive(t, bandwidth)
+	return trip, bandwidth
+}
+
+type rstreamResult struct {
+	perTransfer float64 // us, one way
+	bandwidth   float64 // MB/s
+}
+
+// The last line has name, bytes, transfers, iterations, total, time, Gb/s and
+// us for a transfer.
+var rstreamLine = regexp.MustCompile(`(?m)^custom\s.*\s([0-9.]+)\s*$`)
+
+// rstream runs server and client. Each run has a port of its own: a port stays
+// in use for a while.
+func rstream(t *testing.T, host string, round int, size, transfers, iterations string) rstreamResult {
+	t.Helper()
+	bytesEach, err := strconv.Atoi(size)
+	require.NoError(t, err)
+	port := strconv.Itoa(20000 + 10*round + len(size))
+	common := []string{"-p", port, "-S", size, "-C", transfers, "-I", iterations}
+	server := exec.CommandContext(t.Context(), "rstream", append([]string{"-b", host}, common...)...)
+	require.NoError(t, server.Start())
+	defer server.Wait() // ended by the client's end, or the kill
+	defer server.Process.Kill()
+	var said []byte
+	for try := 0; ; try++ { // until the server listens
+		said, err = exec.CommandContext(t.Context(), "rstream", append([]string{"-s", host}, common...)...).CombinedOutput()
+		if err == nil && rstreamLine.Match(said) || try == 20 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.NoError(t, err, "%s", said)
+	m := rstreamLine.FindSubmatch(said)
+	require.NotNil(t, m, "%s", said)
+	us, err := strconv.ParseFloat(string(m[1]), 64)
+	require.NoError(t, err)
+	return rstreamResult{perTransfer: us, bandwidth: float64(bytesEach) / us}
+}
+
+// TestDevicesHaveAddresses: each device of the virtual machine can be measured.
+func TestDevicesHaveAddresses(t *testing.T) {
+	for name := range strings.SplitSeq(os.Getenv("RAMJET_DEVICES"), ",") {
+		if name == "" {
+			t.Skip("there is no RDMA device")
+		}
+		host, err := addressOf(name)
+		require.NoError(t, err)
+		require.NotNil(t, net.ParseIP(host))
+		require.Contains(t, transportNames(), name)
+	}
+}
