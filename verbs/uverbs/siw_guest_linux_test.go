@@ -3,6 +3,7 @@ package uverbs_test
 import (
 	"context"
 	"net/netip"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,28 +98,158 @@ func (q *siwQP) next(t testing.TB) verbs.WC {
 	}
 }
 
-func TestSiwSendsBothWays(t *testing.T) {
+// connectedSiw makes two connected QPs on the device.
+func connectedSiw(t testing.TB, p rcm.ConnParam) (a, b *siwQP) {
+	t.Helper()
 	ctx := open(t, siwDevice)
-	t.Logf("%+v", ctx.Attr())
-	a, b := newSiwQP(t, ctx), newSiwQP(t, ctx)
-	conns, err := connectSiw(a.QP, b.QP, rcm.ConnParam{Prepare: func(qp *verbs.QP) error {
+	a, b = newSiwQP(t, ctx), newSiwQP(t, ctx)
+	conns, err := connectSiw(a.QP, b.QP, p)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		for _, c := range conns {
+			require.NoError(t, c.Disconnect())
+		}
+	})
+	return a, b
+}
+
+func (q *siwQP) post(t testing.TB, wr verbs.SendWR) {
+	t.Helper()
+	n, err := q.PostSend([]verbs.SendWR{wr})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+func TestSiwReceivesWithoutMemoryTakeEmptyMessages(t *testing.T) {
+	a, b := connectedSiw(t, rcm.ConnParam{Prepare: func(qp *verbs.QP) error {
 		_, err := qp.PostRecv([]verbs.RecvWR{{ID: 1}})
 		return err
 	}})
-	require.NoError(t, err)
-	_ = conns
-	for _, q := range []*siwQP{a, b} {
-		n, err := q.PostSend([]verbs.SendWR{{ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
-		wc := q.next(t)
-		require.NoError(t, wc.Err())
-		t.Logf("%+v", wc)
+	for _, s := range []struct{ from, to *siwQP }{{a, b}, {b, a}} { // who dials sends first
+		s.from.post(t, verbs.SendWR{ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+		sent, received := s.from.next(t), s.to.next(t)
+		require.Equal(t, verbs.WC{ID: 2, Opcode: verbs.WCSend, QPN: s.from.Num()}, sent)
+		require.Equal(t, verbs.WC{ID: 1, Opcode: verbs.WCRecv, QPN: s.to.Num()}, received)
 	}
+}
+
+func TestSiwReadThatWasNotNegotiatedFailsTheQP(t *testing.T) {
+	a, b := connectedSiw(t, rcm.ConnParam{}) // no READs
+	read := verbs.SendWR{
+		ID: 1, Opcode: verbs.OpRead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+	}
+	a.post(t, read)
 	wc := a.next(t)
-	t.Logf("%+v", wc)
-	wc = b.next(t)
-	t.Logf("%+v", wc)
+	require.EqualValues(t, 1, wc.ID)
+	require.Error(t, wc.Err())
+	attr, err := a.Query()
+	require.NoError(t, err)
+	require.Equal(t, verbs.QPStateErr, attr.State)
+	a.post(t, verbs.SendWR{ID: 2, Opcode: verbs.OpSend})
+	require.Equal(t, verbs.WC{ID: 2, QPN: a.Num(), Status: verbs.WCWRFlushErr}, a.next(t))
+}
+
+func TestSiwQueuesOfOddSizes(t *testing.T) {
+	ctx := open(t, siwDevice)
+	pd, err := ctx.AllocPD()
+	require.NoError(t, err)
+	for _, c := range []verbs.QPCap{
+		{}, {MaxSendWR: 1}, {MaxRecvWR: 1, MaxRecvSGE: 1}, {MaxSendWR: 3, MaxRecvWR: 5, MaxSendSGE: 1, MaxRecvSGE: 6},
+		{MaxSendWR: 33, MaxRecvWR: 31, MaxSendSGE: 6, MaxInline: 80}, {MaxSendWR: 32768, MaxRecvWR: 32768, MaxSendSGE: 6, MaxRecvSGE: 6},
+	} {
+		for _, cqe := range []int{1, 3, 100} {
+			cq, err := ctx.CreateCQ(verbs.CQAttr{CQE: cqe}, nil)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, cq.Cap(), cqe)
+			qp, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: c})
+			require.NoError(t, err, "%+v", c)
+			got := qp.Attr().Cap
+			require.GreaterOrEqual(t, got.MaxSendWR, c.MaxSendWR)
+			require.GreaterOrEqual(t, got.MaxRecvWR, c.MaxRecvWR)
+			require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1}, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
+			n, err := qp.PostRecv(make([]verbs.RecvWR, got.MaxRecvWR+1))
+			require.Equal(t, got.MaxRecvWR, n)
+			require.ErrorIs(t, err, verbs.ErrQueueFull)
+			require.NoError(t, qp.Close())
+			require.NoError(t, cq.Close())
+		}
+	}
+	for _, most := range []int{1, 3, 1000} {
+		srq, err := pd.CreateSRQ(verbs.SRQAttr{MaxWR: most, MaxSGE: 1})
+		require.NoError(t, err)
+		attr, err := srq.Query()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, attr.MaxWR, most)
+		n, err := srq.PostRecv(make([]verbs.RecvWR, attr.MaxWR+1))
+		require.Equal(t, attr.MaxWR, n)
+		require.ErrorIs(t, err, verbs.ErrQueueFull)
+		require.NoError(t, srq.Close())
+	}
+}
+
+// TestEveryRequestCompletesOnceWhileSiwFails has a QP fail, by itself or by
+// its peer, while requests are posted.
+func TestEveryRequestCompletesOnceWhileSiwFails(t *testing.T) {
+	for round := range 20 {
+		t.Run(strconv.Itoa(round), func(t *testing.T) { failWhilePosting(t, 50+10*round, round%2 == 0) })
+	}
+}
+
+// failWhilePosting has a QP fail after n requests of its own have completed.
+func failWhilePosting(t *testing.T, n int, ourselves bool) {
+	a, b := connectedSiw(t, rcm.ConnParam{})
+	var posted atomic.Uint64 // sum of the ids that were taken
+	var taken, stop atomic.Int64
+	done := make(chan struct{})
+	go func() { // ends with stop
+		defer close(done)
+		write := []verbs.SendWR{{
+			Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, 1000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+		}}
+		recv := make([]verbs.RecvWR, 1)
+		for id := uint64(1); stop.Load() == 0; id++ {
+			write[0].ID, recv[0].ID = id, id
+			if n, _ := a.PostSend(write); n == 1 {
+				posted.Add(id)
+				taken.Add(1)
+			}
+			if n, _ := a.PostRecv(recv); n == 1 {
+				posted.Add(id)
+				taken.Add(1)
+			}
+		}
+	}()
+	sum := uint64(0) // of those that completed
+	next := func() verbs.WC {
+		wc := a.next(t)
+		sum += wc.ID
+		taken.Add(-1)
+		return wc
+	}
+	for range n {
+		wc := next()
+		require.NoError(t, wc.Err())
+	}
+	if ourselves {
+		require.NoError(t, a.Fail())
+	} else {
+		require.NoError(t, b.Fail())
+	}
+	for flushed := 0; flushed < 30; { // some were posted after the failure
+		if next().Status == verbs.WCWRFlushErr {
+			flushed++
+		}
+	}
+	stop.Store(1)
+	<-done
+	for taken.Load() > 0 {
+		next()
+	}
+	require.Equal(t, posted.Load(), sum)
+	var wcs [1]verbs.WC
+	n, err := a.cq.Poll(wcs[:])
+	require.NoError(t, err)
+	require.Zero(t, n, "%+v", wcs)
 }
 
 // allowPinning lifts RLIMIT_MEMLOCK, which siw applies to root too.
