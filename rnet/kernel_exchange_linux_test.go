@@ -64,11 +64,12 @@ func answerExchange(c net.Conn) error {
 func bothWays(c net.Conn, out, in uint64, n int) error {
 	written := make(chan error, 1)
 	go func() { written <- writePattern(c, newRand(out), out, n, exchangePiece) }()
-	err := readPattern(c, newRand(in), in, n, exchangePiece)
-	if err != nil {
+	if err := readPattern(c, newRand(in), in, n, exchangePiece); err != nil {
 		c.Close() // ends the writer
+		<-written
+		return err
 	}
-	return errors.Join(err, <-written) // ends with the data, or the connection
+	return <-written // ends with the data, or the connection
 }
 
 // serveExchanges answers on each connection of ln until it is closed. What

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,12 +58,13 @@ func takeKernelCensus(t testing.TB) kernelCensus {
 	t.Helper()
 	limits, err := uverbs.ReadLimits()
 	require.NoError(t, err)
-	var resources strings.Builder
+	var resources []string
 	for line := range strings.Lines(run(t, "rdma", "resource")) {
-		_, rest, _ := strings.Cut(line, ": ") // the index of a device is another one after it was removed
-		resources.WriteString(strings.TrimSpace(rest) + "\n")
+		_, rest, _ := strings.Cut(line, ": ") // a device that was removed has another index when it is back
+		resources = append(resources, strings.TrimSpace(rest))
 	}
-	return kernelCensus{resources.String(), limits.Memlock.Pinned, limits.Memlock.Locked}
+	slices.Sort(resources)
+	return kernelCensus{strings.Join(resources, "; "), limits.Memlock.Pinned, limits.Memlock.Locked}
 }
 
 // leavesDevicesAlone is leavesNothing, and looks at what the kernel counts
