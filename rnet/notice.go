@@ -11,7 +11,7 @@ import (
 // a message is an RDMA WRITE without immediate, followed by a SEND of what the
 // completion of a WRITE_WITH_IMM would have told the receiver. RFC 5040,
 // section 5.5, has the SEND delivered after what was written before it has
-// been placed. docs/protocol.md, section 4, has the format:
+// been placed. docs/protocol.md, section 3, has it too:
 //
 //	0  u32 immediate
 //	4  u32 bytes written; 0 for a credit message, which has no WRITE
