@@ -1,0 +1,121 @@
+package uverbs_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// rxeGID finds the row of 10.0.0.1.
+func rxeGID(ctx *verbs.Context) (verbs.GIDEntry, error) {
+	gids, err := ctx.QueryGIDs(1)
+	if err != nil {
+		return verbs.GIDEntry{}, err
+	}
+	for _, g := range gids {
+		if g.Type == verbs.GIDTypeRoCEv2 && g.GID.String() == "::ffff:10.0.0.1" {
+			return g, nil
+		}
+	}
+	return verbs.GIDEntry{}, errors.New("no RoCE v2 GID of 10.0.0.1")
+}
+
+// program starts a C program, whose output shows if the test fails.
+func program(t testing.TB, name string, args ...string) (wait func() (string, error)) {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	require.NoError(t, err, "the guest has it")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, path, args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	return func() (string, error) {
+		err := cmd.Wait() // ends with the program, which the context kills after a minute
+		if err != nil {
+			err = fmt.Errorf("%s %v: %w\n%s", name, args, err, out.String())
+		}
+		return out.String(), err
+	}
+}
+
+// waitForListener returns when a program listens on a TCP port of this host.
+// It looks at the table of sockets: a connection would be taken for a peer.
+func waitForListener(t testing.TB, port int) {
+	t.Helper()
+	want := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, port))
+	require.Eventually(t, func() bool {
+		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			if table, err := os.ReadFile(file); err == nil && want.Match(table) {
+				return true
+			}
+		}
+		return false
+	}, 20*time.Second, 5*time.Millisecond, "nobody listens on port %d", port)
+}
+
+func freePort(t testing.TB) (int, string) {
+	t.Helper()
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := ln.Addr().(*net.TCPAddr).Port
+	require.NoError(t, ln.Close())
+	return port, strconv.Itoa(port)
+}
+
+func TestPingPongWithTheCProgram(t *testing.T) {
+	requireDevice(t, "rxe0")
+	for _, mode := range []struct {
+		name           string
+		events, thread bool
+	}{{"polling", false, false}, {"events", true, false}, {"events of a thread", true, true}} {
+		for size, rounds := range map[int]int{1: 300, 4096: 300, 100_000: 50} {
+			args := []string{"-d", "rxe0", "-g", "1", "-n", strconv.Itoa(rounds), "-s", strconv.Itoa(size)}
+			if mode.events {
+				args = append(args, "-e")
+			}
+			newGame := func(t *testing.T) *pingPong {
+				p := &pingPong{device: "rxe0", size: size, rounds: rounds, events: mode.events, thread: mode.thread}
+				require.NoError(t, p.prepare(rxeGID))
+				t.Cleanup(func() { require.NoError(t, p.ctx.Close()) })
+				return p
+			}
+			t.Run(fmt.Sprintf("%s, %d bytes, C serves", mode.name, size), func(t *testing.T) {
+				p := newGame(t)
+				number, port := freePort(t)
+				wait := program(t, "ibv_rc_pingpong", append(args, "-p", port)...)
+				waitForListener(t, number)
+				require.NoError(t, p.dial("127.0.0.1:"+port))
+				out, err := wait()
+				require.NoError(t, err)
+				require.Contains(t, out, strconv.Itoa(rounds)+" iters")
+			})
+			t.Run(fmt.Sprintf("%s, %d bytes, C dials", mode.name, size), func(t *testing.T) {
+				p := newGame(t)
+				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				require.NoError(t, err)
+				defer ln.Close()
+				_, port, err := net.SplitHostPort(ln.Addr().String())
+				require.NoError(t, err)
+				wait := program(t, "ibv_rc_pingpong", append(args, "-p", port, "127.0.0.1")...)
+				require.NoError(t, p.serve(ln))
+				out, err := wait()
+				require.NoError(t, err)
+				require.Contains(t, out, strconv.Itoa(rounds)+" iters")
+			})
+		}
+	}
+}
