@@ -1,0 +1,105 @@
+package rnet
+
+import (
+	"io"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A process that is killed is noticed by those who wait for it, whichever side
+// it was: the kernel ends its connections.
+func TestKernelPeerIsKilled(t *testing.T) {
+	overKernel(t, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		var delays []time.Duration
+		for i := range 6 {
+			var b bereaved
+			var child *process
+			if i%2 == 0 { // it listens
+				child = startProcess(t, "target", k.name)
+				address := child.line(t)
+				for _, mode := range []byte(allModes) {
+					b.use(t, dialMode(t, k.dialer(), address, mode), mode)
+				}
+			} else { // it dials
+				child = startProcess(t, "caller", k.name, ln.Addr().String(), allModes)
+				for range allModes {
+					c, err := ln.Accept()
+					require.NoError(t, err)
+					defer c.Close()
+					var mode [1]byte
+					_, err = io.ReadFull(c, mode[:])
+					require.NoError(t, err)
+					b.use(t, c, mode[0])
+				}
+			}
+			awaitTraffic(t)
+			killed := time.Now()
+			child.kill()
+			start(t, b.work.Wait)()
+			for _, at := range b.heard {
+				delays = append(delays, at.Sub(killed))
+			}
+			child.stop()
+			if t.Failed() {
+				return
+			}
+		}
+		t.Logf("noticed after %v to %v", slices.Min(delays), slices.Max(delays))
+		k.connect(t, ln) // the listener has survived all of them
+	})
+}
+
+// A process that is stopped (a debugger, a full machine) is not dead: its
+// kernel answers for it, so it is waited for as long as it takes.
+func TestKernelPeerIsStopped(t *testing.T) {
+	overKernel(t, func(t *testing.T, k carrier) {
+		child := startProcess(t, "serve", "auto", k.host)
+		address := child.line(t)
+		d := &Dialer{Device: k.name, HeadStart: hangTime}
+		echo := dialMode(t, d, address, modeEcho)
+		require.Equal(t, "rdma "+k.name, carriedBy(echo))
+		require.NoError(t, roundTrip(echo))
+
+		require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
+		data := randomBytes(1, 2<<20) // more than ring and window
+		echo.SetWriteDeadline(time.Now().Add(time.Second))
+		n, err := echo.Write(data)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.NoError(t, child.cmd.Process.Signal(syscall.SIGCONT))
+
+		echo.SetDeadline(time.Time{})
+		await := start(t, func() {
+			_, err := echo.Write(data[n:])
+			assert.NoError(t, err)
+		})
+		got := make([]byte, len(data))
+		_, err = io.ReadFull(echo, got)
+		require.NoError(t, err)
+		require.NoError(t, checkPattern(got, 1, 0))
+		await()
+		require.Equal(t, "rdma "+k.name, carriedBy(echo))
+	})
+}
+
+// A dial to a process that is stopped ends over TCP, as far as TCP goes: its
+// kernel connects for it.
+func TestKernelDialToAStoppedPeerEndsOverTCP(t *testing.T) {
+	overKernel(t, func(t *testing.T, k carrier) {
+		child := startProcess(t, "serve", "auto", k.host)
+		address := child.line(t)
+		require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
+		c := dialMode(t, &Dialer{Device: k.name}, address, modeExchange)
+		require.Equal(t, "tcp", carriedBy(c))
+		told := Explain(address)
+		require.Equal(t, "handshake-timeout", told[len(told)-1].Reason)
+		require.NoError(t, child.cmd.Process.Signal(syscall.SIGCONT))
+		require.NoError(t, exchange(c, 1, 10<<10))
+	})
+}
