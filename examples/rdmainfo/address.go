@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet"
+)
+
+// address is what a dial to an address comes to.
+type address struct {
+	Address   string  `json:"address"`
+	Error     string  `json:"error,omitempty"` // it has no answer at all
+	Transport string  `json:"transport,omitempty"`
+	Device    string  `json:"device,omitempty"`
+	Reason    string  `json:"reason,omitempty"` // code; "none": there is nothing faster
+	Meaning   string  `json:"meaning,omitempty"`
+	Remedy    string  `json:"remedy,omitempty"`
+	Cause     string  `json:"cause,omitempty"`
+	Took      string  `json:"took,omitempty"`
+	Routes    []route `json:"routes"`
+}
+
+// route is a way to one IP address by one fabric, whether anybody listens
+// there or not.
+type route struct {
+	Fabric string `json:"fabric"` // "soft" or "kernel"
+	IP     string `json:"ip"`
+	Device string `json:"device,omitempty"`
+	Local  string `json:"local,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// try resolves an address, and dials it.
+func try(ctx context.Context, addr string, timeout time.Duration) address {
+	a := address{Address: addr, Routes: []route{}}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	list, err := lookup(ctx, addr)
+	if err != nil {
+		a.Error = err.Error()
+		return a
+	}
+	for _, ip := range list {
+		for _, fabric := range []rcm.Fabric{rcm.Soft(), rcm.Kernel()} {
+			a.Routes = append(a.Routes, resolve(ctx, fabric, ip))
+		}
+	}
+	a.dial(ctx)
+	return a
+}
+
+// lookup resolves the names of an address.
+func lookup(ctx context.Context, addr string) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" {
+		host = "localhost" // as net.Dial does
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]netip.AddrPort, len(ips))
+	for i, ip := range ips {
+		list[i] = netip.AddrPortFrom(ip.Unmap(), uint16(port))
+	}
+	return slices.Compact(list), nil
+}
+
+func resolve(ctx context.Context, fabric rcm.Fabric, addr netip.AddrPort) route {
+	r := route{Fabric: fabric.Name(), IP: addr.String()}
+	found, err := fabric.Resolve(ctx, addr)
+	if err != nil {
+		r.Error = err.Error()
+		return r
+	}
+	defer found.Close()
+	r.Device, r.Local = found.Device(), found.LocalAddr().String()
+	return r
+}
+
+// dial connects and closes, and asks what became of it.
+func (a *address) dial(ctx context.Context) {
+	var d rnet.Dialer
+	conn, err := d.DialContext(ctx, "tcp", a.Address)
+	if err != nil {
+		a.Error = err.Error()
+	} else {
+		a.Device = deviceOf(conn)
+		conn.Close()
+	}
+	list := rnet.Explain(a.Address)
+	if len(list) == 0 {
+		return
+	}
+	last := list[len(list)-1]
+	a.Reason, a.Meaning, a.Took = last.Reason, last.Meaning, seconds(last.Took).String()
+	if err == nil {
+		a.Transport = string(last.Transport)
+	}
+	if a.Reason != "none" {
+		a.Remedy = last.Remedy
+	}
+	if last.Err != nil {
+		a.Cause = last.Err.Error()
+	}
+}
+
+// deviceOf names the device that an accelerated connection runs over.
+func deviceOf(conn net.Conn) string {
+	c, ok := conn.(*rnet.Conn)
+	if !ok {
+		return ""
+	}
+	for _, s := range rnet.ReadStats().Sessions {
+		if s.Dialed && string(s.Transport) == string(c.Stats().Transport) && s.RemoteAddr.String() == c.RemoteAddr().String() {
+			return s.Device
+		}
+	}
+	return ""
+}
+
+// address prints the answer for people.
+func (w *printer) address(a *address) {
+	switch {
+	case a.Transport != "" && a.Reason == "none":
+		w.line("%s: a dial takes %s%s, the fastest there is (%s)", a.Address, a.Transport, over(a.Device), a.Took)
+	case a.Transport != "":
+		w.line("%s: a dial takes %s%s (%s)", a.Address, a.Transport, over(a.Device), a.Took)
+		w.line("  why nothing faster: %s: %s", a.Reason, a.Meaning)
+		if a.Cause != "" {
+			w.line("  cause: %s", a.Cause)
+		}
+		if a.Remedy != "" {
+			w.line("  remedy: %s", a.Remedy)
+		}
+	default:
+		w.line("%s: a dial fails: %s", a.Address, a.Error)
+	}
+	for _, r := range a.Routes {
+		if r.Error != "" {
+			w.line("  %-6s to %s: %s", r.Fabric, r.IP, r.Error)
+		} else {
+			w.line("  %-6s to %s: from %s over %s", r.Fabric, r.IP, r.Local, r.Device)
+		}
+	}
+}
+
+func over(device string) string {
+	if device == "" {
+		return ""
+	}
+	return " over " + device
+}

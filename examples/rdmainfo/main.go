@@ -1,0 +1,76 @@
+// Rdmainfo shows what RDMA a host has and what a connection would make of it:
+// devices, ports and their GIDs, the limits that an administrator has set, live
+// traffic, and for an address which transport a dial takes and why not a
+// faster one.
+//
+//	go run ./examples/rdmainfo
+//	go run ./examples/rdmainfo -json
+//	go run ./examples/rdmainfo -watch
+//	go run ./examples/rdmainfo storage-7:9000
+//
+// It needs no privileges, and says so where they would show more. For an
+// address it connects once and closes the connection; the server sees a client
+// that had nothing to say.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := rdmainfo(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "rdmainfo:", err)
+		os.Exit(1)
+	}
+}
+
+func rdmainfo(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("rdmainfo", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: rdmainfo [flags] [host:port ...]")
+		flags.PrintDefaults()
+	}
+	asJSON := flags.Bool("json", false, "print JSON, for programs")
+	watching := flags.Bool("watch", false, "print the traffic of each port again and again, until interrupted")
+	every := flags.Duration("every", time.Second, "with -watch: how often")
+	rounds := flags.Int("n", 0, "with -watch: stop after so many `times`; 0: never")
+	timeout := flags.Duration("timeout", 5*time.Second, "for an address: how long a dial may take")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	addresses := flags.Args()
+	if *watching {
+		if *every <= 0 || len(addresses) > 0 {
+			return errors.New("-watch takes a positive -every and no addresses")
+		}
+		return watch(ctx, out, *every, *rounds, *asJSON)
+	}
+
+	report := collect()
+	for _, addr := range addresses {
+		report.Addresses = append(report.Addresses, try(ctx, addr, *timeout))
+	}
+	if *asJSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(report)
+	}
+	w := &printer{out: out}
+	if len(addresses) == 0 {
+		w.report(&report)
+	}
+	for i := range report.Addresses {
+		w.address(&report.Addresses[i])
+	}
+	return w.err
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
+)
+
+// run runs the program and returns what it prints.
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, rdmainfo(t.Context(), args, &out))
+	return out.String()
+}
+
+// decoded is the report that -json prints.
+func decoded(t *testing.T, args ...string) (r report) {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(run(t, append([]string{"-json"}, args...)...)))
+	dec.DisallowUnknownFields()
+	require.NoError(t, dec.Decode(&r))
+	return r
+}
+
+func TestReportIsTheSameForPeopleAndPrograms(t *testing.T) {
+	text, r := run(t), decoded(t)
+	require.Empty(t, r.Problems)
+	require.NotContains(t, text, "%!")
+	for _, d := range r.Devices {
+		require.Contains(t, text, d.Name+": "+d.Transport)
+		require.True(t, d.Usable, d.Reason)
+		for _, p := range d.Ports {
+			for _, g := range p.GIDs {
+				if d.Provider == uverbs.ProviderName { // the software HCA's is new each time
+					require.Contains(t, text, g.GID)
+				}
+			}
+		}
+	}
+	for _, m := range r.Limits.MissingModules {
+		require.Contains(t, text, m)
+	}
+	if runtime.GOOS == "linux" {
+		require.Contains(t, text, "RLIMIT_MEMLOCK")
+		require.Contains(t, text, "soft0: soft")
+		require.NotZero(t, r.Limits.OpenFiles)
+	}
+}
+
+func TestHostWithoutRDMASaysWhatIsMissing(t *testing.T) {
+	var out bytes.Buffer
+	w := &printer{out: &out}
+	w.report(&report{Limits: limits{MissingModules: []string{"ib_core", "ib_uverbs", "rdma_ucm"}}})
+	require.Contains(t, out.String(), "no RDMA device of the kernel: not loaded or not there: ib_core, ib_uverbs, rdma_ucm (modprobe ib_core)")
+	out.Reset()
+	w.report(&report{})
+	require.Contains(t, out.String(), "rdma link add rxe0 type rxe")
+}
+
+func TestLimitsAreSpelledOut(t *testing.T) {
+	const none = limit(uverbs.NoLimit)
+	l := limits{
+		Memlock:   memlock{Soft: 64 << 10, Hard: none, Pinned: 1536, Exempt: true},
+		OpenFiles: 1024,
+		Cgroups:   []cgroup{{Group: "/a/b", Device: "rxe0", Handles: quota{none, 1}, Objects: quota{2, 2}}},
+		Nodes: []node{
+			{Path: "/dev/infiniband/uverbs0", Mode: "0600", Owner: "root", Group: "root", Error: "permission denied"},
+			{Path: "/dev/infiniband/rdma_cm", Error: "no such file"},
+		},
+	}
+	var out bytes.Buffer
+	w := &printer{out: &out}
+	w.limits(&l)
+	for _, want := range []string{
+		"RLIMIT_MEMLOCK 64 KiB (hard unlimited), 1.5 KiB pinned; CAP_IPC_LOCK lifts it, except for siw",
+		"rdma cgroup /a/b, rxe0: hca_handle 1 of unlimited, hca_object 2 of 2",
+		"/dev/infiniband/uverbs0 0600 root root: permission denied",
+		"/dev/infiniband/rdma_cm: no such file",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+	b, err := json.Marshal(l.Cgroups)
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"group":"/a/b","device":"rxe0","hcaHandle":{"max":null,"current":1},"hcaObject":{"max":2,"current":2}}]`, string(b))
+}
+
+func TestUnusableDeviceSaysWhy(t *testing.T) {
+	var out bytes.Buffer
+	w := &printer{out: &out}
+	w.device(&device{Name: "mlx5_0", Transport: "infiniband", Driver: "mlx5", Reason: "no driver for it", Ports: []port{{Port: 1, State: "ACTIVE", LinkLayer: "InfiniBand"}}})
+	require.Equal(t, "mlx5_0: infiniband, driver mlx5\n  ramjet cannot use it: no driver for it\n  port 1: ACTIVE, InfiniBand\n", out.String())
+}
+
+// serve accepts and closes, and returns the address.
+func serve(t *testing.T, ln net.Listener, err error) string {
+	t.Helper()
+	require.NoError(t, err)
+	go func() {
+		for {
+			c, err := ln.Accept() // ends with Close of ln
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() { ln.Close() })
+	return ln.Addr().String()
+}
+
+func TestAddressOfAnOrdinaryServerSaysWhyItIsTCP(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	addr := serve(t, ln, err)
+	r := decoded(t, addr)
+	require.Len(t, r.Addresses, 1)
+	a := r.Addresses[0]
+	require.Equal(t, "tcp", a.Transport)
+	require.NotEqual(t, "none", a.Reason)
+	require.NotEmpty(t, a.Meaning)
+	require.Len(t, a.Routes, 2)
+	text := run(t, addr)
+	require.Contains(t, text, addr+": a dial takes tcp")
+	require.Contains(t, text, "why nothing faster: ")
+	require.NotContains(t, text, "RLIMIT_MEMLOCK", "who asks for an address gets that")
+}
+
+func TestAddressOfARamjetServerIsFast(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has the software HCA")
+	}
+	ln, err := rnet.Listen("tcp", "127.0.0.1:0")
+	addr := serve(t, ln, err)
+	a := decoded(t, addr).Addresses[0]
+	require.Equal(t, "soft", a.Transport)
+	require.Equal(t, "soft0", a.Device)
+	require.Equal(t, "none", a.Reason)
+	require.Contains(t, run(t, addr), addr+": a dial takes soft over soft0, the fastest there is")
+}
+
+func TestAddressThatDoesNotAnswerIsToldSo(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := ln.Addr().String()
+	require.NoError(t, ln.Close())
+	require.Contains(t, run(t, addr), addr+": a dial fails: ")
+	require.Contains(t, run(t, "no-port"), "no-port: a dial fails: ")
+}
+
+func TestRatesAreWhatGrewPerSecond(t *testing.T) {
+	begin := time.Now()
+	reading := func(after time.Duration, rx, packets, retries uint64) uverbs.PortCounters {
+		return uverbs.PortCounters{
+			Time: begin.Add(after), Driver: []uverbs.Counter{{Name: "retries", Value: retries}, {Name: "idle", Value: 5}},
+			Traffic: uverbs.Traffic{RxBytes: rx, TxPackets: packets, BytesFrom: "netdev eth0", PacketsFrom: "hw_counters"},
+		}
+	}
+	one, two, gone := portKey{"rxe0", 1}, portKey{"rxe0", 2}, portKey{"siw0", 1}
+	list := samples(
+		map[portKey]uverbs.PortCounters{two: reading(0, 1000, 10, 1), one: reading(0, 50, 60, 70), gone: reading(0, 1, 1, 1)},
+		map[portKey]uverbs.PortCounters{two: reading(2*time.Second, 3000, 30, 4), one: reading(2*time.Second, 20, 80, 70), {"new0", 1}: reading(0, 1, 1, 1)},
+	)
+	require.Equal(t, []sample{
+		// It was removed and added again: its bytes began anew.
+		{Time: begin.Add(2 * time.Second), Device: "rxe0", Port: 1, RxBytes: 10, TxPackets: 10, BytesFrom: "netdev eth0", PacketsFrom: "hw_counters"},
+		{Time: begin.Add(2 * time.Second), Device: "rxe0", Port: 2, RxBytes: 1000, TxPackets: 10, BytesFrom: "netdev eth0", PacketsFrom: "hw_counters",
+			Counters: []namedCounter{{"retries", 3}}},
+	}, list)
+	var out bytes.Buffer
+	w := &printer{out: &out}
+	w.samples(list[1:])
+	require.Contains(t, out.String(), "rxe0/2: received 1000 B/s 0 packets/s, sent 0 B/s 10 packets/s (bytes counted by netdev eth0); retries +3\n")
+}
+
+func TestWatchStopsWhenAskedTo(t *testing.T) {
+	text := run(t, "-watch", "-every", "1ms", "-n", "3")
+	require.GreaterOrEqual(t, strings.Count(text, "\n"), 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, rdmainfo(ctx, []string{"-watch", "-every", "1h"}, &bytes.Buffer{}))
+	require.Error(t, rdmainfo(t.Context(), []string{"-watch", "-every", "0s"}, &bytes.Buffer{}))
+	require.Error(t, rdmainfo(t.Context(), []string{"-watch", "localhost:1"}, &bytes.Buffer{}))
+}
+
+// demanded returns the kernel's devices that must be there, and skips the test
+// where none are.
+func demanded(t *testing.T) []string {
+	t.Helper()
+	list := os.Getenv("RAMJET_DEVICES")
+	if list == "" {
+		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/uverbs/internal/guest && go test -exec /tmp/guest ./examples/rdmainfo")
+	}
+	return strings.Split(list, ",")
+}
+
+func TestKernelDevicesAreShown(t *testing.T) {
+	want := demanded(t)
+	r := decoded(t)
+	byName := make(map[string]device)
+	for _, d := range r.Devices {
+		byName[d.Name] = d
+	}
+	for _, name := range want {
+		d := byName[name]
+		require.True(t, d.Usable, "%+v", d)
+		require.Equal(t, uverbs.ProviderName, d.Provider)
+		require.Len(t, d.Ports, 1)
+		p := d.Ports[0]
+		require.Equal(t, "ACTIVE", p.State)
+		require.NotZero(t, p.ActiveMTU)
+		require.NotEmpty(t, p.GIDs)
+		require.NotNil(t, p.Traffic)
+		require.Equal(t, "netdev "+p.Netdev, p.Traffic.BytesFrom)
+	}
+	t.Log(run(t))
+}
+
+func TestDialToAKernelDeviceNamesIt(t *testing.T) {
+	want := demanded(t)
+	only := rnet.ListenConfig{Transport: rnet.RDMA}
+	for _, c := range []struct{ device, addr string }{{"rxe0", "10.0.0.1:0"}, {"siw0", "10.0.2.1:0"}} {
+		if !strings.Contains(strings.Join(want, ","), c.device) {
+			continue
+		}
+		t.Run(c.device, func(t *testing.T) {
+			ln, err := only.Listen(t.Context(), "tcp", c.addr)
+			addr := serve(t, ln, err)
+			a := decoded(t, addr).Addresses[0]
+			require.Equal(t, "rdma", a.Transport, "%+v", a)
+			require.Equal(t, c.device, a.Device)
+			t.Log(run(t, addr))
+		})
+	}
+}
+
+func TestWatchShowsTheTrafficOfKernelDevices(t *testing.T) {
+	demanded(t)
+	ln, err := (&rnet.ListenConfig{Transport: rnet.RDMA}).Listen(t.Context(), "tcp", "10.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	go func() {
+		c, err := ln.Accept() // ends with Close of ln
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		sink := make([]byte, 1<<16)
+		for {
+			if _, err := c.Read(sink); err != nil { // ends with the client
+				return
+			}
+		}
+	}()
+	conn, err := rnet.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	go func() {
+		data := make([]byte, 1<<16)
+		for {
+			if _, err := conn.Write(data); err != nil { // ends with Close
+				return
+			}
+		}
+	}()
+	defer conn.Close()
+	lines := bufio.NewScanner(strings.NewReader(run(t, "-json", "-watch", "-every", "500ms", "-n", "4")))
+	var most float64
+	for lines.Scan() {
+		var s sample
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &s))
+		if s.Device == "rxe0" {
+			most = max(most, s.TxPackets)
+		}
+	}
+	require.NotZero(t, most)
+}
