@@ -5,28 +5,28 @@ package uverbs
 
 // siwContextOut is struct siw_uresp_alloc_ctx.
 type siwContextOut struct {
-	devID    uint32
-	reserved uint32
+	_ uint32 // device id
+	_ uint32
 }
 
 // siwRegMRIn is struct siw_ureq_reg_mr. The key becomes the low byte of the
 // region's keys.
 type siwRegMRIn struct {
-	stagKey   uint8
-	reserved1 [3]uint8
-	reserved2 uint32
+	stagKey uint8
+	_       [3]uint8
+	_       uint32
 }
 
 // siwRegMROut is struct siw_uresp_reg_mr.
 type siwRegMROut struct {
-	stag     uint32
-	reserved uint32
+	_ uint32 // the key, which REG_MR answers too
+	_ uint32
 }
 
 // siwCreateCQOut is struct siw_uresp_create_cq. The keys of this and of the
 // following structures are what to map.
 type siwCreateCQOut struct {
-	cqID   uint32
+	_      uint32 // its number
 	numCQE uint32
 	cqKey  uint64
 }
@@ -34,19 +34,19 @@ type siwCreateCQOut struct {
 // siwCreateQPOut is struct siw_uresp_create_qp. Without a receive queue its
 // key is 0, which may be that of another queue.
 type siwCreateQPOut struct {
-	qpID     uint32
-	numSQE   uint32
-	numRQE   uint32
-	reserved uint32
-	sqKey    uint64
-	rqKey    uint64
+	_      uint32 // its number, which CREATE_QP answers too
+	numSQE uint32
+	numRQE uint32
+	_      uint32
+	sqKey  uint64
+	rqKey  uint64
 }
 
 // siwCreateSRQOut is struct siw_uresp_create_srq.
 type siwCreateSRQOut struct {
-	numRQE   uint32
-	reserved uint32
-	srqKey   uint64
+	numRQE uint32
+	_      uint32
+	srqKey uint64
 }
 
 // siwSGE is struct siw_sge.
@@ -75,17 +75,17 @@ type siwSQE struct {
 
 // siwRQE is struct siw_rqe.
 type siwRQE struct {
-	id       uint64
-	word     uint32
-	reserved uint32
-	sge      [siwMaxSGE]siwSGE
+	id   uint64
+	word uint32
+	_    uint32
+	sge  [siwMaxSGE]siwSGE
 }
 
 // siwCQE is struct siw_cqe. word is u8 flags, u8 opcode and u16 status, which
 // siwUnpackCQE takes apart.
 type siwCQE struct {
 	id        uint64
-	word      uint32
+	_         uint32 // word
 	bytes     uint32
 	invalStag uint64
 	qpID      uint64
@@ -99,8 +99,8 @@ const (
 
 // siwCQControl is struct siw_cq_ctrl, which stands behind the last completion.
 type siwCQControl struct {
-	flags    uint32
-	reserved uint32
+	_ uint32 // flags
+	_ uint32
 }
 
 // The flags of requests and completions, enum siw_wqe_flags.

@@ -13,7 +13,7 @@ func TestSiwStructuresAreLaidOutAsInC(t *testing.T) {
 		offsets map[string]uintptr
 	}{
 		{siwContextOut{}, 8, nil},
-		{siwRegMRIn{}, 8, map[string]uintptr{"reserved1": 1, "reserved2": 4}},
+		{siwRegMRIn{}, 8, nil},
 		{siwRegMROut{}, 8, nil},
 		{siwCreateCQOut{}, 16, map[string]uintptr{"numCQE": 4, "cqKey": 8}},
 		{siwCreateQPOut{}, 32, map[string]uintptr{"numSQE": 4, "numRQE": 8, "sqKey": 16, "rqKey": 24}},
@@ -21,7 +21,7 @@ func TestSiwStructuresAreLaidOutAsInC(t *testing.T) {
 		{siwSGE{}, 16, map[string]uintptr{"length": 8, "lkey": 12}},
 		{siwSQE{}, 120, map[string]uintptr{"word": siwOffsetWord, "rkey": 12, "raddr": 16, "sge": 24}},
 		{siwRQE{}, 112, map[string]uintptr{"word": siwOffsetWord, "sge": 16}},
-		{siwCQE{}, 32, map[string]uintptr{"word": siwOffsetWord, "bytes": 12, "invalStag": 16, "qpID": 24}},
+		{siwCQE{}, 32, map[string]uintptr{"bytes": 12, "invalStag": 16, "qpID": 24}},
 		{siwCQControl{}, 8, nil},
 	} {
 		requireLayout(t, c.value, c.size, c.offsets)

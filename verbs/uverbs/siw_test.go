@@ -41,7 +41,7 @@ const (
 )
 
 func siwQPExtra(sqes, rqes uint32) []byte {
-	return bytesOf(&siwCreateQPOut{qpID: 7, numSQE: sqes, numRQE: rqes, sqKey: siwSQKey, rqKey: siwRQKey})
+	return bytesOf(&siwCreateQPOut{numSQE: sqes, numRQE: rqes, sqKey: siwSQKey, rqKey: siwRQKey})
 }
 
 func newSiwQP(t testing.TB, made madeQP) (*siwQP, *siwMemory) {
