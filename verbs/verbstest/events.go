@@ -84,6 +84,9 @@ func testEvents(t *testing.T, s *suite) {
 			require.ErrorIs(t, expire(w, b.ch, 20*time.Millisecond), os.ErrDeadlineExceeded)
 		})
 		run("a flush ends the wait even for a solicited one", func(t *testing.T, a, b *side) {
+			if b.pair.Lacks&LackFlushEvent != 0 {
+				t.Skip("flushed receives of this device do not count as solicited")
+			}
 			require.NoError(t, b.recv.Arm(true))
 			go func() {
 				time.Sleep(2 * time.Millisecond)

@@ -1,7 +1,10 @@
 package verbstest
 
 import (
+	"errors"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
@@ -98,6 +101,50 @@ func testQueues(t *testing.T, s *suite) {
 		for i := range uint64(8) {
 			a.sent(2+i, verbs.WCSuccess)
 		}
+	})
+	t.Run("a CQ is resized while completions come", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		if !a.ctx.Attr().Caps.Has(verbs.CapResizeCQ) {
+			t.Skip("the device cannot resize CQs")
+		}
+		const n = 2000
+		stop := make(chan struct{})
+		var resizes sync.WaitGroup
+		resizes.Go(func() {
+			for size := 64; ; size = 64 + (size*7)%900 {
+				select { // never waits
+				case <-stop:
+					return
+				default:
+				}
+				// It is refused where more completions wait than that.
+				if err := a.send.Resize(size); err != nil && !errors.Is(err, verbs.ErrInvalid) {
+					t.Error(err)
+					return
+				}
+				time.Sleep(200 * time.Microsecond)
+			}
+		})
+		wr := a.write(b.mr.Addr(), b.mr.RKey(), 8)
+		next := uint64(0)
+		var wcs [7]verbs.WC
+		for posted, deadline := uint64(0), time.Now().Add(patience); next < n; {
+			for posted < n && posted-next < 40 {
+				wr.ID = posted
+				a.post(wr)
+				posted++
+			}
+			k, err := a.send.Poll(wcs[:])
+			require.NoError(t, err)
+			for _, wc := range wcs[:k] {
+				require.Equal(t, verbs.WCSuccess, wc.Status)
+				require.Equal(t, next, wc.ID)
+				next++
+			}
+			require.True(t, time.Now().Before(deadline), "%d of %d completions came", next, n)
+		}
+		close(stop)
+		resizes.Wait() // ends with stop
 	})
 }
 

@@ -1,0 +1,160 @@
+package verbstest
+
+import (
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	datagramQKey = 0x11223344
+	grhSize      = 40 // bytes before the payload that UD receives (InfiniBand Architecture Specification 11.4.1.2)
+)
+
+// other replaces the QP of s by one of another service, and brings it to INIT.
+func (s *side) other(typ verbs.QPType) {
+	s.t.Helper()
+	need := verbs.CapUD
+	if typ == verbs.QPTypeUC {
+		need = verbs.CapUC
+	}
+	if !s.ctx.Attr().Caps.Has(need) {
+		s.t.Skip("the device has no such service")
+	}
+	require.NoError(s.t, s.qp.Close())
+	var err error
+	s.qp, err = s.pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: s.send, RecvCQ: s.recv, Cap: s.conf.cap})
+	require.NoError(s.t, err)
+	attr := verbs.QPAttr{State: verbs.QPStateInit, Port: 1, QKey: datagramQKey, Access: everyRight}
+	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
+	if typ == verbs.QPTypeUD {
+		mask |= verbs.QPAttrQKey
+	} else {
+		mask |= verbs.QPAttrAccess
+	}
+	require.NoError(s.t, s.qp.Modify(attr, mask))
+}
+
+func (s *side) vectorTo(peer *side) verbs.AddressVector {
+	return verbs.AddressVector{DGID: peer.gid.GID, SGIDIndex: uint8(s.gid.Index), HopLimit: 64, IsGlobal: true, Port: 1}
+}
+
+// datagrams makes two sides with UD QPs in RTS.
+func (s *suite) datagrams(t *testing.T) (a, b *side) {
+	t.Helper()
+	a, b = s.sides(t, usual)
+	for _, end := range []*side{a, b} {
+		end.other(verbs.QPTypeUD)
+		require.NoError(t, end.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTR}, verbs.QPAttrState))
+		require.NoError(t, end.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, SQPSN: 7}, verbs.QPAttrState|verbs.QPAttrSQPSN))
+	}
+	return a, b
+}
+
+// testDatagrams sends from UD QPs to others.
+func testDatagrams(t *testing.T, s *suite) {
+	t.Run("messages go to and fro by address handles", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		for i, way := range [][2]*side{{a, b}, {b, a}, {a, b}} {
+			from, to := way[0], way[1]
+			ah, err := from.pd.CreateAH(from.vectorTo(to))
+			require.NoError(t, err)
+			want := pattern(from.mr.Bytes()[:500], byte(i))
+			to.receive(verbs.RecvWR{ID: 9, SGL: []verbs.SGE{to.mr.SGE(1<<20, grhSize+500)}})
+			from.post(verbs.SendWR{
+				ID: 8, Opcode: verbs.OpSendWithImm, Imm: 0xcafe, Flags: verbs.SendSignaled, SGL: []verbs.SGE{from.mr.SGE(0, 500)},
+				Datagram: &verbs.Datagram{AH: ah, QPN: to.qp.Num(), QKey: datagramQKey},
+			})
+			from.sent(8, verbs.WCSuccess)
+			wc := to.received(9, verbs.WCSuccess)
+			require.EqualValues(t, grhSize+500, wc.ByteLen)
+			require.Equal(t, verbs.WCGRH|verbs.WCWithImm, wc.Flags)
+			require.EqualValues(t, 0xcafe, wc.Imm)
+			require.Equal(t, from.qp.Num(), wc.SrcQPN)
+			require.Equal(t, want, to.mr.Bytes()[1<<20+grhSize:][:500])
+			require.NoError(t, ah.Close())
+		}
+	})
+	t.Run("a message with the wrong key, or without receive, is dropped", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		ah, err := a.pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		wr := verbs.SendWR{
+			ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: [][]byte{[]byte("lost")},
+			Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
+		}
+		a.post(wr)
+		a.sent(1, verbs.WCSuccess)
+		b.receive(verbs.RecvWR{ID: 3, SGL: []verbs.SGE{b.mr.SGE(0, 100)}})
+		wr.ID, wr.Datagram.QKey = 2, datagramQKey+1
+		a.post(wr)
+		a.sent(2, verbs.WCSuccess)
+		wr.ID, wr.Datagram.QKey, wr.Inline[0] = 4, datagramQKey, []byte("found")
+		a.post(wr)
+		a.sent(4, verbs.WCSuccess)
+		b.received(3, verbs.WCSuccess)
+		require.Equal(t, "found", string(b.mr.Bytes()[grhSize:][:5]))
+		b.silent(b.recv)
+	})
+	t.Run("what is no SEND with a destination is refused", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		_, err := a.qp.PostSend([]verbs.SendWR{a.write(b.mr.Addr(), b.mr.RKey(), 8)})
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+		_, err = a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+	})
+	t.Run("a PD with an address handle cannot be closed", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		pd, err := a.ctx.AllocPD()
+		require.NoError(t, err)
+		ah, err := pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		require.ErrorIs(t, pd.Close(), verbs.ErrBusy)
+		require.NoError(t, ah.Close())
+		require.NoError(t, pd.Close())
+	})
+}
+
+// testUnreliable sends over UC QPs, which have no acknowledgements.
+func testUnreliable(t *testing.T, s *suite) {
+	connected := func(t *testing.T) (a, b *side) {
+		t.Helper()
+		a, b = s.sides(t, usual)
+		for _, way := range [][2]*side{{a, b}, {b, a}} {
+			way[0].other(verbs.QPTypeUC)
+		}
+		for _, way := range [][2]*side{{a, b}, {b, a}} {
+			end, peer := way[0], way[1]
+			require.NoError(t, end.qp.Modify(verbs.QPAttr{
+				State: verbs.QPStateRTR, PathMTU: verbs.MTU1024, DestQPN: peer.qp.Num(), RQPSN: 100, AV: end.vectorTo(peer),
+			}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN))
+			require.NoError(t, end.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, SQPSN: 100}, verbs.QPAttrState|verbs.QPAttrSQPSN))
+		}
+		return a, b
+	}
+	t.Run("WRITE_WITH_IMM and SEND arrive", func(t *testing.T) {
+		a, b := connected(t)
+		want := pattern(a.mr.Bytes()[:5000], 2)
+		b.receive(verbs.RecvWR{ID: 1}, verbs.RecvWR{ID: 2, SGL: []verbs.SGE{b.mr.SGE(1<<20, 5000)}})
+		wr := a.write(b.mr.Addr(), b.mr.RKey(), 5000)
+		wr.Opcode, wr.Imm = verbs.OpWriteWithImm, 77
+		a.post(wr, verbs.SendWR{ID: 51, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, 5000)}})
+		a.sent(50, verbs.WCSuccess)
+		a.sent(51, verbs.WCSuccess)
+		require.EqualValues(t, 77, b.received(1, verbs.WCSuccess).Imm)
+		b.received(2, verbs.WCSuccess)
+		require.Equal(t, want, b.mr.Bytes()[:5000])
+		require.Equal(t, want, b.mr.Bytes()[1<<20:][:5000])
+	})
+	t.Run("a message that finds no receive is lost, and nothing else", func(t *testing.T) {
+		a, b := connected(t)
+		a.post(verbs.SendWR{ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+		a.sent(1, verbs.WCSuccess)
+		b.receive(verbs.RecvWR{ID: 2})
+		a.post(verbs.SendWR{ID: 3, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+		a.sent(3, verbs.WCSuccess)
+		b.received(2, verbs.WCSuccess)
+		b.silent(b.recv)
+	})
+}

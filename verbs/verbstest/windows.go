@@ -1,0 +1,193 @@
+package verbstest
+
+import (
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// windowed is a memory window of side b over the second KiB of four.
+type windowed struct {
+	a, b *side
+	mw   *verbs.MW
+	mr   *verbs.MR
+	key  uint32 // that of the last bind
+}
+
+const (
+	windowOffset = 1024
+	windowLength = 1024
+)
+
+func (s *suite) windowed(t *testing.T) *windowed {
+	t.Helper()
+	a, b := s.connected(t, usual)
+	if !b.ctx.Attr().Caps.Has(verbs.CapMemWindow) {
+		t.Skip("the device has no memory windows")
+	}
+	w := &windowed{a: a, b: b}
+	var err error
+	w.mr, err = b.pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessMWBind, verbs.MROptions{})
+	require.NoError(t, err)
+	w.mw, err = b.pd.AllocMW(verbs.MWType2)
+	require.NoError(t, err)
+	w.key = w.mw.RKey()
+	return w
+}
+
+// bind posts a bind with the next key.
+func (w *windowed) bind(access verbs.Access) {
+	w.b.t.Helper()
+	w.key = w.key&^0xff | (w.key+1)&0xff
+	w.b.post(verbs.SendWR{ID: 70, Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &verbs.Bind{
+		MW: w.mw, RKey: w.key, MR: w.mr, Addr: w.mr.Addr() + windowOffset, Length: windowLength, Access: access,
+	}})
+}
+
+func (w *windowed) bound(access verbs.Access) {
+	w.b.t.Helper()
+	w.bind(access)
+	require.Equal(w.b.t, verbs.WCBindMW, w.b.sent(70, verbs.WCSuccess).Opcode)
+}
+
+// at is an address in the region, from the beginning of the window on.
+func (w *windowed) at(off int) uint64 { return uint64(int(w.mr.Addr()) + windowOffset + off) }
+
+// testWindows binds memory windows of type 2, uses them and takes them away.
+func testWindows(t *testing.T, s *suite) {
+	const rights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+	t.Run("a bound window lets the peer in where it is", func(t *testing.T) {
+		w := s.windowed(t)
+		w.bound(rights)
+		want := pattern(w.a.mr.Bytes()[:windowLength], 6)
+		w.a.post(w.a.write(w.at(0), w.key, windowLength))
+		w.a.sent(50, verbs.WCSuccess)
+		require.Equal(t, want, w.mr.Bytes()[windowOffset:][:windowLength])
+		require.Equal(t, make([]byte, windowOffset), w.mr.Bytes()[:windowOffset], "bytes before")
+		clear(w.a.mr.Bytes()[:windowLength])
+		w.a.post(w.a.read(w.at(0), w.key, windowLength))
+		w.a.sent(50, verbs.WCSuccess)
+		require.Equal(t, pattern(make([]byte, windowLength), 6), w.a.mr.Bytes()[:windowLength])
+	})
+	for _, c := range []struct {
+		name   string
+		access verbs.Access
+		lack   Lack
+		wr     func(w *windowed) verbs.SendWR
+	}{
+		{"behind its end", rights, LackWindowBounds, func(w *windowed) verbs.SendWR { return w.a.write(w.at(windowLength-7), w.key, 8) }},
+		{"before its beginning", rights, LackWindowBounds, func(w *windowed) verbs.SendWR { return w.a.write(w.at(-1), w.key, 8) }},
+		{"without the right to write", verbs.AccessRemoteRead, 0, func(w *windowed) verbs.SendWR { return w.a.write(w.at(0), w.key, 8) }},
+		{"without the right to read", verbs.AccessRemoteWrite, 0, func(w *windowed) verbs.SendWR { return w.a.read(w.at(0), w.key, 8) }},
+		{"by the key from before the bind", rights, 0, func(w *windowed) verbs.SendWR { return w.a.write(w.at(0), w.mw.RKey(), 8) }},
+	} {
+		t.Run("a window does not let the peer in "+c.name, func(t *testing.T) {
+			w := s.windowed(t)
+			if w.a.pair.Lacks&c.lack != 0 {
+				t.Skip("this device does not look at the bounds of windows")
+			}
+			w.bound(c.access)
+			pattern(w.a.mr.Bytes()[:8], 1)
+			w.a.post(c.wr(w))
+			w.a.sent(50, verbs.WCRemAccessErr)
+			require.Equal(t, make([]byte, 4096), w.mr.Bytes())
+		})
+	}
+	t.Run("SEND_WITH_INV takes a window away", func(t *testing.T) {
+		w := s.windowed(t)
+		w.a.requireCap(verbs.OpSendWithInv)
+		w.bound(rights)
+		w.b.receive(verbs.RecvWR{ID: 1})
+		w.a.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSendWithInv, Flags: verbs.SendSignaled, InvalidateRKey: w.key})
+		wc := w.b.received(1, verbs.WCSuccess)
+		require.NotZero(t, wc.Flags&verbs.WCWithInv)
+		require.Equal(t, w.key, wc.Imm)
+		w.a.sent(2, verbs.WCSuccess)
+		w.a.post(w.a.write(w.at(0), w.key, 8))
+		w.a.sent(50, verbs.WCRemAccessErr)
+	})
+	t.Run("LOCAL_INV takes a window away, and it can be bound again", func(t *testing.T) {
+		w := s.windowed(t)
+		for range 300 { // more than there are keys
+			w.bound(rights)
+			w.a.post(w.a.write(w.at(0), w.key, 8))
+			w.a.sent(50, verbs.WCSuccess)
+			w.b.post(verbs.SendWR{ID: 71, Opcode: verbs.OpLocalInv, Flags: verbs.SendSignaled, InvalidateRKey: w.key})
+			require.Equal(t, verbs.WCLocalInv, w.b.sent(71, verbs.WCSuccess).Opcode)
+		}
+		w.a.post(w.a.write(w.at(0), w.key, 8))
+		w.a.sent(50, verbs.WCRemAccessErr)
+	})
+	t.Run("memory without the right to bind cannot be bound", func(t *testing.T) {
+		w := s.windowed(t)
+		w.mr = w.b.mr
+		w.bind(rights)
+		w.b.sent(70, verbs.WCMWBindErr)
+		w.b.awaitState(verbs.QPStateErr)
+	})
+	t.Run("memory with a window cannot be closed before it", func(t *testing.T) {
+		w := s.windowed(t)
+		w.bound(rights)
+		require.ErrorIs(t, w.mr.Close(), verbs.ErrBusy)
+		require.NoError(t, w.mw.Close())
+		require.NoError(t, w.mr.Close())
+	})
+}
+
+// testReregister changes regions in place.
+func testReregister(t *testing.T, s *suite) {
+	local := func(t *testing.T) (a, b *side, mr *verbs.MR) {
+		a, b = s.connected(t, usual)
+		mr, err := b.pd.RegisterMR(make([]byte, 4096), verbs.AccessLocalWrite)
+		require.NoError(t, err)
+		if !b.ctx.Attr().Caps.Has(verbs.CapReregister) {
+			require.ErrorIs(t, mr.Reregister(verbs.MRUpdate{Access: everyRight}), verbs.ErrUnsupported)
+			t.Skip("the device cannot change regions")
+		}
+		return a, b, mr
+	}
+	t.Run("rights are given and taken", func(t *testing.T) {
+		a, _, mr := local(t)
+		require.NoError(t, mr.Reregister(verbs.MRUpdate{Access: everyRight}))
+		require.Equal(t, everyRight, mr.Access())
+		want := pattern(a.mr.Bytes()[:64], 5)
+		a.post(a.write(mr.Addr(), mr.RKey(), 64))
+		a.sent(50, verbs.WCSuccess)
+		require.Equal(t, want, mr.Bytes()[:64])
+		require.NoError(t, mr.Reregister(verbs.MRUpdate{Access: verbs.AccessLocalWrite}))
+		a.post(a.write(mr.Addr(), mr.RKey(), 64))
+		a.refused(50, verbs.WCRemAccessErr)
+		require.NoError(t, mr.Close())
+	})
+	t.Run("a region moves to another PD", func(t *testing.T) {
+		a, b, mr := local(t)
+		pd, err := b.ctx.AllocPD()
+		require.NoError(t, err)
+		require.NoError(t, mr.Reregister(verbs.MRUpdate{PD: pd, Access: everyRight}))
+		require.Same(t, pd, mr.PD())
+		require.ErrorIs(t, pd.Close(), verbs.ErrBusy)
+		a.post(a.write(mr.Addr(), mr.RKey(), 64))
+		a.refused(50, verbs.WCRemAccessErr)
+		require.NoError(t, mr.Close())
+		require.NoError(t, pd.Close())
+	})
+	t.Run("a region gets other memory, if the device can", func(t *testing.T) {
+		a, b, mr := local(t)
+		before := verbs.PinnedBytes()
+		other := pattern(make([]byte, 8192), 3)
+		if err := mr.Reregister(verbs.MRUpdate{Memory: other}); err != nil {
+			require.ErrorIs(t, err, verbs.ErrUnsupported)
+			require.Equal(t, before, verbs.PinnedBytes())
+			require.Len(t, mr.Bytes(), 4096, "nothing has changed")
+			return
+		}
+		require.Equal(t, before+4096, verbs.PinnedBytes())
+		require.Equal(t, &other[0], &mr.Bytes()[0])
+		a.receive(verbs.RecvWR{ID: 3, SGL: []verbs.SGE{a.mr.SGE(0, 8192)}})
+		b.post(verbs.SendWR{ID: 4, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{mr.SGE(0, 8192)}})
+		a.received(3, verbs.WCSuccess)
+		b.sent(4, verbs.WCSuccess)
+		require.Equal(t, other, a.mr.Bytes()[:8192])
+	})
+}
