@@ -36,7 +36,7 @@ type route struct {
 }
 
 // try resolves an address, and dials it.
-func try(ctx context.Context, addr string, timeout time.Duration) address {
+func try(ctx context.Context, addr string, timeout, headStart time.Duration) address {
 	a := address{Address: addr, Routes: []route{}}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func try(ctx context.Context, addr string, timeout time.Duration) address {
 			a.Routes = append(a.Routes, resolve(ctx, fabric, ip))
 		}
 	}
-	a.dial(ctx)
+	a.dial(ctx, headStart)
 	return a
 }
 
@@ -91,8 +91,8 @@ func resolve(ctx context.Context, fabric rcm.Fabric, addr netip.AddrPort) route 
 }
 
 // dial connects and closes, and asks what became of it.
-func (a *address) dial(ctx context.Context) {
-	var d rnet.Dialer
+func (a *address) dial(ctx context.Context, headStart time.Duration) {
+	d := rnet.Dialer{HeadStart: headStart}
 	conn, err := d.DialContext(ctx, "tcp", a.Address)
 	if err != nil {
 		a.Error = err.Error()

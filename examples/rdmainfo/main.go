@@ -45,6 +45,7 @@ func rdmainfo(ctx context.Context, args []string, out io.Writer) error {
 	every := flags.Duration("every", time.Second, "with -watch: how often")
 	rounds := flags.Int("n", 0, "with -watch: stop after so many `times`; 0: never")
 	timeout := flags.Duration("timeout", 5*time.Second, "for an address: how long a dial may take")
+	headStart := flags.Duration("headstart", 0, "for an address: how long to wait before TCP is tried beside the fast way; 0: as rnet.Dial does")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func rdmainfo(ctx context.Context, args []string, out io.Writer) error {
 
 	report := collect()
 	for _, addr := range addresses {
-		report.Addresses = append(report.Addresses, try(ctx, addr, *timeout))
+		report.Addresses = append(report.Addresses, try(ctx, addr, *timeout, *headStart))
 	}
 	if *asJSON {
 		enc := json.NewEncoder(out)
