@@ -6,25 +6,22 @@ import (
 	"net"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
-	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
 // rdma returns a transport for each RDMA device of the kernel that ramjet can
 // drive: ramjet over that device and no other, between two processes of this
 // host.
 func rdma() []transport {
-	list, err := verbs.Devices()
+	devices, err := uverbs.Describe()
 	if err != nil {
-		return nil // the diagnosis program tells why
+		return nil // examples/rdmainfo tells why
 	}
 	var transports []transport
-	for _, dev := range list {
-		if dev.Transport == verbs.TransportSoft {
+	for _, dev := range devices {
+		host, ok := addressOf(dev)
+		if !ok || !dev.Drivable {
 			continue
-		}
-		host, err := addressOf(dev.Name)
-		if err != nil {
-			continue // no driver, no permission, or no address
 		}
 		transports = append(transports, transport{
 			name:  dev.Name,
@@ -43,19 +40,10 @@ func rdma() []transport {
 	return transports
 }
 
-// addressOf returns an address of the network interface that a device is on.
-func addressOf(device string) (string, error) {
-	ctx, err := verbs.Open(device)
-	if err != nil {
-		return "", err
-	}
-	defer ctx.Close()
-	gids, err := ctx.QueryGIDs(1)
-	if err != nil {
-		return "", err
-	}
-	for _, gid := range gids {
-		ifi, err := net.InterfaceByName(gid.Netdev)
+// addressOf returns an address of a network interface that a device is on.
+func addressOf(dev uverbs.Description) (host string, ok bool) {
+	for _, port := range dev.Ports {
+		ifi, err := net.InterfaceByName(port.Netdev)
 		if err != nil {
 			continue
 		}
@@ -65,9 +53,9 @@ func addressOf(device string) (string, error) {
 		}
 		for _, a := range addrs {
 			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
-				return n.IP.String(), nil
+				return n.IP.String(), true
 			}
 		}
 	}
-	return "", fmt.Errorf("device %s: its interface has no address", device)
+	return "", false
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
 var rounds = flag.Int("rstream.rounds", 1, "rounds of TestBesideRstream; its figures need 5 and a machine that does nothing else")
@@ -35,8 +37,7 @@ func TestBesideRstream(t *testing.T) {
 	}
 	for device := range strings.SplitSeq(devices, ",") {
 		t.Run(device, func(t *testing.T) {
-			host, err := addressOf(device)
-			require.NoError(t, err)
+			host := hostOf(t, device)
 			measured := map[string][]float64{}
 			note := func(name string, value float64) { measured[name] = append(measured[name], value) }
 			for round := range *rounds {
@@ -125,15 +126,30 @@ func rstream(t *testing.T, host string, round int, size, transfers, iterations s
 	return rstreamResult{perTransfer: us, bandwidth: float64(bytesEach) / us}
 }
 
-// TestDevicesHaveAddresses: each device of the virtual machine can be measured.
-func TestDevicesHaveAddresses(t *testing.T) {
-	for name := range strings.SplitSeq(os.Getenv("RAMJET_DEVICES"), ",") {
-		if name == "" {
-			t.Skip("there is no RDMA device")
+// hostOf returns the address at which a device of the virtual machine is
+// measured.
+func hostOf(t *testing.T, device string) string {
+	t.Helper()
+	devices, err := uverbs.Describe()
+	require.NoError(t, err)
+	for _, d := range devices {
+		if d.Name == device {
+			host, ok := addressOf(d)
+			require.True(t, ok, "%+v", d)
+			return host
 		}
-		host, err := addressOf(name)
-		require.NoError(t, err)
-		require.NotNil(t, net.ParseIP(host))
+	}
+	t.Fatalf("there is no %s", device)
+	return ""
+}
+
+func TestEachKernelDeviceIsATransport(t *testing.T) {
+	devices := os.Getenv("RAMJET_DEVICES")
+	if devices == "" {
+		t.Skip("there is no RDMA device; run it with go test -exec guest, see verbs/uverbs/internal/guest")
+	}
+	for name := range strings.SplitSeq(devices, ",") {
+		require.NotNil(t, net.ParseIP(hostOf(t, name)))
 		require.Contains(t, transportNames(), name)
 	}
 }
