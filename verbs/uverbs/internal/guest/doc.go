@@ -22,8 +22,9 @@
 // again; see package inside.
 //
 // QEMU runs it, mostly by emulation, about ten times slower than the host. Output,
-// results and signals travel over a virtio port (package wire); the console is the
-// kernel's alone and is shown when something goes wrong.
+// results and signals travel over a virtio port (package wire), which carries 100
+// MB/s where a serial line carries 0.7; the console is the kernel's alone and is
+// shown when something goes wrong.
 //
 // # What a program finds
 //
@@ -36,4 +37,5 @@
 // With -pair two guests run the program, joined by a wire: eth0 is 10.1.0.1 in the
 // first and 10.1.0.2 in the second, with rxe0 on it, RAMJET_PEER is the other's
 // address, and RAMJET_ROLE is peer in the second, which is ended after the first.
+// The first may outlive it: a peer that turns itself off is a machine that dies.
 package main

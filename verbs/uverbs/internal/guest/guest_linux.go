@@ -76,6 +76,15 @@ func (g *guest) listen() (wire.Status, error) {
 	}
 }
 
+// crash returns, after done, why the guest has given no result, unless it has
+// turned itself off.
+func (g *guest) crash() error {
+	if g.err != nil && strings.Contains(g.machine.console.String(), "reboot: Power down") {
+		return nil
+	}
+	return g.err
+}
+
 // open creates a file that the guest sends, if it was asked for.
 func (g *guest) open(path string) (*os.File, error) {
 	for _, root := range g.collect {

@@ -136,6 +136,20 @@ func TestPeersFailureIsThePairs(t *testing.T) {
 	require.Contains(t, errs, "peer: exit status 1")
 }
 
+func TestPeerThatTurnsItselfOffIsNoFailure(t *testing.T) {
+	out, errs, status := runGuest(t, "-pair", "--", "sh", "-c",
+		`test "$RAMJET_ROLE" = peer && poweroff -f; while ping -c 1 -W 1 $RAMJET_PEER >/dev/null; do :; done; echo it is off`)
+	require.Zero(t, status, errs)
+	require.Equal(t, "it is off\n", out)
+}
+
+func TestPeersPanicEndsThePair(t *testing.T) {
+	_, errs, status := runGuest(t, "-pair", "--", "sh", "-c",
+		`test "$RAMJET_ROLE" = peer && echo c >/proc/sysrq-trigger; sleep 600`)
+	require.Equal(t, failure, status)
+	require.Contains(t, errs, "sysrq triggered crash")
+}
+
 func TestNoMachineOutlivesTheProgram(t *testing.T) {
 	for name, number := range map[string]unix.Signal{"interrupted": unix.SIGINT, "killed": unix.SIGKILL} {
 		t.Run(name, func(t *testing.T) {

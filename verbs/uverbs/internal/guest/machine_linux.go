@@ -23,6 +23,7 @@ type plan struct {
 	memory int      // MiB
 	cpus   int
 	accel  string   // tcg or kvm
+	tsc    int64    // frequency of the time stamp counter, in kHz, or 0
 	append string   // more kernel parameters
 	wire   *os.File // to the other guest of a pair, or nil
 	mac    string
@@ -43,6 +44,16 @@ type machine struct {
 const kernelParameters = "console=ttyS0 quiet panic=-1 oops=panic random.trust_cpu=on mitigations=off " +
 	"no_timer_check tsc=reliable cryptomgr.notests 8250.nr_uarts=1"
 
+// parameters returns the kernel's command line. KVM tells its guests the
+// frequency of the counter by itself.
+func (p plan) parameters() string {
+	parameters := kernelParameters
+	if p.tsc > 0 && p.accel == "tcg" {
+		parameters += fmt.Sprintf(" tsc_early_khz=%d", p.tsc)
+	}
+	return parameters + " " + p.append
+}
+
 // boot starts QEMU. It dies with this program, however that ends.
 func boot(p plan) (*machine, error) {
 	ends, err := socketPair()
@@ -53,7 +64,7 @@ func boot(p plan) (*machine, error) {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-machine", "pc", "-m", strconv.Itoa(p.memory), "-smp", strconv.Itoa(p.cpus),
-		"-kernel", p.kernel, "-append", kernelParameters + " " + p.append,
+		"-kernel", p.kernel, "-append", p.parameters(),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=port,fd=3",
 		"-device", "virtserialport,chardev=port,name=" + wire.PortName,
@@ -96,13 +107,15 @@ func boot(p plan) (*machine, error) {
 	return m, nil
 }
 
-// accelerator returns the arguments that say how QEMU runs instructions. With
-// five levels of page tables every miss of the TLB would cost a level more.
+// accelerator returns the arguments that say how QEMU runs instructions. What is
+// off is slow in emulation: page tables of five levels, the instructions around
+// accesses to user space, and above all copying by REP MOVSB, which goes byte by
+// byte and which C library, Go and kernel take if the processor praises it (erms).
 func accelerator(name string) []string {
 	if name == "kvm" {
 		return []string{"-accel", "kvm", "-cpu", "host"}
 	}
-	return []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off"}
+	return []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off,erms=off,smap=off"}
 }
 
 // kill ends the machine and waits until it has ended.

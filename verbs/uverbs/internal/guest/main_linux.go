@@ -42,6 +42,7 @@ func main() {
 
 // perform does what the options say and returns the exit status.
 func perform(o *options) (int, error) {
+	began := tscNow()
 	notes := func(format string, args ...any) {
 		if o.verbose {
 			fmt.Fprintf(os.Stderr, "guest: "+format+"\n", args...)
@@ -84,6 +85,6 @@ func perform(o *options) (int, error) {
 		return failure, ctx.Err()
 	}
 	stop()
-	r := &run{options: o, kernel: kernel, archives: []string{archive, kernel.archive}, notes: notes}
+	r := &run{options: o, kernel: kernel, archives: []string{archive, kernel.archive}, notes: notes, began: began}
 	return r.perform()
 }

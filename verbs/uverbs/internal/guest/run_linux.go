@@ -28,6 +28,7 @@ type run struct {
 	kernel   kernel
 	archives []string
 	notes    func(format string, args ...any)
+	began    tscPoint // the start of this program
 
 	guests []*guest
 }
@@ -96,7 +97,8 @@ func (r *run) start() error {
 		}
 		p := plan{
 			kernel: r.kernel.image, initrd: initrd,
-			memory: r.options.memory, cpus: r.options.cpus, accel: r.options.accel, append: r.options.append,
+			memory: r.options.memory, cpus: r.options.cpus, accel: r.options.accel,
+			tsc: r.began.frequency(), append: r.options.append,
 			wire: wires[i], mac: fmt.Sprintf("52:54:00:00:00:%02x", i+1),
 		}
 		if r.options.verbose {
@@ -202,18 +204,30 @@ func (r *run) await(signals <-chan os.Signal) error {
 	if limit > 0 {
 		deadline = time.After(limit)
 	}
-	select {
-	case <-r.guests[0].done:
-		return nil
-	case s := <-signals:
-		reason := fmt.Errorf("stopped by a signal: %v", s)
-		if s == unix.SIGQUIT {
+	var peerDone <-chan struct{}
+	if r.options.pair {
+		peerDone = r.guests[1].done
+	}
+	for {
+		select {
+		case <-r.guests[0].done:
+			return nil
+		case <-peerDone:
+			// The first guest may go on without the other's program, but not without
+			// its kernel.
+			if err := r.guests[1].crash(); err != nil {
+				return fmt.Errorf("peer: %w", err)
+			}
+			peerDone = nil
+		case s := <-signals:
+			if s == unix.SIGQUIT {
+				r.tracebacks()
+			}
+			return fmt.Errorf("stopped by a signal: %v", s)
+		case <-deadline:
 			r.tracebacks()
+			return fmt.Errorf("the program has not ended within %v", limit)
 		}
-		return reason
-	case <-deadline:
-		r.tracebacks()
-		return fmt.Errorf("the program has not ended within %v", limit)
 	}
 }
 
@@ -233,7 +247,8 @@ func (r *run) tracebacks() {
 }
 
 // endPeer lets a pair's second guest come to its end and says what went wrong
-// there. A peer that waits for more after the first one's end is no failure.
+// there. A peer that waits for more after the first one's end is no failure, nor
+// is one that has turned itself off, which is how a test lets a machine die.
 func (r *run) endPeer() error {
 	if len(r.guests) < 2 {
 		return nil
@@ -244,11 +259,11 @@ func (r *run) endPeer() error {
 	case <-time.After(lastWords):
 		return nil
 	}
-	switch {
-	case peer.err != nil:
-		return fmt.Errorf("peer: %w", peer.err)
-	case peer.status.ExitCode() != 0:
-		return fmt.Errorf("peer: exit status %d", peer.status.ExitCode())
+	if err := peer.crash(); err != nil {
+		return fmt.Errorf("peer: %w", err)
+	}
+	if code := peer.status.ExitCode(); code != 0 {
+		return fmt.Errorf("peer: exit status %d", code)
 	}
 	return nil
 }
