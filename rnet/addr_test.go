@@ -24,6 +24,7 @@ func TestAddressesAreTCPAddresses(t *testing.T) {
 }
 
 func TestStreamsOfOneSessionHaveDifferentPorts(t *testing.T) {
+	awaitNoSessions(t)
 	ln := overSoft.listen(t)
 	seen := make(map[string]bool)
 	for range 100 {

@@ -81,6 +81,12 @@ func leavesNothing(t testing.TB) {
 	})
 }
 
+// awaitNoSessions waits until those of earlier tests have ended, by going idle.
+func awaitNoSessions(t testing.TB) {
+	t.Helper()
+	eventually(t, "no session is left", func() bool { return len(liveSessions.list()) == 0 })
+}
+
 // ownGoroutines returns the stacks of the goroutines that this module's code
 // started, tests excepted, each followed by an empty line.
 func ownGoroutines() string {

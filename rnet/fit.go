@@ -13,9 +13,9 @@ func (s *session) fit(dev *verbs.DeviceAttr) error {
 	if !dev.Caps.Has(verbs.CapWriteWithImm) {
 		s.notices = &notices{}
 	}
-	s.sqLen, s.inline = sendQueueLen, maxPayload+frameHeaderLen
+	s.sqLen, s.piece, s.inline = sendQueueLen, maxPayload, maxPayload+frameHeaderLen
 	if !dev.Caps.Has(verbs.CapInlineIsTransfer) {
-		s.sqLen, s.inline, s.onWire = wireQueueLen, wireInline, true
+		s.sqLen, s.piece, s.inline, s.onWire = wireQueueLen, wirePayload, wireInline, true
 	}
 	s.inline = min(s.inline, dev.MaxInline)
 	spare := controlSlots * s.wrsPerMessage()

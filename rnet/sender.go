@@ -13,7 +13,7 @@ import (
 // The way of a byte out:
 //
 //  1. Conn.Write takes the stream's write lock and cuts p into pieces of at
-//     most maxPayload; send takes txMu for each.
+//     most s.piece; send takes txMu for each.
 //  2. The piece needs a slot (a receive that the peer posted), room in the
 //     peer's ring, room in our SQ, and the stream's window. What has come
 //     back of these was noted by the leader in atomics and is looked at only
@@ -33,6 +33,7 @@ type sender struct {
 	told    txTold
 
 	sqLen   int      // WRs that the SQ has for frames
+	piece   int      // most payload of a frame
 	inline  int      // payload and header up to this are inline
 	onWire  bool     // what is posted is on its way when PostSend returns, not there
 	notices *notices // nil on a device with immediates
@@ -90,7 +91,7 @@ func (s *session) initSender() error {
 	s.peerPosted.Store(uint64(s.peer.slots))
 	s.told.posted = uint64(s.cfg.slots)
 	s.inline = s.qp.Attr().Cap.MaxInline
-	if s.inline >= maxPayload+frameHeaderLen {
+	if s.inline >= s.piece+frameHeaderLen {
 		return nil
 	}
 	return s.stage.alloc(s.pd, s.peer.ringSize)
@@ -419,7 +420,7 @@ func (s *session) send(c *Conn, p []byte, from source, queued bool) (int, sendRe
 		s.passOn(c, queued)
 		return 0, sendFailed, err
 	}
-	want := min(len(p), maxPayload)
+	want := min(len(p), s.piece)
 	if avail := c.window.Avail(); avail < want {
 		if err := c.window.Grant(c.granted.Load()); err != nil {
 			go s.fail(fmt.Errorf("rnet: peer opened the window too far: %w", err))

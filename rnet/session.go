@@ -87,9 +87,12 @@ type sessionConfig struct {
 	maxStreams uint32
 }
 
-// maxPayload is the most of one frame: pieces of this size overlap the two
-// copies.
-const maxPayload = 16 << 10
+// The most payload of one frame. Pieces of maxPayload overlap the two copies of
+// the software HCA; to a device on a network fewer requests count for more.
+const (
+	maxPayload  = 16 << 10
+	wirePayload = 64 << 10
+)
 
 // controlSlots are receives beyond those for data: credit messages need no
 // slot credit. At most one is sent for each quarter of the ring and one for

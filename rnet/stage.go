@@ -1,6 +1,10 @@
 package rnet
 
-import "github.com/seed-b9b531af/ramjet/verbs"
+import (
+	"math"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
 
 // stage is the memory from which a device sends what is not inline: a ring in
 // which a frame lies from the time it is posted until the device has done it,
@@ -23,7 +27,7 @@ func (st *stage) alloc(pd *verbs.PD, ringSize uint32) (err error) {
 // room returns the longest frame that fits now.
 func (st *stage) room() int {
 	if st.mr == nil {
-		return maxPayload + frameHeaderLen
+		return math.MaxInt
 	}
 	return len(st.mr.Bytes()) - int(st.head-st.freed)
 }

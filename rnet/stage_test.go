@@ -14,9 +14,7 @@ import (
 // to send from than the peer's ring has.
 func TestLittleStagingMemoryLimitsWhatIsUnderWay(t *testing.T) {
 	over(t, []carrier{overStage, overNotices}, func(t *testing.T, k carrier) {
-		for len(liveSessions.list()) > 0 { // of earlier tests: ended by going idle
-			pause()
-		}
+		awaitNoSessions(t)
 		used, limit := verbs.PinnedBytes(), verbs.PinLimit()
 		verbs.SetPinLimit(used + 2*defaultRingSize + 3*minRingSize + 40<<10)
 		t.Cleanup(func() { verbs.SetPinLimit(limit) })
