@@ -1,0 +1,78 @@
+package uverbs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// TestCommandsGoByWriteToo runs every kind of command through write(2), as on
+// kernels and in sandboxes without the ioctl.
+func TestCommandsGoByWriteToo(t *testing.T) {
+	d, err := openDevice(entryOf(t, "rxe"))
+	require.NoError(t, err)
+	defer d.Close()
+	want, err := d.QueryDevice()
+	require.NoError(t, err)
+	d.byWrite = true
+	got, err := d.QueryDevice()
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	port, err := d.QueryPort(1)
+	require.NoError(t, err)
+	require.Equal(t, verbs.PortActive, port.State)
+
+	ch, err := d.CreateCompChannel()
+	require.NoError(t, err)
+	attr := verbs.CQAttr{CQE: 10}
+	cq, err := d.CreateCQ(&attr, ch)
+	require.NoError(t, err)
+	require.NoError(t, cq.Arm(false))
+	size, err := cq.Resize(100)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, size, 100)
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	mr, err := pd.AllocMR(8192, verbs.AccessLocalWrite, verbs.MROptions{HugePages: true})
+	require.NoError(t, err)
+	srq, err := pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
+	require.NoError(t, err)
+	require.NoError(t, srq.Modify(verbs.SRQAttr{Limit: 2, MaxWR: 64}, verbs.SRQAttrLimit|verbs.SRQAttrMaxWR))
+	limit, err := srq.Query()
+	require.NoError(t, err)
+	require.Equal(t, 2, limit.Limit)
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}}, cq, cq, nil)
+	require.NoError(t, err)
+	require.NoError(t, qp.Modify(&verbs.QPAttr{State: verbs.QPStateInit, Port: 1, QKey: 5},
+		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrQKey))
+	state, err := qp.Query()
+	require.NoError(t, err)
+	require.Equal(t, verbs.QPStateInit, state.State)
+	require.EqualValues(t, 5, state.QKey)
+	mw, err := pd.(verbs.WindowDriver).AllocMW(verbs.MWType2)
+	require.NoError(t, err)
+	gids, err := d.QueryGIDs(1)
+	require.NoError(t, err)
+	ah, err := pd.(verbs.AddressDriver).CreateAH(&verbs.AddressVector{DGID: gids[1].GID, SGIDIndex: 1, IsGlobal: true, HopLimit: 1, Port: 1})
+	require.NoError(t, err)
+
+	require.ErrorIs(t, pd.Dealloc(), verbs.ErrBusy)
+	for _, destroy := range []func() error{qp.Destroy, srq.Destroy, cq.Destroy, mr.Deregister, mw.Dealloc, ah.Destroy, ch.Close, pd.Dealloc} {
+		require.NoError(t, destroy())
+		require.ErrorIs(t, destroy(), verbs.ErrClosed)
+	}
+}
+
+func TestGIDTablesOfTheKernelAndOfSysfsAgree(t *testing.T) {
+	d, err := openDevice(entryOf(t, "rxe"))
+	require.NoError(t, err)
+	defer d.Close()
+	table, err := d.gidTable(1)
+	require.NoError(t, err)
+	require.NotEmpty(t, table)
+	bySysfs, err := sysfsGIDs(d.entry.name, 1)
+	require.NoError(t, err)
+	require.Equal(t, bySysfs, table)
+}

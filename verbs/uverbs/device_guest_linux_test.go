@@ -1,0 +1,443 @@
+package uverbs_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// gidOf finds the RoCE v2 row of an address.
+func gidOf(addr string) func(*verbs.Context) (verbs.GIDEntry, error) {
+	return func(ctx *verbs.Context) (verbs.GIDEntry, error) {
+		gids, err := ctx.QueryGIDs(1)
+		for _, g := range gids {
+			if g.Type == verbs.GIDTypeRoCEv2 && g.GID.String() == "::ffff:"+addr {
+				return g, nil
+			}
+		}
+		return verbs.GIDEntry{}, fmt.Errorf("no GID of %s in %+v: %w", addr, gids, err)
+	}
+}
+
+// endsOf makes two connected ends on one device, in contexts of their own.
+func endsOf(t testing.TB, device, addr string) (a, b *pingPong) {
+	t.Helper()
+	ends := [2]*pingPong{}
+	for i := range ends {
+		p := &pingPong{device: device, size: 4096}
+		require.NoError(t, p.prepare(gidOf(addr)))
+		ends[i] = p
+	}
+	a, b = ends[0], ends[1]
+	require.NoError(t, a.connect(b.qp.Num(), pingPongPSN, b.gid.GID))
+	require.NoError(t, b.connect(a.qp.Num(), pingPongPSN, a.gid.GID))
+	return a, b
+}
+
+func rxeEnds(t testing.TB) (a, b *pingPong) {
+	t.Helper()
+	requireDevice(t, "rxe0")
+	a, b = endsOf(t, "rxe0", "10.0.0.1")
+	t.Cleanup(func() {
+		require.NoError(t, a.ctx.Close())
+		require.NoError(t, b.ctx.Close())
+	})
+	return a, b
+}
+
+// one waits for a completion.
+func (p *pingPong) one(t testing.TB) verbs.WC {
+	t.Helper()
+	var wcs [1]verbs.WC
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		n, err := p.cq.Poll(wcs[:])
+		require.NoError(t, err)
+		if n == 1 {
+			return wcs[0]
+		}
+		require.True(t, time.Now().Before(deadline), "no completion")
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+func TestPostPollAndArmAllocateNothing(t *testing.T) {
+	a, b := rxeEnds(t)
+	var wcs [4]verbs.WC
+	recv := b.recv[:1]
+	allocations := testing.AllocsPerRun(200, func() {
+		_ = a.cq.Arm(false)
+		_, _ = a.qp.PostSend(a.send)
+		for got := 0; got < 2; { // the SEND's at a, the receive's at b
+			n, _ := a.cq.Poll(wcs[:])
+			got += n
+			n, _ = b.cq.Poll(wcs[:])
+			got += n
+		}
+		_, _ = b.qp.PostRecv(recv)
+		_ = a.ch.Wait(time.Time{}) // ends with the event of the SEND
+		_ = a.ch.WaitThread(soon)
+	})
+	require.Zero(t, allocations)
+}
+
+// soon is over.
+var soon = time.Unix(1, 0)
+
+func TestACompletionQueueThatOverrunsSaysSo(t *testing.T) {
+	a, b := rxeEnds(t)
+	pd, err := a.ctx.AllocPD()
+	require.NoError(t, err)
+	small, err := a.ctx.CreateCQ(verbs.CQAttr{CQE: 3}, nil)
+	require.NoError(t, err)
+	mr, err := pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
+	require.NoError(t, err)
+	qp, err := pd.CreateQP(verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: small, RecvCQ: small, Cap: verbs.QPCap{MaxSendWR: 20, MaxSendSGE: 1},
+	})
+	require.NoError(t, err)
+	c := *a
+	c.qp, c.mr = qp, mr
+	require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1},
+		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
+	require.NoError(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
+	require.NoError(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1},
+		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
+	b.posted = 0
+	require.NoError(t, b.refill())
+	require.NoError(t, b.connect(qp.Num(), pingPongPSN, a.gid.GID))
+	require.NoError(t, c.connect(b.qp.Num(), pingPongPSN, b.gid.GID))
+	for range 20 {
+		n, err := qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
+	ev, err := a.ctx.NextEvent() // ends with the event, or with the time limit of the tests
+	require.NoError(t, err)
+	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: small}, ev)
+	var wcs [8]verbs.WC
+	require.Eventually(t, func() bool {
+		n, err := small.Poll(wcs[:])
+		return n == 0 && err != nil
+	}, 20*time.Second, time.Millisecond, "what is there can be polled, and then there is an error")
+}
+
+func TestPortEventsFollowTheNetworkInterface(t *testing.T) {
+	requireDevice(t, "rxe0")
+	ownRxe(t, "rxe8")
+	ctx, err := verbs.Open("rxe8")
+	require.NoError(t, err)
+	defer ctx.Close()
+	for _, step := range []struct {
+		set  string
+		want verbs.EventType
+	}{{"down", verbs.EventPortErr}, {"up", verbs.EventPortActive}} {
+		run(t, "ip", "link", "set", "dummy1", step.set)
+		for { // GIDs come and go with the addresses
+			ev, err := ctx.NextEvent() // ends with the event, or with the time limit of the tests
+			require.NoError(t, err)
+			if ev.Type != verbs.EventGIDChange {
+				require.Equal(t, verbs.AsyncEvent{Type: step.want, Port: 1}, ev)
+				break
+			}
+		}
+	}
+}
+
+func run(t testing.TB, name string, args ...string) {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %v: %s", name, args, out)
+}
+
+// ownRxe adds a device on dummy1, whose address is 10.0.1.1, and removes it
+// when the test ends.
+func ownRxe(t testing.TB, name string) {
+	t.Helper()
+	run(t, "rdma", "link", "add", name, "type", "rxe", "netdev", "dummy1")
+	t.Cleanup(func() { _ = exec.Command("rdma", "link", "delete", name).Run() }) // it may be gone already
+	require.Eventually(t, func() bool {
+		_, err := os.Stat("/sys/class/infiniband/" + name)
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+func TestRemovalOfTheDeviceEndsEverything(t *testing.T) {
+	requireDevice(t, "rxe0")
+	ownRxe(t, "rxe9")
+	before := resources(t)
+	a, b := endsOf(t, "rxe9", "10.0.1.1")
+	ended := make(chan string, 8)
+	var waiters sync.WaitGroup
+	wait := func(what string, f func() error) {
+		waiters.Go(func() {
+			for {
+				if err := f(); err != nil {
+					ended <- fmt.Sprintf("%s: %v", what, err)
+					return
+				}
+			}
+		})
+	}
+	wait("Wait", func() error { return a.ch.Wait(time.Time{}) })
+	wait("WaitThread", func() error { return b.ch.WaitThread(time.Time{}) })
+	wait("Poll", func() error {
+		var wcs [4]verbs.WC
+		_, err := b.cq.Poll(wcs[:])
+		time.Sleep(100 * time.Microsecond)
+		return err
+	})
+	wait("traffic", func() error {
+		var wcs [4]verbs.WC
+		if n, err := a.qp.PostSend(a.send); n == 0 && err != verbs.ErrQueueFull {
+			return err
+		}
+		n, err := a.cq.Poll(wcs[:])
+		_, _ = b.qp.PostRecv(b.recv[:1])
+		_ = n
+		return err
+	})
+	removed := make(chan error, 1)
+	go func() { removed <- exec.Command("rdma", "link", "delete", "rxe9").Run() }()
+	for _, ctx := range []*verbs.Context{a.ctx, b.ctx} {
+		ev, err := ctx.NextEvent() // ends with the removal
+		require.NoError(t, err)
+		require.Equal(t, verbs.EventDeviceFatal, ev.Type)
+	}
+	waiters.Wait() // ends with the removal
+	close(ended)
+	for what := range ended {
+		require.Contains(t, what, "removed")
+	}
+	_, err := a.qp.PostSend(a.send)
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	_, err = b.qp.PostRecv(b.recv[:1])
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	require.ErrorIs(t, a.cq.Arm(false), verbs.ErrClosed)
+	require.ErrorIs(t, a.ch.Wait(time.Time{}), verbs.ErrClosed)
+	require.NoError(t, a.ctx.Close())
+	require.NoError(t, b.ctx.Close())
+	require.NoError(t, <-removed) // the kernel has waited for us
+	_, err = verbs.Open("rxe9")
+	require.ErrorIs(t, err, verbs.ErrNoDevice)
+	require.Equal(t, before, resources(t))
+}
+
+// held is what a process has of the kernel.
+type held struct {
+	descriptors int
+	mappings    int // of uverbs devices
+	pinned      string
+}
+
+func resources(t testing.TB) held {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	status, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	h := held{descriptors: len(fds), mappings: strings.Count(string(maps), "/uverbs")}
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "VmPin:") {
+			h.pinned = strings.TrimSpace(line)
+		}
+	}
+	return h
+}
+
+func TestNothingIsLeftOfClosedContexts(t *testing.T) {
+	requireDevice(t, "rxe0")
+	play := func() {
+		a, b := endsOf(t, "rxe0", "10.0.0.1")
+		_, err := a.qp.PostSend(a.send)
+		require.NoError(t, err)
+		require.Equal(t, verbs.WCSuccess, b.one(t).Status)
+		require.NoError(t, a.ctx.Close())
+		require.NoError(t, b.ctx.Close())
+	}
+	play() // what is opened once stays: the netpoller, pages for commands
+	before := resources(t)
+	for range 30 {
+		play()
+	}
+	require.Equal(t, before, resources(t))
+	out, err := exec.Command("rdma", "resource", "show", "rxe0").Output()
+	require.NoError(t, err)
+	require.NotContains(t, string(out), fmt.Sprintf("pid %d", os.Getpid()))
+}
+
+// TestCloseMayComeAtAnyMoment closes objects in any order while others post,
+// poll, arm and wait: nobody may touch memory that is unmapped.
+func TestCloseMayComeAtAnyMoment(t *testing.T) {
+	requireDevice(t, "rxe0")
+	for round := range 9 {
+		a, b := endsOf(t, "rxe0", "10.0.0.1")
+		var busy sync.WaitGroup
+		stop := make(chan struct{})
+		for _, f := range []func(){
+			func() { _, _ = a.qp.PostSend(a.send) },
+			func() { _, _ = b.qp.PostRecv(b.recv[:2]) },
+			func() { var w [3]verbs.WC; _, _ = a.cq.Poll(w[:]) },
+			func() { var w [3]verbs.WC; _, _ = b.cq.Poll(w[:]) },
+			func() { _ = b.cq.Arm(false) },
+			func() { _ = b.ch.Wait(time.Now().Add(time.Millisecond)) },
+			func() { _ = a.ch.WaitThread(time.Now().Add(time.Millisecond)) },
+			func() { _, _ = a.qp.Query() },
+			func() { _ = a.cq.Resize(700) },
+		} {
+			busy.Go(func() {
+				for {
+					select { // never waits
+					case <-stop:
+						return
+					default:
+						f()
+					}
+				}
+			})
+		}
+		time.Sleep(2 * time.Millisecond)
+		closes := []func() error{a.qp.Close, a.ch.Close, a.cq.Close, a.mr.Close, b.qp.Close, b.cq.Close, b.ch.Close, b.mr.Close, b.ctx.Close}
+		for i := range closes {
+			_ = closes[(i*4+round)%len(closes)]() // the order makes some of them refuse
+		}
+		require.NoError(t, a.ctx.Close())
+		close(stop)
+		busy.Wait() // ends with stop
+		_ = b.ctx.Close()
+	}
+}
+
+func TestAnSRQChangesItsSize(t *testing.T) {
+	requireDevice(t, "rxe0")
+	ctx := open(t, "rxe0")
+	pd, err := ctx.AllocPD()
+	require.NoError(t, err)
+	srq, err := pd.CreateSRQ(verbs.SRQAttr{MaxWR: 10, MaxSGE: 3})
+	require.NoError(t, err)
+	fill := func(min int) int {
+		t.Helper()
+		for n := 0; ; n++ {
+			k, err := srq.PostRecv([]verbs.RecvWR{{ID: uint64(n)}})
+			if k == 0 {
+				require.ErrorIs(t, err, verbs.ErrQueueFull)
+				require.GreaterOrEqual(t, n, min)
+				return n
+			}
+		}
+	}
+	first := fill(10)
+	require.ErrorIs(t, srq.Modify(verbs.SRQAttr{MaxWR: first / 2}, verbs.SRQAttrMaxWR), verbs.ErrInvalid, "more wait than that")
+	require.NoError(t, srq.Modify(verbs.SRQAttr{MaxWR: 500}, verbs.SRQAttrMaxWR))
+	attr, err := srq.Query()
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, attr.MaxWR, 500)
+	require.Equal(t, attr.MaxWR-first, fill(500-first), "those that waited are there still")
+}
+
+func TestAWindowOfType1GetsItsKeysFromTheDevice(t *testing.T) {
+	requireDevice(t, "rxe0")
+	a, b := rxeEnds(t)
+	pd := b.qp.PD()
+	mr, err := pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessMWBind, verbs.MROptions{})
+	require.NoError(t, err)
+	mw, err := pd.AllocMW(verbs.MWType1)
+	require.NoError(t, err)
+	require.NoError(t, a.qp.Modify(verbs.QPAttr{Access: verbs.AccessRemoteWrite}, verbs.QPAttrAccess))
+	require.NoError(t, b.qp.Modify(verbs.QPAttr{Access: verbs.AccessRemoteWrite}, verbs.QPAttrAccess))
+	bind := func(length uint64) {
+		t.Helper()
+		before := mw.RKey()
+		wr := verbs.SendWR{ID: 5, Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &verbs.Bind{
+			MW: mw, MR: mr, Addr: mr.Addr(), Length: length, Access: verbs.AccessRemoteWrite,
+		}}
+		if length == 0 {
+			wr.Bind.MR = nil
+		}
+		_, err := b.qp.PostSend([]verbs.SendWR{wr})
+		require.NoError(t, err)
+		require.Equal(t, verbs.WCSuccess, b.one(t).Status)
+		require.NotEqual(t, before, mw.RKey())
+	}
+	write := func() verbs.WCStatus {
+		t.Helper()
+		wr := a.send[0]
+		wr.Opcode, wr.RemoteAddr, wr.RKey = verbs.OpWrite, mr.Addr(), mw.RKey()
+		_, err := a.qp.PostSend([]verbs.SendWR{wr})
+		require.NoError(t, err)
+		return a.one(t).Status
+	}
+	bind(4096)
+	require.Equal(t, verbs.WCSuccess, write())
+	bind(4096)
+	require.Equal(t, verbs.WCSuccess, write())
+	bind(0)
+	require.Equal(t, verbs.WCRemAccessErr, write())
+}
+
+// childEnv makes this program do what a test wants done in another process.
+const childEnv = "UVERBS_TEST_CHILD"
+
+// inChild runs a test of this program again, in a process of its own.
+func inChild(t *testing.T) (child bool) {
+	t.Helper()
+	if os.Getenv(childEnv) == t.Name() {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), childEnv+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: "+t.Name())
+	return false
+}
+
+func TestAProcessThatChangesItsUserGoesOn(t *testing.T) {
+	requireDevice(t, "rxe0")
+	if !inChild(t) {
+		return
+	}
+	a, b := rxeEnds(t)
+	require.NoError(t, syscall.Setuid(1000))
+	for range 10 {
+		_, err := a.qp.PostSend(a.send)
+		require.NoError(t, err, "the doorbell goes another way")
+		require.Equal(t, verbs.WCSuccess, a.one(t).Status)
+		require.Equal(t, verbs.WCSuccess, b.one(t).Status)
+		require.NoError(t, b.cq.Arm(false))
+	}
+	qp, err := a.qp.PD().CreateQP(a.qp.Attr())
+	require.NoError(t, err)
+	require.NoError(t, qp.Close())
+}
+
+func TestMemoryBeyondTheLimitIsRefused(t *testing.T) {
+	requireDevice(t, "rxe0")
+	if !inChild(t) {
+		return
+	}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: 64 << 10}))
+	require.NoError(t, syscall.Setuid(1000))
+	ctx := open(t, "rxe0")
+	pd, err := ctx.AllocPD()
+	require.NoError(t, err)
+	pinned := verbs.PinnedBytes()
+	_, err = pd.AllocMR(1<<20, verbs.AccessLocalWrite, verbs.MROptions{})
+	require.ErrorIs(t, err, syscall.ENOMEM)
+	require.ErrorContains(t, err, "RLIMIT_MEMLOCK")
+	require.Equal(t, pinned, verbs.PinnedBytes())
+	mr, err := pd.AllocMR(16<<10, verbs.AccessLocalWrite, verbs.MROptions{})
+	require.NoError(t, err, "a smaller one fits")
+	require.NoError(t, mr.Close())
+}
