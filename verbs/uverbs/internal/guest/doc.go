@@ -14,12 +14,13 @@
 // # What a guest is
 //
 // Debian's kernel, its RDMA modules, and siw, which Debian leaves out, built from
-// Debian's source; busybox, iproute2, and the C programs for RDMA (ibverbs-utils,
-// rdmacm-utils, perftest). All come from apt, are unpacked without being
-// installed, and stay in the cache. The kernel boots without a disk: its root file
-// system is three cpio archives one after the other, of which the last, with the
-// program and its files, is made for each run. The first process is this program
-// again; see package inside.
+// Debian's source; busybox, dash, iproute2, and the C programs for RDMA
+// (ibverbs-utils, rdmacm-utils, perftest). All come from apt, are unpacked without
+// being installed, and stay in ramjet-guest in the user's cache directory until
+// somebody removes them. The kernel boots without a disk: its root file system is
+// three cpio archives one after the other, of which the last, with the program and
+// its files, is made for each run. The first process is this program again; see
+// package inside.
 //
 // QEMU runs it, mostly by emulation, about ten times slower than the host. Output,
 // results and signals travel over a virtio port (package wire), which carries 100

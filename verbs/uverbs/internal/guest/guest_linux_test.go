@@ -85,6 +85,14 @@ func TestPanicOfTheKernelIsAFailureThatShowsTheConsole(t *testing.T) {
 	require.Contains(t, errs, "sysrq triggered crash")
 }
 
+func TestComplaintOfTheKernelIsShown(t *testing.T) {
+	// The log takes lines from programs too, and this is one as the kernel writes it.
+	_, errs, status := runGuest(t, "-devices", "none", "--", "sh", "-c", "echo '<4>WARNING: CPU: 0' >/dev/kmsg")
+	require.Zero(t, status)
+	require.Contains(t, errs, "the kernel has complained")
+	require.Contains(t, errs, "WARNING: CPU: 0")
+}
+
 func TestDeviceThatCannotBeMadeIsAFailure(t *testing.T) {
 	// There is one rxe to an interface.
 	out, errs, status := runGuest(t, "-devices", "rxe0,rxe1", "--", "echo", "has run")

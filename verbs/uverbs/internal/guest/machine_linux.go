@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -40,8 +41,8 @@ type machine struct {
 
 // kernelParameters make the guest fast to boot and loud in its death. The random
 // numbers that booting would wait for come from the processor; an oops ends the
-// machine, and with it the test.
-const kernelParameters = "console=ttyS0 quiet panic=-1 oops=panic random.trust_cpu=on mitigations=off " +
+// machine, and with it the test. The console gets warnings and what is worse.
+const kernelParameters = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic random.trust_cpu=on mitigations=off " +
 	"no_timer_check tsc=reliable cryptomgr.notests 8250.nr_uarts=1"
 
 // parameters returns the kernel's command line. KVM tells its guests the
@@ -159,6 +160,18 @@ func (c *console) Write(b []byte) (int, error) {
 		c.text.Next(c.text.Len() - consoleSize)
 	}
 	return c.text.Write(b)
+}
+
+// complaints says whether the kernel has found something wrong with itself which
+// it has survived.
+func (c *console) complaints() bool {
+	text := c.String()
+	for _, mark := range []string{"WARNING: CPU:", "BUG: ", "INFO: task ", "rcu: INFO: ", "Call Trace:"} {
+		if strings.Contains(text, mark) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *console) String() string {

@@ -191,7 +191,8 @@ func (s *system) resolve(name string) (string, error) {
 }
 
 // addBusybox adds busybox under the names of all its programs that nothing better
-// has taken.
+// has taken. The shell is another one: busybox's would run busybox's programs even
+// where there are better ones.
 func (s *system) addBusybox(ctx context.Context) error {
 	const busybox = "/usr/bin/busybox"
 	file, err := s.resolve("/bin/busybox")
@@ -202,7 +203,10 @@ func (s *system) addBusybox(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.has[busybox] = true
+	s.has[busybox], s.has["/usr/bin/sh"] = true, true
+	if err := s.out.Symlink("/usr/bin/sh", "dash"); err != nil {
+		return err
+	}
 	if err := addFile(s.out, file, busybox); err != nil {
 		return err
 	}

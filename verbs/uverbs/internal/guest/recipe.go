@@ -48,7 +48,7 @@ var moduleParameters = map[string]string{"dummy": "numdummies=0"}
 // packages are the Debian packages with the C programs and with the libraries
 // they need.
 var packages = []string{
-	"busybox-static",
+	"busybox-static", "dash",
 	"ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest", "iproute2",
 	"libc6", "libgcc-s1", "libibverbs1", "librdmacm1", "libibumad3",
 	"libnl-3-200", "libnl-route-3-200", "libpci3", "libudev1",
@@ -59,7 +59,7 @@ var packages = []string{
 }
 
 // programs are what the guest gets beside everything in the packages' /usr/bin.
-var programs = []string{"/bin/ip", "/bin/ss", "/sbin/tc"}
+var programs = []string{"/bin/dash", "/bin/ip", "/bin/ss", "/sbin/tc"}
 
 // plugins are libraries that are loaded by name, which no program's header tells:
 // the providers of the two devices, and what pthread_cancel needs. Each is a

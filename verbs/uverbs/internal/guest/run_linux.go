@@ -58,6 +58,9 @@ func (r *run) perform() (int, error) {
 	if err != nil {
 		return failure, fmt.Errorf("%w\n%s", err, r.consoles())
 	}
+	if slices.ContainsFunc(r.guests, func(g *guest) bool { return g.machine.console.complaints() }) {
+		fmt.Fprintf(os.Stderr, "guest: the kernel has complained\n%s", r.consoles())
+	}
 	status := r.guests[0].status
 	if status.Signal != 0 {
 		fmt.Fprintf(os.Stderr, "guest: the program was killed by signal %d (%v)\n", status.Signal, unix.Signal(status.Signal))
