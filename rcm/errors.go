@@ -12,6 +12,9 @@ import (
 var (
 	// ErrNoRoute: no device of the fabric reaches the address.
 	ErrNoRoute = errors.New("no device reaches the address")
+	// ErrOtherDevice is an ErrNoRoute: the address is reached over a device
+	// that the fabric is not to use.
+	ErrOtherDevice = fmt.Errorf("%w over a device that may be used", ErrNoRoute)
 	// ErrNoListener: the address can be reached, but nobody there takes
 	// requests. errors.Is finds syscall.ECONNREFUSED in it.
 	ErrNoListener error = &refusedError{"nobody listens"}

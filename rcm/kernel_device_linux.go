@@ -45,6 +45,18 @@ func deviceOf(a idAddr) (kernelDevice, error) {
 	return kernelDevice{name: name, transport: transportOf(name, a.port)}, nil
 }
 
+// checkPort reports a port that cannot carry anything now: its interface or
+// cable is down. The error wraps ErrNoRoute. The connection manager finds that
+// out too, but only calls it a peer that does not answer.
+func (d kernelDevice) checkPort(port uint8) error {
+	state := sysfsLine(d.name, "ports", fmt.Sprint(port), "state") // "4: ACTIVE", enum ib_port_state
+	number, name, _ := strings.Cut(state, ": ")
+	if number != "" && number < "4" {
+		return fmt.Errorf("%w: port %d of %s is %s", ErrNoRoute, port, d.name, name)
+	}
+	return nil
+}
+
 // kernelDevices lists the names of the host's RDMA devices. It is empty on a
 // host that has none.
 func kernelDevices() ([]string, error) {

@@ -41,7 +41,7 @@ func (f *kernelFabric) resolve(ctx context.Context, addr netip.AddrPort) (*kerne
 		return nil, err
 	}
 	r, err := f.resolveFrom(ctx, f.cfg.Source, dst)
-	if !errors.Is(err, errOtherDevice) || f.cfg.Source.IsValid() {
+	if !errors.Is(err, ErrOtherDevice) || f.cfg.Source.IsValid() {
 		return r, err
 	}
 	// Another interface of the host may lead there too.
@@ -82,16 +82,12 @@ func kernelTarget(addr netip.AddrPort) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip, addr.Port()), nil
 }
 
-// errOtherDevice: the address is reached over a device that the fabric does
-// not use.
-var errOtherDevice = fmt.Errorf("%w over a device that may be used", ErrNoRoute)
-
 func (f *kernelFabric) uses(d kernelDevice) error {
 	switch {
 	case f.cfg.Device != "" && d.name != f.cfg.Device:
-		return fmt.Errorf("%w: it is on %s, not %s", errOtherDevice, d.name, f.cfg.Device)
+		return fmt.Errorf("%w: it is on %s, not %s", ErrOtherDevice, d.name, f.cfg.Device)
 	case len(f.cfg.Transports) > 0 && !slices.Contains(f.cfg.Transports, d.transport):
-		return fmt.Errorf("%w: it is on %s, a device of transport %v", errOtherDevice, d.name, d.transport)
+		return fmt.Errorf("%w: it is on %s, a device of transport %v", ErrOtherDevice, d.name, d.transport)
 	}
 	return nil
 }
@@ -190,6 +186,9 @@ func (f *kernelFabric) resolveWith(ctx context.Context, r *kernelRoute, src neti
 		return err
 	}
 	if err := f.uses(r.device); err != nil {
+		return err
+	}
+	if err := r.device.checkPort(a.port); err != nil {
 		return err
 	}
 	r.local, r.remote = a.local, dst

@@ -257,6 +257,9 @@ func connect(ctx context.Context, addr netip.AddrPort, a *attempt, onEnd func(*s
 			return s, nil
 		}
 		lastErr = worse(lastErr, because(f.transport, err))
+		if ctx.Err() != nil {
+			break // the others would only say that it is too late
+		}
 	}
 	if lastErr == nil {
 		lastErr = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
@@ -299,9 +302,13 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 }
 
 // worse chooses which of two failures a dial tells of: the last one, unless
-// that fabric does not lead to the address at all.
+// that fabric does not lead to the address at all. Of those that do not, one
+// that is meant for other devices has the least to say.
 func worse(before, err error) error {
 	if before == nil || !errors.Is(err, rcm.ErrNoRoute) {
+		return err
+	}
+	if errors.Is(before, rcm.ErrOtherDevice) && !errors.Is(err, rcm.ErrOtherDevice) {
 		return err
 	}
 	return before

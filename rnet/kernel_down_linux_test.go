@@ -1,0 +1,83 @@
+package rnet
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// setInterface takes the interface of the carrier's device up or down.
+func (k carrier) setInterface(t testing.TB, state string) {
+	t.Helper()
+	run(t, "ip", "link", "set", linkOf[k.name].netdev, state)
+}
+
+// A connection that has nothing to send while its interface is down may
+// survive that: over rxe it does, and over siw of later kernels; that of 6.1
+// ends it at once.
+func TestKernelIdleConnectionWhileItsInterfaceIsDown(t *testing.T) {
+	overKernel(t, func(t *testing.T, k carrier) {
+		child := startProcess(t, "serve", "auto", k.host)
+		address := child.line(t)
+		d := &Dialer{Device: k.name, HeadStart: hangTime}
+		c := dialMode(t, d, address, modeExchange)
+		require.Equal(t, "rdma "+k.name, carriedBy(c))
+		require.NoError(t, exchange(c, 1, 50<<10))
+
+		k.setInterface(t, "down")
+		time.Sleep(time.Second) // somebody has pulled the cable and puts it back
+		k.setInterface(t, "up")
+		err := exchange(c, 1, 50<<10)
+		if k.name == "rxe0" || !errors.Is(err, syscall.ECONNRESET) {
+			require.NoError(t, err)
+		}
+		t.Log("after the interface was down:", err)
+		c.Close()
+		exchangeOver(t, d, address, "rdma "+k.name)
+	})
+}
+
+// What is under way while the interface is down is lost, and with it the
+// connection; dials go over TCP until it is up.
+func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
+	overKernel(t, func(t *testing.T, k carrier) {
+		child := startProcess(t, "serve", "auto", k.host)
+		address := child.line(t)
+		d := &Dialer{Device: k.name, HeadStart: hangTime}
+		var b bereaved
+		for _, mode := range []byte{modeSink, modeEcho, modeSource} {
+			c := dialMode(t, d, address, mode)
+			require.Equal(t, "rdma "+k.name, carriedBy(c))
+			b.use(t, c, mode)
+		}
+		awaitTraffic(t)
+		begun := time.Now()
+		k.setInterface(t, "down")
+		start(t, b.work.Wait)()
+		t.Log("noticed after", time.Since(begun))
+		exchangeOver(t, d, address, "tcp")
+		told := Explain(address)
+		last := told[len(told)-1]
+		require.Equal(t, "no-device", last.Reason)
+		require.ErrorContains(t, last.Err, "port 1 of "+k.name+" is DOWN")
+
+		k.setInterface(t, "up")
+		if k.name == "rxe0" {
+			// The kernel's connection manager may not send any more on a
+			// rxe device whose interface was down when it tried to (6.1 and
+			// 6.12; C programs suffer too): dials go over TCP until somebody
+			// makes the device anew.
+			c := dialMode(t, &Dialer{Device: k.name}, address, modeExchange)
+			require.NoError(t, exchange(c, 1, 50<<10))
+			require.NoError(t, c.Close())
+			k.removeDevice(t)
+			k.addDevice(t)
+			negatives.Forget(address)
+		}
+		awaitDevice(t, d, address)
+		exchangeOver(t, d, address, "rdma "+k.name)
+	})
+}
