@@ -10,12 +10,12 @@ package uverbs
 type asyncEventDesc struct {
 	element   uint64 // user handle of a QP, CQ or SRQ, or a port number
 	eventType uint32
-	reserved  uint32
+	_         uint32 // reserved
 }
 
 // compEventDesc is struct ib_uverbs_comp_event_desc.
 type compEventDesc struct {
-	cqHandle uint64 // user handle of the CQ
+	_ uint64 // cqHandle: user handle of the CQ
 }
 
 // commandHeader is struct ib_uverbs_cmd_hdr. The lengths count words of four
@@ -30,17 +30,17 @@ type commandHeader struct {
 // eight bytes, as do those of the commandHeader before it, which then leave
 // out both headers and the driver's part.
 type extendedHeader struct {
-	response        uint64
-	driverInWords   uint16
-	driverOutWords  uint16
-	commandReserved uint32
+	response       uint64
+	driverInWords  uint16
+	driverOutWords uint16
+	_              uint32 // commandReserved
 }
 
 // responseOnly is every command that has nothing but an answer: struct
 // ib_uverbs_get_context, ib_uverbs_query_device, ib_uverbs_alloc_pd and
 // ib_uverbs_create_comp_channel.
 type responseOnly struct {
-	response uint64
+	_ uint64 // response
 }
 
 // getContextOut is struct ib_uverbs_get_context_resp.
@@ -52,112 +52,112 @@ type getContextOut struct {
 // queryDeviceOut is struct ib_uverbs_query_device_resp. The GUIDs are in
 // network byte order.
 type queryDeviceOut struct {
-	fwVer                 uint64
-	nodeGUID              [8]byte
-	sysImageGUID          [8]byte
-	maxMRSize             uint64
-	pageSizeCap           uint64
-	vendorID              uint32
-	vendorPartID          uint32
-	hwVer                 uint32
-	maxQP                 uint32
-	maxQPWR               uint32
-	deviceCapFlags        uint32
-	maxSGE                uint32
-	maxSGERead            uint32
-	maxCQ                 uint32
-	maxCQE                uint32
-	maxMR                 uint32
-	maxPD                 uint32
-	maxQPRdAtom           uint32
-	maxEERdAtom           uint32
-	maxResRdAtom          uint32
-	maxQPInitRdAtom       uint32
-	maxEEInitRdAtom       uint32
-	atomicCap             uint32
-	maxEE                 uint32
-	maxRDD                uint32
-	maxMW                 uint32
-	maxRawIPv6QP          uint32
-	maxRawEthyQP          uint32
-	maxMcastGrp           uint32
-	maxMcastQPAttach      uint32
-	maxTotalMcastQPAttach uint32
-	maxAH                 uint32
-	maxFMR                uint32
-	maxMapPerFMR          uint32
-	maxSRQ                uint32
-	maxSRQWR              uint32
-	maxSRQSGE             uint32
-	maxPKeys              uint16
-	localCAAckDelay       uint8
-	physPortCnt           uint8
-	reserved              [4]uint8
+	fwVer           uint64
+	nodeGUID        [8]byte
+	sysImageGUID    [8]byte
+	maxMRSize       uint64
+	_               uint64 // pageSizeCap
+	vendorID        uint32
+	vendorPartID    uint32
+	hwVer           uint32
+	maxQP           uint32
+	maxQPWR         uint32
+	deviceCapFlags  uint32
+	maxSGE          uint32
+	maxSGERead      uint32
+	maxCQ           uint32
+	maxCQE          uint32
+	maxMR           uint32
+	maxPD           uint32
+	maxQPRdAtom     uint32
+	_               uint32 // maxEERdAtom
+	_               uint32 // maxResRdAtom
+	maxQPInitRdAtom uint32
+	_               uint32 // maxEEInitRdAtom
+	_               uint32 // atomicCap
+	_               uint32 // maxEE
+	_               uint32 // maxRDD
+	maxMW           uint32
+	_               uint32 // maxRawIPv6QP
+	_               uint32 // maxRawEthyQP
+	_               uint32 // maxMcastGrp
+	_               uint32 // maxMcastQPAttach
+	_               uint32 // maxTotalMcastQPAttach
+	maxAH           uint32
+	_               uint32 // maxFMR
+	_               uint32 // maxMapPerFMR
+	maxSRQ          uint32
+	maxSRQWR        uint32
+	maxSRQSGE       uint32
+	_               uint16 // maxPKeys
+	localCAAckDelay uint8
+	physPortCnt     uint8
+	_               [4]uint8 // reserved
 }
 
 // exQueryDeviceIn is struct ib_uverbs_ex_query_device.
 type exQueryDeviceIn struct {
-	compMask uint32
-	reserved uint32
+	_ uint32 // compMask
+	_ uint32 // reserved
 }
 
 // odpCaps is struct ib_uverbs_odp_caps.
 type odpCaps struct {
 	general    uint64
 	rc, uc, ud uint32
-	reserved   uint32
+	_          uint32 // reserved
 }
 
 // exQueryDeviceOut is struct ib_uverbs_ex_query_device_resp.
 type exQueryDeviceOut struct {
 	base             queryDeviceOut
-	compMask         uint32
-	responseLength   uint32 // bytes that this kernel filled in
+	_                uint32 // compMask
+	_                uint32 // responseLength: bytes that this kernel filled in
 	odp              odpCaps
-	timestampMask    uint64
-	hcaCoreClock     uint64
+	_                uint64 // timestampMask
+	_                uint64 // hcaCoreClock
 	deviceCapFlagsEx uint64
-	rssCaps          [4]uint32
-	maxWQTypeRQ      uint32
-	rawPacketCaps    uint32
-	tmCaps           [6]uint32
-	cqModerationCaps [2]uint32
-	maxDMSize        uint64
-	xrcODPCaps       uint32
-	reserved         uint32
+	_                [4]uint32 // rssCaps
+	_                uint32    // maxWQTypeRQ
+	_                uint32    // rawPacketCaps
+	_                [6]uint32 // tmCaps
+	_                [2]uint32 // cqModerationCaps
+	_                uint64    // maxDMSize
+	_                uint32    // xrcODPCaps
+	_                uint32    // reserved
 }
 
 // queryPortIn is struct ib_uverbs_query_port.
 type queryPortIn struct {
-	response uint64
-	portNum  uint8
-	reserved [7]uint8
+	_       uint64 // response
+	portNum uint8
+	_       [7]uint8 // reserved
 }
 
 // queryPortOut is struct ib_uverbs_query_port_resp.
 type queryPortOut struct {
-	portCapFlags  uint32
-	maxMsgSize    uint32
-	badPKeyCntr   uint32
-	qkeyViolCntr  uint32
-	gidTblLen     uint32
-	pkeyTblLen    uint16
-	lid           uint16
-	smLID         uint16
-	state         uint8
-	maxMTU        uint8
-	activeMTU     uint8
-	lmc           uint8
-	maxVLNum      uint8
-	smSL          uint8
-	subnetTimeout uint8
-	initTypeReply uint8
-	activeWidth   uint8
-	activeSpeed   uint8
-	physState     uint8
-	linkLayer     uint8
-	flags         uint8
-	reserved      uint8
+	_           uint32 // portCapFlags
+	maxMsgSize  uint32
+	_           uint32 // badPKeyCntr
+	_           uint32 // qkeyViolCntr
+	gidTblLen   uint32
+	pkeyTblLen  uint16
+	lid         uint16
+	smLID       uint16
+	state       uint8
+	maxMTU      uint8
+	activeMTU   uint8
+	lmc         uint8
+	_           uint8 // maxVLNum
+	_           uint8 // smSL
+	_           uint8 // subnetTimeout
+	_           uint8 // initTypeReply
+	activeWidth uint8
+	activeSpeed uint8
+	physState   uint8
+	linkLayer   uint8
+	_           uint8 // flags
+	_           uint8 // reserved
 }
 
 // allocPDOut is struct ib_uverbs_alloc_pd_resp.
@@ -175,9 +175,9 @@ type handleOnly struct {
 // destroyIn is every command that destroys by a handle and has an answer:
 // struct ib_uverbs_destroy_cq, ib_uverbs_destroy_qp and ib_uverbs_destroy_srq.
 type destroyIn struct {
-	response uint64
-	handle   uint32
-	reserved uint32
+	_      uint64 // response
+	handle uint32
+	_      uint32 // reserved
 }
 
 // regMRIn is struct ib_uverbs_reg_mr.
@@ -199,7 +199,7 @@ type regMROut struct {
 
 // reregMRIn is struct ib_uverbs_rereg_mr.
 type reregMRIn struct {
-	response    uint64
+	_           uint64 // response
 	handle      uint32
 	flags       uint32
 	start       uint64
@@ -217,10 +217,10 @@ type reregMROut struct {
 
 // allocMWIn is struct ib_uverbs_alloc_mw.
 type allocMWIn struct {
-	response uint64
+	_        uint64 // response
 	pdHandle uint32
 	mwType   uint8
-	reserved [3]uint8
+	_        [3]uint8 // reserved
 }
 
 // allocMWOut is struct ib_uverbs_alloc_mw_resp.
@@ -236,12 +236,12 @@ type createCompChannelOut struct {
 
 // createCQIn is struct ib_uverbs_create_cq.
 type createCQIn struct {
-	response    uint64
+	_           uint64 // response
 	userHandle  uint64
 	cqe         uint32
 	compVector  uint32
-	compChannel int32 // -1: none
-	reserved    uint32
+	compChannel int32  // -1: none
+	_           uint32 // reserved
 }
 
 // createCQOut is struct ib_uverbs_create_cq_resp.
@@ -252,34 +252,34 @@ type createCQOut struct {
 
 // resizeCQIn is struct ib_uverbs_resize_cq.
 type resizeCQIn struct {
-	response uint64
-	handle   uint32
-	cqe      uint32
+	_      uint64 // response
+	handle uint32
+	cqe    uint32
 }
 
 // resizeCQOut is struct ib_uverbs_resize_cq_resp.
 type resizeCQOut struct {
-	cqe      uint32
-	reserved uint32
+	cqe uint32
+	_   uint32 // reserved
 }
 
 // uverbsWC is struct ib_uverbs_wc. rxe writes it into its queues.
 type uverbsWC struct {
-	wrID         uint64
-	status       uint32
-	opcode       uint32
-	vendorErr    uint32
-	byteLen      uint32
-	ex           uint32 // immediate in network byte order, or an rkey in ours
-	qpNum        uint32
-	srcQP        uint32
-	wcFlags      uint32
-	pkeyIndex    uint16
-	slid         uint16
-	sl           uint8
-	dlidPathBits uint8
-	portNum      uint8
-	reserved     uint8
+	wrID      uint64
+	status    uint32
+	opcode    uint32
+	vendorErr uint32
+	byteLen   uint32
+	ex        uint32 // immediate in network byte order, or an rkey in ours
+	qpNum     uint32
+	srcQP     uint32
+	wcFlags   uint32
+	_         uint16 // pkeyIndex
+	_         uint16 // slid
+	_         uint8  // sl
+	_         uint8  // dlidPathBits
+	_         uint8  // portNum
+	_         uint8  // reserved
 }
 
 // reqNotifyCQIn is struct ib_uverbs_req_notify_cq.
@@ -290,8 +290,8 @@ type reqNotifyCQIn struct {
 
 // destroyCQOut is struct ib_uverbs_destroy_cq_resp.
 type destroyCQOut struct {
-	compEventsReported  uint32
-	asyncEventsReported uint32
+	_ uint32 // compEventsReported
+	_ uint32 // asyncEventsReported
 }
 
 // globalRoute is struct ib_uverbs_global_route.
@@ -301,7 +301,7 @@ type globalRoute struct {
 	sgidIndex    uint8
 	hopLimit     uint8
 	trafficClass uint8
-	reserved     uint8
+	_            uint8 // reserved
 }
 
 // ahAttr is struct ib_uverbs_ah_attr.
@@ -313,12 +313,12 @@ type ahAttr struct {
 	staticRate  uint8
 	isGlobal    uint8
 	portNum     uint8
-	reserved    uint8
+	_           uint8 // reserved
 }
 
 // createQPIn is struct ib_uverbs_create_qp.
 type createQPIn struct {
-	response   uint64
+	_          uint64 // response
 	userHandle uint64
 	pdHandle   uint32
 	sendCQ     uint32
@@ -332,7 +332,7 @@ type createQPIn struct {
 	sqSigAll   uint8
 	qpType     uint8
 	isSRQ      uint8
-	reserved   uint8
+	_          uint8 // reserved
 }
 
 // createQPOut is struct ib_uverbs_create_qp_resp.
@@ -344,7 +344,7 @@ type createQPOut struct {
 	maxSendSGE uint32
 	maxRecvSGE uint32
 	maxInline  uint32
-	reserved   uint32
+	_          uint32 // reserved
 }
 
 // qpDest is struct ib_uverbs_qp_dest.
@@ -352,7 +352,7 @@ type qpDest struct {
 	dgid         [16]uint8
 	flowLabel    uint32
 	dlid         uint16
-	reserved     uint16
+	_            uint16 // reserved
 	sgidIndex    uint8
 	hopLimit     uint8
 	trafficClass uint8
@@ -365,7 +365,7 @@ type qpDest struct {
 
 // queryQPIn is struct ib_uverbs_query_qp.
 type queryQPIn struct {
-	response uint64
+	_        uint64 // response
 	handle   uint32
 	attrMask uint32
 }
@@ -400,8 +400,8 @@ type queryQPOut struct {
 	rnrRetry        uint8
 	altPortNum      uint8
 	altTimeout      uint8
-	sqSigAll        uint8
-	reserved        [5]uint8
+	_               uint8    // sqSigAll
+	_               [5]uint8 // reserved
 }
 
 // modifyQPIn is struct ib_uverbs_modify_qp.
@@ -431,13 +431,13 @@ type modifyQPIn struct {
 	rnrRetry         uint8
 	altPortNum       uint8
 	altTimeout       uint8
-	reserved         [2]uint8
+	_                [2]uint8 // reserved
 }
 
 // destroyQPOut is struct ib_uverbs_destroy_qp_resp, and struct
 // ib_uverbs_destroy_srq_resp.
 type destroyQPOut struct {
-	eventsReported uint32
+	_ uint32 // eventsReported
 }
 
 // postSendIn is struct ib_uverbs_post_send. Without requests behind it, it
@@ -445,14 +445,14 @@ type destroyQPOut struct {
 type postSendIn struct {
 	response uint64
 	handle   uint32
-	wrCount  uint32
-	sgeCount uint32
+	_        uint32 // wrCount
+	_        uint32 // sgeCount
 	wqeSize  uint32 // at least sizeof(struct ib_uverbs_send_wr)
 }
 
 // postSendOut is struct ib_uverbs_post_send_resp.
 type postSendOut struct {
-	badWR uint32
+	_ uint32 // badWR
 }
 
 // sendWRSize is sizeof(struct ib_uverbs_send_wr).
@@ -460,11 +460,11 @@ const sendWRSize = 56
 
 // createAHIn is struct ib_uverbs_create_ah.
 type createAHIn struct {
-	response   uint64
-	userHandle uint64
-	pdHandle   uint32
-	reserved   uint32
-	attr       ahAttr
+	_        uint64 // response
+	_        uint64 // userHandle
+	pdHandle uint32
+	_        uint32 // reserved
+	attr     ahAttr
 }
 
 // createAHOut is struct ib_uverbs_create_ah_resp.
@@ -474,7 +474,7 @@ type createAHOut struct {
 
 // createSRQIn is struct ib_uverbs_create_srq.
 type createSRQIn struct {
-	response   uint64
+	_          uint64 // response
 	userHandle uint64
 	pdHandle   uint32
 	maxWR      uint32
@@ -487,7 +487,7 @@ type createSRQOut struct {
 	handle uint32
 	maxWR  uint32
 	maxSGE uint32
-	srqn   uint32
+	_      uint32 // srqn
 }
 
 // modifySRQIn is struct ib_uverbs_modify_srq.
@@ -500,39 +500,39 @@ type modifySRQIn struct {
 
 // querySRQIn is struct ib_uverbs_query_srq.
 type querySRQIn struct {
-	response uint64
-	handle   uint32
-	reserved uint32
+	_      uint64 // response
+	handle uint32
+	_      uint32 // reserved
 }
 
 // querySRQOut is struct ib_uverbs_query_srq_resp.
 type querySRQOut struct {
-	maxWR    uint32
-	maxSGE   uint32
-	limit    uint32
-	reserved uint32
+	_      uint32 // maxWR
+	maxSGE uint32
+	limit  uint32
+	_      uint32 // reserved
 }
 
 // ioctlHeader is struct ib_uverbs_ioctl_hdr (rdma/rdma_user_ioctl_cmds.h).
 type ioctlHeader struct {
-	length    uint16
-	objectID  uint16
-	methodID  uint16
-	numAttrs  uint16
-	reserved1 uint64
-	driverID  uint32
-	reserved2 uint32
+	length   uint16
+	objectID uint16
+	methodID uint16
+	numAttrs uint16
+	_        uint64 // reserved1
+	driverID uint32
+	_        uint32 // reserved2
 }
 
 // ioctlAttr is struct ib_uverbs_attr. data holds up to eight bytes of input,
 // a handle, or else an address.
 type ioctlAttr struct {
-	attrID   uint16
-	len      uint16
-	flags    uint16
-	elemID   uint8
-	reserved uint8
-	data     uint64
+	attrID uint16
+	len    uint16
+	flags  uint16
+	_      uint8 // elemID
+	_      uint8 // reserved
+	data   uint64
 }
 
 // gidEntry is struct ib_uverbs_gid_entry (rdma/ib_user_ioctl_verbs.h).

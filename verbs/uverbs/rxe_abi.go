@@ -5,9 +5,9 @@ package uverbs
 
 // rxeMapping is struct mminfo: what to map.
 type rxeMapping struct {
-	offset   uint64
-	size     uint32
-	reserved uint32
+	offset uint64
+	size   uint32
+	_      uint32 // reserved
 }
 
 // rxeCreateQPOut is struct rxe_create_qp_resp. The receive queue is empty if
@@ -19,21 +19,21 @@ type rxeCreateQPOut struct {
 
 // rxeCreateSRQOut is struct rxe_create_srq_resp.
 type rxeCreateSRQOut struct {
-	queue    rxeMapping
-	srqNum   uint32
-	reserved uint32
+	_ rxeMapping // queue
+	_ uint32     // srqNum
+	_ uint32     // reserved
 }
 
 // rxeModifySRQIn is struct rxe_modify_srq_cmd: where the kernel writes the
 // rxeMapping of the new queue.
 type rxeModifySRQIn struct {
-	address uint64
+	_ uint64 // address
 }
 
 // rxeCreateAHOut is struct rxe_create_ah_resp.
 type rxeCreateAHOut struct {
-	ahNum    uint32
-	reserved uint32
+	ahNum uint32
+	_     uint32 // reserved
 }
 
 // The header of a queue in mapped memory, struct rxe_queue_buf: four words,
@@ -56,34 +56,34 @@ type rxeSGE struct {
 // rxeDMA is struct rxe_dma_info without the SGEs, or the inline data, behind
 // it.
 type rxeDMA struct {
-	length    uint32
-	resid     uint32
-	curSGE    uint32
-	numSGE    uint32
-	sgeOffset uint32
-	reserved  uint32
+	length uint32
+	resid  uint32
+	_      uint32 // curSGE
+	numSGE uint32
+	_      uint32 // sgeOffset
+	_      uint32 // reserved
 }
 
 // rxeSendWQE is struct rxe_send_wqe. op is the union of the structures that
 // follow, each of which says what the operation needs.
 type rxeSendWQE struct {
 	wrID      uint64
-	reserved  uint32
+	_         uint32 // reserved
 	opcode    uint32
 	sendFlags uint32
-	ex        uint32 // immediate in network byte order, or the rkey to invalidate
-	op        [rxeOpSize / 8]uint64
+	ex        uint32                // immediate in network byte order, or the rkey to invalidate
+	_         [rxeOpSize / 8]uint64 // op
 
-	status      uint32
-	state       uint32
-	iova        uint64
-	mask        uint32
-	firstPSN    uint32
-	lastPSN     uint32
-	ackLength   uint32
-	ssn         uint32
-	hasRdAtomic uint32
-	dma         rxeDMA
+	_    uint32 // status
+	_    uint32 // state
+	iova uint64
+	_    uint32 // mask
+	_    uint32 // firstPSN
+	_    uint32 // lastPSN
+	_    uint32 // ackLength
+	_    uint32 // ssn
+	_    uint32 // hasRdAtomic
+	dma  rxeDMA
 }
 
 // rxeOpSize is the size of the union wr of struct rxe_send_wr, and
@@ -97,7 +97,7 @@ const (
 type rxeRDMA struct {
 	remoteAddr uint64
 	rkey       uint32
-	reserved   uint32
+	_          uint32 // reserved
 }
 
 // rxeAtomic is the atomic part.
@@ -106,7 +106,7 @@ type rxeAtomic struct {
 	compareAdd uint64
 	swap       uint64
 	rkey       uint32
-	reserved   uint32
+	_          uint32 // reserved
 }
 
 // rxeUD is the ud part without the address vector, which kernels since 5.15
@@ -114,8 +114,8 @@ type rxeAtomic struct {
 type rxeUD struct {
 	remoteQPN  uint32
 	remoteQKey uint32
-	pkeyIndex  uint16
-	reserved   uint16
+	_          uint16 // pkeyIndex
+	_          uint16 // reserved
 	ahNum      uint32
 }
 
@@ -132,17 +132,17 @@ type rxeMW struct {
 // rxeFlush is the flush part (kernel 6.3).
 type rxeFlush struct {
 	remoteAddr uint64
-	length     uint32
+	_          uint32 // length
 	rkey       uint32
 	typ        uint8
 	level      uint8
-	reserved   [6]uint8
+	_          [6]uint8 // reserved
 }
 
 // rxeRecvWQE is struct rxe_recv_wqe.
 type rxeRecvWQE struct {
-	wrID     uint64
-	reserved uint32
-	padding  uint32
-	dma      rxeDMA
+	wrID uint64
+	_    uint32 // reserved
+	_    uint32 // padding
+	dma  rxeDMA
 }

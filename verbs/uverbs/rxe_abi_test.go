@@ -12,21 +12,21 @@ func TestRxeStructuresAreLaidOutAsInC(t *testing.T) {
 	}{
 		{rxeMapping{}, 16, map[string]uintptr{"size": 8}},
 		{rxeCreateQPOut{}, 32, map[string]uintptr{"send": 16}},
-		{rxeCreateSRQOut{}, 24, map[string]uintptr{"srqNum": 16}},
+		{rxeCreateSRQOut{}, 24, nil},
 		{rxeModifySRQIn{}, 8, nil},
 		{rxeCreateAHOut{}, 8, nil},
 		{rxeSGE{}, 16, map[string]uintptr{"length": 8, "lkey": 12}},
-		{rxeDMA{}, 24, map[string]uintptr{"resid": 4, "curSGE": 8, "numSGE": 12, "sgeOffset": 16}},
+		{rxeDMA{}, 24, map[string]uintptr{"resid": 4, "numSGE": 12}},
 		{rxeSendWQE{}, 208, map[string]uintptr{
-			"opcode": 12, "sendFlags": 16, "ex": 20, "op": rxeOffsetOp, "status": 144, "state": 148, "iova": 152, "mask": 160,
-			"firstPSN": 164, "lastPSN": 168, "ackLength": 172, "ssn": 176, "hasRdAtomic": 180, "dma": 184,
+			"opcode": 12, "sendFlags": 16, "ex": 20, "iova": 152,
+			"dma": 184,
 		}},
 		{rxeRecvWQE{}, 40, map[string]uintptr{"dma": 16}},
 		{rxeRDMA{}, 16, map[string]uintptr{"rkey": 8}},
 		{rxeAtomic{}, 32, map[string]uintptr{"compareAdd": 8, "swap": 16, "rkey": 24}},
-		{rxeUD{}, 16, map[string]uintptr{"remoteQKey": 4, "pkeyIndex": 8, "ahNum": 12}},
+		{rxeUD{}, 16, map[string]uintptr{"remoteQKey": 4, "ahNum": 12}},
 		{rxeMW{}, 32, map[string]uintptr{"length": 8, "mrLKey": 16, "mwRKey": 20, "rkey": 24, "access": 28}},
-		{rxeFlush{}, 24, map[string]uintptr{"length": 8, "rkey": 12, "typ": 16, "level": 17}},
+		{rxeFlush{}, 24, map[string]uintptr{"rkey": 12, "typ": 16, "level": 17}},
 	} {
 		requireLayout(t, c.value, c.size, c.offsets)
 	}

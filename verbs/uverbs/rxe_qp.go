@@ -113,10 +113,11 @@ func (q *rxeQP) putSend(slot []byte, wr *verbs.SendWR) error {
 			return fmt.Errorf("%w: message of %d bytes, the device has %d", verbs.ErrInvalid, length, rxeMaxMessage)
 		}
 	}
-	*wqe = rxeSendWQE{
-		wrID: wr.ID, opcode: uint32(wr.Opcode), sendFlags: uint32(wr.Flags), iova: wr.RemoteAddr,
-		dma: rxeDMA{length: uint32(length), resid: uint32(length), numSGE: uint32(sges)},
-	}
+	// The kernel works in the request too; nothing of the one before may
+	// remain, least of all its state.
+	clear(slot[:sizeOf[rxeSendWQE]()])
+	wqe.wrID, wqe.opcode, wqe.sendFlags, wqe.iova = wr.ID, uint32(wr.Opcode), uint32(wr.Flags), wr.RemoteAddr
+	wqe.dma.length, wqe.dma.resid, wqe.dma.numSGE = uint32(length), uint32(length), uint32(sges)
 	q.putOperation(wqe, slot, wr)
 	payload := slot[sizeOf[rxeSendWQE]():]
 	if wr.Flags&verbs.SendInline != 0 {
@@ -214,7 +215,8 @@ func putRxeRecv(slot []byte, wr *verbs.RecvWR) error {
 	if length > 1<<32-1 {
 		return fmt.Errorf("%w: receive of %d bytes", verbs.ErrInvalid, length)
 	}
-	*wqe = rxeRecvWQE{wrID: wr.ID, dma: rxeDMA{length: uint32(length), resid: uint32(length), numSGE: uint32(len(wr.SGL))}}
+	clear(slot[:sizeOf[rxeRecvWQE]()])
+	wqe.wrID, wqe.dma.length, wqe.dma.resid, wqe.dma.numSGE = wr.ID, uint32(length), uint32(length), uint32(len(wr.SGL))
 	putRxeSGEs(sges, wr.SGL)
 	return nil
 }

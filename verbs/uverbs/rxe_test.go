@@ -311,6 +311,28 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 	}
 }
 
+func TestNothingRemainsOfTheRxeRequestBefore(t *testing.T) {
+	q, _, send, recv := newRxeQP(t, verbs.QPTypeRC, 4)
+	for _, mem := range [][]byte{send, recv} {
+		for i := range mem[rxeOffsetElements:] {
+			mem[rxeOffsetElements+i] = 0xee
+		}
+	}
+	for i, wr := range []verbs.SendWR{
+		{Opcode: verbs.OpWrite}, {Opcode: verbs.OpFetchAdd}, {Opcode: verbs.OpFlush, Flush: &verbs.Flush{}},
+	} {
+		_, _, err := q.postSend([]verbs.SendWR{wr})
+		require.NoError(t, err)
+		slot := send[rxeOffsetElements+i*512:][:208]
+		require.EqualValues(t, wr.Opcode, slot[12])
+		slot[12] = 0
+		require.Equal(t, make([]byte, 208), slot, "%v", wr.Opcode)
+	}
+	_, err := q.postRecv([]verbs.RecvWR{{}})
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, 40), recv[rxeOffsetElements:][:40])
+}
+
 func TestRxeReceivesAreEncoded(t *testing.T) {
 	q, _, _, recv := newRxeQP(t, verbs.QPTypeRC, 4)
 	n, err := q.postRecv([]verbs.RecvWR{{ID: 3}, {ID: 4, SGL: sge(6, 7)}})
