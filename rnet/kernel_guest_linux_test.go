@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -82,6 +83,28 @@ func leavesDevicesAlone(t testing.TB) {
 		}
 		t.Errorf("left in the kernel: %+v, before %+v", now, before)
 	})
+}
+
+// noticeTime is how long the documentation gives a session to find out that
+// its peer cannot be reached: the ping of an idle one, and its repetitions
+// (seven after 67 ms each, in the kernel up to twice as long).
+const noticeTime = keepAlivePeriod + time.Second
+
+// awaitNotice waits until f returns, which a session's failure ends. It fails
+// t if that takes far longer than documented: the guest may be slow.
+func awaitNotice(t testing.TB, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(3 * noticeTime):
+		buf := make([]byte, 1<<20)
+		t.Fatalf("the failure was not noticed\n%s", buf[:runtime.Stack(buf, true)])
+	}
 }
 
 // run runs a program of the guest and returns what it prints.
