@@ -46,13 +46,37 @@ func (s *session) queues() (receives, sends int) {
 }
 
 // allocRing makes the receive ring. Where memory is short a smaller ring is
-// better than none.
-func allocRing(pd *verbs.PD, cfg *sessionConfig) (*verbs.MR, error) {
-	mr, err := allocUpTo(pd, cfg.ringSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-	if err == nil {
-		cfg.ringSize = uint32(len(mr.Bytes()))
+// better than none, and so is one that leaves the stage its least.
+func (s *session) allocRing() error {
+	for {
+		mr, err := allocUpTo(s.pd, s.cfg.ringSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+		if err != nil {
+			return err
+		}
+		s.cfg.ringSize = uint32(len(mr.Bytes()))
+		if err = s.tryStage(); err == nil {
+			s.rxMR = mr
+			return nil
+		}
+		mr.Close()
+		if !isShort(err) || s.cfg.ringSize/2 < minRingSize {
+			return err
+		}
+		s.cfg.ringSize /= 2
 	}
-	return mr, err
+}
+
+// tryStage finds out whether there is memory for the least stage, if there is
+// to be one. It is made when the peer's ring is known.
+func (s *session) tryStage() error {
+	if s.inline >= s.piece+frameHeaderLen {
+		return nil
+	}
+	mr, err := s.pd.AllocMR(minRingSize, verbs.AccessLocalWrite, verbs.MROptions{})
+	if err != nil {
+		return err
+	}
+	return mr.Close()
 }
 
 // allocUpTo registers size bytes, a power of two, or where memory is short the
@@ -60,13 +84,14 @@ func allocRing(pd *verbs.PD, cfg *sessionConfig) (*verbs.MR, error) {
 func allocUpTo(pd *verbs.PD, size uint32, access verbs.Access) (*verbs.MR, error) {
 	for {
 		mr, err := pd.AllocMR(int(size), access, verbs.MROptions{})
-		if err == nil {
-			return mr, nil
-		}
-		short := errors.Is(err, syscall.ENOMEM) || errors.Is(err, verbs.ErrPinLimit)
-		if !short || size/2 < minRingSize {
-			return nil, err
+		if err == nil || !isShort(err) || size/2 < minRingSize {
+			return mr, err
 		}
 		size /= 2
 	}
+}
+
+// isShort reports whether an error may be due to the size of what was asked.
+func isShort(err error) bool {
+	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, verbs.ErrPinLimit)
 }

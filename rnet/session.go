@@ -136,13 +136,18 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 	if s.pd, err = s.dev.ctx.AllocPD(); err != nil {
 		return nil, err
 	}
-	if s.rxMR, err = allocRing(s.pd, &s.cfg); err != nil {
+	receives, sends := s.queues()
+	if s.notices != nil {
+		if err = s.notices.alloc(s.pd, receives); err != nil {
+			return nil, err
+		}
+	}
+	if err = s.allocRing(); err != nil {
 		return nil, err
 	}
 	if s.ch, err = s.dev.ctx.CreateCompChannel(); err != nil {
 		return nil, err
 	}
-	receives, sends := s.queues()
 	if s.cq, err = s.dev.ctx.CreateCQ(verbs.CQAttr{CQE: receives + sends}, s.ch); err != nil {
 		return nil, err
 	}
@@ -158,11 +163,6 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 	}
 	if err = s.rxSlots.Init(int(s.cfg.slots)); err != nil {
 		return nil, err
-	}
-	if s.notices != nil {
-		if err = s.notices.alloc(s.pd, receives); err != nil {
-			return nil, err
-		}
 	}
 	s.streams.limit = int(cfg.maxStreams)
 	s.initEngine()
