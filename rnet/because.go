@@ -59,15 +59,16 @@ func forbidden(err error) bool {
 	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOSYS)
 }
 
-// limited reports whether an error of a kernel device may come from a limit
-// that an administrator has set.
+// limited reports whether an error of a kernel device may come from what an
+// administrator has set: a limit, a permission, or that the device was not
+// given to this container.
 func limited(err error) bool {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
 		return false
 	}
 	switch errno {
-	case syscall.EAGAIN, syscall.ENOMEM, syscall.EACCES, syscall.EPERM:
+	case syscall.EAGAIN, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.ENOENT:
 		return true
 	}
 	return false
@@ -80,7 +81,10 @@ func becauseOfLimit(err error) error {
 	if errors.As(err, &op) {
 		f.Op, f.Device = op.Op, op.Device
 	}
-	text := uverbs.Explain(f)
+	text := ""
+	if op != nil || errors.Is(err, rcm.ErrNoRoute) { // what else rdma_cm refuses package rcm explains itself
+		text = uverbs.Explain(f)
+	}
 	if text != "" {
 		err = fmt.Errorf("%w (%s)", err, text)
 	}
@@ -93,6 +97,8 @@ func becauseOfLimit(err error) error {
 		return fallback.Because(fallback.NoMemory, err)
 	case errors.Is(err, syscall.EAGAIN):
 		return fallback.Because(fallback.Admission, err)
+	case errors.Is(err, syscall.ENOENT):
+		return fallback.Because(fallback.NoDevice, err)
 	}
 	return fallback.Because(fallback.Permission, err)
 }
