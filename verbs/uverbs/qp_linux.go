@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -118,8 +119,17 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	return nil
 }
 
+// destroyAtKernel tries more than once: while another goroutine gives a command
+// about the QP, a doorbell for instance, the kernel calls it busy.
 func (q *qp) destroyAtKernel() error {
-	return q.dev.command(cmdDestroyQP, bytesOf(&destroyIn{handle: q.handle}), bytesOf(&destroyQPOut{}))
+	const tries, pause = 100, 100 * time.Microsecond
+	for try := 1; ; try++ {
+		err := q.dev.command(cmdDestroyQP, bytesOf(&destroyIn{handle: q.handle}), bytesOf(&destroyQPOut{}))
+		if try == tries || !errors.Is(err, verbs.ErrBusy) {
+			return err
+		}
+		time.Sleep(pause)
+	}
 }
 
 func (q *qp) lock() {
