@@ -1,0 +1,100 @@
+package rnet
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// portOf returns the address of ln at a host.
+func portOf(t testing.TB, ln net.Listener, host string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	return net.JoinHostPort(host, port)
+}
+
+// A listener restricted to one device serves its peers over that one, and
+// those of the others over TCP.
+func TestKernelListenerUsesTheDeviceChosen(t *testing.T) {
+	devices := needsGuest(t)
+	leavesDevicesAlone(t)
+	for _, k := range devices {
+		t.Run(k.name, func(t *testing.T) {
+			ln, err := (&ListenConfig{Device: k.name}).Listen(ctxBackground, "tcp", ":0")
+			require.NoError(t, err)
+			defer ln.Close()
+			go serveEach(ln)
+			for _, by := range devices {
+				address := portOf(t, ln, by.host)
+				want := "tcp"
+				if by.name == k.name {
+					want = "rdma " + k.name
+				}
+				exchangeOver(t, &Dialer{Device: by.name, HeadStart: hangTime}, address, want)
+			}
+			exchangeOver(t, &Dialer{HeadStart: hangTime}, portOf(t, ln, "127.0.0.1"), "tcp")
+		})
+	}
+}
+
+// A dial restricted to one device takes no other, not even one that would be
+// faster.
+func TestKernelDialUsesTheDeviceChosen(t *testing.T) {
+	devices := needsGuest(t)
+	leavesDevicesAlone(t)
+	ln, err := Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer ln.Close()
+	go serveEach(ln)
+	for _, k := range devices {
+		address := portOf(t, ln, k.host)
+		exchangeOver(t, &Dialer{HeadStart: hangTime}, address, "soft soft0") // the peer is of this host
+		exchangeOver(t, &Dialer{Device: k.name, HeadStart: hangTime}, address, "rdma "+k.name)
+		exchangeOver(t, &Dialer{Device: "soft0", HeadStart: hangTime}, address, "soft soft0")
+	}
+}
+
+// RNET_DEVICE is for programs that cannot be changed.
+func TestKernelDeviceOfTheEnvironment(t *testing.T) {
+	devices := needsGuest(t)
+	leavesDevicesAlone(t)
+	ln, err := Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer ln.Close()
+	go serveExchanges(ln, func(_ net.Conn, err error) { t.Error(err) })
+	for _, k := range devices {
+		child := startProcessAs(t, alsoEnv("RNET_DEVICE="+k.name), "exchange", portOf(t, ln, k.host), "rnet", "1000")
+		require.Equal(t, "rdma "+k.name, child.line(t))
+	}
+}
+
+// A device that is not there is an error where RDMA is demanded, and a reason
+// where it is not; both say which there are.
+func TestKernelDeviceThatDoesNotExist(t *testing.T) {
+	overKernel(t, func(t *testing.T, k carrier) {
+		address := k.serving(t)
+		_, err := (&Dialer{Transport: RDMA, Device: "rxe9"}).Dial("tcp", address)
+		var op *net.OpError
+		require.ErrorAs(t, err, &op)
+		require.ErrorContains(t, err, "no device rxe9, there are [")
+		require.ErrorContains(t, err, k.name)
+		require.ErrorContains(t, err, "no-device")
+
+		exchangeOver(t, &Dialer{Device: "rxe9"}, address, "tcp")
+		told := Explain(address)
+		last := told[len(told)-1]
+		require.Equal(t, "no-device", last.Reason)
+		require.ErrorContains(t, last.Err, "no device rxe9, there are [")
+
+		_, err = (&ListenConfig{Transport: RDMA, Device: "rxe9"}).Listen(ctxBackground, "tcp", k.anyPort())
+		require.ErrorContains(t, err, "no device rxe9, there are [")
+
+		ln, err := (&ListenConfig{Device: "rxe9"}).Listen(ctxBackground, "tcp", k.anyPort())
+		require.NoError(t, err)
+		defer ln.Close()
+		go serveEach(ln)
+		exchangeOver(t, &Dialer{Device: k.name}, ln.Addr().String(), "tcp")
+	})
+}
