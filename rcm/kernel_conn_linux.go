@@ -29,6 +29,8 @@ type kernelConn struct {
 	err    error         // constant once ended is closed
 	linger *time.Timer   // destroys the id if the peer does not answer our DREQ
 	ended  chan struct{} // closed when the connection has ended
+
+	nudging sync.Mutex // held while a nudge is posted
 }
 
 func newKernelConn(id *cmID, qp *verbs.QP, local, remote netip.AddrPort, private []byte) *kernelConn {
@@ -80,7 +82,11 @@ func (c *kernelConn) end(err error) {
 	c.once.Do(func() {
 		c.stop()
 		c.err = fmt.Errorf("rcm: connection with %v: %w", c.remote, err)
+		// After Disconnect the caller closes the QP: a nudge that is under
+		// way comes to its end here, and there is no other.
+		c.nudging.Lock()
 		close(c.ended)
+		c.nudging.Unlock()
 		if errors.Is(err, net.ErrClosed) {
 			// The peer's DREP comes as DISCONNECTED, and ends it sooner.
 			c.linger = time.AfterFunc(lingerTimeout, c.id.destroy)

@@ -55,7 +55,9 @@ func (r *kernelRoute) connect(ctx context.Context, qp *verbs.QP, p ConnParam) (C
 	if err != nil {
 		return nil, failed(qp, err)
 	}
-	return newKernelConn(r.id, qp, r.local, r.remote, private), nil
+	c := newKernelConn(r.id, qp, r.local, r.remote, private)
+	c.startNudging()
+	return c, nil
 }
 
 // handshake brings qp from INIT to RTS and returns what the peer said.
@@ -85,19 +87,39 @@ func (r *kernelRoute) handshake(ctx context.Context, qp *verbs.QP, p *ConnParam)
 	return nil, handshakeError(ev)
 }
 
-// request sends the request. On iWARP the kernel waits for TCP to connect,
-// and cannot be told to stop; then the goroutine here waits in our place.
+// iwarpPorts is how many local ports are tried on iWARP.
+const iwarpPorts = 5
+
+// request sends the request.
 func (r *kernelRoute) request(ctx context.Context, qp *verbs.QP, p *ConnParam) error {
 	param := p.forKernel(qp, readDepth{out: p.InitiatorDepth, in: p.ResponderResources})
 	if r.device.transport != verbs.TransportIWARP {
 		return r.id.connect(param)
 	}
+	for try := 1; ; try++ {
+		err := connectTCP(ctx, r.id, param)
+		if try == iwarpPorts || !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return connectError(err)
+		}
+		// rdma_cm has chosen a local port that a connection of TCP has.
+		again, err := r.fabric.resolveFrom(ctx, r.source, r.remote)
+		if err != nil {
+			return err
+		}
+		r.id.destroy()
+		r.id, r.local = again.id, again.local
+	}
+}
+
+// connectTCP sends the request on iWARP. The kernel waits for TCP to connect,
+// and cannot be told to stop; the goroutine here waits in our place.
+func connectTCP(ctx context.Context, id *cmID, param *ucmConnParam) error {
 	sent := make(chan error, 1)
-	go func() { sent <- r.id.connect(param) }()
+	go func() { sent <- id.connect(param) }()
 	// Ends with TCP's success or failure, or ctx.
 	select {
 	case err := <-sent:
-		return connectError(err)
+		return err
 	case <-ctx.Done():
 		return contextError(ctx)
 	}

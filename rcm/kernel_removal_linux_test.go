@@ -133,7 +133,7 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 		idle, idleQP, acceptQP := f.resolve(t, addr), d.qp(t), d.qp(t)
 
 		removed := dev.remove(t)
-		<-watch.Gone() // ends with the removal
+		<-watch.Gone()        // ends with the removal
 		<-near.Disconnected() // ends with the removal
 		<-far.Disconnected()  // ends with the removal
 		// The end that hears of it first says goodbye to the other.

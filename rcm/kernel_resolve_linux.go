@@ -157,7 +157,7 @@ func (f *kernelFabric) resolveFrom(ctx context.Context, src netip.Addr, dst neti
 	if err != nil {
 		return nil, err
 	}
-	r := &kernelRoute{id: id}
+	r := &kernelRoute{fabric: f, source: src, id: id}
 	if err := f.resolveWith(ctx, r, src, dst); err != nil {
 		id.destroy()
 		return nil, err
@@ -239,6 +239,8 @@ func timeoutOf(ctx context.Context) uint32 {
 
 // kernelRoute is an id whose address and route are resolved.
 type kernelRoute struct {
+	fabric *kernelFabric
+	source netip.Addr // asked for, or invalid
 	id     *cmID
 	device kernelDevice
 	local  netip.AddrPort

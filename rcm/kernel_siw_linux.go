@@ -1,0 +1,42 @@
+package rcm
+
+import (
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// The acceptor's siw answers the dialer with MPA's reply before it lets the QP
+// have the socket (siw_accept, drivers/infiniband/sw/siw/siw_cm.c, kernels 6.1
+// to 6.12). What the dialer sends meanwhile lies in the socket until more
+// arrives: with two busy CPUs one connection in some hundred never heard its
+// first message. So the dialer sends a little more.
+
+// nudges are when it does, after the handshake. An acceptor that is held up
+// for longer than the last hears with the next message of the dialer.
+var nudges = []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second}
+
+// nudge makes the acceptor's kernel look into its socket: an RDMA WRITE of no
+// bytes, without a completion. If the send queue is full the peer gets enough
+// to look at.
+func nudge(qp *verbs.QP) error {
+	_, err := qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpWrite}})
+	return err
+}
+
+// startNudging nudges the acceptor of a connection that we dialed, as long as
+// the connection lives.
+func (c *kernelConn) startNudging() {
+	if c.qp.PD().Context().Attr().Driver != "siw" {
+		return
+	}
+	for _, delay := range nudges {
+		time.AfterFunc(delay, func() {
+			c.nudging.Lock()
+			defer c.nudging.Unlock()
+			if c.Err() == nil {
+				_ = nudge(c.qp) // a QP that has failed needs none
+			}
+		})
+	}
+}
