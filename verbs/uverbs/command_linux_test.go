@@ -32,7 +32,9 @@ func TestCommandsAreLaidOutForTheIoctl(t *testing.T) {
 	in := regMRIn{start: 0x1122, pdHandle: 7}
 	var out regMROut
 	r := request{cmd: cmdRegMR, in: bytesOf(&in), out: bytesOf(&out), extraIn: []byte{1, 2, 3, 4, 5, 6, 7, 8}, extraOut: make([]byte, 8)}
-	require.ErrorIs(t, d.runOn(p, &r), unix.EBADF)
+	// The kernel says EBADF, and qemu-user, which does not know the ioctl, ENOSYS.
+	err = d.runOn(p, &r)
+	require.True(t, errors.Is(err, unix.EBADF) || errors.Is(err, unix.ENOSYS), "error: %v", err)
 	require.Equal(t, ioctlHeader{length: 24 + 5*16, objectID: 0, methodID: 0, numAttrs: 5, driverID: 14}, *viewAt[ioctlHeader](p, 0))
 	attr := func(i int) ioctlAttr { return *viewAt[ioctlAttr](p, ioctlHeaderSize+i*ioctlAttributeSize) }
 	require.Equal(t, ioctlAttr{attrID: 0, len: 40, flags: 1, data: addressOf(p[pageIn:])}, attr(0))
