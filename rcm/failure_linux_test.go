@@ -93,6 +93,9 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 		err := <-f.dialAsync(t, ctx, addr, ConnParam{}) // ends with the deadline
 		require.ErrorIs(t, err, ErrTimeout)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		// Ends the handshakes that siw goes on with, for which QPs would wait
+		// 10 s to be closed.
+		require.NoError(t, l.Close())
 	})
 }
 

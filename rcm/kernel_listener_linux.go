@@ -241,13 +241,14 @@ func (l *kernelListener) request(ev cmEvent) {
 		refuseID(ev.conn, ReasonNoResources)
 		return
 	}
-	select {
-	case l.queue <- r:
-		l.requests.Add(1)
-	default:
+	if len(l.queue) == cap(l.queue) {
 		l.overflows.Add(1)
 		refuseID(ev.conn, ReasonNoResources)
+		return
 	}
+	// Whoever takes it finds it counted.
+	l.requests.Add(1)
+	l.queue <- r // does not block: nobody else sends
 }
 
 func (l *kernelListener) closeEars() {

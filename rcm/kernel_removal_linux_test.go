@@ -172,11 +172,12 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 func (f *testFabric) awaitListener(t *testing.T, addr netip.AddrPort) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		_, err := f.Resolve(t.Context(), addr)
+		r, err := f.Resolve(t.Context(), addr)
 		if err != nil {
 			require.ErrorIs(t, err, ErrNoRoute)
 			return false
 		}
+		r.Close()
 		l, err := f.Listen(addr, ListenConfig{})
 		if err == nil {
 			l.Close()
