@@ -146,3 +146,46 @@ func TestConnectionsOutliveTheirListener(t *testing.T) {
 		require.NoError(t, p.near.Err())
 	})
 }
+
+// TestAQPMayBeConnectedAgain is about the time that a connection manager waits
+// for late packets of a connection that has ended: it holds up no new one,
+// even of a QP with the same number.
+func TestAQPMayBeConnectedAgain(t *testing.T) {
+	overFabrics(t, func(t *testing.T, f *testFabric) {
+		if f.iwarp {
+			return // there is no way back to RESET
+		}
+		addr := f.addr(t)
+		l := f.listen(t, addr, ListenConfig{})
+		dialer, acceptor := f.newSide(t), f.newSide(t)
+		qp := dialer.qp(t)
+		for range 5 {
+			other := acceptor.qp(t)
+			far := make(chan Conn, 1)
+			go func() {
+				defer close(far)
+				r, err := l.Accept(t.Context())
+				if err == nil {
+					var c Conn
+					if c, err = r.Accept(t.Context(), other, ConnParam{Prepare: acceptor.receive}); err == nil {
+						far <- c
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			near, err := f.resolve(t, addr).Connect(t.Context(), qp, ConnParam{})
+			require.NoError(t, err)
+			require.NoError(t, tell(qp, 3))
+			_, _, err = acceptor.hear()
+			require.NoError(t, err)
+			require.NoError(t, near.Disconnect())
+			c := <-far // ends with the handshake
+			require.NotNil(t, c)
+			<-c.Disconnected() // ends with the DREQ
+			require.NoError(t, c.Disconnect())
+			require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
+		}
+	})
+}

@@ -3,6 +3,7 @@ package rcm
 import (
 	"context"
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -64,6 +65,36 @@ func TestRejectReachesTheDialer(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		require.NotErrorIs(t, err, ErrNoListener)
 		require.ErrorIs(t, r.Reject(nil), verbs.ErrInvalid, "a request has one answer")
+	})
+}
+
+// text returns n bytes, none of which is 0.
+func text(n int) string {
+	return strings.Repeat("private data ", n/13+1)[:n]
+}
+
+func TestPrivateDataMayBeAsLongAsItsLimit(t *testing.T) {
+	overFabrics(t, func(t *testing.T, f *testFabric) {
+		p := f.newPair(t,
+			ConnParam{PrivateData: []byte(text(MaxRequestData))}, ConnParam{PrivateData: []byte(text(MaxReplyData))})
+		f.carried(t, p.far.PrivateData(), text(MaxRequestData))
+		f.carried(t, p.near.PrivateData(), text(MaxReplyData))
+
+		dialed := f.dialAsync(t, t.Context(), p.addr, ConnParam{})
+		r, err := p.l.Accept(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, r.Reject(make([]byte, MaxRejectData+1)), verbs.ErrInvalid)
+		require.NoError(t, r.Reject([]byte(text(MaxRejectData))), "the first try answered nothing")
+		var rejected *RejectedError
+		require.ErrorAs(t, <-dialed, &rejected) // ends with the REJ
+		f.carried(t, rejected.PrivateData, text(MaxRejectData))
+
+		dialed = f.dialAsync(t, t.Context(), p.addr, ConnParam{})
+		r, err = p.l.Accept(t.Context())
+		require.NoError(t, err)
+		_, err = r.Accept(t.Context(), f.newSide(t).qp(t), ConnParam{PrivateData: make([]byte, MaxReplyData+1)})
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+		require.Error(t, <-dialed) // ends because the request is gone
 	})
 }
 

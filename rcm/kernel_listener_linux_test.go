@@ -225,6 +225,29 @@ func TestSilentDialersHoldUpNobody(t *testing.T) {
 	})
 }
 
+func TestAcceptOfASilentDialerEndsWithItsContext(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		if f.iwarp {
+			return // the kernel ends the dialer's handshake by itself
+		}
+		addr := f.addr(t)
+		l := f.listen(t, addr, ListenConfig{HandshakeTimeout: time.Minute})
+		accept := func(ctx context.Context) error {
+			f.silentDialer(t, addr)
+			r, err := l.Accept(t.Context())
+			require.NoError(t, err)
+			_, err = r.Accept(ctx, f.newSide(t).qp(t), ConnParam{})
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, accept(ctx), ErrTimeout)
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		require.ErrorIs(t, accept(ctx), context.Canceled)
+	})
+}
+
 func TestAQPOfAnotherDeviceIsRefused(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
@@ -78,6 +79,49 @@ func TestResolveSaysWhyThereIsNoRoute(t *testing.T) {
 		cancel()
 		_, err = f.Resolve(ctx, netip.AddrPortFrom(f.host, 9000))
 		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// neighbor returns an address beside the fabric's that no host has.
+func (f *testFabric) neighbor() netip.Addr {
+	a := f.host
+	for range 98 {
+		a = a.Next()
+	}
+	return a
+}
+
+func TestResolveOfASilentNeighborEndsWithItsContext(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		// A dummy interface asks nobody who has an address, unless told to.
+		netdev := interfaceOf(t, f.host)
+		run(t, "ip link set "+netdev+" arp on")
+		t.Cleanup(func() { run(t, "ip link set "+netdev+" arp off") })
+		addr := netip.AddrPortFrom(f.neighbor(), 9000)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		_, err := f.Resolve(ctx, addr)
+		require.ErrorIs(t, err, context.Canceled)
+
+		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err = f.Resolve(ctx, addr)
+		require.ErrorIs(t, err, ErrTimeout)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestConnectToASilentHostEndsWithItsContext(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		if f.iwarp {
+			return // closing the QP would wait for TCP, two minutes
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		err := <-f.dialAsync(t, ctx, netip.AddrPortFrom(f.neighbor(), 9000), ConnParam{}) // ends with the deadline
+		require.ErrorIs(t, err, ErrTimeout)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
 

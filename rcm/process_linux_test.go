@@ -24,6 +24,10 @@ var roles = map[string]func(args []string) error{
 	"serve": serve,
 	"dial":  connectAndWait,
 
+	"listenMute":  listenMute,
+	"dialMute":    dialMute,
+	"dialAndWait": dialAndWait,
+
 	"resolve":        resolve,
 	"dropPrivileges": dropPrivileges,
 }

@@ -1,0 +1,126 @@
+package rcm
+
+import (
+	"bytes"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// Connections with ucmatose of librdmacm's examples, which makes several at
+// once. Its server sends some messages over each and then takes as many; its
+// client the other way round. It is for the server to disconnect.
+
+const (
+	ucmatoseConnections = 3
+	ucmatoseMessages    = 10
+)
+
+// ucmatose makes the command line of the C program for messages of 4 bytes.
+func ucmatose(addr netip.AddrPort, connections int, args ...string) *exec.Cmd {
+	return exec.Command("ucmatose", append(args, "-p", strconv.Itoa(int(addr.Port())),
+		"-c", strconv.Itoa(connections), "-C", strconv.Itoa(ucmatoseMessages), "-S", "4")...)
+}
+
+// receives makes room for all messages of the peer.
+func (s *side) receives(qp *verbs.QP) error {
+	for range ucmatoseMessages {
+		if err := s.receive(qp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *side) tellAll(t *testing.T, qp *verbs.QP) {
+	t.Helper()
+	for i := range ucmatoseMessages {
+		require.NoError(t, tell(qp, uint32(i)))
+	}
+}
+
+func (s *side) hearAll(t *testing.T) {
+	t.Helper()
+	for range ucmatoseMessages {
+		_, _, err := s.hear()
+		require.NoError(t, err)
+	}
+}
+
+func TestAUcmatoseClientIsServed(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		addr := f.addr(t)
+		l := f.listen(t, addr, ListenConfig{})
+		var out bytes.Buffer
+		client := ucmatose(addr, ucmatoseConnections, "-s", addr.Addr().String())
+		client.Stdout, client.Stderr = &out, &out
+		require.NoError(t, client.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- client.Wait() }()
+
+		type connection struct {
+			*side
+			qp *verbs.QP
+			Conn
+		}
+		var list []connection
+		for range ucmatoseConnections {
+			r, err := l.Accept(t.Context())
+			require.NoError(t, err)
+			s := f.newSide(t)
+			qp := s.qp(t)
+			c, err := r.Accept(t.Context(), qp, ConnParam{Prepare: s.receives})
+			require.NoError(t, err)
+			list = append(list, connection{s, qp, c})
+		}
+		for _, c := range list {
+			c.tellAll(t, c.qp)
+		}
+		for _, c := range list {
+			c.hearAll(t)
+			require.NoError(t, c.Disconnect())
+		}
+		require.NoError(t, <-ended, out.String()) // ends after the last disconnect
+		require.Contains(t, out.String(), "data transfers complete")
+	})
+}
+
+func TestAUcmatoseServerServes(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		addr := f.addr(t)
+		var out bytes.Buffer
+		server := ucmatose(addr, 1, "-b", addr.Addr().String())
+		server.Stdout, server.Stderr = &out, &out
+		require.NoError(t, server.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- server.Wait() }()
+
+		var s *side
+		var qp *verbs.QP
+		var c Conn
+		deadline := time.Now().Add(time.Minute)
+		for c == nil {
+			// A QP that failed is of no use to siw any more.
+			s = f.newSide(t)
+			qp = s.qp(t)
+			var err error
+			if c, err = f.resolve(t, addr).Connect(t.Context(), qp, ConnParam{Prepare: s.receives}); err != nil {
+				require.ErrorIs(t, err, ErrNoListener)
+				require.True(t, time.Now().Before(deadline), "nobody listens after a minute")
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		s.hearAll(t)
+		s.tellAll(t, qp)
+		<-c.Disconnected() // ends with the server's DREQ
+		require.ErrorIs(t, c.Err(), ErrDisconnected)
+		require.NoError(t, c.Disconnect())
+		require.NoError(t, <-ended, out.String()) // ends after the disconnect
+		require.Contains(t, out.String(), "data transfers complete")
+	})
+}
