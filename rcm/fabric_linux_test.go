@@ -84,7 +84,9 @@ func kernelFabrics(t testing.TB) []*testFabric {
 func kernelFabricsOn(t testing.TB, name string) []*testFabric {
 	t.Helper()
 	var list []*testFabric
-	for _, host := range interfaceAddrs() {
+	addrs, err := interfaceAddrs()
+	require.NoError(t, err)
+	for _, host := range addrs {
 		d, err := deviceAt(host)
 		if err != nil || d.name != name || host.IsLinkLocalUnicast() {
 			continue

@@ -42,16 +42,20 @@ func deviceOf(a idAddr) (kernelDevice, error) {
 			return kernelDevice{}, err
 		}
 	}
-	return kernelDevice{name: name, transport: transportOf(name, a.port)}, nil
+	transport, err := transportOf(name, a.port)
+	return kernelDevice{name: name, transport: transport}, err
 }
 
 // checkPort reports a port that cannot carry anything now: its interface or
 // cable is down. The error wraps ErrNoRoute. The connection manager finds that
 // out too, but only calls it a peer that does not answer.
 func (d kernelDevice) checkPort(port uint8) error {
-	state := sysfsLine(d.name, "ports", fmt.Sprint(port), "state") // "4: ACTIVE", enum ib_port_state
+	state, err := sysfsLine(d.name, "ports", fmt.Sprint(port), "state") // "4: ACTIVE", enum ib_port_state
+	if err != nil {
+		return err
+	}
 	number, name, _ := strings.Cut(state, ": ")
-	if number != "" && number < "4" {
+	if number < "4" {
 		return fmt.Errorf("%w: port %d of %s is %s", ErrNoRoute, port, d.name, name)
 	}
 	return nil
@@ -79,7 +83,8 @@ func nameByGUID(guid [8]byte) (string, error) {
 	}
 	want := fmt.Sprintf("%x:%x:%x:%x", guid[:2], guid[2:4], guid[4:6], guid[6:])
 	for _, name := range names {
-		if sysfsLine(name, "node_guid") == want {
+		// A device that has gone meanwhile is not the one.
+		if got, err := sysfsLine(name, "node_guid"); err == nil && got == want {
 			return name, nil
 		}
 	}
@@ -88,24 +93,36 @@ func nameByGUID(guid [8]byte) (string, error) {
 
 // transportOf says what a port speaks: an RNIC iWARP, a channel adapter
 // InfiniBand or, on Ethernet, RoCE.
-func transportOf(device string, port uint8) verbs.Transport {
-	const rnic = "4:" // enum rdma_node_type, "4: RNIC"
-	switch {
-	case strings.HasPrefix(sysfsLine(device, "node_type"), rnic):
-		return verbs.TransportIWARP
-	case sysfsLine(device, "ports", fmt.Sprint(port), "link_layer") == "Ethernet":
-		return verbs.TransportRoCE
+func transportOf(device string, port uint8) (verbs.Transport, error) {
+	node, err := sysfsLine(device, "node_type")
+	if err != nil {
+		return 0, err
 	}
-	return verbs.TransportIB
+	const rnic = "4:" // enum rdma_node_type, "4: RNIC"
+	if strings.HasPrefix(node, rnic) {
+		return verbs.TransportIWARP, nil
+	}
+	link, err := sysfsLine(device, "ports", fmt.Sprint(port), "link_layer")
+	switch {
+	case err != nil:
+		return 0, err
+	case link == "Ethernet":
+		return verbs.TransportRoCE, nil
+	}
+	return verbs.TransportIB, nil
 }
 
-// sysfsLine reads one line about a device, "" if there is none.
-func sysfsLine(path ...string) string {
+// sysfsLine reads one line about a device. The error wraps ErrNoRoute if there
+// is none: the device has gone.
+func sysfsLine(path ...string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(sysfsDevices, filepath.Join(path...)))
-	if err != nil {
-		return ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV):
+		return "", fmt.Errorf("%w: %w", ErrNoRoute, err)
+	case err != nil:
+		return "", err
 	}
-	return strings.TrimSpace(string(b))
+	return strings.TrimSpace(string(b)), nil
 }
 
 // Messages of RDMA netlink: client RDMA_NL_NLDEV, commands and attributes of

@@ -28,6 +28,9 @@ import (
 // queue is our own.
 const earBacklog = 256
 
+// maxHeard is how many requests that have been read may wait to be looked at.
+const maxHeard = 1024
+
 // rescan is how often the listener looks whether addresses or devices have
 // come.
 const rescan = time.Second
@@ -101,19 +104,19 @@ type kernelListener struct {
 
 	wake chan struct{} // has a token when heard or deaf may not be empty
 	mu   sync.Mutex
-	// heard are the requests that the serving goroutine has not taken, deaf
-	// the ears that were lost; guarded by mu.
+	// heard are the requests that the serving goroutine has not taken, at most
+	// maxHeard, deaf the ears that were lost; guarded by mu.
 	heard []cmEvent
 	deaf  []netip.Addr
 	shut  bool // guarded by mu; nobody takes what is heard any more
 
-	requests, malformed, overflows atomic.Uint64
+	requests, overflows atomic.Uint64
 }
 
 func (l *kernelListener) Addr() netip.AddrPort { return l.addr }
 
 func (l *kernelListener) Stats() ListenStats {
-	return ListenStats{Requests: l.requests.Load(), Malformed: l.malformed.Load(), Overflows: l.overflows.Load()}
+	return ListenStats{Requests: l.requests.Load(), Overflows: l.overflows.Load()}
 }
 
 func (l *kernelListener) Accept(ctx context.Context) (Request, error) {
@@ -193,18 +196,20 @@ func (l *kernelListener) shutDown() {
 
 // hear is called by the reader of events.
 func (l *kernelListener) hear(at netip.Addr, ev cmEvent) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case ev.kind == eventConnectRequest && l.shut:
-		go ev.conn.destroy()
-		return
-	case ev.kind == eventConnectRequest:
-		l.heard = append(l.heard, ev)
-	case ev.kind == eventLost:
+	switch ev.kind {
+	case eventConnectRequest:
+		if reason := l.hearRequest(ev); reason != 0 {
+			// Here and now, so that no flood of requests is read faster than
+			// it is refused. The kernel waits for nobody to do it.
+			refuseID(ev.conn, reason)
+			return
+		}
+	case eventLost:
 		l.end(ev.lost) // another descriptor would fare no better
-	case ev.kind == eventDeviceRemoval:
+	case eventDeviceRemoval:
+		l.mu.Lock()
 		l.deaf = append(l.deaf, at)
+		l.mu.Unlock()
 	default:
 		return
 	}
@@ -212,6 +217,21 @@ func (l *kernelListener) hear(at netip.Addr, ev cmEvent) {
 	case l.wake <- struct{}{}:
 	default:
 	}
+}
+
+// hearRequest keeps a request for the serving goroutine, or says why not.
+func (l *kernelListener) hearRequest(ev cmEvent) (refusal uint16) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.shut:
+		return ReasonInvalidService
+	case len(l.heard) == maxHeard:
+		l.overflows.Add(1)
+		return ReasonNoResources
+	}
+	l.heard = append(l.heard, ev)
+	return 0
 }
 
 // take queues what was heard, and closes ears that are lost.
@@ -236,8 +256,9 @@ func (l *kernelListener) take() {
 func (l *kernelListener) request(ev cmEvent) {
 	r, err := newKernelRequest(ev, l)
 	if err != nil {
-		// The peer has gone already, or its device has.
-		l.malformed.Add(1)
+		// The peer has gone already, its device has, or this process is short
+		// of descriptors.
+		l.overflows.Add(1)
 		refuseID(ev.conn, ReasonNoResources)
 		return
 	}
@@ -275,7 +296,10 @@ func (l *kernelListener) serves(ip netip.Addr) bool {
 // could have had an ear but for somebody else's; it wraps ErrNoRoute if no
 // device has any of the addresses.
 func (l *kernelListener) openEars() error {
-	host, addrs := hostState()
+	host, addrs, err := hostState()
+	if err != nil {
+		return err
+	}
 	var firstErr error
 	for _, at := range addrs {
 		if l.ears[at] != nil || !l.serves(at) {
@@ -303,8 +327,10 @@ func (l *kernelListener) openEars() error {
 // reopen opens ears where addresses or devices have come or an ear was lost,
 // and closes those whose address has gone.
 func (l *kernelListener) reopen() {
-	host, addrs := hostState()
+	host, addrs, err := hostState()
 	switch {
+	case err != nil:
+		return // the process is short of descriptors, say; the ears stay
 	case host != l.seen:
 		l.again = settle
 	case l.again == 0:
@@ -322,14 +348,6 @@ func (l *kernelListener) reopen() {
 		}
 	}
 	_ = l.openEars() // what it could not open it tries at the next tick
-}
-
-// hostState returns the host's addresses, and a string that changes with them
-// or with the RDMA devices.
-func hostState() (state string, addrs []netip.Addr) {
-	addrs = interfaceAddrs()
-	names, _ := kernelDevices()
-	return fmt.Sprint(addrs, names), addrs
 }
 
 // openEar makes an id listen on one address.

@@ -248,6 +248,64 @@ func TestAcceptOfASilentDialerEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestAListenerOutOfDescriptorsKeepsItsEars(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		addr := f.addr(t)
+		l := f.listen(t, addr, ListenConfig{})
+		r, qp := f.resolve(t, addr), f.newSide(t).qp(t)
+		giveBack := useUpDescriptors(t)
+		time.Sleep(rescan + rescan/4) // it has tried to look round
+		_, err := r.Connect(t.Context(), qp, ConnParam{})
+		giveBack()
+		require.ErrorIs(t, err, ErrBusy, "somebody listens, but cannot take the request")
+		require.Equal(t, ListenStats{Overflows: 1}, l.Stats())
+	})
+}
+
+func TestAFloodOfRequestsIsRefusedAtOnce(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		// Nobody serves this listener, as if the goroutine were far behind. Ids
+		// that stand for nothing do for requests.
+		var l kernelListener
+		hear := func() *cmID {
+			id, err := newCMID()
+			require.NoError(t, err)
+			l.hear(f.host, cmEvent{kind: eventConnectRequest, conn: id})
+			return id
+		}
+		alive := func(id *cmID) bool {
+			_, err := id.query()
+			return err == nil
+		}
+		for range maxHeard {
+			hear()
+		}
+		require.True(t, alive(l.heard[maxHeard-1].conn))
+		require.False(t, alive(hear()))
+		require.Equal(t, ListenStats{Overflows: 1}, l.Stats())
+		heard := l.heard
+		l.shutDown()
+		for _, ev := range heard {
+			require.False(t, alive(ev.conn))
+		}
+		require.False(t, alive(hear()), "it is closed")
+	})
+}
+
+func TestTheReaderMayDestroyTheLastID(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		id, err := newCMID()
+		require.NoError(t, err)
+		destroyed := make(chan struct{})
+		id.handle(func(cmEvent) {
+			id.destroy()
+			close(destroyed)
+		})
+		require.NoError(t, id.resolveAddr(netip.Addr{}, netip.AddrPortFrom(f.host, 9000), 1000))
+		<-destroyed // ends with ADDR_RESOLVED
+	})
+}
+
 func TestAQPOfAnotherDeviceIsRefused(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -45,7 +44,11 @@ func (f *kernelFabric) resolve(ctx context.Context, addr netip.AddrPort) (*kerne
 		return r, err
 	}
 	// Another interface of the host may lead there too.
-	for _, src := range f.sources(dst.Addr()) {
+	sources, listErr := f.sources(dst.Addr())
+	if listErr != nil {
+		return nil, listErr
+	}
+	for _, src := range sources {
 		if r, srcErr := f.resolveFrom(ctx, src, dst); srcErr == nil {
 			return r, nil
 		}
@@ -94,12 +97,16 @@ func (f *kernelFabric) uses(d kernelDevice) error {
 
 // sources lists the addresses of the host from which the fabric's one device
 // may reach ip.
-func (f *kernelFabric) sources(ip netip.Addr) []netip.Addr {
+func (f *kernelFabric) sources(ip netip.Addr) ([]netip.Addr, error) {
 	if f.cfg.Device == "" {
-		return nil
+		return nil, nil
+	}
+	addrs, err := interfaceAddrs()
+	if err != nil {
+		return nil, err
 	}
 	var list []netip.Addr
-	for _, a := range interfaceAddrs() {
+	for _, a := range addrs {
 		if a.Is4() != ip.Is4() || a.IsLinkLocalUnicast() != ip.IsLinkLocalUnicast() {
 			continue
 		}
@@ -107,7 +114,7 @@ func (f *kernelFabric) sources(ip netip.Addr) []netip.Addr {
 			list = append(list, a)
 		}
 	}
-	return list
+	return list, nil
 }
 
 // deviceAt returns the device that rdma_cm uses for an address of this host.
@@ -118,38 +125,6 @@ func deviceAt(ip netip.Addr) (kernelDevice, error) {
 	}
 	defer id.destroy()
 	return id.bindDevice(ip)
-}
-
-// interfaceAddrs lists the host's addresses but those of loopback; link-local
-// ones of IPv6 have their zone.
-func interfaceAddrs() []netip.Addr {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil
-	}
-	var list []netip.Addr
-	for i := range interfaces {
-		addrs, err := interfaces[i].Addrs()
-		if err != nil {
-			continue // it is gone
-		}
-		for _, a := range addrs {
-			n, ok := a.(*net.IPNet)
-			if !ok {
-				continue
-			}
-			ip, _ := netip.AddrFromSlice(n.IP)
-			ip = ip.Unmap()
-			if ip.IsLoopback() {
-				continue
-			}
-			if ip.Is6() && ip.IsLinkLocalUnicast() {
-				ip = ip.WithZone(interfaces[i].Name)
-			}
-			list = append(list, ip)
-		}
-	}
-	return list
 }
 
 func (f *kernelFabric) resolveFrom(ctx context.Context, src netip.Addr, dst netip.AddrPort) (*kernelRoute, error) {

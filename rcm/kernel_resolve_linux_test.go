@@ -38,7 +38,9 @@ func TestResolveNamesTheDeviceOfTheRoute(t *testing.T) {
 // bareAddr returns an address of the host that no RDMA device has.
 func bareAddr(t *testing.T) netip.Addr {
 	t.Helper()
-	for _, a := range interfaceAddrs() {
+	addrs, err := interfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range addrs {
 		if _, err := deviceAt(a); err != nil && !a.IsLinkLocalUnicast() {
 			return a
 		}

@@ -15,8 +15,9 @@ import (
 // One descriptor of /dev/infiniband/rdma_cm serves all ids of the process. It
 // is opened for the first id and closed after the last. One goroutine reads
 // its events and hands each to the id that it is about; commands are given by
-// whoever needs them, never by that goroutine, so that a command that takes
-// long holds up nobody's events.
+// whoever needs them, so that one that takes long holds up nobody's events.
+// That goroutine itself only refuses requests, when more come than anybody
+// looks at.
 //
 // Ids could be moved to descriptors of their own (MIGRATE_ID), as librdmacm
 // does for programs that poll each connection by itself; with one reader there
@@ -85,7 +86,8 @@ func (f *ucmFile) unregister(id *cmID) {
 	}
 	ucm.Unlock()
 	if last {
-		f.file.Close()
+		// Close waits for the reader, whose goroutine this may be.
+		go f.file.Close()
 	}
 }
 

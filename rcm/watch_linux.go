@@ -32,7 +32,11 @@ func boundTo(name string) (*cmID, error) {
 	if err := (&kernelFabric{KernelConfig{Device: name}}).anyDevice(); err != nil {
 		return nil, err
 	}
-	for _, at := range interfaceAddrs() {
+	addrs, err := interfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range addrs {
 		id, err := newCMID()
 		if err != nil {
 			return nil, err

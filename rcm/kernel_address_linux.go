@@ -1,0 +1,82 @@
+package rcm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostState returns the host's addresses, and a string that changes with them
+// or with the RDMA devices.
+func hostState() (state string, addrs []netip.Addr, err error) {
+	if addrs, err = interfaceAddrs(); err != nil {
+		return "", nil, err
+	}
+	names, err := kernelDevices()
+	return fmt.Sprint(addrs, names), addrs, err
+}
+
+// interfaceAddrs lists the host's addresses but those of loopback; link-local
+// ones of IPv6 have their zone. It asks the kernel twice, where net would ask
+// again for each interface: a host of containers has hundreds, and listeners
+// ask every second.
+func interfaceAddrs() ([]netip.Addr, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list the host's interfaces: %w", err)
+	}
+	names := make(map[uint32]string, len(interfaces))
+	for i := range interfaces {
+		names[uint32(interfaces[i].Index)] = interfaces[i].Name
+	}
+	answer, err := syscall.NetlinkRIB(unix.RTM_GETADDR, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, os.NewSyscallError("netlink", err)
+	}
+	messages, err := syscall.ParseNetlinkMessage(answer)
+	if err != nil {
+		return nil, fmt.Errorf("list the host's addresses: %w", err)
+	}
+	var list []netip.Addr
+	for i := range messages {
+		ip, zone, err := addressOf(&messages[i])
+		if err != nil {
+			return nil, fmt.Errorf("list the host's addresses: %w", err)
+		}
+		if !ip.IsValid() || ip.IsLoopback() {
+			continue
+		}
+		if ip.Is6() && ip.IsLinkLocalUnicast() {
+			ip = ip.WithZone(names[zone])
+		}
+		list = append(list, ip)
+	}
+	return list, nil
+}
+
+// addressOf reads an RTM_NEWADDR message (struct ifaddrmsg and attributes,
+// linux/if_addr.h): an address of this host and the index of its interface.
+// The address of another message is invalid.
+func addressOf(m *syscall.NetlinkMessage) (ip netip.Addr, iface uint32, err error) {
+	if m.Header.Type != unix.RTM_NEWADDR || len(m.Data) < unix.SizeofIfAddrmsg {
+		return ip, 0, nil
+	}
+	iface = binary.NativeEndian.Uint32(m.Data[4:])
+	attrs, err := syscall.ParseNetlinkRouteAttr(m)
+	if err != nil {
+		return ip, iface, err
+	}
+	for _, a := range attrs {
+		// On a link between two hosts IFA_ADDRESS is the other's, and
+		// IFA_LOCAL ours.
+		if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !ip.IsValid() {
+			ip, _ = netip.AddrFromSlice(a.Value)
+		}
+	}
+	return ip.Unmap(), iface, nil
+}
