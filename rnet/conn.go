@@ -55,8 +55,8 @@ type Conn struct {
 	out      atomic.Pointer[outBuffer] // what Reserve gives out; changed under writeMu
 	ctl      uint8                     // control frames to send
 	links    [3]connLink
-	finAt    uint64 // how many WRs were posted with the FIN, 0 before it
-	sentAt   uint64 // how many WRs have to be done, for who waits for that
+	finAt    sendMark // where the FIN stands, zero before it
+	sentAt   sendMark // what has to be done, for who waits for that
 }
 
 // The events that end a stream. When it has ended the session forgets it.
@@ -264,7 +264,7 @@ func (c *Conn) flush() {
 	c.s.txMu.Lock()
 	until := c.finAt
 	c.s.txMu.Unlock()
-	if c.s.sqDone.Load() >= until {
+	if c.s.reached(until) {
 		return
 	}
 	c.writeMu.Lock() // ended by the Write that Close has woken

@@ -68,7 +68,7 @@ func (c *Conn) awaitSent(until uint64) error {
 		if c.s.failed.Load() {
 			return syscall.ECONNRESET
 		}
-		if c.s.awaitDone(c, until) {
+		if c.s.awaitDone(c, sendMark{wrs: until}) {
 			c.s.wait(&c.sendWait) // ended by a completion, deadline, close, peer death
 			c.s.forgetDone(c)
 		} else if c.s.sqDone.Load() < until {

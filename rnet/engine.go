@@ -281,9 +281,7 @@ func (s *session) engine() {
 		// the keepalive period.
 		if err := s.ch.Wait(ping); errors.Is(err, os.ErrDeadlineExceeded) {
 			ping = time.Now().Add(keepAlivePeriod)
-			if s.streams.len() > 0 {
-				s.sessionControl(true, false)
-			}
+			s.keepAlive()
 			continue
 		}
 		s.stats.wakeups.Add(1)
@@ -358,10 +356,6 @@ func (s *session) drain() {
 		}
 	}
 }
-
-// keepAlivePeriod is how often an idle session with streams sends a ping: the
-// transport finds out by it that an unreachable peer is gone.
-const keepAlivePeriod = 15 * time.Second
 
 // kick wakes a leader that sleeps.
 func (s *session) kick() { s.ch.Wake() }

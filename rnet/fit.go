@@ -18,7 +18,8 @@ func (s *session) fit(dev *verbs.DeviceAttr) error {
 		s.sqLen, s.piece, s.inline, s.onWire = wireQueueLen, wirePayload, wireInline, true
 	}
 	s.inline = min(s.inline, dev.MaxInline)
-	spare := controlSlots * s.wrsPerMessage()
+	s.probes = s.onWire && dev.Caps.Has(verbs.CapRead) && dev.MaxQPRdAtomic > 0 && dev.MaxQPRdAtomicIn > 0
+	spare := s.spareSends()
 	s.sqLen = min(s.sqLen, dev.MaxQPWR-spare, dev.MaxCQE/2-spare)
 	s.cfg.slots = uint32(max(0, min(int(s.cfg.slots), dev.MaxQPWR-controlSlots, dev.MaxCQE/2-controlSlots)))
 	switch {
@@ -42,14 +43,22 @@ func (s *session) wrsPerMessage() int {
 
 // queues returns the lengths of the receive and the send queue.
 func (s *session) queues() (receives, sends int) {
-	return int(s.cfg.slots) + controlSlots, s.sqLen + controlSlots*s.wrsPerMessage()
+	return int(s.cfg.slots) + controlSlots, s.sqLen + s.spareSends()
 }
+
+// spareSends is how many WRs the send queue has beyond those for data: credit
+// messages and a probe.
+func (s *session) spareSends() int { return controlSlots*s.wrsPerMessage() + 1 }
 
 // allocRing makes the receive ring. Where memory is short a smaller ring is
 // better than none, and so is one that leaves the stage its least.
 func (s *session) allocRing() error {
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	if s.probes && s.notices != nil {
+		access |= verbs.AccessRemoteRead // see probing
+	}
 	for {
-		mr, err := allocUpTo(s.pd, s.cfg.ringSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+		mr, err := allocUpTo(s.pd, s.cfg.ringSize, access)
 		if err != nil {
 			return err
 		}

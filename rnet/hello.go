@@ -12,7 +12,7 @@ import (
 //
 //	0  u32 magic "RJT1"
 //	4  u8  lowest version spoken   5  u8 highest version spoken
-//	6  u16 flags (0)
+//	6  u16 flags: 1 probes are answered (probe.go)
 //	8  u64 address of the receive ring
 //	16 u32 rkey of the receive ring
 //	20 u32 size of the receive ring, a power of two
@@ -26,6 +26,8 @@ const (
 	helloMagic = 'R' | 'J'<<8 | 'T'<<16 | '1'<<24
 
 	protocolVersion = 1
+
+	helloProbes = 1 << 0
 
 	minRingSize = 64 << 10
 	maxRingSize = 1 << 30
@@ -42,6 +44,7 @@ var (
 
 type hello struct {
 	minVersion, maxVersion uint8
+	flags                  uint16
 	ringAddr               uint64
 	ringKey                uint32
 	ringSize               uint32
@@ -56,6 +59,7 @@ func (h *hello) marshal() []byte {
 	b := make([]byte, helloLen)
 	binary.LittleEndian.PutUint32(b[0:], helloMagic)
 	b[4], b[5] = h.minVersion, h.maxVersion
+	binary.LittleEndian.PutUint16(b[6:], h.flags)
 	binary.LittleEndian.PutUint64(b[8:], h.ringAddr)
 	binary.LittleEndian.PutUint32(b[16:], h.ringKey)
 	binary.LittleEndian.PutUint32(b[20:], h.ringSize)
@@ -79,6 +83,7 @@ func parseHello(b []byte) (hello, error) {
 	}
 	h = hello{
 		minVersion: b[4], maxVersion: b[5],
+		flags:    binary.LittleEndian.Uint16(b[6:]) & helloProbes,
 		ringAddr: binary.LittleEndian.Uint64(b[8:]),
 		ringKey:  binary.LittleEndian.Uint32(b[16:]),
 		ringSize: binary.LittleEndian.Uint32(b[20:]),

@@ -21,8 +21,9 @@ import (
 // round.
 type notices struct {
 	mr    *verbs.MR
-	sges  []verbs.SGE // one for each place
-	next  int         // place of the next receive to post
+	sges  []verbs.SGE  // one for each place
+	sink  [1]verbs.SGE // where the answers to probes go
+	next  int          // place of the next receive to post
 	out   [noticeLen]byte
 	outs  [1][]byte
 	pair  [2]verbs.SendWR
@@ -31,15 +32,16 @@ type notices struct {
 
 const noticeLen = 8
 
-// alloc makes places for n receives.
+// alloc makes places for so many receives, and one for the answers to probes.
 func (n *notices) alloc(pd *verbs.PD, receives int) (err error) {
-	if n.mr, err = pd.AllocMR(receives*noticeLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
+	if n.mr, err = pd.AllocMR((receives+1)*noticeLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
 		return err
 	}
 	n.sges = make([]verbs.SGE, receives)
 	for i := range n.sges {
 		n.sges[i] = n.mr.SGE(i*noticeLen, noticeLen)
 	}
+	n.sink[0] = n.mr.SGE(receives*noticeLen, noticeLen)
 	n.outs[0] = n.out[:]
 	return nil
 }

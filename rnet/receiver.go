@@ -125,6 +125,9 @@ func (s *session) poll() int {
 		if s.txBlocked.Load() {
 			s.creditCame()
 		}
+		if s.probeWanted.Load() {
+			s.probeAgain()
+		}
 		if s.sentBlocked.Load() {
 			s.wakeDone()
 		}
@@ -163,6 +166,10 @@ func (s *session) complete(wc *verbs.WC) error {
 	case verbs.WCWrite, verbs.WCSend: // only what we asked a completion for
 		s.stageDone.Add(wc.ID >> 32)
 		s.sqDone.Add(wc.ID & (1<<32 - 1))
+		s.newCredit = true
+		return nil
+	case verbs.WCRead:
+		s.probesDone.Add(1)
 		s.newCredit = true
 		return nil
 	}

@@ -52,10 +52,12 @@ type sender struct {
 	txWait   connQueue // writers that wait for a slot, room or SQ
 	ctlQueue connQueue // streams with control frames to send
 	sentWait connQueue // who waits for completions
-	lastFin  uint64    // WRs posted with the last end of a stream
+	lastFin  sendMark  // of the last end of a stream
 	refusals []uint32  // streams that the peer opened and we do not take, to be reset
 	ctlPing  bool
 	ctlAway  bool
+
+	probing // guarded by txMu, but for its atomics
 
 	framesOut, bytesOut uint64
 
@@ -391,7 +393,10 @@ func (s *session) postEnd(c *Conn, h frameHeader, bits uint32) error {
 	last := c.note(bits)
 	s.signal = s.onWire
 	err := s.post(h, nil, source{})
-	c.finAt, s.lastFin = s.sqPosted, s.sqPosted
+	if err == nil {
+		err = s.markEnd()
+	}
+	c.finAt = s.lastFin
 	if bits&endCloseSent != 0 {
 		c.wakeWriter() // a lingering Close
 	}

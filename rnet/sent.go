@@ -1,14 +1,21 @@
 package rnet
 
-// awaitDone puts c among those that the leader wakes when the device has done
-// so many WRs. It returns false if there is nothing to wait for.
-func (s *session) awaitDone(c *Conn, until uint64) bool {
+// sendMark is a place in what a session sends: it is reached when the device
+// has done so many WRs, and so many probes have come back.
+type sendMark struct{ wrs, probes uint64 }
+
+func (s *session) reached(m sendMark) bool {
+	return s.sqDone.Load() >= m.wrs && s.probesDone.Load() >= m.probes
+}
+
+// awaitDone puts c among those that the leader wakes when the mark is reached. It returns false if there is nothing to wait for.
+func (s *session) awaitDone(c *Conn, until sendMark) bool {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	c.sentAt = until
 	s.sentWait.push(c, sentLink)
 	s.sentBlocked.Store(true)
-	if s.sqDone.Load() >= until || s.txDead { // see sentBlocked
+	if s.reached(until) || s.txDead { // see sentBlocked
 		s.sentWait.remove(c, sentLink)
 		return false
 	}
@@ -27,10 +34,9 @@ func (s *session) forgetDone(c *Conn) {
 func (s *session) wakeDone() {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
-	done := s.sqDone.Load()
 	for c := s.sentWait.first(); c != nil; {
 		next := c.links[sentLink].next
-		if c.sentAt <= done {
+		if s.reached(c.sentAt) {
 			s.sentWait.remove(c, sentLink)
 			c.wakeWriter()
 		}
@@ -50,5 +56,5 @@ func (s *session) underWay() bool {
 	s.look()
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
-	return !s.txDead && s.sqDone.Load() < s.lastFin
+	return !s.txDead && !s.reached(s.lastFin)
 }

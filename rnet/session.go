@@ -170,8 +170,12 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 }
 
 func (s *session) hello() *hello {
+	var flags uint16
+	if s.probes {
+		flags = helloProbes
+	}
 	return &hello{
-		minVersion: protocolVersion, maxVersion: protocolVersion,
+		minVersion: protocolVersion, maxVersion: protocolVersion, flags: flags,
 		ringAddr: s.rxMR.Addr(), ringKey: s.rxMR.RKey(), ringSize: s.cfg.ringSize,
 		slots: s.cfg.slots, window: s.cfg.window, streams: s.cfg.maxStreams,
 		pid: uint32(os.Getpid()), token: s.token,
@@ -180,11 +184,16 @@ func (s *session) hello() *hello {
 
 // connParam is what both sides ask of the connection.
 func (s *session) connParam() rcm.ConnParam {
-	return rcm.ConnParam{
+	p := rcm.ConnParam{
 		PrivateData: s.hello().marshal(),
 		Access:      verbs.AccessRemoteWrite,
 		Prepare:     func(*verbs.QP) error { return s.postReceives() },
 	}
+	if s.probes {
+		p.Access |= verbs.AccessRemoteRead
+		p.InitiatorDepth, p.ResponderResources = 1, 1
+	}
+	return p
 }
 
 // learn takes the peer's hello: from here on the session can send.
@@ -198,6 +207,7 @@ func (s *session) learn(private []byte) error {
 		return fallback.Because(reason, err)
 	}
 	s.peer = h
+	s.probes = s.probes && h.flags&helloProbes != 0
 	s.streams.limit = int(min(s.cfg.maxStreams, h.streams))
 	return s.initSender()
 }
