@@ -183,6 +183,8 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 			if n := testing.AllocsPerRun(2000, work); n >= 1 {
 				t.Errorf("%d bytes: %v allocations for a Write and its Reads", size, n)
 			}
+			c.Close() // the rings of all would be more than RLIMIT_MEMLOCK allows
+			s.Close()
 		}
 	})
 }

@@ -382,6 +382,7 @@ func TestListenerWithANonsenseHelloMakesTheDialFallBack(t *testing.T) {
 			h := p.hello()
 			tc.change(&h)
 			await := start(t, func() { p.accept(ln, h.marshal()) })
+			negatives.Forget(tcp.Addr().String()) // the port may have been another test's
 			c, err := Dial("tcp", tcp.Addr().String())
 			require.NoError(t, err)
 			require.IsType(t, (*net.TCPConn)(nil), c)
