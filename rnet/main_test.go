@@ -14,12 +14,23 @@ var (
 	soakFor = flag.Duration("soak", 3*time.Second, "how long TestSoak runs")
 )
 
+// playPeer is what the test binary does on the peer's machine, where there are
+// two; nil elsewhere.
+var playPeer func() error
+
 // TestMain turns the test binary into a peer process when a test started it
 // as one, and otherwise fails if the tests leave something behind once all
 // sessions have gone idle.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(playRole(role))
+	}
+	if playPeer != nil {
+		if err := playPeer(); err != nil {
+			fmt.Fprintln(os.Stderr, "peer:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	flag.Parse()
 	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {

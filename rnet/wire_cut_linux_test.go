@@ -1,0 +1,119 @@
+package rnet
+
+import (
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// cutWire lets nothing through in either direction, without a word to those
+// who use the wire, until the returned function is called.
+func cutWire(t testing.TB) (mend func()) {
+	t.Helper()
+	for _, module := range []string{"sch_netem", "sch_ingress", "cls_matchall", "act_gact"} {
+		run(t, "modprobe", module)
+	}
+	run(t, "tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "loss", "100%")
+	run(t, "tc", "qdisc", "add", "dev", "eth0", "ingress")
+	run(t, "tc", "filter", "add", "dev", "eth0", "ingress", "matchall", "action", "drop")
+	mended := false
+	mend = func() {
+		if !mended {
+			mended = true
+			run(t, "tc", "qdisc", "delete", "dev", "eth0", "ingress")
+			run(t, "tc", "qdisc", "delete", "dev", "eth0", "root")
+		}
+	}
+	t.Cleanup(mend)
+	return mend
+}
+
+// awaitLoss waits for those who use what is lost, and logs when they heard.
+func awaitLoss(t testing.TB, b *bereaved, begun time.Time) {
+	t.Helper()
+	awaitNotice(t, b.work.Wait)
+	first, last := slices.MinFunc(b.heard, time.Time.Compare).Sub(begun), slices.MaxFunc(b.heard, time.Time.Compare).Sub(begun)
+	t.Logf("noticed after %v to %v", first, last)
+	require.Less(t, last, noticeTime+5*time.Second, "the guest is slow, but not so slow")
+}
+
+// Who waits for a peer that cannot be reached any more hears of it, whatever
+// it waits for, and dials reach the peer once the wire is back.
+func TestWireIsCut(t *testing.T) {
+	overWire(t, func(t *testing.T, k carrier) {
+		server := startOnPeer(t, "wireserve", k.name)
+		address := server.line(t)
+		for _, use := range []struct{ name, modes string }{
+			{"with traffic", allModes},
+			{"while a reader waits", string(modeSilent)},
+		} {
+			t.Run(use.name, func(t *testing.T) {
+				var b bereaved
+				for _, mode := range []byte(use.modes) {
+					c := dialMode(t, wireDialer(k.name), address, mode)
+					if len(use.modes) > 1 {
+						b.use(t, c, mode)
+					} else {
+						b.wait(t, func() error { _, err := c.Read(make([]byte, 1)); return err })
+					}
+				}
+				if len(use.modes) > 1 {
+					awaitTraffic(t)
+				}
+				begun := time.Now()
+				mend := cutWire(t)
+				awaitLoss(t, &b, begun)
+				mend()
+				k.requireExchange(t, address)
+			})
+		}
+	})
+}
+
+// When nothing can be sent, because the peer's process takes nothing, a
+// session can still find out that the peer cannot be reached.
+func TestWireIsCutWhileThePeerIsStopped(t *testing.T) {
+	overWire(t, func(t *testing.T, k carrier) {
+		server := startOnPeer(t, "wireserve", k.name)
+		address := server.line(t)
+		var conns []net.Conn
+		for range 4 { // windows of more than the ring
+			conns = append(conns, dialMode(t, wireDialer(k.name), address, modeSink))
+		}
+		onPeer(t, "kill", "-STOP", server.pid)
+		var b bereaved
+		for _, c := range conns {
+			b.wait(t, func() error { _, err := c.Write(make([]byte, 64<<10)); return err })
+		}
+		time.Sleep(keepAlivePeriod + 5*time.Second) // the peer is there, and so it is waited for
+		require.Empty(t, b.heard)
+		begun := time.Now()
+		mend := cutWire(t)
+		awaitLoss(t, &b, begun)
+		mend()
+		onPeer(t, "kill", "-CONT", server.pid)
+		k.requireExchange(t, address)
+	})
+}
+
+// A wire that is away for a second (a switch that restarts, a cable that is
+// changed) may cost sessions, and nothing else.
+func TestWireIsAwayForASecond(t *testing.T) {
+	overWire(t, func(t *testing.T, k carrier) {
+		server := startOnPeer(t, "wireserve", k.name)
+		address := server.line(t)
+		done := make(chan wireReport)
+		go func() { done <- exchangesThrough(wireDialer(k.name), address, 8, 2<<20) }()
+		awaitTraffic(t)
+		mend := cutWire(t)
+		time.Sleep(time.Second)
+		mend()
+		report := <-done // ended by the data, or its time limit
+		t.Log(report)
+		require.Empty(t, report.errs)
+		k.requireExchange(t, address)
+	})
+}

@@ -1,0 +1,186 @@
+package rnet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// wireDialer and wireListen use one device and nothing else.
+func wireDialer(device string) *Dialer { return &Dialer{Transport: RDMA, Device: device} }
+
+func wireListen(device string) (net.Listener, error) {
+	lc := &ListenConfig{Transport: RDMA, Device: device}
+	return lc.Listen(ctxBackground, "tcp", net.JoinHostPort(ownHost, "0"))
+}
+
+// listenOnWire is wireListen on this machine: it serves each connection as
+// its first byte says.
+func (k carrier) listenOnWire(t testing.TB) (address string) {
+	t.Helper()
+	ln, err := wireListen(k.name)
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	go serveEach(ln)
+	return ln.Addr().String()
+}
+
+func init() {
+	roles["wireserve"] = serveWire
+	roles["wiredial"] = dialWire
+}
+
+// serveWire listens on a device, says where, and does with each connection
+// what its first byte says.
+func serveWire(args []string) error {
+	ln, err := wireListen(args[0])
+	if err != nil {
+		return err
+	}
+	fmt.Println(ln.Addr())
+	return serveEach(ln)
+}
+
+// dialWire carries exchanges over a device to an address, so many at once of
+// so many bytes, and says how it went.
+func dialWire(args []string) error {
+	n, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	size, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	fmt.Println(exchangesThrough(wireDialer(args[0]), args[1], n, size))
+	return nil
+}
+
+// wireReport says how exchanges went.
+type wireReport struct {
+	done, lost, undialed int
+	took                 time.Duration
+	errs                 []error // what must not be
+}
+
+func (r wireReport) String() string {
+	if len(r.errs) > 0 {
+		return fmt.Sprintf("failed: %q", errors.Join(r.errs...).Error())
+	}
+	return fmt.Sprintf("%d exchanges in %v, %d lost with their session, %d dials failed", r.done, r.took.Round(time.Millisecond), r.lost, r.undialed)
+}
+
+// exchangesThrough carries n exchanges of size bytes each way at once. One
+// whose session is lost is begun anew.
+func exchangesThrough(d *Dialer, address string, n, size int) wireReport {
+	begun := time.Now()
+	end := begun.Add(wirePatience - 20*time.Second)
+	results := make(chan wireReport)
+	for i := range n {
+		go func() {
+			var r wireReport
+			for r.done == 0 && r.errs == nil {
+				r.try(d, address, uint64(i)*2, size)
+				if r.done == 0 && time.Now().After(end) {
+					r.errs = append(r.errs, fmt.Errorf("exchange %d has not come through: %d lost, %d dials failed", i, r.lost, r.undialed))
+				}
+			}
+			results <- r
+		}()
+	}
+	var all wireReport
+	for range n {
+		r := <-results // ended by the data, or the loop's end
+		all.done, all.lost, all.undialed = all.done+r.done, all.lost+r.lost, all.undialed+r.undialed
+		all.errs = append(all.errs, r.errs...)
+	}
+	all.took = time.Since(begun)
+	return all
+}
+
+// try carries one exchange, and notes what came of it. All that a bad wire
+// may do is end a session, which is ECONNRESET, or keep one from being made.
+func (r *wireReport) try(d *Dialer, address string, seed uint64, size int) {
+	c, err := d.Dial("tcp", address)
+	if err != nil {
+		var timeout net.Error
+		if errors.Is(err, syscall.ECONNRESET) || errors.As(err, &timeout) && timeout.Timeout() {
+			r.undialed++
+			return
+		}
+		r.errs = append(r.errs, fmt.Errorf("dial: %w", err))
+		return
+	}
+	defer c.Close()
+	if _, err = c.Write([]byte{modeExchange}); err == nil {
+		err = exchange(c, seed, size)
+	}
+	switch {
+	case err == nil:
+		r.done++
+	case errors.Is(err, syscall.ECONNRESET):
+		r.lost++
+	default:
+		r.errs = append(r.errs, fmt.Errorf("exchange %d: %w", seed/2, err))
+	}
+}
+
+// requireExchange requires a dial and an exchange over the wire to succeed at
+// once: it is in order.
+func (k carrier) requireExchange(t testing.TB, address string) {
+	t.Helper()
+	c := dialMode(t, wireDialer(k.name), address, modeExchange)
+	require.Equal(t, "rdma "+k.name, carriedBy(c))
+	require.NoError(t, exchange(c, 1, 20<<10))
+	require.NoError(t, c.Close())
+}
+
+var wireConditions = []struct {
+	name  string
+	netem []string // nil: as it is
+	size  int      // bytes each way of one exchange
+	// lossless says that the transports deliver everything in time.
+	lossless bool
+}{
+	{"in order", nil, 1 << 20, true},
+	{"one percent lost", []string{"loss", "1%"}, 512 << 10, false},
+	{"ten percent lost", []string{"loss", "10%"}, 64 << 10, false},
+	{"late and out of order", []string{"delay", "5ms", "reorder", "25%"}, 128 << 10, false},
+}
+
+// Whatever the wire does to packets, what arrives is right, and what does not
+// arrive ends in ECONNRESET.
+func TestWireCarriesDataBothWays(t *testing.T) {
+	const streams = 8
+	overWire(t, func(t *testing.T, k carrier) {
+		server := startOnPeer(t, "wireserve", k.name)
+		theirs, ours := server.line(t), k.listenOnWire(t)
+		for _, condition := range wireConditions {
+			t.Run(condition.name, func(t *testing.T) {
+				mend := func() {}
+				if condition.netem != nil {
+					mend = shapeWire(t, condition.netem...)
+				}
+				caller := startOnPeer(t, "wiredial", k.name, ours, strconv.Itoa(streams), strconv.Itoa(condition.size))
+				report := exchangesThrough(wireDialer(k.name), theirs, streams, condition.size)
+				said := caller.line(t)
+				t.Logf("to the peer: %v; from the peer: %s", report, said)
+				assert.Empty(t, report.errs)
+				assert.NotContains(t, said, "failed:")
+				if condition.lossless {
+					assert.Zero(t, report.lost+report.undialed)
+					assert.Contains(t, said, ", 0 lost with their session, 0 dials failed")
+				}
+				mend()
+				k.requireExchange(t, theirs)
+			})
+		}
+	})
+}

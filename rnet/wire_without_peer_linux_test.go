@@ -1,0 +1,93 @@
+package rnet
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+func init() {
+	roles["poweroff"] = powerOff
+	roles["wirecall"] = callOverWire
+}
+
+// powerOff ends this virtual machine, as pulling its plug would.
+func powerOff([]string) error { return unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) }
+
+// callOverWire dials an address over a device once for each mode, tells the
+// mode, and behaves.
+func callOverWire(args []string) error {
+	for _, mode := range []byte(args[2]) {
+		c, err := wireDialer(args[0]).Dial("tcp", args[1])
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write([]byte{mode}); err != nil {
+			return err
+		}
+		go behave(c, mode)
+	}
+	select {} // ended by the machine's death
+}
+
+// readMode returns how the peer behaves.
+func readMode(t testing.TB, c net.Conn) byte {
+	t.Helper()
+	var mode [1]byte
+	_, err := io.ReadFull(c, mode[:])
+	require.NoError(t, err)
+	return mode[0]
+}
+
+// The peer's machine may die without a word. It is the last test of this file's
+// kind (go test goes by the names of files), because the others need the peer.
+func TestWirePeersMachineDies(t *testing.T) {
+	for _, k := range needsWire(t) {
+		t.Run(k.name, func(t *testing.T) {
+			leavesDevicesAlone(t)
+			ln, err := wireListen(k.name)
+			require.NoError(t, err)
+			defer ln.Close()
+			server := startOnPeer(t, "wireserve", k.name)
+			address := server.line(t)
+			startOnPeer(t, "wirecall", k.name, ln.Addr().String(), allModes)
+			var b bereaved
+			for _, mode := range []byte(allModes) {
+				b.use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
+				c, err := ln.Accept()
+				require.NoError(t, err)
+				t.Cleanup(func() { c.Close() })
+				b.use(t, c, readMode(t, c))
+			}
+			// Sessions that nobody uses have to end too.
+			idle := dialMode(t, &Dialer{Transport: RDMA, Device: k.name, Dedicated: true}, address, modeSilent)
+			b.wait(t, func() error { _, err := idle.Read(make([]byte, 1)); return err })
+			begun := time.Now()
+			startOnPeer(t, "poweroff")
+			awaitLoss(t, &b, begun)
+
+			begun = time.Now()
+			_, err = (&Dialer{Transport: RDMA, Device: k.name, Timeout: 3 * time.Second}).Dial("tcp", address)
+			require.Error(t, err)
+			var timeout net.Error
+			assert.ErrorAs(t, err, &timeout)
+			t.Logf("a dial fails after %v: %v", time.Since(begun), err)
+
+			// rxe keeps a QP until the packets are gone that it has sent, which
+			// wait for the peer's hardware address; nobody else waits for that.
+			begun = time.Now()
+			for verbs.PinnedBytes() > 0 && time.Since(begun) < wirePatience {
+				time.Sleep(100 * time.Millisecond)
+			}
+			t.Logf("all is freed after another %v", time.Since(begun))
+		})
+		return // there is one peer only
+	}
+}
