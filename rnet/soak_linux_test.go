@@ -25,13 +25,14 @@ import (
 // Each stream sends both ways at once,
 // in random pieces, with deadlines that pass, half closes, and now and then
 // an abort. Every byte that arrives is checked; what must not fail may not.
+// Devices of the kernel misbehave only by failing QPs.
 func TestSoak(t *testing.T) {
-	s := &soak{end: time.Now().Add(*soakFor)}
-	ln := overSoft.listen(t)
-	dev, err := acquireDevice(soft.DeviceName)
-	require.NoError(t, err)
-	defer dev.release()
-	defer soft.InjectFaults(dev.ctx, nil)
+	over(t, orKernel(overSoft), soakOver)
+}
+
+func soakOver(t *testing.T, k carrier) {
+	s := &soak{carrier: k, end: time.Now().Add(*soakFor)}
+	ln := k.listen(t)
 
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -51,7 +52,14 @@ func TestSoak(t *testing.T) {
 			}
 		})
 	}
-	dialing.Go(func() { s.misbehave(t, dev) })
+	if k.transport == RDMA {
+		dialing.Go(func() { s.failQPs(t) })
+	} else {
+		dev, err := acquireDevice(soft.DeviceName)
+		require.NoError(t, err)
+		defer dev.release()
+		dialing.Go(func() { s.misbehave(t, dev) })
+	}
 	await := start(t, func() { dialing.Wait() })
 	for time.Now().Before(s.end) && !t.Failed() {
 		time.Sleep(min(time.Second, time.Until(s.end)+time.Millisecond))
@@ -65,6 +73,7 @@ func TestSoak(t *testing.T) {
 }
 
 type soak struct {
+	carrier
 	end                                      time.Time
 	streams, aborted, lost, deadlines, bytes atomic.Int64
 	// kills counts the faults that end sessions. A stream that lived through
@@ -101,6 +110,19 @@ func (s *soak) misbehave(t *testing.T, dev *device) {
 		time.Sleep(time.Duration(50+rnd.IntN(300)) * time.Millisecond)
 	}
 	soft.InjectFaults(dev.ctx, nil)
+}
+
+// failQPs fails a QP now and then, in the second half of the time.
+func (s *soak) failQPs(t *testing.T) {
+	rnd := newRand(1)
+	time.Sleep(*soakFor / 2) // until then each stream must come to its end
+	for time.Now().Before(s.end) && !t.Failed() {
+		if live := liveSessions.list(); len(live) > 0 {
+			s.kills.Add(1)
+			live[rnd.IntN(len(live))].qp.Fail()
+		}
+		time.Sleep(time.Duration(500+rnd.IntN(1000)) * time.Millisecond)
+	}
 }
 
 // soakPlan is what the two ends of a stream do: the dialing side sends it
@@ -144,7 +166,7 @@ func newSoakPlan(seed uint64) soakPlan {
 func (s *soak) dial(t *testing.T, addr string, seed uint64) {
 	kills := s.kills.Load()
 	plan := newSoakPlan(seed)
-	c, err := overSoft.dialer().Dial("tcp", addr)
+	c, err := s.dialer().Dial("tcp", addr)
 	if err != nil {
 		if kills == s.kills.Load() && kills == 0 {
 			t.Errorf("dial: %v", err)
