@@ -177,10 +177,14 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 					left -= n
 				}
 			}
-			for range 2000 {
+			rounds := 2000
+			if k.transport == RDMA {
+				rounds = 300 // a virtual machine is slow
+			}
+			for range rounds {
 				work()
 			}
-			if n := testing.AllocsPerRun(2000, work); n >= 1 {
+			if n := testing.AllocsPerRun(rounds, work); n >= 1 {
 				t.Errorf("%d bytes: %v allocations for a Write and its Reads", size, n)
 			}
 			c.Close() // the rings of all would be more than RLIMIT_MEMLOCK allows
