@@ -189,6 +189,7 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 			}
 			c.Close() // the rings of all would be more than RLIMIT_MEMLOCK allows
 			s.Close()
+			awaitNoSessions(t)
 		}
 	})
 }

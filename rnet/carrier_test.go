@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,8 +42,8 @@ var (
 	overNarrow = carrier{name: "soft-narrow", transport: Soft, limits: Limits{RingSize: minRingSize, Window: minWindow}}
 )
 
-// softCarriers are those on which a connection is a *Conn.
-var softCarriers = orKernel(
+// ownCarriers are those of the software HCA.
+var ownCarriers = []carrier{
 	overSoft,
 	carrier{name: "soft-latency", transport: Soft, profile: Latency},
 	carrier{name: "soft-efficient", transport: Soft, profile: Efficient},
@@ -50,7 +51,10 @@ var softCarriers = orKernel(
 	overStage,
 	overNotices,
 	overNarrow,
-)
+}
+
+// softCarriers are those on which a connection is a *Conn.
+var softCarriers = orKernel(ownCarriers...)
 
 var allCarriers = orKernel(append([]carrier{overTCP}, softCarriers...)...)
 
@@ -88,7 +92,7 @@ func carrierNamed(name string) (carrier, error) {
 	if name == "auto" {
 		return carrier{name: name}, nil
 	}
-	for _, k := range allCarriers {
+	for _, k := range slices.Concat([]carrier{overTCP}, ownCarriers, kernelCarriers()) {
 		if k.name == name {
 			return k, nil
 		}

@@ -81,10 +81,15 @@ func leavesNothing(t testing.TB) {
 	})
 }
 
-// awaitNoSessions waits until those of earlier tests have ended, by going idle.
+// awaitNoSessions waits until those of earlier tests have ended, by going idle,
+// and given back what they had.
 func awaitNoSessions(t testing.TB) {
 	t.Helper()
-	eventually(t, "no session is left", func() bool { return len(liveSessions.list()) == 0 })
+	eventually(t, "no session is left", func() bool {
+		devices.mu.Lock()
+		defer devices.mu.Unlock()
+		return len(liveSessions.list()) == 0 && len(devices.open) == 0
+	})
 }
 
 // ownGoroutines returns the stacks of the goroutines that this module's code

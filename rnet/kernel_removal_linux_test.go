@@ -70,7 +70,7 @@ func dialMode(t testing.TB, d *Dialer, address string, mode byte) net.Conn {
 func exchangeOver(t testing.TB, d *Dialer, address, want string) {
 	t.Helper()
 	c := dialMode(t, d, address, modeExchange)
-	require.Equal(t, want, carriedBy(c))
+	require.Equal(t, want, carriedBy(c), "dials to %s so far: %v", address, Explain(address))
 	require.NoError(t, exchange(c, 1, 50<<10))
 	require.NoError(t, c.Close())
 }
