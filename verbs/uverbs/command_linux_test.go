@@ -88,7 +88,7 @@ func TestDoorbellsHoldBothForms(t *testing.T) {
 	require.Len(t, b.cell[cellHeader:], 32, "what write takes")
 	require.Equal(t, postSendIn{response: addressOf(b.cell[:cellSize][cellAnswer:]), handle: 5, wqeSize: 56}, *viewAt[postSendIn](b.cell, cellCommand))
 	require.Equal(t, ioctlHeader{length: 24 + 3*16, numAttrs: 3, driverID: 14}, *viewAt[ioctlHeader](b.cell, 0))
-	require.ErrorIs(t, b.ring(), unix.EBADF)
+	require.ErrorIs(t, b.ring(true), unix.EBADF)
 
 	arm, err := d.newDoorbell(cmdReqNotifyCQ, bytesOf(&reqNotifyCQIn{handle: 9}), false)
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ type cq struct {
 	mu    sync.Mutex
 	queue cqQueue        // guarded by mu, nil once destroyed
 	qps   map[uint32]*qp // guarded by mu: by number, who may report here
+	last  *qp            // guarded by mu: of qps, who reported last
 	kept  []verbs.WC     // guarded by mu: taken out of the queue already
 	// stranded are completions that come after those in the queue: see
 	// siw_stranded_linux.go. Guarded by mu.
@@ -162,9 +163,12 @@ func errOnlyIf(is bool, err error) error {
 // gone. It returns how many stay, at the beginning of wcs.
 func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 	for i := range wcs {
-		q := c.qps[wcs[i].QPN]
-		if q == nil {
-			continue
+		q := c.last // most CQs have one
+		if q == nil || q.num != wcs[i].QPN {
+			if q = c.qps[wcs[i].QPN]; q == nil {
+				continue
+			}
+			c.last = q
 		}
 		failed = q.completed(&wcs[i]) || failed
 		if n != i {
@@ -205,7 +209,7 @@ func (c *cq) Arm(solicited bool) error {
 		return nil
 	}
 	c.notify.setWord(1, uint32(flag(solicited)))
-	if err := c.notify.ring(); err != nil {
+	if err := c.notify.ring(true); err != nil {
 		return c.dev.failed("REQ_NOTIFY_CQ", err)
 	}
 	return nil
@@ -241,7 +245,7 @@ func (c *cq) Resize(cqe int) (int, error) {
 func (c *cq) attach(q *qp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.qps[q.num] = q
+	c.qps[q.num], c.last = q, nil
 }
 
 // purge drops the completions of q that nobody has polled, and q itself if it
@@ -274,6 +278,7 @@ func (c *cq) purge(q *qp, leaves bool) {
 	c.dropStranded(q)
 	if leaves && c.qps[q.num] == q {
 		delete(c.qps, q.num)
+		c.last = nil
 	}
 }
 

@@ -2,6 +2,7 @@ package uverbs
 
 import (
 	"sync"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -66,11 +67,12 @@ func (b *doorbell) setWord(i int, value uint32) {
 }
 
 // ring hands the command to the kernel. The caller holds the lock under which
-// the object is abandoned, so that the descriptor is open. It ends at once;
-// rxe of kernels before 6.7 sends the packets in it.
-func (b *doorbell) ring() error {
+// the object is abandoned, so that the descriptor is open. It never sleeps;
+// but rxe of kernels before 6.7, and siw, send the packets in it, which takes
+// its time if they are many. brief says that they are not.
+func (b *doorbell) ring(brief bool) error {
 	if !b.dev.bellByIoctl.Load() {
-		err := b.write()
+		err := b.write(brief)
 		if err != unix.EACCES || b.dev.byWrite {
 			return err
 		}
@@ -79,11 +81,19 @@ func (b *doorbell) ring() error {
 	return ioctlPage(b.dev.fd, b.cell)
 }
 
-// write does not go through unix.Write, which looks at more than it must.
-func (b *doorbell) write() error {
+// write does not go through unix.Write, which looks at more than it must, and
+// if it is brief it does not tell the scheduler either: who is told of a system
+// call gives others the chance to take the CPU's goroutines over.
+func (b *doorbell) write(brief bool) error {
 	command := b.cell[cellHeader:]
+	at, n := uintptr(unsafe.Pointer(unsafe.SliceData(command))), uintptr(len(command))
 	for {
-		_, _, errno := unix.Syscall(unix.SYS_WRITE, uintptr(b.dev.fd), uintptr(unsafe.Pointer(unsafe.SliceData(command))), uintptr(len(command)))
+		var errno syscall.Errno
+		if brief {
+			_, _, errno = unix.RawSyscall(unix.SYS_WRITE, uintptr(b.dev.fd), at, n)
+		} else {
+			_, _, errno = unix.Syscall(unix.SYS_WRITE, uintptr(b.dev.fd), at, n)
+		}
 		if errno == 0 {
 			return nil
 		}

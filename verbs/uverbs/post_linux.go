@@ -46,7 +46,7 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	}
 	q.send.posted += uint64(signaled)
 	if bell {
-		bellErr := q.send.bell.ring()
+		bellErr := q.send.bell.ring(brief(wrs[:n]))
 		if bellErr != nil && q.strands() {
 			stuck, bellErr = siwBell(bellErr)
 		}
@@ -58,6 +58,18 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 		}
 	}
 	return n, stuck, err
+}
+
+// briefBytes is what a device of software sends in some ten microseconds.
+const briefBytes = 16 << 10
+
+// brief reports whether requests are sent in no time.
+func brief(wrs []verbs.SendWR) bool {
+	bytes := 0
+	for i := range wrs {
+		bytes += wrs[i].Len()
+	}
+	return bytes <= briefBytes
 }
 
 // fitting is how many requests there is room for, and how many of those give

@@ -210,7 +210,7 @@ func (q *qp) resume() {
 	q.send.Lock()
 	defer q.send.Unlock()
 	if q.send.queue != nil && q.send.posted > 0 {
-		_ = q.send.bell.ring() // a device that is gone shows at the next post
+		_ = q.send.bell.ring(true) // a device that is gone shows at the next post
 	}
 }
 
