@@ -26,7 +26,11 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 		return nil, err
 	}
 	// The ring and the counters must exist; the SEND buffer comes on use.
-	if err := unix.Fallocate(fd, 0, 0, int64(geo.lengthsAt())); err != nil {
+	err = unix.EINTR
+	for err == unix.EINTR { // by a signal: the scheduler's, for one
+		err = unix.Fallocate(fd, 0, 0, int64(geo.lengthsAt()))
+	}
+	if err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("fallocate", err)
 	}
