@@ -30,7 +30,7 @@ type Profile string
 
 // The profiles.
 const (
-	Balanced  Profile = "balanced"  // polls up to 50 us where that has paid lately
+	Balanced  Profile = "balanced"  // polls up to 50 us, and up to 1 ms on a wire, where that has paid lately
 	Latency   Profile = "latency"   // polls up to 2 ms
 	Efficient Profile = "efficient" // never polls in vain
 )

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -55,7 +54,7 @@ type cpuPublisher interface {
 func (s *session) initEngine() {
 	s.cpus, _ = s.qp.Driver().(cpuPublisher)
 	s.thread = s.dev.ctx.Attr().Caps.Has(verbs.CapThreadWait)
-	s.spin.init(s.cfg.profile)
+	s.spin.init(s.cfg.profile, !s.thread)
 }
 
 // wait returns when w is ready. In between the caller may lead.
@@ -114,13 +113,14 @@ func (s *session) spinFor(w *waiter) bool {
 	}
 	sp := s.spin.start(s)
 	for sp.on() {
-		if s.poll() > 0 {
-			sp.hit()
-		}
+		n := s.poll()
 		if w.ready() {
 			sp.won()
 			s.countHit()
 			return true
+		}
+		if n > 0 {
+			sp.hit()
 		}
 	}
 	sp.lost()
@@ -359,131 +359,3 @@ func (s *session) drain() {
 
 // kick wakes a leader that sleeps.
 func (s *session) kick() { s.ch.Wake() }
-
-// spinner decides how long a session's leaders poll before they sleep. Its
-// fields are guarded by lead, but for profile.
-type spinner struct {
-	profile fallback.Profile
-	futile  int // spins in a row that brought nothing
-	skipped int
-}
-
-func (sp *spinner) init(p fallback.Profile) { sp.profile = p }
-
-// spinTime is the longest spin without a hit.
-func (sp *spinner) spinTime() time.Duration {
-	switch sp.profile {
-	case fallback.Latency:
-		return 2 * time.Millisecond
-	case fallback.Efficient:
-		return 0
-	}
-	return 50 * time.Microsecond
-}
-
-// placementTime is the part of a spin that is made without asking on which
-// CPUs the two ends run.
-const (
-	placementTime = 3 * time.Microsecond
-	maxFutile     = 4  // after so many futile spins in a row they are left out
-	probeEvery    = 16 // but for one in so many
-)
-
-// spinRun is one spin.
-type spinRun struct {
-	s       *session
-	end     time.Time
-	check   time.Time
-	asked   bool
-	n       int
-	engine  bool
-	stopped bool
-}
-
-func (sp *spinner) start(s *session) spinRun {
-	return sp.run(s, sp.spinTime(), false)
-}
-
-// startEngine is the spin of the engine: it gives those whom it woke the time
-// to answer.
-func (sp *spinner) startEngine(s *session) spinRun {
-	return sp.run(s, sp.spinTime(), true)
-}
-
-func (sp *spinner) run(s *session, limit time.Duration, engine bool) spinRun {
-	r := spinRun{s: s, engine: engine}
-	if limit == 0 {
-		r.stopped = true
-		return r
-	}
-	if !engine && sp.profile != fallback.Latency && sp.futile >= maxFutile {
-		if sp.skipped++; sp.skipped < probeEvery {
-			r.stopped = true
-			return r
-		}
-		sp.skipped = 0
-	}
-	now := time.Now()
-	r.end, r.check = now.Add(limit), now.Add(placementTime)
-	return r
-}
-
-// spinYield is how many polls lie between two looks at the clock and chances
-// for other goroutines.
-const spinYield = 16
-
-// on reports whether to poll once more.
-func (r *spinRun) on() bool {
-	if r.stopped {
-		return false
-	}
-	if r.n++; r.n%spinYield != 0 {
-		return true
-	}
-	runtime.Gosched()
-	now := time.Now()
-	if now.After(r.end) {
-		r.stopped = true
-		return false
-	}
-	if !r.asked && now.After(r.check) {
-		r.asked = true
-		if sameCPU(r.s.cpus) {
-			r.stopped = true
-			return false
-		}
-	}
-	return true
-}
-
-// hit is called after a poll that brought something: the spin starts anew.
-func (r *spinRun) hit() {
-	if r.stopped {
-		return
-	}
-	limit := r.s.spin.spinTime()
-	r.end = time.Now().Add(limit)
-	if r.engine {
-		runtime.Gosched() // let those run whom the batch has woken
-	}
-}
-
-func (r *spinRun) won() { r.s.spin.futile = 0 }
-
-func (r *spinRun) lost() {
-	if !r.end.IsZero() && !r.engine {
-		r.s.spin.futile++
-	}
-}
-
-// sameCPU publishes our CPU and reports whether the peer runs on the same
-// one: then it cannot go on while we spin.
-func sameCPU(p cpuPublisher) bool {
-	if p == nil {
-		return false
-	}
-	cpu := currentCPU()
-	p.PublishCPU(cpu)
-	peer, ok := p.PeerCPU()
-	return ok && peer == cpu
-}
