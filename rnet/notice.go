@@ -32,6 +32,13 @@ type notices struct {
 
 const noticeLen = 8
 
+// copiedWrite is from which length WRITEs ask for a completion of their own.
+// One that does not, of a page or more, the kernel's siw driver sends from
+// where it lies (siw_qp_prepare_tx), and is done with it, and with all before
+// it, when TCP has taken it: by the time that TCP sends it, or sends it again,
+// the memory could hold something else. It copies those that do.
+const copiedWrite = 4 << 10
+
 // alloc makes places for so many receives, and one for the answers to probes.
 func (n *notices) alloc(pd *verbs.PD, receives int) (err error) {
 	if n.mr, err = pd.AllocMR((receives+1)*noticeLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
@@ -83,6 +90,10 @@ func (n *notices) split(wr *verbs.SendWR) []verbs.SendWR {
 	}
 	n.pair[0] = *wr
 	n.pair[0].Opcode = verbs.OpWrite
+	n.pair[0].ID = 0 // the SEND's completion accounts for both
 	n.pair[0].Flags &^= verbs.SendSignaled
+	if length >= copiedWrite {
+		n.pair[0].Flags |= verbs.SendSignaled
+	}
 	return n.pair[:]
 }
