@@ -32,7 +32,11 @@ func dialExchange(args []string) error {
 	if err := exchange(c, uint64(n), n); err != nil {
 		return err
 	}
-	fmt.Println(carriedBy(c))
+	said := carriedBy(c)
+	if err := c.Close(); err != nil { // before the parent knows that we may be ended
+		return err
+	}
+	fmt.Println(said)
 	return nil
 }
 
