@@ -9,10 +9,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// setInterface takes the interface of the carrier's device up or down.
+// setInterface takes the interface of the carrier's device up or down. After
+// the test it is up.
 func (k carrier) setInterface(t testing.TB, state string) {
 	t.Helper()
 	run(t, "ip", "link", "set", linkOf[k.name].netdev, state)
+	if state == "down" {
+		t.Cleanup(func() { k.setInterface(t, "up") })
+	}
+}
+
+// goesOn reports whether data goes through all sessions, and did so for a
+// while.
+func goesOn(t testing.TB) bool {
+	t.Helper()
+	for range 10 {
+		before := ReadStats().Sessions
+		time.Sleep(200 * time.Millisecond)
+		now := ReadStats().Sessions
+		if len(now) != len(before) || len(now) == 0 {
+			return false
+		}
+		for i := range now {
+			if now[i].BytesIn+now[i].BytesOut == before[i].BytesIn+before[i].BytesOut {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // A connection that has nothing to send while its interface is down may
@@ -41,7 +65,9 @@ func TestKernelIdleConnectionWhileItsInterfaceIsDown(t *testing.T) {
 }
 
 // What is under way while the interface is down is lost, and with it the
-// connection; dials go over TCP until it is up.
+// connection; dials go over TCP until it is up. siw of later kernels (6.12) may
+// not mind: the packets between two processes of this host do not go through
+// the interface.
 func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
 		child := startProcess(t, "serve", "auto", k.host)
@@ -58,6 +84,12 @@ func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
 		k.setInterface(t, "down")
 		// Mostly at once; if all that was to be sent waited for the peer, which
 		// was the first to fail and could not say so, by the ping.
+		if k.name == "siw0" && goesOn(t) {
+			t.Log("the connections live on")
+			child.kill()
+			child = startProcess(t, "serve", "auto", k.host)
+			address = child.line(t)
+		}
 		awaitNotice(t, b.work.Wait)
 		t.Log("noticed after", time.Since(begun))
 		exchangeOver(t, d, address, "tcp")
