@@ -42,21 +42,38 @@ func TestBesideRstream(t *testing.T) {
 			note := func(name string, value float64) { measured[name] = append(measured[name], value) }
 			for round := range *rounds {
 				for _, transport := range []string{"tcp", device} {
-					trip, bandwidth := benchOnce(t, transport)
-					note("trip "+transport, trip)
-					note("bandwidth "+transport, bandwidth)
+					for _, profile := range []string{"balanced", "latency"} {
+						trip, bandwidth := benchOnce(t, transport, profile)
+						note(profile+" trip "+transport, trip)
+						note(profile+" bandwidth "+transport, bandwidth)
+					}
 				}
-				note("trip rstream", 2*rstream(t, host, round, "64", "1", "1000").perTransfer)
-				note("bandwidth rstream", rstream(t, host, round, "65536", "100", "5").bandwidth)
+				// Its calls that block poll for 10 us and then sleep; those
+				// that do not are called until they have something.
+				for i, mode := range [][2]string{{"balanced", "b"}, {"latency", "n"}} {
+					port := strconv.Itoa(20000 + 10*round + 2*i)
+					note(mode[0]+" trip rstream", 2*rstream(t, host, port, mode[1], "64", "1", "2000").perTransfer)
+					port = strconv.Itoa(20001 + 10*round + 2*i)
+					note(mode[0]+" bandwidth rstream", rstream(t, host, port, mode[1], "65536", "100", "5").bandwidth)
+				}
 			}
 			mid := func(name string) float64 {
 				slices.Sort(measured[name])
 				return measured[name][len(measured[name])/2]
 			}
 			var table bytes.Buffer
-			fmt.Fprintf(&table, "%s, median of %d rounds\n%-22s %10s %10s %10s\n", device, *rounds, "", "TCP", "rstream", "ramjet")
-			fmt.Fprintf(&table, "%-22s %7.0f us %7.0f us %7.0f us\n", "round trip, 64 B", mid("trip tcp"), mid("trip rstream"), mid("trip "+device))
-			fmt.Fprintf(&table, "%-22s %5.1f MB/s %5.1f MB/s %5.1f MB/s\n", "64 KiB messages", mid("bandwidth tcp"), mid("bandwidth rstream"), mid("bandwidth "+device))
+			fmt.Fprintf(&table, "%s, median of %d rounds\n%-30s %10s %10s %10s\n", device, *rounds, "", "TCP", "rstream", "ramjet")
+			for _, mode := range [][2]string{{"balanced", "blocking"}, {"latency", "polling"}} {
+				row := func(name string, format string) {
+					fmt.Fprintf(&table, "%-30s", map[string]string{"trip": "round trip, 64 B, ", "bandwidth": "64 KiB messages, "}[name]+mode[1])
+					for _, transport := range []string{"tcp", "rstream", device} {
+						fmt.Fprintf(&table, format, mid(mode[0]+" "+name+" "+transport))
+					}
+					fmt.Fprintln(&table)
+				}
+				row("trip", " %7.1f us")
+				row("bandwidth", " %5.0f MB/s")
+			}
 			t.Log("\n" + table.String())
 		})
 	}
@@ -64,11 +81,11 @@ func TestBesideRstream(t *testing.T) {
 
 // benchOnce returns the mean round trip of 64 bytes in microseconds and the
 // throughput of 64 KiB messages in MB/s.
-func benchOnce(t *testing.T, transport string) (trip, bandwidth float64) {
+func benchOnce(t *testing.T, transport, profile string) (trip, bandwidth float64) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "out.json")
 	var out, progress lockedBuffer
-	err := bench(t.Context(), []string{"-transport", transport, "-test", "requests,throughput", "-conns", "1", "-size", "64", "-bulk", "64KiB",
+	err := bench(t.Context(), []string{"-transport", transport, "-profile", profile, "-test", "requests,throughput", "-conns", "1", "-size", "64", "-bulk", "64KiB",
 		"-rounds", "1", "-duration", "1s", "-warmup", "200ms", "-json", file}, &out, &progress)
 	require.NoError(t, err, progress.String())
 	text, err := os.ReadFile(file)
@@ -100,12 +117,11 @@ var rstreamLine = regexp.MustCompile(`(?m)^custom\s.*\s([0-9.]+)\s*$`)
 
 // rstream runs server and client. Each run has a port of its own: a port stays
 // in use for a while.
-func rstream(t *testing.T, host string, round int, size, transfers, iterations string) rstreamResult {
+func rstream(t *testing.T, host, port, mode, size, transfers, iterations string) rstreamResult {
 	t.Helper()
 	bytesEach, err := strconv.Atoi(size)
 	require.NoError(t, err)
-	port := strconv.Itoa(20000 + 10*round + len(size))
-	common := []string{"-p", port, "-S", size, "-C", transfers, "-I", iterations}
+	common := []string{"-p", port, "-T", mode, "-S", size, "-C", transfers, "-I", iterations}
 	server := exec.CommandContext(t.Context(), "rstream", append([]string{"-b", host}, common...)...)
 	require.NoError(t, server.Start())
 	defer server.Wait() // ended by the client's end, or the kill
