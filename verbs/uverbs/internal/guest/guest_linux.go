@@ -79,8 +79,14 @@ func (g *guest) listen() (wire.Status, error) {
 // crash returns, after done, why the guest has given no result, unless it has
 // turned itself off.
 func (g *guest) crash() error {
-	if g.err != nil && strings.Contains(g.machine.console.String(), "reboot: Power down") {
+	if g.err == nil {
 		return nil
+	}
+	// The console comes by another way than the port's end, and may be later.
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if strings.Contains(g.machine.console.String(), "reboot: Power down") {
+			return nil
+		}
 	}
 	return g.err
 }
