@@ -94,7 +94,10 @@ func (s *session) moveOut(k *chunk) bool {
 	if !k.inRing || k.busy {
 		return false
 	}
-	k.buf = append([]byte(nil), k.buf...)
+	other := newChunk(len(k.buf)) // its memory comes from a pool
+	k.buf, k.class = append(other.buf, k.buf...), other.class
+	other.buf, other.class = nil, -1
+	ringChunks.Put(other)
 	k.inRing = false
 	s.rx.Free(k.token)
 	s.kept.remove(k.token)
