@@ -12,6 +12,7 @@ import (
 type Decision struct {
 	Addr      string
 	Transport Transport     // what the connection got; the one wanted if none did
+	Device    string        // that it goes over, empty if it is none
 	Reason    Reason        // why not something faster
 	Err       error         // what the faster one, or the dial, failed with
 	At        time.Time     // when it was decided
@@ -83,7 +84,7 @@ func (j *Journal) Record(d Decision) {
 	h.used = s.clock
 	if h.count > 0 {
 		last := h.newest()
-		if last.Transport == d.Transport && last.Reason == d.Reason {
+		if last.Transport == d.Transport && last.Device == d.Device && last.Reason == d.Reason {
 			last.repeat(&d)
 			return
 		}

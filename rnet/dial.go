@@ -121,7 +121,7 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 		return a.dialTCP(ctx, reason, nil)
 	}
 	if c := a.quick(ctx); c != nil {
-		decided.Record(fallback.Decision{Addr: a.address, Transport: c.s.transport})
+		decided.Record(fallback.Decision{Addr: a.address, Transport: c.s.transport, Device: c.s.device})
 		return c, nil
 	}
 	a.begun = time.Now()
@@ -129,13 +129,14 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 	defer cancel()
 	if a.set.transport != fallback.Auto {
 		conn, err := a.dialFast(ctx)
-		a.record(a.set.transport, fallback.Classify(err), err)
 		if err != nil {
+			a.record(a.set.transport, "", fallback.Classify(err), err)
 			return nil, a.opError(err)
 		}
+		a.record(a.set.transport, conn.(*Conn).s.device, fallback.None, nil)
 		return conn, nil
 	}
-	if reason, ok := negatives.Recall(a.address); ok {
+	if reason, ok := negatives.Recall(a.remembered()); ok {
 		return a.dialTCP(ctx, fallback.Remembered, fallback.Because(fallback.Remembered, errors.New(reason.Meaning())))
 	}
 	headStart := a.d.HeadStart
@@ -212,34 +213,44 @@ func (a *attempt) dialTCP(ctx context.Context, reason fallback.Reason, why error
 	if err != nil {
 		why = err
 	}
-	a.record(fallback.TCP, reason, why)
+	a.record(fallback.TCP, "", reason, why)
 	return conn, err
 }
 
 // decide turns the outcome of the race into that of the dial.
 func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 	if conn != nil && fastErr == nil {
-		negatives.Forget(a.address)
-		a.record(conn.(*Conn).s.transport, fallback.None, nil)
+		negatives.Forget(a.remembered())
+		s := conn.(*Conn).s
+		a.record(s.transport, s.device, fallback.None, nil)
 		return conn, nil
 	}
 	reason := fallback.Classify(fastErr)
 	if conn != nil { // over TCP: without that, the address may just not be there
-		negatives.Remember(a.address, reason)
+		negatives.Remember(a.remembered(), reason)
 	}
 	why := fastErr
 	if err != nil {
 		why = err
 	}
-	a.record(fallback.TCP, reason, why)
+	a.record(fallback.TCP, "", reason, why)
 	return conn, err
 }
 
+// remembered is what negatives knows the address by: that one device does not
+// lead there says nothing of the others.
+func (a *attempt) remembered() string {
+	if a.set.device == "" {
+		return a.address
+	}
+	return a.set.device + " " + a.address
+}
+
 // record counts the decision and prints it.
-func (a *attempt) record(t fallback.Transport, reason fallback.Reason, err error) {
+func (a *attempt) record(t fallback.Transport, device string, reason fallback.Reason, err error) {
 	took := time.Since(a.begun)
-	decided.Record(fallback.Decision{Addr: a.address, Transport: t, Reason: reason, Err: err, At: a.begun, Took: took})
-	a.set.log.Debug("rnet: dial", "network", a.network, "address", a.address, "transport", t, "reason", reason, "took", took, "err", err)
+	decided.Record(fallback.Decision{Addr: a.address, Transport: t, Device: device, Reason: reason, Err: err, At: a.begun, Took: took})
+	a.set.log.Debug("rnet: dial", "network", a.network, "address", a.address, "transport", t, "device", device, "reason", reason, "took", took, "err", err)
 }
 
 // dialFast opens a stream on a session to one of the address's hosts.

@@ -51,3 +51,48 @@ func TestTheProgramsOwnChoiceIsNamed(t *testing.T) {
 	require.NotEmpty(t, told)
 	require.Equal(t, "callback", told[len(told)-1].Reason)
 }
+
+func TestADialTellsOfTheFailureThatSaysMost(t *testing.T) {
+	reasonOf := func(failures ...error) fallback.Reason {
+		var worst error
+		for i, err := range failures {
+			transport := fallback.RDMA
+			if i == 0 {
+				transport = fallback.Soft
+			}
+			worst = worse(worst, because(transport, err))
+		}
+		return fallback.Classify(worst)
+	}
+	forbidden := fmt.Errorf("%w: %w", rcm.ErrNoRoute, os.NewSyscallError("open /dev/infiniband/rdma_cm", syscall.EACCES))
+	down := fmt.Errorf("%w: port 1 of rxe0 is DOWN", rcm.ErrNoRoute)
+	for name, test := range map[string]struct {
+		want     fallback.Reason
+		failures []error
+	}{
+		"another host, no permission":       {fallback.Permission, []error{rcm.ErrNoRoute, forbidden, rcm.ErrOtherDevice}},
+		"another host, the port is down":    {fallback.NoDevice, []error{rcm.ErrNoRoute, down, rcm.ErrOtherDevice}},
+		"another host, nobody listens":      {fallback.NoListener, []error{rcm.ErrNoRoute, rcm.ErrNoListener, rcm.ErrOtherDevice}},
+		"another host, over the second":     {fallback.HandshakeTimeout, []error{rcm.ErrNoRoute, rcm.ErrOtherDevice, rcm.ErrTimeout}},
+		"this host, no permission":          {fallback.NoListener, []error{rcm.ErrNoListener, forbidden, forbidden}},
+		"this host, the listener is not us": {fallback.PeerDenied, []error{rcm.ErrPeerDenied, down, rcm.ErrOtherDevice}},
+	} {
+		require.Equal(t, test.want, reasonOf(test.failures...), name)
+	}
+}
+
+func TestAFailureOverOneDeviceSaysNothingOfOthers(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		address := ln.Addr().String()
+		a := attempt{address: address, set: settings{device: "rxe7"}}
+		negatives.Remember(a.remembered(), fallback.HandshakeTimeout)
+		c, err := (&Dialer{}).Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		require.IsType(t, &Conn{}, c)
+		told := Explain(address)
+		require.NotEmpty(t, told)
+		require.Equal(t, c.(*Conn).s.device, told[len(told)-1].Device)
+	})
+}

@@ -206,8 +206,8 @@ func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *atte
 	if err != nil {
 		p.drop(at, pl)
 	} else {
-		negatives.Forget(a.address) // it was slow, and has come all the same
-		pl.s.left()                 // perhaps nobody waits for it any more
+		negatives.Forget(a.remembered()) // it was slow, and has come all the same
+		pl.s.left()                      // perhaps nobody waits for it any more
 	}
 	close(pl.ready)
 }
@@ -286,7 +286,13 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 	s.transport, s.onEnd = f.transport, onEnd
 	conn, err := route.Connect(ctx, s.qp, s.connParam())
 	if err != nil {
-		s.abandon()
+		if s.notices != nil {
+			// siw connects in the kernel, where nothing ends it but TCP, after
+			// two minutes, and a QP is not destroyed before.
+			go s.abandon()
+		} else {
+			s.abandon()
+		}
 		return nil, err
 	}
 	if err := s.learn(conn.PrivateData()); err != nil {
@@ -301,15 +307,29 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 	return s, nil
 }
 
-// worse chooses which of two failures a dial tells of: the last one, unless
-// that fabric does not lead to the address at all. Of those that do not, one
-// that is meant for other devices has the least to say.
+// worse chooses which of two failures a dial tells of: the one that says more,
+// the later one if both say as much.
 func worse(before, err error) error {
-	if before == nil || !errors.Is(err, rcm.ErrNoRoute) {
-		return err
-	}
-	if errors.Is(before, rcm.ErrOtherDevice) && !errors.Is(err, rcm.ErrOtherDevice) {
+	if before == nil || saying(err) >= saying(before) {
 		return err
 	}
 	return before
+}
+
+// saying ranks failures by how near the fabric has come to the peer. What a
+// fabric says that is meant for other devices counts least. That something is
+// missing on the way over a device tells more than that the peer is no process
+// of this host; but who is one and does not listen needs no device.
+func saying(err error) int {
+	switch reason := fallback.Classify(err); {
+	case errors.Is(err, rcm.ErrOtherDevice):
+		return 0
+	case reason == fallback.NotLocal:
+		return 1
+	case errors.Is(err, rcm.ErrNoRoute):
+		return 2
+	case reason == fallback.NoListener:
+		return 3
+	}
+	return 4
 }

@@ -38,6 +38,7 @@ type session struct {
 	dedicated bool
 	transport fallback.Transport
 	dev       *device
+	device    string // its name
 	pd        *verbs.PD
 	// domainUsers keep pd and dev open: the session, and each Conn that has
 	// memory of Reserve.
@@ -118,7 +119,7 @@ func newToken() uint64 {
 
 // newSession makes all of a session but the connection: QP, CQ, receive ring.
 func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *session, err error) {
-	s = &session{cfg: cfg, log: log, token: newToken(), opened: time.Now(), done: make(chan struct{})}
+	s = &session{cfg: cfg, log: log, device: deviceName, token: newToken(), opened: time.Now(), done: make(chan struct{})}
 	s.domainUsers.Store(1)
 	half := s // the result is nil by then
 	defer func() {

@@ -123,6 +123,7 @@ func (c *Conn) Stats() StreamStats {
 type Decision struct {
 	Time      time.Time
 	Transport Transport     // what it got, or was refused
+	Device    string        // the device that it goes over, empty over TCP
 	Reason    string        // why nothing faster, "none" if it is the fastest
 	Meaning   string        // what the reason means
 	Remedy    string        // what you can do about it, if anything
@@ -138,7 +139,7 @@ func Explain(address string) []Decision {
 	var list []Decision
 	for _, d := range decided.Last(address) {
 		list = append(list, Decision{
-			Time: d.At, Transport: Transport(d.Transport.String()), Reason: d.Reason.String(),
+			Time: d.At, Transport: Transport(d.Transport.String()), Device: d.Device, Reason: d.Reason.String(),
 			Meaning: d.Reason.Meaning(), Remedy: d.Reason.Remedy(), Took: d.Took, Err: d.Err, Repeats: d.Repeats,
 		})
 	}
@@ -149,6 +150,9 @@ func Explain(address string) []Decision {
 // String says it in one line.
 func (d Decision) String() string {
 	text := string(d.Transport)
+	if d.Transport == RDMA && d.Device != "" {
+		text += " over " + d.Device
+	}
 	fastest := d.Reason == fallback.None.String()
 	if !fastest {
 		text += ": " + d.Reason + ": " + d.Meaning
