@@ -197,8 +197,8 @@ func (c *Conn) failSend(err error) {
 // Close closes the stream: a blocked Read or Write returns, what was written
 // is delivered, and the peer reads io.EOF after it. It does not wait, unless
 // SetLinger said so, or the device is one of a network: then it gives the
-// network up to a second to deliver the end, for nobody would do so if the
-// process ended at once.
+// network up to a second, or as long as SetLinger said, to deliver the end,
+// for nobody would do so if the process ended at once.
 func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return c.opError("close", net.ErrClosed)
@@ -223,11 +223,14 @@ func (c *Conn) Close() error {
 	if !c.s.dialed {
 		c.s.lookAfter()
 	}
-	if linger > 0 {
-		c.lingerUntil(time.Now().Add(time.Duration(linger) * time.Second))
-	}
+	patience := time.Duration(linger) * time.Second
 	if c.s.onWire {
-		c.flush()
+		patience = max(patience, flushTime)
+	}
+	if patience > 0 {
+		end := time.Now().Add(patience)
+		c.lingerUntil(end)
+		c.flushUntil(end)
 	}
 	return nil
 }
@@ -256,11 +259,16 @@ func (c *Conn) lingerUntil(t time.Time) {
 	}
 }
 
-// flushTime bounds the wait of Close for the network.
+// flushTime bounds the wait of Close for the network, unless SetLinger allows
+// more.
 const flushTime = time.Second
 
-// flush waits until the peer has our FIN, if it was sent.
-func (c *Conn) flush() {
+// flushUntil waits until the peer has our FIN. That has been posted: before,
+// nobody knows where it stands.
+func (c *Conn) flushUntil(end time.Time) {
+	if !c.s.onWire {
+		return
+	}
 	c.s.txMu.Lock()
 	until := c.finAt
 	c.s.txMu.Unlock()
@@ -269,8 +277,7 @@ func (c *Conn) flush() {
 	}
 	c.writeMu.Lock() // ended by the Write that Close has woken
 	defer c.writeMu.Unlock()
-	end := time.Now().Add(flushTime)
-	timer := time.AfterFunc(flushTime, c.wakeWriter)
+	timer := time.AfterFunc(time.Until(end), c.wakeWriter)
 	defer timer.Stop()
 	for {
 		c.sendWait.begin()
