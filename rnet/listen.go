@@ -197,11 +197,15 @@ func (l *Listener) acceptTCP() {
 	}
 }
 
-// acceptFabric sets up the sessions that peers ask for.
+// acceptFabric sets up the sessions that peers ask for. If the fabric's
+// listener is lost, the others go on.
 func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
 	for {
 		req, err := fl.Accept(context.Background()) // ended by a peer, or Close
 		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				l.set.log.Error("rnet: listener serves this transport no more", "transport", t, "address", fl.Addr(), "err", err)
+			}
 			return
 		}
 		l.work.Go(func() { l.serve(t, req) })
