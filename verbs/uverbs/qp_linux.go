@@ -150,25 +150,35 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if q.gone {
 		return verbs.ErrClosed
 	}
-	to := verbs.QPState(q.state.Load())
+	from := verbs.QPState(q.state.Load())
+	to := from
 	if mask&verbs.QPAttrState != 0 {
 		to = attr.State
 	}
 	if q.dev.entry.transport == verbs.TransportIWARP {
-		if err := iwarpTransition(verbs.QPState(q.state.Load()), to); err != nil {
+		if err := iwarpTransition(from, to); err != nil {
 			return err
 		}
 	}
 	if to == verbs.QPStateReset {
-		q.state.Store(uint32(to)) // nothing is posted from now on
+		q.setState(to) // nothing is posted from now on
 	}
 	in := modifyQP(attr, mask)
 	in.handle = q.handle
 	if err := q.dev.command(cmdModifyQP, bytesOf(&in), nil); err != nil {
+		q.setState(from)
 		return err
 	}
 	q.enter(to)
 	return nil
+}
+
+// setState waits for those who post: none of them publishes requests for a
+// state that is over, which would be executed on the next connection.
+func (q *qp) setState(state verbs.QPState) {
+	q.lock()
+	defer q.unlock()
+	q.state.Store(uint32(state))
 }
 
 // enter is called when the kernel has made a transition. The caller holds
@@ -178,7 +188,7 @@ func (q *qp) enter(state verbs.QPState) {
 	case verbs.QPStateReset:
 		q.empty()
 	case verbs.QPStateRTS:
-		q.state.Store(uint32(state))
+		q.setState(state)
 		q.resume()
 	case verbs.QPStateErr:
 		q.failed.Store(true)
@@ -186,7 +196,7 @@ func (q *qp) enter(state verbs.QPState) {
 			q.flush()
 		}
 	}
-	q.state.Store(uint32(state))
+	q.setState(state)
 }
 
 // empty forgets what was posted before RESET, and its completions.

@@ -1,0 +1,56 @@
+package uverbs
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// slowQueue is a queue in which a request takes its time.
+type slowQueue struct {
+	qpQueue
+	begun, end chan struct{}
+}
+
+func (s *slowQueue) postSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
+	close(s.begun)
+	<-s.end // ends with the test's close
+	return len(wrs), false, nil
+}
+
+func TestAQPThatCannotBeResetStaysAsItWas(t *testing.T) {
+	for _, state := range []verbs.QPState{verbs.QPStateInit, verbs.QPStateRTS, verbs.QPStateErr} {
+		q := &qp{dev: deafDevice(t)}
+		q.state.Store(uint32(state))
+		require.Error(t, q.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
+		require.Equal(t, state, verbs.QPState(q.state.Load()))
+	}
+}
+
+func TestResetComesAfterTheRequestsThatAreBeingPosted(t *testing.T) {
+	q := &qp{dev: deafDevice(t), sendLimit: 1}
+	q.state.Store(uint32(verbs.QPStateRTS))
+	var err error
+	q.send.bell, err = q.dev.newDoorbell(cmdPostSend, bytesOf(&postSendIn{}), true)
+	require.NoError(t, err)
+	slow := &slowQueue{begun: make(chan struct{}), end: make(chan struct{})}
+	q.send.queue = slow
+	go q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+	<-slow.begun // ends with the post
+	reset := make(chan error)
+	go func() { reset <- q.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState) }()
+	for range 1000 {
+		runtime.Gosched() // it may run, and must not get through
+	}
+	select { // never waits
+	case <-reset:
+		t.Fatal("a request is being posted for the state before")
+	default:
+	}
+	require.Equal(t, verbs.QPStateRTS, verbs.QPState(q.state.Load()))
+	close(slow.end)
+	require.Error(t, <-reset) // ends with the post
+}
