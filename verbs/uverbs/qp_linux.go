@@ -167,6 +167,9 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	in.handle = q.handle
 	if err := q.dev.command(cmdModifyQP, bytesOf(&in), nil); err != nil {
 		q.setState(from)
+		if from == verbs.QPStateRTS {
+			q.resume() // a bell that rang meanwhile may not have been heard
+		}
 		return err
 	}
 	q.enter(to)
@@ -214,14 +217,29 @@ func (q *qp) empty() {
 	q.recvCQ.purge(q, false)
 }
 
-// resume rings the bell for requests that were posted in SQD: the kernel
-// looks at them when it is told to.
+// resume rings the bell for requests that were posted in SQD, signaled or
+// not, or while the kernel held the QP for a transition: siw refuses the bell
+// then, and nobody rings it again as long as those requests wait. The caller
+// holds modify.
 func (q *qp) resume() {
+	if q.ringAgain() {
+		q.failedByKernel()
+	}
+}
+
+// ringAgain is resume but for what a QP that has failed needs. stuck says that
+// the kernel cannot execute one of the requests.
+func (q *qp) ringAgain() (stuck bool) {
 	q.send.Lock()
 	defer q.send.Unlock()
-	if q.send.queue != nil && q.send.posted > 0 {
-		_ = q.send.bell.ring(true) // a device that is gone shows at the next post
+	if q.send.queue == nil {
+		return false
 	}
+	err := q.send.bell.ring(false)
+	if err != nil && q.strands() {
+		stuck, _ = siwBell(err)
+	}
+	return stuck // a device that is gone shows at the next post
 }
 
 // Entered is called by the connection manager when the kernel has moved the
