@@ -168,13 +168,28 @@ func (r *spinRun) hit() {
 // won is called when the spin has brought what it was for.
 func (r *spinRun) won() {
 	sp := &r.s.spin
-	sp.futile = 0
-	if !sp.tries() || !r.probe && sp.limit == baseSpin {
+	if !sp.learns(r) {
+		sp.futile = 0
 		return
 	}
 	var took time.Duration
 	if r.n >= spinYield {
 		took = time.Since(r.begin)
+	}
+	r.wonAfter(took)
+}
+
+// learns reports whether it matters how long the spin has taken.
+func (sp *spinner) learns(r *spinRun) bool {
+	return sp.tries() && (r.probe || sp.limit > baseSpin)
+}
+
+// wonAfter is won after so long a spin.
+func (r *spinRun) wonAfter(took time.Duration) {
+	sp := &r.s.spin
+	sp.futile = 0
+	if !sp.learns(r) {
+		return
 	}
 	if !r.probe {
 		sp.account(took)

@@ -30,12 +30,6 @@ func lose(s *session) (leftOut int, probe spinRun) {
 	}
 }
 
-// win ends a spin after so long.
-func win(r spinRun, took time.Duration) {
-	r.n, r.begin = spinYield, time.Now().Add(-took)
-	r.won()
-}
-
 func TestSpinsThatBringNothingAreLeftOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		wire  bool
@@ -49,7 +43,7 @@ func TestSpinsThatBringNothingAreLeftOut(t *testing.T) {
 			leftOut, probe := lose(s)
 			require.Equal(t, probeEvery-1, leftOut)
 			require.Equal(t, test.limit, probe.limit)
-			win(probe, 0)
+			probe.wonAfter(0)
 			r := s.spin.start(s)
 			require.False(t, r.stopped, "a spin that brought something is followed by others")
 			require.Equal(t, baseSpin, r.limit)
@@ -73,17 +67,19 @@ func TestALongerSpinIsKeptIfWaitsBecomeQuick(t *testing.T) {
 	const wakeUp = 300 * time.Microsecond
 	s := spinning(fallback.Balanced, true)
 	_, probe := lose(s)
-	win(probe, wakeUp)
+	probe.wonAfter(wakeUp)
 	require.GreaterOrEqual(t, s.spin.limit, 2*wakeUp)
 	for range (trialWindows - 1) * trialWaits { // the peer does not try yet
-		win(s.spin.start(s), wakeUp)
+		r := s.spin.start(s)
+		r.wonAfter(wakeUp)
 	}
 	for i := range 10 * trialWindows * trialWaits {
 		took := time.Duration(0)
 		if i%trialWaits == 0 {
 			took = wakeUp // now and then one is slow
 		}
-		win(s.spin.start(s), took)
+		r := s.spin.start(s)
+		r.wonAfter(took)
 		require.GreaterOrEqual(t, s.spin.limit, 2*wakeUp)
 	}
 	_, probe = lose(s) // the peer has nothing more to say
@@ -97,9 +93,10 @@ func TestALongerSpinIsGivenUpIfThePeerIsSlow(t *testing.T) {
 	leftOut, probe := lose(s)
 	require.Equal(t, probeEvery-1, leftOut)
 	for every := 2 * probeEvery; every <= 2*probeRarely; every *= 2 {
-		win(probe, think)
+		probe.wonAfter(think)
 		for range trialWindows * trialWaits {
-			win(s.spin.start(s), think)
+			r := s.spin.start(s)
+			r.wonAfter(think)
 		}
 		require.Equal(t, baseSpin, s.spin.limit)
 		leftOut, probe = 0, s.spin.start(s)
