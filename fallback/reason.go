@@ -58,7 +58,7 @@ var reasonTexts = [reasonCount]reasonText{
 		"Check with `rdma link` that a device is active on the interface that routes to the address."},
 	PeerDenied: {"peer-denied",
 		"the process at the other end belongs to another user",
-		"Run both ends as the same user, or allow the user with a peer policy on both ends."},
+		"Run both ends as the same user; ListenConfig.Peers admits no others."},
 	PeerRejected: {"peer-rejected",
 		"the peer's listener refused the accelerated connection",
 		"Look at the peer's log for the reason, often a full backlog or a limit."},
