@@ -17,8 +17,9 @@ import (
 // The acceptor's side, up to Accept. A listener has an ear for each address:
 // an id that listens there. A wildcard listener has one for every address of
 // the host that a device of the fabric has; rdma_cm has wildcards of its own,
-// but those listen on all devices or none, and one iWARP device whose TCP port
-// is taken makes them fail.
+// but those listen on all devices of the host. Ours has to leave out those that
+// the fabric does not use: iWARP is to be at another port than the rest, since
+// TCP has this one there, and that would make the whole wildcard fail.
 //
 // One goroutine takes what the ears hear, and opens ears again after a device
 // or address has gone and come. Handshakes need no goroutine: the kernel has
