@@ -42,9 +42,18 @@ var (
 )
 
 // iwarpPort is where the iWARP listener of an address is whose TCP listener is
-// at port: 16,384 away, which takes the ports of services to where hardly any
-// is registered, and keeps out of the range from which Linux takes the ports of
-// clients (32,768 to 60,999).
+// at port: 16,384 away. Of the ports below 32,768 none is led into the range
+// from which Linux takes those of clients (32,768 to 60,999):
+//
+//	1 to 16,383        16,385 to 32,767, where hardly a service is registered
+//	16,384             none
+//	16,385 to 32,767   1 to 16,383: 16,464 leads to 80, and up to 17,407 the
+//	                   ports are privileged
+//	32,768 to 49,151   49,152 to 65,535
+//	49,152 to 65,535   32,768 to 49,151
+//
+// A listener whose second port is taken goes without iWARP, unless any port
+// will do and others are left to try.
 func iwarpPort(port uint16) uint16 { return port ^ 0x4000 }
 
 // fabrics returns those that the settings allow, the fastest first.
