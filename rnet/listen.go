@@ -18,8 +18,8 @@ import (
 )
 
 // Listen is net.Listen: for "tcp", "tcp4" and "tcp6" the listener serves
-// plain TCP peers and ramjet peers of this host on the same address. Other
-// networks go to package net.
+// plain TCP peers, ramjet peers of this host, and those that come over the
+// host's RDMA devices, on the same address. Other networks go to package net.
 func Listen(network, address string) (net.Listener, error) {
 	var lc ListenConfig
 	return lc.Listen(context.Background(), network, address)
@@ -27,6 +27,10 @@ func Listen(network, address string) (net.Listener, error) {
 
 // ListenConfig is net.ListenConfig with a choice of transport. The zero value
 // is good.
+//
+// RDMA devices, and addresses on them, have to be there when Listen is called:
+// with Auto a listener that finds none serves no RDMA peers later either. What
+// it has found may go and come back.
 type ListenConfig struct {
 	Control         func(network, address string, c syscall.RawConn) error
 	KeepAlive       time.Duration
