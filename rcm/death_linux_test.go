@@ -100,7 +100,7 @@ func TestADialerKilledBeforeItIsAnsweredFailsAccept(t *testing.T) {
 func TestADialerKilledBeforeItIsReadyEndsAccept(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		if f.iwarp {
-			return // the kernel ends the dialer's handshake by itself
+			t.Skip("iWARP: the kernel ends the dialer's handshake by itself")
 		}
 		addr := f.addr(t)
 		l := f.listen(t, addr, ListenConfig{HandshakeTimeout: time.Minute})

@@ -117,7 +117,7 @@ func TestResolveOfASilentNeighborEndsWithItsContext(t *testing.T) {
 func TestConnectToASilentHostEndsWithItsContext(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		if f.iwarp {
-			return // closing the QP would wait for TCP, two minutes
+			t.Skip("iWARP: closing the QP would wait for TCP, two minutes")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
