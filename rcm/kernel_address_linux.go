@@ -38,15 +38,25 @@ func interfaceAddrs() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("netlink", err)
 	}
-	messages, err := syscall.ParseNetlinkMessage(answer)
+	list, err := parseAddrs(answer, names)
 	if err != nil {
 		return nil, fmt.Errorf("list the host's addresses: %w", err)
+	}
+	return list, nil
+}
+
+// parseAddrs reads what route netlink answers to RTM_GETADDR. names are those of
+// the interfaces by their index.
+func parseAddrs(answer []byte, names map[uint32]string) ([]netip.Addr, error) {
+	messages, err := syscall.ParseNetlinkMessage(answer)
+	if err != nil {
+		return nil, err
 	}
 	var list []netip.Addr
 	for i := range messages {
 		ip, zone, err := addressOf(&messages[i])
 		if err != nil {
-			return nil, fmt.Errorf("list the host's addresses: %w", err)
+			return nil, err
 		}
 		if !ip.IsValid() || ip.IsLoopback() {
 			continue
@@ -67,16 +77,18 @@ func addressOf(m *syscall.NetlinkMessage) (ip netip.Addr, iface uint32, err erro
 		return ip, 0, nil
 	}
 	iface = binary.NativeEndian.Uint32(m.Data[4:])
-	attrs, err := syscall.ParseNetlinkRouteAttr(m)
+	// Not by syscall.ParseNetlinkRouteAttr: it panics if an attribute at the end
+	// is not padded (Go 1.26).
+	attrs, err := netlinkAttrs(m.Data[unix.SizeofIfAddrmsg:])
 	if err != nil {
 		return ip, iface, err
 	}
-	for _, a := range attrs {
-		// On a link between two hosts IFA_ADDRESS is the other's, and
-		// IFA_LOCAL ours.
-		if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !ip.IsValid() {
-			ip, _ = netip.AddrFromSlice(a.Value)
-		}
+	// On a link between two hosts IFA_ADDRESS is the other's, and IFA_LOCAL
+	// ours.
+	value := attrs[unix.IFA_LOCAL]
+	if value == nil {
+		value = attrs[unix.IFA_ADDRESS]
 	}
+	ip, _ = netip.AddrFromSlice(value)
 	return ip.Unmap(), iface, nil
 }

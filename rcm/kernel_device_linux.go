@@ -212,6 +212,13 @@ func parseNetlink(b []byte, msg uint16) (map[uint16][]byte, error) {
 	case typ != msg:
 		return nil, fmt.Errorf("%w: netlink message %#x", ErrMalformed, typ)
 	}
+	return netlinkAttrs(b)
+}
+
+// netlinkAttrs reads the attributes that follow each other in b. Of several of
+// one type it has the last.
+func netlinkAttrs(b []byte) (map[uint16][]byte, error) {
+	order := binary.NativeEndian
 	attrs := make(map[uint16][]byte)
 	for len(b) >= netlinkAttrSize {
 		n := int(order.Uint16(b))
