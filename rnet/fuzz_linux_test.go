@@ -97,6 +97,52 @@ func FuzzCreditImm(f *testing.F) {
 	})
 }
 
+// FuzzNotice reads any completion of a receive on a device without immediates,
+// and whatever a peer may have sent to the places of the receives: a notice is
+// taken from its own place and nowhere else, and what split sends comes out.
+func FuzzNotice(f *testing.F) {
+	f.Add(uint64(0), uint32(noticeLen), uint32(1<<31|5<<16|7), uint32(4096))
+	f.Add(uint64(2), uint32(noticeLen), uint32(0), uint32(0))
+	f.Add(uint64(3), uint32(noticeLen), uint32(0xffffffff), uint32(0xffffffff)) // the place of probes' answers
+	f.Add(uint64(1)<<61, uint32(noticeLen), uint32(0), uint32(1))               // times noticeLen it is 0
+	f.Add(uint64(1), uint32(noticeLen-1), uint32(0), uint32(1))
+	f.Add(uint64(1), uint32(0xffffffff), uint32(0), uint32(1))
+	dev, err := acquireDevice("soft0")
+	require.NoError(f, err)
+	f.Cleanup(dev.release)
+	pd, err := dev.ctx.AllocPD()
+	require.NoError(f, err)
+	f.Cleanup(func() { pd.Close() })
+	const places = 3
+	var n notices
+	require.NoError(f, n.alloc(pd, places))
+	f.Cleanup(func() { n.mr.Close() })
+	f.Fuzz(func(t *testing.T, place uint64, length, imm, written uint32) {
+		mem := n.mr.Bytes()
+		clear(mem)
+		valid := place < places && length == noticeLen
+		if valid {
+			binary.LittleEndian.PutUint32(mem[place*noticeLen:], imm)
+			binary.LittleEndian.PutUint32(mem[place*noticeLen+4:], written)
+		}
+		wc := verbs.WC{ID: place, ByteLen: length, Opcode: verbs.WCRecv}
+		err := n.read(&wc)
+		if !valid {
+			require.ErrorIs(t, err, errProtocol)
+			return
+		}
+		require.NoError(t, err)
+		require.Equal(t, verbs.WC{ID: place, ByteLen: written, Imm: imm, Opcode: verbs.WCRecvWriteWithImm}, wc)
+
+		wrs := n.split(&verbs.SendWR{Opcode: verbs.OpWriteWithImm, Imm: imm, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, written%8192)}})
+		copy(mem[place*noticeLen:], wrs[len(wrs)-1].Inline[0])
+		wc = verbs.WC{ID: place, ByteLen: noticeLen}
+		require.NoError(t, n.read(&wc))
+		require.Equal(t, imm, wc.Imm)
+		require.Equal(t, written%8192, wc.ByteLen)
+	})
+}
+
 // FuzzMessage gives a listening session whatever messages a peer may write
 // into its ring. Either it takes them, and its accounts stay in order, or it
 // calls the peer a liar; it does not panic.
