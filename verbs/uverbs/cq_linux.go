@@ -188,7 +188,7 @@ func (c *cq) tend(wc *verbs.WC) {
 	c.mu.Lock()
 	q := c.qps[wc.QPN]
 	c.mu.Unlock()
-	if q != nil {
+	if q != nil && q.fails(wc.Status) {
 		q.failedByKernel()
 	}
 }

@@ -253,12 +253,28 @@ func (q *qp) Entered(state verbs.QPState) {
 }
 
 // failedByKernel is called when a completion or an event shows that the kernel
-// has taken the QP to ERR; one of another service than RC may still be in SQE. The kernel flushes the receives that are posted then; those that came
-// a little later wait until somebody makes it look again.
+// has taken the QP to ERR; rxe does so with every service, though those that
+// are not reliable have SQE for it. The kernel flushes the receives that are
+// posted then; those that came a little later wait until somebody makes it
+// look again.
 func (q *qp) failedByKernel() {
-	if q.rc && !q.failed.Swap(true) {
+	if !q.failed.Swap(true) {
 		q.flush()
 	}
+}
+
+// fails reports whether a completion with an error is the end of the QP. On a
+// service that is not reliable it is not if the message found a receive in an
+// SRQ and was not allowed to go where it wanted. Requests never fail with these
+// statuses there, for no peer answers them.
+func (q *qp) fails(status verbs.WCStatus) bool {
+	switch status {
+	case verbs.WCSuccess:
+		return false
+	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr:
+		return q.rc
+	}
+	return true
 }
 
 // flush makes the kernel look at the receives of a QP in ERR. It does when
