@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,8 +33,16 @@ func rxeGID(ctx *verbs.Context) (verbs.GIDEntry, error) {
 	return verbs.GIDEntry{}, errors.New("no RoCE v2 GID of 10.0.0.1")
 }
 
-// program starts a C program, whose output shows if the test fails.
+// program starts a C program, whose output shows if the test fails. It ends
+// with the test at the latest.
 func program(t testing.TB, name string, args ...string) (wait func() (string, error)) {
+	t.Helper()
+	_, wait = process(t, name, args...)
+	return wait
+}
+
+// process is program for who wants to know its number.
+func process(t testing.TB, name string, args ...string) (pid int, wait func() (string, error)) {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	require.NoError(t, err, "the guest has it")
@@ -43,13 +52,20 @@ func program(t testing.TB, name string, args ...string) (wait func() (string, er
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
-	return func() (string, error) {
+	wait = sync.OnceValues(func() (string, error) {
 		err := cmd.Wait() // ends with the program, which the context kills after a minute
 		if err != nil {
-			err = fmt.Errorf("%s %v: %w\n%s", name, args, err, out.String())
+			err = fmt.Errorf("%s %v: %w", name, args, err)
 		}
 		return out.String(), err
-	}
+	})
+	t.Cleanup(func() {
+		cancel()
+		if text, err := wait(); t.Failed() { // ends at once: the context has killed it
+			t.Logf("%s %v ended with %v:\n%s", name, args, err, text)
+		}
+	})
+	return cmd.Process.Pid, wait
 }
 
 // waitForListener returns when a program listens on a TCP port of this host.

@@ -1,0 +1,135 @@
+package uverbs_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+func TestPerftestServerHoldsWhatWeWrite(t *testing.T) {
+	const size = 1 << 16
+	p := newPerftest(t, 0)
+	c := p.dial(t, 1, "ib_write_bw", "-s", strconv.Itoa(size), "-n", "5")
+	want := c.peek(t, p.theirs.Addr-size, 2*size) // what it would send is before what we write
+	for i, w := range []struct {
+		name   string
+		at     int
+		pieces []int
+		inline bool
+	}{
+		{"all", 0, []int{size}, false},
+		{"a byte", 12345, []int{1}, false},
+		{"three pieces", 4093, []int{1, 4999, 333}, false},
+		{"inline", 777, []int{40, 3}, true},
+		{"the last bytes", size - 1500, []int{1500}, false},
+		{"nothing", 100, []int{0}, false},
+	} {
+		t.Log(w.name)
+		mem := fill(p.mr.Bytes(), 31*i+1)
+		wr := verbs.SendWR{Opcode: verbs.OpWrite}
+		from := 5
+		for _, n := range w.pieces {
+			if w.inline {
+				wr.Flags |= verbs.SendInline
+				wr.Inline = append(wr.Inline, mem[from:from+n])
+			} else {
+				wr.SGL = append(wr.SGL, p.mr.SGE(from, n))
+			}
+			copy(want[size+w.at+from-5:], mem[from:from+n])
+			from += n
+		}
+		wc := p.do(t, w.at, wr)
+		require.Equal(t, verbs.WCSuccess, wc.Status)
+		require.Equal(t, verbs.WCWrite, wc.Opcode)
+		require.True(t, bytes.Equal(want, c.peek(t, p.theirs.Addr-size, 2*size)), "its memory after %q", w.name)
+	}
+	p.endAsClient(t, c)
+}
+
+func TestPerftestServerGivesUsWhatItHolds(t *testing.T) {
+	const size = 1 << 16
+	p := newPerftest(t, 0)
+	c := p.dial(t, 1, "ib_read_bw", "-s", strconv.Itoa(size), "-n", "5")
+	held := c.peek(t, p.theirs.Addr, size)
+	require.NotEqual(t, make([]byte, 64), held[:64], "it starts with random bytes")
+	for i, r := range []struct{ at, into, length int }{
+		{0, 0, size}, {12345, 3, 1}, {4093, 4001, 5000}, {size - 1500, 70_000, 1500}, {100, 0, 0}, {0, size, size},
+	} {
+		want := fill(make([]byte, perftestMemory), i)
+		copy(p.mr.Bytes(), want)
+		copy(want[r.into:], held[r.at:r.at+r.length])
+		wc := p.do(t, r.at, verbs.SendWR{Opcode: verbs.OpRead, SGL: []verbs.SGE{p.mr.SGE(r.into, r.length)}})
+		require.Equal(t, verbs.WCSuccess, wc.Status)
+		require.Equal(t, verbs.WCRead, wc.Opcode)
+		require.EqualValues(t, r.length, wc.ByteLen)
+		require.True(t, bytes.Equal(want, p.mr.Bytes()), "our memory after %+v", r)
+		held = fill(held, 17*i) // the next READ gets something new
+		c.poke(t, p.theirs.Addr, held)
+	}
+	require.Equal(t, held, c.peek(t, p.theirs.Addr, size), "READ changes nothing")
+	p.endAsClient(t, c)
+}
+
+func TestPerftestServerCountsWithUs(t *testing.T) {
+	p := newPerftest(t, 0)
+	c := p.dial(t, 1, "ib_atomic_bw", "-A", "FETCH_AND_ADD", "-n", "5")
+	at := 64
+	addr := p.theirs.Addr + uint64(at)
+	before := c.peek(t, addr-8, 24)
+	atomic := func(op verbs.Opcode, compareAdd, swap uint64) (fetched uint64) {
+		wc := p.do(t, at, verbs.SendWR{Opcode: op, SGL: []verbs.SGE{p.mr.SGE(8, 8)}, CompareAdd: compareAdd, Swap: swap})
+		require.Equal(t, verbs.WCSuccess, wc.Status)
+		return binary.NativeEndian.Uint64(p.mr.Bytes()[8:])
+	}
+	first := c.word(t, addr)
+	require.Equal(t, first, atomic(verbs.OpFetchAdd, 0, 0), "a word is read through the device")
+	require.Equal(t, first, atomic(verbs.OpFetchAdd, 5, 0))
+	require.Equal(t, first+5, c.word(t, addr))
+	for i := range uint64(100) {
+		require.Equal(t, first+5+2*i, atomic(verbs.OpFetchAdd, 2, 0))
+	}
+	now := first + 205
+	require.Equal(t, now, c.word(t, addr))
+	require.Equal(t, now, atomic(verbs.OpCompareSwap, now-1, 42), "compared with something else")
+	require.Equal(t, now, c.word(t, addr), "which changes nothing")
+	require.Equal(t, now, atomic(verbs.OpCompareSwap, now, 1<<64-1))
+	require.Equal(t, uint64(1<<64-1), c.word(t, addr))
+	require.Equal(t, uint64(1<<64-1), atomic(verbs.OpFetchAdd, 3, 0))
+	require.Equal(t, uint64(2), atomic(verbs.OpFetchAdd, 0, 0), "it has wrapped around")
+	binary.NativeEndian.PutUint64(before[8:], 2)
+	require.Equal(t, before, c.peek(t, addr-8, 24), "the words beside it stay")
+	p.endAsClient(t, c)
+}
+
+func TestPerftestServersRefuseWhatTheyDoNotMeasure(t *testing.T) {
+	requireDevice(t, "rxe0")
+	for name, ops := range map[string][]verbs.Opcode{
+		"ib_write_bw":  {verbs.OpRead, verbs.OpFetchAdd},
+		"ib_read_bw":   {verbs.OpWrite, verbs.OpCompareSwap},
+		"ib_atomic_bw": {verbs.OpRead, verbs.OpWrite},
+	} {
+		for _, op := range ops {
+			t.Run(fmt.Sprintf("%s, %v", name, op), func(t *testing.T) {
+				p := newPerftest(t, 0)
+				c := p.dial(t, 1, name, "-n", "5")
+				held := c.peek(t, p.theirs.Addr, perftestCycle)
+				ours := bytes.Clone(fill(p.mr.Bytes(), 3))
+				require.NotEqual(t, ours[:8], held[:8], "a WRITE or READ would show")
+				word := binary.NativeEndian.Uint64(held)
+				require.NotZero(t, word, "it starts with random bytes, and a FETCH_ADD would show")
+				wc := p.do(t, 0, verbs.SendWR{Opcode: op, SGL: []verbs.SGE{p.mr.SGE(0, 8)}, CompareAdd: word, Swap: ^word})
+				// The kernel's driver has one status for two of the specification.
+				require.Contains(t, []verbs.WCStatus{verbs.WCRemInvReqErr, verbs.WCRemOpErr, verbs.WCRemAccessErr}, wc.Status)
+				require.True(t, bytes.Equal(ours, p.mr.Bytes()), "nothing has come")
+				require.Equal(t, held, c.peek(t, p.theirs.Addr, perftestCycle), "and nothing gone")
+				p.endAsClient(t, c)
+			})
+		}
+	}
+}
