@@ -15,11 +15,7 @@ import (
 // fails after it has been laid out.
 func deafDevice(t testing.TB) *device {
 	t.Helper()
-	d := &device{
-		entry: deviceEntry{name: "test0", driverID: driverRXE}, driver: rxe{}, fd: -1,
-		objects: make(map[uint64]object), bells: new(cells), events: &eventQueue{events: make(chan verbs.DriverEvent, 4)},
-	}
-	d.events.dev = d
+	d := newDevice(deviceEntry{name: "test0", driverID: driverRXE}, rxe{}, -1)
 	t.Cleanup(d.bells.free)
 	return d
 }

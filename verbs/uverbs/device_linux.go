@@ -58,10 +58,10 @@ func openDevice(entry deviceEntry) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{entry: entry, driver: drv, fd: fd, objects: make(map[uint64]object), bells: new(cells)}
+	d := newDevice(entry, drv, fd)
 	asyncFD, err := d.getContext()
 	if err == nil {
-		d.events, err = openEvents(d, asyncFD)
+		err = d.events.open(asyncFD)
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -69,6 +69,14 @@ func openDevice(entry deviceEntry) (*device, error) {
 	}
 	d.events.start()
 	return d, nil
+}
+
+// newDevice is a device that the kernel has no context of yet. It can be
+// removed already.
+func newDevice(entry deviceEntry, drv driver, fd int) *device {
+	d := &device{entry: entry, driver: drv, fd: fd, objects: make(map[uint64]object), bells: new(cells)}
+	d.events = newEvents(d)
+	return d
 }
 
 // getContext makes the kernel's side of the context. It is the first command,

@@ -16,8 +16,8 @@ import (
 // removal of the device is seen whether or not the program asks for events.
 type eventQueue struct {
 	dev     *device
-	file    *os.File // the kernel's descriptor, on the netpoller
-	removal *removalWatch
+	file    *os.File      // the kernel's descriptor, on the netpoller; nil until open
+	removal *removalWatch // nil until open, and where it is not allowed
 	events  chan verbs.DriverEvent
 	done    chan struct{} // closed by close
 	once    sync.Once
@@ -28,17 +28,21 @@ type eventQueue struct {
 // never fetches them loses the newest.
 const eventBacklog = 1024
 
-func openEvents(d *device, fd int) (*eventQueue, error) {
-	file, err := pollable(fd, "asynchronous events")
-	if err != nil {
-		return nil, err
-	}
-	q := &eventQueue{dev: d, file: file, events: make(chan verbs.DriverEvent, eventBacklog), done: make(chan struct{})}
-	q.removal = watchRemoval(d.entry.uverbs)
-	return q, nil
+func newEvents(d *device) *eventQueue {
+	return &eventQueue{dev: d, events: make(chan verbs.DriverEvent, eventBacklog), done: make(chan struct{})}
 }
 
-// start starts the goroutines, which end with close.
+// open takes over the kernel's descriptor, also if it fails.
+func (q *eventQueue) open(fd int) error {
+	file, err := pollable(fd, "asynchronous events")
+	if err != nil {
+		return err
+	}
+	q.file, q.removal = file, watchRemoval(q.dev.entry.uverbs)
+	return nil
+}
+
+// start starts the goroutines, which end with close. The queue is open.
 func (q *eventQueue) start() {
 	q.running.Go(q.read)
 	if q.removal != nil {

@@ -44,6 +44,16 @@ func TestEventsNameTheirObjects(t *testing.T) {
 	}
 }
 
+func TestADeviceMayBeRemovedWhileItIsOpened(t *testing.T) {
+	d := deafDevice(t)
+	d.lost()                 // what an EIO of the first command comes to
+	ev, err := d.NextEvent() // it is there
+	require.NoError(t, err)
+	require.Equal(t, verbs.EventDeviceFatal, ev.Type)
+	_, err = d.AllocPD()
+	require.Error(t, err)
+}
+
 func TestOnlyTheRemovalOfOurNodeIsOurs(t *testing.T) {
 	for message, want := range map[string]bool{
 		"remove@/devices/virtual/infiniband_verbs/uverbs1\x00ACTION=remove\x00":                 true,
