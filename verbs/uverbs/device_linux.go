@@ -15,9 +15,11 @@ import (
 
 // device is an open context of a kernel device.
 //
-// Lock order, outermost first: life, then of the objects qp.modify, qp.send,
-// qp.recv, srq.mu, cq.mu, and last mu. A command holds life for reading, so
-// that the descriptor is not closed under it.
+// Lock order, outermost first: of the objects qp.modify, qp.send, qp.recv,
+// srq.mu, cq.mu, and those of the others; then life, and last mu. A command
+// holds life for reading, so that the descriptor is not closed under it; it may
+// be given under locks of objects, so Close does not hold life while it takes
+// them.
 type device struct {
 	entry       deviceEntry
 	driver      driver
