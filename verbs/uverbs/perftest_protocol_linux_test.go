@@ -27,7 +27,7 @@ import (
 //	keys:   again: the client has ended
 //	report: what the client has measured, five exchanges
 //	keys:   again
-//	"done": both send it, nobody answers
+//	"done": each sends it, and reads nothing more
 //
 // The programs that measure latency send the first keys twice, and stop after
 // "both are ready". They do not tell each other size and number of messages:
@@ -174,17 +174,16 @@ func (c perftestConn) report(mine perftestReport) (perftestReport, error) {
 	}, nil
 }
 
-// done ends the conversation. The C program closes without a look at ours.
+// done ends the conversation. The C program sends its word and closes, without
+// a look for ours. So we send none: if it came before the close, the kernel
+// would reset the connection, and the C program's word could be lost.
 func (c perftestConn) done() error {
-	text := []byte("done\x00")
-	if _, err := c.Write(text); err != nil {
-		return err
-	}
+	const text = "done\x00"
 	theirs := make([]byte, len(text))
 	if _, err := io.ReadFull(c, theirs); err != nil { // ends as in exchange
 		return fmt.Errorf("reading the peer's last word: %w", err)
 	}
-	if string(theirs) != string(text) {
+	if string(theirs) != text {
 		return fmt.Errorf("the peer's last word is %q", theirs)
 	}
 	return nil
