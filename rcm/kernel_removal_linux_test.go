@@ -117,9 +117,6 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 		exact := f.listen(t, addr, ListenConfig{})
 		every := f.listen(t, wild, ListenConfig{})
 		near, far := d.connect(t, exact, addr)
-		watch, err := WatchDevice(f.device)
-		require.NoError(t, err)
-		defer watch.Close()
 
 		// A request that waits, and a route that nobody has used yet.
 		waiting := make(chan error, 1)
@@ -133,7 +130,6 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 		idle, idleQP, acceptQP := f.resolve(t, addr), d.qp(t), d.qp(t)
 
 		removed := dev.remove(t)
-		<-watch.Gone()        // ends with the removal
 		<-near.Disconnected() // ends with the removal
 		<-far.Disconnected()  // ends with the removal
 		// The end that hears of it first says goodbye to the other.

@@ -124,7 +124,14 @@ func deviceAt(ip netip.Addr) (kernelDevice, error) {
 		return kernelDevice{}, err
 	}
 	defer id.destroy()
-	return id.bindDevice(ip)
+	if err := id.bind(netip.AddrPortFrom(ip, 0)); err != nil {
+		return kernelDevice{}, err
+	}
+	a, err := id.query()
+	if err != nil {
+		return kernelDevice{}, err
+	}
+	return deviceOf(a)
 }
 
 func (f *kernelFabric) resolveFrom(ctx context.Context, src netip.Addr, dst netip.AddrPort) (*kernelRoute, error) {
