@@ -12,7 +12,7 @@ import (
 type Decision struct {
 	Addr      string
 	Transport Transport     // what the connection got; the one wanted if none did
-	Device    string        // that it goes over, empty if it is none
+	Device    string        // that it goes over, with the port if it has several; empty if it is none
 	Reason    Reason        // why not something faster
 	Err       error         // what the faster one, or the dial, failed with
 	At        time.Time     // when it was decided

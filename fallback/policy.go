@@ -80,7 +80,7 @@ func parseName(what, name string, names []string) (int, error) {
 type Policy struct {
 	Transport Transport
 	Profile   Profile
-	Device    string // the only device to use, empty for any
+	Device    Device // the only one to use
 	Debug     bool   // print each decision through log/slog
 }
 
@@ -88,7 +88,7 @@ type Policy struct {
 //
 //	RNET_TRANSPORT=auto|soft|rdma|tcp
 //	RNET_PROFILE=balanced|latency|efficient
-//	RNET_DEVICE=soft0|rxe0|mlx5_0|...
+//	RNET_DEVICE=soft0|rxe0|mlx5_0/2|...
 //	RNET_LOG=none|debug
 //
 // A variable that is empty or unset leaves the default. The error names each
@@ -96,12 +96,12 @@ type Policy struct {
 // the others.
 func FromEnv(getenv func(string) string) (Policy, error) {
 	var p Policy
-	var errs [3]error
+	var errs [4]error
 	p.Transport, errs[0] = ParseTransport(getenv("RNET_TRANSPORT"))
 	p.Profile, errs[1] = ParseProfile(getenv("RNET_PROFILE"))
 	p.Debug, errs[2] = parseLog(getenv("RNET_LOG"))
-	p.Device = getenv("RNET_DEVICE")
-	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG"} {
+	p.Device, errs[3] = ParseDevice(getenv("RNET_DEVICE"))
+	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG", "RNET_DEVICE"} {
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("fallback: %s: %w", name, errs[i])
 		}

@@ -19,6 +19,8 @@ func TestPolicyFromTheEnvironment(t *testing.T) {
 		{"tcp", map[string]string{"RNET_TRANSPORT": "tcp"}, Policy{Transport: TCP}},
 		{"latency", map[string]string{"RNET_PROFILE": "latency"}, Policy{Profile: Latency}},
 		{"efficient", map[string]string{"RNET_PROFILE": "efficient"}, Policy{Profile: Efficient}},
+		{"device", map[string]string{"RNET_DEVICE": "rxe0"}, Policy{Device: Device{Name: "rxe0"}}},
+		{"device and port", map[string]string{"RNET_DEVICE": "mlx5_0/2"}, Policy{Device: Device{"mlx5_0", 2}}},
 		{"debug", map[string]string{"RNET_LOG": "debug"}, Policy{Debug: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -30,11 +32,12 @@ func TestPolicyFromTheEnvironment(t *testing.T) {
 }
 
 func TestBadVariableIsNamedWithWhatIsAllowed(t *testing.T) {
-	env := map[string]string{"RNET_TRANSPORT": "TCP", "RNET_PROFILE": "fast", "RNET_LOG": "1"}
+	env := map[string]string{"RNET_TRANSPORT": "TCP", "RNET_PROFILE": "fast", "RNET_LOG": "1", "RNET_DEVICE": "mlx5_0:2"}
 	_, err := FromEnv(func(name string) string { return env[name] })
 	require.EqualError(t, err, `fallback: RNET_TRANSPORT: unknown transport "TCP", want one of ["auto" "soft" "rdma" "tcp"]
 fallback: RNET_PROFILE: unknown profile "fast", want one of ["balanced" "latency" "efficient"]
-fallback: RNET_LOG: unknown level "1", want one of ["none" "debug"]`)
+fallback: RNET_LOG: unknown level "1", want one of ["none" "debug"]
+fallback: RNET_DEVICE: device "mlx5_0:2", want a name, or a name and a port from 1 to 255: mlx5_0/2`)
 }
 
 func TestGoodVariablesCountBesideABadOne(t *testing.T) {

@@ -17,6 +17,21 @@
 // Receives are best posted from ConnParam.Prepare, which runs before the peer
 // can send. Everything here may be called from any goroutine.
 //
+// [Soft] is the fabric of the software HCA, [Kernel] that of the kernel's RDMA
+// devices; code written for one works over the other.
+//
+// # The kernel's devices
+//
+// [Kernel] connects over InfiniBand, RoCE and iWARP, by the kernel's connection
+// manager rdma_cm: the routing table says which device leads to an address, and
+// the peer may be any program that uses rdma_cm, on any host. [KernelOn] and
+// [KernelWith] restrict it to a device, a port of it, or a transport. The
+// process has one descriptor of /dev/infiniband/rdma_cm for all connections,
+// and commands and events go over it in the form of rdma/rdma_user_cm.h. What
+// goes over the wire is the connection managers' own: messages of the IB
+// specification, volume 1, chapter 12, with the header of its annex A11 in the
+// private data, or MPA (RFC 5044 and 6581).
+//
 // # The software HCA's backend
 //
 // [Soft] connects processes of one host. A listener on an address is a

@@ -13,6 +13,9 @@ type KernelConfig struct {
 	// Device is the only device to use, "rxe0" or the like; empty means
 	// whichever the routing table leads to.
 	Device string
+	// Port is the only port of its devices to use, from 1; 0 means any. The
+	// address here of a connection then is one of that port's.
+	Port uint8
 	// Transports are those to use, all if empty. iWARP is worth a fabric of
 	// its own: its devices take TCP ports, see Listen.
 	Transports []verbs.Transport

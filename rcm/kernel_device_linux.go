@@ -21,6 +21,7 @@ const sysfsDevices = "/sys/class/infiniband"
 // kernelDevice is a device of the kernel as far as connections are concerned.
 type kernelDevice struct {
 	name      string
+	port      uint8
 	transport verbs.Transport
 }
 
@@ -43,20 +44,20 @@ func deviceOf(a idAddr) (kernelDevice, error) {
 		}
 	}
 	transport, err := transportOf(name, a.port)
-	return kernelDevice{name: name, transport: transport}, err
+	return kernelDevice{name: name, port: a.port, transport: transport}, err
 }
 
 // checkPort reports a port that cannot carry anything now: its interface or
 // cable is down. The error wraps ErrNoRoute. The connection manager finds that
 // out too, but only calls it a peer that does not answer.
-func (d kernelDevice) checkPort(port uint8) error {
-	state, err := sysfsLine(d.name, "ports", fmt.Sprint(port), "state") // "4: ACTIVE", enum ib_port_state
+func (d kernelDevice) checkPort() error {
+	state, err := sysfsLine(d.name, "ports", fmt.Sprint(d.port), "state") // "4: ACTIVE", enum ib_port_state
 	if err != nil {
 		return err
 	}
 	number, name, _ := strings.Cut(state, ": ")
 	if number < "4" {
-		return fmt.Errorf("%w: port %d of %s is %s", ErrNoRoute, port, d.name, name)
+		return fmt.Errorf("%w: port %d of %s is %s", ErrNoRoute, d.port, d.name, name)
 	}
 	return nil
 }
@@ -73,6 +74,13 @@ func kernelDevices() ([]string, error) {
 		names[i] = e.Name()
 	}
 	return names, err
+}
+
+// hasPort reports whether a device has a port. If that cannot be told it may
+// have.
+func hasPort(device string, port uint8) bool {
+	_, err := os.Stat(filepath.Join(sysfsDevices, device, "ports", fmt.Sprint(port)))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // nameByGUID finds the device with a node GUID.

@@ -39,6 +39,7 @@ func newKernelRequest(ev cmEvent, l *kernelListener) (*kernelRequest, error) {
 }
 
 func (r *kernelRequest) Device() string             { return r.device.name }
+func (r *kernelRequest) Port() uint8                { return r.device.port }
 func (r *kernelRequest) PrivateData() []byte        { return r.ev.private }
 func (r *kernelRequest) LocalAddr() netip.AddrPort  { return r.local }
 func (r *kernelRequest) RemoteAddr() netip.AddrPort { return r.remote }

@@ -66,6 +66,8 @@ func (f *kernelFabric) anyDevice() error {
 		return fmt.Errorf("%w: this host has no RDMA device", ErrNoRoute)
 	case f.cfg.Device != "" && !slices.Contains(names, f.cfg.Device):
 		return fmt.Errorf("%w: no device %s, there are %v", ErrNoRoute, f.cfg.Device, names)
+	case f.cfg.Device != "" && f.cfg.Port != 0 && !hasPort(f.cfg.Device, f.cfg.Port):
+		return fmt.Errorf("%w: device %s has no port %d", ErrNoRoute, f.cfg.Device, f.cfg.Port)
 	}
 	return nil
 }
@@ -89,16 +91,18 @@ func (f *kernelFabric) uses(d kernelDevice) error {
 	switch {
 	case f.cfg.Device != "" && d.name != f.cfg.Device:
 		return fmt.Errorf("%w: it is on %s, not %s", ErrOtherDevice, d.name, f.cfg.Device)
+	case f.cfg.Port != 0 && d.port != f.cfg.Port:
+		return fmt.Errorf("%w: it is on port %d of %s, not port %d", ErrOtherDevice, d.port, d.name, f.cfg.Port)
 	case len(f.cfg.Transports) > 0 && !slices.Contains(f.cfg.Transports, d.transport):
 		return fmt.Errorf("%w: it is on %s, a device of transport %v", ErrOtherDevice, d.name, d.transport)
 	}
 	return nil
 }
 
-// sources lists the addresses of the host from which the fabric's one device
-// may reach ip.
+// sources lists the addresses of the host from which the fabric's one device or
+// port may reach ip.
 func (f *kernelFabric) sources(ip netip.Addr) ([]netip.Addr, error) {
-	if f.cfg.Device == "" {
+	if f.cfg.Device == "" && f.cfg.Port == 0 {
 		return nil, nil
 	}
 	addrs, err := interfaceAddrs()
@@ -170,7 +174,7 @@ func (f *kernelFabric) resolveWith(ctx context.Context, r *kernelRoute, src neti
 	if err := f.uses(r.device); err != nil {
 		return err
 	}
-	if err := r.device.checkPort(a.port); err != nil {
+	if err := r.device.checkPort(); err != nil {
 		return err
 	}
 	r.local, r.remote = a.local, dst
@@ -231,6 +235,7 @@ type kernelRoute struct {
 }
 
 func (r *kernelRoute) Device() string             { return r.device.name }
+func (r *kernelRoute) Port() uint8                { return r.device.port }
 func (r *kernelRoute) LocalAddr() netip.Addr      { return r.local.Addr() }
 func (r *kernelRoute) RemoteAddr() netip.AddrPort { return r.remote }
 

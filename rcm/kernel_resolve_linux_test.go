@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,17 +23,47 @@ func TestResolveNamesTheDeviceOfTheRoute(t *testing.T) {
 		for name, fabric := range map[string]Fabric{
 			"any":       Kernel(),
 			"this":      f,
+			"this port": KernelWith(KernelConfig{Device: f.device, Port: 1}),
 			"from here": KernelWith(KernelConfig{Source: f.host, TOS: 8}),
 		} {
 			r, err := fabric.Resolve(t.Context(), addr)
 			require.NoError(t, err, name)
 			require.Equal(t, f.device, r.Device())
+			require.EqualValues(t, 1, r.Port())
 			require.Equal(t, f.host, r.LocalAddr())
 			require.Equal(t, addr, r.RemoteAddr())
 			require.NoError(t, r.Close())
 			require.NoError(t, r.Close())
 		}
 	})
+}
+
+// No device that the guest has has two ports.
+func TestAFabricUsesItsDeviceAndPortOnly(t *testing.T) {
+	first := kernelDevice{"mlx5_0", 1, verbs.TransportIB}
+	second := kernelDevice{"mlx5_0", 2, verbs.TransportRoCE}
+	other := kernelDevice{"mlx5_1", 2, verbs.TransportRoCE}
+	for _, c := range []struct {
+		cfg  KernelConfig
+		uses []kernelDevice
+	}{
+		{KernelConfig{}, []kernelDevice{first, second, other}},
+		{KernelConfig{Device: "mlx5_0"}, []kernelDevice{first, second}},
+		{KernelConfig{Device: "mlx5_0", Port: 1}, []kernelDevice{first}},
+		{KernelConfig{Device: "mlx5_0", Port: 2}, []kernelDevice{second}},
+		{KernelConfig{Device: "mlx5_0", Port: 3}, nil},
+		{KernelConfig{Port: 2}, []kernelDevice{second, other}},
+		{KernelConfig{Device: "mlx5_0", Port: 2, Transports: []verbs.Transport{verbs.TransportIB}}, nil},
+	} {
+		f := KernelWith(c.cfg).(*kernelFabric)
+		for _, d := range []kernelDevice{first, second, other} {
+			if err := f.uses(d); slices.Contains(c.uses, d) {
+				require.NoError(t, err, "%+v, %v", c.cfg, d)
+			} else {
+				require.ErrorIs(t, err, ErrOtherDevice, "%+v, %v", c.cfg, d)
+			}
+		}
+	}
 }
 
 // bareAddr returns an address of the host that no RDMA device has.
@@ -70,6 +101,8 @@ func TestResolveSaysWhyThereIsNoRoute(t *testing.T) {
 			{"zone of nothing", Kernel(), netip.MustParseAddr("fe80::1%none"), "none"},
 			{"another transport", KernelWith(KernelConfig{Transports: []verbs.Transport{other}}), f.host, "it is on " + f.device},
 			{"a device that is not there", KernelOn("mlx5_9"), f.host, "no device mlx5_9"},
+			{"another port", KernelWith(KernelConfig{Port: 2}), f.host, "it is on port 1 of " + f.device + ", not port 2"},
+			{"a port that is not there", KernelWith(KernelConfig{Device: f.device, Port: 2}), f.host, "device " + f.device + " has no port 2"},
 		} {
 			_, err := c.fabric.Resolve(t.Context(), netip.AddrPortFrom(c.host, 9000))
 			require.ErrorIs(t, err, ErrNoRoute, c.name)

@@ -41,6 +41,8 @@ type Fabric interface {
 type Route interface {
 	// Device is the name for verbs.Open of the device to make the QP on.
 	Device() string
+	// Port is the device's port that the connection goes over, from 1.
+	Port() uint8
 	LocalAddr() netip.Addr
 	RemoteAddr() netip.AddrPort
 	// Connect brings qp, which is in RESET, to RTS, connected to the QP that
@@ -103,6 +105,8 @@ type ListenStats struct {
 type Request interface {
 	// Device is the name for verbs.Open of the device to make the QP on.
 	Device() string
+	// Port is the device's port that the connection goes over, from 1.
+	Port() uint8
 	// PrivateData is what the peer gave to Connect. Kernel devices pad it
 	// with zeros to MaxRequestData, so it should know its own length.
 	PrivateData() []byte

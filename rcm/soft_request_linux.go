@@ -20,6 +20,7 @@ type softRequest struct {
 }
 
 func (r *softRequest) Device() string             { return r.device }
+func (r *softRequest) Port() uint8                { return softPort }
 func (r *softRequest) PrivateData() []byte        { return r.req.private }
 func (r *softRequest) LocalAddr() netip.AddrPort  { return r.req.dst }
 func (r *softRequest) RemoteAddr() netip.AddrPort { return r.req.src }

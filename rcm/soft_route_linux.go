@@ -68,6 +68,7 @@ type softRoute struct {
 }
 
 func (r *softRoute) Device() string             { return r.device }
+func (r *softRoute) Port() uint8                { return softPort }
 func (r *softRoute) LocalAddr() netip.Addr      { return r.local.Addr() }
 func (r *softRoute) RemoteAddr() netip.AddrPort { return r.remote }
 

@@ -1,7 +1,6 @@
 package rnet
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -64,7 +63,7 @@ var environment = sync.OnceValues(func() (fallback.Policy, error) {
 // filled in.
 type settings struct {
 	transport fallback.Transport
-	device    string // the only one to use, empty for any
+	device    fallback.Device // the only one to use
 	session   sessionConfig
 	log       *slog.Logger
 }
@@ -79,8 +78,16 @@ func resolveSettings(t Transport, p Profile, device string, l Limits, log *slog.
 	if err != nil {
 		return settings{}, err
 	}
-	set := settings{transport: env.Transport, device: cmp.Or(device, env.Device), log: log}
+	set := settings{transport: env.Transport, device: env.Device, log: log}
 	set.session.profile = env.Profile
+	if device != "" {
+		if set.device, err = fallback.ParseDevice(device); err != nil {
+			return settings{}, err
+		}
+	}
+	if err := checkPort(set.device); err != nil {
+		return settings{}, err
+	}
 	if t != "" {
 		if set.transport, err = fallback.ParseTransport(string(t)); err != nil {
 			return settings{}, err

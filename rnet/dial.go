@@ -47,10 +47,11 @@ type Dialer struct {
 	// Transport and Profile win over the environment.
 	Transport Transport
 	Profile   Profile
-	// Device is the name of the only device to use, "rxe0" or the like. If
-	// empty, RNET_DEVICE has it, and if that is empty too, the address
-	// decides: the software HCA for this host, and otherwise the device of
-	// the interface to which the routing table leads.
+	// Device is the name of the only device to use, "rxe0" or the like, or
+	// with a port, "mlx5_0/2", the only port of it. If empty, RNET_DEVICE has
+	// it, and if that is empty too, the address decides: the software HCA for
+	// this host, and otherwise the device and port of the interface to which
+	// the routing table leads.
 	Device string
 	// Choose, if set, is asked before each dial and wins over Transport
 	// unless it returns "".
@@ -240,10 +241,10 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 // remembered is what negatives knows the address by: that one device does not
 // lead there says nothing of the others.
 func (a *attempt) remembered() string {
-	if a.set.device == "" {
+	if a.set.device == (fallback.Device{}) {
 		return a.address
 	}
-	return a.set.device + " " + a.address
+	return a.set.device.String() + " " + a.address
 }
 
 // record counts the decision and prints it.

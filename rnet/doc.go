@@ -7,14 +7,16 @@
 //	conn, err := rnet.Dial("tcp", "storage-7:9000")
 //
 // One listening address serves peers of the same host through the software
-// HCA and plain TCP peers that have never heard of ramjet; a dial takes the
-// fastest way that works, and ends in a TCP connection if TCP would have
-// worked. [Explain] says what the last dials to an address came to.
+// HCA, peers of other hosts through the RDMA devices of the kernel, and plain
+// TCP peers that have never heard of ramjet; a dial takes the fastest way that
+// works, and ends in a TCP connection if TCP would have worked. [Explain] says
+// what the last dials to an address came to.
 //
 // [Dialer] and [ListenConfig] have the fields of their namesakes in package
-// net, and a choice of transport and profile beside them. The environment has
-// the same for programs that cannot be changed: RNET_TRANSPORT (auto, soft,
-// rdma, tcp), RNET_PROFILE (latency, balanced, efficient), and RNET_LOG=debug.
+// net, and a choice of transport, device and profile beside them. The
+// environment has the same for programs that cannot be changed: RNET_TRANSPORT
+// (auto, soft, rdma, tcp), RNET_DEVICE (rxe0, mlx5_0/2 or the like),
+// RNET_PROFILE (latency, balanced, efficient), and RNET_LOG=debug.
 //
 // A [*Conn] behaves as a *net.TCPConn does: deadlines, half close, errors and
 // addresses are the same, and its methods may be called at once by any

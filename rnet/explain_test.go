@@ -85,7 +85,7 @@ func TestAFailureOverOneDeviceSaysNothingOfOthers(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
 		address := ln.Addr().String()
-		a := attempt{address: address, set: settings{device: "rxe7"}}
+		a := attempt{address: address, set: settings{device: fallback.Device{Name: "rxe7"}}}
 		negatives.Remember(a.remembered(), fallback.HandshakeTimeout)
 		c, err := (&Dialer{}).Dial("tcp", address)
 		require.NoError(t, err)

@@ -1,6 +1,7 @@
 package rnet
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
@@ -58,11 +59,12 @@ func iwarpPort(port uint16) uint16 { return port ^ 0x4000 }
 
 // fabrics returns those that the settings allow, the fastest first.
 func (set *settings) fabrics() []fabric {
-	if set.device == "" && set.transport == fallback.Auto {
+	anyDevice := set.device == fallback.Device{}
+	if anyDevice && set.transport == fallback.Auto {
 		return fabrics
 	}
 	all := fabrics
-	if set.device != "" {
+	if !anyDevice {
 		all = fabricsOn(set.device)
 	}
 	var list []fabric
@@ -74,13 +76,22 @@ func (set *settings) fabrics() []fabric {
 	return list
 }
 
+// checkPort refuses a port that the software HCA has not. Those of kernel
+// devices, which come and go, are looked for when a route is.
+func checkPort(device fallback.Device) error {
+	if device.Name == soft.DeviceName && device.Port > 1 {
+		return fmt.Errorf("rnet: device %s has one port, not %d", device.Name, device.Port)
+	}
+	return nil
+}
+
 // fabricsOn returns the fabrics that may use a device.
-func fabricsOn(device string) []fabric {
-	if device == soft.DeviceName {
-		return []fabric{{fallback.Soft, rcm.SoftOn(device), nil}}
+func fabricsOn(device fallback.Device) []fabric {
+	if device.Name == soft.DeviceName {
+		return []fabric{{fallback.Soft, rcm.SoftOn(device.Name), nil}}
 	}
-	return []fabric{
-		{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Device: device, Transports: ownPorts}), nil},
-		{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Device: device, Transports: tcpPorts}), iwarpPort},
-	}
+	kernel := rcm.KernelConfig{Device: device.Name, Port: device.Port, Transports: ownPorts}
+	iwarp := kernel
+	iwarp.Transports = tcpPorts
+	return []fabric{{fallback.RDMA, rcm.KernelWith(kernel), nil}, {fallback.RDMA, rcm.KernelWith(iwarp), iwarpPort}}
 }

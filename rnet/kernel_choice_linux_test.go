@@ -52,6 +52,9 @@ func TestKernelDialUsesTheDeviceChosen(t *testing.T) {
 		address := portOf(t, ln, k.host)
 		exchangeOver(t, &Dialer{HeadStart: hangTime}, address, "soft soft0") // the peer is of this host
 		exchangeOver(t, &Dialer{Device: k.name, HeadStart: hangTime}, address, "rdma "+k.name)
+		exchangeOver(t, &Dialer{Device: k.name + "/1", HeadStart: hangTime}, address, "rdma "+k.name)
+		_, err := (&Dialer{Transport: RDMA, Device: k.name + "/2"}).Dial("tcp", address)
+		require.ErrorContains(t, err, "device "+k.name+" has no port 2")
 		exchangeOver(t, &Dialer{Device: "soft0", HeadStart: hangTime}, address, "soft soft0")
 	}
 }
@@ -65,8 +68,10 @@ func TestKernelDeviceOfTheEnvironment(t *testing.T) {
 	defer ln.Close()
 	go serveExchanges(ln, func(_ net.Conn, err error) { t.Error(err) })
 	for _, k := range devices {
-		child := startProcessAs(t, alsoEnv("RNET_DEVICE="+k.name), "exchange", portOf(t, ln, k.host), "rnet", "1000")
-		require.Equal(t, "rdma "+k.name, child.line(t))
+		for _, device := range []string{k.name, k.name + "/1"} {
+			child := startProcessAs(t, alsoEnv("RNET_DEVICE="+device), "exchange", portOf(t, ln, k.host), "rnet", "1000")
+			require.Equal(t, "rdma "+k.name, child.line(t))
+		}
 	}
 }
 

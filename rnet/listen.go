@@ -40,7 +40,7 @@ type ListenConfig struct {
 	// address is still taken as a TCP port, and TCP peers are reset.
 	Transport Transport
 	Profile   Profile
-	// Device is the name of the only device to use, see Dialer.
+	// Device is the only device to use, or the only port of it, see Dialer.
 	Device string
 	// Peers narrows down which processes of the same user may connect by the
 	// software HCA; nil means all of them. Others are served over TCP.
@@ -224,7 +224,7 @@ func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
 		l.set.log.Debug("rnet: session refused", "peer", req.RemoteAddr(), "pid", req.Peer().PID, "err", err)
 		return
 	}
-	l.set.log.Debug("rnet: session", "peer", s.remoteAddr, "pid", req.Peer().PID, "transport", t, "device", req.Device())
+	l.set.log.Debug("rnet: session", "peer", s.remoteAddr, "pid", req.Peer().PID, "transport", t, "device", s.device)
 }
 
 func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, error) {
@@ -239,6 +239,7 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		return nil, err
 	}
 	s.transport = t
+	s.goesOver(req.Port())
 	s.accept, s.onEnd = l.push, l.forget
 	if err := s.learn(req.PrivateData()); err != nil {
 		req.Reject(nil)

@@ -26,7 +26,7 @@ var (
 type poolKey struct {
 	network, address string
 	transport        fallback.Transport
-	device           string
+	device           fallback.Device
 	session          sessionConfig
 	lanes            int
 	dedicated        bool
@@ -49,7 +49,7 @@ type sessionPool struct {
 type placeKey struct {
 	addr      netip.AddrPort
 	transport fallback.Transport
-	device    string
+	device    fallback.Device
 	session   sessionConfig
 	lane      int
 }
@@ -284,6 +284,7 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 	}
 	s.dialed, s.dedicated = true, a.d.Dedicated
 	s.transport, s.onEnd = f.transport, onEnd
+	s.goesOver(route.Port())
 	conn, err := route.Connect(ctx, s.qp, s.connParam())
 	if err != nil {
 		if s.notices != nil {

@@ -38,7 +38,7 @@ type session struct {
 	dedicated bool
 	transport fallback.Transport
 	dev       *device
-	device    string // its name
+	device    string // its name, and the port where it has several
 	pd        *verbs.PD
 	// domainUsers keep pd and dev open: the session, and each Conn that has
 	// memory of Reserve.
@@ -170,6 +170,21 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 	return s, nil
 }
 
+// goesOver says over which port of its device the session is.
+func (s *session) goesOver(port uint8) {
+	attr := s.dev.ctx.Attr()
+	s.device = portName(attr.Name, attr.PhysPorts, port)
+}
+
+// portName is what a port of a device is called: as the device, if that has no
+// other.
+func portName(device string, ports int, port uint8) string {
+	if ports == 1 {
+		return device
+	}
+	return fallback.Device{Name: device, Port: port}.String()
+}
+
 func (s *session) hello() *hello {
 	var flags uint16
 	if s.probes {
@@ -252,7 +267,7 @@ func (s *session) fail(cause error) {
 		s.cause = cause
 		s.failed.Store(true)
 		if cause != nil && !errors.Is(cause, errSessionIdle) && !errors.Is(cause, net.ErrClosed) {
-			s.log.Debug("rnet: session failed", "peer", s.remoteAddr, "device", s.dev.ctx.Name(), "pid", s.peer.pid, "err", cause)
+			s.log.Debug("rnet: session failed", "peer", s.remoteAddr, "device", s.device, "pid", s.peer.pid, "err", cause)
 		}
 		s.qp.Fail()
 		s.stopIdleTimer()

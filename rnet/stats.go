@@ -87,7 +87,7 @@ func ReadStats() Stats {
 
 func (s *session) readStats() SessionStats {
 	st := SessionStats{
-		Transport: Transport(s.transport.String()), Device: s.dev.ctx.Name(),
+		Transport: Transport(s.transport.String()), Device: s.device,
 		LocalAddr: net.TCPAddrFromAddrPort(s.localAddr), RemoteAddr: net.TCPAddrFromAddrPort(s.remoteAddr),
 		PeerPID: int(s.peer.pid), Dialed: s.dialed, Opened: s.opened, Streams: s.streams.len(),
 		PollHits: s.stats.pollHits.Load(), ThreadWaits: s.stats.threadWaits.Load(), Wakeups: s.stats.wakeups.Load(),
@@ -123,7 +123,7 @@ func (c *Conn) Stats() StreamStats {
 type Decision struct {
 	Time      time.Time
 	Transport Transport     // what it got, or was refused
-	Device    string        // the device that it goes over, empty over TCP
+	Device    string        // that it goes over, with the port where it has several; empty over TCP
 	Reason    string        // why nothing faster, "none" if it is the fastest
 	Meaning   string        // what the reason means
 	Remedy    string        // what you can do about it, if anything
