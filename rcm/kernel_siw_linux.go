@@ -6,11 +6,12 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// The acceptor's siw answers the dialer with MPA's reply before it lets the QP
+// An acceptor's siw answers the dialer with MPA's reply before it lets the QP
 // have the socket (siw_accept, drivers/infiniband/sw/siw/siw_cm.c, kernels 6.1
 // to 6.12). What the dialer sends meanwhile lies in the socket until more
 // arrives: with two busy CPUs one connection in some hundred never heard its
-// first message. So the dialer sends a little more.
+// first message. So the dialer sends a little more, over whichever device it
+// has: the peer does not say what its own is.
 
 // nudges are when it does, after the handshake. An acceptor that is held up
 // for longer than the last hears with the next message of the dialer.
@@ -27,7 +28,7 @@ func nudge(qp *verbs.QP) error {
 // startNudging nudges the acceptor of a connection that we dialed, as long as
 // the connection lives.
 func (c *kernelConn) startNudging() {
-	if c.qp.PD().Context().Attr().Driver != "siw" {
+	if c.qp.PD().Context().Attr().Transport != verbs.TransportIWARP {
 		return
 	}
 	for _, delay := range nudges {

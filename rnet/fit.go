@@ -47,7 +47,8 @@ func (s *session) queues() (receives, sends int) {
 }
 
 // spareSends is how many WRs the send queue has beyond those for data: credit
-// messages and a probe.
+// messages and a probe. A credit message is a single WR on any device; what is
+// left on iWARP is more than package rcm posts there (kernel_siw_linux.go).
 func (s *session) spareSends() int { return controlSlots*s.wrsPerMessage() + 1 }
 
 // allocRing makes the receive ring. Where memory is short a smaller ring is

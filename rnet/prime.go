@@ -31,10 +31,7 @@ func (s *session) prime(ctx context.Context) error {
 	until := s.sqPosted
 	s.txMu.Unlock()
 	if err == nil {
-		err = s.leadUntil(ctx, func() bool {
-			s.nudge()
-			return s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2)
-		})
+		err = s.leadUntil(ctx, func() bool { return s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2) })
 	}
 	if err != nil {
 		return fmt.Errorf("rnet: first message: %w", err)
@@ -45,39 +42,14 @@ func (s *session) prime(ctx context.Context) error {
 // awaitTurn waits until this side may send. On iWARP, whose devices have no
 // immediates, the side that listens must not be the first (RFC 5044, section
 // 7.1: the other one might still take its message for a part of the MPA
-// handshake).
+// handshake). That siw hears the first message is up to package rcm
+// (kernel_siw_linux.go).
 func (s *session) awaitTurn(ctx context.Context) error {
 	if s.notices == nil || s.dialed {
 		return nil
 	}
 	return s.leadUntil(ctx, func() bool { return s.owed >= 1 })
 }
-
-// nudge repeats the dialing side's credit message, now and then, on devices
-// without immediates. The kernel's siw driver does not look at what arrives
-// while it accepts the connection (siw_qp_llp_data_ready finds state_lock
-// taken), nor later, until something else arrives. The peer has receives for
-// these: see controlSlots.
-func (s *session) nudge() {
-	if s.notices == nil || !s.dialed {
-		return
-	}
-	if s.nudges > 0 && time.Since(s.nudged) < primeCheck<<s.nudges || s.nudges > maxNudges {
-		return
-	}
-	s.nudges++
-	s.nudged = time.Now()
-	if s.nudges == 1 {
-		return // the first is that of prime
-	}
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	if !s.txDead {
-		s.postCredit(s.released.Load(), s.posted.Load(), 0) // a failure shows in the CQ
-	}
-}
-
-const maxNudges = 6
 
 // leadUntil leads until done reports true.
 func (s *session) leadUntil(ctx context.Context, done func() bool) error {

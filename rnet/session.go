@@ -73,9 +73,6 @@ type session struct {
 	idleTimer   *time.Timer  // closes the session when nobody uses it
 	flushChecks atomic.Int32 // how often expire has put it off
 
-	nudges int // of prime
-	nudged time.Time
-
 	stats sessionCounters
 }
 
