@@ -21,8 +21,9 @@ type srq struct {
 	// it.
 	reached atomic.Bool
 
-	mu    sync.Mutex
-	queue srqQueue // guarded by mu, nil once destroyed
+	mu     sync.Mutex
+	queue  srqQueue // guarded by mu, nil once destroyed
+	broken error    // guarded by mu: the kernel reads another queue than this
 }
 
 func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
@@ -74,6 +75,9 @@ func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if s.dev.gone.Load() {
 		return 0, errGone
 	}
+	if s.broken != nil {
+		return 0, s.broken
+	}
 	return s.queue.postRecv(wrs)
 }
 
@@ -82,6 +86,9 @@ func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	defer s.mu.Unlock()
 	if s.queue == nil {
 		return verbs.ErrClosed
+	}
+	if s.broken != nil {
+		return s.broken
 	}
 	if mask&verbs.SRQAttrMaxWR != 0 {
 		if _, ok := s.queue.(srqRemapper); !ok {
@@ -97,8 +104,18 @@ func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	if err != nil || mask&verbs.SRQAttrMaxWR == 0 {
 		return err
 	}
-	made := madeSRQ{attr: verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: s.maxSGE}, extra: answer}
-	return s.queue.(srqRemapper).remap(s.dev, made)
+	return s.remap(madeSRQ{attr: verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: s.maxSGE}, extra: answer})
+}
+
+// remap goes over to the queue that the kernel reads now. If that fails no
+// receive gets to it any more. The caller holds mu, and the queue is a
+// srqRemapper.
+func (s *srq) remap(made madeSRQ) error {
+	err := s.queue.(srqRemapper).remap(s.dev, made)
+	if err != nil {
+		s.broken = fmt.Errorf("the SRQ is unusable since its size was changed: %w", err)
+	}
+	return s.broken
 }
 
 // modify runs MODIFY_SRQ, for which the driver's answer is not an answer of
