@@ -291,12 +291,13 @@ func (c *cq) Destroy() error {
 	if len(c.qps) > 0 {
 		return verbs.ErrBusy
 	}
-	if err := c.destroyAtKernel(); errors.Is(err, verbs.ErrBusy) {
+	err := c.destroyAtKernel()
+	if errors.Is(err, verbs.ErrBusy) {
 		return err
 	}
 	c.dev.drop(c.id)
 	c.release()
-	return nil
+	return err
 }
 
 // release unmaps the queue. The caller holds mu.
