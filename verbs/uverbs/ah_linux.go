@@ -2,7 +2,6 @@ package uverbs
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -12,7 +11,7 @@ type ah struct {
 	dev    *device
 	handle uint32
 	num    uint32 // what requests call it
-	closed atomic.Bool
+	end    ending
 }
 
 func (p *pd) CreateAH(av *verbs.AddressVector) (verbs.AHDriver, error) {
@@ -38,10 +37,9 @@ func (p *pd) CreateAH(av *verbs.AddressVector) (verbs.AHDriver, error) {
 func (a *ah) number() uint32 { return a.num }
 
 func (a *ah) Destroy() error {
-	if a.closed.Swap(true) {
-		return verbs.ErrClosed
-	}
-	return a.dev.command(cmdDestroyAH, bytesOf(&handleOnly{handle: a.handle}), nil)
+	return a.end.once(func() error {
+		return a.dev.command(cmdDestroyAH, bytesOf(&handleOnly{handle: a.handle}), nil)
+	})
 }
 
 // flag is a bool in a structure of the kernel.

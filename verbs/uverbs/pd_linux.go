@@ -1,17 +1,12 @@
 package uverbs
 
-import (
-	"errors"
-	"sync/atomic"
-
-	"github.com/seed-b9b531af/ramjet/verbs"
-)
+import "github.com/seed-b9b531af/ramjet/verbs"
 
 // pd is a protection domain. The kernel counts what uses it.
 type pd struct {
 	dev    *device
 	handle uint32
-	closed atomic.Bool
+	end    ending
 }
 
 func (d *device) AllocPD() (verbs.PDDriver, error) {
@@ -31,12 +26,7 @@ func (d *device) allocPD() (*pd, error) {
 }
 
 func (p *pd) Dealloc() error {
-	if p.closed.Load() {
-		return verbs.ErrClosed
-	}
-	err := p.dev.command(cmdDeallocPD, bytesOf(&handleOnly{handle: p.handle}), nil)
-	if !errors.Is(err, verbs.ErrBusy) {
-		p.closed.Store(true)
-	}
-	return err
+	return p.end.once(func() error {
+		return p.dev.command(cmdDeallocPD, bytesOf(&handleOnly{handle: p.handle}), nil)
+	})
 }

@@ -13,7 +13,7 @@ type window struct {
 	typ     verbs.MWType
 	made    uint32        // the key that it was made with
 	current atomic.Uint32 // the key that the last bind gave it
-	closed  atomic.Bool
+	end     ending
 }
 
 func (p *pd) AllocMW(typ verbs.MWType) (verbs.MWDriver, error) {
@@ -40,8 +40,7 @@ func (w *window) key() uint32        { return w.current.Load() }
 func (w *window) setKey(rkey uint32) { w.current.Store(rkey) }
 
 func (w *window) Dealloc() error {
-	if w.closed.Swap(true) {
-		return verbs.ErrClosed
-	}
-	return w.dev.command(cmdDeallocMW, bytesOf(&handleOnly{handle: w.handle}), nil)
+	return w.end.once(func() error {
+		return w.dev.command(cmdDeallocMW, bytesOf(&handleOnly{handle: w.handle}), nil)
+	})
 }
