@@ -49,24 +49,39 @@ func (r *region) registerDMABuf(p *pd, fd int, offset uint64, length int, access
 		return err
 	}
 	defer returnPage(page)
-	call := ioctlCall{page: page, object: objectMR, method: methodRegDMABuf}
-	call.handle(attrDMABufHandle, 0) // where the kernel puts that of the new region
-	call.handle(attrDMABufPD, uint64(p.handle))
-	call.constant(attrDMABufOffset, offset)
-	call.constant(attrDMABufLength, uint64(length))
-	call.constant(attrDMABufIOVA, r.addr)
-	*viewAt[int32](page, pageIn) = int32(fd)
-	call.in(attrDMABufFD, pageIn, 4)
-	*viewAt[uint32](page, pageIn+8) = uint32(access)
-	call.in(attrDMABufAccess, pageIn+8, 4)
-	call.out(attrDMABufOutLKey, pageOut, 4)
-	call.out(attrDMABufOutRKey, pageOut+8, 4)
+	call := layDMABuf(page, regDMABuf{pd: p.handle, fd: int32(fd), offset: offset, length: uint64(length), iova: r.addr, access: access})
 	if err := call.run(d); err != nil {
 		return d.failed("REG_DMABUF_MR", err)
 	}
 	r.handle = uint32(call.attr(0))
 	r.lkey, r.rkey = *viewAt[uint32](page, pageOut), *viewAt[uint32](page, pageOut+8)
 	return nil
+}
+
+// regDMABuf is what REG_DMABUF_MR is told.
+type regDMABuf struct {
+	pd                   uint32
+	fd                   int32
+	offset, length, iova uint64
+	access               verbs.Access
+}
+
+// layDMABuf lays the call out on a page. The kernel puts the keys at pageOut
+// and eight bytes behind it.
+func layDMABuf(page []byte, m regDMABuf) ioctlCall {
+	call := ioctlCall{page: page, object: objectMR, method: methodRegDMABuf}
+	call.handle(attrDMABufHandle, 0) // where the kernel puts that of the new region
+	call.handle(attrDMABufPD, uint64(m.pd))
+	call.constant(attrDMABufOffset, m.offset)
+	call.constant(attrDMABufLength, m.length)
+	call.constant(attrDMABufIOVA, m.iova)
+	*viewAt[int32](page, pageIn) = m.fd
+	call.in(attrDMABufFD, pageIn, 4)
+	*viewAt[uint32](page, pageIn+8) = uint32(m.access)
+	call.in(attrDMABufAccess, pageIn+8, 4)
+	call.out(attrDMABufOutLKey, pageOut, 4)
+	call.out(attrDMABufOutRKey, pageOut+8, 4)
+	return call
 }
 
 // hasDMABuf finds out whether the driver takes DMA buffers, by a descriptor
