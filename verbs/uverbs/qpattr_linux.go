@@ -5,7 +5,7 @@ import "github.com/seed-b9b531af/ramjet/verbs"
 // modifyQP translates attributes into the command. The kernel looks only at
 // what mask names.
 func modifyQP(a *verbs.QPAttr, mask verbs.QPAttrMask) modifyQPIn {
-	in := modifyQPIn{
+	return modifyQPIn{
 		dest: destOf(&a.AV), altDest: destOf(&a.AltAV),
 		attrMask: uint32(mask), qkey: a.QKey, rqPSN: a.RQPSN, sqPSN: a.SQPSN, destQPNum: a.DestQPN, accessFlags: uint32(a.Access),
 		pkeyIndex: a.PKeyIndex, altPKeyIndex: a.AltPKeyIndex, qpState: uint8(a.State), curQPState: uint8(a.CurState),
@@ -13,7 +13,6 @@ func modifyQP(a *verbs.QPAttr, mask verbs.QPAttrMask) modifyQPIn {
 		maxRdAtomic: a.MaxRdAtomic, maxDestRdAtomic: a.MaxDestRdAtomic, minRNRTimer: a.MinRNRTimer, portNum: a.Port,
 		timeout: a.Timeout, retryCnt: a.RetryCount, rnrRetry: a.RNRRetry, altPortNum: a.AltPort, altTimeout: a.AltTimeout,
 	}
-	return in
 }
 
 func destOf(av *verbs.AddressVector) qpDest {
