@@ -140,6 +140,9 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if need := sendCaps[wr.Opcode]; need != 0 && !qp.pd.ctx.attr.Caps.Has(need) {
 		return fmt.Errorf("%w: %v", ErrUnsupported, wr.Opcode)
 	}
+	if unknown := wr.Flags &^ sendKnown; unknown != 0 {
+		return fmt.Errorf("%w: unknown send flags %#x", ErrInvalid, uint8(unknown))
+	}
 	if err := qp.checkExtra(wr); err != nil {
 		return err
 	}
@@ -158,18 +161,26 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	return nil
 }
 
-// checkExtra checks what only some operations and services have.
+// checkExtra checks what only some operations and services have. Objects go to
+// the device by their numbers, which mean others on another device.
 func (qp *QP) checkExtra(wr *SendWR) error {
 	if qp.attr.Type == QPTypeUD {
 		if wr.Datagram == nil || wr.Datagram.AH == nil || wr.Opcode != OpSend && wr.Opcode != OpSendWithImm {
 			return fmt.Errorf("%w: a UD QP takes SEND with a destination", ErrInvalid)
 		}
+		if wr.Datagram.AH.pd.ctx != qp.pd.ctx {
+			return fmt.Errorf("%w: AH of another device", ErrInvalid)
+		}
 		return nil
 	}
 	switch wr.Opcode {
 	case OpBindMW:
-		if b := wr.Bind; b == nil || b.MW == nil || b.MR == nil && b.Length > 0 {
+		b := wr.Bind
+		if b == nil || b.MW == nil || b.MR == nil && b.Length > 0 {
 			return fmt.Errorf("%w: BIND_MW without a window and its memory", ErrInvalid)
+		}
+		if b.MW.pd.ctx != qp.pd.ctx || b.MR != nil && b.MR.pd.ctx != qp.pd.ctx {
+			return fmt.Errorf("%w: window or memory of another device", ErrInvalid)
 		}
 	case OpFlush:
 		if wr.Flush == nil {

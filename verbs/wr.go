@@ -53,6 +53,8 @@ const (
 	// SendInline takes the payload from SendWR.Inline while the call runs;
 	// the memory may be reused as soon as PostSend returns and needs no MR.
 	SendInline SendFlags = 1 << 3
+
+	sendKnown = SendFence | SendSignaled | SendSolicited | SendInline
 )
 
 // SGE is a scatter/gather element: a piece of registered memory. Addr is an
