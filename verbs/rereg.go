@@ -24,9 +24,10 @@ type MRUpdate struct {
 }
 
 // Reregister changes the memory, the PD or the rights of an MR that
-// RegisterMR made, in one step: no work request may be using it. The keys may
-// change: read them again. After an error the MR may only be closed, unless the
-// error wraps ErrInvalid or ErrUnsupported (a device without CapReregister).
+// RegisterMR or AllocMR made, in one step: no work request may be using it. The
+// keys may change: read them again. After an error the MR may only be closed,
+// unless it wraps ErrInvalid, ErrPinLimit or ErrUnsupported (a device without
+// CapReregister, or the MR of a DMA buffer): it is as it was then.
 // Its methods must not be called at the same time.
 func (mr *MR) Reregister(u MRUpdate) error {
 	const op = "reregister MR"
@@ -39,6 +40,9 @@ func (mr *MR) Reregister(u MRUpdate) error {
 	}
 	if mr.closed {
 		return ctx.wrap(op, ErrClosed)
+	}
+	if mr.bytes == nil {
+		return ctx.wrap(op, fmt.Errorf("%w: the MR of a DMA buffer", ErrUnsupported))
 	}
 	var mask MRChange
 	pd, length, access := mr.pd, int(mr.length), mr.access
@@ -69,12 +73,21 @@ func (mr *MR) Reregister(u MRUpdate) error {
 	}
 	if err := d.Reregister(u.Memory, pdDrv, access, mask); err != nil {
 		unpin(int64(length) - mr.length)
-		if errors.Is(err, ErrUnsupported) {
-			return ctx.wrap(op, err)
-		}
-		return ctx.wrap(op, fmt.Errorf("the region is unusable now: %w", err))
+		return ctx.wrap(op, failedChange(err))
 	}
 	mr.pd, mr.access, mr.length = pd, access, int64(length)
 	mr.bytes, mr.addr, mr.lkey, mr.rkey = mr.drv.Bytes(), mr.drv.Addr(), mr.drv.LKey(), mr.drv.RKey()
 	return nil
+}
+
+// failedChange makes an error of what the driver answered. ErrInvalid would say
+// that nothing has changed, which is known only if nobody has tried.
+func failedChange(err error) error {
+	switch {
+	case errors.Is(err, ErrUnsupported):
+		return err
+	case errors.Is(err, ErrInvalid):
+		return fmt.Errorf("the region is unusable now: %v", err)
+	}
+	return fmt.Errorf("the region is unusable now: %w", err)
 }
