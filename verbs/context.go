@@ -23,7 +23,7 @@ type Context struct {
 func openWith(p Provider, name string) (*Context, error) {
 	drv, err := p.Open(name)
 	if err != nil {
-		return nil, &Error{Op: "open", Device: name, Err: err}
+		return nil, &Error{Op: "open", Device: name, Err: err, Hint: hintFor("open", err)}
 	}
 	attr, err := drv.QueryDevice()
 	if err != nil {
@@ -111,5 +111,5 @@ func (c *Context) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Op: op, Device: c.attr.Name, Err: err, Hint: hintFor(err)}
+	return &Error{Op: op, Device: c.attr.Name, Err: err, Hint: hintFor(op, err)}
 }

@@ -22,6 +22,9 @@ func TestErrorsNameOperationDeviceCauseAndHint(t *testing.T) {
 			"verbs: register MR on rxe0: cap on pinned memory reached: 5 of 4 (raise it with verbs.SetPinLimit, or close connections)"},
 		{"register MR", os.NewSyscallError("ioctl", syscall.ENOMEM),
 			"verbs: register MR on rxe0: ioctl: cannot allocate memory (raise RLIMIT_MEMLOCK (ulimit -l) or the memory limit of the cgroup)"},
+		{"create CQ", syscall.ENOMEM,
+			"verbs: create CQ on rxe0: cannot allocate memory (raise the memory limit of the cgroup, or make smaller queues)"},
+		{"create QP", syscall.EAGAIN, "verbs: create QP on rxe0: resource temporarily unavailable (raise rdma.max of the cgroup)"},
 		{"create CQ", syscall.EMFILE, "verbs: create CQ on rxe0: too many open files (raise RLIMIT_NOFILE (ulimit -n))"},
 		{"close", errors.New("went away"), "verbs: close on rxe0: went away"},
 	} {
@@ -38,10 +41,10 @@ func TestErrorsNameOperationDeviceCauseAndHint(t *testing.T) {
 
 func TestHintsAreGivenWhereTheUserCanAct(t *testing.T) {
 	for _, with := range []error{syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EACCES, syscall.EPERM, ErrPinLimit} {
-		require.NotEmpty(t, hintFor(fmt.Errorf("open: %w", with)), with)
+		require.NotEmpty(t, hintFor("open", fmt.Errorf("open: %w", with)), with)
 	}
 	for _, without := range []error{ErrInvalid, ErrQueueFull, ErrBusy, ErrClosed, syscall.EINVAL} {
-		require.Empty(t, hintFor(without), without)
+		require.Empty(t, hintFor("open", without), without)
 	}
 }
 

@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"syscall"
 )
@@ -38,13 +39,18 @@ func pin(n int64) error {
 
 func unpin(n int64) { pinned.bytes.Add(-n) }
 
-// hintFor says what a user can do about an error, empty if nothing is known.
-func hintFor(err error) string {
+// hintFor says what a user can do about an error of an operation, empty if
+// nothing is known.
+func hintFor(op string, err error) string {
 	switch {
 	case errors.Is(err, ErrPinLimit):
 		return "raise it with verbs.SetPinLimit, or close connections"
-	case errors.Is(err, syscall.ENOMEM):
+	case errors.Is(err, syscall.ENOMEM) && strings.HasSuffix(op, " MR"):
 		return "raise RLIMIT_MEMLOCK (ulimit -l) or the memory limit of the cgroup"
+	case errors.Is(err, syscall.ENOMEM):
+		return "raise the memory limit of the cgroup, or make smaller queues"
+	case errors.Is(err, syscall.EAGAIN):
+		return "raise rdma.max of the cgroup"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return "raise RLIMIT_NOFILE (ulimit -n)"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
