@@ -259,6 +259,22 @@ func TestSizesAreReadable(t *testing.T) {
 	}
 }
 
+// FuzzStatus reads arbitrary text as /proc/self/status, alone and before lines
+// that are right: those count.
+func FuzzStatus(f *testing.F) {
+	f.Add("Name:\tx\nVmLck:\t       8 kB\nVmPin:\t    2048 kB\nCapEff:\t0000000000004000", uint32(1))
+	f.Add("VmPin: 99999999999999999999 kB\r\nVmLck: -1 kB\n:\nCapEff", uint32(1<<32-1))
+	f.Add("CapEff: 10000000000000000\n\x00VmPin", uint32(0))
+	f.Fuzz(func(t *testing.T, text string, kib uint32) {
+		m := parseStatus(text)
+		require.Zero(t, m.Pinned%1024)
+		require.Zero(t, m.Locked%1024)
+		require.Zero(t, m.Soft+m.Hard, "are not there")
+		m = parseStatus(fmt.Sprintf("%s\nVmLck:\t%8d kB\nVmPin:\t%8d kB\nCapEff:\t%016x\n", text, kib, kib/2, kib))
+		require.Equal(t, Memlock{Locked: uint64(kib) << 10, Pinned: uint64(kib/2) << 10, Exempt: kib&(1<<unix.CAP_IPC_LOCK) != 0}, m)
+	})
+}
+
 // FuzzCgroup reads arbitrary text as the files of /proc and of a cgroup.
 func FuzzCgroup(f *testing.F) {
 	f.Add("0::/a/b\n", mountsV2, "rxe0 hca_handle=2 hca_object=max \n", "VmPin:\t 4 kB\nCapEff:\tff\n")
