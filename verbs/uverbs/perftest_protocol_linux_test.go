@@ -156,6 +156,11 @@ type perftestReport struct {
 	Rate       float64 // millions of messages a second
 }
 
+// line matches the line that the programs print of it.
+func (r perftestReport) line() string {
+	return fmt.Sprintf(`(?m)^\s*%d\s+%d\s+%.2f\s+%.2f\s+%.6f\s*$`, r.Size, r.Iterations, r.Peak, r.Average, r.Rate)
+}
+
 // report exchanges the numbers, each by itself and in network byte order.
 func (c perftestConn) report(mine perftestReport) (perftestReport, error) {
 	var theirs [5]uint64
