@@ -44,18 +44,21 @@ func TestKernelListenerUsesTheDeviceChosen(t *testing.T) {
 func TestKernelDialUsesTheDeviceChosen(t *testing.T) {
 	devices := needsGuest(t)
 	leavesDevicesAlone(t)
-	ln, err := Listen("tcp", ":0")
+	// A device and its one port have sessions of their own, more than the
+	// guest's RLIMIT_MEMLOCK has room for at the usual size.
+	limits := Limits{RingSize: minRingSize}
+	ln, err := (&ListenConfig{Limits: limits}).Listen(ctxBackground, "tcp", ":0")
 	require.NoError(t, err)
 	defer ln.Close()
 	go serveEach(ln)
 	for _, k := range devices {
 		address := portOf(t, ln, k.host)
-		exchangeOver(t, &Dialer{HeadStart: hangTime}, address, "soft soft0") // the peer is of this host
-		exchangeOver(t, &Dialer{Device: k.name, HeadStart: hangTime}, address, "rdma "+k.name)
-		exchangeOver(t, &Dialer{Device: k.name + "/1", HeadStart: hangTime}, address, "rdma "+k.name)
+		exchangeOver(t, &Dialer{HeadStart: hangTime, Limits: limits}, address, "soft soft0") // the peer is of this host
+		exchangeOver(t, &Dialer{Device: k.name, HeadStart: hangTime, Limits: limits}, address, "rdma "+k.name)
+		exchangeOver(t, &Dialer{Device: k.name + "/1", HeadStart: hangTime, Limits: limits}, address, "rdma "+k.name)
 		_, err := (&Dialer{Transport: RDMA, Device: k.name + "/2"}).Dial("tcp", address)
 		require.ErrorContains(t, err, "device "+k.name+" has no port 2")
-		exchangeOver(t, &Dialer{Device: "soft0", HeadStart: hangTime}, address, "soft soft0")
+		exchangeOver(t, &Dialer{Device: "soft0", HeadStart: hangTime, Limits: limits}, address, "soft soft0")
 	}
 }
 
