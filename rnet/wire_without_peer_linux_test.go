@@ -86,6 +86,7 @@ func TestWirePeersMachineDies(t *testing.T) {
 			for verbs.PinnedBytes() > 0 && time.Since(begun) < wirePatience {
 				time.Sleep(100 * time.Millisecond)
 			}
+			require.Zero(t, verbs.PinnedBytes(), "bytes pinned %v after the loss", time.Since(begun))
 			t.Logf("all is freed after another %v", time.Since(begun))
 		})
 		return // there is one peer only
