@@ -17,18 +17,15 @@ import (
 // for longer than the last hears with the next message of the dialer.
 var nudges = []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second}
 
-// nudge makes the acceptor's kernel look into its socket: an RDMA WRITE of no
-// bytes, without a completion. If the send queue is full the peer gets enough
-// to look at.
-func nudge(qp *verbs.QP) error {
-	_, err := qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpWrite}})
-	return err
-}
+// nudger is what the QPs of iWARP devices offer. A QP that has failed takes no
+// nudge, nor does one with requests under way: the peer gets enough to look at.
+type nudger interface{ Nudge() }
 
 // startNudging nudges the acceptor of a connection that we dialed, as long as
 // the connection lives.
 func (c *kernelConn) startNudging() {
-	if c.qp.PD().Context().Attr().Transport != verbs.TransportIWARP {
+	qp, ok := c.qp.Driver().(nudger)
+	if !ok || c.qp.PD().Context().Attr().Transport != verbs.TransportIWARP {
 		return
 	}
 	for _, delay := range nudges {
@@ -36,7 +33,7 @@ func (c *kernelConn) startNudging() {
 			c.nudging.Lock()
 			defer c.nudging.Unlock()
 			if c.Err() == nil {
-				_ = nudge(c.qp) // a QP that has failed needs none
+				qp.Nudge()
 			}
 		})
 	}

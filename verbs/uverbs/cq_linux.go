@@ -160,7 +160,7 @@ func errOnlyIf(is bool, err error) error {
 }
 
 // count tells the QPs of their completions, and drops those of QPs that are
-// gone. It returns how many stay, at the beginning of wcs.
+// gone, and of nudges. It returns how many stay, at the beginning of wcs.
 func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 	for i := range wcs {
 		q := c.last // most CQs have one
@@ -169,6 +169,9 @@ func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 				continue
 			}
 			c.last = q
+		}
+		if wcs[i].ID == nudgeID {
+			continue // of a Nudge
 		}
 		failed = q.completed(&wcs[i]) || failed
 		if n != i {

@@ -252,6 +252,29 @@ func failWhilePosting(t *testing.T, n int, ourselves bool) {
 	require.Zero(t, n, "%+v", wcs)
 }
 
+func TestNobodySeesTheCompletionOfANudge(t *testing.T) {
+	a, b := connectedSiw(t, rcm.ConnParam{})
+	nudge := a.QP.Driver().(interface{ Nudge() }).Nudge
+	nudge()
+	require.NoError(t, b.Fail())
+	write := verbs.SendWR{ID: 7, Opcode: verbs.OpWrite, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+		SGL: []verbs.SGE{a.mr.SGE(0, 8)}, Flags: verbs.SendSignaled}
+	for done := false; !done; { // ends when the failure has come here
+		nudge()
+		_, err := a.PostSend([]verbs.SendWR{write})
+		require.NoError(t, err)
+		nudge()
+		wc := a.next(t)
+		require.EqualValues(t, 7, wc.ID)
+		done = wc.Status == verbs.WCWRFlushErr
+	}
+	nudge()
+	var wcs [1]verbs.WC
+	n, err := a.cq.Poll(wcs[:])
+	require.NoError(t, err)
+	require.Zero(t, n, "%+v", wcs)
+}
+
 // allowPinning lifts RLIMIT_MEMLOCK, which siw applies to root too.
 func allowPinning(t testing.TB) {
 	t.Helper()
