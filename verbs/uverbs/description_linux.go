@@ -1,6 +1,10 @@
 package uverbs
 
-import "strings"
+import (
+	"path"
+	"strconv"
+	"strings"
+)
 
 // Describe describes all RDMA devices of this host, ordered by name. A host
 // without the RDMA subsystem has none, which is not an error.
@@ -13,6 +17,7 @@ func Describe() ([]Description, error) {
 	for i := range entries {
 		e := &entries[i]
 		d := Description{DeviceInfo: e.info(), Firmware: e.firmware, Drivable: driverFor(e.driverID) != nil}
+		thisHost.identify(&d)
 		if e.uverbs != "" {
 			d.Node = "/" + nodeDir + "/" + e.uverbs
 		}
@@ -30,6 +35,16 @@ func Describe() ([]Description, error) {
 	return list, nil
 }
 
+// identify reads what the device says it is. What is missing stays empty.
+func (h host) identify(d *Description) {
+	dir := path.Join(classInfiniband, d.Name)
+	d.NodeType = numbered(h.textOr("", dir, "node_type"))
+	d.Model = h.textOr("", dir, "hca_type")
+	d.Board = h.textOr("", dir, "board_id")
+	d.Revision = h.textOr("", dir, "hw_rev")
+	d.SystemImageGUID, _ = parseGUID(h.textOr("", dir, "sys_image_guid"))
+}
+
 // port reads the states of a port. What is missing stays empty.
 func (h host) port(device string, port uint8) PortDescription {
 	dir := h.portDir(device, port)
@@ -40,7 +55,22 @@ func (h host) port(device string, port uint8) PortDescription {
 		LinkLayer: h.textOr("", dir, "link_layer"),
 		Rate:      h.textOr("", dir, "rate"),
 		Netdev:    h.netdev(device, port),
+
+		LID:          uint32(h.number(32, dir, "lid")),
+		SMLID:        uint32(h.number(32, dir, "sm_lid")),
+		LMC:          uint8(h.number(8, dir, "lid_mask_count")),
+		Capabilities: uint32(h.number(32, dir, "cap_mask")),
 	}
+}
+
+// number reads a number of so many bits, decimal or with 0x before it. It is 0
+// if there is none.
+func (h host) number(bits int, elem ...string) uint64 {
+	n, err := strconv.ParseUint(h.textOr("", elem...), 0, bits)
+	if err != nil {
+		return 0 // and not the largest, which ParseUint returns for one too large
+	}
+	return n
 }
 
 // numbered takes the text out of "4: ACTIVE".
