@@ -70,11 +70,15 @@ type wireReport struct {
 	errs                 []error // what must not be
 }
 
+// reportFormat is how a report is told; a process on the peer's machine can
+// tell it in no other way.
+const reportFormat = "%d exchanges in %s %d lost with their session, %d dials failed"
+
 func (r wireReport) String() string {
 	if len(r.errs) > 0 {
 		return fmt.Sprintf("failed: %q", errors.Join(r.errs...).Error())
 	}
-	return fmt.Sprintf("%d exchanges in %v, %d lost with their session, %d dials failed", r.done, r.took.Round(time.Millisecond), r.lost, r.undialed)
+	return fmt.Sprintf(reportFormat, r.done, r.took.Round(time.Millisecond).String()+",", r.lost, r.undialed)
 }
 
 // exchangesThrough carries n exchanges of size bytes each way at once. One
@@ -146,19 +150,21 @@ var wireConditions = []struct {
 	name  string
 	netem []string // nil: as it is
 	size  int      // bytes each way of one exchange
-	// lossless says that the transports deliver everything in time.
-	lossless bool
+	// mayLose is how many exchanges each side may lose with their session, or
+	// dial for in vain.
+	mayLose int
 }{
-	{"in order", nil, 1 << 20, true},
-	{"one percent lost", []string{"loss", "1%"}, 512 << 10, false},
-	{"ten percent lost", []string{"loss", "10%"}, 64 << 10, false},
-	{"late and out of order", []string{"delay", "5ms", "reorder", "25%"}, 128 << 10, false},
+	{"in order", nil, 1 << 20, 0},
+	{"one percent lost", []string{"loss", "1%"}, 512 << 10, 0},
+	{"ten percent lost", []string{"loss", "10%"}, 64 << 10, 2 * wireStreams},
+	{"late and out of order", []string{"delay", "5ms", "reorder", "25%"}, 128 << 10, 0},
 }
 
-// Whatever the wire does to packets, what arrives is right, and what does not
-// arrive ends in ECONNRESET.
+const wireStreams = 8 // in each direction
+
+// Whatever the wire does to packets, what arrives is right. As long as it loses
+// few, all arrives at the first try; what does not ends in ECONNRESET.
 func TestWireCarriesDataBothWays(t *testing.T) {
-	const streams = 8
 	overWire(t, func(t *testing.T, k carrier) {
 		server := startOnPeer(t, "wireserve", k.name)
 		theirs, ours := server.line(t), k.listenOnWire(t)
@@ -168,16 +174,18 @@ func TestWireCarriesDataBothWays(t *testing.T) {
 				if condition.netem != nil {
 					mend = shapeWire(t, condition.netem...)
 				}
-				caller := startOnPeer(t, "wiredial", k.name, ours, strconv.Itoa(streams), strconv.Itoa(condition.size))
-				report := exchangesThrough(wireDialer(k.name), theirs, streams, condition.size)
+				caller := startOnPeer(t, "wiredial", k.name, ours, strconv.Itoa(wireStreams), strconv.Itoa(condition.size))
+				report := exchangesThrough(wireDialer(k.name), theirs, wireStreams, condition.size)
 				said := caller.line(t)
 				t.Logf("to the peer: %v; from the peer: %s", report, said)
 				assert.Empty(t, report.errs)
-				assert.NotContains(t, said, "failed:")
-				if condition.lossless {
-					assert.Zero(t, report.lost+report.undialed)
-					assert.Contains(t, said, ", 0 lost with their session, 0 dials failed")
-				}
+				assert.LessOrEqual(t, report.lost+report.undialed, condition.mayLose)
+				var done, lost, undialed int
+				var took string
+				_, err := fmt.Sscanf(said, reportFormat, &done, &took, &lost, &undialed)
+				assert.NoError(t, err, said)
+				assert.Equal(t, wireStreams, done)
+				assert.LessOrEqual(t, lost+undialed, condition.mayLose)
 				mend()
 				k.requireExchange(t, theirs)
 			})
