@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -51,15 +52,25 @@ func deviceOf(a idAddr) (kernelDevice, error) {
 // cable is down. The error wraps ErrNoRoute. The connection manager finds that
 // out too, but only calls it a peer that does not answer.
 func (d kernelDevice) checkPort() error {
-	state, err := sysfsLine(d.name, "ports", fmt.Sprint(d.port), "state") // "4: ACTIVE", enum ib_port_state
+	state, err := sysfsLine(d.name, "ports", fmt.Sprint(d.port), "state")
 	if err != nil {
 		return err
 	}
-	number, name, _ := strings.Cut(state, ": ")
-	if number < "4" {
+	if name, active := portState(state); !active {
 		return fmt.Errorf("%w: port %d of %s is %s", ErrNoRoute, d.port, d.name, name)
 	}
 	return nil
+}
+
+// portState reads the state of a port, "4: ACTIVE" (enum ib_port_state). The
+// only one after it is ACTIVE_DEFER, in which a port carries traffic too.
+func portState(line string) (name string, active bool) {
+	number, name, _ := strings.Cut(line, ": ")
+	n, err := strconv.ParseUint(number, 10, 8)
+	if err != nil || name == "" {
+		return fmt.Sprintf("in state %q", line), false
+	}
+	return name, n >= 4
 }
 
 // kernelDevices lists the names of the host's RDMA devices. It is empty on a
@@ -89,7 +100,7 @@ func nameByGUID(guid [8]byte) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("list RDMA devices: %w", err)
 	}
-	want := fmt.Sprintf("%x:%x:%x:%x", guid[:2], guid[2:4], guid[4:6], guid[6:])
+	want := guidText(guid)
 	for _, name := range names {
 		// A device that has gone meanwhile is not the one.
 		if got, err := sysfsLine(name, "node_guid"); err == nil && got == want {
@@ -99,6 +110,11 @@ func nameByGUID(guid [8]byte) (string, error) {
 	return "", fmt.Errorf("%w: no device with node GUID %s in %s", ErrNoRoute, want, sysfsDevices)
 }
 
+// guidText writes a GUID as sysfs does.
+func guidText(guid [8]byte) string {
+	return fmt.Sprintf("%x:%x:%x:%x", guid[:2], guid[2:4], guid[4:6], guid[6:])
+}
+
 // transportOf says what a port speaks: an RNIC iWARP, a channel adapter
 // InfiniBand or, on Ethernet, RoCE.
 func transportOf(device string, port uint8) (verbs.Transport, error) {
@@ -106,18 +122,22 @@ func transportOf(device string, port uint8) (verbs.Transport, error) {
 	if err != nil {
 		return 0, err
 	}
-	const rnic = "4:" // enum rdma_node_type, "4: RNIC"
-	if strings.HasPrefix(node, rnic) {
-		return verbs.TransportIWARP, nil
-	}
 	link, err := sysfsLine(device, "ports", fmt.Sprint(port), "link_layer")
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
-	case link == "Ethernet":
-		return verbs.TransportRoCE, nil
 	}
-	return verbs.TransportIB, nil
+	return transportBy(node, link), nil
+}
+
+func transportBy(node, link string) verbs.Transport {
+	const rnic = "4:" // enum rdma_node_type, "4: RNIC"
+	switch {
+	case strings.HasPrefix(node, rnic):
+		return verbs.TransportIWARP
+	case link == "Ethernet":
+		return verbs.TransportRoCE
+	}
+	return verbs.TransportIB
 }
 
 // sysfsLine reads one line about a device. The error wraps ErrNoRoute if there

@@ -2,8 +2,10 @@ package rcm
 
 import (
 	"encoding/binary"
+	"strings"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -76,6 +78,49 @@ func FuzzCMNetlink(f *testing.F) {
 		}
 		if total > len(b) {
 			t.Fatalf("%d bytes of attributes in %d", total, len(b))
+		}
+	})
+}
+
+func TestPortsCarryTrafficInTheirActiveStates(t *testing.T) {
+	for line, want := range map[string]bool{
+		"0: NOP": false, "1: DOWN": false, "2: INIT": false, "3: ARMED": false, "4: ACTIVE": true, "5: ACTIVE_DEFER": true,
+		"": false, ":": false, "-4: ACTIVE": false, "9999: ACTIVE": false, "ACTIVE": false, "3": false,
+	} {
+		name, active := portState(line)
+		require.Equal(t, want, active, "%q", line)
+		require.NotEmpty(t, name, "%q", line)
+	}
+}
+
+func TestSysfsTellsTheTransport(t *testing.T) {
+	for want, lines := range map[verbs.Transport][2]string{
+		verbs.TransportIWARP: {"4: RNIC", "Ethernet"},
+		verbs.TransportRoCE:  {"1: CA", "Ethernet"},
+		verbs.TransportIB:    {"1: CA", "InfiniBand"},
+	} {
+		require.Equal(t, want, transportBy(lines[0], lines[1]))
+	}
+}
+
+// FuzzCMSysfs has sysfs say anything of a device: a port is active only with a
+// number that says so, and no text is taken for another device's GUID.
+func FuzzCMSysfs(f *testing.F) {
+	f.Add("4: ACTIVE", "1: CA", "Ethernet", "0200:00ff:fe00:0001")
+	f.Add("1: DOWN", "4: RNIC", "", "")
+	f.Add("4", ":", "InfiniBand", "0:0:0:0")
+	f.Fuzz(func(t *testing.T, state, node, link, guid string) {
+		if name, active := portState(state); active && !strings.ContainsAny(state[:1], "0123456789") {
+			t.Fatalf("%q is active, as %q", state, name)
+		}
+		transport := transportBy(node, link)
+		if (transport == verbs.TransportIWARP) != strings.HasPrefix(node, "4:") {
+			t.Fatalf("%q is %v", node, transport)
+		}
+		var binary [8]byte
+		copy(binary[:], guid)
+		if len(guidText(binary)) != len("0200:00ff:fe00:0001") {
+			t.Fatalf("GUID %q is %q", guid, guidText(binary))
 		}
 	})
 }
