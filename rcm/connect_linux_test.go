@@ -53,15 +53,15 @@ func TestAWildcardListenerLearnsWhatWasDialed(t *testing.T) {
 		}
 		for _, host := range hosts {
 			addr := netip.AddrPortFrom(host, port)
-			dialed := f.dialAsync(t, t.Context(), addr, ConnParam{})
-			r, err := l.Accept(t.Context())
+			dialed := f.dialAsync(t, within(t), addr, ConnParam{})
+			r, err := l.Accept(within(t))
 			require.NoError(t, err)
 			require.Equal(t, f.device, r.Device())
 			require.Equal(t, addr, r.LocalAddr())
 			require.Equal(t, sourceFor(host), r.RemoteAddr().Addr())
-			c, err := r.Accept(t.Context(), f.newSide(t).qp(t), ConnParam{})
+			c, err := r.Accept(within(t), f.newSide(t).qp(t), ConnParam{})
 			require.NoError(t, err)
-			require.NoError(t, <-dialed) // ends with the handshake
+			require.NoError(t, await(t, dialed)) // ends with the handshake
 			require.NoError(t, c.Disconnect())
 		}
 	})
@@ -114,7 +114,7 @@ func TestDisconnectIsToldToThePeer(t *testing.T) {
 		a, err := p.dialed.Query()
 		require.NoError(t, err)
 		require.Equal(t, verbs.QPStateErr, a.State)
-		<-p.far.Disconnected() // ends with the DREQ
+		await(t, p.far.Disconnected()) // ends with the DREQ
 		require.ErrorIs(t, p.far.Err(), ErrDisconnected)
 		require.NoError(t, p.near.Disconnect())
 		require.NoError(t, p.far.Disconnect(), "it only frees what is left")
@@ -164,10 +164,10 @@ func TestAQPMayBeConnectedAgain(t *testing.T) {
 			far := make(chan Conn, 1)
 			go func() {
 				defer close(far)
-				r, err := l.Accept(t.Context())
+				r, err := l.Accept(within(t))
 				if err == nil {
 					var c Conn
-					if c, err = r.Accept(t.Context(), other, ConnParam{Prepare: acceptor.receive}); err == nil {
+					if c, err = r.Accept(within(t), other, ConnParam{Prepare: acceptor.receive}); err == nil {
 						far <- c
 					}
 				}
@@ -175,15 +175,15 @@ func TestAQPMayBeConnectedAgain(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			near, err := f.resolve(t, addr).Connect(t.Context(), qp, ConnParam{})
+			near, err := f.resolve(t, addr).Connect(within(t), qp, ConnParam{})
 			require.NoError(t, err)
 			require.NoError(t, tell(qp, 3))
 			_, _, err = acceptor.hear()
 			require.NoError(t, err)
 			require.NoError(t, near.Disconnect())
-			c := <-far // ends with the handshake
+			c := await(t, far) // ends with the handshake
 			require.NotNil(t, c)
-			<-c.Disconnected() // ends with the DREQ
+			await(t, c.Disconnected()) // ends with the DREQ
 			require.NoError(t, c.Disconnect())
 			require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
 		}

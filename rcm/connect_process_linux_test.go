@@ -122,7 +122,7 @@ func TestProcessesConnect(t *testing.T) {
 	overFabrics(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)
 		startChild(t, 0, "serve", f.device, addr.String())
-		require.NoError(t, f.dial(t.Context(), f.newSide(t), addr))
+		require.NoError(t, f.dial(within(t), f.newSide(t), addr))
 	})
 }
 
@@ -138,16 +138,16 @@ func TestManyDialAtOnce(t *testing.T) {
 		for range dialers {
 			s := f.newSide(t)
 			go func() {
-				err := f.dial(t.Context(), s, addr)
+				err := f.dial(within(t), s, addr)
 				if f.iwarp && errors.Is(err, ErrTimeout) {
 					// siw loses a handshake now and then.
-					err = f.dial(t.Context(), s, addr)
+					err = f.dial(within(t), s, addr)
 				}
 				results <- err
 			}()
 		}
 		for range dialers {
-			require.NoError(t, <-results) // each ends with its answer
+			require.NoError(t, await(t, results)) // each ends with its answer
 		}
 	})
 }

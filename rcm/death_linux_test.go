@@ -64,10 +64,10 @@ func TestAnAcceptorKilledBeforeItAnswersEndsConnect(t *testing.T) {
 	overFabrics(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)
 		c := startChild(t, 0, "listenMute", f.device, addr.String())
-		dialed := f.dialAsync(t, t.Context(), addr, ConnParam{})
+		dialed := f.dialAsync(t, within(t), addr, ConnParam{})
 		c.expect(t, "asked")
 		require.NoError(t, c.cmd.Process.Kill())
-		err := <-dialed // ends with the hang-up or the kernel's reject
+		err := await(t, dialed) // ends with the hang-up or the kernel's reject
 		require.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED), err)
 	})
 }
@@ -77,16 +77,16 @@ func TestADialerKilledBeforeItIsAnsweredFailsAccept(t *testing.T) {
 		addr := f.addr(t)
 		l := f.listen(t, addr, ListenConfig{HandshakeTimeout: time.Minute})
 		c := startChild(t, 0, "dialAndWait", f.device, addr.String())
-		r, err := l.Accept(t.Context())
+		r, err := l.Accept(within(t))
 		require.NoError(t, err)
 		require.NoError(t, c.cmd.Process.Kill())
 		if !f.iwarp {
 			_ = c.cmd.Wait() // ends with the child, and what it had open is closed
 		}
-		conn, err := r.Accept(t.Context(), f.newSide(t).qp(t), ConnParam{})
+		conn, err := r.Accept(within(t), f.newSide(t).qp(t), ConnParam{})
 		if f.iwarp && err == nil {
 			// A process with a handshake of siw dies when that is over.
-			<-conn.Disconnected() // ends with the process
+			await(t, conn.Disconnected()) // ends with the process
 			require.ErrorIs(t, conn.Err(), ErrDisconnected)
 			require.NoError(t, conn.Disconnect())
 			return
@@ -105,18 +105,18 @@ func TestADialerKilledBeforeItIsReadyEndsAccept(t *testing.T) {
 		addr := f.addr(t)
 		l := f.listen(t, addr, ListenConfig{HandshakeTimeout: time.Minute})
 		c := startChild(t, 0, "dialMute", f.device, addr.String())
-		r, err := l.Accept(t.Context())
+		r, err := l.Accept(within(t))
 		require.NoError(t, err)
 		accepted := make(chan error, 1)
 		qp := f.newSide(t).qp(t)
 		go func() {
-			_, err := r.Accept(t.Context(), qp, ConnParam{})
+			_, err := r.Accept(within(t), qp, ConnParam{})
 			accepted <- err
 		}()
 		// The child's QP is still in RESET: nothing but the kernel's farewell
 		// tells that it is gone, whether it comes before our reply or after.
 		require.NoError(t, c.cmd.Process.Kill())
-		require.ErrorIs(t, <-accepted, syscall.ECONNRESET) // ends with that farewell
+		require.ErrorIs(t, await(t, accepted), syscall.ECONNRESET) // ends with that farewell
 	})
 }
 
@@ -134,13 +134,13 @@ func TestAKilledAcceptorIsSeenAtOnce(t *testing.T) {
 		addr := f.addr(t)
 		c := startChild(t, 0, "serve", f.device, addr.String())
 		qp := f.newSide(t).qp(t)
-		conn, err := f.resolve(t, addr).Connect(t.Context(), qp, ConnParam{})
+		conn, err := f.resolve(t, addr).Connect(within(t), qp, ConnParam{})
 		require.NoError(t, err)
 		if !f.kernel {
 			require.Equal(t, c.cmd.Process.Pid, conn.Peer().PID)
 		}
 		require.NoError(t, c.cmd.Process.Kill())
-		<-conn.Disconnected() // ends with the hang-up
+		await(t, conn.Disconnected()) // ends with the hang-up
 		require.ErrorIs(t, conn.Err(), f.endOfAPeer())
 		require.NoError(t, conn.Disconnect())
 	})
@@ -153,18 +153,18 @@ func TestAKilledDialerIsSeenAtOnce(t *testing.T) {
 		accepted := make(chan Conn, 1)
 		qp := f.newSide(t).qp(t)
 		go func() {
-			r, err := l.Accept(t.Context())
+			r, err := l.Accept(within(t))
 			if err != nil {
 				return
 			}
-			if c, err := r.Accept(t.Context(), qp, ConnParam{}); err == nil {
+			if c, err := r.Accept(within(t), qp, ConnParam{}); err == nil {
 				accepted <- c
 			}
 		}()
 		c := startChild(t, 0, "dial", f.device, addr.String())
-		conn := <-accepted // ends with the handshake
+		conn := await(t, accepted) // ends with the handshake
 		require.NoError(t, c.cmd.Process.Kill())
-		<-conn.Disconnected() // ends with the hang-up
+		await(t, conn.Disconnected()) // ends with the hang-up
 		require.ErrorIs(t, conn.Err(), f.endOfAPeer())
 		require.NoError(t, conn.Disconnect())
 	})

@@ -34,6 +34,27 @@ const devicesVariable = "RAMJET_DEVICES"
 
 const howToFindDevices = "needs RDMA devices: go test -exec GUEST ./rcm, with GUEST built from verbs/uverbs/internal/guest"
 
+// patience is for what must happen; no test that succeeds waits that long.
+const patience = time.Minute
+
+// within returns a context that ends with the test, or after patience.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// await receives from a channel, or ends the test after patience.
+func await[T any](t testing.TB, c <-chan T) (v T) {
+	t.Helper()
+	select { // ends with what the test waits for, or after patience
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("nothing came within %v", patience)
+	}
+	return v
+}
+
 // overFabrics runs a test over the software HCA or, where devicesVariable names
 // devices, over each of those.
 func overFabrics(t *testing.T, test func(t *testing.T, f *testFabric)) {
@@ -126,7 +147,7 @@ func (f *testFabric) listen(t testing.TB, addr netip.AddrPort, cfg ListenConfig)
 
 func (f *testFabric) resolve(t testing.TB, addr netip.AddrPort) Route {
 	t.Helper()
-	r, err := f.Resolve(t.Context(), addr)
+	r, err := f.Resolve(within(t), addr)
 	require.NoError(t, err)
 	return r
 }
@@ -211,9 +232,9 @@ func (s *side) hear() (number uint32, wc verbs.WC, err error) {
 }
 
 // next waits for a successful completion; the wait ends with it, an error or
-// the test's deadline.
+// after patience.
 func (s *side) next() (verbs.WC, error) {
-	for {
+	for deadline := time.Now().Add(patience); ; {
 		var wcs [1]verbs.WC
 		n, err := s.cq.Poll(wcs[:])
 		if err == nil && n == 0 {
@@ -225,7 +246,7 @@ func (s *side) next() (verbs.WC, error) {
 			return wcs[0], wcs[0].Err()
 		}
 		if err == nil {
-			err = s.ch.Wait(time.Time{})
+			err = s.ch.Wait(deadline)
 		}
 		if err != nil {
 			return verbs.WC{}, err
@@ -250,16 +271,16 @@ func (f *testFabric) newPair(t testing.TB, dial, accept ConnParam) *pair {
 	dial.Prepare, accept.Prepare = p.dialer.receive, p.acceptor.receive
 	accepted := make(chan error, 1)
 	go func() {
-		r, err := p.l.Accept(t.Context())
+		r, err := p.l.Accept(within(t))
 		if err == nil {
-			p.far, err = r.Accept(t.Context(), p.accepted, accept)
+			p.far, err = r.Accept(within(t), p.accepted, accept)
 		}
 		accepted <- err
 	}()
 	var err error
-	p.near, err = f.resolve(t, p.addr).Connect(t.Context(), p.dialed, dial)
+	p.near, err = f.resolve(t, p.addr).Connect(within(t), p.dialed, dial)
 	require.NoError(t, err)
-	require.NoError(t, <-accepted) // ends with the handshake
+	require.NoError(t, await(t, accepted)) // ends with the handshake
 	t.Cleanup(func() {
 		require.NoError(t, p.near.Disconnect())
 		require.NoError(t, p.far.Disconnect())

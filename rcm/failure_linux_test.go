@@ -26,7 +26,7 @@ func TestBadParametersLeaveTheQPInReset(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				qp := s.qp(t)
-				_, err := f.resolve(t, addr).Connect(t.Context(), qp, p)
+				_, err := f.resolve(t, addr).Connect(within(t), qp, p)
 				require.ErrorIs(t, err, verbs.ErrInvalid)
 				a, err := qp.Query()
 				require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestARouteIsGoodForOneConnection(t *testing.T) {
 		f.listen(t, addr, ListenConfig{})
 		r := f.resolve(t, addr)
 		require.NoError(t, r.Close())
-		_, err := r.Connect(t.Context(), f.newSide(t).qp(t), ConnParam{})
+		_, err := r.Connect(within(t), f.newSide(t).qp(t), ConnParam{})
 		require.ErrorIs(t, err, verbs.ErrInvalid)
 	})
 }
@@ -52,12 +52,12 @@ func TestRejectReachesTheDialer(t *testing.T) {
 	overFabrics(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)
 		l := f.listen(t, addr, ListenConfig{})
-		dialed := f.dialAsync(t, t.Context(), addr, ConnParam{PrivateData: []byte("may I")})
-		r, err := l.Accept(t.Context())
+		dialed := f.dialAsync(t, within(t), addr, ConnParam{PrivateData: []byte("may I")})
+		r, err := l.Accept(within(t))
 		require.NoError(t, err)
 		f.carried(t, r.PrivateData(), "may I")
 		require.NoError(t, r.Reject([]byte("no")))
-		err = <-dialed // ends with the REJ
+		err = await(t, dialed) // ends with the REJ
 		var rejected *RejectedError
 		require.ErrorAs(t, err, &rejected)
 		require.Equal(t, ReasonConsumer, rejected.Reason)
@@ -80,21 +80,21 @@ func TestPrivateDataMayBeAsLongAsItsLimit(t *testing.T) {
 		f.carried(t, p.far.PrivateData(), text(MaxRequestData))
 		f.carried(t, p.near.PrivateData(), text(MaxReplyData))
 
-		dialed := f.dialAsync(t, t.Context(), p.addr, ConnParam{})
-		r, err := p.l.Accept(t.Context())
+		dialed := f.dialAsync(t, within(t), p.addr, ConnParam{})
+		r, err := p.l.Accept(within(t))
 		require.NoError(t, err)
 		require.ErrorIs(t, r.Reject(make([]byte, MaxRejectData+1)), verbs.ErrInvalid)
 		require.NoError(t, r.Reject([]byte(text(MaxRejectData))), "the first try answered nothing")
 		var rejected *RejectedError
-		require.ErrorAs(t, <-dialed, &rejected) // ends with the REJ
+		require.ErrorAs(t, await(t, dialed), &rejected) // ends with the REJ
 		f.carried(t, rejected.PrivateData, text(MaxRejectData))
 
-		dialed = f.dialAsync(t, t.Context(), p.addr, ConnParam{})
-		r, err = p.l.Accept(t.Context())
+		dialed = f.dialAsync(t, within(t), p.addr, ConnParam{})
+		r, err = p.l.Accept(within(t))
 		require.NoError(t, err)
-		_, err = r.Accept(t.Context(), f.newSide(t).qp(t), ConnParam{PrivateData: make([]byte, MaxReplyData+1)})
+		_, err = r.Accept(within(t), f.newSide(t).qp(t), ConnParam{PrivateData: make([]byte, MaxReplyData+1)})
 		require.ErrorIs(t, err, verbs.ErrInvalid)
-		require.Error(t, <-dialed) // ends because the request is gone
+		require.Error(t, await(t, dialed)) // ends because the request is gone
 	})
 }
 
@@ -102,10 +102,10 @@ func TestAListenerThatClosesRefusesWhoWaits(t *testing.T) {
 	overFabrics(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)
 		l := f.listen(t, addr, ListenConfig{})
-		dialed := f.dialAsync(t, t.Context(), addr, ConnParam{})
+		dialed := f.dialAsync(t, within(t), addr, ConnParam{})
 		require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
 		require.NoError(t, l.Close())
-		require.ErrorIs(t, <-dialed, ErrNoListener) // ends with the REJ
+		require.ErrorIs(t, await(t, dialed), ErrNoListener) // ends with the REJ
 	})
 }
 
@@ -117,7 +117,7 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 		canceled := f.dialAsync(t, ctx, addr, ConnParam{})
 		require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
 		cancel()
-		require.ErrorIs(t, <-canceled, context.Canceled) // ends with cancel
+		require.ErrorIs(t, await(t, canceled), context.Canceled) // ends with cancel
 
 		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
@@ -134,14 +134,14 @@ func TestAcceptOfARequestEndsWithItsContext(t *testing.T) {
 	overFabrics(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)
 		l := f.listen(t, addr, ListenConfig{})
-		dialed := f.dialAsync(t, t.Context(), addr, ConnParam{})
-		r, err := l.Accept(t.Context())
+		dialed := f.dialAsync(t, within(t), addr, ConnParam{})
+		r, err := l.Accept(within(t))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = r.Accept(ctx, f.newSide(t).qp(t), ConnParam{})
 		require.ErrorIs(t, err, context.Canceled)
-		require.Error(t, <-dialed) // ends because the request is gone
+		require.Error(t, await(t, dialed)) // ends because the request is gone
 	})
 }
 
@@ -151,14 +151,14 @@ func TestAFailedPrepareEndsTheHandshake(t *testing.T) {
 		addr := f.addr(t)
 		l := f.listen(t, addr, ListenConfig{})
 		fail := ConnParam{Prepare: func(*verbs.QP) error { return broken }}
-		require.ErrorIs(t, <-f.dialAsync(t, t.Context(), addr, fail), broken)
+		require.ErrorIs(t, <-f.dialAsync(t, within(t), addr, fail), broken)
 
-		dialed := f.dialAsync(t, t.Context(), addr, ConnParam{})
-		r, err := l.Accept(t.Context())
+		dialed := f.dialAsync(t, within(t), addr, ConnParam{})
+		r, err := l.Accept(within(t))
 		require.NoError(t, err)
-		_, err = r.Accept(t.Context(), f.newSide(t).qp(t), fail)
+		_, err = r.Accept(within(t), f.newSide(t).qp(t), fail)
 		require.ErrorIs(t, err, broken)
-		err = <-dialed // ends with the hang-up or reject
+		err = await(t, dialed) // ends with the hang-up or reject
 		require.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED), err)
 	})
 }

@@ -56,17 +56,17 @@ func (d *doomed) connect(t *testing.T, l Listener, addr netip.AddrPort) (near, f
 	dialed := make(chan Conn, 1)
 	r, qp := d.f.resolve(t, addr), d.qp(t)
 	go func() {
-		c, err := r.Connect(t.Context(), qp, ConnParam{})
+		c, err := r.Connect(within(t), qp, ConnParam{})
 		if err != nil {
 			t.Error(err)
 		}
 		dialed <- c
 	}()
-	request, err := l.Accept(t.Context())
+	request, err := l.Accept(within(t))
 	require.NoError(t, err)
-	far, err = request.Accept(t.Context(), d.qp(t), ConnParam{})
+	far, err = request.Accept(within(t), d.qp(t), ConnParam{})
 	require.NoError(t, err)
-	near = <-dialed // ends with the handshake
+	near = await(t, dialed) // ends with the handshake
 	require.NotNil(t, near)
 	return near, far
 }
@@ -122,16 +122,16 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 		waiting := make(chan error, 1)
 		pending, qp := f.resolve(t, netip.AddrPortFrom(f.host, wild.Port())), d.qp(t)
 		go func() {
-			_, err := pending.Connect(t.Context(), qp, ConnParam{})
+			_, err := pending.Connect(within(t), qp, ConnParam{})
 			waiting <- err
 		}()
-		request, err := every.Accept(t.Context())
+		request, err := every.Accept(within(t))
 		require.NoError(t, err)
 		idle, idleQP, acceptQP := f.resolve(t, addr), d.qp(t), d.qp(t)
 
 		removed := dev.remove(t)
-		<-near.Disconnected() // ends with the removal
-		<-far.Disconnected()  // ends with the removal
+		await(t, near.Disconnected()) // ends with the removal
+		await(t, far.Disconnected())  // ends with the removal
 		// The end that hears of it first says goodbye to the other.
 		first := near.Err()
 		if !errors.Is(first, ErrDeviceRemoved) {
@@ -141,14 +141,14 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 		require.ErrorIs(t, first, syscall.ECONNRESET)
 		require.NoError(t, near.Disconnect())
 		require.NoError(t, far.Disconnect())
-		require.Error(t, <-waiting) // ends with the removal
-		_, err = request.Accept(t.Context(), acceptQP, ConnParam{})
+		require.Error(t, await(t, waiting)) // ends with the removal
+		_, err = request.Accept(within(t), acceptQP, ConnParam{})
 		require.Error(t, err)
-		_, err = idle.Connect(t.Context(), idleQP, ConnParam{})
+		_, err = idle.Connect(within(t), idleQP, ConnParam{})
 		require.Error(t, err)
 		d.close()
-		require.NoError(t, <-removed) // ends because everything is closed
-		_, err = f.Resolve(t.Context(), addr)
+		require.NoError(t, await(t, removed)) // ends because everything is closed
+		_, err = f.Resolve(within(t), addr)
 		require.ErrorIs(t, err, ErrNoRoute)
 		_, err = f.Listen(f.addr(t), ListenConfig{})
 		require.ErrorIs(t, err, ErrNoRoute)
@@ -168,7 +168,7 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 func (f *testFabric) awaitListener(t *testing.T, addr netip.AddrPort) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		r, err := f.Resolve(t.Context(), addr)
+		r, err := f.Resolve(within(t), addr)
 		if err != nil {
 			require.ErrorIs(t, err, ErrNoRoute)
 			return false
@@ -211,7 +211,7 @@ func TestADeviceMayGoBetweenAnyTwoSteps(t *testing.T) {
 			})
 			time.Sleep(time.Duration(10+7*round) * time.Millisecond)
 			removed := dev.remove(t)
-			require.NoError(t, <-removed) // ends when no step holds the device any more
+			require.NoError(t, await(t, removed)) // ends when no step holds the device any more
 			close(stop)
 			require.NoError(t, l.Close())
 			loops.Wait() // ends with Close, and after one more dial
@@ -242,18 +242,18 @@ func (f *testFabric) dialOne(t *testing.T, addr netip.AddrPort) {
 		return
 	}
 	defer qp.Close()
-	r, err := f.Resolve(t.Context(), addr)
+	r, err := f.Resolve(within(t), addr)
 	if err != nil {
 		return
 	}
-	if c, err := r.Connect(t.Context(), qp, ConnParam{}); err == nil {
+	if c, err := r.Connect(within(t), qp, ConnParam{}); err == nil {
 		c.Disconnect()
 	}
 }
 
 // acceptOne is its counterpart; it reports false when l is closed.
 func (f *testFabric) acceptOne(t *testing.T, l Listener) bool {
-	r, err := l.Accept(t.Context())
+	r, err := l.Accept(within(t))
 	if err != nil {
 		return false
 	}
@@ -269,8 +269,12 @@ func (f *testFabric) acceptOne(t *testing.T, l Listener) bool {
 		return true
 	}
 	defer qp.Close()
-	if c, err := r.Accept(t.Context(), qp, ConnParam{}); err == nil {
-		<-c.Disconnected() // ends with the dialer's DREQ or the device
+	if c, err := r.Accept(within(t), qp, ConnParam{}); err == nil {
+		select { // ends with the dialer's DREQ or the device
+		case <-c.Disconnected():
+		case <-time.After(patience):
+			t.Error("neither the dialer nor the device ends a connection")
+		}
 		c.Disconnect()
 	}
 	return true

@@ -26,7 +26,7 @@ func TestResolveNamesTheDeviceOfTheRoute(t *testing.T) {
 			"this port": KernelWith(KernelConfig{Device: f.device, Port: 1}),
 			"from here": KernelWith(KernelConfig{Source: f.host, TOS: 8}),
 		} {
-			r, err := fabric.Resolve(t.Context(), addr)
+			r, err := fabric.Resolve(within(t), addr)
 			require.NoError(t, err, name)
 			require.Equal(t, f.device, r.Device())
 			require.EqualValues(t, 1, r.Port())
@@ -104,11 +104,11 @@ func TestResolveSaysWhyThereIsNoRoute(t *testing.T) {
 			{"another port", KernelWith(KernelConfig{Port: 2}), f.host, "it is on port 1 of " + f.device + ", not port 2"},
 			{"a port that is not there", KernelWith(KernelConfig{Device: f.device, Port: 2}), f.host, "device " + f.device + " has no port 2"},
 		} {
-			_, err := c.fabric.Resolve(t.Context(), netip.AddrPortFrom(c.host, 9000))
+			_, err := c.fabric.Resolve(within(t), netip.AddrPortFrom(c.host, 9000))
 			require.ErrorIs(t, err, ErrNoRoute, c.name)
 			require.ErrorContains(t, err, c.says, c.name)
 		}
-		_, err := f.Resolve(t.Context(), netip.AddrPortFrom(f.host, 0))
+		_, err := f.Resolve(within(t), netip.AddrPortFrom(f.host, 0))
 		require.ErrorIs(t, err, ErrNoRoute, "port 0")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -165,7 +165,7 @@ func TestWithoutDevicesThereIsNoRoute(t *testing.T) {
 		t.Skip("this host has RDMA devices: ", names)
 	}
 	addr := netip.MustParseAddrPort("192.0.2.1:9000")
-	_, err := Kernel().Resolve(t.Context(), addr)
+	_, err := Kernel().Resolve(within(t), addr)
 	require.ErrorIs(t, err, ErrNoRoute)
 	_, err = Kernel().Listen(addr, ListenConfig{})
 	require.ErrorIs(t, err, ErrNoRoute)
@@ -240,7 +240,7 @@ func TestAProcessThatChangesItsUserIsToldSo(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)
 		c := startChild(t, 0, "dropPrivileges", f.device, addr.String())
-		err := <-f.dialAsync(t, t.Context(), addr, ConnParam{}) // ends when the child's descriptor is closed
+		err := <-f.dialAsync(t, within(t), addr, ConnParam{}) // ends when the child's descriptor is closed
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		c.expect(t, "failed")
 	})

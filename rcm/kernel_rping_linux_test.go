@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -151,10 +150,10 @@ func (p *rpinger) ping(number int) error {
 	return nil
 }
 
-// rping makes the command line of the C program; -V makes its client compare
-// what comes back.
-func rping(role string, addr netip.AddrPort) *exec.Cmd {
-	return exec.Command("rping", role, "-a", addr.Addr().String(), "-p", strconv.Itoa(int(addr.Port())),
+// rping starts the C program; -V makes its client compare what comes back.
+func rping(t *testing.T, role string, addr netip.AddrPort) *program {
+	t.Helper()
+	return startProgram(t, "rping", role, "-a", addr.Addr().String(), "-p", strconv.Itoa(int(addr.Port())),
 		"-C", strconv.Itoa(rpingCount), "-S", strconv.Itoa(rpingSize), "-v", "-V")
 }
 
@@ -163,57 +162,46 @@ func TestARpingClientIsServed(t *testing.T) {
 		addr := f.addr(t)
 		l := f.listen(t, addr, ListenConfig{})
 		p := f.newRpinger(t)
-		var out bytes.Buffer
-		client := rping("-c", addr)
-		client.Stdout, client.Stderr = &out, &out
-		require.NoError(t, client.Start())
-		ended := make(chan error, 1)
-		go func() { ended <- client.Wait() }()
+		client := rping(t, "-c", addr)
 
-		r, err := l.Accept(t.Context())
+		r, err := l.Accept(within(t))
 		require.NoError(t, err)
-		c, err := r.Accept(t.Context(), p.qp, p.param())
+		c, err := r.Accept(within(t), p.qp, p.param())
 		require.NoError(t, err)
 		for i := range rpingCount {
-			require.NoError(t, p.pong(), "ping %d; client says %s", i, out.String())
+			require.NoError(t, p.pong(), "ping %d; client says %s", i, client.said())
 		}
-		<-c.Disconnected() // ends with the client's DREQ
+		await(t, c.Disconnected()) // ends with the client's DREQ
 		require.ErrorIs(t, c.Err(), ErrDisconnected)
 		require.NoError(t, c.Disconnect())
-		require.NoError(t, <-ended, out.String()) // ends after the last ping
-		require.Contains(t, out.String(), "rdma-ping-"+strconv.Itoa(rpingCount-1))
-		require.NotContains(t, out.String(), "mismatch")
+		require.NoError(t, client.wait())
+		require.Contains(t, client.said(), "rdma-ping-"+strconv.Itoa(rpingCount-1))
+		require.NotContains(t, client.said(), "mismatch")
 	})
 }
 
 func TestARpingServerServes(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)
-		var out bytes.Buffer
-		server := rping("-s", addr)
-		server.Stdout, server.Stderr = &out, &out
-		require.NoError(t, server.Start())
-		ended := make(chan error, 1)
-		go func() { ended <- server.Wait() }()
-
+		server := rping(t, "-s", addr)
 		p, c := f.dialUntilServed(t, addr)
 		for i := range rpingCount {
 			require.NoError(t, p.ping(i))
 		}
 		require.NoError(t, c.Disconnect())
-		require.NoError(t, <-ended) // ends with our DREQ
-		require.Contains(t, out.String(), "server ping data: AAAA")
+		require.NoError(t, server.wait())
+		require.Contains(t, server.said(), "server ping data: AAAA")
 	})
 }
 
 // dialUntilServed dials a program that has just been started.
 func (f *testFabric) dialUntilServed(t *testing.T, addr netip.AddrPort) (*rpinger, Conn) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(patience)
 	for {
 		// A QP that failed is of no use to siw any more.
 		p := f.newRpinger(t)
-		c, err := f.resolve(t, addr).Connect(t.Context(), p.qp, p.param())
+		c, err := f.resolve(t, addr).Connect(within(t), p.qp, p.param())
 		if err == nil {
 			return p, c
 		}

@@ -1,9 +1,7 @@
 package rcm
 
 import (
-	"bytes"
 	"net/netip"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -21,9 +19,10 @@ const (
 	ucmatoseMessages    = 10
 )
 
-// ucmatose makes the command line of the C program for messages of 4 bytes.
-func ucmatose(addr netip.AddrPort, connections int, args ...string) *exec.Cmd {
-	return exec.Command("ucmatose", append(args, "-p", strconv.Itoa(int(addr.Port())),
+// ucmatose starts the C program for messages of 4 bytes.
+func ucmatose(t *testing.T, addr netip.AddrPort, connections int, args ...string) *program {
+	t.Helper()
+	return startProgram(t, "ucmatose", append(args, "-p", strconv.Itoa(int(addr.Port())),
 		"-c", strconv.Itoa(connections), "-C", strconv.Itoa(ucmatoseMessages), "-S", "4")...)
 }
 
@@ -56,12 +55,7 @@ func TestAUcmatoseClientIsServed(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)
 		l := f.listen(t, addr, ListenConfig{})
-		var out bytes.Buffer
-		client := ucmatose(addr, ucmatoseConnections, "-s", addr.Addr().String())
-		client.Stdout, client.Stderr = &out, &out
-		require.NoError(t, client.Start())
-		ended := make(chan error, 1)
-		go func() { ended <- client.Wait() }()
+		client := ucmatose(t, addr, ucmatoseConnections, "-s", addr.Addr().String())
 
 		type connection struct {
 			*side
@@ -70,11 +64,11 @@ func TestAUcmatoseClientIsServed(t *testing.T) {
 		}
 		var list []connection
 		for range ucmatoseConnections {
-			r, err := l.Accept(t.Context())
+			r, err := l.Accept(within(t))
 			require.NoError(t, err)
 			s := f.newSide(t)
 			qp := s.qp(t)
-			c, err := r.Accept(t.Context(), qp, ConnParam{Prepare: s.receives})
+			c, err := r.Accept(within(t), qp, ConnParam{Prepare: s.receives})
 			require.NoError(t, err)
 			list = append(list, connection{s, qp, c})
 		}
@@ -85,31 +79,26 @@ func TestAUcmatoseClientIsServed(t *testing.T) {
 			c.hearAll(t)
 			require.NoError(t, c.Disconnect())
 		}
-		require.NoError(t, <-ended, out.String()) // ends after the last disconnect
-		require.Contains(t, out.String(), "data transfers complete")
+		require.NoError(t, client.wait())
+		require.Contains(t, client.said(), "data transfers complete")
 	})
 }
 
 func TestAUcmatoseServerServes(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		addr := f.addr(t)
-		var out bytes.Buffer
-		server := ucmatose(addr, 1, "-b", addr.Addr().String())
-		server.Stdout, server.Stderr = &out, &out
-		require.NoError(t, server.Start())
-		ended := make(chan error, 1)
-		go func() { ended <- server.Wait() }()
+		server := ucmatose(t, addr, 1, "-b", addr.Addr().String())
 
 		var s *side
 		var qp *verbs.QP
 		var c Conn
-		deadline := time.Now().Add(time.Minute)
+		deadline := time.Now().Add(patience)
 		for c == nil {
 			// A QP that failed is of no use to siw any more.
 			s = f.newSide(t)
 			qp = s.qp(t)
 			var err error
-			if c, err = f.resolve(t, addr).Connect(t.Context(), qp, ConnParam{Prepare: s.receives}); err != nil {
+			if c, err = f.resolve(t, addr).Connect(within(t), qp, ConnParam{Prepare: s.receives}); err != nil {
 				require.ErrorIs(t, err, ErrNoListener)
 				require.True(t, time.Now().Before(deadline), "nobody listens after a minute")
 				time.Sleep(20 * time.Millisecond)
@@ -117,10 +106,10 @@ func TestAUcmatoseServerServes(t *testing.T) {
 		}
 		s.hearAll(t)
 		s.tellAll(t, qp)
-		<-c.Disconnected() // ends with the server's DREQ
+		await(t, c.Disconnected()) // ends with the server's DREQ
 		require.ErrorIs(t, c.Err(), ErrDisconnected)
 		require.NoError(t, c.Disconnect())
-		require.NoError(t, <-ended, out.String()) // ends after the disconnect
-		require.Contains(t, out.String(), "data transfers complete")
+		require.NoError(t, server.wait())
+		require.Contains(t, server.said(), "data transfers complete")
 	})
 }

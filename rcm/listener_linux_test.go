@@ -83,13 +83,13 @@ func TestAcceptEndsWithTheListener(t *testing.T) {
 		ended := make(chan error)
 		for range 3 {
 			go func() {
-				_, err := l.Accept(t.Context())
+				_, err := l.Accept(within(t))
 				ended <- err
 			}()
 		}
 		require.NoError(t, l.Close())
 		for range 3 {
-			require.ErrorIs(t, <-ended, net.ErrClosed) // each ends because of Close
+			require.ErrorIs(t, await(t, ended), net.ErrClosed) // each ends because of Close
 		}
 	})
 }
@@ -100,15 +100,15 @@ func TestDialersBeyondTheBacklogAreTold(t *testing.T) {
 		l := f.listen(t, addr, ListenConfig{Backlog: 2})
 		var waiting []<-chan error
 		for i := range 2 {
-			waiting = append(waiting, f.dialAsync(t, t.Context(), addr, ConnParam{}))
+			waiting = append(waiting, f.dialAsync(t, within(t), addr, ConnParam{}))
 			require.Eventually(t, func() bool { return l.Stats().Requests == uint64(i+1) }, time.Minute, time.Millisecond)
 		}
-		err := <-f.dialAsync(t, t.Context(), addr, ConnParam{}) // ends with the REJ
+		err := <-f.dialAsync(t, within(t), addr, ConnParam{}) // ends with the REJ
 		require.ErrorIs(t, err, ErrBusy)
 		require.Equal(t, ListenStats{Requests: 2, Overflows: 1}, l.Stats())
 		require.NoError(t, l.Close())
 		for _, w := range waiting {
-			require.ErrorIs(t, <-w, ErrNoListener) // each ends with the REJ of Close
+			require.ErrorIs(t, await(t, w), ErrNoListener) // each ends with the REJ of Close
 		}
 	})
 }

@@ -23,7 +23,7 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 		go func() {
 			defer close(accepted)
 			for {
-				r, err := l.Accept(t.Context())
+				r, err := l.Accept(within(t))
 				if err != nil {
 					stopped <- nil // closed below
 					return
@@ -33,7 +33,7 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 					stopped <- err
 					return
 				}
-				c, err := r.Accept(t.Context(), qp, ConnParam{})
+				c, err := r.Accept(within(t), qp, ConnParam{})
 				if err != nil {
 					stopped <- err
 					return
@@ -46,12 +46,12 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 			r := f.resolve(t, addr)
 			qp, err := dialer.newQP()
 			require.NoError(t, err)
-			near, err := r.Connect(t.Context(), qp, ConnParam{})
+			near, err := r.Connect(within(t), qp, ConnParam{})
 			require.NoError(t, err)
-			far, ok := <-accepted // ends with the handshake or the acceptor's end
-			require.True(t, ok)
+			far := await(t, accepted) // ends with the handshake or the acceptor's end
+			require.NotNil(t, far)
 			require.NoError(t, near.Disconnect())
-			<-far.Disconnected() // ends with the DREQ
+			await(t, far.Disconnected()) // ends with the DREQ
 			require.NoError(t, far.Disconnect())
 			require.NoError(t, qp.Close())
 			require.NoError(t, (<-qps).Close())
@@ -83,7 +83,7 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 			return true
 		}, 2*lingerTimeout, 10*time.Millisecond, "before: %+v", before)
 		require.NoError(t, l.Close())
-		require.NoError(t, <-stopped) // ends with Close
+		require.NoError(t, await(t, stopped)) // ends with Close
 	})
 }
 
@@ -181,7 +181,7 @@ func benchmarkConnect(b *testing.B, f *testFabric) {
 		qp.Close()
 	}
 	l.Close()
-	<-ended
+	<-ended // ends with Close
 }
 
 // BenchmarkResolveNobody is what a dial pays where nobody listens.

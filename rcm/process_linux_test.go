@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -63,19 +64,27 @@ func startChild(t testing.TB, uid uint32, role string, args ...string) *child {
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
+	c := &child{cmd: cmd, lines: bufio.NewScanner(stdout)}
 	t.Cleanup(func() {
 		stdin.Close()
-		cmd.Wait()
+		defer c.killAfter(patience)()
+		cmd.Wait() // ends with the child
 	})
-	c := &child{cmd: cmd, lines: bufio.NewScanner(stdout)}
 	c.expect(t, "ready")
 	return c
 }
 
+// killAfter kills the child when its time is up, which ends all waits for it,
+// unless stop is called before.
+func (c *child) killAfter(d time.Duration) (stop func() bool) {
+	return time.AfterFunc(d, func() { c.cmd.Process.Kill() }).Stop
+}
+
 // expect waits for a line of the child's output; the wait ends with the
-// child's death too.
+// child's death too, and that comes after patience at the latest.
 func (c *child) expect(t testing.TB, want string) {
 	t.Helper()
+	defer c.killAfter(patience)()
 	require.True(t, c.lines.Scan(), "child ended before it said %q", want)
 	require.Equal(t, want, c.lines.Text())
 }

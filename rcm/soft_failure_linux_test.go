@@ -17,10 +17,10 @@ import (
 func TestADialerHearsWhyItWasDropped(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
 	l := onSoft().listen(t, addr, ListenConfig{HandshakeTimeout: time.Millisecond})
-	r, err := Soft().Resolve(t.Context(), addr)
+	r, err := Soft().Resolve(within(t), addr)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return l.Stats().TimedOut == 1 }, time.Minute, time.Millisecond)
-	_, err = r.Connect(t.Context(), onSoft().newSide(t).qp(t), ConnParam{})
+	_, err = r.Connect(within(t), onSoft().newSide(t).qp(t), ConnParam{})
 	require.ErrorIs(t, err, ErrTimeout)
 }
 
@@ -45,16 +45,16 @@ func TestAcceptNoticesADialerThatGoesAway(t *testing.T) {
 			req := message{kind: kindRequest, from: end, src: at("127.0.0.1", 40000), dst: addr}
 			s := speakTo(t, addr)
 			s.say(req.appendTo(nil))
-			r, err := l.Accept(t.Context())
+			r, err := l.Accept(within(t))
 			require.NoError(t, err)
 			c.do(s)
 			qp := onSoft().newSide(t).qp(t)
-			_, err = r.Accept(t.Context(), qp, ConnParam{})
+			_, err = r.Accept(within(t), qp, ConnParam{})
 			require.ErrorIs(t, err, c.want)
 			a, err := qp.Query()
 			require.NoError(t, err)
 			require.Equal(t, verbs.QPStateErr, a.State)
-			_, err = r.Accept(t.Context(), qp, ConnParam{})
+			_, err = r.Accept(within(t), qp, ConnParam{})
 			require.ErrorIs(t, err, verbs.ErrInvalid, "a request has one answer")
 		})
 	}
@@ -64,9 +64,9 @@ func TestAcceptFailsIfThePeersDeviceIsGone(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
 	l := onSoft().listen(t, addr, ListenConfig{HandshakeTimeout: 300 * time.Millisecond})
 	speakTo(t, addr).say(requestTo(addr)) // with a GID that nobody has
-	r, err := l.Accept(t.Context())
+	r, err := l.Accept(within(t))
 	require.NoError(t, err)
-	_, err = r.Accept(t.Context(), onSoft().newSide(t).qp(t), ConnParam{})
+	_, err = r.Accept(within(t), onSoft().newSide(t).qp(t), ConnParam{})
 	require.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, ErrTimeout), err)
 }
 
@@ -81,13 +81,13 @@ func TestConnectSurvivesAnAcceptorThatSpeaksNonsense(t *testing.T) {
 			l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: softName(addr, false)})
 			require.NoError(t, err)
 			defer l.Close()
-			dialed := onSoft().dialAsync(t, t.Context(), addr, ConnParam{})
+			dialed := onSoft().dialAsync(t, within(t), addr, ConnParam{})
 			c, err := l.Accept()
 			require.NoError(t, err)
 			defer c.Close()
 			_, err = c.Write(packet)
 			require.NoError(t, err)
-			err = <-dialed // ends with the packet
+			err = await(t, dialed) // ends with the packet
 			require.Error(t, err)
 			require.True(t, errors.Is(err, ErrMalformed) || errors.Is(err, errVersion), err)
 		})
@@ -108,9 +108,9 @@ func TestGarbageOnAConnectionEndsIt(t *testing.T) {
 	p := onSoft().newPair(t, ConnParam{}, ConnParam{})
 	_, err := p.near.(*softConn).sock.file.Write([]byte("garbage"))
 	require.NoError(t, err)
-	<-p.far.Disconnected() // ends with the garbage
+	await(t, p.far.Disconnected()) // ends with the garbage
 	require.ErrorIs(t, p.far.Err(), ErrMalformed)
 	require.ErrorIs(t, p.far.Err(), syscall.ECONNRESET)
-	<-p.near.Disconnected() // ends with the hang-up that follows
+	await(t, p.near.Disconnected()) // ends with the hang-up that follows
 	require.ErrorIs(t, p.near.Err(), syscall.ECONNRESET)
 }

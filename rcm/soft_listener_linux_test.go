@@ -62,7 +62,7 @@ func TestAcceptGivesTheRequestAsItWasSent(t *testing.T) {
 	l := onSoft().listen(t, addr, ListenConfig{Device: "soft7"})
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
-	r, err := l.Accept(t.Context())
+	r, err := l.Accept(within(t))
 	require.NoError(t, err)
 	require.Equal(t, "soft7", r.Device())
 	require.Equal(t, []byte("hello"), r.PrivateData())
@@ -82,7 +82,7 @@ func TestRejectKeepsTheLimitOfItsPrivateData(t *testing.T) {
 	l := onSoft().listen(t, addr, ListenConfig{})
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
-	r, err := l.Accept(t.Context())
+	r, err := l.Accept(within(t))
 	require.NoError(t, err)
 	require.ErrorIs(t, r.Reject(make([]byte, MaxRejectData+1)), verbs.ErrInvalid)
 	require.NoError(t, r.Reject(make([]byte, MaxRejectData)), "the first try answered nothing")
@@ -131,7 +131,7 @@ func TestGarbageSpeakersAreDroppedAndCounted(t *testing.T) {
 
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
-	r, err := l.Accept(t.Context())
+	r, err := l.Accept(within(t))
 	require.NoError(t, err, "the listener goes on")
 	require.NoError(t, r.Reject(nil))
 }
@@ -165,7 +165,7 @@ func TestDescriptorsOfGarbageSpeakersAreNotKept(t *testing.T) {
 	before := openDescriptors()
 	_, _, err := s.WriteMsgUnix(requestTo(addr), unix.UnixRights(0, 1, 2), nil)
 	require.NoError(t, err)
-	r, err := l.Accept(t.Context())
+	r, err := l.Accept(within(t))
 	require.NoError(t, err)
 	require.LessOrEqual(t, openDescriptors(), before+1, "only the accepted socket came on top")
 	require.NoError(t, r.Reject(nil))
@@ -191,7 +191,7 @@ func TestSlowPeersHoldUpNobody(t *testing.T) {
 	}
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
-	r, err := l.Accept(t.Context())
+	r, err := l.Accept(within(t))
 	require.NoError(t, err)
 	require.NoError(t, r.Reject(nil))
 	for _, s := range slow {
@@ -232,7 +232,7 @@ func TestAcceptPassesOverDialersWhoGaveUp(t *testing.T) {
 	require.NoError(t, gone.Close())
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
-	r, err := l.Accept(t.Context())
+	r, err := l.Accept(within(t))
 	require.NoError(t, err)
 	require.NoError(t, r.Reject([]byte("to the second")))
 	require.Equal(t, []byte("to the second"), s.hear().private)
@@ -248,14 +248,14 @@ func TestAListenerOutOfDescriptorsGoesOnLater(t *testing.T) {
 
 	giveBack := useUpDescriptors(t)
 	connectErr := unix.Connect(fd, &unix.SockaddrUnix{Name: softName(addr, false)})
-	_, resolveErr := Soft().Resolve(t.Context(), addr)
+	_, resolveErr := Soft().Resolve(within(t), addr)
 	giveBack()
 	require.NoError(t, connectErr)
 	require.ErrorIs(t, resolveErr, syscall.EMFILE)
 
 	_, err = s.Write(requestTo(addr))
 	require.NoError(t, err)
-	r, err := l.Accept(t.Context())
+	r, err := l.Accept(within(t))
 	require.NoError(t, err)
 	require.NoError(t, r.Reject(nil))
 }

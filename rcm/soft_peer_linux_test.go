@@ -30,7 +30,7 @@ func TestThePolicyOfTheFabricHoldsForItsListeners(t *testing.T) {
 func TestADialerRefusesListenersThatItsPolicyDenies(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
 	l := onSoft().listen(t, addr, ListenConfig{})
-	_, err := SoftWith(SoftConfig{PeerPolicy: nobody}).Resolve(t.Context(), addr)
+	_, err := SoftWith(SoftConfig{PeerPolicy: nobody}).Resolve(within(t), addr)
 	require.ErrorIs(t, err, ErrPeerDenied)
 	require.NotErrorIs(t, err, ErrNoListener)
 	require.Zero(t, l.Stats().Requests)
@@ -42,7 +42,7 @@ func TestADialerPassesOverASquatterToATrustedListener(t *testing.T) {
 	trusted := onSoft().listen(t, at("0.0.0.0", port), ListenConfig{})
 	asked := 0
 	f := SoftWith(SoftConfig{PeerPolicy: func(Peer) bool { asked++; return asked > 1 }})
-	r, err := f.Resolve(t.Context(), at("127.0.0.1", port))
+	r, err := f.Resolve(within(t), at("127.0.0.1", port))
 	require.NoError(t, err)
 	defer r.Close()
 	require.Eventually(t, func() bool { return handshakes(trusted) == 1 && handshakes(squatter) == 0 }, time.Minute, time.Millisecond)
@@ -53,7 +53,7 @@ func TestThePolicySeesWhoThePeerIs(t *testing.T) {
 	c := startChild(t, 0, "squat", "soft0", addr.String())
 	var seen Peer
 	f := SoftWith(SoftConfig{PeerPolicy: func(p Peer) bool { seen = p; return true }})
-	r, err := f.Resolve(t.Context(), addr)
+	r, err := f.Resolve(within(t), addr)
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
 	require.Equal(t, Peer{PID: c.cmd.Process.Pid, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}, seen)
@@ -69,7 +69,7 @@ func TestAnotherUserIsDenied(t *testing.T) {
 	t.Run("as a squatter", func(t *testing.T) {
 		addr := at("127.0.0.1", freePort(t))
 		startChild(t, stranger, "squat", "soft0", addr.String())
-		_, err := Soft().Resolve(t.Context(), addr)
+		_, err := Soft().Resolve(within(t), addr)
 		require.ErrorIs(t, err, ErrPeerDenied)
 		require.ErrorContains(t, err, "of user 65534 listens")
 	})

@@ -37,7 +37,7 @@ func TestResolveFindsTheListenerThatServesTheAddress(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			port := freePort(t)
 			onSoft().listen(t, at(c.listen, port), ListenConfig{V6Only: c.v6Only})
-			r, err := Soft().Resolve(t.Context(), at(c.dial, port))
+			r, err := Soft().Resolve(within(t), at(c.dial, port))
 			if !c.found {
 				require.ErrorIs(t, err, ErrNoListener)
 				return
@@ -63,7 +63,7 @@ func TestResolvePrefersTheMostSpecificListener(t *testing.T) {
 		want Listener
 	}{{"127.0.0.3", exact}, {"127.0.0.4", v4}, {"::1", dual}} {
 		before := handshakes(c.want)
-		r, err := Soft().Resolve(t.Context(), at(c.dial, port))
+		r, err := Soft().Resolve(within(t), at(c.dial, port))
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return handshakes(c.want) == before+1 }, time.Minute, time.Millisecond, c.dial)
 		require.NoError(t, r.Close())
@@ -84,7 +84,7 @@ func TestResolveServesEveryAddressOfTheHost(t *testing.T) {
 	onSoft().listen(t, at("::", port), ListenConfig{})
 	for _, a := range list {
 		ip, _ := netip.AddrFromSlice(a.(*net.IPNet).IP)
-		r, err := Soft().Resolve(t.Context(), netip.AddrPortFrom(ip, port))
+		r, err := Soft().Resolve(within(t), netip.AddrPortFrom(ip, port))
 		require.NoError(t, err, ip)
 		require.NoError(t, r.Close())
 	}
@@ -106,7 +106,7 @@ func TestResolveSaysWhyItCannot(t *testing.T) {
 		{"nobody listens, in terms of TCP", at("127.0.0.1", freePort(t)), syscall.ECONNREFUSED},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Soft().Resolve(t.Context(), c.addr)
+			_, err := Soft().Resolve(within(t), c.addr)
 			require.ErrorIs(t, err, c.want)
 		})
 	}
@@ -125,7 +125,7 @@ func TestAFullQueueOfTheKernelIsBusy(t *testing.T) {
 	require.NoError(t, unix.Listen(fd, 0))
 	speakTo(t, addr) // takes the one place there is
 
-	_, err = Soft().Resolve(t.Context(), addr)
+	_, err = Soft().Resolve(within(t), addr)
 	require.ErrorIs(t, err, ErrBusy)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -138,7 +138,7 @@ func TestSocketsOfAnotherKindAreNotListeners(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: softName(addr, false)})
 	require.NoError(t, err)
 	defer l.Close()
-	_, err = Soft().Resolve(t.Context(), addr)
+	_, err = Soft().Resolve(within(t), addr)
 	require.ErrorIs(t, err, ErrNoListener)
 }
 
