@@ -51,7 +51,8 @@ func FuzzRxeCQ(f *testing.F) {
 	})
 }
 
-// FuzzRxeRequests has hostile memory where a queue of requests should be.
+// FuzzRxeRequests has hostile memory where queues of requests should be, those
+// of an SRQ among them.
 func FuzzRxeRequests(f *testing.F) {
 	f.Add(uint32(9), uint32(7), uint32(0), uint32(0), uint32(5), uint16(3), uint32(2))
 	f.Add(uint32(9), uint32(7), uint32(8), uint32(0), uint32(5), uint16(300), uint32(1<<31))
@@ -59,6 +60,7 @@ func FuzzRxeRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, log, mask, producer, consumer, most uint32, length uint16, later uint32) {
 		k := new(rxeKernel)
 		out := rxeCreateQPOut{send: k.queue(0, 3, 9), recv: k.queue(1<<20, 3, 9)}
+		shared := k.queue(2<<20, 3, 9)
 		for _, mem := range k.maps {
 			*viewAt[uint32](mem, rxeOffsetLogElement) = log
 			*viewAt[uint32](mem, rxeOffsetMask) = mask
@@ -73,6 +75,11 @@ func FuzzRxeRequests(f *testing.F) {
 			}
 			return
 		}
+		made := madeSRQ{attr: verbs.SRQAttr{MaxWR: depth, MaxSGE: 1}, extra: bytesOf(&shared)}
+		srq, err := openRxeSRQ(k, made)
+		if err != nil {
+			t.Fatal("the QP's queues were taken, and an SRQ's is refused:", err)
+		}
 		inline := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, length)}}
 		pieces := make([]verbs.SGE, length%40)
 		sends := []verbs.SendWR{{Opcode: verbs.OpWrite, SGL: pieces}, inline, {Opcode: verbs.OpFetchAdd, SGL: pieces}}
@@ -85,10 +92,24 @@ func FuzzRxeRequests(f *testing.F) {
 			if n, err := q.postRecv(recvs); n < len(recvs) && err == nil {
 				t.Fatalf("%d of %d receives taken, and no error", n, len(recvs))
 			}
+			if n, err := srq.postRecv(recvs); n < len(recvs) && err == nil || n > srq.capacity() {
+				t.Fatalf("%d of %d receives taken by an SRQ of %d: %v", n, len(recvs), srq.capacity(), err)
+			}
 			for _, mem := range k.maps {
 				*viewAt[uint32](mem, rxeOffsetConsumer) = later * uint32(round+1)
 				*viewAt[uint32](mem, rxeOffsetMask) = later
 			}
+		}
+		before := k.mapped
+		_ = srq.remap(k, made) // to what is there now, or not at all
+		if k.mapped != before {
+			t.Fatalf("%d mappings where there were %d", k.mapped, before)
+		}
+		_, _ = srq.postRecv(recvs)
+		srq.unmap(k)
+		q.unmap(k)
+		if k.mapped != 0 {
+			t.Fatal("mapping left over")
 		}
 	})
 }

@@ -34,6 +34,7 @@ func FuzzSiwRequests(f *testing.F) {
 		inline := verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, length)}}
 		sends := []verbs.SendWR{{Opcode: verbs.OpSend, SGL: pieces}, inline, {Opcode: verbs.OpRead, SGL: pieces}}
 		recvs := []verbs.RecvWR{{SGL: pieces}, {}, {}}
+		fuzzSiwSRQ(t, rqes, before, later, recvs)
 		for _, written := range [][]byte{before, later, {}} {
 			copy(q.send.mem, written)
 			copy(q.recv.mem, written)
@@ -53,6 +54,33 @@ func FuzzSiwRequests(f *testing.F) {
 			t.Fatal("requests left over")
 		}
 	})
+}
+
+// fuzzSiwSRQ does with the queue of an SRQ what FuzzSiwRequests does with those
+// of a QP.
+func fuzzSiwSRQ(t *testing.T, rqes uint32, before, later []byte, recvs []verbs.RecvWR) {
+	t.Helper()
+	mem := new(siwMemory)
+	s, err := openSiwSRQ(mem, madeSRQ{extra: bytesOf(&siwCreateSRQOut{numRQE: rqes, srqKey: siwRQKey})})
+	if err != nil {
+		if mem.mapped != 0 {
+			t.Fatal("mapping left over")
+		}
+		return
+	}
+	for _, written := range [][]byte{before, later, {}} {
+		copy(s.recv.mem, written)
+		held := heldBy(&s.recv)
+		n, err := s.postRecv(recvs)
+		checkPost(t, &s.recv, held, n, len(recvs), err)
+		if len(held)+n > s.capacity() {
+			t.Fatalf("%d receives in an SRQ of %d", len(held)+n, s.capacity())
+		}
+	}
+	s.unmap(mem)
+	if mem.mapped != 0 {
+		t.Fatal("mapping left over")
+	}
 }
 
 // heldBy copies the requests that the kernel has not taken, by their places.
