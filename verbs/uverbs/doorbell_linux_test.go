@@ -1,0 +1,162 @@
+package uverbs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// listeningDevice is a device whose kernel writes down what bells are rung.
+// heard returns the commands since it was called last. Each command that comes
+// by write(2) is one message in a socket.
+func listeningDevice(t testing.TB) (d *device, heard func() []command) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	d = newDevice(deviceEntry{name: "test0"}, nil, fds[0])
+	t.Cleanup(func() {
+		d.bells.free()
+		require.NoError(t, unix.Close(fds[0]))
+		require.NoError(t, unix.Close(fds[1]))
+	})
+	return d, func() (list []command) {
+		t.Helper()
+		b := make([]byte, cellSize)
+		for {
+			n, _, err := unix.Recvfrom(fds[1], b, unix.MSG_DONTWAIT)
+			if err == unix.EAGAIN {
+				return list
+			}
+			require.NoError(t, err)
+			header := viewAt[commandHeader](b, 0)
+			require.EqualValues(t, n, 4*header.inWords, "a whole command")
+			list = append(list, command(header.command))
+		}
+	}
+}
+
+const batch = 16
+
+// batchQueues are queues for a batch of sends and one of receives, and the
+// same of receives for an SRQ.
+func batchQueues(t testing.TB) map[string]struct {
+	qp  qpQueue
+	srq srqQueue
+	cq  cqQueue
+} {
+	t.Helper()
+	size := verbs.QPCap{MaxSendWR: batch, MaxRecvWR: batch}
+	shared := verbs.SRQAttr{MaxWR: batch, MaxSGE: 1}
+
+	k := new(rxeKernel)
+	out := rxeCreateQPOut{send: k.queue(1<<20, 5, 9), recv: k.queue(2<<20, 5, 7)}
+	rxeRequests, err := openRxeQP(k, madeQP{typ: verbs.QPTypeRC, cap: size, extra: bytesOf(&out)})
+	require.NoError(t, err)
+	receives := k.queue(3<<20, 5, 7)
+	rxeReceives, err := openRxeSRQ(k, madeSRQ{attr: shared, extra: bytesOf(&receives)})
+	require.NoError(t, err)
+	rxeCompletions, _, _ := newRxeCQ(t, 4)
+
+	siwRequests, mem := newSiwQP(t, madeQP{cap: size, extra: siwQPExtra(batch, batch)})
+	siwReceives, err := openSiwSRQ(mem, madeSRQ{attr: shared, extra: bytesOf(&siwCreateSRQOut{numRQE: batch, srqKey: siwRQKey + 1})})
+	require.NoError(t, err)
+	return map[string]struct {
+		qp  qpQueue
+		srq srqQueue
+		cq  cqQueue
+	}{
+		"rxe": {rxeRequests, rxeReceives, rxeCompletions},
+		"siw": {siwRequests, siwReceives, newSiwCQ(t, batch)},
+	}
+}
+
+func TestABatchOfSendsIsOneSystemCallAndReceivesAreNone(t *testing.T) {
+	sends := make([]verbs.SendWR, batch)
+	for i := range sends {
+		sends[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend, Flags: verbs.SendSignaled}
+	}
+	receives := make([]verbs.RecvWR, batch)
+	for name, queues := range batchQueues(t) {
+		t.Run(name, func(t *testing.T) {
+			d, heard := listeningDevice(t)
+			q := &qp{dev: d, sendLimit: batch, recvLimit: batch}
+			q.state.Store(uint32(verbs.QPStateRTS))
+			q.send.queue, q.recv.queue = queues.qp, queues.qp
+			var err error
+			q.send.bell, err = d.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
+			require.NoError(t, err)
+
+			n, err := q.PostSend(sends)
+			require.NoError(t, err)
+			require.Equal(t, batch, n)
+			require.Equal(t, []command{cmdPostSend}, heard())
+			n, err = q.PostSend(sends)
+			require.ErrorIs(t, err, verbs.ErrQueueFull)
+			require.Zero(t, n)
+			require.Empty(t, heard(), "there is nothing to tell")
+
+			n, err = q.PostRecv(receives)
+			require.NoError(t, err)
+			require.Equal(t, batch, n)
+			s := &srq{dev: d, queue: queues.srq}
+			n, err = s.PostRecv(receives)
+			require.NoError(t, err)
+			require.Equal(t, batch, n)
+			c := &cq{dev: d, queue: queues.cq, size: batch}
+			n, err = c.Poll(make([]verbs.WC, batch))
+			require.NoError(t, err)
+			require.Zero(t, n)
+			require.Empty(t, heard(), "receives and polls are no business of the kernel's")
+		})
+	}
+}
+
+func TestABatchRingsOnceThoughARequestInItIsBad(t *testing.T) {
+	good := verbs.SendWR{Opcode: verbs.OpSend}
+	bad := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 1000)}}
+	for name, queues := range batchQueues(t) {
+		t.Run(name, func(t *testing.T) {
+			d, heard := listeningDevice(t)
+			q := &qp{dev: d, sendLimit: batch}
+			q.state.Store(uint32(verbs.QPStateRTS))
+			q.send.queue = queues.qp
+			var err error
+			q.send.bell, err = d.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
+			require.NoError(t, err)
+			n, err := q.PostSend([]verbs.SendWR{good, good, bad, good})
+			require.ErrorIs(t, err, verbs.ErrInvalid)
+			require.Equal(t, 2, n)
+			require.Equal(t, []command{cmdPostSend}, heard())
+			n, err = q.PostSend([]verbs.SendWR{bad})
+			require.ErrorIs(t, err, verbs.ErrInvalid)
+			require.Zero(t, n)
+			require.Empty(t, heard())
+		})
+	}
+}
+
+func TestSiwIsToldOfABatchOnlyIfItMayHaveStoppedLooking(t *testing.T) {
+	d, heard := listeningDevice(t)
+	queue, _ := newSiwQP(t, madeQP{cap: verbs.QPCap{MaxSendWR: batch}, extra: siwQPExtra(batch, 0)})
+	q := &qp{dev: d, sendLimit: batch}
+	q.state.Store(uint32(verbs.QPStateRTS))
+	q.send.queue = queue
+	var err error
+	q.send.bell, err = d.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
+	require.NoError(t, err)
+	post := func() []command {
+		t.Helper()
+		_, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}})
+		require.NoError(t, err)
+		return heard()
+	}
+	require.Len(t, post(), 1)
+	require.Empty(t, post(), "it has not come to those before")
+	for i := range uint32(4) {
+		kernelTakes(t, queue, i)
+	}
+	require.Len(t, post(), 1)
+}
