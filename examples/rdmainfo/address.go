@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
 // address is what a dial to an address comes to.
@@ -31,8 +33,11 @@ type route struct {
 	Fabric string `json:"fabric"` // "soft" or "kernel"
 	IP     string `json:"ip"`
 	Device string `json:"device,omitempty"`
+	Port   uint8  `json:"port,omitempty"` // of the device
 	Local  string `json:"local,omitempty"`
 	Error  string `json:"error,omitempty"`
+
+	several bool // the device has more ports than this one
 }
 
 // try resolves an address, and dials it.
@@ -86,8 +91,26 @@ func resolve(ctx context.Context, fabric rcm.Fabric, addr netip.AddrPort) route 
 		return r
 	}
 	defer found.Close()
-	r.Device, r.Local = found.Device(), found.LocalAddr().String()
+	r.Device, r.Port, r.Local = found.Device(), found.Port(), found.LocalAddr().String()
+	r.several = hasSeveralPorts(r.Device)
 	return r
+}
+
+// hasSeveralPorts reports whether a device needs its port named. It is false
+// for a device that cannot be asked; the software HCA has one port.
+func hasSeveralPorts(device string) bool {
+	list, _ := uverbs.Describe()
+	i := slices.IndexFunc(list, func(d uverbs.Description) bool { return d.Name == device })
+	return i >= 0 && len(list[i].Ports) > 1
+}
+
+// over names the device and, if there is a choice, its port, as RNET_DEVICE
+// takes them.
+func (r *route) over() string {
+	if r.several {
+		return fmt.Sprintf("%s/%d", r.Device, r.Port)
+	}
+	return r.Device
 }
 
 // dial connects and closes, and asks what became of it.
@@ -152,7 +175,7 @@ func (w *printer) address(a *address) {
 		if r.Error != "" {
 			w.line("  %-6s to %s: %s", r.Fabric, r.IP, r.Error)
 		} else {
-			w.line("  %-6s to %s: from %s over %s", r.Fabric, r.IP, r.Local, r.Device)
+			w.line("  %-6s to %s: from %s over %s", r.Fabric, r.IP, r.Local, r.over())
 		}
 	}
 }

@@ -55,13 +55,12 @@ func (w *printer) device(d *device) {
 	} else {
 		w.line("  ramjet cannot use it: %s", d.Reason)
 	}
-	if d.NodeGUID != "" || d.Firmware != "" {
-		w.line("  %s", strings.TrimPrefix(prefixed(", node GUID ", d.NodeGUID)+prefixed(", firmware ", d.Firmware), ", "))
-	}
+	w.list("  ", d.NodeType, prefixed("node GUID ", d.NodeGUID), prefixed("system image GUID ", d.ImageGUID), prefixed("firmware ", d.Firmware))
+	w.list("  ", d.Maker.String(), prefixed("model ", d.Model), prefixed("board ", d.Board), prefixed("revision ", d.Revision))
 	if c := d.Caps; c != nil {
 		w.line("  can: %s", strings.Join(c.Abilities, " "))
-		w.line("  most: %d QPs of %d requests with %d SGEs and %d bytes inline, %d CQs of %d, %d MRs of %s, %d PDs, %d SRQs, %d MWs, %d AHs, %d READs under way",
-			c.MaxQP, c.MaxQPWR, c.MaxSGE, c.MaxInline, c.MaxCQ, c.MaxCQE, c.MaxMR, amount(c.MaxMRSize), c.MaxPD, c.MaxSRQ, c.MaxMW, c.MaxAH, c.ReadDepth)
+		w.line("  most: %d QPs of %d requests with %d SGEs and %d bytes inline, %d CQs of %d, %d MRs of %s, %d PDs, %d SRQs of %d requests with %d SGEs, %d MWs, %d AHs, %d READs under way (%d as responder)",
+			c.MaxQP, c.MaxQPWR, c.MaxSGE, c.MaxInline, c.MaxCQ, c.MaxCQE, c.MaxMR, amount(c.MaxMRSize), c.MaxPD, c.MaxSRQ, c.MaxSRQWR, c.MaxSRQSGE, c.MaxMW, c.MaxAH, c.ReadDepth, c.ReadsIn)
 	}
 	for i := range d.Ports {
 		w.port(&d.Ports[i])
@@ -72,9 +71,15 @@ func (w *printer) port(p *port) {
 	text := fmt.Sprintf("  port %d: %s", p.Port, p.State)
 	text += prefixed(", ", p.PhysState) + prefixed(", ", p.LinkLayer) + prefixed(", ", p.Rate)
 	if p.ActiveMTU > 0 {
-		text += fmt.Sprintf(", MTU %d", p.ActiveMTU)
+		text += fmt.Sprintf(", MTU %d of %d", p.ActiveMTU, p.MaxMTU)
 	}
 	w.line("%s", text+prefixed(", netdev ", p.Netdev))
+	if p.LinkLayer == "InfiniBand" || p.LID != 0 || p.SMLID != 0 {
+		w.line("    LID %d, LMC %d, SM LID %d, capability mask %#08x", p.LID, p.LMC, p.SMLID, p.PortCaps)
+	}
+	if p.MaxMsg > 0 {
+		w.line("    messages of up to %s, a table of %d GIDs, one of %d P_Keys", amount(uint64(p.MaxMsg)), p.GIDTable, p.PKeyTable)
+	}
 	for _, g := range p.GIDs {
 		w.line("    GID %d: %s %s%s", g.Index, g.GID, g.Type, prefixed(" ", g.Netdev))
 	}
@@ -130,6 +135,13 @@ func prefixed(prefix, text string) string {
 		return ""
 	}
 	return prefix + text
+}
+
+// list prints what there is of texts, and no line if there is nothing.
+func (w *printer) list(indent string, texts ...string) {
+	if kept := nonEmpty(texts...); len(kept) > 0 {
+		w.line("%s%s", indent, strings.Join(kept, ", "))
+	}
 }
 
 func nonEmpty(list ...string) (kept []string) {
