@@ -3,7 +3,6 @@ package verbs_test
 import (
 	"math"
 	"testing"
-	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
@@ -119,50 +118,6 @@ func TestObjectsInUseStay(t *testing.T) {
 	require.ErrorIs(t, b.cq.Close(), verbs.ErrBusy)
 }
 
-func TestSRQsAreChecked(t *testing.T) {
-	b, other := newBench(t), newBench(t)
-	dev := b.dev.Attr()
-	for name, attr := range map[string]verbs.SRQAttr{
-		"no receives":       {MaxSGE: 1},
-		"too many receives": {MaxWR: dev.MaxSRQWR + 1, MaxSGE: 1},
-		"too many SGEs":     {MaxWR: 1, MaxSGE: dev.MaxSRQSGE + 1},
-		"negative SGEs":     {MaxWR: 1, MaxSGE: -1},
-	} {
-		_, err := b.pd.CreateSRQ(attr)
-		require.ErrorIs(t, err, verbs.ErrInvalid, name)
-	}
-	srq, err := b.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
-	require.NoError(t, err)
-	defer srq.Close()
-	for name, c := range map[string]struct {
-		attr verbs.SRQAttr
-		mask verbs.SRQAttrMask
-	}{
-		"no size":           {verbs.SRQAttr{}, verbs.SRQAttrMaxWR},
-		"too large":         {verbs.SRQAttr{MaxWR: dev.MaxSRQWR + 1}, verbs.SRQAttrMaxWR},
-		"negative limit":    {verbs.SRQAttr{Limit: -1}, verbs.SRQAttrLimit},
-		"limit too large":   {verbs.SRQAttr{Limit: dev.MaxSRQWR + 1}, verbs.SRQAttrLimit},
-		"unknown attribute": {verbs.SRQAttr{}, 1 << 2},
-	} {
-		require.ErrorIs(t, srq.Modify(c.attr, c.mask), verbs.ErrInvalid, name)
-	}
-	n, err := srq.PostRecv([]verbs.RecvWR{{}, {SGL: make([]verbs.SGE, 9)}, {}})
-	require.ErrorIs(t, err, verbs.ErrInvalid)
-	require.Equal(t, 1, n, "the one before it was posted")
-
-	attr := other.attr()
-	attr.SRQ = srq
-	_, err = other.pd.CreateQP(attr)
-	require.ErrorIs(t, err, verbs.ErrInvalid, "SRQ of another device")
-	attr = b.attr()
-	attr.SRQ = srq
-	qp, err := b.pd.CreateQP(attr)
-	require.NoError(t, err)
-	defer qp.Close()
-	_, err = qp.PostRecv([]verbs.RecvWR{{}})
-	require.ErrorIs(t, err, verbs.ErrInvalid, "its receives come from the SRQ")
-}
-
 func TestModifyFollowsTheStateMachine(t *testing.T) {
 	b := newBench(t)
 	qp := b.qp(t)
@@ -193,52 +148,6 @@ func TestModifyFollowsTheStateMachine(t *testing.T) {
 	require.Equal(t, verbs.QPStateReset, state())
 }
 
-func TestPinnedBytesAreThoseOfOpenMRs(t *testing.T) {
-	base := verbs.PinnedBytes()
-	b := newBench(t)
-	mr, err := b.pd.AllocMR(10000, verbs.AccessLocalWrite, verbs.MROptions{})
-	require.NoError(t, err)
-	require.Len(t, mr.Bytes(), 10000)
-	require.Equal(t, base+10000, verbs.PinnedBytes())
-	slice, err := b.pd.RegisterMR(make([]byte, 500), verbs.AccessLocalWrite)
-	require.NoError(t, err)
-	require.Equal(t, base+10500, verbs.PinnedBytes())
-
-	defer verbs.SetPinLimit(verbs.SetPinLimit(base + 11000))
-	_, err = b.pd.AllocMR(501, 0, verbs.MROptions{})
-	require.ErrorIs(t, err, verbs.ErrPinLimit)
-	require.ErrorContains(t, err, "verbs.SetPinLimit", "the error says what to do")
-	_, err = b.pd.RegisterMR(make([]byte, 501), 0)
-	require.ErrorIs(t, err, verbs.ErrPinLimit)
-	require.Equal(t, base+10500, verbs.PinnedBytes(), "what failed is not counted")
-
-	require.NoError(t, slice.Close())
-	require.NoError(t, slice.Close(), "it is closed already")
-	require.Equal(t, base+10000, verbs.PinnedBytes())
-	require.NoError(t, mr.Close())
-	require.Equal(t, base, verbs.PinnedBytes())
-}
-
-func TestAClosedContextHasNoPinnedBytes(t *testing.T) {
-	base := verbs.PinnedBytes()
-	dev, err := verbs.Open("soft0")
-	require.NoError(t, err)
-	pd, err := dev.AllocPD()
-	require.NoError(t, err)
-	mr, err := pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
-	require.NoError(t, err)
-	require.NoError(t, dev.Close())
-	require.NoError(t, dev.Close())
-	require.Equal(t, base, verbs.PinnedBytes())
-	require.NoError(t, mr.Close(), "it went with the context")
-	require.Equal(t, base, verbs.PinnedBytes())
-	_, err = pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
-	require.ErrorIs(t, err, verbs.ErrClosed)
-	require.Equal(t, base, verbs.PinnedBytes())
-	_, err = dev.NextEvent()
-	require.ErrorIs(t, err, verbs.ErrClosed)
-}
-
 func TestSGEsStayWithinTheirMR(t *testing.T) {
 	b := newBench(t)
 	mr, err := b.pd.AllocMR(100, verbs.AccessLocalWrite, verbs.MROptions{})
@@ -251,17 +160,4 @@ func TestSGEsStayWithinTheirMR(t *testing.T) {
 	}
 	require.Same(t, b.pd, mr.PD())
 	require.Equal(t, verbs.AccessLocalWrite, mr.Access())
-}
-
-func TestWaitEndsAtItsDeadlineAndByWake(t *testing.T) {
-	ch, err := open(t).CreateCompChannel()
-	require.NoError(t, err)
-	for name, wait := range map[string]func(time.Time) error{"Wait": ch.Wait, "WaitThread": ch.WaitThread} {
-		err := wait(time.Now().Add(time.Millisecond))
-		require.ErrorContains(t, err, "i/o timeout", name)
-		ch.Wake()
-		require.NoError(t, wait(time.Time{}), name) // ends with Wake, which came before
-	}
-	require.NoError(t, ch.Close())
-	require.ErrorIs(t, ch.Wait(time.Time{}), verbs.ErrClosed)
 }

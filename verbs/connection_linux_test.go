@@ -10,7 +10,8 @@ import (
 )
 
 // These tests run over the software HCA. They are about what this package
-// does around a provider; what the provider does is tested with it.
+// does around a provider. What it promises of every device is in
+// verbs/verbstest, which runs over those that RAMJET_DEVICES names too.
 
 func open(t testing.TB) *verbs.Context {
 	t.Helper()

@@ -78,6 +78,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		{"Datagram", testDatagrams},
 		{"Unreliable", testUnreliable},
 		{"Durable", testDurable},
+		{"Contract", testContract},
 		{"Lifetime", testLifetimes},
 		{"Concurrency", testConcurrency},
 	}
@@ -318,6 +319,13 @@ func (s *side) silent(cq *verbs.CQ) {
 	n, err := cq.Poll(wcs)
 	require.NoError(s.t, err)
 	require.Zero(s.t, n, "%+v", wcs)
+}
+
+// event waits for an event of the context. If none comes within patience it
+// closes the context, which ends the wait too.
+func (s *side) event() (verbs.AsyncEvent, error) {
+	defer time.AfterFunc(patience, func() { _ = s.ctx.Close() }).Stop()
+	return s.ctx.NextEvent()
 }
 
 // awaitState waits until the QP is in state.

@@ -56,15 +56,6 @@ func testQueues(t *testing.T, s *suite) {
 			require.Equal(t, verbs.WCSuccess, wc.Status)
 		}
 	})
-	t.Run("PostSend says at which request it stopped", func(t *testing.T) {
-		a, b := s.connected(t, usual)
-		good, bad := a.write(b.mr.Addr(), b.mr.RKey(), 8), verbs.SendWR{Opcode: 200}
-		n, err := a.qp.PostSend([]verbs.SendWR{good, good, bad, good})
-		require.Equal(t, 2, n)
-		require.ErrorIs(t, err, verbs.ErrInvalid)
-		a.poll(a.send, 2)
-		a.silent(a.send)
-	})
 	t.Run("two QPs share a CQ fairly", func(t *testing.T) {
 		a, b := s.connected(t, usual)
 		c, d := a.again(), b.again()

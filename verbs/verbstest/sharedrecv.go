@@ -97,7 +97,7 @@ func testSRQ(t *testing.T, s *suite) {
 			a.post(verbs.SendWR{ID: i, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
 			b.received(i, verbs.WCSuccess)
 		}
-		ev, err := b.ctx.NextEvent()
+		ev, err := b.event()
 		require.NoError(t, err)
 		require.Equal(t, verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: b.srq}, ev)
 		attr, err := b.srq.Query()
@@ -111,6 +111,37 @@ func testSRQ(t *testing.T, s *suite) {
 		require.Equal(t, attr.MaxWR, n)
 		require.ErrorIs(t, err, verbs.ErrQueueFull)
 		require.ErrorIs(t, b.srq.Close(), verbs.ErrBusy)
+	})
+	run("what cannot be is refused", shared, func(t *testing.T, a, b *side) {
+		dev := b.ctx.Attr()
+		for name, attr := range map[string]verbs.SRQAttr{
+			"no receives":       {MaxSGE: 1},
+			"too many receives": {MaxWR: dev.MaxSRQWR + 1, MaxSGE: 1},
+			"too many SGEs":     {MaxWR: 1, MaxSGE: dev.MaxSRQSGE + 1},
+			"negative SGEs":     {MaxWR: 1, MaxSGE: -1},
+		} {
+			_, err := b.pd.CreateSRQ(attr)
+			require.ErrorIs(t, err, verbs.ErrInvalid, name)
+		}
+		for name, c := range map[string]struct {
+			attr verbs.SRQAttr
+			mask verbs.SRQAttrMask
+		}{
+			"no size":           {verbs.SRQAttr{}, verbs.SRQAttrMaxWR},
+			"too large":         {verbs.SRQAttr{MaxWR: dev.MaxSRQWR + 1}, verbs.SRQAttrMaxWR},
+			"negative limit":    {verbs.SRQAttr{Limit: -1}, verbs.SRQAttrLimit},
+			"limit too large":   {verbs.SRQAttr{Limit: dev.MaxSRQWR + 1}, verbs.SRQAttrLimit},
+			"unknown attribute": {verbs.SRQAttr{}, 1 << 2},
+		} {
+			require.ErrorIs(t, b.srq.Modify(c.attr, c.mask), verbs.ErrInvalid, name)
+		}
+		n, err := b.srq.PostRecv([]verbs.RecvWR{{}, {SGL: make([]verbs.SGE, dev.MaxSRQSGE+1)}, {}})
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+		require.Equal(t, 1, n, "the one before it was posted")
+		_, err = b.qp.PostRecv([]verbs.RecvWR{{}})
+		require.ErrorIs(t, err, verbs.ErrInvalid, "its receives come from the SRQ")
+		_, err = a.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: a.send, RecvCQ: a.recv, SRQ: b.srq, Cap: usual.cap})
+		require.ErrorIs(t, err, verbs.ErrInvalid, "SRQ of another device")
 	})
 	run("many messages of all sizes get through a small SRQ", shared, func(t *testing.T, a, b *side) {
 		const n = 300

@@ -93,7 +93,7 @@ func testStates(t *testing.T, s *suite) {
 		b.receive(receives(0, 2)...)
 		require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true},
 			verbs.QPAttrState|verbs.QPAttrEnSQDNotify))
-		ev, err := a.ctx.NextEvent()
+		ev, err := a.event()
 		require.NoError(t, err)
 		require.Equal(t, verbs.EventSQDrained, ev.Type)
 		require.Equal(t, a.qp.Num(), ev.QPN)
@@ -105,6 +105,52 @@ func testStates(t *testing.T, s *suite) {
 		require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
 		a.sent(1, verbs.WCSuccess)
 		b.received(0, verbs.WCSuccess)
+	})
+	// From SQE, which a QP without acknowledgements goes to by itself, no step
+	// is walked: rxe takes such a QP to ERR or leaves it in RTS, and the other
+	// devices have none.
+	t.Run("INIT to INIT changes what peers may do", func(t *testing.T) {
+		conf := usual
+		conf.qpAccess = noAccess
+		a, b := s.sides(t, conf)
+		a.toInit()
+		b.toInit()
+		require.NoError(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Access: everyRight}, verbs.QPAttrState|verbs.QPAttrAccess))
+		got, err := b.qp.Query()
+		require.NoError(t, err)
+		require.Equal(t, verbs.QPStateInit, got.State)
+		a.toRTR(b)
+		b.toRTR(a)
+		a.toRTS()
+		b.toRTS()
+		a.post(a.write(b.mr.Addr(), b.mr.RKey(), 8))
+		a.sent(50, verbs.WCSuccess)
+		b.post(b.write(a.mr.Addr(), a.mr.RKey(), 8))
+		b.refused(50, verbs.WCRemInvReqErr)
+	})
+	t.Run("SQD to SQD changes how requests are repeated", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		if a.pair.Connect != nil {
+			t.Skip("QPs of this device have no SQD")
+		}
+		require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true},
+			verbs.QPAttrState|verbs.QPAttrEnSQDNotify))
+		ev, err := a.event()
+		require.NoError(t, err)
+		require.Equal(t, verbs.EventSQDrained, ev.Type)
+		require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateSQD, Timeout: 16, RetryCount: 3, RNRRetry: 2},
+			verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry))
+		got, err := a.qp.Query()
+		require.NoError(t, err)
+		require.Equal(t, []uint8{16, 3, 2}, []uint8{got.Timeout, got.RetryCount, got.RNRRetry})
+		wr := a.write(b.mr.Addr(), b.mr.RKey(), 8)
+		a.post(wr)
+		b.receive(receives(0, 1)...)
+		b.post(b.write(a.mr.Addr(), a.mr.RKey(), 8))
+		b.sent(50, verbs.WCSuccess)
+		a.silent(a.send) // it is in SQD still
+		require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
+		a.sent(50, verbs.WCSuccess)
 	})
 	t.Run("transitions that do not exist are refused", func(t *testing.T) {
 		a, _ := s.connected(t, usual)
@@ -124,7 +170,7 @@ func testStates(t *testing.T, s *suite) {
 		}
 		a.post(a.write(b.mr.Addr()-8, b.mr.RKey(), 8))
 		a.refused(50, verbs.WCRemAccessErr)
-		ev, err := b.ctx.NextEvent()
+		ev, err := b.event()
 		require.NoError(t, err)
 		require.Equal(t, verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QPN: b.qp.Num()}, ev)
 	})
