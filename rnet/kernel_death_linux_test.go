@@ -30,13 +30,8 @@ func TestKernelPeerIsKilled(t *testing.T) {
 			} else { // it dials
 				child = startProcess(t, "caller", k.name, ln.Addr().String(), allModes)
 				for range allModes {
-					c, err := ln.Accept()
-					require.NoError(t, err)
-					defer c.Close()
-					var mode [1]byte
-					_, err = io.ReadFull(c, mode[:])
-					require.NoError(t, err)
-					b.use(t, c, mode[0])
+					c := acceptOne(t, ln)
+					b.use(t, c, readMode(t, c))
 				}
 			}
 			awaitTraffic(t)
@@ -52,6 +47,7 @@ func TestKernelPeerIsKilled(t *testing.T) {
 			}
 		}
 		t.Logf("noticed after %v to %v", slices.Min(delays), slices.Max(delays))
+		require.Less(t, slices.Max(delays), atOnce)
 		k.connect(t, ln) // the listener has survived all of them
 	})
 }
@@ -89,16 +85,24 @@ func TestKernelPeerIsStopped(t *testing.T) {
 }
 
 // A dial to a process that is stopped ends over TCP, as far as TCP goes: its
-// kernel connects for it.
+// kernel connects for it. One that may not take TCP ends with the set-up's time.
 func TestKernelDialToAStoppedPeerEndsOverTCP(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
 		child := startProcess(t, "serve", "auto", k.host)
 		address := child.line(t)
 		require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
+		begun := time.Now()
 		c := dialMode(t, &Dialer{Device: k.name}, address, modeExchange)
+		require.Less(t, time.Since(begun), defaultHeadStart+slowness)
 		require.Equal(t, "tcp", carriedBy(c))
 		told := Explain(address)
 		require.Equal(t, "handshake-timeout", told[len(told)-1].Reason)
+
+		begun = time.Now()
+		_, err := (&Dialer{Transport: RDMA, Device: k.name}).Dial("tcp", address)
+		require.ErrorContains(t, err, "[handshake-timeout]")
+		require.Less(t, time.Since(begun), setUpTime+slowness)
+		t.Logf("over the device alone the dial failed after %v: %v", time.Since(begun), err)
 		require.NoError(t, child.cmd.Process.Signal(syscall.SIGCONT))
 		require.NoError(t, exchange(c, 1, 10<<10))
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
@@ -90,8 +91,15 @@ func leavesDevicesAlone(t testing.TB) {
 // and is given up a period later.
 const noticeTime = 2 * keepAlivePeriod
 
+// The tests of times that the documentation states allow the guest to be slow:
+// they are no measure of speed.
+const (
+	atOnce   = 2 * time.Second // what is documented to need no time
+	slowness = 5 * time.Second // beside a time that is documented
+)
+
 // awaitNotice waits until f returns, which a session's failure ends. It fails
-// t if that takes far longer than documented: the guest may be slow.
+// t if that takes longer than documented.
 func awaitNotice(t testing.TB, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -99,13 +107,43 @@ func awaitNotice(t testing.TB, f func()) {
 		defer close(done)
 		f()
 	}()
+	begun := time.Now()
 	select {
 	case <-done:
+		require.Less(t, time.Since(begun), noticeTime+slowness)
 	case <-time.After(3 * noticeTime):
 		buf := make([]byte, 1<<20)
 		t.Fatalf("the failure was not noticed\n%s", buf[:runtime.Stack(buf, true)])
 	}
 }
+
+// acceptTime is how long a test waits for a connection that is sure to come.
+const acceptTime = time.Minute
+
+// acceptOne returns the next connection of ln. It waits for a peer's dial, for
+// acceptTime at most: if the peer has failed, the test does not hang.
+func acceptOne(t testing.TB, ln net.Listener) net.Conn {
+	t.Helper()
+	limited := ln.(interface{ SetDeadline(time.Time) error })
+	require.NoError(t, limited.SetDeadline(time.Now().Add(acceptTime)))
+	c, err := ln.Accept() // ended by a peer, or the deadline
+	require.NoError(t, err)
+	require.NoError(t, limited.SetDeadline(time.Time{}))
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// onKernel reports whether the guest's kernel is of a series, "6.1".
+func onKernel(t testing.TB, series string) bool {
+	t.Helper()
+	var name unix.Utsname
+	require.NoError(t, unix.Uname(&name))
+	return strings.HasPrefix(unix.ByteSliceToString(name.Release[:]), series+".")
+}
+
+// forgetFailure makes the next dial of address over the carrier's device try
+// it, whatever has failed before.
+func (k carrier) forgetFailure(address string) { negatives.Forget(k.name + " " + address) }
 
 // run runs a program of the guest and returns what it prints.
 func run(t testing.TB, name string, args ...string) string {

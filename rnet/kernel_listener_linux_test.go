@@ -74,9 +74,7 @@ func TestKernelListenerServesEveryKindOfPeerAtOnce(t *testing.T) {
 	for i, p := range peers {
 		address := net.JoinHostPort(p.host, port)
 		children = append(children, startProcessAs(t, alsoEnv("RNET_TRANSPORT="+p.transport), "exchange", address, p.dial, fmt.Sprint(100<<10+i)))
-		c, err := ln.Accept()
-		require.NoError(t, err)
-		defer c.Close()
+		c := acceptOne(t, ln)
 		require.Equal(t, p.want, carriedBy(c), "%v", p)
 		conns = append(conns, c)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,5 +56,22 @@ func TestKernelCarriesAThousandStreamsOverOneQP(t *testing.T) {
 		require.Equal(t, 2, strings.Count(qps, "type RC"), "one of ours, one of the peer's: %s", qps)
 		require.EqualValues(t, st.Sessions[0].BytesIn, streams*(size+1)+streams*(streams-1)/2)
 		require.EqualValues(t, st.Sessions[0].BytesOut, streams*(size+exchangeHeader)+streams*(streams-1)/2)
+	})
+}
+
+// A session outlives its last stream by a moment, for the next one, and no
+// longer.
+func TestKernelSessionWithoutStreamsEnds(t *testing.T) {
+	overKernel(t, func(t *testing.T, k carrier) {
+		address := startProcess(t, "serve", "auto", k.host).line(t)
+		c := dialMode(t, k.dialer(), address, modeExchange)
+		require.NoError(t, exchange(c, 1, 50<<10))
+		closed := time.Now()
+		require.NoError(t, c.Close())
+		eventually(t, "the session has ended", func() bool { return len(ReadStats().Sessions) == 0 })
+		took := time.Since(closed)
+		t.Logf("the session has ended after %v", took)
+		require.GreaterOrEqual(t, took, idleTime)
+		require.Less(t, took, idleTime+flushTime+slowness)
 	})
 }
