@@ -71,20 +71,35 @@ func (p *pingPong) one(t testing.TB) verbs.WC {
 }
 
 func TestPostPollAndArmAllocateNothing(t *testing.T) {
-	a, b := rxeEnds(t)
+	t.Run("rxe", func(t *testing.T) {
+		requireNoAllocations(t, rxeEnds)
+	})
+	t.Run("siw", func(t *testing.T) {
+		requireNoAllocations(t, siwEnds)
+	})
+}
+
+func requireNoAllocations(t *testing.T, ends func(testing.TB) (a, b *pingPong)) {
+	a, b := ends(t)
 	var wcs [4]verbs.WC
 	recv := b.recv[:1]
+	deadline := time.Now().Add(patience)
 	allocations := testing.AllocsPerRun(200, func() {
 		_ = a.cq.Arm(false)
 		_, _ = a.qp.PostSend(a.send)
 		for got := 0; got < 2; { // the SEND's at a, the receive's at b
-			n, _ := a.cq.Poll(wcs[:])
-			got += n
-			n, _ = b.cq.Poll(wcs[:])
-			got += n
+			for _, cq := range [...]*verbs.CQ{a.cq, b.cq} {
+				n, err := cq.Poll(wcs[:])
+				if err != nil || n > 0 && wcs[0].Status != verbs.WCSuccess || time.Now().After(deadline) {
+					t.Fatal("a message did not arrive:", err, wcs[0])
+				}
+				got += n
+			}
 		}
 		_, _ = b.qp.PostRecv(recv)
-		_ = a.ch.Wait(time.Time{}) // ends with the event of the SEND
+		if err := a.ch.Wait(deadline); err != nil { // ends with the event of the SEND
+			t.Fatal(err)
+		}
 		_ = a.ch.WaitThread(soon)
 	})
 	require.Zero(t, allocations)
@@ -121,7 +136,7 @@ func TestACompletionQueueThatOverrunsSaysSo(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 	}
-	ev, err := a.ctx.NextEvent() // ends with the event, or with the time limit of the tests
+	ev, err := nextEvent(a.ctx)
 	require.NoError(t, err)
 	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: small}, ev)
 	var wcs [8]verbs.WC
@@ -143,7 +158,7 @@ func TestPortEventsFollowTheNetworkInterface(t *testing.T) {
 	}{{"down", verbs.EventPortErr}, {"up", verbs.EventPortActive}} {
 		run(t, "ip", "link", "set", "dummy1", step.set)
 		for { // GIDs come and go with the addresses
-			ev, err := ctx.NextEvent() // ends with the event, or with the time limit of the tests
+			ev, err := nextEvent(ctx)
 			require.NoError(t, err)
 			if ev.Type != verbs.EventGIDChange {
 				require.Equal(t, verbs.AsyncEvent{Type: step.want, Port: 1}, ev)
@@ -151,6 +166,13 @@ func TestPortEventsFollowTheNetworkInterface(t *testing.T) {
 			}
 		}
 	}
+}
+
+// nextEvent waits for an event, and closes the context if none comes within
+// patience, which ends the wait too.
+func nextEvent(ctx *verbs.Context) (verbs.AsyncEvent, error) {
+	defer time.AfterFunc(patience, func() { _ = ctx.Close() }).Stop()
+	return ctx.NextEvent()
 }
 
 func run(t testing.TB, name string, args ...string) {
@@ -209,7 +231,7 @@ func TestRemovalOfTheDeviceEndsEverything(t *testing.T) {
 	removed := make(chan error, 1)
 	go func() { removed <- exec.Command("rdma", "link", "delete", "rxe9").Run() }()
 	for _, ctx := range []*verbs.Context{a.ctx, b.ctx} {
-		ev, err := ctx.NextEvent() // ends with the removal
+		ev, err := nextEvent(ctx) // ends with the removal
 		require.NoError(t, err)
 		require.Equal(t, verbs.EventDeviceFatal, ev.Type)
 	}

@@ -121,7 +121,7 @@ func TestPingPongWithTheCProgram(t *testing.T) {
 			})
 			t.Run(fmt.Sprintf("%s, %d bytes, C dials", mode.name, size), func(t *testing.T) {
 				p := newGame(t)
-				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 				require.NoError(t, err)
 				defer ln.Close()
 				_, port, err := net.SplitHostPort(ln.Addr().String())

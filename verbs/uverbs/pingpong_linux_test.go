@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -93,6 +94,9 @@ const pingPongMessage = len("0000:000000:000000:00000000000000000000000000000000
 
 const pingPongPSN = 0x1234
 
+// patience is for what must happen; no test that succeeds waits that long.
+const patience = time.Minute
+
 func (p *pingPong) address() []byte {
 	return fmt.Appendf(nil, "%04x:%06x:%06x:%s\x00", 0, p.qp.Num(), pingPongPSN, hex.EncodeToString(p.gid.GID[:]))
 }
@@ -112,12 +116,18 @@ func (p *pingPong) readAddress(c net.Conn) (qpn, psn uint32, gid verbs.GID, err 
 }
 
 // serve waits for a client on ln, and plays with it.
-func (p *pingPong) serve(ln net.Listener) error {
-	c, err := ln.Accept() // ends with a client, or when the test closes ln
+func (p *pingPong) serve(ln *net.TCPListener) error {
+	if err := ln.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	c, err := ln.Accept() // ends with a client, or after patience
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
 	qpn, psn, gid, err := p.readAddress(c)
 	if err != nil {
 		return err
@@ -139,11 +149,14 @@ func (p *pingPong) serve(ln net.Listener) error {
 
 // dial plays with the server at addr.
 func (p *pingPong) dial(addr string) error {
-	c, err := net.DialTimeout("tcp", addr, 10*time.Second)
+	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
 	if _, err := c.Write(p.address()); err != nil {
 		return err
 	}
@@ -200,7 +213,7 @@ func (p *pingPong) play(first bool) error {
 	var wcs [2]verbs.WC
 	sent, got, owed := 0, 0, 0
 	for sent < p.rounds || got < p.rounds {
-		n, err := p.completions(wcs[:])
+		n, err := p.completions(wcs[:], start.Add(patience))
 		if err != nil {
 			return err
 		}
@@ -236,20 +249,24 @@ func (p *pingPong) play(first bool) error {
 	return nil
 }
 
-// completions waits for one or two completions.
-func (p *pingPong) completions(wcs []verbs.WC) (int, error) {
-	for {
+// completions waits for one or two completions, or until the game's deadline.
+// Who polls looks at the clock now and then only: it would be timed too.
+func (p *pingPong) completions(wcs []verbs.WC, deadline time.Time) (int, error) {
+	for polls := 1; ; polls++ {
 		n, err := p.cq.Poll(wcs)
 		if n > 0 || err != nil {
 			return n, err
 		}
 		if !p.events {
+			if polls%(1<<12) == 0 && time.Now().After(deadline) {
+				return 0, os.ErrDeadlineExceeded
+			}
 			continue
 		}
-		if p.thread {
-			err = p.ch.WaitThread(time.Time{}) // ends with a completion, or the end of the test
+		if p.thread { // ends with a completion or the deadline
+			err = p.ch.WaitThread(deadline)
 		} else {
-			err = p.ch.Wait(time.Time{})
+			err = p.ch.Wait(deadline)
 		}
 		if err != nil {
 			return 0, err

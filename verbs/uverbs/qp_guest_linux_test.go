@@ -12,7 +12,7 @@ func TestWhatWasPostedInSQDIsSentThoughNothingIsSignaled(t *testing.T) {
 	a, b := rxeEnds(t)
 	require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true},
 		verbs.QPAttrState|verbs.QPAttrEnSQDNotify))
-	ev, err := a.ctx.NextEvent() // ends with the event, or with the time limit of the tests
+	ev, err := nextEvent(a.ctx)
 	require.NoError(t, err)
 	require.Equal(t, verbs.EventSQDrained, ev.Type)
 	wr := a.send[0]

@@ -113,6 +113,22 @@ func connectedSiw(t testing.TB, p rcm.ConnParam) (a, b *siwQP) {
 	return a, b
 }
 
+// siwEnds is rxeEnds on the other device; a has dialed.
+func siwEnds(t testing.TB) (a, b *pingPong) {
+	t.Helper()
+	recv := make([]verbs.RecvWR, 1)
+	dialed, accepted := connectedSiw(t, rcm.ConnParam{Prepare: func(qp *verbs.QP) error {
+		_, err := qp.PostRecv(recv)
+		return err
+	}})
+	ends := [2]*pingPong{}
+	for i, q := range []*siwQP{dialed, accepted} {
+		ends[i] = &pingPong{qp: q.QP, cq: q.cq, ch: q.ch, mr: q.mr, recv: recv}
+		ends[i].send = []verbs.SendWR{{ID: pingPongSendID, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}}
+	}
+	return ends[0], ends[1]
+}
+
 func (q *siwQP) post(t testing.TB, wr verbs.SendWR) {
 	t.Helper()
 	n, err := q.PostSend([]verbs.SendWR{wr})
@@ -241,7 +257,7 @@ func failWhilePosting(t *testing.T, n int, ourselves bool) {
 		}
 	}
 	stop.Store(1)
-	<-done
+	<-done // ends with stop: posts do not wait
 	for taken.Load() > 0 {
 		next()
 	}
