@@ -37,10 +37,13 @@ func callOverWire(args []string) error {
 	select {} // ended by the machine's death
 }
 
-// readMode returns how the peer behaves.
+// readMode returns how the peer behaves. It waits for the peer's first byte,
+// for acceptTime at most.
 func readMode(t testing.TB, c net.Conn) byte {
 	t.Helper()
 	var mode [1]byte
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(acceptTime)))
+	defer c.SetReadDeadline(time.Time{})
 	_, err := io.ReadFull(c, mode[:])
 	require.NoError(t, err)
 	return mode[0]
@@ -61,9 +64,7 @@ func TestWirePeersMachineDies(t *testing.T) {
 			var b bereaved
 			for _, mode := range []byte(allModes) {
 				b.use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
-				c, err := ln.Accept()
-				require.NoError(t, err)
-				t.Cleanup(func() { c.Close() })
+				c := acceptOne(t, ln)
 				b.use(t, c, readMode(t, c))
 			}
 			// Sessions that nobody uses have to end too.
@@ -79,6 +80,13 @@ func TestWirePeersMachineDies(t *testing.T) {
 			var timeout net.Error
 			assert.ErrorAs(t, err, &timeout)
 			t.Logf("a dial fails after %v: %v", time.Since(begun), err)
+
+			begun = time.Now()
+			_, err = wireDialer(k.name).Dial("tcp", address) // without a limit of its own
+			require.Error(t, err)
+			require.Regexp(t, `\[(handshake-timeout|no-device)\]`, err.Error())
+			require.Less(t, time.Since(begun), setUpTime+slowness)
+			t.Logf("one that sets no limit fails after %v: %v", time.Since(begun), err)
 
 			// rxe keeps a QP until the packets are gone that it has sent, which
 			// wait for the peer's hardware address; nobody else waits for that.
