@@ -169,3 +169,49 @@ func TestAKilledDialerIsSeenAtOnce(t *testing.T) {
 		require.NoError(t, conn.Disconnect())
 	})
 }
+
+func TestAnAcceptorThatGoesBeforeItKnowsWeAreReadyEndsTheConnection(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *testFabric) {
+		if f.iwarp {
+			t.Skip("iWARP: the kernel ends the dialer's handshake by itself")
+		}
+		addr := f.addr(t)
+		l := f.listen(t, addr, ListenConfig{})
+		dialer, acceptor := f.newSide(t), f.newSide(t)
+		for range 50 { // the RTU comes first now and then
+			qp, other := dialer.qp(t), acceptor.qp(t)
+			accepted := make(chan *cmID, 1)
+			go func() {
+				defer close(accepted)
+				r, err := l.Accept(within(t))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				id := r.(*kernelRequest).id
+				p, err := ConnParam{}.complete(other, MaxReplyData)
+				if err == nil {
+					err = id.toInit(other, &p)
+				}
+				if err == nil {
+					err = id.toRTS(other, &p, readDepth{})
+				}
+				if err == nil {
+					err = id.accept(p.forKernel(other, readDepth{}))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				accepted <- id
+			}()
+			conn, err := f.resolve(t, addr).Connect(within(t), qp, ConnParam{})
+			require.NoError(t, err)
+			id := await(t, accepted)
+			require.NotNil(t, id)
+			id.destroy()
+			await(t, conn.Disconnected()) // ends with the REJ or the DREQ
+			require.ErrorIs(t, conn.Err(), ErrDisconnected)
+			require.NoError(t, conn.Disconnect())
+		}
+	})
+}

@@ -59,7 +59,9 @@ func (c *kernelConn) Err() error {
 // of a connection: if the QP does not get through any more, it says so.
 func (c *kernelConn) event(ev cmEvent) {
 	switch ev.kind {
-	case eventDisconnected:
+	// An acceptor that goes before its kernel has our RTU rejects what it had
+	// accepted.
+	case eventDisconnected, eventRejected:
 		go c.finish(ErrDisconnected)
 	case eventDeviceRemoval:
 		go c.finish(fmt.Errorf("%w: %w", ErrDeviceRemoved, syscall.ECONNRESET))
