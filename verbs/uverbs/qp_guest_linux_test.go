@@ -43,6 +43,9 @@ func TestFailedQPsWithoutReliabilityTakeAsManyRequestsAsBefore(t *testing.T) {
 				require.NotEqual(t, verbs.WCSuccess, p.one(t).Status)
 			}
 		}
+		attr, err := qp.Query()
+		require.NoError(t, err)
+		require.NotEqual(t, verbs.QPStateSQE, attr.State, "now the way from SQE to RTS can be tested")
 	}
 }
 

@@ -107,7 +107,7 @@ func testStates(t *testing.T, s *suite) {
 		b.received(0, verbs.WCSuccess)
 	})
 	// From SQE, which a QP without acknowledgements goes to by itself, no step
-	// is walked: rxe takes such a QP to ERR or leaves it in RTS, and the other
+	// is walked: rxe takes such a QP to ERR (6.1), and the other
 	// devices have none.
 	t.Run("INIT to INIT changes what peers may do", func(t *testing.T) {
 		conf := usual
