@@ -214,11 +214,13 @@ func resolveError(ev cmEvent) error {
 	return fmt.Errorf("%v: %w", ev.kind, errno)
 }
 
-// timeoutOf returns what is left of ctx in milliseconds, for the kernel.
+// timeoutOf returns in milliseconds how long the kernel is to try: no longer
+// than it makes sense under ctx, but so that ctx ends first, whose error says
+// what has happened.
 func timeoutOf(ctx context.Context) uint32 {
 	left := resolveTimeout
 	if deadline, ok := ctx.Deadline(); ok {
-		left = min(left, time.Until(deadline))
+		left = min(left, time.Until(deadline)+time.Second)
 	}
 	return uint32(max(left/time.Millisecond, 1))
 }
