@@ -162,7 +162,7 @@ func TestKernelRingsShrinkToMemlock(t *testing.T) {
 		} {
 			said := k.dialFrom(t, asGuest, address, tc.memlock<<10)
 			if tc.ring > 0 {
-				require.Equal(t, fmt.Sprintf("rdma %s, ring %d KiB, rdma", k.name, tc.ring), said)
+				require.Equal(t, fmt.Sprintf("rdma %s, ring %d KiB, rdma over %s", k.name, tc.ring, k.name), said)
 				continue
 			}
 			require.Contains(t, said, "tcp, ring 0 KiB, tcp: memlock: ")
