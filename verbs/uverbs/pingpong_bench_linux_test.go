@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -23,6 +24,7 @@ const pingPongEnv = "PINGPONG_SERVER"
 type game struct {
 	Size, Rounds   int
 	Events, Thread bool
+	Procs          int // GOMAXPROCS, 0: as it is
 }
 
 func (g game) pingPong() *pingPong {
@@ -35,6 +37,7 @@ func servePingPong(conf string) error {
 	if err := json.Unmarshal([]byte(conf), &g); err != nil {
 		return err
 	}
+	runtime.GOMAXPROCS(g.Procs)
 	p := g.pingPong()
 	if err := p.prepare(rxeGID); err != nil {
 		return err
@@ -52,7 +55,8 @@ func servePingPong(conf string) error {
 
 // BenchmarkPingPong times messages of 64 bytes to and fro between two
 // processes, and beside it the same between two C programs. Each reports the
-// time of a round trip.
+// time of a round trip. The C programs have one thread; "alone" are Go's with
+// GOMAXPROCS=1, where the scheduler finds no other CPU to wake threads for.
 func BenchmarkPingPong(b *testing.B) {
 	requireDevice(b, "rxe0")
 	for _, mode := range []struct {
@@ -61,11 +65,11 @@ func BenchmarkPingPong(b *testing.B) {
 	}{
 		{"polling", game{}}, {"events", game{Events: true}}, {"thread", game{Events: true, Thread: true}},
 	} {
-		b.Run(mode.name+"/go", func(b *testing.B) {
-			g := mode.game
-			g.Size, g.Rounds = 64, b.N
-			benchmarkGo(b, g)
-		})
+		g := mode.game
+		g.Size = 64
+		b.Run(mode.name+"/go", func(b *testing.B) { benchmarkGo(b, g) })
+		g.Procs = 1
+		b.Run(mode.name+"/go-alone", func(b *testing.B) { benchmarkGo(b, g) })
 		if !mode.game.Thread {
 			b.Run(mode.name+"/c", func(b *testing.B) { benchmarkC(b, 64, mode.game.Events) })
 		}
@@ -73,6 +77,10 @@ func BenchmarkPingPong(b *testing.B) {
 }
 
 func benchmarkGo(b *testing.B, g game) {
+	g.Rounds = b.N
+	if g.Procs > 0 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(g.Procs))
+	}
 	conf, err := json.Marshal(g)
 	require.NoError(b, err)
 	server := exec.CommandContext(b.Context(), os.Args[0])
