@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
 // Conn is a stream of a session: a net.Conn with the semantics of a
@@ -44,6 +45,12 @@ type Conn struct {
 	waiting  bool   // somebody waits for data
 	dropped  bool   // nobody will read any more
 	peeked   bool   // Peek gave out a piece of the first chunk
+
+	// Of streams that an event loop serves: who is told of what happens,
+	// guarded by the session's lead; and whether the stream stands in txWait,
+	// or is woken from it, which is the loop's to know.
+	sink   loop.Sink
+	inLine bool
 
 	// The sending half; the session's txMu guards what is below sendWait.
 	writeMu  sync.Mutex // one Write at a time
@@ -113,6 +120,10 @@ func (c *Conn) wakeReader() {
 }
 
 func (c *Conn) wakeWriter() {
+	if c.s.onLoop() {
+		c.s.unblock(c)
+		return
+	}
 	if c.sendWait.wake() {
 		c.s.kick()
 	}
@@ -153,6 +164,7 @@ func (c *Conn) finished(closedToo bool) {
 	c.waiting = false
 	c.recvMu.Unlock()
 	c.wakeReader()
+	c.noteEnd(io.EOF)
 	if closedToo {
 		// What we might still send nobody would read: answer the FIN for
 		// the application, so that the stream ends on both sides.
@@ -182,6 +194,7 @@ func (c *Conn) abort(err error) {
 	c.recvMu.Unlock()
 	c.failSend(err)
 	c.wakeReader()
+	c.noteEnd(err)
 }
 
 // failSend makes all further sending fail with err.

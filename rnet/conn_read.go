@@ -27,6 +27,11 @@ func (c *Conn) deliver(payload []byte) error {
 		}
 		return nil
 	}
+	if c.s.onLoop() {
+		c.takeLoop(payload)
+		c.recvMu.Unlock()
+		return nil
+	}
 	if c.dst != nil && c.queue.head == nil {
 		n := copy(c.dst[c.dstLen:], payload)
 		c.dstLen += n

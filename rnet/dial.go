@@ -81,6 +81,12 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // DialContext connects to the address. ctx bounds the dial, not the
 // connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return d.dial(ctx, network, address, nil)
+}
+
+// dial is DialContext for a stream that an event loop is to serve, or nobody
+// if p is nil.
+func (d *Dialer) dial(ctx context.Context, network, address string, p *poller) (net.Conn, error) {
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return d.socketDialer().DialContext(ctx, network, address)
 	}
@@ -95,7 +101,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	a := attempt{d: d, set: set, chosen: chosen, network: network, address: address}
+	a := attempt{d: d, set: set, chosen: chosen, network: network, address: address, poller: p}
 	return a.dial(ctx)
 }
 
@@ -113,6 +119,7 @@ type attempt struct {
 	set              settings
 	chosen           bool // by the Dialer's Choose
 	network, address string
+	poller           *poller // of the event loop that is to serve the stream; nil if none is
 	begun            time.Time
 }
 
@@ -371,6 +378,6 @@ func (a addrText) String() string { return string(a) }
 func (a *attempt) key() poolKey {
 	return poolKey{
 		network: a.network, address: a.address, transport: a.set.transport, device: a.set.device,
-		session: a.set.session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver,
+		session: a.set.session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver, poller: a.poller,
 	}
 }

@@ -235,6 +235,9 @@ func (s *session) leave() {
 // session that nobody waits for may have been told to go away, and a stream
 // had better not be opened on it then.
 func (s *session) look() {
+	if s.onLoop() {
+		return // its loop looks
+	}
 	for try := 0; !s.lead.TryLock(); try++ {
 		if try == 3 {
 			return
@@ -272,9 +275,11 @@ func (s *session) attendNow() {
 // engine is the session's goroutine: it leads when nobody else does and there
 // is traffic, and it ends the session.
 func (s *session) engine() {
-	s.lead.Lock()
-	s.arm()
-	s.lead.Unlock()
+	if s.poller == nil {
+		s.lead.Lock()
+		s.arm()
+		s.lead.Unlock()
+	}
 	ping := time.Now().Add(keepAlivePeriod)
 	for !s.closing.Load() {
 		// Ended by: an arrival while the CQ is armed, Wake (failure, close),
@@ -285,6 +290,10 @@ func (s *session) engine() {
 			continue
 		}
 		s.stats.wakeups.Add(1)
+		if s.onLoop() {
+			s.warm()
+			continue
+		}
 		s.attend.Store(true)
 		if !s.lead.TryLock() {
 			continue // who leads looks at attend when it leaves
@@ -295,6 +304,7 @@ func (s *session) engine() {
 			s.attendNow()
 		}
 	}
+	s.leaveLoop()
 	s.drain()
 	s.shutdown()
 }

@@ -63,7 +63,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return tcpConfig.Listen(ctx, network, address)
 	}
-	set, err := resolveSettings(lc.Transport, lc.Profile, lc.Device, lc.Limits, lc.Logger)
+	set, err := lc.settings()
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
@@ -77,6 +77,10 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 			return l, err
 		}
 	}
+}
+
+func (lc *ListenConfig) settings() (settings, error) {
+	return resolveSettings(lc.Transport, lc.Profile, lc.Device, lc.Limits, lc.Logger)
 }
 
 // portTries is how many ports are tried where any will do: the connection
@@ -95,16 +99,13 @@ func anyPort(address string) bool {
 // finds the port taken and another port will do, the error wraps errPortTaken.
 func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set settings, otherPort bool) (net.Listener, error) {
 	l := &Listener{
-		tcp: tcp.(*net.TCPListener), network: network, set: set,
+		tcp: tcp.(*net.TCPListener), addr: tcp.Addr(), network: network, set: set,
 		avail: make(chan struct{}, 1), fromTCP: make(chan tcpAccept), done: make(chan struct{}),
 	}
 	l.open, l.stop = context.WithCancel(context.Background())
 	if err := l.listenFabrics(lc.Peers, otherPort); err != nil {
-		l.stop()
 		tcp.Close()
-		for _, fl := range l.fabrics {
-			fl.Close()
-		}
+		l.closeFabrics()
 		l.work.Wait() // ended by the closed listeners
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: tcp.Addr(), Err: err}
 	}
@@ -115,7 +116,8 @@ func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set setti
 // Listener is what Listen returns for the TCP networks. Its methods may be
 // called from any goroutine.
 type Listener struct {
-	tcp     *net.TCPListener
+	tcp     *net.TCPListener // nil if somebody else listens there: see place
+	addr    net.Addr
 	network string
 	set     settings
 	fabrics []rcm.Listener
@@ -127,6 +129,9 @@ type Listener struct {
 	accepts atomic.Uint32   // calls of Accept
 	open    context.Context // ends with Close, and with it the set-up of sessions
 	stop    context.CancelFunc
+	// place gives a session of the peer to an event loop; nil: the streams
+	// wait for Accept.
+	place func(peer net.Addr) *poller
 
 	mu       sync.Mutex
 	queue    []*Conn // streams that wait for Accept; guarded by mu
@@ -144,7 +149,7 @@ type tcpAccept struct {
 // listenFabrics starts a listener on each fabric that the policy allows. With
 // Auto a fabric that cannot listen is left out.
 func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) error {
-	addr := l.tcp.Addr().(*net.TCPAddr).AddrPort()
+	addr := l.addr.(*net.TCPAddr).AddrPort()
 	addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
 	cfg := rcm.ListenConfig{V6Only: l.network == "tcp6"}
 	if peers != nil {
@@ -241,6 +246,10 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 	s.transport = t
 	s.goesOver(req.Port())
 	s.accept, s.onEnd = l.push, l.forget
+	if l.place != nil {
+		s.setLoop(l.place(net.TCPAddrFromAddrPort(req.RemoteAddr())))
+		s.accept = func(*Conn) bool { return false } // the loop has ended
+	}
 	if err := s.learn(req.PrivateData()); err != nil {
 		req.Reject(nil)
 		s.abandon()
@@ -259,10 +268,13 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		s.abandon()
 		return nil, err
 	}
-	port := l.tcp.Addr().(*net.TCPAddr).AddrPort().Port()
+	port := l.addr.(*net.TCPAddr).AddrPort().Port()
 	s.localAddr, s.remoteAddr = netip.AddrPortFrom(conn.LocalAddr().Addr(), port), conn.RemoteAddr()
 	if err := s.start(ctx, conn); err != nil {
 		return nil, err
+	}
+	if s.poller != nil {
+		s.poller.add(s)
 	}
 	return s, nil
 }
@@ -393,7 +405,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 }
 
 // Addr returns the address of the listener, a *net.TCPAddr.
-func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
+func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Close stops listening. Connections that Accept has returned live on; those
 // that wait for it are reset.
@@ -416,11 +428,11 @@ func (l *Listener) Close() error {
 	l.signal()
 	l.mu.Unlock()
 	close(l.done)
-	l.stop()
-	err := l.tcp.Close()
-	for _, fl := range l.fabrics {
-		fl.Close()
+	var err error
+	if l.tcp != nil {
+		err = l.tcp.Close()
 	}
+	l.closeFabrics()
 	for _, c := range queue {
 		c.SetLinger(0)
 		c.Close()
@@ -430,6 +442,15 @@ func (l *Listener) Close() error {
 	}
 	l.work.Wait() // ended by the closed listeners
 	return err
+}
+
+// closeFabrics closes the listeners of the fabrics, and ends the set-up of
+// sessions.
+func (l *Listener) closeFabrics() {
+	l.stop()
+	for _, fl := range l.fabrics {
+		fl.Close()
+	}
 }
 
 func (l *Listener) opError(op string, err error) error {

@@ -31,6 +31,7 @@ type poolKey struct {
 	lanes            int
 	dedicated        bool
 	resolver         *net.Resolver // the same name may stand for another address
+	poller           *poller       // sessions of an event loop are its own
 }
 
 // pool holds the sessions that this process has dialed and may open streams
@@ -52,6 +53,7 @@ type placeKey struct {
 	device    fallback.Device
 	session   sessionConfig
 	lane      int
+	poller    *poller
 }
 
 // place is where a session is, or is being set up.
@@ -112,7 +114,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 	}
 	set := p.lanes(key)
 	lane := set.vacant()
-	at := placeKey{addr: addr, transport: key.transport, device: key.device, session: key.session, lane: lane}
+	at := placeKey{addr: addr, transport: key.transport, device: key.device, session: key.session, lane: lane, poller: key.poller}
 	for try := 0; ; try++ {
 		s, err := p.session(ctx, at, a)
 		if err != nil {
@@ -285,6 +287,7 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 	s.dialed, s.dedicated = true, a.d.Dedicated
 	s.transport, s.onEnd = f.transport, onEnd
 	s.goesOver(route.Port())
+	s.setLoop(a.poller)
 	conn, err := route.Connect(ctx, s.qp, s.connParam())
 	if err != nil {
 		if s.notices != nil {
@@ -304,6 +307,9 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 	s.localAddr, s.remoteAddr = conn.LocalAddr(), netip.AddrPortFrom(conn.RemoteAddr().Addr(), addr.Port())
 	if err := s.start(ctx, conn); err != nil {
 		return nil, err
+	}
+	if s.poller != nil {
+		s.poller.add(s)
 	}
 	return s, nil
 }

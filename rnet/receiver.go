@@ -85,7 +85,7 @@ func (s *session) postRecvs(count int) (int, error) {
 // returns how many completions there were; after a failure of the session it
 // goes on to drain the CQ.
 func (s *session) poll() int {
-	n, err := s.cq.Poll(s.wcs[:])
+	n, err := s.cq.Poll(s.wcs[:s.batch])
 	if err != nil {
 		s.fail(fmt.Errorf("rnet: poll CQ: %w", err))
 		return 0
@@ -94,6 +94,7 @@ func (s *session) poll() int {
 		return 0
 	}
 	var broken error
+	looped := s.onLoop()
 	s.rxMu.Lock()
 	for i := range s.wcs[:n] {
 		// What arrived after a failure of ours is still good, and where a
@@ -101,14 +102,17 @@ func (s *session) poll() int {
 		if err := s.complete(&s.wcs[i]); err != nil && broken == nil {
 			broken = err
 		}
-		if s.wcs[i].ByteLen >= keepMin && s.releaseLocked() {
+		if !looped && s.wcs[i].ByteLen >= keepMin && s.releaseLocked() {
 			s.sendCredit() // the peer need not wait for the end of the batch
 		}
 	}
-	if s.rx.Retained() > int(s.cfg.ringSize)/2 {
-		s.spill(int(s.cfg.ringSize) / 4)
+	due := false
+	if !looped { // dispatch releases
+		if s.rx.Retained() > int(s.cfg.ringSize)/2 {
+			s.spill(int(s.cfg.ringSize) / 4)
+		}
+		due = s.releaseLocked()
 	}
-	due := s.releaseLocked()
 	s.rxMu.Unlock()
 	if broken != nil {
 		s.fail(broken)
@@ -280,12 +284,16 @@ func (s *session) peerOpened(id uint32, payload []byte) error {
 		}
 		return s.refuse(id)
 	}
+	if s.onLoop() && !s.loopAccepts(c) {
+		c.refuse()
+		return nil
+	}
 	if len(payload) > 0 {
 		if err := c.deliver(payload); err != nil {
 			return err
 		}
 	}
-	if !s.accept(c) {
+	if !s.onLoop() && !s.accept(c) {
 		c.refuse()
 	}
 	return nil

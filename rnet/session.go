@@ -62,6 +62,7 @@ type session struct {
 	sender
 	receiver
 	engineState
+	looped
 
 	failOnce sync.Once
 	cause    error // why it failed; set before failed
@@ -117,6 +118,7 @@ func newToken() uint64 {
 // newSession makes all of a session but the connection: QP, CQ, receive ring.
 func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *session, err error) {
 	s = &session{cfg: cfg, log: log, device: deviceName, token: newToken(), opened: time.Now(), done: make(chan struct{})}
+	s.batch = pollBatch
 	s.domainUsers.Store(1)
 	half := s // the result is nil by then
 	defer func() {

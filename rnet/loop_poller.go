@@ -1,0 +1,244 @@
+package rnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+)
+
+// poller has the sessions that one event loop serves.
+//
+// A session is hot, and polled, or cold: armed, and not looked at until
+// something has warmed it. Lost wake-ups: the loop makes a session cold before
+// it looks at it for the last time; who has work for it leaves the work before
+// it looks whether the session is cold.
+type poller struct {
+	owner   loop.Owner
+	profile fallback.Profile
+
+	// Of the loop's goroutine.
+	hot []*session
+
+	woken atomic.Bool // warmed is not empty
+
+	mu     sync.Mutex
+	warmed []*session            // to become hot; guarded by mu
+	all    map[*session]struct{} // guarded by mu
+	closed bool                  // guarded by mu
+}
+
+// quietPolls is after how many polls that brought nothing a session is armed
+// alone, although the loop has others to poll.
+const quietPolls = 4096
+
+func init() {
+	loop.NewPoller = newPoller
+	loop.Dial = dialOnLoop
+	loop.Listen = listenOnLoops
+	loop.Allows = allows
+}
+
+func newPoller(owner loop.Owner, config any) (loop.Poller, error) {
+	set, err := config.(*ListenConfig).settings()
+	if err != nil {
+		return nil, err
+	}
+	return &poller{owner: owner, profile: set.session.profile, all: make(map[*session]struct{})}, nil
+}
+
+func dialOnLoop(ctx context.Context, dialer any, network, address string, p loop.Poller) (net.Conn, error) {
+	return dialer.(*Dialer).dial(ctx, network, address, p.(*poller))
+}
+
+// allows tells which peers a configuration allows.
+func allows(config any) (tcp, accelerated bool, err error) {
+	set, err := config.(*ListenConfig).settings()
+	return set.transport == fallback.Auto || set.transport == fallback.TCP, set.transport != fallback.TCP, err
+}
+
+// add gives a session that has started to the loop.
+func (p *poller) add(s *session) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		s.handBack()
+		s.fail(fmt.Errorf("%w: the event loop has ended", errSessionIdle))
+		return
+	}
+	p.all[s] = struct{}{}
+	p.warmed = append(p.warmed, s)
+	p.woken.Store(true)
+	p.mu.Unlock()
+	p.owner.Ring()
+}
+
+// wake makes a session hot that was cold. Any goroutine calls it.
+func (p *poller) wake(s *session) {
+	p.mu.Lock()
+	p.warmed = append(p.warmed, s)
+	p.woken.Store(true)
+	p.mu.Unlock()
+	p.owner.Ring()
+}
+
+// takeWarmed makes the sessions hot that are to be.
+func (p *poller) takeWarmed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, s := range p.warmed {
+		if _, ok := p.all[s]; ok {
+			s.quiet = 0
+			p.hot = append(p.hot, s)
+		}
+		p.warmed[i] = nil
+	}
+	p.warmed = p.warmed[:0]
+	p.woken.Store(false)
+}
+
+// Poll polls each hot session once.
+func (p *poller) Poll() int {
+	if p.woken.Load() {
+		p.takeWarmed()
+	}
+	total := 0
+	for i := 0; i < len(p.hot); i++ {
+		s := p.hot[i]
+		n, keep := p.visit(s)
+		total += n
+		if !keep {
+			last := len(p.hot) - 1
+			p.hot[i], p.hot[last] = p.hot[last], nil
+			p.hot = p.hot[:last]
+			i--
+		}
+	}
+	return total
+}
+
+// visit polls one session, and reports whether it stays hot.
+func (p *poller) visit(s *session) (n int, keep bool) {
+	if s.closing.Load() {
+		p.finish(s)
+		return 1, false
+	}
+	if !s.lead.TryLock() {
+		return 1, true // somebody looks; not for long
+	}
+	s.disarm()
+	n = s.poll()
+	if n > 0 || s.unblocks.Load() || len(s.events) > 0 {
+		s.dispatch()
+		n++
+		s.quiet = 0
+	} else if s.quiet++; s.quiet > quietPolls {
+		n, keep = p.cool(s)
+		s.lead.Unlock()
+		return n, keep
+	}
+	s.lead.Unlock()
+	return n, true
+}
+
+// cool arms a session and makes it cold, unless there is something. lead is
+// held.
+func (p *poller) cool(s *session) (n int, keep bool) {
+	if err := s.cq.Arm(false); err != nil {
+		s.fail(err)
+		return 1, true // visit sees it closing
+	}
+	s.armed = true
+	s.quiet = 0
+	s.cold.Store(true)
+	n = s.poll()
+	if n == 0 && !s.unblocks.Load() && !s.closing.Load() {
+		return 0, false
+	}
+	s.dispatch()
+	// If somebody else took it back it comes by takeWarmed.
+	return n + 1, s.cold.CompareAndSwap(true, false)
+}
+
+// Arm makes all sessions cold.
+func (p *poller) Arm() bool {
+	idle := true
+	for i := len(p.hot) - 1; i >= 0; i-- {
+		s := p.hot[i]
+		if !s.lead.TryLock() {
+			idle = false
+			continue
+		}
+		n, keep := p.cool(s)
+		s.lead.Unlock()
+		if n > 0 {
+			idle = false
+		}
+		if !keep {
+			p.hot = append(p.hot[:i], p.hot[i+1:]...)
+		}
+	}
+	return idle && !p.woken.Load()
+}
+
+// finish ends the loop's part in a session that fails.
+func (p *poller) finish(s *session) {
+	p.mu.Lock()
+	delete(p.all, s)
+	p.mu.Unlock()
+	s.finishLoop()
+}
+
+// Spin returns how long the loop may poll in vain.
+func (p *poller) Spin() time.Duration {
+	switch p.profile {
+	case fallback.Latency:
+		return latencySpin
+	case fallback.Efficient:
+		return 0
+	}
+	return baseSpin
+}
+
+// Near reports whether no peer of a hot session can go on while we poll.
+func (p *poller) Near() bool {
+	for _, s := range p.hot {
+		if !sameCPU(s.cpus) {
+			return false
+		}
+	}
+	return len(p.hot) > 0
+}
+
+// Attach gives a stream that was dialed on this loop its sink.
+func (p *poller) Attach(conn net.Conn, sink func(loop.Stream) loop.Sink) loop.Stream {
+	c, ok := conn.(*Conn)
+	if !ok || c.s.poller != p || c.s.unlooped.Load() && !c.s.failed.Load() {
+		return nil
+	}
+	return c.attach(sink)
+}
+
+// Sessions returns how many sessions the poller has.
+func (p *poller) Sessions() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.all)
+}
+
+// Close hands all sessions back to their engines.
+func (p *poller) Close() {
+	p.mu.Lock()
+	p.closed = true
+	left := p.all
+	p.all, p.warmed, p.hot = nil, nil, nil
+	p.mu.Unlock()
+	for s := range left {
+		s.handBack()
+	}
+}

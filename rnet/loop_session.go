@@ -1,0 +1,215 @@
+package rnet
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// looped is the part of a session that an event loop serves. Its loop leads
+// it for good: nobody waits on its streams. Poll notes what came for which
+// stream, and the loop tells the sinks when rxMu is free again (dispatch),
+// before it releases what was told. See docs/gnet.md.
+type looped struct {
+	poller   *poller       // nil: who waits leads; set before the session starts
+	unlooped atomic.Bool   // the loop has handed the session back
+	handed   chan struct{} // closed then
+
+	// Guarded by lead.
+	events  []loopEvent
+	arrived int // bytes in them
+	batch   int // completions that a poll takes
+
+	// Of the loop's goroutine.
+	quiet int // polls in a row that brought nothing
+
+	// cold says that the loop does not poll the session: it is armed. Who
+	// takes it back rings the loop.
+	cold atomic.Bool
+
+	unblockMu sync.Mutex
+	unblocked []*Conn // may write again; guarded by unblockMu
+	unblocks  atomic.Bool
+}
+
+// loopEvent is something that the sink of c is to be told.
+type loopEvent struct {
+	c     *Conn
+	p     []byte // a piece of the ring
+	opens bool
+	err   error // the end
+}
+
+// onLoop reports whether a loop leads the session.
+func (s *session) onLoop() bool { return s.poller != nil && !s.unlooped.Load() }
+
+// setLoop gives the session to a loop. It comes before the session starts.
+func (s *session) setLoop(p *poller) {
+	if p == nil {
+		return
+	}
+	s.poller, s.handed, s.batch = p, make(chan struct{}), pollBatch
+}
+
+// noteEvent puts an event on the list. lead is held.
+func (s *session) noteEvent(e loopEvent) { s.events = append(s.events, e) }
+
+// noteEnd tells the sink of c, if it has one, that its stream has come to an
+// end. lead is held if there is a sink.
+func (c *Conn) noteEnd(err error) {
+	if c.sink != nil && !c.closed.Load() {
+		c.s.noteEvent(loopEvent{c: c, err: err})
+	}
+}
+
+// takeLoop is deliver for a stream of a loop: the payload stays where it is. A
+// stream that was not attached yet keeps a copy. recvMu is held.
+func (c *Conn) takeLoop(payload []byte) {
+	if c.sink == nil {
+		c.queue.appendCopy(payload)
+		return
+	}
+	c.s.arrived += len(payload)
+	c.s.noteEvent(loopEvent{c: c, p: payload})
+}
+
+// loopAccepts gives a stream that the peer has opened to the loop. The leader
+// calls it, with rxMu held.
+func (s *session) loopAccepts(c *Conn) bool {
+	if c.sink = s.poller.owner.Accept((*loopStream)(c)); c.sink == nil {
+		return false
+	}
+	s.noteEvent(loopEvent{c: c, opens: true})
+	return true
+}
+
+// dispatch tells the sinks what the last poll has brought, and releases it. The
+// loop calls it, with lead held and no other lock.
+func (s *session) dispatch() {
+	for i := range s.events {
+		e := &s.events[i]
+		switch c := e.c; {
+		case c.closed.Load(): // by its sink, or before it was told
+			if e.p != nil {
+				c.consumeLoop(len(e.p))
+			}
+		case e.opens:
+			c.sink.Opened()
+		case e.err != nil:
+			c.sink.Ended(e.err)
+		default:
+			c.sink.Readable(e.p)
+			c.consumeLoop(len(e.p))
+		}
+	}
+	if len(s.events) > 0 {
+		s.fitBatch()
+		clear(s.events)
+		s.events = s.events[:0]
+	}
+	s.rxMu.Lock()
+	due := s.releaseLocked()
+	s.rxMu.Unlock()
+	if due {
+		s.sendCredit()
+	}
+	if s.unblocks.Load() {
+		s.tellUnblocked()
+	}
+}
+
+// fitBatch keeps what one poll takes to a part of the ring, so that the peer
+// can go on writing while it is handled.
+func (s *session) fitBatch() {
+	if s.arrived > int(s.cfg.ringSize)/8 {
+		s.batch = max(1, s.batch/2)
+	} else if s.arrived < int(s.cfg.ringSize)/32 {
+		s.batch = min(pollBatch, 2*s.batch)
+	}
+	s.arrived = 0
+}
+
+// consumeLoop moves the window over n bytes that the sink has had.
+func (c *Conn) consumeLoop(n int) {
+	c.recvMu.Lock()
+	c.flow.Consume(n)
+	update := c.flow.UpdateDue() && c.recvErr == nil && !c.closed.Load()
+	c.recvMu.Unlock()
+	if update {
+		c.s.control(c, ctlWindow)
+	}
+}
+
+// unblock lets the loop go on to write on c. It is wakeWriter for streams of
+// a loop: any goroutine calls it, with locks held.
+func (s *session) unblock(c *Conn) {
+	if !c.sendWait.state.CompareAndSwap(waiterWaiting, waiterReady) {
+		return
+	}
+	s.unblockMu.Lock()
+	s.unblocked = append(s.unblocked, c)
+	s.unblocks.Store(true)
+	s.unblockMu.Unlock()
+	s.warm() // after the list: see cool
+}
+
+// tellUnblocked lets streams write that may. What blocks again meanwhile is
+// left for the next time.
+func (s *session) tellUnblocked() {
+	s.unblockMu.Lock()
+	list := s.unblocked
+	s.unblocked = nil
+	s.unblocks.Store(false)
+	s.unblockMu.Unlock()
+	for _, c := range list {
+		if c.sink != nil && !c.closed.Load() {
+			c.sink.Writable()
+		}
+	}
+}
+
+// warm makes the loop poll the session again if it does not.
+func (s *session) warm() {
+	if s.cold.Load() && s.cold.CompareAndSwap(true, false) {
+		s.poller.wake(s)
+	}
+}
+
+// finishLoop is what the loop does with a session that fails: what arrived
+// before is delivered, and each stream is told.
+func (s *session) finishLoop() {
+	s.lead.Lock() // ended by who arms or looks
+	for s.poll() > 0 {
+		s.dispatch()
+	}
+	s.dispatch()
+	for _, c := range s.streams.shutNow() {
+		c.abort(syscall.ECONNRESET)
+	}
+	s.dispatch()
+	s.lead.Unlock()
+	s.handBack()
+}
+
+// handBack ends the loop's part: the session's engine leads from here on. The
+// loop has closed its streams.
+func (s *session) handBack() {
+	s.lead.Lock() // ended by who arms or looks
+	s.unlooped.Store(true)
+	clear(s.events)
+	s.events = nil
+	s.batch = pollBatch
+	s.arm()
+	s.lead.Unlock()
+	close(s.handed)
+	s.attendNow()
+}
+
+// leaveLoop waits until the loop has handed a failed session back.
+func (s *session) leaveLoop() {
+	if s.poller == nil {
+		return
+	}
+	s.warm()
+	<-s.handed // ended by the loop's next turn, or its end
+}

@@ -1,0 +1,82 @@
+package rnet
+
+import (
+	"net"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+)
+
+// loopStream is a Conn as its event loop uses it.
+type loopStream Conn
+
+// Write sends as much of p as there is room for; if that is not all, Writable
+// follows.
+func (st *loopStream) Write(p []byte) (n int, err error) {
+	c := (*Conn)(st)
+	for n < len(p) {
+		m, result, err := c.s.send(c, p[n:], source{}, c.inLine)
+		if result == sendFailed {
+			c.inLine = false
+			return n, err
+		}
+		n += m
+		c.inLine = result == sendRoom
+		if result == sendOK {
+			continue
+		}
+		c.sendWait.begin()
+		if c.mayWait(result) {
+			return n, nil // unblock tells when
+		}
+	}
+	return n, nil
+}
+
+// Close ends the stream without a wait.
+func (st *loopStream) Close(reset bool) {
+	c := (*Conn)(st)
+	if c.closed.Swap(true) {
+		return
+	}
+	c.dropQueue()
+	if c.inLine {
+		c.inLine = false
+		c.s.leaveLine(c)
+	}
+	c.failSend(net.ErrClosed)
+	if reset {
+		c.s.control(c, ctlReset)
+	} else {
+		c.s.control(c, ctlFin)
+	}
+}
+
+func (st *loopStream) LocalAddr() net.Addr  { return (*Conn)(st).LocalAddr() }
+func (st *loopStream) RemoteAddr() net.Addr { return (*Conn)(st).RemoteAddr() }
+
+// attach gives c, which was dialed on a session of the loop, its sink, and
+// tells it what has come before. The loop calls it.
+func (c *Conn) attach(makeSink func(loop.Stream) loop.Sink) loop.Stream {
+	st := (*loopStream)(c)
+	c.s.lead.Lock() // ended by who arms, or the engine of a session that the loop has left
+	defer c.s.lead.Unlock()
+	c.sink = makeSink(st)
+	c.sink.Opened()
+	c.recvMu.Lock()
+	early := c.queue
+	c.queue = chunkQueue{}
+	end := c.recvErr
+	c.recvMu.Unlock()
+	for early.head != nil {
+		k := early.pop()
+		if !c.closed.Load() {
+			c.sink.Readable(k.unread())
+		}
+		c.consumeLoop(len(k.unread()))
+		k.recycle()
+	}
+	if end != nil && !c.closed.Load() {
+		c.sink.Ended(end)
+	}
+	return st
+}

@@ -1,0 +1,96 @@
+package rgnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/panjf2000/gnet/v2"
+	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
+)
+
+// Client is gnet.Client, but that Dial takes the fastest transport that works,
+// as rnet.Dial does. Its methods may be called from any goroutine, but not from
+// a callback of the handler.
+//
+// Each of its event loops has a session of its own to an address, and a server
+// spreads sessions over its loops: a client with as many loops
+// (gnet.WithMulticore, gnet.WithNumEventLoop) uses all of the server's.
+type Client struct {
+	b    *bridge
+	gnet *gnet.Client
+}
+
+// NewClient is NewClient with this configuration.
+func (cfg Config) NewClient(handler gnet.EventHandler, opts ...gnet.Option) (*Client, error) {
+	b, err := cfg.bridge(handler, opts)
+	if err != nil {
+		return nil, err
+	}
+	b.tcp = true // a dial to TCP is none of the peers'
+	b.opts.LB = gnet.LeastConnections
+	b.ticked = true
+	client, err := gnet.NewClient(b, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{b: b, gnet: client}, nil
+}
+
+// Start starts the event loops.
+func (c *Client) Start() error {
+	if err := c.gnet.Start(); err != nil {
+		return err
+	}
+	if !c.b.fast {
+		return nil
+	}
+	err := c.b.hangBells(func(ctx context.Context, nc net.Conn) error {
+		_, err := c.gnet.EnrollContext(nc, gnet.FromContext(ctx))
+		return err
+	})
+	if err != nil {
+		c.Stop()
+		return err
+	}
+	return nil
+}
+
+// Stop ends the event loops, and all connections with them.
+func (c *Client) Stop() error {
+	defer c.b.forget()
+	return c.gnet.Stop()
+}
+
+// Dial connects to the address. It returns when OnOpen has been called.
+func (c *Client) Dial(network, address string) (gnet.Conn, error) {
+	return c.DialContext(network, address, nil)
+}
+
+// DialContext is Dial, with the context of the new connection.
+func (c *Client) DialContext(network, address string, ctx any) (gnet.Conn, error) {
+	if !c.b.fast {
+		return c.gnet.DialContext(network, address, ctx)
+	}
+	l := c.b.leastBusy()
+	if l == nil {
+		return nil, gerrors.ErrEmptyEngine
+	}
+	dialCtx, cancel := c.b.dialContext(context.Background())
+	defer cancel()
+	return l.dial(dialCtx, network, address, ctx, c.EnrollContext)
+}
+
+// Enroll serves a connection that was made elsewhere, of package net. One of
+// package rnet's has a session that others use too: it fails with
+// errors.ErrUnsupportedProtocol; Dial it here.
+func (c *Client) Enroll(conn net.Conn) (gnet.Conn, error) { return c.EnrollContext(conn, nil) }
+
+// EnrollContext is Enroll, with the context of the connection.
+func (c *Client) EnrollContext(conn net.Conn, ctx any) (gnet.Conn, error) {
+	if isStream(conn) {
+		return nil, errors.Join(fmt.Errorf("rgnet: enroll %T", conn), gerrors.ErrUnsupportedProtocol)
+	}
+	return c.gnet.EnrollContext(conn, ctx)
+}

@@ -1,0 +1,251 @@
+package rgnet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/panjf2000/gnet/v2/pkg/buffer/elastic"
+	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+)
+
+// conn is a stream as a handler sees it. All fields but safe are of the loop's
+// goroutine.
+type conn struct {
+	l      *eventLoop
+	stream loop.Stream
+
+	state   connState
+	reset   bool // SetLinger(0): Close throws away what was not sent
+	blocked bool // Writable will come
+	local   net.Addr
+	remote  net.Addr
+	ctx     any
+	safe    atomic.Pointer[any]
+	linger  atomic.Bool // SetLinger(0) was called
+
+	fresh   []byte             // what came last and was not read, where it arrived
+	inbound elastic.RingBuffer // what came before
+	lent    [][]byte           // copies that Next and Peek gave out
+	out     elastic.Buffer     // what has to wait for room
+}
+
+var _ gnet.Conn = (*conn)(nil)
+
+type connState uint8
+
+const (
+	connNew     connState = iota
+	connOpen              // OnOpen was called
+	connClosing           // OnClose is being called
+	connClosed            // what is left is sent, perhaps
+	connEnded             // nothing is left
+)
+
+func newConn(l *eventLoop, s loop.Stream) *conn {
+	c := &conn{l: l, stream: s}
+	c.out.Reset(l.b.writeCap)
+	return c
+}
+
+// Opened calls OnOpen.
+func (c *conn) Opened() {
+	c.state = connOpen
+	c.l.conns[c] = struct{}{}
+	c.l.streams.Add(1)
+	out, action := c.l.b.handler.OnOpen(c)
+	if out != nil && c.state == connOpen {
+		c.Write(out) // an error has closed the connection
+	}
+	c.l.act(c, action)
+	c.settle()
+}
+
+// Readable calls OnTraffic, with no more than ReadBufferCap bytes at a time.
+func (c *conn) Readable(p []byte) {
+	for len(p) > 0 && c.state == connOpen {
+		n := min(len(p), c.l.b.readCap)
+		c.fresh = p[:n:n]
+		p = p[n:]
+		c.traffic()
+	}
+}
+
+// traffic calls OnTraffic and keeps what it leaves.
+func (c *conn) traffic() error {
+	action := c.l.b.handler.OnTraffic(c)
+	err := c.l.act(c, action)
+	c.settle()
+	return err
+}
+
+// settle ends the time for which a handler may use what it was given.
+func (c *conn) settle() {
+	if len(c.fresh) > 0 && c.state == connOpen {
+		c.inbound.Write(c.fresh)
+	}
+	c.fresh = nil
+	if len(c.lent) > 0 {
+		c.takeBack()
+	}
+}
+
+// Writable goes on to send what had to wait.
+func (c *conn) Writable() {
+	c.blocked = false
+	if err := c.flush(); err != nil {
+		c.close(os.NewSyscallError("write", err))
+	} else if c.state == connClosed && c.out.IsEmpty() {
+		c.end(false)
+	}
+}
+
+// Ended closes the connection: the peer has sent its last byte, or is gone.
+func (c *conn) Ended(err error) {
+	if !errors.Is(err, io.EOF) {
+		c.out.Release()
+	}
+	if c.state == connClosed && c.out.IsEmpty() {
+		c.end(false)
+		return
+	}
+	c.close(os.NewSyscallError("read", err))
+}
+
+// close calls OnClose and ends the stream, when what was written is sent.
+func (c *conn) close(err error) error {
+	if c.state != connOpen {
+		return nil
+	}
+	c.state = connClosing
+	action := c.l.b.handler.OnClose(c, err)
+	c.state = connClosed
+	c.l.streams.Add(-1)
+	c.inbound.Done()
+	c.ctx = nil
+	c.safe.Store(nil)
+	c.reset = c.linger.Load()
+	if c.reset || c.flush() != nil || c.out.IsEmpty() {
+		c.end(c.reset)
+	}
+	return c.l.act(c, action)
+}
+
+// end ends the stream. If something was not sent the peer is told by a reset.
+func (c *conn) end(reset bool) {
+	if c.state == connEnded {
+		return
+	}
+	c.state = connEnded
+	delete(c.l.conns, c)
+	c.out.Release()
+	c.stream.Close(reset)
+}
+
+// Context returns what SetContext was given last.
+func (c *conn) Context() any { return c.ctx }
+
+// SetContext keeps something of the handler's.
+func (c *conn) SetContext(ctx any) { c.ctx = ctx }
+
+// SafeContext is Context for any goroutine.
+func (c *conn) SafeContext() any {
+	if p := c.safe.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// SetSafeContext is SetContext for any goroutine.
+func (c *conn) SetSafeContext(ctx any) { c.safe.Store(&ctx) }
+
+// EventLoop returns the loop that serves the connection.
+func (c *conn) EventLoop() gnet.EventLoop { return c.l }
+
+// LocalAddr returns the local address, a *net.TCPAddr.
+func (c *conn) LocalAddr() net.Addr {
+	if c.local == nil {
+		c.local = c.stream.LocalAddr()
+	}
+	return c.local
+}
+
+// RemoteAddr returns the peer's address, a *net.TCPAddr.
+func (c *conn) RemoteAddr() net.Addr {
+	if c.remote == nil {
+		c.remote = c.stream.RemoteAddr()
+	}
+	return c.remote
+}
+
+// Wake calls OnTraffic on the loop.
+func (c *conn) Wake(callback gnet.AsyncCallback) error {
+	return c.l.post(func(*eventLoop) (err error) {
+		if c.state == connOpen {
+			err = c.traffic()
+		}
+		call(callback, c, err)
+		return err
+	})
+}
+
+// Close closes the connection soon; any goroutine may call it.
+func (c *conn) Close() error { return c.CloseWithCallback(nil) }
+
+// CloseWithCallback is Close, and calls back on the loop.
+func (c *conn) CloseWithCallback(callback gnet.AsyncCallback) error {
+	return c.l.post(func(*eventLoop) error {
+		err := c.close(nil)
+		call(callback, c, err)
+		return err
+	})
+}
+
+func call(callback gnet.AsyncCallback, c *conn, err error) {
+	if callback != nil {
+		callback(c, err)
+	}
+}
+
+// Fd returns -1: a stream has no descriptor.
+func (c *conn) Fd() int { return -1 }
+
+// Dup fails, see Fd.
+func (c *conn) Dup() (int, error) { return -1, gerrors.ErrUnsupportedOp }
+
+// SetReadBuffer does nothing.
+func (c *conn) SetReadBuffer(int) error { return nil }
+
+// SetWriteBuffer does nothing.
+func (c *conn) SetWriteBuffer(int) error { return nil }
+
+// SetLinger with 0 makes Close throw away what was not sent, and tell the peer
+// so by a reset.
+func (c *conn) SetLinger(sec int) error {
+	c.linger.Store(sec == 0)
+	return nil
+}
+
+// SetKeepAlivePeriod does nothing: a dead peer is noticed.
+func (c *conn) SetKeepAlivePeriod(time.Duration) error { return nil }
+
+// SetKeepAlive does nothing, see SetKeepAlivePeriod.
+func (c *conn) SetKeepAlive(bool, time.Duration, time.Duration, int) error { return nil }
+
+// SetNoDelay does nothing: data is never delayed.
+func (c *conn) SetNoDelay(bool) error { return nil }
+
+// SetDeadline is unsupported, as in gnet.
+func (c *conn) SetDeadline(time.Time) error { return gerrors.ErrUnsupportedOp }
+
+// SetReadDeadline is unsupported, as in gnet.
+func (c *conn) SetReadDeadline(time.Time) error { return gerrors.ErrUnsupportedOp }
+
+// SetWriteDeadline is unsupported, as in gnet.
+func (c *conn) SetWriteDeadline(time.Time) error { return gerrors.ErrUnsupportedOp }

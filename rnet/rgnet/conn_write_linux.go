@@ -1,0 +1,128 @@
+package rgnet
+
+import (
+	"io"
+	"net"
+	"os"
+
+	"github.com/panjf2000/gnet/v2"
+	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
+)
+
+// OutboundBuffered returns how many bytes wait for room.
+func (c *conn) OutboundBuffered() int { return c.out.Buffered() }
+
+// Write takes all of p, and never waits. If it fails the connection is closed.
+func (c *conn) Write(p []byte) (int, error) {
+	if c.state != connOpen && c.state != connClosing {
+		return 0, net.ErrClosed
+	}
+	if err := c.put(p); err != nil {
+		err = os.NewSyscallError("write", err)
+		c.close(err)
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// put sends p, or keeps what there is no room for.
+func (c *conn) put(p []byte) error {
+	if !c.out.IsEmpty() {
+		c.out.Write(p)
+		return c.flush()
+	}
+	n, err := c.stream.Write(p)
+	if err == nil && n < len(p) {
+		c.blocked = true
+		c.out.Write(p[n:])
+	}
+	return err
+}
+
+// flush sends what waits, as far as there is room.
+func (c *conn) flush() error {
+	for !c.blocked && !c.out.IsEmpty() {
+		parts, err := c.out.Peek(-1)
+		if err != nil {
+			return err
+		}
+		sent := 0
+		for _, p := range parts {
+			n, err := c.stream.Write(p)
+			if err != nil {
+				c.out.Release()
+				return err
+			}
+			sent += n
+			if c.blocked = n < len(p); c.blocked {
+				break
+			}
+		}
+		c.out.Discard(sent)
+	}
+	return nil
+}
+
+// smallWrite is up to how many bytes Writev sends in one piece, which costs a
+// copy.
+const smallWrite = 4 << 10
+
+// Writev is Write for several pieces.
+func (c *conn) Writev(bs [][]byte) (int, error) {
+	total := 0
+	for _, b := range bs {
+		total += len(b)
+	}
+	if total <= smallWrite && len(bs) > 1 {
+		var whole [smallWrite]byte
+		n := 0
+		for _, b := range bs {
+			n += copy(whole[n:], b)
+		}
+		return c.Write(whole[:n])
+	}
+	for _, b := range bs {
+		if _, err := c.Write(b); err != nil {
+			return 0, err
+		}
+	}
+	return total, nil
+}
+
+// ReadFrom takes all that r has. It is sent by Flush, or with the next Write.
+func (c *conn) ReadFrom(r io.Reader) (int64, error) { return c.out.ReadFrom(r) }
+
+// Flush sends what there is room for.
+func (c *conn) Flush() error {
+	if c.state != connOpen && c.state != connClosing {
+		return nil
+	}
+	err := c.flush()
+	if err != nil {
+		err = os.NewSyscallError("write", err)
+		c.close(err)
+	}
+	return err
+}
+
+// SendTo is for datagrams.
+func (c *conn) SendTo([]byte, net.Addr) (int, error) { return 0, gerrors.ErrUnsupportedOp }
+
+// AsyncWrite writes on the loop, and calls back there. p must not be changed
+// before that.
+func (c *conn) AsyncWrite(p []byte, callback gnet.AsyncCallback) error {
+	return c.l.post(func(*eventLoop) error {
+		_, err := c.Write(p)
+		call(callback, c, err)
+		return nil
+	})
+}
+
+// AsyncWritev is AsyncWrite for several pieces.
+func (c *conn) AsyncWritev(bs [][]byte, callback gnet.AsyncCallback) error {
+	return c.l.post(func(*eventLoop) error {
+		_, err := c.Writev(bs)
+		call(callback, c, err)
+		return nil
+	})
+}

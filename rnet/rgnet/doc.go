@@ -1,0 +1,51 @@
+// Package rgnet serves gnet handlers over RDMA streams. It has gnet's Run,
+// Rotate, Stop and Client: a program changes
+//
+//	gnet.Run(handler, "tcp://:9000", gnet.WithMulticore(true))
+//
+// to
+//
+//	rgnet.Run(handler, "tcp://:9000", gnet.WithMulticore(true))
+//
+// and its handler serves, on gnet's event loops, TCP peers as before and beside
+// them peers that dial with package rnet or with this package's [Client]: their
+// streams appear as gnet.Conn values, on the same loops, and no two callbacks of
+// one loop run at once. [Config] has the choices that rnet's ListenConfig and
+// Dialer have; without one, the environment decides, as for rnet.
+//
+// A real gnet engine runs underneath: OnBoot gets it, and TCP connections are
+// its own. On systems other than Linux that is all there is.
+//
+// # What differs on a stream
+//
+//   - Fd returns -1, and Dup fails with errors.ErrUnsupportedOp: a stream has no
+//     descriptor. Do not use Fd as a name for a connection.
+//   - SetReadBuffer, SetWriteBuffer, SetNoDelay, SetKeepAlive and
+//     SetKeepAlivePeriod do nothing; SetLinger(0) makes Close reset the stream.
+//   - The deadlines are unsupported, as they are in gnet, and so is SendTo.
+//   - A peer that closes its writing half ends the connection, as in gnet: OnClose
+//     gets an error that wraps io.EOF. What was written and not sent yet still
+//     goes out, as long as the peer takes it (gnet tries once).
+//   - EventLoop returns a loop that can Register (dialing with rnet) and Close
+//     streams. Do not give a stream to the Close method of a TCP connection's
+//     EventLoop: gnet panics.
+//   - Next and Peek return the memory in which the bytes arrived, or a copy; both
+//     are valid until the handler returns. A peer that breaks the protocol may
+//     change bytes while you look at them; what matters for safety, look at once.
+//   - gnet.Engine.CountConnections counts TCP connections, and one more for each
+//     loop; [CountConnections] counts both kinds.
+//
+// # Options
+//
+//   - LoadBalancing: the algorithm chooses the loop of each session, which is
+//     all streams from one peer process; see [Client] for how a peer gets
+//     several. RoundRobin becomes LeastConnections for TCP connections, because
+//     connections are enrolled in a running engine.
+//   - Multicore, NumEventLoop, LockOSThread, Ticker, Logger, LogPath, LogLevel,
+//     WriteBufferCap: as in gnet, for streams too.
+//   - ReadBufferCap: the most that one OnTraffic is given anew.
+//   - ReusePort, ReuseAddr, BindToDevice, TCPKeepAlive and its companions,
+//     TCPNoDelay, the socket buffers, EdgeTriggeredIO: of TCP connections only.
+//
+// How it works is told in docs/gnet.md.
+package rgnet

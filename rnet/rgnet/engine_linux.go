@@ -1,0 +1,393 @@
+package rgnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+)
+
+// bridge is the handler that gnet sees: it passes on what is about TCP
+// connections, and serves streams when a bell rings.
+type bridge struct {
+	handler  gnet.EventHandler
+	cfg      Config
+	opts     gnet.Options // what the user has asked for
+	addrs    []string
+	tcp      bool // TCP peers are served
+	fast     bool // others are
+	readCap  int
+	writeCap int
+
+	eng       gnet.Engine // set by OnBoot
+	ticked    bool        // of the ticker's goroutine
+	startErr  error       // why the engine was ended before it began
+	loopCount int
+	next      atomic.Uint32
+
+	down     chan struct{} // closed by OnShutdown
+	tcpConns sync.Map      // gnet.EventLoop to *atomic.Int64
+
+	mu        sync.Mutex
+	loops     []*eventLoop // guarded by mu
+	listeners []io.Closer  // guarded by mu
+	stopped   bool         // guarded by mu
+}
+
+// engines maps a gnet.Engine to its *bridge.
+var engines sync.Map
+
+// CountConnections returns how many connections of either kind an engine that
+// Run, Rotate or a Client has started serves, -1 if it is none.
+func CountConnections(eng gnet.Engine) int {
+	v, ok := engines.Load(eng)
+	if !ok {
+		return -1
+	}
+	count := 0
+	b := v.(*bridge)
+	b.tcpConns.Range(func(_, n any) bool {
+		count += int(n.(*atomic.Int64).Load())
+		return true
+	})
+	for _, l := range b.allLoops() {
+		count += int(l.streams.Load())
+	}
+	return count
+}
+
+func (cfg Config) bridge(handler gnet.EventHandler, opts []gnet.Option) (*bridge, error) {
+	b := &bridge{handler: handler, cfg: cfg, down: make(chan struct{})}
+	for _, o := range opts {
+		o(&b.opts)
+	}
+	var err error
+	if b.tcp, b.fast, err = loop.Allows(cfg.listenConfig()); err != nil {
+		return nil, err
+	}
+	b.loopCount = loops(&b.opts)
+	if b.readCap = b.opts.ReadBufferCap; b.readCap <= 0 {
+		b.readCap = math.MaxInt
+	}
+	if b.writeCap = b.opts.WriteBufferCap; b.writeCap <= 0 {
+		b.writeCap = gnet.MaxStreamBufferCap
+	}
+	return b, nil
+}
+
+// maxLoops is how many event loops gnet allows.
+const maxLoops = math.MaxUint8
+
+// loops is how many event loops gnet makes.
+func loops(opts *gnet.Options) int {
+	n := 1
+	if opts.Multicore {
+		n = runtime.NumCPU()
+	}
+	if opts.NumEventLoop > 0 {
+		n = opts.NumEventLoop
+	}
+	return min(n, maxLoops)
+}
+
+func (cfg Config) rotate(handler gnet.EventHandler, addrs []string, opts []gnet.Option) error {
+	b, err := cfg.bridge(handler, opts)
+	if err != nil {
+		return err
+	}
+	b.addrs = addrs
+	if b.fast {
+		opts = append(opts[:len(opts):len(opts)], func(o *gnet.Options) {
+			o.Ticker = true // the first tick says that the loops run
+			if o.LB == gnet.RoundRobin {
+				o.LB = gnet.LeastConnections // as Register demands
+			}
+		})
+	}
+	defer b.forget()
+	if err := gnet.Rotate(b, addrs, opts...); err != nil {
+		return err
+	}
+	return b.startErr
+}
+
+func (b *bridge) forget() {
+	if b.eng != (gnet.Engine{}) {
+		engines.Delete(b.eng)
+	}
+}
+
+// OnBoot is called before there are loops.
+func (b *bridge) OnBoot(eng gnet.Engine) gnet.Action {
+	b.eng = eng
+	engines.Store(eng, b)
+	return b.handler.OnBoot(eng)
+}
+
+// OnTick comes first when the loops run. Then the bells are hung, and the other
+// listeners opened.
+func (b *bridge) OnTick() (time.Duration, gnet.Action) {
+	if !b.ticked {
+		b.ticked = true
+		if b.startErr = b.start(); b.startErr != nil {
+			return time.Hour, gnet.Shutdown
+		}
+	}
+	if !b.opts.Ticker {
+		return time.Hour, gnet.None
+	}
+	return b.handler.OnTick()
+}
+
+// start makes the engine serve streams. An error ends it: what the
+// configuration demands cannot be had.
+func (b *bridge) start() error {
+	if !b.fast {
+		return nil
+	}
+	err := b.hangBells(func(ctx context.Context, nc net.Conn) error {
+		results, err := b.eng.Register(gnet.NewNetConnContext(ctx, nc))
+		if err != nil {
+			nc.Close()
+			return err
+		}
+		select { // ended by gnet, or the engine's end
+		case r := <-results:
+			return r.Err
+		case <-b.down:
+			return errStopped
+		}
+	})
+	for _, addr := range b.addrs {
+		if err == nil {
+			err = b.listen(addr)
+		}
+	}
+	if errors.Is(err, errStopped) || b.tcp && err != nil {
+		b.log("rgnet: TCP peers alone are served", "err", err)
+		return nil
+	}
+	return err
+}
+
+func (b *bridge) log(message string, args ...any) {
+	if b.cfg.Logger != nil {
+		b.cfg.Logger.Debug(message, args...)
+	}
+}
+
+var errStopped = errors.New("rgnet: the engine is being stopped")
+
+// hangBells enrolls bells until each of gnet's loops has one.
+func (b *bridge) hangBells(enroll func(context.Context, net.Conn) error) error {
+	named := b.opts.LB == gnet.SourceAddrHash // the loop depends on the name
+	for try := 0; len(b.allLoops()) < b.loopCount; try++ {
+		if try > 64*b.loopCount {
+			return fmt.Errorf("rgnet: gnet gives connections to %d of %d event loops", len(b.allLoops()), b.loopCount)
+		}
+		bell, nc, err := newBell(named)
+		if err != nil {
+			return err
+		}
+		if err := enroll(gnet.NewContext(context.Background(), bell), nc); err != nil {
+			bell.remove()
+			return err
+		}
+	}
+	return nil
+}
+
+// hung makes the half that is ours of the loop that gnet gave a bell to, unless
+// it has one already. It is called on the loop.
+func (b *bridge) hung(c gnet.Conn, bell *bell) gnet.Action {
+	l := &eventLoop{b: b, gnet: c.EventLoop(), bell: bell, conns: make(map[*conn]struct{}), tcp: b.tcpCount(c.EventLoop())}
+	poller, err := loop.NewPoller(l, b.cfg.listenConfig())
+	if err != nil {
+		return gnet.Close // it was read before
+	}
+	l.poller = poller
+	l.spin.limit = poller.Spin()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, other := range b.loops {
+		if other.gnet == l.gnet {
+			bell.remove()
+			return gnet.Close
+		}
+	}
+	bell.loop = l
+	l.asleep.Store(true)
+	b.loops = append(b.loops, l)
+	return gnet.None
+}
+
+func (b *bridge) tcpCount(el gnet.EventLoop) *atomic.Int64 {
+	if n, ok := b.tcpConns.Load(el); ok {
+		return n.(*atomic.Int64)
+	}
+	n, _ := b.tcpConns.LoadOrStore(el, new(atomic.Int64))
+	return n.(*atomic.Int64)
+}
+
+func (b *bridge) allLoops() []*eventLoop {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.loops
+}
+
+// listen listens for streams where gnet listens for TCP.
+func (b *bridge) listen(protoAddr string) error {
+	network, address, ok := strings.Cut(protoAddr, "://")
+	if !ok || !strings.HasPrefix(network, "tcp") {
+		return nil
+	}
+	at, err := b.tcpAddr(address)
+	if err != nil {
+		return err
+	}
+	ln, err := loop.Listen(b.cfg.listenConfig(), network, at, b.place)
+	if err != nil || ln == nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped {
+		go ln.Close()
+		return errStopped
+	}
+	b.listeners = append(b.listeners, ln)
+	return nil
+}
+
+// tcpAddr returns the address at which gnet listens, whose port may have been
+// 0.
+func (b *bridge) tcpAddr(address string) (*net.TCPAddr, error) {
+	fd, err := b.eng.DupListener("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("rgnet: find the listener at %s: %w", address, err)
+	}
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	ln, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("rgnet: find the listener at %s: %w", address, err)
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr), nil
+}
+
+// place chooses the loop of a session.
+func (b *bridge) place(peer net.Addr) loop.Poller {
+	all := b.allLoops()
+	switch b.opts.LB {
+	case gnet.SourceAddrHash:
+		return all[int(crc32.ChecksumIEEE([]byte(peer.String())))%len(all)].poller
+	case gnet.LeastConnections:
+		return b.leastBusy().poller
+	}
+	return all[int(b.next.Add(1)-1)%len(all)].poller
+}
+
+// leastBusy returns the loop with the fewest connections, and of those the one
+// with the fewest sessions.
+func (b *bridge) leastBusy() *eventLoop {
+	var best *eventLoop
+	var load, sessions int
+	for _, l := range b.allLoops() {
+		n, m := int(l.streams.Load()+l.tcp.Load()), l.poller.Sessions()
+		if best == nil || n < load || n == load && m < sessions {
+			best, load, sessions = l, n, m
+		}
+	}
+	return best
+}
+
+// OnShutdown closes our listeners. The loops, which end after it, close the
+// connections.
+func (b *bridge) OnShutdown(eng gnet.Engine) {
+	b.mu.Lock()
+	b.stopped = true
+	listeners := b.listeners
+	b.mu.Unlock()
+	close(b.down)
+	for _, ln := range listeners {
+		ln.Close()
+	}
+	b.handler.OnShutdown(eng)
+}
+
+// OnOpen passes a TCP connection on, and hangs a bell.
+func (b *bridge) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	if bell, ok := c.Context().(*bell); ok {
+		return nil, b.hung(c, bell)
+	}
+	if !b.tcp {
+		c.SetContext(refused{})
+		c.SetLinger(0)
+		return nil, gnet.Close
+	}
+	b.tcpCount(c.EventLoop()).Add(1)
+	return b.handler.OnOpen(c)
+}
+
+// refused marks a TCP connection that the configuration does not allow.
+type refused struct{}
+
+// OnTraffic passes on what came over TCP, and lets a loop have its turn.
+func (b *bridge) OnTraffic(c gnet.Conn) gnet.Action {
+	bell, ok := c.Context().(*bell)
+	if !ok {
+		return b.handler.OnTraffic(c)
+	}
+	c.Discard(-1)
+	return bell.loop.turn()
+}
+
+// OnClose passes on the end of a TCP connection. The end of a bell is that of
+// its loop.
+func (b *bridge) OnClose(c gnet.Conn, err error) gnet.Action {
+	switch ctx := c.Context().(type) {
+	case *bell:
+		if ctx.loop != nil {
+			ctx.loop.exit()
+		}
+		return gnet.None
+	case refused:
+		return gnet.None
+	}
+	b.tcpCount(c.EventLoop()).Add(-1)
+	return b.handler.OnClose(c, err)
+}
+
+func isStream(c net.Conn) bool {
+	_, ok := c.(*rnet.Conn)
+	return ok
+}
+
+// dialContext ends with ctx or the engine.
+func (b *bridge) dialContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := make(chan struct{})
+	go func() { // ended by the returned function, or the engine's end
+		select {
+		case <-b.down:
+			cancel()
+		case <-stop:
+		}
+	}()
+	return ctx, func() { close(stop); cancel() }
+}

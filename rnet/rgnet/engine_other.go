@@ -1,0 +1,78 @@
+//go:build !linux
+
+package rgnet
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+)
+
+// CountConnections returns how many connections the engine serves, -1 if it
+// runs not.
+func CountConnections(eng gnet.Engine) int { return eng.CountConnections() }
+
+// rotate leaves everything to gnet: there are no devices here.
+func (cfg Config) rotate(handler gnet.EventHandler, addrs []string, opts []gnet.Option) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	return gnet.Rotate(handler, addrs, opts...)
+}
+
+// check fails if the configuration demands what only Linux has.
+func (cfg Config) check() error {
+	tcp, _, err := loop.Allows(cfg.listenConfig())
+	if err == nil && !tcp {
+		err = fmt.Errorf("rgnet: transport %s is for Linux", cfg.Transport)
+	}
+	return err
+}
+
+// Client is gnet.Client. Its methods may be called from any goroutine, but not
+// from a callback of the handler.
+type Client struct {
+	gnet *gnet.Client
+}
+
+// NewClient is NewClient with this configuration.
+func (cfg Config) NewClient(handler gnet.EventHandler, opts ...gnet.Option) (*Client, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	client, err := gnet.NewClient(handler, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{client}, nil
+}
+
+// Start starts the event loops.
+func (c *Client) Start() error { return c.gnet.Start() }
+
+// Stop ends the event loops, and all connections with them.
+func (c *Client) Stop() error { return c.gnet.Stop() }
+
+// Dial connects to the address. It returns when OnOpen has been called.
+func (c *Client) Dial(network, address string) (gnet.Conn, error) {
+	return c.gnet.Dial(network, address)
+}
+
+// DialContext is Dial, with the context of the new connection.
+func (c *Client) DialContext(network, address string, ctx any) (gnet.Conn, error) {
+	return c.gnet.DialContext(network, address, ctx)
+}
+
+// Enroll serves a connection that was made elsewhere, of package net.
+func (c *Client) Enroll(conn net.Conn) (gnet.Conn, error) { return c.gnet.Enroll(conn) }
+
+// EnrollContext is Enroll, with the context of the connection.
+func (c *Client) EnrollContext(conn net.Conn, ctx any) (gnet.Conn, error) {
+	return c.gnet.EnrollContext(conn, ctx)
+}
+
+var _ net.Conn = (*rnet.Conn)(nil) // links rnet, which fills package loop

@@ -1,0 +1,278 @@
+package rgnet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+)
+
+// eventLoop is our half of one of gnet's event loops: the streams that it
+// serves, what is to be done on it, and how it is woken. It is the EventLoop of
+// its streams.
+//
+// Lost wake-ups: the loop says that it sleeps (asleep) before it looks for the
+// last time; who brings work brings it before it looks at asleep.
+type eventLoop struct {
+	b      *bridge
+	gnet   gnet.EventLoop
+	bell   *bell
+	poller loop.Poller
+
+	streams atomic.Int64  // open ones
+	tcp     *atomic.Int64 // connections that gnet itself serves on this loop
+	asleep  atomic.Bool   // the next Ring has to ring the bell
+
+	// Of the loop's goroutine.
+	conns    map[*conn]struct{} // open, or with something to be sent
+	spin     spinner
+	shutdown bool // a callback has asked for the end of the engine
+
+	pending atomic.Bool // tasks is not empty
+	mu      sync.Mutex
+	tasks   []task // guarded by mu
+	spare   []task
+	ended   bool // guarded by mu: takes no tasks any more
+}
+
+// task is something to be done on the loop's goroutine. One that is left when
+// the loop ends is done all the same, and finds the loop ended.
+type task func(l *eventLoop) error
+
+// The longest that the loop works before it lets gnet have its turn: that costs
+// a write and a read, and what gnet has to do waits meanwhile.
+const (
+	turnTime    = 500 * time.Microsecond
+	turnWithTCP = 50 * time.Microsecond
+)
+
+// turnRounds is how many rounds lie between two looks at the clock.
+const turnRounds = 8
+
+// turn is what the loop does when its bell rings: it works and polls as long as
+// there is something to do, or something may come soon.
+func (l *eventLoop) turn() gnet.Action {
+	limit := turnTime
+	if l.tcp.Load() > 0 {
+		limit = turnWithTCP
+	}
+	end := time.Now().Add(limit)
+	for round := 1; ; round++ {
+		busy := l.work() + l.poller.Poll()
+		if l.shutdown {
+			return gnet.Shutdown
+		}
+		if busy > 0 {
+			l.spin.hit()
+			if round%turnRounds == 0 && time.Now().After(end) {
+				l.bell.ring() // comes back after gnet's turn
+				return gnet.None
+			}
+			continue
+		}
+		now, spin := l.spin.on(l.poller)
+		switch {
+		case spin && now.After(end):
+			l.bell.ring()
+			return gnet.None
+		case !spin && l.sleep():
+			return gnet.None
+		}
+	}
+}
+
+// sleep makes all who bring work ring, and reports whether there is none yet.
+func (l *eventLoop) sleep() bool {
+	l.asleep.Store(true)
+	if l.poller.Arm() && !l.pending.Load() {
+		return true
+	}
+	l.asleep.Store(false) // if the bell was rung meanwhile it rings once in vain
+	return false
+}
+
+// Ring makes the loop look for work soon.
+func (l *eventLoop) Ring() {
+	if l.asleep.Load() && l.asleep.CompareAndSwap(true, false) {
+		l.bell.ring()
+	}
+}
+
+// Accept makes the connection of a stream that a peer has opened.
+func (l *eventLoop) Accept(s loop.Stream) loop.Sink { return newConn(l, s) }
+
+// post leaves a task for the loop.
+func (l *eventLoop) post(t task) error {
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return gerrors.ErrEngineInShutdown
+	}
+	l.tasks = append(l.tasks, t)
+	l.pending.Store(true)
+	l.mu.Unlock()
+	l.Ring()
+	return nil
+}
+
+// work does the tasks that are there, and returns how many.
+func (l *eventLoop) work() int {
+	if !l.pending.Load() {
+		return 0
+	}
+	l.mu.Lock()
+	list := l.tasks
+	l.tasks = l.spare[:0]
+	l.pending.Store(false)
+	l.mu.Unlock()
+	for _, t := range list {
+		if err := t(l); errors.Is(err, gerrors.ErrEngineShutdown) {
+			l.shutdown = true
+		}
+	}
+	clear(list)
+	l.spare = list
+	return len(list)
+}
+
+// act does what a callback asks for.
+func (l *eventLoop) act(c *conn, action gnet.Action) error {
+	switch action {
+	case gnet.Close:
+		return c.close(nil)
+	case gnet.Shutdown:
+		l.shutdown = true
+		return gerrors.ErrEngineShutdown
+	}
+	return nil
+}
+
+// exit is the loop's last act, when gnet closes its connections: ours are closed
+// too.
+func (l *eventLoop) exit() {
+	for c := range l.conns {
+		c.close(nil)
+	}
+	for c := range l.conns { // those that still have something to send
+		c.end(true)
+	}
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.work()
+	l.poller.Close()
+	l.bell.remove()
+}
+
+// Register dials the address as package rnet does, and serves the connection
+// on this loop.
+func (l *eventLoop) Register(ctx context.Context, addr net.Addr) (<-chan gnet.RegisteredResult, error) {
+	if addr == nil {
+		return nil, gerrors.ErrInvalidNetworkAddress
+	}
+	if l.hasEnded() {
+		return nil, gerrors.ErrEngineInShutdown
+	}
+	results := make(chan gnet.RegisteredResult, 1)
+	go func() { // ends with the dial, which has time limits of its own
+		defer close(results)
+		dialCtx, cancel := l.b.dialContext(ctx)
+		defer cancel()
+		c, err := l.dial(dialCtx, addr.Network(), addr.String(), gnet.FromContext(ctx), l.enrollServer)
+		results <- gnet.RegisteredResult{Conn: c, Err: err}
+	}()
+	return results, nil
+}
+
+// enrollServer gives a connection of the system to gnet's loop.
+func (l *eventLoop) enrollServer(conn net.Conn, userContext any) (gnet.Conn, error) {
+	results, err := l.gnet.Enroll(gnet.NewContext(context.Background(), userContext), conn)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	select { // ended by gnet, or the engine's end
+	case r := <-results:
+		return r.Conn, r.Err
+	case <-l.b.down:
+		return nil, gerrors.ErrEngineInShutdown
+	}
+}
+
+// dial opens a stream that this loop serves, or has another connection
+// enrolled.
+func (l *eventLoop) dial(ctx context.Context, network, address string, userContext any, enroll func(net.Conn, any) (gnet.Conn, error)) (gnet.Conn, error) {
+	nc, err := loop.Dial(ctx, l.b.cfg.dialer(), network, address, l.poller)
+	if err != nil {
+		return nil, err
+	}
+	if !isStream(nc) {
+		return enroll(nc, userContext)
+	}
+	var c *conn
+	opened := make(chan struct{})
+	err = l.post(func(l *eventLoop) error {
+		defer close(opened)
+		if !l.hasEnded() {
+			c = l.attach(nc, userContext)
+		}
+		return nil
+	})
+	if err == nil {
+		<-opened // ended by the loop, or its end
+	}
+	if c == nil {
+		nc.Close()
+		return nil, gerrors.ErrEngineInShutdown
+	}
+	return c, nil
+}
+
+func (l *eventLoop) attach(nc net.Conn, userContext any) (c *conn) {
+	l.poller.Attach(nc, func(s loop.Stream) loop.Sink {
+		c = newConn(l, s)
+		c.SetContext(userContext)
+		c.SetSafeContext(userContext)
+		return c
+	})
+	return c
+}
+
+func (l *eventLoop) hasEnded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+// Enroll gives a connection of the system to the loop.
+func (l *eventLoop) Enroll(ctx context.Context, c net.Conn) (<-chan gnet.RegisteredResult, error) {
+	return l.gnet.Enroll(ctx, c)
+}
+
+// Execute runs r on the loop's goroutine.
+func (l *eventLoop) Execute(ctx context.Context, r gnet.Runnable) error {
+	if r == nil {
+		return gerrors.ErrNilRunnable
+	}
+	return l.post(func(*eventLoop) error { return r.Run(ctx) })
+}
+
+// Schedule is not supported, as in gnet.
+func (l *eventLoop) Schedule(context.Context, gnet.Runnable, time.Duration) error {
+	return gerrors.ErrUnsupportedOp
+}
+
+// Close closes a connection of this loop, on the loop's goroutine.
+func (l *eventLoop) Close(c gnet.Conn) error {
+	if own, ok := c.(*conn); ok {
+		return own.close(nil)
+	}
+	return l.gnet.Close(c)
+}
