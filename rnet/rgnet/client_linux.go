@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/panjf2000/gnet/v2"
 	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
@@ -18,8 +19,9 @@ import (
 // spreads sessions over its loops: a client with as many loops
 // (gnet.WithMulticore, gnet.WithNumEventLoop) uses all of the server's.
 type Client struct {
-	b    *bridge
-	gnet *gnet.Client
+	b       *bridge
+	gnet    *gnet.Client
+	stopped atomic.Bool
 }
 
 // NewClient is NewClient with this configuration.
@@ -59,6 +61,9 @@ func (c *Client) Start() error {
 
 // Stop ends the event loops, and all connections with them.
 func (c *Client) Stop() error {
+	if c.stopped.Swap(true) {
+		return gerrors.ErrEngineInShutdown
+	}
 	defer c.b.forget()
 	return c.gnet.Stop()
 }
@@ -70,6 +75,9 @@ func (c *Client) Dial(network, address string) (gnet.Conn, error) {
 
 // DialContext is Dial, with the context of the new connection.
 func (c *Client) DialContext(network, address string, ctx any) (gnet.Conn, error) {
+	if c.stopped.Load() {
+		return nil, gerrors.ErrEngineInShutdown // gnet would wait for ever
+	}
 	if !c.b.fast {
 		return c.gnet.DialContext(network, address, ctx)
 	}
@@ -91,6 +99,10 @@ func (c *Client) Enroll(conn net.Conn) (gnet.Conn, error) { return c.EnrollConte
 func (c *Client) EnrollContext(conn net.Conn, ctx any) (gnet.Conn, error) {
 	if isStream(conn) {
 		return nil, errors.Join(fmt.Errorf("rgnet: enroll %T", conn), gerrors.ErrUnsupportedProtocol)
+	}
+	if c.stopped.Load() {
+		conn.Close()
+		return nil, gerrors.ErrEngineInShutdown
 	}
 	return c.gnet.EnrollContext(conn, ctx)
 }

@@ -5,8 +5,10 @@ package rgnet
 import (
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/panjf2000/gnet/v2"
+	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
@@ -36,7 +38,8 @@ func (cfg Config) check() error {
 // Client is gnet.Client. Its methods may be called from any goroutine, but not
 // from a callback of the handler.
 type Client struct {
-	gnet *gnet.Client
+	gnet    *gnet.Client
+	stopped atomic.Bool
 }
 
 // NewClient is NewClient with this configuration.
@@ -48,30 +51,42 @@ func (cfg Config) NewClient(handler gnet.EventHandler, opts ...gnet.Option) (*Cl
 	if err != nil {
 		return nil, err
 	}
-	return &Client{client}, nil
+	return &Client{gnet: client}, nil
 }
 
 // Start starts the event loops.
 func (c *Client) Start() error { return c.gnet.Start() }
 
 // Stop ends the event loops, and all connections with them.
-func (c *Client) Stop() error { return c.gnet.Stop() }
+func (c *Client) Stop() error {
+	if c.stopped.Swap(true) {
+		return gerrors.ErrEngineInShutdown
+	}
+	return c.gnet.Stop()
+}
 
 // Dial connects to the address. It returns when OnOpen has been called.
 func (c *Client) Dial(network, address string) (gnet.Conn, error) {
-	return c.gnet.Dial(network, address)
+	return c.DialContext(network, address, nil)
 }
 
 // DialContext is Dial, with the context of the new connection.
 func (c *Client) DialContext(network, address string, ctx any) (gnet.Conn, error) {
+	if c.stopped.Load() {
+		return nil, gerrors.ErrEngineInShutdown // gnet would wait for ever
+	}
 	return c.gnet.DialContext(network, address, ctx)
 }
 
 // Enroll serves a connection that was made elsewhere, of package net.
-func (c *Client) Enroll(conn net.Conn) (gnet.Conn, error) { return c.gnet.Enroll(conn) }
+func (c *Client) Enroll(conn net.Conn) (gnet.Conn, error) { return c.EnrollContext(conn, nil) }
 
 // EnrollContext is Enroll, with the context of the connection.
 func (c *Client) EnrollContext(conn net.Conn, ctx any) (gnet.Conn, error) {
+	if c.stopped.Load() {
+		conn.Close()
+		return nil, gerrors.ErrEngineInShutdown
+	}
 	return c.gnet.EnrollContext(conn, ctx)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,35 +55,37 @@ type served struct {
 	ended   chan error // gets what Run returns
 }
 
-// booted tells when a handler's engine runs. It passes everything on.
-type booted struct {
-	gnet.EventHandler
-	engine atomic.Pointer[gnet.Engine]
-}
-
-func (h *booted) OnBoot(eng gnet.Engine) gnet.Action {
-	h.engine.Store(&eng)
-	return h.EventHandler.OnBoot(eng)
-}
-
 // serve runs handler at a free port of the loopback address until the test
 // ends.
 func (k carrier) serve(t testing.TB, handler gnet.EventHandler, opts ...gnet.Option) *served {
 	t.Helper()
 	s := &served{address: freeAddress(t), ended: make(chan error, 1)}
-	h := &booted{EventHandler: handler}
+	h := check(t, handler)
 	opts = append([]gnet.Option{gnet.WithLogger(quiet{})}, opts...)
 	go func() { s.ended <- k.cfg.Run(h, "tcp://"+s.address, opts...) }() // ended by stop
 	t.Cleanup(func() { s.stop(t) })
-	eventually(t, "the handler is served", func() bool {
-		c, err := k.dialer().Dial("tcp", s.address)
+	select { // ended by the engine, or patience
+	case <-h.booted:
+	case <-time.After(patience):
+		t.Fatal("no engine boots")
+	}
+	s.engine = h.engine
+	k.awaitListener(t, s.address)
+	eventually(t, "the first connection is done with", h.idle)
+	return s
+}
+
+// awaitListener waits until the carrier's peers are served at the address. That
+// costs a connection, on which nothing is sent.
+func (k carrier) awaitListener(t testing.TB, address string) {
+	t.Helper()
+	eventually(t, "peers are served", func() bool {
+		c, err := k.dialer().Dial("tcp", address)
 		if err == nil {
 			c.Close()
 		}
 		return err == nil
 	})
-	s.engine = *h.engine.Load()
-	return s
 }
 
 // stop ends the engine, unless it has ended, and waits for Run to return.
@@ -93,9 +94,9 @@ func (s *served) stop(t testing.TB) {
 	if s.ended == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s.engine.Stop(ctx)
+	go s.engine.Stop(ctx) // looks twice a second whether the engine has ended; ended by cancel
 	s.await(t)
 }
 

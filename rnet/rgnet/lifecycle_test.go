@@ -1,0 +1,243 @@
+package rgnet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEachCallbackCanCloseTheConnection(t *testing.T) {
+	handlers := map[string]*script{
+		"OnOpen": {open: func(gnet.Conn) ([]byte, gnet.Action) { return []byte("bye"), gnet.Close }},
+		"OnTraffic": {traffic: func(c gnet.Conn) gnet.Action {
+			c.Write([]byte("bye"))
+			return gnet.Close
+		}},
+		"Close": {traffic: func(c gnet.Conn) gnet.Action {
+			c.Write([]byte("bye"))
+			c.Close()
+			return gnet.None
+		}},
+		"EventLoop.Close": {traffic: func(c gnet.Conn) gnet.Action {
+			c.Write([]byte("bye"))
+			c.EventLoop().Close(c)
+			return gnet.None
+		}},
+	}
+	over(t, func(t *testing.T, k carrier) {
+		for name, h := range handlers {
+			t.Run(name, func(t *testing.T) {
+				h := *h
+				closed := make(chan error, 2)
+				h.close = func(_ gnet.Conn, err error) gnet.Action {
+					closed <- err
+					return gnet.None
+				}
+				s := k.serve(t, &h)
+				<-closed // awaitListener's
+				c := k.dial(t, s.address)
+				c.Write([]byte("x")) // may fail: OnOpen closes
+				got, err := io.ReadAll(c)
+				if name != "OnOpen" { // there TCP may be reset by what was not read
+					require.NoError(t, err)
+					require.Equal(t, "bye", string(got))
+				}
+				require.NoError(t, <-closed)
+			})
+		}
+	})
+}
+
+func TestEachCallbackCanEndTheEngine(t *testing.T) {
+	bang := "bang"
+	isBang := func(c gnet.Conn) bool { return c.InboundBuffered() == len(bang) }
+	over(t, func(t *testing.T, k carrier) {
+		handlers := map[string]func(armed func() bool) *script{
+			"OnOpen": func(armed func() bool) *script {
+				return &script{open: func(gnet.Conn) ([]byte, gnet.Action) {
+					if armed() {
+						return nil, gnet.Shutdown
+					}
+					return nil, gnet.None
+				}}
+			},
+			"OnTraffic": func(func() bool) *script {
+				return &script{traffic: func(c gnet.Conn) gnet.Action {
+					if isBang(c) {
+						return gnet.Shutdown
+					}
+					return gnet.None
+				}}
+			},
+			"OnClose": func(func() bool) *script {
+				return &script{
+					traffic: func(c gnet.Conn) gnet.Action {
+						if isBang(c) {
+							return gnet.Close
+						}
+						return gnet.None
+					},
+					close: func(_ gnet.Conn, err error) gnet.Action {
+						if err == nil {
+							return gnet.Shutdown
+						}
+						return gnet.None
+					},
+				}
+			},
+		}
+		for name, make := range handlers {
+			t.Run(name, func(t *testing.T) {
+				armed := gate()
+				shut := gate()
+				h := make(armed.open)
+				h.shutdown = func(gnet.Engine) { shut.set() }
+				s := k.serve(t, h)
+				armed.set()
+				c := k.dial(t, s.address)
+				c.Write([]byte(bang)) // may fail: OnOpen ends the engine
+				io.Copy(io.Discard, c)
+				s.await(t)
+				require.True(t, shut.open())
+			})
+		}
+	})
+}
+
+// gated is a flag that is set once.
+type gated chan struct{}
+
+func gate() gated    { return make(gated) }
+func (g gated) set() { close(g) }
+func (g gated) open() bool {
+	select {
+	case <-g:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestStopClosesConnectionsAndReturns(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		const conns = 50
+		opened := make(chan gnet.Conn, conns+1)
+		closed := make(chan error, conns+1)
+		shut := gate()
+		s := k.serve(t, &script{
+			open:     func(c gnet.Conn) ([]byte, gnet.Action) { opened <- c; return []byte("hello"), gnet.None },
+			close:    func(_ gnet.Conn, err error) gnet.Action { closed <- err; return gnet.None },
+			shutdown: func(gnet.Engine) { shut.set() },
+		}, gnet.WithMulticore(true))
+		<-opened // awaitListener's
+		<-closed
+		var list []io.Reader
+		for range conns {
+			list = append(list, k.dial(t, s.address))
+		}
+		for range conns {
+			<-opened
+		}
+		require.Equal(t, conns, CountConnections(s.engine))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		require.NoError(t, s.engine.Stop(ctx))
+		s.await(t)
+		require.True(t, shut.open())
+		for range conns {
+			require.NoError(t, <-closed)
+		}
+		for _, c := range list {
+			got, err := io.ReadAll(c)
+			require.NoError(t, err)
+			require.Equal(t, "hello", string(got))
+		}
+		_, err := k.dialer().Dial("tcp", s.address)
+		require.Error(t, err)
+		require.Equal(t, -1, CountConnections(s.engine))
+	})
+}
+
+func TestStopByAddress(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		s := k.serve(t, new(echo))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		require.NoError(t, Stop(ctx, "tcp://"+s.address))
+		s.await(t)
+	})
+}
+
+func TestOnBootCanRefuse(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		h := &script{boot: func(gnet.Engine) gnet.Action { return gnet.Shutdown }}
+		require.NoError(t, k.cfg.Run(h, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{})))
+	})
+}
+
+func TestOnTickIsCalledAsItAsks(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		ticks := 0
+		h := &script{tick: func() (time.Duration, gnet.Action) {
+			if ticks++; ticks == 10 {
+				return 0, gnet.Shutdown
+			}
+			return time.Millisecond, gnet.None
+		}}
+		ended := make(chan error, 1)
+		go func() { // ended by the tenth tick
+			ended <- k.cfg.Run(h, "tcp://127.0.0.1:0", gnet.WithTicker(true), gnet.WithLogger(quiet{}))
+		}()
+		require.NoError(t, <-ended)
+		require.GreaterOrEqual(t, ticks, 10)
+	})
+}
+
+func TestOnTickIsNotCalledUnlessAskedFor(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		s := k.serve(t, &script{tick: func() (time.Duration, gnet.Action) {
+			t.Error("OnTick was called")
+			return time.Hour, gnet.None
+		}})
+		echoless := k.dial(t, s.address)
+		echoless.Write([]byte("x"))
+	})
+}
+
+func TestClosedPeersAreToldOfWithEOF(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		closed := make(chan error, 2)
+		s := k.serve(t, &script{close: func(_ gnet.Conn, err error) gnet.Action {
+			closed <- err
+			return gnet.None
+		}})
+		require.ErrorIs(t, <-closed, io.EOF) // awaitListener's
+		c := k.dial(t, s.address)
+		c.Write([]byte("last words"))
+		c.Close()
+		require.ErrorIs(t, <-closed, io.EOF)
+	})
+}
+
+func TestResetsAreToldOf(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		closed := make(chan error, 2)
+		s := k.serve(t, &script{close: func(_ gnet.Conn, err error) gnet.Action {
+			closed <- err
+			return gnet.None
+		}})
+		<-closed // awaitListener's
+		c := k.dial(t, s.address)
+		c.Write([]byte("x"))
+		c.(interface{ SetLinger(int) error }).SetLinger(0)
+		c.Close()
+		err := <-closed
+		require.Error(t, err)
+		require.False(t, errors.Is(err, io.EOF), "%v", err)
+	})
+}

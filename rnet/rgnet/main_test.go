@@ -1,0 +1,85 @@
+package rgnet
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// TestMain turns the test binary into a peer process when a test started it
+// as one, and otherwise fails if the tests leave something behind.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		os.Exit(playRole(role))
+	}
+	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
+		ln.Close() // starts the runtime's poller, which keeps two descriptors
+	}
+	before := takeCensus()
+	code := m.Run()
+	if code == 0 {
+		if left := before.leftovers(); left != "" {
+			fmt.Fprintln(os.Stderr, "leak:", left)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// census counts what the package may leave behind.
+type census struct {
+	descriptors int
+	pinned      int64 // bytes of registered memory
+	goroutines  int   // of this module, and of gnet's engines
+}
+
+func takeCensus() census {
+	c := census{pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
+	list, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range list {
+		if _, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // not the one that ReadDir used
+			c.descriptors++
+		}
+	}
+	return c
+}
+
+// leftovers says what there is more than at the census, after what is under
+// way had time to end; empty if nothing.
+func (c census) leftovers() string {
+	var now census
+	for end := time.Now().Add(patience); ; {
+		now = takeCensus()
+		if now.descriptors <= c.descriptors && now.pinned <= c.pinned && now.goroutines <= c.goroutines {
+			return ""
+		}
+		if time.Now().After(end) {
+			return fmt.Sprintf("%+v, before %+v\n%s", now, c, ownGoroutines())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// ownGoroutines returns the stacks of the goroutines that this module's code
+// started, tests excepted, and those of gnet's engines (its pool of workers
+// stays), each followed by an empty line.
+func ownGoroutines() string {
+	buf := make([]byte, 4<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	var own strings.Builder
+	for _, stack := range strings.Split(string(buf), "\n\n") {
+		_, creator, _ := strings.Cut(stack, "created by ")
+		ours := strings.HasPrefix(creator, "github.com/seed-b9b531af/ramjet/") && !strings.Contains(creator, "_test.go")
+		engine := strings.HasPrefix(creator, "golang.org/x/sync/errgroup")
+		if ours || engine {
+			own.WriteString(strings.TrimSpace(stack) + "\n\n")
+		}
+	}
+	return own.String()
+}

@@ -1,0 +1,187 @@
+package rgnet
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+)
+
+var auto = carrier{"auto", Config{Transport: rnet.Auto}}
+
+// The role "ping" has clients of event handlers exchange messages with a server
+// and says when they are done: CARRIER ADDRESS CONNECTIONS MESSAGES.
+func init() {
+	roles["ping"] = func(args []string) error {
+		k, err := carrierNamed(args[0])
+		if err != nil {
+			return err
+		}
+		conns, _ := strconv.Atoi(args[2])
+		messages, _ := strconv.Atoi(args[3])
+		failures := new(failed)
+		p := &pingers{t: failures}
+		client, err := k.cfg.NewClient(p, gnet.WithLogger(quiet{}))
+		if err != nil {
+			return err
+		}
+		if err := client.Start(); err != nil {
+			return err
+		}
+		p.done.Add(conns)
+		for range conns {
+			if _, err := client.DialContext("tcp", args[1], messages); err != nil {
+				return err
+			}
+		}
+		p.done.Wait()
+		client.Stop()
+		fmt.Println("done")
+		return nil
+	}
+	// The role "hold" keeps connections: CARRIER ADDRESS CONNECTIONS.
+	roles["hold"] = func(args []string) error {
+		k, err := carrierNamed(args[0])
+		if err != nil {
+			return err
+		}
+		conns, _ := strconv.Atoi(args[2])
+		for range conns {
+			c, err := k.dialer().Dial("tcp", args[1])
+			if err != nil {
+				return err
+			}
+			if _, err := c.Write([]byte("x")); err != nil {
+				return err
+			}
+		}
+		fmt.Println("held")
+		select {} // ended by the parent
+	}
+}
+
+// failed is the testing.TB of a child.
+type failed struct{ testing.TB }
+
+func (failed) Errorf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	os.Exit(1)
+}
+
+// One handler serves them all: TCP and streams, of its own process and of
+// others, event handlers and goroutines.
+func TestOneHandlerServesAllKindsOfPeersAtOnce(t *testing.T) {
+	const each = 1000
+	s := auto.serve(t, new(echo), gnet.WithNumEventLoop(2))
+	tcp := startProcess(t, "ping", "tcp", s.address, strconv.Itoa(each), "20")
+	soft := startProcess(t, "ping", "soft", s.address, strconv.Itoa(each), "20")
+	var work sync.WaitGroup
+	for _, k := range carriers[:2] {
+		for range 50 {
+			c := k.dial(t, s.address)
+			work.Go(func() { echoes(t, c, 20, 300) })
+		}
+	}
+	work.Wait()
+	require.Equal(t, "done", tcp.line(t))
+	require.Equal(t, "done", soft.line(t))
+}
+
+func TestTheDeathOfAPeerIsToldToEachConnection(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		const conns = 100
+		got := make(chan struct{}, conns)
+		closed := make(chan error, conns+1)
+		s := k.serve(t, &script{
+			traffic: func(c gnet.Conn) gnet.Action { c.Discard(-1); got <- struct{}{}; return gnet.None },
+			close:   func(_ gnet.Conn, err error) gnet.Action { closed <- err; return gnet.None },
+		}, gnet.WithNumEventLoop(2))
+		<-closed // awaitListener's
+		child := startProcess(t, "hold", k.name, s.address, strconv.Itoa(conns))
+		require.Equal(t, "held", child.line(t))
+		for range conns {
+			<-got
+		}
+		child.kill()
+		for range conns {
+			require.Error(t, <-closed)
+		}
+		c := k.dial(t, s.address)
+		c.Write([]byte("x"))
+		<-got // the server goes on
+	})
+}
+
+func TestTheDeathOfAServerIsToldToAClient(t *testing.T) {
+	for _, k := range carriers[:2] {
+		t.Run(k.name, func(t *testing.T) {
+			address := freeAddress(t)
+			server := startProcess(t, "echo", k.name, address)
+			k.awaitListener(t, address)
+			closed := make(chan error, 10)
+			client := k.client(t, &script{close: func(_ gnet.Conn, err error) gnet.Action {
+				closed <- err
+				return gnet.None
+			}})
+			for range 10 {
+				_, err := client.Dial("tcp", address)
+				require.NoError(t, err)
+			}
+			server.kill()
+			for range 10 {
+				require.Error(t, <-closed)
+			}
+		})
+	}
+}
+
+// With a transport demanded, others get a reset, and no callback.
+func TestTCPPeersAreResetIfThePolicySaysSo(t *testing.T) {
+	k := carriers[1]
+	s := k.serve(t, &script{open: func(c gnet.Conn) ([]byte, gnet.Action) {
+		if _, ok := c.(*conn); !ok {
+			t.Error("a TCP peer is served")
+		}
+		return nil, gnet.None
+	}})
+	c, err := net.Dial("tcp", s.address)
+	if err == nil {
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		_, err = io.ReadAll(c)
+	}
+	require.Error(t, err)
+}
+
+func TestAStreamGoesOverNoSocket(t *testing.T) {
+	s := auto.serve(t, &script{open: func(c gnet.Conn) ([]byte, gnet.Action) { return nil, gnet.None }})
+	c := auto.dial(t, s.address)
+	require.IsType(t, (*rnet.Conn)(nil), c)
+}
+
+func TestRotateServesAtAllItsAddresses(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		h := check(t, new(echo))
+		addresses := []string{freeAddress(t), freeAddress(t)}
+		s := &served{ended: make(chan error, 1)}
+		go func() { // ended by stop
+			s.ended <- k.cfg.Rotate(h, []string{"tcp://" + addresses[0], "tcp4://" + addresses[1]}, gnet.WithLogger(quiet{}))
+		}()
+		<-h.booted
+		s.engine = h.engine
+		t.Cleanup(func() { s.stop(t) })
+		for _, a := range addresses {
+			k.awaitListener(t, a)
+			echoes(t, k.dial(t, a), 10, 100)
+		}
+	})
+}
