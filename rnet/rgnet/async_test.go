@@ -2,7 +2,6 @@ package rgnet
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -117,29 +116,30 @@ func TestAsyncWritesOfManyGoroutinesKeepTheirOrder(t *testing.T) {
 
 func TestWakeCallsOnTrafficWithoutData(t *testing.T) {
 	over(t, func(t *testing.T, k carrier) {
-		s := k.serve(t, &script{
-			open: func(c gnet.Conn) ([]byte, gnet.Action) {
-				go func() { // ends by itself
-					for range 10 {
-						c.Wake(nil)
-					}
-					c.Wake(func(c gnet.Conn, err error) error {
-						c.Write([]byte("!"))
-						return nil
-					})
-				}()
-				return []byte(">"), gnet.None
-			},
-			traffic: func(c gnet.Conn) gnet.Action {
-				c.Write(fmt.Append(nil, c.InboundBuffered()))
+		s := k.serve(t, &script{traffic: func(c gnet.Conn) gnet.Action {
+			if c.InboundBuffered() == 0 {
+				c.Write([]byte("0"))
 				return gnet.None
-			},
-		})
+			}
+			c.Discard(-1)
+			go func() { // ends by itself
+				for range 10 {
+					c.Wake(nil)
+				}
+				c.Wake(func(c gnet.Conn, err error) error {
+					c.Write([]byte("!"))
+					return nil
+				})
+			}()
+			return gnet.None
+		}})
 		c := k.dial(t, s.address)
-		var got [13]byte
-		_, err := io.ReadFull(c, got[:])
+		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
-		require.Equal(t, ">00000000000!", string(got[:]))
+		var got [12]byte
+		_, err = io.ReadFull(c, got[:])
+		require.NoError(t, err)
+		require.Equal(t, "00000000000!", string(got[:]))
 	})
 }
 

@@ -34,17 +34,18 @@ func TestMain(m *testing.M) {
 
 // census counts what the package may leave behind.
 type census struct {
-	descriptors int
-	pinned      int64 // bytes of registered memory
-	goroutines  int   // of this module, and of gnet's engines
+	descriptors map[string]int // by what they are
+	pinned      int64          // bytes of registered memory
+	goroutines  int            // of this module, and of gnet's engines
 }
 
 func takeCensus() census {
-	c := census{pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
+	c := census{descriptors: make(map[string]int), pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
 	list, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
-		if _, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // not the one that ReadDir used
-			c.descriptors++
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err == nil { // not the one that ReadDir used
+			c.descriptors[strings.TrimRight(target, "0123456789[]")]++
 		}
 	}
 	return c
@@ -56,7 +57,7 @@ func (c census) leftovers() string {
 	var now census
 	for end := time.Now().Add(patience); ; {
 		now = takeCensus()
-		if now.descriptors <= c.descriptors && now.pinned <= c.pinned && now.goroutines <= c.goroutines {
+		if !now.exceeds(c) {
 			return ""
 		}
 		if time.Now().After(end) {
@@ -64,6 +65,15 @@ func (c census) leftovers() string {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+func (c census) exceeds(before census) bool {
+	for target, n := range c.descriptors {
+		if n > before.descriptors[target] {
+			return true
+		}
+	}
+	return c.pinned > before.pinned || c.goroutines > before.goroutines
 }
 
 // ownGoroutines returns the stacks of the goroutines that this module's code
