@@ -205,14 +205,15 @@ func (p *poller) Spin() time.Duration {
 	return baseSpin
 }
 
-// Near reports whether no peer of a hot session can go on while we poll.
+// Near reports whether no peer of a hot session can go on while we poll, which
+// is so if there is none.
 func (p *poller) Near() bool {
 	for _, s := range p.hot {
 		if !sameCPU(s.cpus) {
 			return false
 		}
 	}
-	return len(p.hot) > 0
+	return true
 }
 
 // Attach gives a stream that was dialed on this loop its sink.
@@ -231,7 +232,8 @@ func (p *poller) Sessions() int {
 	return len(p.all)
 }
 
-// Close hands all sessions back to their engines.
+// Close hands all sessions back to their engines, and gives a network up to a
+// second to deliver the ends of streams, as Conn.Close does.
 func (p *poller) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -240,5 +242,12 @@ func (p *poller) Close() {
 	p.mu.Unlock()
 	for s := range left {
 		s.handBack()
+	}
+	// The process may end now, and what is under way on a network with it.
+	end := time.Now().Add(flushTime)
+	for s := range left {
+		for s.underWay() && time.Now().Before(end) {
+			time.Sleep(flushCheck) // ended by the clock
+		}
 	}
 }

@@ -27,6 +27,8 @@ type looped struct {
 	// takes it back rings the loop.
 	cold atomic.Bool
 
+	cork
+
 	unblockMu sync.Mutex
 	unblocked []*Conn // may write again; guarded by unblockMu
 	unblocks  atomic.Bool
@@ -86,23 +88,8 @@ func (s *session) loopAccepts(c *Conn) bool {
 // dispatch tells the sinks what the last poll has brought, and releases it. The
 // loop calls it, with lead held and no other lock.
 func (s *session) dispatch() {
-	for i := range s.events {
-		e := &s.events[i]
-		switch c := e.c; {
-		case c.closed.Load(): // by its sink, or before it was told
-			if e.p != nil {
-				c.consumeLoop(len(e.p))
-			}
-		case e.opens:
-			c.sink.Opened()
-		case e.err != nil:
-			c.sink.Ended(e.err)
-		default:
-			c.sink.Readable(e.p)
-			c.consumeLoop(len(e.p))
-		}
-	}
 	if len(s.events) > 0 {
+		s.handOut()
 		s.fitBatch()
 		clear(s.events)
 		s.events = s.events[:0]
@@ -115,6 +102,23 @@ func (s *session) dispatch() {
 	}
 	if s.unblocks.Load() {
 		s.tellUnblocked()
+	}
+}
+
+// tell tells the sink of an event.
+func (e *loopEvent) tell() {
+	switch c := e.c; {
+	case c.closed.Load(): // by its sink, or before it was told
+		if e.p != nil {
+			c.consumeLoop(len(e.p))
+		}
+	case e.opens:
+		c.sink.Opened()
+	case e.err != nil:
+		c.sink.Ended(e.err)
+	default:
+		c.sink.Readable(e.p)
+		c.consumeLoop(len(e.p))
 	}
 }
 
@@ -196,6 +200,11 @@ func (s *session) finishLoop() {
 func (s *session) handBack() {
 	s.lead.Lock() // ended by who arms or looks
 	s.unlooped.Store(true)
+	for _, c := range s.streams.list() {
+		if c.sink != nil {
+			(*loopStream)(c).Close(true) // the loop was never told of it
+		}
+	}
 	clear(s.events)
 	s.events = nil
 	s.batch = pollBatch

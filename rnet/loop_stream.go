@@ -13,6 +13,9 @@ type loopStream Conn
 // follows.
 func (st *loopStream) Write(p []byte) (n int, err error) {
 	c := (*Conn)(st)
+	if c.s.corked && len(p) <= corkPayload && len(p) > 0 && !c.inLine && c.s.sendSoon(c, p) {
+		return len(p), nil
+	}
 	for n < len(p) {
 		m, result, err := c.s.send(c, p[n:], source{}, c.inLine)
 		if result == sendFailed {

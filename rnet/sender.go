@@ -106,6 +106,7 @@ const minPiece = 2 << 10
 // room returns how much of a payload of want bytes can be sent now, -1 if
 // nothing. txMu is held.
 func (s *session) room(want int) int {
+	s.uncork()
 	n := s.roomKnown(want)
 	if n >= 0 {
 		return n
@@ -166,16 +167,20 @@ func (s *session) post(h frameHeader, payload []byte, from source) error {
 	if s.txDead {
 		return syscall.ECONNRESET
 	}
+	h.length = uint32(len(payload))
+	h.credit, h.slots = s.piggyback()
+	h.put(&s.head)
+	return s.postMessage(payload, from)
+}
+
+// postMessage posts the message that begins with s.head.
+func (s *session) postMessage(payload []byte, from source) error {
 	n := frameHeaderLen + len(payload)
 	off, ok := s.tx.Reserve(n)
 	if !ok {
 		return fmt.Errorf("rnet: no room for %d bytes after asking", n)
 	}
 	s.txSlots.Take()
-	h.length = uint32(len(payload))
-	h.credit, h.slots = s.piggyback()
-	h.put(&s.head)
-
 	wr := &s.wr[0]
 	wr.Opcode, wr.Imm = verbs.OpWriteWithImm, immFrames
 	wr.RemoteAddr, wr.RKey = s.peer.ringAddr+uint64(off), s.peer.ringKey

@@ -17,9 +17,10 @@ import (
 // benchCarriers are those whose figures are worth a comparison. gnet's own
 // figures are those over TCP, which it serves by itself.
 var benchCarriers = []carrier{
-	{"tcp", Config{Transport: rnet.TCP}},
-	{"soft", Config{Transport: rnet.Soft}},
-	{"soft-efficient", Config{Transport: rnet.Soft, Profile: rnet.Efficient}},
+	overTCP,
+	{name: "soft", cfg: Config{Transport: rnet.Soft}},
+	{name: "soft-latency", cfg: Config{Transport: rnet.Soft, Profile: rnet.Latency}},
+	{name: "soft-efficient", cfg: Config{Transport: rnet.Soft, Profile: rnet.Efficient}},
 }
 
 func carrierNamed(name string) (carrier, error) {
@@ -45,7 +46,7 @@ func init() {
 func benchOver(b *testing.B, f func(b *testing.B, k carrier, address string)) {
 	for _, k := range benchCarriers {
 		b.Run(k.name, func(b *testing.B) {
-			address := freeAddress(b)
+			address := k.freeAddress(b)
 			startProcess(b, "echo", k.name, address)
 			k.awaitListener(b, address)
 			b.ReportAllocs()

@@ -190,7 +190,7 @@ func TestAWriteNeverWaits(t *testing.T) {
 // all of it.
 func TestWhatWasWrittenBeforeCloseArrives(t *testing.T) {
 	const size = 16 << 20
-	for _, k := range carriers[1:] {
+	for _, k := range streamCarriers {
 		t.Run(k.name, func(t *testing.T) {
 			s := k.serve(t, &script{traffic: func(c gnet.Conn) gnet.Action {
 				c.Discard(-1)
@@ -210,7 +210,7 @@ func TestWhatWasWrittenBeforeCloseArrives(t *testing.T) {
 // A peer that never reads does not keep the engine from ending, and learns that
 // it did not get everything.
 func TestTheEngineEndsAlthoughAPeerDoesNotRead(t *testing.T) {
-	for _, k := range carriers[1:] {
+	for _, k := range streamCarriers {
 		t.Run(k.name, func(t *testing.T) {
 			written := make(chan struct{})
 			s := k.serve(t, &script{traffic: func(c gnet.Conn) gnet.Action {

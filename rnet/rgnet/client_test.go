@@ -118,7 +118,7 @@ func TestAClientEnrollsConnectionsOfTheSystem(t *testing.T) {
 }
 
 func TestAClientDoesNotEnrollStreams(t *testing.T) {
-	k := carriers[1]
+	k := streamCarriers[0]
 	s := k.serve(t, new(echo))
 	c := k.dial(t, s.address)
 	_, err := k.client(t, new(script)).Enroll(c)
@@ -129,7 +129,7 @@ func TestAClientDoesNotEnrollStreams(t *testing.T) {
 // A client whose policy allows it falls back to TCP where nobody knows of
 // anything else.
 func TestAClientFallsBackToTCP(t *testing.T) {
-	s := carriers[0].serve(t, new(echo))
+	s := overTCP.serve(t, new(echo))
 	p := &pingers{t: t}
 	client := carrier{cfg: Config{Transport: rnet.Auto}}.client(t, p)
 	p.done.Add(1)
@@ -142,7 +142,7 @@ func TestAClientFallsBackToTCP(t *testing.T) {
 
 func TestADialThatFailsTellsWhy(t *testing.T) {
 	over(t, func(t *testing.T, k carrier) {
-		_, err := k.client(t, new(script)).Dial("tcp", freeAddress(t))
+		_, err := k.client(t, new(script)).Dial("tcp", k.freeAddress(t))
 		require.Error(t, err)
 	})
 }

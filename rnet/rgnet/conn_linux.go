@@ -99,10 +99,12 @@ func (c *conn) settle() {
 // Writable goes on to send what had to wait.
 func (c *conn) Writable() {
 	c.blocked = false
-	if err := c.flush(); err != nil {
+	err := c.flush()
+	switch {
+	case c.state == connClosed && (err != nil || c.out.IsEmpty()):
+		c.end(err != nil)
+	case err != nil:
 		c.close(os.NewSyscallError("write", err))
-	} else if c.state == connClosed && c.out.IsEmpty() {
-		c.end(false)
 	}
 }
 

@@ -1,9 +1,12 @@
 package rgnet
 
 import (
+	"cmp"
 	"context"
 	"net"
+	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,13 +20,47 @@ import (
 type carrier struct {
 	name string
 	cfg  Config
+	host string // an address of this host, empty for 127.0.0.1
 }
 
-var carriers = []carrier{
-	{"tcp", Config{Transport: rnet.TCP}},
-	{"soft", Config{Transport: rnet.Soft}},
-	{"soft-narrow", Config{Transport: rnet.Soft, Limits: rnet.Limits{RingSize: 64 << 10, Window: 4 << 10}}},
-	{"soft-efficient", Config{Transport: rnet.Soft, Profile: rnet.Efficient}},
+var overTCP = carrier{name: "tcp", cfg: Config{Transport: rnet.TCP}}
+
+// streamCarriers are those on which connections are streams: of the software
+// HCA, or in the virtual machine, of its devices.
+var streamCarriers = kernelOr(
+	carrier{name: "soft", cfg: Config{Transport: rnet.Soft}},
+	carrier{name: "soft-narrow", cfg: Config{Transport: rnet.Soft, Limits: rnet.Limits{RingSize: 64 << 10, Window: 4 << 10}}},
+	carrier{name: "soft-efficient", cfg: Config{Transport: rnet.Soft, Profile: rnet.Efficient}},
+)
+
+var carriers = append([]carrier{overTCP}, streamCarriers...)
+
+// devicesVariable names the kernel devices that a virtual machine has for us,
+// "rxe0,siw0", and kernelHosts the addresses that they have there.
+const devicesVariable = "RAMJET_DEVICES"
+
+var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "10.0.2.1"}
+
+func kernelOr(list ...carrier) []carrier {
+	var kernel []carrier
+	for name := range strings.SplitSeq(os.Getenv(devicesVariable), ",") {
+		if name != "" {
+			kernel = append(kernel, carrier{name, Config{Transport: rnet.RDMA, Device: name}, kernelHosts[name]})
+		}
+	}
+	if kernel != nil {
+		return kernel
+	}
+	return list
+}
+
+// freeAddress returns an address at which nobody listens.
+func (k carrier) freeAddress(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(k.host, "127.0.0.1"), "0"))
+	require.NoError(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
 }
 
 // over runs f as a subtest for each carrier.
@@ -59,7 +96,7 @@ type served struct {
 // ends.
 func (k carrier) serve(t testing.TB, handler gnet.EventHandler, opts ...gnet.Option) *served {
 	t.Helper()
-	s := &served{address: freeAddress(t), ended: make(chan error, 1)}
+	s := &served{address: k.freeAddress(t), ended: make(chan error, 1)}
 	h := check(t, handler)
 	opts = append([]gnet.Option{gnet.WithLogger(quiet{})}, opts...)
 	go func() { s.ended <- k.cfg.Run(h, "tcp://"+s.address, opts...) }() // ended by stop
@@ -122,14 +159,6 @@ func eventually(t testing.TB, what string, f func() bool) {
 			t.Fatalf("not in time: %s", what)
 		}
 	}
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // quiet is a logger that says nothing.

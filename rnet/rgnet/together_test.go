@@ -16,7 +16,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
-var auto = carrier{"auto", Config{Transport: rnet.Auto}}
+var auto = carrier{name: "auto", cfg: Config{Transport: rnet.Auto}, host: streamCarriers[0].host}
 
 // The role "ping" has clients of event handlers exchange messages with a server
 // and says when they are done: CARRIER ADDRESS CONNECTIONS MESSAGES.
@@ -83,9 +83,9 @@ func TestOneHandlerServesAllKindsOfPeersAtOnce(t *testing.T) {
 	const each = 1000
 	s := auto.serve(t, new(echo), gnet.WithNumEventLoop(2))
 	tcp := startProcess(t, "ping", "tcp", s.address, strconv.Itoa(each), "20")
-	soft := startProcess(t, "ping", "soft", s.address, strconv.Itoa(each), "20")
+	streams := startProcess(t, "ping", streamCarriers[0].name, s.address, strconv.Itoa(each), "20")
 	var work sync.WaitGroup
-	for _, k := range carriers[:2] {
+	for _, k := range []carrier{overTCP, streamCarriers[0]} {
 		for range 50 {
 			c := k.dial(t, s.address)
 			work.Go(func() { echoes(t, c, 20, 300) })
@@ -93,7 +93,7 @@ func TestOneHandlerServesAllKindsOfPeersAtOnce(t *testing.T) {
 	}
 	work.Wait()
 	require.Equal(t, "done", tcp.line(t))
-	require.Equal(t, "done", soft.line(t))
+	require.Equal(t, "done", streams.line(t))
 }
 
 func TestTheDeathOfAPeerIsToldToEachConnection(t *testing.T) {
@@ -122,9 +122,9 @@ func TestTheDeathOfAPeerIsToldToEachConnection(t *testing.T) {
 }
 
 func TestTheDeathOfAServerIsToldToAClient(t *testing.T) {
-	for _, k := range carriers[:2] {
+	for _, k := range []carrier{overTCP, streamCarriers[0]} {
 		t.Run(k.name, func(t *testing.T) {
-			address := freeAddress(t)
+			address := k.freeAddress(t)
 			server := startProcess(t, "echo", k.name, address)
 			k.awaitListener(t, address)
 			closed := make(chan error, 10)
@@ -146,7 +146,7 @@ func TestTheDeathOfAServerIsToldToAClient(t *testing.T) {
 
 // With a transport demanded, others get a reset, and no callback.
 func TestTCPPeersAreResetIfThePolicySaysSo(t *testing.T) {
-	k := carriers[1]
+	k := streamCarriers[0]
 	s := k.serve(t, &script{open: func(c gnet.Conn) ([]byte, gnet.Action) {
 		if _, ok := c.(*conn); !ok {
 			t.Error("a TCP peer is served")
@@ -171,7 +171,7 @@ func TestAStreamGoesOverNoSocket(t *testing.T) {
 func TestRotateServesAtAllItsAddresses(t *testing.T) {
 	over(t, func(t *testing.T, k carrier) {
 		h := check(t, new(echo))
-		addresses := []string{freeAddress(t), freeAddress(t)}
+		addresses := []string{k.freeAddress(t), k.freeAddress(t)}
 		s := &served{ended: make(chan error, 1)}
 		go func() { // ended by stop
 			s.ended <- k.cfg.Rotate(h, []string{"tcp://" + addresses[0], "tcp4://" + addresses[1]}, gnet.WithLogger(quiet{}))
