@@ -1,0 +1,216 @@
+package rnet
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+)
+
+// handLoop is an event loop that a test turns by hand: its goroutine is the
+// loop's.
+type handLoop struct {
+	poller loop.Poller
+	rings  atomic.Int32
+	sinks  []*sink
+	answer bool // what is readable is written back
+}
+
+func (l *handLoop) Ring() { l.rings.Add(1) }
+
+func (l *handLoop) Accept(s loop.Stream) loop.Sink { return &sink{l: l, stream: s} }
+
+// sink keeps what it is told.
+type sink struct {
+	l        *handLoop
+	stream   loop.Stream
+	got      []byte
+	writable int
+	ended    []error
+}
+
+func (k *sink) Opened() { k.l.sinks = append(k.l.sinks, k) }
+
+func (k *sink) Readable(p []byte) {
+	k.got = append(k.got, p...)
+	if k.l.answer {
+		k.stream.Write(p)
+	}
+}
+
+func (k *sink) Writable()       { k.writable++ }
+func (k *sink) Ended(err error) { k.ended = append(k.ended, err); k.stream.Close(false) }
+
+// until polls until f says so.
+func (l *handLoop) until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	eventually(t, what, func() bool {
+		l.poller.Poll()
+		return f()
+	})
+}
+
+// sleeps polls until there is nothing more to do.
+func (l *handLoop) sleeps(t testing.TB) {
+	t.Helper()
+	l.until(t, "the loop sleeps", func() bool { return l.poller.Arm() })
+	l.rings.Store(0)
+}
+
+// onHandLoop makes a loop, and streams to it that are open on both sides.
+func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Conn) {
+	t.Helper()
+	t.Cleanup(k.install())
+	l = new(handLoop)
+	var err error
+	l.poller, err = loop.NewPoller(l, k.listenConfig())
+	require.NoError(t, err)
+	tcp, err := net.Listen("tcp", k.anyPort())
+	require.NoError(t, err)
+	t.Cleanup(func() { tcp.Close() })
+	ln, err := loop.Listen(k.listenConfig(), "tcp", tcp.Addr().(*net.TCPAddr), func(net.Addr) loop.Poller { return l.poller })
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ln.Close()
+		l.poller.Close()
+	})
+	for range streams {
+		c, err := k.dialer().Dial("tcp", tcp.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		dialed = append(dialed, c.(*Conn))
+	}
+	l.until(t, "the streams are open", func() bool { return len(l.sinks) == streams })
+	return l, dialed
+}
+
+func TestALoopIsRungOnceItHasArmed(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		if k.dedicated {
+			t.Skip("several sessions ring by themselves")
+		}
+		l, dialed := onHandLoop(t, k, 2)
+		for round := range 20 {
+			l.sleeps(t)
+			c := dialed[round%2]
+			_, err := c.Write([]byte{byte(round)})
+			require.NoError(t, err)
+			eventually(t, "the bell rings", func() bool { return l.rings.Load() > 0 })
+			l.until(t, "the byte is there", func() bool {
+				got := l.sinks[round%2].got
+				return len(got) > 0 && got[len(got)-1] == byte(round)
+			})
+		}
+	})
+}
+
+func TestAnswersOfABatchShareMessages(t *testing.T) {
+	const streams = 32
+	l, dialed := onHandLoop(t, overSoft, streams)
+	l.answer = true
+	s := l.sinks[0].stream.(*loopStream).s
+	before := s.sqPosted
+	for _, c := range dialed {
+		_, err := c.Write(fmt.Append(nil, "request ", c.id))
+		require.NoError(t, err)
+	}
+	l.until(t, "all requests are there", func() bool {
+		for _, k := range l.sinks {
+			if len(k.got) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	require.LessOrEqual(t, s.sqPosted-before, uint64(streams/corkFrames+2))
+	for _, c := range dialed {
+		want := fmt.Append(nil, "request ", c.id)
+		got := make([]byte, len(want))
+		_, err := io.ReadFull(c, got)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got))
+	}
+}
+
+func TestAWriteOnALoopTakesWhatThereIsRoomFor(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		l, dialed := onHandLoop(t, k, 1)
+		data := make([]byte, 3<<20)
+		for i := range data {
+			data[i] = byte(i * 31 >> 3)
+		}
+		at := l.sinks[0]
+		n, err := at.stream.Write(data)
+		require.NoError(t, err)
+		require.Less(t, n, len(data))
+		read := make(chan []byte, 1)
+		go func() { // ended by the last byte
+			got := make([]byte, len(data))
+			io.ReadFull(dialed[0], got)
+			read <- got
+		}()
+		for n < len(data) {
+			seen := at.writable
+			l.until(t, "there is room again", func() bool { return at.writable > seen })
+			m, err := at.stream.Write(data[n:])
+			require.NoError(t, err)
+			n += m
+		}
+		require.Equal(t, data, <-read)
+	})
+}
+
+func TestEachStreamOfALoopIsToldOfItsEnd(t *testing.T) {
+	ends := map[string]struct {
+		end  func(c *Conn)
+		want error
+	}{
+		"close":      {func(c *Conn) { c.Close() }, io.EOF},
+		"half close": {func(c *Conn) { c.CloseWrite() }, io.EOF},
+		"reset":      {func(c *Conn) { c.SetLinger(0); c.Close() }, syscall.ECONNRESET},
+		"session":    {func(c *Conn) { c.s.fail(io.ErrUnexpectedEOF) }, syscall.ECONNRESET},
+	}
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		for name, test := range ends {
+			t.Run(name, func(t *testing.T) {
+				l, dialed := onHandLoop(t, k, 2)
+				_, err := dialed[0].Write([]byte("last words"))
+				require.NoError(t, err)
+				if name == "session" { // on a network what is under way is lost
+					l.until(t, "they are there", func() bool { return len(l.sinks[0].got) > 0 })
+				}
+				test.end(dialed[0])
+				l.until(t, "the end is told", func() bool { return len(l.sinks[0].ended) > 0 })
+				require.ErrorIs(t, l.sinks[0].ended[0], test.want)
+				require.Len(t, l.sinks[0].ended, 1)
+				if test.want == io.EOF {
+					require.Equal(t, "last words", string(l.sinks[0].got))
+				}
+			})
+		}
+	})
+}
+
+// What the loop was not told of when it ended is reset, and its sessions end.
+func TestSessionsOutliveTheirLoopInOrder(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		l, dialed := onHandLoop(t, k, 3)
+		for _, at := range l.sinks[:2] {
+			at.stream.Close(false)
+		}
+		l.poller.Close()
+		for _, c := range dialed[:2] {
+			_, err := c.Read(make([]byte, 1))
+			require.ErrorIs(t, err, io.EOF)
+		}
+		_, err := dialed[2].Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.Zero(t, l.poller.Sessions())
+	})
+}
