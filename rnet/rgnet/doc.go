@@ -30,8 +30,8 @@
 //     streams. Do not give a stream to the Close method of a TCP connection's
 //     EventLoop: gnet panics.
 //   - Next and Peek return the memory in which the bytes arrived, or a copy; both
-//     are valid until the handler returns. A peer that breaks the protocol may
-//     change bytes while you look at them; what matters for safety, look at once.
+//     are valid until the handler returns. A peer that breaks the protocol can
+//     change bytes while you look at them: copy what you check before you use it.
 //   - gnet.Engine.CountConnections counts TCP connections, and one more for each
 //     loop; [CountConnections] counts both kinds.
 //

@@ -189,9 +189,10 @@ func TestOnTickIsCalledAsItAsks(t *testing.T) {
 			}
 			return time.Millisecond, gnet.None
 		}}
+		address := k.freeAddress(t)
 		ended := make(chan error, 1)
 		go func() { // ended by the tenth tick
-			ended <- k.cfg.Run(h, "tcp://127.0.0.1:0", gnet.WithTicker(true), gnet.WithLogger(quiet{}))
+			ended <- k.cfg.Run(h, "tcp://"+address, gnet.WithTicker(true), gnet.WithLogger(quiet{}))
 		}()
 		require.NoError(t, <-ended)
 		require.GreaterOrEqual(t, ticks, 10)
