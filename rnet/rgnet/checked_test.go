@@ -38,11 +38,7 @@ func check(t testing.TB, handler gnet.EventHandler) *checked {
 }
 
 func (h *checked) enter(c gnet.Conn) (leave func()) {
-	el := c.EventLoop()
-	if own, ok := el.(*eventLoop); ok {
-		el = own.gnet
-	}
-	n, _ := h.loops.LoadOrStore(el, new(atomic.Int32))
+	n, _ := h.loops.LoadOrStore(gnetLoop(c), new(atomic.Int32))
 	running := n.(*atomic.Int32)
 	if running.Add(1) > 1 {
 		h.t.Error("two callbacks of one event loop run at once")

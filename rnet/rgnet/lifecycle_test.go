@@ -201,12 +201,14 @@ func TestOnTickIsCalledAsItAsks(t *testing.T) {
 
 func TestOnTickIsNotCalledUnlessAskedFor(t *testing.T) {
 	over(t, func(t *testing.T, k carrier) {
-		s := k.serve(t, &script{tick: func() (time.Duration, gnet.Action) {
-			t.Error("OnTick was called")
-			return time.Hour, gnet.None
-		}})
-		echoless := k.dial(t, s.address)
-		echoless.Write([]byte("x"))
+		s := k.serve(t, &script{
+			traffic: new(echo).OnTraffic,
+			tick: func() (time.Duration, gnet.Action) {
+				t.Error("OnTick was called")
+				return time.Hour, gnet.None
+			},
+		})
+		echoes(t, k.dial(t, s.address), 10, 10)
 	})
 }
 

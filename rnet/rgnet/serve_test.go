@@ -67,11 +67,17 @@ func (k carrier) freeAddress(t testing.TB) string {
 func over(t *testing.T, f func(t *testing.T, k carrier)) {
 	for _, k := range carriers {
 		t.Run(k.name, func(t *testing.T) {
-			if k.cfg.Transport == rnet.Soft && runtime.GOOS != "linux" {
-				t.Skip("the software HCA needs Linux")
-			}
+			k.need(t)
 			f(t, k)
 		})
+	}
+}
+
+// need skips a test where the carrier cannot be.
+func (k carrier) need(t testing.TB) {
+	t.Helper()
+	if k.cfg.Transport == rnet.Soft && runtime.GOOS != "linux" {
+		t.Skip("the software HCA needs Linux")
 	}
 }
 
@@ -96,6 +102,7 @@ type served struct {
 // ends.
 func (k carrier) serve(t testing.TB, handler gnet.EventHandler, opts ...gnet.Option) *served {
 	t.Helper()
+	k.need(t)
 	s := &served{address: k.freeAddress(t), ended: make(chan error, 1)}
 	h := check(t, handler)
 	opts = append([]gnet.Option{gnet.WithLogger(quiet{})}, opts...)

@@ -148,7 +148,7 @@ func TestTheDeathOfAServerIsToldToAClient(t *testing.T) {
 func TestTCPPeersAreResetIfThePolicySaysSo(t *testing.T) {
 	k := streamCarriers[0]
 	s := k.serve(t, &script{open: func(c gnet.Conn) ([]byte, gnet.Action) {
-		if _, ok := c.(*conn); !ok {
+		if !ownConn(c) {
 			t.Error("a TCP peer is served")
 		}
 		return nil, gnet.None
