@@ -123,6 +123,9 @@ func (k carrier) serve(t testing.TB, handler gnet.EventHandler, opts ...gnet.Opt
 // costs a connection, on which nothing is sent.
 func (k carrier) awaitListener(t testing.TB, address string) {
 	t.Helper()
+	if k.cfg.Transport == rnet.Auto { // a dial would take TCP, and remember that for a while
+		k = streamCarriers[0]
+	}
 	eventually(t, "peers are served", func() bool {
 		c, err := k.dialer().Dial("tcp", address)
 		if err == nil {
