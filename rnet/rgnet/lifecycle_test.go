@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"testing"
 	"time"
 
@@ -161,6 +162,31 @@ func TestStopClosesConnectionsAndReturns(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, -1, CountConnections(s.engine))
 	})
+}
+
+func TestOptionsOfGnet(t *testing.T) {
+	options := map[string]gnet.Option{
+		"edge-triggered":     gnet.WithEdgeTriggeredIO(true),
+		"reuse port":         gnet.WithReusePort(true),
+		"locked threads":     gnet.WithLockOSThread(true),
+		"small read buffer":  gnet.WithReadBufferCap(1024),
+		"small write buffer": gnet.WithWriteBufferCap(1024),
+		"by address":         gnet.WithLoadBalancing(gnet.SourceAddrHash),
+		"all at once":        gnet.WithOptions(gnet.Options{NumEventLoop: 3, Ticker: true, Logger: quiet{}}),
+	}
+	for name, option := range options {
+		t.Run(name, func(t *testing.T) {
+			s := auto.serve(t, new(echo), gnet.WithNumEventLoop(2), option)
+			var work sync.WaitGroup
+			for _, k := range []carrier{overTCP, streamCarriers[0]} {
+				for range 10 {
+					c := k.dial(t, s.address)
+					work.Go(func() { echoes(t, c, 20, 100_000) })
+				}
+			}
+			work.Wait()
+		})
+	}
 }
 
 func TestStopByAddress(t *testing.T) {

@@ -72,20 +72,28 @@ func (l *eventLoop) turn() gnet.Action {
 		if busy > 0 {
 			l.spin.hit()
 			if round%turnRounds == 0 && time.Now().After(end) {
-				l.bell.ring() // comes back after gnet's turn
-				return gnet.None
+				return l.yield()
 			}
 			continue
 		}
 		now, spin := l.spin.on(l.poller)
 		switch {
 		case spin && now.After(end):
-			l.bell.ring()
-			return gnet.None
+			return l.yield()
 		case !spin && l.sleep():
 			return gnet.None
 		}
 	}
+}
+
+// yield lets gnet have its turn, and comes back after it.
+func (l *eventLoop) yield() gnet.Action {
+	if l.b.opts.EdgeTriggeredIO || l.b.opts.EdgeTriggeredIOChunk > 0 {
+		go l.bell.ring() // gnet reads an edge-triggered socket until it is empty; ends by itself
+	} else {
+		l.bell.ring()
+	}
+	return gnet.None
 }
 
 // sleep makes all who bring work ring, and reports whether there is none yet.
