@@ -16,6 +16,7 @@ type client struct {
 	epoch time.Time // all times in the loops are since then
 	lats  []*recorder
 	late  *recorder // of an open loop: how late messages were written
+	crew  crew
 
 	links    []*link
 	opened   atomic.Int64 // connections so far: gives each its id
@@ -32,8 +33,29 @@ type client struct {
 	used     string // guarded by mu: what the first connection is, or one that fell back
 }
 
+// crew is what has the client's connections and works them: goroutines, which
+// is the client itself, or event handlers.
+type crew interface {
+	// connect adds n connections, and shows by a message and its answer on
+	// each that the server has it too.
+	connect(n int)
+	// work does the workload for about d and returns how many operations that
+	// were.
+	work(d time.Duration) int64
+	closeConns()
+	close()
+}
+
 func newClient(t transport, addr string, w workload) *client {
-	return &client{t: t, addr: addr, w: w, epoch: time.Now(), lats: newRecorders(w.Conns), late: newRecorders(1)[0]}
+	c := &client{t: t, addr: addr, w: w, epoch: time.Now(), late: newRecorders(1)[0]}
+	if w.Loops > 0 {
+		c.lats = newRecorders(w.Loops)
+		c.crew = newCallers(c)
+	} else {
+		c.lats = newRecorders(w.Conns)
+		c.crew = c
+	}
+	return c
 }
 
 func (c *client) obey(cmd command) reply {
@@ -56,7 +78,7 @@ func (c *client) obey(cmd command) reply {
 }
 
 func (c *client) prepare() reply {
-	c.closeConns()
+	c.crew.closeConns()
 	c.failures, c.first = 0, nil
 	conns := c.w.Conns
 	switch c.w.Kind {
@@ -65,12 +87,12 @@ func (c *client) prepare() reply {
 	case idling:
 		conns = 1 // what a session costs once is not an idle connection's
 	}
-	c.connect(conns)
-	if c.failures > 0 {
-		return c.failed()
+	c.crew.connect(conns)
+	if r := c.failed(); r.Failures > 0 {
+		return r
 	}
 	if c.w.Kind != idling {
-		c.work(c.w.Warmup)
+		c.crew.work(c.w.Warmup)
 	}
 	resetRecorders(c.lats)
 	c.late.h.Reset()
@@ -82,10 +104,10 @@ func (c *client) prepare() reply {
 func (c *client) run() reply {
 	cpu, began := cpuTime(), time.Since(c.epoch)
 	if c.w.Kind == idling {
-		c.connect(c.w.Conns)
+		c.crew.connect(c.w.Conns)
 		c.ops = int64(c.w.Conns)
 	} else {
-		c.ops = c.work(c.w.Duration)
+		c.ops = c.crew.work(c.w.Duration)
 	}
 	c.elapsed, c.cpu = time.Since(c.epoch)-began, cpuTime()-cpu
 	if c.w.Rate > 0 {
@@ -95,7 +117,7 @@ func (c *client) run() reply {
 }
 
 func (c *client) finish() reply {
-	c.closeConns()
+	c.crew.closeConns()
 	r := c.failed()
 	r.Ops, r.Elapsed, r.CPU = c.ops, c.elapsed, c.cpu
 	r.Used, r.Opened, r.FellBack = c.used, c.opened.Load(), c.fellBack.Load()
@@ -115,6 +137,8 @@ func (c *client) closeConns() {
 	}
 	c.links = nil
 }
+
+func (c *client) close() { c.closeConns() }
 
 func (c *client) fail(err error) {
 	c.mu.Lock()
@@ -143,21 +167,26 @@ func (c *client) dial() (net.Conn, int, error) {
 	}
 	id := int(c.opened.Add(1))
 	_, tcp := conn.(*net.TCPConn)
-	firstFall := tcp && c.t.name != "tcp" && c.fellBack.Add(1) == 1
-	if id == 1 || firstFall {
-		c.mu.Lock()
-		c.used = c.t.nature(conn, c.addr)
-		c.mu.Unlock()
-	}
+	c.note(id, tcp && c.t.name != "tcp", func() string { return c.t.nature(conn, c.addr) })
 	return conn, id, nil
+}
+
+// note keeps what the first connection is, or one that fell back to TCP.
+func (c *client) note(id int, fellBack bool, nature func() string) {
+	firstFall := fellBack && c.fellBack.Add(1) == 1
+	if id != 1 && !firstFall {
+		return
+	}
+	used := nature()
+	c.mu.Lock()
+	c.used = used
+	c.mu.Unlock()
 }
 
 // connectAtOnce is the number of set-up dials in flight: set-up is not
 // measured, but a thousand dials one by one would hold up everybody.
 const connectAtOnce = 16
 
-// connect adds n connections. A message and its answer on each show that the
-// server has it too.
 func (c *client) connect(n int) {
 	var dialers sync.WaitGroup
 	var mu sync.Mutex // guards c.links
@@ -190,8 +219,6 @@ func (c *client) connect(n int) {
 	dialers.Wait()
 }
 
-// work does the workload for about d and returns how many operations that
-// were.
 func (c *client) work(d time.Duration) int64 {
 	switch {
 	case c.w.Kind == oneWay:

@@ -65,6 +65,12 @@ type reply struct {
 	Latency  []byte        `json:"latency,omitempty"` // HdrHistogram of nanoseconds, V2 compressed
 }
 
+// worker is the serving or the dialing end of a test, in its process.
+type worker interface {
+	obey(command) reply
+	close()
+}
+
 // runIfChild runs the measured side and does not return, if the environment says
 // that this process is one.
 func runIfChild() {
@@ -96,23 +102,21 @@ func serveChild(text string, in io.Reader, out io.Writer) error {
 	}
 	defer stop()
 
-	var obey func(command) reply
+	var w worker
 	commands, replies := json.NewDecoder(in), json.NewEncoder(out)
 	switch a.Role {
 	case serving:
-		s, err := startServer(t, a.Dir, a.Workload)
-		if err != nil {
+		var addr string
+		if w, addr, err = serve(t, a.Dir, a.Workload); err != nil {
 			return replies.Encode(reply{Err: err.Error()})
 		}
-		defer s.close()
-		if err := replies.Encode(reply{Addr: s.addr()}); err != nil {
+		defer w.close()
+		if err := replies.Encode(reply{Addr: addr}); err != nil {
 			return fmt.Errorf("tell address: %w", err)
 		}
-		obey = s.obey
 	case dialing:
-		c := newClient(t, a.Addr, a.Workload)
-		defer c.closeConns()
-		obey = c.obey
+		w = newClient(t, a.Addr, a.Workload)
+		defer w.close()
 	default:
 		return fmt.Errorf("unknown role %q", a.Role)
 	}
@@ -121,8 +125,24 @@ func serveChild(text string, in io.Reader, out io.Writer) error {
 		if err := commands.Decode(&cmd); err != nil {
 			return nil // end of input: the command is done with this process
 		}
-		if err := replies.Encode(obey(cmd)); err != nil {
+		if err := replies.Encode(w.obey(cmd)); err != nil {
 			return fmt.Errorf("answer %s: %w", cmd, err)
 		}
 	}
+}
+
+// serve starts the serving end and tells its address.
+func serve(t transport, dir string, w workload) (worker, string, error) {
+	if w.Loops > 0 {
+		s, err := startEventServer(t.engine, dir, w)
+		if err != nil {
+			return nil, "", err
+		}
+		return s, s.address, nil
+	}
+	s, err := startServer(t, dir, w)
+	if err != nil {
+		return nil, "", err
+	}
+	return s, s.addr(), nil
 }

@@ -1,7 +1,7 @@
 // Bench compares ways to connect two processes of one host: TCP over the
 // loopback interface, a Unix socket, and ramjet.
 //
-//	go run ./bench              everything, in less than a minute
+//	go run ./bench              everything but gnetidle, in less than a minute
 //	go run ./bench -help        what can be chosen
 //
 // One table comes out. The column "vs TCP" says how many times better a
@@ -14,7 +14,9 @@
 // server and as a client, and only tells them what to do; while they work it
 // sleeps. Both sides are the same few loops over [net.Conn] for every
 // transport: a transport is a name, a listen function and a dial function,
-// and nothing else is known of it.
+// and nothing else is known of it. In the gnet tests both sides are the same
+// event handlers, run by gnet over TCP and Unix sockets and by package rgnet
+// over ramjet.
 //
 // A test is cut into short rounds, and the transports take turns (A B C A B
 // C), so that whatever else goes on in the machine hits all of them alike. A
@@ -57,6 +59,16 @@
 // Requests. Round trips on many connections at once, with a goroutine for
 // each on both sides. The rate is that of all together.
 //
+// Requests by gnet's event handlers (gnet). The same without a goroutine for
+// each connection: the server's handler sends back what came, and the client's
+// sends the next message when it has the answer. Both have one event loop, or
+// -loops. The handler reads the clock once, after an answer and before the
+// next message, so that a check and a stamp (some nanoseconds) are part of the
+// latency, and the time at which all connections wait for the loops too: with
+// a thousand of them in a closed loop it is most of it. -rate does not apply.
+// A test that needs more open files than the system allows, after an attempt
+// to raise RLIMIT_NOFILE, is left out, and the table says so.
+//
 // Connections opened. Dial, one message and its answer, close; by one
 // goroutine, or by 16 that do not wait for each other. The message shows that
 // the server has accepted and can use the connection. The server closes
@@ -76,7 +88,9 @@
 // that is in use, also outside the Go heap, with memory that the processes
 // share counted once. Memory inside the kernel, such as socket buffers, is in
 // none of them. About 250 bytes by connection are the benchmark's own, for all
-// transports the same.
+// transports the same. The test gnetidle, which runs only if it is asked for,
+// is this for connections that event handlers have on both sides, where 150
+// bytes are the benchmark's own.
 //
 // # Closed and open loop
 //

@@ -62,7 +62,11 @@ func measureTest(ctx context.Context, t test, o options, at place, say func(roun
 	}
 	for i, name := range o.Transports {
 		res.Cells[i].Transport = name
-		var err error
+		err := allowFor(name, t.Workload)
+		if err != nil {
+			res.Cells[i].LeftOut = err.Error()
+			continue
+		}
 		if pairs[i], err = startPair(ctx, t, name, at); err != nil {
 			end(i, err)
 		}

@@ -73,7 +73,7 @@ func (l *lockedBuffer) String() string {
 }
 
 // quick are flags for a run that is short but does everything.
-var quick = []string{"-rounds", "2", "-duration", "5ms", "-warmup", "1ms", "-conns", "1,70", "-streams", "1,3", "-dialers", "1,4", "-idle", "20", "-bulk", "64KiB"}
+var quick = []string{"-rounds", "2", "-duration", "5ms", "-warmup", "1ms", "-conns", "1,70", "-streams", "1,3", "-dialers", "1,4", "-idle", "20", "-bulk", "64KiB", "-gnetconns", "1,70"}
 
 func runBench(t *testing.T, args ...string) (table, progress string, err error) {
 	t.Helper()
@@ -97,7 +97,7 @@ func TestEveryTestRunsOnEveryTransport(t *testing.T) {
 	require.NoError(t, err)
 	var r report
 	require.NoError(t, json.Unmarshal(text, &r))
-	require.Len(t, r.Results, 2+1+2+2+2+2+1)
+	require.Len(t, r.Results, 2+1+2+2+2+2+2+1)
 	for _, res := range r.Results {
 		require.Contains(t, table, res.Title)
 		require.Contains(t, progress, res.Title)
@@ -117,6 +117,17 @@ func TestEveryTestRunsOnEveryTransport(t *testing.T) {
 	drawing, err := os.ReadFile(svgFile)
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(string(drawing), "<svg"))
+}
+
+func TestEventHandlersOfSeveralLoopsDoEachOfTheirTests(t *testing.T) {
+	chosen := "tcp,ramjet"
+	if unixWorks() {
+		chosen = "tcp,unix,ramjet"
+	}
+	table, progress, err := runBench(t, "-transport", chosen, "-test", "gnet,gnetidle", "-gnetsize", "16,64KiB", "-loops", "2")
+	require.NoError(t, err, progress)
+	require.Contains(t, table, "gnet echo, 64 KiB, 70 connections, 2 loops")
+	require.Contains(t, table, "gnet, idle connection, 20 open, 2 loops")
 }
 
 func TestOpenLoopRunsOnSeveralConnections(t *testing.T) {

@@ -24,7 +24,10 @@ type options struct {
 	Streams    []int         `json:"streams"` // connections of the one-way and throughput tests
 	Dialers    []int         `json:"dialers"` // dials in flight of the opening tests
 	Idle       int           `json:"idle"`
-	Duration   time.Duration `json:"duration"` // of a round
+	EventConns []int         `json:"event_conns"` // connections of the gnet tests
+	EventSizes []int         `json:"event_sizes"` // message bytes of the gnet tests
+	Loops      int           `json:"loops"`       // event loops of each side in the gnet tests
+	Duration   time.Duration `json:"duration"`    // of a round
 	Warmup     time.Duration `json:"warmup"`
 	Rounds     int           `json:"rounds"`
 	Profile    string        `json:"profile"` // RNET_PROFILE, "" for rnet's own choice
@@ -44,10 +47,11 @@ const usage = `Bench compares ways to connect two processes of one host: TCP ove
 a Unix socket, and ramjet. It starts two processes for each, measures them in
 turn, and prints one table. Without flags it takes less than a minute.
 
-  go run ./bench                                  everything
+  go run ./bench                                  everything but gnetidle
   go run ./bench -test rtt,requests               only these tests
   go run ./bench -test rtt -duration 2s -pin two  longer rounds, a CPU for each process
   go run ./bench -test requests -rate 50000       open loop: 50,000 requests a second
+  go run ./bench -test gnet -gnetconns 1,100,1000,10000 -gnetsize 64,1KiB -loops 2
   go run ./bench -json out.json -svg out.svg      keep the figures, draw them
 
 The column "vs TCP" says how many times better a figure is than TCP's in the
@@ -67,9 +71,15 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 		Conns:      []int{1, 64, 1000},
 		Streams:    []int{1},
 		Dialers:    []int{1, 16},
+		EventConns: []int{1, 1000},
+		EventSizes: []int{64},
 	}
+	var allTests names
 	for _, g := range groups {
-		o.Tests = append(o.Tests, g.name)
+		allTests = append(allTests, g.name)
+		if !g.onlyAsked {
+			o.Tests = append(o.Tests, g.name)
+		}
 	}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -81,8 +91,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 		fmt.Fprint(stderr, "\nFlags:\n")
 		f.PrintDefaults()
 	}
-	allTests := o.Tests
-	f.Func("test", "`names` of the tests to run, with commas between (default all)", func(text string) error {
+	f.Func("test", "`names` of the tests to run, with commas between (default all but gnetidle)", func(text string) error {
 		return parseNames(text, allTests, &o.Tests)
 	})
 	f.Func("transport", "`names` of the transports: "+strings.Join(transportNames(), ", ")+" (default all that work here)", func(text string) error {
@@ -108,7 +117,14 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.Func("dialers", "dials in flight of the open tests, `counts` (default 1,16)", func(text string) error {
 		return parseList(text, parseCount, &o.Dialers)
 	})
-	f.IntVar(&o.Idle, "idle", 1000, "connections of the idle test")
+	f.IntVar(&o.Idle, "idle", 1000, "connections of the idle tests")
+	f.Func("gnetconns", "connection `counts` of the gnet tests (default 1,1000)", func(text string) error {
+		return parseList(text, parseCount, &o.EventConns)
+	})
+	f.Func("gnetsize", "message `sizes` of the gnet tests (default 64)", func(text string) error {
+		return parseList(text, parseMessageSize, &o.EventSizes)
+	})
+	f.IntVar(&o.Loops, "loops", 1, "event loops of each side in the gnet tests")
 	f.DurationVar(&o.Duration, "duration", 200*time.Millisecond, "length of a round of one transport")
 	f.DurationVar(&o.Warmup, "warmup", 50*time.Millisecond, "the same work before each round, not measured")
 	f.IntVar(&o.Rounds, "rounds", 5, "rounds of each transport; the table shows the median")
@@ -144,6 +160,8 @@ func (o options) validate() error {
 		return errors.New("-warmup must be between 0 and an hour")
 	case o.Rounds < 1:
 		return errors.New("-rounds must be at least 1")
+	case o.Loops < 1 || o.Loops > ownRecorders:
+		return fmt.Errorf("-loops must be between 1 and %d", ownRecorders)
 	case o.Idle < 1 || o.Idle > connMask:
 		return fmt.Errorf("-idle must be between 1 and %d", connMask)
 	case !(o.Rate >= 0 && o.Rate <= 1e9):

@@ -13,7 +13,10 @@ func TestOptionsWithoutArgumentsChooseEverything(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 64, 1000}, o.Conns)
 	require.Equal(t, []int{64, 4096}, o.Sizes)
-	require.Len(t, o.Tests, len(groups))
+	require.Len(t, o.Tests, len(groups)-1)
+	require.NotContains(t, o.Tests, "gnetidle")
+	require.Equal(t, []int{1, 1000}, o.EventConns)
+	require.Equal(t, []int{64}, o.EventSizes)
 	require.Contains(t, o.Transports, "tcp")
 
 	var total time.Duration
@@ -43,6 +46,24 @@ func TestOptionsAreRead(t *testing.T) {
 	require.Zero(t, tests[3].Workload.Rate, "idle connections have no rate")
 }
 
+func TestGnetTestsAreEachSizeWithEachNumberOfConnections(t *testing.T) {
+	o, err := parseOptions([]string{"-test", "gnetidle,gnet", "-gnetconns", "1,10000", "-gnetsize", "64,1KiB", "-loops", "2", "-rate", "1000"}, io.Discard)
+	require.NoError(t, err)
+	var found []string
+	for _, test := range suite(o) {
+		found = append(found, test.Title)
+		require.Equal(t, 2, test.Workload.Loops)
+		require.Zero(t, test.Workload.Rate, "handlers answer in a closed loop")
+	}
+	require.Equal(t, []string{
+		"gnet echo, 64 B, 1 connection, 2 loops",
+		"gnet echo, 64 B, 10000 connections, 2 loops",
+		"gnet echo, 1 KiB, 1 connection, 2 loops",
+		"gnet echo, 1 KiB, 10000 connections, 2 loops",
+		"gnet, idle connection, 1000 open, 2 loops",
+	}, found)
+}
+
 func TestParkedTestForbidsSpinningWhateverTheProfile(t *testing.T) {
 	o, err := parseOptions([]string{"-test", "parked", "-profile", "latency"}, io.Discard)
 	require.NoError(t, err)
@@ -63,6 +84,9 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		{[]string{"-conns", "0"}, "is not a number from 1"},
 		{[]string{"-conns", ""}, "is not a number from 1"},
 		{[]string{"-idle", "0"}, "-idle must be"},
+		{[]string{"-gnetconns", "0"}, "is not a number from 1"},
+		{[]string{"-gnetsize", "1"}, "is not between"},
+		{[]string{"-loops", "0"}, "-loops must be"},
 		{[]string{"-duration", "-1s"}, "-duration must be"},
 		{[]string{"-warmup", "-1s"}, "-warmup must be"},
 		{[]string{"-rounds", "0"}, "-rounds must be"},

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/rgnet"
 )
 
 // ramjet, with the defaults of a program that changes nothing but the names
@@ -17,6 +18,7 @@ func ramjet() transport {
 		listen:   func(string) (net.Listener, error) { return rnet.Listen("tcp", "127.0.0.1:0") },
 		dial:     func(addr string) (net.Conn, error) { return rnet.Dial("tcp", addr) },
 		describe: describeRamjet,
+		engine:   rgnetEngine(rgnet.Config{}, "127.0.0.1"),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/rgnet"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
@@ -35,6 +36,7 @@ func rdma() []transport {
 				return d.Dial("tcp", addr)
 			},
 			describe: describeRamjet,
+			engine:   rgnetEngine(rgnet.Config{Transport: rnet.RDMA, Device: dev.Name}, host),
 		})
 	}
 	return transports

@@ -49,7 +49,8 @@ type cell struct {
 	Median    map[metric]float64   `json:"median"`
 	Latency   *latencySummary      `json:"latency,omitempty"`
 	Failures  int                  `json:"failures"`
-	Failure   string               `json:"failure,omitempty"` // the first of them
+	Failure   string               `json:"failure,omitempty"`  // the first of them
+	LeftOut   string               `json:"left_out,omitempty"` // why the system does not allow the test
 
 	all *hdr.Histogram // of all rounds
 }

@@ -15,14 +15,17 @@ type test struct {
 var groups = []struct {
 	name, about string
 	tests       func(options) []test
+	onlyAsked   bool // not among the tests of a run without -test
 }{
-	{"rtt", "round trip, one connection", roundTripTests},
-	{"parked", "the same while nobody polls", parkedTests},
-	{"throughput", "large writes, one way", throughputTests},
-	{"oneway", "small writes, one way", oneWayTests},
-	{"requests", "round trips on many connections at once", requestTests},
-	{"open", "opening connections", openTests},
-	{"idle", "memory of idle connections", idleTests},
+	{name: "rtt", about: "round trip, one connection", tests: roundTripTests},
+	{name: "parked", about: "the same while nobody polls", tests: parkedTests},
+	{name: "throughput", about: "large writes, one way", tests: throughputTests},
+	{name: "oneway", about: "small writes, one way", tests: oneWayTests},
+	{name: "requests", about: "round trips on many connections at once", tests: requestTests},
+	{name: "gnet", about: "the same by gnet event handlers on both ends", tests: eventTests},
+	{name: "open", about: "opening connections", tests: openTests},
+	{name: "idle", about: "memory of idle connections", tests: idleTests},
+	{name: "gnetidle", about: "the same of connections that event handlers have", tests: eventIdleTests, onlyAsked: true},
 }
 
 // suite is the list of tests that the options choose.
@@ -120,6 +123,32 @@ func requestTests(o options) []test {
 	return tests
 }
 
+// eventTests are closed loops whatever -rate says: a handler sends a request
+// when it gets an answer.
+func eventTests(o options) []test {
+	var tests []test
+	for _, size := range o.EventSizes {
+		for _, conns := range o.EventConns {
+			tests = append(tests, o.byHandlers(test{
+				Name:     fmt.Sprintf("gnet-%d-%d", size, conns),
+				Title:    fmt.Sprintf("gnet echo, %s, %s", formatSize(size), connections(conns)),
+				Workload: o.workload(roundTrips, size, conns),
+				Metrics:  []metric{rate, p50, p99, cpuPerOp},
+			}))
+		}
+	}
+	return tests
+}
+
+// byHandlers is the test with event handlers instead of goroutines.
+func (o options) byHandlers(t test) test {
+	t.Workload.Loops, t.Workload.Rate = o.Loops, 0
+	if o.Loops > 1 {
+		t.Title += fmt.Sprintf(", %d loops", o.Loops)
+	}
+	return t
+}
+
 func openTests(o options) []test {
 	var tests []test
 	for _, dialers := range o.Dialers {
@@ -140,6 +169,15 @@ func idleTests(o options) []test {
 		Workload: o.workload(idling, o.Message, o.Idle),
 		Metrics:  []metric{goMemory, goHeap, resident},
 	}}
+}
+
+func eventIdleTests(o options) []test {
+	return []test{o.byHandlers(test{
+		Name:     fmt.Sprintf("gnetidle-%d", o.Idle),
+		Title:    fmt.Sprintf("gnet, idle connection, %d open", o.Idle),
+		Workload: o.workload(idling, o.Message, o.Idle),
+		Metrics:  []metric{goMemory, goHeap, resident},
+	})}
 }
 
 func connections(n int) string {

@@ -131,6 +131,13 @@ func (r report) writeRemarks(out io.Writer) {
 			}
 		}
 	}
+	for _, res := range r.Results {
+		for _, c := range res.Cells {
+			if c.LeftOut != "" {
+				fmt.Fprintf(out, "%s, %s: left out: %s.\n", res.Title, c.Transport, c.LeftOut)
+			}
+		}
+	}
 	if n := r.failures(); n > 0 {
 		fmt.Fprintf(out, "*** %d failures:\n", n)
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 // transport is one way to connect two processes of this host. That is all
-// there is to it: the client and server code sees net.Listener and net.Conn.
+// there is to it: the client and server code sees net.Listener and net.Conn,
+// or, where event handlers do the work, gnet.Conn.
 type transport struct {
 	name   string // as given to -transport
 	title  string // heading of its column
@@ -19,6 +20,11 @@ type transport struct {
 	// describe says what a connection dialed to addr really is; if nil, its
 	// type does.
 	describe func(conn net.Conn, addr string) string
+
+	engine engine // how it serves event handlers
+
+	// files says that each connection is an open file of both processes.
+	files bool
 }
 
 // transports in the order of the table's columns. The first one is what the
@@ -29,12 +35,16 @@ var transports = append([]transport{
 		title:  "TCP",
 		listen: func(string) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
 		dial:   func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) },
+		engine: gnetEngine("tcp", func(string) (string, error) { return freePort("127.0.0.1") }),
+		files:  true,
 	},
 	{
 		name:   "unix",
 		title:  "Unix",
 		listen: func(dir string) (net.Listener, error) { return net.Listen("unix", unixPath(dir)) },
 		dial:   func(addr string) (net.Conn, error) { return net.Dial("unix", addr) },
+		engine: gnetEngine("unix", func(dir string) (string, error) { return unixPath(dir), nil }),
+		files:  true,
 	},
 	ramjet(),
 }, rdma()...)

@@ -26,6 +26,7 @@ type workload struct {
 	Warmup   time.Duration `json:"warmup"`            // same work before it, not measured
 	Rate     float64       `json:"rate,omitempty"`    // messages/s over all connections for an open loop, 0 for a closed one
 	Profile  string        `json:"profile,omitempty"` // RNET_PROFILE of both processes, "" leaves it as it is
+	Loops    int           `json:"loops,omitempty"`   // gnet event loops on each side that do the work, 0 for a goroutine for each connection
 }
 
 // A message is stamped with its number, so that a lost, repeated, torn or
