@@ -188,13 +188,7 @@ func (c *conn) RemoteAddr() net.Addr {
 
 // Wake calls OnTraffic on the loop.
 func (c *conn) Wake(callback gnet.AsyncCallback) error {
-	return c.l.post(func(*eventLoop) (err error) {
-		if c.state == connOpen {
-			err = c.traffic()
-		}
-		call(callback, c, err)
-		return err
-	})
+	return c.l.post(task{kind: taskWake, c: c, callback: callback})
 }
 
 // Close closes the connection soon; any goroutine may call it.
@@ -202,17 +196,7 @@ func (c *conn) Close() error { return c.CloseWithCallback(nil) }
 
 // CloseWithCallback is Close, and calls back on the loop.
 func (c *conn) CloseWithCallback(callback gnet.AsyncCallback) error {
-	return c.l.post(func(*eventLoop) error {
-		err := c.close(nil)
-		call(callback, c, err)
-		return err
-	})
-}
-
-func call(callback gnet.AsyncCallback, c *conn, err error) {
-	if callback != nil {
-		callback(c, err)
-	}
+	return c.l.post(task{kind: taskClose, c: c, callback: callback})
 }
 
 // Fd returns -1: a stream has no descriptor.

@@ -74,12 +74,14 @@ func (c *conn) Writev(bs [][]byte) (int, error) {
 		total += len(b)
 	}
 	if total <= smallWrite && len(bs) > 1 {
-		var whole [smallWrite]byte
-		n := 0
-		for _, b := range bs {
-			n += copy(whole[n:], b)
+		if c.l.whole == nil {
+			c.l.whole = make([]byte, 0, smallWrite)
 		}
-		return c.Write(whole[:n])
+		whole := c.l.whole
+		for _, b := range bs {
+			whole = append(whole, b...)
+		}
+		return c.Write(whole)
 	}
 	for _, b := range bs {
 		if _, err := c.Write(b); err != nil {
@@ -111,18 +113,10 @@ func (c *conn) SendTo([]byte, net.Addr) (int, error) { return 0, gerrors.ErrUnsu
 // AsyncWrite writes on the loop, and calls back there. p must not be changed
 // before that.
 func (c *conn) AsyncWrite(p []byte, callback gnet.AsyncCallback) error {
-	return c.l.post(func(*eventLoop) error {
-		_, err := c.Write(p)
-		call(callback, c, err)
-		return nil
-	})
+	return c.l.post(task{kind: taskWrite, c: c, p: p, callback: callback})
 }
 
 // AsyncWritev is AsyncWrite for several pieces.
 func (c *conn) AsyncWritev(bs [][]byte, callback gnet.AsyncCallback) error {
-	return c.l.post(func(*eventLoop) error {
-		_, err := c.Writev(bs)
-		call(callback, c, err)
-		return nil
-	})
+	return c.l.post(task{kind: taskWritev, c: c, bs: bs, callback: callback})
 }

@@ -33,7 +33,8 @@ type eventLoop struct {
 	// Of the loop's goroutine.
 	conns    map[*conn]struct{} // open, or with something to be sent
 	spin     spinner
-	shutdown bool // a callback has asked for the end of the engine
+	shutdown bool   // a callback has asked for the end of the engine
+	whole    []byte // Writev puts small pieces together in it
 
 	pending atomic.Bool // tasks is not empty
 	mu      sync.Mutex
@@ -41,10 +42,6 @@ type eventLoop struct {
 	spare   []task
 	ended   bool // guarded by mu: takes no tasks any more
 }
-
-// task is something to be done on the loop's goroutine. One that is left when
-// the loop ends is done all the same, and finds the loop ended.
-type task func(l *eventLoop) error
 
 // The longest that the loop works before it lets gnet have its turn: that costs
 // a write and a read, and what gnet has to do waits meanwhile.
@@ -140,8 +137,8 @@ func (l *eventLoop) work() int {
 	l.tasks = l.spare[:0]
 	l.pending.Store(false)
 	l.mu.Unlock()
-	for _, t := range list {
-		if err := t(l); errors.Is(err, gerrors.ErrEngineShutdown) {
+	for i := range list {
+		if err := list[i].do(); errors.Is(err, gerrors.ErrEngineShutdown) {
 			l.shutdown = true
 		}
 	}
@@ -226,13 +223,13 @@ func (l *eventLoop) dial(ctx context.Context, network, address string, userConte
 	}
 	var c *conn
 	opened := make(chan struct{})
-	err = l.post(func(l *eventLoop) error {
+	err = l.post(task{kind: taskRun, run: func() error {
 		defer close(opened)
 		if !l.hasEnded() {
 			c = l.attach(nc, userContext)
 		}
 		return nil
-	})
+	}})
 	if err == nil {
 		<-opened // ended by the loop, or its end
 	}
@@ -269,7 +266,7 @@ func (l *eventLoop) Execute(ctx context.Context, r gnet.Runnable) error {
 	if r == nil {
 		return gerrors.ErrNilRunnable
 	}
-	return l.post(func(*eventLoop) error { return r.Run(ctx) })
+	return l.post(task{kind: taskRun, run: func() error { return r.Run(ctx) }})
 }
 
 // Schedule is not supported, as in gnet.
