@@ -25,7 +25,8 @@ type poller struct {
 	// Of the loop's goroutine.
 	hot []*session
 
-	woken atomic.Bool // warmed is not empty
+	woken  atomic.Bool             // warmed is not empty
+	dozing atomic.Pointer[session] // on whose channel the loop's thread sleeps, or is about to
 
 	mu     sync.Mutex
 	warmed []*session            // to become hot; guarded by mu
@@ -184,6 +185,49 @@ func (p *poller) Arm() bool {
 		}
 	}
 	return idle && !p.woken.Load()
+}
+
+// Doze sleeps on the completion channel of the only session, which wakes a
+// thread directly; the way through the engine and the loop's bell wakes two. The
+// engine, which waits beside it, can take an event away that comes before the
+// thread sleeps: then the session is looked at when the time has come.
+func (p *poller) Doze(until time.Time) bool {
+	if len(p.hot) != 1 || p.Sessions() != 1 {
+		return false
+	}
+	s := p.hot[0]
+	if !s.thread || s.closing.Load() || !enterThreadWait() {
+		return false
+	}
+	defer leaveThreadWait()
+	if !s.lead.TryLock() {
+		return true // somebody looks; not for long
+	}
+	defer s.lead.Unlock()
+	p.dozing.Store(s)
+	defer p.dozing.Store(nil)
+	if err := s.cq.Arm(false); err != nil {
+		s.fail(err)
+		return true // visit sees it closing
+	}
+	s.armed = true
+	switch n := s.poll(); {
+	case n > 0:
+		s.dispatch()
+	case !p.woken.Load() && !s.unblocks.Load() && !s.closing.Load():
+		s.stats.threadWaits.Add(1)
+		// Ended by: an arrival (data, credit), Rouse (a task, a new session, an
+		// unblocked stream), failure of the session, the end of the turn.
+		s.ch.WaitThread(until)
+	}
+	return true
+}
+
+// Rouse ends Doze.
+func (p *poller) Rouse() {
+	if s := p.dozing.Load(); s != nil {
+		s.ch.Wake()
+	}
 }
 
 // finish ends the loop's part in a session that fails.

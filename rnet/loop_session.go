@@ -148,13 +148,19 @@ func (c *Conn) consumeLoop(n int) {
 // a loop: any goroutine calls it, with locks held.
 func (s *session) unblock(c *Conn) {
 	if !c.sendWait.state.CompareAndSwap(waiterWaiting, waiterReady) {
+		if c.sendWait.state.Load() == waiterParked { // a Close that lingers, of a stream that was never attached
+			c.sendWait.wake()
+		}
 		return
 	}
 	s.unblockMu.Lock()
 	s.unblocked = append(s.unblocked, c)
 	s.unblocks.Store(true)
 	s.unblockMu.Unlock()
-	s.warm() // after the list: see cool
+	s.warm() // after the list: see cool and Doze
+	if s.poller.dozing.Load() == s {
+		s.poller.owner.Ring()
+	}
 }
 
 // tellUnblocked lets streams write that may. What blocks again meanwhile is

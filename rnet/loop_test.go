@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -108,6 +109,46 @@ func TestALoopIsRungOnceItHasArmed(t *testing.T) {
 			})
 		}
 	})
+}
+
+func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
+	l, dialed := onHandLoop(t, overSoft, 1)
+	for round := range 50 {
+		go dialed[0].Write([]byte{byte(round)}) // ends at once: the window is open
+		l.until(t, "the byte is there", func() bool {
+			require.True(t, l.poller.Doze(time.Now().Add(time.Millisecond)))
+			l.poller.Poll()
+			return len(l.sinks[0].got) > round
+		})
+		require.Equal(t, byte(round), l.sinks[0].got[round])
+	}
+}
+
+func TestALoopThatDozesIsWokenByRouse(t *testing.T) {
+	l, _ := onHandLoop(t, overSoft, 1)
+	l.sleeps(t)
+	l.sinks[0].stream.(*loopStream).s.warm()
+	l.poller.Poll()
+	var over atomic.Bool
+	roused := make(chan struct{})
+	go func() { // ended by the end of the Doze
+		defer close(roused)
+		for !over.Load() {
+			l.poller.Rouse()
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	end := time.Now().Add(hangTime)
+	require.True(t, l.poller.Doze(end))
+	over.Store(true)
+	<-roused
+	require.True(t, time.Now().Before(end))
+}
+
+func TestALoopWithSeveralSessionsDoesNotDoze(t *testing.T) {
+	l, _ := onHandLoop(t, carrier{name: "soft-dedicated", transport: Soft, dedicated: true}, 2)
+	require.Equal(t, 2, l.poller.Sessions())
+	require.False(t, l.poller.Doze(time.Now().Add(hangTime)))
 }
 
 func TestAnswersOfABatchShareMessages(t *testing.T) {

@@ -230,7 +230,7 @@ func (b *bridge) hung(c gnet.Conn, bell *bell) gnet.Action {
 		}
 	}
 	bell.loop = l
-	l.asleep.Store(true)
+	l.rest.Store(asleep)
 	b.loops = append(b.loops, l)
 	return gnet.None
 }

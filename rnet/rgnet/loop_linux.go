@@ -18,8 +18,8 @@ import (
 // serves, what is to be done on it, and how it is woken. It is the EventLoop of
 // its streams.
 //
-// Lost wake-ups: the loop says that it sleeps (asleep) before it looks for the
-// last time; who brings work brings it before it looks at asleep.
+// Lost wake-ups: the loop says that it sleeps (rest) before it looks for the
+// last time; who brings work brings it before it looks at rest.
 type eventLoop struct {
 	b      *bridge
 	gnet   gnet.EventLoop
@@ -28,7 +28,7 @@ type eventLoop struct {
 
 	streams atomic.Int64  // open ones
 	tcp     *atomic.Int64 // connections that gnet itself serves on this loop
-	asleep  atomic.Bool   // the next Ring has to ring the bell
+	rest    atomic.Uint32 // what the next Ring has to do
 
 	// Of the loop's goroutine.
 	conns    map[*conn]struct{} // open, or with something to be sent
@@ -50,6 +50,13 @@ const (
 	turnWithTCP = 50 * time.Microsecond
 )
 
+// The values of rest.
+const (
+	awake  uint32 = iota
+	asleep        // in gnet's epoll: ring the bell
+	dozing        // on its thread, for the rest of the turn at most: rouse the poller
+)
+
 // turnRounds is how many rounds lie between two looks at the clock.
 const turnRounds = 8
 
@@ -61,12 +68,14 @@ func (l *eventLoop) turn() gnet.Action {
 		limit = turnWithTCP
 	}
 	end := time.Now().Add(limit)
+	worked := false
 	for round := 1; ; round++ {
 		busy := l.work() + l.poller.Poll()
 		if l.shutdown {
 			return gnet.Shutdown
 		}
 		if busy > 0 {
+			worked = true
 			l.spin.hit()
 			if round%turnRounds == 0 && time.Now().After(end) {
 				return l.yield()
@@ -77,10 +86,26 @@ func (l *eventLoop) turn() gnet.Action {
 		switch {
 		case spin && now.After(end):
 			return l.yield()
-		case !spin && l.sleep():
+		case spin, l.doze(end):
+		case worked && !time.Now().Before(end):
+			return l.yield() // it may go on like this
+		case l.sleep():
 			return gnet.None
 		}
 	}
+}
+
+// doze lets the thread sleep for the rest of the turn, or until there is
+// something to do. gnet waits no longer for that than for a turn full of work.
+// It returns false if the loop must sleep elsewhere.
+func (l *eventLoop) doze(end time.Time) bool {
+	if l.tcp.Load() > 0 || !time.Now().Before(end) {
+		return false
+	}
+	l.rest.Store(dozing)
+	dozed := l.pending.Load() || l.poller.Doze(end)
+	l.rest.Store(awake)
+	return dozed
 }
 
 // yield lets gnet have its turn, and comes back after it.
@@ -95,18 +120,22 @@ func (l *eventLoop) yield() gnet.Action {
 
 // sleep makes all who bring work ring, and reports whether there is none yet.
 func (l *eventLoop) sleep() bool {
-	l.asleep.Store(true)
+	l.rest.Store(asleep)
 	if l.poller.Arm() && !l.pending.Load() {
 		return true
 	}
-	l.asleep.Store(false) // if the bell was rung meanwhile it rings once in vain
+	l.rest.Store(awake) // if the bell was rung meanwhile it rings once in vain
 	return false
 }
 
 // Ring makes the loop look for work soon.
 func (l *eventLoop) Ring() {
-	if l.asleep.Load() && l.asleep.CompareAndSwap(true, false) {
+	switch rest := l.rest.Load(); {
+	case rest == awake || !l.rest.CompareAndSwap(rest, awake):
+	case rest == asleep:
 		l.bell.ring()
+	case rest == dozing:
+		l.poller.Rouse()
 	}
 }
 

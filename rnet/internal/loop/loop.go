@@ -58,6 +58,14 @@ type Poller interface {
 	// Arm makes the next arrival on any session ring the loop. It returns
 	// false if there is work already: Poll again.
 	Arm() bool
+	// Doze lets the loop's thread sleep until something arrives, Rouse is
+	// called, or the time has come, where that wakes up faster than Ring does.
+	// It returns false if it does not here: nothing was done then. What comes
+	// while it falls asleep may, rarely, be noticed only when the time has come.
+	Doze(until time.Time) bool
+	// Rouse ends the present Doze, with the same exception. Any goroutine may
+	// call it.
+	Rouse()
 	// Spin returns how long the profile lets the loop poll in vain.
 	Spin() time.Duration
 	// Near reports whether all peers that were busy lately run on the CPU of
