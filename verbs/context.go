@@ -54,6 +54,18 @@ func (c *Context) QueryGIDs(port uint8) ([]GIDEntry, error) {
 	return g, c.wrap("query GIDs", err)
 }
 
+// RNRs returns how often a request that was sent through the device found no
+// receive at its peer, which then asked to try again (receiver not ready). A
+// device of the kernel counts for all processes and since it was made, the
+// software HCA for this process. counted is false if the device does not tell.
+// It may read files: it is for statistics.
+func (c *Context) RNRs() (count uint64, counted bool) {
+	if d, ok := c.drv.(RNRDriver); ok {
+		return d.RNRs()
+	}
+	return 0, false
+}
+
 // Driver returns the provider's object, for a connection manager backend that
 // belongs to the same provider.
 func (c *Context) Driver() ContextDriver { return c.drv }

@@ -76,6 +76,11 @@ type (
 	ReregisterDriver interface {
 		Reregister(mem []byte, pd PDDriver, access Access, mask MRChange) error
 	}
+	// RNRDriver is a ContextDriver of a device that may count how often a
+	// request of this side found no receive at its peer. It is asked rarely.
+	RNRDriver interface {
+		RNRs() (count uint64, counted bool)
+	}
 	// StateDriver is a QPDriver whose connection is made by another part of
 	// the kernel, which moves the QP unseen by the provider (iWARP). The
 	// connection manager calls Entered.

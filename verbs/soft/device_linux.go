@@ -89,6 +89,13 @@ func deviceOf(gid verbs.GID) *device {
 
 func (d *device) QueryDevice() (verbs.DeviceAttr, error) { return d.attr, nil }
 
+// rnrs counts how often requests of this process found no receive. It outlives
+// the devices, which are opened and closed with their last user.
+var rnrs atomic.Uint64
+
+// RNRs tells of all devices of the process: there is one outside of tests.
+func (d *device) RNRs() (count uint64, counted bool) { return rnrs.Load(), true }
+
 func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if port != 1 {
 		return verbs.PortAttr{}, fmt.Errorf("%w: port %d, there is only 1", verbs.ErrInvalid, port)

@@ -82,6 +82,8 @@ func TestASlowConsumerTakesItsTime(t *testing.T) {
 
 func TestForcedRNRDelaysAndLosesNothing(t *testing.T) {
 	a, b := newPair(t, usual)
+	before, counted := a.ctx.RNRs()
+	require.True(t, counted)
 	soft.InjectFaults(a.ctx, &soft.Faults{RNREvery: 3})
 	_, err := b.qp.PostRecv(make([]verbs.RecvWR, 40))
 	require.NoError(t, err)
@@ -92,6 +94,8 @@ func TestForcedRNRDelaysAndLosesNothing(t *testing.T) {
 	for i, wc := range poll(t, b.recv, 40) {
 		require.EqualValues(t, i, wc.Imm)
 	}
+	now, _ := a.ctx.RNRs()
+	require.GreaterOrEqual(t, now-before, uint64(40/3), "each was counted")
 }
 
 func TestAPostFailsTheQP(t *testing.T) {

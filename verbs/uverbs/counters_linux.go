@@ -33,6 +33,27 @@ func ReadCounters(device string, port uint8) (PortCounters, error) {
 	return c, nil
 }
 
+// rnrCounter is rxe's count of the RNR NAKs that it received (rxe_counter_descs,
+// drivers/infiniband/sw/rxe/rxe_hw_counters.c). iWARP has no RNR, and siw no
+// counters.
+const rnrCounter = "rcvd_rnr_err"
+
+// RNRs reads the driver's counter, of all ports.
+func (d *device) RNRs() (count uint64, counted bool) { return thisHost.rnrs(d.entry.name) }
+
+func (h host) rnrs(device string) (count uint64, counted bool) {
+	for port := uint8(1); port < 255; port++ {
+		text, err := h.text(h.portDir(device, port), driverCounters, rnrCounter)
+		if err != nil {
+			break // there are no more ports, it does not count, or it has gone
+		}
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+			count, counted = count+n, true
+		}
+	}
+	return count, counted
+}
+
 func (h host) counters(device string, port uint8, netdev string) (PortCounters, error) {
 	dir := h.portDir(device, port)
 	if _, err := h.text(dir, "state"); err != nil {

@@ -63,3 +63,14 @@ func TestNetdevIsThatOfTheFirstRow(t *testing.T) {
 	require.Empty(t, siwHost().host().netdev("iwarp_lo", 1))
 	require.Empty(t, rxeHost().with(classInfiniband, machine{"rxe0/ports/1/gid_attrs/ndevs/0": "../lo"}).host().netdev("rxe0", 1))
 }
+
+func TestRNRsAreAddedUpOverPorts(t *testing.T) {
+	two := rxeHost().with(classInfiniband+"/rxe0/ports", machine{"1/hw_counters/rcvd_rnr_err": "3", "2/hw_counters/rcvd_rnr_err": "4"})
+	n, counted := two.host().rnrs("rxe0")
+	require.True(t, counted)
+	require.EqualValues(t, 7, n)
+	_, counted = siwHost().host().rnrs("iwarp_lo")
+	require.False(t, counted, "siw has no counters")
+	_, counted = rxeHost().host().rnrs("rxe9")
+	require.False(t, counted, "the device is gone")
+}

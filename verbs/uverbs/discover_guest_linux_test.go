@@ -132,6 +132,11 @@ func TestCountersOfDemandedDevicesNameTheirSource(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, c.Driver)
 	require.Equal(t, "hw_counters", c.Traffic.PacketsFrom)
+	ctx, err := verbs.Open(c.Device)
+	require.NoError(t, err)
+	_, counted := ctx.RNRs()
+	require.True(t, counted, "the kernel has the counter that we know")
+	require.NoError(t, ctx.Close())
 }
 
 func TestLimitsOfTheGuest(t *testing.T) {
