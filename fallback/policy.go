@@ -82,6 +82,7 @@ type Policy struct {
 	Profile   Profile
 	Device    Device // the only one to use
 	Debug     bool   // print each decision through log/slog
+	NoStats   bool   // other processes of the user cannot read the statistics
 }
 
 // FromEnv reads the policy from the environment, through getenv (os.Getenv):
@@ -90,18 +91,20 @@ type Policy struct {
 //	RNET_PROFILE=balanced|latency|efficient
 //	RNET_DEVICE=soft0|rxe0|mlx5_0/2|...
 //	RNET_LOG=none|debug
+//	RNET_STATS=on|off
 //
 // A variable that is empty or unset leaves the default. The error names each
 // variable with a bad value, the value and what is allowed; the policy holds
 // the others.
 func FromEnv(getenv func(string) string) (Policy, error) {
 	var p Policy
-	var errs [4]error
+	var errs [5]error
 	p.Transport, errs[0] = ParseTransport(getenv("RNET_TRANSPORT"))
 	p.Profile, errs[1] = ParseProfile(getenv("RNET_PROFILE"))
 	p.Debug, errs[2] = parseLog(getenv("RNET_LOG"))
 	p.Device, errs[3] = ParseDevice(getenv("RNET_DEVICE"))
-	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG", "RNET_DEVICE"} {
+	p.NoStats, errs[4] = parseSwitch(getenv("RNET_STATS"))
+	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG", "RNET_DEVICE", "RNET_STATS"} {
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("fallback: %s: %w", name, errs[i])
 		}
@@ -111,5 +114,10 @@ func FromEnv(getenv func(string) string) (Policy, error) {
 
 func parseLog(level string) (debug bool, err error) {
 	i, err := parseName("level", level, []string{"none", "debug"})
+	return i == 1, err
+}
+
+func parseSwitch(text string) (off bool, err error) {
+	i, err := parseName("switch", text, []string{"on", "off"})
 	return i == 1, err
 }

@@ -12,12 +12,21 @@ const (
 	streamPorts     = 60999 - firstStreamPort + 1
 )
 
-// streamAddr returns an address of a stream as package net shows it. The
-// dialing side of a stream has no port; both ends make the same one up from
-// the stream's id, so that logs of both can be matched.
-func (s *session) streamAddr(id uint32, dialing bool, addr netip.AddrPort) net.Addr {
+// localAddr and remoteAddr return the addresses of a stream. The dialing side
+// has no port; both ends make the same one up from the stream's id, so that
+// logs of both can be matched.
+func (c *Conn) localAddr() netip.AddrPort  { return streamAddr(c.s.localAddr, c.s.dialed, c.id) }
+func (c *Conn) remoteAddr() netip.AddrPort { return streamAddr(c.s.remoteAddr, !c.s.dialed, c.id) }
+
+func streamAddr(addr netip.AddrPort, dialing bool, id uint32) netip.AddrPort {
 	if dialing {
-		addr = netip.AddrPortFrom(addr.Addr(), uint16(firstStreamPort+id&slotMask%streamPorts))
+		return netip.AddrPortFrom(addr.Addr(), uint16(firstStreamPort+id&slotMask%streamPorts))
 	}
-	return net.TCPAddrFromAddrPort(addr)
+	return addr
+}
+
+// addrPortOf returns the address of a listener.
+func addrPortOf(addr net.Addr) netip.AddrPort {
+	ap := addr.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }

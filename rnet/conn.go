@@ -343,10 +343,10 @@ func (c *Conn) CloseRead() error {
 
 // LocalAddr returns the local address, a *net.TCPAddr. The port of the
 // dialing side is made up: no TCP port is used.
-func (c *Conn) LocalAddr() net.Addr { return c.s.streamAddr(c.id, c.s.dialed, c.s.localAddr) }
+func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.localAddr()) }
 
 // RemoteAddr returns the peer's address, a *net.TCPAddr.
-func (c *Conn) RemoteAddr() net.Addr { return c.s.streamAddr(c.id, !c.s.dialed, c.s.remoteAddr) }
+func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remoteAddr()) }
 
 // SetDeadline sets the read and the write deadline.
 func (c *Conn) SetDeadline(t time.Time) error {

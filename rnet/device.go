@@ -38,6 +38,18 @@ func acquireDevice(name string) (*device, error) {
 	return d, nil
 }
 
+// openRNRs asks a device that is open what it counts; see verbs.Context.RNRs.
+func openRNRs(name string) (count uint64, counted, open bool) {
+	devices.mu.Lock()
+	d := devices.open[name]
+	devices.mu.Unlock()
+	if d == nil {
+		return 0, false, false
+	}
+	count, counted = d.ctx.RNRs() // which may be closed by now, and tells all the same
+	return count, counted, true
+}
+
 func (d *device) release() {
 	devices.mu.Lock()
 	defer devices.mu.Unlock()

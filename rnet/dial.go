@@ -132,6 +132,7 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 		decided.Record(fallback.Decision{Addr: a.address, Transport: c.s.transport, Device: c.s.device})
 		return c, nil
 	}
+	defer region("rnet.dial").End()
 	a.begun = time.Now()
 	ctx, cancel := a.limit(ctx)
 	defer cancel()

@@ -80,7 +80,8 @@ func (s *session) wait(w *waiter) {
 			continue
 		}
 		s.lone.Store(w)
-		granted := w.block()
+		s.stats.parks.Add(1)
+		granted := w.blockTraced()
 		s.lone.CompareAndSwap(w, nil)
 		s.parked.Add(-1)
 		led = granted && s.leadFor(w)
@@ -124,6 +125,8 @@ func (s *session) spinFor(w *waiter) bool {
 		}
 	}
 	sp.lost()
+	s.stats.pollMisses.Add(1)
+	s.tellHits()
 	return false
 }
 
@@ -131,7 +134,14 @@ func (s *session) spinFor(w *waiter) bool {
 // time: an atomic for each would be the dearest part of many waits.
 func (s *session) countHit() {
 	if s.hits++; s.hits == hitBatch {
-		s.stats.pollHits.Add(hitBatch)
+		s.tellHits()
+	}
+}
+
+// tellHits tells of what countHit has counted. lead is held.
+func (s *session) tellHits() {
+	if s.hits > 0 {
+		s.stats.pollHits.Add(s.hits)
 		s.hits = 0
 	}
 }
@@ -160,9 +170,11 @@ func (s *session) sleepFor(w *waiter) bool {
 			return true
 		}
 		s.stats.threadWaits.Add(1)
+		asleep := region("rnet.threadwait")
 		// Ended by: an arrival (data, credit), wake of w (deadline, close),
 		// failure of the session (peer death), the end of the slice.
 		err := s.ch.WaitThread(time.Now().Add(threadSlice))
+		asleep.End()
 		w.state.CompareAndSwap(waiterAsleep, waiterWaiting)
 		n := s.poll()
 		if err != nil && n == 0 && !w.ready() {
@@ -199,6 +211,7 @@ func (s *session) disarm() {
 // arm makes the next arrival wake the engine, and polls what came before. The
 // caller leads.
 func (s *session) arm() {
+	s.tellHits()
 	for !s.failed.Load() {
 		if err := s.cq.Arm(false); err != nil {
 			s.fail(err)
@@ -312,6 +325,7 @@ func (s *session) engine() {
 // engineLead leads while there is traffic. It returns false if it gave the
 // lead away to the only one who waits.
 func (s *session) engineLead() bool {
+	defer region("rnet.engine").End()
 	s.disarm()
 	sp := s.spin.startEngine(s)
 	opens, settled := s.opens, 0

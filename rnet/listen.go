@@ -110,12 +110,14 @@ func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set setti
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: tcp.Addr(), Err: err}
 	}
 	l.work.Go(l.acceptTCP)
+	liveListeners.add(l)
 	return l, nil
 }
 
 // Listener is what Listen returns for the TCP networks. Its methods may be
 // called from any goroutine.
 type Listener struct {
+	number  uint64           // among the listeners of the process
 	tcp     *net.TCPListener // nil if somebody else listens there: see place
 	addr    net.Addr
 	network string
@@ -139,6 +141,9 @@ type Listener struct {
 	expired  bool
 	timer    *time.Timer
 	sessions map[*session]struct{} // guarded by mu
+	pushed   uint64                // streams that came; guarded by mu
+
+	overTCP, failed atomic.Uint64 // connections over TCP, sessions that did not come about
 }
 
 type tcpAccept struct {
@@ -195,6 +200,9 @@ func (l *Listener) acceptTCP() {
 			conn.Close()
 			continue
 		}
+		if err == nil {
+			l.overTCP.Add(1)
+		}
 		select {
 		case l.fromTCP <- tcpAccept{conn, err}: // ended by Accept
 		case <-l.done:
@@ -226,6 +234,7 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
 func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
 	s, err := l.newSession(t, req)
 	if err != nil {
+		l.failed.Add(1)
 		l.set.log.Debug("rnet: session refused", "peer", req.RemoteAddr(), "pid", req.Peer().PID, "err", err)
 		return
 	}
@@ -238,6 +247,7 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		return nil, errors.New("too many sessions are being set up")
 	}
 	defer setUps.Leave()
+	defer region("rnet.session").End()
 	s, err := newSession(req.Device(), l.set.session, l.set.log)
 	if err != nil {
 		req.Reject(nil)
@@ -311,6 +321,7 @@ func (l *Listener) push(c *Conn) bool {
 		return false
 	}
 	l.queue = append(l.queue, c)
+	l.pushed++
 	l.signal()
 	return true
 }
@@ -441,6 +452,7 @@ func (l *Listener) Close() error {
 		s.retire()
 	}
 	l.work.Wait() // ended by the closed listeners
+	liveListeners.remove(l)
 	return err
 }
 

@@ -25,5 +25,6 @@ func listenOnLoops(config any, network string, at *net.TCPAddr, place func(peer 
 		l.work.Wait() // ended by the closed listeners
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: at, Err: err}
 	}
+	liveListeners.add(l)
 	return l, nil
 }

@@ -201,6 +201,7 @@ const setUpTime = 10 * time.Second
 func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *attempt) {
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
+	defer region("rnet.session").End()
 	s, err := connect(ctx, at.addr, a, func(s *session) { p.ended(at, pl, s) })
 	p.mu.Lock() // for forget, which does not wait
 	pl.s, pl.err = s, err

@@ -50,6 +50,7 @@ type session struct {
 	conn        rcm.Conn
 	peer        hello
 	log         *slog.Logger
+	number      uint64 // among the sessions of the process
 	token       uint64
 	opened      time.Time
 
@@ -295,6 +296,7 @@ func (s *session) shutdown() {
 	if s.conn != nil {
 		s.conn.Disconnect()
 	}
+	s.tellHits() // drain holds lead, for good
 	liveSessions.remove(s)
 	close(s.done)
 	s.free()
@@ -434,37 +436,4 @@ func (s *session) stopIdleTimer() {
 	if s.idleTimer != nil {
 		s.idleTimer.Stop()
 	}
-}
-
-// liveSessions are the sessions of this process, for statistics.
-var liveSessions sessionSet
-
-type sessionSet struct {
-	mu  sync.Mutex
-	set map[*session]struct{}
-}
-
-func (ss *sessionSet) add(s *session) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.set == nil {
-		ss.set = make(map[*session]struct{})
-	}
-	ss.set[s] = struct{}{}
-}
-
-func (ss *sessionSet) remove(s *session) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	delete(ss.set, s)
-}
-
-func (ss *sessionSet) list() []*session {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	list := make([]*session, 0, len(ss.set))
-	for s := range ss.set {
-		list = append(list, s)
-	}
-	return list
 }

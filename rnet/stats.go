@@ -1,7 +1,7 @@
 package rnet
 
 import (
-	"net"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -13,7 +13,9 @@ import (
 // sessionCounters count what is not counted under a lock.
 type sessionCounters struct {
 	pollHits     atomic.Uint64
+	pollMisses   atomic.Uint64
 	threadWaits  atomic.Uint64
+	parks        atomic.Uint64
 	wakeups      atomic.Uint64
 	creditStalls atomic.Uint64
 	creditsSent  atomic.Uint64
@@ -21,63 +23,143 @@ type sessionCounters struct {
 	spills       atomic.Uint64
 }
 
-// Stats are the statistics of the process at one moment.
+// Stats are the statistics of the process at one moment. They have a form in
+// JSON, in which other programs read them (docs/observability.md).
 type Stats struct {
-	Sessions    []SessionStats
-	Dials       []DialCount // by transport and reason, since the start
-	PinnedBytes int64       // registered memory
-	PinLimit    int64       // its cap, 0: none; see verbs.SetPinLimit
+	Sessions    []SessionStats  `json:"sessions"`    // that live, the oldest first
+	Listeners   []ListenerStats `json:"listeners"`   // that are open, the oldest first
+	Devices     []DeviceStats   `json:"devices"`     // sums since the start
+	Dials       []DialCount     `json:"dials"`       // by transport and reason, since the start
+	PinnedBytes int64           `json:"pinnedBytes"` // registered memory
+	PinLimit    int64           `json:"pinLimit"`    // its cap, 0: none; see verbs.SetPinLimit
 }
 
 // DialCount is how many dials went one way for one reason.
 type DialCount struct {
-	Transport Transport
-	Reason    string // why nothing faster, "none" if it is the fastest
-	Dials     uint64
+	Transport Transport `json:"transport"`
+	Reason    string    `json:"reason"` // why nothing faster, "none" if it is the fastest
+	Dials     uint64    `json:"dials"`
+}
+
+// Counters count what a session has done since it was opened, or several have.
+// They only grow.
+type Counters struct {
+	StreamsOpened uint64 `json:"streamsOpened"`
+	FramesIn      uint64 `json:"framesIn"` // of data; BytesIn is their payload
+	BytesIn       uint64 `json:"bytesIn"`
+	FramesOut     uint64 `json:"framesOut"`
+	BytesOut      uint64 `json:"bytesOut"`
+	PollHits      uint64 `json:"pollHits"`     // waits that polling ended, told 64 at a time while they come in a row
+	PollMisses    uint64 `json:"pollMisses"`   // waits that had to sleep after it
+	ThreadWaits   uint64 `json:"threadWaits"`  // sleeps of a thread
+	Parks         uint64 `json:"parks"`        // sleeps of a goroutine
+	Wakeups       uint64 `json:"wakeups"`      // times that the engine was woken
+	CreditStalls  uint64 `json:"creditStalls"` // sends that had to wait for the peer's ring
+	CreditsSent   uint64 `json:"creditsSent"`  // credit messages
+	WindowsSent   uint64 `json:"windowsSent"`  // window updates
+	Spills        uint64 `json:"spills"`       // pieces moved out of the ring for a slow reader
+}
+
+// HitRatio returns the share of waits that polling ended, 0 to 1; 0 if there
+// was none.
+func (c *Counters) HitRatio() float64 {
+	if waits := c.PollHits + c.PollMisses; waits > 0 {
+		return float64(c.PollHits) / float64(waits)
+	}
+	return 0
+}
+
+func (c *Counters) add(o *Counters) {
+	c.StreamsOpened += o.StreamsOpened
+	c.FramesIn += o.FramesIn
+	c.BytesIn += o.BytesIn
+	c.FramesOut += o.FramesOut
+	c.BytesOut += o.BytesOut
+	c.PollHits += o.PollHits
+	c.PollMisses += o.PollMisses
+	c.ThreadWaits += o.ThreadWaits
+	c.Parks += o.Parks
+	c.Wakeups += o.Wakeups
+	c.CreditStalls += o.CreditStalls
+	c.CreditsSent += o.CreditsSent
+	c.WindowsSent += o.WindowsSent
+	c.Spills += o.Spills
 }
 
 // SessionStats are the statistics of one session since it was opened.
 type SessionStats struct {
-	Transport  Transport
-	Device     string
-	LocalAddr  net.Addr
-	RemoteAddr net.Addr
-	PeerPID    int
-	Dialed     bool // this process opened it
-	Opened     time.Time
-	Streams    int // open now
-
-	FramesIn, BytesIn   uint64
-	FramesOut, BytesOut uint64
-	PollHits            uint64 // waits that polling ended
-	ThreadWaits         uint64 // waits on a thread
-	Wakeups             uint64 // times that the engine was woken
-	CreditStalls        uint64 // sends that had to wait for the peer's ring
-	CreditsSent         uint64 // credit messages
-	WindowsSent         uint64 // window updates
-	Spills              uint64 // pieces moved out of the ring for a slow reader
+	Number     uint64         `json:"session"` // 1 is the first of the process
+	Transport  Transport      `json:"transport"`
+	Device     string         `json:"device"`
+	LocalAddr  netip.AddrPort `json:"local"`
+	RemoteAddr netip.AddrPort `json:"remote"`
+	PeerPID    int            `json:"peerPID"` // as the peer sees it
+	Dialed     bool           `json:"dialed"`  // this process opened it
+	Opened     time.Time      `json:"opened"`
+	Streams    int            `json:"streams"`  // open now
+	RingSize   int            `json:"ringSize"` // of the receive ring, in bytes
+	RingHeld   int            `json:"ringHeld"` // bytes of it that readers have not taken
+	Counters
 }
 
 // StreamStats are the statistics of one connection.
 type StreamStats struct {
-	ID             uint32
-	BytesIn        uint64 // arrived
-	BytesOut       uint64 // sent
-	Unread         int    // arrived and not read
-	SendWindow     int    // bytes that the peer lets us send now
-	LocalAddr      net.Addr
-	RemoteAddr     net.Addr
-	Transport      Transport
-	PeerPID        int
-	SessionStreams int // streams that share the session
+	Session        uint64         `json:"session"` // SessionStats.Number
+	ID             uint32         `json:"stream"`
+	BytesIn        uint64         `json:"bytesIn"`    // arrived
+	BytesOut       uint64         `json:"bytesOut"`   // sent
+	Unread         int            `json:"unread"`     // arrived and not read
+	SendWindow     int            `json:"sendWindow"` // bytes that the peer lets us send now
+	LocalAddr      netip.AddrPort `json:"local"`
+	RemoteAddr     netip.AddrPort `json:"remote"`
+	Transport      Transport      `json:"transport"`
+	PeerPID        int            `json:"peerPID"`
+	SessionStreams int            `json:"sessionStreams"` // streams that share the session
+}
+
+// ListenerStats are the statistics of one listener since it was opened.
+type ListenerStats struct {
+	Addr     netip.AddrPort `json:"addr"`
+	Sessions int            `json:"sessions"` // that live
+	Waiting  int            `json:"waiting"`  // streams that wait for Accept
+	Streams  uint64         `json:"streams"`  // that peers have opened
+	TCP      uint64         `json:"tcp"`      // connections that came over TCP
+	Denied   uint64         `json:"denied"`   // peers that may not open a session
+	Failed   uint64         `json:"failed"`   // sessions that did not come about for other reasons
+}
+
+// DeviceStats are what the sessions of a transport over one device came to
+// since the start of the process, those that have ended included.
+type DeviceStats struct {
+	Transport      Transport `json:"transport"`
+	Device         string    `json:"device"`
+	Sessions       int       `json:"sessions"` // that live
+	Streams        int       `json:"streams"`  // open now
+	SessionsOpened uint64    `json:"sessionsOpened"`
+	Counters
+	// RNRs is how often a request found no receive at its peer. A kernel
+	// device counts for all processes. RNRsCounted is false if the device
+	// does not tell.
+	RNRs        uint64 `json:"rnrs"`
+	RNRsCounted bool   `json:"rnrsCounted"`
 }
 
 // ReadStats returns the statistics of the process. It takes the locks of each
 // session for a moment.
 func ReadStats() Stats {
-	st := Stats{PinnedBytes: verbs.PinnedBytes(), PinLimit: verbs.PinLimit()}
-	for _, s := range liveSessions.list() {
-		st.Sessions = append(st.Sessions, s.readStats())
+	st := Stats{
+		Sessions: []SessionStats{}, Listeners: []ListenerStats{}, Dials: []DialCount{},
+		PinnedBytes: verbs.PinnedBytes(), PinLimit: verbs.PinLimit(),
+	}
+	live, sums := liveSessions.read()
+	for _, s := range live {
+		one := s.readStats()
+		st.Sessions = append(st.Sessions, one)
+		sums.at(s).addLive(&one)
+	}
+	st.Devices = sums.list()
+	for _, l := range liveListeners.list() {
+		st.Listeners = append(st.Listeners, l.readStats())
 	}
 	for _, c := range decided.Counts() {
 		st.Dials = append(st.Dials, DialCount{Transport: Transport(c.Transport.String()), Reason: c.Reason.String(), Dials: c.N})
@@ -85,17 +167,35 @@ func ReadStats() Stats {
 	return st
 }
 
+// ReadStreams returns the statistics of up to most open connections over
+// sessions, those of the oldest session first. It takes the locks of each for
+// a moment.
+func ReadStreams(most int) []StreamStats {
+	list := []StreamStats{}
+	live, _ := liveSessions.read()
+	for _, s := range live {
+		for _, c := range s.streams.some(most - len(list)) {
+			list = append(list, c.Stats())
+		}
+	}
+	return list
+}
+
 func (s *session) readStats() SessionStats {
 	st := SessionStats{
-		Transport: Transport(s.transport.String()), Device: s.device,
-		LocalAddr: net.TCPAddrFromAddrPort(s.localAddr), RemoteAddr: net.TCPAddrFromAddrPort(s.remoteAddr),
-		PeerPID: int(s.peer.pid), Dialed: s.dialed, Opened: s.opened, Streams: s.streams.len(),
-		PollHits: s.stats.pollHits.Load(), ThreadWaits: s.stats.threadWaits.Load(), Wakeups: s.stats.wakeups.Load(),
-		CreditStalls: s.stats.creditStalls.Load(), CreditsSent: s.stats.creditsSent.Load(),
-		WindowsSent: s.stats.windowsSent.Load(), Spills: s.stats.spills.Load(),
+		Number: s.number, Transport: Transport(s.transport.String()), Device: s.device,
+		LocalAddr: s.localAddr, RemoteAddr: s.remoteAddr,
+		PeerPID: int(s.peer.pid), Dialed: s.dialed, Opened: s.opened, RingSize: int(s.cfg.ringSize),
+		Counters: Counters{
+			PollHits: s.stats.pollHits.Load(), PollMisses: s.stats.pollMisses.Load(),
+			ThreadWaits: s.stats.threadWaits.Load(), Parks: s.stats.parks.Load(), Wakeups: s.stats.wakeups.Load(),
+			CreditStalls: s.stats.creditStalls.Load(), CreditsSent: s.stats.creditsSent.Load(),
+			WindowsSent: s.stats.windowsSent.Load(), Spills: s.stats.spills.Load(),
+		},
 	}
+	st.Streams, st.StreamsOpened = s.streams.counts()
 	s.rxMu.Lock()
-	st.FramesIn, st.BytesIn = s.in.frames, s.in.bytes
+	st.FramesIn, st.BytesIn, st.RingHeld = s.in.frames, s.in.bytes, s.rx.Retained()
 	s.rxMu.Unlock()
 	s.txMu.Lock()
 	st.FramesOut, st.BytesOut = s.framesOut, s.bytesOut
@@ -106,7 +206,8 @@ func (s *session) readStats() SessionStats {
 // Stats returns the statistics of the connection.
 func (c *Conn) Stats() StreamStats {
 	st := StreamStats{
-		ID: c.id, LocalAddr: c.LocalAddr(), RemoteAddr: c.RemoteAddr(),
+		Session: c.s.number, ID: c.id,
+		LocalAddr: c.localAddr(), RemoteAddr: c.remoteAddr(),
 		Transport: Transport(c.s.transport.String()), PeerPID: int(c.s.peer.pid), SessionStreams: c.s.streams.len(),
 	}
 	c.recvMu.Lock()
@@ -116,6 +217,19 @@ func (c *Conn) Stats() StreamStats {
 	st.BytesOut = c.window.Sent()
 	st.SendWindow = int(max(c.granted.Load(), c.window.Granted()) - st.BytesOut)
 	c.s.txMu.Unlock()
+	return st
+}
+
+func (l *Listener) readStats() ListenerStats {
+	l.mu.Lock()
+	st := ListenerStats{Addr: addrPortOf(l.addr), Sessions: len(l.sessions), Waiting: len(l.queue), Streams: l.pushed}
+	l.mu.Unlock()
+	st.TCP, st.Failed = l.overTCP.Load(), l.failed.Load()
+	for _, f := range l.fabrics {
+		seen := f.Stats()
+		st.Denied += seen.Denied
+		st.Failed += seen.Malformed + seen.TimedOut + seen.Overflows
+	}
 	return st
 }
 

@@ -24,8 +24,8 @@ func TestStatsCountWhatGoesThrough(t *testing.T) {
 	require.Equal(t, out.ID, in.ID)
 	require.Equal(t, Soft, out.Transport)
 	require.Equal(t, 1, out.SessionStreams)
-	require.Equal(t, c.LocalAddr(), out.LocalAddr)
-	require.Equal(t, c.RemoteAddr(), out.RemoteAddr)
+	require.Equal(t, c.LocalAddr().String(), out.LocalAddr.String())
+	require.Equal(t, c.RemoteAddr().String(), out.RemoteAddr.String())
 	require.NotZero(t, out.PeerPID)
 
 	var dialed, accepted SessionStats

@@ -27,6 +27,7 @@ type table struct {
 	gens  []uint16 // generation of each slot given out so far; dialing side only
 	free  []uint32 // slots to use again; dialing side only
 	count int      // streams in the table
+	total uint64   // streams that ever were in it
 	limit int      // how many there may be
 	shut  bool     // no stream may be added any more
 }
@@ -86,6 +87,7 @@ func (t *table) add(c *Conn) bool {
 	}
 	c.id = slot | uint32(t.gens[slot])<<slotBits
 	t.count++
+	t.total++
 	t.cell(slot).Store(c)
 	return true
 }
@@ -105,6 +107,7 @@ func (t *table) insert(c *Conn) bool {
 		return false
 	}
 	t.count++
+	t.total++
 	cell.Store(c)
 	return true
 }
@@ -162,6 +165,33 @@ func (t *table) listLocked() []*Conn {
 		}
 	}
 	return conns
+}
+
+// some returns up to most streams, in the order of their slots. It takes no
+// lock: streams that come and go meanwhile may be in it or not.
+func (t *table) some(most int) (conns []*Conn) {
+	pages := t.pages.Load()
+	if pages == nil {
+		return nil
+	}
+	for _, page := range *pages {
+		for i := range page {
+			if len(conns) >= most {
+				return conns
+			}
+			if c := page[i].Load(); c != nil {
+				conns = append(conns, c)
+			}
+		}
+	}
+	return conns
+}
+
+// counts returns how many streams there are, and how many there ever were.
+func (t *table) counts() (now int, total uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.count, t.total
 }
 
 func (t *table) len() int {

@@ -67,6 +67,12 @@ func (w *waiter) block() (granted bool) {
 	return granted
 }
 
+// blockTraced is block, shown in traces.
+func (w *waiter) blockTraced() (granted bool) {
+	defer region("rnet.park").End()
+	return w.block()
+}
+
 // grant hands the lead of the session to a parked waiter.
 func (w *waiter) grant() bool {
 	if !w.state.CompareAndSwap(waiterParked, waiterLed) {

@@ -1,0 +1,193 @@
+package attach
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestProcessesOfTheSameUserAreTold(t *testing.T) {
+	c := start(t, nil, "hold")
+	require.Equal(t, "held", c.says(t))
+	told, pid, err := only(t, c.cmd.Process.Pid).Read(patiently(t))
+	require.NoError(t, err)
+	require.Equal(t, "of a child", string(told))
+	require.Equal(t, c.cmd.Process.Pid, pid)
+}
+
+func TestEndpointOpensWithTheFirstHoldAndClosesWithTheLastRelease(t *testing.T) {
+	s := &Server{Document: func() ([]byte, error) { return []byte("told"), nil }}
+	require.Empty(t, of(t, os.Getpid()))
+	require.NoError(t, s.Hold())
+	first := only(t, os.Getpid())
+	require.NoError(t, s.Hold())
+	s.Release()
+	require.Equal(t, first, only(t, os.Getpid()))
+	s.Release()
+	gone(t, os.Getpid())
+	_, _, err := first.Read(patiently(t))
+	require.Error(t, err)
+
+	require.NoError(t, s.Hold())
+	require.NotEqual(t, first, only(t, os.Getpid()), "nobody can have waited for this name")
+	s.Release()
+}
+
+func TestAnotherUserIsDenied(t *testing.T) {
+	_, e := serve(t, []byte("secret"))
+	c := start(t, asStranger, "knock", e.name)
+	require.Equal(t, "told 0 bytes", c.says(t))
+	told, _, err := e.Read(patiently(t))
+	require.NoError(t, err)
+	require.Equal(t, "secret", string(told), "the user is told all the same")
+
+	require.Equal(t, "found 0", start(t, asStranger, "find").says(t), "and it does not look like one of its own")
+}
+
+func TestNamesOfAnotherUserAreNotBelieved(t *testing.T) {
+	lie := name(os.Geteuid(), 1, [8]byte{1})
+	require.Equal(t, "squatting", start(t, asStranger, "squat", lie).says(t))
+	e := only(t, 1)
+	require.Equal(t, lie, e.name)
+	told, _, err := e.Read(patiently(t))
+	require.ErrorIs(t, err, ErrStranger)
+	require.Empty(t, told)
+}
+
+func TestFloodOfAnotherUserDoesNotLockOutTheUser(t *testing.T) {
+	_, e := serve(t, []byte("told"))
+	require.Equal(t, "flooding", start(t, asStranger, "flood", e.name).says(t))
+	told, _, err := e.Read(patiently(t))
+	require.NoError(t, err)
+	require.Equal(t, "told", string(told))
+}
+
+func TestReaderThatStopsReadingIsHungUpOn(t *testing.T) {
+	document := bytes.Repeat([]byte("x"), 16<<20) // more than a socket holds
+	_, e := serve(t, document)
+	slow, err := net.Dial("unix", e.name)
+	require.NoError(t, err)
+	defer slow.Close()
+
+	told, _, err := e.Read(patiently(t))
+	require.NoError(t, err)
+	require.Len(t, told, len(document), "the next one is told all")
+
+	require.NoError(t, slow.SetDeadline(time.Now().Add(30*time.Second)))
+	told, err = io.ReadAll(slow)
+	require.NoError(t, err)
+	require.Less(t, len(told), len(document))
+}
+
+func TestReleaseDoesNotWaitForAReader(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	s := &Server{Document: func() ([]byte, error) {
+		asked <- struct{}{}
+		return make([]byte, 16<<20), nil
+	}}
+	require.NoError(t, s.Hold())
+	slow, err := net.Dial("unix", only(t, os.Getpid()).name)
+	require.NoError(t, err)
+	defer slow.Close()
+	<-asked // ended by the reader's turn
+	s.Release()
+	require.NoError(t, slow.SetDeadline(time.Now().Add(30*time.Second)))
+	told, err := io.ReadAll(slow)
+	require.NoError(t, err)
+	require.Less(t, len(told), 16<<20, "it was cut off")
+	gone(t, os.Getpid())
+}
+
+func TestDeadProcessLeavesNothing(t *testing.T) {
+	c := start(t, nil, "hold")
+	require.Equal(t, "held", c.says(t))
+	e := only(t, c.cmd.Process.Pid)
+	require.NoError(t, c.cmd.Process.Kill())
+	gone(t, c.cmd.Process.Pid)
+	_, _, err := e.Read(patiently(t))
+	require.Error(t, err)
+}
+
+func TestChildrenDoNotInheritTheEndpoint(t *testing.T) {
+	s := &Server{Document: func() ([]byte, error) { return nil, nil }}
+	require.NoError(t, s.Hold())
+	require.Equal(t, "ready", start(t, nil, "wait").says(t))
+	s.Release()
+	gone(t, os.Getpid())
+}
+
+func TestOtherNetworkNamespacesDoNotSeeIt(t *testing.T) {
+	_, e := serve(t, []byte("told"))
+	require.Equal(t, "found 0", start(t, inNetwork, "find").says(t))
+	require.Contains(t, start(t, inNetwork, "knock", e.name).says(t), "connection refused")
+}
+
+// Users that the namespace has no number for look like the overflow user.
+func TestOverflowUserOfANamespaceHasNoEndpoint(t *testing.T) {
+	require.Equal(t, "failed: "+errUsers.Error(), start(t, asOverflow, "hold").says(t))
+	require.Equal(t, "failed: "+errUsers.Error(), start(t, asOverflow, "find").says(t))
+}
+
+func TestUserNamespaceWithAllUsersIsTold(t *testing.T) {
+	for uidMap, all := range map[string]bool{
+		"         0          0 4294967295\n":         true,
+		"         0     100000      65536\n":         false,
+		"         0          0      65536\n":         false,
+		"0 0 65536\n65536 65536 4294901759\n":        false, // all, but who writes that?
+		"":                                           false,
+		"     65534       1000          1\n":         false,
+		"         0          0 4294967295\n 1 1 1\n": false,
+	} {
+		require.Equal(t, all, allUsers(uidMap), "%q", uidMap)
+	}
+	require.True(t, knownUser(0))
+	require.True(t, knownUser(1000))
+}
+
+func TestOnlyListeningSocketsWithOurNamesAreFound(t *testing.T) {
+	good := name(7, 12, [8]byte{0xab})
+	table := strings.Join([]string{
+		"Num       RefCount Protocol Flags    Type St Inode Path",
+		"ffff8880: 00000002 00000000 00010000 0001 01 1234 " + good,
+		"ffff8880: 00000002 00000000 00000000 0001 03 1235 " + good, // accepted
+		"ffff8880: 00000002 00000000 00010000 0001 01 1236 " + name(8, 12, [8]byte{1}),
+		"ffff8880: 00000002 00000000 00010000 0001 01 1237 @/tmp/.X11-unix/X0",
+		"ffff8880: 00000002 00000000 00010000 0001 01 1238",
+		"ffff8880: 00000002 00000000 00010000 0001 01 1239 " + good + " with spaces",
+	}, "\n")
+	list, err := findIn(strings.NewReader(table), 7)
+	require.NoError(t, err)
+	require.Equal(t, []Endpoint{{PID: 12, name: good}}, list)
+}
+
+func TestOnlyWholeNamesAreParsed(t *testing.T) {
+	uid, pid, ok := parseName(name(1000, 4242, [8]byte{1, 2, 3}))
+	require.True(t, ok)
+	require.Equal(t, []int{1000, 4242}, []int{uid, pid})
+	for _, bad := range []string{
+		"", prefix, prefix + "1/2", prefix + "1/2/3", prefix + "1/2/0123456789abcdeg", prefix + "1/2/0123456789abcdef/",
+		prefix + "-1/2/0123456789abcdef", prefix + "+1/2/0123456789abcdef", prefix + "01/2/0123456789abcdef",
+		prefix + "1/4294967296/0123456789abcdef", "@ramjet/stats2/1/2/0123456789abcdef", prefix + "1//0123456789abcdef",
+	} {
+		_, _, ok := parseName(bad)
+		require.False(t, ok, "%q", bad)
+	}
+}
+
+func FuzzParseName(f *testing.F) {
+	f.Add(name(0, 1, [8]byte{}))
+	f.Add(prefix + "1/2/x")
+	f.Fuzz(func(t *testing.T, text string) {
+		uid, pid, ok := parseName(text)
+		if ok && !strings.HasPrefix(text, fmt.Sprintf("%s%d/%d/", prefix, uid, pid)) {
+			t.Fatalf("%q is not of user %d, process %d", text, uid, pid)
+		}
+	})
+}
