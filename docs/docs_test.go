@@ -4,8 +4,10 @@ package docs
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +40,18 @@ func TestEveryModuleOfGoModHasAReason(t *testing.T) {
 	for _, m := range modules {
 		require.Contains(t, text, "`"+m[1]+"`")
 	}
+}
+
+// What a program links that imports rnet alone.
+func TestTheLibraryLinksFewModules(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "../rnet").Output()
+	require.NoError(t, err)
+	modules := strings.Fields(string(out))
+	slices.Sort(modules)
+	require.Equal(t, []string{"github.com/seed-b9b531af/ramjet", "golang.org/x/sys"}, slices.Compact(modules))
+	out, err = exec.Command("go", "list", "-deps", "../rnet").Output()
+	require.NoError(t, err)
+	require.NotContains(t, strings.Fields(string(out)), "net/http")
 }
 
 func TestLinksLeadToFilesThatExist(t *testing.T) {

@@ -18,6 +18,10 @@
 // (auto, soft, rdma, tcp), RNET_DEVICE (rxe0, mlx5_0/2 or the like),
 // RNET_PROFILE (latency, balanced, efficient), and RNET_LOG=debug.
 //
+// [ReadStats] tells what goes on. Other processes of the same user can read it
+// (package rnet/inspect, examples/rnetstat) unless RNET_STATS=off is in the
+// environment.
+//
 // A [*Conn] behaves as a *net.TCPConn does: deadlines, half close, errors and
 // addresses are the same, and its methods may be called at once by any
 // goroutines. Peek and Discard save the copy on the way in, Reserve and Commit
