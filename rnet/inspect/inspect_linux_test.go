@@ -1,0 +1,184 @@
+package inspect
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+)
+
+// busyVariable makes the test binary a process with three connections to
+// itself. It ends when its standard input does.
+const busyVariable = "INSPECT_TEST_BUSY"
+
+const (
+	connections = 3
+	sent        = 1000 // bytes on each
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(busyVariable) == "" {
+		os.Exit(m.Run())
+	}
+	go func() {
+		if err := busy(); err != nil {
+			fmt.Println("failed:", err)
+		}
+	}()
+	io.Copy(io.Discard, os.Stdin) // ended by the parent, or its end
+	os.Exit(0)
+}
+
+func busy() error {
+	ln, err := rnet.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	for range connections {
+		c, err := rnet.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(make([]byte, sent)); err != nil {
+			return err
+		}
+		s, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(s, make([]byte, sent)); err != nil {
+			return err
+		}
+		defer c.Close()
+		defer s.Close()
+	}
+	fmt.Println(ln.Addr())
+	select {} // ended by the end of the process
+}
+
+// startBusy starts such a process and returns where it listens. It ends with
+// the test, also if that is killed.
+func startBusy(t testing.TB, change func(*exec.Cmd)) (cmd *exec.Cmd, address string) {
+	t.Helper()
+	cmd = exec.Command("/proc/self/exe") // which another user may not reach by its path
+	cmd.Env = append(os.Environ(), busyVariable+"=yes")
+	cmd.Stderr = os.Stderr
+	change(cmd)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	if err := cmd.Start(); errors.Is(err, syscall.EPERM) {
+		t.Skip("needs the rights of root:", err)
+	} else {
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGCONT)
+		stdin.Close()
+		cmd.Wait()
+	})
+	lines := bufio.NewScanner(stdout)
+	require.True(t, lines.Scan(), "the child ended without a word")
+	_, _, err = net.SplitHostPort(lines.Text())
+	require.NoError(t, err, lines.Text())
+	return cmd, lines.Text()
+}
+
+// told returns what a process tells, nil if it is not there.
+func told(t testing.TB, pid int) *Process {
+	t.Helper()
+	list, err := Processes(t.Context())
+	require.NoError(t, err)
+	for i := range list {
+		if list[i].PID == pid {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+func TestProcessTellsWithoutCodeForIt(t *testing.T) {
+	cmd, address := startBusy(t, func(*exec.Cmd) {})
+	p := told(t, cmd.Process.Pid)
+	require.NotNil(t, p)
+	require.NoError(t, p.Err)
+	snap := &p.Snapshot
+	require.Equal(t, cmd.Process.Pid, snap.PID)
+	require.Equal(t, "inspect.test", snap.Program)
+	require.WithinDuration(t, time.Now(), snap.Time, time.Minute)
+
+	require.Len(t, snap.Listeners, 1)
+	require.Equal(t, address, snap.Listeners[0].Addr.String())
+	require.EqualValues(t, connections, snap.Listeners[0].Streams)
+	require.Equal(t, 1, snap.Listeners[0].Sessions)
+
+	require.Len(t, snap.Sessions, 2, "both ends of one")
+	for _, s := range snap.Sessions {
+		require.Equal(t, rnet.Soft, s.Transport)
+		require.Equal(t, "soft0", s.Device)
+		require.Equal(t, connections, s.Streams)
+		require.EqualValues(t, connections, s.StreamsOpened)
+		if s.Dialed {
+			require.Equal(t, address, s.RemoteAddr.String())
+			require.EqualValues(t, connections*sent, s.BytesOut)
+		} else {
+			require.Equal(t, address, s.LocalAddr.String())
+			require.EqualValues(t, connections*sent, s.BytesIn)
+		}
+	}
+	require.Len(t, snap.Streams, 2*connections)
+	for _, s := range snap.Streams {
+		require.EqualValues(t, sent, s.BytesIn+s.BytesOut)
+		require.Zero(t, s.Unread)
+	}
+	require.False(t, snap.Truncated)
+	require.Equal(t, []rnet.DialCount{{Transport: rnet.Soft, Reason: "none", Dials: connections}}, snap.Dials)
+	require.Positive(t, snap.PinnedBytes)
+}
+
+func TestProcessThatOptsOutIsNotThere(t *testing.T) {
+	cmd, _ := startBusy(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "RNET_STATS=off") })
+	require.Nil(t, told(t, cmd.Process.Pid))
+}
+
+func TestAnotherUserIsDenied(t *testing.T) {
+	cmd, _ := startBusy(t, func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	})
+	require.Nil(t, told(t, cmd.Process.Pid), "not even root is told")
+}
+
+func TestProcessThatIsStoppedHoldsUpNobody(t *testing.T) {
+	stopped, _ := startBusy(t, func(*exec.Cmd) {})
+	running, _ := startBusy(t, func(*exec.Cmd) {})
+	require.NoError(t, stopped.Process.Signal(syscall.SIGSTOP))
+	p := told(t, stopped.Process.Pid)
+	require.NotNil(t, p)
+	require.ErrorContains(t, p.Err, "context deadline exceeded")
+	p = told(t, running.Process.Pid)
+	require.NotNil(t, p)
+	require.NoError(t, p.Err)
+
+	require.NoError(t, stopped.Process.Signal(syscall.SIGCONT))
+	p = told(t, stopped.Process.Pid)
+	require.NotNil(t, p)
+	require.NoError(t, p.Err)
+}
+
+func TestProcessThatHasEndedIsNotThere(t *testing.T) {
+	cmd, _ := startBusy(t, func(*exec.Cmd) {})
+	require.NotNil(t, told(t, cmd.Process.Pid))
+	require.NoError(t, cmd.Process.Kill())
+	require.Eventually(t, func() bool { return told(t, cmd.Process.Pid) == nil }, 30*time.Second, time.Millisecond)
+}
