@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve listens, and keeps what it accepts until it is interrupted, or the test
+// serve listens, greets whom it accepts, and keeps the connection until it is interrupted, or the test
 // that started it is gone.
 func serve() int {
 	go func(parent int) {
@@ -48,6 +48,7 @@ func serve() int {
 			return len(kept)
 		}
 		kept = append(kept, c)
+		c.Write([]byte{1}) // it is there
 	}
 }
 
@@ -83,6 +84,8 @@ func connected(t *testing.T) (address string, sent int) {
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		_, err = c.Write(make([]byte, 3000))
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1))
 		require.NoError(t, err)
 	}
 	return server.Addr, 3000

@@ -80,6 +80,8 @@ func TestSeriesTellWhatWentThroughAndOutliveTheirSessions(t *testing.T) {
 		v, _ := value(t, r, name, soft...)
 		return v
 	}
+	nobody := func() bool { return at("rnet_sessions") == 0 }
+	require.Eventually(t, nobody, 30*time.Second, 10*time.Millisecond) // those of other tests go idle
 	const n = 100_000
 	sent, received, opened := at("rnet_sent_bytes_total"), at("rnet_received_bytes_total"), at("rnet_streams_opened_total")
 	end := exchange(t, rnet.Soft, n)
@@ -93,7 +95,7 @@ func TestSeriesTellWhatWentThroughAndOutliveTheirSessions(t *testing.T) {
 	require.Positive(t, at("rnet_poll_hits_total")+at("rnet_poll_misses_total"))
 
 	end()
-	require.Eventually(t, func() bool { return at("rnet_sessions") == 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, nobody, 30*time.Second, 10*time.Millisecond)
 	require.EqualValues(t, 2*n, at("rnet_sent_bytes_total")-sent)
 	require.EqualValues(t, 2*n, at("rnet_received_bytes_total")-received)
 	require.EqualValues(t, 2, at("rnet_streams_opened_total")-opened)
