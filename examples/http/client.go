@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,19 +23,47 @@ import (
 // client makes requests of a server and checks the answers.
 type client struct {
 	url      string
+	ca       string // file of the certificates to trust, empty for the system's
+	http2    bool
 	requests int // how many in all
 	workers  int // how many at once
 	maxBody  int // bytes
-	http     *http.Client
+
+	dialer rnet.Dialer // was net.Dialer; nothing else changes
+	http   *http.Client
+}
+
+// connect makes the HTTP client. Nothing is dialed yet.
+func (c *client) connect() error {
+	transport := &http.Transport{
+		DialContext:         c.dialer.DialContext,
+		MaxIdleConnsPerHost: c.workers,
+		Protocols:           new(http.Protocols),
+	}
+	transport.Protocols.SetHTTP1(!c.http2)
+	transport.Protocols.SetHTTP2(c.http2)
+	transport.Protocols.SetUnencryptedHTTP2(c.http2)
+	if c.ca != "" {
+		pem, err := os.ReadFile(c.ca)
+		if err != nil {
+			return err
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("no certificate in %s", c.ca)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+	}
+	c.http = &http.Client{Transport: transport}
+	return nil
 }
 
 // run makes the requests and prints how long they took.
 func (c *client) run(ctx context.Context, out io.Writer) error {
-	dialer := rnet.Dialer{} // was net.Dialer; nothing else changes
-	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: c.workers}
-	defer transport.CloseIdleConnections()
-	c.http = &http.Client{Transport: transport}
-
+	if err := c.connect(); err != nil {
+		return err
+	}
+	defer c.http.CloseIdleConnections()
 	begin := time.Now()
 	transferred, err := c.spread(ctx)
 	if err != nil {
@@ -44,8 +75,8 @@ func (c *client) run(ctx context.Context, out io.Writer) error {
 			fmt.Fprintln(out, "transport:", decision)
 		}
 	}
-	fmt.Fprintf(out, "%d requests with %d bytes of checked bodies in %v, %.0f requests/s\n",
-		c.requests, transferred, took.Round(time.Microsecond), float64(c.requests)/took.Seconds())
+	fmt.Fprintf(out, "%d requests by %s with %d bytes of checked bodies in %v, %.0f requests/s\n",
+		c.requests, c.protocol(), transferred, took.Round(time.Microsecond), float64(c.requests)/took.Seconds())
 	return nil
 }
 
@@ -89,10 +120,20 @@ func (c *client) request(ctx context.Context) (transferred int64, err error) {
 	switch {
 	case err != nil:
 		return 0, err
+	case resp.Proto != c.protocol():
+		return 0, fmt.Errorf("%s: answered by %s", req.URL, resp.Proto)
 	case resp.StatusCode != http.StatusOK:
 		return 0, fmt.Errorf("%s: %s", req.URL, resp.Status)
 	case !bytes.Equal(echoed, body):
 		return 0, errors.New("the body came back changed")
 	}
 	return int64(2 * len(body)), nil
+}
+
+// protocol is the one that the client insists on.
+func (c *client) protocol() string {
+	if c.http2 {
+		return "HTTP/2.0"
+	}
+	return "HTTP/1.1"
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"io"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -24,12 +26,31 @@ func TestMain(m *testing.M) {
 }
 
 func TestTwoProcessesExchangeRequests(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"-n", "200"}, &out))
-	require.Contains(t, out.String(), "200 requests with ")
-	if want := os.Getenv("RNET_TRANSPORT"); want != "" && want != "auto" {
-		require.Contains(t, out.String(), "transport: "+want)
+	for flags, proto := range map[string]string{"": "HTTP/1.1", "-tls": "HTTP/1.1", "-http2": "HTTP/2.0", "-http2 -tls": "HTTP/2.0"} {
+		t.Run("flags "+flags, func(t *testing.T) {
+			var out bytes.Buffer
+			require.NoError(t, run(t.Context(), append([]string{"-n", "200"}, strings.Fields(flags)...), &out))
+			require.Contains(t, out.String(), "200 requests by "+proto)
+			if want := os.Getenv("RNET_TRANSPORT"); want != "" && want != "auto" {
+				require.Contains(t, out.String(), "transport: "+want)
+			}
+		})
 	}
+}
+
+func TestAServerWithoutTheRightCertificateIsNotTrusted(t *testing.T) {
+	var certs, keys [2]string
+	for i := range certs {
+		var err error
+		certs[i], keys[i], err = makeCertificate(t.TempDir())
+		require.NoError(t, err)
+	}
+	p, err := child.Start(t.Context(), "-listen", "127.0.0.1:0", "-cert", certs[0], "-key", keys[0])
+	require.NoError(t, err)
+	defer p.Stop()
+	err = run(t.Context(), []string{"-n", "1", "-url", "https://" + p.Addr, "-ca", certs[1]}, io.Discard)
+	require.ErrorAs(t, err, new(x509.UnknownAuthorityError))
+	require.NoError(t, run(t.Context(), []string{"-n", "1", "-url", "https://" + p.Addr, "-ca", certs[0]}, io.Discard))
 }
 
 func TestBodiesLargerThanAnyWindowComeBack(t *testing.T) {
@@ -47,7 +68,8 @@ func serveHere(ctx context.Context, t *testing.T) (url string, done <-chan error
 	r, w := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		err := serve(ctx, "127.0.0.1:0", w)
+		s := server{addr: "127.0.0.1:0"}
+		err := s.run(ctx, w)
 		w.CloseWithError(io.ErrUnexpectedEOF)
 		served <- err
 	}()

@@ -15,26 +15,41 @@ import (
 // drain is how long requests under way may take when the server shuts down.
 const drain = 5 * time.Second
 
-// serve answers requests on addr until ctx ends, and returns when the last
-// one is answered.
-func serve(ctx context.Context, addr string, out io.Writer) error {
-	ln, err := rnet.Listen("tcp", addr) // was net.Listen; nothing else changes
+// server answers requests over HTTP/1.1 and HTTP/2.
+type server struct {
+	addr      string
+	cert, key string // files for TLS, empty without
+}
+
+// run answers requests until ctx ends, and returns when the last one is
+// answered.
+func (s *server) run(ctx context.Context, out io.Writer) error {
+	ln, err := rnet.Listen("tcp", s.addr) // was net.Listen; nothing else changes
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(out, child.Announcement+ln.Addr().String())
-	server := &http.Server{Handler: handler()}
+	h := &http.Server{Handler: handler(), Protocols: new(http.Protocols)}
+	h.Protocols.SetHTTP1(true)
+	h.Protocols.SetHTTP2(true)
+	h.Protocols.SetUnencryptedHTTP2(true)
 
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
+	go func() {
+		if s.cert != "" {
+			served <- h.ServeTLS(ln, s.cert, s.key)
+		} else {
+			served <- h.Serve(ln)
+		}
+	}()
 	select {
 	case err := <-served: // ended by an error of the listener
-		return err
+		return errors.Join(err, ln.Close())
 	case <-ctx.Done(): // ended by the caller
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
-	err = server.Shutdown(ctx)
+	err = h.Shutdown(ctx)
 	if served := <-served; !errors.Is(served, http.ErrServerClosed) { // ended by Shutdown
 		err = errors.Join(err, served)
 	}

@@ -80,6 +80,16 @@ func (p *Process) interrupt() error {
 	return nil
 }
 
+// Kill ends the process as a crash does, by SIGKILL, and waits until it is
+// gone. Stop must not be called after it.
+func (p *Process) Kill() error {
+	err := p.cmd.Process.Kill()
+	<-p.rest         // ended by the end of the process
+	_ = p.cmd.Wait() // that it was killed
+	p.stop()
+	return err
+}
+
 // Stop ends the process and waits until it has ended. The error says that it
 // did not end as it should.
 func (p *Process) Stop() error {

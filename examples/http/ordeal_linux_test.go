@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/stretchr/testify/require"
+)
+
+// variant is a protocol with or without TLS.
+type variant struct {
+	name          string
+	http2, secure bool
+}
+
+var variants = []variant{
+	{name: "http1"},
+	{name: "http1 with TLS", secure: true},
+	{name: "http2", http2: true},
+	{name: "http2 with TLS", http2: true, secure: true},
+}
+
+// start starts a server process and returns it with a client for it, and what
+// starts it again.
+func (v variant) start(t *testing.T, over rnet.Transport) (server *child.Process, c *client, again func(addr string) *child.Process) {
+	t.Helper()
+	c = &client{http2: v.http2, maxBody: 64 << 10, workers: 8, dialer: rnet.Dialer{Transport: over}}
+	args, scheme := []string(nil), "http://"
+	if v.secure {
+		cert, key, err := makeCertificate(t.TempDir())
+		require.NoError(t, err)
+		args, scheme, c.ca = []string{"-cert", cert, "-key", key}, "https://", cert
+	}
+	again = func(addr string) *child.Process {
+		p, err := child.Start(context.Background(), append([]string{"-listen", addr}, args...)...)
+		require.NoError(t, err)
+		return p
+	}
+	server = again("127.0.0.1:0")
+	c.url = scheme + server.Addr
+	require.NoError(t, c.connect())
+	return server, c, again
+}
+
+func TestTheBytesDoNotGoOverTCP(t *testing.T) {
+	if !loopback.Alone(t) {
+		return
+	}
+	for _, v := range variants {
+		for _, over := range []rnet.Transport{rnet.TCP, rnet.Soft} {
+			t.Run(v.name+" over "+string(over), func(t *testing.T) {
+				server, c, _ := v.start(t, over)
+				defer server.Stop()
+				defer c.http.CloseIdleConnections()
+				c.requests = 200
+				begin := loopback.Bytes(t)
+				transferred, err := c.spread(t.Context())
+				require.NoError(t, err)
+				counted := loopback.Bytes(t) - begin
+				if over == rnet.TCP {
+					require.Greater(t, counted, transferred)
+				} else {
+					require.Zero(t, counted)
+				}
+			})
+		}
+	}
+}
+
+func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+				server, c, again := v.start(t, over)
+				t.Cleanup(func() {
+					c.http.CloseIdleConnections()
+					require.NoError(t, server.Stop())
+				})
+				return ordeal.Trial{
+					Address: server.Addr,
+					Workers: c.workers,
+					Do: func(ctx context.Context, _ int) error {
+						_, err := c.request(ctx)
+						return err
+					},
+					Kill: func() error { return server.Kill() },
+					Restart: func() error {
+						server = again(server.Addr)
+						return nil
+					},
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,218 @@
+// Package ordeal puts an example under its real workload while the process at
+// the other end is killed and started again, over TCP and over what ramjet
+// offers instead, and compares what the example sees of it.
+package ordeal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/stretchr/testify/require"
+)
+
+// timeVariable is the environment variable that says how long a Trial takes, as
+// time.ParseDuration has it.
+const timeVariable = "RAMJET_ORDEAL"
+
+// defaultTime is how long a Trial takes if nobody says so: what CI has time
+// for.
+const defaultTime = 2 * time.Second
+
+// pause is how long a worker waits after a failure, as a sensible program does.
+const pause = 10 * time.Millisecond
+
+// hold is how many failures each worker sees before the peer is started again:
+// those of what was under way, and of new attempts.
+const hold = 5
+
+// patience is how long something may take that must come.
+const patience = time.Minute
+
+// Trial is a workload and the process at its other end.
+type Trial struct {
+	// Address is what the workload dials.
+	Address string
+	// Workers is how many goroutines work.
+	Workers int
+	// Do is one operation of a worker, with its result checked. It fails with
+	// the error that a program would get.
+	Do func(ctx context.Context, worker int) error
+	// Kind says what kind of failure an error is. Without it, Kind of this
+	// package does.
+	Kind func(error) string
+	// Kill ends the process at the other end by SIGKILL, Restart starts it
+	// again with the same address.
+	Kill, Restart func() error
+}
+
+// Compare makes the same trial over TCP and over shared memory. The workload
+// must not fail before the kill and not after it has recovered, must recover,
+// over the transport that it had, and must see the same kinds of failure over
+// both.
+func Compare(t *testing.T, prepare func(t *testing.T, over rnet.Transport) Trial) {
+	t.Helper()
+	if forced := os.Getenv("RNET_TRANSPORT"); forced != "" && forced != "auto" {
+		t.Skipf("left out: RNET_TRANSPORT=%s allows no comparison", forced)
+	}
+	seen := map[rnet.Transport][]string{}
+	for _, over := range []rnet.Transport{rnet.TCP, rnet.Auto} {
+		want := over
+		if over == rnet.Auto {
+			want = rnet.Soft
+		}
+		ok := t.Run("over "+string(want), func(t *testing.T) {
+			trial := prepare(t, over)
+			seen[over] = trial.run(t)
+			told := rnet.Explain(trial.Address)
+			require.NotEmpty(t, told)
+			require.Equal(t, want, told[len(told)-1].Transport, "after the restart: %s", told[len(told)-1])
+		})
+		if !ok {
+			return
+		}
+	}
+	require.Equal(t, seen[rnet.TCP], seen[rnet.Auto], "kinds of failure over TCP, and over ramjet")
+}
+
+// phase is a part of a trial.
+type phase int
+
+const (
+	before phase = iota // the kill
+	down                // and not recovered yet
+	after
+	phases
+)
+
+// log is what the workers have seen.
+type log struct {
+	mu     sync.Mutex
+	now    phase
+	done   [phases][]int // operations, by worker
+	failed [phases][]int
+	kinds  [phases]map[string]int
+}
+
+func (t *Trial) run(tb testing.TB) (kinds []string) {
+	kind := t.Kind
+	if kind == nil {
+		kind = Kind
+	}
+	var l log
+	for p := range phases {
+		l.done[p], l.failed[p], l.kinds[p] = make([]int, t.Workers), make([]int, t.Workers), map[string]int{}
+	}
+	ctx, cancel := context.WithCancel(tb.Context())
+	var workers sync.WaitGroup
+	defer workers.Wait() // ended by cancel
+	defer cancel()
+	for w := range t.Workers {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				if err := t.Do(ctx, w); err == nil {
+					l.note(w, "")
+				} else if ctx.Err() == nil {
+					l.note(w, kind(err))
+					time.Sleep(pause)
+				}
+			}
+		})
+	}
+
+	half := duration(tb) / 2
+	time.Sleep(half)
+	l.wait(tb, "worked", func() bool { return slices.Min(l.done[before]) > 0 })
+	l.enter(down)
+	require.NoError(tb, t.Kill())
+	l.wait(tb, "noticed the kill", func() bool { return slices.Min(l.failed[down]) >= hold })
+	l.forget(down) // what the process did before it was dead
+	require.NoError(tb, t.Restart())
+	l.wait(tb, "recovered", func() bool { return slices.Min(l.done[down]) > 0 })
+	l.enter(after)
+	time.Sleep(half)
+	l.wait(tb, "worked again", func() bool { return slices.Min(l.done[after]) > 0 })
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tb.Logf("%d operations, then failures %v, then %d operations",
+		sum(l.done[before]), l.kinds[down], sum(l.done[after]))
+	require.Empty(tb, l.kinds[before], "failures before the kill")
+	require.Empty(tb, l.kinds[after], "failures after all workers had recovered")
+	return slices.Sorted(maps.Keys(l.kinds[down]))
+}
+
+// note takes down that an operation of worker w is done, or how it failed.
+func (l *log) note(w int, failure string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if failure == "" {
+		l.done[l.now][w]++
+		return
+	}
+	l.failed[l.now][w]++
+	l.kinds[l.now][failure]++
+}
+
+func (l *log) enter(p phase) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now = p
+}
+
+// forget takes the operations that were done in a phase off the record.
+func (l *log) forget(p phase) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.done[p])
+}
+
+// wait waits until all workers have come so far.
+func (l *log) wait(tb testing.TB, what string, reached func() bool) {
+	tb.Helper()
+	require.Eventually(tb, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return reached()
+	}, patience, 5*time.Millisecond, "all workers have %s: %+v", what, l)
+}
+
+// Kind tells the two ways apart in which a connection fails when its peer dies:
+// one that existed is lost, and one that is dialed is refused. Which error says
+// that it is lost depends for TCP too on what was under way. Other errors are
+// a kind each.
+func Kind(err error) string {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "connection lost"
+	}
+	return err.Error()
+}
+
+func duration(tb testing.TB) time.Duration {
+	text := os.Getenv(timeVariable)
+	if text == "" {
+		return defaultTime
+	}
+	d, err := time.ParseDuration(text)
+	require.NoError(tb, err, timeVariable)
+	return d
+}
+
+func sum(counts []int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
