@@ -1,6 +1,6 @@
-// Package child starts the running program a second time, as the server of a
-// demonstration: the examples talk between two processes even if they are
-// started with one command.
+// Package child starts the running program a second time, or another one of
+// the examples, as the server of a demonstration: the examples talk between two
+// processes even if they are started with one command.
 package child
 
 import (
@@ -24,7 +24,7 @@ const Announcement = "listening on "
 // killed.
 const grace = 5 * time.Second
 
-// Process is a second instance of this program.
+// Process is a server.
 type Process struct {
 	Addr string // where it listens
 
@@ -41,6 +41,12 @@ func Start(ctx context.Context, args ...string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	return StartProgram(ctx, program, args...)
+}
+
+// StartProgram is Start with another program, which announces its address in
+// the same way.
+func StartProgram(ctx context.Context, program string, args ...string) (*Process, error) {
 	ctx, stop := context.WithCancel(ctx)
 	p := &Process{cmd: exec.CommandContext(ctx, program, args...), stop: stop, rest: make(chan struct{})}
 	p.cmd.Stderr = os.Stderr

@@ -1,0 +1,62 @@
+// Grpc is a gRPC server and client that talk over rnet: the server gets rnet's
+// listener, the client rnet's dialer, and nothing else changes.
+//
+//	go run -C examples/programs ./grpc
+//
+// starts both, the server in a process of its own, makes unary and streaming
+// calls from many goroutines, checks every answer, and says which transport
+// they got. RNET_TRANSPORT=tcp in front of it shows the same over TCP. The two
+// ends can be started apart, too:
+//
+//	go run -C examples/programs ./grpc -listen 127.0.0.1:9000
+//	go run -C examples/programs ./grpc -dial 127.0.0.1:9000
+//
+// The service is that of gRPC's interoperability tests, whose messages and
+// stubs come with gRPC.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "grpc:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("grpc", flag.ContinueOnError)
+	listen := flags.String("listen", "", "be the server, on this `address`")
+	var c client
+	flags.StringVar(&c.addr, "dial", "", "be the client, of the server at this `address`")
+	flags.IntVar(&c.calls, "n", 2000, "unary calls that the client makes, and messages that it streams")
+	flags.IntVar(&c.workers, "workers", 16, "goroutines that make them")
+	flags.IntVar(&c.maxBody, "body", 16<<10, "longest payload in bytes")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case *listen != "":
+		return serve(ctx, *listen, &echo{}, out)
+	case c.addr != "":
+		return c.run(ctx, out)
+	}
+	server, err := child.Start(ctx, "-listen", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	c.addr = server.Addr
+	return errors.Join(c.run(ctx, out), server.Stop())
+}

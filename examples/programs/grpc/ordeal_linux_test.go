@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+)
+
+func TestTheBytesDoNotGoOverTCP(t *testing.T) {
+	if !loopback.Alone(t) {
+		return
+	}
+	for _, over := range []rnet.Transport{rnet.TCP, rnet.Soft} {
+		t.Run("over "+string(over), func(t *testing.T) {
+			server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+			require.NoError(t, err)
+			c := client{addr: server.Addr, calls: 100, workers: 4, maxBody: 64 << 10, dialer: rnet.Dialer{Transport: over}}
+			begin := loopback.Bytes(t)
+			require.NoError(t, c.run(t.Context(), t.Output()))
+			counted := loopback.Bytes(t) - begin
+			if over == rnet.TCP {
+				require.Greater(t, counted, int64(c.calls*c.maxBody)) // half of it to and fro, in both kinds of call
+			} else {
+				require.Zero(t, counted)
+			}
+			require.NoError(t, server.Stop())
+		})
+	}
+}
+
+func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
+	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
+		require.NoError(t, err)
+		c := client{addr: server.Addr, maxBody: 16 << 10, dialer: rnet.Dialer{Transport: over}}
+		quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, MaxDelay: 200 * time.Millisecond}
+		c.options = []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: time.Second})}
+		conn, err := c.connect()
+		require.NoError(t, err)
+		service := pb.NewTestServiceClient(conn)
+		t.Cleanup(func() {
+			require.NoError(t, conn.Close())
+			require.NoError(t, server.Stop())
+		})
+		return ordeal.Trial{
+			Address: server.Addr,
+			Workers: 8,
+			Do: func(ctx context.Context, worker int) error {
+				if worker%2 == 0 {
+					return c.unary(ctx, service)
+				}
+				return c.stream(ctx, service, 10)
+			},
+			Kind: func(err error) string { return status.Code(err).String() },
+			Kill: func() error { return server.Kill() },
+			Restart: func() (err error) {
+				server, err = child.Start(context.Background(), "-listen", server.Addr)
+				return err
+			},
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/rpc"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheBytesDoNotGoOverTCP(t *testing.T) {
+	if !loopback.Alone(t) {
+		return
+	}
+	for _, over := range []rnet.Transport{rnet.TCP, rnet.Soft} {
+		t.Run("over "+string(over), func(t *testing.T) {
+			server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+			require.NoError(t, err)
+			c := client{addr: server.Addr, calls: 200, workers: 4, maxBody: 64 << 10, dialer: rnet.Dialer{Transport: over}}
+			begin := loopback.Bytes(t)
+			require.NoError(t, c.run(t.Context(), t.Output()))
+			counted := loopback.Bytes(t) - begin
+			if over == rnet.TCP {
+				require.Greater(t, counted, int64(c.calls*c.maxBody/2)) // to and fro, half of it on average
+			} else {
+				require.Zero(t, counted)
+			}
+			require.NoError(t, server.Stop())
+		})
+	}
+}
+
+func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
+	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
+		require.NoError(t, err)
+		c := client{addr: server.Addr, workers: 8, maxBody: 16 << 10, dialer: rnet.Dialer{Transport: over}}
+		conns := make([]*rpc.Client, c.workers) // each of its worker
+		t.Cleanup(func() {
+			for _, conn := range conns {
+				require.NoError(t, conn.Close())
+			}
+			require.NoError(t, server.Stop())
+		})
+		return ordeal.Trial{
+			Address: server.Addr,
+			Workers: c.workers,
+			Do: func(ctx context.Context, worker int) (err error) {
+				if conns[worker] == nil {
+					if conns[worker], err = c.connect(ctx); err != nil {
+						return err
+					}
+				}
+				if err = c.call(ctx, conns[worker]); err != nil && ctx.Err() == nil {
+					conns[worker].Close()
+					conns[worker] = nil // net/rpc does not dial again
+				}
+				return err
+			},
+			Kind: func(err error) string {
+				if errors.Is(err, rpc.ErrShutdown) { // it was lost between two calls
+					return "connection lost"
+				}
+				return ordeal.Kind(err)
+			},
+			Kill: func() error { return server.Kill() },
+			Restart: func() (err error) {
+				server, err = child.Start(context.Background(), "-listen", server.Addr)
+				return err
+			},
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/rpc"
+	"os"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test program be the server process that the client
+// starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-listen" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestTwoProcessesMakeCalls(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-n", "500"}, &out))
+	require.Contains(t, out.String(), "500 calls in")
+	if want := os.Getenv("RNET_TRANSPORT"); want != "" && want != "auto" {
+		require.Contains(t, out.String(), "transport: "+want)
+	}
+}
+
+func TestArgumentsLargerThanAnyWindowComeBack(t *testing.T) {
+	require.NoError(t, run(t.Context(), []string{"-n", "10", "-workers", "4", "-body", "4194304"}, io.Discard))
+}
+
+func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
+	if forced := os.Getenv("RNET_TRANSPORT"); forced == "soft" || forced == "rdma" {
+		t.Skip("left out: the listener serves no TCP")
+	}
+	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+	require.NoError(t, err)
+	ordinary, err := rpc.Dial("tcp", server.Addr)
+	require.NoError(t, err)
+	var got []byte
+	require.NoError(t, ordinary.Call("Echo.Bytes", []byte("hello"), &got))
+	require.Equal(t, "hello", string(got))
+	require.NoError(t, ordinary.Close())
+	require.NoError(t, server.Stop())
+}
+
+func TestTheServerEndsAlthoughAClientStays(t *testing.T) {
+	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+	require.NoError(t, err)
+	c := client{addr: server.Addr}
+	stays, err := c.connect(t.Context())
+	require.NoError(t, err)
+	defer stays.Close()
+	require.NoError(t, server.Stop())
+}
+
+func TestNoServerIsAnError(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	require.ErrorContains(t, run(t.Context(), []string{"-dial", ln.Addr().String()}, io.Discard), "refused")
+}
