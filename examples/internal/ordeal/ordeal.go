@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -185,17 +186,28 @@ func (l *log) wait(tb testing.TB, what string, reached func() bool) {
 	}, patience, 5*time.Millisecond, "all workers have %s: %+v", what, l)
 }
 
+// kinds are the errors of connections whose peer dies, and what kind each is.
+// Which of them says that a connection is lost depends for TCP too on what was
+// under way.
+var kinds = []struct {
+	err  error
+	kind string
+}{
+	{syscall.ECONNREFUSED, "connection refused"},
+	{syscall.ECONNRESET, "connection lost"},
+	{syscall.EPIPE, "connection lost"},
+	{io.ErrUnexpectedEOF, "connection lost"},
+	{io.EOF, "connection lost"},
+}
+
 // Kind tells the two ways apart in which a connection fails when its peer dies:
-// one that existed is lost, and one that is dialed is refused. Which error says
-// that it is lost depends for TCP too on what was under way. Other errors are
-// a kind each.
+// one that existed is lost, and one that is dialed is refused. Some libraries
+// keep only the text of the error. Other errors are a kind each.
 func Kind(err error) string {
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection refused"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "connection lost"
+	for _, k := range kinds {
+		if errors.Is(err, k.err) || strings.HasSuffix(err.Error(), k.err.Error()) {
+			return k.kind
+		}
 	}
 	return err.Error()
 }

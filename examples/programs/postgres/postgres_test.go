@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
+	foreign.Need(t, "postgres", "postgresql")
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-n", "100"}, &out))
+	require.Contains(t, out.String(), "100 transactions in")
+	if want := os.Getenv("RNET_TRANSPORT"); want == "" {
+		require.Contains(t, out.String(), "transport: soft")
+	} else if want != "auto" {
+		require.Contains(t, out.String(), "transport: "+want)
+	}
+}
+
+func TestNoProxyIsAnError(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	require.ErrorContains(t, run(t.Context(), []string{"-url", urlOf(ln.Addr().String())}, io.Discard), "refused")
+}
+
+// kind takes the server's word that it is starting, which clients hear who come
+// too early, for what those hear who come earlier still.
+func kind(err error) string {
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) && answer.Code == "57P03" { // cannot_connect_now
+		return "connection lost"
+	}
+	return ordeal.Kind(err)
+}
+
+// startTrial starts the service for a test, and a client.
+func startTrial(t *testing.T, over rnet.Transport) (*service, ordeal.Trial) {
+	t.Helper()
+	s, err := start(context.Background(), t.TempDir())
+	require.NoError(t, err)
+	c := client{url: s.url(), workers: 8, dialer: rnet.Dialer{Transport: over}}
+	require.NoError(t, c.connect())
+	require.NoError(t, c.open(t.Context()))
+	t.Cleanup(func() {
+		require.NoError(t, c.audit(context.Background()))
+		require.NoError(t, c.db.Close())
+		require.NoError(t, s.stop())
+	})
+	return s, ordeal.Trial{
+		Address: c.addr,
+		Workers: c.workers,
+		Do:      func(ctx context.Context, _ int) error { return c.transfer(ctx) },
+		Kind:    kind,
+	}
+}
+
+func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
+	foreign.Need(t, "postgres", "postgresql")
+	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+		s, trial := startTrial(t, over)
+		trial.Kill = s.proxy.Kill
+		trial.Restart = func() error { return s.proxy.Start(context.Background()) }
+		return trial
+	})
+}
+
+func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
+	foreign.Need(t, "postgres", "postgresql")
+	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+		s, trial := startTrial(t, over)
+		trial.Kill = s.postgres.Kill
+		trial.Restart = func() error { return s.postgres.Start(context.Background()) }
+		return trial
+	})
+}

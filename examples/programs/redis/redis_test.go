@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
+	foreign.Need(t, "redis-server", "redis-server")
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-n", "200"}, &out))
+	require.Contains(t, out.String(), "200 rounds in")
+	if want := os.Getenv("RNET_TRANSPORT"); want == "" {
+		require.Contains(t, out.String(), "transport: soft")
+	} else if want != "auto" {
+		require.Contains(t, out.String(), "transport: "+want)
+	}
+}
+
+func TestNoProxyIsAnError(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	require.ErrorContains(t, run(t.Context(), []string{"-n", "1", "-dial", ln.Addr().String()}, io.Discard), "refused")
+}
+
+// startTrial starts the service for a test, with a client that shows every
+// failure instead of trying again itself.
+func startTrial(t *testing.T, over rnet.Transport) (*service, ordeal.Trial) {
+	t.Helper()
+	s, err := start(context.Background(), t.TempDir())
+	require.NoError(t, err)
+	c := client{addr: s.proxy.Addr, dialer: rnet.Dialer{Transport: over}}
+	db := c.connect(redis.Options{MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() {
+		require.NoError(t, db.Close())
+		require.NoError(t, s.stop())
+	})
+	workers := make([]worker, 8)
+	for i := range workers {
+		workers[i] = worker{db: db, prefix: fmt.Sprint("ramjet:", i, ":"), maxValue: 4 << 10}
+	}
+	return s, ordeal.Trial{
+		Address: s.proxy.Addr,
+		Workers: len(workers),
+		Do:      func(ctx context.Context, w int) error { return workers[w].round(ctx) },
+	}
+}
+
+func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
+	foreign.Need(t, "redis-server", "redis-server")
+	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+		s, trial := startTrial(t, over)
+		trial.Kill = s.proxy.Kill
+		trial.Restart = func() error { return s.proxy.Start(context.Background()) }
+		return trial
+	})
+}
+
+func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
+	foreign.Need(t, "redis-server", "redis-server")
+	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+		s, trial := startTrial(t, over)
+		trial.Kill = s.redis.Kill
+		trial.Restart = func() error { return s.redis.Start(context.Background()) }
+		return trial
+	})
+}
