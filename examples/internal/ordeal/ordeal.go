@@ -33,7 +33,7 @@ const pause = 10 * time.Millisecond
 
 // hold is how many failures each worker sees before the peer is started again:
 // those of what was under way, and of new attempts.
-const hold = 5
+const hold = 3
 
 // patience is how long something may take that must come.
 const patience = time.Minute

@@ -35,12 +35,15 @@ func TestNoProxyIsAnError(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"-url", urlOf(ln.Addr().String())}, io.Discard), "refused")
 }
 
-// kind takes the server's word that it is starting, which clients hear who come
-// too early, for what those hear who come earlier still.
+// kind takes together what clients hear whose connection ends, which depends on
+// what it was used for, and what those hear who come while the server starts.
 func kind(err error) string {
 	var answer *pgconn.PgError
-	if errors.As(err, &answer) && answer.Code == "57P03" { // cannot_connect_now
-		return "connection lost"
+	switch {
+	case errors.As(err, &answer) && (answer.Code == "57P01" || answer.Code == "57P03"):
+		return "connection lost" // admin_shutdown, cannot_connect_now
+	case err.Error() == "conn closed":
+		return "connection lost" // noticed by pgx before it was used again
 	}
 	return ordeal.Kind(err)
 }
@@ -48,7 +51,10 @@ func kind(err error) string {
 // startTrial starts the service for a test, and a client.
 func startTrial(t *testing.T, over rnet.Transport) (*service, ordeal.Trial) {
 	t.Helper()
-	s, err := start(context.Background(), t.TempDir())
+	dir, err := os.MkdirTemp("", "postgres") // t.TempDir is closed to other users
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	s, err := start(context.Background(), dir)
 	require.NoError(t, err)
 	c := client{url: s.url(), workers: 8, dialer: rnet.Dialer{Transport: over}}
 	require.NoError(t, c.connect())
@@ -81,7 +87,7 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
 		s, trial := startTrial(t, over)
 		trial.Kill = s.postgres.Kill
-		trial.Restart = func() error { return s.postgres.Start(context.Background()) }
+		trial.Restart = func() error { return s.restart(context.Background()) }
 		return trial
 	})
 }

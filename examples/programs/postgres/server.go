@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
@@ -86,6 +87,18 @@ func initialize(ctx context.Context, dir string) (data string, err error) {
 }
 
 func urlOf(addr string) string { return "postgres://ramjet@" + addr + "/postgres?sslmode=disable" }
+
+// restart starts the server again after it was killed. Its children outlive it
+// for a moment, in which it cannot be started.
+func (s *service) restart(ctx context.Context) error {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		err := s.postgres.Start(ctx)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
 
 // url is for clients of the proxy.
 func (s *service) url() string { return urlOf(s.proxy.Addr) }

@@ -1,0 +1,65 @@
+// Nats is a nats-server in a Go program, and clients of it, that talk over rnet.
+//
+//	go run -C examples/programs ./nats
+//
+// starts the server in a process of its own, publishes, subscribes and makes
+// requests from many goroutines, checks what comes, and says which transport
+// the clients got. RNET_TRANSPORT=tcp in front of it shows the same over TCP.
+// The two ends can be started apart, too:
+//
+//	go run -C examples/programs ./nats -listen 127.0.0.1:4222
+//	go run -C examples/programs ./nats -dial 127.0.0.1:4222
+//
+// nats-server cannot be given a listener: it listens itself, by TCP. But a
+// program that embeds it can have connections to it within the process. Here
+// each connection that rnet accepts is carried to one of those, so that nothing
+// goes over TCP that need not; it costs one copy more than a listener would.
+// The client needs nothing of that kind: it takes a dialer.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "nats:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("nats", flag.ContinueOnError)
+	listen := flags.String("listen", "", "be the server, on this `address`")
+	var c client
+	flags.StringVar(&c.addr, "dial", "", "be the clients, of the server at this `address`")
+	flags.IntVar(&c.messages, "n", 20000, "messages to publish")
+	flags.IntVar(&c.requests, "requests", 2000, "requests to make")
+	flags.IntVar(&c.workers, "workers", 8, "goroutines that make them")
+	flags.IntVar(&c.maxBody, "body", 1<<10, "longest message in bytes")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case *listen != "":
+		return serve(ctx, *listen, out)
+	case c.addr != "":
+		return c.run(ctx, out)
+	}
+	server, err := child.Start(ctx, "-listen", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	c.addr = server.Addr
+	return errors.Join(c.run(ctx, out), server.Stop())
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test program be the server process that the clients use.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-listen" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestTwoProcessesExchangeMessagesAndRequests(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-n", "2000", "-requests", "200"}, &out))
+	require.Contains(t, out.String(), "2000 messages published and received in")
+	require.Contains(t, out.String(), "200 requests in")
+	if want := os.Getenv("RNET_TRANSPORT"); want != "" && want != "auto" {
+		require.Contains(t, out.String(), "transport: "+want)
+	}
+}
+
+func TestMessagesAsLongAsNATSAllowsCome(t *testing.T) {
+	require.NoError(t, run(t.Context(), []string{"-n", "20", "-requests", "20", "-body", "1048000"}, io.Discard))
+}
+
+func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
+	if forced := os.Getenv("RNET_TRANSPORT"); forced == "soft" || forced == "rdma" {
+		t.Skip("left out: the listener serves no TCP")
+	}
+	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+	require.NoError(t, err)
+	ordinary, err := nats.Connect("nats://" + server.Addr)
+	require.NoError(t, err)
+	c := client{addr: server.Addr, maxBody: 1000}
+	fast, err := c.connect()
+	require.NoError(t, err)
+	require.NoError(t, c.answer(fast))
+	require.NoError(t, c.request(t.Context(), ordinary))
+	ordinary.Close()
+	fast.Close()
+	require.NoError(t, server.Stop())
+}
+
+func TestTheServerEndsAlthoughAClientStays(t *testing.T) {
+	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+	require.NoError(t, err)
+	c := client{addr: server.Addr}
+	stays, err := c.connect(nats.NoReconnect())
+	require.NoError(t, err)
+	defer stays.Close()
+	require.NoError(t, server.Stop())
+}
+
+func TestNoServerIsAnError(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	require.ErrorContains(t, run(t.Context(), []string{"-dial", ln.Addr().String()}, io.Discard), "refused")
+}

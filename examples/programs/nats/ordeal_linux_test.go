@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheBytesDoNotGoOverTCP(t *testing.T) {
+	if !loopback.Alone(t) {
+		return
+	}
+	for _, over := range []rnet.Transport{rnet.TCP, rnet.Soft} {
+		t.Run("over "+string(over), func(t *testing.T) {
+			server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+			require.NoError(t, err)
+			c := client{addr: server.Addr, messages: 500, requests: 100, workers: 4, maxBody: 16 << 10, dialer: rnet.Dialer{Transport: over}}
+			begin := loopback.Bytes(t)
+			require.NoError(t, c.run(t.Context(), t.Output()))
+			counted := loopback.Bytes(t) - begin
+			if over == rnet.TCP {
+				require.Greater(t, counted, int64((c.messages+c.requests)*c.maxBody/2)) // more than once, half of it on average
+			} else {
+				require.Zero(t, counted)
+			}
+			require.NoError(t, server.Stop())
+		})
+	}
+}
+
+// kind takes together the two ways in which an answer does not come: while the
+// requests' connection is not there yet, and while that of who answers is not.
+func kind(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) {
+		return "no answer"
+	}
+	return ordeal.Kind(err)
+}
+
+// NATS's client connects again by itself. What its user sees is requests
+// without an answer, for as long as that takes.
+func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
+	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
+		require.NoError(t, err)
+		c := client{addr: server.Addr, maxBody: 4 << 10, dialer: rnet.Dialer{Transport: over}}
+		options := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0)}
+		near, err := c.connect(options...)
+		require.NoError(t, err)
+		far, err := c.connect(options...)
+		require.NoError(t, err)
+		require.NoError(t, c.answer(far))
+		t.Cleanup(func() {
+			near.Close()
+			far.Close()
+			require.NoError(t, server.Stop())
+		})
+		return ordeal.Trial{
+			Address: server.Addr,
+			Workers: 8,
+			Do: func(ctx context.Context, _ int) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				return c.request(ctx, near)
+			},
+			Kind: kind,
+			Kill: func() error { return server.Kill() },
+			Restart: func() (err error) {
+				server, err = child.Start(context.Background(), "-listen", server.Addr)
+				return err
+			},
+		}
+	})
+}

@@ -1,0 +1,51 @@
+// Raft is a replicated log, by hashicorp/raft, whose nodes talk over rnet.
+//
+//	go run -C examples/programs ./raft
+//
+// starts three nodes, each in a process of its own, appends entries, kills the
+// leader, appends more to the one that the others elect, starts the dead one
+// again, compares what the three have, and says which transport they got.
+// RNET_TRANSPORT=tcp in front of it shows the same over TCP. A node by hand,
+// here the first of a cluster of one; all nodes have the same -cluster:
+//
+//	go run -C examples/programs ./raft -listen 127.0.0.1:9000 -node 127.0.0.1:9001 \
+//		-cluster 127.0.0.1:9001 -dir /var/tmp/node1
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "raft:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("raft", flag.ContinueOnError)
+	listen := flags.String("listen", "", "be a node, with its clients at this `address`")
+	var n node
+	flags.StringVar(&n.addr, "node", "", "the node's `address` for other nodes")
+	cluster := flags.String("cluster", "", "the `addresses` of all nodes, with commas")
+	flags.StringVar(&n.dir, "dir", "", "where the node keeps its log, a `directory`")
+	count := flags.Int("n", 500, "entries to append before the leader is killed, and after it")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *listen != "" {
+		n.cluster = strings.Split(*cluster, ",")
+		return n.run(ctx, *listen, out)
+	}
+	return demonstrate(ctx, *count, out)
+}

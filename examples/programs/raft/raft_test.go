@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test program be the nodes.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-listen" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestTheClusterSurvivesTheDeathOfItsLeader(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-n", "50"}, &out))
+	require.Contains(t, out.String(), "the leader is dead\n50 entries in")
+	require.Contains(t, out.String(), "all three have the same")
+	want := os.Getenv("RNET_TRANSPORT")
+	switch want {
+	case "auto":
+		return
+	case "":
+		want = "soft"
+	}
+	got := strings.Count(out.String(), "transport from node")
+	require.GreaterOrEqual(t, got, 2, "the new leader has reached the others")
+	require.Equal(t, got, strings.Count(out.String(), ": "+want+"\n"), "%s", &out)
+}
+
+func TestVerifyNoticesWhatIsLostDoubledOrOutOfOrder(t *testing.T) {
+	w := writer{name: "e", tried: 4, stored: []int{1, 2, 4}} // the third may be stored or not
+	for _, entries := range []string{"e 1,e 2,e 4", "e 1,x 1,e 2,e 3,e 4"} {
+		require.NoError(t, w.verify(strings.Split(entries, ",")))
+	}
+	for entries, want := range map[string]string{
+		"e 1,e 4":             `"e 2" is lost`,
+		"e 1,e 4,e 2":         `"e 4" is out of order`,
+		"e 1,e 2,e 2,e 4":     `"e 2" is there twice`,
+		"e 1,e 2,e 3,e 4,e 3": `"e 3" is there twice`,
+	} {
+		require.ErrorContains(t, w.verify(strings.Split(entries, ",")), want)
+	}
+}
