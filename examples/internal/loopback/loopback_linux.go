@@ -9,16 +9,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/examples/internal/leaveout"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
 // aloneVariable tells a test process that the network namespace is its own.
 const aloneVariable = "RAMJET_TEST_ALONE"
-
-// Required is the environment variable that forbids tests to leave something
-// out because the machine cannot do it.
-const Required = "RAMJET_TEST_ALL"
 
 // Alone reports whether the test runs in a network namespace that nobody else
 // uses. If not, it has run the test once more in one, and t has the result: all
@@ -35,8 +32,8 @@ func Alone(t *testing.T) bool {
 	cmd.Env = append(os.Environ(), aloneVariable+"=1")
 	cmd.SysProcAttr = ownNamespace()
 	out, err := cmd.CombinedOutput() // ended by the test's own time limits
-	if os.IsPermission(err) && os.Getenv(Required) == "" {
-		t.Skip("left out: no network namespace of its own can be had:", err)
+	if os.IsPermission(err) {
+		leaveout.Because(t, fmt.Errorf("no network namespace of its own can be had: %w", err))
 	}
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "--- PASS: "+t.Name())

@@ -61,6 +61,9 @@ type Trial struct {
 // both.
 func Compare(t *testing.T, prepare func(t *testing.T, over rnet.Transport) Trial) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: -short")
+	}
 	if forced := os.Getenv("RNET_TRANSPORT"); forced != "" && forced != "auto" {
 		t.Skipf("left out: RNET_TRANSPORT=%s allows no comparison", forced)
 	}

@@ -67,5 +67,5 @@ func TestNoServerIsAnError(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, ln.Close())
-	require.ErrorContains(t, run(t.Context(), []string{"-dial", ln.Addr().String()}, io.Discard), "refused")
+	require.ErrorContains(t, run(t.Context(), []string{"-dial", ln.Addr().String()}, io.Discard), "no servers available")
 }

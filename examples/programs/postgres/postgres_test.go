@@ -10,14 +10,21 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/seed-b9b531af/ramjet/examples/internal/leaveout"
 	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
+func needServer(t *testing.T) {
+	t.Helper()
+	_, err := foreign.Find("postgres", "postgresql")
+	leaveout.Because(t, err)
+}
+
 func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
-	foreign.Need(t, "postgres", "postgresql")
+	needServer(t)
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "100"}, &out))
 	require.Contains(t, out.String(), "100 transactions in")
@@ -73,7 +80,7 @@ func startTrial(t *testing.T, over rnet.Transport) (*service, ordeal.Trial) {
 }
 
 func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
-	foreign.Need(t, "postgres", "postgresql")
+	needServer(t)
 	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
 		s, trial := startTrial(t, over)
 		trial.Kill = s.proxy.Kill
@@ -83,7 +90,7 @@ func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 }
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
-	foreign.Need(t, "postgres", "postgresql")
+	needServer(t)
 	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
 		s, trial := startTrial(t, over)
 		trial.Kill = s.postgres.Kill

@@ -10,14 +10,21 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/seed-b9b531af/ramjet/examples/internal/leaveout"
 	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
+func needServer(t *testing.T) {
+	t.Helper()
+	_, err := foreign.Find("redis-server", "redis-server")
+	leaveout.Because(t, err)
+}
+
 func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
-	foreign.Need(t, "redis-server", "redis-server")
+	needServer(t)
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "200"}, &out))
 	require.Contains(t, out.String(), "200 rounds in")
@@ -59,7 +66,7 @@ func startTrial(t *testing.T, over rnet.Transport) (*service, ordeal.Trial) {
 }
 
 func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
-	foreign.Need(t, "redis-server", "redis-server")
+	needServer(t)
 	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
 		s, trial := startTrial(t, over)
 		trial.Kill = s.proxy.Kill
@@ -69,7 +76,7 @@ func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 }
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
-	foreign.Need(t, "redis-server", "redis-server")
+	needServer(t)
 	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
 		s, trial := startTrial(t, over)
 		trial.Kill = s.redis.Kill

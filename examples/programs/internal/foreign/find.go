@@ -4,16 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"testing"
 )
-
-// Required is the environment variable that forbids tests to leave out what is
-// not installed.
-const Required = "RAMJET_TEST_ALL"
 
 // Find returns where a program is, or an error that names the Debian package
 // that has it. PostgreSQL's programs lie outside of PATH on Debian.
@@ -26,20 +20,6 @@ func Find(program, pkg string) (path string, err error) {
 		return "", fmt.Errorf("%s is not installed (apt-get install %s)", program, pkg)
 	}
 	return slices.Max(found), nil
-}
-
-// Need skips the test if the program is not installed, or fails it if the
-// environment says that nothing may be left out.
-func Need(t *testing.T, program, pkg string) {
-	t.Helper()
-	_, err := Find(program, pkg)
-	if err == nil {
-		return
-	}
-	if os.Getenv(Required) != "" {
-		t.Fatal(err)
-	}
-	t.Skip("left out:", err)
 }
 
 // FreeAddress returns an address of this host at which nobody listens at the
