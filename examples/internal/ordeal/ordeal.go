@@ -79,12 +79,23 @@ func Compare(t *testing.T, prepare func(t *testing.T, over rnet.Transport) Trial
 			told := rnet.Explain(trial.Address)
 			require.NotEmpty(t, told)
 			require.Equal(t, want, told[len(told)-1].Transport, "after the restart: %s", told[len(told)-1])
+			require.Equal(t, want == rnet.Soft, carried(trial.Address) > 0, "bytes have gone over sessions")
 		})
 		if !ok {
 			return
 		}
 	}
 	require.Equal(t, seen[rnet.TCP], seen[rnet.Auto], "kinds of failure over TCP, and over ramjet")
+}
+
+// carried returns how many bytes went over the sessions to an address that live.
+func carried(address string) (n uint64) {
+	for _, s := range rnet.ReadStats().Sessions {
+		if s.Transport == rnet.Soft && s.RemoteAddr.String() == address {
+			n += s.BytesIn + s.BytesOut
+		}
+	}
+	return n
 }
 
 // phase is a part of a trial.
