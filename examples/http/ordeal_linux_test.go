@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
@@ -26,9 +27,9 @@ var variants = []variant{
 
 // start starts a server process and returns it with a client for it, and what
 // starts it again.
-func (v variant) start(t *testing.T, over rnet.Transport) (server *child.Process, c *client, again func(addr string) *child.Process) {
+func (v variant) start(t *testing.T, dialer rnet.Dialer) (server *child.Process, c *client, again func(addr string) *child.Process) {
 	t.Helper()
-	c = &client{http2: v.http2, maxBody: 64 << 10, workers: 8, dialer: rnet.Dialer{Transport: over}}
+	c = &client{http2: v.http2, maxBody: 64 << 10, workers: 8, dialer: dialer}
 	args, scheme := []string(nil), "http://"
 	if v.secure {
 		cert, key, err := makeCertificate(t.TempDir())
@@ -53,7 +54,7 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 	for _, v := range variants {
 		for _, over := range []rnet.Transport{rnet.TCP, rnet.Soft} {
 			t.Run(v.name+" over "+string(over), func(t *testing.T) {
-				server, c, _ := v.start(t, over)
+				server, c, _ := v.start(t, rnet.Dialer{Transport: over})
 				defer server.Stop()
 				defer c.http.CloseIdleConnections()
 				c.requests = 200
@@ -71,11 +72,21 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 	}
 }
 
+// kind also knows what net/http says of the other requests on an HTTP/2
+// connection when it was one of them that noticed, by a write, or when it had
+// just been made.
+func kind(err error) string {
+	if strings.Contains(err.Error(), "http2: client conn") {
+		return "connection lost"
+	}
+	return ordeal.Kind(err)
+}
+
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
-			ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
-				server, c, again := v.start(t, over)
+			ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+				server, c, again := v.start(t, dialer)
 				t.Cleanup(func() {
 					c.http.CloseIdleConnections()
 					require.NoError(t, server.Stop())
@@ -87,6 +98,7 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 						_, err := c.request(ctx)
 						return err
 					},
+					Kind: kind,
 					Kill: func() error { return server.Kill() },
 					Restart: func() error {
 						server = again(server.Addr)

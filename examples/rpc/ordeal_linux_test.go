@@ -36,10 +36,10 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 }
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
-	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
 		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
 		require.NoError(t, err)
-		c := client{addr: server.Addr, workers: 8, maxBody: 16 << 10, dialer: rnet.Dialer{Transport: over}}
+		c := client{addr: server.Addr, workers: 8, maxBody: 16 << 10, dialer: dialer}
 		conns := make([]*rpc.Client, c.workers) // each of its worker
 		t.Cleanup(func() {
 			for _, conn := range conns {

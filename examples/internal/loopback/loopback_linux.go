@@ -33,7 +33,9 @@ func Alone(t *testing.T) bool {
 	cmd.Env = append(os.Environ(), aloneVariable+"=1")
 	cmd.SysProcAttr = ownNamespace()
 	out, err := cmd.CombinedOutput() // ended by the test's own time limits
-	if os.IsPermission(err) || errors.Is(err, syscall.EINVAL) { // emulators of a process have none
+
+	// An emulator of a process says EINVAL.
+	if os.IsPermission(err) || errors.Is(err, syscall.EINVAL) {
 		leaveout.Because(t, fmt.Errorf("no network namespace of its own can be had: %w", err))
 	}
 	require.NoError(t, err, "%s", out)

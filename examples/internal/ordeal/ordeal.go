@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -53,13 +54,15 @@ type Trial struct {
 	// Kill ends the process at the other end by SIGKILL, Restart starts it
 	// again with the same address.
 	Kill, Restart func() error
+
+	gate *sync.RWMutex // held while the peer starts, see dialer
 }
 
 // Compare makes the same trial over TCP and over shared memory. The workload
 // must not fail before the kill and not after it has recovered, must recover,
 // over the transport that it had, and must see the same kinds of failure over
 // both.
-func Compare(t *testing.T, prepare func(t *testing.T, over rnet.Transport) Trial) {
+func Compare(t *testing.T, prepare func(t *testing.T, dialer rnet.Dialer) Trial) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("left out: -short")
@@ -74,12 +77,19 @@ func Compare(t *testing.T, prepare func(t *testing.T, over rnet.Transport) Trial
 			want = rnet.Soft
 		}
 		ok := t.Run("over "+string(want), func(t *testing.T) {
-			trial := prepare(t, over)
-			seen[over] = trial.run(t)
+			var gate sync.RWMutex
+			trial := prepare(t, rnet.Dialer{Transport: over, Choose: func(context.Context, string, string) rnet.Transport {
+				gate.RLock() // ended by the end of the restart
+				defer gate.RUnlock()
+				return "" // as Transport says
+			}})
+			trial.gate = &gate
+			kinds, overSessions := trial.run(t)
+			seen[over] = kinds
+			require.Equal(t, want == rnet.Soft, overSessions > 0, "bytes have gone over sessions")
 			told := rnet.Explain(trial.Address)
 			require.NotEmpty(t, told)
 			require.Equal(t, want, told[len(told)-1].Transport, "after the restart: %s", told[len(told)-1])
-			require.Equal(t, want == rnet.Soft, carried(trial.Address) > 0, "bytes have gone over sessions")
 		})
 		if !ok {
 			return
@@ -117,7 +127,9 @@ type log struct {
 	kinds  [phases]map[string]int
 }
 
-func (t *Trial) run(tb testing.TB) (kinds []string) {
+// run makes the trial. It returns the kinds of failure that the kill led to, and
+// how many bytes went over sessions after the restart.
+func (t *Trial) run(tb testing.TB) (kinds []string, overSessions uint64) {
 	kind := t.Kind
 	if kind == nil {
 		kind = Kind
@@ -150,11 +162,16 @@ func (t *Trial) run(tb testing.TB) (kinds []string) {
 	require.NoError(tb, t.Kill())
 	l.wait(tb, "noticed the kill", func() bool { return slices.Min(l.failed[down]) >= hold })
 	l.forget(down) // what the process did before it was dead
-	require.NoError(tb, t.Restart())
+	t.gate.Lock()
+	err := t.Restart()
+	t.gate.Unlock()
+	require.NoError(tb, err)
 	l.wait(tb, "recovered", func() bool { return slices.Min(l.done[down]) > 0 })
 	l.enter(after)
 	time.Sleep(half)
 	l.wait(tb, "worked again", func() bool { return slices.Min(l.done[after]) > 0 })
+
+	overSessions = carried(t.Address)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +179,7 @@ func (t *Trial) run(tb testing.TB) (kinds []string) {
 		sum(l.done[before]), l.kinds[down], sum(l.done[after]))
 	require.Empty(tb, l.kinds[before], "failures before the kill")
 	require.Empty(tb, l.kinds[after], "failures after all workers had recovered")
-	return slices.Sorted(maps.Keys(l.kinds[down]))
+	return slices.Sorted(maps.Keys(l.kinds[down])), overSessions
 }
 
 // note takes down that an operation of worker w is done, or how it failed.
@@ -212,6 +229,7 @@ var kinds = []struct {
 	{syscall.EPIPE, "connection lost"},
 	{io.ErrUnexpectedEOF, "connection lost"},
 	{io.EOF, "connection lost"},
+	{net.ErrClosed, "connection lost"}, // by a library that noticed while it was being used
 }
 
 // Kind tells the two ways apart in which a connection fails when its peer dies:

@@ -39,10 +39,10 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 }
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
-	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
 		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
 		require.NoError(t, err)
-		c := client{addr: server.Addr, maxBody: 16 << 10, dialer: rnet.Dialer{Transport: over}}
+		c := client{addr: server.Addr, maxBody: 16 << 10, dialer: dialer}
 		quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, MaxDelay: 200 * time.Millisecond}
 		c.options = []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: time.Second})}
 		conn, err := c.connect()

@@ -48,10 +48,10 @@ func kind(err error) string {
 // NATS's client connects again by itself. What its user sees is requests
 // without an answer, for as long as that takes.
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
-	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
+	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
 		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
 		require.NoError(t, err)
-		c := client{addr: server.Addr, maxBody: 4 << 10, dialer: rnet.Dialer{Transport: over}}
+		c := client{addr: server.Addr, maxBody: 4 << 10, dialer: dialer}
 		options := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0)}
 		near, err := c.connect(options...)
 		require.NoError(t, err)

@@ -56,14 +56,14 @@ func kind(err error) string {
 }
 
 // startTrial starts the service for a test, and a client.
-func startTrial(t *testing.T, over rnet.Transport) (*service, ordeal.Trial) {
+func startTrial(t *testing.T, dialer rnet.Dialer) (*service, ordeal.Trial) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "postgres") // t.TempDir is closed to other users
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	s, err := start(context.Background(), dir)
 	require.NoError(t, err)
-	c := client{url: s.url(), workers: 8, dialer: rnet.Dialer{Transport: over}}
+	c := client{url: s.url(), workers: 8, dialer: dialer}
 	require.NoError(t, c.connect())
 	require.NoError(t, c.open(t.Context()))
 	t.Cleanup(func() {
@@ -81,8 +81,8 @@ func startTrial(t *testing.T, over rnet.Transport) (*service, ordeal.Trial) {
 
 func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 	needServer(t)
-	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
-		s, trial := startTrial(t, over)
+	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+		s, trial := startTrial(t, dialer)
 		trial.Kill = s.proxy.Kill
 		trial.Restart = func() error { return s.proxy.Start(context.Background()) }
 		return trial
@@ -91,8 +91,8 @@ func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	needServer(t)
-	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
-		s, trial := startTrial(t, over)
+	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+		s, trial := startTrial(t, dialer)
 		trial.Kill = s.postgres.Kill
 		trial.Restart = func() error { return s.restart(context.Background()) }
 		return trial

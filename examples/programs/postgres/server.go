@@ -36,7 +36,8 @@ func start(ctx context.Context, dir string) (*service, error) {
 	}
 	s := &service{postgres: &foreign.Server{
 		Command: func() *exec.Cmd {
-			cmd := exec.Command(program, "-D", data, "-p", port,
+			// Without fsync nothing is lost but by a crash of the machine.
+			cmd := exec.Command(program, "-D", data, "-p", port, "-c", "fsync=off",
 				"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=")
 			cmd.Dir = data
 			foreign.Unprivileged(cmd)

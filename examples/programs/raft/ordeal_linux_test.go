@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/rpc"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,10 +18,10 @@ import (
 )
 
 // startOver starts a cluster that uses one transport, and waits for a leader.
-func startOver(t *testing.T, over rnet.Transport) *cluster {
+func startOver(t *testing.T, dialer rnet.Dialer) *cluster {
 	t.Helper()
-	t.Setenv("RNET_TRANSPORT", string(over)) // for the nodes
-	c, err := startCluster(context.Background(), t.TempDir(), rnet.Dialer{Transport: over})
+	t.Setenv("RNET_TRANSPORT", string(dialer.Transport)) // for the nodes
+	c, err := startCluster(context.Background(), t.TempDir(), dialer)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.stop()) })
 	require.Eventually(t, func() bool {
@@ -37,7 +38,7 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 	for _, over := range []rnet.Transport{rnet.TCP, rnet.Soft} {
 		t.Run("over "+string(over), func(t *testing.T) {
 			begin := loopback.Bytes(t)
-			w := writer{cluster: startOver(t, over), name: "entry"}
+			w := writer{cluster: startOver(t, rnet.Dialer{Transport: over}), name: "entry"}
 			require.NoError(t, w.appendAll(t.Context(), 50, t.Output()))
 			_, err := w.cluster.agree(t.Context())
 			require.NoError(t, err)
@@ -68,8 +69,8 @@ func kind(err error) string {
 // The leader dies, and others answer: it need not come back for that, but
 // then it catches up.
 func TestAKilledLeaderIsSeenAsOverTCP(t *testing.T) {
-	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
-		c := startOver(t, over)
+	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+		c := startOver(t, dialer)
 		writers := make([]writer, 4)
 		for i := range writers {
 			writers[i] = writer{cluster: c, name: fmt.Sprint("writer ", i, " entry")}
@@ -83,7 +84,7 @@ func TestAKilledLeaderIsSeenAsOverTCP(t *testing.T) {
 			for i := range writers {
 				assert.NoError(t, writers[i].verify(entries))
 			}
-			verifyTransports(t, c, over)
+			verifyTransports(t, c, dialer.Transport, dead)
 		})
 		return ordeal.Trial{
 			Address: c.members[0].addr,
@@ -101,8 +102,10 @@ func TestAKilledLeaderIsSeenAsOverTCP(t *testing.T) {
 	})
 }
 
-// verifyTransports checks what the nodes say of their connections.
-func verifyTransports(t *testing.T, c *cluster, over rnet.Transport) {
+// verifyTransports checks what the nodes say of their connections, except with
+// the one that came back: they dial it all the time, and so perhaps in the
+// moment in which it already serves TCP but not yet ramjet.
+func verifyTransports(t *testing.T, c *cluster, over rnet.Transport, back *member) {
 	t.Helper()
 	want := map[rnet.Transport]string{rnet.TCP: "tcp", rnet.Auto: "soft"}[over]
 	total := 0
@@ -110,9 +113,12 @@ func verifyTransports(t *testing.T, c *cluster, over rnet.Transport) {
 		var got map[string]string
 		require.NoError(t, c.call(context.Background(), m, "Transports", struct{}{}, &got))
 		for other, transport := range got {
+			if slices.Contains(back.args, other) {
+				continue
+			}
 			assert.Equal(t, want, transport, "from node %d to %s", i, other)
 			total++
 		}
 	}
-	assert.GreaterOrEqual(t, total, 2)
+	assert.Positive(t, total)
 }

@@ -42,13 +42,22 @@ func TestNoProxyIsAnError(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"-n", "1", "-dial", ln.Addr().String()}, io.Discard), "refused")
 }
 
+// kind takes what those hear who come while the server reads its file for what
+// those hear who come earlier.
+func kind(err error) string {
+	if redis.IsLoadingError(err) {
+		return "connection lost"
+	}
+	return ordeal.Kind(err)
+}
+
 // startTrial starts the service for a test, with a client that shows every
 // failure instead of trying again itself.
-func startTrial(t *testing.T, over rnet.Transport) (*service, ordeal.Trial) {
+func startTrial(t *testing.T, dialer rnet.Dialer) (*service, ordeal.Trial) {
 	t.Helper()
 	s, err := start(context.Background(), t.TempDir())
 	require.NoError(t, err)
-	c := client{addr: s.proxy.Addr, dialer: rnet.Dialer{Transport: over}}
+	c := client{addr: s.proxy.Addr, dialer: dialer}
 	db := c.connect(redis.Options{MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() {
 		require.NoError(t, db.Close())
@@ -61,14 +70,15 @@ func startTrial(t *testing.T, over rnet.Transport) (*service, ordeal.Trial) {
 	return s, ordeal.Trial{
 		Address: s.proxy.Addr,
 		Workers: len(workers),
+		Kind:    kind,
 		Do:      func(ctx context.Context, w int) error { return workers[w].round(ctx) },
 	}
 }
 
 func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 	needServer(t)
-	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
-		s, trial := startTrial(t, over)
+	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+		s, trial := startTrial(t, dialer)
 		trial.Kill = s.proxy.Kill
 		trial.Restart = func() error { return s.proxy.Start(context.Background()) }
 		return trial
@@ -77,8 +87,8 @@ func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	needServer(t)
-	ordeal.Compare(t, func(t *testing.T, over rnet.Transport) ordeal.Trial {
-		s, trial := startTrial(t, over)
+	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+		s, trial := startTrial(t, dialer)
 		trial.Kill = s.redis.Kill
 		trial.Restart = func() error { return s.redis.Start(context.Background()) }
 		return trial
