@@ -59,7 +59,7 @@ func startCluster(ctx context.Context, dir string, dialer rnet.Dialer) (*cluster
 // start starts the node, or starts it again.
 func (m *member) start(ctx context.Context) (err error) {
 	m.process, err = child.Start(ctx, append([]string{"-listen", m.addr}, m.args...)...)
-	if err == nil {
+	if err == nil && m.addr != m.process.Addr { // not again: a dial holds the lock
 		m.mu.Lock()
 		m.addr = m.process.Addr
 		m.mu.Unlock()

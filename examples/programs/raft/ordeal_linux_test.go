@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/rpc"
 	"slices"
@@ -53,17 +52,18 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 }
 
 // kind takes together what clients hear of a cluster that has no leader, which
-// depends on how far the election is.
+// depends on how far the election is, and of a leader that dies, which depends
+// on what it was asked.
 func kind(err error) string {
-	for _, answer := range []error{raft.ErrNotLeader, raft.ErrLeadershipLost, errNoLeader} {
+	for _, answer := range []error{raft.ErrNotLeader, raft.ErrLeadershipLost, errNoLeader, rpc.ErrShutdown} {
 		if err.Error() == answer.Error() {
 			return errNoLeader.Error()
 		}
 	}
-	if errors.Is(err, rpc.ErrShutdown) { // it was lost between two calls
-		return "connection lost"
+	if of := ordeal.Kind(err); of != "connection lost" {
+		return of
 	}
-	return ordeal.Kind(err)
+	return errNoLeader.Error()
 }
 
 // The leader dies, and others answer: it need not come back for that, but
