@@ -62,6 +62,8 @@ type Conn struct {
 	out      atomic.Pointer[outBuffer] // what Reserve gives out; changed under writeMu
 	ctl      uint8                     // control frames to send
 	links    [3]connLink
+	wants    int      // bytes that it waits to send, in txWait
+	turn     bool     // woken from there, and not back yet
 	finAt    sendMark // where the FIN stands, zero before it
 	sentAt   sendMark // what has to be done, for who waits for that
 }

@@ -36,6 +36,21 @@ func (q *connQueue) push(c *Conn, link int) {
 	q.tail = c
 }
 
+// pushFirst lets c in at the head.
+func (q *connQueue) pushFirst(c *Conn, link int) {
+	l := &c.links[link]
+	if l.in {
+		return
+	}
+	*l = connLink{next: q.head, in: true}
+	if q.head == nil {
+		q.tail = c
+	} else {
+		q.head.links[link].prev = c
+	}
+	q.head = c
+}
+
 func (q *connQueue) remove(c *Conn, link int) {
 	l := &c.links[link]
 	if !l.in {

@@ -22,6 +22,19 @@ func TestConnQueueKeepsOrder(t *testing.T) {
 	require.Nil(t, q.first())
 }
 
+func TestConnQueueLetsOneInAtTheHead(t *testing.T) {
+	var q connQueue
+	a, b, c := new(Conn), new(Conn), new(Conn)
+	q.pushFirst(b, txLink)
+	q.push(c, txLink)
+	q.pushFirst(a, txLink)
+	q.pushFirst(c, txLink) // is in it already
+	for _, x := range []*Conn{a, b, c} {
+		require.Same(t, x, q.pop(txLink))
+	}
+	require.True(t, q.empty())
+}
+
 func TestConnCanBeInBothQueues(t *testing.T) {
 	var tx, ctl connQueue
 	a, b := new(Conn), new(Conn)

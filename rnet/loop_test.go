@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -149,6 +150,54 @@ func TestALoopWithSeveralSessionsDoesNotDoze(t *testing.T) {
 	l, _ := onHandLoop(t, carrier{name: "soft-dedicated", transport: Soft, dedicated: true}, 2)
 	require.Equal(t, 2, l.poller.Sessions())
 	require.False(t, l.poller.Doze(time.Now().Add(hangTime)))
+}
+
+// More streams want to send than the ring has room for. What comes back of it
+// wakes as many as have room, not all of them for each bit, and every turn that
+// is given comes back.
+func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
+	const streams, messages, size = 800, 8, 256
+	l, dialed := onHandLoop(t, overNarrow, streams)
+	var readers sync.WaitGroup
+	var whole atomic.Int32
+	for _, c := range dialed {
+		readers.Go(func() { // ended by the bytes
+			if n, _ := io.CopyN(io.Discard, c, messages*size); n == messages*size {
+				whole.Add(1)
+			}
+		})
+	}
+	message := make([]byte, size)
+	left := make([]int, streams)
+	s := l.sinks[0].stream.(*loopStream).s
+	most := 0
+	for i, k := range l.sinks {
+		left[i], k.writable = messages*size, 1
+	}
+	l.until(t, "everything is sent", func() bool {
+		s.txMu.Lock()
+		most = max(most, s.turns)
+		s.txMu.Unlock()
+		all := true
+		for i, k := range l.sinks {
+			for left[i] > 0 && k.writable > 0 {
+				n, err := k.stream.Write(message)
+				require.NoError(t, err)
+				left[i] -= n
+				if n < size {
+					k.writable = 0
+				}
+			}
+			all = all && left[i] == 0
+		}
+		return all
+	})
+	readers.Wait()
+	require.EqualValues(t, streams, whole.Load())
+	require.Greater(t, most, 1, "they had to wait")
+	require.LessOrEqual(t, most, minRingSize/size)
+	require.Zero(t, s.turns)
+	require.Zero(t, s.promised)
 }
 
 func TestAnswersOfABatchShareMessages(t *testing.T) {

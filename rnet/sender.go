@@ -50,6 +50,8 @@ type sender struct {
 	sge        [2]verbs.SGE
 
 	txWait   connQueue // writers that wait for a slot, room or SQ
+	turns    int       // writers that were woken from it and have not come back yet
+	promised int       // bytes of the ring that they will take
 	ctlQueue connQueue // streams with control frames to send
 	sentWait connQueue // who waits for completions
 	lastFin  sendMark  // of the last end of a stream
@@ -426,6 +428,7 @@ const (
 func (s *session) send(c *Conn, p []byte, from source, queued bool) (int, sendResult, error) {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
+	turn := s.endTurn(c)
 	if err := c.sendErr; err != nil {
 		s.passOn(c, queued)
 		return 0, sendFailed, err
@@ -446,7 +449,12 @@ func (s *session) send(c *Conn, p []byte, from source, queued bool) (int, sendRe
 			return s.sendFrame(c, p[:n], from)
 		}
 	}
-	s.txWait.push(c, txLink)
+	c.wants = want
+	if turn {
+		s.txWait.pushFirst(c, txLink)
+	} else {
+		s.txWait.push(c, txLink)
+	}
 	s.txBlocked.Store(true)
 	if s.txWait.first() == c { // see txBlocked
 		if n := s.room(want); n > 0 {
@@ -492,13 +500,51 @@ func (s *session) passOn(c *Conn, queued bool) {
 // next in line is woken, when c had been.
 func (s *session) leaveLine(c *Conn) {
 	s.txMu.Lock()
+	s.endTurn(c)
 	s.passOn(c, true)
 	s.txMu.Unlock()
 }
 
-// wakeBatch is how many writers one arrival of credit wakes; each that has
-// sent wakes more while there is room.
-const wakeBatch = 16
+// The most writers that are awake because of their turn. Each that comes back
+// makes room for the next. More of them than can send would only go back to the
+// line, all for each bit of credit; an event loop has a list of them, and takes
+// it as a whole.
+const (
+	wakeBatch     = 16
+	wakeBatchLoop = 128
+)
+
+// endTurn notes that c is back, and reports whether it was its turn. txMu is
+// held.
+func (s *session) endTurn(c *Conn) bool {
+	if !c.turn {
+		return false
+	}
+	c.turn = false
+	s.turns--
+	s.promised -= c.wants + frameHeaderLen
+	return true
+}
+
+// wakeFirst gives the first in line its turn, if there is room for it beside
+// those that have theirs. txMu is held.
+func (s *session) wakeFirst() bool {
+	c := s.txWait.first()
+	if s.room(c.wants) < 0 {
+		return false
+	}
+	need := c.wants + frameHeaderLen
+	free := int(s.tx.Size()) - int(s.tx.Sent()-s.tx.Acked())
+	if s.turns > 0 && (s.turns >= s.txSlots.Avail() || s.promised+need > free) {
+		return false
+	}
+	s.txWait.pop(txLink)
+	c.turn = true
+	s.turns++
+	s.promised += need
+	c.wakeWriter()
+	return true
+}
 
 // creditCame is called by the leader after it noted credit while something
 // was blocked.
@@ -514,16 +560,18 @@ func (s *session) wakeLine() {
 	if !s.flushControl() {
 		return
 	}
-	for range wakeBatch {
+	batch := wakeBatch
+	if s.onLoop() {
+		batch = wakeBatchLoop
+	}
+	for s.turns < batch {
 		if s.txWait.empty() {
 			s.txBlocked.Store(false)
 			return
 		}
-		if s.room(1) < 0 {
+		if !s.wakeFirst() {
 			return
 		}
-		c := s.txWait.pop(txLink)
-		c.wakeWriter()
 	}
 }
 
