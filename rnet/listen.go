@@ -398,6 +398,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
+	l.timer = nil // it may be firing already, and finds that it is no more
 	l.expired = false
 	if t.IsZero() {
 		return nil
