@@ -1,9 +1,13 @@
 package fallback_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 )
@@ -21,4 +25,72 @@ func ExampleClassify() {
 	// memfd-forbidden
 	// the system or a sandbox forbids memfd_create
 	// Allow memfd_create in the seccomp profile of the container or service.
+}
+
+// A value that cannot be read is an error that says which are allowed.
+func ExampleFromEnv() {
+	environment := map[string]string{"RNET_TRANSPORT": "tcp", "RNET_PROFILE": "fast"}
+	policy, err := fallback.FromEnv(func(name string) string { return environment[name] })
+	fmt.Println(policy.Transport)
+	fmt.Println(err)
+	// Output:
+	// tcp
+	// fallback: RNET_PROFILE: unknown profile "fast", want one of ["balanced" "latency" "efficient"]
+}
+
+// What cannot be dialed the fast way is dialed over TCP.
+func ExampleRace() {
+	fast := func(context.Context) (net.Conn, error) {
+		return nil, fallback.Because(fallback.NoDevice, errors.New("no device"))
+	}
+	tcp := func(context.Context) (net.Conn, error) {
+		conn, _ := net.Pipe() // stands for a connection over TCP
+		return conn, nil
+	}
+	conn, fastErr, err := fallback.Race(context.Background(), time.Second, fast, tcp)
+	fmt.Println(conn != nil, fallback.Classify(fastErr), err)
+	// Output: true no-device <nil>
+}
+
+// A failure is remembered longer when it comes again.
+func ExampleMemory() {
+	now := time.Now()
+	memory := fallback.NewMemory(0, func() time.Time { return now })
+	for range 2 {
+		memory.Remember("storage-7:9000", fallback.PeerDenied)
+		begin := now
+		for known := true; known; _, known = memory.Recall("storage-7:9000") {
+			now = now.Add(time.Second)
+		}
+		fmt.Println("tried again after", now.Sub(begin))
+	}
+	// Output:
+	// tried again after 5s
+	// tried again after 10s
+}
+
+// Dials that go the same way are one decision that repeats.
+func ExampleJournal() {
+	var journal fallback.Journal
+	for range 3 {
+		journal.Record(fallback.Decision{Addr: "storage-7:9000", Transport: fallback.TCP, Reason: fallback.NoListener})
+	}
+	journal.Record(fallback.Decision{Addr: "storage-7:9000", Transport: fallback.Soft})
+	for _, d := range journal.Last("storage-7:9000") {
+		fmt.Println(d.Transport, d.Reason, "and", d.Repeats, "more")
+	}
+	// Output:
+	// soft none and 0 more
+	// tcp no-listener and 2 more
+}
+
+// Who finds a gate full does something else instead of waiting.
+func ExampleGate() {
+	gate := fallback.NewGate(1)
+	fmt.Println(gate.TryEnter(), gate.TryEnter())
+	gate.Leave()
+	fmt.Println(gate.TryEnter())
+	// Output:
+	// true false
+	// true
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"net/netip"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -75,4 +76,48 @@ func Example() {
 	// Output:
 	// hello, welcome
 	// true
+}
+
+// A listener can refuse, and say why.
+func ExampleRejectedError() {
+	ctx := context.Background()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	defer tcp.Close()
+	addr := tcp.Addr().(*net.TCPAddr).AddrPort()
+	ln, err := rcm.Soft().Listen(addr, rcm.ListenConfig{})
+	check(err)
+	defer ln.Close()
+	go func() {
+		request, err := ln.Accept(ctx)
+		check(err)
+		check(request.Reject([]byte("come back tomorrow")))
+	}()
+
+	route, err := rcm.Soft().Resolve(ctx, addr)
+	check(err)
+	qp := newQP(route.Device())
+	_, err = route.Connect(ctx, qp, rcm.ConnParam{})
+	var rejected *rcm.RejectedError
+	if errors.As(err, &rejected) {
+		fmt.Println(rejected)
+		fmt.Printf("%s\n", rejected.PrivateData)
+	}
+	check(qp.PD().Context().Close())
+	// Output:
+	// rejected by peer: refused by the program
+	// come back tomorrow
+}
+
+// Whether a fabric reaches an address is found out by asking it, which costs
+// little where it does not: no packet is sent.
+func ExampleFabric() {
+	elsewhere := netip.MustParseAddrPort("192.0.2.1:9000")
+	for _, fabric := range []rcm.Fabric{rcm.Soft(), rcm.KernelOn("nosuch0")} {
+		_, err := fabric.Resolve(context.Background(), elsewhere)
+		fmt.Println(fabric.Name()+":", errors.Is(err, rcm.ErrNoRoute))
+	}
+	// Output:
+	// soft: true
+	// kernel: true
 }

@@ -33,3 +33,33 @@ func Example() {
 	// released 0 room 3088
 	// released 1008 room 3088 before the end 3088
 }
+
+// A stream of a connection has a window of its own, so that one which is not
+// read does not fill the ring for the others.
+func ExampleRecvWindow() {
+	var send ring.SendWindow // of the sender
+	var recv ring.RecvWindow // of the receiver
+	for _, err := range []error{send.Init(1000), recv.Init(1000)} {
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+
+	n := min(1500, send.Avail()) // of 1500 bytes that are to be sent
+	send.Take(n)
+	if err := recv.Arrive(n); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("sent", n, "may send", send.Avail())
+
+	recv.Consume(400) // the application reads
+	fmt.Println("update due:", recv.UpdateDue())
+	if err := send.Grant(recv.TakeUpdate()); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("may send", send.Avail())
+	// Output:
+	// sent 1000 may send 0
+	// update due: true
+	// may send 400
+}

@@ -1,6 +1,7 @@
 package verbs_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -71,4 +72,46 @@ func Example() {
 	check(wcs[0].Err())
 	fmt.Printf("%s\n", mr.Bytes()[2048:2048+wcs[0].Imm])
 	// Output: written from afar
+}
+
+// Devices lists those of all providers that the program links in.
+func ExampleDevices() {
+	list, err := verbs.Devices()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, d := range list {
+		if d.Provider == "soft" {
+			fmt.Println(d.Name, "over", d.Transport)
+		}
+	}
+	// Output: soft0 over soft
+}
+
+// A program can cap the memory that all its devices pin together. What fails
+// says what can be done about it.
+func ExampleSetPinLimit() {
+	former := verbs.SetPinLimit(verbs.PinnedBytes() + 1<<20)
+	defer verbs.SetPinLimit(former)
+	dev, err := verbs.Open("soft0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	pd, err := dev.AllocPD()
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	_, err = pd.AllocMR(2<<20, verbs.AccessLocalWrite, verbs.MROptions{})
+	fmt.Println(errors.Is(err, verbs.ErrPinLimit))
+	var failure *verbs.Error
+	if errors.As(err, &failure) {
+		fmt.Println(failure.Op, "on", failure.Device)
+		fmt.Println(failure.Hint)
+	}
+	// Output:
+	// true
+	// register MR on soft0
+	// raise it with verbs.SetPinLimit, or close connections
 }

@@ -3,6 +3,7 @@ package rgnet_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 
 	"github.com/panjf2000/gnet/v2"
@@ -10,6 +11,20 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/rgnet"
 )
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// freeAddress returns an address at which nobody listens.
+func freeAddress() string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
 
 // shout is an ordinary gnet handler.
 type shout struct {
@@ -35,31 +50,70 @@ func (h *shout) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// A server of event handlers, and a client that waits for its answer. The same
-// handler serves those who dial with package net.
+// A server of event handlers. The same handler serves those who dial with
+// package rnet and those who dial with package net.
 func ExampleRun() {
+	address := freeAddress()
 	h := &shout{booted: make(chan struct{})}
 	ended := make(chan error)
-	go func() { ended <- rgnet.Run(h, "tcp://127.0.0.1:9327", gnet.WithMulticore(true)) }()
+	go func() { ended <- rgnet.Run(h, "tcp://"+address, gnet.WithMulticore(true)) }()
 	<-h.booted
 
 	for _, dial := range []func(network, address string) (net.Conn, error){rnet.Dial, net.Dial} {
-		c, err := dial("tcp", "127.0.0.1:9327")
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		c.Write([]byte("hello"))
+		conn, err := dial("tcp", address)
+		check(err)
+		_, err = conn.Write([]byte("hello"))
+		check(err)
 		answer := make([]byte, 5)
-		c.Read(answer)
-		fmt.Println(string(answer))
-		c.Close()
+		_, err = io.ReadFull(conn, answer)
+		check(err)
+		fmt.Printf("%s\n", answer)
+		conn.Close()
 	}
 
-	h.engine.Stop(context.Background())
+	check(h.engine.Stop(context.Background()))
 	fmt.Println(<-ended)
 	// Output:
 	// HELLO
 	// HELLO
 	// <nil>
+}
+
+// listener is a handler that says what it hears, five bytes at a time.
+type listener struct {
+	gnet.BuiltinEventEngine
+	heard chan string
+}
+
+func (h *listener) OnTraffic(c gnet.Conn) gnet.Action {
+	for c.InboundBuffered() >= 5 {
+		p, _ := c.Next(5)
+		h.heard <- string(p)
+	}
+	return gnet.None
+}
+
+// A client of event handlers. Its server may be of this package, of rnet, or of
+// net.
+func ExampleClient() {
+	ln, err := rnet.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	defer ln.Close()
+	go func() {
+		conn, err := ln.Accept()
+		check(err)
+		io.Copy(conn, conn)
+		conn.Close()
+	}()
+
+	h := &listener{heard: make(chan string, 1)}
+	client, err := rgnet.NewClient(h)
+	check(err)
+	check(client.Start())
+	conn, err := client.Dial("tcp", ln.Addr().String())
+	check(err)
+	check(conn.AsyncWrite([]byte("hello"), nil)) // Write is for the handler alone
+	fmt.Println(<-h.heard)
+	check(client.Stop())
+	// Output: hello
 }
