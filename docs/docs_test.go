@@ -3,6 +3,7 @@
 package docs
 
 import (
+	"go/format"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/stretchr/testify/require"
@@ -29,7 +31,23 @@ func TestEveryReasonOfAFallbackIsExplained(t *testing.T) {
 			require.NotZero(t, r)
 			return
 		}
-		require.Contains(t, text, "| `"+r.String()+"` |")
+		// A row with its meaning and its remedy.
+		require.Regexp(t, "(?m)^\\| `"+r.String()+"` \\| [^|]+ \\| [^|]+ \\|$", text)
+	}
+}
+
+func TestReasonsThatAreGoneAreNotExplained(t *testing.T) {
+	_, table, found := strings.Cut(read(t, "troubleshooting.md"), "\n## Reasons\n")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n## ")
+	known := make(map[string]bool)
+	for r := fallback.None; !strings.HasPrefix(r.String(), "reason("); r++ {
+		known[r.String()] = true
+	}
+	rows := regexp.MustCompile("(?m)^\\| `([^`]*)` \\|").FindAllStringSubmatch(table, -1)
+	require.Len(t, rows, len(known), "a row for each")
+	for _, row := range rows {
+		require.True(t, known[row[1]], "no reason is called %s", row[1])
 	}
 }
 
@@ -62,20 +80,80 @@ func TestTheLibraryLinksFewModules(t *testing.T) {
 	require.NotContains(t, strings.Fields(string(out)), "net/http")
 }
 
+// The README's section More is the table of contents.
+func TestTheReadmeLinksEachPage(t *testing.T) {
+	_, more, found := strings.Cut(read(t, "../README.md"), "\n## More\n")
+	require.True(t, found)
+	pages, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+	for _, page := range pages {
+		require.Contains(t, more, "](docs/"+page+")")
+	}
+}
+
+// Programs in the documents stand in blocks of Go that begin with the package
+// clause.
+func TestProgramsInTheDocumentsAreGood(t *testing.T) {
+	program := regexp.MustCompile("(?ms)^```go\n(package main\n.*?)^```$")
+	documents, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	found := 0
+	for _, name := range documents {
+		for _, m := range program.FindAllStringSubmatch(read(t, name), -1) {
+			found++
+			file := filepath.Join(t.TempDir(), "main.go")
+			require.NoError(t, os.WriteFile(file, []byte(m[1]), 0o600))
+			out, err := exec.Command("go", "vet", file).CombinedOutput()
+			require.NoError(t, err, "%s: %s", name, out)
+			formatted, err := format.Source([]byte(m[1]))
+			require.NoError(t, err)
+			require.Equal(t, string(formatted), m[1], name)
+		}
+	}
+	require.NotZero(t, found)
+}
+
 func TestLinksLeadToFilesThatExist(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	within := regexp.MustCompile(`\]\((#[^)]*)\)`)
 	file := regexp.MustCompile("`((?:rnet|ring|rcm|verbs|fallback|bench|examples|docs|\\.ci)/[\\w./]+)`")
 	documents, err := filepath.Glob("*.md")
 	require.NoError(t, err)
 	for _, name := range append(documents, "../README.md") {
 		text := read(t, name)
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			_, err := os.Stat(filepath.Join(filepath.Dir(name), m[1]))
+			target := filepath.Join(filepath.Dir(name), m[1])
+			_, err := os.Stat(target)
 			require.NoError(t, err, "%s links to %s", name, m[1])
+			if m[2] != "" {
+				require.Contains(t, anchors(read(t, target)), m[2], "%s links to %s", name, m[1]+m[2])
+			}
+		}
+		for _, m := range within.FindAllStringSubmatch(text, -1) {
+			require.Contains(t, anchors(text), m[1], "%s links to itself", name)
 		}
 		for _, m := range file.FindAllStringSubmatch(text, -1) {
 			_, err := os.Stat(filepath.Join("..", m[1]))
 			require.NoError(t, err, "%s names %s", name, m[1])
 		}
 	}
+}
+
+// anchors returns the names by which the headings of a document can be linked
+// to, as they are made on the web.
+func anchors(text string) (list []string) {
+	for _, heading := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(text, -1) {
+		name := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, heading[1])
+		list = append(list, "#"+name)
+	}
+	return list
 }

@@ -23,8 +23,9 @@ const (
 	TCP  Transport = "tcp"  // plain TCP
 )
 
-// Profile says how much CPU time may be spent on waiting. The zero value
-// leaves it to the environment variable RNET_PROFILE, and that to Balanced.
+// Profile says how much CPU time may be spent on waiting, on this side of a
+// connection. The zero value leaves it to the environment variable
+// RNET_PROFILE, and that to Balanced. docs/tuning.md has what each costs.
 type Profile string
 
 // The profiles.
@@ -34,17 +35,21 @@ const (
 	Efficient Profile = "efficient" // never polls in vain
 )
 
-// Limits are the sizes that a Dialer or ListenConfig gives its sessions. Zero
-// fields mean the defaults, which are good.
+// Limits are the sizes that a Dialer or ListenConfig gives its sessions, for
+// what this side receives; the peer has its own. Zero fields mean the defaults,
+// which are good. A value out of range makes each Dial and Listen fail. See
+// docs/tuning.md.
 type Limits struct {
 	// RingSize is the receive ring of a session in bytes, pinned as long as
 	// the session lives: a power of two from 64 KiB to 1 GiB. Default 1 MiB.
+	// Where memory is short a session gets a smaller one.
 	RingSize int
 	// Window is how much of one stream may be under way or unread, in bytes,
 	// 4 KiB to 256 MiB. Default 512 KiB.
 	Window int
-	// Streams is how many streams a session may have at once, at most
-	// 1,048,576, which is the default.
+	// Streams is how many streams a session may have at once, 1 to 1,048,576,
+	// which is the default. The lesser of both sides counts. What is dialed on
+	// top goes over TCP.
 	Streams int
 }
 

@@ -20,10 +20,14 @@ import (
 // *net.TCPConn. Dial and Accept return one where the connection is
 // accelerated, and a *net.TCPConn where it is not.
 //
-// All methods may be called from any goroutine. Errors are *net.OpError
-// values as package net makes them; a Read after the peer's last byte gives
-// io.EOF itself. A Conn has no file descriptor and does not implement
-// syscall.Conn.
+// All methods may be called from any goroutine. A Conn has no file descriptor
+// and does not implement syscall.Conn.
+//
+// Errors are *net.OpError values as package net makes them, which wrap
+// net.ErrClosed after Close, os.ErrDeadlineExceeded after a deadline, EPIPE
+// in Write after CloseWrite or the peer's Close, and ECONNRESET if the peer has
+// reset the connection or died, or the session has failed. Only the io.EOF
+// after the peer's last byte comes by itself.
 type Conn struct {
 	s      *session
 	id     uint32
@@ -350,7 +354,7 @@ func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.localAddr
 // RemoteAddr returns the peer's address, a *net.TCPAddr.
 func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remoteAddr()) }
 
-// SetDeadline sets the read and the write deadline.
+// SetDeadline sets the read and the write deadline; zero means none.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err
@@ -358,8 +362,9 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets the time after which Read fails with an error that
-// wraps os.ErrDeadlineExceeded, blocked Reads included; zero means never.
+// SetReadDeadline sets the time after which Read, Peek, Discard and WriteTo
+// fail with an error that wraps os.ErrDeadlineExceeded, those included that
+// wait already; zero means never.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	if c.closed.Load() {
 		return c.opError("set", net.ErrClosed)
@@ -370,7 +375,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is SetReadDeadline for Write.
+// SetWriteDeadline is SetReadDeadline for Write, Reserve, Commit and ReadFrom.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if c.closed.Load() {
 		return c.opError("set", net.ErrClosed)

@@ -53,7 +53,9 @@ func (c *Conn) deliver(payload []byte) error {
 	return nil
 }
 
-// Read reads up to len(p) bytes. It waits until there is at least one.
+// Read reads up to len(p) bytes. It waits until there is at least one, or the
+// peer has ended its half: then it returns io.EOF. Of several Reads at once
+// one waits, the others wait for it.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.readMu.Lock()
 	n, err := c.read(p)
@@ -217,8 +219,8 @@ func (c *Conn) dropLater() {
 	go c.dropQueue()
 }
 
-// WriteTo writes everything that arrives to w, until the peer's last byte or
-// an error. What w gets lies in ordinary memory: a piece of the ring would hold
+// WriteTo writes everything that arrives to w, until the peer's last byte, for
+// which it returns nil, or an error, and returns how many bytes w took. What w gets lies in ordinary memory: a piece of the ring would hold
 // up the other streams of the session for as long as w takes it.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	buf := copyBuffers.Get().(*[]byte)
@@ -249,8 +251,12 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 // lies together with them; it waits until they are there. The bytes lie where
 // they arrived, if that is possible, and are valid until the next call of
 // Read, Discard, Peek, WriteTo or Close. With n greater than the stream's
-// window it fails with an error that wraps bufio.ErrBufferFull; if the peer
-// ends before, it returns what there is, and io.EOF.
+// window (Limits.Window) it fails with an error that wraps
+// bufio.ErrBufferFull; if the peer ends before, it returns what there is, and
+// io.EOF. An n below 1 counts as 1.
+//
+// They lie where a peer that breaks the protocol could change them meanwhile:
+// copy what is checked first and used afterwards.
 //
 // A piece that lies in the receive ring holds up the ring, and with it in the
 // end the other connections of the session: discard it soon, or give the
@@ -265,7 +271,9 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	return p, err
 }
 
-// Discard takes n bytes off the stream and waits until so many have arrived.
+// Discard takes n bytes off the stream and waits until so many have arrived. If
+// it takes fewer, it returns how many, and why: io.EOF if the peer has ended
+// before. It may be more than Peek returned.
 func (c *Conn) Discard(n int) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()

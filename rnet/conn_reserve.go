@@ -25,7 +25,9 @@ const MaxReserve = 256 << 10
 // filled and then sent by Commit, without a copy of ours: the device sends
 // them from where they lie. It waits until the device has done so with what
 // was committed before. The memory stays the connection's: it must not be
-// used after Commit or Close. One goroutine at a time may use the two.
+// used after Commit, the next Reserve or Close. One goroutine at a time may use
+// the two. The first Reserve of a connection registers MaxReserve bytes, which
+// count as pinned memory until Close; it fails if they cannot be had.
 func (c *Conn) Reserve(n int) ([]byte, error) {
 	c.writeMu.Lock()
 	defer c.unlockOut()
@@ -78,8 +80,9 @@ func (c *Conn) awaitSent(until uint64) error {
 	return c.writable()
 }
 
-// Commit sends the first n bytes of what Reserve returned. It blocks as Write
-// does.
+// Commit sends the first n bytes of what Reserve returned, 0 to all of them.
+// Each Reserve allows one Commit. It blocks as Write does; if it fails some of
+// the bytes may be on their way, and it does not tell how many.
 func (c *Conn) Commit(n int) error {
 	c.writeMu.Lock()
 	defer c.unlockOut()

@@ -10,8 +10,9 @@ import (
 )
 
 // Write writes p. It returns when all bytes have been copied out of p, which
-// is not yet when the peer has them. It blocks while the peer's window or the
-// session's ring is full.
+// is not yet when the peer has them. It blocks while the peer's window or its
+// ring is full. With an error it returns how many bytes of p are on their way.
+// Of several Writes at once each is sent as a whole, one after the other.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.writeMu.Lock()
 	n, err := c.write(p, nil)
@@ -101,7 +102,8 @@ func (c *Conn) writable() error {
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// ReadFrom reads from r until io.EOF or an error and writes what it read.
+// ReadFrom reads from r until io.EOF, for which it returns nil, or an error,
+// and writes what it read. It returns how many bytes it has written.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)

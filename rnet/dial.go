@@ -29,8 +29,10 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 }
 
 // Dialer is net.Dialer with a choice of transport. The fields that net.Dialer
-// has too mean the same. The zero value is good, and any number of goroutines
-// may use one.
+// has too mean the same; FallbackDelay and the two of keep-alive are for what
+// goes over TCP. The zero value is good, and any number of goroutines may use
+// one. Dials share sessions if Transport, Device, Profile and Limits are the
+// same, also those of several Dialers.
 type Dialer struct {
 	Timeout         time.Duration
 	Deadline        time.Time
@@ -39,7 +41,8 @@ type Dialer struct {
 	KeepAliveConfig net.KeepAliveConfig
 	Resolver        *net.Resolver
 	// LocalAddr, Control and ControlContext are about sockets: a dial that
-	// sets one of them goes over TCP.
+	// sets one of them goes over TCP, unless Transport demands otherwise; then
+	// they are not looked at.
 	LocalAddr      net.Addr
 	Control        func(network, address string, c syscall.RawConn) error
 	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
@@ -53,13 +56,14 @@ type Dialer struct {
 	// this host, and otherwise the device and port of the interface to which
 	// the routing table leads.
 	Device string
-	// Choose, if set, is asked before each dial and wins over Transport
-	// unless it returns "".
+	// Choose, if set, is asked before each dial, on the goroutine that dials,
+	// and wins over Transport unless it returns "".
 	Choose func(ctx context.Context, network, address string) Transport
 	// Lanes is over how many sessions the streams to one address are spread,
 	// 1 if 0: more lanes let more CPUs work for one address.
 	Lanes int
-	// Dedicated gives each connection a session of its own.
+	// Dedicated gives each connection a session of its own, which ends with
+	// it.
 	Dedicated bool
 	// HeadStart is how long an accelerated dial may take before a TCP dial
 	// is started beside it, 200 ms if 0.
@@ -73,13 +77,16 @@ type Dialer struct {
 
 const defaultHeadStart = 200 * time.Millisecond
 
-// Dial connects to the address.
+// Dial is DialContext without a context.
 func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
 // DialContext connects to the address. ctx bounds the dial, not the
-// connection.
+// connection. Unless a transport is demanded the dial fails only if TCP has, and
+// the error is what package net says then, or a setting cannot be read. Where
+// one is demanded the error wraps a *net.OpError that says why it cannot be
+// had: fallback.Classify returns the reason.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d.dial(ctx, network, address, nil)
 }

@@ -43,7 +43,9 @@ type ListenConfig struct {
 	// Device is the only device to use, or the only port of it, see Dialer.
 	Device string
 	// Peers narrows down which processes of the same user may connect by the
-	// software HCA; nil means all of them. Others are served over TCP.
+	// software HCA; nil means all of them. Others are served over TCP. It is
+	// asked once for each session, on goroutines of the listener, by several
+	// at once, and delays only the peer that it is asked about.
 	Peers func(PeerProcess) bool
 	// Limits are the sizes of the sessions of this listener.
 	Limits Limits
@@ -57,7 +59,10 @@ type PeerProcess struct {
 	UID, GID uint32
 }
 
-// Listen announces on the address.
+// Listen announces on the address. ctx bounds the look-up of the address, as in
+// package net. With Auto it fails only if package net would have, or a setting
+// cannot be read; with Soft or RDMA also if there is no such device, or it cannot
+// listen.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	tcpConfig := net.ListenConfig{Control: lc.Control, KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
@@ -114,8 +119,9 @@ func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set setti
 	return l, nil
 }
 
-// Listener is what Listen returns for the TCP networks. Its methods may be
-// called from any goroutine.
+// Listener is what Listen returns for the TCP networks, unless the transport is
+// TCP: then it is a *net.TCPListener. Its methods may be called from any
+// goroutine. Errors are *net.OpError values that wrap net.ErrClosed after Close.
 type Listener struct {
 	number  uint64           // among the listeners of the process
 	tcp     *net.TCPListener // nil if somebody else listens there: see place
@@ -338,7 +344,8 @@ func (l *Listener) signal() {
 // came over TCP, which would wait for ever behind a queue that is never empty.
 const tcpTurn = 16
 
-// Accept waits for the next connection, a [*Conn] or a *net.TCPConn.
+// Accept waits for the next connection, a [*Conn] or a *net.TCPConn. It ends
+// with Close and with the deadline. Any number of goroutines may call it.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.accepts.Add(1)%tcpTurn == 0 {
 		select {

@@ -112,6 +112,6 @@ func ExampleSetPinLimit() {
 	}
 	// Output:
 	// true
-	// register MR on soft0
+	// allocate MR on soft0
 	// raise it with verbs.SetPinLimit, or close connections
 }

@@ -47,7 +47,10 @@ const readers = 16
 
 // Processes asks all processes of this user, in this network namespace, that
 // have sessions or listeners, ordered by PID. It takes no longer than Patience
-// for each sixteen of them.
+// for each sixteen of them. If ctx ends before, its error comes with those that
+// have answered. Otherwise it fails on systems other than Linux, where
+// /proc/net/unix cannot be read, and where the kernel does not tell this user
+// from others.
 func Processes(ctx context.Context) ([]Process, error) {
 	endpoints, err := attach.Find()
 	if err != nil {

@@ -16,7 +16,7 @@ type Config struct {
 	// peers are reset, and Run fails if there is no such device.
 	Transport rnet.Transport
 	Profile   rnet.Profile
-	// Device is the name of the only device to use.
+	// Device is the name of the only device to use, or the only port of it.
 	Device string
 	// Peers narrows down which processes of the same user may connect by the
 	// software HCA; nil means all of them.
@@ -27,8 +27,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Run is gnet.Run: it serves handler at the address until the engine is
-// stopped. An address whose scheme is not tcp, tcp4 or tcp6 is left to gnet.
+// Run is gnet.Run: it serves handler at the address, "tcp://host:port", until
+// the engine is stopped. An address whose scheme is not tcp, tcp4 or tcp6 is left
+// to gnet. It fails as gnet's does, and if the environment cannot be read or
+// demands a transport that cannot be had.
 func Run(handler gnet.EventHandler, protoAddr string, opts ...gnet.Option) error {
 	return Config{}.Run(handler, protoAddr, opts...)
 }

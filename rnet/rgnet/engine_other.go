@@ -54,10 +54,11 @@ func (cfg Config) NewClient(handler gnet.EventHandler, opts ...gnet.Option) (*Cl
 	return &Client{gnet: client}, nil
 }
 
-// Start starts the event loops.
+// Start starts the event loops. It comes before any dial.
 func (c *Client) Start() error { return c.gnet.Start() }
 
-// Stop ends the event loops, and all connections with them.
+// Stop ends the event loops, and all connections with them. After it Dial, Enroll
+// and Stop fail with ErrEngineInShutdown of gnet's package errors.
 func (c *Client) Stop() error {
 	if c.stopped.Swap(true) {
 		return gerrors.ErrEngineInShutdown
@@ -65,7 +66,9 @@ func (c *Client) Stop() error {
 	return c.gnet.Stop()
 }
 
-// Dial connects to the address. It returns when OnOpen has been called.
+// Dial connects to the address, on network tcp, tcp4, tcp6 or another that gnet
+// knows. It returns when OnOpen has been called, and has no time limit but that
+// of the system.
 func (c *Client) Dial(network, address string) (gnet.Conn, error) {
 	return c.DialContext(network, address, nil)
 }
