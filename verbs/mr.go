@@ -13,13 +13,13 @@ type Access uint32
 
 // The access rights, numbered as the kernel numbers them.
 const (
-	AccessLocalWrite   Access = 1 << 0
-	AccessRemoteWrite  Access = 1 << 1
-	AccessRemoteRead   Access = 1 << 2
-	AccessRemoteAtomic Access = 1 << 3
-	AccessMWBind       Access = 1 << 4
-	AccessZeroBased    Access = 1 << 5
-	AccessOnDemand     Access = 1 << 6
+	AccessLocalWrite   Access = 1 << 0 // the device may write into it: what was sent, what READ fetched
+	AccessRemoteWrite  Access = 1 << 1 // peers may WRITE; with AccessLocalWrite only
+	AccessRemoteRead   Access = 1 << 2 // peers may READ
+	AccessRemoteAtomic Access = 1 << 3 // peers may CMP_AND_SWP and FETCH_AND_ADD; with AccessLocalWrite only
+	AccessMWBind       Access = 1 << 4 // memory windows may be bound to it
+	AccessZeroBased    Access = 1 << 5 // its addresses count from 0
+	AccessOnDemand     Access = 1 << 6 // it is not pinned; for devices with CapOnDemandPaging
 	AccessHugeTLB      Access = 1 << 7 // with AccessOnDemand: the memory is of huge pages
 	// AccessFlushGlobal and AccessFlushPersistent let peers FLUSH.
 	AccessFlushGlobal     Access = 1 << 8
