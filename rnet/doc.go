@@ -27,6 +27,8 @@
 // goroutines. Peek and Discard save the copy on the way in, Reserve and Commit
 // the one on the way out.
 //
-// How it works is told in docs/architecture.md; what goes over the wire in
-// docs/protocol.md.
+// docs/getting-started.md begins with two programs, docs/transports.md and
+// docs/tuning.md say what there is to choose, and docs/troubleshooting.md why it
+// is not as expected. How it works is told in docs/architecture.md; what goes
+// over the wire in docs/protocol.md.
 package rnet

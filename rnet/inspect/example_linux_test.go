@@ -24,8 +24,8 @@ func ExampleProcesses() {
 	}
 	for _, p := range processes {
 		if p.Err == nil && p.PID == os.Getpid() {
-			fmt.Println(p.Snapshot.Program, "listeners:", len(p.Snapshot.Listeners))
+			fmt.Println("listeners:", len(p.Snapshot.Listeners))
 		}
 	}
-	// Output: inspect.test listeners: 1
+	// Output: listeners: 1
 }
