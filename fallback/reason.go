@@ -91,7 +91,7 @@ var reasonTexts = [reasonCount]reasonText{
 		"Allow memfd_create in the seccomp profile of the container or service."},
 	ShmUnusable: {"shm-unusable",
 		"shared memory cannot be created, sized or mapped",
-		"Check the limits on shared memory of the container, such as --shm-size, and the free memory."},
+		"Check the memory limit of the container and the free memory; /dev/shm and its size do not matter."},
 	Permission: {"permission",
 		"the process lacks the permission for the device or call",
 		"Check the permissions of /dev/infiniband and the sandbox of the process."},
