@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"syscall"
+	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"golang.org/x/sys/unix"
@@ -115,7 +117,9 @@ func (r *kernelRoute) request(ctx context.Context, qp *verbs.QP, p *ConnParam) e
 // and cannot be told to stop; the goroutine here waits in our place.
 func connectTCP(ctx context.Context, id *cmID, param *ucmConnParam) error {
 	sent := make(chan error, 1)
-	go func() { sent <- id.connect(param) }()
+	go func() {
+		sent <- withoutSignals(func() error { return id.connect(param) }) // ends as TCP does
+	}()
 	// Ends with TCP's success or failure, or ctx.
 	select {
 	case err := <-sent:
@@ -123,6 +127,30 @@ func connectTCP(ctx context.Context, id *cmID, param *ucmConnParam) error {
 	case <-ctx.Done():
 		return contextError(ctx)
 	}
+}
+
+// withoutSignals calls f while the thread takes no signals, those with which
+// Go's scheduler interrupts goroutines above all. siw breaks off a connect that
+// is interrupted and begins again; and the listener of a siw that sees a
+// connection end before it has taken it is lost, without an event, until it is
+// closed, which can bring its kernel down (siw_cm_llp_state_change takes the end
+// for the listener's, and siw_destroy_listen frees what is freed; 6.1 and 6.12).
+func withoutSignals(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, old unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	// By signal 33 the runtime has every thread do a system call (setuid), and
+	// waits for all.
+	bits := int(unsafe.Sizeof(all.Val[0])) * 8
+	all.Val[32/bits] &^= 1 << (32 % bits)
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
+		return fmt.Errorf("block signals: %w", err)
+	}
+	defer unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
+	return f()
 }
 
 // connectError gives TCP's refusal the form of a reject.
