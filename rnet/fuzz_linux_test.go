@@ -98,14 +98,19 @@ func FuzzCreditImm(f *testing.F) {
 }
 
 // FuzzNotice reads any completion of a receive on a device without immediates,
-// and whatever a peer may have sent to the places of the receives: a notice is
-// taken from its own place and nowhere else, and what split sends comes out.
+// and whatever a peer may have sent to the places of the receives: a notice or
+// a short message is taken from its own place and nowhere else, and what split
+// sends comes out.
 func FuzzNotice(f *testing.F) {
 	f.Add(uint64(0), uint32(noticeLen), uint32(1<<31|5<<16|7), uint32(4096))
 	f.Add(uint64(2), uint32(noticeLen), uint32(0), uint32(0))
 	f.Add(uint64(3), uint32(noticeLen), uint32(0xffffffff), uint32(0xffffffff)) // the place of probes' answers
-	f.Add(uint64(1)<<61, uint32(noticeLen), uint32(0), uint32(1))               // times noticeLen it is 0
+	f.Add(uint64(1)<<57, uint32(noticeLen), uint32(0), uint32(1))               // times shortMessage it is 0
 	f.Add(uint64(1), uint32(noticeLen-1), uint32(0), uint32(1))
+	f.Add(uint64(1), uint32(noticeLen+1), uint32(0), uint32(1))
+	f.Add(uint64(1), uint32(frameHeaderLen), uint32(0), uint32(1))
+	f.Add(uint64(2), uint32(shortMessage), uint32(0), uint32(1))
+	f.Add(uint64(2), uint32(shortMessage+1), uint32(0), uint32(1))
 	f.Add(uint64(1), uint32(0xffffffff), uint32(0), uint32(1))
 	dev, err := acquireDevice("soft0")
 	require.NoError(f, err)
@@ -120,24 +125,35 @@ func FuzzNotice(f *testing.F) {
 	f.Fuzz(func(t *testing.T, place uint64, length, imm, written uint32) {
 		mem := n.mr.Bytes()
 		clear(mem)
-		valid := place < places && length == noticeLen
-		if valid {
-			binary.LittleEndian.PutUint32(mem[place*noticeLen:], imm)
-			binary.LittleEndian.PutUint32(mem[place*noticeLen+4:], written)
+		notice := place < places && length == noticeLen
+		message := place < places && length >= frameHeaderLen && length <= shortMessage
+		if notice || message {
+			binary.LittleEndian.PutUint32(mem[place*shortMessage:], imm)
+			binary.LittleEndian.PutUint32(mem[place*shortMessage+4:], written)
 		}
 		wc := verbs.WC{ID: place, ByteLen: length, Opcode: verbs.WCRecv}
-		err := n.read(&wc)
-		if !valid {
+		short, err := n.read(&wc)
+		switch {
+		case message:
+			require.NoError(t, err)
+			require.Len(t, short, int(length))
+			require.Equal(t, len(short), cap(short))
+			require.Equal(t, imm, binary.LittleEndian.Uint32(short))
+			require.Equal(t, verbs.WC{ID: place, ByteLen: length, Imm: immFrames, Opcode: verbs.WCRecvWriteWithImm}, wc)
+			return
+		case !notice:
 			require.ErrorIs(t, err, errProtocol)
 			return
 		}
 		require.NoError(t, err)
+		require.Nil(t, short)
 		require.Equal(t, verbs.WC{ID: place, ByteLen: written, Imm: imm, Opcode: verbs.WCRecvWriteWithImm}, wc)
 
 		wrs := n.split(&verbs.SendWR{Opcode: verbs.OpWriteWithImm, Imm: imm, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, written%8192)}})
-		copy(mem[place*noticeLen:], wrs[len(wrs)-1].Inline[0])
+		copy(mem[place*shortMessage:], wrs[len(wrs)-1].Inline[0])
 		wc = verbs.WC{ID: place, ByteLen: noticeLen}
-		require.NoError(t, n.read(&wc))
+		_, err = n.read(&wc)
+		require.NoError(t, err)
 		require.Equal(t, imm, wc.Imm)
 		require.Equal(t, written%8192, wc.ByteLen)
 	})

@@ -16,11 +16,16 @@ import (
 //	0  u32 immediate
 //	4  u32 bytes written; 0 for a credit message, which has no WRITE
 //
+// A short message goes into the SEND itself, and there is no WRITE: a SEND of
+// frameHeaderLen bytes or more is a message of that length. That is half the
+// work for both devices, and a small message is hardly anything else.
+//
 // Each receive has a place for one in registered memory. A receive queue hands
 // out its entries in the order in which they were posted, so the places go
 // round.
 type notices struct {
 	mr    *verbs.MR
+	place int          // bytes of a place
 	sges  []verbs.SGE  // one for each place
 	sink  [1]verbs.SGE // where the answers to probes go
 	next  int          // place of the next receive to post
@@ -30,7 +35,12 @@ type notices struct {
 	posts [repostBatch]verbs.RecvWR
 }
 
-const noticeLen = 8
+const (
+	noticeLen = 8
+	// shortMessage is the longest message that may come in a SEND, if the
+	// hello says that there is room for it.
+	shortMessage = 128
+)
 
 // copiedWrite is from which length WRITEs ask for a completion of their own.
 // One that does not, of a page or more, the kernel's siw driver sends from
@@ -40,15 +50,22 @@ const noticeLen = 8
 const copiedWrite = 4 << 10
 
 // alloc makes places for so many receives, and one for the answers to probes.
+// Where memory is short they have room for notices only.
 func (n *notices) alloc(pd *verbs.PD, receives int) (err error) {
-	if n.mr, err = pd.AllocMR((receives+1)*noticeLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
+	n.place = shortMessage
+	n.mr, err = pd.AllocMR((receives+1)*n.place, verbs.AccessLocalWrite, verbs.MROptions{})
+	if err != nil && isShort(err) {
+		n.place = noticeLen
+		n.mr, err = pd.AllocMR((receives+1)*n.place, verbs.AccessLocalWrite, verbs.MROptions{})
+	}
+	if err != nil {
 		return err
 	}
 	n.sges = make([]verbs.SGE, receives)
 	for i := range n.sges {
-		n.sges[i] = n.mr.SGE(i*noticeLen, noticeLen)
+		n.sges[i] = n.mr.SGE(i*n.place, n.place)
 	}
-	n.sink[0] = n.mr.SGE(receives*noticeLen, noticeLen)
+	n.sink[0] = n.mr.SGE(receives*n.place, noticeLen)
 	n.outs[0] = n.out[:]
 	return nil
 }
@@ -66,16 +83,21 @@ func (n *notices) receives(count int) []verbs.RecvWR {
 
 func (n *notices) posted(count int) { n.next = (n.next + count) % len(n.sges) }
 
-// read turns the completion of a receive into that of a WRITE_WITH_IMM.
-func (n *notices) read(wc *verbs.WC) error {
-	if wc.ID >= uint64(len(n.sges)) || wc.ByteLen != noticeLen {
-		return fmt.Errorf("%w: notice of %d bytes in place %d", errProtocol, wc.ByteLen, wc.ID)
+// read turns the completion of a receive into that of a WRITE_WITH_IMM. A short
+// message is returned; it lies in its place until the receive is posted again.
+func (n *notices) read(wc *verbs.WC) (short []byte, err error) {
+	if wc.ID >= uint64(len(n.sges)) || wc.ByteLen > uint32(n.place) || wc.ByteLen < frameHeaderLen && wc.ByteLen != noticeLen {
+		return nil, fmt.Errorf("%w: SEND of %d bytes in place %d", errProtocol, wc.ByteLen, wc.ID)
 	}
-	place := n.mr.Bytes()[wc.ID*noticeLen:][:noticeLen]
-	wc.Imm = binary.LittleEndian.Uint32(place)
-	wc.ByteLen = binary.LittleEndian.Uint32(place[4:])
 	wc.Opcode = verbs.WCRecvWriteWithImm
-	return nil
+	sent := n.mr.Bytes()[wc.ID*uint64(n.place):][:wc.ByteLen:wc.ByteLen]
+	if wc.ByteLen != noticeLen {
+		wc.Imm = immFrames
+		return sent, nil
+	}
+	wc.Imm = binary.LittleEndian.Uint32(sent)
+	wc.ByteLen = binary.LittleEndian.Uint32(sent[4:])
+	return nil, nil
 }
 
 // split returns the work requests that do without an immediate what wr, a

@@ -29,6 +29,9 @@ func (s *session) prime(ctx context.Context) error {
 		err = s.postCredit(s.released.Load(), s.posted.Load(), verbs.SendSignaled)
 	}
 	until := s.sqPosted
+	if s.notices != nil && s.peer.flags&helloShort != 0 {
+		s.short = shortMessage
+	}
 	s.txMu.Unlock()
 	if err == nil {
 		err = s.leadUntil(ctx, func() bool { return s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2) })

@@ -15,6 +15,7 @@ import (
 //
 //  1. The leader polls the CQ. A completion of a WRITE_WITH_IMM says that a
 //     message of so many bytes lies at the next place of the receive ring.
+//     Devices without immediates: notice.go.
 //  2. Each frame of it goes to its stream: into the buffer of a Read that
 //     waits, if there is one; otherwise a small payload is copied to a chunk
 //     of ordinary memory, and a large one stays in the ring as a chunk.
@@ -147,8 +148,10 @@ func (s *session) complete(wc *verbs.WC) error {
 		}
 		return fmt.Errorf("%w: %w", syscall.ECONNRESET, wc.Err())
 	}
+	var short []byte
 	if s.notices != nil && wc.Opcode == verbs.WCRecv {
-		if err := s.notices.read(wc); err != nil {
+		var err error
+		if short, err = s.notices.read(wc); err != nil {
 			return err
 		}
 	}
@@ -164,7 +167,12 @@ func (s *session) complete(wc *verbs.WC) error {
 		if s.lied {
 			return nil
 		}
-		err := s.message(wc)
+		var err error
+		if short != nil {
+			err = s.frames(short)
+		} else {
+			err = s.message(wc)
+		}
 		s.lied = err != nil
 		return err
 	case verbs.WCWrite, verbs.WCSend: // only what we asked a completion for
@@ -180,13 +188,17 @@ func (s *session) complete(wc *verbs.WC) error {
 	return fmt.Errorf("%w: completion of operation %d", errProtocol, wc.Opcode)
 }
 
-// message works on the frames of one message.
+// message works on one message that was written to the ring.
 func (s *session) message(wc *verbs.WC) error {
 	off, err := s.rx.Place(int(wc.ByteLen))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
-	rest := s.rxMR.Bytes()[off : off+wc.ByteLen]
+	return s.frames(s.rxMR.Bytes()[off : off+wc.ByteLen])
+}
+
+// frames works on the frames of one message.
+func (s *session) frames(rest []byte) (err error) {
 	for len(rest) > 0 {
 		var h frameHeader
 		var payload []byte

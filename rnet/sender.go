@@ -35,6 +35,7 @@ type sender struct {
 	sqLen   int      // WRs that the SQ has for frames
 	piece   int      // most payload of a frame
 	inline  int      // payload and header up to this are inline
+	short   int      // and up to this go in a SEND, past the ring; see notices
 	onWire  bool     // what is posted is on its way when PostSend returns, not there
 	notices *notices // nil on a device with immediates
 	signal  bool     // the next frame's completion is wanted
@@ -178,14 +179,18 @@ func (s *session) post(h frameHeader, payload []byte, from source) error {
 // postMessage posts the message that begins with s.head.
 func (s *session) postMessage(payload []byte, from source) error {
 	n := frameHeaderLen + len(payload)
-	off, ok := s.tx.Reserve(n)
-	if !ok {
-		return fmt.Errorf("rnet: no room for %d bytes after asking", n)
+	wr := &s.wr[0]
+	if n <= s.short {
+		wr.Opcode = verbs.OpSend
+	} else {
+		off, ok := s.tx.Reserve(n)
+		if !ok {
+			return fmt.Errorf("rnet: no room for %d bytes after asking", n)
+		}
+		wr.Opcode, wr.Imm = verbs.OpWriteWithImm, immFrames
+		wr.RemoteAddr, wr.RKey = s.peer.ringAddr+uint64(off), s.peer.ringKey
 	}
 	s.txSlots.Take()
-	wr := &s.wr[0]
-	wr.Opcode, wr.Imm = verbs.OpWriteWithImm, immFrames
-	wr.RemoteAddr, wr.RKey = s.peer.ringAddr+uint64(off), s.peer.ringKey
 	switch {
 	case from.mr != nil:
 		s.gather(payload, from)
@@ -205,8 +210,9 @@ func (s *session) postMessage(payload []byte, from source) error {
 // postWR hands s.wr to the QP and accounts for it.
 func (s *session) postWR() error {
 	wr := &s.wr[0]
+	split := s.notices != nil && wr.Opcode != verbs.OpSend
 	count := 1
-	if s.notices != nil && wr.Len() > 0 {
+	if split && wr.Len() > 0 {
 		count = 2
 	}
 	s.sqUsed += count
@@ -218,7 +224,7 @@ func (s *session) postWR() error {
 		s.sqSince, s.stage.since = 0, 0
 	}
 	wrs := s.wr[:]
-	if s.notices != nil {
+	if split {
 		wrs = s.notices.split(wr)
 	}
 	_, err := s.qp.PostSend(wrs)

@@ -190,6 +190,9 @@ func (s *session) hello() *hello {
 	if s.probes {
 		flags = helloProbes
 	}
+	if s.notices != nil && s.notices.place >= shortMessage {
+		flags |= helloShort
+	}
 	return &hello{
 		minVersion: protocolVersion, maxVersion: protocolVersion, flags: flags,
 		ringAddr: s.rxMR.Addr(), ringKey: s.rxMR.RKey(), ringSize: s.cfg.ringSize,
