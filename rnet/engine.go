@@ -29,6 +29,9 @@ import (
 // lead for the last time; a leader gives up the lead before it looks at the
 // count. An engine that finds the lead taken leaves a note (attend) before it
 // goes back to sleep; a leader looks for the note after it gave up the lead.
+//
+// On a wire, where no thread can sleep in the place of the engine, a leader
+// does so itself if nobody else waits for long (seat.go).
 type engineState struct {
 	lead   sync.Mutex
 	armed  bool         // the CQ is armed for the engine; guarded by lead
@@ -43,6 +46,7 @@ type engineState struct {
 	spin   spinner
 	cpus   cpuPublisher
 	thread bool // the device wakes threads faster than goroutines
+	seat   seat
 }
 
 // cpuPublisher is what a provider offers when both ends share CPUs.
@@ -55,6 +59,7 @@ func (s *session) initEngine() {
 	s.cpus, _ = s.qp.Driver().(cpuPublisher)
 	s.thread = s.dev.ctx.Attr().Caps.Has(verbs.CapThreadWait)
 	s.spin.init(s.cfg.profile, !s.thread)
+	s.seat.init()
 }
 
 // wait returns when w is ready. In between the caller may lead.
@@ -81,6 +86,9 @@ func (s *session) wait(w *waiter) {
 		}
 		s.lone.Store(w)
 		s.stats.parks.Add(1)
+		if s.seat.wanted.Load() {
+			s.ch.Wake() // the engine finds that there is a lone waiter
+		}
 		granted := w.blockTraced()
 		s.lone.CompareAndSwap(w, nil)
 		s.parked.Add(-1)
@@ -148,14 +156,22 @@ func (s *session) tellHits() {
 
 const hitBatch = 64
 
-// sleepFor leads asleep: the thread sleeps on the completion channel, which
-// is quicker to wake than a goroutine that the engine would have to wake, and
-// dearer to keep. It gives up after a slice without traffic.
+// sleepFor leads asleep, on the completion channel, where the device allows it
+// on its thread: that is quicker to wake than a goroutine that the engine would
+// have to wake. A thread is dear to keep, so there it gives up after a slice
+// without traffic.
 func (s *session) sleepFor(w *waiter) bool {
-	if !s.thread || s.parked.Load() > 0 || !enterThreadWait() {
+	switch {
+	case s.parked.Load() > 0:
+		s.seat.alone = 0
 		return w.ready()
+	case !s.thread && !s.mayTakeSeat():
+		return w.ready()
+	case s.thread && !enterThreadWait():
+		return w.ready()
+	case s.thread:
+		defer leaveThreadWait()
 	}
-	defer leaveThreadWait()
 	for !w.ready() {
 		if s.failed.Load() {
 			return false // the engine drains the CQ
@@ -169,19 +185,27 @@ func (s *session) sleepFor(w *waiter) bool {
 		if !w.state.CompareAndSwap(waiterWaiting, waiterAsleep) {
 			return true
 		}
-		s.stats.threadWaits.Add(1)
-		asleep := region("rnet.threadwait")
-		// Ended by: an arrival (data, credit), wake of w (deadline, close),
-		// failure of the session (peer death), the end of the slice.
-		err := s.ch.WaitThread(time.Now().Add(threadSlice))
-		asleep.End()
+		err := s.sleep()
 		w.state.CompareAndSwap(waiterAsleep, waiterWaiting)
 		n := s.poll()
-		if err != nil && n == 0 && !w.ready() {
+		if (err != nil && n == 0 || s.parked.Load() > 0) && !w.ready() {
 			return false
 		}
 	}
 	return true
+}
+
+// sleep ends with an arrival (data, credit), wake of the leader's waiter
+// (deadline, close), failure of the session (peer death), and on a thread with
+// the end of the slice.
+func (s *session) sleep() error {
+	if !s.thread {
+		s.stats.wakeups.Add(1)
+		return s.ch.Wait(time.Time{})
+	}
+	defer region("rnet.threadwait").End()
+	s.stats.threadWaits.Add(1)
+	return s.ch.WaitThread(time.Now().Add(threadSlice))
 }
 
 // threadSlice is how long a leader sleeps on its thread before it parks.
@@ -218,6 +242,7 @@ func (s *session) arm() {
 			break
 		}
 		s.armed = true
+		s.callEngine()
 		if s.poll() == 0 {
 			return
 		}
@@ -293,13 +318,23 @@ func (s *session) engine() {
 		s.arm()
 		s.lead.Unlock()
 	}
-	ping := time.Now().Add(keepAlivePeriod)
+	ping, away := time.Now().Add(keepAlivePeriod), false
 	for !s.closing.Load() {
-		// Ended by: an arrival while the CQ is armed, Wake (failure, close),
-		// the keepalive period.
-		if err := s.ch.Wait(ping); errors.Is(err, os.ErrDeadlineExceeded) {
+		var err error
+		if away {
+			err = s.awaitCall(ping)
+		} else {
+			// Ended by: an arrival while the CQ is armed, Wake (failure, close,
+			// a lone waiter), the keepalive period.
+			err = s.ch.Wait(ping)
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			ping = time.Now().Add(keepAlivePeriod)
 			s.keepAlive()
+			continue
+		}
+		if away {
+			away = false // the CQ is armed for the engine
 			continue
 		}
 		s.stats.wakeups.Add(1)
@@ -315,6 +350,8 @@ func (s *session) engine() {
 		if s.engineLead() {
 			s.lead.Unlock()
 			s.attendNow()
+		} else {
+			away = !s.thread
 		}
 	}
 	s.leaveLoop()
@@ -327,6 +364,9 @@ func (s *session) engine() {
 func (s *session) engineLead() bool {
 	defer region("rnet.engine").End()
 	s.disarm()
+	if s.seat.wanted.Swap(false) && s.parked.Load() == 1 && s.grantLone() {
+		return false
+	}
 	sp := s.spin.startEngine(s)
 	opens, settled := s.opens, 0
 	for {
@@ -340,10 +380,8 @@ func (s *session) engineLead() bool {
 		if opens != s.opens {
 			opens, settled = s.opens, 0
 		}
-		if settled >= settledHits && s.parked.Load() == 1 {
-			if w := s.lone.Swap(nil); w != nil && w.grant() {
-				return false
-			}
+		if settled >= settledHits && s.parked.Load() == 1 && s.grantLone() {
+			return false
 		}
 		if !sp.on() {
 			break
@@ -351,6 +389,20 @@ func (s *session) engineLead() bool {
 	}
 	s.arm()
 	return true
+}
+
+// grantLone gives the lead to the one who waits, and on a wire the seat.
+func (s *session) grantLone() bool {
+	w := s.lone.Swap(nil)
+	if w == nil {
+		return false
+	}
+	s.seat.free = !s.thread
+	if w.grant() {
+		return true
+	}
+	s.seat.free = false
+	return false
 }
 
 // settledHits is how many arrivals without a new stream make the engine think

@@ -60,8 +60,7 @@ func (k *keeperList) round() bool {
 	running := k.running
 	k.mu.Unlock()
 	for _, s := range idle {
-		s.attend.Store(true)
-		s.attendNow()
+		s.lookAfter() // who leads now adds the session again, if it leaves it unarmed
 	}
 	return running
 }

@@ -169,7 +169,7 @@ func (s *session) complete(wc *verbs.WC) error {
 		}
 		var err error
 		if short != nil {
-			err = s.frames(short)
+			err = s.takeFrames(short)
 		} else {
 			err = s.message(wc)
 		}
@@ -194,11 +194,11 @@ func (s *session) message(wc *verbs.WC) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
-	return s.frames(s.rxMR.Bytes()[off : off+wc.ByteLen])
+	return s.takeFrames(s.rxMR.Bytes()[off : off+wc.ByteLen])
 }
 
-// frames works on the frames of one message.
-func (s *session) frames(rest []byte) (err error) {
+// takeFrames works on the frames of one message.
+func (s *session) takeFrames(rest []byte) (err error) {
 	for len(rest) > 0 {
 		var h frameHeader
 		var payload []byte

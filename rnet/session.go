@@ -279,6 +279,7 @@ func (s *session) fail(cause error) {
 		}
 		s.closing.Store(true)
 		s.ch.Wake()
+		close(s.seat.over)
 	})
 }
 

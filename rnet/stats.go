@@ -53,7 +53,7 @@ type Counters struct {
 	PollMisses    uint64 `json:"pollMisses"`   // waits that had to sleep after it
 	ThreadWaits   uint64 `json:"threadWaits"`  // sleeps of a thread
 	Parks         uint64 `json:"parks"`        // sleeps of a goroutine
-	Wakeups       uint64 `json:"wakeups"`      // times that the engine was woken
+	Wakeups       uint64 `json:"wakeups"`      // times that the engine was woken, or on a network a leader in its place
 	CreditStalls  uint64 `json:"creditStalls"` // sends that had to wait for the peer's ring
 	CreditsSent   uint64 `json:"creditsSent"`  // credit messages
 	WindowsSent   uint64 `json:"windowsSent"`  // window updates

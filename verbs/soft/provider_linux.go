@@ -65,7 +65,7 @@ func attrOf(name string) verbs.DeviceAttr {
 		a.Caps &^= verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapAtomics | verbs.CapSRQ
 		fallthrough
 	case TestDeviceName:
-		a.Caps &^= verbs.CapInlineIsTransfer
+		a.Caps &^= verbs.CapInlineIsTransfer | verbs.CapThreadWait
 		a.MaxInline = maxTestBytes
 	}
 	return a
