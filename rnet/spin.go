@@ -16,10 +16,12 @@ import (
 // would be quick if they polled. On a wire, where a sleeper has no quicker way
 // to wake than through the scheduler, a probe therefore polls for longer. If
 // something comes in that time the session goes on to poll as long as that
-// would have taken, on trial: what it waits for has to come much sooner now.
+// would have taken, on trial: what it waits for has to come in half of the time
+// now, which is worth the processor, for a wake-up takes its time of it too.
 type spinner struct {
 	profile fallback.Profile
 	wire    bool
+	yield   time.Duration // how long a leader may keep other goroutines of its processor waiting
 
 	limit   time.Duration // of a spin
 	futile  int           // spins in a row that brought nothing
@@ -52,6 +54,9 @@ const (
 
 func (sp *spinner) init(p fallback.Profile, wire bool) {
 	sp.profile, sp.wire, sp.limit, sp.every = p, wire, baseSpin, probeEvery
+	if wire && runtime.GOMAXPROCS(0) > 1 {
+		sp.yield = wireYield
+	}
 }
 
 // spinTime is the longest spin without a hit.
@@ -79,6 +84,7 @@ type spinRun struct {
 	begin   time.Time
 	end     time.Time
 	check   time.Time
+	yielded time.Time
 	asked   bool
 	n       int
 	engine  bool
@@ -123,12 +129,19 @@ func newSpinRun(s *session, limit time.Duration) spinRun {
 		return spinRun{stopped: true}
 	}
 	now := time.Now()
-	return spinRun{s: s, limit: limit, begin: now, end: now.Add(limit), check: now.Add(placementTime)}
+	return spinRun{s: s, limit: limit, begin: now, yielded: now, end: now.Add(limit), check: now.Add(placementTime)}
 }
 
 // spinYield is how many polls lie between two looks at the clock and chances
 // for other goroutines.
 const spinYield = 16
+
+// wireYield is how much time lies between two such chances while a leader polls
+// for a message from a wire. A yield makes Go's scheduler wake a thread that
+// looks for work, and the processor that this takes is one on which the kernel
+// or the peer would get the message on its way. Where Go has one processor only
+// a yield wakes nobody, and nobody else would run the other goroutines.
+const wireYield = 50 * time.Microsecond
 
 // on reports whether to poll once more.
 func (r *spinRun) on() bool {
@@ -138,8 +151,12 @@ func (r *spinRun) on() bool {
 	if r.n++; r.n%spinYield != 0 {
 		return true
 	}
-	runtime.Gosched()
 	now := time.Now()
+	if r.engine || now.Sub(r.yielded) >= r.s.spin.yield {
+		runtime.Gosched()
+		now = time.Now()
+		r.yielded = now
+	}
 	if now.After(r.end) {
 		r.stopped = true
 		return false
@@ -194,7 +211,7 @@ func (r *spinRun) wonAfter(took time.Duration) {
 	if !r.probe {
 		sp.account(took)
 	} else if sp.limit = min(max(baseSpin, 2*took), longSpin); sp.limit > baseSpin {
-		sp.trial = trial{quick: max(baseSpin, took/4)}
+		sp.trial = trial{quick: max(baseSpin, took/2)}
 	}
 }
 
