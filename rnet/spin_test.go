@@ -74,7 +74,7 @@ func TestALongerSpinIsKeptIfWaitsBecomeQuick(t *testing.T) {
 		r.wonAfter(wakeUp)
 	}
 	for i := range 10 * trialWindows * trialWaits {
-		took := time.Duration(0)
+		took := wakeUp / 3
 		if i%trialWaits == 0 {
 			took = wakeUp // now and then one is slow
 		}
