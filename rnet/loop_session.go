@@ -97,6 +97,9 @@ func (s *session) dispatch() {
 	s.rxMu.Lock()
 	due := s.releaseLocked()
 	s.rxMu.Unlock()
+	if s.notices != nil {
+		due = s.repostMany() || due
+	}
 	if due {
 		s.sendCredit()
 	}

@@ -119,8 +119,8 @@ func (s *session) poll() int {
 		s.fail(broken)
 		return n
 	}
-	if s.owed >= repostBatch || s.owed-s.owedData >= controlSlots/2 {
-		due = s.repost() || due
+	if !looped || s.notices == nil { // dispatch does: short messages lie in the places of receives
+		due = s.repostMany() || due
 	}
 	if due {
 		s.sendCredit()
@@ -309,6 +309,11 @@ func (s *session) peerOpened(id uint32, payload []byte) error {
 		c.refuse()
 	}
 	return nil
+}
+
+// repostMany calls repost if it is worth it.
+func (s *session) repostMany() (due bool) {
+	return (s.owed >= repostBatch || s.owed-s.owedData >= controlSlots/2) && s.repost()
 }
 
 // repost posts receives in the place of those used up and reports whether the
