@@ -1,0 +1,142 @@
+package rnet
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// noTurnIsOut fails t if a writer of the session was given a turn and has not
+// come back. There must be none that sends.
+func noTurnIsOut(t testing.TB, s *session) {
+	t.Helper()
+	s.txMu.Lock()
+	defer s.txMu.Unlock()
+	require.Zero(t, s.turns)
+	require.Zero(t, s.promised)
+	require.True(t, s.txWait.empty())
+}
+
+// Writers leave the line in every way there is, also when it is their turn: the
+// others get through, and no turn is lost.
+func TestWritersThatGiveUpLetTheOthersThrough(t *testing.T) {
+	const streams, each = 120, 48 << 10
+	ends := []func(c, s net.Conn){
+		func(c, s net.Conn) { c.Close() },
+		func(c, s net.Conn) { c.(*Conn).CloseWrite() },
+		func(c, s net.Conn) { c.SetWriteDeadline(time.Now()) },
+		func(c, s net.Conn) { s.(*Conn).SetLinger(0); s.Close() },
+		func(c, s net.Conn) { s.Close() },
+	}
+	ln := overNarrow.listen(t)
+	var work sync.WaitGroup
+	var on *session
+	for i := range streams {
+		c, s := overNarrow.connect(t, ln)
+		on = c.(*Conn).s
+		seed := uint64(i)
+		if i%2 == 0 {
+			work.Go(func() { assert.NoError(t, writePattern(c, newRand(seed), seed, each, 8<<10)) })
+			work.Go(func() { assert.NoError(t, readPattern(s, newRand(seed+1), seed, each, 8<<10)) })
+			continue
+		}
+		work.Go(func() { // ended by one of ends
+			assert.Error(t, writePattern(c, newRand(seed), seed, 1<<30, 8<<10))
+			c.Close()
+		})
+		work.Go(func() { io.Copy(io.Discard, s) }) // ended by the end of the stream
+		work.Go(func() {
+			time.Sleep(time.Duration(newRand(seed).IntN(20_000)) * time.Microsecond)
+			ends[i/2%len(ends)](c, s)
+		})
+	}
+	start(t, work.Wait)()
+	noTurnIsOut(t, on)
+}
+
+// The same of the streams of a loop: of those whose turn it is some are closed,
+// and some reset by the peer before the loop comes to them.
+func TestStreamsThatCloseInTheirTurnLetTheOthersThrough(t *testing.T) {
+	const streams, messages, size = 300, 16, 256
+	l, dialed := onHandLoop(t, overNarrow, streams)
+	s := l.sinks[0].stream.(*loopStream).s
+	byID := make(map[uint32]*Conn)
+	for _, c := range dialed {
+		byID[c.id] = c
+	}
+	const keeps, closes, isReset = 0, 1, 2
+	fate := func(k *sink) int { return int((*Conn)(k.stream.(*loopStream)).id) % 3 }
+
+	message := make([]byte, size)
+	left := make([]int, streams)
+	for i, k := range l.sinks { // until nobody can send: all stand in line, or wait for their window
+		left[i], k.writable = messages*size, 0
+		for {
+			n, err := k.stream.Write(message)
+			require.NoError(t, err)
+			left[i] -= n
+			if n < size || left[i] <= 0 {
+				break
+			}
+		}
+	}
+	s.txMu.Lock()
+	require.False(t, s.txWait.empty(), "they have to wait")
+	s.txMu.Unlock()
+
+	var readers sync.WaitGroup
+	for i, k := range l.sinks {
+		c := byID[(*Conn)(k.stream.(*loopStream)).id]
+		if fate(k) == keeps {
+			readers.Go(func() { // ended by the bytes
+				n, err := io.CopyN(io.Discard, c, int64(messages*size))
+				assert.NoError(t, err, "stream %d after %d bytes", i, n)
+			})
+		}
+	}
+	gone := make([]bool, streams)
+	l.until(t, "everything is sent", func() bool {
+		all := true
+		for i, k := range l.sinks {
+			if k.writable > 0 && !gone[i] {
+				switch fate(k) {
+				case closes:
+					k.stream.Close(i%2 == 0)
+					gone[i] = true
+				case isReset: // Ended closes it here
+					c := byID[(*Conn)(k.stream.(*loopStream)).id]
+					c.SetLinger(0)
+					c.Close()
+					gone[i] = true
+				}
+			}
+			for !gone[i] && left[i] > 0 && k.writable > 0 && len(k.ended) == 0 {
+				n, err := k.stream.Write(message[:min(size, left[i])])
+				require.NoError(t, err)
+				if left[i] -= n; n < size {
+					k.writable = 0
+				}
+			}
+			all = all && (fate(k) != keeps || left[i] <= 0)
+		}
+		return all
+	})
+	start(t, readers.Wait)()
+	l.until(t, "the peers' resets are told", func() bool {
+		for i, k := range l.sinks {
+			if gone[i] && fate(k) == isReset && len(k.ended) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for _, k := range l.sinks {
+		k.stream.Close(true)
+	}
+	noTurnIsOut(t, s)
+}
