@@ -2,7 +2,6 @@ package rgnet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -93,19 +92,34 @@ func (c *Client) DialContext(network, address string, ctx any) (gnet.Conn, error
 	return l.dial(dialCtx, network, address, ctx, c.EnrollContext)
 }
 
-// Enroll serves a connection that was made elsewhere, of package net. One of
-// package rnet's has a session that others use too: it fails with
-// errors.ErrUnsupportedProtocol; Dial it here.
+// Enroll serves a connection that was made elsewhere, of package net: a
+// *net.TCPConn, *net.UnixConn or *net.UDPConn, which it takes over and closes.
+//
+// A *rnet.Conn cannot be enrolled. It is one stream of a session, and whoever
+// polls the session gets what arrives for all of its streams: either an event
+// loop from its beginning to its end, or the goroutines that read. A stream
+// cannot change from one session to another. Enroll fails then with an error
+// that wraps errors.ErrUnsupportedOp, and leaves the connection alone. Call Dial
+// instead, which takes the same address and serves it by a session of the loop.
 func (c *Client) Enroll(conn net.Conn) (gnet.Conn, error) { return c.EnrollContext(conn, nil) }
 
 // EnrollContext is Enroll, with the context of the connection.
 func (c *Client) EnrollContext(conn net.Conn, ctx any) (gnet.Conn, error) {
-	if isStream(conn) {
-		return nil, errors.Join(fmt.Errorf("rgnet: enroll %T", conn), gerrors.ErrUnsupportedProtocol)
+	if err := refuseStream(conn); err != nil {
+		return nil, err
 	}
 	if c.stopped.Load() {
 		conn.Close()
 		return nil, gerrors.ErrEngineInShutdown
 	}
 	return c.gnet.EnrollContext(conn, ctx)
+}
+
+// refuseStream returns what Enroll says to a stream, nil if conn is none.
+func refuseStream(conn net.Conn) error {
+	if !isStream(conn) {
+		return nil
+	}
+	return fmt.Errorf("rgnet: enroll the stream to %v: no event loop serves its session; dial it by Client.Dial or EventLoop.Register: %w",
+		conn.RemoteAddr(), gerrors.ErrUnsupportedOp)
 }

@@ -116,13 +116,31 @@ func TestAClientEnrollsConnectionsOfTheSystem(t *testing.T) {
 	})
 }
 
+// Neither does a loop, and the stream goes on.
 func TestAClientDoesNotEnrollStreams(t *testing.T) {
 	k := streamCarriers[0]
 	s := k.serve(t, new(echo))
-	c := k.dial(t, s.address)
-	_, err := k.client(t, new(script)).Enroll(c)
-	require.ErrorIs(t, err, gerrors.ErrUnsupportedProtocol)
-	echoes(t, c, 1, 10)
+	stream := k.dial(t, s.address)
+	client := k.client(t, new(script))
+	served, err := client.Dial("tcp", s.address)
+	require.NoError(t, err)
+	ways := map[string]func() error{
+		"Client.Enroll":        func() error { _, err := client.Enroll(stream); return err },
+		"Client.EnrollContext": func() error { _, err := client.EnrollContext(stream, "mine"); return err },
+		"EventLoop.Enroll": func() error {
+			_, err := served.EventLoop().Enroll(t.Context(), stream)
+			return err
+		},
+	}
+	for name, enroll := range ways {
+		t.Run(name, func(t *testing.T) {
+			err := enroll()
+			require.ErrorIs(t, err, gerrors.ErrUnsupportedOp)
+			require.ErrorContains(t, err, s.address)
+			require.ErrorContains(t, err, "Client.Dial")
+			echoes(t, stream, 1, 10)
+		})
+	}
 }
 
 // A client whose policy allows it falls back to TCP where nobody knows of

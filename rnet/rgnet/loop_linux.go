@@ -285,8 +285,12 @@ func (l *eventLoop) hasEnded() bool {
 	return l.ended
 }
 
-// Enroll gives a connection of the system to the loop.
+// Enroll gives a connection of the system to the loop. As with Client.Enroll, it
+// can be no stream.
 func (l *eventLoop) Enroll(ctx context.Context, c net.Conn) (<-chan gnet.RegisteredResult, error) {
+	if err := refuseStream(c); err != nil {
+		return nil, err
+	}
 	return l.gnet.Enroll(ctx, c)
 }
 
