@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,7 +33,9 @@ func Alone(t *testing.T) bool {
 	cmd := exec.CommandContext(t.Context(), self, "-test.v", "-test.run", pattern(t.Name()))
 	cmd.Env = append(os.Environ(), aloneVariable+"=1")
 	cmd.SysProcAttr = ownNamespace()
-	out, err := cmd.CombinedOutput() // ended by the test's own time limits
+	runtime.LockOSThread() // see Pdeathsig in prctl(2)
+	defer runtime.UnlockOSThread()
+	out, err := cmd.CombinedOutput() // ended by the test's own time limits, or our death
 
 	// An emulator of a process says EINVAL.
 	if os.IsPermission(err) || errors.Is(err, syscall.EINVAL) {
@@ -51,7 +54,7 @@ func pattern(name string) string {
 // ownNamespace makes a process start in a network namespace of its own, as the
 // user that it is. Others than root need a user namespace for it.
 func ownNamespace() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
