@@ -7,7 +7,8 @@ import (
 
 // cork gathers the small frames that an event loop's handlers write while a
 // batch of arrivals is handed out, so that several go as one message: one
-// receive, one work request and one descriptor for all of them.
+// receive, one work request and one descriptor for all of them. The same is done
+// with those that had to wait and go now.
 //
 // What is in the cork has a place in the peer's ring for certain: it was there
 // when the frame was put in, and who else asks for room sends the cork first.
@@ -15,7 +16,7 @@ type cork struct {
 	frames []byte // guarded by txMu
 
 	// Of the loop's goroutine.
-	corked bool // handlers of a batch run
+	corked bool // handlers of a batch run, or streams that had to wait send
 	slow   bool // those of the last batch took their time: their answers do not wait
 }
 
@@ -32,7 +33,15 @@ const (
 func (s *session) sendSoon(c *Conn, p []byte) bool {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
-	if c.sendErr != nil || s.txDead || s.txBlocked.Load() || c.window.Avail() < len(p) || !s.corkTakes(len(p)) {
+	if c.sendErr != nil || s.txBlocked.Load() || c.window.Avail() < len(p) {
+		return false
+	}
+	return s.gatherFrame(c, p)
+}
+
+// gatherFrame is sendSoon for a stream that may send. txMu is held.
+func (s *session) gatherFrame(c *Conn, p []byte) bool {
+	if s.txDead || len(p) > corkPayload || !s.corkTakes(len(p)) {
 		return false
 	}
 	h := frameHeader{stream: c.id, kind: frameData, length: uint32(len(p))}

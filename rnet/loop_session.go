@@ -174,11 +174,19 @@ func (s *session) tellUnblocked() {
 	s.unblocked = nil
 	s.unblocks.Store(false)
 	s.unblockMu.Unlock()
+	s.corked = true
 	for _, c := range list {
 		if c.sink != nil && !c.closed.Load() {
 			c.sink.Writable()
 		}
 	}
+	s.corked = false
+	s.txMu.Lock()
+	s.uncork()
+	if s.txBlocked.Load() {
+		s.wakeLine() // those who took their turn have left that to us
+	}
+	s.txMu.Unlock()
 }
 
 // warm makes the loop poll the session again if it does not.

@@ -21,7 +21,8 @@ type handLoop struct {
 	poller loop.Poller
 	rings  atomic.Int32
 	sinks  []*sink
-	answer bool // what is readable is written back
+	answer bool          // what is readable is written back
+	goOn   func(k *sink) // what a stream does that may write again
 }
 
 func (l *handLoop) Ring() { l.rings.Add(1) }
@@ -46,7 +47,13 @@ func (k *sink) Readable(p []byte) {
 	}
 }
 
-func (k *sink) Writable()       { k.writable++ }
+func (k *sink) Writable() {
+	k.writable++
+	if k.l.goOn != nil {
+		k.l.goOn(k)
+	}
+}
+
 func (k *sink) Ended(err error) { k.ended = append(k.ended, err); k.stream.Close(false) }
 
 // until polls until f says so.

@@ -450,6 +450,9 @@ func (s *session) send(c *Conn, p []byte, from source, queued bool) (int, sendRe
 			return 0, sendWindow, nil
 		}
 	}
+	if turn && s.corked && want == len(p) && s.flushControl() && s.gatherFrame(c, p) {
+		return want, sendOK, nil // tellUnblocked wakes the next
+	}
 	if !s.txBlocked.Load() || s.mayBarge(queued) {
 		if n := s.room(want); n > 0 {
 			return s.sendFrame(c, p[:n], from)

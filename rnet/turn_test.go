@@ -3,6 +3,7 @@ package rnet
 import (
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -139,4 +140,46 @@ func TestStreamsThatCloseInTheirTurnLetTheOthersThrough(t *testing.T) {
 		k.stream.Close(true)
 	}
 	noTurnIsOut(t, s)
+}
+
+// What streams send that had to wait goes as few messages, and all of it goes.
+func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
+	const streams, messages, size = 1000, 8, 48
+	l, dialed := onHandLoop(t, overNarrow, streams)
+	s := l.sinks[0].stream.(*loopStream).s
+	byID := make(map[uint32]int)
+	for i, k := range l.sinks {
+		byID[(*Conn)(k.stream.(*loopStream)).id] = i
+	}
+	written := make([]int, streams)
+	l.goOn = func(k *sink) {
+		id := (*Conn)(k.stream.(*loopStream)).id
+		var p [size]byte
+		for i := byID[id]; written[i] < messages*size; {
+			piece := p[:size-written[i]%size]
+			fillPattern(piece, uint64(id), written[i])
+			n, err := k.stream.Write(piece)
+			assert.NoError(t, err)
+			written[i] += n
+			if n < len(piece) {
+				return // Writable comes again
+			}
+		}
+	}
+	before := s.sqPosted
+	var readers sync.WaitGroup
+	for _, c := range dialed {
+		readers.Go(func() { // ended by the bytes
+			assert.NoError(t, readPattern(c, newRand(1), uint64(c.id), messages*size, 4<<10))
+		})
+	}
+	for _, k := range l.sinks {
+		l.goOn(k)
+	}
+	l.until(t, "everything is sent", func() bool { return !slices.ContainsFunc(written, func(n int) bool { return n < messages*size }) })
+	start(t, readers.Wait)()
+	noTurnIsOut(t, s)
+	require.NotZero(t, s.stats.creditStalls.Load())
+	require.Less(t, s.sqPosted-before, uint64(streams*messages*3/4))
+	t.Logf("%d frames in %d messages, of %d writes that waited", streams*messages, s.sqPosted-before, s.stats.creditStalls.Load())
 }

@@ -80,7 +80,7 @@ func (failed) Errorf(format string, args ...any) {
 // One handler serves them all: TCP and streams, of its own process and of
 // others, event handlers and goroutines.
 func TestOneHandlerServesAllKindsOfPeersAtOnce(t *testing.T) {
-	const each = 1000
+	const each = 200
 	s := auto.serve(t, new(echo), gnet.WithNumEventLoop(2))
 	tcp := startProcess(t, "ping", "tcp", s.address, strconv.Itoa(each), "20")
 	streams := startProcess(t, "ping", streamCarriers[0].name, s.address, strconv.Itoa(each), "20")
