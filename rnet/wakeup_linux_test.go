@@ -14,11 +14,11 @@ import (
 )
 
 // Each exchange begins after a pause that may fall into any state of the
-// session: polled, left to the keeper, asleep on a thread, armed. A wake-up
-// that is lost shows as a read that hangs.
+// session: polled, left to the keeper, asleep on a thread or in the engine's
+// seat, armed. A wake-up that is lost shows as a read that hangs.
 func TestNoWakeUpIsLost(t *testing.T) {
 	leavesNothing(t)
-	places := append([]carrier{overNarrow}, benchCarriers[1:]...)
+	places := orKernel(append([]carrier{overNarrow, overStage, overNotices}, benchCarriers[1:]...)...)
 	over(t, places, func(t *testing.T, k carrier) {
 		for name, address := range map[string]string{
 			"one process":   serveHere(t, k),
