@@ -2,4 +2,8 @@
 
 package rnet
 
+import "runtime"
+
 func currentCPU() int { return -1 }
+
+func yieldCPU() { runtime.Gosched() }

@@ -143,6 +143,10 @@ const spinYield = 16
 // a yield wakes nobody, and nobody else would run the other goroutines.
 const wireYield = 50 * time.Microsecond
 
+// wireStall is after which time without anything from a wire a leader thinks
+// that it may keep the peer, or the kernel, off its processor.
+const wireStall = 200 * time.Microsecond
+
 // on reports whether to poll once more.
 func (r *spinRun) on() bool {
 	if r.stopped {
@@ -156,6 +160,9 @@ func (r *spinRun) on() bool {
 		runtime.Gosched()
 		now = time.Now()
 		r.yielded = now
+	}
+	if r.s.spin.wire && !r.engine && now.Sub(r.begin) > wireStall {
+		yieldCPU()
 	}
 	if now.After(r.end) {
 		r.stopped = true
