@@ -72,16 +72,50 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
+	if set.transport == fallback.TCP {
+		return tcpConfig.Listen(ctx, network, address)
+	}
+	if !anyPort(address) {
+		return lc.listenAt(ctx, tcpConfig, network, address, set)
+	}
 	for try := 1; ; try++ {
 		tcp, err := tcpConfig.Listen(ctx, network, address)
-		if err != nil || set.transport == fallback.TCP {
-			return tcp, err
+		if err != nil {
+			return nil, err
 		}
-		l, err := lc.listenBeside(tcp, network, set, try < portTries && anyPort(address))
+		l, err := lc.listenBeside(tcp, network, set, try < portTries)
 		if !errors.Is(err, errPortTaken) {
 			return l, err
 		}
 	}
+}
+
+// listenAt listens where the port is named: see listen_first.go.
+func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig, network, address string, set settings) (net.Listener, error) {
+	var first *Listener
+	tcpConfig.Control = func(name, resolved string, c syscall.RawConn) error {
+		if lc.Control != nil {
+			if err := lc.Control(name, resolved, c); err != nil {
+				return err
+			}
+		}
+		if first == nil { // net comes twice if it tries MPTCP in vain
+			first = lc.listenFirst(network, resolved, c, set)
+		}
+		return nil
+	}
+	tcp, err := tcpConfig.Listen(ctx, network, address)
+	switch {
+	case err != nil && first != nil:
+		first.Close()
+		return nil, err
+	case err != nil:
+		return nil, err
+	case first != nil:
+		first.acceptFrom(tcp)
+		return first, nil
+	}
+	return lc.listenBeside(tcp, network, set, false)
 }
 
 func (lc *ListenConfig) settings() (settings, error) {
@@ -103,19 +137,13 @@ func anyPort(address string) bool {
 // listenBeside starts the listeners that stand beside a TCP listener. If one
 // finds the port taken and another port will do, the error wraps errPortTaken.
 func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set settings, otherPort bool) (net.Listener, error) {
-	l := &Listener{
-		tcp: tcp.(*net.TCPListener), addr: tcp.Addr(), network: network, set: set,
-		avail: make(chan struct{}, 1), fromTCP: make(chan tcpAccept), done: make(chan struct{}),
-	}
-	l.open, l.stop = context.WithCancel(context.Background())
+	l := newListener(tcp.Addr(), network, set, nil)
 	if err := l.listenFabrics(lc.Peers, otherPort); err != nil {
+		l.Close()
 		tcp.Close()
-		l.closeFabrics()
-		l.work.Wait() // ended by the closed listeners
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: tcp.Addr(), Err: err}
 	}
-	l.work.Go(l.acceptTCP)
-	liveListeners.add(l)
+	l.acceptFrom(tcp)
 	return l, nil
 }
 
@@ -124,7 +152,7 @@ func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set setti
 // goroutine. Errors are *net.OpError values that wrap net.ErrClosed after Close.
 type Listener struct {
 	number  uint64           // among the listeners of the process
-	tcp     *net.TCPListener // nil if somebody else listens there: see place
+	tcp     *net.TCPListener // nil if somebody else listens there: see loops
 	addr    net.Addr
 	network string
 	set     settings
@@ -137,9 +165,7 @@ type Listener struct {
 	accepts atomic.Uint32   // calls of Accept
 	open    context.Context // ends with Close, and with it the set-up of sessions
 	stop    context.CancelFunc
-	// place gives a session of the peer to an event loop; nil: the streams
-	// wait for Accept.
-	place func(peer net.Addr) *poller
+	loops   *loopChoice // for the sessions; nil: the streams wait for Accept
 
 	mu       sync.Mutex
 	queue    []*Conn // streams that wait for Accept; guarded by mu
@@ -155,6 +181,32 @@ type Listener struct {
 type tcpAccept struct {
 	conn net.Conn
 	err  error
+}
+
+// loopChoice gives sessions to event loops.
+type loopChoice struct {
+	// ready is closed when there are loops, nil if there are. Until then peers
+	// wait in the backlogs of the fabrics' listeners, and no longer than they
+	// want to.
+	ready <-chan struct{}
+	of    func(peer net.Addr) *poller
+}
+
+// newListener makes a listener that listens nowhere yet. It must be closed.
+func newListener(addr net.Addr, network string, set settings, loops *loopChoice) *Listener {
+	l := &Listener{
+		addr: addr, network: network, set: set, loops: loops,
+		avail: make(chan struct{}, 1), fromTCP: make(chan tcpAccept), done: make(chan struct{}),
+	}
+	l.open, l.stop = context.WithCancel(context.Background())
+	liveListeners.add(l)
+	return l
+}
+
+// acceptFrom makes the listener serve TCP peers.
+func (l *Listener) acceptFrom(tcp net.Listener) {
+	l.tcp = tcp.(*net.TCPListener)
+	l.work.Go(l.acceptTCP)
 }
 
 // listenFabrics starts a listener on each fabric that the policy allows. With
@@ -223,6 +275,13 @@ func (l *Listener) acceptTCP() {
 // acceptFabric sets up the sessions that peers ask for. If the fabric's
 // listener is lost, the others go on.
 func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
+	if l.loops != nil && l.loops.ready != nil {
+		select { // ended by the event loops, or Close
+		case <-l.loops.ready:
+		case <-l.done:
+			return
+		}
+	}
 	for {
 		req, err := fl.Accept(context.Background()) // ended by a peer, or Close
 		if err != nil {
@@ -262,8 +321,8 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 	s.transport = t
 	s.goesOver(req.Port())
 	s.accept, s.onEnd = l.push, l.forget
-	if l.place != nil {
-		s.setLoop(l.place(net.TCPAddrFromAddrPort(req.RemoteAddr())))
+	if l.loops != nil {
+		s.setLoop(l.loops.of(net.TCPAddrFromAddrPort(req.RemoteAddr())))
 		s.accept = func(*Conn) bool { return false } // the loop has ended
 	}
 	if err := s.learn(req.PrivateData()); err != nil {

@@ -1,9 +1,9 @@
 package rnet
 
 import (
-	"context"
 	"io"
 	"net"
+	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
@@ -17,14 +17,37 @@ func listenOnLoops(config any, network string, at *net.TCPAddr, place func(peer 
 	if err != nil || set.transport == fallback.TCP {
 		return nil, err
 	}
-	l := &Listener{addr: at, network: network, set: set, done: make(chan struct{})}
-	l.place = func(peer net.Addr) *poller { return place(peer).(*poller) }
-	l.open, l.stop = context.WithCancel(context.Background())
+	l := newListener(at, network, set, choiceOf(nil, place))
 	if err := l.listenFabrics(lc.Peers, false); err != nil {
-		l.closeFabrics()
-		l.work.Wait() // ended by the closed listeners
+		l.Close()
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: at, Err: err}
 	}
-	liveListeners.add(l)
 	return l, nil
+}
+
+// listenFirstOnLoops is listenOnLoops where somebody else is to open a TCP
+// listener, see listen_first.go.
+func listenFirstOnLoops(config any, network string, at *net.TCPAddr, socket loop.Socket, ready <-chan struct{}, place func(peer net.Addr) loop.Poller) (io.Closer, error) {
+	lc := config.(*ListenConfig)
+	set, err := lc.settings()
+	if err != nil || set.transport == fallback.TCP || at.Port == 0 {
+		return nil, err
+	}
+	local, err := parseLocal(at.String())
+	if err != nil {
+		return nil, err
+	}
+	options := socketOptions{family: syscall.AF_INET, v6Only: socket.V6Only, reuseAddr: socket.ReuseAddr, reusePort: socket.ReusePort}
+	if socket.V6 {
+		options.family = syscall.AF_INET6
+	}
+	l, err := lc.holdAndListen(network, local, options, set, choiceOf(ready, place))
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func choiceOf(ready <-chan struct{}, place func(peer net.Addr) loop.Poller) *loopChoice {
+	return &loopChoice{ready, func(peer net.Addr) *poller { return place(peer).(*poller) }}
 }

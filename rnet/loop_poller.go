@@ -42,6 +42,7 @@ func init() {
 	loop.NewPoller = newPoller
 	loop.Dial = dialOnLoop
 	loop.Listen = listenOnLoops
+	loop.ListenFirst = listenFirstOnLoops
 	loop.Allows = allows
 }
 

@@ -39,13 +39,14 @@ type bridge struct {
 	loopCount int
 	next      atomic.Uint32
 
+	running  chan struct{} // closed when each loop has its bell
 	down     chan struct{} // closed by OnShutdown
 	tcpConns sync.Map      // gnet.EventLoop to *atomic.Int64
 
 	mu        sync.Mutex
-	loops     []*eventLoop // guarded by mu
-	listeners []io.Closer  // guarded by mu
-	stopped   bool         // guarded by mu
+	loops     []*eventLoop         // guarded by mu
+	listeners map[string]io.Closer // by what of addrs they are for; guarded by mu
+	stopped   bool                 // guarded by mu
 }
 
 // engines maps a gnet.Engine to its *bridge.
@@ -71,7 +72,7 @@ func CountConnections(eng gnet.Engine) int {
 }
 
 func (cfg Config) bridge(handler gnet.EventHandler, opts []gnet.Option) (*bridge, error) {
-	b := &bridge{handler: handler, cfg: cfg, down: make(chan struct{})}
+	b := &bridge{handler: handler, cfg: cfg, running: make(chan struct{}), down: make(chan struct{}), listeners: map[string]io.Closer{}}
 	for _, o := range opts {
 		o(&b.opts)
 	}
@@ -119,6 +120,10 @@ func (cfg Config) rotate(handler gnet.EventHandler, addrs []string, opts []gnet.
 		})
 	}
 	defer b.forget()
+	if b.fast {
+		defer b.closeListeners() // if gnet did not get as far as OnShutdown
+		b.listenFirst()
+	}
 	if err := gnet.Rotate(b, addrs, opts...); err != nil {
 		return err
 	}
@@ -172,6 +177,11 @@ func (b *bridge) start() error {
 			return errStopped
 		}
 	})
+	if err == nil {
+		close(b.running)
+	} else {
+		b.closeListeners()
+	}
 	for _, addr := range b.addrs {
 		if err == nil {
 			err = b.listen(addr)
@@ -249,10 +259,48 @@ func (b *bridge) allLoops() []*eventLoop {
 	return b.loops
 }
 
+// listenFirst listens for streams at addresses with a port before gnet listens
+// for TCP there: a peer that dials again and again while we start must not come
+// in between. Where it cannot be, for gnet cannot listen for example, listen
+// comes when gnet has. The sessions wait for the loops in any case.
+func (b *bridge) listenFirst() {
+	for _, protoAddr := range b.addrs {
+		network, address, ok := tcpScheme(protoAddr)
+		if !ok {
+			continue
+		}
+		at, err := net.ResolveTCPAddr(network, address)
+		if err != nil || at.Port == 0 || b.listensAt(protoAddr) {
+			continue
+		}
+		// As gnet makes it.
+		v4 := at.IP.To4() != nil || at.IP == nil && network == "tcp4"
+		socket := loop.Socket{
+			V6: !v4, V6Only: !v4 && (at.IP != nil || network == "tcp6"),
+			ReuseAddr: b.opts.ReuseAddr, ReusePort: b.opts.ReusePort,
+		}
+		ln, err := loop.ListenFirst(b.cfg.listenConfig(), network, at, socket, b.running, b.place)
+		if err == nil && ln != nil {
+			b.listeners[protoAddr] = ln
+		}
+	}
+}
+
+func (b *bridge) listensAt(protoAddr string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.listeners[protoAddr] != nil
+}
+
+func tcpScheme(protoAddr string) (network, address string, ok bool) {
+	network, address, ok = strings.Cut(protoAddr, "://")
+	return network, address, ok && strings.HasPrefix(network, "tcp")
+}
+
 // listen listens for streams where gnet listens for TCP.
 func (b *bridge) listen(protoAddr string) error {
-	network, address, ok := strings.Cut(protoAddr, "://")
-	if !ok || !strings.HasPrefix(network, "tcp") {
+	network, address, ok := tcpScheme(protoAddr)
+	if !ok || b.listensAt(protoAddr) {
 		return nil
 	}
 	at, err := b.tcpAddr(address)
@@ -269,7 +317,7 @@ func (b *bridge) listen(protoAddr string) error {
 		go ln.Close()
 		return errStopped
 	}
-	b.listeners = append(b.listeners, ln)
+	b.listeners[protoAddr] = ln
 	return nil
 }
 
@@ -319,15 +367,22 @@ func (b *bridge) leastBusy() *eventLoop {
 // OnShutdown closes our listeners. The loops, which end after it, close the
 // connections.
 func (b *bridge) OnShutdown(eng gnet.Engine) {
+	close(b.down)
+	b.closeListeners()
+	b.handler.OnShutdown(eng)
+}
+
+// closeListeners closes our listeners, which sessions that still wait for the
+// loops end with.
+func (b *bridge) closeListeners() {
 	b.mu.Lock()
 	b.stopped = true
 	listeners := b.listeners
+	b.listeners = nil
 	b.mu.Unlock()
-	close(b.down)
 	for _, ln := range listeners {
 		ln.Close()
 	}
-	b.handler.OnShutdown(eng)
 }
 
 // OnOpen passes a TCP connection on, and hangs a bell.

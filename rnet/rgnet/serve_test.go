@@ -102,8 +102,13 @@ type served struct {
 // ends.
 func (k carrier) serve(t testing.TB, handler gnet.EventHandler, opts ...gnet.Option) *served {
 	t.Helper()
+	return k.serveAt(t, handler, k.freeAddress(t), opts...)
+}
+
+func (k carrier) serveAt(t testing.TB, handler gnet.EventHandler, address string, opts ...gnet.Option) *served {
+	t.Helper()
 	k.need(t)
-	s := &served{address: k.freeAddress(t), ended: make(chan error, 1)}
+	s := &served{address: address, ended: make(chan error, 1)}
 	h := check(t, handler)
 	opts = append([]gnet.Option{gnet.WithLogger(quiet{})}, opts...)
 	go func() { s.ended <- k.cfg.Run(h, "tcp://"+s.address, opts...) }() // ended by stop

@@ -82,6 +82,11 @@ type Poller interface {
 	Close()
 }
 
+// Socket is what a TCP listener that is to be opened will be like.
+type Socket struct {
+	V6, V6Only, ReuseAddr, ReusePort bool
+}
+
 // What rnet has for event loops. It is set when package rnet is initialized;
 // config is a *rnet.ListenConfig, dialer a *rnet.Dialer.
 var (
@@ -93,7 +98,13 @@ var (
 	// alone. With the transport "auto" a device that cannot listen is left
 	// out.
 	Listen func(config any, network string, at *net.TCPAddr, place func(peer net.Addr) Poller) (io.Closer, error)
-	// TCPOnly and Accelerated tell which peers config allows.
+	// ListenFirst is Listen before there is the TCP listener, so that a peer
+	// that finds one finds this, too. The port must be named. It fails if a TCP
+	// listener with such a socket could not be opened, because there is one for
+	// example. Peers wait until ready is closed, for as long as they want to,
+	// but at most until the listener is closed.
+	ListenFirst func(config any, network string, at *net.TCPAddr, socket Socket, ready <-chan struct{}, place func(peer net.Addr) Poller) (io.Closer, error)
+	// Allows tells which peers config allows.
 	Allows func(config any) (tcp, accelerated bool, err error)
 	// Dial is Dialer.DialContext, but that streams are opened on sessions of
 	// the poller.

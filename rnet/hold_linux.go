@@ -1,0 +1,118 @@
+package rnet
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketOptions are those of a listening socket that decide beside which others
+// it can be.
+type socketOptions struct {
+	family               int
+	v6Only               bool
+	reuseAddr, reusePort bool
+}
+
+// optionsOf reads the options of a TCP socket that is not bound yet. Whether
+// it is for IPv6 only is no question that each kernel answers for MPTCP.
+func optionsOf(c syscall.RawConn, v6Only bool) (o socketOptions, err error) {
+	o.v6Only = v6Only
+	ctlErr := c.Control(func(fd uintptr) {
+		get := func(name int) (n int) {
+			if err == nil {
+				n, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, name)
+			}
+			return n
+		}
+		o.family = get(unix.SO_DOMAIN)
+		o.reuseAddr = get(unix.SO_REUSEADDR) != 0
+		o.reusePort = get(unix.SO_REUSEPORT) != 0
+	})
+	if ctlErr != nil {
+		return o, ctlErr
+	}
+	return o, os.NewSyscallError("getsockopt", err)
+}
+
+// holdPort binds a socket with these options to the address, and returns what
+// that came to. It does not listen, so nobody can connect to it. It fails where
+// a socket with these options could not listen: if somebody else does, for one.
+// The port is held until the file is closed.
+func holdPort(at netip.AddrPort, o socketOptions) (io.Closer, *net.TCPAddr, error) {
+	fd, err := unix.Socket(o.family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socket", err)
+	}
+	file := os.NewFile(uintptr(fd), "held port")
+	held, err := bindTo(fd, at, o)
+	if err != nil {
+		file.Close()
+		return nil, nil, fmt.Errorf("hold the port of %s: %w", at, err)
+	}
+	return file, held, nil
+}
+
+func bindTo(fd int, at netip.AddrPort, o socketOptions) (*net.TCPAddr, error) {
+	var err error
+	set := func(level, name int, on bool) {
+		value := 0
+		if on {
+			value = 1
+		}
+		if err == nil {
+			err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, name, value))
+		}
+	}
+	set(unix.SOL_SOCKET, unix.SO_REUSEADDR, o.reuseAddr)
+	set(unix.SOL_SOCKET, unix.SO_REUSEPORT, o.reusePort)
+	if o.family == unix.AF_INET6 {
+		set(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, o.v6Only)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, sockaddr(at, o.family)); err != nil {
+		return nil, os.NewSyscallError("bind", err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		return nil, os.NewSyscallError("getsockname", err)
+	}
+	switch sa := bound.(type) {
+	case *unix.SockaddrInet4:
+		return &net.TCPAddr{IP: sa.Addr[:], Port: sa.Port}, nil
+	case *unix.SockaddrInet6:
+		return &net.TCPAddr{IP: sa.Addr[:], Port: sa.Port, Zone: at.Addr().Zone()}, nil
+	}
+	return nil, fmt.Errorf("bound to %T", bound)
+}
+
+// sockaddr is an address as sockets of the family have it. 0.0.0.0 is [::] for
+// one that serves both families.
+func sockaddr(at netip.AddrPort, family int) unix.Sockaddr {
+	ip := at.Addr()
+	if family == unix.AF_INET {
+		sa := &unix.SockaddrInet4{Port: int(at.Port())}
+		if ip.Unmap().Is4() {
+			sa.Addr = ip.Unmap().As4()
+		}
+		return sa
+	}
+	sa := &unix.SockaddrInet6{Port: int(at.Port())}
+	if !ip.Unmap().IsUnspecified() {
+		sa.Addr = ip.As16()
+	}
+	if ifi, err := net.InterfaceByName(ip.Zone()); err == nil {
+		sa.ZoneId = uint32(ifi.Index)
+	} else if n, err := strconv.ParseUint(ip.Zone(), 10, 32); err == nil {
+		sa.ZoneId = uint32(n)
+	}
+	return sa
+}

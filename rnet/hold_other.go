@@ -1,0 +1,24 @@
+//go:build !linux
+
+package rnet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+// socketOptions are read on Linux only, where there are fabrics.
+type socketOptions struct {
+	family               int
+	v6Only               bool
+	reuseAddr, reusePort bool
+}
+
+func optionsOf(syscall.RawConn, bool) (o socketOptions, err error) { return o, errors.ErrUnsupported }
+
+func holdPort(netip.AddrPort, socketOptions) (io.Closer, *net.TCPAddr, error) {
+	return nil, nil, errors.ErrUnsupported
+}

@@ -1,0 +1,203 @@
+package rnet
+
+import (
+	"errors"
+	"net"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// namedPort returns an address at which nobody listens, with its port.
+func namedPort(t testing.TB, network, host string) string {
+	t.Helper()
+	ln, err := net.Listen(network, net.JoinHostPort(host, "0"))
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	return net.JoinHostPort(host, port)
+}
+
+// reachable is an address at which a listener at the given one is reached.
+func reachable(address string) string {
+	if strings.HasPrefix(address, ":") {
+		return "127.0.0.1" + address
+	}
+	return strings.Replace(strings.Replace(address, "0.0.0.0", "127.0.0.1", 1), "[::]", "[::1]", 1)
+}
+
+func TestWhoFindsTheTCPListenerFindsTheOthersToo(t *testing.T) {
+	for _, at := range []struct{ network, host string }{
+		{"tcp", "127.0.0.1"}, {"tcp", "::1"}, {"tcp", ""}, {"tcp", "0.0.0.0"}, {"tcp", "::"},
+		{"tcp4", ""}, {"tcp6", ""}, {"tcp", "localhost"},
+	} {
+		t.Run(at.network+" "+at.host, func(t *testing.T) {
+			for range 20 {
+				address := namedPort(t, at.network, at.host)
+				to := reachable(address)
+				if at.network == "tcp6" {
+					to = strings.Replace(to, "127.0.0.1", "[::1]", 1)
+				}
+				await := start(t, func() {
+					for { // ended by the listener
+						c, err := net.Dial("tcp", to)
+						if err == nil {
+							c.Close()
+							break
+						}
+						if !assert.ErrorIs(t, err, syscall.ECONNREFUSED) {
+							return
+						}
+					}
+					c, err := overSoft.dialer().Dial("tcp", to)
+					if assert.NoError(t, err) {
+						c.Close()
+					}
+				})
+				ln, err := Listen(at.network, address)
+				require.NoError(t, err)
+				plain, err := net.Listen(at.network, address)
+				if err == nil {
+					plain.Close()
+				}
+				require.ErrorIs(t, err, syscall.EADDRINUSE)
+				await()
+				require.NoError(t, ln.Close())
+			}
+		})
+	}
+}
+
+func TestListenFailsAsPackageNetDoes(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	own := errors.New("of the user's Control")
+	for name, c := range map[string]struct {
+		network, address string
+		control          error
+	}{
+		"port taken":               {network: "tcp", address: taken.Addr().String()},
+		"port taken on one of all": {network: "tcp", address: ":" + port},
+		"address of another host":  {network: "tcp", address: "192.0.2.1:" + port},
+		"wrong family":             {network: "tcp6", address: "127.0.0.1:" + port},
+		"no port":                  {network: "tcp", address: "127.0.0.1"},
+		"no such port":             {network: "tcp", address: "127.0.0.1:70000"},
+		"no such service":          {network: "tcp", address: "127.0.0.1:no-such-service"},
+		"no such zone":             {network: "tcp", address: "[fe80::1%nosuchlink]:" + port},
+		"control":                  {network: "tcp", address: namedPort(t, "tcp", "127.0.0.1"), control: own},
+	} {
+		t.Run(name, func(t *testing.T) {
+			listenersBefore := len(liveListeners.list())
+			calls := 0
+			control := func(string, string, syscall.RawConn) error { calls++; return c.control }
+			_, want := (&net.ListenConfig{Control: control}).Listen(t.Context(), c.network, c.address)
+			require.Error(t, want)
+			callsOfNet := calls
+			calls = 0
+			ln, err := (&ListenConfig{Control: control}).Listen(t.Context(), c.network, c.address)
+			require.Nil(t, ln)
+			require.Equal(t, want, err)
+			require.Equal(t, callsOfNet, calls, "calls of Control")
+			require.Len(t, liveListeners.list(), listenersBefore)
+		})
+	}
+	t.Run("privileged port", func(t *testing.T) {
+		withoutPrivilegedPorts(t, func() {
+			_, want := net.Listen("tcp", "127.0.0.1:81")
+			assert.ErrorIs(t, want, syscall.EACCES)
+			_, err := Listen("tcp", "127.0.0.1:81")
+			assert.Equal(t, want, err)
+		})
+	})
+}
+
+// withoutPrivilegedPorts runs f on a thread that may not bind to ports of the
+// system.
+func withoutPrivilegedPorts(t *testing.T, f func()) {
+	t.Helper()
+	start(t, func() {
+		runtime.LockOSThread() // and it ends with the goroutine
+		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var caps [2]unix.CapUserData
+		if !assert.NoError(t, unix.Capget(&head, &caps[0])) {
+			return
+		}
+		caps[0].Effective &^= 1 << unix.CAP_NET_BIND_SERVICE
+		if assert.NoError(t, unix.Capset(&head, &caps[0])) {
+			f()
+		}
+	})()
+}
+
+// When the TCP listener fails the others are open already. A socket that is
+// bound by Control cannot be bound again.
+func TestNothingIsServedWithoutTheTCPListener(t *testing.T) {
+	address := namedPort(t, "tcp", "127.0.0.1")
+	lc := ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.Bind(int(fd), &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+		}), err)
+	}}
+	_, err := lc.Listen(t.Context(), "tcp", address)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, err = overSoft.dialer().Dial("tcp", address)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	ln, err := Listen("tcp", address)
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+}
+
+// setting returns a Control that sets an option of the socket.
+func setting(option, value int) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, option, value)
+		}), err)
+	}
+}
+
+func TestOptionsThatControlSetsHold(t *testing.T) {
+	t.Run("the port can be shared by those who agree", func(t *testing.T) {
+		address := namedPort(t, "tcp", "127.0.0.1")
+		share := setting(unix.SO_REUSEPORT, 1)
+		for range 3 {
+			ln, err := (&ListenConfig{Control: share}).Listen(t.Context(), "tcp", address)
+			require.NoError(t, err)
+			defer ln.Close()
+			plain, err := (&net.ListenConfig{Control: share}).Listen(t.Context(), "tcp", address)
+			require.NoError(t, err)
+			defer plain.Close()
+		}
+		_, err := Listen("tcp", address)
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+	})
+	t.Run("a port that is used still cannot be had", func(t *testing.T) {
+		ln, err := Listen("tcp", namedPort(t, "tcp", "127.0.0.1"))
+		require.NoError(t, err)
+		c, s := overTCP.connect(t, ln)
+		require.NoError(t, ln.Close())
+		for _, end := range []net.Conn{s, c} { // the listener's end waits for its time
+			require.NoError(t, end.Close())
+		}
+		strict := setting(unix.SO_REUSEADDR, 0)
+		_, want := (&net.ListenConfig{Control: strict}).Listen(t.Context(), "tcp", ln.Addr().String())
+		require.ErrorIs(t, want, syscall.EADDRINUSE)
+		_, err = (&ListenConfig{Control: strict}).Listen(t.Context(), "tcp", ln.Addr().String())
+		require.Equal(t, want, err)
+		free := namedPort(t, "tcp", "127.0.0.1")
+		other, err := (&ListenConfig{Control: strict}).Listen(t.Context(), "tcp", free)
+		require.NoError(t, err)
+		require.NoError(t, other.Close())
+	})
+}

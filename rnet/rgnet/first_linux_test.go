@@ -1,0 +1,105 @@
+package rgnet
+
+import (
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+)
+
+// soft reaches streams alone.
+var soft = carrier{name: "soft", cfg: Config{Transport: rnet.Soft}}
+
+func TestWhoFindsTheTCPListenerFindsStreamsToo(t *testing.T) {
+	for range 10 {
+		address := auto.freeAddress(t)
+		found := make(chan error, 1)
+		go func() { // ended by the engine, or patience
+			var err error
+			for end := time.Now().Add(patience); time.Now().Before(end); {
+				var c net.Conn
+				if c, err = net.Dial("tcp", address); err == nil {
+					c.Close()
+					if c, err = soft.dialer().Dial("tcp", address); err == nil {
+						c.Close()
+					}
+					break
+				}
+			}
+			found <- err
+		}()
+		s := auto.serveAt(t, &script{}, address)
+		require.NoError(t, <-found) // ended by patience
+		s.stop(t)
+	}
+}
+
+// A peer that comes while the engine starts waits for its loops.
+func TestAPeerThatComesBeforeTheLoopsIsServed(t *testing.T) {
+	address := soft.freeAddress(t)
+	dialed := make(chan error, 1)
+	h := &script{
+		boot: func(gnet.Engine) gnet.Action {
+			go func() { // ended by the engine
+				c, err := soft.dialer().Dial("tcp", address)
+				if err == nil {
+					_, err = c.Write([]byte("x"))
+					c.Close()
+				}
+				dialed <- err
+			}()
+			time.Sleep(20 * time.Millisecond) // so that it waits, most of the time
+			return gnet.None
+		},
+		traffic: func(c gnet.Conn) gnet.Action { return gnet.Close },
+	}
+	s := auto.serveAt(t, h, address)
+	select { // ended by the dial, or patience
+	case err := <-dialed:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		t.Fatal("the peer still waits")
+	}
+	s.stop(t)
+}
+
+func TestAPeerThatWaitsForTheLoopsIsRefusedWhenThereAreNone(t *testing.T) {
+	address := soft.freeAddress(t)
+	dialed := make(chan error, 1)
+	h := &script{boot: func(gnet.Engine) gnet.Action {
+		go func() { // ended by the engine
+			c, err := soft.dialer().Dial("tcp", address)
+			if err == nil {
+				c.Close()
+			}
+			dialed <- err
+		}()
+		time.Sleep(20 * time.Millisecond) // so that it waits, most of the time
+		return gnet.Shutdown
+	}}
+	require.NoError(t, auto.cfg.Run(h, "tcp://"+address, gnet.WithLogger(quiet{})))
+	select { // ended by the dial, or patience
+	case err := <-dialed:
+		require.Error(t, err)
+	case <-time.After(patience):
+		t.Fatal("the peer still waits")
+	}
+}
+
+func TestRunFailsAsGnetDoesWhereThePortIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	at := "tcp://" + taken.Addr().String()
+	want := gnet.Run(&script{}, at, gnet.WithLogger(quiet{}))
+	require.ErrorIs(t, want, syscall.EADDRINUSE)
+	for _, k := range []carrier{auto, soft} {
+		assert.Equal(t, want, k.cfg.Run(&script{}, at, gnet.WithLogger(quiet{})))
+	}
+}
