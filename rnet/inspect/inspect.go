@@ -39,60 +39,104 @@ type Process struct {
 	Err error
 }
 
-// Patience is how long one process may take to answer.
+// Patience is how long a look takes at most.
 const Patience = 2 * time.Second
 
-// readers is how many processes are asked at the same time.
-const readers = 16
-
 // Processes asks all processes of this user, in this network namespace, that
-// have sessions or listeners, ordered by PID. It takes no longer than Patience
-// for each sixteen of them. If ctx ends before, its error comes with those that
-// have answered. Otherwise it fails on systems other than Linux, where
-// /proc/net/unix cannot be read, and where the kernel does not tell this user
-// from others.
+// have sessions or listeners, ordered by PID. It takes no longer than Patience.
+// If ctx ends before, its error comes with those that have answered. Otherwise
+// it fails on systems other than Linux, where the kernel's list of sockets
+// cannot be read, and where the kernel does not tell this user from others.
 func Processes(ctx context.Context) ([]Process, error) {
 	endpoints, err := attach.Find()
 	if err != nil {
 		return nil, fmt.Errorf("inspect: look for processes: %w", err)
 	}
-	var mu sync.Mutex
-	list := []Process{}
-	var asking sync.WaitGroup
-	turn := make(chan struct{}, readers)
-	for _, e := range endpoints {
-		turn <- struct{}{} // ended by a reader, which has a time limit
-		asking.Go(func() {
-			p, there := read(ctx, e)
-			<-turn
-			if there {
-				mu.Lock()
-				list = append(list, p)
-				mu.Unlock()
-			}
-		})
-	}
-	asking.Wait() // ended by the time limit of each
-	slices.SortFunc(list, func(a, b Process) int {
+	l := look{list: []Process{}}
+	l.ask(ctx, endpoints)
+	slices.SortFunc(l.list, func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Snapshot.PID, b.Snapshot.PID))
 	})
-	return list, ctx.Err()
+	return l.list, ctx.Err()
 }
 
-// read asks one. Who has gone meanwhile, and strangers, are not there.
-func read(ctx context.Context, e attach.Endpoint) (p Process, there bool) {
+// look gathers what the processes tell.
+type look struct {
+	mu   sync.Mutex
+	list []Process // guarded by mu
+}
+
+func (l *look) add(p Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, p)
+}
+
+// ask asks all endpoints at the same time. Those with a full queue are tried
+// again until the time is over: what strangers do to some delays no answer of
+// the others.
+func (l *look) ask(ctx context.Context, endpoints []attach.Endpoint) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	document, pid, err := e.Read(ctx)
-	switch {
-	case errors.Is(err, attach.ErrStranger), errors.Is(err, syscall.ECONNREFUSED), err == nil && len(document) == 0:
-		return Process{}, false
-	case err != nil:
-		return Process{PID: e.PID, Err: fmt.Errorf("inspect: process %d: %w", e.PID, err)}, true
+	var asking sync.WaitGroup
+	defer asking.Wait() // ended by the time limit
+	full := func(e attach.Endpoint) bool {
+		conn, err := e.Dial()
+		switch {
+		case err == nil:
+			asking.Go(func() { l.read(ctx, e, conn) })
+		case errors.Is(err, attach.ErrBusy):
+			return true
+		case errors.Is(err, attach.ErrStranger), errors.Is(err, syscall.ECONNREFUSED): // it has gone
+		default:
+			l.silent(e, err)
+		}
+		return false
 	}
-	p.PID = pid
-	if err := json.Unmarshal(document, &p.Snapshot); err != nil {
-		return Process{PID: e.PID, Err: fmt.Errorf("inspect: process %d told no statistics: %w", e.PID, err)}, true
+	for busy := onlyIf(full, endpoints); len(busy) > 0; busy = onlyIf(full, busy) {
+		select { // ended by the clock, or the end of the look
+		case <-time.After(attach.Rest):
+		case <-ctx.Done():
+			for _, e := range busy {
+				l.silent(e, fmt.Errorf("%w: %w", ctx.Err(), attach.ErrBusy))
+			}
+			return
+		}
 	}
-	return p, true
+}
+
+func onlyIf(f func(attach.Endpoint) bool, list []attach.Endpoint) (some []attach.Endpoint) {
+	for _, e := range list {
+		if f(e) {
+			some = append(some, e)
+		}
+	}
+	return some
+}
+
+// silent notes that an endpoint cannot be asked, unless it may be a stranger's.
+func (l *look) silent(e attach.Endpoint, err error) {
+	if e.Ours {
+		l.add(failed(e, err))
+	}
+}
+
+func failed(e attach.Endpoint, err error) Process {
+	return Process{PID: e.PID, Err: fmt.Errorf("inspect: process %d: %w", e.PID, err)}
+}
+
+// read reads what one tells. Who has gone meanwhile is not there.
+func (l *look) read(ctx context.Context, e attach.Endpoint, conn *attach.Conn) {
+	document, pid, err := conn.Read(ctx)
+	if err == nil && len(document) == 0 {
+		return
+	}
+	p := Process{PID: pid}
+	if err == nil {
+		err = json.Unmarshal(document, &p.Snapshot)
+	}
+	if err != nil {
+		p = failed(e, err)
+	}
+	l.add(p)
 }

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
 )
 
 // busyVariable makes the test binary a process with three connections to
@@ -31,7 +33,11 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	go func() {
-		if err := busy(); err != nil {
+		play := busy
+		if os.Getenv(busyVariable) == crowd {
+			play = beCrowd
+		}
+		if err := play(); err != nil {
 			fmt.Println("failed:", err)
 		}
 	}()
@@ -64,6 +70,39 @@ func busy() error {
 	}
 	fmt.Println(ln.Addr())
 	select {} // ended by the end of the process
+}
+
+// crowd makes it a process with names of other processes' endpoints, which it
+// lets wait: their queues are full.
+const (
+	crowd   = "crowd"
+	phantom = 1_000_000 // the process id in their names, and on
+	many    = 200
+)
+
+func beCrowd() error {
+	for i := range many {
+		name := fmt.Sprintf("@ramjet/stats1/0/%d/%016x", phantom+i, i)
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: name}), unix.Listen(fd, 0)); err != nil {
+			return err
+		}
+		for {
+			c, err := net.Dial("unix", name)
+			if errors.Is(err, unix.EAGAIN) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+		}
+	}
+	fmt.Println("127.0.0.1:0") // it has no listener
+	select {}                  // ended by the end of the process
 }
 
 // startBusy starts such a process and returns where it listens. It ends with
@@ -177,6 +216,37 @@ func TestProcessThatIsStoppedHoldsUpNobody(t *testing.T) {
 	p = told(t, stopped.Process.Pid)
 	require.NotNil(t, p)
 	require.NoError(t, p.Err)
+}
+
+// They would take all time, and the places of those that are there.
+func TestNamesThatStrangersMakeUpAreNotThere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs the rights of root")
+	}
+	startBusy(t, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, busyVariable+"="+crowd)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	})
+	cmd, _ := startBusy(t, func(*exec.Cmd) {})
+	verify := func(list []Process) {
+		t.Helper()
+		found := false
+		for _, p := range list {
+			require.Less(t, p.PID, phantom)
+			found = found || p.PID == cmd.Process.Pid && p.Err == nil
+		}
+		require.True(t, found)
+	}
+	list, err := Processes(t.Context())
+	require.NoError(t, err)
+	verify(list)
+
+	endpoints, err := attach.FindByName() // as where the kernel does not tell the owners
+	require.NoError(t, err)
+	require.Greater(t, len(endpoints), many)
+	var l look
+	l.ask(t.Context(), endpoints)
+	verify(l.list)
 }
 
 func TestProcessThatHasEndedIsNotThere(t *testing.T) {

@@ -2,10 +2,12 @@ package attach
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +18,7 @@ import (
 func TestProcessesOfTheSameUserAreTold(t *testing.T) {
 	c := start(t, nil, "hold")
 	require.Equal(t, "held", c.says(t))
-	told, pid, err := only(t, c.cmd.Process.Pid).Read(patiently(t))
+	told, pid, err := read(t, only(t, c.cmd.Process.Pid))
 	require.NoError(t, err)
 	require.Equal(t, "of a child", string(told))
 	require.Equal(t, c.cmd.Process.Pid, pid)
@@ -32,7 +34,7 @@ func TestEndpointOpensWithTheFirstHoldAndClosesWithTheLastRelease(t *testing.T) 
 	require.Equal(t, first, only(t, os.Getpid()))
 	s.Release()
 	gone(t, os.Getpid())
-	_, _, err := first.Read(patiently(t))
+	_, _, err := read(t, first)
 	require.Error(t, err)
 
 	require.NoError(t, s.Hold())
@@ -44,7 +46,7 @@ func TestAnotherUserIsDenied(t *testing.T) {
 	_, e := serve(t, []byte("secret"))
 	c := start(t, asStranger, "knock", e.name)
 	require.Equal(t, "told 0 bytes", c.says(t))
-	told, _, err := e.Read(patiently(t))
+	told, _, err := read(t, e)
 	require.NoError(t, err)
 	require.Equal(t, "secret", string(told), "the user is told all the same")
 
@@ -54,17 +56,74 @@ func TestAnotherUserIsDenied(t *testing.T) {
 func TestNamesOfAnotherUserAreNotBelieved(t *testing.T) {
 	lie := name(os.Geteuid(), 1, [8]byte{1})
 	require.Equal(t, "squatting", start(t, asStranger, "squat", lie).says(t))
-	e := only(t, 1)
-	require.Equal(t, lie, e.name)
-	told, _, err := e.Read(patiently(t))
+	if _, err := ownedSockets(os.Geteuid()); err == nil {
+		require.Empty(t, of(t, 1), "the kernel tells whose it is")
+	}
+	list, err := FindByName()
+	require.NoError(t, err)
+	require.Contains(t, list, Endpoint{PID: 1, name: lie})
+	told, _, err := read(t, Endpoint{PID: 1, name: lie})
 	require.ErrorIs(t, err, ErrStranger)
 	require.Empty(t, told)
+}
+
+func TestTheKernelTellsOnlyTheSocketsOfTheUser(t *testing.T) {
+	names, err := ownedSockets(os.Geteuid())
+	if errors.Is(err, errNoOwners) {
+		t.Skip("needs Linux 5.3 with unix_diag:", err)
+	}
+	require.NoError(t, err)
+	_, e := serve(t, nil)
+	require.NotContains(t, names, e.name, "it was not there then")
+	theirs := name(stranger, 1, [8]byte{2})
+	require.Equal(t, "squatting", start(t, asStranger, "squat", theirs).says(t))
+	var bound []string
+	for i := range 300 { // more than one message holds
+		ln, err := net.Listen("unix", fmt.Sprintf("@ramjet/test/%d/%d", os.Getpid(), i))
+		require.NoError(t, err)
+		defer ln.Close()
+		bound = append(bound, ln.Addr().String())
+	}
+	path, err := net.Listen("unix", t.TempDir()+"/socket")
+	require.NoError(t, err)
+	defer path.Close()
+
+	names, err = ownedSockets(os.Geteuid())
+	require.NoError(t, err)
+	require.Contains(t, names, e.name)
+	require.Subset(t, names, bound)
+	require.NotContains(t, names, theirs)
+	require.NotContains(t, names, path.Addr().String(), "it has no abstract name")
+	names, err = ownedSockets(stranger)
+	require.NoError(t, err)
+	require.Contains(t, names, theirs)
+	require.NotContains(t, names, e.name)
+}
+
+// The kernel's answers are trusted, but old kernels leave attributes out.
+func FuzzParseSocket(f *testing.F) {
+	header := make([]byte, messageLen)
+	attribute := func(kind uint16, value []byte) []byte {
+		b := native.AppendUint16(nil, uint16(4+len(value)))
+		b = append(native.AppendUint16(b, kind), value...)
+		return append(b, make([]byte, -len(b)&3)...)
+	}
+	uid := attribute(attrUID, native.AppendUint32(nil, 1000))
+	f.Add(slices.Concat(header, attribute(attrName, []byte("\x00name")), uid))
+	f.Add(slices.Concat(header, attribute(attrName, []byte("/a/path")), uid))
+	f.Add(slices.Concat(header, attribute(attrName, []byte("\x00name"))))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if name, _, err := parseSocket(b); err == nil && name != "" && name[0] != '@' {
+			t.Fatalf("%q is not abstract", name)
+		}
+	})
 }
 
 func TestFloodOfAnotherUserDoesNotLockOutTheUser(t *testing.T) {
 	_, e := serve(t, []byte("told"))
 	require.Equal(t, "flooding", start(t, asStranger, "flood", e.name).says(t))
-	told, _, err := e.Read(patiently(t))
+	told, _, err := read(t, e)
 	require.NoError(t, err)
 	require.Equal(t, "told", string(told))
 }
@@ -76,7 +135,7 @@ func TestReaderThatStopsReadingIsHungUpOn(t *testing.T) {
 	require.NoError(t, err)
 	defer slow.Close()
 
-	told, _, err := e.Read(patiently(t))
+	told, _, err := read(t, e)
 	require.NoError(t, err)
 	require.Len(t, told, len(document), "the next one is told all")
 
@@ -111,7 +170,7 @@ func TestDeadProcessLeavesNothing(t *testing.T) {
 	e := only(t, c.cmd.Process.Pid)
 	require.NoError(t, c.cmd.Process.Kill())
 	gone(t, c.cmd.Process.Pid)
-	_, _, err := e.Read(patiently(t))
+	_, _, err := read(t, e)
 	require.Error(t, err)
 }
 

@@ -14,8 +14,6 @@ import (
 const (
 	// patience is how long a reader may take to read.
 	patience = time.Second
-	// rest comes after somebody was refused, who may come again at once.
-	rest = 10 * time.Millisecond
 	// backlog is how many readers may wait. A queue that others fill makes
 	// readers try again; it is short because each place in it waits for rest.
 	backlog = 16
@@ -78,7 +76,7 @@ func (e *endpoint) serve() {
 			return
 		}
 		if err != nil { // out of descriptors, perhaps
-			time.Sleep(rest) // ended by the clock
+			time.Sleep(Rest) // ended by the clock
 			continue
 		}
 		if !e.begin(conn) {
@@ -91,7 +89,7 @@ func (e *endpoint) serve() {
 			continue
 		}
 		conn.Close()
-		time.Sleep(rest) // ended by the clock
+		time.Sleep(Rest) // ended by the clock
 	}
 }
 

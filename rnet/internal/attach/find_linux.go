@@ -14,10 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Endpoint is one that was found, which may be gone already, or be a
-// stranger's with our name: Read tells.
+// Endpoint is one that was found, which may be gone already.
 type Endpoint struct {
-	PID  int // as its process sees it
+	PID int // as its process sees it
+	// Ours says that the kernel named our user as the owner. If it is false,
+	// the endpoint may be a stranger's with our name: Dial tells.
+	Ours bool
 	name string
 }
 
@@ -30,12 +32,31 @@ func Find() ([]Endpoint, error) {
 	if !knownUser(uid) {
 		return nil, errUsers
 	}
+	if names, err := ownedSockets(uid); err == nil {
+		return findAmong(names, uid), nil
+	}
+	return FindByName()
+}
+
+// findAmong takes those of the names of a user's sockets that are endpoints.
+func findAmong(names []string, uid int) (list []Endpoint) {
+	for _, name := range names {
+		if owner, pid, ok := parseName(name); ok && owner == uid {
+			list = append(list, Endpoint{PID: pid, Ours: true, name: name})
+		}
+	}
+	return list
+}
+
+// FindByName is Find for Linux before 5.3, and without its module unix_diag: it
+// believes the names, for whose a socket is turns out only when it is dialed.
+func FindByName() ([]Endpoint, error) {
 	file, err := os.Open("/proc/self/net/unix")
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	return findIn(file, uid)
+	return findIn(file, os.Geteuid())
 }
 
 // findIn looks through the lines of /proc/net/unix: Num RefCount Protocol
@@ -57,49 +78,51 @@ func findIn(table io.Reader, uid int) (list []Endpoint, err error) {
 // maxDocument bounds what a reader takes.
 const maxDocument = 64 << 20
 
-// ErrStranger is an endpoint of another user that has a name of ours.
-var ErrStranger = errors.New("attach: the endpoint belongs to another user")
+// ErrStranger is an endpoint of another user that has a name of ours, ErrBusy
+// one with a queue that is full at the moment.
+var (
+	ErrStranger = errors.New("attach: the endpoint belongs to another user")
+	ErrBusy     = errors.New("attach: the endpoint's queue is full")
+)
+
+// Conn is a connection to an endpoint of our user.
+type Conn struct {
+	conn *net.UnixConn
+	pid  int
+}
+
+// Dial connects, and makes sure that the endpoint is our user's. It does not
+// wait.
+func (e Endpoint) Dial() (*Conn, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: e.name})
+	if errors.Is(err, unix.EAGAIN) {
+		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	peer, err := credentials(conn)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if int(peer.Uid) != os.Geteuid() {
+		conn.Close()
+		return nil, fmt.Errorf("%w: user %d, process %d", ErrStranger, peer.Uid, peer.Pid)
+	}
+	return &Conn{conn, int(peer.Pid)}, nil
+}
 
 // Read returns what the process at the endpoint tells of itself, and its id as
 // this process sees it, 0 if it does not. It waits until it is told, or ctx
-// ends.
-func (e Endpoint) Read(ctx context.Context) (document []byte, pid int, err error) {
-	conn, err := e.dial(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer conn.Close()
-	peer, err := credentials(conn)
-	if err != nil {
-		return nil, 0, err
-	}
-	if int(peer.Uid) != os.Geteuid() {
-		return nil, 0, fmt.Errorf("%w: user %d, process %d", ErrStranger, peer.Uid, peer.Pid)
-	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+// ends, and closes the connection.
+func (c *Conn) Read(ctx context.Context) (document []byte, pid int, err error) {
+	defer c.conn.Close()
+	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	document, err = io.ReadAll(io.LimitReader(conn, maxDocument)) // ended by the endpoint, or ctx
+	document, err = io.ReadAll(io.LimitReader(c.conn, maxDocument)) // ended by the endpoint, or ctx
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	return document, int(peer.Pid), err
-}
-
-// dial connects. A queue that is full is tried again until ctx ends.
-func (e Endpoint) dial(ctx context.Context) (*net.UnixConn, error) {
-	var d net.Dialer
-	for {
-		conn, err := d.DialContext(ctx, "unix", e.name)
-		if err == nil {
-			return conn.(*net.UnixConn), nil
-		}
-		if !errors.Is(err, unix.EAGAIN) {
-			return nil, err
-		}
-		select { // ended by the clock or ctx
-		case <-time.After(rest):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: the queue stays full: %w", ctx.Err(), err)
-		}
-	}
+	return document, c.pid, err
 }

@@ -204,6 +204,22 @@ func only(t testing.TB, pid int) Endpoint {
 	return own[0]
 }
 
+// read asks an endpoint, again while it is busy.
+func read(t testing.TB, e Endpoint) (document []byte, pid int, err error) {
+	t.Helper()
+	ctx := patiently(t)
+	for {
+		conn, err := e.Dial()
+		if err == nil {
+			return conn.Read(ctx)
+		}
+		if !errors.Is(err, ErrBusy) || ctx.Err() != nil {
+			return nil, 0, err
+		}
+		time.Sleep(Rest)
+	}
+}
+
 // patiently bounds what has to happen, on a slow machine too.
 func patiently(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

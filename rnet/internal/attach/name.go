@@ -7,7 +7,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
+
+// Rest is how long an endpoint rests after it has refused somebody, who may
+// come again at once, and how long a reader does who has found ErrBusy.
+const Rest = 10 * time.Millisecond
 
 // prefix is the beginning of the names of all endpoints, as /proc/net/unix
 // shows them: the leading NUL of an abstract name is an @ there. The number is

@@ -15,17 +15,29 @@ func listen(func() ([]byte, error)) (*endpoint, error) { return nil, nil }
 func (*endpoint) close() {}
 
 // Endpoint is one that was found: there are none on this system.
-type Endpoint struct{ PID int }
+type Endpoint struct {
+	PID  int
+	Ours bool
+}
 
 // Find returns no endpoints.
 func Find() ([]Endpoint, error) {
 	return nil, errors.New("attach: only Linux has sessions to look at")
 }
 
-// ErrStranger is an endpoint of another user that has a name of ours.
-var ErrStranger = errors.New("attach: the endpoint belongs to another user")
+// ErrStranger and ErrBusy are endpoints that do not answer: there are none.
+var (
+	ErrStranger = errors.New("attach: the endpoint belongs to another user")
+	ErrBusy     = errors.New("attach: the endpoint's queue is full")
+)
+
+// Conn is a connection to an endpoint.
+type Conn struct{}
+
+// Dial fails: see Find.
+func (Endpoint) Dial() (*Conn, error) { return nil, errors.ErrUnsupported }
 
 // Read fails: see Find.
-func (Endpoint) Read(context.Context) (document []byte, pid int, err error) {
+func (*Conn) Read(context.Context) (document []byte, pid int, err error) {
 	return nil, 0, errors.ErrUnsupported
 }
