@@ -35,7 +35,8 @@ type Process struct {
 
 // Start runs this program with args and returns when it has announced its
 // address. What it prints after that goes to our standard output. It is asked
-// to end when ctx ends; Stop must be called in any case.
+// to end when ctx ends; Stop must be called in any case. On Linux it ends also
+// when this program is killed.
 func Start(ctx context.Context, args ...string) (*Process, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -54,7 +55,7 @@ func StartProgram(ctx context.Context, program string, args ...string) (*Process
 	p.cmd.WaitDelay = grace
 	stdout, err := p.cmd.StdoutPipe()
 	if err == nil {
-		err = p.cmd.Start()
+		err = Tie(p.cmd, p.rest)
 	}
 	if err != nil {
 		stop()

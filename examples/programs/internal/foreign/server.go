@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 )
 
 const (
@@ -53,10 +55,10 @@ func (s *Server) Start(ctx context.Context) error {
 	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
 	s.cmd.WaitDelay = stopTime
 	ownGroup(s.cmd)
-	if err := s.cmd.Start(); err != nil {
+	cmd, gone := s.cmd, make(chan struct{})
+	if err := child.Tie(cmd, gone); err != nil {
 		return err
 	}
-	cmd, gone := s.cmd, make(chan struct{})
 	s.gone = gone
 	go func() {
 		defer close(gone)
