@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -35,6 +36,11 @@ var roles = map[string]func(args []string) error{
 
 func playRole(role string) int {
 	args := strings.Fields(role)
+	go func() {
+		io.Copy(io.Discard, os.Stdin) // ended by the parent's death, or its wish
+		time.Sleep(patience)
+		os.Exit(3) // for those who wait for something else
+	}()
 	if err := roles[args[0]](args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, role, err)
 		return 1

@@ -54,8 +54,6 @@ type Trial struct {
 	// Kill ends the process at the other end by SIGKILL, Restart starts it
 	// again with the same address.
 	Kill, Restart func() error
-
-	gate *sync.RWMutex // held while the peer starts, see dialer
 }
 
 // Compare makes the same trial over TCP and over shared memory. The workload
@@ -77,13 +75,7 @@ func Compare(t *testing.T, prepare func(t *testing.T, dialer rnet.Dialer) Trial)
 			want = rnet.Soft
 		}
 		ok := t.Run("over "+string(want), func(t *testing.T) {
-			var gate sync.RWMutex
-			trial := prepare(t, rnet.Dialer{Transport: over, Choose: func(context.Context, string, string) rnet.Transport {
-				gate.RLock() // ended by the end of the restart
-				defer gate.RUnlock()
-				return "" // as Transport says
-			}})
-			trial.gate = &gate
+			trial := prepare(t, rnet.Dialer{Transport: over})
 			kinds, overSessions := trial.run(t)
 			seen[over] = kinds
 			require.Equal(t, want == rnet.Soft, overSessions > 0, "bytes have gone over sessions")
@@ -162,10 +154,7 @@ func (t *Trial) run(tb testing.TB) (kinds []string, overSessions uint64) {
 	require.NoError(tb, t.Kill())
 	l.wait(tb, "noticed the kill", func() bool { return slices.Min(l.failed[down]) >= hold })
 	l.forget(down) // what the process did before it was dead
-	t.gate.Lock()
-	err := t.Restart()
-	t.gate.Unlock()
-	require.NoError(tb, err)
+	require.NoError(tb, t.Restart())
 	l.wait(tb, "recovered", func() bool { return slices.Min(l.done[down]) > 0 })
 	l.enter(after)
 	time.Sleep(half)
