@@ -75,7 +75,7 @@ func TestEchoInEveryWay(t *testing.T) {
 					c := k.dial(t, s.address)
 					work.Go(func() { echoes(t, c, 50, 1+i*i*11) })
 				}
-				work.Wait()
+				finish(t, &work)
 			})
 		}
 	})
@@ -166,10 +166,10 @@ func TestCallbacksOfAClosedConnectionGetErrClosed(t *testing.T) {
 		c := k.dial(t, s.address)
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
-		require.NoError(t, <-errs)
-		require.ErrorIs(t, <-errs, net.ErrClosed)
-		require.ErrorIs(t, <-errs, net.ErrClosed)
-		require.NoError(t, <-errs)
+		require.NoError(t, within(t, errs, "the callback is called"))
+		require.ErrorIs(t, within(t, errs, "the callback is called"), net.ErrClosed)
+		require.ErrorIs(t, within(t, errs, "the callback is called"), net.ErrClosed)
+		require.NoError(t, within(t, errs, "the callback is called"))
 		_, err = c.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 	})

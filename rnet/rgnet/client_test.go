@@ -63,7 +63,7 @@ func TestClientsAndServersOfManyLoops(t *testing.T) {
 			_, err := client.DialContext("tcp", s.address, 100)
 			require.NoError(t, err)
 		}
-		p.done.Wait()
+		finish(t, &p.done)
 	})
 }
 
@@ -74,7 +74,7 @@ func TestStoppingAClientClosesItsConnections(t *testing.T) {
 			gone <- err
 			return gnet.None
 		}})
-		<-gone // awaitListener's
+		within(t, gone, "the server is told") // awaitListener's
 		closed := 0
 		client := k.client(t, &script{close: func(gnet.Conn, error) gnet.Action { closed++; return gnet.None }})
 		for range 10 {
@@ -84,7 +84,7 @@ func TestStoppingAClientClosesItsConnections(t *testing.T) {
 		require.NoError(t, client.Stop())
 		require.Equal(t, 10, closed)
 		for range 10 {
-			<-gone
+			within(t, gone, "the server is told")
 		}
 		_, err := client.Dial("tcp", s.address)
 		require.Error(t, err)
@@ -108,7 +108,7 @@ func TestAClientEnrollsConnectionsOfTheSystem(t *testing.T) {
 		defer accepted.Close()
 		_, err = client.EnrollContext(dialed, "mine")
 		require.NoError(t, err)
-		require.Equal(t, "mine", <-opened)
+		require.Equal(t, "mine", within(t, opened, "OnOpen is called"))
 		got := make([]byte, 5)
 		_, err = accepted.Read(got)
 		require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestAClientFallsBackToTCP(t *testing.T) {
 	c, err := client.DialContext("tcp", s.address, 10)
 	require.NoError(t, err)
 	require.False(t, ownConn(c))
-	p.done.Wait()
+	finish(t, &p.done)
 }
 
 func TestADialThatFailsTellsWhy(t *testing.T) {

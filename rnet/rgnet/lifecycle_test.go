@@ -40,7 +40,7 @@ func TestEachCallbackCanCloseTheConnection(t *testing.T) {
 					return gnet.None
 				}
 				s := k.serve(t, &h)
-				<-closed // awaitListener's
+				within(t, closed, "OnClose is called") // awaitListener's
 				c := k.dial(t, s.address)
 				c.Write([]byte("x")) // may fail: OnOpen closes
 				got, err := io.ReadAll(c)
@@ -48,7 +48,7 @@ func TestEachCallbackCanCloseTheConnection(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, "bye", string(got))
 				}
-				require.NoError(t, <-closed)
+				require.NoError(t, within(t, closed, "OnClose is called"))
 			})
 		}
 	})
@@ -135,14 +135,14 @@ func TestStopClosesConnectionsAndReturns(t *testing.T) {
 			close:    func(_ gnet.Conn, err error) gnet.Action { closed <- err; return gnet.None },
 			shutdown: func(gnet.Engine) { shut.set() },
 		}, gnet.WithMulticore(true))
-		<-opened // awaitListener's
-		<-closed
+		within(t, opened, "OnOpen is called") // awaitListener's
+		within(t, closed, "OnClose is called")
 		var list []io.Reader
 		for range conns {
 			list = append(list, k.dial(t, s.address))
 		}
 		for range conns {
-			<-opened
+			within(t, opened, "OnOpen is called")
 		}
 		require.Equal(t, conns, CountConnections(s.engine))
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -151,7 +151,7 @@ func TestStopClosesConnectionsAndReturns(t *testing.T) {
 		s.await(t)
 		require.True(t, shut.open())
 		for range conns {
-			require.NoError(t, <-closed)
+			require.NoError(t, within(t, closed, "OnClose is called"))
 		}
 		for _, c := range list {
 			got, err := io.ReadAll(c)
@@ -184,7 +184,7 @@ func TestOptionsOfGnet(t *testing.T) {
 					work.Go(func() { echoes(t, c, 20, 100_000) })
 				}
 			}
-			work.Wait()
+			finish(t, &work)
 		})
 	}
 }
@@ -220,7 +220,7 @@ func TestOnTickIsCalledAsItAsks(t *testing.T) {
 		go func() { // ended by the tenth tick
 			ended <- k.cfg.Run(h, "tcp://"+address, gnet.WithTicker(true), gnet.WithLogger(quiet{}))
 		}()
-		require.NoError(t, <-ended)
+		require.NoError(t, within(t, ended, "Run returns"))
 		require.GreaterOrEqual(t, ticks, 10)
 	})
 }
@@ -245,11 +245,11 @@ func TestClosedPeersAreToldOfWithEOF(t *testing.T) {
 			closed <- err
 			return gnet.None
 		}})
-		require.ErrorIs(t, <-closed, io.EOF) // awaitListener's
+		require.ErrorIs(t, within(t, closed, "OnClose is called"), io.EOF) // awaitListener's
 		c := k.dial(t, s.address)
 		c.Write([]byte("last words"))
 		c.Close()
-		require.ErrorIs(t, <-closed, io.EOF)
+		require.ErrorIs(t, within(t, closed, "OnClose is called"), io.EOF)
 	})
 }
 
@@ -260,12 +260,12 @@ func TestResetsAreToldOf(t *testing.T) {
 			closed <- err
 			return gnet.None
 		}})
-		<-closed // awaitListener's
+		within(t, closed, "OnClose is called") // awaitListener's
 		c := k.dial(t, s.address)
 		c.Write([]byte("x"))
 		c.(interface{ SetLinger(int) error }).SetLinger(0)
 		c.Close()
-		err := <-closed
+		err := within(t, closed, "OnClose is called")
 		require.Error(t, err)
 		require.False(t, errors.Is(err, io.EOF), "%v", err)
 	})

@@ -42,7 +42,7 @@ func TestExecuteRunsOnTheLoop(t *testing.T) {
 		c := k.dial(t, s.address)
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
-		<-done
+		within(t, done, "the handler is done")
 	})
 }
 
@@ -59,7 +59,7 @@ func onConn(t *testing.T, k carrier, f func(c gnet.Conn)) {
 	c := k.dial(t, s.address)
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
-	<-done
+	within(t, done, "the handler is done")
 }
 
 func TestEventLoopRefusesWhatGnetRefuses(t *testing.T) {
@@ -129,7 +129,7 @@ func TestSessionsAreSpreadOverTheLoops(t *testing.T) {
 				loops <- c.EventLoop()
 				return nil, gnet.None
 			}}, gnet.WithNumEventLoop(4), gnet.WithLoadBalancing(lb))
-			<-loops // awaitListener's
+			within(t, loops, "OnOpen is called") // awaitListener's
 			d := streamCarriers[0].dialer()
 			d.Dedicated = true
 			count := make(map[gnet.EventLoop]int)
@@ -137,7 +137,7 @@ func TestSessionsAreSpreadOverTheLoops(t *testing.T) {
 				c, err := d.Dial("tcp", s.address)
 				require.NoError(t, err)
 				defer c.Close()
-				count[<-loops]++
+				count[within(t, loops, "OnOpen is called")]++
 			}
 			require.Len(t, count, 4)
 			for _, n := range count {
@@ -154,8 +154,8 @@ func TestOneHostHasOneLoopIfTheAddressDecides(t *testing.T) {
 		return nil, gnet.None
 	}}, gnet.WithNumEventLoop(4), gnet.WithLoadBalancing(gnet.SourceAddrHash))
 	c := streamCarriers[0].dial(t, s.address)
-	echoless := <-loops
-	require.Equal(t, echoless, <-loops)
+	echoless := within(t, loops, "OnOpen is called")
+	require.Equal(t, echoless, within(t, loops, "OnOpen is called"))
 	c.Close()
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,6 +83,14 @@ func (k carrier) need(t testing.TB) {
 }
 
 func (k carrier) dialer() *rnet.Dialer { return k.cfg.dialer() }
+
+func dialUnix(t testing.TB, path string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
 
 func (k carrier) dial(t testing.TB, address string) net.Conn {
 	t.Helper()
@@ -166,6 +175,28 @@ func (s *served) await(t testing.TB) {
 
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
+
+// within returns what comes on ch, in time.
+func within[T any](t testing.TB, ch <-chan T, what string) (v T) {
+	t.Helper()
+	select { // ended by what comes, or patience
+	case v = <-ch:
+	case <-time.After(patience):
+		t.Fatalf("not in time: %s", what)
+	}
+	return v
+}
+
+// finish waits for a group, in time.
+func finish(t testing.TB, work *sync.WaitGroup) {
+	t.Helper()
+	finished := make(chan struct{})
+	go func() { // ended with the group
+		work.Wait()
+		close(finished)
+	}()
+	within(t, finished, "all have finished")
+}
 
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
