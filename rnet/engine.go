@@ -62,8 +62,13 @@ func (s *session) initEngine() {
 	s.seat.init()
 }
 
-// wait returns when w is ready. In between the caller may lead.
+// wait returns when w is ready. In between the caller may lead, unless an event
+// loop does.
 func (s *session) wait(w *waiter) {
+	if s.onLoop() {
+		s.waitForLoop(w)
+		return
+	}
 	led := false // w has led, and it did not pay
 	for !w.ready() {
 		if !led && s.lead.TryLock() {

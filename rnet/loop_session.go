@@ -147,6 +147,19 @@ func (c *Conn) consumeLoop(n int) {
 	}
 }
 
+// waitForLoop is wait on a session that a loop leads: a Close that lingers, of
+// a stream that was dialed and never attached, waits there. Who led instead of
+// the loop would note what came for other streams, and the loop would not know
+// of it. If the loop hands the session back meanwhile its engine goes on.
+func (s *session) waitForLoop(w *waiter) {
+	s.parked.Add(1)
+	if w.announce() {
+		s.stats.parks.Add(1)
+		w.blockTraced()
+	}
+	s.parked.Add(-1)
+}
+
 // unblock lets the loop go on to write on c. It is wakeWriter for streams of
 // a loop: any goroutine calls it, with locks held.
 func (s *session) unblock(c *Conn) {
