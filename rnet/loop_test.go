@@ -18,11 +18,12 @@ import (
 // handLoop is an event loop that a test turns by hand: its goroutine is the
 // loop's.
 type handLoop struct {
-	poller loop.Poller
-	rings  atomic.Int32
-	sinks  []*sink
-	answer bool          // what is readable is written back
-	goOn   func(k *sink) // what a stream does that may write again
+	poller  loop.Poller
+	address string // where it listens
+	rings   atomic.Int32
+	sinks   []*sink
+	answer  bool          // what is readable is written back
+	goOn    func(k *sink) // what a stream does that may write again
 }
 
 func (l *handLoop) Ring() { l.rings.Add(1) }
@@ -95,6 +96,7 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Co
 		t.Cleanup(func() { c.Close() })
 		dialed = append(dialed, c.(*Conn))
 	}
+	l.address = tcp.Addr().String()
 	l.until(t, "the streams are open", func() bool { return len(l.sinks) == streams })
 	return l, dialed
 }

@@ -194,6 +194,12 @@ func (s *session) message(wc *verbs.WC) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
+	// The ring counts as released what nobody keeps. What an event loop has
+	// noted is not handled yet, and the peer has no credit for it.
+	if released := s.released.Load(); s.onLoop() && s.rx.Placed()-released > uint64(s.cfg.ringSize) {
+		return fmt.Errorf("%w: message of %d bytes reaches to %d, released %d, ring %d",
+			errProtocol, wc.ByteLen, s.rx.Placed(), released, s.cfg.ringSize)
+	}
 	return s.takeFrames(s.rxMR.Bytes()[off : off+wc.ByteLen])
 }
 

@@ -1,0 +1,51 @@
+package rnet
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What a loop has noted of a batch lies in the ring until it is handled. A peer
+// that writes over it without credit ends its session.
+func TestAPeerThatOverwritesABatchEndsItsSession(t *testing.T) {
+	k := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize}}
+	l, _ := onHandLoop(t, k, 0)
+	p := dialPuppet(t, l.address)
+	openPuppet(t, l, p)
+	for i := range minRingSize/maxPayload + 1 { // the last lies where the first did
+		payload := bytes.Repeat([]byte{byte(i)}, maxPayload-frameHeaderLen)
+		require.NoError(t, p.send(frame(frameData, 0, 0, payload)))
+	}
+	l.until(t, "the session ends", p.gone)
+	require.Len(t, l.sinks[0].ended, 1)
+}
+
+// openPuppet makes a puppet open stream 0, in a message as long as those that
+// follow: none of them lies across the end of the ring.
+func openPuppet(t *testing.T, l *handLoop, p *puppet) {
+	t.Helper()
+	first := message(frame(frameOpen, 0, 0, nil), frame(frameData, 0, 0, make([]byte, maxPayload-2*frameHeaderLen)))
+	require.Len(t, first, maxPayload)
+	require.NoError(t, p.send(first))
+	l.until(t, "the stream is open", func() bool { return len(l.sinks) == 1 && len(l.sinks[0].got) > 0 })
+}
+
+// One that does the same within its credit is served.
+func TestAPeerThatWaitsForCreditIsServedByALoop(t *testing.T) {
+	k := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize}}
+	l, _ := onHandLoop(t, k, 0)
+	p := dialPuppet(t, l.address)
+	openPuppet(t, l, p)
+	p.pace = l.sinks[0].stream.(*loopStream).s
+	sent := len(l.sinks[0].got)
+	for range 10 {
+		for range minRingSize / maxPayload / 2 {
+			payload := make([]byte, maxPayload-frameHeaderLen)
+			require.NoError(t, p.send(frame(frameData, 0, 0, payload)))
+			sent += len(payload)
+		}
+		l.until(t, "it is there", func() bool { return len(l.sinks[0].got) == sent })
+	}
+}
