@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,8 +13,16 @@ import (
 //
 // What is in the cork has a place in the peer's ring for certain: it was there
 // when the frame was put in, and who else asks for room sends the cork first.
+//
+// A handler that takes long must not keep back what others have written before:
+// corkWatch sends what has waited for one of its periods.
 type cork struct {
 	frames []byte // guarded by txMu
+	corks  uint64 // how often the cork was begun anew; guarded by txMu
+
+	// Of corkWatch.
+	seen    uint64 // corks at the last look
+	guarded atomic.Bool
 
 	// Of the loop's goroutine.
 	corked bool // handlers of a batch run, or streams that had to wait send
@@ -47,8 +56,8 @@ func (s *session) gatherFrame(c *Conn, p []byte) bool {
 	h := frameHeader{stream: c.id, kind: frameData, length: uint32(len(p))}
 	h.credit, h.slots = s.piggyback()
 	h.put(&s.head)
-	if s.frames == nil {
-		s.frames = make([]byte, 0, corkSize)
+	if len(s.frames) == 0 {
+		s.beginCork()
 	}
 	s.frames = append(s.frames[:alignFrame(len(s.frames))], s.head[:]...)
 	s.frames = append(s.frames, p...)
@@ -56,6 +65,17 @@ func (s *session) gatherFrame(c *Conn, p []byte) bool {
 	s.framesOut++
 	s.bytesOut += uint64(len(p))
 	return true
+}
+
+// beginCork makes room for frames. txMu is held.
+func (s *session) beginCork() {
+	s.corks++
+	if s.frames == nil {
+		s.frames = make([]byte, 0, corkSize)
+	}
+	if !s.guarded.Load() {
+		corkWatch.add(s)
+	}
 }
 
 // corkTakes reports whether a payload of n bytes more can be sent as one

@@ -35,6 +35,13 @@ func (st *loopStream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
+// Flush sends what handlers of the batch have written.
+func (st *loopStream) Flush() {
+	if s := (*Conn)(st).s; s.corked {
+		s.sendCork()
+	}
+}
+
 // Close ends the stream without a wait.
 func (st *loopStream) Close(reset bool) {
 	c := (*Conn)(st)

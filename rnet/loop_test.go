@@ -15,6 +15,10 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
+// soon is how long a test waits where a wake-up may have been lost: a keepalive
+// would make up for it later.
+const soon = keepAlivePeriod / 3
+
 // handLoop is an event loop that a test turns by hand: its goroutine is the
 // loop's.
 type handLoop struct {
@@ -37,6 +41,7 @@ type sink struct {
 	got      []byte
 	writable int
 	ended    []error
+	then     func() // comes after what was readable, unless it is nil
 }
 
 func (k *sink) Opened() { k.l.sinks = append(k.l.sinks, k) }
@@ -45,6 +50,9 @@ func (k *sink) Readable(p []byte) {
 	k.got = append(k.got, p...)
 	if k.l.answer {
 		k.stream.Write(p)
+	}
+	if k.then != nil {
+		k.then()
 	}
 }
 
@@ -246,6 +254,120 @@ func TestAnswersOfABatchShareMessages(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, string(want), string(got))
 	}
+}
+
+// What other connections were answered before goes although the handler runs.
+func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
+	const streams, busy = 8, 5
+	l, dialed := onHandLoop(t, overSoft, streams)
+	l.answer = true
+	l.sinks[0].stream.(*loopStream).s.slow = false
+	answered := make(chan error, 1)
+	l.sinks[busy].then = func() {
+		select { // ended by the answers, or the clock
+		case err := <-answered:
+			require.NoError(t, err)
+		case <-time.After(soon):
+			t.Error("the answers wait for the handler")
+		}
+	}
+	for _, c := range dialed {
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+	}
+	go func() { // ended by the answers, or the end of the streams
+		for _, c := range dialed[:busy] {
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				answered <- err
+				return
+			}
+		}
+		answered <- nil
+	}()
+	l.until(t, "all requests are there", func() bool { return len(l.sinks[streams-1].got) > 0 })
+}
+
+func TestFlushSendsWhatIsGathered(t *testing.T) {
+	const streams = 6
+	l, dialed := onHandLoop(t, overSoft, streams)
+	l.answer = true
+	s := l.sinks[0].stream.(*loopStream).s
+	s.slow = false
+	gathered := func() int {
+		s.txMu.Lock()
+		defer s.txMu.Unlock()
+		return len(s.frames)
+	}
+	last := l.sinks[streams-1]
+	last.then = func() {
+		last.stream.Flush()
+		require.Zero(t, gathered())
+	}
+	for _, c := range dialed {
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+	}
+	l.until(t, "all requests are there", func() bool { return len(last.got) > 0 })
+	for _, c := range dialed {
+		_, err := io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err)
+	}
+}
+
+// Streams that a loop has dialed and never attached (they lost a race) wait in
+// Close for their ends to go. Meanwhile the loop alone takes in what comes for
+// others.
+func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
+	const rounds = 10
+	k := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize, Window: 4 * minRingSize}}
+	far, _ := onHandLoop(t, k, 0)
+	l := new(handLoop)
+	var err error
+	l.poller, err = loop.NewPoller(l, k.listenConfig())
+	require.NoError(t, err)
+	t.Cleanup(l.poller.Close)
+	dial := func() *Conn {
+		c, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
+		require.NoError(t, err)
+		return c.(*Conn)
+	}
+	used := &sink{l: l}
+	l.poller.Attach(dial(), func(st loop.Stream) loop.Sink { used.stream = st; return used })
+	var lost []*Conn
+	for range rounds {
+		lost = append(lost, dial())
+	}
+	far.until(t, "all are open", func() bool { return len(far.sinks) == 1+rounds })
+
+	// Nothing is released at the other end: the end of a stream cannot go.
+	for n := 1; n > 0; {
+		n, err = used.stream.Write([]byte("x"))
+		require.NoError(t, err)
+	}
+	var closing sync.WaitGroup
+	for round, c := range lost {
+		l.sleeps(t)
+		require.NoError(t, c.SetLinger(int(hangTime/time.Second)))
+		closing.Go(func() { c.Close() }) // ended by the departure of the end
+		time.Sleep(200 * time.Microsecond)
+		_, err = far.sinks[0].stream.Write([]byte("x"))
+		require.NoError(t, err)
+		end := time.Now().Add(soon)
+		eventually(t, "the loop is rung", func() bool { return l.rings.Load() > 0 || time.Now().After(end) })
+		require.True(t, time.Now().Before(end), "the loop is not rung")
+		l.until(t, "the byte is there", func() bool { return len(used.got) > round })
+	}
+	ends := func() (n int) {
+		for _, k := range far.sinks {
+			n += len(k.ended)
+		}
+		return n
+	}
+	far.until(t, "the ends are told", func() bool {
+		l.poller.Poll()
+		return ends() == rounds
+	})
+	closing.Wait()
 }
 
 func TestAWriteOnALoopTakesWhatThereIsRoomFor(t *testing.T) {

@@ -94,12 +94,15 @@ func (c *conn) Writev(bs [][]byte) (int, error) {
 // ReadFrom takes all that r has. It is sent by Flush, or with the next Write.
 func (c *conn) ReadFrom(r io.Reader) (int64, error) { return c.out.ReadFrom(r) }
 
-// Flush sends what there is room for.
+// Flush sends what there is room for, also what is being gathered to be sent
+// together with what other connections write.
 func (c *conn) Flush() error {
 	if c.state != connOpen && c.state != connClosing {
 		return nil
 	}
 	err := c.flush()
+	c.stream.Flush()
+	c.tell()
 	if err != nil {
 		err = os.NewSyscallError("write", err)
 		c.close(err)

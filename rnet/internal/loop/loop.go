@@ -42,6 +42,9 @@ type Stream interface {
 	// Write takes as much of p as there is room for. If that is not all,
 	// Writable follows.
 	Write(p []byte) (int, error)
+	// Flush sends what is being gathered for one message, of this stream and
+	// others.
+	Flush()
 	// Close ends the stream. What Write took is delivered, unless reset is
 	// true. The sink is told no more.
 	Close(reset bool)

@@ -1,0 +1,76 @@
+package rnet
+
+import (
+	"sync"
+	"time"
+)
+
+// corkWatch looks after sessions whose event loops gather small frames: what has
+// waited from one look to the next, because a handler takes long, it sends. Its
+// goroutine lives only while such sessions are busy, so that the loop itself need
+// not look at the clock after each handler, and could not while one runs.
+var corkWatch corkList
+
+const corkPeriod = time.Millisecond
+
+type corkList struct {
+	mu      sync.Mutex
+	entries []*session // guarded by mu
+	running bool       // guarded by mu
+}
+
+// add begins to look after a session. It comes before a frame is put into the
+// cork; the session's txMu is held.
+func (w *corkList) add(s *session) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.guarded.Swap(true) {
+		return
+	}
+	w.entries = append(w.entries, s)
+	if !w.running {
+		w.running = true
+		go w.run()
+	}
+}
+
+func (w *corkList) run() {
+	var list []*session
+	for {
+		time.Sleep(corkPeriod) // ended by the clock
+		w.mu.Lock()
+		list = append(list[:0], w.entries...)
+		w.entries = w.entries[:0]
+		w.mu.Unlock()
+		left := list[:0]
+		for _, s := range list {
+			if s.sendOldCork() {
+				left = append(left, s)
+			}
+		}
+		w.mu.Lock()
+		w.entries = append(w.entries, left...)
+		clear(list)
+		w.running = len(w.entries) > 0
+		running := w.running
+		w.mu.Unlock()
+		if !running {
+			return
+		}
+	}
+}
+
+// sendOldCork sends what has been in the cork since the last look. It returns
+// false, and looks after the session no more, if nothing was put in since.
+func (s *session) sendOldCork() bool {
+	s.txMu.Lock()
+	defer s.txMu.Unlock()
+	fresh := s.corks != s.seen
+	s.seen = s.corks
+	if fresh {
+		return true
+	}
+	s.uncork()
+	s.guarded.Store(false)
+	return false
+}
