@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
@@ -78,6 +80,22 @@ func TestEchoInEveryWay(t *testing.T) {
 				finish(t, &work)
 			})
 		}
+	})
+}
+
+// What ReadFrom took in OnOpen goes without a Flush.
+func TestWhatOnOpenReadsFromElsewhereIsSent(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		s := k.serve(t, &script{open: func(c gnet.Conn) ([]byte, gnet.Action) {
+			c.ReadFrom(strings.NewReader("hello"))
+			return nil, gnet.None
+		}})
+		c := k.dial(t, s.address)
+		c.SetReadDeadline(time.Now().Add(patience))
+		got := make([]byte, 5)
+		_, err := io.ReadFull(c, got)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(got))
 	})
 }
 

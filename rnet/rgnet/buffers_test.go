@@ -194,6 +194,7 @@ func TestWhatWasWrittenBeforeCloseArrives(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			s := k.serve(t, &script{traffic: func(c gnet.Conn) gnet.Action {
 				c.Discard(-1)
+				c.SetLinger(int(patience.Seconds()))
 				c.Write(noise(size))
 				return gnet.Close
 			}})

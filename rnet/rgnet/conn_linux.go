@@ -3,6 +3,7 @@ package rgnet
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync/atomic"
@@ -15,26 +16,36 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
-// conn is a stream as a handler sees it. All fields but safe are of the loop's
-// goroutine.
+// conn is a stream as a handler sees it. All fields but the atomic ones are of
+// the loop's goroutine.
 type conn struct {
 	l      *eventLoop
 	stream loop.Stream
 
 	state   connState
-	reset   bool // SetLinger(0): Close throws away what was not sent
 	blocked bool // Writable will come
 	local   net.Addr
 	remote  net.Addr
 	ctx     any
 	safe    atomic.Pointer[any]
-	linger  atomic.Bool // SetLinger(0) was called
+	linger  atomic.Int64 // what SetLinger said, in nanoseconds, or closeTime
+	shut    atomic.Bool  // OnClose has returned
 
 	fresh   []byte             // what came last and was not read, where it arrived
 	inbound elastic.RingBuffer // what came before
-	lent    [][]byte           // copies that Next and Peek gave out
+	lent    [][]byte           // copies that Next gave out
+	peek    []byte             // the copy that Peek gave out last
+	peeked  bool               // Peek gave out a piece of inbound
 	out     elastic.Buffer     // what has to wait for room
+	patient *time.Timer        // ends the connection if that does not go in time
+
+	held, waits       int          // bytes in inbound and out, as last told
+	heldTold, outTold atomic.Int64 // the same, for statistics
 }
+
+// closeTime is how long what was written and had no room yet may take after the
+// connection was closed: a peer that does not read must not keep it here for ever.
+const closeTime = time.Second
 
 var _ gnet.Conn = (*conn)(nil)
 
@@ -50,6 +61,7 @@ const (
 
 func newConn(l *eventLoop, s loop.Stream) *conn {
 	c := &conn{l: l, stream: s}
+	c.linger.Store(int64(closeTime))
 	c.out.Reset(l.b.writeCap)
 	return c
 }
@@ -62,6 +74,9 @@ func (c *conn) Opened() {
 	out, action := c.l.b.handler.OnOpen(c)
 	if out != nil && c.state == connOpen {
 		c.Write(out) // an error has closed the connection
+	}
+	if !c.out.IsEmpty() { // ReadFrom took it
+		c.Flush()
 	}
 	c.l.act(c, action)
 	c.settle()
@@ -91,15 +106,36 @@ func (c *conn) settle() {
 		c.inbound.Write(c.fresh)
 	}
 	c.fresh = nil
+	c.endPeek()
 	if len(c.lent) > 0 {
 		c.takeBack()
 	}
+	c.tell()
+}
+
+// tell notes for statistics what the connection holds. Most hold nothing.
+func (c *conn) tell() {
+	if n := c.inbound.Buffered(); n != c.held {
+		c.held = n
+		c.heldTold.Store(int64(n))
+	}
+	if n := c.out.Buffered(); n != c.waits {
+		c.waits = n
+		c.outTold.Store(int64(n))
+	}
+}
+
+// Buffered returns how many bytes wait in the connection: for the handler, and
+// for room. Any goroutine may ask.
+func (c *conn) Buffered() (inbound, outbound int) {
+	return int(c.heldTold.Load()), int(c.outTold.Load())
 }
 
 // Writable goes on to send what had to wait.
 func (c *conn) Writable() {
 	c.blocked = false
 	err := c.flush()
+	c.tell()
 	switch {
 	case c.state == connClosed && (err != nil || c.out.IsEmpty()):
 		c.end(err != nil)
@@ -112,6 +148,7 @@ func (c *conn) Writable() {
 func (c *conn) Ended(err error) {
 	if !errors.Is(err, io.EOF) {
 		c.out.Release()
+		c.tell()
 	}
 	if c.state == connClosed && c.out.IsEmpty() {
 		c.end(false)
@@ -132,11 +169,22 @@ func (c *conn) close(err error) error {
 	c.inbound.Done()
 	c.ctx = nil
 	c.safe.Store(nil)
-	c.reset = c.linger.Load()
-	if c.reset || c.flush() != nil || c.out.IsEmpty() {
-		c.end(c.reset)
+	c.shut.Store(true)
+	linger := time.Duration(c.linger.Load())
+	if linger == 0 || c.flush() != nil || c.out.IsEmpty() {
+		c.end(linger == 0)
+	} else {
+		c.tell()
+		c.patient = time.AfterFunc(linger, func() { c.l.post(task{kind: taskEnd, c: c}) })
 	}
 	return c.l.act(c, action)
+}
+
+// giveUp ends a connection that was closed and has something to send still.
+func (c *conn) giveUp() {
+	if c.state == connClosed {
+		c.end(true)
+	}
 }
 
 // end ends the stream. If something was not sent the peer is told by a reset.
@@ -145,8 +193,12 @@ func (c *conn) end(reset bool) {
 		return
 	}
 	c.state = connEnded
+	if c.patient != nil {
+		c.patient.Stop()
+	}
 	delete(c.l.conns, c)
 	c.out.Release()
+	c.tell()
 	c.stream.Close(reset)
 }
 
@@ -167,7 +219,8 @@ func (c *conn) SafeContext() any {
 // SetSafeContext is SetContext for any goroutine.
 func (c *conn) SetSafeContext(ctx any) { c.safe.Store(&ctx) }
 
-// EventLoop returns the loop that serves the connection.
+// EventLoop returns the loop that serves the connection. It is not the value
+// that TCP connections of the same loop return: see the package's documentation.
 func (c *conn) EventLoop() gnet.EventLoop { return c.l }
 
 // LocalAddr returns the local address, a *net.TCPAddr.
@@ -191,12 +244,18 @@ func (c *conn) Wake(callback gnet.AsyncCallback) error {
 	return c.l.post(task{kind: taskWake, c: c, callback: callback})
 }
 
-// Close closes the connection soon; any goroutine may call it.
+// Close closes the connection soon; any goroutine may call it. What was written
+// and has not been sent still goes out, if it can within a second, or the time
+// that SetLinger said. Called again after OnClose it ends that, by a reset.
 func (c *conn) Close() error { return c.CloseWithCallback(nil) }
 
 // CloseWithCallback is Close, and calls back on the loop.
 func (c *conn) CloseWithCallback(callback gnet.AsyncCallback) error {
-	return c.l.post(task{kind: taskClose, c: c, callback: callback})
+	kind := taskClose
+	if c.shut.Load() {
+		kind = taskEnd
+	}
+	return c.l.post(task{kind: kind, c: c, callback: callback})
 }
 
 // Fd returns -1: a stream has no descriptor.
@@ -211,10 +270,15 @@ func (c *conn) SetReadBuffer(int) error { return nil }
 // SetWriteBuffer does nothing.
 func (c *conn) SetWriteBuffer(int) error { return nil }
 
-// SetLinger with 0 makes Close throw away what was not sent, and tell the peer
-// so by a reset.
+// SetLinger says for how many seconds after Close what was not sent may still be
+// sent; what is left then is thrown away, and the peer told so by a reset. With 0
+// that is at once. A negative number, as if it was not called, means one second.
 func (c *conn) SetLinger(sec int) error {
-	c.linger.Store(sec == 0)
+	linger := closeTime
+	if sec >= 0 {
+		linger = time.Duration(min(sec, math.MaxInt32)) * time.Second
+	}
+	c.linger.Store(int64(linger))
 	return nil
 }
 

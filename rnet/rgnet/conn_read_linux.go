@@ -25,37 +25,70 @@ func (c *conn) Read(p []byte) (n int, err error) {
 // Next takes n bytes, all if n is not positive. They are valid until the handler
 // returns.
 func (c *conn) Next(n int) ([]byte, error) {
-	p, err := c.Peek(n)
-	if err == nil {
-		c.take(len(p))
+	n, err := c.available(n)
+	if err != nil {
+		return nil, err
 	}
-	return p, err
+	p := c.fresh
+	if !c.inbound.IsEmpty() {
+		// A copy: what is taken from the buffer may be overwritten.
+		p = c.copyOf(n)
+		c.lent = append(c.lent, p)
+	}
+	c.take(n)
+	return p[:n:n], nil
 }
 
-// Peek is Next without taking them.
+// Peek is Next without taking them. What it returns is valid until any of it is
+// taken, or the handler returns.
 func (c *conn) Peek(n int) ([]byte, error) {
-	all := c.InboundBuffered()
-	if n > all {
-		return nil, io.ErrShortBuffer
-	}
-	if n <= 0 {
-		n = all
+	n, err := c.available(n)
+	if err != nil {
+		return nil, err
 	}
 	if c.inbound.IsEmpty() {
 		return c.fresh[:n:n], nil
 	}
-	// A copy: what comes next may move what lies in the buffer.
+	if n > c.inbound.Buffered() && !c.peeked {
+		// What the handler does not take goes there in the end. It may move
+		// what lies there, which nobody has been given.
+		c.inbound.Write(c.fresh)
+		c.fresh = nil
+	}
+	if head, _ := c.inbound.Peek(n); len(head) == n {
+		c.peeked = true
+		return head[:n:n], nil
+	}
+	// One that was given out before is the handler's to keep.
+	c.peek = c.copyOf(n)
+	return c.peek, nil
+}
+
+// available returns how many bytes a request for n gets.
+func (c *conn) available(n int) (int, error) {
+	all := c.InboundBuffered()
+	if n > all {
+		return 0, io.ErrShortBuffer
+	}
+	if n <= 0 {
+		n = all
+	}
+	return n, nil
+}
+
+// copyOf returns a copy of the first n bytes.
+func (c *conn) copyOf(n int) []byte {
 	buf := byteslice.Get(n)
-	c.lent = append(c.lent, buf)
 	head, tail := c.inbound.Peek(n)
 	m := copy(buf, head)
 	m += copy(buf[m:], tail)
 	copy(buf[m:], c.fresh)
-	return buf, nil
+	return buf
 }
 
 // Discard takes n bytes, all if n is not positive or there are fewer.
 func (c *conn) Discard(n int) (int, error) {
+	c.endPeek()
 	if all := c.InboundBuffered(); n <= 0 || n > all {
 		n = all
 	}
@@ -72,7 +105,16 @@ func (c *conn) take(n int) {
 	c.fresh = c.fresh[n:]
 }
 
-// takeBack recycles the copies that a callback was given.
+// endPeek ends the time for which what Peek gave out may be used.
+func (c *conn) endPeek() {
+	c.peeked = false
+	if c.peek != nil {
+		byteslice.Put(c.peek)
+		c.peek = nil
+	}
+}
+
+// takeBack recycles the copies that a callback was given by Next.
 func (c *conn) takeBack() {
 	for i, buf := range c.lent {
 		byteslice.Put(buf)

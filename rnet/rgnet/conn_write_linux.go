@@ -29,12 +29,15 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) put(p []byte) error {
 	if !c.out.IsEmpty() {
 		c.out.Write(p)
-		return c.flush()
+		err := c.flush()
+		c.tell()
+		return err
 	}
 	n, err := c.stream.Write(p)
 	if err == nil && n < len(p) {
 		c.blocked = true
 		c.out.Write(p[n:])
+		c.tell()
 	}
 	return err
 }

@@ -24,14 +24,23 @@
 //     SetKeepAlivePeriod do nothing; SetLinger(0) makes Close reset the stream.
 //   - The deadlines are unsupported, as they are in gnet, and so is SendTo.
 //   - A peer that closes its writing half ends the connection, as in gnet: OnClose
-//     gets an error that wraps io.EOF. What was written and not sent yet still
-//     goes out, as long as the peer takes it (gnet tries once).
+//     gets an error that wraps io.EOF.
+//   - What was written and not sent when a connection is closed still goes out, if
+//     the peer takes it within a second, or the time that SetLinger said (gnet tries
+//     once). The peer is told by a reset if it did not. Close, called again after
+//     OnClose, ends that early.
 //   - EventLoop returns a loop that can Register (dialing with rnet) and Close
 //     streams. Do not give a stream to the Close method of a TCP connection's
-//     EventLoop: gnet panics.
-//   - Next and Peek return the memory in which the bytes arrived, or a copy; both
-//     are valid until the handler returns. A peer that breaks the protocol can
-//     change bytes while you look at them: copy what you check before you use it.
+//     EventLoop: gnet panics. The two are different values also where they stand
+//     for one loop: a handler that keeps something for each EventLoop has it twice
+//     there, and no callback for the one runs at once with one for the other.
+//   - Next and Peek return the memory in which the bytes arrived, the connection's
+//     buffer, or a copy. What Next returns is valid until the handler returns, what
+//     Peek returns until any of it is taken, as in gnet. A peer that breaks the
+//     protocol can change bytes while you look at them: copy what you check before
+//     you use it.
+//   - Small writes of handlers that run one after the other may leave together, up
+//     to two milliseconds later; Flush sends them at once.
 //   - gnet.Engine.CountConnections counts TCP connections, and one more for each
 //     loop; [CountConnections] counts both kinds.
 //

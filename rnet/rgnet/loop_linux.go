@@ -310,6 +310,9 @@ func (l *eventLoop) Schedule(context.Context, gnet.Runnable, time.Duration) erro
 // Close closes a connection of this loop, on the loop's goroutine.
 func (l *eventLoop) Close(c gnet.Conn) error {
 	if own, ok := c.(*conn); ok {
+		if own.shut.Load() {
+			own.giveUp()
+		}
 		return own.close(nil)
 	}
 	return l.gnet.Close(c)

@@ -22,6 +22,7 @@ const (
 	taskWritev
 	taskWake
 	taskClose
+	taskEnd
 )
 
 // do does the task. An error is one that the loop is to act upon; the callback
@@ -45,6 +46,8 @@ func (t *task) do() (err error) {
 		}
 	case taskClose:
 		err = c.close(nil)
+	case taskEnd:
+		c.giveUp()
 	}
 	t.call(err)
 	return err

@@ -1,0 +1,79 @@
+package rgnet
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// kept returns how many streams the loops of an engine keep, closed ones that
+// have something to send included.
+func (s *served) kept(t testing.TB) int {
+	t.Helper()
+	v, ok := engines.Load(s.engine)
+	require.True(t, ok)
+	total := 0
+	for _, l := range v.(*bridge).allLoops() {
+		n := make(chan int, 1)
+		require.NoError(t, l.post(task{kind: taskRun, run: func() error { n <- len(l.conns); return nil }}))
+		total += within(t, n, "the loop answers")
+	}
+	return total
+}
+
+// What a peer does not take is thrown away soon after the connection was closed,
+// and the peer learns that it did not get everything.
+func TestAClosedConnectionDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
+	const size = 16 << 20
+	ways := map[string]struct {
+		linger int
+		then   func(c gnet.Conn)
+	}{
+		"a second":                   {linger: -1},
+		"two, as SetLinger says":     {linger: 2},
+		"until it is closed again":   {linger: 3600, then: func(c gnet.Conn) { c.Close() }},
+		"until its loop is asked to": {linger: 3600, then: func(c gnet.Conn) { c.EventLoop().Close(c) }},
+	}
+	for _, k := range streamCarriers {
+		t.Run(k.name, func(t *testing.T) {
+			for name, way := range ways {
+				t.Run(name, func(t *testing.T) {
+					var begin time.Time
+					closed := make(chan gnet.Conn, 2)
+					s := k.serve(t, &script{
+						traffic: func(c gnet.Conn) gnet.Action {
+							c.Discard(-1)
+							c.SetLinger(way.linger)
+							c.Write(noise(size))
+							begin = time.Now()
+							return gnet.Close
+						},
+						close: func(c gnet.Conn, _ error) gnet.Action { closed <- c; return gnet.None },
+					})
+					within(t, closed, "awaitListener's closes")
+					c := k.dial(t, s.address)
+					_, err := c.Write([]byte("x"))
+					require.NoError(t, err)
+					gone := within(t, closed, "OnClose is called")
+					if way.then != nil {
+						require.Equal(t, 1, s.kept(t))
+						l := gone.(*conn).l
+						require.NoError(t, l.post(task{kind: taskRun, run: func() error { way.then(gone); return nil }}))
+					}
+					eventually(t, "nothing is kept", func() bool { return s.kept(t) == 0 })
+					if way.then == nil {
+						require.GreaterOrEqual(t, time.Since(begin), time.Second, "it had its time")
+					}
+					n, err := io.Copy(io.Discard, c)
+					require.Less(t, n, int64(size))
+					require.Error(t, err)
+					require.False(t, errors.Is(err, io.EOF))
+				})
+			}
+		})
+	}
+}
