@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync/atomic"
+	"sync"
 
 	"github.com/panjf2000/gnet/v2"
 	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
@@ -18,9 +18,12 @@ import (
 // spreads sessions over its loops: a client with as many loops
 // (gnet.WithMulticore, gnet.WithNumEventLoop) uses all of the server's.
 type Client struct {
-	b       *bridge
-	gnet    *gnet.Client
-	stopped atomic.Bool
+	b    *bridge
+	gnet *gnet.Client
+
+	mu        sync.Mutex
+	stopped   bool           // guarded by mu
+	enrolling sync.WaitGroup // connections that gnet is opening; begun under mu, before stopped
 }
 
 // NewClient is NewClient with this configuration.
@@ -61,11 +64,30 @@ func (c *Client) Start() error {
 // Stop ends the event loops, and all connections with them. After it Dial, Enroll
 // and Stop fail with ErrEngineInShutdown of gnet's package errors.
 func (c *Client) Stop() error {
-	if c.stopped.Swap(true) {
+	c.mu.Lock()
+	stopped := c.stopped
+	c.stopped = true
+	c.mu.Unlock()
+	if stopped {
 		return gerrors.ErrEngineInShutdown
 	}
 	defer c.b.forget()
+	c.awaitEnrolling()
 	return c.gnet.Stop()
+}
+
+// awaitEnrolling waits until gnet has opened what it was given: a loop that ends
+// before leaves the caller waiting for ever.
+func (c *Client) awaitEnrolling() {
+	opened := make(chan struct{})
+	go func() { // ended by gnet's loops, unless one of them has ended
+		c.enrolling.Wait()
+		close(opened)
+	}()
+	select { // ended by gnet's loops, or the end of one, which a callback has asked for
+	case <-opened:
+	case <-c.b.loopEnded:
+	}
 }
 
 // Dial connects to the address, on network tcp, tcp4, tcp6 or another that gnet
@@ -77,11 +99,15 @@ func (c *Client) Dial(network, address string) (gnet.Conn, error) {
 
 // DialContext is Dial, with the context of the new connection.
 func (c *Client) DialContext(network, address string, ctx any) (gnet.Conn, error) {
-	if c.stopped.Load() {
-		return nil, gerrors.ErrEngineInShutdown // gnet would wait for ever
+	if c.hasStopped() {
+		return nil, gerrors.ErrEngineInShutdown
 	}
 	if !c.b.fast {
-		return c.gnet.DialContext(network, address, ctx)
+		nc, err := net.Dial(network, address) // as gnet does
+		if err != nil {
+			return nil, err
+		}
+		return c.EnrollContext(nc, ctx)
 	}
 	l := c.b.leastBusy()
 	if l == nil {
@@ -108,11 +134,32 @@ func (c *Client) EnrollContext(conn net.Conn, ctx any) (gnet.Conn, error) {
 	if err := refuseStream(conn); err != nil {
 		return nil, err
 	}
-	if c.stopped.Load() {
+	c.mu.Lock()
+	if c.stopped {
+		c.mu.Unlock()
 		conn.Close()
 		return nil, gerrors.ErrEngineInShutdown
 	}
-	return c.gnet.EnrollContext(conn, ctx)
+	c.enrolling.Add(1)
+	c.mu.Unlock()
+	results := make(chan gnet.RegisteredResult, 1)
+	go func() { // ended by the connection's loop; it stays if a callback has ended that
+		defer c.enrolling.Done()
+		gc, err := c.gnet.EnrollContext(conn, ctx)
+		results <- gnet.RegisteredResult{Conn: gc, Err: err}
+	}()
+	select { // ended by the connection's loop, or the client's end
+	case r := <-results:
+		return r.Conn, r.Err
+	case <-c.b.down:
+		return nil, gerrors.ErrEngineInShutdown
+	}
+}
+
+func (c *Client) hasStopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopped
 }
 
 // refuseStream returns what Enroll says to a stream, nil if conn is none.

@@ -39,9 +39,11 @@ type bridge struct {
 	loopCount int
 	next      atomic.Uint32
 
-	running  chan struct{} // closed when each loop has its bell
-	down     chan struct{} // closed by OnShutdown
-	tcpConns sync.Map      // gnet.EventLoop to *atomic.Int64
+	running   chan struct{} // closed when each loop has its bell
+	down      chan struct{} // closed by OnShutdown
+	loopEnded chan struct{} // closed when the first loop has ended
+	endOnce   sync.Once     // closes it
+	tcpConns  sync.Map      // gnet.EventLoop to *atomic.Int64
 
 	mu        sync.Mutex
 	loops     []*eventLoop         // guarded by mu
@@ -72,7 +74,10 @@ func CountConnections(eng gnet.Engine) int {
 }
 
 func (cfg Config) bridge(handler gnet.EventHandler, opts []gnet.Option) (*bridge, error) {
-	b := &bridge{handler: handler, cfg: cfg, running: make(chan struct{}), down: make(chan struct{}), listeners: map[string]io.Closer{}}
+	b := &bridge{
+		handler: handler, cfg: cfg, listeners: map[string]io.Closer{},
+		running: make(chan struct{}), down: make(chan struct{}), loopEnded: make(chan struct{}),
+	}
 	for _, o := range opts {
 		o(&b.opts)
 	}

@@ -200,6 +200,7 @@ func (l *eventLoop) exit() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
+	l.b.endOnce.Do(func() { close(l.b.loopEnded) })
 	l.work()
 	l.poller.Close()
 	l.bell.remove()
