@@ -51,7 +51,7 @@ type Conn struct {
 	peeked   bool   // Peek gave out a piece of the first chunk
 
 	// Of streams that an event loop serves: who is told of what happens,
-	// guarded by the session's lead; and whether the stream stands in txWait,
+	// written under the session's lead and recvMu; and whether the stream stands in txWait,
 	// or is woken from it, which is the loop's to know.
 	sink   loop.Sink
 	inLine bool

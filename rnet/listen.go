@@ -324,6 +324,7 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 	if l.loops != nil {
 		s.setLoop(l.loops.of(net.TCPAddrFromAddrPort(req.RemoteAddr())))
 		s.accept = func(*Conn) bool { return false } // the loop has ended
+		s.onOpen = l.countStream
 	}
 	if err := s.learn(req.PrivateData()); err != nil {
 		req.Reject(nil)

@@ -146,6 +146,38 @@ func (ls *listenerSet) list() []*Listener {
 	return sorted(ls.set, func(a, b *Listener) int { return cmp.Compare(a.number, b.number) })
 }
 
+// livePollers are the event loops of this process.
+var livePollers pollerSet
+
+type pollerSet struct {
+	mu   sync.Mutex
+	set  map[*poller]struct{}
+	last uint64 // number of the youngest
+}
+
+func (ps *pollerSet) add(p *poller) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.set == nil {
+		ps.set = make(map[*poller]struct{})
+	}
+	ps.last++
+	p.number = ps.last
+	ps.set[p] = struct{}{}
+}
+
+func (ps *pollerSet) remove(p *poller) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.set, p)
+}
+
+func (ps *pollerSet) list() []*poller {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return sorted(ps.set, func(a, b *poller) int { return cmp.Compare(a.number, b.number) })
+}
+
 func sorted[T comparable](set map[T]struct{}, compare func(a, b T) int) []T {
 	list := make([]T, 0, len(set))
 	for one := range set {

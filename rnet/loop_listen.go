@@ -1,7 +1,6 @@
 package rnet
 
 import (
-	"io"
 	"net"
 	"syscall"
 
@@ -11,7 +10,7 @@ import (
 
 // listenOnLoops listens beside a TCP listener of somebody else's, for peers
 // that are not served over TCP. Their sessions go to event loops.
-func listenOnLoops(config any, network string, at *net.TCPAddr, place func(peer net.Addr) loop.Poller) (io.Closer, error) {
+func listenOnLoops(config any, network string, at *net.TCPAddr, place func(peer net.Addr) loop.Poller) (loop.Listener, error) {
 	lc := config.(*ListenConfig)
 	set, err := lc.settings()
 	if err != nil || set.transport == fallback.TCP {
@@ -22,12 +21,25 @@ func listenOnLoops(config any, network string, at *net.TCPAddr, place func(peer 
 		l.Close()
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: at, Err: err}
 	}
-	return l, nil
+	return besideTCP{l}, nil
+}
+
+// besideTCP is a listener whose TCP peers somebody else serves.
+type besideTCP struct{ *Listener }
+
+// CountTCP counts one of those.
+func (b besideTCP) CountTCP() { b.overTCP.Add(1) }
+
+// countStream counts a stream that a peer has opened and an event loop serves.
+func (l *Listener) countStream() {
+	l.mu.Lock()
+	l.pushed++
+	l.mu.Unlock()
 }
 
 // listenFirstOnLoops is listenOnLoops where somebody else is to open a TCP
 // listener, see listen_first.go.
-func listenFirstOnLoops(config any, network string, at *net.TCPAddr, socket loop.Socket, ready <-chan struct{}, place func(peer net.Addr) loop.Poller) (io.Closer, error) {
+func listenFirstOnLoops(config any, network string, at *net.TCPAddr, socket loop.Socket, ready <-chan struct{}, place func(peer net.Addr) loop.Poller) (loop.Listener, error) {
 	lc := config.(*ListenConfig)
 	set, err := lc.settings()
 	if err != nil || set.transport == fallback.TCP || at.Port == 0 {
@@ -45,7 +57,7 @@ func listenFirstOnLoops(config any, network string, at *net.TCPAddr, socket loop
 	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return besideTCP{l}, nil
 }
 
 func choiceOf(ready <-chan struct{}, place func(peer net.Addr) loop.Poller) *loopChoice {

@@ -21,6 +21,9 @@ import (
 type poller struct {
 	owner   loop.Owner
 	profile fallback.Profile
+	number  uint64 // among the event loops of the process
+
+	turns, sleeps, dozes atomic.Uint64 // for statistics
 
 	// Of the loop's goroutine.
 	hot []*session
@@ -43,7 +46,7 @@ func init() {
 	loop.Dial = dialOnLoop
 	loop.Listen = listenOnLoops
 	loop.ListenFirst = listenFirstOnLoops
-	loop.Allows = allows
+	loop.Resolve = resolvePolicy
 }
 
 func newPoller(owner loop.Owner, config any) (loop.Poller, error) {
@@ -51,17 +54,23 @@ func newPoller(owner loop.Owner, config any) (loop.Poller, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &poller{owner: owner, profile: set.session.profile, all: make(map[*session]struct{})}, nil
+	p := &poller{owner: owner, profile: set.session.profile, all: make(map[*session]struct{})}
+	livePollers.add(p)
+	return p, nil
 }
 
 func dialOnLoop(ctx context.Context, dialer any, network, address string, p loop.Poller) (net.Conn, error) {
 	return dialer.(*Dialer).dial(ctx, network, address, p.(*poller))
 }
 
-// allows tells which peers a configuration allows.
-func allows(config any) (tcp, accelerated bool, err error) {
+// resolvePolicy tells which peers a configuration allows.
+func resolvePolicy(config any) (loop.Policy, error) {
 	set, err := config.(*ListenConfig).settings()
-	return set.transport == fallback.Auto || set.transport == fallback.TCP, set.transport != fallback.TCP, err
+	return loop.Policy{
+		TCP:         set.transport == fallback.Auto || set.transport == fallback.TCP,
+		Accelerated: set.transport != fallback.TCP,
+		Log:         set.log,
+	}, err
 }
 
 // add gives a session that has started to the loop.
@@ -136,6 +145,7 @@ func (p *poller) visit(s *session) (n int, keep bool) {
 	s.disarm()
 	n = s.poll()
 	if n > 0 || s.unblocks.Load() || len(s.events) > 0 {
+		s.countHit()
 		s.dispatch()
 		n++
 		s.quiet = 0
@@ -157,9 +167,11 @@ func (p *poller) cool(s *session) (n int, keep bool) {
 	}
 	s.armed = true
 	s.quiet = 0
+	s.tellHits()
 	s.cold.Store(true)
 	n = s.poll()
 	if n == 0 && !s.unblocks.Load() && !s.closing.Load() {
+		s.stats.pollMisses.Add(1)
 		return 0, false
 	}
 	s.dispatch()
@@ -185,7 +197,11 @@ func (p *poller) Arm() bool {
 			p.hot = append(p.hot[:i], p.hot[i+1:]...)
 		}
 	}
-	return idle && !p.woken.Load()
+	if !idle || p.woken.Load() {
+		return false
+	}
+	p.sleeps.Add(1)
+	return true
 }
 
 // Doze sleeps on the completion channel of the only session, which wakes a
@@ -214,9 +230,12 @@ func (p *poller) Doze(until time.Time) bool {
 	s.armed = true
 	switch n := s.poll(); {
 	case n > 0:
+		s.countHit()
 		s.dispatch()
 	case !p.woken.Load() && !s.unblocks.Load() && !s.closing.Load():
+		s.stats.pollMisses.Add(1)
 		s.stats.threadWaits.Add(1)
+		p.dozes.Add(1)
 		// Ended by: an arrival (data, credit), Rouse (a task, a new session, an
 		// unblocked stream), failure of the session, the end of the turn.
 		s.ch.WaitThread(until)
@@ -270,6 +289,9 @@ func (p *poller) Attach(conn net.Conn, sink func(loop.Stream) loop.Sink) loop.St
 	return c.attach(sink)
 }
 
+// Turn counts a turn of the loop.
+func (p *poller) Turn() { p.turns.Add(1) }
+
 // Sessions returns how many sessions the poller has.
 func (p *poller) Sessions() int {
 	p.mu.Lock()
@@ -285,6 +307,7 @@ func (p *poller) Close() {
 	left := p.all
 	p.all, p.warmed, p.hot = nil, nil, nil
 	p.mu.Unlock()
+	livePollers.remove(p)
 	for s := range left {
 		s.handBack()
 	}

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
 // looped is the part of a session that an event loop serves. Its loop leads
@@ -78,11 +80,24 @@ func (c *Conn) takeLoop(payload []byte) {
 // loopAccepts gives a stream that the peer has opened to the loop. The leader
 // calls it, with rxMu held.
 func (s *session) loopAccepts(c *Conn) bool {
-	if c.sink = s.poller.owner.Accept((*loopStream)(c)); c.sink == nil {
+	sink := s.poller.owner.Accept((*loopStream)(c))
+	if sink == nil {
 		return false
+	}
+	c.setSink(sink)
+	if s.onOpen != nil {
+		s.onOpen()
 	}
 	s.noteEvent(loopEvent{c: c, opens: true})
 	return true
+}
+
+// setSink gives the stream who is told of what happens. lead is held, so that
+// who holds it reads sink without another lock; statistics take recvMu.
+func (c *Conn) setSink(sink loop.Sink) {
+	c.recvMu.Lock()
+	c.sink = sink
+	c.recvMu.Unlock()
 }
 
 // dispatch tells the sinks what the last poll has brought, and releases it. The

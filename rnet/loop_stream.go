@@ -70,7 +70,7 @@ func (c *Conn) attach(makeSink func(loop.Stream) loop.Sink) loop.Stream {
 	st := (*loopStream)(c)
 	c.s.lead.Lock() // ended by who arms, or the engine of a session that the loop has left
 	defer c.s.lead.Unlock()
-	c.sink = makeSink(st)
+	c.setSink(makeSink(st))
 	c.sink.Opened()
 	c.recvMu.Lock()
 	early := c.queue

@@ -56,6 +56,8 @@ func (k *sink) Readable(p []byte) {
 	}
 }
 
+func (k *sink) Buffered() (int, int) { return 0, 0 }
+
 func (k *sink) Writable() {
 	k.writable++
 	if k.l.goOn != nil {

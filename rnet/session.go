@@ -58,6 +58,7 @@ type session struct {
 
 	streams table
 	accept  func(*Conn) bool // listening side: takes an opened stream
+	onOpen  func()           // told of each that an event loop takes
 	onEnd   func(*session)   // called once, when no stream can be added any more
 
 	sender

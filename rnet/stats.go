@@ -28,6 +28,7 @@ type sessionCounters struct {
 type Stats struct {
 	Sessions    []SessionStats  `json:"sessions"`    // that live, the oldest first
 	Listeners   []ListenerStats `json:"listeners"`   // that are open, the oldest first
+	Loops       []LoopStats     `json:"loops"`       // event loops of package rgnet that run, the oldest first
 	Devices     []DeviceStats   `json:"devices"`     // sums since the start
 	Dials       []DialCount     `json:"dials"`       // by transport and reason, since the start
 	PinnedBytes int64           `json:"pinnedBytes"` // registered memory
@@ -49,8 +50,8 @@ type Counters struct {
 	BytesIn       uint64 `json:"bytesIn"`
 	FramesOut     uint64 `json:"framesOut"`
 	BytesOut      uint64 `json:"bytesOut"`
-	PollHits      uint64 `json:"pollHits"`     // waits that polling ended, told 64 at a time while they come in a row
-	PollMisses    uint64 `json:"pollMisses"`   // waits that had to sleep after it
+	PollHits      uint64 `json:"pollHits"`     // waits that polling ended, told 64 at a time while they come in a row; on an event loop: polls that brought something
+	PollMisses    uint64 `json:"pollMisses"`   // waits that had to sleep after it; on an event loop: times that it stopped polling the session
 	ThreadWaits   uint64 `json:"threadWaits"`  // sleeps of a thread
 	Parks         uint64 `json:"parks"`        // sleeps of a goroutine
 	Wakeups       uint64 `json:"wakeups"`      // times that the engine was woken, or on a network a leader in its place
@@ -108,7 +109,8 @@ type StreamStats struct {
 	ID             uint32         `json:"stream"`
 	BytesIn        uint64         `json:"bytesIn"`    // arrived
 	BytesOut       uint64         `json:"bytesOut"`   // sent
-	Unread         int            `json:"unread"`     // arrived and not read
+	Unread         int            `json:"unread"`     // arrived and not read; by a handler of package rgnet: not taken
+	Unsent         int            `json:"unsent"`     // written by such a handler, and waits for room
 	SendWindow     int            `json:"sendWindow"` // bytes that the peer lets us send now
 	LocalAddr      netip.AddrPort `json:"local"`
 	RemoteAddr     netip.AddrPort `json:"remote"`
@@ -126,6 +128,16 @@ type ListenerStats struct {
 	TCP      uint64         `json:"tcp"`      // connections that came over TCP
 	Denied   uint64         `json:"denied"`   // peers that may not open a session
 	Failed   uint64         `json:"failed"`   // sessions that did not come about for other reasons
+}
+
+// LoopStats are the statistics of one event loop of package rgnet since it was
+// started.
+type LoopStats struct {
+	Number   uint64 `json:"loop"`     // 1 is the first of the process
+	Sessions int    `json:"sessions"` // that it serves now
+	Turns    uint64 `json:"turns"`    // times that gnet let it work
+	Sleeps   uint64 `json:"sleeps"`   // times that it had nothing to do, and left the waiting to gnet
+	Dozes    uint64 `json:"dozes"`    // times that it slept on its thread instead
 }
 
 // DeviceStats are what the sessions of a transport over one device came to
@@ -148,7 +160,7 @@ type DeviceStats struct {
 // session for a moment.
 func ReadStats() Stats {
 	st := Stats{
-		Sessions: []SessionStats{}, Listeners: []ListenerStats{}, Dials: []DialCount{},
+		Sessions: []SessionStats{}, Listeners: []ListenerStats{}, Loops: []LoopStats{}, Dials: []DialCount{},
 		PinnedBytes: verbs.PinnedBytes(), PinLimit: verbs.PinLimit(),
 	}
 	live, sums := liveSessions.read()
@@ -160,6 +172,12 @@ func ReadStats() Stats {
 	st.Devices = sums.list()
 	for _, l := range liveListeners.list() {
 		st.Listeners = append(st.Listeners, l.readStats())
+	}
+	for _, p := range livePollers.list() {
+		st.Loops = append(st.Loops, LoopStats{
+			Number: p.number, Sessions: p.Sessions(),
+			Turns: p.turns.Load(), Sleeps: p.sleeps.Load(), Dozes: p.dozes.Load(),
+		})
 	}
 	for _, c := range decided.Counts() {
 		st.Dials = append(st.Dials, DialCount{Transport: Transport(c.Transport.String()), Reason: c.Reason.String(), Dials: c.N})
@@ -212,7 +230,13 @@ func (c *Conn) Stats() StreamStats {
 	}
 	c.recvMu.Lock()
 	st.BytesIn, st.Unread = c.flow.Arrived(), c.flow.Buffered()
+	sink := c.sink
 	c.recvMu.Unlock()
+	if sink != nil {
+		inbound, outbound := sink.Buffered()
+		st.Unread += inbound
+		st.Unsent = outbound
+	}
 	c.s.txMu.Lock()
 	st.BytesOut = c.window.Sent()
 	st.SendWindow = int(max(c.granted.Load(), c.window.Granted()) - st.BytesOut)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
+	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -30,6 +30,7 @@ type bridge struct {
 	addrs    []string
 	tcp      bool // TCP peers are served
 	fast     bool // others are
+	log      *slog.Logger
 	readCap  int
 	writeCap int
 
@@ -46,9 +47,9 @@ type bridge struct {
 	tcpConns  sync.Map      // gnet.EventLoop to *atomic.Int64
 
 	mu        sync.Mutex
-	loops     []*eventLoop         // guarded by mu
-	listeners map[string]io.Closer // by what of addrs they are for; guarded by mu
-	stopped   bool                 // guarded by mu
+	loops     []*eventLoop             // guarded by mu
+	listeners map[string]loop.Listener // by what of addrs they are for; guarded by mu
+	stopped   bool                     // guarded by mu
 }
 
 // engines maps a gnet.Engine to its *bridge.
@@ -75,16 +76,17 @@ func CountConnections(eng gnet.Engine) int {
 
 func (cfg Config) bridge(handler gnet.EventHandler, opts []gnet.Option) (*bridge, error) {
 	b := &bridge{
-		handler: handler, cfg: cfg, listeners: map[string]io.Closer{},
+		handler: handler, cfg: cfg, listeners: map[string]loop.Listener{},
 		running: make(chan struct{}), down: make(chan struct{}), loopEnded: make(chan struct{}),
 	}
 	for _, o := range opts {
 		o(&b.opts)
 	}
-	var err error
-	if b.tcp, b.fast, err = loop.Allows(cfg.listenConfig()); err != nil {
+	policy, err := loop.Resolve(cfg.listenConfig())
+	if err != nil {
 		return nil, err
 	}
+	b.tcp, b.fast, b.log = policy.TCP, policy.Accelerated, policy.Log
 	b.loopCount = loops(&b.opts)
 	if b.readCap = b.opts.ReadBufferCap; b.readCap <= 0 {
 		b.readCap = math.MaxInt
@@ -193,16 +195,10 @@ func (b *bridge) start() error {
 		}
 	}
 	if errors.Is(err, errStopped) || b.tcp && err != nil {
-		b.log("rgnet: TCP peers alone are served", "err", err)
+		b.log.Debug("rgnet: TCP peers alone are served", "addresses", b.addrs, "err", err)
 		return nil
 	}
 	return err
-}
-
-func (b *bridge) log(message string, args ...any) {
-	if b.cfg.Logger != nil {
-		b.cfg.Logger.Debug(message, args...)
-	}
 }
 
 var errStopped = errors.New("rgnet: the engine is being stopped")
@@ -230,12 +226,6 @@ func (b *bridge) hangBells(enroll func(context.Context, net.Conn) error) error {
 // it has one already. It is called on the loop.
 func (b *bridge) hung(c gnet.Conn, bell *bell) gnet.Action {
 	l := &eventLoop{b: b, gnet: c.EventLoop(), bell: bell, conns: make(map[*conn]struct{}), tcp: b.tcpCount(c.EventLoop())}
-	poller, err := loop.NewPoller(l, b.cfg.listenConfig())
-	if err != nil {
-		return gnet.Close // it was read before
-	}
-	l.poller = poller
-	l.spin.limit = poller.Spin()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, other := range b.loops {
@@ -244,6 +234,11 @@ func (b *bridge) hung(c gnet.Conn, bell *bell) gnet.Action {
 			return gnet.Close
 		}
 	}
+	var err error
+	if l.poller, err = loop.NewPoller(l, b.cfg.listenConfig()); err != nil {
+		return gnet.Close // it was read before
+	}
+	l.spin.limit = l.poller.Spin()
 	bell.loop = l
 	l.rest.Store(asleep)
 	b.loops = append(b.loops, l)
@@ -395,13 +390,34 @@ func (b *bridge) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if bell, ok := c.Context().(*bell); ok {
 		return nil, b.hung(c, bell)
 	}
-	if !b.tcp {
+	_, ok := c.RemoteAddr().(*net.TCPAddr)
+	if ok && !b.tcp {
 		c.SetContext(refused{})
 		c.SetLinger(0)
 		return nil, gnet.Close
 	}
+	if ok {
+		b.countAccepted(c)
+	}
 	b.tcpCount(c.EventLoop()).Add(1)
 	return b.handler.OnOpen(c)
+}
+
+// countAccepted tells the statistics of the listener that stands where the peer
+// has connected to. A connection that Register has made came by none.
+func (b *bridge) countAccepted(c gnet.Conn) {
+	at, ok := c.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, ln := range b.listeners {
+		if ln.Addr().(*net.TCPAddr).Port == at.Port {
+			ln.CountTCP()
+			return
+		}
+	}
 }
 
 // refused marks a TCP connection that the configuration does not allow.

@@ -28,8 +28,8 @@ func (cfg Config) rotate(handler gnet.EventHandler, addrs []string, opts []gnet.
 
 // check fails if the configuration demands what only Linux has.
 func (cfg Config) check() error {
-	tcp, _, err := loop.Allows(cfg.listenConfig())
-	if err == nil && !tcp {
+	policy, err := loop.Resolve(cfg.listenConfig())
+	if err == nil && !policy.TCP {
 		err = fmt.Errorf("rgnet: transport %s is for Linux", cfg.Transport)
 	}
 	return err

@@ -67,6 +67,7 @@ func (l *eventLoop) turn() gnet.Action {
 	if l.tcp.Load() > 0 {
 		limit = turnWithTCP
 	}
+	l.poller.Turn()
 	end := time.Now().Add(limit)
 	worked := false
 	for round := 1; ; round++ {

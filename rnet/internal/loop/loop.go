@@ -9,6 +9,7 @@ package loop
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"time"
 )
@@ -35,6 +36,10 @@ type Sink interface {
 	// Ended says that no more bytes come: io.EOF after the peer's last, or
 	// why the stream broke. The stream is to be closed then.
 	Ended(err error)
+	// Buffered returns how many bytes the sink holds: that came and were not
+	// taken by the handler, and that wait for room. Any goroutine may ask,
+	// with locks held.
+	Buffered() (inbound, outbound int)
 }
 
 // Stream is a stream as its event loop uses it, from the loop's goroutine.
@@ -53,7 +58,7 @@ type Stream interface {
 }
 
 // Poller polls the sessions of one event loop. Its methods are called from the
-// loop's goroutine, but for Sessions and Attachable.
+// loop's goroutine, but for Rouse and Sessions.
 type Poller interface {
 	// Poll takes in a batch from each session that may have something, and
 	// returns how much there was.
@@ -78,6 +83,8 @@ type Poller interface {
 	// tells the sink of what has come. It returns nil if conn is not a stream
 	// of this poller.
 	Attach(conn net.Conn, sink func(Stream) Sink) Stream
+	// Turn counts a turn of the loop.
+	Turn()
 	// Sessions returns how many sessions the poller has. Any goroutine may
 	// ask.
 	Sessions() int
@@ -90,6 +97,21 @@ type Socket struct {
 	V6, V6Only, ReuseAddr, ReusePort bool
 }
 
+// Listener listens for streams beside a TCP listener of somebody else's.
+type Listener interface {
+	io.Closer
+	Addr() net.Addr
+	// CountTCP counts a connection that came over TCP, in the statistics of
+	// the address.
+	CountTCP()
+}
+
+// Policy is which peers are served, and who is told of decisions.
+type Policy struct {
+	TCP, Accelerated bool
+	Log              *slog.Logger // never nil
+}
+
 // What rnet has for event loops. It is set when package rnet is initialized;
 // config is a *rnet.ListenConfig, dialer a *rnet.Dialer.
 var (
@@ -100,15 +122,15 @@ var (
 	// address. It returns nil without an error if the configuration is for TCP
 	// alone. With the transport "auto" a device that cannot listen is left
 	// out.
-	Listen func(config any, network string, at *net.TCPAddr, place func(peer net.Addr) Poller) (io.Closer, error)
+	Listen func(config any, network string, at *net.TCPAddr, place func(peer net.Addr) Poller) (Listener, error)
 	// ListenFirst is Listen before there is the TCP listener, so that a peer
 	// that finds one finds this, too. The port must be named. It fails if a TCP
 	// listener with such a socket could not be opened, because there is one for
 	// example. Peers wait until ready is closed, for as long as they want to,
 	// but at most until the listener is closed.
-	ListenFirst func(config any, network string, at *net.TCPAddr, socket Socket, ready <-chan struct{}, place func(peer net.Addr) Poller) (io.Closer, error)
-	// Allows tells which peers config allows.
-	Allows func(config any) (tcp, accelerated bool, err error)
+	ListenFirst func(config any, network string, at *net.TCPAddr, socket Socket, ready <-chan struct{}, place func(peer net.Addr) Poller) (Listener, error)
+	// Resolve returns what config and the environment together want.
+	Resolve func(config any) (Policy, error)
 	// Dial is Dialer.DialContext, but that streams are opened on sessions of
 	// the poller.
 	Dial func(ctx context.Context, dialer any, network, address string, p Poller) (net.Conn, error)
