@@ -1,6 +1,8 @@
 package rgnet
 
 import (
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,7 +13,7 @@ import (
 
 // checked passes all callbacks on to a handler, and sees to it that they come
 // as gnet promises: OnOpen first, OnClose last, each once, and no two at once
-// on one event loop (but OnClose, which a failing Write calls).
+// on one event loop (but OnClose, which a callback's own Write calls if it fails).
 type checked struct {
 	gnet.EventHandler
 	t      testing.TB
@@ -21,7 +23,7 @@ type checked struct {
 	mu    sync.Mutex
 	conns map[gnet.Conn]bool // open ones, guarded by mu
 	seen  int                // connections so far, guarded by mu
-	loops sync.Map           // gnet's loop to *atomic.Int32: callbacks that run
+	loops sync.Map           // gnet's loop to *running
 	shut  atomic.Int32       // calls of OnShutdown
 }
 
@@ -37,13 +39,38 @@ func check(t testing.TB, handler gnet.EventHandler) *checked {
 	return h
 }
 
-func (h *checked) enter(c gnet.Conn) (leave func()) {
-	n, _ := h.loops.LoadOrStore(gnetLoop(c), new(atomic.Int32))
-	running := n.(*atomic.Int32)
-	if running.Add(1) > 1 {
+// running are the callbacks that run on one event loop: none, one, or one and
+// OnClose, which it has called.
+type running struct {
+	mu    sync.Mutex
+	depth int    // guarded by mu
+	who   string // the goroutine; guarded by mu
+}
+
+func (h *checked) enter(c gnet.Conn, closes bool) (leave func()) {
+	v, _ := h.loops.LoadOrStore(gnetLoop(c), new(running))
+	r := v.(*running)
+	who := goroutine()
+	r.mu.Lock()
+	if r.depth > 0 && (!closes || who != r.who) {
 		h.t.Error("two callbacks of one event loop run at once")
 	}
-	return func() { running.Add(-1) }
+	r.depth++
+	r.who = who
+	r.mu.Unlock()
+	return func() {
+		r.mu.Lock()
+		r.depth--
+		r.mu.Unlock()
+	}
+}
+
+// goroutine returns a name of the calling goroutine.
+func goroutine() string {
+	var buf [64]byte
+	line := buf[:runtime.Stack(buf[:], false)] // "goroutine 17 [running]: ..."
+	name, _, _ := strings.Cut(string(line), " [")
+	return name
 }
 
 func (h *checked) OnBoot(eng gnet.Engine) gnet.Action {
@@ -60,7 +87,7 @@ func (h *checked) OnShutdown(eng gnet.Engine) {
 }
 
 func (h *checked) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	defer h.enter(c)()
+	defer h.enter(c, false)()
 	h.mu.Lock()
 	if h.conns[c] {
 		h.t.Error("OnOpen was called twice")
@@ -72,7 +99,7 @@ func (h *checked) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 }
 
 func (h *checked) OnTraffic(c gnet.Conn) gnet.Action {
-	defer h.enter(c)()
+	defer h.enter(c, false)()
 	if !h.isOpen(c) {
 		h.t.Error("OnTraffic was called for a connection that is not open")
 	}
@@ -80,6 +107,7 @@ func (h *checked) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 func (h *checked) OnClose(c gnet.Conn, err error) gnet.Action {
+	defer h.enter(c, true)()
 	h.mu.Lock()
 	if !h.conns[c] {
 		h.t.Error("OnClose was called for a connection that is not open")
