@@ -72,12 +72,15 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 	}
 }
 
-// kind also knows what net/http says of the other requests on an HTTP/2
-// connection when it was one of them that noticed, by a write, or when it had
-// just been made.
+// kind also knows what net/http says of a connection that ended before the
+// first byte of an answer, and of the other requests on an HTTP/2 connection when
+// it was one of them that noticed, by a write, or when it had just been made.
 func kind(err error) string {
+	if strings.HasSuffix(err.Error(), "http: server closed idle connection") {
+		return ordeal.Ended
+	}
 	if strings.Contains(err.Error(), "http2: client conn") {
-		return "connection lost"
+		return ordeal.Lost
 	}
 	return ordeal.Kind(err)
 }

@@ -64,7 +64,7 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 			},
 			Kind: func(err error) string {
 				if errors.Is(err, rpc.ErrShutdown) { // it was lost between two calls
-					return "connection lost"
+					return ordeal.Lost
 				}
 				return ordeal.Kind(err)
 			},

@@ -48,9 +48,9 @@ func kind(err error) string {
 	var answer *pgconn.PgError
 	switch {
 	case errors.As(err, &answer) && (answer.Code == "57P01" || answer.Code == "57P03"):
-		return "connection lost" // admin_shutdown, cannot_connect_now
+		return ordeal.Lost // admin_shutdown, cannot_connect_now
 	case err.Error() == "conn closed":
-		return "connection lost" // noticed by pgx before it was used again
+		return ordeal.Lost // noticed by pgx before it was used again
 	}
 	return ordeal.Kind(err)
 }

@@ -59,10 +59,12 @@ func kind(err error) string {
 			return errNoLeader.Error()
 		}
 	}
-	if of := ordeal.Kind(err); of != "connection lost" {
+	switch of := ordeal.Kind(err); of {
+	case ordeal.Reset, ordeal.Ended, ordeal.Lost:
+		return errNoLeader.Error()
+	default:
 		return of
 	}
-	return errNoLeader.Error()
 }
 
 // The leader dies, and others answer: it need not come back for that, but

@@ -46,7 +46,7 @@ func TestNoProxyIsAnError(t *testing.T) {
 // those hear who come earlier.
 func kind(err error) string {
 	if redis.IsLoadingError(err) {
-		return "connection lost"
+		return ordeal.Lost
 	}
 	return ordeal.Kind(err)
 }

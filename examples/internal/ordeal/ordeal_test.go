@@ -1,0 +1,59 @@
+package ordeal
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestErrorsHaveTheirKind(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		kind string
+	}{
+		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, Refused},
+		{&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, Reset},
+		{fmt.Errorf("a library: %w", syscall.EPIPE), Reset},
+		{fmt.Errorf("another: %v", syscall.ECONNRESET), Reset},
+		{io.EOF, Ended},
+		{fmt.Errorf("a library: %w", io.ErrUnexpectedEOF), Ended},
+		{net.ErrClosed, Lost},
+		{syscall.ETIMEDOUT, syscall.ETIMEDOUT.Error()},
+	} {
+		require.Equal(t, c.kind, Kind(c.err), "%v", c.err)
+	}
+}
+
+func TestKindsAgreeIfLossesAreSeenAsTheyMay(t *testing.T) {
+	set := func(kinds ...string) map[string]bool {
+		m := map[string]bool{}
+		for _, k := range kinds {
+			m[k] = true
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		tcp, fast map[string]bool
+		agree     bool
+	}{
+		"the same":                     {set(Refused, Reset), set(Refused, Reset), true},
+		"an end over TCP is a reset":   {set(Refused, Ended), set(Refused, Reset), true},
+		"a proxy ends both":            {set(Ended, Reset), set(Ended), true},
+		"an end over ramjet only":      {set(Refused, Reset), set(Refused, Reset, Ended), false},
+		"nothing is lost over TCP":     {set(Refused), set(Refused, Reset), false},
+		"nothing is refused by ramjet": {set(Refused, Reset), set(Reset), false},
+		"another kind over ramjet":     {set(Refused), set(Refused, "timeout"), false},
+		"another kind over TCP":        {set(Refused, "timeout"), set(Refused), false},
+	} {
+		if c.agree {
+			require.NoError(t, agree(c.tcp, c.fast), name)
+		} else {
+			require.Error(t, agree(c.tcp, c.fast), name)
+		}
+	}
+}
