@@ -149,8 +149,8 @@ type DeviceStats struct {
 	Streams        int       `json:"streams"`  // open now
 	SessionsOpened uint64    `json:"sessionsOpened"`
 	Counters
-	// RNRs is how often a request found no receive at its peer. A kernel
-	// device counts for all processes. RNRsCounted is false if the device
+	// RNRs is how many requests found no receive at their peers. A kernel
+	// device counts for all processes, and each try. RNRsCounted is false if the device
 	// does not tell.
 	RNRs        uint64 `json:"rnrs"`
 	RNRsCounted bool   `json:"rnrsCounted"`

@@ -90,7 +90,9 @@ func (q *qp) countStarvation() {
 	} else if now.Before(a.due) {
 		return
 	}
-	rnrs.Add(1)
+	if a.tries == 0 {
+		rnrs.Add(1)
+	}
 	if a.tries++; q.attr.RNRRetry != 7 && a.tries > int(q.attr.RNRRetry) {
 		q.failLocked(failure{send: verbs.WCRNRRetryExcErr})
 		return

@@ -91,13 +91,13 @@ func (q *qp) attemptWrite(wr *verbs.SendWR, gate uint32) (progress, verdict) {
 
 // canDescribe says what is missing for a message that uses up a receive.
 func (q *qp) canDescribe() progress {
-	if f := q.dev.faults.Load(); f != nil && f.refuseReceive() {
-		rnrs.Add(1)
-		return needRecv
-	}
+	f := q.dev.faults.Load()
 	switch {
-	case !q.out.hasReceive():
-		rnrs.Add(1)
+	case f != nil && f.refuseReceive(), !q.out.hasReceive():
+		if !q.sq.refused {
+			q.sq.refused = true
+			rnrs.Add(1)
+		}
 		return needRecv
 	case !q.out.hasEntry():
 		return needSpace

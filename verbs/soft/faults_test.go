@@ -98,6 +98,32 @@ func TestForcedRNRDelaysAndLosesNothing(t *testing.T) {
 	require.GreaterOrEqual(t, now-before, uint64(40/3), "each was counted")
 }
 
+func TestARequestThatFindsNoReceiveIsCountedOnce(t *testing.T) {
+	shared := usual
+	shared.srq = true
+	for name, s := range map[string]shape{"own receives": usual, "shared receives": shared} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newPair(t, s)
+			before, _ := a.ctx.RNRs()
+			const requests = 3
+			for range requests {
+				_, err := a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+				require.NoError(t, err)
+				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); { // it is tried again and again
+					n, err := b.recv.Poll(make([]verbs.WC, 1))
+					require.NoError(t, err)
+					require.Zero(t, n)
+					time.Sleep(time.Millisecond)
+				}
+				b.postRecv(t)
+				poll(t, b.recv, 1)
+			}
+			now, _ := a.ctx.RNRs()
+			require.EqualValues(t, requests, now-before)
+		})
+	}
+}
+
 func TestAPostFailsTheQP(t *testing.T) {
 	a, b := newPair(t, usual)
 	warm(t, a, b)

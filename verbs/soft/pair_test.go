@@ -18,6 +18,7 @@ type end struct {
 	ch   *verbs.CompChannel
 	send *verbs.CQ
 	recv *verbs.CQ
+	srq  *verbs.SRQ // nil: the QP has a receive queue of its own
 	qp   *verbs.QP
 	mr   *verbs.MR
 	peer address
@@ -30,6 +31,7 @@ type shape struct {
 	cap    verbs.QPCap
 	memory int
 	cqe    int
+	srq    bool // receives are posted to one
 }
 
 var usual = shape{
@@ -68,7 +70,12 @@ func (e *end) populate(s shape) error {
 	step(func() error { e.send, err = e.ctx.CreateCQ(verbs.CQAttr{CQE: s.cqe}, e.ch); return err })
 	step(func() error { e.recv, err = e.ctx.CreateCQ(verbs.CQAttr{CQE: s.cqe}, e.ch); return err })
 	step(func() error {
-		e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.send, RecvCQ: e.recv, Cap: s.cap})
+		if s.srq {
+			if e.srq, err = e.pd.CreateSRQ(verbs.SRQAttr{MaxWR: s.cap.MaxRecvWR, MaxSGE: s.cap.MaxRecvSGE}); err != nil {
+				return err
+			}
+		}
+		e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.send, RecvCQ: e.recv, SRQ: e.srq, Cap: s.cap})
 		return err
 	})
 	step(func() error { e.mr, err = e.pd.AllocMR(s.memory, everyRight, verbs.MROptions{}); return err })
@@ -122,6 +129,17 @@ func newPair(t testing.TB, s shape) (a, b *end) {
 	require.NoError(t, a.connect(forA))
 	require.NoError(t, b.connect(forB))
 	return a, b
+}
+
+// postRecv posts a receive.
+func (e *end) postRecv(t testing.TB) {
+	t.Helper()
+	post := e.qp.PostRecv
+	if e.srq != nil {
+		post = e.srq.PostRecv
+	}
+	_, err := post(make([]verbs.RecvWR, 1))
+	require.NoError(t, err)
 }
 
 // poll waits for n completions; the deadline of the test run ends it if they

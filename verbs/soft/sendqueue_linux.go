@@ -19,6 +19,7 @@ type sendQueue struct {
 	// How far the oldest is.
 	begun     bool      // a SEND that has its receive
 	sent      int       // bytes of it that are in the peer's buffer
+	refused   bool      // the peer had no receive for it, which was counted
 	tries     int       // RNR retries so far
 	notBefore time.Time // RNR timer
 	since     time.Time // waits for the peer since
@@ -68,7 +69,7 @@ func (s *sendQueue) drop() {
 	}
 	s.first = (s.first + 1) % len(s.ring)
 	s.n--
-	s.begun, s.sent, s.tries = false, 0, 0
+	s.begun, s.refused, s.sent, s.tries = false, false, 0, 0
 	s.notBefore, s.since = time.Time{}, time.Time{}
 }
 
