@@ -3,6 +3,7 @@ package rnet
 import (
 	"sync"
 
+	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -38,10 +39,12 @@ func acquireDevice(name string) (*device, error) {
 	return d, nil
 }
 
-// openRNRs asks a device that is open what it counts; see verbs.Context.RNRs.
-func openRNRs(name string) (count uint64, counted, open bool) {
+// openRNRs asks the device of a port, as portName has it, what it counts on all
+// its ports, if it is open; see verbs.Context.RNRs.
+func openRNRs(port string) (count uint64, counted, open bool) {
+	device, _ := fallback.ParseDevice(port) // nothing, which is not open, if it is none
 	devices.mu.Lock()
-	d := devices.open[name]
+	d := devices.open[device.Name]
 	devices.mu.Unlock()
 	if d == nil {
 		return 0, false, false

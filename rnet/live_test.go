@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
 )
 
 // sumOf returns what the sessions over a device of the software HCA came to.
@@ -46,6 +48,29 @@ func TestEndedSessionsStayInTheSumsOfTheirDevice(t *testing.T) {
 	require.EqualValues(t, n, after.BytesIn-before.BytesIn)
 	require.EqualValues(t, n, after.BytesOut-before.BytesOut)
 	require.True(t, after.RNRsCounted, "it was asked when it was closed")
+}
+
+// A device with several ports has sums for each, and one count.
+func TestASumOfAPortHasTheCountOfItsDevice(t *testing.T) {
+	d, err := acquireDevice("soft0")
+	require.NoError(t, err)
+	defer d.release()
+	devices.mu.Lock()
+	devices.open["other0"] = d
+	devices.mu.Unlock()
+	defer func() {
+		devices.mu.Lock()
+		delete(devices.open, "other0")
+		devices.mu.Unlock()
+	}()
+	for device, counted := range map[string]bool{"other0": true, "other0/2": true, "other1/2": false} {
+		sums := deviceSums{}
+		sums.at(&session{transport: fallback.RDMA, device: device})
+		list := sums.list()
+		require.Len(t, list, 1)
+		require.Equal(t, device, list[0].Device)
+		require.Equal(t, counted, list[0].RNRsCounted, device)
+	}
 }
 
 // Prometheus takes a counter that goes back for one that began anew.
