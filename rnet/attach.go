@@ -9,21 +9,22 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
 )
 
-// Snapshot is what a process tells other processes of its user, in JSON; see
-// package rnet/inspect, which reads it, and docs/observability.md.
-type Snapshot struct {
+// snapshot is what a process tells other processes of its user, in JSON. Package
+// rnet/inspect has the same type for those who read it; see
+// docs/observability.md.
+type snapshot struct {
 	Time    time.Time `json:"time"`
-	PID     int       `json:"pid"` // as the process sees it
+	PID     int       `json:"pid"`
 	Program string    `json:"program"`
 	Stats
-	Streams   []StreamStats `json:"streams"`   // of all sessions, as many as the limit allows
-	Truncated bool          `json:"truncated"` // there are more streams than these
+	Streams   []StreamStats `json:"streams"`
+	Truncated bool          `json:"truncated"`
 }
 
-// TakeSnapshot returns the statistics of the process and of up to
+// takeSnapshot returns the statistics of the process and of up to
 // mostStreams connections.
-func TakeSnapshot(mostStreams int) Snapshot {
-	snap := Snapshot{Time: time.Now(), PID: os.Getpid(), Stats: ReadStats(), Streams: ReadStreams(mostStreams)}
+func takeSnapshot(mostStreams int) snapshot {
+	snap := snapshot{Time: time.Now(), PID: os.Getpid(), Stats: ReadStats(), Streams: ReadStreams(mostStreams)}
 	if program, err := os.Executable(); err == nil {
 		snap.Program = filepath.Base(program)
 	}
@@ -41,7 +42,7 @@ const attachStreams = 4096
 // attachable is the endpoint that other processes read from. The sessions and
 // the listeners hold it.
 var attachable = attachment{attach.Server{Document: func() ([]byte, error) {
-	return json.Marshal(TakeSnapshot(attachStreams))
+	return json.Marshal(takeSnapshot(attachStreams))
 }}}
 
 type attachment struct{ server attach.Server }

@@ -173,15 +173,15 @@ func TestSnapshotSaysThatThereAreMoreStreams(t *testing.T) {
 	for range 5 {
 		overSoft.connect(t, ln)
 	}
-	all := TakeSnapshot(10)
+	all := takeSnapshot(10)
 	require.Len(t, all.Streams, 10)
 	require.False(t, all.Truncated)
 	for _, st := range all.Streams {
 		require.Contains(t, []uint64{all.Sessions[0].Number, all.Sessions[1].Number}, st.Session)
 	}
-	some := TakeSnapshot(7)
+	some := takeSnapshot(7)
 	require.Len(t, some.Streams, 7)
 	require.Equal(t, some.Sessions[0].Number, some.Streams[0].Session, "the oldest first")
 	require.True(t, some.Truncated)
-	require.Empty(t, TakeSnapshot(0).Streams)
+	require.Empty(t, takeSnapshot(0).Streams)
 }

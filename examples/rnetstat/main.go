@@ -24,7 +24,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/inspect"
 )
 
@@ -99,9 +98,9 @@ type look struct {
 
 // process is one of them.
 type process struct {
-	PID      int            `json:"pid"` // as this program sees it, 0 if it does not
-	Error    string         `json:"error,omitempty"`
-	Snapshot *rnet.Snapshot `json:"snapshot,omitempty"` // what it told
+	PID      int               `json:"pid"` // as this program sees it, 0 if it does not
+	Error    string            `json:"error,omitempty"`
+	Snapshot *inspect.Snapshot `json:"snapshot,omitempty"` // what it told
 }
 
 // takeLook asks the processes called for, or all.

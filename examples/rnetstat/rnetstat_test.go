@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/inspect"
 )
 
 // TestMain makes the test binary a server when a test started it as one.
@@ -104,7 +105,7 @@ func decoded(t *testing.T, text string) (l look) {
 func TestBothProcessesOfASessionAreShown(t *testing.T) {
 	address, sent := connected(t)
 	l := decoded(t, run(t, "-json", "-once"))
-	var client, server *rnet.Snapshot
+	var client, server *inspect.Snapshot
 	for _, p := range l.Processes {
 		if p.Snapshot == nil {
 			require.NotEmpty(t, p.Error) // of somebody else
@@ -166,12 +167,12 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 }
 
 // twoLooks shows a process a second apart, with what change does to it.
-func twoLooks(t *testing.T, streams int, change func(*rnet.Snapshot)) string {
+func twoLooks(t *testing.T, streams int, change func(*inspect.Snapshot)) string {
 	t.Helper()
 	at := netip.MustParseAddrPort("127.0.0.1:9000")
-	snapshot := func(after time.Duration) *rnet.Snapshot {
+	snapshot := func(after time.Duration) *inspect.Snapshot {
 		begin := time.Unix(1_000_000, 0)
-		s := &rnet.Snapshot{Time: begin.Add(after), PID: 7, Program: "server"}
+		s := &inspect.Snapshot{Time: begin.Add(after), PID: 7, Program: "server"}
 		s.Sessions = []rnet.SessionStats{{Number: 3, Transport: rnet.Soft, Device: "soft0", LocalAddr: at, RemoteAddr: at, Opened: begin, Streams: 3}}
 		for _, id := range []uint32{1, 2, 5} {
 			s.Streams = append(s.Streams, rnet.StreamStats{Session: 3, ID: id, LocalAddr: at, RemoteAddr: at})
@@ -202,7 +203,7 @@ func fields(t *testing.T, text, first string) []string {
 }
 
 func TestRatesAreWhatGrewPerSecond(t *testing.T) {
-	text := twoLooks(t, 2, func(s *rnet.Snapshot) {
+	text := twoLooks(t, 2, func(s *inspect.Snapshot) {
 		s.Sessions[0].BytesIn, s.Sessions[0].FramesOut = 4096, 10
 		s.Sessions[0].PollHits, s.Sessions[0].PollMisses = 3, 1
 		s.Streams[1].BytesOut = 1 << 20
@@ -218,7 +219,7 @@ func TestRatesAreWhatGrewPerSecond(t *testing.T) {
 }
 
 func TestOtherProcessesCannotMoveTheCursor(t *testing.T) {
-	text := twoLooks(t, 9, func(s *rnet.Snapshot) {
+	text := twoLooks(t, 9, func(s *inspect.Snapshot) {
 		s.Program = "\x1b]0;title\a"
 		s.Sessions[0].Device = "\x1b[2J"
 		s.Dials = []rnet.DialCount{{Transport: "\r", Reason: "\x1b"}}

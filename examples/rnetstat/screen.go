@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/inspect"
 )
 
 // screen shows one look after the other, with the rates since the last.
@@ -47,7 +48,7 @@ func (w *screen) show(l *look) error {
 }
 
 // previous returns what a process told at the last look, nothing if it is new.
-func (w *screen) previous(p *process) *rnet.Snapshot {
+func (w *screen) previous(p *process) *inspect.Snapshot {
 	if w.before != nil {
 		for i := range w.before.Processes {
 			q := &w.before.Processes[i]
@@ -56,10 +57,10 @@ func (w *screen) previous(p *process) *rnet.Snapshot {
 			}
 		}
 	}
-	return &rnet.Snapshot{Time: p.Snapshot.Time}
+	return &inspect.Snapshot{Time: p.Snapshot.Time}
 }
 
-func (w *screen) process(p *process, before *rnet.Snapshot) {
+func (w *screen) process(p *process, before *inspect.Snapshot) {
 	s := p.Snapshot
 	seconds := s.Time.Sub(before.Time).Seconds()
 	fmt.Fprintf(&w.page, "\n%d  %s", p.PID, clean(s.Program))
@@ -107,7 +108,7 @@ func (w *screen) listeners(list []rnet.ListenerStats) {
 	w.table.Flush()
 }
 
-func (w *screen) sessions(s, before *rnet.Snapshot, seconds float64) {
+func (w *screen) sessions(s, before *inspect.Snapshot, seconds float64) {
 	if len(s.Sessions) == 0 {
 		return
 	}
@@ -138,7 +139,7 @@ type stream struct {
 	id      uint32
 }
 
-func (w *screen) flows(s, before *rnet.Snapshot, seconds float64) {
+func (w *screen) flows(s, before *inspect.Snapshot, seconds float64) {
 	if len(s.Streams) == 0 || w.streams <= 0 {
 		return
 	}
@@ -174,7 +175,7 @@ func (w *screen) flows(s, before *rnet.Snapshot, seconds float64) {
 }
 
 // total is how many streams a process has.
-func total(s *rnet.Snapshot) (n int) {
+func total(s *inspect.Snapshot) (n int) {
 	for i := range s.Sessions {
 		n += s.Sessions[i].Streams
 	}

@@ -33,10 +33,23 @@ type Process struct {
 	// process is in a PID namespace above or beside ours, it is 0, and
 	// Snapshot.PID has the number from there.
 	PID      int
-	Snapshot rnet.Snapshot
+	Snapshot Snapshot
 	// Err says that the process told nothing, and the Snapshot is empty: it
 	// is stopped, or far too busy. PID is the number that it has for itself.
 	Err error
+}
+
+// Snapshot is what a process tells of one moment.
+type Snapshot struct {
+	Time    time.Time `json:"time"`
+	PID     int       `json:"pid"` // as the process sees it
+	Program string    `json:"program"`
+	rnet.Stats
+	// Streams are up to 4096 open streams, those of the oldest session first.
+	// Truncated says that there are more: Stats.Sessions has the number of
+	// each session's.
+	Streams   []rnet.StreamStats `json:"streams"`
+	Truncated bool               `json:"truncated"`
 }
 
 // Patience is how long a look takes at most.

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -184,6 +185,29 @@ func TestProcessTellsWithoutCodeForIt(t *testing.T) {
 	require.False(t, snap.Truncated)
 	require.Equal(t, []rnet.DialCount{{Transport: rnet.Soft, Reason: "none", Dials: connections}}, snap.Dials)
 	require.Positive(t, snap.PinnedBytes)
+}
+
+// The type for who tells is rnet's own.
+func TestNothingThatIsToldIsLost(t *testing.T) {
+	cmd, _ := startBusy(t, func(*exec.Cmd) {})
+	endpoints, err := attach.Find()
+	require.NoError(t, err)
+	for _, e := range endpoints {
+		if e.PID != cmd.Process.Pid {
+			continue
+		}
+		conn, err := e.Dial()
+		require.NoError(t, err)
+		told, _, err := conn.Read(t.Context())
+		require.NoError(t, err)
+		var snap Snapshot
+		require.NoError(t, json.Unmarshal(told, &snap))
+		again, err := json.Marshal(&snap)
+		require.NoError(t, err)
+		require.JSONEq(t, string(told), string(again))
+		return
+	}
+	t.Fatal("it is not there")
 }
 
 func TestProcessThatOptsOutIsNotThere(t *testing.T) {
