@@ -202,6 +202,20 @@ func fields(t *testing.T, text, first string) []string {
 	return nil
 }
 
+func TestAProcessThatTellsOfSomeStreamsOnlyIsShownAsSuch(t *testing.T) {
+	text := twoLooks(t, 2, func(s *inspect.Snapshot) { s.Sessions[0].Streams = 3 })
+	require.Contains(t, text, "and 1 streams more\n")
+	text = twoLooks(t, 2, func(s *inspect.Snapshot) { s.Sessions[0].Streams, s.Truncated = 5000, true })
+	require.Contains(t, text, "and 4998 streams more; the process told of 3, and others may have more traffic\n")
+	text = twoLooks(t, 9999, func(s *inspect.Snapshot) { s.Sessions[0].Streams, s.Truncated = 5000, true })
+	require.Contains(t, text, "and 4997 streams more; the process told of 3")
+
+	encoded, err := json.Marshal(&look{Processes: []process{{Snapshot: &inspect.Snapshot{Truncated: true}}}})
+	require.NoError(t, err)
+	require.True(t, decoded(t, string(encoded)).Processes[0].Snapshot.Truncated)
+	require.Contains(t, string(encoded), `"truncated":true`)
+}
+
 func TestRatesAreWhatGrewPerSecond(t *testing.T) {
 	text := twoLooks(t, 2, func(s *inspect.Snapshot) {
 		s.Sessions[0].BytesIn, s.Sessions[0].FramesOut = 4096, 10

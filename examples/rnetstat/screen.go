@@ -161,7 +161,8 @@ func (w *screen) flows(s, before *inspect.Snapshot, seconds float64) {
 	list := slices.Clone(s.Streams)
 	slices.SortStableFunc(list, func(a, b rnet.StreamStats) int { return cmp.Compare(moved(b), moved(a)) })
 	w.row("STREAM", "LOCAL", "REMOTE", "IN/s", "OUT/s", "IN", "OUT", "UNREAD", "WINDOW")
-	for i := range list[:min(len(list), w.streams)] {
+	shown := min(len(list), w.streams)
+	for i := range list[:shown] {
 		t := &list[i]
 		b := last(t)
 		w.row(fmt.Sprintf("%d.%d", t.Session, t.ID), t.LocalAddr, t.RemoteAddr,
@@ -169,8 +170,12 @@ func (w *screen) flows(s, before *inspect.Snapshot, seconds float64) {
 			amount(float64(t.BytesIn)), amount(float64(t.BytesOut)), amount(float64(t.Unread)), amount(float64(t.SendWindow)))
 	}
 	w.table.Flush()
-	if more := total(s) - w.streams; more > 0 {
-		fmt.Fprintf(&w.page, "and %d streams more\n", more)
+	if more := total(s) - shown; more > 0 {
+		fmt.Fprintf(&w.page, "and %d streams more", more)
+		if s.Truncated { // and it did not look at the traffic for that
+			fmt.Fprintf(&w.page, "; the process told of %d, and others may have more traffic", len(s.Streams))
+		}
+		fmt.Fprintln(&w.page)
 	}
 }
 
