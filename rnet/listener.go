@@ -1,0 +1,257 @@
+package rnet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+// Listener is what Listen returns for the TCP networks, unless the transport is
+// TCP: then it is a *net.TCPListener. Its methods may be called from any
+// goroutine. Errors are *net.OpError values that wrap net.ErrClosed after Close.
+type Listener struct {
+	number  uint64           // among the listeners of the process
+	tcp     *net.TCPListener // nil if somebody else listens there: see loops
+	addr    net.Addr
+	network string
+	set     settings
+	fabrics []rcm.Listener
+
+	avail   chan struct{}   // one token: look at queue
+	fromTCP chan tcpAccept  // what the TCP listener accepted
+	done    chan struct{}   // closed by Close
+	work    sync.WaitGroup  // the accepting goroutines
+	accepts atomic.Uint32   // calls of Accept
+	open    context.Context // ends with Close, and with it the set-up of sessions
+	stop    context.CancelFunc
+	loops   *loopChoice // for the sessions; nil: the streams wait for Accept
+
+	mu       sync.Mutex
+	queue    []*Conn // streams that wait for Accept; guarded by mu
+	closed   bool
+	expired  bool
+	timer    *time.Timer
+	sessions map[*session]struct{} // guarded by mu
+	pushed   uint64                // streams that came; guarded by mu
+
+	overTCP, failed atomic.Uint64 // connections over TCP, sessions that did not come about
+}
+
+type tcpAccept struct {
+	conn net.Conn
+	err  error
+}
+
+// newListener makes a listener that listens nowhere yet. It must be closed.
+func newListener(addr net.Addr, network string, set settings, loops *loopChoice) *Listener {
+	l := &Listener{
+		addr: addr, network: network, set: set, loops: loops,
+		avail: make(chan struct{}, 1), fromTCP: make(chan tcpAccept), done: make(chan struct{}),
+	}
+	l.open, l.stop = context.WithCancel(context.Background())
+	liveListeners.add(l)
+	return l
+}
+
+// acceptFrom makes the listener serve TCP peers.
+func (l *Listener) acceptFrom(tcp net.Listener) {
+	l.tcp = tcp.(*net.TCPListener)
+	l.work.Go(l.acceptTCP)
+}
+
+// acceptTCP hands on what the TCP listener accepts, one at a time: what waits
+// waits in the kernel's backlog.
+func (l *Listener) acceptTCP() {
+	for {
+		conn, err := l.tcp.Accept() // ended by a peer, or Close
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil && l.set.transport != fallback.Auto {
+			conn.(*net.TCPConn).SetLinger(0)
+			conn.Close()
+			continue
+		}
+		if err == nil {
+			l.overTCP.Add(1)
+		}
+		select {
+		case l.fromTCP <- tcpAccept{conn, err}: // ended by Accept
+		case <-l.done:
+			if conn != nil {
+				conn.Close()
+			}
+			return
+		}
+	}
+}
+
+// maxBacklog bounds the streams that wait for Accept: what a peer opens and
+// resets at once leaves its session's table, but not the queue.
+const maxBacklog = 1 << 17
+
+// push takes a stream that a peer has opened. The leader of its session calls
+// it, so it does not wait.
+func (l *Listener) push(c *Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.queue) >= maxBacklog {
+		return false
+	}
+	l.queue = append(l.queue, c)
+	l.pushed++
+	l.signal()
+	return true
+}
+
+// signal makes one Accept look at the state. mu is held.
+func (l *Listener) signal() {
+	select {
+	case l.avail <- struct{}{}:
+	default:
+	}
+}
+
+// tcpTurn is how many calls of Accept prefer streams before one prefers what
+// came over TCP, which would wait for ever behind a queue that is never empty.
+const tcpTurn = 16
+
+// Accept waits for the next connection, a [*Conn] or a *net.TCPConn. It ends
+// with Close and with the deadline. Any number of goroutines may call it.
+func (l *Listener) Accept() (net.Conn, error) {
+	if l.accepts.Add(1)%tcpTurn == 0 {
+		select {
+		case a := <-l.fromTCP:
+			return a.conn, a.err
+		default:
+		}
+	}
+	for {
+		conn, err := l.pop()
+		if conn != nil {
+			return conn, nil
+		}
+		if err != nil {
+			return nil, l.opError("accept", err)
+		}
+		select {
+		case <-l.avail: // ended by push, a deadline, Close, another Accept
+		case a := <-l.fromTCP: // ended by the TCP listener
+			return a.conn, a.err
+		}
+	}
+}
+
+// pop returns the oldest stream in the queue, or the reason for which Accept
+// must not wait, or neither.
+func (l *Listener) pop() (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		l.signal() // to the next one who waits
+		return nil, net.ErrClosed
+	case l.expired:
+		l.signal()
+		return nil, os.ErrDeadlineExceeded
+	case len(l.queue) == 0:
+		return nil, nil
+	}
+	c := l.queue[0]
+	l.queue[0] = nil
+	l.queue = l.queue[1:]
+	if len(l.queue) > 0 {
+		l.signal()
+	}
+	return c, nil
+}
+
+// SetDeadline makes Accept fail after t with an error that wraps
+// os.ErrDeadlineExceeded; zero means never.
+func (l *Listener) SetDeadline(t time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return l.opError("set", net.ErrClosed)
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.timer = nil // it may be firing already, and finds that it is no more
+	l.expired = false
+	if t.IsZero() {
+		return nil
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(t), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.timer == timer {
+			l.expired = true
+			l.signal()
+		}
+	})
+	l.timer = timer
+	return nil
+}
+
+// Addr returns the address of the listener, a *net.TCPAddr.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// Close stops listening. Connections that Accept has returned live on; those
+// that wait for it are reset.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return l.opError("close", net.ErrClosed)
+	}
+	l.closed = true
+	queue := l.queue
+	l.queue = nil
+	sessions := make([]*session, 0, len(l.sessions))
+	for s := range l.sessions {
+		sessions = append(sessions, s)
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.signal()
+	l.mu.Unlock()
+	close(l.done)
+	var err error
+	if l.tcp != nil {
+		err = l.tcp.Close()
+	}
+	l.closeFabrics()
+	for _, c := range queue {
+		c.SetLinger(0)
+		c.Close()
+	}
+	for _, s := range sessions {
+		s.retire()
+	}
+	l.work.Wait() // ended by the closed listeners
+	liveListeners.remove(l)
+	return err
+}
+
+// closeFabrics closes the listeners of the fabrics, and ends the set-up of
+// sessions.
+func (l *Listener) closeFabrics() {
+	l.stop()
+	for _, fl := range l.fabrics {
+		fl.Close()
+	}
+}
+
+func (l *Listener) opError(op string, err error) error {
+	return &net.OpError{Op: op, Net: l.network, Addr: l.Addr(), Err: err}
+}

@@ -1,0 +1,133 @@
+package rnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+// loopChoice gives sessions to event loops.
+type loopChoice struct {
+	// ready is closed when there are loops, nil if there are. Until then peers
+	// wait in the backlogs of the fabrics' listeners, and no longer than they
+	// want to.
+	ready <-chan struct{}
+	of    func(peer net.Addr) *poller
+}
+
+// acceptFabric sets up the sessions that peers ask for. If the fabric's
+// listener is lost, the others go on.
+func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
+	if l.loops != nil && l.loops.ready != nil {
+		select { // ended by the event loops, or Close
+		case <-l.loops.ready:
+		case <-l.done:
+			return
+		}
+	}
+	for {
+		req, err := fl.Accept(context.Background()) // ended by a peer, or Close
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				l.set.log.Error("rnet: listener serves this transport no more", "transport", t, "address", fl.Addr(), "err", err)
+			}
+			return
+		}
+		l.work.Go(func() { l.serve(t, req) })
+	}
+}
+
+// serve sets up a session. It has a time limit, and what it sets up ends with
+// the peer.
+func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
+	s, err := l.newSession(t, req)
+	if err != nil {
+		l.failed.Add(1)
+		l.set.log.Debug("rnet: session refused", "peer", req.RemoteAddr(), "pid", req.Peer().PID, "err", err)
+		return
+	}
+	l.set.log.Debug("rnet: session", "peer", s.remoteAddr, "pid", req.Peer().PID, "transport", t, "device", s.device)
+}
+
+func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, error) {
+	if !setUps.TryEnter() {
+		req.Reject(nil)
+		return nil, errors.New("too many sessions are being set up")
+	}
+	defer setUps.Leave()
+	defer region("rnet.session").End()
+	s, err := newSession(req.Device(), l.set.session, l.set.log)
+	if err != nil {
+		req.Reject(nil)
+		return nil, err
+	}
+	s.transport = t
+	s.goesOver(req.Port())
+	s.accept, s.onEnd = l.push, l.forget
+	if l.loops != nil {
+		s.setLoop(l.loops.of(net.TCPAddrFromAddrPort(req.RemoteAddr())))
+		s.accept = func(*Conn) bool { return false } // the loop has ended
+		s.onOpen = l.countStream
+	}
+	if err := s.learn(req.PrivateData()); err != nil {
+		req.Reject(nil)
+		s.abandon()
+		return nil, err
+	}
+	if !l.adopt(s) {
+		req.Reject(nil)
+		s.abandon()
+		return nil, net.ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(l.open, setUpTime)
+	defer cancel()
+	conn, err := req.Accept(ctx, s.qp, s.connParam())
+	if err != nil {
+		l.forget(s)
+		s.abandon()
+		return nil, err
+	}
+	port := l.addr.(*net.TCPAddr).AddrPort().Port()
+	s.localAddr, s.remoteAddr = netip.AddrPortFrom(conn.LocalAddr().Addr(), port), conn.RemoteAddr()
+	if err := s.start(ctx, conn); err != nil {
+		return nil, err
+	}
+	if s.poller != nil {
+		s.poller.add(s)
+	}
+	return s, nil
+}
+
+func (l *Listener) adopt(s *session) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	if l.sessions == nil {
+		l.sessions = make(map[*session]struct{})
+	}
+	l.sessions[s] = struct{}{}
+	return true
+}
+
+func (l *Listener) forget(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sessions, s)
+}
+
+// retire lets a session end with its last stream; the peer is told to open no
+// more.
+func (s *session) retire() {
+	s.goingAway.Store(true)
+	s.sessionControl(false, true)
+	if s.streams.shutIfEmpty() {
+		s.fail(fmt.Errorf("%w: the listener was closed", errSessionIdle))
+	}
+}
