@@ -177,5 +177,6 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 		}
 		return &transportError{l.set.transport, lastErr}
 	}
+	liveListeners.add(l) // whose fabrics do not change any more
 	return nil
 }

@@ -56,7 +56,6 @@ func newListener(addr net.Addr, network string, set settings, loops *loopChoice)
 		avail: make(chan struct{}, 1), fromTCP: make(chan tcpAccept), done: make(chan struct{}),
 	}
 	l.open, l.stop = context.WithCancel(context.Background())
-	liveListeners.add(l)
 	return l
 }
 
