@@ -26,6 +26,7 @@ type seat struct {
 	wanted atomic.Bool
 	call   chan struct{} // has the token of one call
 	over   chan struct{} // closed when the session fails
+	timer  *time.Timer   // of the engine while it waits for a call, made for the first one
 }
 
 // aloneWaits is after how many waits the one who waits is thought to go on to
@@ -61,13 +62,17 @@ func (s *session) callEngine() {
 
 // awaitCall is where the engine is while leaders have its seat.
 func (s *session) awaitCall(until time.Time) error {
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
+	if s.seat.timer == nil {
+		s.seat.timer = time.NewTimer(time.Until(until))
+	} else {
+		s.seat.timer.Reset(time.Until(until))
+	}
+	defer s.seat.timer.Stop()
 	// Ended by: callEngine, failure of the session, the keepalive period.
 	select {
 	case <-s.seat.call:
 	case <-s.seat.over:
-	case <-timer.C:
+	case <-s.seat.timer.C:
 		return os.ErrDeadlineExceeded
 	}
 	return nil
