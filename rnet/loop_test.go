@@ -105,9 +105,10 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Co
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		dialed = append(dialed, c.(*Conn))
+		// One by one: streams of different sessions come in any order.
+		l.until(t, "the stream is open", func() bool { return len(l.sinks) == len(dialed) })
 	}
 	l.address = tcp.Addr().String()
-	l.until(t, "the streams are open", func() bool { return len(l.sinks) == streams })
 	return l, dialed
 }
 
