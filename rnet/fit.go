@@ -64,7 +64,7 @@ func (s *session) allocRing() error {
 			return err
 		}
 		s.cfg.ringSize = uint32(len(mr.Bytes()))
-		if err = s.tryStage(); err == nil {
+		if err = s.leastStage(); err == nil {
 			s.rxMR = mr
 			return nil
 		}
@@ -76,17 +76,14 @@ func (s *session) allocRing() error {
 	}
 }
 
-// tryStage finds out whether there is memory for the least stage, if there is
-// to be one. It is made when the peer's ring is known.
-func (s *session) tryStage() error {
+// leastStage makes the least stage, if there is to be one. It grows when the
+// peer's ring is known.
+func (s *session) leastStage() (err error) {
 	if s.inline >= s.piece+frameHeaderLen {
 		return nil
 	}
-	mr, err := s.pd.AllocMR(minRingSize, verbs.AccessLocalWrite, verbs.MROptions{})
-	if err != nil {
-		return err
-	}
-	return mr.Close()
+	s.stage.mr, err = s.pd.AllocMR(minRingSize, verbs.AccessLocalWrite, verbs.MROptions{})
+	return err
 }
 
 // allocUpTo registers size bytes, a power of two, or where memory is short the

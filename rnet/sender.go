@@ -99,7 +99,7 @@ func (s *session) initSender() error {
 	if s.inline >= s.piece+frameHeaderLen {
 		return nil
 	}
-	return s.stage.alloc(s.pd, s.peer.ringSize)
+	return s.stage.grow(s.pd, s.peer.ringSize)
 }
 
 // minPiece is the least payload worth a frame when a larger one was wanted:

@@ -19,9 +19,24 @@ type stage struct {
 // stageSize is more than a fast network has under way.
 const stageSize = 512 << 10
 
-func (st *stage) alloc(pd *verbs.PD, ringSize uint32) (err error) {
-	st.mr, err = allocUpTo(pd, min(stageSize, ringSize), verbs.AccessLocalWrite)
-	return err
+// grow gives the stage the size that the peer's ring is worth, or where memory is
+// short what there is. It keeps the least stage, which it has from allocRing,
+// until it has a larger one: sessions that are set up at the same time, the other
+// end of this one perhaps, take memory too.
+func (st *stage) grow(pd *verbs.PD, ringSize uint32) error {
+	mr, err := allocUpTo(pd, min(stageSize, ringSize), verbs.AccessLocalWrite)
+	least := st.mr
+	if least != nil && err != nil && isShort(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	st.mr = mr
+	if least != nil {
+		return least.Close()
+	}
+	return nil
 }
 
 // room returns the longest frame that fits now.
