@@ -42,7 +42,7 @@ func TestWhoFindsTheTCPListenerFindsStreamsToo(t *testing.T) {
 
 // A peer that comes while the engine starts waits for its loops.
 func TestAPeerThatComesBeforeTheLoopsIsServed(t *testing.T) {
-	address := soft.freeAddress(t)
+	address := auto.freeAddress(t)
 	dialed := make(chan error, 1)
 	h := &script{
 		boot: func(gnet.Engine) gnet.Action {
@@ -70,7 +70,7 @@ func TestAPeerThatComesBeforeTheLoopsIsServed(t *testing.T) {
 }
 
 func TestAPeerThatWaitsForTheLoopsIsRefusedWhenThereAreNone(t *testing.T) {
-	address := soft.freeAddress(t)
+	address := auto.freeAddress(t)
 	dialed := make(chan error, 1)
 	h := &script{boot: func(gnet.Engine) gnet.Action {
 		go func() { // ended by the engine

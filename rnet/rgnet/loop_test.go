@@ -104,10 +104,17 @@ func TestRegisterServesAnOutgoingConnectionOnTheSameLoop(t *testing.T) {
 					m.back.Write(p)
 					return gnet.None
 				}
-				_, err := c.EventLoop().Register(gnet.NewContext(context.Background(), &mark{c}), at)
+				results, err := c.EventLoop().Register(gnet.NewContext(context.Background(), &mark{c}), at)
 				if err != nil {
 					t.Error(err)
+					return gnet.Close
 				}
+				go func() { // ended by the dial
+					if r := <-results; r.Err != nil {
+						t.Error(r.Err)
+						c.Close()
+					}
+				}()
 				return gnet.None
 			},
 		}, gnet.WithNumEventLoop(2), gnet.WithLoadBalancing(gnet.LeastConnections))

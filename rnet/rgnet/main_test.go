@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func (c census) leftovers() string {
 			return ""
 		}
 		if time.Now().After(end) {
-			return fmt.Sprintf("%+v, before %+v\n%s", now, c, ownGoroutines())
+			return fmt.Sprintf("%+v, before %+v\n%s%s", now, c, ownSockets(), ownGoroutines())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -74,6 +75,28 @@ func (c census) exceeds(before census) bool {
 		}
 	}
 	return c.pinned > before.pinned || c.goroutines > before.goroutines
+}
+
+// ownSockets returns the kernel's lines about the sockets of this process.
+func ownSockets() string {
+	var own strings.Builder
+	for _, table := range []string{"unix", "tcp", "tcp6"} {
+		lines, _ := os.ReadFile("/proc/self/net/" + table)
+		list, _ := os.ReadDir("/proc/self/fd")
+		for _, e := range list {
+			target, _ := os.Readlink("/proc/self/fd/" + e.Name())
+			inode, isSocket := strings.CutPrefix(target, "socket:[")
+			if !isSocket {
+				continue
+			}
+			for line := range strings.Lines(string(lines)) {
+				if slices.Contains(strings.Fields(line), strings.TrimSuffix(inode, "]")) {
+					fmt.Fprintf(&own, "descriptor %s: %s %s", e.Name(), table, line)
+				}
+			}
+		}
+	}
+	return own.String()
 }
 
 // ownGoroutines returns the stacks of the goroutines that this module's code
