@@ -52,7 +52,7 @@ func (s *session) setLoop(p *poller) {
 	if p == nil {
 		return
 	}
-	s.poller, s.handed, s.batch = p, make(chan struct{}), pollBatch
+	s.poller, s.handed = p, make(chan struct{})
 }
 
 // noteEvent puts an event on the list. lead is held.

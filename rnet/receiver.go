@@ -194,9 +194,9 @@ func (s *session) message(wc *verbs.WC) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
-	// The ring counts as released what nobody keeps. What an event loop has
-	// noted is not handled yet, and the peer has no credit for it.
-	if released := s.released.Load(); s.onLoop() && s.rx.Placed()-released > uint64(s.cfg.ringSize) {
+	// The ring counts as released what nobody keeps. What was not published yet
+	// (an event loop has noted it, and not handled it) the peer has no credit for.
+	if released := s.released.Load(); s.rx.Placed()-released > uint64(s.cfg.ringSize) {
 		return fmt.Errorf("%w: message of %d bytes reaches to %d, released %d, ring %d",
 			errProtocol, wc.ByteLen, s.rx.Placed(), released, s.cfg.ringSize)
 	}
