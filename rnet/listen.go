@@ -177,6 +177,7 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 		}
 		return &transportError{l.set.transport, lastErr}
 	}
-	liveListeners.add(l) // whose fabrics do not change any more
+	liveListeners.add(l, nil) // its fabrics do not change any more
+	attachable.hold()
 	return nil
 }

@@ -3,7 +3,9 @@ package rnet
 import (
 	"errors"
 	"net"
+	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
 )
 
 // namedPort returns an address at which nobody listens, with its port.
@@ -72,6 +76,20 @@ func TestWhoFindsTheTCPListenerFindsTheOthersToo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The endpoint that statistics are read from is of all listeners.
+func TestListenThatFailsLeavesTheEndpointToOthers(t *testing.T) {
+	ln, err := Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	for range 3 {
+		_, err := (&ListenConfig{Transport: RDMA}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.Error(t, err)
+	}
+	list, err := attach.Find()
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(list, func(e attach.Endpoint) bool { return e.PID == os.Getpid() }))
 }
 
 func TestListenFailsAsPackageNetDoes(t *testing.T) {

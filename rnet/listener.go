@@ -17,7 +17,6 @@ import (
 // TCP: then it is a *net.TCPListener. Its methods may be called from any
 // goroutine. Errors are *net.OpError values that wrap net.ErrClosed after Close.
 type Listener struct {
-	number  uint64           // among the listeners of the process
 	tcp     *net.TCPListener // nil if somebody else listens there: see loops
 	addr    net.Addr
 	network string
@@ -237,8 +236,10 @@ func (l *Listener) Close() error {
 	for _, s := range sessions {
 		s.retire()
 	}
-	l.work.Wait() // ended by the closed listeners
-	liveListeners.remove(l)
+	l.work.Wait()                // ended by the closed listeners
+	if liveListeners.remove(l) { // it had come so far
+		attachable.release()
+	}
 	return err
 }
 

@@ -8,30 +8,68 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 )
 
-// liveSessions are the sessions of this process, and liveListeners its
-// listeners, for statistics. As long as there is one, other processes of the
-// user can ask for them: see attach.go.
+// What lives in this process, for statistics. As long as there is a session or a
+// listener, other processes of the user can ask for them: see attach.go.
 var (
 	liveSessions  sessionSet
-	liveListeners listenerSet
+	liveListeners liveSet[*Listener]
+	livePollers   liveSet[*poller] // the event loops
 )
 
+// liveSet holds what lives of one kind, and numbers it: the first of the process
+// is 1.
+type liveSet[T comparable] struct {
+	mu      sync.Mutex
+	numbers map[T]uint64 // guarded by mu
+	last    uint64       // guarded by mu; number of the youngest
+}
+
+// add takes one in. Where number is not nil it is set before anybody finds it.
+func (ls *liveSet[T]) add(one T, number *uint64) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.numbers == nil {
+		ls.numbers = make(map[T]uint64)
+	}
+	ls.last++
+	if number != nil {
+		*number = ls.last
+	}
+	ls.numbers[one] = ls.last
+}
+
+// remove takes one out, and reports whether it was there.
+func (ls *liveSet[T]) remove(one T) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	_, was := ls.numbers[one]
+	delete(ls.numbers, one)
+	return was
+}
+
+// list returns those that live, the oldest first.
+func (ls *liveSet[T]) list() []T {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.listLocked()
+}
+
+func (ls *liveSet[T]) listLocked() []T {
+	list := make([]T, 0, len(ls.numbers))
+	for one := range ls.numbers {
+		list = append(list, one)
+	}
+	slices.SortFunc(list, func(a, b T) int { return cmp.Compare(ls.numbers[a], ls.numbers[b]) })
+	return list
+}
+
 type sessionSet struct {
-	mu    sync.Mutex
-	set   map[*session]struct{}
-	last  uint64     // number of the youngest
-	ended deviceSums // what those that have ended came to
+	liveSet[*session]
+	ended deviceSums // what those that have ended came to; guarded by mu
 }
 
 func (ss *sessionSet) add(s *session) {
-	ss.mu.Lock()
-	if ss.set == nil {
-		ss.set = make(map[*session]struct{})
-	}
-	ss.last++
-	s.number = ss.last
-	ss.set[s] = struct{}{}
-	ss.mu.Unlock()
+	ss.liveSet.add(s, &s.number)
 	attachable.hold()
 }
 
@@ -40,7 +78,7 @@ func (ss *sessionSet) remove(s *session) {
 	st := s.readStats()
 	rnrs, counted := s.dev.ctx.RNRs()
 	ss.mu.Lock()
-	delete(ss.set, s)
+	delete(ss.numbers, s)
 	if ss.ended == nil {
 		ss.ended = make(deviceSums)
 	}
@@ -58,12 +96,7 @@ func (ss *sessionSet) remove(s *session) {
 func (ss *sessionSet) read() ([]*session, deviceSums) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return sorted(ss.set, func(a, b *session) int { return cmp.Compare(a.number, b.number) }), ss.ended.clone()
-}
-
-func (ss *sessionSet) list() []*session {
-	live, _ := ss.read()
-	return live
+	return ss.listLocked(), ss.ended.clone()
 }
 
 // deviceSums are what sessions came to, by the transport and device that they
@@ -112,77 +145,5 @@ func (sums deviceSums) list() []DeviceStats {
 	slices.SortFunc(list, func(a, b DeviceStats) int {
 		return cmp.Or(cmp.Compare(a.Transport, b.Transport), cmp.Compare(a.Device, b.Device))
 	})
-	return list
-}
-
-type listenerSet struct {
-	mu   sync.Mutex
-	set  map[*Listener]struct{}
-	last uint64 // number of the youngest
-}
-
-func (ls *listenerSet) add(l *Listener) {
-	ls.mu.Lock()
-	if ls.set == nil {
-		ls.set = make(map[*Listener]struct{})
-	}
-	ls.last++
-	l.number = ls.last
-	ls.set[l] = struct{}{}
-	ls.mu.Unlock()
-	attachable.hold()
-}
-
-func (ls *listenerSet) remove(l *Listener) {
-	ls.mu.Lock()
-	delete(ls.set, l)
-	ls.mu.Unlock()
-	attachable.release()
-}
-
-func (ls *listenerSet) list() []*Listener {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return sorted(ls.set, func(a, b *Listener) int { return cmp.Compare(a.number, b.number) })
-}
-
-// livePollers are the event loops of this process.
-var livePollers pollerSet
-
-type pollerSet struct {
-	mu   sync.Mutex
-	set  map[*poller]struct{}
-	last uint64 // number of the youngest
-}
-
-func (ps *pollerSet) add(p *poller) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if ps.set == nil {
-		ps.set = make(map[*poller]struct{})
-	}
-	ps.last++
-	p.number = ps.last
-	ps.set[p] = struct{}{}
-}
-
-func (ps *pollerSet) remove(p *poller) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	delete(ps.set, p)
-}
-
-func (ps *pollerSet) list() []*poller {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return sorted(ps.set, func(a, b *poller) int { return cmp.Compare(a.number, b.number) })
-}
-
-func sorted[T comparable](set map[T]struct{}, compare func(a, b T) int) []T {
-	list := make([]T, 0, len(set))
-	for one := range set {
-		list = append(list, one)
-	}
-	slices.SortFunc(list, compare)
 	return list
 }

@@ -55,7 +55,7 @@ func newPoller(owner loop.Owner, config any) (loop.Poller, error) {
 		return nil, err
 	}
 	p := &poller{owner: owner, profile: set.session.profile, all: make(map[*session]struct{})}
-	livePollers.add(p)
+	livePollers.add(p, &p.number)
 	return p, nil
 }
 
