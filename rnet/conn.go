@@ -50,9 +50,9 @@ type Conn struct {
 	dropped  bool   // nobody will read any more
 	peeked   bool   // Peek gave out a piece of the first chunk
 
-	// Of streams that an event loop serves: who is told of what happens,
-	// written under the session's lead and recvMu; and whether the stream stands in txWait,
-	// or is woken from it, which is the loop's to know.
+	// Of streams that an event loop serves: who is told of what happens, written
+	// under the session's lead and recvMu; and whether the stream stands in
+	// txWait, or is woken from it, which is the loop's to know.
 	sink   loop.Sink
 	inLine bool
 

@@ -220,8 +220,9 @@ func (c *Conn) dropLater() {
 }
 
 // WriteTo writes everything that arrives to w, until the peer's last byte, for
-// which it returns nil, or an error, and returns how many bytes w took. What w gets lies in ordinary memory: a piece of the ring would hold
-// up the other streams of the session for as long as w takes it.
+// which it returns nil, or an error, and returns how many bytes w took. What w
+// gets lies in ordinary memory: a piece of the ring would hold up the other
+// streams of the session for as long as w takes it.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)

@@ -8,7 +8,8 @@ func (s *session) reached(m sendMark) bool {
 	return s.sqDone.Load() >= m.wrs && s.probesDone.Load() >= m.probes
 }
 
-// awaitDone puts c among those that the leader wakes when the mark is reached. It returns false if there is nothing to wait for.
+// awaitDone puts c among those that the leader wakes when the mark is reached.
+// It returns false if there is nothing to wait for.
 func (s *session) awaitDone(c *Conn, until sendMark) bool {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()

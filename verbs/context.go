@@ -57,8 +57,8 @@ func (c *Context) QueryGIDs(port uint8) ([]GIDEntry, error) {
 // RNRs returns how often a request that was sent through the device found no
 // receive at its peer, which then asked to try again (receiver not ready). A
 // device of the kernel counts each such answer, for all processes and since it
-// was made, the software HCA each such request, for this process. counted is false if the device does not tell.
-// It may read files: it is for statistics.
+// was made, the software HCA each such request, for this process. counted is
+// false if the device does not tell. It may read files: it is for statistics.
 func (c *Context) RNRs() (count uint64, counted bool) {
 	if d, ok := c.drv.(RNRDriver); ok {
 		return d.RNRs()

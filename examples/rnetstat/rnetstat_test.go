@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve listens, greets whom it accepts, and keeps the connection until it is interrupted, or the test
-// that started it is gone.
+// serve listens, greets whom it accepts, and keeps the connection until it is
+// interrupted, or the test that started it is gone.
 func serve() int {
 	go func(parent int) {
 		for os.Getppid() == parent {
