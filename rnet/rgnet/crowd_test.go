@@ -3,6 +3,7 @@ package rgnet
 import (
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -170,6 +171,35 @@ func TestAThousandTCPClientsAndAThousandStreamsAreServedAtOnce(t *testing.T) {
 	in0, out0 := carried(k, before)
 	require.EqualValues(t, each*messages*len(request), in-in0, "bytes that came over streams")
 	require.EqualValues(t, each*messages*len(request), out-out0)
+}
+
+// What 10,000 streams share, sessions and bells, is what costs descriptors.
+func TestTenThousandStreamsNeedAHandfulOfDescriptors(t *testing.T) {
+	const streams, handful = 10_000, 32 // with those of the engine and its listeners
+	k := streamCarriers[0]
+	k.need(t)
+	h := &gathering{all: make(chan struct{}), missing: streams}
+	before := descriptors(t)
+	s := k.serve(t, h, gnet.WithNumEventLoop(2))
+	peer := startProcess(t, "rnet", k.name, s.address, strconv.Itoa(streams), "1")
+	select { // ended by the last request, or patience
+	case <-h.all:
+	case <-time.After(3 * patience):
+		t.Fatal("not all have asked")
+	}
+	require.Equal(t, streams, CountConnections(s.engine))
+	took := descriptors(t) - before
+	require.LessOrEqual(t, took, handful)
+	h.begin()
+	require.Equal(t, "done", peer.line(t))
+	t.Logf("%d descriptors for %d streams", took, streams)
+}
+
+func descriptors(t testing.TB) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
 }
 
 // carried returns how many bytes all sessions over the carrier's device have
