@@ -3,17 +3,13 @@ package uverbs_test
 import (
 	"fmt"
 	"os"
-	"runtime"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/leak"
 )
 
 // TestMain turns the test binary into the server of a benchmark when one
-// started it as that, and otherwise fails if the tests leave goroutines,
-// descriptors or pinned bytes.
+// started it as that.
 func TestMain(m *testing.M) {
 	if conf := os.Getenv(pingPongEnv); conf != "" {
 		if err := servePingPong(conf); err != nil {
@@ -22,55 +18,5 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	startPoller()
-	before := descriptors()
-	code := m.Run()
-	left := "leak"
-	for range 100 {
-		if left = leftovers(before); left == "" {
-			break
-		}
-		time.Sleep(10 * time.Millisecond) // goroutines that were told to end do so
-	}
-	if code == 0 && left != "" {
-		fmt.Fprintln(os.Stderr, left)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func leftovers(before int) string {
-	var left []string
-	if n := descriptors(); n > before {
-		left = append(left, fmt.Sprintf("leak: %d descriptors, %d before the tests", n, before))
-	}
-	if n := verbs.PinnedBytes(); n != 0 {
-		left = append(left, fmt.Sprintf("leak: %d pinned bytes", n))
-	}
-	buf := make([]byte, 1<<20)
-	for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")[1:] {
-		if strings.Contains(stack, "created by github.com/seed-b9b531af/ramjet/") {
-			left = append(left, "leak: "+stack)
-		}
-	}
-	return strings.Join(left, "\n")
-}
-
-// startPoller makes the runtime open the descriptors of its poller, which it
-// keeps.
-func startPoller() {
-	r, w, err := os.Pipe()
-	if err != nil {
-		panic(err)
-	}
-	r.Close()
-	w.Close()
-}
-
-func descriptors() int {
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		panic(err)
-	}
-	return len(list)
+	leak.Main(m)
 }
