@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
-func init() { roles["target"] = target }
+func init() { roles.Add("target", target) }
 
 // What the other end does with a connection is told by its first byte.
 const (

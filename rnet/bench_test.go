@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,7 +26,7 @@ func benchOver(b *testing.B, f func(b *testing.B, dial func() net.Conn)) {
 			b.Run(k.name+"/"+place, func(b *testing.B) {
 				var address string
 				if place == "two processes" {
-					address = startProcess(b, "target", k.name).line(b)
+					address = roles.Start(b, "target", k.name).Line(b)
 				} else {
 					ln := k.listen(b)
 					go serveModes(ln) // ended with the listener

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 )
 
@@ -110,16 +111,16 @@ func TestEnvironmentForcesTheTransport(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	t.Setenv("RNET_TRANSPORT", "soft")
-	child := startProcess(t, "dial", ln.Addr().String())
-	require.Contains(t, child.line(t), "rnet: transport soft: ")
-	child.stop()
+	child := roles.Start(t, "dial", ln.Addr().String())
+	require.Contains(t, child.Line(t), "rnet: transport soft: ")
+	child.Stop()
 	t.Setenv("RNET_TRANSPORT", "tcp")
-	child = startProcess(t, "dial", ln.Addr().String())
-	require.Equal(t, "*net.TCPConn", child.line(t))
-	child.stop()
+	child = roles.Start(t, "dial", ln.Addr().String())
+	require.Equal(t, "*net.TCPConn", child.Line(t))
+	child.Stop()
 	t.Setenv("RNET_TRANSPORT", "pigeon")
-	child = startProcess(t, "dial", ln.Addr().String())
-	require.Contains(t, child.line(t), "RNET_TRANSPORT")
+	child = roles.Start(t, "dial", ln.Addr().String())
+	require.Contains(t, child.Line(t), "RNET_TRANSPORT")
 }
 
 func TestEndedContextDialsNothing(t *testing.T) {
@@ -220,7 +221,7 @@ func closedAddress(t testing.TB) string {
 	return ln.Addr().String()
 }
 
-func init() { roles["dial"] = dialOnce }
+func init() { roles.Add("dial", dialOnce) }
 
 // dialOnce dials an address with what the environment says and prints the type
 // of the connection, or the error.

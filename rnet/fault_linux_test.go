@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
@@ -53,8 +54,8 @@ func TestDialSurvivesEachFailureOfItsOwn(t *testing.T) {
 		for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EMFILE, syscall.EPERM} {
 			t.Run(fmt.Sprint(call.name, " ", unix.ErrnoName(errno)), func(t *testing.T) {
 				leavesNothing(t)
-				child := startProcess(t, "target", "auto")
-				address := child.line(t)
+				child := roles.Start(t, "target", "auto")
+				address := child.Line(t)
 				reasons := untilNothingFails(t, call.set, errno, func() net.Conn {
 					negatives.Forget(address)
 					c, err := Dial("tcp", address)
@@ -64,7 +65,7 @@ func TestDialSurvivesEachFailureOfItsOwn(t *testing.T) {
 					require.NoError(t, useEcho(c))
 					return c
 				}, address)
-				child.stop()
+				child.Stop()
 				t.Log(reasons)
 			})
 		}
@@ -121,13 +122,13 @@ func TestListenerSurvivesEachFailureOfItsOwn(t *testing.T) {
 				dev, err := acquireDevice("soft0")
 				require.NoError(t, err)
 				soft.InjectFaults(dev.ctx, &f)
-				child := startProcess(t, "useecho", ln.Addr().String())
+				child := roles.Start(t, "useecho", ln.Addr().String())
 				s, err := ln.Accept()
 				require.NoError(t, err)
 				io.Copy(s, s)
 				s.Close()
-				said := child.line(t)
-				child.stop()
+				said := child.Line(t)
+				child.Stop()
 				soft.InjectFaults(dev.ctx, nil)
 				waitForNoSession(t)
 				dev.release()
@@ -140,7 +141,7 @@ func TestListenerSurvivesEachFailureOfItsOwn(t *testing.T) {
 	}
 }
 
-func init() { roles["useecho"] = dialAndUse }
+func init() { roles.Add("useecho", dialAndUse) }
 
 // dialAndUse dials an echo server, uses it and tells how that went.
 func dialAndUse(args []string) error {
@@ -198,10 +199,10 @@ func TestDialSurvivesTheDescriptorLimit(t *testing.T) {
 			}()
 		}
 	})
-	child := startProcess(t, "fewdescriptors", ln.Addr().String())
+	child := roles.Start(t, "fewdescriptors", ln.Addr().String())
 	var kinds []string
 	for left := 0; ; left++ {
-		said := child.line(t)
+		said := child.Line(t)
 		t.Log(left, "descriptors left:", said)
 		if said == "done" {
 			break
@@ -219,12 +220,12 @@ func TestDialSurvivesTheDescriptorLimit(t *testing.T) {
 			require.Contains(t, []string{"*net.TCPConn", "*rnet.Conn"}, kind, "%d descriptors left", left)
 		}
 	}
-	child.stop()
+	child.Stop()
 	ln.Close()
 	served()
 }
 
-func init() { roles["fewdescriptors"] = dialWithFewDescriptors }
+func init() { roles.Add("fewdescriptors", dialWithFewDescriptors) }
 
 // dialWithFewDescriptors dials with no descriptor left, with one, and so on.
 func dialWithFewDescriptors(args []string) error {

@@ -4,6 +4,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 )
 
@@ -72,8 +73,8 @@ func TestKernelDeviceOfTheEnvironment(t *testing.T) {
 	go serveExchanges(ln, func(_ net.Conn, err error) { t.Error(err) })
 	for _, k := range devices {
 		for _, device := range []string{k.name, k.name + "/1"} {
-			child := startProcessAs(t, alsoEnv("RNET_DEVICE="+device), "exchange", portOf(t, ln, k.host), "rnet", "1000")
-			require.Equal(t, "rdma "+k.name, child.line(t))
+			child := roles.StartAs(t, alsoEnv("RNET_DEVICE="+device), "exchange", portOf(t, ln, k.host), "rnet", "1000")
+			require.Equal(t, "rdma "+k.name, child.Line(t))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -20,15 +21,15 @@ func TestKernelPeerIsKilled(t *testing.T) {
 		var delays []time.Duration
 		for i := range 6 {
 			var b bereaved
-			var child *process
+			var child *roles.Process
 			if i%2 == 0 { // it listens
-				child = startProcess(t, "target", k.name)
-				address := child.line(t)
+				child = roles.Start(t, "target", k.name)
+				address := child.Line(t)
 				for _, mode := range []byte(allModes) {
 					b.use(t, dialMode(t, k.dialer(), address, mode), mode)
 				}
 			} else { // it dials
-				child = startProcess(t, "caller", k.name, ln.Addr().String(), allModes)
+				child = roles.Start(t, "caller", k.name, ln.Addr().String(), allModes)
 				for range allModes {
 					c := acceptOne(t, ln)
 					b.use(t, c, readMode(t, c))
@@ -36,12 +37,12 @@ func TestKernelPeerIsKilled(t *testing.T) {
 			}
 			awaitTraffic(t)
 			killed := time.Now()
-			child.kill()
+			child.Kill()
 			start(t, b.work.Wait)()
 			for _, at := range b.heard {
 				delays = append(delays, at.Sub(killed))
 			}
-			child.stop()
+			child.Stop()
 			if t.Failed() {
 				return
 			}
@@ -56,19 +57,19 @@ func TestKernelPeerIsKilled(t *testing.T) {
 // kernel answers for it, so it is waited for as long as it takes.
 func TestKernelPeerIsStopped(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
-		child := startProcess(t, "serve", "auto", k.host)
-		address := child.line(t)
+		child := roles.Start(t, "serve", "auto", k.host)
+		address := child.Line(t)
 		d := &Dialer{Device: k.name, HeadStart: hangTime}
 		echo := dialMode(t, d, address, modeEcho)
 		require.Equal(t, "rdma "+k.name, carriedBy(echo))
 		require.NoError(t, roundTrip(echo))
 
-		require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
+		require.NoError(t, child.Cmd.Process.Signal(syscall.SIGSTOP))
 		data := randomBytes(1, 2<<20) // more than ring and window
 		echo.SetWriteDeadline(time.Now().Add(time.Second))
 		n, err := echo.Write(data)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		require.NoError(t, child.cmd.Process.Signal(syscall.SIGCONT))
+		require.NoError(t, child.Cmd.Process.Signal(syscall.SIGCONT))
 
 		echo.SetDeadline(time.Time{})
 		await := start(t, func() {
@@ -88,9 +89,9 @@ func TestKernelPeerIsStopped(t *testing.T) {
 // kernel connects for it. One that may not take TCP ends with the set-up's time.
 func TestKernelDialToAStoppedPeerEndsOverTCP(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
-		child := startProcess(t, "serve", "auto", k.host)
-		address := child.line(t)
-		require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
+		child := roles.Start(t, "serve", "auto", k.host)
+		address := child.Line(t)
+		require.NoError(t, child.Cmd.Process.Signal(syscall.SIGSTOP))
 		begun := time.Now()
 		c := dialMode(t, &Dialer{Device: k.name}, address, modeExchange)
 		require.Less(t, time.Since(begun), defaultHeadStart+slowness)
@@ -103,7 +104,7 @@ func TestKernelDialToAStoppedPeerEndsOverTCP(t *testing.T) {
 		require.ErrorContains(t, err, "[handshake-timeout]")
 		require.Less(t, time.Since(begun), setUpTime+slowness)
 		t.Logf("over the device alone the dial failed after %v: %v", time.Since(begun), err)
-		require.NoError(t, child.cmd.Process.Signal(syscall.SIGCONT))
+		require.NoError(t, child.Cmd.Process.Signal(syscall.SIGCONT))
 		require.NoError(t, exchange(c, 1, 10<<10))
 	})
 }

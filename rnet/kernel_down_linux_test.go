@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 )
 
@@ -46,8 +47,8 @@ func goesOn(t testing.TB) bool {
 // ends it at once.
 func TestKernelIdleConnectionWhileItsInterfaceIsDown(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
-		child := startProcess(t, "serve", "auto", k.host)
-		address := child.line(t)
+		child := roles.Start(t, "serve", "auto", k.host)
+		address := child.Line(t)
 		d := &Dialer{Device: k.name, HeadStart: hangTime}
 		c := dialMode(t, d, address, modeExchange)
 		require.Equal(t, "rdma "+k.name, carriedBy(c))
@@ -73,8 +74,8 @@ func TestKernelIdleConnectionWhileItsInterfaceIsDown(t *testing.T) {
 // the interface.
 func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
-		child := startProcess(t, "serve", "auto", k.host)
-		address := child.line(t)
+		child := roles.Start(t, "serve", "auto", k.host)
+		address := child.Line(t)
 		d := &Dialer{Device: k.name, HeadStart: hangTime}
 		var b bereaved
 		for _, mode := range []byte{modeSink, modeEcho, modeSource} {
@@ -90,9 +91,9 @@ func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
 		if k.name == "siw0" && !onKernel(t, "6.1") && goesOn(t) {
 			t.Log("the connections live on")
 			begun = time.Now()
-			child.kill()
-			child = startProcess(t, "serve", "auto", k.host)
-			address = child.line(t)
+			child.Kill()
+			child = roles.Start(t, "serve", "auto", k.host)
+			address = child.Line(t)
 		}
 		awaitLoss(t, &b, begun)
 		exchangeOver(t, d, address, "tcp")

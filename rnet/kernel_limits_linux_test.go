@@ -10,11 +10,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
-func init() { roles["limited"] = dialLimited }
+func init() { roles.Add("limited", dialLimited) }
 
 // dialLimited dials an address over a device, or else TCP, under a limit for
 // pinned memory, exchanges something, and tells over what and why.
@@ -99,9 +100,9 @@ func (k carrier) serving(t testing.TB) (address string) {
 // and returns what it tells.
 func (k carrier) dialFrom(t testing.TB, change func(*exec.Cmd), address string, memlock int) (said string) {
 	t.Helper()
-	child := startProcessAs(t, change, "limited", k.name, address, fmt.Sprint(memlock))
-	defer child.stop()
-	said = child.line(t)
+	child := roles.StartAs(t, change, "limited", k.name, address, fmt.Sprint(memlock))
+	defer child.Stop()
+	said = child.Line(t)
 	t.Log(said)
 	return said
 }
@@ -138,13 +139,13 @@ func TestKernelDialUnderAHandleLimit(t *testing.T) {
 func TestKernelListenUnderAnObjectLimit(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
 		for _, limit := range []string{"hca_object=3", "hca_handle=0"} {
-			child := startProcessAs(t, inCgroup(t, "ramjet-listener", k.name+" "+limit), "serve", "auto", k.host)
-			address := child.line(t)
+			child := roles.StartAs(t, inCgroup(t, "ramjet-listener", k.name+" "+limit), "serve", "auto", k.host)
+			address := child.Line(t)
 			d := &Dialer{Device: k.name, HeadStart: hangTime}
 			exchangeOver(t, d, address, "tcp")
 			told := Explain(address)
 			require.Equal(t, "peer-rejected", told[0].Reason)
-			child.stop()
+			child.Stop()
 		}
 	})
 }
@@ -229,7 +230,7 @@ func TestKernelDialWithoutDeviceNodes(t *testing.T) {
 	})
 }
 
-func init() { roles["dropper"] = dialAndDropPrivileges }
+func init() { roles.Add("dropper", dialAndDropPrivileges) }
 
 // dialAndDropPrivileges dials, becomes another user, goes on with the
 // connection, and dials again.
@@ -271,10 +272,10 @@ func dialAndDropPrivileges(args []string) error {
 // user; those that it has live on.
 func TestKernelProcessDropsPrivileges(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
-		child := startProcess(t, "dropper", k.name, k.serving(t))
-		require.Equal(t, "rdma "+k.name+": <nil>", child.line(t))
-		require.Equal(t, "tcp: <nil>", child.line(t))
-		said := child.line(t)
+		child := roles.Start(t, "dropper", k.name, k.serving(t))
+		require.Equal(t, "rdma "+k.name+": <nil>", child.Line(t))
+		require.Equal(t, "tcp: <nil>", child.Line(t))
+		said := child.Line(t)
 		require.Contains(t, said, "tcp: permission: ")
 		require.Contains(t, said, "the process has changed its credentials since it started")
 	})

@@ -7,11 +7,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-func init() { roles["exchange"] = dialExchange }
+func init() { roles.Add("exchange", dialExchange) }
 
 // dialExchange dials an address, by package net if the second argument says
 // so, exchanges so many bytes, and tells over what.
@@ -69,11 +70,11 @@ func TestKernelListenerServesEveryKindOfPeerAtOnce(t *testing.T) {
 	for _, k := range devices {
 		peers = append(peers, peer{"rnet", k.host, "rdma", "rdma " + k.name})
 	}
-	var children []*process
+	var children []*roles.Process
 	var conns []net.Conn // answered only when all are there
 	for i, p := range peers {
 		address := net.JoinHostPort(p.host, port)
-		children = append(children, startProcessAs(t, alsoEnv("RNET_TRANSPORT="+p.transport), "exchange", address, p.dial, fmt.Sprint(100<<10+i)))
+		children = append(children, roles.StartAs(t, alsoEnv("RNET_TRANSPORT="+p.transport), "exchange", address, p.dial, fmt.Sprint(100<<10+i)))
 		c := acceptOne(t, ln)
 		require.Equal(t, p.want, carriedBy(c), "%v", p)
 		conns = append(conns, c)
@@ -85,6 +86,6 @@ func TestKernelListenerServesEveryKindOfPeerAtOnce(t *testing.T) {
 	}
 	start(t, work.Wait)()
 	for i, child := range children {
-		require.Equal(t, peers[i].want, child.line(t))
+		require.Equal(t, peers[i].want, child.Line(t))
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-func init() { roles["serve"] = serveAll }
+func init() { roles.Add("serve", serveAll) }
 
 const modeExchange = 'x' // beside the modes of behave
 
@@ -94,13 +95,13 @@ func (k carrier) addDevice(t testing.TB) {
 // again when it is back.
 func TestKernelDeviceIsRemovedAndComesBack(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
-		child := startProcess(t, "serve", "auto", k.host)
+		child := roles.Start(t, "serve", "auto", k.host)
 		ours, err := Listen("tcp", k.anyPort())
 		require.NoError(t, err)
 		defer ours.Close()
 		go serveEach(ours)
 		d := &Dialer{Device: k.name, HeadStart: hangTime}
-		addresses := []string{child.line(t), ours.Addr().String()}
+		addresses := []string{child.Line(t), ours.Addr().String()}
 		for range 2 {
 			var b bereaved
 			for _, address := range addresses {
@@ -165,8 +166,8 @@ func awaitDevice(t testing.TB, d *Dialer, address string) {
 // connection.
 func TestKernelDialsSurviveRemoval(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
-		child := startProcess(t, "serve", "auto", k.host)
-		address := child.line(t)
+		child := roles.Start(t, "serve", "auto", k.host)
+		address := child.Line(t)
 		d := &Dialer{Device: k.name, HeadStart: hangTime, Dedicated: true}
 		var over atomic.Bool
 		var fast, plain, lost atomic.Int64

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-func init() { roles["exchanges"] = answerAll }
+func init() { roles.Add("exchanges", answerAll) }
 
 // answerAll listens on a carrier, says where, and answers exchanges.
 func answerAll(args []string) error {
@@ -31,8 +32,8 @@ func TestKernelCarriesAThousandStreamsOverOneQP(t *testing.T) {
 		size    = 8 << 10
 	)
 	overKernel(t, func(t *testing.T, k carrier) {
-		child := startProcess(t, "exchanges", k.name)
-		address := child.line(t)
+		child := roles.Start(t, "exchanges", k.name)
+		address := child.Line(t)
 		conns := make([]net.Conn, streams)
 		for i := range conns {
 			var err error
@@ -63,7 +64,7 @@ func TestKernelCarriesAThousandStreamsOverOneQP(t *testing.T) {
 // longer.
 func TestKernelSessionWithoutStreamsEnds(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
-		address := startProcess(t, "serve", "auto", k.host).line(t)
+		address := roles.Start(t, "serve", "auto", k.host).Line(t)
 		c := dialMode(t, k.dialer(), address, modeExchange)
 		require.NoError(t, exchange(c, 1, 50<<10))
 		closed := time.Now()

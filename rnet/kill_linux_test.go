@@ -17,11 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
 func init() {
-	roles["caller"] = caller
-	roles["mute"] = mute
+	roles.Add("caller", caller)
+	roles.Add("mute", mute)
 }
 
 // caller dials an address once for each mode, tells the mode, and behaves.
@@ -105,10 +106,10 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 		for i := range kills {
 			var b bereaved
 			var conns []net.Conn
-			var child *process
+			var child *roles.Process
 			if i%2 == 0 { // it listens
-				child = startProcess(t, "target", k.name)
-				address := child.line(t)
+				child = roles.Start(t, "target", k.name)
+				address := child.Line(t)
 				for _, mode := range []byte(allModes) {
 					c, err := k.dialer().Dial("tcp", address)
 					require.NoError(t, err)
@@ -118,7 +119,7 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 					b.use(t, c, mode)
 				}
 			} else { // it dials
-				child = startProcess(t, "caller", k.name, ln.Addr().String(), allModes)
+				child = roles.Start(t, "caller", k.name, ln.Addr().String(), allModes)
 				for range allModes {
 					c, err := ln.Accept()
 					require.NoError(t, err)
@@ -131,7 +132,7 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 			}
 			time.Sleep(time.Duration(i%8) * time.Millisecond) // in the middle of something
 			killed := time.Now()
-			child.kill()
+			child.Kill()
 			start(t, b.work.Wait)()
 			for _, at := range b.heard {
 				delays = append(delays, at.Sub(killed))
@@ -139,7 +140,7 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 			for _, c := range conns {
 				c.Close()
 			}
-			child.stop()
+			child.Stop()
 			if t.Failed() {
 				return
 			}
@@ -157,16 +158,16 @@ func TestDialFallsBackWhenItsPeerIsKilled(t *testing.T) {
 		tcp, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		address := tcp.Addr().String()
-		child := startProcess(t, "mute", address)
-		require.Equal(t, "ready", child.line(t))
+		child := roles.Start(t, "mute", address)
+		require.Equal(t, "ready", child.Line(t))
 		var c net.Conn
 		await := start(t, func() {
 			// The head start is long, so that it is the death that ends the dial.
 			c, err = (&Dialer{HeadStart: time.Hour}).Dial("tcp", address)
 		})
-		require.Equal(t, "asked", child.line(t))
+		require.Equal(t, "asked", child.Line(t))
 		killed := time.Now()
-		child.kill()
+		child.Kill()
 		await()
 		t.Log("fell back after", time.Since(killed))
 		require.NoError(t, err)
@@ -175,7 +176,7 @@ func TestDialFallsBackWhenItsPeerIsKilled(t *testing.T) {
 		require.Equal(t, "peer-died", told[len(told)-1].Reason)
 		c.Close()
 		tcp.Close()
-		child.stop()
+		child.Stop()
 	}
 }
 
@@ -183,14 +184,14 @@ func TestForcedDialFailsWhenItsPeerIsKilled(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer tcp.Close()
-	child := startProcess(t, "mute", tcp.Addr().String())
-	require.Equal(t, "ready", child.line(t))
+	child := roles.Start(t, "mute", tcp.Addr().String())
+	require.Equal(t, "ready", child.Line(t))
 	await := start(t, func() {
 		_, err := (&Dialer{Transport: Soft}).Dial("tcp", tcp.Addr().String())
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
 	})
-	require.Equal(t, "asked", child.line(t))
-	child.kill()
+	require.Equal(t, "asked", child.Line(t))
+	child.Kill()
 	await()
 }
 
@@ -200,12 +201,12 @@ func TestLastWordsOfAKilledPeerAreRead(t *testing.T) {
 	leavesNothing(t)
 	ln := overSoft.listen(t)
 	for range times(5, 50) {
-		child := startProcess(t, "lastwords", ln.Addr().String())
+		child := roles.Start(t, "lastwords", ln.Addr().String())
 		c, err := ln.Accept()
 		require.NoError(t, err)
-		require.Equal(t, "written", child.line(t))
-		child.kill()
-		child.stop()
+		require.Equal(t, "written", child.Line(t))
+		child.Kill()
+		child.Stop()
 		got, err := io.ReadAll(c)
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		require.NoError(t, checkPattern(got, 7, 0))
@@ -214,7 +215,7 @@ func TestLastWordsOfAKilledPeerAreRead(t *testing.T) {
 	}
 }
 
-func init() { roles["lastwords"] = lastWords }
+func init() { roles.Add("lastwords", lastWords) }
 
 func lastWords(args []string) error {
 	c, err := overSoft.dialer().Dial("tcp", args[0])
@@ -232,8 +233,8 @@ func lastWords(args []string) error {
 // waited for, and new connections go over TCP as far as TCP goes.
 func TestStoppedPeerIsWaitedFor(t *testing.T) {
 	leavesNothing(t)
-	child := startProcess(t, "target", "auto")
-	address := child.line(t)
+	child := roles.Start(t, "target", "auto")
+	address := child.Line(t)
 	c, err := Dial("tcp", address)
 	require.NoError(t, err)
 	require.IsType(t, (*Conn)(nil), c)
@@ -242,7 +243,7 @@ func TestStoppedPeerIsWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, roundTrip(c))
 
-	require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, child.Cmd.Process.Signal(syscall.SIGSTOP))
 	data := randomBytes(1, 4<<20)
 	c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	n, err := c.Write(data)
@@ -252,7 +253,7 @@ func TestStoppedPeerIsWaitedFor(t *testing.T) {
 	require.IsType(t, (*net.TCPConn)(nil), other)
 	defer other.Close()
 
-	require.NoError(t, child.cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, child.Cmd.Process.Signal(syscall.SIGCONT))
 	c.SetDeadline(time.Time{})
 	await := start(t, func() {
 		_, err := c.Write(data[n:])

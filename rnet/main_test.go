@@ -7,6 +7,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
 var (
@@ -22,9 +24,7 @@ var playPeer func() error
 // as one, and otherwise fails if the tests leave something behind once all
 // sessions have gone idle.
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
-		os.Exit(playRole(role))
-	}
+	roles.Play()
 	if playPeer != nil {
 		if err := playPeer(); err != nil {
 			fmt.Fprintln(os.Stderr, "peer:", err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 )
@@ -39,8 +40,8 @@ func TestConnPassesNettestBetweenProcesses(t *testing.T) {
 	leavesNothing(t)
 	over(t, between, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
-		child := startProcess(t, "relay", k.name, ln.Addr().String())
-		relay := child.line(t)
+		child := roles.Start(t, "relay", k.name, ln.Addr().String())
+		relay := child.Line(t)
 		var mu sync.Mutex
 		var serial uint64
 		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
@@ -65,11 +66,11 @@ func TestConnPassesNettestBetweenProcesses(t *testing.T) {
 			}
 			return c1, c2, func() { c1.Close(); c2.Close() }, nil
 		})
-		child.stop()
+		child.Stop()
 	})
 }
 
-func init() { roles["relay"] = relay }
+func init() { roles.Add("relay", relay) }
 
 // relay accepts connections and passes each on to another address, both ways.
 // Its arguments are the carrier and the address.

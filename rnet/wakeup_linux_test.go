@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -22,7 +23,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	over(t, places, func(t *testing.T, k carrier) {
 		for name, address := range map[string]string{
 			"one process":   serveHere(t, k),
-			"two processes": startProcess(t, "target", k.name).line(t),
+			"two processes": roles.Start(t, "target", k.name).Line(t),
 		} {
 			t.Run(name, func(t *testing.T) {
 				for _, streams := range []int{1, 2, 3, 16} {

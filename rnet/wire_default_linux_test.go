@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 )
 
-func init() { roles["wildcard"] = serveWildcard }
+func init() { roles.Add("wildcard", serveWildcard) }
 
 // serveWildcard listens at any address, by package net if its argument says
 // so, says at which port, and does with each connection what its first byte

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 )
 
@@ -35,8 +36,8 @@ const (
 )
 
 func init() {
-	roles["command"] = runCommand
-	if os.Getenv(roleOfPeer) == "peer" && os.Getenv(roleVariable) == "" {
+	roles.Add("command", runCommand)
+	if os.Getenv(roleOfPeer) == "peer" && os.Getenv(roles.Variable) == "" {
 		playPeer = serveProcesses
 	}
 }
@@ -82,7 +83,7 @@ func serveProcess(role string, from io.Reader, to net.Conn) error {
 		return err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	cmd.Env = append(os.Environ(), roles.Variable+"="+role)
 	var complaints strings.Builder
 	cmd.Stdout, cmd.Stderr = to, &complaints
 	stdin, err := cmd.StdinPipe()

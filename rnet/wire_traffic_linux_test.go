@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -33,8 +34,8 @@ func (k carrier) listenOnWire(t testing.TB) (address string) {
 }
 
 func init() {
-	roles["wireserve"] = serveWire
-	roles["wiredial"] = dialWire
+	roles.Add("wireserve", serveWire)
+	roles.Add("wiredial", dialWire)
 }
 
 // serveWire listens on a device, says where, and does with each connection

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 func init() {
-	roles["poweroff"] = powerOff
-	roles["wirecall"] = callOverWire
+	roles.Add("poweroff", powerOff)
+	roles.Add("wirecall", callOverWire)
 }
 
 // powerOff ends this virtual machine, as pulling its plug would.

@@ -2,33 +2,30 @@ package rgnet
 
 import (
 	"bytes"
-	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
 // The role "alone" is an engine that finds that it can serve TCP peers only.
 func init() {
-	roles["alone"] = func([]string) error {
+	roles.Add("alone", func([]string) error {
 		b, err := Config{Transport: rnet.Auto}.bridge(new(echo), nil)
 		if err != nil {
 			return err
 		}
 		b.addrs, b.loopCount = []string{"tcp://127.0.0.1:1"}, 0
 		return b.start() // gnet does not listen there
-	}
+	})
 }
 
 func TestAnEngineThatServesTCPAloneSaysSo(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), roleVariable+"=alone", "RNET_LOG=debug")
+	cmd := roles.Command(t, "alone")
+	cmd.Env = append(cmd.Env, "RNET_LOG=debug")
 	in, err := cmd.StdinPipe() // the child ends with it at the latest
 	require.NoError(t, err)
 	defer in.Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
 // benchCarriers are those whose figures are worth a comparison. gnet's own
@@ -34,20 +35,20 @@ func carrierNamed(name string) (carrier, error) {
 
 // The role "echo" serves an echo until it is killed.
 func init() {
-	roles["echo"] = func(args []string) error {
+	roles.Add("echo", func(args []string) error {
 		k, err := carrierNamed(args[0])
 		if err != nil {
 			return err
 		}
 		return k.cfg.Run(new(echo), "tcp://"+args[1], gnet.WithLogger(quiet{}))
-	}
+	})
 }
 
 func benchOver(b *testing.B, f func(b *testing.B, k carrier, address string)) {
 	for _, k := range benchCarriers {
 		b.Run(k.name, func(b *testing.B) {
 			address := k.freeAddress(b)
-			startProcess(b, "echo", k.name, address)
+			roles.Start(b, "echo", k.name, address)
 			k.awaitListener(b, address)
 			b.ReportAllocs()
 			f(b, k, address)

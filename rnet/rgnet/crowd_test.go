@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
 // The roles "gnet" and "rnet" are crowds of clients: gnet's own event handlers
@@ -20,7 +21,7 @@ import (
 // messages and waits for their echo, one after the other:
 // CARRIER ADDRESS CLIENTS MESSAGES.
 func init() {
-	roles["gnet"] = func(args []string) error {
+	roles.Add("gnet", func(args []string) error {
 		clients, messages := crowdOf(args)
 		p := &pingers{t: new(failed)}
 		p.done.Add(clients)
@@ -37,8 +38,8 @@ func init() {
 		p.done.Wait() // ended by the last answers
 		fmt.Println("done")
 		return client.Stop()
-	}
-	roles["rnet"] = func(args []string) error {
+	})
+	roles.Add("rnet", func(args []string) error {
 		clients, messages := crowdOf(args)
 		k, err := carrierNamed(args[0])
 		if err != nil {
@@ -66,7 +67,7 @@ func init() {
 		}
 		fmt.Println("done")
 		return nil
-	}
+	})
 }
 
 func crowdOf(args []string) (clients, messages int) {
@@ -135,8 +136,8 @@ func TestAThousandTCPClientsAndAThousandStreamsAreServedAtOnce(t *testing.T) {
 	before := rnet.ReadStats()
 	h := &gathering{all: make(chan struct{}), missing: 2 * each}
 	s := auto.serve(t, h, gnet.WithNumEventLoop(2))
-	tcp := startProcess(t, "gnet", "tcp", s.address, strconv.Itoa(each), strconv.Itoa(messages))
-	streams := startProcess(t, "rnet", k.name, s.address, strconv.Itoa(each), strconv.Itoa(messages))
+	tcp := roles.Start(t, "gnet", "tcp", s.address, strconv.Itoa(each), strconv.Itoa(messages))
+	streams := roles.Start(t, "rnet", k.name, s.address, strconv.Itoa(each), strconv.Itoa(messages))
 	select { // ended by the last request, or patience
 	case <-h.all:
 	case <-time.After(3 * patience):
@@ -155,18 +156,18 @@ func TestAThousandTCPClientsAndAThousandStreamsAreServedAtOnce(t *testing.T) {
 	require.Equal(t, 2*each, CountConnections(s.engine))
 	count := 0
 	for _, session := range rnet.ReadStats().Sessions {
-		if session.PeerPID == streams.cmd.Process.Pid {
+		if session.PeerPID == streams.Cmd.Process.Pid {
 			require.Equal(t, k.cfg.Transport, session.Transport)
 			require.False(t, session.Dialed)
 			count += session.Streams
 		}
-		require.NotEqual(t, tcp.cmd.Process.Pid, session.PeerPID)
+		require.NotEqual(t, tcp.Cmd.Process.Pid, session.PeerPID)
 	}
 	require.Equal(t, each, count, "streams of the other process's sessions")
 
 	h.begin()
-	require.Equal(t, "done", tcp.line(t))
-	require.Equal(t, "done", streams.line(t))
+	require.Equal(t, "done", tcp.Line(t))
+	require.Equal(t, "done", streams.Line(t))
 	in, out := carried(k, rnet.ReadStats())
 	in0, out0 := carried(k, before)
 	require.EqualValues(t, each*messages*len(request), in-in0, "bytes that came over streams")
@@ -181,7 +182,7 @@ func TestTenThousandStreamsNeedAHandfulOfDescriptors(t *testing.T) {
 	h := &gathering{all: make(chan struct{}), missing: streams}
 	before := descriptors(t)
 	s := k.serve(t, h, gnet.WithNumEventLoop(2))
-	peer := startProcess(t, "rnet", k.name, s.address, strconv.Itoa(streams), "1")
+	peer := roles.Start(t, "rnet", k.name, s.address, strconv.Itoa(streams), "1")
 	select { // ended by the last request, or patience
 	case <-h.all:
 	case <-time.After(3 * patience):
@@ -191,7 +192,7 @@ func TestTenThousandStreamsNeedAHandfulOfDescriptors(t *testing.T) {
 	took := descriptors(t) - before
 	require.LessOrEqual(t, took, handful)
 	h.begin()
-	require.Equal(t, "done", peer.line(t))
+	require.Equal(t, "done", peer.Line(t))
 	t.Logf("%d descriptors for %d streams", took, streams)
 }
 

@@ -10,15 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 // TestMain turns the test binary into a peer process when a test started it
 // as one, and otherwise fails if the tests leave something behind.
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
-		os.Exit(playRole(role))
-	}
+	roles.Play()
 	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		ln.Close() // starts the runtime's poller, which keeps two descriptors
 	}

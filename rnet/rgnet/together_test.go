@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
 var auto = carrier{name: "auto", cfg: Config{Transport: rnet.Auto}, host: streamCarriers[0].host}
@@ -21,7 +22,7 @@ var auto = carrier{name: "auto", cfg: Config{Transport: rnet.Auto}, host: stream
 // The role "ping" has clients of event handlers exchange messages with a server
 // and says when they are done: CARRIER ADDRESS CONNECTIONS MESSAGES.
 func init() {
-	roles["ping"] = func(args []string) error {
+	roles.Add("ping", func(args []string) error {
 		k, err := carrierNamed(args[0])
 		if err != nil {
 			return err
@@ -47,9 +48,9 @@ func init() {
 		client.Stop()
 		fmt.Println("done")
 		return nil
-	}
+	})
 	// The role "hold" keeps connections: CARRIER ADDRESS CONNECTIONS.
-	roles["hold"] = func(args []string) error {
+	roles.Add("hold", func(args []string) error {
 		k, err := carrierNamed(args[0])
 		if err != nil {
 			return err
@@ -66,7 +67,7 @@ func init() {
 		}
 		fmt.Println("held")
 		select {} // ended by the parent
-	}
+	})
 }
 
 // failed is the testing.TB of a child.
@@ -82,8 +83,8 @@ func (failed) Errorf(format string, args ...any) {
 func TestOneHandlerServesAllKindsOfPeersAtOnce(t *testing.T) {
 	const each = 200
 	s := auto.serve(t, new(echo), gnet.WithNumEventLoop(2))
-	tcp := startProcess(t, "ping", "tcp", s.address, strconv.Itoa(each), "20")
-	streams := startProcess(t, "ping", streamCarriers[0].name, s.address, strconv.Itoa(each), "20")
+	tcp := roles.Start(t, "ping", "tcp", s.address, strconv.Itoa(each), "20")
+	streams := roles.Start(t, "ping", streamCarriers[0].name, s.address, strconv.Itoa(each), "20")
 	var work sync.WaitGroup
 	for _, k := range []carrier{overTCP, streamCarriers[0]} {
 		for range 50 {
@@ -92,8 +93,8 @@ func TestOneHandlerServesAllKindsOfPeersAtOnce(t *testing.T) {
 		}
 	}
 	work.Wait()
-	require.Equal(t, "done", tcp.line(t))
-	require.Equal(t, "done", streams.line(t))
+	require.Equal(t, "done", tcp.Line(t))
+	require.Equal(t, "done", streams.Line(t))
 }
 
 func TestTheDeathOfAPeerIsToldToEachConnection(t *testing.T) {
@@ -106,12 +107,12 @@ func TestTheDeathOfAPeerIsToldToEachConnection(t *testing.T) {
 			close:   func(_ gnet.Conn, err error) gnet.Action { closed <- err; return gnet.None },
 		}, gnet.WithNumEventLoop(2))
 		<-closed // awaitListener's
-		child := startProcess(t, "hold", k.name, s.address, strconv.Itoa(conns))
-		require.Equal(t, "held", child.line(t))
+		child := roles.Start(t, "hold", k.name, s.address, strconv.Itoa(conns))
+		require.Equal(t, "held", child.Line(t))
 		for range conns {
 			<-got
 		}
-		child.kill()
+		child.Kill()
 		for range conns {
 			require.Error(t, <-closed)
 		}
@@ -125,7 +126,7 @@ func TestTheDeathOfAServerIsToldToAClient(t *testing.T) {
 	for _, k := range []carrier{overTCP, streamCarriers[0]} {
 		t.Run(k.name, func(t *testing.T) {
 			address := k.freeAddress(t)
-			server := startProcess(t, "echo", k.name, address)
+			server := roles.Start(t, "echo", k.name, address)
 			k.awaitListener(t, address)
 			closed := make(chan error, 10)
 			client := k.client(t, &script{close: func(_ gnet.Conn, err error) gnet.Action {
@@ -136,7 +137,7 @@ func TestTheDeathOfAServerIsToldToAClient(t *testing.T) {
 				_, err := client.Dial("tcp", address)
 				require.NoError(t, err)
 			}
-			server.kill()
+			server.Kill()
 			for range 10 {
 				require.Error(t, <-closed)
 			}
