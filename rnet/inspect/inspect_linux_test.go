@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,11 +17,8 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
-
-// busyVariable makes the test binary a process with three connections to
-// itself. It ends when its standard input does.
-const busyVariable = "INSPECT_TEST_BUSY"
 
 const (
 	connections = 3
@@ -30,23 +26,17 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(busyVariable) == "" {
-		os.Exit(m.Run())
-	}
-	go func() {
-		play := busy
-		if os.Getenv(busyVariable) == crowd {
-			play = beCrowd
-		}
-		if err := play(); err != nil {
-			fmt.Println("failed:", err)
-		}
-	}()
-	io.Copy(io.Discard, os.Stdin) // ended by the parent, or its end
-	os.Exit(0)
+	roles.Play()
+	os.Exit(m.Run())
 }
 
-func busy() error {
+func init() {
+	roles.Add("busy", busy)
+	roles.Add("crowd", crowd)
+}
+
+// busy makes three connections to its own process.
+func busy([]string) error {
 	ln, err := rnet.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -73,15 +63,14 @@ func busy() error {
 	select {} // ended by the end of the process
 }
 
-// crowd makes it a process with names of other processes' endpoints, which it
-// lets wait: their queues are full.
 const (
-	crowd   = "crowd"
-	phantom = 1_000_000 // the process id in their names, and on
+	phantom = 1_000_000 // the process id in the names of a crowd, and on
 	many    = 200
 )
 
-func beCrowd() error {
+// crowd has names of other processes' endpoints, and lets those wait who ask
+// them: their queues are full.
+func crowd([]string) error {
 	for i := range many {
 		name := fmt.Sprintf("@ramjet/stats1/0/%d/%016x", phantom+i, i)
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -102,37 +91,27 @@ func beCrowd() error {
 			defer c.Close()
 		}
 	}
-	fmt.Println("127.0.0.1:0") // it has no listener
-	select {}                  // ended by the end of the process
+	fmt.Println("crowded")
+	select {} // ended by the end of the process
 }
 
-// startBusy starts such a process and returns where it listens. It ends with
-// the test, also if that is killed.
+func unchanged(*exec.Cmd) {}
+
+// asStranger makes a child another user's.
+func asStranger(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+}
+
+// startBusy starts a busy process and returns where it listens. It ends with
+// the test, also if it is stopped.
 func startBusy(t testing.TB, change func(*exec.Cmd)) (cmd *exec.Cmd, address string) {
 	t.Helper()
-	cmd = exec.Command("/proc/self/exe") // which another user may not reach by its path
-	cmd.Env = append(os.Environ(), busyVariable+"=yes")
-	cmd.Stderr = os.Stderr
-	change(cmd)
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	if err := cmd.Start(); errors.Is(err, syscall.EPERM) {
-		t.Skip("needs the rights of root:", err)
-	} else {
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGCONT)
-		stdin.Close()
-		cmd.Wait()
-	})
-	lines := bufio.NewScanner(stdout)
-	require.True(t, lines.Scan(), "the child ended without a word")
-	_, _, err = net.SplitHostPort(lines.Text())
-	require.NoError(t, err, lines.Text())
-	return cmd, lines.Text()
+	p := roles.StartIfAllowed(t, change, "busy")
+	t.Cleanup(func() { p.Cmd.Process.Signal(syscall.SIGCONT) })
+	address = p.Line(t)
+	_, _, err := net.SplitHostPort(address)
+	require.NoError(t, err, address)
+	return p.Cmd, address
 }
 
 // told returns what a process tells, nil if it is not there.
@@ -149,7 +128,7 @@ func told(t testing.TB, pid int) *Process {
 }
 
 func TestProcessTellsWithoutCodeForIt(t *testing.T) {
-	cmd, address := startBusy(t, func(*exec.Cmd) {})
+	cmd, address := startBusy(t, unchanged)
 	p := told(t, cmd.Process.Pid)
 	require.NotNil(t, p)
 	require.NoError(t, p.Err)
@@ -189,7 +168,7 @@ func TestProcessTellsWithoutCodeForIt(t *testing.T) {
 
 // The type for who tells is rnet's own.
 func TestNothingThatIsToldIsLost(t *testing.T) {
-	cmd, _ := startBusy(t, func(*exec.Cmd) {})
+	cmd, _ := startBusy(t, unchanged)
 	endpoints, err := attach.Find()
 	require.NoError(t, err)
 	for _, e := range endpoints {
@@ -216,15 +195,13 @@ func TestProcessThatOptsOutIsNotThere(t *testing.T) {
 }
 
 func TestAnotherUserIsDenied(t *testing.T) {
-	cmd, _ := startBusy(t, func(cmd *exec.Cmd) {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
-	})
+	cmd, _ := startBusy(t, asStranger)
 	require.Nil(t, told(t, cmd.Process.Pid), "not even root is told")
 }
 
 func TestProcessThatIsStoppedHoldsUpNobody(t *testing.T) {
-	stopped, _ := startBusy(t, func(*exec.Cmd) {})
-	running, _ := startBusy(t, func(*exec.Cmd) {})
+	stopped, _ := startBusy(t, unchanged)
+	running, _ := startBusy(t, unchanged)
 	require.NoError(t, stopped.Process.Signal(syscall.SIGSTOP))
 	var p *Process
 	for try := 0; p == nil || p.Err == nil; try++ { // the signal takes its time
@@ -247,11 +224,8 @@ func TestNamesThatStrangersMakeUpAreNotThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs the rights of root")
 	}
-	startBusy(t, func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, busyVariable+"="+crowd)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
-	})
-	cmd, _ := startBusy(t, func(*exec.Cmd) {})
+	require.Equal(t, "crowded", roles.StartIfAllowed(t, asStranger, "crowd").Line(t))
+	cmd, _ := startBusy(t, unchanged)
 	verify := func(list []Process) {
 		t.Helper()
 		found := false
@@ -274,7 +248,7 @@ func TestNamesThatStrangersMakeUpAreNotThere(t *testing.T) {
 }
 
 func TestProcessThatHasEndedIsNotThere(t *testing.T) {
-	cmd, _ := startBusy(t, func(*exec.Cmd) {})
+	cmd, _ := startBusy(t, unchanged)
 	require.NotNil(t, told(t, cmd.Process.Pid))
 	require.NoError(t, cmd.Process.Kill())
 	require.Eventually(t, func() bool { return told(t, cmd.Process.Pid) == nil }, 30*time.Second, time.Millisecond)

@@ -12,16 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 )
 
 func TestProcessesOfTheSameUserAreTold(t *testing.T) {
-	c := start(t, nil, "hold")
-	require.Equal(t, "held", c.says(t))
-	told, pid, err := read(t, only(t, c.cmd.Process.Pid))
+	c := roles.Start(t, "hold")
+	require.Equal(t, "held", c.Line(t))
+	told, pid, err := read(t, only(t, c.Cmd.Process.Pid))
 	require.NoError(t, err)
 	require.Equal(t, "of a child", string(told))
-	require.Equal(t, c.cmd.Process.Pid, pid)
+	require.Equal(t, c.Cmd.Process.Pid, pid)
 }
 
 func TestEndpointOpensWithTheFirstHoldAndClosesWithTheLastRelease(t *testing.T) {
@@ -44,18 +45,18 @@ func TestEndpointOpensWithTheFirstHoldAndClosesWithTheLastRelease(t *testing.T) 
 
 func TestAnotherUserIsDenied(t *testing.T) {
 	_, e := serve(t, []byte("secret"))
-	c := start(t, asStranger, "knock", e.name)
-	require.Equal(t, "told 0 bytes", c.says(t))
+	c := roles.StartIfAllowed(t, asStranger, "knock", e.name)
+	require.Equal(t, "told 0 bytes", c.Line(t))
 	told, _, err := read(t, e)
 	require.NoError(t, err)
 	require.Equal(t, "secret", string(told), "the user is told all the same")
 
-	require.Equal(t, "found 0", start(t, asStranger, "find").says(t), "and it does not look like one of its own")
+	require.Equal(t, "found 0", roles.StartIfAllowed(t, asStranger, "find").Line(t), "and it does not look like one of its own")
 }
 
 func TestNamesOfAnotherUserAreNotBelieved(t *testing.T) {
 	lie := name(os.Geteuid(), 1, [8]byte{1})
-	require.Equal(t, "squatting", start(t, asStranger, "squat", lie).says(t))
+	require.Equal(t, "squatting", roles.StartIfAllowed(t, asStranger, "squat", lie).Line(t))
 	if _, err := ownedSockets(os.Geteuid()); err == nil {
 		require.Empty(t, of(t, 1), "the kernel tells whose it is")
 	}
@@ -76,7 +77,7 @@ func TestTheKernelTellsOnlyTheSocketsOfTheUser(t *testing.T) {
 	_, e := serve(t, nil)
 	require.NotContains(t, names, e.name, "it was not there then")
 	theirs := name(stranger, 1, [8]byte{2})
-	require.Equal(t, "squatting", start(t, asStranger, "squat", theirs).says(t))
+	require.Equal(t, "squatting", roles.StartIfAllowed(t, asStranger, "squat", theirs).Line(t))
 	var bound []string
 	for i := range 300 { // more than one message holds
 		ln, err := net.Listen("unix", fmt.Sprintf("@ramjet/test/%d/%d", os.Getpid(), i))
@@ -122,7 +123,7 @@ func FuzzParseSocket(f *testing.F) {
 
 func TestFloodOfAnotherUserDoesNotLockOutTheUser(t *testing.T) {
 	_, e := serve(t, []byte("told"))
-	require.Equal(t, "flooding", start(t, asStranger, "flood", e.name).says(t))
+	require.Equal(t, "flooding", roles.StartIfAllowed(t, asStranger, "flood", e.name).Line(t))
 	told, _, err := read(t, e)
 	require.NoError(t, err)
 	require.Equal(t, "told", string(told))
@@ -165,11 +166,11 @@ func TestReleaseDoesNotWaitForAReader(t *testing.T) {
 }
 
 func TestDeadProcessLeavesNothing(t *testing.T) {
-	c := start(t, nil, "hold")
-	require.Equal(t, "held", c.says(t))
-	e := only(t, c.cmd.Process.Pid)
-	require.NoError(t, c.cmd.Process.Kill())
-	gone(t, c.cmd.Process.Pid)
+	c := roles.Start(t, "hold")
+	require.Equal(t, "held", c.Line(t))
+	e := only(t, c.Cmd.Process.Pid)
+	require.NoError(t, c.Cmd.Process.Kill())
+	gone(t, c.Cmd.Process.Pid)
 	_, _, err := read(t, e)
 	require.Error(t, err)
 }
@@ -177,21 +178,21 @@ func TestDeadProcessLeavesNothing(t *testing.T) {
 func TestChildrenDoNotInheritTheEndpoint(t *testing.T) {
 	s := &Server{Document: func() ([]byte, error) { return nil, nil }}
 	require.NoError(t, s.Hold())
-	require.Equal(t, "ready", start(t, nil, "wait").says(t))
+	require.Equal(t, "ready", roles.Start(t, "wait").Line(t))
 	s.Release()
 	gone(t, os.Getpid())
 }
 
 func TestOtherNetworkNamespacesDoNotSeeIt(t *testing.T) {
 	_, e := serve(t, []byte("told"))
-	require.Equal(t, "found 0", start(t, inNetwork, "find").says(t))
-	require.Contains(t, start(t, inNetwork, "knock", e.name).says(t), "connection refused")
+	require.Equal(t, "found 0", roles.StartIfAllowed(t, inNetwork, "find").Line(t))
+	require.Contains(t, roles.StartIfAllowed(t, inNetwork, "knock", e.name).Line(t), "connection refused")
 }
 
 // Users that the namespace has no number for look like the overflow user.
 func TestOverflowUserOfANamespaceHasNoEndpoint(t *testing.T) {
-	require.Equal(t, "failed: "+errUsers.Error(), start(t, asOverflow, "hold").says(t))
-	require.Equal(t, "failed: "+errUsers.Error(), start(t, asOverflow, "find").says(t))
+	require.Equal(t, "failed: "+errUsers.Error(), roles.StartIfAllowed(t, asOverflow, "hold").Line(t))
+	require.Equal(t, "failed: "+errUsers.Error(), roles.StartIfAllowed(t, asOverflow, "find").Line(t))
 }
 
 func TestUserNamespaceWithAllUsersIsTold(t *testing.T) {

@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,41 +8,37 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
-// roleVariable names the part that a child process plays, and its arguments.
-const roleVariable = "ATTACH_TEST_ROLE"
-
-// roles are what a child process can do. It says what came of it, a line each,
-// and ends at the latest when its standard input does.
-var roles = map[string]func(args []string) error{
-	"hold":  hold,
-	"find":  find,
-	"knock": knock,
-	"flood": flood,
-	"squat": squat,
-	"wait":  func([]string) error { return say("ready") },
+func TestMain(m *testing.M) {
+	roles.Play()
+	os.Exit(m.Run())
 }
 
-func TestMain(m *testing.M) {
-	role := strings.Fields(os.Getenv(roleVariable))
-	if len(role) == 0 {
-		os.Exit(m.Run())
+// A child process says what came of its role, a line each, and stays.
+func init() {
+	for name, do := range map[string]func(args []string) error{
+		"hold":  hold,
+		"find":  find,
+		"knock": knock,
+		"flood": flood,
+		"squat": squat,
+		"wait":  func([]string) error { return say("ready") },
+	} {
+		roles.Add(name, func(args []string) error {
+			if err := do(args); err != nil {
+				say("failed:", err)
+			}
+			select {} // ended by the end of the process
+		})
 	}
-	go func() {
-		if err := roles[role[0]](role[1:]); err != nil {
-			say("failed:", err)
-		}
-	}()
-	io.Copy(io.Discard, os.Stdin) // ended by the parent, or its end
-	os.Exit(0)
 }
 
 func say(words ...any) error {
@@ -115,12 +110,6 @@ func squat(args []string) error {
 	}
 }
 
-// child is another process. It ends with the test, also if that is killed.
-type child struct {
-	cmd   *exec.Cmd
-	lines *bufio.Scanner
-}
-
 // stranger is another user.
 const stranger = 1000
 
@@ -139,39 +128,6 @@ func asOverflow(cmd *exec.Cmd) {
 		Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
 		Credential: &syscall.Credential{Uid: defaultOverflowUID, Gid: defaultOverflowUID, NoSetGroups: true},
 	}
-}
-
-// start starts a child with a role. Where the right to change it is missing
-// the test is skipped.
-func start(t testing.TB, change func(*exec.Cmd), role ...string) *child {
-	t.Helper()
-	cmd := exec.Command("/proc/self/exe") // which another user may not reach by its path
-	cmd.Env = append(os.Environ(), roleVariable+"="+strings.Join(role, " "))
-	cmd.Stderr = os.Stderr
-	if change != nil {
-		change(cmd)
-	}
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	if err := cmd.Start(); change != nil && errors.Is(err, syscall.EPERM) {
-		t.Skip("needs the rights of root:", err)
-	} else {
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() {
-		stdin.Close()
-		cmd.Wait()
-	})
-	return &child{cmd: cmd, lines: bufio.NewScanner(stdout)}
-}
-
-// says waits for what the child says next, or its end.
-func (c *child) says(t testing.TB) string {
-	t.Helper()
-	require.True(t, c.lines.Scan(), "the child ended without a word")
-	return c.lines.Text()
 }
 
 // serve has an endpoint in this process that tells document.

@@ -28,18 +28,15 @@ func Start(t testing.TB, role string, args ...string) *Process {
 // StartAs is Start with a chance to change what the child gets.
 func StartAs(t testing.TB, change func(*exec.Cmd), role string, args ...string) *Process {
 	t.Helper()
-	p, err := TryAs(t, change, role, args...)
+	cmd := Command(t, role, args...)
+	change(cmd)
+	p, err := start(t, cmd)
 	require.NoError(t, err)
 	return p
 }
 
-// TryAs is StartAs for a change that this process may have no right to: the
-// error is that of the start.
-func TryAs(t testing.TB, change func(*exec.Cmd), role string, args ...string) (*Process, error) {
+func start(t testing.TB, cmd *exec.Cmd) (*Process, error) {
 	t.Helper()
-	cmd := Command(t, role, args...)
-	cmd.Stderr = os.Stderr
-	change(cmd)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -60,6 +57,7 @@ func Command(t testing.TB, role string, args ...string) *exec.Cmd {
 	require.NoError(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), Variable+"="+role+" "+strings.Join(args, " "))
+	cmd.Stderr = os.Stderr
 	return cmd
 }
 
