@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -29,9 +30,7 @@ func TestTwoProcessesEcho(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, echo(t.Context(), []string{"-n", "100"}, &out))
 	require.Contains(t, out.String(), "100 messages of 64 bytes echoed")
-	if want := os.Getenv("RNET_TRANSPORT"); want != "" && want != "auto" {
-		require.Contains(t, out.String(), "transport: "+want)
-	}
+	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 }
 
 // serveHere runs a server in this process and returns its address and what

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
@@ -26,9 +28,7 @@ func TestTwoProcessesMakeCalls(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "500"}, &out))
 	require.Contains(t, out.String(), "500 calls in")
-	if want := os.Getenv("RNET_TRANSPORT"); want != "" && want != "auto" {
-		require.Contains(t, out.String(), "transport: "+want)
-	}
+	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 }
 
 func TestArgumentsLargerThanAnyWindowComeBack(t *testing.T) {
@@ -36,9 +36,7 @@ func TestArgumentsLargerThanAnyWindowComeBack(t *testing.T) {
 }
 
 func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
-	if forced := os.Getenv("RNET_TRANSPORT"); forced == "soft" || forced == "rdma" {
-		t.Skip("left out: the listener serves no TCP")
-	}
+	ordeal.NeedTCP(t)
 	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
 	require.NoError(t, err)
 	ordinary, err := rpc.Dial("tcp", server.Addr)

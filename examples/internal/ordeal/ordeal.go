@@ -1,6 +1,7 @@
 // Package ordeal puts an example under its real workload while the process at
 // the other end is killed and started again, over TCP and over what ramjet
-// offers instead, and compares what the example sees of it.
+// offers instead, and compares what the example sees of it. It also
+// holds the examples to the transport that the environment forces on them.
 package ordeal
 
 import (
@@ -67,7 +68,7 @@ func Compare(t *testing.T, prepare func(t *testing.T, dialer rnet.Dialer) Trial)
 	if testing.Short() {
 		t.Skip("left out: -short")
 	}
-	if forced := os.Getenv("RNET_TRANSPORT"); forced != "" && forced != "auto" {
+	if forced := environment(); forced != "" && forced != rnet.Auto {
 		t.Skipf("left out: RNET_TRANSPORT=%s allows no comparison", forced)
 	}
 	tcp, fast := map[string]bool{}, map[string]bool{}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/interop"
@@ -36,9 +37,7 @@ func TestTwoProcessesMakeUnaryAndStreamingCalls(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "300"}, &out))
 	require.Contains(t, out.String(), "300 unary calls in")
 	require.Contains(t, out.String(), "300 messages echoed on 16 streams")
-	if want := os.Getenv("RNET_TRANSPORT"); want != "" && want != "auto" {
-		require.Contains(t, out.String(), "transport: "+want)
-	}
+	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 }
 
 func TestPayloadsLargerThanAnyWindowComeBack(t *testing.T) {
@@ -84,9 +83,7 @@ func TestTheInteroperabilityTestsOfGRPCPass(t *testing.T) {
 }
 
 func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
-	if forced := os.Getenv("RNET_TRANSPORT"); forced == "soft" || forced == "rdma" {
-		t.Skip("left out: the listener serves no TCP")
-	}
+	ordeal.NeedTCP(t)
 	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
 	require.NoError(t, err)
 	c := client{addr: server.Addr, calls: 20, workers: 2, maxBody: 1000}

@@ -28,11 +28,7 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "100"}, &out))
 	require.Contains(t, out.String(), "100 transactions in")
-	if want := os.Getenv("RNET_TRANSPORT"); want == "" {
-		require.Contains(t, out.String(), "transport: soft")
-	} else if want != "auto" {
-		require.Contains(t, out.String(), "transport: "+want)
-	}
+	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
 }
 
 func TestNoProxyIsAnError(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,16 +25,9 @@ func TestTheClusterSurvivesTheDeathOfItsLeader(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "50"}, &out))
 	require.Contains(t, out.String(), "the leader is dead\n50 entries in")
 	require.Contains(t, out.String(), "all three have the same")
-	want := os.Getenv("RNET_TRANSPORT")
-	switch want {
-	case "auto":
-		return
-	case "":
-		want = "soft"
-	}
 	// Who dials a node in the moment in which it serves TCP, but not yet
 	// ramjet, gets TCP. So only most of them have what they should.
-	require.Contains(t, out.String(), ": "+want+"\n")
+	ordeal.RequireTransport(t, out.String(), ": %s\n", rnet.Soft)
 }
 
 func TestVerifyNoticesWhatIsLostDoubledOrOutOfOrder(t *testing.T) {

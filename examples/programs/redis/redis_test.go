@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -28,11 +27,7 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "200"}, &out))
 	require.Contains(t, out.String(), "200 rounds in")
-	if want := os.Getenv("RNET_TRANSPORT"); want == "" {
-		require.Contains(t, out.String(), "transport: soft")
-	} else if want != "auto" {
-		require.Contains(t, out.String(), "transport: "+want)
-	}
+	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
 }
 
 func TestNoProxyIsAnError(t *testing.T) {
