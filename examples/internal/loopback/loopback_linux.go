@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/leaveout"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -93,4 +94,23 @@ func Bytes(t *testing.T) int64 {
 	n, err := strconv.ParseInt(strings.Fields(line)[0], 10, 64) // bytes received, which were sent too
 	require.NoError(t, err)
 	return n
+}
+
+// Compare makes an exchange over TCP and over shared memory, once each. The
+// exchange returns how many bytes it moves at least: over TCP more than those
+// have to go over the loopback interface, over shared memory none at all.
+func Compare(t *testing.T, exchange func(t *testing.T, over rnet.Transport) (least int64)) {
+	t.Helper()
+	for _, over := range []rnet.Transport{rnet.TCP, rnet.Soft} {
+		t.Run("over "+string(over), func(t *testing.T) {
+			begin := Bytes(t)
+			least := exchange(t, over)
+			counted := Bytes(t) - begin
+			if over == rnet.TCP {
+				require.Greater(t, counted, least)
+			} else {
+				require.Zero(t, counted)
+			}
+		})
+	}
 }

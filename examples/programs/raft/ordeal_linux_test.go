@@ -33,21 +33,13 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 	if !loopback.Alone(t) {
 		return
 	}
-	for _, over := range []rnet.Transport{rnet.TCP, rnet.Soft} {
-		t.Run("over "+string(over), func(t *testing.T) {
-			begin := loopback.Bytes(t)
-			w := writer{cluster: startOver(t, rnet.Dialer{Transport: over}), name: "entry"}
-			require.NoError(t, w.appendAll(t.Context(), 50, t.Output()))
-			_, err := w.cluster.agree(t.Context())
-			require.NoError(t, err)
-			counted := loopback.Bytes(t) - begin
-			if over == rnet.TCP {
-				require.Greater(t, counted, int64(3*50*len("entry 50")))
-			} else {
-				require.Zero(t, counted)
-			}
-		})
-	}
+	loopback.Compare(t, func(t *testing.T, over rnet.Transport) int64 {
+		w := writer{cluster: startOver(t, rnet.Dialer{Transport: over}), name: "entry"}
+		require.NoError(t, w.appendAll(t.Context(), 50, t.Output()))
+		_, err := w.cluster.agree(t.Context())
+		require.NoError(t, err)
+		return int64(3 * 50 * len("entry 50"))
+	})
 }
 
 // kind takes together what clients hear of a cluster that has no leader, which
