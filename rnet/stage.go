@@ -19,15 +19,16 @@ type stage struct {
 // stageSize is more than a fast network has under way.
 const stageSize = 512 << 10
 
-// grow gives the stage the size that the peer's ring is worth, or where memory is
-// short what there is. It keeps the least stage, which it has from allocRing,
-// until it has a larger one: sessions that are set up at the same time, the other
-// end of this one perhaps, take memory too.
+// grow gives the stage the size that the peer's ring is worth, or what there is.
+// It lets go of the least stage, which it has from allocRing if that knew that
+// there was to be one, when it has a larger one: sessions that are set up at the
+// same time, the other end of this one perhaps, take memory and the device's
+// objects too.
 func (st *stage) grow(pd *verbs.PD, ringSize uint32) error {
-	mr, err := allocUpTo(pd, min(stageSize, ringSize), verbs.AccessLocalWrite)
 	least := st.mr
-	if least != nil && err != nil && isShort(err) {
-		return nil
+	mr, err := allocUpTo(pd, min(stageSize, ringSize), verbs.AccessLocalWrite)
+	if err != nil && least != nil {
+		return nil // the least will do
 	}
 	if err != nil {
 		return err
