@@ -283,7 +283,7 @@ func (p *poller) Near() bool {
 // Attach gives a stream that was dialed on this loop its sink.
 func (p *poller) Attach(conn net.Conn, sink func(loop.Stream) loop.Sink) loop.Stream {
 	c, ok := conn.(*Conn)
-	if !ok || c.s.poller != p || c.s.unlooped.Load() && !c.s.failed.Load() {
+	if !ok || c.s.poller != p || c.s.unlooped.Load() { // by the loop, as it failed perhaps
 		return nil
 	}
 	return c.attach(sink)

@@ -68,7 +68,7 @@ func (st *loopStream) RemoteAddr() net.Addr { return (*Conn)(st).RemoteAddr() }
 // tells it what has come before. The loop calls it.
 func (c *Conn) attach(makeSink func(loop.Stream) loop.Sink) loop.Stream {
 	st := (*loopStream)(c)
-	c.s.lead.Lock() // ended by who arms, or the engine of a session that the loop has left
+	c.s.lead.Lock() // ended by who arms or looks: the loop has not handed the session back
 	defer c.s.lead.Unlock()
 	c.setSink(makeSink(st))
 	c.sink.Opened()

@@ -376,6 +376,29 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 	closing.Wait()
 }
 
+// A session can fail, and go back to its engine, between a dial and Attach.
+func TestAttachFindsASessionThatHasGone(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		far, _ := onHandLoop(t, k, 0)
+		l := new(handLoop)
+		var err error
+		l.poller, err = loop.NewPoller(l, k.listenConfig())
+		require.NoError(t, err)
+		t.Cleanup(l.poller.Close)
+		conn, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
+		require.NoError(t, err)
+		c := conn.(*Conn)
+		c.s.fail(io.ErrUnexpectedEOF)
+		l.until(t, "the loop hands the session back", func() bool { return l.poller.Sessions() == 0 })
+		<-c.s.done // ended by the engine
+		require.Nil(t, l.poller.Attach(c, func(loop.Stream) loop.Sink {
+			t.Error("a stream of a session that has gone gets a sink")
+			return &sink{l: l}
+		}))
+		require.NoError(t, c.Close())
+	})
+}
+
 func TestAWriteOnALoopTakesWhatThereIsRoomFor(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		l, dialed := onHandLoop(t, k, 1)

@@ -3,9 +3,11 @@ package rgnet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -253,11 +255,15 @@ func (l *eventLoop) dial(ctx context.Context, network, address string, userConte
 		return enroll(nc, userContext)
 	}
 	var c *conn
+	refusal := error(gerrors.ErrEngineInShutdown)
 	opened := make(chan struct{})
 	err = l.post(task{kind: taskRun, run: func() error {
 		defer close(opened)
-		if !l.hasEnded() {
-			c = l.attach(nc, userContext)
+		if l.hasEnded() {
+			return nil
+		}
+		if c = l.attach(nc, userContext); c == nil { // its session has failed meanwhile
+			refusal = &net.OpError{Op: "dial", Net: network, Addr: nc.RemoteAddr(), Err: syscall.ECONNRESET}
 		}
 		return nil
 	}})
@@ -266,7 +272,7 @@ func (l *eventLoop) dial(ctx context.Context, network, address string, userConte
 	}
 	if c == nil {
 		nc.Close()
-		return nil, gerrors.ErrEngineInShutdown
+		return nil, refusal
 	}
 	return c, nil
 }
@@ -288,10 +294,13 @@ func (l *eventLoop) hasEnded() bool {
 }
 
 // Enroll gives a connection of the system to the loop. As with Client.Enroll, it
-// can be no stream.
+// can be no stream, and it cannot be TCP where the configuration allows none.
 func (l *eventLoop) Enroll(ctx context.Context, c net.Conn) (<-chan gnet.RegisteredResult, error) {
 	if err := refuseStream(c); err != nil {
 		return nil, err
+	}
+	if _, overTCP := c.(*net.TCPConn); overTCP && !l.b.tcp {
+		return nil, fmt.Errorf("rgnet: enroll the TCP connection to %v: the configuration allows none: %w", c.RemoteAddr(), gerrors.ErrUnsupportedOp)
 	}
 	return l.gnet.Enroll(ctx, c)
 }

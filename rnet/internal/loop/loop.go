@@ -81,7 +81,7 @@ type Poller interface {
 	Near() bool
 	// Attach makes conn, which Dial returned, a stream with that sink, and
 	// tells the sink of what has come. It returns nil if conn is not a stream
-	// of this poller.
+	// of this poller, or its session has come to an end.
 	Attach(conn net.Conn, sink func(Stream) Sink) Stream
 	// Turn counts a turn of the loop.
 	Turn()
