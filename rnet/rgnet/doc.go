@@ -36,9 +36,13 @@
 //     there, and no callback for the one runs at once with one for the other.
 //   - Next and Peek return the memory in which the bytes arrived, the connection's
 //     buffer, or a copy. What Next returns is valid until the handler returns, what
-//     Peek returns until any of it is taken, as in gnet. A peer that breaks the
-//     protocol can change bytes while you look at them: copy what you check before
-//     you use it.
+//     Peek returns until then or until any of it is taken, as in gnet. A peer that
+//     breaks the protocol can change bytes while you look at them: copy what you
+//     check before you use it.
+//   - The Register methods of gnet.Engine, and of a TCP connection's EventLoop, are
+//     gnet's own: they dial TCP. Where the configuration demands a transport such a
+//     connection is reset as a TCP peer's is, before OnOpen. Dial by a stream's
+//     EventLoop, or by a [Client].
 //   - Small writes of handlers that run one after the other may leave together, up
 //     to two milliseconds later; Flush sends them at once.
 //   - gnet.Engine.CountConnections counts TCP connections, and one more for each

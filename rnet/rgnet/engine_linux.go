@@ -98,7 +98,7 @@ func (cfg Config) bridge(handler gnet.EventHandler, opts []gnet.Option) (*bridge
 }
 
 // maxLoops is how many event loops gnet allows.
-const maxLoops = math.MaxUint8
+const maxLoops = math.MaxUint8 + 1
 
 // loops is how many event loops gnet makes.
 func loops(opts *gnet.Options) int {
@@ -294,6 +294,7 @@ func (b *bridge) listensAt(protoAddr string) bool {
 
 func tcpScheme(protoAddr string) (network, address string, ok bool) {
 	network, address, ok = strings.Cut(protoAddr, "://")
+	network = strings.ToLower(network) // as gnet reads it
 	return network, address, ok && strings.HasPrefix(network, "tcp")
 }
 
@@ -412,12 +413,33 @@ func (b *bridge) countAccepted(c gnet.Conn) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var best loop.Listener
+	most := 0
 	for _, ln := range b.listeners {
-		if ln.Addr().(*net.TCPAddr).Port == at.Port {
-			ln.CountTCP()
-			return
+		if n := stands(ln.Addr().(*net.TCPAddr), at); n > most {
+			best, most = ln, n
 		}
 	}
+	if best != nil {
+		best.CountTCP()
+	}
+}
+
+// stands says how well a listener's address fits that of a connection, as the
+// kernel chooses between several: 0 if it does not.
+func stands(ln, at *net.TCPAddr) int {
+	sameFamily := (ln.IP.To4() != nil) == (at.IP.To4() != nil)
+	switch {
+	case ln.Port != at.Port:
+		return 0
+	case ln.IP.Equal(at.IP):
+		return 3
+	case !ln.IP.IsUnspecified() && ln.IP != nil:
+		return 0
+	case sameFamily:
+		return 2
+	}
+	return 1
 }
 
 // refused marks a TCP connection that the configuration does not allow.

@@ -1,6 +1,7 @@
 package rgnet
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 
@@ -64,6 +65,32 @@ func TestStatisticsTellOfLoopsTheirPeersAndWhatTheyHold(t *testing.T) {
 		}
 		return loops == 1 && hits > 0 && misses > 0
 	})
+}
+
+func TestAConnectionIsCountedByTheListenerThatHasAccepted(t *testing.T) {
+	const port = 9000
+	listeners := []string{"0.0.0.0", "::", "127.0.0.1", "::1"}
+	for _, c := range []struct {
+		listen []string // those that there are
+		at     string   // where the peer has connected to
+		want   string   // "" for none
+	}{
+		{listeners, "127.0.0.1", "127.0.0.1"},
+		{listeners, "::1", "::1"},
+		{listeners, "10.0.0.1", "0.0.0.0"},
+		{listeners, "fe80::1", "::"},
+		{[]string{"::", "127.0.0.1"}, "10.0.0.1", "::"},
+		{[]string{"127.0.0.1", "::1"}, "10.0.0.1", ""},
+	} {
+		best, most := "", 0
+		for _, ip := range c.listen {
+			if n := stands(&net.TCPAddr{IP: net.ParseIP(ip), Port: port}, &net.TCPAddr{IP: net.ParseIP(c.at), Port: port}); n > most {
+				best, most = ip, n
+			}
+		}
+		require.Equal(t, c.want, best, "%+v", c)
+	}
+	require.Zero(t, stands(&net.TCPAddr{IP: net.IPv4zero, Port: port}, &net.TCPAddr{IP: net.IPv4zero, Port: port + 1}))
 }
 
 func TestEndedLoopsAreCountedNoMore(t *testing.T) {

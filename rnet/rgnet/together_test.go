@@ -175,7 +175,7 @@ func TestRotateServesAtAllItsAddresses(t *testing.T) {
 		addresses := []string{k.freeAddress(t), k.freeAddress(t)}
 		s := &served{ended: make(chan error, 1)}
 		go func() { // ended by stop
-			s.ended <- k.cfg.Rotate(h, []string{"tcp://" + addresses[0], "tcp4://" + addresses[1]}, gnet.WithLogger(quiet{}))
+			s.ended <- k.cfg.Rotate(h, []string{"tcp://" + addresses[0], "TCP4://" + addresses[1]}, gnet.WithLogger(quiet{}))
 		}()
 		<-h.booted
 		s.engine = h.engine
