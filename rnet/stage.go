@@ -26,7 +26,11 @@ const stageSize = 512 << 10
 // objects too.
 func (st *stage) grow(pd *verbs.PD, ringSize uint32) error {
 	least := st.mr
-	mr, err := allocUpTo(pd, min(stageSize, ringSize), verbs.AccessLocalWrite)
+	size := min(stageSize, ringSize)
+	if least != nil && size <= minRingSize {
+		return nil
+	}
+	mr, err := allocUpTo(pd, size, verbs.AccessLocalWrite)
 	if err != nil && least != nil {
 		return nil // the least will do
 	}
