@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -33,8 +34,9 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 			conns.Go(func() { reply(ctx, conn) })
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		default:
-			return err
+		default: // out of descriptors, perhaps
+			fmt.Fprintln(os.Stderr, "echo:", err)
+			time.Sleep(time.Second) // ended by the clock
 		}
 	}
 }

@@ -59,6 +59,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if c.requests < 1 || c.workers < 1 || c.maxBody < 0 {
+		return errors.New("-n and -workers must be at least 1, -body at least 0")
+	}
 	switch {
 	case s.addr != "":
 		return s.run(ctx, out)

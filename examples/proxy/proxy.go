@@ -46,8 +46,9 @@ func (p *proxy) serve(ctx context.Context, ln net.Listener) error {
 			conns.Go(func() { p.carry(ctx, conn) })
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		default:
-			return err
+		default: // out of descriptors, perhaps
+			slog.Error("proxy: accept", "err", err)
+			time.Sleep(time.Second) // ended by the clock
 		}
 	}
 }

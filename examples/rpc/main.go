@@ -43,6 +43,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if c.calls < 1 || c.workers < 1 || c.maxBody < 1 {
+		return errors.New("-n, -workers and -body must be at least 1")
+	}
 	switch {
 	case *listen != "":
 		return serve(ctx, *listen, out)

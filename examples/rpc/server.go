@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/rpc"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/rnet"
@@ -44,8 +46,10 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		case err != nil:
-			return err
+		case err != nil: // out of descriptors, perhaps
+			fmt.Fprintln(os.Stderr, "rpc:", err)
+			time.Sleep(time.Second) // ended by the clock
+			continue
 		}
 		conns.Go(func() {
 			stop := context.AfterFunc(ctx, func() { conn.Close() })

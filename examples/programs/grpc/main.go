@@ -47,6 +47,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if c.calls < 1 || c.workers < 1 || c.maxBody < 0 {
+		return errors.New("-n and -workers must be at least 1, -body at least 0")
+	}
 	switch {
 	case *listen != "":
 		return serve(ctx, *listen, &echo{}, out)

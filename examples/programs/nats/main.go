@@ -50,6 +50,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if c.messages < 1 || c.requests < 0 || c.workers < 1 || c.maxBody < 0 {
+		return errors.New("-n and -workers must be at least 1, -requests and -body at least 0")
+	}
 	switch {
 	case *listen != "":
 		return serve(ctx, *listen, out)

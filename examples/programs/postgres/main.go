@@ -43,6 +43,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if c.transfers < 1 || c.workers < 1 {
+		return errors.New("-n and -workers must be at least 1")
+	}
 	if c.url != "" {
 		return c.run(ctx, out)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/rpc"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -95,8 +96,10 @@ func (n *node) serve(ctx context.Context, addr string, out io.Writer) error {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		case err != nil:
-			return err
+		case err != nil: // out of descriptors, perhaps
+			fmt.Fprintln(os.Stderr, "raft:", err)
+			time.Sleep(time.Second) // ended by the clock
+			continue
 		}
 		conns.Go(func() {
 			stop := context.AfterFunc(ctx, func() { conn.Close() })

@@ -25,9 +25,12 @@ func TestTheClusterSurvivesTheDeathOfItsLeader(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "50"}, &out))
 	require.Contains(t, out.String(), "the leader is dead\n50 entries in")
 	require.Contains(t, out.String(), "all three have the same")
-	// Who dials a node in the moment in which it serves TCP, but not yet
-	// ramjet, gets TCP. So only most of them have what they should.
 	ordeal.RequireTransport(t, out.String(), ": %s\n", rnet.Soft)
+	// A node that starts opens its listeners one after the other: a dial that is
+	// held up for as long as that takes finds the last of them alone, TCP's.
+	if strings.Contains(out.String(), ": soft\n") {
+		require.LessOrEqual(t, strings.Count(out.String(), ": tcp\n"), 1, "all have what some have")
+	}
 }
 
 func TestVerifyNoticesWhatIsLostDoubledOrOutOfOrder(t *testing.T) {

@@ -44,6 +44,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if c.rounds < 1 || c.workers < 1 || c.maxValue < 0 {
+		return errors.New("-n and -workers must be at least 1, -value at least 0")
+	}
 	if c.addr != "" {
 		return c.run(ctx, out)
 	}
