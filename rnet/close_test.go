@@ -45,6 +45,57 @@ func TestEverythingFailsAfterClose(t *testing.T) {
 	})
 }
 
+// Close throws away what has arrived. Who reads at that moment must not take
+// that for the end of the stream, which is behind it.
+func TestReadsDuringCloseDoNotSeeTheEndTooEarly(t *testing.T) {
+	const size, rounds = 8 << 10, 400
+	reads := map[string]func(c *Conn) (int, error){
+		"Read": func(c *Conn) (int, error) { return c.Read(make([]byte, 7)) },
+		"Peek": func(c *Conn) (int, error) {
+			p, err := c.Peek(7)
+			if len(p) > 0 {
+				return c.Discard(len(p))
+			}
+			return 0, err
+		},
+	}
+	for name, read := range reads {
+		t.Run(name, func(t *testing.T) {
+			ln := overSoft.listen(t)
+			rnd := newRand(1)
+			for round := range rounds {
+				d, a := overSoft.connect(t, ln)
+				_, err := a.Write(make([]byte, size))
+				require.NoError(t, err)
+				require.NoError(t, a.Close())
+				c := d.(*Conn)
+				eventually(t, "the end is there", func() bool {
+					c.recvMu.Lock()
+					defer c.recvMu.Unlock()
+					return c.recvErr != nil
+				})
+				closing := start(t, func() {
+					for range rnd.IntN(2000) { // a few microseconds
+						c.readable()
+					}
+					assert.NoError(t, c.Close())
+				})
+				total := 0
+				for err == nil {
+					var n int
+					n, err = read(c)
+					total += n
+				}
+				closing()
+				if !errors.Is(err, net.ErrClosed) {
+					require.Equal(t, io.EOF, err)
+					require.Equal(t, size, total, "round %d", round)
+				}
+			}
+		})
+	}
+}
+
 func TestReserveAndPeekFailAfterClose(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, _ := k.streams(t)

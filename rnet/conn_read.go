@@ -80,7 +80,7 @@ func (c *Conn) read(p []byte) (int, error) {
 			n := c.takeQueue(p) // unlocks
 			return n, nil
 		}
-		if err := c.recvErr; err != nil {
+		if err := c.recvEnded(); err != nil {
 			c.recvMu.Unlock()
 			return 0, err
 		}
@@ -113,6 +113,16 @@ func (c *Conn) readable() error {
 		return os.ErrDeadlineExceeded
 	}
 	return nil
+}
+
+// recvEnded tells why nothing will come behind what is queued, nil if something
+// may. Close has thrown the queue away, and who finds it empty then has not come
+// to the end. recvMu is held.
+func (c *Conn) recvEnded() error {
+	if c.recvErr != nil && c.closed.Load() {
+		return net.ErrClosed
+	}
+	return c.recvErr
 }
 
 // consumed accounts for n bytes that the application took and reports whether
@@ -310,7 +320,7 @@ func (c *Conn) peek(n int, lend bool) ([]byte, error) {
 		}
 		c.recvMu.Lock()
 		if p, ok := c.gather(n); ok || c.recvErr != nil {
-			err := c.recvErr
+			err := c.recvEnded()
 			if ok {
 				err = nil
 			}
