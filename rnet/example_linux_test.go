@@ -157,10 +157,10 @@ func ExampleExplain() {
 	check(err)
 	defer conn.Close()
 
-	for _, decision := range rnet.Explain(ln.Addr().String()) {
-		fmt.Println(decision.Transport, "because of", decision.Reason)
-		fmt.Println(decision.Remedy)
-	}
+	decisions := rnet.Explain(ln.Addr().String())
+	last := decisions[len(decisions)-1]
+	fmt.Println(last.Transport, "because of", last.Reason)
+	fmt.Println(last.Remedy)
 	// Output:
 	// tcp because of no-listener
 	// Let the peer listen with rnet.Listen on that address, in the same network namespace.

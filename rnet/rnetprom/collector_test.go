@@ -92,8 +92,10 @@ func TestSeriesTellWhatWentThroughAndOutliveTheirSessions(t *testing.T) {
 	rnrs, counted := value(t, r, "rnet_rnr_total", soft...)
 	require.True(t, counted)
 	require.Zero(t, rnrs, "rnet never sends what the peer has no receive for")
-	waited := func() bool { return at("rnet_poll_hits_total")+at("rnet_poll_misses_total") > 0 }
-	require.Eventually(t, waited, 30*time.Second, 10*time.Millisecond) // at the latest when the echo sleeps
+	waited := func() bool { // or waits still: then polling is given up for sleep
+		return at("rnet_poll_hits_total")+at("rnet_poll_misses_total")+at("rnet_parks_total") > 0
+	}
+	require.Eventually(t, waited, 30*time.Second, 10*time.Millisecond)
 
 	end()
 	require.Eventually(t, nobody, 30*time.Second, 10*time.Millisecond)
