@@ -87,7 +87,7 @@ func TestAFailureOverOneDeviceSaysNothingOfOthers(t *testing.T) {
 		address := ln.Addr().String()
 		a := attempt{address: address, set: settings{device: fallback.Device{Name: "rxe7"}}}
 		negatives.Remember(a.remembered(), fallback.HandshakeTimeout)
-		c, err := (&Dialer{}).Dial("tcp", address)
+		c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()
 		require.IsType(t, &Conn{}, c)

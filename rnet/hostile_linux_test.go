@@ -383,7 +383,7 @@ func TestListenerWithANonsenseHelloMakesTheDialFallBack(t *testing.T) {
 			tc.change(&h)
 			await := start(t, func() { p.accept(ln, h.marshal()) })
 			negatives.Forget(tcp.Addr().String()) // the port may have been another test's
-			c, err := Dial("tcp", tcp.Addr().String())
+			c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", tcp.Addr().String())
 			require.NoError(t, err)
 			require.IsType(t, (*net.TCPConn)(nil), c)
 			c.Close()

@@ -235,7 +235,8 @@ func TestStoppedPeerIsWaitedFor(t *testing.T) {
 	leavesNothing(t)
 	child := roles.Start(t, "target", "auto")
 	address := child.Line(t)
-	c, err := Dial("tcp", address)
+	negatives.Forget(address) // the port may have been another test's
+	c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", address)
 	require.NoError(t, err)
 	require.IsType(t, (*Conn)(nil), c)
 	defer c.Close()

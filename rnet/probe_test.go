@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -48,7 +49,11 @@ func TestCloseWaitsForTheProbe(t *testing.T) {
 		dialed, _ := k.streams(t)
 		_, err := dialed.Write(randomBytes(1, 100<<10))
 		require.NoError(t, err)
+		begun := time.Now()
 		require.NoError(t, dialed.Close())
+		if time.Since(begun) >= flushTime {
+			t.Skip("so busy a machine that Close may have given up")
+		}
 		s := dialed.s
 		s.txMu.Lock()
 		defer s.txMu.Unlock()

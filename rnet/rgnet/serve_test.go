@@ -3,11 +3,13 @@ package rgnet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -111,26 +113,41 @@ type served struct {
 // ends.
 func (k carrier) serve(t testing.TB, handler gnet.EventHandler, opts ...gnet.Option) *served {
 	t.Helper()
-	return k.serveAt(t, handler, k.freeAddress(t), opts...)
+	for {
+		s, err := k.tryServe(t, handler, k.freeAddress(t), opts...)
+		if !errors.Is(err, syscall.EADDRINUSE) { // another process was quicker
+			require.NoError(t, err)
+			return s
+		}
+	}
 }
 
 func (k carrier) serveAt(t testing.TB, handler gnet.EventHandler, address string, opts ...gnet.Option) *served {
+	t.Helper()
+	s, err := k.tryServe(t, handler, address, opts...)
+	require.NoError(t, err)
+	return s
+}
+
+func (k carrier) tryServe(t testing.TB, handler gnet.EventHandler, address string, opts ...gnet.Option) (*served, error) {
 	t.Helper()
 	k.need(t)
 	s := &served{address: address, ended: make(chan error, 1)}
 	h := check(t, handler)
 	opts = append([]gnet.Option{gnet.WithLogger(quiet{})}, opts...)
 	go func() { s.ended <- k.cfg.Run(h, "tcp://"+s.address, opts...) }() // ended by stop
-	t.Cleanup(func() { s.stop(t) })
-	select { // ended by the engine, or patience
+	select {                                                             // ended by the engine, or patience
 	case <-h.booted:
+	case err := <-s.ended:
+		return nil, err
 	case <-time.After(patience):
 		t.Fatal("no engine boots")
 	}
+	t.Cleanup(func() { s.stop(t) })
 	s.engine = h.engine
 	k.awaitListener(t, s.address)
 	eventually(t, "the first connection is done with", h.idle)
-	return s
+	return s, nil
 }
 
 // awaitListener waits until the carrier's peers are served at the address. That

@@ -165,7 +165,11 @@ func TestTCPPeersAreResetIfThePolicySaysSo(t *testing.T) {
 
 func TestAStreamGoesOverNoSocket(t *testing.T) {
 	s := auto.serve(t, &script{open: func(c gnet.Conn) ([]byte, gnet.Action) { return nil, gnet.None }})
-	c := auto.dial(t, s.address)
+	d := auto.dialer()
+	d.HeadStart = patience
+	c, err := d.Dial("tcp", s.address)
+	require.NoError(t, err)
+	defer c.Close()
 	require.IsType(t, (*rnet.Conn)(nil), c)
 }
 

@@ -32,7 +32,7 @@ func exchange(t *testing.T, transport rnet.Transport, n int) (end func()) {
 			}()
 		}
 	}()
-	d := rnet.Dialer{Transport: transport, Dedicated: true}
+	d := rnet.Dialer{Transport: transport, Dedicated: true, HeadStart: time.Minute} // however busy the machine is
 	c, err := d.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
 	_, err = c.Write(make([]byte, n))

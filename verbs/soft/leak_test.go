@@ -16,6 +16,7 @@ import (
 type resources struct {
 	goroutines, descriptors int
 	mappings                int // of memfds and of the places that they leave
+	mapped                  string
 }
 
 func countResources() resources {
@@ -34,6 +35,7 @@ func countResources() resources {
 		hollow := len(f) == 5 && f[1] == "r--p"
 		if shared || hollow {
 			r.mappings++
+			r.mapped += string(line)
 		}
 	}
 	return r
@@ -51,7 +53,7 @@ func CheckLeaks(t testing.TB) {
 	before := countResources()
 	t.Cleanup(func() {
 		var now resources
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 			now = countResources()
 			if now.goroutines <= before.goroutines && now.descriptors <= before.descriptors && now.mappings <= before.mappings {
 				return

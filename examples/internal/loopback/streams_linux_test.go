@@ -154,7 +154,8 @@ var clients = map[string]func(t *testing.T, address string){
 func exchangeByGoroutines(t *testing.T, address string) {
 	var work sync.WaitGroup
 	for range conns {
-		c, err := rnet.Dial("tcp", address)
+		d := rnet.Dialer{HeadStart: time.Minute} // a TCP dial beside it would be seen
+		c, err := d.Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()
 		work.Go(func() {

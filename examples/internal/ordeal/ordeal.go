@@ -95,7 +95,7 @@ func tryOver(t *testing.T, over rnet.Transport, seen map[string]bool, prepare fu
 		want = rnet.Soft
 	}
 	return t.Run("over "+string(want), func(t *testing.T) {
-		trial := prepare(t, rnet.Dialer{Transport: over})
+		trial := prepare(t, rnet.Dialer{Transport: over, HeadStart: time.Minute}) // however busy the machine is
 		kinds, overSessions := trial.run(t)
 		for _, kind := range kinds {
 			seen[kind] = true

@@ -59,7 +59,7 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 			Address: server.Addr,
 			Workers: 8,
 			Do: func(ctx context.Context, _ int) error {
-				ctx, cancel := context.WithTimeout(ctx, time.Second)
+				ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 				defer cancel()
 				return c.request(ctx, near)
 			},
