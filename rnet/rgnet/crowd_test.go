@@ -176,7 +176,7 @@ func TestAThousandTCPClientsAndAThousandStreamsAreServedAtOnce(t *testing.T) {
 
 // What 10,000 streams share, sessions and bells, is what costs descriptors.
 func TestTenThousandStreamsNeedAHandfulOfDescriptors(t *testing.T) {
-	const streams, handful = 10_000, 32 // with those of the engine and its listeners
+	const streams, handful = 10_000, 64 // with those of the engine, its listeners, and the session that found it
 	k := streamCarriers[0]
 	k.need(t)
 	h := &gathering{all: make(chan struct{}), missing: streams}
