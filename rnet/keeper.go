@@ -6,8 +6,8 @@ import (
 )
 
 // keeper looks after sessions whose leader left without arming the CQ: within
-// keeperPeriod it arms those that nobody came back to. Its goroutine lives
-// only while there are such sessions.
+// keeperPeriod it arms those that nobody came back to. Its timer runs only while
+// there are such sessions.
 var keeper keeperList
 
 const keeperPeriod = time.Millisecond
@@ -15,7 +15,9 @@ const keeperPeriod = time.Millisecond
 type keeperList struct {
 	mu      sync.Mutex
 	entries []*session
-	running bool
+	timer   *time.Timer // calls round
+	running bool        // it will, or does
+	idle    []*session  // of the one round that runs, kept for the next
 }
 
 func (k *keeperList) add(s *session) {
@@ -26,26 +28,25 @@ func (k *keeperList) add(s *session) {
 	}
 	k.entries = append(k.entries, s)
 	if !k.running {
-		k.running = true
-		go k.run()
+		k.startLocked()
 	}
 }
 
-func (k *keeperList) run() {
-	for {
-		time.Sleep(keeperPeriod) // ended by the clock
-		if !k.round() {
-			return
-		}
+// startLocked has round called when a period has passed. It allocates once.
+func (k *keeperList) startLocked() {
+	k.running = true
+	if k.timer == nil {
+		k.timer = time.AfterFunc(keeperPeriod, k.round)
+		return
 	}
+	k.timer.Reset(keeperPeriod)
 }
 
-// round looks at each session once and drops those that it arms. It returns
-// false, and has stopped, when none is left.
-func (k *keeperList) round() bool {
+// round looks at each session once and drops those that it arms. As long as
+// some are left it is called again.
+func (k *keeperList) round() {
 	k.mu.Lock()
-	var idle []*session
-	left := k.entries[:0]
+	left, idle := k.entries[:0], k.idle[:0]
 	for _, s := range k.entries {
 		if s.visited.Swap(false) {
 			left = append(left, s)
@@ -56,11 +57,16 @@ func (k *keeperList) round() bool {
 	}
 	clear(k.entries[len(left):])
 	k.entries = left
-	k.running = len(left) > 0
-	running := k.running
 	k.mu.Unlock()
 	for _, s := range idle {
 		s.lookAfter() // who leads now adds the session again, if it leaves it unarmed
 	}
-	return running
+	clear(idle)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.idle = idle
+	k.running = false
+	if len(k.entries) > 0 {
+		k.startLocked()
+	}
 }
