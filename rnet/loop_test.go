@@ -83,23 +83,28 @@ func (l *handLoop) sleeps(t testing.TB) {
 	l.rings.Store(0)
 }
 
+// newHandLoop makes a loop, which is closed with the test.
+func newHandLoop(t testing.TB, k carrier) *handLoop {
+	t.Helper()
+	l := new(handLoop)
+	var err error
+	l.poller, err = loop.NewPoller(l, k.listenConfig())
+	require.NoError(t, err)
+	t.Cleanup(l.poller.Close)
+	return l
+}
+
 // onHandLoop makes a loop, and streams to it that are open on both sides.
 func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Conn) {
 	t.Helper()
 	t.Cleanup(k.install())
-	l = new(handLoop)
-	var err error
-	l.poller, err = loop.NewPoller(l, k.listenConfig())
-	require.NoError(t, err)
+	l = newHandLoop(t, k)
 	tcp, err := net.Listen("tcp", k.anyPort())
 	require.NoError(t, err)
 	t.Cleanup(func() { tcp.Close() })
 	ln, err := loop.Listen(k.listenConfig(), "tcp", tcp.Addr().(*net.TCPAddr), func(net.Addr) loop.Poller { return l.poller })
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		ln.Close()
-		l.poller.Close()
-	})
+	t.Cleanup(func() { ln.Close() })
 	for range streams {
 		c, err := k.dialer().Dial("tcp", tcp.Addr().String())
 		require.NoError(t, err)
@@ -327,11 +332,7 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 	const rounds = 10
 	k := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize, Window: 4 * minRingSize}}
 	far, _ := onHandLoop(t, k, 0)
-	l := new(handLoop)
-	var err error
-	l.poller, err = loop.NewPoller(l, k.listenConfig())
-	require.NoError(t, err)
-	t.Cleanup(l.poller.Close)
+	l := newHandLoop(t, k)
 	dial := func() *Conn {
 		c, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
 		require.NoError(t, err)
@@ -347,6 +348,7 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 
 	// Nothing is released at the other end: the end of a stream cannot go.
 	for n := 1; n > 0; {
+		var err error
 		n, err = used.stream.Write([]byte("x"))
 		require.NoError(t, err)
 	}
@@ -356,7 +358,7 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 		require.NoError(t, c.SetLinger(int(hangTime/time.Second)))
 		closing.Go(func() { c.Close() }) // ended by the departure of the end
 		time.Sleep(200 * time.Microsecond)
-		_, err = far.sinks[0].stream.Write([]byte("x"))
+		_, err := far.sinks[0].stream.Write([]byte("x"))
 		require.NoError(t, err)
 		end := time.Now().Add(soon)
 		eventually(t, "the loop is rung", func() bool { return l.rings.Load() > 0 || time.Now().After(end) })
@@ -380,11 +382,7 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 func TestAttachFindsASessionThatHasGone(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		far, _ := onHandLoop(t, k, 0)
-		l := new(handLoop)
-		var err error
-		l.poller, err = loop.NewPoller(l, k.listenConfig())
-		require.NoError(t, err)
-		t.Cleanup(l.poller.Close)
+		l := newHandLoop(t, k)
 		conn, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
 		require.NoError(t, err)
 		c := conn.(*Conn)

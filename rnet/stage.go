@@ -31,17 +31,15 @@ func (st *stage) grow(pd *verbs.PD, ringSize uint32) error {
 		return nil
 	}
 	mr, err := allocUpTo(pd, size, verbs.AccessLocalWrite)
-	if err != nil && least != nil {
+	switch {
+	case least == nil:
+		st.mr = mr
+		return err
+	case err != nil:
 		return nil // the least will do
 	}
-	if err != nil {
-		return err
-	}
 	st.mr = mr
-	if least != nil {
-		return least.Close()
-	}
-	return nil
+	return least.Close()
 }
 
 // room returns the longest frame that fits now.
