@@ -50,10 +50,10 @@ func TestWireIsCut(t *testing.T) {
 		for _, mode := range []byte(allModes) {
 			b.use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
 		}
+		awaitTraffic(t)
 		// A session on which nothing happens, but that somebody waits.
 		idle := dialMode(t, &Dialer{Transport: RDMA, Device: k.name, Dedicated: true}, address, modeSilent)
 		b.wait(t, func() error { _, err := idle.Read(make([]byte, 1)); return err })
-		awaitTraffic(t)
 		begun := time.Now()
 		mend := cutWire(t)
 		awaitLoss(t, &b, begun)
