@@ -3,6 +3,7 @@ package rnet
 import (
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -151,6 +152,39 @@ func BenchmarkRequests1000Streams(b *testing.B) {
 		}
 		work.Wait()
 	})
+}
+
+// BenchmarkMessageAmongStreams has a message of 64 B through each of so many open
+// streams of one session in turn, by one goroutine, at most 256 under way: what a
+// message costs where nothing but the number of streams differs.
+func BenchmarkMessageAmongStreams(b *testing.B) {
+	for _, streams := range []int{1, 1000, 10_000, 100_000} {
+		b.Run(strconv.Itoa(streams), func(b *testing.B) {
+			ln := overSoft.listen(b)
+			near, far := make([]net.Conn, streams), make([]net.Conn, streams)
+			for i := range near {
+				near[i], far[i] = overSoft.connect(b, ln)
+			}
+			require.Len(b, ReadStats().Sessions, 2, "one session, both ends of it")
+			buf := make([]byte, 64)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for done := 0; done < b.N; {
+				n := min(256, b.N-done)
+				for i := done; i < done+n; i++ {
+					if _, err := near[i%streams].Write(buf); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for i := done; i < done+n; i++ {
+					if _, err := io.ReadFull(far[i%streams], buf); err != nil {
+						b.Fatal(err)
+					}
+				}
+				done += n
+			}
+		})
+	}
 }
 
 // TestHotPathsAllocateNothing counts what both ends of a connection allocate,
