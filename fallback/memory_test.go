@@ -50,7 +50,7 @@ func TestFailureIsRememberedForItsTerm(t *testing.T) {
 }
 
 func TestWhatCostsNothingToAskIsNotRemembered(t *testing.T) {
-	for _, r := range []Reason{None, Forced, NotLocal, NoListener, NoDevice, UnsupportedOS, Admission, Remembered, Callback, Network, Reason(200)} {
+	for _, r := range []Reason{None, Forced, NotLocal, NoListener, NoDevice, UnsupportedOS, Admission, Remembered, Callback, Reason(200)} {
 		m := NewMemory(0, nil)
 		m.Remember("a:1", r)
 		forgot(t, m, "a:1")

@@ -32,7 +32,6 @@ const (
 	Remembered                     // an earlier failure is still remembered
 	Callback                       // the program's policy function said TCP
 	SocketOptions                  // the dial asked for options of a socket
-	Network                        // the network is not tcp, tcp4 or tcp6
 	Other                          // none of the above
 
 	reasonCount = iota
@@ -113,9 +112,6 @@ var reasonTexts = [reasonCount]reasonText{
 	SocketOptions: {"socket-options",
 		"the dial sets a local address or a control function, which only sockets have",
 		"Leave LocalAddr, Control and ControlContext of the Dialer unset."},
-	Network: {"network",
-		"only the networks tcp, tcp4 and tcp6 can be accelerated",
-		"Dial with the network name tcp, tcp4 or tcp6."},
 	Other: {"other",
 		"something else failed",
 		"Read the error beside this reason."},
