@@ -155,15 +155,48 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 	if reason, ok := negatives.Recall(a.remembered()); ok {
 		return a.dialTCP(ctx, fallback.Remembered, fallback.Because(fallback.Remembered, errors.New(reason.Meaning())))
 	}
-	headStart := a.d.HeadStart
-	if headStart == 0 {
-		headStart = defaultHeadStart
-	}
-	conn, fastErr, err := fallback.Race(ctx, headStart, a.dialFast, a.dialSocket)
+	conn, fastErr, err := fallback.Race(ctx, a.headStart(), a.dialFast, a.dialSocket)
 	if errors.Is(err, syscall.EMFILE) {
 		conn, err = a.dialSocketAfter(ctx)
 	}
+	if err == nil && fastErr != nil {
+		conn, fastErr = a.lookAgain(ctx, conn, fastErr)
+	}
 	return a.decide(conn, fastErr, err)
+}
+
+// lookAgain looks for streams at the address where TCP has connected, which had no
+// listener for them a moment before. Nobody of this host may have one, or a server
+// that has just started: where its port is named it opens that listener first
+// (listen_first.go). Its connections must not stay on TCP for as long as they live,
+// because they were dialed too early.
+func (a *attempt) lookAgain(ctx context.Context, tcp net.Conn, fastErr error) (net.Conn, error) {
+	remote, ok := tcp.RemoteAddr().(*net.TCPAddr)
+	if !ok || fallback.Classify(fastErr) != fallback.NoListener {
+		return tcp, fastErr
+	}
+	look, cancel := context.WithTimeout(ctx, a.headStart())
+	defer cancel()
+	again := *a
+	again.set.transport = fallback.Soft // over a network each look takes time; the session is Auto's all the same
+	addr := netip.AddrPortFrom(remote.AddrPort().Addr().Unmap(), remote.AddrPort().Port())
+	conn, err := pool.open(look, a.key(), addr, &again)
+	switch {
+	case err == nil:
+		tcp.Close()
+		return conn, nil
+	case ctx.Err() != nil:
+		return tcp, fastErr
+	}
+	return tcp, worse(fastErr, err)
+}
+
+// headStart is how long an accelerated dial may take before TCP starts beside it.
+func (a *attempt) headStart() time.Duration {
+	if a.d.HeadStart == 0 {
+		return defaultHeadStart
+	}
+	return a.d.HeadStart
 }
 
 // quick opens a stream on a session that lives, if there is one and the time

@@ -2,19 +2,24 @@ package rnet
 
 import (
 	"errors"
+	"io"
 	"net"
+	"net/http/httptrace"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
 // namedPort returns an address at which nobody listens, with its port.
@@ -76,6 +81,71 @@ func TestWhoFindsTheTCPListenerFindsTheOthersToo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who dials while a server starts may find no listener for streams and then one for
+// TCP: it gets a stream all the same.
+func TestDialThatBeganBeforeTheListenerGetsAStream(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1"} {
+		address := namedPort(t, "tcp", host)
+		d := overSoft.dialer()
+		d.Transport = Auto
+		var ln net.Listener
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectStart: func(string, string) {
+			var err error
+			if ln, err = Listen("tcp", address); assert.NoError(t, err) { // for streams it was too late
+				t.Cleanup(func() { ln.Close() })
+			}
+		}})
+		c, err := d.DialContext(ctx, "tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		require.IsType(t, (*Conn)(nil), c)
+		told := Explain(address)
+		require.Equal(t, Soft, told[len(told)-1].Transport)
+		lost, err := ln.Accept() // the connection over TCP, unless the stream is quicker
+		require.NoError(t, err)
+		defer lost.Close()
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		defer s.Close()
+		if _, ok := s.(*Conn); !ok {
+			s, lost = lost, s
+		}
+		require.IsType(t, (*Conn)(nil), s)
+		_, err = lost.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+		_, err = c.Write([]byte{1})
+		require.NoError(t, err)
+		_, err = s.Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+}
+
+// A server that takes no streams yet, because its event loops do not run, does not hold
+// up a dial that has TCP for longer than the head start.
+func TestDialDoesNotWaitForAListenerThatIsNotReady(t *testing.T) {
+	address := namedPort(t, "tcp", "127.0.0.1")
+	ready := make(chan struct{}) // never closed
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectStart: func(string, string) {
+		streams, err := listenFirstOnLoops(&ListenConfig{}, "tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)), loop.Socket{}, ready,
+			func(net.Addr) loop.Poller { return nil })
+		if assert.NoError(t, err) {
+			t.Cleanup(func() { streams.Close() })
+		}
+		ln, err := net.Listen("tcp", address)
+		if assert.NoError(t, err) {
+			t.Cleanup(func() { ln.Close() })
+		}
+	}})
+	begun := time.Now()
+	c, err := new(Dialer).DialContext(ctx, "tcp", address)
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*net.TCPConn)(nil), c)
+	require.Less(t, time.Since(begun), setUpTime)
+	told := Explain(address)
+	require.Equal(t, "handshake-timeout", told[len(told)-1].Reason)
 }
 
 // The endpoint that statistics are read from is of all listeners.
