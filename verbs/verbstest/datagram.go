@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
@@ -77,25 +78,30 @@ func testDatagrams(t *testing.T, s *suite) {
 		}
 	})
 	t.Run("a message with the wrong key, or without receive, is dropped", func(t *testing.T) {
-		a, b := s.datagrams(t)
-		ah, err := a.pd.CreateAH(a.vectorTo(b))
-		require.NoError(t, err)
-		wr := verbs.SendWR{
-			ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: [][]byte{[]byte("lost")},
-			Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
-		}
-		a.post(wr)
-		a.sent(1, verbs.WCSuccess)
-		b.receive(verbs.RecvWR{ID: 3, SGL: []verbs.SGE{b.mr.SGE(0, 100)}})
-		wr.ID, wr.Datagram.QKey = 2, datagramQKey+1
-		a.post(wr)
-		a.sent(2, verbs.WCSuccess)
-		wr.ID, wr.Datagram.QKey, wr.Inline[0] = 4, datagramQKey, []byte("found")
-		a.post(wr)
-		a.sent(4, verbs.WCSuccess)
-		b.received(3, verbs.WCSuccess)
-		require.Equal(t, "found", string(b.mr.Bytes()[grhSize:][:5]))
-		b.silent(b.recv)
+		dropped(t, func(wait time.Duration) bool {
+			a, b := s.datagrams(t)
+			ah, err := a.pd.CreateAH(a.vectorTo(b))
+			require.NoError(t, err)
+			wr := verbs.SendWR{
+				ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: [][]byte{[]byte("early")},
+				Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
+			}
+			a.post(wr)
+			a.sent(1, verbs.WCSuccess)
+			time.Sleep(wait)
+			b.receive(verbs.RecvWR{ID: 3, SGL: []verbs.SGE{b.mr.SGE(0, 100)}})
+			wr.ID, wr.Datagram.QKey, wr.Inline[0] = 2, datagramQKey+1, []byte("wrong")
+			a.post(wr)
+			a.sent(2, verbs.WCSuccess)
+			wr.ID, wr.Datagram.QKey, wr.Inline[0] = 4, datagramQKey, []byte("found")
+			a.post(wr)
+			a.sent(4, verbs.WCSuccess)
+			b.received(3, verbs.WCSuccess)
+			got := string(b.mr.Bytes()[grhSize:][:5])
+			require.NotEqual(t, "wrong", got)
+			b.silent(b.recv)
+			return got == "found"
+		})
 	})
 	t.Run("what is no SEND with a destination is refused", func(t *testing.T) {
 		a, b := s.datagrams(t)
@@ -148,13 +154,28 @@ func testUnreliable(t *testing.T, s *suite) {
 		require.Equal(t, want, b.mr.Bytes()[1<<20:][:5000])
 	})
 	t.Run("a message that finds no receive is lost, and nothing else", func(t *testing.T) {
-		a, b := connected(t)
-		a.post(verbs.SendWR{ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
-		a.sent(1, verbs.WCSuccess)
-		b.receive(verbs.RecvWR{ID: 2})
-		a.post(verbs.SendWR{ID: 3, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
-		a.sent(3, verbs.WCSuccess)
-		b.received(2, verbs.WCSuccess)
-		b.silent(b.recv)
+		dropped(t, func(wait time.Duration) bool {
+			a, b := connected(t)
+			a.post(verbs.SendWR{ID: 1, Opcode: verbs.OpSendWithImm, Imm: 1, Flags: verbs.SendSignaled})
+			a.sent(1, verbs.WCSuccess)
+			time.Sleep(wait)
+			b.receive(verbs.RecvWR{ID: 2})
+			a.post(verbs.SendWR{ID: 3, Opcode: verbs.OpSendWithImm, Imm: 3, Flags: verbs.SendSignaled})
+			a.sent(3, verbs.WCSuccess)
+			imm := b.received(2, verbs.WCSuccess).Imm
+			b.silent(b.recv)
+			return imm == 3
+		})
 	})
+}
+
+// dropped holds that a message is lost which finds no receive: attempt sends one, waits,
+// posts a receive, sends another, and reports whether that took the receive. To
+// who sends, a message is done when it is on its way: a device that is busy looks at it
+// later, and a receive that is posted soon is in time for it.
+func dropped(t *testing.T, attempt func(wait time.Duration) bool) {
+	t.Helper()
+	for wait := time.Millisecond; !attempt(wait); wait *= 10 {
+		require.Less(t, wait, 10*time.Second, "the message has waited for a receive")
+	}
 }
