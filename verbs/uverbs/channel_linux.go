@@ -186,26 +186,28 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 		ch.dev.lost()
 		return errGone
 	}
-	var timeout *unix.Timespec
-	if !deadline.IsZero() {
-		left := time.Until(deadline)
-		if left <= 0 {
-			return os.ErrDeadlineExceeded
+	for {
+		var timeout *unix.Timespec
+		if !deadline.IsZero() {
+			left := time.Until(deadline)
+			if left <= 0 {
+				return os.ErrDeadlineExceeded
+			}
+			ch.timeout = unix.NsecToTimespec(int64(left))
+			timeout = &ch.timeout
 		}
-		ch.timeout = unix.NsecToTimespec(int64(left))
-		timeout = &ch.timeout
+		ch.pfds = [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(bell), Events: unix.POLLIN}}
+		// Ends with an event, the deadline, or the bell: Wake, Close, removal of
+		// the device, an event that Wait has taken. A signal, and the Go scheduler
+		// sends some, is none of these.
+		if n, err := unix.Ppoll(ch.pfds[:], timeout, nil); n == 0 || err == unix.EINTR {
+			continue
+		}
+		if ch.pfds[0].Revents != 0 && ch.takeEvent(fd) == unix.EIO {
+			ch.dev.lost()
+		}
+		return ch.wakeError()
 	}
-	ch.pfds = [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(bell), Events: unix.POLLIN}}
-	// Ends with an event, the deadline, or the bell: Wake, Close, removal of
-	// the device, an event that Wait has taken.
-	n, _ := unix.Ppoll(ch.pfds[:], timeout, nil)
-	if n == 0 && !deadline.IsZero() && !time.Now().Before(deadline) {
-		return os.ErrDeadlineExceeded
-	}
-	if ch.pfds[0].Revents != 0 && ch.takeEvent(fd) == unix.EIO {
-		ch.dev.lost()
-	}
-	return ch.wakeError()
 }
 
 // enter begins a WaitThread.
