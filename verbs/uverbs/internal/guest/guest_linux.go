@@ -31,6 +31,8 @@ type guest struct {
 	writing sync.Mutex // the port
 }
 
+var errEnded = errors.New("the virtual machine has ended without a result")
+
 // follow reads the guest's messages to the last.
 func (g *guest) follow() {
 	defer close(g.done)
@@ -44,7 +46,7 @@ func (g *guest) listen() (wire.Status, error) {
 	for { // until the last message, or QEMU's end, which closes the port
 		kind, payload, err := wire.Read(reader)
 		if err != nil {
-			return wire.Status{}, fmt.Errorf("the virtual machine has ended without a result: %w", err)
+			return wire.Status{}, fmt.Errorf("%w: %w", errEnded, err)
 		}
 		switch kind {
 		case wire.Ready:

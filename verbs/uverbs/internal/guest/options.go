@@ -36,6 +36,9 @@ type options struct {
 	args    []string // its arguments
 }
 
+// boots is how often a guest is booted at most. See run.boot.
+const boots = 3
+
 // list is a flag that may be given several times.
 type list []string
 
@@ -72,7 +75,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	set.Int64Var(&o.memlock, "memlock", 8192, "RLIMIT_MEMLOCK of the program, in `KiB`; -1 for none")
 	set.StringVar(&o.accel, "accel", "auto", "how QEMU runs the guest: tcg, kvm, or auto for kvm where it works")
 	set.DurationVar(&o.limit, "timeout", 0, "time limit for the program (default what -test.timeout says, or 10m)")
-	set.DurationVar(&o.boot, "boot-timeout", 2*time.Minute, "time limit for the boot")
+	set.DurationVar(&o.boot, "boot-timeout", time.Minute, fmt.Sprintf("time limit for the boot, of which there are up to %d", boots))
 	set.BoolVar(&o.install, "install", false, "install the packages that this machine lacks, with apt-get")
 	set.BoolVar(&o.prepare, "prepare", false, "only make what guests consist of, if the cache does not have it")
 	set.BoolVar(&o.verbose, "v", false, "say what happens, and show the console and the peer's output")

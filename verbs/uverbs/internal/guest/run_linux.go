@@ -42,7 +42,7 @@ func (r *run) perform() (int, error) {
 			g.machine.kill()
 		}
 	}()
-	if err := r.start(); err != nil {
+	if err := r.boot(signals); err != nil {
 		return failure, err
 	}
 	err := r.await(signals)
@@ -68,7 +68,30 @@ func (r *run) perform() (int, error) {
 	return status.ExitCode(), nil
 }
 
-// start boots the guests.
+// boot boots the guests, and again if the kernel of one does not come up: emulated, it
+// hangs in one boot of a hundred or so, before it runs anything of ours.
+func (r *run) boot(signals <-chan os.Signal) error {
+	for n := 1; ; n++ {
+		if err := r.start(); err != nil {
+			return err
+		}
+		err := r.awaitReady(signals)
+		if err == nil {
+			return nil
+		}
+		for _, g := range r.guests {
+			g.machine.kill()
+		}
+		err = fmt.Errorf("%w\n%s", err, r.consoles())
+		if n == boots || !errors.Is(err, errNotBooted) {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "guest: %v\nguest: it is booted once more\n", err)
+		r.guests = nil
+	}
+}
+
+// start starts the guests' machines.
 func (r *run) start() error {
 	count := 1
 	var wires [2]*os.File
@@ -179,22 +202,27 @@ func (r *run) job(index int) (wire.Job, error) {
 	return job, nil
 }
 
-// await waits for the first guest's end, which comes by itself, with a time limit,
-// or with a signal to this program.
-func (r *run) await(signals <-chan os.Signal) error {
+var errNotBooted = errors.New("the guest has not booted")
+
+// awaitReady waits until the programs can start, which they are let in a pair, for a
+// time limit, or a signal to this program.
+func (r *run) awaitReady(signals <-chan os.Signal) error {
 	deadline := time.After(r.options.boot)
 	for _, g := range r.guests {
 		select {
 		case <-g.ready:
 		case <-g.done:
-			if g.err != nil {
+			switch {
+			case errors.Is(g.err, errEnded):
+				return fmt.Errorf("%w: %w", errNotBooted, g.err)
+			case g.err != nil:
 				return g.err
 			}
 			return errors.New("the guest has ended before its program could start")
 		case s := <-signals:
 			return fmt.Errorf("stopped by a signal: %v", s)
 		case <-deadline:
-			return fmt.Errorf("the guest has not booted within %v", r.options.boot)
+			return fmt.Errorf("%w within %v", errNotBooted, r.options.boot)
 		}
 	}
 	for _, g := range r.guests {
@@ -202,7 +230,13 @@ func (r *run) await(signals <-chan os.Signal) error {
 			g.send(wire.Begin)
 		}
 	}
-	deadline = nil
+	return nil
+}
+
+// await waits for the first guest's end, which comes by itself, with a time limit,
+// or with a signal to this program.
+func (r *run) await(signals <-chan os.Signal) error {
+	var deadline <-chan time.Time
 	limit := r.options.timeLimit()
 	if limit > 0 {
 		deadline = time.After(limit)
