@@ -165,11 +165,11 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 	return a.decide(conn, fastErr, err)
 }
 
-// lookAgain looks for streams at the address where TCP has connected, which had no
-// listener for them a moment before. Nobody of this host may have one, or a server
-// that has just started: where its port is named it opens that listener first
-// (listen_first.go). Its connections must not stay on TCP for as long as they live,
-// because they were dialed too early.
+// lookAgain looks for streams once more at the address where TCP has connected, if
+// they had no listener there a moment before. A server of this host that names its
+// port opens that listener first (listen_first.go): if it has just started, the
+// listener is there by now, and a connection that was dialed too early need not stay
+// on TCP for as long as it lives.
 func (a *attempt) lookAgain(ctx context.Context, tcp net.Conn, fastErr error) (net.Conn, error) {
 	remote, ok := tcp.RemoteAddr().(*net.TCPAddr)
 	if !ok || fallback.Classify(fastErr) != fallback.NoListener {

@@ -88,8 +88,9 @@ func TestWhoFindsTheTCPListenerFindsTheOthersToo(t *testing.T) {
 func TestDialThatBeganBeforeTheListenerGetsAStream(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1"} {
 		address := namedPort(t, "tcp", host)
+		negatives.Forget(address) // the port may have been another test's
 		d := overSoft.dialer()
-		d.Transport = Auto
+		d.Transport, d.HeadStart = Auto, hangTime
 		var ln net.Listener
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectStart: func(string, string) {
 			var err error
@@ -126,6 +127,7 @@ func TestDialThatBeganBeforeTheListenerGetsAStream(t *testing.T) {
 // up a dial that has TCP for longer than the head start.
 func TestDialDoesNotWaitForAListenerThatIsNotReady(t *testing.T) {
 	address := namedPort(t, "tcp", "127.0.0.1")
+	t.Cleanup(func() { negatives.Forget(address) })
 	ready := make(chan struct{}) // never closed
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectStart: func(string, string) {
 		streams, err := listenFirstOnLoops(&ListenConfig{}, "tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)), loop.Socket{}, ready,

@@ -31,6 +31,7 @@ type guest struct {
 	writing sync.Mutex // the port
 }
 
+// errEnded is what a guest fails with whose machine ended before it said its last.
 var errEnded = errors.New("the virtual machine has ended without a result")
 
 // follow reads the guest's messages to the last.

@@ -37,21 +37,15 @@ type run struct {
 func (r *run) perform() (int, error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	defer func() {
-		for _, g := range r.guests {
-			g.machine.kill()
-		}
-	}()
-	if err := r.boot(signals); err != nil {
-		return failure, err
+	defer r.kill()
+	err := r.boot(signals)
+	if err == nil {
+		err = r.await(signals)
 	}
-	err := r.await(signals)
 	if err == nil {
 		err = r.endPeer()
 	}
-	for _, g := range r.guests {
-		g.machine.kill()
-	}
+	r.kill()
 	if err == nil && r.guests[0].err != nil {
 		err = r.guests[0].err
 	}
@@ -76,18 +70,19 @@ func (r *run) boot(signals <-chan os.Signal) error {
 			return err
 		}
 		err := r.awaitReady(signals)
-		if err == nil {
-			return nil
-		}
-		for _, g := range r.guests {
-			g.machine.kill()
-		}
-		err = fmt.Errorf("%w\n%s", err, r.consoles())
 		if n == boots || !errors.Is(err, errNotBooted) {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "guest: %v\nguest: it is booted once more\n", err)
+		r.kill()
+		fmt.Fprintf(os.Stderr, "guest: %v\n%sguest: it is booted once more\n", err, r.consoles())
 		r.guests = nil
+	}
+}
+
+// kill ends the guests' machines.
+func (r *run) kill() {
+	for _, g := range r.guests {
+		g.machine.kill()
 	}
 }
 
@@ -202,10 +197,11 @@ func (r *run) job(index int) (wire.Job, error) {
 	return job, nil
 }
 
+// errNotBooted is what boot may try again after.
 var errNotBooted = errors.New("the guest has not booted")
 
-// awaitReady waits until the programs can start, which they are let in a pair, for a
-// time limit, or a signal to this program.
+// awaitReady waits until the programs can start, and lets those of a pair start
+// together. The time limit ends it too, and a signal to this program.
 func (r *run) awaitReady(signals <-chan os.Signal) error {
 	deadline := time.After(r.options.boot)
 	for _, g := range r.guests {
