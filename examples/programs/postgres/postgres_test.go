@@ -91,6 +91,7 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 		s, trial := startTrial(t, dialer)
 		trial.Kill = s.postgres.Kill
 		trial.Restart = func() error { return s.restart(context.Background()) }
+		trial.Behind = true
 		return trial
 	})
 }

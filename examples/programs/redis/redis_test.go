@@ -86,6 +86,7 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 		s, trial := startTrial(t, dialer)
 		trial.Kill = s.redis.Kill
 		trial.Restart = func() error { return s.redis.Start(context.Background()) }
+		trial.Behind = true
 		return trial
 	})
 }
