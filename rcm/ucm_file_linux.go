@@ -38,7 +38,8 @@ type ucmFile struct {
 	raw  syscall.RawConn
 	// ids are the ids by uid, which is the number by which the kernel names
 	// them in events; guarded by ucm. Once it is nil the file is done with.
-	ids map[uint64]*cmID
+	ids  map[uint64]*cmID
+	lost error // why fail closed the file; guarded by ucm
 }
 
 // openUCM opens the device. The error wraps ErrNoRoute and says what to do.
@@ -146,6 +147,9 @@ func (f *ucmFile) fail(err error) {
 	if ucm.file == f {
 		ucm.file = nil
 	}
+	if ids != nil {
+		f.lost = err
+	}
 	ucm.Unlock()
 	if ids == nil {
 		return // closed by unregister
@@ -179,12 +183,23 @@ func command[B any](f *ucmFile, cmd ucmCommand, body *B, out uintptr) error {
 			err = writeCommand(int(fd), cmd, body, out)
 		}
 	}); controlErr != nil {
-		return commandError(cmd, controlErr) // the file is closed
+		return f.closed(cmd, controlErr)
 	}
 	if err != nil {
 		return commandError(cmd, err)
 	}
 	return nil
+}
+
+// closed returns why a command found the file closed: what fail has told the ids
+// that were there before this one, or err.
+func (f *ucmFile) closed(cmd ucmCommand, err error) error {
+	ucm.Lock()
+	defer ucm.Unlock()
+	if f.lost != nil {
+		return f.lost
+	}
+	return commandError(cmd, err)
 }
 
 // writeCommand is the one place where a command goes to the kernel. The error
