@@ -82,6 +82,8 @@ func bareAddr(t *testing.T) netip.Addr {
 
 func TestResolveSaysWhyThereIsNoRoute(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
+		run(t, "ip route add prohibit 198.51.100.0/24")
+		t.Cleanup(func() { run(t, "ip route del prohibit 198.51.100.0/24") })
 		other := verbs.TransportIWARP
 		if f.iwarp {
 			other = verbs.TransportRoCE
@@ -98,6 +100,7 @@ func TestResolveSaysWhyThereIsNoRoute(t *testing.T) {
 			{"multicast", Kernel(), netip.MustParseAddr("224.0.0.1"), "multicast"},
 			{"no address", Kernel(), netip.Addr{}, "not an address and a port"},
 			{"unreachable", Kernel(), netip.MustParseAddr("192.0.2.1"), "network is unreachable"},
+			{"forbidden", Kernel(), netip.MustParseAddr("198.51.100.1"), "a route forbids the address"},
 			{"zone of nothing", Kernel(), netip.MustParseAddr("fe80::1%none"), "none"},
 			{"another transport", KernelWith(KernelConfig{Transports: []verbs.Transport{other}}), f.host, "it is on " + f.device},
 			{"a device that is not there", KernelOn("mlx5_9"), f.host, "no device mlx5_9"},

@@ -222,13 +222,16 @@ func pinned[T any](p *T, do func(addr uint64) error) error {
 }
 
 func commandError(cmd ucmCommand, err error) error {
-	if err == unix.EACCES && cmd != ucmBind {
-		// The kernel takes commands only from threads with the very
-		// credentials that the descriptor was opened with
-		// (ib_safe_file_access). After a setuid in a running process each
-		// thread has credentials of its own.
-		return fmt.Errorf("rdma_cm %v: %w (the process has changed its credentials since it started: "+
-			"start it as the user that it is to be, or let it execute itself again after setuid)", cmd, err)
+	if err != unix.EACCES || cmd == ucmBind { // which is denied ports
+		return fmt.Errorf("rdma_cm %v: %w", cmd, err)
 	}
-	return fmt.Errorf("rdma_cm %v: %w", cmd, err)
+	other := ""
+	if cmd == ucmResolveAddr {
+		other = "a route forbids the address (ip route), or "
+	}
+	// The kernel takes commands only from threads with the very credentials
+	// that the descriptor was opened with (ib_safe_file_access). After a setuid
+	// in a running process each thread has credentials of its own.
+	return fmt.Errorf("rdma_cm %v: %w (%sthe process has changed its credentials since it started: "+
+		"start it as the user that it is to be, or let it execute itself again after setuid)", cmd, err, other)
 }
