@@ -12,8 +12,9 @@ import (
 // listenOn makes id listen on one address. The error wraps ErrNoRoute if no
 // device that may be used has it, EADDRINUSE if somebody else listens there.
 func (l *kernelListener) listenOn(id *cmID, at netip.Addr) error {
-	if err := id.bind(netip.AddrPortFrom(at, l.addr.Port())); err != nil {
-		return bindError(at, err)
+	to := netip.AddrPortFrom(at, l.addr.Port())
+	if err := id.bind(to); err != nil {
+		return bindError(to, err)
 	}
 	a, err := id.query()
 	if err != nil {
@@ -41,7 +42,8 @@ func (l *kernelListener) listenOn(id *cmID, at netip.Addr) error {
 
 // bindError says what a BIND that failed means. The kernel returns
 // EADDRNOTAVAIL where the port is held by a wildcard too.
-func bindError(at netip.Addr, err error) error {
+func bindError(to netip.AddrPort, err error) error {
+	at := to.Addr()
 	if errors.Is(err, unix.EADDRNOTAVAIL) {
 		if _, devErr := deviceAt(at); devErr == nil {
 			return fmt.Errorf("%v: %w (the whole port is held in rdma_cm): %w", at, unix.EADDRINUSE, err)
@@ -50,7 +52,7 @@ func bindError(at netip.Addr, err error) error {
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%w: no RDMA device has %v: %w", ErrNoRoute, at, err)
 	}
-	if errors.Is(err, unix.EACCES) {
+	if errors.Is(err, unix.EACCES) && to.Port() < 1024 {
 		return fmt.Errorf("%v: %w (ports below 1024 need CAP_NET_BIND_SERVICE)", at, err)
 	}
 	return fmt.Errorf("%v: %w", at, err)

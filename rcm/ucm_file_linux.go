@@ -3,6 +3,7 @@ package rcm
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"sync"
@@ -51,19 +52,21 @@ func openUCM() (*ucmFile, error) {
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENXIO, unix.ENODEV:
-		return nil, fmt.Errorf("%w: open %s: %w (modprobe rdma_ucm)", ErrNoRoute, ucmPath, err)
+		return nil, fmt.Errorf("%w: %w (modprobe rdma_ucm)", ErrNoRoute, openError(err))
 	case unix.EACCES, unix.EPERM:
-		return nil, fmt.Errorf("%w: open %s: %w (udev gives it mode 0666; in a container, pass the device in)", ErrNoRoute, ucmPath, err)
+		return nil, fmt.Errorf("%w: %w (udev gives it mode 0666; in a container, pass the device in)", ErrNoRoute, openError(err))
 	default:
-		return nil, fmt.Errorf("open %s: %w", ucmPath, err)
+		return nil, openError(err)
 	}
 	f := &ucmFile{file: os.NewFile(uintptr(fd), ucmPath), ids: make(map[uint64]*cmID)}
 	if f.raw, err = f.file.SyscallConn(); err != nil {
 		f.file.Close()
-		return nil, fmt.Errorf("open %s: %w", ucmPath, err)
+		return nil, openError(err)
 	}
 	return f, nil
 }
+
+func openError(err error) error { return &fs.PathError{Op: "open", Path: ucmPath, Err: err} }
 
 // register adds an id, whose kernel number may still be unknown. The caller
 // holds ucm.
@@ -173,8 +176,8 @@ func getEvent(fd int) (cmEvent, error) {
 }
 
 // command gives one command. out is how many bytes the response that body
-// points to has room for. The error says what the command was and wraps the
-// errno.
+// points to has room for. The error says what the command was, or why the
+// descriptor was lost, and wraps the errno of either.
 func command[B any](f *ucmFile, cmd ucmCommand, body *B, out uintptr) error {
 	var err error
 	if controlErr := f.raw.Control(func(fd uintptr) {
@@ -191,8 +194,8 @@ func command[B any](f *ucmFile, cmd ucmCommand, body *B, out uintptr) error {
 	return nil
 }
 
-// closed returns why a command found the file closed: what fail has told the ids
-// that were there before this one, or err.
+// closed returns why a command found the file closed: what fail has told its ids,
+// or err if unregister has closed it.
 func (f *ucmFile) closed(cmd ucmCommand, err error) error {
 	ucm.Lock()
 	defer ucm.Unlock()
@@ -222,7 +225,7 @@ func pinned[T any](p *T, do func(addr uint64) error) error {
 }
 
 func commandError(cmd ucmCommand, err error) error {
-	if err != unix.EACCES || cmd == ucmBind { // which is denied ports
+	if err != unix.EACCES || cmd == ucmBind { // BIND: a port below 1024, see bindError
 		return fmt.Errorf("rdma_cm %v: %w", cmd, err)
 	}
 	other := ""

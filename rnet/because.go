@@ -3,6 +3,7 @@ package rnet
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -81,8 +82,9 @@ func becauseOfLimit(err error) error {
 	if errors.As(err, &op) {
 		f.Op, f.Device = op.Op, op.Device
 	}
+	var path *fs.PathError // of rdma_cm; what else it refuses package rcm explains itself
 	text := ""
-	if op != nil || errors.Is(err, rcm.ErrNoRoute) { // what else rdma_cm refuses package rcm explains itself
+	if op != nil || errors.As(err, &path) {
 		text = uverbs.Explain(f)
 	}
 	if text != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 	"testing"
@@ -42,6 +43,14 @@ func TestErrorsBelowGetTheirReasons(t *testing.T) {
 	}
 }
 
+// TestKernelDialWithoutPermission has the open that failed. Where there is no
+// device node, nothing is said of one in any case.
+func TestARouteThatIsForbiddenIsNotTakenForADeviceNode(t *testing.T) {
+	err := because(fallback.RDMA, fmt.Errorf("%w: rdma_cm RESOLVE_ADDR: %w", rcm.ErrNoRoute, syscall.EACCES))
+	require.NotContains(t, err.Error(), "permission to open")
+	require.Equal(t, fallback.Permission, fallback.Classify(err))
+}
+
 func TestTheProgramsOwnChoiceIsNamed(t *testing.T) {
 	const addr = "127.0.0.1:1"
 	d := Dialer{Choose: func(context.Context, string, string) Transport { return TCP }}
@@ -64,7 +73,7 @@ func TestADialTellsOfTheFailureThatSaysMost(t *testing.T) {
 		}
 		return fallback.Classify(worst)
 	}
-	forbidden := fmt.Errorf("%w: %w", rcm.ErrNoRoute, os.NewSyscallError("open /dev/infiniband/rdma_cm", syscall.EACCES))
+	forbidden := fmt.Errorf("%w: %w", rcm.ErrNoRoute, &fs.PathError{Op: "open", Path: "/dev/infiniband/rdma_cm", Err: syscall.EACCES})
 	down := fmt.Errorf("%w: port 1 of rxe0 is DOWN", rcm.ErrNoRoute)
 	for name, test := range map[string]struct {
 		want     fallback.Reason

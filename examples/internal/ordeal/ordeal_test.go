@@ -29,7 +29,14 @@ func TestErrorsHaveTheirKind(t *testing.T) {
 	}
 }
 
-func TestKindsAgreeIfLossesAreSeenAsTheyMay(t *testing.T) {
+func TestAnEndOverRamjetComesFromAProxy(t *testing.T) {
+	require.NoError(t, noEnd(nil, false))
+	require.NoError(t, noEnd([]string{Lost, Refused, Reset}, false))
+	require.Error(t, noEnd([]string{Ended, Refused, Reset}, false))
+	require.NoError(t, noEnd([]string{Ended, Refused, Reset}, true))
+}
+
+func TestKindsAgreeHoweverConnectionsAreLost(t *testing.T) {
 	set := func(kinds ...string) map[string]bool {
 		m := map[string]bool{}
 		for _, k := range kinds {
