@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
@@ -82,9 +83,9 @@ func becauseOfLimit(err error) error {
 	if errors.As(err, &op) {
 		f.Op, f.Device = op.Op, op.Device
 	}
-	var path *fs.PathError // of rdma_cm; what else it refuses package rcm explains itself
+	var path *fs.PathError // of rdma_cm's node, or in sysfs; what else fails there package rcm explains itself
 	text := ""
-	if op != nil || errors.As(err, &path) {
+	if op != nil || errors.As(err, &path) && strings.HasPrefix(path.Path, "/dev/") {
 		text = uverbs.Explain(f)
 	}
 	if text != "" {

@@ -43,12 +43,17 @@ func TestErrorsBelowGetTheirReasons(t *testing.T) {
 	}
 }
 
-// TestKernelDialWithoutPermission has the open that failed. Where there is no
-// device node, nothing is said of one in any case.
-func TestARouteThatIsForbiddenIsNotTakenForADeviceNode(t *testing.T) {
-	err := because(fallback.RDMA, fmt.Errorf("%w: rdma_cm RESOLVE_ADDR: %w", rcm.ErrNoRoute, syscall.EACCES))
-	require.NotContains(t, err.Error(), "permission to open")
-	require.Equal(t, fallback.Permission, fallback.Classify(err))
+// TestKernelDialWithoutPermission has the device node that cannot be opened. Where
+// there is none, nothing is said of it in any case.
+func TestWhatElseIsForbiddenIsNotTakenForADeviceNode(t *testing.T) {
+	for _, err := range []error{
+		fmt.Errorf("%w: rdma_cm RESOLVE_ADDR: %w", rcm.ErrNoRoute, syscall.EACCES),
+		&fs.PathError{Op: "open", Path: "/sys/class/infiniband/rxe0/node_type", Err: syscall.EACCES},
+	} {
+		err = because(fallback.RDMA, err)
+		require.NotContains(t, err.Error(), "permission to open")
+		require.Equal(t, fallback.Permission, fallback.Classify(err))
+	}
 }
 
 func TestTheProgramsOwnChoiceIsNamed(t *testing.T) {

@@ -64,9 +64,9 @@ type Trial struct {
 // Compare makes the same trial over TCP and over shared memory. The workload
 // must not fail before the kill and not after it has recovered, must recover,
 // over the transport that it had, and must see the same kinds of failure over
-// both, see agree, but no end over shared memory that nobody made, see noEnd. What
-// one kill leads to is in part chance: where the kinds differ the trials are made
-// again, and all kills count together.
+// both, see agree. Over shared memory a process that was killed must not seem to
+// have closed its connections, see noEnd. What one kill leads to is in part chance:
+// where the kinds differ the trials are made again, and all kills count together.
 func Compare(t *testing.T, prepare func(t *testing.T, dialer rnet.Dialer) Trial) {
 	t.Helper()
 	if testing.Short() {

@@ -63,7 +63,7 @@ func (r *run) perform() (int, error) {
 }
 
 // boot boots the guests, and again if the kernel of one does not come up: emulated, it
-// hangs in one boot of a hundred or so, before it runs anything of ours.
+// hangs now and then before it runs anything of ours.
 func (r *run) boot(signals <-chan os.Signal) error {
 	for n := 1; ; n++ {
 		if err := r.start(); err != nil {
