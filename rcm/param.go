@@ -80,8 +80,8 @@ func (p ConnParam) complete(qp *verbs.QP, maxData int) (ConnParam, error) {
 			}
 		}
 	}
-	p.InitiatorDepth = uint8(min(int(p.InitiatorDepth), dev.MaxQPRdAtomic))
-	p.ResponderResources = uint8(min(int(p.ResponderResources), dev.MaxQPRdAtomicIn))
+	p.InitiatorDepth = uint8(min(int(p.InitiatorDepth), dev.MaxQPInitRdAtomic))
+	p.ResponderResources = uint8(min(int(p.ResponderResources), dev.MaxQPRdAtomic))
 	return p, nil
 }
 

@@ -18,7 +18,7 @@ func (s *session) fit(dev *verbs.DeviceAttr) error {
 		s.sqLen, s.piece, s.inline, s.onWire = wireQueueLen, wirePayload, wireInline, true
 	}
 	s.inline = min(s.inline, dev.MaxInline)
-	s.probes = s.onWire && dev.Caps.Has(verbs.CapRead) && dev.MaxQPRdAtomic > 0 && dev.MaxQPRdAtomicIn > 0
+	s.probes = s.onWire && dev.Caps.Has(verbs.CapRead) && dev.MaxQPInitRdAtomic > 0 && dev.MaxQPRdAtomic > 0
 	spare := s.spareSends()
 	s.sqLen = min(s.sqLen, dev.MaxQPWR-spare, dev.MaxCQE/2-spare)
 	s.cfg.slots = uint32(max(0, min(int(s.cfg.slots), dev.MaxQPWR-controlSlots, dev.MaxCQE/2-controlSlots)))

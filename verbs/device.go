@@ -140,34 +140,34 @@ type DeviceInfo struct {
 // knows beside it). Sizes are in bytes.
 type DeviceAttr struct {
 	DeviceInfo
-	FirmwareVersion string
-	VendorID        uint32
-	VendorPartID    uint32
-	HardwareVersion uint32
-	SystemImageGUID uint64
-	Caps            Cap
-	KernelCaps      uint64 // device_cap_flags and device_cap_flags_ex, as the kernel has them
-	MaxMRSize       uint64
-	MaxQP           int
-	MaxQPWR         int // largest send or receive queue
-	MaxSGE          int
-	MaxSGERead      int // for READ; 0 means MaxSGE
-	MaxCQ           int
-	MaxCQE          int
-	MaxMR           int
-	MaxPD           int
-	MaxSRQ          int
-	MaxSRQWR        int
-	MaxSRQSGE       int
-	MaxMW           int
-	MaxAH           int
-	MaxInline       int // largest inline payload of one work request
-	MaxQPRdAtomic   int // READs and atomics outstanding as initiator (the kernel's max_qp_init_rd_atom)
-	MaxQPRdAtomicIn int // the same as responder (the kernel's max_qp_rd_atom)
-	PhysPorts       int
-	AckDelay        uint8 // code as verbs.AckTimeout of the device's own delay before an ACK
-	ODP             ODPCaps
-	CompVectors     int // completion vectors (num_comp_vectors of struct ib_uverbs_get_context_resp); 0 counts as 1
+	FirmwareVersion   string
+	VendorID          uint32
+	VendorPartID      uint32
+	HardwareVersion   uint32
+	SystemImageGUID   uint64
+	Caps              Cap
+	KernelCaps        uint64 // device_cap_flags and device_cap_flags_ex, as the kernel has them
+	MaxMRSize         uint64
+	MaxQP             int
+	MaxQPWR           int // largest send or receive queue
+	MaxSGE            int
+	MaxSGERead        int // for READ; 0 means MaxSGE
+	MaxCQ             int
+	MaxCQE            int
+	MaxMR             int
+	MaxPD             int
+	MaxSRQ            int
+	MaxSRQWR          int
+	MaxSRQSGE         int
+	MaxMW             int
+	MaxAH             int
+	MaxInline         int // largest inline payload of one work request
+	MaxQPRdAtomic     int // READs and atomics outstanding for one QP as responder (max_qp_rd_atom)
+	MaxQPInitRdAtomic int // the same as initiator (max_qp_init_rd_atom)
+	PhysPorts         int
+	AckDelay          uint8 // code as verbs.AckTimeout of the device's own delay before an ACK
+	ODP               ODPCaps
+	CompVectors       int // completion vectors (num_comp_vectors of struct ib_uverbs_get_context_resp); 0 counts as 1
 }
 
 // ODPCaps says for which operations memory need not be pinned (struct

@@ -212,10 +212,10 @@ func checkAttrValues(attr *QPAttr, mask QPAttrMask, dev *DeviceAttr) error {
 		return fmt.Errorf("%w: flow label %#x of 20 bits, service level %d of 4", ErrInvalid, attr.AV.FlowLabel, attr.AV.SL)
 	case mask&QPAttrRQPSN != 0 && attr.RQPSN > maxPSN, mask&QPAttrSQPSN != 0 && attr.SQPSN > maxPSN:
 		return fmt.Errorf("%w: packet number has more than 24 bits", ErrInvalid)
-	case mask&QPAttrMaxRdAtomic != 0 && int(attr.MaxRdAtomic) > dev.MaxQPRdAtomic:
-		return fmt.Errorf("%w: %d READs and atomics as initiator, the device allows %d", ErrInvalid, attr.MaxRdAtomic, dev.MaxQPRdAtomic)
-	case mask&QPAttrMaxDestRdAtomic != 0 && int(attr.MaxDestRdAtomic) > dev.MaxQPRdAtomicIn:
-		return fmt.Errorf("%w: %d READs and atomics as responder, the device allows %d", ErrInvalid, attr.MaxDestRdAtomic, dev.MaxQPRdAtomicIn)
+	case mask&QPAttrMaxRdAtomic != 0 && int(attr.MaxRdAtomic) > dev.MaxQPInitRdAtomic:
+		return fmt.Errorf("%w: %d READs and atomics as initiator, the device allows %d", ErrInvalid, attr.MaxRdAtomic, dev.MaxQPInitRdAtomic)
+	case mask&QPAttrMaxDestRdAtomic != 0 && int(attr.MaxDestRdAtomic) > dev.MaxQPRdAtomic:
+		return fmt.Errorf("%w: %d READs and atomics as responder, the device allows %d", ErrInvalid, attr.MaxDestRdAtomic, dev.MaxQPRdAtomic)
 	case mask&QPAttrPathMTU != 0 && attr.PathMTU.Bytes() == 0:
 		return fmt.Errorf("%w: path MTU code %d", ErrInvalid, attr.PathMTU)
 	case mask&QPAttrRetryCount != 0 && attr.RetryCount > 7:

@@ -147,7 +147,7 @@ func TestTransitionErrorsSayWhatIsWrong(t *testing.T) {
 }
 
 func TestAttributeValuesHaveRanges(t *testing.T) {
-	dev := DeviceAttr{PhysPorts: 2, MaxQPRdAtomic: 16, MaxQPRdAtomicIn: 128}
+	dev := DeviceAttr{PhysPorts: 2, MaxQPInitRdAtomic: 16, MaxQPRdAtomic: 128}
 	for _, c := range []struct {
 		mask      QPAttrMask
 		good, bad QPAttr

@@ -175,7 +175,7 @@ func (d *device) open() {
 		MaxQP: a.MaxQP, MaxQPWR: a.MaxQPWR, MaxSGE: a.MaxSGE, MaxSGERead: a.MaxSGERead, MaxInline: a.MaxInline,
 		MaxCQ: a.MaxCQ, MaxCQE: a.MaxCQE, MaxMR: a.MaxMR, MaxMRSize: a.MaxMRSize, MaxPD: a.MaxPD,
 		MaxSRQ: a.MaxSRQ, MaxSRQWR: a.MaxSRQWR, MaxSRQSGE: a.MaxSRQSGE, MaxMW: a.MaxMW, MaxAH: a.MaxAH,
-		ReadDepth: a.MaxQPRdAtomic, ReadsIn: a.MaxQPRdAtomicIn, AckDelay: a.AckDelay, CompVector: max(1, a.CompVectors),
+		ReadDepth: a.MaxQPInitRdAtomic, ReadsIn: a.MaxQPRdAtomic, AckDelay: a.AckDelay, CompVector: max(1, a.CompVectors),
 	}
 	if len(d.Ports) == 0 {
 		for n := 1; n <= a.PhysPorts; n++ {

@@ -55,7 +55,7 @@ func attrOf(name string) verbs.DeviceAttr {
 			verbs.CapSRQ | verbs.CapThreadWait | verbs.CapResizeCQ | verbs.CapInlineIsTransfer,
 		MaxMRSize: maxMRSize, MaxMR: maxMR, MaxPD: maxPD,
 		MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline,
-		MaxQPRdAtomic: maxRdAtomic, MaxQPRdAtomicIn: maxRdAtomic,
+		MaxQPInitRdAtomic: maxRdAtomic, MaxQPRdAtomic: maxRdAtomic,
 		MaxCQ: maxCQ, MaxCQE: maxCQE,
 		MaxSRQ: maxSRQ, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE,
 		PhysPorts: 1,
