@@ -344,11 +344,11 @@ func (b *bridge) place(peer net.Addr) loop.Poller {
 	all := b.allLoops()
 	switch b.opts.LB {
 	case gnet.SourceAddrHash:
-		return all[int(crc32.ChecksumIEEE([]byte(peer.String())))%len(all)].poller
+		return all[crc32.ChecksumIEEE([]byte(peer.String()))%uint32(len(all))].poller
 	case gnet.LeastConnections:
 		return b.leastBusy().poller
 	}
-	return all[int(b.next.Add(1)-1)%len(all)].poller
+	return all[(b.next.Add(1)-1)%uint32(len(all))].poller
 }
 
 // leastBusy returns the loop with the fewest connections, and of those the one

@@ -31,7 +31,7 @@ func (q *qp) attempt(wr *verbs.SendWR) (progress, verdict) {
 		return needPeer, verdict{}
 	case !q.out.sane():
 		return finished, verdict{status: verbs.WCBadRespErr}
-	case wr.Len() > maxMessageSize:
+	case uint64(wr.Len()) > maxMessageSize:
 		return finished, verdict{status: verbs.WCLocLenErr}
 	}
 	switch wr.Opcode {

@@ -61,7 +61,7 @@ func (q *qp) write(wr *verbs.SendWR) bool {
 		return false
 	}
 	n := wr.Len()
-	if n > maxMessageSize {
+	if uint64(n) > maxMessageSize {
 		return false
 	}
 	if n > 0 {

@@ -81,7 +81,7 @@ func totalOf(sgl []verbs.SGE) (uint32, error) {
 		total += uint64(sgl[i].Length)
 	}
 	if total > maxMessageSize {
-		return 0, fmt.Errorf("%w: receive of %d bytes, a message has at most %d", verbs.ErrInvalid, total, maxMessageSize)
+		return 0, fmt.Errorf("%w: receive of %d bytes, a message has at most %d", verbs.ErrInvalid, total, uint64(maxMessageSize))
 	}
 	return uint32(total), nil
 }

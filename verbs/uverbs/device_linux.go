@@ -296,7 +296,7 @@ func (d *device) mmap(offset uint64, size int) ([]byte, error) {
 	if d.closed {
 		return nil, verbs.ErrClosed
 	}
-	if size <= 0 || size > maxQueue {
+	if size <= 0 || int64(size) > maxQueue {
 		return nil, fmt.Errorf("%w: kernel asks for a mapping of %d bytes", verbs.ErrInvalid, size)
 	}
 	mem, err := unix.Mmap(d.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

@@ -49,7 +49,7 @@ var driverNames = [...]string{
 
 // String names the driver as its kernel module does, without suffixes.
 func (id driverID) String() string {
-	if int(id) < len(driverNames) {
+	if uint64(id) < uint64(len(driverNames)) {
 		return driverNames[id]
 	}
 	return ""

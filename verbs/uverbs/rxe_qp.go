@@ -109,7 +109,7 @@ func (q *rxeQP) putSend(slot []byte, wr *verbs.SendWR) error {
 	case sges > q.sges:
 		return fmt.Errorf("%w: %d SGEs, there is room for %d", verbs.ErrInvalid, sges, q.sges)
 	default:
-		if length = wr.Len(); length > rxeMaxMessage {
+		if length = wr.Len(); uint(length) > rxeMaxMessage {
 			return fmt.Errorf("%w: message of %d bytes, the device has %d", verbs.ErrInvalid, length, rxeMaxMessage)
 		}
 	}

@@ -236,19 +236,19 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 				require.EqualValues(t, 30, le.Uint32(b[184:]), "length")
 				require.EqualValues(t, 30, le.Uint32(b[188:]), "resid")
 				require.EqualValues(t, 2, le.Uint32(b[196:]), "SGEs")
-				require.EqualValues(t, 1<<32, le.Uint64(b[208:]))
+				require.EqualValues(t, uint64(1<<32), le.Uint64(b[208:]))
 				require.EqualValues(t, 10, le.Uint32(b[216:]))
 				require.EqualValues(t, 100, le.Uint32(b[220:]))
-				require.EqualValues(t, 2<<32, le.Uint64(b[224:]))
+				require.EqualValues(t, uint64(2<<32), le.Uint64(b[224:]))
 				require.EqualValues(t, 20, le.Uint32(b[232:]))
 				require.EqualValues(t, 101, le.Uint32(b[236:]))
 			}},
 		{"WRITE_WITH_IMM", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpWriteWithImm, Imm: 0x01020304, RemoteAddr: 1 << 40, RKey: 77, SGL: sge(5)},
 			func(t *testing.T, b []byte) {
 				require.Equal(t, []byte{1, 2, 3, 4}, b[20:24], "immediate in network order")
-				require.EqualValues(t, 1<<40, le.Uint64(b[24:]))
+				require.EqualValues(t, uint64(1<<40), le.Uint64(b[24:]))
 				require.EqualValues(t, 77, le.Uint32(b[32:]))
-				require.EqualValues(t, 1<<40, le.Uint64(b[152:]), "iova")
+				require.EqualValues(t, uint64(1<<40), le.Uint64(b[152:]), "iova")
 			}},
 		{"SEND_WITH_INV", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpSendWithInv, InvalidateRKey: 0x55},
 			func(t *testing.T, b []byte) {
@@ -265,11 +265,11 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 			}},
 		{"CMP_AND_SWP", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpCompareSwap, RemoteAddr: 1 << 40, RKey: 5, CompareAdd: 11, Swap: 12, SGL: sge(8)},
 			func(t *testing.T, b []byte) {
-				require.EqualValues(t, 1<<40, le.Uint64(b[24:]))
+				require.EqualValues(t, uint64(1<<40), le.Uint64(b[24:]))
 				require.EqualValues(t, 11, le.Uint64(b[32:]))
 				require.EqualValues(t, 12, le.Uint64(b[40:]))
 				require.EqualValues(t, 5, le.Uint32(b[48:]))
-				require.EqualValues(t, 1<<40, le.Uint64(b[152:]), "iova")
+				require.EqualValues(t, uint64(1<<40), le.Uint64(b[152:]), "iova")
 			}},
 		{"LOCAL_INV", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpLocalInv, InvalidateRKey: 3, SGL: sge(8)},
 			func(t *testing.T, b []byte) {

@@ -135,7 +135,7 @@ func (q *siwQP) putSend(wr *verbs.SendWR) (word uint32, err error) {
 	length := wr.Len()
 	inline := wr.Flags&verbs.SendInline != 0
 	switch {
-	case length > siwMaxMessage:
+	case uint(length) > siwMaxMessage: // as an int of 32 bits it may have come out negative
 		return 0, fmt.Errorf("%w: message of %d bytes, siw has %d", verbs.ErrInvalid, length, siwMaxMessage)
 	case inline && wr.Opcode == verbs.OpSendWithInv:
 		return 0, fmt.Errorf("%w: inline data of %v on siw", verbs.ErrUnsupported, wr.Opcode)

@@ -89,7 +89,7 @@ func runTransfer(t *testing.T, s *suite, tr transfer, size, pieces int, inline b
 		require.Equal(t, tr.flags, wc.Flags&(verbs.WCWithImm|verbs.WCWithInv))
 		require.EqualValues(t, size, wc.ByteLen)
 		if tr.flags&verbs.WCWithImm != 0 {
-			require.EqualValues(t, 0xdeadbeef, wc.Imm)
+			require.EqualValues(t, uint32(0xdeadbeef), wc.Imm)
 		}
 	} else if b.silent(b.recv); tr.op == verbs.OpWrite {
 		a.placed(b)
