@@ -46,7 +46,10 @@ func TestMain(m *testing.M) {
 
 // alone are the roles that have no peer.
 var alone = map[string]func() error{
-	"few-descriptors": fewDescriptors,
+	"few-descriptors":        fewDescriptors,
+	"close-beside-post":      closeBesidePost,
+	"create-beside-close":    createBesideClose,
+	"close-cq-beside-create": closeCQBesideCreate,
 }
 
 // runAlone runs one of them and waits for its end.

@@ -25,8 +25,8 @@ type cq struct {
 	all atomic.Pointer[[]*inbound]
 
 	dev   *device
-	ch    *channel // nil: polled only
-	refs  atomic.Int64
+	ch    *channel      // nil: polled only
+	users users         // QPs
 	armed atomic.Uint32 // armArmed and armSolicited, for local completions
 	asked atomic.Bool   // Arm since the last Disarm
 
@@ -36,7 +36,6 @@ type cq struct {
 	turn   int        // guarded by pollMu: which inbound goes first
 	sick   []*inbound // guarded by pollMu: found to be lying, to be failed after unlock
 	kicks  []*inbound // guarded by pollMu: whose peers wait for news
-	closed atomic.Bool
 }
 
 func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
@@ -52,7 +51,7 @@ func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.qps == nil {
+	if d.closed {
 		return nil, verbs.ErrClosed
 	}
 	if len(d.cqs) >= maxCQ {
@@ -86,6 +85,9 @@ func (c *cq) anyReady() bool {
 
 // poll takes from the local queue and from each inbound its fair share.
 func (c *cq) poll(wcs []verbs.WC) (int, error) {
+	if c.users.closed() {
+		return 0, verbs.ErrClosed
+	}
 	if c.local.broken.Load() {
 		return 0, errOverrun
 	}
@@ -144,6 +146,9 @@ func (c *cq) unlockAndTell() {
 // Arm sets the word by which peers ring, in the segment of each QP, and its
 // counterpart for completions of our own.
 func (c *cq) Arm(solicited bool) error {
+	if c.users.closed() {
+		return verbs.ErrClosed
+	}
 	if c.ch == nil {
 		return fmt.Errorf("%w: the CQ has no completion channel", verbs.ErrInvalid)
 	}
@@ -264,6 +269,9 @@ func (c *cq) setInbounds(list []*inbound) {
 }
 
 func (c *cq) Resize(cqe int) (int, error) {
+	if c.users.closed() {
+		return 0, verbs.ErrClosed
+	}
 	if !c.local.resize(cqe) {
 		return 0, fmt.Errorf("%w: more than %d completions wait", verbs.ErrInvalid, cqe)
 	}
@@ -271,14 +279,18 @@ func (c *cq) Resize(cqe int) (int, error) {
 }
 
 func (c *cq) Destroy() error {
-	if c.refs.Load() != 0 {
-		return verbs.ErrBusy
+	if err := c.users.close(); err != nil {
+		return err
 	}
-	if c.closed.Swap(true) {
-		return verbs.ErrClosed
-	}
+	c.end()
 	c.dev.mu.Lock()
+	defer c.dev.mu.Unlock()
 	delete(c.dev.cqs, c)
-	c.dev.mu.Unlock()
 	return nil
+}
+
+// end closes the CQ, whose QPs are gone.
+func (c *cq) end() {
+	c.users.end()
+	c.work.Add(1) // Poll has to look, and finds the CQ closed
 }

@@ -22,9 +22,12 @@ type device struct {
 	listener *listener
 
 	mu       sync.Mutex
-	qps      map[uint32]*qp // nil once closed
+	closed   bool // nothing is made any more; what follows is guarded by mu too
+	qps      map[uint32]*qp
 	nextQPN  uint32
+	pds      map[*pd]struct{}
 	cqs      map[*cq]struct{}
+	srqs     map[*srq]struct{}
 	channels map[*channel]struct{}
 
 	keys struct {
@@ -53,7 +56,9 @@ func openDevice(name string) (*device, error) {
 	d := &device{
 		attr:     attrOf(name),
 		qps:      make(map[uint32]*qp),
+		pds:      make(map[*pd]struct{}),
 		cqs:      make(map[*cq]struct{}),
+		srqs:     make(map[*srq]struct{}),
 		channels: make(map[*channel]struct{}),
 		events:   make(chan verbs.DriverEvent, eventBacklog),
 		done:     make(chan struct{}),
@@ -137,7 +142,7 @@ func (d *device) raise(ev verbs.DriverEvent) {
 func (d *device) addQP(q *qp) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.qps == nil {
+	if d.closed {
 		return verbs.ErrClosed
 	}
 	if len(d.qps) >= maxQP {
@@ -192,13 +197,20 @@ func (d *device) Close() error {
 	d.once.Do(func() {
 		close(d.done)
 		d.listener.close()
-		for _, q := range d.allQPs() {
-			_ = q.Destroy() // it may be closed by somebody else just now
+		d.mu.Lock()
+		d.closed = true
+		d.mu.Unlock()
+		// Who made a QP just before holds its life until it is whole, and who
+		// destroys one until it is out of the table.
+		for left := d.allQPs(); len(left) > 0; left = d.allQPs() {
+			for _, q := range left {
+				_ = q.Destroy() // it may be destroyed already
+			}
 		}
 		d.mu.Lock()
-		d.qps = nil
 		channels := d.channels
 		d.channels = nil
+		d.endObjects()
 		d.mu.Unlock()
 		// Until here quiesce waits for our posts too.
 		devices.Lock()
@@ -217,6 +229,20 @@ func (d *device) Close() error {
 		}
 	})
 	return nil
+}
+
+// endObjects closes what has no QPs any more. The caller holds mu.
+func (d *device) endObjects() {
+	for p := range d.pds {
+		p.users.end()
+	}
+	for c := range d.cqs {
+		c.end()
+	}
+	for s := range d.srqs {
+		s.users.end()
+	}
+	d.pds, d.cqs, d.srqs = nil, nil, nil
 }
 
 // quiesce returns when every post and every poll of this process that began

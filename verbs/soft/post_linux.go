@@ -98,12 +98,12 @@ func (q *qp) write(wr *verbs.SendWR) bool {
 // taken.
 func (q *qp) postSlow(wr *verbs.SendWR) error {
 	q.out.publish()
+	if q.destroyed.Load() {
+		return verbs.ErrClosed
+	}
 	state := q.state.Load()
 	if state < stateRTS {
 		return errPostState
-	}
-	if q.destroyed.Load() {
-		return verbs.ErrClosed
 	}
 	if q.acks.n != 0 {
 		q.retire()

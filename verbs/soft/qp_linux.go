@@ -82,28 +82,54 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, s verbs
 		}
 	}
 	q.out.bell = -1
-	in, err := q.newInbound()
-	if err != nil {
+	if err := q.begin(); err != nil {
 		return nil, err
 	}
-	q.in = in
-	if err := p.dev.addQP(q); err != nil {
-		in.seg.release()
-		return nil, err
-	}
-	q.use(1)
-	q.recvCQ.attach(in)
 	attr.Cap = q.cap
 	return q, nil
 }
 
-// use counts q at the objects that it needs.
-func (q *qp) use(n int64) {
-	q.pd.refs.Add(n)
-	q.sendCQ.refs.Add(n)
-	q.recvCQ.refs.Add(n)
+// begin makes the QP part of its device.
+func (q *qp) begin() error {
+	for i, u := range q.uses() {
+		if err := u.add(); err != nil {
+			for _, earlier := range q.uses()[:i] {
+				earlier.done()
+			}
+			return err
+		}
+	}
+	in, err := q.newInbound()
+	if err != nil {
+		q.endUse()
+		return err
+	}
+	q.in = in
+	// Once it is in the table it may be destroyed with the device: not before
+	// it is whole.
+	q.life.Lock()
+	defer q.life.Unlock()
+	if err := q.dev.addQP(q); err != nil {
+		in.seg.release()
+		q.endUse()
+		return err
+	}
+	q.recvCQ.attach(in)
+	return nil
+}
+
+// uses are the objects that may not be closed before the QP.
+func (q *qp) uses() []*users {
+	list := []*users{&q.pd.users, &q.sendCQ.users, &q.recvCQ.users}
 	if q.srq != nil {
-		q.srq.refs.Add(n)
+		list = append(list, &q.srq.users)
+	}
+	return list
+}
+
+func (q *qp) endUse() {
+	for _, u := range q.uses() {
+		u.done()
 	}
 }
 
@@ -235,7 +261,6 @@ func (q *qp) Destroy() error {
 	if q.destroyed.Swap(true) {
 		return verbs.ErrClosed
 	}
-	q.dev.removeQP(q)
 	in, l := q.unpair(func() *inbound {
 		old := q.in
 		q.in = nil
@@ -247,6 +272,8 @@ func (q *qp) Destroy() error {
 	q.recvCQ.detach(in)
 	q.sendCQ.local.purge(q.sendCQ, q)
 	in.seg.release()
-	q.use(-1)
+	// Not earlier: as long as a post may run, quiesce has to find the QP.
+	q.dev.removeQP(q)
+	q.endUse()
 	return nil
 }

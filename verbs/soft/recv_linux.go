@@ -95,6 +95,9 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	in := q.in
 	if in == nil || q.state.Load() == stateReset {
 		q.recvMu.Unlock()
+		if in == nil {
+			return 0, verbs.ErrClosed
+		}
 		return 0, errRecvState
 	}
 	r := &in.recvs

@@ -162,8 +162,10 @@ func (p *pd) addRegion(r *region) error {
 		}
 		r.key = binary.LittleEndian.Uint32(b[:])
 	}
+	if err := p.users.add(); err != nil {
+		return err
+	}
 	d.keys.byKey[r.key] = r
-	p.refs.Add(1)
 	r.local.Store(true)
 	if r.access.Remote() {
 		r.remote.Store(1)
@@ -190,7 +192,7 @@ func (r *region) Deregister() error {
 	r.revoke()
 	quiesce()
 	r.free()
-	r.pd.refs.Add(-1)
+	r.pd.users.done()
 	return nil
 }
 

@@ -3,7 +3,6 @@ package soft
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -12,9 +11,9 @@ import (
 // that something arrived; while it is empty, arrivals stay in the rings of
 // their QPs, whose peers count RNR retries.
 type srq struct {
-	dev  *device
-	pd   *pd
-	refs atomic.Int64
+	dev   *device
+	pd    *pd
+	users users // QPs
 
 	mu      sync.Mutex
 	entries []srqEntry       // guarded by mu: a queue, the oldest at first
@@ -22,7 +21,6 @@ type srq struct {
 	n       int              // guarded by mu
 	attr    verbs.SRQAttr    // guarded by mu
 	starved map[*cq]struct{} // guarded by mu: CQs with arrivals that wait for receives
-	closed  bool             // guarded by mu
 }
 
 type srqEntry struct {
@@ -33,13 +31,22 @@ type srqEntry struct {
 func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
 	s := &srq{dev: p.dev, pd: p, attr: *attr, starved: make(map[*cq]struct{})}
 	s.entries = make([]srqEntry, attr.MaxWR)
-	p.refs.Add(1)
+	if err := p.users.add(); err != nil {
+		return nil, err
+	}
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	if s.dev.closed {
+		p.users.done()
+		return nil, verbs.ErrClosed
+	}
+	s.dev.srqs[s] = struct{}{}
 	return s, nil
 }
 
 func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	s.mu.Lock()
-	if s.closed {
+	if s.users.closed() {
 		s.mu.Unlock()
 		return 0, verbs.ErrClosed
 	}
@@ -105,7 +112,7 @@ func (s *srq) take(p *partial, c *cq) bool {
 func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.users.closed() {
 		return verbs.ErrClosed
 	}
 	size := len(s.entries)
@@ -133,22 +140,19 @@ func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 func (s *srq) Query() (verbs.SRQAttr, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.users.closed() {
 		return verbs.SRQAttr{}, verbs.ErrClosed
 	}
 	return s.attr, nil
 }
 
 func (s *srq) Destroy() error {
-	if s.refs.Load() != 0 {
-		return verbs.ErrBusy
+	if err := s.users.close(); err != nil {
+		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return verbs.ErrClosed
-	}
-	s.closed = true
-	s.pd.refs.Add(-1)
+	s.pd.users.done()
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	delete(s.dev.srqs, s)
 	return nil
 }
