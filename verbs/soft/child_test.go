@@ -46,10 +46,11 @@ func TestMain(m *testing.M) {
 
 // alone are the roles that have no peer.
 var alone = map[string]func() error{
-	"few-descriptors":        fewDescriptors,
-	"close-beside-post":      closeBesidePost,
-	"create-beside-close":    createBesideClose,
-	"close-cq-beside-create": closeCQBesideCreate,
+	"few-descriptors":          fewDescriptors,
+	"close-beside-post":        closeBesidePost,
+	"create-beside-close":      createBesideClose,
+	"close-cq-beside-create":   closeCQBesideCreate,
+	"close-at-mappings' limit": closeAtLimitOfMappings,
 }
 
 // runAlone runs one of them and waits for its end.

@@ -22,3 +22,10 @@ func RegionsKnown(v *verbs.QP) int {
 	defer q.sendMu.Unlock()
 	return len(q.remotes)
 }
+
+// MappingsLeft returns how many mappings could not be taken back yet.
+func MappingsLeft() int {
+	unmapLater.Lock()
+	defer unmapLater.Unlock()
+	return len(unmapLater.ranges)
+}

@@ -4,7 +4,6 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,13 +45,13 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 	s := &segment{view: viewOf(mem, geo), geo: geo, mem: mem}
 	s.fd.Store(int32(fd))
 	s.refs.Store(1)
+	// CQ.Poll looks at the ring without a lock, so the addresses stay mapped
+	// until the collector proves that nobody can look any more.
+	runtime.AddCleanup(s, func(r addressRange) { unmap(r.bytes()) }, rangeOf(mem))
 	if err := populate(mem[:pageAlign(geo.lengthsAt())]); err != nil {
 		s.release()
 		return nil, err
 	}
-	// CQ.Poll looks at the ring without a lock, so the addresses stay mapped
-	// until the collector proves that nobody can look any more.
-	runtime.AddCleanup(s, func(r addressRange) { unmap(r.bytes()) }, rangeOf(mem))
 	return s, nil
 }
 
@@ -78,16 +77,3 @@ func (s *segment) release() {
 	// the cleanup runs; nothing else is lost.
 	_ = hollow(s.mem)
 }
-
-// addressRange is a mapping by address: unlike a slice of it, it is what a
-// cleanup may keep.
-type addressRange struct {
-	addr unsafe.Pointer
-	size int
-}
-
-func rangeOf(mem []byte) addressRange {
-	return addressRange{addr: unsafe.Pointer(unsafe.SliceData(mem)), size: len(mem)}
-}
-
-func (r addressRange) bytes() []byte { return unsafe.Slice((*byte)(r.addr), r.size) }

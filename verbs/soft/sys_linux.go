@@ -80,13 +80,6 @@ func mapMemory(fd, size, prot, flags int) ([]byte, error) {
 	return mem, nil
 }
 
-// unmap can only fail for arguments that mapMemory never returns.
-func unmap(mem []byte) {
-	if err := unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem))); err != nil {
-		panic(fmt.Sprintf("soft: munmap of %d bytes: %v", len(mem), err))
-	}
-}
-
 // hollow puts a read-only page of zeros in the place of a mapping: the memory
 // behind it is free, while somebody who still looks at the address sees
 // zeros instead of dying.
