@@ -22,7 +22,11 @@ func (p *pd) CreateAH(av *verbs.AddressVector) (verbs.AHDriver, error) {
 		dlid: av.DLID, sl: av.SL, srcPathBits: av.SrcPathBits, staticRate: av.StaticRate, isGlobal: flag(av.IsGlobal), portNum: av.Port,
 	}}
 	var out createAHOut
-	extra, err := p.dev.commandExtra(cmdCreateAH, bytesOf(&in), bytesOf(&out))
+	var extra []byte
+	err := p.end.use(func() (err error) {
+		extra, err = p.dev.commandExtra(cmdCreateAH, bytesOf(&in), bytesOf(&out))
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (d *device) run(r *request) error {
 		return err
 	}
 	defer returnPage(p)
-	err = d.runOn(p, r)
+	err = d.submit(p, r)
 	if err != nil {
 		return d.failed(r.cmd.String(), err)
 	}

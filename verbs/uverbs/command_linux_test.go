@@ -173,7 +173,7 @@ func TestPagesForCommandsAreZero(t *testing.T) {
 	for range pagesKept + 2 {
 		p, err := takePage()
 		require.NoError(t, err)
-		require.Equal(t, make([]byte, pageSize), p)
+		require.Equal(t, make([]byte, commandPageSize), p)
 		defer returnPage(p)
 	}
 }

@@ -19,6 +19,7 @@ type cq struct {
 	id     uint64
 	handle uint32
 	ch     *channel // nil: polled only
+	end    ending
 
 	mu    sync.Mutex
 	queue cqQueue        // guarded by mu, nil once destroyed
@@ -286,21 +287,23 @@ func (c *cq) purge(q *qp, leaves bool) {
 }
 
 func (c *cq) Destroy() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.queue == nil {
-		return verbs.ErrClosed
-	}
-	if len(c.qps) > 0 {
-		return verbs.ErrBusy
-	}
-	err := c.destroyAtKernel()
-	if errors.Is(err, verbs.ErrBusy) {
+	return c.end.once(func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.queue == nil {
+			return verbs.ErrClosed
+		}
+		if len(c.qps) > 0 {
+			return verbs.ErrBusy
+		}
+		err := c.destroyAtKernel()
+		if errors.Is(err, verbs.ErrBusy) {
+			return err
+		}
+		c.dev.drop(c.id)
+		c.release()
 		return err
-	}
-	c.dev.drop(c.id)
-	c.release()
-	return err
+	})
 }
 
 // release unmaps the queue. The caller holds mu.

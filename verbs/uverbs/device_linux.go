@@ -15,21 +15,25 @@ import (
 
 // device is an open context of a kernel device.
 //
-// Lock order, outermost first: of the objects qp.modify, qp.send, qp.recv,
-// srq.mu, cq.mu, and those of the others; then life, and last mu. A command
-// holds life for reading, so that the descriptor is not closed under it; it may
+// Lock order, outermost first: of the objects qp.life, qp.modify, qp.send,
+// qp.recv, ending.mu, srq.mu, cq.mu, and those of the others; then life, and
+// last mu. A command holds life for reading, so that the descriptor is not closed under it; it may
 // be given under locks of objects, so Close does not hold life while it takes
 // them.
 type device struct {
-	entry       deviceEntry
-	driver      driver
-	byWrite     bool // commands go by write(2)
+	entry   deviceEntry
+	driver  driver
+	byWrite bool // commands go by write(2)
+	// submit hands a command to the kernel: runOn, but tests have a kernel of
+	// their own.
+	submit      func(page []byte, r *request) error
 	compVectors int
 
 	life   sync.RWMutex
 	fd     int  // guarded by life
 	closed bool // guarded by life
 
+	numbers     qpNumbers   // those of QPs that are being destroyed
 	bells       *cells      // memory for doorbells
 	bellByIoctl atomic.Bool // write(2) is refused
 
@@ -77,6 +81,8 @@ func openDevice(entry deviceEntry) (*device, error) {
 // removed already.
 func newDevice(entry deviceEntry, drv driver, fd int) *device {
 	d := &device{entry: entry, driver: drv, fd: fd, objects: make(map[uint64]object), bells: new(cells)}
+	d.submit = d.runOn
+	d.numbers.changed.L = &d.numbers.mu
 	d.events = newEvents(d)
 	return d
 }

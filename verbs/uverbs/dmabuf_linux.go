@@ -27,10 +27,11 @@ const (
 // RegisterDMABuf registers a piece of a DMA buffer, for instance of a GPU.
 func (p *pd) RegisterDMABuf(fd int, offset uint64, length int, iova uint64, access verbs.Access) (verbs.MRDriver, error) {
 	r := &region{dev: p.dev, addr: iova}
-	if err := r.registerDMABuf(p, fd, offset, length, access); err != nil {
+	err := p.end.use(func() error { return r.registerDMABuf(p, fd, offset, length, access) })
+	if err != nil {
 		return nil, err
 	}
-	r, err := r.list()
+	r, err = r.list()
 	if err != nil {
 		return nil, err
 	}

@@ -131,7 +131,7 @@ func (c *cells) take() ([]byte, error) {
 			return nil, err
 		}
 		c.pages = append(c.pages, p)
-		for off := 0; off < pageSize; off += cellSize {
+		for off := 0; off < commandPageSize; off += cellSize {
 			c.idle = append(c.idle, p[off:off+cellSize:off+cellSize])
 		}
 	}

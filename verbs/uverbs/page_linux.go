@@ -2,15 +2,21 @@ package uverbs
 
 import (
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// A page is memory for one command at a time: commands hold addresses of
+// pageSize is the size of the machine's pages: 4 KiB, or 16 or 64 KiB on some
+// kernels for arm64.
+var pageSize = os.Getpagesize()
+
+// A command page is memory for one command at a time: commands hold addresses of
 // their parts and of the answer as numbers, which the garbage collector does
-// not see, so the memory must be such that it never moves and stays mapped.
-const pageSize = 4096
+// not see, so the memory must be such that it never moves and stays mapped. Its
+// size is that of the layout, whatever the machine's pages are.
+const commandPageSize = 4096
 
 // pagesKept is how many pages wait for the next command.
 const pagesKept = 8
@@ -31,7 +37,7 @@ func takePage() ([]byte, error) {
 		return p, nil
 	}
 	pages.Unlock()
-	p, err := unix.Mmap(-1, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	p, err := unix.Mmap(-1, 0, commandPageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("map memory for a command: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -32,8 +31,13 @@ type qp struct {
 	// error; those who post compare them with what they have posted.
 	sendDone, recvDone atomic.Uint64
 
-	modify sync.Mutex // orders transitions, and Destroy
-	gone   bool       // guarded by modify: destroyed
+	// life is held for reading by whoever names the QP in a command, but for
+	// the bell, which is rung under the send lock; and for writing, with the
+	// send and the receive lock, by the command that destroys it: the kernel
+	// may give its handle to the next QP at once.
+	life   sync.RWMutex
+	gone   bool       // guarded by life: destroyed
+	modify sync.Mutex // orders transitions
 
 	send struct {
 		sync.Mutex
@@ -66,17 +70,34 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, shared 
 	if q.id, err = p.dev.add(q); err != nil {
 		return nil, err
 	}
-	if err := q.create(p, attr); err != nil {
+	if err := q.createOn(p, attr); err != nil {
 		p.dev.drop(q.id)
 		return nil, err
 	}
-	q.sendCQ.attach(q)
-	q.recvCQ.attach(q)
 	return q, nil
 }
 
+// createOn makes the QP while what it is made of stays.
+func (q *qp) createOn(p *pd, attr *verbs.QPInitAttr) error {
+	parts := []*ending{&p.end, &q.sendCQ.end, &q.recvCQ.end}
+	if q.srq != nil {
+		parts = append(parts, &q.srq.end)
+	}
+	return useAll(parts, func() error {
+		if err := q.create(p, attr); err != nil {
+			return err
+		}
+		q.dev.numbers.await(q.num)
+		q.sendCQ.attach(q)
+		q.recvCQ.attach(q)
+		return nil
+	})
+}
+
 func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
-	q.lock() // Close of the device must not look at it half made
+	q.life.Lock() // Close of the device must not look at it half made
+	defer q.life.Unlock()
+	q.lock()
 	defer q.unlock()
 	in := createQPIn{
 		userHandle: q.id, pdHandle: p.handle, sendCQ: q.sendCQ.handle, recvCQ: q.recvCQ.handle,
@@ -119,17 +140,8 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	return nil
 }
 
-// destroyAtKernel tries more than once: while another goroutine gives a command
-// about the QP, a doorbell for instance, the kernel calls it busy.
 func (q *qp) destroyAtKernel() error {
-	const tries, pause = 100, 100 * time.Microsecond
-	for try := 1; ; try++ {
-		err := q.dev.command(cmdDestroyQP, bytesOf(&destroyIn{handle: q.handle}), bytesOf(&destroyQPOut{}))
-		if try == tries || !errors.Is(err, verbs.ErrBusy) {
-			return err
-		}
-		time.Sleep(pause)
-	}
+	return q.dev.command(cmdDestroyQP, bytesOf(&destroyIn{handle: q.handle}), bytesOf(&destroyQPOut{}))
 }
 
 func (q *qp) lock() {
@@ -145,11 +157,13 @@ func (q *qp) unlock() {
 func (q *qp) Num() uint32 { return q.num }
 
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
-	q.modify.Lock()
-	defer q.modify.Unlock()
+	q.life.RLock()
+	defer q.life.RUnlock()
 	if q.gone {
 		return verbs.ErrClosed
 	}
+	q.modify.Lock()
+	defer q.modify.Unlock()
 	from := verbs.QPState(q.state.Load())
 	to := from
 	if mask&verbs.QPAttrState != 0 {
@@ -185,7 +199,7 @@ func (q *qp) setState(state verbs.QPState) {
 }
 
 // enter is called when the kernel has made a transition. The caller holds
-// modify.
+// life for reading, and modify.
 func (q *qp) enter(state verbs.QPState) {
 	switch state {
 	case verbs.QPStateReset:
@@ -196,7 +210,7 @@ func (q *qp) enter(state verbs.QPState) {
 	case verbs.QPStateErr:
 		q.failed.Store(true)
 		if q.strands() {
-			q.flush()
+			q.flushAlive()
 		}
 	}
 	q.setState(state)
@@ -220,10 +234,10 @@ func (q *qp) empty() {
 // resume rings the bell for requests that were posted in SQD, signaled or
 // not, or while the kernel held the QP for a transition: siw refuses the bell
 // then, and nobody rings it again as long as those requests wait. The caller
-// holds modify.
+// holds life for reading, and modify.
 func (q *qp) resume() {
-	if q.ringAgain() {
-		q.failedByKernel()
+	if q.ringAgain() && !q.failed.Swap(true) {
+		q.flushAlive()
 	}
 }
 
@@ -245,11 +259,14 @@ func (q *qp) ringAgain() (stuck bool) {
 // Entered is called by the connection manager when the kernel has moved the
 // QP without us.
 func (q *qp) Entered(state verbs.QPState) {
+	q.life.RLock()
+	defer q.life.RUnlock()
+	if q.gone {
+		return
+	}
 	q.modify.Lock()
 	defer q.modify.Unlock()
-	if !q.gone {
-		q.enter(state)
-	}
+	q.enter(state)
 }
 
 // failedByKernel is called when a completion or an event shows that the kernel
@@ -278,8 +295,20 @@ func (q *qp) fails(status verbs.WCStatus) bool {
 }
 
 // flush makes the kernel look at the receives of a QP in ERR. It does when
-// the QP is taken to ERR once more; there is no doorbell for receives.
+// the QP is taken to ERR once more; there is no doorbell for receives. It does
+// not wait for a Destroy, which drops what would be flushed, or flushes it.
 func (q *qp) flush() {
+	if !q.life.TryRLock() {
+		return
+	}
+	defer q.life.RUnlock()
+	if !q.gone {
+		q.flushAlive()
+	}
+}
+
+// flushAlive is flush for those who hold life.
+func (q *qp) flushAlive() {
 	in := modifyQPIn{handle: q.handle, attrMask: uint32(verbs.QPAttrState), qpState: uint8(verbs.QPStateErr)}
 	err := q.dev.command(cmdModifyQP, bytesOf(&in), nil) // a QP that cannot has nothing to flush
 	if err == nil && q.strands() {
@@ -288,6 +317,11 @@ func (q *qp) flush() {
 }
 
 func (q *qp) Query() (verbs.QPAttr, error) {
+	q.life.RLock()
+	defer q.life.RUnlock()
+	if q.gone {
+		return verbs.QPAttr{}, verbs.ErrClosed
+	}
 	var out queryQPOut
 	in := queryQPIn{handle: q.handle, attrMask: queryMask}
 	if err := q.dev.command(cmdQueryQP, bytesOf(&in), bytesOf(&out)); err != nil {
@@ -307,29 +341,44 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	return attr, nil
 }
 
-// Destroy destroys the QP and drops its completions.
+// Destroy destroys the QP and drops its completions. It waits for the commands
+// about the QP that run.
 func (q *qp) Destroy() error {
-	q.modify.Lock()
-	defer q.modify.Unlock()
+	q.life.Lock() // ends with those commands
+	defer q.life.Unlock()
 	if q.gone {
 		return verbs.ErrClosed
 	}
-	err := q.destroyAtKernel()
+	q.dev.numbers.leave(q.num)
+	defer q.dev.numbers.left(q.num)
+	err := q.destroyQuietly()
 	if errors.Is(err, verbs.ErrBusy) {
+		if q.failed.Load() {
+			q.flushAlive() // for those who have not waited
+		}
 		return err
 	}
 	q.gone = true
 	q.dev.drop(q.id)
-	q.release()
 	q.sendCQ.purge(q, true)
 	q.recvCQ.purge(q, true)
 	return err
 }
 
-// release unmaps the queues.
-func (q *qp) release() {
-	q.lock()
+// destroyQuietly destroys the QP while nobody posts and no bell rings, and
+// unmaps its queues. The caller holds life.
+func (q *qp) destroyQuietly() error {
+	q.lock() // ends with the posts that run
 	defer q.unlock()
+	err := q.destroyAtKernel()
+	if !errors.Is(err, verbs.ErrBusy) {
+		q.release()
+	}
+	return err
+}
+
+// release unmaps the queues. The caller holds the send and the receive lock.
+func (q *qp) release() {
 	if q.send.queue != nil {
 		q.send.queue.unmap(q.dev)
 		q.send.queue, q.recv.queue = nil, nil
@@ -338,8 +387,10 @@ func (q *qp) release() {
 }
 
 func (q *qp) abandon() {
-	q.modify.Lock()
-	defer q.modify.Unlock()
+	q.life.Lock()
+	defer q.life.Unlock()
 	q.gone = true
+	q.lock()
+	defer q.unlock()
 	q.release()
 }

@@ -83,10 +83,14 @@ func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 		start: addressOf(r.mem), length: uint64(len(r.mem)), hcaVA: addressOf(r.mem), pdHandle: p.handle, accessFlags: uint32(access),
 	}
 	if access&verbs.AccessZeroBased != 0 {
-		in.hcaVA %= pageSize // the kernel wants the offset within the page to agree
+		in.hcaVA %= uint64(pageSize) // the kernel wants the offset within the page to agree
 	}
 	var out regMROut
-	if _, err := p.dev.commandExtra(cmdRegMR, bytesOf(&in), bytesOf(&out)); err != nil {
+	err := p.end.use(func() error {
+		_, err := p.dev.commandExtra(cmdRegMR, bytesOf(&in), bytesOf(&out))
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	r.dev, r.addr, r.handle, r.lkey, r.rkey = p.dev, in.hcaVA, out.handle, out.lkey, out.rkey
@@ -153,18 +157,23 @@ func (r *region) Reregister(mem []byte, to verbs.PDDriver, access verbs.Access, 
 	if mask&verbs.MRChangeMemory != 0 {
 		in.start, in.length, in.hcaVA = addressOf(mem), uint64(len(mem)), addressOf(mem)
 		if access&verbs.AccessZeroBased != 0 {
-			in.hcaVA %= pageSize
+			in.hcaVA %= uint64(pageSize)
 		}
 	}
+	var out reregMROut
+	rereg := func() error { return r.dev.command(cmdReregMR, bytesOf(&in), bytesOf(&out)) }
+	var err error
 	if mask&verbs.MRChangePD != 0 {
 		p, ok := to.(*pd)
 		if !ok || p.dev != r.dev {
 			return fmt.Errorf("%w: PD of another device", verbs.ErrInvalid)
 		}
 		in.pdHandle = p.handle
+		err = p.end.use(rereg)
+	} else {
+		err = rereg()
 	}
-	var out reregMROut
-	if err := r.dev.command(cmdReregMR, bytesOf(&in), bytesOf(&out)); err != nil {
+	if err != nil {
 		return err
 	}
 	if mask&verbs.MRChangeMemory != 0 {

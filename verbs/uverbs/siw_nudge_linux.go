@@ -15,7 +15,7 @@ var nudgeID = rand.Uint64()
 // the QP never sees its completion. It is for the connection manager: an
 // acceptor's siw does not always look at what came before it was ready.
 //
-// Goroutines may call it at once with everything but Destroy.
+// Goroutines may call it at once with everything.
 func (q *qp) Nudge() {
 	q.postNudge()
 	if q.failed.Load() && q.strands() {

@@ -16,6 +16,7 @@ type srq struct {
 	id     uint64
 	handle uint32
 	maxSGE int
+	end    ending
 
 	// reached: the limit was, and has to be set again. siw goes on reporting
 	// it.
@@ -32,7 +33,7 @@ func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
 	if s.id, err = p.dev.add(s); err != nil {
 		return nil, err
 	}
-	if err := s.create(p, attr); err != nil {
+	if err := p.end.use(func() error { return s.create(p, attr) }); err != nil {
 		p.dev.drop(s.id)
 		return nil, err
 	}
@@ -153,18 +154,20 @@ func (s *srq) Query() (verbs.SRQAttr, error) {
 }
 
 func (s *srq) Destroy() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.queue == nil {
-		return verbs.ErrClosed
-	}
-	err := s.destroyAtKernel()
-	if errors.Is(err, verbs.ErrBusy) {
+	return s.end.once(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.queue == nil {
+			return verbs.ErrClosed
+		}
+		err := s.destroyAtKernel()
+		if errors.Is(err, verbs.ErrBusy) {
+			return err
+		}
+		s.dev.drop(s.id)
+		s.release()
 		return err
-	}
-	s.dev.drop(s.id)
-	s.release()
-	return err
+	})
 }
 
 // release unmaps the queue. The caller holds mu.

@@ -19,7 +19,11 @@ type window struct {
 func (p *pd) AllocMW(typ verbs.MWType) (verbs.MWDriver, error) {
 	in := allocMWIn{pdHandle: p.handle, mwType: uint8(typ)}
 	var out allocMWOut
-	if _, err := p.dev.commandExtra(cmdAllocMW, bytesOf(&in), bytesOf(&out)); err != nil {
+	err := p.end.use(func() error {
+		_, err := p.dev.commandExtra(cmdAllocMW, bytesOf(&in), bytesOf(&out))
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	w := &window{dev: p.dev, handle: out.handle, typ: typ, made: out.rkey}

@@ -1,0 +1,339 @@
+package uverbs
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// kernelOfHandles answers commands as the kernel does: what is made gets the
+// lowest handle, and a QP the lowest number, that is free; an object that a
+// running command names cannot be destroyed.
+type kernelOfHandles struct {
+	mu    sync.Mutex
+	made  map[handleOf]int       // guarded by mu: what is there, and how many commands name it
+	named map[handleOf][]command // guarded by mu: the commands that named it since it was made
+	// refused counts, guarded by mu, the commands that were to destroy what
+	// another one named.
+	refused int
+	// begins and ends are called, without mu, when a command has begun and
+	// before it returns. Set before there are others.
+	begins, ends func(command)
+}
+
+// handleOf is a handle of a kind of objects: that of the command that makes them.
+type handleOf struct {
+	kind   command
+	handle uint32
+}
+
+const firstQPN = 17
+
+func (k *kernelOfHandles) submit(_ []byte, r *request) error {
+	var names []handleOf
+	destroys := false
+	switch r.cmd {
+	case cmdCreateQP:
+		in := viewAt[createQPIn](r.in, 0)
+		names = []handleOf{{cmdAllocPD, in.pdHandle}, {cmdCreateCQ, in.sendCQ}, {cmdCreateCQ, in.recvCQ}}
+	case cmdModifyQP:
+		names = []handleOf{{cmdCreateQP, viewAt[modifyQPIn](r.in, 0).handle}}
+	case cmdQueryQP:
+		names = []handleOf{{cmdCreateQP, viewAt[queryQPIn](r.in, 0).handle}}
+	case cmdDestroyQP:
+		names, destroys = []handleOf{{cmdCreateQP, viewAt[destroyIn](r.in, 0).handle}}, true
+	case cmdDestroyCQ:
+		names, destroys = []handleOf{{cmdCreateCQ, viewAt[destroyIn](r.in, 0).handle}}, true
+	case cmdDeallocPD:
+		names, destroys = []handleOf{{cmdAllocPD, viewAt[handleOnly](r.in, 0).handle}}, true
+	}
+	if err := k.enter(r.cmd, names, destroys); err != nil {
+		return err
+	}
+	if k.begins != nil {
+		k.begins(r.cmd)
+	}
+	k.leave(names, destroys)
+	switch r.cmd {
+	case cmdAllocPD:
+		viewAt[allocPDOut](r.out, 0).handle = k.make(r.cmd)
+	case cmdCreateCQ:
+		*viewAt[createCQOut](r.out, 0) = createCQOut{handle: k.make(r.cmd), cqe: 8}
+	case cmdCreateQP:
+		handle := k.make(r.cmd)
+		*viewAt[createQPOut](r.out, 0) = createQPOut{handle: handle, qpn: firstQPN + handle, maxSendWR: 4, maxRecvWR: 4}
+	}
+	if k.ends != nil {
+		k.ends(r.cmd)
+	}
+	return nil
+}
+
+func (k *kernelOfHandles) enter(cmd command, names []handleOf, destroys bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range names {
+		users, is := k.made[h]
+		switch {
+		case !is:
+			return unix.EINVAL
+		case destroys && users > 0:
+			k.refused++
+			return unix.EBUSY
+		}
+	}
+	for _, h := range names {
+		k.made[h]++
+		k.named[h] = append(k.named[h], cmd)
+	}
+	return nil
+}
+
+func (k *kernelOfHandles) leave(names []handleOf, destroys bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range names {
+		k.made[h]--
+		if destroys {
+			delete(k.made, h)
+		}
+	}
+}
+
+func (k *kernelOfHandles) make(kind command) uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := handleOf{kind: kind}
+	for ; ; h.handle++ {
+		if _, is := k.made[h]; !is {
+			k.made[h], k.named[h] = 0, nil
+			return h.handle
+		}
+	}
+}
+
+// commandsOf returns the commands that have named the QP.
+func (k *kernelOfHandles) commandsOf(handle uint32) []command {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.named[handleOf{cmdCreateQP, handle}]
+}
+
+// queuesOfTest is siw's driver on memory of the test.
+type queuesOfTest struct{ siw }
+
+func (queuesOfTest) openCQ(_ mapper, made madeCQ) (cqQueue, error) {
+	return openSiwCQ(&siwMemory{}, madeCQ{extra: bytesOf(&siwCreateCQOut{numCQE: uint32(made.cqe), cqKey: siwCQKey})})
+}
+
+func (queuesOfTest) openQP(_ mapper, made madeQP) (qpQueue, error) {
+	return openSiwQP(&siwMemory{}, madeQP{cap: made.cap, extra: siwQPExtra(4, 4)})
+}
+
+// objectsOfTest are a PD and a CQ on a device of a kernel of the test.
+type objectsOfTest struct {
+	kernel *kernelOfHandles
+	pd     *pd
+	cq     *cq
+}
+
+func newObjects(t *testing.T) objectsOfTest {
+	t.Helper()
+	d, _ := listeningDevice(t)
+	k := &kernelOfHandles{made: make(map[handleOf]int), named: make(map[handleOf][]command)}
+	d.driver, d.submit = queuesOfTest{}, k.submit
+	p, err := d.allocPD()
+	require.NoError(t, err)
+	c, err := d.CreateCQ(&verbs.CQAttr{CQE: 8}, nil)
+	require.NoError(t, err)
+	return objectsOfTest{kernel: k, pd: p, cq: c.(*cq)}
+}
+
+func (o objectsOfTest) createQP() (*qp, error) {
+	q, err := o.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}}, o.cq, o.cq, nil)
+	if err != nil {
+		return nil, err
+	}
+	return q.(*qp), nil
+}
+
+func (o objectsOfTest) newQP(t *testing.T) *qp {
+	t.Helper()
+	q, err := o.createQP()
+	require.NoError(t, err)
+	return q
+}
+
+// others lets goroutines that can run do so.
+func others() {
+	for range 1000 {
+		runtime.Gosched()
+	}
+}
+
+func TestNoCommandOfADestroyedQPNamesTheNext(t *testing.T) {
+	o := newObjects(t)
+	gone := o.newQP(t)
+	require.NoError(t, gone.Destroy())
+	next := o.newQP(t)
+	require.Equal(t, gone.handle, next.handle)
+
+	_, err := gone.Query()
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	gone.failedByKernel() // as of a completion that was polled before the QP was destroyed
+	gone.flush()          // as of a receive that was posted before
+	gone.Entered(verbs.QPStateErr)
+	require.ErrorIs(t, gone.Modify(&verbs.QPAttr{State: verbs.QPStateErr}, verbs.QPAttrState), verbs.ErrClosed)
+	require.Empty(t, o.kernel.commandsOf(next.handle))
+}
+
+func TestDestroyWaitsForTheCommandsAboutTheQP(t *testing.T) {
+	for name, c := range map[string]struct {
+		cmd command
+		run func(*qp) error
+	}{
+		"Query":  {cmdQueryQP, func(q *qp) error { _, err := q.Query(); return err }},
+		"Modify": {cmdModifyQP, func(q *qp) error { return q.Modify(&verbs.QPAttr{State: verbs.QPStateInit}, verbs.QPAttrState) }},
+		"flush":  {cmdModifyQP, func(q *qp) error { q.failedByKernel(); return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newObjects(t)
+			q := o.newQP(t)
+			begun, end := make(chan struct{}), make(chan struct{})
+			o.kernel.begins = func(cmd command) {
+				if cmd == c.cmd {
+					close(begun)
+					<-end // ends with the test's close
+				}
+			}
+			ran, destroyed := make(chan error, 1), make(chan error, 1)
+			go func() { ran <- c.run(q) }()
+			<-begun // ends with the command
+			go func() { destroyed <- q.Destroy() }()
+			others()
+			close(end)
+			require.NoError(t, <-ran)       // ends with the command
+			require.NoError(t, <-destroyed) // and then with DESTROY_QP
+			require.Zero(t, o.kernel.refused, "DESTROY_QP is given when the QP is idle")
+		})
+	}
+}
+
+func TestNoBellRingsForAQPThatIsBeingDestroyed(t *testing.T) {
+	d, heard := listeningDevice(t)
+	o := newObjects(t)
+	o.pd.dev.fd = d.fd
+	q := o.newQP(t)
+	q.state.Store(uint32(verbs.QPStateRTS))
+	destroyed, end := make(chan struct{}), make(chan struct{})
+	o.kernel.ends = func(cmd command) {
+		if cmd == cmdDestroyQP {
+			close(destroyed)
+			<-end // ends with the test's close
+		}
+	}
+	ended, posted := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- q.Destroy() }()
+	<-destroyed // ends with the command
+	go func() {
+		_, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+		posted <- err
+	}()
+	others()
+	close(end)
+	require.NoError(t, <-ended)                   // ends with the command
+	require.ErrorIs(t, <-posted, verbs.ErrClosed) // ends with Destroy
+	require.Empty(t, heard())
+}
+
+func TestANumberIsNotUsedAgainBeforeItsCompletionsAreDropped(t *testing.T) {
+	o := newObjects(t)
+	gone := o.newQP(t)
+	queue := o.cq.queue.(*siwCQ)
+	kernelCompletes(queue, 0, siwCQE{id: 1, qpID: uint64(gone.num)}, siwValid, siwOpSend, 0)
+	destroyed, end := make(chan struct{}), make(chan struct{})
+	o.kernel.ends = func(cmd command) {
+		if cmd == cmdDestroyQP {
+			close(destroyed)
+			<-end // ends with the test's close
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- gone.Destroy() }()
+	<-destroyed // ends with the command
+	made := make(chan *qp, 1)
+	go func() {
+		next, err := o.createQP()
+		if err != nil {
+			t.Error(err)
+		}
+		made <- next
+	}()
+	others()
+	select { // never waits
+	case <-made:
+		t.Fatal("a completion of the QP before lies in the CQ")
+	default:
+	}
+	close(end)
+	require.NoError(t, <-ended) // ends with the command
+	next := <-made              // ends with Destroy
+	require.Equal(t, gone.num, next.num)
+	n, err := o.cq.Poll(make([]verbs.WC, 4))
+	require.NoError(t, err)
+	require.Zero(t, n)
+	kernelCompletes(queue, 1, siwCQE{id: 2, qpID: uint64(next.num)}, siwValid, siwOpSend, 0)
+	var wcs [4]verbs.WC
+	n, err = o.cq.Poll(wcs[:])
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.EqualValues(t, 2, wcs[0].ID)
+}
+
+func TestWhatAQPIsMadeOfStaysWhileItIsMade(t *testing.T) {
+	o := newObjects(t)
+	begun, end := make(chan struct{}), make(chan struct{})
+	o.kernel.ends = func(cmd command) { // the kernel is through with the command
+		if cmd == cmdCreateQP {
+			close(begun)
+			<-end // ends with the test's close
+		}
+	}
+	made := make(chan *qp, 1)
+	go func() {
+		q, err := o.createQP()
+		if err != nil {
+			t.Error(err)
+		}
+		made <- q
+	}()
+	<-begun // ends with the command
+	require.ErrorIs(t, o.cq.Destroy(), verbs.ErrBusy)
+	require.ErrorIs(t, o.pd.Dealloc(), verbs.ErrBusy)
+	close(end)
+	q := <-made // ends with the command
+	require.ErrorIs(t, o.cq.Destroy(), verbs.ErrBusy)
+	require.NoError(t, q.Destroy())
+	require.NoError(t, o.cq.Destroy())
+	require.NoError(t, o.pd.Dealloc())
+	_, err := o.createQP()
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	_, err = o.pd.RegisterMR(make([]byte, 8), verbs.AccessLocalWrite)
+	require.ErrorIs(t, err, verbs.ErrClosed)
+}
+
+func TestZeroBasedMemoryAgreesWithTheKernelsPage(t *testing.T) {
+	defer func(size int) { pageSize = size }(pageSize)
+	pageSize = 64 << 10 // as kernels for arm64 may have
+	o := newObjects(t)
+	mem := make([]byte, 192<<10)
+	at := 12<<10 + int(-addressOf(mem)&(64<<10-1)) // not where pages of 4 KiB and of 64 KiB begin both
+	mr, err := o.pd.RegisterMR(mem[at:at+8], verbs.AccessLocalWrite|verbs.AccessZeroBased)
+	require.NoError(t, err)
+	require.EqualValues(t, 12<<10, mr.Addr())
+}
