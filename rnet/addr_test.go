@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"net"
+	"net/netip"
 	"syscall"
 	"testing"
 
@@ -33,6 +34,89 @@ func TestStreamsOfOneSessionHaveDifferentPorts(t *testing.T) {
 		seen[c.LocalAddr().String()] = true
 	}
 	require.Len(t, ReadStats().Sessions, 2, "two ends of one session")
+}
+
+// What two processes dial is not on one session, and neither is what two Dialers
+// dial whose sessions have other limits.
+func TestNoTwoConnectionsOfAListenerHaveOneAddress(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		awaitNoSessions(t)
+		ln := k.listen(t)
+		seen := make(map[string]bool)
+		for i := range 4 {
+			d := k.dialer()
+			d.Limits.Streams = 700 + i
+			for range 3 {
+				c, err := d.Dial("tcp", ln.Addr().String())
+				require.NoError(t, err)
+				defer c.Close()
+				s, err := ln.Accept()
+				require.NoError(t, err)
+				defer s.Close()
+				require.Equal(t, c.LocalAddr().String(), s.RemoteAddr().String(), "both ends tell the same")
+				require.False(t, seen[s.RemoteAddr().String()], s.RemoteAddr())
+				seen[s.RemoteAddr().String()] = true
+			}
+		}
+	})
+}
+
+func TestAddressIsNotUsedAgainAtOnce(t *testing.T) {
+	for _, k := range []carrier{overSoft, {name: "soft-dedicated", transport: Soft, dedicated: true}} {
+		t.Run(k.name, func(t *testing.T) {
+			ln := k.listen(t)
+			seen := make(map[string]bool)
+			for range 100 {
+				c, s := k.connect(t, ln)
+				require.False(t, seen[s.RemoteAddr().String()], s.RemoteAddr())
+				seen[s.RemoteAddr().String()] = true
+				require.NoError(t, c.Close())
+				require.NoError(t, s.Close())
+			}
+		})
+	}
+}
+
+// More streams than a client has ports: TCP would have stopped before.
+func TestStreamsBeyondAllPortsHaveAddressesOfThisHost(t *testing.T) {
+	ports := newPortSet().most
+	count := ports + 3000
+	ln := overSoft.listen(t)
+	seen := make(map[netip.AddrPort]bool, count)
+	beyond := 0
+	low, high := tcpPortRange()
+	for range count {
+		c, err := overSoft.dialer().Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		defer s.Close()
+		addr := addrPortOf(s.RemoteAddr())
+		require.Equal(t, addr, addrPortOf(c.LocalAddr()))
+		require.False(t, seen[addr], addr)
+		seen[addr] = true
+		require.True(t, addr.Addr().IsLoopback())
+		switch {
+		case addr.Addr() != netip.MustParseAddr("127.0.0.1"):
+			beyond++
+		case ports >= portsWorth:
+			require.False(t, low <= int(addr.Port()) && int(addr.Port()) <= high, "%v may be a TCP connection's", addr)
+		}
+	}
+	require.NotZero(t, beyond)
+	require.Less(t, beyond, count-ports+2*fewPorts)
+}
+
+func TestAddressesAllocateNothingAfterTheFirstTime(t *testing.T) {
+	c, s := overSoft.streams(t)
+	for _, end := range []*Conn{c, s} {
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			end.LocalAddr()
+			end.RemoteAddr()
+		}))
+		require.Same(t, end.LocalAddr(), end.LocalAddr())
+	}
 }
 
 // Drivers that look for a file descriptor would read from it: there must be

@@ -35,6 +35,7 @@ type Conn struct {
 
 	closed atomic.Bool
 	ends   atomic.Uint32 // end* bits
+	addrs  atomic.Pointer[connAddrs]
 
 	// The receiving half; recvMu guards what is below it.
 	readMu   sync.Mutex // one Read at a time
@@ -347,12 +348,13 @@ func (c *Conn) CloseRead() error {
 	return nil
 }
 
-// LocalAddr returns the local address, a *net.TCPAddr. The port of the
-// dialing side is made up: no TCP port is used.
-func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.localAddr()) }
+// LocalAddr returns the local address, a *net.TCPAddr that belongs to the Conn.
+// The port of the dialing side is made up by the listener: it is none of TCP's,
+// and no other connection of that listener has it.
+func (c *Conn) LocalAddr() net.Addr { return &c.tcpAddrs().local }
 
-// RemoteAddr returns the peer's address, a *net.TCPAddr.
-func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remoteAddr()) }
+// RemoteAddr returns the peer's address, see LocalAddr.
+func (c *Conn) RemoteAddr() net.Addr { return &c.tcpAddrs().remote }
 
 // SetDeadline sets the read and the write deadline; zero means none.
 func (c *Conn) SetDeadline(t time.Time) error {

@@ -58,18 +58,24 @@ func (s *session) sessionControl(ping, away bool) {
 // flushControl sends queued control frames as far as there is room, and
 // reports whether all are gone. txMu is held.
 func (s *session) flushControl() bool {
-	for s.ctlAway || s.ctlPing || len(s.refusals) > 0 || !s.ctlQueue.empty() {
+	for s.ctlAway || s.ctlPing || len(s.ctlAddrs) > 0 || len(s.refusals) > 0 || !s.ctlQueue.empty() {
 		if s.txDead {
 			return false
 		}
-		if s.room(8) < 8 {
+		least := 8
+		if len(s.ctlAddrs) > 0 {
+			least = addrsLen
+		}
+		if s.room(least) < least {
 			s.txBlocked.Store(true)
-			if s.room(8) < 8 { // see txBlocked
+			if s.room(least) < least { // see txBlocked
 				return false
 			}
 		}
 		var err error
 		switch {
+		case len(s.ctlAddrs) > 0:
+			err = s.postAddrs()
 		case s.ctlAway:
 			s.ctlAway = false
 			err = s.post(frameHeader{kind: frameGoAway}, nil, source{})

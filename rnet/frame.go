@@ -33,6 +33,7 @@ const (
 	frameReset  frameKind = 6 // the stream is gone, both ways
 	framePing   frameKind = 7 // keeps the session alive; the transport acknowledges it
 	frameGoAway frameKind = 8 // open no more streams on this session
+	frameAddrs  frameKind = 9 // slots that may be used, and their addresses; addr.go
 )
 
 // flagClosed on a FIN says that the sender will not read any more either.

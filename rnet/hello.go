@@ -13,7 +13,7 @@ import (
 //	0  u32 magic "RJT1"
 //	4  u8  lowest version spoken   5  u8 highest version spoken
 //	6  u16 flags: 1 probes are answered (probe.go), 2 short messages may come
-//	   in a SEND (notice.go)
+//	   in a SEND (notice.go), 4 the listening side gives out addresses (addr.go)
 //	8  u64 address of the receive ring
 //	16 u32 rkey of the receive ring
 //	20 u32 size of the receive ring, a power of two
@@ -30,6 +30,7 @@ const (
 
 	helloProbes = 1 << 0
 	helloShort  = 1 << 1
+	helloAddrs  = 1 << 2
 
 	minRingSize = 64 << 10
 	maxRingSize = 1 << 30
@@ -85,7 +86,7 @@ func parseHello(b []byte) (hello, error) {
 	}
 	h = hello{
 		minVersion: b[4], maxVersion: b[5],
-		flags:    binary.LittleEndian.Uint16(b[6:]) & (helloProbes | helloShort),
+		flags:    binary.LittleEndian.Uint16(b[6:]) & (helloProbes | helloShort | helloAddrs),
 		ringAddr: binary.LittleEndian.Uint64(b[8:]),
 		ringKey:  binary.LittleEndian.Uint32(b[16:]),
 		ringSize: binary.LittleEndian.Uint32(b[20:]),

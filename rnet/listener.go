@@ -40,6 +40,8 @@ type Listener struct {
 	sessions map[*session]struct{} // guarded by mu
 	pushed   uint64                // streams that came; guarded by mu
 
+	space addrSpace // what the streams' peers are called
+
 	overTCP, failed atomic.Uint64 // connections over TCP, sessions that did not come about
 }
 

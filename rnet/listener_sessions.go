@@ -66,7 +66,7 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		req.Reject(nil)
 		return nil, err
 	}
-	s.transport = t
+	s.transport, s.space = t, &l.space
 	s.goesOver(req.Port())
 	s.accept, s.onEnd = l.push, l.forget
 	if l.loops != nil {

@@ -97,7 +97,9 @@ func (p *sessionPool) quick(key poolKey) *Conn {
 	}
 	c, err := s.open()
 	if err != nil {
-		set.lanes[lane].CompareAndSwap(s, nil)
+		if !errors.Is(err, errNoSlot) {
+			set.lanes[lane].CompareAndSwap(s, nil)
+		}
 		return nil
 	}
 	return c
@@ -110,7 +112,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 		if err != nil {
 			return nil, err
 		}
-		return s.open()
+		return s.openWhenTold(ctx)
 	}
 	set := p.lanes(key)
 	lane := set.vacant()
@@ -120,7 +122,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 		if err != nil {
 			return nil, err
 		}
-		c, err := s.open()
+		c, err := s.openWhenTold(ctx)
 		if err == nil {
 			p.keep(key, set, lane, s)
 			return c, nil
@@ -280,7 +282,11 @@ func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt,
 		return nil, fallback.Because(fallback.Admission, errors.New("too many sessions are being set up"))
 	}
 	defer setUps.Leave()
-	s, err := newSession(route.Device(), a.set.session, a.set.log)
+	cfg := a.set.session
+	if a.d.Dedicated {
+		cfg.maxStreams = 1 // so the listener sets no addresses aside for more
+	}
+	s, err := newSession(route.Device(), cfg, a.set.log)
 	if err != nil {
 		route.Close()
 		return nil, err

@@ -23,6 +23,7 @@ func (s *session) prime(ctx context.Context) error {
 	if err := s.awaitTurn(ctx); err != nil {
 		return fmt.Errorf("rnet: peer's first message: %w", err)
 	}
+	s.giveAddrs()
 	s.txMu.Lock()
 	err := s.post(frameHeader{kind: framePing}, nil, source{}) // needs the peer's memory
 	if err == nil {
@@ -34,7 +35,7 @@ func (s *session) prime(ctx context.Context) error {
 	}
 	s.txMu.Unlock()
 	if err == nil {
-		err = s.leadUntil(ctx, func() bool { return s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2) })
+		err = s.leadUntil(ctx, func() bool { return s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2 && s.addrs.told()) })
 	}
 	if err != nil {
 		return fmt.Errorf("rnet: first message: %w", err)

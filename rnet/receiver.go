@@ -282,6 +282,8 @@ func (s *session) controlFrame(h *frameHeader, payload []byte) error {
 		if s.streams.len() == 0 {
 			s.left()
 		}
+	case frameAddrs:
+		return s.addrsCame(payload)
 	default:
 		return fmt.Errorf("%w: frame of kind %d", errProtocol, h.kind)
 	}
@@ -302,6 +304,7 @@ func (s *session) peerOpened(id uint32, payload []byte) error {
 		}
 		return s.refuse(id)
 	}
+	s.giveAddrs()
 	if s.onLoop() && !s.loopAccepts(c) {
 		c.refuse()
 		return nil

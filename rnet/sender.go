@@ -47,6 +47,7 @@ type sender struct {
 	wr         [1]verbs.SendWR
 	head       [frameHeaderLen]byte
 	winScratch [8]byte // payload of a WINDOW frame
+	addrsFrame [addrsLen]byte
 	vec        [2][]byte
 	sge        [2]verbs.SGE
 
@@ -59,6 +60,7 @@ type sender struct {
 	refusals []uint32  // streams that the peer opened and we do not take, to be reset
 	ctlPing  bool
 	ctlAway  bool
+	ctlAddrs []slotAddrs // addresses that the peer was not told yet
 
 	probing // guarded by txMu, but for its atomics
 

@@ -55,6 +55,9 @@ type session struct {
 	opened      time.Time
 
 	localAddr, remoteAddr netip.AddrPort
+	addrs                 addrs
+	noAddrs               bool       // the peer was told that there are no more; written by who gives them
+	space                 *addrSpace // from which addrs are; nil on the dialing side
 
 	streams table
 	accept  func(*Conn) bool // listening side: takes an opened stream
@@ -166,7 +169,6 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 	if err = s.rxSlots.Init(int(s.cfg.slots)); err != nil {
 		return nil, err
 	}
-	s.streams.limit = int(cfg.maxStreams)
 	s.initEngine()
 	return s, nil
 }
@@ -187,9 +189,9 @@ func portName(device string, ports int, port uint8) string {
 }
 
 func (s *session) hello() *hello {
-	var flags uint16
+	flags := uint16(helloAddrs)
 	if s.probes {
-		flags = helloProbes
+		flags |= helloProbes
 	}
 	if s.notices != nil && s.notices.place >= shortMessage {
 		flags |= helloShort
@@ -229,6 +231,8 @@ func (s *session) learn(private []byte) error {
 	s.peer = h
 	s.probes = s.probes && h.flags&helloProbes != 0
 	s.streams.limit = int(min(s.cfg.maxStreams, h.streams))
+	s.addrs.given = h.flags&helloAddrs != 0
+	s.streams.slotsAreTold = s.addrs.given
 	return s.initSender()
 }
 
@@ -331,6 +335,7 @@ func (s *session) free() {
 		}
 	}
 	s.sweepOuts()
+	s.returnAddrs()
 	if s.rxMR != nil {
 		s.releaseRing()
 		return

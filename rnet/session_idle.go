@@ -2,7 +2,6 @@ package rnet
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"syscall"
 	"time"
@@ -20,18 +19,16 @@ func (s *session) refused() error {
 }
 
 // open makes a stream to the peer. The error is net.ErrClosed if the session
-// is ending; the caller makes another session then.
+// is ending; the caller makes another session then. With errNoSlot it may be
+// called again, see openWhenTold.
 func (s *session) open() (*Conn, error) {
 	s.look()
 	if err := s.refused(); err != nil {
 		return nil, err
 	}
 	c := newConn(s)
-	if !s.streams.add(c) {
-		if s.streams.len() >= s.streams.limit {
-			return nil, fmt.Errorf("%w: %d streams on one session", syscall.EAGAIN, s.streams.limit)
-		}
-		return nil, net.ErrClosed
+	if err := s.streams.add(c); err != nil {
+		return nil, err
 	}
 	if s.refused() != nil { // fail may not have seen c
 		c.abort(syscall.ECONNRESET)

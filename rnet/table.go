@@ -1,8 +1,11 @@
 package rnet
 
 import (
+	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // A stream id is a slot of the session's table in its low slotBits and the
@@ -24,12 +27,38 @@ type table struct {
 	pages atomic.Pointer[[]*tablePage]
 
 	mu    sync.Mutex
-	gens  []uint16 // generation of each slot given out so far; dialing side only
-	free  []uint32 // slots to use again; dialing side only
-	count int      // streams in the table
-	total uint64   // streams that ever were in it
-	limit int      // how many there may be
-	shut  bool     // no stream may be added any more
+	gens  []uint16  // generation of each slot given out so far; dialing side only
+	free  slotQueue // slots to use again; dialing side only
+	count int       // streams in the table
+	total uint64    // streams that ever were in it
+	limit int       // how many there may be
+	shut  bool      // no stream may be added any more
+
+	slots        int           // how many may be used
+	slotsAreTold bool          // by allow; otherwise the dialing side makes them more as it needs them
+	forbidden    bool          // the listening side has no address for another slot
+	vacancy      chan struct{} // closed when a slot may have become usable, nil if nobody waits for that
+}
+
+// slotQueue is a queue of slots, first in first out: one that is free is used
+// again after all others that are.
+type slotQueue struct {
+	list []uint32
+	head int
+}
+
+func (q *slotQueue) push(slot uint32) { q.list = append(q.list, slot) }
+
+func (q *slotQueue) pop() (uint32, bool) {
+	if q.head == len(q.list) {
+		return 0, false
+	}
+	slot := q.list[q.head]
+	if q.head++; q.head*2 >= len(q.list) {
+		q.list = q.list[:copy(q.list, q.list[q.head:])]
+		q.head = 0
+	}
+	return slot, true
 }
 
 // get returns the stream called id, nil if there is none.
@@ -68,28 +97,82 @@ func (t *table) cell(slot uint32) *atomic.Pointer[Conn] {
 	return &pages[page][slot&(tablePageLen-1)]
 }
 
-// add gives c an id and enters it. It returns false if the session is
-// closing or full.
-func (t *table) add(c *Conn) bool {
+// add gives c an id and enters it. The error is net.ErrClosed if the session is
+// closing, errNoSlot if a slot may be had later, EAGAIN if the table is full.
+func (t *table) add(c *Conn) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.shut || t.count >= t.limit {
-		return false
+	switch {
+	case t.shut:
+		return net.ErrClosed
+	case t.count >= t.limit:
+		return fmt.Errorf("%w: %d streams on one session", syscall.EAGAIN, t.limit)
 	}
-	var slot uint32
-	if n := len(t.free); n > 0 {
-		slot = t.free[n-1]
-		t.free = t.free[:n-1]
-		t.gens[slot]++
-	} else {
-		slot = uint32(len(t.gens))
-		t.gens = append(t.gens, 0)
+	slot, err := t.vacant()
+	if err != nil {
+		return err
 	}
 	c.id = slot | uint32(t.gens[slot])<<slotBits
 	t.count++
 	t.total++
 	t.cell(slot).Store(c)
-	return true
+	return nil
+}
+
+// vacant takes a slot that was never used, or else the one that was free for
+// longest. mu is held.
+func (t *table) vacant() (uint32, error) {
+	if len(t.gens) < min(t.slots, t.limit) {
+		t.gens = append(t.gens, 0)
+		return uint32(len(t.gens) - 1), nil
+	}
+	if slot, ok := t.free.pop(); ok {
+		t.gens[slot]++
+		return slot, nil
+	}
+	switch {
+	case !t.slotsAreTold:
+		t.slots = max(firstSlots, 2*t.slots)
+		return t.vacant()
+	case t.forbidden:
+		return 0, fmt.Errorf("%w: the listener has no address for more than %d streams of one session", syscall.EAGAIN, t.slots)
+	}
+	return 0, errNoSlot
+}
+
+// allow lets the first slots slots be used.
+func (t *table) allow(slots int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.slots, t.forbidden = slots, false
+	t.vacated()
+}
+
+// forbid says that more slots than now must not be waited for.
+func (t *table) forbid() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forbidden = true
+	t.vacated()
+}
+
+// awaitSlot returns a channel that is closed when add may have another answer
+// than errNoSlot.
+func (t *table) awaitSlot() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.vacancy == nil {
+		t.vacancy = make(chan struct{})
+	}
+	return t.vacancy
+}
+
+// vacated wakes who waits for a slot. mu is held.
+func (t *table) vacated() {
+	if t.vacancy != nil {
+		close(t.vacancy)
+		t.vacancy = nil
+	}
 }
 
 // insert enters c under the id that the peer gave it. It returns false if the
@@ -99,7 +182,7 @@ func (t *table) insert(c *Conn) bool {
 	defer t.mu.Unlock()
 	slot := c.id & slotMask
 	// A slot beyond the limit is a lie that would only cost us memory.
-	if t.shut || t.count >= t.limit || int(slot) >= t.limit {
+	if t.shut || t.count >= t.limit || int(slot) >= t.limit || t.slotsAreTold && int(slot) >= t.slots {
 		return false
 	}
 	cell := t.cell(slot)
@@ -121,7 +204,8 @@ func (t *table) remove(c *Conn, dialed bool) (left int) {
 		t.cell(slot).Store(nil)
 		t.count--
 		if dialed {
-			t.free = append(t.free, slot)
+			t.free.push(slot)
+			t.vacated()
 		}
 	}
 	return t.count
@@ -135,6 +219,7 @@ func (t *table) shutIfEmpty() bool {
 		return false
 	}
 	t.shut = true
+	t.vacated()
 	return true
 }
 
@@ -143,6 +228,7 @@ func (t *table) shutNow() []*Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.shut = true
+	t.vacated()
 	return t.listLocked()
 }
 

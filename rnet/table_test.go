@@ -1,6 +1,8 @@
 package rnet
 
 import (
+	"net"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,10 +13,10 @@ func TestTableFindsWhatWasAdded(t *testing.T) {
 	var conns []*Conn
 	for range tab.limit {
 		c := new(Conn)
-		require.True(t, tab.add(c))
+		require.NoError(t, tab.add(c))
 		conns = append(conns, c)
 	}
-	require.False(t, tab.add(new(Conn)), "full")
+	require.ErrorIs(t, tab.add(new(Conn)), syscall.EAGAIN)
 	for i, c := range conns {
 		require.EqualValues(t, i, c.id&slotMask, "slots are given out lowest first")
 		require.Same(t, c, tab.get(c.id))
@@ -28,11 +30,11 @@ func TestTableFindsWhatWasAdded(t *testing.T) {
 }
 
 func TestUsedSlotHasANewGeneration(t *testing.T) {
-	tab := table{limit: 8}
+	tab := table{limit: 1}
 	seen := make(map[uint32]bool)
 	for range 1 << (32 - slotBits) {
 		c := new(Conn)
-		require.True(t, tab.add(c))
+		require.NoError(t, tab.add(c))
 		require.Zero(t, c.id&slotMask)
 		require.False(t, seen[c.id], "%#x", c.id)
 		seen[c.id] = true
@@ -40,12 +42,12 @@ func TestUsedSlotHasANewGeneration(t *testing.T) {
 		require.Nil(t, tab.get(c.id))
 	}
 	c := new(Conn)
-	require.True(t, tab.add(c))
+	require.NoError(t, tab.add(c))
 	require.True(t, seen[c.id], "generations start again")
 }
 
 func TestFrameOfAFormerStreamMeetsNobody(t *testing.T) {
-	tab := table{limit: 8}
+	tab := table{limit: 1}
 	former := new(Conn)
 	tab.add(former)
 	tab.remove(former, true)
@@ -55,6 +57,32 @@ func TestFrameOfAFormerStreamMeetsNobody(t *testing.T) {
 	require.Same(t, present, tab.get(present.id))
 	require.Equal(t, 1, tab.remove(former, true), "removed already: nothing changes")
 	require.Same(t, present, tab.get(present.id))
+}
+
+func TestSlotThatIsFreeIsUsedAgainAfterAllOthers(t *testing.T) {
+	tab := table{limit: 100, slotsAreTold: true}
+	require.ErrorIs(t, tab.add(new(Conn)), errNoSlot)
+	vacant := tab.awaitSlot()
+	tab.allow(4)
+	<-vacant
+	held := new(Conn)
+	require.NoError(t, tab.add(held))
+	for round := range 12 {
+		c := new(Conn)
+		require.NoError(t, tab.add(c))
+		require.EqualValues(t, 1+round%3, c.id&slotMask)
+		tab.remove(c, true)
+	}
+	for range 3 {
+		require.NoError(t, tab.add(new(Conn)))
+	}
+	require.ErrorIs(t, tab.add(new(Conn)), errNoSlot)
+	tab.forbid()
+	require.ErrorIs(t, tab.add(new(Conn)), syscall.EAGAIN)
+	vacant = tab.awaitSlot()
+	tab.remove(held, true)
+	<-vacant
+	require.NoError(t, tab.add(new(Conn)))
 }
 
 func TestListeningSideTakesThePeersIDs(t *testing.T) {
@@ -83,7 +111,7 @@ func TestShutTableTakesNothing(t *testing.T) {
 	tab.add(c)
 	require.False(t, tab.shutIfEmpty())
 	require.Equal(t, []*Conn{c}, tab.shutNow())
-	require.False(t, tab.add(new(Conn)))
+	require.ErrorIs(t, tab.add(new(Conn)), net.ErrClosed)
 	require.False(t, tab.insert(&Conn{id: 2}))
 	tab.remove(c, true)
 	require.True(t, tab.shutIfEmpty())

@@ -1,0 +1,162 @@
+package rnet
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+)
+
+// addrSpace gives out the addresses by which a listener knows its streams'
+// peers. Each goes to one session at a time, and one that was given back is
+// given out again only after all others, so that who keys something by address
+// does not meet a former peer's.
+//
+// A client shows its own IP address and a port that TCP does not give to its
+// connections, from 1024 on: the listener serves TCP peers too. Where
+// net.ipv4.ip_local_port_range leaves less than portsWorth of these ports, all
+// are used, and a stream may show the port of somebody's TCP connection.
+//
+// By default an IP address has 36,280 such ports. TCP would let a client have
+// 28,232 connections to one listener and no more. A client of this host may have
+// more streams than that: the further ones show addresses of 127.128.0.0/9, from
+// which TCP comes only if somebody binds to one. A client of another host gets
+// no further ones, and its dials go over TCP.
+type addrSpace struct {
+	mu    sync.Mutex
+	hosts map[netip.Addr]*portSet // of clients that have ports; guarded by mu
+	next  uint32                  // the port to begin with; guarded by mu
+	spare map[uint32]struct{}     // addresses of 127.128.0.0/9 in use, by their low 23 bits; guarded by mu
+	later uint32                  // the spare address to begin with; guarded by mu
+}
+
+// portSet is which ports of an IP address may be used and are free.
+type portSet struct {
+	free  [1 << 16 / 64]uint64
+	count int // free ones
+	most  int // free ones when no stream has any
+}
+
+const (
+	firstPort  = 1024 // those below mean that a client is privileged
+	portsWorth = 4096
+
+	spareBits  = 23
+	sparePorts = 1<<16 - firstPort // of one spare address
+	// fewPorts is how many ports are left when sessions of this host go on
+	// with spare addresses.
+	fewPorts = 64
+)
+
+// newPortSet returns the ports that are outside the range from which TCP takes
+// its own.
+func newPortSet() *portSet {
+	p := new(portSet)
+	low, high := tcpPortRange()
+	p.put(firstPort, low-firstPort)
+	p.put(high+1, 1<<16-(high+1))
+	if p.count < portsWorth {
+		*p = portSet{}
+		p.put(firstPort, 1<<16-firstPort)
+	}
+	p.most = p.count
+	return p
+}
+
+// put makes ports free.
+func (p *portSet) put(first, count int) {
+	for i := max(first, 0); i < first+count; i++ {
+		p.free[i/64] |= 1 << (i % 64)
+		p.count++
+	}
+}
+
+// take takes the first run of free ports from a port on, or else from the first
+// one on, and no more than count of them. There must be one.
+func (p *portSet) take(from uint32, count int) (first, got int) {
+	first = p.find(int(from))
+	if first < 0 {
+		first = p.find(0)
+	}
+	for i := first; got < count && i < 1<<16 && p.free[i/64]&(1<<(i%64)) != 0; i++ {
+		p.free[i/64] &^= 1 << (i % 64)
+		p.count--
+		got++
+	}
+	return first, got
+}
+
+// find returns the first free port from a port on, -1 if there is none.
+func (p *portSet) find(from int) int {
+	for w := from / 64; w < len(p.free); w++ {
+		word := p.free[w]
+		if w == from/64 {
+			word &= ^uint64(0) << (from % 64)
+		}
+		if word != 0 {
+			return w*64 + bits.TrailingZeros64(word)
+		}
+	}
+	return -1
+}
+
+// take gives out addresses for up to want streams of a client with address ip,
+// at consecutive ports, and returns the first and how many. share is the part
+// of the free ports that one session may have at a time: 1 of share. With none
+// left it returns 0.
+func (s *addrSpace) take(ip netip.Addr, thisHost bool, want, share int) (netip.AddrPort, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hosts == nil {
+		s.hosts, s.spare = make(map[netip.Addr]*portSet), make(map[uint32]struct{})
+		s.next, s.later = rand.Uint32N(1<<16), rand.Uint32N(1<<spareBits)
+	}
+	ports := s.hosts[ip]
+	if ports == nil {
+		ports = newPortSet()
+		s.hosts[ip] = ports
+	}
+	switch {
+	case thisHost && ports.count < fewPorts:
+		return s.takeSpare(min(want, sparePorts))
+	case ports.count == 0:
+		return netip.AddrPort{}, 0
+	}
+	first, got := ports.take(s.next, min(want, max(1, ports.count/share)))
+	s.next = uint32(first+got) % (1 << 16)
+	return netip.AddrPortFrom(ip, uint16(first)), got
+}
+
+// takeSpare gives out a spare address. mu is held.
+func (s *addrSpace) takeSpare(count int) (netip.AddrPort, int) {
+	if len(s.spare) == 1<<spareBits {
+		return netip.AddrPort{}, 0
+	}
+	for {
+		s.later = (s.later + 1) % (1 << spareBits)
+		if _, used := s.spare[s.later]; !used {
+			break
+		}
+	}
+	s.spare[s.later] = struct{}{}
+	ip := netip.AddrFrom4([4]byte{127, 128 | byte(s.later>>16), byte(s.later >> 8), byte(s.later)})
+	return netip.AddrPortFrom(ip, firstPort), count
+}
+
+// give takes back what a session of a client with address ip was given.
+func (s *addrSpace) give(ip netip.Addr, list []slotAddrs) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ports := s.hosts[ip]
+	for _, r := range list {
+		if r.addr.Addr() == ip {
+			ports.put(int(r.addr.Port()), int(r.count))
+			continue
+		}
+		b := r.addr.Addr().As4()
+		delete(s.spare, uint32(b[1]&0x7f)<<16|uint32(b[2])<<8|uint32(b[3]))
+	}
+	if ports != nil && ports.count == ports.most {
+		delete(s.hosts, ip)
+	}
+}
