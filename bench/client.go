@@ -19,12 +19,15 @@ type client struct {
 	crew  crew
 
 	links    []*link
+	program  Client       // nil before connect, and if the workload has no program
+	beside   computing    // of a workload that is Busy
 	opened   atomic.Int64 // connections so far: gives each its id
 	answered atomic.Int64 // messages of the open loop in progress
 	fellBack atomic.Int64 // of those, TCP although that was not asked for
 
 	ops     int64         // of the run
 	elapsed time.Duration // of the run
+	latest  time.Duration // since the epoch: the last answer of an open loop
 	cpu     time.Duration // of the run
 
 	mu       sync.Mutex
@@ -80,9 +83,12 @@ func (c *client) obey(cmd command) reply {
 func (c *client) prepare() reply {
 	c.crew.closeConns()
 	c.failures, c.first = 0, nil
+	if c.w.Busy {
+		c.beside.start()
+	}
 	conns := c.w.Conns
 	switch c.w.Kind {
-	case openings:
+	case openings, sessions:
 		conns = 0
 	case idling:
 		conns = 1 // what a session costs once is not an idle connection's
@@ -91,7 +97,7 @@ func (c *client) prepare() reply {
 	if r := c.failed(); r.Failures > 0 {
 		return r
 	}
-	if c.w.Kind != idling {
+	if !c.w.holds() {
 		c.crew.work(c.w.Warmup)
 	}
 	resetRecorders(c.lats)
@@ -103,7 +109,7 @@ func (c *client) prepare() reply {
 // time is part of the result.
 func (c *client) run() reply {
 	cpu, began := cpuTime(), time.Since(c.epoch)
-	if c.w.Kind == idling {
+	if c.w.holds() {
 		c.crew.connect(c.w.Conns)
 		c.ops = int64(c.w.Conns)
 	} else {
@@ -111,12 +117,13 @@ func (c *client) run() reply {
 	}
 	c.elapsed, c.cpu = time.Since(c.epoch)-began, cpuTime()-cpu
 	if c.w.Rate > 0 {
-		c.elapsed = c.lastAnswer(began+c.w.Duration) - began
+		c.elapsed = max(c.latest, began+c.w.Duration) - began
 	}
 	return reply{}
 }
 
 func (c *client) finish() reply {
+	c.beside.stop()
 	c.crew.closeConns()
 	r := c.failed()
 	r.Ops, r.Elapsed, r.CPU = c.ops, c.elapsed, c.cpu
@@ -131,11 +138,15 @@ func (c *client) finish() reply {
 
 func (c *client) closeConns() {
 	for _, l := range c.links {
+		if l.conn == nil {
+			continue // the program has it
+		}
 		if err := l.conn.Close(); err != nil {
 			c.fail(fmt.Errorf("close: %w", err))
 		}
 	}
 	c.links = nil
+	c.closeProgram()
 }
 
 func (c *client) close() { c.closeConns() }
@@ -188,6 +199,10 @@ func (c *client) note(id int, fellBack bool, nature func() string) {
 const connectAtOnce = 16
 
 func (c *client) connect(n int) {
+	if c.w.Program != "" {
+		c.connectProgram(n)
+		return
+	}
 	var dialers sync.WaitGroup
 	var mu sync.Mutex // guards c.links
 	var begun atomic.Int64
@@ -201,6 +216,7 @@ func (c *client) connect(n int) {
 				}
 				mu.Lock()
 				l := newLink(conn, id, c.w.Size, c.lats[len(c.links)%len(c.lats)])
+				l.think = c.w.Think
 				c.links = append(c.links, l)
 				mu.Unlock()
 				if c.w.Kind == oneWay {
@@ -210,7 +226,7 @@ func (c *client) connect(n int) {
 					c.fail(err)
 					return
 				}
-				if c.w.Kind == idling {
+				if c.w.holds() {
 					l.out, l.in = nil, nil // not to be weighed
 				}
 			}
@@ -225,6 +241,8 @@ func (c *client) work(d time.Duration) int64 {
 		return c.bursts(d)
 	case c.w.Kind == openings:
 		return c.openings(d)
+	case c.w.Rate > 0 && c.w.Program != "":
+		return c.pacedCalls(d)
 	case c.w.Rate > 0:
 		return c.openLoop(d)
 	default:

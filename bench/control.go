@@ -12,8 +12,10 @@ import (
 type role string
 
 const (
-	serving role = "server"
-	dialing role = "client"
+	serving   role = "server"
+	dialing   role = "client"
+	computes  role = "neighbour" // of both: only takes processor time
+	answering role = "backend"   // of a server that passes everything on
 )
 
 // childEnv carries the assignment of a re-executed process, as JSON. A
@@ -24,8 +26,9 @@ const childEnv = "RAMJET_BENCH_CHILD"
 type assignment struct {
 	Role       role     `json:"role"`
 	Transport  string   `json:"transport"`
-	Dir        string   `json:"dir"`            // where a server may put its socket
-	Addr       string   `json:"addr,omitempty"` // where a client finds its server
+	Dir        string   `json:"dir"`               // where a server may put its socket
+	Addr       string   `json:"addr,omitempty"`    // where a client finds its server
+	Backend    string   `json:"backend,omitempty"` // where a server finds whom it passes everything on to
 	CPUProfile string   `json:"cpu_profile,omitempty"`
 	Workload   workload `json:"workload"`
 }
@@ -35,9 +38,9 @@ type assignment struct {
 type command string
 
 const (
-	prepare  command = "prepare"  // client: connect, warm up
+	prepare  command = "prepare"  // client: connect, warm up; others: compute, if they are to
 	run      command = "run"      // client: do the measured work
-	finish   command = "finish"   // client: close the connections, tell what was measured
+	finish   command = "finish"   // client: close the connections, tell what was measured; others: compute no more
 	snapshot command = "snapshot" // both: tell CPU time and failures so far
 	weigh    command = "weigh"    // both: collect garbage, then tell the memory in use
 )
@@ -55,6 +58,8 @@ type reply struct {
 	Heap     uint64 `json:"heap,omitempty"`     // bytes of live Go objects
 	Stack    uint64 `json:"stack,omitempty"`    // bytes of goroutine stacks
 	Resident uint64 `json:"resident,omitempty"` // proportional set size in bytes, 0 if unknown
+	Whole    uint64 `json:"whole,omitempty"`    // resident set size in bytes, memory that is shared and all; 0 if unknown
+	Files    int    `json:"files,omitempty"`    // open descriptors, 0 if unknown
 
 	Used     string        `json:"used,omitempty"`      // what the connections really are
 	Opened   int64         `json:"opened,omitempty"`    // connections so far
@@ -92,7 +97,11 @@ func serveChild(text string, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		return fmt.Errorf("read assignment: %w", err)
 	}
-	t, err := transportByName(a.Transport)
+	var t transport // a floor has none
+	var err error
+	if !a.Workload.floor() {
+		t, err = transportByName(a.Transport)
+	}
 	if err != nil {
 		return err
 	}
@@ -105,9 +114,9 @@ func serveChild(text string, in io.Reader, out io.Writer) error {
 	var w worker
 	commands, replies := json.NewDecoder(in), json.NewEncoder(out)
 	switch a.Role {
-	case serving:
+	case serving, answering:
 		var addr string
-		if w, addr, err = serve(t, a.Dir, a.Workload); err != nil {
+		if w, addr, err = serve(t, a); err != nil {
 			return replies.Encode(reply{Err: err.Error()})
 		}
 		defer w.close()
@@ -115,7 +124,12 @@ func serveChild(text string, in io.Reader, out io.Writer) error {
 			return fmt.Errorf("tell address: %w", err)
 		}
 	case dialing:
-		w = newClient(t, a.Addr, a.Workload)
+		if w, err = call(t, a); err != nil {
+			return replies.Encode(reply{Err: err.Error()})
+		}
+		defer w.close()
+	case computes:
+		w = newNeighbour()
 		defer w.close()
 	default:
 		return fmt.Errorf("unknown role %q", a.Role)
@@ -132,17 +146,64 @@ func serveChild(text string, in io.Reader, out io.Writer) error {
 }
 
 // serve starts the serving end and tells its address.
-func serve(t transport, dir string, w workload) (worker, string, error) {
-	if w.Loops > 0 {
-		s, err := startEventServer(t.engine, dir, w)
+func serve(t transport, a assignment) (worker, string, error) {
+	switch w := a.Workload; {
+	case w.floor():
+		s, err := startFloor(w)
+		if err != nil {
+			return nil, "", err
+		}
+		return s, s.addr(), nil
+	case w.Loops > 0:
+		s, err := startEventServer(t.engine, a.Dir, w)
 		if err != nil {
 			return nil, "", err
 		}
 		return s, s.address, nil
 	}
-	s, err := startServer(t, dir, w)
+	s, err := startServer(t, a.Dir, a.Backend, a.Workload)
 	if err != nil {
 		return nil, "", err
 	}
 	return s, s.addr(), nil
+}
+
+// call makes the dialing end, and for a local workload the serving one too.
+func call(t transport, a assignment) (worker, error) {
+	switch w := a.Workload; {
+	case w.floor():
+		return joinFloor(w, a.Addr)
+	case w.Local:
+		s, err := startServer(t, a.Dir, "", w)
+		if err != nil {
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+		return &bothEnds{client: newClient(t, s.addr(), w), server: s}, nil
+	}
+	return newClient(t, a.Addr, a.Workload), nil
+}
+
+// bothEnds is a client with its server in the same process.
+type bothEnds struct {
+	*client
+	server  *server
+	counted int // failures of the server that earlier rounds have reported
+}
+
+func (b *bothEnds) obey(cmd command) reply {
+	r := b.client.obey(cmd)
+	if cmd == finish {
+		s := b.server.obey(snapshot)
+		if r.Failures == 0 && s.Failures > b.counted {
+			r.Failure = s.Failure
+		}
+		r.Failures += s.Failures - b.counted
+		b.counted = s.Failures
+	}
+	return r
+}
+
+func (b *bothEnds) close() {
+	b.client.close()
+	b.server.close()
 }

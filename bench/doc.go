@@ -1,7 +1,8 @@
 // Bench compares ways to connect two processes of one host: TCP over the
 // loopback interface, a Unix socket, and ramjet.
 //
-//	go run ./bench              everything but gnetidle, in less than a minute
+//	go run ./bench              everything but gnetidle, in a minute
+//	go run ./bench programs     another page: programs as people have them
 //	go run ./bench -help        what can be chosen
 //
 // One table comes out. The column "vs TCP" says how many times better a
@@ -91,6 +92,18 @@
 // transports the same. The test gnetidle, which runs only if it is asked for,
 // is this for connections that event handlers have on both sides, where 150
 // bytes are the benchmark's own.
+//
+// Floor. Two processes that share memory and poll it, with a CPU each: a word
+// to and fro, and messages of 1 MiB through a ring of 256 KiB. No connection is
+// faster. The row shows by how much each transport is slower.
+//
+// # Programs
+//
+// The page of programs has the same processes, rounds and checks. What they do
+// is a [Program]: net/http, HTTP/2, net/rpc, a reader goroutine with a channel.
+// Each test says whether its loop is paced, which CPUs its processes have, how
+// many client processes there are, and what else computes meanwhile. All of
+// docs/performance.md, "Programs as people have them", is about it.
 //
 // # Closed and open loop
 //

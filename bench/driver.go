@@ -25,11 +25,8 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (report, error
 		return report{}, err
 	}
 	at := place{dir: dir, profileDir: o.profileDir, verbose: o.verbose, stderr: stderr, patience: patience}
-	if at.serverCPU, at.clientCPU, err = o.cpus(); err != nil {
-		return report{}, err
-	}
 	r := report{Date: time.Now(), System: thisSystem(), Options: o, Transports: o.Transports}
-	tests := suite(o)
+	tests := o.tests()
 	p := newProgress(stderr, len(tests)*o.Rounds*len(o.Transports))
 	for n, t := range tests {
 		p.test(n+1, len(tests), t.Title)
@@ -50,29 +47,50 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (report, error
 // so that what else goes on in the machine hits all of them alike.
 func measureTest(ctx context.Context, t test, o options, at place, say func(round int, transport string)) result {
 	res := result{test: t, Cells: make([]cell, len(o.Transports))}
-	pairs := make([]*pair, len(o.Transports))
+	names, cells := o.Transports, res.Cells
+	if t.Floor != nil {
+		for i, name := range names {
+			cells[i].Transport = name // has no part in it
+		}
+		names, cells = []string{"memory"}, make([]cell, 1)
+		res.Memory = &cells[0]
+	}
+	pairs := make([]*pair, len(names))
 	end := func(i int, err error) {
 		if err != nil {
-			res.Cells[i].count(1, err.Error())
+			cells[i].count(1, err.Error())
 		}
 		if pairs[i] != nil {
 			pairs[i].stop()
 			pairs[i] = nil
 		}
 	}
-	for i, name := range o.Transports {
-		res.Cells[i].Transport = name
-		err := allowFor(name, t.Workload)
+	pin := t.Pin
+	if pin == "" {
+		pin = o.Pin
+	}
+	var pinErr error
+	at.serverCPU, at.clientCPU, pinErr = cpus(pin)
+	for i, name := range names {
+		cells[i].Transport = name
+		err := pinErr
+		if err == nil && t.Floor == nil {
+			err = allowFor(name, t.Workload)
+		}
 		if err != nil {
-			res.Cells[i].LeftOut = err.Error()
+			cells[i].LeftOut = err.Error()
 			continue
 		}
 		if pairs[i], err = startPair(ctx, t, name, at); err != nil {
 			end(i, err)
 		}
 	}
-	for n := range o.Rounds {
-		for i, name := range o.Transports {
+	rounds := o.Rounds
+	if t.Once {
+		rounds = 1
+	}
+	for n := range rounds {
+		for i, name := range names {
 			say(n+1, name)
 			if pairs[i] == nil || ctx.Err() != nil {
 				continue
@@ -82,12 +100,12 @@ func measureTest(ctx context.Context, t test, o options, at place, say func(roun
 				end(i, err)
 				continue
 			}
-			res.Cells[i].add(measured)
+			cells[i].add(measured)
 		}
 	}
 	for i := range pairs {
 		end(i, nil)
-		res.Cells[i].conclude()
+		cells[i].conclude()
 	}
 	return res
 }

@@ -12,10 +12,12 @@ import (
 // link is a client's end of one connection. Everything its loops need is
 // there before they start; they allocate nothing.
 type link struct {
-	conn    net.Conn
-	out, in []byte // one message each way
-	next    uint64 // number of the next message
-	ops     int64  // messages answered, or sent one way, so far
+	conn    net.Conn // nil if call does the round trips
+	call    func(out, in []byte) error
+	think   time.Duration // to compute after each answer
+	out, in []byte        // one message each way
+	next    uint64        // number of the next message
+	ops     int64         // messages answered, or sent one way, so far
 	latency *recorder
 	last    time.Duration // since the epoch: the latest answer of an open loop
 }
@@ -36,11 +38,13 @@ func newLink(conn net.Conn, id, size int, latency *recorder) *link {
 func (l *link) exchange(epoch time.Time) (sent, answered time.Duration, err error) {
 	stamp(l.out, l.next, 0)
 	sent = time.Since(epoch)
-	if _, err := l.conn.Write(l.out); err != nil {
-		return 0, 0, fmt.Errorf("write: %w", err)
+	if l.call != nil {
+		err = l.call(l.out, l.in)
+	} else {
+		err = l.writeAndRead()
 	}
-	if _, err := io.ReadFull(l.conn, l.in); err != nil {
-		return 0, 0, fmt.Errorf("read: %w", err)
+	if err != nil {
+		return 0, 0, err
 	}
 	answered = time.Since(epoch)
 	if err := check(l.in, l.next); err != nil {
@@ -48,6 +52,16 @@ func (l *link) exchange(epoch time.Time) (sent, answered time.Duration, err erro
 	}
 	l.next++
 	return sent, answered, nil
+}
+
+func (l *link) writeAndRead() error {
+	if _, err := l.conn.Write(l.out); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if _, err := io.ReadFull(l.conn, l.in); err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	return nil
 }
 
 // roundTrips sends messages one after the other, each when the one before has
@@ -62,6 +76,9 @@ func (l *link) roundTrips(epoch time.Time, until time.Duration) error {
 		l.ops++
 		if answered >= until {
 			return nil
+		}
+		if l.think > 0 {
+			compute(l.think)
 		}
 	}
 }

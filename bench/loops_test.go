@@ -202,7 +202,9 @@ func TestChildRefusesWhatItDoesNotUnderstand(t *testing.T) {
 }
 
 func TestProportionalSetSizeIsReadFromTheKernelsText(t *testing.T) {
-	require.EqualValues(t, 1234<<10, parsePss([]byte("00400000-7ff [rollup]\nRss:   9999 kB\nPss:     1234 kB\nPss_Dirty: 7 kB\n")))
-	require.Zero(t, parsePss([]byte("Pss: lots kB\n")))
-	require.Zero(t, parsePss(nil))
+	text := []byte("00400000-7ff [rollup]\nRss:   9999 kB\nPss:     1234 kB\nPss_Dirty: 7 kB\n")
+	require.EqualValues(t, 1234<<10, parseRollup(text, "Pss:"))
+	require.EqualValues(t, 9999<<10, parseRollup(text, "Rss:"))
+	require.Zero(t, parseRollup([]byte("Pss: lots kB\n"), "Pss:"))
+	require.Zero(t, parseRollup(nil, "Pss:"))
 }

@@ -30,12 +30,22 @@ var errUsage = errors.New("usage")
 
 // bench is the command. It fails if any operation of any test did.
 func bench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parseOptions(args, stderr)
+	parse := parseOptions
+	if len(args) > 0 && args[0] == programsPage {
+		parse, args = parseProgramOptions, args[1:]
+	}
+	o, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return err
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if o.list {
+		for _, t := range o.tests() {
+			fmt.Fprintf(stdout, "%-28s %s\n", t.Name, t.Title)
+		}
+		return nil
 	}
 	r, err := measureAll(ctx, o, stderr)
 	if err != nil {

@@ -22,6 +22,10 @@ const (
 	goMemory   metric = "go_memory"   // bytes per connection, heap and stacks of both processes
 	goHeap     metric = "go_heap"     // bytes per connection, without the stacks
 	resident   metric = "resident"    // bytes per connection, everything that is mapped
+
+	worstP99    metric = "worst_p99"    // ns, of the client process that has the longest
+	serverWhole metric = "server_whole" // bytes, the server's resident set with all connections
+	descriptors metric = "descriptors"  // of the server, per connection
 )
 
 // quality says how a metric is written and read.
@@ -43,6 +47,10 @@ var qualities = map[metric]quality{
 	goMemory:   {"Go heap and stacks", formatBytes, false},
 	goHeap:     {"Go heap alone", formatBytes, false},
 	resident:   {"resident", formatBytes, false},
+
+	worstP99:    {"worst client's p99", formatNanos, false},
+	serverWhole: {"server's memory", formatBytes, false},
+	descriptors: {"server's descriptors each", significant, false},
 }
 
 // advantage is how many times better value is than base, 0 if that cannot be

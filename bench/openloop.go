@@ -26,17 +26,25 @@ func (s schedule) due(i int, k int64) time.Duration {
 	return s.start + time.Duration(float64(k*int64(s.links)+int64(i))*s.interval)
 }
 
+// schedule is that of this process from now on. Each client process has its
+// share of the rate, and their messages are due in turn, as those of the
+// connections are.
+func (c *client) schedule(links int) schedule {
+	interval := float64(time.Second) / c.w.Rate
+	return schedule{
+		start:    time.Since(c.epoch) + time.Duration(float64(c.w.Client)*interval),
+		interval: interval * float64(c.w.clients()),
+		links:    links,
+	}
+}
+
 // drainTime is how long the readers of an open loop wait for the last answers.
 const drainTime = 2 * time.Second
 
 // openLoop sends for d at the workload's rate. What is still due when d is
 // over is not sent: the rate that was reached tells.
 func (c *client) openLoop(d time.Duration) int64 {
-	s := schedule{
-		start:    time.Since(c.epoch),
-		interval: float64(time.Second) / c.w.Rate,
-		links:    len(c.links),
-	}
+	s := c.schedule(len(c.links))
 	next := make([]uint64, len(c.links))
 	for i, l := range c.links {
 		next[i] = l.next
@@ -44,12 +52,16 @@ func (c *client) openLoop(d time.Duration) int64 {
 	c.answered.Store(0)
 	var sent int64
 	var pacer sync.WaitGroup
+	until := time.Since(c.epoch) + d
 	pacer.Go(func() {
-		sent = c.pace(s, s.start+d, next)
+		sent = c.pace(s, until, next)
 		c.endReaders(sent)
 	})
 	ops := c.eachLink(func(i int, l *link) error { return c.readPaced(s, i, l) })
 	pacer.Wait()
+	for _, l := range c.links {
+		c.latest = max(c.latest, l.last)
+	}
 	if ops != sent {
 		c.fail(fmt.Errorf("%d of %d messages were not answered", sent-ops, sent))
 	}
@@ -129,13 +141,4 @@ func (c *client) readPaced(s schedule, i int, l *link) error {
 		l.last = answered
 		c.answered.Add(1)
 	}
-}
-
-// lastAnswer is the time of the latest answer on any link, or end if none
-// came after it: the rate of an open loop counts to there.
-func (c *client) lastAnswer(end time.Duration) time.Duration {
-	for _, l := range c.links {
-		end = max(end, l.last)
-	}
-	return end
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -34,7 +35,12 @@ type options struct {
 	Rate       float64       `json:"rate"`    // open loop, messages/s; 0 for a closed loop
 	Pin        string        `json:"pin"`     // none, one or two
 
+	Page string         `json:"page,omitempty"` // "programs" for that page
+	All  bool           `json:"all,omitempty"`  // of that page
+	Run  *regexp.Regexp `json:"run,omitempty"`  // of that page: the names of the tests to run
+
 	jsonFile, svgFile, profileDir string
+	list                          bool
 	verbose                       bool
 }
 
@@ -53,6 +59,7 @@ turn, and prints one table. Without flags it takes less than a minute.
   go run ./bench -test requests -rate 50000       open loop: 50,000 requests a second
   go run ./bench -test gnet -gnetconns 1,100,1000,10000 -gnetsize 64,1KiB -loops 2
   go run ./bench -json out.json -svg out.svg      keep the figures, draw them
+  go run ./bench programs                         another page: programs as people have them; see programs -help
 
 The column "vs TCP" says how many times better a figure is than TCP's in the
 same run: 2x is half the time, or twice the rate.
@@ -172,23 +179,23 @@ func (o options) validate() error {
 	default:
 		return fmt.Errorf("-profile %q is not latency, balanced or efficient", o.Profile)
 	}
-	_, _, err := o.cpus()
+	_, _, err := cpus(o.Pin)
 	return err
 }
 
-// cpus says where -pin puts the two processes, -1 for anywhere.
-func (o options) cpus() (server, client int, err error) {
-	if o.Pin == "none" {
+// cpus says where a value of -pin puts the two processes, -1 for anywhere.
+func cpus(pin string) (server, client int, err error) {
+	if pin == "none" {
 		return -1, -1, nil
 	}
-	if o.Pin != "one" && o.Pin != "two" {
-		return 0, 0, fmt.Errorf("-pin %q is not none, one or two", o.Pin)
+	if pin != "one" && pin != "two" {
+		return 0, 0, fmt.Errorf("-pin %q is not none, one or two", pin)
 	}
 	allowed, err := allowedCPUs()
 	if err != nil {
 		return 0, 0, err
 	}
-	if o.Pin == "one" {
+	if pin == "one" {
 		return allowed[0], allowed[0], nil
 	}
 	if len(allowed) < 2 {

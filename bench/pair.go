@@ -11,11 +11,14 @@ import (
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// pair is the two processes of one transport in one test.
+// pair is the processes of one transport in one test: a server and a client,
+// or what the workload has in their place.
 type pair struct {
-	w              workload
-	server, client *process
-	counted        int // failures of the server that earlier rounds have reported
+	w          workload
+	servers    []*process // none if the client has both ends; the one that is dialed is the last
+	clients    []*process
+	neighbours []*process
+	counted    int // failures of the servers that earlier rounds have reported
 }
 
 // round is what one round of a pair gave.
@@ -40,30 +43,66 @@ type place struct {
 }
 
 func startPair(ctx context.Context, t test, transport string, at place) (*pair, error) {
-	a := assignment{
-		Role:       serving,
-		Transport:  transport,
-		Dir:        at.dir,
-		CPUProfile: profilePath(at.profileDir, t.Name, transport, serving),
-		Workload:   t.Workload,
+	p := &pair{w: t.Workload}
+	if err := p.start(ctx, t.Name, transport, at); err != nil {
+		p.stop()
+		return nil, err
 	}
+	return p, nil
+}
+
+func (p *pair) start(ctx context.Context, test, transport string, at place) error {
+	a := assignment{Role: serving, Transport: transport, Dir: at.dir, Workload: p.w}
+	if p.w.Hop {
+		b := a
+		b.Role, b.Transport, b.Workload.Hop = answering, "tcp", false
+		var err error
+		if a.Backend, err = p.startServer(ctx, b, test, at); err != nil {
+			return err
+		}
+	}
+	if !p.w.Local {
+		var err error
+		if a.Addr, err = p.startServer(ctx, a, test, at); err != nil {
+			return err
+		}
+	}
+	for range p.w.Neighbours {
+		n, err := start(assignment{Role: computes, Transport: transport}, -1, at)
+		if err != nil {
+			return err
+		}
+		p.neighbours = append(p.neighbours, n)
+	}
+	a.Role = dialing
+	for i := range p.w.clients() {
+		a.Workload.Client = i
+		a.CPUProfile = ""
+		if i == 0 {
+			a.CPUProfile = profilePath(at.profileDir, test, transport, dialing)
+		}
+		client, err := start(a, at.clientCPU, at)
+		if err != nil {
+			return err
+		}
+		p.clients = append(p.clients, client)
+	}
+	return nil
+}
+
+// startServer returns the server's address.
+func (p *pair) startServer(ctx context.Context, a assignment, test string, at place) (addr string, err error) {
+	a.CPUProfile = profilePath(at.profileDir, test, a.Transport, a.Role)
 	server, err := start(a, at.serverCPU, at)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
+	p.servers = append(p.servers, server)
 	hello, err := server.await(ctx, 0)
 	if err != nil {
-		server.stop()
-		return nil, fmt.Errorf("listen: %w", err)
+		return "", fmt.Errorf("listen: %w", err)
 	}
-	a.Role, a.Addr = dialing, hello.Addr
-	a.CPUProfile = profilePath(at.profileDir, t.Name, transport, dialing)
-	client, err := start(a, at.clientCPU, at)
-	if err != nil {
-		server.stop()
-		return nil, err
-	}
-	return &pair{w: t.Workload, server: server, client: client}, nil
+	return hello.Addr, nil
 }
 
 func profilePath(dir, test, transport string, r role) string {
@@ -74,113 +113,171 @@ func profilePath(dir, test, transport string, r role) string {
 }
 
 func (p *pair) stop() {
-	p.client.stop()
-	p.server.stop()
+	stopAll(p.clients)
+	stopAll(p.servers)
+	stopAll(p.neighbours)
 }
 
-// standing is what the two processes have used so far.
+// standing is what the processes have used so far.
 type standing struct {
-	cpu                   time.Duration // of the server
-	heap, stack, resident float64       // of both
+	cpu                   time.Duration // of the servers
+	heap, stack, resident float64       // of all
+	whole, files          float64       // of the server
 }
 
 // measure runs one round. An error means that the pair is of no further use;
 // failed operations are no error but counted in the round.
 func (p *pair) measure(ctx context.Context) (round, error) {
-	ready, err := p.client.ask(ctx, prepare, p.w.Warmup)
+	if err := p.beside(ctx, prepare); err != nil {
+		return round{}, err
+	}
+	ready, err := askAll(ctx, p.clients, prepare, p.w.Warmup)
 	if err != nil {
 		return round{}, err
 	}
-	if ready.Failures > 0 { // the round is lost, the next one may be better
-		return round{latency: newHistogram(), failures: ready.Failures, failure: ready.Failure}, nil
+	if failures, first := countFailures(ready); failures > 0 { // the round is lost, the next one may be better
+		return round{latency: newHistogram(), failures: failures, failure: first}, p.beside(ctx, finish)
 	}
 	before, err := p.stand(ctx)
 	if err != nil {
 		return round{}, err
 	}
-	if _, err := p.client.ask(ctx, run, p.w.Duration); err != nil {
+	if _, err := askAll(ctx, p.clients, run, p.w.Duration); err != nil {
 		return round{}, err
 	}
 	after, err := p.stand(ctx)
 	if err != nil {
 		return round{}, err
 	}
-	done, err := p.client.ask(ctx, finish, 0)
+	done, err := askAll(ctx, p.clients, finish, 0)
 	if err != nil {
 		return round{}, err
 	}
-	last, err := p.server.ask(ctx, snapshot, 0)
+	if err := p.beside(ctx, finish); err != nil {
+		return round{}, err
+	}
+	last, err := askAll(ctx, p.servers, snapshot, 0)
 	if err != nil {
 		return round{}, err
 	}
-	latency, err := decodeLatency(done.Latency)
-	if err != nil {
-		return round{}, err
+	r := round{latency: newHistogram()}
+	var worst int64 // p99 of a client
+	for _, d := range done {
+		latency, err := decodeLatency(d.Latency)
+		if err != nil {
+			return round{}, err
+		}
+		r.latency.Merge(latency)
+		worst = max(worst, latency.ValueAtQuantile(99))
+		if r.used == "" || d.FellBack > 0 {
+			r.used = d.Used
+		}
+		r.opened += d.Opened
+		r.fellBack += d.FellBack
 	}
-	r := round{
-		latency:  latency,
-		failures: done.Failures + last.Failures - p.counted,
-		failure:  done.Failure,
-		used:     done.Used,
-		opened:   done.Opened,
-		fellBack: done.FellBack,
-	}
+	r.failures, r.failure = countFailures(done)
+	failures, first := countFailures(last)
 	if p.counted == 0 && r.failure == "" {
-		r.failure = last.Failure
+		r.failure = first
 	}
-	p.counted = last.Failures
-	r.values = p.w.values(done, latency, before, after)
+	r.failures += failures - p.counted
+	p.counted = failures
+	r.values = p.w.values(done, r.latency, before, after)
+	if p.w.Clients > 1 && worst > 0 {
+		r.values[worstP99] = float64(worst)
+	}
 	return r, nil
 }
 
-// stand reads the server's CPU time, and for idle connections the memory of
-// both processes.
+// beside lets those compute that are to, or lets them stop.
+func (p *pair) beside(ctx context.Context, cmd command) error {
+	if _, err := askAll(ctx, p.neighbours, cmd, 0); err != nil || !p.w.Busy {
+		return err
+	}
+	_, err := askAll(ctx, p.servers, cmd, 0)
+	return err
+}
+
+func countFailures(replies []reply) (n int, first string) {
+	for _, r := range replies {
+		if n == 0 {
+			first = r.Failure
+		}
+		n += r.Failures
+	}
+	return n, first
+}
+
+// stand reads the servers' CPU time, and for idle connections the memory of
+// all processes.
 func (p *pair) stand(ctx context.Context) (standing, error) {
 	cmd := snapshot
-	if p.w.Kind == idling {
+	if p.w.holds() {
 		cmd = weigh
 	}
-	server, err := p.server.ask(ctx, cmd, 0)
+	servers, err := askAll(ctx, p.servers, cmd, 0)
 	if err != nil {
 		return standing{}, err
 	}
-	s := standing{cpu: server.CPU}
+	var s standing
+	for _, r := range servers {
+		s.cpu += r.CPU
+	}
 	if cmd != weigh {
 		return s, nil
 	}
-	client, err := p.client.ask(ctx, cmd, 0)
+	clients, err := askAll(ctx, p.clients, cmd, 0)
 	if err != nil {
 		return standing{}, err
 	}
-	s.heap = float64(server.Heap) + float64(client.Heap)
-	s.stack = float64(server.Stack) + float64(client.Stack)
-	s.resident = float64(server.Resident) + float64(client.Resident)
+	for _, r := range append(clients, servers...) {
+		s.heap += float64(r.Heap)
+		s.stack += float64(r.Stack)
+		s.resident += float64(r.Resident)
+	}
+	for _, r := range servers {
+		s.whole, s.files = float64(r.Whole), float64(r.Files)
+	}
 	return s, nil
 }
 
-// values works out the metrics of a round.
-func (w workload) values(done reply, latency *hdr.Histogram, before, after standing) map[metric]float64 {
+// values works out the metrics of a round from what each client has done.
+func (w workload) values(done []reply, latency *hdr.Histogram, before, after standing) map[metric]float64 {
 	v := map[metric]float64{}
-	ops := float64(done.Ops)
-	if ops == 0 || done.Elapsed <= 0 {
+	var ops, perSecond float64
+	cpu := after.cpu - before.cpu
+	var late time.Duration
+	for _, d := range done {
+		if d.Ops == 0 || d.Elapsed <= 0 {
+			continue
+		}
+		ops += float64(d.Ops)
+		perSecond += float64(d.Ops) / d.Elapsed.Seconds()
+		cpu += d.CPU
+		late = max(late, d.Late)
+	}
+	if ops == 0 {
 		return v
 	}
-	if w.Kind == idling {
+	if w.holds() {
 		v[goHeap] = (after.heap - before.heap) / ops
 		v[goMemory] = v[goHeap] + (after.stack-before.stack)/ops
 		if after.resident > 0 {
 			v[resident] = (after.resident - before.resident) / ops
+			v[serverWhole] = after.whole
+		}
+		if after.files > 0 {
+			v[descriptors] = (after.files - before.files) / ops
 		}
 		return v
 	}
-	cpu := float64(done.CPU + after.cpu - before.cpu)
-	bytes := ops * float64(w.Size)
-	v[rate] = ops / done.Elapsed.Seconds()
-	v[throughput] = bytes / done.Elapsed.Seconds()
-	v[cpuPerOp] = cpu / ops
-	v[cpuPerGiB] = cpu / (bytes / (1 << 30))
+	size := float64(w.Size)
+	v[rate] = perSecond
+	v[throughput] = perSecond * size
+	v[cpuPerOp] = float64(cpu) / ops
+	v[cpuPerGiB] = float64(cpu) / (ops * size / (1 << 30))
 	if w.Rate > 0 {
-		v[lateness] = float64(done.Late)
+		v[lateness] = float64(late)
 	}
 	if latency.TotalCount() > 0 {
 		addQuantiles(v, latency)

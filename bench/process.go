@@ -66,21 +66,26 @@ func (p *process) listen(output io.Reader) {
 	}
 }
 
-// ask gives an order and waits for the answer, for as much longer than
-// the order's own work takes as the place allows.
-func (p *process) ask(ctx context.Context, cmd command, work time.Duration) (reply, error) {
+// askAll gives all the same order at once, and waits for the answers, for as
+// much longer than the order's own work takes as the place allows.
+func askAll(ctx context.Context, all []*process, cmd command, work time.Duration) ([]reply, error) {
 	text, err := json.Marshal(cmd)
 	if err != nil {
-		return reply{}, fmt.Errorf("encode order: %w", err)
+		return nil, fmt.Errorf("encode order: %w", err)
 	}
-	if _, err := p.orders.Write(append(text, '\n')); err != nil {
-		return reply{}, fmt.Errorf("order %s from %s: %w", cmd, p.role, err)
+	text = append(text, '\n')
+	for _, p := range all {
+		if _, err := p.orders.Write(text); err != nil {
+			return nil, fmt.Errorf("order %s from %s: %w", cmd, p.role, err)
+		}
 	}
-	r, err := p.await(ctx, work)
-	if err != nil {
-		return reply{}, fmt.Errorf("%s: %w", cmd, err)
+	replies := make([]reply, len(all))
+	for i, p := range all {
+		if replies[i], err = p.await(ctx, work); err != nil {
+			return nil, fmt.Errorf("%s: %w", cmd, err)
+		}
 	}
-	return r, nil
+	return replies, nil
 }
 
 // await waits for the next thing that the process says.
@@ -112,9 +117,19 @@ func (p *process) dump() {
 	}
 }
 
-// stop ends the process, kindly first, and waits until it is gone.
+// stopAll ends the processes, kindly first, and waits until they are gone.
+func stopAll(all []*process) {
+	for _, p := range all {
+		p.orders.Close() // a process ends when its input does
+	}
+	for _, p := range all {
+		p.stop()
+	}
+}
+
+// stop ends the process, as stopAll does.
 func (p *process) stop() {
-	p.orders.Close() // the process ends when its input does
+	p.orders.Close()
 	kill := time.AfterFunc(2*time.Second, func() { p.cmd.Process.Kill() })
 	defer kill.Stop()
 	for range p.replies { // ended by the end of the process

@@ -36,7 +36,16 @@ type system struct {
 // report.Transports.
 type result struct {
 	test
-	Cells []cell `json:"transports"`
+	Cells  []cell `json:"transports"`
+	Memory *cell  `json:"memory,omitempty"` // of a floor, in which no transport has a part
+}
+
+// cells are all that were measured.
+func (res result) cells() []cell {
+	if res.Memory != nil {
+		return []cell{*res.Memory}
+	}
+	return res.Cells
 }
 
 // cell is one transport in one test.
@@ -121,7 +130,7 @@ func (c *cell) conclude() {
 func (r report) failures() int {
 	n := 0
 	for _, res := range r.Results {
-		for _, c := range res.Cells {
+		for _, c := range res.cells() {
 			n += c.Failures
 		}
 	}
@@ -133,6 +142,14 @@ type column struct {
 	name, title string
 	used        string // what its connections were, where they did not fall back
 	fellBack    bool   // in some test, all its connections did
+}
+
+// heading of the column, which says if its figures are TCP's.
+func (c column) heading() string {
+	if c.fellBack {
+		return c.title + " (TCP!)"
+	}
+	return c.title
 }
 
 func (r report) columns() []column {
@@ -176,6 +193,10 @@ func (r report) conditions() (where, how string) {
 		"two":  "each process pinned to a CPU of its own",
 	}[o.Pin]
 	where = fmt.Sprintf("%s, %d CPUs (%s), %s, %s", r.System.Arch, r.System.CPUs, r.System.CPU, r.System.Kernel, r.System.Go)
+	if o.Page == programsPage {
+		how = fmt.Sprintf("closed loop unless paced (open loop), median of %d rounds of %v, ramjet profile: %s, not pinned unless it says so", o.Rounds, o.Duration, profile)
+		return where, how
+	}
 	how = fmt.Sprintf("%s, median of %d rounds of %v, ramjet profile: %s, %s", o.loop(), o.Rounds, o.Duration, profile, pin)
 	return where, how
 }

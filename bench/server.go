@@ -12,32 +12,52 @@ import (
 // server is the serving process: it accepts connections and runs a goroutine
 // for each, which does what the workload wants.
 type server struct {
-	ln net.Listener
-	w  workload
+	ln      net.Listener
+	w       workload
+	backend string    // of a workload with a Hop: where what comes goes on
+	stop    func()    // ends the workload's program
+	beside  computing // of a workload that is Busy
 
 	mu       sync.Mutex
 	failures int   // guarded by mu
 	first    error // guarded by mu: the first failure
 }
 
-func startServer(t transport, dir string, w workload) (*server, error) {
+func startServer(t transport, dir, backend string, w workload) (*server, error) {
 	ln, err := t.listen(dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{ln: ln, w: w}
-	go s.accept()
+	s := &server{ln: ln, w: w, backend: backend, stop: func() { ln.Close() }}
+	if w.Program == "" {
+		go acceptUntilClosed(ln, s.fail, s.handler())
+		return s, nil
+	}
+	p, err := programByName(w.Program)
+	if err == nil {
+		s.stop, err = p.Serve(ln, s.fail)
+	}
+	if err != nil {
+		ln.Close()
+		return nil, err
+	}
 	return s, nil
 }
 
 func (s *server) addr() string { return s.ln.Addr().String() }
 
-func (s *server) close() { s.ln.Close() }
+func (s *server) close() { s.stop() }
 
 // obey answers the command's orders. They arrive between the rounds.
 func (s *server) obey(cmd command) reply {
 	r := reply{CPU: cpuTime()}
 	switch cmd {
+	case prepare:
+		if s.w.Busy {
+			s.beside.start()
+		}
+	case finish:
+		s.beside.stop()
 	case snapshot:
 	case weigh:
 		weighProcess(&r)
@@ -61,36 +81,46 @@ func (s *server) fail(err error) {
 	}
 }
 
-// accept runs until the listener is closed.
-func (s *server) accept() {
-	serve := s.handler()
-	for {
-		conn, err := s.ln.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			s.fail(fmt.Errorf("accept: %w", err))
-			continue
-		}
-		go func() {
-			defer conn.Close()
-			if err := serve(conn); err != nil {
-				s.fail(err)
-			}
-		}()
-	}
-}
-
 func (s *server) handler() func(net.Conn) error {
 	switch s.w.Kind {
 	case oneWay:
 		return s.swallow
 	case openings:
 		return s.echoOnce
-	default:
-		return s.echo
 	}
+	if s.w.Hop {
+		return s.passOn
+	}
+	return s.echo
+}
+
+// passOn dials the backend by TCP and copies both ways until both have ended.
+func (s *server) passOn(conn net.Conn) error {
+	onward, err := net.Dial("tcp", s.backend)
+	if err != nil {
+		return fmt.Errorf("dial: %w", err)
+	}
+	defer onward.Close()
+	var back sync.WaitGroup
+	var backErr error
+	back.Go(func() { backErr = passBytes(conn, onward) })
+	err = passBytes(onward, conn)
+	back.Wait() // ended by the backend's last byte, or an error
+	return errors.Join(err, backErr)
+}
+
+// passBytes copies from src to dst, and tells dst when there are no more.
+func passBytes(dst, src net.Conn) error {
+	_, err := io.Copy(dst, src)
+	if err == nil {
+		err = dst.(interface{ CloseWrite() error }).CloseWrite()
+	}
+	if err != nil {
+		dst.Close() // ends the other way, too
+		src.Close()
+		return fmt.Errorf("pass on: %w", err)
+	}
+	return nil
 }
 
 // echo sends each message back until the client closes.

@@ -9,6 +9,19 @@ type test struct {
 	Title    string   `json:"title"`
 	Workload workload `json:"workload"`
 	Metrics  []metric `json:"metrics"`
+	Pin      string   `json:"pin,omitempty"`   // none, one or two; "" for what the options say
+	Once     bool     `json:"once,omitempty"`  // one round only: a second one would find what the first has left
+	Usual    bool     `json:"usual,omitempty"` // of the page of programs: runs if no others are asked for
+
+	// Floor is set for a workload that no connection can beat. The table shows
+	// how far from it each transport was in another test of the run.
+	Floor *floor `json:"floor,omitempty"`
+}
+
+// floor says what is to be compared to it.
+type floor struct {
+	Metric metric `json:"metric"`
+	Of     string `json:"of"` // name of the other test
 }
 
 // groups are what -test chooses from, in the order of the table.
@@ -25,6 +38,7 @@ var groups = []struct {
 	{name: "gnet", about: "the same by gnet event handlers on both ends", tests: eventTests},
 	{name: "open", about: "opening connections", tests: openTests},
 	{name: "idle", about: "memory of idle connections", tests: idleTests},
+	{name: "floor", about: "what shared memory allows for a round trip, and for throughput", tests: floorTests},
 	{name: "gnetidle", about: "the same of connections that event handlers have", tests: eventIdleTests, onlyAsked: true},
 }
 
@@ -178,6 +192,32 @@ func eventIdleTests(o options) []test {
 		Workload: o.workload(idling, o.Message, o.Idle),
 		Metrics:  []metric{goMemory, goHeap, resident},
 	})}
+}
+
+// floorTests are of this machine's memory alone.
+func floorTests(o options) []test {
+	line := o.workload(cacheLine, minMessage, 1)
+	ring := o.workload(bareRing, o.Bulk, 1)
+	for _, w := range []*workload{&line, &ring} {
+		// A processor does the same from the first moment on.
+		w.Rate, w.Duration, w.Warmup = 0, w.Duration/2, w.Warmup/5
+	}
+	return []test{
+		{
+			Name:     "floor-line",
+			Title:    "floor: a cache line to and fro",
+			Workload: line,
+			Pin:      "two",
+			Floor:    &floor{Metric: p50, Of: fmt.Sprintf("rtt-%d", o.Sizes[0])},
+		},
+		{
+			Name:     "floor-ring",
+			Title:    "floor: a bare ring, two copies, " + formatSize(o.Bulk),
+			Workload: ring,
+			Pin:      "two",
+			Floor:    &floor{Metric: throughput, Of: fmt.Sprintf("throughput-%d", o.Bulk)},
+		},
+	}
 }
 
 func connections(n int) string {

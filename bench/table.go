@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -11,54 +12,61 @@ import (
 // writeTable prints the report for people: a row for each figure, a column
 // for each transport, and beside it the comparison with TCP.
 func (r report) writeTable(out io.Writer) error {
-	rows, right := r.rows()
-	width := make([]int, len(right))
-	for _, row := range rows {
-		for i, text := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(text))
-		}
+	if r.Options.Page == programsPage {
+		return r.writePrograms(out)
 	}
 	var b strings.Builder
 	where, how := r.conditions()
 	fmt.Fprintf(&b, "%s\n%s\n\n", where, how)
-	for n, row := range rows {
-		if n > 0 && row[0] != "" {
-			b.WriteByte('\n')
-		}
-		var line strings.Builder
-		for i, text := range row {
-			gap := strings.Repeat(" ", width[i]-utf8.RuneCountInString(text))
-			if right[i] {
-				line.WriteString(gap + text)
-			} else {
-				line.WriteString(text + gap)
-			}
-			line.WriteString("  ")
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
+	writeRows(&b, 2, r.rows(r.Results))
 	r.writeRemarks(&b)
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// rows of text, the heading first, and which columns stand to the right.
-func (r report) rows() (rows [][]string, right []bool) {
+// writeRows aligns the columns: the first ones to the left, as many as said,
+// the others to the right. A row without columns is an empty line.
+func writeRows(b *strings.Builder, left int, rows [][]string) {
+	var width []int
+	for _, row := range rows {
+		for i, text := range row {
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], utf8.RuneCountInString(text))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, text := range row {
+			gap := strings.Repeat(" ", width[i]-utf8.RuneCountInString(text))
+			if i < left {
+				line.WriteString(text + gap)
+			} else {
+				line.WriteString(gap + text)
+			}
+			line.WriteString("  ")
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+}
+
+// rows of text for some of the results, the heading first.
+func (r report) rows(results []result) (rows [][]string) {
 	columns, base := r.columns(), r.baseline()
 	head := []string{"", ""}
-	right = []bool{false, false}
 	for i, c := range columns {
-		title := c.title
-		if c.fellBack {
-			title += " (TCP!)"
-		}
-		head, right = append(head, title), append(right, true)
+		head = append(head, c.heading())
 		if base >= 0 && i != base {
-			head, right = append(head, "vs TCP"), append(right, true)
+			head = append(head, "vs TCP")
 		}
 	}
 	rows = append(rows, head)
-	for _, res := range r.Results {
+	for _, res := range results {
+		rows = append(rows, nil)
+		if res.Floor != nil {
+			rows = append(rows, r.floorRow(res, base))
+		}
 		title := res.Title
 		for _, m := range res.Metrics {
 			row := []string{title, qualities[m].title}
@@ -72,7 +80,25 @@ func (r report) rows() (rows [][]string, right []bool) {
 			title = ""
 		}
 	}
-	return rows, right
+	return rows
+}
+
+// floorRow shows how far from the floor each transport was.
+func (r report) floorRow(res result, base int) []string {
+	m := res.Floor.Metric
+	row := []string{res.Title, qualities[m].title + " / " + res.Memory.text(m)}
+	of := slices.IndexFunc(r.Results, func(other result) bool { return other.Name == res.Floor.Of })
+	for i := range r.Transports {
+		text := "-"
+		if of >= 0 && res.Memory.Median[m] > 0 {
+			text = formatAdvantage(r.Results[of].Cells[i].Median[m] / res.Memory.Median[m])
+		}
+		row = append(row, text)
+		if base >= 0 && i != base {
+			row = append(row, "")
+		}
+	}
+	return row
 }
 
 // text is the cell's figure for m, with an asterisk if operations failed and
@@ -85,7 +111,11 @@ func (c cell) text(m metric) string {
 		}
 		return "-"
 	}
-	text := qualities[m].format(value)
+	return c.mark(qualities[m].format(value))
+}
+
+// mark adds to a figure what must be known of it.
+func (c cell) mark(text string) string {
 	if c.FellBack > 0 {
 		text += "!"
 	}
@@ -132,7 +162,7 @@ func (r report) writeRemarks(out io.Writer) {
 		}
 	}
 	for _, res := range r.Results {
-		for _, c := range res.Cells {
+		for _, c := range res.cells() {
 			if c.LeftOut != "" {
 				fmt.Fprintf(out, "%s, %s: left out: %s.\n", res.Title, c.Transport, c.LeftOut)
 			}
@@ -142,7 +172,7 @@ func (r report) writeRemarks(out io.Writer) {
 		fmt.Fprintf(out, "*** %d failures:\n", n)
 	}
 	for _, res := range r.Results {
-		for _, c := range res.Cells {
+		for _, c := range res.cells() {
 			if c.Failures > 0 {
 				fmt.Fprintf(out, "  %s, %s: %d, the first: %s\n", res.Title, c.Transport, c.Failures, c.Failure)
 			}
