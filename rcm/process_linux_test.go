@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // roleVariable names the part that a child process plays, and its arguments.
@@ -22,6 +23,7 @@ const roleVariable = "RCM_TEST_ROLE"
 
 var roles = map[string]func(args []string) error{
 	"squat": squat,
+	"hoard": hoard,
 	"knock": knock,
 	"serve": serve,
 	"dial":  connectAndWait,
@@ -105,12 +107,35 @@ func untilStdinEnds() {
 // nobody.
 func squat(args []string) error {
 	everybody := func(Peer) bool { return true }
-	l, err := fabricOn(args[0]).Listen(netip.MustParseAddrPort(args[1]), ListenConfig{PeerPolicy: everybody})
+	f := SoftWith(SoftConfig{Device: args[0], PeerPolicy: everybody})
+	l, err := f.Listen(netip.MustParseAddrPort(args[1]), ListenConfig{})
 	if err != nil {
 		return err
 	}
 	untilStdinEnds()
 	return l.Close()
+}
+
+// hoard has the name of an address, and a queue that is full.
+func hoard(args []string) error {
+	name := &unix.SockaddrUnix{Name: softName(netip.MustParseAddrPort(args[0]), false)}
+	fd, err := openSocket()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Bind(fd, name), unix.Listen(fd, 0)); err != nil {
+		return err
+	}
+	for err == nil { // ends with the queue full
+		if fd, err = openSocket(); err == nil {
+			err = unix.Connect(fd, name)
+		}
+	}
+	if err != unix.EAGAIN {
+		return err
+	}
+	untilStdinEnds()
+	return nil
 }
 
 // knock dials an address, trusting whoever listens there, and says what came
@@ -121,7 +146,7 @@ func knock(args []string) error {
 	if err != nil {
 		return err
 	}
-	defer sock.close()
+	defer sock.Close()
 	fmt.Println("ready")
 	_, err = sock.expect(kindReply)
 	if errors.Is(err, ErrPeerDenied) {

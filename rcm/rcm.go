@@ -71,8 +71,9 @@ type ListenConfig struct {
 	// V6Only keeps a listener on the unspecified IPv6 address from taking
 	// requests for IPv4 addresses.
 	V6Only bool
-	// PeerPolicy decides which processes of this host may connect; nil means
-	// those of the same user. Only software devices know their peers.
+	// PeerPolicy narrows down which of the processes that the Fabric lets in
+	// may connect, those of the same user by default. Each peer is asked about
+	// on a goroutine of its own. Only software devices know their peers.
 	PeerPolicy func(Peer) bool
 }
 

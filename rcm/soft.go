@@ -1,7 +1,5 @@
 package rcm
 
-import "os"
-
 // softDevice is the device that Soft connects over.
 const softDevice = "soft0"
 
@@ -10,9 +8,9 @@ const softDevice = "soft0"
 type SoftConfig struct {
 	// Device is the software device to make QPs on, "soft0" if empty.
 	Device string
-	// PeerPolicy decides which listening processes may be dialed, and which
-	// may dial where ListenConfig has no policy of its own; nil means those
-	// of the same user.
+	// PeerPolicy decides which processes may be dialed, and which may dial; nil
+	// means those of the same user. It must not wait. The policy of a
+	// ListenConfig narrows it down.
 	PeerPolicy func(Peer) bool
 }
 
@@ -29,18 +27,13 @@ func SoftWith(cfg SoftConfig) Fabric {
 	if cfg.Device == "" {
 		cfg.Device = softDevice
 	}
-	if cfg.PeerPolicy == nil {
-		cfg.PeerPolicy = sameUser
-	}
 	return &softFabric{device: cfg.Device, allow: cfg.PeerPolicy}
 }
 
 type softFabric struct {
 	device string
-	allow  func(Peer) bool
+	allow  func(Peer) bool // nil: those of the same user
 }
 
 // Name returns "soft".
 func (f *softFabric) Name() string { return "soft" }
-
-func sameUser(p Peer) bool { return int64(p.UID) == int64(os.Geteuid()) }

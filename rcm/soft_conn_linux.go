@@ -38,7 +38,7 @@ func newSoftConn(sock *socket, qp *verbs.QP, local, remote netip.AddrPort, priva
 func (c *softConn) PrivateData() []byte           { return c.private }
 func (c *softConn) LocalAddr() netip.AddrPort     { return c.local }
 func (c *softConn) RemoteAddr() netip.AddrPort    { return c.remote }
-func (c *softConn) Peer() Peer                    { return c.sock.peer }
+func (c *softConn) Peer() Peer                    { return c.sock.peer() }
 func (c *softConn) Disconnected() <-chan struct{} { return c.ended }
 
 func (c *softConn) Err() error {
@@ -74,7 +74,7 @@ func (c *softConn) end(err error, last func()) {
 			last()
 		}
 		c.err = err
-		c.sock.close()
+		c.sock.Close()
 		close(c.ended)
 	})
 }

@@ -106,7 +106,7 @@ func TestConnectionsHaveDifferentSourceAddresses(t *testing.T) {
 
 func TestGarbageOnAConnectionEndsIt(t *testing.T) {
 	p := onSoft().newPair(t, ConnParam{}, ConnParam{})
-	_, err := p.near.(*softConn).sock.file.Write([]byte("garbage"))
+	_, err := p.near.(*softConn).sock.Write([]byte("garbage"))
 	require.NoError(t, err)
 	await(t, p.far.Disconnected()) // ends with the garbage
 	require.ErrorIs(t, p.far.Err(), ErrMalformed)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"golang.org/x/sys/unix"
 )
@@ -48,31 +49,25 @@ func (f *softFabric) listen(addr netip.AddrPort, cfg ListenConfig) (*softListene
 	case cfg.Backlog < 0 || cfg.HandshakeTimeout < 0:
 		return nil, fmt.Errorf("%w: backlog %d, handshake timeout %v", verbs.ErrInvalid, cfg.Backlog, cfg.HandshakeTimeout)
 	}
-	fd, err := openSocket()
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: softName(addr, cfg.V6Only)}); err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("bind", err)
-	}
-	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("listen", err)
-	}
 	l := &softListener{
 		addr:    addr,
 		v6Only:  cfg.V6Only,
 		device:  cmp.Or(cfg.Device, f.device),
 		timeout: cmp.Or(cfg.HandshakeTimeout, defaultHandshakeTimeout),
 		allow:   cfg.PeerPolicy,
-		file:    os.NewFile(uintptr(fd), "rcm listener"),
 		queue:   make(chan *softRequest, cmp.Or(cfg.Backlog, defaultBacklog)),
 		closed:  make(chan struct{}),
 		shaking: make(map[*socket]struct{}),
 	}
-	if l.allow == nil {
-		l.allow = f.allow
+	var err error
+	l.ln, err = samehost.Listen(samehost.ListenConfig{
+		Type: unix.SOCK_SEQPACKET, Name: softName(addr, cfg.V6Only), Backlog: unix.SOMAXCONN,
+		Admit:    policy(f.allow),
+		Denied:   func(samehost.Peer) { l.denied.Add(1) },
+		Farewell: denial(ReasonPeerDenied),
+	})
+	if err != nil {
+		return nil, err
 	}
 	l.running.Add(1)
 	go l.accept()
@@ -84,8 +79,8 @@ type softListener struct {
 	v6Only  bool
 	device  string
 	timeout time.Duration
-	allow   func(Peer) bool
-	file    *os.File
+	allow   func(Peer) bool // of those whom ln lets in; nil: all
+	ln      *samehost.Listener
 	queue   chan *softRequest // complete requests; never blocks its senders
 	closed  chan struct{}     // closed by Close
 	running sync.WaitGroup    // the accepting goroutine and the handshakes
@@ -122,7 +117,7 @@ func (l *softListener) Accept(ctx context.Context) (Request, error) {
 			if r.sock.waiting() {
 				return r, nil
 			}
-			r.sock.close() // the dialer has given up
+			r.sock.Close() // the dialer has given up
 		case <-l.closed:
 			return nil, l.wrap(net.ErrClosed)
 		case <-ctx.Done():
@@ -140,12 +135,12 @@ func (l *softListener) Close() error {
 		return nil
 	}
 	for s := range l.shaking {
-		s.close()
+		s.Close()
 	}
 	l.shaking = nil
 	l.mu.Unlock()
 	close(l.closed)
-	err := l.file.Close()
+	err := l.ln.Close()
 	l.running.Wait() // ends: the sockets that the goroutines read are closed
 	for {
 		select {
@@ -160,47 +155,17 @@ func (l *softListener) Close() error {
 // accept takes connections until the listener is closed.
 func (l *softListener) accept() {
 	defer l.running.Done()
-	raw, err := l.file.SyscallConn()
-	if err != nil {
-		return // closed already
-	}
-	const minPause, maxPause = 5 * time.Millisecond, time.Second
-	pause := minPause
 	for {
-		fd := -1
-		var acceptErr error
-		// Ends with a connection, an error or Close.
-		err := raw.Read(func(lfd uintptr) bool {
-			fd, _, acceptErr = unix.Accept4(int(lfd), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-			return acceptErr != unix.EAGAIN
-		})
-		switch {
-		case err != nil:
-			return // closed
-		case acceptErr == nil:
-			pause = minPause
-			l.shake(fd)
-		case acceptErr == unix.EINTR || acceptErr == unix.ECONNABORTED:
-		default:
-			// Out of descriptors or memory. The connection stays in the
-			// queue, so the descriptor would be readable again at once; this
-			// wait ends with the timer or Close.
-			select {
-			case <-time.After(pause):
-				pause = min(2*pause, maxPause)
-			case <-l.closed:
-				return
-			}
+		c, err := l.ln.Accept() // ended by a peer, or Close
+		if err != nil {
+			return
 		}
+		l.shake(&socket{c})
 	}
 }
 
 // shake starts the handshake with a new peer.
-func (l *softListener) shake(fd int) {
-	sock, err := newSocket(fd)
-	if err != nil {
-		return
-	}
+func (l *softListener) shake(sock *socket) {
 	l.mu.Lock()
 	full := len(l.shaking) >= maxHandshakes
 	if l.shaking != nil && !full {
@@ -216,22 +181,22 @@ func (l *softListener) shake(fd int) {
 		refuse(sock, ReasonNoResources)
 		return
 	}
-	sock.close() // the listener is closed
+	sock.Close() // the listener is closed
 }
 
 // handshake receives one peer's request and queues it.
 func (l *softListener) handshake(sock *socket) {
 	defer l.running.Done()
-	if !l.allow(sock.peer) {
+	if l.allow != nil && !l.allow(sock.peer()) {
 		l.denied.Add(1)
 		l.release(sock)
 		refuse(sock, ReasonPeerDenied)
 		return
 	}
-	sock.file.SetReadDeadline(time.Now().Add(l.timeout))
+	sock.SetReadDeadline(time.Now().Add(l.timeout))
 	m, err := sock.expect(kindRequest)
 	if open := l.release(sock); !open {
-		sock.close()
+		sock.Close()
 		return
 	}
 	if err == nil && !l.serves(m.dst) {
@@ -239,7 +204,7 @@ func (l *softListener) handshake(sock *socket) {
 	}
 	switch {
 	case err == nil:
-		sock.file.SetReadDeadline(time.Time{})
+		sock.SetReadDeadline(time.Time{})
 		l.enqueue(&softRequest{device: l.device, timeout: l.timeout, sock: sock, req: m})
 	case errors.Is(err, errVersion):
 		l.malformed.Add(1)
@@ -248,10 +213,10 @@ func (l *softListener) handshake(sock *socket) {
 		l.timedOut.Add(1)
 		refuse(sock, ReasonTimeout)
 	case errors.Is(err, errHungUp):
-		sock.close() // resolved, and then went another way
+		sock.Close() // resolved, and then went another way
 	default:
 		l.malformed.Add(1)
-		sock.close()
+		sock.Close()
 	}
 }
 

@@ -27,6 +27,16 @@ func TestThePolicyOfTheFabricHoldsForItsListeners(t *testing.T) {
 	require.EqualValues(t, ReasonPeerDenied, speakTo(t, addr).hear().reason)
 }
 
+func TestAListenersPolicyDoesNotLetInWhoTheFabricDoesNot(t *testing.T) {
+	addr := at("127.0.0.1", freePort(t))
+	asked := false
+	l, err := SoftWith(SoftConfig{PeerPolicy: nobody}).Listen(addr, ListenConfig{PeerPolicy: func(Peer) bool { asked = true; return true }})
+	require.NoError(t, err)
+	require.EqualValues(t, ReasonPeerDenied, speakTo(t, addr).hear().reason)
+	require.NoError(t, l.Close())
+	require.False(t, asked)
+}
+
 func TestADialerRefusesListenersThatItsPolicyDenies(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
 	l := onSoft().listen(t, addr, ListenConfig{})
@@ -72,6 +82,23 @@ func TestAnotherUserIsDenied(t *testing.T) {
 		_, err := Soft().Resolve(within(t), addr)
 		require.ErrorIs(t, err, ErrPeerDenied)
 		require.ErrorContains(t, err, "of user 65534 listens")
+	})
+	t.Run("as a squatter with a full queue", func(t *testing.T) {
+		port := freePort(t)
+		startChild(t, stranger, "hoard", at("127.0.0.1", port).String())
+		_, err := Soft().Resolve(within(t), at("127.0.0.1", port))
+		require.ErrorIs(t, err, ErrPeerDenied)
+		trusted := onSoft().listen(t, at("0.0.0.0", port), ListenConfig{})
+		r, err := Soft().Resolve(within(t), at("127.0.0.1", port))
+		require.NoError(t, err)
+		defer r.Close()
+		require.Eventually(t, func() bool { return handshakes(trusted) == 1 }, time.Minute, time.Millisecond)
+	})
+	t.Run("as a dialer that the listener's policy would let in", func(t *testing.T) {
+		addr := at("127.0.0.1", freePort(t))
+		l := onSoft().listen(t, addr, ListenConfig{PeerPolicy: func(Peer) bool { return true }})
+		startChild(t, stranger, "knock", addr.String()).expect(t, "rejected")
+		require.EqualValues(t, 1, l.Stats().Denied)
 	})
 	t.Run("as a dialer", func(t *testing.T) {
 		addr := at("127.0.0.1", freePort(t))

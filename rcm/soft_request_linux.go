@@ -24,7 +24,7 @@ func (r *softRequest) Port() uint8                { return softPort }
 func (r *softRequest) PrivateData() []byte        { return r.req.private }
 func (r *softRequest) LocalAddr() netip.AddrPort  { return r.req.dst }
 func (r *softRequest) RemoteAddr() netip.AddrPort { return r.req.src }
-func (r *softRequest) Peer() Peer                 { return r.sock.peer }
+func (r *softRequest) Peer() Peer                 { return r.sock.peer() }
 
 func (r *softRequest) Accept(ctx context.Context, qp *verbs.QP, p ConnParam) (Conn, error) {
 	if r.answered.Swap(true) {
@@ -32,7 +32,7 @@ func (r *softRequest) Accept(ctx context.Context, qp *verbs.QP, p ConnParam) (Co
 	}
 	c, err := r.accept(ctx, qp, p)
 	if err != nil {
-		r.sock.close()
+		r.sock.Close()
 		return nil, fmt.Errorf("rcm: accept %v: %w", r.req.src, err)
 	}
 	return c, nil
@@ -84,7 +84,7 @@ func (r *softRequest) Reject(privateData []byte) error {
 		return fmt.Errorf("rcm: reject %v: %w: request was answered", r.req.src, verbs.ErrInvalid)
 	}
 	err := r.sock.send(&message{kind: kindReject, reason: ReasonConsumer, private: privateData})
-	r.sock.close()
+	r.sock.Close()
 	if err != nil {
 		return fmt.Errorf("rcm: reject %v: %w", r.req.src, err)
 	}
@@ -95,7 +95,8 @@ func (r *softRequest) refuse(reason uint16) { refuse(r.sock, reason) }
 
 // refuse tells a peer why it is not served and hangs up. If the peer is gone
 // there is nobody to tell.
-func refuse(sock *socket, reason uint16) {
-	_ = sock.send(&message{kind: kindReject, reason: reason})
-	sock.close()
+func refuse(sock *socket, reason uint16) { sock.Refuse(denial(reason)) }
+
+func denial(reason uint16) []byte {
+	return (&message{kind: kindReject, reason: reason}).appendTo(nil)
 }

@@ -76,7 +76,7 @@ func (r *softRoute) Close() error {
 	if r.used.Swap(true) {
 		return nil
 	}
-	return r.sock.close()
+	return r.sock.Close()
 }
 
 func (r *softRoute) Connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Conn, error) {
@@ -85,7 +85,7 @@ func (r *softRoute) Connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Con
 	}
 	c, err := r.connect(ctx, qp, p)
 	if err != nil {
-		r.sock.close()
+		r.sock.Close()
 		return nil, fmt.Errorf("rcm: connect %v: %w", r.remote, err)
 	}
 	return c, nil

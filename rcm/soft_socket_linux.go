@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"syscall"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/samehost"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,28 +38,18 @@ func softNames(target netip.AddrPort) [3]string {
 	return [3]string{softName(target, false), softName(dual, true), softName(dual, false)}
 }
 
-// socket is a connected bootstrap socket. One goroutine at a time may
-// receive.
-type socket struct {
-	file *os.File // nonblocking, on the netpoller
-	peer Peer
-}
+// socket is a connected bootstrap socket, over which no descriptors come. One
+// goroutine at a time may receive.
+type socket struct{ *samehost.Conn }
 
-func newSocket(fd int) (*socket, error) {
-	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("getsockopt SO_PEERCRED", err)
+func (s *socket) peer() Peer { return Peer(s.Peer()) }
+
+// policy is a policy in terms of samehost, where nil means the same.
+func policy(allow func(Peer) bool) func(samehost.Peer) bool {
+	if allow == nil {
+		return nil
 	}
-	return &socket{
-		file: os.NewFile(uintptr(fd), "rcm"),
-		peer: Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid},
-	}, nil
-}
-
-func openSocket() (int, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	return fd, os.NewSyscallError("socket", err)
+	return func(p samehost.Peer) bool { return allow(Peer(p)) }
 }
 
 const (
@@ -73,69 +63,35 @@ const (
 // trusts. The error wraps ErrNoListener, ErrPeerDenied, ErrBusy or what ended
 // ctx.
 func dialSoft(ctx context.Context, names []string, allow func(Peer) bool) (*socket, error) {
-	outcome := ErrNoListener
-	fd := -1
-	defer func() {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-	}()
-	for _, name := range names {
-		if fd < 0 {
-			var err error
-			if fd, err = openSocket(); err != nil {
-				return nil, err
-			}
-		}
-		err := connectName(ctx, fd, name)
-		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EPROTOTYPE) {
-			continue // nobody, or a socket of another kind, which is none of ours
-		}
-		if err != nil {
-			return nil, err
-		}
-		s, err := newSocket(fd)
-		fd = -1
-		if err != nil {
-			return nil, err
-		}
-		if allow(s.peer) {
-			return s, nil
-		}
-		outcome = fmt.Errorf("%w: process %d of user %d listens", ErrPeerDenied, s.peer.PID, s.peer.UID)
-		s.close()
-	}
-	return nil, outcome
-}
-
-func connectName(ctx context.Context, fd int, name string) error {
-	sa := &unix.SockaddrUnix{Name: name}
 	wait := fullQueueWait
 	for try := 0; ; try++ {
-		err := unix.Connect(fd, sa)
+		c, err := samehost.Dial(unix.SOCK_SEQPACKET, policy(allow), names...)
+		var denied *samehost.DeniedError
 		switch {
-		case err == unix.EINTR:
-			continue
-		case err != unix.EAGAIN:
-			return os.NewSyscallError("connect", err)
+		case err == nil:
+			return &socket{c}, nil
+		case errors.Is(err, unix.ECONNREFUSED):
+			return nil, ErrNoListener
+		case errors.As(err, &denied):
+			return nil, fmt.Errorf("%w: %w", ErrPeerDenied, err)
+		case !errors.Is(err, unix.EAGAIN):
+			return nil, err
 		case try == fullQueueTries:
-			return fmt.Errorf("%w: its queue stays full", ErrBusy)
+			return nil, fmt.Errorf("%w: its queue stays full", ErrBusy)
 		}
 		// A Unix socket does not say when its listener's queue has room, so
 		// this wait ends with the timer or ctx.
 		select {
 		case <-ctx.Done():
-			return contextError(ctx)
+			return nil, contextError(ctx)
 		case <-time.After(wait):
 			wait *= 2
 		}
 	}
 }
 
-func (s *socket) close() error { return s.file.Close() }
-
 func (s *socket) send(m *message) error {
-	_, err := s.file.Write(m.appendTo(make([]byte, 0, maxMessage)))
+	_, err := s.Write(m.appendTo(make([]byte, 0, maxMessage)))
 	return hangup(err)
 }
 
@@ -143,11 +99,11 @@ func (s *socket) send(m *message) error {
 // of the peer, close, or interruptible.
 func (s *socket) receive() (message, error) {
 	var buf [maxMessage + 1]byte // one more, to see that a packet is too long
-	n, err := s.file.Read(buf[:])
+	n, err := s.Read(buf[:])
 	if errors.Is(err, unix.ECONNRESET) {
 		// The peer closed without reading all that we sent. The kernel says
 		// so before it gives out what the peer sent, which may be a REJ.
-		n, err = s.file.Read(buf[:])
+		n, err = s.Read(buf[:])
 	}
 	if err != nil {
 		return message{}, hangup(err)
@@ -189,13 +145,13 @@ var longAgo = time.Unix(1, 0)
 func (s *socket) interruptible(ctx context.Context, op func() error) error {
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		s.file.SetDeadline(longAgo)
+		s.SetDeadline(longAgo)
 		close(fired)
 	})
 	err := op()
 	if !stop() {
 		<-fired // ends with the function above, which does not block
-		s.file.SetDeadline(time.Time{})
+		s.SetDeadline(time.Time{})
 	}
 	if err != nil && ctx.Err() != nil {
 		return contextError(ctx)
@@ -206,7 +162,7 @@ func (s *socket) interruptible(ctx context.Context, op func() error) error {
 // waiting reports whether the peer is there and waits for us, without
 // waiting for it.
 func (s *socket) waiting() bool {
-	raw, err := s.file.SyscallConn()
+	raw, err := s.SyscallConn()
 	if err != nil {
 		return false
 	}

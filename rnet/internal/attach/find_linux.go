@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/samehost"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,11 +28,11 @@ const listening = "00010000"
 
 // Find returns the endpoints of this user in this network namespace.
 func Find() ([]Endpoint, error) {
-	uid := os.Geteuid()
-	if !knownUser(uid) {
-		return nil, errUsers
+	if err := samehost.CheckUser(); err != nil {
+		return nil, err
 	}
-	if names, err := ownedSockets(uid); err == nil {
+	uid := os.Geteuid()
+	if names, err := samehost.Names(uid); err == nil {
 		return findAmong(names, uid), nil
 	}
 	return FindByName()
@@ -87,30 +87,23 @@ var (
 
 // Conn is a connection to an endpoint of our user.
 type Conn struct {
-	conn *net.UnixConn
-	pid  int
+	conn *samehost.Conn
 }
 
 // Dial connects, and makes sure that the endpoint is our user's. It does not
 // wait.
 func (e Endpoint) Dial() (*Conn, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: e.name})
-	if errors.Is(err, unix.EAGAIN) {
+	conn, err := samehost.Dial(unix.SOCK_STREAM, nil, e.name)
+	var stranger *samehost.DeniedError
+	switch {
+	case errors.As(err, &stranger):
+		return nil, fmt.Errorf("%w: %w", ErrStranger, err)
+	case errors.Is(err, unix.EAGAIN):
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
-	peer, err := credentials(conn)
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	if int(peer.Uid) != os.Geteuid() {
-		conn.Close()
-		return nil, fmt.Errorf("%w: user %d, process %d", ErrStranger, peer.Uid, peer.Pid)
-	}
-	return &Conn{conn, int(peer.Pid)}, nil
+	return &Conn{conn}, nil
 }
 
 // Read returns what the process at the endpoint tells of itself, and its id as
@@ -124,5 +117,5 @@ func (c *Conn) Read(ctx context.Context) (document []byte, pid int, err error) {
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	return document, c.pid, err
+	return document, c.conn.Peer().PID, err
 }

@@ -120,13 +120,16 @@ func asStranger(cmd *exec.Cmd) {
 // inNetwork runs a child in a network namespace of its own.
 func inNetwork(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET} }
 
+// overflow is the overflow user, unless /proc/sys/kernel/overflowuid says otherwise.
+const overflow = 65534
+
 // asOverflow runs a child as the overflow user of a user namespace that has
 // no other.
 func asOverflow(cmd *exec.Cmd) {
-	ids := []syscall.SysProcIDMap{{ContainerID: defaultOverflowUID, HostID: stranger, Size: 1}}
+	ids := []syscall.SysProcIDMap{{ContainerID: overflow, HostID: stranger, Size: 1}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
-		Credential: &syscall.Credential{Uid: defaultOverflowUID, Gid: defaultOverflowUID, NoSetGroups: true},
+		Credential: &syscall.Credential{Uid: overflow, Gid: overflow, NoSetGroups: true},
 	}
 }
 

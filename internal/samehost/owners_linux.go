@@ -1,4 +1,4 @@
-package attach
+package samehost
 
 import (
 	"encoding/binary"
@@ -28,12 +28,13 @@ const (
 var native = binary.NativeEndian
 
 // errNoOwners is a kernel that does not say whose a Unix socket is.
-var errNoOwners = errors.New("attach: the kernel does not tell the owners of sockets")
+var errNoOwners = errors.New("the kernel does not tell the owners of sockets")
 
-// ownedSockets asks the kernel for the names of the listening Unix sockets of a
-// user in this network namespace, as /proc/net/unix shows them. The owner is
-// who made the socket, which nobody else can say of his.
-func ownedSockets(uid int) ([]string, error) {
+// Names asks the kernel for the names of the listening Unix sockets of a user in this
+// network namespace, as /proc/net/unix shows them. The owner is who made the socket,
+// which nobody else can say of his. Linux before 5.3, or without unix_diag, does not
+// tell.
+func Names(uid int) ([]string, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
@@ -66,12 +67,18 @@ func ownedSockets(uid int) ([]string, error) {
 	}
 }
 
+// foreign reports whether a name that is taken is certainly not one of our user's.
+func foreign(name string) bool {
+	names, err := Names(os.Geteuid())
+	return err == nil && !slices.Contains(names, name)
+}
+
 // takeSockets adds the names in one datagram to those of the user, and reports
 // whether more datagrams follow.
 func takeSockets(b []byte, uid int, names *[]string) (more bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
-		return false, fmt.Errorf("attach: sockets' owners: %w", err)
+		return false, fmt.Errorf("sockets' owners: %w", err)
 	}
 	for _, m := range messages {
 		switch m.Header.Type {

@@ -1,0 +1,120 @@
+package samehost
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What may take its time to close is closed here: connections with something
+// unread, descriptors that are not what they should be, listening sockets. Few
+// threads do it. The usual trick, a TCP socket that lingers, waits in a way that a
+// signal ends, and gets one after a millisecond: SIGURG, which Go's runtime sends to
+// its threads at any time, and programs ignore. What waits in spite of signals (a
+// file of a FUSE file system that does not answer) holds its thread; when all
+// threads are held and enough is waiting, nothing more is accepted until one goes on.
+const (
+	maxClosers  = 16
+	maxWaiting  = 256
+	nudgeAfter  = time.Millisecond
+	closeWithin = time.Second // how long the end of a listener waits for its close
+)
+
+// closers closes things on threads of their own.
+type closers struct {
+	mu      sync.Mutex
+	queue   []io.Closer   // guarded by mu
+	running int           // guarded by mu: threads
+	room    chan struct{} // guarded by mu: closed, and made anew, when something was taken from a full queue
+}
+
+var waiting = closers{room: make(chan struct{})}
+
+// CloseReceived closes descriptors that a peer has sent, and does not wait for it.
+func CloseReceived(fds ...int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			waiting.add(os.NewFile(uintptr(fd), "received"))
+		}
+	}
+}
+
+func (q *closers) add(c io.Closer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = append(q.queue, c)
+	if q.running < maxClosers {
+		q.running++
+		go q.run()
+	}
+}
+
+func (q *closers) full() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queue) >= maxWaiting
+}
+
+// wait waits until q is not full, and no longer than done is open.
+func (q *closers) wait(done <-chan struct{}) {
+	for {
+		q.mu.Lock()
+		full, room := len(q.queue) >= maxWaiting, q.room
+		q.mu.Unlock()
+		if !full {
+			return
+		}
+		select { // ended by a closer that takes the next one, or done
+		case <-room:
+		case <-done:
+			return
+		}
+	}
+}
+
+func (q *closers) next() io.Closer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 {
+		q.running--
+		return nil
+	}
+	if len(q.queue) == maxWaiting {
+		close(q.room)
+		q.room = make(chan struct{})
+	}
+	c := q.queue[0]
+	q.queue[0] = nil
+	q.queue = q.queue[1:]
+	return c
+}
+
+// run closes until nothing is left.
+func (q *closers) run() {
+	for c := q.next(); c != nil; c = q.next() {
+		closeNudged(c)
+	}
+}
+
+// closeNudged closes c, and ends what waits at its last close.
+func closeNudged(c io.Closer) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pid, thread := unix.Getpid(), unix.Gettid()
+	var over atomic.Bool
+	var nudge func()
+	nudge = func() {
+		if !over.Load() {
+			unix.Tgkill(pid, thread, unix.SIGURG)
+			time.AfterFunc(nudgeAfter, nudge)
+		}
+	}
+	defer time.AfterFunc(nudgeAfter, nudge).Stop()
+	c.Close()
+	over.Store(true)
+}

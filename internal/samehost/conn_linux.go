@@ -1,0 +1,268 @@
+package samehost
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is a connected socket. Its methods may be called from any goroutine; one at a
+// time may read.
+type Conn struct {
+	file *os.File // nonblocking, on the netpoller
+	raw  syscall.RawConn
+	peer Peer
+	// bare is set while no descriptor can have come: then closing cannot wait.
+	bare atomic.Bool
+}
+
+// soPassRights is SO_PASSRIGHTS: with 0, who sends descriptors gets EPERM. It is
+// on in new sockets.
+const soPassRights = 83
+
+// WithoutPassRights has sockets made as kernels before 6.16 make them, for tests.
+var WithoutPassRights atomic.Bool
+
+// passRights sets SO_PASSRIGHTS, and reports whether the kernel has it.
+func passRights(fd, on int) bool {
+	return !WithoutPassRights.Load() && unix.SetsockoptInt(fd, unix.SOL_SOCKET, soPassRights, on) == nil
+}
+
+// newConn takes fd. A bare one has never taken descriptors.
+func newConn(fd int, bare bool) (*Conn, error) {
+	c := &Conn{file: os.NewFile(uintptr(fd), "unix")}
+	c.bare.Store(bare)
+	var err error
+	if c.raw, err = c.file.SyscallConn(); err == nil {
+		c.peer, err = peerOf(fd)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// DeniedError is a name that is taken, and not by somebody who is admitted.
+type DeniedError struct {
+	Peer Peer // zero if Full
+	Full bool // its queue is full, so that all that is known is that the user is another
+}
+
+// Error says whose the name is.
+func (e *DeniedError) Error() string {
+	if e.Full {
+		return "a process of another user listens, and its queue is full"
+	}
+	text := fmt.Sprintf("process %d of user %d listens", e.Peer.PID, e.Peer.UID)
+	if err := CheckUser(); err != nil {
+		text += ": " + err.Error()
+	}
+	return text
+}
+
+// Dial connects to the first of names, abstract ones of sockets of a type
+// (unix.SOCK_SEQPACKET), where a process listens that admit lets in, one of our user
+// if admit is nil. It does not wait. Each name is looked at for itself: names that
+// strangers have are passed over, also those where the queue is full. The error
+// wraps ECONNREFUSED if nobody listens, EAGAIN if a queue is full that may be that of
+// a process of ours, or too much of strangers waits to be closed; a *DeniedError
+// tells that there are only others.
+func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
+	if waiting.full() {
+		return nil, os.NewSyscallError("connect", unix.EAGAIN)
+	}
+	var denied error
+	fd := -1
+	defer func() {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}()
+	for _, name := range names {
+		if fd < 0 {
+			var err error
+			if fd, err = newSocket(typ); err != nil {
+				return nil, err
+			}
+		}
+		err := connect(fd, name)
+		switch {
+		case err == unix.ECONNREFUSED || err == unix.EPROTOTYPE:
+			continue // nobody, or a socket of another type, which is none of ours
+		case err == unix.EAGAIN && admit == nil:
+			if foreign(name) {
+				denied = &DeniedError{Full: true}
+				continue
+			}
+			fallthrough
+		case err != nil:
+			return nil, os.NewSyscallError("connect", err)
+		}
+		passRights(fd, 0)
+		c, err := newConn(fd, false) // something may have come before
+		fd = -1
+		if err != nil {
+			return nil, err
+		}
+		if admits(admit, c.peer) {
+			return c, nil
+		}
+		denied = &DeniedError{Peer: c.peer}
+		c.Close()
+	}
+	if denied != nil {
+		return nil, denied
+	}
+	return nil, os.NewSyscallError("connect", unix.ECONNREFUSED)
+}
+
+func newSocket(typ int) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	return fd, os.NewSyscallError("socket", err)
+}
+
+func connect(fd int, name string) error {
+	for {
+		if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func admits(admit func(Peer) bool, p Peer) bool {
+	if admit == nil {
+		return p.SameUser()
+	}
+	return admit(p)
+}
+
+// Peer returns who is at the other end.
+func (c *Conn) Peer() Peer { return c.peer }
+
+// Read and Write are those of an *os.File: a packet at a time where the type has
+// packets. Descriptors that come with what Read takes are closed.
+func (c *Conn) Read(b []byte) (int, error)  { return c.file.Read(b) }
+func (c *Conn) Write(b []byte) (int, error) { return c.file.Write(b) }
+
+// SetDeadline, SetReadDeadline and SetWriteDeadline are those of an *os.File.
+func (c *Conn) SetDeadline(t time.Time) error      { return c.file.SetDeadline(t) }
+func (c *Conn) SetReadDeadline(t time.Time) error  { return c.file.SetReadDeadline(t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.file.SetWriteDeadline(t) }
+
+// SyscallConn gives access to the descriptor.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
+
+// TakeDescriptors lets the peer send descriptors, and reports whether it could not
+// before.
+func (c *Conn) TakeDescriptors() (could bool) {
+	c.bare.Store(false)
+	c.raw.Control(func(fd uintptr) { could = passRights(int(fd), 1) })
+	return could
+}
+
+// Refuse says last, if the peer can take it at once, and closes.
+func (c *Conn) Refuse(last []byte) error {
+	if len(last) > 0 {
+		c.raw.Control(func(fd uintptr) {
+			unix.SendmsgN(int(fd), last, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		})
+	}
+	return c.Close()
+}
+
+// Close hangs up. It never waits: if something is unread, which may have descriptors
+// with it, another thread closes the socket.
+func (c *Conn) Close() error {
+	if c.bare.Load() || !c.hasUnread() {
+		return c.file.Close()
+	}
+	waiting.add(c.file)
+	return nil
+}
+
+// hasUnread shuts the connection down, so that nothing more can come, and reports
+// whether something has come that nobody has read.
+func (c *Conn) hasUnread() bool {
+	found := false // by a socket that is closed already
+	if c.raw == nil {
+		return false
+	}
+	c.raw.Control(func(fd uintptr) {
+		unix.Shutdown(int(fd), unix.SHUT_RDWR)
+		// With this a packet without data can be told from the end, by MSG_CTRUNC.
+		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+		var b [1]byte
+		peek := func() (int, int, error) {
+			n, _, flags, _, err := unix.Recvmsg(int(fd), b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			return n, flags, err
+		}
+		n, flags, err := peek()
+		if errors.Is(err, unix.ECONNRESET) { // said once: the peer has not read all of ours
+			n, flags, err = peek()
+		}
+		found = err != nil || n > 0 || flags&unix.MSG_CTRUNC != 0
+	})
+	return found
+}
+
+// ErrTruncated is a packet longer than was allowed, or with descriptors for which there
+// was no room.
+var ErrTruncated = errors.New("packet is too long, or has more descriptors than could be taken")
+
+// control holds the control messages of a packet: with room for all descriptors that
+// it can have the kernel closes none, which it would do in the thread that reads.
+type control [16 + 4*253 + 4]byte // struct cmsghdr, SCM_MAX_FD, padding
+
+var controls = sync.Pool{New: func() any { return new(control) }}
+
+// Receive waits for one packet on a socket, whose descriptors are the caller's. It
+// ends with a packet, the peer's hang-up (io.EOF), a deadline or Close.
+func Receive(raw syscall.RawConn, b []byte) (n int, fds []int, err error) {
+	oob := controls.Get().(*control)
+	defer controls.Put(oob)
+	var oobn, flags int
+	var errno error
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			n, oobn, flags, _, errno = unix.Recvmsg(int(fd), b, oob[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+			if errno != unix.EINTR {
+				return errno != unix.EAGAIN
+			}
+		}
+	})
+	if err = cmp.Or(err, os.NewSyscallError("recvmsg", errno)); err != nil {
+		return 0, nil, err
+	}
+	fds = rightsIn(oob[:oobn])
+	switch {
+	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		CloseReceived(fds...)
+		return 0, nil, ErrTruncated
+	case n == 0 && len(fds) == 0:
+		return 0, nil, io.EOF
+	}
+	return n, fds, nil
+}
+
+func rightsIn(oob []byte) []int {
+	var fds []int
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range messages {
+		if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}

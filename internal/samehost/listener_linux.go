@@ -1,0 +1,180 @@
+package samehost
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ListenConfig says how to listen.
+type ListenConfig struct {
+	Type    int    // unix.SOCK_SEQPACKET or unix.SOCK_STREAM
+	Name    string // abstract: "@..."
+	Backlog int    // of the kernel
+	// Admit says whether a peer may connect; nil means those of our user. It is
+	// called by Accept, so it must not wait.
+	Admit func(Peer) bool
+	// Denied is called by Accept for each peer that was not admitted, if it is set.
+	Denied func(Peer)
+	// Farewell is what those hear.
+	Farewell []byte
+}
+
+// Listener accepts peers that are admitted.
+type Listener struct {
+	cfg    ListenConfig
+	file   *os.File
+	raw    syscall.RawConn
+	bare   bool // the kernel lets no descriptors into the queue
+	closed chan struct{}
+
+	accepting sync.Mutex // held while Accept uses file
+	mu        sync.Mutex // guards the deadline, and closed being closed
+}
+
+// Listen makes the socket. If the name is taken the error wraps EADDRINUSE.
+func Listen(cfg ListenConfig) (*Listener, error) {
+	fd, err := newSocket(cfg.Type)
+	if err != nil {
+		return nil, err
+	}
+	bare := passRights(fd, 0)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: cfg.Name}); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("bind", err)
+	}
+	if err := unix.Listen(fd, cfg.Backlog); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("listen", err)
+	}
+	l := &Listener{cfg: cfg, bare: bare, file: os.NewFile(uintptr(fd), cfg.Name), closed: make(chan struct{})}
+	if l.raw, err = l.file.SyscallConn(); err != nil {
+		l.file.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Name returns the name.
+func (l *Listener) Name() string { return l.cfg.Name }
+
+// SetDeadline makes Accept fail after t with an error that wraps
+// os.ErrDeadlineExceeded; zero means never.
+func (l *Listener) SetDeadline(t time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosed() {
+		return net.ErrClosed
+	}
+	return l.file.SetReadDeadline(t)
+}
+
+func (l *Listener) isClosed() bool {
+	select {
+	case <-l.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Accept waits for the next peer that is admitted. It ends with Close, with an error
+// that wraps net.ErrClosed, and with the deadline.
+func (l *Listener) Accept() (*Conn, error) {
+	for {
+		waiting.wait(l.closed)
+		fd, err := l.accept()
+		if err != nil {
+			return nil, err
+		}
+		c, err := newConn(fd, l.bare)
+		if err != nil {
+			continue // there is nothing that is known of it
+		}
+		if admits(l.cfg.Admit, c.peer) {
+			return c, nil
+		}
+		c.Refuse(l.cfg.Farewell)
+		if l.cfg.Denied != nil {
+			l.cfg.Denied(c.peer)
+		}
+	}
+}
+
+// accept takes the next connection, whoever it is. What the process lacks to take it
+// (descriptors, memory) may be there again a little later.
+func (l *Listener) accept() (int, error) {
+	const minPause, maxPause = 5 * time.Millisecond, time.Second
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		fd, err := l.tryAccept()
+		var errno syscall.Errno
+		if err == nil || !errors.As(err, &errno) {
+			return fd, err
+		}
+		// The connection stays in the queue, so the descriptor would be readable
+		// again at once; this wait ends with the timer or Close.
+		select {
+		case <-time.After(pause):
+		case <-l.closed:
+			return -1, net.ErrClosed
+		}
+	}
+}
+
+// tryAccept waits for a connection. An Errno is what accept4 said.
+func (l *Listener) tryAccept() (int, error) {
+	l.accepting.Lock()
+	defer l.accepting.Unlock()
+	fd := -1
+	var errno error
+	err := l.raw.Read(func(lfd uintptr) bool { // ended by a connection, an error, the deadline or Close
+		for {
+			fd, _, errno = unix.Accept4(int(lfd), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			if errno != unix.EINTR && errno != unix.ECONNABORTED {
+				return errno != unix.EAGAIN
+			}
+		}
+	})
+	if l.isClosed() {
+		CloseReceived(fd)
+		return -1, net.ErrClosed
+	}
+	if err != nil {
+		return -1, err
+	}
+	return fd, errno
+}
+
+// Close stops listening: the name is free when it returns. Peers that nobody has
+// accepted are hung up on.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	if l.isClosed() {
+		l.mu.Unlock()
+		return net.ErrClosed
+	}
+	close(l.closed)
+	_ = l.file.SetReadDeadline(time.Unix(1, 0)) // Accept leaves, so that nobody else has the last hold on the file
+	l.mu.Unlock()
+	l.accepting.Lock()
+	defer l.accepting.Unlock()
+	if l.bare {
+		return l.file.Close()
+	}
+	// The kernel closes what lies in the queue, after it has given back the name.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		closeNudged(l.file)
+	}()
+	select { // ended by the close, or the timer
+	case <-done:
+	case <-time.After(closeWithin):
+	}
+	return nil
+}
