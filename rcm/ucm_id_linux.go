@@ -15,12 +15,7 @@ type cmID struct {
 	file *ucmFile
 	uid  uint64
 	num  uint32 // the kernel's name for it
-
-	// life is held for reading by commands that name the id, and for writing
-	// by the one that destroys it: the kernel may give its name to the next id
-	// of the process at once.
-	life sync.RWMutex
-	gone bool // guarded by life
+	once sync.Once
 
 	mu    sync.Mutex
 	queue []cmEvent     // guarded by mu; what next has not taken yet
@@ -59,32 +54,14 @@ func newCMID() (*cmID, error) {
 // one that is connected is told. It waits until the kernel is done with the
 // id, which on iWARP may take until a handshake has timed out.
 func (id *cmID) destroy() {
-	id.life.Lock() // ends with the commands that run
-	defer id.life.Unlock()
-	if id.gone {
-		return
-	}
-	id.gone = true
-	var events uint32
-	// An error means that the file was closed, and all ids with it.
-	_ = pinned(&events, func(addr uint64) error {
-		return command(id.file, ucmDestroyID, &ucmDestroyIDBody{response: addr, id: id.num}, 4)
+	id.once.Do(func() {
+		var events uint32
+		// An error means that the file was closed, and all ids with it.
+		_ = pinned(&events, func(addr uint64) error {
+			return command(id.file, ucmDestroyID, &ucmDestroyIDBody{response: addr, id: id.num}, 4)
+		})
+		id.file.unregister(id)
 	})
-	id.file.unregister(id)
-}
-
-// commandAbout gives a command that names the id. It does not wait for a destroy:
-// for an id that is being destroyed, as for one that was, there is ENOENT, as of
-// the kernel.
-func commandAbout[B any](id *cmID, cmd ucmCommand, body *B, out uintptr) error {
-	if !id.life.TryRLock() {
-		return commandError(cmd, unix.ENOENT)
-	}
-	defer id.life.RUnlock()
-	if id.gone {
-		return commandError(cmd, unix.ENOENT)
-	}
-	return command(id.file, cmd, body, out)
 }
 
 // deliver is called by the goroutine that reads events; it does not block.
@@ -163,11 +140,11 @@ func (id *cmID) bind(addr netip.AddrPort) error {
 	if body.addrSize, err = encodeSockaddr(&body.addr, addr); err != nil {
 		return err
 	}
-	return commandAbout(id, ucmBind, &body, 0)
+	return command(id.file, ucmBind, &body, 0)
 }
 
 func (id *cmID) listen(backlog int) error {
-	return commandAbout(id, ucmListen, &ucmListenBody{id: id.num, backlog: uint32(backlog)}, 0)
+	return command(id.file, ucmListen, &ucmListenBody{id: id.num, backlog: uint32(backlog)}, 0)
 }
 
 // resolveAddr finds the device by which dst is reached, from src if that is
@@ -183,11 +160,11 @@ func (id *cmID) resolveAddr(src netip.Addr, dst netip.AddrPort, timeoutMS uint32
 			return err
 		}
 	}
-	return commandAbout(id, ucmResolveAddr, &body, 0)
+	return command(id.file, ucmResolveAddr, &body, 0)
 }
 
 func (id *cmID) resolveRoute(timeoutMS uint32) error {
-	return commandAbout(id, ucmResolveRoute, &ucmResolveRouteBody{id: id.num, timeoutMS: timeoutMS}, 0)
+	return command(id.file, ucmResolveRoute, &ucmResolveRouteBody{id: id.num, timeoutMS: timeoutMS}, 0)
 }
 
 // query returns the addresses of an id, and its device.
@@ -195,7 +172,7 @@ func (id *cmID) query() (idAddr, error) {
 	var r ucmQueryAddrResponse
 	r.deviceIndex = noDeviceIndex
 	err := pinned(&r, func(addr uint64) error {
-		return commandAbout(id, ucmQuery, &ucmQueryBody{response: addr, id: id.num, option: queryAddr}, querySize)
+		return command(id.file, ucmQuery, &ucmQueryBody{response: addr, id: id.num, option: queryAddr}, querySize)
 	})
 	if err != nil {
 		return idAddr{}, err
@@ -221,34 +198,34 @@ const noDeviceIndex = 1<<32 - 1
 
 func (id *cmID) setOption(name uint32, value []byte) error {
 	return pinned(&value[0], func(addr uint64) error {
-		return commandAbout(id, ucmSetOption, &ucmSetOptionBody{
+		return command(id.file, ucmSetOption, &ucmSetOptionBody{
 			value: addr, id: id.num, level: ucmLevelID, name: name, length: uint32(len(value)),
 		}, 0)
 	})
 }
 
 func (id *cmID) connect(p *ucmConnParam) error {
-	return commandAbout(id, ucmConnect, &ucmConnectBody{param: *p, id: id.num}, 0)
+	return command(id.file, ucmConnect, &ucmConnectBody{param: *p, id: id.num}, 0)
 }
 
 // accept answers a request; its events have the uid of the id from then on.
 func (id *cmID) accept(p *ucmConnParam) error {
-	return commandAbout(id, ucmAccept, &ucmAcceptBody{uid: id.uid, param: *p, id: id.num}, 0)
+	return command(id.file, ucmAccept, &ucmAcceptBody{uid: id.uid, param: *p, id: id.num}, 0)
 }
 
 // establish ends the dialer's handshake, once its QP is at RTS.
 func (id *cmID) establish() error {
-	return commandAbout(id, ucmAccept, &ucmAcceptBody{id: id.num}, 0)
+	return command(id.file, ucmAccept, &ucmAcceptBody{id: id.num}, 0)
 }
 
 func (id *cmID) reject(privateData []byte) error {
 	body := ucmRejectBody{id: id.num, privateDataLen: uint8(len(privateData))}
 	copy(body.privateData[:], privateData)
-	return commandAbout(id, ucmReject, &body, 0)
+	return command(id.file, ucmReject, &body, 0)
 }
 
 func (id *cmID) disconnect() error {
-	return commandAbout(id, ucmDisconnect, &ucmDisconnectBody{id: id.num}, 0)
+	return command(id.file, ucmDisconnect, &ucmDisconnectBody{id: id.num}, 0)
 }
 
 // qpAttr returns the attributes that the kernel has for a QP on its way to
@@ -256,7 +233,7 @@ func (id *cmID) disconnect() error {
 func (id *cmID) qpAttr(state uint32) (ucmQPAttr, error) {
 	var r ucmQPAttr
 	err := pinned(&r, func(addr uint64) error {
-		return commandAbout(id, ucmInitQPAttr, &ucmInitQPAttrBody{response: addr, id: id.num, state: state}, qpAttrSize)
+		return command(id.file, ucmInitQPAttr, &ucmInitQPAttrBody{response: addr, id: id.num, state: state}, qpAttrSize)
 	})
 	return r, err
 }
