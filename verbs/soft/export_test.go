@@ -29,3 +29,49 @@ func MappingsLeft() int {
 	defer unmapLater.Unlock()
 	return len(unmapLater.ranges)
 }
+
+// Scribble overwrites all that a QP can reach of its peer's regions.
+func Scribble(v *verbs.QP) {
+	q := v.Driver().(*qp)
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	for _, r := range q.remotes {
+		clear(r.mapping)
+	}
+	for i := range q.out.hdr.keys {
+		q.out.hdr.keys[i].Store(0)
+	}
+}
+
+// RegionsGiven returns how many regions a QP remembers to have given to its
+// peer of another process.
+func RegionsGiven(v *verbs.QP) int {
+	q := v.Driver().(*qp)
+	q.sendMu.Lock()
+	l := q.link.(*socketLink)
+	q.sendMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.given)
+}
+
+// PagesOf has the provider believe in pages of size bytes, which are no
+// smaller than real ones, until the end of the test.
+func PagesOf(t testing.TB, size int) {
+	before := pageSize
+	if size < before {
+		t.Skip("the machine's pages are larger")
+	}
+	pageSize = size
+	t.Cleanup(func() { pageSize = before })
+	for _, g := range []geometry{geometryFor(1), geometryFor(300), geometryFor(maxReceives)} {
+		for _, room := range g.rooms() {
+			if room[0]%size != 0 || room[1]%size != 0 || room[1] > g.size() {
+				t.Errorf("pages of %d: a part of the segment from %d to %d", size, room[0], room[1])
+			}
+		}
+		if g.sendAt()%size != 0 {
+			t.Errorf("pages of %d: SEND buffer at %d", size, g.sendAt())
+		}
+	}
+}

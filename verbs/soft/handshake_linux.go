@@ -115,6 +115,7 @@ func (p *pairing) join(conn *net.UnixConn, peer Peer, h hello, fds []int, answer
 	if err == nil && p.q.attach(l, p, func(o *outbound) {
 		o.open(viewOf(mapping, h.geo), h, bell)
 		o.mapping = mapping
+		l.seg = p.q.in.seg.retain()
 	}) == nil {
 		err = errOver
 	}
@@ -139,7 +140,7 @@ func (d *device) mapPeerSegment(fd int, geo geometry) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}
-	if err := populate(mapping[:pageAlign(geo.lengthsAt())]); err != nil {
+	if err := geo.populate(mapping); err != nil {
 		unmap(mapping)
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}

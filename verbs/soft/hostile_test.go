@@ -77,7 +77,7 @@ func newVictim(t testing.TB, shared bool) *victim {
 	v.peer, err = d.newSegment(geometryFor(32))
 	require.NoError(t, err)
 	valid := new(atomic.Uint32)
-	valid.Store(1)
+	valid.Store(victimKey)
 	v.key = &remote{key: victimKey, access: remoteRights, addr: 0x10000, mem: make([]byte, 1<<16), valid: valid}
 	v.q.sendMu.Lock()
 	v.q.attr.RNRRetry = 1

@@ -3,6 +3,7 @@ package soft
 import (
 	"fmt"
 	"math/bits"
+	"os"
 	"sync/atomic"
 	"unsafe"
 )
@@ -19,7 +20,8 @@ import (
 //	144         released            owner         peer, when its copy is used up
 //	152         starved             owner         peer, after a kick
 //	256         want                peer sets 1, owner sets 0
-//	4096        descriptors         peer          owner
+//	1024        keys                owner         peer before each operation on a region
+//	65536       descriptors         peer          owner
 //	then        lengths             owner         peer, before a SEND
 //	then        SEND buffer         peer          owner
 //
@@ -35,6 +37,12 @@ import (
 // Counts are absolute and never go back: receives posted, descriptors
 // consumed, bytes of the SEND buffer released. An entry of the ring is
 // published by seq becoming uint32(position+1).
+//
+// keys say which regions of the owner the peer may use: the answer about a key
+// names a place among them, which holds the key for as long as it is good. A
+// peer that writes there, as it can, takes keys from itself alone: the regions
+// have no word that counts for others. The pages of keys beyond the first come
+// with the regions that need them.
 type header struct {
 	arm  atomic.Uint32
 	gate atomic.Uint32
@@ -48,7 +56,9 @@ type header struct {
 	_        [96]byte
 
 	want atomic.Uint32
-	_    [headerSize - 260]byte
+	_    [keysAt - 260]byte
+
+	keys [keySlots]atomic.Uint32
 }
 
 // The bits of header.arm.
@@ -69,7 +79,9 @@ const (
 )
 
 const (
-	headerSize     = 4096
+	headerSize     = 1 << 16 // a multiple of the page size of any machine
+	keysAt         = 1024
+	keySlots       = (headerSize - keysAt) / 4 // regions that a peer may use at a time
 	descriptorSize = 64
 	inlinePayload  = 40 // bytes of a SEND that travel in the descriptor
 	sendAlign      = 64 // pieces in the SEND buffer start at multiples
@@ -111,6 +123,8 @@ var (
 	_ [128 - unsafe.Offsetof(header{}.posted)]byte
 	_ [unsafe.Offsetof(header{}.want) - 256]byte
 	_ [256 - unsafe.Offsetof(header{}.want)]byte
+	_ [unsafe.Offsetof(header{}.keys) - keysAt]byte
+	_ [keysAt - unsafe.Offsetof(header{}.keys)]byte
 )
 
 // geometry is the shape of a segment; both ends compute the same layout from
@@ -133,6 +147,12 @@ const (
 func (g geometry) entries() uint32 { return 2 * g.receives }
 
 func (g geometry) lengthsAt() int { return headerSize + int(g.entries())*descriptorSize }
+
+// rooms are the parts of a segment that must have memory from the beginning,
+// by their ends: the first page of the header, and the descriptors.
+func (g geometry) rooms() [2][2]int {
+	return [2][2]int{{0, pageSize}, {headerSize, pageAlign(g.lengthsAt())}}
+}
 
 func (g geometry) sendAt() int { return pageAlign(g.lengthsAt() + int(g.receives)*4) }
 
@@ -185,25 +205,6 @@ func (d *descriptor) setSeqQuietly(seq uint32) {
 	*(*uint32)(unsafe.Pointer(&d.seq)) = seq
 }
 
-// An MR that peers may reach is a memfd of one header page and then the data.
-// The owner writes valid, peers read it before each operation.
-type regionHeader struct {
-	valid atomic.Uint32
-	_     [regionHeaderSize - 4]byte
-}
-
-const regionHeaderSize = 4096
-
-var (
-	_ [regionHeaderSize - unsafe.Sizeof(regionHeader{})]byte
-	_ [unsafe.Sizeof(regionHeader{}) - regionHeaderSize]byte
-)
-
-func regionHeaderOf(mem []byte) *regionHeader {
-	_ = mem[regionHeaderSize-1]
-	return (*regionHeader)(unsafe.Pointer(&mem[0]))
-}
-
 // word64 views 8 bytes for an atomic; the caller has checked the alignment of
 // the address.
 func word64(mem []byte) *atomic.Uint64 {
@@ -214,4 +215,7 @@ func word64(mem []byte) *atomic.Uint64 {
 // addressOf is the address by which work requests name the first byte.
 func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-func pageAlign(n int) int { return (n + 4095) &^ 4095 }
+// pageSize is that of the machine: 4 to 64 KiB.
+var pageSize = os.Getpagesize()
+
+func pageAlign(n int) int { return (n + pageSize - 1) &^ (pageSize - 1) }

@@ -37,7 +37,7 @@ type localLink struct {
 
 func (l *localLink) lookup(key uint32) (*remote, bool) {
 	r := l.peer.dev.region(key)
-	if r == nil || r.pd != l.peer.pd || r.remote.Load() != 1 {
+	if r == nil || r.pd != l.peer.pd || r.remote.Load() != r.key {
 		return nil, true
 	}
 	return remoteOf(r), true
@@ -58,8 +58,12 @@ type socketLink struct {
 	raw  syscall.RawConn
 	peer Peer
 
+	seg *segment // ours, for which the peer has this link; kept until serve ends
+
 	mu    sync.Mutex
-	given map[*region]struct{} // guarded by mu: regions that the peer has
+	given map[*region]uint32 // guarded by mu: regions that the peer has, with the places of their keys; nil: it is gone
+	free  []uint32           // guarded by mu: places that were used
+	used  uint32             // guarded by mu: how many places ever were
 
 	served chan struct{} // closed when serve has ended
 }
@@ -69,7 +73,7 @@ func newSocketLink(q *qp, conn *net.UnixConn, peer Peer) (*socketLink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &socketLink{q: q, conn: conn, raw: raw, peer: peer, given: make(map[*region]struct{}), served: make(chan struct{})}, nil
+	return &socketLink{q: q, conn: conn, raw: raw, peer: peer, given: make(map[*region]uint32), served: make(chan struct{})}, nil
 }
 
 func (l *socketLink) lookup(uint32) (*remote, bool) { return nil, false }
@@ -84,15 +88,27 @@ func (l *socketLink) close() {
 	<-l.served // ends because reads from a closed socket fail
 }
 
-// send writes a packet without waiting; false if that is not possible.
-func (l *socketLink) send(b []byte, fds ...int) bool {
-	return sendPacket(l.raw, b, fds...) == nil
+// mention sends what the peer can do without, while less than half of the
+// socket is full: the rest is for what it cannot do without.
+func (l *socketLink) mention(b []byte) {
+	room := false
+	_ = l.raw.Control(func(fd uintptr) { // fails on a closed socket, which sendPacket finds too
+		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+		if err != nil {
+			return
+		}
+		unread, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		room = err == nil && unread < size/2
+	})
+	if room {
+		_ = sendPacket(l.raw, b) // a peer that is gone needs no word
+	}
 }
 
 // mustSend gives the peer up if it does not read: what it does not learn it
 // would wait for in vain.
 func (l *socketLink) mustSend(b []byte, fds ...int) {
-	if !l.send(b, fds...) {
+	if sendPacket(l.raw, b, fds...) != nil {
 		l.conn.Close()
 	}
 }
@@ -174,6 +190,7 @@ func (l *socketLink) serve() {
 	for r := range given {
 		r.forget(l)
 	}
+	l.seg.release()
 	l.q.hear(l, faultGone)
 	close(l.served)
 }
@@ -215,16 +232,52 @@ func (l *socketLink) handle(m message, fds []int) error {
 func (l *socketLink) answer(key uint32) {
 	r := l.q.dev.region(key)
 	if r != nil && r.pd == l.q.pd {
-		l.mu.Lock()
-		if l.given != nil {
-			l.given[r] = struct{}{}
-		}
-		l.mu.Unlock()
-		if r.give(l) {
-			return
+		if place, ok := l.placeFor(r); ok {
+			if r.give(l, place) {
+				return
+			}
+			l.takeBack(r)
 		}
 	}
 	l.mustSend(encodeKeyAnswer(keyAnswer{key: key}))
+}
+
+// placeFor finds a place for the key of a region; false if there is none, or
+// no memory for it.
+func (l *socketLink) placeFor(r *region) (uint32, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if place, ok := l.given[r]; ok {
+		return place, true
+	}
+	var place uint32
+	switch n := len(l.free); {
+	case l.given == nil:
+		return 0, false
+	case n > 0:
+		place, l.free = l.free[n-1], l.free[:n-1]
+	case l.used == keySlots:
+		return 0, false
+	default:
+		place = l.used
+		if at := keysAt + int(place)*4; at%pageSize == 0 && populate(l.seg.mem[at:at+pageSize]) != nil {
+			return 0, false
+		}
+		l.used++
+	}
+	l.given[r] = place
+	return place, true
+}
+
+// takeBack frees the place of a region that the peer has no more, or has not
+// got.
+func (l *socketLink) takeBack(r *region) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if place, ok := l.given[r]; ok {
+		delete(l.given, r)
+		l.free = append(l.free, place)
+	}
 }
 
 // learn takes the answer about a key: a region, an error of our own, or a
@@ -241,6 +294,7 @@ func (q *qp) learn(l link, key uint32, r *remote, err error) {
 	}
 	delete(q.asked, key)
 	if r != nil {
+		r.valid = &q.out.hdr.keys[r.place]
 		q.addRemote(r)
 	} else {
 		if q.refused == nil {

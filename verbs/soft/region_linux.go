@@ -23,13 +23,11 @@ type region struct {
 	// local says that the lkey is good. Deregister takes it away and then
 	// waits for everybody who saw it (see quiesce).
 	local atomic.Bool
-	// remote says that the rkey is good, to the QPs of this process; shared
-	// says the same to other processes. It lies in the first page of the
-	// memfd, and is nil without one.
+	// remote is the key while the rkey is good. The peers of other processes
+	// learn it in the segments that we share with each (see keyHolders).
 	remote atomic.Uint32
-	shared *atomic.Uint32
 
-	mapping []byte // header page and mem; nil for memory of the caller
+	mapping []byte // nil for memory of the caller
 	pinner  runtime.Pinner
 	told    keyHolders
 	fd      int // memfd, -1 if only this process can reach it; guarded by told
@@ -86,10 +84,9 @@ func (r *region) mapPrivate(length int, opt verbs.MROptions) error {
 	return nil
 }
 
-// mapShared gets memory that peers can map: a memfd of its own, with a page
-// in front in which we take the key away from them.
+// mapShared gets memory that peers can map: a memfd of its own.
 func (r *region) mapShared(length int, opt verbs.MROptions) error {
-	size := regionHeaderSize + pageAlign(length)
+	size := pageAlign(length)
 	fd, err := r.dev.memfd("ramjet-mr", size)
 	if err != nil {
 		return err
@@ -112,8 +109,7 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 		unix.Close(fd)
 		return err
 	}
-	r.mem = mapping[regionHeaderSize:][:length:length]
-	r.shared = &regionHeaderOf(mapping).valid
+	r.mem = mapping[:length:length]
 	return nil
 }
 
@@ -168,10 +164,7 @@ func (p *pd) addRegion(r *region) error {
 	d.keys.byKey[r.key] = r
 	r.local.Store(true)
 	if r.access.Remote() {
-		r.remote.Store(1)
-		if r.shared != nil {
-			r.shared.Store(1)
-		}
+		r.remote.Store(r.key)
 	}
 	return nil
 }
@@ -199,8 +192,10 @@ func (r *region) Deregister() error {
 // invalidate takes the rkey away, not the lkey, as SEND_WITH_INV does.
 func (r *region) invalidate() {
 	r.remote.Store(0)
-	if r.shared != nil {
-		r.shared.Store(0)
+	r.told.mu.Lock()
+	defer r.told.mu.Unlock()
+	for l, place := range r.told.links {
+		l.seg.hdr.keys[place].Store(0)
 	}
 }
 

@@ -24,7 +24,7 @@ func (q *qp) resolve(key uint32) (progress, verdict) {
 		}
 		q.cached = r
 	}
-	if r.valid.Load() != 1 {
+	if !r.good() {
 		// The key is gone for good; the peer tells so too, but later.
 		return finished, verdict{status: verbs.WCRemAccessErr, tell: faultAccess}
 	}
@@ -67,7 +67,7 @@ func (q *qp) addRemote(r *remote) {
 	}
 	if len(q.remotes) >= max(q.sweepAt, minSweep) {
 		for key, old := range q.remotes {
-			if old.valid.Load() != 1 {
+			if !old.good() {
 				q.dropRemote(key)
 			}
 		}

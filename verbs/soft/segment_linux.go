@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"os"
 	"runtime"
 	"sync/atomic"
 
@@ -25,13 +24,11 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 		return nil, err
 	}
 	// The ring and the counters must exist; the SEND buffer comes on use.
-	err = unix.EINTR
-	for err == unix.EINTR { // by a signal: the scheduler's, for one
-		err = unix.Fallocate(fd, 0, 0, int64(geo.lengthsAt()))
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("fallocate", err)
+	for _, room := range geo.rooms() {
+		if err := allocate(fd, room[0], room[1]); err != nil {
+			unix.Close(fd)
+			return nil, err
+		}
 	}
 	if err := seal(fd, segmentSeals); err != nil {
 		unix.Close(fd)
@@ -48,11 +45,21 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 	// CQ.Poll looks at the ring without a lock, so the addresses stay mapped
 	// until the collector proves that nobody can look any more.
 	runtime.AddCleanup(s, func(r addressRange) { unmap(r.bytes()) }, rangeOf(mem))
-	if err := populate(mem[:pageAlign(geo.lengthsAt())]); err != nil {
+	if err := geo.populate(mem); err != nil {
 		s.release()
 		return nil, err
 	}
 	return s, nil
+}
+
+// populate gives memory to what must have it.
+func (g geometry) populate(mem []byte) error {
+	for _, room := range g.rooms() {
+		if err := populate(mem[room[0]:room[1]]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // closeFD gives up the descriptor, after the handshake.

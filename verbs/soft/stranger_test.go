@@ -140,9 +140,9 @@ func TestAStrangerWhoMisbehavesIsHungUpOn(t *testing.T) {
 		"garbage":               func(s *stranger) ([]byte, []int) { return []byte("GET / HTTP/1.1\r\n\r\n"), nil },
 		"garbage with a memfd":  func(s *stranger) ([]byte, []int) { return []byte{1}, []int{s.memfd(size, segmentSeals)} },
 		"longer than a message": func(s *stranger) ([]byte, []int) { return append(encodeHello(s.hello()), make([]byte, 500)...), nil },
-		"version 2": func(s *stranger) ([]byte, []int) {
+		"version 1": func(s *stranger) ([]byte, []int) {
 			b := encodeHello(s.hello())
-			b[3] = 2
+			b[3] = 1
 			return b, []int{s.memfd(size, segmentSeals)}
 		},
 		"no hello":                func(s *stranger) ([]byte, []int) { return encodeKey(kindKeyRequest, 1), nil },
@@ -186,7 +186,7 @@ func TestAStrangerWhoMisbehavesIsHungUpOn(t *testing.T) {
 }
 
 func TestAStrangerWhoMisbehavesOncePairedFailsItsQP(t *testing.T) {
-	size := 8192 + regionHeaderSize
+	size := 8192
 	answer := keyAnswer{key: 9, good: true, access: verbs.AccessRemoteWrite, addr: 4096, length: 8192}
 	cases := map[string]func(s *stranger) ([]byte, []int){
 		"garbage":                       func(s *stranger) ([]byte, []int) { return []byte{0}, nil },

@@ -28,6 +28,15 @@ func newMemfd(name string, size int) (int, error) {
 	return fd, nil
 }
 
+// allocate gives memory to the bytes of a memfd from first to end.
+func allocate(fd, first, end int) error {
+	err := error(unix.EINTR)
+	for err == unix.EINTR { // by a signal: the scheduler's, for one
+		err = unix.Fallocate(fd, 0, int64(first), int64(end-first))
+	}
+	return os.NewSyscallError("fallocate", err)
+}
+
 func seal(fd, seals int) error {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	return os.NewSyscallError("fcntl F_ADD_SEALS", err)

@@ -12,14 +12,14 @@ import (
 // Unix socket (SOCK_SEQPACKET: one message is one packet). Integers are
 // little endian.
 //
-//	all      0 "RJS"  3 version (1)  4 kind  5 zero  6 length of the body (2)
+//	all      0 "RJS"  3 version (2)  4 kind  5 zero  6 length of the body (2)
 //	hello    8 GID of the sender (16)  24 its QPN (4)  28 GID of the receiver (16)  44 its QPN (4)
 //	         48 receives (4)  52 bytes of the SEND buffer (4)  56 flags (4)
 //	         descriptors: segment, and the bell if flags has helloBell
 //	key-request, key-gone
 //	         8 key (4)
 //	key-answer
-//	         8 key (4)  12 good (4)  16 access (4)  20 zero (4)  24 address (8)  32 length (8)
+//	         8 key (4)  12 good (4)  16 access (4)  20 place among the keys (4)  24 address (8)  32 length (8)
 //	         descriptor: the region, if good
 //	fault    8 what (4)  12 zero (4)
 //	kick, drain
@@ -38,7 +38,7 @@ const (
 )
 
 const (
-	wireVersion = 1
+	wireVersion = 2
 	wireHeader  = 8
 	maxMessage  = 128 // longer than any message of this version
 )
@@ -79,6 +79,7 @@ type keyAnswer struct {
 	key    uint32
 	good   bool
 	access verbs.Access
+	place  uint32 // of header.keys
 	addr   uint64
 	length uint64
 }
@@ -152,13 +153,13 @@ func (m *message) parseBody(b []byte) error {
 		m.key = u32(0)
 	case kindKeyAnswer:
 		a := &m.answer
-		a.key, a.access = u32(0), verbs.Access(u32(8))
+		a.key, a.access, a.place = u32(0), verbs.Access(u32(8)), u32(12)
 		a.addr, a.length = binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
 		a.good = u32(4) == 1
-		if u32(4) > 1 || u32(12) != 0 || a.access&^remoteRights != 0 {
+		if u32(4) > 1 || a.place >= keySlots || a.access&^remoteRights != 0 {
 			return errMalformed("key answer %x", b)
 		}
-		if !a.good && (a.access != 0 || a.addr != 0 || a.length != 0) {
+		if !a.good && (a.access != 0 || a.place != 0 || a.addr != 0 || a.length != 0) {
 			return errMalformed("refused key with a region")
 		}
 		if a.good && (a.length == 0 || a.length > maxMRSize || a.addr+a.length < a.addr) {
@@ -205,7 +206,7 @@ func encodeKeyAnswer(a keyAnswer) []byte {
 	b = binary.LittleEndian.AppendUint32(b, a.key)
 	b = binary.LittleEndian.AppendUint32(b, good)
 	b = binary.LittleEndian.AppendUint32(b, uint32(a.access))
-	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint32(b, a.place)
 	b = binary.LittleEndian.AppendUint64(b, a.addr)
 	return binary.LittleEndian.AppendUint64(b, a.length)
 }

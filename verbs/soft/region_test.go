@@ -1,0 +1,104 @@
+//go:build linux
+
+package soft_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft"
+	"github.com/stretchr/testify/require"
+)
+
+// another is a second QP on everything that an end has.
+func another(t testing.TB, e *end) *end {
+	t.Helper()
+	second := *e
+	var err error
+	second.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.send, RecvCQ: e.recv, Cap: usual.cap})
+	require.NoError(t, err)
+	return &second
+}
+
+func connect(t testing.TB, a, b *end) {
+	t.Helper()
+	forA, err := b.address()
+	require.NoError(t, err)
+	forB, err := a.address()
+	require.NoError(t, err)
+	require.NoError(t, a.connect(forA))
+	require.NoError(t, b.connect(forB))
+}
+
+// writeTo writes to a region of the peer and returns how it went.
+func (e *end) writeTo(t testing.TB, mr *verbs.MR) verbs.WCStatus {
+	t.Helper()
+	_, err := e.qp.PostSend([]verbs.SendWR{{
+		Opcode: verbs.OpWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: [][]byte{{1}}, RemoteAddr: mr.Addr(), RKey: mr.RKey(),
+	}})
+	require.NoError(t, err)
+	return poll(t, e.send, 1)[0].Status
+}
+
+// A peer with the right to write may write what it likes, and harms only what
+// is in the region.
+func TestAPeerCannotTakeAKeyFromOthers(t *testing.T) {
+	soft.PairAsStrangers(t)
+	owner, hostile, honest := newEnd(t, usual), newEnd(t, usual), newEnd(t, usual)
+	connect(t, owner, hostile)
+	connect(t, another(t, owner), honest)
+	require.Equal(t, verbs.WCSuccess, hostile.writeTo(t, owner.mr))
+	require.Equal(t, verbs.WCSuccess, honest.writeTo(t, owner.mr))
+	soft.Scribble(hostile.qp)
+	require.Equal(t, verbs.WCSuccess, honest.writeTo(t, owner.mr))
+	require.NoError(t, owner.mr.Close())
+	require.Equal(t, verbs.WCRemAccessErr, honest.writeTo(t, owner.mr))
+}
+
+// A key answers for its region alone, however many there are, and the places
+// of former ones are used again.
+func TestKeysOfManyRegionsAreToldApart(t *testing.T) {
+	soft.PairAsStrangers(t)
+	soft.CheckLeaks(t)
+	a, b := newPair(t, usual)
+	const many = 1000 // more than fit into the first page
+	var mrs [many]*verbs.MR
+	for i := range mrs {
+		var err error
+		mrs[i], err = b.pd.AllocMR(1, everyRight, verbs.MROptions{})
+		require.NoError(t, err)
+		require.Equal(t, verbs.WCSuccess, a.writeTo(t, mrs[i]))
+	}
+	require.GreaterOrEqual(t, soft.RegionsGiven(b.qp), many)
+	for i := range mrs {
+		if i != many/2 {
+			require.NoError(t, mrs[i].Close())
+		}
+	}
+	require.Equal(t, 1, soft.RegionsGiven(b.qp), "what is gone is not kept")
+	for range many {
+		mr, err := b.pd.AllocMR(1, everyRight, verbs.MROptions{})
+		require.NoError(t, err)
+		require.Equal(t, verbs.WCSuccess, a.writeTo(t, mr))
+		require.NoError(t, mr.Close())
+	}
+	require.Equal(t, verbs.WCSuccess, a.writeTo(t, mrs[many/2]))
+	require.Equal(t, verbs.WCRemAccessErr, a.writeTo(t, mrs[0]))
+}
+
+// Nothing may count on pages of 4096 bytes: some machines have larger ones.
+func TestRegionsAndSegmentsAreWholePagesOfAnySize(t *testing.T) {
+	for _, size := range []int{4096, 16384, 65536} {
+		for name, setUp := range map[string]func(testing.TB){"in one process": func(testing.TB) {}, "between strangers": soft.PairAsStrangers} {
+			t.Run(fmt.Sprint(size, " bytes ", name), func(t *testing.T) {
+				soft.PagesOf(t, size)
+				setUp(t)
+				a, b := newPair(t, usual)
+				mr, err := b.pd.AllocMR(size+1, everyRight, verbs.MROptions{})
+				require.NoError(t, err)
+				require.Equal(t, verbs.WCSuccess, a.writeTo(t, mr))
+			})
+		}
+	}
+}
