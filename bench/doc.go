@@ -100,7 +100,7 @@
 // # Programs
 //
 // The page of programs has the same processes, rounds and checks. What they do
-// is a [Program]: net/http, HTTP/2, net/rpc, a reader goroutine with a channel.
+// is a program: net/http, HTTP/2, net/rpc, a reader goroutine with a channel.
 // Each test says whether its loop is paced, which CPUs its processes have, how
 // many client processes there are, and what else computes meanwhile. All of
 // docs/performance.md, "Programs as people have them", is about it.
