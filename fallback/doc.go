@@ -10,7 +10,8 @@
 //     ([FromEnv]).
 //   - [Memory] remembers for a while which addresses failed lately, and why.
 //   - [Gate] limits how many connections are set up at once.
-//   - [Race] runs the accelerated dial with a head start over TCP.
+//   - [HeadStart] says how long a dial waits for the accelerated connection
+//     before it turns to TCP.
 //   - [Classify] turns an error into a [Reason]; code that knows better than an
 //     errno says so with [Because].
 //   - [Journal] keeps the last [Decision]s of each address and counts them all.

@@ -2,9 +2,7 @@ package fallback_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"syscall"
 	"time"
@@ -38,26 +36,12 @@ func ExampleFromEnv() {
 	// fallback: RNET_PROFILE: unknown profile "fast", want one of ["balanced" "latency" "efficient"]
 }
 
-// What cannot be dialed the fast way is dialed over TCP.
-func ExampleRace() {
-	fast := func(context.Context) (net.Conn, error) {
-		return nil, fallback.Because(fallback.NoDevice, errors.New("no device"))
-	}
-	tcp := func(context.Context) (net.Conn, error) {
-		conn, _ := net.Pipe() // stands for a connection over TCP
-		return conn, nil
-	}
-	conn, fastErr, err := fallback.Race(context.Background(), time.Second, fast, tcp)
-	fmt.Println(conn != nil, fallback.Classify(fastErr), err)
-	// Output: true no-device <nil>
-}
-
 // A failure is remembered longer when it comes again.
 func ExampleMemory() {
 	now := time.Now()
 	memory := fallback.NewMemory(0, func() time.Time { return now })
 	for range 2 {
-		memory.Remember("storage-7:9000", fallback.PeerDenied)
+		memory.Remember("storage-7:9000", fallback.PeerDenied, now)
 		begin := now
 		for known := true; known; _, known = memory.Recall("storage-7:9000") {
 			now = now.Add(time.Second)
@@ -84,13 +68,17 @@ func ExampleJournal() {
 	// tcp no-listener and 2 more
 }
 
-// Who finds a gate full does something else instead of waiting.
+// Who finds a gate full waits for its turn, or until its time is over.
 func ExampleGate() {
 	gate := fallback.NewGate(1)
-	fmt.Println(gate.TryEnter(), gate.TryEnter())
+	fmt.Println(gate.Enter(context.Background()))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	fmt.Println(gate.Enter(ctx))
 	gate.Leave()
-	fmt.Println(gate.TryEnter())
+	fmt.Println(gate.Enter(context.Background()))
 	// Output:
-	// true false
-	// true
+	// <nil>
+	// context deadline exceeded
+	// <nil>
 }

@@ -1,39 +1,72 @@
 package fallback
 
-import "sync/atomic"
+import (
+	"context"
+	"slices"
+	"sync"
+)
 
-// Gate limits how many connections are set up at once. A dial that finds it
-// full takes TCP instead of waiting: a storm of set-ups must not make each of
-// them slow.
+// Gate limits how many connections are set up at once. Who finds it full waits
+// for its turn, first come, first served: a storm of set-ups must not make each
+// of them slow, and none of them has to go without.
 type Gate struct {
-	limit int64
-	in    atomic.Int64
+	limit int
+
+	mu    sync.Mutex
+	in    int             // guarded by mu
+	queue []chan struct{} // who waits, the first first; guarded by mu
 }
 
-// NewGate returns a gate that lets limit through at once; with limit 0 or less
-// it is always full.
-func NewGate(limit int) *Gate { return &Gate{limit: int64(limit)} }
+// NewGate returns a gate that lets limit through at once, 1 at the least.
+func NewGate(limit int) *Gate { return &Gate{limit: max(1, limit)} }
 
-// TryEnter enters unless the gate is full. Each true must be followed by one
-// Leave. It never waits.
-func (g *Gate) TryEnter() bool {
-	for {
-		n := g.in.Load()
-		if n >= g.limit {
-			return false
-		}
-		if g.in.CompareAndSwap(n, n+1) {
-			return true
-		}
+// Enter waits until there is room, or until ctx ends: then it returns the
+// error of ctx. Each nil must be followed by one Leave.
+func (g *Gate) Enter(ctx context.Context) error {
+	g.mu.Lock()
+	if g.in < g.limit {
+		g.in++
+		g.mu.Unlock()
+		return nil
 	}
+	turn := make(chan struct{})
+	g.queue = append(g.queue, turn)
+	g.mu.Unlock()
+	select {
+	case <-turn: // ended by Leave
+		return nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	i := slices.Index(g.queue, turn)
+	if i >= 0 {
+		g.queue = slices.Delete(g.queue, i, i+1)
+	}
+	g.mu.Unlock()
+	if i < 0 { // a Leave was quicker
+		g.Leave()
+	}
+	return ctx.Err()
 }
 
-// Leave undoes one TryEnter. One too many is a bug of the caller and panics.
+// Leave undoes one Enter. One too many is a bug of the caller and panics.
 func (g *Gate) Leave() {
-	if g.in.Add(-1) < 0 {
-		panic("fallback: Leave without TryEnter")
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.in == 0:
+		panic("fallback: Leave without Enter")
+	case len(g.queue) > 0: // who leaves makes room for the first
+		close(g.queue[0])
+		g.queue = slices.Delete(g.queue, 0, 1)
+	default:
+		g.in--
 	}
 }
 
 // Inside returns how many are inside now.
-func (g *Gate) Inside() int { return int(g.in.Load()) }
+func (g *Gate) Inside() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.in
+}

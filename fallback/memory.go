@@ -22,6 +22,7 @@ type Memory struct {
 type memoryEntry struct {
 	reason Reason
 	term   time.Duration // how long this failure is remembered
+	found  time.Time
 	until  time.Time
 }
 
@@ -42,17 +43,23 @@ func NewMemory(limit int, now func() time.Time) *Memory {
 }
 
 // terms holds how long a first failure is remembered and how long at most;
-// zero means not at all. What costs microseconds to find out again, or lies
-// with the caller, is not remembered. What a busy moment causes is remembered
-// shortly, what a person has to change longer, what costs a timeout to find out
-// longest.
+// zero means not at all. What lies with the caller, or with the moment, is not
+// remembered: that the peer died, or that there were too many set-ups at once.
+// What a person has to change is remembered longer, what costs a timeout to find
+// out longest. That there is nothing but TCP is found out quickly, and may be
+// different in a moment; it is remembered for that moment only, and only if it
+// was found twice: a server that starts listens for streams before TCP connects
+// to it, so a dial that found no streams and then TCP may have come in between,
+// but not the next one.
 var terms = [reasonCount]struct{ first, most time.Duration }{
+	NotLocal:         {nothingTime, nothingTime},
+	NoListener:       {nothingTime, nothingTime},
+	NoDevice:         {nothingTime, nothingTime},
 	PeerDenied:       {5 * time.Second, time.Minute},
-	PeerRejected:     {time.Second, 30 * time.Second},
+	PeerRejected:     {100 * time.Millisecond, time.Second},
 	HandshakeTimeout: {10 * time.Second, 5 * time.Minute},
 	HandshakeGarbage: {10 * time.Second, 5 * time.Minute},
 	VersionMismatch:  {30 * time.Second, 5 * time.Minute},
-	PeerDied:         {100 * time.Millisecond, 10 * time.Second},
 	NoDescriptors:    {time.Second, 10 * time.Second},
 	NoMemory:         {time.Second, 10 * time.Second},
 	Memlock:          {time.Second, time.Minute},
@@ -64,11 +71,19 @@ var terms = [reasonCount]struct{ first, most time.Duration }{
 	Other:            {time.Second, 30 * time.Second},
 }
 
-// Remember notes that addr failed for the given reason. The term doubles with
+// nothingTime is how long it is remembered that there is nothing but TCP.
+const nothingTime = 100 * time.Millisecond
+
+// Nothing reports whether the reason says that there is nothing but TCP.
+func (r Reason) Nothing() bool { return r == NotLocal || r == NoListener || r == NoDevice }
+
+// Remember notes that addr failed for the given reason, and was reached over
+// TCP. The term doubles with
 // each failure for the same reason until Forget, as long as the last one is not
 // longer past than it was remembered for. Reasons that are never remembered
-// leave things as they are.
-func (m *Memory) Remember(addr string, r Reason) {
+// leave things as they are. begun is when the dial began: what was found at the
+// same time was found once.
+func (m *Memory) Remember(addr string, r Reason, begun time.Time) {
 	if r >= reasonCount || terms[r].first == 0 {
 		return
 	}
@@ -77,13 +92,21 @@ func (m *Memory) Remember(addr string, r Reason) {
 	defer m.mu.Unlock()
 	old, known := m.entries[addr]
 	term := terms[r].first
-	if known && old.reason == r && now.Before(old.until.Add(old.term)) {
+	until := now.Add(term)
+	again := known && old.reason == r && now.Before(old.until.Add(old.term))
+	switch {
+	case again && r.Nothing() && begun.Before(old.found):
+		return
+	case again:
 		term = min(2*old.term, terms[r].most)
+		until = now.Add(term)
+	case r.Nothing():
+		until = now // the next time
 	}
 	if !known && len(m.entries) >= m.limit {
 		m.evict()
 	}
-	m.entries[addr] = memoryEntry{reason: r, term: term, until: now.Add(term)}
+	m.entries[addr] = memoryEntry{reason: r, term: term, found: now, until: until}
 	m.size.Store(int64(len(m.entries)))
 }
 

@@ -28,6 +28,19 @@ func (f *kernelFabric) Resolve(ctx context.Context, addr netip.AddrPort) (Route,
 	return r, nil
 }
 
+// Reaches says, without asking anybody but sysfs, why no device of the fabric
+// can reach addr, nil if one may. The error wraps ErrNoRoute.
+func (f *kernelFabric) Reaches(addr netip.AddrPort) error {
+	_, err := kernelTarget(addr)
+	if err == nil {
+		err = f.anyDevice()
+	}
+	if err != nil {
+		return fmt.Errorf("rcm: resolve %v: %w", addr, err)
+	}
+	return nil
+}
+
 func (f *kernelFabric) resolve(ctx context.Context, addr netip.AddrPort) (*kernelRoute, error) {
 	if ctx.Err() != nil {
 		return nil, contextError(ctx)

@@ -91,6 +91,16 @@ func (r *softRequest) Reject(privateData []byte) error {
 	return nil
 }
 
+// Withdraw is Reject for a listener that was closed: the peer is told that
+// nobody listens any more.
+func (r *softRequest) Withdraw() error {
+	if r.answered.Swap(true) {
+		return fmt.Errorf("rcm: reject %v: %w: request was answered", r.req.src, verbs.ErrInvalid)
+	}
+	r.refuse(ReasonInvalidService)
+	return nil
+}
+
 func (r *softRequest) refuse(reason uint16) { refuse(r.sock, reason) }
 
 // refuse tells a peer why it is not served and hangs up. If the peer is gone

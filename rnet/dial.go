@@ -1,6 +1,7 @@
 package rnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -65,8 +66,10 @@ type Dialer struct {
 	// Dedicated gives each connection a session of its own, which ends with
 	// it.
 	Dedicated bool
-	// HeadStart is how long an accelerated dial may take before a TCP dial
-	// is started beside it, 200 ms if 0.
+	// HeadStart is how long a dial waits for the session to an address before
+	// it connects to it over TCP, 200 ms if 0. Where there is something to wait
+	// for, because the listener is at work on the session or many are being set
+	// up, it waits up to ten times as long.
 	HeadStart time.Duration
 	// Limits are the sizes of new sessions.
 	Limits Limits
@@ -136,6 +139,7 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 		return a.dialTCP(ctx, reason, nil)
 	}
 	if c := a.quick(ctx); c != nil {
+		traceConnected(ctx, a.network, c)
 		decided.Record(fallback.Decision{Addr: a.address, Transport: c.s.transport, Device: c.s.device})
 		return c, nil
 	}
@@ -149,54 +153,25 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 			a.record(a.set.transport, "", fallback.Classify(err), err)
 			return nil, a.opError(err)
 		}
-		a.record(a.set.transport, conn.(*Conn).s.device, fallback.None, nil)
+		c := conn.(*Conn)
+		traceConnected(ctx, a.network, c)
+		a.record(a.set.transport, c.s.device, fallback.None, nil)
 		return conn, nil
 	}
-	if reason, ok := negatives.Recall(a.remembered()); ok {
+	if reason, ok := negatives.Recall(a.remembered()); ok && reason.Nothing() {
+		return a.dialTCP(ctx, reason, errNothingYet)
+	} else if ok {
 		return a.dialTCP(ctx, fallback.Remembered, fallback.Because(fallback.Remembered, errors.New(reason.Meaning())))
 	}
-	conn, fastErr, err := fallback.Race(ctx, a.headStart(), a.dialFast, a.dialSocket)
-	if errors.Is(err, syscall.EMFILE) {
-		conn, err = a.dialSocketAfter(ctx)
-	}
-	if err == nil && fastErr != nil {
-		conn, fastErr = a.lookAgain(ctx, conn, fastErr)
-	}
-	return a.decide(conn, fastErr, err)
+	return a.dialBeside(ctx)
 }
 
-// lookAgain looks for streams once more at the address where TCP has connected, if
-// they had no listener there a moment before. A server of this host that names its
-// port opens that listener first (listen_first.go): if it has just started, the
-// listener is there by now, and a connection that was dialed too early need not stay
-// on TCP for as long as it lives.
-func (a *attempt) lookAgain(ctx context.Context, tcp net.Conn, fastErr error) (net.Conn, error) {
-	remote, ok := tcp.RemoteAddr().(*net.TCPAddr)
-	if !ok || fallback.Classify(fastErr) != fallback.NoListener {
-		return tcp, fastErr
-	}
-	look, cancel := context.WithTimeout(ctx, a.headStart())
-	defer cancel()
-	again := *a
-	again.set.transport = fallback.Soft // over a network each look takes time; the session is Auto's all the same
-	addr := netip.AddrPortFrom(remote.AddrPort().Addr().Unmap(), remote.AddrPort().Port())
-	conn, err := pool.open(look, a.key(), addr, &again)
-	switch {
-	case err == nil:
-		tcp.Close()
-		return conn, nil
-	case ctx.Err() != nil:
-		return tcp, fastErr
-	}
-	return tcp, worse(fastErr, err)
-}
+// errNothingYet is why a dial went over TCP that did not look for anything else.
+var errNothingYet = errors.New("rnet: nothing but TCP was there a moment ago")
 
-// headStart is how long an accelerated dial may take before TCP starts beside it.
-func (a *attempt) headStart() time.Duration {
-	if a.d.HeadStart == 0 {
-		return defaultHeadStart
-	}
-	return a.d.HeadStart
+// headStart is how long an accelerated dial may take before TCP has its turn.
+func (a *attempt) headStart() *fallback.HeadStart {
+	return fallback.NewHeadStart(cmp.Or(a.d.HeadStart, defaultHeadStart))
 }
 
 // quick opens a stream on a session that lives, if there is one and the time
@@ -261,12 +236,14 @@ func (a *attempt) dialTCP(ctx context.Context, reason fallback.Reason, why error
 	conn, err := a.dialSocket(ctx)
 	if err != nil {
 		why = err
+		negatives.Forget(a.remembered()) // who is there next may be another server
 	}
 	a.record(fallback.TCP, "", reason, why)
 	return conn, err
 }
 
-// decide turns the outcome of the race into that of the dial.
+// decide ends a dial that could go either way: what it came to, and why that is
+// not a stream, if it is not.
 func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 	if conn != nil && fastErr == nil {
 		negatives.Forget(a.remembered())
@@ -276,11 +253,12 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 	}
 	reason := fallback.Classify(fastErr)
 	if conn != nil { // over TCP: without that, the address may just not be there
-		negatives.Remember(a.remembered(), reason)
+		negatives.Remember(a.remembered(), reason, a.begun)
 	}
 	why := fastErr
 	if err != nil {
 		why = err
+		negatives.Forget(a.remembered())
 	}
 	a.record(fallback.TCP, "", reason, why)
 	return conn, err
@@ -314,8 +292,7 @@ func (a *attempt) dialFast(ctx context.Context) (net.Conn, error) {
 	err = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
 	for _, addr := range addrs {
 		var c *Conn
-		key := a.key()
-		if c, err = pool.open(ctx, key, addr, a); err == nil {
+		if c, _, err = pool.open(ctx, a.key(), addr, a, nil); err == nil {
 			return c, nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -100,7 +101,7 @@ func TestAFailureOverOneDeviceSaysNothingOfOthers(t *testing.T) {
 		ln := k.listen(t)
 		address := ln.Addr().String()
 		a := attempt{address: address, set: settings{device: fallback.Device{Name: "rxe7"}}}
-		negatives.Remember(a.remembered(), fallback.HandshakeTimeout)
+		negatives.Remember(a.remembered(), fallback.HandshakeTimeout, time.Now())
 		c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()

@@ -19,6 +19,15 @@ type fabric struct {
 	port func(uint16) uint16
 }
 
+// Reaches reports, without waiting, why no device of the fabric leads to the
+// address, nil if one may.
+func (f *fabric) Reaches(addr netip.AddrPort) error {
+	if kernel, ok := f.Fabric.(interface{ Reaches(netip.AddrPort) error }); ok {
+		return kernel.Reaches(f.at(addr))
+	}
+	return nil
+}
+
 // at returns the address at which the fabric's listener for addr is.
 func (f *fabric) at(addr netip.AddrPort) netip.AddrPort {
 	if f.port == nil {

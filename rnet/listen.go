@@ -144,12 +144,16 @@ func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set setti
 	return l, nil
 }
 
+// sessionBacklog is how many peers may wait until a listener has time to set up
+// a session with them. Each costs a descriptor; the further ones come again.
+const sessionBacklog = 1024
+
 // listenFabrics starts a listener on each fabric that the policy allows. With
 // Auto a fabric that cannot listen is left out.
 func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) error {
 	addr := l.addr.(*net.TCPAddr).AddrPort()
 	addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
-	cfg := rcm.ListenConfig{V6Only: l.network == "tcp6"}
+	cfg := rcm.ListenConfig{V6Only: l.network == "tcp6", Backlog: sessionBacklog}
 	if peers != nil {
 		cfg.PeerPolicy = func(p rcm.Peer) bool { return peers(PeerProcess{PID: p.PID, UID: p.UID, GID: p.GID}) }
 	}

@@ -38,7 +38,14 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
 			}
 			return
 		}
-		l.work.Go(func() { l.serve(t, req) })
+		if accepting.Enter(l.open) != nil { // ended by who has a place, or Close
+			withdraw(req)
+			return
+		}
+		l.work.Go(func() {
+			defer accepting.Leave()
+			l.serve(t, req)
+		})
 	}
 }
 
@@ -55,11 +62,6 @@ func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
 }
 
 func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, error) {
-	if !setUps.TryEnter() {
-		req.Reject(nil)
-		return nil, errors.New("too many sessions are being set up")
-	}
-	defer setUps.Leave()
 	defer region("rnet.session").End()
 	s, err := newSession(req.Device(), l.set.session, l.set.log)
 	if err != nil {
@@ -80,7 +82,7 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		return nil, err
 	}
 	if !l.adopt(s) {
-		req.Reject(nil)
+		withdraw(req)
 		s.abandon()
 		return nil, net.ErrClosed
 	}
@@ -101,6 +103,16 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		s.poller.add(s)
 	}
 	return s, nil
+}
+
+// withdraw refuses a peer of a listener that is closed, so that it looks for
+// another one at once.
+func withdraw(req rcm.Request) {
+	if w, ok := req.(interface{ Withdraw() error }); ok {
+		w.Withdraw()
+		return
+	}
+	req.Reject(nil)
 }
 
 func (l *Listener) adopt(s *session) bool {

@@ -3,6 +3,7 @@ package rnet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -18,9 +19,14 @@ var (
 	decided fallback.Journal
 	// negatives remembers addresses where an accelerated dial failed lately.
 	negatives = fallback.NewMemory(fallback.MemoryLimit, time.Now)
-	// setUps limits the sessions that are set up at once, by either side.
-	setUps = fallback.NewGate(64)
+	// setUps limits the sessions that are dialed at once, and accepting those
+	// that are accepted. A dial waits for the acceptor, so it must not stand in
+	// one queue with it.
+	setUps    = fallback.NewGate(maxSetUps)
+	accepting = fallback.NewGate(maxSetUps)
 )
+
+const maxSetUps = 64
 
 // poolKey names the sessions that one kind of dial shares.
 type poolKey struct {
@@ -61,7 +67,21 @@ type place struct {
 	ready chan struct{} // closed when s or err is set
 	s     *session
 	err   error
+	taken atomic.Pointer[func() bool] // see busy
 }
+
+// busy reports whether the session is about to come about, as far as one can
+// tell: it stands in our queue or in the listener's, or the listener's process
+// has taken the request. A process that is stopped has not.
+func (pl *place) busy() bool {
+	taken := pl.taken.Load()
+	return taken != nil && (*taken)()
+}
+
+// is says what busy reports.
+func (pl *place) is(taken func() bool) { pl.taken.Store(&taken) }
+
+func always() bool { return true }
 
 // laneSet is what a dial with the same words may use again.
 type laneSet struct {
@@ -105,35 +125,79 @@ func (p *sessionPool) quick(key poolKey) *Conn {
 	return c
 }
 
-// open opens a stream to addr, on a session that lives or a new one.
-func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt) (*Conn, error) {
-	if key.dedicated {
-		s, err := connect(ctx, addr, a, nil)
-		if err != nil {
-			return nil, err
-		}
-		return s.openWhenTold(ctx)
-	}
+// open opens a stream to addr, on a session that lives or a new one. Where hs
+// is not nil it waits no longer than that for the session, and returns the
+// place where it is being set up.
+func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt, hs *fallback.HeadStart) (*Conn, *place, error) {
 	set := p.lanes(key)
 	lane := set.vacant()
 	at := placeKey{addr: addr, transport: key.transport, device: key.device, session: key.session, lane: lane, poller: key.poller}
+	var before error // from the listener that went away
 	for try := 0; ; try++ {
-		s, err := p.session(ctx, at, a)
+		pl, err := p.place(ctx, at, a)
 		if err != nil {
-			return nil, err
+			return nil, nil, worse(before, err)
 		}
-		c, err := s.openWhenTold(ctx)
-		if err == nil {
-			p.keep(key, set, lane, s)
-			return c, nil
+		if err := pl.await(ctx, hs); err != nil {
+			if errors.Is(err, fallback.ErrTooSlow) {
+				return nil, pl, err
+			}
+			if try < maxTries && lost(err) {
+				before = err
+				continue // to the next listener, if there is one
+			}
+			return nil, nil, err
 		}
-		if !errors.Is(err, net.ErrClosed) {
-			return nil, err
+		c, err := pl.s.openWhenTold(ctx)
+		switch {
+		case err == nil && !key.dedicated:
+			p.keep(key, set, lane, pl.s)
+			return c, nil, nil
+		case err == nil:
+			return c, nil, nil
+		case !errors.Is(err, net.ErrClosed):
+			return nil, nil, err
+		case try == maxTries:
+			return nil, nil, fallback.Because(fallback.PeerDied, errors.New("the peer ends each session at once"))
 		}
-		if try == 2 {
-			return nil, fallback.Because(fallback.PeerRejected, errors.New("the peer ends each session at once"))
+		p.forget(at, pl.s) // it was just closing: make another
+	}
+}
+
+// maxTries is how often a dial begins again at an address whose listener goes
+// away under its hands.
+const maxTries = 4
+
+// lost reports whether an error of a set-up says that the listener has gone
+// away, not that there is none.
+func lost(err error) bool {
+	var rejected *rcm.RejectedError
+	return fallback.Classify(err) == fallback.PeerDied ||
+		errors.As(err, &rejected) && rejected.Reason == rcm.ReasonInvalidService
+}
+
+// await waits until the session is there.
+func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
+	var over <-chan time.Time
+	if hs != nil {
+		over = hs.Over()
+	}
+	for {
+		select {
+		case <-pl.ready: // ended by setUp, which has a time limit
+			return pl.err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-over:
 		}
-		p.forget(at, s) // it was just closing: make another
+		select {
+		case <-pl.ready: // at the same moment
+			return pl.err
+		default:
+		}
+		if !hs.GoOn(pl.busy()) {
+			return hs.Err()
+		}
 	}
 }
 
@@ -174,37 +238,52 @@ func (set *laneSet) vacant() int {
 	return int(set.next.Add(1) % uint32(len(set.lanes)))
 }
 
-// session returns the session at a place. The first to ask sets it up, the
-// others wait for it.
-func (p *sessionPool) session(ctx context.Context, at placeKey, a *attempt) (*session, error) {
-	p.mu.Lock()
-	pl := p.places[at]
-	if pl == nil {
-		pl = &place{ready: make(chan struct{})}
+// place returns the place of a session. If there is none it looks which way
+// leads to the address, and lets the session be set up. It waits for nobody.
+func (p *sessionPool) place(ctx context.Context, at placeKey, a *attempt) (*place, error) {
+	if !a.d.Dedicated {
+		p.mu.Lock()
+		pl := p.places[at]
+		p.mu.Unlock()
+		if pl != nil {
+			return pl, nil
+		}
+	}
+	w, err := a.look(ctx, at.addr)
+	if err != nil {
+		return nil, err
+	}
+	pl := &place{ready: make(chan struct{})}
+	if !a.d.Dedicated {
+		p.mu.Lock()
+		if other := p.places[at]; other != nil {
+			p.mu.Unlock()
+			w.close()
+			return other, nil
+		}
 		if p.places == nil {
 			p.places = make(map[placeKey]*place)
 		}
 		p.places[at] = pl
-		go p.setUp(context.WithoutCancel(ctx), at, pl, a)
+		p.mu.Unlock()
 	}
-	p.mu.Unlock()
-	select {
-	case <-pl.ready: // ended by setUp, which has a time limit
-		return pl.s, pl.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	go p.setUp(context.WithoutCancel(ctx), at, pl, a, w)
+	return pl, nil
 }
 
 // setUpTime bounds the set-up of a session. It goes on when the dial that
 // started it gives up: others may wait for it.
 const setUpTime = 10 * time.Second
 
-func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *attempt) {
+func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *attempt, w *way) {
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
 	defer region("rnet.session").End()
-	s, err := connect(ctx, at.addr, a, func(s *session) { p.ended(at, pl, s) })
+	var onEnd func(*session)
+	if !a.d.Dedicated {
+		onEnd = func(s *session) { p.ended(at, pl, s) }
+	}
+	s, err := connect(ctx, at.addr, a, w, pl, onEnd)
 	p.mu.Lock() // for forget, which does not wait
 	pl.s, pl.err = s, err
 	p.mu.Unlock()
@@ -212,7 +291,11 @@ func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *atte
 		p.drop(at, pl)
 	} else {
 		negatives.Forget(a.remembered()) // it was slow, and has come all the same
-		pl.s.left()                      // perhaps nobody waits for it any more
+		if s.dedicated {
+			s.expireAfter(idleTime) // perhaps nobody waits for it any more
+		} else {
+			s.left()
+		}
 	}
 	close(pl.ready)
 }
@@ -252,36 +335,115 @@ func (p *sessionPool) forget(at placeKey, s *session) {
 	}
 }
 
+// way is how an address can be reached.
+type way struct {
+	route  rcm.Route // over a fabric that knows who listens there; nil if over none
+	over   fabric    // the one of route
+	others []fabric  // that have to ask the network
+	err    error     // why it is no fabric that was asked before
+}
+
+// close gives up what was not used.
+func (w *way) close() {
+	if w.route != nil {
+		w.route.Close()
+		w.route = nil
+	}
+}
+
+// look asks the fabrics for a way to the address, without waiting for anybody.
+func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
+	w := new(way)
+	for _, f := range a.set.fabrics() {
+		if f.transport != fallback.Soft {
+			if err := f.Reaches(addr); err == nil {
+				w.others = append(w.others, f)
+			} else {
+				w.err = worse(w.err, because(f.transport, err))
+			}
+			continue
+		}
+		route, err := f.Resolve(ctx, f.at(addr))
+		if err != nil {
+			w.err = worse(w.err, because(f.transport, err))
+			continue
+		}
+		w.route, w.over = route, f
+	}
+	switch {
+	case w.route != nil || len(w.others) > 0:
+		return w, nil
+	case w.err == nil:
+		return nil, fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
+	}
+	return nil, w.err
+}
+
 // connect sets up a session to addr, over the first fabric that reaches it.
 // onEnd, if set, is called when it takes no more streams.
-func connect(ctx context.Context, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
-	var lastErr error
-	for _, f := range a.set.fabrics() {
-		s, err := connectOver(ctx, f, addr, a, onEnd)
+func connect(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *place, onEnd func(*session)) (*session, error) {
+	defer w.close()
+	pl.is(always)
+	if err := setUps.Enter(ctx); err != nil {
+		return nil, fallback.Because(fallback.Admission, fmt.Errorf("rnet: wait for %d sessions that are being set up: %w", maxSetUps, err))
+	}
+	defer setUps.Leave()
+	if w.route != nil {
+		s, err := connectBusy(ctx, addr, a, w, pl, onEnd)
 		if err == nil {
 			return s, nil
 		}
-		lastErr = worse(lastErr, because(f.transport, err))
+		w.err = worse(w.err, because(w.over.transport, err))
+	}
+	pl.taken.Store(nil)
+	for _, f := range w.others {
 		if ctx.Err() != nil {
 			break // the others would only say that it is too late
 		}
+		route, err := f.Resolve(ctx, f.at(addr))
+		var s *session
+		if err == nil {
+			s, err = connectOver(ctx, f, route, addr, a, onEnd)
+		}
+		if err == nil {
+			return s, nil
+		}
+		w.err = worse(w.err, because(f.transport, err))
 	}
-	if lastErr == nil {
-		lastErr = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
-	}
-	return nil, lastErr
+	return nil, w.err
 }
 
-func connectOver(ctx context.Context, f fabric, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
-	route, err := f.Resolve(ctx, f.at(addr))
-	if err != nil {
-		return nil, err
+// connectBusy is connectOver for the route that was found first. A listener
+// that has more requests than it takes is asked again.
+func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *place, onEnd func(*session)) (*session, error) {
+	const most = 100 * time.Millisecond
+	for wait := 2 * time.Millisecond; ; wait = min(2*wait, most) {
+		route, err := w.route, error(nil)
+		if w.route = nil; route == nil {
+			route, err = w.over.Resolve(ctx, w.over.at(addr))
+		}
+		if err == nil {
+			if t, ok := route.(interface{ Taken() bool }); ok {
+				pl.is(t.Taken)
+			}
+			var s *session
+			if s, err = connectOver(ctx, w.over, route, addr, a, onEnd); err == nil {
+				return s, nil
+			}
+		}
+		if !errors.Is(err, rcm.ErrBusy) {
+			return nil, err
+		}
+		pl.is(always) // in the listener's queue, as it were
+		select {      // ended by the clock or ctx
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
+		}
 	}
-	if !setUps.TryEnter() {
-		route.Close()
-		return nil, fallback.Because(fallback.Admission, errors.New("too many sessions are being set up"))
-	}
-	defer setUps.Leave()
+}
+
+func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
 	cfg := a.set.session
 	if a.d.Dedicated {
 		cfg.maxStreams = 1 // so the listener sets no addresses aside for more

@@ -1,0 +1,53 @@
+package fallback
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrTooSlow is what an accelerated dial comes to that is not done when its head
+// start is over.
+var ErrTooSlow = errors.New("fallback: not set up in time")
+
+// HeadStart is how long a dial waits for an accelerated connection before it
+// turns to TCP. It is over after its time, unless the peer is at work on the
+// connection or the dial stands in a queue, as it would over TCP: then it goes
+// on, up to patienceFactor times as long. One goroutine uses it.
+type HeadStart struct {
+	time  time.Duration
+	timer *time.Timer
+	left  int // how often it may go on
+}
+
+// patienceFactor is how many times as long as its time a head start may be.
+const patienceFactor = 10
+
+// NewHeadStart starts one. It must be stopped.
+func NewHeadStart(d time.Duration) *HeadStart {
+	return &HeadStart{time: d, timer: time.NewTimer(d), left: patienceFactor - 1}
+}
+
+// Over is sent to when it is time to ask GoOn.
+func (h *HeadStart) Over() <-chan time.Time { return h.timer.C }
+
+// GoOn reports whether the head start goes on, after Over was received from.
+// busy says that there is something to wait for.
+func (h *HeadStart) GoOn(busy bool) bool {
+	if h.time <= 0 || h.left <= 0 || !busy {
+		h.left = 0
+		h.timer.Reset(0) // who asks again hears the same
+		return false
+	}
+	h.left--
+	h.timer.Reset(h.time)
+	return true
+}
+
+// Err is what a dial says whose head start is over.
+func (h *HeadStart) Err() error {
+	return Because(HandshakeTimeout, fmt.Errorf("%w, after a head start of %v", ErrTooSlow, h.time))
+}
+
+// Stop frees what the head start holds.
+func (h *HeadStart) Stop() { h.timer.Stop() }
