@@ -241,7 +241,7 @@ func TestFullListenerIsAskedAgain(t *testing.T) {
 		}
 	})
 	eventually(t, "the request has come", func() bool {
-		return ln.(*Listener).fabrics[0].Stats().Requests > 0
+		return ln.(*Listener).onFabrics()[0].Stats().Requests > 0
 	})
 	for range maxSetUps {
 		accepting.Leave()

@@ -149,7 +149,7 @@ func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set setti
 const sessionBacklog = 1024
 
 // listenFabrics starts a listener on each fabric that the policy allows. With
-// Auto a fabric that cannot listen is left out.
+// Auto a fabric that cannot listen now may do so later, see serveFabric.
 func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) error {
 	addr := l.addr.(*net.TCPAddr).AddrPort()
 	addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
@@ -158,6 +158,7 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 		cfg.PeerPolicy = func(p rcm.Peer) bool { return peers(PeerProcess{PID: p.PID, UID: p.UID, GID: p.GID}) }
 	}
 	var lastErr error
+	listening := false
 	for _, f := range l.set.fabrics() {
 		at := f.at(addr)
 		if at.Port() == 0 {
@@ -170,18 +171,24 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 		}
 		if err != nil {
 			lastErr = worse(lastErr, because(f.transport, err))
-			continue
+			if !worthWaiting(err) {
+				continue
+			}
+			fl = nil
+		} else if !l.addFabric(fl) {
+			fl.Close()
+			break
 		}
-		l.fabrics = append(l.fabrics, fl)
-		l.work.Go(func() { l.acceptFabric(f.transport, fl) })
+		listening = listening || fl != nil
+		l.work.Go(func() { l.serveFabric(stand{f, at, cfg}, fl) })
 	}
-	if len(l.fabrics) == 0 && l.set.transport != fallback.Auto {
+	if !listening && l.set.transport != fallback.Auto {
 		if lastErr == nil {
 			lastErr = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
 		}
 		return &transportError{l.set.transport, lastErr}
 	}
-	liveListeners.add(l, nil) // its fabrics do not change any more
+	liveListeners.add(l, nil)
 	attachable.hold()
 	return nil
 }

@@ -21,7 +21,7 @@ type Listener struct {
 	addr    net.Addr
 	network string
 	set     settings
-	fabrics []rcm.Listener
+	fabrics []rcm.Listener // guarded by mu
 
 	avail   chan struct{}   // one token: look at queue
 	fromTCP chan tcpAccept  // what the TCP listener accepted
@@ -249,7 +249,7 @@ func (l *Listener) Close() error {
 // sessions.
 func (l *Listener) closeFabrics() {
 	l.stop()
-	for _, fl := range l.fabrics {
+	for _, fl := range l.onFabrics() {
 		fl.Close()
 	}
 }

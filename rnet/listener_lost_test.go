@@ -28,13 +28,30 @@ func TestLossOfATransportsListenerIsLogged(t *testing.T) {
 	ln := overSoft.listen(t).(*Listener)
 	var text bytes.Buffer
 	ln.set.log = slog.New(slog.NewTextHandler(&text, nil))
-	ln.acceptFabric(fallback.RDMA, lostListener{ln.fabrics[0], errors.New("the descriptor is gone")})
+	soft := ln.onFabrics()[0]
+	ln.acceptFabric(fallback.RDMA, lostListener{soft, errors.New("the descriptor is gone")})
 	require.Contains(t, text.String(), "level=ERROR")
 	require.Contains(t, text.String(), "transport=rdma")
 	require.Contains(t, text.String(), "the descriptor is gone")
 
 	text.Reset()
 	require.NoError(t, ln.Close())
-	ln.acceptFabric(fallback.Soft, ln.fabrics[0])
+	ln.acceptFabric(fallback.Soft, soft)
 	require.Empty(t, text.String())
+}
+
+// A listener that is lost is opened again.
+func TestLostListenerOfATransportIsReplaced(t *testing.T) {
+	ln := overSoft.listen(t).(*Listener)
+	require.NoError(t, ln.onFabrics()[0].Close())
+	eventually(t, "dials lead to the listener again", func() bool {
+		c, err := overSoft.dialer().Dial("tcp", ln.Addr().String())
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		return s.Close() == nil
+	})
 }

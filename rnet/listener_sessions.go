@@ -20,8 +20,8 @@ type loopChoice struct {
 	of    func(peer net.Addr) *poller
 }
 
-// acceptFabric sets up the sessions that peers ask for. If the fabric's
-// listener is lost, the others go on.
+// acceptFabric sets up the sessions that peers ask for, until the fabric's
+// listener is closed or lost.
 func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
 	if l.loops != nil && l.loops.ready != nil {
 		select { // ended by the event loops, or Close
@@ -34,7 +34,7 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
 		req, err := fl.Accept(context.Background()) // ended by a peer, or Close
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				l.set.log.Error("rnet: listener serves this transport no more", "transport", t, "address", fl.Addr(), "err", err)
+				l.set.log.Error("rnet: listener on this transport was lost, and is opened again", "transport", t, "address", fl.Addr(), "err", err)
 			}
 			return
 		}

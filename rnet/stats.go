@@ -249,7 +249,7 @@ func (l *Listener) readStats() ListenerStats {
 	st := ListenerStats{Addr: addrPortOf(l.addr), Sessions: len(l.sessions), Waiting: len(l.queue), Streams: l.pushed}
 	l.mu.Unlock()
 	st.TCP, st.Failed = l.overTCP.Load(), l.failed.Load()
-	for _, f := range l.fabrics {
+	for _, f := range l.onFabrics() {
 		seen := f.Stats()
 		st.Denied += seen.Denied
 		st.Failed += seen.Malformed + seen.TimedOut + seen.Overflows
