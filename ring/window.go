@@ -120,6 +120,12 @@ func (w *RecvWindow) TakeUpdate() (limit uint64) {
 	return w.granted
 }
 
+// Untold returns how many bytes were consumed that the sender was not told of.
+func (w *RecvWindow) Untold() int { return max(0, int(int64(w.consumed+uint64(w.window)-w.granted))) }
+
+// Granted returns the position up to which the sender was last told it may send.
+func (w *RecvWindow) Granted() uint64 { return w.granted }
+
 // Buffered returns the bytes that arrived and were not consumed yet.
 func (w *RecvWindow) Buffered() int { return int(w.arrived - w.consumed) }
 

@@ -22,8 +22,10 @@ type chunk struct {
 }
 
 // chunkSizes are the capacities of pooled chunks. Small ones gather frames of
-// a few bytes, large ones take what is moved out of the ring.
-var chunkSizes = [...]int{1 << 10, 4 << 10, 16 << 10, 64 << 10}
+// a few bytes, large ones take what is moved out of the ring. Each is twice the one
+// before, so that what is kept takes no more than twice its length, but for the
+// least.
+var chunkSizes = [...]int{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}
 
 var (
 	chunkPools [len(chunkSizes)]sync.Pool

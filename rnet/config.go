@@ -47,9 +47,13 @@ type Limits struct {
 	// Window is how much of one stream may be under way or unread, in bytes,
 	// 4 KiB to 256 MiB. Default 512 KiB.
 	Window int
-	// Streams is how many streams a session may have at once, 1 to 1,048,576,
-	// which is the default. The lesser of both sides counts. What is dialed on
-	// top goes over TCP.
+	// SessionWindow is how much all streams of a session together may hold
+	// unread, in bytes, 64 KiB to 1 GiB; each stream may hold 1 KiB besides.
+	// Default 16 MiB.
+	SessionWindow int
+	// Streams is how many streams a session may have at once, 1 to 1,048,576.
+	// Default 131,072. The lesser of both sides counts. What is dialed on top
+	// goes over TCP.
 	Streams int
 }
 
@@ -57,6 +61,9 @@ const (
 	defaultRingSize = 1 << 20
 	defaultWindow   = 512 << 10
 	defaultSlots    = 2048
+
+	defaultSessionWindow = 16 << 20
+	defaultStreams       = 1 << 17
 )
 
 // environment is the policy that the environment asks for, read once.
@@ -113,25 +120,31 @@ func resolveSettings(t Transport, p Profile, device string, l Limits, log *slog.
 }
 
 func (l *Limits) apply(cfg *sessionConfig) error {
-	ring, window, streams := l.RingSize, l.Window, l.Streams
+	ring, window, all, streams := l.RingSize, l.Window, l.SessionWindow, l.Streams
 	if ring == 0 {
 		ring = defaultRingSize
 	}
 	if window == 0 {
 		window = defaultWindow
 	}
+	if all == 0 {
+		all = defaultSessionWindow
+	}
 	if streams == 0 {
-		streams = maxStreams
+		streams = defaultStreams
 	}
 	switch {
 	case ring < minRingSize || ring > maxRingSize || ring&(ring-1) != 0:
 		return fmt.Errorf("rnet: ring of %d bytes, want a power of two from %d to %d", ring, minRingSize, maxRingSize)
 	case window < minWindow || window > maxWindow:
 		return fmt.Errorf("rnet: window of %d bytes, want %d to %d", window, minWindow, maxWindow)
+	case all < minSessionWindow || all > maxSessionWindow:
+		return fmt.Errorf("rnet: session window of %d bytes, want %d to %d", all, minSessionWindow, maxSessionWindow)
 	case streams < 1 || streams > maxStreams:
 		return fmt.Errorf("rnet: %d streams, want 1 to %d", streams, maxStreams)
 	}
 	cfg.ringSize, cfg.window, cfg.maxStreams = uint32(ring), uint32(window), uint32(streams)
+	cfg.sessionWindow = uint32(all)
 	cfg.slots = defaultSlots
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -44,12 +45,15 @@ type Conn struct {
 	recvMu   sync.Mutex
 	queue    chunkQueue
 	flow     ring.RecvWindow
-	recvErr  error  // after the queue: io.EOF or a reset
-	dst      []byte // the buffer of the Read that waits
-	dstLen   int    // bytes in it
-	waiting  bool   // somebody waits for data
-	dropped  bool   // nobody will read any more
-	peeked   bool   // Peek gave out a piece of the first chunk
+	recvErr  error           // after the queue: io.EOF or a reset
+	dst      []byte          // the buffer of the Read that waits
+	dstLen   int             // bytes in it
+	waiting  bool            // somebody waits for data
+	dropped  bool            // nobody will read any more
+	counted  int32           // unread bytes that count in the session window
+	eager    bool            // the peer wants to know of all that is read
+	lent     *chunk          // Peek gave out a piece of it: the first one, or dropped; changed under readMu too
+	forsaken runtime.Cleanup // of the latter, if it lies in the ring
 
 	// Of streams that an event loop serves: who is told of what happens, written
 	// under the session's lead and recvMu; and whether the stream stands in
@@ -66,9 +70,10 @@ type Conn struct {
 	sendErr  error
 	out      atomic.Pointer[outBuffer] // what Reserve gives out; changed under writeMu
 	ctl      uint8                     // control frames to send
-	links    [3]connLink
-	wants    int      // bytes that it waits to send, in txWait
-	turn     bool     // woken from there, and not back yet
+	links    [4]connLink
+	wants    int  // bytes that it waits to send, in txWait
+	turn     bool // woken from there, and not back yet
+	share    shareState
 	finAt    sendMark // where the FIN stands, zero before it
 	sentAt   sendMark // what has to be done, for who waits for that
 }

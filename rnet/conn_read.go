@@ -6,24 +6,33 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 
 	"github.com/seed-b9b531af/ramjet/ring"
 )
 
 // deliver takes the payload of a DATA frame. The leader calls it, with rxMu
 // held. An error means that the peer sent more than its window.
-func (c *Conn) deliver(payload []byte) error {
+func (c *Conn) deliver(payload []byte, counted bool) error {
 	c.recvMu.Lock()
 	if err := c.flow.Arrive(len(payload)); err != nil {
 		c.recvMu.Unlock()
 		return fmt.Errorf("%w: stream %#x: %w", errProtocol, c.id, err)
 	}
+	taken := 0
+	if c.dst != nil && c.queue.head == nil {
+		taken = min(len(payload), len(c.dst)-c.dstLen)
+	}
+	if err := c.s.arrive(c, len(payload), len(payload)-taken, counted); err != nil {
+		c.recvMu.Unlock()
+		return err
+	}
 	if c.dropped {
 		c.flow.Consume(len(payload))
-		update := c.flow.UpdateDue() && !c.closed.Load()
+		bits := c.settle(!c.closed.Load()) // after CloseRead the peer may write without end
 		c.recvMu.Unlock()
-		if update { // after CloseRead the peer may write without end
-			c.s.control(c, ctlWindow)
+		if bits != 0 {
+			c.s.control(c, bits)
 		}
 		return nil
 	}
@@ -32,10 +41,10 @@ func (c *Conn) deliver(payload []byte) error {
 		c.recvMu.Unlock()
 		return nil
 	}
-	if c.dst != nil && c.queue.head == nil {
-		n := copy(c.dst[c.dstLen:], payload)
-		c.dstLen += n
-		payload = payload[n:]
+	if taken > 0 {
+		copy(c.dst[c.dstLen:], payload[:taken])
+		c.dstLen += taken
+		payload = payload[taken:]
 	}
 	switch {
 	case len(payload) == 0:
@@ -67,6 +76,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 func (c *Conn) read(p []byte) (int, error) {
+	c.endLoan()
 	if len(p) == 0 && !c.closed.Load() {
 		return 0, nil
 	}
@@ -76,7 +86,6 @@ func (c *Conn) read(p []byte) (int, error) {
 		}
 		c.recvMu.Lock()
 		if c.queue.head != nil {
-			c.takeBack()
 			n := c.takeQueue(p) // unlocks
 			return n, nil
 		}
@@ -93,10 +102,10 @@ func (c *Conn) read(p []byte) (int, error) {
 		c.recvMu.Lock()
 		n := c.dstLen
 		c.dst, c.dstLen, c.waiting = nil, 0, false
-		update := c.consumed(n)
+		bits := c.consumed(n)
 		c.recvMu.Unlock()
-		if update {
-			c.s.control(c, ctlWindow)
+		if bits != 0 {
+			c.s.control(c, bits)
 		}
 		if n > 0 {
 			return n, nil
@@ -125,14 +134,14 @@ func (c *Conn) recvEnded() error {
 	return c.recvErr
 }
 
-// consumed accounts for n bytes that the application took and reports whether
-// the peer's window should be moved. recvMu is held.
-func (c *Conn) consumed(n int) bool {
+// consumed accounts for n bytes that the application took and returns the control
+// frames by which the peer should be told. recvMu is held.
+func (c *Conn) consumed(n int) (bits uint8) {
 	if n == 0 {
-		return false
+		return 0
 	}
 	c.flow.Consume(n)
-	return c.flow.UpdateDue() && c.recvErr == nil
+	return c.settle(c.recvErr == nil)
 }
 
 // takeQueue copies queued data to p and returns how much. It is called with
@@ -167,11 +176,11 @@ func (c *Conn) takeQueue(p []byte) (n int) {
 // tookAndUnlock accounts for n bytes taken off the queue, and does what Close
 // left to the reader. recvMu is held and given up.
 func (c *Conn) tookAndUnlock(n int) {
-	update := c.consumed(n)
+	bits := c.consumed(n)
 	dropped := c.dropped
 	c.recvMu.Unlock()
-	if update {
-		c.s.control(c, ctlWindow)
+	if bits != 0 {
+		c.s.control(c, bits)
 	}
 	if dropped {
 		c.dropQueue()
@@ -198,26 +207,35 @@ func (c *Conn) dropQueue() {
 	c.recvMu.Lock()
 	c.dropped = true
 	var freed []ring.Token
+	var lent loan
 	for k := c.queue.head; k != nil; k = c.queue.head {
-		if k.busy && !c.peeked {
+		if k.busy && k != c.lent {
 			break // a reader is at it, and drops the rest when it is done
 		}
 		c.queue.pop()
 		c.flow.Consume(len(k.unread()))
-		if k.inRing {
+		if k == c.lent {
+			if k.inRing { // who borrowed it may never make another call
+				lent = loan{c.s, k.token}
+				c.forsaken = runtime.AddCleanup(c, loan.end, lent)
+			}
+		} else if k.inRing {
 			freed = append(freed, k.token)
 			k.busy = true
 		} else {
 			k.recycle()
 		}
 	}
-	update := c.flow.UpdateDue() && !c.closed.Load()
+	bits := c.settle(!c.closed.Load())
 	c.recvMu.Unlock()
 	for _, t := range freed {
 		c.s.unkeep(t)
 	}
-	if update {
-		c.s.control(c, ctlWindow)
+	if lent.s != nil {
+		c.s.forsake(lent.token)
+	}
+	if bits != 0 {
+		c.s.control(c, bits)
 	}
 }
 
@@ -229,49 +247,23 @@ func (c *Conn) dropLater() {
 	go c.dropQueue()
 }
 
-// WriteTo writes everything that arrives to w, until the peer's last byte, for
-// which it returns nil, or an error, and returns how many bytes w took. What w
-// gets lies in ordinary memory: a piece of the ring would hold up the other
-// streams of the session for as long as w takes it.
-func (c *Conn) WriteTo(w io.Writer) (int64, error) {
-	buf := copyBuffers.Get().(*[]byte)
-	defer copyBuffers.Put(buf)
-	var total int64
-	for {
-		n, err := c.Read(*buf)
-		if n > 0 {
-			m, werr := w.Write((*buf)[:n])
-			total += int64(m)
-			if werr == nil && m < n {
-				werr = io.ErrShortWrite
-			}
-			if werr != nil {
-				return total, werr
-			}
-		}
-		if err == io.EOF {
-			return total, nil
-		}
-		if err != nil {
-			return total, err
-		}
-	}
-}
-
 // Peek returns at least the next n bytes without taking them, and all that
 // lies together with them; it waits until they are there. The bytes lie where
-// they arrived, if that is possible, and are valid until the next call of
-// Read, Discard, Peek, WriteTo or Close. With n greater than the stream's
-// window (Limits.Window) it fails with an error that wraps
-// bufio.ErrBufferFull; if the peer ends before, it returns what there is, and
-// io.EOF. An n below 1 counts as 1.
+// they arrived, if the connection was dialed with a session of its own
+// (Dialer.Dedicated), else in ordinary memory. With n greater than the stream's
+// window (Limits.Window) it fails with an error that wraps bufio.ErrBufferFull;
+// if the peer ends before, it returns what there is, and io.EOF. An n below 1
+// counts as 1.
 //
-// They lie where a peer that breaks the protocol could change them meanwhile:
-// copy what is checked first and used afterwards.
+// The bytes are valid until the next call of Read, Discard, Peek or WriteTo,
+// whatever happens meanwhile: a Close, by any goroutine, and the end of the
+// session leave them where they are. After a Close they are freed by such a
+// call, or when nothing refers to the connection any more, so keep the
+// connection as long as the bytes.
 //
-// A piece that lies in the receive ring holds up the ring, and with it in the
-// end the other connections of the session: discard it soon, or give the
-// connection a session of its own (Dialer.Dedicated).
+// On a session of its own they lie where a peer that breaks the protocol could
+// change them meanwhile: copy what is checked first and used afterwards. There
+// a piece also holds up what the peer may send: discard it soon.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
@@ -304,13 +296,11 @@ func (c *Conn) Discard(n int) (int, error) {
 	return done, nil
 }
 
-// peek is Peek without the lock. The chunk that it returned a piece of is
-// busy: it stays where it is until discard or the next call, or, if it is lent
-// to the application, until Close.
+// peek is Peek without the lock. If what it returns is lent to the application,
+// the chunk stays until the next call. Otherwise it is busy: it stays where it is
+// until discard.
 func (c *Conn) peek(n int, lend bool) ([]byte, error) {
-	c.recvMu.Lock()
-	c.takeBack()
-	c.recvMu.Unlock()
+	c.endLoan()
 	if n > int(c.s.cfg.window) {
 		return nil, fmt.Errorf("%w: %d bytes wanted, the window is %d", bufio.ErrBufferFull, n, c.s.cfg.window)
 	}
@@ -319,14 +309,16 @@ func (c *Conn) peek(n int, lend bool) ([]byte, error) {
 			return nil, err
 		}
 		c.recvMu.Lock()
-		if p, ok := c.gather(n); ok || c.recvErr != nil {
+		if p, ok := c.gather(n, lend); ok || c.recvErr != nil {
 			err := c.recvEnded()
 			if ok {
 				err = nil
 			}
 			if head := c.queue.head; len(p) > 0 {
 				head.busy = head.inRing
-				c.peeked = lend
+				if lend {
+					c.lent = head
+				}
 			}
 			c.recvMu.Unlock()
 			return p[:len(p):len(p)], err
@@ -345,13 +337,23 @@ func (c *Conn) peek(n int, lend bool) ([]byte, error) {
 	}
 }
 
-// gather makes the first n bytes of the queue lie together. recvMu is held.
-func (c *Conn) gather(n int) (p []byte, ok bool) {
+// gather makes the first n bytes of the queue lie together, and where they can
+// be lent. recvMu is held.
+func (c *Conn) gather(n int, lend bool) (p []byte, ok bool) {
 	head := c.queue.head
 	if head == nil {
 		return nil, false
 	}
-	if p = head.unread(); len(p) < n {
+	if p = head.unread(); lend && head.inRing && !c.s.dedicated && len(p) >= n {
+		// In the ring it would hold up others, for as long as the application
+		// takes, and after a Close nobody can tell how long that is.
+		n = len(p)
+		c.merge(n)
+		if head = c.queue.head; head == nil {
+			return nil, false
+		}
+		p = head.unread()
+	} else if len(p) < n {
 		all := 0
 		for k := head; k != nil; k = k.next {
 			all += len(k.unread())
@@ -370,12 +372,27 @@ func (c *Conn) gather(n int) (p []byte, ok bool) {
 	return p, len(p) >= n
 }
 
-// takeBack ends the loan of a piece of the first chunk. recvMu is held.
-func (c *Conn) takeBack() {
-	if c.peeked && c.queue.head != nil {
-		c.queue.head.busy = false
+// endLoan takes back what Peek gave out. readMu is held.
+func (c *Conn) endLoan() {
+	k := c.lent
+	if k == nil {
+		return
 	}
-	c.peeked = false
+	c.recvMu.Lock()
+	c.lent = nil
+	queued := k == c.queue.head
+	if queued {
+		k.busy = false
+	}
+	c.recvMu.Unlock()
+	if queued {
+		return
+	}
+	if k.inRing {
+		c.forsaken.Stop()
+		c.s.unkeep(k.token)
+	}
+	k.recycle()
 }
 
 // merge replaces the first chunks by one that holds at least n bytes. recvMu
@@ -394,6 +411,7 @@ func (c *Conn) merge(n int) {
 	}
 	if c.dropped {
 		c.flow.Consume(len(m.buf))
+		c.settle(false)
 		m.recycle()
 		return
 	}
@@ -403,6 +421,17 @@ func (c *Conn) merge(n int) {
 		c.queue.tail = m
 	}
 }
+
+// loan is a piece of the ring that Peek gave out of a stream that was closed
+// before it was given back.
+type loan struct {
+	s     *session
+	token ring.Token
+}
+
+// end frees the piece when nothing refers to the stream any more. It is a
+// cleanup, and must not wait.
+func (l loan) end() { go l.s.unkeep(l.token) }
 
 // discard takes n bytes off the head of the queue, which has so many.
 func (c *Conn) discard(n int) {

@@ -2,20 +2,22 @@ package rnet
 
 import (
 	"fmt"
-	"math"
 	"net"
+	"runtime"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 // outBuffer is the registered memory that a Conn's Reserve gives out. It is
-// the Conn's until Close, also when the session is gone: the application may
-// be filling it.
+// the Conn's until Close, also when the session is gone. If it was given out by
+// then it stays until the application's next call, for it may be filling it, or
+// until nothing refers to the Conn any more.
 type outBuffer struct {
 	mr       *verbs.MR
 	reserved int    // bytes given out and not committed
 	until    uint64 // the device may read it until so many WRs are done
+	orphaned runtime.Cleanup
 }
 
 // MaxReserve is the largest n of Reserve, in bytes.
@@ -25,12 +27,17 @@ const MaxReserve = 256 << 10
 // filled and then sent by Commit, without a copy of ours: the device sends
 // them from where they lie. It waits until the device has done so with what
 // was committed before. The memory stays the connection's: it must not be
-// used after Commit, the next Reserve or Close. One goroutine at a time may use
-// the two. The first Reserve of a connection registers MaxReserve bytes, which
-// count as pinned memory until Close; it fails if they cannot be had.
+// used after Commit or the next Reserve. Until then it is valid, whatever happens
+// meanwhile: a Close by another goroutine and the end of the session leave it
+// where it is. One goroutine at a time may use the two. The first Reserve of a
+// connection registers MaxReserve bytes, which count as pinned memory until Close,
+// or if there is nothing committed of the last Reserve then, until the next call
+// of the two or until nothing refers to the connection any more: keep the
+// connection as long as the memory. It fails if they cannot be had.
 func (c *Conn) Reserve(n int) ([]byte, error) {
 	c.writeMu.Lock()
 	defer c.unlockOut()
+	c.endReserve()
 	p, err := c.reserve(n)
 	if err != nil {
 		return nil, c.opError("write", err)
@@ -51,6 +58,7 @@ func (c *Conn) reserve(n int) ([]byte, error) {
 		if out, err = c.s.makeOut(); err != nil {
 			return nil, err
 		}
+		out.orphaned = runtime.AddCleanup(c, (*orphan).free, &orphan{c.s, out.mr})
 		c.out.Store(out)
 	}
 	if err := c.awaitSent(out.until); err != nil {
@@ -94,13 +102,14 @@ func (c *Conn) Commit(n int) error {
 
 func (c *Conn) commit(n int) error {
 	if c.closed.Load() {
+		c.endReserve()
 		return net.ErrClosed
 	}
 	out := c.out.Load()
 	if out == nil || n < 0 || n > out.reserved {
 		return fmt.Errorf("rnet: %d bytes to commit, more than Reserve gave out", n)
 	}
-	out.reserved = 0
+	c.endReserve()
 	_, err := c.write(out.mr.Bytes()[:n], out.mr)
 	c.s.txMu.Lock()
 	out.until = c.s.sqPosted
@@ -138,6 +147,13 @@ func (s *session) useDomain() (err error) {
 	return nil
 }
 
+// endReserve ends what the last Reserve gave out. writeMu is held.
+func (c *Conn) endReserve() {
+	if out := c.out.Load(); out != nil {
+		out.reserved = 0
+	}
+}
+
 // unlockOut gives up writeMu, and the memory of Reserve if the Conn was closed
 // meanwhile.
 func (c *Conn) unlockOut() {
@@ -147,22 +163,34 @@ func (c *Conn) unlockOut() {
 	c.writeMu.Unlock()
 }
 
-// dropOut gives up the memory of Reserve: at once, or when the device has sent
-// what it holds. What was given out and not committed stays as long as the
-// session, for the application may be slow to learn of a Close. writeMu is
-// held.
+// dropOut gives up the memory of Reserve, if the application does not have it:
+// at once, or when the device has sent what it holds. writeMu is held.
 func (c *Conn) dropOut() {
-	out := c.out.Swap(nil)
-	if out == nil {
+	out := c.out.Load()
+	if out == nil || out.reserved > 0 {
 		return
 	}
-	if out.reserved > 0 {
-		out.until = math.MaxUint64
-	}
+	c.out.Store(nil)
+	out.orphaned.Stop()
 	c.s.txMu.Lock()
 	c.s.outs = append(c.s.outs, out)
 	c.s.txMu.Unlock()
 	c.s.sweepOuts()
+}
+
+// orphan is memory of Reserve whose Conn is garbage. No frame is sent from it:
+// a Conn that sends is in use.
+type orphan struct {
+	s  *session
+	mr *verbs.MR
+}
+
+// free is a cleanup, and must not wait.
+func (o *orphan) free() {
+	go func() {
+		o.mr.Close()
+		o.s.freeDomain()
+	}()
 }
 
 // sweepOuts frees the memory that Conns gave up and the device has sent, or

@@ -1,10 +1,8 @@
 package rnet
 
 import (
-	"io"
 	"net"
 	"os"
-	"sync"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -48,7 +46,7 @@ func (c *Conn) write(p []byte, mr *verbs.MR) (n int, err error) {
 
 // sendPiece sends one frame of p[*n:], or waits once for what is missing.
 func (c *Conn) sendPiece(p []byte, mr *verbs.MR, n *int, queued *bool) error {
-	m, result, err := c.s.send(c, p[*n:], source{mr, *n}, *queued)
+	m, result, err := c.s.send(c, p[*n:], source{mr, *n})
 	switch result {
 	case sendOK:
 		*n += m
@@ -61,7 +59,7 @@ func (c *Conn) sendPiece(p []byte, mr *verbs.MR, n *int, queued *bool) error {
 	if c.mayWait(result) {
 		c.s.wait(&c.sendWait) // ended by window, credit, deadline, close, reset, peer death
 	}
-	*queued = result == sendRoom
+	*queued = result == sendRoom || result == sendShare
 	return nil
 }
 
@@ -86,6 +84,9 @@ func (c *Conn) mayWait(result sendResult) bool {
 	if result == sendWindow {
 		return c.window.Granted() >= c.granted.Load()
 	}
+	if result == sendShare {
+		return c.links[shareLink].in && c.window.Granted() >= c.granted.Load()
+	}
 	return c.links[txLink].in // popped already: woken before begin
 }
 
@@ -98,30 +99,4 @@ func (c *Conn) writable() error {
 		return os.ErrDeadlineExceeded
 	}
 	return nil
-}
-
-var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
-
-// ReadFrom reads from r until io.EOF, for which it returns nil, or an error,
-// and writes what it read. It returns how many bytes it has written.
-func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
-	buf := copyBuffers.Get().(*[]byte)
-	defer copyBuffers.Put(buf)
-	var total int64
-	for {
-		n, err := r.Read(*buf)
-		if n > 0 {
-			m, werr := c.Write((*buf)[:n])
-			total += int64(m)
-			if werr != nil {
-				return total, werr
-			}
-		}
-		if err == io.EOF {
-			return total, nil
-		}
-		if err != nil {
-			return total, err
-		}
-	}
 }

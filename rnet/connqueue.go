@@ -14,9 +14,10 @@ type connLink struct {
 
 // The lists that a Conn can be in.
 const (
-	txLink   = 0 // writers that wait for credit
-	ctlLink  = 1 // streams with control frames to send
-	sentLink = 2 // who waits until the device has sent something
+	txLink    = 0 // writers that wait for credit
+	ctlLink   = 1 // streams with control frames to send
+	sentLink  = 2 // who waits until the device has sent something
+	shareLink = 3 // writers that wait for the session window
 )
 
 func (q *connQueue) empty() bool  { return q.head == nil }

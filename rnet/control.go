@@ -9,13 +9,18 @@ const (
 	ctlWindow
 	ctlFin
 	ctlReset
+	ctlBlocked
+	ctlShare // the session window, on behalf of a stream
 )
 
 // control queues control frames of c and sends what can be sent.
 func (s *session) control(c *Conn, bits uint8) {
 	s.txMu.Lock()
-	c.ctl |= bits
-	s.ctlQueue.push(c, ctlLink)
+	s.ctlShare = s.ctlShare || bits&ctlShare != 0
+	if bits &^= ctlShare; bits != 0 {
+		c.ctl |= bits
+		s.ctlQueue.push(c, ctlLink)
+	}
 	s.flushControl()
 	s.txMu.Unlock()
 }
@@ -58,7 +63,7 @@ func (s *session) sessionControl(ping, away bool) {
 // flushControl sends queued control frames as far as there is room, and
 // reports whether all are gone. txMu is held.
 func (s *session) flushControl() bool {
-	for s.ctlAway || s.ctlPing || len(s.ctlAddrs) > 0 || len(s.refusals) > 0 || !s.ctlQueue.empty() {
+	for s.ctlAway || s.ctlPing || s.ctlShare || len(s.ctlAddrs) > 0 || len(s.refusals) > 0 || !s.ctlQueue.empty() {
 		if s.txDead {
 			return false
 		}
@@ -82,6 +87,9 @@ func (s *session) flushControl() bool {
 		case s.ctlPing:
 			s.ctlPing = false
 			err = s.post(frameHeader{kind: framePing}, nil, source{})
+		case s.ctlShare:
+			s.ctlShare = false
+			err = s.postShare()
 		case len(s.refusals) > 0:
 			id := s.refusals[0]
 			s.refusals = s.refusals[1:]
@@ -118,6 +126,12 @@ func (s *session) postControl(c *Conn) (err error) {
 			h.kind = frameWindow
 			s.stats.windowsSent.Add(1)
 			err = s.post(h, c.windowPayload(), source{})
+		}
+	case c.ctl&ctlBlocked != 0:
+		c.ctl &^= ctlBlocked
+		if !c.ended() {
+			h.kind = frameBlocked
+			err = s.post(h, nil, source{})
 		}
 	case c.ctl&ctlFin != 0:
 		c.ctl &^= ctlFin

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -254,4 +255,92 @@ func TestPeekAndCloseMayMeet(t *testing.T) {
 		start(t, peeking.Wait)()
 		c.Close()
 	}
+}
+
+func TestIdleCopyHoldsNoMemory(t *testing.T) {
+	const streams = 50
+	ln := overSoft.listen(t)
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // pools keep what they have for a round
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var clients, servers []net.Conn
+	var copies sync.WaitGroup
+	proxied := make([][2]net.Conn, streams)
+	for i := range proxied {
+		client, in := overSoft.connect(t, ln)
+		out, server := overTCP.pair(t)
+		clients, servers = append(clients, client), append(servers, server)
+		proxied[i] = [2]net.Conn{in, out}
+	}
+	before := heap()
+	for _, p := range proxied {
+		copies.Go(func() { io.Copy(p[0], p[1]) })
+		copies.Go(func() { io.Copy(p[1], p[0]) })
+	}
+	for i := range clients { // once to and fro
+		for _, way := range [][2]net.Conn{{clients[i], servers[i]}, {servers[i], clients[i]}} {
+			data := randomBytes(uint64(i), 20<<10)
+			sent := start(t, func() { way[0].Write(data) })
+			got := make([]byte, len(data))
+			_, err := io.ReadFull(way[1], got)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(data, got))
+			sent()
+		}
+	}
+	require.Less(t, (heap()-before)/streams, int64(16<<10), "bytes for each idle proxied connection")
+	for i := range clients {
+		clients[i].Close()
+		servers[i].Close()
+	}
+	start(t, copies.Wait)()
+}
+
+// prefixed is a socket of which something has been read before.
+type prefixed struct {
+	*net.TCPConn
+	all io.Reader
+}
+
+func (p *prefixed) Read(b []byte) (int, error) { return p.all.Read(b) }
+
+// What a type of another package reads need not be what its socket has.
+func TestCopyReadsWhatWrapsASocketByItsOwnRead(t *testing.T) {
+	c, s := overSoft.streams(t)
+	a, b := overTCP.pair(t)
+	_, err := a.Write([]byte("-and-after"))
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	n, err := c.ReadFrom(&prefixed{b.(*net.TCPConn), io.MultiReader(strings.NewReader("before"), b)})
+	require.NoError(t, err)
+	require.EqualValues(t, 16, n)
+	got := make([]byte, n)
+	_, err = io.ReadFull(s, got)
+	require.NoError(t, err)
+	require.Equal(t, "before-and-after", string(got))
+}
+
+func TestCopyOfALimitedSocketTakesNoMore(t *testing.T) {
+	c, s := overSoft.streams(t)
+	a, b := overTCP.pair(t)
+	_, err := a.Write([]byte("0123456789"))
+	require.NoError(t, err)
+	n, err := io.CopyN(c, b, 4)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, n)
+	rest := make([]byte, 6)
+	_, err = io.ReadFull(b, rest)
+	require.NoError(t, err)
+	require.Equal(t, "456789", string(rest))
+	b.SetReadDeadline(time.Now())
+	_, err = c.ReadFrom(b)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	got := make([]byte, 4)
+	_, err = io.ReadFull(s, got)
+	require.NoError(t, err)
+	require.Equal(t, "0123", string(got))
 }

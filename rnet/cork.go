@@ -42,7 +42,8 @@ const (
 func (s *session) sendSoon(c *Conn, p []byte) bool {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
-	if c.sendErr != nil || s.txBlocked.Load() || c.window.Avail() < len(p) {
+	defer s.wakeShare()
+	if c.sendErr != nil || s.txBlocked.Load() || c.window.Avail() < len(p) || s.allot(c, len(p)) < len(p) {
 		return false
 	}
 	return s.gatherFrame(c, p)
@@ -53,7 +54,7 @@ func (s *session) gatherFrame(c *Conn, p []byte) bool {
 	if s.txDead || len(p) > corkPayload || !s.corkTakes(len(p)) {
 		return false
 	}
-	h := frameHeader{stream: c.id, kind: frameData, length: uint32(len(p))}
+	h := frameHeader{stream: c.id, kind: frameData, flags: s.charge(c, len(p)), length: uint32(len(p))}
 	h.credit, h.slots = s.piggyback()
 	h.put(&s.head)
 	if len(s.frames) == 0 {
@@ -61,7 +62,7 @@ func (s *session) gatherFrame(c *Conn, p []byte) bool {
 	}
 	s.frames = append(s.frames[:alignFrame(len(s.frames))], s.head[:]...)
 	s.frames = append(s.frames, p...)
-	c.window.Take(len(p))
+	s.leaveShare(c)
 	s.framesOut++
 	s.bytesOut += uint64(len(p))
 	return true

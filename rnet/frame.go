@@ -34,10 +34,16 @@ const (
 	framePing   frameKind = 7 // keeps the session alive; the transport acknowledges it
 	frameGoAway frameKind = 8 // open no more streams on this session
 	frameAddrs  frameKind = 9 // slots that may be used, and their addresses; addr.go
+
+	frameSessionWindow frameKind = 10 // payload: u64, absolute position up to which the peer may send what counts
+	frameBlocked       frameKind = 11 // the stream has data for which there is neither session window nor minimum
 )
 
 // flagClosed on a FIN says that the sender will not read any more either.
 const flagClosed uint8 = 1 << 0
+
+// flagCounted on OPEN or DATA says that the payload counts in the session window.
+const flagCounted uint8 = 1 << 0
 
 type frameHeader struct {
 	stream uint32

@@ -55,7 +55,7 @@ func FuzzParseFrame(f *testing.F) {
 // FuzzParseHello reads any private data: what is accepted is in range, and
 // says the same when it is written again.
 func FuzzParseHello(f *testing.F) {
-	good := hello{minVersion: 1, maxVersion: 1, ringAddr: 1 << 40, ringKey: 9, ringSize: 1 << 20, slots: 2048, window: 1 << 19, streams: 1 << 20, pid: 1, token: 2}
+	good := hello{minVersion: 2, maxVersion: 2, sessionWindow: 1 << 20, ringAddr: 1 << 40, ringKey: 9, ringSize: 1 << 20, slots: 2048, window: 1 << 19, streams: 1 << 20, pid: 1, token: 2}
 	f.Add(good.marshal())
 	f.Add(append(good.marshal(), 0, 0, 0, 0, 0, 0, 0, 0))
 	good.ringSize++
@@ -164,7 +164,7 @@ func FuzzNotice(f *testing.F) {
 // calls the peer a liar; it does not panic.
 func FuzzMessage(f *testing.F) {
 	open := frameBytes(frameHeader{stream: 1, kind: frameOpen}, []byte("first data"))
-	data := frameBytes(frameHeader{stream: 1, kind: frameData}, make([]byte, 5000))
+	data := frameBytes(frameHeader{stream: 1, kind: frameData, flags: flagCounted}, make([]byte, 5000))
 	window := frameBytes(frameHeader{stream: 1, kind: frameWindow}, []byte{0, 0, 16, 0, 0, 0, 0, 0})
 	seed := func(messages ...[]byte) {
 		var b []byte
@@ -205,10 +205,10 @@ func FuzzMessage(f *testing.F) {
 // loneSession is a listening session without a peer: what it would send is
 // dropped.
 func loneSession(t testing.TB) *session {
-	cfg := sessionConfig{ringSize: minRingSize, slots: minSlots, window: 16 << 10, maxStreams: 64, profile: fallback.Efficient}
+	cfg := sessionConfig{ringSize: minRingSize, slots: minSlots, window: 16 << 10, maxStreams: 64, sessionWindow: minSessionWindow, profile: fallback.Efficient}
 	s, err := newSession("soft0", cfg, noLog)
 	require.NoError(t, err)
-	peer := hello{minVersion: 1, maxVersion: 1, ringSize: minRingSize, slots: minSlots, window: minWindow, streams: 64}
+	peer := hello{minVersion: 2, maxVersion: 2, sessionWindow: minSessionWindow, ringSize: minRingSize, slots: minSlots, window: minWindow, streams: 64}
 	require.NoError(t, s.learn(peer.marshal()))
 	s.accept = func(c *Conn) bool { return c.id%5 != 4 } // some are refused
 	s.txDead = true
@@ -235,6 +235,7 @@ func (s *session) arrives(msg []byte) error {
 	if len(conns) > s.streams.limit {
 		panic("more streams than the limit")
 	}
+	held := 0
 	for _, c := range conns {
 		c.recvMu.Lock()
 		unread := 0
@@ -244,7 +245,11 @@ func (s *session) arrives(msg []byte) error {
 		if unread > int(s.cfg.window) {
 			panic("a stream holds more than its window")
 		}
+		held += unread
 		c.recvMu.Unlock()
+	}
+	if held > int(s.cfg.sessionWindow)+len(conns)*streamMinimum {
+		panic("a session holds more than its window")
 	}
 	if s.rx.Retained() > int(s.cfg.ringSize)/2 {
 		s.spill(int(s.cfg.ringSize) / 4)

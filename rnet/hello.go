@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The hello, 48 bytes, little endian, travels as private data of the
+// The hello, 56 bytes, little endian, travels as private data of the
 // connection request and of the reply (docs/protocol.md, section 2). Both
 // sides go on with the lesser of their versions and limits.
 //
@@ -22,11 +22,14 @@ import (
 //	32 u32 streams allowed at once
 //	36 u32 process id, for people
 //	40 u64 session token, for people
+//	48 u32 session window, bytes
+//	52 u32 0
 const (
-	helloLen   = 48
+	helloLen   = 56
+	helloStart = 6 // of it all versions have: magic and versions
 	helloMagic = 'R' | 'J'<<8 | 'T'<<16 | '1'<<24
 
-	protocolVersion = 1
+	protocolVersion = 2 // 1 had no session window
 
 	helloProbes = 1 << 0
 	helloShort  = 1 << 1
@@ -38,6 +41,9 @@ const (
 	maxSlots    = 1 << 14
 	minWindow   = 4 << 10
 	maxWindow   = 1 << 28
+
+	minSessionWindow = 64 << 10
+	maxSessionWindow = 1 << 30
 )
 
 var (
@@ -56,6 +62,7 @@ type hello struct {
 	streams                uint32
 	pid                    uint32
 	token                  uint64
+	sessionWindow          uint32
 }
 
 func (h *hello) marshal() []byte {
@@ -71,18 +78,27 @@ func (h *hello) marshal() []byte {
 	binary.LittleEndian.PutUint32(b[32:], h.streams)
 	binary.LittleEndian.PutUint32(b[36:], h.pid)
 	binary.LittleEndian.PutUint64(b[40:], h.token)
+	binary.LittleEndian.PutUint32(b[48:], h.sessionWindow)
 	return b
 }
 
-// parseHello reads a peer's hello. Bytes after the 48 are ignored: rdma_cm
+// parseHello reads a peer's hello. Bytes after the 56 are ignored: rdma_cm
 // delivers private data padded with zeros.
 func parseHello(b []byte) (hello, error) {
 	var h hello
-	if len(b) < helloLen {
+	if len(b) < helloStart {
 		return h, fmt.Errorf("%w: %d bytes", errHello, len(b))
 	}
 	if magic := binary.LittleEndian.Uint32(b); magic != helloMagic {
 		return h, fmt.Errorf("%w: magic %#x", errHello, magic)
+	}
+	switch lowest, highest := b[4], b[5]; {
+	case lowest > highest:
+		return h, fmt.Errorf("%w: versions %d to %d", errHello, lowest, highest)
+	case lowest > protocolVersion || highest < protocolVersion:
+		return h, fmt.Errorf("%w: the peer speaks %d to %d, we speak %d", errVersion, lowest, highest, protocolVersion)
+	case len(b) < helloLen:
+		return h, fmt.Errorf("%w: %d bytes", errHello, len(b))
 	}
 	h = hello{
 		minVersion: b[4], maxVersion: b[5],
@@ -95,12 +111,10 @@ func parseHello(b []byte) (hello, error) {
 		streams:  binary.LittleEndian.Uint32(b[32:]),
 		pid:      binary.LittleEndian.Uint32(b[36:]),
 		token:    binary.LittleEndian.Uint64(b[40:]),
+
+		sessionWindow: binary.LittleEndian.Uint32(b[48:]),
 	}
 	switch {
-	case h.minVersion > h.maxVersion:
-		return h, fmt.Errorf("%w: versions %d to %d", errHello, h.minVersion, h.maxVersion)
-	case h.minVersion > protocolVersion || h.maxVersion < protocolVersion:
-		return h, fmt.Errorf("%w: the peer speaks %d to %d, we speak %d", errVersion, h.minVersion, h.maxVersion, protocolVersion)
 	case h.ringSize < minRingSize || h.ringSize > maxRingSize || h.ringSize&(h.ringSize-1) != 0:
 		return h, fmt.Errorf("%w: ring of %d bytes", errHello, h.ringSize)
 	case h.ringAddr+uint64(h.ringSize) < h.ringAddr:
@@ -109,6 +123,8 @@ func parseHello(b []byte) (hello, error) {
 		return h, fmt.Errorf("%w: %d receives", errHello, h.slots)
 	case h.window < minWindow || h.window > maxWindow:
 		return h, fmt.Errorf("%w: window of %d bytes", errHello, h.window)
+	case h.sessionWindow < minSessionWindow || h.sessionWindow > maxSessionWindow:
+		return h, fmt.Errorf("%w: session window of %d bytes", errHello, h.sessionWindow)
 	case h.streams == 0:
 		return h, fmt.Errorf("%w: no stream allowed", errHello)
 	}

@@ -11,8 +11,8 @@ import (
 
 func goodHello() hello {
 	return hello{
-		minVersion: 1, maxVersion: 1, ringAddr: 0x7f0011223344, ringKey: 0xabad1dea, ringSize: 1 << 20,
-		slots: 2048, window: 512 << 10, streams: 1000, pid: 4711, token: 0x0102030405060708,
+		minVersion: 2, maxVersion: 2, ringAddr: 0x7f0011223344, ringKey: 0xabad1dea, ringSize: 1 << 20,
+		slots: 2048, window: 512 << 10, streams: 1000, pid: 4711, token: 0x0102030405060708, sessionWindow: 1 << 24,
 	}
 }
 
@@ -57,9 +57,9 @@ var badHellos = []struct {
 	change func(h *hello)
 	want   error
 }{
-	{"version of the future", func(h *hello) { h.minVersion, h.maxVersion = 2, 3 }, errVersion},
-	{"version of the past", func(h *hello) { h.minVersion, h.maxVersion = 0, 0 }, errVersion},
-	{"versions upside down", func(h *hello) { h.minVersion = 2 }, errHello},
+	{"version of the future", func(h *hello) { h.minVersion, h.maxVersion = 3, 4 }, errVersion},
+	{"version of the past", func(h *hello) { h.minVersion, h.maxVersion = 1, 1 }, errVersion},
+	{"versions upside down", func(h *hello) { h.minVersion = 3 }, errHello},
 	{"no ring", func(h *hello) { h.ringSize = 0 }, errHello},
 	{"small ring", func(h *hello) { h.ringSize = minRingSize / 2 }, errHello},
 	{"huge ring", func(h *hello) { h.ringSize = 2 * maxRingSize }, errHello},
@@ -69,6 +69,8 @@ var badHellos = []struct {
 	{"too many slots", func(h *hello) { h.slots = maxSlots + 1 }, errHello},
 	{"no window", func(h *hello) { h.window = 0 }, errHello},
 	{"huge window", func(h *hello) { h.window = maxWindow + 1 }, errHello},
+	{"no session window", func(h *hello) { h.sessionWindow = 0 }, errHello},
+	{"huge session window", func(h *hello) { h.sessionWindow = maxSessionWindow + 1 }, errHello},
 	{"no streams", func(h *hello) { h.streams = 0 }, errHello},
 }
 

@@ -1,9 +1,11 @@
 package rnet
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -80,19 +82,36 @@ var attacks = []struct {
 	}},
 	{"data beyond the window", func(p *puppet, s *Conn) error {
 		for range int(s.s.cfg.window)/maxPayload + 1 {
-			if err := p.send(frame(frameData, 0, 0, make([]byte, maxPayload))); err != nil {
+			if err := p.send(frame(frameData, 0, flagCounted, make([]byte, maxPayload))); err != nil {
 				return err
 			}
 		}
 		return nil
 	}},
+	{"data that does not count beyond a stream's minimum", func(p *puppet, _ *Conn) error {
+		return p.send(frame(frameData, 0, 0, make([]byte, streamMinimum+1)))
+	}},
+	{"first data that does not count beyond a stream's minimum", func(p *puppet, _ *Conn) error {
+		return p.send(frame(frameOpen, 1, 0, make([]byte, streamMinimum+1)))
+	}},
+	{"session window of the wrong size", func(p *puppet, _ *Conn) error {
+		return p.send(frame(frameSessionWindow, 0, 0, []byte{1, 2, 3}))
+	}},
+	{"session window of the universe", func(p *puppet, _ *Conn) error {
+		return p.send(frame(frameSessionWindow, 0, 0, binary.LittleEndian.AppendUint64(nil, 1<<63)))
+	}},
 	{"messages beyond the ring", func(p *puppet, s *Conn) error {
 		// The kept piece holds up the release; everything else would fit.
-		if err := p.send(frame(frameData, 0, 0, make([]byte, keepMin))); err != nil {
+		if err := p.send(frame(frameData, 0, flagCounted, make([]byte, keepMin))); err != nil {
 			return err
 		}
-		if _, err := s.Peek(keepMin); err != nil { // not even a spill may move it now
-			return err
+		for kept := false; !kept; runtime.Gosched() {
+			s.s.look()
+			s.recvMu.Lock()
+			if kept = s.queue.head != nil; kept {
+				s.queue.head.busy = true // not even a spill may move it now
+			}
+			s.recvMu.Unlock()
 		}
 		for range p.peer.ringSize/maxPayload + 1 {
 			if err := p.send(frame(frameData, 4711, 0, make([]byte, maxPayload))); err != nil {
@@ -192,6 +211,22 @@ func TestAttackEndsItsSessionAndNothingElse(t *testing.T) {
 	start(t, traffic.Wait)()
 }
 
+func TestDataBeyondTheSessionWindowEndsTheSession(t *testing.T) {
+	leavesNothing(t)
+	ln := smallSession.listen(t)
+	p := dialPuppet(t, ln.Addr().String())
+	require.NoError(t, p.open(0))
+	victim, err := ln.Accept()
+	require.NoError(t, err)
+	defer victim.Close()
+	for range minSessionWindow / maxPayload {
+		require.NoError(t, p.send(frame(frameData, 0, flagCounted, make([]byte, maxPayload))))
+	}
+	require.NoError(t, p.send(frame(frameData, 0, flagCounted, []byte("x"))))
+	eventually(t, "end of the session", p.gone)
+	require.ErrorIs(t, victim.(*Conn).s.cause, errProtocol)
+}
+
 // oddities are unusual, but do no harm.
 var oddities = []struct {
 	name string
@@ -233,6 +268,15 @@ var oddities = []struct {
 	}},
 	{"credit that was given before", func(p *puppet) error {
 		return p.write(0, nil, creditImm(0, puppetRing, 0))
+	}},
+	{"streams that say they are blocked, and are not", func(p *puppet) error {
+		for i := range 3000 {
+			if err := p.send(frame(frameBlocked, uint32(i%2)*4711, 0, nil)); err != nil {
+				return err
+			}
+			p.poll()
+		}
+		return nil
 	}},
 	{"pings", func(p *puppet) error {
 		for range 3000 {

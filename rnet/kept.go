@@ -30,6 +30,14 @@ func (q *keptRing) add(k *chunk) {
 	q.count++
 }
 
+// get returns the chunk of a token, nil if it was freed.
+func (q *keptRing) get(t ring.Token) *chunk {
+	if t.Seq()-q.head >= q.tail-q.head {
+		return nil
+	}
+	return *q.at(t.Seq())
+}
+
 func (q *keptRing) grow() {
 	old := *q
 	q.chunks = make([]*chunk, max(minKept, 2*len(old.chunks)))
@@ -72,6 +80,17 @@ func (s *session) unkeep(t ring.Token) {
 	}
 }
 
+// forsake lets go of the stream of a chunk with which it was closed, unless the
+// chunk was given back meanwhile: the application may look at it for as long as
+// it has the stream. No lock is held.
+func (s *session) forsake(t ring.Token) {
+	s.rxMu.Lock()
+	if k := s.kept.get(t); k != nil {
+		k.conn = nil
+	}
+	s.rxMu.Unlock()
+}
+
 // spill moves the oldest chunks out of the ring until no more than limit
 // bytes are held up. A chunk that is being read stays. rxMu is held.
 func (s *session) spill(limit int) {
@@ -89,6 +108,9 @@ func (s *session) spill(limit int) {
 // is held.
 func (s *session) moveOut(k *chunk) bool {
 	c := k.conn
+	if c == nil { // forsaken
+		return false
+	}
 	c.recvMu.Lock()
 	defer c.recvMu.Unlock()
 	if !k.inRing || k.busy {

@@ -16,7 +16,7 @@ func TestAPeerThatOverwritesABatchEndsItsSession(t *testing.T) {
 	openPuppet(t, l, p)
 	for i := range minRingSize/maxPayload + 1 { // the last lies where the first did
 		payload := bytes.Repeat([]byte{byte(i)}, maxPayload-frameHeaderLen)
-		require.NoError(t, p.send(frame(frameData, 0, 0, payload)))
+		require.NoError(t, p.send(frame(frameData, 0, flagCounted, payload)))
 	}
 	l.until(t, "the session ends", p.gone)
 	require.Len(t, l.sinks[0].ended, 1)
@@ -26,7 +26,7 @@ func TestAPeerThatOverwritesABatchEndsItsSession(t *testing.T) {
 // follow: none of them lies across the end of the ring.
 func openPuppet(t *testing.T, l *handLoop, p *puppet) {
 	t.Helper()
-	first := message(frame(frameOpen, 0, 0, nil), frame(frameData, 0, 0, make([]byte, maxPayload-2*frameHeaderLen)))
+	first := message(frame(frameOpen, 0, 0, nil), frame(frameData, 0, flagCounted, make([]byte, maxPayload-2*frameHeaderLen)))
 	require.Len(t, first, maxPayload)
 	require.NoError(t, p.send(first))
 	l.until(t, "the stream is open", func() bool { return len(l.sinks) == 1 && len(l.sinks[0].got) > 0 })
@@ -43,7 +43,7 @@ func TestAPeerThatWaitsForCreditIsServedByALoop(t *testing.T) {
 	for range 10 {
 		for range minRingSize / maxPayload / 2 {
 			payload := make([]byte, maxPayload-frameHeaderLen)
-			require.NoError(t, p.send(frame(frameData, 0, 0, payload)))
+			require.NoError(t, p.send(frame(frameData, 0, flagCounted, payload)))
 			sent += len(payload)
 		}
 		l.until(t, "it is there", func() bool { return len(l.sinks[0].got) == sent })

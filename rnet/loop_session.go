@@ -155,10 +155,10 @@ func (s *session) fitBatch() {
 func (c *Conn) consumeLoop(n int) {
 	c.recvMu.Lock()
 	c.flow.Consume(n)
-	update := c.flow.UpdateDue() && c.recvErr == nil && !c.closed.Load()
+	bits := c.settle(c.recvErr == nil && !c.closed.Load())
 	c.recvMu.Unlock()
-	if update {
-		c.s.control(c, ctlWindow)
+	if bits != 0 {
+		c.s.control(c, bits)
 	}
 }
 

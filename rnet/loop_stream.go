@@ -17,13 +17,13 @@ func (st *loopStream) Write(p []byte) (n int, err error) {
 		return len(p), nil
 	}
 	for n < len(p) {
-		m, result, err := c.s.send(c, p[n:], source{}, c.inLine)
+		m, result, err := c.s.send(c, p[n:], source{})
 		if result == sendFailed {
 			c.inLine = false
 			return n, err
 		}
 		n += m
-		c.inLine = result == sendRoom
+		c.inLine = result == sendRoom || result == sendShare
 		if result == sendOK {
 			continue
 		}

@@ -1,11 +1,15 @@
 package rnet
 
 import (
+	"net"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 func TestFailedPeekHoldsUpNobody(t *testing.T) {
@@ -49,4 +53,68 @@ func TestPeekedPieceCannotBeAppendedTo(t *testing.T) {
 	p, err := accepted.(*Conn).Peek(1)
 	require.NoError(t, err)
 	require.Equal(t, len(p), cap(p))
+}
+
+// Another goroutine may close a connection while one looks at what Peek gave it.
+func TestPeekedBytesOutliveAClose(t *testing.T) {
+	leavesNothing(t)
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		for _, size := range []int{100, keepMin, maxPayload} {
+			ln := k.listen(t)
+			c, accepted := k.connect(t, ln)
+			s := accepted.(*Conn)
+			size = min(size, int(s.s.cfg.window))
+			for _, ends := range [][2]*Conn{{c.(*Conn), s}, {s, c.(*Conn)}} {
+				require.NoError(t, writePattern(ends[0], newRand(1), 7, size, size))
+			}
+			fromDialer, err := s.Peek(size)
+			require.NoError(t, err)
+			fromAcceptor, err := c.(*Conn).Peek(size)
+			require.NoError(t, err)
+			start(t, func() { s.Close(); c.Close() })()
+
+			writing, reading := k.connect(t, ln) // writes over all that was freed
+			const total = 4 << 20
+			sent := start(t, func() { writePattern(writing, newRand(1), 8, total, 200) })
+			require.NoError(t, readPattern(reading, newRand(2), 8, total, 64<<10))
+			sent()
+			require.NoError(t, checkPattern(fromDialer, 7, 0))
+			require.NoError(t, checkPattern(fromAcceptor, 7, 0))
+			for _, end := range []*Conn{s, c.(*Conn)} {
+				_, err = end.Peek(1)
+				require.ErrorIs(t, err, net.ErrClosed)
+			}
+		}
+	})
+}
+
+// forgettable returns the ends of a connection that the test does not keep.
+func (k carrier) forgettable(t *testing.T) (dialed, accepted *Conn) {
+	t.Helper()
+	ln := k.listen(t)
+	c, err := k.dialer().Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	s, err := ln.Accept()
+	require.NoError(t, err)
+	return c.(*Conn), s.(*Conn)
+}
+
+func TestPieceThatWasPeekedAndClosedIsFreedWithItsConnection(t *testing.T) {
+	awaitNoSessions(t)
+	before := verbs.PinnedBytes()
+	func() {
+		k := carrier{name: "soft", transport: Soft, dedicated: true}
+		c, s := k.forgettable(t)
+		require.NoError(t, writePattern(s, newRand(1), 7, maxPayload, maxPayload))
+		_, err := c.Peek(1)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		require.NoError(t, s.Close())
+		<-c.s.done // ended by the engine
+		require.Greater(t, verbs.PinnedBytes(), before, "the ring is still lent")
+	}()
+	eventually(t, "the ring is freed", func() bool {
+		runtime.GC()
+		return verbs.PinnedBytes() == before
+	})
 }

@@ -64,8 +64,8 @@ func newPuppet(t testing.TB) *puppet {
 // hello returns what a decent puppet says.
 func (p *puppet) hello() hello {
 	return hello{
-		minVersion: 1, maxVersion: 1, ringAddr: p.mr.Addr(), ringKey: p.mr.RKey(), ringSize: puppetRing,
-		slots: puppetSlots, window: 64 << 10, streams: 1000, pid: 1, token: 1,
+		minVersion: 2, maxVersion: 2, ringAddr: p.mr.Addr(), ringKey: p.mr.RKey(), ringSize: puppetRing,
+		slots: puppetSlots, window: 64 << 10, streams: 1000, pid: 1, token: 1, sessionWindow: 1 << 20,
 	}
 }
 

@@ -40,7 +40,8 @@ type receiver struct {
 	in    traffic // guarded by rxMu
 	kept  keptRing
 	asked uint64 // released position at which sendCredit was called; guarded by rxMu
-	gone  bool   // the session is over: the last chunk closes the ring; guarded by rxMu
+	sharedReceiver
+	gone bool // the session is over: the last chunk closes the ring; guarded by rxMu
 
 	released atomic.Uint64 // ring bytes released; written under rxMu
 	posted   atomic.Uint64 // receives posted for data; written by the leader
@@ -107,6 +108,7 @@ func (s *session) poll() int {
 			s.sendCredit() // the peer need not wait for the end of the batch
 		}
 	}
+	s.settleAtOnce()
 	due := false
 	if !looped { // dispatch releases
 		if s.rx.Retained() > int(s.cfg.ringSize)/2 {
@@ -245,7 +247,10 @@ func (s *session) frame(h *frameHeader, payload []byte) error {
 	if h.kind == frameData {
 		if c := s.streams.get(h.stream); c != nil {
 			s.in.bytes += uint64(len(payload))
-			return c.deliver(payload)
+			return c.deliver(payload, h.flags&flagCounted != 0)
+		}
+		if h.flags&flagCounted != 0 {
+			return s.arriveForNobody(len(payload))
 		}
 		return nil // late data of a stream that is gone
 	}
@@ -256,7 +261,7 @@ func (s *session) controlFrame(h *frameHeader, payload []byte) error {
 	c := s.streams.get(h.stream)
 	switch h.kind {
 	case frameOpen:
-		return s.peerOpened(h.stream, payload)
+		return s.peerOpened(h.stream, payload, h.flags&flagCounted != 0)
 	case frameWindow:
 		limit, err := parseWindow(payload)
 		if err != nil {
@@ -274,6 +279,10 @@ func (s *session) controlFrame(h *frameHeader, payload []byte) error {
 			c.reset()
 		}
 	case framePing:
+	case frameSessionWindow:
+		return s.shareGranted(payload)
+	case frameBlocked:
+		s.peerBlocked(c)
 	case frameGoAway:
 		s.goingAway.Store(true)
 		if s.onEnd != nil {
@@ -291,7 +300,7 @@ func (s *session) controlFrame(h *frameHeader, payload []byte) error {
 }
 
 // peerOpened makes the stream that the peer opens.
-func (s *session) peerOpened(id uint32, payload []byte) error {
+func (s *session) peerOpened(id uint32, payload []byte, counted bool) error {
 	if s.dialed {
 		return fmt.Errorf("%w: the listening side opens a stream", errProtocol)
 	}
@@ -302,19 +311,21 @@ func (s *session) peerOpened(id uint32, payload []byte) error {
 		if s.streams.get(id) != nil {
 			return fmt.Errorf("%w: stream %#x opened twice", errProtocol, id)
 		}
+		if counted {
+			if err := s.arriveForNobody(len(payload)); err != nil {
+				return err
+			}
+		}
 		return s.refuse(id)
 	}
 	s.giveAddrs()
-	if s.onLoop() && !s.loopAccepts(c) {
-		c.refuse()
-		return nil
-	}
+	refused := s.onLoop() && !s.loopAccepts(c)
 	if len(payload) > 0 {
-		if err := c.deliver(payload); err != nil {
+		if err := c.deliver(payload, counted); err != nil {
 			return err
 		}
 	}
-	if !s.onLoop() && !s.accept(c) {
+	if refused || !s.onLoop() && !s.accept(c) {
 		c.refuse()
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -107,6 +108,7 @@ func TestMemoryOfReserveIsFreedByClose(t *testing.T) {
 		c, s = overSoft.connect(t, ln)
 		_, err := c.(*Conn).Reserve(1) // frees what was sent meanwhile
 		require.NoError(t, err)
+		require.NoError(t, c.(*Conn).Commit(0))
 		c.Close()
 		s.Close()
 		return verbs.PinnedBytes()-before < 8*MaxReserve
@@ -139,4 +141,36 @@ func TestReserveAndCloseMayMeet(t *testing.T) {
 		start(t, closing.Wait)()
 		s.Close()
 	}
+}
+
+// Another goroutine may close a connection while one fills what Reserve gave it,
+// and the session may end then.
+func TestReservedMemoryOutlivesAClose(t *testing.T) {
+	leavesNothing(t)
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, s := k.streams(t)
+		p, err := c.Reserve(MaxReserve)
+		require.NoError(t, err)
+		start(t, func() { c.Close() })()
+		s.s.fail(io.ErrUnexpectedEOF)
+		<-c.s.done // ended by the engine
+		copy(p, randomBytes(1, MaxReserve))
+		require.ErrorIs(t, c.Commit(MaxReserve), net.ErrClosed)
+	})
+}
+
+func TestReservedMemoryOfAForgottenConnectionIsFreed(t *testing.T) {
+	awaitNoSessions(t)
+	before := verbs.PinnedBytes()
+	func() {
+		c, s := overSoft.forgettable(t)
+		_, err := c.Reserve(1)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		require.NoError(t, s.Close())
+	}()
+	eventually(t, "all is freed", func() bool {
+		runtime.GC()
+		return verbs.PinnedBytes() == before
+	})
 }

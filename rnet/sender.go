@@ -60,6 +60,9 @@ type sender struct {
 	refusals []uint32  // streams that the peer opened and we do not take, to be reset
 	ctlPing  bool
 	ctlAway  bool
+	ctlShare bool
+
+	sharedSender
 	ctlAddrs []slotAddrs // addresses that the peer was not told yet
 
 	probing // guarded by txMu, but for its atomics
@@ -90,6 +93,9 @@ type txTold struct {
 
 func (s *session) initSender() error {
 	if err := s.tx.Init(s.peer.ringSize); err != nil {
+		return err
+	}
+	if err := s.initShare(); err != nil {
 		return err
 	}
 	if err := s.txSlots.Init(int(s.peer.slots)); err != nil {

@@ -89,6 +89,8 @@ type sessionConfig struct {
 	slots      uint32 // receives posted for data
 	window     uint32 // receive window of a stream
 	maxStreams uint32
+
+	sessionWindow uint32
 }
 
 // The most payload of one frame. Pieces of maxPayload overlap the two copies of
@@ -199,7 +201,7 @@ func (s *session) hello() *hello {
 	return &hello{
 		minVersion: protocolVersion, maxVersion: protocolVersion, flags: flags,
 		ringAddr: s.rxMR.Addr(), ringKey: s.rxMR.RKey(), ringSize: s.cfg.ringSize,
-		slots: s.cfg.slots, window: s.cfg.window, streams: s.cfg.maxStreams,
+		slots: s.cfg.slots, window: s.cfg.window, streams: s.cfg.maxStreams, sessionWindow: s.cfg.sessionWindow,
 		pid: uint32(os.Getpid()), token: s.token,
 	}
 }
@@ -299,6 +301,7 @@ func (s *session) shutdown() {
 	for _, c := range s.streams.shutNow() {
 		c.abort(syscall.ECONNRESET)
 	}
+	s.streams.clear()
 	s.wakeSenders()
 	if s.conn != nil {
 		s.conn.Disconnect()

@@ -232,6 +232,15 @@ func (t *table) shutNow() []*Conn {
 	return t.listLocked()
 }
 
+// clear forgets the streams of a session that is over: some may outlive it by
+// what the application has of them.
+func (t *table) clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pages.Store(nil)
+	t.count = 0
+}
+
 // list returns the streams.
 func (t *table) list() []*Conn {
 	t.mu.Lock()

@@ -12,29 +12,40 @@ const (
 	sendOK     sendResult = iota
 	sendWindow            // the stream's window is used up
 	sendRoom              // the session's credit is
+	sendShare             // the session window is
 	sendFailed            // err tells
 )
 
-// send sends as much of p as one frame holds. queued says that c is woken
-// from txWait, so that it need not stand in line again.
-func (s *session) send(c *Conn, p []byte, from source, queued bool) (int, sendResult, error) {
+// send sends as much of p as one frame holds. Who is woken from txWait need not
+// stand in line again.
+func (s *session) send(c *Conn, p []byte, from source) (int, sendResult, error) {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
+	defer s.wakeShare()
 	turn := s.endTurn(c)
+	queued := turn || c.links[txLink].in
 	if err := c.sendErr; err != nil {
 		s.passOn(c, queued)
+		s.leaveShare(c)
 		return 0, sendFailed, err
 	}
 	want := min(len(p), s.piece)
-	if avail := c.window.Avail(); avail < want {
+	if min(c.window.Avail(), c.free()) < want {
 		if err := c.window.Grant(c.granted.Load()); err != nil {
 			go s.fail(fmt.Errorf("rnet: peer opened the window too far: %w", err))
 			return 0, sendFailed, syscall.ECONNRESET
 		}
 		if want = min(want, c.window.Avail()); want == 0 {
 			s.passOn(c, queued)
+			s.leaveShare(c)
 			return 0, sendWindow, nil
 		}
+	}
+	wanted := want
+	if want = s.allot(c, want); want == 0 {
+		s.passOn(c, queued)
+		s.awaitShare(c, wanted)
+		return 0, sendShare, nil
 	}
 	if turn && s.corked && want == len(p) && s.flushControl() && s.gatherFrame(c, p) {
 		return want, sendOK, nil // tellUnblocked wakes the next
@@ -68,11 +79,12 @@ func (s *session) mayBarge(queued bool) bool {
 }
 
 func (s *session) sendFrame(c *Conn, p []byte, from source) (int, sendResult, error) {
-	if err := s.post(frameHeader{stream: c.id, kind: frameData}, p, from); err != nil {
+	h := frameHeader{stream: c.id, kind: frameData, flags: s.charge(c, len(p))}
+	if err := s.post(h, p, from); err != nil {
 		go s.fail(fmt.Errorf("rnet: send: %w", err))
 		return 0, sendFailed, syscall.ECONNRESET
 	}
-	c.window.Take(len(p))
+	s.leaveShare(c)
 	s.framesOut++
 	s.bytesOut += uint64(len(p))
 	if !s.txWait.empty() {
@@ -97,6 +109,8 @@ func (s *session) leaveLine(c *Conn) {
 	s.txMu.Lock()
 	s.endTurn(c)
 	s.passOn(c, true)
+	s.leaveShare(c)
+	s.wakeShare()
 	s.txMu.Unlock()
 }
 
@@ -177,6 +191,9 @@ func (s *session) wakeSenders() {
 	s.txDead = true
 	for !s.txWait.empty() {
 		s.txWait.pop(txLink).wakeWriter()
+	}
+	for !s.shareWait.empty() {
+		s.shareWait.pop(shareLink).wakeWriter()
 	}
 	for !s.ctlQueue.empty() {
 		c := s.ctlQueue.pop(ctlLink)
