@@ -105,7 +105,8 @@ func (cq *CQ) Poll(wcs []WC) (int, error) {
 // Arm asks for one event on the channel when the next completion arrives, or
 // if solicited is set, when the next solicited or failed one arrives. A
 // completion that arrived before Arm gives no event, so poll once more after
-// it, before you wait. An event may come late, for a completion that was polled
+// it, before you wait. What is armed for any completion stays so until its event:
+// asking for solicited ones meanwhile changes nothing. An event may come late, for a completion that was polled
 // before, and uses up what was armed since: Arm anew before each wait.
 func (cq *CQ) Arm(solicited bool) error { return cq.drv.Arm(solicited) }
 

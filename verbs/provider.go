@@ -131,6 +131,7 @@ type CQDriver interface {
 	// Arm asks for one event on the channel when the next completion
 	// arrives (only a solicited or failed one if solicited is set). A
 	// completion that arrived before Arm gives no event: poll again after it.
+	// A CQ that is armed for any completion is not to be weakened by Arm(true).
 	Arm(solicited bool) error
 	// Disarm withdraws Arm as far as the device allows; an event may still
 	// come. It is a hint.

@@ -158,7 +158,12 @@ func (c *cq) Arm(solicited bool) error {
 	}
 	c.pollMu.Lock()
 	c.asked.Store(true)
-	c.armed.Store(want)
+	for {
+		w := c.armed.Load()
+		if next := stronger(w, want); w == next || c.armed.CompareAndSwap(w, next) {
+			break
+		}
+	}
 	for _, in := range *c.all.Load() {
 		in.arm(want)
 	}
@@ -167,6 +172,16 @@ func (c *cq) Arm(solicited bool) error {
 		f.armed(c)
 	}
 	return nil
+}
+
+// stronger is what is armed where w was and want is asked for: what is armed
+// for any completion is not weakened by one who wants solicited ones
+// (InfiniBand Architecture Specification, section 11.4.2.2). 0 disarms.
+func stronger(w, want uint32) uint32 {
+	if want != 0 && w&armArmed != 0 && w&armSolicited == 0 {
+		return w
+	}
+	return want
 }
 
 func (c *cq) Disarm() {
@@ -184,12 +199,16 @@ func (c *cq) Disarm() {
 
 // ring gives the event that Arm asked for, once.
 func (c *cq) ring(solicited bool) {
-	w := c.armed.Load()
-	if w&armArmed == 0 || (w&armSolicited != 0 && !solicited) {
-		return
-	}
-	if c.armed.CompareAndSwap(w, 0) {
-		c.ch.signal()
+	for {
+		w := c.armed.Load()
+		if w&armArmed == 0 || (w&armSolicited != 0 && !solicited) {
+			return
+		}
+		// Arm may have changed the word: the event is still to be given.
+		if c.armed.CompareAndSwap(w, 0) {
+			c.ch.signal()
+			return
+		}
 	}
 }
 

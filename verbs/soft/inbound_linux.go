@@ -277,7 +277,7 @@ func (in *inbound) arm(want uint32) {
 	arm := &in.seg.hdr.arm
 	for range casTries {
 		w := arm.Load()
-		next := want | w&armFutex
+		next := stronger(w, want) | w&armFutex
 		if w == next || arm.CompareAndSwap(w, next) {
 			return
 		}

@@ -90,6 +90,20 @@ func testEvents(t *testing.T, s *suite) {
 			require.NoError(t, w.wait(b.ch, time.Now().Add(patience)))
 			b.received(1, verbs.WCSuccess)
 		})
+		run("asking for a solicited one does not weaken what is armed for any", func(t *testing.T, a, b *side) {
+			require.NoError(t, b.recv.Arm(false))
+			require.NoError(t, b.recv.Arm(true))
+			a.post(send)
+			require.NoError(t, w.wait(b.ch, time.Now().Add(patience)))
+			b.received(0, verbs.WCSuccess)
+			require.NoError(t, a.send.Arm(false))
+			require.NoError(t, a.send.Arm(true))
+			own := send
+			own.Flags = verbs.SendSignaled
+			a.post(own)
+			require.NoError(t, w.wait(a.ch, time.Now().Add(patience)))
+			a.sent(1, verbs.WCSuccess)
+		})
 		run("one Arm, one event", func(t *testing.T, a, b *side) {
 			require.NoError(t, b.recv.Arm(false))
 			for range 3 {
