@@ -97,9 +97,12 @@ func (q *qp) setAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
 	set(verbs.QPAttrDestQPN, func() { a.DestQPN = attr.DestQPN })
 }
 
-// noteDrained raises SQ_DRAINED once nothing that was begun is unfinished.
+// drained reports whether nothing that was begun is unfinished.
+func (q *qp) drained() bool { return q.acks.n == 0 && !q.sq.begun }
+
+// noteDrained raises SQ_DRAINED once that is so.
 func (q *qp) noteDrained() {
-	if q.state.Load() == stateSQD && q.attr.EnSQDAsyncNotify && q.acks.n == 0 && q.sq.sent == 0 {
+	if q.state.Load() == stateSQD && q.attr.EnSQDAsyncNotify && q.drained() {
 		q.attr.EnSQDAsyncNotify = false
 		q.dev.raise(verbs.DriverEvent{Type: verbs.EventSQDrained, QPN: q.num})
 	}

@@ -160,6 +160,7 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	a := q.attr
 	a.State = verbs.QPState(q.state.Load())
 	a.CurState = a.State
+	a.SQDraining = a.State == verbs.QPStateSQD && !q.drained()
 	a.Cap = q.cap
 	return a, nil
 }

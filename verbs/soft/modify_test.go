@@ -1,0 +1,34 @@
+//go:build linux
+
+package soft
+
+import (
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// A SEND has begun with its receive, before a byte of it is sent: the peer's
+// buffer may have no room.
+func TestSQDrainedWaitsForASendThatHasBegun(t *testing.T) {
+	v := newVictim(t, false)
+	data := make([]byte, 64<<10) // a quarter of the buffer
+	send := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{data}}
+	_, err := v.q.PostSend([]verbs.SendWR{send, send, send, send, send})
+	require.NoError(t, err)
+	draining := func() bool {
+		attr, err := v.q.Query()
+		require.NoError(t, err)
+		return attr.SQDraining
+	}
+	require.NoError(t, v.q.Modify(&verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.QPAttrState|verbs.QPAttrEnSQDNotify))
+	require.Empty(t, v.d.events)
+	require.True(t, draining())
+	v.peer.hdr.released.Store(4 * uint64(len(data)))
+	v.peer.hdr.consumed.Store(4)
+	v.q.onNews()
+	require.Len(t, v.d.events, 1)
+	require.Equal(t, verbs.EventSQDrained, (<-v.d.events).Type)
+	require.False(t, draining())
+}
