@@ -16,20 +16,21 @@ const (
 	MRChangeAccess MRChange = 1 << 2
 )
 
-// MRUpdate is what Reregister changes; what is zero stays as it is.
+// MRUpdate is what Reregister changes an MR to.
 type MRUpdate struct {
 	Memory []byte // of the caller
 	PD     *PD    // of the same device
-	Access Access
+	Access Access // 0: local reading only
 }
 
 // Reregister changes the memory, the PD or the rights of an MR that
-// RegisterMR or AllocMR made, in one step: no work request may be using it. The
+// RegisterMR or AllocMR made, in one step: no work request may be using it. mask
+// says which fields of u count. The
 // keys may change: read them again. After an error the MR may only be closed,
 // unless it wraps ErrInvalid, ErrPinLimit or ErrUnsupported (a device without
 // CapReregister, or the MR of a DMA buffer): it is as it was then.
 // Its methods must not be called at the same time.
-func (mr *MR) Reregister(u MRUpdate) error {
+func (mr *MR) Reregister(u MRUpdate, mask MRChange) error {
 	const op = "reregister MR"
 	ctx := mr.pd.ctx
 	mr.mu.Lock()
@@ -44,26 +45,20 @@ func (mr *MR) Reregister(u MRUpdate) error {
 	if mr.bytes == nil {
 		return ctx.wrap(op, fmt.Errorf("%w: the MR of a DMA buffer", ErrUnsupported))
 	}
-	var mask MRChange
+	if err := mr.checkChange(&u, mask); err != nil {
+		return ctx.wrap(op, err)
+	}
 	pd, length, access := mr.pd, int(mr.length), mr.access
 	var pdDrv PDDriver
-	if u.Memory != nil {
-		mask |= MRChangeMemory
-		length = len(u.Memory)
+	var memory []byte
+	if mask&MRChangeMemory != 0 {
+		memory, length = u.Memory, len(u.Memory)
 	}
-	if u.PD != nil {
-		if u.PD.ctx != ctx {
-			return ctx.wrap(op, fmt.Errorf("%w: PD of another device", ErrInvalid))
-		}
-		mask |= MRChangePD
+	if mask&MRChangePD != 0 {
 		pd, pdDrv = u.PD, u.PD.drv
 	}
-	if u.Access != 0 {
-		mask |= MRChangeAccess
+	if mask&MRChangeAccess != 0 {
 		access = u.Access
-	}
-	if mask == 0 {
-		return ctx.wrap(op, fmt.Errorf("%w: nothing to change", ErrInvalid))
 	}
 	if err := checkMR(length, access, &ctx.attr); err != nil {
 		return ctx.wrap(op, err)
@@ -71,12 +66,24 @@ func (mr *MR) Reregister(u MRUpdate) error {
 	if err := pin(int64(length) - mr.length); err != nil {
 		return ctx.wrap(op, err)
 	}
-	if err := d.Reregister(u.Memory, pdDrv, access, mask); err != nil {
+	if err := d.Reregister(memory, pdDrv, access, mask); err != nil {
 		unpin(int64(length) - mr.length)
 		return ctx.wrap(op, failedChange(err))
 	}
 	mr.pd, mr.access, mr.length = pd, access, int64(length)
 	mr.bytes, mr.addr, mr.lkey, mr.rkey = mr.drv.Bytes(), mr.drv.Addr(), mr.drv.LKey(), mr.drv.RKey()
+	return nil
+}
+
+func (mr *MR) checkChange(u *MRUpdate, mask MRChange) error {
+	switch {
+	case mask == 0:
+		return fmt.Errorf("%w: nothing to change", ErrInvalid)
+	case mask&^(MRChangeMemory|MRChangePD|MRChangeAccess) != 0:
+		return fmt.Errorf("%w: unknown changes %#x", ErrInvalid, uint32(mask))
+	case mask&MRChangePD != 0 && (u.PD == nil || u.PD.ctx != mr.pd.ctx):
+		return fmt.Errorf("%w: no PD, or one of another device", ErrInvalid)
+	}
 	return nil
 }
 

@@ -28,18 +28,22 @@ func TestErrorsOfReregisterTellWhetherTheMRIsUsable(t *testing.T) {
 		name   string
 		mr     *MR
 		update MRUpdate
+		mask   MRChange
 		usable bool
 	}{
-		{"nothing to change", region(nil), MRUpdate{}, true},
-		{"unknown right", region(nil), MRUpdate{Access: 1 << 30}, true},
-		{"more than may be pinned", region(nil), MRUpdate{Memory: make([]byte, 64)}, true},
-		{"a change that the device has not", region(ErrUnsupported), MRUpdate{Access: AccessLocalWrite}, true},
-		{"a DMA buffer", &MR{pd: pd, drv: unchanging{}}, MRUpdate{Access: AccessLocalWrite}, true},
-		{"the device says no", region(invalid), MRUpdate{Access: AccessLocalWrite}, false},
-		{"the device has no memory", region(syscall.ENOMEM), MRUpdate{Access: AccessLocalWrite}, false},
+		{"nothing to change", region(nil), MRUpdate{}, 0, true},
+		{"unknown change", region(nil), MRUpdate{}, 1 << 3, true},
+		{"no memory", region(nil), MRUpdate{}, MRChangeMemory, true},
+		{"no PD", region(nil), MRUpdate{}, MRChangePD, true},
+		{"unknown right", region(nil), MRUpdate{Access: 1 << 30}, MRChangeAccess, true},
+		{"more than may be pinned", region(nil), MRUpdate{Memory: make([]byte, 64)}, MRChangeMemory, true},
+		{"a change that the device has not", region(ErrUnsupported), MRUpdate{Access: AccessLocalWrite}, MRChangeAccess, true},
+		{"a DMA buffer", &MR{pd: pd, drv: unchanging{}}, MRUpdate{Access: AccessLocalWrite}, MRChangeAccess, true},
+		{"the device says no", region(invalid), MRUpdate{Access: AccessLocalWrite}, MRChangeAccess, false},
+		{"the device has no memory", region(syscall.ENOMEM), MRUpdate{Access: AccessLocalWrite}, MRChangeAccess, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := c.mr.Reregister(c.update)
+			err := c.mr.Reregister(c.update, c.mask)
 			require.Error(t, err)
 			if c.usable {
 				require.NotContains(t, err.Error(), "unusable")
@@ -52,4 +56,32 @@ func TestErrorsOfReregisterTellWhetherTheMRIsUsable(t *testing.T) {
 		})
 	}
 	require.Equal(t, before, PinnedBytes())
+}
+
+// recording is a region whose device does what it is asked, and says what.
+type recording struct {
+	MRDriver
+	mask   MRChange
+	access Access
+}
+
+func (r *recording) Reregister(_ []byte, _ PDDriver, access Access, mask MRChange) error {
+	r.mask, r.access = mask, access
+	return nil
+}
+func (r *recording) Bytes() []byte { return make([]byte, 8) }
+func (r *recording) Addr() uint64  { return 0 }
+func (r *recording) LKey() uint32  { return 1 }
+func (r *recording) RKey() uint32  { return 1 }
+
+func TestRightsAreTakenUntilNoneIsLeft(t *testing.T) {
+	drv := &recording{}
+	mr := &MR{
+		pd: &PD{ctx: &Context{attr: DeviceAttr{Caps: CapReregister}}}, drv: drv, bytes: make([]byte, 8), length: 8,
+		access: AccessLocalWrite | AccessRemoteWrite,
+	}
+	require.NoError(t, mr.Reregister(MRUpdate{Access: 0}, MRChangeAccess))
+	require.Equal(t, MRChangeAccess, drv.mask)
+	require.Zero(t, drv.access)
+	require.Zero(t, mr.Access())
 }

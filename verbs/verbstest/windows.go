@@ -142,20 +142,20 @@ func testReregister(t *testing.T, s *suite) {
 		mr, err := b.pd.RegisterMR(make([]byte, 4096), verbs.AccessLocalWrite)
 		require.NoError(t, err)
 		if !b.ctx.Attr().Caps.Has(verbs.CapReregister) {
-			require.ErrorIs(t, mr.Reregister(verbs.MRUpdate{Access: everyRight}), verbs.ErrUnsupported)
+			require.ErrorIs(t, mr.Reregister(verbs.MRUpdate{Access: everyRight}, verbs.MRChangeAccess), verbs.ErrUnsupported)
 			t.Skip("the device cannot change regions")
 		}
 		return a, b, mr
 	}
 	t.Run("rights are given and taken", func(t *testing.T) {
 		a, _, mr := local(t)
-		require.NoError(t, mr.Reregister(verbs.MRUpdate{Access: everyRight}))
+		require.NoError(t, mr.Reregister(verbs.MRUpdate{Access: everyRight}, verbs.MRChangeAccess))
 		require.Equal(t, everyRight, mr.Access())
 		want := pattern(a.mr.Bytes()[:64], 5)
 		a.post(a.write(mr.Addr(), mr.RKey(), 64))
 		a.sent(50, verbs.WCSuccess)
 		require.Equal(t, want, mr.Bytes()[:64])
-		require.NoError(t, mr.Reregister(verbs.MRUpdate{Access: verbs.AccessLocalWrite}))
+		require.NoError(t, mr.Reregister(verbs.MRUpdate{}, verbs.MRChangeAccess))
 		a.post(a.write(mr.Addr(), mr.RKey(), 64))
 		a.refused(50, verbs.WCRemAccessErr)
 		require.NoError(t, mr.Close())
@@ -164,7 +164,7 @@ func testReregister(t *testing.T, s *suite) {
 		a, b, mr := local(t)
 		pd, err := b.ctx.AllocPD()
 		require.NoError(t, err)
-		require.NoError(t, mr.Reregister(verbs.MRUpdate{PD: pd, Access: everyRight}))
+		require.NoError(t, mr.Reregister(verbs.MRUpdate{PD: pd, Access: everyRight}, verbs.MRChangePD|verbs.MRChangeAccess))
 		require.Same(t, pd, mr.PD())
 		require.ErrorIs(t, pd.Close(), verbs.ErrBusy)
 		a.post(a.write(mr.Addr(), mr.RKey(), 64))
@@ -176,7 +176,7 @@ func testReregister(t *testing.T, s *suite) {
 		a, b, mr := local(t)
 		before := verbs.PinnedBytes()
 		other := pattern(make([]byte, 8192), 3)
-		if err := mr.Reregister(verbs.MRUpdate{Memory: other}); err != nil {
+		if err := mr.Reregister(verbs.MRUpdate{Memory: other}, verbs.MRChangeMemory); err != nil {
 			require.ErrorIs(t, err, verbs.ErrUnsupported)
 			require.Equal(t, before, verbs.PinnedBytes())
 			require.Len(t, mr.Bytes(), 4096, "nothing has changed")
