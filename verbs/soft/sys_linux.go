@@ -15,9 +15,17 @@ import (
 // be SIGBUS, and from sealing more.
 const segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// newMemfd makes an unsealed memfd of size bytes.
+// memfdCreate is memfd_create, but for tests.
+var memfdCreate = unix.MemfdCreate
+
+// newMemfd makes an unsealed memfd of size bytes that nobody can execute.
+// Kernels before 6.3 do not know that wish, and have all memfds executable.
 func newMemfd(name string, size int) (int, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := memfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if err == unix.EINVAL {
+		fd, err = memfdCreate(name, flags)
+	}
 	if err != nil {
 		return -1, os.NewSyscallError("memfd_create", err)
 	}

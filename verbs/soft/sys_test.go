@@ -1,0 +1,43 @@
+//go:build linux
+
+package soft
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestNobodyExecutesAMemfd(t *testing.T) {
+	fd, err := newMemfd("test", 1)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	require.NoError(t, unix.Fstat(fd, &st))
+	probe, err := unix.MemfdCreate("test", unix.MFD_NOEXEC_SEAL)
+	if err == unix.EINVAL {
+		t.Skip("kernels before 6.3 have no memfds that cannot be executed")
+	}
+	require.NoError(t, err)
+	defer unix.Close(probe)
+	require.Zero(t, st.Mode&0o111)
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	require.NoError(t, err)
+	require.NotZero(t, seals&unix.F_SEAL_EXEC)
+	require.NoError(t, seal(fd, segmentSeals))
+}
+
+func TestAnOlderKernelGivesMemfdsToo(t *testing.T) {
+	t.Cleanup(func() { memfdCreate = unix.MemfdCreate })
+	memfdCreate = func(name string, flags int) (int, error) {
+		if flags&unix.MFD_NOEXEC_SEAL != 0 {
+			return -1, unix.EINVAL
+		}
+		return unix.MemfdCreate(name, flags)
+	}
+	fd, err := newMemfd("test", 1)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, seal(fd, segmentSeals))
+}
