@@ -65,10 +65,10 @@ func (p *pairing) sayHello(conn *net.UnixConn) error {
 		}
 		defer unix.Close(bell)
 	}
-	q.recvMu.Lock()
-	defer q.recvMu.Unlock() // the descriptor stays ours while it is sent
-	if q.in == nil {
-		return errOver
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock() // the segment stays the QP's while it is sent
+	if q.pairing != p {
+		return errOver // after a RESET it would be the next peer's
 	}
 	p.said = q.in.seg
 	h.geo = q.in.seg.geo

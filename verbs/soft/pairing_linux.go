@@ -59,18 +59,21 @@ func (p *pairing) start() {
 	}
 	p.mu.Unlock()
 	if h := p.q.dev.listener.claim(p.peer, p.self); h != nil {
-		p.run(func() *socketLink { return p.accept(h) }) // ends with the pair
+		if !p.run(func() *socketLink { return p.accept(h) }) { // ends with the pair
+			h.drop()
+		}
 		return
 	}
 	p.run(p.watch) // ends when over
 }
 
-// run starts a goroutine that makes the pair, and then serves its link.
-func (p *pairing) run(makePair func() *socketLink) {
+// run starts a goroutine that makes the pair, and then serves its link; false
+// if the pairing is over.
+func (p *pairing) run(makePair func() *socketLink) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
-		return
+		return false
 	}
 	p.worker.Add(1)
 	go func() {
@@ -80,6 +83,7 @@ func (p *pairing) run(makePair func() *socketLink) {
 			p.serve(l)
 		}
 	}()
+	return true
 }
 
 // wait returns when no goroutine works at the pairing. The caller has stopped

@@ -1,0 +1,45 @@
+//go:build linux
+
+package soft
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A hello that came before its QP was in RTR is taken by a pairing that is
+// given up in the same moment.
+func TestAHelloIsDroppedWithItsPairing(t *testing.T) {
+	CheckLeaks(t)
+	s := newStranger(t)
+	require.NoError(t, s.v.q.reset())
+	conn := s.dial()
+	hello := s.hello()
+	l := s.v.d.listener
+	l.begin() // as a QP that waits to be dialed does
+	defer l.end()
+	s.say(conn, encodeHello(hello), s.memfd(hello.geo.size(), segmentSeals))
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.held) == 1
+	}, 10*time.Second, time.Millisecond)
+	p := newPairing(s.v.q, s.at)
+	p.stop()
+	p.start()
+	s.hungUp(conn)
+}
+
+// What a pairing tells after RESET would give the former peer the segment that
+// the next one is to write into.
+func TestAFormerPeerDoesNotSeeTheNextSegment(t *testing.T) {
+	s := newStranger(t)
+	s.v.q.sendMu.Lock()
+	former := s.v.q.pairing
+	s.v.q.sendMu.Unlock()
+	require.NoError(t, s.v.q.reset())
+	conn := s.dial()
+	require.ErrorIs(t, former.sayHello(conn), errOver)
+}
