@@ -117,10 +117,13 @@ func TestProgramsInTheDocumentsAreGood(t *testing.T) {
 func TestLinksLeadToFilesThatExist(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 	within := regexp.MustCompile(`\]\((#[^)]*)\)`)
-	file := regexp.MustCompile("`((?:rnet|ring|rcm|verbs|fallback|bench|examples|docs|\\.ci)/[\\w./]+)`")
+	file := regexp.MustCompile("`((?:rnet|ring|rcm|verbs|fallback|bench|internal|examples|docs|\\.ci)/[\\w./]+)`")
 	documents, err := filepath.Glob("*.md")
 	require.NoError(t, err)
-	for _, name := range append(documents, "../README.md") {
+	front, err := filepath.Glob("../*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, front)
+	for _, name := range append(documents, front...) {
 		text := read(t, name)
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
 			target := filepath.Join(filepath.Dir(name), m[1])
