@@ -126,6 +126,9 @@ func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
 }
 
 func newSocket(typ int) (int, error) {
+	if lastOverflow.Load() == 0 {
+		_, _ = overflowUser() // as long as there are descriptors
+	}
 	fd, err := unix.Socket(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	return fd, os.NewSyscallError("socket", err)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,7 +31,7 @@ var ErrUnknownUser = errors.New("the kernel does not tell this user from others 
 // otherwise an error that wraps ErrUnknownUser. It asks the kernel each time: users
 // change, and so does the overflow user.
 func CheckUser() error {
-	overflow, err := readOverflowUID()
+	overflow, err := overflowUser()
 	if err == nil && overflow != os.Geteuid() {
 		return nil
 	}
@@ -44,12 +45,25 @@ func CheckUser() error {
 	return fmt.Errorf("%w: user %d stands for all whom it has no number for", ErrUnknownUser, overflow)
 }
 
-func readOverflowUID() (int, error) {
+// lastOverflow is one more than what overflowUser has found last, 0 before it has.
+var lastOverflow atomic.Int64
+
+// overflowUser asks for the overflow user. What it has found before stands in when it
+// finds no descriptor for that: sockets ask before they take one of their own.
+func overflowUser() (int, error) {
+	uid := int64(0)
 	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
-	if err != nil {
-		return 0, err
+	if err == nil {
+		uid, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	}
-	return strconv.Atoi(strings.TrimSpace(string(text)))
+	if err == nil {
+		lastOverflow.Store(uid + 1)
+		return int(uid), nil
+	}
+	if last := lastOverflow.Load(); last != 0 {
+		return int(last - 1), nil
+	}
+	return 0, err
 }
 
 // mapsAllUsers reports whether a uid_map has a number for each user, as that of the

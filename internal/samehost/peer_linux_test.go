@@ -28,6 +28,20 @@ func TestAPeerIsOfOurUserOnlyIfTheKernelTellsItFromOthers(t *testing.T) {
 	require.Equal(t, "<nil>", line(t, start(t, asUser(overflow), "check", "-")))
 }
 
+func TestOurUserIsKnownWithoutDescriptors(t *testing.T) {
+	require.NoError(t, CheckUser())
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}))
+	_, openErr := os.Open("/proc/self/status")
+	err := CheckUser()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.ErrorIs(t, openErr, unix.EMFILE)
+	if os.Geteuid() != overflow {
+		require.NoError(t, err)
+	}
+}
+
 // A listener in a user namespace where everybody looks like itself lets nobody in.
 func TestAListenerThatRunsAsTheOverflowUserKnowsNobody(t *testing.T) {
 	name := newName()
