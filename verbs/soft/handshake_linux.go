@@ -1,30 +1,49 @@
 package soft
 
 import (
+	"errors"
 	"fmt"
-	"net"
+	"syscall"
 
+	"github.com/seed-b9b531af/ramjet/internal/samehost"
 	"golang.org/x/sys/unix"
 )
 
 // greet says hello over a dialed connection and takes the answer.
-func (p *pairing) greet(conn *net.UnixConn) (*socketLink, error) {
-	peer, err := admit(conn)
+func (p *pairing) greet(conn *samehost.Conn) (*socketLink, error) {
+	conn.TakeDescriptors()
+	welcome := false
+	err := p.sayHello(conn)
+	if errors.Is(err, unix.EPERM) { // the peer takes no descriptors until it knows who we are
+		if err = readWelcome(conn); err == nil {
+			welcome = true
+			err = p.sayHello(conn)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := p.sayHello(conn); err != nil {
-		return nil, err
+	m, fds, err := readPacket(conn) // ends with a hello, hang-up, or stop
+	if err == nil && m.kind == kindWelcome && !welcome {
+		m, fds, err = readPacket(conn) // as above
 	}
-	m, fds, err := readPacket(conn) // ends with the hello, hang-up, or stop
 	if err != nil {
 		return nil, err
 	}
 	if m.kind != kindHello || m.hello.from != p.peer || m.hello.to != p.self {
-		closeFDs(fds...)
+		samehost.CloseReceived(fds...)
 		return nil, errMalformed("kind %d is not the hello we wait for", m.kind)
 	}
-	return p.join(conn, peer, m.hello, fds, func() error { return nil })
+	return p.join(conn, peerOf(conn), m.hello, fds, func() error { return nil })
+}
+
+func readWelcome(conn *samehost.Conn) error {
+	m, fds, err := readPacket(conn) // ends with the welcome, hang-up, or stop
+	samehost.CloseReceived(fds...)
+	if err == nil && m.kind != kindWelcome {
+		err = errMalformed("kind %d before a welcome", m.kind)
+	}
+	return err
 }
 
 // accept answers a hello.
@@ -48,7 +67,7 @@ func (p *pairing) serve(l *socketLink) {
 }
 
 // sayHello sends our segment and our bell.
-func (p *pairing) sayHello(conn *net.UnixConn) error {
+func (p *pairing) sayHello(conn syscall.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -85,29 +104,29 @@ func (p *pairing) sayHello(conn *net.UnixConn) error {
 
 // join makes the peer's segment the one that the QP writes into; answer is
 // called before that has an effect. It disposes of the descriptors.
-func (p *pairing) join(conn *net.UnixConn, peer Peer, h hello, fds []int, answer func() error) (*socketLink, error) {
+func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answer func() error) (*socketLink, error) {
 	want := 1
 	if h.flags&helloBell != 0 {
 		want = 2
 	}
 	if len(fds) != want {
-		closeFDs(fds...)
+		samehost.CloseReceived(fds...)
 		return nil, errMalformed("hello with %d descriptors", len(fds))
 	}
-	mapping, err := p.q.dev.mapPeerSegment(fds[0], h.geo)
-	closeFDs(fds[0])
 	bell := -1
 	if want == 2 {
-		bell = fds[1]
-		if badBell := checkEventfd(bell); err == nil && badBell != nil {
-			unmap(mapping)
-			err = badBell
+		if err := checkEventfd(fds[1]); err != nil {
+			samehost.CloseReceived(fds...)
+			return nil, err
 		}
+		bell = fds[1]
 	}
+	mapping, err := p.q.dev.mapPeerSegment(fds[0], h.geo)
 	if err != nil {
-		closeFDs(bell)
+		samehost.CloseReceived(fds...)
 		return nil, err
 	}
+	closeFDs(fds[0])
 	l, err := newSocketLink(p.q, conn, peer)
 	if err == nil {
 		err = answer()

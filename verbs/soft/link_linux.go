@@ -1,11 +1,11 @@
 package soft
 
 import (
-	"net"
 	"os"
 	"sync"
 	"syscall"
 
+	"github.com/seed-b9b531af/ramjet/internal/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"golang.org/x/sys/unix"
 )
@@ -54,7 +54,7 @@ func (l *localLink) close()              { l.tell(faultGone) }
 // (serve); whoever has something to say writes.
 type socketLink struct {
 	q    *qp
-	conn *net.UnixConn
+	conn *samehost.Conn
 	raw  syscall.RawConn
 	peer Peer
 
@@ -68,7 +68,7 @@ type socketLink struct {
 	served chan struct{} // closed when serve has ended
 }
 
-func newSocketLink(q *qp, conn *net.UnixConn, peer Peer) (*socketLink, error) {
+func newSocketLink(q *qp, conn *samehost.Conn, peer Peer) (*socketLink, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -135,38 +135,22 @@ func sendPacket(raw syscall.RawConn, b []byte, fds ...int) error {
 }
 
 // readPacket waits for a packet. The descriptors are the caller's.
-func readPacket(conn *net.UnixConn) (message, []int, error) {
-	var buf [maxMessage]byte
-	var oob [64]byte // room for two descriptors and more
-	// Ends with a packet, the peer's hang-up, a deadline or Close.
-	n, oobn, flags, _, err := conn.ReadMsgUnix(buf[:], oob[:])
-	fds := rightsOf(oob[:oobn])
-	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = errMalformed("truncated packet (flags %#x): too long, or out of descriptors", flags)
-	}
-	var m message
-	if err == nil {
-		m, err = parseMessage(buf[:n])
-	}
+func readPacket(conn syscall.Conn) (message, []int, error) {
+	raw, err := conn.SyscallConn()
 	if err != nil {
-		closeFDs(fds...)
+		return message{}, nil, err
+	}
+	var buf [maxMessage]byte
+	n, fds, err := samehost.Receive(raw, buf[:]) // ends with a packet, the peer's hang-up, a deadline or Close
+	if err != nil {
+		return message{}, nil, err
+	}
+	m, err := parseMessage(buf[:n])
+	if err != nil {
+		samehost.CloseReceived(fds...)
 		return message{}, nil, err
 	}
 	return m, fds, nil
-}
-
-func rightsOf(oob []byte) []int {
-	var fds []int
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	for i := range messages {
-		if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	return fds
 }
 
 // serve reads what the peer says until it hangs up, which is its death or the
@@ -176,7 +160,7 @@ func (l *socketLink) serve() {
 		m, fds, err := readPacket(l.conn)
 		if err == nil {
 			err = l.handle(m, fds)
-			closeFDs(fds...)
+			samehost.CloseReceived(fds...)
 		}
 		if err != nil {
 			break

@@ -3,11 +3,11 @@ package soft
 import (
 	"encoding/hex"
 	"errors"
-	"net"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"golang.org/x/sys/unix"
 )
@@ -17,20 +17,20 @@ import (
 // a QP waits to be dialed; who comes earlier waits in the kernel's backlog.
 type listener struct {
 	dev *device
-	ln  *net.UnixListener
+	ln  *samehost.Listener
 
 	mu       sync.Mutex
-	waiting  int                        // guarded by mu: QPs that wait to be dialed
-	running  bool                       // guarded by mu: the goroutine is there
-	closed   bool                       // guarded by mu
-	greeting map[*net.UnixConn]struct{} // guarded by mu: have not said hello yet
-	held     map[[2]endpoint]*heldHello // guarded by mu
-	handlers sync.WaitGroup             // goroutines, of links that came in here too
+	waiting  int                         // guarded by mu: QPs that wait to be dialed
+	running  bool                        // guarded by mu: the goroutine is there
+	closed   bool                        // guarded by mu
+	greeting map[*samehost.Conn]struct{} // guarded by mu: have not said hello yet
+	held     map[[2]endpoint]*heldHello  // guarded by mu
+	handlers sync.WaitGroup              // goroutines, of links that came in here too
 }
 
 // heldHello is a hello for a QP that was not at RTR when it came.
 type heldHello struct {
-	conn  *net.UnixConn
+	conn  *samehost.Conn
 	peer  Peer
 	hello hello
 	fds   []int
@@ -45,17 +45,17 @@ const (
 	holdTimeout  = 10 * time.Second
 )
 
-func socketName(gid verbs.GID) *net.UnixAddr {
-	return &net.UnixAddr{Net: "unixpacket", Name: "@ramjet-soft-" + hex.EncodeToString(gid[:])}
-}
+func socketName(gid verbs.GID) string { return "@ramjet-soft-" + hex.EncodeToString(gid[:]) }
 
 func listen(d *device) (*listener, error) {
-	ln, err := net.ListenUnix("unixpacket", socketName(d.gid))
+	ln, err := samehost.Listen(samehost.ListenConfig{
+		Type: unix.SOCK_SEQPACKET, Name: socketName(d.gid), Backlog: unix.SOMAXCONN, Admit: admit,
+	})
 	if err != nil {
 		return nil, err
 	}
 	return &listener{
-		dev: d, ln: ln, greeting: make(map[*net.UnixConn]struct{}), held: make(map[[2]endpoint]*heldHello),
+		dev: d, ln: ln, greeting: make(map[*samehost.Conn]struct{}), held: make(map[[2]endpoint]*heldHello),
 	}, nil
 }
 
@@ -100,13 +100,9 @@ func (l *listener) close() {
 // must have been called and the QPs destroyed.
 func (l *listener) wait() { l.handlers.Wait() }
 
-// acceptPause is the wait after an accept that failed, for want of
-// descriptors most likely.
-const acceptPause = 5 * time.Millisecond
-
 func (l *listener) accept() {
 	for {
-		conn, err := l.ln.AcceptUnix() // ends with a peer, end or close
+		conn, err := l.ln.Accept() // ends with a peer, end or close
 		if err == nil {
 			if l.mayGreet(conn) {
 				l.handlers.Go(func() { l.greet(conn) }) // ends with the hello, its timeout, or the link
@@ -122,13 +118,10 @@ func (l *listener) accept() {
 			return
 		}
 		l.mu.Unlock()
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			time.Sleep(acceptPause)
-		}
 	}
 }
 
-func (l *listener) mayGreet(conn *net.UnixConn) bool {
+func (l *listener) mayGreet(conn *samehost.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || len(l.greeting) >= maxGreeting {
@@ -139,8 +132,8 @@ func (l *listener) mayGreet(conn *net.UnixConn) bool {
 }
 
 // greet reads the hello of one connection and passes it to the QP that it is
-// for. Who is not admitted or speaks nonsense is hung up on.
-func (l *listener) greet(conn *net.UnixConn) {
+// for. Who speaks nonsense is hung up on.
+func (l *listener) greet(conn *samehost.Conn) {
 	h, err := readHello(conn)
 	l.mu.Lock()
 	delete(l.greeting, conn)
@@ -165,9 +158,8 @@ func (l *listener) greet(conn *net.UnixConn) {
 	}
 }
 
-func readHello(conn *net.UnixConn) (*heldHello, error) {
-	peer, err := admit(conn)
-	if err != nil {
+func readHello(conn *samehost.Conn) (*heldHello, error) {
+	if err := welcome(conn); err != nil {
 		return nil, err
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
@@ -178,14 +170,14 @@ func readHello(conn *net.UnixConn) (*heldHello, error) {
 		return nil, err
 	}
 	if m.kind != kindHello {
-		closeFDs(fds...)
+		samehost.CloseReceived(fds...)
 		return nil, errMalformed("kind %d before hello", m.kind)
 	}
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
-		closeFDs(fds...)
+		samehost.CloseReceived(fds...)
 		return nil, err
 	}
-	return &heldHello{conn: conn, peer: peer, hello: m.hello, fds: fds}, nil
+	return &heldHello{conn: conn, peer: peerOf(conn), hello: m.hello, fds: fds}, nil
 }
 
 // waitingPairing returns the pairing that a hello is for.
@@ -254,35 +246,32 @@ func (h *heldHello) drop() {
 	if h.timer != nil {
 		h.timer.Stop()
 	}
-	closeFDs(h.fds...)
+	samehost.CloseReceived(h.fds...)
 	h.conn.Close()
 }
 
-// admit asks the policy about the process at the other end.
-func admit(conn *net.UnixConn) (Peer, error) {
+// welcome lets a peer that was admitted send descriptors, and tells it so: where the
+// kernel has kept them off until now, its hello may have failed.
+func welcome(conn *samehost.Conn) error {
+	if !conn.TakeDescriptors() {
+		return nil
+	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return Peer{}, err
+		return err
 	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return Peer{}, err
+	return sendPacket(raw, encodeBare(kindWelcome))
+}
+
+// admit asks the policy about the process at the other end.
+func admit(p samehost.Peer) bool {
+	if policy := peerPolicy.Load(); policy != nil {
+		return (*policy)(Peer{UID: p.UID, GID: p.GID, PID: p.PID})
 	}
-	if credErr != nil {
-		return Peer{}, os.NewSyscallError("getsockopt SO_PEERCRED", credErr)
-	}
-	peer := Peer{UID: cred.Uid, GID: cred.Gid, PID: int(cred.Pid)}
-	if admit := peerPolicy.Load(); admit != nil {
-		if !(*admit)(peer) {
-			return peer, errDenied
-		}
-		return peer, nil
-	}
-	if peer.UID != uint32(os.Geteuid()) {
-		return peer, errDenied
-	}
-	return peer, nil
+	return p.SameUser()
+}
+
+func peerOf(conn *samehost.Conn) Peer {
+	p := conn.Peer()
+	return Peer{UID: p.UID, GID: p.GID, PID: p.PID}
 }

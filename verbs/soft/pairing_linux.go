@@ -2,13 +2,14 @@ package soft
 
 import (
 	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // pairing joins a QP that reached RTR with its peer, in the background.
@@ -23,10 +24,10 @@ type pairing struct {
 	self endpoint
 
 	mu       sync.Mutex
-	conn     *net.UnixConn // guarded by mu: being dialed
-	over     bool          // guarded by mu
-	listens  bool          // guarded by mu: counted at the listener
-	finished chan struct{} // closed when over
+	conn     *samehost.Conn // guarded by mu: being dialed
+	over     bool           // guarded by mu
+	listens  bool           // guarded by mu: counted at the listener
+	finished chan struct{}  // closed when over
 
 	worker sync.WaitGroup // goroutines of this pairing, until they serve the link
 	said   *segment       // what sayHello sent; of the goroutine that pairs
@@ -226,7 +227,7 @@ func (p *pairing) dial() *socketLink {
 		if err == nil {
 			return l
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errDenied) {
+		if gone(err) {
 			p.giveUp()
 			return nil
 		}
@@ -260,9 +261,11 @@ func (p *pairing) watch() *socketLink {
 		conn, err := p.connect()
 		switch {
 		case err == nil:
-			_, _ = conn.Read(make([]byte, 1)) // ends with the peer, its patience, or stop
+			for err == nil { // it may say welcome
+				_, err = conn.Read(make([]byte, maxMessage)) // ends with the peer, its patience, or stop
+			}
 			p.disconnect(conn)
-		case errors.Is(err, syscall.ECONNREFUSED):
+		case gone(err):
 			p.giveUp()
 			return nil
 		}
@@ -280,8 +283,12 @@ func (p *pairing) giveUp() {
 }
 
 // connect dials the peer's device; stop closes the connection.
-func (p *pairing) connect() (*net.UnixConn, error) {
-	conn, err := net.DialUnix("unixpacket", nil, socketName(p.peer.gid))
+func (p *pairing) connect() (*samehost.Conn, error) {
+	policy := admit
+	if peerPolicy.Load() == nil {
+		policy = nil // the same, and known to be so
+	}
+	conn, err := samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(p.peer.gid))
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +302,14 @@ func (p *pairing) connect() (*net.UnixConn, error) {
 	return conn, nil
 }
 
-func (p *pairing) disconnect(conn *net.UnixConn) {
+// gone reports whether a dial failed because the peer's device is closed, or its name
+// is taken by somebody whom we do not talk to.
+func gone(err error) bool {
+	var denied *samehost.DeniedError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &denied)
+}
+
+func (p *pairing) disconnect(conn *samehost.Conn) {
 	p.mu.Lock()
 	p.conn = nil
 	p.mu.Unlock()
@@ -315,7 +329,4 @@ func (p *pairing) dialOnce() (*socketLink, error) {
 	return l, nil
 }
 
-var (
-	errOver   = errors.New("pairing given up")
-	errDenied = errors.New("policy does not admit the peer")
-)
+var errOver = errors.New("pairing given up")

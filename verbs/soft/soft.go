@@ -27,7 +27,7 @@ type Peer struct {
 var peerPolicy atomic.Pointer[func(Peer) bool]
 
 // SetPeerPolicy decides which processes may pair with the QPs of this one. It
-// is asked in both directions, once for each pair, from any goroutine; nil
+// is asked in both directions, from any goroutine, and must not wait; nil
 // restores the default, which admits processes of our own effective user
 // only. Pairs that exist stay.
 //

@@ -4,6 +4,7 @@ package soft
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"testing"
@@ -59,9 +60,13 @@ func (s *stranger) reachRTR() {
 	}
 }
 
+func unixName(gid verbs.GID) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unixpacket", Name: socketName(gid)}
+}
+
 func (s *stranger) dial() *net.UnixConn {
 	s.t.Helper()
-	conn, err := net.DialUnix("unixpacket", nil, socketName(s.v.d.gid))
+	conn, err := net.DialUnix("unixpacket", nil, unixName(s.v.d.gid))
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { conn.Close() })
 	require.NoError(s.t, conn.SetDeadline(time.Now().Add(10*time.Second)))
@@ -77,7 +82,24 @@ func (s *stranger) say(conn *net.UnixConn, b []byte, fds ...int) {
 	s.t.Helper()
 	raw, err := conn.SyscallConn()
 	require.NoError(s.t, err)
-	require.NoError(s.t, sendPacket(raw, b, fds...))
+	err = sendPacket(raw, b, fds...)
+	if errors.Is(err, unix.EPERM) { // not admitted yet
+		m, _, err := readPacket(conn)
+		require.NoError(s.t, err)
+		require.Equal(s.t, kindWelcome, m.kind)
+		require.NoError(s.t, sendPacket(raw, b, fds...))
+		return
+	}
+	require.NoError(s.t, err)
+}
+
+// hear returns the next packet that is no welcome.
+func (s *stranger) hear(conn *net.UnixConn) (message, []int, error) {
+	m, fds, err := readPacket(conn)
+	if err == nil && m.kind == kindWelcome {
+		return readPacket(conn)
+	}
+	return m, fds, err
 }
 
 // hungUp waits for the victim to hang up.
@@ -104,7 +126,7 @@ func (s *stranger) pair() *net.UnixConn {
 	s.t.Helper()
 	conn := s.dial()
 	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
-	m, fds, err := readPacket(conn)
+	m, fds, err := s.hear(conn)
 	require.NoError(s.t, err)
 	require.Equal(s.t, kindHello, m.kind)
 	require.Len(s.t, fds, 2)
@@ -301,7 +323,7 @@ func TestASquatterIsNotTalkedTo(t *testing.T) {
 	t.Cleanup(func() { SetPeerPolicy(nil) })
 	s := newStranger(t)
 	squatted := verbs.GID{0: 0xff, 1: 0xff, 15: 1}
-	ln, err := net.ListenUnix("unixpacket", socketName(squatted))
+	ln, err := net.ListenUnix("unixpacket", unixName(squatted))
 	require.NoError(t, err)
 	defer ln.Close()
 	SetPeerPolicy(func(Peer) bool { return false })
@@ -331,7 +353,7 @@ func TestAHelloThatComesEarlyIsHeld(t *testing.T) {
 	s.hungUp(first) // the newer one counts
 	require.Equal(t, 1, s.held())
 	s.reachRTR()
-	m, fds, err := readPacket(second)
+	m, fds, err := s.hear(second)
 	require.NoError(t, err)
 	require.Equal(t, kindHello, m.kind)
 	closeFDs(fds...)
@@ -361,7 +383,7 @@ func TestAPeerCannotMakeUsBlockOnOurEventfd(t *testing.T) {
 	s := newStranger(t)
 	conn := s.dial()
 	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
-	_, fds, err := readPacket(conn)
+	_, fds, err := s.hear(conn)
 	require.NoError(t, err)
 	require.Len(t, fds, 2)
 	defer closeFDs(fds...)

@@ -22,19 +22,22 @@ import (
 //	         8 key (4)  12 good (4)  16 access (4)  20 place among the keys (4)  24 address (8)  32 length (8)
 //	         descriptor: the region, if good
 //	fault    8 what (4)  12 zero (4)
-//	kick, drain
+//	kick, drain, welcome
 //	         (no body)
 //
 // The one who dialed says hello first and gets a hello back; after that each
-// side sends what it has.
+// side sends what it has. Where the kernel keeps descriptors off until the dialer
+// is admitted, sending its hello fails with EPERM before the welcome that it then
+// gets, in any case before the hello.
 const (
 	kindHello byte = 1 + iota
 	kindKeyRequest
 	kindKeyAnswer
 	kindKeyGone
 	kindFault
-	kindKick  // there is news in my segment
-	kindDrain // take what is in your segment, I wait for room
+	kindKick    // there is news in my segment
+	kindDrain   // take what is in your segment, I wait for room
+	kindWelcome // I take descriptors from you
 )
 
 const (
@@ -44,7 +47,7 @@ const (
 )
 
 var bodyLength = [...]int{
-	kindHello: 52, kindKeyRequest: 4, kindKeyAnswer: 32, kindKeyGone: 4, kindFault: 8, kindKick: 0, kindDrain: 0,
+	kindHello: 52, kindKeyRequest: 4, kindKeyAnswer: 32, kindKeyGone: 4, kindFault: 8, kindKick: 0, kindDrain: 0, kindWelcome: 0,
 }
 
 // endpoint names a QP on this host.
