@@ -74,6 +74,7 @@ func (c *Conn) takeLoop(payload []byte) {
 		return
 	}
 	c.s.arrived += len(payload)
+	c.untold += len(payload)
 	c.s.noteEvent(loopEvent{c: c, p: payload})
 }
 
@@ -135,6 +136,7 @@ func (e *loopEvent) tell() {
 	case e.err != nil:
 		c.sink.Ended(e.err)
 	default:
+		c.untold -= len(e.p)
 		c.sink.Readable(e.p)
 		c.consumeLoop(len(e.p))
 	}

@@ -42,19 +42,20 @@ func (st *loopStream) Flush() {
 	}
 }
 
-// Close ends the stream without a wait.
+// Close ends the stream without a wait, by a reset if something has come that its
+// sink was not told of.
 func (st *loopStream) Close(reset bool) {
 	c := (*Conn)(st)
 	if c.closed.Swap(true) {
 		return
 	}
-	c.dropQueue()
+	unread := c.dropQueue() || c.untold > 0
 	if c.inLine {
 		c.inLine = false
 		c.s.leaveLine(c)
 	}
 	c.failSend(net.ErrClosed)
-	if reset {
+	if reset || unread {
 		c.s.control(c, ctlReset)
 	} else {
 		c.s.control(c, ctlFin)

@@ -3,6 +3,7 @@ package rgnet
 import (
 	"errors"
 	"io"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,4 +77,19 @@ func TestAClosedConnectionDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a handler was never told of, because it has closed the connection, is lost,
+// and the peer learns it as it does over TCP.
+func TestCloseBeforeAllWasHandledResets(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		s := k.serve(t, &script{
+			traffic: func(c gnet.Conn) gnet.Action { return gnet.Close },
+		}, gnet.WithReadBufferCap(1024))
+		c := k.dial(t, s.address)
+		_, err := c.Write(noise(4000))
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+	})
 }

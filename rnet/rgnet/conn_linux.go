@@ -32,6 +32,7 @@ type conn struct {
 	shut    atomic.Bool  // OnClose has returned
 
 	fresh   []byte             // what came last and was not read, where it arrived
+	rest    int                // bytes that came with it, of which the handler was not told yet
 	inbound elastic.RingBuffer // what came before
 	lent    [][]byte           // copies that Next gave out
 	peek    []byte             // the copy that Peek gave out last
@@ -88,6 +89,7 @@ func (c *conn) Readable(p []byte) {
 		n := min(len(p), c.l.b.readCap)
 		c.fresh = p[:n:n]
 		p = p[n:]
+		c.rest = len(p)
 		c.traffic()
 	}
 }
@@ -187,7 +189,9 @@ func (c *conn) giveUp() {
 	}
 }
 
-// end ends the stream. If something was not sent the peer is told by a reset.
+// end ends the stream. If something was not sent, or the handler was not told of
+// something, the peer learns it by a reset, as it would from a kernel that has bytes
+// left that gnet did not read.
 func (c *conn) end(reset bool) {
 	if c.state == connEnded {
 		return
@@ -199,7 +203,7 @@ func (c *conn) end(reset bool) {
 	delete(c.l.conns, c)
 	c.out.Release()
 	c.tell()
-	c.stream.Close(reset)
+	c.stream.Close(reset || c.rest > 0)
 }
 
 // Context returns what SetContext was given last.

@@ -50,8 +50,9 @@ type Stream interface {
 	// Flush sends what is being gathered for one message, of this stream and
 	// others.
 	Flush()
-	// Close ends the stream. What Write took is delivered, unless reset is
-	// true. The sink is told no more.
+	// Close ends the stream. What Write took is delivered, unless reset is true,
+	// and the peer is told by a reset if something has come that the sink was not
+	// told of. The sink is told no more.
 	Close(reset bool)
 	LocalAddr() net.Addr
 	RemoteAddr() net.Addr
