@@ -177,7 +177,7 @@ func (a *attempt) headStart() *fallback.HeadStart {
 // quick opens a stream on a session that lives, if there is one and the time
 // for the dial is not over; nil if not.
 func (a *attempt) quick(ctx context.Context) *Conn {
-	if ctx.Err() != nil || !a.d.Deadline.IsZero() && !time.Now().Before(a.d.Deadline) {
+	if ctx.Err() != nil || a.d.Timeout < 0 || !a.d.Deadline.IsZero() && !time.Now().Before(a.d.Deadline) {
 		return nil
 	}
 	return pool.quick(a.key())
@@ -199,7 +199,7 @@ func (a *attempt) tcpOnly() fallback.Reason {
 // limit applies Timeout and Deadline, as net.Dialer does.
 func (a *attempt) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	end := a.d.Deadline
-	if a.d.Timeout > 0 {
+	if a.d.Timeout != 0 {
 		if t := time.Now().Add(a.d.Timeout); end.IsZero() || t.Before(end) {
 			end = t
 		}

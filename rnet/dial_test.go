@@ -146,6 +146,9 @@ func TestEndedContextDialsNothing(t *testing.T) {
 			_, err = (&Dialer{Transport: k.transport, Deadline: time.Now().Add(-time.Second)}).Dial("tcp", ln.Addr().String())
 			require.ErrorAs(t, err, &timeout)
 			require.True(t, timeout.Timeout(), "%v", err)
+			_, err = (&Dialer{Transport: k.transport, Timeout: -1}).Dial("tcp", ln.Addr().String())
+			require.ErrorAs(t, err, &timeout)
+			require.True(t, timeout.Timeout(), "%v", err)
 		}
 	})
 }
