@@ -146,20 +146,49 @@ func TestCloseEndsBlockedReadAndWrite(t *testing.T) {
 	})
 }
 
-func TestWriteAfterThePeerClosedFails(t *testing.T) {
+// tls.Conn.Close and smtp.SendMail write to a peer that has gone, and count on that.
+func TestFirstWriteAfterThePeersCloseSucceeds(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.ends(t)
 		require.NoError(t, s.Close())
 		_, err := c.Read(make([]byte, 1))
 		require.True(t, err == io.EOF, "%v", err)
+		n, err := c.Write([]byte("first"))
+		require.NoError(t, err)
+		require.Equal(t, 5, n)
 		eventually(t, "an error of Write", func() bool {
 			_, err = c.Write([]byte("x"))
 			return err != nil
 		})
-		require.True(t, errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET), "%v", err)
+		require.ErrorIs(t, err, syscall.EPIPE)
 		var call *os.SyscallError
 		require.ErrorAs(t, err, &call)
+		_, err = c.Read(make([]byte, 1))
+		require.True(t, err == io.EOF, "%v", err)
+		require.ErrorIs(t, c.CloseWrite(), syscall.ENOTCONN)
 		require.NoError(t, c.Close())
+	})
+}
+
+func TestCloseWithUnreadDataResetsThePeer(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.ends(t)
+		_, err := s.Write([]byte("answer"))
+		require.NoError(t, err)
+		_, err = c.Write([]byte("read and not read"))
+		require.NoError(t, err)
+		buf := make([]byte, 8)
+		_, err = io.ReadFull(s, buf)
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		eventually(t, "the reset", func() bool {
+			_, err = c.Write([]byte("x"))
+			return err != nil
+		})
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		n, err := c.Read(buf)
+		require.NoError(t, err)
+		require.Equal(t, "answer", string(buf[:n]))
 	})
 }
 

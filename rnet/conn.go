@@ -2,7 +2,6 @@ package rnet
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,9 +25,11 @@ import (
 //
 // Errors are *net.OpError values as package net makes them, which wrap
 // net.ErrClosed after Close, os.ErrDeadlineExceeded after a deadline, EPIPE
-// in Write after CloseWrite or the peer's Close, and ECONNRESET if the peer has
-// reset the connection or died, or the session has failed. Only the io.EOF
-// after the peer's last byte comes by itself.
+// in Write after CloseWrite and in all Writes but the first after the peer's
+// Close, and ECONNRESET if the peer has reset the connection, closed it without
+// having read all, or died, or the session has failed. Only the io.EOF after the
+// peer's last byte comes by itself. What is not as with TCP is listed in
+// docs/differences.md.
 type Conn struct {
 	s      *session
 	id     uint32
@@ -37,6 +38,8 @@ type Conn struct {
 	closed atomic.Bool
 	ends   atomic.Uint32 // end* bits
 	addrs  atomic.Pointer[connAddrs]
+	shut   atomic.Uint32 // shut* bits
+	told   atomic.Bool   // a Read or Write has returned ECONNRESET
 
 	// The receiving half; recvMu guards what is below it.
 	readMu   sync.Mutex // one Read at a time
@@ -49,7 +52,7 @@ type Conn struct {
 	dst      []byte          // the buffer of the Read that waits
 	dstLen   int             // bytes in it
 	waiting  bool            // somebody waits for data
-	dropped  bool            // nobody will read any more
+	dropped  bool            // closed: nobody will read any more
 	counted  int32           // unread bytes that count in the session window
 	eager    bool            // the peer wants to know of all that is read
 	lent     *chunk          // Peek gave out a piece of it: the first one, or dropped; changed under readMu too
@@ -60,6 +63,7 @@ type Conn struct {
 	// txWait, or is woken from it, which is the loop's to know.
 	sink   loop.Sink
 	inLine bool
+	untold int // bytes that have come and the sink was not told of; guarded by lead
 
 	// The sending half; the session's txMu guards what is below sendWait.
 	writeMu  sync.Mutex // one Write at a time
@@ -68,6 +72,8 @@ type Conn struct {
 	granted  atomic.Uint64 // position up to which the peer lets us send; written by the leader
 	window   ring.SendWindow
 	sendErr  error
+	peerGone bool                      // the peer has closed: one Write is taken, and goes nowhere
+	broken   bool                      // reset, by either side
 	out      atomic.Pointer[outBuffer] // what Reserve gives out; changed under writeMu
 	ctl      uint8                     // control frames to send
 	links    [4]connLink
@@ -85,6 +91,12 @@ const (
 	endReset
 	endDetached  // taken out of the session's table
 	endCloseSent // the FIN that was sent said that we read no more
+)
+
+// What the application has ended by CloseWrite and CloseRead.
+const (
+	shutWrite uint32 = 1 << iota
+	shutRead
 )
 
 func newConn(s *session) *Conn {
@@ -180,7 +192,10 @@ func (c *Conn) finished(closedToo bool) {
 	if closedToo {
 		// What we might still send nobody would read: answer the FIN for
 		// the application, so that the stream ends on both sides.
-		c.failSend(syscall.EPIPE)
+		c.s.txMu.Lock()
+		c.peerGone = true
+		c.s.txMu.Unlock()
+		c.wakeWriter()
 		c.s.control(c, ctlFin)
 	}
 	c.noteArrived(endFinRecv)
@@ -196,15 +211,33 @@ func (c *Conn) reset() {
 	}
 }
 
-// abort ends both halves with err, unless they have come to their end.
+// resetPeer answers data that comes after CloseRead and CloseWrite: nothing that
+// the peer could send is wanted, nor will it hear of us otherwise. The leader
+// calls it.
+func (c *Conn) resetPeer() {
+	c.s.control(c, ctlReset)
+	c.abort(syscall.ECONNRESET)
+}
+
+// abort ends both halves with err, unless they have come to their end. A Write
+// after the peer's last byte fails with EPIPE all the same: Reads tell that end.
 func (c *Conn) abort(err error) {
 	c.recvMu.Lock()
+	sendErr := err
 	if c.recvErr == nil {
 		c.recvErr = err
+	} else if c.recvErr == io.EOF {
+		sendErr = syscall.EPIPE
 	}
 	c.waiting = false
 	c.recvMu.Unlock()
-	c.failSend(err)
+	c.s.txMu.Lock()
+	c.broken = true
+	if c.sendErr == nil || c.sendErr == syscall.EPIPE {
+		c.sendErr = sendErr
+	}
+	c.s.txMu.Unlock()
+	c.wakeWriter()
 	c.wakeReader()
 	c.noteEnd(err)
 }
@@ -220,11 +253,16 @@ func (c *Conn) failSend(err error) {
 }
 
 // Close closes the stream: a blocked Read or Write returns, what was written
-// is delivered, and the peer reads io.EOF after it. It does not wait, unless
+// is delivered, and the peer reads io.EOF after it, or an error that wraps
+// ECONNRESET if something that the peer has sent was not read: it is lost, and
+// the peer could not know otherwise. It does not wait, unless
 // SetLinger said so, or the device is one of a network: then it gives the
 // network up to a second, or as long as SetLinger said, to deliver the end,
 // for nobody would do so if the process ended at once.
 func (c *Conn) Close() error {
+	if !c.ended() && !c.closed.Load() {
+		c.s.look() // what has arrived is lost by this, and the peer to be told
+	}
 	if c.closed.Swap(true) {
 		return c.opError("close", net.ErrClosed)
 	}
@@ -232,21 +270,23 @@ func (c *Conn) Close() error {
 	c.sendEnd.stop()
 	c.wakeReader()
 	c.wakeWriter()
-	c.dropQueue()
+	unread := c.dropQueue()
 	if c.out.Load() != nil {
 		c.writeMu.Lock() // ended by the Write or Commit that Close has woken
 		c.unlockOut()
 	}
 	linger := atomic.LoadInt32(&c.linger)
-	if linger == 0 {
-		c.failSend(net.ErrClosed)
-		c.s.control(c, ctlReset)
-		return nil
-	}
 	c.failSend(net.ErrClosed)
-	c.s.control(c, ctlFin)
+	end := ctlFin
+	if linger == 0 || unread {
+		end = ctlReset
+	}
+	c.s.control(c, end)
 	if !c.s.dialed {
 		c.s.lookAfter()
+	}
+	if end == ctlReset {
+		return nil
 	}
 	patience := time.Duration(linger) * time.Second
 	if c.s.onWire {
@@ -315,42 +355,55 @@ func (c *Conn) flushUntil(end time.Time) {
 }
 
 // CloseWrite ends the sending half: the peer reads io.EOF after what was
-// written. Reading goes on.
+// written. Reading goes on. It fails with an error that wraps ENOTCONN if the
+// connection has come to its end on both sides.
 func (c *Conn) CloseWrite() error {
 	if c.closed.Load() {
 		return c.opError("close", net.ErrClosed)
 	}
 	c.s.txMu.Lock()
-	err := c.sendErr
-	if err == nil {
+	over := c.disconnected()
+	again := c.shut.Or(shutWrite)&shutWrite != 0
+	if c.sendErr == nil {
 		c.sendErr = syscall.EPIPE
 	}
 	c.s.txMu.Unlock()
-	if err != nil {
-		if errors.Is(err, syscall.EPIPE) {
-			return nil
-		}
-		return c.opError("close", err)
+	switch {
+	case over:
+		return c.opError("close", syscall.ENOTCONN)
+	case again:
+		return nil
 	}
 	c.wakeWriter()
 	c.s.control(c, ctlFin)
 	return nil
 }
 
-// CloseRead ends the receiving half: what has arrived and what will is thrown
-// away, and Read returns io.EOF. The peer is not told, as with TCP.
+// CloseRead ends the receiving half: Read returns what has arrived, and then
+// io.EOF instead of waiting. The peer is not told, as with TCP: what it sends
+// can still be read, and if nobody does its Write blocks in the end. It fails as
+// CloseWrite does.
 func (c *Conn) CloseRead() error {
 	if c.closed.Load() {
 		return c.opError("close", net.ErrClosed)
 	}
-	c.recvMu.Lock()
-	if c.recvErr == nil {
-		c.recvErr = io.EOF
+	c.s.txMu.Lock()
+	over := c.disconnected()
+	c.s.txMu.Unlock()
+	if over {
+		return c.opError("close", syscall.ENOTCONN)
 	}
+	c.recvMu.Lock()
+	c.shut.Or(shutRead)
 	c.recvMu.Unlock()
-	c.dropQueue()
 	c.wakeReader()
 	return nil
+}
+
+// disconnected reports whether both directions have come to their end, or the
+// connection was reset. txMu is held.
+func (c *Conn) disconnected() bool {
+	return c.broken || c.shut.Load()&shutWrite != 0 && c.ends.Load()&endFinRecv != 0
 }
 
 // LocalAddr returns the local address, a *net.TCPAddr that belongs to the Conn.
@@ -374,7 +427,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 // wait already; zero means never.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	if c.closed.Load() {
-		return c.opError("set", net.ErrClosed)
+		return c.deadlineError()
 	}
 	if c.recvEnd.set(t, c) {
 		c.wakeReader()
@@ -385,12 +438,18 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 // SetWriteDeadline is SetReadDeadline for Write, Reserve, Commit and ReadFrom.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if c.closed.Load() {
-		return c.opError("set", net.ErrClosed)
+		return c.deadlineError()
 	}
 	if c.sendEnd.set(t, c) {
 		c.wakeWriter()
 	}
 	return nil
+}
+
+// deadlineError is what setting a deadline returns after Close. Package net leaves
+// the peer out of it.
+func (c *Conn) deadlineError() error {
+	return &net.OpError{Op: "set", Net: "tcp", Addr: c.LocalAddr(), Err: net.ErrClosed}
 }
 
 // SetLinger sets what Close does with what was not sent yet: sec < 0, the

@@ -8,6 +8,14 @@ import "io"
 // streams of the session for as long as w takes it. While nothing arrives it
 // holds no memory.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
+	total, err := c.writeTo(w)
+	if err != nil && err != io.EOF { // as package net has it
+		err = c.opError("writeto", err)
+	}
+	return total, err
+}
+
+func (c *Conn) writeTo(w io.Writer) (int64, error) {
 	var total int64
 	for {
 		k, err := c.next()
@@ -15,7 +23,7 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 			return total, nil
 		}
 		if err != nil {
-			return total, c.opError("read", err)
+			return total, c.readError(err)
 		}
 		p := k.unread()
 		n, err := w.Write(p)
@@ -101,15 +109,27 @@ func (c *Conn) awaitData() error {
 // nothing it holds no memory if r is a stream socket of package net or a Conn, 4
 // KiB if it is something else.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+	total, err := c.readFrom(r)
+	if err != nil && err != io.EOF { // as package net has it
+		err = c.opError("readfrom", err)
+	}
+	return total, err
+}
+
+func (c *Conn) readFrom(r io.Reader) (int64, error) {
 	if from, ok := r.(*Conn); ok {
-		return from.WriteTo(c)
+		return from.writeTo(c)
 	}
 	read := pieces(r)
 	var total int64
 	for {
 		k, err := read()
-		n, werr := c.Write(k.buf)
-		total += int64(n)
+		var werr error
+		if len(k.buf) > 0 {
+			var n int
+			n, werr = c.Write(k.buf)
+			total += int64(n)
+		}
 		k.recycle()
 		if werr != nil {
 			return total, werr

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/ring"
 )
@@ -29,10 +30,23 @@ func (c *Conn) deliver(payload []byte, counted bool) error {
 	}
 	if c.dropped {
 		c.flow.Consume(len(payload))
-		bits := c.settle(!c.closed.Load()) // after CloseRead the peer may write without end
+		bits := c.settle(false)
 		c.recvMu.Unlock()
 		if bits != 0 {
 			c.s.control(c, bits)
+		}
+		return nil
+	}
+	if c.shut.Load() == shutWrite|shutRead && len(payload) > 0 {
+		c.flow.Consume(len(payload))
+		bits := c.settle(false)
+		told := c.recvErr != nil
+		c.recvMu.Unlock()
+		if bits != 0 {
+			c.s.control(c, bits)
+		}
+		if !told {
+			c.resetPeer()
 		}
 		return nil
 	}
@@ -70,7 +84,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	c.readMu.Unlock()
 	if err != nil && err != io.EOF {
-		err = c.opError("read", err)
+		err = c.readError(err)
 	}
 	return n, err
 }
@@ -113,6 +127,15 @@ func (c *Conn) read(p []byte) (int, error) {
 	}
 }
 
+// readError is opError for reads. What a reset was told by is told once only to
+// Writes: see sendEnded.
+func (c *Conn) readError(err error) error {
+	if err == syscall.ECONNRESET {
+		c.told.Store(true)
+	}
+	return c.opError("read", err)
+}
+
 // readable tells why Read must not go on, nil if it may.
 func (c *Conn) readable() error {
 	if c.closed.Load() {
@@ -124,12 +147,17 @@ func (c *Conn) readable() error {
 	return nil
 }
 
-// recvEnded tells why nothing will come behind what is queued, nil if something
-// may. Close has thrown the queue away, and who finds it empty then has not come
-// to the end. recvMu is held.
+// recvEnded tells why there is nothing to wait for behind what is queued, nil if
+// there is. Close has thrown the queue away, and who finds it empty then has not
+// come to the end. recvMu is held.
 func (c *Conn) recvEnded() error {
-	if c.recvErr != nil && c.closed.Load() {
+	switch {
+	case c.recvErr == nil && c.shut.Load()&shutRead == 0:
+		return nil
+	case c.closed.Load():
 		return net.ErrClosed
+	case c.recvErr == nil:
+		return io.EOF
 	}
 	return c.recvErr
 }
@@ -201,9 +229,9 @@ func (c *Conn) dropHead() {
 	k.recycle()
 }
 
-// dropQueue throws away what was received and will be. After CloseRead it
-// counts as consumed, so that the peer's window does not stay shut.
-func (c *Conn) dropQueue() {
+// dropQueue throws away what was received and will be, for Close, and reports
+// whether there was anything.
+func (c *Conn) dropQueue() (unread bool) {
 	c.recvMu.Lock()
 	c.dropped = true
 	var freed []ring.Token
@@ -213,6 +241,7 @@ func (c *Conn) dropQueue() {
 			break // a reader is at it, and drops the rest when it is done
 		}
 		c.queue.pop()
+		unread = true
 		c.flow.Consume(len(k.unread()))
 		if k == c.lent {
 			if k.inRing { // who borrowed it may never make another call
@@ -226,7 +255,7 @@ func (c *Conn) dropQueue() {
 			k.recycle()
 		}
 	}
-	bits := c.settle(!c.closed.Load())
+	bits := c.settle(false)
 	c.recvMu.Unlock()
 	for _, t := range freed {
 		c.s.unkeep(t)
@@ -237,6 +266,7 @@ func (c *Conn) dropQueue() {
 	if bits != 0 {
 		c.s.control(c, bits)
 	}
+	return unread
 }
 
 // dropLater is dropQueue for the leader, who holds rxMu.
@@ -269,7 +299,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	defer c.readMu.Unlock()
 	p, err := c.peek(max(n, 1), true)
 	if err != nil && err != io.EOF {
-		err = c.opError("read", err)
+		err = c.readError(err)
 	}
 	return p, err
 }
@@ -285,7 +315,7 @@ func (c *Conn) Discard(n int) (int, error) {
 		p, err := c.peek(1, false)
 		if err != nil {
 			if err != io.EOF {
-				err = c.opError("read", err)
+				err = c.readError(err)
 			}
 			return done, err
 		}
@@ -309,11 +339,12 @@ func (c *Conn) peek(n int, lend bool) ([]byte, error) {
 			return nil, err
 		}
 		c.recvMu.Lock()
-		if p, ok := c.gather(n, lend); ok || c.recvErr != nil {
-			err := c.recvEnded()
-			if ok {
-				err = nil
-			}
+		p, ok := c.gather(n, lend)
+		err := c.recvEnded()
+		if ok {
+			err = nil
+		}
+		if ok || err != nil {
 			if head := c.queue.head; len(p) > 0 {
 				head.busy = head.inRing
 				if lend {
@@ -358,7 +389,7 @@ func (c *Conn) gather(n int, lend bool) (p []byte, ok bool) {
 		for k := head; k != nil; k = k.next {
 			all += len(k.unread())
 		}
-		if all < n && c.recvErr == nil {
+		if all < n && c.recvEnded() == nil {
 			return nil, false
 		}
 		if head.next != nil {

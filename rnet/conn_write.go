@@ -3,6 +3,7 @@ package rnet
 import (
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -32,8 +33,8 @@ func (c *Conn) write(p []byte, mr *verbs.MR) (n int, err error) {
 			}
 			return n, err
 		}
-		if len(p) == n {
-			return n, nil
+		if len(p) == 0 {
+			return 0, c.sendable()
 		}
 		if err := c.sendPiece(p, mr, &n, &queued); err != nil {
 			return n, err
@@ -63,9 +64,38 @@ func (c *Conn) sendPiece(p []byte, mr *verbs.MR, n *int, queued *bool) error {
 	return nil
 }
 
+// sendable tells why nothing can be sent any more, nil if something can. A Write
+// of nothing asks no more than that.
+func (c *Conn) sendable() error {
+	c.s.txMu.Lock()
+	defer c.s.txMu.Unlock()
+	return c.reason(c.sendEnded())
+}
+
+// sendEnded is sendable for who holds txMu. A reset is told of once, by a Write or
+// a Read: after that Writes fail with EPIPE.
+func (c *Conn) sendEnded() error {
+	if c.sendErr == syscall.ECONNRESET && c.told.Swap(true) {
+		return syscall.EPIPE
+	}
+	return c.sendErr
+}
+
+// sendToNobody takes what the window allows of p, after the peer has closed, and
+// throws it away. The peer of a TCP connection would not have it either, and could
+// say so only then: programs count on it that the first Write after the end does
+// not fail. txMu is held.
+func (c *Conn) sendToNobody(p []byte) (n int, err error) {
+	c.sendErr, c.broken = syscall.EPIPE, true
+	if n = min(len(p), c.window.Avail()); n == 0 {
+		return 0, syscall.EPIPE
+	}
+	return n, nil
+}
+
 // reason prefers what the application did to how the session saw it.
 func (c *Conn) reason(err error) error {
-	if c.closed.Load() {
+	if err != nil && c.closed.Load() {
 		return net.ErrClosed
 	}
 	return err
@@ -78,7 +108,7 @@ func (c *Conn) mayWait(result sendResult) bool {
 	}
 	c.s.txMu.Lock()
 	defer c.s.txMu.Unlock()
-	if c.sendErr != nil || c.s.txDead {
+	if c.sendErr != nil || c.peerGone || c.s.txDead {
 		return false
 	}
 	if result == sendWindow {

@@ -43,7 +43,7 @@ func (s *session) sendSoon(c *Conn, p []byte) bool {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	defer s.wakeShare()
-	if c.sendErr != nil || s.txBlocked.Load() || c.window.Avail() < len(p) || s.allot(c, len(p)) < len(p) {
+	if c.sendErr != nil || c.peerGone || s.txBlocked.Load() || c.window.Avail() < len(p) || s.allot(c, len(p)) < len(p) {
 		return false
 	}
 	return s.gatherFrame(c, p)

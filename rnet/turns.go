@@ -24,10 +24,19 @@ func (s *session) send(c *Conn, p []byte, from source) (int, sendResult, error) 
 	defer s.wakeShare()
 	turn := s.endTurn(c)
 	queued := turn || c.links[txLink].in
-	if err := c.sendErr; err != nil {
+	if err := c.sendEnded(); err != nil {
 		s.passOn(c, queued)
 		s.leaveShare(c)
 		return 0, sendFailed, err
+	}
+	if c.peerGone {
+		s.passOn(c, queued)
+		s.leaveShare(c)
+		n, err := c.sendToNobody(p)
+		if err != nil {
+			return 0, sendFailed, err
+		}
+		return n, sendOK, nil
 	}
 	want := min(len(p), s.piece)
 	if min(c.window.Avail(), c.free()) < want {
