@@ -1,10 +1,15 @@
-// Package fallback decides which transport a connection gets, remembers why,
-// and classifies what went wrong, so that a dial always ends in a connection if
-// plain TCP would have made one, and so that a user can be told why it did not
-// end in a faster one.
+// Package fallback decides which transport a connection gets, remembers why, and
+// says what went wrong. By it a dial always ends in a connection if plain TCP
+// would have made one, and a user can be told why it is not a faster one.
 //
-// It makes no connection itself and knows no transport: package rnet asks it at
-// each step of a dial. The parts, in the order of that dial:
+// What users of package rnet meet of it is [Reason], and [Classify], which finds
+// the reason in an error of a dial:
+//
+//	conn, err := dialer.Dial("tcp", address) // with Transport: rnet.RDMA
+//	if fallback.Classify(err) == fallback.NoDevice {
+//
+// The rest is for package rnet, which asks it at each step of a dial. In that
+// order:
 //
 //   - [Policy] says what is wanted, from the program or the environment
 //     ([FromEnv]).
@@ -16,6 +21,7 @@
 //     errno says so with [Because].
 //   - [Journal] keeps the last [Decision]s of each address and counts them all.
 //
-// Everything here may be used by any number of goroutines at once. Only the
-// standard library is imported, and it builds wherever Go does.
+// The package makes no connection itself and knows no transport. Everything but
+// a HeadStart, which is one dial's, may be used by any number of goroutines at
+// once. Only the standard library is imported, and it builds wherever Go does.
 package fallback

@@ -3,7 +3,7 @@ package rcm
 // A user of rdma_cm can reject for one reason only, 28, "consumer defined".
 // What a listener of ours refuses for a reason of its own it says in the
 // private data of the reject, as the REJ message of the software HCA's
-// protocol; doc.go describes it. Peers of other make see reason 28.
+// protocol; docs/protocol.md describes it. Peers of other make see reason 28.
 
 // refusalData is the private data of a refusal.
 func refusalData(reason uint16) []byte {

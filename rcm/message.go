@@ -9,8 +9,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// The messages of the software HCA's connection manager; doc.go has the byte
-// tables. This file turns them into bytes and back and does nothing else.
+// The messages of the software HCA's connection manager; docs/protocol.md
+// has the byte tables. This file turns them into bytes and back and does nothing else.
 
 const (
 	messageMagic   = "RJCM"

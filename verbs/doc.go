@@ -1,21 +1,51 @@
-// Package verbs is the RDMA verbs model in Go: devices, protection domains,
-// memory regions, completion queues, queue pairs, shared receive queues, work
-// requests and completions, without cgo and the same for every kind of
-// device.
+// Package verbs is the RDMA verbs in Go: devices, protection domains, memory
+// regions, completion queues, queue pairs, shared receive queues, work requests
+// and completions. It needs no cgo, and is the same for every kind of device.
 //
-// The types, in the order in which one meets them: [Devices] lists what is
-// there, [Open] gives a [Context], AllocPD a [PD]; from the PD come memory
-// ([MR]) and queue pairs ([QP]); a QP reports to a [CQ], and a [CompChannel]
-// wakes whoever waits for it. Work is posted as [SendWR] and [RecvWR] and
-// comes back as [WC]. Package rcm connects two QPs; by hand it takes three
-// calls of [QP.Modify].
+// Programs that want connections need package rnet, not this one.
 //
-// Devices come from providers, which a program links in by importing them:
+// Devices come from providers. A program links in those that it wants:
 //
-//	import _ "github.com/seed-b9b531af/ramjet/verbs/soft"
+//	import _ "github.com/seed-b9b531af/ramjet/verbs/soft"   // the software HCA, "soft0"
+//	import _ "github.com/seed-b9b531af/ramjet/verbs/uverbs" // devices of the kernel: rxe, siw
+//
+// # From a device to a completion
+//
+//   - [Open] opens a device by its name and gives a [Context]; [Devices] lists
+//     what is there. [Context.Attr] tells what a device can do: look at its
+//     capability bits ([Cap]) first.
+//   - [Context.AllocPD] makes a [PD], the protection domain to which memory and
+//     queue pairs belong.
+//   - [PD.AllocMR] makes an [MR], memory that the device reads and writes. Its key
+//     is what a peer needs to reach it.
+//   - [Context.CreateCQ] makes a [CQ], on which completions arrive. A
+//     [CompChannel] lets a goroutine sleep until there is one.
+//   - [PD.CreateQP] makes a [QP], one end of a connection. Package rcm connects
+//     two of them; by hand it takes three calls of [QP.Modify].
+//   - [QP.PostSend] and [QP.PostRecv] take work requests, [SendWR] and [RecvWR].
+//     [CQ.Poll] returns each as a [WC]; [WC.Err] says how it went.
+//
+// In Go, with errors left out:
+//
+//	dev, err := verbs.Open("soft0")
+//	pd, err := dev.AllocPD()
+//	mr, err := pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
+//	cq, err := dev.CreateCQ(verbs.CQAttr{CQE: 16}, nil)
+//	qp, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes})
+//
+// The example of the package is a whole program. [SRQ], [MW] and [AH] are there
+// for devices that have them.
+//
+// # Rules
 //
 // Every method may be called from any goroutine. PostSend, PostRecv and Poll
-// allocate nothing. Values keep the numbers that the kernel gives them
-// (rdma/ib_user_verbs.h), names are those of the InfiniBand Architecture
-// Specification.
+// allocate nothing. Errors wrap those of this package, such as
+// [ErrUnsupported] for what a device cannot do. Registered memory counts against a
+// limit of the process, [SetPinLimit].
+//
+// Names are those of the InfiniBand Architecture Specification, and values have
+// the numbers that the kernel gives them (rdma/ib_user_verbs.h).
+//
+// The interfaces whose names end in Driver, [Provider] and [Register] are for
+// those who write a provider; package verbstest tests one.
 package verbs

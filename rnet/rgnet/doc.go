@@ -1,20 +1,17 @@
-// Package rgnet serves gnet handlers over RDMA streams. It has gnet's Run,
-// Rotate, Stop and Client: a program changes
+// Package rgnet serves gnet handlers over RDMA streams. [Run] takes the place of
+// gnet.Run, and [Client] that of gnet.Client; the handler stays as it is:
 //
-//	gnet.Run(handler, "tcp://:9000", gnet.WithMulticore(true))
+//	err := rgnet.Run(handler, "tcp://:9000", gnet.WithMulticore(true)) // was gnet.Run
+//	client, err := rgnet.NewClient(handler)                            // was gnet.NewClient
 //
-// to
-//
-//	rgnet.Run(handler, "tcp://:9000", gnet.WithMulticore(true))
-//
-// and its handler serves, on gnet's event loops, TCP peers as before and beside
-// them peers that dial with package rnet or with this package's [Client]: their
-// streams appear as gnet.Conn values, on the same loops, and no two callbacks of
-// one loop run at once. [Config] has the choices that rnet's ListenConfig and
+// On gnet's event loops the handler serves TCP peers as before, and beside them
+// peers that dial with package rnet or with a Client. Their streams appear as
+// gnet.Conn values, and no two callbacks of one loop run at once. [Rotate] and
+// [Stop] are gnet's too. [Config] has the choices that rnet's ListenConfig and
 // Dialer have; without one, the environment decides, as for rnet.
 //
-// A real gnet engine runs underneath: OnBoot gets it, and TCP connections are
-// its own. On systems other than Linux that is all there is.
+// A real gnet engine runs underneath: OnBoot gets it, and TCP connections are its
+// own. On systems other than Linux that is all there is.
 //
 // # What differs on a stream
 //

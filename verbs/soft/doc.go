@@ -1,30 +1,34 @@
-// Package soft is the software HCA: the verbs over the shared memory of one
-// host, between processes and within one, without a driver, a daemon or
-// rights. Programs link it in and open it by name:
+// Package soft is the software HCA: an RDMA device over the shared memory of one
+// host, between processes and within one. It needs no driver, no daemon and no
+// rights. Import it, and the device is there:
 //
 //	import _ "github.com/seed-b9b531af/ramjet/verbs/soft"
 //
-//	ctx, err := verbs.Open(soft.DeviceName)
+//	ctx, err := verbs.Open("soft0")
 //
-// The initiator executes each operation in its own PostSend: a WRITE is one
-// copy into the peer's region, which is mapped here; WRITE_WITH_IMM adds a
-// descriptor to a ring that the peer's CQ polls; READ and atomics work on the
-// mapped region; a SEND goes through a buffer beside the ring. No goroutine
-// takes part while things go well. layout_linux.go has the memory, its
-// writers and the order of their steps; post_linux.go and inbound_linux.go
-// the way of a message out and in.
+// Everything else goes by package verbs. What this package exports beside is for
+// few: [SetPeerPolicy] says which processes may be peers, [InjectFaults] makes
+// things go wrong in the tests of callers.
 //
-// # Pairs
+// # How it works
 //
-// A device is named by its GID, which is random for each open context. QPs
-// find each other by GID and QP number: in one process by a table, between
-// processes over an abstract Unix socket that is named by the GID
-// (pairing_linux.go, wire_linux.go). The kernel says who the other process is
-// (SO_PEERCRED); without [SetPeerPolicy] it has to be of the same user. The
-// socket stays open: over it the peers exchange the descriptors of regions
-// when an rkey is used for the first time, and its hang-up is the death of
-// the peer, which moves the QP to ERR. What had been sent before is delivered
-// before receives are flushed.
+// The sender executes each operation in its own PostSend. A WRITE is one copy
+// into the peer's region, which is mapped here. WRITE_WITH_IMM adds a descriptor
+// to a ring that the peer's CQ polls. READ and atomics work on the mapped region.
+// A SEND goes through a buffer beside the ring. No goroutine takes part while
+// things go well.
+//
+// To read the code, begin with layout_linux.go, which has the shared memory, its
+// writers and the order of their steps; then post_linux.go, the way of a message
+// out, and inbound_linux.go, the way in.
+//
+// A device is named by its GID, which is random for each open context. QPs find
+// each other by GID and QP number: in one process by a table, between processes
+// over an abstract Unix socket that is named by the GID. The socket stays open:
+// over it the peers exchange the descriptors of regions when an rkey is used for
+// the first time, and its hang-up is the death of the peer, which moves the QP to
+// ERR. What had been sent before is delivered before receives are flushed. The
+// bytes are in docs/protocol.md.
 //
 // # Differences from hardware
 //
@@ -42,14 +46,15 @@
 //
 // # Trust
 //
-// A peer maps the inbound segment of the QP that it is paired with, and the
-// regions that it got a key for; the read-only ones read-only. Whatever it
-// writes there is checked when it is used, after it was read once; nonsense
-// ends the pair with [verbs.EventQPFatal] and harms nothing else. Peers
-// cannot truncate what we have mapped: descriptors that come from them must be
-// sealed memfds of the announced size, or eventfds. A peer that is admitted
-// can wake us for nothing, and with the eventfd that it has for that purpose
-// can also swallow our wake-ups: admit other users only if they may do that.
+// The kernel says who the other process is (SO_PEERCRED). Without
+// [SetPeerPolicy] it has to be of the same user. A peer maps the inbound segment
+// of the QP that it is paired with, and the regions that it got a key for, the
+// read-only ones read-only. Whatever it writes there is read once and checked
+// when it is used; what breaks the rules ends the pair with
+// [verbs.EventQPFatal] and harms nothing else. Peers cannot truncate what we have mapped: descriptors that come
+// from them must be sealed memfds of the announced size, or eventfds.
 //
-// [InjectFaults] makes things go wrong, for the tests of callers.
+// A peer that is admitted can wake us for nothing, and with the eventfd that it
+// has for that purpose can also swallow our wake-ups. Admit other users only if
+// they may do that.
 package soft

@@ -1,20 +1,34 @@
-// Package uverbs is the provider for RDMA devices of the Linux kernel. It
-// speaks the kernel's command interface on /dev/infiniband/uverbsN directly,
-// without libibverbs and without cgo. Import it for its side effect:
+// Package uverbs is the provider for RDMA devices of the Linux kernel. It speaks
+// the kernel's command interface on /dev/infiniband/uverbsN directly, without
+// libibverbs and without cgo. Import it, and the devices are there:
 //
 //	import _ "github.com/seed-b9b531af/ramjet/verbs/uverbs"
 //
-// The control path (open, register, create, modify) are commands in the
-// layouts of rdma/ib_user_verbs.h, wrapped into the INVOKE_WRITE ioctl, or
-// written to the descriptor where that ioctl is not let through. The data path
-// does without the kernel as far as the driver allows: its queues are memory
-// that the kernel's driver and this process share. What such a queue looks
-// like differs from driver to driver; type driver is the seam. There are two:
-// rxe (Soft-RoCE) and siw (Soft-iWARP). Devices of other drivers are listed,
-// but opening them fails with an error that wraps [verbs.ErrUnsupported].
+//	ctx, err := verbs.Open("rxe0")
 //
-// Memory shared with the kernel is treated as hostile: every index and length
-// is read once, checked, and then used.
+// It drives rxe (Soft-RoCE) and siw (Soft-iWARP). Devices of other drivers, mlx5
+// among them, are listed, but opening them fails with an error that wraps
+// [verbs.ErrUnsupported].
 //
-// On other systems than Linux the package has no devices.
+// Everything else goes by package verbs. What this package exports beside tells
+// about the host, and needs no device to be opened: [Describe] what devices and
+// ports there are, [ReadCounters] what they have counted, [ReadLimits] what
+// administrators allow, and [Explain] which of these limits an error came from.
+//
+// # How it works
+//
+// Opening, registering, creating and modifying are commands, in the layouts of
+// rdma/ib_user_verbs.h. They are wrapped into the INVOKE_WRITE ioctl, or written
+// to the descriptor where that ioctl is not let through.
+//
+// Sending, receiving and polling do without the kernel as far as the driver
+// allows: the queues are memory that the kernel's driver and this process share.
+// What such a queue looks like differs from driver to driver. The interface
+// driver, in driver.go, holds all that differs; CONTRIBUTING.md says how to add
+// one.
+//
+// Memory shared with the kernel is treated as hostile: every index and length is
+// read once, checked, and then used.
+//
+// On systems other than Linux the package has no devices.
 package uverbs
