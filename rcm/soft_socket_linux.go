@@ -98,12 +98,15 @@ func (s *socket) send(m *message) error {
 // receive waits for one message. The wait ends with a message, the hang-up
 // of the peer, close, or interruptible.
 func (s *socket) receive() (message, error) {
-	var buf [maxMessage + 1]byte // one more, to see that a packet is too long
+	var buf [maxMessage]byte
 	n, err := s.Read(buf[:])
 	if errors.Is(err, unix.ECONNRESET) {
 		// The peer closed without reading all that we sent. The kernel says
 		// so before it gives out what the peer sent, which may be a REJ.
 		n, err = s.Read(buf[:])
+	}
+	if errors.Is(err, samehost.ErrTruncated) {
+		err = fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if err != nil {
 		return message{}, hangup(err)

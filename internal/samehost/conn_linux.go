@@ -151,9 +151,14 @@ func admits(admit func(Peer) bool, p Peer) bool {
 // Peer returns who is at the other end.
 func (c *Conn) Peer() Peer { return c.peer }
 
-// Read and Write are those of an *os.File: a packet at a time where the type has
-// packets. Descriptors that come with what Read takes are closed.
-func (c *Conn) Read(b []byte) (int, error)  { return c.file.Read(b) }
+// Read is [Receive] for those who expect no descriptors: they are closed, elsewhere.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, fds, err := Receive(c.raw, b)
+	CloseReceived(fds...)
+	return n, err
+}
+
+// Write is that of an *os.File: a packet at a time where the type has packets.
 func (c *Conn) Write(b []byte) (int, error) { return c.file.Write(b) }
 
 // SetDeadline, SetReadDeadline and SetWriteDeadline are those of an *os.File.
@@ -227,8 +232,8 @@ type control [16 + 4*253 + 4]byte // struct cmsghdr, SCM_MAX_FD, padding
 
 var controls = sync.Pool{New: func() any { return new(control) }}
 
-// Receive waits for one packet on a socket, whose descriptors are the caller's. It
-// ends with a packet, the peer's hang-up (io.EOF), a deadline or Close.
+// Receive waits for one packet, or a piece of a stream. The descriptors that come with
+// it are the caller's. It ends with a packet, the peer's hang-up (io.EOF), a deadline or Close.
 func Receive(raw syscall.RawConn, b []byte) (n int, fds []int, err error) {
 	oob := controls.Get().(*control)
 	defer controls.Put(oob)
