@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/samehost"
 	"github.com/stretchr/testify/require"
 )
 
@@ -83,17 +84,19 @@ func TestAnotherUserIsDenied(t *testing.T) {
 		require.ErrorIs(t, err, ErrPeerDenied)
 		require.ErrorContains(t, err, "of user 65534 listens")
 	})
-	t.Run("as a squatter with a full queue", func(t *testing.T) {
-		port := freePort(t)
-		startChild(t, stranger, "hoard", at("127.0.0.1", port).String())
-		_, err := Soft().Resolve(within(t), at("127.0.0.1", port))
-		require.ErrorIs(t, err, ErrPeerDenied)
-		trusted := onSoft().listen(t, at("0.0.0.0", port), ListenConfig{})
-		r, err := Soft().Resolve(within(t), at("127.0.0.1", port))
-		require.NoError(t, err)
-		defer r.Close()
-		require.Eventually(t, func() bool { return handshakes(trusted) == 1 }, time.Minute, time.Millisecond)
-	})
+	if _, err := samehost.Names(0); err == nil { // the kernel tells whose a socket is
+		t.Run("as a squatter with a full queue", func(t *testing.T) {
+			port := freePort(t)
+			startChild(t, stranger, "hoard", at("127.0.0.1", port).String())
+			_, err := Soft().Resolve(within(t), at("127.0.0.1", port))
+			require.ErrorIs(t, err, ErrPeerDenied)
+			trusted := onSoft().listen(t, at("0.0.0.0", port), ListenConfig{})
+			r, err := Soft().Resolve(within(t), at("127.0.0.1", port))
+			require.NoError(t, err)
+			defer r.Close()
+			require.Eventually(t, func() bool { return handshakes(trusted) == 1 }, time.Minute, time.Millisecond)
+		})
+	}
 	t.Run("as a dialer that the listener's policy would let in", func(t *testing.T) {
 		addr := at("127.0.0.1", freePort(t))
 		l := onSoft().listen(t, addr, ListenConfig{PeerPolicy: func(Peer) bool { return true }})

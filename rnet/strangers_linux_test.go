@@ -177,7 +177,7 @@ var strangeness = map[string]struct {
 // strange does all that to each of some sockets, again and again, and says what it
 // has done.
 func strange(sockets []string) error {
-	const rounds = 40
+	const rounds = 15
 	made, sent, keptOff, full := 0, 0, 0, 0
 	for round := range rounds {
 		for _, s := range sockets {
