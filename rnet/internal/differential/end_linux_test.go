@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,8 +49,10 @@ func (o outcome) String() string {
 // blocks is the outcome of a call that should have returned long ago.
 const blocks = "does not return"
 
-// status is what the kernel tells of a TCP connection.
+// status is what the kernel tells of a TCP connection. Of a stream only Taken is
+// known.
 type status struct {
+	Taken    int64 // by the WriteTo that waits
 	State    uint8 // TCP_ESTABLISHED and so on
 	Readable bool  // data, or the end of data
 	Ended    bool  // no more data will come, or it is reset
@@ -66,7 +69,6 @@ type peer interface {
 	start(call)
 	// finish waits for what start began, of its kind.
 	finish(kind) outcome
-	// status of a TCP connection.
 	status() status
 }
 
@@ -93,6 +95,7 @@ func (c call) kind() kind {
 type local struct {
 	stream
 	sent    int // bytes that were written, for what comes next
+	taken   atomic.Int64
 	pending [writes + 1]chan outcome
 }
 
@@ -108,6 +111,7 @@ func (l *local) do(c call) outcome {
 func (l *local) start(c call) {
 	done := make(chan outcome, 1)
 	l.pending[c.kind()] = done
+	l.taken.Store(0)
 	go func() { done <- l.call(c) }()
 	for c.Op == "Flood" && len(done) == 0 && !l.full() {
 		time.Sleep(50 * time.Microsecond) // nobody tells that a Write waits
@@ -156,7 +160,7 @@ func (l *local) call(c call) (o outcome) {
 		o.N, o.Sum = int64(n), crc32.ChecksumIEEE(p[:max(n, 0)])
 	case "WriteTo":
 		sum := crc32.NewIEEE()
-		o.N, err = l.WriteTo(sum)
+		o.N, err = l.WriteTo(io.MultiWriter(sum, counter{&l.taken}))
 		o.Sum = sum.Sum32()
 	case "Write":
 		var n int
@@ -205,7 +209,9 @@ func (l *local) call(c call) (o outcome) {
 		at := map[string]time.Time{"none": {}, "past": time.Unix(1, 0), "far": time.Now().Add(time.Hour), "soon": time.Now().Add(time.Millisecond)}
 		err = set[which](at[when])
 		if when == "soon" {
-			time.Sleep(10 * time.Millisecond) // from here on it has passed
+			for range 2 { // the timer's goroutine comes before the second
+				time.Sleep(10 * time.Millisecond)
+			}
 		}
 	}
 	if c.kind() == writes {
@@ -213,6 +219,13 @@ func (l *local) call(c call) (o outcome) {
 	}
 	o.Err = describe(err)
 	return o
+}
+
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) Write(p []byte) (int, error) {
+	c.n.Add(int64(len(p)))
+	return len(p), nil
 }
 
 type failing struct{}
@@ -253,7 +266,12 @@ func describe(err error) string {
 
 // status asks the kernel.
 func (l *local) status() (st status) {
-	raw, err := l.stream.(*net.TCPConn).SyscallConn()
+	st.Taken = l.taken.Load()
+	conn, ok := l.stream.(*net.TCPConn)
+	if !ok {
+		return st
+	}
+	raw, err := conn.SyscallConn()
 	if err != nil {
 		return st
 	}

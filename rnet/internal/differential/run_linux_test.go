@@ -45,6 +45,8 @@ type history struct {
 	flooded [2]bool // its Writes may not have come to the peer
 	resets  [2]bool // it was closed with a reset
 	arrived [2]bool // something came since its Read began to wait
+	written [2]int64
+	read    [2]int64
 }
 
 // lead runs the sequence over TCP.
@@ -63,6 +65,7 @@ func lead(p *pair, q sequence) (events []event, script []decision) {
 		rough := [2]bool{h.flooded[1], h.flooded[0]}
 		events = append(events, roughly(rough, perform(p, &h, s, d.mode)...)...)
 		h.settle(p)
+		h.drained(p)
 		for end := range p.ends {
 			for _, k := range []kind{reads, writes} {
 				if h.returns(p, end, k) {
@@ -90,6 +93,7 @@ func follow(p *pair, q sequence, script []decision) (events []event) {
 			return events
 		}
 		p.barrier()
+		h.drained(p)
 		for _, w := range script[i].finish {
 			events = append(events, roughly(rough, finish(p, &h, w))...)
 			if stuck(events) {
@@ -127,6 +131,7 @@ func perform(p *pair, h *history, s step, m mode) []event {
 		return nil
 	}
 	o := p.ends[s.End].do(s.call)
+	h.count(s, o)
 	if s.kind() == writes && o.N > 0 {
 		h.arrived[1-s.End] = true
 	}
@@ -136,7 +141,31 @@ func perform(p *pair, h *history, s step, m mode) []event {
 func finish(p *pair, h *history, w wait) event {
 	s := *h.pending[w.end][w.kind]
 	h.pending[w.end][w.kind] = nil
-	return event{s, p.ends[w.end].finish(w.kind)}
+	o := p.ends[w.end].finish(w.kind)
+	h.count(s, o)
+	return event{s, o}
+}
+
+func (h *history) count(s step, o outcome) {
+	switch s.kind() {
+	case reads:
+		h.read[s.End] += o.N
+	case writes:
+		h.written[s.End] += o.N
+	}
+}
+
+// drained returns when the WriteTos that wait have taken all that was written, for a
+// Close would keep the rest from them.
+func (h *history) drained(p *pair) {
+	for e := range p.ends {
+		for end := time.Now().Add(time.Second); h.drains(e) && time.Now().Before(end); {
+			if p.ends[e].status().Taken >= h.written[1-e]-h.read[e] {
+				break
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
 }
 
 // choose says whether a call has to wait.
@@ -178,7 +207,7 @@ func (h *history) dependsOnBuffers(p *pair, s step) bool {
 		return true
 	case h.flooded[e] && h.shut[e] && h.ends(s):
 		return h.linger0[e] || p.ends[e].status().Unread > 0
-	case h.flooded[e] && s.kind() == writes:
+	case h.flooded[e] && s.kind() == writes, h.flooded[e] && h.shut[e] && (s.Op == "CloseWrite" || s.Op == "CloseRead"):
 		return true
 	case !h.flooded[other]:
 		return false
@@ -186,7 +215,9 @@ func (h *history) dependsOnBuffers(p *pair, s step) bool {
 		return true
 	}
 	if s.kind() == reads {
-		return h.resets[other] // which the kernel lets overtake what it has not sent
+		// A reset overtakes what the kernel has not sent. And after CloseRead there
+		// is an end wherever the buffer is empty.
+		return h.resets[other] || h.deaf[e]
 	}
 	return (h.closed[other] || h.shut[other]) && (s.kind() == writes || s.Op == "CloseWrite")
 }
