@@ -28,4 +28,4 @@ func (pd *PD) CreateAH(av AddressVector) (*AH, error) {
 func (ah *AH) Driver() AHDriver { return ah.drv }
 
 // Close destroys the handle. Work requests that use it must be done before.
-func (ah *AH) Close() error { return ah.pd.ctx.wrap("destroy AH", ah.drv.Destroy()) }
+func (ah *AH) Close() error { return ah.pd.ctx.ended("destroy AH", ah.drv.Destroy()) }

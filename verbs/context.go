@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -117,6 +118,14 @@ func (c *Context) drop(mr *MR) bool {
 	_, open := c.mrs[mr]
 	delete(c.mrs, mr)
 	return open
+}
+
+// ended is wrap for what closes an object: one that is closed already stays so.
+func (c *Context) ended(op string, err error) error {
+	if errors.Is(err, ErrClosed) {
+		return nil
+	}
+	return c.wrap(op, err)
 }
 
 func (c *Context) wrap(op string, err error) error {

@@ -40,7 +40,7 @@ func (ch *CompChannel) WaitThread(deadline time.Time) error { return ch.drv.Wait
 func (ch *CompChannel) Wake() { ch.drv.Wake() }
 
 // Close ends all waits and frees the channel.
-func (ch *CompChannel) Close() error { return ch.ctx.wrap("close completion channel", ch.drv.Close()) }
+func (ch *CompChannel) Close() error { return ch.ctx.ended("close completion channel", ch.drv.Close()) }
 
 // CQAttr are the properties of a CQ.
 type CQAttr struct {
@@ -153,5 +153,5 @@ func (cq *CQ) Close() error {
 		delete(cq.ctx.cqs, cq.drv)
 		cq.ctx.mu.Unlock()
 	}
-	return cq.ctx.wrap("destroy CQ", err)
+	return cq.ctx.ended("destroy CQ", err)
 }

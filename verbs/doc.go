@@ -38,6 +38,11 @@
 //
 // # Rules
 //
+// Once an object is closed, alone or with its Context, its methods that return
+// an error return one that wraps [ErrClosed], whichever device it is of; only
+// Close returns nil, and does nothing. Close of what others still use returns an
+// error that wraps [ErrBusy].
+//
 // Every method may be called from any goroutine. PostSend, PostRecv and Poll
 // allocate nothing. Errors wrap those of this package, such as
 // [ErrUnsupported] for what a device cannot do. Registered memory counts against a

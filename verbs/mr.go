@@ -62,7 +62,7 @@ func (c *Context) AllocPD() (*PD, error) {
 func (pd *PD) Context() *Context { return pd.ctx }
 
 // Close frees the PD. The error wraps ErrBusy while MRs, QPs or SRQs use it.
-func (pd *PD) Close() error { return pd.ctx.wrap("deallocate PD", pd.drv.Dealloc()) }
+func (pd *PD) Close() error { return pd.ctx.ended("deallocate PD", pd.drv.Dealloc()) }
 
 // MR is a memory region: memory that the device may use, with its keys.
 type MR struct {
@@ -214,5 +214,5 @@ func (mr *MR) Close() error {
 		return nil // freed with the context
 	}
 	unpin(mr.length)
-	return mr.pd.ctx.wrap("deregister MR", err)
+	return mr.pd.ctx.ended("deregister MR", err)
 }

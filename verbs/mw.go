@@ -49,4 +49,4 @@ func (mw *MW) Type() MWType { return mw.typ }
 func (mw *MW) Driver() MWDriver { return mw.drv }
 
 // Close frees the window; its keys end.
-func (mw *MW) Close() error { return mw.pd.ctx.wrap("deallocate MW", mw.drv.Dealloc()) }
+func (mw *MW) Close() error { return mw.pd.ctx.ended("deallocate MW", mw.drv.Dealloc()) }

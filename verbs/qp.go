@@ -270,4 +270,4 @@ func (qp *QP) Fail() error {
 }
 
 // Close destroys the QP. Completions that were not polled are discarded.
-func (qp *QP) Close() error { return qp.pd.ctx.wrap("destroy QP", qp.drv.Destroy()) }
+func (qp *QP) Close() error { return qp.pd.ctx.ended("destroy QP", qp.drv.Destroy()) }

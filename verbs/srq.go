@@ -99,5 +99,5 @@ func (s *SRQ) Close() error {
 		delete(s.pd.ctx.srqs, s.drv)
 		s.pd.ctx.mu.Unlock()
 	}
-	return s.pd.ctx.wrap("destroy SRQ", err)
+	return s.pd.ctx.ended("destroy SRQ", err)
 }

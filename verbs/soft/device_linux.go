@@ -102,6 +102,9 @@ var rnrs atomic.Uint64
 func (d *device) RNRs() (count uint64, counted bool) { return rnrs.Load(), true }
 
 func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
+	if d.ended() {
+		return verbs.PortAttr{}, verbs.ErrClosed
+	}
 	if port != 1 {
 		return verbs.PortAttr{}, fmt.Errorf("%w: port %d, there is only 1", verbs.ErrInvalid, port)
 	}
@@ -229,6 +232,12 @@ func (d *device) Close() error {
 		}
 	})
 	return nil
+}
+
+func (d *device) ended() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
 }
 
 // endObjects closes what has no QPs any more. The caller holds mu.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,6 +26,11 @@ func testLifetimes(t *testing.T, s *suite) {
 		require.NoError(t, a.ch.Close())
 		require.NoError(t, a.pd.Close())
 	})
+	for _, how := range []string{"alone", "with the context"} {
+		t.Run("what is closed "+how+" says so", func(t *testing.T) {
+			testClosed(t, s, how == "alone")
+		})
+	}
 	t.Run("completions of a closed QP are dropped", func(t *testing.T) {
 		a, b := s.connected(t, usual)
 		a.post(a.write(b.mr.Addr(), b.mr.RKey(), 8))
@@ -78,6 +84,70 @@ func testLifetimes(t *testing.T, s *suite) {
 		require.NoError(t, p.A.Close())
 		require.ErrorIs(t, <-ended, verbs.ErrClosed) // ends with Close
 	})
+}
+
+// testClosed uses what is closed, and closes it once more.
+func testClosed(t *testing.T, s *suite, alone bool) {
+	a, _ := s.connected(t, usual)
+	uses := map[string]func() error{
+		"PostSend": func() error {
+			_, err := a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{{1}}}})
+			return err
+		},
+		"PostRecv": func() error { _, err := a.qp.PostRecv(receives(0, 1)); return err },
+		"Modify":   func() error { return a.qp.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState) },
+		"Fail":     a.qp.Fail,
+		"Query":    func() error { _, err := a.qp.Query(); return err },
+		"Poll":     func() error { _, err := a.recv.Poll(make([]verbs.WC, 1)); return err },
+		"Arm":      func() error { return a.recv.Arm(false) },
+		"Wait":     func() error { return a.ch.Wait(time.Now().Add(patience)) },
+		"AllocMR":  func() error { _, err := a.pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{}); return err },
+		"RegisterMR": func() error {
+			_, err := a.pd.RegisterMR(make([]byte, 4096), verbs.AccessLocalWrite)
+			return err
+		},
+		"CreateQP": func() error {
+			_, err := a.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: a.send, RecvCQ: a.recv, Cap: usual.cap})
+			return err
+		},
+	}
+	closes := map[string]func() error{
+		"QP": a.qp.Close, "MR": a.mr.Close, "send CQ": a.send.Close, "receive CQ": a.recv.Close,
+		"completion channel": a.ch.Close, "PD": a.pd.Close,
+	}
+	order := []string{"QP", "MR", "send CQ", "receive CQ", "completion channel", "PD"}
+	if a.ctx.Attr().Caps.Has(verbs.CapResizeCQ) {
+		uses["Resize"] = func() error { return a.recv.Resize(usual.cqe) }
+	}
+	if a.ctx.Attr().Caps.Has(verbs.CapSRQ) {
+		srq, err := a.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
+		require.NoError(t, err)
+		uses["SRQ.PostRecv"] = func() error { _, err := srq.PostRecv(receives(0, 1)); return err }
+		uses["SRQ.Query"] = func() error { _, err := srq.Query(); return err }
+		uses["SRQ.Modify"] = func() error { return srq.Modify(verbs.SRQAttr{Limit: 1}, verbs.SRQAttrLimit) }
+		uses["CreateSRQ"] = func() error { _, err := a.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}); return err }
+		closes["SRQ"] = srq.Close
+		order = append([]string{"SRQ"}, order...)
+	}
+	if alone {
+		for _, name := range order {
+			require.NoError(t, closes[name](), name)
+		}
+	} else {
+		require.NoError(t, a.ctx.Close())
+		uses["AllocPD"] = func() error { _, err := a.ctx.AllocPD(); return err }
+		uses["CreateCQ"] = func() error { _, err := a.ctx.CreateCQ(verbs.CQAttr{CQE: 16}, nil); return err }
+		uses["CreateCompChannel"] = func() error { _, err := a.ctx.CreateCompChannel(); return err }
+		uses["QueryPort"] = func() error { _, err := a.ctx.QueryPort(1); return err }
+		uses["QueryGIDs"] = func() error { _, err := a.ctx.QueryGIDs(1); return err }
+		uses["NextEvent"] = func() error { _, err := a.ctx.NextEvent(); return err }
+	}
+	for name, use := range uses {
+		assert.ErrorIs(t, use(), verbs.ErrClosed, name)
+	}
+	for _, name := range order {
+		assert.NoError(t, closes[name](), name)
+	}
 }
 
 // testConcurrency has many goroutines post to one QP while others poll, and
