@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -73,5 +74,25 @@ func PagesOf(t testing.TB, size int) {
 		if g.sendAt()%size != 0 {
 			t.Errorf("pages of %d: SEND buffer at %d", size, g.sendAt())
 		}
+	}
+}
+
+// RefuseCall makes the n-th system call from now on fail with err, and returns
+// what tells how many there were and which one failed. 0: none.
+func RefuseCall(t testing.TB, n int64, err error) (asked func() (calls int64, failed string)) {
+	var count atomic.Int64
+	var which atomic.Pointer[string]
+	refuseIf(t, func(call string) error {
+		if count.Add(1) != n {
+			return nil
+		}
+		which.Store(&call)
+		return err
+	})
+	return func() (int64, string) {
+		if failed := which.Load(); failed != nil {
+			return count.Load(), *failed
+		}
+		return count.Load(), ""
 	}
 }

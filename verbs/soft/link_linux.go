@@ -119,6 +119,9 @@ func sendPacket(raw syscall.RawConn, b []byte, fds ...int) error {
 	if len(fds) != 0 {
 		rights = unix.UnixRights(fds...)
 	}
+	if err := refused("sendmsg"); err != nil {
+		return os.NewSyscallError("sendmsg", err)
+	}
 	var sent error
 	err := raw.Control(func(fd uintptr) {
 		for {

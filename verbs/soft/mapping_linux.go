@@ -20,7 +20,9 @@ func rangeOf(mem []byte) addressRange {
 
 func (r addressRange) bytes() []byte { return unsafe.Slice((*byte)(r.addr), r.size) }
 
-func (r addressRange) unmap() bool { return unix.MunmapPtr(r.addr, uintptr(r.size)) == nil }
+func (r addressRange) unmap() bool {
+	return refused("munmap") == nil && unix.MunmapPtr(r.addr, uintptr(r.size)) == nil
+}
 
 // unmapLater are mappings that the kernel could not take back yet.
 var unmapLater struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -15,8 +16,27 @@ import (
 // be SIGBUS, and from sealing more.
 const segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// memfdCreate is memfd_create, but for tests.
-var memfdCreate = unix.MemfdCreate
+// refuse, which only tests set, is asked before each system call of this package
+// that can fail, and its error is then that of the call.
+var refuse atomic.Pointer[func(call string) error]
+
+func refused(call string) error {
+	if f := refuse.Load(); f != nil {
+		return (*f)(call)
+	}
+	return nil
+}
+
+func memfdCreate(name string, flags int) (int, error) {
+	call := "memfd_create"
+	if flags&unix.MFD_NOEXEC_SEAL != 0 {
+		call = "memfd_create with MFD_NOEXEC_SEAL"
+	}
+	if err := refused(call); err != nil {
+		return -1, err
+	}
+	return unix.MemfdCreate(name, flags)
+}
 
 // newMemfd makes an unsealed memfd of size bytes that nobody can execute.
 // Kernels before 6.3 do not know that wish, and have all memfds executable.
@@ -29,7 +49,11 @@ func newMemfd(name string, size int) (int, error) {
 	if err != nil {
 		return -1, os.NewSyscallError("memfd_create", err)
 	}
-	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+	err = refused("ftruncate")
+	if err == nil {
+		err = unix.Ftruncate(fd, int64(size))
+	}
+	if err != nil {
 		unix.Close(fd)
 		return -1, os.NewSyscallError("ftruncate", err)
 	}
@@ -38,6 +62,9 @@ func newMemfd(name string, size int) (int, error) {
 
 // allocate gives memory to the bytes of a memfd from first to end.
 func allocate(fd, first, end int) error {
+	if err := refused("fallocate"); err != nil {
+		return os.NewSyscallError("fallocate", err)
+	}
 	err := error(unix.EINTR)
 	for err == unix.EINTR { // by a signal: the scheduler's, for one
 		err = unix.Fallocate(fd, 0, int64(first), int64(end-first))
@@ -46,6 +73,9 @@ func allocate(fd, first, end int) error {
 }
 
 func seal(fd, seals int) error {
+	if err := refused("fcntl F_ADD_SEALS"); err != nil {
+		return os.NewSyscallError("fcntl F_ADD_SEALS", err)
+	}
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	return os.NewSyscallError("fcntl F_ADD_SEALS", err)
 }
@@ -56,6 +86,9 @@ var errNotSealed = errors.New("descriptor from the peer is not a sealed memfd of
 // cannot shrink below size while we have it mapped.
 func checkSealed(fd, size int) error {
 	const need = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	if refused("fcntl F_GET_SEALS") != nil {
+		return errNotSealed
+	}
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil || seals&need != need {
 		return errNotSealed
@@ -85,12 +118,19 @@ func mapAnonymous(size int, flags int) ([]byte, error) {
 }
 
 func mapMemory(fd, size, prot, flags int) ([]byte, error) {
+	if err := refused("mmap"); err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
 	p, err := unix.MmapPtr(fd, 0, nil, uintptr(size), prot, flags)
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
 	mem := unsafe.Slice((*byte)(p), size)
-	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
+	err = refused("madvise MADV_DONTFORK")
+	if err == nil {
+		err = unix.Madvise(mem, unix.MADV_DONTFORK)
+	}
+	if err != nil {
 		unmap(mem)
 		return nil, os.NewSyscallError("madvise MADV_DONTFORK", err)
 	}
@@ -101,6 +141,9 @@ func mapMemory(fd, size, prot, flags int) ([]byte, error) {
 // behind it is free, while somebody who still looks at the address sees
 // zeros instead of dying.
 func hollow(mem []byte) error {
+	if err := refused("mmap MAP_FIXED"); err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
 	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)), unix.PROT_READ,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
 	return os.NewSyscallError("mmap", err)
@@ -110,7 +153,10 @@ func hollow(mem []byte) error {
 // an error here and not a signal later, and the data path takes no faults.
 // Kernels before 5.14 do not know the advice; there the pages come on use.
 func populate(mem []byte) error {
-	err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
+	err := refused("madvise MADV_POPULATE_WRITE")
+	if err == nil {
+		err = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
+	}
 	switch err {
 	case nil, unix.EINVAL:
 		return nil
@@ -121,11 +167,17 @@ func populate(mem []byte) error {
 }
 
 func newEventfd() (int, error) {
+	if err := refused("eventfd"); err != nil {
+		return -1, os.NewSyscallError("eventfd", err)
+	}
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	return fd, os.NewSyscallError("eventfd", err)
 }
 
 func dupFD(fd int) (int, error) {
+	if err := refused("dup"); err != nil {
+		return -1, os.NewSyscallError("dup", err)
+	}
 	nfd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	return nfd, os.NewSyscallError("dup", err)
 }
