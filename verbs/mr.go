@@ -41,6 +41,9 @@ func (a Access) Remote() bool { return a&accessRemote != 0 }
 type MROptions struct {
 	// HugePages asks for huge pages and falls back to ordinary ones.
 	HugePages bool
+	// Sparse lets the memory come on use, as far as the device allows: for what
+	// may never be used as a whole. The bytes count as pinned all the same.
+	Sparse bool
 }
 
 // PD is a protection domain: QPs and MRs work together only within one.

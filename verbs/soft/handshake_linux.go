@@ -159,7 +159,7 @@ func (d *device) mapPeerSegment(fd int, geo geometry) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}
-	if err := geo.populate(mapping); err != nil {
+	if err := geo.populate(mapping, populateLimit); err != nil {
 		unmap(mapping)
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}

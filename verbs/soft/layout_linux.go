@@ -136,7 +136,7 @@ type geometry struct {
 
 const (
 	minReceives = 32
-	maxReceives = 1 << 20
+	maxReceives = 1 << 16 // as many as a queue of a device has
 	minSendBuf  = 1 << 12
 	maxSendBuf  = 1 << 24
 )

@@ -100,7 +100,11 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 	if opt.HugePages {
 		_ = unix.Madvise(mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
 	}
-	err = populate(mapping)
+	if opt.Sparse {
+		err = populate(mapping[:min(size, sparseSize)])
+	} else {
+		err = populate(mapping)
+	}
 	if err == nil {
 		err = r.sealShared()
 	}

@@ -3,8 +3,10 @@ package soft
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"golang.org/x/sys/unix"
@@ -69,8 +71,8 @@ func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	if prot&unix.PROT_WRITE != 0 && size <= populateLimit {
-		if err := populate(mapping); err != nil {
+	if prot&unix.PROT_WRITE != 0 {
+		if err := populate(mapping[:ahead(fd, size)]); err != nil {
 			unmap(mapping)
 			return nil, fmt.Errorf("map the peer's region: %w", err)
 		}
@@ -80,8 +82,66 @@ func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
 	}, nil
 }
 
-// populateLimit bounds what we fault in ahead of use in somebody else's memory.
-const populateLimit = 64 << 20
+// ahead returns how much of a peer's memory is faulted in ahead of use: a little of
+// what has no pages yet, for those would be ours to pay. The peer can take pages
+// away after we looked, so there is a limit to the rest too.
+func ahead(fd, size int) int {
+	if hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE); err != nil || hole < int64(size) {
+		return min(size, sparseSize)
+	}
+	return min(size, populateLimit)
+}
+
+const (
+	populateLimit = 4 << 20
+	sparseSize    = 8 << 10 // of a region that was made sparse
+)
+
+// PopulateRemote gives memory to n bytes from addr on of a region that the peer has
+// made sparse, so that running out of it is an error here and not a signal when they
+// are written to. It does nothing for a region that nothing was sent to yet. Callers
+// find it by an interface assertion on verbs.QP.Driver.
+func (q *qp) PopulateRemote(rkey uint32, addr uint64, n int) error {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	mem := q.pagesOf(rkey, addr, n)
+	if len(mem) == 0 {
+		return nil
+	}
+	return populate(mem)
+}
+
+// DiscardRemote takes their memory away from n bytes from addr on, whole pages of
+// them: they are zero from then on. Nobody else may be using them.
+func (q *qp) DiscardRemote(rkey uint32, addr uint64, n int) error {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	mem := q.pagesOf(rkey, addr, n)
+	if len(mem) == 0 {
+		return nil
+	}
+	return os.NewSyscallError("madvise MADV_REMOVE", unix.Madvise(mem, unix.MADV_REMOVE))
+}
+
+// pagesOf returns the whole pages among n bytes from addr on of a region of the peer
+// that may be written to. sendMu is held.
+func (q *qp) pagesOf(rkey uint32, addr uint64, n int) []byte {
+	r := q.remotes[rkey]
+	if r == nil {
+		return nil
+	}
+	mem, ok := r.bytes(addr, uint64(n), verbs.AccessRemoteWrite)
+	if !ok {
+		return nil
+	}
+	page := uintptr(os.Getpagesize())
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+	skip := int(-at & (page - 1))
+	if skip >= len(mem) {
+		return nil
+	}
+	return mem[skip : skip+(len(mem)-skip)&^int(page-1)]
+}
 
 // keyHolders are the links over which a region was given to peers, with the
 // place of its key in the segment of each. Its lock also keeps the region's

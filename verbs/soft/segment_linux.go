@@ -45,19 +45,21 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 	// CQ.Poll looks at the ring without a lock, so the addresses stay mapped
 	// until the collector proves that nobody can look any more.
 	runtime.AddCleanup(s, func(r addressRange) { unmap(r.bytes()) }, rangeOf(mem))
-	if err := geo.populate(mem); err != nil {
+	if err := geo.populate(mem, geo.size()); err != nil {
 		s.release()
 		return nil, err
 	}
 	return s, nil
 }
 
-// populate gives memory to what must have it.
-func (g geometry) populate(mem []byte) error {
+// populate gives memory to what must have it, up to limit bytes.
+func (g geometry) populate(mem []byte, limit int) error {
 	for _, room := range g.rooms() {
-		if err := populate(mem[room[0]:room[1]]); err != nil {
+		n := min(room[1]-room[0], limit)
+		if err := populate(mem[room[0]:][:n]); err != nil {
 			return err
 		}
+		limit -= n
 	}
 	return nil
 }
