@@ -12,6 +12,7 @@ import "fmt"
 type Rx struct {
 	placed uint64 // position after the message placed last, multiple of Align
 	last   uint64 // position at which the message placed last starts
+	base   uint64 // position of the last Restart: it lies at offset 0
 	told   uint64 // released position that the peer was last told
 	size   uint64
 	step   uint64 // bytes released since told that make an update worth sending
@@ -44,12 +45,22 @@ func (r *Rx) SetCreditStep(bytes int) error {
 // possible length or the message reaches beyond Released()+size: the peer wrote
 // what it had no credit for. After an error nothing has changed.
 func (r *Rx) Place(n int) (off uint32, err error) {
-	start, end := place(r.placed, r.size, n)
+	start, end := place(r.placed, r.base, r.size, n)
 	if n <= 0 || uint64(n) > r.size || end-r.Released() > r.size {
 		return 0, r.overrun(n)
 	}
 	r.last, r.placed = start, end
-	return uint32(start & (r.size - 1)), nil
+	return uint32((start - r.base) & (r.size - 1)), nil
+}
+
+// Restart makes the next message start at offset 0, as Tx.Restart of the peer has
+// said. ErrOverrun if not everything is released: the peer cannot know that it is.
+func (r *Rx) Restart() error {
+	if r.Released() != r.placed {
+		return fmt.Errorf("%w: restart at %d, released %d", ErrOverrun, r.placed, r.Released())
+	}
+	r.base = r.placed
+	return nil
 }
 
 func (r *Rx) overrun(n int) error {

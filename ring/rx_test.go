@@ -186,3 +186,36 @@ func TestSpillIsDueBeyondHalf(t *testing.T) {
 	rx.Free(token)
 	require.False(t, rx.SpillDue())
 }
+
+func TestRestartedRingBeginsAgainOnBothSides(t *testing.T) {
+	var tx Tx
+	var rx Rx
+	require.NoError(t, tx.Init(MinSize))
+	require.NoError(t, rx.Init(MinSize))
+	move := func(n int) (off uint32) {
+		off, ok := tx.Reserve(n)
+		require.True(t, ok)
+		at, err := rx.Place(n)
+		require.NoError(t, err)
+		require.Equal(t, off, at)
+		return off
+	}
+	for lap := range 5 {
+		require.Zero(t, move(100))
+		require.EqualValues(t, 112, move(200+16*lap))
+		require.False(t, tx.Restart(), "not released, as far as it knows")
+		require.NoError(t, tx.Credit(rx.TakeCredit()))
+		require.True(t, tx.Restart())
+		require.NoError(t, rx.Restart())
+	}
+	// The end of the ring lies where the restart says.
+	require.Zero(t, move(MinSize-64))
+	require.Equal(t, 64, tx.Tail())
+	require.NoError(t, tx.Credit(rx.TakeCredit()))
+	require.Zero(t, move(65), "skips the end")
+
+	token := rx.Retain()
+	require.ErrorIs(t, rx.Restart(), ErrOverrun, "a message is still in the ring")
+	rx.Free(token)
+	require.NoError(t, rx.Restart())
+}

@@ -16,6 +16,7 @@ const (
 type Tx struct {
 	sent  uint64 // position after the last reservation, multiple of Align
 	acked uint64 // released by the peer as far as we know, sent-size <= acked <= sent
+	base  uint64 // position of the last Restart: it lies at offset 0
 	size  uint64
 }
 
@@ -34,12 +35,12 @@ func (t *Tx) Init(size uint32) error {
 // and they start at offset 0. It returns false, and claims nothing, if there is
 // no room now or n is not positive.
 func (t *Tx) Reserve(n int) (off uint32, ok bool) {
-	start, end := place(t.sent, t.size, n)
+	start, end := place(t.sent, t.base, t.size, n)
 	if n <= 0 || uint64(n) > t.size || end-t.acked > t.size {
 		return 0, false
 	}
 	t.sent = end
-	return uint32(start & (t.size - 1)), true
+	return uint32((start - t.base) & (t.size - 1)), true
 }
 
 // Room returns the largest n that Reserve(n) would take now, and 0 if there is
@@ -54,7 +55,7 @@ func (t *Tx) roomBeside(keep uint64) int {
 		return 0
 	}
 	free -= keep
-	rest := t.size - t.sent&(t.size-1)
+	rest := t.size - uint64(t.Offset())
 	if free <= rest {
 		return int(free)
 	}
@@ -65,7 +66,23 @@ func (t *Tx) roomBeside(keep uint64) int {
 // the end of the ring. A sender that can choose its lengths shortens a message
 // to Tail instead of wasting the end.
 func (t *Tx) Tail() int {
-	return int(min(t.free(), t.size-t.sent&(t.size-1)))
+	return int(min(t.free(), t.size-uint64(t.Offset())))
+}
+
+// Offset returns where the next message starts if it fits before the end of the
+// ring.
+func (t *Tx) Offset() uint32 { return uint32((t.sent - t.base) & (t.size - 1)) }
+
+// Restart makes the next message start at offset 0, if the peer has released all
+// that was sent, and reports whether it does. The peer has to be told, with that
+// message: it calls Rx.Restart before it places it. So a ring that is seldom full
+// uses only its beginning.
+func (t *Tx) Restart() bool {
+	if t.sent != t.acked {
+		return false
+	}
+	t.base = t.sent
+	return true
 }
 
 // Size returns the size of the ring in bytes.
@@ -110,10 +127,11 @@ func (t *Tx) Credit32(low uint32) error {
 func (t *Tx) free() uint64 { return t.size - (t.sent - t.acked) }
 
 // place is the rule that both sides share: where a message of n bytes lies
-// when everything before pos is taken. The caller checks 0 < n <= size.
-func place(pos, size uint64, n int) (start, end uint64) {
+// when everything before pos is taken and base lies at offset 0. The caller checks
+// 0 < n <= size.
+func place(pos, base, size uint64, n int) (start, end uint64) {
 	length := roundUp(n)
-	rest := size - pos&(size-1)
+	rest := size - (pos-base)&(size-1)
 	if length > rest {
 		pos += rest
 	}

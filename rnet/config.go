@@ -60,7 +60,7 @@ type Limits struct {
 const (
 	defaultRingSize = 1 << 20
 	defaultWindow   = 512 << 10
-	defaultSlots    = 2048
+	defaultSlots    = 2048 - controlSlots // with the others a power of two, to which queues are rounded up
 
 	defaultSessionWindow = 16 << 20
 	defaultStreams       = 1 << 17

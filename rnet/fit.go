@@ -59,7 +59,7 @@ func (s *session) allocRing() error {
 		access |= verbs.AccessRemoteRead // see probing
 	}
 	for {
-		mr, err := allocUpTo(s.pd, s.cfg.ringSize, access)
+		mr, err := allocUpTo(s.pd, s.cfg.ringSize, access, verbs.MROptions{Sparse: true})
 		if err != nil {
 			return err
 		}
@@ -88,9 +88,9 @@ func (s *session) leastStage() (err error) {
 
 // allocUpTo registers size bytes, a power of two, or where memory is short the
 // half of it, and so on down to minRingSize.
-func allocUpTo(pd *verbs.PD, size uint32, access verbs.Access) (*verbs.MR, error) {
+func allocUpTo(pd *verbs.PD, size uint32, access verbs.Access, opt verbs.MROptions) (*verbs.MR, error) {
 	for {
-		mr, err := pd.AllocMR(int(size), access, verbs.MROptions{})
+		mr, err := pd.AllocMR(int(size), access, opt)
 		if err == nil || !isShort(err) || size/2 < minRingSize {
 			return mr, err
 		}

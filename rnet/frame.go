@@ -92,13 +92,14 @@ func parseFrame(msg []byte) (h frameHeader, payload, rest []byte, err error) {
 func alignFrame(n int) int { return (n + frameAlign - 1) &^ (frameAlign - 1) }
 
 // The immediate of a message. A clear top bit says that frames lie in the
-// ring; a set one makes it a credit message, which occupies no ring space:
+// ring, at its start if bit 30 is set; a set one makes it a credit message, which occupies no ring space:
 //
 //	bit 31      1
 //	bits 30..16 ring bytes released so far, in units of size/4096, low 15 bits
 //	bits 15..0  receives posted for data so far, low 16 bits
 const (
 	immFrames   uint32 = 0
+	immRestart  uint32 = 1 << 30
 	immCredit   uint32 = 1 << 31
 	creditParts        = 4096
 )

@@ -105,6 +105,7 @@ const keepAlivePeriod = 15 * time.Second
 // does so only after a quarter of an hour. So a session ends on which a probe
 // has been under way for a whole period in which nothing else came either.
 func (s *session) keepAlive() {
+	s.trim()
 	if !s.probes {
 		if s.onWire || s.streams.len() > 0 {
 			s.sessionControl(true, false)

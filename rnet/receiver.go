@@ -192,6 +192,11 @@ func (s *session) complete(wc *verbs.WC) error {
 
 // message works on one message that was written to the ring.
 func (s *session) message(wc *verbs.WC) error {
+	if wc.Imm&immRestart != 0 {
+		if err := s.restart(); err != nil {
+			return err
+		}
+	}
 	off, err := s.rx.Place(int(wc.ByteLen))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
@@ -203,6 +208,18 @@ func (s *session) message(wc *verbs.WC) error {
 			errProtocol, wc.ByteLen, s.rx.Placed(), released, s.cfg.ringSize)
 	}
 	return s.takeFrames(s.rxMR.Bytes()[off : off+wc.ByteLen])
+}
+
+// restart goes on at the start of the ring, as the peer does. Only who was told that
+// all is released may.
+func (s *session) restart() error {
+	if err := s.rx.Restart(); err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	if released := s.released.Load(); released != s.rx.Placed() {
+		return fmt.Errorf("%w: restart of the ring at %d, released %d", errProtocol, s.rx.Placed(), released)
+	}
+	return nil
 }
 
 // takeFrames works on the frames of one message.

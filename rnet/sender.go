@@ -26,6 +26,7 @@ import (
 type sender struct {
 	txMu    sync.Mutex // guards all of sender but the atomics
 	tx      ring.Tx
+	ahead   ringPages
 	txSlots ring.SendSlots
 	txDead  bool // resources are gone: post nothing
 	sqUsed  int  // WRs in the SQ that no completion has covered yet
@@ -98,6 +99,7 @@ func (s *session) initSender() error {
 	if err := s.initShare(); err != nil {
 		return err
 	}
+	s.initAhead()
 	if err := s.txSlots.Init(int(s.peer.slots)); err != nil {
 		return err
 	}
@@ -118,6 +120,7 @@ const minPiece = 2 << 10
 // nothing. txMu is held.
 func (s *session) room(want int) int {
 	s.uncork()
+	s.rewind()
 	n := s.roomKnown(want)
 	if n >= 0 {
 		return n
@@ -195,7 +198,10 @@ func (s *session) postMessage(payload []byte, from source) error {
 		if !ok {
 			return fmt.Errorf("rnet: no room for %d bytes after asking", n)
 		}
-		wr.Opcode, wr.Imm = verbs.OpWriteWithImm, immFrames
+		if err := s.reach(off + uint32(n)); err != nil {
+			return err
+		}
+		wr.Opcode, wr.Imm = verbs.OpWriteWithImm, s.restarts()
 		wr.RemoteAddr, wr.RKey = s.peer.ringAddr+uint64(off), s.peer.ringKey
 	}
 	s.txSlots.Take()

@@ -30,7 +30,7 @@ func (st *stage) grow(pd *verbs.PD, ringSize uint32) error {
 	if least != nil && size <= minRingSize {
 		return nil
 	}
-	mr, err := allocUpTo(pd, size, verbs.AccessLocalWrite)
+	mr, err := allocUpTo(pd, size, verbs.AccessLocalWrite, verbs.MROptions{})
 	switch {
 	case least == nil:
 		st.mr = mr

@@ -1,0 +1,113 @@
+package rnet
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// ringBytes returns the memory that the regions have that peers may write to: rings,
+// in this process of both ends.
+func ringBytes(t *testing.T) (bytes int64) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		path := "/proc/self/fd/" + fd.Name()
+		name, err := os.Readlink(path)
+		if err != nil || !strings.Contains(name, "memfd:ramjet-mr") {
+			continue
+		}
+		var st syscall.Stat_t
+		require.NoError(t, syscall.Stat(path, &st), fd.Name())
+		bytes += st.Blocks * 512
+	}
+	return bytes
+}
+
+func pingPong(t *testing.T, a, b net.Conn, times int) {
+	t.Helper()
+	msg := make([]byte, 64)
+	for range times {
+		for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+			_, err := way[0].Write(msg)
+			require.NoError(t, err)
+			_, err = io.ReadFull(way[1], msg)
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestSessionOfRequestsAndAnswersTouchesLittleOfItsRings(t *testing.T) {
+	const sessions = 20
+	awaitNoSessions(t)
+	k := carrier{name: "soft-dedicated", transport: Soft, dedicated: true}
+	ln := k.listen(t)
+	for range sessions {
+		c, s := k.connect(t, ln)
+		pingPong(t, c, s, 10*defaultRingSize/(2*80)/sessions)
+	}
+	const each = 2 * leastReach
+	require.LessOrEqual(t, ringBytes(t)/sessions, int64(each), "bytes for a session, both ends")
+}
+
+func TestRingGivesMemoryBackWhenIdle(t *testing.T) {
+	awaitNoSessions(t)
+	k := carrier{name: "soft-dedicated", transport: Soft, dedicated: true}
+	c, s := k.streams(t)
+	for round := range 3 {
+		const size = 4 << 20
+		for i, ends := range [][2]net.Conn{{c, s}, {s, c}} {
+			sent := start(t, func() { assert.NoError(t, writePattern(ends[0], newRand(1), uint64(i), size, 64<<10)) })
+			require.NoError(t, readPattern(ends[1], newRand(2), uint64(i), size, 64<<10))
+			sent()
+		}
+		if round == 0 {
+			require.Greater(t, ringBytes(t), int64(defaultRingSize/2), "all of a ring is used")
+		}
+		turns := 0
+		eventually(t, "the memory is given back", func() bool {
+			c.s.trim()
+			s.s.trim()
+			// One and then the other tells what it has released, as they do when idle.
+			[]*session{c.s, s.s}[turns%2].sessionControl(true, false)
+			turns++
+			return ringBytes(t) <= 2*leastReach
+		})
+	}
+}
+
+func TestRestartOfARingThatIsNotReleasedEndsTheSession(t *testing.T) {
+	leavesNothing(t)
+	for _, held := range []bool{false, true} {
+		t.Run(fmt.Sprintf("held %v", held), func(t *testing.T) {
+			ln := overSoft.listen(t)
+			p := dialPuppet(t, ln.Addr().String())
+			require.NoError(t, p.open(0))
+			victim, err := ln.Accept()
+			require.NoError(t, err)
+			defer victim.Close()
+			if held {
+				require.NoError(t, p.send(frame(frameData, 0, flagCounted, make([]byte, keepMin))))
+			}
+			ping := frame(framePing, 0, 0, nil)
+			require.NoError(t, p.write(0, ping, immRestart))
+			require.NoError(t, p.send(frame(frameData, 4711, 0, make([]byte, 64))))
+			if held {
+				eventually(t, "end of the session", p.gone)
+				require.ErrorIs(t, victim.(*Conn).s.cause, errProtocol)
+				return
+			}
+			pong := start(t, func() { victim.Write([]byte("x")) })
+			pong()
+			require.False(t, p.gone())
+		})
+	}
+}
