@@ -23,13 +23,19 @@ type HeadStart struct {
 // patienceFactor is how many times as long as its time a head start may be.
 const patienceFactor = 10
 
-// NewHeadStart starts one. It must be stopped.
+// NewHeadStart returns one that has not begun. It must be stopped.
 func NewHeadStart(d time.Duration) *HeadStart {
-	return &HeadStart{time: d, timer: time.NewTimer(d), left: patienceFactor - 1}
+	return &HeadStart{time: d, left: patienceFactor - 1}
 }
 
-// Over is sent to when it is time to ask GoOn.
-func (h *HeadStart) Over() <-chan time.Time { return h.timer.C }
+// Over is sent to when it is time to ask GoOn. The head start begins with the
+// first call: a dial that finds nothing to wait for needs no timer.
+func (h *HeadStart) Over() <-chan time.Time {
+	if h.timer == nil {
+		h.timer = time.NewTimer(h.time)
+	}
+	return h.timer.C
+}
 
 // GoOn reports whether the head start goes on, after Over was received from.
 // busy says that there is something to wait for.
@@ -50,4 +56,8 @@ func (h *HeadStart) Err() error {
 }
 
 // Stop frees what the head start holds.
-func (h *HeadStart) Stop() { h.timer.Stop() }
+func (h *HeadStart) Stop() {
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+}

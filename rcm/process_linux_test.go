@@ -118,7 +118,7 @@ func squat(args []string) error {
 
 // hoard has the name of an address, and a queue that is full.
 func hoard(args []string) error {
-	name := &unix.SockaddrUnix{Name: softName(netip.MustParseAddrPort(args[0]), false)}
+	name := &unix.SockaddrUnix{Name: softName(netip.MustParseAddrPort(args[0]))}
 	fd, err := openSocket()
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func hoard(args []string) error {
 // of it.
 func knock(args []string) error {
 	addr := netip.MustParseAddrPort(args[0])
-	sock, err := dialSoft(context.Background(), []string{softName(addr, false)}, func(Peer) bool { return true })
+	sock, err := dialSoft(context.Background(), []string{softName(addr)}, func(Peer) bool { return true })
 	if err != nil {
 		return err
 	}

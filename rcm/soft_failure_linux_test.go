@@ -78,7 +78,7 @@ func TestConnectSurvivesAnAcceptorThatSpeaksNonsense(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			addr := at("127.0.0.1", freePort(t))
-			l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: softName(addr, false)})
+			l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: softName(addr)})
 			require.NoError(t, err)
 			defer l.Close()
 			dialed := onSoft().dialAsync(t, within(t), addr, ConnParam{})

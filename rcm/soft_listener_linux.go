@@ -59,18 +59,25 @@ func (f *softFabric) listen(addr netip.AddrPort, cfg ListenConfig) (*softListene
 		closed:  make(chan struct{}),
 		shaking: make(map[*socket]struct{}),
 	}
-	var err error
-	l.ln, err = samehost.Listen(samehost.ListenConfig{
-		Type: unix.SOCK_SEQPACKET, Name: softName(addr, cfg.V6Only), Backlog: unix.SOMAXCONN,
-		Admit:    policy(f.allow),
-		Denied:   func(samehost.Peer) { l.denied.Add(1) },
-		Farewell: denial(ReasonPeerDenied),
-	})
-	if err != nil {
-		return nil, err
+	for _, name := range listenNames(addr, cfg.V6Only) {
+		ln, err := samehost.Listen(samehost.ListenConfig{
+			Type: unix.SOCK_SEQPACKET, Name: name, Backlog: unix.SOMAXCONN,
+			Admit:    policy(f.allow),
+			Denied:   func(samehost.Peer) { l.denied.Add(1) },
+			Farewell: denial(ReasonPeerDenied),
+		})
+		if err != nil {
+			for _, ln := range l.lns {
+				ln.Close()
+			}
+			return nil, err
+		}
+		l.lns = append(l.lns, ln)
 	}
-	l.running.Add(1)
-	go l.accept()
+	for _, ln := range l.lns {
+		l.running.Add(1)
+		go l.accept(ln)
+	}
 	return l, nil
 }
 
@@ -79,11 +86,11 @@ type softListener struct {
 	v6Only  bool
 	device  string
 	timeout time.Duration
-	allow   func(Peer) bool // of those whom ln lets in; nil: all
-	ln      *samehost.Listener
-	queue   chan *softRequest // complete requests; never blocks its senders
-	closed  chan struct{}     // closed by Close
-	running sync.WaitGroup    // the accepting goroutine and the handshakes
+	allow   func(Peer) bool      // of those whom lns let in; nil: all
+	lns     []*samehost.Listener // one for each name
+	queue   chan *softRequest    // complete requests; never blocks its senders
+	closed  chan struct{}        // closed by Close
+	running sync.WaitGroup       // the accepting goroutine and the handshakes
 
 	mu      sync.Mutex
 	shaking map[*socket]struct{} // guarded by mu; nil once closed
@@ -140,7 +147,10 @@ func (l *softListener) Close() error {
 	l.shaking = nil
 	l.mu.Unlock()
 	close(l.closed)
-	err := l.ln.Close()
+	var err error
+	for _, ln := range l.lns {
+		err = errors.Join(err, ln.Close())
+	}
 	l.running.Wait() // ends: the sockets that the goroutines read are closed
 	for {
 		select {
@@ -152,11 +162,11 @@ func (l *softListener) Close() error {
 	}
 }
 
-// accept takes connections until the listener is closed.
-func (l *softListener) accept() {
+// accept takes connections under one of the names until the listener is closed.
+func (l *softListener) accept(ln *samehost.Listener) {
 	defer l.running.Done()
 	for {
-		c, err := l.ln.Accept() // ended by a peer, or Close
+		c, err := ln.Accept() // ended by a peer, or Close
 		if err != nil {
 			return
 		}

@@ -24,7 +24,7 @@ type speaker struct {
 
 func speakTo(t testing.TB, addr netip.AddrPort) speaker {
 	t.Helper()
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: softName(addr, false)})
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: softName(addr)})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return speaker{c, t}
@@ -256,7 +256,7 @@ func TestAListenerOutOfDescriptorsGoesOnLater(t *testing.T) {
 	defer s.Close()
 
 	giveBack := useUpDescriptors(t)
-	connectErr := unix.Connect(fd, &unix.SockaddrUnix{Name: softName(addr, false)})
+	connectErr := unix.Connect(fd, &unix.SockaddrUnix{Name: softName(addr)})
 	_, resolveErr := Soft().Resolve(within(t), addr)
 	giveBack()
 	require.NoError(t, connectErr)

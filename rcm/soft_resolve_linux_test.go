@@ -55,18 +55,32 @@ func TestResolveFindsTheListenerThatServesTheAddress(t *testing.T) {
 
 func TestResolvePrefersTheMostSpecificListener(t *testing.T) {
 	port := freePort(t)
-	dual := onSoft().listen(t, at("::", port), ListenConfig{})
+	v6 := onSoft().listen(t, at("::", port), ListenConfig{V6Only: true})
 	v4 := onSoft().listen(t, at("0.0.0.0", port), ListenConfig{})
 	exact := onSoft().listen(t, at("127.0.0.3", port), ListenConfig{})
 	for _, c := range []struct {
 		dial string
 		want Listener
-	}{{"127.0.0.3", exact}, {"127.0.0.4", v4}, {"::1", dual}} {
+	}{{"127.0.0.3", exact}, {"127.0.0.4", v4}, {"::1", v6}} {
 		before := handshakes(c.want)
 		r, err := Soft().Resolve(within(t), at(c.dial, port))
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return handshakes(c.want) == before+1 }, time.Minute, time.Millisecond, c.dial)
 		require.NoError(t, r.Close())
+	}
+}
+
+// A listener of both families has the names of both, or none.
+func TestListenerOfBothFamiliesSharesNoName(t *testing.T) {
+	for _, other := range []string{"0.0.0.0", "::"} {
+		port := freePort(t)
+		has := onSoft().listen(t, at(other, port), ListenConfig{V6Only: true})
+		_, err := Soft().Listen(at("::", port), ListenConfig{})
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+		require.NoError(t, has.Close())
+		onSoft().listen(t, at("::", port), ListenConfig{})
+		_, err = Soft().Listen(at(other, port), ListenConfig{V6Only: true})
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
 	}
 }
 
@@ -121,7 +135,7 @@ func TestAFullQueueOfTheKernelIsBusy(t *testing.T) {
 	fd, err := openSocket()
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: softName(addr, false)}))
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: softName(addr)}))
 	require.NoError(t, unix.Listen(fd, 0))
 	speakTo(t, addr) // takes the one place there is
 
@@ -135,7 +149,7 @@ func TestAFullQueueOfTheKernelIsBusy(t *testing.T) {
 
 func TestSocketsOfAnotherKindAreNotListeners(t *testing.T) {
 	addr := at("127.0.0.1", freePort(t))
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: softName(addr, false)})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: softName(addr)})
 	require.NoError(t, err)
 	defer l.Close()
 	_, err = Soft().Resolve(within(t), addr)

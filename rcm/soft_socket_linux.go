@@ -17,25 +17,28 @@ import (
 // abstract namespace, which belongs to the network namespace as TCP's ports
 // do and leaves no file behind.
 
-// softName is the abstract name of the listener on one address; net.Listen
-// for "tcp6" and "tcp" make different ones of the unspecified address.
-func softName(addr netip.AddrPort, v6Only bool) string {
-	name := "@ramjet/rcm1/" + addr.String()
-	if v6Only && addr.Addr() == netip.IPv6Unspecified() {
-		name += "/v6only"
+// softName is the abstract name of the listener on one address.
+func softName(addr netip.AddrPort) string { return "@ramjet/rcm1/" + addr.String() }
+
+// listenNames lists the names that a listener on addr has: one, or two if it
+// serves both families.
+func listenNames(addr netip.AddrPort, v6Only bool) []string {
+	names := []string{softName(addr)}
+	if addr.Addr() == netip.IPv6Unspecified() && !v6Only {
+		names = append(names, softName(netip.AddrPortFrom(netip.IPv4Unspecified(), addr.Port())))
 	}
-	return name
+	return names
 }
 
 // softNames lists the listeners that may serve target, the most specific
-// first, as TCP looks for them.
-func softNames(target netip.AddrPort) [3]string {
-	dual := netip.AddrPortFrom(netip.IPv6Unspecified(), target.Port())
+// first, as TCP looks for them. Each costs a dial that finds nobody a system
+// call.
+func softNames(target netip.AddrPort) [2]string {
+	all := netip.IPv6Unspecified()
 	if target.Addr().Is4() {
-		v4 := netip.AddrPortFrom(netip.IPv4Unspecified(), target.Port())
-		return [3]string{softName(target, false), softName(v4, false), softName(dual, false)}
+		all = netip.IPv4Unspecified()
 	}
-	return [3]string{softName(target, false), softName(dual, true), softName(dual, false)}
+	return [2]string{softName(target), softName(netip.AddrPortFrom(all, target.Port()))}
 }
 
 // socket is a connected bootstrap socket, over which no descriptors come. One

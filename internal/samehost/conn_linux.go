@@ -81,10 +81,10 @@ func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
 		return nil, os.NewSyscallError("connect", unix.EAGAIN)
 	}
 	var denied error
-	fd := -1
+	fd := spare.take(typ)
 	defer func() {
 		if fd >= 0 {
-			unix.Close(fd)
+			spare.put(fd, typ)
 		}
 	}()
 	for _, name := range names {
@@ -123,6 +123,60 @@ func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
 		return nil, denied
 	}
 	return nil, os.NewSyscallError("connect", unix.ECONNREFUSED)
+}
+
+// spare is a socket that has found nobody. A program that dials where nobody
+// listens does so again and again, and need not make and close one each time.
+var spare spareSocket
+
+type spareSocket struct {
+	mu    sync.Mutex
+	fd    int // guarded by mu; only with typ
+	typ   int // guarded by mu; 0 if there is none
+	timer *time.Timer
+}
+
+// spareTime is how long it is kept when nobody dials.
+const spareTime = time.Second
+
+// take returns the spare socket, -1 if there is none of the type.
+func (s *spareSocket) take(typ int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.typ != typ || typ == 0 {
+		return -1
+	}
+	s.typ = 0
+	return s.fd
+}
+
+// put keeps a socket that is not connected, or closes it.
+func (s *spareSocket) put(fd, typ int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.typ != 0 {
+		unix.Close(fd)
+		return
+	}
+	s.fd, s.typ = fd, typ
+	if s.timer == nil {
+		s.timer = time.AfterFunc(spareTime, s.drop)
+	} else {
+		s.timer.Reset(spareTime)
+	}
+}
+
+func (s *spareSocket) drop() {
+	if fd := s.takeAny(); fd >= 0 {
+		unix.Close(fd)
+	}
+}
+
+func (s *spareSocket) takeAny() int {
+	s.mu.Lock()
+	typ := s.typ
+	s.mu.Unlock()
+	return s.take(typ)
 }
 
 func newSocket(typ int) (int, error) {
