@@ -81,6 +81,11 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		s.abandon()
 		return nil, err
 	}
+	if err := checkDescriptors(t); err != nil {
+		req.Reject(nil)
+		s.abandon()
+		return nil, fmt.Errorf("rnet: descriptors for a session: %w", err)
+	}
 	if !l.adopt(s) {
 		withdraw(req)
 		s.abandon()
