@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // A dial that may take any transport goes the way of package net: that resolves
@@ -23,7 +24,7 @@ import (
 //     that listener, unless both came into being between two system calls.
 //
 // What takes longer than the head start goes on in the background: later dials
-// find the session. If it comes before TCP has connected, the dial takes it.
+// find the session. This one takes it only if TCP fails or hangs.
 type beside struct {
 	a    *attempt
 	stop context.CancelFunc // ends what package net does
@@ -102,8 +103,20 @@ func (b *beside) before(ctx context.Context, network, address string, _ syscall.
 	return nil
 }
 
-// watch stops TCP, which may hang, when a session is there after all.
+// tcpTime is how long TCP may take to connect before it is stopped for the sake
+// of a session that is there. The server may have accepted what is stopped, so
+// it must not be a connection that is about to be made.
+const tcpTime = time.Second
+
+// watch stops TCP if it hangs, and a session is there after all.
 func (b *beside) watch(pl *place) {
+	hangs := time.NewTimer(tcpTime)
+	defer hangs.Stop()
+	select {
+	case <-hangs.C:
+	case <-b.over:
+		return
+	}
 	select {
 	case <-pl.ready: // ended by setUp, which has a time limit
 		if pl.err == nil {
