@@ -32,6 +32,7 @@ const (
 	Remembered                     // an earlier failure is still remembered
 	Callback                       // the program's policy function said TCP
 	SocketOptions                  // the dial asked for options of a socket
+	FakeTime                       // the dial came from a bubble of testing/synctest
 	Other                          // none of the above
 
 	reasonCount = iota
@@ -112,6 +113,9 @@ var reasonTexts = [reasonCount]reasonText{
 	SocketOptions: {"socket-options",
 		"the dial sets a local address or a control function, which only sockets have",
 		"Leave LocalAddr, Control and ControlContext of the Dialer unset."},
+	FakeTime: {"fake-time",
+		"the call came from a bubble of testing/synctest, which has a clock of its own",
+		"Nothing to do; sessions live by the clock that the network has, outside of the bubble."},
 	Other: {"other",
 		"something else failed",
 		"Read the error beside this reason."},

@@ -190,6 +190,8 @@ func (a *attempt) tcpOnly() fallback.Reason {
 		return fallback.Callback
 	case a.set.transport == fallback.TCP:
 		return fallback.Forced
+	case a.set.transport == fallback.Auto && fakeTime():
+		return fallback.FakeTime
 	case a.set.transport == fallback.Auto && (a.d.LocalAddr != nil || a.d.Control != nil || a.d.ControlContext != nil):
 		return fallback.SocketOptions
 	}

@@ -69,7 +69,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	if set.transport == fallback.TCP {
+	if set.transport == fallback.TCP || set.transport == fallback.Auto && fakeTime() {
 		return tcpConfig.Listen(ctx, network, address)
 	}
 	if !anyPort(address) {
