@@ -1,0 +1,52 @@
+package main
+
+// A suite is the tests of one package, as its authors wrote them.
+type suite struct {
+	pkg  string
+	ci   bool     // in the selection for each change
+	args []string // for go test
+	// exceptions are the only tests left out. Most cannot pass with any connection
+	// but package net's own, since they assert its type.
+	exceptions []exception
+
+	// From go list: the package's name and folder, and its module, none for the
+	// standard library.
+	name, dir, module, moduleDir string
+}
+
+// An exception is a test that is left out.
+type exception struct{ test, why string }
+
+// typeOf is the reason of most: a type assertion.
+const typeOf = "asserts *net.TCPConn"
+
+var suites = []suite{
+	{pkg: "net/rpc", ci: true, exceptions: []exception{{"TestShutdown", typeOf}}},
+	{pkg: "net/smtp", ci: true},
+	{pkg: "net/http/httptest", ci: true},
+	{pkg: "net/http/httputil", ci: true, exceptions: []exception{{"TestReverseProxyWebSocketHalfTCP", typeOf}}},
+	// Without -short some tests dial hosts of the internet.
+	{pkg: "crypto/tls", ci: true, args: []string{"-short"}},
+	{pkg: "net/http", ci: true, args: []string{"-short"}, exceptions: []exception{
+		{"TestInvalidChunkedBodies", typeOf},
+		{"TestLinuxSendfile", "asserts *net.TCPListener"},
+		{"TestClientWriteShutdown", typeOf},
+		{"TestServerHijackGetsBackgroundByte_big", typeOf},
+		{"TestServerHijackGetsFullBody", typeOf},
+		{"TestServerHijackGetsBackgroundByte", typeOf},
+		{"TestHijackAfterCloseNotifier", typeOf},
+		{"TestTransportRequestWriteRoundTrip", typeOf},
+	}},
+	{pkg: "golang.org/x/net/http2"},
+	{pkg: "github.com/gorilla/websocket", ci: true, exceptions: []exception{
+		{"TestPreparedMessage", "fails over TCP too: it seeds math/rand, which Go 1.24 and later do not heed"},
+	}},
+	{pkg: "google.golang.org/grpc/internal/transport"},
+	{pkg: "github.com/valyala/fasthttp", exceptions: []exception{
+		{"TestResponseVectoredWriteAllocations", typeOf},
+		{"TestResponseVectoredWriteThroughPerIPConn", typeOf},
+		{"TestRevertPull1233", typeOf},
+	}},
+	{pkg: "github.com/xtaci/smux"}, // two minutes, over TCP too
+	{pkg: "golang.org/x/crypto/ssh", ci: true},
+}
