@@ -1,5 +1,5 @@
 package main
 
-import "github.com/seed-b9b531af/ramjet/internal/bench"
+import "github.com/seed-b9b531af/ramjet/bench/harness"
 
-func main() { bench.Main() }
+func main() { harness.Main() }

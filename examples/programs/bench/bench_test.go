@@ -7,20 +7,20 @@ import (
 	"os"
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/internal/bench"
+	"github.com/seed-b9b531af/ramjet/bench/harness"
 	"github.com/stretchr/testify/require"
 )
 
 // TestMain lets the test program be the measured processes too.
 func TestMain(m *testing.M) {
-	bench.Begin(programs...)
+	harness.Begin(programs...)
 	os.Exit(m.Run())
 }
 
 func TestEachProgramMakesCallsOneAtATimeAndMany(t *testing.T) {
 	var out bytes.Buffer
 	args := []string{"-rounds", "1", "-duration", "20ms", "-warmup", "1ms", "-transport", "tcp,ramjet", "-run", "/(1|64)$"}
-	require.NoError(t, bench.Run(t.Context(), args, &out, io.Discard), &out)
+	require.NoError(t, harness.Run(t.Context(), args, &out, io.Discard), &out)
 	for _, p := range programs {
 		require.Regexp(t, p.Title+`, 1 call +[0-9.]+ k?/s`, out.String())
 		require.Regexp(t, p.Title+`, 64 calls +[0-9.]+ k?/s`, out.String())

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/seed-b9b531af/ramjet/internal/bench"
+	"github.com/seed-b9b531af/ramjet/bench/harness"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 )
 
 // grpcUnary are unary calls, all on one connection.
-var grpcUnary = bench.Program{
+var grpcUnary = harness.Program{
 	Name:  "grpc",
 	Title: "gRPC, unary",
 	Serve: func(ln net.Listener, fail func(error)) (func(), error) {
@@ -25,7 +25,7 @@ var grpcUnary = bench.Program{
 		}()
 		return s.Stop, nil
 	},
-	Connect: func(dial bench.Dial, _ int) (bench.Client, error) {
+	Connect: func(dial harness.Dial, _ int) (harness.Client, error) {
 		conn, err := grpc.NewClient("passthrough:///server",
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
 			grpc.WithTransportCredentials(insecure.NewCredentials()))

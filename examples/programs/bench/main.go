@@ -8,8 +8,8 @@
 // docs/performance.md says what the columns mean.
 package main
 
-import "github.com/seed-b9b531af/ramjet/internal/bench"
+import "github.com/seed-b9b531af/ramjet/bench/harness"
 
-func main() { bench.Main(programs...) }
+func main() { harness.Main(programs...) }
 
-var programs = []bench.Program{grpcUnary, goRedis, gorillaWebsocket}
+var programs = []harness.Program{grpcUnary, goRedis, gorillaWebsocket}

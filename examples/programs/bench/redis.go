@@ -11,13 +11,13 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/seed-b9b531af/ramjet/internal/bench"
+	"github.com/seed-b9b531af/ramjet/bench/harness"
 )
 
 // goRedis are ECHO commands of a go-redis client, which has a connection for
 // each call at a time. A redis-server takes no listener of ours, so the server
 // is one that knows the protocol and this command.
-var goRedis = bench.Program{
+var goRedis = harness.Program{
 	Name:  "redis",
 	Title: "go-redis",
 	Serve: func(ln net.Listener, fail func(error)) (func(), error) {
@@ -41,7 +41,7 @@ var goRedis = bench.Program{
 		}()
 		return func() { ln.Close() }, nil
 	},
-	Connect: func(dial bench.Dial, calls int) (bench.Client, error) {
+	Connect: func(dial harness.Dial, calls int) (harness.Client, error) {
 		db := redis.NewClient(&redis.Options{
 			Dialer:          func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 			Protocol:        2,

@@ -10,12 +10,12 @@ import (
 	"net/http"
 
 	"github.com/gorilla/websocket"
-	"github.com/seed-b9b531af/ramjet/internal/bench"
+	"github.com/seed-b9b531af/ramjet/bench/harness"
 )
 
 // gorillaWebsocket are binary messages on a connection for each call at a
 // time.
-var gorillaWebsocket = bench.Program{
+var gorillaWebsocket = harness.Program{
 	Name:  "websocket",
 	Title: "websocket",
 	Serve: func(ln net.Listener, fail func(error)) (func(), error) {
@@ -34,7 +34,7 @@ var gorillaWebsocket = bench.Program{
 		}()
 		return func() { s.Close() }, nil
 	},
-	Connect: func(dial bench.Dial, calls int) (bench.Client, error) {
+	Connect: func(dial harness.Dial, calls int) (harness.Client, error) {
 		d := websocket.Dialer{NetDialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
 		var conns websocketClient
 		for range calls {

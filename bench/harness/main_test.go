@@ -1,0 +1,209 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test program be the measured processes too, and gives
+// all of them transports that do not work.
+func TestMain(m *testing.M) {
+	listenTCP := transports[0].listen
+	transports = append(transports,
+		transport{
+			name:   "deaf",
+			listen: func(string) (net.Listener, error) { return nil, errors.New("nobody may listen") },
+		},
+		transport{
+			name:   "lost",
+			listen: listenTCP,
+			dial:   func(string) (net.Conn, error) { return nil, errors.New("nobody is there") },
+		},
+		transport{
+			name:   "stuck",
+			listen: listenTCP,
+			dial: func(string) (net.Conn, error) {
+				time.Sleep(math.MaxInt64) // select {} would be a deadlock to a runtime without cgo
+				return nil, nil
+			},
+		},
+		transport{
+			name:   "dying",
+			listen: listenTCP,
+			dial:   func(string) (net.Conn, error) { os.Exit(3); return nil, nil },
+		},
+	)
+	runIfChild()
+	// A race detector's process sleeps a second before it ends, to let other
+	// goroutines report; ours have ended by then.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	os.Exit(m.Run())
+}
+
+// lockedBuffer takes what several processes write at once.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// quick are flags for a run that is short but does everything.
+var quick = []string{"-rounds", "2", "-duration", "5ms", "-warmup", "1ms", "-conns", "1,70", "-streams", "1,3", "-dialers", "1,4", "-idle", "20", "-bulk", "64KiB", "-gnetconns", "1,70"}
+
+func runBench(t *testing.T, args ...string) (table, progress string, err error) {
+	t.Helper()
+	var stdout bytes.Buffer
+	var stderr lockedBuffer
+	err = Run(t.Context(), append(quick, args...), &stdout, &stderr)
+	return stdout.String(), stderr.String(), err
+}
+
+func TestEveryTestRunsOnEveryTransport(t *testing.T) {
+	dir := t.TempDir()
+	jsonFile, svgFile := filepath.Join(dir, "out.json"), filepath.Join(dir, "out.svg")
+	chosen := "tcp,ramjet"
+	if unixWorks() {
+		chosen = "tcp,unix,ramjet"
+	}
+	table, progress, err := runBench(t, "-transport", chosen, "-json", jsonFile, "-svg", svgFile)
+	require.NoError(t, err, progress)
+
+	text, err := os.ReadFile(jsonFile)
+	require.NoError(t, err)
+	var r report
+	require.NoError(t, json.Unmarshal(text, &r))
+	require.Len(t, r.Results, 2+1+2+2+2+2+2+1+2)
+	for _, res := range r.Results {
+		require.Contains(t, table, res.Title)
+		require.Contains(t, progress, res.Title)
+		for _, c := range res.cells() {
+			if res.Floor != nil && c.LeftOut != "" {
+				continue // the machine has one processor, or is not Linux
+			}
+			require.Len(t, c.Rounds, 2, "%s: %s", res.Name, c.LeftOut)
+			require.Zero(t, c.Failures, "%s: %s", res.Name, c.Failure)
+			for _, m := range res.Metrics {
+				require.Contains(t, c.Median, m, res.Name)
+			}
+			if res.Floor != nil {
+				continue
+			}
+			for _, m := range []metric{p50, p99, p999, rate, throughput} {
+				if v, ok := c.Median[m]; ok {
+					require.Positive(t, v, "%s: %s", res.Name, m)
+				}
+			}
+		}
+	}
+	drawing, err := os.ReadFile(svgFile)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(drawing), "<svg"))
+}
+
+func TestEventHandlersOfSeveralLoopsDoEachOfTheirTests(t *testing.T) {
+	chosen := "tcp,ramjet"
+	if unixWorks() {
+		chosen = "tcp,unix,ramjet"
+	}
+	table, progress, err := runBench(t, "-transport", chosen, "-test", "gnet,gnetidle", "-gnetsize", "16,64KiB", "-loops", "2")
+	require.NoError(t, err, progress)
+	require.Contains(t, table, "gnet echo, 64 KiB, 70 connections, 2 loops")
+	require.Contains(t, table, "gnet, idle connection, 20 open, 2 loops")
+}
+
+func TestOpenLoopRunsOnSeveralConnections(t *testing.T) {
+	_, progress, err := runBench(t, "-transport", "tcp", "-test", "requests", "-conns", "3", "-rate", "2000", "-duration", "100ms")
+	require.NoError(t, err, progress)
+}
+
+func TestOpenLoopSaysThatItMissedItsRate(t *testing.T) {
+	table, progress, err := runBench(t, "-transport", "tcp", "-test", "rtt", "-size", "64", "-rate", "1e9")
+	require.NoError(t, err, progress)
+	require.Contains(t, table, "its latencies are those of an overload")
+}
+
+func TestProfilesAreWrittenForBothProcesses(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "profiles")
+	_, progress, err := runBench(t, "-transport", "tcp", "-test", "rtt", "-size", "64", "-cpuprofile", dir)
+	require.NoError(t, err, progress)
+	for _, role := range []string{"server", "client"} {
+		info, err := os.Stat(filepath.Join(dir, "rtt-64-tcp-"+role+".pprof"))
+		require.NoError(t, err)
+		require.Positive(t, info.Size())
+	}
+}
+
+func TestPinnedRunSaysSoOrIsRefused(t *testing.T) {
+	cpus, _ := allowedCPUs()
+	for pin, needs := range map[string]int{"one": 1, "two": 2} {
+		table, progress, err := runBench(t, "-transport", "tcp", "-test", "rtt", "-size", "64", "-pin", pin)
+		if len(cpus) < needs {
+			require.ErrorIs(t, err, errUsage)
+			continue
+		}
+		require.NoError(t, err, progress)
+		require.Contains(t, table, "pinned to")
+	}
+}
+
+func TestFailuresAreShownAndFailTheCommand(t *testing.T) {
+	table, _, err := runBench(t, "-transport", "tcp,deaf,lost,dying", "-test", "rtt", "-size", "64")
+	require.ErrorContains(t, err, "4 failures")
+	require.Contains(t, table, "failed")
+	require.Contains(t, table, "round trip, 64 B, deaf: 1, the first: listen: nobody may listen")
+	require.Contains(t, table, "round trip, 64 B, lost: 2, the first: client: dial: nobody is there")
+	require.Contains(t, table, "round trip, 64 B, dying: 1, the first: prepare: the client has ended")
+	require.Regexp(t, `p50 +[0-9.]+ us `, table, "what works is measured all the same")
+}
+
+func TestProcessThatHangsIsAFailureAndGoesAway(t *testing.T) {
+	o, err := parseOptions(append(quick, "-test", "rtt", "-size", "64", "-transport", "stuck"), io.Discard)
+	require.NoError(t, err)
+	at := place{serverCPU: -1, clientCPU: -1, stderr: io.Discard, patience: time.Second}
+	res := measureTest(t.Context(), suite(o)[0], o, at, func(int, string) {})
+	require.Equal(t, 1, res.Cells[0].Failures)
+	require.Contains(t, res.Cells[0].Failure, "gives no answer")
+}
+
+func TestInterruptEndsTheRun(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out lockedBuffer
+	require.ErrorIs(t, Run(ctx, append(quick, "-transport", "tcp"), &out, &out), context.Canceled)
+}
+
+func TestUsageIsPrintedAndIsNoFailure(t *testing.T) {
+	_, stderr, err := runBench(t, "-help")
+	require.True(t, errors.Is(err, flag.ErrHelp))
+	for _, g := range groups {
+		require.Contains(t, stderr, g.name)
+	}
+	_, stderr, err = runBench(t, "-rounds", "0")
+	require.ErrorIs(t, err, errUsage)
+	require.Contains(t, stderr, "-rounds must be at least 1")
+}

@@ -1,0 +1,95 @@
+package harness
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// transport is one way to connect two processes of this host. That is all
+// there is to it: the client and server code sees net.Listener and net.Conn,
+// or, where event handlers do the work, gnet.Conn.
+type transport struct {
+	name   string // as given to -transport
+	title  string // heading of its column
+	listen func(dir string) (net.Listener, error)
+	dial   func(addr string) (net.Conn, error)
+
+	// describe says what a connection dialed to addr really is; if nil, its
+	// type does.
+	describe func(conn net.Conn, addr string) string
+
+	engine engine // how it serves event handlers
+
+	// files says that each connection is an open file of both processes.
+	files bool
+}
+
+// transports in the order of the table's columns. The first one is what the
+// others are compared to.
+var transports = append([]transport{
+	{
+		name:   "tcp",
+		title:  "TCP",
+		listen: func(string) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
+		dial:   func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) },
+		engine: gnetEngine("tcp", func(string) (string, error) { return freePort("127.0.0.1") }),
+		files:  true,
+	},
+	{
+		name:   "unix",
+		title:  "Unix",
+		listen: func(dir string) (net.Listener, error) { return net.Listen("unix", unixPath(dir)) },
+		dial:   func(addr string) (net.Conn, error) { return net.Dial("unix", addr) },
+		engine: gnetEngine("unix", func(dir string) (string, error) { return unixPath(dir), nil }),
+		files:  true,
+	},
+	ramjet(),
+}, rdma()...)
+
+// nature is what a connection of this transport really is.
+func (t transport) nature(conn net.Conn, addr string) string {
+	if t.describe == nil {
+		return fmt.Sprintf("%T", conn)
+	}
+	return t.describe(conn, addr)
+}
+
+func transportByName(name string) (transport, error) {
+	for _, t := range transports {
+		if t.name == name {
+			return t, nil
+		}
+	}
+	return transport{}, fmt.Errorf("unknown transport %q, there are %s", name, strings.Join(transportNames(), ", "))
+}
+
+func transportNames() []string {
+	names := make([]string, len(transports))
+	for i, t := range transports {
+		names[i] = t.name
+	}
+	return names
+}
+
+// unixPath gives each serving process a path of its own below dir.
+func unixPath(dir string) string {
+	return filepath.Join(dir, fmt.Sprintf("%d.sock", os.Getpid()))
+}
+
+// unixWorks reports whether this system has Unix sockets at all.
+func unixWorks() bool {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(dir)
+	ln, err := net.Listen("unix", unixPath(dir))
+	if err != nil {
+		return false
+	}
+	ln.Close()
+	return true
+}
