@@ -1,0 +1,192 @@
+package rnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+// way is how an address can be reached.
+type way struct {
+	route  rcm.Route // over a fabric that knows who listens there; nil if over none
+	over   fabric    // the one of route
+	others []fabric  // that have to ask the network
+	err    error     // why it is no fabric that was asked before
+}
+
+// close gives up what was not used.
+func (w *way) close() {
+	if w.route != nil {
+		w.route.Close()
+		w.route = nil
+	}
+}
+
+// look asks the fabrics for a way to the address, without waiting for anybody.
+func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
+	w := new(way)
+	for _, f := range a.set.fabrics() {
+		if f.transport != fallback.Soft {
+			if err := f.Reaches(addr); err == nil {
+				w.others = append(w.others, f)
+			} else {
+				w.err = worse(w.err, because(f.transport, err))
+			}
+			continue
+		}
+		route, err := f.Resolve(ctx, f.at(addr))
+		if err != nil {
+			w.err = worse(w.err, because(f.transport, err))
+			continue
+		}
+		w.route, w.over = route, f
+	}
+	switch {
+	case w.route != nil || len(w.others) > 0:
+		return w, nil
+	case w.err == nil:
+		return nil, fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
+	}
+	return nil, w.err
+}
+
+// connect sets up a session to addr, over the first fabric that reaches it.
+// onEnd, if set, is called when it takes no more streams.
+func connect(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *place, onEnd func(*session)) (*session, error) {
+	defer w.close()
+	pl.is(always)
+	if err := setUps.Enter(ctx); err != nil {
+		return nil, fallback.Because(fallback.Admission, fmt.Errorf("rnet: wait for %d sessions that are being set up: %w", maxSetUps, err))
+	}
+	defer setUps.Leave()
+	if w.route != nil {
+		s, err := connectBusy(ctx, addr, a, w, pl, onEnd)
+		if err == nil {
+			return s, nil
+		}
+		w.err = worse(w.err, because(w.over.transport, err))
+	}
+	pl.taken.Store(nil)
+	for _, f := range w.others {
+		if ctx.Err() != nil {
+			break // the others would only say that it is too late
+		}
+		route, err := f.Resolve(ctx, f.at(addr))
+		var s *session
+		if err == nil {
+			s, err = connectOver(ctx, f, route, addr, a, onEnd)
+		}
+		if err == nil {
+			return s, nil
+		}
+		w.err = worse(w.err, because(f.transport, err))
+	}
+	return nil, w.err
+}
+
+// connectBusy is connectOver for the route that was found first. A listener
+// that has more requests than it takes is asked again.
+func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *place, onEnd func(*session)) (*session, error) {
+	const most = 100 * time.Millisecond
+	for wait := 2 * time.Millisecond; ; wait = min(2*wait, most) {
+		route, err := w.route, error(nil)
+		if w.route = nil; route == nil {
+			route, err = w.over.Resolve(ctx, w.over.at(addr))
+		}
+		if err == nil {
+			if t, ok := route.(interface{ Taken() bool }); ok {
+				pl.is(t.Taken)
+			}
+			var s *session
+			if s, err = connectOver(ctx, w.over, route, addr, a, onEnd); err == nil {
+				return s, nil
+			}
+		}
+		if !errors.Is(err, rcm.ErrBusy) {
+			return nil, err
+		}
+		pl.is(always) // in the listener's queue, as it were
+		select {      // ended by the clock or ctx
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
+	cfg := a.set.session
+	if a.d.Dedicated {
+		cfg.maxStreams = 1 // so the listener sets no addresses aside for more
+	}
+	s, err := newSession(route.Device(), cfg, a.set.log)
+	if err != nil {
+		route.Close()
+		return nil, err
+	}
+	s.dialed, s.dedicated = true, a.d.Dedicated
+	s.transport, s.onEnd = f.transport, onEnd
+	s.goesOver(route.Port())
+	s.setLoop(a.poller)
+	if err := checkDescriptors(f.transport); err != nil {
+		route.Close()
+		s.abandon()
+		return nil, fmt.Errorf("rnet: descriptors for a session: %w", err)
+	}
+	conn, err := route.Connect(ctx, s.qp, s.connParam())
+	if err != nil {
+		if s.notices != nil {
+			// siw connects in the kernel, where nothing ends it but TCP, after
+			// two minutes, and a QP is not destroyed before.
+			go s.abandon()
+		} else {
+			s.abandon()
+		}
+		return nil, err
+	}
+	if err := s.learn(conn.PrivateData()); err != nil {
+		conn.Disconnect()
+		s.abandon()
+		return nil, err
+	}
+	s.localAddr, s.remoteAddr = conn.LocalAddr(), netip.AddrPortFrom(conn.RemoteAddr().Addr(), addr.Port())
+	if err := s.start(ctx, conn); err != nil {
+		return nil, err
+	}
+	if s.poller != nil {
+		s.poller.add(s)
+	}
+	return s, nil
+}
+
+// worse chooses which of two failures a dial tells of: the one that says more,
+// the later one if both say as much.
+func worse(before, err error) error {
+	if before == nil || saying(err) >= saying(before) {
+		return err
+	}
+	return before
+}
+
+// saying ranks failures by how near the fabric has come to the peer. What a
+// fabric says that is meant for other devices counts least. That something is
+// missing on the way over a device tells more than that the peer is no process
+// of this host; but who is one and does not listen needs no device.
+func saying(err error) int {
+	switch reason := fallback.Classify(err); {
+	case errors.Is(err, rcm.ErrOtherDevice):
+		return 0
+	case reason == fallback.NotLocal:
+		return 1
+	case errors.Is(err, rcm.ErrNoRoute):
+		return 2
+	case reason == fallback.NoListener:
+		return 3
+	}
+	return 4
+}
