@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/internal/samehost"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/stretchr/testify/require"
 )
 

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/internal/samehost"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"golang.org/x/sys/unix"
 )
 
