@@ -1,0 +1,58 @@
+//go:build amd64 || arm64
+
+package frame
+
+import "golang.org/x/sys/unix"
+
+// A Channel is a queue of events that a program reads from a descriptor, one with each
+// read, and can wait for with poll and epoll. It is not safe for concurrent use.
+type Channel struct {
+	program int // a copy of the descriptor that the program has
+	ours    int
+}
+
+// NewChannel returns an empty channel.
+func NewChannel() (*Channel, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Channel{program: fds[0], ours: fds[1]}, nil
+}
+
+// FD returns the descriptor for the program: for [Request.Give].
+func (c *Channel) FD() int { return c.program }
+
+// Send queues an event. It is false if there is no room.
+func (c *Channel) Send(event []byte) bool {
+	return unix.Send(c.ours, event, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
+}
+
+// Remove takes those events from the queue that the program has not read and that
+// match, and returns how many they were.
+func (c *Channel) Remove(match func(event []byte) bool) int {
+	var keep [][]byte
+	removed := 0
+	for {
+		event := make([]byte, 64)
+		n, _, err := unix.Recvfrom(c.program, event, unix.MSG_DONTWAIT)
+		if err != nil || n == 0 {
+			break
+		}
+		if event = event[:n]; match(event) {
+			removed++
+		} else {
+			keep = append(keep, event)
+		}
+	}
+	for _, event := range keep {
+		c.Send(event)
+	}
+	return removed
+}
+
+// Close closes the channel's end and its copy of the program's.
+func (c *Channel) Close() {
+	_ = unix.Close(c.program)
+	_ = unix.Close(c.ours)
+}

@@ -1,0 +1,422 @@
+//go:build amd64 || arm64
+
+package frame
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Node is a character device of a host.
+type Node struct {
+	Major, Minor uint32
+	// Pages is the size of what a program can map of it, in bytes.
+	Pages int
+	// Open is called for each open, with the pages of the new file, which are zero.
+	// It may be called by several goroutines.
+	Open func(pages []byte) (File, error)
+}
+
+// A File is an open device node. Its calls come one at a time.
+type File interface {
+	// Command carries out a uverbs command and returns its errno, 0 for success.
+	Command(*Request) unix.Errno
+	// Close is called when the program has closed its descriptor or has ended.
+	Close()
+}
+
+// A Host is a machine as its programs see it.
+type Host struct {
+	// Nodes are its devices, by absolute path.
+	Nodes map[string]Node
+	// Sysfs are its files below /sys/class/infiniband and /sys/class/infiniband_verbs,
+	// by path from /sys/class, with their contents, to which a newline is added.
+	Sysfs map[string]string
+	// WriteOnly makes the device refuse ioctl, as kernels before 5.0 did.
+	WriteOnly bool
+	// Log, if not nil, is called for each command.
+	Log func(format string, args ...any)
+}
+
+// A Program runs on a host.
+type Program struct {
+	host     *Host
+	sysfs    string // where the files of the host are
+	command  *exec.Cmd
+	listener int
+	served   chan struct{} // closed when there will be no notification any more
+
+	mu    sync.Mutex
+	files map[int]*openFile // by descriptor in the program
+}
+
+type openFile struct {
+	mu     sync.Mutex // the file's commands
+	file   File
+	closed bool
+	pages  []byte
+	memfd  int
+	owner  *Process
+	node   Node
+}
+
+// Start runs a program, found in PATH, with the environment of this one and what is in
+// env. The caller calls Wait.
+func (h *Host) Start(args, env []string, stdout, stderr io.Writer) (*Program, error) {
+	p := &Program{host: h, served: make(chan struct{}), files: map[int]*openFile{}}
+	var err error
+	if p.sysfs, err = h.makeSysfs(); err != nil {
+		return nil, err
+	}
+	if err := p.start(args, env, stdout, stderr); err != nil {
+		_ = os.RemoveAll(p.sysfs)
+		return nil, fmt.Errorf("start %s: %w", args[0], err)
+	}
+	go p.serve()
+	return p, nil
+}
+
+func (p *Program) start(args, env []string, stdout, stderr io.Writer) error {
+	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sockets[0])
+	theirs := os.NewFile(uintptr(sockets[1]), "listener")
+	p.command = exec.Command("/proc/self/exe", args...)
+	p.command.Args[0] = childName
+	p.command.Env = append(os.Environ(), env...)
+	p.command.Stdout, p.command.Stderr = stdout, stderr
+	p.command.ExtraFiles = []*os.File{theirs}
+	err = p.command.Start()
+	_ = theirs.Close()
+	if err != nil {
+		return err
+	}
+	if p.listener, err = receiveListener(sockets[0]); err != nil {
+		return errors.Join(err, p.command.Wait())
+	}
+	return nil
+}
+
+// Kill ends the program.
+func (p *Program) Kill() { _ = p.command.Process.Kill() }
+
+// Wait waits for the end of the program, and of the processes it has started, closes
+// its files and returns its exit status as [exec.Cmd.Wait] does.
+func (p *Program) Wait() error {
+	err := p.command.Wait()
+	<-p.served // ends with the last process that has the filter
+	for _, f := range p.files {
+		f.close()
+	}
+	_ = unix.Close(p.listener)
+	_ = os.RemoveAll(p.sysfs)
+	return err
+}
+
+func (f *openFile) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	f.closed = true
+	f.file.Close()
+	_ = unix.Munmap(f.pages)
+	_ = unix.Close(f.memfd)
+}
+
+// makeSysfs writes the host's files to a directory of their own.
+func (h *Host) makeSysfs() (string, error) {
+	dir, err := os.MkdirTemp("", "model-sysfs")
+	if err != nil {
+		return "", err
+	}
+	for name, content := range h.Sysfs {
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(name, []byte(content+"\n"), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// The structs of include/uapi/linux/seccomp.h.
+type notification struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+}
+
+type response struct {
+	id    uint64
+	value int64
+	errno int32
+	flags uint32
+}
+
+type addFD struct {
+	id              uint64
+	flags           uint32
+	from, to, fdfls uint32
+}
+
+const (
+	notifReceive  = 0xc0502100
+	notifSend     = 0xc0182101
+	notifAddFD    = 0x40182103
+	flagContinue  = 1
+	flagSetNumber = 1
+)
+
+func notifIoctl(fd int, request uintptr, argument unsafe.Pointer) (int, unix.Errno) {
+	r, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(argument))
+	return int(r), errno
+}
+
+// serve answers notifications until no process has the filter any more, which the
+// listener tells by POLLHUP.
+func (p *Program) serve() {
+	defer close(p.served)
+	for {
+		poll := []unix.PollFd{{Fd: int32(p.listener), Events: unix.POLLIN}}
+		if _, err := unix.Poll(poll, -1); err == unix.EINTR {
+			continue
+		} else if err != nil {
+			return
+		}
+		if poll[0].Revents&unix.POLLIN == 0 {
+			return // POLLHUP
+		}
+		var n notification
+		if _, errno := notifIoctl(p.listener, notifReceive, unsafe.Pointer(&n)); errno != 0 {
+			continue // the caller was killed meanwhile
+		}
+		r := response{id: n.id, flags: flagContinue}
+		if value, errno, answered := p.call(&n); answered {
+			r.flags, r.value, r.errno = 0, value, -int32(errno)
+			if errno != 0 {
+				r.value = 0
+			}
+		}
+		_, _ = notifIoctl(p.listener, notifSend, unsafe.Pointer(&r))
+	}
+}
+
+// call carries out a system call, or says that the kernel shall.
+func (p *Program) call(n *notification) (value int64, errno unix.Errno, answered bool) {
+	switch n.nr {
+	case unix.SYS_OPENAT:
+		return p.open(n)
+	case sysStatAt:
+		return p.statAt(n)
+	}
+	fd := int(n.args[0])
+	p.mu.Lock()
+	f := p.files[fd]
+	p.mu.Unlock()
+	if f == nil {
+		return 0, 0, false
+	}
+	switch n.nr {
+	case unix.SYS_FSTAT:
+		return 0, statNode(&Process{int(n.pid)}, f.node, n.args[1]), true
+	case unix.SYS_CLOSE:
+		p.mu.Lock()
+		delete(p.files, fd)
+		p.mu.Unlock()
+		f.close()
+		return 0, 0, false // the kernel closes the number
+	case unix.SYS_WRITE, unix.SYS_IOCTL:
+		value, errno = p.carryOut(n, f)
+		return value, errno, true
+	}
+	return 0, 0, false
+}
+
+// carryOut takes the command of a write or an ioctl to the file.
+func (p *Program) carryOut(n *notification, f *openFile) (int64, unix.Errno) {
+	var r *Request
+	var errno unix.Errno
+	var value int64
+	if n.nr == unix.SYS_WRITE {
+		const most = 8 + 65535*8*2
+		b := make([]byte, min(n.args[2], most))
+		if f.owner.Read(n.args[1], b) != nil {
+			return 0, unix.EFAULT
+		}
+		r, errno = fromWrite(b)
+		value = int64(n.args[2])
+	} else {
+		if n.args[1] != verbsIoctl || p.host.WriteOnly {
+			return 0, unix.ENOTTY
+		}
+		r, errno = fromIoctl(f.owner, n.args[2])
+	}
+	if errno == 0 {
+		r.process, r.program, r.id = f.owner, p, n.id
+		f.mu.Lock()
+		errno = unix.EIO
+		if !f.closed {
+			errno = f.file.Command(r)
+		}
+		f.mu.Unlock()
+		if p.host.Log != nil {
+			p.host.Log("pid %d: command %d, extended %v: %v", f.owner.pid, r.Command, r.Extended, errnoName(errno))
+		}
+	}
+	return value, errno
+}
+
+func errnoName(errno unix.Errno) string {
+	if errno == 0 {
+		return "ok"
+	}
+	return unix.ErrnoName(errno)
+}
+
+// place returns where the host has what a program calls name: below its directory of
+// files. Nothing else is there.
+func (p *Program) place(name string) (string, bool) {
+	name = path.Clean(name)
+	for _, class := range []string{"/sys/class/infiniband", "/sys/class/infiniband_verbs"} {
+		if name == class || strings.HasPrefix(name, class+"/") {
+			return filepath.Join(p.sysfs, strings.TrimPrefix(name, "/sys/class/")), true
+		}
+	}
+	return "", false
+}
+
+func (p *Program) open(n *notification) (int64, unix.Errno, bool) {
+	caller := &Process{int(n.pid)}
+	name := caller.path(n.args[1])
+	if file, ok := p.place(name); ok {
+		fd, err := unix.Open(file, int(n.args[2])|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, errnoOf(err), true
+		}
+		defer unix.Close(fd)
+		number, errno := p.give(n.id, fd, -1)
+		return int64(number), errno, true
+	}
+	node, ok := p.host.Nodes[name]
+	if !ok {
+		if strings.HasPrefix(name, "/dev/infiniband/") {
+			return 0, unix.ENOENT, true
+		}
+		return 0, 0, false
+	}
+	number, errno := p.openNode(n.id, processOf(int(n.pid)), name, node)
+	return int64(number), errno, true
+}
+
+func (p *Program) openNode(id uint64, owner *Process, name string, node Node) (int, unix.Errno) {
+	fd, err := unix.MemfdCreate(path.Base(name), unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0, errnoOf(err)
+	}
+	f := &openFile{memfd: fd, owner: owner, node: node}
+	if err = unix.Ftruncate(fd, int64(node.Pages)); err == nil {
+		f.pages, err = unix.Mmap(fd, 0, node.Pages, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err == nil {
+		if f.file, err = node.Open(f.pages); err != nil {
+			_ = unix.Munmap(f.pages)
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return 0, errnoOf(err)
+	}
+	p.mu.Lock()
+	number := firstFD
+	for ; p.files[number] != nil; number++ {
+	}
+	errno := unix.EMFILE
+	if number <= lastFD {
+		_, errno = p.give(id, fd, number)
+	}
+	if errno == 0 {
+		p.files[number] = f
+	}
+	p.mu.Unlock()
+	if errno != 0 {
+		f.close()
+	}
+	return number, errno
+}
+
+// give copies a descriptor to the program, which waits for the answer to a notification:
+// to a number, or to the lowest free one.
+func (p *Program) give(id uint64, fd, number int) (int, unix.Errno) {
+	a := addFD{id: id, from: uint32(fd), fdfls: unix.O_CLOEXEC}
+	if number >= 0 {
+		a.flags, a.to = flagSetNumber, uint32(number)
+	}
+	return notifIoctl(p.listener, notifAddFD, unsafe.Pointer(&a))
+}
+
+func (p *Program) statAt(n *notification) (int64, unix.Errno, bool) {
+	caller := &Process{int(n.pid)}
+	name := caller.path(n.args[1])
+	if name == "" {
+		p.mu.Lock()
+		f := p.files[int(int32(n.args[0]))]
+		p.mu.Unlock()
+		if f == nil || n.args[3]&unix.AT_EMPTY_PATH == 0 {
+			return 0, 0, false
+		}
+		return 0, statNode(caller, f.node, n.args[2]), true
+	}
+	if node, ok := p.host.Nodes[name]; ok {
+		return 0, statNode(caller, node, n.args[2]), true
+	}
+	file, ok := p.place(name)
+	if !ok {
+		return 0, 0, false
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(file, &stat); err != nil {
+		return 0, errnoOf(err), true
+	}
+	return 0, writeStat(caller, &stat, n.args[2]), true
+}
+
+func statNode(p *Process, node Node, addr uint64) unix.Errno {
+	return writeStat(p, &unix.Stat_t{Mode: unix.S_IFCHR | 0o666, Nlink: 1, Rdev: unix.Mkdev(node.Major, node.Minor)}, addr)
+}
+
+// writeStat gives the struct to a program of the same architecture.
+func writeStat(p *Process, stat *unix.Stat_t, addr uint64) unix.Errno {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(stat)), unsafe.Sizeof(*stat))
+	if p.Write(addr, b) != nil {
+		return unix.EFAULT
+	}
+	return 0
+}
+
+func errnoOf(err error) unix.Errno {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return unix.EIO
+}

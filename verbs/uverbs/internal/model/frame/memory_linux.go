@@ -1,0 +1,118 @@
+//go:build amd64 || arm64
+
+package frame
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Process is the memory of a running program.
+type Process struct {
+	pid int
+}
+
+// processOf returns the process of a thread: memory has to be reachable when the
+// thread that made a system call has ended.
+func processOf(thread int) *Process {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(thread) + "/status")
+	if err == nil {
+		if _, rest, ok := bytes.Cut(status, []byte("\nTgid:\t")); ok {
+			line, _, _ := bytes.Cut(rest, []byte("\n"))
+			if pid, err := strconv.Atoi(string(line)); err == nil {
+				return &Process{pid}
+			}
+		}
+	}
+	return &Process{thread}
+}
+
+// PID returns the number of the process.
+func (p *Process) PID() int { return p.pid }
+
+// Read fills b from the process's memory. Not all of it readable is an error.
+func (p *Process) Read(addr uint64, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
+	remote := []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}
+	n, err := unix.ProcessVMReadv(p.pid, local, remote, 0)
+	return outcome("read", addr, n, len(b), err)
+}
+
+// Write copies b to the process's memory, in ascending order of addresses only as far
+// as a copy of the processor's is.
+func (p *Process) Write(addr uint64, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
+	remote := []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}
+	n, err := unix.ProcessVMWritev(p.pid, local, remote, 0)
+	return outcome("write", addr, n, len(b), err)
+}
+
+// WriteLast copies b to the process's memory, its last byte after all others: a thread
+// that sees the last byte sees them all.
+func (p *Process) WriteLast(addr uint64, b []byte) error {
+	last := len(b) - 1
+	local := []unix.Iovec{{Base: &b[0], Len: uint64(last)}, {Base: &b[last], Len: 1}}
+	remote := []unix.RemoteIovec{{Base: uintptr(addr), Len: last}, {Base: uintptr(addr) + uintptr(last), Len: 1}}
+	n, err := unix.ProcessVMWritev(p.pid, local, remote, 0)
+	return outcome("write", addr, n, len(b), err)
+}
+
+// ReadWords reads the 8 bytes at each address into the element of words with its
+// index, with few system calls.
+func (p *Process) ReadWords(addrs []uint64, words []uint64) error {
+	const most = 512 // the kernel takes 1024 segments
+	remote := make([]unix.RemoteIovec, 0, min(len(addrs), most))
+	for len(addrs) > 0 {
+		n := min(len(addrs), most)
+		remote = remote[:0]
+		for _, a := range addrs[:n] {
+			remote = append(remote, unix.RemoteIovec{Base: uintptr(a), Len: 8})
+		}
+		local := []unix.Iovec{{Base: (*byte)(unsafe.Pointer(&words[0])), Len: uint64(n * 8)}}
+		got, err := unix.ProcessVMReadv(p.pid, local, remote, 0)
+		if err := outcome("read", addrs[0], got, n*8, err); err != nil {
+			return err
+		}
+		addrs, words = addrs[n:], words[n:]
+	}
+	return nil
+}
+
+// path reads a C string of at most 4095 bytes.
+func (p *Process) path(addr uint64) string {
+	const page = 4096
+	var path []byte
+	for len(path) < page {
+		chunk := make([]byte, page-addr%page)
+		if p.Read(addr, chunk) != nil {
+			return ""
+		}
+		if end := bytes.IndexByte(chunk, 0); end >= 0 {
+			return string(append(path, chunk[:end]...))
+		}
+		path = append(path, chunk...)
+		addr += uint64(len(chunk))
+	}
+	return ""
+}
+
+func outcome(what string, addr uint64, n, want int, err error) error {
+	if err == nil && n != want {
+		err = unix.EFAULT
+	}
+	if err != nil {
+		return fmt.Errorf("%s %d bytes at %#x of the program's memory: %w", what, want, addr, err)
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+//go:build amd64 || arm64
+
+package frame
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Request is a uverbs command (include/uapi/rdma/ib_user_verbs.h) without the
+// framing of the system call that brought it. Its memory is the frame's.
+type Request struct {
+	Command  uint32 // IB_USER_VERBS_CMD_*
+	Extended bool   // IB_USER_VERBS_EX_CMD_*
+	Core     []byte // the request struct, with its u64 response if it has one
+	Driver   []byte // what the provider added
+
+	process    *Process
+	program    *Program
+	id         uint64 // of the notification
+	core       span
+	driver     span
+	contiguous bool // write(2): the driver's answer follows the core's, whatever that has room for
+}
+
+type span struct {
+	addr uint64
+	size int
+}
+
+// Process returns the process whose command it is.
+func (r *Request) Process() *Process { return r.process }
+
+// Answer writes the response: the core's struct and the provider's part. Both are cut
+// to the room that the program gave.
+func (r *Request) Answer(core, driver []byte) unix.Errno {
+	if r.contiguous {
+		core, driver = append(append([]byte(nil), core...), driver...), nil
+	}
+	if r.process.Write(r.core.addr, core[:min(len(core), r.core.size)]) != nil ||
+		r.process.Write(r.driver.addr, driver[:min(len(driver), r.driver.size)]) != nil {
+		return unix.EFAULT
+	}
+	return 0
+}
+
+// Give copies a descriptor of this process to the program, and returns its number there.
+func (r *Request) Give(fd int) (int, unix.Errno) {
+	return r.program.give(r.id, fd, -1)
+}
+
+// sizes of the request structs, without the header: what follows is the provider's.
+var coreSize = map[uint32]int{
+	0: 8, 1: 8, 2: 16, 3: 8, 4: 4, 5: 56, 8: 4, 9: 40, 11: 48, 13: 4, 14: 16, 16: 4, 17: 8, 18: 32, 19: 16, 20: 16,
+	24: 56, 25: 16, 26: 112, 27: 16, 30: 24, 31: 24, 32: 32, 33: 16, 34: 16, 35: 16,
+}
+
+// noAnswer are the commands whose request struct does not begin with a u64 response.
+var noAnswer = map[uint32]bool{4: true, 8: true, 13: true, 16: true, 26: true, 30: true, 31: true, 33: true}
+
+var le = binary.LittleEndian
+
+// fromWrite takes the bytes of write(2) apart (drivers/infiniband/core/uverbs_main.c,
+// verify_hdr and ib_uverbs_write).
+func fromWrite(b []byte) (*Request, unix.Errno) {
+	const extended = 1 << 31
+	if len(b) < 8 {
+		return nil, unix.EINVAL
+	}
+	r := &Request{Command: le.Uint32(b) &^ (0xff << 24), Extended: le.Uint32(b)&extended != 0}
+	in, out := int(le.Uint16(b[4:])), int(le.Uint16(b[6:]))
+	if le.Uint32(b)&(0x7f<<24) != 0 {
+		return nil, unix.EINVAL
+	}
+	if r.Extended {
+		if len(b) < 24 || le.Uint32(b[20:]) != 0 {
+			return nil, unix.EINVAL
+		}
+		driverIn, driverOut := int(le.Uint16(b[16:])), int(le.Uint16(b[18:]))
+		if len(b) != 24+(in+driverIn)*8 {
+			return nil, unix.EINVAL
+		}
+		answer := le.Uint64(b[8:])
+		r.Core, r.Driver = b[24:24+in*8], b[24+in*8:]
+		r.core = span{answer, out * 8}
+		r.driver = span{answer + uint64(out*8), driverOut * 8}
+		return r, 0
+	}
+	if len(b) != in*4 {
+		return nil, unix.EINVAL
+	}
+	size, ok := coreSize[r.Command]
+	if !ok {
+		return nil, unix.EOPNOTSUPP
+	}
+	if len(b) < 8+size {
+		return nil, unix.ENOSPC
+	}
+	r.Core, r.Driver, r.contiguous = b[8:8+size], b[8+size:], true
+	if !noAnswer[r.Command] {
+		r.core = span{le.Uint64(r.Core), out * 4}
+	}
+	return r, 0
+}
+
+// Of the ioctl interface, what carries write commands (include/uapi/rdma/rdma_user_ioctl_cmds.h
+// and ib_user_ioctl_cmds.h).
+const (
+	verbsIoctl     = 0xc0181b01
+	objectDevice   = 0
+	invokeWrite    = 0
+	attrCoreIn     = 0
+	attrCoreOut    = 1
+	attrCommand    = 2
+	attrDriverIn   = 0x1000
+	attrDriverOut  = 0x1001
+	mandatory      = 1
+	ioctlHeader    = 24
+	ioctlAttribute = 16
+)
+
+// fromIoctl takes the buffer of RDMA_VERBS_IOCTL apart (drivers/infiniband/core/uverbs_ioctl.c
+// and uverbs_std_types_device.c). Native methods are EPROTONOSUPPORT, on which libibverbs
+// takes the write command.
+func fromIoctl(p *Process, addr uint64) (*Request, unix.Errno) {
+	header := make([]byte, ioctlHeader)
+	if p.Read(addr, header) != nil {
+		return nil, unix.EFAULT
+	}
+	length, count := int(le.Uint16(header)), int(le.Uint16(header[6:]))
+	if length > 4096 || length != ioctlHeader+count*ioctlAttribute {
+		return nil, unix.EINVAL
+	}
+	if le.Uint64(header[8:]) != 0 || le.Uint32(header[20:]) != 0 {
+		return nil, unix.EPROTONOSUPPORT
+	}
+	if le.Uint16(header[2:]) != objectDevice || le.Uint16(header[4:]) != invokeWrite {
+		return nil, unix.EPROTONOSUPPORT
+	}
+	attributes := make([]byte, count*ioctlAttribute)
+	if p.Read(addr+ioctlHeader, attributes) != nil {
+		return nil, unix.EFAULT
+	}
+	r := &Request{}
+	named := false
+	for ; len(attributes) > 0; attributes = attributes[ioctlAttribute:] {
+		id, size, data := le.Uint16(attributes), int(le.Uint16(attributes[2:])), le.Uint64(attributes[8:])
+		in := func() ([]byte, unix.Errno) {
+			b := make([]byte, size)
+			if size <= 8 {
+				copy(b, attributes[8:16])
+				return b, 0
+			}
+			if p.Read(data, b) != nil {
+				return nil, unix.EFAULT
+			}
+			return b, 0
+		}
+		var errno unix.Errno
+		switch id {
+		case attrCoreIn:
+			r.Core, errno = in()
+		case attrDriverIn:
+			r.Driver, errno = in()
+		case attrCoreOut:
+			r.core = span{data, size}
+		case attrDriverOut:
+			r.driver = span{data, size}
+		case attrCommand:
+			named = true
+			r.Command, r.Extended = uint32(data)&^(0xff<<24), data&(1<<31) != 0
+		default:
+			if le.Uint16(attributes[4:])&mandatory != 0 {
+				errno = unix.EPROTONOSUPPORT
+			}
+		}
+		if errno != 0 {
+			return nil, errno
+		}
+	}
+	if !named {
+		return nil, unix.EINVAL
+	}
+	if size := coreSize[r.Command]; !r.Extended && len(r.Core) < size {
+		return nil, unix.ENOSPC
+	}
+	return r, 0
+}

@@ -1,0 +1,101 @@
+//go:build amd64 || arm64
+
+// Model runs programs on a model of RDMA devices in user space. See the README.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
+)
+
+// failure is the exit status if programs could not be run, or a driver has done what a
+// device cannot make sense of. Otherwise it is that of the first program that failed.
+const failure = 125
+
+func main() {
+	frame.Main()
+	verbose := flag.Bool("v", false, "print commands, and what the devices do, on standard error")
+	write := flag.Bool("write", false, "offer commands by write only, as kernels before 5.0 did")
+	delay := flag.Duration("delay", 500*time.Millisecond, "start each program so much later than the one before")
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), "usage: model [flags] PROGRAM ARGUMENT... [-- PROGRAM ARGUMENT...]...\n"+
+			"Each program has a host of its own, with a device; the devices are connected.\n")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	commands := split(flag.Args())
+	if len(commands) == 0 {
+		flag.Usage()
+		os.Exit(failure)
+	}
+	fabric := mlx5.NewFabric()
+	if *verbose {
+		fabric.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "model: "+format+"\n", args...) }
+	}
+	go fabric.Run(context.Background())
+	status := run(fabric, commands, *write, *delay)
+	if *verbose {
+		s := fabric.Stats()
+		fabric.Log("%d doorbells, %d WQEs, %d CQEs, %d events", s.Doorbells, s.Requests, s.Completions, s.Events)
+	}
+	for _, v := range fabric.Violations() {
+		fmt.Fprintf(os.Stderr, "model: the driver violates the format: %s\n", v)
+		status = failure
+	}
+	os.Exit(status)
+}
+
+// split returns the commands that stand between the arguments "--".
+func split(args []string) (commands [][]string) {
+	var command []string
+	for _, a := range append(args, "--") {
+		if a != "--" {
+			command = append(command, a)
+		} else if command != nil {
+			commands = append(commands, command)
+			command = nil
+		}
+	}
+	return commands
+}
+
+func run(fabric *mlx5.Fabric, commands [][]string, write bool, delay time.Duration) (status int) {
+	var programs []*frame.Program
+	for i, command := range commands {
+		if i > 0 {
+			time.Sleep(delay)
+		}
+		host := fabric.NewDevice().Host()
+		host.WriteOnly, host.Log = write, fabric.Log
+		p, err := host.Start(command, nil, os.Stdout, os.Stderr)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "model: %v\n", err)
+			status = failure
+			break
+		}
+		programs = append(programs, p)
+	}
+	for i, p := range programs {
+		err := p.Wait()
+		if err == nil {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "model: %s: %v\n", commands[i][0], err)
+		var exit *exec.ExitError
+		if status == 0 {
+			status = failure
+			if errors.As(err, &exit) && exit.ExitCode() > 0 {
+				status = exit.ExitCode()
+			}
+		}
+	}
+	return status
+}

@@ -1,0 +1,478 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"math/bits"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+const getContext = 0
+
+// commands by number (include/uapi/rdma/ib_user_verbs.h). Structs are those of that header and,
+// for the provider's part, of mlx5-abi.h. The checks are cited where they are made: files
+// without a directory are those of drivers/infiniband/hw/mlx5, uverbs_cmd.c is the core's.
+var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
+	getContext: (*ucontext).getContext,
+	1:          (*ucontext).queryDevice,
+	2:          (*ucontext).queryPort,
+	3:          (*ucontext).allocPD,
+	4:          (*ucontext).deallocPD,
+	5:          (*ucontext).createAH,
+	8:          (*ucontext).destroyAH,
+	9:          (*ucontext).regMR,
+	13:         (*ucontext).deregMR,
+	17:         (*ucontext).createChannel,
+	18:         (*ucontext).createCQ,
+	20:         (*ucontext).destroyCQ,
+	24:         (*ucontext).createQP,
+	25:         (*ucontext).queryQP,
+	26:         (*ucontext).modifyQP,
+	27:         (*ucontext).destroyQP,
+	32:         (*ucontext).createSRQ,
+	33:         (*ucontext).modifySRQ,
+	34:         (*ucontext).querySRQ,
+	35:         (*ucontext).destroySRQ,
+}
+
+func (c *ucontext) getContext(r *frame.Request) unix.Errno {
+	if len(r.Driver) < 8 {
+		return unix.EINVAL // main.c, mlx5_ib_alloc_ucontext
+	}
+	total, low := le.Uint32(r.Driver), le.Uint32(r.Driver[4:])
+	if total == 0 || low > total-1 {
+		return unix.EINVAL // main.c, mlx5_ib_alloc_ucontext: total_num_bfregs, num_low_latency_bfregs
+	}
+	if total > bfregs {
+		return unix.ENOMEM // main.c, calc_total_bfregs: more than the device has
+	}
+	async, err := frame.NewChannel()
+	if err != nil {
+		return unix.EMFILE
+	}
+	fd, errno := r.Give(async.FD())
+	if errno != 0 {
+		async.Close()
+		return errno
+	}
+	c.async, c.memory = async, r.Process()
+	m := make([]byte, 72)
+	put := func(at int, v uint32) { le.PutUint32(m[at:], v) }
+	put(0, maxQP)
+	put(4, bfregSize)
+	put(8, bfregs)
+	put(12, 64) // cache line
+	le.PutUint16(m[16:], maxWQE)
+	le.PutUint16(m[18:], maxWQE)
+	put(20, maxWR)
+	put(24, maxWR)
+	put(28, maxSRQWR+1)
+	le.PutUint16(m[32:], 1) // ports
+	put(40, 72)             // response length
+	m[44] = cqeVersion
+	put(56, 12) // log2 of a UAR's size
+	put(60, 1)  // UARs in a page
+	return r.Answer(words(uint32(fd), 1), m)
+}
+
+func (c *ucontext) queryDevice(r *frame.Request) unix.Errno {
+	d := c.device
+	b := make([]byte, 176)
+	put := func(at int, v uint32) { le.PutUint32(b[at:], v) }
+	le.PutUint64(b, 16<<32|35<<16|1000) // firmware
+	be.PutUint64(b[8:], d.guid)
+	be.PutUint64(b[16:], d.guid)
+	le.PutUint64(b[24:], 1<<40)      // max_mr_size
+	le.PutUint64(b[32:], 0xfffff000) // page sizes
+	put(40, 0x2c9)                   // vendor
+	put(44, 0x1017)                  // ConnectX-5
+	put(52, maxQP)
+	put(56, maxWR)
+	put(64, maxSGE)
+	put(68, maxSGE)
+	put(72, 1<<16) // CQs
+	put(76, maxCQE)
+	put(80, 1<<16) // MRs
+	put(84, 1<<16) // PDs
+	put(88, maxReads)
+	put(96, maxReads*maxQP)
+	put(100, maxReads)
+	put(108, 1)     // atomics among the device's QPs
+	put(144, 1<<20) // AHs
+	put(156, 1<<16) // SRQs
+	put(160, maxSRQWR)
+	put(164, maxSGE)
+	le.PutUint16(b[168:], 1) // P_Keys
+	b[170], b[171] = 16, 1   // local_ca_ack_delay, ports
+	return r.Answer(b, nil)
+}
+
+func (c *ucontext) queryPort(r *frame.Request) unix.Errno {
+	if r.Core[8] != 1 {
+		return unix.EINVAL // core/device.c, ib_query_port: rdma_is_port_valid
+	}
+	b := make([]byte, 40)
+	le.PutUint32(b[4:], maxMessage)
+	le.PutUint32(b[16:], 1) // GIDs
+	le.PutUint16(b[20:], 1) // P_Keys
+	le.PutUint16(b[22:], c.device.lid)
+	b[26], b[27], b[28], b[30] = portActive, mtuCode, mtuCode, 4 // virtual lanes
+	b[34], b[35], b[36], b[37] = width4X, speedEDR, physLinkUp, linkIB
+	return r.Answer(b, nil)
+}
+
+func (c *ucontext) allocPD(r *frame.Request) unix.Errno {
+	pd := &protectionDomain{}
+	pd.handle = c.add(pd)
+	return r.Answer(words(pd.handle), words(c.device.next()))
+}
+
+func (c *ucontext) deallocPD(r *frame.Request) unix.Errno {
+	handle := le.Uint32(r.Core)
+	pd, ok := lookup[*protectionDomain](c, handle)
+	if !ok {
+		return unix.ENOENT
+	}
+	if pd.users > 0 {
+		return unix.EBUSY // core/uverbs_std_types.c, uverbs_free_pd
+	}
+	delete(c.objects, handle)
+	return 0
+}
+
+// addressHandle exists for its handle: libmlx5 puts the address into each WQE by itself.
+type addressHandle struct{ pd *protectionDomain }
+
+func (c *ucontext) createAH(r *frame.Request) unix.Errno {
+	pd, ok := lookup[*protectionDomain](c, le.Uint32(r.Core[16:]))
+	if !ok {
+		return unix.EINVAL
+	}
+	if port := r.Core[24+30]; port != 1 {
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_create_ah
+	}
+	pd.users++
+	return r.Answer(words(c.add(&addressHandle{pd})), nil)
+}
+
+func (c *ucontext) destroyAH(r *frame.Request) unix.Errno {
+	handle := le.Uint32(r.Core)
+	ah, ok := lookup[*addressHandle](c, handle)
+	if !ok {
+		return unix.ENOENT
+	}
+	ah.pd.users--
+	delete(c.objects, handle)
+	return 0
+}
+
+func (c *ucontext) regMR(r *frame.Request) unix.Errno {
+	b := r.Core
+	m := &memoryRegion{memory: c.memory, start: le.Uint64(b[8:]), length: le.Uint64(b[16:]), address: le.Uint64(b[24:]),
+		access: le.Uint32(b[36:])}
+	var ok bool
+	switch m.pd, ok = lookup[*protectionDomain](c, le.Uint32(b[32:])); {
+	case m.start%pageSize != m.address%pageSize:
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_reg_mr
+	case m.access&(accessRemoteWrite|accessRemoteAtomic) != 0 && m.access&accessLocalWrite == 0:
+		return unix.EINVAL // include/rdma/ib_verbs.h, ib_check_mr_access
+	case !ok:
+		return unix.EINVAL
+	case m.length == 0 || m.start+m.length < m.start:
+		return unix.EINVAL // core/umem.c, ib_umem_get
+	case !c.readable(m.start, m.length):
+		return unix.EFAULT
+	}
+	m.pd.users++
+	m.handle = c.add(m)
+	// The variant in the low byte differs from one key to the next, as mkeys of the driver do.
+	m.key = c.device.next()<<8 | m.handle*0x35&0xff
+	if m.key == invalidKey {
+		m.key++
+	}
+	c.device.keys[m.key] = m
+	return r.Answer(words(m.handle, m.key, m.key), nil)
+}
+
+func (c *ucontext) deregMR(r *frame.Request) unix.Errno {
+	handle := le.Uint32(r.Core)
+	m, ok := lookup[*memoryRegion](c, handle)
+	if !ok {
+		return unix.ENOENT
+	}
+	m.pd.users--
+	delete(c.device.keys, m.key)
+	delete(c.objects, handle)
+	return 0
+}
+
+// A completion channel is an object by its descriptor in the program, which has handles of
+// its own.
+type channelFD int
+
+func (c *ucontext) createChannel(r *frame.Request) unix.Errno {
+	channel, err := frame.NewChannel()
+	if err != nil {
+		return unix.EMFILE
+	}
+	fd, errno := r.Give(channel.FD())
+	if errno != 0 {
+		channel.Close()
+		return errno
+	}
+	c.setChannel(channelFD(fd), channel)
+	return r.Answer(words(uint32(fd)), nil)
+}
+
+const channelHandles = 1 << 31
+
+func (c *ucontext) setChannel(fd channelFD, channel *frame.Channel) {
+	handle := channelHandles | uint32(fd)
+	if old, ok := lookup[*frame.Channel](c, handle); ok {
+		old.Close() // the program has closed its descriptor, or the number would not be free
+	}
+	c.objects[handle] = channel
+}
+
+func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
+	b, m := r.Core, r.Driver
+	entries := le.Uint32(b[16:])
+	if len(m) < 20 {
+		return unix.EINVAL // cq.c, create_cq_user
+	}
+	if len(m) >= 24 && le.Uint16(m[22:])&^1 != 0 {
+		// cq.c, create_cq_user: unknown flags. UAR_PAGE_INDEX is one here, because there
+		// are no dynamic UARs.
+		return unix.EINVAL
+	}
+	switch size := le.Uint32(m[16:]); {
+	case size != 64 && size != 128:
+		return unix.EINVAL // cq.c, create_cq_user
+	case size != 64:
+		return unix.EOPNOTSUPP
+	case entries == 0 || entries > maxCQE:
+		return unix.EINVAL // uverbs_cmd.c and cq.c, mlx5_ib_create_cq
+	case le.Uint32(b[20:]) >= 1:
+		return unix.EINVAL // uverbs_cmd.c, create_cq: completion vectors
+	}
+	q := &completionQueue{context: c, user: le.Uint64(b[8:]), size: roundUp(entries + 1),
+		buffer: le.Uint64(m), record: le.Uint64(m[8:]), command: noCommand}
+	if fd := int32(le.Uint32(b[24:])); fd >= 0 {
+		var ok bool
+		if q.channel, ok = lookup[*frame.Channel](c, channelHandles|uint32(fd)); !ok {
+			return unix.EBADF
+		}
+	}
+	if !c.readable(q.buffer, uint64(q.size)*cqeSize) || c.memory.Write(q.record+4, words(noCommand)) != nil {
+		return unix.EFAULT
+	}
+	q.cqn = c.device.next()
+	q.handle = c.add(q)
+	c.cqs = append(c.cqs, q)
+	return r.Answer(words(q.handle, q.size-1), words(q.cqn, 0))
+}
+
+func (c *ucontext) destroyCQ(r *frame.Request) unix.Errno {
+	q, ok := lookup[*completionQueue](c, le.Uint32(r.Core[8:]))
+	if !ok {
+		return unix.ENOENT
+	}
+	if q.users > 0 {
+		return unix.EBUSY
+	}
+	if q.channel != nil { // what was not read is not waited for
+		q.events -= uint32(q.channel.Remove(func(b []byte) bool { return le.Uint64(b) == q.user }))
+	}
+	q.asyncEvents -= c.unread(q.user, eventCQError)
+	delete(c.objects, q.handle)
+	c.cqs = without(c.cqs, q)
+	return r.Answer(words(q.events, q.asyncEvents), nil)
+}
+
+func (c *ucontext) createQP(r *frame.Request) unix.Errno {
+	b, m := r.Core, r.Driver
+	if len(m) < 40 {
+		return unix.EINVAL // qp.c, process_udata_size
+	}
+	const knownFlags = 1<<1 | 1<<3 | 1<<8 // scatter to CQE is allowed, and never done; BFREG_INDEX
+	q := &queuePair{context: c, user: le.Uint64(b[8:]), service: service(b[53]), signalAll: b[52] != 0,
+		record: le.Uint64(m[8:]), sendSize: le.Uint32(m[16:]), uidx: le.Uint32(m[32:])}
+	for i := range q.caps {
+		q.caps[i] = le.Uint32(b[32+4*i:])
+	}
+	own := &receiveQueue{context: c, buffer: le.Uint64(m), record: q.record, size: le.Uint32(m[20:]), shift: le.Uint32(m[24:])}
+	q.recv = own
+	var found [4]bool
+	q.pd, found[0] = lookup[*protectionDomain](c, le.Uint32(b[16:]))
+	q.sendCQ, found[1] = lookup[*completionQueue](c, le.Uint32(b[20:]))
+	q.recvCQ, found[2] = lookup[*completionQueue](c, le.Uint32(b[24:]))
+	found[3] = true
+	if b[54] != 0 {
+		q.recv, found[3] = lookup[*receiveQueue](c, le.Uint32(b[28:]))
+	}
+	own.pd = q.pd
+	switch {
+	case q.service != serviceRC && q.service != serviceUC && q.service != serviceUD:
+		return unix.EOPNOTSUPP
+	case found != [4]bool{true, true, true, true}:
+		return unix.EINVAL // uverbs_cmd.c, create_qp
+	case q.service == serviceUC && q.recv.shared:
+		return unix.EINVAL
+	case q.caps[0] > maxWR || q.caps[1] > maxWR || q.caps[2] > maxSGE || q.caps[3] > maxSGE:
+		return unix.EINVAL // qp.c, set_rq_size and calc_sq_size
+	case le.Uint32(m[28:])&^knownFlags != 0:
+		return unix.EINVAL // qp.c, process_vendor_flags
+	case q.uidx >= defaultUidx:
+		return unix.EINVAL // mlx5_ib.h, get_qp_user_index
+	case q.sendSize != 0 && (!powerOfTwo(q.sendSize) || q.sendSize > maxWR):
+		return unix.EINVAL // qp.c, set_user_buf_size
+	case !q.recv.shared && own.size != 0 && (!powerOfTwo(own.size) || own.size > maxWR || own.shift < 4 || own.shift > 9):
+		return unix.EINVAL // qp.c, set_rq_size
+	case !q.recv.shared && own.size == 0 && q.caps[1] != 0:
+		return unix.EINVAL // qp.c, set_rq_size
+	}
+	bytes := uint64(q.sendSize) * basicBlock
+	if !q.recv.shared {
+		bytes += uint64(own.size) << own.shift
+		q.send = own.buffer + uint64(own.size)<<own.shift
+	} else {
+		q.send = own.buffer
+	}
+	if bytes != 0 && !c.readable(own.buffer, bytes) || !c.readable(q.record, 8) {
+		return unix.EFAULT
+	}
+	q.qpn = c.device.next()
+	q.handle = c.add(q)
+	q.pd.users++
+	q.sendCQ.users++
+	q.recvCQ.users++
+	if q.recv.shared {
+		q.recv.users++
+	}
+	c.qps = append(c.qps, q)
+	c.device.qps[q.qpn] = q
+	register := (1 + q.qpn%(uarPages-1)) * bfregsOfPage
+	core := append(words(q.handle, q.qpn), b[32:52]...)
+	return r.Answer(append(core, words(0)...), append(words(register), make([]byte, 36)...))
+}
+
+func (c *ucontext) modifyQP(r *frame.Request) unix.Errno {
+	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[64:]))
+	if !ok {
+		return unix.EINVAL
+	}
+	return q.modify(r.Core)
+}
+
+func (c *ucontext) queryQP(r *frame.Request) unix.Errno {
+	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[8:]))
+	if !ok {
+		return unix.EINVAL
+	}
+	a := &q.attr
+	b := make([]byte, 128)
+	copy(b, a.path[:])
+	for i, v := range q.caps {
+		le.PutUint32(b[64+4*i:], v)
+	}
+	for i, v := range []uint32{a.qkey, a.rqPSN, a.sqPSN, a.dest, a.access} {
+		le.PutUint32(b[84+4*i:], v)
+	}
+	le.PutUint16(b[104:], a.pkeyIndex)
+	b[108], b[109], b[110] = byte(q.state), byte(q.state), a.mtu
+	for i, v := range []byte{a.maxRead, a.maxDest, a.minRNR, a.port, a.timeout, a.retry, a.rnrRetry} {
+		b[113+i] = v
+	}
+	if q.signalAll {
+		b[122] = 1
+	}
+	return r.Answer(b, nil)
+}
+
+func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
+	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[8:]))
+	if !ok {
+		return unix.ENOENT
+	}
+	q.pd.users--
+	q.sendCQ.users--
+	q.recvCQ.users--
+	if q.recv.shared {
+		q.recv.users--
+	}
+	q.events -= c.unread(q.user, eventQPFatal, eventQPRequest, eventQPAccess, eventLastWQE)
+	delete(c.objects, q.handle)
+	delete(c.device.qps, q.qpn)
+	c.qps = without(c.qps, q)
+	return r.Answer(words(q.events), nil)
+}
+
+func (c *ucontext) createSRQ(r *frame.Request) unix.Errno {
+	b, m := r.Core, r.Driver
+	if len(m) < 24 {
+		return unix.EINVAL // srq.c, create_srq_user
+	}
+	wr, sge := le.Uint32(b[20:]), le.Uint32(b[24:])
+	pd, ok := lookup[*protectionDomain](c, le.Uint32(b[16:]))
+	switch {
+	case !ok:
+		return unix.EINVAL
+	case wr > maxSRQWR || sge > maxSGE:
+		return unix.EINVAL // srq.c, mlx5_ib_create_srq
+	case le.Uint32(m[16:])&^1 != 0:
+		return unix.EINVAL
+	}
+	s := &receiveQueue{context: c, pd: pd, buffer: le.Uint64(m), record: le.Uint64(m[8:]), size: roundUp(wr + 1),
+		shared: true, user: le.Uint64(b[8:]), limit: le.Uint32(b[28:])}
+	// srq.c, mlx5_ib_create_srq: the size of a WQE follows from the number of its segments.
+	s.shift = uint32(bits.Len32(roundUp(max(32, segmentSize*(1+sge))))) - 1
+	s.maxWR, s.maxSGE = s.size-1, (1<<s.shift-segmentSize)/segmentSize
+	if !c.readable(s.buffer, uint64(s.size)<<s.shift) || !c.readable(s.record, 4) {
+		return unix.EFAULT
+	}
+	pd.users++
+	s.srqn = c.device.next()
+	s.handle = c.add(s)
+	return r.Answer(words(s.handle, s.maxWR, s.maxSGE, s.srqn), words(s.srqn, 0))
+}
+
+func (c *ucontext) modifySRQ(r *frame.Request) unix.Errno {
+	const maskMaxWR, maskLimit = 1, 2
+	s, ok := lookup[*receiveQueue](c, le.Uint32(r.Core))
+	mask, limit := le.Uint32(r.Core[4:]), le.Uint32(r.Core[12:])
+	if !ok || mask&maskMaxWR != 0 {
+		return unix.EINVAL // srq.c, mlx5_ib_modify_srq: SRQs are not resized
+	}
+	if mask&maskLimit != 0 {
+		if limit >= s.maxWR {
+			return unix.EINVAL // the same
+		}
+		s.limit = limit
+	}
+	return 0
+}
+
+func (c *ucontext) querySRQ(r *frame.Request) unix.Errno {
+	s, ok := lookup[*receiveQueue](c, le.Uint32(r.Core[8:]))
+	if !ok {
+		return unix.EINVAL
+	}
+	return r.Answer(words(s.maxWR, s.maxSGE, s.limit, 0), nil)
+}
+
+func (c *ucontext) destroySRQ(r *frame.Request) unix.Errno {
+	s, ok := lookup[*receiveQueue](c, le.Uint32(r.Core[8:]))
+	if !ok {
+		return unix.ENOENT
+	}
+	if s.users > 0 {
+		return unix.EBUSY
+	}
+	s.pd.users--
+	s.events -= c.unread(s.user, eventSRQLimit)
+	delete(c.objects, s.handle)
+	return r.Answer(words(s.events), nil)
+}

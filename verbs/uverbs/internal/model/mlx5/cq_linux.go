@@ -1,0 +1,122 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+// A completionQueue is a ring of CQEs in the program's memory. Its doorbell record has the
+// consumer's index, and the driver's last arm command.
+type completionQueue struct {
+	context     *ucontext
+	handle, cqn uint32
+	user        uint64 // the handle that events name
+	buffer      uint64
+	record      uint64
+	size        uint32 // entries, a power of two
+	users       int    // QPs
+	dead        bool   // overrun
+
+	produced     uint32
+	consumed     uint32 // as last read
+	solicited    uint32 // index after the last CQE that a solicited arm waits for; valid if anySolicited
+	anySolicited bool
+
+	channel       *frame.Channel
+	notified      uint32 // produced at the last event
+	events        uint32 // sent
+	asyncEvents   uint32
+	armed         bool
+	onlySolicited bool
+	command       uint32 // the arm record as last seen
+}
+
+const (
+	armOnlySolicited = 1 << 24
+	// noCommand is what the model writes to the arm record when a CQ is made. The first
+	// arm of a CQ may be 0, which is what the driver has put there.
+	noCommand = ^uint32(0)
+)
+
+// arm takes an arm command from the record. An arm is with the index up to which
+// the driver has seen the CQ: if there is more, the event is due at once, unless an event
+// has told of it. Most programs arm before they poll, and would be woken twice by
+// each CQE. That the device knows what it has told follows from the CQ context's
+// last_notified_index (include/linux/mlx5/mlx5_ifc.h, struct mlx5_ifc_cqc_bits); how it
+// uses that is not documented in public.
+func (c *completionQueue) arm(command uint32) {
+	if command == c.command {
+		return
+	}
+	c.command = command
+	c.armed, c.onlySolicited = true, command&armOnlySolicited != 0
+	seen := c.produced - (c.produced-command)&0xffffff // the command has 24 bits of it
+	if int32(c.notified-seen) > 0 {
+		seen = c.notified
+	}
+	c.notify(seen)
+}
+
+// notify sends the event if the CQ is armed and has a CQE at or after the index.
+func (c *completionQueue) notify(seen uint32) {
+	end := c.produced
+	if c.onlySolicited {
+		if !c.anySolicited {
+			return
+		}
+		end = c.solicited
+	}
+	if !c.armed || c.channel == nil || int32(end-seen) <= 0 {
+		return
+	}
+	c.armed = false
+	c.notified = c.produced
+	c.events++
+	c.context.device.fabric.stats.Events++
+	if !c.channel.Send(le.AppendUint64(nil, c.user)) {
+		c.context.device.fabric.violation("CQ %#x: its completion channel is full", c.cqn)
+	}
+}
+
+// put writes a CQE. A CQ without room is broken (mlx5: a CQ error event), and so are its QPs.
+func (c *completionQueue) put(e completion) {
+	if c.dead {
+		return
+	}
+	memory := c.context.memory
+	if c.produced-c.consumed >= c.size {
+		var record [4]byte
+		_ = memory.Read(c.record, record[:])
+		c.consumed = c.produced - (c.produced-be.Uint32(record[:]))&0xffffff
+		if c.produced-c.consumed >= c.size {
+			c.overrun()
+			return
+		}
+	}
+	owner := byte(0)
+	if c.produced&c.size != 0 {
+		owner = 1
+	}
+	_ = memory.WriteLast(c.buffer+uint64(c.produced&(c.size-1))*cqeSize, e.encode(owner))
+	before := c.produced
+	c.produced++
+	c.context.device.fabric.stats.Completions++
+	if e.solicited || e.op == cqeRequestError || e.op == cqeResponseError {
+		c.solicited, c.anySolicited = c.produced, true
+	}
+	c.notify(before)
+}
+
+func (c *completionQueue) overrun() {
+	c.dead = true
+	c.context.device.fabric.logf("CQ %#x has overrun", c.cqn)
+	c.asyncEvents++
+	c.context.event(eventCQError, c.user)
+	for _, q := range c.context.qps {
+		if q.sendCQ == c || q.recvCQ == c {
+			q.state = stateError
+			q.event(eventQPFatal)
+		}
+	}
+}

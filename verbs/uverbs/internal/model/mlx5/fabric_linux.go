@@ -1,0 +1,203 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+// A Fabric is a subnet of devices, one port each, connected with each other.
+type Fabric struct {
+	// Log, if not nil, is told what a driver does wrong, and what the devices do.
+	Log func(format string, args ...any)
+
+	mu         sync.Mutex // guards all devices and what they have
+	devices    []*Device
+	violations []string
+	stats      Stats
+	queue      []*queuePair // to be looked at by Run
+	buffer     []byte       // between the memories of two programs
+}
+
+// Stats counts what has happened on a fabric.
+type Stats struct {
+	Doorbells   int // times that written registers were found
+	Requests    int // WQEs executed on send queues
+	Completions int // CQEs
+	Events      int // of completion channels
+}
+
+// NewFabric returns a fabric without devices.
+func NewFabric() *Fabric { return &Fabric{buffer: make([]byte, 1<<20)} }
+
+// Stats returns the counters so far.
+func (f *Fabric) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
+}
+
+// Violations returns what drivers have done that a device cannot make sense of.
+func (f *Fabric) Violations() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.violations...)
+}
+
+func (f *Fabric) violation(format string, args ...any) {
+	const most = 100
+	text := fmt.Sprintf(format, args...)
+	if len(f.violations) < most {
+		f.violations = append(f.violations, text)
+	}
+	f.logf("violation: %s", text)
+}
+
+func (f *Fabric) logf(format string, args ...any) {
+	if f.Log != nil {
+		f.Log(format, args...)
+	}
+}
+
+// A Device is a ConnectX with one port.
+type Device struct {
+	fabric   *Fabric
+	lid      uint16
+	guid     uint64
+	gid      [16]byte
+	contexts []*ucontext
+	keys     map[uint32]*memoryRegion
+	qps      map[uint32]*queuePair
+	number   uint32 // of the object made last
+}
+
+// NewDevice adds a device to the fabric.
+func (f *Fabric) NewDevice() *Device {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.devices)
+	d := &Device{fabric: f, lid: uint16(7 + n), guid: 0x0002c903_00c00000 + uint64(n)<<8,
+		keys: map[uint32]*memoryRegion{}, qps: map[uint32]*queuePair{},
+		// Numbers of different devices differ, so that one taken for the other is noticed.
+		number: 0x100 + uint32(n)<<16}
+	be.PutUint64(d.gid[:], 0xfe80<<48)
+	be.PutUint64(d.gid[8:], d.guid)
+	f.devices = append(f.devices, d)
+	return d
+}
+
+// Host returns a machine that has the device as uverbs0.
+func (d *Device) Host() *frame.Host {
+	const major, minor = 231, 192
+	guid := fmt.Sprintf("%04x:%04x:%04x:%04x", d.guid>>48, d.guid>>32&0xffff, d.guid>>16&0xffff, d.guid&0xffff)
+	const verbs, device = "infiniband_verbs/", "infiniband/mlx5_0/"
+	return &frame.Host{
+		Nodes: map[string]frame.Node{"/dev/infiniband/uverbs0": {Major: major, Minor: minor, Pages: nodePages, Open: d.open}},
+		Sysfs: map[string]string{
+			verbs + "abi_version":                "6",
+			verbs + "uverbs0/ibdev":              "mlx5_0",
+			verbs + "uverbs0/abi_version":        "1",
+			verbs + "uverbs0/dev":                fmt.Sprintf("%d:%d", major, minor),
+			device + "node_type":                 "1: CA",
+			device + "node_guid":                 guid,
+			device + "fw_ver":                    "16.35.1000",
+			device + "device/modalias":           "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00",
+			device + "ports/1/state":             "4: ACTIVE",
+			device + "ports/1/phys_state":        "5: LinkUp",
+			device + "ports/1/link_layer":        "InfiniBand",
+			device + "ports/1/gids/0":            "fe80:0000:0000:0000:" + guid,
+			device + "ports/1/gid_attrs/types/0": "IB/RoCE v1",
+			device + "ports/1/pkeys/0":           "0xffff",
+		},
+	}
+}
+
+// find returns the device at an address, or nil.
+func (f *Fabric) find(lid uint16, global bool, gid [16]byte) *Device {
+	for _, d := range f.devices {
+		if d.lid == lid || global && lid == 0 && d.gid == gid {
+			return d
+		}
+	}
+	return nil
+}
+
+// next returns a number that the device has not used.
+func (d *Device) next() uint32 {
+	d.number = (d.number + 1) & 0xffffff
+	return d.number
+}
+
+// Run is the devices' hardware. It returns when the context is done.
+//
+// Programs wait by looking at their CQs without end, and may have all processors. Run sleeps
+// between its looks, so that the scheduler takes it for the one that has not had its
+// share.
+func (f *Fabric) Run(ctx context.Context) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const (
+		spins  = 30
+		short  = 20 * time.Microsecond
+		long   = 500 * time.Microsecond
+		asleep = 20 * time.Millisecond
+	)
+	idle := 0
+	for last := time.Now(); ctx.Err() == nil; {
+		now := time.Now()
+		if f.step(now) {
+			last, idle = now, 0
+			continue
+		}
+		if idle++; idle < spins {
+			continue
+		}
+		pause := short
+		if now.Sub(last) > asleep {
+			pause = long
+		}
+		t := unix.NsecToTimespec(pause.Nanoseconds())
+		_ = unix.Nanosleep(&t, nil)
+	}
+}
+
+// step looks at all registers and queues once, and says whether there was something to do.
+func (f *Fabric) step(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	work := false
+	for _, d := range f.devices {
+		for _, c := range d.contexts {
+			if c.takeRegisters() {
+				work = true
+				f.stats.Doorbells++
+				c.readRecords()
+			}
+			c.flushErrored(now)
+		}
+	}
+	queue := f.queue
+	f.queue = nil
+	for _, q := range queue {
+		if q.execute(now) {
+			work = true
+		}
+	}
+	return work
+}
+
+// schedule puts a QP in the queue of those that Run looks at.
+func (q *queuePair) schedule() {
+	if !q.scheduled {
+		q.scheduled = true
+		q.device().fabric.queue = append(q.device().fabric.queue, q)
+	}
+}

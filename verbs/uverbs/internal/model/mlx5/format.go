@@ -1,0 +1,242 @@
+package mlx5
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+var (
+	le = binary.LittleEndian
+	be = binary.BigEndian
+)
+
+// An opcode is that of a WQE (MLX5_OPCODE_*).
+type opcode byte
+
+const (
+	opNop       opcode = 0x00
+	opWrite     opcode = 0x08
+	opWriteImm  opcode = 0x09
+	opSend      opcode = 0x0a
+	opSendImm   opcode = 0x0b
+	opRead      opcode = 0x10
+	opCompare   opcode = 0x11
+	opFetchAdd  opcode = 0x12
+	basicBlock         = 64  // the unit of send queues: MLX5_SEND_WQE_BB
+	segmentSize        = 16  // the unit of a WQE's size
+	maxWQE             = 512 // bytes: max_sq_desc_sz of the context
+	invalidKey  uint32 = 0x100
+	inlineFlag         = 1 << 31
+	ctrlSignal         = 2 << 2 // MLX5_WQE_CTRL_CQ_UPDATE
+	ctrlSolicit        = 1 << 1 // MLX5_WQE_CTRL_SOLICITED
+)
+
+// remote is true for opcodes with a remote address segment.
+func (o opcode) remote() bool {
+	return o == opWrite || o == opWriteImm || o.answered()
+}
+
+// atomic is true for opcodes with an atomic segment.
+func (o opcode) atomic() bool { return o == opCompare || o == opFetchAdd }
+
+// answered is true for opcodes whose data come from the other side.
+func (o opcode) answered() bool { return o == opRead || o.atomic() }
+
+// receives is true for opcodes that consume a receive request.
+func (o opcode) receives() bool { return o == opSend || o == opSendImm || o == opWriteImm }
+
+// control is a WQE's first segment (struct mlx5_wqe_ctrl_seg).
+type control struct {
+	op        opcode
+	index     uint16 // of the WQE, in basic blocks
+	qpn       uint32
+	size      int // of the WQE in bytes
+	signaled  bool
+	solicited bool
+	imm       [4]byte
+}
+
+func parseControl(b []byte) control {
+	word := be.Uint32(b[4:])
+	return control{
+		op: opcode(b[3]), index: be.Uint16(b[1:]), qpn: word >> 8, size: int(word&0x3f) * segmentSize,
+		signaled: b[11]&(3<<2) == ctrlSignal, solicited: b[11]&ctrlSolicit != 0, imm: [4]byte(b[12:16]),
+	}
+}
+
+// A scatter is an entry of a gather or scatter list (struct mlx5_wqe_data_seg).
+type scatter struct {
+	addr uint64
+	size uint32
+	key  uint32
+}
+
+// A datagram is the address segment of UD (struct mlx5_wqe_datagram_seg, with
+// struct mlx5_wqe_av).
+type datagram struct {
+	qkey   uint32
+	qpn    uint32
+	sl     byte
+	lid    uint16
+	global bool
+	gid    [16]byte
+}
+
+// A workRequest is a WQE of a send queue.
+type workRequest struct {
+	control
+	to             datagram // UD
+	addr           uint64   // remote
+	rkey           uint32
+	swapAdd, equal uint64 // atomics
+	list           []scatter
+	inline         []byte // data of the WQE itself; a WQE has these or a list
+	length         uint64 // of all data
+}
+
+// parseWQE takes a WQE apart. What does not fit is an error.
+func parseWQE(b []byte, ud bool) (w workRequest, err error) {
+	w.control = parseControl(b)
+	rest := b[segmentSize:]
+	take := func(n int) []byte {
+		if len(rest) < n {
+			err = fmt.Errorf("WQE of %d bytes ends in the middle of a segment of %d", len(b), n)
+			return make([]byte, n)
+		}
+		head := rest[:n]
+		rest = rest[n:]
+		return head
+	}
+	switch {
+	case w.op == opNop:
+		return w, nil
+	case !w.op.receives() && !w.op.remote():
+		return w, fmt.Errorf("opcode %#x is not known", w.op)
+	}
+	if ud {
+		a := take(48)
+		w.to = datagram{qkey: be.Uint32(a), qpn: be.Uint32(a[8:]) & 0xffffff, sl: a[12] & 15, lid: be.Uint16(a[14:]),
+			global: be.Uint32(a[28:])>>30&1 != 0, gid: [16]byte(a[32:48])}
+	}
+	if w.op.remote() {
+		a := take(16)
+		w.addr, w.rkey = be.Uint64(a), be.Uint32(a[8:])
+	}
+	if w.op.atomic() {
+		a := take(16)
+		w.swapAdd, w.equal = be.Uint64(a), be.Uint64(a[8:])
+	}
+	for err == nil && len(rest) > 0 {
+		n := be.Uint32(rest)
+		if n&inlineFlag != 0 {
+			n &= 0x3ff
+			data := take((4 + int(n) + 15) &^ 15)
+			w.inline = append(w.inline, data[4:4+n]...)
+			w.length += uint64(n)
+			continue
+		}
+		a := take(segmentSize)
+		if n == 0 {
+			n = 1 << 31 // a length of 0 means the largest message
+		}
+		w.list = append(w.list, scatter{addr: be.Uint64(a[8:]), size: n, key: be.Uint32(a[4:])})
+		w.length += uint64(n)
+	}
+	if err == nil && w.inline != nil && (w.list != nil || w.op.answered()) {
+		err = fmt.Errorf("WQE with opcode %#x has inline data that it cannot have", w.op)
+	}
+	return w, err
+}
+
+// parseScatter returns the list of a WQE of a receive queue, which ends with the WQE or with
+// the invalid key.
+func parseScatter(b []byte) []scatter {
+	var list []scatter
+	for ; len(b) >= segmentSize; b = b[segmentSize:] {
+		s := scatter{addr: be.Uint64(b[8:]), size: be.Uint32(b), key: be.Uint32(b[4:])}
+		if s.size == 0 && s.key == invalidKey {
+			break
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// The opcodes of CQEs (MLX5_CQE_*).
+const (
+	cqeRequest       = 0
+	cqeWriteImm      = 1
+	cqeSend          = 2
+	cqeSendImm       = 3
+	cqeRequestError  = 13
+	cqeResponseError = 14
+)
+
+// A syndrome says why a request has failed (MLX5_CQE_SYNDROME_*).
+type syndrome byte
+
+const (
+	localLength        syndrome = 0x01
+	localOperation     syndrome = 0x02
+	localProtection    syndrome = 0x04
+	flushed            syndrome = 0x05
+	remoteInvalid      syndrome = 0x12
+	remoteAccess       syndrome = 0x13
+	remoteOperation    syndrome = 0x14
+	retriesExceeded    syndrome = 0x15
+	rnrRetriesExceeded syndrome = 0x16
+)
+
+// vendor returns the vendor's syndrome that ConnectX devices are seen to report with a
+// syndrome, or 0 where no report is at hand.
+func (s syndrome) vendor(response bool) byte {
+	switch {
+	case s == flushed && response:
+		return 0xf9
+	case s == flushed:
+		return 0xf5
+	case s == retriesExceeded:
+		return 0x81
+	case s == remoteAccess:
+		return 0x88
+	}
+	return 0
+}
+
+const cqeSize = 64
+
+// A completion is what a CQE says (struct mlx5_cqe64).
+type completion struct {
+	op        byte // cqe*
+	qpn, uidx uint32
+	index     uint16 // of the WQE
+	request   opcode // of the WQE, if it is the requester's
+	bytes     uint32
+	imm       [4]byte
+	solicited bool
+	// UD:
+	slid   uint16
+	source uint32 // QP number, service level << 24, with GRH 1 << 28
+	// errors:
+	cause syndrome
+}
+
+// encode returns the CQE with the owner bit as given.
+func (c completion) encode(owner byte) []byte {
+	e := make([]byte, cqeSize)
+	be.PutUint16(e[22:], c.slid)
+	be.PutUint32(e[24:], c.source)
+	be.PutUint32(e[32:], c.uidx)
+	copy(e[36:], c.imm[:])
+	be.PutUint32(e[44:], c.bytes)
+	if c.op == cqeRequestError || c.op == cqeResponseError {
+		e[54], e[55] = c.cause.vendor(c.op == cqeResponseError), byte(c.cause)
+	}
+	be.PutUint32(e[56:], uint32(c.request)<<24|c.qpn)
+	be.PutUint16(e[60:], c.index)
+	e[63] = c.op<<4 | owner
+	if c.solicited {
+		e[63] |= 2
+	}
+	return e
+}

@@ -1,0 +1,154 @@
+package mlx5
+
+import (
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func bytesOf(t *testing.T, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.NewReplacer(" ", "", "|", "", "\n", "").Replace(text))
+	require.NoError(t, err)
+	return b
+}
+
+// The WQEs are what libmlx5 writes, with the fields' meaning from its mlx5dv.h.
+func TestSendQueueFormats(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		ud   bool
+		wqe  string
+		want workRequest
+	}{
+		{
+			name: "signaled SEND of 64 bytes, as libmlx5 was seen to write it",
+			wqe:  "0000000a 00011302 00000008 00000000 | 00000040 00011100 00005581 2a3b4c00",
+			want: workRequest{
+				control: control{op: opSend, qpn: 0x113, size: 32, signaled: true},
+				list:    []scatter{{addr: 0x55812a3b4c00, size: 64, key: 0x11100}}, length: 64,
+			},
+		},
+		{
+			name: "solicited SEND with immediate and two pieces",
+			wqe:  "0001020b 00011303 0000000a 01020304 | 00000001 00000200 00000000 00001000 | 00000002 00000300 00000000 00002000",
+			want: workRequest{
+				control: control{op: opSendImm, index: 0x102, qpn: 0x113, size: 48, signaled: true, solicited: true, imm: [4]byte{1, 2, 3, 4}},
+				list:    []scatter{{0x1000, 1, 0x200}, {0x2000, 2, 0x300}}, length: 3,
+			},
+		},
+		{
+			name: "inline WRITE of 3 bytes",
+			wqe:  "00000708 00011303 00000000 00000000 | 00007f00 00000010 0000abcd 00000000 | 80000003 61626300 00000000 00000000",
+			want: workRequest{
+				control: control{op: opWrite, index: 7, qpn: 0x113, size: 48},
+				addr:    0x7f0000000010, rkey: 0xabcd, inline: []byte("abc"), length: 3,
+			},
+		},
+		{
+			name: "READ",
+			wqe:  "00000010 00011303 00000008 00000000 | 00000000 00000010 0000abcd 00000000 | 00000008 00000200 00000000 00001000",
+			want: workRequest{
+				control: control{op: opRead, qpn: 0x113, size: 48, signaled: true},
+				addr:    0x10, rkey: 0xabcd, list: []scatter{{0x1000, 8, 0x200}}, length: 8,
+			},
+		},
+		{
+			name: "compare and swap",
+			wqe: "00000011 00011304 00000008 00000000 | 00000000 00000010 0000abcd 00000000 |" +
+				"00000000 00000005 00000000 00000004 | 00000008 00000200 00000000 00001000",
+			want: workRequest{
+				control: control{op: opCompare, qpn: 0x113, size: 64, signaled: true},
+				addr:    0x10, rkey: 0xabcd, swapAdd: 5, equal: 4, list: []scatter{{0x1000, 8, 0x200}}, length: 8,
+			},
+		},
+		{
+			name: "SEND of UD by LID",
+			ud:   true,
+			wqe: "0000000a 00011305 00000008 00000000 | 11111111 00000000 80000206 03000008 |" +
+				"00000000 00000000 00000000 00000000 | 00000000 00000000 00000000 00000000 | 00000004 00000200 00000000 00001000",
+			want: workRequest{
+				control: control{op: opSend, qpn: 0x113, size: 80, signaled: true},
+				to:      datagram{qkey: 0x11111111, qpn: 0x206, sl: 3, lid: 8},
+				list:    []scatter{{0x1000, 4, 0x200}}, length: 4,
+			},
+		},
+		{
+			name: "NOP",
+			wqe:  "00000100 00011301 00000000 00000000",
+			want: workRequest{control: control{op: opNop, index: 1, qpn: 0x113, size: 16}},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := parseWQE(bytesOf(t, test.wqe), test.ud)
+			require.NoError(t, err)
+			require.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestWQEsThatAreNoneAreErrors(t *testing.T) {
+	for name, wqe := range map[string]string{
+		"unknown opcode":                    "0000007f 00011301 00000000 00000000",
+		"WRITE without a remote address":    "00000008 00011301 00000000 00000000",
+		"inline data longer than the WQE":   "0000000a 00011302 00000000 00000000 | 80000030 00000000 00000000 00000000",
+		"READ into the WQE":                 "00000010 00011303 00000000 00000000 | 00000000 00000010 0000abcd 00000000 | 80000001 61000000 00000000 00000000",
+		"half a compare and swap":           "00000011 00011302 00000000 00000000 | 00000000 00000010 0000abcd 00000000",
+		"UD without an address":             "0000000a 00011302 00000000 00000000 | 00000000 00000000 00000000 00000000",
+		"inline data beside a gather entry": "0000000a 00011303 00000000 00000000 | 80000001 61000000 00000000 00000000 | 00000001 00000200 00000000 00001000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseWQE(bytesOf(t, wqe), strings.HasPrefix(name, "UD"))
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestReceiveListEndsWithTheInvalidKey(t *testing.T) {
+	wqe := bytesOf(t, "00000010 00000200 00000000 00001000 | 00000000 00000100 00000000 00000000 | 00000010 00000200 00000000 00002000")
+	require.Equal(t, []scatter{{0x1000, 16, 0x200}}, parseScatter(wqe))
+}
+
+// Offsets are those of struct mlx5_cqe64.
+func TestCQEFormats(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		owner byte
+		from  completion
+		want  string
+	}{
+		{
+			name: "of a SEND", owner: 1,
+			from: completion{op: cqeRequest, qpn: 0x113, uidx: 5, index: 0x1234, request: opSend},
+			want: zeros(32) + "00000005" + zeros(20) + "0a000113 1234 00 01",
+		},
+		{
+			name: "of a message with immediate, solicited",
+			from: completion{op: cqeSendImm, qpn: 0x113, uidx: 5, index: 3, bytes: 0x40, imm: [4]byte{1, 2, 3, 4}, solicited: true},
+			want: zeros(32) + "00000005 01020304" + zeros(4) + "00000040" + zeros(8) + "00000113 0003 00 32",
+		},
+		{
+			name: "of a datagram",
+			from: completion{op: cqeSend, qpn: 0x113, uidx: 5, bytes: 44, slid: 8, source: 0x206 | 3<<24},
+			want: zeros(22) + "0008 03000206" + zeros(4) + "00000005" + zeros(8) + "0000002c" + zeros(8) + "00000113 0000 00 20",
+		},
+		{
+			name: "of a request whose retries are exceeded",
+			from: completion{op: cqeRequestError, qpn: 0x113, uidx: 5, index: 1, request: opWrite, cause: retriesExceeded},
+			want: zeros(32) + "00000005" + zeros(18) + "8115 08000113 0001 00 d0",
+		},
+		{
+			name: "of a receive request that is flushed", owner: 1,
+			from: completion{op: cqeResponseError, qpn: 0x113, uidx: 5, index: 1, cause: flushed},
+			want: zeros(32) + "00000005" + zeros(18) + "f905 00000113 0001 00 e1",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			require.Equal(t, hex.EncodeToString(bytesOf(t, test.want)), hex.EncodeToString(test.from.encode(test.owner)))
+		})
+	}
+}
+
+func zeros(n int) string { return strings.Repeat("00", n) }

@@ -1,0 +1,404 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+type service byte
+
+// The types of QPs (IB_UVERBS_QPT_*).
+const (
+	serviceRC service = 2
+	serviceUC service = 3
+	serviceUD service = 4
+)
+
+// States of a QP.
+const (
+	stateReset = iota
+	stateInit
+	stateRTR
+	stateRTS
+	stateSQD
+	stateSQE
+	stateError
+)
+
+// Asynchronous events (IB_EVENT_*).
+const (
+	eventCQError   = 0
+	eventQPFatal   = 1
+	eventQPRequest = 2
+	eventQPAccess  = 3
+	eventLastWQE   = 16
+	eventSRQLimit  = 15
+)
+
+// A receiveQueue is a ring of receive WQEs, a QP's own, or the list of an SRQ.
+type receiveQueue struct {
+	context       *ucontext
+	pd            *protectionDomain
+	buffer        uint64
+	record        uint64 // the word with the number of WQEs posted, modulo 2^16
+	size          uint32 // entries, a power of two
+	shift         uint32
+	consumed      uint16
+	head          uint16 // SRQ: index of the next WQE
+	shared        bool
+	handle        uint32
+	srqn          uint32
+	user          uint64
+	users         int
+	limit         uint32
+	events        uint32
+	maxWR, maxSGE uint32
+}
+
+// next returns the WQE that is first, without consuming it, and its index. It is false if
+// there is none.
+func (r *receiveQueue) next() (list []scatter, index uint16, ok bool) {
+	var record [4]byte
+	if r.size == 0 || r.context.memory.Read(r.record, record[:]) != nil ||
+		uint16(be.Uint32(record[:])) == r.consumed {
+		return nil, 0, false
+	}
+	index = r.consumed
+	if r.shared {
+		index = r.head
+	}
+	wqe := make([]byte, 1<<r.shift)
+	if r.context.memory.Read(r.at(index), wqe) != nil {
+		return nil, 0, false
+	}
+	if r.shared {
+		wqe = wqe[segmentSize:]
+	}
+	return parseScatter(wqe), index, true
+}
+
+func (r *receiveQueue) at(index uint16) uint64 {
+	return r.buffer + uint64(uint32(index)&(r.size-1))<<r.shift
+}
+
+// consume takes the first WQE.
+func (r *receiveQueue) consume() {
+	r.consumed++
+	if !r.shared {
+		return
+	}
+	var next [4]byte // struct mlx5_wqe_srq_next_seg
+	_ = r.context.memory.Read(r.at(r.head), next[:])
+	r.head = be.Uint16(next[2:])
+	if r.limit == 0 {
+		return
+	}
+	var record [4]byte
+	if r.context.memory.Read(r.record, record[:]) == nil && uint32(uint16(be.Uint32(record[:]))-r.consumed) < r.limit {
+		r.limit = 0
+		r.events++
+		r.context.event(eventSRQLimit, r.user)
+	}
+}
+
+// A queuePair has its send queue and its doorbell record in the program's memory.
+type queuePair struct {
+	context     *ucontext
+	pd          *protectionDomain
+	handle, qpn uint32
+	user        uint64
+	uidx        uint32
+	service     service
+	signalAll   bool
+	send        uint64
+	sendSize    uint32 // basic blocks
+	record      uint64 // of the receive queue; the send queue's is 4 bytes behind it
+	recv        *receiveQueue
+	sendCQ      *completionQueue
+	recvCQ      *completionQueue
+	caps        [5]uint32 // as the program asked for them
+	events      uint32
+
+	state  int
+	attr   attributes
+	posted uint16 // of the send queue, in basic blocks, as last read
+	done   uint16 // executed
+
+	scheduled bool
+	wait      time.Time // not before
+	retries   int       // left, for the WQE at done
+	rnr       int
+	trying    bool // retries and rnr are those of the WQE at done
+}
+
+// attributes are those of MODIFY_QP that the model needs, and what QUERY_QP says.
+type attributes struct {
+	access    uint32
+	qkey      uint32
+	dest      uint32
+	path      [32]byte // struct ib_uverbs_qp_dest
+	mtu       byte
+	timeout   byte
+	retry     byte
+	rnrRetry  byte
+	minRNR    byte
+	rqPSN     uint32
+	sqPSN     uint32
+	maxRead   byte
+	maxDest   byte
+	port      byte
+	pkeyIndex uint16
+}
+
+func (q *queuePair) device() *Device { return q.context.device }
+
+func (q *queuePair) event(kind uint32) {
+	q.events++
+	q.context.event(kind, q.user)
+}
+
+// peer returns the QP that the path leads to, or nil.
+func (q *queuePair) peer() *queuePair {
+	d := q.device().fabric.find(le.Uint16(q.attr.path[20:]), q.attr.path[30] != 0, [16]byte(q.attr.path[:16]))
+	if d == nil {
+		return nil
+	}
+	p := d.qps[q.attr.dest]
+	if p == nil || p.service != q.service || p.attr.dest != q.qpn || p.state < stateRTR || p.state == stateError {
+		return nil // packets for another, or in such a state, are dropped
+	}
+	return p
+}
+
+// fail ends a request with an error: the QP is in the error state, and what is left on its
+// queues is flushed.
+func (q *queuePair) fail(w *control, cause syndrome) {
+	q.device().fabric.logf("QP %#x: WQE %d with opcode %#x fails with syndrome %#x", q.qpn, w.index, w.op, cause)
+	q.complete(w, cause, 0)
+	q.toError()
+}
+
+func (q *queuePair) toError() {
+	if q.state == stateError {
+		return
+	}
+	q.state = stateError
+	if q.recv.shared {
+		q.event(eventLastWQE)
+	}
+	q.schedule()
+}
+
+// complete writes the CQE of a send WQE; bytes are those that came from the other side.
+func (q *queuePair) complete(w *control, cause syndrome, bytes uint32) {
+	e := completion{op: cqeRequest, qpn: q.qpn, uidx: q.uidx, index: w.index, request: w.op, bytes: bytes}
+	if cause != 0 {
+		e.op, e.cause = cqeRequestError, cause
+	} else if !w.signaled && !q.signalAll {
+		return
+	}
+	q.sendCQ.put(e)
+}
+
+// received writes the CQE of a receive WQE.
+func (q *queuePair) received(index uint16, e completion) {
+	e.qpn, e.uidx, e.index = q.qpn, q.uidx, index
+	q.recvCQ.put(e)
+}
+
+// flush completes all that is posted to a QP in the error state.
+func (q *queuePair) flush() bool {
+	work := false
+	for q.done != q.posted {
+		w, ok := q.head()
+		if !ok {
+			break
+		}
+		q.complete(&w, flushed, 0)
+		q.done += blocks(w.size)
+		work = true
+	}
+	for q.state == stateError && !q.recv.shared && !q.recvCQ.dead {
+		_, index, ok := q.recv.next()
+		if !ok {
+			break
+		}
+		q.recv.consume()
+		q.received(index, completion{op: cqeResponseError, cause: flushed})
+		work = true
+	}
+	return work
+}
+
+// flushErrored looks at QPs in the error state: receive queues have no doorbell, and what is
+// posted to them now is flushed too.
+func (c *ucontext) flushErrored(now time.Time) {
+	const interval = time.Millisecond
+	if now.Sub(c.flushed) < interval {
+		return
+	}
+	c.flushed = now
+	for _, q := range c.qps {
+		if q.state == stateError && !q.recv.shared {
+			q.schedule()
+		}
+	}
+}
+
+// reset makes a QP new.
+func (q *queuePair) reset() {
+	q.posted, q.done, q.trying, q.wait = 0, 0, false, time.Time{}
+	q.attr = attributes{}
+	if !q.recv.shared {
+		q.recv.consumed = 0
+	}
+}
+
+// modify carries out a MODIFY_QP: struct ib_uverbs_modify_qp.
+func (q *queuePair) modify(r []byte) unix.Errno {
+	mask := le.Uint32(r[68:])
+	to := q.state
+	if mask&maskState != 0 {
+		to = int(r[96])
+	}
+	if mask&maskCurrent != 0 && int(r[97]) != q.state {
+		return unix.EINVAL
+	}
+	if !transition(q.service, q.state, to, mask) {
+		return unix.EINVAL
+	}
+	if mask&maskPort != 0 && r[104] != 1 {
+		return unix.EINVAL // mlx5_ib_modify_qp: port out of range
+	}
+	if mask&maskPKey != 0 && le.Uint16(r[92:]) != 0 {
+		return unix.EINVAL // the same: only P_Key 0 is there
+	}
+	if mask&maskMaxRead != 0 && r[101] > maxReads || mask&maskMaxDest != 0 && r[102] > maxReads {
+		return unix.EINVAL
+	}
+	if mask&maskAV != 0 && r[31] != 1 {
+		return unix.EINVAL
+	}
+	if to == stateReset {
+		q.state = to
+		q.reset()
+		return 0
+	}
+	a := &q.attr
+	if mask&maskAV != 0 {
+		copy(a.path[:], r[:32])
+	}
+	if mask&maskQKey != 0 {
+		a.qkey = le.Uint32(r[72:])
+	}
+	if mask&maskRQPSN != 0 {
+		a.rqPSN = le.Uint32(r[76:]) & 0xffffff
+	}
+	if mask&maskSQPSN != 0 {
+		a.sqPSN = le.Uint32(r[80:]) & 0xffffff
+	}
+	if mask&maskDest != 0 {
+		a.dest = le.Uint32(r[84:]) & 0xffffff
+	}
+	if mask&maskAccess != 0 {
+		a.access = le.Uint32(r[88:])
+	}
+	for bit, field := range map[uint32]struct {
+		to *byte
+		at int
+	}{maskMTU: {&a.mtu, 98}, maskMaxRead: {&a.maxRead, 101}, maskMaxDest: {&a.maxDest, 102}, maskMinRNR: {&a.minRNR, 103},
+		maskPort: {&a.port, 104}, maskTimeout: {&a.timeout, 105}, maskRetry: {&a.retry, 106}, maskRNRRetry: {&a.rnrRetry, 107}} {
+		if mask&bit != 0 {
+			*field.to = r[field.at]
+		}
+	}
+	if to == stateError {
+		q.toError()
+		return 0
+	}
+	q.state = to
+	q.schedule()
+	return 0
+}
+
+// Bits of attr_mask (enum ib_qp_attr_mask).
+const (
+	maskState    = 1 << 0
+	maskCurrent  = 1 << 1
+	maskSQD      = 1 << 2
+	maskAccess   = 1 << 3
+	maskPKey     = 1 << 4
+	maskPort     = 1 << 5
+	maskQKey     = 1 << 6
+	maskAV       = 1 << 7
+	maskMTU      = 1 << 8
+	maskTimeout  = 1 << 9
+	maskRetry    = 1 << 10
+	maskRNRRetry = 1 << 11
+	maskRQPSN    = 1 << 12
+	maskMaxRead  = 1 << 13
+	maskAlt      = 1 << 14
+	maskMinRNR   = 1 << 15
+	maskSQPSN    = 1 << 16
+	maskMaxDest  = 1 << 17
+	maskMigrate  = 1 << 18
+	maskDest     = 1 << 20
+)
+
+// A change of state requires some attributes and allows others, as ib_modify_qp_is_ok
+// has it (drivers/infiniband/core/verbs.c, qp_state_table).
+type change struct{ required, optional uint32 }
+
+var changes = map[service]map[[2]int]change{
+	serviceRC: {
+		{stateReset, stateInit}: {maskPKey | maskPort | maskAccess, 0},
+		{stateInit, stateInit}:  {0, maskPKey | maskPort | maskAccess},
+		{stateInit, stateRTR}: {maskAV | maskMTU | maskDest | maskRQPSN | maskMaxDest | maskMinRNR,
+			maskAlt | maskAccess | maskPKey},
+		{stateRTR, stateRTS}: {maskTimeout | maskRetry | maskRNRRetry | maskSQPSN | maskMaxRead,
+			maskAlt | maskAccess | maskMinRNR | maskMigrate},
+		{stateRTS, stateRTS}: {0, maskAccess | maskMinRNR | maskAlt | maskMigrate},
+		{stateRTS, stateSQD}: {0, maskSQD},
+		{stateSQD, stateRTS}: {0, maskAlt | maskAccess | maskMinRNR | maskMigrate},
+		{stateSQD, stateSQD}: {0, maskPort | maskAV | maskTimeout | maskRetry | maskRNRRetry | maskMaxRead | maskMaxDest |
+			maskAlt | maskAccess | maskPKey | maskMinRNR | maskMigrate},
+	},
+	serviceUC: {
+		{stateReset, stateInit}: {maskPKey | maskPort | maskAccess, 0},
+		{stateInit, stateInit}:  {0, maskPKey | maskPort | maskAccess},
+		{stateInit, stateRTR}:   {maskAV | maskMTU | maskDest | maskRQPSN, maskAlt | maskAccess | maskPKey},
+		{stateRTR, stateRTS}:    {maskSQPSN, maskAlt | maskAccess | maskMigrate},
+		{stateRTS, stateRTS}:    {0, maskAccess | maskAlt | maskMigrate},
+		{stateRTS, stateSQD}:    {0, maskSQD},
+		{stateSQD, stateRTS}:    {0, maskAlt | maskAccess | maskMigrate},
+		{stateSQD, stateSQD}:    {0, maskAV | maskAlt | maskAccess | maskPKey | maskMigrate},
+		{stateSQE, stateRTS}:    {0, maskAccess},
+	},
+	serviceUD: {
+		{stateReset, stateInit}: {maskPKey | maskPort | maskQKey, 0},
+		{stateInit, stateInit}:  {0, maskPKey | maskPort | maskQKey},
+		{stateInit, stateRTR}:   {0, maskPKey | maskQKey},
+		{stateRTR, stateRTS}:    {maskSQPSN, maskQKey},
+		{stateRTS, stateRTS}:    {0, maskQKey},
+		{stateRTS, stateSQD}:    {0, maskSQD},
+		{stateSQD, stateRTS}:    {0, maskQKey},
+		{stateSQD, stateSQD}:    {0, maskPKey | maskQKey},
+		{stateSQE, stateRTS}:    {0, maskQKey},
+	},
+}
+
+// transition says whether a change of state with these attributes is one.
+func transition(s service, from, to int, mask uint32) bool {
+	if from > stateError || to > stateError {
+		return false
+	}
+	given := mask &^ (maskState | maskCurrent)
+	if to == stateReset || to == stateError {
+		return given == 0
+	}
+	c, ok := changes[s][[2]int{from, to}]
+	return ok && given&c.required == c.required && given&^(c.required|c.optional) == 0
+}

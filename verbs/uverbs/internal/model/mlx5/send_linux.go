@@ -1,0 +1,403 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import "time"
+
+// outcome is what became of a WQE at one look.
+type outcome int
+
+const (
+	done  outcome = iota
+	again         // the QP waits
+	ended         // the request has failed, and its CQE is written
+)
+
+// blocks is the number of basic blocks of a WQE.
+func blocks(size int) uint16 { return uint16((size + basicBlock - 1) / basicBlock) }
+
+// head returns the control segment of the WQE that is next. If that is none, the QP is in
+// the error state and it is false.
+func (q *queuePair) head() (control, bool) {
+	b, ok := q.read(segmentSize)
+	w := parseControl(b)
+	f := q.device().fabric
+	switch {
+	case !ok: // its memory is gone
+		q.state = stateError
+		q.posted = q.done
+		return w, false
+	case w.index != q.done || w.qpn != q.qpn || w.size == 0 || w.size > maxWQE || blocks(w.size) > q.posted-q.done:
+		f.violation("QP %#x: WQE %d of %d posted is for WQE %d of QP %#x with %d bytes", q.qpn, q.done, q.posted, w.index, w.qpn, w.size)
+		q.state = stateError
+		q.posted = q.done
+		q.event(eventQPFatal)
+		return w, false
+	}
+	return w, true
+}
+
+// read returns n bytes of the send queue from the WQE that is next; the queue is a ring.
+func (q *queuePair) read(n int) ([]byte, bool) {
+	b := make([]byte, n)
+	at := (uint32(q.done) & (q.sendSize - 1)) * basicBlock
+	first := min(n, int(q.sendSize*basicBlock-at))
+	memory := q.context.memory
+	return b, memory.Read(q.send+uint64(at), b[:first]) == nil && memory.Read(q.send, b[first:]) == nil
+}
+
+// execute does what is posted, and says whether there was something.
+func (q *queuePair) execute(now time.Time) bool {
+	const most = 64 // WQEs in a row, for the sake of the other QPs
+	q.scheduled = false
+	switch {
+	case q.device().qps[q.qpn] != q || q.sendCQ.dead:
+		return false
+	case q.state == stateError || q.state == stateSQE:
+		return q.flush()
+	case q.state != stateRTS:
+		return false // modify looks again
+	case now.Before(q.wait):
+		q.schedule()
+		return false
+	}
+	work := false
+	for n := 0; q.done != q.posted; n++ {
+		if n == most {
+			q.schedule()
+			break
+		}
+		c, ok := q.head()
+		if !ok {
+			q.schedule()
+			break
+		}
+		var w workRequest
+		b, ok := q.read(c.size)
+		var err error
+		if ok {
+			w, err = parseWQE(b, q.service == serviceUD)
+		}
+		if !ok || err != nil {
+			q.device().fabric.violation("QP %#x: %v", q.qpn, err)
+			q.fail(&c, localOperation)
+			q.done += blocks(c.size)
+			break
+		}
+		if !q.trying {
+			q.trying, q.retries, q.rnr = true, int(q.attr.retry), int(q.attr.rnrRetry)
+		}
+		switch q.perform(&w, now) {
+		case again:
+			q.schedule()
+			return work
+		case ended:
+			q.done += blocks(w.size)
+			q.trying = false
+			return true
+		}
+		q.done += blocks(w.size)
+		q.trying = false
+		work = true
+		q.device().fabric.stats.Requests++
+	}
+	return work
+}
+
+// perform executes one WQE.
+func (q *queuePair) perform(w *workRequest, now time.Time) outcome {
+	if w.op == opNop {
+		q.complete(&w.control, 0, 0)
+		return done
+	}
+	if q.service == serviceUD && !w.op.receives() || q.service == serviceUC && w.op.answered() || q.service == serviceUD && w.op == opWriteImm {
+		return q.failed(w, localOperation)
+	}
+	longest := uint64(maxMessage)
+	if q.service == serviceUD {
+		longest = mtu
+	}
+	if w.length > longest || w.op.atomic() && w.length != 8 {
+		return q.failed(w, localLength)
+	}
+	access := uint32(0)
+	if w.op.answered() {
+		access = accessLocalWrite
+	}
+	local, ok := q.device().resolveList(q.pd, w.list, access, w.length)
+	if !ok {
+		return q.failed(w, localProtection)
+	}
+	if q.service == serviceUD {
+		q.datagram(w, local)
+		q.complete(&w.control, 0, 0)
+		return done
+	}
+	p := q.peer()
+	if p == nil {
+		if q.service == serviceRC {
+			return q.retry(w, now)
+		}
+		q.complete(&w.control, 0, 0)
+		return done
+	}
+	cause, missing := p.respond(w, local)
+	switch {
+	case q.service == serviceUC: // nobody answers
+	case missing:
+		return q.notReady(w, p, now)
+	case cause != 0:
+		return q.failed(w, cause)
+	}
+	bytes := uint32(0)
+	if w.op.answered() {
+		bytes = uint32(w.length)
+	}
+	q.complete(&w.control, 0, bytes)
+	return done
+}
+
+func (q *queuePair) failed(w *workRequest, cause syndrome) outcome {
+	if q.service == serviceRC {
+		q.fail(&w.control, cause)
+		return ended
+	}
+	q.complete(&w.control, cause, 0)
+	q.state = stateSQE
+	q.schedule()
+	return ended
+}
+
+// retry waits for an answer that does not come, as often as the QP may.
+func (q *queuePair) retry(w *workRequest, now time.Time) outcome {
+	if q.attr.timeout == 0 {
+		q.wait = now.Add(time.Millisecond) // for ever
+		return again
+	}
+	if q.wait.IsZero() {
+		q.wait = now.Add(time.Duration(4096) << (q.attr.timeout & 31))
+		return again
+	}
+	q.wait = time.Time{}
+	if q.retries == 0 {
+		return q.failed(w, retriesExceeded)
+	}
+	q.retries--
+	q.wait = now.Add(time.Duration(4096) << (q.attr.timeout & 31))
+	return again
+}
+
+// notReady waits as long as the peer says, if the QP may.
+func (q *queuePair) notReady(w *workRequest, p *queuePair, now time.Time) outcome {
+	const without = 7 // end
+	if q.rnr == 0 {
+		return q.failed(w, rnrRetriesExceeded)
+	}
+	if q.rnr != without {
+		q.rnr--
+	}
+	q.wait = now.Add(rnrTimer(p.attr.minRNR))
+	return again
+}
+
+// rnrTimer is the time of a code (IBA 9.7.5.2.8).
+func rnrTimer(code byte) time.Duration {
+	units := [32]int{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
+		4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152}
+	return time.Duration(units[code&31]) * 10 * time.Microsecond
+}
+
+// respond is the responder's part: it says with which syndrome the requester's WQE fails, or
+// that a receive WQE is missing. It then has done nothing.
+func (q *queuePair) respond(w *workRequest, local []piece) (cause syndrome, missing bool) {
+	var remote []piece
+	if w.op.remote() && w.length > 0 {
+		p, cause := q.remote(w)
+		if cause != 0 {
+			return cause, false
+		}
+		remote = []piece{p}
+	}
+	var list []scatter
+	var index uint16
+	if w.op.receives() {
+		var ok bool
+		if list, index, ok = q.recv.next(); !ok {
+			return 0, true
+		}
+		if w.op != opWriteImm {
+			remote, cause = q.buffers(list, w.length)
+		}
+		if cause != 0 {
+			q.recv.consume()
+			q.received(index, completion{op: cqeResponseError, cause: cause})
+			q.toError()
+			if cause == localLength {
+				return remoteInvalid, false
+			}
+			return remoteOperation, false
+		}
+	}
+	if err := q.move(w, local, remote); err != nil {
+		// Registered memory that is gone: the device would have pinned it.
+		q.device().fabric.logf("QP %#x: %v", q.qpn, err)
+		q.toError()
+		return remoteOperation, false
+	}
+	if w.op.receives() {
+		q.recv.consume()
+		q.received(index, q.receipt(w))
+	}
+	return 0, false
+}
+
+// buffers returns where a message goes.
+func (q *queuePair) buffers(list []scatter, length uint64) ([]piece, syndrome) {
+	room := uint64(0)
+	for _, s := range list {
+		room += uint64(s.size)
+	}
+	if room < length {
+		return nil, localLength
+	}
+	pieces, ok := q.device().resolveList(q.recv.pd, list, accessLocalWrite, length)
+	if !ok {
+		return nil, localProtection
+	}
+	return pieces, 0
+}
+
+// remote checks what a request wants to access here.
+func (q *queuePair) remote(w *workRequest) (piece, syndrome) {
+	access := uint32(accessRemoteWrite)
+	switch {
+	case w.op == opRead:
+		access = accessRemoteRead
+	case w.op.atomic():
+		access = accessRemoteAtomic
+	}
+	p, ok := piece{}, false
+	if q.attr.access&access != 0 {
+		p, ok = q.device().resolve(q.pd, w.rkey, w.addr, w.length, access)
+	}
+	switch {
+	case !ok && q.service == serviceUC:
+		return p, remoteAccess // dropped
+	case !ok:
+		q.event(eventQPAccess)
+		q.toError()
+		return p, remoteAccess
+	case w.op.atomic() && w.addr%8 != 0:
+		q.event(eventQPRequest)
+		q.toError()
+		return p, remoteInvalid
+	}
+	return p, 0
+}
+
+// move carries the data.
+func (q *queuePair) move(w *workRequest, local, remote []piece) error {
+	buffer := q.device().fabric.buffer
+	switch {
+	case w.length == 0:
+		return nil
+	case w.op == opRead:
+		return transfer(local, remote, buffer)
+	case w.op.atomic():
+		var word [8]byte
+		at := remote[0]
+		if err := at.memory.Read(at.addr, word[:]); err != nil {
+			return err
+		}
+		before := le.Uint64(word[:])
+		after := before + w.swapAdd
+		if w.op == opCompare {
+			after = before
+			if before == w.equal {
+				after = w.swapAdd
+			}
+		}
+		if err := store(local, word[:]); err != nil {
+			return err
+		}
+		le.PutUint64(word[:], after)
+		return at.memory.Write(at.addr, word[:])
+	case w.inline != nil:
+		return store(remote, w.inline)
+	}
+	return transfer(remote, local, buffer)
+}
+
+// receipt is the CQE of the message's receiver.
+func (q *queuePair) receipt(w *workRequest) completion {
+	e := completion{op: cqeSend, bytes: uint32(w.length), solicited: w.solicited}
+	switch w.op {
+	case opSendImm:
+		e.op, e.imm = cqeSendImm, w.imm
+	case opWriteImm:
+		e.op, e.imm = cqeWriteImm, w.imm
+	}
+	return e
+}
+
+// datagram delivers a message of UD, if it is wanted.
+func (q *queuePair) datagram(w *workRequest, local []piece) {
+	const (
+		grh       = 40
+		usesOwn   = 1 << 31 // of a Q_Key: that of the QP is taken
+		globalBit = 1 << 28
+	)
+	d := q.device().fabric.find(w.to.lid, w.to.global, w.to.gid)
+	if d == nil {
+		return
+	}
+	qkey := w.to.qkey
+	if qkey&usesOwn != 0 {
+		qkey = q.attr.qkey
+	}
+	p := d.qps[w.to.qpn]
+	if p == nil || p.service != serviceUD || p.state < stateRTR || p.state == stateError || p.attr.qkey != qkey {
+		return
+	}
+	list, index, ok := p.recv.next()
+	if !ok {
+		return
+	}
+	p.recv.consume()
+	pieces, cause := p.buffers(list, grh+w.length)
+	if cause != 0 {
+		p.received(index, completion{op: cqeResponseError, cause: cause})
+		p.toError()
+		return
+	}
+	if w.to.global {
+		_ = store(pieces, q.device().header(w))
+	}
+	for left := uint64(grh); left > 0; {
+		n := min(left, pieces[0].size)
+		pieces = advance(pieces, n)
+		left -= n
+		if len(pieces) == 0 {
+			break
+		}
+	}
+	_ = p.move(w, local, pieces)
+	e := p.receipt(w)
+	e.bytes += grh
+	e.slid, e.source = q.device().lid, q.qpn|uint32(w.to.sl)<<24
+	if w.to.global {
+		e.source |= globalBit
+	}
+	p.received(index, e)
+}
+
+// header is the GRH of a datagram.
+func (d *Device) header(w *workRequest) []byte {
+	h := make([]byte, 40)
+	h[0] = 6 << 4
+	be.PutUint16(h[4:], uint16(w.length))
+	h[6], h[7] = 0x1b, 64 // IBA transport, hop limit
+	copy(h[8:], d.gid[:])
+	copy(h[24:], w.to.gid[:])
+	return h
+}

@@ -1,0 +1,239 @@
+//go:build amd64 || arm64
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
+)
+
+func TestMain(m *testing.M) {
+	frame.Main()
+	os.Exit(m.Run())
+}
+
+// leaveOut skips the test if there is a reason, or fails it where nothing may be left out.
+func leaveOut(t *testing.T, reason error) {
+	t.Helper()
+	switch {
+	case reason == nil:
+	case os.Getenv("RAMJET_TEST_ALL") != "":
+		t.Fatalf("RAMJET_TEST_ALL allows nothing to be left out: %v", reason)
+	default:
+		t.Skip("left out:", reason)
+	}
+}
+
+// packages are what the programs need, from Debian, unpacked and not installed.
+var packages = []string{"libibverbs1", "ibverbs-providers", "ibverbs-utils", "perftest", "librdmacm1", "libnl-3-200",
+	"libnl-route-3-200", "libibumad3", "libpci3"}
+
+// rootVariable names the directory to which the packages were unpacked. If it is empty, they
+// are downloaded first.
+const rootVariable = "RAMJET_MODEL_ROOT"
+
+var unpacked = sync.OnceValues(func() (root string, err error) {
+	root = os.Getenv(rootVariable)
+	if _, err := os.Stat(filepath.Join(root, "usr/bin/ibv_devinfo")); err == nil {
+		return root, nil
+	}
+	return root, unpack(root)
+})
+
+// programs returns the directory of the C programs, and the environment that they need.
+func programs(t *testing.T) (bin string, env []string) {
+	t.Helper()
+	if os.Getenv(rootVariable) == "" {
+		t.Skipf("%s is not set: a directory for programs of Debian", rootVariable)
+	}
+	root, err := unpacked()
+	leaveOut(t, err)
+	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
+	libraries := filepath.Join(root, "usr/lib", triplet)
+	return filepath.Join(root, "usr/bin"), []string{
+		"LD_LIBRARY_PATH=" + libraries + ":" + filepath.Join(root, "lib", triplet),
+		"IBV_DRIVERS=" + filepath.Join(libraries, "libibverbs/libmlx5"),
+	}
+}
+
+func unpack(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	run := func(name string, args ...string) error {
+		c := exec.CommandContext(ctx, name, args...)
+		c.Dir = dir
+		if out, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+		}
+		return nil
+	}
+	if err := run("apt-get", append([]string{"-qq", "-o", "Acquire::Retries=3", "download"}, packages...)...); err != nil {
+		return fmt.Errorf("the programs of Debian cannot be had (is apt's list current? apt-get update): %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	for _, file := range files {
+		err = errors.Join(err, run("dpkg", "-x", file, dir))
+	}
+	return err
+}
+
+// A trial is a fabric with hosts on which programs run.
+type trial struct {
+	fabric    *mlx5.Fabric
+	bin       string
+	env       []string
+	writeOnly bool
+}
+
+func newTrial(t *testing.T) *trial {
+	t.Helper()
+	bin, env := programs(t)
+	r := &trial{fabric: mlx5.NewFabric(), bin: bin, env: env}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.fabric.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return r
+}
+
+// start runs a program on a host of its own.
+func (r *trial) start(t *testing.T, output *bytes.Buffer, args ...string) *frame.Program {
+	t.Helper()
+	host := r.fabric.NewDevice().Host()
+	host.WriteOnly = r.writeOnly
+	p, err := host.Start(append([]string{filepath.Join(r.bin, args[0])}, args[1:]...), r.env, output, output)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		leaveOut(t, err)
+	}
+	require.NoError(t, err)
+	watch := time.AfterFunc(time.Minute, p.Kill)
+	t.Cleanup(func() { watch.Stop() })
+	return p
+}
+
+// pair runs a program as server and as client, and returns what they say.
+func (r *trial) pair(t *testing.T, args ...string) (server, client string) {
+	t.Helper()
+	port := freePort(t)
+	args = append(args, "-p", port)
+	var outputs [2]bytes.Buffer
+	s := r.start(t, &outputs[0], args...)
+	waitForListener(t, port)
+	c := r.start(t, &outputs[1], append(args, "127.0.0.1")...)
+	clientErr, serverErr := c.Wait(), s.Wait()
+	require.NoError(t, clientErr, "client of %v: %s", args, &outputs[1])
+	require.NoError(t, serverErr, "server of %v: %s", args, &outputs[0])
+	require.Empty(t, r.fabric.Violations())
+	return outputs[0].String(), outputs[1].String()
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+// waitForListener waits until somebody listens on a port, without connecting to it: the
+// programs take one connection.
+func waitForListener(t *testing.T, port string) {
+	t.Helper()
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	const listening = "0A"
+	require.Eventually(t, func() bool {
+		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			b, _ := os.ReadFile(table)
+			for line := range strings.Lines(string(b)) {
+				f := strings.Fields(line)
+				if len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && f[3] == listening {
+					return true
+				}
+			}
+		}
+		return false
+	}, 30*time.Second, 5*time.Millisecond, "nobody listens on port %s", port)
+}
+
+func TestDevinfoDescribesTheDevice(t *testing.T) {
+	for _, writeOnly := range []bool{false, true} {
+		t.Run(fmt.Sprintf("write only %v", writeOnly), func(t *testing.T) {
+			r := newTrial(t)
+			r.writeOnly = writeOnly
+			var output bytes.Buffer
+			require.NoError(t, r.start(t, &output, "ibv_devinfo").Wait(), "%s", &output)
+			for _, line := range []string{"hca_id: mlx5_0", "fw_ver: 16.35.1000", "vendor_part_id: 4119", "state: PORT_ACTIVE (4)",
+				"port_lid: 7", "link_layer: InfiniBand"} {
+				require.Contains(t, strings.Join(strings.Fields(output.String()), " "), line)
+			}
+		})
+	}
+}
+
+// The programs of ibverbs-utils, which compare what they receive (-c).
+func TestPingpong(t *testing.T) {
+	for _, args := range []string{
+		"ibv_rc_pingpong -c -e", "ibv_rc_pingpong -c", "ibv_rc_pingpong -c -e -s 1 -n 200", "ibv_rc_pingpong -c -e -s 300000 -n 50",
+		"ibv_uc_pingpong -c -e", "ibv_uc_pingpong -c",
+		"ibv_ud_pingpong -c -e", "ibv_ud_pingpong -c",
+		"ibv_srq_pingpong -c -e", "ibv_srq_pingpong -c",
+	} {
+		t.Run(args, func(t *testing.T) {
+			server, client := newTrial(t).pair(t, strings.Fields(args)...)
+			for _, output := range []string{server, client} {
+				require.Contains(t, output, " iters in ")
+				require.NotContains(t, output, "invalid data")
+			}
+		})
+	}
+}
+
+func TestPerftest(t *testing.T) {
+	const iterations = 200
+	for _, test := range []struct {
+		args string
+		qps  int
+	}{
+		{"ib_send_lat", 1}, {"ib_send_lat -e", 1}, {"ib_send_lat -c UC", 1}, {"ib_send_lat -c UD", 1},
+		{"ib_send_lat -I 128 -s 100", 1}, {"ib_send_lat --use-srq", 1},
+		{"ib_send_bw", 1}, {"ib_send_bw -e", 1}, {"ib_send_bw -b", 1}, {"ib_send_bw -l 8", 1}, {"ib_send_bw -r 64 --use-srq", 1},
+		{"ib_write_lat", 1}, {"ib_write_bw", 1}, {"ib_write_bw -q 4", 4}, {"ib_write_bw -l 8", 1}, {"ib_write_bw -b", 1},
+		{"ib_read_lat", 1}, {"ib_read_lat -e", 1}, {"ib_read_bw", 1}, {"ib_read_bw -e", 1},
+		{"ib_atomic_lat", 1}, {"ib_atomic_lat -e", 1}, {"ib_atomic_bw", 1}, {"ib_atomic_bw -A CMP_AND_SWAP", 1},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			trial := newTrial(t)
+			_, client := trial.pair(t, append(strings.Fields(test.args), "-n", fmt.Sprint(iterations))...)
+			// Bandwidth is reported for all QPs together.
+			require.Regexp(t, fmt.Sprintf(`\n \d+ +%d `, iterations*test.qps), client, "there is no line with the result")
+			require.GreaterOrEqual(t, trial.fabric.Stats().Requests, iterations*test.qps)
+		})
+	}
+}
