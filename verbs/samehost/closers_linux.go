@@ -39,10 +39,17 @@ var waiting = closers{room: make(chan struct{})}
 func CloseReceived(fds ...int) {
 	for _, fd := range fds {
 		if fd >= 0 {
-			waiting.add(os.NewFile(uintptr(fd), "received"))
+			waiting.add(received(fd))
 		}
 	}
 }
+
+// received is a descriptor that a peer has sent. It is no os.File: that would be given
+// to the netpoller if it does not block, whose calls ask the file whether it is ready,
+// and a file of a FUSE file system may leave them without an answer.
+type received int
+
+func (fd received) Close() error { return os.NewSyscallError("close", unix.Close(int(fd))) }
 
 func (q *closers) add(c io.Closer) {
 	q.mu.Lock()
