@@ -191,6 +191,9 @@ func (l *socketLink) handle(m message, fds []int) error {
 	case kindKeyRequest:
 		l.answer(m.key)
 	case kindKeyAnswer:
+		if !l.q.hasAsked(l, m.answer.key) {
+			return errMalformed("answer about a key that nobody asked for")
+		}
 		var r *remote
 		var err error
 		if m.answer.good {
@@ -265,6 +268,15 @@ func (l *socketLink) takeBack(r *region) {
 		delete(l.given, r)
 		l.free = append(l.free, place)
 	}
+}
+
+// hasAsked reports whether the peer owes an answer about a key. Who maps what nobody
+// has asked for lets the peer choose how much.
+func (q *qp) hasAsked(l link, key uint32) bool {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	_, asked := q.asked[key]
+	return asked && q.link == l
 }
 
 // learn takes the answer about a key: a region, an error of our own, or a

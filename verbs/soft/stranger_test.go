@@ -216,6 +216,8 @@ func TestAStrangerWhoMisbehavesOncePairedFailsItsQP(t *testing.T) {
 		"descriptors that nobody wants": func(s *stranger) ([]byte, []int) { return encodeBare(kindKick), []int{s.file(1)} },
 		"an answer without region":      func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(answer), nil },
 		"an answer with two":            func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(answer), []int{s.file(1), s.file(1)} },
+		"an answer to no request":       func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(answer), []int{s.memfd(size, segmentSeals)} },
+		"a refusal to no request":       func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(keyAnswer{key: 9}), nil },
 		"hang-up":                       nil,
 	}
 	for name, packet := range cases {
