@@ -263,7 +263,7 @@ func (p *Program) carryOut(n *notification, f *openFile) (int64, unix.Errno) {
 		if f.owner.Read(n.args[1], b) != nil {
 			return 0, unix.EFAULT
 		}
-		r, errno = fromWrite(b)
+		r, errno = ParseWrite(f.owner, b)
 		value = int64(n.args[2])
 	} else {
 		if n.args[1] != verbsIoctl || p.host.WriteOnly {
@@ -272,7 +272,7 @@ func (p *Program) carryOut(n *notification, f *openFile) (int64, unix.Errno) {
 		r, errno = fromIoctl(f.owner, n.args[2])
 	}
 	if errno == 0 {
-		r.process, r.program, r.id = f.owner, p, n.id
+		r.program, r.id = p, n.id
 		f.mu.Lock()
 		errno = unix.EIO
 		if !f.closed {
@@ -324,7 +324,7 @@ func (p *Program) open(n *notification) (int64, unix.Errno, bool) {
 		}
 		return 0, 0, false
 	}
-	number, errno := p.openNode(n.id, processOf(int(n.pid)), name, node)
+	number, errno := p.openNode(n.id, ProcessOf(int(n.pid)), name, node)
 	return int64(number), errno, true
 }
 

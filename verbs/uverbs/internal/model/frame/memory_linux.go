@@ -17,9 +17,9 @@ type Process struct {
 	pid int
 }
 
-// processOf returns the process of a thread: memory has to be reachable when the
-// thread that made a system call has ended.
-func processOf(thread int) *Process {
+// ProcessOf returns the process of a thread: memory has to be reachable when the
+// thread that made a system call has ended. A process may be this one.
+func ProcessOf(thread int) *Process {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(thread) + "/status")
 	if err == nil {
 		if _, rest, ok := bytes.Cut(status, []byte("\nTgid:\t")); ok {

@@ -47,6 +47,9 @@ func (r *Request) Answer(core, driver []byte) unix.Errno {
 
 // Give copies a descriptor of this process to the program, and returns its number there.
 func (r *Request) Give(fd int) (int, unix.Errno) {
+	if r.program == nil {
+		return 0, unix.EINVAL
+	}
 	return r.program.give(r.id, fd, -1)
 }
 
@@ -61,14 +64,15 @@ var noAnswer = map[uint32]bool{4: true, 8: true, 13: true, 16: true, 26: true, 3
 
 var le = binary.LittleEndian
 
-// fromWrite takes the bytes of write(2) apart (drivers/infiniband/core/uverbs_main.c,
-// verify_hdr and ib_uverbs_write).
-func fromWrite(b []byte) (*Request, unix.Errno) {
+// ParseWrite takes the bytes of a write(2) by a process apart
+// (drivers/infiniband/core/uverbs_main.c, verify_hdr and ib_uverbs_write). Descriptors cannot
+// be given for a request that is not a system call's.
+func ParseWrite(p *Process, b []byte) (*Request, unix.Errno) {
 	const extended = 1 << 31
 	if len(b) < 8 {
 		return nil, unix.EINVAL
 	}
-	r := &Request{Command: le.Uint32(b) &^ (0xff << 24), Extended: le.Uint32(b)&extended != 0}
+	r := &Request{process: p, Command: le.Uint32(b) &^ (0xff << 24), Extended: le.Uint32(b)&extended != 0}
 	in, out := int(le.Uint16(b[4:])), int(le.Uint16(b[6:]))
 	if le.Uint32(b)&(0x7f<<24) != 0 {
 		return nil, unix.EINVAL
@@ -142,7 +146,7 @@ func fromIoctl(p *Process, addr uint64) (*Request, unix.Errno) {
 	if p.Read(addr+ioctlHeader, attributes) != nil {
 		return nil, unix.EFAULT
 	}
-	r := &Request{}
+	r := &Request{process: p}
 	named := false
 	for ; len(attributes) > 0; attributes = attributes[ioctlAttribute:] {
 		id, size, data := le.Uint16(attributes), int(le.Uint16(attributes[2:])), le.Uint64(attributes[8:])

@@ -1,0 +1,523 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+// A driver is this process as a program with an open device: its queues are memory of the
+// test, and its commands the bytes that a program would write.
+type driver struct {
+	t       *testing.T
+	device  *Device
+	context *ucontext
+	memory  []byte // what is left for allocations
+}
+
+func newDriver(t *testing.T, f *Fabric) *driver {
+	t.Helper()
+	memory, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Munmap(memory) })
+	self := frame.ProcessOf(os.Getpid())
+	if err := self.Read(address(memory), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
+		t.Skip("left out, as in emulators: ", err)
+	}
+	d := &driver{t: t, device: f.NewDevice(), memory: memory}
+	file, err := d.device.open(make([]byte, nodePages))
+	require.NoError(t, err)
+	d.context = file.(*ucontext)
+	d.context.memory = self // as GET_CONTEXT does, which gives a descriptor
+	d.context.async, err = frame.NewChannel()
+	require.NoError(t, err)
+	t.Cleanup(d.context.Close)
+	return d
+}
+
+// page allocates a page.
+func (d *driver) page() []byte {
+	p := d.memory[:pageSize:pageSize]
+	d.memory = d.memory[pageSize:]
+	return p
+}
+
+func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
+
+// call writes a command. The request is what follows the pointer to the response, if the
+// command has one.
+func (d *driver) call(number uint32, request, provider []byte) ([]byte, unix.Errno) {
+	d.t.Helper()
+	answer := make([]byte, 256)
+	var body []byte
+	if number != deregister && number != modify && number != deallocate {
+		body = le.AppendUint64(nil, address(answer))
+	}
+	body = append(append(body, request...), provider...)
+	b := words(number, 0)
+	le.PutUint16(b[4:], uint16((8+len(body))/4))
+	le.PutUint16(b[6:], uint16(len(answer)/4))
+	r, errno := frame.ParseWrite(d.context.memory, append(b, body...))
+	if errno != 0 {
+		return nil, errno
+	}
+	return answer, d.context.Command(r)
+}
+
+const (
+	allocate   = 3
+	deallocate = 4
+	register   = 9
+	deregister = 13
+	createCQ   = 18
+	destroyCQ  = 20
+	createQP   = 24
+	modify     = 26
+)
+
+func (d *driver) must(number uint32, request, provider []byte) []byte {
+	d.t.Helper()
+	answer, errno := d.call(number, request, provider)
+	require.Zero(d.t, errno, "command %d", number)
+	return answer
+}
+
+func quad(values ...uint64) []byte {
+	var b []byte
+	for _, v := range values {
+		b = le.AppendUint64(b, v)
+	}
+	return b
+}
+
+func (d *driver) pd() uint32 { return le.Uint32(d.must(allocate, nil, nil)) }
+
+// key registers memory.
+func (d *driver) key(pd uint32, b []byte, access uint32) uint32 {
+	d.t.Helper()
+	return le.Uint32(d.must(register, append(quad(address(b), uint64(len(b)), address(b)), words(pd, access)...), nil)[4:])
+}
+
+// An endpoint is a QP with its queues, one CQ and a registered page.
+type endpoint struct {
+	*driver
+	domain, handle, qpn, cq uint32
+	cqes, record, cqRecord  []byte
+	recvs, sends            []byte
+	posted, received, seen  int
+	data                    []byte
+	lkey                    uint32
+}
+
+const (
+	cqSize    = 8 // entries
+	sendSize  = 16
+	recvSize  = 4
+	allAccess = accessLocalWrite | accessRemoteRead | accessRemoteWrite | accessRemoteAtomic
+)
+
+func cqRequest(channel int32) []byte {
+	return append(quad(77), words(cqSize-1, 0, uint32(channel), 0)...)
+}
+
+func cqDriver(buffer, record uint64, size uint32) []byte {
+	return append(quad(buffer, record), words(size, 0, 0, 0)...)
+}
+
+func newEndpoint(t *testing.T, f *Fabric) *endpoint {
+	t.Helper()
+	d := newDriver(t, f)
+	e := &endpoint{driver: d, domain: d.pd(), cqes: d.page(), record: d.page(), cqRecord: d.page(), data: d.page()}
+	e.cq = le.Uint32(d.must(createCQ, cqRequest(-1), cqDriver(address(e.cqes), address(e.cqRecord), cqeSize)))
+	queues := d.page()
+	e.recvs, e.sends = queues[:recvSize*segmentSize], queues[recvSize*segmentSize:]
+	answer := d.must(createQP, e.qpRequest(), e.qpDriver(address(queues)))
+	e.handle, e.qpn = le.Uint32(answer), le.Uint32(answer[4:])
+	e.lkey = d.key(e.domain, e.data, allAccess)
+	return e
+}
+
+func (e *endpoint) qpRequest() []byte {
+	b := append(quad(78), words(e.domain, e.cq, e.cq, 0, sendSize, recvSize, 1, 1, 0)...)
+	return append(b, 0, byte(serviceRC), 0, 0)
+}
+
+func (e *endpoint) qpDriver(queues uint64) []byte {
+	b := append(quad(queues, address(e.record)), words(sendSize, recvSize, 4, 0, 5, 0)...)
+	return append(b, quad(0, 0)...)
+}
+
+// modifyTo is a MODIFY_QP.
+func (e *endpoint) modifyTo(state byte, mask uint32, peer *endpoint, access uint32, rnrRetry byte) []byte {
+	b := make([]byte, 112)
+	if peer != nil {
+		le.PutUint16(b[20:], peer.device.lid)
+		le.PutUint32(b[84:], peer.qpn)
+	}
+	b[31], b[104] = 1, 1
+	le.PutUint32(b[64:], e.handle)
+	le.PutUint32(b[68:], mask|maskState)
+	le.PutUint32(b[88:], access)
+	b[96], b[98], b[101], b[102] = state, mtuCode, 1, 1
+	b[103], b[105], b[106], b[107] = 1, 1, 2, rnrRetry
+	return b
+}
+
+func (e *endpoint) connect(peer *endpoint, access uint32, rnrRetry byte) {
+	e.t.Helper()
+	for state := byte(stateInit); state <= stateRTS; state++ {
+		required := changes[serviceRC][[2]int{int(state) - 1, int(state)}].required
+		e.must(modify, e.modifyTo(state, required, peer, access, rnrRetry), nil)
+	}
+}
+
+// wqe is one of the send queue, signaled, without its last segments.
+func (e *endpoint) wqe(op opcode, segments ...[]byte) []byte {
+	b := bytes.Join(append([][]byte{make([]byte, segmentSize)}, segments...), nil)
+	be.PutUint32(b, uint32(e.posted)<<8|uint32(op))
+	be.PutUint32(b[4:], e.qpn<<8|uint32(len(b)/segmentSize))
+	b[11] = ctrlSignal
+	return b
+}
+
+func dataSegment(addr uint64, size, key uint32) []byte {
+	return be.AppendUint64(be.AppendUint32(be.AppendUint32(nil, size), key), addr)
+}
+
+func remoteSegment(addr uint64, key uint32) []byte {
+	return be.AppendUint32(be.AppendUint32(be.AppendUint64(nil, addr), key), 0)
+}
+
+// post puts a WQE of one block on the send queue and rings.
+func (e *endpoint) post(wqe []byte) {
+	copy(e.sends[e.posted%sendSize*basicBlock:], wqe)
+	e.posted++
+	be.PutUint32(e.record[4:], uint32(e.posted))
+	e.ring()
+}
+
+func (e *endpoint) ring() { e.context.registers[1].Store(1) }
+
+// receive posts a receive WQE.
+func (e *endpoint) receive(segment []byte) {
+	copy(e.recvs[e.received%recvSize*segmentSize:], segment)
+	e.received++
+	be.PutUint32(e.record, uint32(e.received))
+}
+
+// completions returns the CQEs that are new, consuming them.
+func (e *endpoint) completions() (found [][]byte) {
+	for {
+		c := e.cqes[e.seen%cqSize*cqeSize:][:cqeSize]
+		if c[63]>>4 == 0xf || int(c[63]&1) != e.seen/cqSize&1 {
+			return found
+		}
+		found = append(found, bytes.Clone(c))
+		e.seen++
+		be.PutUint32(e.cqRecord, uint32(e.seen))
+	}
+}
+
+// run lets the hardware work for some time of its own.
+func run(f *Fabric, now *time.Time, d time.Duration) {
+	for end := now.Add(d); now.Before(end); *now = now.Add(50 * time.Microsecond) {
+		f.step(*now)
+	}
+}
+
+func newPair(t *testing.T, access uint32, rnrRetry byte) (f *Fabric, a, b *endpoint) {
+	t.Helper()
+	f = NewFabric()
+	a, b = newEndpoint(t, f), newEndpoint(t, f)
+	for _, e := range []*endpoint{a, b} {
+		for i := range cqSize {
+			e.cqes[i*cqeSize+63] = 0xf0
+		}
+	}
+	a.connect(b, access, rnrRetry)
+	b.connect(a, access, rnrRetry)
+	return f, a, b
+}
+
+func syndromes(cqes [][]byte) (s []syndrome) {
+	for _, c := range cqes {
+		s = append(s, syndrome(c[55]))
+	}
+	return s
+}
+
+// A request that fails has an error CQE, and what is posted behind it, and at a responder
+// that is in the error state, is flushed.
+func TestRequestsThatFail(t *testing.T) {
+	const remoteAll = accessRemoteRead | accessRemoteWrite | accessRemoteAtomic
+	for _, test := range []struct {
+		name   string
+		access uint32 // of the responder's QP
+		rnr    byte
+		wqe    func(a, b *endpoint) []byte
+		recv   func(b *endpoint) []byte // nil: none
+		cause  syndrome
+		remote []syndrome // CQEs of the responder
+	}{
+		{name: "SEND of a key that does not exist", cause: localProtection,
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 8, 0xdead00)) }},
+		{name: "SEND of more than the key covers", cause: localProtection,
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data)+1, pageSize, a.lkey)) }},
+		{name: "SEND of memory before the key's", cause: localProtection,
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data)-1, 8, a.lkey)) }},
+		{name: "SEND of another PD's key", cause: localProtection,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opSend, dataSegment(address(a.data), 8, a.key(a.pd(), a.data, allAccess)))
+			}},
+		{name: "SEND of the peer's key", cause: localProtection,
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(b.data), 8, b.lkey)) }},
+		{name: "READ to memory that is read only", access: remoteAll, cause: localProtection,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opRead, remoteSegment(address(b.data), b.lkey), dataSegment(address(a.data), 8, a.key(a.domain, a.data, 0)))
+			}},
+		{name: "WRITE with a key that does not exist", access: remoteAll, cause: remoteAccess,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opWrite, remoteSegment(address(b.data), 0xdead00), dataSegment(address(a.data), 8, a.lkey))
+			}},
+		{name: "WRITE over the end", access: remoteAll, cause: remoteAccess,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opWrite, remoteSegment(address(b.data)+pageSize-7, b.lkey), dataSegment(address(a.data), 8, a.lkey))
+			}},
+		{name: "WRITE at the end of all addresses", access: remoteAll, cause: remoteAccess,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opWrite, remoteSegment(^uint64(0)-3, b.lkey), dataSegment(address(a.data), 8, a.lkey))
+			}},
+		{name: "WRITE that the QP does not let in", access: accessRemoteRead, cause: remoteAccess,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opWrite, remoteSegment(address(b.data), b.lkey), dataSegment(address(a.data), 8, a.lkey))
+			}},
+		{name: "WRITE that the memory does not let in", access: remoteAll, cause: remoteAccess,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opWrite, remoteSegment(address(b.data), b.key(b.domain, b.data, accessLocalWrite|accessRemoteRead)),
+					dataSegment(address(a.data), 8, a.lkey))
+			}},
+		{name: "READ with another PD's key", access: remoteAll, cause: remoteAccess,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opRead, remoteSegment(address(b.data), b.key(b.pd(), b.data, allAccess)), dataSegment(address(a.data), 8, a.lkey))
+			}},
+		{name: "atomic at an odd address", access: remoteAll, cause: remoteInvalid,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opFetchAdd, remoteSegment(address(b.data)+1, b.lkey), make([]byte, 16), dataSegment(address(a.data), 8, a.lkey))
+			}},
+		{name: "atomic of 4 bytes", access: remoteAll, cause: localLength,
+			wqe: func(a, b *endpoint) []byte {
+				return a.wqe(opFetchAdd, remoteSegment(address(b.data), b.lkey), make([]byte, 16), dataSegment(address(a.data), 4, a.lkey))
+			}},
+		{name: "SEND longer than the receive", cause: remoteInvalid, remote: []syndrome{localLength},
+			wqe:  func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 9, a.lkey)) },
+			recv: func(b *endpoint) []byte { return dataSegment(address(b.data), 8, b.lkey) }},
+		{name: "SEND to a receive without a key", cause: remoteOperation, remote: []syndrome{localProtection},
+			wqe:  func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)) },
+			recv: func(b *endpoint) []byte { return dataSegment(address(b.data), 8, 0xdead00) }},
+		{name: "SEND without a receive, and no retries for that", cause: rnrRetriesExceeded,
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)) }},
+		{name: "SEND without a receive, after retries", rnr: 3, cause: rnrRetriesExceeded,
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)) }},
+		{name: "SEND to a QP that has failed", cause: retriesExceeded,
+			wqe: func(a, b *endpoint) []byte {
+				b.must(modify, b.modifyTo(stateError, 0, nil, 0, 0), nil)
+				return a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey))
+			}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, a, b := newPair(t, test.access, test.rnr)
+			before := bytes.Clone(b.data)
+			if test.recv != nil {
+				b.receive(test.recv(b))
+			}
+			a.post(test.wqe(a, b))
+			a.post(a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)))
+			now := time.Now()
+			run(f, &now, 50*time.Millisecond)
+			cqes := a.completions()
+			require.Equal(t, []syndrome{test.cause, flushed}, syndromes(cqes))
+			require.EqualValues(t, cqeRequestError, cqes[0][63]>>4)
+			require.Equal(t, test.cause.vendor(false), cqes[0][54])
+			require.EqualValues(t, 0, be.Uint16(cqes[0][60:]))
+			require.EqualValues(t, 1, be.Uint16(cqes[1][60:]))
+			require.Equal(t, test.remote, syndromes(b.completions()))
+			require.Equal(t, before, b.data)
+			require.Empty(t, f.Violations())
+
+			// What is posted later is flushed too.
+			a.post(a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)))
+			a.receive(dataSegment(address(a.data), 8, a.lkey))
+			run(f, &now, 5*time.Millisecond)
+			require.Equal(t, []syndrome{flushed, flushed}, syndromes(a.completions()))
+		})
+	}
+}
+
+func TestAReceiveThatComesLateEndsTheRetries(t *testing.T) {
+	f, a, b := newPair(t, 0, 7)
+	copy(a.data, "late")
+	a.post(a.wqe(opSend, dataSegment(address(a.data), 4, a.lkey)))
+	now := time.Now()
+	run(f, &now, time.Second)
+	require.Empty(t, a.completions())
+	b.receive(dataSegment(address(b.data), 8, b.lkey))
+	run(f, &now, time.Millisecond)
+	require.Equal(t, []syndrome{0}, syndromes(a.completions()))
+	require.Equal(t, []syndrome{0}, syndromes(b.completions()))
+	require.Equal(t, "late", string(b.data[:4]))
+}
+
+func TestARecordWithoutADoorbellIsNotSeen(t *testing.T) {
+	f, a, b := newPair(t, 0, 7)
+	b.receive(dataSegment(address(b.data), 8, b.lkey))
+	a.post(a.wqe(opSend, dataSegment(address(a.data), 4, a.lkey)))
+	a.context.registers.take() // as if it had not been rung
+	now := time.Now()
+	run(f, &now, 10*time.Millisecond)
+	require.Empty(t, a.completions())
+	a.ring()
+	run(f, &now, time.Millisecond)
+	require.Len(t, a.completions(), 1)
+}
+
+func TestAWQEOfAnotherIndexIsAViolation(t *testing.T) {
+	f, a, _ := newPair(t, 0, 7)
+	wqe := a.wqe(opSend, dataSegment(address(a.data), 4, a.lkey))
+	wqe[2]++
+	a.post(wqe)
+	now := time.Now()
+	run(f, &now, time.Millisecond)
+	require.Len(t, f.Violations(), 1)
+	require.Contains(t, f.Violations()[0], "is for WQE 1")
+}
+
+// The event is due if there is a CQE that the arm does not cover and no event has told of.
+func TestArmedCQ(t *testing.T) {
+	const solicited = armOnlySolicited
+	type step struct {
+		arm   uint32 // or noCommand
+		put   int    // CQEs
+		se    bool
+		event bool
+	}
+	for _, test := range []struct {
+		name  string
+		steps []step
+	}{
+		{"not armed", []step{{arm: noCommand, put: 2}}},
+		{"the first arm is 0, as is a record that is new", []step{{arm: 0}, {arm: noCommand, put: 1, event: true}}},
+		{"one event for one arm", []step{{arm: 0}, {arm: noCommand, put: 3, event: true}, {arm: noCommand, put: 1}}},
+		{"armed after a CQE that was not seen", []step{{arm: noCommand, put: 1}, {arm: 0, event: true}}},
+		{"armed after a CQE that was seen", []step{{arm: noCommand, put: 1}, {arm: 1}, {arm: noCommand, put: 1, event: true}}},
+		{"armed before the CQE of the event is polled", []step{{arm: 0}, {arm: noCommand, put: 1, event: true}, {arm: 1 << 28},
+			{arm: noCommand, put: 1, event: true}}},
+		{"the same arm twice", []step{{arm: 0}, {arm: noCommand, put: 1, event: true}, {arm: 0}, {arm: noCommand, put: 1}}},
+		{"solicited only", []step{{arm: solicited}, {arm: noCommand, put: 1}, {arm: noCommand, put: 1, se: true, event: true}}},
+		{"solicited before it was armed", []step{{arm: noCommand, put: 1, se: true}, {arm: solicited, event: true}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := newEndpoint(t, NewFabric())
+			c := e.context.cqs[0]
+			require.Equal(t, words(noCommand), e.cqRecord[4:8])
+			var err error
+			c.channel, err = frame.NewChannel()
+			require.NoError(t, err)
+			t.Cleanup(c.channel.Close)
+			for i, s := range test.steps {
+				if s.arm != noCommand {
+					be.PutUint32(e.cqRecord[4:], s.arm)
+					e.ring()
+					e.device.fabric.step(time.Now())
+				}
+				for range s.put {
+					c.put(completion{op: cqeSend, solicited: s.se})
+				}
+				events := c.channel.Remove(func(b []byte) bool {
+					require.Equal(t, quad(77), b)
+					return true
+				})
+				require.Equal(t, s.event, events == 1, "step %d: %d events", i, events)
+			}
+		})
+	}
+}
+
+func TestAnOverrunCQBreaksItsQPs(t *testing.T) {
+	f, a, _ := newPair(t, 0, 7)
+	c := a.context.cqs[0]
+	for range cqSize {
+		c.put(completion{op: cqeSend})
+	}
+	require.False(t, c.dead)
+	c.put(completion{op: cqeSend})
+	require.True(t, c.dead)
+	require.Equal(t, stateError, a.context.qps[0].state)
+	require.EqualValues(t, 1, a.context.unread(77, eventCQError))
+	require.EqualValues(t, 1, a.context.unread(78, eventQPFatal))
+	require.Empty(t, f.Violations())
+}
+
+// Commands are refused as the kernel refuses them.
+func TestCommandsThatAreRefused(t *testing.T) {
+	e := newEndpoint(t, NewFabric())
+	page := address(e.page())
+	mr := func(start, length, at uint64, pd, access uint32) []byte {
+		return append(quad(start, length, at), words(pd, access)...)
+	}
+	change := func(b []byte, at int, v uint32) []byte {
+		b = bytes.Clone(b)
+		le.PutUint32(b[at:], v)
+		return b
+	}
+	queues := address(e.page())
+	for _, test := range []struct {
+		name              string
+		command           uint32
+		request, provider []byte
+		errno             unix.Errno
+	}{
+		{"a PD with an MR is freed", deallocate, words(e.domain), nil, unix.EBUSY},
+		{"a PD that does not exist is freed", deallocate, words(999), nil, unix.ENOENT},
+		{"an MR of nothing", register, mr(page, 0, page, e.domain, 1), nil, unix.EINVAL},
+		{"an MR of memory that does not exist", register, mr(pageSize, 8, pageSize, e.domain, 1), nil, unix.EFAULT},
+		{"an MR with another offset in its page", register, mr(page, 8, page+1, e.domain, 1), nil, unix.EINVAL},
+		{"an MR of another kind's handle", register, mr(page, 8, page, e.cq, 1), nil, unix.EINVAL},
+		{"remote write without local write", register, mr(page, 8, page, e.domain, accessRemoteWrite), nil, unix.EINVAL},
+		{"a CQ without the driver's part", createCQ, cqRequest(-1), nil, unix.EINVAL},
+		{"a CQ with entries of 32 bytes", createCQ, cqRequest(-1), cqDriver(page, page, 32), unix.EINVAL},
+		{"a CQ of no entries", createCQ, change(cqRequest(-1), 8, 0), cqDriver(page, page, cqeSize), unix.EINVAL},
+		{"a CQ with too many entries", createCQ, change(cqRequest(-1), 8, maxCQE+1), cqDriver(page, page, cqeSize), unix.EINVAL},
+		{"a CQ with a vector that does not exist", createCQ, change(cqRequest(-1), 12, 1), cqDriver(page, page, cqeSize), unix.EINVAL},
+		{"a CQ with a channel that does not exist", createCQ, cqRequest(999), cqDriver(page, page, cqeSize), unix.EBADF},
+		{"a CQ without a buffer", createCQ, cqRequest(-1), cqDriver(0, page, cqeSize), unix.EFAULT},
+		{"a CQ of a QP is destroyed", destroyCQ, words(e.cq, 0), nil, unix.EBUSY},
+		{"a QP with another kind's handle as PD", createQP, change(e.qpRequest(), 8, e.cq), e.qpDriver(queues), unix.EINVAL},
+		{"a QP with too many send requests", createQP, change(e.qpRequest(), 24, maxWR+1), e.qpDriver(queues), unix.EINVAL},
+		{"a QP whose send queue is no power of two", createQP, e.qpRequest(), change(e.qpDriver(queues), 16, 3), unix.EINVAL},
+		{"a QP whose receive queue is missing", createQP, e.qpRequest(), change(e.qpDriver(queues), 20, 0), unix.EINVAL},
+		{"a QP with a flag that does not exist", createQP, e.qpRequest(), change(e.qpDriver(queues), 28, 1<<30), unix.EINVAL},
+		{"a QP without a user index", createQP, e.qpRequest(), change(e.qpDriver(queues), 32, defaultUidx), unix.EINVAL},
+		{"a QP without buffers", createQP, e.qpRequest(), e.qpDriver(0), unix.EFAULT},
+		{"RESET to RTS", modify, e.modifyTo(stateRTS, 0, nil, 0, 0), nil, unix.EINVAL},
+		{"RESET to INIT without a port", modify, e.modifyTo(stateInit, maskPKey|maskAccess, nil, 0, 0), nil, unix.EINVAL},
+		{"RESET to INIT with a Q_Key for RC", modify, e.modifyTo(stateInit, maskPKey|maskAccess|maskPort|maskQKey, nil, 0, 0), nil, unix.EINVAL},
+		{"a command that is cut off", createQP, e.qpRequest()[:20], nil, unix.ENOSPC},
+		{"a command that does not exist", 99, nil, nil, unix.EOPNOTSUPP},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e.t = t
+			_, errno := e.call(test.command, test.request, test.provider)
+			require.Equal(t, test.errno, errno)
+		})
+	}
+}
