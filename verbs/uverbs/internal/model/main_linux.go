@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"time"
@@ -24,6 +25,7 @@ func main() {
 	frame.Main()
 	verbose := flag.Bool("v", false, "print commands, and what the devices do, on standard error")
 	write := flag.Bool("write", false, "offer commands by write only, as kernels before 5.0 did")
+	hostile := flag.Uint64("hostile", 0, "make the devices awkward (late, out of order between QPs), by this `seed`; 0: do not")
 	delay := flag.Duration("delay", 500*time.Millisecond, "start each program so much later than the one before")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: model [flags] PROGRAM ARGUMENT... [-- PROGRAM ARGUMENT...]...\n"+
@@ -37,6 +39,9 @@ func main() {
 		os.Exit(failure)
 	}
 	fabric := mlx5.NewFabric()
+	if *hostile != 0 {
+		fabric.Hostile = rand.New(rand.NewPCG(*hostile, 0))
+	}
 	if *verbose {
 		fabric.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "model: "+format+"\n", args...) }
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -103,10 +104,14 @@ type trial struct {
 	writeOnly bool
 }
 
-func newTrial(t *testing.T) *trial {
+// newTrial returns one of hostile devices if there is a seed.
+func newTrial(t *testing.T, seed ...uint64) *trial {
 	t.Helper()
 	bin, env := programs(t)
 	r := &trial{fabric: mlx5.NewFabric(), bin: bin, env: env}
+	if len(seed) > 0 {
+		r.fabric.Hostile = rand.New(rand.NewPCG(seed[0], 0))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -211,6 +216,21 @@ func TestPingpong(t *testing.T) {
 				require.Contains(t, output, " iters in ")
 				require.NotContains(t, output, "invalid data")
 			}
+		})
+	}
+}
+
+// Devices may be late, and QPs overtake each other.
+func TestProgramsOnHostileDevices(t *testing.T) {
+	for seed, args := range []string{
+		"ibv_rc_pingpong -c", "ibv_rc_pingpong -c -e", "ibv_uc_pingpong -c -e", "ibv_srq_pingpong -c -e",
+		"ib_send_bw -e -n 200", "ib_send_bw -n 200", "ib_write_bw -q 4 -n 200", "ib_read_bw -e -n 200", "ib_atomic_bw -n 200",
+	} {
+		t.Run(args, func(t *testing.T) {
+			trial := newTrial(t, uint64(seed+1))
+			_, client := trial.pair(t, strings.Fields(args)...)
+			require.NotContains(t, client, "invalid data")
+			require.GreaterOrEqual(t, trial.fabric.Stats().Requests, 200)
 		})
 	}
 }

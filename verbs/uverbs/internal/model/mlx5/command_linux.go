@@ -397,6 +397,7 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 	if !ok {
 		return unix.ENOENT
 	}
+	q.releaseAll()
 	q.pd.users--
 	q.sendCQ.users--
 	q.recvCQ.users--

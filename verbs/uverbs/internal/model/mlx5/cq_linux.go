@@ -27,6 +27,7 @@ type completionQueue struct {
 	notified      uint32 // produced at the last event
 	events        uint32 // sent
 	asyncEvents   uint32
+	held          []completion // see Hostile
 	armed         bool
 	onlySolicited bool
 	command       uint32 // the arm record as last seen
@@ -79,8 +80,26 @@ func (c *completionQueue) notify(seen uint32) {
 	}
 }
 
-// put writes a CQE. A CQ without room is broken (mlx5: a CQ error event), and so are its QPs.
+// put writes a CQE, or holds it back if the devices are hostile.
 func (c *completionQueue) put(e completion) {
+	if c.context.device.fabric.Hostile != nil {
+		c.held = append(c.held, e)
+		return
+	}
+	c.write(e)
+}
+
+// release writes what is held back. That is due before a QP is destroyed or reset: its driver
+// then takes its CQEs from the CQ.
+func (c *completionQueue) release() {
+	for _, e := range c.held {
+		c.write(e)
+	}
+	c.held = c.held[:0]
+}
+
+// write writes a CQE. A CQ without room is broken (mlx5: a CQ error event), and so are its QPs.
+func (c *completionQueue) write(e completion) {
 	if c.dead {
 		return
 	}

@@ -401,6 +401,17 @@ func TestAWQEOfAnotherIndexIsAViolation(t *testing.T) {
 	require.Contains(t, f.Violations()[0], "is for WQE 1")
 }
 
+func TestAnOverfullSendQueueIsAViolation(t *testing.T) {
+	f, a, _ := newPair(t, 0, 7)
+	for range sendSize + 1 {
+		a.post(a.wqe(opSend, dataSegment(address(a.data), 4, a.lkey)))
+	}
+	now := time.Now()
+	run(f, &now, time.Millisecond)
+	require.Len(t, f.Violations(), 1)
+	require.Contains(t, f.Violations()[0], "17 basic blocks are posted to a send queue of 16")
+}
+
 // The event is due if there is a CQE that the arm does not cover and no event has told of.
 func TestArmedCQ(t *testing.T) {
 	const solicited = armOnlySolicited

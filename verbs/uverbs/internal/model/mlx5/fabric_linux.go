@@ -5,6 +5,7 @@ package mlx5
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"time"
@@ -18,6 +19,12 @@ import (
 type Fabric struct {
 	// Log, if not nil, is told what a driver does wrong, and what the devices do.
 	Log func(format string, args ...any)
+
+	// Hostile, if not nil, makes the devices as awkward as they may be, by its
+	// numbers: doorbells are seen late, QPs are served in any order and a WQE at a time,
+	// and CQEs come late, several at once. Nothing a program may rely on is broken.
+	// It is set before Run is called.
+	Hostile *rand.Rand
 
 	mu         sync.Mutex // guards all devices and what they have
 	devices    []*Device
@@ -176,16 +183,25 @@ func (f *Fabric) step(now time.Time) bool {
 	work := false
 	for _, d := range f.devices {
 		for _, c := range d.contexts {
-			if c.takeRegisters() {
+			if !f.late() && c.takeRegisters() {
 				work = true
 				f.stats.Doorbells++
 				c.readRecords()
 			}
 			c.flushErrored(now)
+			for _, q := range c.cqs {
+				if len(q.held) > 0 && !f.late() {
+					q.release()
+					work = true
+				}
+			}
 		}
 	}
 	queue := f.queue
 	f.queue = nil
+	if f.Hostile != nil {
+		f.Hostile.Shuffle(len(queue), func(i, j int) { queue[i], queue[j] = queue[j], queue[i] })
+	}
 	for _, q := range queue {
 		if q.execute(now) {
 			work = true
@@ -193,6 +209,9 @@ func (f *Fabric) step(now time.Time) bool {
 	}
 	return work
 }
+
+// late says, of hostile devices, that what could be done now is left for later.
+func (f *Fabric) late() bool { return f.Hostile != nil && f.Hostile.IntN(4) != 0 }
 
 // schedule puts a QP in the queue of those that Run looks at.
 func (q *queuePair) schedule() {

@@ -248,8 +248,14 @@ func (c *ucontext) flushErrored(now time.Time) {
 	}
 }
 
+func (q *queuePair) releaseAll() {
+	q.sendCQ.release()
+	q.recvCQ.release()
+}
+
 // reset makes a QP new.
 func (q *queuePair) reset() {
+	q.releaseAll()
 	q.posted, q.done, q.trying, q.wait = 0, 0, false, time.Time{}
 	q.attr = attributes{}
 	if !q.recv.shared {

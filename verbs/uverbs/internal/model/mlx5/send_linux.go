@@ -27,6 +27,12 @@ func (q *queuePair) head() (control, bool) {
 		q.state = stateError
 		q.posted = q.done
 		return w, false
+	case uint32(q.posted-q.done) > q.sendSize:
+		f.violation("QP %#x: %d basic blocks are posted to a send queue of %d", q.qpn, q.posted-q.done, q.sendSize)
+		q.state = stateError
+		q.posted = q.done
+		q.event(eventQPFatal)
+		return w, false
 	case w.index != q.done || w.qpn != q.qpn || w.size == 0 || w.size > maxWQE || blocks(w.size) > q.posted-q.done:
 		f.violation("QP %#x: WQE %d of %d posted is for WQE %d of QP %#x with %d bytes", q.qpn, q.done, q.posted, w.index, w.qpn, w.size)
 		q.state = stateError
@@ -63,7 +69,7 @@ func (q *queuePair) execute(now time.Time) bool {
 	}
 	work := false
 	for n := 0; q.done != q.posted; n++ {
-		if n == most {
+		if n == most || n > 0 && q.device().fabric.late() {
 			q.schedule()
 			break
 		}
