@@ -26,6 +26,7 @@ func main() {
 	verbose := flag.Bool("v", false, "print commands, and what the devices do, on standard error")
 	write := flag.Bool("write", false, "offer commands by write only, as kernels before 5.0 did")
 	hostile := flag.Uint64("hostile", 0, "make the devices awkward (late, out of order between QPs), by this `seed`; 0: do not")
+	wqes := flag.Bool("wqe", false, "print each WQE, in hexadecimal, on standard error")
 	delay := flag.Duration("delay", 500*time.Millisecond, "start each program so much later than the one before")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: model [flags] PROGRAM ARGUMENT... [-- PROGRAM ARGUMENT...]...\n"+
@@ -41,6 +42,9 @@ func main() {
 	fabric := mlx5.NewFabric()
 	if *hostile != 0 {
 		fabric.Hostile = rand.New(rand.NewPCG(*hostile, 0))
+	}
+	if *wqes {
+		fabric.WQE = func(wqe []byte) { fmt.Fprintf(os.Stderr, "wqe %x\n", wqe) }
 	}
 	if *verbose {
 		fabric.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "model: "+format+"\n", args...) }

@@ -20,6 +20,10 @@ type Fabric struct {
 	// Log, if not nil, is told what a driver does wrong, and what the devices do.
 	Log func(format string, args ...any)
 
+	// WQE, if not nil, is given each WQE of a send queue before it is executed. Like Hostile,
+	// it is set before Run is called.
+	WQE func(wqe []byte)
+
 	// Hostile, if not nil, makes the devices as awkward as they may be, by its
 	// numbers: doorbells are seen late, QPs are served in any order and a WQE at a time,
 	// and CQEs come late, several at once. Nothing a program may rely on is broken.

@@ -15,7 +15,7 @@ func bytesOf(t *testing.T, text string) []byte {
 	return b
 }
 
-// The WQEs are what libmlx5 writes, with the fields' meaning from its mlx5dv.h.
+// What is by libmlx5 was printed by model -wqe; the rest follows its mlx5dv.h.
 func TestSendQueueFormats(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -24,7 +24,7 @@ func TestSendQueueFormats(t *testing.T) {
 		want workRequest
 	}{
 		{
-			name: "signaled SEND of 64 bytes, as libmlx5 was seen to write it",
+			name: "signaled SEND of 64 bytes",
 			wqe:  "0000000a 00011302 00000008 00000000 | 00000040 00011100 00005581 2a3b4c00",
 			want: workRequest{
 				control: control{op: opSend, qpn: 0x113, size: 32, signaled: true},
@@ -40,19 +40,21 @@ func TestSendQueueFormats(t *testing.T) {
 			},
 		},
 		{
-			name: "inline WRITE of 3 bytes",
-			wqe:  "00000708 00011303 00000000 00000000 | 00007f00 00000010 0000abcd 00000000 | 80000003 61626300 00000000 00000000",
+			name: "inline WRITE of 3 bytes by libmlx5",
+			wqe: "00000008 00010403 00000008 00000000 | 0000556f 0e3b2000 0001026a 00000000 |" +
+				"80000003 00000100 00000000 00000000",
 			want: workRequest{
-				control: control{op: opWrite, index: 7, qpn: 0x113, size: 48},
-				addr:    0x7f0000000010, rkey: 0xabcd, inline: []byte("abc"), length: 3,
+				control: control{op: opWrite, qpn: 0x104, size: 48, signaled: true},
+				addr:    0x556f0e3b2000, rkey: 0x1026a, inline: []byte{0, 0, 1}, length: 3,
 			},
 		},
 		{
-			name: "READ",
-			wqe:  "00000010 00011303 00000008 00000000 | 00000000 00000010 0000abcd 00000000 | 00000008 00000200 00000000 00001000",
+			name: "READ by libmlx5",
+			wqe: "00000110 01010403 00000008 00000000 | 0000562d 0fc8e000 0001026a 00000000 |" +
+				"00000002 0101026a 000055f5 3b2a1000",
 			want: workRequest{
-				control: control{op: opRead, qpn: 0x113, size: 48, signaled: true},
-				addr:    0x10, rkey: 0xabcd, list: []scatter{{0x1000, 8, 0x200}}, length: 8,
+				control: control{op: opRead, index: 1, qpn: 0x10104, size: 48, signaled: true},
+				addr:    0x562d0fc8e000, rkey: 0x1026a, list: []scatter{{0x55f53b2a1000, 2, 0x101026a}}, length: 2,
 			},
 		},
 		{
@@ -65,14 +67,14 @@ func TestSendQueueFormats(t *testing.T) {
 			},
 		},
 		{
-			name: "SEND of UD by LID",
+			name: "SEND of UD by LID, by libmlx5",
 			ud:   true,
-			wqe: "0000000a 00011305 00000008 00000000 | 11111111 00000000 80000206 03000008 |" +
-				"00000000 00000000 00000000 00000000 | 00000000 00000000 00000000 00000000 | 00000004 00000200 00000000 00001000",
+			wqe: "0000000a 01010405 00000008 00000000 | 11111111 00000000 80000104 00000007 |" +
+				"00000000 00000000 00000000 00000000 | 00000000 00000000 00000000 00000000 | 00000400 0101026a 0000556e 999d9028",
 			want: workRequest{
-				control: control{op: opSend, qpn: 0x113, size: 80, signaled: true},
-				to:      datagram{qkey: 0x11111111, qpn: 0x206, sl: 3, lid: 8},
-				list:    []scatter{{0x1000, 4, 0x200}}, length: 4,
+				control: control{op: opSend, qpn: 0x10104, size: 80, signaled: true},
+				to:      datagram{qkey: 0x11111111, qpn: 0x104, lid: 7},
+				list:    []scatter{{0x556e999d9028, 1024, 0x101026a}}, length: 1024,
 			},
 		},
 		{

@@ -91,6 +91,9 @@ func (q *queuePair) execute(now time.Time) bool {
 			break
 		}
 		if !q.trying {
+			if trace := q.device().fabric.WQE; trace != nil {
+				trace(b)
+			}
 			q.trying, q.retries, q.rnr = true, int(q.attr.retry), int(q.attr.rnrRetry)
 		}
 		switch q.perform(&w, now) {
