@@ -62,6 +62,7 @@ func (a *attempt) dialBeside(ctx context.Context) (net.Conn, error) {
 		}
 		return a.decide(b.conn, nil, nil)
 	case errors.Is(err, syscall.EMFILE):
+		b.err = worse(b.err, err) // there may have been no socket to look with
 		conn, err = a.dialSocketAfter(ctx)
 	case err != nil:
 		if c, lateErr := b.await(ctx, err); c != nil {

@@ -1,10 +1,12 @@
 package rnet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptrace"
 	"os"
 	"slices"
 	"syscall"
@@ -227,25 +229,66 @@ func TestDialSurvivesTheDescriptorLimit(t *testing.T) {
 
 func init() { roles.Add("fewdescriptors", dialWithFewDescriptors) }
 
-// dialWithFewDescriptors dials with no descriptor left, with one, and so on.
-func dialWithFewDescriptors(args []string) error {
+// takeDescriptors takes all descriptors that this process may have.
+func takeDescriptors() (taken []int, err error) {
 	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		ln.Close() // starts the runtime's poller
 	}
 	const limit = 64
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
-		return err
+		return nil, err
 	}
-	var taken []int
 	for {
 		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if errors.Is(err, unix.EMFILE) {
-			break
+			return taken, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		taken = append(taken, fd)
+	}
+}
+
+// A dial that finds no descriptor for its socket waits a little for one.
+func TestDialTakesADescriptorThatComesFree(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	child := roles.Start(t, "lastdescriptor", ln.Addr().String())
+	require.Equal(t, "*net.TCPConn no-descriptors", child.Line(t))
+	child.Stop()
+}
+
+func init() { roles.Add("lastdescriptor", dialWithALateDescriptor) }
+
+// dialWithALateDescriptor dials while a descriptor comes free.
+func dialWithALateDescriptor(args []string) error {
+	taken, err := takeDescriptors()
+	if err != nil {
+		return err
+	}
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		ConnectDone: func(_, _ string, err error) {
+			if errors.Is(err, unix.EMFILE) {
+				unix.Close(taken[0])
+			}
+		},
+	})
+	c, err := new(Dialer).DialContext(ctx, "tcp", args[0])
+	if err != nil {
+		return err
+	}
+	told := Explain(args[0])
+	fmt.Println(typeName(c), told[len(told)-1].Reason)
+	return c.Close()
+}
+
+// dialWithFewDescriptors dials with no descriptor left, with one, and so on.
+func dialWithFewDescriptors(args []string) error {
+	taken, err := takeDescriptors()
+	if err != nil {
+		return err
 	}
 	const most = 12
 	for range most {
