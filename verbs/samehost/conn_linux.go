@@ -247,8 +247,27 @@ func (c *Conn) Close() error {
 	if c.bare.Load() || !c.hasUnread() {
 		return c.file.Close()
 	}
-	waiting.add(c.file)
+	last := lastHold{c.file, -1}
+	c.raw.Control(func(fd uintptr) { // without a descriptor left it goes without
+		last.fd, _ = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	waiting.add(last)
 	return nil
+}
+
+// lastHold closes a socket with a copy of its descriptor in hand. Who is in a Read or
+// a Write of the file gives that up after its Close, and must not be the last.
+type lastHold struct {
+	file *os.File
+	fd   int // -1: none
+}
+
+func (h lastHold) Close() error {
+	err := h.file.Close() // ended by those who use the file, whom it has woken
+	if h.fd >= 0 {
+		unix.Close(h.fd)
+	}
+	return err
 }
 
 // hasUnread shuts the connection down, so that nothing more can come, and reports

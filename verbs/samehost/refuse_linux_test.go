@@ -205,6 +205,43 @@ func TestCloseDoesNotWaitForWhatIsUnread(t *testing.T) {
 	}
 }
 
+// Who reads while another closes is the last to let go of the descriptor, and does not
+// wait for what is unread either.
+func TestAReadThatCloseEndsDoesNotWait(t *testing.T) {
+	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
+	require.NoError(t, err)
+	defer l.Close()
+	peer, err := Dial(unix.SOCK_SEQPACKET, nil, l.Name())
+	require.NoError(t, err)
+	defer peer.Close()
+	c, err := l.Accept()
+	require.NoError(t, err)
+	c.TakeDescriptors()
+	fd := lingering(t)
+	raw, err := peer.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(to uintptr) {
+		_, err = unix.SendmsgN(int(to), []byte("x"), unix.UnixRights(fd), nil, 0)
+	}))
+	require.NoError(t, err)
+	unix.Close(fd)
+	reads, goOn, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		c.raw.Read(func(uintptr) bool {
+			close(reads)
+			<-goOn
+			return true
+		})
+	}()
+	<-reads
+	within(t, "Close", func() { c.Close() })
+	require.Eventually(t, func() bool { return c.SetDeadline(time.Time{}) != nil }, patience, time.Millisecond, "the file is closed")
+	close(goOn)
+	within(t, "Read", func() { <-done })
+	closed(t)
+}
+
 func TestDescriptorsThatNobodyWantsAreClosedElsewhere(t *testing.T) {
 	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
 	require.NoError(t, err)
