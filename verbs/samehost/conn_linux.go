@@ -300,8 +300,9 @@ func (c *Conn) hasUnread() bool {
 var ErrTruncated = errors.New("packet is too long, or has more descriptors than could be taken")
 
 // control holds the control messages of a packet: with room for all descriptors that
-// it can have the kernel closes none, which it would do in the thread that reads.
-type control [16 + 4*253 + 4]byte // struct cmsghdr, SCM_MAX_FD, padding
+// it can have, and for the credentials that hasUnread asks for, the kernel closes
+// none, which it would do in the thread that reads.
+type control [16 + 4*253 + 4 + 16 + 12 + 4]byte // struct cmsghdr, SCM_MAX_FD, padding; cmsghdr, ucred, padding
 
 var controls = sync.Pool{New: func() any { return new(control) }}
 
