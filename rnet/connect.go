@@ -99,8 +99,9 @@ func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, p
 			route, err = w.over.Resolve(ctx, w.over.at(addr))
 		}
 		if err == nil {
-			if t, ok := route.(interface{ Taken() bool }); ok {
-				pl.is(t.Taken)
+			if t, ok := route.(interface{ Taken(time.Duration) bool }); ok {
+				within := a.takenWithin()
+				pl.is(func() bool { return t.Taken(within) })
 			}
 			var s *session
 			if s, err = connectOver(ctx, w.over, route, addr, a, onEnd); err == nil {

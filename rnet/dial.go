@@ -174,6 +174,13 @@ func (a *attempt) headStart() *fallback.HeadStart {
 	return fallback.NewHeadStart(cmp.Or(a.d.HeadStart, defaultHeadStart))
 }
 
+// takenWithin is how long a listener that runs may leave a message unread. It is less
+// than the head start, because the first message is sent a little after that begins:
+// if nothing was taken when it is over, the listener is stopped.
+func (a *attempt) takenWithin() time.Duration {
+	return cmp.Or(a.d.HeadStart, defaultHeadStart) / 4 * 3
+}
+
 // quick opens a stream on a session that lives, if there is one and the time
 // for the dial is not over; nil if not.
 func (a *attempt) quick(ctx context.Context) *Conn {

@@ -71,7 +71,7 @@ type place struct {
 
 // busy reports whether the session is about to come about, as far as one can
 // tell: it stands in our queue or in the listener's, or the listener's process
-// has taken the request. A process that is stopped has not.
+// takes what it is sent. A process that is stopped does not.
 func (pl *place) busy() bool {
 	taken := pl.taken.Load()
 	return taken != nil && (*taken)()
