@@ -105,16 +105,12 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 // join makes the peer's segment the one that the QP writes into; answer is
 // called before that has an effect. It disposes of the descriptors.
 func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answer func() error) (*socketLink, error) {
-	want := 1
-	if h.flags&helloBell != 0 {
-		want = 2
-	}
-	if len(fds) != want {
+	if len(fds) != h.descriptors() {
 		samehost.CloseReceived(fds...)
 		return nil, errMalformed("hello with %d descriptors", len(fds))
 	}
 	bell := -1
-	if want == 2 {
+	if len(fds) == 2 {
 		if err := checkEventfd(fds[1]); err != nil {
 			samehost.CloseReceived(fds...)
 			return nil, err

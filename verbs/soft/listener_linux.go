@@ -173,6 +173,10 @@ func readHello(conn *samehost.Conn) (*heldHello, error) {
 		samehost.CloseReceived(fds...)
 		return nil, errMalformed("kind %d before hello", m.kind)
 	}
+	if len(fds) != m.hello.descriptors() { // it may be held, and must not hold more
+		samehost.CloseReceived(fds...)
+		return nil, errMalformed("hello with %d descriptors", len(fds))
+	}
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		samehost.CloseReceived(fds...)
 		return nil, err

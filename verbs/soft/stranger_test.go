@@ -368,6 +368,20 @@ func (s *stranger) held() int {
 	return len(s.v.d.listener.held)
 }
 
+func TestAHelloThatIsHeldHoldsNoMoreThanItNeeds(t *testing.T) {
+	s := newStranger(t)
+	h := s.hello()
+	h.to.qpn = (s.v.q.num + 1) & (1<<24 - 1) // nobody's
+	conn := s.dial()
+	many := make([]int, 200)
+	for i := range many {
+		many[i] = s.v.mr.fd
+	}
+	s.say(conn, encodeHello(h), many...)
+	s.hungUp(conn)
+	require.Zero(t, s.held())
+}
+
 func TestHelloesForNobodyAreBounded(t *testing.T) {
 	CheckLeaks(t)
 	s := newStranger(t)

@@ -78,6 +78,14 @@ type hello struct {
 	flags    uint32
 }
 
+// descriptors returns how many come with it.
+func (h *hello) descriptors() int {
+	if h.flags&helloBell != 0 {
+		return 2
+	}
+	return 1
+}
+
 type keyAnswer struct {
 	key    uint32
 	good   bool
