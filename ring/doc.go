@@ -30,11 +30,14 @@
 //
 // A receive ring is memory of a power-of-two size. All positions are absolute
 // counts of bytes since the connection was made; they are never reset, and the
-// offset in the ring is the position modulo its size. Messages start at multiples
-// of [Align]. A message is always contiguous: one that does not fit before the end
-// of the ring starts at offset 0, and the bytes in between are skipped. Nothing is
-// written to say so: sender and receiver compute the same rule from the length
-// alone, which arrives with the completion.
+// offset in the ring is the position modulo its size, counted from the last restart.
+// Messages start at multiples of [Align]. A message is always contiguous: one that
+// does not fit before the end of the ring starts at offset 0, and the bytes in between
+// are skipped. Nothing is written to say so: sender and receiver compute the same rule
+// from the length alone, which arrives with the completion.
+//
+// A sender that knows that all is released may begin at offset 0 again ([Tx.Restart]).
+// That the receiver has to be told, with the message ([Rx.Restart]).
 //
 // # Credit
 //
