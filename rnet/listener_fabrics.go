@@ -38,10 +38,17 @@ func (l *Listener) serveFabric(st stand, fl rcm.Listener) {
 				return
 			}
 		}
+		begun := time.Now()
 		l.acceptFabric(st.fabric.transport, fl)
 		l.removeFabric(fl)
 		fl.Close()
 		fl = nil
+		if time.Since(begun) < maxListenPause { // the next one may be lost as soon
+			select { // ended by the clock or Close
+			case <-time.After(maxListenPause):
+			case <-l.open.Done():
+			}
+		}
 	}
 }
 

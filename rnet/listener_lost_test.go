@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,4 +57,33 @@ func TestLostListenerOfATransportIsReplaced(t *testing.T) {
 		require.NoError(t, err)
 		return s.Close() == nil
 	})
+}
+
+// loser is a fabric whose listeners are lost as soon as they are there.
+type loser struct {
+	rcm.Fabric
+	listens atomic.Int32
+}
+
+func (f *loser) Listen(netip.AddrPort, rcm.ListenConfig) (rcm.Listener, error) {
+	f.listens.Add(1)
+	return lostListener{nothing{}, errors.New("the descriptor is gone")}, nil
+}
+
+type nothing struct{ rcm.Listener }
+
+func (nothing) Addr() netip.AddrPort { return netip.AddrPort{} }
+func (nothing) Close() error         { return nil }
+
+// One that is always lost at once is not opened as fast as that goes.
+func TestListenerThatIsLostAtOnceIsOpenedSeldom(t *testing.T) {
+	ln := overSoft.listen(t).(*Listener)
+	ln.set.log = slog.New(slog.DiscardHandler)
+	f := new(loser)
+	served := start(t, func() { ln.serveFabric(stand{fabric: fabric{Fabric: f, transport: fallback.RDMA}}, nil) }) // ended by Close
+	eventually(t, "it is opened", func() bool { return f.listens.Load() > 0 })
+	time.Sleep(100 * time.Millisecond)
+	require.Less(t, f.listens.Load(), int32(10))
+	require.NoError(t, ln.Close())
+	served()
 }
