@@ -28,7 +28,7 @@ var failingCalls = []struct {
 	{"AllocMR", func(f *soft.Faults, call soft.FailCall) { f.FailAllocMR = call }},
 	{"memfd_create", func(f *soft.Faults, call soft.FailCall) { f.FailMemfd = call }},
 	{"mmap", func(f *soft.Faults, call soft.FailCall) { f.FailMmap = call }},
-	{"eventfd", func(f *soft.Faults, call soft.FailCall) { f.FailEventfd = call }},
+	{"bell", func(f *soft.Faults, call soft.FailCall) { f.FailBell = call }},
 }
 
 // useEcho sends something through an echoing connection and back.

@@ -3,6 +3,7 @@ package soft
 import (
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -12,61 +13,75 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// channel is a completion channel: an eventfd that peers hold a copy of and
-// write to when they find a CQ of ours armed.
+// channel is a completion channel. Its bell is a pair of Unix sockets: one end
+// is ours, on the netpoller, and the peer has a descriptor of the other and sends
+// a byte when it finds a CQ of ours armed. No call on either can be made to block
+// by the other side: see ringBell.
+//
+// With one QP, as rnet has it, the byte is hardly ever read: each is an edge to
+// the netpoller, and that it was for an arrival is told by the arm word, from which
+// the peer has taken armArmed before. A QP beyond the first has a pair of its own,
+// so that a peer can spoil no bell but its own, and a goroutine that passes it on.
 //
 // Whoever waits in WaitThread and serves one QP only sleeps in a futex on the
 // arm word of that QP instead, which costs less on both sides. The bit
 // armFutex in the word tells the peer. Events of our own always go through
-// signal, which ends either kind of sleep.
+// signal, which ends either kind of sleep, and the two kinds take nothing from
+// each other.
 type channel struct {
 	dev *device
 
-	file *os.File // the eventfd, on the netpoller
+	file *os.File // our end of the bell, on the netpoller
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // made once, so that Wait does not allocate
 
-	// deadline is what the netpoller was told last; only the waiter uses it.
-	deadline time.Time
+	// Of the one who waits.
+	deadline time.Time // what the netpoller was told last
+	armings  uint32    // of the QP when the bell was read
 	pfd      unix.PollFd
 	timeout  unix.Timespec
 
-	// signaled: signal has written to the eventfd since it was read.
-	signaled atomic.Bool
+	signaled atomic.Bool             // signal was called, and no Wait has seen it
+	single   atomic.Pointer[inbound] // the only QP, nil if there are none or several
 
 	mu       sync.Mutex
-	fd       int                   // guarded by mu: a descriptor of the same eventfd for direct calls, -1 when closed
-	closed   bool                  // guarded by mu
-	waiters  int                   // guarded by mu: WaitThread calls that use fd
-	inbounds map[*inbound]struct{} // guarded by mu
-	sleeper  *inbound              // guarded by mu: on whose word WaitThread sleeps
-	woken    bool                  // guarded by mu: signal was called and no WaitThread has seen it
+	far      int                     // guarded by mu: the peer's end of the bell, -1 when closed
+	of       *inbound                // guarded by mu: the QP whose peer was given far
+	spent    bool                    // guarded by mu: that QP has gone, and its peer may still have far
+	others   map[*inbound]*extraBell // guarded by mu
+	closed   bool                    // guarded by mu
+	waiters  int                     // guarded by mu: WaitThread calls
+	polling  int                     // guarded by mu: of these, in poll(2)
+	inbounds map[*inbound]struct{}   // guarded by mu
+	sleeper  *inbound                // guarded by mu: on whose word WaitThread sleeps
+	woken    bool                    // guarded by mu: signal was called and no WaitThread has seen it
+}
+
+// extraBell is the bell of a QP that is not the channel's first.
+type extraBell struct {
+	file *os.File // our end
+	far  int      // the peer's
 }
 
 func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
-	fd, err := d.eventfd()
+	near, far, err := d.bell()
 	if err != nil {
 		return nil, err
 	}
-	own, err := dupFD(fd)
-	if err != nil {
-		unix.Close(fd)
-		return nil, err
+	ch := &channel{
+		dev: d, far: far, file: os.NewFile(uintptr(near), "completion channel"),
+		inbounds: make(map[*inbound]struct{}), others: make(map[*inbound]*extraBell),
 	}
-	ch := &channel{dev: d, fd: own, file: os.NewFile(uintptr(fd), "completion channel"), inbounds: make(map[*inbound]struct{})}
-	ch.read = func(fd uintptr) bool {
-		ch.signaled.Store(false) // before the event itself, so that none is missed
-		return drainEventfd(int(fd))
-	}
+	ch.read = ch.rung
 	if ch.raw, err = ch.file.SyscallConn(); err != nil {
-		closeFDs(own)
+		closeFDs(far)
 		ch.file.Close()
 		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.channels == nil {
-		closeFDs(own)
+		closeFDs(far)
 		ch.file.Close()
 		return nil, verbs.ErrClosed
 	}
@@ -74,57 +89,114 @@ func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
 	return ch, nil
 }
 
-// Wait parks the goroutine on the netpoller.
-func (ch *channel) Wait(deadline time.Time) error {
-	if deadline != ch.deadline {
-		if err := ch.file.SetReadDeadline(deadline); err != nil {
-			return ch.closedError(err)
-		}
-		ch.deadline = deadline
+// bellKept is after how many armings the bell is read. What it holds until then
+// is far from what a socket can.
+const bellKept = 64
+
+// rung reports whether there is an event. Wait calls it once before it parks, and
+// after each edge.
+func (ch *channel) rung(fd uintptr) bool {
+	if ch.signaled.Load() {
+		return true // Wait takes it
 	}
-	// Ends with a peer's or our own bell, the deadline, Wake or Close.
-	return ch.closedError(ch.raw.Read(ch.read))
+	in := ch.single.Load()
+	if in == nil {
+		return drainBell(int(fd))
+	}
+	if n := in.armings.Load(); n-ch.armings >= bellKept {
+		ch.armings = n
+		drainBell(int(fd))
+	}
+	return in.hasRung()
 }
 
-func (ch *channel) closedError(err error) error {
-	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
+// Wait parks the goroutine on the netpoller.
+func (ch *channel) Wait(deadline time.Time) error {
+	for {
+		if deadline != ch.deadline {
+			if err := ch.file.SetReadDeadline(deadline); err != nil {
+				return verbs.ErrClosed
+			}
+			ch.deadline = deadline
+		}
+		if ch.signaled.Swap(false) {
+			return nil
+		}
+		// Ends with the peer's bell, signal (which moves the deadline into the
+		// past), the deadline, or Close.
+		err := ch.raw.Read(ch.read)
+		switch {
+		case err == nil:
+			ch.signaled.Store(false)
+			return nil
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			// A closed descriptor, for which os.File and its raw connection have
+			// different errors.
+			return verbs.ErrClosed
+		}
+		ch.deadline = past
+		if ch.signaled.Swap(false) {
+			return nil
+		}
+		if !deadline.IsZero() && !time.Now().Before(deadline) {
+			return err
+		}
 	}
-	// What remains is a closed descriptor, for which os.File and its raw
-	// connection have different errors.
-	return verbs.ErrClosed
 }
+
+// past is no deadline that a caller has.
+var past = time.Unix(1, 0)
 
 // WaitThread blocks the thread.
 func (ch *channel) WaitThread(deadline time.Time) error {
-	fd, in, word := ch.enter()
-	if fd < 0 {
-		return verbs.ErrClosed
+	in, word, err := ch.enter()
+	if err != nil || in == nil && word != 0 {
+		return err
 	}
-	defer ch.leave()
-	if in == nil && drainEventfd(fd) {
-		return nil
+	defer ch.leave(in)
+	if in == nil {
+		return ch.pollBell(deadline)
 	}
 	timeout, ok := ch.timeLeft(deadline)
 	if !ok {
 		return os.ErrDeadlineExceeded
 	}
-	if in == nil {
-		ch.pfd = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-		// Ends with a bell, the deadline, Wake or Close (both write to fd).
-		pollReadable(&ch.pfd, timeout)
-		if drainEventfd(fd) {
-			return nil
-		}
-		return expired(deadline)
-	}
 	// Ends when the peer takes armArmed away, or signal armFutex; with the
 	// deadline, and with a signal of the runtime.
 	futexWait(in.armWord(), word, timeout)
-	if in.seg.hdr.arm.Load()&armArmed == 0 || drainEventfd(fd) {
+	rung := in.hasRungThread()
+	runtime.KeepAlive(in)
+	if woken, _ := ch.takeWake(); rung || woken {
 		return nil
 	}
 	return expired(deadline)
+}
+
+// pollBell is WaitThread where no futex will do: with several QPs, or none armed.
+func (ch *channel) pollBell(deadline time.Time) error {
+	for {
+		timeout, ok := ch.timeLeft(deadline)
+		if !ok {
+			return os.ErrDeadlineExceeded
+		}
+		rung := false
+		err := ch.raw.Control(func(fd uintptr) {
+			ch.pfd = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+			// Ends with a bell (signal and Close ring it, too) and the deadline.
+			pollReadable(&ch.pfd, timeout)
+			rung = drainBell(int(fd))
+		})
+		woken, closed := ch.takeWake()
+		if err != nil || closed {
+			return verbs.ErrClosed
+		}
+		if in := ch.single.Load(); in != nil {
+			rung = in.hasRungThread() // what the bell held may be of an event that was given
+		}
+		if rung || woken {
+			return nil
+		}
+	}
 }
 
 func (ch *channel) timeLeft(deadline time.Time) (*unix.Timespec, bool) {
@@ -144,52 +216,73 @@ func expired(deadline time.Time) error {
 	return nil
 }
 
+// takeWake reports whether signal was called since the last WaitThread.
+func (ch *channel) takeWake() (woken, closed bool) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	woken = ch.woken
+	ch.woken = false
+	return woken, ch.closed
+}
+
 // enter begins a WaitThread. If the only QP of the channel is armed it says
-// in its word that a futex is the bell now, and returns the QP and the word.
-func (ch *channel) enter() (int, *inbound, uint32) {
+// in its word that a futex is the bell now, and returns the QP and the word. A
+// word without a QP says that there is an event already.
+func (ch *channel) enter() (*inbound, uint32, error) {
+	const event = 1
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
-		return -1, nil, 0
+		return nil, 0, verbs.ErrClosed
 	}
-	ch.waiters++
-	if len(ch.inbounds) != 1 || ch.waiters != 1 || ch.woken {
-		ch.woken = false // the eventfd tells
-		return ch.fd, nil, 0
+	if ch.woken {
+		ch.woken = false
+		return nil, event, nil
 	}
-	// A peer that has rung the eventfd has taken armArmed away, so that there
-	// is no event to look for if it is set, and a system call is saved.
-	for in := range ch.inbounds {
+	if in := ch.single.Load(); in != nil && ch.waiters == 0 {
+		if in.hasRungThread() {
+			return nil, event, nil
+		}
 		w := in.seg.hdr.arm.Load()
 		if w&armArmed != 0 && in.seg.hdr.arm.CompareAndSwap(w, w|armFutex) {
+			ch.waiters++
 			ch.sleeper = in
-			return ch.fd, in, w | armFutex
+			return in, w | armFutex, nil
+		}
+		if in.hasRungThread() {
+			return nil, event, nil
 		}
 	}
-	return ch.fd, nil, 0
+	ch.waiters++
+	ch.polling++
+	return nil, 0, nil
 }
 
-func (ch *channel) leave() {
+func (ch *channel) leave(in *inbound) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.eventfdAgain()
-	if ch.waiters--; ch.waiters == 0 && ch.closed {
-		closeFDs(ch.fd)
-		ch.fd = -1
+	ch.waiters--
+	if in == nil {
+		ch.polling--
+		return
 	}
+	ch.bellAgain()
 }
 
-// wakeSleeper ends a futex wait. It changes the word, so that one who is
-// about to sleep does not.
+// wakeSleeper ends the WaitThread that runs. It changes the word, so that one
+// who is about to sleep does not.
 func (ch *channel) wakeSleeper() {
-	if in := ch.eventfdAgain(); in != nil {
+	if in := ch.bellAgain(); in != nil {
 		futexWake(in.armWord())
 	}
+	if ch.polling > 0 {
+		ringBell(ch.far)
+	}
 }
 
-// eventfdAgain makes the eventfd the bell again and returns the QP on
-// whose word somebody sleeps, if so.
-func (ch *channel) eventfdAgain() *inbound {
+// bellAgain makes the socket the bell again and returns the QP on whose word
+// somebody sleeps, if so.
+func (ch *channel) bellAgain() *inbound {
 	in := ch.sleeper
 	if in == nil {
 		return nil
@@ -205,35 +298,71 @@ func (ch *channel) eventfdAgain() *inbound {
 	return in
 }
 
-// signal makes the channel readable and ends a futex wait.
+// signal ends the Wait and the WaitThread that run, or else the next.
 func (ch *channel) signal() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
 		return
 	}
-	ch.signaled.Store(true)
-	ringOwnEventfd(ch.fd)
 	ch.woken = true
 	ch.wakeSleeper()
+	if !ch.signaled.Swap(true) {
+		_ = ch.file.SetReadDeadline(past) // fails only once the file is closed, which ends Wait too
+	}
 }
 
 func (ch *channel) Wake() { ch.signal() }
 
-// bell returns a new descriptor of the eventfd, for a peer.
-func (ch *channel) bell() (int, error) {
+// bell returns a new descriptor of the bell of in, for its peer.
+func (ch *channel) bell(in *inbound) (int, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
 		return -1, verbs.ErrClosed
 	}
-	return dupFD(ch.fd)
+	if !ch.spent && (ch.of == nil || ch.of == in) {
+		ch.of = in
+		return dupFD(ch.far)
+	}
+	extra := ch.others[in]
+	if extra == nil {
+		near, far, err := ch.dev.bell()
+		if err != nil {
+			return -1, err
+		}
+		extra = &extraBell{os.NewFile(uintptr(near), "bell"), far}
+		ch.others[in] = extra
+		go ch.passOn(extra.file) // ends when the QP is detached, or with the channel
+	}
+	return dupFD(extra.far)
+}
+
+// passOn makes the bell of a QP beyond the first one of the channel.
+func (ch *channel) passOn(bell *os.File) {
+	var rings [bellKept]byte
+	for {
+		if _, err := bell.Read(rings[:]); err != nil { // ended by a ring, or closeExtra
+			return
+		}
+		ch.signal()
+	}
+}
+
+// closeExtra closes the bell of a QP beyond the first. mu is held.
+func (ch *channel) closeExtra(in *inbound) {
+	if extra := ch.others[in]; extra != nil {
+		delete(ch.others, in)
+		extra.file.Close()
+		closeFDs(extra.far)
+	}
 }
 
 func (ch *channel) attach(in *inbound) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.inbounds[in] = struct{}{}
+	ch.setSingle()
 	// A second QP cannot ring a futex on the word of the first.
 	ch.wakeSleeper()
 }
@@ -242,8 +371,26 @@ func (ch *channel) detach(in *inbound) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	delete(ch.inbounds, in)
+	if ch.of == in {
+		ch.of, ch.spent = nil, true
+	}
+	ch.setSingle()
+	ch.closeExtra(in)
 	if ch.sleeper == in {
 		ch.wakeSleeper()
+	}
+}
+
+// setSingle notes whether there is one QP only, whose peer has the channel's own
+// bell. Who waits for it may have to wait for another now. mu is held.
+func (ch *channel) setSingle() {
+	ch.single.Store(nil)
+	if len(ch.inbounds) == 1 {
+		for in := range ch.inbounds {
+			if !ch.spent && (ch.of == nil || ch.of == in) {
+				ch.single.Store(in)
+			}
+		}
 	}
 }
 
@@ -253,17 +400,16 @@ func (ch *channel) Close() error {
 		ch.mu.Unlock()
 		return verbs.ErrClosed
 	}
-	ch.signaled.Store(true)
-	ringOwnEventfd(ch.fd)
 	ch.wakeSleeper()
 	ch.closed = true
-	if ch.waiters == 0 {
-		closeFDs(ch.fd)
-		ch.fd = -1
+	for in := range ch.others {
+		ch.closeExtra(in)
 	}
+	closeFDs(ch.far)
+	ch.far = -1
 	ch.mu.Unlock()
 	ch.dev.mu.Lock()
 	delete(ch.dev.channels, ch)
 	ch.dev.mu.Unlock()
-	return ch.file.Close()
+	return ch.file.Close() // ends Wait, and waits for who is in poll(2)
 }

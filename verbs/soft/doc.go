@@ -52,9 +52,7 @@
 // read-only ones read-only. Whatever it writes there is read once and checked
 // when it is used; what breaks the rules ends the pair with
 // [verbs.EventQPFatal] and harms nothing else. Peers cannot truncate what we have mapped: descriptors that come
-// from them must be sealed memfds of the announced size, or eventfds.
+// from them must be sealed memfds of the announced size, or Unix sockets.
 //
-// A peer that is admitted can wake us for nothing, and with the eventfd that it
-// has for that purpose can also swallow our wake-ups. Admit other users only if
-// they may do that.
+// A peer that is admitted can wake us for nothing.
 package soft

@@ -30,11 +30,11 @@ type Faults struct {
 	// DropPeerAt cuts the connection to the peer at the n-th posted send
 	// request of a QP, as the death of the peer does; both QPs fail.
 	DropPeerAt int
-	// FailAllocMR, FailMemfd, FailMmap and FailEventfd make a call fail, as
+	// FailAllocMR, FailMemfd, FailMmap and FailBell make a call fail, as
 	// limits, exhaustion and sandboxes do. AllocMR, CreateQP and the mapping
 	// of a peer's memory use memfds and mappings, CreateCompChannel an
-	// eventfd.
-	FailAllocMR, FailMemfd, FailMmap, FailEventfd FailCall
+	// socketpair.
+	FailAllocMR, FailMemfd, FailMmap, FailBell FailCall
 }
 
 // FailCall makes one call fail.

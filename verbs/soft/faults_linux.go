@@ -26,7 +26,7 @@ const (
 	faultAllocMR faultCall = iota
 	faultMemfd
 	faultMmap
-	faultEventfd
+	faultBell
 	faultCalls
 )
 
@@ -55,7 +55,7 @@ func (d *device) faultAt(call faultCall) error {
 	if f == nil {
 		return nil
 	}
-	at := [faultCalls]FailCall{f.FailAllocMR, f.FailMemfd, f.FailMmap, f.FailEventfd}[call]
+	at := [faultCalls]FailCall{f.FailAllocMR, f.FailMemfd, f.FailMmap, f.FailBell}[call]
 	if at.At != 0 && f.calls[call].Add(1) == int64(at.At) {
 		return os.NewSyscallError("injected fault", at.Err)
 	}
@@ -83,11 +83,11 @@ func (d *device) mmapAnonymous(size, flags int) ([]byte, error) {
 	return mapAnonymous(size, flags)
 }
 
-func (d *device) eventfd() (int, error) {
-	if err := d.faultAt(faultEventfd); err != nil {
-		return -1, err
+func (d *device) bell() (near, far int, err error) {
+	if err := d.faultAt(faultBell); err != nil {
+		return -1, -1, err
 	}
-	return newEventfd()
+	return newBell()
 }
 
 // posted counts a request of q, with sendMu held.

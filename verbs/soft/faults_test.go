@@ -172,7 +172,7 @@ func TestEveryFailedCallIsACleanError(t *testing.T) {
 		"AllocMR": func(f *soft.Faults) *soft.FailCall { return &f.FailAllocMR },
 		"memfd":   func(f *soft.Faults) *soft.FailCall { return &f.FailMemfd },
 		"mmap":    func(f *soft.Faults) *soft.FailCall { return &f.FailMmap },
-		"eventfd": func(f *soft.Faults) *soft.FailCall { return &f.FailEventfd },
+		"bell":    func(f *soft.Faults) *soft.FailCall { return &f.FailBell },
 	}
 	for name, call := range calls {
 		for at := 1; at <= 5; at++ {

@@ -77,17 +77,17 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 	if q.srq != nil {
 		h.flags |= helloSRQ
 	}
-	bell := -1
-	if ch := q.recvCQ.ch; ch != nil {
-		if bell, err = ch.bell(); err != nil {
-			return err
-		}
-		defer unix.Close(bell)
-	}
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock() // the segment stays the QP's while it is sent
 	if q.pairing != p {
 		return errOver // after a RESET it would be the next peer's
+	}
+	bell := -1
+	if ch := q.recvCQ.ch; ch != nil {
+		if bell, err = ch.bell(q.in); err != nil {
+			return err
+		}
+		defer unix.Close(bell)
 	}
 	p.said = q.in.seg
 	h.geo = q.in.seg.geo
@@ -111,7 +111,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 	}
 	bell := -1
 	if len(fds) == 2 {
-		if err := checkEventfd(fds[1]); err != nil {
+		if err := checkBell(fds[1]); err != nil {
 			samehost.CloseReceived(fds...)
 			return nil, err
 		}

@@ -27,6 +27,10 @@ type inbound struct {
 	q     *qp
 	recvs recvQueue // unused with an SRQ
 
+	// The CQ was armed, and the event not given yet, to Wait and to WaitThread.
+	expected, expectedThread atomic.Bool
+	armings                  atomic.Uint32
+
 	// attention is set while in has something to say that is not in its ring:
 	// it counts in cq.work then.
 	attention atomic.Bool
@@ -279,6 +283,11 @@ func (in *inbound) arm(want uint32) {
 		w := arm.Load()
 		next := stronger(w, want) | w&armFutex
 		if w == next || arm.CompareAndSwap(w, next) {
+			// After the word, so that no event is seen that is not one. What the
+			// peer publishes in between the poll after Arm finds.
+			in.expected.Store(want != 0)
+			in.expectedThread.Store(want != 0)
+			in.armings.Add(1)
 			return
 		}
 	}
@@ -288,5 +297,18 @@ func (in *inbound) arm(want uint32) {
 
 // casTries bounds the races for a word that a peer may write.
 const casTries = 64
+
+// hasRung reports whether the peer has taken armArmed away since the CQ was
+// armed, once.
+func (in *inbound) hasRung() bool { return in.takeEvent(&in.expected) }
+
+// hasRungThread is hasRung for WaitThread.
+func (in *inbound) hasRungThread() bool { return in.takeEvent(&in.expectedThread) }
+
+func (in *inbound) takeEvent(expected *atomic.Bool) bool {
+	rung := expected.Load() && in.seg.hdr.arm.Load()&armArmed == 0 && expected.Swap(false)
+	runtime.KeepAlive(in) // the segment stays mapped as long
+	return rung
+}
 
 func (in *inbound) armWord() *uint32 { return word(&in.seg.hdr.arm) }

@@ -65,7 +65,7 @@ type header struct {
 const (
 	armArmed     uint32 = 1 << 0 // ring once when something arrives
 	armSolicited uint32 = 1 << 1 // only if it is solicited or failed
-	armFutex     uint32 = 1 << 2 // the sleeper waits in a futex on arm, not on the eventfd
+	armFutex     uint32 = 1 << 2 // the sleeper waits in a futex on arm, not for the bell
 )
 
 // The bits of header.gate: what the owner's QP lets in.

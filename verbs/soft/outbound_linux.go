@@ -20,7 +20,7 @@ type outbound struct {
 	solicited bool   // one of the unpublished ones is solicited
 
 	srq     bool     // the peer receives from an SRQ
-	bell    int      // eventfd of the peer, -1: it has none
+	bell    int      // the peer's, -1: it has none
 	seg     *segment // of this process, or nil
 	mapping []byte   // of another process, or nil
 	in      *inbound // of this process, for the race detector
@@ -77,7 +77,7 @@ func (o *outbound) wake(solicited bool) {
 		if w&armFutex != 0 {
 			futexWake(word(arm))
 		} else if o.bell >= 0 {
-			ringEventfd(o.bell)
+			ringBell(o.bell)
 		}
 		return
 	}

@@ -174,7 +174,7 @@ func (q *qp) joinSegment(other *qp, l link) {
 	bell := -1
 	if ch := other.recvCQ.ch; ch != nil {
 		var err error
-		if bell, err = ch.bell(); err != nil {
+		if bell, err = ch.bell(in); err != nil {
 			seg.release()
 			q.fail(failure{})
 			return

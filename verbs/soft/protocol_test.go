@@ -39,7 +39,7 @@ type world struct {
 	published int
 	armed     bool
 	futex     bool // the bit armFutex
-	bell      bool // the eventfd is readable
+	bell      bool // the bell has rung
 
 	// Stores that are not visible yet.
 	seqBuffered, armBuffered bool
@@ -79,16 +79,16 @@ const (
 	cPoll = iota
 	cArm
 	cRepoll
-	cEnter   // WaitThread sets armFutex if it is armed
-	cLook    // and looks at the eventfd
-	cFutex   // FUTEX_WAIT compares the word and sleeps
-	cSleep   // asleep in the futex
-	cLeave   // clears armFutex
-	cEventfd // asleep on the eventfd
+	cEnter // WaitThread sets armFutex if it is armed
+	cLook  // and looks at the bell
+	cFutex // FUTEX_WAIT compares the word and sleeps
+	cSleep // asleep in the futex
+	cLeave // clears armFutex
+	cBell  // asleep for the bell
 	cDone
 )
 
-// The steps of Wake: the eventfd, the word, the futex.
+// The steps of Wake: the bell, the word, the futex.
 const (
 	wRing = iota
 	wClearBit
@@ -188,7 +188,7 @@ func (v *variant) consumer(s world, step func(func(*world))) {
 			n.c = nothing
 		}
 	}
-	sleep := cEventfd
+	sleep := cBell
 	if v.thread {
 		sleep = cEnter
 	}
@@ -209,14 +209,14 @@ func (v *variant) consumer(s world, step func(func(*world))) {
 		})
 	case cRepoll:
 		step(func(n *world) { take(n, sleep) })
-	case cEventfd:
+	case cBell:
 		if s.bell {
 			step(func(n *world) { n.bell, n.c, n.ended = false, cPoll, true })
 		}
 		v.maybeTimeout(s, step, cPoll)
 	case cEnter:
 		step(func(n *world) {
-			n.c = cEventfd
+			n.c = cBell
 			if n.armed { // by compare-and-swap
 				n.futex = true
 				n.expArmed, n.expFutex = true, true

@@ -3,7 +3,6 @@
 package soft
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"os"
@@ -183,10 +182,18 @@ func TestAStrangerWhoMisbehavesIsHungUpOn(t *testing.T) {
 			h.flags = helloBell
 			return encodeHello(h), []int{s.memfd(size, segmentSeals)}
 		},
-		"a bell that is no eventfd": func(s *stranger) ([]byte, []int) {
+		"a bell that is no socket": func(s *stranger) ([]byte, []int) {
 			h := s.hello()
 			h.flags = helloBell
 			return encodeHello(h), []int{s.memfd(size, segmentSeals), s.file(1)}
+		},
+		"a bell that is a socket of TCP": func(s *stranger) ([]byte, []int) {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			require.NoError(s.t, err)
+			s.t.Cleanup(func() { closeFDs(fd) })
+			h := s.hello()
+			h.flags = helloBell
+			return encodeHello(h), []int{s.memfd(size, segmentSeals), fd}
 		},
 		"five descriptors": func(s *stranger) ([]byte, []int) {
 			fd := s.memfd(size, segmentSeals)
@@ -394,8 +401,9 @@ func TestHelloesForNobodyAreBounded(t *testing.T) {
 	require.NoError(t, s.v.d.Close())
 }
 
-// A peer has a copy of our eventfd and shares its flags and its count.
-func TestAPeerCannotMakeUsBlockOnOurEventfd(t *testing.T) {
+// A peer has a copy of the far end of our bell, and shares its flags and what
+// it holds.
+func TestAPeerCannotMakeUsBlockOnOurBell(t *testing.T) {
 	s := newStranger(t)
 	conn := s.dial()
 	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
@@ -407,10 +415,77 @@ func TestAPeerCannotMakeUsBlockOnOurEventfd(t *testing.T) {
 	ch := s.v.recv.ch
 	require.ErrorIs(t, ch.Wait(time.Now().Add(5*time.Millisecond)), os.ErrDeadlineExceeded)
 	require.ErrorIs(t, ch.WaitThread(time.Now().Add(5*time.Millisecond)), os.ErrDeadlineExceeded)
-	full := make([]byte, 8)
-	binary.NativeEndian.PutUint64(full, 1<<64-2)
-	_, err = unix.Write(fds[1], full)
+	fill(t, fds[1])
+	require.NoError(t, unix.Shutdown(fds[1], unix.SHUT_RDWR))
+	for _, wait := range []func(time.Time) error{ch.Wait, ch.WaitThread} {
+		ch.Wake()
+		require.NoError(t, wait(time.Now().Add(10*time.Second)))
+	}
+}
+
+// fill sends to a bell until it takes no more.
+func fill(t testing.TB, fd int) {
+	for {
+		err := unix.Sendto(fd, make([]byte, 4096), unix.MSG_DONTWAIT, nil)
+		if err == unix.EAGAIN {
+			return
+		}
+		require.NoError(t, err)
+	}
+}
+
+func TestAPeerCannotMakeUsBlockOnItsBell(t *testing.T) {
+	s := newStranger(t)
+	size := geometryFor(32).size()
+	segment := s.memfd(size, segmentSeals)
+	mem, err := mapFD(segment, size, unix.PROT_READ|unix.PROT_WRITE)
 	require.NoError(t, err)
-	ch.Wake()
-	require.NoError(t, ch.Wait(time.Now().Add(10*time.Second)))
+	t.Cleanup(func() { unix.Munmap(mem) })
+	near, far, err := newBell()
+	require.NoError(t, err)
+	defer closeFDs(near, far)
+	fill(t, far)
+	h := s.hello()
+	h.flags = helloBell
+	s.say(s.dial(), encodeHello(h), segment, far)
+	require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
+	require.NoError(t, unix.SetNonblock(far, false)) // it is ours, too
+	viewOf(mem, geometryFor(32)).hdr.arm.Store(armArmed)
+	rung := make(chan struct{})
+	go func() {
+		defer close(rung)
+		s.v.q.sendMu.Lock()
+		defer s.v.q.sendMu.Unlock()
+		s.v.q.out.wake(false)
+	}()
+	select {
+	case <-rung:
+	case <-time.After(10 * time.Second):
+		closeFDs(near) // lets it go
+		t.Fatal("ringing blocks")
+	}
+}
+
+// What a peer writes to the word by which we ask for events ends no wait that
+// should go on, and keeps none from its end but for the peer's own messages.
+func TestALyingArmWordHarmsOnlyThePeer(t *testing.T) {
+	for name, waitOf := range map[string]func(*channel) func(time.Time) error{
+		"goroutine": func(ch *channel) func(time.Time) error { return ch.Wait },
+		"thread":    func(ch *channel) func(time.Time) error { return ch.WaitThread },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStranger(t)
+			s.pair()
+			ch, arm := s.v.recv.ch, &s.v.q.in.seg.hdr.arm
+			wait := waitOf(ch)
+			require.NoError(t, s.v.recv.Arm(false))
+			arm.Store(0) // takes the bit away, and publishes nothing
+			require.NoError(t, wait(time.Now().Add(10*time.Second)), "an event")
+			require.ErrorIs(t, wait(time.Now().Add(5*time.Millisecond)), os.ErrDeadlineExceeded, "once")
+			arm.Store(^uint32(0)) // claims what only we may say
+			require.ErrorIs(t, wait(time.Now().Add(5*time.Millisecond)), os.ErrDeadlineExceeded)
+			ch.Wake()
+			require.NoError(t, wait(time.Now().Add(10*time.Second)))
+		})
+	}
 }

@@ -2,9 +2,7 @@ package soft
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -166,12 +164,13 @@ func populate(mem []byte) error {
 	return os.NewSyscallError("madvise MADV_POPULATE_WRITE", err)
 }
 
-func newEventfd() (int, error) {
-	if err := refused("eventfd"); err != nil {
-		return -1, os.NewSyscallError("eventfd", err)
+// newBell makes the two ends of a bell.
+func newBell() (near, far int, err error) {
+	if err := refused("socketpair"); err != nil {
+		return -1, -1, os.NewSyscallError("socketpair", err)
 	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	return fd, os.NewSyscallError("eventfd", err)
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	return ends[0], ends[1], os.NewSyscallError("socketpair", err)
 }
 
 func dupFD(fd int) (int, error) {
@@ -182,50 +181,45 @@ func dupFD(fd int) (int, error) {
 	return nfd, os.NewSyscallError("dup", err)
 }
 
-// ringEventfd adds one to the count of an eventfd that a peer has too. The
-// peer could have made it block; then it is a thread that blocks, and not the
-// scheduler.
-func ringEventfd(fd int) {
-	one := uint64(1)
-	syscall.Syscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
+// ringBell sends a byte to the other end of a bell. Whether the call may block is
+// said in the call, and not by flags that a peer who has the same socket could
+// change; and nothing that the peer does to its end holds what the call needs. If
+// there is no room for the byte, others wait to be seen.
+func ringBell(fd int) {
+	var one [1]byte
+	syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&one)), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 }
 
-// ringOwnEventfd does it for an eventfd that peers have a copy of, unless the
-// count is full: then it is readable anyway, and the write could block.
-func ringOwnEventfd(fd int) {
-	pfd := unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
-	var now unix.Timespec
-	if n, _, _ := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&pfd)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0); n == 1 {
-		ringEventfd(fd)
+// drainBell takes what a bell holds and reports whether that is something.
+func drainBell(fd int) (rung bool) {
+	var buf [256]byte
+	for range bellReads {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf)), uintptr(len(buf)), unix.MSG_DONTWAIT, 0, 0)
+		if errno != 0 || n == 0 {
+			break
+		}
+		rung = true
+		if n < uintptr(len(buf)) {
+			break
+		}
 	}
+	return rung
 }
 
-// drainEventfd resets the count and reports whether it was set. It does not
-// block, whatever a peer has done to the flags that it shares with us; before
-// Linux 5.8 that cannot be had, and the flags decide.
-func drainEventfd(fd int) bool {
-	var count uint64
-	vec := unix.Iovec{Base: (*byte)(unsafe.Pointer(&count))}
-	vec.SetLen(8)
-	const current = ^uintptr(0) // the offset of a file without one
-	n, _, errno := syscall.RawSyscall6(unix.SYS_PREADV2, uintptr(fd), uintptr(unsafe.Pointer(&vec)), 1, current, current, unix.RWF_NOWAIT)
-	if errno == unix.EOPNOTSUPP || errno == unix.ENOSYS {
-		n, _, _ = syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&count)), 8)
-	}
-	return n == 8
-}
+// bellReads bounds the work that a peer which rings all the time can make.
+const bellReads = 4
 
-// checkEventfd makes sure that fd, which came from a peer, is an eventfd:
-// writes to other things may block, or do something.
-func checkEventfd(fd int) error {
-	what, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	if err != nil {
-		return fmt.Errorf("tell an eventfd from other descriptors: %w", err)
+// checkBell makes sure that fd, which came from a peer, is a Unix stream socket:
+// sending to other things may block, or do something.
+func checkBell(fd int) error {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err == nil && domain == unix.AF_UNIX {
+		var kind int
+		if kind, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && kind == unix.SOCK_STREAM {
+			return nil
+		}
 	}
-	if what != "anon_inode:[eventfd]" {
-		return errors.New("bell from the peer is not an eventfd")
-	}
-	return nil
+	return errors.New("bell from the peer is not a Unix stream socket")
 }
 
 const (

@@ -68,7 +68,7 @@ func (e endpoint) less(o endpoint) bool {
 
 // The flags of a hello.
 const (
-	helloBell uint32 = 1 << 0 // the second descriptor is an eventfd to ring
+	helloBell uint32 = 1 << 0 // the second descriptor is a Unix stream socket to ring
 	helloSRQ  uint32 = 1 << 1 // the receives come from a shared queue
 )
 
