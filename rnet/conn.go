@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
 
 // Conn is a stream of a session: a net.Conn with the semantics of a
@@ -43,7 +44,7 @@ type Conn struct {
 
 	// The receiving half; recvMu guards what is below it.
 	readMu   sync.Mutex // one Read at a time
-	recvWait waiter
+	recvWait wait.Waiter
 	recvEnd  deadline
 	recvMu   sync.Mutex
 	queue    chunkQueue
@@ -59,7 +60,7 @@ type Conn struct {
 	forsaken runtime.Cleanup // of the latter, if it lies in the ring
 
 	// Of streams that an event loop serves: who is told of what happens, written
-	// under the session's lead and recvMu; and whether the stream stands in
+	// by the owner of the poll lock and under recvMu; and whether the stream stands in
 	// txWait, or is woken from it, which is the loop's to know.
 	sink   loop.Sink
 	inLine bool
@@ -68,7 +69,7 @@ type Conn struct {
 	// The sending half; the session's txMu guards what is below sendWait.
 	writeMu  sync.Mutex // one Write at a time
 	sendEnd  deadline
-	sendWait waiter
+	sendWait wait.Waiter
 	granted  atomic.Uint64 // position up to which the peer lets us send; written by the leader
 	window   ring.SendWindow
 	sendErr  error
@@ -138,9 +139,7 @@ func (c *Conn) detach() (last bool) {
 }
 
 func (c *Conn) wakeReader() {
-	if c.recvWait.wake() {
-		c.s.kick()
-	}
+	c.s.pollLock.Wake(&c.recvWait)
 }
 
 func (c *Conn) wakeWriter() {
@@ -148,9 +147,7 @@ func (c *Conn) wakeWriter() {
 		c.s.unblock(c)
 		return
 	}
-	if c.sendWait.wake() {
-		c.s.kick()
-	}
+	c.s.pollLock.Wake(&c.sendWait)
 }
 
 // grant takes a WINDOW frame. The leader calls it.
@@ -261,7 +258,7 @@ func (c *Conn) failSend(err error) {
 // for nobody would do so if the process ended at once.
 func (c *Conn) Close() error {
 	if !c.ended() && !c.closed.Load() {
-		c.s.look() // what has arrived is lost by this, and the peer to be told
+		c.s.pollLock.Look() // what has arrived is lost by this, and the peer to be told
 	}
 	if c.closed.Swap(true) {
 		return c.opError("close", net.ErrClosed)
@@ -283,7 +280,7 @@ func (c *Conn) Close() error {
 	}
 	c.s.control(c, end)
 	if !c.s.dialed {
-		c.s.lookAfter()
+		c.s.pollLock.Attend()
 	}
 	if end == ctlReset {
 		return nil
@@ -316,11 +313,11 @@ func (c *Conn) lingerUntil(t time.Time) {
 	timer := time.AfterFunc(time.Until(t), c.wakeWriter)
 	defer timer.Stop()
 	for {
-		c.sendWait.begin()
+		c.sendWait.Begin()
 		if c.ends.Load()&(endFinSent|endReset|endDetached) != 0 || c.s.failed.Load() || !time.Now().Before(t) {
 			return
 		}
-		c.s.wait(&c.sendWait) // ended by the FIN's departure, peer death, the timer
+		c.s.pollLock.Wait(&c.sendWait) // ended by the FIN's departure, peer death, the timer
 	}
 }
 
@@ -345,11 +342,11 @@ func (c *Conn) flushUntil(end time.Time) {
 	timer := time.AfterFunc(time.Until(end), c.wakeWriter)
 	defer timer.Stop()
 	for {
-		c.sendWait.begin()
+		c.sendWait.Begin()
 		if c.s.failed.Load() || !time.Now().Before(end) || !c.s.awaitDone(c, until) {
 			return
 		}
-		c.s.wait(&c.sendWait) // ended by the completion, peer death, the timer
+		c.s.pollLock.Wait(&c.sendWait) // ended by the completion, peer death, the timer
 		c.s.forgetDone(c)
 	}
 }

@@ -95,11 +95,11 @@ func (c *Conn) awaitData() error {
 			c.recvMu.Unlock()
 			return err
 		}
-		c.recvWait.begin()
+		c.recvWait.Begin()
 		c.waiting = true
 		c.recvMu.Unlock()
 		if c.readable() == nil {
-			c.s.wait(&c.recvWait) // ended by data, FIN, reset, deadline, close, peer death
+			c.s.pollLock.Wait(&c.recvWait) // ended by data, FIN, reset, deadline, close, peer death
 		}
 	}
 }

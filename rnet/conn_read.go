@@ -107,11 +107,11 @@ func (c *Conn) read(p []byte) (int, error) {
 			c.recvMu.Unlock()
 			return 0, err
 		}
-		c.recvWait.begin()
+		c.recvWait.Begin()
 		c.dst, c.dstLen, c.waiting = p, 0, true
 		c.recvMu.Unlock()
 		if c.readable() == nil {
-			c.s.wait(&c.recvWait) // ended by data, FIN, reset, deadline, close, peer death
+			c.s.pollLock.Wait(&c.recvWait) // ended by data, FIN, reset, deadline, close, peer death
 		}
 		c.recvMu.Lock()
 		n := c.dstLen
@@ -354,7 +354,7 @@ func (c *Conn) peek(n int, lend bool) ([]byte, error) {
 			c.recvMu.Unlock()
 			return p[:len(p):len(p)], err
 		}
-		c.recvWait.begin()
+		c.recvWait.Begin()
 		c.waiting = true
 		c.recvMu.Unlock()
 		if n > int(c.s.cfg.window)/2 {
@@ -363,7 +363,7 @@ func (c *Conn) peek(n int, lend bool) ([]byte, error) {
 			c.s.control(c, ctlWindow)
 		}
 		if c.readable() == nil {
-			c.s.wait(&c.recvWait) // ended by data, FIN, reset, deadline, close, peer death
+			c.s.pollLock.Wait(&c.recvWait) // ended by data, FIN, reset, deadline, close, peer death
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (c *Conn) reserve(n int) ([]byte, error) {
 // awaitSent waits until the device has done so many WRs.
 func (c *Conn) awaitSent(until uint64) error {
 	for c.s.sqDone.Load() < until {
-		c.sendWait.begin()
+		c.sendWait.Begin()
 		if err := c.writable(); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (c *Conn) awaitSent(until uint64) error {
 			return syscall.ECONNRESET
 		}
 		if c.s.awaitDone(c, sendMark{wrs: until}) {
-			c.s.wait(&c.sendWait) // ended by a completion, deadline, close, peer death
+			c.s.pollLock.Wait(&c.sendWait) // ended by a completion, deadline, close, peer death
 			c.s.forgetDone(c)
 		} else if c.s.sqDone.Load() < until {
 			return syscall.ECONNRESET

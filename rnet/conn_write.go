@@ -56,9 +56,9 @@ func (c *Conn) sendPiece(p []byte, mr *verbs.MR, n *int, queued *bool) error {
 	case sendFailed:
 		return c.reason(err)
 	}
-	c.sendWait.begin()
+	c.sendWait.Begin()
 	if c.mayWait(result) {
-		c.s.wait(&c.sendWait) // ended by window, credit, deadline, close, reset, peer death
+		c.s.pollLock.Wait(&c.sendWait) // ended by window, credit, deadline, close, reset, peer death
 	}
 	*queued = result == sendRoom || result == sendShare
 	return nil

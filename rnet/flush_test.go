@@ -44,7 +44,7 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 					early = true
 				default:
 				}
-				return early || c.sendWait.state.Load() != waiterIdle
+				return early || !c.sendWait.Idle()
 			})
 			giveBack()
 			await()

@@ -106,7 +106,7 @@ var attacks = []struct {
 			return err
 		}
 		for kept := false; !kept; runtime.Gosched() {
-			s.s.look()
+			s.s.pollLock.Look()
 			s.recvMu.Lock()
 			if kept = s.queue.head != nil; kept {
 				s.queue.head.busy = true // not even a spill may move it now

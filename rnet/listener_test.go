@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -111,7 +112,7 @@ func TestAcceptedConnectionsOutliveTheListener(t *testing.T) {
 		ln := k.listen(t)
 		c, s := k.connect(t, ln)
 		require.NoError(t, ln.Close())
-		time.Sleep(2 * keeperPeriod)
+		time.Sleep(2 * wait.SweepPeriod)
 		for range 3 {
 			await := start(t, func() {
 				_, err := c.Write(randomBytes(1, 100<<10))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
 
 // poller has the sessions that one event loop serves.
@@ -139,39 +140,26 @@ func (p *poller) visit(s *session) (n int, keep bool) {
 		p.finish(s)
 		return 1, false
 	}
-	if !s.lead.TryLock() {
-		return 1, true // somebody looks; not for long
-	}
-	s.disarm()
+	s.pollLock.Disarm()
 	n = s.poll()
 	if n > 0 || s.unblocks.Load() || len(s.events) > 0 {
-		s.countHit()
+		s.pollLock.Hit()
 		s.dispatch()
 		n++
 		s.quiet = 0
 	} else if s.quiet++; s.quiet > quietPolls {
-		n, keep = p.cool(s)
-		s.lead.Unlock()
-		return n, keep
+		return p.cool(s)
 	}
-	s.lead.Unlock()
 	return n, true
 }
 
-// cool arms a session and makes it cold, unless there is something. lead is
-// held.
+// cool arms a session and makes it cold, unless there is something.
 func (p *poller) cool(s *session) (n int, keep bool) {
-	if err := s.cq.Arm(false); err != nil {
-		s.fail(err)
-		return 1, true // visit sees it closing
-	}
-	s.armed = true
 	s.quiet = 0
-	s.tellHits()
 	s.cold.Store(true)
-	n = s.poll()
+	n = s.pollLock.Rearm()
 	if n == 0 && !s.unblocks.Load() && !s.closing.Load() {
-		s.stats.pollMisses.Add(1)
+		s.pollLock.PollMisses.Add(1)
 		return 0, false
 	}
 	s.dispatch()
@@ -184,12 +172,7 @@ func (p *poller) Arm() bool {
 	idle := true
 	for i := len(p.hot) - 1; i >= 0; i-- {
 		s := p.hot[i]
-		if !s.lead.TryLock() {
-			idle = false
-			continue
-		}
 		n, keep := p.cool(s)
-		s.lead.Unlock()
 		if n > 0 {
 			idle = false
 		}
@@ -213,28 +196,20 @@ func (p *poller) Doze(until time.Time) bool {
 		return false
 	}
 	s := p.hot[0]
-	if !s.thread || s.closing.Load() || !enterThreadWait() {
+	if !s.threads || s.closing.Load() || !wait.EnterThread() {
 		return false
 	}
-	defer leaveThreadWait()
-	if !s.lead.TryLock() {
-		return true // somebody looks; not for long
-	}
-	defer s.lead.Unlock()
+	defer wait.LeaveThread()
 	p.dozing.Store(s)
 	defer p.dozing.Store(nil)
-	if err := s.cq.Arm(false); err != nil {
-		s.fail(err)
-		return true // visit sees it closing
-	}
-	s.armed = true
-	switch n := s.poll(); {
+	switch n := s.pollLock.Rearm(); {
+	case s.closing.Load(): // visit sees it
 	case n > 0:
-		s.countHit()
+		s.pollLock.Hit()
 		s.dispatch()
 	case !p.woken.Load() && !s.unblocks.Load() && !s.closing.Load():
-		s.stats.pollMisses.Add(1)
-		s.stats.threadWaits.Add(1)
+		s.pollLock.PollMisses.Add(1)
+		s.pollLock.ThreadWaits.Add(1)
 		p.dozes.Add(1)
 		// Ended by: an arrival (data, credit), Rouse (a task, a new session, an
 		// unblocked stream), failure of the session, the end of the turn.
@@ -262,18 +237,18 @@ func (p *poller) finish(s *session) {
 func (p *poller) Spin() time.Duration {
 	switch p.profile {
 	case fallback.Latency:
-		return latencySpin
+		return wait.LatencySpin
 	case fallback.Efficient:
 		return 0
 	}
-	return baseSpin
+	return wait.EngineSpin
 }
 
 // Near reports whether no peer of a hot session can go on while we poll, which
 // is so if there is none.
 func (p *poller) Near() bool {
 	for _, s := range p.hot {
-		if !sameCPU(s.cpus) {
+		if !wait.SameCPU(s.cpus) {
 			return false
 		}
 	}

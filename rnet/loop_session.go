@@ -8,8 +8,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
-// looped is the part of a session that an event loop serves. Its loop leads
-// it for good: nobody waits on its streams. Poll notes what came for which
+// looped is the part of a session that an event loop serves. Its loop owns the
+// poll lock for good: who waits on one of its streams parks. Poll notes what came for which
 // stream, and the loop tells the sinks when rxMu is free again (dispatch),
 // before it releases what was told. See docs/gnet.md.
 type looped struct {
@@ -17,7 +17,7 @@ type looped struct {
 	unlooped atomic.Bool   // the loop has handed the session back
 	handed   chan struct{} // closed then
 
-	// Guarded by lead.
+	// Guarded by the poll lock.
 	events  []loopEvent
 	arrived int // bytes in them
 	batch   int // completions that a poll takes
@@ -55,11 +55,11 @@ func (s *session) setLoop(p *poller) {
 	s.poller, s.handed = p, make(chan struct{})
 }
 
-// noteEvent puts an event on the list. lead is held.
+// noteEvent puts an event on the list. The loop calls it, as owner of the poll lock.
 func (s *session) noteEvent(e loopEvent) { s.events = append(s.events, e) }
 
 // noteEnd tells the sink of c, if it has one, that its stream has come to an
-// end. lead is held if there is a sink.
+// end. The loop calls it if there is a sink.
 func (c *Conn) noteEnd(err error) {
 	if c.sink != nil && !c.closed.Load() {
 		c.s.noteEvent(loopEvent{c: c, err: err})
@@ -93,8 +93,8 @@ func (s *session) loopAccepts(c *Conn) bool {
 	return true
 }
 
-// setSink gives the stream who is told of what happens. lead is held, so that
-// who holds it reads sink without another lock; statistics take recvMu.
+// setSink gives the stream who is told of what happens. The loop calls it, which
+// owns the poll lock and reads sink without another lock; statistics take recvMu.
 func (c *Conn) setSink(sink loop.Sink) {
 	c.recvMu.Lock()
 	c.sink = sink
@@ -102,7 +102,7 @@ func (c *Conn) setSink(sink loop.Sink) {
 }
 
 // dispatch tells the sinks what the last poll has brought, and releases it. The
-// loop calls it, with lead held and no other lock.
+// loop calls it, with no other lock held.
 func (s *session) dispatch() {
 	if len(s.events) > 0 {
 		s.handOut()
@@ -164,25 +164,12 @@ func (c *Conn) consumeLoop(n int) {
 	}
 }
 
-// waitForLoop is wait on a session that a loop leads: a Close that lingers, of
-// a stream that was dialed and never attached, waits there. Who led instead of
-// the loop would note what came for other streams, and the loop would not know
-// of it. If the loop hands the session back meanwhile its engine goes on.
-func (s *session) waitForLoop(w *waiter) {
-	s.parked.Add(1)
-	if w.announce() {
-		s.stats.parks.Add(1)
-		w.blockTraced()
-	}
-	s.parked.Add(-1)
-}
-
 // unblock lets the loop go on to write on c. It is wakeWriter for streams of
 // a loop: any goroutine calls it, with locks held.
 func (s *session) unblock(c *Conn) {
-	if !c.sendWait.state.CompareAndSwap(waiterWaiting, waiterReady) {
-		if c.sendWait.state.Load() == waiterParked { // a Close that lingers, of a stream that was never attached
-			c.sendWait.wake()
+	if !c.sendWait.Take() {
+		if c.sendWait.Parked() { // a Close that lingers, of a stream that was never attached
+			s.pollLock.Wake(&c.sendWait)
 		}
 		return
 	}
@@ -229,7 +216,6 @@ func (s *session) warm() {
 // finishLoop is what the loop does with a session that fails: what arrived
 // before is delivered, and each stream is told.
 func (s *session) finishLoop() {
-	s.lead.Lock() // ended by who arms or looks
 	for s.poll() > 0 {
 		s.dispatch()
 	}
@@ -238,14 +224,12 @@ func (s *session) finishLoop() {
 		c.abort(syscall.ECONNRESET)
 	}
 	s.dispatch()
-	s.lead.Unlock()
 	s.handBack()
 }
 
 // handBack ends the loop's part: the session's engine leads from here on. The
 // loop has closed its streams.
 func (s *session) handBack() {
-	s.lead.Lock() // ended by who arms or looks
 	s.unlooped.Store(true)
 	for _, c := range s.streams.list() {
 		if c.sink != nil {
@@ -255,10 +239,8 @@ func (s *session) handBack() {
 	clear(s.events)
 	s.events = nil
 	s.batch = pollBatch
-	s.arm()
-	s.lead.Unlock()
+	s.pollLock.Hand()
 	close(s.handed)
-	s.attendNow()
 }
 
 // leaveLoop waits until the loop has handed a failed session back.

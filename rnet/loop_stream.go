@@ -27,7 +27,7 @@ func (st *loopStream) Write(p []byte) (n int, err error) {
 		if result == sendOK {
 			continue
 		}
-		c.sendWait.begin()
+		c.sendWait.Begin()
 		if c.mayWait(result) {
 			return n, nil // unblock tells when
 		}
@@ -69,8 +69,6 @@ func (st *loopStream) RemoteAddr() net.Addr { return (*Conn)(st).RemoteAddr() }
 // tells it what has come before. The loop calls it.
 func (c *Conn) attach(makeSink func(loop.Stream) loop.Sink) loop.Stream {
 	st := (*loopStream)(c)
-	c.s.lead.Lock() // ended by who arms or looks: the loop has not handed the session back
-	defer c.s.lead.Unlock()
 	c.setSink(makeSink(st))
 	c.sink.Opened()
 	c.recvMu.Lock()

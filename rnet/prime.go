@@ -35,7 +35,7 @@ func (s *session) prime(ctx context.Context) error {
 	}
 	s.txMu.Unlock()
 	if err == nil {
-		err = s.leadUntil(ctx, func() bool { return s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2 && s.addrs.told()) })
+		err = s.pollUntil(ctx, func() bool { return s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2 && s.addrs.told()) })
 	}
 	if err != nil {
 		return fmt.Errorf("rnet: first message: %w", err)
@@ -52,13 +52,12 @@ func (s *session) awaitTurn(ctx context.Context) error {
 	if s.notices == nil || s.dialed {
 		return nil
 	}
-	return s.leadUntil(ctx, func() bool { return s.owed >= 1 })
+	return s.pollUntil(ctx, func() bool { return s.owed >= 1 })
 }
 
-// leadUntil leads until done reports true.
-func (s *session) leadUntil(ctx context.Context, done func() bool) error {
-	s.lead.Lock() // ended by a reader of a stream that the peer has opened already
-	defer s.lead.Unlock()
+// pollUntil polls until done reports true. The session that is not started yet
+// owns its poll lock.
+func (s *session) pollUntil(ctx context.Context, done func() bool) error {
 	for {
 		n := s.poll()
 		switch {

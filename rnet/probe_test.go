@@ -22,7 +22,7 @@ func TestProbesComeBack(t *testing.T) {
 				before := s.probesDone.Load()
 				s.keepAlive()
 				eventually(t, "the probe is back", func() bool {
-					s.look()
+					s.pollLock.Look()
 					return s.probesDone.Load() > before
 				})
 			}
@@ -33,7 +33,7 @@ func TestProbesComeBack(t *testing.T) {
 				require.NoError(t, err)
 			}
 			eventually(t, "all are back", func() bool {
-				s.look()
+				s.pollLock.Look()
 				s.txMu.Lock()
 				defer s.txMu.Unlock()
 				return !s.probeWanted.Load() && s.probed == s.probesDone.Load()

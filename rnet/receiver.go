@@ -25,7 +25,7 @@ import (
 //     whose readers are slow are moved out of the ring before they hold up
 //     the others (spill).
 type receiver struct {
-	// Guarded by lead.
+	// Guarded by the poll lock.
 	wcs       [pollBatch]verbs.WC
 	recvWRs   []verbs.RecvWR // what repost posts; all the same
 	owed      int            // receives used up and not posted again

@@ -54,7 +54,7 @@ func (s *session) underWay() bool {
 	if !s.onWire || s.failed.Load() {
 		return false
 	}
-	s.look()
+	s.pollLock.Look()
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	return !s.txDead && !s.reached(s.lastFin)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -25,12 +26,12 @@ import (
 // does what; in short:
 //
 //	txMu     orders everything that is sent: ring space, slots, SQ, control
-//	lead     is held by the one goroutine that polls the CQ: a Conn's reader
+//	pollLock is owned by the one goroutine that polls the CQ: a Conn's reader
 //	         or writer that has nothing better to do, or the engine
-//	rxMu     guards the receive ring's accounts: the leader places messages,
+//	rxMu     guards the receive ring's accounts: its owner places messages,
 //	         readers free what they kept
 //
-// Lock order: lead, rxMu, txMu, Conn.recvMu.
+// Lock order: pollLock, rxMu, txMu, Conn.recvMu.
 type session struct {
 	cfg    sessionConfig
 	dialed bool // we opened it; the dialing side opens the streams
@@ -66,7 +67,9 @@ type session struct {
 
 	sender
 	receiver
-	engineState
+	pollLock wait.Lock
+	cpus     peerOnHost // nil where the peer is not on this host
+	threads  bool       // the device wakes threads faster than goroutines
 	looped
 
 	failOnce sync.Once
@@ -171,7 +174,7 @@ func newSession(deviceName string, cfg sessionConfig, log *slog.Logger) (s *sess
 	if err = s.rxSlots.Init(int(s.cfg.slots)); err != nil {
 		return nil, err
 	}
-	s.initEngine()
+	s.initWaiting()
 	return s, nil
 }
 
@@ -251,6 +254,7 @@ func (s *session) start(ctx context.Context, conn rcm.Conn) error {
 	}
 	go s.engine()
 	go s.watch()
+	s.release()
 	return nil
 }
 
@@ -283,8 +287,7 @@ func (s *session) fail(cause error) {
 			s.onEnd(s)
 		}
 		s.closing.Store(true)
-		s.ch.Wake()
-		close(s.seat.over)
+		s.pollLock.End()
 	})
 }
 
@@ -306,7 +309,6 @@ func (s *session) shutdown() {
 	if s.conn != nil {
 		s.conn.Disconnect()
 	}
-	s.tellHits() // drain holds lead, for good
 	liveSessions.remove(s)
 	close(s.done)
 	s.free()

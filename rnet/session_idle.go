@@ -22,7 +22,7 @@ func (s *session) refused() error {
 // is ending; the caller makes another session then. With errNoSlot it may be
 // called again, see openWhenTold.
 func (s *session) open() (*Conn, error) {
-	s.look()
+	s.pollLock.Look()
 	if err := s.refused(); err != nil {
 		return nil, err
 	}

@@ -12,11 +12,6 @@ import (
 
 // sessionCounters count what is not counted under a lock.
 type sessionCounters struct {
-	pollHits     atomic.Uint64
-	pollMisses   atomic.Uint64
-	threadWaits  atomic.Uint64
-	parks        atomic.Uint64
-	wakeups      atomic.Uint64
 	creditStalls atomic.Uint64
 	creditsSent  atomic.Uint64
 	windowsSent  atomic.Uint64
@@ -205,8 +200,8 @@ func (s *session) readStats() SessionStats {
 		LocalAddr: s.localAddr, RemoteAddr: s.remoteAddr,
 		PeerPID: int(s.peer.pid), Dialed: s.dialed, Opened: s.opened, RingSize: int(s.cfg.ringSize),
 		Counters: Counters{
-			PollHits: s.stats.pollHits.Load(), PollMisses: s.stats.pollMisses.Load(),
-			ThreadWaits: s.stats.threadWaits.Load(), Parks: s.stats.parks.Load(), Wakeups: s.stats.wakeups.Load(),
+			PollHits: s.pollLock.PollHits.Load(), PollMisses: s.pollLock.PollMisses.Load(),
+			ThreadWaits: s.pollLock.ThreadWaits.Load(), Parks: s.pollLock.Parks.Load(), Wakeups: s.pollLock.Wakeups.Load(),
 			CreditStalls: s.stats.creditStalls.Load(), CreditsSent: s.stats.creditsSent.Load(),
 			WindowsSent: s.stats.windowsSent.Load(), Spills: s.stats.spills.Load(),
 		},

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // Each exchange begins after a pause that may fall into any state of the
-// session: polled, left to the keeper, asleep on a thread or in the engine's
-// seat, armed. A wake-up that is lost shows as a read that hangs.
+// session: polled, left to the sweep, asleep on a thread or at the completion
+// channel, armed. A wake-up that is lost shows as a read that hangs.
 func TestNoWakeUpIsLost(t *testing.T) {
 	leavesNothing(t)
 	places := orKernel(append([]carrier{overNarrow, overStage, overNotices}, benchCarriers[1:]...)...)
@@ -60,8 +61,8 @@ func exchangeWithPauses(t *testing.T, c net.Conn, seed uint64, rounds int) {
 		case 0: // on and on, as long as somebody spins
 		case 1:
 			time.Sleep(time.Duration(rnd.IntN(200)) * time.Microsecond)
-		case 2: // around the periods of keeper and thread
-			time.Sleep(time.Duration(rnd.IntN(int(3 * keeperPeriod))))
+		case 2: // around the period of the sweep
+			time.Sleep(time.Duration(rnd.IntN(int(3 * wait.SweepPeriod))))
 		case 3:
 			for end := time.Now().Add(time.Duration(rnd.IntN(50)) * time.Microsecond); time.Now().Before(end); {
 			}

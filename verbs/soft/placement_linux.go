@@ -47,3 +47,10 @@ func (q *qp) PeerPID() int {
 	}
 	return q.link.pid()
 }
+
+// PeerIsLocal reports whether the peer is in this process.
+func (q *qp) PeerIsLocal() bool {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	return q.out.seg != nil
+}

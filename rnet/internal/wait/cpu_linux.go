@@ -1,4 +1,4 @@
-package rnet
+package wait
 
 import (
 	"syscall"

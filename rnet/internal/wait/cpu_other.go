@@ -1,6 +1,6 @@
 //go:build !linux
 
-package rnet
+package wait
 
 import "runtime"
 

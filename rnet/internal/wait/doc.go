@@ -1,0 +1,38 @@
+// Package wait decides who polls a completion queue, who sleeps, and what wakes
+// whom. It knows nothing of sessions and streams: a [Lock] has a [Source], which
+// it polls and arms, and a [Channel], on which it sleeps.
+//
+// A goroutine that needs something waits on a [Waiter] of its own:
+//
+//	w.Begin()
+//	if !there() {
+//		lock.Wait(&w) // ended by lock.Wake(&w)
+//	}
+//
+// In Wait it may become the owner of the lock: then it polls, for everybody, and
+// the Poll of the Source calls Wake for those for whom something came. The engine,
+// a goroutine in [Lock.Run], polls if something comes while nobody has the lock.
+// An event loop owns the lock of its sources for good.
+//
+// # Lost wake-ups
+//
+// There are none, for three reasons.
+//
+//   - Who needs something takes the lock, or is known to its owner (it is counted,
+//     or leaves a note), in one step of one word: see word.
+//   - The lock is given up in one place, [Lock.leave], and in one step, which is not
+//     possible while somebody is counted or a note is left, unless the CQ has been
+//     armed, and polled after that, and the engine is there for its event.
+//   - What is left unarmed is on the list of the sweep by the same step.
+//
+// The test of the model tries every order of these steps.
+//
+// # What a wait costs others
+//
+// Polling is paid from an allowance (policy), gives way to other goroutines each
+// microsecond and to other threads after 50, and never happens for a peer that is
+// on our CPU or in our process. Sleeping on a thread, which takes Go's processor
+// along, is left to GOMAXPROCS-1 owners of the process and happens only after who
+// else was runnable has run (settle). All others sleep in Go's network poller. What
+// a peer says of itself decides about speed only.
+package wait

@@ -1,0 +1,101 @@
+package wait
+
+import (
+	"errors"
+	"os"
+	"time"
+)
+
+// Engine is what Run does beside its main work.
+type Engine struct {
+	// Period is how often Tick is called.
+	Period time.Duration
+	Tick   func()
+	// Elsewhere is called for each event. It reports whether somebody has the
+	// lock for good, who was told of it: an event loop.
+	Elsewhere func() bool
+}
+
+// Run is the goroutine that looks after a lock that nobody has: when there is an
+// event it takes the lock and polls. It returns after End.
+//
+// It is at the completion channel, or it rests: then a waiter that owns the lock
+// may sleep at the channel in its place. It rests when it finds that one waiter
+// at a time is all there is, for whom a second wake-up would be in vain; who
+// leaves the lock armed calls it back.
+func (l *Lock) Run(e *Engine) {
+	rests := true
+	next := time.Now().Add(e.Period)
+	var timer *time.Timer // while it rests; made for the first rest
+	for {
+		if rests {
+			if timer == nil {
+				timer = time.NewTimer(time.Until(next))
+				defer timer.Stop()
+			} else {
+				timer.Reset(time.Until(next))
+			}
+			// Ended by leave, which calls, End, the period.
+			select {
+			case <-l.call:
+				rests = false
+			case <-l.over:
+				return
+			case <-timer.C:
+				next = time.Now().Add(e.Period)
+				e.Tick()
+			}
+			continue
+		}
+		// Ended by an arrival while the CQ is armed, Wake (by End, and by who
+		// leaves in the middle of traffic), the period.
+		err := l.channel.Wait(next)
+		select {
+		case <-l.over:
+			return
+		default:
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			next = time.Now().Add(e.Period)
+			e.Tick()
+			continue
+		}
+		l.Wakeups.Add(1)
+		if !e.Elsewhere() && l.enterOrNote() {
+			rests = l.serve()
+		}
+	}
+}
+
+// serve polls while there is traffic, and gives the lock up. It reports whether
+// the engine is to rest.
+func (l *Lock) serve() (rest bool) {
+	defer region("rnet.engine").End()
+	if l.word.load().waiters() > 1 {
+		l.lone = 0
+	} else {
+		l.lone++
+	}
+	waited := l.word.load().waiters() == 1
+	sp := l.policy.engineSpin()
+	for {
+		if l.src.Poll() > 0 {
+			sp.hit()
+		}
+		if waited && l.lone >= loneEvents && l.word.load().waiters() == 0 {
+			l.rests = true // before leave: it may call
+			l.leave()
+			return true
+		}
+		if l.src.Failed() || !sp.on() {
+			break
+		}
+	}
+	l.word.note()
+	l.leave()
+	return false
+}
+
+// loneEvents is after how many events for one waiter the engine thinks that
+// there will be no other.
+const loneEvents = 2

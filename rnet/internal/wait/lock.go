@@ -1,0 +1,332 @@
+package wait
+
+import (
+	"context"
+	"runtime"
+	"runtime/trace"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+)
+
+// Source is what is polled. Only the owner of the lock calls its methods, but
+// for Failed.
+type Source interface {
+	// Poll takes in what has arrived, wakes those whom it is for, and returns
+	// how much there was.
+	Poll() int
+	// Arm makes the next arrival an event of the completion channel. What
+	// arrived before may not be one. An error ends the source: Failed reports
+	// true from then on.
+	Arm() error
+	// Disarm withdraws Arm as far as that is possible.
+	Disarm()
+	// Failed reports whether the source has come to its end. Who makes it fail
+	// calls Lock.End afterwards.
+	Failed() bool
+}
+
+// Channel is a completion channel, see verbs.CompChannel.
+type Channel interface {
+	Wait(deadline time.Time) error
+	WaitThread(deadline time.Time) error
+	Wake()
+}
+
+// Peer is what is known of the other end where both are on one machine. It is
+// nothing but a hint: a peer may lie.
+type Peer interface {
+	PublishCPU(cpu int)
+	PeerCPU() (cpu int, ok bool)
+}
+
+// Config is how a Lock waits.
+type Config struct {
+	Profile fallback.Profile
+	// Peer is nil where the ends do not share a machine.
+	Peer Peer
+	// Thread says that the channel wakes threads faster than goroutines.
+	Thread bool
+	// Local says that the peer is in this process.
+	Local bool
+	// Wire says that messages come from a network: they take longer, and a
+	// processor that polls may be the one that would have brought them.
+	Wire bool
+}
+
+// Counters are for statistics.
+type Counters struct {
+	PollHits    atomic.Uint64 // waits that polling ended
+	PollMisses  atomic.Uint64 // and that it did not
+	ThreadWaits atomic.Uint64 // sleeps on a thread
+	Parks       atomic.Uint64 // sleeps of waiters that did not own the lock
+	Wakeups     atomic.Uint64 // sleeps on the completion channel that ended with an event
+}
+
+// Lock is the poll lock of one completion queue: its owner polls, for all.
+type Lock struct {
+	word    cell
+	src     Source
+	channel Channel
+	cfg     Config
+	free    chan struct{} // has a token when an owner has left a source that failed
+	over    chan struct{} // closed by End
+	call    chan struct{} // has the token of a call to the engine
+
+	// Guarded by the lock itself: of its owner.
+	cqArmed bool
+	rests   bool // the engine is not at the channel, nor called there
+	lone    int  // events in a row for which at most one waited
+	hits    uint64
+	policy  policy
+	sleeper sleeper
+
+	Counters
+}
+
+// Init makes l the lock of src. The caller owns it, until Start.
+func (l *Lock) Init(src Source, channel Channel, cfg Config) {
+	l.src, l.channel, l.cfg = src, channel, cfg
+	l.free, l.over, l.call = make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
+	l.rests = true
+	l.policy.init(&cfg)
+	l.word.Store(uint64(owned))
+}
+
+// Start gives the lock up for the first time. Run has been called, or will be.
+func (l *Lock) Start(local bool) {
+	l.cfg.Local = local
+	l.word.note()
+	l.leave()
+}
+
+// Wait returns when w is ready. In between the caller may own the lock, poll
+// for everybody, and sleep on the completion channel.
+func (l *Lock) Wait(w *Waiter) {
+	for !w.Ready() {
+		if l.enter() {
+			if l.pollFor(w) || l.sleepFor(w) {
+				l.leave()
+				return
+			}
+			// Others wait too, and the engine serves all.
+			l.word.register()
+			parked := w.park()
+			if !parked {
+				l.word.withdraw()
+			}
+			l.leave()
+			if !parked {
+				return
+			}
+		} else if !w.park() {
+			l.word.withdraw()
+			return
+		}
+		l.block(w)
+	}
+}
+
+func (l *Lock) block(w *Waiter) {
+	defer region("rnet.park").End()
+	l.Parks.Add(1)
+	w.block()
+}
+
+// Wake makes w ready and ends its Wait. Any goroutine may call it.
+func (l *Lock) Wake(w *Waiter) {
+	switch w.wake() {
+	case waiterParked:
+		l.word.withdraw()
+		w.token <- struct{}{}
+	case waiterAsleep:
+		l.channel.Wake()
+	}
+}
+
+// enter takes the lock, or registers the caller as a waiter.
+func (l *Lock) enter() bool { return l.step(word.entered) }
+
+// enterOrNote takes the lock, or makes sure that its owner polls again.
+func (l *Lock) enterOrNote() bool { return l.step(word.noticed) }
+
+func (l *Lock) step(step func(word) (word, bool)) bool {
+	for {
+		s := l.word.load()
+		next, owns := step(s)
+		if l.word.swap(s, next) {
+			if owns {
+				l.disarm()
+			}
+			return owns
+		}
+	}
+}
+
+// leave gives up the lock. It is the only way to do so.
+func (l *Lock) leave() {
+	for round := 0; ; round++ {
+		s := l.word.load()
+		how := s.departing()
+		if s.has(noted) && !l.word.swap(s, s&^noted) {
+			continue
+		}
+		if l.src.Failed() { // after the note was taken: Close, which leaves one, has seen that before
+			l.abandon()
+			return
+		}
+		if how == departArmed {
+			if l.armAndPoll() {
+				if round < leaveRounds {
+					continue // it may be what they wait for
+				}
+				l.channel.Wake() // traffic that does not end is the engine's
+			}
+			l.Station()
+			s = l.word.load()
+		} else {
+			l.disarm()
+		}
+		if next, ok := s.left(how); ok && l.word.swap(s, next) {
+			if how == departFree && !s.has(swept) {
+				sweep.add(l)
+			}
+			return
+		}
+	}
+}
+
+// abandon leaves a source that has failed: nobody polls it any more but Close.
+func (l *Lock) abandon() {
+	for {
+		s := l.word.load()
+		if l.word.swap(s, s&^(owned|noted)) {
+			break
+		}
+	}
+	select {
+	case l.free <- struct{}{}:
+	default:
+	}
+}
+
+// leaveRounds is how many batches in a row an owner takes in that has what it
+// wants.
+const leaveRounds = 16
+
+// armAndPoll arms the CQ and polls what has come before. It reports whether there
+// was something. The caller owns the lock.
+func (l *Lock) armAndPoll() bool {
+	l.tellHits()
+	if l.src.Arm() != nil {
+		return true // it has failed
+	}
+	l.cqArmed = true
+	return l.src.Poll() > 0
+}
+
+func (l *Lock) disarm() {
+	if l.cqArmed {
+		l.src.Disarm()
+		l.cqArmed = false
+	}
+}
+
+// Look takes in what has arrived, unless somebody else does.
+func (l *Lock) Look() { l.Do(func() { l.src.Poll() }) }
+
+// Do runs f as the owner, and reports whether it did: not if somebody has the
+// lock.
+func (l *Lock) Do(f func()) bool {
+	s := l.word.load()
+	next, owns := s.entered()
+	if !owns || !l.word.swap(s, next) {
+		return false
+	}
+	l.disarm()
+	f()
+	if s.has(armed) {
+		l.word.note()
+	}
+	l.leave()
+	return true
+}
+
+// Attend makes sure that the next arrival is noticed at once: nobody will come
+// to poll.
+func (l *Lock) Attend() {
+	if l.word.load().has(armed) {
+		return
+	}
+	if l.enterOrNote() {
+		l.word.note()
+		l.leave()
+	}
+}
+
+// End wakes the owner, which leaves a source that has failed, and ends Run.
+func (l *Lock) End() {
+	close(l.over) // first: an engine that Wake has woken looks for it
+	l.channel.Wake()
+}
+
+// Close takes the lock of a source that has failed, for good. It waits for the
+// owner.
+func (l *Lock) Close() {
+	for !l.enterOrNote() {
+		<-l.free // ended by the owner, whom End has woken
+	}
+	l.tellHits()
+}
+
+// Hand gives a lock that an event loop owns back to goroutines.
+func (l *Lock) Hand() {
+	l.word.note()
+	l.leave()
+}
+
+// countHit counts a wait that polling ended. It tells of 64 at a time: an atomic
+// for each would be the dearest part of many waits.
+func (l *Lock) countHit() {
+	if l.hits++; l.hits == 64 {
+		l.tellHits()
+	}
+}
+
+func (l *Lock) tellHits() {
+	if l.hits > 0 {
+		l.PollHits.Add(l.hits)
+		l.hits = 0
+	}
+}
+
+func region(name string) *trace.Region { return trace.StartRegion(context.Background(), name) }
+
+var procs = runtime.GOMAXPROCS(0)
+
+// Station calls the engine to the completion channel. An owner that keeps the
+// lock, an event loop, does so at the start, and is told of events by
+// Engine.Elsewhere.
+func (l *Lock) Station() {
+	if l.rests {
+		l.rests = false
+		l.call <- struct{}{} // never blocks: the engine takes the token before it rests again
+	}
+}
+
+// Rearm arms the CQ for such an owner, and polls what came before.
+func (l *Lock) Rearm() (n int) {
+	l.tellHits()
+	if l.src.Arm() != nil {
+		return 1 // it has failed
+	}
+	l.cqArmed = true
+	return l.src.Poll()
+}
+
+// Disarm withdraws Rearm.
+func (l *Lock) Disarm() { l.disarm() }
+
+// Hit counts a poll of such an owner that brought something.
+func (l *Lock) Hit() { l.countHit() }

@@ -1,0 +1,192 @@
+package wait
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// box is a source and its channel, as a provider has them: what is published while
+// it is armed rings, once.
+type box struct {
+	lock Lock
+
+	mu      sync.Mutex
+	arrived []*Waiter // whom it is for
+	armed   bool
+	failed  bool
+
+	bell chan struct{}
+}
+
+func newBox(t *testing.T) *box {
+	b := &box{bell: make(chan struct{}, 1)}
+	b.lock.Init(b, b, Config{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.lock.Run(&Engine{Period: time.Hour, Tick: func() {}, Elsewhere: func() bool { return false }})
+		b.lock.Close()
+	}()
+	t.Cleanup(func() {
+		b.mu.Lock()
+		b.failed = true
+		b.mu.Unlock()
+		b.lock.End()
+		<-ended
+	})
+	b.lock.Start(false)
+	return b
+}
+
+func (b *box) Poll() int {
+	b.mu.Lock()
+	list := b.arrived
+	b.arrived = nil
+	b.mu.Unlock()
+	for _, w := range list {
+		b.lock.Wake(w)
+	}
+	return len(list)
+}
+
+func (b *box) Arm() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.armed = true
+	return nil
+}
+
+func (b *box) Disarm() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.armed = false
+}
+
+func (b *box) Failed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed
+}
+
+func (b *box) publish(w *Waiter) {
+	b.mu.Lock()
+	rings := b.armed
+	b.armed = false
+	b.arrived = append(b.arrived, w)
+	b.mu.Unlock()
+	if rings {
+		b.Wake()
+	}
+}
+
+func (b *box) Wake() {
+	select {
+	case b.bell <- struct{}{}:
+	default:
+	}
+}
+
+func (b *box) Wait(until time.Time) error {
+	if until.IsZero() {
+		<-b.bell
+		return nil
+	}
+	select {
+	case <-b.bell:
+	case <-time.After(time.Until(until)):
+	}
+	return nil
+}
+
+func (b *box) WaitThread(until time.Time) error { return b.Wait(until) }
+
+// Whoever looks may be kept from going on for long, with the lock in its hands,
+// while others begin to wait and what they wait for arrives.
+func TestWhatArrivesDuringADelayIsNoticed(t *testing.T) {
+	b := newBox(t)
+	for _, pause := range []time.Duration{0, 3 * SweepPeriod} { // left a moment ago, and armed
+		time.Sleep(pause)
+		var w Waiter
+		inside, parked := make(chan struct{}), make(chan struct{})
+		looked := make(chan bool)
+		go func() {
+			for !b.lock.Do(func() {
+				close(inside)
+				<-parked // ended below: the delay
+				b.Poll()
+				b.publish(&w) // after the poll
+			}) {
+			}
+			looked <- true
+		}()
+		<-inside
+		w.Begin()
+		waited := make(chan struct{})
+		go func() { b.lock.Wait(&w); close(waited) }()
+		for b.lock.word.load().waiters() == 0 { // ended when it has registered
+			time.Sleep(time.Millisecond)
+		}
+		close(parked)
+		<-looked
+		select {
+		case <-waited:
+		case <-time.After(10 * time.Second):
+			t.Fatal("lost wake-up")
+		}
+	}
+}
+
+func TestManyWaitersGetWhatIsTheirs(t *testing.T) {
+	b := newBox(t)
+	var work sync.WaitGroup
+	for i := range 8 {
+		work.Go(func() {
+			var w Waiter
+			for n := range 2000 {
+				w.Begin()
+				go b.publish(&w)
+				if (n+i)%16 == 0 {
+					time.Sleep(2 * SweepPeriod)
+				}
+				b.lock.Wait(&w) // ended by what is published
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { work.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(60 * time.Second):
+		t.Fatal("lost wake-up")
+	}
+	require.Eventually(t, func() bool { return b.lock.word.load().waiters() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
+	var p policy
+	p.init(&Config{})
+	at := time.Hour
+	require.True(t, p.afford(at))
+	for range 1000 {
+		if !p.afford(at) {
+			break
+		}
+		p.pay(p.limit, false)
+	}
+	require.False(t, p.afford(at), "polling in vain ends")
+	for range 1000 {
+		p.pay(p.cheap, true)
+	}
+	require.False(t, p.afford(at), "waits that cost nothing give nothing")
+	require.True(t, p.afford(at+time.Second), "time does")
+	for range 100 { // however long it goes on
+		for p.afford(at) {
+			p.pay(p.limit, false)
+		}
+		at += time.Minute
+	}
+	require.True(t, p.afford(at), "it is never given up for good")
+}

@@ -1,0 +1,263 @@
+package wait
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+)
+
+// policy decides how long the owners of a lock poll before they sleep.
+type policy struct {
+	profile fallback.Profile
+	limit   time.Duration // of one wait
+	cheap   time.Duration // a wait that polling has ended sooner cost less than a wake-up
+	yields  time.Duration // between two chances for other goroutines
+
+	same    bool // the peer was on our CPU when we looked last
+	sameFor int  // waits since then
+	wins    int  // waits that ended while polling, since the last chance for other goroutines
+	yielded time.Duration
+
+	tokens int64 // ns of polling that may yet be in vain
+	filled time.Duration
+	rate   int64 // tokens per 1024 ns
+	broke  bool
+}
+
+// How long an engine, or an event loop, polls after it has found something, in
+// the profiles latency and balanced.
+const (
+	LatencySpin = 2 * time.Millisecond
+	EngineSpin  = 50 * time.Microsecond
+)
+
+var start = time.Now()
+
+// now is the time since the process began. It costs less than time.Now.
+func now() time.Duration { return time.Since(start) }
+
+func (p *policy) init(cfg *Config) {
+	p.profile = cfg.Profile
+	p.limit, p.cheap, p.yields = balancedSpin, cheapSpin, spinYield
+	if cfg.Wire {
+		p.limit, p.cheap = time.Millisecond, 500*time.Microsecond
+		if procs > 1 {
+			p.yields = 50 * time.Microsecond
+		}
+	}
+	if cfg.Profile == fallback.Latency {
+		p.limit = LatencySpin
+	}
+	p.tokens, p.rate = allowance, fullRate
+}
+
+// pollers counts the owners of this process that have polled in vain for a
+// while.
+var pollers atomic.Int32
+
+// pollFor polls until w is ready, no longer than the policy allows.
+func (l *Lock) pollFor(w *Waiter) bool {
+	l.src.Poll()
+	if w.Ready() {
+		l.countHit()
+		l.policy.won()
+		return true
+	}
+	if l.spinFor(w) {
+		l.countHit()
+		return true
+	}
+	l.PollMisses.Add(1)
+	return false
+}
+
+// won gives other goroutines a chance now and then, although this one never
+// has to wait.
+func (p *policy) won() {
+	if p.wins++; p.wins < 32 {
+		return
+	}
+	p.wins = 0
+	if procs > 1 {
+		t := now()
+		if t-p.yielded < time.Millisecond {
+			return
+		}
+		p.yielded = t
+	}
+	runtime.Gosched()
+}
+
+const (
+	pollBatch    = 16                   // polls between two looks at the clock
+	placement    = 3 * time.Microsecond // that are polled without asking on which CPUs the ends run
+	balancedSpin = 200 * time.Microsecond
+	cheapSpin    = 80 * time.Microsecond
+
+	// spinYield is between two chances for other goroutines, cpuYield between two
+	// for other threads of the CPU: who polls for so long as cpuYieldAfter may be
+	// the one who keeps the peer from running. Sooner it costs more than it gives.
+	spinYield     = time.Microsecond
+	cpuYieldAfter = 50 * time.Microsecond
+	cpuYield      = 20 * time.Microsecond
+
+	// A lock may have polled in vain for allowance, and gets it back at a rate of
+	// fullRate/1024 of the time that passes, down to leastRate/1024.
+	allowance = int64(2 * time.Millisecond)
+	fullRate  = 256
+	leastRate = 8
+)
+
+// spinFor is pollFor after the first poll.
+func (l *Lock) spinFor(w *Waiter) bool {
+	p := &l.policy
+	if p.profile == fallback.Efficient || l.cfg.Local {
+		return false
+	}
+	if p.same || procs == 1 {
+		if p.same && p.sameFor < 16 {
+			p.sameFor++
+			return false
+		}
+		if p.lookAround(l.cfg.Peer) {
+			return false
+		}
+	}
+	begin := now()
+	if p.profile == fallback.Balanced && !p.afford(begin) {
+		return false
+	}
+	asked, counted := procs == 1, false
+	defer func() {
+		if counted {
+			pollers.Add(-1)
+		}
+	}()
+	yielded, yieldedCPU := begin, begin
+	for {
+		for range pollBatch {
+			l.src.Poll()
+			if w.Ready() {
+				p.won()
+				p.pay(now()-begin, true)
+				return true
+			}
+		}
+		t := now()
+		if t-begin > p.limit {
+			break
+		}
+		if !asked && t-begin > placement {
+			asked = true
+			if p.lookAround(l.cfg.Peer) {
+				break
+			}
+		}
+		if !counted && t-begin > placement {
+			counted = true
+			if pollers.Add(1) > int32(max(1, procs-1)) && p.profile != fallback.Latency {
+				break
+			}
+		}
+		if t-yielded >= p.yields {
+			runtime.Gosched()
+			t = now()
+			yielded = t
+		}
+		if t-begin >= cpuYieldAfter && t-yieldedCPU >= cpuYield {
+			yieldCPU()
+			yieldedCPU = now()
+		}
+	}
+	p.pay(now()-begin, false)
+	return false
+}
+
+// lookAround publishes our CPU and reports whether the peer runs on the same
+// one: then it cannot go on while we poll.
+func (p *policy) lookAround(peer Peer) bool {
+	p.same, p.sameFor = SameCPU(peer), 0
+	return p.same
+}
+
+// SameCPU publishes our CPU and reports whether the peer was seen on it last.
+func SameCPU(peer Peer) bool {
+	if peer == nil {
+		return false
+	}
+	cpu := currentCPU()
+	peer.PublishCPU(cpu)
+	other, ok := peer.PeerCPU()
+	return ok && other == cpu
+}
+
+// afford reports whether to poll: waits that take longer than a wake-up is worth
+// are paid from an allowance that time brings, less and less if they go on.
+func (p *policy) afford(t time.Duration) bool {
+	if p.filled == 0 {
+		p.filled = t
+	}
+	p.tokens = min(allowance, p.tokens+int64(t-p.filled)*p.rate>>10)
+	p.filled = t
+	if p.broke && p.tokens < allowance/2 {
+		return false
+	}
+	p.broke = false
+	if p.tokens > 0 {
+		return true
+	}
+	p.broke = true
+	p.rate = max(p.rate/2, leastRate)
+	return false
+}
+
+func (p *policy) pay(took time.Duration, won bool) {
+	if took > p.cheap || !won {
+		p.tokens -= int64(took)
+	} else if p.rate < fullRate {
+		p.rate++
+	}
+}
+
+// spin is how an engine polls: it gives those whom it woke the time to answer.
+type spin struct {
+	limit, end time.Duration
+	n          int
+}
+
+func (p *policy) engineSpin() spin {
+	limit := EngineSpin
+	switch p.profile {
+	case fallback.Latency:
+		limit = LatencySpin
+	case fallback.Efficient:
+		limit = 0
+	}
+	sp := spin{limit: limit}
+	if limit > 0 {
+		sp.end = now() + limit
+	}
+	return sp
+}
+
+// hit says that a poll has brought something.
+func (sp *spin) hit() {
+	if sp.limit > 0 {
+		sp.end = now() + sp.limit
+		runtime.Gosched() // let those run whom the batch has woken
+	}
+}
+
+// on reports whether to poll once more.
+func (sp *spin) on() bool {
+	if sp.limit == 0 {
+		return false
+	}
+	if sp.n++; sp.n%pollBatch == 0 {
+		runtime.Gosched()
+		return now() < sp.end
+	}
+	return true
+}

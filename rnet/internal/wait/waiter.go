@@ -1,0 +1,64 @@
+package wait
+
+import "sync/atomic"
+
+// The states of a Waiter. The waiting goroutine moves it from idle to waiting
+// and on to parked or asleep; everybody else moves it to ready.
+const (
+	waiterIdle    uint32 = iota
+	waiterWaiting        // awake: it looks at the state by itself
+	waiterParked         // blocked on token, or about to be, and registered at the lock
+	waiterAsleep         // owns the lock and sleeps on the completion channel
+	waiterReady          // what it waits for may be there
+)
+
+// Waiter is where one goroutine at a time waits; any number may wake it. The
+// zero Waiter is ready to use.
+type Waiter struct {
+	state atomic.Uint32
+	token chan struct{} // made at the first park; holds the token of one move away from parked
+}
+
+// Begin comes before the condition is looked at for the last time: no wake
+// after it is lost.
+func (w *Waiter) Begin() { w.state.Store(waiterWaiting) }
+
+// Ready reports whether the Waiter was woken since Begin.
+func (w *Waiter) Ready() bool { return w.state.Load() == waiterReady }
+
+// Take makes a Waiter that waits, and is not parked, ready, and reports whether
+// this call has done so: for waits that a list of somebody else's ends.
+func (w *Waiter) Take() bool { return w.state.CompareAndSwap(waiterWaiting, waiterReady) }
+
+// Parked reports whether the Waiter blocks its goroutine now.
+func (w *Waiter) Parked() bool { return w.state.Load() == waiterParked }
+
+// Idle reports whether the Waiter was never used.
+func (w *Waiter) Idle() bool { return w.state.Load() == waiterIdle }
+
+// wake makes the waiter ready and returns what it was before.
+func (w *Waiter) wake() (was uint32) {
+	if was = w.state.Load(); was == waiterIdle || was == waiterReady {
+		return was
+	}
+	return w.state.Swap(waiterReady)
+}
+
+// park declares the waiter parked; block follows. It returns false if the
+// waiter is ready.
+func (w *Waiter) park() bool {
+	if w.token == nil {
+		w.token = make(chan struct{}, 1)
+	}
+	return w.state.CompareAndSwap(waiterWaiting, waiterParked)
+}
+
+// block sleeps until the waiter is ready.
+func (w *Waiter) block() { <-w.token } // ended by Lock.Wake, whose caller has what the waiter waits for
+
+// doze declares the waiter asleep on the completion channel. It returns false if
+// the waiter is ready.
+func (w *Waiter) doze() bool { return w.state.CompareAndSwap(waiterWaiting, waiterAsleep) }
+
+// rise takes that back.
+func (w *Waiter) rise() { w.state.CompareAndSwap(waiterAsleep, waiterWaiting) }
