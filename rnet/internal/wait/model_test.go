@@ -70,7 +70,6 @@ type modelEngine struct {
 }
 
 type modelSweep struct {
-	pc int8
 	leaver
 }
 
