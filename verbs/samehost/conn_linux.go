@@ -313,10 +313,17 @@ func Receive(raw syscall.RawConn, b []byte) (n int, fds []int, err error) {
 	defer controls.Put(oob)
 	var oobn, flags int
 	var errno error
+	ended := false
 	err = raw.Read(func(fd uintptr) bool {
 		for {
 			n, oobn, flags, _, errno = unix.Recvmsg(int(fd), b, oob[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-			if errno != unix.EINTR {
+			switch {
+			case errno == unix.EINTR:
+			case errno == nil && n == 0 && oobn == 0 && !ended:
+				// The kernel looks for a packet first, and then whether the peer has
+				// hung up: a packet that came in between is behind the end.
+				ended = true
+			default:
 				return errno != unix.EAGAIN
 			}
 		}
