@@ -208,7 +208,8 @@ func (s *soak) serve(t *testing.T, c net.Conn) {
 
 // judge fails t unless err is nil or may be.
 func (s *soak) judge(t *testing.T, side string, plan soakPlan, err error) {
-	gone := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrUnexpectedEOF)
+	gone := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ENOTCONN) // of CloseWrite, after a reset
 	switch {
 	case err == nil:
 		s.ended.Add(1)
