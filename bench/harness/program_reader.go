@@ -17,7 +17,7 @@ var readerLoop = Program{
 	Name:  "reader",
 	Title: "reader goroutine with a channel",
 	Serve: func(ln net.Listener, fail func(error)) (func(), error) {
-		go acceptUntilClosed(ln, fail, func(conn net.Conn) error {
+		go AcceptUntilClosed(ln, fail, func(conn net.Conn) error {
 			_, err := io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}, make([]byte, swallowBuffer)) // ended by the client
 			return err
 		})
@@ -92,8 +92,9 @@ func (r *reading) close() error {
 	return err
 }
 
-// acceptUntilClosed serves each connection of ln in a goroutine.
-func acceptUntilClosed(ln net.Listener, fail func(error), serve func(net.Conn) error) {
+// AcceptUntilClosed serves each connection of ln in a goroutine of its own, and returns
+// when ln is closed. What fails it tells fail, from any of them.
+func AcceptUntilClosed(ln net.Listener, fail func(error), serve func(net.Conn) error) {
 	for {
 		conn, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {

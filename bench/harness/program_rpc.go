@@ -17,7 +17,7 @@ var netRPC = Program{
 		if err := s.RegisterName("Echo", echoRPC{}); err != nil {
 			return nil, err
 		}
-		go acceptUntilClosed(ln, fail, func(conn net.Conn) error {
+		go AcceptUntilClosed(ln, fail, func(conn net.Conn) error {
 			s.ServeConn(conn) // ended by the client
 			return nil
 		})

@@ -30,7 +30,7 @@ func startServer(t transport, dir, backend string, w workload) (*server, error) 
 	}
 	s := &server{ln: ln, w: w, backend: backend, stop: func() { ln.Close() }}
 	if w.Program == "" {
-		go acceptUntilClosed(ln, s.fail, s.handler())
+		go AcceptUntilClosed(ln, s.fail, s.handler())
 		return s, nil
 	}
 	p, err := programByName(w.Program)

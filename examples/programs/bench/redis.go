@@ -21,24 +21,7 @@ var goRedis = harness.Program{
 	Name:  "redis",
 	Title: "go-redis",
 	Serve: func(ln net.Listener, fail func(error)) (func(), error) {
-		go func() {
-			for {
-				conn, err := ln.Accept()
-				if errors.Is(err, net.ErrClosed) {
-					return
-				}
-				if err != nil {
-					fail(fmt.Errorf("accept: %w", err))
-					continue
-				}
-				go func() {
-					defer conn.Close()
-					if err := answerCommands(conn); err != nil {
-						fail(err)
-					}
-				}()
-			}
-		}()
+		go harness.AcceptUntilClosed(ln, fail, answerCommands) // ended by the Close below
 		return func() { ln.Close() }, nil
 	},
 	Connect: func(dial harness.Dial, calls int) (harness.Client, error) {
