@@ -25,11 +25,7 @@ func RegionsKnown(v *verbs.QP) int {
 }
 
 // MappingsLeft returns how many mappings could not be taken back yet.
-func MappingsLeft() int {
-	unmapLater.Lock()
-	defer unmapLater.Unlock()
-	return len(unmapLater.ranges)
-}
+func MappingsLeft() int { return unmapLater.count() }
 
 // Scribble overwrites all that a QP can reach of its peer's regions.
 func Scribble(v *verbs.QP) {

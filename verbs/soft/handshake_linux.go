@@ -135,7 +135,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 		err = errOver
 	}
 	if err != nil {
-		unmap(mapping)
+		unmap(mapping, ofAPeer)
 		closeFDs(bell)
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (d *device) mapPeerSegment(fd int, geo geometry) ([]byte, error) {
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}
 	if err := geo.populate(mapping, populateLimit); err != nil {
-		unmap(mapping)
+		unmap(mapping, ofAPeer)
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}
 	return mapping, nil

@@ -64,7 +64,7 @@ func TestMemoryThatPeersReadCannotBeMappedForWriting(t *testing.T) {
 		mem, err := mapFD(r.fd, 8192, unix.PROT_READ|unix.PROT_WRITE)
 		require.Equal(t, writable, err == nil, "access %#x", access)
 		if err == nil {
-			unmap(mem)
+			unmap(mem, ofAPeer)
 		}
 		require.Error(t, unix.Ftruncate(r.fd, 0), "its size is sealed")
 		mr.Bytes()[0] = 1 // we write still

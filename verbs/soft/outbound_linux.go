@@ -139,7 +139,7 @@ func (o *outbound) close() {
 		o.seg.release()
 	}
 	if o.mapping != nil {
-		unmap(o.mapping)
+		unmap(o.mapping, ofAPeer)
 	}
 	closeFDs(o.bell)
 	*o = outbound{bell: -1}

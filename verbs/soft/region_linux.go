@@ -77,7 +77,7 @@ func (r *region) mapPrivate(length int, opt verbs.MROptions) error {
 		_ = unix.Madvise(r.mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
 	}
 	if err := populate(r.mapping); err != nil {
-		unmap(r.mapping)
+		unmap(r.mapping, ofNobody)
 		return err
 	}
 	r.mem = r.mapping[:length:length]
@@ -109,7 +109,7 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 		err = r.sealShared()
 	}
 	if err != nil {
-		unmap(mapping)
+		unmap(mapping, ofMemfd)
 		unix.Close(fd)
 		return err
 	}
@@ -205,8 +205,12 @@ func (r *region) invalidate() {
 
 func (r *region) free() {
 	closeFDs(r.fd)
-	if r.mapping != nil {
-		unmap(r.mapping)
+	switch {
+	case r.mapping == nil: // memory of the caller
+	case r.access.Remote():
+		unmap(r.mapping, ofMemfd)
+	default:
+		unmap(r.mapping, ofNobody)
 	}
 	r.pinner.Unpin()
 }

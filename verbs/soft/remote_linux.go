@@ -40,7 +40,7 @@ func (r *remote) good() bool { return r.valid.Load() == r.key }
 
 func (r *remote) close() {
 	if r.mapping != nil {
-		unmap(r.mapping)
+		unmap(r.mapping, ofAPeer)
 	}
 }
 
@@ -73,7 +73,7 @@ func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
 	}
 	if prot&unix.PROT_WRITE != 0 {
 		if err := populate(mapping[:ahead(fd, size)]); err != nil {
-			unmap(mapping)
+			unmap(mapping, ofAPeer)
 			return nil, fmt.Errorf("map the peer's region: %w", err)
 		}
 	}

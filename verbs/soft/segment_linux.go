@@ -44,7 +44,7 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 	s.refs.Store(1)
 	// CQ.Poll looks at the ring without a lock, so the addresses stay mapped
 	// until the collector proves that nobody can look any more.
-	runtime.AddCleanup(s, func(r addressRange) { unmap(r.bytes()) }, rangeOf(mem))
+	runtime.AddCleanup(s, func(r addressRange) { unmap(r.bytes(), ofMemfd) }, rangeOf(mem))
 	if err := geo.populate(mem, geo.size()); err != nil {
 		s.release()
 		return nil, err

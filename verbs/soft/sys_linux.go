@@ -129,7 +129,7 @@ func mapMemory(fd, size, prot, flags int) ([]byte, error) {
 		err = unix.Madvise(mem, unix.MADV_DONTFORK)
 	}
 	if err != nil {
-		unmap(mem)
+		unmap(mem, ofAPeer) // nothing was written
 		return nil, os.NewSyscallError("madvise MADV_DONTFORK", err)
 	}
 	return mem, nil
