@@ -16,10 +16,6 @@ import (
 // before the dialing side may use that slot (frameAddrs). So both ends tell the
 // same address, and no two streams of a listener share one, whatever processes
 // they come from.
-//
-// A peer of before there was frameAddrs neither says nor knows it. With such a
-// one both ends take the port from the slot, and streams of two sessions may
-// share an address.
 
 // slotAddrs is the address of each stream in a range of slots: the ports are
 // consecutive as the slots are.
@@ -34,7 +30,6 @@ type slotAddrs struct {
 type addrs struct {
 	list  atomic.Pointer[[]slotAddrs] // in the order of their slots, without a gap
 	slots atomic.Uint32               // how many slots have an address
-	given bool                        // each slot has one that the listening side gave; set before the session starts
 }
 
 // add adds the next range.
@@ -106,24 +101,9 @@ func parseAddrs(payload []byte, next, limit uint32) (slotAddrs, error) {
 	return r, nil
 }
 
-// The ports that streams show whose peer knows nothing of frameAddrs: those
-// that Linux gives to outgoing TCP connections by default.
-const (
-	firstSlotPort = 32768
-	slotPorts     = 60999 - firstSlotPort + 1
-)
-
 // dialingAddr returns the address of the end of the stream that dialed.
 func (c *Conn) dialingAddr() netip.AddrPort {
-	slot := c.id & slotMask
-	if c.s.addrs.given {
-		return c.s.addrs.at(slot)
-	}
-	ip := c.s.remoteAddr.Addr()
-	if c.s.dialed {
-		ip = c.s.localAddr.Addr()
-	}
-	return netip.AddrPortFrom(ip, uint16(firstSlotPort+slot%slotPorts))
+	return c.s.addrs.at(c.id & slotMask)
 }
 
 // localAddr and remoteAddr return the addresses of a stream.

@@ -23,12 +23,12 @@ const (
 )
 
 // told reports whether the listening side has said which slots may be used.
-func (a *addrs) told() bool { return !a.given || a.list.Load() != nil }
+func (a *addrs) told() bool { return a.list.Load() != nil }
 
 // giveAddrs gives addresses to more slots, if half of those that have one are
 // in use. The leader of the listening side calls it, or who starts the session.
 func (s *session) giveAddrs() {
-	if s.space == nil || !s.addrs.given {
+	if s.space == nil {
 		return
 	}
 	slots := int(s.addrs.slots.Load())
@@ -67,7 +67,7 @@ func (s *session) postAddrs() error {
 
 // addrsCame takes in what the listening side has said. The leader calls it.
 func (s *session) addrsCame(payload []byte) error {
-	if !s.dialed || !s.addrs.given {
+	if !s.dialed {
 		return fmt.Errorf("%w: ADDRS of a side that has none to give", errProtocol)
 	}
 	slots := s.addrs.slots.Load()

@@ -13,7 +13,7 @@ import (
 //	0  u32 magic "RJT1"
 //	4  u8  lowest version spoken   5  u8 highest version spoken
 //	6  u16 flags: 1 probes are answered (probe.go), 2 short messages may come
-//	   in a SEND (notice.go), 4 the listening side gives out addresses (addr.go)
+//	   in a SEND (notice.go), 4 always: the listening side gives out addresses (addr.go)
 //	8  u64 address of the receive ring
 //	16 u32 rkey of the receive ring
 //	20 u32 size of the receive ring, a power of two
@@ -69,7 +69,7 @@ func (h *hello) marshal() []byte {
 	b := make([]byte, helloLen)
 	binary.LittleEndian.PutUint32(b[0:], helloMagic)
 	b[4], b[5] = h.minVersion, h.maxVersion
-	binary.LittleEndian.PutUint16(b[6:], h.flags)
+	binary.LittleEndian.PutUint16(b[6:], h.flags|helloAddrs)
 	binary.LittleEndian.PutUint64(b[8:], h.ringAddr)
 	binary.LittleEndian.PutUint32(b[16:], h.ringKey)
 	binary.LittleEndian.PutUint32(b[20:], h.ringSize)
@@ -99,10 +99,12 @@ func parseHello(b []byte) (hello, error) {
 		return h, fmt.Errorf("%w: the peer speaks %d to %d, we speak %d", errVersion, lowest, highest, protocolVersion)
 	case len(b) < helloLen:
 		return h, fmt.Errorf("%w: %d bytes", errHello, len(b))
+	case binary.LittleEndian.Uint16(b[6:])&helloAddrs == 0:
+		return h, fmt.Errorf("%w: from a peer without ADDRS", errHello)
 	}
 	h = hello{
 		minVersion: b[4], maxVersion: b[5],
-		flags:    binary.LittleEndian.Uint16(b[6:]) & (helloProbes | helloShort | helloAddrs),
+		flags:    binary.LittleEndian.Uint16(b[6:]) & (helloProbes | helloShort),
 		ringAddr: binary.LittleEndian.Uint64(b[8:]),
 		ringKey:  binary.LittleEndian.Uint32(b[16:]),
 		ringSize: binary.LittleEndian.Uint32(b[20:]),

@@ -87,7 +87,12 @@ func TestImpossibleHelloIsRefused(t *testing.T) {
 		_, err := parseHello(b[:n])
 		require.ErrorIs(t, err, errHello, "%d bytes", n)
 	}
-	binary.LittleEndian.PutUint32(b, helloMagic+1)
+	binary.LittleEndian.PutUint16(b[6:], helloProbes|helloShort)
 	_, err := parseHello(b)
+	require.ErrorIs(t, err, errHello, "from a peer that neither gives nor awaits addresses")
+
+	b = h.marshal()
+	binary.LittleEndian.PutUint32(b, helloMagic+1)
+	_, err = parseHello(b)
 	require.ErrorIs(t, err, errHello)
 }

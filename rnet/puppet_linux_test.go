@@ -34,8 +34,9 @@ type puppet struct {
 }
 
 const (
-	puppetRing  = 1 << 20
-	puppetSlots = 512
+	puppetRing    = 1 << 20
+	puppetSlots   = 512
+	puppetStreams = 1000
 )
 
 // newPuppet makes all of a puppet but the connection.
@@ -65,7 +66,7 @@ func newPuppet(t testing.TB) *puppet {
 func (p *puppet) hello() hello {
 	return hello{
 		minVersion: 2, maxVersion: 2, ringAddr: p.mr.Addr(), ringKey: p.mr.RKey(), ringSize: puppetRing,
-		slots: puppetSlots, window: 64 << 10, streams: 1000, pid: 1, token: 1, sessionWindow: 1 << 20,
+		slots: puppetSlots, window: 64 << 10, streams: puppetStreams, pid: 1, token: 1, sessionWindow: 1 << 20,
 	}
 }
 
@@ -111,6 +112,9 @@ func (p *puppet) accept(ln rcm.Listener, hello []byte) error {
 		return err
 	}
 	// The dial waits for these.
+	if err = p.send(addrsOf(0, min(puppetStreams, p.peer.streams))); err != nil {
+		return err
+	}
 	if err = p.send(frame(framePing, 0, 0, nil)); err != nil {
 		return err
 	}
@@ -215,6 +219,14 @@ func (p *puppet) gone() bool {
 	default:
 		return false
 	}
+}
+
+// addrsOf gives addresses to slots.
+func addrsOf(first, count uint32) []byte {
+	var b [addrsLen]byte
+	r := slotAddrs{slot: first, count: count, addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(10_000+first))}
+	r.put(&b)
+	return frame(frameAddrs, 0, 0, b[:])
 }
 
 func windowFrame(stream uint32, limit uint64) []byte {

@@ -194,7 +194,7 @@ func portName(device string, ports int, port uint8) string {
 }
 
 func (s *session) hello() *hello {
-	flags := uint16(helloAddrs)
+	var flags uint16
 	if s.probes {
 		flags |= helloProbes
 	}
@@ -236,8 +236,6 @@ func (s *session) learn(private []byte) error {
 	s.peer = h
 	s.probes = s.probes && h.flags&helloProbes != 0
 	s.streams.limit = int(min(s.cfg.maxStreams, h.streams))
-	s.addrs.given = h.flags&helloAddrs != 0
-	s.streams.slotsAreTold = s.addrs.given
 	return s.initSender()
 }
 

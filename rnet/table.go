@@ -34,10 +34,9 @@ type table struct {
 	limit int       // how many there may be
 	shut  bool      // no stream may be added any more
 
-	slots        int           // how many may be used
-	slotsAreTold bool          // by allow; otherwise the dialing side makes them more as it needs them
-	forbidden    bool          // the listening side has no address for another slot
-	vacancy      chan struct{} // closed when a slot may have become usable, nil if nobody waits for that
+	slots     int           // how many may be used, limit at most
+	forbidden bool          // the listening side has no address for another slot
+	vacancy   chan struct{} // closed when a slot may have become usable, nil if nobody waits for that
 }
 
 // slotQueue is a queue of slots, first in first out: one that is free is used
@@ -122,7 +121,7 @@ func (t *table) add(c *Conn) error {
 // vacant takes a slot that was never used, or else the one that was free for
 // longest. mu is held.
 func (t *table) vacant() (uint32, error) {
-	if len(t.gens) < min(t.slots, t.limit) {
+	if len(t.gens) < t.slots {
 		t.gens = append(t.gens, 0)
 		return uint32(len(t.gens) - 1), nil
 	}
@@ -130,11 +129,7 @@ func (t *table) vacant() (uint32, error) {
 		t.gens[slot]++
 		return slot, nil
 	}
-	switch {
-	case !t.slotsAreTold:
-		t.slots = max(firstSlots, 2*t.slots)
-		return t.vacant()
-	case t.forbidden:
+	if t.forbidden {
 		return 0, fmt.Errorf("%w: the listener has no address for more than %d streams of one session", syscall.EAGAIN, t.slots)
 	}
 	return 0, errNoSlot
@@ -181,8 +176,8 @@ func (t *table) insert(c *Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	slot := c.id & slotMask
-	// A slot beyond the limit is a lie that would only cost us memory.
-	if t.shut || t.count >= t.limit || int(slot) >= t.limit || t.slotsAreTold && int(slot) >= t.slots {
+	// A slot that the peer was not told of is a lie that would only cost us memory.
+	if t.shut || t.count >= t.limit || int(slot) >= t.slots {
 		return false
 	}
 	cell := t.cell(slot)

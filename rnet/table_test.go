@@ -8,8 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// tableOf returns a table for limit streams, all slots of which may be used.
+func tableOf(limit int) *table {
+	t := &table{limit: limit}
+	t.allow(limit)
+	return t
+}
+
 func TestTableFindsWhatWasAdded(t *testing.T) {
-	tab := table{limit: 3 * tablePageLen}
+	tab := tableOf(3 * tablePageLen)
 	var conns []*Conn
 	for range tab.limit {
 		c := new(Conn)
@@ -30,7 +37,7 @@ func TestTableFindsWhatWasAdded(t *testing.T) {
 }
 
 func TestUsedSlotHasANewGeneration(t *testing.T) {
-	tab := table{limit: 1}
+	tab := tableOf(1)
 	seen := make(map[uint32]bool)
 	for range 1 << (32 - slotBits) {
 		c := new(Conn)
@@ -47,7 +54,7 @@ func TestUsedSlotHasANewGeneration(t *testing.T) {
 }
 
 func TestFrameOfAFormerStreamMeetsNobody(t *testing.T) {
-	tab := table{limit: 1}
+	tab := tableOf(1)
 	former := new(Conn)
 	tab.add(former)
 	tab.remove(former, true)
@@ -60,7 +67,7 @@ func TestFrameOfAFormerStreamMeetsNobody(t *testing.T) {
 }
 
 func TestSlotThatIsFreeIsUsedAgainAfterAllOthers(t *testing.T) {
-	tab := table{limit: 100, slotsAreTold: true}
+	tab := table{limit: 100}
 	require.ErrorIs(t, tab.add(new(Conn)), errNoSlot)
 	vacant := tab.awaitSlot()
 	tab.allow(4)
@@ -86,7 +93,7 @@ func TestSlotThatIsFreeIsUsedAgainAfterAllOthers(t *testing.T) {
 }
 
 func TestListeningSideTakesThePeersIDs(t *testing.T) {
-	tab := table{limit: 2 * tablePageLen}
+	tab := tableOf(2 * tablePageLen)
 	c := &Conn{id: 5<<slotBits | 600}
 	require.True(t, tab.insert(c))
 	require.Same(t, c, tab.get(c.id))
@@ -98,7 +105,7 @@ func TestListeningSideTakesThePeersIDs(t *testing.T) {
 }
 
 func TestStreamThatWasRefusedCostsNoMemory(t *testing.T) {
-	tab := table{limit: 4}
+	tab := tableOf(4)
 	far := &Conn{id: slotMask}
 	require.False(t, tab.insert(far))
 	tab.remove(far, false)
@@ -106,7 +113,7 @@ func TestStreamThatWasRefusedCostsNoMemory(t *testing.T) {
 }
 
 func TestShutTableTakesNothing(t *testing.T) {
-	tab := table{limit: 4}
+	tab := tableOf(4)
 	c := new(Conn)
 	tab.add(c)
 	require.False(t, tab.shutIfEmpty())
