@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -17,7 +18,8 @@ type outBuffer struct {
 	mr       *verbs.MR
 	reserved int    // bytes given out and not committed
 	until    uint64 // the device may read it until so many WRs are done
-	orphaned runtime.Cleanup
+
+	unreachable runtime.Cleanup // for when nothing refers to the Conn any more
 }
 
 // MaxReserve is the largest n of Reserve, in bytes.
@@ -58,7 +60,7 @@ func (c *Conn) reserve(n int) ([]byte, error) {
 		if out, err = c.s.makeOut(); err != nil {
 			return nil, err
 		}
-		out.orphaned = runtime.AddCleanup(c, (*orphan).free, &orphan{c.s, out.mr})
+		out.unreachable = runtime.AddCleanup(c, c.s.dropUnreachable, out)
 		c.out.Store(out)
 	}
 	if err := c.awaitSent(out.until); err != nil {
@@ -171,44 +173,37 @@ func (c *Conn) dropOut() {
 		return
 	}
 	c.out.Store(nil)
-	out.orphaned.Stop()
-	c.s.txMu.Lock()
-	c.s.outs = append(c.s.outs, out)
-	c.s.txMu.Unlock()
-	c.s.sweepOuts()
+	out.unreachable.Stop()
+	c.s.giveUp(out)
 }
 
-// orphan is memory of Reserve whose Conn is garbage. No frame is sent from it:
-// a Conn that sends is in use.
-type orphan struct {
-	s  *session
-	mr *verbs.MR
+// dropUnreachable gives up memory of Reserve whose Conn is garbage. It is a
+// cleanup, and must not wait.
+func (s *session) dropUnreachable(out *outBuffer) { go s.giveUp(out) }
+
+// giveUp frees memory that no Conn uses any more, at once or when the device has
+// read it.
+func (s *session) giveUp(out *outBuffer) {
+	s.txMu.Lock()
+	s.outs = append(s.outs, out)
+	s.txMu.Unlock()
+	s.sweepOuts()
 }
 
-// free is a cleanup, and must not wait.
-func (o *orphan) free() {
-	go func() {
-		o.mr.Close()
-		o.s.freeDomain()
-	}()
-}
-
-// sweepOuts frees the memory that Conns gave up and the device has sent, or
-// will not send any more.
+// sweepOuts frees the memory that Conns gave up and the device has read. That a
+// session sends nothing any more does not mean that: only without a QP no WR is
+// left.
 func (s *session) sweepOuts() {
 	var free []*outBuffer
 	s.txMu.Lock()
-	if len(s.outs) > 0 {
-		var left []*outBuffer
-		for _, out := range s.outs {
-			if s.txDead || s.sqDone.Load() >= out.until {
-				free = append(free, out)
-			} else {
-				left = append(left, out)
-			}
+	done := s.sqDone.Load()
+	s.outs = slices.DeleteFunc(s.outs, func(out *outBuffer) bool {
+		if !s.qpClosed && done < out.until {
+			return false
 		}
-		s.outs = left
-	}
+		free = append(free, out)
+		return true
+	})
 	s.txMu.Unlock()
 	for _, out := range free {
 		out.mr.Close()

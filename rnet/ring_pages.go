@@ -31,6 +31,9 @@ const (
 	rewindFrom = 4 << 10
 	// leastReach is what a ring has memory for at least.
 	leastReach = 8 << 10
+	// reachAtOnce is how much memory a ring gets beyond need, or loses, while others
+	// wait for txMu.
+	reachAtOnce = 64 << 10
 )
 
 func (s *session) initAhead() {
@@ -66,7 +69,8 @@ func (s *session) reach(end uint32) error {
 		return nil
 	}
 	from := s.ahead.reach
-	to := min(max(2*from, (end+leastReach-1)&^(leastReach-1)), s.peer.ringSize)
+	most := min(2*from, from+reachAtOnce) // ahead of use
+	to := min(max(most, (end+leastReach-1)&^(leastReach-1)), s.peer.ringSize)
 	if err := s.ahead.pages.PopulateRemote(s.peer.ringKey, s.peer.ringAddr+uint64(from), int(to-from)); err != nil {
 		return fmt.Errorf("memory for %d bytes of the peer's ring: %w", to, err)
 	}
@@ -78,18 +82,31 @@ func (s *session) reach(end uint32) error {
 // engine calls it every keepAlivePeriod.
 func (s *session) trim() {
 	s.txMu.Lock()
+	idle := s.ahead.idleAt == s.bytesOut
+	s.ahead.idleAt = s.bytesOut
+	s.txMu.Unlock()
+	for idle { // ends when there is nothing more to take, or something is sent
+		idle = s.trimPart()
+	}
+}
+
+// trimPart takes the last part of the ring's memory away; false if there is none to
+// take.
+func (s *session) trimPart() bool {
+	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	a := &s.ahead
-	idle := a.idleAt == s.bytesOut
-	a.idleAt = s.bytesOut
-	if !idle || a.pages == nil || a.reach <= leastReach || s.txDead || len(s.frames) > 0 {
-		return
+	if a.idleAt != s.bytesOut || a.pages == nil || a.reach <= leastReach || s.txDead || len(s.frames) > 0 {
+		return false
 	}
 	if !s.takeCredit() || !s.tx.Restart() {
-		return
+		return false
 	}
 	a.restart = true
-	if a.pages.DiscardRemote(s.peer.ringKey, s.peer.ringAddr+leastReach, int(a.reach)-leastReach) == nil {
-		a.reach = leastReach
+	from := max(leastReach, a.reach-min(a.reach, reachAtOnce))
+	if a.pages.DiscardRemote(s.peer.ringKey, s.peer.ringAddr+uint64(from), int(a.reach-from)) != nil {
+		return false
 	}
+	a.reach = from
+	return true
 }

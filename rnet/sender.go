@@ -44,6 +44,8 @@ type sender struct {
 	heads   *verbs.MR    // headers of frames whose payload is sent from where it lies
 	outs    []*outBuffer // given up by their Conns, to be freed when they are sent
 
+	qpClosed bool // no WR is left that reads memory of ours
+
 	sqPosted   uint64 // WRs posted so far
 	wr         [1]verbs.SendWR
 	head       [frameHeaderLen]byte

@@ -326,6 +326,9 @@ func (s *session) free() {
 	if s.qp != nil {
 		s.qp.Close()
 	}
+	s.txMu.Lock()
+	s.qpClosed = true
+	s.txMu.Unlock()
 	if s.cq != nil {
 		s.cq.Close()
 	}

@@ -5,6 +5,7 @@ package soft
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -91,4 +92,28 @@ func RefuseCall(t testing.TB, n int64, err error) (asked func() (calls int64, fa
 		}
 		return count.Load(), ""
 	}
+}
+
+// LockedAtUnmap counts how often a mapping is taken back by somebody who has the
+// send lock of a QP.
+func LockedAtUnmap(t testing.TB, v *verbs.QP) (count func() int64) {
+	var locked atomic.Int64
+	q := v.Driver().(*qp)
+	refuseIf(t, func(call string) error {
+		if call == "munmap" {
+			got := make(chan struct{})
+			go func() {
+				q.sendMu.Lock() // ends when the caller has unmapped, at the latest
+				q.sendMu.Unlock()
+				close(got)
+			}()
+			select {
+			case <-got:
+			case <-time.After(5 * time.Second):
+				locked.Add(1)
+			}
+		}
+		return nil
+	})
+	return locked.Load
 }

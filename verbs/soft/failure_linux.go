@@ -40,6 +40,10 @@ func (q *qp) failLocked(f failure) {
 
 // unlock releases sendMu and then does what must not be done under it.
 func (q *qp) unlock() {
+	if q.gone != nil {
+		defer closeRemotes(q.gone)
+		q.gone = nil
+	}
 	if !q.pending {
 		q.sendMu.Unlock()
 		return

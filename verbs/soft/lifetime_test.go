@@ -284,3 +284,44 @@ func TestRegionsThatAreGoneAreForgotten(t *testing.T) {
 		require.LessOrEqual(t, soft.RegionsKnown(a.qp), 64)
 	})
 }
+
+// Memory comes and goes in parts, and posts go on between them. What a peer unmaps
+// is unmapped when posts go on.
+func TestPostsDoNotWaitForMemoryOfAnySize(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		a, b := newPair(t, usual)
+		const size, part = 1 << 20, 64 << 10
+		mr, err := b.pd.AllocMR(size, everyRight, verbs.MROptions{Sparse: true})
+		require.NoError(t, err)
+		require.Equal(t, verbs.WCSuccess, a.writeTo(t, mr))
+		pages := a.qp.Driver().(interface {
+			PopulateRemote(rkey uint32, addr uint64, n int) error
+			DiscardRemote(rkey uint32, addr uint64, n int) error
+		})
+		calls := func() int64 {
+			asked := soft.RefuseCall(t, 0, nil)
+			require.NoError(t, pages.PopulateRemote(mr.RKey(), mr.Addr(), size))
+			n, _ := asked()
+			return n
+		}
+		require.EqualValues(t, size/part, calls())
+		mr.Bytes()[size/2] = 1
+		require.NoError(t, pages.DiscardRemote(mr.RKey(), mr.Addr()+part, size-part))
+		require.Zero(t, mr.Bytes()[size/2])
+		require.NoError(t, pages.PopulateRemote(mr.RKey()+1, mr.Addr(), size), "of what is not known nothing is done")
+		require.NoError(t, mr.Close())
+		require.NoError(t, pages.PopulateRemote(mr.RKey(), mr.Addr(), size), "nor of what is gone")
+	})
+}
+
+func TestARegionThatIsGoneIsUnmappedWithoutTheSendLock(t *testing.T) {
+	soft.PairAsStrangers(t)
+	a, b := newPair(t, usual)
+	mr, err := b.pd.AllocMR(4096, everyRight, verbs.MROptions{})
+	require.NoError(t, err)
+	require.Equal(t, verbs.WCSuccess, a.writeTo(t, mr))
+	locked := soft.LockedAtUnmap(t, a.qp)
+	require.NoError(t, mr.Close())
+	require.Eventually(t, func() bool { return soft.RegionsKnown(a.qp) == 0 }, 10*time.Second, time.Millisecond)
+	require.Zero(t, locked())
+}

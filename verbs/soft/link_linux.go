@@ -205,7 +205,7 @@ func (l *socketLink) handle(m message, fds []int) error {
 		if l.q.link == l {
 			l.q.dropRemote(m.key)
 		}
-		l.q.sendMu.Unlock()
+		l.q.unlock()
 	case kindFault:
 		l.q.hear(l, m.fault)
 	case kindKick:

@@ -42,7 +42,7 @@ func (r addressRange) discard(of backing) {
 	case ofNobody:
 		_ = unix.Madvise(r.bytes(), unix.MADV_DONTNEED)
 	case ofMemfd:
-		_ = unix.Madvise(r.bytes(), unix.MADV_REMOVE)
+		_ = discard(r.bytes())
 	}
 }
 

@@ -26,6 +26,7 @@ type qp struct {
 	sweepAt  int                 // how many of them there may be before the dead ones go
 	asked    map[uint32]struct{} // keys that the peer was asked for
 	refused  map[uint32]error    // keys that it refused, until they are reported
+	gone     []*remote           // to be unmapped when sendMu is released
 	sq       sendQueue
 	acks     ackQueue
 	timer    *time.Timer

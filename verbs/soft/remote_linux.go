@@ -44,6 +44,12 @@ func (r *remote) close() {
 	}
 }
 
+func closeRemotes(list []*remote) {
+	for _, r := range list {
+		r.close()
+	}
+}
+
 // remoteOf is a region of our own process as a peer in it sees it. The
 // memory stays until Deregister has waited for the peers.
 func remoteOf(r *region) *remote {
@@ -102,25 +108,36 @@ const (
 // are written to. It does nothing for a region that nothing was sent to yet. Callers
 // find it by an interface assertion on verbs.QP.Driver.
 func (q *qp) PopulateRemote(rkey uint32, addr uint64, n int) error {
-	q.sendMu.Lock()
-	defer q.sendMu.Unlock()
-	mem := q.pagesOf(rkey, addr, n)
-	if len(mem) == 0 {
-		return nil
-	}
-	return populate(mem)
+	return q.eachPart(rkey, addr, n, populate)
 }
 
 // DiscardRemote takes their memory away from n bytes from addr on, whole pages of
 // them: they are zero from then on. Nobody else may be using them.
 func (q *qp) DiscardRemote(rkey uint32, addr uint64, n int) error {
-	q.sendMu.Lock()
-	defer q.sendMu.Unlock()
-	mem := q.pagesOf(rkey, addr, n)
-	if len(mem) == 0 {
-		return nil
+	return q.eachPart(rkey, addr, n, discard)
+}
+
+// pagesAtOnce is how much memory one system call gives or takes while posts wait.
+const pagesAtOnce = 64 << 10
+
+// eachPart calls f for the whole pages among n bytes from addr on of a region of the
+// peer, a part at a time. The region stays mapped while sendMu is held, and between
+// the parts posts go on.
+func (q *qp) eachPart(rkey uint32, addr uint64, n int, f func(mem []byte) error) error {
+	for end := addr + uint64(n); addr < end; {
+		part := min(pagesAtOnce-addr%uint64(pageSize), end-addr)
+		q.sendMu.Lock()
+		var err error
+		if mem := q.pagesOf(rkey, addr, int(part)); len(mem) > 0 {
+			err = f(mem)
+		}
+		q.sendMu.Unlock()
+		if err != nil {
+			return err
+		}
+		addr += part
 	}
-	return os.NewSyscallError("madvise MADV_REMOVE", unix.Madvise(mem, unix.MADV_REMOVE))
+	return nil
 }
 
 // pagesOf returns the whole pages among n bytes from addr on of a region of the peer

@@ -88,7 +88,7 @@ func (q *qp) forgetRemotes() {
 	q.remotes, q.asked, q.refused, q.cached = nil, nil, nil, nil
 }
 
-// dropRemote drops one.
+// dropRemote drops one. The caller's unlock takes its mapping back.
 func (q *qp) dropRemote(key uint32) {
 	r := q.remotes[key]
 	if r == nil {
@@ -98,5 +98,7 @@ func (q *qp) dropRemote(key uint32) {
 		q.cached = nil
 	}
 	delete(q.remotes, key)
-	r.close()
+	if r.mapping != nil {
+		q.gone = append(q.gone, r)
+	}
 }

@@ -164,6 +164,15 @@ func populate(mem []byte) error {
 	return os.NewSyscallError("madvise MADV_POPULATE_WRITE", err)
 }
 
+// discard takes the memory away from the pages of a memfd that mem shows.
+func discard(mem []byte) error {
+	err := refused("madvise MADV_REMOVE")
+	if err == nil {
+		err = unix.Madvise(mem, unix.MADV_REMOVE)
+	}
+	return os.NewSyscallError("madvise MADV_REMOVE", err)
+}
+
 // newBell makes the two ends of a bell.
 func newBell() (near, far int, err error) {
 	if err := refused("socketpair"); err != nil {
