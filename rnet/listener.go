@@ -226,6 +226,7 @@ func (l *Listener) Close() error {
 	l.signal()
 	l.mu.Unlock()
 	close(l.done)
+	retireAll(sessions) // before another listener can have the port
 	var err error
 	if l.tcp != nil {
 		err = l.tcp.Close()
@@ -234,9 +235,6 @@ func (l *Listener) Close() error {
 	for _, c := range queue {
 		c.SetLinger(0)
 		c.Close()
-	}
-	for _, s := range sessions {
-		s.retire()
 	}
 	l.work.Wait()                // ended by the closed listeners
 	if liveListeners.remove(l) { // it had come so far

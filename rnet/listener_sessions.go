@@ -139,6 +139,27 @@ func (l *Listener) forget(s *session) {
 	delete(l.sessions, s)
 }
 
+// retireAll is retire for all sessions of a listener. Their ends in this process
+// know at once: a GO_AWAY has arrived then too, but is taken in when a goroutine
+// gets to it, and the next dial may come before, to a listener at the same port.
+func retireAll(sessions []*session) {
+	here := make(map[uint64]bool)
+	for _, s := range sessions {
+		if s.cpus != nil && s.cpus.PeerIsLocal() {
+			here[s.peer.token] = true
+		}
+		s.retire()
+	}
+	if len(here) == 0 {
+		return
+	}
+	for _, s := range liveSessions.list() {
+		if s.dialed && here[s.token] {
+			s.peerLeaves()
+		}
+	}
+}
+
 // retire lets a session end with its last stream; the peer is told to open no
 // more.
 func (s *session) retire() {

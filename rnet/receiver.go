@@ -301,13 +301,7 @@ func (s *session) controlFrame(h *frameHeader, payload []byte) error {
 	case frameBlocked:
 		s.peerBlocked(c)
 	case frameGoAway:
-		s.goingAway.Store(true)
-		if s.onEnd != nil {
-			s.onEnd(s)
-		}
-		if s.streams.len() == 0 {
-			s.left()
-		}
+		s.peerLeaves()
 	case frameAddrs:
 		return s.addrsCame(payload)
 	default:

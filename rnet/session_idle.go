@@ -41,6 +41,17 @@ func (s *session) open() (*Conn, error) {
 	return c, nil
 }
 
+// peerLeaves notes that the peer takes no more streams.
+func (s *session) peerLeaves() {
+	s.goingAway.Store(true)
+	if s.onEnd != nil {
+		s.onEnd(s)
+	}
+	if s.streams.len() == 0 {
+		s.left()
+	}
+}
+
 // idleTime is how long a session without streams lives on: long enough for a
 // program that opens one connection after the other.
 const idleTime = 500 * time.Millisecond
