@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	_ "github.com/seed-b9b531af/ramjet/verbs/soft"
 	_ "github.com/seed-b9b531af/ramjet/verbs/uverbs"
 	"github.com/stretchr/testify/require"
@@ -105,7 +106,7 @@ func kernelFabrics(t testing.TB) []*testFabric {
 func kernelFabricsOn(t testing.TB, name string) []*testFabric {
 	t.Helper()
 	var list []*testFabric
-	addrs, err := interfaceAddrs()
+	addrs, err := rdmahost.Addrs()
 	require.NoError(t, err)
 	for _, host := range addrs {
 		d, err := deviceAt(host)

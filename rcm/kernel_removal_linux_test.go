@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/stretchr/testify/require"
 )
 
@@ -83,7 +84,7 @@ func (f *testFabric) link(t *testing.T) link {
 	}
 	l := link{f.device, kind, interfaceOf(t, f.host)}
 	t.Cleanup(func() {
-		if names, _ := kernelDevices(); !slices.Contains(names, l.name) {
+		if names, _ := rdmahost.Names(); !slices.Contains(names, l.name) {
 			l.add(t)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"golang.org/x/sys/unix"
 )
 
@@ -71,7 +72,7 @@ func (f *kernelFabric) resolve(ctx context.Context, addr netip.AddrPort) (*kerne
 
 // anyDevice is the quick way out on hosts without RDMA.
 func (f *kernelFabric) anyDevice() error {
-	names, err := kernelDevices()
+	names, err := rdmahost.Names()
 	switch {
 	case err != nil:
 		return nil // rdma_cm may know more
@@ -79,7 +80,7 @@ func (f *kernelFabric) anyDevice() error {
 		return fmt.Errorf("%w: this host has no RDMA device", ErrNoRoute)
 	case f.cfg.Device != "" && !slices.Contains(names, f.cfg.Device):
 		return fmt.Errorf("%w: no device %s, there are %v", ErrNoRoute, f.cfg.Device, names)
-	case f.cfg.Device != "" && f.cfg.Port != 0 && !hasPort(f.cfg.Device, f.cfg.Port):
+	case f.cfg.Device != "" && f.cfg.Port != 0 && !rdmahost.HasPort(f.cfg.Device, f.cfg.Port):
 		return fmt.Errorf("%w: device %s has no port %d", ErrNoRoute, f.cfg.Device, f.cfg.Port)
 	}
 	return nil
@@ -118,7 +119,7 @@ func (f *kernelFabric) sources(ip netip.Addr) ([]netip.Addr, error) {
 	if f.cfg.Device == "" && f.cfg.Port == 0 {
 		return nil, nil
 	}
-	addrs, err := interfaceAddrs()
+	addrs, err := rdmahost.Addrs()
 	if err != nil {
 		return nil, err
 	}

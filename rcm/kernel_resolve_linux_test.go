@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -70,7 +71,7 @@ func TestAFabricUsesItsDeviceAndPortOnly(t *testing.T) {
 // bareAddr returns an address of the host that no RDMA device has.
 func bareAddr(t *testing.T) netip.Addr {
 	t.Helper()
-	addrs, err := interfaceAddrs()
+	addrs, err := rdmahost.Addrs()
 	require.NoError(t, err)
 	for _, a := range addrs {
 		if _, err := deviceAt(a); err != nil && !a.IsLinkLocalUnicast() {
@@ -165,7 +166,7 @@ func TestConnectToASilentHostEndsWithItsContext(t *testing.T) {
 }
 
 func TestWithoutDevicesThereIsNoRoute(t *testing.T) {
-	if names, _ := kernelDevices(); len(names) > 0 {
+	if names, _ := rdmahost.Names(); len(names) > 0 {
 		t.Skip("this host has RDMA devices: ", names)
 	}
 	addr := netip.MustParseAddrPort("192.0.2.1:9000")

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,7 +47,7 @@ type ucmFile struct {
 // openUCM opens the device. The error wraps ErrNoRoute and says what to do.
 func openUCM() (*ucmFile, error) {
 	fd, err := unix.Open(ucmPath, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err == unix.ENOENT && loadUCM() {
+	if err == unix.ENOENT && rdmahost.LoadConnectionManager() {
 		fd, err = unix.Open(ucmPath, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	}
 	switch err {

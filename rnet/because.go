@@ -11,7 +11,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // because gives an error of packages rcm and verbs, met on a transport, its
@@ -78,7 +78,7 @@ func limited(err error) bool {
 
 // becauseOfLimit says which limit it is, and what lifts it.
 func becauseOfLimit(err error) error {
-	f := uverbs.Failure{Op: "open", Err: err}
+	f := rdmahost.Failure{Op: "open", Err: err}
 	var op *verbs.Error
 	if errors.As(err, &op) {
 		f.Op, f.Device = op.Op, op.Device
@@ -86,7 +86,7 @@ func becauseOfLimit(err error) error {
 	var path *fs.PathError // of rdma_cm's node, or in sysfs; what else fails there package rcm explains itself
 	text := ""
 	if op != nil || errors.As(err, &path) && strings.HasPrefix(path.Path, "/dev/") {
-		text = uverbs.Explain(f)
+		text = rdmahost.Explain(f)
 	}
 	if text != "" {
 		err = fmt.Errorf("%w (%s)", err, text)

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
 // The tests of this file's name run over devices of the kernel, in the virtual
@@ -58,7 +57,7 @@ type kernelCensus struct {
 
 func takeKernelCensus(t testing.TB) kernelCensus {
 	t.Helper()
-	limits, err := uverbs.ReadLimits()
+	limits, err := rdmahost.ReadLimits()
 	require.NoError(t, err)
 	var resources []string
 	for line := range strings.Lines(run(t, "rdma", "resource")) {

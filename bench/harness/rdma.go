@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/rgnet"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
@@ -14,14 +15,14 @@ import (
 // drive: ramjet over that device and no other, between two processes of this
 // host.
 func rdma() []transport {
-	devices, err := uverbs.Describe()
+	devices, err := rdmahost.Describe()
 	if err != nil {
 		return nil // examples/rdmainfo tells why
 	}
 	var transports []transport
 	for _, dev := range devices {
 		host, ok := addressOf(dev)
-		if !ok || !dev.Drivable {
+		if !ok || !uverbs.Drives(dev.Driver) {
 			continue
 		}
 		transports = append(transports, transport{
@@ -43,7 +44,7 @@ func rdma() []transport {
 }
 
 // addressOf returns an address of a network interface that a device is on.
-func addressOf(dev uverbs.Description) (host string, ok bool) {
+func addressOf(dev rdmahost.Description) (host string, ok bool) {
 	for _, port := range dev.Ports {
 		ifi, err := net.InterfaceByName(port.Netdev)
 		if err != nil {

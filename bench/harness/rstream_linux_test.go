@@ -16,9 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
 var rounds = flag.Int("rstream.rounds", 1, "rounds of TestBesideRstream; its figures need 5 and a machine that does nothing else")
@@ -146,7 +145,7 @@ func rstream(t *testing.T, host, port, mode, size, transfers, iterations string)
 // measured.
 func hostOf(t *testing.T, device string) string {
 	t.Helper()
-	devices, err := uverbs.Describe()
+	devices, err := rdmahost.Describe()
 	require.NoError(t, err)
 	for _, d := range devices {
 		if d.Name == device {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet"
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // address is what a dial to an address comes to.
@@ -99,8 +99,8 @@ func resolve(ctx context.Context, fabric rcm.Fabric, addr netip.AddrPort) route 
 // hasSeveralPorts reports whether a device needs its port named. It is false
 // for a device that cannot be asked; the software HCA has one port.
 func hasSeveralPorts(device string) bool {
-	list, _ := uverbs.Describe()
-	i := slices.IndexFunc(list, func(d uverbs.Description) bool { return d.Name == device })
+	list, _ := rdmahost.Describe()
+	i := slices.IndexFunc(list, func(d rdmahost.Description) bool { return d.Name == device })
 	return i >= 0 && len(list[i].Ports) > 1
 }
 

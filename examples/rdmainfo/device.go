@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // device is an RDMA device, or the software HCA.
@@ -128,7 +128,7 @@ func guid(g uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xffff, g>>16&0xffff, g&0xffff)
 }
 
-func kernelDevice(k *uverbs.Description) device {
+func kernelDevice(k *rdmahost.Description) device {
 	d := describe(k.DeviceInfo)
 	d.Node, d.NodeType, d.ImageGUID = k.Node, k.NodeType, guid(k.SystemImageGUID)
 	d.Firmware, d.Model, d.Board, d.Revision = k.Firmware, k.Model, k.Board, k.Revision
@@ -150,7 +150,7 @@ func (d *device) open() {
 	ctx, err := verbs.Open(d.Name)
 	if err != nil {
 		d.Reason = err.Error()
-		if text := uverbs.Explain(uverbs.Failure{Op: "open", Device: d.Name, Err: err}); text != "" {
+		if text := rdmahost.Explain(rdmahost.Failure{Op: "open", Device: d.Name, Err: err}); text != "" {
 			d.Reason += ": " + text
 		}
 		return
@@ -238,7 +238,7 @@ func gidTypeName(t verbs.GIDType) string {
 
 // count reads the counters of a port of the kernel.
 func (p *port) count(device string) {
-	c, err := uverbs.ReadCounters(device, p.Port)
+	c, err := rdmahost.ReadCounters(device, p.Port)
 	if err != nil {
 		return // removed since
 	}
@@ -247,7 +247,7 @@ func (p *port) count(device string) {
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, BytesFrom: t.BytesFrom,
 		RxPackets: t.RxPackets, TxPackets: t.TxPackets, PacketsFrom: t.PacketsFrom,
 	}
-	for _, list := range [][]uverbs.Counter{c.Standard, c.Driver} {
+	for _, list := range [][]rdmahost.Counter{c.Standard, c.Driver} {
 		for _, n := range list {
 			p.Counters = append(p.Counters, namedCounter{n.Name, n.Value})
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
@@ -154,7 +155,7 @@ func nonEmpty(list ...string) (kept []string) {
 }
 
 func number(l limit) string {
-	if uint64(l) == uverbs.NoLimit {
+	if uint64(l) == rdmahost.NoLimit {
 		return "unlimited"
 	}
 	return fmt.Sprint(uint64(l))
@@ -162,7 +163,7 @@ func number(l limit) string {
 
 // amount writes a size as people do.
 func amount(n uint64) string {
-	if n == uverbs.NoLimit {
+	if n == rdmahost.NoLimit {
 		return "unlimited"
 	}
 	unit := 0

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
@@ -72,7 +73,7 @@ func TestHostWithoutRDMASaysWhatIsMissing(t *testing.T) {
 }
 
 func TestLimitsAreSpelledOut(t *testing.T) {
-	const none = limit(uverbs.NoLimit)
+	const none = limit(rdmahost.NoLimit)
 	l := limits{
 		Memlock:   memlock{Soft: 64 << 10, Hard: none, Pinned: 1536, Exempt: true},
 		OpenFiles: 1024,
@@ -197,16 +198,16 @@ func TestAddressThatDoesNotAnswerIsToldSo(t *testing.T) {
 
 func TestRatesAreWhatGrewPerSecond(t *testing.T) {
 	begin := time.Now()
-	reading := func(after time.Duration, rx, packets, retries uint64) uverbs.PortCounters {
-		return uverbs.PortCounters{
-			Time: begin.Add(after), Driver: []uverbs.Counter{{Name: "retries", Value: retries}, {Name: "idle", Value: 5}},
-			Traffic: uverbs.Traffic{RxBytes: rx, TxPackets: packets, BytesFrom: "netdev eth0", PacketsFrom: "hw_counters"},
+	reading := func(after time.Duration, rx, packets, retries uint64) rdmahost.PortCounters {
+		return rdmahost.PortCounters{
+			Time: begin.Add(after), Driver: []rdmahost.Counter{{Name: "retries", Value: retries}, {Name: "idle", Value: 5}},
+			Traffic: rdmahost.Traffic{RxBytes: rx, TxPackets: packets, BytesFrom: "netdev eth0", PacketsFrom: "hw_counters"},
 		}
 	}
 	one, two, gone := portKey{"rxe0", 1}, portKey{"rxe0", 2}, portKey{"siw0", 1}
 	list := samples(
-		map[portKey]uverbs.PortCounters{two: reading(0, 1000, 10, 1), one: reading(0, 50, 60, 70), gone: reading(0, 1, 1, 1)},
-		map[portKey]uverbs.PortCounters{two: reading(2*time.Second, 3000, 30, 4), one: reading(2*time.Second, 20, 80, 70), {"new0", 1}: reading(0, 1, 1, 1)},
+		map[portKey]rdmahost.PortCounters{two: reading(0, 1000, 10, 1), one: reading(0, 50, 60, 70), gone: reading(0, 1, 1, 1)},
+		map[portKey]rdmahost.PortCounters{two: reading(2*time.Second, 3000, 30, 4), one: reading(2*time.Second, 20, 80, 70), {"new0", 1}: reading(0, 1, 1, 1)},
 	)
 	require.Equal(t, []sample{
 		// It was removed and added again: its bytes began anew.

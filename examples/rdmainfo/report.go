@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
@@ -54,12 +55,12 @@ type node struct {
 	Error string `json:"error,omitempty"` // why this process may not open it
 }
 
-// limit is a number, or uverbs.NoLimit, which is null in JSON.
+// limit is a number, or rdmahost.NoLimit, which is null in JSON.
 type limit uint64
 
 // MarshalJSON writes null for what is not limited.
 func (l limit) MarshalJSON() ([]byte, error) {
-	if uint64(l) == uverbs.NoLimit {
+	if uint64(l) == rdmahost.NoLimit {
 		return []byte("null"), nil
 	}
 	return json.Marshal(uint64(l))
@@ -68,12 +69,12 @@ func (l limit) MarshalJSON() ([]byte, error) {
 // collect looks at everything.
 func collect() report {
 	r := report{Devices: []device{}, Problems: []string{}}
-	l, err := uverbs.ReadLimits()
+	l, err := rdmahost.ReadLimits()
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		r.Problems = append(r.Problems, err.Error())
 	}
 	r.Limits = limitsOf(&l)
-	kernel, err := uverbs.Describe()
+	kernel, err := rdmahost.Describe()
 	if err != nil {
 		r.Problems = append(r.Problems, err.Error())
 	}
@@ -94,7 +95,7 @@ func collect() report {
 	return r
 }
 
-func limitsOf(l *uverbs.Limits) limits {
+func limitsOf(l *rdmahost.Limits) limits {
 	r := limits{
 		Memlock:   memlock{limit(l.Memlock.Soft), limit(l.Memlock.Hard), l.Memlock.Pinned, l.Memlock.Exempt},
 		OpenFiles: limit(l.OpenFiles), Cgroups: []cgroup{}, Nodes: []node{},

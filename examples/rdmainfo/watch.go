@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
@@ -66,8 +67,8 @@ func watch(ctx context.Context, out io.Writer, every time.Duration, rounds int, 
 }
 
 // readPorts reads the counters of all ports of the kernel's devices.
-func readPorts() map[portKey]uverbs.PortCounters {
-	ports := make(map[portKey]uverbs.PortCounters)
+func readPorts() map[portKey]rdmahost.PortCounters {
+	ports := make(map[portKey]rdmahost.PortCounters)
 	// A provider that cannot list its devices has none to show this time.
 	list, _ := verbs.Devices()
 	for _, d := range list {
@@ -75,7 +76,7 @@ func readPorts() map[portKey]uverbs.PortCounters {
 			continue
 		}
 		for port := uint8(1); port < 255; port++ {
-			c, err := uverbs.ReadCounters(d.Name, port)
+			c, err := rdmahost.ReadCounters(d.Name, port)
 			if err != nil {
 				break // there are no more ports, or the device has gone
 			}
@@ -86,7 +87,7 @@ func readPorts() map[portKey]uverbs.PortCounters {
 }
 
 // samples compares two readings. Ports that are not in both are left out.
-func samples(before, now map[portKey]uverbs.PortCounters) []sample {
+func samples(before, now map[portKey]rdmahost.PortCounters) []sample {
 	var list []sample
 	for key, b := range now {
 		a, ok := before[key]
@@ -120,7 +121,7 @@ func grown(from, to uint64) uint64 {
 	return to - from
 }
 
-func moved(before, now []uverbs.Counter) (list []namedCounter) {
+func moved(before, now []rdmahost.Counter) (list []namedCounter) {
 	was := make(map[string]uint64)
 	for _, c := range before {
 		was[c.Name] = c.Value

@@ -169,7 +169,7 @@ func (c *ioctlCall) attr(i int) uint64 {
 func (c *ioctlCall) run(d *device) error {
 	*viewAt[ioctlHeader](c.page, pageAttrs) = ioctlHeader{
 		length: uint16(ioctlHeaderSize + c.attrs*ioctlAttributeSize), objectID: c.object, methodID: c.method,
-		numAttrs: uint16(c.attrs), driverID: uint32(d.entry.driverID),
+		numAttrs: uint16(c.attrs), driverID: uint32(d.entry.DriverID),
 	}
 	return ioctlPage(d.fd, c.page)
 }

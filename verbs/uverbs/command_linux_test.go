@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // deafDevice is a device whose descriptor is none, so that every command
 // fails after it has been laid out.
 func deafDevice(t testing.TB) *device {
 	t.Helper()
-	d := newDevice(deviceEntry{name: "test0", driverID: driverRXE}, rxe{}, -1)
+	d := newDevice(rdmahost.Device{Name: "test0", DriverID: rdmahost.DriverRXE}, rxe{}, -1)
 	t.Cleanup(d.bells.free)
 	return d
 }
@@ -144,7 +145,7 @@ func TestErrorsOfTheKernelAreTranslated(t *testing.T) {
 }
 
 func TestADeviceOfAnUnknownDriverCannotBeOpened(t *testing.T) {
-	_, err := openDevice(deviceEntry{name: "mlx5_0", driver: "mlx5", driverID: 1})
+	_, err := openDevice(rdmahost.Device{Name: "mlx5_0", Driver: "mlx5", DriverID: 1})
 	require.ErrorIs(t, err, verbs.ErrUnsupported)
 	require.ErrorContains(t, err, "mlx5_0")
 	require.ErrorContains(t, err, `"mlx5"`)

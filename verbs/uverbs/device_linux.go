@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // device is an open context of a kernel device.
@@ -21,7 +22,7 @@ import (
 // be given under locks of objects, so Close does not hold life while it takes
 // them.
 type device struct {
-	entry   deviceEntry
+	entry   rdmahost.Device
 	driver  driver
 	byWrite bool // commands go by write(2)
 	// submit hands a command to the kernel: runOn, but tests have a kernel of
@@ -54,13 +55,13 @@ type device struct {
 type object interface{ abandon() }
 
 // openDevice opens a device that discovery has found.
-func openDevice(entry deviceEntry) (*device, error) {
-	drv := driverFor(entry.driverID)
-	if drv == nil {
+func openDevice(entry rdmahost.Device) (*device, error) {
+	drv, ok := drivers[entry.DriverID]
+	if !ok {
 		return nil, fmt.Errorf("%w: the driver %q of device %s is not one that ramjet can use (rxe, siw)",
-			verbs.ErrUnsupported, entry.driver, entry.name)
+			verbs.ErrUnsupported, entry.Driver, entry.Name)
 	}
-	fd, err := entry.open()
+	fd, err := entry.Open()
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func openDevice(entry deviceEntry) (*device, error) {
 
 // newDevice is a device that the kernel has no context of yet. It can be
 // removed already.
-func newDevice(entry deviceEntry, drv driver, fd int) *device {
+func newDevice(entry rdmahost.Device, drv driver, fd int) *device {
 	d := &device{entry: entry, driver: drv, fd: fd, objects: make(map[uint64]object), bells: new(cells)}
 	d.submit = d.runOn
 	d.numbers.changed.L = &d.numbers.mu
@@ -201,11 +202,11 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 		return verbs.DeviceAttr{}, err
 	}
 	attr := deviceAttr(&ex)
-	attr.DeviceInfo = d.entry.info()
+	attr.DeviceInfo = d.entry.Info()
 	attr.NodeGUID = binary.BigEndian.Uint64(ex.base.nodeGUID[:])
 	attr.CompVectors = d.compVectors
-	if d.entry.firmware != "" {
-		attr.FirmwareVersion = d.entry.firmware
+	if d.entry.Firmware != "" {
+		attr.FirmwareVersion = d.entry.Firmware
 	}
 	attr.Caps = d.probe(&attr)
 	d.driver.describe(&attr)
@@ -277,6 +278,9 @@ func deviceAttr(ex *exQueryDeviceOut) verbs.DeviceAttr {
 		ODP:               verbs.ODPCaps{General: ex.odp.general, RC: ex.odp.rc, UC: ex.odp.uc, UD: ex.odp.ud},
 	}
 }
+
+// RNRs reads the driver's counter, of all ports.
+func (d *device) RNRs() (count uint64, counted bool) { return rdmahost.RNRs(d.entry.Name) }
 
 func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if port == 0 {

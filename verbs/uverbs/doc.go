@@ -10,10 +10,8 @@
 // among them, are listed, but opening them fails with an error that wraps
 // [verbs.ErrUnsupported].
 //
-// Everything else goes by package verbs. What this package exports beside tells
-// about the host, and needs no device to be opened: [Describe] what devices and
-// ports there are, [ReadCounters] what they have counted, [ReadLimits] what
-// administrators allow, and [Explain] which of these limits an error came from.
+// Everything else goes by package verbs. What a host has, and which limit of an
+// administrator an error came from, tells package rdmahost.
 //
 // # How it works
 //

@@ -50,7 +50,7 @@ func (d *device) newDoorbell(cmd command, in []byte, answer bool) (doorbell, err
 	call.constant(attrWriteCommand, uint64(cmd))
 	*viewAt[ioctlHeader](cell, cellIoctl) = ioctlHeader{
 		length: uint16(ioctlHeaderSize + call.attrs*ioctlAttributeSize), objectID: call.object, methodID: call.method,
-		numAttrs: uint16(call.attrs), driverID: uint32(d.entry.driverID),
+		numAttrs: uint16(call.attrs), driverID: uint32(d.entry.DriverID),
 	}
 	*viewAt[commandHeader](cell, cellHeader) = commandHeader{
 		command: uint32(cmd), inWords: uint16((sizeOf[commandHeader]() + len(in)) / 4), outWords: uint16(outWords),

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // listeningDevice is a device whose kernel writes down what bells are rung.
@@ -16,7 +17,7 @@ func listeningDevice(t testing.TB) (d *device, heard func() []command) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	d = newDevice(deviceEntry{name: "test0"}, nil, fds[0])
+	d = newDevice(rdmahost.Device{Name: "test0"}, nil, fds[0])
 	t.Cleanup(func() {
 		d.bells.free()
 		require.NoError(t, unix.Close(fds[0]))

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // eventQueue holds the asynchronous events of a device until NextEvent takes
@@ -16,8 +17,8 @@ import (
 // removal of the device is seen whether or not the program asks for events.
 type eventQueue struct {
 	dev     *device
-	file    *os.File      // the kernel's descriptor, on the netpoller; nil until open
-	removal *removalWatch // nil until open, and where it is not allowed
+	file    *os.File               // the kernel's descriptor, on the netpoller; nil until open
+	removal *rdmahost.RemovalWatch // nil until open, and where it is not allowed
 	events  chan verbs.DriverEvent
 	done    chan struct{} // closed by close
 	once    sync.Once
@@ -38,7 +39,7 @@ func (q *eventQueue) open(fd int) error {
 	if err != nil {
 		return err
 	}
-	q.file, q.removal = file, watchRemoval(q.dev.entry.uverbs)
+	q.file, q.removal = file, rdmahost.WatchRemoval(q.dev.entry.Node)
 	return nil
 }
 
@@ -47,7 +48,7 @@ func (q *eventQueue) start() {
 	q.running.Go(q.read)
 	if q.removal != nil {
 		q.running.Go(func() {
-			if q.removal.wait() {
+			if q.removal.Wait() {
 				q.dev.lost()
 			}
 		})
@@ -144,7 +145,7 @@ func (q *eventQueue) close() {
 		close(q.done)
 		q.file.Close()
 		if q.removal != nil {
-			q.removal.close()
+			q.removal.Close()
 		}
 		q.running.Wait() // ends: the descriptors that they read are closed
 	})

@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // The native method QUERY_GID_TABLE (rdma/ib_user_ioctl_cmds.h, kernel 5.10)
@@ -21,7 +22,7 @@ const (
 func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
 	list, err := d.gidTable(port)
 	if err != nil && !errors.Is(err, verbs.ErrClosed) {
-		return sysfsGIDs(d.entry.name, port)
+		return rdmahost.GIDs(d.entry.Name, port)
 	}
 	return list, err
 }
@@ -32,7 +33,7 @@ func (d *device) gidTable(port uint8) ([]verbs.GIDEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports := max(d.entry.ports, 1)
+	ports := max(d.entry.Ports, 1)
 	const most = (1<<16 - 1) / 32 // the length of an attribute has 16 bits
 	rows := make([]gidEntry, min(max(attr.GIDTableLen, 1)*ports, most))
 	var pin runtime.Pinner

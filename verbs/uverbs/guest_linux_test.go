@@ -42,6 +42,8 @@ func TestDevicesAreListed(t *testing.T) {
 	require.GreaterOrEqual(t, i, 0, "%+v", list)
 	require.Equal(t, uverbs.ProviderName, list[i].Provider)
 	require.Equal(t, "rxe", list[i].Driver)
+	require.True(t, uverbs.Drives("rxe") && uverbs.Drives("siw"))
+	require.False(t, uverbs.Drives("mlx5") || uverbs.Drives(""))
 	require.Equal(t, verbs.TransportRoCE, list[i].Transport)
 	require.NotZero(t, list[i].NodeGUID)
 	ctx := open(t, "rxe0")

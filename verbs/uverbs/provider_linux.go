@@ -1,6 +1,9 @@
 package uverbs
 
-import "github.com/seed-b9b531af/ramjet/verbs"
+import (
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+)
 
 func init() { verbs.Register(provider{}) }
 
@@ -11,28 +14,24 @@ func (provider) Name() string { return ProviderName }
 // Devices lists all devices that the kernel has, also those whose driver
 // cannot be used.
 func (provider) Devices() ([]verbs.DeviceInfo, error) {
-	entries, err := discover()
+	entries, err := rdmahost.Devices()
 	if err != nil {
 		return nil, err
 	}
 	list := make([]verbs.DeviceInfo, len(entries))
 	for i := range entries {
-		list[i] = entries[i].info()
+		list[i] = entries[i].Info()
 	}
 	return list, nil
 }
 
-func (e *deviceEntry) info() verbs.DeviceInfo {
-	return verbs.DeviceInfo{Name: e.name, Provider: ProviderName, Transport: e.transport, Driver: e.driver, NodeGUID: e.nodeGUID}
-}
-
 func (provider) Open(name string) (verbs.ContextDriver, error) {
-	entries, err := discover()
+	entries, err := rdmahost.Devices()
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		if e.name == name {
+		if e.Name == name {
 			d, err := openDevice(e)
 			if err != nil {
 				return nil, err
@@ -43,13 +42,19 @@ func (provider) Open(name string) (verbs.ContextDriver, error) {
 	return nil, verbs.ErrNoDevice
 }
 
-// driverFor returns the driver for a device, nil if there is none.
-func driverFor(id driverID) driver {
-	switch id {
-	case driverRXE:
-		return rxe{}
-	case driverSIW:
-		return siw{}
+// drivers are the drivers by what the kernel calls theirs.
+var drivers = map[rdmahost.DriverID]driver{
+	rdmahost.DriverRXE: rxe{},
+	rdmahost.DriverSIW: siw{},
+}
+
+// Drives reports whether this package has a driver for devices whose driver in
+// the kernel has that name, "rxe" for instance (DeviceInfo.Driver).
+func Drives(name string) bool {
+	for id := range drivers {
+		if id.String() == name {
+			return true
+		}
 	}
-	return nil
+	return false
 }

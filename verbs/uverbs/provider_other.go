@@ -13,4 +13,8 @@ func (provider) Name() string { return ProviderName }
 
 func (provider) Devices() ([]verbs.DeviceInfo, error) { return nil, nil }
 
+// Drives reports whether this package has a driver for devices whose driver in
+// the kernel has that name. It has none here.
+func Drives(string) bool { return false }
+
 func (provider) Open(string) (verbs.ContextDriver, error) { return nil, verbs.ErrNoDevice }

@@ -169,7 +169,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.QPAttrState != 0 {
 		to = attr.State
 	}
-	if q.dev.entry.transport == verbs.TransportIWARP {
+	if q.dev.entry.Transport == verbs.TransportIWARP {
 		if err := iwarpTransition(from, to); err != nil {
 			return err
 		}
@@ -328,7 +328,7 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 		return verbs.QPAttr{}, err
 	}
 	attr := qpAttr(&out)
-	if q.dev.entry.transport == verbs.TransportIWARP {
+	if q.dev.entry.Transport == verbs.TransportIWARP {
 		// siw of kernels before 6.4 does not tell.
 		if attr.State != verbs.QPStateErr {
 			attr.State = verbs.QPState(q.state.Load())
