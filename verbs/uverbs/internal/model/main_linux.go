@@ -27,6 +27,8 @@ func main() {
 	write := flag.Bool("write", false, "offer commands by write only, as kernels before 5.0 did")
 	hostile := flag.Uint64("hostile", 0, "make the devices awkward (late, out of order between QPs), by this `seed`; 0: do not")
 	wqes := flag.Bool("wqe", false, "print each WQE, in hexadecimal, on standard error")
+	link := flag.String("link", "ib", "the ports' `link`: ib or eth (RoCE)")
+	static := flag.Bool("static", false, "offer no dynamic UARs, as kernels before 5.7 did")
 	delay := flag.Duration("delay", 500*time.Millisecond, "start each program so much later than the one before")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: model [flags] PROGRAM ARGUMENT... [-- PROGRAM ARGUMENT...]...\n"+
@@ -35,7 +37,8 @@ func main() {
 	}
 	flag.Parse()
 	commands := split(flag.Args())
-	if len(commands) == 0 {
+	config := mlx5.Config{Link: links[*link], StaticUARs: *static || *write}
+	if len(commands) == 0 || config.Link == 0 {
 		flag.Usage()
 		os.Exit(failure)
 	}
@@ -50,7 +53,7 @@ func main() {
 		fabric.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "model: "+format+"\n", args...) }
 	}
 	go fabric.Run(context.Background())
-	status := run(fabric, commands, *write, *delay)
+	status := run(fabric, config, commands, *write, *delay)
 	if *verbose {
 		s := fabric.Stats()
 		fabric.Log("%d doorbells, %d WQEs, %d CQEs, %d events", s.Doorbells, s.Requests, s.Completions, s.Events)
@@ -61,6 +64,8 @@ func main() {
 	}
 	os.Exit(status)
 }
+
+var links = map[string]mlx5.Link{"ib": mlx5.InfiniBand, "eth": mlx5.Ethernet}
 
 // split returns the commands that stand between the arguments "--".
 func split(args []string) (commands [][]string) {
@@ -76,13 +81,13 @@ func split(args []string) (commands [][]string) {
 	return commands
 }
 
-func run(fabric *mlx5.Fabric, commands [][]string, write bool, delay time.Duration) (status int) {
+func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write bool, delay time.Duration) (status int) {
 	var programs []*frame.Program
 	for i, command := range commands {
 		if i > 0 {
 			time.Sleep(delay)
 		}
-		host := fabric.NewDevice().Host()
+		host := fabric.NewDevice(config).Host()
 		host.WriteOnly, host.Log = write, fabric.Log
 		p, err := host.Start(command, nil, os.Stdout, os.Stderr)
 		if err != nil {

@@ -101,6 +101,7 @@ type trial struct {
 	bin       string
 	env       []string
 	writeOnly bool
+	config    mlx5.Config
 }
 
 // newTrial returns one of hostile devices if there is a seed.
@@ -127,7 +128,7 @@ func newTrial(t *testing.T, seed ...uint64) *trial {
 // start runs a program on a host of its own.
 func (r *trial) start(t *testing.T, output *bytes.Buffer, args ...string) *frame.Program {
 	t.Helper()
-	host := r.fabric.NewDevice().Host()
+	host := r.fabric.NewDevice(r.config).Host()
 	host.WriteOnly = r.writeOnly
 	p, err := host.Start(append([]string{filepath.Join(r.bin, args[0])}, args[1:]...), r.env, output, output)
 	require.NoError(t, err, "%s", output)
@@ -184,14 +185,25 @@ func waitForListener(t *testing.T, port string) {
 }
 
 func TestDevinfoDescribesTheDevice(t *testing.T) {
-	for _, writeOnly := range []bool{false, true} {
-		t.Run(fmt.Sprintf("write only %v", writeOnly), func(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		config    mlx5.Config
+		writeOnly bool
+		lines     []string
+	}{
+		{"InfiniBand", mlx5.Config{}, false, []string{"port_lid: 7", "link_layer: InfiniBand", "GID[ 0]: fe80:0000:0000:0000:0002:c903:00c0:0000"}},
+		{"by write", mlx5.Config{StaticUARs: true}, true, []string{"port_lid: 7", "link_layer: InfiniBand"}},
+		{"Ethernet", mlx5.Config{Link: mlx5.Ethernet}, false, []string{"port_lid: 0", "link_layer: Ethernet",
+			"GID[ 1]: fe80::202:c9ff:fec0:0, RoCE v2", "GID[ 3]: ::ffff:127.0.0.1, RoCE v2"}},
+		{"Ethernet by write", mlx5.Config{Link: mlx5.Ethernet, StaticUARs: true}, true, []string{"link_layer: Ethernet",
+			"GID[ 3]: ::ffff:127.0.0.1, RoCE v2"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			r := newTrial(t)
-			r.writeOnly = writeOnly
+			r.writeOnly, r.config = test.writeOnly, test.config
 			var output bytes.Buffer
-			require.NoError(t, r.start(t, &output, "ibv_devinfo").Wait(), "%s", &output)
-			for _, line := range []string{"hca_id: mlx5_0", "fw_ver: 16.35.1000", "vendor_part_id: 4119", "state: PORT_ACTIVE (4)",
-				"port_lid: 7", "link_layer: InfiniBand"} {
+			require.NoError(t, r.start(t, &output, "ibv_devinfo", "-v").Wait(), "%s", &output)
+			for _, line := range append(test.lines, "hca_id: mlx5_0", "fw_ver: 16.35.1000", "vendor_part_id: 4119", "state: PORT_ACTIVE (4)") {
 				require.Contains(t, strings.Join(strings.Fields(output.String()), " "), line)
 			}
 		})
@@ -208,6 +220,33 @@ func TestPingpong(t *testing.T) {
 	} {
 		t.Run(args, func(t *testing.T) {
 			server, client := newTrial(t).pair(t, strings.Fields(args)...)
+			for _, output := range []string{server, client} {
+				require.Contains(t, output, " iters in ")
+				require.NotContains(t, output, "invalid data")
+			}
+		})
+	}
+}
+
+// Of RoCE, and with kernels that have no dynamic UARs.
+func TestPingpongOfOtherDevices(t *testing.T) {
+	for _, test := range []struct {
+		args   string
+		config mlx5.Config
+	}{
+		{"ibv_rc_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet}},
+		{"ibv_rc_pingpong -c -g 0", mlx5.Config{Link: mlx5.Ethernet}},
+		{"ibv_uc_pingpong -c -e -g 1", mlx5.Config{Link: mlx5.Ethernet}},
+		{"ibv_ud_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet}},
+		{"ibv_ud_pingpong -c -g 1", mlx5.Config{Link: mlx5.Ethernet}},
+		{"ibv_srq_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet, StaticUARs: true}},
+		{"ibv_rc_pingpong -c -e", mlx5.Config{StaticUARs: true}},
+		{"ibv_ud_pingpong -c -e", mlx5.Config{StaticUARs: true}},
+	} {
+		t.Run(fmt.Sprintf("%s %+v", test.args, test.config), func(t *testing.T) {
+			r := newTrial(t)
+			r.config = test.config
+			server, client := r.pair(t, strings.Fields(test.args)...)
 			for _, output := range []string{server, client} {
 				require.Contains(t, output, " iters in ")
 				require.NotContains(t, output, "invalid data")

@@ -36,6 +36,7 @@ func filter() []unix.SockFilter {
 		arch   = 4
 		arg0   = 16
 		arg2   = 32
+		arg4   = 48
 	)
 	program := []instruction{
 		{code: load, k: arch},
@@ -43,11 +44,18 @@ func filter() []unix.SockFilter {
 		{code: load, k: number},
 		{code: equal, k: unix.SYS_OPENAT, yes: "notify", condition: true},
 		{code: equal, k: sysStatAt, yes: "notify", condition: true},
+		{code: equal, k: unix.SYS_READLINKAT, yes: "notify", condition: true},
+		{code: equal, k: unix.SYS_FACCESSAT, yes: "notify", condition: true},
+		{code: equal, k: unix.SYS_FACCESSAT2, yes: "notify", condition: true},
 		{code: equal, k: unix.SYS_FSTAT, yes: "descriptor", condition: true},
 		{code: equal, k: unix.SYS_IOCTL, yes: "descriptor", condition: true},
 		{code: equal, k: unix.SYS_WRITE, yes: "descriptor", condition: true},
 		{code: equal, k: unix.SYS_CLOSE, yes: "descriptor", condition: true},
+		{code: equal, k: unix.SYS_MMAP, yes: "mapped", condition: true},
 		{code: equal, k: unix.SYS_SOCKET, yes: "socket", no: "allow", condition: true},
+		{label: "mapped", code: load, k: arg4},
+		{code: least, k: lastFD + 1, yes: "allow", condition: true},
+		{code: least, k: firstFD, yes: "notify", no: "allow", condition: true},
 		{label: "descriptor", code: load, k: arg0},
 		{code: least, k: lastFD + 1, yes: "allow", condition: true},
 		{code: least, k: firstFD, yes: "notify", no: "allow", condition: true},

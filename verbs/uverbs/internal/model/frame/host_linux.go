@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -22,6 +23,8 @@ type Node struct {
 	Major, Minor uint32
 	// Pages is the size of what a program can map of it, in bytes.
 	Pages int
+	// Methods are what it knows of the ioctl interface, besides INVOKE_WRITE.
+	Methods Methods
 	// Open is called for each open, with the pages of the new file, which are zero.
 	// It may be called by several goroutines.
 	Open func(pages []byte) (File, error)
@@ -31,8 +34,20 @@ type Node struct {
 type File interface {
 	// Command carries out a uverbs command and returns its errno, 0 for success.
 	Command(*Request) unix.Errno
-	// Close is called when the program has closed its descriptor or has ended.
+	// Call carries out a method of the ioctl interface.
+	Call(*Call) unix.Errno
+	// Map says with which errno a program may not map something of the file. Otherwise it
+	// gets the pages at that offset.
+	Map(Mapping) unix.Errno
+	// Close is called when the process that opened it has closed its descriptor or has ended.
 	Close()
+}
+
+// A Mapping is what a program asks for of mmap.
+type Mapping struct {
+	Offset, Length uint64
+	Protection     int // unix.PROT_*
+	Flags          int // unix.MAP_*
 }
 
 // A Host is a machine as its programs see it.
@@ -42,6 +57,8 @@ type Host struct {
 	// Sysfs are its files below /sys/class/infiniband and /sys/class/infiniband_verbs,
 	// by path from /sys/class, with their contents, to which a newline is added.
 	Sysfs map[string]string
+	// Links are symbolic links there, with where they lead to.
+	Links map[string]string
 	// WriteOnly makes the device refuse ioctl, as kernels before 5.0 did.
 	WriteOnly bool
 	// Log, if not nil, is called for each command.
@@ -56,9 +73,14 @@ type Program struct {
 	listener int
 	served   chan struct{} // closed when there will be no notification any more
 
-	mu    sync.Mutex
-	files map[int]*openFile // by descriptor in the program
+	mu      sync.Mutex
+	files   map[descriptor]*openFile // guarded by mu
+	watched map[int]bool             // guarded by mu: processes whose end is waited for
+	watches sync.WaitGroup
 }
+
+// A descriptor is a number in a process. A program may be several processes.
+type descriptor struct{ pid, number int }
 
 type openFile struct {
 	mu     sync.Mutex // the file's commands
@@ -73,7 +95,7 @@ type openFile struct {
 // Start runs a program, found in PATH, with the environment of this one and what is in
 // env. The caller calls Wait.
 func (h *Host) Start(args, env []string, stdout, stderr io.Writer) (*Program, error) {
-	p := &Program{host: h, served: make(chan struct{}), files: map[int]*openFile{}}
+	p := &Program{host: h, served: make(chan struct{}), files: map[descriptor]*openFile{}, watched: map[int]bool{}}
 	var err error
 	if p.sysfs, err = h.makeSysfs(); err != nil {
 		return nil, err
@@ -117,9 +139,7 @@ func (p *Program) Kill() { _ = p.command.Process.Kill() }
 func (p *Program) Wait() error {
 	err := p.command.Wait()
 	<-p.served // ends with the last process that has the filter
-	for _, f := range p.files {
-		f.close()
-	}
+	p.watches.Wait()
 	_ = unix.Close(p.listener)
 	_ = os.RemoveAll(p.sysfs)
 	return err
@@ -143,12 +163,25 @@ func (h *Host) makeSysfs() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for name, content := range h.Sysfs {
+	files := maps.Clone(h.Sysfs)
+	for name := range h.Nodes {
+		files[nodeNames+"/"+path.Base(name)] = ""
+	}
+	for name, content := range files {
 		name = filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return "", err
 		}
 		if err := os.WriteFile(name, []byte(content+"\n"), 0o644); err != nil {
+			return "", err
+		}
+	}
+	for name, target := range h.Links {
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.Symlink(target, name); err != nil {
 			return "", err
 		}
 	}
@@ -228,62 +261,104 @@ func (p *Program) call(n *notification) (value int64, errno unix.Errno, answered
 		return p.open(n)
 	case sysStatAt:
 		return p.statAt(n)
+	case unix.SYS_READLINKAT:
+		return p.readLink(n)
+	case unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2:
+		return p.access(n)
 	}
-	fd := int(n.args[0])
+	at := n.args[0]
+	if n.nr == unix.SYS_MMAP {
+		at = n.args[4]
+	}
+	caller := ProcessOf(int(n.pid))
+	key := descriptor{caller.pid, int(int32(at))}
 	p.mu.Lock()
-	f := p.files[fd]
+	f := p.files[key]
+	if n.nr == unix.SYS_CLOSE {
+		delete(p.files, key)
+	}
 	p.mu.Unlock()
 	if f == nil {
-		return 0, 0, false
+		return 0, 0, false // another file, or the device of the process that has forked this one
 	}
 	switch n.nr {
 	case unix.SYS_FSTAT:
-		return 0, statNode(&Process{int(n.pid)}, f.node, n.args[1]), true
+		return 0, statNode(caller, f.node, n.args[1]), true
 	case unix.SYS_CLOSE:
-		p.mu.Lock()
-		delete(p.files, fd)
-		p.mu.Unlock()
 		f.close()
 		return 0, 0, false // the kernel closes the number
-	case unix.SYS_WRITE, unix.SYS_IOCTL:
-		value, errno = p.carryOut(n, f)
-		return value, errno, true
+	case unix.SYS_MMAP:
+		errno := f.use(func() unix.Errno {
+			return f.file.Map(Mapping{n.args[5], n.args[1], int(n.args[2]), int(n.args[3])})
+		})
+		p.log(f, "mmap of %d bytes at %#x: %s", n.args[1], n.args[5], errnoName(errno))
+		return 0, errno, errno != 0
+	case unix.SYS_WRITE:
+		return p.write(n, f)
+	case unix.SYS_IOCTL:
+		return 0, p.ioctl(n, f), true
 	}
 	return 0, 0, false
 }
 
-// carryOut takes the command of a write or an ioctl to the file.
-func (p *Program) carryOut(n *notification, f *openFile) (int64, unix.Errno) {
-	var r *Request
-	var errno unix.Errno
-	var value int64
-	if n.nr == unix.SYS_WRITE {
-		const most = 8 + 65535*8*2
-		b := make([]byte, min(n.args[2], most))
-		if f.owner.Read(n.args[1], b) != nil {
-			return 0, unix.EFAULT
-		}
-		r, errno = ParseWrite(f.owner, b)
-		value = int64(n.args[2])
-	} else {
-		if n.args[1] != verbsIoctl || p.host.WriteOnly {
-			return 0, unix.ENOTTY
-		}
-		r, errno = fromIoctl(f.owner, n.args[2])
+// use runs a function on the file, if it is open.
+func (f *openFile) use(do func() unix.Errno) unix.Errno {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return unix.EBADF
 	}
+	return do()
+}
+
+func (p *Program) write(n *notification, f *openFile) (int64, unix.Errno, bool) {
+	const most = 8 + 65535*8*2
+	b := make([]byte, min(n.args[2], most))
+	if f.owner.Read(n.args[1], b) != nil {
+		return 0, unix.EFAULT, true
+	}
+	r, errno := ParseWrite(f.owner, b)
 	if errno == 0 {
-		r.program, r.id = p, n.id
-		f.mu.Lock()
-		errno = unix.EIO
-		if !f.closed {
-			errno = f.file.Command(r)
-		}
-		f.mu.Unlock()
-		if p.host.Log != nil {
-			p.host.Log("pid %d: command %d, extended %v: %v", f.owner.pid, r.Command, r.Extended, errnoName(errno))
-		}
+		errno = p.request(r, n, f)
 	}
-	return value, errno
+	return int64(n.args[2]), errno, true
+}
+
+func (p *Program) ioctl(n *notification, f *openFile) unix.Errno {
+	if uint32(n.args[1]) != verbsIoctl || p.host.WriteOnly {
+		return unix.ENOTTY
+	}
+	c, errno := parseIoctl(f.owner, n.args[2], f.node.Methods)
+	if errno != 0 {
+		return errno
+	}
+	if c.MethodID == invokeWrite {
+		r, errno := requestOf(c)
+		if errno == 0 {
+			errno = p.request(r, n, f)
+		}
+		if answer, ok := c.arguments[attrDriverOut]; ok && errno == 0 {
+			errno = c.valid(answer)
+		}
+		return errno
+	}
+	c.program, c.id = p, n.id
+	errno = f.use(func() unix.Errno { return f.file.Call(c) })
+	p.log(f, "method %#x of object %#x: %s", c.Method, c.Object, errnoName(errno))
+	return errno
+}
+
+func (p *Program) request(r *Request, n *notification, f *openFile) unix.Errno {
+	r.program, r.id = p, n.id
+	errno := f.use(func() unix.Errno { return f.file.Command(r) })
+	p.log(f, "command %d, extended %v: %s", r.Command, r.Extended, errnoName(errno))
+	return errno
+}
+
+func (p *Program) log(f *openFile, format string, args ...any) {
+	if p.host.Log != nil {
+		p.host.Log("pid %d: "+format, append([]any{f.owner.pid}, args...)...)
+	}
 }
 
 func errnoName(errno unix.Errno) string {
@@ -297,6 +372,9 @@ func errnoName(errno unix.Errno) string {
 // files. Nothing else is there.
 func (p *Program) place(name string) (string, bool) {
 	name = path.Clean(name)
+	if name == nodeDir {
+		return filepath.Join(p.sysfs, nodeNames), true
+	}
 	for _, class := range []string{"/sys/class/infiniband", "/sys/class/infiniband_verbs"} {
 		if name == class || strings.HasPrefix(name, class+"/") {
 			return filepath.Join(p.sysfs, strings.TrimPrefix(name, "/sys/class/")), true
@@ -304,6 +382,12 @@ func (p *Program) place(name string) (string, bool) {
 	}
 	return "", false
 }
+
+// A host's directory of files has one more, with empty files by the names of its nodes, for who lists them.
+const (
+	nodeDir   = "/dev/infiniband"
+	nodeNames = "dev"
+)
 
 func (p *Program) open(n *notification) (int64, unix.Errno, bool) {
 	caller := &Process{int(n.pid)}
@@ -319,7 +403,7 @@ func (p *Program) open(n *notification) (int64, unix.Errno, bool) {
 	}
 	node, ok := p.host.Nodes[name]
 	if !ok {
-		if strings.HasPrefix(name, "/dev/infiniband/") {
+		if strings.HasPrefix(name, nodeDir+"/") {
 			return 0, unix.ENOENT, true
 		}
 		return 0, 0, false
@@ -348,14 +432,15 @@ func (p *Program) openNode(id uint64, owner *Process, name string, node Node) (i
 	}
 	p.mu.Lock()
 	number := firstFD
-	for ; p.files[number] != nil; number++ {
+	for ; number <= lastFD && owner.has(number); number++ {
 	}
 	errno := unix.EMFILE
 	if number <= lastFD {
 		_, errno = p.give(id, fd, number)
 	}
 	if errno == 0 {
-		p.files[number] = f
+		p.files[descriptor{owner.pid, number}] = f
+		p.watch(owner)
 	}
 	p.mu.Unlock()
 	if errno != 0 {
@@ -379,7 +464,7 @@ func (p *Program) statAt(n *notification) (int64, unix.Errno, bool) {
 	name := caller.path(n.args[1])
 	if name == "" {
 		p.mu.Lock()
-		f := p.files[int(int32(n.args[0]))]
+		f := p.files[descriptor{ProcessOf(caller.pid).pid, int(int32(n.args[0]))}]
 		p.mu.Unlock()
 		if f == nil || n.args[3]&unix.AT_EMPTY_PATH == 0 {
 			return 0, 0, false
@@ -398,6 +483,79 @@ func (p *Program) statAt(n *notification) (int64, unix.Errno, bool) {
 		return 0, errnoOf(err), true
 	}
 	return 0, writeStat(caller, &stat, n.args[2]), true
+}
+
+// watch closes what a process has left open when it has ended. The caller holds mu.
+func (p *Program) watch(owner *Process) {
+	if p.watched[owner.pid] {
+		return
+	}
+	p.watched[owner.pid] = true
+	p.watches.Go(func() {
+		p.awaitEnd(owner)
+		p.mu.Lock()
+		var left []*openFile
+		for at, f := range p.files {
+			if at.pid == owner.pid {
+				left = append(left, f)
+				delete(p.files, at)
+			}
+		}
+		delete(p.watched, owner.pid)
+		p.mu.Unlock()
+		for _, f := range left {
+			f.close()
+		}
+	})
+}
+
+// awaitEnd returns when a process has ended, or where the kernel does not tell that, all of
+// the program.
+func (p *Program) awaitEnd(owner *Process) {
+	fd, err := unix.PidfdOpen(owner.pid, 0)
+	if err != nil {
+		<-p.served
+		return
+	}
+	defer unix.Close(fd)
+	for {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != unix.EINTR {
+			return
+		}
+	}
+}
+
+func (p *Program) readLink(n *notification) (int64, unix.Errno, bool) {
+	caller := &Process{int(n.pid)}
+	file, ok := p.place(caller.path(n.args[1]))
+	if !ok {
+		return 0, 0, false
+	}
+	target, err := os.Readlink(file)
+	if err != nil {
+		return 0, errnoOf(err), true
+	}
+	size := min(uint64(len(target)), n.args[3])
+	if caller.Write(n.args[2], []byte(target)[:size]) != nil {
+		return 0, unix.EFAULT, true
+	}
+	return int64(size), 0, true
+}
+
+// access says that everybody may do everything with a device.
+func (p *Program) access(n *notification) (int64, unix.Errno, bool) {
+	name := (&Process{int(n.pid)}).path(n.args[1])
+	if _, ok := p.host.Nodes[name]; ok {
+		return 0, 0, true
+	}
+	file, ok := p.place(name)
+	if !ok {
+		return 0, 0, false
+	}
+	if err := unix.Access(file, uint32(n.args[2])); err != nil {
+		return 0, errnoOf(err), true
+	}
+	return 0, 0, true
 }
 
 func statNode(p *Process, node Node, addr uint64) unix.Errno {

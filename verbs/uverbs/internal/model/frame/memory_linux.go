@@ -35,6 +35,12 @@ func ProcessOf(thread int) *Process {
 // PID returns the number of the process.
 func (p *Process) PID() int { return p.pid }
 
+// has says whether the process has a descriptor of a number.
+func (p *Process) has(number int) bool {
+	_, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", p.pid, number))
+	return err == nil
+}
+
 // Read fills b from the process's memory. Not all of it readable is an error.
 func (p *Process) Read(addr uint64, b []byte) error {
 	if len(b) == 0 {

@@ -45,6 +45,15 @@ func (r *Request) Answer(core, driver []byte) unix.Errno {
 	return 0
 }
 
+// DriverRoom returns how many bytes of the provider's answer the program has room for, if
+// that of the core has so many.
+func (r *Request) DriverRoom(core int) int {
+	if r.contiguous {
+		return max(r.core.size-core, 0)
+	}
+	return r.driver.size
+}
+
 // Give copies a descriptor of this process to the program, and returns its number there.
 func (r *Request) Give(fd int) (int, unix.Errno) {
 	if r.program == nil {
@@ -108,85 +117,13 @@ func ParseWrite(p *Process, b []byte) (*Request, unix.Errno) {
 	return r, 0
 }
 
-// Of the ioctl interface, what carries write commands (include/uapi/rdma/rdma_user_ioctl_cmds.h
-// and ib_user_ioctl_cmds.h).
-const (
-	verbsIoctl     = 0xc0181b01
-	objectDevice   = 0
-	invokeWrite    = 0
-	attrCoreIn     = 0
-	attrCoreOut    = 1
-	attrCommand    = 2
-	attrDriverIn   = 0x1000
-	attrDriverOut  = 0x1001
-	mandatory      = 1
-	ioctlHeader    = 24
-	ioctlAttribute = 16
-)
-
-// fromIoctl takes the buffer of RDMA_VERBS_IOCTL apart (drivers/infiniband/core/uverbs_ioctl.c
-// and uverbs_std_types_device.c). Native methods are EPROTONOSUPPORT, on which libibverbs
-// takes the write command.
-func fromIoctl(p *Process, addr uint64) (*Request, unix.Errno) {
-	header := make([]byte, ioctlHeader)
-	if p.Read(addr, header) != nil {
-		return nil, unix.EFAULT
-	}
-	length, count := int(le.Uint16(header)), int(le.Uint16(header[6:]))
-	if length > 4096 || length != ioctlHeader+count*ioctlAttribute {
-		return nil, unix.EINVAL
-	}
-	if le.Uint64(header[8:]) != 0 || le.Uint32(header[20:]) != 0 {
-		return nil, unix.EPROTONOSUPPORT
-	}
-	if le.Uint16(header[2:]) != objectDevice || le.Uint16(header[4:]) != invokeWrite {
-		return nil, unix.EPROTONOSUPPORT
-	}
-	attributes := make([]byte, count*ioctlAttribute)
-	if p.Read(addr+ioctlHeader, attributes) != nil {
-		return nil, unix.EFAULT
-	}
-	r := &Request{process: p}
-	named := false
-	for ; len(attributes) > 0; attributes = attributes[ioctlAttribute:] {
-		id, size, data := le.Uint16(attributes), int(le.Uint16(attributes[2:])), le.Uint64(attributes[8:])
-		in := func() ([]byte, unix.Errno) {
-			b := make([]byte, size)
-			if size <= 8 {
-				copy(b, attributes[8:16])
-				return b, 0
-			}
-			if p.Read(data, b) != nil {
-				return nil, unix.EFAULT
-			}
-			return b, 0
-		}
-		var errno unix.Errno
-		switch id {
-		case attrCoreIn:
-			r.Core, errno = in()
-		case attrDriverIn:
-			r.Driver, errno = in()
-		case attrCoreOut:
-			r.core = span{data, size}
-		case attrDriverOut:
-			r.driver = span{data, size}
-		case attrCommand:
-			named = true
-			r.Command, r.Extended = uint32(data)&^(0xff<<24), data&(1<<31) != 0
-		default:
-			if le.Uint16(attributes[4:])&mandatory != 0 {
-				errno = unix.EPROTONOSUPPORT
-			}
-		}
-		if errno != 0 {
-			return nil, errno
-		}
-	}
-	if !named {
-		return nil, unix.EINVAL
-	}
-	if size := coreSize[r.Command]; !r.Extended && len(r.Core) < size {
+// requestOf takes the attributes of INVOKE_WRITE, which carries a write command
+// (drivers/infiniband/core/uverbs_std_types_device.c).
+func requestOf(c *Call) (*Request, unix.Errno) {
+	command := uint32(c.Uint64(attrCommand))
+	r := &Request{process: c.process, Command: command &^ (0xff << 24), Extended: command&(1<<31) != 0,
+		Core: c.In(attrCoreIn), Driver: c.In(attrDriverIn), core: c.room(attrCoreOut), driver: c.room(attrDriverOut)}
+	if !r.Extended && len(r.Core) < coreSize[r.Command] {
 		return nil, unix.ENOSPC
 	}
 	return r, 0

@@ -38,16 +38,72 @@ var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 	35:         (*ucontext).destroySRQ,
 }
 
+// extendedCommands are those of the second generation.
+var extendedCommands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
+	1: (*ucontext).queryDeviceEx,
+}
+
+// A method is one of the ioctl interface. Attributes are those of core/uverbs_std_types_*.c and
+// of main.c.
+type method struct {
+	run        func(*ucontext, *frame.Call) unix.Errno
+	attributes map[uint16]frame.Attribute
+}
+
+var (
+	constant = frame.Attribute{Kind: frame.In, Min: 8, Max: 8}
+	flags    = frame.Attribute{Kind: frame.In, Min: 4, Max: 8, Optional: true}
+	out32    = frame.Attribute{Kind: frame.Out, Min: 4, Max: 4}
+	out64    = frame.Attribute{Kind: frame.Out, Min: 8, Max: 8}
+)
+
+var methods = map[frame.MethodID]method{
+	{Object: objectDevice, Method: 5}: {(*ucontext).queryGIDTable, map[uint16]frame.Attribute{
+		0: constant, 1: flags, 2: {Kind: frame.Out}, 3: out64}},
+	{Object: objectDevice, Method: 6}: {(*ucontext).queryGIDEntry, map[uint16]frame.Attribute{
+		0: constant, 1: constant, 2: flags, 3: {Kind: frame.Out, Min: gidEntrySize}}},
+	{Object: objectUAR, Method: driverMethod}: {(*ucontext).allocUAR, map[uint16]frame.Attribute{
+		attrUARHandle: {Kind: frame.NewObject}, attrUARType: constant, attrUAROffset: out64, attrUARLength: out32, attrUARPage: out32}},
+	{Object: objectUAR, Method: driverMethod + 1}: {(*ucontext).destroyUAR, map[uint16]frame.Attribute{
+		attrUARHandle: {Kind: frame.Object}}},
+}
+
+const objectDevice = 0
+
+// attributesOf returns the methods as the frame wants them.
+func attributesOf(methods map[frame.MethodID]method) frame.Methods {
+	list := frame.Methods{}
+	for id, m := range methods {
+		list[id] = m.attributes
+	}
+	return list
+}
+
+// getContext is main.c, mlx5_ib_alloc_ucontext. The driver's part is struct
+// mlx5_ib_alloc_ucontext_req, or its second version.
 func (c *ucontext) getContext(r *frame.Request) unix.Errno {
-	if len(r.Driver) < 8 {
-		return unix.EINVAL // main.c, mlx5_ib_alloc_ucontext
+	const (
+		first       = 8
+		second      = 16 // without what was added to it
+		capsDynamic = 2  // MLX5_LIB_CAP_DYN_UAR
+	)
+	m := make([]byte, 32)
+	if copy(m, r.Driver); len(r.Driver) != first && len(r.Driver) < second {
+		return unix.EINVAL
 	}
-	total, low := le.Uint32(r.Driver), le.Uint32(r.Driver[4:])
-	if total == 0 || low > total-1 {
-		return unix.EINVAL // main.c, mlx5_ib_alloc_ucontext: total_num_bfregs, num_low_latency_bfregs
-	}
-	if total > bfregs {
-		return unix.ENOMEM // main.c, calc_total_bfregs: more than the device has
+	total, low := (le.Uint32(m)+1)&^1, le.Uint32(m[4:])
+	dynamic := le.Uint64(m[24:])&capsDynamic != 0 && !c.device.config.StaticUARs
+	switch {
+	case le.Uint32(m[8:]) != 0:
+		return unix.EOPNOTSUPP // DEVX: mlx5_ib_devx_create, and the device has no log_max_uctx
+	case le.Uint32(m[12:]) != 0 || m[17] != 0 || le.Uint16(m[18:]) != 0 || le.Uint32(m[20:]) != 0:
+		return unix.EOPNOTSUPP // comp_mask, reserved
+	case low > total-1:
+		return unix.EINVAL
+	case !dynamic && total == 0:
+		return unix.EINVAL // calc_total_bfregs
+	case !dynamic && total > bfregs:
+		return unix.ENOMEM // the same
 	}
 	async, err := frame.NewChannel()
 	if err != nil {
@@ -58,12 +114,22 @@ func (c *ucontext) getContext(r *frame.Request) unix.Errno {
 		async.Close()
 		return errno
 	}
-	c.async, c.memory = async, r.Process()
+	c.async, c.memory, c.cqeVersion = async, r.Process(), min(m[16], cqeVersion)
+	if !dynamic {
+		c.addStaticUARs()
+	}
+	return r.Answer(words(uint32(fd), 1), c.describe())
+}
+
+// describe is main.c, set_ucontext_resp.
+func (c *ucontext) describe() []byte {
 	m := make([]byte, 72)
 	put := func(at int, v uint32) { le.PutUint32(m[at:], v) }
 	put(0, maxQP)
 	put(4, bfregSize)
-	put(8, bfregs)
+	if c.static != nil {
+		put(8, bfregs)
+	}
 	put(12, 64) // cache line
 	le.PutUint16(m[16:], maxWQE)
 	le.PutUint16(m[18:], maxWQE)
@@ -72,15 +138,21 @@ func (c *ucontext) getContext(r *frame.Request) unix.Errno {
 	put(28, maxSRQWR+1)
 	le.PutUint16(m[32:], 1) // ports
 	put(40, 72)             // response length
-	m[44] = cqeVersion
+	m[44] = c.cqeVersion
+	m[45] = 2 // CREATE_AH has an answer
+	if c.device.config.Link == Ethernet {
+		m[46] = 1 // no header has to be inline
+	}
 	put(56, 12) // log2 of a UAR's size
 	put(60, 1)  // UARs in a page
-	return r.Answer(words(uint32(fd), 1), m)
+	return m
 }
 
-func (c *ucontext) queryDevice(r *frame.Request) unix.Errno {
+const deviceAttributes = 176 // bytes of struct ib_uverbs_query_device_resp
+
+func (c *ucontext) attributes() []byte {
 	d := c.device
-	b := make([]byte, 176)
+	b := make([]byte, deviceAttributes)
 	put := func(at int, v uint32) { le.PutUint32(b[at:], v) }
 	le.PutUint64(b, 16<<32|35<<16|1000) // firmware
 	be.PutUint64(b[8:], d.guid)
@@ -107,20 +179,41 @@ func (c *ucontext) queryDevice(r *frame.Request) unix.Errno {
 	put(164, maxSGE)
 	le.PutUint16(b[168:], 1) // P_Keys
 	b[170], b[171] = 16, 1   // local_ca_ack_delay, ports
+	return b
+}
+
+func (c *ucontext) queryDevice(r *frame.Request) unix.Errno { return r.Answer(c.attributes(), nil) }
+
+// queryDeviceEx answers with struct ib_uverbs_ex_query_device_resp, whose other fields are 0.
+func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
+	const size = 304
+	if len(r.Core) < 8 {
+		return unix.ENOSPC
+	}
+	if le.Uint64(r.Core) != 0 {
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_ex_query_device: comp_mask, reserved
+	}
+	b := append(c.attributes(), make([]byte, size-deviceAttributes)...)
+	le.PutUint32(b[deviceAttributes+4:], size)
 	return r.Answer(b, nil)
 }
 
 func (c *ucontext) queryPort(r *frame.Request) unix.Errno {
+	d := c.device
 	if r.Core[8] != 1 {
 		return unix.EINVAL // core/device.c, ib_query_port: rdma_is_port_valid
 	}
 	b := make([]byte, 40)
 	le.PutUint32(b[4:], maxMessage)
-	le.PutUint32(b[16:], 1) // GIDs
-	le.PutUint16(b[20:], 1) // P_Keys
-	le.PutUint16(b[22:], c.device.lid)
-	b[26], b[27], b[28], b[30] = portActive, mtuCode, mtuCode, 4 // virtual lanes
-	b[34], b[35], b[36], b[37] = width4X, speedEDR, physLinkUp, linkIB
+	le.PutUint32(b[16:], uint32(d.gidTable()))
+	le.PutUint16(b[20:], 1)     // P_Keys
+	le.PutUint16(b[22:], d.lid) // 0 for Ethernet
+	b[26], b[27], b[28] = d.state(), mtuCode, mtuCode
+	b[30] = 4 // virtual lanes
+	b[34], b[35], b[36], b[37] = width4X, speedEDR, d.physicalState(), byte(d.config.Link)
+	if d.config.Link == Ethernet {
+		b[38] = 1 // IB_UVERBS_QPF_GRH_REQUIRED
+	}
 	return r.Answer(b, nil)
 }
 
@@ -143,7 +236,7 @@ func (c *ucontext) deallocPD(r *frame.Request) unix.Errno {
 	return 0
 }
 
-// addressHandle exists for its handle: libmlx5 puts the address into each WQE by itself.
+// addressHandle exists for its handle: the driver puts the address into each WQE by itself.
 type addressHandle struct{ pd *protectionDomain }
 
 func (c *ucontext) createAH(r *frame.Request) unix.Errno {
@@ -151,11 +244,28 @@ func (c *ucontext) createAH(r *frame.Request) unix.Errno {
 	if !ok {
 		return unix.EINVAL
 	}
-	if port := r.Core[24+30]; port != 1 {
-		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_create_ah
+	path := r.Core[24:56] // struct ib_uverbs_ah_attr
+	if path[30] != 1 {
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_create_ah: port
+	}
+	global, source := path[29] != 0, path[20]
+	if errno := c.device.checkPath(global, source); errno != 0 {
+		return errno
+	}
+	var answer []byte
+	if c.device.config.Link == Ethernet {
+		const size = 10 // through dmac of struct mlx5_ib_create_ah_resp
+		if r.DriverRoom(4) < size {
+			return unix.EINVAL // ah.c, mlx5_ib_create_ah
+		}
+		to := c.device.fabric.findGID([16]byte(path[:16]), c.device.gids[source].kind)
+		if to == nil {
+			return unix.EHOSTUNREACH // core/verbs.c, ib_resolve_unicast_gid_dmac
+		}
+		answer = append(words(20), to.mac[:]...)
 	}
 	pd.users++
-	return r.Answer(words(c.add(&addressHandle{pd})), nil)
+	return r.Answer(words(c.add(&addressHandle{pd})), answer)
 }
 
 func (c *ucontext) destroyAH(r *frame.Request) unix.Errno {
@@ -243,10 +353,25 @@ func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
 	if len(m) < 20 {
 		return unix.EINVAL // cq.c, create_cq_user
 	}
-	if len(m) >= 24 && le.Uint16(m[22:])&^1 != 0 {
-		// cq.c, create_cq_user: unknown flags. UAR_PAGE_INDEX is one here, because there
-		// are no dynamic UARs.
-		return unix.EINVAL
+	const knownFlags, pageFlag = 3, 2 // CQE_128B_PAD, UAR_PAGE_INDEX
+	flags, page := uint16(0), uint32(0)
+	if len(m) >= 24 {
+		flags = le.Uint16(m[22:])
+	}
+	if len(m) >= 28 {
+		page = uint32(le.Uint16(m[24:]))
+	}
+	var u *uar
+	switch {
+	case flags&^knownFlags != 0:
+		return unix.EINVAL // cq.c, create_cq_user
+	case flags&pageFlag != 0:
+		u = c.uarOfPage(page)
+	case c.static != nil:
+		u = c.static[0]
+	}
+	if u == nil {
+		return unix.EINVAL // cq.c, create_cq_user; a page that is another's is refused by the firmware
 	}
 	switch size := le.Uint32(m[16:]); {
 	case size != 64 && size != 128:
@@ -259,7 +384,7 @@ func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
 		return unix.EINVAL // uverbs_cmd.c, create_cq: completion vectors
 	}
 	q := &completionQueue{context: c, user: le.Uint64(b[8:]), size: roundUp(entries + 1),
-		buffer: le.Uint64(m), record: le.Uint64(m[8:]), command: noCommand}
+		buffer: le.Uint64(m), record: le.Uint64(m[8:]), command: noCommand, uar: u}
 	if fd := int32(le.Uint32(b[24:])); fd >= 0 {
 		var ok bool
 		if q.channel, ok = lookup[*frame.Channel](c, channelHandles|uint32(fd)); !ok {
@@ -287,6 +412,7 @@ func (c *ucontext) destroyCQ(r *frame.Request) unix.Errno {
 		q.events -= uint32(q.channel.Remove(func(b []byte) bool { return le.Uint64(b) == q.user }))
 	}
 	q.asyncEvents -= c.unread(q.user, eventCQError)
+	c.past[q.cqn] = true
 	delete(c.objects, q.handle)
 	c.cqs = without(c.cqs, q)
 	return r.Answer(words(q.events, q.asyncEvents), nil)
@@ -297,7 +423,12 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 	if len(m) < 40 {
 		return unix.EINVAL // qp.c, process_udata_size
 	}
-	const knownFlags = 1<<1 | 1<<3 | 1<<8 // scatter to CQE is allowed, and never done; BFREG_INDEX
+	// Scatter to CQE is allowed, and never done.
+	const (
+		registerFlag = 1 << 3  // BFREG_INDEX
+		pageFlag     = 1 << 10 // UAR_PAGE_INDEX
+		knownFlags   = 1<<1 | registerFlag | 1<<8 | pageFlag
+	)
 	q := &queuePair{context: c, user: le.Uint64(b[8:]), service: service(b[53]), signalAll: b[52] != 0,
 		record: le.Uint64(m[8:]), sendSize: le.Uint32(m[16:]), uidx: le.Uint32(m[32:])}
 	for i := range q.caps {
@@ -325,7 +456,9 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 		return unix.EINVAL // qp.c, set_rq_size and calc_sq_size
 	case le.Uint32(m[28:])&^knownFlags != 0:
 		return unix.EINVAL // qp.c, process_vendor_flags
-	case q.uidx >= defaultUidx:
+	case le.Uint32(m[28:])&(registerFlag|pageFlag) == registerFlag|pageFlag:
+		return unix.EINVAL // qp.c, _create_user_qp
+	case c.cqeVersion > 0 && q.uidx >= defaultUidx:
 		return unix.EINVAL // mlx5_ib.h, get_qp_user_index
 	case q.sendSize != 0 && (!powerOfTwo(q.sendSize) || q.sendSize > maxWR):
 		return unix.EINVAL // qp.c, set_user_buf_size
@@ -344,6 +477,20 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 	if bytes != 0 && !c.readable(own.buffer, bytes) || !c.readable(q.record, 8) {
 		return unix.EFAULT
 	}
+	register := uint32(0)
+	switch flags := le.Uint32(m[28:]); {
+	case flags&pageFlag != 0:
+		q.uar = c.uarOfPage(le.Uint32(m[36:]))
+	case flags&registerFlag != 0 || c.static == nil:
+		// A register that the program has chosen is one of a dynamic page in static
+		// contexts (MLX5_IB_MMAP_ALLOC_WC), and the device has none.
+	default: // alloc_bfreg
+		page := 1 + c.device.number%(staticUARs-1)
+		q.uar, register = c.static[page], page*bfregsOfPage
+	}
+	if q.uar == nil {
+		return unix.EINVAL // qp.c, _create_user_qp: alloc_bfreg, bfreg_to_uar_index
+	}
 	q.qpn = c.device.next()
 	q.handle = c.add(q)
 	q.pd.users++
@@ -354,7 +501,6 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 	}
 	c.qps = append(c.qps, q)
 	c.device.qps[q.qpn] = q
-	register := (1 + q.qpn%(uarPages-1)) * bfregsOfPage
 	core := append(words(q.handle, q.qpn), b[32:52]...)
 	return r.Answer(append(core, words(0)...), append(words(register), make([]byte, 36)...))
 }
@@ -398,6 +544,7 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 		return unix.ENOENT
 	}
 	q.releaseAll()
+	c.past[q.qpn] = true
 	q.pd.users--
 	q.sendCQ.users--
 	q.recvCQ.users--

@@ -22,7 +22,6 @@ const (
 	maxMessage  = 1 << 30
 	mtu         = 4096
 	mtuCode     = 5
-	linkIB      = 1
 	portActive  = 4
 	cqeVersion  = 1
 	defaultUidx = 0xffffff
@@ -34,21 +33,25 @@ const (
 // A ucontext is an open device: what mlx5_ib_ucontext is to the kernel. It has its objects
 // by handle, in one space for all kinds.
 type ucontext struct {
-	device    *Device
-	memory    *frame.Process // nil before GET_CONTEXT
-	registers registers
-	async     *frame.Channel
-	objects   map[uint32]any
-	handle    uint32
-	qps       []*queuePair
-	cqs       []*completionQueue
-	flushed   time.Time
-	addrs     []uint64 // of records, and what was read there
-	words     []uint64
+	device     *Device
+	memory     *frame.Process // nil before GET_CONTEXT
+	pages      []byte
+	static     []*uar // those that the context has by itself
+	uars       []*uar
+	async      *frame.Channel
+	objects    map[uint32]any
+	handle     uint32
+	cqeVersion byte
+	past       map[uint32]bool // numbers of queues that were destroyed
+	qps        []*queuePair
+	cqs        []*completionQueue
+	flushed    time.Time
+	addrs      []uint64 // of records, and what was read there
+	words      []uint64
 }
 
 func (d *Device) open(pages []byte) (frame.File, error) {
-	c := &ucontext{device: d, registers: newRegisters(pages), objects: map[uint32]any{}}
+	c := &ucontext{device: d, pages: pages, objects: map[uint32]any{}, past: map[uint32]bool{}}
 	d.fabric.mu.Lock()
 	defer d.fabric.mu.Unlock()
 	d.contexts = append(d.contexts, c)
@@ -80,24 +83,38 @@ func (c *ucontext) Close() {
 func (c *ucontext) Command(r *frame.Request) unix.Errno {
 	c.device.fabric.mu.Lock()
 	defer c.device.fabric.mu.Unlock()
-	command, ok := commands[r.Command]
-	if r.Extended || !ok {
+	table := commands
+	if r.Extended {
+		table = extendedCommands
+	}
+	command, ok := table[r.Command]
+	switch {
+	case c.device.removed:
+		return unix.EIO // core/uverbs_main.c, ib_uverbs_write: disassociated
+	case !ok:
 		return unix.EOPNOTSUPP
-	}
-	if r.Command == getContext {
+	case !r.Extended && r.Command == getContext:
 		if c.memory != nil {
-			return unix.EINVAL // ib_uverbs_get_context: there is one already
+			return unix.EINVAL // uverbs_cmd.c, ib_alloc_ucontext: there is one already
 		}
-		return command(c, r)
-	}
-	if c.memory == nil {
-		return unix.EINVAL
+	case c.memory == nil:
+		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_get_ucontext_file
 	}
 	return command(c, r)
 }
 
-// takeRegisters says whether the program has rung a doorbell.
-func (c *ucontext) takeRegisters() bool { return c.registers.take() }
+// Call carries out a method of the ioctl interface.
+func (c *ucontext) Call(r *frame.Call) unix.Errno {
+	c.device.fabric.mu.Lock()
+	defer c.device.fabric.mu.Unlock()
+	switch {
+	case c.device.removed:
+		return unix.EIO
+	case c.memory == nil:
+		return unix.EINVAL
+	}
+	return methods[r.MethodID].run(c, r)
+}
 
 // readRecords looks at the doorbell records of all queues.
 func (c *ucontext) readRecords() {
@@ -184,6 +201,17 @@ func (c *ucontext) readable(addr, size uint64) bool {
 	var b [1]byte
 	return size > 0 && c.memory.Read(addr, b[:]) == nil && c.memory.Read(addr+size-1, b[:]) == nil
 }
+
+// quads returns a response of u64 fields.
+func quads(values ...uint64) []byte {
+	var b []byte
+	for _, v := range values {
+		b = le.AppendUint64(b, v)
+	}
+	return b
+}
+
+func swap(v uint64) uint64 { return bits.ReverseBytes64(v) }
 
 func powerOfTwo(n uint32) bool { return n != 0 && n&(n-1) == 0 }
 

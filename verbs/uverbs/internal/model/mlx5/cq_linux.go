@@ -11,6 +11,7 @@ import (
 type completionQueue struct {
 	context     *ucontext
 	handle, cqn uint32
+	uar         *uar
 	user        uint64 // the handle that events name
 	buffer      uint64
 	record      uint64

@@ -31,14 +31,15 @@ func newDriver(t *testing.T, f *Fabric) *driver {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = unix.Munmap(memory) })
 	self := frame.ProcessOf(os.Getpid())
-	if err := self.Read(address(memory), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
+	if err := self.Read(addressOf(memory), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
 		t.Skip("left out, as in emulators: ", err)
 	}
-	d := &driver{t: t, device: f.NewDevice(), memory: memory}
+	d := &driver{t: t, device: f.NewDevice(Config{}), memory: memory}
 	file, err := d.device.open(make([]byte, nodePages))
 	require.NoError(t, err)
 	d.context = file.(*ucontext)
-	d.context.memory = self // as GET_CONTEXT does, which gives a descriptor
+	d.context.memory, d.context.cqeVersion = self, cqeVersion // as GET_CONTEXT does, which gives a descriptor
+	d.context.addStaticUARs()
 	d.context.async, err = frame.NewChannel()
 	require.NoError(t, err)
 	t.Cleanup(d.context.Close)
@@ -52,7 +53,7 @@ func (d *driver) page() []byte {
 	return p
 }
 
-func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
 
 // call writes a command. The request is what follows the pointer to the response, if the
 // command has one.
@@ -61,7 +62,7 @@ func (d *driver) call(number uint32, request, provider []byte) ([]byte, unix.Err
 	answer := make([]byte, 256)
 	var body []byte
 	if number != deregister && number != modify && number != deallocate {
-		body = le.AppendUint64(nil, address(answer))
+		body = le.AppendUint64(nil, addressOf(answer))
 	}
 	body = append(append(body, request...), provider...)
 	b := words(number, 0)
@@ -92,20 +93,12 @@ func (d *driver) must(number uint32, request, provider []byte) []byte {
 	return answer
 }
 
-func quad(values ...uint64) []byte {
-	var b []byte
-	for _, v := range values {
-		b = le.AppendUint64(b, v)
-	}
-	return b
-}
-
 func (d *driver) pd() uint32 { return le.Uint32(d.must(allocate, nil, nil)) }
 
 // key registers memory.
 func (d *driver) key(pd uint32, b []byte, access uint32) uint32 {
 	d.t.Helper()
-	return le.Uint32(d.must(register, append(quad(address(b), uint64(len(b)), address(b)), words(pd, access)...), nil)[4:])
+	return le.Uint32(d.must(register, append(quads(addressOf(b), uint64(len(b)), addressOf(b)), words(pd, access)...), nil)[4:])
 }
 
 // An endpoint is a QP with its queues, one CQ and a registered page.
@@ -127,34 +120,34 @@ const (
 )
 
 func cqRequest(channel int32) []byte {
-	return append(quad(77), words(cqSize-1, 0, uint32(channel), 0)...)
+	return append(quads(77), words(cqSize-1, 0, uint32(channel), 0)...)
 }
 
 func cqDriver(buffer, record uint64, size uint32) []byte {
-	return append(quad(buffer, record), words(size, 0, 0, 0)...)
+	return append(quads(buffer, record), words(size, 0, 0, 0)...)
 }
 
 func newEndpoint(t *testing.T, f *Fabric) *endpoint {
 	t.Helper()
 	d := newDriver(t, f)
 	e := &endpoint{driver: d, domain: d.pd(), cqes: d.page(), record: d.page(), cqRecord: d.page(), data: d.page()}
-	e.cq = le.Uint32(d.must(createCQ, cqRequest(-1), cqDriver(address(e.cqes), address(e.cqRecord), cqeSize)))
+	e.cq = le.Uint32(d.must(createCQ, cqRequest(-1), cqDriver(addressOf(e.cqes), addressOf(e.cqRecord), cqeSize)))
 	queues := d.page()
 	e.recvs, e.sends = queues[:recvSize*segmentSize], queues[recvSize*segmentSize:]
-	answer := d.must(createQP, e.qpRequest(), e.qpDriver(address(queues)))
+	answer := d.must(createQP, e.qpRequest(), e.qpDriver(addressOf(queues)))
 	e.handle, e.qpn = le.Uint32(answer), le.Uint32(answer[4:])
 	e.lkey = d.key(e.domain, e.data, allAccess)
 	return e
 }
 
 func (e *endpoint) qpRequest() []byte {
-	b := append(quad(78), words(e.domain, e.cq, e.cq, 0, sendSize, recvSize, 1, 1, 0)...)
+	b := append(quads(78), words(e.domain, e.cq, e.cq, 0, sendSize, recvSize, 1, 1, 0)...)
 	return append(b, 0, byte(serviceRC), 0, 0)
 }
 
 func (e *endpoint) qpDriver(queues uint64) []byte {
-	b := append(quad(queues, address(e.record)), words(sendSize, recvSize, 4, 0, 5, 0)...)
-	return append(b, quad(0, 0)...)
+	b := append(quads(queues, addressOf(e.record)), words(sendSize, recvSize, 4, 0, 5, 0)...)
+	return append(b, quads(0, 0)...)
 }
 
 // modifyTo is a MODIFY_QP.
@@ -206,7 +199,9 @@ func (e *endpoint) post(wqe []byte) {
 	e.ring()
 }
 
-func (e *endpoint) ring() { e.context.registers[1].Store(1) }
+func (e *endpoint) ring() {
+	e.context.qps[0].uar.bf[0].Store(swap(uint64(e.qpn << 8)))
+}
 
 // receive posts a receive WQE.
 func (e *endpoint) receive(segment []byte) {
@@ -270,68 +265,68 @@ func TestRequestsThatFail(t *testing.T) {
 		remote []syndrome // CQEs of the responder
 	}{
 		{name: "SEND of a key that does not exist", cause: localProtection,
-			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 8, 0xdead00)) }},
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(addressOf(a.data), 8, 0xdead00)) }},
 		{name: "SEND of more than the key covers", cause: localProtection,
-			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data)+1, pageSize, a.lkey)) }},
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(addressOf(a.data)+1, pageSize, a.lkey)) }},
 		{name: "SEND of memory before the key's", cause: localProtection,
-			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data)-1, 8, a.lkey)) }},
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(addressOf(a.data)-1, 8, a.lkey)) }},
 		{name: "SEND of another PD's key", cause: localProtection,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opSend, dataSegment(address(a.data), 8, a.key(a.pd(), a.data, allAccess)))
+				return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.key(a.pd(), a.data, allAccess)))
 			}},
 		{name: "SEND of the peer's key", cause: localProtection,
-			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(b.data), 8, b.lkey)) }},
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(addressOf(b.data), 8, b.lkey)) }},
 		{name: "READ to memory that is read only", access: remoteAll, cause: localProtection,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opRead, remoteSegment(address(b.data), b.lkey), dataSegment(address(a.data), 8, a.key(a.domain, a.data, 0)))
+				return a.wqe(opRead, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 8, a.key(a.domain, a.data, 0)))
 			}},
 		{name: "WRITE with a key that does not exist", access: remoteAll, cause: remoteAccess,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opWrite, remoteSegment(address(b.data), 0xdead00), dataSegment(address(a.data), 8, a.lkey))
+				return a.wqe(opWrite, remoteSegment(addressOf(b.data), 0xdead00), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 		{name: "WRITE over the end", access: remoteAll, cause: remoteAccess,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opWrite, remoteSegment(address(b.data)+pageSize-7, b.lkey), dataSegment(address(a.data), 8, a.lkey))
+				return a.wqe(opWrite, remoteSegment(addressOf(b.data)+pageSize-7, b.lkey), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 		{name: "WRITE at the end of all addresses", access: remoteAll, cause: remoteAccess,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opWrite, remoteSegment(^uint64(0)-3, b.lkey), dataSegment(address(a.data), 8, a.lkey))
+				return a.wqe(opWrite, remoteSegment(^uint64(0)-3, b.lkey), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 		{name: "WRITE that the QP does not let in", access: accessRemoteRead, cause: remoteAccess,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opWrite, remoteSegment(address(b.data), b.lkey), dataSegment(address(a.data), 8, a.lkey))
+				return a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 		{name: "WRITE that the memory does not let in", access: remoteAll, cause: remoteAccess,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opWrite, remoteSegment(address(b.data), b.key(b.domain, b.data, accessLocalWrite|accessRemoteRead)),
-					dataSegment(address(a.data), 8, a.lkey))
+				return a.wqe(opWrite, remoteSegment(addressOf(b.data), b.key(b.domain, b.data, accessLocalWrite|accessRemoteRead)),
+					dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 		{name: "READ with another PD's key", access: remoteAll, cause: remoteAccess,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opRead, remoteSegment(address(b.data), b.key(b.pd(), b.data, allAccess)), dataSegment(address(a.data), 8, a.lkey))
+				return a.wqe(opRead, remoteSegment(addressOf(b.data), b.key(b.pd(), b.data, allAccess)), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 		{name: "atomic at an odd address", access: remoteAll, cause: remoteInvalid,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opFetchAdd, remoteSegment(address(b.data)+1, b.lkey), make([]byte, 16), dataSegment(address(a.data), 8, a.lkey))
+				return a.wqe(opFetchAdd, remoteSegment(addressOf(b.data)+1, b.lkey), make([]byte, 16), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 		{name: "atomic of 4 bytes", access: remoteAll, cause: localLength,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opFetchAdd, remoteSegment(address(b.data), b.lkey), make([]byte, 16), dataSegment(address(a.data), 4, a.lkey))
+				return a.wqe(opFetchAdd, remoteSegment(addressOf(b.data), b.lkey), make([]byte, 16), dataSegment(addressOf(a.data), 4, a.lkey))
 			}},
 		{name: "SEND longer than the receive", cause: remoteInvalid, remote: []syndrome{localLength},
-			wqe:  func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 9, a.lkey)) },
-			recv: func(b *endpoint) []byte { return dataSegment(address(b.data), 8, b.lkey) }},
+			wqe:  func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(addressOf(a.data), 9, a.lkey)) },
+			recv: func(b *endpoint) []byte { return dataSegment(addressOf(b.data), 8, b.lkey) }},
 		{name: "SEND to a receive without a key", cause: remoteOperation, remote: []syndrome{localProtection},
-			wqe:  func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)) },
-			recv: func(b *endpoint) []byte { return dataSegment(address(b.data), 8, 0xdead00) }},
+			wqe:  func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey)) },
+			recv: func(b *endpoint) []byte { return dataSegment(addressOf(b.data), 8, 0xdead00) }},
 		{name: "SEND without a receive, and no retries for that", cause: rnrRetriesExceeded,
-			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)) }},
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey)) }},
 		{name: "SEND without a receive, after retries", rnr: 3, cause: rnrRetriesExceeded,
-			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)) }},
+			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey)) }},
 		{name: "SEND to a QP that has failed", cause: retriesExceeded,
 			wqe: func(a, b *endpoint) []byte {
 				b.must(modify, b.modifyTo(stateError, 0, nil, 0, 0), nil)
-				return a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey))
+				return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -341,7 +336,7 @@ func TestRequestsThatFail(t *testing.T) {
 				b.receive(test.recv(b))
 			}
 			a.post(test.wqe(a, b))
-			a.post(a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)))
+			a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey)))
 			now := time.Now()
 			run(f, &now, 50*time.Millisecond)
 			cqes := a.completions()
@@ -355,8 +350,8 @@ func TestRequestsThatFail(t *testing.T) {
 			require.Empty(t, f.Violations())
 
 			// What is posted later is flushed too.
-			a.post(a.wqe(opSend, dataSegment(address(a.data), 8, a.lkey)))
-			a.receive(dataSegment(address(a.data), 8, a.lkey))
+			a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey)))
+			a.receive(dataSegment(addressOf(a.data), 8, a.lkey))
 			run(f, &now, 5*time.Millisecond)
 			require.Equal(t, []syndrome{flushed, flushed}, syndromes(a.completions()))
 		})
@@ -366,11 +361,11 @@ func TestRequestsThatFail(t *testing.T) {
 func TestAReceiveThatComesLateEndsTheRetries(t *testing.T) {
 	f, a, b := newPair(t, 0, 7)
 	copy(a.data, "late")
-	a.post(a.wqe(opSend, dataSegment(address(a.data), 4, a.lkey)))
+	a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
 	now := time.Now()
 	run(f, &now, time.Second)
 	require.Empty(t, a.completions())
-	b.receive(dataSegment(address(b.data), 8, b.lkey))
+	b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
 	run(f, &now, time.Millisecond)
 	require.Equal(t, []syndrome{0}, syndromes(a.completions()))
 	require.Equal(t, []syndrome{0}, syndromes(b.completions()))
@@ -379,9 +374,9 @@ func TestAReceiveThatComesLateEndsTheRetries(t *testing.T) {
 
 func TestARecordWithoutADoorbellIsNotSeen(t *testing.T) {
 	f, a, b := newPair(t, 0, 7)
-	b.receive(dataSegment(address(b.data), 8, b.lkey))
-	a.post(a.wqe(opSend, dataSegment(address(a.data), 4, a.lkey)))
-	a.context.registers.take() // as if it had not been rung
+	b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
+	a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
+	a.context.takeDoorbells() // as if it had not been rung
 	now := time.Now()
 	run(f, &now, 10*time.Millisecond)
 	require.Empty(t, a.completions())
@@ -392,7 +387,7 @@ func TestARecordWithoutADoorbellIsNotSeen(t *testing.T) {
 
 func TestAWQEOfAnotherIndexIsAViolation(t *testing.T) {
 	f, a, _ := newPair(t, 0, 7)
-	wqe := a.wqe(opSend, dataSegment(address(a.data), 4, a.lkey))
+	wqe := a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey))
 	wqe[2]++
 	a.post(wqe)
 	now := time.Now()
@@ -404,7 +399,7 @@ func TestAWQEOfAnotherIndexIsAViolation(t *testing.T) {
 func TestAnOverfullSendQueueIsAViolation(t *testing.T) {
 	f, a, _ := newPair(t, 0, 7)
 	for range sendSize + 1 {
-		a.post(a.wqe(opSend, dataSegment(address(a.data), 4, a.lkey)))
+		a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
 	}
 	now := time.Now()
 	run(f, &now, time.Millisecond)
@@ -454,7 +449,7 @@ func TestArmedCQ(t *testing.T) {
 					c.put(completion{op: cqeSend, solicited: s.se})
 				}
 				events := c.channel.Remove(func(b []byte) bool {
-					require.Equal(t, quad(77), b)
+					require.Equal(t, quads(77), b)
 					return true
 				})
 				require.Equal(t, s.event, events == 1, "step %d: %d events", i, events)
@@ -481,16 +476,16 @@ func TestAnOverrunCQBreaksItsQPs(t *testing.T) {
 // Commands are refused as the kernel refuses them.
 func TestCommandsThatAreRefused(t *testing.T) {
 	e := newEndpoint(t, NewFabric())
-	page := address(e.page())
+	page := addressOf(e.page())
 	mr := func(start, length, at uint64, pd, access uint32) []byte {
-		return append(quad(start, length, at), words(pd, access)...)
+		return append(quads(start, length, at), words(pd, access)...)
 	}
 	change := func(b []byte, at int, v uint32) []byte {
 		b = bytes.Clone(b)
 		le.PutUint32(b[at:], v)
 		return b
 	}
-	queues := address(e.page())
+	queues := addressOf(e.page())
 	for _, test := range []struct {
 		name              string
 		command           uint32

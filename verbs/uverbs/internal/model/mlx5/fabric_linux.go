@@ -6,13 +6,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
 
 // A Fabric is a subnet of devices, one port each, connected with each other.
@@ -46,6 +45,18 @@ type Stats struct {
 	Events      int // of completion channels
 }
 
+// FirstAddress is the IP address of the first device with an Ethernet port; others follow.
+var FirstAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// address returns the IP address of the n-th device.
+func (f *Fabric) address(n int) netip.Addr {
+	a := FirstAddress
+	for range n {
+		a = a.Next()
+	}
+	return a
+}
+
 // NewFabric returns a fabric without devices.
 func NewFabric() *Fabric { return &Fabric{buffer: make([]byte, 1<<20)} }
 
@@ -76,69 +87,6 @@ func (f *Fabric) logf(format string, args ...any) {
 	if f.Log != nil {
 		f.Log(format, args...)
 	}
-}
-
-// A Device is a ConnectX with one port.
-type Device struct {
-	fabric   *Fabric
-	lid      uint16
-	guid     uint64
-	gid      [16]byte
-	contexts []*ucontext
-	keys     map[uint32]*memoryRegion
-	qps      map[uint32]*queuePair
-	number   uint32 // of the object made last
-}
-
-// NewDevice adds a device to the fabric.
-func (f *Fabric) NewDevice() *Device {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := len(f.devices)
-	d := &Device{fabric: f, lid: uint16(7 + n), guid: 0x0002c903_00c00000 + uint64(n)<<8,
-		keys: map[uint32]*memoryRegion{}, qps: map[uint32]*queuePair{},
-		// Numbers of different devices differ, so that one taken for the other is noticed.
-		number: 0x100 + uint32(n)<<16}
-	be.PutUint64(d.gid[:], 0xfe80<<48)
-	be.PutUint64(d.gid[8:], d.guid)
-	f.devices = append(f.devices, d)
-	return d
-}
-
-// Host returns a machine that has the device as uverbs0.
-func (d *Device) Host() *frame.Host {
-	const major, minor = 231, 192
-	guid := fmt.Sprintf("%04x:%04x:%04x:%04x", d.guid>>48, d.guid>>32&0xffff, d.guid>>16&0xffff, d.guid&0xffff)
-	const verbs, device = "infiniband_verbs/", "infiniband/mlx5_0/"
-	return &frame.Host{
-		Nodes: map[string]frame.Node{"/dev/infiniband/uverbs0": {Major: major, Minor: minor, Pages: nodePages, Open: d.open}},
-		Sysfs: map[string]string{
-			verbs + "abi_version":                "6",
-			verbs + "uverbs0/ibdev":              "mlx5_0",
-			verbs + "uverbs0/abi_version":        "1",
-			verbs + "uverbs0/dev":                fmt.Sprintf("%d:%d", major, minor),
-			device + "node_type":                 "1: CA",
-			device + "node_guid":                 guid,
-			device + "fw_ver":                    "16.35.1000",
-			device + "device/modalias":           "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00",
-			device + "ports/1/state":             "4: ACTIVE",
-			device + "ports/1/phys_state":        "5: LinkUp",
-			device + "ports/1/link_layer":        "InfiniBand",
-			device + "ports/1/gids/0":            "fe80:0000:0000:0000:" + guid,
-			device + "ports/1/gid_attrs/types/0": "IB/RoCE v1",
-			device + "ports/1/pkeys/0":           "0xffff",
-		},
-	}
-}
-
-// find returns the device at an address, or nil.
-func (f *Fabric) find(lid uint16, global bool, gid [16]byte) *Device {
-	for _, d := range f.devices {
-		if d.lid == lid || global && lid == 0 && d.gid == gid {
-			return d
-		}
-	}
-	return nil
 }
 
 // next returns a number that the device has not used.
@@ -187,7 +135,7 @@ func (f *Fabric) step(now time.Time) bool {
 	work := false
 	for _, d := range f.devices {
 		for _, c := range d.contexts {
-			if !f.late() && c.takeRegisters() {
+			if !f.late() && c.takeDoorbells() {
 				work = true
 				f.stats.Doorbells++
 				c.readRecords()

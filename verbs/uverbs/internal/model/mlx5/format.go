@@ -74,12 +74,19 @@ type scatter struct {
 // A datagram is the address segment of UD (struct mlx5_wqe_datagram_seg, with
 // struct mlx5_wqe_av).
 type datagram struct {
-	qkey   uint32
-	qpn    uint32
-	sl     byte
-	lid    uint16
+	address
+	qkey uint32
+	qpn  uint32
+	sl   byte
+	mac  [6]byte
+}
+
+// An address is where packets go.
+type address struct {
+	lid    uint16 // InfiniBand
 	global bool
 	gid    [16]byte
+	source byte // index of the GID that they come from
 }
 
 // A workRequest is a WQE of a send queue.
@@ -115,8 +122,9 @@ func parseWQE(b []byte, ud bool) (w workRequest, err error) {
 	}
 	if ud {
 		a := take(48)
-		w.to = datagram{qkey: be.Uint32(a), qpn: be.Uint32(a[8:]) & 0xffffff, sl: a[12] & 15, lid: be.Uint16(a[14:]),
-			global: be.Uint32(a[28:])>>30&1 != 0, gid: [16]byte(a[32:48])}
+		flow := be.Uint32(a[28:])
+		w.to = datagram{qkey: be.Uint32(a), qpn: be.Uint32(a[8:]) & 0xffffff, sl: a[12] & 15, mac: [6]byte(a[20:26]),
+			address: address{lid: be.Uint16(a[14:]), global: flow>>30&1 != 0, gid: [16]byte(a[32:48]), source: byte(flow >> 20)}}
 	}
 	if w.op.remote() {
 		a := take(16)

@@ -73,7 +73,7 @@ func TestSendQueueFormats(t *testing.T) {
 				"00000000 00000000 00000000 00000000 | 00000000 00000000 00000000 00000000 | 00000400 0101026a 0000556e 999d9028",
 			want: workRequest{
 				control: control{op: opSend, qpn: 0x10104, size: 80, signaled: true},
-				to:      datagram{qkey: 0x11111111, qpn: 0x104, lid: 7},
+				to:      datagram{qkey: 0x11111111, qpn: 0x104, address: address{lid: 7}},
 				list:    []scatter{{0x556e999d9028, 1024, 0x101026a}}, length: 1024,
 			},
 		},

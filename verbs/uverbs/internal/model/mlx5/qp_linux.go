@@ -109,6 +109,7 @@ type queuePair struct {
 	context     *ucontext
 	pd          *protectionDomain
 	handle, qpn uint32
+	uar         *uar
 	user        uint64
 	uidx        uint32
 	service     service
@@ -162,7 +163,8 @@ func (q *queuePair) event(kind uint32) {
 
 // peer returns the QP that the path leads to, or nil.
 func (q *queuePair) peer() *queuePair {
-	d := q.device().fabric.find(le.Uint16(q.attr.path[20:]), q.attr.path[30] != 0, [16]byte(q.attr.path[:16]))
+	d := q.device().find(address{lid: le.Uint16(q.attr.path[20:]), global: q.attr.path[30] != 0,
+		gid: [16]byte(q.attr.path[:16]), source: q.attr.path[24]})
 	if d == nil {
 		return nil
 	}
@@ -285,8 +287,13 @@ func (q *queuePair) modify(r []byte) unix.Errno {
 	if mask&maskMaxRead != 0 && r[101] > maxReads || mask&maskMaxDest != 0 && r[102] > maxReads {
 		return unix.EINVAL
 	}
-	if mask&maskAV != 0 && r[31] != 1 {
-		return unix.EINVAL
+	if mask&maskAV != 0 {
+		if r[31] != 1 {
+			return unix.EINVAL // uverbs_cmd.c, modify_qp
+		}
+		if errno := q.device().checkPath(r[30] != 0, r[24]); errno != 0 {
+			return errno
+		}
 	}
 	if to == stateReset {
 		q.state = to

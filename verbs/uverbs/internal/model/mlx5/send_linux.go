@@ -356,9 +356,12 @@ func (q *queuePair) datagram(w *workRequest, local []piece) {
 		usesOwn   = 1 << 31 // of a Q_Key: that of the QP is taken
 		globalBit = 1 << 28
 	)
-	d := q.device().fabric.find(w.to.lid, w.to.global, w.to.gid)
-	if d == nil {
+	d := q.device().find(w.to.address)
+	if d == nil || q.device().config.Link == Ethernet && w.to.mac != d.mac {
 		return
+	}
+	if q.device().config.Link == Ethernet {
+		w.to.global = true // there it always is, and the bit is not set
 	}
 	qkey := w.to.qkey
 	if qkey&usesOwn != 0 {
@@ -400,13 +403,27 @@ func (q *queuePair) datagram(w *workRequest, local []piece) {
 	p.received(index, e)
 }
 
-// header is the GRH of a datagram.
+// header is what a datagram has before its data: the GRH, or of RoCE v2 over IPv4 the header
+// of that in the last 20 bytes (IBA annex A17.4.5.2).
 func (d *Device) header(w *workRequest) []byte {
 	h := make([]byte, 40)
+	source := d.gids[0]
+	if int(w.to.source) < len(d.gids) {
+		source = d.gids[w.to.source]
+	}
+	if source.kind == gidRoCE2 && source.ipv4() {
+		const udp, headers = 17, 20 + 8 + 12 + 8 + 4 // IP, UDP, BTH, DETH, CRC
+		ip := h[20:]
+		ip[0], ip[8], ip[9] = 4<<4|5, 64, udp
+		be.PutUint16(ip[2:], uint16(w.length)+headers)
+		copy(ip[12:], source.gid[12:])
+		copy(ip[16:], w.to.gid[12:])
+		return h
+	}
 	h[0] = 6 << 4
 	be.PutUint16(h[4:], uint16(w.length))
 	h[6], h[7] = 0x1b, 64 // IBA transport, hop limit
-	copy(h[8:], d.gid[:])
+	copy(h[8:], source.gid[:])
 	copy(h[24:], w.to.gid[:])
 	return h
 }

@@ -1,0 +1,117 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+// A Link is the kind of a device's port.
+type Link byte
+
+// The kinds of ports, as QUERY_PORT calls them.
+const (
+	InfiniBand Link = 1
+	Ethernet   Link = 2
+)
+
+// A Config says what a device is.
+type Config struct {
+	Link Link // InfiniBand if it is 0
+	// StaticUARs makes the kernel one that knows no other UARs than those of a context, as
+	// before 5.7.
+	StaticUARs bool
+}
+
+// A Device is a ConnectX with one port.
+type Device struct {
+	config   Config
+	fabric   *Fabric
+	lid      uint16
+	guid     uint64
+	mac      [6]byte
+	gids     []gidEntry
+	contexts []*ucontext
+	keys     map[uint32]*memoryRegion
+	qps      map[uint32]*queuePair
+	number   uint32 // of the object made last
+	removed  bool
+}
+
+// NewDevice adds a device to the fabric.
+func (f *Fabric) NewDevice(config Config) *Device {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if config.Link == 0 {
+		config.Link = InfiniBand
+	}
+	n := len(f.devices)
+	d := &Device{config: config, fabric: f, keys: map[uint32]*memoryRegion{}, qps: map[uint32]*queuePair{},
+		// Numbers of different devices differ, so that one taken for the other is noticed.
+		number: 0x100 + uint32(n)<<16,
+		mac:    [6]byte{0x00, 0x02, 0xc9, 0xc0, 0, byte(n)}}
+	// The GUID is the modified EUI-64 of the MAC.
+	m := d.mac
+	d.guid = be.Uint64([]byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+	if config.Link == InfiniBand {
+		d.lid = uint16(7 + n)
+		d.guid = 0x0002c903_00c00000 + uint64(n)<<8
+	}
+	d.makeGIDs(n)
+	f.devices = append(f.devices, d)
+	return d
+}
+
+// Host returns a machine that has the device as uverbs0.
+func (d *Device) Host() *frame.Host {
+	const major, minor = 231, 192
+	guid := fmt.Sprintf("%04x:%04x:%04x:%04x", d.guid>>48, d.guid>>32&0xffff, d.guid>>16&0xffff, d.guid&0xffff)
+	const verbs, device, port = "infiniband_verbs/", "infiniband/mlx5_0/", "infiniband/mlx5_0/ports/1/"
+	link := map[Link]string{InfiniBand: "InfiniBand", Ethernet: "Ethernet"}[d.config.Link]
+	files := map[string]string{
+		verbs + "abi_version":         "6",
+		verbs + "uverbs0/ibdev":       "mlx5_0",
+		verbs + "uverbs0/abi_version": "1",
+		verbs + "uverbs0/dev":         fmt.Sprintf("%d:%d", major, minor),
+		device + "node_type":          "1: CA",
+		device + "node_guid":          guid,
+		device + "sys_image_guid":     guid,
+		device + "node_desc":          "model",
+		device + "hca_type":           "MT4119",
+		device + "fw_ver":             "16.35.1000",
+		device + "device/modalias":    "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00",
+		port + "state":                "4: ACTIVE",
+		port + "phys_state":           "5: LinkUp",
+		port + "rate":                 "100 Gb/sec (4X EDR)",
+		port + "lid":                  fmt.Sprintf("%#x", d.lid),
+		port + "link_layer":           link,
+		port + "pkeys/0":              "0xffff",
+	}
+	for i := range d.gidTable() {
+		g := gidEntry{}
+		if i < len(d.gids) {
+			g = d.gids[i]
+			files[fmt.Sprintf(port+"gid_attrs/types/%d", i)] = g.kind.String()
+			if d.config.Link == Ethernet {
+				files[fmt.Sprintf(port+"gid_attrs/ndevs/%d", i)] = netdev
+			}
+		}
+		files[fmt.Sprintf(port+"gids/%d", i)] = g.String()
+	}
+	return &frame.Host{
+		Nodes: map[string]frame.Node{"/dev/infiniband/uverbs0": {Major: major, Minor: minor, Pages: nodePages,
+			Methods: attributesOf(methods), Open: d.open}},
+		Sysfs: files,
+		Links: map[string]string{device + "device/driver": "../../../../bus/pci/drivers/mlx5_core"},
+	}
+}
+
+func (d *Device) state() byte {
+	return portActive
+}
+
+func (d *Device) physicalState() byte {
+	return physLinkUp
+}

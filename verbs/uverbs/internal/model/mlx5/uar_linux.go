@@ -1,0 +1,224 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+// Layout of what a program maps of the device node: the offset is (command << 8 | page) *
+// page size (include/uapi/rdma/mlx5-abi.h, MLX5_IB_MMAP_*; main.c, mlx5_ib_mmap). The static
+// UARs of a context can be mapped in two ways, with pages of their own here. Dynamic ones have
+// an offset by themselves (main.c, mlx5_entry_to_mmap_offset).
+const (
+	pageSize     = 4096
+	mmapRegular  = 0 // write-combining where the platform has it
+	mmapNonCache = 3
+	mmapDynamic  = 9 // MLX5_IB_MMAP_OFFSET_START
+	staticUARs   = 8
+	dynamicUARs  = 255
+	nodePages    = (mmapDynamic<<8 + dynamicUARs) * pageSize
+
+	bfregs       = 2 * staticUARs // of each page two that are not for fast paths
+	bfregSize    = 512
+	bfregOffset  = 0x800
+	cqRegister   = 0x20
+	bfregsOfPage = 4
+)
+
+// taken is what the model leaves in a register that it has looked at. No doorbell has this
+// value: its command, or its WQE index with its opcode, do not exist.
+const taken = ^uint64(0)
+
+// A uar is a page of registers: the doorbell of CQs, and the two halves of each BlueFlame
+// register. What was stored is replaced by [taken], so that each later store is seen, the same
+// value again too.
+type uar struct {
+	handle    uint32 // of a dynamic one
+	page      uint32 // as commands name it; of a static one its index
+	dynamic   int    // index of its page, of a dynamic one
+	cq        []*atomic.Uint64
+	bf        []*atomic.Uint64
+	nonCached bool
+}
+
+// add makes the registers of a page at an offset those of the UAR.
+func (u *uar) add(pages []byte, base int) {
+	register := func(offset int) *atomic.Uint64 {
+		r := (*atomic.Uint64)(unsafe.Pointer(&pages[base+offset]))
+		r.Store(taken)
+		return r
+	}
+	u.cq = append(u.cq, register(cqRegister))
+	for half := range 2 * bfregsOfPage {
+		u.bf = append(u.bf, register(bfregOffset+half*bfregSize/2))
+	}
+}
+
+// addStaticUARs makes the UARs that a context has by itself.
+func (c *ucontext) addStaticUARs() {
+	for i := range staticUARs {
+		u := &uar{page: uint32(i)}
+		for _, command := range []int{mmapRegular, mmapNonCache} {
+			u.add(c.pages, (command<<8+i)*pageSize)
+		}
+		c.uars = append(c.uars, u)
+	}
+	c.static = c.uars
+}
+
+// Methods and attributes of UARs (include/uapi/rdma/mlx5_user_ioctl_cmds.h).
+const (
+	attrUARHandle = 0x1000
+	attrUARType   = 0x1001
+	attrUAROffset = 0x1002
+	attrUARLength = 0x1003
+	attrUARPage   = 0x1004
+	typeBlueFlame = 0
+	typeNonCached = 1
+	objectUAR     = 0x1008
+	driverMethod  = 0x1000
+)
+
+// allocUAR is main.c, UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC).
+func (c *ucontext) allocUAR(r *frame.Call) unix.Errno {
+	kind := r.Uint64(attrUARType)
+	if kind != typeBlueFlame && kind != typeNonCached {
+		return unix.EOPNOTSUPP
+	}
+	index := 0
+	for c.dynamicUAR(index) != nil {
+		index++
+	}
+	if index >= dynamicUARs {
+		return unix.ENOMEM // core/ib_core_uverbs.c, rdma_user_mmap_entry_insert_range
+	}
+	u := &uar{page: uint32(uint16(c.device.next())), dynamic: index, nonCached: kind == typeNonCached}
+	offset := (mmapDynamic<<8 | index) * pageSize
+	u.add(c.pages, offset)
+	u.handle = c.add(u)
+	c.uars = append(c.uars, u)
+	for _, errno := range []unix.Errno{
+		r.AnswerHandle(attrUARHandle, u.handle), r.Answer(attrUAROffset, quads(uint64(offset))),
+		r.Answer(attrUARPage, words(u.page)), r.Answer(attrUARLength, words(pageSize)),
+	} {
+		if errno != 0 {
+			return errno
+		}
+	}
+	return 0
+}
+
+func (c *ucontext) destroyUAR(r *frame.Call) unix.Errno {
+	u, ok := lookup[*uar](c, r.Handle(attrUARHandle))
+	if !ok {
+		return unix.ENOENT // core/rdma_core.c, rdma_lookup_get_uobject
+	}
+	// The kernel does not ask whether queues have it. perftest leaves a CQ behind.
+	delete(c.objects, u.handle)
+	c.uars = without(c.uars, u)
+	return 0
+}
+
+func (c *ucontext) dynamicUAR(index int) *uar {
+	for _, u := range c.uars {
+		if u.handle != 0 && u.dynamic == index {
+			return u
+		}
+	}
+	return nil
+}
+
+// uarOfPage returns the dynamic UAR that commands name by its page.
+func (c *ucontext) uarOfPage(page uint32) *uar {
+	for _, u := range c.uars {
+		if u.handle != 0 && u.page == page {
+			return u
+		}
+	}
+	return nil
+}
+
+// Map is main.c, mlx5_ib_mmap.
+func (c *ucontext) Map(m frame.Mapping) unix.Errno {
+	c.device.fabric.mu.Lock()
+	defer c.device.fabric.mu.Unlock()
+	page := m.Offset / pageSize
+	command, index := page>>8&0xff, int(page&0xff|page>>16<<8)
+	switch {
+	case c.device.removed:
+		return unix.EIO
+	case c.memory == nil:
+		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_mmap: there is no context
+	case m.Length != pageSize || m.Flags&unix.MAP_SHARED == 0:
+		return unix.EINVAL // uar_mmap; core/ib_core_uverbs.c, rdma_user_mmap_pre
+	case command == mmapRegular || command == mmapNonCache:
+		if index >= len(c.static) {
+			return unix.EINVAL // uar_mmap
+		}
+	case command != mmapDynamic || c.dynamicUAR(index) == nil:
+		return unix.EINVAL // mlx5_ib_mmap_offset
+	}
+	return 0
+}
+
+// takeDoorbells says whether the program has rung.
+func (c *ucontext) takeDoorbells() bool {
+	found := false
+	for _, u := range c.uars {
+		for _, r := range u.cq {
+			if v := r.Load(); v != taken {
+				r.Store(taken)
+				c.checkCQDoorbell(u, swap(v))
+				found = true
+			}
+		}
+		for _, r := range u.bf {
+			if v := r.Load(); v != taken {
+				r.Store(taken)
+				c.checkSendDoorbell(u, swap(v))
+				found = true
+			}
+		}
+	}
+	return found
+}
+
+// checkCQDoorbell checks what was stored last: the arm command and the number of a CQ.
+func (c *ucontext) checkCQDoorbell(u *uar, v uint64) {
+	number := uint32(v)
+	for _, q := range c.cqs {
+		if q.cqn == number {
+			if q.uar != u {
+				c.device.fabric.violation("CQ %#x is armed in UAR %#x, and has UAR %#x", number, u.page, q.uar.page)
+			}
+			return
+		}
+	}
+	c.unknownDoorbell(u, "CQ", number)
+}
+
+// checkSendDoorbell checks what was stored last: the first 8 bytes of a WQE.
+func (c *ucontext) checkSendDoorbell(u *uar, v uint64) {
+	number := uint32(v) >> 8
+	for _, q := range c.qps {
+		if q.qpn == number {
+			if q.uar != u {
+				c.device.fabric.violation("the doorbell of QP %#x is rung in UAR %#x, and it has UAR %#x", number, u.page, q.uar.page)
+			}
+			return
+		}
+	}
+	c.unknownDoorbell(u, "QP", number)
+}
+
+func (c *ucontext) unknownDoorbell(u *uar, what string, number uint32) {
+	if !c.past[number] { // or it was destroyed before the model looked
+		c.device.fabric.violation("UAR %#x: a doorbell is rung for %s %#x, which the context does not have", u.page, what, number)
+	}
+}
