@@ -63,6 +63,20 @@ func becomeProgram(args []string) error {
 	return fmt.Errorf("%s: %w", path, unix.Exec(path, args, os.Environ()))
 }
 
+// Supported returns why programs cannot be run on hosts here, for instance in an emulator
+// of one process.
+func Supported() error {
+	const getNotifSizes = 3
+	var sizes [3]uint16
+	if _, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, getNotifSizes, 0, uintptr(unsafe.Pointer(&sizes))); errno != 0 {
+		return fmt.Errorf("seccomp with user notification: %w", errno)
+	}
+	if err := ProcessOf(os.Getpid()).Read(uint64(uintptr(unsafe.Pointer(&sizes))), make([]byte, 1)); err != nil {
+		return err
+	}
+	return nil
+}
+
 func setFilter(flags uintptr, program *unix.SockFprog) (int, unix.Errno) {
 	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(program)))
 	return int(fd), errno

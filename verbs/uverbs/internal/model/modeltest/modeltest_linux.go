@@ -1,0 +1,214 @@
+//go:build amd64 || arm64
+
+// Package modeltest runs tests on the model of RDMA devices.
+//
+// A test that is to run on a device begins with
+//
+//	if !modeltest.On(t, modeltest.Config{}) {
+//		return
+//	}
+//
+// and TestMain of its package with [Main]. On starts the test's program anew for each host of
+// the configuration, with this test alone, so that what follows runs there: /dev/infiniband,
+// /sys/class/infiniband and netlink are those of a host with one device, mlx5_0.
+// The devices are connected, and tests on two hosts learn of each other by [Exchange].
+//
+// In the first process On waits for the others and returns false. The test fails there if it
+// fails on a host, or if the driver has done what a device cannot make sense of
+// ([mlx5.Fabric.Violations]). Everything is one process tree: a debugger or the race detector
+// works as always. What else a test wants of the hosts, for instance a C program at one of
+// them, it does itself with packages frame and mlx5.
+package modeltest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
+)
+
+// A Config says on what a test runs.
+type Config struct {
+	// Device is what each host has.
+	Device mlx5.Config
+	// Hosts is how many there are; 0 means 1.
+	Hosts int
+	// WriteOnly makes the kernel of the hosts one without ioctl for uverbs.
+	WriteOnly bool
+	// Hostile, if it is not 0, makes the devices awkward by this seed. See [mlx5.Fabric].
+	Hostile uint64
+	// WQE, if not nil, is given each WQE of a send queue before it is executed. It is called in the
+	// first process.
+	WQE func(wqe []byte)
+	// Env is added to the environment of the hosts' programs.
+	Env []string
+}
+
+const (
+	hostVariable     = "RAMJET_MODEL_HOST"     // the number of the host, from 0
+	exchangeVariable = "RAMJET_MODEL_EXCHANGE" // where hosts 0 and 1 meet
+)
+
+// Main is called first in TestMain: the process may be one that is to become a program on a host.
+func Main() { frame.Main() }
+
+// Host returns the number of the host on which the process runs, from 0, or -1 if it is none of the
+// model.
+func Host() int {
+	n, err := strconv.Atoi(os.Getenv(hostVariable))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// On reports whether this process runs on a host of the model. If not, it runs the test
+// there, and returns when that has ended. Where that is not possible, the test is skipped.
+func On(t *testing.T, config Config) bool {
+	t.Helper()
+	if Host() >= 0 {
+		return true
+	}
+	if err := frame.Supported(); err != nil {
+		if os.Getenv("RAMJET_TEST_ALL") != "" {
+			t.Fatalf("RAMJET_TEST_ALL allows nothing to be left out: %v", err)
+		}
+		t.Skip("left out:", err)
+	}
+	fabric := Fabric(t, config)
+	meeting := filepath.Join(t.TempDir(), "exchange")
+	programs := make([]*frame.Program, max(config.Hosts, 1))
+	outputs := make([]bytes.Buffer, len(programs))
+	for i := range programs {
+		host := fabric.NewDevice(config.Device).Host()
+		host.WriteOnly = config.WriteOnly
+		env := append([]string{hostVariable + "=" + strconv.Itoa(i), exchangeVariable + "=" + meeting}, config.Env...)
+		p, err := host.Start(arguments(t), env, &outputs[i], &outputs[i])
+		if err != nil {
+			t.Errorf("%v: %s", err, &outputs[i])
+			break
+		}
+		programs[i] = p
+		defer context.AfterFunc(t.Context(), p.Kill)()
+	}
+	for i, p := range programs {
+		if p != nil {
+			judge(t, i, p.Wait(), &outputs[i])
+		}
+	}
+	return false
+}
+
+// Fabric returns one whose hardware runs until the test ends. The test fails if there are violations.
+func Fabric(t *testing.T, config Config) *mlx5.Fabric {
+	t.Helper()
+	fabric := mlx5.NewFabric()
+	fabric.WQE = config.WQE
+	if config.Hostile != 0 {
+		fabric.Hostile = rand.New(rand.NewPCG(config.Hostile, 0))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { fabric.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait() // ends with the context
+		for _, v := range fabric.Violations() {
+			t.Errorf("the driver violates the format: %s", v)
+		}
+	})
+	return fabric
+}
+
+// arguments are those of a program that runs this test alone, not longer than this one may.
+func arguments(t *testing.T) []string {
+	var pattern []string
+	for name := range strings.SplitSeq(t.Name(), "/") {
+		pattern = append(pattern, "^"+regexp.QuoteMeta(name)+"$")
+	}
+	args := []string{os.Args[0], "-test.v", "-test.count=1", "-test.run=" + strings.Join(pattern, "/")}
+	if testing.Short() {
+		args = append(args, "-test.short")
+	}
+	if deadline, ok := t.Deadline(); ok {
+		const spare = time.Second // to say what went wrong
+		args = append(args, fmt.Sprintf("-test.timeout=%v", max(time.Until(deadline)-spare, spare)))
+	}
+	return args
+}
+
+// judge fails or skips the test if it has been so on a host.
+func judge(t *testing.T, host int, err error, output *bytes.Buffer) {
+	t.Helper()
+	out := output.String()
+	switch {
+	case err != nil:
+		t.Errorf("on host %d: %v\n%s", host, err, out)
+	case strings.Contains(out, "--- SKIP: "+t.Name()+" "):
+		t.Skipf("on host %d:\n%s", host, out)
+	case !strings.Contains(out, "--- PASS: "+t.Name()+" "):
+		t.Errorf("on host %d the test has not run:\n%s", host, out)
+	case testing.Verbose():
+		t.Logf("on host %d:\n%s", host, out)
+	}
+}
+
+var meeting = sync.OnceValues(func() (net.Conn, error) {
+	path := os.Getenv(exchangeVariable)
+	if Host() != 0 {
+		return dial(path)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	return l.Accept()
+})
+
+// dial waits for host 0 to listen.
+func dial(path string) (net.Conn, error) {
+	const most = 30 * time.Second
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		c, err := net.Dial("unix", path)
+		if err == nil || time.Since(start) > most {
+			return c, err
+		}
+	}
+}
+
+// Exchange sends bytes to the other one of two hosts, and returns what that sends. Each of them
+// waits for the other.
+func Exchange(t *testing.T, mine []byte) (theirs []byte) {
+	t.Helper()
+	c, err := meeting()
+	if err != nil {
+		t.Fatalf("meet the other host: %v", err)
+	}
+	message := append(binary.BigEndian.AppendUint32(nil, uint32(len(mine))), mine...)
+	if _, err = c.Write(message); err == nil {
+		var size [4]byte
+		if _, err = io.ReadFull(c, size[:]); err == nil {
+			theirs = make([]byte, binary.BigEndian.Uint32(size[:]))
+			_, err = io.ReadFull(c, theirs)
+		}
+	}
+	if err != nil {
+		t.Fatalf("the other host: %v", err)
+	}
+	return theirs
+}
