@@ -224,7 +224,7 @@ func TestStormOfDialsLeavesNoneOnTCP(t *testing.T) {
 // A listener that takes no more requests for now is asked again.
 func TestFullListenerIsAskedAgain(t *testing.T) {
 	for range maxSetUps {
-		require.NoError(t, accepting.Enter(t.Context()))
+		require.NoError(t, accepting.enter(t.Context()))
 	}
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
@@ -244,7 +244,7 @@ func TestFullListenerIsAskedAgain(t *testing.T) {
 		return ln.(*Listener).onFabrics()[0].Stats().Requests > 0
 	})
 	for range maxSetUps {
-		accepting.Leave()
+		accepting.gate.Leave()
 	}
 	waiting()
 }

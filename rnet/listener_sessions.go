@@ -38,30 +38,32 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
 			}
 			return
 		}
-		if accepting.Enter(l.open) != nil { // ended by who has a place, or Close
+		if accepting.enter(l.open) != nil { // ended by who has a place, or Close
 			withdraw(req)
 			return
 		}
-		l.work.Go(func() {
-			defer accepting.Leave()
-			l.serve(t, req)
-		})
+		l.work.Go(func() { l.serve(t, req) })
 	}
 }
 
-// serve sets up a session. It has a time limit, and what it sets up ends with
-// the peer.
+// serve sets up a session, for which there is a place. It has a time limit, and
+// what it sets up ends with the peer.
 func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
-	s, err := l.newSession(t, req)
+	ctx, leave := accepting.begin(l.open)
+	defer leave()
+	s, err := l.newSession(ctx, t, req)
 	if err != nil {
 		l.failed.Add(1)
+		if cause := context.Cause(ctx); errors.Is(cause, errGaveWay) {
+			err = cause
+		}
 		l.set.log.Debug("rnet: session refused", "peer", req.RemoteAddr(), "pid", req.Peer().PID, "err", err)
 		return
 	}
 	l.set.log.Debug("rnet: session", "peer", s.remoteAddr, "pid", req.Peer().PID, "transport", t, "device", s.device)
 }
 
-func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, error) {
+func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm.Request) (*session, error) {
 	defer region("rnet.session").End()
 	s, err := newSession(req.Device(), l.set.session, l.set.log)
 	if err != nil {
@@ -91,7 +93,7 @@ func (l *Listener) newSession(t fallback.Transport, req rcm.Request) (*session, 
 		s.abandon()
 		return nil, net.ErrClosed
 	}
-	ctx, cancel := context.WithTimeout(l.open, setUpTime)
+	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
 	conn, err := req.Accept(ctx, s.qp, s.connParam())
 	if err != nil {

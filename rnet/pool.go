@@ -22,7 +22,7 @@ var (
 	// that are accepted. A dial waits for the acceptor, so it must not stand in
 	// one queue with it.
 	setUps    = fallback.NewGate(maxSetUps)
-	accepting = fallback.NewGate(maxSetUps)
+	accepting = setUpPlaces{gate: fallback.NewGate(maxSetUps)}
 )
 
 const maxSetUps = 64
