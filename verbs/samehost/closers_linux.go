@@ -30,10 +30,10 @@ type closers struct {
 	mu      sync.Mutex
 	queue   []io.Closer   // guarded by mu
 	running int           // guarded by mu: threads
-	room    chan struct{} // guarded by mu: closed, and made anew, when something was taken from a full queue
+	taken   chan struct{} // guarded by mu: closed, and made anew, when something was taken from a full queue
 }
 
-var waiting = closers{room: make(chan struct{})}
+var waiting = closers{taken: make(chan struct{})}
 
 // CloseReceived closes descriptors that a peer has sent, and does not wait for it.
 func CloseReceived(fds ...int) {
@@ -67,21 +67,14 @@ func (q *closers) full() bool {
 	return len(q.queue) >= maxWaiting
 }
 
-// wait waits until q is not full, and no longer than done is open.
-func (q *closers) wait(done <-chan struct{}) {
-	for {
-		q.mu.Lock()
-		full, room := len(q.queue) >= maxWaiting, q.room
-		q.mu.Unlock()
-		if !full {
-			return
-		}
-		select { // ended by a closer that takes the next one, or done
-		case <-room:
-		case <-done:
-			return
-		}
+// room returns what is closed when q is full no more, nil if it is not.
+func (q *closers) room() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) < maxWaiting {
+		return nil
 	}
+	return q.taken
 }
 
 func (q *closers) next() io.Closer {
@@ -92,8 +85,8 @@ func (q *closers) next() io.Closer {
 		return nil
 	}
 	if len(q.queue) == maxWaiting {
-		close(q.room)
-		q.room = make(chan struct{})
+		close(q.taken)
+		q.taken = make(chan struct{})
 	}
 	c := q.queue[0]
 	q.queue[0] = nil

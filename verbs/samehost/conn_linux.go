@@ -72,15 +72,16 @@ func (e *DeniedError) Error() string {
 // Dial connects to the first of names, abstract ones of sockets of a type
 // (unix.SOCK_SEQPACKET), where a process listens that admit lets in, one of our user
 // if admit is nil. It does not wait. Each name is looked at for itself: names that
-// strangers have are passed over, also those where the queue is full. The error
-// wraps ECONNREFUSED if nobody listens, EAGAIN if a queue is full that may be that of
-// a process of ours, or too much of strangers waits to be closed; a *DeniedError
-// tells that there are only others.
+// strangers have are passed over, also those where the queue is full, which is so of
+// other users' where admit might let those in. The error wraps ECONNREFUSED if nobody
+// listens, EAGAIN if a queue is full that may be that of a process that is let in, or
+// too much of strangers waits to be closed; a *DeniedError tells that there are only
+// others.
 func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
 	if waiting.full() {
 		return nil, os.NewSyscallError("connect", unix.EAGAIN)
 	}
-	var denied error
+	var denied, full error
 	fd := spare.take(typ)
 	defer func() {
 		if fd >= 0 {
@@ -98,12 +99,13 @@ func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
 		switch {
 		case err == unix.ECONNREFUSED || err == unix.EPROTOTYPE:
 			continue // nobody, or a socket of another type, which is none of ours
-		case err == unix.EAGAIN && admit == nil:
-			if foreign(name) {
+		case err == unix.EAGAIN && owners.foreign(typ, name):
+			if admit == nil {
 				denied = &DeniedError{Full: true}
-				continue
+			} else {
+				full = os.NewSyscallError("connect", err)
 			}
-			fallthrough
+			continue
 		case err != nil:
 			return nil, os.NewSyscallError("connect", err)
 		}
@@ -119,8 +121,8 @@ func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
 		denied = &DeniedError{Peer: c.peer}
 		c.Close()
 	}
-	if denied != nil {
-		return nil, denied
+	if err := cmp.Or(full, denied); err != nil {
+		return nil, err
 	}
 	return nil, os.NewSyscallError("connect", unix.ECONNREFUSED)
 }

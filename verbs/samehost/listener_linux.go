@@ -34,7 +34,10 @@ type Listener struct {
 	closed chan struct{}
 
 	accepting sync.Mutex // held while Accept uses file
-	mu        sync.Mutex // guards the deadline, and closed being closed
+
+	mu       sync.Mutex    // guards closed being closed
+	deadline time.Time     // guarded by mu
+	moved    chan struct{} // closed, and made anew, with each new deadline; guarded by mu
 }
 
 // Listen makes the socket. If the name is taken the error wraps EADDRINUSE.
@@ -52,7 +55,7 @@ func Listen(cfg ListenConfig) (*Listener, error) {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("listen", err)
 	}
-	l := &Listener{cfg: cfg, bare: bare, file: os.NewFile(uintptr(fd), cfg.Name), closed: make(chan struct{})}
+	l := &Listener{cfg: cfg, bare: bare, file: os.NewFile(uintptr(fd), cfg.Name), closed: make(chan struct{}), moved: make(chan struct{})}
 	if l.raw, err = l.file.SyscallConn(); err != nil {
 		l.file.Close()
 		return nil, err
@@ -71,7 +74,33 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	if l.isClosed() {
 		return net.ErrClosed
 	}
+	l.deadline = t
+	close(l.moved)
+	l.moved = make(chan struct{})
 	return l.file.SetReadDeadline(t)
+}
+
+// await waits for an event where the netpoller has no part in it. It ends with the
+// event, the deadline or Close.
+func (l *Listener) await(event <-chan struct{}) error {
+	for {
+		l.mu.Lock()
+		deadline, moved := l.deadline, l.moved
+		l.mu.Unlock()
+		var over <-chan time.Time
+		if !deadline.IsZero() {
+			over = time.After(time.Until(deadline))
+		}
+		select {
+		case <-event:
+			return nil
+		case <-l.closed:
+			return net.ErrClosed
+		case <-over:
+			return os.ErrDeadlineExceeded
+		case <-moved:
+		}
+	}
 }
 
 func (l *Listener) isClosed() bool {
@@ -87,7 +116,11 @@ func (l *Listener) isClosed() bool {
 // that wraps net.ErrClosed, and with the deadline.
 func (l *Listener) Accept() (*Conn, error) {
 	for {
-		waiting.wait(l.closed)
+		for room := waiting.room(); room != nil; room = waiting.room() {
+			if err := l.await(room); err != nil { // ended by a closer that takes the next one
+				return nil, err
+			}
+		}
 		fd, err := l.accept()
 		if err != nil {
 			return nil, err
@@ -117,11 +150,13 @@ func (l *Listener) accept() (int, error) {
 			return fd, err
 		}
 		// The connection stays in the queue, so the descriptor would be readable
-		// again at once; this wait ends with the timer or Close.
-		select {
-		case <-time.After(pause):
-		case <-l.closed:
-			return -1, net.ErrClosed
+		// again at once; this wait ends with the timer.
+		over := make(chan struct{})
+		timer := time.AfterFunc(pause, func() { close(over) })
+		err = l.await(over)
+		timer.Stop()
+		if err != nil {
+			return -1, err
 		}
 	}
 }

@@ -40,6 +40,10 @@ func play(role, name string) {
 				fmt.Println("admitted")
 			}
 		}
+	case "squat":
+		_, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: name})
+		fmt.Println(err)
+		select {} // ended by the test
 	case "dial":
 		_, err := Dial(unix.SOCK_SEQPACKET, nil, name)
 		fmt.Println(err)

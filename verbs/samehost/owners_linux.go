@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,9 +37,29 @@ var errNoOwners = errors.New("the kernel does not tell the owners of sockets")
 // which nobody else can say of his. Linux before 5.3, or without unix_diag, does not
 // tell.
 func Names(uid int) ([]string, error) {
+	var names []string
+	err := lookAtSockets(func(s listening) bool {
+		if s.owner == uid && s.name != "" {
+			names = append(names, s.name)
+		}
+		return true
+	})
+	return names, err
+}
+
+// listening is a listening Unix socket.
+type listening struct {
+	typ   int
+	name  string // "" if it is not an abstract one
+	owner int
+}
+
+// lookAtSockets asks the kernel for all listening Unix sockets, until see has seen
+// enough: the kernel cannot be asked for one by its name.
+func lookAtSockets(see func(listening) (more bool)) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd)
 	request := make([]byte, unix.NLMSG_HDRLEN+requestLen)
@@ -49,33 +71,86 @@ func Names(uid int) ([]string, error) {
 	native.PutUint32(body[4:], 1<<stateListen)
 	native.PutUint32(body[12:], showName|showUID)
 	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, os.NewSyscallError("sendto", err)
+		return os.NewSyscallError("sendto", err)
 	}
-	var names []string
 	for buf := make([]byte, 64<<10); ; {
 		n, _, err := unix.Recvfrom(fd, buf, 0) // does not wait long: the kernel answers, or says why not
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return nil, os.NewSyscallError("recvfrom", err)
+			return os.NewSyscallError("recvfrom", err)
 		}
-		more, err := takeSockets(buf[:n], uid, &names)
+		more, err := takeSockets(buf[:n], see)
 		if err != nil || !more {
-			return names, err
+			return err
 		}
 	}
 }
 
-// foreign reports whether a name that is taken is certainly not one of our user's.
-func foreign(name string) bool {
-	names, err := Names(os.Geteuid())
-	return err == nil && !slices.Contains(names, name)
+// A stranger who has many sockets makes a look at all of them long, and whoever dials
+// a name of his with a full queue looks. So one looks at a time, at no more than
+// maxLooked, and for restFactor times as long as that took nobody looks again.
+const (
+	maxLooked  = 1 << 15
+	restFactor = 9
+	knownTime  = 100 * time.Millisecond // for which an owner is remembered
+	maxKnown   = 64                     // names
+)
+
+// owners remembers whose names are.
+var owners ownerMemory
+
+type ownerMemory struct {
+	mu    sync.Mutex
+	rest  time.Time           // nobody looks before; guarded by mu
+	known map[listening]known // by type and name; guarded by mu
+	looks int                 // guarded by mu
 }
 
-// takeSockets adds the names in one datagram to those of the user, and reports
-// whether more datagrams follow.
-func takeSockets(b []byte, uid int, names *[]string) (more bool, err error) {
+type known struct {
+	foreign bool
+	until   time.Time
+}
+
+// foreign reports whether a name that is taken is certainly not one of our user's.
+func (m *ownerMemory) foreign(typ int, name string) bool {
+	if !m.mu.TryLock() {
+		return false // somebody looks
+	}
+	defer m.mu.Unlock()
+	key := listening{typ: typ, name: name}
+	begun := time.Now()
+	if k, ok := m.known[key]; ok && begun.Before(k.until) {
+		return k.foreign
+	}
+	if begun.Before(m.rest) {
+		return false
+	}
+	foreign, looked := false, 0
+	err := lookAtSockets(func(s listening) bool {
+		looked++
+		if s.typ == typ && s.name == name {
+			foreign = s.owner != os.Geteuid()
+			return false
+		}
+		return looked < maxLooked
+	})
+	m.looks++
+	now := time.Now()
+	took := now.Sub(begun)
+	m.rest = now.Add(restFactor * took)
+	if m.known == nil || len(m.known) >= maxKnown {
+		m.known = make(map[listening]known)
+	}
+	k := known{err == nil && foreign, now.Add(max(knownTime, restFactor*took))}
+	m.known[key] = k
+	return k.foreign
+}
+
+// takeSockets shows the sockets in one datagram to see, and reports whether it is to
+// see those of the next.
+func takeSockets(b []byte, see func(listening) bool) (more bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
 		return false, fmt.Errorf("sockets' owners: %w", err)
@@ -90,42 +165,44 @@ func takeSockets(b []byte, uid int, names *[]string) (more bool, err error) {
 			}
 			return false, fmt.Errorf("%w: %w", errNoOwners, syscall.Errno(-int32(native.Uint32(m.Data))))
 		case unix.SOCK_DIAG_BY_FAMILY:
-			name, owner, err := parseSocket(m.Data)
+			s, err := parseSocket(m.Data)
 			if err != nil {
 				return false, err
 			}
-			if owner == uid && name != "" {
-				*names = append(*names, name)
+			if !see(s) {
+				return false, nil
 			}
 		}
 	}
 	return true, nil
 }
 
-// parseSocket parses a struct unix_diag_msg with its attributes. A socket
-// without an abstract name has none.
-func parseSocket(b []byte) (name string, owner int, err error) {
+// parseSocket parses a struct unix_diag_msg with its attributes.
+func parseSocket(b []byte) (s listening, err error) {
+	if len(b) >= messageLen {
+		s.typ = int(b[1])
+	}
 	owned := false
 	for b = b[min(messageLen, len(b)):]; len(b) >= unix.SizeofRtAttr; {
 		length := int(native.Uint16(b))
 		if length < unix.SizeofRtAttr || length > len(b) {
-			return "", 0, fmt.Errorf("%w: attribute of %d bytes", errNoOwners, length)
+			return s, fmt.Errorf("%w: attribute of %d bytes", errNoOwners, length)
 		}
 		value := b[unix.SizeofRtAttr:length]
 		switch native.Uint16(b[2:]) {
 		case attrName:
 			if len(value) > 1 && value[0] == 0 && !slices.Contains(value[1:], 0) {
-				name = "@" + string(value[1:])
+				s.name = "@" + string(value[1:])
 			}
 		case attrUID:
 			if len(value) == 4 {
-				owner, owned = int(native.Uint32(value)), true
+				s.owner, owned = int(native.Uint32(value)), true
 			}
 		}
 		b = b[min((length+3)&^3, len(b)):]
 	}
 	if !owned {
-		return "", 0, errNoOwners
+		return s, errNoOwners
 	}
-	return name, owner, nil
+	return s, nil
 }

@@ -331,9 +331,17 @@ func TestWhatWaitsToBeClosedIsBounded(t *testing.T) {
 		t.Fatal("accepted though too much waits")
 	case <-time.After(50 * time.Millisecond):
 	}
+	require.NoError(t, l.SetDeadline(time.Now())) // ends the wait that has begun
+	require.ErrorIs(t, <-accepted, os.ErrDeadlineExceeded)
+	_, err = l.Accept()
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, l.SetDeadline(time.Time{}))
+	go func() {
+		_, err := l.Accept() // ended by the room below
+		accepted <- err
+	}()
 	hung <- struct{}{}
 	require.NoError(t, <-accepted)
-	require.NoError(t, l.SetDeadline(time.Unix(1, 0)))
 	waiting.add(hung)
 	go func() {
 		_, err := l.Accept() // ended by Close
@@ -366,4 +374,29 @@ func TestAListenerEnds(t *testing.T) {
 	require.ErrorIs(t, l.SetDeadline(time.Time{}), net.ErrClosed)
 	_, err = Dial(unix.SOCK_SEQPACKET, nil, l.Name())
 	require.ErrorIs(t, err, unix.ECONNREFUSED)
+}
+
+// Without a descriptor left, Accept waits for one, and no longer than its deadline.
+func TestAnAcceptThatLacksADescriptorHasADeadline(t *testing.T) {
+	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
+	require.NoError(t, err)
+	defer l.Close()
+	fd, err := newSocket(unix.SOCK_SEQPACKET)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, connect(fd, l.Name()))
+	ended := make(chan error)
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}))
+	go func() {
+		_, err := l.Accept() // ended by the deadline
+		ended <- err
+	}()
+	time.Sleep(20 * time.Millisecond) // it has found that there is none, most likely
+	err = l.SetDeadline(time.Now())
+	got := <-ended
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, err)
+	require.ErrorIs(t, got, os.ErrDeadlineExceeded)
 }
