@@ -43,8 +43,8 @@ func leaveOut(t *testing.T, reason error) {
 }
 
 // packages are what the programs need, from Debian, unpacked and not installed.
-var packages = []string{"libibverbs1", "ibverbs-providers", "ibverbs-utils", "perftest", "librdmacm1", "libnl-3-200",
-	"libnl-route-3-200", "libibumad3", "libpci3"}
+var packages = []string{"libibverbs1", "ibverbs-providers", "ibverbs-utils", "perftest", "librdmacm1", "rdmacm-utils",
+	"libnl-3-200", "libnl-route-3-200", "libibumad3", "libpci3"}
 
 // rootVariable names the directory to which the packages were unpacked. If it is empty, they
 // are downloaded first.
@@ -52,7 +52,7 @@ const rootVariable = "RAMJET_MODEL_ROOT"
 
 var unpacked = sync.OnceValues(func() (root string, err error) {
 	root = os.Getenv(rootVariable)
-	if _, err := os.Stat(filepath.Join(root, "usr/bin/ibv_devinfo")); err == nil {
+	if _, err := os.Stat(filepath.Join(root, "usr/bin/rping")); err == nil {
 		return root, nil
 	}
 	return root, unpack(root)
@@ -255,6 +255,43 @@ func TestPingpongOfOtherDevices(t *testing.T) {
 	}
 }
 
+// The programs of librdmacm, which find each other by the connection manager.
+func TestConnectionManager(t *testing.T) {
+	for _, test := range []struct {
+		server, client string
+		says           string // both, or the client
+	}{
+		{"rping -s -a 127.0.0.1 -C 10 -V", "rping -c -a 127.0.0.1 -C 10 -V -v", "ping data: rdma-ping-9: "},
+		{"rstream -S 4096 -C 100 -T v", "rstream -s 127.0.0.1 -S 4096 -C 100 -T v", "custom"},
+		{"rstream -S 65536 -C 20 -I 4 -T b", "rstream -s 127.0.0.1 -S 65536 -C 20 -I 4 -T b", "custom"},
+		{"ucmatose -c 3", "ucmatose -s 127.0.0.1 -c 3", "return status 0"},
+		{"udaddy -c 3", "udaddy -s 127.0.0.1 -c 3", "return status 0"},
+	} {
+		for _, config := range []mlx5.Config{{}, {Link: mlx5.Ethernet}, {Link: mlx5.Ethernet, StaticUARs: true}} {
+			t.Run(fmt.Sprintf("%s %+v", test.client, config), func(t *testing.T) {
+				r := newTrial(t)
+				r.config = config
+				out := r.connected(t, test.server, test.client)
+				require.Contains(t, out, test.says)
+			})
+		}
+	}
+}
+
+// connected runs a server, and when it listens a client, and returns what that says.
+func (r *trial) connected(t *testing.T, server, client string) (output string) {
+	t.Helper()
+	var outputs [2]bytes.Buffer
+	s := r.start(t, &outputs[0], strings.Fields(server)...)
+	require.Eventually(t, func() bool { return r.fabric.Listens() }, 30*time.Second, time.Millisecond, "nobody listens: %s", &outputs[0])
+	c := r.start(t, &outputs[1], strings.Fields(client)...)
+	clientErr, serverErr := c.Wait(), s.Wait()
+	require.NoError(t, clientErr, "%s: %s", client, &outputs[1])
+	require.NoError(t, serverErr, "%s: %s", server, &outputs[0])
+	require.Empty(t, r.fabric.Violations())
+	return outputs[1].String()
+}
+
 // Devices may be late, and QPs overtake each other.
 func TestProgramsOnHostileDevices(t *testing.T) {
 	for seed, args := range []string{
@@ -266,6 +303,20 @@ func TestProgramsOnHostileDevices(t *testing.T) {
 			_, client := trial.pair(t, strings.Fields(args)...)
 			require.NotContains(t, client, "invalid data")
 			require.GreaterOrEqual(t, trial.fabric.Stats().Requests, 200)
+		})
+	}
+}
+
+func TestConnectionManagerOnHostileDevices(t *testing.T) {
+	for seed, test := range [][2]string{
+		{"rping -s -a 127.0.0.1 -C 10 -V", "rping -c -a 127.0.0.1 -C 10 -V"},
+		{"rstream -S 4096 -C 50 -T v", "rstream -s 127.0.0.1 -S 4096 -C 50 -T v"},
+		{"ucmatose -c 3", "ucmatose -s 127.0.0.1 -c 3"},
+	} {
+		t.Run(test[1], func(t *testing.T) {
+			r := newTrial(t, uint64(seed+1))
+			r.config.Link = mlx5.Ethernet
+			r.connected(t, test[0], test[1])
 		})
 	}
 }

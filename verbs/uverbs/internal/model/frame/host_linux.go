@@ -28,6 +28,8 @@ type Node struct {
 	// Open is called for each open, with the pages of the new file, which are zero.
 	// It may be called by several goroutines.
 	Open func(pages []byte) (File, error)
+	// OpenMessages is called instead of Open if it is not nil.
+	OpenMessages func(*EventCount) (MessageFile, error)
 }
 
 // A File is an open device node. Its calls come one at a time.
@@ -83,14 +85,31 @@ type Program struct {
 type descriptor struct{ pid, number int }
 
 type openFile struct {
+	owner *Process
+	node  Node
+
 	mu     sync.Mutex // the file's commands
-	file   File
-	closed bool
-	pages  []byte
-	memfd  int
-	owner  *Process
-	node   Node
+	closed bool       // guarded by mu
+
+	// Of nodes with pages:
+	file  File
+	pages []byte
+	memfd int
+
+	// Of nodes with messages:
+	messages MessageFile
+	count    *EventCount
+	waiting  []*Message // guarded by mu
 }
+
+// An outcome says who answers a system call.
+type outcome int
+
+const (
+	byKernel outcome = iota
+	answered
+	later
+)
 
 // Start runs a program, found in PATH, with the environment of this one and what is in
 // env. The caller calls Wait.
@@ -152,6 +171,13 @@ func (f *openFile) close() {
 		return
 	}
 	f.closed = true
+	if f.messages != nil {
+		f.messages.Close()
+		f.count.close()
+		// Calls that wait have the file still, as in the kernel, and end with their process.
+		f.waiting = nil
+		return
+	}
 	f.file.Close()
 	_ = unix.Munmap(f.pages)
 	_ = unix.Close(f.memfd)
@@ -243,19 +269,27 @@ func (p *Program) serve() {
 		if _, errno := notifIoctl(p.listener, notifReceive, unsafe.Pointer(&n)); errno != 0 {
 			continue // the caller was killed meanwhile
 		}
-		r := response{id: n.id, flags: flagContinue}
-		if value, errno, answered := p.call(&n); answered {
-			r.flags, r.value, r.errno = 0, value, -int32(errno)
-			if errno != 0 {
-				r.value = 0
-			}
+		switch value, errno, how := p.call(&n); how {
+		case byKernel:
+			r := response{id: n.id, flags: flagContinue}
+			_, _ = notifIoctl(p.listener, notifSend, unsafe.Pointer(&r)) // fails if the caller is gone
+		case answered:
+			p.answer(n.id, value, errno)
 		}
-		_, _ = notifIoctl(p.listener, notifSend, unsafe.Pointer(&r))
 	}
 }
 
+// answer ends a system call.
+func (p *Program) answer(id uint64, value int64, errno unix.Errno) {
+	r := response{id: id, value: value, errno: -int32(errno)}
+	if errno != 0 {
+		r.value = 0
+	}
+	_, _ = notifIoctl(p.listener, notifSend, unsafe.Pointer(&r)) // fails if the caller is gone
+}
+
 // call carries out a system call, or says that the kernel shall.
-func (p *Program) call(n *notification) (value int64, errno unix.Errno, answered bool) {
+func (p *Program) call(n *notification) (value int64, errno unix.Errno, how outcome) {
 	switch n.nr {
 	case unix.SYS_OPENAT:
 		return p.open(n)
@@ -279,26 +313,36 @@ func (p *Program) call(n *notification) (value int64, errno unix.Errno, answered
 	}
 	p.mu.Unlock()
 	if f == nil {
-		return 0, 0, false // another file, or the device of the process that has forked this one
+		return 0, 0, byKernel // another file, or the device of the process that has forked this one
 	}
 	switch n.nr {
 	case unix.SYS_FSTAT:
-		return 0, statNode(caller, f.node, n.args[1]), true
+		return 0, statNode(caller, f.node, n.args[1]), answered
 	case unix.SYS_CLOSE:
 		f.close()
-		return 0, 0, false // the kernel closes the number
+		return 0, 0, byKernel // the kernel closes the number
 	case unix.SYS_MMAP:
+		if f.messages != nil {
+			return 0, unix.ENODEV, answered
+		}
 		errno := f.use(func() unix.Errno {
 			return f.file.Map(Mapping{n.args[5], n.args[1], int(n.args[2]), int(n.args[3])})
 		})
 		p.log(f, "mmap of %d bytes at %#x: %s", n.args[1], n.args[5], errnoName(errno))
-		return 0, errno, errno != 0
+		if errno == 0 {
+			return 0, 0, byKernel
+		}
+		return 0, errno, answered
 	case unix.SYS_WRITE:
-		return p.write(n, f)
+		if f.messages != nil {
+			return p.message(n, f)
+		}
+		value, errno := p.write(n, f)
+		return value, errno, answered
 	case unix.SYS_IOCTL:
-		return 0, p.ioctl(n, f), true
+		return 0, p.ioctl(n, f), answered
 	}
-	return 0, 0, false
+	return 0, 0, byKernel
 }
 
 // use runs a function on the file, if it is open.
@@ -311,21 +355,21 @@ func (f *openFile) use(do func() unix.Errno) unix.Errno {
 	return do()
 }
 
-func (p *Program) write(n *notification, f *openFile) (int64, unix.Errno, bool) {
+func (p *Program) write(n *notification, f *openFile) (int64, unix.Errno) {
 	const most = 8 + 65535*8*2
 	b := make([]byte, min(n.args[2], most))
 	if f.owner.Read(n.args[1], b) != nil {
-		return 0, unix.EFAULT, true
+		return 0, unix.EFAULT
 	}
 	r, errno := ParseWrite(f.owner, b)
 	if errno == 0 {
 		errno = p.request(r, n, f)
 	}
-	return int64(n.args[2]), errno, true
+	return int64(n.args[2]), errno
 }
 
 func (p *Program) ioctl(n *notification, f *openFile) unix.Errno {
-	if uint32(n.args[1]) != verbsIoctl || p.host.WriteOnly {
+	if f.messages != nil || uint32(n.args[1]) != verbsIoctl || p.host.WriteOnly {
 		return unix.ENOTTY
 	}
 	c, errno := parseIoctl(f.owner, n.args[2], f.node.Methods)
@@ -375,7 +419,7 @@ func (p *Program) place(name string) (string, bool) {
 	if name == nodeDir {
 		return filepath.Join(p.sysfs, nodeNames), true
 	}
-	for _, class := range []string{"/sys/class/infiniband", "/sys/class/infiniband_verbs"} {
+	for _, class := range []string{"/sys/class/infiniband", "/sys/class/infiniband_verbs", "/sys/class/misc/rdma_cm"} {
 		if name == class || strings.HasPrefix(name, class+"/") {
 			return filepath.Join(p.sysfs, strings.TrimPrefix(name, "/sys/class/")), true
 		}
@@ -389,64 +433,81 @@ const (
 	nodeNames = "dev"
 )
 
-func (p *Program) open(n *notification) (int64, unix.Errno, bool) {
+func (p *Program) open(n *notification) (int64, unix.Errno, outcome) {
 	caller := &Process{int(n.pid)}
 	name := caller.path(n.args[1])
 	if file, ok := p.place(name); ok {
 		fd, err := unix.Open(file, int(n.args[2])|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return 0, errnoOf(err), true
+			return 0, errnoOf(err), answered
 		}
 		defer unix.Close(fd)
 		number, errno := p.give(n.id, fd, -1)
-		return int64(number), errno, true
+		return int64(number), errno, answered
 	}
 	node, ok := p.host.Nodes[name]
 	if !ok {
 		if strings.HasPrefix(name, nodeDir+"/") {
-			return 0, unix.ENOENT, true
+			return 0, unix.ENOENT, answered
 		}
-		return 0, 0, false
+		return 0, 0, byKernel
 	}
-	number, errno := p.openNode(n.id, ProcessOf(int(n.pid)), name, node)
-	return int64(number), errno, true
+	number, errno := p.openNode(n, name, node)
+	return int64(number), errno, answered
 }
 
-func (p *Program) openNode(id uint64, owner *Process, name string, node Node) (int, unix.Errno) {
-	fd, err := unix.MemfdCreate(path.Base(name), unix.MFD_CLOEXEC)
+func (p *Program) openNode(n *notification, name string, node Node) (int, unix.Errno) {
+	f := &openFile{owner: ProcessOf(int(n.pid)), node: node}
+	fd, err := f.open(name, int(n.args[2]))
 	if err != nil {
-		return 0, errnoOf(err)
-	}
-	f := &openFile{memfd: fd, owner: owner, node: node}
-	if err = unix.Ftruncate(fd, int64(node.Pages)); err == nil {
-		f.pages, err = unix.Mmap(fd, 0, node.Pages, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	}
-	if err == nil {
-		if f.file, err = node.Open(f.pages); err != nil {
-			_ = unix.Munmap(f.pages)
-		}
-	}
-	if err != nil {
-		_ = unix.Close(fd)
 		return 0, errnoOf(err)
 	}
 	p.mu.Lock()
 	number := firstFD
-	for ; number <= lastFD && owner.has(number); number++ {
+	for ; number <= lastFD && f.owner.has(number); number++ {
 	}
 	errno := unix.EMFILE
 	if number <= lastFD {
-		_, errno = p.give(id, fd, number)
+		_, errno = p.give(n.id, fd, number)
 	}
 	if errno == 0 {
-		p.files[descriptor{owner.pid, number}] = f
-		p.watch(owner)
+		p.files[descriptor{f.owner.pid, number}] = f
+		p.watch(f.owner)
 	}
 	p.mu.Unlock()
 	if errno != 0 {
 		f.close()
 	}
 	return number, errno
+}
+
+// open opens the file, and returns the descriptor for the program.
+func (f *openFile) open(name string, flags int) (fd int, err error) {
+	if f.node.OpenMessages != nil {
+		if f.count, err = newEventCount(flags); err != nil {
+			return -1, err
+		}
+		f.count.file = f
+		if f.messages, err = f.node.OpenMessages(f.count); err != nil {
+			f.count.close()
+		}
+		return f.count.fd, err
+	}
+	if f.memfd, err = unix.MemfdCreate(path.Base(name), unix.MFD_CLOEXEC); err != nil {
+		return -1, err
+	}
+	if err = unix.Ftruncate(f.memfd, int64(f.node.Pages)); err == nil {
+		f.pages, err = unix.Mmap(f.memfd, 0, f.node.Pages, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err == nil {
+		if f.file, err = f.node.Open(f.pages); err != nil {
+			_ = unix.Munmap(f.pages)
+		}
+	}
+	if err != nil {
+		_ = unix.Close(f.memfd)
+	}
+	return f.memfd, err
 }
 
 // give copies a descriptor to the program, which waits for the answer to a notification:
@@ -459,7 +520,7 @@ func (p *Program) give(id uint64, fd, number int) (int, unix.Errno) {
 	return notifIoctl(p.listener, notifAddFD, unsafe.Pointer(&a))
 }
 
-func (p *Program) statAt(n *notification) (int64, unix.Errno, bool) {
+func (p *Program) statAt(n *notification) (int64, unix.Errno, outcome) {
 	caller := &Process{int(n.pid)}
 	name := caller.path(n.args[1])
 	if name == "" {
@@ -467,22 +528,22 @@ func (p *Program) statAt(n *notification) (int64, unix.Errno, bool) {
 		f := p.files[descriptor{ProcessOf(caller.pid).pid, int(int32(n.args[0]))}]
 		p.mu.Unlock()
 		if f == nil || n.args[3]&unix.AT_EMPTY_PATH == 0 {
-			return 0, 0, false
+			return 0, 0, byKernel
 		}
-		return 0, statNode(caller, f.node, n.args[2]), true
+		return 0, statNode(caller, f.node, n.args[2]), answered
 	}
 	if node, ok := p.host.Nodes[name]; ok {
-		return 0, statNode(caller, node, n.args[2]), true
+		return 0, statNode(caller, node, n.args[2]), answered
 	}
 	file, ok := p.place(name)
 	if !ok {
-		return 0, 0, false
+		return 0, 0, byKernel
 	}
 	var stat unix.Stat_t
 	if err := unix.Stat(file, &stat); err != nil {
-		return 0, errnoOf(err), true
+		return 0, errnoOf(err), answered
 	}
-	return 0, writeStat(caller, &stat, n.args[2]), true
+	return 0, writeStat(caller, &stat, n.args[2]), answered
 }
 
 // watch closes what a process has left open when it has ended. The caller holds mu.
@@ -525,37 +586,37 @@ func (p *Program) awaitEnd(owner *Process) {
 	}
 }
 
-func (p *Program) readLink(n *notification) (int64, unix.Errno, bool) {
+func (p *Program) readLink(n *notification) (int64, unix.Errno, outcome) {
 	caller := &Process{int(n.pid)}
 	file, ok := p.place(caller.path(n.args[1]))
 	if !ok {
-		return 0, 0, false
+		return 0, 0, byKernel
 	}
 	target, err := os.Readlink(file)
 	if err != nil {
-		return 0, errnoOf(err), true
+		return 0, errnoOf(err), answered
 	}
 	size := min(uint64(len(target)), n.args[3])
 	if caller.Write(n.args[2], []byte(target)[:size]) != nil {
-		return 0, unix.EFAULT, true
+		return 0, unix.EFAULT, answered
 	}
-	return int64(size), 0, true
+	return int64(size), 0, answered
 }
 
 // access says that everybody may do everything with a device.
-func (p *Program) access(n *notification) (int64, unix.Errno, bool) {
+func (p *Program) access(n *notification) (int64, unix.Errno, outcome) {
 	name := (&Process{int(n.pid)}).path(n.args[1])
 	if _, ok := p.host.Nodes[name]; ok {
-		return 0, 0, true
+		return 0, 0, answered
 	}
 	file, ok := p.place(name)
 	if !ok {
-		return 0, 0, false
+		return 0, 0, byKernel
 	}
 	if err := unix.Access(file, uint32(n.args[2])); err != nil {
-		return 0, errnoOf(err), true
+		return 0, errnoOf(err), answered
 	}
-	return 0, 0, true
+	return 0, 0, answered
 }
 
 func statNode(p *Process, node Node, addr uint64) unix.Errno {

@@ -49,7 +49,7 @@ func (p *Process) Read(addr uint64, b []byte) error {
 	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
 	remote := []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}
 	n, err := unix.ProcessVMReadv(p.pid, local, remote, 0)
-	return outcome("read", addr, n, len(b), err)
+	return completed("read", addr, n, len(b), err)
 }
 
 // Write copies b to the process's memory, in ascending order of addresses only as far
@@ -61,7 +61,7 @@ func (p *Process) Write(addr uint64, b []byte) error {
 	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
 	remote := []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}
 	n, err := unix.ProcessVMWritev(p.pid, local, remote, 0)
-	return outcome("write", addr, n, len(b), err)
+	return completed("write", addr, n, len(b), err)
 }
 
 // WriteLast copies b to the process's memory, its last byte after all others: a thread
@@ -71,7 +71,7 @@ func (p *Process) WriteLast(addr uint64, b []byte) error {
 	local := []unix.Iovec{{Base: &b[0], Len: uint64(last)}, {Base: &b[last], Len: 1}}
 	remote := []unix.RemoteIovec{{Base: uintptr(addr), Len: last}, {Base: uintptr(addr) + uintptr(last), Len: 1}}
 	n, err := unix.ProcessVMWritev(p.pid, local, remote, 0)
-	return outcome("write", addr, n, len(b), err)
+	return completed("write", addr, n, len(b), err)
 }
 
 // ReadWords reads the 8 bytes at each address into the element of words with its
@@ -87,7 +87,7 @@ func (p *Process) ReadWords(addrs []uint64, words []uint64) error {
 		}
 		local := []unix.Iovec{{Base: (*byte)(unsafe.Pointer(&words[0])), Len: uint64(n * 8)}}
 		got, err := unix.ProcessVMReadv(p.pid, local, remote, 0)
-		if err := outcome("read", addrs[0], got, n*8, err); err != nil {
+		if err := completed("read", addrs[0], got, n*8, err); err != nil {
 			return err
 		}
 		addrs, words = addrs[n:], words[n:]
@@ -113,7 +113,7 @@ func (p *Process) path(addr uint64) string {
 	return ""
 }
 
-func outcome(what string, addr uint64, n, want int, err error) error {
+func completed(what string, addr uint64, n, want int, err error) error {
 	if err == nil && n != want {
 		err = unix.EFAULT
 	}

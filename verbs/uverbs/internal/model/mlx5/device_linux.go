@@ -5,6 +5,7 @@ package mlx5
 import (
 	"fmt"
 
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/cm"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
 
@@ -38,6 +39,7 @@ type Device struct {
 	qps      map[uint32]*queuePair
 	number   uint32 // of the object made last
 	removed  bool
+	manager  *cm.Host
 }
 
 // NewDevice adds a device to the fabric.
@@ -60,13 +62,16 @@ func (f *Fabric) NewDevice(config Config) *Device {
 		d.guid = 0x0002c903_00c00000 + uint64(n)<<8
 	}
 	d.makeGIDs(n)
+	gid := len(d.gids) - 1 // RoCE v2 over IPv4
+	d.manager = f.network.NewHost(cm.Port{Address: f.address(n), Ethernet: config.Link == Ethernet, GUID: d.guid,
+		GID: d.gids[gid].gid, GIDIndex: byte(gid), LID: d.lid, MTU: mtuCode})
 	f.devices = append(f.devices, d)
 	return d
 }
 
 // Host returns a machine that has the device as uverbs0.
 func (d *Device) Host() *frame.Host {
-	const major, minor = 231, 192
+	const major, minor, miscMajor, managerMinor = 231, 192, 10, 58
 	guid := fmt.Sprintf("%04x:%04x:%04x:%04x", d.guid>>48, d.guid>>32&0xffff, d.guid>>16&0xffff, d.guid&0xffff)
 	const verbs, device, port = "infiniband_verbs/", "infiniband/mlx5_0/", "infiniband/mlx5_0/ports/1/"
 	link := map[Link]string{InfiniBand: "InfiniBand", Ethernet: "Ethernet"}[d.config.Link]
@@ -88,6 +93,8 @@ func (d *Device) Host() *frame.Host {
 		port + "lid":                  fmt.Sprintf("%#x", d.lid),
 		port + "link_layer":           link,
 		port + "pkeys/0":              "0xffff",
+		"misc/rdma_cm/abi_version":    "4",
+		"misc/rdma_cm/dev":            fmt.Sprintf("%d:%d", miscMajor, managerMinor),
 	}
 	for i := range d.gidTable() {
 		g := gidEntry{}
@@ -102,7 +109,8 @@ func (d *Device) Host() *frame.Host {
 	}
 	return &frame.Host{
 		Nodes: map[string]frame.Node{"/dev/infiniband/uverbs0": {Major: major, Minor: minor, Pages: nodePages,
-			Methods: attributesOf(methods), Open: d.open}},
+			Methods: attributesOf(methods), Open: d.open},
+			"/dev/infiniband/rdma_cm": {Major: miscMajor, Minor: managerMinor, OpenMessages: d.manager.Open}},
 		Sysfs: files,
 		Links: map[string]string{device + "device/driver": "../../../../bus/pci/drivers/mlx5_core"},
 	}

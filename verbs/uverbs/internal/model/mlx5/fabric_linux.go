@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/cm"
 )
 
 // A Fabric is a subnet of devices, one port each, connected with each other.
@@ -28,6 +30,8 @@ type Fabric struct {
 	// and CQEs come late, several at once. Nothing a program may rely on is broken.
 	// It is set before Run is called.
 	Hostile *rand.Rand
+
+	network cm.Network
 
 	mu         sync.Mutex // guards all devices and what they have
 	devices    []*Device
@@ -66,6 +70,9 @@ func (f *Fabric) Stats() Stats {
 	defer f.mu.Unlock()
 	return f.stats
 }
+
+// Listens says whether a program listens for connections.
+func (f *Fabric) Listens() bool { return f.network.Listens() }
 
 // Violations returns what drivers have done that a device cannot make sense of.
 func (f *Fabric) Violations() []string {

@@ -1,0 +1,251 @@
+//go:build amd64 || arm64
+
+package cm
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+// Sizes of private data, as they arrive: whole fields of a message (include/rdma/ib_cm.h). Of a
+// request rdma_cm has a header of its own before it.
+const (
+	privateREQ  = 56
+	privateREP  = 196
+	privateREJ  = 148
+	privateSIDR = 180
+	privateSREP = 136
+)
+
+// Reasons of a rejection (enum ib_cm_rej_reason).
+const (
+	rejectInvalidService = 8
+	rejectConsumer       = 28
+	rejectVendorOption   = 35
+)
+
+// A connParam is struct rdma_ucm_conn_param.
+type connParam struct {
+	qpn, qkey        uint32
+	private          []byte
+	srq              byte
+	resources, depth byte
+	flow             byte
+	retry, rnrRetry  byte
+	valid            bool
+}
+
+func parseParam(b []byte) (p connParam) {
+	p = connParam{qpn: le.Uint32(b) & 0xffffff, qkey: le.Uint32(b[4:]), srq: b[265], resources: b[266], depth: b[267], flow: b[268],
+		retry: min(b[269], 7), rnrRetry: min(b[270], 7), valid: b[271] != 0}
+	p.private = append(p.private, b[8:8+int(b[264])]...)
+	return p
+}
+
+func (p *connParam) encode() []byte {
+	b := make([]byte, 272)
+	le.PutUint32(b, p.qpn)
+	le.PutUint32(b[4:], p.qkey)
+	copy(b[8:264], p.private)
+	b[264], b[265], b[266], b[267] = byte(len(p.private)), p.srq, p.resources, p.depth
+	b[268], b[269], b[270] = p.flow, p.retry, p.rnrRetry
+	if p.valid {
+		b[271] = 1
+	}
+	return b
+}
+
+// padded returns private data as it arrives.
+func padded(b []byte, size int) []byte {
+	return append(b[:len(b):len(b)], make([]byte, size-len(b))...)
+}
+
+// turned is what the other side is told: its responder resources are our depth.
+func (p connParam) turned(size int) connParam {
+	p.resources, p.depth = p.depth, p.resources
+	p.private = padded(p.private, size)
+	return p
+}
+
+// connect sends a REQ, or of UD a SIDR REQ (cma.c, rdma_connect).
+func (f *file) connect(_ *frame.Message, b []byte, _ int) unix.Errno {
+	i, errno := f.get(le.Uint32(b[272:]))
+	if errno != 0 {
+		return errno
+	}
+	size := privateREQ
+	if i.kind == typeUD {
+		size = privateSIDR
+	}
+	p := parseParam(b)
+	if !p.valid || i.state != routed || len(p.private) > size {
+		return unix.EINVAL
+	}
+	i.param, i.state = p, requesting
+	host := f.host.network.find(i.remote.Addr())
+	if host == nil {
+		i.report(event{kind: eventUnreachable, status: -int32(unix.ETIMEDOUT)})
+		return 0
+	}
+	l := host.listener(i.space, i.remote.Port())
+	if l == nil || l.pending >= l.backlog {
+		// A full backlog is a REQ that is rejected too: ucma_event_handler fails.
+		i.state = disconnected
+		i.report(event{kind: eventRejected, status: rejectInvalidService, ud: i.udParam(nil, 0, 0)})
+		return 0
+	}
+	made := &identifier{file: l.file, number: f.host.network.next(), space: i.space, kind: i.kind, state: requested, accepted: true,
+		local: i.remote, remote: i.local, onDevice: true, peer: i, parent: l, resources: p.depth, depth: p.resources}
+	made.psn = made.number * 0x3cd1 & 0xffffff
+	i.peer = made
+	l.pending++
+	l.report(event{kind: eventConnectRequest, made: made, param: p.turned(size), ud: made.udParam(padded(p.private, size), 0, 0)})
+	return 0
+}
+
+// udParam is struct rdma_ucm_ud_param, for ids of UD.
+func (i *identifier) udParam(private []byte, qpn, qkey uint32) []byte {
+	if i.kind != typeUD {
+		return nil
+	}
+	b := make([]byte, 304)
+	le.PutUint32(b, qpn)
+	le.PutUint32(b[4:], qkey)
+	if qpn != 0 {
+		copy(b[8:40], i.path())
+	}
+	copy(b[40:296], private)
+	b[296] = byte(len(private))
+	return b
+}
+
+// accept sends a REP, or from the side that has asked an RTU (rdma_accept).
+func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
+	i, errno := f.get(le.Uint32(b[280:]))
+	if errno != 0 {
+		return errno
+	}
+	p := parseParam(b[8:])
+	switch {
+	case !p.valid && i.state == replied:
+		i.state = connected
+		if i.peer == nil {
+			return unix.EINVAL
+		}
+		i.peer.state = connected
+		i.peer.report(event{kind: eventEstablished})
+		return 0
+	case !p.valid || i.state != requested || i.peer == nil:
+		return unix.EINVAL
+	case i.kind == typeUD:
+		if len(p.private) > privateSREP {
+			return unix.EINVAL
+		}
+		i.uid, i.param, i.state = le.Uint64(b), p, connected
+		qkey := p.qkey
+		if qkey == 0 {
+			qkey = defaultQKey
+		}
+		i.peer.state = connected
+		i.peer.report(event{kind: eventEstablished, ud: i.peer.udParam(padded(p.private, privateSREP), p.qpn, qkey)})
+		return 0
+	case len(p.private) > privateREP:
+		return unix.EINVAL
+	}
+	i.uid, i.param, i.state = le.Uint64(b), p, replying
+	i.resources, i.depth = p.resources, p.depth
+	peer := i.peer
+	peer.state = replied
+	peer.resources, peer.depth = p.depth, p.resources // cm.c, cm_rep_handler
+	peer.report(event{kind: eventConnectResponse, param: p.turned(privateREP)})
+	return 0
+}
+
+// reject sends a REJ (rdma_reject).
+func (f *file) reject(_ *frame.Message, b []byte, _ int) unix.Errno {
+	i, errno := f.get(le.Uint32(b))
+	if errno != 0 {
+		return errno
+	}
+	reason := int32(b[5])
+	if reason == 0 {
+		reason = rejectConsumer
+	}
+	private := b[8 : 8+min(int(b[4]), 256)]
+	if reason != rejectConsumer && reason != rejectVendorOption || len(private) > privateREJ ||
+		i.state != requested && i.state != replied {
+		return unix.EINVAL
+	}
+	i.refuse(reason, private)
+	return 0
+}
+
+func (i *identifier) refuse(reason int32, private []byte) {
+	i.state = disconnected
+	if peer := i.peer; peer != nil {
+		i.peer, peer.peer, peer.state = nil, nil, disconnected
+		if peer.kind == typeUD {
+			// Of UD the REP has no reason (IB_SIDR_REJECT).
+			peer.report(event{kind: eventUnreachable, status: 1, ud: peer.udParam(padded(private, privateSREP), 0, 0)})
+			return
+		}
+		peer.report(event{kind: eventRejected, status: reason, param: connParam{private: padded(private, privateREJ)}})
+	}
+}
+
+// disconnect sends a DREQ, which the peer's kernel answers (rdma_disconnect).
+func (f *file) disconnect(_ *frame.Message, b []byte, _ int) unix.Errno {
+	i, errno := f.get(le.Uint32(b))
+	if errno != 0 {
+		return errno
+	}
+	switch i.state {
+	case connected, replying, replied:
+		i.hangUp(true)
+	case disconnected:
+	default:
+		return unix.EINVAL
+	}
+	return 0
+}
+
+// hangUp ends a connection. report says whether the program here is told too.
+func (i *identifier) hangUp(report bool) {
+	peer := i.peer
+	i.state, i.peer = disconnected, nil
+	if peer != nil {
+		peer.state, peer.peer = disconnected, nil
+		if peer.kind != typeUD {
+			peer.report(event{kind: eventDisconnected})
+		}
+	}
+	if report && i.kind != typeUD {
+		i.report(event{kind: eventDisconnected})
+	}
+}
+
+// leave is what the peer learns when an id is destroyed.
+func (i *identifier) leave() {
+	switch i.state {
+	case requesting, requested, replied:
+		i.refuse(rejectConsumer, nil)
+	case connected, replying:
+		i.hangUp(false)
+	}
+}
+
+// notify tells that data have come before the RTU (rdma_notify).
+func (f *file) notify(_ *frame.Message, b []byte, _ int) unix.Errno {
+	const established = 4 // IB_EVENT_COMM_EST
+	i, errno := f.get(le.Uint32(b))
+	switch {
+	case errno != 0:
+		return errno
+	case le.Uint32(b[4:]) != established || i.state != replying:
+		return unix.EINVAL // cm.c, cm_establish
+	}
+	i.state = connected
+	i.report(event{kind: eventEstablished})
+	return 0
+}

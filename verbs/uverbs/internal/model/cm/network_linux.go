@@ -1,0 +1,164 @@
+//go:build amd64 || arm64
+
+package cm
+
+import (
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+// A Port is what the connection manager knows of a host's device.
+type Port struct {
+	Address  netip.Addr // of the host
+	Ethernet bool
+	GUID     uint64
+	GID      [16]byte // where connections go
+	GIDIndex byte
+	LID      uint16 // InfiniBand
+	MTU      byte   // its code
+}
+
+// A Network connects the connection managers of hosts.
+type Network struct {
+	mu     sync.Mutex // guards all that hosts have
+	hosts  []*Host
+	number uint32 // of the id made last, and source of PSNs
+}
+
+// A Host is the connection manager of one host.
+type Host struct {
+	network   *Network
+	port      Port
+	bound     []*identifier // those with a local port
+	ephemeral uint16
+	files     []*file
+}
+
+// NewHost adds a host.
+func (n *Network) NewHost(port Port) *Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	const firstEphemeral = 40000
+	h := &Host{network: n, port: port, ephemeral: firstEphemeral}
+	n.hosts = append(n.hosts, h)
+	return h
+}
+
+// Listens says whether a program on some host listens.
+func (n *Network) Listens() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, h := range n.hosts {
+		for _, i := range h.bound {
+			if i.state == listening {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Open opens its device file.
+func (h *Host) Open(count *frame.EventCount) (frame.MessageFile, error) {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	f := &file{host: h, count: count, identifiers: map[uint32]*identifier{}}
+	h.files = append(h.files, f)
+	return f, nil
+}
+
+// Remove tells all programs that the device is gone (cma.c, cma_process_remove).
+func (h *Host) Remove() {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	for _, f := range h.files {
+		for _, i := range f.identifiers {
+			if i.onDevice {
+				i.onDevice = false
+				i.report(event{kind: eventDeviceRemoval})
+			}
+		}
+	}
+	h.port.Address = netip.Addr{}
+}
+
+// find returns the host with an address, or nil.
+func (n *Network) find(a netip.Addr) *Host {
+	for _, h := range n.hosts {
+		if h.port.Address.IsValid() && h.port.Address == a.Unmap() {
+			return h
+		}
+	}
+	return nil
+}
+
+// next returns a number that was not used.
+func (n *Network) next() uint32 {
+	n.number++
+	return n.number
+}
+
+// bind gives an id a local address (cma.c, rdma_bind_addr and cma_get_port).
+func (h *Host) bind(i *identifier, a netip.AddrPort) unix.Errno {
+	address := a.Addr().Unmap()
+	switch {
+	case i.local.IsValid():
+		return unix.EINVAL
+	case !address.IsUnspecified() && address != h.port.Address:
+		return unix.EADDRNOTAVAIL // core/addr.c, rdma_translate_ip
+	}
+	number := a.Port()
+	if number == 0 {
+		for number = h.ephemeral; h.conflict(i, netip.AddrPortFrom(address, number)) != 0; number++ {
+		}
+		h.ephemeral = number + 1
+	}
+	local := netip.AddrPortFrom(a.Addr(), number)
+	if errno := h.conflict(i, local); errno != 0 {
+		return errno
+	}
+	i.local, i.onDevice = local, !address.IsUnspecified()
+	h.bound = append(h.bound, i)
+	return 0
+}
+
+// conflict is cma.c, cma_check_port.
+func (h *Host) conflict(i *identifier, local netip.AddrPort) unix.Errno {
+	for _, other := range h.bound {
+		if other == i || other.space != i.space || other.local.Port() != local.Port() || other.reuse && i.reuse ||
+			other.accepted || other.only && local.Addr().Is4() != other.local.Addr().Is4() {
+			continue
+		}
+		a, b := other.local.Addr().Unmap(), local.Addr().Unmap()
+		switch {
+		case a == b:
+			return unix.EADDRINUSE
+		case a.IsUnspecified() || b.IsUnspecified():
+			return unix.EADDRNOTAVAIL
+		}
+	}
+	return 0
+}
+
+// listener returns the id that listens at an address, or nil.
+func (h *Host) listener(space uint16, port uint16) *identifier {
+	for _, i := range h.bound {
+		if i.state == listening && i.space == space && i.local.Port() == port {
+			return i
+		}
+	}
+	return nil
+}
+
+func (h *Host) release(i *identifier) {
+	for n, other := range h.bound {
+		if other == i {
+			h.bound = append(h.bound[:n], h.bound[n+1:]...)
+			return
+		}
+	}
+}
