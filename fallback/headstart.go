@@ -16,6 +16,7 @@ var ErrTooSlow = errors.New("fallback: not set up in time")
 // on, up to patienceFactor times as long. One goroutine uses it.
 type HeadStart struct {
 	time  time.Duration
+	first time.Duration // of it, until GoOn is asked for the first time
 	timer *time.Timer
 	left  int // how often it may go on
 }
@@ -25,14 +26,23 @@ const patienceFactor = 10
 
 // NewHeadStart returns one that has not begun. It must be stopped.
 func NewHeadStart(d time.Duration) *HeadStart {
-	return &HeadStart{time: d, left: patienceFactor - 1}
+	return &HeadStart{time: d, first: d, left: patienceFactor - 1}
+}
+
+// Spend takes from the head start what has passed of it before it begins: a dial
+// that waits for what another one has begun does not wait for longer than that.
+func (h *HeadStart) Spend(d time.Duration) {
+	if h.time > 0 && h.timer == nil && d > 0 {
+		h.first = max(0, h.time-d)
+		h.left -= int(min(d/h.time, patienceFactor))
+	}
 }
 
 // Over is sent to when it is time to ask GoOn. The head start begins with the
 // first call: a dial that finds nothing to wait for needs no timer.
 func (h *HeadStart) Over() <-chan time.Time {
 	if h.timer == nil {
-		h.timer = time.NewTimer(h.time)
+		h.timer = time.NewTimer(h.first)
 	}
 	return h.timer.C
 }

@@ -8,6 +8,37 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestHeadStartBeginsWithTheSetUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		start, spent time.Duration
+		busy         bool
+		want         time.Duration
+	}{
+		"a part is over":             {time.Second, time.Second / 4, false, 3 * time.Second / 4},
+		"it is over":                 {time.Second, 3 * time.Second, false, 0},
+		"a part is over, at work":    {time.Second, time.Second / 4, true, patienceFactor*time.Second - time.Second/4},
+		"it is over, at work":        {time.Second, 3 * time.Second, true, 6 * time.Second},
+		"all patience is over":       {time.Second, time.Hour, true, 0},
+		"none, and none is left":     {-1, time.Hour, true, 0},
+		"the set-up has just begun":  {time.Second, 0, false, time.Second},
+		"the clock was set backward": {time.Second, -time.Hour, false, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				h := NewHeadStart(c.start)
+				defer h.Stop()
+				h.Spend(c.spent)
+				<-h.Over()
+				for h.GoOn(c.busy) {
+					<-h.Over()
+				}
+				require.Equal(t, c.want, time.Since(begun))
+			})
+		})
+	}
+}
+
 func TestHeadStartIsLongerWhereThereIsSomethingToWaitFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		start time.Duration

@@ -46,7 +46,8 @@ func NewMemory(limit int, now func() time.Time) *Memory {
 // zero means not at all. What lies with the caller, or with the moment, is not
 // remembered: that the peer died, or that there were too many set-ups at once.
 // What a person has to change is remembered longer, what costs a timeout to find
-// out longest. That there is nothing but TCP is found out quickly, and may be
+// out longest: HandshakeTimeout is here that of a network. (A listener of this host
+// that is slow is no reason to remember anything; who dials does not call Remember.) That there is nothing but TCP is found out quickly, and may be
 // different in a moment; it is remembered for that moment only, and only if it
 // was found twice: a server that starts listens for streams before TCP connects
 // to it, so a dial that found no streams and then TCP may have come in between,

@@ -23,7 +23,8 @@ type ConnParam struct {
 	// the code 0 of the specification is its longest, 655 ms, and of no use.
 	MinRNRTimer uint8
 	// Timeout is the code (verbs.AckTimeout) of the time after which a
-	// request counts as unanswered, 1 to 31; 0 means 14, 67 ms.
+	// request counts as unanswered, 1 to 31; 0 means 14,
+	// 67 ms, and on software devices 18, a second.
 	Timeout uint8
 	// ResponderResources is how many READs and atomics of the peer may be
 	// under way here, InitiatorDepth how many of ours there. Both are cut

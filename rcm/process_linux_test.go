@@ -2,7 +2,6 @@ package rcm
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -142,7 +141,7 @@ func hoard(args []string) error {
 // of it.
 func knock(args []string) error {
 	addr := netip.MustParseAddrPort(args[0])
-	sock, err := dialSoft(context.Background(), []string{softName(addr)}, func(Peer) bool { return true })
+	sock, err := dialSoft([]string{softName(addr)}, func(Peer) bool { return true })
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,8 @@ type Fabric interface {
 	// Name is short and constant: "soft".
 	Name() string
 	// Resolve says over which device addr can be reached. It sends nothing
-	// that a plain TCP peer would notice, and is cheap if nobody listens.
+	// that a plain TCP peer would notice, and is cheap if nobody listens. Where
+	// no network has to be asked it does not wait.
 	// The error wraps ErrNoRoute, ErrNoListener, ErrPeerDenied, ErrBusy or
 	// what ended ctx.
 	Resolve(ctx context.Context, addr netip.AddrPort) (Route, error)

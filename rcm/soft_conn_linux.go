@@ -1,6 +1,7 @@
 package rcm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +25,14 @@ type softConn struct {
 	err     error         // set before ended is closed, constant afterwards
 	ended   chan struct{} // closed when the connection has ended
 	watched chan struct{} // closed when the goroutine is gone
+}
+
+// onThisHost fills in the timeout. The kernel tells of a peer's death, so what is left
+// is a peer that waits for a processor, and on a busy machine for long.
+func (p ConnParam) onThisHost() ConnParam {
+	const aSecond = 18
+	p.Timeout = cmp.Or(p.Timeout, aSecond)
+	return p
 }
 
 func newSoftConn(sock *socket, qp *verbs.QP, local, remote netip.AddrPort, private []byte) *softConn {

@@ -14,7 +14,7 @@ import (
 // that another user listens, say.
 func (f *softFabric) AwaitFree(ctx context.Context, addr netip.AddrPort, cfg ListenConfig) error {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	sock, err := dialSoft(ctx, listenNames(addr, cfg.V6Only), f.allow)
+	sock, err := dialSoft(listenNames(addr, cfg.V6Only), f.allow)
 	if errors.Is(err, ErrNoListener) {
 		return nil
 	}

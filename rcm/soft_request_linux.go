@@ -39,7 +39,7 @@ func (r *softRequest) Accept(ctx context.Context, qp *verbs.QP, p ConnParam) (Co
 }
 
 func (r *softRequest) accept(ctx context.Context, qp *verbs.QP, p ConnParam) (Conn, error) {
-	p, err := p.complete(qp, MaxReplyData)
+	p, err := p.onThisHost().complete(qp, MaxReplyData)
 	if err != nil {
 		return nil, err
 	}

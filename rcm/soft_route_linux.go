@@ -33,7 +33,7 @@ func (f *softFabric) resolve(ctx context.Context, addr netip.AddrPort) (*softRou
 		return nil, err
 	}
 	names := softNames(target)
-	sock, err := dialSoft(ctx, names[:], f.allow)
+	sock, err := dialSoft(names[:], f.allow)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,6 @@ type softRoute struct {
 	remote netip.AddrPort
 	sock   *socket
 	used   atomic.Bool // Connect or Close has taken sock
-	sent   moment      // of the last message
 }
 
 func (r *softRoute) Device() string             { return r.device }
@@ -93,7 +92,7 @@ func (r *softRoute) Connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Con
 }
 
 func (r *softRoute) connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Conn, error) {
-	p, err := p.complete(qp, MaxRequestData)
+	p, err := p.onThisHost().complete(qp, MaxRequestData)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +111,7 @@ func (r *softRoute) connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Con
 		if err := toRTS(qp, &p, local, rep.from, p.agree(rep.resources, rep.depth)); err != nil {
 			return err
 		}
-		return r.send(&message{kind: kindReady})
+		return r.sock.send(&message{kind: kindReady})
 	})
 	if err != nil {
 		return nil, failed(qp, err)
@@ -123,7 +122,7 @@ func (r *softRoute) connect(ctx context.Context, qp *verbs.QP, p ConnParam) (Con
 // exchange sends REQ and waits for the answer; the wait ends with the answer,
 // the peer's hang-up or interruptible.
 func (r *softRoute) exchange(p *ConnParam, local endpoint) (message, error) {
-	err := r.send(&message{
+	err := r.sock.send(&message{
 		kind: kindRequest, from: local, resources: p.ResponderResources, depth: p.InitiatorDepth,
 		src: r.local, dst: r.remote, private: p.PrivateData,
 	})
@@ -132,11 +131,6 @@ func (r *softRoute) exchange(p *ConnParam, local endpoint) (message, error) {
 	}
 	// A listener that closed the socket already may have said why.
 	return r.sock.expect(kindReply)
-}
-
-func (r *softRoute) send(m *message) error {
-	r.sent.set()
-	return r.sock.send(m)
 }
 
 // failed moves the QP of a connection that did not come about to ERR and

@@ -55,42 +55,23 @@ func policy(allow func(Peer) bool) func(samehost.Peer) bool {
 	return func(p samehost.Peer) bool { return allow(Peer(p)) }
 }
 
-const (
-	// A listener whose queue in the kernel is full gets time to empty it,
-	// but a dial must not wait long for RDMA when TCP would do.
-	fullQueueTries = 8
-	fullQueueWait  = time.Millisecond // doubled after each try
-)
-
 // dialSoft connects to the first of names where somebody listens whom allow
-// trusts. The error wraps ErrNoListener, ErrPeerDenied, ErrBusy or what ended
-// ctx.
-func dialSoft(ctx context.Context, names []string, allow func(Peer) bool) (*socket, error) {
-	wait := fullQueueWait
-	for try := 0; ; try++ {
-		c, err := samehost.Dial(unix.SOCK_SEQPACKET, policy(allow), names...)
-		var denied *samehost.DeniedError
-		switch {
-		case err == nil:
-			return &socket{c}, nil
-		case errors.Is(err, unix.ECONNREFUSED):
-			return nil, ErrNoListener
-		case errors.As(err, &denied):
-			return nil, fmt.Errorf("%w: %w", ErrPeerDenied, err)
-		case !errors.Is(err, unix.EAGAIN):
-			return nil, err
-		case try == fullQueueTries:
-			return nil, fmt.Errorf("%w: its queue stays full", ErrBusy)
-		}
-		// A Unix socket does not say when its listener's queue has room, so
-		// this wait ends with the timer or ctx.
-		select {
-		case <-ctx.Done():
-			return nil, contextError(ctx)
-		case <-time.After(wait):
-			wait *= 2
-		}
+// trusts. It waits for nobody. The error wraps ErrNoListener, ErrPeerDenied, or
+// ErrBusy where the kernel's queue of the listener is full.
+func dialSoft(names []string, allow func(Peer) bool) (*socket, error) {
+	c, err := samehost.Dial(unix.SOCK_SEQPACKET, policy(allow), names...)
+	var denied *samehost.DeniedError
+	switch {
+	case err == nil:
+		return &socket{c}, nil
+	case errors.Is(err, unix.ECONNREFUSED):
+		return nil, ErrNoListener
+	case errors.As(err, &denied):
+		return nil, fmt.Errorf("%w: %w", ErrPeerDenied, err)
+	case errors.Is(err, unix.EAGAIN):
+		return nil, fmt.Errorf("%w: the queue of its socket is full", ErrBusy)
 	}
+	return nil, err
 }
 
 func (s *socket) send(m *message) error {

@@ -1,32 +1,33 @@
 package rcm
 
 import (
-	"sync/atomic"
-	"time"
+	"bytes"
+	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// moment is a time of the monotonic clock, 0 before it is set.
-type moment struct{ since atomic.Int64 }
-
-var clockBegin = time.Now()
-
-func (m *moment) set()               { m.since.Store(int64(time.Since(clockBegin))) }
-func (m *moment) age() time.Duration { return time.Since(clockBegin) - time.Duration(m.since.Load()) }
-
-// Taken reports whether the listener's process has taken all that it was sent, but for
-// what it was sent less than within ago, so that it lives and runs. A process that has
-// much to do takes its time. Taken may be called while Connect runs.
-func (r *softRoute) Taken(within time.Duration) bool {
+// Taken reports whether the listener's process has taken all that it was sent, or
+// may yet do so: on a busy machine a process waits for long, but one that is stopped
+// takes nothing. It may be called while Connect runs.
+func (r *softRoute) Taken() bool {
 	raw, err := r.sock.SyscallConn()
-	if err != nil {
-		return false // the connection has ended
+	unread := 0 // where the connection has ended: then Connect is about to return
+	if err == nil {
+		raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
 	}
-	taken := false
-	raw.Control(func(fd uintptr) {
-		unread, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
-		taken = err == nil && (unread == 0 || r.sent.age() < within)
-	})
-	return taken
+	return unread == 0 || !stopped(r.sock.peer().PID)
+}
+
+// stopped reports whether a process is, by a signal or by a debugger. One in another
+// PID namespace cannot be looked at, and is taken for one that runs.
+func stopped(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if pid == 0 || err != nil {
+		return false
+	}
+	// The state follows the name, which is in brackets and may have some itself.
+	_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+	return len(state) > 0 && (state[0] == 'T' || state[0] == 't')
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 )
@@ -99,18 +100,32 @@ var errNoSlot = errors.New("rnet: no address for another stream yet")
 
 // openWhenTold is open, but waits where the listening side has to give an
 // address first.
-func (s *session) openWhenTold(ctx context.Context) (*Conn, error) {
-	c, err := s.open()
-	for errors.Is(err, errNoSlot) {
+func (s *session) openWhenTold(ctx context.Context, w wish) (*Conn, error) {
+	open := s.open
+	if w.open != nil {
+		open = func() (*Conn, error) { return w.open(s) }
+	}
+	c, err := open()
+	if !errors.Is(err, errNoSlot) {
+		return c, err
+	}
+	var over <-chan time.Time
+	if w.hs != nil {
+		over = w.hs.Over()
+	}
+	for {
 		freed := s.streams.awaitSlot()
-		if c, err = s.open(); !errors.Is(err, errNoSlot) {
-			break
+		if c, err = open(); !errors.Is(err, errNoSlot) {
+			return c, err
 		}
 		select {
 		case <-freed: // ended by the leader: addresses, or the end of a stream; or the end of the session
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-over:
+			if !w.hs.GoOn(true) { // the listener lives
+				return nil, fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", w.hs.Err(), err))
+			}
 		}
 	}
-	return c, err
 }

@@ -1,6 +1,7 @@
 package rnet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,6 +39,8 @@ func because(t fallback.Transport, err error) error {
 		return fallback.Because(fallback.PeerDenied, err)
 	case errors.Is(err, rcm.ErrBusy):
 		return fallback.Because(fallback.Admission, err)
+	case t == fallback.Soft && (errors.Is(err, rcm.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)):
+		return fallback.Because(fallback.HandshakeTimeout, lateError{err})
 	case errors.Is(err, rcm.ErrTimeout):
 		return fallback.Because(fallback.HandshakeTimeout, err)
 	case errors.Is(err, rcm.ErrMalformed):

@@ -13,8 +13,8 @@ import (
 
 // way is how an address can be reached.
 type way struct {
-	route  rcm.Route // over a fabric that knows who listens there; nil if over none
-	over   fabric    // the one of route
+	here   *fabric   // that of this host, if a process of it listens there
+	route  rcm.Route // over it; nil if its queue was full, then it is to be asked again
 	others []fabric  // that have to ask the network
 	err    error     // why it is no fabric that was asked before
 }
@@ -40,14 +40,14 @@ func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
 			continue
 		}
 		route, err := f.Resolve(ctx, f.at(addr))
-		if err != nil {
+		if err != nil && !errors.Is(err, rcm.ErrBusy) {
 			w.err = worse(w.err, because(f.transport, err))
 			continue
 		}
-		w.route, w.over = route, f
+		w.route, w.here = route, &f
 	}
 	switch {
-	case w.route != nil || len(w.others) > 0:
+	case w.here != nil || len(w.others) > 0:
 		return w, nil
 	case w.err == nil:
 		return nil, fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
@@ -59,19 +59,20 @@ func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
 // onEnd, if set, is called when it takes no more streams.
 func connect(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *place, onEnd func(*session)) (*session, error) {
 	defer w.close()
-	pl.is(always)
+	queued := fmt.Errorf("rnet: wait for %d sessions that are being set up", maxSetUps)
+	pl.waits(always, queued)
 	if err := setUps.Enter(ctx); err != nil {
-		return nil, fallback.Because(fallback.Admission, fmt.Errorf("rnet: wait for %d sessions that are being set up: %w", maxSetUps, err))
+		return nil, fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", queued, err))
 	}
 	defer setUps.Leave()
-	if w.route != nil {
+	if w.here != nil {
 		s, err := connectBusy(ctx, addr, a, w, pl, onEnd)
 		if err == nil {
 			return s, nil
 		}
-		w.err = worse(w.err, because(w.over.transport, err))
+		w.err = worse(w.err, because(w.here.transport, err))
 	}
-	pl.taken.Store(nil)
+	pl.waits(never, nil)
 	for _, f := range w.others {
 		if ctx.Err() != nil {
 			break // the others would only say that it is too late
@@ -89,30 +90,31 @@ func connect(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *p
 	return nil, w.err
 }
 
-// connectBusy is connectOver for the route that was found first. A listener
-// that has more requests than it takes is asked again.
+// connectBusy is connectOver for a listener on this host. One that has more
+// requests than it takes is asked again.
 func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *place, onEnd func(*session)) (*session, error) {
 	const most = 100 * time.Millisecond
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, most) {
 		route, err := w.route, error(nil)
 		if w.route = nil; route == nil {
-			route, err = w.over.Resolve(ctx, w.over.at(addr))
+			route, err = w.here.Resolve(ctx, w.here.at(addr))
 		}
+		lives := never // whose queue in the kernel is full may be stopped
 		if err == nil {
-			if t, ok := route.(interface{ Taken(time.Duration) bool }); ok {
-				within := a.takenWithin()
-				pl.is(func() bool { return t.Taken(within) })
+			if t, ok := route.(interface{ Taken() bool }); ok {
+				pl.waits(t.Taken, nil)
 			}
 			var s *session
-			if s, err = connectOver(ctx, w.over, route, addr, a, onEnd); err == nil {
+			if s, err = connectOver(ctx, *w.here, route, addr, a, onEnd); err == nil {
 				return s, nil
 			}
+			lives = always // and said so: this is its queue, as it were
 		}
 		if !errors.Is(err, rcm.ErrBusy) {
 			return nil, err
 		}
-		pl.is(always) // in the listener's queue, as it were
-		select {      // ended by the clock or ctx
+		pl.waits(lives, err)
+		select { // ended by the clock or ctx
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil, err

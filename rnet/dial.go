@@ -174,13 +174,6 @@ func (a *attempt) headStart() *fallback.HeadStart {
 	return fallback.NewHeadStart(cmp.Or(a.d.HeadStart, defaultHeadStart))
 }
 
-// takenWithin is how long a listener that runs may leave a message unread. It is less
-// than the head start, because the first message is sent a little after that begins:
-// if nothing was taken when it is over, the listener is stopped.
-func (a *attempt) takenWithin() time.Duration {
-	return cmp.Or(a.d.HeadStart, defaultHeadStart) / 4 * 3
-}
-
 // quick opens a stream on a session that lives, if there is one and the time
 // for the dial is not over; nil if not.
 func (a *attempt) quick(ctx context.Context) *Conn {
@@ -261,7 +254,8 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 		return conn, nil
 	}
 	reason := fallback.Classify(fastErr)
-	if conn != nil { // over TCP: without that, the address may just not be there
+	var late lateError
+	if conn != nil && !errors.As(fastErr, &late) { // over TCP: without that, the address may just not be there
 		negatives.Remember(a.remembered(), reason, a.begun)
 	}
 	why := fastErr
@@ -301,7 +295,7 @@ func (a *attempt) dialFast(ctx context.Context) (net.Conn, error) {
 	err = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
 	for _, addr := range addrs {
 		var c *Conn
-		if c, _, err = pool.open(ctx, a.key(), addr, a, nil); err == nil {
+		if c, _, err = pool.open(ctx, a.key(), addr, a, wish{}); err == nil {
 			return c, nil
 		}
 	}

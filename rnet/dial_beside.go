@@ -1,6 +1,7 @@
 package rnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -25,16 +26,22 @@ import (
 //
 // What takes longer than the head start goes on in the background: later dials
 // find the session. This one takes it only if TCP fails or hangs.
+//
+// Two addresses, one of each family, may be looked at side by side, and the looks do
+// not wait for each other. But where a process of this host listens at the first
+// address, TCP would be connected to it at once, and not come to the second: that has
+// to wait until the first one's head start is over.
 type beside struct {
 	a    *attempt
 	stop context.CancelFunc // ends what package net does
 	over chan struct{}      // closed when package net has returned
 
-	mu   sync.Mutex // held while looking: one address at a time
-	done bool       // package net has returned: guarded by mu, as what follows
-	conn *Conn      // the stream that was opened
-	err  error      // why there is none
-	late []*place   // of sessions that were too slow
+	mu   sync.Mutex    // held for moments only
+	done bool          // package net has returned: guarded by mu, as what follows
+	conn *Conn         // the stream that was opened
+	err  error         // why there is none
+	late []*place      // of sessions that were too slow
+	here chan struct{} // closed when the head start of a listener of this host is over; nil if there is none
 
 	work sync.WaitGroup // the calls of watch
 }
@@ -50,7 +57,7 @@ func (a *attempt) dialBeside(ctx context.Context) (net.Conn, error) {
 	d := a.d.socketDialer()
 	d.ControlContext = b.before
 	conn, err := d.DialContext(tcpCtx, a.network, a.address)
-	b.mu.Lock() // ended by a look that the end of tcpCtx ends
+	b.mu.Lock()
 	b.done = true
 	b.mu.Unlock()
 	close(b.over)
@@ -83,17 +90,25 @@ func (b *beside) before(ctx context.Context, network, address string, _ syscall.
 	if err != nil {
 		return nil // package net knows better
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.conn != nil || b.done || ctx.Err() != nil {
+	b.giveWay(ctx)
+	if ctx.Err() != nil {
 		return errTaken
 	}
 	hs := b.a.headStart()
 	defer hs.Stop()
-	c, pl, err := pool.open(ctx, b.a.key(), addr, b.a, hs)
-	if err == nil {
-		b.conn = c
-		b.stop()
+	var found chan struct{} // closed when we go on
+	w := wish{hs: hs, open: b.open, found: func(pl *place) {
+		if found == nil && pl.here {
+			found = b.isHere()
+		}
+	}}
+	_, pl, err := pool.open(ctx, b.a.key(), addr, b.a, w)
+	if found != nil {
+		defer close(found)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil || b.conn != nil || b.done {
 		return errTaken
 	}
 	b.err = worse(b.err, err)
@@ -102,6 +117,56 @@ func (b *beside) before(ctx context.Context, network, address string, _ syscall.
 		b.work.Go(func() { b.watch(pl) })
 	}
 	return nil
+}
+
+// open opens the one stream of the dial.
+func (b *beside) open(s *session) (*Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conn != nil || b.done {
+		return nil, errTaken
+	}
+	c, err := s.open()
+	if err == nil {
+		b.conn = c
+		b.stop()
+	}
+	return c, err
+}
+
+// isHere notes that a process of this host listens at the address that is looked at.
+func (b *beside) isHere() chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.here = make(chan struct{})
+	return b.here
+}
+
+// giveWay waits as long as TCP would have connected to a listener of this host that
+// was found at another address: for its head start, and then for as long as package
+// net gives one connect before it begins the next.
+func (b *beside) giveWay(ctx context.Context) {
+	b.mu.Lock()
+	here := b.here
+	b.mu.Unlock()
+	if here == nil {
+		return
+	}
+	select {
+	case <-here: // before we came: package net has waited
+		return
+	default:
+	}
+	select {
+	case <-here: // ended by the head start
+	case <-ctx.Done():
+		return
+	}
+	const fallbackDelay = 300 * time.Millisecond // of net.Dialer
+	select {
+	case <-time.After(cmp.Or(b.a.d.FallbackDelay, fallbackDelay)):
+	case <-ctx.Done():
+	}
 }
 
 // tcpTime is how long TCP may take to connect before it is stopped for the sake
@@ -140,7 +205,7 @@ func (b *beside) await(ctx context.Context, err error) (*Conn, error) {
 		if pl.err != nil {
 			continue
 		}
-		if c, openErr := pl.s.openWhenTold(ctx); openErr == nil {
+		if c, openErr := pl.s.openWhenTold(ctx, wish{}); openErr == nil {
 			return c, nil
 		}
 		err = errTaken

@@ -318,11 +318,11 @@ func TestSlowSetUpIsNotAskedForAgainAndAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.IsType(t, (*net.TCPConn)(nil), c)
 	c.Close()
-	told := Explain(address)
-	require.Equal(t, fallback.HandshakeTimeout.String(), told[len(told)-1].Reason)
 	for range maxSetUps {
 		setUps.Leave()
 	}
+	told := Explain(address)
+	require.Equal(t, fallback.Admission.String(), told[len(told)-1].Reason)
 	eventually(t, "the session has come about, and is used", func() bool {
 		c, err := d.Dial("tcp", address)
 		require.NoError(t, err)

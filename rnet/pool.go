@@ -3,6 +3,7 @@ package rnet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -63,24 +64,57 @@ type placeKey struct {
 
 // place is where a session is, or is being set up.
 type place struct {
+	begun time.Time
+	here  bool // a process of this host listens at its address
+
 	ready chan struct{} // closed when s or err is set
 	s     *session
 	err   error
-	taken atomic.Pointer[func() bool] // see busy
+	step  atomic.Pointer[step]
 }
 
-// busy reports whether the session is about to come about, as far as one can
-// tell: it stands in our queue or in the listener's, or the listener's process
-// takes what it is sent. A process that is stopped does not.
-func (pl *place) busy() bool {
-	taken := pl.taken.Load()
-	return taken != nil && (*taken)()
+// step is what the set-up of a session waits for.
+type step struct {
+	// busy reports whether it is about to come about, as far as one can tell: the
+	// session stands in our queue or in the listener's, or the listener's process
+	// takes what it is sent. A process that is stopped does not.
+	busy func() bool
+	// queue is set where the session waits for others, of which there are too many.
+	queue error
 }
 
-// is says what busy reports.
-func (pl *place) is(taken func() bool) { pl.taken.Store(&taken) }
+// waits says what the set-up waits for.
+func (pl *place) waits(busy func() bool, queue error) {
+	pl.step.Store(&step{busy, queue})
+}
 
 func always() bool { return true }
+func never() bool  { return false }
+
+// busy reports whether there is something to wait for.
+func (pl *place) busy() bool {
+	return pl.step.Load().busy()
+}
+
+// late is what a dial comes to that does not wait for the session any longer.
+func (pl *place) late(hs *fallback.HeadStart) error {
+	err := hs.Err()
+	if queue := pl.step.Load().queue; queue != nil {
+		return fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", err, queue))
+	}
+	if pl.here {
+		return lateError{err}
+	}
+	return err
+}
+
+// lateError is a timeout in the set-up of a session with a process of this host.
+// That one of the two was slow says nothing about the next moment, so it is not
+// remembered. As long as a set-up goes on, it is what dials go by: who comes when
+// its head start is over does not wait for it again.
+type lateError struct{ error }
+
+func (e lateError) Unwrap() error { return e.error }
 
 // laneSet is what a dial with the same words may use again.
 type laneSet struct {
@@ -124,10 +158,17 @@ func (p *sessionPool) quick(key poolKey) *Conn {
 	return c
 }
 
-// open opens a stream to addr, on a session that lives or a new one. Where hs
-// is not nil it waits no longer than that for the session, and returns the
-// place where it is being set up.
-func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt, hs *fallback.HeadStart) (*Conn, *place, error) {
+// wish is how a dial wants a stream opened. The zero wish is for as long as its
+// context lasts.
+type wish struct {
+	hs    *fallback.HeadStart                   // how long it waits, if not nil
+	found func(pl *place)                       // called before it waits, if not nil
+	open  func(s *session) (c *Conn, err error) // in place of s.open, if not nil
+}
+
+// open opens a stream to addr, on a session that lives or a new one. If the
+// session is too late it returns the place where it is being set up.
+func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt, w wish) (*Conn, *place, error) {
 	set := p.lanes(key)
 	lane := set.vacant()
 	at := placeKey{addr: addr, transport: key.transport, device: key.device, session: key.session, lane: lane, poller: key.poller}
@@ -137,7 +178,10 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 		if err != nil {
 			return nil, nil, worse(before, err)
 		}
-		if err := pl.await(ctx, hs); err != nil {
+		if w.found != nil {
+			w.found(pl)
+		}
+		if err := pl.await(ctx, w.hs); err != nil {
 			if errors.Is(err, fallback.ErrTooSlow) {
 				return nil, pl, err
 			}
@@ -147,7 +191,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 			}
 			return nil, nil, err
 		}
-		c, err := pl.s.openWhenTold(ctx)
+		c, err := pl.s.openWhenTold(ctx, w)
 		switch {
 		case err == nil && !key.dedicated:
 			p.keep(key, set, lane, pl.s)
@@ -179,6 +223,7 @@ func lost(err error) bool {
 func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
 	var over <-chan time.Time
 	if hs != nil {
+		hs.Spend(time.Since(pl.begun))
 		over = hs.Over()
 	}
 	for {
@@ -195,7 +240,7 @@ func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
 		default:
 		}
 		if !hs.GoOn(pl.busy()) {
-			return hs.Err()
+			return pl.late(hs)
 		}
 	}
 }
@@ -252,7 +297,8 @@ func (p *sessionPool) place(ctx context.Context, at placeKey, a *attempt) (*plac
 	if err != nil {
 		return nil, err
 	}
-	pl := &place{ready: make(chan struct{})}
+	pl := &place{begun: time.Now(), here: w.here != nil, ready: make(chan struct{})}
+	pl.waits(always, nil) // for a processor, to begin with
 	if !a.d.Dedicated {
 		p.mu.Lock()
 		if other := p.places[at]; other != nil {

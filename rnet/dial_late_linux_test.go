@@ -1,0 +1,256 @@
+package rnet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+)
+
+// reasonOfLast is why the last dial to the address took its transport.
+func reasonOfLast(t *testing.T, address string) string {
+	t.Helper()
+	told := Explain(address)
+	require.NotEmpty(t, told)
+	return told[len(told)-1].Reason
+}
+
+// busyListener has the software HCA's name of a TCP listener, and its queue in the
+// kernel is full.
+func busyListener(t *testing.T) (tcp net.Listener, free func()) {
+	t.Helper()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { tcp.Close() })
+	name := &unix.SockaddrUnix{Name: "@ramjet/rcm1/" + tcp.Addr().String()}
+	fds := make([]int, 2)
+	for i := range fds {
+		fds[i], err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		require.NoError(t, err)
+	}
+	require.NoError(t, unix.Bind(fds[0], name))
+	require.NoError(t, unix.Listen(fds[0], 0))
+	require.NoError(t, unix.Connect(fds[1], name)) // takes the one place there is
+	free = func() {
+		for i := range fds {
+			if fds[i] >= 0 {
+				require.NoError(t, unix.Close(fds[i]))
+				fds[i] = -1
+			}
+		}
+	}
+	t.Cleanup(free)
+	return tcp, free
+}
+
+// A full queue is waited for as everything else is: no longer than the head start,
+// and in the background after that.
+func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
+	leavesNothing(t)
+	tcp, free := busyListener(t)
+	address := tcp.Addr().String()
+	c, err := (&Dialer{HeadStart: time.Millisecond}).Dial("tcp", address)
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*net.TCPConn)(nil), c)
+	require.Equal(t, fallback.Admission.String(), reasonOfLast(t, address))
+	_, remembered := negatives.Recall(address)
+	require.False(t, remembered)
+
+	free()
+	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
+	require.NoError(t, err)
+	defer ln.Close()
+	p := newPuppet(t)
+	defer p.close()
+	h := p.hello()
+	require.NoError(t, p.accept(ln, h.marshal()), "nobody has dialed again")
+	eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
+	again, err := Dial("tcp", address)
+	require.NoError(t, err)
+	defer again.Close()
+	require.IsType(t, (*Conn)(nil), again)
+}
+
+// A listener that does not answer in time may do so in the next moment: dials take
+// TCP for as long as it has not, and no longer, and do not ask it again.
+func TestTimeoutOfAListenerOnThisHostIsNotRemembered(t *testing.T) {
+	leavesNothing(t)
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer tcp.Close()
+	address := tcp.Addr().String()
+	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
+	require.NoError(t, err)
+	defer ln.Close()
+	d := Dialer{HeadStart: time.Millisecond}
+	for range 5 {
+		c, err := d.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		require.IsType(t, (*net.TCPConn)(nil), c)
+		require.Equal(t, fallback.HandshakeTimeout.String(), reasonOfLast(t, address))
+		reason, remembered := negatives.Recall(address)
+		require.False(t, remembered, reason)
+	}
+	p := newPuppet(t)
+	defer p.close()
+	h := p.hello()
+	require.NoError(t, p.accept(ln, h.marshal()))
+	require.EqualValues(t, 1, ln.Stats().Requests, "five dials, one question")
+	eventually(t, "a dial finds the session", func() bool {
+		c, err := d.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		_, ok := c.(*Conn)
+		return ok
+	})
+}
+
+// silent is the fabric of a network on which nobody answers until the test is over.
+type silent struct {
+	rcm.Fabric
+	asked chan netip.AddrPort
+	over  chan struct{}
+}
+
+func (s *silent) Name() string                   { return "silent" }
+func (s *silent) Reaches(a netip.AddrPort) error { return nil }
+
+func (s *silent) Resolve(_ context.Context, addr netip.AddrPort) (rcm.Route, error) {
+	s.asked <- addr
+	<-s.over
+	return nil, rcm.ErrTimeout
+}
+
+// besideAt begins a dial that package net has not come to connect.
+func besideAt(t *testing.T, address string, d *Dialer) *beside {
+	t.Helper()
+	set, err := resolveSettings("", "", "", Limits{}, nil)
+	require.NoError(t, err)
+	a := &attempt{d: d, set: set, network: "tcp", address: address, begun: time.Now()}
+	return &beside{a: a, stop: func() {}, over: make(chan struct{})}
+}
+
+func TestLooksAtTwoAddressesDoNotWaitForEachOther(t *testing.T) {
+	leavesNothing(t)
+	ln := carrier{}.listen(t)
+	network := &silent{asked: make(chan netip.AddrPort, 1), over: make(chan struct{})}
+	usual := fabrics
+	fabrics = []fabric{usual[0], {fallback.RDMA, network, nil}}
+	defer func() { fabrics = usual }()
+	b := besideAt(t, "name:1", &Dialer{HeadStart: hangTime})
+	ctx, cancel := context.WithCancel(t.Context())
+	first := start(t, func() { assert.ErrorIs(t, b.before(ctx, "tcp6", "[2001:db8::1]:1", nil), errTaken) })
+	require.Equal(t, "[2001:db8::1]:1", (<-network.asked).String())
+	second := start(t, func() { assert.ErrorIs(t, b.before(ctx, "tcp4", ln.Addr().String(), nil), errTaken) })
+	second()
+	require.NotNil(t, b.conn)
+	b.conn.Close()
+	cancel()
+	first()
+	close(network.over)
+}
+
+// Package net would be connected to the first address at once, and would not come to
+// the second.
+func TestListenerOfThisHostIsWaitedForBeforeAnotherAddress(t *testing.T) {
+	leavesNothing(t)
+	tcp, err := net.Listen("tcp", "[::1]:0")
+	require.NoError(t, err)
+	defer tcp.Close()
+	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
+	require.NoError(t, err)
+	defer ln.Close()
+	b := besideAt(t, tcp.Addr().String(), &Dialer{HeadStart: 50 * time.Millisecond, FallbackDelay: 1})
+	first := start(t, func() { assert.NoError(t, b.before(t.Context(), "tcp6", tcp.Addr().String(), nil), "to TCP") })
+	eventually(t, "the first is asked", func() bool { return ln.Stats().Requests > 0 })
+	assert.NoError(t, b.before(t.Context(), "tcp4", closedAddress(t), nil), "to TCP")
+	b.mu.Lock()
+	assert.NotEmpty(t, b.late, "the second did not wait")
+	b.mu.Unlock()
+	first()
+	close(b.over)
+	b.work.Wait()
+}
+
+// Clients that start at the same moment are served one after the other, and none of
+// them settles for TCP.
+func TestManyProcessesThatDialAtOnceAllGetStreams(t *testing.T) {
+	const clients = 100
+	ln := carrier{}.listen(t)
+	served := start(t, func() {
+		for { // ended by Close
+			s, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				io.Copy(s, s)
+				s.Close()
+			}()
+		}
+	})
+	gate, err := os.Create(t.TempDir() + "/gate")
+	require.NoError(t, err)
+	defer gate.Close()
+	require.NoError(t, unix.Flock(int(gate.Fd()), unix.LOCK_EX))
+	children := make([]*roles.Process, clients)
+	for i := range children {
+		children[i] = roles.Start(t, "dialattheshot", ln.Addr().String(), gate.Name())
+	}
+	for _, child := range children {
+		require.Equal(t, "ready", child.Line(t))
+	}
+	require.NoError(t, unix.Flock(int(gate.Fd()), unix.LOCK_UN))
+	came := make(map[string]int)
+	for _, child := range children {
+		came[child.Line(t)]++
+	}
+	require.Equal(t, map[string]int{"*rnet.Conn": clients}, came)
+	for _, child := range children {
+		child.Stop()
+	}
+	ln.Close()
+	served()
+}
+
+func init() { roles.Add("dialattheshot", dialAtTheShot) }
+
+// dialAtTheShot dials when its parent lets go of a file, and uses the connection.
+func dialAtTheShot(args []string) error {
+	gate, err := os.Open(args[1])
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	if err := unix.Flock(int(gate.Fd()), unix.LOCK_SH); err != nil { // ended by the parent
+		return err
+	}
+	c, err := Dial("tcp", args[0])
+	if err != nil {
+		return err
+	}
+	if err := useEcho(c); err != nil {
+		return err
+	}
+	said := typeName(c)
+	if _, ok := c.(*Conn); !ok {
+		told := Explain(args[0])
+		said += fmt.Sprint(" ", told[len(told)-1], ", after ", told[len(told)-1].Took)
+	}
+	fmt.Println(said)
+	return c.Close()
+}
