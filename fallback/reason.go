@@ -94,7 +94,7 @@ var reasonTexts = [reasonCount]reasonText{
 		"Check the memory limit of the container and the free memory; /dev/shm and its size do not matter."},
 	Permission: {"permission",
 		"the process lacks the permission for the device or call",
-		"Check the permissions of /dev/infiniband and the sandbox of the process."},
+		"Check the permissions of /dev/infiniband, and the sandbox of the process: the error says what it lacks."},
 	Cgroup: {"cgroup",
 		"a limit of the control group is reached",
 		"Raise rdma.max (hca_handle, hca_object) or memory.max of the control group."},

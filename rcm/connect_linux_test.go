@@ -80,7 +80,11 @@ func TestParametersReachTheQP(t *testing.T) {
 				require.EqualValues(t, 7, a.RetryCount)
 				require.EqualValues(t, 7, a.RNRRetry)
 				require.EqualValues(t, 6, a.MinRNRTimer)
-				require.EqualValues(t, 14, a.Timeout)
+				timeout := 14
+				if !f.kernel {
+					timeout = 18
+				}
+				require.EqualValues(t, timeout, a.Timeout)
 				require.Zero(t, a.MaxRdAtomic)
 				require.Zero(t, a.MaxDestRdAtomic)
 				require.Equal(t, verbs.AccessRemoteWrite, a.Access)

@@ -31,6 +31,11 @@ func because(t fallback.Transport, err error) error {
 		return fallback.Because(fallback.NoDevice, err)
 	case errors.As(err, &call) && call.Syscall == "memfd_create" && forbidden(call.Err):
 		return fallback.Because(fallback.MemfdForbidden, err)
+	case t == fallback.Soft && errors.As(err, &call) && forbidden(call.Err):
+		return fallback.Because(fallback.Permission, err)
+	case t == fallback.Soft && errors.Is(err, rcm.ErrPeerDenied) && procIsMissing():
+		err = fmt.Errorf("%w (users are told apart with the help of /proc, which is not mounted)", err)
+		return fallback.Because(fallback.Permission, err)
 	case errors.Is(err, errors.ErrUnsupported):
 		return fallback.Because(fallback.UnsupportedOS, err)
 	case errors.Is(err, rcm.ErrNoListener):

@@ -136,10 +136,10 @@ func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.Addr
 	s.transport, s.onEnd = f.transport, onEnd
 	s.goesOver(route.Port())
 	s.setLoop(a.poller)
-	if err := checkDescriptors(f.transport); err != nil {
+	if err := checkPairing(f.transport); err != nil {
 		route.Close()
 		s.abandon()
-		return nil, fmt.Errorf("rnet: descriptors for a session: %w", err)
+		return nil, fmt.Errorf("rnet: prepare a session: %w", err)
 	}
 	conn, err := route.Connect(ctx, s.qp, s.connParam())
 	if err != nil {

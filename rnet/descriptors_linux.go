@@ -1,11 +1,14 @@
 package rnet
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 )
 
 // pairDescriptors is how many descriptors two QPs of the software HCA take to
@@ -13,10 +16,10 @@ import (
 // and bell, and its receive ring.
 const pairDescriptors = 4
 
-// checkDescriptors fails if the descriptors are not left with which a session
-// over the software HCA comes about. Its QPs are paired in the background, where
-// the lack of a descriptor would show as a peer that does not answer.
-func checkDescriptors(t fallback.Transport) error {
+// checkPairing fails if the descriptors are not left with which a session over the
+// software HCA comes about, or a system call is forbidden. Its QPs are paired in the
+// background, where that would show as a peer that does not answer.
+func checkPairing(t fallback.Transport) error {
 	if t != fallback.Soft {
 		return nil
 	}
@@ -25,6 +28,13 @@ func checkDescriptors(t fallback.Transport) error {
 	n := 0
 	if fds[0], err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err != nil {
 		return os.NewSyscallError("socket", err)
+	}
+	// A sandbox may forbid what the peer's memory is looked at with. That would show
+	// in the background too.
+	var about unix.Statfs_t
+	if err := unix.Fstatfs(fds[0], &about); err != nil {
+		unix.Close(fds[0])
+		return os.NewSyscallError("fstatfs", err)
 	}
 	for n = 1; n < len(fds); n++ {
 		if fds[n], err = unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0); err != nil {
@@ -37,3 +47,6 @@ func checkDescriptors(t fallback.Transport) error {
 	}
 	return err
 }
+
+// procIsMissing reports whether users cannot be told apart for want of /proc.
+func procIsMissing() bool { return errors.Is(samehost.CheckUser(), fs.ErrNotExist) }

@@ -4,5 +4,7 @@ package rnet
 
 import "github.com/seed-b9b531af/ramjet/fallback"
 
-// checkDescriptors is for systems that have no sessions.
-func checkDescriptors(fallback.Transport) error { return nil }
+// checkPairing is for systems that have no sessions.
+func checkPairing(fallback.Transport) error { return nil }
+
+func procIsMissing() bool { return false }

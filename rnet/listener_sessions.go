@@ -83,10 +83,10 @@ func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm
 		s.abandon()
 		return nil, err
 	}
-	if err := checkDescriptors(t); err != nil {
+	if err := checkPairing(t); err != nil {
 		req.Reject(nil)
 		s.abandon()
-		return nil, fmt.Errorf("rnet: descriptors for a session: %w", err)
+		return nil, fmt.Errorf("rnet: prepare a session: %w", err)
 	}
 	if !l.adopt(s) {
 		withdraw(req)
