@@ -24,6 +24,12 @@ type box struct {
 func newBox(t *testing.T) *box {
 	b := &box{bell: make(chan struct{}, 1)}
 	b.lock.Init(b, b, Config{})
+	b.run(t)
+	return b
+}
+
+// run starts the engine.
+func (b *box) run(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -38,7 +44,6 @@ func newBox(t *testing.T) *box {
 		<-ended
 	})
 	b.lock.Start(false)
-	return b
 }
 
 func (b *box) Poll() int {

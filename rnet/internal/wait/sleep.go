@@ -8,9 +8,10 @@ import (
 
 // sleeper is what a lock has learned of the sleeps of its owners.
 type sleeper struct {
-	shun  int // sleeps to go not on a thread
-	again int // and how many these were last time
-	short int // sleeps on a thread in a row that were not long
+	usual time.Duration // of a sleep, a mean of the last few
+	shun  int           // sleeps to go not on a thread
+	again int           // and how many these were last time
+	short int           // sleeps on a thread in a row that were short
 }
 
 // threadSleeps counts the owners of this process that sleep on a thread.
@@ -22,15 +23,15 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 	if l.word.load().waiters() > 0 {
 		return w.Ready()
 	}
-	if l.settle(w) {
-		return true
-	}
-	if l.word.load().waiters() > 0 {
-		return w.Ready()
-	}
 	thread := l.mayBlockThread()
 	if thread {
 		defer LeaveThread()
+		if l.settle(w) {
+			return true
+		}
+		if l.word.load().waiters() > 0 {
+			return w.Ready()
+		}
 	} else if !l.rests {
 		return w.Ready()
 	}
@@ -46,12 +47,14 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 		}
 		// Either ends with an arrival (data, credit), Wake (of w: deadline,
 		// close; of End), and on a thread with the slice.
+		begin := now()
 		if thread {
-			thread = l.blockThread()
+			l.blockThread()
 		} else {
 			l.Wakeups.Add(1)
 			l.channel.Wait(time.Time{})
 		}
+		thread = l.sleeper.slept(now()-begin, thread)
 		w.rise()
 		l.cqArmed = true
 		l.src.Poll()
@@ -67,20 +70,44 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 // wake-up: 18 us in a virtual machine.
 const threadSlice = 10 * time.Millisecond
 
-// blockThread sleeps on the thread, and reports whether to do so again.
-func (l *Lock) blockThread() bool {
+// blockThread sleeps on the thread.
+func (l *Lock) blockThread() {
 	defer region("rnet.threadwait").End()
 	l.ThreadWaits.Add(1)
-	begin := now()
 	l.channel.WaitThread(time.Now().Add(threadSlice))
-	sl, took := &l.sleeper, now()-begin
+}
+
+// The thread has Go's processor with it. Where that is the only one, whatever else
+// becomes runnable waits for the runtime's monitor, which comes after 20 us at best
+// and 10 ms at worst. So sleeps are on the thread there only if they are short, and
+// end before anybody could have come to harm. Whether they would be is learned from
+// all sleeps. A process whose sleeps are ended by what it does itself, such as a
+// proxy, looks as if they would be, and is told by those on the thread, which are
+// long then: so these are tried less and less.
+const (
+	shortSleep  = 40 * time.Microsecond
+	longSleep   = 100 * time.Microsecond
+	shortSleeps = 64 // so many on the thread in a row show that they do no harm
+	minShun     = 16
+	maxShun     = 4096
+)
+
+// slept learns from a sleep, and reports whether the next may be on the thread
+// without another look around.
+func (sl *sleeper) slept(took time.Duration, thread bool) bool {
+	if procs > 1 {
+		return thread && took < time.Millisecond
+	}
+	sl.usual += (min(took, time.Millisecond) - sl.usual) / 8
 	switch {
-	case took < longSleep:
+	case !thread:
+		return false
+	case took < shortSleep:
 		if sl.short++; sl.short >= shortSleeps {
 			sl.again = 0
 		}
 		return true
-	case procs == 1:
+	case took >= longSleep:
 		sl.short = 0
 		sl.again = min(max(minShun, 2*sl.again), maxShun)
 		sl.shun = sl.again
@@ -88,26 +115,20 @@ func (l *Lock) blockThread() bool {
 	return false
 }
 
-// The thread has Go's processor with it. Where that is the only one, a sleep that
-// was long may have been so because who would have brought it to an end could not
-// run, as in a proxy. So the next sleeps are in the network poller, and the more
-// the sooner that happens again.
-const (
-	longSleep   = time.Millisecond
-	shortSleeps = 64 // so many on the thread in a row show that they do no harm
-	minShun     = 4
-	maxShun     = 1024
-)
-
 // mayBlockThread reports whether an owner may sleep on its thread, and counts
 // it. One processor of Go is left for the others, if there are several.
 func (l *Lock) mayBlockThread() bool {
 	if !l.cfg.Thread || l.cfg.Local {
 		return false
 	}
-	if l.sleeper.shun > 0 {
-		l.sleeper.shun--
-		return false
+	if procs == 1 {
+		if l.sleeper.shun > 0 {
+			l.sleeper.shun--
+			return false
+		}
+		if l.sleeper.usual >= shortSleep {
+			return false
+		}
 	}
 	return EnterThread()
 }
@@ -127,20 +148,23 @@ func LeaveThread() { threadSleeps.Add(-1) }
 
 // settle runs who else is runnable on this processor of Go, before it is kept
 // from them. It reports whether w became ready.
+//
+// One yield that comes back at once does not show that there is nobody: at each
+// 61st decision Go takes who has waited longest in the queue of all processors,
+// which is the one that yields, past those in the queue of this one.
 func (l *Lock) settle(w *Waiter) bool {
-	rounds := settleRounds
-	if procs > 1 {
-		rounds = 1 // who has another processor takes the others from us
-	}
-	for range rounds {
+	quiet := 0
+	for range settleRounds {
 		begin := now()
 		runtime.Gosched()
-		quiet := now()-begin < calmYield
+		took := now() - begin
 		l.src.Poll()
 		if w.Ready() {
 			return true
 		}
-		if quiet {
+		if took >= calmYield {
+			quiet = 0
+		} else if quiet++; quiet == quietYields {
 			break
 		}
 	}
@@ -149,6 +173,7 @@ func (l *Lock) settle(w *Waiter) bool {
 
 const (
 	settleRounds = 16
+	quietYields  = 2
 	// calmYield is what a yield takes at most if nobody else runs.
 	calmYield = 1200 * time.Nanosecond
 )

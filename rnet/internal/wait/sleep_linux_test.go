@@ -1,0 +1,134 @@
+package wait
+
+import (
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// onOneProcessor gives the test one processor of Go.
+func onOneProcessor(t *testing.T) {
+	before := procs
+	runtime.GOMAXPROCS(1)
+	procs = 1
+	t.Cleanup(func() {
+		runtime.GOMAXPROCS(before)
+		procs = before
+	})
+}
+
+// dormitory is a source whose channel has its own idea of a sleep on a thread.
+type dormitory struct {
+	box
+	sleep func()
+}
+
+func newDormitory(t *testing.T, sleep func()) *dormitory {
+	d := &dormitory{sleep: sleep}
+	d.bell = make(chan struct{}, 1)
+	d.lock.Init(d, d, Config{Thread: true})
+	d.run(t)
+	return d
+}
+
+func (d *dormitory) WaitThread(time.Time) error {
+	d.sleep()
+	return nil
+}
+
+// A thread that sleeps takes Go's processor along, so who was runnable before runs
+// before.
+func TestWhoIsRunnableRunsBeforeTheThreadSleeps(t *testing.T) {
+	onOneProcessor(t)
+	const rounds = 2000
+	var ran atomic.Int64
+	var w Waiter
+	sleeps, kept := int64(0), 0
+	d := &dormitory{}
+	d.lock.Init(d, d, Config{Thread: true}) // and is ours
+	d.sleep = func() {
+		if sleeps++; ran.Load() < sleeps {
+			kept++
+		}
+		d.publish(&w)
+	}
+	for range rounds {
+		d.lock.sleeper = sleeper{} // forgets what a slow machine has taught it
+		w.Begin()
+		go ran.Add(1) // runnable, on the same processor
+		require.True(t, d.lock.sleepFor(&w))
+	}
+	require.EqualValues(t, rounds, sleeps)
+	require.Zero(t, kept, "sleeps that kept a runnable goroutine from running")
+}
+
+// What ends the sleeps of a proxy is done by another goroutine of the process, which a
+// timer or a socket wakes. It needs the processor that a thread would take along.
+func TestSleepsThatOurOwnGoroutinesEndAreNotOnTheThread(t *testing.T) {
+	const nap = 200 * time.Microsecond
+	alarm, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	require.NoError(t, err)
+	socket := os.NewFile(uintptr(alarm), "alarm") // on the netpoller, as a socket is
+	defer socket.Close()
+	for name, pause := range map[string]func(){
+		"timer": func() { time.Sleep(nap) },
+		"socket": func() {
+			once := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(nap))}
+			assert.NoError(t, unix.TimerfdSettime(alarm, 0, &once, nil))
+			_, err := socket.Read(make([]byte, 8)) // ended by the alarm
+			assert.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onOneProcessor(t)
+			var bell [2]int
+			require.NoError(t, unix.Pipe(bell[:]))
+			defer unix.Close(bell[0])
+			defer unix.Close(bell[1])
+			onThread := 0
+			var asleep atomic.Bool
+			var d *dormitory
+			d = newDormitory(t, func() {
+				asleep.Store(true)
+				d.mu.Lock()
+				armed := d.armed
+				d.mu.Unlock()
+				if !armed && asleep.Swap(false) {
+					return // what it would wait for has come
+				}
+				onThread++
+				_, err := unix.Read(bell[0], make([]byte, 1)) // ended by the goroutine below
+				assert.NoError(t, err)
+			})
+			var w Waiter
+			calls := make(chan bool)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for range calls { // ended below
+					pause()
+					d.publish(&w)
+					if asleep.Swap(false) {
+						_, err := unix.Write(bell[1], make([]byte, 1))
+						assert.NoError(t, err)
+					}
+				}
+			}()
+			const rounds = 200
+			for range rounds {
+				w.Begin()
+				calls <- true
+				d.lock.Wait(&w) // ended by what is published
+			}
+			close(calls)
+			<-ended
+			require.Less(t, onThread, rounds/10)
+		})
+	}
+}
