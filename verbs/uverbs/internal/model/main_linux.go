@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"os/exec"
 	"time"
@@ -28,6 +29,7 @@ func main() {
 	hostile := flag.Uint64("hostile", 0, "make the devices awkward (late, out of order between QPs), by this `seed`; 0: do not")
 	wqes := flag.Bool("wqe", false, "print each WQE, in hexadecimal, on standard error")
 	link := flag.String("link", "ib", "the ports' `link`: ib or eth (RoCE)")
+	network := flag.Bool("net", false, "run in a network namespace, in which the hosts have addresses from 10.77.0.1 on")
 	static := flag.Bool("static", false, "offer no dynamic UARs, as kernels before 5.7 did")
 	delay := flag.Duration("delay", 500*time.Millisecond, "start each program so much later than the one before")
 	flag.Usage = func() {
@@ -43,6 +45,9 @@ func main() {
 		os.Exit(failure)
 	}
 	fabric := mlx5.NewFabric()
+	if *network {
+		fabric.FirstAddress = isolate(len(commands))
+	}
 	if *hostile != 0 {
 		fabric.Hostile = rand.New(rand.NewPCG(*hostile, 0))
 	}
@@ -63,6 +68,32 @@ func main() {
 		status = failure
 	}
 	os.Exit(status)
+}
+
+// isolate returns in a network namespace with addresses for the hosts, the first of which it returns.
+func isolate(hosts int) netip.Addr {
+	const variable = "RAMJET_MODEL_NETWORK"
+	if os.Getenv(variable) == "" {
+		c := frame.Isolated(os.Args[1:]...)
+		c.Env = append(os.Environ(), variable+"=1")
+		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+		err := c.Run()
+		var exit *exec.ExitError
+		switch {
+		case err == nil:
+			os.Exit(0)
+		case errors.As(err, &exit):
+			os.Exit(exit.ExitCode())
+		}
+		fmt.Fprintf(os.Stderr, "model: a network namespace: %v\n", err)
+		os.Exit(failure)
+	}
+	first := netip.AddrFrom4([4]byte{10, 77, 0, 1})
+	if err := frame.AddAddresses(first, hosts); err != nil {
+		fmt.Fprintf(os.Stderr, "model: %v\n", err)
+		os.Exit(failure)
+	}
+	return first
 }
 
 var links = map[string]mlx5.Link{"ib": mlx5.InfiniBand, "eth": mlx5.Ethernet}

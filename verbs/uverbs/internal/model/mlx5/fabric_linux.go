@@ -31,6 +31,11 @@ type Fabric struct {
 	// It is set before Run is called.
 	Hostile *rand.Rand
 
+	// FirstAddress is the IP address of the first device's host; the others follow. It is set
+	// before NewDevice is called. The default is 127.0.0.1: at 127.0.0.0/8 TCP works as well, on
+	// any machine and without privileges.
+	FirstAddress netip.Addr
+
 	network cm.Network
 
 	mu         sync.Mutex // guards all devices and what they have
@@ -49,12 +54,9 @@ type Stats struct {
 	Events      int // of completion channels
 }
 
-// FirstAddress is the IP address of the first device with an Ethernet port; others follow.
-var FirstAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-
 // address returns the IP address of the n-th device.
 func (f *Fabric) address(n int) netip.Addr {
-	a := FirstAddress
+	a := f.FirstAddress
 	for range n {
 		a = a.Next()
 	}
@@ -62,7 +64,9 @@ func (f *Fabric) address(n int) netip.Addr {
 }
 
 // NewFabric returns a fabric without devices.
-func NewFabric() *Fabric { return &Fabric{buffer: make([]byte, 1<<20)} }
+func NewFabric() *Fabric {
+	return &Fabric{FirstAddress: netip.AddrFrom4([4]byte{127, 0, 0, 1}), buffer: make([]byte, 1<<20)}
+}
 
 // Stats returns the counters so far.
 func (f *Fabric) Stats() Stats {

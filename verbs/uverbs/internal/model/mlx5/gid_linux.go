@@ -59,7 +59,7 @@ func (g gidEntry) ipv4() bool {
 }
 
 // makeGIDs fills the table: of Ethernet the link-local address of the MAC and the n-th
-// of the host's addresses from [FirstAddress] on, each for both versions of RoCE in the kernel's order.
+// of the host's addresses from FirstAddress on, each for both versions of RoCE in the kernel's order.
 func (d *Device) makeGIDs(n int) {
 	var local [16]byte
 	be.PutUint64(local[:], 0xfe80<<48)

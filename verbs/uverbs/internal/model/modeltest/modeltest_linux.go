@@ -28,6 +28,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -49,6 +50,9 @@ type Config struct {
 	Hosts int
 	// WriteOnly makes the kernel of the hosts one without ioctl for uverbs.
 	WriteOnly bool
+	// Network gives the hosts a network namespace, in which their addresses are 10.77.0.1 and on, and TCP
+	// reaches them. Otherwise they are 127.0.0.1 and on, which package rcm does not take.
+	Network bool
 	// Hostile, if it is not 0, makes the devices awkward by this seed. See [mlx5.Fabric].
 	Hostile uint64
 	// WQE, if not nil, is given each WQE of a send queue before it is executed. It is called in the
@@ -61,10 +65,50 @@ type Config struct {
 const (
 	hostVariable     = "RAMJET_MODEL_HOST"     // the number of the host, from 0
 	exchangeVariable = "RAMJET_MODEL_EXCHANGE" // where hosts 0 and 1 meet
+	networkVariable  = "RAMJET_MODEL_NETWORK"  // the process is in a network namespace
 )
 
+var firstAddress = netip.AddrFrom4([4]byte{10, 77, 0, 1})
+
+// isolated says that the process is in a network namespace of the test's.
+func isolated() bool { return os.Getenv(networkVariable) != "" }
+
 // Main is called first in TestMain: the process may be one that is to become a program on a host.
-func Main() { frame.Main() }
+func Main() {
+	frame.Main()
+	if !isolated() || Host() >= 0 {
+		return
+	}
+	const most = 16 // hosts
+	if err := frame.AddAddresses(firstAddress, most); err != nil {
+		fmt.Fprintf(os.Stderr, "modeltest: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// runIsolated runs the test in a network namespace.
+func runIsolated(t *testing.T) {
+	t.Helper()
+	args := arguments(t)
+	c := frame.Isolated(args[1:]...)
+	var output bytes.Buffer
+	c.Env = append(os.Environ(), networkVariable+"=1")
+	c.Stdout, c.Stderr = &output, &output
+	if err := c.Start(); err != nil {
+		leaveOut(t, fmt.Errorf("a network namespace: %w", err))
+		return
+	}
+	defer context.AfterFunc(t.Context(), func() { _ = c.Process.Kill() })()
+	judge(t, "in the network namespace", c.Wait(), &output)
+}
+
+func leaveOut(t *testing.T, reason error) {
+	t.Helper()
+	if os.Getenv("RAMJET_TEST_ALL") != "" {
+		t.Fatalf("RAMJET_TEST_ALL allows nothing to be left out: %v", reason)
+	}
+	t.Skip("left out:", reason)
+}
 
 // Host returns the number of the host on which the process runs, from 0, or -1 if it is none of the
 // model.
@@ -84,10 +128,11 @@ func On(t *testing.T, config Config) bool {
 		return true
 	}
 	if err := frame.Supported(); err != nil {
-		if os.Getenv("RAMJET_TEST_ALL") != "" {
-			t.Fatalf("RAMJET_TEST_ALL allows nothing to be left out: %v", err)
-		}
-		t.Skip("left out:", err)
+		leaveOut(t, err)
+	}
+	if config.Network && !isolated() {
+		runIsolated(t)
+		return false
 	}
 	fabric := Fabric(t, config)
 	meeting := filepath.Join(t.TempDir(), "exchange")
@@ -105,12 +150,41 @@ func On(t *testing.T, config Config) bool {
 		programs[i] = p
 		defer context.AfterFunc(t.Context(), p.Kill)()
 	}
+	await(t, programs, outputs)
+	return false
+}
+
+// await waits for the end of all programs. One that fails ends the others, which may wait for it.
+func await(t *testing.T, programs []*frame.Program, outputs []bytes.Buffer) {
+	t.Helper()
+	type end struct {
+		host int
+		err  error
+	}
+	ends := make(chan end, len(programs))
+	running := 0
 	for i, p := range programs {
 		if p != nil {
-			judge(t, i, p.Wait(), &outputs[i])
+			running++
+			go func() { ends <- end{i, p.Wait()} }()
 		}
 	}
-	return false
+	for killed := false; running > 0; running-- {
+		e := <-ends // each program ends: it has a timeout, and is killed with the test
+		if killed {
+			t.Logf("host %d, which was ended then:\n%s", e.host, &outputs[e.host])
+			continue
+		}
+		judge(t, fmt.Sprintf("on host %d", e.host), e.err, &outputs[e.host])
+		if t.Failed() {
+			killed = true
+			for _, p := range programs {
+				if p != nil {
+					p.Kill()
+				}
+			}
+		}
+	}
 }
 
 // Fabric returns one whose hardware runs until the test ends. The test fails if there are violations.
@@ -118,6 +192,9 @@ func Fabric(t *testing.T, config Config) *mlx5.Fabric {
 	t.Helper()
 	fabric := mlx5.NewFabric()
 	fabric.WQE = config.WQE
+	if isolated() {
+		fabric.FirstAddress = firstAddress
+	}
 	if config.Hostile != 0 {
 		fabric.Hostile = rand.New(rand.NewPCG(config.Hostile, 0))
 	}
@@ -152,18 +229,18 @@ func arguments(t *testing.T) []string {
 }
 
 // judge fails or skips the test if it has been so on a host.
-func judge(t *testing.T, host int, err error, output *bytes.Buffer) {
+func judge(t *testing.T, where string, err error, output *bytes.Buffer) {
 	t.Helper()
 	out := output.String()
 	switch {
 	case err != nil:
-		t.Errorf("on host %d: %v\n%s", host, err, out)
+		t.Errorf("%s: %v\n%s", where, err, out)
 	case strings.Contains(out, "--- SKIP: "+t.Name()+" "):
-		t.Skipf("on host %d:\n%s", host, out)
+		t.Skipf("%s:\n%s", where, out)
 	case !strings.Contains(out, "--- PASS: "+t.Name()+" "):
-		t.Errorf("on host %d the test has not run:\n%s", host, out)
+		t.Errorf("%s the test has not run:\n%s", where, out)
 	case testing.Verbose():
-		t.Logf("on host %d:\n%s", host, out)
+		t.Logf("%s:\n%s", where, out)
 	}
 }
 

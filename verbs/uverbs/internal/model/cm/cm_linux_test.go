@@ -1,0 +1,156 @@
+//go:build amd64 || arm64
+
+package cm_test
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
+)
+
+func TestMain(m *testing.M) {
+	modeltest.Main()
+	os.Exit(m.Run())
+}
+
+var (
+	le = binary.LittleEndian
+	be = binary.BigEndian
+)
+
+// served is a port of the model's network, in which nobody else is.
+const served = 7777
+
+var first = netip.MustParseAddr("10.77.0.1")
+
+// Package rcm listens and resolves addresses on the model; the program that dials is one of raw
+// bytes, whose calls wait in the kernel.
+func TestAListenerOfRCMRejectsARequest(t *testing.T) {
+	for name, device := range map[string]mlx5.Config{"InfiniBand": {}, "RoCE": {Link: mlx5.Ethernet}} {
+		t.Run(name, func(t *testing.T) {
+			if !modeltest.On(t, modeltest.Config{Device: device, Hosts: 2, Network: true}) {
+				return
+			}
+			if modeltest.Host() == 0 {
+				l, err := rcm.Kernel().Listen(netip.AddrPortFrom(first, served), rcm.ListenConfig{})
+				require.NoError(t, err)
+				defer l.Close()
+				modeltest.Exchange(t, nil) // it listens
+				r, err := l.Accept(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, "mlx5_0", r.Device())
+				require.Equal(t, first.Next().String(), r.RemoteAddr().Addr().String())
+				require.Equal(t, "may I?", string(r.PrivateData()[:6]))
+				require.NoError(t, r.Reject([]byte("no")))
+				modeltest.Exchange(t, nil)
+				return
+			}
+			modeltest.Exchange(t, nil)
+			to := netip.AddrPortFrom(first, served)
+			route, err := rcm.Kernel().Resolve(t.Context(), to)
+			require.NoError(t, err)
+			require.Equal(t, "mlx5_0", route.Device())
+			require.Equal(t, first.Next().String(), route.LocalAddr().String())
+			require.NoError(t, route.Close())
+
+			d := dialer{t, open(t), 0}
+			d.resolve(to)
+			require.Equal(t, eventRejected{28, "no"}, d.connect("may I?"))
+			to = netip.AddrPortFrom(to.Addr(), to.Port()+1)
+			d = dialer{t, open(t), 0}
+			d.resolve(to)
+			require.Equal(t, eventRejected{8, ""}, d.connect("is somebody there?"), "nobody listens at that port")
+			modeltest.Exchange(t, nil)
+		})
+	}
+}
+
+type eventRejected struct {
+	reason int
+	data   string
+}
+
+// A dialer is an id in a descriptor of its own.
+type dialer struct {
+	*testing.T
+	fd int
+	id uint32
+}
+
+func open(t *testing.T) int {
+	fd, err := unix.Open("/dev/infiniband/rdma_cm", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Close(fd)) })
+	return fd
+}
+
+func (d *dialer) command(number uint32, body []byte, out int) {
+	d.Helper()
+	b := le.AppendUint32(nil, number)
+	b = le.AppendUint16(b, uint16(len(body)))
+	b = append(le.AppendUint16(b, uint16(out)), body...)
+	n, err := unix.Write(d.fd, b)
+	require.NoError(d, err, "command %d", number)
+	require.Equal(d, len(b), n)
+}
+
+// event waits for an event of a kind. The call blocks; or poll says that there is one.
+func (d *dialer) event(kind uint32, poll bool) []byte {
+	d.Helper()
+	if poll {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, int(10*time.Second/time.Millisecond))
+		require.NoError(d, err)
+		require.Equal(d, 1, n, "there is an event")
+	}
+	answer := make([]byte, 336)
+	d.command(12, le.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(&answer[0])))), len(answer))
+	require.Equal(d, kind, le.Uint32(answer[12:]), "event")
+	return answer
+}
+
+func (d *dialer) resolve(to netip.AddrPort) {
+	d.Helper()
+	answer := make([]byte, 4)
+	b := le.AppendUint64(nil, 7)
+	b = le.AppendUint64(b, uint64(uintptr(unsafe.Pointer(&answer[0]))))
+	d.command(0, append(le.AppendUint16(b, 0x106), 2, 0, 0, 0, 0, 0), 4)
+	d.id = le.Uint32(answer)
+	b = make([]byte, 272)
+	le.PutUint32(b, d.id)
+	le.PutUint16(b[10:], 16)
+	le.PutUint16(b[144:], unix.AF_INET)
+	be.PutUint16(b[146:], to.Port())
+	copy(b[148:], to.Addr().AsSlice())
+	d.command(21, b, 0)
+	d.event(0, true)
+	d.command(4, append(le.AppendUint32(nil, d.id), 0, 0, 0, 0), 0)
+	d.event(2, false)
+}
+
+func (d *dialer) connect(private string) eventRejected {
+	d.Helper()
+	b := make([]byte, 288)
+	copy(b[8:], private)
+	b[264], b[271] = byte(len(private)), 1
+	le.PutUint32(b[272:], d.id)
+	d.command(6, b, 0)
+	e := d.event(8, false)
+	data := e[28:]
+	for n := range data {
+		if data[n] == 0 {
+			data = data[:n]
+			break
+		}
+	}
+	return eventRejected{int(le.Uint32(e[16:])), string(data)}
+}
