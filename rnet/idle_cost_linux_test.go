@@ -37,7 +37,7 @@ func costOf(t testing.TB, pid int) (c cost) {
 }
 
 // maxIdleSession is what an idle session may take of both sides together.
-const maxIdleSession = 768 << 10
+const maxIdleSession = 240 << 10
 
 func TestIdleSessionCostsLittle(t *testing.T) {
 	const sessions = 100

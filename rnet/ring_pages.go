@@ -14,6 +14,7 @@ import "fmt"
 type remotePages interface {
 	PopulateRemote(rkey uint32, addr uint64, n int) error
 	DiscardRemote(rkey uint32, addr uint64, n int) error
+	ShrinkRing() error // of descriptors
 }
 
 // ringPages is the sender's account of the peer's ring beside its positions. txMu
@@ -85,6 +86,9 @@ func (s *session) trim() {
 	idle := s.ahead.idleAt == s.bytesOut
 	s.ahead.idleAt = s.bytesOut
 	s.txMu.Unlock()
+	if idle && s.ahead.pages != nil {
+		_ = s.ahead.pages.ShrinkRing() // it stays as it is
+	}
 	for idle { // ends when there is nothing more to take, or something is sent
 		idle = s.trimPart()
 	}

@@ -4,17 +4,17 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// takeOther handles the descriptor at pos, which is not a WRITE that uses up
+// takeOther handles a descriptor that is not a WRITE that uses up
 // a receive of the QP's own queue. made is the number of completions, 0 or 1;
 // ok is false if the descriptor stays where it is.
-func (in *inbound) takeOther(d *descriptor, pos uint64, wc *verbs.WC) (made int, ok bool) {
+func (in *inbound) takeOther(d *descriptor, wc *verbs.WC) (made int, ok bool) {
 	// The peer can change the entry while we look: this is the only look.
 	c := descriptorCopy{kind: d.kind, flags: d.flags, imm: d.imm, length: d.length, total: d.total}
 	if c.kind < kindWriteImm || c.kind > kindPiece || (c.kind == kindWriteImm && in.partial.active) {
 		in.condemn(verbs.EventQPFatal)
 		return 0, false
 	}
-	if !in.partial.active && !in.begin(pos) {
+	if !in.partial.active && !in.begin() {
 		return 0, false
 	}
 	p := &in.partial
@@ -57,15 +57,16 @@ func (in *inbound) takeOther(d *descriptor, pos uint64, wc *verbs.WC) (made int,
 type descriptorCopy struct {
 	kind, flags        uint8
 	imm, length, total uint32
+	next               uint32
 }
 
 // begin finds the receive for a message. The peer of a QP with a queue of its
 // own knows that there is one; with an SRQ there may be none.
-func (in *inbound) begin(pos uint64) bool {
+func (in *inbound) begin() bool {
 	p := &in.partial
 	if in.q.srq != nil {
 		if !in.q.srq.take(p, in.q.recvCQ) {
-			in.starve(pos)
+			in.starve()
 			return false
 		}
 	} else {
@@ -80,9 +81,9 @@ func (in *inbound) begin(pos uint64) bool {
 	return true
 }
 
-// starve tells the peer that the SRQ had nothing for the descriptor at pos.
-func (in *inbound) starve(pos uint64) {
-	hdr := in.seg.hdr
+// starve tells the peer that the SRQ had nothing for the next descriptor.
+func (in *inbound) starve() {
+	hdr, pos := in.seg.hdr, in.pos
 	if hdr.starved.Load() == pos+1 {
 		return
 	}

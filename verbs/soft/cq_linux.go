@@ -165,6 +165,9 @@ func (c *cq) Arm(solicited bool) error {
 		}
 	}
 	for _, in := range *c.all.Load() {
+		if in.pos != in.told && !in.closed {
+			in.publish() // the peer, too, may have nothing to do for long
+		}
 		in.arm(want)
 	}
 	c.unlockAndTell()

@@ -14,7 +14,8 @@ type localQueue struct {
 	broken  atomic.Bool  // an entry was lost
 
 	mu    sync.Mutex
-	ring  []localCompletion
+	ring  []localCompletion // guarded by mu: grows with use
+	most  int               // guarded by mu: how long it may become
 	first int // guarded by mu: the oldest entry
 	n     int // guarded by mu: how many
 }
@@ -24,20 +25,29 @@ type localCompletion struct {
 	q  *qp
 }
 
-func (l *localQueue) init(cqe int) { l.ring = make([]localCompletion, cqe) }
+// shortQueue is how many entries a queue has before it is used.
+const shortQueue = 16
+
+func (l *localQueue) init(cqe int) {
+	l.most = cqe
+	l.ring = make([]localCompletion, min(cqe, shortQueue))
+}
 
 func (l *localQueue) capacity() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.ring)
+	return l.most
 }
 
 // push appends; false if there is no room.
 func (l *localQueue) push(q *qp, wc verbs.WC) bool {
 	l.mu.Lock()
 	if l.n == len(l.ring) {
-		l.mu.Unlock()
-		return false
+		if l.n == l.most {
+			l.mu.Unlock()
+			return false
+		}
+		l.move(min(2*l.n, l.most))
 	}
 	at := l.first + l.n
 	if at >= len(l.ring) {
@@ -106,10 +116,18 @@ func (l *localQueue) resize(cqe int) bool {
 	if cqe < l.n {
 		return false
 	}
-	ring := make([]localCompletion, cqe)
+	l.most = cqe
+	if cqe < len(l.ring) {
+		l.move(cqe)
+	}
+	return true
+}
+
+// move gives the queue a ring of so many entries, which are enough. mu is held.
+func (l *localQueue) move(entries int) {
+	ring := make([]localCompletion, entries)
 	for i := range l.n {
 		ring[i] = l.ring[(l.first+i)%len(l.ring)]
 	}
 	l.ring, l.first = ring, 0
-	return true
 }

@@ -6,8 +6,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // PairAsStrangers makes the QPs of this process pair over sockets, as those
@@ -104,6 +106,7 @@ func LockedAtUnmap(t testing.TB, v *verbs.QP) (count func() int64) {
 			got := make(chan struct{})
 			go func() {
 				q.sendMu.Lock() // ends when the caller has unmapped, at the latest
+				//lint:ignore SA2001 waiting for the holder is the purpose
 				q.sendMu.Unlock()
 				close(got)
 			}()
@@ -116,4 +119,30 @@ func LockedAtUnmap(t testing.TB, v *verbs.QP) (count func() int64) {
 		return nil
 	})
 	return locked.Load
+}
+
+// RingBytes returns how much memory the descriptors have that the peer of a QP
+// writes.
+func RingBytes(t testing.TB, v *verbs.QP) (bytes int) {
+	t.Helper()
+	q := v.Driver().(*qp)
+	ring := q.in.seg.ring
+	mem := pagesWithin(ring, 0, uint32(len(ring)))
+	pages := make([]byte, len(mem)/pageSize)
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&pages[0])))
+	if errno != 0 {
+		t.Fatal("mincore: ", errno)
+	}
+	for _, p := range pages {
+		bytes += int(p&1) * pageSize
+	}
+	return bytes
+}
+
+// Queued returns how many requests wait in the send queue of a QP.
+func Queued(v *verbs.QP) int {
+	q := v.Driver().(*qp)
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	return q.sq.n
 }

@@ -155,15 +155,24 @@ func (f *faultState) withheld(c *cq, take bool) time.Duration {
 func (c *cq) waiting() int {
 	n := int(c.local.waiting.Load())
 	for _, in := range *c.all.Load() {
-		for pos := in.pos.Load(); n < c.local.capacity(); pos++ {
-			if in.seg.at(pos).seq.Load() != uint32(pos)+1 {
-				break
-			}
-			n++
-		}
+		n += in.arrived(c.local.capacity() - n)
 		if in.attention.Load() {
 			n++
 		}
+	}
+	return n
+}
+
+// arrived counts the descriptors that are published, up to most.
+func (in *inbound) arrived(most int) (n int) {
+	ring := in.seg.ring
+	for pos, i := in.pos, in.index; n < most && i < uint32(len(ring)) && ring[i].seq.Load() == uint32(pos)+1; pos++ {
+		n++
+		next := i + 1
+		if ring[i].flags&flagElsewhere != 0 {
+			next = ring[i].next
+		}
+		i = next
 	}
 	return n
 }

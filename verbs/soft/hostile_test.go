@@ -109,9 +109,12 @@ func (v *victim) receive() {
 // arrive puts a descriptor where the next one belongs.
 func (v *victim) arrive(d descriptorCopy) {
 	in := v.q.in
-	e := in.seg.at(in.pos.Load())
-	e.kind, e.flags, e.imm, e.length, e.total = d.kind, d.flags, d.imm, d.length, d.total
-	e.seq.Store(uint32(in.pos.Load()) + 1)
+	e := &in.seg.ring[in.index]
+	e.kind, e.flags, e.imm, e.length, e.total, e.next = d.kind, d.flags, d.imm, d.length, d.total, d.next
+	if int(in.index) == len(in.seg.ring)-1 {
+		e.flags |= flagElsewhere
+	}
+	e.seq.Store(uint32(in.pos) + 1)
 }
 
 func (v *victim) poll() []verbs.WC {
@@ -134,6 +137,8 @@ func TestLiesInDescriptorsFailTheQPAndNothingElse(t *testing.T) {
 		"unknown kind":                     {posted: 1, lie: descriptorCopy{kind: 200}},
 		"no receive was posted":            {lie: descriptorCopy{kind: kindWriteImm}},
 		"no receive for a SEND":            {lie: descriptorCopy{kind: kindSend}},
+		"goes on outside of the ring":      {posted: 1, lie: descriptorCopy{kind: kindWriteImm, flags: flagElsewhere, next: 64}},
+		"goes on far outside of the ring":  {posted: 1, lie: descriptorCopy{kind: kindWriteImm, flags: flagElsewhere, next: 1<<32 - 1}},
 		"in the descriptor, but longer":    {posted: 1, lie: descriptorCopy{kind: kindSend, flags: flagInDescriptor, length: 41, total: 41}},
 		"longer than the SEND buffer":      {posted: 1, lie: descriptorCopy{kind: kindSend, length: buf + 1, total: buf + 1}},
 		"across the end of the buffer":     {posted: 2, before: []descriptorCopy{{kind: kindSend, length: 64, total: 64}}, lie: descriptorCopy{kind: kindSend, length: buf, total: buf}},
@@ -197,13 +202,16 @@ func TestLiesInCountersFailTheQP(t *testing.T) {
 	}
 }
 
-func TestASeqThatMakesNoSenseFailsTheQP(t *testing.T) {
+func TestASeqThatIsNotDuePublishesNothing(t *testing.T) {
 	v := newVictim(t, false)
 	v.receive()
-	v.q.in.seg.at(0).seq.Store(5)
-	v.poll()
-	require.Equal(t, stateErr, v.q.state.Load())
-	require.Equal(t, verbs.WCWRFlushErr, v.poll()[0].Status)
+	for _, seq := range []uint32{2, 5, 1<<32 - 1} {
+		v.arrive(descriptorCopy{kind: kindWriteImm, imm: 7})
+		v.q.in.seg.ring[0].seq.Store(seq)
+		require.Empty(t, v.poll())
+	}
+	v.arrive(descriptorCopy{kind: kindWriteImm, imm: 7})
+	require.Len(t, v.poll(), 1)
 }
 
 // FuzzHostileSegment lets a peer write anything anywhere into the memory that

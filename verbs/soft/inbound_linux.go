@@ -21,8 +21,10 @@ import (
 //  4. Poll raises consumed and released, not each time but before the peer
 //     can run out.
 type inbound struct {
-	pos atomic.Uint64 // next descriptor; written under pollMu
-	seg *segment
+	// cursor is the next descriptor: its entry, and the low half of its position.
+	// Written under pollMu.
+	cursor atomic.Uint64
+	seg    *segment
 
 	q     *qp
 	recvs recvQueue // unused with an SRQ
@@ -45,6 +47,10 @@ type inbound struct {
 	gone      bool       // detached from its CQ
 	closed    bool       // flushed for good: the ring does not count any more
 	parked    []verbs.WC // taken at the peer's wish, before somebody polled
+	pos       uint64     // descriptors taken
+	index     uint32     // entry of the next one
+	reach     uint32     // entries that have memory, as far as we know
+	late      uint64     // how late consumed is published at most
 	told      uint64     // consumed, as last published
 	eager     bool       // publish at the end of each poll: the peer counts on it
 	freed     uint64     // bytes of the SEND buffer given back
@@ -64,7 +70,7 @@ type partial struct {
 }
 
 func newInbound(q *qp, seg *segment) *inbound {
-	in := &inbound{q: q, seg: seg}
+	in := &inbound{q: q, seg: seg, reach: firstLap, late: firstLap / 4}
 	if q.srq == nil {
 		in.recvs.init(seg.geo.receives, q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
 	} else {
@@ -75,11 +81,12 @@ func newInbound(q *qp, seg *segment) *inbound {
 }
 
 // ready reports whether the next descriptor is published. It may be called
-// without a lock: the ring stays mapped while in is reachable, and the
-// position only grows, so that a seq that is ahead of it is a yes too.
+// without a lock: the ring stays mapped while in is reachable. Who polls
+// meanwhile may be ahead of the cursor; then that one sees what comes next, or,
+// if the entry was used again since, its publication rings.
 func (in *inbound) ready() bool {
-	pos := in.pos.Load()
-	ok := int32(in.seg.at(pos).seq.Load()-uint32(pos)-1) >= 0
+	c := in.cursor.Load()
+	ok := in.seg.ring[c>>32].seq.Load() == uint32(c)+1
 	runtime.KeepAlive(in)
 	return ok
 }
@@ -123,17 +130,13 @@ func (in *inbound) settle(wcs []verbs.WC, flushing bool) int {
 
 // takeArrived takes from the ring.
 func (in *inbound) takeArrived(wcs []verbs.WC) int {
-	start := in.pos.Load()
-	pos := start
+	start := in.pos
 	n := 0
 	raceAcquire(in)
 	tail := in.recvs.tail.Load()
 	for n < len(wcs) {
-		d := in.seg.at(pos)
-		if s := d.seq.Load(); s != uint32(pos)+1 {
-			if !in.mayBeIdle(s, pos) {
-				in.condemn(verbs.EventQPFatal)
-			}
+		d := &in.seg.ring[in.index]
+		if d.seq.Load() != uint32(in.pos)+1 {
 			break
 		}
 		if d.kind == kindWriteImm && in.q.srq == nil && !in.partial.active {
@@ -146,48 +149,78 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 			tail++
 			wcs[n] = verbs.WC{ID: e.id, Opcode: verbs.WCRecvWriteWithImm, Flags: verbs.WCWithImm, ByteLen: length, Imm: imm, QPN: in.q.num}
 			n++
-			pos++
+			if !in.step(d) {
+				break
+			}
 			continue
 		}
 		in.recvs.tail.Store(tail)
-		made, ok := in.takeOther(d, pos, &wcs[n])
+		made, ok := in.takeOther(d, &wcs[n])
 		tail = in.recvs.tail.Load()
 		n += made
-		if !ok {
+		if !ok || !in.step(d) {
 			break
 		}
-		pos++
 	}
-	if pos != start {
+	if in.pos != start {
 		in.recvs.tail.Store(tail)
-		in.pos.Store(pos)
+		in.cursor.Store(uint64(in.index)<<32 | uint64(uint32(in.pos)))
 	}
-	if pos != in.told && (in.eager || pos-in.told > uint64(len(in.seg.ring)/4)) {
-		in.publish(pos)
+	if in.pos != in.told && (in.eager || in.pos-in.told > in.late) {
+		in.publish()
 	}
 	return n
 }
 
-// mayBeIdle reports whether seq can be that of an entry not yet published at
-// pos: nothing at all, or what the last lap left.
-func (in *inbound) mayBeIdle(seq uint32, pos uint64) bool {
-	lap := uint64(len(in.seg.ring))
-	if pos < lap {
-		return seq == 0
+// step goes on to the entry behind d, which was taken; false if that is not to be
+// looked at.
+func (in *inbound) step(d *descriptor) bool {
+	in.pos++
+	if in.index++; d.flags&flagElsewhere == 0 && in.index < in.reach {
+		return true
 	}
-	return seq == uint32(pos-lap)+1
+	return in.leap(d)
+}
+
+// leap goes on where d says, or with entries that are new to us.
+func (in *inbound) leap(d *descriptor) bool {
+	entries := uint32(len(in.seg.ring))
+	next := in.index
+	if d.flags&flagElsewhere != 0 {
+		in.eager = true
+		if next = d.next; next == 0 { // the lap ends here
+			in.late = uint64(in.index / 4)
+			in.reach = max(firstLap, in.index)
+		}
+	}
+	if next >= entries {
+		in.condemn(verbs.EventQPFatal)
+		return false
+	}
+	in.index = next
+	reach := in.reach
+	for reach <= next {
+		reach = longerLap(reach, entries)
+	}
+	// The peer has given it memory. If not, this is an error and not a signal.
+	if reach > in.reach && populate(pagesOfEntries(in.seg.ring, in.reach, reach)) != nil {
+		in.condemn(verbs.EventQPFatal)
+		return false
+	}
+	in.reach = reach
+	return true
 }
 
 // publish tells the peer how far we are, and asks for it to be kicked if it
 // waits for that.
-func (in *inbound) publish(pos uint64) {
-	in.told = pos
+func (in *inbound) publish() {
+	in.told = in.pos
 	hdr := in.seg.hdr
 	if in.freed != in.toldFreed {
 		in.toldFreed = in.freed
 		hdr.released.Store(in.freed)
 	}
-	hdr.consumed.Store(pos) // full fence: the load of want comes after it
+	hdr.consumed.Store(in.pos) // full fence: the load of want comes after it
 	if in.q.srq == nil {
 		in.eager = false
 	}

@@ -38,6 +38,10 @@ import (
 // consumed, bytes of the SEND buffer released. An entry of the ring is
 // published by seq becoming uint32(position+1).
 //
+// Which entry comes next is the peer's choice: the one behind, or the one that a
+// descriptor with flagElsewhere names. So the peer goes round in as few entries
+// as it needs, which stay in the caches, and the others have no memory.
+//
 // keys say which regions of the owner the peer may use: the answer about a key
 // names a place among them, which holds the key for as long as it is good. A
 // peer that writes there, as it can, takes keys from itself alone: the regions
@@ -96,7 +100,7 @@ type descriptor struct {
 	imm    uint32 // immediate, or the rkey that SEND_WITH_INV invalidates
 	length uint32 // bytes of this piece
 	total  uint32 // bytes of the whole message
-	_      uint32
+	next   uint32 // entry of the next descriptor, with flagElsewhere
 	data   [inlinePayload]byte
 }
 
@@ -109,9 +113,13 @@ const (
 	kindPiece // a part of a SEND, more follows
 )
 
-// flagInDescriptor says that the piece is in descriptor.data and not in the
-// SEND buffer.
-const flagInDescriptor uint8 = 1 << 0
+const (
+	// flagInDescriptor says that the piece is in descriptor.data and not in the
+	// SEND buffer.
+	flagInDescriptor uint8 = 1 << 0
+	// flagElsewhere says that the next descriptor is in entry next.
+	flagElsewhere uint8 = 1 << 1
+)
 
 // The sizes are part of the protocol between processes.
 var (
@@ -146,12 +154,37 @@ const (
 // receive to use must never find the ring full on that account.
 func (g geometry) entries() uint32 { return 2 * g.receives }
 
+// A lap is the part of the ring that is in use, from its start. It grows by a
+// factor at first, and then by as much as one system call may populate.
+const (
+	firstLap = 64
+	lapStep  = pagesAtOnce / descriptorSize
+)
+
+// longerLap is what comes after a lap in a ring of so many entries.
+func longerLap(lap, entries uint32) uint32 { return min(4*lap, lap+lapStep, entries) }
+
+// pagesOfEntries returns the pages of the ring in which the entries from first
+// to end lie.
+func pagesOfEntries(ring []descriptor, first, end uint32) []byte {
+	base := unsafe.Pointer(unsafe.SliceData(ring))
+	from := int(first) * descriptorSize &^ (pageSize - 1)
+	return unsafe.Slice((*byte)(unsafe.Add(base, from)), pageAlign(int(end)*descriptorSize)-from)
+}
+
+// pagesWithin returns the pages of the ring in which nothing else lies.
+func pagesWithin(ring []descriptor, first, end uint32) []byte {
+	from := pageAlign(int(first) * descriptorSize)
+	to := max(from, int(end)*descriptorSize&^(pageSize-1))
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(ring)), from)), to-from)
+}
+
 func (g geometry) lengthsAt() int { return headerSize + int(g.entries())*descriptorSize }
 
 // rooms are the parts of a segment that must have memory from the beginning,
-// by their ends: the first page of the header, and the descriptors.
+// by their ends: the first page of the header, and the first descriptors.
 func (g geometry) rooms() [2][2]int {
-	return [2][2]int{{0, pageSize}, {headerSize, pageAlign(g.lengthsAt())}}
+	return [2][2]int{{0, pageSize}, {headerSize, pageAlign(headerSize + firstLap*descriptorSize)}}
 }
 
 func (g geometry) sendAt() int { return pageAlign(g.lengthsAt() + int(g.receives)*4) }
@@ -192,11 +225,6 @@ func viewOf(mem []byte, g geometry) view {
 		lengths: unsafe.Slice((*atomic.Uint32)(unsafe.Pointer(&mem[g.lengthsAt()])), g.receives),
 		send:    mem[g.sendAt():g.size()],
 	}
-}
-
-// at returns the entry for an absolute position.
-func (v *view) at(pos uint64) *descriptor {
-	return &v.ring[pos&uint64(len(v.ring)-1)]
 }
 
 // setSeqQuietly writes the seq word with an ordinary store: for an entry that

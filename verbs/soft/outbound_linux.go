@@ -10,8 +10,13 @@ import (
 type outbound struct {
 	view
 	head      uint64 // descriptors written
+	plain     uint64 // descriptors before this one go into free entries that follow each other
+	index     uint32 // entry of the next descriptor
+	unseen    uint32 // entry of the first descriptor that the peer cannot see
 	published uint64 // descriptors that the peer can see
 	consumed  uint64 // copy: descriptors that the peer has polled
+	lap       uint32 // entries in use
+	grown     uint64 // descriptors before this one lie where they did before the lap grew
 	recvs     uint64 // receives of the peer used
 	posted    uint64 // copy: receives that the peer has posted
 	sent      uint64 // bytes put into the SEND buffer
@@ -31,13 +36,21 @@ type outbound struct {
 const pileUpLimit = 8 << 10
 
 // next returns the entry to fill in. The caller has made sure that it is free.
-func (o *outbound) next() *descriptor { return o.at(o.head) }
+func (o *outbound) next() *descriptor { return &o.ring[o.index] }
 
 // push appends the entry that next returned. n is the payload behind it.
 func (o *outbound) push(d *descriptor, n int, solicited bool) {
+	at := o.index
+	if o.head < o.plain {
+		o.index++
+	} else {
+		o.turn(d)
+	}
 	if o.head != o.published {
 		// Visible by the store to an earlier entry, which comes later.
 		d.setSeqQuietly(uint32(o.head) + 1)
+	} else {
+		o.unseen = at
 	}
 	o.head++
 	o.solicited = o.solicited || solicited
@@ -52,7 +65,7 @@ func (o *outbound) publish() {
 		return
 	}
 	raceRelease(o.in)
-	d := o.at(o.published)
+	d := &o.ring[o.unseen]
 	d.seq.Store(uint32(o.published) + 1) // full fence: the load of arm comes after it
 	o.published = o.head
 	o.pileUp = 0
@@ -97,11 +110,88 @@ func (o *outbound) hasReceive() bool {
 }
 
 // hasEntry reports whether a descriptor is free.
-func (o *outbound) hasEntry() bool {
-	if o.head-o.consumed < uint64(len(o.ring)) {
-		return true
+func (o *outbound) hasEntry() bool { return o.head < o.plain || o.findEntry() }
+
+// findEntry looks at what the peer has consumed since.
+func (o *outbound) findEntry() bool {
+	if !o.refresh() {
+		return false
 	}
-	return o.refresh() && o.head-o.consumed < uint64(len(o.ring))
+	end := o.free()
+	if o.head >= end {
+		return false
+	}
+	if o.lap < uint32(len(o.ring)) {
+		end-- // the last free one says where the lap goes on if it has to grow
+	}
+	o.plain = min(end, o.head+uint64(o.lap-1-o.index))
+	return true
+}
+
+// free returns the position before which descriptors go into free entries.
+func (o *outbound) free() uint64 {
+	end := o.consumed + uint64(o.lap)
+	if o.consumed < o.grown {
+		// The lap does not go round before the entries of its former shape are free.
+		end = o.head
+		if o.index > 0 {
+			end += uint64(o.lap - o.index)
+		}
+	}
+	return end
+}
+
+// turn chooses the entry behind d, which is the last of the lap or the last free
+// one: where the lap has grown, if the peer is so far behind, or at the start of
+// the lap.
+func (o *outbound) turn(d *descriptor) {
+	end := o.lap
+	o.refresh() // a lie shows at the next attempt
+	switch {
+	case o.head+1 >= o.free() && o.grow():
+		o.grown = o.head + 1
+		o.goOnAt(d, end)
+	case o.index+1 == end:
+		o.goOnAt(d, 0)
+	default:
+		o.index++
+	}
+}
+
+func (o *outbound) goOnAt(d *descriptor, next uint32) {
+	d.flags |= flagElsewhere
+	d.next = next
+	o.index, o.plain = next, 0
+}
+
+// grow makes the lap longer; false if it cannot be, or there is no memory for it.
+func (o *outbound) grow() bool {
+	lap := longerLap(o.lap, uint32(len(o.ring)))
+	if lap == o.lap || populate(pagesOfEntries(o.ring, o.lap, lap)) != nil {
+		return false
+	}
+	// What an earlier use has left there must not look like what is to come.
+	for i, pos := o.lap, uint32(o.head)+1; i < lap; i, pos = i+1, pos+1 {
+		o.ring[i].setSeqQuietly(pos)
+	}
+	o.lap = lap
+	return true
+}
+
+// shrink makes the lap as short as it can be while nothing is on its way, and takes
+// the memory of the other entries away.
+func (o *outbound) shrink() error {
+	lap := max(firstLap, o.index+1)
+	if !o.refresh() || o.consumed != o.head || o.lap <= lap {
+		return nil
+	}
+	if pages := pagesWithin(o.ring, lap, o.lap); len(pages) > 0 {
+		if err := discard(pages); err != nil {
+			return err
+		}
+	}
+	o.lap, o.plain = lap, 0
+	return nil
 }
 
 // refresh reads what the peer has consumed; false if it says what cannot be.
@@ -148,6 +238,7 @@ func (o *outbound) close() {
 // open lets o begin on the peer's segment.
 func (o *outbound) open(v view, h hello, bell int) {
 	o.view = v
+	o.lap = min(firstLap, uint32(len(v.ring)))
 	o.srq = h.flags&helloSRQ != 0
 	o.bell = bell
 }

@@ -10,8 +10,9 @@ import (
 // recvQueue is the receive queue of a QP: written by PostRecv under the QP's
 // recvMu, read by Poll under the CQ's pollMu.
 type recvQueue struct {
-	entries []recvEntry // a power of two
-	sges    []verbs.SGE // maxSGE for each entry
+	entries atomic.Pointer[[]recvEntry] // nil: all receives are like emptyReceive
+	size    uint32                      // how many there are: a power of two
+	sges    []verbs.SGE                 // maxSGE for each entry
 	maxSGE  int
 	depth   uint64 // receives that may be outstanding
 
@@ -26,12 +27,20 @@ type recvEntry struct {
 }
 
 func (r *recvQueue) init(size uint32, depth, maxSGE int) {
-	r.entries = make([]recvEntry, size)
+	r.size = size
 	r.maxSGE = maxSGE
 	r.depth = uint64(depth)
 }
 
-func (r *recvQueue) at(i uint64) *recvEntry { return &r.entries[i&uint64(len(r.entries)-1)] }
+// emptyReceive has no ID and no memory: all that WRITEs with immediate need.
+var emptyReceive recvEntry
+
+func (r *recvQueue) at(i uint64) *recvEntry {
+	if entries := r.entries.Load(); entries != nil {
+		return &(*entries)[i&uint64(len(*entries)-1)]
+	}
+	return &emptyReceive
+}
 
 // sgl returns the scatter list of entry i.
 func (r *recvQueue) sgl(i uint64) []verbs.SGE {
@@ -39,7 +48,7 @@ func (r *recvQueue) sgl(i uint64) []verbs.SGE {
 	if e.n == 0 {
 		return nil
 	}
-	at := int(i&uint64(len(r.entries)-1)) * r.maxSGE
+	at := int(i&uint64(r.size-1)) * r.maxSGE
 	return r.sges[at : at+int(e.n)]
 }
 
@@ -56,8 +65,17 @@ func (r *recvQueue) pop() (recvEntry, bool) {
 
 // put writes entry i.
 func (r *recvQueue) put(i uint64, wr *verbs.RecvWR, lengths []atomic.Uint32) error {
-	slot := i & uint64(len(r.entries)-1)
-	e := &r.entries[slot]
+	slot := i & uint64(r.size-1)
+	entries := r.entries.Load()
+	if entries == nil {
+		if wr.ID == 0 && len(wr.SGL) == 0 {
+			return nil
+		}
+		entries = new([]recvEntry)
+		*entries = make([]recvEntry, r.size)
+		r.entries.Store(entries)
+	}
+	e := &(*entries)[slot]
 	e.id = wr.ID
 	if len(wr.SGL)|int(e.total)|int(e.n) == 0 {
 		return nil // as it was, which is the case that matters
@@ -67,7 +85,7 @@ func (r *recvQueue) put(i uint64, wr *verbs.RecvWR, lengths []atomic.Uint32) err
 		return err
 	}
 	if r.sges == nil {
-		r.sges = make([]verbs.SGE, len(r.entries)*r.maxSGE)
+		r.sges = make([]verbs.SGE, int(r.size)*r.maxSGE)
 	}
 	e.total, e.n = total, uint32(len(wr.SGL))
 	copy(r.sges[int(slot)*r.maxSGE:], wr.SGL)

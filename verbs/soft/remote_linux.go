@@ -117,6 +117,17 @@ func (q *qp) DiscardRemote(rkey uint32, addr uint64, n int) error {
 	return q.eachPart(rkey, addr, n, discard)
 }
 
+// ShrinkRing takes memory away from the ring of descriptors in which requests of this
+// QP go, if nothing is on its way in it. It grows again with use.
+func (q *qp) ShrinkRing() error {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	if q.link == nil || q.in.flushing.Load() {
+		return nil
+	}
+	return q.out.shrink()
+}
+
 // pagesAtOnce is how much memory one system call gives or takes while posts wait.
 const pagesAtOnce = 64 << 10
 

@@ -23,7 +23,7 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The ring and the counters must exist; the SEND buffer comes on use.
+	// The counters and the first descriptors must exist; the rest comes on use.
 	for _, room := range geo.rooms() {
 		if err := allocate(fd, room[0], room[1]); err != nil {
 			unix.Close(fd)

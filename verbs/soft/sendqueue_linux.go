@@ -12,7 +12,7 @@ import (
 // What lets the oldest go on calls drive: the end of the pairing, the answer
 // about an rkey, the RNR timer, a kick of the peer that made room.
 type sendQueue struct {
-	ring  []sendEntry
+	ring  []sendEntry // grows with use
 	first int
 	n     int
 
@@ -38,8 +38,12 @@ const keptData = 64 << 10
 
 // add queues a copy of wr. There is room: postSlow has counted.
 func (s *sendQueue) add(wr *verbs.SendWR, depth int) {
-	if s.ring == nil {
-		s.ring = make([]sendEntry, depth)
+	if s.n == len(s.ring) {
+		ring := make([]sendEntry, min(max(2*s.n, shortQueue), depth))
+		for i := range s.n {
+			s.ring[(s.first+i)%s.n].moveTo(&ring[i])
+		}
+		s.ring, s.first = ring, 0
 	}
 	e := &s.ring[(s.first+s.n)%len(s.ring)]
 	s.n++
@@ -56,6 +60,14 @@ func (s *sendQueue) add(wr *verbs.SendWR, depth int) {
 	}
 	e.sgl = append(e.sgl[:0], wr.SGL...)
 	e.wr.SGL, e.wr.Inline = e.sgl, nil
+}
+
+// moveTo copies e to where its inline data is found again.
+func (e *sendEntry) moveTo(to *sendEntry) {
+	*to = *e
+	if e.wr.Inline != nil {
+		to.wr.Inline = to.inline[:]
+	}
 }
 
 func (s *sendQueue) oldest() *sendEntry { return &s.ring[s.first] }

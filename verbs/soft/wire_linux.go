@@ -12,7 +12,7 @@ import (
 // Unix socket (SOCK_SEQPACKET: one message is one packet). Integers are
 // little endian.
 //
-//	all      0 "RJS"  3 version (2)  4 kind  5 zero  6 length of the body (2)
+//	all      0 "RJS"  3 version (3)  4 kind  5 zero  6 length of the body (2)
 //	hello    8 GID of the sender (16)  24 its QPN (4)  28 GID of the receiver (16)  44 its QPN (4)
 //	         48 receives (4)  52 bytes of the SEND buffer (4)  56 flags (4)
 //	         descriptors: segment, and the bell if flags has helloBell
@@ -41,7 +41,7 @@ const (
 )
 
 const (
-	wireVersion = 2
+	wireVersion = 3
 	wireHeader  = 8
 	maxMessage  = 128 // longer than any message of this version
 )

@@ -54,7 +54,7 @@ func TestHelloIsLaidOutAsDocumented(t *testing.T) {
 		geo: geometry{receives: 64, sendBuf: 1 << 18}, flags: helloBell,
 	})
 	require.Equal(t, []byte{
-		'R', 'J', 'S', 2, 1, 0, 52, 0,
+		'R', 'J', 'S', 3, 1, 0, 52, 0,
 		0xa1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa2, 3, 2, 1, 0,
 		0xb1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb2, 6, 5, 4, 0,
 		64, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0,
