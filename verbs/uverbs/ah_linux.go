@@ -1,8 +1,6 @@
 package uverbs
 
 import (
-	"fmt"
-
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -10,7 +8,7 @@ import (
 type ah struct {
 	dev    *device
 	handle uint32
-	num    uint32 // what requests call it
+	driver any // what the driver has made of it
 	end    ending
 }
 
@@ -21,24 +19,27 @@ func (p *pd) CreateAH(av *verbs.AddressVector) (verbs.AHDriver, error) {
 		},
 		dlid: av.DLID, sl: av.SL, srcPathBits: av.SrcPathBits, staticRate: av.StaticRate, isGlobal: flag(av.IsGlobal), portNum: av.Port,
 	}}
-	var out createAHOut
-	var extra []byte
+	a := &ah{dev: p.dev}
+	made := false
 	err := p.end.use(func() (err error) {
-		extra, err = p.dev.commandExtra(cmdCreateAH, bytesOf(&in), bytesOf(&out))
+		a.driver, err = p.dev.driver.createAH(av, func(e extra) error {
+			var out createAHOut
+			err := p.dev.commandExtra(cmdCreateAH, bytesOf(&in), bytesOf(&out), e)
+			a.handle, made = out.handle, err == nil
+			return err
+		})
 		return err
 	})
 	if err != nil {
+		if made {
+			_ = a.Destroy() // the first error is the one to tell
+		}
 		return nil, err
-	}
-	a := &ah{dev: p.dev, handle: out.handle, num: p.dev.driver.ahNumber(extra)}
-	if a.num == 0 {
-		_ = a.Destroy()
-		return nil, fmt.Errorf("%w: the driver of this kernel (before 5.15) has no numbers for address handles", verbs.ErrUnsupported)
 	}
 	return a, nil
 }
 
-func (a *ah) number() uint32 { return a.num }
+func (a *ah) made() any { return a.driver }
 
 func (a *ah) Destroy() error {
 	return a.end.once(func() error {

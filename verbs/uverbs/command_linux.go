@@ -38,12 +38,9 @@ func (d *device) command(cmd command, in, out []byte) error {
 	return d.run(&request{cmd: cmd, in: in, out: out})
 }
 
-// commandExtra runs a command with what the driver adds to it, and returns
-// the driver's answer.
-func (d *device) commandExtra(cmd command, in, out []byte) ([]byte, error) {
-	extraIn, n := d.driver.extra(cmd)
-	r := request{cmd: cmd, in: in, out: out, extraIn: extraIn, extraOut: make([]byte, n)}
-	return r.extraOut, d.run(&r)
+// commandExtra runs a command with what the driver adds to it.
+func (d *device) commandExtra(cmd command, in, out []byte, e extra) error {
+	return d.run(&request{cmd: cmd, in: in, out: out, extraIn: e.in, extraOut: e.out})
 }
 
 // run runs a command. It ends when the kernel has done it; registering

@@ -16,7 +16,8 @@ import (
 // fails after it has been laid out.
 func deafDevice(t testing.TB) *device {
 	t.Helper()
-	d := newDevice(rdmahost.Device{Name: "test0", DriverID: rdmahost.DriverRXE}, rxe{}, -1)
+	d := newDevice(rdmahost.Device{Name: "test0", DriverID: rdmahost.DriverRXE}, -1)
+	d.driver = &rxeContext{mem: d}
 	t.Cleanup(d.bells.free)
 	return d
 }
@@ -158,7 +159,7 @@ func TestAClosedDeviceTakesNoCommands(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrClosed)
 	_, err = d.AllocPD()
 	require.ErrorIs(t, err, verbs.ErrClosed)
-	_, err = d.mmap(0, 4096)
+	_, err = d.mmap(0, 4096, mayRead)
 	require.ErrorIs(t, err, verbs.ErrClosed)
 	_, err = d.queryGIDTable(make([]gidEntry, 1))
 	require.ErrorIs(t, err, verbs.ErrClosed)

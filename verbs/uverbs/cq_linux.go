@@ -3,6 +3,7 @@ package uverbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -26,8 +27,8 @@ type cq struct {
 	qps   map[uint32]*qp // guarded by mu: by number, who may report here
 	last  *qp            // guarded by mu: of qps, who reported last
 	kept  []verbs.WC     // guarded by mu: taken out of the queue already
-	// stranded are completions that come after those in the queue: see
-	// siw_stranded_linux.go. Guarded by mu.
+	// stranded are completions of requests that were taken back from a QP
+	// that has failed. They come after those in the queue. Guarded by mu.
 	stranded []verbs.WC
 	size     int      // guarded by mu: completions that the queue holds
 	broken   error    // guarded by mu: the memory is no queue any more
@@ -66,20 +67,22 @@ func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs
 func (c *cq) create(in *createCQIn) error {
 	c.mu.Lock() // Close of the device must not look at it half made
 	defer c.mu.Unlock()
-	var out createCQOut
-	extra, err := c.dev.commandExtra(cmdCreateCQ, bytesOf(in), bytesOf(&out))
-	if err != nil {
+	made := false
+	queue, err := c.dev.driver.createCQ(func(e extra) error {
+		var out createCQOut
+		err := c.dev.commandExtra(cmdCreateCQ, bytesOf(in), bytesOf(&out), e)
+		c.handle, c.size, made = out.handle, int(int32(out.cqe)), err == nil
+		return err
+	})
+	if err == nil {
+		c.queue = queue
+		c.notify, err = c.dev.newDoorbell(cmdReqNotifyCQ, bytesOf(&reqNotifyCQIn{handle: c.handle}), false)
+	}
+	if err == nil || !made {
 		return err
 	}
-	c.handle, c.size = out.handle, int(int32(out.cqe))
-	c.notify, err = c.dev.newDoorbell(cmdReqNotifyCQ, bytesOf(&reqNotifyCQIn{handle: c.handle}), false)
-	if err == nil {
-		c.queue, err = c.dev.driver.openCQ(c.dev, madeCQ{cqe: c.size, extra: extra})
-	}
-	if err != nil {
-		c.notify.free()
-		_ = c.destroyAtKernel() // the first error is the one to tell
-	}
+	_ = c.destroyAtKernel() // the first error is the one to tell
+	c.release()
 	return err
 }
 
@@ -117,7 +120,7 @@ func (c *cq) take(wcs []verbs.WC) (n int, failed bool, err error) {
 	// are gone; one round through the queue is all that it gets.
 	full := true
 	for looked := 0; n < len(wcs) && looked <= c.size; {
-		k, err := c.queue.poll(wcs[n:])
+		k, err := c.queue.poll(wcs[n:], c)
 		if err != nil {
 			c.broken = err
 			return n, failed, errOnlyIf(n == 0, err)
@@ -231,18 +234,30 @@ func (c *cq) Resize(cqe int) (int, error) {
 	if len(c.kept) > cqe {
 		return 0, fmt.Errorf("%w: more than %d completions wait", verbs.ErrInvalid, cqe)
 	}
-	var out resizeCQOut
-	extra, err := c.dev.commandExtra(cmdResizeCQ, bytesOf(&resizeCQIn{handle: c.handle, cqe: uint32(cqe)}), bytesOf(&out))
+	size := 0
+	err := c.queue.resize(cqe, func(e extra) error {
+		var out resizeCQOut
+		err := c.dev.commandExtra(cmdResizeCQ, bytesOf(&resizeCQIn{handle: c.handle, cqe: uint32(cqe)}), bytesOf(&out), e)
+		size = int(int32(out.cqe))
+		return err
+	})
 	if err != nil {
+		if size > 0 {
+			c.broken = err // the kernel writes into the new queue already
+		}
 		return 0, err
 	}
-	made := madeCQ{cqe: int(int32(out.cqe)), extra: extra}
-	if err := c.queue.remap(c.dev, made); err != nil {
-		c.broken = err // the kernel writes into the new queue already
-		return 0, err
-	}
-	c.size = made.cqe
+	c.size = size
 	return c.size, nil
+}
+
+// find is for completions that name a place in the queue of their QP. The
+// caller holds mu.
+func (c *cq) find(num uint32) qpQueue {
+	if q := c.qps[num]; q != nil {
+		return q.queue
+	}
+	return nil
 }
 
 // attach makes q one of those who may report here.
@@ -265,7 +280,7 @@ func (c *cq) purge(q *qp, leaves bool) {
 	}
 	var wcs [16]verbs.WC
 	for looked := 0; c.queue != nil && c.broken == nil && looked <= c.size; {
-		n, err := c.queue.poll(wcs[:])
+		n, err := c.queue.poll(wcs[:], c)
 		if err != nil {
 			c.broken = err
 		}
@@ -284,6 +299,43 @@ func (c *cq) purge(q *qp, leaves bool) {
 		delete(c.qps, q.num)
 		c.last = nil
 	}
+}
+
+// flushed adds completions of requests that the kernel did not flush. They
+// come after all that the kernel has written, and wake whoever waits.
+func (c *cq) flushed(qpn uint32, ids []uint64) {
+	if len(ids) == 0 {
+		return
+	}
+	c.mu.Lock()
+	for _, id := range ids {
+		c.stranded = append(c.stranded, verbs.WC{ID: id, QPN: qpn, Status: verbs.WCWRFlushErr})
+	}
+	c.mu.Unlock()
+	if c.ch != nil {
+		c.ch.Wake()
+	}
+}
+
+// takeStranded moves such completions into wcs. The caller holds mu, and has
+// found the queue empty.
+func (c *cq) takeStranded(wcs []verbs.WC) (n int, failed bool) {
+	n = copy(wcs, c.stranded)
+	c.stranded = c.stranded[:copy(c.stranded, c.stranded[n:])]
+	return c.count(wcs[:n])
+}
+
+// dropStranded drops those of q. The caller holds mu.
+func (c *cq) dropStranded(q *qp) {
+	c.stranded = slices.DeleteFunc(c.stranded, func(wc verbs.WC) bool { return wc.QPN == q.num })
+}
+
+// room is how many of n requests of a failed QP may still be taken: one that
+// posts and never polls must not fill the memory.
+func (c *cq) room(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(0, min(n, c.size-len(c.stranded)))
 }
 
 func (c *cq) Destroy() error {
@@ -309,7 +361,7 @@ func (c *cq) Destroy() error {
 // release unmaps the queue. The caller holds mu.
 func (c *cq) release() {
 	if c.queue != nil {
-		c.queue.unmap(c.dev)
+		c.queue.unmap()
 		c.queue, c.kept, c.stranded = nil, nil, nil
 	}
 	c.notify.free()

@@ -15,3 +15,62 @@ func TestWhatTheKernelSaysOfADestroyedCQIsTold(t *testing.T) {
 	require.NotErrorIs(t, err, verbs.ErrClosed)
 	require.ErrorIs(t, c.Destroy(), verbs.ErrClosed)
 }
+
+// cqWithQP is a CQ over memory of the test, with a QP that reports to it.
+func cqWithQP(t *testing.T) (*cq, *siwCQ, *qp) {
+	t.Helper()
+	queue := newSiwCQ(t, 4)
+	c := &cq{dev: &device{}, queue: queue, size: 4, qps: make(map[uint32]*qp)}
+	q := &qp{num: 9}
+	c.attach(q)
+	return c, queue, q
+}
+
+func TestStrandedRequestsCompleteAfterThoseOfTheKernel(t *testing.T) {
+	c, queue, _ := cqWithQP(t)
+	kernelCompletes(queue, 0, siwCQE{id: 1, qpID: 9}, siwValid, siwOpSend, 0)
+	kernelCompletes(queue, 1, siwCQE{id: 2, qpID: 9}, siwValid, siwOpSend, 4)
+	c.flushed(9, []uint64{3, 4})
+	c.flushed(8, []uint64{5}) // a QP that is gone
+	var ids []uint64
+	var wcs [2]verbs.WC
+	for {
+		c.mu.Lock()
+		n, _, err := c.take(wcs[:])
+		c.mu.Unlock()
+		require.NoError(t, err)
+		if n == 0 {
+			break
+		}
+		for _, wc := range wcs[:n] {
+			ids = append(ids, wc.ID)
+			if wc.ID > 1 {
+				require.Equal(t, verbs.WCWRFlushErr, wc.Status)
+			}
+		}
+	}
+	require.Equal(t, []uint64{1, 2, 3, 4}, ids)
+}
+
+func TestStrandedRequestsOfADestroyedQPAreDropped(t *testing.T) {
+	c, _, q := cqWithQP(t)
+	other := &qp{num: 10}
+	c.attach(other)
+	c.flushed(9, []uint64{1, 2})
+	c.flushed(10, []uint64{3})
+	c.purge(q, true)
+	var wcs [4]verbs.WC
+	n, _, err := c.take(wcs[:])
+	require.NoError(t, err)
+	require.Equal(t, []verbs.WC{{ID: 3, QPN: 10, Status: verbs.WCWRFlushErr}}, wcs[:n])
+}
+
+func TestStrandedRequestsAreBoundedByTheSizeOfTheCQ(t *testing.T) {
+	c, _, _ := cqWithQP(t)
+	require.Equal(t, 3, c.room(3))
+	require.Equal(t, 4, c.room(100))
+	c.flushed(9, []uint64{1, 2, 3})
+	require.Equal(t, 1, c.room(100))
+	c.flushed(9, []uint64{4, 5})
+	require.Zero(t, c.room(100))
+}

@@ -23,8 +23,8 @@ import (
 // them.
 type device struct {
 	entry   rdmahost.Device
-	driver  driver
-	byWrite bool // commands go by write(2)
+	driver  driverContext // nil until the kernel has a context
+	byWrite bool          // commands go by write(2)
 	// submit hands a command to the kernel: runOn, but tests have a kernel of
 	// their own.
 	submit      func(page []byte, r *request) error
@@ -65,10 +65,17 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDevice(entry, drv, fd)
-	asyncFD, err := d.getContext()
-	if err == nil {
+	d := newDevice(entry, fd)
+	asyncFD := -1
+	d.driver, err = drv.open(d, func(e extra) (err error) {
+		asyncFD, err = d.getContext(e)
+		return err
+	})
+	switch {
+	case err == nil:
 		err = d.events.open(asyncFD)
+	case asyncFD >= 0:
+		unix.Close(asyncFD)
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -80,8 +87,8 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 
 // newDevice is a device that the kernel has no context of yet. It can be
 // removed already.
-func newDevice(entry rdmahost.Device, drv driver, fd int) *device {
-	d := &device{entry: entry, driver: drv, fd: fd, objects: make(map[uint64]object), bells: new(cells)}
+func newDevice(entry rdmahost.Device, fd int) *device {
+	d := &device{entry: entry, fd: fd, objects: make(map[uint64]object), bells: new(cells)}
 	d.submit = d.runOn
 	d.numbers.changed.L = &d.numbers.mu
 	d.events = newEvents(d)
@@ -90,16 +97,19 @@ func newDevice(entry rdmahost.Device, drv driver, fd int) *device {
 
 // getContext makes the kernel's side of the context. It is the first command,
 // and finds out by which way commands go.
-func (d *device) getContext() (asyncFD int, err error) {
+func (d *device) getContext(e extra) (asyncFD int, err error) {
 	var out getContextOut
 	in := responseOnly{}
-	_, err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out))
+	err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out), e)
 	if err != nil && noIoctl(err) {
 		d.byWrite = true
-		_, err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out))
+		err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out), e)
+	}
+	if err != nil {
+		return -1, err
 	}
 	d.compVectors = int(out.numCompVectors)
-	return int(int32(out.asyncFD)), err
+	return int(int32(out.asyncFD)), nil
 }
 
 // add lists an object under a new id, which is its user handle at the kernel.
@@ -183,6 +193,7 @@ func (d *device) Close() error {
 	for _, r := range regions {
 		r.abandon()
 	}
+	d.driver.close()
 	d.bells.free()
 	if err != nil {
 		return os.NewSyscallError("close", err)
@@ -233,7 +244,7 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 		caps |= verbs.CapReregister
 	}
 	resize := resizeCQIn{handle: noHandle, cqe: 1}
-	if _, err := d.commandExtra(cmdResizeCQ, bytesOf(&resize), bytesOf(&resizeCQOut{})); has(err) {
+	if has(d.command(cmdResizeCQ, bytesOf(&resize), bytesOf(&resizeCQOut{}))) {
 		caps |= verbs.CapResizeCQ
 	}
 	if d.hasDMABuf() {
@@ -300,7 +311,7 @@ func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
 
 // mmap maps a queue. A child process that is not meant to have it does not
 // inherit it.
-func (d *device) mmap(offset uint64, size int) ([]byte, error) {
+func (d *device) mmap(offset uint64, size int, may protection) ([]byte, error) {
 	d.life.RLock()
 	defer d.life.RUnlock()
 	if d.closed {
@@ -309,7 +320,14 @@ func (d *device) mmap(offset uint64, size int) ([]byte, error) {
 	if size <= 0 || int64(size) > maxQueue {
 		return nil, fmt.Errorf("%w: kernel asks for a mapping of %d bytes", verbs.ErrInvalid, size)
 	}
-	mem, err := unix.Mmap(d.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	prot := 0
+	if may&mayRead != 0 {
+		prot |= unix.PROT_READ
+	}
+	if may&mayWrite != 0 {
+		prot |= unix.PROT_WRITE
+	}
+	mem, err := unix.Mmap(d.fd, int64(offset), size, prot, unix.MAP_SHARED)
 	if err != nil {
 		return nil, d.failed("map queue", err)
 	}
@@ -317,11 +335,18 @@ func (d *device) mmap(offset uint64, size int) ([]byte, error) {
 	return mem[:size:size], nil
 }
 
+// alloc maps memory that is the process's own.
+func (d *device) alloc(size int) ([]byte, error) {
+	mem, err := mapRegion(size, false)
+	if err != nil {
+		return nil, err
+	}
+	return mem[:size], nil
+}
+
 // maxQueue bounds a mapping: 2^20 requests of 2 KiB.
 const maxQueue = 1 << 31
 
-func (d *device) munmap(mem []byte) {
-	if mem != nil {
-		_ = unix.Munmap(mem) // fails only for memory that is not mapped
-	}
+func (d *device) unmap(mem []byte) {
+	_ = unix.Munmap(mem[:cap(mem)]) // fails only for memory that is not mapped
 }

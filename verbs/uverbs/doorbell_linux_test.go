@@ -17,7 +17,7 @@ func listeningDevice(t testing.TB) (d *device, heard func() []command) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	d = newDevice(rdmahost.Device{Name: "test0"}, nil, fds[0])
+	d = newDevice(rdmahost.Device{Name: "test0"}, fds[0])
 	t.Cleanup(func() {
 		d.bells.free()
 		require.NoError(t, unix.Close(fds[0]))
@@ -53,16 +53,14 @@ func batchQueues(t testing.TB) map[string]struct {
 	shared := verbs.SRQAttr{MaxWR: batch, MaxSGE: 1}
 
 	k := new(rxeKernel)
-	out := rxeCreateQPOut{send: k.queue(1<<20, 5, 9), recv: k.queue(2<<20, 5, 7)}
-	rxeRequests, err := openRxeQP(k, madeQP{typ: verbs.QPTypeRC, cap: size, extra: bytesOf(&out)})
+	rxeRequests, err := k.openQP(qpAttr{typ: verbs.QPTypeRC, cap: size}, rxeCreateQPOut{send: k.queue(1<<20, 5, 9), recv: k.queue(2<<20, 5, 7)})
 	require.NoError(t, err)
-	receives := k.queue(3<<20, 5, 7)
-	rxeReceives, err := openRxeSRQ(k, madeSRQ{attr: shared, extra: bytesOf(&receives)})
+	rxeReceives, err := k.openSRQ(shared, k.queue(3<<20, 5, 7))
 	require.NoError(t, err)
 	rxeCompletions, _, _ := newRxeCQ(t, 4)
 
-	siwRequests, mem := newSiwQP(t, madeQP{cap: size, extra: siwQPExtra(batch, batch)})
-	siwReceives, err := openSiwSRQ(mem, madeSRQ{attr: shared, extra: bytesOf(&siwCreateSRQOut{numRQE: batch, srqKey: siwRQKey + 1})})
+	siwRequests, mem := newSiwQP(t, qpAttr{cap: size}, batch, batch)
+	siwReceives, err := mem.openSRQ(batch)
 	require.NoError(t, err)
 	return map[string]struct {
 		qp  qpQueue
@@ -141,7 +139,7 @@ func TestABatchRingsOnceThoughARequestInItIsBad(t *testing.T) {
 
 func TestSiwIsToldOfABatchOnlyIfItMayHaveStoppedLooking(t *testing.T) {
 	d, heard := listeningDevice(t)
-	queue, _ := newSiwQP(t, madeQP{cap: verbs.QPCap{MaxSendWR: batch}, extra: siwQPExtra(batch, 0)})
+	queue, _ := newSiwQP(t, qpAttr{cap: verbs.QPCap{MaxSendWR: batch}}, batch, 0)
 	q := &qp{dev: d, sendLimit: batch}
 	q.state.Store(uint32(verbs.QPStateRTS))
 	q.send.queue = queue

@@ -125,14 +125,20 @@ func (k *kernelOfHandles) commandsOf(handle uint32) []command {
 }
 
 // queuesOfTest is siw's driver on memory of the test.
-type queuesOfTest struct{ siw }
+type queuesOfTest struct{ *siwContext }
 
-func (queuesOfTest) openCQ(_ mapper, made madeCQ) (cqQueue, error) {
-	return openSiwCQ(&siwMemory{}, madeCQ{extra: bytesOf(&siwCreateCQOut{numCQE: uint32(made.cqe), cqKey: siwCQKey})})
+func (queuesOfTest) createCQ(create func(extra) error) (cqQueue, error) {
+	if err := create(extra{}); err != nil {
+		return nil, err
+	}
+	return new(siwMemory).openCQ(8)
 }
 
-func (queuesOfTest) openQP(_ mapper, made madeQP) (qpQueue, error) {
-	return openSiwQP(&siwMemory{}, madeQP{cap: made.cap, extra: siwQPExtra(4, 4)})
+func (queuesOfTest) createQP(attr *qpAttr, create func(extra) (madeQP, error)) (qpQueue, error) {
+	if _, err := create(extra{}); err != nil {
+		return nil, err
+	}
+	return new(siwMemory).openQP(*attr, 4, 4)
 }
 
 // objectsOfTest are a PD and a CQ on a device of a kernel of the test.
@@ -146,7 +152,7 @@ func newObjects(t *testing.T) objectsOfTest {
 	t.Helper()
 	d, _ := listeningDevice(t)
 	k := &kernelOfHandles{made: make(map[handleOf]int), named: make(map[handleOf][]command)}
-	d.driver, d.submit = queuesOfTest{}, k.submit
+	d.driver, d.submit = queuesOfTest{new(siwContext)}, k.submit
 	p, err := d.allocPD()
 	require.NoError(t, err)
 	c, err := d.CreateCQ(&verbs.CQAttr{CQE: 8}, nil)

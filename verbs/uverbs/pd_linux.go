@@ -19,7 +19,7 @@ func (d *device) AllocPD() (verbs.PDDriver, error) {
 
 func (d *device) allocPD() (*pd, error) {
 	var out allocPDOut
-	if _, err := d.commandExtra(cmdAllocPD, bytesOf(&responseOnly{}), bytesOf(&out)); err != nil {
+	if err := d.commandExtra(cmdAllocPD, bytesOf(&responseOnly{}), bytesOf(&out), d.driver.extra(cmdAllocPD)); err != nil {
 		return nil, err
 	}
 	return &pd{dev: d, handle: out.handle}, nil

@@ -20,7 +20,9 @@ type qp struct {
 	srq    *srq // nil: it has a receive queue
 	rc     bool
 
-	sendLimit, recvLimit int // requests that the queues take
+	queue                qpQueue        // also of send and recv, who look whether it is there
+	unflushed            unflushedQueue // queue, or nil if the kernel flushes all requests
+	sendLimit, recvLimit int            // requests that the queues take
 	signalAll            bool
 
 	// state is what the last transition that we know of has led to. The
@@ -109,33 +111,36 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	if q.srq != nil {
 		in.srqHandle, in.isSRQ, in.maxRecvWR, in.maxRecvSGE = q.srq.handle, 1, 0, 0
 	}
-	var out createQPOut
-	extra, err := q.dev.commandExtra(cmdCreateQP, bytesOf(&in), bytesOf(&out))
-	if err != nil {
-		return err
+	init := qpAttr{typ: attr.Type, cap: attr.Cap, signalAll: attr.SignalAll}
+	if q.srq != nil {
+		init.srq = q.srq.queue
 	}
-	q.handle, q.num = out.handle, out.qpn
-	made := madeQP{
-		num: out.qpn, typ: attr.Type, signalAll: attr.SignalAll, srq: q.srq != nil, extra: extra,
-		cap: verbs.QPCap{
+	made := false
+	queue, err := q.dev.driver.createQP(&init, func(e extra) (madeQP, error) {
+		var out createQPOut
+		if err := q.dev.commandExtra(cmdCreateQP, bytesOf(&in), bytesOf(&out), e); err != nil {
+			return madeQP{}, err
+		}
+		q.handle, q.num, made = out.handle, out.qpn, true
+		attr.Cap = verbs.QPCap{
 			MaxSendWR: int(int32(out.maxSendWR)), MaxRecvWR: int(int32(out.maxRecvWR)), MaxSendSGE: int(int32(out.maxSendSGE)),
 			MaxRecvSGE: int(int32(out.maxRecvSGE)), MaxInline: int(int32(out.maxInline)),
-		},
-	}
-	bell := postSendIn{handle: q.handle, wqeSize: sendWRSize}
-	q.send.bell, err = q.dev.newDoorbell(cmdPostSend, bytesOf(&bell), true)
-	var queue qpQueue
+		}
+		return madeQP{num: q.num, cap: attr.Cap}, nil
+	})
 	if err == nil {
-		queue, err = q.dev.driver.openQP(q.dev, made)
+		q.queue, q.send.queue, q.recv.queue = queue, queue, queue
+		q.unflushed, _ = queue.(unflushedQueue)
+		q.send.bell, err = q.dev.newDoorbell(cmdPostSend, bytesOf(&postSendIn{handle: q.handle, wqeSize: sendWRSize}), true)
 	}
 	if err != nil {
-		q.send.bell.free()
-		_ = q.destroyAtKernel() // the first error is the one to tell
+		if made {
+			_ = q.destroyAtKernel() // the first error is the one to tell
+		}
+		q.release()
 		return err
 	}
-	q.send.queue, q.recv.queue = queue, queue
 	q.sendLimit, q.recvLimit = queue.capacity()
-	attr.Cap = made.cap
 	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = q.sendLimit, q.recvLimit
 	return nil
 }
@@ -209,7 +214,7 @@ func (q *qp) enter(state verbs.QPState) {
 		q.resume()
 	case verbs.QPStateErr:
 		q.failed.Store(true)
-		if q.strands() {
+		if q.unflushed != nil {
 			q.flushAlive()
 		}
 	}
@@ -250,8 +255,8 @@ func (q *qp) ringAgain() (stuck bool) {
 		return false
 	}
 	err := q.send.bell.ring(false)
-	if err != nil && q.strands() {
-		stuck, _ = siwBell(err)
+	if err != nil && q.unflushed != nil {
+		stuck, _ = q.unflushed.refused(err)
 	}
 	return stuck // a device that is gone shows at the next post
 }
@@ -311,9 +316,21 @@ func (q *qp) flush() {
 func (q *qp) flushAlive() {
 	in := modifyQPIn{handle: q.handle, attrMask: uint32(verbs.QPAttrState), qpState: uint8(verbs.QPStateErr)}
 	err := q.dev.command(cmdModifyQP, bytesOf(&in), nil) // a QP that cannot has nothing to flush
-	if err == nil && q.strands() {
+	if err == nil && q.unflushed != nil {
 		q.takeBack()
 	}
+}
+
+// takeBack completes what the kernel has not flushed. The QP is in ERR.
+func (q *qp) takeBack() {
+	var sends, recvs []uint64
+	q.lock()
+	if q.send.queue != nil {
+		sends, recvs = q.unflushed.takeBack()
+	}
+	q.unlock()
+	q.sendCQ.flushed(q.num, sends)
+	q.recvCQ.flushed(q.num, recvs)
 }
 
 func (q *qp) Query() (verbs.QPAttr, error) {
@@ -327,7 +344,7 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	if err := q.dev.command(cmdQueryQP, bytesOf(&in), bytesOf(&out)); err != nil {
 		return verbs.QPAttr{}, err
 	}
-	attr := qpAttr(&out)
+	attr := attrOf(&out)
 	if q.dev.entry.Transport == verbs.TransportIWARP {
 		// siw of kernels before 6.4 does not tell.
 		if attr.State != verbs.QPStateErr {
@@ -380,7 +397,7 @@ func (q *qp) destroyQuietly() error {
 // release unmaps the queues. The caller holds the send and the receive lock.
 func (q *qp) release() {
 	if q.send.queue != nil {
-		q.send.queue.unmap(q.dev)
+		q.send.queue.unmap()
 		q.send.queue, q.recv.queue = nil, nil
 	}
 	q.send.bell.free()

@@ -87,8 +87,7 @@ func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 	}
 	var out regMROut
 	err := p.end.use(func() error {
-		_, err := p.dev.commandExtra(cmdRegMR, bytesOf(&in), bytesOf(&out))
-		return err
+		return p.dev.commandExtra(cmdRegMR, bytesOf(&in), bytesOf(&out), p.dev.driver.extra(cmdRegMR))
 	})
 	if err != nil {
 		return nil, err

@@ -19,15 +19,14 @@ type rxeCreateQPOut struct {
 
 // rxeCreateSRQOut is struct rxe_create_srq_resp.
 type rxeCreateSRQOut struct {
-	_ rxeMapping // queue
-	_ uint32     // srqNum
-	_ uint32     // reserved
+	queue rxeMapping
+	_     uint32 // srqNum
+	_     uint32 // reserved
 }
 
-// rxeModifySRQIn is struct rxe_modify_srq_cmd: where the kernel writes the
-// rxeMapping of the new queue.
+// rxeModifySRQIn is struct rxe_modify_srq_cmd.
 type rxeModifySRQIn struct {
-	_ uint64 // address
+	answer uint64 // where the kernel writes the rxeMapping of the new queue
 }
 
 // rxeCreateAHOut is struct rxe_create_ah_resp.

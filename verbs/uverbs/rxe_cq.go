@@ -9,18 +9,28 @@ import (
 // rxeCQ is a completion queue of rxe: a ring of struct ib_uverbs_wc, of which
 // the kernel is the producer.
 type rxeCQ struct {
+	mem  memory
 	ring rxeRing
 	next uint32 // our index: the next to read
 }
 
-func openRxeCQ(mem mapper, extra []byte) (*rxeCQ, error) {
-	if len(extra) < sizeOf[rxeMapping]() {
-		return nil, errRxeRing
-	}
-	m := *viewAt[rxeMapping](extra, 0)
-	b, err := mem.mmap(m.offset, int(m.size))
-	if err != nil {
+func (c *rxeContext) createCQ(create func(extra) error) (cqQueue, error) {
+	q := &rxeCQ{mem: c.mem}
+	if err := q.open(create); err != nil {
 		return nil, err
+	}
+	return q, nil
+}
+
+// open maps the queue that a command makes.
+func (c *rxeCQ) open(command func(extra) error) error {
+	var m rxeMapping
+	if err := command(extra{out: bytesOf(&m)}); err != nil {
+		return err
+	}
+	b, err := c.mem.mmap(m.offset, int(m.size), mayRead|mayWrite)
+	if err != nil {
+		return err
 	}
 	ring, err := openRxeRing(b, sizeOf[uverbsWC]())
 	var next uint32
@@ -28,13 +38,14 @@ func openRxeCQ(mem mapper, extra []byte) (*rxeCQ, error) {
 		next, err = ring.index(ring.consumer)
 	}
 	if err != nil {
-		mem.munmap(b)
-		return nil, err
+		c.mem.unmap(b)
+		return err
 	}
-	return &rxeCQ{ring: ring, next: next}, nil
+	c.ring, c.next = ring, next
+	return nil
 }
 
-func (c *rxeCQ) poll(wcs []verbs.WC) (int, error) {
+func (c *rxeCQ) poll(wcs []verbs.WC, _ qpTable) (int, error) {
 	tail, err := c.ring.index(c.ring.producer)
 	if err != nil {
 		return 0, err
@@ -94,17 +105,17 @@ func readRxeWC(wc *verbs.WC, element []byte) {
 // arm takes a command: the kernel reads nothing but its own memory there.
 func (c *rxeCQ) arm(bool) bool { return false }
 
-func (c *rxeCQ) remap(mem mapper, made madeCQ) error {
-	other, err := openRxeCQ(mem, made.extra)
-	if err != nil {
+// resize has nothing to move: the kernel has moved what was in the queue.
+func (c *rxeCQ) resize(_ int, resize func(extra) error) error {
+	old := c.ring.mem
+	if err := c.open(resize); err != nil {
 		return err
 	}
-	mem.munmap(c.ring.mem)
-	*c = *other
+	c.mem.unmap(old)
 	return nil
 }
 
-func (c *rxeCQ) unmap(mem mapper) { mem.munmap(c.ring.mem) }
+func (c *rxeCQ) unmap() { c.mem.unmap(c.ring.mem) }
 
 // networkOrder translates between our byte order and that of the network.
 func networkOrder(v uint32) uint32 {

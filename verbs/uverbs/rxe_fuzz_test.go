@@ -23,7 +23,7 @@ func FuzzRxeCQ(f *testing.F) {
 		*viewAt[uint32](mem, rxeOffsetProducer) = producer
 		*viewAt[uint32](mem, rxeOffsetConsumer) = consumer
 		copy(mem[rxeOffsetElements:], elements)
-		cq, err := openRxeCQ(k, bytesOf(&m))
+		cq, err := k.openCQ(m)
 		if err != nil {
 			if k.mapped != 0 {
 				t.Fatal("mapping left over")
@@ -32,7 +32,7 @@ func FuzzRxeCQ(f *testing.F) {
 		}
 		wcs := make([]verbs.WC, len(mem))
 		for round := range 3 {
-			n, err := cq.poll(wcs)
+			n, err := cq.poll(wcs, nil)
 			if err != nil && !errors.Is(err, errRxeRing) {
 				t.Fatal(err)
 			}
@@ -68,15 +68,15 @@ func FuzzRxeRequests(f *testing.F) {
 			*viewAt[uint32](mem, rxeOffsetConsumer) = consumer
 		}
 		depth := int(int32(most))
-		q, err := openRxeQP(k, madeQP{cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth}, extra: bytesOf(&out)})
+		q, err := k.openQP(qpAttr{cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth}}, out)
 		if err != nil {
 			if k.mapped != 0 {
 				t.Fatal("mapping left over")
 			}
 			return
 		}
-		made := madeSRQ{attr: verbs.SRQAttr{MaxWR: depth, MaxSGE: 1}, extra: bytesOf(&shared)}
-		srq, err := openRxeSRQ(k, made)
+		attr := verbs.SRQAttr{MaxWR: depth, MaxSGE: 1}
+		srq, err := k.openSRQ(attr, shared)
 		if err != nil {
 			t.Fatal("the QP's queues were taken, and an SRQ's is refused:", err)
 		}
@@ -101,13 +101,13 @@ func FuzzRxeRequests(f *testing.F) {
 			}
 		}
 		before := k.mapped
-		_ = srq.remap(k, made) // to what is there now, or not at all
+		_ = srq.modify(attr, verbs.SRQAttrMaxWR, k.resizes(shared)) // to what is there now, or not at all
 		if k.mapped != before {
 			t.Fatalf("%d mappings where there were %d", k.mapped, before)
 		}
 		_, _ = srq.postRecv(recvs)
-		srq.unmap(k)
-		q.unmap(k)
+		srq.unmap()
+		q.unmap()
 		if k.mapped != 0 {
 			t.Fatal("mapping left over")
 		}

@@ -15,6 +15,7 @@ import (
 // writes the completion. Receives need no doorbell: the kernel looks for one
 // when a message arrives.
 type rxeQP struct {
+	mem    memory
 	send   rxeRequests
 	recv   rxeRequests
 	srq    bool // there is no recv
@@ -23,18 +24,14 @@ type rxeQP struct {
 	inline int // bytes that it has room for
 }
 
-func openRxeQP(mem mapper, made madeQP) (*rxeQP, error) {
-	if len(made.extra) < sizeOf[rxeCreateQPOut]() {
-		return nil, errRxeRing
-	}
-	maps := *viewAt[rxeCreateQPOut](made.extra, 0)
-	q := &rxeQP{srq: made.srq, ud: made.typ == verbs.QPTypeUD}
-	b, err := mem.mmap(maps.send.offset, int(maps.send.size))
+func (c *rxeContext) createQP(attr *qpAttr, create func(extra) (madeQP, error)) (qpQueue, error) {
+	var maps rxeCreateQPOut
+	made, err := create(extra{out: bytesOf(&maps)})
 	if err != nil {
 		return nil, err
 	}
-	if q.send, err = openRxeRequests(b, sizeOf[rxeSendWQE](), made.cap.MaxSendWR); err != nil {
-		mem.munmap(b)
+	q := &rxeQP{mem: c.mem, srq: attr.srq != nil, ud: attr.typ == verbs.QPTypeUD}
+	if q.send, err = mapRxeRequests(c.mem, maps.send, sizeOf[rxeSendWQE](), made.cap.MaxSendWR); err != nil {
 		return nil, err
 	}
 	q.inline = 1<<q.send.shift - sizeOf[rxeSendWQE]()
@@ -42,23 +39,11 @@ func openRxeQP(mem mapper, made madeQP) (*rxeQP, error) {
 	if q.srq {
 		return q, nil
 	}
-	if q.recv, err = openRxeRecvs(mem, maps.recv, made.cap.MaxRecvWR); err != nil {
-		q.unmap(mem)
+	if q.recv, err = mapRxeRequests(c.mem, maps.recv, sizeOf[rxeRecvWQE](), made.cap.MaxRecvWR); err != nil {
+		q.unmap()
 		return nil, err
 	}
 	return q, nil
-}
-
-func openRxeRecvs(mem mapper, m rxeMapping, most int) (rxeRequests, error) {
-	b, err := mem.mmap(m.offset, int(m.size))
-	if err != nil {
-		return rxeRequests{}, err
-	}
-	r, err := openRxeRequests(b, sizeOf[rxeRecvWQE](), most)
-	if err != nil {
-		mem.munmap(b)
-	}
-	return r, err
 }
 
 func (q *rxeQP) capacity() (send, recv int) { return int(q.send.most), int(q.recv.most) }
@@ -66,10 +51,10 @@ func (q *rxeQP) capacity() (send, recv int) { return int(q.send.most), int(q.rec
 // reset has nothing to do: the kernel has set its indexes to ours.
 func (q *rxeQP) reset() {}
 
-func (q *rxeQP) unmap(mem mapper) {
-	mem.munmap(q.send.mem)
+func (q *rxeQP) unmap() {
+	q.mem.unmap(q.send.mem)
 	if q.recv.mem != nil {
-		mem.munmap(q.recv.mem)
+		q.mem.unmap(q.recv.mem)
 	}
 }
 
@@ -159,7 +144,7 @@ func (q *rxeQP) putOperation(wqe *rxeSendWQE, slot []byte, wr *verbs.SendWR) {
 	case verbs.OpSend, verbs.OpSendWithImm:
 		if q.ud {
 			*viewAt[rxeUD](slot, rxeOffsetOp) = rxeUD{
-				remoteQPN: wr.Datagram.QPN, remoteQKey: wr.Datagram.QKey, ahNum: ahNumber(wr.Datagram.AH),
+				remoteQPN: wr.Datagram.QPN, remoteQKey: wr.Datagram.QKey, ahNum: rxeAHNumber(wr.Datagram.AH),
 			}
 		}
 	}
@@ -184,78 +169,3 @@ func rxeBind(b *verbs.Bind) rxeMW {
 }
 
 func (q *rxeQP) postRecv(wrs []verbs.RecvWR) (int, error) { return postRxeRecvs(&q.recv, wrs) }
-
-// postRxeRecvs puts receives into the queue of a QP or an SRQ.
-func postRxeRecvs(q *rxeRequests, wrs []verbs.RecvWR) (n int, err error) {
-	room, err := q.room()
-	for ; n < len(wrs) && err == nil; n++ {
-		if n >= room {
-			err = verbs.ErrQueueFull
-			break
-		}
-		if err = putRxeRecv(q.slot(n), &wrs[n]); err != nil {
-			break
-		}
-	}
-	if n > 0 {
-		q.publish(n)
-	}
-	return n, err
-}
-
-func putRxeRecv(slot []byte, wr *verbs.RecvWR) error {
-	wqe, sges := viewAt[rxeRecvWQE](slot, 0), slot[sizeOf[rxeRecvWQE]():]
-	if most := len(sges) / sizeOf[rxeSGE](); len(wr.SGL) > most {
-		return fmt.Errorf("%w: %d SGEs, there is room for %d", verbs.ErrInvalid, len(wr.SGL), most)
-	}
-	length := uint64(0)
-	for i := range wr.SGL {
-		length += uint64(wr.SGL[i].Length)
-	}
-	if length > 1<<32-1 {
-		return fmt.Errorf("%w: receive of %d bytes", verbs.ErrInvalid, length)
-	}
-	clear(slot[:sizeOf[rxeRecvWQE]()])
-	wqe.wrID, wqe.dma.length, wqe.dma.resid, wqe.dma.numSGE = wr.ID, uint32(length), uint32(length), uint32(len(wr.SGL))
-	putRxeSGEs(sges, wr.SGL)
-	return nil
-}
-
-func putRxeSGEs(mem []byte, sgl []verbs.SGE) {
-	dst := sliceAt[rxeSGE](mem, 0, len(sgl))
-	for i := range sgl {
-		dst[i] = rxeSGE{addr: sgl[i].Addr, length: sgl[i].Length, lkey: sgl[i].LKey}
-	}
-}
-
-// rxeSRQ is a shared receive queue.
-type rxeSRQ struct {
-	recv rxeRequests
-}
-
-func openRxeSRQ(mem mapper, made madeSRQ) (*rxeSRQ, error) {
-	if len(made.extra) < sizeOf[rxeMapping]() {
-		return nil, errRxeRing
-	}
-	r, err := openRxeRecvs(mem, *viewAt[rxeMapping](made.extra, 0), made.attr.MaxWR)
-	if err != nil {
-		return nil, err
-	}
-	return &rxeSRQ{recv: r}, nil
-}
-
-func (s *rxeSRQ) capacity() int { return int(s.recv.most) }
-
-func (s *rxeSRQ) postRecv(wrs []verbs.RecvWR) (int, error) { return postRxeRecvs(&s.recv, wrs) }
-
-func (s *rxeSRQ) remap(mem mapper, made madeSRQ) error {
-	other, err := openRxeSRQ(mem, made)
-	if err != nil {
-		return err
-	}
-	mem.munmap(s.recv.mem)
-	*s = *other
-	return nil
-}
-
-func (s *rxeSRQ) unmap(mem mapper) { mem.munmap(s.recv.mem) }

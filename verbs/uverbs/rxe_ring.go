@@ -73,14 +73,22 @@ type rxeRequests struct {
 	most uint32 // requests that we let into it
 }
 
-func openRxeRequests(mem []byte, elementSize, most int) (rxeRequests, error) {
-	r, err := openRxeRing(mem, elementSize)
+// mapRxeRequests maps a ring that is to hold up to most requests.
+func mapRxeRequests(mem memory, m rxeMapping, elementSize, most int) (rxeRequests, error) {
+	b, err := mem.mmap(m.offset, int(m.size), mayRead|mayWrite)
 	if err != nil {
 		return rxeRequests{}, err
 	}
+	r, err := openRxeRing(b, elementSize)
 	q := rxeRequests{rxeRing: r, most: min(uint32(max(most, 0)), r.mask)}
-	q.next, err = q.index(q.producer)
-	return q, err
+	if err == nil {
+		q.next, err = q.index(q.producer)
+	}
+	if err != nil {
+		mem.unmap(b)
+		return rxeRequests{}, err
+	}
+	return q, nil
 }
 
 // room is how many more requests the queue takes. The kernel frees the slot

@@ -2,6 +2,7 @@ package uverbs
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,10 +13,11 @@ import (
 // rxeKernel is memory as the kernel's rxe driver would share it, by offset.
 type rxeKernel struct {
 	maps   map[uint64][]byte
-	mapped int // mappings that are not unmapped yet
+	mapped int    // mappings that are not unmapped yet
+	given  []byte // what the driver was given last
 }
 
-func (k *rxeKernel) mmap(offset uint64, size int) ([]byte, error) {
+func (k *rxeKernel) mmap(offset uint64, size int, _ protection) ([]byte, error) {
 	mem, ok := k.maps[offset]
 	if !ok || size > len(mem) {
 		return nil, errNoMapping
@@ -24,7 +26,60 @@ func (k *rxeKernel) mmap(offset uint64, size int) ([]byte, error) {
 	return mem[:size:size], nil
 }
 
-func (k *rxeKernel) munmap([]byte) { k.mapped-- }
+func (k *rxeKernel) alloc(size int) ([]byte, error) {
+	k.mapped++
+	k.given = make([]byte, size)
+	return k.given, nil
+}
+
+func (k *rxeKernel) unmap([]byte) { k.mapped-- }
+
+// answer answers a command as the kernel's rxe driver does.
+func (k *rxeKernel) answer(out []byte) func(extra) error {
+	return func(e extra) error {
+		copy(e.out, out)
+		return nil
+	}
+}
+
+func (k *rxeKernel) openCQ(m rxeMapping) (*rxeCQ, error) {
+	q, err := (&rxeContext{mem: k}).createCQ(k.answer(bytesOf(&m)))
+	if err != nil {
+		return nil, err
+	}
+	return q.(*rxeCQ), nil
+}
+
+func (k *rxeKernel) openQP(attr qpAttr, out rxeCreateQPOut) (*rxeQP, error) {
+	q, err := (&rxeContext{mem: k}).createQP(&attr, func(e extra) (madeQP, error) {
+		return madeQP{cap: attr.cap}, k.answer(bytesOf(&out))(e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return q.(*rxeQP), nil
+}
+
+func (k *rxeKernel) openSRQ(attr verbs.SRQAttr, m rxeMapping) (*rxeSRQ, error) {
+	q, err := (&rxeContext{mem: k}).createSRQ(func(e extra) (verbs.SRQAttr, error) {
+		return attr, k.answer(bytesOf(&rxeCreateSRQOut{queue: m}))(e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return q.(*rxeSRQ), nil
+}
+
+// resizes answers MODIFY_SRQ: it writes what to map where the driver wants it.
+func (k *rxeKernel) resizes(m rxeMapping) func(in []byte) error {
+	return func(in []byte) error {
+		if viewAt[rxeModifySRQIn](in, 0).answer != addressOf(k.given) {
+			return errors.New("the answer is wanted elsewhere")
+		}
+		copy(k.given, bytesOf(&m))
+		return nil
+	}
+}
 
 // queue makes a queue of 2^log elements and returns what to map.
 func (k *rxeKernel) queue(offset uint64, log, elementLog int) rxeMapping {
@@ -43,7 +98,7 @@ func newRxeCQ(t testing.TB, log int) (*rxeCQ, *rxeKernel, []byte) {
 	t.Helper()
 	k := new(rxeKernel)
 	m := k.queue(8192, log, 6)
-	cq, err := openRxeCQ(k, bytesOf(&m))
+	cq, err := k.openCQ(m)
 	require.NoError(t, err)
 	return cq, k, k.maps[8192]
 }
@@ -88,7 +143,7 @@ func TestRxeCompletionsAreTranslated(t *testing.T) {
 		cq, _, mem := newRxeCQ(t, 2)
 		complete(mem, c.wc)
 		var got [2]verbs.WC
-		n, err := cq.poll(got[:])
+		n, err := cq.poll(got[:], nil)
 		require.NoError(t, err, c.name)
 		require.Equal(t, 1, n, c.name)
 		require.Equal(t, c.want, got[0], c.name)
@@ -104,7 +159,7 @@ func TestRxeCompletionQueueWraps(t *testing.T) {
 			next++
 		}
 		var wcs [8]verbs.WC
-		n, err := cq.poll(wcs[:])
+		n, err := cq.poll(wcs[:], nil)
 		require.NoError(t, err)
 		require.Equal(t, batch%4, n)
 		for _, wc := range wcs[:n] {
@@ -123,16 +178,16 @@ func TestRxePollTakesNoMoreThanThereIsRoomFor(t *testing.T) {
 	}
 	var wcs [2]verbs.WC
 	for want := uint64(0); want < 4; want += 2 {
-		n, err := cq.poll(wcs[:])
+		n, err := cq.poll(wcs[:], nil)
 		require.NoError(t, err)
 		require.Equal(t, 2, n)
 		require.Equal(t, want, wcs[0].ID)
 		require.Equal(t, want+1, wcs[1].ID)
 	}
-	n, err := cq.poll(nil)
+	n, err := cq.poll(nil, nil)
 	require.NoError(t, err)
 	require.Zero(t, n)
-	n, err = cq.poll(wcs[:])
+	n, err = cq.poll(wcs[:], nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 }
@@ -142,13 +197,13 @@ func TestRxeResizeGoesOnInTheNewQueue(t *testing.T) {
 	complete(mem, uverbsWC{wrID: 1})
 	complete(mem, uverbsWC{wrID: 2})
 	var wcs [4]verbs.WC
-	_, err := cq.poll(wcs[:1])
+	_, err := cq.poll(wcs[:1], nil)
 	require.NoError(t, err)
 	bigger := k.queue(1<<20, 5, 6) // into which the kernel has moved the rest
 	complete(k.maps[1<<20], uverbsWC{wrID: 2})
-	require.NoError(t, cq.remap(k, madeCQ{extra: bytesOf(&bigger)}))
+	require.NoError(t, cq.resize(31, k.answer(bytesOf(&bigger))))
 	complete(k.maps[1<<20], uverbsWC{wrID: 3})
-	n, err := cq.poll(wcs[:])
+	n, err := cq.poll(wcs[:], nil)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.EqualValues(t, 2, wcs[0].ID)
@@ -171,13 +226,11 @@ func TestQueuesThatCannotBeAreRefused(t *testing.T) {
 		k := new(rxeKernel)
 		m := k.queue(0, 2, 6)
 		spoil(k.maps[0])
-		_, err := openRxeCQ(k, bytesOf(&m))
+		_, err := k.openCQ(m)
 		require.ErrorIs(t, err, errRxeRing, name)
 		require.Zero(t, k.mapped, name)
 	}
-	_, err := openRxeCQ(new(rxeKernel), make([]byte, 8))
-	require.ErrorIs(t, err, errRxeRing, "an answer that is too short")
-	_, err = openRxeCQ(new(rxeKernel), make([]byte, 16))
+	_, err := new(rxeKernel).openCQ(rxeMapping{})
 	require.ErrorIs(t, err, errNoMapping)
 }
 
@@ -185,7 +238,7 @@ func TestAnIndexOfTheKernelThatIsOutsideBreaksTheQueue(t *testing.T) {
 	cq, _, mem := newRxeCQ(t, 2)
 	complete(mem, uverbsWC{})
 	*viewAt[uint32](mem, rxeOffsetProducer) = 4
-	_, err := cq.poll(make([]verbs.WC, 4))
+	_, err := cq.poll(make([]verbs.WC, 4), nil)
 	require.ErrorIs(t, err, errRxeRing)
 
 	q, _, send, recv := newRxeQP(t, verbs.QPTypeRC, 4)
@@ -206,7 +259,7 @@ func newRxeQP(t testing.TB, typ verbs.QPType, depth int) (q *rxeQP, k *rxeKernel
 	t.Helper()
 	k = new(rxeKernel)
 	out := rxeCreateQPOut{send: k.queue(4096, 3, 9), recv: k.queue(65536, 3, 7)}
-	q, err := openRxeQP(k, madeQP{typ: typ, cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth}, extra: bytesOf(&out)})
+	q, err := k.openQP(qpAttr{typ: typ, cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth}}, out)
 	require.NoError(t, err)
 	return q, k, k.maps[4096], k.maps[65536]
 }
@@ -402,18 +455,18 @@ func TestRxeStopsAtTheRequestThatItCannotTake(t *testing.T) {
 func TestRxeQPsUnmapWhatTheyMapped(t *testing.T) {
 	q, k, _, _ := newRxeQP(t, verbs.QPTypeRC, 4)
 	require.Equal(t, 2, k.mapped)
-	q.unmap(k)
+	q.unmap()
 	require.Zero(t, k.mapped)
 
 	out := rxeCreateQPOut{send: k.queue(4096, 3, 9), recv: rxeMapping{offset: 1, size: 4096}}
-	_, err := openRxeQP(k, madeQP{extra: bytesOf(&out)})
+	_, err := k.openQP(qpAttr{}, out)
 	require.ErrorIs(t, err, errNoMapping)
 	require.Zero(t, k.mapped, "nothing is left of a QP that could not be opened")
 
-	q, err = openRxeQP(k, madeQP{srq: true, extra: bytesOf(&out)})
+	q, err = k.openQP(qpAttr{srq: new(rxeSRQ)}, out)
 	require.NoError(t, err)
 	require.Equal(t, 1, k.mapped, "a QP with an SRQ has no receive queue")
-	q.unmap(k)
+	q.unmap()
 	require.Zero(t, k.mapped)
 }
 
@@ -432,6 +485,6 @@ func TestPostAndPollOfRxeAllocateNothing(t *testing.T) {
 		*viewAt[uint32](send, rxeOffsetConsumer) = *viewAt[uint32](send, rxeOffsetProducer)
 		*viewAt[uint32](recv, rxeOffsetConsumer) = *viewAt[uint32](recv, rxeOffsetProducer)
 		complete(mem, uverbsWC{})
-		_, _ = cq.poll(wcs)
+		_, _ = cq.poll(wcs, nil)
 	}))
 }

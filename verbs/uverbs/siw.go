@@ -1,7 +1,6 @@
 package uverbs
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -19,7 +18,21 @@ import (
 // invalidated.
 type siw struct{}
 
-func (siw) describe(attr *verbs.DeviceAttr) {
+func (siw) open(mem memory, getContext func(extra) error) (driverContext, error) {
+	if err := getContext(extra{out: bytesOf(new(siwContextOut))}); err != nil {
+		return nil, err
+	}
+	return &siwContext{mem: mem}, nil
+}
+
+// siwContext is an open siw device.
+type siwContext struct {
+	mem memory
+}
+
+func (*siwContext) close() {}
+
+func (*siwContext) describe(attr *verbs.DeviceAttr) {
 	attr.Caps |= verbs.CapSendWithInv | verbs.CapRead
 	attr.MaxInline = siwMaxInline
 	attr.MaxSGERead = 1 // RFC 5040, section 4.4: a READ has one sink
@@ -29,111 +42,14 @@ func (siw) describe(attr *verbs.DeviceAttr) {
 // memory that has its number next.
 var siwStagKey atomic.Uint32
 
-func (siw) extra(cmd command) (in []byte, out int) {
-	switch cmd {
-	case cmdGetContext:
-		return nil, sizeOf[siwContextOut]()
-	case cmdRegMR:
-		return bytesOf(&siwRegMRIn{stagKey: uint8(siwStagKey.Add(1))}), sizeOf[siwRegMROut]()
-	case cmdCreateCQ:
-		return nil, sizeOf[siwCreateCQOut]()
-	case cmdCreateQP:
-		return nil, sizeOf[siwCreateQPOut]()
-	case cmdCreateSRQ:
-		return nil, sizeOf[siwCreateSRQOut]()
+func (*siwContext) extra(cmd command) extra {
+	if cmd != cmdRegMR {
+		return extra{}
 	}
-	return nil, 0
+	return extra{in: bytesOf(&siwRegMRIn{stagKey: uint8(siwStagKey.Add(1))}), out: bytesOf(new(siwRegMROut))}
 }
 
-func (siw) openCQ(mem mapper, made madeCQ) (cqQueue, error) {
-	q, err := openSiwCQ(mem, made)
-	if err != nil {
-		return nil, err
-	}
-	return q, nil
-}
-
-func (siw) openQP(mem mapper, made madeQP) (qpQueue, error) {
-	q, err := openSiwQP(mem, made)
-	if err != nil {
-		return nil, err
-	}
-	return q, nil
-}
-
-func (siw) openSRQ(mem mapper, made madeSRQ) (srqQueue, error) {
-	q, err := openSiwSRQ(mem, made)
-	if err != nil {
-		return nil, err
-	}
-	return q, nil
-}
-
-func (siw) ahNumber([]byte) uint32 { return 0 }
-
-var errSiwQueue = errors.New("uverbs: the kernel's siw driver offers an impossible queue")
-
-// siwMaxQueue bounds the elements of a queue; the driver of the kernel allows
-// 3276800 completions (SIW_MAX_CQE), rounded up to a power of two.
-const siwMaxQueue = 4 << 20
-
-// siwRing is a queue of requests that the kernel's siw driver and this process
-// share: a power of two of elements, each with its own sign of whose it is.
-//
-//	word            written by
-//	all of an       us while its word is not valid, the word last
-//	  element
-//	the word        the kernel, when it has taken the request: 0
-//
-// There are no indexes in memory. Both sides count for themselves.
-type siwRing struct {
-	mem  []byte
-	size int    // of an element
-	mask uint32 // number of elements less one
-	next uint32 // free running: the next to fill
-}
-
-// mapSiwRing maps n elements.
-func mapSiwRing(mem mapper, key uint64, n uint32, size int) (siwRing, error) {
-	if n == 0 || n&(n-1) != 0 || n > siwMaxQueue {
-		return siwRing{}, fmt.Errorf("%w: %d elements", errSiwQueue, n)
-	}
-	b, err := mem.mmap(key, int(n)*size)
-	if err != nil {
-		return siwRing{}, err
-	}
-	return siwRing{mem: b, size: size, mask: n - 1}, nil
-}
-
-// element is the memory of element i, which may be any number.
-func (r *siwRing) element(i uint32) []byte {
-	off := int(i&r.mask) * r.size
-	return r.mem[off : off+r.size]
-}
-
-func (r *siwRing) word(i uint32) *atomic.Uint32 { return wordAt(r.element(i), siwOffsetWord) }
-
-// free reports whether the next element is ours to fill.
-func (r *siwRing) free() bool { return !siwIsValid(r.word(r.next).Load()) }
-
-// push hands the next element to the kernel.
-func (r *siwRing) push(word uint32) {
-	r.word(r.next).Store(word)
-	r.next++
-}
-
-// takeBack frees the elements that the kernel has not taken and never will,
-// and returns the ids of their requests, oldest first.
-func (r *siwRing) takeBack() (ids []uint64) {
-	if r.mem == nil {
-		return nil
-	}
-	// The oldest that can be there is that of the last round.
-	for i := r.next - r.mask - 1; i != r.next; i++ {
-		if siwIsValid(r.word(i).Load()) {
-			ids = append(ids, *viewAt[uint64](r.element(i), siwOffsetID))
-			r.word(i).Store(0)
-		}
-	}
-	return ids
+// createAH is not called: an iWARP device has no datagrams.
+func (*siwContext) createAH(*verbs.AddressVector, func(extra) error) (any, error) {
+	return nil, fmt.Errorf("%w: address handle on siw", verbs.ErrUnsupported)
 }

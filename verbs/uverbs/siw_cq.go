@@ -10,30 +10,30 @@ import "github.com/seed-b9b531af/ramjet/verbs"
 //	its word        us, when the completion was copied: 0
 //	control         us to arm, the kernel when it sends the event: 0
 type siwCQ struct {
+	mem     memory
 	ring    siwRing
 	control int // offset in ring.mem
 }
 
-func openSiwCQ(mem mapper, made madeCQ) (*siwCQ, error) {
-	if len(made.extra) < sizeOf[siwCreateCQOut]() {
-		return nil, errSiwQueue
+func (c *siwContext) createCQ(create func(extra) error) (cqQueue, error) {
+	var out siwCreateCQOut
+	if err := create(extra{out: bytesOf(&out)}); err != nil {
+		return nil, err
 	}
-	out := *viewAt[siwCreateCQOut](made.extra, 0)
 	n := out.numCQE
 	if n == 0 || n&(n-1) != 0 || n > siwMaxQueue {
 		return nil, errSiwQueue
 	}
 	control := int(n) * sizeOf[siwCQE]()
-	b, err := mem.mmap(out.cqKey, control+sizeOf[siwCQControl]())
+	b, err := c.mem.mmap(out.cqKey, control+sizeOf[siwCQControl](), mayRead|mayWrite)
 	if err != nil {
 		return nil, err
 	}
-	c := &siwCQ{ring: siwRing{mem: b, size: sizeOf[siwCQE](), mask: n - 1}, control: control}
 	wordAt(b, control).Store(siwNotifyNot)
-	return c, nil
+	return &siwCQ{mem: c.mem, ring: siwRing{mem: b, size: sizeOf[siwCQE](), mask: n - 1}, control: control}, nil
 }
 
-func (c *siwCQ) poll(wcs []verbs.WC) (int, error) {
+func (c *siwCQ) poll(wcs []verbs.WC, _ qpTable) (int, error) {
 	n := 0
 	for ; n < len(wcs); n++ {
 		word := c.ring.word(c.ring.next)
@@ -101,7 +101,7 @@ func (c *siwCQ) arm(bool) bool {
 	return true
 }
 
-// remap is not called: siw cannot resize.
-func (c *siwCQ) remap(mapper, madeCQ) error { return verbs.ErrUnsupported }
+// resize lets the kernel say that siw cannot.
+func (c *siwCQ) resize(_ int, resize func(extra) error) error { return resize(extra{}) }
 
-func (c *siwCQ) unmap(mem mapper) { mem.munmap(c.ring.mem) }
+func (c *siwCQ) unmap() { c.mem.unmap(c.ring.mem) }

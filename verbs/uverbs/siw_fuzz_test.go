@@ -20,7 +20,7 @@ func FuzzSiwRequests(f *testing.F) {
 			return // memory for nothing
 		}
 		mem := new(siwMemory)
-		q, err := openSiwQP(mem, madeQP{extra: siwQPExtra(sqes, rqes), cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}})
+		q, err := mem.openQP(qpAttr{cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}}, sqes, rqes)
 		if err != nil {
 			if mem.mapped != 0 {
 				t.Fatal("mapping left over")
@@ -61,7 +61,7 @@ func FuzzSiwRequests(f *testing.F) {
 func fuzzSiwSRQ(t *testing.T, rqes uint32, before, later []byte, recvs []verbs.RecvWR) {
 	t.Helper()
 	mem := new(siwMemory)
-	s, err := openSiwSRQ(mem, madeSRQ{extra: bytesOf(&siwCreateSRQOut{numRQE: rqes, srqKey: siwRQKey})})
+	s, err := mem.openSRQ(rqes)
 	if err != nil {
 		if mem.mapped != 0 {
 			t.Fatal("mapping left over")
@@ -77,7 +77,7 @@ func fuzzSiwSRQ(t *testing.T, rqes uint32, before, later []byte, recvs []verbs.R
 			t.Fatalf("%d receives in an SRQ of %d", len(held)+n, s.capacity())
 		}
 	}
-	s.unmap(mem)
+	s.unmap()
 	if mem.mapped != 0 {
 		t.Fatal("mapping left over")
 	}

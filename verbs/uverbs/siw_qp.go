@@ -1,8 +1,10 @@
 package uverbs
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -17,27 +19,28 @@ import (
 // done. Receives need no doorbell: the kernel looks for one when a message
 // arrives; if there is none it ends the connection, for iWARP has no RNR.
 type siwQP struct {
+	mem       memory
 	send      siwRing
 	recv      siwRing // without memory if there is none
 	cap       verbs.QPCap
 	signalAll bool
 }
 
-func openSiwQP(mem mapper, made madeQP) (*siwQP, error) {
-	if len(made.extra) < sizeOf[siwCreateQPOut]() {
-		return nil, errSiwQueue
-	}
-	out := *viewAt[siwCreateQPOut](made.extra, 0)
-	q := &siwQP{cap: made.cap, signalAll: made.signalAll}
-	var err error
-	if q.send, err = mapSiwRing(mem, out.sqKey, out.numSQE, sizeOf[siwSQE]()); err != nil {
+func (c *siwContext) createQP(attr *qpAttr, create func(extra) (madeQP, error)) (qpQueue, error) {
+	var out siwCreateQPOut
+	made, err := create(extra{out: bytesOf(&out)})
+	if err != nil {
 		return nil, err
 	}
-	if made.srq || out.numRQE == 0 {
+	q := &siwQP{mem: c.mem, cap: made.cap, signalAll: attr.signalAll}
+	if q.send, err = mapSiwRing(c.mem, out.sqKey, out.numSQE, sizeOf[siwSQE]()); err != nil {
+		return nil, err
+	}
+	if attr.srq != nil || out.numRQE == 0 {
 		return q, nil
 	}
-	if q.recv, err = mapSiwRing(mem, out.rqKey, out.numRQE, sizeOf[siwRQE]()); err != nil {
-		mem.munmap(q.send.mem)
+	if q.recv, err = mapSiwRing(c.mem, out.rqKey, out.numRQE, sizeOf[siwRQE]()); err != nil {
+		c.mem.unmap(q.send.mem)
 		return nil, err
 	}
 	return q, nil
@@ -60,10 +63,33 @@ func (q *siwQP) takeBack() (sends, recvs []uint64) {
 	return q.send.takeBack(), q.recv.takeBack()
 }
 
-func (q *siwQP) unmap(mem mapper) {
-	mem.munmap(q.send.mem)
+// nudge posts a WRITE of no bytes.
+func (q *siwQP) nudge(id uint64) (bell bool) {
+	if siwIsValid(q.send.word(q.send.next - 1).Load()) {
+		return false // the kernel has not taken the one before yet
+	}
+	_, bell, _ = q.postSend([]verbs.SendWR{{ID: id, Opcode: verbs.OpWrite}})
+	return bell
+}
+
+// refused: siw refuses the doorbell while it takes the QP out of RTS, and
+// flushes the requests, or they are taken back then. For a request that it
+// cannot execute it refuses it too, and leaves the request at the head of the
+// queue: the QP has failed then.
+func (q *siwQP) refused(err error) (stuck bool, _ error) {
+	switch {
+	case errors.Is(err, syscall.ENOTCONN):
+		return false, nil
+	case errors.Is(err, syscall.EINVAL):
+		return true, nil
+	}
+	return false, err
+}
+
+func (q *siwQP) unmap() {
+	q.mem.unmap(q.send.mem)
 	if q.recv.mem != nil {
-		mem.munmap(q.recv.mem)
+		q.mem.unmap(q.recv.mem)
 	}
 }
 
@@ -172,27 +198,6 @@ func (q *siwQP) putSend(wr *verbs.SendWR) (word uint32, err error) {
 
 func (q *siwQP) postRecv(wrs []verbs.RecvWR) (int, error) { return postSiwRecvs(&q.recv, wrs) }
 
-// postSiwRecvs puts receives into the queue of a QP or an SRQ.
-func postSiwRecvs(r *siwRing, wrs []verbs.RecvWR) (n int, err error) {
-	if r.mem == nil {
-		return 0, verbs.ErrQueueFull // a queue of no elements
-	}
-	for ; n < len(wrs); n++ {
-		if !r.free() {
-			return n, verbs.ErrQueueFull
-		}
-		sgl := wrs[n].SGL
-		if len(sgl) > siwMaxSGE && siwCountSGEs(sgl) > siwMaxSGE {
-			return n, fmt.Errorf("%w: %d SGEs, siw has room for %d", verbs.ErrInvalid, len(sgl), siwMaxSGE)
-		}
-		rqe := viewAt[siwRQE](r.element(r.next), 0)
-		rqe.id = wrs[n].ID
-		sges := putSiwSGEs(rqe.sge[:], sgl)
-		r.push(siwWord(siwValid, uint8(sges), siwOpReceive))
-	}
-	return n, nil
-}
-
 // putSiwSGEs writes elements and returns how many. Empty ones are left out:
 // the kernel's driver takes no memory region for them and yet looks into it
 // (siw_tx_hdt of drivers/infiniband/sw/siw/siw_qp_tx.c, kernel 6.1), which is
@@ -216,26 +221,3 @@ func siwCountSGEs(sgl []verbs.SGE) (n int) {
 	}
 	return n
 }
-
-// siwSRQ is a shared receive queue.
-type siwSRQ struct {
-	recv siwRing
-}
-
-func openSiwSRQ(mem mapper, made madeSRQ) (*siwSRQ, error) {
-	if len(made.extra) < sizeOf[siwCreateSRQOut]() {
-		return nil, errSiwQueue
-	}
-	out := *viewAt[siwCreateSRQOut](made.extra, 0)
-	r, err := mapSiwRing(mem, out.srqKey, out.numRQE, sizeOf[siwRQE]())
-	if err != nil {
-		return nil, err
-	}
-	return &siwSRQ{recv: r}, nil
-}
-
-func (s *siwSRQ) capacity() int { return int(s.recv.mask) + 1 }
-
-func (s *siwSRQ) postRecv(wrs []verbs.RecvWR) (int, error) { return postSiwRecvs(&s.recv, wrs) }
-
-func (s *siwSRQ) unmap(mem mapper) { mem.munmap(s.recv.mem) }

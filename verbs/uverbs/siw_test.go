@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +21,7 @@ type siwMemory struct {
 
 var errNoMapping = errors.New("no such mapping")
 
-func (m *siwMemory) mmap(key uint64, size int) ([]byte, error) {
+func (m *siwMemory) mmap(key uint64, size int, _ protection) ([]byte, error) {
 	if key == m.fail {
 		return nil, errNoMapping
 	}
@@ -34,27 +35,64 @@ func (m *siwMemory) mmap(key uint64, size int) ([]byte, error) {
 	return m.queues[key][:size:size], nil
 }
 
-func (m *siwMemory) munmap([]byte) { m.mapped-- }
+func (m *siwMemory) alloc(int) ([]byte, error) { return nil, errNoMapping }
+
+func (m *siwMemory) unmap([]byte) { m.mapped-- }
+
+func (m *siwMemory) context() *siwContext { return &siwContext{mem: m} }
+
+// answer answers a command as the kernel's siw driver does.
+func answer(out []byte) func(extra) error {
+	return func(e extra) error {
+		copy(e.out, out)
+		return nil
+	}
+}
+
+func (m *siwMemory) openQP(attr qpAttr, sqes, rqes uint32) (*siwQP, error) {
+	out := siwCreateQPOut{numSQE: sqes, numRQE: rqes, sqKey: siwSQKey, rqKey: siwRQKey}
+	q, err := m.context().createQP(&attr, func(e extra) (madeQP, error) {
+		return madeQP{cap: attr.cap}, answer(bytesOf(&out))(e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return q.(*siwQP), nil
+}
+
+func (m *siwMemory) openCQ(cqes uint32) (*siwCQ, error) {
+	q, err := m.context().createCQ(answer(bytesOf(&siwCreateCQOut{numCQE: cqes, cqKey: siwCQKey})))
+	if err != nil {
+		return nil, err
+	}
+	return q.(*siwCQ), nil
+}
+
+func (m *siwMemory) openSRQ(rqes uint32) (*siwSRQ, error) {
+	q, err := m.context().createSRQ(func(e extra) (verbs.SRQAttr, error) {
+		return verbs.SRQAttr{}, answer(bytesOf(&siwCreateSRQOut{numRQE: rqes, srqKey: siwRQKey + 1}))(e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return q.(*siwSRQ), nil
+}
 
 const (
 	siwSQKey, siwRQKey, siwCQKey = 0x1000, 0x2000, 0x3000
 )
 
-func siwQPExtra(sqes, rqes uint32) []byte {
-	return bytesOf(&siwCreateQPOut{numSQE: sqes, numRQE: rqes, sqKey: siwSQKey, rqKey: siwRQKey})
-}
-
-func newSiwQP(t testing.TB, made madeQP) (*siwQP, *siwMemory) {
+func newSiwQP(t testing.TB, attr qpAttr, sqes, rqes uint32) (*siwQP, *siwMemory) {
 	t.Helper()
 	mem := &siwMemory{}
-	q, err := openSiwQP(mem, made)
+	q, err := mem.openQP(attr, sqes, rqes)
 	require.NoError(t, err)
 	return q, mem
 }
 
 func newSiwCQ(t testing.TB, cqes uint32) *siwCQ {
 	t.Helper()
-	c, err := openSiwCQ(&siwMemory{}, madeCQ{extra: bytesOf(&siwCreateCQOut{numCQE: cqes, cqKey: siwCQKey})})
+	c, err := new(siwMemory).openCQ(cqes)
 	require.NoError(t, err)
 	return c
 }
@@ -99,7 +137,7 @@ func TestSiwSendRequestsAreWrittenAsTheKernelReadsThem(t *testing.T) {
 		{"SEND_WITH_INV", verbs.SendWR{ID: 9, Opcode: verbs.OpSendWithInv, SGL: sgl, InvalidateRKey: 5}, false, 1, 2, 5, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4), signalAll: c.signalAll})
+			q, _ := newSiwQP(t, qpAttr{signalAll: c.signalAll}, 4, 4)
 			n, bell, err := q.postSend([]verbs.SendWR{c.wr})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
@@ -117,7 +155,7 @@ func TestSiwSendRequestsAreWrittenAsTheKernelReadsThem(t *testing.T) {
 }
 
 func TestSiwInlineDataTakesThePlaceOfSGEs(t *testing.T) {
-	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
 	data := make([]byte, siwMaxInline)
 	for i := range data {
 		data[i] = byte(i + 1)
@@ -136,7 +174,7 @@ func TestSiwInlineDataTakesThePlaceOfSGEs(t *testing.T) {
 }
 
 func TestSiwGetsNoEmptySGEs(t *testing.T) {
-	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
 	sgl := []verbs.SGE{{Addr: 1}, {Addr: 2, Length: 5, LKey: 6}, {Addr: 3}, {Addr: 4, Length: 7, LKey: 8}, {}, {}, {}, {}}
 	_, _, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpWrite, SGL: sgl}, {Opcode: verbs.OpRead, SGL: sgl[:3]}})
 	require.NoError(t, err)
@@ -154,7 +192,7 @@ func TestSiwGetsNoEmptySGEs(t *testing.T) {
 }
 
 func TestSiwReadAlwaysHasACleanSGE(t *testing.T) {
-	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(1, 1)})
+	q, _ := newSiwQP(t, qpAttr{}, 1, 1)
 	_, _, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend, SGL: []verbs.SGE{{Addr: 1, Length: 2, LKey: 3}}}})
 	require.NoError(t, err)
 	kernelTakes(t, q, 0)
@@ -179,7 +217,7 @@ func TestSiwRefusesWhatWouldBlockTheQueue(t *testing.T) {
 		"too long":                 {verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{{Length: 1 << 31}}}, verbs.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+			q, _ := newSiwQP(t, qpAttr{}, 4, 4)
 			n, bell, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend}, c.wr, {Opcode: verbs.OpSend}})
 			require.Equal(t, 1, n)
 			require.True(t, bell, "the good one goes")
@@ -190,7 +228,7 @@ func TestSiwRefusesWhatWouldBlockTheQueue(t *testing.T) {
 }
 
 func TestSiwQueueIsFullUntilTheKernelTakesARequest(t *testing.T) {
-	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 2)})
+	q, _ := newSiwQP(t, qpAttr{}, 4, 2)
 	wrs := make([]verbs.SendWR, 6)
 	for i := range wrs {
 		wrs[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend}
@@ -221,7 +259,7 @@ func TestSiwQueueIsFullUntilTheKernelTakesARequest(t *testing.T) {
 }
 
 func TestSiwTakesBackWhatTheKernelLeft(t *testing.T) {
-	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 2)})
+	q, _ := newSiwQP(t, qpAttr{}, 4, 2)
 	post := func(ids ...uint64) {
 		for _, id := range ids {
 			n, _, err := q.postSend([]verbs.SendWR{{ID: id, Opcode: verbs.OpSend}})
@@ -244,7 +282,7 @@ func TestSiwTakesBackWhatTheKernelLeft(t *testing.T) {
 	sends, _ = q.takeBack()
 	require.Equal(t, []uint64{6}, sends)
 
-	q, _ = newSiwQP(t, madeQP{extra: siwQPExtra(1, 0)})
+	q, _ = newSiwQP(t, qpAttr{}, 1, 0)
 	post(7)
 	sends, recvs = q.takeBack()
 	require.Equal(t, []uint64{7}, sends)
@@ -252,7 +290,7 @@ func TestSiwTakesBackWhatTheKernelLeft(t *testing.T) {
 }
 
 func TestSiwRingsTheBellUnlessTheKernelIsStillBehind(t *testing.T) {
-	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
 	post := func(n int) bool {
 		_, bell, err := q.postSend(make([]verbs.SendWR, 1, 4)[:n:n])
 		require.NoError(t, err)
@@ -278,7 +316,7 @@ func TestSiwRingsTheBellUnlessTheKernelIsStillBehind(t *testing.T) {
 }
 
 func TestSiwReceivesAreWrittenAsTheKernelReadsThem(t *testing.T) {
-	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
 	n, err := q.postRecv([]verbs.RecvWR{
 		{ID: 1, SGL: []verbs.SGE{{Addr: 10, Length: 20, LKey: 30}, {Addr: 11, Length: 21, LKey: 31}}}, {ID: 2},
 	})
@@ -295,56 +333,55 @@ func TestSiwReceivesAreWrittenAsTheKernelReadsThem(t *testing.T) {
 }
 
 func TestSiwQPWithoutReceiveQueueMapsNone(t *testing.T) {
-	for name, made := range map[string]madeQP{
-		"no receives": {extra: siwQPExtra(4, 0), cap: verbs.QPCap{MaxSendWR: 3}},
-		"an SRQ":      {extra: siwQPExtra(4, 8), cap: verbs.QPCap{MaxSendWR: 3, MaxRecvWR: 8}, srq: true},
+	for name, c := range map[string]struct {
+		attr qpAttr
+		rqes uint32
+	}{
+		"no receives": {qpAttr{cap: verbs.QPCap{MaxSendWR: 3}}, 0},
+		"an SRQ":      {qpAttr{cap: verbs.QPCap{MaxSendWR: 3, MaxRecvWR: 8}, srq: new(siwSRQ)}, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, mem := newSiwQP(t, made)
+			q, mem := newSiwQP(t, c.attr, 4, c.rqes)
 			send, recv := q.capacity()
 			require.Equal(t, 3, send, "what was asked for")
 			require.Zero(t, recv)
 			require.NotContains(t, mem.queues, uint64(siwRQKey))
 			_, err := q.postRecv([]verbs.RecvWR{{}})
 			require.ErrorIs(t, err, verbs.ErrQueueFull)
-			q.unmap(mem)
+			q.unmap()
 			require.Zero(t, mem.mapped)
 		})
 	}
 }
 
 func TestSiwImpossibleQueuesAreRefused(t *testing.T) {
-	for name, extra := range map[string][]byte{
-		"nothing":            nil,
-		"no send queue":      siwQPExtra(0, 4),
-		"no power of two":    siwQPExtra(3, 4),
-		"too large":          siwQPExtra(1<<31, 4),
-		"odd receive queue":  siwQPExtra(4, 5),
-		"huge receive queue": siwQPExtra(4, 1<<30),
+	for name, entries := range map[string][2]uint32{
+		"nothing":            {},
+		"no send queue":      {0, 4},
+		"no power of two":    {3, 4},
+		"too large":          {1 << 31, 4},
+		"odd receive queue":  {4, 5},
+		"huge receive queue": {4, 1 << 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mem := &siwMemory{}
-			_, err := siw{}.openQP(mem, madeQP{extra: extra})
+			_, err := mem.openQP(qpAttr{}, entries[0], entries[1])
 			require.ErrorIs(t, err, errSiwQueue)
 			require.Zero(t, mem.mapped)
 		})
 	}
-	for _, cqes := range []uint32{0, 3, 1 << 31} {
-		_, err := siw{}.openCQ(&siwMemory{}, madeCQ{extra: bytesOf(&siwCreateCQOut{numCQE: cqes})})
-		require.ErrorIs(t, err, errSiwQueue, "%d", cqes)
-		_, err = siw{}.openSRQ(&siwMemory{}, madeSRQ{extra: bytesOf(&siwCreateSRQOut{numRQE: cqes})})
-		require.ErrorIs(t, err, errSiwQueue, "%d", cqes)
+	for _, entries := range []uint32{0, 3, 1 << 31} {
+		_, err := new(siwMemory).openCQ(entries)
+		require.ErrorIs(t, err, errSiwQueue, "%d", entries)
+		_, err = new(siwMemory).openSRQ(entries)
+		require.ErrorIs(t, err, errSiwQueue, "%d", entries)
 	}
-	_, err := siw{}.openCQ(&siwMemory{}, madeCQ{})
-	require.ErrorIs(t, err, errSiwQueue)
-	_, err = siw{}.openSRQ(&siwMemory{}, madeSRQ{})
-	require.ErrorIs(t, err, errSiwQueue)
 }
 
 func TestSiwUnmapsTheSendQueueIfTheReceiveQueueCannotBeMapped(t *testing.T) {
 	for _, key := range []uint64{siwSQKey, siwRQKey} {
 		mem := &siwMemory{fail: key}
-		_, err := siw{}.openQP(mem, madeQP{extra: siwQPExtra(4, 4)})
+		_, err := mem.openQP(qpAttr{}, 4, 4)
 		require.ErrorIs(t, err, errNoMapping)
 		require.Zero(t, mem.mapped)
 	}
@@ -378,7 +415,7 @@ func TestSiwCompletionsAreTranslated(t *testing.T) {
 func pollSiw(t testing.TB, c *siwCQ) []verbs.WC {
 	t.Helper()
 	wcs := make([]verbs.WC, 64)
-	n, err := c.poll(wcs)
+	n, err := c.poll(wcs, nil)
 	require.NoError(t, err)
 	return wcs[:n]
 }
@@ -392,7 +429,7 @@ func TestSiwCompletionQueueGoesRound(t *testing.T) {
 			id++
 		}
 		var one [1]verbs.WC
-		n, err := c.poll(one[:])
+		n, err := c.poll(one[:], nil)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		require.Equal(t, id-3, one[0].ID)
@@ -414,26 +451,61 @@ func TestSiwArmsForAnyCompletion(t *testing.T) {
 }
 
 func TestSiwAddsItsBytesToCommands(t *testing.T) {
-	require.Equal(t, []int{8, 8, 16, 32, 16}, func() (out []int) {
-		for _, cmd := range []command{cmdGetContext, cmdRegMR, cmdCreateCQ, cmdCreateQP, cmdCreateSRQ} {
-			_, n := siw{}.extra(cmd)
-			out = append(out, n)
-		}
-		return out
-	}())
-	a, _ := siw{}.extra(cmdRegMR)
-	b, _ := siw{}.extra(cmdRegMR)
-	require.Len(t, a, 8)
-	require.NotEqual(t, a[0], b[0], "the next key is another one")
-	in, out := siw{}.extra(cmdQueryDevice)
-	require.Nil(t, in)
-	require.Zero(t, out)
-	require.Zero(t, siw{}.ahNumber(nil))
+	room := 0
+	d, err := siw{}.open(new(siwMemory), func(e extra) error {
+		room = len(e.out)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 8, room)
+	a, b := d.extra(cmdRegMR), d.extra(cmdRegMR)
+	require.Len(t, a.in, 8)
+	require.Len(t, a.out, 8)
+	require.NotEqual(t, a.in[0], b.in[0], "the next key is another one")
+	require.Zero(t, d.extra(cmdQueryDevice))
+	_, err = d.createAH(&verbs.AddressVector{}, nil)
+	require.ErrorIs(t, err, verbs.ErrUnsupported)
+}
+
+func TestSiwCannotChangeSizes(t *testing.T) {
+	s, err := new(siwMemory).openSRQ(4)
+	require.NoError(t, err)
+	given := 0
+	modify := func(in []byte) error { given++; require.Empty(t, in); return nil }
+	require.ErrorIs(t, s.modify(verbs.SRQAttr{MaxWR: 8}, verbs.SRQAttrMaxWR, modify), verbs.ErrUnsupported)
+	require.Zero(t, given)
+	require.NoError(t, s.modify(verbs.SRQAttr{Limit: 1}, verbs.SRQAttrLimit, modify))
+	require.Equal(t, 1, given)
+	c := newSiwCQ(t, 4)
+	require.ErrorIs(t, c.resize(8, func(extra) error { return errNoMapping }), errNoMapping, "what the kernel says")
+}
+
+func TestSiwNudgesUnlessTheKernelHasSomethingToLookAt(t *testing.T) {
+	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
+	require.True(t, q.nudge(77))
+	require.False(t, q.nudge(77), "the one before is there")
+	sqe := kernelTakes(t, q, 0)
+	require.EqualValues(t, 77, sqe.id)
+	require.Equal(t, siwWord(siwValid, 0, siwOpWrite), sqe.word)
+	require.True(t, q.nudge(77))
+}
+
+func TestDoorbellThatSiwRefusesIsNoErrorOfThePost(t *testing.T) {
+	var q siwQP
+	stuck, err := q.refused(syscall.ENOTCONN)
+	require.NoError(t, err)
+	require.False(t, stuck)
+	stuck, err = q.refused(syscall.EINVAL)
+	require.NoError(t, err)
+	require.True(t, stuck)
+	stuck, err = q.refused(syscall.EIO)
+	require.ErrorIs(t, err, syscall.EIO)
+	require.False(t, stuck)
 }
 
 func TestSiwHasNoCapabilityThatIWARPHasNot(t *testing.T) {
 	var attr verbs.DeviceAttr
-	siw{}.describe(&attr)
+	new(siwContext).describe(&attr)
 	require.True(t, attr.Caps.Has(verbs.CapRead|verbs.CapSendWithInv))
 	for _, c := range []verbs.Cap{
 		verbs.CapSendWithImm, verbs.CapWriteWithImm, verbs.CapAtomics, verbs.CapMemWindow, verbs.CapUC, verbs.CapUD, verbs.CapFlush, verbs.CapAtomicWrite,
@@ -445,7 +517,7 @@ func TestSiwHasNoCapabilityThatIWARPHasNot(t *testing.T) {
 }
 
 func TestSiwPostAndPollAllocateNothing(t *testing.T) {
-	q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(4, 4)})
+	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
 	c := newSiwCQ(t, 4)
 	send := []verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{{1, 2}}}}
 	recv := []verbs.RecvWR{{SGL: []verbs.SGE{{}}}}
@@ -456,7 +528,7 @@ func TestSiwPostAndPollAllocateNothing(t *testing.T) {
 		_, _ = q.postRecv(recv)
 		q.recv.word(q.recv.next - 1).Store(0)
 		kernelCompletes(c, c.ring.next, siwCQE{}, siwValid, siwOpReceive, 0)
-		_, _ = c.poll(wcs)
+		_, _ = c.poll(wcs, nil)
 		c.arm(false)
 	}))
 }
@@ -472,7 +544,7 @@ func FuzzSiwCQ(f *testing.F) {
 		copy(c.ring.mem, cq)
 		wcs := make([]verbs.WC, 3)
 		for range rounds {
-			n, err := c.poll(wcs)
+			n, err := c.poll(wcs, nil)
 			require.NoError(t, err)
 			require.LessOrEqual(t, n, len(wcs))
 			for _, wc := range wcs[:n] {
@@ -482,7 +554,7 @@ func FuzzSiwCQ(f *testing.F) {
 			copy(c.ring.mem, cq) // the kernel, or whoever it is, writes again
 		}
 
-		q, _ := newSiwQP(t, madeQP{extra: siwQPExtra(2, 2)})
+		q, _ := newSiwQP(t, qpAttr{}, 2, 2)
 		for range rounds {
 			copy(q.send.mem, queues)
 			copy(q.recv.mem, queues)

@@ -1,7 +1,6 @@
 package uverbs
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -15,7 +14,6 @@ type srq struct {
 	dev    *device
 	id     uint64
 	handle uint32
-	maxSGE int
 	end    ending
 
 	// reached: the limit was, and has to be set again. siw goes on reporting
@@ -46,19 +44,22 @@ func (s *srq) create(p *pd, attr *verbs.SRQAttr) error {
 	in := createSRQIn{
 		userHandle: s.id, pdHandle: p.handle, maxWR: uint32(attr.MaxWR), maxSGE: uint32(max(attr.MaxSGE, 1)), limit: uint32(attr.Limit),
 	}
-	var out createSRQOut
-	extra, err := s.dev.commandExtra(cmdCreateSRQ, bytesOf(&in), bytesOf(&out))
+	made := false
+	queue, err := s.dev.driver.createSRQ(func(e extra) (verbs.SRQAttr, error) {
+		var out createSRQOut
+		err := s.dev.commandExtra(cmdCreateSRQ, bytesOf(&in), bytesOf(&out), e)
+		s.handle, made = out.handle, err == nil
+		attr.MaxSGE = int(int32(out.maxSGE))
+		return verbs.SRQAttr{MaxWR: int(int32(out.maxWR)), MaxSGE: attr.MaxSGE}, err
+	})
 	if err != nil {
+		if made {
+			_ = s.destroyAtKernel() // the first error is the one to tell
+		}
 		return err
 	}
-	s.handle = out.handle
-	made := madeSRQ{attr: verbs.SRQAttr{MaxWR: int(int32(out.maxWR)), MaxSGE: int(int32(out.maxSGE))}, extra: extra}
-	if s.queue, err = s.dev.driver.openSRQ(s.dev, made); err != nil {
-		_ = s.destroyAtKernel() // the first error is the one to tell
-		return err
-	}
-	attr.MaxWR, attr.MaxSGE = s.queue.capacity(), made.attr.MaxSGE
-	s.maxSGE = attr.MaxSGE
+	s.queue = queue
+	attr.MaxWR = queue.capacity()
 	return nil
 }
 
@@ -91,49 +92,21 @@ func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	if s.broken != nil {
 		return s.broken
 	}
-	if mask&verbs.SRQAttrMaxWR != 0 {
-		if _, ok := s.queue.(srqRemapper); !ok {
-			return fmt.Errorf("%w: the size of an SRQ of this driver is fixed", verbs.ErrUnsupported)
-		}
-	}
-	if mask&verbs.SRQAttrLimit != 0 {
-		s.reached.Store(false)
-	}
 	in := modifySRQIn{handle: s.handle, attrMask: uint32(mask), maxWR: uint32(attr.MaxWR), limit: uint32(attr.Limit)}
-	extraIn, n := s.dev.driver.extra(cmdModifySRQ)
-	answer, err := s.modify(&in, extraIn, n)
-	if err != nil || mask&verbs.SRQAttrMaxWR == 0 {
+	done := false
+	err := s.queue.modify(attr, mask, func(extraIn []byte) error {
+		if mask&verbs.SRQAttrLimit != 0 {
+			s.reached.Store(false)
+		}
+		err := s.dev.run(&request{cmd: cmdModifySRQ, in: bytesOf(&in), extraIn: extraIn})
+		done = err == nil
 		return err
-	}
-	return s.remap(madeSRQ{attr: verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: s.maxSGE}, extra: answer})
-}
-
-// remap goes over to the queue that the kernel reads now. If that fails no
-// receive gets to it any more. The caller holds mu, and the queue is a
-// srqRemapper.
-func (s *srq) remap(made madeSRQ) error {
-	err := s.queue.(srqRemapper).remap(s.dev, made)
-	if err != nil {
+	})
+	if err != nil && done {
 		s.broken = fmt.Errorf("the SRQ is unusable since its size was changed: %w", err)
+		return s.broken
 	}
-	return s.broken
-}
-
-// modify runs MODIFY_SRQ, for which the driver's answer is not an answer of
-// the command: its address is in the driver's part.
-func (s *srq) modify(in *modifySRQIn, extraIn []byte, n int) ([]byte, error) {
-	page, err := takePage()
-	if err != nil {
-		return nil, err
-	}
-	defer returnPage(page)
-	if n > 0 && len(extraIn) >= 8 {
-		binary.NativeEndian.PutUint64(extraIn, addressOf(page))
-	}
-	err = s.dev.run(&request{cmd: cmdModifySRQ, in: bytesOf(in), extraIn: extraIn})
-	answer := make([]byte, n)
-	copy(answer, page)
-	return answer, err
+	return err
 }
 
 func (s *srq) Query() (verbs.SRQAttr, error) {
@@ -173,7 +146,7 @@ func (s *srq) Destroy() error {
 // release unmaps the queue. The caller holds mu.
 func (s *srq) release() {
 	if s.queue != nil {
-		s.queue.unmap(s.dev)
+		s.queue.unmap()
 		s.queue = nil
 	}
 }

@@ -20,8 +20,7 @@ func (p *pd) AllocMW(typ verbs.MWType) (verbs.MWDriver, error) {
 	in := allocMWIn{pdHandle: p.handle, mwType: uint8(typ)}
 	var out allocMWOut
 	err := p.end.use(func() error {
-		_, err := p.dev.commandExtra(cmdAllocMW, bytesOf(&in), bytesOf(&out))
-		return err
+		return p.dev.commandExtra(cmdAllocMW, bytesOf(&in), bytesOf(&out), p.dev.driver.extra(cmdAllocMW))
 	})
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package uverbs
 
 import (
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -16,7 +17,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	n, stuck, err := q.putSends(wrs)
 	if stuck {
 		q.failedByKernel()
-	} else if n > 0 && q.failed.Load() && q.strands() {
+	} else if n > 0 && q.unflushed != nil && q.failed.Load() {
 		q.flush()
 	}
 	return n, err
@@ -47,8 +48,8 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	q.send.posted += uint64(signaled)
 	if bell {
 		bellErr := q.send.bell.ring(brief(wrs[:n]))
-		if bellErr != nil && q.strands() {
-			stuck, bellErr = siwBell(bellErr)
+		if bellErr != nil && q.unflushed != nil {
+			stuck, bellErr = q.unflushed.refused(bellErr)
 		}
 		if bellErr != nil {
 			bellErr = q.dev.failed("POST_SEND", bellErr)
@@ -82,7 +83,7 @@ func (q *qp) fitting(wrs []verbs.SendWR) (n, signaled int) {
 		// Every request completes now, and which ones have cannot be told
 		// from what is polled.
 		n = len(wrs)
-		if q.strands() {
+		if q.unflushed != nil {
 			n = q.sendCQ.room(n)
 		}
 		return n, q.countSignaled(wrs[:n])
@@ -138,7 +139,7 @@ func (q *qp) putRecvs(wrs []verbs.RecvWR) (int, error) {
 	fit := len(wrs)
 	if !q.failed.Load() {
 		fit = min(fit, max(0, q.recvLimit-int(q.recv.posted-q.recvDone.Load())))
-	} else if q.strands() {
+	} else if q.unflushed != nil {
 		fit = q.recvCQ.room(fit)
 	}
 	n, err := q.recv.queue.postRecv(wrs[:fit])
@@ -161,4 +162,33 @@ func (q *qp) completed(wc *verbs.WC) (failed bool) {
 		q.recvDone.Add(1)
 	}
 	return false
+}
+
+// nudgeID is the id of requests that are not the caller's. It is drawn so that
+// no caller's is the same.
+var nudgeID = rand.Uint64()
+
+// Nudge sends the peer something that its kernel has to look at, if the driver
+// needs that, the QP is in RTS, and nothing else is on its way there. The caller
+// of the QP never sees its completion. It is for the connection manager: an
+// acceptor's siw does not always look at what came before it was ready.
+//
+// Goroutines may call it at once with everything.
+func (q *qp) Nudge() {
+	q.postNudge()
+	if q.unflushed != nil && q.failed.Load() {
+		q.flush()
+	}
+}
+
+func (q *qp) postNudge() {
+	q.send.Lock()
+	defer q.send.Unlock()
+	queue, ok := q.send.queue.(nudgingQueue)
+	if !ok || q.failed.Load() || verbs.QPState(q.state.Load()) != verbs.QPStateRTS || q.dev.gone.Load() {
+		return
+	}
+	if queue.nudge(nudgeID) {
+		_ = q.send.bell.ring(true) // refused only by a QP that has failed
+	}
 }

@@ -1,6 +1,10 @@
 package uverbs
 
-import "github.com/seed-b9b531af/ramjet/verbs"
+import (
+	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
 
 // modifyQP translates attributes into the command. The kernel looks only at
 // what mask names.
@@ -33,7 +37,7 @@ func addressVector(d *qpDest) verbs.AddressVector {
 // queryMask asks for everything.
 const queryMask = 1<<21 - 1
 
-func qpAttr(q *queryQPOut) verbs.QPAttr {
+func attrOf(q *queryQPOut) verbs.QPAttr {
 	return verbs.QPAttr{
 		State: verbs.QPState(q.qpState), CurState: verbs.QPState(q.curQPState), Access: verbs.Access(q.accessFlags),
 		PKeyIndex: q.pkeyIndex, Port: q.portNum, QKey: q.qkey, AV: addressVector(&q.dest), AltAV: addressVector(&q.altDest),
@@ -46,4 +50,17 @@ func qpAttr(q *queryQPOut) verbs.QPAttr {
 			MaxRecvSGE: int(int32(q.maxRecvSGE)), MaxInline: int(int32(q.maxInline)),
 		},
 	}
+}
+
+// iwarpTransition says which transitions of an iWARP QP are the caller's: into
+// INIT, and into ERR. The others the kernel's connection manager makes, and
+// there is no way back to RESET (RFC 5040 and 5041 have no such states).
+func iwarpTransition(from, to verbs.QPState) error {
+	switch {
+	case to == from, to == verbs.QPStateInit && from == verbs.QPStateReset, to == verbs.QPStateErr && from != verbs.QPStateReset:
+		return nil
+	case to == verbs.QPStateErr:
+		return fmt.Errorf("%w: a QP in %v cannot fail", verbs.ErrInvalid, from)
+	}
+	return fmt.Errorf("%w: an iWARP QP goes from %v to %v by its connection manager only", verbs.ErrUnsupported, from, to)
 }
