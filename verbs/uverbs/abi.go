@@ -1,8 +1,7 @@
 package uverbs
 
-// The structures of rdma/ib_user_verbs.h and rdma/ib_user_ioctl_cmds.h that
-// this package uses, in the order of the header; the comment of each names
-// the C structure. Commands begin with the address of their answer, which the
+// The structures of rdma/ib_user_verbs.h that the provider uses, in the order
+// of the header; the comment of each names the C structure. Commands begin with the address of their answer, which the
 // code that runs them sets where the kernel wants it (write). Sizes and
 // offsets are checked in abi_test.go against those that a C compiler makes.
 
@@ -94,6 +93,18 @@ type queryDeviceOut struct {
 	physPortCnt     uint8
 	_               [4]uint8 // reserved
 }
+
+// The bits of device_cap_flags, and from bit 32 on of device_cap_flags_ex,
+// that say which optional operations there are (enum ib_device_cap_flags,
+// rdma/ib_user_verbs.h).
+const (
+	kernelCapMemWindow   = 1 << 17
+	kernelCapWindow2A    = 1 << 23
+	kernelCapWindow2B    = 1 << 24
+	kernelCapFlushGlobal = 1 << 38
+	kernelCapFlushPersis = 1 << 39
+	kernelCapAtomicWrite = 1 << 40
+)
 
 // exQueryDeviceIn is struct ib_uverbs_ex_query_device.
 type exQueryDeviceIn struct {
@@ -511,35 +522,4 @@ type querySRQOut struct {
 	maxSGE uint32
 	limit  uint32
 	_      uint32 // reserved
-}
-
-// ioctlHeader is struct ib_uverbs_ioctl_hdr (rdma/rdma_user_ioctl_cmds.h).
-type ioctlHeader struct {
-	length   uint16
-	objectID uint16
-	methodID uint16
-	numAttrs uint16
-	_        uint64 // reserved1
-	driverID uint32
-	_        uint32 // reserved2
-}
-
-// ioctlAttr is struct ib_uverbs_attr. data holds up to eight bytes of input,
-// a handle, or else an address.
-type ioctlAttr struct {
-	attrID uint16
-	len    uint16
-	flags  uint16
-	_      uint8 // elemID
-	_      uint8 // reserved
-	data   uint64
-}
-
-// gidEntry is struct ib_uverbs_gid_entry (rdma/ib_user_ioctl_verbs.h).
-type gidEntry struct {
-	gid     [16]uint8
-	index   uint32
-	portNum uint32
-	gidType uint32
-	ifindex uint32
 }

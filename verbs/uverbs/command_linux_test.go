@@ -18,7 +18,7 @@ func deafDevice(t testing.TB) *device {
 	t.Helper()
 	d := newDevice(rdmahost.Device{Name: "test0", DriverID: rdmahost.DriverRXE}, -1)
 	d.driver = &rxeContext{mem: d}
-	t.Cleanup(d.bells.free)
+	t.Cleanup(d.file.bells.free)
 	return d
 }
 
@@ -31,7 +31,7 @@ func TestCommandsAreLaidOutForTheIoctl(t *testing.T) {
 	var out regMROut
 	r := request{cmd: cmdRegMR, in: bytesOf(&in), out: bytesOf(&out), extraIn: []byte{1, 2, 3, 4, 5, 6, 7, 8}, extraOut: make([]byte, 8)}
 	// The kernel says EBADF, and qemu-user, which does not know the ioctl, ENOSYS.
-	err = d.runOn(p, &r)
+	err = d.file.submit(p, &r)
 	require.True(t, errors.Is(err, unix.EBADF) || errors.Is(err, unix.ENOSYS), "error: %v", err)
 	require.Equal(t, ioctlHeader{length: 24 + 5*16, objectID: 0, methodID: 0, numAttrs: 5, driverID: 14}, *viewAt[ioctlHeader](p, 0))
 	attr := func(i int) ioctlAttr { return *viewAt[ioctlAttr](p, ioctlHeaderSize+i*ioctlAttributeSize) }
@@ -72,7 +72,7 @@ func TestDMABuffersAreRegisteredByTheirOwnMethod(t *testing.T) {
 	require.NoError(t, err)
 	defer returnPage(p)
 	call := layDMABuf(p, regDMABuf{pd: 7, fd: -2, offset: 0x1000, length: 0x2000, iova: 0x3000, access: verbs.AccessLocalWrite | verbs.AccessRemoteRead})
-	require.Error(t, call.run(deafDevice(t))) // writes the header
+	require.Error(t, call.run(&deafDevice(t).file)) // writes the header
 	require.Equal(t, ioctlHeader{length: 24 + 9*16, objectID: 7, methodID: 4, numAttrs: 9, driverID: 14}, *viewAt[ioctlHeader](p, 0))
 	attr := func(i int) ioctlAttr { return *viewAt[ioctlAttr](p, ioctlHeaderSize+i*ioctlAttributeSize) }
 	for i, want := range []ioctlAttr{
@@ -98,7 +98,7 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 	d := deafDevice(t)
 	for _, r := range []request{
 		{cmd: cmdRegMR, in: make([]byte, pageOut-pageIn+1)},
-		{cmd: cmdRegMR, in: make([]byte, 8), extraOut: make([]byte, pageAnswer-pageOut+1)},
+		{cmd: cmdRegMR, in: make([]byte, 8), extraOut: make([]byte, commandPageSize-pageOut+1)},
 	} {
 		require.ErrorIs(t, d.run(&r), verbs.ErrInvalid)
 	}
@@ -107,7 +107,7 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 func TestDoorbellsHoldBothForms(t *testing.T) {
 	d := deafDevice(t)
 	in := postSendIn{handle: 5, wqeSize: sendWRSize}
-	b, err := d.newDoorbell(cmdPostSend, bytesOf(&in), true)
+	b, err := d.file.newDoorbell(cmdPostSend, bytesOf(&in), true)
 	require.NoError(t, err)
 	require.Equal(t, commandHeader{command: 28, inWords: 8, outWords: 1}, *viewAt[commandHeader](b.cell, cellHeader))
 	require.Len(t, b.cell[cellHeader:], 32, "what write takes")
@@ -115,18 +115,18 @@ func TestDoorbellsHoldBothForms(t *testing.T) {
 	require.Equal(t, ioctlHeader{length: 24 + 3*16, numAttrs: 3, driverID: 14}, *viewAt[ioctlHeader](b.cell, 0))
 	require.ErrorIs(t, b.ring(true), unix.EBADF)
 
-	arm, err := d.newDoorbell(cmdReqNotifyCQ, bytesOf(&reqNotifyCQIn{handle: 9}), false)
+	arm, err := d.file.newDoorbell(cmdReqNotifyCQ, bytesOf(&reqNotifyCQIn{handle: 9}), false)
 	require.NoError(t, err)
 	arm.setWord(1, 1)
 	require.Equal(t, reqNotifyCQIn{handle: 9, solicitedOnly: 1}, *viewAt[reqNotifyCQIn](arm.cell, cellCommand))
 	first := viewAt[ioctlAttr](arm.cell, ioctlHeaderSize)
 	require.Equal(t, arm.cell[cellCommand:cellCommand+8], bytesOf(&first.data), "short commands lie in the attribute")
 
-	free := len(d.bells.idle)
+	free := len(d.file.bells.idle)
 	b.free()
 	b.free()
 	arm.free()
-	require.Len(t, d.bells.idle, free+2)
+	require.Len(t, d.file.bells.idle, free+2)
 }
 
 func TestErrorsOfTheKernelAreTranslated(t *testing.T) {

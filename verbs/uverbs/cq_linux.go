@@ -76,7 +76,7 @@ func (c *cq) create(in *createCQIn) error {
 	})
 	if err == nil {
 		c.queue = queue
-		c.notify, err = c.dev.newDoorbell(cmdReqNotifyCQ, bytesOf(&reqNotifyCQIn{handle: c.handle}), false)
+		c.notify, err = c.dev.file.newDoorbell(cmdReqNotifyCQ, bytesOf(&reqNotifyCQIn{handle: c.handle}), false)
 	}
 	if err == nil || !made {
 		return err

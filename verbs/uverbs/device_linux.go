@@ -22,21 +22,18 @@ import (
 // be given under locks of objects, so Close does not hold life while it takes
 // them.
 type device struct {
-	entry   rdmahost.Device
-	driver  driverContext // nil until the kernel has a context
-	byWrite bool          // commands go by write(2)
-	// submit hands a command to the kernel: runOn, but tests have a kernel of
-	// their own.
+	entry  rdmahost.Device
+	driver driverContext // nil until the kernel has a context
+	// submit hands a command to the kernel: that of file, but tests have a
+	// kernel of their own.
 	submit      func(page []byte, r *request) error
 	compVectors int
 
 	life   sync.RWMutex
-	fd     int  // guarded by life
+	file   file // its descriptor is guarded by life
 	closed bool // guarded by life
 
-	numbers     qpNumbers   // those of QPs that are being destroyed
-	bells       *cells      // memory for doorbells
-	bellByIoctl atomic.Bool // write(2) is refused
+	numbers qpNumbers // those of QPs that are being destroyed
 
 	// gone: the device was removed. Nothing is expected of the kernel any
 	// more, but to take back what it gave.
@@ -88,8 +85,8 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 // newDevice is a device that the kernel has no context of yet. It can be
 // removed already.
 func newDevice(entry rdmahost.Device, fd int) *device {
-	d := &device{entry: entry, fd: fd, objects: make(map[uint64]object), bells: new(cells)}
-	d.submit = d.runOn
+	d := &device{entry: entry, file: file{fd: fd, driverID: uint32(entry.DriverID)}, objects: make(map[uint64]object)}
+	d.submit = d.file.submit
 	d.numbers.changed.L = &d.numbers.mu
 	d.events = newEvents(d)
 	return d
@@ -102,7 +99,7 @@ func (d *device) getContext(e extra) (asyncFD int, err error) {
 	in := responseOnly{}
 	err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out), e)
 	if err != nil && noIoctl(err) {
-		d.byWrite = true
+		d.file.byWrite = true
 		err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out), e)
 	}
 	if err != nil {
@@ -189,12 +186,12 @@ func (d *device) Close() error {
 	d.events.close()
 	// No mapping of a queue is left, so this is the last that the kernel's
 	// context hangs on: it destroys everything before close returns.
-	err := unix.Close(d.fd)
+	err := unix.Close(d.file.fd)
 	for _, r := range regions {
 		r.abandon()
 	}
 	d.driver.close()
-	d.bells.free()
+	d.file.bells.free()
 	if err != nil {
 		return os.NewSyscallError("close", err)
 	}
@@ -309,6 +306,76 @@ func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
 	}, nil
 }
 
+// command runs a command without a driver's part.
+func (d *device) command(cmd command, in, out []byte) error {
+	return d.run(&request{cmd: cmd, in: in, out: out})
+}
+
+// commandExtra runs a command with what the driver adds to it.
+func (d *device) commandExtra(cmd command, in, out []byte, e extra) error {
+	return d.run(&request{cmd: cmd, in: in, out: out, extraIn: e.in, extraOut: e.out})
+}
+
+// run runs a command. It ends when the kernel has done it; registering
+// memory may take its time.
+func (d *device) run(r *request) error {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if d.closed {
+		return verbs.ErrClosed
+	}
+	p, err := takePage()
+	if err != nil {
+		return err
+	}
+	defer returnPage(p)
+	err = d.submit(p, r)
+	if err != nil {
+		return d.failed(r.cmd.String(), err)
+	}
+	return nil
+}
+
+// errGone is the error of everything on a device that was removed. It wraps
+// verbs.ErrClosed.
+var errGone = fmt.Errorf("%w: the device was removed", verbs.ErrClosed)
+
+// failed makes an error of what the kernel answered to a named operation.
+func (d *device) failed(op string, err error) error {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return err
+	}
+	switch errno {
+	case unix.EIO:
+		if d.isGone() {
+			d.lost()
+			return fmt.Errorf("%s: %w", op, errGone)
+		}
+	case unix.EBUSY:
+		return fmt.Errorf("%s: %w", op, verbs.ErrBusy)
+	case unix.EINVAL:
+		return fmt.Errorf("%s: %w: %w", op, verbs.ErrInvalid, errno)
+	case unix.EPROTONOSUPPORT, unix.ENOTTY:
+		return fmt.Errorf("%s: %w: %w", op, verbs.ErrUnsupported, errno)
+	}
+	return fmt.Errorf("%s: %w", op, errno)
+}
+
+// isGone asks the kernel. EIO is what it answers to everything once it has
+// let go of the device (drivers/infiniband/core/rdma_core.c), but a driver may
+// have other reasons for it too. The caller makes sure that the descriptor is
+// open.
+func (d *device) isGone() bool {
+	p, err := takePage()
+	if err != nil {
+		return false
+	}
+	defer returnPage(p)
+	r := request{cmd: cmdQueryDevice, in: bytesOf(&responseOnly{}), out: bytesOf(&queryDeviceOut{})}
+	return errors.Is(d.file.submit(p, &r), unix.EIO)
+}
+
 // mmap maps a queue. A child process that is not meant to have it does not
 // inherit it.
 func (d *device) mmap(offset uint64, size int, may protection) ([]byte, error) {
@@ -327,7 +394,7 @@ func (d *device) mmap(offset uint64, size int, may protection) ([]byte, error) {
 	if may&mayWrite != 0 {
 		prot |= unix.PROT_WRITE
 	}
-	mem, err := unix.Mmap(d.fd, int64(offset), size, prot, unix.MAP_SHARED)
+	mem, err := unix.Mmap(d.file.fd, int64(offset), size, prot, unix.MAP_SHARED)
 	if err != nil {
 		return nil, d.failed("map queue", err)
 	}

@@ -17,7 +17,7 @@ import (
 // It goes by write(2), which is cheaper than the ioctl, until the kernel
 // refuses that because the credentials of the process have changed.
 type doorbell struct {
-	dev    *device
+	file   *file
 	cell   []byte // nil once freed
 	inline bool   // the ioctl holds the command itself, not its address
 }
@@ -33,8 +33,8 @@ const (
 )
 
 // newDoorbell lays out a command. If it has an answer, it is of four bytes.
-func (d *device) newDoorbell(cmd command, in []byte, answer bool) (doorbell, error) {
-	cell, err := d.bells.take()
+func (f *file) newDoorbell(cmd command, in []byte, answer bool) (doorbell, error) {
+	cell, err := f.bells.take()
 	if err != nil {
 		return doorbell{}, err
 	}
@@ -50,12 +50,12 @@ func (d *device) newDoorbell(cmd command, in []byte, answer bool) (doorbell, err
 	call.constant(attrWriteCommand, uint64(cmd))
 	*viewAt[ioctlHeader](cell, cellIoctl) = ioctlHeader{
 		length: uint16(ioctlHeaderSize + call.attrs*ioctlAttributeSize), objectID: call.object, methodID: call.method,
-		numAttrs: uint16(call.attrs), driverID: uint32(d.entry.DriverID),
+		numAttrs: uint16(call.attrs), driverID: f.driverID,
 	}
 	*viewAt[commandHeader](cell, cellHeader) = commandHeader{
 		command: uint32(cmd), inWords: uint16((sizeOf[commandHeader]() + len(in)) / 4), outWords: uint16(outWords),
 	}
-	return doorbell{dev: d, cell: cell[: cellCommand+len(in) : cellSize], inline: len(in) <= inlineAttr}, nil
+	return doorbell{file: f, cell: cell[: cellCommand+len(in) : cellSize], inline: len(in) <= inlineAttr}, nil
 }
 
 // setWord changes the i-th word of the command.
@@ -71,14 +71,14 @@ func (b *doorbell) setWord(i int, value uint32) {
 // but rxe of kernels before 6.7, and siw, send the packets in it, which takes
 // its time if they are many. brief says that they are not.
 func (b *doorbell) ring(brief bool) error {
-	if !b.dev.bellByIoctl.Load() {
+	if !b.file.bellByIoctl.Load() {
 		err := b.write(brief)
-		if err != unix.EACCES || b.dev.byWrite {
+		if err != unix.EACCES || b.file.byWrite {
 			return err
 		}
-		b.dev.bellByIoctl.Store(true)
+		b.file.bellByIoctl.Store(true)
 	}
-	return ioctlPage(b.dev.fd, b.cell)
+	return ioctlPage(b.file.fd, b.cell)
 }
 
 // write does not go through unix.Write, which looks at more than it must, and
@@ -90,9 +90,9 @@ func (b *doorbell) write(brief bool) error {
 	for {
 		var errno syscall.Errno
 		if brief {
-			_, _, errno = unix.RawSyscall(unix.SYS_WRITE, uintptr(b.dev.fd), at, n)
+			_, _, errno = unix.RawSyscall(unix.SYS_WRITE, uintptr(b.file.fd), at, n)
 		} else {
-			_, _, errno = unix.Syscall(unix.SYS_WRITE, uintptr(b.dev.fd), at, n)
+			_, _, errno = unix.Syscall(unix.SYS_WRITE, uintptr(b.file.fd), at, n)
 		}
 		if errno == 0 {
 			return nil
@@ -105,7 +105,7 @@ func (b *doorbell) write(brief bool) error {
 
 func (b *doorbell) free() {
 	if b.cell != nil {
-		b.dev.bells.give(b.cell[:cellSize])
+		b.file.bells.give(b.cell[:cellSize])
 		b.cell = nil
 	}
 }

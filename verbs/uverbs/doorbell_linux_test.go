@@ -19,7 +19,7 @@ func listeningDevice(t testing.TB) (d *device, heard func() []command) {
 	require.NoError(t, err)
 	d = newDevice(rdmahost.Device{Name: "test0"}, fds[0])
 	t.Cleanup(func() {
-		d.bells.free()
+		d.file.bells.free()
 		require.NoError(t, unix.Close(fds[0]))
 		require.NoError(t, unix.Close(fds[1]))
 	})
@@ -85,7 +85,7 @@ func TestABatchOfSendsIsOneSystemCallAndReceivesAreNone(t *testing.T) {
 			q.state.Store(uint32(verbs.QPStateRTS))
 			q.send.queue, q.recv.queue = queues.qp, queues.qp
 			var err error
-			q.send.bell, err = d.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
+			q.send.bell, err = d.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
 			require.NoError(t, err)
 
 			n, err := q.PostSend(sends)
@@ -123,7 +123,7 @@ func TestABatchRingsOnceThoughARequestInItIsBad(t *testing.T) {
 			q.state.Store(uint32(verbs.QPStateRTS))
 			q.send.queue = queues.qp
 			var err error
-			q.send.bell, err = d.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
+			q.send.bell, err = d.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
 			require.NoError(t, err)
 			n, err := q.PostSend([]verbs.SendWR{good, good, bad, good})
 			require.ErrorIs(t, err, verbs.ErrInvalid)
@@ -144,7 +144,7 @@ func TestSiwIsToldOfABatchOnlyIfItMayHaveStoppedLooking(t *testing.T) {
 	q.state.Store(uint32(verbs.QPStateRTS))
 	q.send.queue = queue
 	var err error
-	q.send.bell, err = d.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
+	q.send.bell, err = d.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
 	require.NoError(t, err)
 	post := func() []command {
 		t.Helper()

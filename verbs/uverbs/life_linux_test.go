@@ -233,7 +233,7 @@ func TestDestroyWaitsForTheCommandsAboutTheQP(t *testing.T) {
 func TestNoBellRingsForAQPThatIsBeingDestroyed(t *testing.T) {
 	d, heard := listeningDevice(t)
 	o := newObjects(t)
-	o.pd.dev.fd = d.fd
+	o.pd.dev.file.fd = d.file.fd
 	q := o.newQP(t)
 	q.state.Store(uint32(verbs.QPStateRTS))
 	destroyed, end := make(chan struct{}), make(chan struct{})

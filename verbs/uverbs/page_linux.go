@@ -2,15 +2,10 @@ package uverbs
 
 import (
 	"fmt"
-	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
-
-// pageSize is the size of the machine's pages: 4 KiB, or 16 or 64 KiB on some
-// kernels for arm64.
-var pageSize = os.Getpagesize()
 
 // A command page is memory for one command at a time: commands hold addresses of
 // their parts and of the answer as numbers, which the garbage collector does

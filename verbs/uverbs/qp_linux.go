@@ -131,7 +131,7 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	if err == nil {
 		q.queue, q.send.queue, q.recv.queue = queue, queue, queue
 		q.unflushed, _ = queue.(unflushedQueue)
-		q.send.bell, err = q.dev.newDoorbell(cmdPostSend, bytesOf(&postSendIn{handle: q.handle, wqeSize: sendWRSize}), true)
+		q.send.bell, err = q.dev.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{handle: q.handle, wqeSize: sendWRSize}), true)
 	}
 	if err != nil {
 		if made {

@@ -34,7 +34,7 @@ func TestResetComesAfterTheRequestsThatAreBeingPosted(t *testing.T) {
 	q := &qp{dev: deafDevice(t), sendLimit: 1}
 	q.state.Store(uint32(verbs.QPStateRTS))
 	var err error
-	q.send.bell, err = q.dev.newDoorbell(cmdPostSend, bytesOf(&postSendIn{}), true)
+	q.send.bell, err = q.dev.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{}), true)
 	require.NoError(t, err)
 	slow := &slowQueue{begun: make(chan struct{}), end: make(chan struct{})}
 	q.send.queue = slow

@@ -9,16 +9,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
-// The native method QUERY_GID_TABLE (rdma/ib_user_ioctl_cmds.h, kernel 5.10)
-// and its attributes.
-const (
-	methodQueryGIDTable = 5
-	attrGIDEntrySize    = 0
-	attrGIDFlags        = 1
-	attrGIDEntries      = 2
-	attrGIDCount        = 3
-)
-
 func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
 	list, err := d.gidTable(port)
 	if err != nil && !errors.Is(err, verbs.ErrClosed) {
@@ -73,7 +63,7 @@ func (d *device) queryGIDTable(rows []gidEntry) (n uint64, err error) {
 	call.in(attrGIDFlags, pageIn, 4)
 	call.add(ioctlAttr{attrID: attrGIDEntries, len: uint16(len(rows) * sizeOf[gidEntry]()), data: addressOf(bytesOf(&rows[0]))})
 	call.out(attrGIDCount, pageOut, 8)
-	if err := call.run(d); err != nil {
+	if err := call.run(&d.file); err != nil {
 		return 0, d.failed("QUERY_GID_TABLE", err)
 	}
 	return *viewAt[uint64](p, pageOut), nil

@@ -49,6 +49,10 @@ func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error)
 	return r, nil
 }
 
+// pageSize is the size of the machine's pages: 4 KiB, or 16 or 64 KiB on some
+// kernels for arm64.
+var pageSize = os.Getpagesize()
+
 const hugePageSize = 2 << 20
 
 // mapRegion maps at least length bytes that a forked child does not inherit:
@@ -180,4 +184,77 @@ func (r *region) Reregister(mem []byte, to verbs.PDDriver, access verbs.Access, 
 	}
 	r.lkey, r.rkey = out.lkey, out.rkey
 	return nil
+}
+
+// RegisterDMABuf registers a piece of a DMA buffer, for instance of a GPU.
+func (p *pd) RegisterDMABuf(fd int, offset uint64, length int, iova uint64, access verbs.Access) (verbs.MRDriver, error) {
+	r := &region{dev: p.dev, addr: iova}
+	err := p.end.use(func() error { return r.registerDMABuf(p, fd, offset, length, access) })
+	if err != nil {
+		return nil, err
+	}
+	r, err = r.list()
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *region) registerDMABuf(p *pd, fd int, offset uint64, length int, access verbs.Access) error {
+	d := p.dev
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if d.closed {
+		return verbs.ErrClosed
+	}
+	page, err := takePage()
+	if err != nil {
+		return err
+	}
+	defer returnPage(page)
+	call := layDMABuf(page, regDMABuf{pd: p.handle, fd: int32(fd), offset: offset, length: uint64(length), iova: r.addr, access: access})
+	if err := call.run(&d.file); err != nil {
+		return d.failed("REG_DMABUF_MR", err)
+	}
+	r.handle = uint32(call.attr(0))
+	r.lkey, r.rkey = *viewAt[uint32](page, pageOut), *viewAt[uint32](page, pageOut+8)
+	return nil
+}
+
+// regDMABuf is what REG_DMABUF_MR is told.
+type regDMABuf struct {
+	pd                   uint32
+	fd                   int32
+	offset, length, iova uint64
+	access               verbs.Access
+}
+
+// layDMABuf lays the call out on a page. The kernel puts the keys at pageOut
+// and eight bytes behind it.
+func layDMABuf(page []byte, m regDMABuf) ioctlCall {
+	call := ioctlCall{page: page, object: objectMR, method: methodRegDMABuf}
+	call.handle(attrDMABufHandle, 0) // where the kernel puts that of the new region
+	call.handle(attrDMABufPD, uint64(m.pd))
+	call.constant(attrDMABufOffset, m.offset)
+	call.constant(attrDMABufLength, m.length)
+	call.constant(attrDMABufIOVA, m.iova)
+	*viewAt[int32](page, pageIn) = m.fd
+	call.in(attrDMABufFD, pageIn, 4)
+	*viewAt[uint32](page, pageIn+8) = uint32(m.access)
+	call.in(attrDMABufAccess, pageIn+8, 4)
+	call.out(attrDMABufOutLKey, pageOut, 4)
+	call.out(attrDMABufOutRKey, pageOut+8, 4)
+	return call
+}
+
+// hasDMABuf finds out whether the driver takes DMA buffers, by a descriptor
+// that is none.
+func (d *device) hasDMABuf() bool {
+	p, err := d.allocPD()
+	if err != nil {
+		return false
+	}
+	defer p.Dealloc()
+	err = new(region).registerDMABuf(p, -1, 0, pageSize, verbs.AccessLocalWrite)
+	return errors.Is(err, unix.EBADF)
 }
