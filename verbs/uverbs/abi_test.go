@@ -1,10 +1,9 @@
 package uverbs
 
 import (
-	"reflect"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi/abitest"
 )
 
 // The figures are those that a C compiler makes of the kernel's headers on
@@ -94,26 +93,6 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{ioctlAttr{}, 16, map[string]uintptr{"len": 2, "flags": 4, "data": 8}},
 		{gidEntry{}, 32, map[string]uintptr{"index": 16, "portNum": 20, "gidType": 24, "ifindex": 28}},
 	} {
-		requireLayout(t, c.value, c.size, c.offsets)
+		abitest.RequireLayout(t, c.value, c.size, c.offsets)
 	}
-}
-
-// requireLayout checks the size of a structure and the offsets of some fields,
-// and that Go has put no padding anywhere: the kernel would read it.
-func requireLayout(t *testing.T, value any, size uintptr, offsets map[string]uintptr) {
-	t.Helper()
-	typ := reflect.TypeOf(value)
-	require.Equal(t, size, typ.Size(), "size of %v", typ)
-	for name, want := range offsets {
-		f, ok := typ.FieldByName(name)
-		require.True(t, ok, "%v.%s", typ, name)
-		require.Equal(t, want, f.Offset, "%v.%s", typ, name)
-	}
-	end := uintptr(0)
-	for i := range typ.NumField() {
-		f := typ.Field(i)
-		require.Equal(t, end, f.Offset, "padding before %v.%s", typ, f.Name)
-		end = f.Offset + f.Type.Size()
-	}
-	require.Equal(t, size, end, "padding at the end of %v", typ)
 }

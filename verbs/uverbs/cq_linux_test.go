@@ -9,7 +9,7 @@ import (
 )
 
 func TestWhatTheKernelSaysOfADestroyedCQIsTold(t *testing.T) {
-	c := &cq{dev: deafDevice(t), queue: newSiwCQ(t, 4)}
+	c := &cq{dev: deafDevice(t), queue: newSiwCQ(t, newSiwMemory(4), 4)}
 	err := c.Destroy()
 	require.Error(t, err)
 	require.NotErrorIs(t, err, verbs.ErrClosed)
@@ -17,19 +17,19 @@ func TestWhatTheKernelSaysOfADestroyedCQIsTold(t *testing.T) {
 }
 
 // cqWithQP is a CQ over memory of the test, with a QP that reports to it.
-func cqWithQP(t *testing.T) (*cq, *siwCQ, *qp) {
+func cqWithQP(t *testing.T) (*cq, sharedMemory, *qp) {
 	t.Helper()
-	queue := newSiwCQ(t, 4)
-	c := &cq{dev: &device{}, queue: queue, size: 4, qps: make(map[uint32]*qp)}
+	mem := newSiwMemory(4)
+	c := &cq{dev: &device{}, queue: newSiwCQ(t, mem, 4), size: 4, qps: make(map[uint32]*qp)}
 	q := &qp{num: 9}
 	c.attach(q)
-	return c, queue, q
+	return c, mem, q
 }
 
 func TestStrandedRequestsCompleteAfterThoseOfTheKernel(t *testing.T) {
-	c, queue, _ := cqWithQP(t)
-	kernelCompletes(queue, 0, siwCQE{id: 1, qpID: 9}, siwValid, siwOpSend, 0)
-	kernelCompletes(queue, 1, siwCQE{id: 2, qpID: 9}, siwValid, siwOpSend, 4)
+	c, mem, _ := cqWithQP(t)
+	siwCompletes(mem, 0, 1, 9, 0)
+	siwCompletes(mem, 1, 2, 9, 4)
 	c.flushed(9, []uint64{3, 4})
 	c.flushed(8, []uint64{5}) // a QP that is gone
 	var ids []uint64

@@ -191,7 +191,7 @@ func (d *device) Close() error {
 		r.abandon()
 	}
 	d.driver.close()
-	d.file.bells.free()
+	d.file.freeDoorbells()
 	if err != nil {
 		return os.NewSyscallError("close", err)
 	}

@@ -110,6 +110,9 @@ func (b *doorbell) free() {
 	}
 }
 
+// freeDoorbells gives back the memory of all doorbells. None is rung any more.
+func (f *file) freeDoorbells() { f.bells.free() }
+
 // cells is memory for doorbells of one device: mapped, so that it does not
 // move, and cut into cells.
 type cells struct {

@@ -64,9 +64,11 @@ func (k *kernelOfHandles) submit(_ []byte, r *request) error {
 		viewAt[allocPDOut](r.out, 0).handle = k.make(r.cmd)
 	case cmdCreateCQ:
 		*viewAt[createCQOut](r.out, 0) = createCQOut{handle: k.make(r.cmd), cqe: 8}
+		siwMakesCQ(r.extraOut, 8)
 	case cmdCreateQP:
 		handle := k.make(r.cmd)
 		*viewAt[createQPOut](r.out, 0) = createQPOut{handle: handle, qpn: firstQPN + handle, maxSendWR: 4, maxRecvWR: 4}
+		siwMakesQP(r.extraOut, 4)
 	}
 	if k.ends != nil {
 		k.ends(r.cmd)
@@ -124,25 +126,9 @@ func (k *kernelOfHandles) commandsOf(handle uint32) []command {
 	return k.named[handleOf{cmdCreateQP, handle}]
 }
 
-// queuesOfTest is siw's driver on memory of the test.
-type queuesOfTest struct{ *siwContext }
-
-func (queuesOfTest) createCQ(create func(extra) error) (cqQueue, error) {
-	if err := create(extra{}); err != nil {
-		return nil, err
-	}
-	return new(siwMemory).openCQ(8)
-}
-
-func (queuesOfTest) createQP(attr *qpAttr, create func(extra) (madeQP, error)) (qpQueue, error) {
-	if _, err := create(extra{}); err != nil {
-		return nil, err
-	}
-	return new(siwMemory).openQP(*attr, 4, 4)
-}
-
-// objectsOfTest are a PD and a CQ on a device of a kernel of the test.
+// objectsOfTest are a PD and a CQ on a siw device of a kernel of the test.
 type objectsOfTest struct {
+	mem    sharedMemory
 	kernel *kernelOfHandles
 	pd     *pd
 	cq     *cq
@@ -152,12 +138,13 @@ func newObjects(t *testing.T) objectsOfTest {
 	t.Helper()
 	d, _ := listeningDevice(t)
 	k := &kernelOfHandles{made: make(map[handleOf]int), named: make(map[handleOf][]command)}
-	d.driver, d.submit = queuesOfTest{new(siwContext)}, k.submit
+	mem := newSiwMemory(8)
+	d.driver, d.submit = mem.context(t, siw{}), k.submit
 	p, err := d.allocPD()
 	require.NoError(t, err)
 	c, err := d.CreateCQ(&verbs.CQAttr{CQE: 8}, nil)
 	require.NoError(t, err)
-	return objectsOfTest{kernel: k, pd: p, cq: c.(*cq)}
+	return objectsOfTest{mem: mem, kernel: k, pd: p, cq: c.(*cq)}
 }
 
 func (o objectsOfTest) createQP() (*qp, error) {
@@ -260,8 +247,7 @@ func TestNoBellRingsForAQPThatIsBeingDestroyed(t *testing.T) {
 func TestANumberIsNotUsedAgainBeforeItsCompletionsAreDropped(t *testing.T) {
 	o := newObjects(t)
 	gone := o.newQP(t)
-	queue := o.cq.queue.(*siwCQ)
-	kernelCompletes(queue, 0, siwCQE{id: 1, qpID: uint64(gone.num)}, siwValid, siwOpSend, 0)
+	siwCompletes(o.mem, 0, 1, gone.num, 0)
 	destroyed, end := make(chan struct{}), make(chan struct{})
 	o.kernel.ends = func(cmd command) {
 		if cmd == cmdDestroyQP {
@@ -293,7 +279,7 @@ func TestANumberIsNotUsedAgainBeforeItsCompletionsAreDropped(t *testing.T) {
 	n, err := o.cq.Poll(make([]verbs.WC, 4))
 	require.NoError(t, err)
 	require.Zero(t, n)
-	kernelCompletes(queue, 1, siwCQE{id: 2, qpID: uint64(next.num)}, siwValid, siwOpSend, 0)
+	siwCompletes(o.mem, 1, 2, next.num, 0)
 	var wcs [4]verbs.WC
 	n, err = o.cq.Poll(wcs[:])
 	require.NoError(t, err)

@@ -2,6 +2,8 @@ package uverbs
 
 import (
 	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi/abitest"
 )
 
 func TestRxeStructuresAreLaidOutAsInC(t *testing.T) {
@@ -28,6 +30,6 @@ func TestRxeStructuresAreLaidOutAsInC(t *testing.T) {
 		{rxeMW{}, 32, map[string]uintptr{"length": 8, "mrLKey": 16, "mwRKey": 20, "rkey": 24, "access": 28}},
 		{rxeFlush{}, 24, map[string]uintptr{"rkey": 12, "typ": 16, "level": 17}},
 	} {
-		requireLayout(t, c.value, c.size, c.offsets)
+		abitest.RequireLayout(t, c.value, c.size, c.offsets)
 	}
 }

@@ -17,10 +17,12 @@ type rxeKernel struct {
 	given  []byte // what the driver was given last
 }
 
+var errNoRxeMapping = errors.New("no such mapping")
+
 func (k *rxeKernel) mmap(offset uint64, size int, _ protection) ([]byte, error) {
 	mem, ok := k.maps[offset]
 	if !ok || size > len(mem) {
-		return nil, errNoMapping
+		return nil, errNoRxeMapping
 	}
 	k.mapped++
 	return mem[:size:size], nil
@@ -94,7 +96,7 @@ func (k *rxeKernel) queue(offset uint64, log, elementLog int) rxeMapping {
 	return rxeMapping{offset: offset, size: uint32(len(mem))}
 }
 
-func newRxeCQ(t testing.TB, log int) (*rxeCQ, *rxeKernel, []byte) {
+func testRxeCQ(t testing.TB, log int) (*rxeCQ, *rxeKernel, []byte) {
 	t.Helper()
 	k := new(rxeKernel)
 	m := k.queue(8192, log, 6)
@@ -140,7 +142,7 @@ func TestRxeCompletionsAreTranslated(t *testing.T) {
 		{"an operation that does not exist", uverbsWC{opcode: 7}, verbs.WC{Status: verbs.WCGeneralErr}},
 		{"an operation beyond a byte", uverbsWC{opcode: 256 + 128}, verbs.WC{Status: verbs.WCGeneralErr}},
 	} {
-		cq, _, mem := newRxeCQ(t, 2)
+		cq, _, mem := testRxeCQ(t, 2)
 		complete(mem, c.wc)
 		var got [2]verbs.WC
 		n, err := cq.poll(got[:], nil)
@@ -151,7 +153,7 @@ func TestRxeCompletionsAreTranslated(t *testing.T) {
 }
 
 func TestRxeCompletionQueueWraps(t *testing.T) {
-	cq, _, mem := newRxeCQ(t, 2)
+	cq, _, mem := testRxeCQ(t, 2)
 	next, seen := uint64(0), uint64(0)
 	for batch := range 50 {
 		for range batch % 4 {
@@ -172,7 +174,7 @@ func TestRxeCompletionQueueWraps(t *testing.T) {
 }
 
 func TestRxePollTakesNoMoreThanThereIsRoomFor(t *testing.T) {
-	cq, _, mem := newRxeCQ(t, 3)
+	cq, _, mem := testRxeCQ(t, 3)
 	for id := range uint64(5) {
 		complete(mem, uverbsWC{wrID: id})
 	}
@@ -193,7 +195,7 @@ func TestRxePollTakesNoMoreThanThereIsRoomFor(t *testing.T) {
 }
 
 func TestRxeResizeGoesOnInTheNewQueue(t *testing.T) {
-	cq, k, mem := newRxeCQ(t, 2)
+	cq, k, mem := testRxeCQ(t, 2)
 	complete(mem, uverbsWC{wrID: 1})
 	complete(mem, uverbsWC{wrID: 2})
 	var wcs [4]verbs.WC
@@ -231,17 +233,17 @@ func TestQueuesThatCannotBeAreRefused(t *testing.T) {
 		require.Zero(t, k.mapped, name)
 	}
 	_, err := new(rxeKernel).openCQ(rxeMapping{})
-	require.ErrorIs(t, err, errNoMapping)
+	require.ErrorIs(t, err, errNoRxeMapping)
 }
 
 func TestAnIndexOfTheKernelThatIsOutsideBreaksTheQueue(t *testing.T) {
-	cq, _, mem := newRxeCQ(t, 2)
+	cq, _, mem := testRxeCQ(t, 2)
 	complete(mem, uverbsWC{})
 	*viewAt[uint32](mem, rxeOffsetProducer) = 4
 	_, err := cq.poll(make([]verbs.WC, 4), nil)
 	require.ErrorIs(t, err, errRxeRing)
 
-	q, _, send, recv := newRxeQP(t, verbs.QPTypeRC, 4)
+	q, _, send, recv := testRxeQP(t, verbs.QPTypeRC, 4)
 	*viewAt[uint32](send, rxeOffsetConsumer) = 1 << 20
 	*viewAt[uint32](recv, rxeOffsetConsumer) = 1 << 20
 	n, bell, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
@@ -253,9 +255,9 @@ func TestAnIndexOfTheKernelThatIsOutsideBreaksTheQueue(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// newRxeQP makes a QP with queues of depth requests in rings of 8, send
+// testRxeQP makes a QP with queues of depth requests in rings of 8, send
 // requests of 512 bytes and receives of 128.
-func newRxeQP(t testing.TB, typ verbs.QPType, depth int) (q *rxeQP, k *rxeKernel, send, recv []byte) {
+func testRxeQP(t testing.TB, typ verbs.QPType, depth int) (q *rxeQP, k *rxeKernel, send, recv []byte) {
 	t.Helper()
 	k = new(rxeKernel)
 	out := rxeCreateQPOut{send: k.queue(4096, 3, 9), recv: k.queue(65536, 3, 7)}
@@ -264,8 +266,8 @@ func newRxeQP(t testing.TB, typ verbs.QPType, depth int) (q *rxeQP, k *rxeKernel
 	return q, k, k.maps[4096], k.maps[65536]
 }
 
-// sge makes SGEs of the lengths.
-func sge(lengths ...uint32) []verbs.SGE {
+// sges makes SGEs of the lengths.
+func sges(lengths ...uint32) []verbs.SGE {
 	list := make([]verbs.SGE, len(lengths))
 	for i, n := range lengths {
 		list[i] = verbs.SGE{Addr: uint64(i+1) << 32, Length: n, LKey: uint32(i + 100)}
@@ -281,7 +283,7 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 		wr    verbs.SendWR
 		check func(t *testing.T, b []byte)
 	}{
-		{"SEND", verbs.QPTypeRC, verbs.SendWR{ID: 9, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendSolicited, SGL: sge(10, 20)},
+		{"SEND", verbs.QPTypeRC, verbs.SendWR{ID: 9, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendSolicited, SGL: sges(10, 20)},
 			func(t *testing.T, b []byte) {
 				require.EqualValues(t, 9, le.Uint64(b))
 				require.EqualValues(t, 2, le.Uint32(b[12:]), "opcode")
@@ -296,7 +298,7 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 				require.EqualValues(t, 20, le.Uint32(b[232:]))
 				require.EqualValues(t, 101, le.Uint32(b[236:]))
 			}},
-		{"WRITE_WITH_IMM", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpWriteWithImm, Imm: 0x01020304, RemoteAddr: 1 << 40, RKey: 77, SGL: sge(5)},
+		{"WRITE_WITH_IMM", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpWriteWithImm, Imm: 0x01020304, RemoteAddr: 1 << 40, RKey: 77, SGL: sges(5)},
 			func(t *testing.T, b []byte) {
 				require.Equal(t, []byte{1, 2, 3, 4}, b[20:24], "immediate in network order")
 				require.EqualValues(t, uint64(1<<40), le.Uint64(b[24:]))
@@ -309,14 +311,14 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 				require.Zero(t, le.Uint32(b[184:]))
 				require.Zero(t, le.Uint32(b[196:]))
 			}},
-		{"inline", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{[]byte("ab"), nil, []byte("cde")}, SGL: sge(1)},
+		{"inline", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{[]byte("ab"), nil, []byte("cde")}, SGL: sges(1)},
 			func(t *testing.T, b []byte) {
 				require.EqualValues(t, 8, le.Uint32(b[16:]), "flags")
 				require.EqualValues(t, 5, le.Uint32(b[184:]), "length")
 				require.EqualValues(t, 1, le.Uint32(b[196:]), "one piece")
 				require.Equal(t, "abcde", string(b[208:213]))
 			}},
-		{"CMP_AND_SWP", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpCompareSwap, RemoteAddr: 1 << 40, RKey: 5, CompareAdd: 11, Swap: 12, SGL: sge(8)},
+		{"CMP_AND_SWP", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpCompareSwap, RemoteAddr: 1 << 40, RKey: 5, CompareAdd: 11, Swap: 12, SGL: sges(8)},
 			func(t *testing.T, b []byte) {
 				require.EqualValues(t, uint64(1<<40), le.Uint64(b[24:]))
 				require.EqualValues(t, 11, le.Uint64(b[32:]))
@@ -324,7 +326,7 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 				require.EqualValues(t, 5, le.Uint32(b[48:]))
 				require.EqualValues(t, uint64(1<<40), le.Uint64(b[152:]), "iova")
 			}},
-		{"LOCAL_INV", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpLocalInv, InvalidateRKey: 3, SGL: sge(8)},
+		{"LOCAL_INV", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpLocalInv, InvalidateRKey: 3, SGL: sges(8)},
 			func(t *testing.T, b []byte) {
 				require.EqualValues(t, 3, le.Uint32(b[20:]))
 				require.Zero(t, le.Uint32(b[184:]), "length")
@@ -348,7 +350,7 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			q, _, send, _ := newRxeQP(t, c.typ, 4)
+			q, _, send, _ := testRxeQP(t, c.typ, 4)
 			slot := send[rxeOffsetElements:][:512]
 			for i := range slot {
 				slot[i] = 0xee // what was there before must not show
@@ -365,7 +367,7 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 }
 
 func TestNothingRemainsOfTheRxeRequestBefore(t *testing.T) {
-	q, _, send, recv := newRxeQP(t, verbs.QPTypeRC, 4)
+	q, _, send, recv := testRxeQP(t, verbs.QPTypeRC, 4)
 	for _, mem := range [][]byte{send, recv} {
 		for i := range mem[rxeOffsetElements:] {
 			mem[rxeOffsetElements+i] = 0xee
@@ -387,8 +389,8 @@ func TestNothingRemainsOfTheRxeRequestBefore(t *testing.T) {
 }
 
 func TestRxeReceivesAreEncoded(t *testing.T) {
-	q, _, _, recv := newRxeQP(t, verbs.QPTypeRC, 4)
-	n, err := q.postRecv([]verbs.RecvWR{{ID: 3}, {ID: 4, SGL: sge(6, 7)}})
+	q, _, _, recv := testRxeQP(t, verbs.QPTypeRC, 4)
+	n, err := q.postRecv([]verbs.RecvWR{{ID: 3}, {ID: 4, SGL: sges(6, 7)}})
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.EqualValues(t, 2, *viewAt[uint32](recv, rxeOffsetProducer))
@@ -398,15 +400,15 @@ func TestRxeReceivesAreEncoded(t *testing.T) {
 	require.EqualValues(t, 13, binary.NativeEndian.Uint32(b[20:]), "resid")
 	require.EqualValues(t, 2, binary.NativeEndian.Uint32(b[28:]), "SGEs")
 	require.EqualValues(t, 7, binary.NativeEndian.Uint32(b[40+16+8:]))
-	n, err = q.postRecv([]verbs.RecvWR{{SGL: sge(1, 1, 1, 1, 1, 1)}})
+	n, err = q.postRecv([]verbs.RecvWR{{SGL: sges(1, 1, 1, 1, 1, 1)}})
 	require.ErrorIs(t, err, verbs.ErrInvalid, "more than an element has room for")
 	require.Zero(t, n)
-	_, err = q.postRecv([]verbs.RecvWR{{SGL: sge(1<<32-1, 1)}})
+	_, err = q.postRecv([]verbs.RecvWR{{SGL: sges(1<<32-1, 1)}})
 	require.ErrorIs(t, err, verbs.ErrInvalid, "a length beyond 32 bits")
 }
 
 func TestRxeQueuesTakeWhatTheyWereMadeForAndWrap(t *testing.T) {
-	q, _, send, recv := newRxeQP(t, verbs.QPTypeRC, 5)
+	q, _, send, recv := testRxeQP(t, verbs.QPTypeRC, 5)
 	s, r := q.capacity()
 	require.Equal(t, 5, s)
 	require.Equal(t, 5, r)
@@ -435,12 +437,12 @@ func TestRxeQueuesTakeWhatTheyWereMadeForAndWrap(t *testing.T) {
 }
 
 func TestRxeStopsAtTheRequestThatItCannotTake(t *testing.T) {
-	q, _, send, _ := newRxeQP(t, verbs.QPTypeRC, 6)
+	q, _, send, _ := testRxeQP(t, verbs.QPTypeRC, 6)
 	good := verbs.SendWR{Opcode: verbs.OpSend}
 	for name, bad := range map[string]verbs.SendWR{
 		"inline that does not fit": {Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 305)}},
-		"too many SGEs":            {Opcode: verbs.OpSend, SGL: sge(make([]uint32, 20)...)},
-		"a message of 8 MiB + 1":   {Opcode: verbs.OpWrite, SGL: sge(8<<20, 1)},
+		"too many SGEs":            {Opcode: verbs.OpSend, SGL: sges(make([]uint32, 20)...)},
+		"a message of 8 MiB + 1":   {Opcode: verbs.OpWrite, SGL: sges(8<<20, 1)},
 	} {
 		before := *viewAt[uint32](send, rxeOffsetProducer)
 		n, bell, err := q.postSend([]verbs.SendWR{good, bad, good})
@@ -453,14 +455,14 @@ func TestRxeStopsAtTheRequestThatItCannotTake(t *testing.T) {
 }
 
 func TestRxeQPsUnmapWhatTheyMapped(t *testing.T) {
-	q, k, _, _ := newRxeQP(t, verbs.QPTypeRC, 4)
+	q, k, _, _ := testRxeQP(t, verbs.QPTypeRC, 4)
 	require.Equal(t, 2, k.mapped)
 	q.unmap()
 	require.Zero(t, k.mapped)
 
 	out := rxeCreateQPOut{send: k.queue(4096, 3, 9), recv: rxeMapping{offset: 1, size: 4096}}
 	_, err := k.openQP(qpAttr{}, out)
-	require.ErrorIs(t, err, errNoMapping)
+	require.ErrorIs(t, err, errNoRxeMapping)
 	require.Zero(t, k.mapped, "nothing is left of a QP that could not be opened")
 
 	q, err = k.openQP(qpAttr{srq: new(rxeSRQ)}, out)
@@ -471,13 +473,13 @@ func TestRxeQPsUnmapWhatTheyMapped(t *testing.T) {
 }
 
 func TestPostAndPollOfRxeAllocateNothing(t *testing.T) {
-	q, _, send, recv := newRxeQP(t, verbs.QPTypeRC, 6)
-	cq, _, mem := newRxeCQ(t, 3)
+	q, _, send, recv := testRxeQP(t, verbs.QPTypeRC, 6)
+	cq, _, mem := testRxeCQ(t, 3)
 	wrs := []verbs.SendWR{
-		{Opcode: verbs.OpSendWithImm, SGL: sge(1, 2)},
+		{Opcode: verbs.OpSendWithImm, SGL: sges(1, 2)},
 		{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 100)}},
 	}
-	recvs := []verbs.RecvWR{{SGL: sge(8)}}
+	recvs := []verbs.RecvWR{{SGL: sges(8)}}
 	wcs := make([]verbs.WC, 4)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		_, _, _ = q.postSend(wrs)

@@ -3,6 +3,8 @@ package uverbs
 import (
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi/abitest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,7 +26,7 @@ func TestSiwStructuresAreLaidOutAsInC(t *testing.T) {
 		{siwCQE{}, 32, map[string]uintptr{"bytes": 12, "invalStag": 16, "qpID": 24}},
 		{siwCQControl{}, 8, nil},
 	} {
-		requireLayout(t, c.value, c.size, c.offsets)
+		abitest.RequireLayout(t, c.value, c.size, c.offsets)
 	}
 }
 

@@ -19,11 +19,11 @@ type siwMemory struct {
 	mapped int
 }
 
-var errNoMapping = errors.New("no such mapping")
+var errNoSiwMapping = errors.New("no such mapping")
 
 func (m *siwMemory) mmap(key uint64, size int, _ protection) ([]byte, error) {
 	if key == m.fail {
-		return nil, errNoMapping
+		return nil, errNoSiwMapping
 	}
 	if m.queues == nil {
 		m.queues = make(map[uint64][]byte)
@@ -35,14 +35,14 @@ func (m *siwMemory) mmap(key uint64, size int, _ protection) ([]byte, error) {
 	return m.queues[key][:size:size], nil
 }
 
-func (m *siwMemory) alloc(int) ([]byte, error) { return nil, errNoMapping }
+func (m *siwMemory) alloc(int) ([]byte, error) { return nil, errNoSiwMapping }
 
 func (m *siwMemory) unmap([]byte) { m.mapped-- }
 
 func (m *siwMemory) context() *siwContext { return &siwContext{mem: m} }
 
-// answer answers a command as the kernel's siw driver does.
-func answer(out []byte) func(extra) error {
+// siwAnswer answers a command as the kernel's siw driver does.
+func siwAnswer(out []byte) func(extra) error {
 	return func(e extra) error {
 		copy(e.out, out)
 		return nil
@@ -50,9 +50,9 @@ func answer(out []byte) func(extra) error {
 }
 
 func (m *siwMemory) openQP(attr qpAttr, sqes, rqes uint32) (*siwQP, error) {
-	out := siwCreateQPOut{numSQE: sqes, numRQE: rqes, sqKey: siwSQKey, rqKey: siwRQKey}
+	out := siwCreateQPOut{numSQE: sqes, numRQE: rqes, sqKey: testSiwSQKey, rqKey: testSiwRQKey}
 	q, err := m.context().createQP(&attr, func(e extra) (madeQP, error) {
-		return madeQP{cap: attr.cap}, answer(bytesOf(&out))(e)
+		return madeQP{cap: attr.cap}, siwAnswer(bytesOf(&out))(e)
 	})
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (m *siwMemory) openQP(attr qpAttr, sqes, rqes uint32) (*siwQP, error) {
 }
 
 func (m *siwMemory) openCQ(cqes uint32) (*siwCQ, error) {
-	q, err := m.context().createCQ(answer(bytesOf(&siwCreateCQOut{numCQE: cqes, cqKey: siwCQKey})))
+	q, err := m.context().createCQ(siwAnswer(bytesOf(&siwCreateCQOut{numCQE: cqes, cqKey: testSiwCQKey})))
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (m *siwMemory) openCQ(cqes uint32) (*siwCQ, error) {
 
 func (m *siwMemory) openSRQ(rqes uint32) (*siwSRQ, error) {
 	q, err := m.context().createSRQ(func(e extra) (verbs.SRQAttr, error) {
-		return verbs.SRQAttr{}, answer(bytesOf(&siwCreateSRQOut{numRQE: rqes, srqKey: siwRQKey + 1}))(e)
+		return verbs.SRQAttr{}, siwAnswer(bytesOf(&siwCreateSRQOut{numRQE: rqes, srqKey: testSiwRQKey + 1}))(e)
 	})
 	if err != nil {
 		return nil, err
@@ -79,10 +79,10 @@ func (m *siwMemory) openSRQ(rqes uint32) (*siwSRQ, error) {
 }
 
 const (
-	siwSQKey, siwRQKey, siwCQKey = 0x1000, 0x2000, 0x3000
+	testSiwSQKey, testSiwRQKey, testSiwCQKey = 0x1000, 0x2000, 0x3000
 )
 
-func newSiwQP(t testing.TB, attr qpAttr, sqes, rqes uint32) (*siwQP, *siwMemory) {
+func testSiwQP(t testing.TB, attr qpAttr, sqes, rqes uint32) (*siwQP, *siwMemory) {
 	t.Helper()
 	mem := &siwMemory{}
 	q, err := mem.openQP(attr, sqes, rqes)
@@ -90,7 +90,7 @@ func newSiwQP(t testing.TB, attr qpAttr, sqes, rqes uint32) (*siwQP, *siwMemory)
 	return q, mem
 }
 
-func newSiwCQ(t testing.TB, cqes uint32) *siwCQ {
+func testSiwCQ(t testing.TB, cqes uint32) *siwCQ {
 	t.Helper()
 	c, err := new(siwMemory).openCQ(cqes)
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestSiwSendRequestsAreWrittenAsTheKernelReadsThem(t *testing.T) {
 		{"SEND_WITH_INV", verbs.SendWR{ID: 9, Opcode: verbs.OpSendWithInv, SGL: sgl, InvalidateRKey: 5}, false, 1, 2, 5, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			q, _ := newSiwQP(t, qpAttr{signalAll: c.signalAll}, 4, 4)
+			q, _ := testSiwQP(t, qpAttr{signalAll: c.signalAll}, 4, 4)
 			n, bell, err := q.postSend([]verbs.SendWR{c.wr})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
@@ -155,7 +155,7 @@ func TestSiwSendRequestsAreWrittenAsTheKernelReadsThem(t *testing.T) {
 }
 
 func TestSiwInlineDataTakesThePlaceOfSGEs(t *testing.T) {
-	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
+	q, _ := testSiwQP(t, qpAttr{}, 4, 4)
 	data := make([]byte, siwMaxInline)
 	for i := range data {
 		data[i] = byte(i + 1)
@@ -174,7 +174,7 @@ func TestSiwInlineDataTakesThePlaceOfSGEs(t *testing.T) {
 }
 
 func TestSiwGetsNoEmptySGEs(t *testing.T) {
-	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
+	q, _ := testSiwQP(t, qpAttr{}, 4, 4)
 	sgl := []verbs.SGE{{Addr: 1}, {Addr: 2, Length: 5, LKey: 6}, {Addr: 3}, {Addr: 4, Length: 7, LKey: 8}, {}, {}, {}, {}}
 	_, _, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpWrite, SGL: sgl}, {Opcode: verbs.OpRead, SGL: sgl[:3]}})
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestSiwGetsNoEmptySGEs(t *testing.T) {
 }
 
 func TestSiwReadAlwaysHasACleanSGE(t *testing.T) {
-	q, _ := newSiwQP(t, qpAttr{}, 1, 1)
+	q, _ := testSiwQP(t, qpAttr{}, 1, 1)
 	_, _, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend, SGL: []verbs.SGE{{Addr: 1, Length: 2, LKey: 3}}}})
 	require.NoError(t, err)
 	kernelTakes(t, q, 0)
@@ -217,7 +217,7 @@ func TestSiwRefusesWhatWouldBlockTheQueue(t *testing.T) {
 		"too long":                 {verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{{Length: 1 << 31}}}, verbs.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, _ := newSiwQP(t, qpAttr{}, 4, 4)
+			q, _ := testSiwQP(t, qpAttr{}, 4, 4)
 			n, bell, err := q.postSend([]verbs.SendWR{{Opcode: verbs.OpSend}, c.wr, {Opcode: verbs.OpSend}})
 			require.Equal(t, 1, n)
 			require.True(t, bell, "the good one goes")
@@ -228,7 +228,7 @@ func TestSiwRefusesWhatWouldBlockTheQueue(t *testing.T) {
 }
 
 func TestSiwQueueIsFullUntilTheKernelTakesARequest(t *testing.T) {
-	q, _ := newSiwQP(t, qpAttr{}, 4, 2)
+	q, _ := testSiwQP(t, qpAttr{}, 4, 2)
 	wrs := make([]verbs.SendWR, 6)
 	for i := range wrs {
 		wrs[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend}
@@ -259,7 +259,7 @@ func TestSiwQueueIsFullUntilTheKernelTakesARequest(t *testing.T) {
 }
 
 func TestSiwTakesBackWhatTheKernelLeft(t *testing.T) {
-	q, _ := newSiwQP(t, qpAttr{}, 4, 2)
+	q, _ := testSiwQP(t, qpAttr{}, 4, 2)
 	post := func(ids ...uint64) {
 		for _, id := range ids {
 			n, _, err := q.postSend([]verbs.SendWR{{ID: id, Opcode: verbs.OpSend}})
@@ -282,7 +282,7 @@ func TestSiwTakesBackWhatTheKernelLeft(t *testing.T) {
 	sends, _ = q.takeBack()
 	require.Equal(t, []uint64{6}, sends)
 
-	q, _ = newSiwQP(t, qpAttr{}, 1, 0)
+	q, _ = testSiwQP(t, qpAttr{}, 1, 0)
 	post(7)
 	sends, recvs = q.takeBack()
 	require.Equal(t, []uint64{7}, sends)
@@ -290,7 +290,7 @@ func TestSiwTakesBackWhatTheKernelLeft(t *testing.T) {
 }
 
 func TestSiwRingsTheBellUnlessTheKernelIsStillBehind(t *testing.T) {
-	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
+	q, _ := testSiwQP(t, qpAttr{}, 4, 4)
 	post := func(n int) bool {
 		_, bell, err := q.postSend(make([]verbs.SendWR, 1, 4)[:n:n])
 		require.NoError(t, err)
@@ -316,7 +316,7 @@ func TestSiwRingsTheBellUnlessTheKernelIsStillBehind(t *testing.T) {
 }
 
 func TestSiwReceivesAreWrittenAsTheKernelReadsThem(t *testing.T) {
-	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
+	q, _ := testSiwQP(t, qpAttr{}, 4, 4)
 	n, err := q.postRecv([]verbs.RecvWR{
 		{ID: 1, SGL: []verbs.SGE{{Addr: 10, Length: 20, LKey: 30}, {Addr: 11, Length: 21, LKey: 31}}}, {ID: 2},
 	})
@@ -341,11 +341,11 @@ func TestSiwQPWithoutReceiveQueueMapsNone(t *testing.T) {
 		"an SRQ":      {qpAttr{cap: verbs.QPCap{MaxSendWR: 3, MaxRecvWR: 8}, srq: new(siwSRQ)}, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, mem := newSiwQP(t, c.attr, 4, c.rqes)
+			q, mem := testSiwQP(t, c.attr, 4, c.rqes)
 			send, recv := q.capacity()
 			require.Equal(t, 3, send, "what was asked for")
 			require.Zero(t, recv)
-			require.NotContains(t, mem.queues, uint64(siwRQKey))
+			require.NotContains(t, mem.queues, uint64(testSiwRQKey))
 			_, err := q.postRecv([]verbs.RecvWR{{}})
 			require.ErrorIs(t, err, verbs.ErrQueueFull)
 			q.unmap()
@@ -379,10 +379,10 @@ func TestSiwImpossibleQueuesAreRefused(t *testing.T) {
 }
 
 func TestSiwUnmapsTheSendQueueIfTheReceiveQueueCannotBeMapped(t *testing.T) {
-	for _, key := range []uint64{siwSQKey, siwRQKey} {
+	for _, key := range []uint64{testSiwSQKey, testSiwRQKey} {
 		mem := &siwMemory{fail: key}
 		_, err := mem.openQP(qpAttr{}, 4, 4)
-		require.ErrorIs(t, err, errNoMapping)
+		require.ErrorIs(t, err, errNoSiwMapping)
 		require.Zero(t, mem.mapped)
 	}
 }
@@ -392,18 +392,18 @@ func TestSiwCompletionsAreTranslated(t *testing.T) {
 		1: verbs.WCLocLenErr, 2: verbs.WCLocProtErr, 3: verbs.WCLocQPOpErr, 4: verbs.WCWRFlushErr, 5: verbs.WCBadRespErr,
 		6: verbs.WCLocAccessErr, 7: verbs.WCRemAccessErr, 8: verbs.WCRemInvReqErr, 9: verbs.WCGeneralErr, 10: verbs.WCGeneralErr, 0xffff: verbs.WCGeneralErr,
 	} {
-		c := newSiwCQ(t, 2)
+		c := testSiwCQ(t, 2)
 		kernelCompletes(c, 0, siwCQE{id: 5, qpID: 1<<32 | 9}, siwValid, siwOpSend, status)
 		require.Equal(t, []verbs.WC{{ID: 5, QPN: 9, Status: want, VendorErr: uint32(status)}}, pollSiw(t, c))
 	}
 	for opcode, want := range map[uint8]verbs.WCOpcode{
 		0: verbs.WCWrite, 1: verbs.WCRead, 2: verbs.WCRead, 3: verbs.WCSend, 5: verbs.WCSend, 8: verbs.WCRecv,
 	} {
-		c := newSiwCQ(t, 2)
+		c := testSiwCQ(t, 2)
 		kernelCompletes(c, 0, siwCQE{id: 5, bytes: 70, qpID: 9}, siwValid, opcode, 0)
 		require.Equal(t, []verbs.WC{{ID: 5, QPN: 9, Opcode: want, ByteLen: 70}}, pollSiw(t, c))
 	}
-	c := newSiwCQ(t, 2)
+	c := testSiwCQ(t, 2)
 	kernelCompletes(c, 0, siwCQE{id: 5, qpID: 9, invalStag: 0x77}, siwValid|siwRemInval, siwOpReceive, 0)
 	kernelCompletes(c, 1, siwCQE{id: 6, qpID: 9}, siwValid, 200, 0)
 	require.Equal(t, []verbs.WC{
@@ -421,7 +421,7 @@ func pollSiw(t testing.TB, c *siwCQ) []verbs.WC {
 }
 
 func TestSiwCompletionQueueGoesRound(t *testing.T) {
-	c := newSiwCQ(t, 4)
+	c := testSiwCQ(t, 4)
 	id := uint64(0)
 	for range 5 {
 		for range 3 {
@@ -444,7 +444,7 @@ func TestSiwCompletionQueueGoesRound(t *testing.T) {
 
 func TestSiwArmsForAnyCompletion(t *testing.T) {
 	for _, solicited := range []bool{false, true} {
-		c := newSiwCQ(t, 4)
+		c := testSiwCQ(t, 4)
 		require.True(t, c.arm(solicited))
 		require.EqualValues(t, 3, wordAt(c.ring.mem, 4*32).Load())
 	}
@@ -476,12 +476,12 @@ func TestSiwCannotChangeSizes(t *testing.T) {
 	require.Zero(t, given)
 	require.NoError(t, s.modify(verbs.SRQAttr{Limit: 1}, verbs.SRQAttrLimit, modify))
 	require.Equal(t, 1, given)
-	c := newSiwCQ(t, 4)
-	require.ErrorIs(t, c.resize(8, func(extra) error { return errNoMapping }), errNoMapping, "what the kernel says")
+	c := testSiwCQ(t, 4)
+	require.ErrorIs(t, c.resize(8, func(extra) error { return errNoSiwMapping }), errNoSiwMapping, "what the kernel says")
 }
 
 func TestSiwNudgesUnlessTheKernelHasSomethingToLookAt(t *testing.T) {
-	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
+	q, _ := testSiwQP(t, qpAttr{}, 4, 4)
 	require.True(t, q.nudge(77))
 	require.False(t, q.nudge(77), "the one before is there")
 	sqe := kernelTakes(t, q, 0)
@@ -517,8 +517,8 @@ func TestSiwHasNoCapabilityThatIWARPHasNot(t *testing.T) {
 }
 
 func TestSiwPostAndPollAllocateNothing(t *testing.T) {
-	q, _ := newSiwQP(t, qpAttr{}, 4, 4)
-	c := newSiwCQ(t, 4)
+	q, _ := testSiwQP(t, qpAttr{}, 4, 4)
+	c := testSiwCQ(t, 4)
 	send := []verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{{1, 2}}}}
 	recv := []verbs.RecvWR{{SGL: []verbs.SGE{{}}}}
 	wcs := make([]verbs.WC, 4)
@@ -540,7 +540,7 @@ func FuzzSiwCQ(f *testing.F) {
 	f.Add([]byte{}, []byte{}, uint8(4))
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 8, 4, 0}, []byte{0, 0, 0, 0, 0, 0, 0, 0, 1}, uint8(9))
 	f.Fuzz(func(t *testing.T, cq, queues []byte, rounds uint8) {
-		c := newSiwCQ(t, 4)
+		c := testSiwCQ(t, 4)
 		copy(c.ring.mem, cq)
 		wcs := make([]verbs.WC, 3)
 		for range rounds {
@@ -554,7 +554,7 @@ func FuzzSiwCQ(f *testing.F) {
 			copy(c.ring.mem, cq) // the kernel, or whoever it is, writes again
 		}
 
-		q, _ := newSiwQP(t, qpAttr{}, 2, 2)
+		q, _ := testSiwQP(t, qpAttr{}, 2, 2)
 		for range rounds {
 			copy(q.send.mem, queues)
 			copy(q.recv.mem, queues)

@@ -9,17 +9,15 @@ import (
 )
 
 func TestAnSRQWhoseNewQueueCannotBeMappedTakesNothing(t *testing.T) {
-	k := new(rxeKernel)
+	mem := make(sharedMemory)
 	d := deafDevice(t)
 	d.submit = func([]byte, *request) error { return nil }
-	queue, err := k.openSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}, k.queue(0, 3, 9))
-	require.NoError(t, err)
-	s := &srq{dev: d, queue: queue}
+	s := &srq{dev: d, queue: newRxeSRQ(t, mem, 3, 4)}
 	receive := []verbs.RecvWR{{ID: 1}}
 	n, err := s.PostRecv(receive)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	delete(k.maps, 0)
+	delete(mem, rxeSRQOffset)
 	require.ErrorIs(t, s.Modify(verbs.SRQAttr{MaxWR: 4}, verbs.SRQAttrMaxWR), errNoMapping)
 	n, err = s.PostRecv(receive)
 	require.ErrorIs(t, err, errNoMapping)
@@ -28,10 +26,7 @@ func TestAnSRQWhoseNewQueueCannotBeMappedTakesNothing(t *testing.T) {
 }
 
 func TestAnSRQThatTheKernelDoesNotChangeStaysAsItWas(t *testing.T) {
-	k := new(rxeKernel)
-	queue, err := k.openSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}, k.queue(0, 3, 9))
-	require.NoError(t, err)
-	s := &srq{dev: deafDevice(t), queue: queue}
+	s := &srq{dev: deafDevice(t), queue: newRxeSRQ(t, make(sharedMemory), 3, 4)}
 	require.Error(t, s.Modify(verbs.SRQAttr{MaxWR: 4}, verbs.SRQAttrMaxWR))
 	n, err := s.PostRecv([]verbs.RecvWR{{ID: 1}})
 	require.NoError(t, err)

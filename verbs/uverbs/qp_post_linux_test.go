@@ -19,7 +19,7 @@ func listeningDevice(t testing.TB) (d *device, heard func() []command) {
 	require.NoError(t, err)
 	d = newDevice(rdmahost.Device{Name: "test0"}, fds[0])
 	t.Cleanup(func() {
-		d.file.bells.free()
+		d.file.freeDoorbells()
 		require.NoError(t, unix.Close(fds[0]))
 		require.NoError(t, unix.Close(fds[1]))
 	})
@@ -49,26 +49,14 @@ func batchQueues(t testing.TB) map[string]struct {
 	cq  cqQueue
 } {
 	t.Helper()
-	size := verbs.QPCap{MaxSendWR: batch, MaxRecvWR: batch}
-	shared := verbs.SRQAttr{MaxWR: batch, MaxSGE: 1}
-
-	k := new(rxeKernel)
-	rxeRequests, err := k.openQP(qpAttr{typ: verbs.QPTypeRC, cap: size}, rxeCreateQPOut{send: k.queue(1<<20, 5, 9), recv: k.queue(2<<20, 5, 7)})
-	require.NoError(t, err)
-	rxeReceives, err := k.openSRQ(shared, k.queue(3<<20, 5, 7))
-	require.NoError(t, err)
-	rxeCompletions, _, _ := newRxeCQ(t, 4)
-
-	siwRequests, mem := newSiwQP(t, qpAttr{cap: size}, batch, batch)
-	siwReceives, err := mem.openSRQ(batch)
-	require.NoError(t, err)
+	rxeMemory, siwMemory := make(sharedMemory), newSiwMemory(batch)
 	return map[string]struct {
 		qp  qpQueue
 		srq srqQueue
 		cq  cqQueue
 	}{
-		"rxe": {rxeRequests, rxeReceives, rxeCompletions},
-		"siw": {siwRequests, siwReceives, newSiwCQ(t, batch)},
+		"rxe": {newRxeQP(t, rxeMemory, 5, batch), newRxeSRQ(t, rxeMemory, 5, batch), newRxeCQ(t, rxeMemory, 4)},
+		"siw": {newSiwQP(t, siwMemory, batch), newSiwSRQ(t, siwMemory, batch), newSiwCQ(t, siwMemory, batch)},
 	}
 }
 
@@ -139,7 +127,8 @@ func TestABatchRingsOnceThoughARequestInItIsBad(t *testing.T) {
 
 func TestSiwIsToldOfABatchOnlyIfItMayHaveStoppedLooking(t *testing.T) {
 	d, heard := listeningDevice(t)
-	queue, _ := newSiwQP(t, qpAttr{cap: verbs.QPCap{MaxSendWR: batch}}, batch, 0)
+	mem := newSiwMemory(batch)
+	queue := newSiwQP(t, mem, batch)
 	q := &qp{dev: d, sendLimit: batch}
 	q.state.Store(uint32(verbs.QPStateRTS))
 	q.send.queue = queue
@@ -154,8 +143,8 @@ func TestSiwIsToldOfABatchOnlyIfItMayHaveStoppedLooking(t *testing.T) {
 	}
 	require.Len(t, post(), 1)
 	require.Empty(t, post(), "it has not come to those before")
-	for i := range uint32(4) {
-		kernelTakes(t, queue, i)
+	for i := range 4 {
+		siwTakes(mem, i)
 	}
 	require.Len(t, post(), 1)
 }
