@@ -2,6 +2,8 @@ package uverbs
 
 import (
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
 // ah is an address handle.
@@ -13,19 +15,19 @@ type ah struct {
 }
 
 func (p *pd) CreateAH(av *verbs.AddressVector) (verbs.AHDriver, error) {
-	in := createAHIn{pdHandle: p.handle, attr: ahAttr{
-		grh: globalRoute{
-			dgid: av.DGID, flowLabel: av.FlowLabel, sgidIndex: av.SGIDIndex, hopLimit: av.HopLimit, trafficClass: av.TrafficClass,
+	in := abi.CreateAHIn{PDHandle: p.handle, Attr: abi.AHAttr{
+		GRH: abi.GlobalRoute{
+			DGID: av.DGID, FlowLabel: av.FlowLabel, SGIDIndex: av.SGIDIndex, HopLimit: av.HopLimit, TrafficClass: av.TrafficClass,
 		},
-		dlid: av.DLID, sl: av.SL, srcPathBits: av.SrcPathBits, staticRate: av.StaticRate, isGlobal: flag(av.IsGlobal), portNum: av.Port,
+		DLID: av.DLID, SL: av.SL, SrcPathBits: av.SrcPathBits, StaticRate: av.StaticRate, IsGlobal: flag(av.IsGlobal), PortNum: av.Port,
 	}}
 	a := &ah{dev: p.dev}
 	made := false
 	err := p.end.use(func() (err error) {
-		a.driver, err = p.dev.driver.createAH(av, func(e extra) error {
-			var out createAHOut
-			err := p.dev.commandExtra(cmdCreateAH, bytesOf(&in), bytesOf(&out), e)
-			a.handle, made = out.handle, err == nil
+		a.driver, err = p.dev.driver.CreateAH(av, func(e driver.Extra) error {
+			var out abi.CreateAHOut
+			err := p.dev.commandExtra(abi.CmdCreateAH, abi.BytesOf(&in), abi.BytesOf(&out), e)
+			a.handle, made = out.Handle, err == nil
 			return err
 		})
 		return err
@@ -39,11 +41,11 @@ func (p *pd) CreateAH(av *verbs.AddressVector) (verbs.AHDriver, error) {
 	return a, nil
 }
 
-func (a *ah) made() any { return a.driver }
+func (a *ah) Made() any { return a.driver }
 
 func (a *ah) Destroy() error {
 	return a.end.once(func() error {
-		return a.dev.command(cmdDestroyAH, bytesOf(&handleOnly{handle: a.handle}), nil)
+		return a.dev.command(abi.CmdDestroyAH, abi.BytesOf(&abi.HandleOnly{Handle: a.handle}), nil)
 	})
 }
 

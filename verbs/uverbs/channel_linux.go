@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
 // channel is a completion channel: a descriptor of the kernel from which one
@@ -56,15 +57,15 @@ type channel struct {
 }
 
 func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
-	var out createCompChannelOut
-	if err := d.command(cmdCreateCompChannel, bytesOf(&responseOnly{}), bytesOf(&out)); err != nil {
+	var out abi.CreateCompChannelOut
+	if err := d.command(abi.CmdCreateCompChannel, abi.BytesOf(&abi.ResponseOnly{}), abi.BytesOf(&out)); err != nil {
 		return nil, err
 	}
-	file, err := pollable(int(int32(out.fd)), "completion channel")
+	file, err := pollable(int(int32(out.FD)), "completion channel")
 	if err != nil {
 		return nil, err
 	}
-	ch := &channel{dev: d, file: file, fd: int(int32(out.fd)), bell: -1}
+	ch := &channel{dev: d, file: file, fd: int(int32(out.FD)), bell: -1}
 	ch.read = ch.readEvent
 	if ch.raw, err = file.SyscallConn(); err == nil {
 		ch.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -94,7 +95,7 @@ func (ch *channel) readEvent(fd uintptr) bool {
 // idle before, as one that waits for events is, and that takes longer than all
 // the rest.
 func (ch *channel) takeEvent(fd int) error {
-	var event compEventDesc
+	var event abi.CompEventDesc
 	for {
 		_, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd),
 			uintptr(unsafe.Pointer(&event)), unsafe.Sizeof(event))

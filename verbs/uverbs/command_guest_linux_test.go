@@ -34,7 +34,7 @@ func TestCommandsGoByWriteToo(t *testing.T) {
 	defer d.Close()
 	want, err := d.QueryDevice()
 	require.NoError(t, err)
-	d.file.byWrite = true
+	d.file.ByWrite = true
 	got, err := d.QueryDevice()
 	require.NoError(t, err)
 	require.Equal(t, want, got)

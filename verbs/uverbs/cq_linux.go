@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
 // cq is a completion queue.
@@ -23,22 +25,22 @@ type cq struct {
 	end    ending
 
 	mu    sync.Mutex
-	queue cqQueue        // guarded by mu, nil once destroyed
+	queue driver.CQ      // guarded by mu, nil once destroyed
 	qps   map[uint32]*qp // guarded by mu: by number, who may report here
 	last  *qp            // guarded by mu: of qps, who reported last
 	kept  []verbs.WC     // guarded by mu: taken out of the queue already
 	// stranded are completions of requests that were taken back from a QP
 	// that has failed. They come after those in the queue. Guarded by mu.
 	stranded []verbs.WC
-	size     int      // guarded by mu: completions that the queue holds
-	broken   error    // guarded by mu: the memory is no queue any more
-	lost     error    // guarded by mu: completions were lost
-	notify   doorbell // guarded by mu
+	size     int          // guarded by mu: completions that the queue holds
+	broken   error        // guarded by mu: the memory is no queue any more
+	lost     error        // guarded by mu: completions were lost
+	notify   abi.Doorbell // guarded by mu
 }
 
 func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
 	c := &cq{dev: d, qps: make(map[uint32]*qp)}
-	in := createCQIn{cqe: uint32(attr.CQE), compVector: uint32(attr.Vector), compChannel: -1}
+	in := abi.CreateCQIn{CQE: uint32(attr.CQE), CompVector: uint32(attr.Vector), CompChannel: -1}
 	if ch != nil {
 		var ok bool
 		if c.ch, ok = ch.(*channel); !ok || c.ch.dev != d {
@@ -49,13 +51,13 @@ func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs
 			return nil, err
 		}
 		defer release()
-		in.compChannel = int32(fd)
+		in.CompChannel = int32(fd)
 	}
 	var err error
 	if c.id, err = d.add(c); err != nil {
 		return nil, err
 	}
-	in.userHandle = c.id
+	in.UserHandle = c.id
 	if err := c.create(&in); err != nil {
 		d.drop(c.id)
 		return nil, err
@@ -64,19 +66,19 @@ func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs
 	return c, nil
 }
 
-func (c *cq) create(in *createCQIn) error {
+func (c *cq) create(in *abi.CreateCQIn) error {
 	c.mu.Lock() // Close of the device must not look at it half made
 	defer c.mu.Unlock()
 	made := false
-	queue, err := c.dev.driver.createCQ(func(e extra) error {
-		var out createCQOut
-		err := c.dev.commandExtra(cmdCreateCQ, bytesOf(in), bytesOf(&out), e)
-		c.handle, c.size, made = out.handle, int(int32(out.cqe)), err == nil
+	queue, err := c.dev.driver.CreateCQ(func(e driver.Extra) error {
+		var out abi.CreateCQOut
+		err := c.dev.commandExtra(abi.CmdCreateCQ, abi.BytesOf(in), abi.BytesOf(&out), e)
+		c.handle, c.size, made = out.Handle, int(int32(out.CQE)), err == nil
 		return err
 	})
 	if err == nil {
 		c.queue = queue
-		c.notify, err = c.dev.file.newDoorbell(cmdReqNotifyCQ, bytesOf(&reqNotifyCQIn{handle: c.handle}), false)
+		c.notify, err = c.dev.file.NewDoorbell(abi.CmdReqNotifyCQ, abi.BytesOf(&abi.ReqNotifyCQIn{Handle: c.handle}), false)
 	}
 	if err == nil || !made {
 		return err
@@ -87,7 +89,7 @@ func (c *cq) create(in *createCQIn) error {
 }
 
 func (c *cq) destroyAtKernel() error {
-	return c.dev.command(cmdDestroyCQ, bytesOf(&destroyIn{handle: c.handle}), bytesOf(&destroyCQOut{}))
+	return c.dev.command(abi.CmdDestroyCQ, abi.BytesOf(&abi.DestroyIn{Handle: c.handle}), abi.BytesOf(&abi.DestroyCQOut{}))
 }
 
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
@@ -120,7 +122,7 @@ func (c *cq) take(wcs []verbs.WC) (n int, failed bool, err error) {
 	// are gone; one round through the queue is all that it gets.
 	full := true
 	for looked := 0; n < len(wcs) && looked <= c.size; {
-		k, err := c.queue.poll(wcs[n:], c)
+		k, err := c.queue.Poll(wcs[n:], c)
 		if err != nil {
 			c.broken = err
 			return n, failed, errOnlyIf(n == 0, err)
@@ -212,11 +214,11 @@ func (c *cq) Arm(solicited bool) error {
 	if c.dev.gone.Load() {
 		return errGone
 	}
-	if c.queue.arm(solicited) {
+	if c.queue.Arm(solicited) {
 		return nil
 	}
-	c.notify.setWord(1, uint32(flag(solicited)))
-	if err := c.notify.ring(true); err != nil {
+	c.notify.SetWord(1, uint32(flag(solicited)))
+	if err := c.notify.Ring(true); err != nil {
 		return c.dev.failed("REQ_NOTIFY_CQ", err)
 	}
 	return nil
@@ -235,10 +237,10 @@ func (c *cq) Resize(cqe int) (int, error) {
 		return 0, fmt.Errorf("%w: more than %d completions wait", verbs.ErrInvalid, cqe)
 	}
 	size := 0
-	err := c.queue.resize(cqe, func(e extra) error {
-		var out resizeCQOut
-		err := c.dev.commandExtra(cmdResizeCQ, bytesOf(&resizeCQIn{handle: c.handle, cqe: uint32(cqe)}), bytesOf(&out), e)
-		size = int(int32(out.cqe))
+	err := c.queue.Resize(cqe, func(e driver.Extra) error {
+		var out abi.ResizeCQOut
+		err := c.dev.commandExtra(abi.CmdResizeCQ, abi.BytesOf(&abi.ResizeCQIn{Handle: c.handle, CQE: uint32(cqe)}), abi.BytesOf(&out), e)
+		size = int(int32(out.CQE))
 		return err
 	})
 	if err != nil {
@@ -251,9 +253,9 @@ func (c *cq) Resize(cqe int) (int, error) {
 	return c.size, nil
 }
 
-// find is for completions that name a place in the queue of their QP. The
+// Find is for completions that name a place in the queue of their QP. The
 // caller holds mu.
-func (c *cq) find(num uint32) qpQueue {
+func (c *cq) Find(num uint32) driver.QP {
 	if q := c.qps[num]; q != nil {
 		return q.queue
 	}
@@ -280,7 +282,7 @@ func (c *cq) purge(q *qp, leaves bool) {
 	}
 	var wcs [16]verbs.WC
 	for looked := 0; c.queue != nil && c.broken == nil && looked <= c.size; {
-		n, err := c.queue.poll(wcs[:], c)
+		n, err := c.queue.Poll(wcs[:], c)
 		if err != nil {
 			c.broken = err
 		}
@@ -361,10 +363,10 @@ func (c *cq) Destroy() error {
 // release unmaps the queue. The caller holds mu.
 func (c *cq) release() {
 	if c.queue != nil {
-		c.queue.unmap()
+		c.queue.Unmap()
 		c.queue, c.kept, c.stranded = nil, nil, nil
 	}
-	c.notify.free()
+	c.notify.Free()
 }
 
 func (c *cq) abandon() {

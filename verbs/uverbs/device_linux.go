@@ -12,26 +12,28 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
 // device is an open context of a kernel device.
 //
 // Lock order, outermost first: of the objects qp.life, qp.modify, qp.send,
 // qp.recv, ending.mu, srq.mu, cq.mu, and those of the others; then life, and
-// last mu. A command holds life for reading, so that the descriptor is not closed under it; it may
-// be given under locks of objects, so Close does not hold life while it takes
-// them.
+// last mu. A command holds life for reading, so that the descriptor is not
+// closed under it; it may be given under locks of objects, so Close does not
+// hold life while it takes them.
 type device struct {
 	entry  rdmahost.Device
-	driver driverContext // nil until the kernel has a context
+	driver driver.Context // nil until the kernel has a context
 	// submit hands a command to the kernel: that of file, but tests have a
 	// kernel of their own.
-	submit      func(page []byte, r *request) error
+	submit      func(page []byte, r *abi.Request) error
 	compVectors int
 
 	life   sync.RWMutex
-	file   file // its descriptor is guarded by life
-	closed bool // guarded by life
+	file   abi.File // its descriptor is guarded by life
+	closed bool     // guarded by life
 
 	numbers qpNumbers // those of QPs that are being destroyed
 
@@ -64,7 +66,7 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 	}
 	d := newDevice(entry, fd)
 	asyncFD := -1
-	d.driver, err = drv.open(d, func(e extra) (err error) {
+	d.driver, err = drv.Open(d, func(e driver.Extra) (err error) {
 		asyncFD, err = d.getContext(e)
 		return err
 	})
@@ -85,8 +87,8 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 // newDevice is a device that the kernel has no context of yet. It can be
 // removed already.
 func newDevice(entry rdmahost.Device, fd int) *device {
-	d := &device{entry: entry, file: file{fd: fd, driverID: uint32(entry.DriverID)}, objects: make(map[uint64]object)}
-	d.submit = d.file.submit
+	d := &device{entry: entry, file: abi.File{FD: fd, DriverID: uint32(entry.DriverID)}, objects: make(map[uint64]object)}
+	d.submit = d.file.Submit
 	d.numbers.changed.L = &d.numbers.mu
 	d.events = newEvents(d)
 	return d
@@ -94,19 +96,19 @@ func newDevice(entry rdmahost.Device, fd int) *device {
 
 // getContext makes the kernel's side of the context. It is the first command,
 // and finds out by which way commands go.
-func (d *device) getContext(e extra) (asyncFD int, err error) {
-	var out getContextOut
-	in := responseOnly{}
-	err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out), e)
-	if err != nil && noIoctl(err) {
-		d.file.byWrite = true
-		err = d.commandExtra(cmdGetContext, bytesOf(&in), bytesOf(&out), e)
+func (d *device) getContext(e driver.Extra) (asyncFD int, err error) {
+	var out abi.GetContextOut
+	in := abi.ResponseOnly{}
+	err = d.commandExtra(abi.CmdGetContext, abi.BytesOf(&in), abi.BytesOf(&out), e)
+	if err != nil && abi.NoIoctl(err) {
+		d.file.ByWrite = true
+		err = d.commandExtra(abi.CmdGetContext, abi.BytesOf(&in), abi.BytesOf(&out), e)
 	}
 	if err != nil {
 		return -1, err
 	}
-	d.compVectors = int(out.numCompVectors)
-	return int(int32(out.asyncFD)), nil
+	d.compVectors = int(out.NumCompVectors)
+	return int(int32(out.AsyncFD)), nil
 }
 
 // add lists an object under a new id, which is its user handle at the kernel.
@@ -186,12 +188,12 @@ func (d *device) Close() error {
 	d.events.close()
 	// No mapping of a queue is left, so this is the last that the kernel's
 	// context hangs on: it destroys everything before close returns.
-	err := unix.Close(d.file.fd)
+	err := unix.Close(d.file.FD)
 	for _, r := range regions {
 		r.abandon()
 	}
-	d.driver.close()
-	d.file.freeDoorbells()
+	d.driver.Close()
+	d.file.FreeDoorbells()
 	if err != nil {
 		return os.NewSyscallError("close", err)
 	}
@@ -201,23 +203,23 @@ func (d *device) Close() error {
 func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.next() }
 
 func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
-	var ex exQueryDeviceOut
-	err := d.command(cmdExQueryDevice, bytesOf(&exQueryDeviceIn{}), bytesOf(&ex))
+	var ex abi.ExQueryDeviceOut
+	err := d.command(abi.CmdExQueryDevice, abi.BytesOf(&abi.ExQueryDeviceIn{}), abi.BytesOf(&ex))
 	if errors.Is(err, verbs.ErrUnsupported) || errors.Is(err, verbs.ErrInvalid) {
-		err = d.command(cmdQueryDevice, bytesOf(&responseOnly{}), bytesOf(&ex.base))
+		err = d.command(abi.CmdQueryDevice, abi.BytesOf(&abi.ResponseOnly{}), abi.BytesOf(&ex.Base))
 	}
 	if err != nil {
 		return verbs.DeviceAttr{}, err
 	}
 	attr := deviceAttr(&ex)
 	attr.DeviceInfo = d.entry.Info()
-	attr.NodeGUID = binary.BigEndian.Uint64(ex.base.nodeGUID[:])
+	attr.NodeGUID = binary.BigEndian.Uint64(ex.Base.NodeGUID[:])
 	attr.CompVectors = d.compVectors
 	if d.entry.Firmware != "" {
 		attr.FirmwareVersion = d.entry.Firmware
 	}
 	attr.Caps = d.probe(&attr)
-	d.driver.describe(&attr)
+	d.driver.Describe(&attr)
 	return attr, nil
 }
 
@@ -227,7 +229,7 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 	if attr.MaxSRQ > 0 && attr.MaxSRQWR > 0 {
 		caps |= verbs.CapSRQ
 	}
-	if attr.MaxMW > 0 && attr.KernelCaps&(kernelCapMemWindow|kernelCapWindow2A|kernelCapWindow2B) != 0 {
+	if attr.MaxMW > 0 && attr.KernelCaps&(abi.KernelCapMemWindow|abi.KernelCapWindow2A|abi.KernelCapWindow2B) != 0 {
 		caps |= verbs.CapMemWindow
 	}
 	if attr.ODP.General&1 != 0 {
@@ -236,12 +238,12 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 	// A command that the driver lacks is refused before its arguments are
 	// looked at; there is no object of this handle.
 	const noHandle = 1<<32 - 1
-	rereg := reregMRIn{handle: noHandle, flags: uint32(verbs.MRChangeAccess)}
-	if has(d.command(cmdReregMR, bytesOf(&rereg), bytesOf(&reregMROut{}))) {
+	rereg := abi.ReregMRIn{Handle: noHandle, Flags: uint32(verbs.MRChangeAccess)}
+	if has(d.command(abi.CmdReregMR, abi.BytesOf(&rereg), abi.BytesOf(&abi.ReregMROut{}))) {
 		caps |= verbs.CapReregister
 	}
-	resize := resizeCQIn{handle: noHandle, cqe: 1}
-	if has(d.command(cmdResizeCQ, bytesOf(&resize), bytesOf(&resizeCQOut{}))) {
+	resize := abi.ResizeCQIn{Handle: noHandle, CQE: 1}
+	if has(d.command(abi.CmdResizeCQ, abi.BytesOf(&resize), abi.BytesOf(&abi.ResizeCQOut{}))) {
 		caps |= verbs.CapResizeCQ
 	}
 	if d.hasDMABuf() {
@@ -256,34 +258,34 @@ func has(err error) bool {
 }
 
 // deviceAttr translates the kernel's answer.
-func deviceAttr(ex *exQueryDeviceOut) verbs.DeviceAttr {
-	q := &ex.base
+func deviceAttr(ex *abi.ExQueryDeviceOut) verbs.DeviceAttr {
+	q := &ex.Base
 	return verbs.DeviceAttr{
-		FirmwareVersion:   fmt.Sprintf("%d.%d.%d", q.fwVer>>32, q.fwVer>>16&0xffff, q.fwVer&0xffff),
-		VendorID:          q.vendorID,
-		VendorPartID:      q.vendorPartID,
-		HardwareVersion:   q.hwVer,
-		SystemImageGUID:   binary.BigEndian.Uint64(q.sysImageGUID[:]),
-		KernelCaps:        uint64(q.deviceCapFlags) | ex.deviceCapFlagsEx,
-		MaxMRSize:         q.maxMRSize,
-		MaxQP:             int(int32(q.maxQP)),
-		MaxQPWR:           int(int32(q.maxQPWR)),
-		MaxSGE:            int(int32(q.maxSGE)),
-		MaxSGERead:        int(int32(q.maxSGERead)),
-		MaxCQ:             int(int32(q.maxCQ)),
-		MaxCQE:            int(int32(q.maxCQE)),
-		MaxMR:             int(int32(q.maxMR)),
-		MaxPD:             int(int32(q.maxPD)),
-		MaxSRQ:            int(int32(q.maxSRQ)),
-		MaxSRQWR:          int(int32(q.maxSRQWR)),
-		MaxSRQSGE:         int(int32(q.maxSRQSGE)),
-		MaxMW:             int(int32(q.maxMW)),
-		MaxAH:             int(int32(q.maxAH)),
-		MaxQPInitRdAtomic: int(int32(q.maxQPInitRdAtom)),
-		MaxQPRdAtomic:     int(int32(q.maxQPRdAtom)),
-		PhysPorts:         int(q.physPortCnt),
-		AckDelay:          q.localCAAckDelay,
-		ODP:               verbs.ODPCaps{General: ex.odp.general, RC: ex.odp.rc, UC: ex.odp.uc, UD: ex.odp.ud},
+		FirmwareVersion:   fmt.Sprintf("%d.%d.%d", q.FwVer>>32, q.FwVer>>16&0xffff, q.FwVer&0xffff),
+		VendorID:          q.VendorID,
+		VendorPartID:      q.VendorPartID,
+		HardwareVersion:   q.HwVer,
+		SystemImageGUID:   binary.BigEndian.Uint64(q.SysImageGUID[:]),
+		KernelCaps:        uint64(q.DeviceCapFlags) | ex.DeviceCapFlagsEx,
+		MaxMRSize:         q.MaxMRSize,
+		MaxQP:             int(int32(q.MaxQP)),
+		MaxQPWR:           int(int32(q.MaxQPWR)),
+		MaxSGE:            int(int32(q.MaxSGE)),
+		MaxSGERead:        int(int32(q.MaxSGERead)),
+		MaxCQ:             int(int32(q.MaxCQ)),
+		MaxCQE:            int(int32(q.MaxCQE)),
+		MaxMR:             int(int32(q.MaxMR)),
+		MaxPD:             int(int32(q.MaxPD)),
+		MaxSRQ:            int(int32(q.MaxSRQ)),
+		MaxSRQWR:          int(int32(q.MaxSRQWR)),
+		MaxSRQSGE:         int(int32(q.MaxSRQSGE)),
+		MaxMW:             int(int32(q.MaxMW)),
+		MaxAH:             int(int32(q.MaxAH)),
+		MaxQPInitRdAtomic: int(int32(q.MaxQPInitRdAtom)),
+		MaxQPRdAtomic:     int(int32(q.MaxQPRdAtom)),
+		PhysPorts:         int(q.PhysPortCnt),
+		AckDelay:          q.LocalCAAckDelay,
+		ODP:               verbs.ODPCaps{General: ex.ODP.General, RC: ex.ODP.RC, UC: ex.ODP.UC, UD: ex.ODP.UD},
 	}
 }
 
@@ -294,44 +296,44 @@ func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if port == 0 {
 		return verbs.PortAttr{}, fmt.Errorf("%w: ports count from 1", verbs.ErrInvalid)
 	}
-	var out queryPortOut
-	if err := d.command(cmdQueryPort, bytesOf(&queryPortIn{portNum: port}), bytesOf(&out)); err != nil {
+	var out abi.QueryPortOut
+	if err := d.command(abi.CmdQueryPort, abi.BytesOf(&abi.QueryPortIn{PortNum: port}), abi.BytesOf(&out)); err != nil {
 		return verbs.PortAttr{}, err
 	}
 	return verbs.PortAttr{
-		State: verbs.PortState(out.state), MaxMTU: verbs.MTU(out.maxMTU), ActiveMTU: verbs.MTU(out.activeMTU),
-		GIDTableLen: int(int32(out.gidTblLen)), MaxMsgSize: out.maxMsgSize, LID: out.lid, LinkLayer: out.linkLayer,
-		PhysState: out.physState, ActiveWidth: out.activeWidth, ActiveSpeed: out.activeSpeed,
-		SMLID: out.smLID, LMC: out.lmc, PKeyTblLen: out.pkeyTblLen,
+		State: verbs.PortState(out.State), MaxMTU: verbs.MTU(out.MaxMTU), ActiveMTU: verbs.MTU(out.ActiveMTU),
+		GIDTableLen: int(int32(out.GIDTblLen)), MaxMsgSize: out.MaxMsgSize, LID: out.LID, LinkLayer: out.LinkLayer,
+		PhysState: out.PhysState, ActiveWidth: out.ActiveWidth, ActiveSpeed: out.ActiveSpeed,
+		SMLID: out.SMLID, LMC: out.LMC, PKeyTblLen: out.PKeyTblLen,
 	}, nil
 }
 
 // command runs a command without a driver's part.
-func (d *device) command(cmd command, in, out []byte) error {
-	return d.run(&request{cmd: cmd, in: in, out: out})
+func (d *device) command(cmd abi.Command, in, out []byte) error {
+	return d.run(&abi.Request{Cmd: cmd, In: in, Out: out})
 }
 
 // commandExtra runs a command with what the driver adds to it.
-func (d *device) commandExtra(cmd command, in, out []byte, e extra) error {
-	return d.run(&request{cmd: cmd, in: in, out: out, extraIn: e.in, extraOut: e.out})
+func (d *device) commandExtra(cmd abi.Command, in, out []byte, e driver.Extra) error {
+	return d.run(&abi.Request{Cmd: cmd, In: in, Out: out, ExtraIn: e.In, ExtraOut: e.Out})
 }
 
 // run runs a command. It ends when the kernel has done it; registering
 // memory may take its time.
-func (d *device) run(r *request) error {
+func (d *device) run(r *abi.Request) error {
 	d.life.RLock()
 	defer d.life.RUnlock()
 	if d.closed {
 		return verbs.ErrClosed
 	}
-	p, err := takePage()
+	p, err := abi.TakePage()
 	if err != nil {
 		return err
 	}
-	defer returnPage(p)
+	defer abi.ReturnPage(p)
 	err = d.submit(p, r)
 	if err != nil {
-		return d.failed(r.cmd.String(), err)
+		return d.failed(r.Cmd.String(), err)
 	}
 	return nil
 }
@@ -367,18 +369,18 @@ func (d *device) failed(op string, err error) error {
 // have other reasons for it too. The caller makes sure that the descriptor is
 // open.
 func (d *device) isGone() bool {
-	p, err := takePage()
+	p, err := abi.TakePage()
 	if err != nil {
 		return false
 	}
-	defer returnPage(p)
-	r := request{cmd: cmdQueryDevice, in: bytesOf(&responseOnly{}), out: bytesOf(&queryDeviceOut{})}
-	return errors.Is(d.file.submit(p, &r), unix.EIO)
+	defer abi.ReturnPage(p)
+	r := abi.Request{Cmd: abi.CmdQueryDevice, In: abi.BytesOf(&abi.ResponseOnly{}), Out: abi.BytesOf(&abi.QueryDeviceOut{})}
+	return errors.Is(d.file.Submit(p, &r), unix.EIO)
 }
 
-// mmap maps a queue. A child process that is not meant to have it does not
+// Map maps a queue. A child process that is not meant to have it does not
 // inherit it.
-func (d *device) mmap(offset uint64, size int, may protection) ([]byte, error) {
+func (d *device) Map(offset uint64, size int, may driver.Protection) ([]byte, error) {
 	d.life.RLock()
 	defer d.life.RUnlock()
 	if d.closed {
@@ -388,13 +390,13 @@ func (d *device) mmap(offset uint64, size int, may protection) ([]byte, error) {
 		return nil, fmt.Errorf("%w: kernel asks for a mapping of %d bytes", verbs.ErrInvalid, size)
 	}
 	prot := 0
-	if may&mayRead != 0 {
+	if may&driver.MayRead != 0 {
 		prot |= unix.PROT_READ
 	}
-	if may&mayWrite != 0 {
+	if may&driver.MayWrite != 0 {
 		prot |= unix.PROT_WRITE
 	}
-	mem, err := unix.Mmap(d.file.fd, int64(offset), size, prot, unix.MAP_SHARED)
+	mem, err := unix.Mmap(d.file.FD, int64(offset), size, prot, unix.MAP_SHARED)
 	if err != nil {
 		return nil, d.failed("map queue", err)
 	}
@@ -402,8 +404,8 @@ func (d *device) mmap(offset uint64, size int, may protection) ([]byte, error) {
 	return mem[:size:size], nil
 }
 
-// alloc maps memory that is the process's own.
-func (d *device) alloc(size int) ([]byte, error) {
+// Alloc maps memory that is the process's own.
+func (d *device) Alloc(size int) ([]byte, error) {
 	mem, err := mapRegion(size, false)
 	if err != nil {
 		return nil, err
@@ -414,6 +416,6 @@ func (d *device) alloc(size int) ([]byte, error) {
 // maxQueue bounds a mapping: 2^20 requests of 2 KiB.
 const maxQueue = 1 << 31
 
-func (d *device) unmap(mem []byte) {
+func (d *device) Unmap(mem []byte) {
 	_ = unix.Munmap(mem[:cap(mem)]) // fails only for memory that is not mapped
 }

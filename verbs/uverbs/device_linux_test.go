@@ -10,6 +10,9 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/rxe"
 )
 
 // deafDevice is a device whose descriptor is none, so that every command
@@ -17,8 +20,8 @@ import (
 func deafDevice(t testing.TB) *device {
 	t.Helper()
 	d := newDevice(rdmahost.Device{Name: "test0", DriverID: rdmahost.DriverRXE}, -1)
-	d.driver = sharedMemory{}.context(t, rxe{})
-	t.Cleanup(d.file.freeDoorbells)
+	d.driver = sharedMemory{}.context(t, rxe.Driver{})
+	t.Cleanup(d.file.FreeDoorbells)
 	return d
 }
 
@@ -52,8 +55,8 @@ func TestAClosedDeviceTakesNoCommands(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrClosed)
 	_, err = d.AllocPD()
 	require.ErrorIs(t, err, verbs.ErrClosed)
-	_, err = d.mmap(0, 4096, mayRead)
+	_, err = d.Map(0, 4096, driver.MayRead)
 	require.ErrorIs(t, err, verbs.ErrClosed)
-	_, err = d.queryGIDTable(make([]gidEntry, 1))
+	_, err = d.queryGIDTable(make([]abi.GIDEntry, 1))
 	require.ErrorIs(t, err, verbs.ErrClosed)
 }

@@ -21,9 +21,8 @@
 //
 // Sending, receiving and polling do without the kernel as far as the driver
 // allows: the queues are memory that the kernel's driver and this process share.
-// What such a queue looks like differs from driver to driver. The interface
-// driver, in driver.go, holds all that differs; CONTRIBUTING.md says how to add
-// one.
+// What such a queue looks like differs from driver to driver, each of which is
+// a package below this one; CONTRIBUTING.md says how to add one.
 //
 // Memory shared with the kernel is treated as hostile: every index and length is
 // read once, checked, and then used.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
 // eventQueue holds the asynchronous events of a device until NextEvent takes
@@ -67,7 +68,7 @@ func pollable(fd int, name string) (*os.File, error) {
 // read takes events from the kernel, one with each call. It ends with close,
 // or when the device is gone.
 func (q *eventQueue) read() {
-	buf := make([]byte, sizeOf[asyncEventDesc]())
+	buf := make([]byte, abi.SizeOf[abi.AsyncEventDesc]())
 	for {
 		n, err := q.file.Read(buf) // ends with an event, removal or close
 		switch {
@@ -77,24 +78,24 @@ func (q *eventQueue) read() {
 		case err != nil:
 			return
 		case n == len(buf):
-			q.take(*viewAt[asyncEventDesc](buf, 0))
+			q.take(*abi.ViewAt[abi.AsyncEventDesc](buf, 0))
 		}
 	}
 }
 
 // take translates an event. Objects are named by ids, and one that is gone by
 // now has no event any more.
-func (q *eventQueue) take(e asyncEventDesc) {
-	ev := verbs.DriverEvent{Type: verbs.EventType(e.eventType)}
+func (q *eventQueue) take(e abi.AsyncEventDesc) {
+	ev := verbs.DriverEvent{Type: verbs.EventType(e.EventType)}
 	switch ev.Type {
 	case verbs.EventDeviceFatal:
 		q.dev.lost()
 		return
 	case verbs.EventPortActive, verbs.EventPortErr, verbs.EventLIDChange, verbs.EventPKeyChange, verbs.EventSMChange,
 		verbs.EventClientReregister, verbs.EventGIDChange, verbs.EventSpeedChange:
-		ev.Port = uint8(e.element)
+		ev.Port = uint8(e.Element)
 	default:
-		switch o := q.dev.find(e.element).(type) {
+		switch o := q.dev.find(e.Element).(type) {
 		case *cq:
 			ev.CQ = o
 			if ev.Type == verbs.EventCQErr {

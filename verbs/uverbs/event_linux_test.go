@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
 func TestEventsNameTheirObjects(t *testing.T) {
@@ -18,26 +19,26 @@ func TestEventsNameTheirObjects(t *testing.T) {
 		ids[o] = id
 	}
 	for _, test := range []struct {
-		event asyncEventDesc
+		event abi.AsyncEventDesc
 		want  verbs.DriverEvent
 	}{
-		{asyncEventDesc{element: ids[c], eventType: 0}, verbs.DriverEvent{Type: verbs.EventCQErr, CQ: c}},
-		{asyncEventDesc{element: ids[s], eventType: 15}, verbs.DriverEvent{Type: verbs.EventSRQLimitReached, SRQ: s}},
-		{asyncEventDesc{element: ids[q], eventType: 5}, verbs.DriverEvent{Type: verbs.EventSQDrained, QPN: 17}},
-		{asyncEventDesc{element: 1, eventType: 10}, verbs.DriverEvent{Type: verbs.EventPortErr, Port: 1}},
-		{asyncEventDesc{eventType: 8}, verbs.DriverEvent{Type: verbs.EventDeviceFatal}},
+		{abi.AsyncEventDesc{Element: ids[c], EventType: 0}, verbs.DriverEvent{Type: verbs.EventCQErr, CQ: c}},
+		{abi.AsyncEventDesc{Element: ids[s], EventType: 15}, verbs.DriverEvent{Type: verbs.EventSRQLimitReached, SRQ: s}},
+		{abi.AsyncEventDesc{Element: ids[q], EventType: 5}, verbs.DriverEvent{Type: verbs.EventSQDrained, QPN: 17}},
+		{abi.AsyncEventDesc{Element: 1, EventType: 10}, verbs.DriverEvent{Type: verbs.EventPortErr, Port: 1}},
+		{abi.AsyncEventDesc{EventType: 8}, verbs.DriverEvent{Type: verbs.EventDeviceFatal}},
 	} {
 		d.events.take(test.event)
 		require.Equal(t, test.want, <-d.events.events) // it is there
 	}
 	require.True(t, d.gone.Load())
-	for name, event := range map[string]asyncEventDesc{
-		"an object that is gone":        {element: 99, eventType: 0},
-		"a type that nobody knows":      {element: 99, eventType: 1000},
-		"another end of the device":     {eventType: 8},
-		"a number that is an address":   {element: 1 << 63, eventType: 4},
-		"an object and unknown type":    {element: 0, eventType: 1<<32 - 1},
-		"the end of one that is closed": {element: 12345, eventType: 16},
+	for name, event := range map[string]abi.AsyncEventDesc{
+		"an object that is gone":        {Element: 99, EventType: 0},
+		"a type that nobody knows":      {Element: 99, EventType: 1000},
+		"another end of the device":     {EventType: 8},
+		"a number that is an address":   {Element: 1 << 63, EventType: 4},
+		"an object and unknown type":    {Element: 0, EventType: 1<<32 - 1},
+		"the end of one that is closed": {Element: 12345, EventType: 16},
 	} {
 		d.events.take(event)
 		require.Empty(t, d.events.events, name)
@@ -66,7 +67,7 @@ func FuzzDeviceEvent(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		d.events.take(asyncEventDesc{element: element, eventType: eventType})
+		d.events.take(abi.AsyncEventDesc{Element: element, EventType: eventType})
 		if len(d.events.events) > 1 {
 			t.Fatal("one event became several")
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
 func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
@@ -25,7 +26,7 @@ func (d *device) gidTable(port uint8) ([]verbs.GIDEntry, error) {
 	}
 	ports := max(d.entry.Ports, 1)
 	const most = (1<<16 - 1) / 32 // the length of an attribute has 16 bits
-	rows := make([]gidEntry, min(max(attr.GIDTableLen, 1)*ports, most))
+	rows := make([]abi.GIDEntry, min(max(attr.GIDTableLen, 1)*ports, most))
 	var pin runtime.Pinner
 	pin.Pin(&rows[0])
 	defer pin.Unpin()
@@ -35,10 +36,10 @@ func (d *device) gidTable(port uint8) ([]verbs.GIDEntry, error) {
 	}
 	var list []verbs.GIDEntry
 	for _, r := range rows[:min(n, uint64(len(rows)))] {
-		if r.portNum != uint32(port) {
+		if r.PortNum != uint32(port) {
 			continue
 		}
-		e := verbs.GIDEntry{GID: r.gid, Index: int(int32(r.index)), Port: port, Type: verbs.GIDType(r.gidType), Ifindex: int(int32(r.ifindex))}
+		e := verbs.GIDEntry{GID: r.GID, Index: int(int32(r.Index)), Port: port, Type: verbs.GIDType(r.GIDType), Ifindex: int(int32(r.Ifindex))}
 		if ifi, err := net.InterfaceByIndex(e.Ifindex); err == nil {
 			e.Netdev = ifi.Name
 		}
@@ -47,24 +48,24 @@ func (d *device) gidTable(port uint8) ([]verbs.GIDEntry, error) {
 	return list, nil
 }
 
-func (d *device) queryGIDTable(rows []gidEntry) (n uint64, err error) {
+func (d *device) queryGIDTable(rows []abi.GIDEntry) (n uint64, err error) {
 	d.life.RLock()
 	defer d.life.RUnlock()
 	if d.closed {
 		return 0, verbs.ErrClosed
 	}
-	p, err := takePage()
+	p, err := abi.TakePage()
 	if err != nil {
 		return 0, err
 	}
-	defer returnPage(p)
-	call := ioctlCall{page: p, object: objectDevice, method: methodQueryGIDTable}
-	call.constant(attrGIDEntrySize, uint64(sizeOf[gidEntry]()))
-	call.in(attrGIDFlags, pageIn, 4)
-	call.add(ioctlAttr{attrID: attrGIDEntries, len: uint16(len(rows) * sizeOf[gidEntry]()), data: addressOf(bytesOf(&rows[0]))})
-	call.out(attrGIDCount, pageOut, 8)
-	if err := call.run(&d.file); err != nil {
+	defer abi.ReturnPage(p)
+	call := abi.Call{Page: p, Object: abi.ObjectDevice, Method: abi.MethodQueryGIDTable}
+	call.Constant(abi.AttrGIDEntrySize, uint64(abi.SizeOf[abi.GIDEntry]()))
+	call.In(abi.AttrGIDFlags, abi.PageIn, 4)
+	call.Add(abi.IoctlAttr{AttrID: abi.AttrGIDEntries, Len: uint16(len(rows) * abi.SizeOf[abi.GIDEntry]()), Data: abi.AddressOf(abi.BytesOf(&rows[0]))})
+	call.Out(abi.AttrGIDCount, abi.PageOut, 8)
+	if err := call.Run(&d.file); err != nil {
 		return 0, d.failed("QUERY_GID_TABLE", err)
 	}
-	return *viewAt[uint64](p, pageOut), nil
+	return *abi.ViewAt[uint64](p, abi.PageOut), nil
 }

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/siw"
 )
 
 // kernelOfHandles answers commands as the kernel does: what is made gets the
@@ -16,67 +18,67 @@ import (
 // running command names cannot be destroyed.
 type kernelOfHandles struct {
 	mu    sync.Mutex
-	made  map[handleOf]int       // guarded by mu: what is there, and how many commands name it
-	named map[handleOf][]command // guarded by mu: the commands that named it since it was made
+	made  map[handleOf]int           // guarded by mu: what is there, and how many commands name it
+	named map[handleOf][]abi.Command // guarded by mu: the commands that named it since it was made
 	// refused counts, guarded by mu, the commands that were to destroy what
 	// another one named.
 	refused int
 	// begins and ends are called, without mu, when a command has begun and
 	// before it returns. Set before there are others.
-	begins, ends func(command)
+	begins, ends func(abi.Command)
 }
 
 // handleOf is a handle of a kind of objects: that of the command that makes them.
 type handleOf struct {
-	kind   command
+	kind   abi.Command
 	handle uint32
 }
 
 const firstQPN = 17
 
-func (k *kernelOfHandles) submit(_ []byte, r *request) error {
+func (k *kernelOfHandles) submit(_ []byte, r *abi.Request) error {
 	var names []handleOf
 	destroys := false
-	switch r.cmd {
-	case cmdCreateQP:
-		in := viewAt[createQPIn](r.in, 0)
-		names = []handleOf{{cmdAllocPD, in.pdHandle}, {cmdCreateCQ, in.sendCQ}, {cmdCreateCQ, in.recvCQ}}
-	case cmdModifyQP:
-		names = []handleOf{{cmdCreateQP, viewAt[modifyQPIn](r.in, 0).handle}}
-	case cmdQueryQP:
-		names = []handleOf{{cmdCreateQP, viewAt[queryQPIn](r.in, 0).handle}}
-	case cmdDestroyQP:
-		names, destroys = []handleOf{{cmdCreateQP, viewAt[destroyIn](r.in, 0).handle}}, true
-	case cmdDestroyCQ:
-		names, destroys = []handleOf{{cmdCreateCQ, viewAt[destroyIn](r.in, 0).handle}}, true
-	case cmdDeallocPD:
-		names, destroys = []handleOf{{cmdAllocPD, viewAt[handleOnly](r.in, 0).handle}}, true
+	switch r.Cmd {
+	case abi.CmdCreateQP:
+		in := abi.ViewAt[abi.CreateQPIn](r.In, 0)
+		names = []handleOf{{abi.CmdAllocPD, in.PDHandle}, {abi.CmdCreateCQ, in.SendCQ}, {abi.CmdCreateCQ, in.RecvCQ}}
+	case abi.CmdModifyQP:
+		names = []handleOf{{abi.CmdCreateQP, abi.ViewAt[abi.ModifyQPIn](r.In, 0).Handle}}
+	case abi.CmdQueryQP:
+		names = []handleOf{{abi.CmdCreateQP, abi.ViewAt[abi.QueryQPIn](r.In, 0).Handle}}
+	case abi.CmdDestroyQP:
+		names, destroys = []handleOf{{abi.CmdCreateQP, abi.ViewAt[abi.DestroyIn](r.In, 0).Handle}}, true
+	case abi.CmdDestroyCQ:
+		names, destroys = []handleOf{{abi.CmdCreateCQ, abi.ViewAt[abi.DestroyIn](r.In, 0).Handle}}, true
+	case abi.CmdDeallocPD:
+		names, destroys = []handleOf{{abi.CmdAllocPD, abi.ViewAt[abi.HandleOnly](r.In, 0).Handle}}, true
 	}
-	if err := k.enter(r.cmd, names, destroys); err != nil {
+	if err := k.enter(r.Cmd, names, destroys); err != nil {
 		return err
 	}
 	if k.begins != nil {
-		k.begins(r.cmd)
+		k.begins(r.Cmd)
 	}
 	k.leave(names, destroys)
-	switch r.cmd {
-	case cmdAllocPD:
-		viewAt[allocPDOut](r.out, 0).handle = k.make(r.cmd)
-	case cmdCreateCQ:
-		*viewAt[createCQOut](r.out, 0) = createCQOut{handle: k.make(r.cmd), cqe: 8}
-		siwMakesCQ(r.extraOut, 8)
-	case cmdCreateQP:
-		handle := k.make(r.cmd)
-		*viewAt[createQPOut](r.out, 0) = createQPOut{handle: handle, qpn: firstQPN + handle, maxSendWR: 4, maxRecvWR: 4}
-		siwMakesQP(r.extraOut, 4)
+	switch r.Cmd {
+	case abi.CmdAllocPD:
+		abi.ViewAt[abi.AllocPDOut](r.Out, 0).Handle = k.make(r.Cmd)
+	case abi.CmdCreateCQ:
+		*abi.ViewAt[abi.CreateCQOut](r.Out, 0) = abi.CreateCQOut{Handle: k.make(r.Cmd), CQE: 8}
+		siwMakesCQ(r.ExtraOut, 8)
+	case abi.CmdCreateQP:
+		handle := k.make(r.Cmd)
+		*abi.ViewAt[abi.CreateQPOut](r.Out, 0) = abi.CreateQPOut{Handle: handle, QPN: firstQPN + handle, MaxSendWR: 4, MaxRecvWR: 4}
+		siwMakesQP(r.ExtraOut, 4)
 	}
 	if k.ends != nil {
-		k.ends(r.cmd)
+		k.ends(r.Cmd)
 	}
 	return nil
 }
 
-func (k *kernelOfHandles) enter(cmd command, names []handleOf, destroys bool) error {
+func (k *kernelOfHandles) enter(cmd abi.Command, names []handleOf, destroys bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range names {
@@ -107,7 +109,7 @@ func (k *kernelOfHandles) leave(names []handleOf, destroys bool) {
 	}
 }
 
-func (k *kernelOfHandles) make(kind command) uint32 {
+func (k *kernelOfHandles) make(kind abi.Command) uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := handleOf{kind: kind}
@@ -120,10 +122,10 @@ func (k *kernelOfHandles) make(kind command) uint32 {
 }
 
 // commandsOf returns the commands that have named the QP.
-func (k *kernelOfHandles) commandsOf(handle uint32) []command {
+func (k *kernelOfHandles) commandsOf(handle uint32) []abi.Command {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.named[handleOf{cmdCreateQP, handle}]
+	return k.named[handleOf{abi.CmdCreateQP, handle}]
 }
 
 // objectsOfTest are a PD and a CQ on a siw device of a kernel of the test.
@@ -137,9 +139,9 @@ type objectsOfTest struct {
 func newObjects(t *testing.T) objectsOfTest {
 	t.Helper()
 	d, _ := listeningDevice(t)
-	k := &kernelOfHandles{made: make(map[handleOf]int), named: make(map[handleOf][]command)}
+	k := &kernelOfHandles{made: make(map[handleOf]int), named: make(map[handleOf][]abi.Command)}
 	mem := newSiwMemory(8)
-	d.driver, d.submit = mem.context(t, siw{}), k.submit
+	d.driver, d.submit = mem.context(t, siw.Driver{}), k.submit
 	p, err := d.allocPD()
 	require.NoError(t, err)
 	c, err := d.CreateCQ(&verbs.CQAttr{CQE: 8}, nil)
@@ -187,18 +189,18 @@ func TestNoCommandOfADestroyedQPNamesTheNext(t *testing.T) {
 
 func TestDestroyWaitsForTheCommandsAboutTheQP(t *testing.T) {
 	for name, c := range map[string]struct {
-		cmd command
+		cmd abi.Command
 		run func(*qp) error
 	}{
-		"Query":  {cmdQueryQP, func(q *qp) error { _, err := q.Query(); return err }},
-		"Modify": {cmdModifyQP, func(q *qp) error { return q.Modify(&verbs.QPAttr{State: verbs.QPStateInit}, verbs.QPAttrState) }},
-		"flush":  {cmdModifyQP, func(q *qp) error { q.failedByKernel(); return nil }},
+		"Query":  {abi.CmdQueryQP, func(q *qp) error { _, err := q.Query(); return err }},
+		"Modify": {abi.CmdModifyQP, func(q *qp) error { return q.Modify(&verbs.QPAttr{State: verbs.QPStateInit}, verbs.QPAttrState) }},
+		"flush":  {abi.CmdModifyQP, func(q *qp) error { q.failedByKernel(); return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newObjects(t)
 			q := o.newQP(t)
 			begun, end := make(chan struct{}), make(chan struct{})
-			o.kernel.begins = func(cmd command) {
+			o.kernel.begins = func(cmd abi.Command) {
 				if cmd == c.cmd {
 					close(begun)
 					<-end // ends with the test's close
@@ -220,12 +222,12 @@ func TestDestroyWaitsForTheCommandsAboutTheQP(t *testing.T) {
 func TestNoBellRingsForAQPThatIsBeingDestroyed(t *testing.T) {
 	d, heard := listeningDevice(t)
 	o := newObjects(t)
-	o.pd.dev.file.fd = d.file.fd
+	o.pd.dev.file.FD = d.file.FD
 	q := o.newQP(t)
 	q.state.Store(uint32(verbs.QPStateRTS))
 	destroyed, end := make(chan struct{}), make(chan struct{})
-	o.kernel.ends = func(cmd command) {
-		if cmd == cmdDestroyQP {
+	o.kernel.ends = func(cmd abi.Command) {
+		if cmd == abi.CmdDestroyQP {
 			close(destroyed)
 			<-end // ends with the test's close
 		}
@@ -249,8 +251,8 @@ func TestANumberIsNotUsedAgainBeforeItsCompletionsAreDropped(t *testing.T) {
 	gone := o.newQP(t)
 	siwCompletes(o.mem, 0, 1, gone.num, 0)
 	destroyed, end := make(chan struct{}), make(chan struct{})
-	o.kernel.ends = func(cmd command) {
-		if cmd == cmdDestroyQP {
+	o.kernel.ends = func(cmd abi.Command) {
+		if cmd == abi.CmdDestroyQP {
 			close(destroyed)
 			<-end // ends with the test's close
 		}
@@ -290,8 +292,8 @@ func TestANumberIsNotUsedAgainBeforeItsCompletionsAreDropped(t *testing.T) {
 func TestWhatAQPIsMadeOfStaysWhileItIsMade(t *testing.T) {
 	o := newObjects(t)
 	begun, end := make(chan struct{}), make(chan struct{})
-	o.kernel.ends = func(cmd command) { // the kernel is through with the command
-		if cmd == cmdCreateQP {
+	o.kernel.ends = func(cmd abi.Command) { // the kernel is through with the command
+		if cmd == abi.CmdCreateQP {
 			close(begun)
 			<-end // ends with the test's close
 		}
@@ -324,7 +326,7 @@ func TestZeroBasedMemoryAgreesWithTheKernelsPage(t *testing.T) {
 	pageSize = 64 << 10 // as kernels for arm64 may have
 	o := newObjects(t)
 	mem := make([]byte, 192<<10)
-	at := 12<<10 + int(-addressOf(mem)&(64<<10-1)) // not where pages of 4 KiB and of 64 KiB begin both
+	at := 12<<10 + int(-abi.AddressOf(mem)&(64<<10-1)) // not where pages of 4 KiB and of 64 KiB begin both
 	mr, err := o.pd.RegisterMR(mem[at:at+8], verbs.AccessLocalWrite|verbs.AccessZeroBased)
 	require.NoError(t, err)
 	require.EqualValues(t, 12<<10, mr.Addr())

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
 // region is a memory region.
@@ -83,20 +84,20 @@ func mapRegion(length int, huge bool) ([]byte, error) {
 
 // register makes the kernel's side of r.
 func (p *pd) register(r *region, access verbs.Access) (*region, error) {
-	in := regMRIn{
-		start: addressOf(r.mem), length: uint64(len(r.mem)), hcaVA: addressOf(r.mem), pdHandle: p.handle, accessFlags: uint32(access),
+	in := abi.RegMRIn{
+		Start: abi.AddressOf(r.mem), Length: uint64(len(r.mem)), HCAVA: abi.AddressOf(r.mem), PDHandle: p.handle, AccessFlags: uint32(access),
 	}
 	if access&verbs.AccessZeroBased != 0 {
-		in.hcaVA %= uint64(pageSize) // the kernel wants the offset within the page to agree
+		in.HCAVA %= uint64(pageSize) // the kernel wants the offset within the page to agree
 	}
-	var out regMROut
+	var out abi.RegMROut
 	err := p.end.use(func() error {
-		return p.dev.commandExtra(cmdRegMR, bytesOf(&in), bytesOf(&out), p.dev.driver.extra(cmdRegMR))
+		return p.dev.commandExtra(abi.CmdRegMR, abi.BytesOf(&in), abi.BytesOf(&out), p.dev.driver.Extra(abi.CmdRegMR))
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.dev, r.addr, r.handle, r.lkey, r.rkey = p.dev, in.hcaVA, out.handle, out.lkey, out.rkey
+	r.dev, r.addr, r.handle, r.lkey, r.rkey = p.dev, in.HCAVA, out.Handle, out.LKey, out.RKey
 	return r.list()
 }
 
@@ -121,7 +122,7 @@ func (r *region) Deregister() error {
 	if r.closed {
 		return verbs.ErrClosed
 	}
-	err := r.dev.command(cmdDeregMR, bytesOf(&handleOnly{handle: r.handle}), nil)
+	err := r.dev.command(abi.CmdDeregMR, abi.BytesOf(&abi.HandleOnly{Handle: r.handle}), nil)
 	if errors.Is(err, verbs.ErrInvalid) {
 		// This is how rxe says that windows are bound to it.
 		err = fmt.Errorf("%w: %w", verbs.ErrBusy, err)
@@ -156,22 +157,22 @@ func (r *region) Reregister(mem []byte, to verbs.PDDriver, access verbs.Access, 
 	if r.closed {
 		return verbs.ErrClosed
 	}
-	in := reregMRIn{handle: r.handle, flags: uint32(mask), accessFlags: uint32(access)}
+	in := abi.ReregMRIn{Handle: r.handle, Flags: uint32(mask), AccessFlags: uint32(access)}
 	if mask&verbs.MRChangeMemory != 0 {
-		in.start, in.length, in.hcaVA = addressOf(mem), uint64(len(mem)), addressOf(mem)
+		in.Start, in.Length, in.HCAVA = abi.AddressOf(mem), uint64(len(mem)), abi.AddressOf(mem)
 		if access&verbs.AccessZeroBased != 0 {
-			in.hcaVA %= uint64(pageSize)
+			in.HCAVA %= uint64(pageSize)
 		}
 	}
-	var out reregMROut
-	rereg := func() error { return r.dev.command(cmdReregMR, bytesOf(&in), bytesOf(&out)) }
+	var out abi.ReregMROut
+	rereg := func() error { return r.dev.command(abi.CmdReregMR, abi.BytesOf(&in), abi.BytesOf(&out)) }
 	var err error
 	if mask&verbs.MRChangePD != 0 {
 		p, ok := to.(*pd)
 		if !ok || p.dev != r.dev {
 			return fmt.Errorf("%w: PD of another device", verbs.ErrInvalid)
 		}
-		in.pdHandle = p.handle
+		in.PDHandle = p.handle
 		err = p.end.use(rereg)
 	} else {
 		err = rereg()
@@ -180,9 +181,9 @@ func (r *region) Reregister(mem []byte, to verbs.PDDriver, access verbs.Access, 
 		return err
 	}
 	if mask&verbs.MRChangeMemory != 0 {
-		r.mem, r.addr = mem, in.hcaVA
+		r.mem, r.addr = mem, in.HCAVA
 	}
-	r.lkey, r.rkey = out.lkey, out.rkey
+	r.lkey, r.rkey = out.LKey, out.RKey
 	return nil
 }
 
@@ -207,17 +208,17 @@ func (r *region) registerDMABuf(p *pd, fd int, offset uint64, length int, access
 	if d.closed {
 		return verbs.ErrClosed
 	}
-	page, err := takePage()
+	page, err := abi.TakePage()
 	if err != nil {
 		return err
 	}
-	defer returnPage(page)
+	defer abi.ReturnPage(page)
 	call := layDMABuf(page, regDMABuf{pd: p.handle, fd: int32(fd), offset: offset, length: uint64(length), iova: r.addr, access: access})
-	if err := call.run(&d.file); err != nil {
+	if err := call.Run(&d.file); err != nil {
 		return d.failed("REG_DMABUF_MR", err)
 	}
-	r.handle = uint32(call.attr(0))
-	r.lkey, r.rkey = *viewAt[uint32](page, pageOut), *viewAt[uint32](page, pageOut+8)
+	r.handle = uint32(call.Attr(0))
+	r.lkey, r.rkey = *abi.ViewAt[uint32](page, abi.PageOut), *abi.ViewAt[uint32](page, abi.PageOut+8)
 	return nil
 }
 
@@ -229,21 +230,21 @@ type regDMABuf struct {
 	access               verbs.Access
 }
 
-// layDMABuf lays the call out on a page. The kernel puts the keys at pageOut
+// layDMABuf lays the call out on a page. The kernel puts the keys at abi.PageOut
 // and eight bytes behind it.
-func layDMABuf(page []byte, m regDMABuf) ioctlCall {
-	call := ioctlCall{page: page, object: objectMR, method: methodRegDMABuf}
-	call.handle(attrDMABufHandle, 0) // where the kernel puts that of the new region
-	call.handle(attrDMABufPD, uint64(m.pd))
-	call.constant(attrDMABufOffset, m.offset)
-	call.constant(attrDMABufLength, m.length)
-	call.constant(attrDMABufIOVA, m.iova)
-	*viewAt[int32](page, pageIn) = m.fd
-	call.in(attrDMABufFD, pageIn, 4)
-	*viewAt[uint32](page, pageIn+8) = uint32(m.access)
-	call.in(attrDMABufAccess, pageIn+8, 4)
-	call.out(attrDMABufOutLKey, pageOut, 4)
-	call.out(attrDMABufOutRKey, pageOut+8, 4)
+func layDMABuf(page []byte, m regDMABuf) abi.Call {
+	call := abi.Call{Page: page, Object: abi.ObjectMR, Method: abi.MethodRegDMABuf}
+	call.Handle(abi.AttrDMABufHandle, 0) // where the kernel puts that of the new region
+	call.Handle(abi.AttrDMABufPD, uint64(m.pd))
+	call.Constant(abi.AttrDMABufOffset, m.offset)
+	call.Constant(abi.AttrDMABufLength, m.length)
+	call.Constant(abi.AttrDMABufIOVA, m.iova)
+	*abi.ViewAt[int32](page, abi.PageIn) = m.fd
+	call.In(abi.AttrDMABufFD, abi.PageIn, 4)
+	*abi.ViewAt[uint32](page, abi.PageIn+8) = uint32(m.access)
+	call.In(abi.AttrDMABufAccess, abi.PageIn+8, 4)
+	call.Out(abi.AttrDMABufOutLKey, abi.PageOut, 4)
+	call.Out(abi.AttrDMABufOutRKey, abi.PageOut+8, 4)
 	return call
 }
 

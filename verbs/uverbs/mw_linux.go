@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
 // window is a memory window.
@@ -17,16 +18,16 @@ type window struct {
 }
 
 func (p *pd) AllocMW(typ verbs.MWType) (verbs.MWDriver, error) {
-	in := allocMWIn{pdHandle: p.handle, mwType: uint8(typ)}
-	var out allocMWOut
+	in := abi.AllocMWIn{PDHandle: p.handle, MWType: uint8(typ)}
+	var out abi.AllocMWOut
 	err := p.end.use(func() error {
-		return p.dev.commandExtra(cmdAllocMW, bytesOf(&in), bytesOf(&out), p.dev.driver.extra(cmdAllocMW))
+		return p.dev.commandExtra(abi.CmdAllocMW, abi.BytesOf(&in), abi.BytesOf(&out), p.dev.driver.Extra(abi.CmdAllocMW))
 	})
 	if err != nil {
 		return nil, err
 	}
-	w := &window{dev: p.dev, handle: out.handle, typ: typ, made: out.rkey}
-	w.current.Store(out.rkey)
+	w := &window{dev: p.dev, handle: out.Handle, typ: typ, made: out.RKey}
+	w.current.Store(out.RKey)
 	return w, nil
 }
 
@@ -39,11 +40,11 @@ func (w *window) RKey() uint32 {
 	return w.made
 }
 
-func (w *window) key() uint32        { return w.current.Load() }
-func (w *window) setKey(rkey uint32) { w.current.Store(rkey) }
+func (w *window) Key() uint32        { return w.current.Load() }
+func (w *window) SetKey(rkey uint32) { w.current.Store(rkey) }
 
 func (w *window) Dealloc() error {
 	return w.end.once(func() error {
-		return w.dev.command(cmdDeallocMW, bytesOf(&handleOnly{handle: w.handle}), nil)
+		return w.dev.command(abi.CmdDeallocMW, abi.BytesOf(&abi.HandleOnly{Handle: w.handle}), nil)
 	})
 }

@@ -1,6 +1,9 @@
 package uverbs
 
-import "github.com/seed-b9b531af/ramjet/verbs"
+import (
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+)
 
 // pd is a protection domain. The kernel counts what uses it.
 type pd struct {
@@ -18,15 +21,15 @@ func (d *device) AllocPD() (verbs.PDDriver, error) {
 }
 
 func (d *device) allocPD() (*pd, error) {
-	var out allocPDOut
-	if err := d.commandExtra(cmdAllocPD, bytesOf(&responseOnly{}), bytesOf(&out), d.driver.extra(cmdAllocPD)); err != nil {
+	var out abi.AllocPDOut
+	if err := d.commandExtra(abi.CmdAllocPD, abi.BytesOf(&abi.ResponseOnly{}), abi.BytesOf(&out), d.driver.Extra(abi.CmdAllocPD)); err != nil {
 		return nil, err
 	}
-	return &pd{dev: d, handle: out.handle}, nil
+	return &pd{dev: d, handle: out.Handle}, nil
 }
 
 func (p *pd) Dealloc() error {
 	return p.end.once(func() error {
-		return p.dev.command(cmdDeallocPD, bytesOf(&handleOnly{handle: p.handle}), nil)
+		return p.dev.command(abi.CmdDeallocPD, abi.BytesOf(&abi.HandleOnly{Handle: p.handle}), nil)
 	})
 }

@@ -3,6 +3,9 @@ package uverbs
 import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/rxe"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/siw"
 )
 
 func init() { verbs.Register(provider{}) }
@@ -43,9 +46,9 @@ func (provider) Open(name string) (verbs.ContextDriver, error) {
 }
 
 // drivers are the drivers by what the kernel calls theirs.
-var drivers = map[rdmahost.DriverID]driver{
-	rdmahost.DriverRXE: rxe{},
-	rdmahost.DriverSIW: siw{},
+var drivers = map[rdmahost.DriverID]driver.Driver{
+	rdmahost.DriverRXE: rxe.Driver{},
+	rdmahost.DriverSIW: siw.Driver{},
 }
 
 // Drives reports whether this package has a driver for devices whose driver in

@@ -4,50 +4,51 @@ import (
 	"fmt"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
 // modifyQP translates attributes into the command. The kernel looks only at
 // what mask names.
-func modifyQP(a *verbs.QPAttr, mask verbs.QPAttrMask) modifyQPIn {
-	return modifyQPIn{
-		dest: destOf(&a.AV), altDest: destOf(&a.AltAV),
-		attrMask: uint32(mask), qkey: a.QKey, rqPSN: a.RQPSN, sqPSN: a.SQPSN, destQPNum: a.DestQPN, accessFlags: uint32(a.Access),
-		pkeyIndex: a.PKeyIndex, altPKeyIndex: a.AltPKeyIndex, qpState: uint8(a.State), curQPState: uint8(a.CurState),
-		pathMTU: uint8(a.PathMTU), pathMigState: a.PathMigState, enSQDAsyncNotify: flag(a.EnSQDAsyncNotify),
-		maxRdAtomic: a.MaxRdAtomic, maxDestRdAtomic: a.MaxDestRdAtomic, minRNRTimer: a.MinRNRTimer, portNum: a.Port,
-		timeout: a.Timeout, retryCnt: a.RetryCount, rnrRetry: a.RNRRetry, altPortNum: a.AltPort, altTimeout: a.AltTimeout,
+func modifyQP(a *verbs.QPAttr, mask verbs.QPAttrMask) abi.ModifyQPIn {
+	return abi.ModifyQPIn{
+		Dest: destOf(&a.AV), AltDest: destOf(&a.AltAV),
+		AttrMask: uint32(mask), QKey: a.QKey, RQPSN: a.RQPSN, SQPSN: a.SQPSN, DestQPNum: a.DestQPN, AccessFlags: uint32(a.Access),
+		PKeyIndex: a.PKeyIndex, AltPKeyIndex: a.AltPKeyIndex, QPState: uint8(a.State), CurQPState: uint8(a.CurState),
+		PathMTU: uint8(a.PathMTU), PathMigState: a.PathMigState, EnSQDAsyncNotify: flag(a.EnSQDAsyncNotify),
+		MaxRdAtomic: a.MaxRdAtomic, MaxDestRdAtomic: a.MaxDestRdAtomic, MinRNRTimer: a.MinRNRTimer, PortNum: a.Port,
+		Timeout: a.Timeout, RetryCnt: a.RetryCount, RnrRetry: a.RNRRetry, AltPortNum: a.AltPort, AltTimeout: a.AltTimeout,
 	}
 }
 
-func destOf(av *verbs.AddressVector) qpDest {
-	return qpDest{
-		dgid: av.DGID, flowLabel: av.FlowLabel, dlid: av.DLID, sgidIndex: av.SGIDIndex, hopLimit: av.HopLimit,
-		trafficClass: av.TrafficClass, sl: av.SL, srcPathBits: av.SrcPathBits, staticRate: av.StaticRate,
-		isGlobal: flag(av.IsGlobal), portNum: av.Port,
+func destOf(av *verbs.AddressVector) abi.QPDest {
+	return abi.QPDest{
+		DGID: av.DGID, FlowLabel: av.FlowLabel, DLID: av.DLID, SGIDIndex: av.SGIDIndex, HopLimit: av.HopLimit,
+		TrafficClass: av.TrafficClass, SL: av.SL, SrcPathBits: av.SrcPathBits, StaticRate: av.StaticRate,
+		IsGlobal: flag(av.IsGlobal), PortNum: av.Port,
 	}
 }
 
-func addressVector(d *qpDest) verbs.AddressVector {
+func addressVector(d *abi.QPDest) verbs.AddressVector {
 	return verbs.AddressVector{
-		DGID: d.dgid, SGIDIndex: d.sgidIndex, FlowLabel: d.flowLabel, HopLimit: d.hopLimit, TrafficClass: d.trafficClass,
-		DLID: d.dlid, SL: d.sl, SrcPathBits: d.srcPathBits, StaticRate: d.staticRate, IsGlobal: d.isGlobal != 0, Port: d.portNum,
+		DGID: d.DGID, SGIDIndex: d.SGIDIndex, FlowLabel: d.FlowLabel, HopLimit: d.HopLimit, TrafficClass: d.TrafficClass,
+		DLID: d.DLID, SL: d.SL, SrcPathBits: d.SrcPathBits, StaticRate: d.StaticRate, IsGlobal: d.IsGlobal != 0, Port: d.PortNum,
 	}
 }
 
 // queryMask asks for everything.
 const queryMask = 1<<21 - 1
 
-func attrOf(q *queryQPOut) verbs.QPAttr {
+func attrOf(q *abi.QueryQPOut) verbs.QPAttr {
 	return verbs.QPAttr{
-		State: verbs.QPState(q.qpState), CurState: verbs.QPState(q.curQPState), Access: verbs.Access(q.accessFlags),
-		PKeyIndex: q.pkeyIndex, Port: q.portNum, QKey: q.qkey, AV: addressVector(&q.dest), AltAV: addressVector(&q.altDest),
-		AltPKeyIndex: q.altPKeyIndex, AltPort: q.altPortNum, AltTimeout: q.altTimeout, PathMTU: verbs.MTU(q.pathMTU),
-		Timeout: q.timeout, RetryCount: q.retryCnt, RNRRetry: q.rnrRetry, RQPSN: q.rqPSN, SQPSN: q.sqPSN,
-		MaxRdAtomic: q.maxRdAtomic, MaxDestRdAtomic: q.maxDestRdAtomic, MinRNRTimer: q.minRNRTimer,
-		PathMigState: q.pathMigState, SQDraining: q.sqDraining != 0, DestQPN: q.destQPNum,
+		State: verbs.QPState(q.QPState), CurState: verbs.QPState(q.CurQPState), Access: verbs.Access(q.AccessFlags),
+		PKeyIndex: q.PKeyIndex, Port: q.PortNum, QKey: q.QKey, AV: addressVector(&q.Dest), AltAV: addressVector(&q.AltDest),
+		AltPKeyIndex: q.AltPKeyIndex, AltPort: q.AltPortNum, AltTimeout: q.AltTimeout, PathMTU: verbs.MTU(q.PathMTU),
+		Timeout: q.Timeout, RetryCount: q.RetryCnt, RNRRetry: q.RnrRetry, RQPSN: q.RQPSN, SQPSN: q.SQPSN,
+		MaxRdAtomic: q.MaxRdAtomic, MaxDestRdAtomic: q.MaxDestRdAtomic, MinRNRTimer: q.MinRNRTimer,
+		PathMigState: q.PathMigState, SQDraining: q.SQDraining != 0, DestQPN: q.DestQPNum,
 		Cap: verbs.QPCap{
-			MaxSendWR: int(int32(q.maxSendWR)), MaxRecvWR: int(int32(q.maxRecvWR)), MaxSendSGE: int(int32(q.maxSendSGE)),
-			MaxRecvSGE: int(int32(q.maxRecvSGE)), MaxInline: int(int32(q.maxInline)),
+			MaxSendWR: int(int32(q.MaxSendWR)), MaxRecvWR: int(int32(q.MaxRecvWR)), MaxSendSGE: int(int32(q.MaxSendSGE)),
+			MaxRecvSGE: int(int32(q.MaxRecvSGE)), MaxInline: int(int32(q.MaxInline)),
 		},
 	}
 }

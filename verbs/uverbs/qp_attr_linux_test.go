@@ -3,8 +3,9 @@ package uverbs
 import (
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 func TestIWARPQPsAreMovedByTheirConnectionManager(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
 // qp is a queue pair.
@@ -20,9 +22,9 @@ type qp struct {
 	srq    *srq // nil: it has a receive queue
 	rc     bool
 
-	queue                qpQueue        // also of send and recv, who look whether it is there
-	unflushed            unflushedQueue // queue, or nil if the kernel flushes all requests
-	sendLimit, recvLimit int            // requests that the queues take
+	queue                driver.QP          // also of send and recv, who look whether it is there
+	unflushed            driver.UnflushedQP // queue, or nil if the kernel flushes all requests
+	sendLimit, recvLimit int                // requests that the queues take
 	signalAll            bool
 
 	// state is what the last transition that we know of has led to. The
@@ -43,14 +45,14 @@ type qp struct {
 
 	send struct {
 		sync.Mutex
-		queue  qpQueue  // guarded by the mutex, nil once destroyed
-		posted uint64   // guarded by the mutex: requests that will give a completion
-		bell   doorbell // guarded by the mutex
+		queue  driver.QP    // guarded by the mutex, nil once destroyed
+		posted uint64       // guarded by the mutex: requests that will give a completion
+		bell   abi.Doorbell // guarded by the mutex
 	}
 	recv struct {
 		sync.Mutex
-		queue  qpQueue // guarded by the mutex, nil once destroyed
-		posted uint64  // guarded by the mutex
+		queue  driver.QP // guarded by the mutex, nil once destroyed
+		posted uint64    // guarded by the mutex
 	}
 }
 
@@ -101,37 +103,37 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	defer q.life.Unlock()
 	q.lock()
 	defer q.unlock()
-	in := createQPIn{
-		userHandle: q.id, pdHandle: p.handle, sendCQ: q.sendCQ.handle, recvCQ: q.recvCQ.handle,
-		maxSendWR: uint32(max(attr.Cap.MaxSendWR, 1)), maxRecvWR: uint32(attr.Cap.MaxRecvWR),
+	in := abi.CreateQPIn{
+		UserHandle: q.id, PDHandle: p.handle, SendCQ: q.sendCQ.handle, RecvCQ: q.recvCQ.handle,
+		MaxSendWR: uint32(max(attr.Cap.MaxSendWR, 1)), MaxRecvWR: uint32(attr.Cap.MaxRecvWR),
 		// Inline data lies where the SGEs do: rxe wants room for one then.
-		maxSendSGE: uint32(max(attr.Cap.MaxSendSGE, 1)), maxRecvSGE: uint32(attr.Cap.MaxRecvSGE),
-		maxInline: uint32(attr.Cap.MaxInline), sqSigAll: flag(attr.SignalAll), qpType: uint8(attr.Type),
+		MaxSendSGE: uint32(max(attr.Cap.MaxSendSGE, 1)), MaxRecvSGE: uint32(attr.Cap.MaxRecvSGE),
+		MaxInline: uint32(attr.Cap.MaxInline), SQSigAll: flag(attr.SignalAll), QPType: uint8(attr.Type),
 	}
 	if q.srq != nil {
-		in.srqHandle, in.isSRQ, in.maxRecvWR, in.maxRecvSGE = q.srq.handle, 1, 0, 0
+		in.SRQHandle, in.IsSRQ, in.MaxRecvWR, in.MaxRecvSGE = q.srq.handle, 1, 0, 0
 	}
-	init := qpAttr{typ: attr.Type, cap: attr.Cap, signalAll: attr.SignalAll}
+	init := driver.QPAttr{Type: attr.Type, Cap: attr.Cap, SignalAll: attr.SignalAll}
 	if q.srq != nil {
-		init.srq = q.srq.queue
+		init.SRQ = q.srq.queue
 	}
 	made := false
-	queue, err := q.dev.driver.createQP(&init, func(e extra) (madeQP, error) {
-		var out createQPOut
-		if err := q.dev.commandExtra(cmdCreateQP, bytesOf(&in), bytesOf(&out), e); err != nil {
-			return madeQP{}, err
+	queue, err := q.dev.driver.CreateQP(&init, func(e driver.Extra) (driver.MadeQP, error) {
+		var out abi.CreateQPOut
+		if err := q.dev.commandExtra(abi.CmdCreateQP, abi.BytesOf(&in), abi.BytesOf(&out), e); err != nil {
+			return driver.MadeQP{}, err
 		}
-		q.handle, q.num, made = out.handle, out.qpn, true
+		q.handle, q.num, made = out.Handle, out.QPN, true
 		attr.Cap = verbs.QPCap{
-			MaxSendWR: int(int32(out.maxSendWR)), MaxRecvWR: int(int32(out.maxRecvWR)), MaxSendSGE: int(int32(out.maxSendSGE)),
-			MaxRecvSGE: int(int32(out.maxRecvSGE)), MaxInline: int(int32(out.maxInline)),
+			MaxSendWR: int(int32(out.MaxSendWR)), MaxRecvWR: int(int32(out.MaxRecvWR)), MaxSendSGE: int(int32(out.MaxSendSGE)),
+			MaxRecvSGE: int(int32(out.MaxRecvSGE)), MaxInline: int(int32(out.MaxInline)),
 		}
-		return madeQP{num: q.num, cap: attr.Cap}, nil
+		return driver.MadeQP{Num: q.num, Cap: attr.Cap}, nil
 	})
 	if err == nil {
 		q.queue, q.send.queue, q.recv.queue = queue, queue, queue
-		q.unflushed, _ = queue.(unflushedQueue)
-		q.send.bell, err = q.dev.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{handle: q.handle, wqeSize: sendWRSize}), true)
+		q.unflushed, _ = queue.(driver.UnflushedQP)
+		q.send.bell, err = q.dev.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{Handle: q.handle, WQESize: abi.SendWRSize}), true)
 	}
 	if err != nil {
 		if made {
@@ -140,13 +142,13 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 		q.release()
 		return err
 	}
-	q.sendLimit, q.recvLimit = queue.capacity()
+	q.sendLimit, q.recvLimit = queue.Capacity()
 	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = q.sendLimit, q.recvLimit
 	return nil
 }
 
 func (q *qp) destroyAtKernel() error {
-	return q.dev.command(cmdDestroyQP, bytesOf(&destroyIn{handle: q.handle}), bytesOf(&destroyQPOut{}))
+	return q.dev.command(abi.CmdDestroyQP, abi.BytesOf(&abi.DestroyIn{Handle: q.handle}), abi.BytesOf(&abi.DestroyQPOut{}))
 }
 
 func (q *qp) lock() {
@@ -183,8 +185,8 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.setState(to) // nothing is posted from now on
 	}
 	in := modifyQP(attr, mask)
-	in.handle = q.handle
-	if err := q.dev.command(cmdModifyQP, bytesOf(&in), nil); err != nil {
+	in.Handle = q.handle
+	if err := q.dev.command(abi.CmdModifyQP, abi.BytesOf(&in), nil); err != nil {
 		q.setState(from)
 		if from == verbs.QPStateRTS {
 			q.resume() // a bell that rang meanwhile may not have been heard
@@ -225,7 +227,7 @@ func (q *qp) enter(state verbs.QPState) {
 func (q *qp) empty() {
 	q.lock()
 	if q.send.queue != nil {
-		q.send.queue.reset()
+		q.send.queue.Reset()
 	}
 	q.send.posted, q.recv.posted = 0, 0
 	q.sendDone.Store(0)
@@ -254,9 +256,9 @@ func (q *qp) ringAgain() (stuck bool) {
 	if q.send.queue == nil {
 		return false
 	}
-	err := q.send.bell.ring(false)
+	err := q.send.bell.Ring(false)
 	if err != nil && q.unflushed != nil {
-		stuck, _ = q.unflushed.refused(err)
+		stuck, _ = q.unflushed.Refused(err)
 	}
 	return stuck // a device that is gone shows at the next post
 }
@@ -314,8 +316,8 @@ func (q *qp) flush() {
 
 // flushAlive is flush for those who hold life.
 func (q *qp) flushAlive() {
-	in := modifyQPIn{handle: q.handle, attrMask: uint32(verbs.QPAttrState), qpState: uint8(verbs.QPStateErr)}
-	err := q.dev.command(cmdModifyQP, bytesOf(&in), nil) // a QP that cannot has nothing to flush
+	in := abi.ModifyQPIn{Handle: q.handle, AttrMask: uint32(verbs.QPAttrState), QPState: uint8(verbs.QPStateErr)}
+	err := q.dev.command(abi.CmdModifyQP, abi.BytesOf(&in), nil) // a QP that cannot has nothing to flush
 	if err == nil && q.unflushed != nil {
 		q.takeBack()
 	}
@@ -326,7 +328,7 @@ func (q *qp) takeBack() {
 	var sends, recvs []uint64
 	q.lock()
 	if q.send.queue != nil {
-		sends, recvs = q.unflushed.takeBack()
+		sends, recvs = q.unflushed.TakeBack()
 	}
 	q.unlock()
 	q.sendCQ.flushed(q.num, sends)
@@ -339,9 +341,9 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	if q.gone {
 		return verbs.QPAttr{}, verbs.ErrClosed
 	}
-	var out queryQPOut
-	in := queryQPIn{handle: q.handle, attrMask: queryMask}
-	if err := q.dev.command(cmdQueryQP, bytesOf(&in), bytesOf(&out)); err != nil {
+	var out abi.QueryQPOut
+	in := abi.QueryQPIn{Handle: q.handle, AttrMask: queryMask}
+	if err := q.dev.command(abi.CmdQueryQP, abi.BytesOf(&in), abi.BytesOf(&out)); err != nil {
 		return verbs.QPAttr{}, err
 	}
 	attr := attrOf(&out)
@@ -397,10 +399,10 @@ func (q *qp) destroyQuietly() error {
 // release unmaps the queues. The caller holds the send and the receive lock.
 func (q *qp) release() {
 	if q.send.queue != nil {
-		q.send.queue.unmap()
+		q.send.queue.Unmap()
 		q.send.queue, q.recv.queue = nil, nil
 	}
-	q.send.bell.free()
+	q.send.bell.Free()
 }
 
 func (q *qp) abandon() {

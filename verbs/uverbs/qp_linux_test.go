@@ -7,15 +7,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
 // slowQueue is a queue in which a request takes its time.
 type slowQueue struct {
-	qpQueue
+	driver.QP
 	begun, end chan struct{}
 }
 
-func (s *slowQueue) postSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
+func (s *slowQueue) PostSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
 	close(s.begun)
 	<-s.end // ends with the test's close
 	return len(wrs), false, nil
@@ -34,7 +36,7 @@ func TestResetComesAfterTheRequestsThatAreBeingPosted(t *testing.T) {
 	q := &qp{dev: deafDevice(t), sendLimit: 1}
 	q.state.Store(uint32(verbs.QPStateRTS))
 	var err error
-	q.send.bell, err = q.dev.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{}), true)
+	q.send.bell, err = q.dev.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{}), true)
 	require.NoError(t, err)
 	slow := &slowQueue{begun: make(chan struct{}), end: make(chan struct{})}
 	q.send.queue = slow

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
 // PostSend puts the requests into the queue that the kernel reads, and rings
@@ -39,7 +40,7 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 		return 0, false, errGone
 	}
 	fit, signaled := q.fitting(wrs)
-	n, bell, err := q.send.queue.postSend(wrs[:fit])
+	n, bell, err := q.send.queue.PostSend(wrs[:fit])
 	if n < fit {
 		signaled = q.countSignaled(wrs[:n])
 	} else if err == nil && fit < len(wrs) {
@@ -47,9 +48,9 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	}
 	q.send.posted += uint64(signaled)
 	if bell {
-		bellErr := q.send.bell.ring(brief(wrs[:n]))
+		bellErr := q.send.bell.Ring(brief(wrs[:n]))
 		if bellErr != nil && q.unflushed != nil {
-			stuck, bellErr = q.unflushed.refused(bellErr)
+			stuck, bellErr = q.unflushed.Refused(bellErr)
 		}
 		if bellErr != nil {
 			bellErr = q.dev.failed("POST_SEND", bellErr)
@@ -142,7 +143,7 @@ func (q *qp) putRecvs(wrs []verbs.RecvWR) (int, error) {
 	} else if q.unflushed != nil {
 		fit = q.recvCQ.room(fit)
 	}
-	n, err := q.recv.queue.postRecv(wrs[:fit])
+	n, err := q.recv.queue.PostRecv(wrs[:fit])
 	if err == nil && fit < len(wrs) {
 		err = verbs.ErrQueueFull
 	}
@@ -184,11 +185,11 @@ func (q *qp) Nudge() {
 func (q *qp) postNudge() {
 	q.send.Lock()
 	defer q.send.Unlock()
-	queue, ok := q.send.queue.(nudgingQueue)
+	queue, ok := q.send.queue.(driver.NudgingQP)
 	if !ok || q.failed.Load() || verbs.QPState(q.state.Load()) != verbs.QPStateRTS || q.dev.gone.Load() {
 		return
 	}
-	if queue.nudge(nudgeID) {
-		_ = q.send.bell.ring(true) // refused only by a QP that has failed
+	if queue.Nudge(nudgeID) {
+		_ = q.send.bell.Ring(true) // refused only by a QP that has failed
 	}
 }

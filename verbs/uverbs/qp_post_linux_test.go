@@ -8,33 +8,35 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
 // listeningDevice is a device whose kernel writes down what bells are rung.
 // heard returns the commands since it was called last. Each command that comes
 // by write(2) is one message in a socket.
-func listeningDevice(t testing.TB) (d *device, heard func() []command) {
+func listeningDevice(t testing.TB) (d *device, heard func() []abi.Command) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	d = newDevice(rdmahost.Device{Name: "test0"}, fds[0])
 	t.Cleanup(func() {
-		d.file.freeDoorbells()
+		d.file.FreeDoorbells()
 		require.NoError(t, unix.Close(fds[0]))
 		require.NoError(t, unix.Close(fds[1]))
 	})
-	return d, func() (list []command) {
+	return d, func() (list []abi.Command) {
 		t.Helper()
-		b := make([]byte, cellSize)
+		b := make([]byte, abi.CellSize)
 		for {
 			n, _, err := unix.Recvfrom(fds[1], b, unix.MSG_DONTWAIT)
 			if err == unix.EAGAIN {
 				return list
 			}
 			require.NoError(t, err)
-			header := viewAt[commandHeader](b, 0)
-			require.EqualValues(t, n, 4*header.inWords, "a whole command")
-			list = append(list, command(header.command))
+			header := abi.ViewAt[abi.CommandHeader](b, 0)
+			require.EqualValues(t, n, 4*header.InWords, "a whole command")
+			list = append(list, abi.Command(header.Command))
 		}
 	}
 }
@@ -44,16 +46,16 @@ const batch = 16
 // batchQueues are queues for a batch of sends and one of receives, and the
 // same of receives for an SRQ.
 func batchQueues(t testing.TB) map[string]struct {
-	qp  qpQueue
-	srq srqQueue
-	cq  cqQueue
+	qp  driver.QP
+	srq driver.SRQ
+	cq  driver.CQ
 } {
 	t.Helper()
 	rxeMemory, siwMemory := make(sharedMemory), newSiwMemory(batch)
 	return map[string]struct {
-		qp  qpQueue
-		srq srqQueue
-		cq  cqQueue
+		qp  driver.QP
+		srq driver.SRQ
+		cq  driver.CQ
 	}{
 		"rxe": {newRxeQP(t, rxeMemory, 5, batch), newRxeSRQ(t, rxeMemory, 5, batch), newRxeCQ(t, rxeMemory, 4)},
 		"siw": {newSiwQP(t, siwMemory, batch), newSiwSRQ(t, siwMemory, batch), newSiwCQ(t, siwMemory, batch)},
@@ -73,13 +75,13 @@ func TestABatchOfSendsIsOneSystemCallAndReceivesAreNone(t *testing.T) {
 			q.state.Store(uint32(verbs.QPStateRTS))
 			q.send.queue, q.recv.queue = queues.qp, queues.qp
 			var err error
-			q.send.bell, err = d.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
+			q.send.bell, err = d.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{WQESize: abi.SendWRSize}), true)
 			require.NoError(t, err)
 
 			n, err := q.PostSend(sends)
 			require.NoError(t, err)
 			require.Equal(t, batch, n)
-			require.Equal(t, []command{cmdPostSend}, heard())
+			require.Equal(t, []abi.Command{abi.CmdPostSend}, heard())
 			n, err = q.PostSend(sends)
 			require.ErrorIs(t, err, verbs.ErrQueueFull)
 			require.Zero(t, n)
@@ -111,12 +113,12 @@ func TestABatchRingsOnceThoughARequestInItIsBad(t *testing.T) {
 			q.state.Store(uint32(verbs.QPStateRTS))
 			q.send.queue = queues.qp
 			var err error
-			q.send.bell, err = d.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
+			q.send.bell, err = d.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{WQESize: abi.SendWRSize}), true)
 			require.NoError(t, err)
 			n, err := q.PostSend([]verbs.SendWR{good, good, bad, good})
 			require.ErrorIs(t, err, verbs.ErrInvalid)
 			require.Equal(t, 2, n)
-			require.Equal(t, []command{cmdPostSend}, heard())
+			require.Equal(t, []abi.Command{abi.CmdPostSend}, heard())
 			n, err = q.PostSend([]verbs.SendWR{bad})
 			require.ErrorIs(t, err, verbs.ErrInvalid)
 			require.Zero(t, n)
@@ -133,9 +135,9 @@ func TestSiwIsToldOfABatchOnlyIfItMayHaveStoppedLooking(t *testing.T) {
 	q.state.Store(uint32(verbs.QPStateRTS))
 	q.send.queue = queue
 	var err error
-	q.send.bell, err = d.file.newDoorbell(cmdPostSend, bytesOf(&postSendIn{wqeSize: sendWRSize}), true)
+	q.send.bell, err = d.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{WQESize: abi.SendWRSize}), true)
 	require.NoError(t, err)
-	post := func() []command {
+	post := func() []abi.Command {
 		t.Helper()
 		_, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}})
 		require.NoError(t, err)

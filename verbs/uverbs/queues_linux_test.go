@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/rxe"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/siw"
 )
 
 // Queues of the drivers on memory of the test. What the kernel answers and
@@ -18,21 +21,21 @@ type sharedMemory map[uint64][]byte
 
 var errNoMapping = errors.New("no such mapping")
 
-func (m sharedMemory) mmap(offset uint64, size int, _ protection) ([]byte, error) {
+func (m sharedMemory) Map(offset uint64, size int, _ driver.Protection) ([]byte, error) {
 	if m[offset] == nil || len(m[offset]) < size {
 		return nil, errNoMapping
 	}
 	return m[offset][:size:size], nil
 }
 
-func (m sharedMemory) alloc(size int) ([]byte, error) { return make([]byte, size), nil }
+func (m sharedMemory) Alloc(size int) ([]byte, error) { return make([]byte, size), nil }
 
-func (m sharedMemory) unmap([]byte) {}
+func (m sharedMemory) Unmap([]byte) {}
 
 // context opens a driver whose queues are in m.
-func (m sharedMemory) context(t testing.TB, d driver) driverContext {
+func (m sharedMemory) context(t testing.TB, d driver.Driver) driver.Context {
 	t.Helper()
-	ctx, err := d.open(m, func(extra) error { return nil })
+	ctx, err := d.Open(m, func(driver.Extra) error { return nil })
 	require.NoError(t, err)
 	return ctx
 }
@@ -81,28 +84,28 @@ func siwCompletes(m sharedMemory, i int, id uint64, qpn uint32, status uint16) {
 // siwTakes takes send request i.
 func siwTakes(m sharedMemory, i int) { clear(m[siwSQKey][i*siwRequestSize+8:][:4]) }
 
-func newSiwCQ(t testing.TB, m sharedMemory, entries int) cqQueue {
+func newSiwCQ(t testing.TB, m sharedMemory, entries int) driver.CQ {
 	t.Helper()
-	q, err := m.context(t, siw{}).createCQ(func(e extra) error { siwMakesCQ(e.out, entries); return nil })
+	q, err := m.context(t, siw.Driver{}).CreateCQ(func(e driver.Extra) error { siwMakesCQ(e.Out, entries); return nil })
 	require.NoError(t, err)
 	return q
 }
 
-func newSiwQP(t testing.TB, m sharedMemory, entries int) qpQueue {
+func newSiwQP(t testing.TB, m sharedMemory, entries int) driver.QP {
 	t.Helper()
 	size := verbs.QPCap{MaxSendWR: entries, MaxRecvWR: entries}
-	q, err := m.context(t, siw{}).createQP(&qpAttr{typ: verbs.QPTypeRC, cap: size}, func(e extra) (madeQP, error) {
-		siwMakesQP(e.out, entries)
-		return madeQP{cap: size}, nil
+	q, err := m.context(t, siw.Driver{}).CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(e driver.Extra) (driver.MadeQP, error) {
+		siwMakesQP(e.Out, entries)
+		return driver.MadeQP{Cap: size}, nil
 	})
 	require.NoError(t, err)
 	return q
 }
 
-func newSiwSRQ(t testing.TB, m sharedMemory, entries int) srqQueue {
+func newSiwSRQ(t testing.TB, m sharedMemory, entries int) driver.SRQ {
 	t.Helper()
-	q, err := m.context(t, siw{}).createSRQ(func(e extra) (verbs.SRQAttr, error) {
-		siwMakesSRQ(e.out, entries)
+	q, err := m.context(t, siw.Driver{}).CreateSRQ(func(e driver.Extra) (verbs.SRQAttr, error) {
+		siwMakesSRQ(e.Out, entries)
 		return verbs.SRQAttr{MaxWR: entries, MaxSGE: 1}, nil
 	})
 	require.NoError(t, err)
@@ -121,21 +124,21 @@ func (m sharedMemory) rxeQueue(answer []byte, offset uint64, log, elementLog int
 	return binary.NativeEndian.AppendUint64(answer, uint64(len(mem))) // of 32 bits, and 32 that nobody reads
 }
 
-func newRxeCQ(t testing.TB, m sharedMemory, log int) cqQueue {
+func newRxeCQ(t testing.TB, m sharedMemory, log int) driver.CQ {
 	t.Helper()
 	answer := m.rxeQueue(nil, 0x1000, log, 6)
-	q, err := m.context(t, rxe{}).createCQ(func(e extra) error { copy(e.out, answer); return nil })
+	q, err := m.context(t, rxe.Driver{}).CreateCQ(func(e driver.Extra) error { copy(e.Out, answer); return nil })
 	require.NoError(t, err)
 	return q
 }
 
-func newRxeQP(t testing.TB, m sharedMemory, log, entries int) qpQueue {
+func newRxeQP(t testing.TB, m sharedMemory, log, entries int) driver.QP {
 	t.Helper()
 	answer := m.rxeQueue(m.rxeQueue(nil, 0x2000, log, 7), 0x3000, log, 9)
 	size := verbs.QPCap{MaxSendWR: entries, MaxRecvWR: entries}
-	q, err := m.context(t, rxe{}).createQP(&qpAttr{typ: verbs.QPTypeRC, cap: size}, func(e extra) (madeQP, error) {
-		copy(e.out, answer)
-		return madeQP{cap: size}, nil
+	q, err := m.context(t, rxe.Driver{}).CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(e driver.Extra) (driver.MadeQP, error) {
+		copy(e.Out, answer)
+		return driver.MadeQP{Cap: size}, nil
 	})
 	require.NoError(t, err)
 	return q
@@ -143,11 +146,11 @@ func newRxeQP(t testing.TB, m sharedMemory, log, entries int) qpQueue {
 
 const rxeSRQOffset = 0x4000
 
-func newRxeSRQ(t testing.TB, m sharedMemory, log, entries int) srqQueue {
+func newRxeSRQ(t testing.TB, m sharedMemory, log, entries int) driver.SRQ {
 	t.Helper()
 	answer := m.rxeQueue(nil, rxeSRQOffset, log, 7)
-	q, err := m.context(t, rxe{}).createSRQ(func(e extra) (verbs.SRQAttr, error) {
-		copy(e.out, answer)
+	q, err := m.context(t, rxe.Driver{}).CreateSRQ(func(e driver.Extra) (verbs.SRQAttr, error) {
+		copy(e.Out, answer)
 		return verbs.SRQAttr{MaxWR: entries, MaxSGE: 1}, nil
 	})
 	require.NoError(t, err)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
 // srq is a shared receive queue.
@@ -21,8 +23,8 @@ type srq struct {
 	reached atomic.Bool
 
 	mu     sync.Mutex
-	queue  srqQueue // guarded by mu, nil once destroyed
-	broken error    // guarded by mu: the kernel reads another queue than this
+	queue  driver.SRQ // guarded by mu, nil once destroyed
+	broken error      // guarded by mu: the kernel reads another queue than this
 }
 
 func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
@@ -41,16 +43,16 @@ func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
 func (s *srq) create(p *pd, attr *verbs.SRQAttr) error {
 	s.mu.Lock() // Close of the device must not look at it half made
 	defer s.mu.Unlock()
-	in := createSRQIn{
-		userHandle: s.id, pdHandle: p.handle, maxWR: uint32(attr.MaxWR), maxSGE: uint32(max(attr.MaxSGE, 1)), limit: uint32(attr.Limit),
+	in := abi.CreateSRQIn{
+		UserHandle: s.id, PDHandle: p.handle, MaxWR: uint32(attr.MaxWR), MaxSGE: uint32(max(attr.MaxSGE, 1)), Limit: uint32(attr.Limit),
 	}
 	made := false
-	queue, err := s.dev.driver.createSRQ(func(e extra) (verbs.SRQAttr, error) {
-		var out createSRQOut
-		err := s.dev.commandExtra(cmdCreateSRQ, bytesOf(&in), bytesOf(&out), e)
-		s.handle, made = out.handle, err == nil
-		attr.MaxSGE = int(int32(out.maxSGE))
-		return verbs.SRQAttr{MaxWR: int(int32(out.maxWR)), MaxSGE: attr.MaxSGE}, err
+	queue, err := s.dev.driver.CreateSRQ(func(e driver.Extra) (verbs.SRQAttr, error) {
+		var out abi.CreateSRQOut
+		err := s.dev.commandExtra(abi.CmdCreateSRQ, abi.BytesOf(&in), abi.BytesOf(&out), e)
+		s.handle, made = out.Handle, err == nil
+		attr.MaxSGE = int(int32(out.MaxSGE))
+		return verbs.SRQAttr{MaxWR: int(int32(out.MaxWR)), MaxSGE: attr.MaxSGE}, err
 	})
 	if err != nil {
 		if made {
@@ -59,12 +61,12 @@ func (s *srq) create(p *pd, attr *verbs.SRQAttr) error {
 		return err
 	}
 	s.queue = queue
-	attr.MaxWR = queue.capacity()
+	attr.MaxWR = queue.Capacity()
 	return nil
 }
 
 func (s *srq) destroyAtKernel() error {
-	return s.dev.command(cmdDestroySRQ, bytesOf(&destroyIn{handle: s.handle}), bytesOf(&destroyQPOut{}))
+	return s.dev.command(abi.CmdDestroySRQ, abi.BytesOf(&abi.DestroyIn{Handle: s.handle}), abi.BytesOf(&abi.DestroyQPOut{}))
 }
 
 // PostRecv puts receives into the queue, which takes no system call.
@@ -80,7 +82,7 @@ func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if s.broken != nil {
 		return 0, s.broken
 	}
-	return s.queue.postRecv(wrs)
+	return s.queue.PostRecv(wrs)
 }
 
 func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
@@ -92,13 +94,13 @@ func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	if s.broken != nil {
 		return s.broken
 	}
-	in := modifySRQIn{handle: s.handle, attrMask: uint32(mask), maxWR: uint32(attr.MaxWR), limit: uint32(attr.Limit)}
+	in := abi.ModifySRQIn{Handle: s.handle, AttrMask: uint32(mask), MaxWR: uint32(attr.MaxWR), Limit: uint32(attr.Limit)}
 	done := false
-	err := s.queue.modify(attr, mask, func(extraIn []byte) error {
+	err := s.queue.Modify(attr, mask, func(extraIn []byte) error {
 		if mask&verbs.SRQAttrLimit != 0 {
 			s.reached.Store(false)
 		}
-		err := s.dev.run(&request{cmd: cmdModifySRQ, in: bytesOf(&in), extraIn: extraIn})
+		err := s.dev.run(&abi.Request{Cmd: abi.CmdModifySRQ, In: abi.BytesOf(&in), ExtraIn: extraIn})
 		done = err == nil
 		return err
 	})
@@ -115,11 +117,11 @@ func (s *srq) Query() (verbs.SRQAttr, error) {
 	if s.queue == nil {
 		return verbs.SRQAttr{}, verbs.ErrClosed
 	}
-	var out querySRQOut
-	if err := s.dev.command(cmdQuerySRQ, bytesOf(&querySRQIn{handle: s.handle}), bytesOf(&out)); err != nil {
+	var out abi.QuerySRQOut
+	if err := s.dev.command(abi.CmdQuerySRQ, abi.BytesOf(&abi.QuerySRQIn{Handle: s.handle}), abi.BytesOf(&out)); err != nil {
 		return verbs.SRQAttr{}, err
 	}
-	attr := verbs.SRQAttr{MaxWR: s.queue.capacity(), MaxSGE: int(int32(out.maxSGE)), Limit: int(int32(out.limit))}
+	attr := verbs.SRQAttr{MaxWR: s.queue.Capacity(), MaxSGE: int(int32(out.MaxSGE)), Limit: int(int32(out.Limit))}
 	if s.reached.Load() {
 		attr.Limit = 0
 	}
@@ -146,7 +148,7 @@ func (s *srq) Destroy() error {
 // release unmaps the queue. The caller holds mu.
 func (s *srq) release() {
 	if s.queue != nil {
-		s.queue.unmap()
+		s.queue.Unmap()
 		s.queue = nil
 	}
 }

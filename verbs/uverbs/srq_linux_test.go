@@ -6,12 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
 func TestAnSRQWhoseNewQueueCannotBeMappedTakesNothing(t *testing.T) {
 	mem := make(sharedMemory)
 	d := deafDevice(t)
-	d.submit = func([]byte, *request) error { return nil }
+	d.submit = func([]byte, *abi.Request) error { return nil }
 	s := &srq{dev: d, queue: newRxeSRQ(t, mem, 3, 4)}
 	receive := []verbs.RecvWR{{ID: 1}}
 	n, err := s.PostRecv(receive)

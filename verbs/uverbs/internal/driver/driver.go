@@ -1,0 +1,184 @@
+// Package driver is the contract between the provider of kernel devices and its
+// drivers, one package each, with the same file names: abi.go has the structures of
+// the driver's header, cq.go, qp.go and srq.go the queues.
+package driver
+
+import (
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+)
+
+// Driver is what differs between the kernel's drivers: what they say of
+// themselves, the bytes that they add to the commands, and the queues that
+// they share with this process. Everything else (handles, states, locks,
+// events, the commands themselves) is the core's, and the same for all of them.
+type Driver interface {
+	// Open makes the driver's side of a context. getContext opens the kernel's
+	// side, and is called once.
+	Open(mem Memory, getContext func(Extra) error) (Context, error)
+}
+
+// Extra is the driver's part of a command: what goes to the kernel behind the
+// command, and room for what the kernel puts behind the answer. Most commands
+// have none.
+type Extra struct {
+	In, Out []byte
+}
+
+// Memory is memory that a driver shares with its counterpart in the kernel.
+// Tests give drivers memory of their own.
+type Memory interface {
+	// Map maps size bytes that the kernel's driver calls offset, shared. The
+	// slice has length and capacity size.
+	Map(offset uint64, size int, may Protection) ([]byte, error)
+	// Alloc returns zeros that have an address for as long as they are not
+	// unmapped, and begin at a page's.
+	Alloc(size int) ([]byte, error)
+	Unmap(mem []byte)
+}
+
+// Protection is what may be done with mapped memory.
+type Protection int
+
+// The bits of protection.
+const (
+	MayRead Protection = 1 << iota
+	MayWrite
+)
+
+// Context is what a driver keeps of an open device. Objects are made in
+// one call each, with a function that gives the command to the kernel: what the
+// kernel has to be told of memory is made before it, what it answers is mapped
+// after it. Who calls that function calls it once. If it fails, or what follows
+// does, nothing is left mapped, and the core destroys what the kernel has made.
+type Context interface {
+	// Describe fills in what the kernel's answer to QUERY_DEVICE leaves
+	// open: Caps, MaxInline, and limits that the driver's queues set.
+	// attr.KernelCaps and the kernel's limits are there already.
+	Describe(attr *verbs.DeviceAttr)
+	// Extra is the driver's part of commands by which no queue is made:
+	// ALLOC_PD, REG_MR, ALLOC_MW.
+	Extra(cmd abi.Command) Extra
+	CreateCQ(create func(Extra) error) (CQ, error)
+	CreateQP(attr *QPAttr, create func(Extra) (MadeQP, error)) (QP, error)
+	CreateSRQ(create func(Extra) (verbs.SRQAttr, error)) (SRQ, error)
+	// CreateAH returns what requests call an address handle. The driver
+	// finds it there by AddressHandle.
+	CreateAH(av *verbs.AddressVector, create func(Extra) error) (any, error)
+	// Close is called when all objects are gone.
+	Close()
+}
+
+// QPAttr is what a QP is to be.
+type QPAttr struct {
+	Type      verbs.QPType
+	Cap       verbs.QPCap // what was asked of the kernel
+	SignalAll bool
+	SRQ       SRQ // nil: it has a receive queue
+}
+
+// MadeQP is a QP that the kernel made.
+type MadeQP struct {
+	Num uint32
+	Cap verbs.QPCap // as the kernel reports it
+}
+
+// CQ is the mapped memory of a CQ. The core calls its methods under the
+// lock of the CQ, never after Unmap. The memory is hostile: whatever it holds,
+// the methods return.
+type CQ interface {
+	// Poll moves up to len(wcs) completions into wcs. Each names its QP, by
+	// which the core drops those of QPs that are gone. Where a completion has
+	// a place in the QP's queue instead of an id, qps finds the queue. An error
+	// means that the memory cannot be a completion queue.
+	Poll(wcs []verbs.WC, qps QPs) (int, error)
+	// Arm asks for an event, or returns false if that takes a command
+	// (REQ_NOTIFY_CQ), which the core then makes.
+	Arm(solicited bool) bool
+	// Resize goes over to a queue of at least cqe entries. If it fails though
+	// the command has not, the CQ is of no use any more.
+	Resize(cqe int, resize func(Extra) error) error
+	Unmap()
+}
+
+// QPs finds the QPs that report to a CQ.
+type QPs interface {
+	// Find returns the queues of a QP, nil if it is gone. They may be unmapped
+	// already.
+	Find(num uint32) QP
+}
+
+// QP is the mapped memory of a QP. The core calls PostSend under the QP's
+// send lock, PostRecv under its receive lock, Reset and Unmap under both.
+// The core has checked states, opcodes, numbers of SGEs and inline lengths
+// against the device's capabilities and the QP's sizes.
+type QP interface {
+	// Capacity is how many requests fit into the queues (0 receives with an
+	// SRQ).
+	Capacity() (send, recv int)
+	// PostSend puts requests into the send queue and returns how many; with
+	// an error (verbs.ErrQueueFull), it is about the next one. bell says that
+	// the kernel has to be told, which the core does once for all.
+	PostSend(wrs []verbs.SendWR) (n int, bell bool, err error)
+	PostRecv(wrs []verbs.RecvWR) (int, error)
+	// Reset empties the queues: the QP has gone to RESET.
+	Reset()
+	Unmap()
+}
+
+// UnflushedQP is a QP whose kernel flushes what it finds in the queues
+// at the moment when the QP fails, and never looks at them again. Requests that
+// are posted a moment later, or later still, would never complete. So once the
+// QP is in ERR for certain, which MODIFY_QP makes sure of, the core takes them
+// back and completes them itself.
+type UnflushedQP interface {
+	QP
+	// TakeBack empties the queues and returns the ids of the requests that
+	// were in them, oldest first. The kernel does not use the queues any more.
+	TakeBack() (sends, recvs []uint64)
+	// Refused says what it means that the kernel has refused the doorbell. If
+	// it is no error, either the QP is about to fail, or stuck: the kernel
+	// cannot execute a request, and the QP has failed.
+	Refused(err error) (stuck bool, _ error)
+}
+
+// NudgingQP is a QP whose peer does not always look at what came before
+// it was ready.
+type NudgingQP interface {
+	QP
+	// Nudge posts, under the send lock, a request with that id of which the
+	// peer's program sees nothing but that its kernel looks. It posts none if
+	// the kernel has to come to one before. bell is PostSend's.
+	Nudge(id uint64) (bell bool)
+}
+
+// SRQ is the mapped memory of an SRQ, used under its lock.
+type SRQ interface {
+	Capacity() int
+	PostRecv(wrs []verbs.RecvWR) (int, error)
+	// Modify gives MODIFY_SRQ with what it adds to it. With SRQAttrMaxWR in
+	// mask it goes over to a queue of that size. If it fails though the
+	// command has not, the kernel reads another queue than this.
+	Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask, modify func(in []byte) error) error
+	Unmap()
+}
+
+// Window is a memory window of the core. Its key changes with each bind.
+type Window interface {
+	Key() uint32
+	SetKey(key uint32)
+}
+
+// AH is an address handle of the core, with what CreateAH has returned.
+type AH interface {
+	Made() any
+}
+
+// AddressHandle is what CreateAH has returned for ah, nil if ah is not the
+// core's.
+func AddressHandle(ah *verbs.AH) any {
+	if a, ok := ah.Driver().(AH); ok {
+		return a.Made()
+	}
+	return nil
+}

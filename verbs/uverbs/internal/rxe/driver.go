@@ -1,0 +1,45 @@
+// Package rxe drives Soft-RoCE devices: queues in memory that the kernel's driver
+// reads when a doorbell is rung.
+package rxe
+
+import (
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
+)
+
+// Driver is the driver of Soft-RoCE devices (drivers/infiniband/sw/rxe of the
+// kernel, rdma/rdma_user_rxe.h).
+type Driver struct{}
+
+func (Driver) Open(mem driver.Memory, getContext func(driver.Extra) error) (driver.Context, error) {
+	if err := getContext(driver.Extra{}); err != nil {
+		return nil, err
+	}
+	return &context{mem: mem}, nil
+}
+
+// context is an open rxe device.
+type context struct {
+	mem driver.Memory
+}
+
+func (*context) Close() {}
+
+func (*context) Extra(abi.Command) driver.Extra { return driver.Extra{} }
+
+// maxInline is RXE_MAX_INLINE_DATA of the kernel's driver: as much as 32
+// SGEs take.
+const maxInline = 32 * 16
+
+func (*context) Describe(attr *verbs.DeviceAttr) {
+	attr.Caps |= verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapRead | verbs.CapAtomics |
+		verbs.CapUC | verbs.CapUD
+	if attr.KernelCaps&(abi.KernelCapFlushGlobal|abi.KernelCapFlushPersis) != 0 {
+		attr.Caps |= verbs.CapFlush
+	}
+	if attr.KernelCaps&abi.KernelCapAtomicWrite != 0 {
+		attr.Caps |= verbs.CapAtomicWrite
+	}
+	attr.MaxInline = maxInline
+}
