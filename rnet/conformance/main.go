@@ -83,7 +83,7 @@ func run(suites []suite, count int, race, overTCP, verbose bool) error {
 	if err != nil {
 		return err
 	}
-	flags := []string{"test", "-json", "-modfile", modfile, "-vet=off", "-timeout=4m", "-tags", "conformance", "-overlay", overlay, fmt.Sprintf("-count=%d", count)}
+	flags := []string{"test", "-json", "-modfile", modfile, "-vet=off", "-timeout=10m", "-tags", "conformance", "-overlay", overlay, fmt.Sprintf("-count=%d", count)}
 	if race {
 		flags = append(flags, "-race")
 	}
