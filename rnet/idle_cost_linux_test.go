@@ -40,6 +40,9 @@ func costOf(t testing.TB, pid int) (c cost) {
 const maxIdleSession = 240 << 10
 
 func TestIdleSessionCostsLittle(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has memory of its own for each page")
+	}
 	const sessions = 100
 	child := roles.Start(t, "target", "soft")
 	address := child.Line(t)

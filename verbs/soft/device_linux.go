@@ -10,6 +10,73 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func init() { verbs.Register(provider{}) }
+
+type provider struct{}
+
+// The limits of the device. They bound what one program can do to itself
+// more than what the machine could do.
+const (
+	maxMRSize    = 1 << 40
+	maxMR        = 1 << 20
+	maxQP        = 1 << 16
+	maxQPWR      = 1 << 16
+	maxSGE       = 16
+	maxCQ        = 1 << 16
+	maxCQE       = 1 << 22
+	maxPD        = 1 << 16
+	maxSRQ       = 1 << 16
+	maxInline    = 1<<30 - 1
+	maxTestBytes = 64 // inline data of the test device
+	maxRdAtomic  = 128
+)
+
+func (provider) Name() string { return ProviderName }
+
+func (provider) Devices() ([]verbs.DeviceInfo, error) {
+	list := []verbs.DeviceInfo{infoOf(DeviceName)}
+	if testDevice.Load() {
+		list = append(list, infoOf(TestDeviceName), infoOf(TestNoImmName))
+	}
+	return list, nil
+}
+
+func (provider) Open(name string) (verbs.ContextDriver, error) {
+	switch {
+	case name == DeviceName, testDevice.Load() && (name == TestDeviceName || name == TestNoImmName):
+		return openDevice(name)
+	}
+	return nil, verbs.ErrNoDevice
+}
+
+func infoOf(name string) verbs.DeviceInfo {
+	return verbs.DeviceInfo{Name: name, Provider: ProviderName, Transport: verbs.TransportSoft}
+}
+
+func attrOf(name string) verbs.DeviceAttr {
+	a := verbs.DeviceAttr{
+		DeviceInfo:      infoOf(name),
+		FirmwareVersion: "1",
+		Caps: verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapRead | verbs.CapAtomics |
+			verbs.CapSRQ | verbs.CapThreadWait | verbs.CapResizeCQ | verbs.CapInlineIsTransfer,
+		MaxMRSize: maxMRSize, MaxMR: maxMR, MaxPD: maxPD,
+		MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline,
+		MaxQPInitRdAtomic: maxRdAtomic, MaxQPRdAtomic: maxRdAtomic,
+		MaxCQ: maxCQ, MaxCQE: maxCQE,
+		MaxSRQ: maxSRQ, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE,
+		PhysPorts: 1,
+	}
+	switch name {
+	case TestNoImmName:
+		a.Caps &^= verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapAtomics | verbs.CapSRQ
+		fallthrough
+	case TestDeviceName:
+		a.Caps &^= verbs.CapInlineIsTransfer | verbs.CapThreadWait
+		a.MaxInline = maxTestBytes
+	}
+	return a
+}
+
 // device is an open context. Its GID names it to the other processes of the
 // host.
 //
@@ -277,3 +344,68 @@ func quiesce() {
 		}
 	}
 }
+
+// pd is a protection domain: what MRs and QPs have in common.
+type pd struct {
+	dev   *device
+	users users // MRs, QPs and SRQs
+}
+
+func (d *device) AllocPD() (verbs.PDDriver, error) {
+	p := &pd{dev: d}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, verbs.ErrClosed
+	}
+	d.pds[p] = struct{}{}
+	return p, nil
+}
+
+func (p *pd) Dealloc() error {
+	if err := p.users.close(); err != nil {
+		return err
+	}
+	p.dev.mu.Lock()
+	defer p.dev.mu.Unlock()
+	delete(p.dev.pds, p)
+	return nil
+}
+
+// users counts what needs an object, and lets it be closed only while that is
+// nothing: of one who begins to use an object and one who closes it, one
+// fails. The zero value is open and unused.
+type users struct{ n atomic.Int64 }
+
+// closedBit is set in the count of an object that is closed.
+const closedBit = 1 << 62
+
+// add counts one more; ErrClosed if the object is closed.
+func (u *users) add() error {
+	if u.n.Add(1)&closedBit != 0 {
+		u.n.Add(-1)
+		return verbs.ErrClosed
+	}
+	return nil
+}
+
+// done takes back what add has counted.
+func (u *users) done() { u.n.Add(-1) }
+
+// close closes the object: ErrBusy if it is in use, ErrClosed if it is closed
+// already.
+func (u *users) close() error {
+	for !u.n.CompareAndSwap(0, closedBit) {
+		if n := u.n.Load(); n&closedBit != 0 {
+			return verbs.ErrClosed
+		} else if n != 0 {
+			return verbs.ErrBusy
+		}
+	}
+	return nil
+}
+
+// end closes the object together with what uses it.
+func (u *users) end() { u.n.Or(closedBit) }
+
+func (u *users) closed() bool { return u.n.Load()&closedBit != 0 }

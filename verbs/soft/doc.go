@@ -18,8 +18,8 @@
 // A SEND goes through a buffer beside the ring. No goroutine takes part while
 // things go well.
 //
-// To read the code, begin with layout_linux.go, which has the shared memory, its
-// writers and the order of their steps; then post_linux.go, the way of a message
+// To read the code, begin with segment_linux.go, which has the shared memory, its
+// writers and the order of their steps; then send_linux.go, the way of a message
 // out, and inbound_linux.go, the way in.
 //
 // A device is named by its GID, which is random for each open context. QPs find

@@ -99,7 +99,7 @@ func (f *faultState) posted(q *qp) {
 	if l := q.link; f.DropPeerAt != 0 && q.posts == int64(f.DropPeerAt) && l != nil {
 		go func() { // ends by itself; both calls take sendMu
 			l.close()
-			q.hear(l, faultGone)
+			q.peerFault(l, faultGone)
 		}()
 	}
 }

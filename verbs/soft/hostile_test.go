@@ -15,16 +15,16 @@ import (
 // victim is a QP in RTS whose peer is this test: it can write what it likes
 // into the QP's own segment, and shows it a segment of its own making.
 type victim struct {
-	d     *device
-	pd    *pd
-	ch    *channel
-	send  *cq
-	recv  *cq
-	q     *qp
-	mr    *region
-	peer  *segment // what the victim writes into
-	heard []faultKind
-	key   *remote // the one region that the peer has
+	d      *device
+	pd     *pd
+	ch     *channel
+	send   *cq
+	recv   *cq
+	q      *qp
+	mr     *region
+	peer   *segment // what the victim writes into
+	faults []faultKind
+	key    *remote // the one region that the peer has
 }
 
 // The test is the peer at the other end of the link, too.
@@ -35,7 +35,7 @@ func (v *victim) lookup(key uint32) (*remote, bool) {
 	return nil, true
 }
 func (v *victim) ask(uint32)       {}
-func (v *victim) tell(k faultKind) { v.heard = append(v.heard, k) }
+func (v *victim) tell(k faultKind) { v.faults = append(v.faults, k) }
 func (v *victim) kick()            {}
 func (v *victim) drain()           {}
 func (v *victim) pid() int         { return 0 }
@@ -168,7 +168,7 @@ func TestLiesInDescriptorsFailTheQPAndNothingElse(t *testing.T) {
 			for _, wc := range v.poll() {
 				require.NotEqual(t, verbs.WCSuccess, wc.Status)
 			}
-			require.Len(t, v.heard, 1, "the peer hears of it")
+			require.Len(t, v.faults, 1, "the peer is told")
 			ev, err := v.d.NextEvent()
 			require.NoError(t, err)
 			require.Equal(t, v.q.num, ev.QPN)

@@ -20,7 +20,7 @@ func TestAnArrivalBetweenALookAndTheEndIsDelivered(t *testing.T) {
 	flushing := in.flushing.Load()
 	require.Zero(t, in.takeArrived(wcs[:]))
 	v.arrive(descriptorCopy{kind: kindWriteImm, imm: 5})
-	v.q.hear(v, faultGone)
+	v.q.peerFault(v, faultGone)
 	require.Zero(t, in.settle(wcs[:], flushing))
 	got := v.poll()
 	require.Len(t, got, 2)
@@ -43,7 +43,7 @@ func TestTheRingGoesRoundManyTimes(t *testing.T) {
 		require.EqualValues(t, i, got[0].Imm)
 	}
 	consumed := v.q.in.seg.hdr.consumed.Load()
-	require.Greater(t, int(consumed)+len(v.q.in.seg.ring)/4+1, laps, "the peer hears of it in time")
+	require.Greater(t, int(consumed)+len(v.q.in.seg.ring)/4+1, laps, "the peer is told in time")
 }
 
 func TestMemoryThatPeersReadCannotBeMappedForWriting(t *testing.T) {

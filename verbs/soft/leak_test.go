@@ -32,8 +32,8 @@ func countResources() resources {
 	for line := range bytes.Lines(maps) {
 		f := strings.Fields(string(line))
 		shared := strings.Contains(string(line), "/memfd:ramjet")
-		hollow := len(f) == 5 && f[1] == "r--p"
-		if shared || hollow {
+		showZeros := len(f) == 5 && f[1] == "r--p"
+		if shared || showZeros {
 			r.mappings++
 			r.mapped += string(line)
 		}

@@ -44,7 +44,7 @@ func (l *localLink) lookup(key uint32) (*remote, bool) {
 }
 
 func (l *localLink) ask(uint32)          {}
-func (l *localLink) tell(kind faultKind) { l.peer.hear(l.twin, kind) }
+func (l *localLink) tell(kind faultKind) { l.peer.peerFault(l.twin, kind) }
 func (l *localLink) kick()               { l.peer.onNews() }
 func (l *localLink) drain()              { l.peer.drain() }
 func (l *localLink) pid() int            { return os.Getpid() }
@@ -178,7 +178,7 @@ func (l *socketLink) serve() {
 		r.forget(l)
 	}
 	l.seg.release()
-	l.q.hear(l, faultGone)
+	l.q.peerFault(l, faultGone)
 	close(l.served)
 }
 
@@ -207,7 +207,7 @@ func (l *socketLink) handle(m message, fds []int) error {
 		}
 		l.q.unlock()
 	case kindFault:
-		l.q.hear(l, m.fault)
+		l.q.peerFault(l, m.fault)
 	case kindKick:
 		l.q.onNews()
 	case kindDrain:
@@ -305,9 +305,9 @@ func (q *qp) learn(l link, key uint32, r *remote, err error) {
 	q.unlock()
 }
 
-// hear moves the QP to ERR because of what the peer says over l, or because
+// peerFault moves the QP to ERR because of what the peer says over l, or because
 // of its silence.
-func (q *qp) hear(l link, kind faultKind) {
+func (q *qp) peerFault(l link, kind faultKind) {
 	f := failure{peerKnows: true}
 	switch kind {
 	case faultGone:

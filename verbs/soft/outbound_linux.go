@@ -1,8 +1,6 @@
 package soft
 
-import (
-	"github.com/seed-b9b531af/ramjet/verbs"
-)
+import ()
 
 // outbound is the peer's segment as its only writer sees it, guarded by
 // sendMu. Counters that end in what the peer published are copies, read again
@@ -31,7 +29,7 @@ type outbound struct {
 	in      *inbound // of this process, for the race detector
 }
 
-// pileUpLimit is how much payload may lie in a region before the peer hears
+// pileUpLimit is how much payload may lie in a region before the peer is told
 // of it. More would keep it from copying out while we copy in.
 const pileUpLimit = 8 << 10
 
@@ -44,7 +42,7 @@ func (o *outbound) push(d *descriptor, n int, solicited bool) {
 	if o.head < o.plain {
 		o.index++
 	} else {
-		o.turn(d)
+		o.goRound(d)
 	}
 	if o.head != o.published {
 		// Visible by the store to an earlier entry, which comes later.
@@ -141,10 +139,10 @@ func (o *outbound) free() uint64 {
 	return end
 }
 
-// turn chooses the entry behind d, which is the last of the lap or the last free
+// goRound chooses the entry behind d, which is the last of the lap or the last free
 // one: where the lap has grown, if the peer is so far behind, or at the start of
 // the lap.
-func (o *outbound) turn(d *descriptor) {
+func (o *outbound) goRound(d *descriptor) {
 	end := o.lap
 	o.refresh() // a lie shows at the next attempt
 	switch {
@@ -241,12 +239,4 @@ func (o *outbound) open(v view, h hello, bell int) {
 	o.lap = min(firstLap, uint32(len(v.ring)))
 	o.srq = h.flags&helloSRQ != 0
 	o.bell = bell
-}
-
-// verdict is how a request ended.
-type verdict struct {
-	status    verbs.WCStatus
-	tell      faultKind // what the responder learns of a failure
-	n         int       // bytes
-	described bool      // it has a descriptor, so the peer's SRQ decides when it is done
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// qp is a reliable connected queue pair. Its send half (this file,
-// post_linux.go, attempt_linux.go, sendqueue_linux.go) works on the peer's
-// segment, its receive half (inbound) on our own.
+// qp is a reliable connected queue pair. Its send half (send_linux.go,
+// sendqueue_linux.go, outbound) works on the peer's segment, its receive half
+// (inbound) on our own.
 type qp struct {
 	sendMu sync.Mutex
 	// open: posts may take the fast path, because nothing is queued before
@@ -33,7 +33,7 @@ type qp struct {
 	due      time.Time // of the timer
 	attr     verbs.QPAttr
 	link     link
-	pairing  *pairing // in progress; a failure does not end it, for the peer is to hear of that
+	pairing  *pairing // in progress; a failure does not end it, for the peer is to be told of that
 	pending  bool     // after is to be dealt with when sendMu is released
 	after    failure  // what moved the QP to ERR
 	posts    int64    // counted while faults are injected
@@ -278,4 +278,222 @@ func (q *qp) Destroy() error {
 	q.dev.removeQP(q)
 	q.endUse()
 	return nil
+}
+
+func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	q.sendMu.Lock()
+	if q.destroyed.Load() {
+		q.sendMu.Unlock()
+		return verbs.ErrClosed
+	}
+	from := q.state.Load()
+	to := from
+	if mask&verbs.QPAttrState != 0 {
+		to = uint32(attr.State)
+	}
+	if err := q.checkAttr(attr, mask); err != nil {
+		q.sendMu.Unlock()
+		return err
+	}
+	switch to {
+	case stateErr:
+		if from == stateReset {
+			// Nothing is posted, nobody is paired: only the state changes.
+			q.setState(stateErr)
+		}
+		q.failLocked(failure{})
+		q.unlock()
+		return nil
+	case stateReset:
+		q.sendMu.Unlock()
+		return q.reset()
+	}
+	if from == stateErr {
+		// The peer took us there while the caller thought of another state.
+		q.sendMu.Unlock()
+		return fmt.Errorf("%w: the QP has gone to ERR", verbs.ErrInvalid)
+	}
+	q.setAttr(attr, mask)
+	q.setState(to)
+	var p *pairing
+	if from == stateInit && to == stateRTR {
+		p = newPairing(q, endpoint{gid: q.attr.AV.DGID, qpn: q.attr.DestQPN})
+		q.pairing = p
+	}
+	switch {
+	case to == stateSQD && from != stateSQD && attr.EnSQDAsyncNotify && mask&verbs.QPAttrEnSQDNotify != 0:
+		q.attr.EnSQDAsyncNotify = true
+		q.noteDrained()
+	case to == stateRTS:
+		q.drive()
+	}
+	q.unlock()
+	if p != nil {
+		p.start()
+	}
+	return nil
+}
+
+func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	switch {
+	case mask&verbs.QPAttrPort != 0 && attr.Port != 1:
+		return fmt.Errorf("%w: port %d, there is only 1", verbs.ErrInvalid, attr.Port)
+	case mask&verbs.QPAttrAV != 0 && attr.AV.DGID == verbs.GID{}:
+		return fmt.Errorf("%w: address vector without a destination GID", verbs.ErrInvalid)
+	}
+	return nil
+}
+
+func (q *qp) setAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
+	set := func(bit verbs.QPAttrMask, assign func()) {
+		if mask&bit != 0 {
+			assign()
+		}
+	}
+	a := &q.attr
+	set(verbs.QPAttrAccess, func() { a.Access = attr.Access })
+	set(verbs.QPAttrPKeyIndex, func() { a.PKeyIndex = attr.PKeyIndex })
+	set(verbs.QPAttrPort, func() { a.Port = attr.Port })
+	set(verbs.QPAttrAV, func() { a.AV = attr.AV })
+	set(verbs.QPAttrAltPath, func() {
+		a.AltAV, a.AltPKeyIndex, a.AltPort, a.AltTimeout = attr.AltAV, attr.AltPKeyIndex, attr.AltPort, attr.AltTimeout
+	})
+	set(verbs.QPAttrPathMTU, func() { a.PathMTU = attr.PathMTU })
+	set(verbs.QPAttrTimeout, func() { a.Timeout = attr.Timeout })
+	set(verbs.QPAttrRetryCount, func() { a.RetryCount = attr.RetryCount })
+	set(verbs.QPAttrRNRRetry, func() { a.RNRRetry = attr.RNRRetry })
+	set(verbs.QPAttrRQPSN, func() { a.RQPSN = attr.RQPSN })
+	set(verbs.QPAttrSQPSN, func() { a.SQPSN = attr.SQPSN })
+	set(verbs.QPAttrMaxRdAtomic, func() { a.MaxRdAtomic = attr.MaxRdAtomic })
+	set(verbs.QPAttrMaxDestRdAtomic, func() { a.MaxDestRdAtomic = attr.MaxDestRdAtomic })
+	set(verbs.QPAttrMinRNRTimer, func() { a.MinRNRTimer = attr.MinRNRTimer })
+	set(verbs.QPAttrPathMigState, func() { a.PathMigState = attr.PathMigState })
+	set(verbs.QPAttrDestQPN, func() { a.DestQPN = attr.DestQPN })
+}
+
+// drained reports whether nothing that was begun is unfinished.
+func (q *qp) drained() bool { return q.acks.n == 0 && !q.sq.begun }
+
+// noteDrained raises SQ_DRAINED once that is so.
+func (q *qp) noteDrained() {
+	if q.state.Load() == stateSQD && q.attr.EnSQDAsyncNotify && q.drained() {
+		q.attr.EnSQDAsyncNotify = false
+		q.dev.raise(verbs.DriverEvent{Type: verbs.EventSQDrained, QPN: q.num})
+	}
+}
+
+// failure says why a QP goes to ERR and who learns what.
+type failure struct {
+	send      verbs.WCStatus // for the oldest outstanding send request; 0: it is flushed
+	recv      verbs.WCStatus // for the oldest receive; 0: it is flushed
+	tell      faultKind      // what the peer learns
+	peerKnows bool           // the peer learns nothing, it told us
+	event     verbs.EventType
+	raise     bool // raise event
+}
+
+// fail moves the QP to ERR. It does nothing if it is there or in RESET.
+func (q *qp) fail(f failure) {
+	q.sendMu.Lock()
+	q.failLocked(f)
+	q.unlock()
+}
+
+// failLocked does what belongs under sendMu: from here on the peer finds the
+// gate shut, and what is queued is flushed in order. The rest is for unlock.
+func (q *qp) failLocked(f failure) {
+	if q.destroyed.Load() {
+		return
+	}
+	if q.state.Load() == stateReset || q.in.flushing.Load() {
+		return
+	}
+	q.out.publish()
+	q.setState(stateErr)
+	q.stopTimer()
+	q.flushSends(f.send)
+	q.in.flushStatus.Store(uint32(f.recv))
+	q.in.flushing.Store(true)
+	q.in.wantAttention()
+	q.pending, q.after = true, f
+}
+
+// unlock releases sendMu and then does what must not be done under it.
+func (q *qp) unlock() {
+	if q.gone != nil {
+		defer closeRemotes(q.gone)
+		q.gone = nil
+	}
+	if !q.pending {
+		q.sendMu.Unlock()
+		return
+	}
+	q.pending = false
+	f, l := q.after, q.link
+	q.sendMu.Unlock()
+	q.recvCQ.ring(true)
+	if l != nil && !f.peerKnows {
+		l.tell(f.tell)
+	}
+	if f.raise {
+		q.dev.raise(verbs.DriverEvent{Type: f.event, QPN: q.num})
+	}
+	if q.srq != nil {
+		q.dev.raise(verbs.DriverEvent{Type: verbs.EventLastWQEReached, QPN: q.num})
+	}
+}
+
+// Where the two ends of a pair run decides whether spinning pays. These
+// methods are for callers that know the provider; they find them by an
+// interface assertion on verbs.QP.Driver.
+
+// PublishCPU tells the peer on which CPU we run; a negative number says that
+// we do not know. It costs a store if that has changed, and a load if not.
+func (q *qp) PublishCPU(cpu int) {
+	q.recvMu.Lock()
+	defer q.recvMu.Unlock()
+	if q.in == nil {
+		return
+	}
+	word := &q.in.seg.hdr.cpu
+	if next := uint32(max(cpu, -1) + 1); word.Load() != next {
+		word.Store(next)
+	}
+}
+
+// PeerCPU returns the CPU that the peer published last; ok is false if it has
+// not, or there is no peer. The number is the peer's claim: do not index with
+// it unchecked.
+func (q *qp) PeerCPU() (cpu int, ok bool) {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	if q.link == nil {
+		return 0, false
+	}
+	n := q.out.hdr.cpu.Load()
+	if n == 0 || n > maxCPU {
+		return 0, false
+	}
+	return int(n) - 1, true
+}
+
+// maxCPU is more than any machine has.
+const maxCPU = 1 << 16
+
+// PeerPID returns the process id of the peer, 0 if it is not paired yet or
+// lives in a PID namespace that we cannot see.
+func (q *qp) PeerPID() int {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	if q.link == nil {
+		return 0
+	}
+	return q.link.pid()
+}
+
+// PeerIsLocal reports whether the peer is in this process.
+func (q *qp) PeerIsLocal() bool {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	return q.out.seg != nil
 }

@@ -248,3 +248,24 @@ func (p *pd) localBytes(last **region, e *verbs.SGE, need verbs.Access) ([]byte,
 	}
 	return r.bytes(e.Addr, e.Length)
 }
+
+// scatter copies src to where sgl says, from byte skip on.
+func scatter(p *pd, last **region, sgl []verbs.SGE, skip int, src []byte) bool {
+	for i := range sgl {
+		e := &sgl[i]
+		if skip >= int(e.Length) {
+			skip -= int(e.Length)
+			continue
+		}
+		dst, ok := p.localBytes(last, e, verbs.AccessLocalWrite)
+		if !ok {
+			return false
+		}
+		src = src[copy(dst[skip:], src):]
+		skip = 0
+		if len(src) == 0 {
+			return true
+		}
+	}
+	return len(src) == 0
+}

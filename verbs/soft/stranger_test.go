@@ -92,8 +92,8 @@ func (s *stranger) say(conn *net.UnixConn, b []byte, fds ...int) {
 	require.NoError(s.t, err)
 }
 
-// hear returns the next packet that is no welcome.
-func (s *stranger) hear(conn *net.UnixConn) (message, []int, error) {
+// nextPacket returns the next packet that is no welcome.
+func (s *stranger) nextPacket(conn *net.UnixConn) (message, []int, error) {
 	m, fds, err := readPacket(conn)
 	if err == nil && m.kind == kindWelcome {
 		return readPacket(conn)
@@ -125,7 +125,7 @@ func (s *stranger) pair() *net.UnixConn {
 	s.t.Helper()
 	conn := s.dial()
 	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
-	m, fds, err := s.hear(conn)
+	m, fds, err := s.nextPacket(conn)
 	require.NoError(s.t, err)
 	require.Equal(s.t, kindHello, m.kind)
 	require.Len(s.t, fds, 2)
@@ -362,7 +362,7 @@ func TestAHelloThatComesEarlyIsHeld(t *testing.T) {
 	s.hungUp(first) // the newer one counts
 	require.Equal(t, 1, s.held())
 	s.reachRTR()
-	m, fds, err := s.hear(second)
+	m, fds, err := s.nextPacket(second)
 	require.NoError(t, err)
 	require.Equal(t, kindHello, m.kind)
 	closeFDs(fds...)
@@ -407,7 +407,7 @@ func TestAPeerCannotMakeUsBlockOnOurBell(t *testing.T) {
 	s := newStranger(t)
 	conn := s.dial()
 	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
-	_, fds, err := s.hear(conn)
+	_, fds, err := s.nextPacket(conn)
 	require.NoError(t, err)
 	require.Len(t, fds, 2)
 	defer closeFDs(fds...)

@@ -62,8 +62,8 @@ func talk(t *testing.T, e *end, n int) {
 	}
 	sent, completed, received := 0, 0, 0
 	wcs := make([]verbs.WC, 8)
-	// turn does what can be done.
-	turn := func() bool {
+	// act does what can be done.
+	act := func() bool {
 		did := false
 		for sent < n && sent-completed < slots {
 			data := make([]byte, 8+rand.IntN(longest))
@@ -107,7 +107,7 @@ func talk(t *testing.T, e *end, n int) {
 	}
 	deadline := time.Now().Add(60 * time.Second)
 	for (completed < n || received < n) && !t.Failed() {
-		if turn() {
+		if act() {
 			continue
 		}
 		for _, cq := range []*verbs.CQ{e.send, e.recv} {
@@ -115,7 +115,7 @@ func talk(t *testing.T, e *end, n int) {
 				t.Error(err)
 			}
 		}
-		if turn() {
+		if act() {
 			continue
 		}
 		if err := e.ch.Wait(deadline); err != nil {

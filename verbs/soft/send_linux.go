@@ -1,0 +1,531 @@
+package soft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// The path of a WRITE, with or without immediate:
+//
+//  1. PostSend takes sendMu. If nothing is queued before it, write checks
+//     the peer's gate, the key, bounds and rights, and that the peer has a
+//     receive and a free descriptor, from our own copies of its counters.
+//  2. The payload is copied into the peer's region.
+//  3. The descriptor is filled in. Those of one call are published together,
+//     unless much payload lies between them.
+//  4. publish stores the first seq, a full fence, and loads the peer's arm
+//     word. Only if that is set it costs a system call.
+//
+// Everything else takes the long way: attempt, and if that cannot go on, the
+// send queue.
+
+func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
+	q.sendMu.Lock()
+	var err error
+	n := 0
+	for n < len(wrs) {
+		wr := &wrs[n]
+		if !q.open || !q.write(wr) {
+			if err = q.postSlow(wr); err != nil {
+				break
+			}
+		}
+		n++
+	}
+	if q.out.published != q.out.head {
+		q.out.publish()
+	}
+	if !q.pending {
+		q.sendMu.Unlock()
+		return n, err
+	}
+	q.unlock()
+	return n, err
+}
+
+// write executes a WRITE for which nothing unusual has to be done. It returns
+// false, with nothing done, for everything else.
+func (q *qp) write(wr *verbs.SendWR) bool {
+	o := &q.out
+	const lets = gateOpen | gateWrite
+	if wr.Opcode > verbs.OpWriteWithImm || o.hdr.gate.Load()&(lets|gateFailed) != lets {
+		return false
+	}
+	withImm := wr.Opcode == verbs.OpWriteWithImm
+	if withImm && !(o.hasReceive() && o.hasEntry()) {
+		return false
+	}
+	signaled := (wr.Flags|q.always)&verbs.SendSignaled != 0
+	if signaled && q.unpolled.Load() >= int32(q.cap.MaxSendWR) {
+		return false
+	}
+	n := wr.Len()
+	if uint64(n) > maxMessageSize {
+		return false
+	}
+	if n > 0 {
+		r := q.cached
+		if r == nil || r.key != wr.RKey {
+			return false
+		}
+		dst, ok := r.bytes(wr.RemoteAddr, uint64(n), verbs.AccessRemoteWrite)
+		if !ok {
+			return false
+		}
+		if wr.Flags&verbs.SendInline != 0 {
+			for _, b := range wr.Inline {
+				dst = dst[copy(dst, b):]
+			}
+		} else if !q.gather(dst, wr.SGL) {
+			return false
+		}
+	}
+	if withImm {
+		o.recvs++
+		d := o.next()
+		d.kind, d.flags = kindWriteImm, 0
+		d.imm, d.length = wr.Imm, uint32(n)
+		o.push(d, n, wr.Flags&verbs.SendSolicited != 0)
+	}
+	if signaled {
+		q.finish(wr.ID, wr.Opcode, n, verbs.WCSuccess)
+	}
+	return true
+}
+
+// postSlow executes or queues a request. The error means that it was not
+// taken.
+func (q *qp) postSlow(wr *verbs.SendWR) error {
+	q.out.publish()
+	if q.destroyed.Load() {
+		return verbs.ErrClosed
+	}
+	state := q.state.Load()
+	if state < stateRTS {
+		return errPostState
+	}
+	if q.acks.n != 0 {
+		q.retire()
+	}
+	if q.sq.n+q.acks.n+int(q.unpolled.Load()) >= q.cap.MaxSendWR {
+		return errQueueDepth
+	}
+	if f := q.dev.faults.Load(); f != nil {
+		f.posted(q)
+		state = q.state.Load()
+	}
+	switch {
+	case state == stateErr:
+		q.finish(wr.ID, wr.Opcode, 0, verbs.WCWRFlushErr)
+	case state == stateSQD || q.sq.n != 0:
+		q.sq.add(wr, q.cap.MaxSendWR)
+		q.drive()
+	default:
+		q.postAlone(wr)
+	}
+	return nil
+}
+
+// postAlone runs a request that has nothing before it.
+func (q *qp) postAlone(wr *verbs.SendWR) {
+	state, v := q.attempt(wr)
+	if state == finished {
+		q.conclude(wr, v)
+		q.open = q.mayRun()
+		return
+	}
+	q.sq.add(wr, q.cap.MaxSendWR)
+	q.open = false
+	q.drive() // says what it waits for
+}
+
+var (
+	errPostState  = fmt.Errorf("%w: the QP is not in RTS", verbs.ErrInvalid)
+	errQueueDepth = fmt.Errorf("%w: send queue", verbs.ErrQueueFull)
+)
+
+// progress is how far an attempt came: to the end, or to something that it
+// has to wait for.
+type progress uint8
+
+const (
+	finished  progress = iota
+	needPeer           // not paired yet, or the peer is not in RTR yet
+	needKey            // the peer has been asked about an rkey
+	needRecv           // RNR: the peer has no receive
+	needSpace          // the descriptor ring or the SEND buffer is full
+)
+
+// outcome is how a request ended.
+type outcome struct {
+	status    verbs.WCStatus
+	tell      faultKind // what the responder learns of a failure
+	n         int       // bytes
+	described bool      // it has a descriptor, so the peer's SRQ decides when it is done
+}
+
+// attempt executes a request as far as it goes, with sendMu held. A request
+// that it began and could not finish is resumed by the next attempt: only a
+// SEND can be (sq.sent).
+func (q *qp) attempt(wr *verbs.SendWR) (progress, outcome) {
+	if q.link == nil {
+		return needPeer, outcome{}
+	}
+	gate := q.out.hdr.gate.Load()
+	switch {
+	case gate&gateFailed != 0:
+		return finished, outcome{status: verbs.WCRetryExcErr}
+	case gate&gateOpen == 0:
+		return needPeer, outcome{}
+	case !q.out.sane():
+		return finished, outcome{status: verbs.WCBadRespErr}
+	case uint64(wr.Len()) > maxMessageSize:
+		return finished, outcome{status: verbs.WCLocLenErr}
+	}
+	switch wr.Opcode {
+	case verbs.OpWrite, verbs.OpWriteWithImm:
+		return q.attemptWrite(wr, gate)
+	case verbs.OpRead:
+		return q.attemptRead(wr, gate)
+	case verbs.OpCompareSwap, verbs.OpFetchAdd:
+		return q.attemptAtomic(wr, gate)
+	default:
+		return q.attemptSend(wr)
+	}
+}
+
+func fails(status verbs.WCStatus, tell faultKind) (progress, outcome) {
+	return finished, outcome{status: status, tell: tell}
+}
+
+func (q *qp) attemptWrite(wr *verbs.SendWR, gate uint32) (progress, outcome) {
+	n := wr.Len()
+	if gate&gateWrite == 0 {
+		return fails(verbs.WCRemInvReqErr, faultRequest)
+	}
+	if !q.localOK(wr, 0) {
+		return fails(verbs.WCLocProtErr, faultGone)
+	}
+	var dst []byte
+	if n > 0 {
+		p, mem, v := q.remoteBytes(wr, uint64(n), verbs.AccessRemoteWrite)
+		if p != finished || v.status != verbs.WCSuccess {
+			return p, v
+		}
+		dst = mem
+	}
+	withImm := wr.Opcode == verbs.OpWriteWithImm
+	if withImm {
+		if p := q.canDescribe(); p != finished {
+			return p, outcome{}
+		}
+	}
+	if wr.Flags&verbs.SendInline != 0 {
+		for _, b := range wr.Inline {
+			dst = dst[copy(dst, b):]
+		}
+	} else if !q.gather(dst, wr.SGL) {
+		return fails(verbs.WCLocProtErr, faultGone)
+	}
+	if withImm {
+		q.out.recvs++
+		d := q.out.next()
+		d.kind, d.flags = kindWriteImm, 0
+		d.imm, d.length = wr.Imm, uint32(n)
+		q.out.push(d, n, wr.Flags&verbs.SendSolicited != 0)
+	}
+	return finished, outcome{n: n, described: withImm}
+}
+
+// canDescribe says what is missing for a message that uses up a receive.
+func (q *qp) canDescribe() progress {
+	f := q.dev.faults.Load()
+	switch {
+	case f != nil && f.refuseReceive(), !q.out.hasReceive():
+		if !q.sq.refused {
+			q.sq.refused = true
+			rnrs.Add(1)
+		}
+		return needRecv
+	case !q.out.hasEntry():
+		return needSpace
+	}
+	return finished
+}
+
+func (q *qp) attemptRead(wr *verbs.SendWR, gate uint32) (progress, outcome) {
+	n := wr.Len()
+	if gate&gateRead == 0 {
+		return fails(verbs.WCRemInvReqErr, faultRequest)
+	}
+	if !q.localOK(wr, verbs.AccessLocalWrite) {
+		return fails(verbs.WCLocProtErr, faultGone)
+	}
+	if n > 0 {
+		p, src, v := q.remoteBytes(wr, uint64(n), verbs.AccessRemoteRead)
+		if p != finished || v.status != verbs.WCSuccess {
+			return p, v
+		}
+		if !q.scatter(wr.SGL, src) {
+			return fails(verbs.WCLocProtErr, faultGone)
+		}
+	}
+	return finished, outcome{n: n}
+}
+
+// attemptAtomic works on the word in place. Atomics of the specification are
+// atomic among each other at one device; these are so for all processes that
+// have the memory mapped, and with sync/atomic in its owner.
+func (q *qp) attemptAtomic(wr *verbs.SendWR, gate uint32) (progress, outcome) {
+	switch {
+	case gate&gateAtomic == 0, wr.RemoteAddr%8 != 0:
+		return fails(verbs.WCRemInvReqErr, faultRequest)
+	case wr.Len() != 8:
+		return fails(verbs.WCLocLenErr, faultGone)
+	case !q.localOK(wr, verbs.AccessLocalWrite):
+		return fails(verbs.WCLocProtErr, faultGone)
+	}
+	p, mem, v := q.remoteBytes(wr, 8, verbs.AccessRemoteAtomic)
+	if p != finished || v.status != verbs.WCSuccess {
+		return p, v
+	}
+	if addressOf(mem)%8 != 0 {
+		// An MR over a slice of the caller may begin anywhere; this one does
+		// not, as its addresses are real. A peer's may lie about its address.
+		return fails(verbs.WCRemInvReqErr, faultRequest)
+	}
+	word := word64(mem)
+	var old uint64
+	if wr.Opcode == verbs.OpFetchAdd {
+		old = word.Add(wr.CompareAdd) - wr.CompareAdd
+	} else {
+		old = compareSwap(word, wr.CompareAdd, wr.Swap)
+	}
+	var bytes [8]byte
+	putNative(bytes[:], old)
+	if !q.scatter(wr.SGL, bytes[:]) {
+		return fails(verbs.WCLocProtErr, faultGone)
+	}
+	return finished, outcome{n: 8}
+}
+
+// attemptSend puts a message into the peer's SEND buffer, piece by piece if
+// it is longer than what is free there.
+func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
+	o := &q.out
+	n := wr.Len()
+	if q.sq.sent == 0 && !q.sq.begun {
+		if !q.localOK(wr, 0) {
+			return fails(verbs.WCLocProtErr, faultGone)
+		}
+		if wr.Opcode == verbs.OpSendWithInv {
+			if p, v := q.resolve(wr.InvalidateRKey); p != finished || v.status != verbs.WCSuccess {
+				return p, v
+			}
+		}
+		if p := q.canDescribe(); p != finished {
+			return p, outcome{}
+		}
+		if !o.srq && uint64(n) > uint64(o.lengths[o.recvs&uint64(len(o.lengths)-1)].Load()) {
+			return fails(verbs.WCRemInvReqErr, faultTooLong)
+		}
+		o.recvs++
+		q.sq.begun = true
+	}
+	solicited := wr.Flags&verbs.SendSolicited != 0
+	if n <= inlinePayload {
+		if !o.hasEntry() {
+			return needSpace, outcome{}
+		}
+		d := o.next()
+		if !q.gatherAt(d.data[:n], wr, 0) {
+			return fails(verbs.WCLocProtErr, faultGone)
+		}
+		d.flags, d.length = flagInDescriptor, uint32(n)
+		q.lastPiece(d, wr, n, solicited)
+		return finished, outcome{n: n, described: true}
+	}
+	for {
+		room, enough := q.sendRoom(n - q.sq.sent)
+		if !enough || !o.hasEntry() {
+			o.publish()
+			return needSpace, outcome{}
+		}
+		piece := min(room, n-q.sq.sent)
+		d := o.next()
+		at := o.sent & uint64(len(o.send)-1)
+		if !q.gatherAt(o.send[at:][:piece], wr, q.sq.sent) {
+			return fails(verbs.WCLocProtErr, faultGone)
+		}
+		o.sent += uint64((piece + sendAlign - 1) &^ (sendAlign - 1))
+		d.flags, d.length = 0, uint32(piece)
+		if q.sq.sent += piece; q.sq.sent == n {
+			q.lastPiece(d, wr, n, solicited)
+			return finished, outcome{n: n, described: true}
+		}
+		d.kind, d.imm, d.total = kindPiece, 0, uint32(n)
+		o.push(d, piece, false)
+	}
+}
+
+// sendRoom returns how long the next piece may be, and whether that is worth
+// a descriptor.
+func (q *qp) sendRoom(left int) (int, bool) {
+	o := &q.out
+	// A quarter of the buffer, so that the peer copies out while we copy in.
+	most := min(left, len(o.send)/4)
+	room := min(o.sendRoom(), most)
+	if room < most {
+		o.refresh()
+		room = min(o.sendRoom(), most)
+	}
+	toEnd := len(o.send) - int(o.sent&uint64(len(o.send)-1))
+	return room, room >= min(most, minSendBuf, toEnd)
+}
+
+var descriptorKinds = [...]uint8{
+	verbs.OpSend: kindSend, verbs.OpSendWithImm: kindSendImm, verbs.OpSendWithInv: kindSendInv,
+}
+
+// lastPiece appends the descriptor that completes the receive.
+func (q *qp) lastPiece(d *descriptor, wr *verbs.SendWR, n int, solicited bool) {
+	d.kind, d.imm, d.total = descriptorKinds[wr.Opcode], wr.Imm, uint32(n)
+	if wr.Opcode == verbs.OpSendWithInv {
+		d.imm = wr.InvalidateRKey
+	}
+	q.sq.sent, q.sq.begun = 0, false
+	q.out.push(d, n, solicited)
+}
+
+// gather copies local memory into dst; false if a key, bounds or rights do
+// not cover it. It may have copied a part then, into a buffer of the peer
+// that a failed request leaves undefined anyway.
+func (q *qp) gather(dst []byte, sgl []verbs.SGE) bool {
+	for i := range sgl {
+		e := &sgl[i]
+		if e.Length == 0 {
+			continue
+		}
+		src, ok := q.pd.localBytes(&q.sgl, e, 0)
+		if !ok {
+			return false
+		}
+		dst = dst[copy(dst, src):]
+	}
+	return true
+}
+
+// localOK reports whether all of the local memory may be used.
+func (q *qp) localOK(wr *verbs.SendWR, need verbs.Access) bool {
+	if wr.Flags&verbs.SendInline != 0 {
+		return true
+	}
+	for i := range wr.SGL {
+		if wr.SGL[i].Length == 0 {
+			continue
+		}
+		if _, ok := q.pd.localBytes(&q.sgl, &wr.SGL[i], need); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// gatherAt fills dst with the payload from byte skip on.
+func (q *qp) gatherAt(dst []byte, wr *verbs.SendWR, skip int) bool {
+	if wr.Flags&verbs.SendInline != 0 {
+		for _, b := range wr.Inline {
+			if skip >= len(b) {
+				skip -= len(b)
+				continue
+			}
+			dst = dst[copy(dst, b[skip:]):]
+			skip = 0
+		}
+		return true
+	}
+	for i := range wr.SGL {
+		e := wr.SGL[i]
+		if skip >= int(e.Length) {
+			skip -= int(e.Length)
+			continue
+		}
+		src, ok := q.pd.localBytes(&q.sgl, &e, 0)
+		if !ok {
+			return false
+		}
+		dst = dst[copy(dst, src[skip:]):]
+		skip = 0
+	}
+	return true
+}
+
+// scatter copies src into local memory.
+func (q *qp) scatter(sgl []verbs.SGE, src []byte) bool {
+	return scatter(q.pd, &q.sgl, sgl, 0, src)
+}
+
+// compareSwap stores swap if the word is compare, and returns what it was.
+func compareSwap(w *atomic.Uint64, compare, swap uint64) uint64 {
+	for {
+		old := w.Load()
+		if old != compare || w.CompareAndSwap(compare, swap) {
+			return old
+		}
+	}
+}
+
+// putNative stores v in the byte order of the machine, as the specification
+// has it for the result of an atomic.
+func putNative(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }
+
+// conclude gives a request that ran its completion, and fails the QP with it.
+func (q *qp) conclude(wr *verbs.SendWR, v outcome) {
+	if v.status == verbs.WCSuccess {
+		if q.out.srq && v.described {
+			q.acks.add(ack{pos: q.out.head - 1, id: wr.ID, op: wr.Opcode, n: v.n, signaled: q.signaled(wr)})
+			q.retire()
+			return
+		}
+		if q.acks.n != 0 {
+			// It may not overtake those that wait for the peer's SRQ.
+			q.acks.add(ack{pos: q.out.head - 1, id: wr.ID, op: wr.Opcode, n: v.n, signaled: q.signaled(wr)})
+			return
+		}
+		if q.signaled(wr) {
+			q.finish(wr.ID, wr.Opcode, v.n, verbs.WCSuccess)
+		}
+		return
+	}
+	// Those before it are finished with it, in order: nothing can be known of
+	// them any more.
+	q.flushAcks(verbs.WCWRFlushErr)
+	q.finish(wr.ID, wr.Opcode, 0, v.status)
+	q.failLocked(failure{tell: v.tell})
+}
+
+func (q *qp) signaled(wr *verbs.SendWR) bool {
+	return (wr.Flags|q.always)&verbs.SendSignaled != 0
+}
+
+var wcOpcodes = [...]verbs.WCOpcode{
+	verbs.OpWrite: verbs.WCWrite, verbs.OpWriteWithImm: verbs.WCWrite,
+	verbs.OpSend: verbs.WCSend, verbs.OpSendWithImm: verbs.WCSend, verbs.OpSendWithInv: verbs.WCSend,
+	verbs.OpRead: verbs.WCRead, verbs.OpCompareSwap: verbs.WCCompareSwap, verbs.OpFetchAdd: verbs.WCFetchAdd,
+}
+
+// finish adds a completion to the send CQ.
+func (q *qp) finish(id uint64, op verbs.Opcode, n int, status verbs.WCStatus) {
+	q.unpolled.Add(1)
+	q.sendCQ.complete(q, verbs.WC{ID: id, Status: status, Opcode: wcOpcodes[op], ByteLen: uint32(n), QPN: q.num}, false)
+}
+
+// polled gives slots of the send queue back: n completions were polled.
+func (q *qp) polled(n int32) {
+	if q != nil && n != 0 {
+		q.unpolled.Add(-n)
+	}
+}
