@@ -102,6 +102,7 @@ type trial struct {
 	env       []string
 	writeOnly bool
 	config    mlx5.Config
+	devices   []*mlx5.Device // of the programs
 }
 
 // newTrial returns one of hostile devices if there is a seed.
@@ -128,7 +129,9 @@ func newTrial(t *testing.T, seed ...uint64) *trial {
 // start runs a program on a host of its own.
 func (r *trial) start(t *testing.T, output *bytes.Buffer, args ...string) *frame.Program {
 	t.Helper()
-	host := r.fabric.NewDevice(r.config).Host()
+	device := r.fabric.NewDevice(r.config)
+	r.devices = append(r.devices, device)
+	host := device.Host()
 	host.WriteOnly = r.writeOnly
 	p, err := host.Start(append([]string{filepath.Join(r.bin, args[0])}, args[1:]...), r.env, output, output)
 	require.NoError(t, err, "%s", output)
@@ -319,6 +322,48 @@ func TestConnectionManagerOnHostileDevices(t *testing.T) {
 			r.connected(t, test[0], test[1])
 		})
 	}
+}
+
+// pingpong starts a pair that waits with events, and returns when it has exchanged messages.
+func (r *trial) pingpong(t *testing.T, iterations string) (server, client *frame.Program, output *[2]bytes.Buffer) {
+	t.Helper()
+	output = new([2]bytes.Buffer)
+	args := []string{"ibv_rc_pingpong", "-c", "-e", "-n", iterations, "-p", freePort(t)}
+	server = r.start(t, &output[0], args...)
+	waitForListener(t, args[len(args)-1])
+	client = r.start(t, &output[1], append(args, "127.0.0.1")...)
+	require.Eventually(t, func() bool { return r.fabric.Stats().Requests > 100 }, 30*time.Second, time.Millisecond, "messages")
+	return server, client, output
+}
+
+// A link that is away for less than the retries last loses nothing.
+func TestPingpongWhileTheLinkComesAndGoes(t *testing.T) {
+	r := newTrial(t)
+	server, client, output := r.pingpong(t, "2000")
+	for n := range 5 {
+		r.devices[n%2].SetLink(false)
+		time.Sleep(20 * time.Millisecond)
+		r.devices[n%2].SetLink(true)
+	}
+	require.NoError(t, client.Wait(), "%s", &output[1])
+	require.NoError(t, server.Wait(), "%s", &output[0])
+	require.Contains(t, output[1].String(), "2000 iters in ")
+	require.NotContains(t, output[1].String(), "invalid data")
+	require.Empty(t, r.fabric.Violations())
+}
+
+// The program is told. Its peer may wait for a message that nobody will send.
+func TestPingpongEndsWhenADeviceIsRemoved(t *testing.T) {
+	r := newTrial(t)
+	server, client, output := r.pingpong(t, "1000000")
+	defer func() {
+		client.Kill()
+		_ = client.Wait() // that it was ended
+	}()
+	r.devices[0].Remove()
+	require.Error(t, server.Wait())
+	require.Contains(t, output[0].String(), "Failed to get cq_event")
+	require.Empty(t, r.fabric.Violations())
 }
 
 func TestPerftest(t *testing.T) {

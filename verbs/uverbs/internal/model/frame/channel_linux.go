@@ -51,6 +51,9 @@ func (c *Channel) Remove(match func(event []byte) bool) int {
 	return removed
 }
 
+// End lets the program read the end of the channel, after what it has not read yet.
+func (c *Channel) End() { _ = unix.Shutdown(c.ours, unix.SHUT_RDWR) }
+
 // Close closes the channel's end and its copy of the program's.
 func (c *Channel) Close() {
 	_ = unix.Close(c.program)

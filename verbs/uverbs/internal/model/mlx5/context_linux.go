@@ -13,21 +13,23 @@ import (
 
 // Limits of the device, as it reports them.
 const (
-	maxQP       = 1 << 16
-	maxWR       = 1 << 15
-	maxSGE      = 30
-	maxCQE      = 1<<22 - 1
-	maxSRQWR    = 1<<15 - 1
-	maxReads    = 16
-	maxMessage  = 1 << 30
-	mtu         = 4096
-	mtuCode     = 5
-	portActive  = 4
-	cqeVersion  = 1
-	defaultUidx = 0xffffff
-	physLinkUp  = 5
-	speedEDR    = 32
-	width4X     = 2
+	maxQP        = 1 << 16
+	maxWR        = 1 << 15
+	maxSGE       = 30
+	maxCQE       = 1<<22 - 1
+	maxSRQWR     = 1<<15 - 1
+	maxReads     = 16
+	maxMessage   = 1 << 30
+	mtu          = 4096
+	mtuCode      = 5
+	portDown     = 1
+	portActive   = 4
+	cqeVersion   = 1
+	defaultUidx  = 0xffffff
+	physDisabled = 3
+	physLinkUp   = 5
+	speedEDR     = 32
+	width4X      = 2
 )
 
 // A ucontext is an open device: what mlx5_ib_ucontext is to the kernel. It has its objects
@@ -134,8 +136,7 @@ func (c *ucontext) readRecords() {
 	second := func(word uint64) uint32 { return bits.ReverseBytes32(uint32(word >> 32)) } // of the record, which is big-endian
 	for i, q := range c.qps {
 		if posted := uint16(second(c.words[i])); posted != q.posted && q.state >= stateInit {
-			q.posted = posted
-			q.schedule()
+			q.post(posted)
 		}
 	}
 	for i, q := range c.cqs {

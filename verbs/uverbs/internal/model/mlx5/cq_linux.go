@@ -102,6 +102,9 @@ func (c *completionQueue) release() {
 // write writes a CQE. A CQ without room is broken (mlx5: a CQ error event), and so are its QPs.
 func (c *completionQueue) write(e completion) {
 	if c.dead {
+		if e.written != nil {
+			e.written() // it never will be; nobody waits for it
+		}
 		return
 	}
 	memory := c.context.memory
@@ -119,6 +122,9 @@ func (c *completionQueue) write(e completion) {
 		owner = 1
 	}
 	_ = memory.WriteLast(c.buffer+uint64(c.produced&(c.size-1))*cqeSize, e.encode(owner))
+	if e.written != nil {
+		e.written()
+	}
 	before := c.produced
 	c.produced++
 	c.context.device.fabric.stats.Completions++

@@ -39,6 +39,7 @@ type Device struct {
 	qps      map[uint32]*queuePair
 	number   uint32 // of the object made last
 	removed  bool
+	down     bool // the link
 	manager  *cm.Host
 }
 
@@ -116,10 +117,57 @@ func (d *Device) Host() *frame.Host {
 	}
 }
 
+// SetLink takes the port's link away or gives it back. Requests to others wait as if
+// packets were lost.
+func (d *Device) SetLink(up bool) {
+	d.fabric.mu.Lock()
+	defer d.fabric.mu.Unlock()
+	if d.down == !up {
+		return
+	}
+	d.down = !up
+	kind := uint32(eventPortError)
+	if up {
+		kind = eventPortActive
+	}
+	for _, c := range d.contexts {
+		c.event(kind, 1)
+	}
+}
+
+// Remove takes the device away from programs that have it open: commands fail, nothing is
+// executed any more, and completion channels end (core/uverbs_main.c, ib_uverbs_remove_one; a
+// program reads the end of the channel and not EIO).
+func (d *Device) Remove() {
+	d.fabric.mu.Lock()
+	defer d.fabric.mu.Unlock()
+	if d.removed {
+		return
+	}
+	d.removed = true
+	d.manager.Remove()
+	for _, c := range d.contexts {
+		c.event(eventDeviceFatal, 0)
+		for _, q := range c.cqs {
+			if q.channel != nil {
+				q.channel.End()
+			}
+		}
+	}
+	clear(d.qps)
+	clear(d.keys)
+}
+
 func (d *Device) state() byte {
+	if d.down {
+		return portDown
+	}
 	return portActive
 }
 
 func (d *Device) physicalState() byte {
+	if d.down {
+		return physDisabled
+	}
 	return physLinkUp
 }

@@ -5,7 +5,10 @@ package mlx5
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -404,7 +407,125 @@ func TestAnOverfullSendQueueIsAViolation(t *testing.T) {
 	now := time.Now()
 	run(f, &now, time.Millisecond)
 	require.Len(t, f.Violations(), 1)
-	require.Contains(t, f.Violations()[0], "17 basic blocks are posted to a send queue of 16")
+	require.Contains(t, f.Violations()[0], "17 basic blocks are in use of a send queue of 16")
+}
+
+// The device has executed the WQEs, but the driver cannot know: no CQE says so.
+func TestASlotThatIsUsedAgainBeforeItsCompletionIsAViolation(t *testing.T) {
+	f, a, b := newPair(t, accessRemoteWrite, 7)
+	write := func(signaled byte) []byte {
+		w := a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 4, a.lkey))
+		w[11] = signaled
+		return w
+	}
+	now := time.Now()
+	for range sendSize - 1 {
+		a.post(write(0))
+		run(f, &now, 100*time.Microsecond)
+	}
+	a.post(write(ctrlSignal))
+	run(f, &now, time.Millisecond)
+	require.Len(t, a.completions(), 1)
+	for range sendSize {
+		a.post(write(0))
+		run(f, &now, 100*time.Microsecond)
+	}
+	require.Empty(t, f.Violations())
+	a.post(write(0))
+	run(f, &now, time.Millisecond)
+	require.Len(t, f.Violations(), 1)
+	require.Contains(t, f.Violations()[0], "a slot was overwritten before its completion")
+}
+
+func TestAWQEThatIsChangedAfterItsDoorbellIsAViolation(t *testing.T) {
+	f, a, b := newPair(t, 0, 7)
+	f.Hostile = rand.New(rand.NewPCG(1, 0))
+	now := time.Now()
+	for range 2 { // they wait for receives
+		a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
+		run(f, &now, time.Millisecond)
+	}
+	be.PutUint32(a.sends[basicBlock+segmentSize:], 3)
+	for range 2 {
+		b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
+	}
+	run(f, &now, 10*time.Millisecond)
+	require.Len(t, f.Violations(), 1)
+	require.Contains(t, f.Violations()[0], "WQE 1 was changed after its doorbell")
+}
+
+func TestAnOverfullReceiveQueueIsAViolation(t *testing.T) {
+	f, a, b := newPair(t, 0, 7)
+	for range recvSize + 1 {
+		b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
+	}
+	a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
+	now := time.Now()
+	run(f, &now, time.Millisecond)
+	require.Len(t, f.Violations(), 1)
+	require.Contains(t, f.Violations()[0], "5 WQEs are posted to a queue of 4")
+}
+
+func TestADoorbellOfAnotherQueueIsAViolation(t *testing.T) {
+	f, a, b := newPair(t, 0, 7)
+	u := a.context.qps[0].uar
+	for _, test := range []struct {
+		register *atomic.Uint64
+		value    uint64
+		says     string
+	}{
+		{u.bf[0], uint64(b.qpn) << 8, "is rung for QP"},
+		{u.cq[0], 0xabcdef, "is rung for CQ"},
+		{a.context.static[0].bf[0], uint64(a.qpn) << 8, "and it has UAR"},
+		{a.context.static[7].cq[0], uint64(a.context.cqs[0].cqn), "and has UAR"},
+	} {
+		before := len(f.Violations())
+		test.register.Store(swap(test.value))
+		f.step(time.Now())
+		require.Len(t, f.Violations(), before+1)
+		require.Contains(t, f.Violations()[before], test.says)
+	}
+}
+
+// Without a link requests are repeated, and fail in the end; with it they arrive.
+func TestLossOfTheLink(t *testing.T) {
+	for _, back := range []bool{true, false} {
+		t.Run(fmt.Sprintf("back %v", back), func(t *testing.T) {
+			f, a, b := newPair(t, 0, 7)
+			b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
+			b.device.SetLink(false)
+			require.EqualValues(t, 1, b.context.unread(1, eventPortError))
+			require.EqualValues(t, portDown, b.device.state())
+			a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
+			now := time.Now()
+			run(f, &now, 10*time.Microsecond)
+			require.Empty(t, a.completions())
+			want := []syndrome{retriesExceeded}
+			if back {
+				b.device.SetLink(true)
+				require.EqualValues(t, 1, b.context.unread(1, eventPortActive))
+				want = []syndrome{0}
+			}
+			run(f, &now, time.Second)
+			require.Equal(t, want, syndromes(a.completions()))
+		})
+	}
+}
+
+func TestADeviceThatIsRemoved(t *testing.T) {
+	f, a, b := newPair(t, 0, 7)
+	b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
+	b.device.Remove()
+	require.EqualValues(t, 1, b.context.unread(0, eventDeviceFatal))
+	_, errno := b.call(allocate, nil, nil)
+	require.Equal(t, unix.EIO, errno)
+	require.Equal(t, unix.EIO, b.context.Map(frame.Mapping{Length: pageSize, Flags: unix.MAP_SHARED}))
+	a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
+	b.post(b.wqe(opSend, dataSegment(addressOf(b.data), 4, b.lkey)))
+	now := time.Now()
+	run(f, &now, time.Second)
+	require.Equal(t, []syndrome{retriesExceeded}, syndromes(a.completions()))
+	require.Empty(t, b.completions())
 }
 
 // The event is due if there is a CQE that the arm does not cover and no event has told of.

@@ -145,6 +145,9 @@ func (f *Fabric) step(now time.Time) bool {
 	defer f.mu.Unlock()
 	work := false
 	for _, d := range f.devices {
+		if d.removed {
+			continue
+		}
 		for _, c := range d.contexts {
 			if !f.late() && c.takeDoorbells() {
 				work = true

@@ -227,6 +227,8 @@ type completion struct {
 	source uint32 // QP number, service level << 24, with GRH 1 << 28
 	// errors:
 	cause syndrome
+	// written, if not nil, is called when the CQE is in the program's memory.
+	written func()
 }
 
 // encode returns the CQE with the owner bit as given.

@@ -3,6 +3,7 @@
 package mlx5
 
 import (
+	"bytes"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,12 +31,15 @@ const (
 
 // Asynchronous events (IB_EVENT_*).
 const (
-	eventCQError   = 0
-	eventQPFatal   = 1
-	eventQPRequest = 2
-	eventQPAccess  = 3
-	eventLastWQE   = 16
-	eventSRQLimit  = 15
+	eventCQError     = 0
+	eventQPFatal     = 1
+	eventQPRequest   = 2
+	eventQPAccess    = 3
+	eventDeviceFatal = 8
+	eventPortActive  = 9
+	eventPortError   = 10
+	eventLastWQE     = 16
+	eventSRQLimit    = 15
 )
 
 // A receiveQueue is a ring of receive WQEs, a QP's own, or the list of an SRQ.
@@ -47,8 +51,10 @@ type receiveQueue struct {
 	size          uint32 // entries, a power of two
 	shift         uint32
 	consumed      uint16
+	returned      uint16 // consumed, and the CQE is in the program's memory
 	head          uint16 // SRQ: index of the next WQE
 	shared        bool
+	overfull      bool // and that was said
 	handle        uint32
 	srqn          uint32
 	user          uint64
@@ -65,6 +71,10 @@ func (r *receiveQueue) next() (list []scatter, index uint16, ok bool) {
 	if r.size == 0 || r.context.memory.Read(r.record, record[:]) != nil ||
 		uint16(be.Uint32(record[:])) == r.consumed {
 		return nil, 0, false
+	}
+	if posted := uint16(be.Uint32(record[:])); uint32(posted-r.returned) > r.size && !r.overfull {
+		r.overfull = true
+		r.context.device.fabric.violation("receive queue at %#x: %d WQEs are posted to a queue of %d", r.buffer, posted-r.returned, r.size)
 	}
 	index = r.consumed
 	if r.shared {
@@ -127,6 +137,10 @@ type queuePair struct {
 	attr   attributes
 	posted uint16 // of the send queue, in basic blocks, as last read
 	done   uint16 // executed
+	// completed is where the WQE ends that the last CQE in the program's memory is of: the driver
+	// may use what is before it again.
+	completed uint16
+	snapshot  map[uint16][basicBlock]byte // see Hostile: blocks as they were at their doorbell
 
 	scheduled bool
 	wait      time.Time // not before
@@ -154,6 +168,40 @@ type attributes struct {
 	pkeyIndex uint16
 }
 
+// post takes a new index of the send queue from the doorbell record.
+func (q *queuePair) post(posted uint16) {
+	f := q.device().fabric
+	if used := posted - q.completed; uint32(used) > q.sendSize {
+		f.violation("QP %#x: %d basic blocks are in use of a send queue of %d: a slot was overwritten before its completion",
+			q.qpn, used, q.sendSize)
+	}
+	if f.Hostile != nil && uint32(posted-q.posted) <= q.sendSize {
+		if q.snapshot == nil {
+			q.snapshot = map[uint16][basicBlock]byte{}
+		}
+		for at := q.posted; at != posted; at++ {
+			if b, ok := q.readAt(at, basicBlock); ok {
+				q.snapshot[at] = [basicBlock]byte(b)
+			}
+		}
+	}
+	q.posted = posted
+	q.schedule()
+}
+
+// unchanged says whether a WQE is what it was when its doorbell was seen.
+func (q *queuePair) unchanged(at uint16, wqe []byte) bool {
+	for ; len(wqe) > 0; at++ {
+		n := min(len(wqe), basicBlock)
+		if was, ok := q.snapshot[at]; ok && !bytes.Equal(was[:n], wqe[:n]) {
+			return false
+		}
+		delete(q.snapshot, at)
+		wqe = wqe[n:]
+	}
+	return true
+}
+
 func (q *queuePair) device() *Device { return q.context.device }
 
 func (q *queuePair) event(kind uint32) {
@@ -165,7 +213,7 @@ func (q *queuePair) event(kind uint32) {
 func (q *queuePair) peer() *queuePair {
 	d := q.device().find(address{lid: le.Uint16(q.attr.path[20:]), global: q.attr.path[30] != 0,
 		gid: [16]byte(q.attr.path[:16]), source: q.attr.path[24]})
-	if d == nil {
+	if d == nil || d.down || q.device().down {
 		return nil
 	}
 	p := d.qps[q.attr.dest]
@@ -179,7 +227,7 @@ func (q *queuePair) peer() *queuePair {
 // queues is flushed.
 func (q *queuePair) fail(w *control, cause syndrome) {
 	q.device().fabric.logf("QP %#x: WQE %d with opcode %#x fails with syndrome %#x", q.qpn, w.index, w.op, cause)
-	q.complete(w, cause, 0)
+	q.complete(*w, cause, 0)
 	q.toError()
 }
 
@@ -195,8 +243,9 @@ func (q *queuePair) toError() {
 }
 
 // complete writes the CQE of a send WQE; bytes are those that came from the other side.
-func (q *queuePair) complete(w *control, cause syndrome, bytes uint32) {
+func (q *queuePair) complete(w control, cause syndrome, bytes uint32) {
 	e := completion{op: cqeRequest, qpn: q.qpn, uidx: q.uidx, index: w.index, request: w.op, bytes: bytes}
+	e.written = func() { q.completed = w.index + blocks(w.size) }
 	if cause != 0 {
 		e.op, e.cause = cqeRequestError, cause
 	} else if !w.signaled && !q.signalAll {
@@ -208,6 +257,7 @@ func (q *queuePair) complete(w *control, cause syndrome, bytes uint32) {
 // received writes the CQE of a receive WQE.
 func (q *queuePair) received(index uint16, e completion) {
 	e.qpn, e.uidx, e.index = q.qpn, q.uidx, index
+	e.written = func() { q.recv.returned++ }
 	q.recvCQ.put(e)
 }
 
@@ -219,7 +269,7 @@ func (q *queuePair) flush() bool {
 		if !ok {
 			break
 		}
-		q.complete(&w, flushed, 0)
+		q.complete(w, flushed, 0)
 		q.done += blocks(w.size)
 		work = true
 	}
@@ -258,10 +308,11 @@ func (q *queuePair) releaseAll() {
 // reset makes a QP new.
 func (q *queuePair) reset() {
 	q.releaseAll()
-	q.posted, q.done, q.trying, q.wait = 0, 0, false, time.Time{}
+	q.posted, q.done, q.completed, q.trying, q.wait = 0, 0, 0, false, time.Time{}
+	clear(q.snapshot)
 	q.attr = attributes{}
 	if !q.recv.shared {
-		q.recv.consumed = 0
+		q.recv.consumed, q.recv.returned = 0, 0
 	}
 }
 

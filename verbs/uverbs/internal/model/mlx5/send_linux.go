@@ -27,8 +27,7 @@ func (q *queuePair) head() (control, bool) {
 		q.state = stateError
 		q.posted = q.done
 		return w, false
-	case uint32(q.posted-q.done) > q.sendSize:
-		f.violation("QP %#x: %d basic blocks are posted to a send queue of %d", q.qpn, q.posted-q.done, q.sendSize)
+	case uint32(q.posted-q.done) > q.sendSize: // which post has said
 		q.state = stateError
 		q.posted = q.done
 		q.event(eventQPFatal)
@@ -44,9 +43,11 @@ func (q *queuePair) head() (control, bool) {
 }
 
 // read returns n bytes of the send queue from the WQE that is next; the queue is a ring.
-func (q *queuePair) read(n int) ([]byte, bool) {
+func (q *queuePair) read(n int) ([]byte, bool) { return q.readAt(q.done, n) }
+
+func (q *queuePair) readAt(index uint16, n int) ([]byte, bool) {
 	b := make([]byte, n)
-	at := (uint32(q.done) & (q.sendSize - 1)) * basicBlock
+	at := (uint32(index) & (q.sendSize - 1)) * basicBlock
 	first := min(n, int(q.sendSize*basicBlock-at))
 	memory := q.context.memory
 	return b, memory.Read(q.send+uint64(at), b[:first]) == nil && memory.Read(q.send, b[first:]) == nil
@@ -90,6 +91,9 @@ func (q *queuePair) execute(now time.Time) bool {
 			q.done += blocks(c.size)
 			break
 		}
+		if !q.trying && !q.unchanged(q.done, b) {
+			q.device().fabric.violation("QP %#x: WQE %d was changed after its doorbell", q.qpn, q.done)
+		}
 		if !q.trying {
 			if trace := q.device().fabric.WQE; trace != nil {
 				trace(b)
@@ -116,7 +120,7 @@ func (q *queuePair) execute(now time.Time) bool {
 // perform executes one WQE.
 func (q *queuePair) perform(w *workRequest, now time.Time) outcome {
 	if w.op == opNop {
-		q.complete(&w.control, 0, 0)
+		q.complete(w.control, 0, 0)
 		return done
 	}
 	if q.service == serviceUD && !w.op.receives() || q.service == serviceUC && w.op.answered() || q.service == serviceUD && w.op == opWriteImm {
@@ -139,7 +143,7 @@ func (q *queuePair) perform(w *workRequest, now time.Time) outcome {
 	}
 	if q.service == serviceUD {
 		q.datagram(w, local)
-		q.complete(&w.control, 0, 0)
+		q.complete(w.control, 0, 0)
 		return done
 	}
 	p := q.peer()
@@ -147,7 +151,7 @@ func (q *queuePair) perform(w *workRequest, now time.Time) outcome {
 		if q.service == serviceRC {
 			return q.retry(w, now)
 		}
-		q.complete(&w.control, 0, 0)
+		q.complete(w.control, 0, 0)
 		return done
 	}
 	cause, missing := p.respond(w, local)
@@ -162,7 +166,7 @@ func (q *queuePair) perform(w *workRequest, now time.Time) outcome {
 	if w.op.answered() {
 		bytes = uint32(w.length)
 	}
-	q.complete(&w.control, 0, bytes)
+	q.complete(w.control, 0, bytes)
 	return done
 }
 
@@ -171,7 +175,7 @@ func (q *queuePair) failed(w *workRequest, cause syndrome) outcome {
 		q.fail(&w.control, cause)
 		return ended
 	}
-	q.complete(&w.control, cause, 0)
+	q.complete(w.control, cause, 0)
 	q.state = stateSQE
 	q.schedule()
 	return ended
@@ -357,7 +361,7 @@ func (q *queuePair) datagram(w *workRequest, local []piece) {
 		globalBit = 1 << 28
 	)
 	d := q.device().find(w.to.address)
-	if d == nil || q.device().config.Link == Ethernet && w.to.mac != d.mac {
+	if d == nil || d.down || q.device().down || q.device().config.Link == Ethernet && w.to.mac != d.mac {
 		return
 	}
 	if q.device().config.Link == Ethernet {
