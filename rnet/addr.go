@@ -26,7 +26,7 @@ type slotAddrs struct {
 }
 
 // addrs are the addresses of all slots that may be used. They are added under
-// the session's lead, and read by anybody.
+// the session's poll lock, and read by anybody.
 type addrs struct {
 	list  atomic.Pointer[[]slotAddrs] // in the order of their slots, without a gap
 	slots atomic.Uint32               // how many slots have an address

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // firstSlots is how many slots get addresses when a session begins, if there
@@ -27,7 +28,7 @@ const (
 func (a *addrs) told() bool { return a.list.Load() != nil }
 
 // giveAddrs gives addresses to more slots, if half of those that have one are
-// in use. The leader of the listening side calls it, or who starts the session.
+// in use. The owner of the listening side's poll lock calls it, or who starts the session.
 func (s *session) giveAddrs() {
 	if s.space == nil {
 		return
@@ -63,10 +64,10 @@ func (s *session) giveAddrs() {
 func (s *session) postAddrs() error {
 	s.ctlAddrs[0].put(&s.addrsFrame)
 	s.ctlAddrs = s.ctlAddrs[1:]
-	return s.post(frameHeader{kind: frameAddrs}, s.addrsFrame[:], source{})
+	return s.link.Send(link.Header{Kind: frameAddrs}, s.addrsFrame[:])
 }
 
-// addrsCame takes in what the listening side has said. The leader calls it.
+// addrsCame takes in what the listening side has said. The owner of the poll lock calls it.
 func (s *session) addrsCame(payload []byte) error {
 	if !s.dialed {
 		return fmt.Errorf("%w: ADDRS of a side that has none to give", errProtocol)
@@ -119,7 +120,7 @@ func (s *session) openWhenTold(ctx context.Context, w wish) (*Conn, error) {
 			return c, err
 		}
 		select {
-		case <-freed: // ended by the leader: addresses, or the end of a stream; or the end of the session
+		case <-freed: // ended by the owner of the poll lock: addresses, or the end of a stream; or the end of the session
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
 		case <-over:

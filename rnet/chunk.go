@@ -21,6 +21,10 @@ type chunk struct {
 	class  int8       // pool it goes back to, -1: none
 }
 
+// keepMin is the payload from which staying in the ring is cheaper than a copy to a
+// chunk.
+const keepMin = 4 << 10
+
 // chunkSizes are the capacities of pooled chunks. Small ones gather frames of
 // a few bytes, large ones take what is moved out of the ring. Each is twice the one
 // before, so that what is kept takes no more than twice its length, but for the
@@ -44,6 +48,31 @@ func newChunk(n int) *chunk {
 		return &chunk{buf: make([]byte, 0, size), class: int8(class)}
 	}
 	return &chunk{buf: make([]byte, 0, n), class: -1}
+}
+
+// keep leaves payload, part of a frame that has just arrived for c, in the ring.
+func keep(c *Conn, payload []byte) *chunk {
+	k := ringChunks.Get().(*chunk)
+	k.buf, k.conn, k.inRing = payload, c, true
+	k.token = c.s.link.Retain(k)
+	return k
+}
+
+// MoveOut copies the chunk to ordinary memory, unless its reader is at it, see
+// link.Holder.
+func (k *chunk) MoveOut() bool {
+	c := k.conn
+	c.recvMu.Lock()
+	defer c.recvMu.Unlock()
+	if !k.inRing || k.busy {
+		return false
+	}
+	other := newChunk(len(k.buf)) // its memory comes from a pool
+	k.buf, k.class = append(other.buf, k.buf...), other.class
+	other.buf, other.class = nil, -1
+	ringChunks.Put(other)
+	k.inRing = false
+	return true
 }
 
 func (k *chunk) unread() []byte { return k.buf[k.r:] }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // Transport says which way a connection may take. The zero value leaves it to
@@ -60,7 +61,6 @@ type Limits struct {
 const (
 	defaultRingSize = 1 << 20
 	defaultWindow   = 512 << 10
-	defaultSlots    = 2048 - controlSlots // with the others a power of two, to which queues are rounded up
 
 	defaultSessionWindow = 16 << 20
 	defaultStreams       = 1 << 17
@@ -134,8 +134,8 @@ func (l *Limits) apply(cfg *sessionConfig) error {
 		streams = defaultStreams
 	}
 	switch {
-	case ring < minRingSize || ring > maxRingSize || ring&(ring-1) != 0:
-		return fmt.Errorf("rnet: ring of %d bytes, want a power of two from %d to %d", ring, minRingSize, maxRingSize)
+	case ring < link.MinRing || ring > link.MaxRing || ring&(ring-1) != 0:
+		return fmt.Errorf("rnet: ring of %d bytes, want a power of two from %d to %d", ring, link.MinRing, link.MaxRing)
 	case window < minWindow || window > maxWindow:
 		return fmt.Errorf("rnet: window of %d bytes, want %d to %d", window, minWindow, maxWindow)
 	case all < minSessionWindow || all > maxSessionWindow:
@@ -145,6 +145,5 @@ func (l *Limits) apply(cfg *sessionConfig) error {
 	}
 	cfg.ringSize, cfg.window, cfg.maxStreams = uint32(ring), uint32(window), uint32(streams)
 	cfg.sessionWindow = uint32(all)
-	cfg.slots = defaultSlots
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
@@ -64,13 +65,13 @@ type Conn struct {
 	// txWait, or is woken from it, which is the loop's to know.
 	sink   loop.Sink
 	inLine bool
-	untold int // bytes that have come and the sink was not told of; guarded by lead
+	untold int // bytes that have come and the sink was not told of; guarded by the poll lock
 
 	// The sending half; the session's txMu guards what is below sendWait.
 	writeMu  sync.Mutex // one Write at a time
 	sendEnd  deadline
 	sendWait wait.Waiter
-	granted  atomic.Uint64 // position up to which the peer lets us send; written by the leader
+	granted  atomic.Uint64 // position up to which the peer lets us send; written by the owner of the poll lock
 	window   ring.SendWindow
 	sendErr  error
 	peerGone bool                      // the peer has closed: one Write is taken, and goes nowhere
@@ -81,8 +82,8 @@ type Conn struct {
 	wants    int  // bytes that it waits to send, in txWait
 	turn     bool // woken from there, and not back yet
 	share    shareState
-	finAt    sendMark // where the FIN stands, zero before it
-	sentAt   sendMark // what has to be done, for who waits for that
+	finAt    link.Mark // where the FIN stands, zero before it
+	sentAt   link.Mark // what has to be done, for who waits for that
 }
 
 // The events that end a stream. When it has ended the session forgets it.
@@ -150,7 +151,7 @@ func (c *Conn) wakeWriter() {
 	c.s.pollLock.Wake(&c.sendWait)
 }
 
-// grant takes a WINDOW frame. The leader calls it.
+// grant takes a WINDOW frame. The owner of the poll lock calls it.
 func (c *Conn) grant(limit uint64) {
 	if limit > c.granted.Load() {
 		c.granted.Store(limit)
@@ -175,7 +176,7 @@ func (c *Conn) windowPayload() []byte {
 	return c.s.winScratch[:]
 }
 
-// finished takes a FIN. closedToo says that the peer reads no more. The leader
+// finished takes a FIN. closedToo says that the peer reads no more. The owner of the poll lock
 // calls it.
 func (c *Conn) finished(closedToo bool) {
 	c.recvMu.Lock()
@@ -198,7 +199,7 @@ func (c *Conn) finished(closedToo bool) {
 	c.noteArrived(endFinRecv)
 }
 
-// reset takes a RESET. The leader calls it.
+// reset takes a RESET. The owner of the poll lock calls it.
 func (c *Conn) reset() {
 	last := c.note(endReset) // before those who look for it are woken
 	c.abort(syscall.ECONNRESET)
@@ -209,7 +210,7 @@ func (c *Conn) reset() {
 }
 
 // resetPeer answers data that comes after CloseRead and CloseWrite: nothing that
-// the peer could send is wanted, nor will it hear of us otherwise. The leader
+// the peer could send is wanted, nor will it hear of us otherwise. The owner of the poll lock
 // calls it.
 func (c *Conn) resetPeer() {
 	c.s.control(c, ctlReset)
@@ -286,7 +287,7 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	patience := time.Duration(linger) * time.Second
-	if c.s.onWire {
+	if c.s.link.OnWire() {
 		patience = max(patience, flushTime)
 	}
 	if patience > 0 {
@@ -328,13 +329,13 @@ const flushTime = time.Second
 // flushUntil waits until the peer has our FIN. That has been posted: before,
 // nobody knows where it stands.
 func (c *Conn) flushUntil(end time.Time) {
-	if !c.s.onWire {
+	if !c.s.link.OnWire() {
 		return
 	}
 	c.s.txMu.Lock()
 	until := c.finAt
 	c.s.txMu.Unlock()
-	if c.s.reached(until) {
+	if c.s.link.Reached(until) {
 		return
 	}
 	c.writeMu.Lock() // ended by the Write that Close has woken

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/ring"
 )
 
-// deliver takes the payload of a DATA frame. The leader calls it, with rxMu
+// deliver takes the payload of a DATA frame, as Frame does: with the receive lock
 // held. An error means that the peer sent more than its window.
 func (c *Conn) deliver(payload []byte, counted bool) error {
 	c.recvMu.Lock()
@@ -65,7 +65,7 @@ func (c *Conn) deliver(payload []byte, counted bool) error {
 	case len(payload) < keepMin:
 		c.queue.appendCopy(payload)
 	default:
-		c.queue.push(c.s.keep(c, payload))
+		c.queue.push(keep(c, payload))
 	}
 	wake := c.waiting
 	c.waiting = false
@@ -174,7 +174,7 @@ func (c *Conn) consumed(n int) (bits uint8) {
 
 // takeQueue copies queued data to p and returns how much. It is called with
 // recvMu held and returns without it. A large chunk is copied without the
-// lock, so that the leader can go on.
+// lock, so that the owner of the poll lock can go on.
 func (c *Conn) takeQueue(p []byte) (n int) {
 	for n < len(p) && c.queue.head != nil {
 		k := c.queue.head
@@ -223,7 +223,7 @@ func (c *Conn) dropHead() {
 		token := k.token
 		k.busy = true // spill must not free it as well
 		c.recvMu.Unlock()
-		c.s.unkeep(token)
+		c.s.link.Free(token)
 		c.recvMu.Lock()
 	}
 	k.recycle()
@@ -258,10 +258,10 @@ func (c *Conn) dropQueue() (unread bool) {
 	bits := c.settle(false)
 	c.recvMu.Unlock()
 	for _, t := range freed {
-		c.s.unkeep(t)
+		c.s.link.Free(t)
 	}
 	if lent.s != nil {
-		c.s.forsake(lent.token)
+		c.s.link.Pin(lent.token)
 	}
 	if bits != 0 {
 		c.s.control(c, bits)
@@ -269,7 +269,7 @@ func (c *Conn) dropQueue() (unread bool) {
 	return unread
 }
 
-// dropLater is dropQueue for the leader, who holds rxMu.
+// dropLater is dropQueue for who delivers, with the receive lock held.
 func (c *Conn) dropLater() {
 	c.recvMu.Lock()
 	c.dropped = true
@@ -421,7 +421,7 @@ func (c *Conn) endLoan() {
 	}
 	if k.inRing {
 		c.forsaken.Stop()
-		c.s.unkeep(k.token)
+		c.s.link.Free(k.token)
 	}
 	k.recycle()
 }
@@ -462,7 +462,7 @@ type loan struct {
 
 // end frees the piece when nothing refers to the stream any more. It is a
 // cleanup, and must not wait.
-func (l loan) end() { go l.s.unkeep(l.token) }
+func (l loan) end() { go l.s.link.Free(l.token) }
 
 // discard takes n bytes off the head of the queue, which has so many.
 func (c *Conn) discard(n int) {

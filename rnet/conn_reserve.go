@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"slices"
 	"syscall"
 
-	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // outBuffer is the registered memory that a Conn's Reserve gives out. It is
@@ -15,9 +14,8 @@ import (
 // then it stays until the application's next call, for it may be filling it, or
 // until nothing refers to the Conn any more.
 type outBuffer struct {
-	mr       *verbs.MR
-	reserved int    // bytes given out and not committed
-	until    uint64 // the device may read it until so many WRs are done
+	*link.Buffer
+	reserved int // bytes given out and not committed
 
 	unreachable runtime.Cleanup // for when nothing refers to the Conn any more
 }
@@ -57,22 +55,23 @@ func (c *Conn) reserve(n int) ([]byte, error) {
 	out := c.out.Load()
 	if out == nil {
 		var err error
-		if out, err = c.s.makeOut(); err != nil {
+		out = new(outBuffer)
+		if out.Buffer, err = c.s.link.NewBuffer(MaxReserve); err != nil {
 			return nil, err
 		}
-		out.unreachable = runtime.AddCleanup(c, c.s.dropUnreachable, out)
+		out.unreachable = runtime.AddCleanup(c, discardLater, out.Buffer)
 		c.out.Store(out)
 	}
-	if err := c.awaitSent(out.until); err != nil {
+	if err := c.awaitSent(out.Sent()); err != nil {
 		return nil, err
 	}
 	out.reserved = n
-	return out.mr.Bytes()[:n:n], nil
+	return out.Bytes()[:n:n], nil
 }
 
-// awaitSent waits until the device has done so many WRs.
-func (c *Conn) awaitSent(until uint64) error {
-	for c.s.sqDone.Load() < until {
+// awaitSent waits until the device has come to a place.
+func (c *Conn) awaitSent(until link.Mark) error {
+	for !c.s.link.Reached(until) {
 		c.sendWait.Begin()
 		if err := c.writable(); err != nil {
 			return err
@@ -80,12 +79,15 @@ func (c *Conn) awaitSent(until uint64) error {
 		if c.s.failed.Load() {
 			return syscall.ECONNRESET
 		}
-		if c.s.awaitDone(c, sendMark{wrs: until}) {
+		if c.s.awaitDone(c, until) {
 			c.s.pollLock.Wait(&c.sendWait) // ended by a completion, deadline, close, peer death
 			c.s.forgetDone(c)
-		} else if c.s.sqDone.Load() < until {
+		} else if !c.s.link.Reached(until) {
 			return syscall.ECONNRESET
 		}
+	}
+	if c.s.failed.Load() {
+		return syscall.ECONNRESET
 	}
 	return c.writable()
 }
@@ -112,41 +114,8 @@ func (c *Conn) commit(n int) error {
 		return fmt.Errorf("rnet: %d bytes to commit, more than Reserve gave out", n)
 	}
 	c.endReserve()
-	_, err := c.write(out.mr.Bytes()[:n], out.mr)
-	c.s.txMu.Lock()
-	out.until = c.s.sqPosted
-	c.s.txMu.Unlock()
+	_, err := c.write(out.Bytes()[:n], out.Buffer)
 	return err
-}
-
-func (s *session) makeOut() (*outBuffer, error) {
-	s.sweepOuts()
-	if err := s.useDomain(); err != nil {
-		return nil, err
-	}
-	mr, err := s.pd.AllocMR(MaxReserve, verbs.AccessLocalWrite, verbs.MROptions{})
-	if err != nil {
-		s.freeDomain()
-		return nil, err
-	}
-	return &outBuffer{mr: mr}, nil
-}
-
-// useDomain keeps the session's domain open until freeDomain, and makes what
-// frames from registered memory need.
-func (s *session) useDomain() (err error) {
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	if s.txDead {
-		return syscall.ECONNRESET
-	}
-	if s.heads == nil {
-		if s.heads, err = s.pd.AllocMR(s.sqLen*frameHeaderLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
-			return err
-		}
-	}
-	s.domainUsers.Add(1)
-	return nil
 }
 
 // endReserve ends what the last Reserve gave out. writeMu is held.
@@ -174,50 +143,9 @@ func (c *Conn) dropOut() {
 	}
 	c.out.Store(nil)
 	out.unreachable.Stop()
-	c.s.giveUp(out)
+	out.Discard()
 }
 
-// dropUnreachable gives up memory of Reserve whose Conn is garbage. It is a
-// cleanup, and must not wait.
-func (s *session) dropUnreachable(out *outBuffer) { go s.giveUp(out) }
-
-// giveUp frees memory that no Conn uses any more, at once or when the device has
-// read it.
-func (s *session) giveUp(out *outBuffer) {
-	s.txMu.Lock()
-	s.outs = append(s.outs, out)
-	s.txMu.Unlock()
-	s.sweepOuts()
-}
-
-// sweepOuts frees the memory that Conns gave up and the device has read. That a
-// session sends nothing any more does not mean that: only without a QP no WR is
-// left.
-func (s *session) sweepOuts() {
-	var free []*outBuffer
-	s.txMu.Lock()
-	done := s.sqDone.Load()
-	s.outs = slices.DeleteFunc(s.outs, func(out *outBuffer) bool {
-		if !s.qpClosed && done < out.until {
-			return false
-		}
-		free = append(free, out)
-		return true
-	})
-	s.txMu.Unlock()
-	for _, out := range free {
-		out.mr.Close()
-		s.freeDomain()
-	}
-}
-
-// gather makes s.wr send the header and the piece of registered memory from
-// where they lie, with a completion that tells when they were read. A header
-// has its place until the SQ has gone round.
-func (s *session) gather(payload []byte, from source) {
-	at := int(s.sqPosted%uint64(s.sqLen)) * frameHeaderLen
-	copy(s.heads.Bytes()[at:], s.head[:])
-	s.sge[0] = s.heads.SGE(at, frameHeaderLen)
-	s.sge[1] = from.mr.SGE(from.off, len(payload))
-	s.wr[0].Inline, s.wr[0].SGL, s.wr[0].Flags = nil, s.sge[:], verbs.SendSignaled
-}
+// discardLater gives up memory of Reserve whose Conn is garbage. It is a cleanup, and
+// must not wait.
+func discardLater(b *link.Buffer) { go b.Discard() }

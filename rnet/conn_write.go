@@ -5,7 +5,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // Write writes p. It returns when all bytes have been copied out of p, which
@@ -22,9 +22,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// write is Write without the lock. If mr is not nil, p is the start of it, and
+// write is Write without the lock. If out is not nil, p is the start of it, and
 // is sent from where it lies.
-func (c *Conn) write(p []byte, mr *verbs.MR) (n int, err error) {
+func (c *Conn) write(p []byte, out *link.Buffer) (n int, err error) {
 	queued := false
 	for {
 		if err := c.writable(); err != nil {
@@ -36,7 +36,7 @@ func (c *Conn) write(p []byte, mr *verbs.MR) (n int, err error) {
 		if len(p) == 0 {
 			return 0, c.sendable()
 		}
-		if err := c.sendPiece(p, mr, &n, &queued); err != nil {
+		if err := c.sendPiece(p, out, &n, &queued); err != nil {
 			return n, err
 		}
 		if n == len(p) {
@@ -46,8 +46,8 @@ func (c *Conn) write(p []byte, mr *verbs.MR) (n int, err error) {
 }
 
 // sendPiece sends one frame of p[*n:], or waits once for what is missing.
-func (c *Conn) sendPiece(p []byte, mr *verbs.MR, n *int, queued *bool) error {
-	m, result, err := c.s.send(c, p[*n:], source{mr, *n})
+func (c *Conn) sendPiece(p []byte, out *link.Buffer, n *int, queued *bool) error {
+	m, result, err := c.s.send(c, p[*n:], out, *n)
 	switch result {
 	case sendOK:
 		*n += m
@@ -108,7 +108,7 @@ func (c *Conn) mayWait(result sendResult) bool {
 	}
 	c.s.txMu.Lock()
 	defer c.s.txMu.Unlock()
-	if c.sendErr != nil || c.peerGone || c.s.txDead {
+	if c.sendErr != nil || c.peerGone || c.s.link.Stopped() {
 		return false
 	}
 	if result == sendWindow {

@@ -141,9 +141,9 @@ func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.Addr
 		s.abandon()
 		return nil, fmt.Errorf("rnet: prepare a session: %w", err)
 	}
-	conn, err := route.Connect(ctx, s.qp, s.connParam())
+	conn, err := route.Connect(ctx, s.link.QP(), s.connParam())
 	if err != nil {
-		if s.notices != nil {
+		if !s.link.Immediates() {
 			// siw connects in the kernel, where nothing ends it but TCP, after
 			// two minutes, and a QP is not destroyed before.
 			go s.abandon()

@@ -1,6 +1,10 @@
 package rnet
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+)
 
 // The control frames that a stream can have queued. They are idempotent bits:
 // queueing needs no memory, and the queue cannot grow beyond the streams.
@@ -64,16 +68,16 @@ func (s *session) sessionControl(ping, away bool) {
 // reports whether all are gone. txMu is held.
 func (s *session) flushControl() bool {
 	for s.ctlAway || s.ctlPing || s.ctlShare || len(s.ctlAddrs) > 0 || len(s.refusals) > 0 || !s.ctlQueue.empty() {
-		if s.txDead {
+		if s.link.Stopped() {
 			return false
 		}
 		least := 8
 		if len(s.ctlAddrs) > 0 {
 			least = addrsLen
 		}
-		if s.room(least) < least {
+		if s.link.Room(least) < least {
 			s.txBlocked.Store(true)
-			if s.room(least) < least { // see txBlocked
+			if s.link.Room(least) < least { // see txBlocked
 				return false
 			}
 		}
@@ -83,17 +87,17 @@ func (s *session) flushControl() bool {
 			err = s.postAddrs()
 		case s.ctlAway:
 			s.ctlAway = false
-			err = s.post(frameHeader{kind: frameGoAway}, nil, source{})
+			err = s.link.Send(link.Header{Kind: frameGoAway}, nil)
 		case s.ctlPing:
 			s.ctlPing = false
-			err = s.post(frameHeader{kind: framePing}, nil, source{})
+			err = s.link.Send(link.Header{Kind: framePing}, nil)
 		case s.ctlShare:
 			s.ctlShare = false
 			err = s.postShare()
 		case len(s.refusals) > 0:
 			id := s.refusals[0]
 			s.refusals = s.refusals[1:]
-			err = s.post(frameHeader{stream: id, kind: frameReset}, nil, source{})
+			err = s.link.Send(link.Header{Stream: id, Kind: frameReset}, nil)
 		default:
 			err = s.postControl(s.ctlQueue.first())
 		}
@@ -108,38 +112,38 @@ func (s *session) flushControl() bool {
 // postControl sends one control frame of c and takes c off the queue when it
 // was the last. The order is that of a stream's life.
 func (s *session) postControl(c *Conn) (err error) {
-	h := frameHeader{stream: c.id}
+	h := link.Header{Stream: c.id}
 	switch {
 	case c.ctl&ctlOpen != 0:
 		c.ctl &^= ctlOpen
-		h.kind = frameOpen
-		err = s.post(h, nil, source{})
+		h.Kind = frameOpen
+		err = s.link.Send(h, nil)
 	case c.ctl&ctlReset != 0:
 		c.ctl = 0
 		if !c.ended() {
-			h.kind = frameReset
+			h.Kind = frameReset
 			err = s.postEnd(c, h, endReset)
 		}
 	case c.ctl&ctlWindow != 0:
 		c.ctl &^= ctlWindow
 		if !c.ended() {
-			h.kind = frameWindow
+			h.Kind = frameWindow
 			s.stats.windowsSent.Add(1)
-			err = s.post(h, c.windowPayload(), source{})
+			err = s.link.Send(h, c.windowPayload())
 		}
 	case c.ctl&ctlBlocked != 0:
 		c.ctl &^= ctlBlocked
 		if !c.ended() {
-			h.kind = frameBlocked
-			err = s.post(h, nil, source{})
+			h.Kind = frameBlocked
+			err = s.link.Send(h, nil)
 		}
 	case c.ctl&ctlFin != 0:
 		c.ctl &^= ctlFin
 		bits := endFinSent
-		h.kind = frameFin
+		h.Kind = frameFin
 		if c.closed.Load() {
 			bits |= endCloseSent
-			h.flags = flagClosed
+			h.Flags = flagClosed
 		}
 		if !c.ended() && c.ends.Load()&bits != bits { // a Close after CloseWrite has more to say
 			err = s.postEnd(c, h, bits)
@@ -154,12 +158,11 @@ func (s *session) postControl(c *Conn) (err error) {
 // postEnd sends a frame that ends c. The end is noted before it is posted: the
 // peer may answer, and use the id again, at once. But the session may end with
 // its last stream only after that.
-func (s *session) postEnd(c *Conn, h frameHeader, bits uint32) error {
+func (s *session) postEnd(c *Conn, h link.Header, bits uint32) error {
 	last := c.note(bits)
-	s.signal = s.onWire
-	err := s.post(h, nil, source{})
+	mark, err := s.link.SendMarked(h, nil)
 	if err == nil {
-		err = s.markEnd()
+		s.lastFin = mark
 	}
 	c.finAt = s.lastFin
 	if bits&endCloseSent != 0 {

@@ -1,24 +1,22 @@
 package rnet
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // cork gathers the small frames that an event loop's handlers write while a
 // batch of arrivals is handed out, so that several go as one message: one
 // receive, one work request and one descriptor for all of them. The same is done
 // with those that had to wait and go now.
-//
-// What is in the cork has a place in the peer's ring for certain: it was there
-// when the frame was put in, and who else asks for room sends the cork first.
+// The link gathers them (link.Gather).
 //
 // A handler that takes long must not keep back what others have written before:
 // corkWatch sends what has waited for one of its periods.
 type cork struct {
-	frames []byte // guarded by txMu
-	corks  uint64 // how often the cork was begun anew; guarded by txMu
+	corks uint64 // how often the cork was begun anew; guarded by txMu
 
 	// Of corkWatch.
 	seen    uint64 // corks at the last look
@@ -30,10 +28,8 @@ type cork struct {
 }
 
 const (
-	corkSize    = 4 << 10 // bytes of one message
-	corkPayload = 512     // a longer payload goes by itself
-	corkFrames  = 8       // arrivals that are answered by one message
-	corkMin     = 4       // arrivals for which it is worth it
+	corkFrames  = 8 // arrivals that are answered by one message
+	corkMin     = 4 // arrivals for which it is worth it
 	slowHandler = 5 * time.Microsecond
 )
 
@@ -51,56 +47,20 @@ func (s *session) sendSoon(c *Conn, p []byte) bool {
 
 // gatherFrame is sendSoon for a stream that may send. txMu is held.
 func (s *session) gatherFrame(c *Conn, p []byte) bool {
-	if s.txDead || len(p) > corkPayload || !s.corkTakes(len(p)) {
+	if !s.link.Gathers(len(p)) {
 		return false
 	}
-	h := frameHeader{stream: c.id, kind: frameData, flags: s.charge(c, len(p)), length: uint32(len(p))}
-	h.credit, h.slots = s.piggyback()
-	h.put(&s.head)
-	if len(s.frames) == 0 {
-		s.beginCork()
+	if s.link.Gathered() == 0 {
+		s.corks++
+		if !s.guarded.Load() {
+			corkWatch.add(s)
+		}
 	}
-	s.frames = append(s.frames[:alignFrame(len(s.frames))], s.head[:]...)
-	s.frames = append(s.frames, p...)
+	s.link.Gather(link.Header{Stream: c.id, Kind: frameData, Flags: s.charge(c, len(p))}, p)
 	s.leaveShare(c)
 	s.framesOut++
 	s.bytesOut += uint64(len(p))
 	return true
-}
-
-// beginCork makes room for frames. txMu is held.
-func (s *session) beginCork() {
-	s.corks++
-	if s.frames == nil {
-		s.frames = make([]byte, 0, corkSize)
-	}
-	if !s.guarded.Load() {
-		corkWatch.add(s)
-	}
-}
-
-// corkTakes reports whether a payload of n bytes more can be sent as one
-// message with what is in the cork. txMu is held.
-func (s *session) corkTakes(n int) bool {
-	n += alignFrame(len(s.frames)) + frameHeaderLen
-	return n <= corkSize && s.txSlots.Avail() > 0 && s.sqUsed+s.wrsPerMessage() <= s.sqLen &&
-		n <= s.stage.room() && n <= max(s.tx.Tail(), s.tx.Room())
-}
-
-// uncork sends what is in the cork. txMu is held.
-func (s *session) uncork() {
-	if len(s.frames) == 0 {
-		return
-	}
-	frames := s.frames
-	s.frames = s.frames[:0]
-	if s.txDead {
-		return
-	}
-	s.head = [frameHeaderLen]byte(frames)
-	if err := s.postMessage(frames[frameHeaderLen:], source{}); err != nil {
-		go s.fail(fmt.Errorf("rnet: send: %w", err))
-	}
 }
 
 // handOut tells the sinks of the events that came in one batch.
@@ -128,6 +88,6 @@ func (s *session) handOut() {
 
 func (s *session) sendCork() {
 	s.txMu.Lock()
-	s.uncork()
+	s.link.Flush()
 	s.txMu.Unlock()
 }

@@ -70,7 +70,7 @@ func (s *session) sendOldCork() bool {
 	if fresh {
 		return true
 	}
-	s.uncork()
+	s.link.Flush()
 	s.guarded.Store(false)
 	return false
 }

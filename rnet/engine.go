@@ -1,6 +1,7 @@
 package rnet
 
 import (
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -10,32 +11,24 @@ type polled session
 
 func (s *polled) Poll() int    { return (*session)(s).poll() }
 func (s *polled) Failed() bool { return s.failed.Load() }
-func (s *polled) Disarm()      { s.cq.Disarm() }
+func (s *polled) Disarm()      { s.link.Disarm() }
 
 func (s *polled) Arm() error {
-	if err := s.cq.Arm(false); err != nil {
+	if err := s.link.Arm(); err != nil {
 		(*session)(s).fail(err)
 		return err
 	}
 	return nil
 }
 
-// peerOnHost is what a provider offers when both ends are on one host.
-type peerOnHost interface {
-	wait.Peer
-	// PeerIsLocal reports whether the peer is in this process.
-	PeerIsLocal() bool
-}
-
 // initWaiting makes the session the owner of its poll lock, until it starts.
 func (s *session) initWaiting() {
-	caps := s.dev.ctx.Attr().Caps
-	s.threads = caps.Has(verbs.CapThreadWait)
-	cfg := wait.Config{Profile: s.cfg.profile, Thread: s.threads, Wire: s.onWire}
-	if peer, ok := s.qp.Driver().(peerOnHost); ok {
-		s.cpus, cfg.Peer = peer, peer
+	s.threads = s.dev.ctx.Attr().Caps.Has(verbs.CapThreadWait)
+	cfg := wait.Config{Profile: s.cfg.profile, Thread: s.threads, Wire: s.link.OnWire()}
+	if s.host = s.link.Host(); s.host != nil {
+		cfg.Peer = s.host
 	}
-	s.pollLock.Init((*polled)(s), s.ch, cfg)
+	s.pollLock.Init((*polled)(s), s.link.Channel(), cfg)
 }
 
 // release gives up the poll lock of a session that has started: to its event
@@ -45,13 +38,13 @@ func (s *session) release() {
 		s.pollLock.Station()
 		return
 	}
-	s.pollLock.Start(s.cpus != nil && s.cpus.PeerIsLocal())
+	s.pollLock.Start(s.host != nil && s.host.PeerIsLocal())
 }
 
 // engine is the session's goroutine: it polls when nobody else does and
 // something arrives, and it ends the session.
 func (s *session) engine() {
-	s.pollLock.Run(&wait.Engine{Period: keepAlivePeriod, Tick: s.keepAlive, Elsewhere: s.onLoopEvent})
+	s.pollLock.Run(&wait.Engine{Period: link.KeepAlivePeriod, Tick: s.keepAlive, Elsewhere: s.onLoopEvent})
 	s.leaveLoop()
 	s.pollLock.Close()
 	s.drain()
@@ -66,6 +59,18 @@ func (s *session) onLoopEvent() bool {
 	}
 	s.warm()
 	return true
+}
+
+// keepAlive is called by the engine every link.KeepAlivePeriod.
+func (s *session) keepAlive() {
+	wantsFrame, err := s.link.KeepAlive()
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	if wantsFrame && (s.link.OnWire() || s.streams.len() > 0) {
+		s.sessionControl(true, false)
+	}
 }
 
 // drain polls until the QP has flushed: everything that arrived before the

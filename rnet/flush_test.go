@@ -9,31 +9,29 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// takeSendQueue leaves a session no place in its send queue for frames, as if
-// all were under way on a slow network. What it returns ends that.
-func takeSendQueue(s *session) (giveBack func()) {
-	s.txMu.Lock()
-	s.sqUsed += s.sqLen
-	s.txMu.Unlock()
-	return func() {
-		s.txMu.Lock()
-		s.sqUsed -= s.sqLen
-		s.txMu.Unlock()
-		s.creditCame()
-	}
-}
+// overWireLike are the carriers whose devices have what is sent on its way
+// when it is posted.
+var overWireLike = orKernel(overStage, overNotices)
 
 // Where the end of a stream stands is not known before there is room for it:
 // Close, which waits on a network until the peer has it, waits for that first.
 func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 	over(t, overWireLike, func(t *testing.T, k carrier) {
+		k.limits.RingSize = minRingSize
 		ln := k.listen(t)
 		for {
 			d, a := k.connect(t, ln)
+			busy, unread := k.connect(t, ln)
 			c := d.(*Conn)
-			giveBack := takeSendQueue(c.s)
+			require.Same(t, c.s, busy.(*Conn).s, "one ring for both")
+			goOn := stopPolling(t, a.(*Conn).s)
+			awaitBusy := start(t, func() {
+				_, err := busy.Write(make([]byte, 2*minRingSize))
+				assert.NoError(t, err)
+			})
+			eventually(t, "the ring is full", func() bool { return !busy.(*Conn).sendWait.Idle() })
 			begun, closed := time.Now(), make(chan struct{})
-			await := start(t, func() {
+			awaitClose := start(t, func() {
 				defer close(closed)
 				assert.NoError(t, c.Close())
 			})
@@ -46,9 +44,12 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 				}
 				return early || !c.sendWait.Idle()
 			})
-			giveBack()
-			await()
-			_, err := a.Read(make([]byte, 1))
+			goOn()
+			awaitClose()
+			_, err := io.CopyN(io.Discard, unread, 2*minRingSize)
+			require.NoError(t, err)
+			awaitBusy()
+			_, err = a.Read(make([]byte, 1))
 			require.Equal(t, io.EOF, err)
 			if time.Since(begun) >= flushTime {
 				continue // so busy a machine that Close may have given up
@@ -56,9 +57,48 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 			require.False(t, early, "Close returned before the end of the stream was sent")
 			c.s.txMu.Lock()
 			defer c.s.txMu.Unlock()
-			require.NotZero(t, c.finAt.wrs)
-			require.True(t, c.s.reached(c.finAt))
+			require.NotZero(t, c.finAt.Requests)
+			require.True(t, c.s.link.Reached(c.finAt))
 			return
 		}
+	})
+}
+
+// stopPolling keeps a session from taking in what arrives. What it returns ends that.
+func stopPolling(t testing.TB, s *session) (goOn func()) {
+	stopped, end := make(chan struct{}), make(chan struct{})
+	await := start(t, func() {
+		for !s.pollLock.Do(func() { // somebody else may have the lock
+			close(stopped)
+			<-end // ended by goOn
+		}) {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	<-stopped
+	return func() {
+		close(end)
+		await()
+	}
+}
+
+// On a network Close returns when the peer's device has the end of the stream.
+// On iWARP it is a probe that tells.
+func TestCloseWaitsForTheProbe(t *testing.T) {
+	over(t, overWireLike, func(t *testing.T, k carrier) {
+		var dialed *Conn
+		for begun := time.Now().Add(-flushTime); time.Since(begun) >= flushTime; { // so busy a machine that Close may have given up
+			dialed, _ = k.streams(t)
+			_, err := dialed.Write(randomBytes(1, 100<<10))
+			require.NoError(t, err)
+			begun = time.Now()
+			require.NoError(t, dialed.Close())
+		}
+		s := dialed.s
+		s.txMu.Lock()
+		defer s.txMu.Unlock()
+		require.NotZero(t, dialed.finAt.Requests)
+		require.Equal(t, !s.link.Immediates(), dialed.finAt.Probes > 0)
+		require.True(t, s.link.Reached(dialed.finAt))
 	})
 }

@@ -1,42 +1,26 @@
 package rnet
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
-// The frame header, 16 bytes, little endian (docs/protocol.md, section 3):
-//
-//	0  u32 stream
-//	4  u8  kind
-//	5  u8  flags
-//	6  u16 slots   receives posted for data so far, low 16 bits
-//	8  u32 length  payload bytes that follow
-//	12 u32 credit  ring bytes released so far, low 32 bits
-//
-// A message, the unit of one WRITE_WITH_IMM, is one frame or several, each
-// starting at a multiple of frameAlign.
+// The kinds of frames (docs/protocol.md, section 3).
 const (
-	frameHeaderLen = 16
-	frameAlign     = 16
-)
+	frameOpen   uint8 = 1 // opens the stream; payload is its first data
+	frameAccept uint8 = 2 // reserved: an opener never waits for an answer
+	frameData   uint8 = 3
+	frameWindow uint8 = 4 // payload: u64, absolute position up to which the peer may send
+	frameFin    uint8 = 5 // no more data follows
+	frameReset  uint8 = 6 // the stream is gone, both ways
+	framePing   uint8 = 7 // keeps the session alive; the transport acknowledges it
+	frameGoAway uint8 = 8 // open no more streams on this session
+	frameAddrs  uint8 = 9 // slots that may be used, and their addresses; addr.go
 
-type frameKind uint8
-
-const (
-	frameOpen   frameKind = 1 // opens the stream; payload is its first data
-	frameAccept frameKind = 2 // reserved: an opener never waits for an answer
-	frameData   frameKind = 3
-	frameWindow frameKind = 4 // payload: u64, absolute position up to which the peer may send
-	frameFin    frameKind = 5 // no more data follows
-	frameReset  frameKind = 6 // the stream is gone, both ways
-	framePing   frameKind = 7 // keeps the session alive; the transport acknowledges it
-	frameGoAway frameKind = 8 // open no more streams on this session
-	frameAddrs  frameKind = 9 // slots that may be used, and their addresses; addr.go
-
-	frameSessionWindow frameKind = 10 // payload: u64, absolute position up to which the peer may send what counts
-	frameBlocked       frameKind = 11 // the stream has data for which there is neither session window nor minimum
+	frameSessionWindow uint8 = 10 // payload: u64, absolute position up to which the peer may send what counts
+	frameBlocked       uint8 = 11 // the stream has data for which there is neither session window nor minimum
 )
 
 // flagClosed on a FIN says that the sender will not read any more either.
@@ -45,78 +29,125 @@ const flagClosed uint8 = 1 << 0
 // flagCounted on OPEN or DATA says that the payload counts in the session window.
 const flagCounted uint8 = 1 << 0
 
-type frameHeader struct {
-	stream uint32
-	kind   frameKind
-	flags  uint8
-	slots  uint16
-	length uint32
-	credit uint32
+// errProtocol says that the peer has broken the protocol.
+var errProtocol = link.ErrProtocol
+
+// arrived counts what has come. The poll lock guards it, but for bytes.
+type arrived struct {
+	sum   uint64        // payload bytes of streams
+	bytes atomic.Uint64 // the same, for who has not the lock
 }
 
-func (h *frameHeader) put(b *[frameHeaderLen]byte) {
-	binary.LittleEndian.PutUint32(b[0:], h.stream)
-	b[4] = byte(h.kind)
-	b[5] = h.flags
-	binary.LittleEndian.PutUint16(b[6:], h.slots)
-	binary.LittleEndian.PutUint32(b[8:], h.length)
-	binary.LittleEndian.PutUint32(b[12:], h.credit)
+// poll takes in what has arrived, one batch. The caller owns the poll lock. It returns
+// how many completions there were; after a failure of the session it goes on to drain
+// the link.
+func (s *session) poll() int {
+	var b link.Batch
+	if s.onLoop() {
+		b = s.link.Collect(s.batch)
+	} else {
+		b = s.link.Poll()
+	}
+	if b.Completions > 0 {
+		s.settleAtOnce()
+		if s.arrived.sum != s.arrived.bytes.Load() {
+			s.arrived.bytes.Store(s.arrived.sum)
+		}
+	}
+	if b.Err != nil {
+		s.fail(b.Err)
+		return b.Completions
+	}
+	if b.Credit {
+		if s.txBlocked.Load() {
+			s.creditCame()
+		}
+		if s.sentBlocked.Load() {
+			s.wakeDone()
+		}
+	}
+	return b.Completions
 }
 
-var errFrame = errors.New("malformed frame")
-
-// parseFrame reads the frame at the head of msg and returns its payload and
-// what follows it. msg is memory that the peer may still change: the header
-// is read once.
-func parseFrame(msg []byte) (h frameHeader, payload, rest []byte, err error) {
-	if len(msg) < frameHeaderLen {
-		return h, nil, nil, fmt.Errorf("%w: %d bytes left for a header", errFrame, len(msg))
+// Frame takes a frame from the link, with its receive lock held. An error ends the
+// session.
+func (s *session) Frame(h link.Header, payload []byte) error {
+	if h.Kind == frameData {
+		if c := s.streams.get(h.Stream); c != nil {
+			s.arrived.sum += uint64(len(payload))
+			return c.deliver(payload, h.Flags&flagCounted != 0)
+		}
+		if h.Flags&flagCounted != 0 {
+			return s.arriveForNobody(len(payload))
+		}
+		return nil // late data of a stream that is gone
 	}
-	lo := binary.LittleEndian.Uint64(msg[0:])
-	hi := binary.LittleEndian.Uint64(msg[8:])
-	h = frameHeader{
-		stream: uint32(lo), kind: frameKind(lo >> 32), flags: uint8(lo >> 40), slots: uint16(lo >> 48),
-		length: uint32(hi), credit: uint32(hi >> 32),
-	}
-	body := msg[frameHeaderLen:]
-	if uint64(h.length) > uint64(len(body)) {
-		return h, nil, nil, fmt.Errorf("%w: kind %d of %d bytes, %d follow", errFrame, h.kind, h.length, len(body))
-	}
-	payload = body[:h.length:h.length]
-	if next := alignFrame(int(h.length)); next < len(body) {
-		rest = body[next:]
-	}
-	return h, payload, rest, nil
+	return s.controlFrame(h, payload)
 }
 
-func alignFrame(n int) int { return (n + frameAlign - 1) &^ (frameAlign - 1) }
-
-// The immediate of a message. A clear top bit says that frames lie in the
-// ring, at its start if bit 30 is set; a set one makes it a credit message, which occupies no ring space:
-//
-//	bit 31      1
-//	bits 30..16 ring bytes released so far, in units of size/4096, low 15 bits
-//	bits 15..0  receives posted for data so far, low 16 bits
-const (
-	immFrames   uint32 = 0
-	immRestart  uint32 = 1 << 30
-	immCredit   uint32 = 1 << 31
-	creditParts        = 4096
-)
-
-func creditImm(released uint64, ringSize uint32, slots uint16) uint32 {
-	unit := uint64(ringSize) / creditParts
-	return immCredit | uint32(released/unit&0x7fff)<<16 | uint32(slots)
+func (s *session) controlFrame(h link.Header, payload []byte) error {
+	c := s.streams.get(h.Stream)
+	switch h.Kind {
+	case frameOpen:
+		return s.peerOpened(h.Stream, payload, h.Flags&flagCounted != 0)
+	case frameWindow:
+		limit, err := parseWindow(payload)
+		if err != nil {
+			return err
+		}
+		if c != nil {
+			c.grant(limit)
+		}
+	case frameFin:
+		if c != nil {
+			c.finished(h.Flags&flagClosed != 0)
+		}
+	case frameReset:
+		if c != nil {
+			c.reset()
+		}
+	case framePing:
+	case frameSessionWindow:
+		return s.shareGranted(payload)
+	case frameBlocked:
+		s.peerBlocked(c)
+	case frameGoAway:
+		s.peerLeaves()
+	case frameAddrs:
+		return s.addrsCame(payload)
+	default:
+		return fmt.Errorf("%w: frame of kind %d", errProtocol, h.Kind)
+	}
+	return nil
 }
 
-// parseCreditImm returns the position and the slot count that imm stands
-// for, given the position released so far.
-func parseCreditImm(imm uint32, known uint64, ringSize uint32) (released uint64, slots uint16) {
-	unit := uint64(ringSize) / creditParts
-	base := known / unit
-	ahead := (uint64(imm>>16) - base) & 0x7fff
-	if ahead >= 0x4000 { // behind what is known: a stale update
-		return known, uint16(imm)
+// peerOpened makes the stream that the peer opens.
+func (s *session) peerOpened(id uint32, payload []byte, counted bool) error {
+	if s.dialed {
+		return fmt.Errorf("%w: the listening side opens a stream", errProtocol)
 	}
-	return max(known, (base+ahead)*unit), uint16(imm)
+	c := newConn(s)
+	c.id = id
+	if !s.streams.insert(c) {
+		if s.streams.get(id) != nil {
+			return fmt.Errorf("%w: stream %#x opened twice", errProtocol, id)
+		}
+		if counted {
+			if err := s.arriveForNobody(len(payload)); err != nil {
+				return err
+			}
+		}
+		return s.refuse(id)
+	}
+	s.giveAddrs()
+	refused := s.onLoop() && !s.loopAccepts(c)
+	if len(payload) > 0 {
+		if err := c.deliver(payload, counted); err != nil {
+			return err
+		}
+	}
+	if refused || !s.onLoop() && !s.accept(c) {
+		c.refuse()
+	}
+	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // The hello, 56 bytes, little endian, travels as private data of the
@@ -12,8 +14,9 @@ import (
 //
 //	0  u32 magic "RJT1"
 //	4  u8  lowest version spoken   5  u8 highest version spoken
-//	6  u16 flags: 1 probes are answered (probe.go), 2 short messages may come
-//	   in a SEND (notice.go), 4 always: the listening side gives out addresses (addr.go)
+//	6  u16 flags: 1 probes are answered, 2 short messages may come in a SEND
+//	   (both of package link), 4 always: the listening side gives out addresses
+//	   (addr.go)
 //	8  u64 address of the receive ring
 //	16 u32 rkey of the receive ring
 //	20 u32 size of the receive ring, a power of two
@@ -35,12 +38,8 @@ const (
 	helloShort  = 1 << 1
 	helloAddrs  = 1 << 2
 
-	minRingSize = 64 << 10
-	maxRingSize = 1 << 30
-	minSlots    = 16
-	maxSlots    = 1 << 14
-	minWindow   = 4 << 10
-	maxWindow   = 1 << 28
+	minWindow = 4 << 10
+	maxWindow = 1 << 28
 
 	minSessionWindow = 64 << 10
 	maxSessionWindow = 1 << 30
@@ -53,11 +52,7 @@ var (
 
 type hello struct {
 	minVersion, maxVersion uint8
-	flags                  uint16
-	ringAddr               uint64
-	ringKey                uint32
-	ringSize               uint32
-	slots                  uint32
+	link                   link.Params
 	window                 uint32
 	streams                uint32
 	pid                    uint32
@@ -69,17 +64,28 @@ func (h *hello) marshal() []byte {
 	b := make([]byte, helloLen)
 	binary.LittleEndian.PutUint32(b[0:], helloMagic)
 	b[4], b[5] = h.minVersion, h.maxVersion
-	binary.LittleEndian.PutUint16(b[6:], h.flags|helloAddrs)
-	binary.LittleEndian.PutUint64(b[8:], h.ringAddr)
-	binary.LittleEndian.PutUint32(b[16:], h.ringKey)
-	binary.LittleEndian.PutUint32(b[20:], h.ringSize)
-	binary.LittleEndian.PutUint32(b[24:], h.slots)
+	binary.LittleEndian.PutUint16(b[6:], h.flags())
+	binary.LittleEndian.PutUint64(b[8:], h.link.RingAddr)
+	binary.LittleEndian.PutUint32(b[16:], h.link.RingKey)
+	binary.LittleEndian.PutUint32(b[20:], h.link.RingSize)
+	binary.LittleEndian.PutUint32(b[24:], h.link.Slots)
 	binary.LittleEndian.PutUint32(b[28:], h.window)
 	binary.LittleEndian.PutUint32(b[32:], h.streams)
 	binary.LittleEndian.PutUint32(b[36:], h.pid)
 	binary.LittleEndian.PutUint64(b[40:], h.token)
 	binary.LittleEndian.PutUint32(b[48:], h.sessionWindow)
 	return b
+}
+
+func (h *hello) flags() uint16 {
+	flags := uint16(helloAddrs)
+	if h.link.Probes {
+		flags |= helloProbes
+	}
+	if h.link.Short {
+		flags |= helloShort
+	}
+	return flags
 }
 
 // parseHello reads a peer's hello. Bytes after the 56 are ignored: rdma_cm
@@ -102,27 +108,26 @@ func parseHello(b []byte) (hello, error) {
 	case binary.LittleEndian.Uint16(b[6:])&helloAddrs == 0:
 		return h, fmt.Errorf("%w: from a peer without ADDRS", errHello)
 	}
+	flags := binary.LittleEndian.Uint16(b[6:])
 	h = hello{
 		minVersion: b[4], maxVersion: b[5],
-		flags:    binary.LittleEndian.Uint16(b[6:]) & (helloProbes | helloShort),
-		ringAddr: binary.LittleEndian.Uint64(b[8:]),
-		ringKey:  binary.LittleEndian.Uint32(b[16:]),
-		ringSize: binary.LittleEndian.Uint32(b[20:]),
-		slots:    binary.LittleEndian.Uint32(b[24:]),
-		window:   binary.LittleEndian.Uint32(b[28:]),
-		streams:  binary.LittleEndian.Uint32(b[32:]),
-		pid:      binary.LittleEndian.Uint32(b[36:]),
-		token:    binary.LittleEndian.Uint64(b[40:]),
-
+		link: link.Params{
+			Probes: flags&helloProbes != 0, Short: flags&helloShort != 0,
+			RingAddr: binary.LittleEndian.Uint64(b[8:]),
+			RingKey:  binary.LittleEndian.Uint32(b[16:]),
+			RingSize: binary.LittleEndian.Uint32(b[20:]),
+			Slots:    binary.LittleEndian.Uint32(b[24:]),
+		},
+		window:        binary.LittleEndian.Uint32(b[28:]),
+		streams:       binary.LittleEndian.Uint32(b[32:]),
+		pid:           binary.LittleEndian.Uint32(b[36:]),
+		token:         binary.LittleEndian.Uint64(b[40:]),
 		sessionWindow: binary.LittleEndian.Uint32(b[48:]),
 	}
+	if err := h.link.Check(); err != nil {
+		return h, fmt.Errorf("%w: %w", errHello, err)
+	}
 	switch {
-	case h.ringSize < minRingSize || h.ringSize > maxRingSize || h.ringSize&(h.ringSize-1) != 0:
-		return h, fmt.Errorf("%w: ring of %d bytes", errHello, h.ringSize)
-	case h.ringAddr+uint64(h.ringSize) < h.ringAddr:
-		return h, fmt.Errorf("%w: ring at %#x wraps around", errHello, h.ringAddr)
-	case h.slots < minSlots || h.slots > maxSlots:
-		return h, fmt.Errorf("%w: %d receives", errHello, h.slots)
 	case h.window < minWindow || h.window > maxWindow:
 		return h, fmt.Errorf("%w: window of %d bytes", errHello, h.window)
 	case h.sessionWindow < minSessionWindow || h.sessionWindow > maxSessionWindow:

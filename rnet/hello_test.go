@@ -7,12 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 func goodHello() hello {
 	return hello{
-		minVersion: 2, maxVersion: 2, ringAddr: 0x7f0011223344, ringKey: 0xabad1dea, ringSize: 1 << 20,
-		slots: 2048, window: 512 << 10, streams: 1000, pid: 4711, token: 0x0102030405060708, sessionWindow: 1 << 24,
+		minVersion: 2, maxVersion: 2,
+		link:   link.Params{RingAddr: 0x7f0011223344, RingKey: 0xabad1dea, RingSize: 1 << 20, Slots: 2048},
+		window: 512 << 10, streams: 1000, pid: 4711, token: 0x0102030405060708, sessionWindow: 1 << 24,
 	}
 }
 
@@ -60,13 +62,13 @@ var badHellos = []struct {
 	{"version of the future", func(h *hello) { h.minVersion, h.maxVersion = 3, 4 }, errVersion},
 	{"version of the past", func(h *hello) { h.minVersion, h.maxVersion = 1, 1 }, errVersion},
 	{"versions upside down", func(h *hello) { h.minVersion = 3 }, errHello},
-	{"no ring", func(h *hello) { h.ringSize = 0 }, errHello},
-	{"small ring", func(h *hello) { h.ringSize = minRingSize / 2 }, errHello},
-	{"huge ring", func(h *hello) { h.ringSize = 2 * maxRingSize }, errHello},
-	{"odd ring", func(h *hello) { h.ringSize = minRingSize + 16 }, errHello},
-	{"ring around the end of memory", func(h *hello) { h.ringAddr = 1<<64 - 4096 }, errHello},
-	{"no slots", func(h *hello) { h.slots = 0 }, errHello},
-	{"too many slots", func(h *hello) { h.slots = maxSlots + 1 }, errHello},
+	{"no ring", func(h *hello) { h.link.RingSize = 0 }, errHello},
+	{"small ring", func(h *hello) { h.link.RingSize = minRingSize / 2 }, errHello},
+	{"huge ring", func(h *hello) { h.link.RingSize = 2 * maxRingSize }, errHello},
+	{"odd ring", func(h *hello) { h.link.RingSize = minRingSize + 16 }, errHello},
+	{"ring around the end of memory", func(h *hello) { h.link.RingAddr = 1<<64 - 4096 }, errHello},
+	{"no slots", func(h *hello) { h.link.Slots = 0 }, errHello},
+	{"too many slots", func(h *hello) { h.link.Slots = link.MaxSlots + 1 }, errHello},
 	{"no window", func(h *hello) { h.window = 0 }, errHello},
 	{"huge window", func(h *hello) { h.window = maxWindow + 1 }, errHello},
 	{"no session window", func(h *hello) { h.sessionWindow = 0 }, errHello},
@@ -95,4 +97,15 @@ func TestImpossibleHelloIsRefused(t *testing.T) {
 	binary.LittleEndian.PutUint32(b, helloMagic+1)
 	_, err = parseHello(b)
 	require.ErrorIs(t, err, errHello)
+}
+
+// A peer that does not say that it answers probes gets none.
+func TestHelloTellsOfProbes(t *testing.T) {
+	h := goodHello()
+	h.link.Probes = true
+	b := h.marshal()
+	b[7] = 0xff // what we do not know
+	got, err := parseHello(b)
+	require.NoError(t, err)
+	require.Equal(t, h, got)
 }

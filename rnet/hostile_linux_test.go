@@ -18,15 +18,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// withCredit returns a frame whose header claims that so much was released and
-// posted.
-func withCredit(kind frameKind, stream uint32, credit uint32, slots uint16) []byte {
-	h := frameHeader{kind: kind, stream: stream, credit: credit, slots: slots}
-	var b [frameHeaderLen]byte
-	h.put(&b)
-	return b[:]
-}
-
 // attacks are what a peer must not do. Each is made on a session of its own
 // with stream 0 open; it has to end that session, and nothing else.
 var attacks = []struct {
@@ -63,13 +54,13 @@ var attacks = []struct {
 		return writeUntilError(s)
 	}},
 	{"credit for bytes that were never sent", func(p *puppet, s *Conn) error {
-		if err := p.send(withCredit(framePing, 0, 1<<24, puppetSlots)); err != nil {
+		if err := p.send(withCredit(framePing, 0, 0, nil, 1<<24, puppetSlots)); err != nil {
 			return err
 		}
 		return writeAll(p, s)
 	}},
 	{"slots that cannot be", func(p *puppet, s *Conn) error {
-		if err := p.send(withCredit(framePing, 0, 0, puppetSlots+1000)); err != nil {
+		if err := p.send(withCredit(framePing, 0, 0, nil, 0, puppetSlots+1000)); err != nil {
 			return err
 		}
 		return writeAll(p, s)
@@ -113,7 +104,7 @@ var attacks = []struct {
 			}
 			s.recvMu.Unlock()
 		}
-		for range p.peer.ringSize/maxPayload + 1 {
+		for range p.peer.link.RingSize/maxPayload + 1 {
 			if err := p.send(frame(frameData, 4711, 0, make([]byte, maxPayload))); err != nil {
 				return err
 			}
@@ -124,10 +115,10 @@ var attacks = []struct {
 		return p.post(verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{{1}}})
 	}},
 	{"write outside of the ring", func(p *puppet, _ *Conn) error {
-		return p.write(p.peer.ringSize-8, make([]byte, 64), immFrames)
+		return p.write(p.peer.link.RingSize-8, make([]byte, 64), immFrames)
 	}},
 	{"write with a key that is none", func(p *puppet, _ *Conn) error {
-		p.peer.ringKey ^= 0x5a5a5a5a
+		p.peer.link.RingKey ^= 0x5a5a5a5a
 		return p.send(frame(framePing, 0, 0, nil))
 	}},
 }
@@ -297,7 +288,7 @@ var oddities = []struct {
 			}
 			if err := p.post(verbs.SendWR{
 				Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{randomBytes(uint64(i), 64)[frameHeaderLen:]},
-				RemoteAddr: p.peer.ringAddr + uint64(off) + frameHeaderLen, RKey: p.peer.ringKey,
+				RemoteAddr: p.peer.link.RingAddr + uint64(off) + frameHeaderLen, RKey: p.peer.link.RingKey,
 			}); err != nil {
 				return err
 			}

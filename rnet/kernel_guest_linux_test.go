@@ -13,6 +13,8 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -86,9 +88,9 @@ func leavesDevicesAlone(t testing.TB) {
 }
 
 // noticeTime is how long the documentation gives a session to find out that
-// its peer cannot be reached: a probe goes out after a keepAlivePeriod at most,
+// its peer cannot be reached: a probe goes out after a link.KeepAlivePeriod at most,
 // and is given up a period later.
-const noticeTime = 2 * keepAlivePeriod
+const noticeTime = 2 * link.KeepAlivePeriod
 
 // The tests of times that the documentation states allow the guest to be slow:
 // they are no measure of speed.

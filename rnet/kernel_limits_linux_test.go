@@ -35,9 +35,9 @@ func dialLimited(args []string) error {
 		return err
 	}
 	defer c.Close()
-	ring := uint32(0)
+	ring := 0
 	if c, ok := c.(*Conn); ok {
-		ring = c.s.cfg.ringSize
+		ring = c.s.link.RingSize()
 	}
 	if _, err := c.Write([]byte{modeExchange}); err != nil {
 		return err

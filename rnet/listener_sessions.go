@@ -95,7 +95,7 @@ func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm
 	}
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
-	conn, err := req.Accept(ctx, s.qp, s.connParam())
+	conn, err := req.Accept(ctx, s.link.QP(), s.connParam())
 	if err != nil {
 		l.forget(s)
 		s.abandon()
@@ -147,7 +147,7 @@ func (l *Listener) forget(s *session) {
 func retireAll(sessions []*session) {
 	here := make(map[uint64]bool)
 	for _, s := range sessions {
-		if s.cpus != nil && s.cpus.PeerIsLocal() {
+		if s.host != nil && s.host.PeerIsLocal() {
 			here[s.peer.token] = true
 		}
 		s.retire()

@@ -213,7 +213,7 @@ func (p *poller) Doze(until time.Time) bool {
 		p.dozes.Add(1)
 		// Ended by: an arrival (data, credit), Rouse (a task, a new session, an
 		// unblocked stream), failure of the session, the end of the turn.
-		s.ch.WaitThread(until)
+		s.link.Channel().WaitThread(until)
 	}
 	return true
 }
@@ -221,7 +221,7 @@ func (p *poller) Doze(until time.Time) bool {
 // Rouse ends Doze.
 func (p *poller) Rouse() {
 	if s := p.dozing.Load(); s != nil {
-		s.ch.Wake()
+		s.link.Channel().Wake()
 	}
 }
 
@@ -248,7 +248,7 @@ func (p *poller) Spin() time.Duration {
 // is so if there is none.
 func (p *poller) Near() bool {
 	for _, s := range p.hot {
-		if !wait.SameCPU(s.cpus) {
+		if !wait.SameCPU(s.host) {
 			return false
 		}
 	}

@@ -5,22 +5,23 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
 // looped is the part of a session that an event loop serves. Its loop owns the
 // poll lock for good: who waits on one of its streams parks. Poll notes what came for which
-// stream, and the loop tells the sinks when rxMu is free again (dispatch),
-// before it releases what was told. See docs/gnet.md.
+// stream, and the loop tells the sinks after that (dispatch), before it
+// releases what was told. See docs/gnet.md.
 type looped struct {
-	poller   *poller       // nil: who waits leads; set before the session starts
+	poller   *poller       // nil: who waits polls; set before the session starts
 	unlooped atomic.Bool   // the loop has handed the session back
 	handed   chan struct{} // closed then
 
 	// Guarded by the poll lock.
-	events  []loopEvent
-	arrived int // bytes in them
-	batch   int // completions that a poll takes
+	events    []loopEvent
+	collected int // bytes in them
+	batch     int // completions that a poll takes
 
 	// Of the loop's goroutine.
 	quiet int // polls in a row that brought nothing
@@ -44,7 +45,7 @@ type loopEvent struct {
 	err   error // the end
 }
 
-// onLoop reports whether a loop leads the session.
+// onLoop reports whether a loop polls the session.
 func (s *session) onLoop() bool { return s.poller != nil && !s.unlooped.Load() }
 
 // setLoop gives the session to a loop. It comes before the session starts.
@@ -73,13 +74,13 @@ func (c *Conn) takeLoop(payload []byte) {
 		c.queue.appendCopy(payload)
 		return
 	}
-	c.s.arrived += len(payload)
+	c.s.collected += len(payload)
 	c.untold += len(payload)
 	c.s.noteEvent(loopEvent{c: c, p: payload})
 }
 
-// loopAccepts gives a stream that the peer has opened to the loop. The leader
-// calls it, with rxMu held.
+// loopAccepts gives a stream that the peer has opened to the loop. The owner of the poll lock
+// calls it.
 func (s *session) loopAccepts(c *Conn) bool {
 	sink := s.poller.owner.Accept((*loopStream)(c))
 	if sink == nil {
@@ -110,14 +111,8 @@ func (s *session) dispatch() {
 		clear(s.events)
 		s.events = s.events[:0]
 	}
-	s.rxMu.Lock()
-	due := s.releaseLocked()
-	s.rxMu.Unlock()
-	if s.notices != nil {
-		due = s.repostMany() || due
-	}
-	if due {
-		s.sendCredit()
+	if err := s.link.Release(); err != nil {
+		s.fail(err)
 	}
 	if s.unblocks.Load() {
 		s.tellUnblocked()
@@ -145,12 +140,12 @@ func (e *loopEvent) tell() {
 // fitBatch keeps what one poll takes to a part of the ring, so that the peer
 // can go on writing while it is handled.
 func (s *session) fitBatch() {
-	if s.arrived > int(s.cfg.ringSize)/8 {
+	if s.collected > s.link.RingSize()/8 {
 		s.batch = max(1, s.batch/2)
-	} else if s.arrived < int(s.cfg.ringSize)/32 {
-		s.batch = min(pollBatch, 2*s.batch)
+	} else if s.collected < s.link.RingSize()/32 {
+		s.batch = min(link.PollBatch, 2*s.batch)
 	}
-	s.arrived = 0
+	s.collected = 0
 }
 
 // consumeLoop moves the window over n bytes that the sink has had.
@@ -199,7 +194,7 @@ func (s *session) tellUnblocked() {
 	}
 	s.corked = false
 	s.txMu.Lock()
-	s.uncork()
+	s.link.Flush()
 	if s.txBlocked.Load() {
 		s.wakeLine() // those who took their turn have left that to us
 	}
@@ -227,7 +222,7 @@ func (s *session) finishLoop() {
 	s.handBack()
 }
 
-// handBack ends the loop's part: the session's engine leads from here on. The
+// handBack ends the loop's part: the session's engine polls from here on. The
 // loop has closed its streams.
 func (s *session) handBack() {
 	s.unlooped.Store(true)
@@ -238,7 +233,7 @@ func (s *session) handBack() {
 	}
 	clear(s.events)
 	s.events = nil
-	s.batch = pollBatch
+	s.batch = link.PollBatch
 	s.pollLock.Hand()
 	close(s.handed)
 }

@@ -13,11 +13,11 @@ type loopStream Conn
 // follows.
 func (st *loopStream) Write(p []byte) (n int, err error) {
 	c := (*Conn)(st)
-	if c.s.corked && len(p) <= corkPayload && len(p) > 0 && !c.inLine && c.s.sendSoon(c, p) {
+	if c.s.corked && len(p) > 0 && !c.inLine && c.s.sendSoon(c, p) {
 		return len(p), nil
 	}
 	for n < len(p) {
-		m, result, err := c.s.send(c, p[n:], source{})
+		m, result, err := c.s.send(c, p[n:], nil, 0)
 		if result == sendFailed {
 			c.inLine = false
 			return n, err

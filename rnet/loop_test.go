@@ -12,12 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
 // soon is how long a test waits where a wake-up may have been lost: a keepalive
 // would make up for it later.
-const soon = keepAlivePeriod / 3
+const soon = link.KeepAlivePeriod / 3
 
 // handLoop is an event loop that a test turns by hand: its goroutine is the
 // loop's.
@@ -244,7 +245,7 @@ func TestAnswersOfABatchShareMessages(t *testing.T) {
 	l.answer = true
 	s := l.sinks[0].stream.(*loopStream).s
 	s.slow = false // the batches of the set-up may have taken long
-	before := s.sqPosted
+	before := s.link.Mark().Requests
 	for _, c := range dialed {
 		_, err := c.Write(fmt.Append(nil, "request ", c.id))
 		require.NoError(t, err)
@@ -257,7 +258,7 @@ func TestAnswersOfABatchShareMessages(t *testing.T) {
 		}
 		return true
 	})
-	require.LessOrEqual(t, s.sqPosted-before, uint64(streams/corkFrames+2))
+	require.LessOrEqual(t, s.link.Mark().Requests-before, uint64(streams/corkFrames+2))
 	for _, c := range dialed {
 		want := fmt.Append(nil, "request ", c.id)
 		got := make([]byte, len(want))
@@ -307,7 +308,7 @@ func TestFlushSendsWhatIsGathered(t *testing.T) {
 	gathered := func() int {
 		s.txMu.Lock()
 		defer s.txMu.Unlock()
-		return len(s.frames)
+		return s.link.Gathered()
 	}
 	last := l.sinks[streams-1]
 	last.then = func() {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // primeCheck is how often prime looks whether the peer has hung up, which
@@ -19,23 +19,16 @@ const primeCheck = 10 * time.Millisecond
 // another way if it fails, and on the software HCA what is written from now on
 // is in the peer's memory when Write returns, where it outlives us.
 func (s *session) prime(ctx context.Context) error {
-	defer context.AfterFunc(ctx, s.ch.Wake)()
+	defer context.AfterFunc(ctx, s.link.Channel().Wake)()
 	if err := s.awaitTurn(ctx); err != nil {
 		return fmt.Errorf("rnet: peer's first message: %w", err)
 	}
 	s.giveAddrs()
 	s.txMu.Lock()
-	err := s.post(frameHeader{kind: framePing}, nil, source{}) // needs the peer's memory
-	if err == nil {
-		err = s.postCredit(s.released.Load(), s.posted.Load(), verbs.SendSignaled)
-	}
-	until := s.sqPosted
-	if s.notices != nil && s.peer.flags&helloShort != 0 {
-		s.short = shortMessage
-	}
+	mark, err := s.link.Greet(link.Header{Kind: framePing})
 	s.txMu.Unlock()
 	if err == nil {
-		err = s.pollUntil(ctx, func() bool { return s.sqDone.Load() >= until && (!s.dialed || s.owed >= 2 && s.addrs.told()) })
+		err = s.pollUntil(ctx, func() bool { return s.link.Reached(mark) && (!s.dialed || s.link.Heard() >= 2 && s.addrs.told()) })
 	}
 	if err != nil {
 		return fmt.Errorf("rnet: first message: %w", err)
@@ -49,10 +42,10 @@ func (s *session) prime(ctx context.Context) error {
 // handshake). That siw hears the first message is up to package rcm
 // (kernel_siw_linux.go).
 func (s *session) awaitTurn(ctx context.Context) error {
-	if s.notices == nil || s.dialed {
+	if s.link.Immediates() || s.dialed {
 		return nil
 	}
-	return s.pollUntil(ctx, func() bool { return s.owed >= 1 })
+	return s.pollUntil(ctx, func() bool { return s.link.Heard() >= 1 })
 }
 
 // pollUntil polls until done reports true. The session that is not started yet
@@ -72,13 +65,13 @@ func (s *session) pollUntil(ctx context.Context, done func() bool) error {
 		case n > 0:
 			continue
 		}
-		if err := s.cq.Arm(false); err != nil {
+		if err := s.link.Arm(); err != nil {
 			return err
 		}
 		if s.poll() == 0 {
 			// Ended by: our completion or the peer's message, a failure of
 			// the QP, ctx, the time to look at conn.
-			s.ch.Wait(time.Now().Add(primeCheck))
+			s.link.Channel().Wait(time.Now().Add(primeCheck))
 		}
 	}
 }

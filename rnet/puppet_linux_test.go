@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -65,8 +66,9 @@ func newPuppet(t testing.TB) *puppet {
 // hello returns what a decent puppet says.
 func (p *puppet) hello() hello {
 	return hello{
-		minVersion: 2, maxVersion: 2, ringAddr: p.mr.Addr(), ringKey: p.mr.RKey(), ringSize: puppetRing,
-		slots: puppetSlots, window: 64 << 10, streams: puppetStreams, pid: 1, token: 1, sessionWindow: 1 << 20,
+		minVersion: 2, maxVersion: 2,
+		link:   link.Params{RingAddr: p.mr.Addr(), RingKey: p.mr.RKey(), RingSize: puppetRing, Slots: puppetSlots},
+		window: 64 << 10, streams: puppetStreams, pid: 1, token: 1, sessionWindow: 1 << 20,
 	}
 }
 
@@ -108,7 +110,7 @@ func (p *puppet) accept(ln rcm.Listener, hello []byte) error {
 	if p.conn, err = req.Accept(ctx, p.qp, p.param(hello)); err != nil {
 		return err
 	}
-	if err = p.tx.Init(p.peer.ringSize); err != nil {
+	if err = p.tx.Init(p.peer.link.RingSize); err != nil {
 		return err
 	}
 	// The dial waits for these.
@@ -125,7 +127,7 @@ func (p *puppet) learn() (err error) {
 	if p.peer, err = parseHello(p.conn.PrivateData()); err != nil {
 		return err
 	}
-	return p.tx.Init(p.peer.ringSize)
+	return p.tx.Init(p.peer.link.RingSize)
 }
 
 // close ends the puppet, in which state ever it is.
@@ -165,7 +167,7 @@ func (p *puppet) reserve(n int) uint32 {
 		if p.pace == nil {
 			p.tx.Credit(p.tx.Sent())
 		} else {
-			p.tx.Credit(p.pace.released.Load())
+			p.tx.Credit(p.pace.link.Stats().Released)
 			runtime.Gosched()
 		}
 	}
@@ -175,7 +177,7 @@ func (p *puppet) reserve(n int) uint32 {
 func (p *puppet) write(off uint32, msg []byte, imm uint32) error {
 	return p.post(verbs.SendWR{
 		Opcode: verbs.OpWriteWithImm, Flags: verbs.SendInline, Inline: [][]byte{msg}, Imm: imm,
-		RemoteAddr: p.peer.ringAddr + uint64(off), RKey: p.peer.ringKey,
+		RemoteAddr: p.peer.link.RingAddr + uint64(off), RKey: p.peer.link.RingKey,
 	})
 }
 

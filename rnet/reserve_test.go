@@ -174,36 +174,3 @@ func TestReservedMemoryOfAForgottenConnectionIsFreed(t *testing.T) {
 		return verbs.PinnedBytes() == before
 	})
 }
-
-// A session that can send no more, because a post has failed, has WRs left that the
-// device executes. What they read from is not freed before they are done, or the QP
-// is closed.
-func TestMemoryOfReserveStaysWhileTheDeviceReadsIt(t *testing.T) {
-	for name, giveUp := range map[string]func(*session, *outBuffer){
-		"closed":      (*session).giveUp,
-		"unreachable": func(s *session, out *outBuffer) { s.dropUnreachable(out) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
-			c, _ := overSoft.streams(t)
-			before := verbs.PinnedBytes()
-			out, err := c.s.makeOut()
-			require.NoError(t, err)
-			c.s.txMu.Lock()
-			out.until = c.s.sqPosted + 1
-			c.s.txDead = true
-			c.s.txMu.Unlock()
-			giveUp(c.s, out)
-			eventually(t, "it is given up", func() bool {
-				c.s.txMu.Lock()
-				defer c.s.txMu.Unlock()
-				return len(c.s.outs) == 1
-			})
-			c.s.sweepOuts()
-			require.GreaterOrEqual(t, verbs.PinnedBytes()-before, int64(MaxReserve), "the device reads it")
-			c.s.fail(io.ErrUnexpectedEOF)
-			<-c.s.done // ended by the engine
-			eventually(t, "it is freed", func() bool { return verbs.PinnedBytes() < before+MaxReserve })
-		})
-	}
-}

@@ -1,22 +1,16 @@
 package rnet
 
-// sendMark is a place in what a session sends: it is reached when the device
-// has done so many WRs, and so many probes have come back.
-type sendMark struct{ wrs, probes uint64 }
+import "github.com/seed-b9b531af/ramjet/rnet/internal/link"
 
-func (s *session) reached(m sendMark) bool {
-	return s.sqDone.Load() >= m.wrs && s.probesDone.Load() >= m.probes
-}
-
-// awaitDone puts c among those that the leader wakes when the mark is reached.
+// awaitDone puts c among those that the owner of the poll lock wakes when the mark is reached.
 // It returns false if there is nothing to wait for.
-func (s *session) awaitDone(c *Conn, until sendMark) bool {
+func (s *session) awaitDone(c *Conn, until link.Mark) bool {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	c.sentAt = until
 	s.sentWait.push(c, sentLink)
 	s.sentBlocked.Store(true)
-	if s.reached(until) || s.txDead { // see sentBlocked
+	if s.link.Reached(until) || s.link.Stopped() { // see sentBlocked
 		s.sentWait.remove(c, sentLink)
 		return false
 	}
@@ -30,14 +24,14 @@ func (s *session) forgetDone(c *Conn) {
 	s.txMu.Unlock()
 }
 
-// wakeDone is called by the leader after completions came that somebody waits
+// wakeDone is called by the owner of the poll lock after completions came that somebody waits
 // for.
 func (s *session) wakeDone() {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	for c := s.sentWait.first(); c != nil; {
 		next := c.links[sentLink].next
-		if s.reached(c.sentAt) {
+		if s.link.Reached(c.sentAt) {
 			s.sentWait.remove(c, sentLink)
 			c.wakeWriter()
 		}
@@ -51,11 +45,11 @@ func (s *session) wakeDone() {
 // underWay reports whether the end of a stream may not have reached the peer
 // yet. A session on the wire must not end before.
 func (s *session) underWay() bool {
-	if !s.onWire || s.failed.Load() {
+	if !s.link.OnWire() || s.failed.Load() {
 		return false
 	}
 	s.pollLock.Look()
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
-	return !s.txDead && !s.reached(s.lastFin)
+	return !s.link.Stopped() && !s.link.Reached(s.lastFin)
 }

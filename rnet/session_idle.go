@@ -63,7 +63,7 @@ func (s *session) left() {
 	case s.dialed && !s.dedicated:
 		s.flushChecks.Store(0)
 		s.expireAfter(idleTime)
-	case s.onWire:
+	case s.link.OnWire():
 		s.flushChecks.Store(0)
 		s.expireAfter(flushCheck)
 	default:
@@ -90,7 +90,7 @@ func (s *session) expireAfter(d time.Duration) {
 
 // expire closes the session if it has had no stream since left.
 func (s *session) expire() {
-	if s.onWire && s.underWay() && s.flushChecks.Add(1) < int32(flushTime/flushCheck) {
+	if s.link.OnWire() && s.underWay() && s.flushChecks.Add(1) < int32(flushTime/flushCheck) {
 		s.expireAfter(flushCheck)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // The session window bounds what all streams of a session together may hold
@@ -42,8 +43,8 @@ type sharedSender struct {
 
 // sharedReceiver is the receiver's side.
 type sharedReceiver struct {
-	counted     uint64        // counted bytes that arrived; guarded by rxMu
-	freedAtOnce uint64        // of these, read on arrival, and not in freed yet; guarded by rxMu
+	counted     uint64        // counted bytes that arrived; guarded by the poll lock
+	freedAtOnce uint64        // of these, read on arrival, and not in freed yet; guarded by the poll lock
 	freed       atomic.Uint64 // read, or thrown away
 	shareTold   atomic.Uint64 // position that the peer was last told; written under txMu
 }
@@ -74,7 +75,7 @@ func (s *session) allot(c *Conn, want int) int {
 	switch {
 	case want <= avail:
 		return want
-	case avail >= minPiece && avail > free:
+	case avail >= link.MinPiece && avail > free:
 		return avail
 	}
 	return free
@@ -128,7 +129,7 @@ func (s *session) endShareTurn(c *Conn) bool {
 // pledged of it: so nobody waits for what is there.
 func (s *session) wakeShare() {
 	for c := s.shareWait.first(); c != nil; c = s.shareWait.first() {
-		if s.share.Avail()-s.pledged < min(int(c.share.wants), minPiece) {
+		if s.share.Avail()-s.pledged < min(int(c.share.wants), link.MinPiece) {
 			return
 		}
 		s.shareWait.pop(shareLink)
@@ -138,7 +139,7 @@ func (s *session) wakeShare() {
 	}
 }
 
-// shareGranted takes a SESSION_WINDOW frame. The leader calls it.
+// shareGranted takes a SESSION_WINDOW frame. The owner of the poll lock calls it.
 func (s *session) shareGranted(payload []byte) error {
 	limit, err := parseWindow(payload)
 	if err != nil {
@@ -154,7 +155,7 @@ func (s *session) shareGranted(payload []byte) error {
 }
 
 // arrive counts n bytes of a frame of c that has arrived, kept of which no Read has
-// waited for. rxMu and recvMu are held.
+// waited for. Who delivers it calls it, with recvMu held.
 func (s *session) arrive(c *Conn, n, kept int, counted bool) error {
 	if !counted {
 		read := c.flow.Granted() - uint64(s.cfg.window)
@@ -173,7 +174,7 @@ func (s *session) arrive(c *Conn, n, kept int, counted bool) error {
 	return nil
 }
 
-// arriveForNobody counts n bytes that are not kept. rxMu is held.
+// arriveForNobody counts n bytes that are not kept. The owner of the poll lock calls it.
 func (s *session) arriveForNobody(n int) error {
 	s.counted += uint64(n)
 	if told := s.shareTold.Load(); s.counted > told {
@@ -213,7 +214,7 @@ func (s *session) untoldShare() uint64 {
 }
 
 // settleAtOnce adds to freed what was read on arrival, when much has come together,
-// and tells the peer. rxMu is held.
+// and tells the peer. The owner of the poll lock calls it.
 func (s *session) settleAtOnce() {
 	if s.freedAtOnce >= uint64(s.cfg.sessionWindow)/8 {
 		s.addFreed()
@@ -229,7 +230,7 @@ func (s *session) addFreed() {
 }
 
 // peerBlocked takes a BLOCKED frame: the peer has data for c, and neither session
-// window nor what is free. The leader calls it, with rxMu held.
+// window nor what is free. The owner of the poll lock calls it.
 func (s *session) peerBlocked(c *Conn) {
 	s.addFreed()
 	s.tellShare()
@@ -262,5 +263,5 @@ func (s *session) postShare() error {
 	}
 	limit := s.shareTold.Add(untold)
 	binary.LittleEndian.PutUint64(s.winScratch[:], limit)
-	return s.post(frameHeader{kind: frameSessionWindow}, s.winScratch[:], source{})
+	return s.link.Send(link.Header{Kind: frameSessionWindow}, s.winScratch[:])
 }

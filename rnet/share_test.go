@@ -90,9 +90,11 @@ func TestSessionWindowIsGivenBack(t *testing.T) {
 			require.NoError(t, readPattern(kept, newRand(2), 1, 1<<20, 64<<10))
 			sent()
 			s := kept.(*Conn).s
-			s.rxMu.Lock()
-			defer s.rxMu.Unlock()
-			require.Equal(t, s.counted, s.freed.Load()+s.freedAtOnce)
+			var counted, freed uint64
+			eventually(t, "nobody polls", func() bool {
+				return s.pollLock.Do(func() { counted, freed = s.counted, s.freed.Load()+s.freedAtOnce })
+			})
+			require.Equal(t, counted, freed)
 		})
 	}
 }

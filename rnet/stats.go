@@ -13,9 +13,7 @@ import (
 // sessionCounters count what is not counted under a lock.
 type sessionCounters struct {
 	creditStalls atomic.Uint64
-	creditsSent  atomic.Uint64
 	windowsSent  atomic.Uint64
-	spills       atomic.Uint64
 }
 
 // Stats are the statistics of the process at one moment. They have a form in
@@ -49,7 +47,7 @@ type Counters struct {
 	PollMisses    uint64 `json:"pollMisses"`   // waits that had to sleep after it; on an event loop: times that it stopped polling the session
 	ThreadWaits   uint64 `json:"threadWaits"`  // sleeps of a thread
 	Parks         uint64 `json:"parks"`        // sleeps of a goroutine
-	Wakeups       uint64 `json:"wakeups"`      // times that the engine was woken, or on a network a leader in its place
+	Wakeups       uint64 `json:"wakeups"`      // times that the engine was woken, or on a network the owner of the poll lock in its place
 	CreditStalls  uint64 `json:"creditStalls"` // sends that had to wait for the peer's ring
 	CreditsSent   uint64 `json:"creditsSent"`  // credit messages
 	WindowsSent   uint64 `json:"windowsSent"`  // window updates
@@ -195,21 +193,20 @@ func ReadStreams(most int) []StreamStats {
 }
 
 func (s *session) readStats() SessionStats {
+	on := s.link.Stats()
 	st := SessionStats{
 		Number: s.number, Transport: Transport(s.transport.String()), Device: s.device,
 		LocalAddr: s.localAddr, RemoteAddr: s.remoteAddr,
-		PeerPID: int(s.peer.pid), Dialed: s.dialed, Opened: s.opened, RingSize: int(s.cfg.ringSize),
+		PeerPID: int(s.peer.pid), Dialed: s.dialed, Opened: s.opened, RingSize: s.link.RingSize(), RingHeld: on.Held,
 		Counters: Counters{
 			PollHits: s.pollLock.PollHits.Load(), PollMisses: s.pollLock.PollMisses.Load(),
 			ThreadWaits: s.pollLock.ThreadWaits.Load(), Parks: s.pollLock.Parks.Load(), Wakeups: s.pollLock.Wakeups.Load(),
-			CreditStalls: s.stats.creditStalls.Load(), CreditsSent: s.stats.creditsSent.Load(),
-			WindowsSent: s.stats.windowsSent.Load(), Spills: s.stats.spills.Load(),
+			CreditStalls: s.stats.creditStalls.Load(), CreditsSent: on.CreditsSent,
+			WindowsSent: s.stats.windowsSent.Load(), Spills: on.MovedOut,
+			FramesIn: on.Frames, BytesIn: s.arrived.bytes.Load(),
 		},
 	}
 	st.Streams, st.StreamsOpened = s.streams.counts()
-	s.rxMu.Lock()
-	st.FramesIn, st.BytesIn, st.RingHeld = s.in.frames, s.in.bytes, s.rx.Retained()
-	s.rxMu.Unlock()
 	s.txMu.Lock()
 	st.FramesOut, st.BytesOut = s.framesOut, s.bytesOut
 	s.txMu.Unlock()

@@ -166,7 +166,7 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 			}
 		}
 	}
-	before := s.sqPosted
+	before := s.link.Mark().Requests
 	var readers sync.WaitGroup
 	for _, c := range dialed {
 		readers.Go(func() { // ended by the bytes
@@ -180,6 +180,6 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 	start(t, readers.Wait)()
 	noTurnIsOut(t, s)
 	require.NotZero(t, s.stats.creditStalls.Load())
-	require.Less(t, s.sqPosted-before, uint64(streams*messages*3/4))
-	t.Logf("%d frames in %d messages, of %d writes that waited", streams*messages, s.sqPosted-before, s.stats.creditStalls.Load())
+	require.Less(t, s.link.Mark().Requests-before, uint64(streams*messages*3/4))
+	t.Logf("%d frames in %d messages, of %d writes that waited", streams*messages, s.link.Mark().Requests-before, s.stats.creditStalls.Load())
 }

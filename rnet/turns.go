@@ -3,6 +3,8 @@ package rnet
 import (
 	"fmt"
 	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // sendResult says how send ended if nothing was sent.
@@ -18,7 +20,9 @@ const (
 
 // send sends as much of p as one frame holds. Who is woken from txWait need not
 // stand in line again.
-func (s *session) send(c *Conn, p []byte, from source) (int, sendResult, error) {
+//
+// The bytes lie at off of out, or in ordinary memory if out is nil.
+func (s *session) send(c *Conn, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	defer s.wakeShare()
@@ -38,7 +42,7 @@ func (s *session) send(c *Conn, p []byte, from source) (int, sendResult, error) 
 		}
 		return n, sendOK, nil
 	}
-	want := min(len(p), s.piece)
+	want := min(len(p), s.link.MaxPayload())
 	if min(c.window.Avail(), c.free()) < want {
 		if err := c.window.Grant(c.granted.Load()); err != nil {
 			go s.fail(fmt.Errorf("rnet: peer opened the window too far: %w", err))
@@ -60,8 +64,8 @@ func (s *session) send(c *Conn, p []byte, from source) (int, sendResult, error) 
 		return want, sendOK, nil // tellUnblocked wakes the next
 	}
 	if !s.txBlocked.Load() || s.mayBarge(queued) {
-		if n := s.room(want); n > 0 {
-			return s.sendFrame(c, p[:n], from)
+		if n := s.link.Room(want); n > 0 {
+			return s.sendFrame(c, p[:n], out, off)
 		}
 	}
 	c.wants = want
@@ -72,9 +76,9 @@ func (s *session) send(c *Conn, p []byte, from source) (int, sendResult, error) 
 	}
 	s.txBlocked.Store(true)
 	if s.txWait.first() == c { // see txBlocked
-		if n := s.room(want); n > 0 {
+		if n := s.link.Room(want); n > 0 {
 			s.txWait.remove(c, txLink)
-			return s.sendFrame(c, p[:n], from)
+			return s.sendFrame(c, p[:n], out, off)
 		}
 	}
 	s.stats.creditStalls.Add(1)
@@ -87,9 +91,15 @@ func (s *session) mayBarge(queued bool) bool {
 	return s.flushControl() && (queued || s.txWait.empty())
 }
 
-func (s *session) sendFrame(c *Conn, p []byte, from source) (int, sendResult, error) {
-	h := frameHeader{stream: c.id, kind: frameData, flags: s.charge(c, len(p))}
-	if err := s.post(h, p, from); err != nil {
+func (s *session) sendFrame(c *Conn, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
+	h := link.Header{Stream: c.id, Kind: frameData, Flags: s.charge(c, len(p))}
+	var err error
+	if out == nil {
+		err = s.link.Send(h, p)
+	} else {
+		err = s.link.SendFrom(h, out, off, len(p))
+	}
+	if err != nil {
 		go s.fail(fmt.Errorf("rnet: send: %w", err))
 		return 0, sendFailed, syscall.ECONNRESET
 	}
@@ -140,7 +150,7 @@ func (s *session) endTurn(c *Conn) bool {
 	}
 	c.turn = false
 	s.turns--
-	s.promised -= c.wants + frameHeaderLen
+	s.promised -= c.wants + link.HeaderLen
 	return true
 }
 
@@ -148,12 +158,12 @@ func (s *session) endTurn(c *Conn) bool {
 // those that have theirs. txMu is held.
 func (s *session) wakeFirst() bool {
 	c := s.txWait.first()
-	if s.room(c.wants) < 0 {
+	if s.link.Room(c.wants) < 0 {
 		return false
 	}
-	need := c.wants + frameHeaderLen
-	free := int(s.tx.Size()) - int(s.tx.Sent()-s.tx.Acked())
-	if s.turns > 0 && (s.turns >= s.txSlots.Avail() || s.promised+need > free) {
+	need := c.wants + link.HeaderLen
+	messages, bytes := s.link.Unused()
+	if s.turns > 0 && (s.turns >= messages || s.promised+need > bytes) {
 		return false
 	}
 	s.txWait.pop(txLink)
@@ -164,7 +174,7 @@ func (s *session) wakeFirst() bool {
 	return true
 }
 
-// creditCame is called by the leader after it noted credit while something
+// creditCame is called by the owner of the poll lock after it noted credit while something
 // was blocked.
 func (s *session) creditCame() {
 	s.txMu.Lock()
@@ -197,7 +207,7 @@ func (s *session) wakeLine() {
 func (s *session) wakeSenders() {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
-	s.txDead = true
+	s.link.Stop()
 	for !s.txWait.empty() {
 		s.txWait.pop(txLink).wakeWriter()
 	}

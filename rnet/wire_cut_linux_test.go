@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // cutWire lets nothing through in either direction, without a word to those
@@ -77,7 +79,7 @@ func TestWireIsCutWhileThePeerIsStopped(t *testing.T) {
 		for _, c := range conns {
 			b.wait(t, func() error { _, err := c.Write(make([]byte, 64<<10)); return err })
 		}
-		time.Sleep(keepAlivePeriod + 5*time.Second) // the peer is there, and so it is waited for
+		time.Sleep(link.KeepAlivePeriod + 5*time.Second) // the peer is there, and so it is waited for
 		require.Empty(t, b.heard)
 		begun := time.Now()
 		mend := cutWire(t)

@@ -1,4 +1,4 @@
-package rnet
+package link
 
 import (
 	"encoding/binary"
@@ -7,8 +7,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// notices stand in for immediates on devices that have none (iWARP, RFC 5040):
-// a message is an RDMA WRITE without immediate, followed by a SEND of what the
+// emulation does without immediates, on devices that have none (iWARP, RFC 5040): a
+// message is an RDMA WRITE without immediate, followed by a SEND of what the
 // completion of a WRITE_WITH_IMM would have told the receiver. RFC 5040,
 // section 5.5, has the SEND delivered after what was written before it has
 // been placed. docs/protocol.md, section 3, has it too:
@@ -16,14 +16,16 @@ import (
 //	0  u32 immediate
 //	4  u32 bytes written; 0 for a credit message, which has no WRITE
 //
+// That SEND is a notice.
+//
 // A short message goes into the SEND itself, and there is no WRITE: a SEND of
-// frameHeaderLen bytes or more is a message of that length. That is half the
+// HeaderLen bytes or more is a message of that length. That is half the
 // work for both devices, and a small message is hardly anything else.
 //
 // Each receive has a place for one in registered memory. A receive queue hands
 // out its entries in the order in which they were posted, so the places go
 // round.
-type notices struct {
+type emulation struct {
 	mr    *verbs.MR
 	place int          // bytes of a place
 	sges  []verbs.SGE  // one for each place
@@ -51,46 +53,46 @@ const copiedWrite = 4 << 10
 
 // alloc makes places for so many receives, and one for the answers to probes.
 // Where memory is short they have room for notices only.
-func (n *notices) alloc(pd *verbs.PD, receives int) (err error) {
-	n.place = shortMessage
-	n.mr, err = pd.AllocMR((receives+1)*n.place, verbs.AccessLocalWrite, verbs.MROptions{})
+func (m *emulation) alloc(pd *verbs.PD, receives int) (err error) {
+	m.place = shortMessage
+	m.mr, err = pd.AllocMR((receives+1)*m.place, verbs.AccessLocalWrite, verbs.MROptions{})
 	if err != nil && isShort(err) {
-		n.place = noticeLen
-		n.mr, err = pd.AllocMR((receives+1)*n.place, verbs.AccessLocalWrite, verbs.MROptions{})
+		m.place = noticeLen
+		m.mr, err = pd.AllocMR((receives+1)*m.place, verbs.AccessLocalWrite, verbs.MROptions{})
 	}
 	if err != nil {
 		return err
 	}
-	n.sges = make([]verbs.SGE, receives)
-	for i := range n.sges {
-		n.sges[i] = n.mr.SGE(i*n.place, n.place)
+	m.sges = make([]verbs.SGE, receives)
+	for i := range m.sges {
+		m.sges[i] = m.mr.SGE(i*m.place, m.place)
 	}
-	n.sink[0] = n.mr.SGE(receives*n.place, noticeLen)
-	n.outs[0] = n.out[:]
+	m.sink[0] = m.mr.SGE(receives*m.place, noticeLen)
+	m.outs[0] = m.out[:]
 	return nil
 }
 
 // receives returns up to count receives that follow those posted before. The
 // caller tells with posted how many the device took.
-func (n *notices) receives(count int) []verbs.RecvWR {
-	wrs := n.posts[:min(count, len(n.posts))]
+func (m *emulation) receives(count int) []verbs.RecvWR {
+	wrs := m.posts[:min(count, len(m.posts))]
 	for i := range wrs {
-		at := (n.next + i) % len(n.sges)
-		wrs[i] = verbs.RecvWR{ID: uint64(at), SGL: n.sges[at : at+1]}
+		at := (m.next + i) % len(m.sges)
+		wrs[i] = verbs.RecvWR{ID: uint64(at), SGL: m.sges[at : at+1]}
 	}
 	return wrs
 }
 
-func (n *notices) posted(count int) { n.next = (n.next + count) % len(n.sges) }
+func (m *emulation) posted(count int) { m.next = (m.next + count) % len(m.sges) }
 
 // read turns the completion of a receive into that of a WRITE_WITH_IMM. A short
 // message is returned; it lies in its place until the receive is posted again.
-func (n *notices) read(wc *verbs.WC) (short []byte, err error) {
-	if wc.ID >= uint64(len(n.sges)) || wc.ByteLen > uint32(n.place) || wc.ByteLen < frameHeaderLen && wc.ByteLen != noticeLen {
-		return nil, fmt.Errorf("%w: SEND of %d bytes in place %d", errProtocol, wc.ByteLen, wc.ID)
+func (m *emulation) read(wc *verbs.WC) (short []byte, err error) {
+	if wc.ID >= uint64(len(m.sges)) || wc.ByteLen > uint32(m.place) || wc.ByteLen < HeaderLen && wc.ByteLen != noticeLen {
+		return nil, fmt.Errorf("%w: SEND of %d bytes in place %d", ErrProtocol, wc.ByteLen, wc.ID)
 	}
 	wc.Opcode = verbs.WCRecvWriteWithImm
-	sent := n.mr.Bytes()[wc.ID*uint64(n.place):][:wc.ByteLen:wc.ByteLen]
+	sent := m.mr.Bytes()[wc.ID*uint64(m.place):][:wc.ByteLen:wc.ByteLen]
 	if wc.ByteLen != noticeLen {
 		wc.Imm = immFrames
 		return sent, nil
@@ -102,20 +104,20 @@ func (n *notices) read(wc *verbs.WC) (short []byte, err error) {
 
 // split returns the work requests that do without an immediate what wr, a
 // WRITE_WITH_IMM, does. They are valid until the next call.
-func (n *notices) split(wr *verbs.SendWR) []verbs.SendWR {
+func (m *emulation) split(wr *verbs.SendWR) []verbs.SendWR {
 	length := wr.Len()
-	binary.LittleEndian.PutUint32(n.out[0:], wr.Imm)
-	binary.LittleEndian.PutUint32(n.out[4:], uint32(length))
-	n.pair[1] = verbs.SendWR{ID: wr.ID, Opcode: verbs.OpSend, Flags: wr.Flags | verbs.SendInline, Inline: n.outs[:]}
+	binary.LittleEndian.PutUint32(m.out[0:], wr.Imm)
+	binary.LittleEndian.PutUint32(m.out[4:], uint32(length))
+	m.pair[1] = verbs.SendWR{ID: wr.ID, Opcode: verbs.OpSend, Flags: wr.Flags | verbs.SendInline, Inline: m.outs[:]}
 	if length == 0 {
-		return n.pair[1:]
+		return m.pair[1:]
 	}
-	n.pair[0] = *wr
-	n.pair[0].Opcode = verbs.OpWrite
-	n.pair[0].ID = 0 // the SEND's completion accounts for both
-	n.pair[0].Flags &^= verbs.SendSignaled
+	m.pair[0] = *wr
+	m.pair[0].Opcode = verbs.OpWrite
+	m.pair[0].ID = 0 // the SEND's completion accounts for both
+	m.pair[0].Flags &^= verbs.SendSignaled
 	if length >= copiedWrite {
-		n.pair[0].Flags |= verbs.SendSignaled
+		m.pair[0].Flags |= verbs.SendSignaled
 	}
-	return n.pair[:]
+	return m.pair[:]
 }

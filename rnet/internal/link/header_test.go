@@ -1,4 +1,4 @@
-package rnet
+package link
 
 import (
 	"bytes"
@@ -8,10 +8,8 @@ import (
 )
 
 func TestFrameHeaderHasTheBytesOfTheProtocol(t *testing.T) {
-	h := frameHeader{
-		stream: 0x01020304, kind: frameFin, flags: flagClosed, slots: 0x0506, length: 0, credit: 0x0708090a,
-	}
-	var b [frameHeaderLen]byte
+	h := wireHeader{Header: Header{Stream: 0x01020304, Kind: 5, Flags: 1}, slots: 0x0506, length: 0, credit: 0x0708090a}
+	var b [HeaderLen]byte
 	h.put(&b)
 	require.Equal(t, []byte{4, 3, 2, 1, 5, 1, 6, 5, 0, 0, 0, 0, 0x0a, 9, 8, 7}, b[:])
 	got, payload, rest, err := parseFrame(b[:])
@@ -23,33 +21,33 @@ func TestFrameHeaderHasTheBytesOfTheProtocol(t *testing.T) {
 
 func TestFramesOfOneMessageStartAligned(t *testing.T) {
 	msg := message(
-		frame(frameOpen, 7, 0, nil),
-		frame(frameData, 7, 0, []byte("seventeen bytes..")),
-		frame(frameFin, 7, flagClosed, nil),
+		frame(1, 7, 0, nil),
+		frame(3, 7, 0, []byte("seventeen bytes..")),
+		frame(5, 7, 1, nil),
 	)
-	var kinds []frameKind
+	var kinds []uint8
 	for rest := msg; len(rest) > 0; {
 		h, payload, next, err := parseFrame(rest)
 		require.NoError(t, err)
-		require.Zero(t, (len(msg)-len(rest))%frameAlign)
+		require.Zero(t, (len(msg)-len(rest))%Align)
 		require.Equal(t, int(h.length), len(payload))
 		require.Equal(t, len(payload), cap(payload), "a payload must not reach into the next frame")
-		kinds = append(kinds, h.kind)
+		kinds = append(kinds, h.Kind)
 		rest = next
 	}
-	require.Equal(t, []frameKind{frameOpen, frameData, frameFin}, kinds)
+	require.Equal(t, []uint8{1, 3, 5}, kinds)
 }
 
 func TestMalformedFrameIsRefused(t *testing.T) {
-	long := frame(frameData, 1, 0, make([]byte, 32))
-	for _, n := range []int{0, 1, frameHeaderLen - 1, frameHeaderLen, len(long) - 1} {
+	long := frame(3, 1, 0, make([]byte, 32))
+	for _, n := range []int{0, 1, HeaderLen - 1, HeaderLen, len(long) - 1} {
 		_, _, _, err := parseFrame(long[:n])
-		require.ErrorIs(t, err, errFrame, "%d bytes", n)
+		require.ErrorIs(t, err, ErrProtocol, "%d bytes", n)
 	}
 	huge := bytes.Clone(long)
 	copy(huge[8:], []byte{0xff, 0xff, 0xff, 0xff})
 	_, _, _, err := parseFrame(huge)
-	require.ErrorIs(t, err, errFrame)
+	require.ErrorIs(t, err, ErrProtocol)
 }
 
 func TestCreditImmediateTellsPositionAndSlots(t *testing.T) {
@@ -97,9 +95,9 @@ func TestStaleLowBitsAreNoCredit(t *testing.T) {
 }
 
 // frame returns the bytes of one frame, for peers made by hand.
-func frame(kind frameKind, stream uint32, flags uint8, payload []byte) []byte {
-	h := frameHeader{stream: stream, kind: kind, flags: flags, length: uint32(len(payload))}
-	var b [frameHeaderLen]byte
+func frame(kind uint8, stream uint32, flags uint8, payload []byte) []byte {
+	h := wireHeader{Header: Header{Stream: stream, Kind: kind, Flags: flags}, length: uint32(len(payload))}
+	var b [HeaderLen]byte
 	h.put(&b)
 	return append(b[:], payload...)
 }
@@ -108,7 +106,7 @@ func frame(kind frameKind, stream uint32, flags uint8, payload []byte) []byte {
 func message(frames ...[]byte) []byte {
 	var msg []byte
 	for _, f := range frames {
-		msg = append(msg, make([]byte, alignFrame(len(msg))-len(msg))...)
+		msg = append(msg, make([]byte, align(len(msg))-len(msg))...)
 		msg = append(msg, f...)
 	}
 	return msg

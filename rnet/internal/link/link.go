@@ -1,0 +1,261 @@
+package link
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// User is who has a link.
+type User interface {
+	// Frame takes a frame that has arrived. It is called in Poll and Collect, with the
+	// receive lock held. payload is memory that the peer may still change. In Poll it is
+	// valid until Frame returns, unless it is kept (Retain); what came in Collect is
+	// valid until Release. An error ends the link.
+	Frame(h Header, payload []byte) error
+	// Broken says that the link cannot go on. It has a goroutine of its own.
+	Broken(cause error)
+}
+
+// Config says what a link is made of.
+type Config struct {
+	Device *verbs.Context
+	// Release is called when nothing uses Device any more.
+	Release func()
+	// RingSize is how long the receive ring is to be, a power of two, and Slots how many
+	// receives for data there are to be. A device that has less gives less.
+	RingSize uint32
+	Slots    uint32
+	// Send is the send lock.
+	Send *sync.Mutex
+}
+
+// Limits of what the two ends of a link may have.
+const (
+	MinRing  = 64 << 10
+	MaxRing  = 1 << 30
+	MinSlots = 16
+	MaxSlots = 1 << 14
+
+	// DefaultSlots are with controlSlots a power of two, to which queues are rounded up.
+	DefaultSlots = 2048 - controlSlots
+)
+
+// controlSlots are receives beyond those for data: credit messages need no
+// slot credit. At most one is sent for each quarter of the ring and one for
+// each quarter of the slots, and a peer cannot use more than the whole of
+// both before it has read them, so 8 can be under way. Another 8 may have been
+// used up and not been posted again. The send queue has as many places beyond
+// those for data, for the same messages.
+const controlSlots = 16
+
+// Link is one end of an RC queue pair that carries frames. Its methods say who may
+// call them; those of set-up and end are called by one goroutine, before and after all
+// others.
+type Link struct {
+	user User
+	sizes
+
+	device  *verbs.Context
+	release func()
+	// memoryUsers keep pd and device open: the link, and each Buffer.
+	memoryUsers atomic.Int32
+	pd          *verbs.PD
+	ch          *verbs.CompChannel
+	cq          *verbs.CQ
+	qp          *verbs.QP
+	ring        *verbs.MR // the receive ring
+	peer        Params
+
+	failed atomic.Bool // Fail was called
+
+	sender
+	receiver
+}
+
+// New makes all of a link but the connection. If it fails nothing is left, and Release
+// has been called.
+func New(cfg Config, user User) (l *Link, err error) {
+	l = &Link{user: user, device: cfg.Device, release: cfg.Release}
+	l.sendMu = cfg.Send
+	l.ringSize, l.slots = cfg.RingSize, cfg.Slots
+	l.memoryUsers.Store(1)
+	half := l // the result is nil by then
+	defer func() {
+		if err != nil {
+			half.Close()
+		}
+	}()
+	attr := l.device.Attr()
+	if err = l.fit(&attr); err != nil {
+		return nil, fmt.Errorf("device %s: %w", attr.Name, err)
+	}
+	if l.pd, err = l.device.AllocPD(); err != nil {
+		return nil, err
+	}
+	receives, sends := l.queues()
+	if l.emulation != nil {
+		if err = l.emulation.alloc(l.pd, receives); err != nil {
+			return nil, err
+		}
+	}
+	if err = l.allocRing(); err != nil {
+		return nil, err
+	}
+	if l.ch, err = l.device.CreateCompChannel(); err != nil {
+		return nil, err
+	}
+	if l.cq, err = l.device.CreateCQ(verbs.CQAttr{CQE: receives + sends}, l.ch); err != nil {
+		return nil, err
+	}
+	l.qp, err = l.pd.CreateQP(verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq,
+		Cap: verbs.QPCap{MaxSendWR: sends, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: l.inline},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err = l.rx.Init(l.ringSize); err != nil {
+		return nil, err
+	}
+	return l, l.rxSlots.Init(int(l.slots))
+}
+
+// QP returns the queue pair, for package rcm to connect.
+func (l *Link) QP() *verbs.QP { return l.qp }
+
+// ConnParam returns what both ends ask of the connection.
+func (l *Link) ConnParam(private []byte) rcm.ConnParam {
+	p := rcm.ConnParam{
+		PrivateData: private,
+		Access:      verbs.AccessRemoteWrite,
+		Prepare:     func(*verbs.QP) error { return l.postReceives() },
+	}
+	if l.probes {
+		p.Access |= verbs.AccessRemoteRead
+		p.InitiatorDepth, p.ResponderResources = 1, 1
+	}
+	return p
+}
+
+// Connect takes what the peer has said of itself: from here on the link can send.
+func (l *Link) Connect(peer Params) error {
+	l.peer = peer
+	l.probes = l.probes && peer.Probes
+	return l.initSender()
+}
+
+// Fail ends the link: its QP goes to ERR. Poll goes on to deliver what arrived before,
+// until it returns nothing any more.
+func (l *Link) Fail() {
+	l.failed.Store(true)
+	l.qp.Fail()
+}
+
+// Close frees the link, after the last Poll. The receive ring outlives it as long as
+// a piece of it is kept, and the device as long as there is a Buffer.
+func (l *Link) Close() {
+	l.sendMu.Lock()
+	l.stopped = true
+	registered := []*verbs.MR{l.bounce.mr, l.heads}
+	l.bounce, l.heads = bounceBuffer{}, nil
+	if l.emulation != nil {
+		registered = append(registered, l.emulation.mr)
+	}
+	l.sendMu.Unlock()
+	if l.qp != nil {
+		l.qp.Close()
+	}
+	l.sendMu.Lock()
+	l.qpClosed = true
+	l.sendMu.Unlock()
+	if l.cq != nil {
+		l.cq.Close()
+	}
+	if l.ch != nil {
+		l.ch.Close()
+	}
+	for _, mr := range registered {
+		if mr != nil {
+			mr.Close()
+		}
+	}
+	l.freeBuffers()
+	if l.ring != nil {
+		l.closeRingWhenFree()
+		return
+	}
+	l.freeMemory()
+}
+
+// freeMemory closes what the link's memory lived in, when the last piece of it is gone.
+func (l *Link) freeMemory() {
+	if l.memoryUsers.Add(-1) > 0 {
+		return
+	}
+	if l.pd != nil {
+		l.pd.Close()
+	}
+	l.release()
+}
+
+// Arm makes the next arrival an event of Channel, see verbs.CQ.Arm, and Disarm
+// withdraws that.
+func (l *Link) Arm() error { return l.cq.Arm(false) }
+
+// Disarm withdraws Arm, as far as that is possible.
+func (l *Link) Disarm() { l.cq.Disarm() }
+
+// Channel returns what an owner of the poll lock sleeps on.
+func (l *Link) Channel() *verbs.CompChannel { return l.ch }
+
+// Host is what a device offers when both ends are on one host.
+type Host interface {
+	wait.Peer
+	// PeerIsLocal reports whether the peer is in this process.
+	PeerIsLocal() bool
+}
+
+// Host returns what is known of the peer on this host, nil if it is on another.
+func (l *Link) Host() Host {
+	h, _ := l.qp.Driver().(Host)
+	return h
+}
+
+// RingSize returns the length of the receive ring.
+func (l *Link) RingSize() int { return int(l.ringSize) }
+
+// MaxPayload returns the most payload of a frame.
+func (l *Link) MaxPayload() int { return l.piece }
+
+// OnWire reports whether what was sent is on its way only, and lost if the process
+// ends: see SendMarked.
+func (l *Link) OnWire() bool { return l.onWire }
+
+// Immediates reports whether the device has them. Where it has none, as on iWARP, the
+// end that accepts must not send before the other has (Heard).
+func (l *Link) Immediates() bool { return l.emulation == nil }
+
+// Stats are the statistics of a link.
+type Stats struct {
+	Frames      uint64 // that have arrived
+	Released    uint64 // bytes of the receive ring given back so far
+	Held        int    // bytes of the receive ring that are kept
+	CreditsSent uint64 // credit messages
+	MovedOut    uint64 // pieces moved out of the ring
+}
+
+// Stats returns them. It takes the receive lock and the send lock for a moment.
+func (l *Link) Stats() (st Stats) {
+	l.recvMu.Lock()
+	st.Frames, st.Released, st.Held, st.MovedOut = l.framesIn, l.released.Load(), l.rx.Retained(), l.movedOut
+	l.recvMu.Unlock()
+	l.sendMu.Lock()
+	st.CreditsSent = l.creditsSent
+	l.sendMu.Unlock()
+	return st
+}

@@ -1,0 +1,34 @@
+package link
+
+import "fmt"
+
+// Params are what one end tells the other about itself.
+type Params struct {
+	RingAddr uint64
+	RingKey  uint32
+	RingSize uint32
+	Slots    uint32
+	Probes   bool // it answers probes
+	Short    bool // short messages may come in a SEND
+}
+
+// Check tells what is wrong with what a peer has said of itself.
+func (p *Params) Check() error {
+	switch {
+	case p.RingSize < MinRing || p.RingSize > MaxRing || p.RingSize&(p.RingSize-1) != 0:
+		return fmt.Errorf("ring of %d bytes", p.RingSize)
+	case p.RingAddr+uint64(p.RingSize) < p.RingAddr:
+		return fmt.Errorf("ring at %#x wraps around", p.RingAddr)
+	case p.Slots < MinSlots || p.Slots > MaxSlots:
+		return fmt.Errorf("%d receives", p.Slots)
+	}
+	return nil
+}
+
+// Params returns what the peer has to know.
+func (l *Link) Params() Params {
+	return Params{
+		RingAddr: l.ring.Addr(), RingKey: l.ring.RKey(), RingSize: l.ringSize, Slots: l.slots,
+		Probes: l.probes, Short: l.emulation != nil && l.emulation.place >= shortMessage,
+	}
+}
