@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"unsafe"
@@ -72,6 +73,7 @@ type Program struct {
 	host     *Host
 	sysfs    string // where the files of the host are
 	command  *exec.Cmd
+	ended    chan struct{} // closed when the command has ended
 	listener int
 	served   chan struct{} // closed when there will be no notification any more
 
@@ -114,7 +116,7 @@ const (
 // Start runs a program, found in PATH, with the environment of this one and what is in
 // env. The caller calls Wait.
 func (h *Host) Start(args, env []string, stdout, stderr io.Writer) (*Program, error) {
-	p := &Program{host: h, served: make(chan struct{}), files: map[descriptor]*openFile{}, watched: map[int]bool{}}
+	p := &Program{host: h, served: make(chan struct{}), ended: make(chan struct{}), files: map[descriptor]*openFile{}, watched: map[int]bool{}}
 	var err error
 	if p.sysfs, err = h.makeSysfs(); err != nil {
 		return nil, err
@@ -139,15 +141,33 @@ func (p *Program) start(args, env []string, stdout, stderr io.Writer) error {
 	p.command.Env = append(os.Environ(), env...)
 	p.command.Stdout, p.command.Stderr = stdout, stderr
 	p.command.ExtraFiles = []*os.File{theirs}
-	err = p.command.Start()
+	err = p.startCommand()
 	_ = theirs.Close()
 	if err != nil {
 		return err
 	}
 	if p.listener, err = receiveListener(sockets[0]); err != nil {
-		return errors.Join(err, p.command.Wait())
+		err = errors.Join(err, p.command.Wait())
+		close(p.ended)
+		return err
 	}
 	return nil
+}
+
+// startCommand starts it from a thread that stays: becomeProgram has the program killed when its
+// parent ends, for which the kernel takes the end of that thread.
+func (p *Program) startCommand() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.command.Start()
+		started <- err
+		if err == nil {
+			<-p.ended // ends with Wait
+		}
+	}()
+	return <-started
 }
 
 // Kill ends the program.
@@ -157,6 +177,7 @@ func (p *Program) Kill() { _ = p.command.Process.Kill() }
 // its files and returns its exit status as [exec.Cmd.Wait] does.
 func (p *Program) Wait() error {
 	err := p.command.Wait()
+	close(p.ended)
 	<-p.served // ends with the last process that has the filter
 	p.watches.Wait()
 	_ = unix.Close(p.listener)

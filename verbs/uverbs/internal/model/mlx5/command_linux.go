@@ -24,9 +24,11 @@ var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 	5:          (*ucontext).createAH,
 	8:          (*ucontext).destroyAH,
 	9:          (*ucontext).regMR,
+	11:         (*ucontext).reregMR,
 	13:         (*ucontext).deregMR,
 	17:         (*ucontext).createChannel,
 	18:         (*ucontext).createCQ,
+	19:         (*ucontext).resizeCQ,
 	20:         (*ucontext).destroyCQ,
 	24:         (*ucontext).createQP,
 	25:         (*ucontext).queryQP,
@@ -307,6 +309,48 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 	return r.Answer(words(m.handle, m.key, m.key), nil)
 }
 
+// reregMR changes a region in place (uverbs_cmd.c, ib_uverbs_rereg_mr; mr.c, mlx5_ib_rereg_user_mr).
+func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
+	const translation, domain, access, supported = 1, 2, 4, 7
+	b := r.Core
+	flags := le.Uint32(b[12:])
+	m, ok := lookup[*memoryRegion](c, le.Uint32(b[8:]))
+	changed := memoryRegion{}
+	switch {
+	case flags == 0 || flags&^supported != 0:
+		return unix.EINVAL
+	case flags&translation != 0 && le.Uint64(b[16:])%pageSize != le.Uint64(b[32:])%pageSize:
+		return unix.EINVAL
+	case !ok:
+		return unix.EINVAL
+	}
+	changed = *m
+	if flags&access != 0 {
+		changed.access = le.Uint32(b[44:])
+		if changed.access&(accessRemoteWrite|accessRemoteAtomic) != 0 && changed.access&accessLocalWrite == 0 {
+			return unix.EINVAL // ib_check_mr_access
+		}
+	}
+	if flags&domain != 0 {
+		if changed.pd, ok = lookup[*protectionDomain](c, le.Uint32(b[40:])); !ok {
+			return unix.EINVAL
+		}
+	}
+	if flags&translation != 0 {
+		changed.start, changed.length, changed.address = le.Uint64(b[16:]), le.Uint64(b[24:]), le.Uint64(b[32:])
+		switch {
+		case changed.length == 0 || changed.start+changed.length < changed.start:
+			return unix.EINVAL // core/umem.c, ib_umem_get
+		case !c.readable(changed.start, changed.length):
+			return unix.EFAULT
+		}
+	}
+	m.pd.users--
+	changed.pd.users++
+	*m = changed
+	return r.Answer(words(m.key, m.key), nil)
+}
+
 func (c *ucontext) deregMR(r *frame.Request) unix.Errno {
 	handle := le.Uint32(r.Core)
 	m, ok := lookup[*memoryRegion](c, handle)
@@ -398,6 +442,38 @@ func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
 	q.handle = c.add(q)
 	c.cqs = append(c.cqs, q)
 	return r.Answer(words(q.handle, q.size-1), words(q.cqn, 0))
+}
+
+// resizeCQ is cq.c, mlx5_ib_resize_cq. The device writes a CQE that says so to the old buffer,
+// and goes on in the new one behind it; the driver takes over those between.
+func (c *ucontext) resizeCQ(r *frame.Request) unix.Errno {
+	b, m := r.Core, r.Driver
+	q, ok := lookup[*completionQueue](c, le.Uint32(b[8:]))
+	entries := le.Uint32(b[12:])
+	if !ok || entries < 1 || entries > maxCQE {
+		return unix.EINVAL
+	}
+	size := roundUp(entries + 1)
+	if size == q.size {
+		return r.Answer(words(size-1, 0), nil)
+	}
+	const room = 16 // struct mlx5_ib_resize_cq
+	switch {
+	case len(m) < room || le.Uint16(m[10:]) != 0 || le.Uint32(m[12:]) != 0:
+		return unix.EINVAL // resize_user
+	case le.Uint16(m[8:]) != cqeSize:
+		return unix.EINVAL // the firmware
+	case !c.readable(le.Uint64(m), uint64(size)*cqeSize):
+		return unix.EFAULT
+	}
+	q.release()
+	q.look()
+	if used := q.produced - q.consumed; q.dead || used+1 >= size || used >= q.size {
+		return unix.EINVAL // the firmware: MODIFY_CQ has no room for what is there
+	}
+	q.write(completion{op: cqeResize})
+	q.buffer, q.size = le.Uint64(m), size
+	return r.Answer(words(size-1, 0), nil)
 }
 
 func (c *ucontext) destroyCQ(r *frame.Request) unix.Errno {

@@ -109,9 +109,7 @@ func (c *completionQueue) write(e completion) {
 	}
 	memory := c.context.memory
 	if c.produced-c.consumed >= c.size {
-		var record [4]byte
-		_ = memory.Read(c.record, record[:])
-		c.consumed = c.produced - (c.produced-be.Uint32(record[:]))&0xffffff
+		c.look()
 		if c.produced-c.consumed >= c.size {
 			c.overrun()
 			return
@@ -132,6 +130,13 @@ func (c *completionQueue) write(e completion) {
 		c.solicited, c.anySolicited = c.produced, true
 	}
 	c.notify(before)
+}
+
+// look reads how far the driver has consumed.
+func (c *completionQueue) look() {
+	var record [4]byte
+	_ = c.context.memory.Read(c.record, record[:])
+	c.consumed = c.produced - (c.produced-be.Uint32(record[:]))&0xffffff
 }
 
 func (c *completionQueue) overrun() {

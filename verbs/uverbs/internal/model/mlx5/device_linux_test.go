@@ -84,6 +84,8 @@ const (
 	register   = 9
 	deregister = 13
 	createCQ   = 18
+	resizeCQ   = 19
+	reregister = 11
 	destroyCQ  = 20
 	createQP   = 24
 	modify     = 26
@@ -526,6 +528,68 @@ func TestADeviceThatIsRemoved(t *testing.T) {
 	run(f, &now, time.Second)
 	require.Equal(t, []syndrome{retriesExceeded}, syndromes(a.completions()))
 	require.Empty(t, b.completions())
+}
+
+func TestResizeOfACQ(t *testing.T) {
+	f, a, b := newPair(t, accessRemoteWrite, 7)
+	now := time.Now()
+	write := func() {
+		a.post(a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 4, a.lkey)))
+		run(f, &now, time.Millisecond)
+	}
+	write()
+	require.Len(t, a.completions(), 1)
+	write() // not polled
+	const bigger = 32
+	buffer := a.page()
+	for i := range bigger {
+		buffer[i*cqeSize+63] = 0xf0
+	}
+	resize := func(entries uint32, buffer []byte, size uint32) ([]byte, unix.Errno) {
+		return a.call(resizeCQ, words(a.cq, entries), append(quads(addressOf(buffer)), words(size, 0)...))
+	}
+	_, errno := resize(1, buffer, cqeSize)
+	require.Equal(t, unix.EINVAL, errno, "there is no room for what was not polled")
+	_, errno = resize(bigger-1, buffer, 128)
+	require.Equal(t, unix.EINVAL, errno, "another size of CQEs")
+	answer, errno := resize(bigger-1, buffer, cqeSize)
+	require.Zero(t, errno)
+	require.EqualValues(t, bigger-1, le.Uint32(answer))
+	found := a.completions() // of the old buffer
+	require.Len(t, found, 2)
+	require.EqualValues(t, cqeRequest, found[0][63]>>4)
+	require.EqualValues(t, cqeResize, found[1][63]>>4)
+	write()
+	require.Empty(t, a.completions())
+	require.EqualValues(t, cqeRequest<<4, buffer[3*cqeSize+63], "the CQE behind that of the resize, in the first round of the new buffer")
+	require.Empty(t, f.Violations())
+}
+
+func TestReregistrationOfMemory(t *testing.T) {
+	f, a, b := newPair(t, accessRemoteWrite, 7)
+	region := a.context.device.keys[a.lkey]
+	other := a.page()
+	rereg := func(flags uint32, start uint64, pd, access uint32) unix.Errno {
+		_, errno := a.call(reregister, append(append(words(region.handle, flags), quads(start, pageSize, start)...), words(pd, access)...), nil)
+		return errno
+	}
+	require.Equal(t, unix.EINVAL, rereg(0, 0, 0, 0), "nothing to change")
+	require.Equal(t, unix.EINVAL, rereg(8, 0, 0, 0), "a change that does not exist")
+	require.Equal(t, unix.EINVAL, rereg(4, 0, 0, accessRemoteWrite), "remote write without local write")
+	require.Equal(t, unix.EINVAL, rereg(2, 0, 999, 0), "a PD that does not exist")
+	require.Equal(t, unix.EFAULT, rereg(1, pageSize, 0, 0), "memory that does not exist")
+	require.Zero(t, rereg(1, addressOf(other), 0, 0))
+	copy(other, "moved")
+	a.post(a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(other), 5, a.lkey)))
+	now := time.Now()
+	run(f, &now, time.Millisecond)
+	require.Equal(t, "moved", string(b.data[:5]))
+	pd := a.pd()
+	require.Zero(t, rereg(2, 0, pd, 0))
+	require.Equal(t, unix.EBUSY, func() unix.Errno { _, errno := a.call(deallocate, words(pd), nil); return errno }())
+	a.post(a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(other), 5, a.lkey)))
+	run(f, &now, time.Millisecond)
+	require.Equal(t, []syndrome{0, localProtection}, syndromes(a.completions()), "the key is of another PD now")
 }
 
 // The event is due if there is a CQE that the arm does not cover and no event has told of.

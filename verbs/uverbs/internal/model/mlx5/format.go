@@ -176,6 +176,7 @@ const (
 	cqeWriteImm      = 1
 	cqeSend          = 2
 	cqeSendImm       = 3
+	cqeResize        = 5
 	cqeRequestError  = 13
 	cqeResponseError = 14
 )
