@@ -114,7 +114,9 @@ func (e *end) connect(peer address) error {
 	if err != nil {
 		return err
 	}
-	return e.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 1},
+	// With its retries the timeout is 5 s: half a second passes on a busy machine
+	// before the peer has answered.
+	return e.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 18, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 1},
 		verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|verbs.QPAttrSQPSN|verbs.QPAttrMaxRdAtomic)
 }
 

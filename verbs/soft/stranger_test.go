@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"crypto/rand"
 	"errors"
 	"net"
 	"os"
@@ -28,7 +29,14 @@ func newStranger(t testing.TB) *stranger {
 	d, err := openDevice(DeviceName)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	s := &stranger{t: t, v: &victim{d: d}, at: endpoint{gid: verbs.GID{15: 1}, qpn: 5}}
+	s := &stranger{t: t, v: &victim{d: d}, at: endpoint{qpn: 5}}
+	_, err = rand.Read(s.at.gid[8:]) // less than the victim's, so it is the stranger who dials
+	require.NoError(t, err)
+	// Without a socket of the stranger's the victim takes it for dead if it does not
+	// dial at once.
+	ln, err := net.ListenUnix("unixpacket", unixName(s.at.gid))
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
 	p, err := d.AllocPD()
 	require.NoError(t, err)
 	s.v.pd = p.(*pd)
