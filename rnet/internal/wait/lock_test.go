@@ -195,3 +195,25 @@ func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
 	}
 	require.True(t, p.afford(at), "it is never given up for good")
 }
+
+// Messages that come at a pace keep an engine's spin from its end, but they do not
+// pay for it.
+func TestAnEngineGivesUpPollingForMessagesAtAPace(t *testing.T) {
+	var p policy
+	p.init(&Config{})
+	sp := p.engineSpin()
+	require.Equal(t, EngineSpin, sp.limit)
+	for range 10_000 {
+		sp.pay(engineCheap, true)
+	}
+	require.Equal(t, EngineSpin, sp.limit, "what comes at once pays")
+	for range 1000 {
+		sp.pay(EngineSpin-time.Microsecond, true)
+	}
+	require.Equal(t, briefSpin, sp.limit)
+	next := p.engineSpin()
+	require.Equal(t, briefSpin, next.limit, "nor does it poll at the next event")
+	p.filled -= time.Minute
+	next = p.engineSpin()
+	require.Equal(t, EngineSpin, next.limit, "time brings it back")
+}

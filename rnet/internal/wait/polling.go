@@ -221,33 +221,38 @@ func (p *policy) pay(took time.Duration, won bool) {
 	}
 }
 
-// spin is how an engine polls: it gives those whom it woke the time to answer.
+// spin is how an engine polls: it gives those whom it woke the time to answer, as
+// long as that pays.
 type spin struct {
-	limit, end time.Duration
-	n          int
+	policy *policy
+	limit  time.Duration
+	last   time.Duration // when a poll brought something
+	n      int
 }
 
 func (p *policy) engineSpin() spin {
-	limit := EngineSpin
-	switch p.profile {
-	case fallback.Latency:
-		limit = LatencySpin
-	case fallback.Efficient:
-		limit = 0
-	}
-	sp := spin{limit: limit}
-	if limit > 0 {
-		sp.end = now() + limit
+	t := now()
+	sp := spin{policy: p, limit: EngineSpin, last: t}
+	switch {
+	case p.profile == fallback.Latency:
+		sp.limit = LatencySpin
+	case p.profile == fallback.Efficient:
+		sp.limit = 0
+	case !p.afford(t):
+		sp.limit = briefSpin
 	}
 	return sp
 }
 
 // hit says that a poll has brought something.
 func (sp *spin) hit() {
-	if sp.limit > 0 {
-		sp.end = now() + sp.limit
-		runtime.Gosched() // let those run whom the batch has woken
+	if sp.limit == 0 {
+		return
 	}
+	t := now()
+	sp.pay(t-sp.last, true)
+	sp.last = t
+	runtime.Gosched() // let those run whom the batch has woken
 }
 
 // on reports whether to poll once more.
@@ -255,9 +260,38 @@ func (sp *spin) on() bool {
 	if sp.limit == 0 {
 		return false
 	}
-	if sp.n++; sp.n%pollBatch == 0 {
-		runtime.Gosched()
-		return now() < sp.end
+	if sp.n++; sp.n%pollBatch != 0 {
+		return true
+	}
+	runtime.Gosched()
+	t := now()
+	if t-sp.last >= sp.limit {
+		sp.pay(t-sp.last, false)
+		return false
 	}
 	return true
 }
+
+// pay pays for polling that took longer than the wake-up that it saves. What goes
+// on for longer than the allowance lasts ends the spin soon.
+func (sp *spin) pay(took time.Duration, won bool) {
+	p := sp.policy
+	if p.profile != fallback.Balanced || sp.limit == briefSpin {
+		return
+	}
+	if won && took <= engineCheap {
+		p.pay(took, true)
+		return
+	}
+	if p.tokens -= int64(took); !p.afford(now()) {
+		sp.limit = briefSpin
+	}
+}
+
+// engineCheap is what polling may take for a batch and have cost less than a
+// wake-up.
+const engineCheap = 30 * time.Microsecond
+
+// briefSpin is how long an engine polls for which it would not pay to do so for
+// longer: who was woken may have something to say at once.
+const briefSpin = 10 * time.Microsecond
