@@ -153,8 +153,11 @@ func LeaveThread() { threadSleeps.Add(-1) }
 // 61st decision Go takes who has waited longest in the queue of all processors,
 // which is the one that yields, past those in the queue of this one.
 func (l *Lock) settle(w *Waiter) bool {
-	quiet := 0
-	for range settleRounds {
+	rounds, quiet := settleRounds, 0
+	if procs > 1 {
+		rounds = 1 // who has another processor takes the others from us
+	}
+	for range rounds {
 		begin := now()
 		runtime.Gosched()
 		took := now() - begin
