@@ -8,7 +8,7 @@ import (
 
 // chunk is a piece of received data that waits for its reader: either still
 // in the receive ring, or copied to ordinary memory. A Conn's chunks form a
-// list, guarded by its recvMu.
+// list, guarded its receive half's mu.
 type chunk struct {
 	next *chunk
 	buf  []byte // the bytes; for pooled chunks the capacity is the class's
@@ -62,8 +62,8 @@ func keep(c *Conn, payload []byte) *chunk {
 // link.Holder.
 func (k *chunk) MoveOut() bool {
 	c := k.conn
-	c.recvMu.Lock()
-	defer c.recvMu.Unlock()
+	c.recv.mu.Lock()
+	defer c.recv.mu.Unlock()
 	if !k.inRing || k.busy {
 		return false
 	}

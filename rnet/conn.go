@@ -6,16 +6,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/ring"
-	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
-	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
 
 // Conn is a stream of a session: a net.Conn with the semantics of a
@@ -43,47 +38,15 @@ type Conn struct {
 	shut   atomic.Uint32 // shut* bits
 	told   atomic.Bool   // a Read or Write has returned ECONNRESET
 
-	// The receiving half; recvMu guards what is below it.
-	readMu   sync.Mutex // one Read at a time
-	recvWait wait.Waiter
-	recvEnd  deadline
-	recvMu   sync.Mutex
-	queue    chunkQueue
-	flow     ring.RecvWindow
-	recvErr  error           // after the queue: io.EOF or a reset
-	dst      []byte          // the buffer of the Read that waits
-	dstLen   int             // bytes in it
-	waiting  bool            // somebody waits for data
-	dropped  bool            // closed: nobody will read any more
-	counted  int32           // unread bytes that count in the session window
-	eager    bool            // the peer wants to know of all that is read
-	lent     *chunk          // Peek gave out a piece of it: the first one, or dropped; changed under readMu too
-	forsaken runtime.Cleanup // of the latter, if it lies in the ring
+	recv receiveHalf
+	send sendHalf
 
 	// Of streams that an event loop serves: who is told of what happens, written
-	// by the owner of the poll lock and under recvMu; and whether the stream stands in
+	// by the owner of the poll lock and under recv.mu; and whether the stream stands in
 	// txWait, or is woken from it, which is the loop's to know.
 	sink   loop.Sink
 	inLine bool
 	untold int // bytes that have come and the sink was not told of; guarded by the poll lock
-
-	// The sending half; the session's txMu guards what is below sendWait.
-	writeMu  sync.Mutex // one Write at a time
-	sendEnd  deadline
-	sendWait wait.Waiter
-	granted  atomic.Uint64 // position up to which the peer lets us send; written by the owner of the poll lock
-	window   ring.SendWindow
-	sendErr  error
-	peerGone bool                      // the peer has closed: one Write is taken, and goes nowhere
-	broken   bool                      // reset, by either side
-	out      atomic.Pointer[outBuffer] // what Reserve gives out; changed under writeMu
-	ctl      uint8                     // control frames to send
-	links    [4]connLink
-	wants    int  // bytes that it waits to send, in txWait
-	turn     bool // woken from there, and not back yet
-	share    shareState
-	finAt    link.Mark // where the FIN stands, zero before it
-	sentAt   link.Mark // what has to be done, for who waits for that
 }
 
 // The events that end a stream. When it has ended the session forgets it.
@@ -103,9 +66,8 @@ const (
 
 func newConn(s *session) *Conn {
 	c := &Conn{s: s, linger: -1}
-	c.flow.Init(s.cfg.window)
-	c.window.Init(s.peer.window)
-	c.granted.Store(uint64(s.peer.window))
+	c.recv.init(c)
+	c.send.init(c)
 	return c
 }
 
@@ -139,26 +101,6 @@ func (c *Conn) detach() (last bool) {
 	return c.s.streams.remove(c, c.s.dialed) == 0
 }
 
-func (c *Conn) wakeReader() {
-	c.s.pollLock.Wake(&c.recvWait)
-}
-
-func (c *Conn) wakeWriter() {
-	if c.s.onLoop() {
-		c.s.unblock(c)
-		return
-	}
-	c.s.pollLock.Wake(&c.sendWait)
-}
-
-// grant takes a WINDOW frame. The owner of the poll lock calls it.
-func (c *Conn) grant(limit uint64) {
-	if limit > c.granted.Load() {
-		c.granted.Store(limit)
-		c.wakeWriter()
-	}
-}
-
 func parseWindow(payload []byte) (uint64, error) {
 	if len(payload) != 8 {
 		return 0, fmt.Errorf("%w: WINDOW of %d bytes", errProtocol, len(payload))
@@ -166,34 +108,24 @@ func parseWindow(payload []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(payload), nil
 }
 
-// windowPayload returns the payload of a WINDOW frame. txMu is held, and the
-// session's scratch is used.
-func (c *Conn) windowPayload() []byte {
-	c.recvMu.Lock()
-	limit := c.flow.TakeUpdate()
-	c.recvMu.Unlock()
-	binary.LittleEndian.PutUint64(c.s.winScratch[:], limit)
-	return c.s.winScratch[:]
-}
-
 // finished takes a FIN. closedToo says that the peer reads no more. The owner of the poll lock
 // calls it.
 func (c *Conn) finished(closedToo bool) {
-	c.recvMu.Lock()
-	if c.recvErr == nil {
-		c.recvErr = io.EOF
+	c.recv.mu.Lock()
+	if c.recv.err == nil {
+		c.recv.err = io.EOF
 	}
-	c.waiting = false
-	c.recvMu.Unlock()
-	c.wakeReader()
+	c.recv.waiting = false
+	c.recv.mu.Unlock()
+	c.recv.wake()
 	c.noteEnd(io.EOF)
 	if closedToo {
 		// What we might still send nobody would read: answer the FIN for
 		// the application, so that the stream ends on both sides.
 		c.s.txMu.Lock()
-		c.peerGone = true
+		c.send.peerGone = true
 		c.s.txMu.Unlock()
-		c.wakeWriter()
+		c.send.wake()
 		c.s.control(c, ctlFin)
 	}
 	c.noteArrived(endFinRecv)
@@ -220,34 +152,38 @@ func (c *Conn) resetPeer() {
 // abort ends both halves with err, unless they have come to their end. A Write
 // after the peer's last byte fails with EPIPE all the same: Reads tell that end.
 func (c *Conn) abort(err error) {
-	c.recvMu.Lock()
+	c.recv.mu.Lock()
 	sendErr := err
-	if c.recvErr == nil {
-		c.recvErr = err
-	} else if c.recvErr == io.EOF {
+	if c.recv.err == nil {
+		c.recv.err = err
+	} else if c.recv.err == io.EOF {
 		sendErr = syscall.EPIPE
 	}
-	c.waiting = false
-	c.recvMu.Unlock()
+	c.recv.waiting = false
+	c.recv.mu.Unlock()
 	c.s.txMu.Lock()
-	c.broken = true
-	if c.sendErr == nil || c.sendErr == syscall.EPIPE {
-		c.sendErr = sendErr
+	c.send.broken = true
+	if c.send.err == nil || c.send.err == syscall.EPIPE {
+		c.send.err = sendErr
 	}
 	c.s.txMu.Unlock()
-	c.wakeWriter()
-	c.wakeReader()
+	c.send.wake()
+	c.recv.wake()
 	c.noteEnd(err)
 }
 
-// failSend makes all further sending fail with err.
-func (c *Conn) failSend(err error) {
-	c.s.txMu.Lock()
-	if c.sendErr == nil {
-		c.sendErr = err
+// Write writes p. It returns when all bytes have been copied out of p, which
+// is not yet when the peer has them. It blocks while the peer's window or its
+// ring is full. With an error it returns how many bytes of p are on their way.
+// Of several Writes at once each is sent as a whole, one after the other.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.send.callMu.Lock()
+	n, err := c.send.write(p, nil)
+	c.send.callMu.Unlock()
+	if err != nil {
+		err = c.opError("write", err)
 	}
-	c.s.txMu.Unlock()
-	c.wakeWriter()
+	return n, err
 }
 
 // Close closes the stream: a blocked Read or Write returns, what was written
@@ -264,17 +200,17 @@ func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return c.opError("close", net.ErrClosed)
 	}
-	c.recvEnd.stop()
-	c.sendEnd.stop()
-	c.wakeReader()
-	c.wakeWriter()
-	unread := c.dropQueue()
-	if c.out.Load() != nil {
-		c.writeMu.Lock() // ended by the Write or Commit that Close has woken
-		c.unlockOut()
+	c.recv.end.stop()
+	c.send.end.stop()
+	c.recv.wake()
+	c.send.wake()
+	unread := c.recv.drop()
+	if c.send.buffer.Load() != nil {
+		c.send.callMu.Lock() // ended by the Write or Commit that Close has woken
+		c.send.unlockOut()
 	}
 	linger := atomic.LoadInt32(&c.linger)
-	c.failSend(net.ErrClosed)
+	c.send.fail(net.ErrClosed)
 	end := ctlFin
 	if linger == 0 || unread {
 		end = ctlReset
@@ -292,8 +228,8 @@ func (c *Conn) Close() error {
 	}
 	if patience > 0 {
 		end := time.Now().Add(patience)
-		c.lingerUntil(end)
-		c.flushUntil(end)
+		c.send.lingerUntil(end)
+		c.send.flushUntil(end)
 	}
 	return nil
 }
@@ -302,55 +238,14 @@ func (c *Conn) Close() error {
 func (c *Conn) refuse() {
 	atomic.StoreInt32(&c.linger, 0)
 	c.closed.Store(true)
-	c.failSend(net.ErrClosed)
-	c.dropLater()
+	c.send.fail(net.ErrClosed)
+	c.recv.dropLater()
 	c.s.control(c, ctlReset)
-}
-
-// lingerUntil waits until the FIN has been posted.
-func (c *Conn) lingerUntil(t time.Time) {
-	c.writeMu.Lock() // ended by the Write that Close has woken
-	defer c.writeMu.Unlock()
-	timer := time.AfterFunc(time.Until(t), c.wakeWriter)
-	defer timer.Stop()
-	for {
-		c.sendWait.Begin()
-		if c.ends.Load()&(endFinSent|endReset|endDetached) != 0 || c.s.failed.Load() || !time.Now().Before(t) {
-			return
-		}
-		c.s.pollLock.Wait(&c.sendWait) // ended by the FIN's departure, peer death, the timer
-	}
 }
 
 // flushTime bounds the wait of Close for the network, unless SetLinger allows
 // more.
 const flushTime = time.Second
-
-// flushUntil waits until the peer has our FIN. That has been posted: before,
-// nobody knows where it stands.
-func (c *Conn) flushUntil(end time.Time) {
-	if !c.s.link.OnWire() {
-		return
-	}
-	c.s.txMu.Lock()
-	until := c.finAt
-	c.s.txMu.Unlock()
-	if c.s.link.Reached(until) {
-		return
-	}
-	c.writeMu.Lock() // ended by the Write that Close has woken
-	defer c.writeMu.Unlock()
-	timer := time.AfterFunc(time.Until(end), c.wakeWriter)
-	defer timer.Stop()
-	for {
-		c.sendWait.Begin()
-		if c.s.failed.Load() || !time.Now().Before(end) || !c.s.awaitDone(c, until) {
-			return
-		}
-		c.s.pollLock.Wait(&c.sendWait) // ended by the completion, peer death, the timer
-		c.s.forgetDone(c)
-	}
-}
 
 // CloseWrite ends the sending half: the peer reads io.EOF after what was
 // written. Reading goes on. It fails with an error that wraps ENOTCONN if the
@@ -362,8 +257,8 @@ func (c *Conn) CloseWrite() error {
 	c.s.txMu.Lock()
 	over := c.disconnected()
 	again := c.shut.Or(shutWrite)&shutWrite != 0
-	if c.sendErr == nil {
-		c.sendErr = syscall.EPIPE
+	if c.send.err == nil {
+		c.send.err = syscall.EPIPE
 	}
 	c.s.txMu.Unlock()
 	switch {
@@ -372,7 +267,7 @@ func (c *Conn) CloseWrite() error {
 	case again:
 		return nil
 	}
-	c.wakeWriter()
+	c.send.wake()
 	c.s.control(c, ctlFin)
 	return nil
 }
@@ -391,17 +286,17 @@ func (c *Conn) CloseRead() error {
 	if over {
 		return c.opError("close", syscall.ENOTCONN)
 	}
-	c.recvMu.Lock()
+	c.recv.mu.Lock()
 	c.shut.Or(shutRead)
-	c.recvMu.Unlock()
-	c.wakeReader()
+	c.recv.mu.Unlock()
+	c.recv.wake()
 	return nil
 }
 
 // disconnected reports whether both directions have come to their end, or the
 // connection was reset. txMu is held.
 func (c *Conn) disconnected() bool {
-	return c.broken || c.shut.Load()&shutWrite != 0 && c.ends.Load()&endFinRecv != 0
+	return c.send.broken || c.shut.Load()&shutWrite != 0 && c.ends.Load()&endFinRecv != 0
 }
 
 // LocalAddr returns the local address, a *net.TCPAddr that belongs to the Conn.
@@ -427,8 +322,8 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	if c.closed.Load() {
 		return c.deadlineError()
 	}
-	if c.recvEnd.set(t, c) {
-		c.wakeReader()
+	if c.recv.end.set(t, &c.recv) {
+		c.recv.wake()
 	}
 	return nil
 }
@@ -438,8 +333,8 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if c.closed.Load() {
 		return c.deadlineError()
 	}
-	if c.sendEnd.set(t, c) {
-		c.wakeWriter()
+	if c.send.end.set(t, &c.send) {
+		c.send.wake()
 	}
 	return nil
 }
@@ -484,6 +379,14 @@ func (c *Conn) option() error {
 		return c.opError("set", net.ErrClosed)
 	}
 	return nil
+}
+
+// reason prefers what the application did to how the session saw it.
+func (c *Conn) reason(err error) error {
+	if err != nil && c.closed.Load() {
+		return net.ErrClosed
+	}
+	return err
 }
 
 // opError gives err the form that package net gives it.

@@ -18,7 +18,7 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 func (c *Conn) writeTo(w io.Writer) (int64, error) {
 	var total int64
 	for {
-		k, err := c.next()
+		k, err := c.recv.next()
 		if err == io.EOF {
 			return total, nil
 		}
@@ -44,65 +44,6 @@ const (
 	copySize  = 64 << 10
 	smallCopy = 4 << 10
 )
-
-// next waits for data and takes it off the queue: the first chunk as it is, if it
-// lies in ordinary memory by itself, else a copy of what there is. The chunk is
-// the caller's.
-func (c *Conn) next() (*chunk, error) {
-	c.readMu.Lock()
-	defer c.readMu.Unlock()
-	c.endLoan()
-	for {
-		if err := c.awaitData(); err != nil {
-			return nil, err
-		}
-		c.recvMu.Lock()
-		head := c.queue.head
-		if head == nil { // closed meanwhile
-			c.recvMu.Unlock()
-			continue
-		}
-		if head.next == nil && !head.inRing {
-			k := c.queue.pop()
-			c.tookAndUnlock(len(k.unread()))
-			return k, nil
-		}
-		size := copySize
-		if head.next == nil {
-			size = min(size, len(head.unread()))
-		}
-		k := newChunk(size)
-		k.buf = k.buf[:c.takeQueue(k.buf[:size])] // unlocks
-		if len(k.buf) > 0 {
-			return k, nil
-		}
-		k.recycle()
-	}
-}
-
-// awaitData waits until something is queued. readMu is held.
-func (c *Conn) awaitData() error {
-	for {
-		if err := c.readable(); err != nil {
-			return err
-		}
-		c.recvMu.Lock()
-		err := c.recvEnded()
-		if c.queue.head != nil || err != nil {
-			if c.queue.head != nil {
-				err = nil
-			}
-			c.recvMu.Unlock()
-			return err
-		}
-		c.recvWait.Begin()
-		c.waiting = true
-		c.recvMu.Unlock()
-		if c.readable() == nil {
-			c.s.pollLock.Wait(&c.recvWait) // ended by data, FIN, reset, deadline, close, peer death
-		}
-	}
-}
 
 // ReadFrom reads from r until io.EOF, for which it returns nil, or an error,
 // and writes what it read. It returns how many bytes it has written. While r has

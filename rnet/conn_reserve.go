@@ -35,34 +35,46 @@ const MaxReserve = 256 << 10
 // of the two or until nothing refers to the connection any more: keep the
 // connection as long as the memory. It fails if they cannot be had.
 func (c *Conn) Reserve(n int) ([]byte, error) {
-	c.writeMu.Lock()
-	defer c.unlockOut()
-	c.endReserve()
-	p, err := c.reserve(n)
+	c.send.callMu.Lock()
+	defer c.send.unlockOut()
+	c.send.endReserve()
+	p, err := c.send.reserve(n)
 	if err != nil {
 		return nil, c.opError("write", err)
 	}
 	return p, nil
 }
 
-func (c *Conn) reserve(n int) ([]byte, error) {
+// Commit sends the first n bytes of what Reserve returned, 0 to all of them.
+// Each Reserve allows one Commit. It blocks as Write does; if it fails some of
+// the bytes may be on their way, and it does not tell how many.
+func (c *Conn) Commit(n int) error {
+	c.send.callMu.Lock()
+	defer c.send.unlockOut()
+	if err := c.send.commit(n); err != nil {
+		return c.opError("write", err)
+	}
+	return nil
+}
+
+func (w *sendHalf) reserve(n int) ([]byte, error) {
 	if n <= 0 || n > MaxReserve {
 		return nil, fmt.Errorf("rnet: %d bytes to reserve, want 1 to %d", n, MaxReserve)
 	}
-	if err := c.writable(); err != nil {
+	if err := w.writable(); err != nil {
 		return nil, err
 	}
-	out := c.out.Load()
+	out := w.buffer.Load()
 	if out == nil {
 		var err error
 		out = new(outBuffer)
-		if out.Buffer, err = c.s.link.NewBuffer(MaxReserve); err != nil {
+		if out.Buffer, err = w.c.s.link.NewBuffer(MaxReserve); err != nil {
 			return nil, err
 		}
-		out.unreachable = runtime.AddCleanup(c, discardLater, out.Buffer)
-		c.out.Store(out)
+		out.unreachable = runtime.AddCleanup(w.c, discardLater, out.Buffer)
+		w.buffer.Store(out)
 	}
-	if err := c.awaitSent(out.Sent()); err != nil {
+	if err := w.awaitSent(out.Sent()); err != nil {
 		return nil, err
 	}
 	out.reserved = n
@@ -70,78 +82,66 @@ func (c *Conn) reserve(n int) ([]byte, error) {
 }
 
 // awaitSent waits until the device has come to a place.
-func (c *Conn) awaitSent(until link.Mark) error {
-	for !c.s.link.Reached(until) {
-		c.sendWait.Begin()
-		if err := c.writable(); err != nil {
+func (w *sendHalf) awaitSent(until link.Mark) error {
+	for !w.c.s.link.Reached(until) {
+		w.wait.Begin()
+		if err := w.writable(); err != nil {
 			return err
 		}
-		if c.s.failed.Load() {
+		if w.c.s.failed.Load() {
 			return syscall.ECONNRESET
 		}
-		if c.s.awaitDone(c, until) {
-			c.s.pollLock.Wait(&c.sendWait) // ended by a completion, deadline, close, peer death
-			c.s.forgetDone(c)
-		} else if !c.s.link.Reached(until) {
+		if w.c.s.awaitDone(w.c, until) {
+			w.c.s.pollLock.Wait(&w.wait) // ended by a completion, deadline, close, peer death
+			w.c.s.forgetDone(w.c)
+		} else if !w.c.s.link.Reached(until) {
 			return syscall.ECONNRESET
 		}
 	}
-	if c.s.failed.Load() {
+	if w.c.s.failed.Load() {
 		return syscall.ECONNRESET
 	}
-	return c.writable()
+	return w.writable()
 }
 
-// Commit sends the first n bytes of what Reserve returned, 0 to all of them.
-// Each Reserve allows one Commit. It blocks as Write does; if it fails some of
-// the bytes may be on their way, and it does not tell how many.
-func (c *Conn) Commit(n int) error {
-	c.writeMu.Lock()
-	defer c.unlockOut()
-	if err := c.commit(n); err != nil {
-		return c.opError("write", err)
-	}
-	return nil
-}
-
-func (c *Conn) commit(n int) error {
-	if c.closed.Load() {
-		c.endReserve()
+func (w *sendHalf) commit(n int) error {
+	if w.c.closed.Load() {
+		w.endReserve()
 		return net.ErrClosed
 	}
-	out := c.out.Load()
+	out := w.buffer.Load()
 	if out == nil || n < 0 || n > out.reserved {
 		return fmt.Errorf("rnet: %d bytes to commit, more than Reserve gave out", n)
 	}
-	c.endReserve()
-	_, err := c.write(out.Bytes()[:n], out.Buffer)
+	w.endReserve()
+	_, err := w.write(out.Bytes()[:n], out.Buffer)
 	return err
 }
 
-// endReserve ends what the last Reserve gave out. writeMu is held.
-func (c *Conn) endReserve() {
-	if out := c.out.Load(); out != nil {
+// endReserve ends what the last Reserve gave out. callMu is held.
+func (w *sendHalf) endReserve() {
+	if out := w.buffer.Load(); out != nil {
 		out.reserved = 0
 	}
 }
 
-// unlockOut gives up writeMu, and the memory of Reserve if the Conn was closed
+// unlockOut gives up callMu, and the memory of Reserve if the Conn was closed
 // meanwhile.
-func (c *Conn) unlockOut() {
-	if c.closed.Load() {
-		c.dropOut()
+func (w *sendHalf) unlockOut() {
+	if w.c.closed.Load() {
+		w.dropOut()
 	}
-	c.writeMu.Unlock()
+	w.callMu.Unlock()
 }
 
 // dropOut gives up the memory of Reserve, if the application does not have it:
-// at once, or when the device has sent what it holds. writeMu is held.
-func (c *Conn) dropOut() {
-	out := c.out.Load()
+// at once, or when the device has sent what it holds. callMu is held.
+func (w *sendHalf) dropOut() {
+	out := w.buffer.Load()
 	if out == nil || out.reserved > 0 {
 		return
 	}
-	c.out.Store(nil)
+	w.buffer.Store(nil)
 	out.unreachable.Stop()
 	out.Discard()
 }

@@ -24,7 +24,7 @@ func (q *connQueue) empty() bool  { return q.head == nil }
 func (q *connQueue) first() *Conn { return q.head }
 
 func (q *connQueue) push(c *Conn, link int) {
-	l := &c.links[link]
+	l := &c.send.links[link]
 	if l.in {
 		return
 	}
@@ -32,14 +32,14 @@ func (q *connQueue) push(c *Conn, link int) {
 	if q.tail == nil {
 		q.head = c
 	} else {
-		q.tail.links[link].next = c
+		q.tail.send.links[link].next = c
 	}
 	q.tail = c
 }
 
 // pushFirst lets c in at the head.
 func (q *connQueue) pushFirst(c *Conn, link int) {
-	l := &c.links[link]
+	l := &c.send.links[link]
 	if l.in {
 		return
 	}
@@ -47,25 +47,25 @@ func (q *connQueue) pushFirst(c *Conn, link int) {
 	if q.head == nil {
 		q.tail = c
 	} else {
-		q.head.links[link].prev = c
+		q.head.send.links[link].prev = c
 	}
 	q.head = c
 }
 
 func (q *connQueue) remove(c *Conn, link int) {
-	l := &c.links[link]
+	l := &c.send.links[link]
 	if !l.in {
 		return
 	}
 	if l.prev == nil {
 		q.head = l.next
 	} else {
-		l.prev.links[link].next = l.next
+		l.prev.send.links[link].next = l.next
 	}
 	if l.next == nil {
 		q.tail = l.prev
 	} else {
-		l.next.links[link].prev = l.prev
+		l.next.send.links[link].prev = l.prev
 	}
 	*l = connLink{}
 }

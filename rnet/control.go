@@ -22,7 +22,7 @@ func (s *session) control(c *Conn, bits uint8) {
 	s.txMu.Lock()
 	s.ctlShare = s.ctlShare || bits&ctlShare != 0
 	if bits &^= ctlShare; bits != 0 {
-		c.ctl |= bits
+		c.send.ctl |= bits
 		s.ctlQueue.push(c, ctlLink)
 	}
 	s.flushControl()
@@ -33,7 +33,7 @@ func (s *session) control(c *Conn, bits uint8) {
 // has ended.
 func (s *session) forgetControl(c *Conn) {
 	s.txMu.Lock()
-	c.ctl = 0
+	c.send.ctl = 0
 	s.ctlQueue.remove(c, ctlLink)
 	s.txMu.Unlock()
 }
@@ -114,31 +114,31 @@ func (s *session) flushControl() bool {
 func (s *session) postControl(c *Conn) (err error) {
 	h := link.Header{Stream: c.id}
 	switch {
-	case c.ctl&ctlOpen != 0:
-		c.ctl &^= ctlOpen
+	case c.send.ctl&ctlOpen != 0:
+		c.send.ctl &^= ctlOpen
 		h.Kind = frameOpen
 		err = s.link.Send(h, nil)
-	case c.ctl&ctlReset != 0:
-		c.ctl = 0
+	case c.send.ctl&ctlReset != 0:
+		c.send.ctl = 0
 		if !c.ended() {
 			h.Kind = frameReset
 			err = s.postEnd(c, h, endReset)
 		}
-	case c.ctl&ctlWindow != 0:
-		c.ctl &^= ctlWindow
+	case c.send.ctl&ctlWindow != 0:
+		c.send.ctl &^= ctlWindow
 		if !c.ended() {
 			h.Kind = frameWindow
 			s.stats.windowsSent.Add(1)
-			err = s.link.Send(h, c.windowPayload())
+			err = s.link.Send(h, c.recv.takeUpdate())
 		}
-	case c.ctl&ctlBlocked != 0:
-		c.ctl &^= ctlBlocked
+	case c.send.ctl&ctlBlocked != 0:
+		c.send.ctl &^= ctlBlocked
 		if !c.ended() {
 			h.Kind = frameBlocked
 			err = s.link.Send(h, nil)
 		}
-	case c.ctl&ctlFin != 0:
-		c.ctl &^= ctlFin
+	case c.send.ctl&ctlFin != 0:
+		c.send.ctl &^= ctlFin
 		bits := endFinSent
 		h.Kind = frameFin
 		if c.closed.Load() {
@@ -149,7 +149,7 @@ func (s *session) postControl(c *Conn) (err error) {
 			err = s.postEnd(c, h, bits)
 		}
 	}
-	if c.ctl == 0 {
+	if c.send.ctl == 0 {
 		s.ctlQueue.remove(c, ctlLink)
 	}
 	return err
@@ -164,9 +164,9 @@ func (s *session) postEnd(c *Conn, h link.Header, bits uint32) error {
 	if err == nil {
 		s.lastFin = mark
 	}
-	c.finAt = s.lastFin
+	c.send.finAt = s.lastFin
 	if bits&endCloseSent != 0 {
-		c.wakeWriter() // a lingering Close
+		c.send.wake() // a lingering Close
 	}
 	if last {
 		s.left()

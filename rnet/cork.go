@@ -39,7 +39,7 @@ func (s *session) sendSoon(c *Conn, p []byte) bool {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	defer s.wakeShare()
-	if c.sendErr != nil || c.peerGone || s.txBlocked.Load() || c.window.Avail() < len(p) || s.allot(c, len(p)) < len(p) {
+	if c.send.err != nil || c.send.peerGone || s.txBlocked.Load() || c.send.window.Avail() < len(p) || s.allot(c, len(p)) < len(p) {
 		return false
 	}
 	return s.gatherFrame(c, p)

@@ -20,6 +20,9 @@ type deadline struct {
 	fires   time.Duration // when timer fires; 0: it does not run
 }
 
+// half is who waits no longer than a deadline.
+type half interface{ wake() }
+
 // farAway stands for all deadlines that nobody will live to see; it can be
 // added to the clock.
 const farAway = time.Duration(1 << 61)
@@ -29,9 +32,9 @@ var clockStart = time.Now()
 // monotonic is the time since the process began. It never is 0.
 func monotonic() time.Duration { return time.Since(clockStart) + 1 }
 
-// set moves the deadline of c's half and reports whether it has passed
+// set moves the deadline of h and reports whether it has passed
 // already, in which case the caller wakes the half. Later the timer does.
-func (d *deadline) set(t time.Time, c *Conn) (passed bool) {
+func (d *deadline) set(t time.Time, h half) (passed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopped {
@@ -52,7 +55,7 @@ func (d *deadline) set(t time.Time, c *Conn) (passed bool) {
 	d.expired.Store(false)
 	switch {
 	case d.timer == nil:
-		d.timer = time.AfterFunc(left, func() { d.fire(c) })
+		d.timer = time.AfterFunc(left, func() { d.fire(h) })
 	case d.fires == 0 || d.at < d.fires:
 		d.timer.Reset(left)
 	default:
@@ -63,14 +66,9 @@ func (d *deadline) set(t time.Time, c *Conn) (passed bool) {
 }
 
 // fire is what the timer calls.
-func (d *deadline) fire(c *Conn) {
-	if !d.pass() {
-		return
-	}
-	if d == &c.recvEnd {
-		c.wakeReader()
-	} else {
-		c.wakeWriter()
+func (d *deadline) fire(h half) {
+	if d.pass() {
+		h.wake()
 	}
 }
 

@@ -10,27 +10,31 @@ import (
 )
 
 // newHalf returns a Conn of which only the deadlines are used.
-func newHalf() *Conn { return &Conn{s: new(session)} }
+func newHalf() *Conn {
+	c := &Conn{s: new(session)}
+	c.recv.c, c.send.c = c, c
+	return c
+}
 
 func TestDeadlineExpiresWhenItIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newHalf()
-		require.False(t, c.recvEnd.set(time.Now().Add(time.Second), c))
+		require.False(t, c.recv.end.set(time.Now().Add(time.Second), &c.recv))
 		time.Sleep(time.Second - 1)
 		synctest.Wait()
-		require.False(t, c.recvEnd.expired.Load())
+		require.False(t, c.recv.end.expired.Load())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		require.True(t, c.recvEnd.expired.Load())
-		require.ErrorIs(t, c.readable(), os.ErrDeadlineExceeded)
+		require.True(t, c.recv.end.expired.Load())
+		require.ErrorIs(t, c.recv.readable(), os.ErrDeadlineExceeded)
 	})
 }
 
 func TestPastDeadlineHasExpiredAtOnce(t *testing.T) {
 	c := newHalf()
-	require.True(t, c.sendEnd.set(time.Now().Add(-time.Second), c))
-	require.ErrorIs(t, c.writable(), os.ErrDeadlineExceeded)
-	require.NoError(t, c.readable())
+	require.True(t, c.send.end.set(time.Now().Add(-time.Second), &c.send))
+	require.ErrorIs(t, c.send.writable(), os.ErrDeadlineExceeded)
+	require.NoError(t, c.recv.readable())
 }
 
 func TestDeadlineMoves(t *testing.T) {
@@ -61,20 +65,20 @@ func TestDeadlineMoves(t *testing.T) {
 					if m > 0 {
 						at = start.Add(m)
 					}
-					c.recvEnd.set(at, c)
+					c.recv.end.set(at, &c.recv)
 				}
 				if tc.end == 0 {
 					time.Sleep(time.Hour)
 					synctest.Wait()
-					require.False(t, c.recvEnd.expired.Load())
+					require.False(t, c.recv.end.expired.Load())
 					return
 				}
 				time.Sleep(time.Until(start.Add(tc.end)) - 1)
 				synctest.Wait()
-				require.False(t, c.recvEnd.expired.Load())
+				require.False(t, c.recv.end.expired.Load())
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
-				require.True(t, c.recvEnd.expired.Load())
+				require.True(t, c.recv.end.expired.Load())
 			})
 		})
 	}
@@ -83,28 +87,28 @@ func TestDeadlineMoves(t *testing.T) {
 func TestStoppedDeadlineStaysQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newHalf()
-		c.recvEnd.set(time.Now().Add(time.Second), c)
-		c.recvEnd.stop()
-		require.False(t, c.recvEnd.set(time.Now().Add(-time.Second), c))
+		c.recv.end.set(time.Now().Add(time.Second), &c.recv)
+		c.recv.end.stop()
+		require.False(t, c.recv.end.set(time.Now().Add(-time.Second), &c.recv))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.False(t, c.recvEnd.expired.Load())
+		require.False(t, c.recv.end.expired.Load())
 	})
 }
 
 func TestMovingADeadlineAllocatesNothing(t *testing.T) {
 	c := newHalf()
 	later := time.Now().Add(time.Hour)
-	c.recvEnd.set(later, c)
+	c.recv.end.set(later, &c.recv)
 	past := time.Now().Add(-time.Hour)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		later = later.Add(time.Millisecond)
-		c.recvEnd.set(later, c)
-		c.recvEnd.set(past, c)
-		c.recvEnd.set(time.Time{}, c)
-		c.recvEnd.set(later.Add(-time.Minute), c)
+		c.recv.end.set(later, &c.recv)
+		c.recv.end.set(past, &c.recv)
+		c.recv.end.set(time.Time{}, &c.recv)
+		c.recv.end.set(later.Add(-time.Minute), &c.recv)
 	}))
-	c.recvEnd.stop()
+	c.recv.end.stop()
 }
 
 func TestDeadlineAfterOneThatIsCenturiesAwayPasses(t *testing.T) {

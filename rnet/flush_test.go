@@ -29,7 +29,7 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 				_, err := busy.Write(make([]byte, 2*minRingSize))
 				assert.NoError(t, err)
 			})
-			eventually(t, "the ring is full", func() bool { return !busy.(*Conn).sendWait.Idle() })
+			eventually(t, "the ring is full", func() bool { return !busy.(*Conn).send.wait.Idle() })
 			begun, closed := time.Now(), make(chan struct{})
 			awaitClose := start(t, func() {
 				defer close(closed)
@@ -42,7 +42,7 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 					early = true
 				default:
 				}
-				return early || !c.sendWait.Idle()
+				return early || !c.send.wait.Idle()
 			})
 			goOn()
 			awaitClose()
@@ -57,8 +57,8 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 			require.False(t, early, "Close returned before the end of the stream was sent")
 			c.s.txMu.Lock()
 			defer c.s.txMu.Unlock()
-			require.NotZero(t, c.finAt.Requests)
-			require.True(t, c.s.link.Reached(c.finAt))
+			require.NotZero(t, c.send.finAt.Requests)
+			require.True(t, c.s.link.Reached(c.send.finAt))
 			return
 		}
 	})
@@ -97,8 +97,8 @@ func TestCloseWaitsForTheProbe(t *testing.T) {
 		s := dialed.s
 		s.txMu.Lock()
 		defer s.txMu.Unlock()
-		require.NotZero(t, dialed.finAt.Requests)
-		require.Equal(t, !s.link.Immediates(), dialed.finAt.Probes > 0)
-		require.True(t, s.link.Reached(dialed.finAt))
+		require.NotZero(t, dialed.send.finAt.Requests)
+		require.Equal(t, !s.link.Immediates(), dialed.send.finAt.Probes > 0)
+		require.True(t, s.link.Reached(dialed.send.finAt))
 	})
 }

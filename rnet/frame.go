@@ -75,7 +75,7 @@ func (s *session) Frame(h link.Header, payload []byte) error {
 	if h.Kind == frameData {
 		if c := s.streams.get(h.Stream); c != nil {
 			s.arrived.sum += uint64(len(payload))
-			return c.deliver(payload, h.Flags&flagCounted != 0)
+			return c.recv.deliver(payload, h.Flags&flagCounted != 0)
 		}
 		if h.Flags&flagCounted != 0 {
 			return s.arriveForNobody(len(payload))
@@ -96,7 +96,7 @@ func (s *session) controlFrame(h link.Header, payload []byte) error {
 			return err
 		}
 		if c != nil {
-			c.grant(limit)
+			c.send.grant(limit)
 		}
 	case frameFin:
 		if c != nil {
@@ -142,7 +142,7 @@ func (s *session) peerOpened(id uint32, payload []byte, counted bool) error {
 	s.giveAddrs()
 	refused := s.onLoop() && !s.loopAccepts(c)
 	if len(payload) > 0 {
-		if err := c.deliver(payload, counted); err != nil {
+		if err := c.recv.deliver(payload, counted); err != nil {
 			return err
 		}
 	}

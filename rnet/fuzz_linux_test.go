@@ -95,16 +95,16 @@ func (s *session) takes(h link.Header, payload []byte) error {
 	}
 	held := 0
 	for _, c := range conns {
-		c.recvMu.Lock()
+		c.recv.mu.Lock()
 		unread := 0
-		for k := c.queue.head; k != nil; k = k.next {
+		for k := c.recv.queue.head; k != nil; k = k.next {
 			unread += len(k.unread())
 		}
 		if unread > int(s.cfg.window) {
 			panic("a stream holds more than its window")
 		}
 		held += unread
-		c.recvMu.Unlock()
+		c.recv.mu.Unlock()
 	}
 	if held > int(s.cfg.sessionWindow)+len(conns)*streamMinimum {
 		panic("a session holds more than its window")

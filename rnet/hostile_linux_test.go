@@ -98,11 +98,11 @@ var attacks = []struct {
 		}
 		for kept := false; !kept; runtime.Gosched() {
 			s.s.pollLock.Look()
-			s.recvMu.Lock()
-			if kept = s.queue.head != nil; kept {
-				s.queue.head.busy = true // not even a spill may move it now
+			s.recv.mu.Lock()
+			if kept = s.recv.queue.head != nil; kept {
+				s.recv.queue.head.busy = true // not even a spill may move it now
 			}
-			s.recvMu.Unlock()
+			s.recv.mu.Unlock()
 		}
 		for range p.peer.link.RingSize/maxPayload + 1 {
 			if err := p.send(frame(frameData, 4711, 0, make([]byte, maxPayload))); err != nil {

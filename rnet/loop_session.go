@@ -68,10 +68,10 @@ func (c *Conn) noteEnd(err error) {
 }
 
 // takeLoop is deliver for a stream of a loop: the payload stays where it is. A
-// stream that was not attached yet keeps a copy. recvMu is held.
+// stream that was not attached yet keeps a copy. The receive half's mu is held.
 func (c *Conn) takeLoop(payload []byte) {
 	if c.sink == nil {
-		c.queue.appendCopy(payload)
+		c.recv.queue.appendCopy(payload)
 		return
 	}
 	c.s.collected += len(payload)
@@ -95,11 +95,11 @@ func (s *session) loopAccepts(c *Conn) bool {
 }
 
 // setSink gives the stream who is told of what happens. The loop calls it, which
-// owns the poll lock and reads sink without another lock; statistics take recvMu.
+// owns the poll lock and reads sink without another lock; statistics take its mu.
 func (c *Conn) setSink(sink loop.Sink) {
-	c.recvMu.Lock()
+	c.recv.mu.Lock()
 	c.sink = sink
-	c.recvMu.Unlock()
+	c.recv.mu.Unlock()
 }
 
 // dispatch tells the sinks what the last poll has brought, and releases it. The
@@ -150,10 +150,10 @@ func (s *session) fitBatch() {
 
 // consumeLoop moves the window over n bytes that the sink has had.
 func (c *Conn) consumeLoop(n int) {
-	c.recvMu.Lock()
-	c.flow.Consume(n)
-	bits := c.settle(c.recvErr == nil && !c.closed.Load())
-	c.recvMu.Unlock()
+	c.recv.mu.Lock()
+	c.recv.flow.Consume(n)
+	bits := c.recv.settle(c.recv.err == nil && !c.closed.Load())
+	c.recv.mu.Unlock()
 	if bits != 0 {
 		c.s.control(c, bits)
 	}
@@ -162,9 +162,9 @@ func (c *Conn) consumeLoop(n int) {
 // unblock lets the loop go on to write on c. It is wakeWriter for streams of
 // a loop: any goroutine calls it, with locks held.
 func (s *session) unblock(c *Conn) {
-	if !c.sendWait.Take() {
-		if c.sendWait.Parked() { // a Close that lingers, of a stream that was never attached
-			s.pollLock.Wake(&c.sendWait)
+	if !c.send.wait.Take() {
+		if c.send.wait.Parked() { // a Close that lingers, of a stream that was never attached
+			s.pollLock.Wake(&c.send.wait)
 		}
 		return
 	}
@@ -196,7 +196,7 @@ func (s *session) tellUnblocked() {
 	s.txMu.Lock()
 	s.link.Flush()
 	if s.txBlocked.Load() {
-		s.wakeLine() // those who took their turn have left that to us
+		s.wakeLine() // those who were woken have left that to us
 	}
 	s.txMu.Unlock()
 }

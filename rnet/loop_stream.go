@@ -27,8 +27,8 @@ func (st *loopStream) Write(p []byte) (n int, err error) {
 		if result == sendOK {
 			continue
 		}
-		c.sendWait.Begin()
-		if c.mayWait(result) {
+		c.send.wait.Begin()
+		if c.send.mayWait(result) {
 			return n, nil // unblock tells when
 		}
 	}
@@ -49,12 +49,12 @@ func (st *loopStream) Close(reset bool) {
 	if c.closed.Swap(true) {
 		return
 	}
-	unread := c.dropQueue() || c.untold > 0
+	unread := c.recv.drop() || c.untold > 0
 	if c.inLine {
 		c.inLine = false
 		c.s.leaveLine(c)
 	}
-	c.failSend(net.ErrClosed)
+	c.send.fail(net.ErrClosed)
 	if reset || unread {
 		c.s.control(c, ctlReset)
 	} else {
@@ -71,11 +71,11 @@ func (c *Conn) attach(makeSink func(loop.Stream) loop.Sink) loop.Stream {
 	st := (*loopStream)(c)
 	c.setSink(makeSink(st))
 	c.sink.Opened()
-	c.recvMu.Lock()
-	early := c.queue
-	c.queue = chunkQueue{}
-	end := c.recvErr
-	c.recvMu.Unlock()
+	c.recv.mu.Lock()
+	early := c.recv.queue
+	c.recv.queue = chunkQueue{}
+	end := c.recv.err
+	c.recv.mu.Unlock()
 	for early.head != nil {
 		k := early.pop()
 		if !c.closed.Load() {

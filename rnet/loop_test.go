@@ -215,7 +215,7 @@ func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
 	}
 	l.until(t, "everything is sent", func() bool {
 		s.txMu.Lock()
-		most = max(most, s.turns)
+		most = max(most, s.awake)
 		s.txMu.Unlock()
 		all := true
 		for i, k := range l.sinks {
@@ -235,7 +235,7 @@ func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
 	require.EqualValues(t, streams, whole.Load())
 	require.Greater(t, most, 1, "they had to wait")
 	require.LessOrEqual(t, most, minRingSize/size)
-	require.Zero(t, s.turns)
+	require.Zero(t, s.awake)
 	require.Zero(t, s.promised)
 }
 

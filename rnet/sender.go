@@ -19,7 +19,7 @@ type sender struct {
 	txMu sync.Mutex // guards all of sender but the atomics; the link's send lock
 
 	txWait   connQueue // writers that wait for room
-	turns    int       // writers that were woken from it and have not come back yet
+	awake    int       // writers that were woken from it and have not come back yet
 	promised int       // bytes of the ring that they will take
 	ctlQueue connQueue // streams with control frames to send
 	sentWait connQueue // who waits until the device has sent something

@@ -7,7 +7,7 @@ import "github.com/seed-b9b531af/ramjet/rnet/internal/link"
 func (s *session) awaitDone(c *Conn, until link.Mark) bool {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
-	c.sentAt = until
+	c.send.sentAt = until
 	s.sentWait.push(c, sentLink)
 	s.sentBlocked.Store(true)
 	if s.link.Reached(until) || s.link.Stopped() { // see sentBlocked
@@ -30,10 +30,10 @@ func (s *session) wakeDone() {
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	for c := s.sentWait.first(); c != nil; {
-		next := c.links[sentLink].next
-		if s.link.Reached(c.sentAt) {
+		next := c.send.links[sentLink].next
+		if s.link.Reached(c.send.sentAt) {
 			s.sentWait.remove(c, sentLink)
-			c.wakeWriter()
+			c.send.wake()
 		}
 		c = next
 	}

@@ -28,7 +28,7 @@ import (
 //	         or writer that has nothing better to do, or the engine
 //	txMu     is the link's send lock: it orders everything that is sent
 //
-// Lock order: pollLock, the link's receive lock, txMu, Conn.recvMu.
+// Lock order: pollLock, the link's receive lock, txMu, Conn.recv.mu.
 type session struct {
 	cfg    sessionConfig
 	dialed bool // we opened it; the dialing side opens the streams

@@ -30,7 +30,7 @@ const streamMinimum = 1 << 10
 // guards it.
 type shareState struct {
 	wants int32 // bytes that it waits to send
-	turn  bool  // woken from shareWait, and not back yet
+	woken bool  // woken from shareWait, and not back yet
 	told  bool  // the peer knows that it waits there, or did
 }
 
@@ -54,22 +54,16 @@ func (s *session) initShare() error {
 	return s.share.Init(s.peer.sessionWindow)
 }
 
-// free returns how many bytes of c need no share. txMu is held.
-func (c *Conn) free() int {
-	read := c.window.Granted() - uint64(c.s.peer.window)
-	return max(0, int(int64(read+streamMinimum-c.window.Sent())))
-}
-
 // allot returns how much of want bytes c may send as one frame, as far as the
 // session window goes. txMu is held, and c's window is as the peer has last told.
 func (s *session) allot(c *Conn, want int) int {
-	free := c.free()
+	free := c.send.free()
 	if want <= free {
 		return want
 	}
-	turn := s.endShareTurn(c)
+	woken := s.backForShare(c)
 	avail := s.share.Avail()
-	if first := s.shareWait.first(); !turn && first != nil && first != c {
+	if first := s.shareWait.first(); !woken && first != nil && first != c {
 		avail = 0
 	}
 	switch {
@@ -84,24 +78,24 @@ func (s *session) allot(c *Conn, want int) int {
 // charge counts a frame of n bytes of c, if it is not free, and returns its flags.
 // txMu is held.
 func (s *session) charge(c *Conn, n int) (flags uint8) {
-	if n > c.free() {
+	if n > c.send.free() {
 		s.share.Take(n)
-		c.share.told = false
+		c.send.share.told = false
 		flags = flagCounted
 	}
-	c.window.Take(n)
+	c.send.window.Take(n)
 	return flags
 }
 
 // awaitShare puts c in line for the session window, and lets the peer know. txMu is
 // held.
 func (s *session) awaitShare(c *Conn, want int) {
-	c.share.wants = int32(want)
+	c.send.share.wants = int32(want)
 	s.shareWait.push(c, shareLink)
 	s.stats.creditStalls.Add(1)
-	if !c.share.told {
-		c.share.told = true
-		c.ctl |= ctlBlocked
+	if !c.send.share.told {
+		c.send.share.told = true
+		c.send.ctl |= ctlBlocked
 		s.ctlQueue.push(c, ctlLink)
 		s.flushControl()
 	}
@@ -110,17 +104,17 @@ func (s *session) awaitShare(c *Conn, want int) {
 // leaveShare takes c out of the line, when it has sent or given up. txMu is held;
 // wakeShare comes before it is given up.
 func (s *session) leaveShare(c *Conn) {
-	s.endShareTurn(c)
+	s.backForShare(c)
 	s.shareWait.remove(c, shareLink)
 }
 
-// endShareTurn notes that c is back, and reports whether it was its turn.
-func (s *session) endShareTurn(c *Conn) bool {
-	if !c.share.turn {
+// backForShare notes that c is back, and reports whether it was woken from the line.
+func (s *session) backForShare(c *Conn) bool {
+	if !c.send.share.woken {
 		return false
 	}
-	c.share.turn = false
-	s.pledged -= int(c.share.wants)
+	c.send.share.woken = false
+	s.pledged -= int(c.send.share.wants)
 	return true
 }
 
@@ -129,13 +123,13 @@ func (s *session) endShareTurn(c *Conn) bool {
 // pledged of it: so nobody waits for what is there.
 func (s *session) wakeShare() {
 	for c := s.shareWait.first(); c != nil; c = s.shareWait.first() {
-		if s.share.Avail()-s.pledged < min(int(c.share.wants), link.MinPiece) {
+		if s.share.Avail()-s.pledged < min(int(c.send.share.wants), link.MinPiece) {
 			return
 		}
 		s.shareWait.pop(shareLink)
-		c.share.turn = true
-		s.pledged += int(c.share.wants)
-		c.wakeWriter()
+		c.send.share.woken = true
+		s.pledged += int(c.send.share.wants)
+		c.send.wake()
 	}
 }
 
@@ -155,11 +149,11 @@ func (s *session) shareGranted(payload []byte) error {
 }
 
 // arrive counts n bytes of a frame of c that has arrived, kept of which no Read has
-// waited for. Who delivers it calls it, with recvMu held.
+// waited for. Who delivers it calls it, with the receive half's mu held.
 func (s *session) arrive(c *Conn, n, kept int, counted bool) error {
 	if !counted {
-		read := c.flow.Granted() - uint64(s.cfg.window)
-		if end := c.flow.Arrived(); end > read+streamMinimum {
+		read := c.recv.flow.Granted() - uint64(s.cfg.window)
+		if end := c.recv.flow.Arrived(); end > read+streamMinimum {
 			return fmt.Errorf("%w: stream %#x: %d bytes up to %d do not count, %d were read",
 				errProtocol, c.id, n, end, read)
 		}
@@ -169,8 +163,8 @@ func (s *session) arrive(c *Conn, n, kept int, counted bool) error {
 		return err
 	}
 	s.freedAtOnce -= uint64(kept)
-	c.counted += int32(kept)
-	c.eager = false
+	c.recv.counted += int32(kept)
+	c.recv.eager = false
 	return nil
 }
 
@@ -182,30 +176,6 @@ func (s *session) arriveForNobody(n int) error {
 	}
 	s.freedAtOnce += uint64(n)
 	return nil
-}
-
-// settle gives back to the session what c holds no more, and returns the control
-// frames by which the peer should be told: of c itself if that is still open. recvMu
-// is held.
-func (c *Conn) settle(open bool) (bits uint8) {
-	s := c.s
-	if over := c.counted - int32(c.flow.Buffered()); over > 0 {
-		c.counted -= over
-		s.freed.Add(uint64(over))
-		if s.untoldShare() >= uint64(s.cfg.sessionWindow)/4 {
-			bits = ctlShare
-		}
-	}
-	if !open {
-		return bits
-	}
-	if c.flow.UpdateDue() {
-		bits |= ctlWindow
-	}
-	if untold := c.flow.Untold(); c.eager && untold > 0 && (untold >= streamMinimum/2 || c.flow.Buffered() == 0) {
-		bits |= ctlWindow | ctlShare
-	}
-	return bits
 }
 
 // untoldShare returns by how much the peer's session window would open.
@@ -237,10 +207,10 @@ func (s *session) peerBlocked(c *Conn) {
 	if c == nil {
 		return
 	}
-	c.recvMu.Lock()
-	c.eager = true
-	bits := c.settle(c.recvErr == nil && !c.closed.Load())
-	c.recvMu.Unlock()
+	c.recv.mu.Lock()
+	c.recv.eager = true
+	bits := c.recv.settle(c.recv.err == nil && !c.closed.Load())
+	c.recv.mu.Unlock()
 	if bits != 0 {
 		s.control(c, bits)
 	}

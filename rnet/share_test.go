@@ -15,9 +15,9 @@ var smallSession = carrier{name: "soft-small-session", transport: Soft, limits: 
 // unread returns the bytes that the session holds.
 func (s *session) unread() (bytes int) {
 	for _, c := range s.streams.list() {
-		c.recvMu.Lock()
-		bytes += c.flow.Buffered()
-		c.recvMu.Unlock()
+		c.recv.mu.Lock()
+		bytes += c.recv.flow.Buffered()
+		c.recv.mu.Unlock()
 	}
 	return bytes
 }
@@ -34,9 +34,9 @@ func TestStreamsThatNobodyReadsHoldNoMoreThanTheSessionWindow(t *testing.T) {
 	// All that may come has come when each stream has its minimum.
 	eventually(t, "the writers stand still", func() bool {
 		for _, c := range held.streams.list() {
-			c.recvMu.Lock()
-			few := c.flow.Buffered() < streamMinimum
-			c.recvMu.Unlock()
+			c.recv.mu.Lock()
+			few := c.recv.flow.Buffered() < streamMinimum
+			c.recv.mu.Unlock()
 			if few {
 				return false
 			}

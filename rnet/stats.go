@@ -220,18 +220,18 @@ func (c *Conn) Stats() StreamStats {
 		LocalAddr: c.localAddr(), RemoteAddr: c.remoteAddr(),
 		Transport: Transport(c.s.transport.String()), PeerPID: int(c.s.peer.pid), SessionStreams: c.s.streams.len(),
 	}
-	c.recvMu.Lock()
-	st.BytesIn, st.Unread = c.flow.Arrived(), c.flow.Buffered()
+	c.recv.mu.Lock()
+	st.BytesIn, st.Unread = c.recv.flow.Arrived(), c.recv.flow.Buffered()
 	sink := c.sink
-	c.recvMu.Unlock()
+	c.recv.mu.Unlock()
 	if sink != nil {
 		inbound, outbound := sink.Buffered()
 		st.Unread += inbound
 		st.Unsent = outbound
 	}
 	c.s.txMu.Lock()
-	st.BytesOut = c.window.Sent()
-	st.SendWindow = int(max(c.granted.Load(), c.window.Granted()) - st.BytesOut)
+	st.BytesOut = c.send.window.Sent()
+	st.SendWindow = int(max(c.send.granted.Load(), c.send.window.Granted()) - st.BytesOut)
 	c.s.txMu.Unlock()
 	return st
 }

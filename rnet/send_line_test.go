@@ -12,19 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// noTurnIsOut fails t if a writer of the session was given a turn and has not
+// nobodyIsAwake fails t if a writer of the session was woken from the line and has not
 // come back. There must be none that sends.
-func noTurnIsOut(t testing.TB, s *session) {
+func nobodyIsAwake(t testing.TB, s *session) {
 	t.Helper()
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
-	require.Zero(t, s.turns)
+	require.Zero(t, s.awake)
 	require.Zero(t, s.promised)
 	require.True(t, s.txWait.empty())
 }
 
-// Writers leave the line in every way there is, also when it is their turn: the
-// others get through, and no turn is lost.
+// Writers leave the line in every way there is, also when they were woken: the
+// others get through.
 func TestWritersThatGiveUpLetTheOthersThrough(t *testing.T) {
 	const streams, each = 120, 48 << 10
 	ends := []func(c, s net.Conn){
@@ -57,12 +57,12 @@ func TestWritersThatGiveUpLetTheOthersThrough(t *testing.T) {
 		})
 	}
 	start(t, work.Wait)()
-	noTurnIsOut(t, on)
+	nobodyIsAwake(t, on)
 }
 
-// The same of the streams of a loop: of those whose turn it is some are closed,
+// The same of the streams of a loop: of those that were woken some are closed,
 // and some reset by the peer before the loop comes to them.
-func TestStreamsThatCloseInTheirTurnLetTheOthersThrough(t *testing.T) {
+func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 	const streams, messages, size = 300, 16, 256
 	l, dialed := onHandLoop(t, overNarrow, streams)
 	s := l.sinks[0].stream.(*loopStream).s
@@ -139,7 +139,7 @@ func TestStreamsThatCloseInTheirTurnLetTheOthersThrough(t *testing.T) {
 	for _, k := range l.sinks {
 		k.stream.Close(true)
 	}
-	noTurnIsOut(t, s)
+	nobodyIsAwake(t, s)
 }
 
 // What streams send that had to wait goes as few messages, and all of it goes.
@@ -178,7 +178,7 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 	}
 	l.until(t, "everything is sent", func() bool { return !slices.ContainsFunc(written, func(n int) bool { return n < messages*size }) })
 	start(t, readers.Wait)()
-	noTurnIsOut(t, s)
+	nobodyIsAwake(t, s)
 	require.NotZero(t, s.stats.creditStalls.Load())
 	require.Less(t, s.link.Mark().Requests-before, uint64(streams*messages*3/4))
 	t.Logf("%d frames in %d messages, of %d writes that waited", streams*messages, s.link.Mark().Requests-before, s.stats.creditStalls.Load())

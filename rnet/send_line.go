@@ -26,29 +26,29 @@ func (s *session) send(c *Conn, p []byte, out *link.Buffer, off int) (int, sendR
 	s.txMu.Lock()
 	defer s.txMu.Unlock()
 	defer s.wakeShare()
-	turn := s.endTurn(c)
-	queued := turn || c.links[txLink].in
-	if err := c.sendEnded(); err != nil {
+	woken := s.back(c)
+	queued := woken || c.send.links[txLink].in
+	if err := c.send.ended(); err != nil {
 		s.passOn(c, queued)
 		s.leaveShare(c)
 		return 0, sendFailed, err
 	}
-	if c.peerGone {
+	if c.send.peerGone {
 		s.passOn(c, queued)
 		s.leaveShare(c)
-		n, err := c.sendToNobody(p)
+		n, err := c.send.sendToNobody(p)
 		if err != nil {
 			return 0, sendFailed, err
 		}
 		return n, sendOK, nil
 	}
 	want := min(len(p), s.link.MaxPayload())
-	if min(c.window.Avail(), c.free()) < want {
-		if err := c.window.Grant(c.granted.Load()); err != nil {
+	if min(c.send.window.Avail(), c.send.free()) < want {
+		if err := c.send.window.Grant(c.send.granted.Load()); err != nil {
 			go s.fail(fmt.Errorf("rnet: peer opened the window too far: %w", err))
 			return 0, sendFailed, syscall.ECONNRESET
 		}
-		if want = min(want, c.window.Avail()); want == 0 {
+		if want = min(want, c.send.window.Avail()); want == 0 {
 			s.passOn(c, queued)
 			s.leaveShare(c)
 			return 0, sendWindow, nil
@@ -60,7 +60,7 @@ func (s *session) send(c *Conn, p []byte, out *link.Buffer, off int) (int, sendR
 		s.awaitShare(c, wanted)
 		return 0, sendShare, nil
 	}
-	if turn && s.corked && want == len(p) && s.flushControl() && s.gatherFrame(c, p) {
+	if woken && s.corked && want == len(p) && s.flushControl() && s.gatherFrame(c, p) {
 		return want, sendOK, nil // tellUnblocked wakes the next
 	}
 	if !s.txBlocked.Load() || s.mayBarge(queued) {
@@ -68,8 +68,8 @@ func (s *session) send(c *Conn, p []byte, out *link.Buffer, off int) (int, sendR
 			return s.sendFrame(c, p[:n], out, off)
 		}
 	}
-	c.wants = want
-	if turn {
+	c.send.wants = want
+	if woken {
 		s.txWait.pushFirst(c, txLink)
 	} else {
 		s.txWait.push(c, txLink)
@@ -107,7 +107,7 @@ func (s *session) sendFrame(c *Conn, p []byte, out *link.Buffer, off int) (int, 
 	s.framesOut++
 	s.bytesOut += uint64(len(p))
 	if !s.txWait.empty() {
-		s.txWait.remove(c, txLink) // woken by something else than its turn
+		s.txWait.remove(c, txLink) // woken by something else
 		s.wakeLine()
 	}
 	return len(p), sendOK, nil
@@ -126,14 +126,14 @@ func (s *session) passOn(c *Conn, queued bool) {
 // next in line is woken, when c had been.
 func (s *session) leaveLine(c *Conn) {
 	s.txMu.Lock()
-	s.endTurn(c)
+	s.back(c)
 	s.passOn(c, true)
 	s.leaveShare(c)
 	s.wakeShare()
 	s.txMu.Unlock()
 }
 
-// The most writers that are awake because of their turn. Each that comes back
+// The most writers that are awake because they were first in line. Each that comes back
 // makes room for the next. More of them than can send would only go back to the
 // line, all for each bit of credit; an event loop has a list of them, and takes
 // it as a whole.
@@ -142,35 +142,35 @@ const (
 	wakeBatchLoop = 128
 )
 
-// endTurn notes that c is back, and reports whether it was its turn. txMu is
+// back notes that c is back, and reports whether it was woken from the line. txMu is
 // held.
-func (s *session) endTurn(c *Conn) bool {
-	if !c.turn {
+func (s *session) back(c *Conn) bool {
+	if !c.send.woken {
 		return false
 	}
-	c.turn = false
-	s.turns--
-	s.promised -= c.wants + link.HeaderLen
+	c.send.woken = false
+	s.awake--
+	s.promised -= c.send.wants + link.HeaderLen
 	return true
 }
 
-// wakeFirst gives the first in line its turn, if there is room for it beside
-// those that have theirs. txMu is held.
+// wakeFirst wakes the first in line, if there is room for it beside
+// those that are awake. txMu is held.
 func (s *session) wakeFirst() bool {
 	c := s.txWait.first()
-	if s.link.Room(c.wants) < 0 {
+	if s.link.Room(c.send.wants) < 0 {
 		return false
 	}
-	need := c.wants + link.HeaderLen
+	need := c.send.wants + link.HeaderLen
 	messages, bytes := s.link.Unused()
-	if s.turns > 0 && (s.turns >= messages || s.promised+need > bytes) {
+	if s.awake > 0 && (s.awake >= messages || s.promised+need > bytes) {
 		return false
 	}
 	s.txWait.pop(txLink)
-	c.turn = true
-	s.turns++
+	c.send.woken = true
+	s.awake++
 	s.promised += need
-	c.wakeWriter()
+	c.send.wake()
 	return true
 }
 
@@ -192,7 +192,7 @@ func (s *session) wakeLine() {
 	if s.onLoop() {
 		batch = wakeBatchLoop
 	}
-	for s.turns < batch {
+	for s.awake < batch {
 		if s.txWait.empty() {
 			s.txBlocked.Store(false)
 			return
@@ -209,17 +209,17 @@ func (s *session) wakeSenders() {
 	defer s.txMu.Unlock()
 	s.link.Stop()
 	for !s.txWait.empty() {
-		s.txWait.pop(txLink).wakeWriter()
+		s.txWait.pop(txLink).send.wake()
 	}
 	for !s.shareWait.empty() {
-		s.shareWait.pop(shareLink).wakeWriter()
+		s.shareWait.pop(shareLink).send.wake()
 	}
 	for !s.ctlQueue.empty() {
 		c := s.ctlQueue.pop(ctlLink)
-		c.ctl = 0
-		c.wakeWriter()
+		c.send.ctl = 0
+		c.send.wake()
 	}
 	for !s.sentWait.empty() {
-		s.sentWait.pop(sentLink).wakeWriter()
+		s.sentWait.pop(sentLink).send.wake()
 	}
 }

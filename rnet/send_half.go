@@ -1,0 +1,207 @@
+package rnet
+
+import (
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
+)
+
+// sendHalf is the half of a stream that sends. The session's txMu guards what is below
+// granted.
+type sendHalf struct {
+	c       *Conn
+	callMu  sync.Mutex // one Write at a time
+	end     deadline
+	wait    wait.Waiter
+	buffer  atomic.Pointer[outBuffer] // what Reserve gives out; changed under callMu
+	granted atomic.Uint64             // position up to which the peer lets us send; written by the owner of the poll lock
+
+	window   ring.SendWindow
+	err      error
+	peerGone bool  // the peer has closed: one Write is taken, and goes nowhere
+	broken   bool  // reset, by either side
+	ctl      uint8 // control frames to send
+	links    [4]connLink
+	wants    int  // bytes that it waits to send, in txWait
+	woken    bool // woken from there, and not back yet
+	share    shareState
+	finAt    link.Mark // where the FIN stands, zero before it
+	sentAt   link.Mark // what has to be done, for who waits for that
+}
+
+func (w *sendHalf) init(c *Conn) {
+	w.c = c
+	w.window.Init(c.s.peer.window)
+	w.granted.Store(uint64(c.s.peer.window))
+}
+
+// write is Write without the lock. If out is not nil, p is the start of it, and
+// is sent from where it lies.
+func (w *sendHalf) write(p []byte, out *link.Buffer) (n int, err error) {
+	inLine := false
+	for {
+		if err := w.writable(); err != nil {
+			if inLine { // woken, perhaps: the next may go
+				w.c.s.leaveLine(w.c)
+			}
+			return n, err
+		}
+		if len(p) == 0 {
+			return 0, w.sendable()
+		}
+		m, result, err := w.c.s.send(w.c, p[n:], out, n)
+		n += m
+		switch {
+		case result == sendFailed:
+			return n, w.c.reason(err)
+		case result != sendOK:
+			w.wait.Begin()
+			if w.mayWait(result) {
+				w.c.s.pollLock.Wait(&w.wait) // ended by window, credit, deadline, close, reset, peer death
+			}
+		case n == len(p):
+			return n, nil
+		}
+		inLine = result == sendRoom || result == sendShare
+	}
+}
+
+// writable tells why Write must not go on, nil if it may.
+func (w *sendHalf) writable() error {
+	if w.c.closed.Load() {
+		return net.ErrClosed
+	}
+	if w.end.expired.Load() {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// sendable tells why nothing can be sent any more, nil if something can. A Write
+// of nothing asks no more than that.
+func (w *sendHalf) sendable() error {
+	w.c.s.txMu.Lock()
+	defer w.c.s.txMu.Unlock()
+	return w.c.reason(w.ended())
+}
+
+// ended is sendable for who holds txMu. A reset is told of once, by a Write or
+// a Read: after that Writes fail with EPIPE.
+func (w *sendHalf) ended() error {
+	if w.err == syscall.ECONNRESET && w.c.told.Swap(true) {
+		return syscall.EPIPE
+	}
+	return w.err
+}
+
+// sendToNobody takes what the window allows of p, after the peer has closed, and
+// throws it away. The peer of a TCP connection would not have it either, and could
+// say so only then: programs count on it that the first Write after the end does
+// not fail. txMu is held.
+func (w *sendHalf) sendToNobody(p []byte) (n int, err error) {
+	w.err, w.broken = syscall.EPIPE, true
+	if n = min(len(p), w.window.Avail()); n == 0 {
+		return 0, syscall.EPIPE
+	}
+	return n, nil
+}
+
+// mayWait looks once more, after begin, at what would have ended the wait.
+func (w *sendHalf) mayWait(result sendResult) bool {
+	if w.writable() != nil {
+		return false
+	}
+	w.c.s.txMu.Lock()
+	defer w.c.s.txMu.Unlock()
+	if w.err != nil || w.peerGone || w.c.s.link.Stopped() {
+		return false
+	}
+	if result == sendWindow {
+		return w.window.Granted() >= w.granted.Load()
+	}
+	if result == sendShare {
+		return w.links[shareLink].in && w.window.Granted() >= w.granted.Load()
+	}
+	return w.links[txLink].in // popped already: woken before begin
+}
+
+// free returns how many bytes need no share. txMu is held.
+func (w *sendHalf) free() int {
+	read := w.window.Granted() - uint64(w.c.s.peer.window)
+	return max(0, int(int64(read+streamMinimum-w.window.Sent())))
+}
+
+// grant takes a WINDOW frame. The owner of the poll lock calls it.
+func (w *sendHalf) grant(limit uint64) {
+	if limit > w.granted.Load() {
+		w.granted.Store(limit)
+		w.wake()
+	}
+}
+
+// fail makes all further sending fail with err.
+func (w *sendHalf) fail(err error) {
+	w.c.s.txMu.Lock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.c.s.txMu.Unlock()
+	w.wake()
+}
+
+// lingerUntil waits until the FIN has been posted.
+func (w *sendHalf) lingerUntil(t time.Time) {
+	w.callMu.Lock() // ended by the Write that Close has woken
+	defer w.callMu.Unlock()
+	timer := time.AfterFunc(time.Until(t), w.wake)
+	defer timer.Stop()
+	for {
+		w.wait.Begin()
+		if w.c.ends.Load()&(endFinSent|endReset|endDetached) != 0 || w.c.s.failed.Load() || !time.Now().Before(t) {
+			return
+		}
+		w.c.s.pollLock.Wait(&w.wait) // ended by the FIN's departure, peer death, the timer
+	}
+}
+
+// flushUntil waits until the peer has our FIN. That has been posted: before,
+// nobody knows where it stands.
+func (w *sendHalf) flushUntil(end time.Time) {
+	if !w.c.s.link.OnWire() {
+		return
+	}
+	w.c.s.txMu.Lock()
+	until := w.finAt
+	w.c.s.txMu.Unlock()
+	if w.c.s.link.Reached(until) {
+		return
+	}
+	w.callMu.Lock() // ended by the Write that Close has woken
+	defer w.callMu.Unlock()
+	timer := time.AfterFunc(time.Until(end), w.wake)
+	defer timer.Stop()
+	for {
+		w.wait.Begin()
+		if w.c.s.failed.Load() || !time.Now().Before(end) || !w.c.s.awaitDone(w.c, until) {
+			return
+		}
+		w.c.s.pollLock.Wait(&w.wait) // ended by the completion, peer death, the timer
+		w.c.s.forgetDone(w.c)
+	}
+}
+
+// wake ends the wait of who writes.
+func (w *sendHalf) wake() {
+	if w.c.s.onLoop() {
+		w.c.s.unblock(w.c)
+		return
+	}
+	w.c.s.pollLock.Wake(&w.wait)
+}
