@@ -41,6 +41,9 @@ type channel struct {
 	events  atomic.Uint64 // events that were read
 	woken   atomic.Bool   // Wake was called, and no Wait has returned since
 	stopped atomic.Bool   // Close was called
+	// numbered: there are CQs that have to know how many of their events were
+	// read. Only then it is looked at whose an event is.
+	numbered atomic.Bool
 
 	threadMu sync.Mutex // one WaitThread at a time
 	pfds     [2]unix.PollFd
@@ -101,6 +104,11 @@ func (ch *channel) takeEvent(fd int) error {
 			uintptr(unsafe.Pointer(&event)), unsafe.Sizeof(event))
 		if errno == 0 {
 			ch.events.Add(1)
+			if ch.numbered.Load() {
+				if c, ok := ch.dev.find(event.CQHandle).(*cq); ok && c.events != nil {
+					c.events.Notified()
+				}
+			}
 			return nil
 		}
 		if errno != unix.EINTR {

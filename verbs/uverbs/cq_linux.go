@@ -21,7 +21,8 @@ type cq struct {
 	dev    *device
 	id     uint64
 	handle uint32
-	ch     *channel // nil: polled only
+	ch     *channel       // nil: polled only
+	events driver.EventCQ // the queue, or nil if it need not know of events
 	end    ending
 
 	mu    sync.Mutex
@@ -70,7 +71,8 @@ func (c *cq) create(in *abi.CreateCQIn) error {
 	c.mu.Lock() // Close of the device must not look at it half made
 	defer c.mu.Unlock()
 	made := false
-	queue, err := c.dev.driver.CreateCQ(func(e driver.Extra) error {
+	queue, err := c.dev.driver.CreateCQ(int(in.CQE), func(cqe int, e driver.Extra) error {
+		in.CQE = uint32(cqe)
 		var out abi.CreateCQOut
 		err := c.dev.commandExtra(abi.CmdCreateCQ, abi.BytesOf(in), abi.BytesOf(&out), e)
 		c.handle, c.size, made = out.Handle, int(int32(out.CQE)), err == nil
@@ -78,6 +80,12 @@ func (c *cq) create(in *abi.CreateCQIn) error {
 	})
 	if err == nil {
 		c.queue = queue
+		if spare, ok := queue.(driver.SpareCQ); ok {
+			c.size = spare.Capacity()
+		}
+		if c.events, _ = queue.(driver.EventCQ); c.events != nil && c.ch != nil {
+			c.ch.numbered.Store(true)
+		}
 		c.notify, err = c.dev.file.NewDoorbell(abi.CmdReqNotifyCQ, abi.BytesOf(&abi.ReqNotifyCQIn{Handle: c.handle}), false)
 	}
 	if err == nil || !made {
@@ -260,6 +268,31 @@ func (c *cq) Find(num uint32) driver.QP {
 		return q.queue
 	}
 	return nil
+}
+
+// mapped returns the driver's queue, nil if it is gone.
+func (c *cq) mapped() driver.CQ {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queue
+}
+
+// gather takes completions out of the queue, for a QP that learns from them what
+// is done. Whoever polls finds them first.
+func (c *cq) gather() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var wcs [16]verbs.WC
+	for c.queue != nil && c.broken == nil && len(c.kept) < c.size {
+		n, err := c.queue.Poll(wcs[:min(len(wcs), c.size-len(c.kept))], c)
+		if err != nil {
+			c.broken = err
+		}
+		if n == 0 {
+			return
+		}
+		c.kept = append(c.kept, wcs[:n]...)
+	}
 }
 
 // attach makes q one of those who may report here.

@@ -107,7 +107,13 @@ func (q *eventQueue) take(e abi.AsyncEventDesc) {
 				o.reached.Store(true)
 			}
 		case *qp:
+			o.life.RLock() // ends with the command that makes it, or destroys it
+			gone := o.gone
 			ev.QPN = o.num
+			o.life.RUnlock()
+			if gone {
+				return
+			}
 			if ev.Type == verbs.EventQPFatal || ev.Type == verbs.EventQPReqErr || ev.Type == verbs.EventQPAccessErr {
 				o.failedByKernel()
 			}

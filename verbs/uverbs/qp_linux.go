@@ -24,6 +24,7 @@ type qp struct {
 
 	queue                driver.QP          // also of send and recv, who look whether it is there
 	unflushed            driver.UnflushedQP // queue, or nil if the kernel flushes all requests
+	ringing              driver.RingingQP   // queue, or nil if the kernel has the doorbell
 	sendLimit, recvLimit int                // requests that the queues take
 	signalAll            bool
 
@@ -113,9 +114,9 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	if q.srq != nil {
 		in.SRQHandle, in.IsSRQ, in.MaxRecvWR, in.MaxRecvSGE = q.srq.handle, 1, 0, 0
 	}
-	init := driver.QPAttr{Type: attr.Type, Cap: attr.Cap, SignalAll: attr.SignalAll}
+	init := driver.QPAttr{Type: attr.Type, Cap: attr.Cap, SignalAll: attr.SignalAll, SendCQ: q.sendCQ.mapped()}
 	if q.srq != nil {
-		init.SRQ = q.srq.queue
+		init.SRQ = q.srq.mapped()
 	}
 	made := false
 	queue, err := q.dev.driver.CreateQP(&init, func(e driver.Extra) (driver.MadeQP, error) {
@@ -133,6 +134,9 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	if err == nil {
 		q.queue, q.send.queue, q.recv.queue = queue, queue, queue
 		q.unflushed, _ = queue.(driver.UnflushedQP)
+		q.ringing, _ = queue.(driver.RingingQP)
+	}
+	if err == nil && q.ringing == nil {
 		q.send.bell, err = q.dev.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{Handle: q.handle, WQESize: abi.SendWRSize}), true)
 	}
 	if err != nil {
@@ -254,6 +258,10 @@ func (q *qp) ringAgain() (stuck bool) {
 	q.send.Lock()
 	defer q.send.Unlock()
 	if q.send.queue == nil {
+		return false
+	}
+	if q.ringing != nil {
+		q.ringing.Ring()
 		return false
 	}
 	err := q.send.bell.Ring(false)

@@ -1,6 +1,7 @@
 package uverbs
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -41,6 +42,12 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	}
 	fit, signaled := q.fitting(wrs)
 	n, bell, err := q.send.queue.PostSend(wrs[:fit])
+	if q.ringing != nil && errors.Is(err, verbs.ErrQueueFull) {
+		q.sendCQ.gather()
+		var more int
+		more, bell, err = q.send.queue.PostSend(wrs[n:fit])
+		n += more
+	}
 	if n < fit {
 		signaled = q.countSignaled(wrs[:n])
 	} else if err == nil && fit < len(wrs) {

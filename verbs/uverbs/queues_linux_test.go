@@ -86,7 +86,7 @@ func siwTakes(m sharedMemory, i int) { clear(m[siwSQKey][i*siwRequestSize+8:][:4
 
 func newSiwCQ(t testing.TB, m sharedMemory, entries int) driver.CQ {
 	t.Helper()
-	q, err := m.context(t, siw.Driver{}).CreateCQ(func(e driver.Extra) error { siwMakesCQ(e.Out, entries); return nil })
+	q, err := m.context(t, siw.Driver{}).CreateCQ(1, func(_ int, e driver.Extra) error { siwMakesCQ(e.Out, entries); return nil })
 	require.NoError(t, err)
 	return q
 }
@@ -104,7 +104,7 @@ func newSiwQP(t testing.TB, m sharedMemory, entries int) driver.QP {
 
 func newSiwSRQ(t testing.TB, m sharedMemory, entries int) driver.SRQ {
 	t.Helper()
-	q, err := m.context(t, siw.Driver{}).CreateSRQ(func(e driver.Extra) (verbs.SRQAttr, error) {
+	q, err := m.context(t, siw.Driver{}).CreateSRQ(verbs.SRQAttr{}, func(e driver.Extra) (verbs.SRQAttr, error) {
 		siwMakesSRQ(e.Out, entries)
 		return verbs.SRQAttr{MaxWR: entries, MaxSGE: 1}, nil
 	})
@@ -127,7 +127,7 @@ func (m sharedMemory) rxeQueue(answer []byte, offset uint64, log, elementLog int
 func newRxeCQ(t testing.TB, m sharedMemory, log int) driver.CQ {
 	t.Helper()
 	answer := m.rxeQueue(nil, 0x1000, log, 6)
-	q, err := m.context(t, rxe.Driver{}).CreateCQ(func(e driver.Extra) error { copy(e.Out, answer); return nil })
+	q, err := m.context(t, rxe.Driver{}).CreateCQ(1, func(_ int, e driver.Extra) error { copy(e.Out, answer); return nil })
 	require.NoError(t, err)
 	return q
 }
@@ -149,7 +149,7 @@ const rxeSRQOffset = 0x4000
 func newRxeSRQ(t testing.TB, m sharedMemory, log, entries int) driver.SRQ {
 	t.Helper()
 	answer := m.rxeQueue(nil, rxeSRQOffset, log, 7)
-	q, err := m.context(t, rxe.Driver{}).CreateSRQ(func(e driver.Extra) (verbs.SRQAttr, error) {
+	q, err := m.context(t, rxe.Driver{}).CreateSRQ(verbs.SRQAttr{}, func(e driver.Extra) (verbs.SRQAttr, error) {
 		copy(e.Out, answer)
 		return verbs.SRQAttr{MaxWR: entries, MaxSGE: 1}, nil
 	})

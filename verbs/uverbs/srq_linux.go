@@ -47,7 +47,7 @@ func (s *srq) create(p *pd, attr *verbs.SRQAttr) error {
 		UserHandle: s.id, PDHandle: p.handle, MaxWR: uint32(attr.MaxWR), MaxSGE: uint32(max(attr.MaxSGE, 1)), Limit: uint32(attr.Limit),
 	}
 	made := false
-	queue, err := s.dev.driver.CreateSRQ(func(e driver.Extra) (verbs.SRQAttr, error) {
+	queue, err := s.dev.driver.CreateSRQ(verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: int(in.MaxSGE)}, func(e driver.Extra) (verbs.SRQAttr, error) {
 		var out abi.CreateSRQOut
 		err := s.dev.commandExtra(abi.CmdCreateSRQ, abi.BytesOf(&in), abi.BytesOf(&out), e)
 		s.handle, made = out.Handle, err == nil
@@ -63,6 +63,13 @@ func (s *srq) create(p *pd, attr *verbs.SRQAttr) error {
 	s.queue = queue
 	attr.MaxWR = queue.Capacity()
 	return nil
+}
+
+// mapped returns the driver's queue, nil if it is gone.
+func (s *srq) mapped() driver.SRQ {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue
 }
 
 func (s *srq) destroyAtKernel() error {

@@ -14,7 +14,7 @@ type AsyncEventDesc struct {
 
 // CompEventDesc is struct ib_uverbs_comp_event_desc.
 type CompEventDesc struct {
-	_ uint64 // cqHandle: user handle of the CQ
+	CQHandle uint64 // user handle of the CQ
 }
 
 // CommandHeader is struct ib_uverbs_cmd_hdr. The lengths count words of four

@@ -59,9 +59,11 @@ type Context interface {
 	// Extra is the driver's part of commands by which no queue is made:
 	// ALLOC_PD, REG_MR, ALLOC_MW.
 	Extra(cmd abi.Command) Extra
-	CreateCQ(create func(Extra) error) (CQ, error)
+	// CreateCQ makes a CQ for at least cqe completions. The driver may ask the
+	// kernel for more entries.
+	CreateCQ(cqe int, create func(cqe int, e Extra) error) (CQ, error)
 	CreateQP(attr *QPAttr, create func(Extra) (MadeQP, error)) (QP, error)
-	CreateSRQ(create func(Extra) (verbs.SRQAttr, error)) (SRQ, error)
+	CreateSRQ(attr verbs.SRQAttr, create func(Extra) (verbs.SRQAttr, error)) (SRQ, error)
 	// CreateAH returns what requests call an address handle. The driver
 	// finds it there by AddressHandle.
 	CreateAH(av *verbs.AddressVector, create func(Extra) error) (any, error)
@@ -74,6 +76,7 @@ type QPAttr struct {
 	Type      verbs.QPType
 	Cap       verbs.QPCap // what was asked of the kernel
 	SignalAll bool
+	SendCQ    CQ
 	SRQ       SRQ // nil: it has a receive queue
 }
 
@@ -101,6 +104,21 @@ type CQ interface {
 	Unmap()
 }
 
+// EventCQ is a CQ that has to know how many of its events were read from the
+// completion channel.
+type EventCQ interface {
+	CQ
+	// Notified is called, without the lock of the CQ, when an event was read.
+	Notified()
+}
+
+// SpareCQ is a CQ with entries that the driver has kept for itself.
+type SpareCQ interface {
+	CQ
+	// Capacity is how many completions the others are for.
+	Capacity() int
+}
+
 // QPs finds the QPs that report to a CQ.
 type QPs interface {
 	// Find returns the queues of a QP, nil if it is gone. They may be unmapped
@@ -124,6 +142,16 @@ type QP interface {
 	// Reset empties the queues: the QP has gone to RESET.
 	Reset()
 	Unmap()
+}
+
+// RingingQP is a QP that rings a doorbell of the device: PostSend never asks for
+// the kernel's. It learns from completions alone what is done, also of requests
+// that give none to the program. So where its send queue is full the core polls
+// the CQ, keeps what it finds for those who poll, and posts once more.
+type RingingQP interface {
+	QP
+	// Ring rings it for all that is posted, under the send lock.
+	Ring()
 }
 
 // UnflushedQP is a QP whose kernel flushes what it finds in the queues

@@ -16,9 +16,9 @@ type cq struct {
 	next uint32 // our index: the next to read
 }
 
-func (c *context) CreateCQ(create func(driver.Extra) error) (driver.CQ, error) {
+func (c *context) CreateCQ(cqe int, create func(int, driver.Extra) error) (driver.CQ, error) {
 	q := &cq{mem: c.mem}
-	if err := q.open(create); err != nil {
+	if err := q.open(func(e driver.Extra) error { return create(cqe, e) }); err != nil {
 		return nil, err
 	}
 	return q, nil

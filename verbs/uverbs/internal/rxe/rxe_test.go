@@ -47,7 +47,7 @@ func (k *kernel) answer(out []byte) func(driver.Extra) error {
 }
 
 func (k *kernel) openCQ(m mapping) (*cq, error) {
-	q, err := (&context{mem: k}).CreateCQ(k.answer(abi.BytesOf(&m)))
+	q, err := (&context{mem: k}).CreateCQ(1, func(_ int, e driver.Extra) error { return k.answer(abi.BytesOf(&m))(e) })
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (k *kernel) openQP(attr driver.QPAttr, out createQPOut) (*qp, error) {
 }
 
 func (k *kernel) openSRQ(attr verbs.SRQAttr, m mapping) (*srq, error) {
-	q, err := (&context{mem: k}).CreateSRQ(func(e driver.Extra) (verbs.SRQAttr, error) {
+	q, err := (&context{mem: k}).CreateSRQ(verbs.SRQAttr{}, func(e driver.Extra) (verbs.SRQAttr, error) {
 		return attr, k.answer(abi.BytesOf(&createSRQOut{queue: m}))(e)
 	})
 	if err != nil {

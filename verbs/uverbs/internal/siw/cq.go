@@ -19,9 +19,9 @@ type cq struct {
 	control int // offset in ring.mem
 }
 
-func (c *context) CreateCQ(create func(driver.Extra) error) (driver.CQ, error) {
+func (c *context) CreateCQ(cqe int, create func(int, driver.Extra) error) (driver.CQ, error) {
 	var out createCQOut
-	if err := create(driver.Extra{Out: abi.BytesOf(&out)}); err != nil {
+	if err := create(cqe, driver.Extra{Out: abi.BytesOf(&out)}); err != nil {
 		return nil, err
 	}
 	n := out.numCQE

@@ -63,7 +63,9 @@ func (m *testMemory) openQP(attr driver.QPAttr, sqes, rqes uint32) (*qp, error) 
 }
 
 func (m *testMemory) openCQ(cqes uint32) (*cq, error) {
-	q, err := m.context().CreateCQ(answer(abi.BytesOf(&createCQOut{numCQE: cqes, cqKey: cqKey})))
+	q, err := m.context().CreateCQ(1, func(_ int, e driver.Extra) error {
+		return answer(abi.BytesOf(&createCQOut{numCQE: cqes, cqKey: cqKey}))(e)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +73,7 @@ func (m *testMemory) openCQ(cqes uint32) (*cq, error) {
 }
 
 func (m *testMemory) openSRQ(rqes uint32) (*srq, error) {
-	q, err := m.context().CreateSRQ(func(e driver.Extra) (verbs.SRQAttr, error) {
+	q, err := m.context().CreateSRQ(verbs.SRQAttr{}, func(e driver.Extra) (verbs.SRQAttr, error) {
 		return verbs.SRQAttr{}, answer(abi.BytesOf(&createSRQOut{numRQE: rqes, srqKey: rqKey + 1}))(e)
 	})
 	if err != nil {
