@@ -627,7 +627,7 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 	if q.recv.shared {
 		q.recv.users--
 	}
-	q.events -= c.unread(q.user, eventQPFatal, eventQPRequest, eventQPAccess, eventLastWQE)
+	q.events -= c.unread(q.user, eventQPFatal, eventQPRequest, eventQPAccess, eventSQDrained, eventLastWQE)
 	delete(c.objects, q.handle)
 	delete(c.device.qps, q.qpn)
 	c.qps = without(c.qps, q)

@@ -297,7 +297,7 @@ func TestRequestsThatFail(t *testing.T) {
 			wqe: func(a, b *endpoint) []byte {
 				return a.wqe(opWrite, remoteSegment(^uint64(0)-3, b.lkey), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
-		{name: "WRITE that the QP does not let in", access: accessRemoteRead, cause: remoteAccess,
+		{name: "WRITE that the QP does not let in", access: accessRemoteRead, cause: remoteInvalid,
 			wqe: func(a, b *endpoint) []byte {
 				return a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},

@@ -35,6 +35,7 @@ const (
 	eventQPFatal     = 1
 	eventQPRequest   = 2
 	eventQPAccess    = 3
+	eventSQDrained   = 5
 	eventDeviceFatal = 8
 	eventPortActive  = 9
 	eventPortError   = 10
@@ -384,6 +385,9 @@ func (q *queuePair) modify(r []byte) unix.Errno {
 		return 0
 	}
 	q.state = to
+	if to == stateSQD && mask&maskSQD != 0 && r[100] != 0 {
+		q.event(eventSQDrained) // nothing that was begun is under way
+	}
 	q.schedule()
 	return 0
 }

@@ -290,10 +290,16 @@ func (q *queuePair) remote(w *workRequest) (piece, syndrome) {
 		access = accessRemoteAtomic
 	}
 	p, ok := piece{}, false
-	if q.attr.access&access != 0 {
+	allowed := q.attr.access&access != 0
+	if allowed {
 		p, ok = q.device().resolve(q.pd, w.rkey, w.addr, w.length, access)
 	}
 	switch {
+	case !allowed && q.service != serviceUC:
+		// What the QP does not take at all is an invalid request (IBA 9.7.5.2.4).
+		q.event(eventQPRequest)
+		q.toError()
+		return p, remoteInvalid
 	case !ok && q.service == serviceUC:
 		return p, remoteAccess // dropped
 	case !ok:
