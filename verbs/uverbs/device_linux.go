@@ -57,8 +57,8 @@ type object interface{ abandon() }
 func openDevice(entry rdmahost.Device) (*device, error) {
 	drv, ok := drivers[entry.DriverID]
 	if !ok {
-		return nil, fmt.Errorf("%w: the driver %q of device %s is not one that ramjet can use (rxe, siw)",
-			verbs.ErrUnsupported, entry.Driver, entry.Name)
+		return nil, fmt.Errorf("%w: the driver %q of device %s is not one that ramjet can use (rxe, siw%s)",
+			verbs.ErrUnsupported, entry.Driver, entry.Name, experimentalDrivers)
 	}
 	fd, err := entry.Open()
 	if err != nil {

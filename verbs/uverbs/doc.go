@@ -6,9 +6,10 @@
 //
 //	ctx, err := verbs.Open("rxe0")
 //
-// It drives rxe (Soft-RoCE) and siw (Soft-iWARP). Devices of other drivers, mlx5
-// among them, are listed, but opening them fails with an error that wraps
-// [verbs.ErrUnsupported].
+// It drives rxe (Soft-RoCE) and siw (Soft-iWARP). Devices of other drivers are
+// listed, but opening them fails with an error that wraps [verbs.ErrUnsupported].
+// So does opening a ConnectX (mlx5), whose driver here is experimental, unless the
+// variable RAMJET_EXPERIMENTAL is mlx5.
 //
 // Everything else goes by package verbs. What a host has, and which limit of an
 // administrator an error came from, tells package rdmahost.

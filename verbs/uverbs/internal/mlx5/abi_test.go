@@ -1,0 +1,34 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi/abitest"
+)
+
+// The figures are those that a C compiler makes of rdma/mlx5-abi.h.
+func TestStructuresAreLaidOutAsInC(t *testing.T) {
+	for _, c := range []struct {
+		value   any
+		size    uintptr
+		offsets map[string]uintptr
+	}{
+		{contextIn{}, 32, map[string]uintptr{"lowLatency": 4, "maxCQEVersion": 16, "libCaps": 24}},
+		{contextOut{}, 72, map[string]uintptr{
+			"registerSize": 4, "totalRegisters": 8, "maxSendWQE": 16, "maxRecvWQE": 18, "maxSendBlocks": 20, "maxRecvWR": 24,
+			"logUARSize": 56, "uarsPerPage": 60,
+		}},
+		{allocPDOut{}, 4, nil},
+		{createCQIn{}, 32, map[string]uintptr{"record": 8, "cqeSize": 16}},
+		{createCQOut{}, 8, nil},
+		{createQPIn{}, 48, map[string]uintptr{"record": 8, "sendSize": 16, "recvSize": 20, "recvShift": 24}},
+		{createQPOut{}, 40, map[string]uintptr{"register": 0}},
+		{createSRQIn{}, 32, map[string]uintptr{"record": 8}},
+		{createSRQOut{}, 8, nil},
+		{createAHOut{}, 16, map[string]uintptr{"dmac": 4}},
+	} {
+		abitest.RequireLayout(t, c.value, c.size, c.offsets)
+	}
+}

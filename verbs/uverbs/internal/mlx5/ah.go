@@ -1,0 +1,62 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
+)
+
+// path is what is the same in all datagrams to one address: struct mlx5_wqe_av
+// from stat_rate_sl on.
+type path [datagramSize - pathOffset]byte
+
+const (
+	pathOffset   = 12
+	extendedPath = 1 << 31 // MLX5_EXTENDED_UD_AV, beside the QP's number
+)
+
+// CreateAH makes the path of the vector. On Ethernet the kernel resolves it to an
+// address.
+func (c *context) CreateAH(av *verbs.AddressVector, create func(driver.Extra) error) (any, error) {
+	var out createAHOut
+	if err := create(driver.Extra{Out: abi.BytesOf(&out)}); err != nil {
+		return nil, err
+	}
+	p := new(path)
+	b := p[:]
+	rate := byte(0)
+	if av.StaticRate != 0 {
+		const rateOffset = 5 // MLX5_STAT_RATE_OFFSET of the kernel's driver
+		rate = av.StaticRate + rateOffset
+	}
+	b[0], b[1] = rate<<4|av.SL&15, av.SrcPathBits&0x7f
+	be.PutUint16(b[2:], av.DLID)
+	if out.dmac != ([6]uint8{}) {
+		be.PutUint16(b[2:], sourcePort(av.FlowLabel))
+		copy(b[8:], out.dmac[:])
+	}
+	if av.IsGlobal {
+		b[14], b[15] = av.TrafficClass, av.HopLimit
+		be.PutUint32(b[16:], 1<<30|uint32(av.SGIDIndex)<<20|av.FlowLabel&0xfffff)
+		copy(b[20:], av.DGID[:])
+	}
+	return p, nil
+}
+
+// sourcePort is the UDP port from which RoCE v2 sends a flow
+// (rdma_flow_label_to_udp_sport of the kernel's rdma/ib_verbs.h).
+func sourcePort(flowLabel uint32) uint16 {
+	return uint16(flowLabel&0x3fff^flowLabel>>14&0x3f) | 0xc000
+}
+
+func putDatagram(b []byte, d *verbs.Datagram) {
+	be.PutUint64(b, uint64(d.QKey)<<32)
+	be.PutUint32(b[8:], d.QPN|extendedPath)
+	if p, ok := driver.AddressHandle(d.AH).(*path); ok {
+		copy(b[pathOffset:datagramSize], p[:])
+	} else {
+		clear(b[pathOffset:datagramSize])
+	}
+}

@@ -1,0 +1,390 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"encoding/hex"
+	"errors"
+	"math/bits"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
+)
+
+// hostMemory is memory for a driver without a device.
+type hostMemory struct{ used int }
+
+func (m *hostMemory) Map(_ uint64, size int, _ driver.Protection) ([]byte, error) {
+	m.used++
+	return make([]byte, size), nil
+}
+
+func (m *hostMemory) Alloc(size int) ([]byte, error) {
+	m.used++
+	return make([]byte, size), nil
+}
+
+func (m *hostMemory) Unmap([]byte) { m.used-- }
+
+func newContext(t testing.TB) (*context, *hostMemory) {
+	t.Helper()
+	mem := new(hostMemory)
+	d, err := Driver{}.Open(mem, func(e driver.Extra) error {
+		*abi.ViewAt[contextOut](e.Out, 0) = contextOut{
+			registerSize: 512, totalRegisters: 16, maxSendWQE: 512, maxRecvWQE: 512, maxSendBlocks: 1 << 15, maxRecvWR: 1 << 15,
+			logUARSize: 12, uarsPerPage: 1,
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return d.(*context), mem
+}
+
+const qpn = 0x123456
+
+func newQP(t testing.TB, c *context, attr driver.QPAttr) *qp {
+	t.Helper()
+	q, err := c.CreateQP(&attr, func(e driver.Extra) (driver.MadeQP, error) {
+		abi.ViewAt[createQPOut](e.Out, 0).register = 6
+		return driver.MadeQP{Num: qpn, Cap: attr.Cap}, nil
+	})
+	require.NoError(t, err)
+	return q.(*qp)
+}
+
+func newCQ(t testing.TB, c *context, cqe int) *cq {
+	t.Helper()
+	q, err := c.CreateCQ(cqe, func(entries int, e driver.Extra) error {
+		require.GreaterOrEqual(t, entries, cqe+spare)
+		abi.ViewAt[createCQOut](e.Out, 0).cqn = 0xabc
+		return nil
+	})
+	require.NoError(t, err)
+	return q.(*cq)
+}
+
+// one is a table of one QP.
+type one struct{ *qp }
+
+func (o one) Find(num uint32) driver.QP {
+	if num != o.number {
+		return nil
+	}
+	return o.qp
+}
+
+// device writes CQE i.
+func device(c *cq, i uint32, opcode byte, index uint16, set func(cqe []byte)) {
+	cqe := c.mem[int(i&c.mask)*cqeSize:][:cqeSize]
+	clear(cqe)
+	be.PutUint32(cqe[cqeOpQPN:], qpn)
+	if set != nil {
+		set(cqe)
+	}
+	be.PutUint16(cqe[cqeLast:], index)
+	cqe[cqeSize-1] = opcode<<4 | byte(i/(c.mask+1)&1)
+}
+
+var size = verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 64}
+
+func sgl(lengths ...uint32) []verbs.SGE {
+	list := make([]verbs.SGE, len(lengths))
+	for i, n := range lengths {
+		list[i] = verbs.SGE{Addr: uint64(i+1) << 32, Length: n, LKey: uint32(0x100*i + 7)}
+	}
+	return list
+}
+
+// The segments are those of mlx5dv.h of rdma-core.
+func TestRequestsAreEncodedAsTheDeviceReadsThem(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		typ  verbs.QPType
+		wr   verbs.SendWR
+		want string
+	}{
+		{"SEND", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendSolicited, SGL: sgl(16, 0, 32)},
+			"0000000a 12345603 0000000a 00000000" + "00000010 00000007 00000001 00000000" + "00000020 00000207 00000003 00000000"},
+		{"SEND of nothing with immediate", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpSendWithImm, Imm: 0x01020304},
+			"0000000b 12345601 00000000 01020304"},
+		{"fenced inline WRITE", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline | verbs.SendFence,
+			Inline: [][]byte{{1, 2}, nil, {3}}, RemoteAddr: 0x1122334455667788, RKey: 0xaabbccdd},
+			"00000008 12345603 00000080 00000000" + "11223344 55667788 aabbccdd 00000000" + "80000003 01020300 00000000 00000000"},
+		{"WRITE with immediate", verbs.QPTypeUC, verbs.SendWR{Opcode: verbs.OpWriteWithImm, Imm: 9, RemoteAddr: 1, RKey: 2, SGL: sgl(1)},
+			"00000009 12345603 00000000 00000009" + "00000000 00000001 00000002 00000000" + "00000001 00000007 00000001 00000000"},
+		{"READ", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpRead, RemoteAddr: 1, RKey: 2, SGL: sgl(1)},
+			"00000010 12345603 00000000 00000000" + "00000000 00000001 00000002 00000000" + "00000001 00000007 00000001 00000000"},
+		{"CMP_AND_SWP", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpCompareSwap, RemoteAddr: 8, RKey: 2, CompareAdd: 3, Swap: 4, SGL: sgl(8)},
+			"00000011 12345604 00000000 00000000" + "00000000 00000008 00000002 00000000" + "00000000 00000004 00000000 00000003" +
+				"00000008 00000007 00000001 00000000"},
+		{"FETCH_AND_ADD", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpFetchAdd, RemoteAddr: 8, RKey: 2, CompareAdd: 3, SGL: sgl(8)},
+			"00000012 12345604 00000000 00000000" + "00000000 00000008 00000002 00000000" + "00000000 00000003 00000000 00000000" +
+				"00000008 00000007 00000001 00000000"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, _ := newContext(t)
+			q := newQP(t, ctx, driver.QPAttr{Type: c.typ, Cap: size})
+			for i := range q.send.mem {
+				q.send.mem[i] = 0xee // what was there before must not show
+			}
+			n, bell, err := q.PostSend([]verbs.SendWR{c.wr})
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			require.False(t, bell, "the driver rings by itself")
+			want, err := hex.DecodeString(strings.ReplaceAll(c.want, " ", ""))
+			require.NoError(t, err)
+			require.Equal(t, want, q.send.mem[:len(want)])
+			require.EqualValues(t, 1, bits.ReverseBytes32(q.record[1]), "blocks")
+			require.Equal(t, *abi.ViewAt[uint64](q.send.mem, 0), *abi.ViewAt[uint64](ctx.uars[1], firstRegister+2*512), "register 6 has the first bytes")
+		})
+	}
+}
+
+func TestRequestsGoRoundTheEndOfTheQueue(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 5, MaxInline: 200}, SignalAll: true})
+	for i := range uint64(100) {
+		data := make([]byte, 50+i)
+		for j := range data {
+			data[j] = byte(i + 1)
+		}
+		first := q.send.posted.Load()
+		n, _, err := q.PostSend([]verbs.SendWR{{ID: i, Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{data}}})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		ring := append(append([]byte{}, q.send.mem[int(first&q.send.mask)*blockSize:]...), q.send.mem...)
+		require.Equal(t, data, ring[segmentSize+4:][:len(data)])
+		device(c, uint32(i), cqeRequest, uint16(first), nil)
+		var wcs [2]verbs.WC
+		n, err = c.Poll(wcs[:], one{q})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, verbs.WC{ID: i, QPN: qpn}, wcs[0])
+		require.EqualValues(t, i+1, bits.ReverseBytes32(c.record[0]))
+	}
+}
+
+func TestACompletionFreesTheRequestsBeforeIt(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 8}})
+	wrs := make([]verbs.SendWR, 9)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend}
+	}
+	wrs[5].Flags = verbs.SendSignaled
+	n, _, err := q.PostSend(wrs)
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+	require.Equal(t, 8, n)
+	device(c, 0, cqeRequest, 5, nil)
+	var wcs [4]verbs.WC
+	n, err = c.Poll(wcs[:], one{q})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.EqualValues(t, 5, wcs[0].ID)
+	n, _, err = q.PostSend(wrs)
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+	require.Equal(t, 6, n)
+}
+
+func TestAMarkedRequestFreesTheQueueAndIsNotSeen(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 8}, SendCQ: c})
+	n, _, err := q.PostSend(make([]verbs.SendWR, 0))
+	require.NoError(t, err)
+	require.Zero(t, n)
+	for i := range uint64(100) {
+		n, _, err := q.PostSend([]verbs.SendWR{{ID: i, Opcode: verbs.OpSend}})
+		if err != nil {
+			require.ErrorIs(t, err, verbs.ErrQueueFull)
+		}
+		if n == 1 {
+			continue
+		}
+		marked := -1
+		for at := q.send.done.Load(); at != q.send.posted.Load(); at++ {
+			if q.send.requests[at&q.send.mask].marked {
+				require.Equal(t, -1, marked, "one spare entry, one marked request")
+				marked = int(at)
+			}
+		}
+		require.GreaterOrEqual(t, marked, 0)
+		require.EqualValues(t, flagSignaled, q.send.mem[int(uint32(marked)&q.send.mask)*blockSize+ctrlFlags])
+		device(c, c.next, cqeRequest, uint16(marked), nil)
+		var wcs [4]verbs.WC
+		n, err = c.Poll(wcs[:], one{q})
+		require.NoError(t, err)
+		require.Zero(t, n, "nobody has asked for it")
+		require.EqualValues(t, marked+1, q.send.done.Load())
+	}
+	require.EqualValues(t, 1, c.lent.Load())
+	q.Unmap()
+	require.Zero(t, c.lent.Load())
+}
+
+func TestReceivesEndWhereTheirListEnds(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: size})
+	n, err := q.PostRecv([]verbs.RecvWR{{ID: 1, SGL: sgl(5, 6)}, {ID: 2, SGL: sgl(0, 7)}, {ID: 3}})
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	require.EqualValues(t, 3, bits.ReverseBytes32(q.record[0]))
+	want, _ := hex.DecodeString("00000005000000070000000100000000" + "00000006000001070000000200000000" +
+		"00000007000001070000000200000000" + "00000000000001000000000000000000" + "00000000000001000000000000000000")
+	require.Equal(t, want, q.recv.mem[:len(want)])
+	_, err = q.PostRecv([]verbs.RecvWR{{SGL: sgl(1, 1, 1)}})
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+	device(c, 0, cqeRecvImm, 0, func(cqe []byte) {
+		be.PutUint32(cqe[cqeImm:], 0x01020304)
+		be.PutUint32(cqe[cqeBytes:], 11)
+	})
+	device(c, 1, cqeResponseError, 1, func(cqe []byte) { cqe[cqeSyndrome], cqe[cqeVendor] = 0x01, 0x32 })
+	device(c, 2, cqeRecv, 7, nil) // of the time before a RESET
+	var wcs [4]verbs.WC
+	n, err = c.Poll(wcs[:], one{q})
+	require.NoError(t, err)
+	require.Equal(t, []verbs.WC{
+		{ID: 1, QPN: qpn, Opcode: verbs.WCRecv, Flags: verbs.WCWithImm, Imm: 0x01020304, ByteLen: 11},
+		{ID: 2, QPN: qpn, Status: verbs.WCLocLenErr, VendorErr: 0x32},
+	}, wcs[:n])
+}
+
+func TestArmingForASolicitedCompletionDoesNotWeaken(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	record := func() uint32 { return bits.ReverseBytes32(c.record[1]) }
+	c.Arm(true)
+	require.EqualValues(t, 1<<24, record())
+	c.Arm(false)
+	require.EqualValues(t, 0, record())
+	c.Arm(true)
+	require.EqualValues(t, 0, record(), "it is armed for any")
+	c.Notified()
+	c.Arm(true)
+	require.EqualValues(t, 1<<28|1<<24, record())
+	require.Equal(t, bits.ReverseBytes64((1<<28|1<<24)<<32|0xabc), *abi.ViewAt[uint64](ctx.uars[0], cqRegister))
+}
+
+func TestNothingIsLeftOfWhatCannotBeMade(t *testing.T) {
+	ctx, mem := newContext(t)
+	pages := mem.used
+	refusal := errors.New("the kernel refuses")
+	_, err := ctx.CreateCQ(4, func(int, driver.Extra) error { return refusal })
+	require.ErrorIs(t, err, refusal)
+	_, err = ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}, func(driver.Extra) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, refusal })
+	require.ErrorIs(t, err, refusal)
+	_, err = ctx.CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(driver.Extra) (driver.MadeQP, error) { return driver.MadeQP{}, refusal })
+	require.ErrorIs(t, err, refusal)
+	_, err = ctx.CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(e driver.Extra) (driver.MadeQP, error) {
+		abi.ViewAt[createQPOut](e.Out, 0).register = 1 << 20
+		return driver.MadeQP{}, nil
+	})
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+	require.Equal(t, pages, mem.used)
+	ctx.Close()
+	require.Zero(t, mem.used)
+}
+
+func TestPostPollAndArmAllocateNothing(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: size})
+	sends := []verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: [][]byte{make([]byte, 60)}}}
+	recvs := []verbs.RecvWR{{SGL: sgl(8)}}
+	wcs := make([]verbs.WC, 4)
+	var table driver.QPs = one{q}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		at, recv := q.send.posted.Load(), q.recv.posted.Load()
+		_, _, _ = q.PostSend(sends)
+		_, _ = q.PostRecv(recvs)
+		device(c, c.next, cqeRequest, uint16(at), nil)
+		device(c, c.next+1, cqeRecv, uint16(recv), nil)
+		if n, _ := c.Poll(wcs, table); n != 2 {
+			t.Fatal("completions were lost")
+		}
+		c.Arm(false)
+	}))
+}
+
+// FuzzCompletions has anything in a CQ, and in completions of a QP with a receive
+// queue and of one with an SRQ: polls end, nothing panics, and no request completes
+// twice.
+func FuzzCompletions(f *testing.F) {
+	f.Add([]byte{}, uint8(3), false)
+	f.Add([]byte{0x12, 0x34, 0x56, 0, 0, 0, 0x20, 0, 0, 1, 0, 0x20}, uint8(1), true)
+	f.Add([]byte{0x12, 0x34, 0x56, 0, 5, 0, 0xd0, 0, 0, 1, 0, 0xe0}, uint8(200), false)
+	f.Fuzz(func(t *testing.T, cqes []byte, posts uint8, shared bool) {
+		ctx, _ := newContext(t)
+		c := newCQ(t, ctx, 8)
+		attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: size, SendCQ: c}
+		var s *srq
+		if shared {
+			made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 8, MaxSGE: 2}, func(driver.Extra) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
+			require.NoError(t, err)
+			s = made.(*srq)
+			attr.SRQ, attr.Cap.MaxRecvWR = s, 0
+		}
+		q := newQP(t, ctx, attr)
+		posted, completed := 0, 0
+		for i := range posts {
+			n, _, _ := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendFlags(i)}})
+			posted += n
+			if shared {
+				n, _ = s.PostRecv([]verbs.RecvWR{{SGL: sgl(1)}})
+			} else {
+				n, _ = q.PostRecv([]verbs.RecvWR{{SGL: sgl(1)}})
+			}
+			posted += n
+		}
+		const each = 6 // QP, syndrome or so, counter, opcode
+		for i := uint32(0); len(cqes) >= each; i++ {
+			b := cqes[:each]
+			cqes = cqes[each:]
+			device(c, i, b[5]>>4, uint16(b[3])<<8|uint16(b[4]), func(cqe []byte) {
+				copy(cqe[cqeOpQPN+1:], b[:3])
+				cqe[cqeSyndrome] = b[4]
+			})
+		}
+		wcs := make([]verbs.WC, 3)
+		for range 2 * int(c.mask) {
+			n, err := c.Poll(wcs, one{q})
+			require.LessOrEqual(t, n, len(wcs))
+			if err != nil {
+				require.ErrorIs(t, err, errQueue)
+				break
+			}
+			completed += n
+		}
+		require.LessOrEqual(t, completed, posted)
+	})
+}
+
+// BenchmarkPostAndPoll is what a request costs beside the device: its WQE, record and
+// doorbell, and its completion.
+func BenchmarkPostAndPoll(b *testing.B) {
+	ctx, _ := newContext(b)
+	c := newCQ(b, ctx, 8)
+	q := newQP(b, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: size})
+	wrs := []verbs.SendWR{{Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: sgl(4096), RemoteAddr: 1 << 40, RKey: 7}}
+	wcs := make([]verbs.WC, 4)
+	var table driver.QPs = one{q}
+	b.ReportAllocs()
+	for b.Loop() {
+		at := q.send.posted.Load()
+		if n, _, _ := q.PostSend(wrs); n != 1 {
+			b.Fatal("the queue is full")
+		}
+		device(c, c.next, cqeRequest, uint16(at), nil)
+		if n, _ := c.Poll(wcs, table); n != 1 {
+			b.Fatal("no completion")
+		}
+	}
+}

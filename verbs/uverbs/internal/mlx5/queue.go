@@ -1,0 +1,158 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// sendQueue is the ring of WQEs of send requests, in basic blocks of 64 bytes.
+// Who posts has the send lock of the QP, who polls the lock of its CQ; they meet at
+// the two counters alone.
+type sendQueue struct {
+	mem       []byte
+	mask      uint32 // blocks less one
+	most      int    // requests
+	perWR     int    // blocks of the largest
+	signalAll bool
+	requests  []request // by their first block
+	// A request that gives no completion is known to be done when one behind
+	// it completes. Where there was none for half of the queue, one is marked:
+	// its completion takes a spare entry of the CQ, and nobody sees it.
+	marks    bool          // there is a spare entry for this QP
+	marking  atomic.Bool   // there is a marked request that has not completed
+	signaled uint32        // the block after the last request that completes
+	posted   atomic.Uint32 // free running, blocks: written by who posts, after requests
+	done     atomic.Uint32 // the same: written by who polls, after it has read requests
+	last     uint32        // first block of the request posted last
+	scratch  [maxSGE*segmentSize + maxInline + 2*blockSize]byte
+}
+
+// request is what a completion does not say.
+type request struct {
+	id     uint64
+	end    uint32 // the block after it
+	marked bool
+}
+
+func newSendQueue(mem []byte, most, perWR int) sendQueue {
+	blocks := len(mem) / blockSize
+	return sendQueue{mem: mem, mask: uint32(blocks - 1), most: most, perWR: perWR, requests: make([]request, blocks)}
+}
+
+func (s *sendQueue) reset() {
+	s.posted.Store(0)
+	s.done.Store(0)
+	s.marking.Store(false)
+	s.signaled = 0
+}
+
+// mark says whether the request that goes to block at is to be marked.
+func (s *sendQueue) mark(at uint32, wr *verbs.SendWR) bool {
+	if s.signalAll || wr.Flags&verbs.SendSignaled != 0 {
+		s.signaled = at + 1
+		return false
+	}
+	if !s.marks || at-s.signaled < (s.mask+1)/2 || s.marking.Load() {
+		return false
+	}
+	s.marking.Store(true)
+	s.signaled = at + 1
+	return true
+}
+
+// completed finds the request whose WQE begins in a block. One that is not
+// posted is of the time before the last RESET.
+func (s *sendQueue) completed(wc *verbs.WC, index uint16) (wanted bool, err error) {
+	done := s.done.Load()
+	outstanding := s.posted.Load() - done
+	offset := uint32(index - uint16(done))
+	if offset >= outstanding {
+		return false, nil
+	}
+	r := s.requests[(done+offset)&s.mask]
+	if n := r.end - done; n <= offset || n > outstanding {
+		return false, fmt.Errorf("%w: no request begins in block %d", errQueue, index)
+	}
+	wc.ID = r.id
+	s.done.Store(r.end)
+	if r.marked {
+		s.marking.Store(false)
+		return wc.Status != verbs.WCSuccess, nil
+	}
+	return true, nil
+}
+
+// recvQueue is a ring of receives, each of a power of two of bytes.
+type recvQueue struct {
+	mem    []byte
+	shift  int
+	mask   uint32
+	most   int
+	ids    []uint64
+	posted atomic.Uint32 // free running: as in sendQueue
+	done   atomic.Uint32
+}
+
+func newRecvQueue(mem []byte, shift, most int) recvQueue {
+	n := len(mem) >> shift
+	return recvQueue{mem: mem, shift: shift, mask: uint32(max(n, 1) - 1), most: most, ids: make([]uint64, n)}
+}
+
+func (r *recvQueue) reset() {
+	r.posted.Store(0)
+	r.done.Store(0)
+}
+
+func (r *recvQueue) post(wrs []verbs.RecvWR) (n int, err error) {
+	at := r.posted.Load()
+	room := r.most - int(at-r.done.Load())
+	for ; n < len(wrs); n++ {
+		if n >= room {
+			err = verbs.ErrQueueFull
+			break
+		}
+		slot := r.mem[int((at+uint32(n))&r.mask)<<r.shift:][:1<<r.shift]
+		if err = putRecv(slot, &wrs[n]); err != nil {
+			break
+		}
+		r.ids[(at+uint32(n))&r.mask] = wrs[n].ID
+	}
+	r.posted.Store(at + uint32(n))
+	return n, err
+}
+
+// putRecv writes a receive, whose list ends with an invalid key unless it fills
+// the slot.
+func putRecv(slot []byte, wr *verbs.RecvWR) error {
+	used := 0
+	for i := range wr.SGL {
+		if wr.SGL[i].Length > 0 {
+			used++
+		}
+	}
+	if room := len(slot) / segmentSize; used > room {
+		return fmt.Errorf("%w: %d SGEs, there is room for %d", verbs.ErrInvalid, used, room)
+	}
+	if rest := slot[putSGEs(slot, wr.SGL)*segmentSize:]; len(rest) > 0 {
+		be.PutUint32(rest, 0)
+		be.PutUint32(rest[4:], invalidKey)
+		be.PutUint64(rest[8:], 0)
+	}
+	return nil
+}
+
+// completed finds the receive of a completion, which is the oldest.
+func (r *recvQueue) completed(wc *verbs.WC, index uint16) (wanted bool, err error) {
+	done := r.done.Load()
+	offset := uint32(index - uint16(done))
+	if offset >= r.posted.Load()-done {
+		return false, nil
+	}
+	wc.ID = r.ids[(done+offset)&r.mask]
+	r.done.Store(done + offset + 1)
+	return true, nil
+}
