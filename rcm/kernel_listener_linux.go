@@ -75,6 +75,10 @@ func (f *kernelFabric) listen(addr netip.AddrPort, cfg ListenConfig) (*kernelLis
 		closed:  make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		ears:    make(map[netip.Addr]*cmID),
+		arrived: cfg.Arrived,
+	}
+	if l.arrived == nil {
+		l.arrived = func() {}
 	}
 	if err := l.openEars(); err != nil {
 		l.closeEars()
@@ -94,6 +98,7 @@ type kernelListener struct {
 	closed  chan struct{}       // closed by Close, and when the listener fails
 	once    sync.Once           // closes closed
 	failure error               // set before closed is closed
+	arrived func()              // ListenConfig.Arrived
 	running sync.WaitGroup      // the serving goroutine
 
 	// ears are the ids that listen, seen what the host was like when they
@@ -127,6 +132,11 @@ func (l *kernelListener) Accept(ctx context.Context) (Request, error) {
 		return nil, l.wrap(l.failure)
 	default:
 	}
+	select {
+	case r := <-l.queue: // it comes before the end of ctx
+		return r, nil
+	default:
+	}
 	// Ends with a request, Close or ctx.
 	select {
 	case r := <-l.queue:
@@ -153,6 +163,7 @@ func (l *kernelListener) end(err error) {
 	l.once.Do(func() {
 		l.failure = err
 		close(l.closed)
+		l.arrived()
 	})
 }
 
@@ -271,6 +282,7 @@ func (l *kernelListener) request(ev cmEvent) {
 	// Whoever takes it finds it counted.
 	l.requests.Add(1)
 	l.queue <- r // does not block: nobody else sends
+	l.arrived()
 }
 
 func (l *kernelListener) closeEars() {

@@ -76,13 +76,19 @@ type ListenConfig struct {
 	// may connect, those of the same user by default. Each peer is asked about
 	// on a goroutine of its own. Only software devices know their peers.
 	PeerPolicy func(Peer) bool
+	// Arrived, if it is set, is called when there may be something for Accept to
+	// return: a request, or an error. So nobody need wait there all the time. It
+	// must not wait, and may be called by several goroutines at once, also before
+	// Listen returns.
+	Arrived func()
 }
 
 // A Listener takes connection requests.
 type Listener interface {
 	// Accept returns the next request. It waits until there is one, until
 	// ctx ends, or until Close; the error then wraps net.ErrClosed. It never
-	// waits for a slow peer: only complete requests are counted. Any other
+	// waits for a slow peer: only complete requests are counted. A request that
+	// is there is returned though ctx has ended. Any other
 	// error means that the listener has failed, and only Close is left.
 	Accept(ctx context.Context) (Request, error)
 	Addr() netip.AddrPort

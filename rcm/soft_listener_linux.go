@@ -17,9 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The acceptor's side, up to Accept: one goroutine takes connections off the
-// socket, each handshake runs on a goroutine of its own until the request is
-// complete, and complete requests wait in a channel.
+// The acceptor's side, up to Accept: connections are taken off the socket as they
+// come (samehost.Listener.Serve), each handshake runs on a goroutine of its own until
+// the request is complete, and complete requests wait in a channel. Without peers
+// there is no goroutine but the one that all listeners of the process have together.
 
 const (
 	defaultBacklog          = 128
@@ -58,6 +59,7 @@ func (f *softFabric) listen(addr netip.AddrPort, cfg ListenConfig) (*softListene
 		queue:   make(chan *softRequest, cmp.Or(cfg.Backlog, defaultBacklog)),
 		closed:  make(chan struct{}),
 		shaking: make(map[*socket]struct{}),
+		arrived: cfg.Arrived,
 	}
 	for _, name := range listenNames(addr, cfg.V6Only) {
 		ln, err := samehost.Listen(samehost.ListenConfig{
@@ -75,8 +77,10 @@ func (f *softFabric) listen(addr netip.AddrPort, cfg ListenConfig) (*softListene
 		l.lns = append(l.lns, ln)
 	}
 	for _, ln := range l.lns {
-		l.running.Add(1)
-		go l.accept(ln)
+		if err := ln.Serve(func(c *samehost.Conn) { l.shake(&socket{c}) }); err != nil {
+			l.Close()
+			return nil, err
+		}
 	}
 	return l, nil
 }
@@ -90,7 +94,8 @@ type softListener struct {
 	lns     []*samehost.Listener // one for each name
 	queue   chan *softRequest    // complete requests; never blocks its senders
 	closed  chan struct{}        // closed by Close
-	running sync.WaitGroup       // the accepting goroutine and the handshakes
+	arrived func()               // ListenConfig.Arrived; may be nil
+	running sync.WaitGroup       // the handshakes
 
 	mu      sync.Mutex
 	shaking map[*socket]struct{} // guarded by mu; nil once closed
@@ -118,18 +123,23 @@ func (l *softListener) Accept(ctx context.Context) (Request, error) {
 			return nil, l.wrap(net.ErrClosed)
 		default:
 		}
-		// Ends with a request, Close or ctx.
+		var r *softRequest
 		select {
-		case r := <-l.queue:
-			if r.sock.waiting() {
-				return r, nil
+		case r = <-l.queue: // it comes before the end of ctx
+		default:
+			// Ends with a request, Close or ctx.
+			select {
+			case r = <-l.queue:
+			case <-l.closed:
+				return nil, l.wrap(net.ErrClosed)
+			case <-ctx.Done():
+				return nil, l.wrap(contextError(ctx))
 			}
-			r.sock.Close() // the dialer has given up
-		case <-l.closed:
-			return nil, l.wrap(net.ErrClosed)
-		case <-ctx.Done():
-			return nil, l.wrap(contextError(ctx))
 		}
+		if r.sock.waiting() {
+			return r, nil
+		}
+		r.sock.Close() // the dialer has given up
 	}
 }
 
@@ -147,6 +157,9 @@ func (l *softListener) Close() error {
 	l.shaking = nil
 	l.mu.Unlock()
 	close(l.closed)
+	if l.arrived != nil {
+		l.arrived()
+	}
 	var err error
 	for _, ln := range l.lns {
 		err = errors.Join(err, ln.Close())
@@ -159,18 +172,6 @@ func (l *softListener) Close() error {
 		default:
 			return err
 		}
-	}
-}
-
-// accept takes connections under one of the names until the listener is closed.
-func (l *softListener) accept(ln *samehost.Listener) {
-	defer l.running.Done()
-	for {
-		c, err := ln.Accept() // ended by a peer, or Close
-		if err != nil {
-			return
-		}
-		l.shake(&socket{c})
 	}
 }
 
@@ -258,6 +259,9 @@ func (l *softListener) enqueue(r *softRequest) {
 	select {
 	case l.queue <- r:
 		l.requests.Add(1)
+		if l.arrived != nil {
+			l.arrived()
+		}
 	default:
 		l.overflows.Add(1)
 		r.refuse(ReasonNoResources)

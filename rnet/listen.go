@@ -149,7 +149,7 @@ func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set setti
 const sessionBacklog = 1024
 
 // listenFabrics starts a listener on each fabric that the policy allows. With
-// Auto a fabric that cannot listen now may do so later, see serveFabric.
+// Auto a fabric that cannot listen now may do so later, see stand.
 func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) error {
 	addr := l.addr.(*net.TCPAddr).AddrPort()
 	addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
@@ -164,7 +164,8 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 		if at.Port() == 0 {
 			continue
 		}
-		fl, err := f.Listen(at, cfg)
+		st := l.newStand(f, at, cfg)
+		fl, err := f.Listen(at, st.cfg)
 		l.set.log.Debug("rnet: listen", "address", at, "transport", f.transport, "err", err)
 		if otherPort && errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("%w: %w", errPortTaken, err)
@@ -180,7 +181,7 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 			break
 		}
 		listening = listening || fl != nil
-		l.work.Go(func() { l.serveFabric(stand{f, at, cfg}, fl) })
+		st.open(fl)
 	}
 	if !listening && l.set.transport != fallback.Auto {
 		if lastErr == nil {

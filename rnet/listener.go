@@ -24,9 +24,9 @@ type Listener struct {
 	fabrics []rcm.Listener // guarded by mu
 
 	avail   chan struct{}   // one token: look at queue
-	fromTCP chan tcpAccept  // what the TCP listener accepted
+	tcpFree chan struct{}   // one token: nobody accepts from tcp
 	done    chan struct{}   // closed by Close
-	work    sync.WaitGroup  // the accepting goroutines
+	work    sync.WaitGroup  // what is done for peers, and the waits for names
 	accepts atomic.Uint32   // calls of Accept
 	open    context.Context // ends with Close, and with it the set-up of sessions
 	stop    context.CancelFunc
@@ -34,6 +34,7 @@ type Listener struct {
 
 	mu       sync.Mutex
 	queue    []*Conn // streams that wait for Accept; guarded by mu
+	inTCP    bool    // somebody accepts from tcp, and looks at queue when interrupted; guarded by mu
 	closed   bool
 	expired  bool
 	timer    *time.Timer
@@ -45,49 +46,39 @@ type Listener struct {
 	overTCP, failed atomic.Uint64 // connections over TCP, sessions that did not come about
 }
 
-type tcpAccept struct {
-	conn net.Conn
-	err  error
-}
-
 // newListener makes a listener that listens nowhere yet. It must be closed.
 func newListener(addr net.Addr, network string, set settings, loops *loopChoice) *Listener {
 	l := &Listener{
 		addr: addr, network: network, set: set, loops: loops,
-		avail: make(chan struct{}, 1), fromTCP: make(chan tcpAccept), done: make(chan struct{}),
+		avail: make(chan struct{}, 1), tcpFree: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	l.open, l.stop = context.WithCancel(context.Background())
 	return l
 }
 
-// acceptFrom makes the listener serve TCP peers.
+// acceptFrom makes the listener serve TCP peers. They wait in the kernel's backlog
+// until Accept takes them; where there is to be no TCP they are reset at once.
 func (l *Listener) acceptFrom(tcp net.Listener) {
 	l.tcp = tcp.(*net.TCPListener)
-	l.work.Go(l.acceptTCP)
+	if l.set.transport != fallback.Auto {
+		l.work.Go(l.resetTCP)
+		return
+	}
+	l.tcpFree <- struct{}{}
 }
 
-// acceptTCP hands on what the TCP listener accepts, one at a time: what waits
-// waits in the kernel's backlog.
-func (l *Listener) acceptTCP() {
+// resetTCP resets what comes over TCP, until Close.
+func (l *Listener) resetTCP() {
 	for {
 		conn, err := l.tcp.Accept() // ended by a peer, or Close
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err == nil && l.set.transport != fallback.Auto {
+		if err == nil {
 			conn.(*net.TCPConn).SetLinger(0)
 			conn.Close()
 			continue
 		}
-		if err == nil {
-			l.overTCP.Add(1)
-		}
-		select {
-		case l.fromTCP <- tcpAccept{conn, err}: // ended by Accept
+		select { // ended by the clock (there are no descriptors, say), or Close
+		case <-time.After(minListenPause):
 		case <-l.done:
-			if conn != nil {
-				conn.Close()
-			}
 			return
 		}
 	}
@@ -111,26 +102,36 @@ func (l *Listener) push(c *Conn) bool {
 	return true
 }
 
+// longAgo is a deadline that ends a wait at once.
+var longAgo = time.Unix(1, 0)
+
 // signal makes one Accept look at the state. mu is held.
 func (l *Listener) signal() {
 	select {
 	case l.avail <- struct{}{}:
 	default:
 	}
+	if l.inTCP {
+		l.inTCP = false
+		l.tcp.SetDeadline(longAgo)
+	}
 }
 
-// tcpTurn is how many calls of Accept prefer streams before one prefers what
+// tcpFirst is how many calls of Accept prefer streams before one prefers what
 // came over TCP, which would wait for ever behind a queue that is never empty.
-const tcpTurn = 16
+const tcpFirst = 16
 
 // Accept waits for the next connection, a [*Conn] or a *net.TCPConn. It ends
-// with Close and with the deadline. Any number of goroutines may call it.
+// with Close and with the deadline. Any number of goroutines may call it: one of
+// them waits at the TCP listener, whom a stream interrupts, and the others for it.
 func (l *Listener) Accept() (net.Conn, error) {
-	if l.accepts.Add(1)%tcpTurn == 0 {
+	if l.accepts.Add(1)%tcpFirst == 0 && l.tcpWaits() {
 		select {
-		case a := <-l.fromTCP:
-			return a.conn, a.err
-		default:
+		case <-l.tcpFree:
+			if conn, err := l.acceptTCP(true); conn != nil || err != nil {
+				return conn, err
+			}
+		default: // somebody is at it
 		}
 	}
 	for {
@@ -143,8 +144,52 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		select {
 		case <-l.avail: // ended by push, a deadline, Close, another Accept
-		case a := <-l.fromTCP: // ended by the TCP listener
-			return a.conn, a.err
+		case <-l.tcpFree: // ended by another Accept
+			if conn, err := l.acceptTCP(false); conn != nil || err != nil {
+				return conn, err
+			}
+		}
+	}
+}
+
+// maxVain is how long an Accept that prefers TCP waits for a connection that was in
+// the backlog, and has gone.
+const maxVain = time.Millisecond
+
+// acceptTCP accepts from the TCP listener, and gives tcpFree back. It returns neither
+// a connection nor an error when it was interrupted by signal, and unless it is to
+// prefer TCP does not begin if there is anything else that Accept can return.
+func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
+	defer func() { l.tcpFree <- struct{}{} }()
+	for {
+		var deadline time.Time
+		if prefer {
+			deadline = time.Now().Add(maxVain)
+		}
+		l.mu.Lock()
+		if l.closed || l.expired || len(l.queue) > 0 && !prefer {
+			l.mu.Unlock()
+			return nil, nil
+		}
+		l.tcp.SetDeadline(deadline)
+		l.inTCP = true
+		l.mu.Unlock()
+		conn, err := l.tcp.Accept() // ended by a peer, signal, Close
+		l.mu.Lock()
+		l.inTCP = false
+		closed := l.closed
+		l.mu.Unlock()
+		switch {
+		case err == nil && closed:
+			conn.Close()
+			return nil, nil
+		case err == nil:
+			l.overTCP.Add(1)
+			return conn, nil
+		case closed || errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, nil
+		default:
+			return nil, err
 		}
 	}
 }
@@ -236,7 +281,7 @@ func (l *Listener) Close() error {
 		c.SetLinger(0)
 		c.Close()
 	}
-	l.work.Wait()                // ended by the closed listeners
+	l.work.Wait()                // ended by the closed listeners, and open
 	if liveListeners.remove(l) { // it had come so far
 		attachable.release()
 	}

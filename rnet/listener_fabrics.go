@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -22,39 +23,110 @@ const (
 	maxListenPause = time.Second
 )
 
-// stand is a place for a listener on a fabric.
+// stand is a place for a listener on a fabric. A goroutine works there only when
+// there is something to do: requests, or a wait for the place.
 type stand struct {
+	l      *Listener
 	fabric fabric
 	at     netip.AddrPort
 	cfg    rcm.ListenConfig
+
+	mu      sync.Mutex
+	fl      rcm.Listener // nil while there is none; guarded by mu
+	begun   time.Time    // when fl was had; guarded by mu
+	working bool         // a goroutine works; guarded by mu
+	again   bool         // something has come since it looked, or since fl was asked for; guarded by mu
 }
 
-// serveFabric serves the peers that come to fl, or if that is nil or is lost, to
-// the next listener that can be had, until the listener is closed.
-func (l *Listener) serveFabric(st stand, fl rcm.Listener) {
+func (l *Listener) newStand(f fabric, at netip.AddrPort, cfg rcm.ListenConfig) *stand {
+	st := &stand{l: l, fabric: f, at: at, cfg: cfg}
+	st.cfg.Arrived = st.arrived
+	return st
+}
+
+// open begins to serve the peers that come to fl, or if that is nil waits for a
+// listener first. The listener is not closed.
+func (st *stand) open(fl rcm.Listener) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.fl, st.begun = fl, time.Now()
+	if fl == nil || st.again {
+		st.work()
+	}
+}
+
+// arrived is told that there is something to accept.
+func (st *stand) arrived() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.again = true
+	if st.fl != nil && !st.working {
+		st.work()
+	}
+}
+
+// work starts a goroutine, unless the listener is closed. mu is held.
+func (st *stand) work() {
+	st.l.mu.Lock()
+	defer st.l.mu.Unlock()
+	if !st.l.closed {
+		st.working = true
+		st.l.work.Go(st.serve)
+	}
+}
+
+// idle reports whether nothing is left to do, and then says so.
+func (st *stand) idle() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.again {
+		st.again = false
+		return false
+	}
+	st.working = false
+	return true
+}
+
+// serve serves the peers that have come, if the listener is lost those who come to the
+// next one that can be had.
+func (st *stand) serve() {
 	for {
+		st.mu.Lock()
+		fl := st.fl
+		st.mu.Unlock()
 		if fl == nil {
-			if fl = l.awaitFabric(st); fl == nil {
+			if fl = st.await(); fl == nil {
 				return
 			}
+			st.mu.Lock()
+			st.fl, st.begun = fl, time.Now()
+			st.mu.Unlock()
 		}
-		begun := time.Now()
-		l.acceptFabric(st.fabric.transport, fl)
-		l.removeFabric(fl)
+		if st.l.acceptFabric(st.fabric.transport, fl) == nil {
+			if st.idle() {
+				return
+			}
+			continue
+		}
+		st.l.removeFabric(fl)
 		fl.Close()
-		fl = nil
+		st.mu.Lock()
+		st.fl = nil
+		begun := st.begun
+		st.mu.Unlock()
 		if time.Since(begun) < maxListenPause { // the next one may be lost as soon
 			select { // ended by the clock or Close
 			case <-time.After(maxListenPause):
-			case <-l.open.Done():
+			case <-st.l.open.Done():
 			}
 		}
 	}
 }
 
-// awaitFabric waits until it can listen on a fabric. It returns nil if the
-// listener was closed before.
-func (l *Listener) awaitFabric(st stand) rcm.Listener {
+// await waits until it can listen there. It returns nil if the listener was closed
+// before.
+func (st *stand) await() rcm.Listener {
+	l := st.l
 	free, canWait := st.fabric.Fabric.(interface {
 		AwaitFree(context.Context, netip.AddrPort, rcm.ListenConfig) error
 	})

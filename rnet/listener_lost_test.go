@@ -80,10 +80,9 @@ func TestListenerThatIsLostAtOnceIsOpenedSeldom(t *testing.T) {
 	ln := overSoft.listen(t).(*Listener)
 	ln.set.log = slog.New(slog.DiscardHandler)
 	f := new(loser)
-	served := start(t, func() { ln.serveFabric(stand{fabric: fabric{Fabric: f, transport: fallback.RDMA}}, nil) }) // ended by Close
+	ln.newStand(fabric{Fabric: f, transport: fallback.RDMA}, netip.AddrPort{}, rcm.ListenConfig{}).open(nil)
 	eventually(t, "it is opened", func() bool { return f.listens.Load() > 0 })
 	time.Sleep(100 * time.Millisecond)
 	require.Less(t, f.listens.Load(), int32(10))
-	require.NoError(t, ln.Close())
-	served()
+	require.NoError(t, ln.Close()) // waits for it
 }

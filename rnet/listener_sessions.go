@@ -20,27 +20,37 @@ type loopChoice struct {
 	of    func(peer net.Addr) *poller
 }
 
-// acceptFabric sets up the sessions that peers ask for, until the fabric's
-// listener is closed or lost.
-func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) {
+// noWait is a context that has ended.
+var noWait = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// acceptFabric sets up the sessions that peers have asked for. It returns an error when
+// the fabric's listener is closed or lost.
+func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) error {
 	if l.loops != nil && l.loops.ready != nil {
 		select { // ended by the event loops, or Close
 		case <-l.loops.ready:
 		case <-l.done:
-			return
+			return net.ErrClosed
 		}
 	}
 	for {
-		req, err := fl.Accept(context.Background()) // ended by a peer, or Close
+		req, err := fl.Accept(noWait)
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
 				l.set.log.Error("rnet: listener on this transport was lost, and is opened again", "transport", t, "address", fl.Addr(), "err", err)
 			}
-			return
+			return err
 		}
 		if accepting.enter(l.open) != nil { // ended by who has a place, or Close
 			withdraw(req)
-			return
+			return net.ErrClosed
 		}
 		l.work.Go(func() { l.serve(t, req) })
 	}

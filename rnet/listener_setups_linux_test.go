@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -39,7 +40,7 @@ func TestSilentPeersKeepNobodyWaiting(t *testing.T) {
 		ln, err := (&ListenConfig{Transport: Soft}).Listen(t.Context(), "tcp", address)
 		require.NoError(t, err)
 		defer ln.Close()
-		for range maxSlow { // twice that many are more than there may be at once
+		for range 2 * maxSetUps {
 			c, err := samehost.Dial(unix.SOCK_SEQPACKET, nil, "@ramjet/rcm1/"+address)
 			require.NoError(t, err)
 			defer c.Close()
@@ -52,7 +53,8 @@ func TestSilentPeersKeepNobodyWaiting(t *testing.T) {
 	address := ln.Addr().String()
 	negatives.Forget(address)
 	for range 3 {
-		c, err := (&Dialer{Dedicated: true}).Dial("tcp", address)
+		// Ten times as long, it waits for less than what a silent peer is given.
+		c, err := (&Dialer{Dedicated: true, HeadStart: 400 * time.Millisecond}).Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()
 		require.IsType(t, (*Conn)(nil), c, "%+v", Explain(address))

@@ -36,6 +36,7 @@ type Listener struct {
 	accepting sync.Mutex // held while Accept uses file
 
 	mu       sync.Mutex    // guards closed being closed
+	watch    *watch        // of Serve, nil without; guarded by mu
 	deadline time.Time     // guarded by mu
 	moved    chan struct{} // closed, and made anew, with each new deadline; guarded by mu
 }
@@ -114,14 +115,49 @@ func (l *Listener) isClosed() bool {
 
 // Accept waits for the next peer that is admitted. It ends with Close, with an error
 // that wraps net.ErrClosed, and with the deadline.
-func (l *Listener) Accept() (*Conn, error) {
+func (l *Listener) Accept() (*Conn, error) { return l.next(true) }
+
+// Serve calls handle for each peer that is admitted, for one after the other, until
+// Close, which does not wait for it. It takes the place of Accept, and of a goroutine
+// that waits there: all listeners that are served have one together.
+func (l *Listener) Serve(handle func(*Conn)) error {
+	w, err := watching.add(l.raw, func() {
+		for {
+			c, err := l.next(false)
+			if err != nil {
+				return // nobody is left, or the listener is closed
+			}
+			handle(c)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	closed := l.isClosed()
+	if !closed {
+		l.watch = w
+	}
+	l.mu.Unlock()
+	if closed {
+		watching.remove(w)
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// errNobody is a queue without a connection in it.
+var errNobody = errors.New("nobody has connected")
+
+// next returns the next peer that is admitted, and waits for one if it is to.
+func (l *Listener) next(wait bool) (*Conn, error) {
 	for {
 		for room := waiting.room(); room != nil; room = waiting.room() {
 			if err := l.await(room); err != nil { // ended by a closer that takes the next one
 				return nil, err
 			}
 		}
-		fd, err := l.accept()
+		fd, err := l.accept(wait)
 		if err != nil {
 			return nil, err
 		}
@@ -141,10 +177,10 @@ func (l *Listener) Accept() (*Conn, error) {
 
 // accept takes the next connection, whoever it is. What the process lacks to take it
 // (descriptors, memory) may be there again a little later.
-func (l *Listener) accept() (int, error) {
+func (l *Listener) accept(wait bool) (int, error) {
 	const minPause, maxPause = 5 * time.Millisecond, time.Second
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		fd, err := l.tryAccept()
+		fd, err := l.tryAccept(wait)
 		var errno syscall.Errno
 		if err == nil || !errors.As(err, &errno) {
 			return fd, err
@@ -161,20 +197,31 @@ func (l *Listener) accept() (int, error) {
 	}
 }
 
-// tryAccept waits for a connection. An Errno is what accept4 said.
-func (l *Listener) tryAccept() (int, error) {
+// tryAccept takes a connection, and waits for one if it is to. An Errno is what accept4
+// said.
+func (l *Listener) tryAccept(wait bool) (int, error) {
 	l.accepting.Lock()
 	defer l.accepting.Unlock()
 	fd := -1
 	var errno error
-	err := l.raw.Read(func(lfd uintptr) bool { // ended by a connection, an error, the deadline or Close
+	accept := func(lfd uintptr) bool {
 		for {
 			fd, _, errno = unix.Accept4(int(lfd), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 			if errno != unix.EINTR && errno != unix.ECONNABORTED {
 				return errno != unix.EAGAIN
 			}
 		}
-	})
+	}
+	var err error
+	if wait {
+		err = l.raw.Read(accept) // ended by a connection, an error, the deadline or Close
+	} else {
+		err = l.raw.Control(func(lfd uintptr) {
+			if !accept(lfd) {
+				errno = errNobody
+			}
+		})
+	}
 	if l.isClosed() {
 		CloseReceived(fd)
 		return -1, net.ErrClosed
@@ -195,7 +242,11 @@ func (l *Listener) Close() error {
 	}
 	close(l.closed)
 	_ = l.file.SetReadDeadline(time.Unix(1, 0)) // Accept leaves, so that nobody else has the last hold on the file
+	w := l.watch
 	l.mu.Unlock()
+	if w != nil {
+		watching.remove(w)
+	}
 	l.accepting.Lock()
 	defer l.accepting.Unlock()
 	if l.bare {

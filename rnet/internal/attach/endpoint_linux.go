@@ -2,8 +2,6 @@ package attach
 
 import (
 	"crypto/rand"
-	"errors"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -20,7 +18,7 @@ const (
 	backlog = 16
 )
 
-// endpoint is the socket from which others read. One goroutine serves it.
+// endpoint is the socket from which others read. Readers are served one after the other.
 type endpoint struct {
 	ln       *samehost.Listener
 	document func() ([]byte, error)
@@ -44,7 +42,10 @@ func listen(document func() ([]byte, error)) (*endpoint, error) {
 		return nil, err
 	}
 	e := &endpoint{ln: ln, document: document}
-	go e.serve()
+	if err := ln.Serve(e.serve); err != nil { // one after the other
+		ln.Close()
+		return nil, err
+	}
 	return e, nil
 }
 
@@ -58,21 +59,12 @@ func (e *endpoint) close() {
 	}
 }
 
-// serve answers one reader after the other.
-func (e *endpoint) serve() {
-	for {
-		conn, err := e.ln.Accept() // ended by a reader, or close
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue
-		}
-		if e.begin(conn) {
-			e.answer(conn)
-		}
-		conn.Close()
+// serve answers one reader.
+func (e *endpoint) serve(conn *samehost.Conn) {
+	if e.begin(conn) {
+		e.answer(conn)
 	}
+	conn.Close()
 }
 
 // begin makes conn the one that close closes.

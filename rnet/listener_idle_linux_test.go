@@ -1,0 +1,135 @@
+package rnet
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+// goroutineStacks returns the stacks of all goroutines in which this module's code is,
+// but for those of tests.
+func goroutineStacks() (stacks []string) {
+	buf := make([]byte, 4<<20)
+	for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(stack, "seed-b9b531af/ramjet/") && !strings.Contains(stack, "_test.go") {
+			stacks = append(stacks, stack)
+		}
+	}
+	return stacks
+}
+
+// softToo is the software HCA's fabric at another port: another kind of device, for
+// all that a listener knows.
+func softToo(shift uint16) fabric {
+	return fabric{fallback.Soft, rcm.Soft(), func(port uint16) uint16 { return port ^ shift }}
+}
+
+// Listeners that serve nobody have one goroutine together, for any number of them and
+// of fabrics, and none after the last is closed.
+func TestIdleListenersHaveOneGoroutine(t *testing.T) {
+	eventually(t, "what other tests have left ends", func() bool { return len(goroutineStacks()) == 0 })
+	all := fabrics
+	defer func() { fabrics = all }()
+	var listeners []net.Listener
+	for _, few := range [][]fabric{all, append([]fabric{softToo(1), softToo(2)}, all...), append([]fabric{softToo(3)}, all...)} {
+		fabrics = few
+		for _, address := range []string{"127.0.0.1:0", ":0"} {
+			ln, err := Listen("tcp", address)
+			require.NoError(t, err)
+			listeners = append(listeners, ln)
+		}
+	}
+	eventually(t, "one goroutine", func() bool { return len(goroutineStacks()) == 1 })
+	require.Contains(t, goroutineStacks()[0], "samehost.(*watcher)")
+	// Those who accept are the caller's own.
+	c, err := Dial("tcp", listeners[0].Addr().String())
+	require.NoError(t, err)
+	s, err := listeners[0].Accept()
+	require.NoError(t, err)
+	c.Close()
+	s.Close()
+	for _, ln := range listeners {
+		require.NoError(t, ln.Close())
+	}
+	eventually(t, "no goroutine", func() bool { return len(goroutineStacks()) == 0 })
+}
+
+// Streams, TCP peers, deadlines and Close find whoever accepts, however many do.
+func TestAcceptIsFoundByWhateverComes(t *testing.T) {
+	ln := carrier{}.listen(t).(*Listener)
+	address := ln.Addr().String()
+	const accepters, each = 3, 50
+	var mu sync.Mutex
+	streams, overTCP := 0, 0
+	var work sync.WaitGroup
+	for range accepters {
+		work.Go(func() {
+			for {
+				c, err := ln.Accept() // ended by a peer, Close
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if _, ok := c.(*Conn); ok {
+					streams++
+				} else {
+					overTCP++
+				}
+				mu.Unlock()
+				c.Close()
+			}
+		})
+	}
+	var dials sync.WaitGroup
+	dials.Go(func() {
+		for range each {
+			c, err := Dial("tcp", address)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.Read(make([]byte, 1)) // ended by the Close of the other end
+			c.Close()
+		}
+	})
+	dials.Go(func() {
+		for range each {
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.Read(make([]byte, 1)) // the same
+			c.Close()
+		}
+	})
+	dials.Go(func() {
+		for range each {
+			ln.SetDeadline(time.Now())
+			ln.SetDeadline(time.Time{})
+		}
+	})
+	dials.Wait()
+	require.NoError(t, ln.Close())
+	work.Wait()
+	require.Equal(t, 2*each, streams+overTCP)
+	require.GreaterOrEqual(t, overTCP, each)
+	require.NotZero(t, streams)
+}
