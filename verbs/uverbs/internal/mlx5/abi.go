@@ -35,7 +35,7 @@ type contextOut struct {
 	_              uint16 // flow_action_flags
 	_              uint32 // comp_mask
 	_              uint32 // response_length
-	_              uint8 // cqe_version
+	_              uint8  // cqe_version
 	_              uint8  // cmds_supp_uhw
 	_              uint8  // eth_min_inline
 	_              uint8  // clock_info_versions
