@@ -239,7 +239,7 @@ func dialAtTheShot(args []string) error {
 	if err := unix.Flock(int(gate.Fd()), unix.LOCK_SH); err != nil { // ended by the parent
 		return err
 	}
-	c, err := Dial("tcp", args[0])
+	c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", args[0]) // what else than time keeps it on TCP?
 	if err != nil {
 		return err
 	}

@@ -68,10 +68,7 @@ type sessionSet struct {
 	ended deviceSums // what those that have ended came to; guarded by mu
 }
 
-func (ss *sessionSet) add(s *session) {
-	ss.liveSet.add(s, &s.number)
-	attachable.hold()
-}
+func (ss *sessionSet) add(s *session) { ss.liveSet.add(s, &s.number) }
 
 // remove takes out a session that counts no more. Its device is open still.
 func (ss *sessionSet) remove(s *session) {
@@ -87,7 +84,9 @@ func (ss *sessionSet) remove(s *session) {
 	sum.Counters.add(&st.Counters)
 	sum.RNRs, sum.RNRsCounted = max(sum.RNRs, rnrs), counted
 	ss.mu.Unlock()
-	attachable.release()
+	if s.attached {
+		attachable.release()
+	}
 }
 
 // read returns the sessions that live, the oldest first, and the sums of all

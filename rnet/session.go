@@ -42,6 +42,7 @@ type session struct {
 	peer      hello
 	log       *slog.Logger
 	number    uint64 // among the sessions of the process
+	attached  bool   // it holds attachable; set by start
 	token     uint64
 	opened    time.Time
 
@@ -166,6 +167,8 @@ func (s *session) start(ctx context.Context, conn rcm.Conn) error {
 		s.shutdown() // the peer may have opened streams already
 		return err
 	}
+	attachable.hold() // not before: its descriptors may be the last ones
+	s.attached = true
 	go s.engine()
 	go s.watch()
 	s.release()

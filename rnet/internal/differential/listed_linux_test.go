@@ -49,6 +49,7 @@ var listed = []difference{
 	{name: "Tools"},
 	{name: "Ports of the dialing side"},
 	{name: "Backlog"},
+	{name: "Goroutines"},
 }
 
 // runs are the two runs of a sequence.
