@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -127,16 +128,26 @@ func RingBytes(t testing.TB, v *verbs.QP) (bytes int) {
 	t.Helper()
 	q := v.Driver().(*qp)
 	ring := q.in.seg.ring
-	mem := pagesWithin(ring, 0, uint32(len(ring)))
-	pages := make([]byte, len(mem)/pageSize)
-	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&pages[0])))
-	if errno != 0 {
-		t.Fatal("mincore: ", errno)
+	pages, err := PagesOfMapping(pagesWithin(ring, 0, uint32(len(ring))))
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, p := range pages {
 		bytes += int(p&1) * pageSize
 	}
 	return bytes
+}
+
+// PagesOfMapping tells of each page of a mapping, in the lowest bit, whether it is
+// resident. The error is ENOMEM if some of it is not mapped.
+func PagesOfMapping(mem []byte) ([]byte, error) {
+	size := os.Getpagesize()
+	pages := make([]byte, (len(mem)+size-1)/size)
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), uintptr(unsafe.Pointer(&pages[0])))
+	if errno != 0 {
+		return nil, os.NewSyscallError("mincore", errno)
+	}
+	return pages, nil
 }
 
 // Queued returns how many requests wait in the send queue of a QP.

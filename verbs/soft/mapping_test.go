@@ -5,11 +5,9 @@ package soft_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"testing"
-	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
@@ -106,14 +104,12 @@ func takeAllMappings() ([]byte, error) {
 
 // residentPages returns how many pages of a mapping there are, if it is one.
 func residentPages(mem []byte) (n int, err error) {
-	pages := make([]byte, len(mem)/unix.Getpagesize())
-	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), uintptr(unsafe.Pointer(&pages[0])))
-	switch errno {
-	case 0:
-	case unix.ENOMEM: // not mapped
+	pages, err := soft.PagesOfMapping(mem)
+	switch {
+	case errors.Is(err, unix.ENOMEM): // not mapped
 		return 0, nil
-	default:
-		return 0, os.NewSyscallError("mincore", errno)
+	case err != nil:
+		return 0, err
 	}
 	for _, p := range pages {
 		n += int(p & 1)

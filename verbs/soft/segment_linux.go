@@ -329,4 +329,5 @@ func (s *segment) release() {
 	// If the kernel has no room to split the mapping, the memory stays until
 	// the cleanup runs; nothing else is lost.
 	_ = showZeros(s.mem)
+	runtime.KeepAlive(s) // or the cleanup could have given the addresses away before the zeros come
 }

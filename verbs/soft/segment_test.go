@@ -1,0 +1,62 @@
+//go:build linux
+
+package soft
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A segment may be unreachable as soon as release has read where it lies. If the
+// collector then took the mapping back, release would put its zeros in the place of
+// what was mapped there since.
+func TestASegmentStaysMappedUntilItIsReleased(t *testing.T) {
+	CheckLeaks(t)
+	d, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	defer d.Close()
+	s, err := d.newSegment(geometryFor(1))
+	require.NoError(t, err)
+	mem := rangeOf(s.mem).bytes()
+	asked, mapped := false, false
+	refuseIf(t, func(call string) error {
+		if call != "mmap MAP_FIXED" {
+			return nil
+		}
+		asked = true
+		for range 3 {
+			collect(t)
+		}
+		if mapped = isMapped(mem); !mapped {
+			return unix.ENOMEM // nor may these zeros lie where others map
+		}
+		return nil
+	})
+	s.release()
+	require.True(t, asked)
+	require.True(t, mapped, "the segment was unmapped while it was released")
+}
+
+// collect runs the collector, and returns when cleanups run of what it found.
+func collect(t *testing.T) {
+	t.Helper()
+	found := make(chan struct{})
+	runtime.AddCleanup(new(segment), func(found chan struct{}) { close(found) }, found)
+	runtime.GC()
+	select {
+	case <-found:
+	case <-time.After(10 * time.Second):
+		t.Error("the collector does not find what nobody has")
+	}
+}
+
+// isMapped reports whether all of mem is mapped.
+func isMapped(mem []byte) bool {
+	_, err := PagesOfMapping(mem)
+	return !errors.Is(err, unix.ENOMEM)
+}
