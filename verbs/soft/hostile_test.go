@@ -111,10 +111,15 @@ func (v *victim) arrive(d descriptorCopy) {
 	in := v.q.in
 	e := &in.seg.ring[in.index]
 	e.kind, e.flags, e.imm, e.length, e.total, e.next = d.kind, d.flags, d.imm, d.length, d.total, d.next
-	if int(in.index) == len(in.seg.ring)-1 {
-		e.flags |= flagElsewhere
-	}
 	e.seq.Store(uint32(in.pos) + 1)
+}
+
+// arriveHonestly is arrive, and says where the ring ends.
+func (v *victim) arriveHonestly(d descriptorCopy) {
+	if int(v.q.in.index) == len(v.q.in.seg.ring)-1 {
+		d.flags |= flagElsewhere
+	}
+	v.arrive(d)
 }
 
 func (v *victim) poll() []verbs.WC {
@@ -174,6 +179,23 @@ func TestLiesInDescriptorsFailTheQPAndNothingElse(t *testing.T) {
 			require.Equal(t, v.q.num, ev.QPN)
 		})
 	}
+}
+
+// The last entry does not say where the next one is.
+func TestAPeerThatLeavesItsRingFailsTheQP(t *testing.T) {
+	v := newVictim(t, false)
+	for v.q.state.Load() != stateErr {
+		require.Less(t, v.q.in.pos, uint64(len(v.q.in.seg.ring)), "it goes on")
+		v.receive()
+		v.arrive(descriptorCopy{kind: kindWriteImm})
+		require.Len(t, v.poll(), 1)
+	}
+	for range 3 { // the last of them ask the ring without the lock
+		for _, wc := range v.poll() {
+			require.NotEqual(t, verbs.WCSuccess, wc.Status)
+		}
+	}
+	require.Zero(t, v.recv.work.Load())
 }
 
 func TestLiesInCountersFailTheQP(t *testing.T) {

@@ -173,25 +173,29 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 }
 
 // step goes on to the entry behind d, which was taken; false if that is not to be
-// looked at.
+// looked at. Where it is stands in d, which the peer can change: it is read once.
 func (in *inbound) step(d *descriptor) bool {
 	in.pos++
-	if in.index++; d.flags&flagElsewhere == 0 && in.index < in.reach {
+	flags := d.flags
+	if flags&flagElsewhere == 0 && in.index+1 < in.reach {
+		in.index++
 		return true
 	}
-	return in.leap(d)
+	return in.leap(flags, d.next)
 }
 
-// leap goes on where d says, or with entries that are new to us.
-func (in *inbound) leap(d *descriptor) bool {
+// leap goes on where a descriptor with these flags says, or with entries that are
+// new to us. It stays in the ring, whatever the descriptor says.
+func (in *inbound) leap(flags uint8, elsewhere uint32) bool {
 	entries := uint32(len(in.seg.ring))
-	next := in.index
-	if d.flags&flagElsewhere != 0 {
+	next := in.index + 1
+	if flags&flagElsewhere != 0 {
 		in.eager = true
-		if next = d.next; next == 0 { // the lap ends here
-			in.late = uint64(in.index / 4)
-			in.reach = max(firstLap, in.index)
+		if elsewhere == 0 { // the lap ends here
+			in.late = uint64(next / 4)
+			in.reach = max(firstLap, next)
 		}
+		next = elsewhere
 	}
 	if next >= entries {
 		in.protocolError(verbs.EventQPFatal)
@@ -350,7 +354,7 @@ func (in *inbound) armWord() *uint32 { return word(&in.seg.hdr.arm) }
 // a receive of the QP's own queue. made is the number of completions, 0 or 1;
 // ok is false if the descriptor stays where it is.
 func (in *inbound) takeOther(d *descriptor, wc *verbs.WC) (made int, ok bool) {
-	// The peer can change the entry while we look: this is the only look.
+	// The peer can change the entry while we look: each field is read once.
 	c := descriptorCopy{kind: d.kind, flags: d.flags, imm: d.imm, length: d.length, total: d.total}
 	if c.kind < kindWriteImm || c.kind > kindPiece || (c.kind == kindWriteImm && in.partial.active) {
 		in.protocolError(verbs.EventQPFatal)

@@ -1,7 +1,5 @@
 package soft
 
-import ()
-
 // outbound is the peer's segment as its only writer sees it, guarded by
 // sendMu. Counters that end in what the peer published are copies, read again
 // only when they are used up.
