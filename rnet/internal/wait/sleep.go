@@ -24,8 +24,12 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 		return w.Ready()
 	}
 	thread := l.mayBlockThread()
+	defer func() {
+		if thread {
+			LeaveThread()
+		}
+	}()
 	if thread {
-		defer LeaveThread()
 		if l.settle(w) {
 			return true
 		}
@@ -54,7 +58,10 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 			l.Wakeups.Add(1)
 			l.channel.Wait(time.Time{})
 		}
-		thread = l.sleeper.slept(now()-begin, thread)
+		if short := l.sleeper.slept(now()-begin, thread); thread && !short {
+			LeaveThread() // for others, while this one parks
+			thread = false
+		}
 		w.rise()
 		l.cqArmed = true
 		l.src.Poll()

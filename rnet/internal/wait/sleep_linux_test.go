@@ -132,3 +132,31 @@ func TestSleepsThatOurOwnGoroutinesEndAreNotOnTheThread(t *testing.T) {
 		})
 	}
 }
+
+// parker counts the places for threads that are taken while the owner parks.
+type parker struct {
+	dormitory
+	w      Waiter
+	places int32
+}
+
+func (p *parker) Wait(until time.Time) error {
+	p.places = threadSleeps.Load()
+	p.publish(&p.w)
+	return p.box.Wait(until) // ended by what was published
+}
+
+// A sleep that has become long goes on without the thread, and leaves its place to
+// other owners.
+func TestAnOwnerThatParksTakesNoPlaceForThreads(t *testing.T) {
+	p := &parker{}
+	p.bell = make(chan struct{}, 1)
+	p.sleep = func() { time.Sleep(2 * time.Millisecond) } // too long for a thread
+	p.lock.Init(p, p, Config{Thread: true})
+	p.lock.rests = true
+	p.w.Begin()
+	require.True(t, p.lock.sleepFor(&p.w))
+	require.EqualValues(t, 1, p.lock.ThreadWaits.Load(), "no sleep on a thread")
+	require.Zero(t, p.places)
+	require.Zero(t, threadSleeps.Load())
+}
