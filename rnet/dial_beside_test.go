@@ -221,6 +221,71 @@ func TestStormOfDialsLeavesNoneOnTCP(t *testing.T) {
 	require.Zero(t, setUps.Inside())
 }
 
+// A burst of dials on a session that has lived for long, while the listener is slow
+// to give addresses to more streams: the head start begins with the dial.
+func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
+	leavesNothing(t)
+	ln := carrier{}.listen(t)
+	address := ln.Addr().String()
+	d := Dialer{HeadStart: hangTime}
+	first, err := d.Dial("tcp", address)
+	require.NoError(t, err)
+	defer first.Close()
+	require.IsType(t, (*Conn)(nil), first)
+	accepted, err := ln.Accept()
+	require.NoError(t, err)
+	defer accepted.Close()
+	s := first.(*Conn).s
+	pool.mu.Lock()
+	aged := 0
+	for _, pl := range pool.places {
+		if pl.s == s {
+			pl.begun = pl.begun.Add(-100 * hangTime)
+			aged++
+		}
+	}
+	pool.mu.Unlock()
+	require.Equal(t, 1, aged)
+
+	goOn := stopPolling(t, accepted.(*Conn).s)
+	const beyond = 20
+	dials := int(s.addrs.slots.Load()) - 1 + beyond
+	served := start(t, func() {
+		for range dials {
+			c, err := ln.Accept()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+		}
+	})
+	var work sync.WaitGroup
+	var overTCP atomic.Int32
+	for range dials {
+		work.Go(func() {
+			c, err := d.Dial("tcp", address)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { c.Close() }) // not before all have theirs: they would share an address
+			if _, ok := c.(*Conn); !ok {
+				overTCP.Add(1)
+			}
+		})
+	}
+	eventually(t, "a dial waits for an address", func() bool {
+		s.streams.mu.Lock()
+		defer s.streams.mu.Unlock()
+		return s.streams.vacancy != nil
+	})
+	goOn()
+	work.Wait()
+	served()
+	require.Zero(t, overTCP.Load(), "of %d dials: %+v", dials, Explain(address))
+}
+
 // A listener that takes no more requests for now is asked again.
 func TestFullListenerIsAskedAgain(t *testing.T) {
 	for range maxSetUps {

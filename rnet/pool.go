@@ -219,8 +219,15 @@ func lost(err error) bool {
 		errors.As(err, &rejected) && rejected.Reason == rcm.ReasonInvalidService
 }
 
-// await waits until the session is there.
+// await waits until the session is there. Only a set-up that is still under way
+// takes from the head start: for what a dial asks of a session that is there, it
+// has all of it.
 func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
+	select {
+	case <-pl.ready:
+		return pl.err
+	default:
+	}
 	var over <-chan time.Time
 	if hs != nil {
 		hs.Spend(time.Since(pl.begun))
