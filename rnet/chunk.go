@@ -8,7 +8,7 @@ import (
 
 // chunk is a piece of received data that waits for its reader: either still
 // in the receive ring, or copied to ordinary memory. A Conn's chunks form a
-// list, guarded its receive half's mu.
+// list, guarded by its receive half's mu.
 type chunk struct {
 	next *chunk
 	buf  []byte // the bytes; for pooled chunks the capacity is the class's

@@ -73,7 +73,7 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
 	require.NoError(t, err)
 	defer ln.Close()
-	p := newPuppet(t)
+	p := newRawPeer(t)
 	defer p.close()
 	h := p.hello()
 	require.NoError(t, p.accept(ln, h.marshal()), "nobody has dialed again")
@@ -105,7 +105,7 @@ func TestTimeoutOfAListenerOnThisHostIsNotRemembered(t *testing.T) {
 		reason, remembered := negatives.Recall(address)
 		require.False(t, remembered, reason)
 	}
-	p := newPuppet(t)
+	p := newRawPeer(t)
 	defer p.close()
 	h := p.hello()
 	require.NoError(t, p.accept(ln, h.marshal()))

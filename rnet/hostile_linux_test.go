@@ -22,56 +22,56 @@ import (
 // with stream 0 open; it has to end that session, and nothing else.
 var attacks = []struct {
 	name string
-	do   func(p *puppet, s *Conn) error
+	do   func(p *rawPeer, s *Conn) error
 }{
-	{"frame of kind 0", func(p *puppet, _ *Conn) error { return p.send(frame(0, 0, 0, nil)) }},
-	{"frame of the reserved kind", func(p *puppet, _ *Conn) error { return p.send(frame(frameAccept, 0, 0, nil)) }},
-	{"frame of an unknown kind", func(p *puppet, _ *Conn) error { return p.send(frame(99, 0, 0, nil)) }},
-	{"bytes of noise", func(p *puppet, _ *Conn) error { return p.send(randomBytes(99, 4096)) }},
-	{"message shorter than a header", func(p *puppet, _ *Conn) error { return p.send(make([]byte, frameHeaderLen-1)) }},
-	{"message without bytes", func(p *puppet, _ *Conn) error { return p.write(0, nil, immFrames) }},
-	{"frame longer than its message", func(p *puppet, _ *Conn) error {
+	{"frame of kind 0", func(p *rawPeer, _ *Conn) error { return p.send(frame(0, 0, 0, nil)) }},
+	{"frame of the reserved kind", func(p *rawPeer, _ *Conn) error { return p.send(frame(frameAccept, 0, 0, nil)) }},
+	{"frame of an unknown kind", func(p *rawPeer, _ *Conn) error { return p.send(frame(99, 0, 0, nil)) }},
+	{"bytes of noise", func(p *rawPeer, _ *Conn) error { return p.send(randomBytes(99, 4096)) }},
+	{"message shorter than a header", func(p *rawPeer, _ *Conn) error { return p.send(make([]byte, frameHeaderLen-1)) }},
+	{"message without bytes", func(p *rawPeer, _ *Conn) error { return p.write(0, nil, immFrames) }},
+	{"frame longer than its message", func(p *rawPeer, _ *Conn) error {
 		msg := frame(frameData, 0, 0, make([]byte, 64))
 		return p.send(msg[:len(msg)-1])
 	}},
-	{"frame of 4 GiB", func(p *puppet, _ *Conn) error {
+	{"frame of 4 GiB", func(p *rawPeer, _ *Conn) error {
 		msg := frame(frameData, 0, 0, make([]byte, 64))
 		copy(msg[8:], []byte{0xff, 0xff, 0xff, 0xff})
 		return p.send(msg)
 	}},
-	{"good frame and a bad one behind it", func(p *puppet, _ *Conn) error {
+	{"good frame and a bad one behind it", func(p *rawPeer, _ *Conn) error {
 		return p.send(message(frame(frameData, 0, 0, []byte("x")), frame(77, 0, 0, nil)))
 	}},
-	{"half a header behind a good frame", func(p *puppet, _ *Conn) error {
+	{"half a header behind a good frame", func(p *rawPeer, _ *Conn) error {
 		return p.send(append(frame(framePing, 0, 0, nil), 1, 2, 3))
 	}},
-	{"stream opened twice", func(p *puppet, _ *Conn) error { return p.open(0) }},
-	{"window of the wrong size", func(p *puppet, _ *Conn) error { return p.send(frame(frameWindow, 0, 0, []byte{1, 2, 3})) }},
-	{"window of the universe", func(p *puppet, s *Conn) error {
+	{"stream opened twice", func(p *rawPeer, _ *Conn) error { return p.open(0) }},
+	{"window of the wrong size", func(p *rawPeer, _ *Conn) error { return p.send(frame(frameWindow, 0, 0, []byte{1, 2, 3})) }},
+	{"window of the universe", func(p *rawPeer, s *Conn) error {
 		if err := p.send(windowFrame(0, 1<<63)); err != nil {
 			return err
 		}
 		return writeUntilError(s)
 	}},
-	{"credit for bytes that were never sent", func(p *puppet, s *Conn) error {
-		if err := p.send(withCredit(framePing, 0, 0, nil, 1<<24, puppetSlots)); err != nil {
+	{"credit for bytes that were never sent", func(p *rawPeer, s *Conn) error {
+		if err := p.send(withCredit(framePing, 0, 0, nil, 1<<24, rawPeerSlots)); err != nil {
 			return err
 		}
 		return writeAll(p, s)
 	}},
-	{"slots that cannot be", func(p *puppet, s *Conn) error {
-		if err := p.send(withCredit(framePing, 0, 0, nil, 0, puppetSlots+1000)); err != nil {
+	{"slots that cannot be", func(p *rawPeer, s *Conn) error {
+		if err := p.send(withCredit(framePing, 0, 0, nil, 0, rawPeerSlots+1000)); err != nil {
 			return err
 		}
 		return writeAll(p, s)
 	}},
-	{"credit message for bytes that were never sent", func(p *puppet, s *Conn) error {
-		if err := p.write(0, nil, creditImm(3*puppetRing, puppetRing, puppetSlots)); err != nil {
+	{"credit message for bytes that were never sent", func(p *rawPeer, s *Conn) error {
+		if err := p.write(0, nil, creditImm(3*rawPeerRing, rawPeerRing, rawPeerSlots)); err != nil {
 			return err
 		}
 		return writeAll(p, s)
 	}},
-	{"data beyond the window", func(p *puppet, s *Conn) error {
+	{"data beyond the window", func(p *rawPeer, s *Conn) error {
 		for range int(s.s.cfg.window)/maxPayload + 1 {
 			if err := p.send(frame(frameData, 0, flagCounted, make([]byte, maxPayload))); err != nil {
 				return err
@@ -79,19 +79,19 @@ var attacks = []struct {
 		}
 		return nil
 	}},
-	{"data that does not count beyond a stream's minimum", func(p *puppet, _ *Conn) error {
+	{"data that does not count beyond a stream's minimum", func(p *rawPeer, _ *Conn) error {
 		return p.send(frame(frameData, 0, 0, make([]byte, streamMinimum+1)))
 	}},
-	{"first data that does not count beyond a stream's minimum", func(p *puppet, _ *Conn) error {
+	{"first data that does not count beyond a stream's minimum", func(p *rawPeer, _ *Conn) error {
 		return p.send(frame(frameOpen, 1, 0, make([]byte, streamMinimum+1)))
 	}},
-	{"session window of the wrong size", func(p *puppet, _ *Conn) error {
+	{"session window of the wrong size", func(p *rawPeer, _ *Conn) error {
 		return p.send(frame(frameSessionWindow, 0, 0, []byte{1, 2, 3}))
 	}},
-	{"session window of the universe", func(p *puppet, _ *Conn) error {
+	{"session window of the universe", func(p *rawPeer, _ *Conn) error {
 		return p.send(frame(frameSessionWindow, 0, 0, binary.LittleEndian.AppendUint64(nil, 1<<63)))
 	}},
-	{"messages beyond the ring", func(p *puppet, s *Conn) error {
+	{"messages beyond the ring", func(p *rawPeer, s *Conn) error {
 		// The kept piece holds up the release; everything else would fit.
 		if err := p.send(frame(frameData, 0, flagCounted, make([]byte, keepMin))); err != nil {
 			return err
@@ -111,20 +111,20 @@ var attacks = []struct {
 		}
 		return nil
 	}},
-	{"SEND instead of WRITE", func(p *puppet, _ *Conn) error {
+	{"SEND instead of WRITE", func(p *rawPeer, _ *Conn) error {
 		return p.post(verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{{1}}})
 	}},
-	{"write outside of the ring", func(p *puppet, _ *Conn) error {
+	{"write outside of the ring", func(p *rawPeer, _ *Conn) error {
 		return p.write(p.peer.link.RingSize-8, make([]byte, 64), immFrames)
 	}},
-	{"write with a key that is none", func(p *puppet, _ *Conn) error {
+	{"write with a key that is none", func(p *rawPeer, _ *Conn) error {
 		p.peer.link.RingKey ^= 0x5a5a5a5a
 		return p.send(frame(framePing, 0, 0, nil))
 	}},
 }
 
 // writeAll opens the window, so that the ring is what runs out, and writes.
-func writeAll(p *puppet, s *Conn) error {
+func writeAll(p *rawPeer, s *Conn) error {
 	if err := p.send(windowFrame(0, 1<<29)); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func TestAttackEndsItsSessionAndNothingElse(t *testing.T) {
 	})
 	for _, attack := range attacks {
 		t.Run(attack.name, func(t *testing.T) {
-			p := dialPuppet(t, ln.Addr().String())
+			p := dialRawPeer(t, ln.Addr().String())
 			require.NoError(t, p.open(0))
 			victim, err := ln.Accept()
 			require.NoError(t, err)
@@ -205,7 +205,7 @@ func TestAttackEndsItsSessionAndNothingElse(t *testing.T) {
 func TestDataBeyondTheSessionWindowEndsTheSession(t *testing.T) {
 	leavesNothing(t)
 	ln := smallSession.listen(t)
-	p := dialPuppet(t, ln.Addr().String())
+	p := dialRawPeer(t, ln.Addr().String())
 	require.NoError(t, p.open(0))
 	victim, err := ln.Accept()
 	require.NoError(t, err)
@@ -221,15 +221,15 @@ func TestDataBeyondTheSessionWindowEndsTheSession(t *testing.T) {
 // oddities are unusual, but do no harm.
 var oddities = []struct {
 	name string
-	do   func(p *puppet) error
+	do   func(p *rawPeer) error
 }{
-	{"frames for a stream that never was", func(p *puppet) error {
+	{"frames for a stream that never was", func(p *rawPeer) error {
 		return p.send(message(
 			frame(frameData, 4711, 0, []byte("hello?")), frame(frameFin, 4711, flagClosed, nil),
 			frame(frameReset, 4711, 0, nil), windowFrame(4711, 1<<62)))
 	}},
-	{"stream with an id far above the limit", func(p *puppet) error { return p.open(slotMask) }},
-	{"thousands of streams opened and reset", func(p *puppet) error {
+	{"stream with an id far above the limit", func(p *rawPeer) error { return p.open(slotMask) }},
+	{"thousands of streams opened and reset", func(p *rawPeer) error {
 		for i := range uint32(5000) {
 			id := i%7 + 1 | i<<slotBits
 			if err := p.send(message(frame(frameOpen, id, 0, nil), frame(frameReset, id, 0, nil))); err != nil {
@@ -239,7 +239,7 @@ var oddities = []struct {
 		}
 		return nil
 	}},
-	{"more streams than a listener keeps for Accept", func(p *puppet) error {
+	{"more streams than a listener keeps for Accept", func(p *rawPeer) error {
 		for i := 0; i < maxBacklog+1000; {
 			var frames [][]byte
 			for range 500 { // open and reset, again and again
@@ -254,13 +254,13 @@ var oddities = []struct {
 		}
 		return nil
 	}},
-	{"data and FIN together with the OPEN", func(p *puppet) error {
+	{"data and FIN together with the OPEN", func(p *rawPeer) error {
 		return p.send(message(frame(frameOpen, 3, 0, []byte("a")), frame(frameData, 3, 0, []byte("b")), frame(frameFin, 3, flagClosed, nil)))
 	}},
-	{"credit that was given before", func(p *puppet) error {
-		return p.write(0, nil, creditImm(0, puppetRing, 0))
+	{"credit that was given before", func(p *rawPeer) error {
+		return p.write(0, nil, creditImm(0, rawPeerRing, 0))
 	}},
-	{"streams that say they are blocked, and are not", func(p *puppet) error {
+	{"streams that say they are blocked, and are not", func(p *rawPeer) error {
 		for i := range 3000 {
 			if err := p.send(frame(frameBlocked, uint32(i%2)*4711, 0, nil)); err != nil {
 				return err
@@ -269,7 +269,7 @@ var oddities = []struct {
 		}
 		return nil
 	}},
-	{"pings", func(p *puppet) error {
+	{"pings", func(p *rawPeer) error {
 		for range 3000 {
 			if err := p.send(frame(framePing, 0, 0, nil)); err != nil {
 				return err
@@ -278,7 +278,7 @@ var oddities = []struct {
 		}
 		return nil
 	}},
-	{"bytes that change while they are read", func(p *puppet) error {
+	{"bytes that change while they are read", func(p *rawPeer) error {
 		// The same place of the ring is written again and again, announced or not.
 		for i := range 2000 {
 			msg := frame(frameData, 4711, 0, randomBytes(uint64(i), 512))
@@ -303,7 +303,7 @@ func TestOddPeerIsServed(t *testing.T) {
 	for _, odd := range oddities {
 		t.Run(odd.name, func(t *testing.T) {
 			ln := overSoft.listen(t)
-			p := dialPuppet(t, ln.Addr().String())
+			p := dialRawPeer(t, ln.Addr().String())
 			require.NoError(t, p.open(0))
 			victim, err := ln.Accept()
 			require.NoError(t, err)
@@ -330,14 +330,14 @@ func TestNonsenseHelloIsRejected(t *testing.T) {
 	ln := overSoft.listen(t)
 	for _, tc := range badHellos {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newPuppet(t)
+			p := newRawPeer(t)
 			defer p.close()
 			h := p.hello()
 			tc.change(&h)
 			require.Error(t, p.dial(ln.Addr().String(), h.marshal()))
 		})
 	}
-	p := newPuppet(t)
+	p := newRawPeer(t)
 	defer p.close()
 	require.Error(t, p.dial(ln.Addr().String(), []byte("GET / HTTP/1.1")))
 	overSoft.connect(t, ln)
@@ -345,14 +345,14 @@ func TestNonsenseHelloIsRejected(t *testing.T) {
 
 func TestHostileListenerHurtsOnlyItsDialer(t *testing.T) {
 	leavesNothing(t)
-	for name, answer := range map[string]func(p *puppet) error{
-		"opens a stream":    func(p *puppet) error { return p.open(5) },
-		"sends noise":       func(p *puppet) error { return p.send(randomBytes(1, 100)) },
-		"hangs up":          func(p *puppet) error { return p.conn.Disconnect() },
-		"fails its own QP":  func(p *puppet) error { return p.qp.Fail() },
-		"resets the stream": func(p *puppet) error { return p.send(frame(frameReset, 0, 0, nil)) },
-		"goes and hangs up": func(p *puppet) error { p.send(frame(frameGoAway, 0, 0, nil)); return p.conn.Disconnect() },
-		"refuses and resets": func(p *puppet) error {
+	for name, answer := range map[string]func(p *rawPeer) error{
+		"opens a stream":    func(p *rawPeer) error { return p.open(5) },
+		"sends noise":       func(p *rawPeer) error { return p.send(randomBytes(1, 100)) },
+		"hangs up":          func(p *rawPeer) error { return p.conn.Disconnect() },
+		"fails its own QP":  func(p *rawPeer) error { return p.qp.Fail() },
+		"resets the stream": func(p *rawPeer) error { return p.send(frame(frameReset, 0, 0, nil)) },
+		"goes and hangs up": func(p *rawPeer) error { p.send(frame(frameGoAway, 0, 0, nil)); return p.conn.Disconnect() },
+		"refuses and resets": func(p *rawPeer) error {
 			return p.send(message(frame(frameGoAway, 0, 0, nil), frame(frameReset, 0, 0, nil)))
 		},
 	} {
@@ -363,7 +363,7 @@ func TestHostileListenerHurtsOnlyItsDialer(t *testing.T) {
 			ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
 			require.NoError(t, err)
 			defer ln.Close()
-			p := newPuppet(t)
+			p := newRawPeer(t)
 			defer p.close()
 			h := p.hello()
 			await := start(t, func() { assert.NoError(t, p.accept(ln, h.marshal())) })
@@ -393,7 +393,7 @@ func TestSessionThatComesTooLateEnds(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	require.IsType(t, (*net.TCPConn)(nil), c)
-	p := newPuppet(t)
+	p := newRawPeer(t)
 	defer p.close()
 	h := p.hello()
 	require.NoError(t, p.accept(ln, h.marshal()))
@@ -412,7 +412,7 @@ func TestListenerWithANonsenseHelloMakesTheDialFallBack(t *testing.T) {
 			ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
 			require.NoError(t, err)
 			defer ln.Close()
-			p := newPuppet(t)
+			p := newRawPeer(t)
 			defer p.close()
 			h := p.hello()
 			tc.change(&h)

@@ -50,14 +50,14 @@ func overKernel(t *testing.T, f func(t *testing.T, k carrier)) {
 	}
 }
 
-// kernelCensus is what the kernel counts of the devices' use.
-type kernelCensus struct {
+// kernelResources is what the kernel counts of the devices' use.
+type kernelResources struct {
 	resources string // PDs, CQs, QPs and so on of each device, of all processes
 	pinned    uint64 // bytes that devices have pinned of this process
 	locked    uint64 // bytes that it has locked itself
 }
 
-func takeKernelCensus(t testing.TB) kernelCensus {
+func countKernelResources(t testing.TB) kernelResources {
 	t.Helper()
 	limits, err := rdmahost.ReadLimits()
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func takeKernelCensus(t testing.TB) kernelCensus {
 		resources = append(resources, strings.TrimSpace(rest))
 	}
 	slices.Sort(resources)
-	return kernelCensus{strings.Join(resources, "; "), limits.Memlock.Pinned, limits.Memlock.Locked}
+	return kernelResources{strings.Join(resources, "; "), limits.Memlock.Pinned, limits.Memlock.Locked}
 }
 
 // leavesDevicesAlone is leavesNothing, and looks at what the kernel counts
@@ -75,11 +75,11 @@ func takeKernelCensus(t testing.TB) kernelCensus {
 func leavesDevicesAlone(t testing.TB) {
 	t.Helper()
 	leavesNothing(t)
-	before := takeKernelCensus(t)
+	before := countKernelResources(t)
 	t.Cleanup(func() {
-		var now kernelCensus
+		var now kernelResources
 		for end := time.Now().Add(hangTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-			if now = takeKernelCensus(t); now == before {
+			if now = countKernelResources(t); now == before {
 				return
 			}
 		}

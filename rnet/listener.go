@@ -88,8 +88,8 @@ func (l *Listener) resetTCP() {
 // resets at once leaves its session's table, but not the queue.
 const maxBacklog = 1 << 17
 
-// push takes a stream that a peer has opened. The leader of its session calls
-// it, so it does not wait.
+// push takes a stream that a peer has opened. The owner of its session's poll lock
+// calls it, so it does not wait.
 func (l *Listener) push(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 func TestAPeerThatOverwritesABatchEndsItsSession(t *testing.T) {
 	k := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize}}
 	l, _ := onHandLoop(t, k, 0)
-	p := dialPuppet(t, l.address)
-	openPuppet(t, l, p)
+	p := dialRawPeer(t, l.address)
+	openRawPeer(t, l, p)
 	for i := range minRingSize/maxPayload + 1 { // the last lies where the first did
 		payload := bytes.Repeat([]byte{byte(i)}, maxPayload-frameHeaderLen)
 		require.NoError(t, p.send(frame(frameData, 0, flagCounted, payload)))
@@ -22,9 +22,9 @@ func TestAPeerThatOverwritesABatchEndsItsSession(t *testing.T) {
 	require.Len(t, l.sinks[0].ended, 1)
 }
 
-// openPuppet makes a puppet open stream 0, in a message as long as those that
+// openRawPeer makes a raw peer open stream 0, in a message as long as those that
 // follow: none of them lies across the end of the ring.
-func openPuppet(t *testing.T, l *handLoop, p *puppet) {
+func openRawPeer(t *testing.T, l *handLoop, p *rawPeer) {
 	t.Helper()
 	first := message(frame(frameOpen, 0, 0, nil), frame(frameData, 0, flagCounted, make([]byte, maxPayload-2*frameHeaderLen)))
 	require.Len(t, first, maxPayload)
@@ -36,8 +36,8 @@ func openPuppet(t *testing.T, l *handLoop, p *puppet) {
 func TestAPeerThatWaitsForCreditIsServedByALoop(t *testing.T) {
 	k := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize}}
 	l, _ := onHandLoop(t, k, 0)
-	p := dialPuppet(t, l.address)
-	openPuppet(t, l, p)
+	p := dialRawPeer(t, l.address)
+	openRawPeer(t, l, p)
 	p.pace = l.sinks[0].stream.(*loopStream).s
 	sent := len(l.sinks[0].got)
 	for range 10 {

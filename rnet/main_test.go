@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		ln.Close() // starts the runtime's poller, which keeps two descriptors
 	}
-	before := takeCensus()
+	before := countResources()
 	code := m.Run()
 	if code == 0 {
 		if left := before.leftovers(); left != "" {

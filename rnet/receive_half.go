@@ -321,7 +321,7 @@ func (r *receiveHalf) dropHead() {
 	k := r.queue.pop()
 	if k.inRing {
 		token := k.token
-		k.busy = true // spill must not free it as well
+		k.busy = true // MoveOut must not take it meanwhile
 		r.mu.Unlock()
 		r.c.s.link.Free(token)
 		r.mu.Lock()
@@ -369,7 +369,7 @@ func (r *receiveHalf) drop() (unread bool) {
 	return unread
 }
 
-// dropLater is dropQueue for who delivers, with the receive lock held.
+// dropLater is drop for who delivers, with the link's receive lock held.
 func (r *receiveHalf) dropLater() {
 	r.mu.Lock()
 	r.dropped = true

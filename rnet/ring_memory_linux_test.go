@@ -89,7 +89,7 @@ func TestRestartOfARingThatIsNotReleasedEndsTheSession(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held %v", held), func(t *testing.T) {
 			ln := overSoft.listen(t)
-			p := dialPuppet(t, ln.Addr().String())
+			p := dialRawPeer(t, ln.Addr().String())
 			require.NoError(t, p.open(0))
 			victim, err := ln.Accept()
 			require.NoError(t, err)

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		ln.Close() // starts the runtime's poller, which keeps two descriptors
 	}
-	before := takeCensus()
+	before := countResources()
 	code := m.Run()
 	if code == 0 {
 		if left := before.leftovers(); left != "" {
@@ -32,15 +32,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// census counts what the package may leave behind.
-type census struct {
+// resources counts what the package may leave behind.
+type resources struct {
 	descriptors map[string]int // by what they are
 	pinned      int64          // bytes of registered memory
 	goroutines  int            // of this module, and of gnet's engines
 }
 
-func takeCensus() census {
-	c := census{descriptors: make(map[string]int), pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
+func countResources() resources {
+	c := resources{descriptors: make(map[string]int), pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
 	list, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
@@ -51,12 +51,12 @@ func takeCensus() census {
 	return c
 }
 
-// leftovers says what there is more than at the census, after what is under
+// leftovers says what there is more than when they were counted, after what is under
 // way had time to end; empty if nothing.
-func (c census) leftovers() string {
-	var now census
+func (c resources) leftovers() string {
+	var now resources
 	for end := time.Now().Add(patience); ; {
-		now = takeCensus()
+		now = countResources()
 		if !now.exceeds(c) {
 			return ""
 		}
@@ -67,7 +67,7 @@ func (c census) leftovers() string {
 	}
 }
 
-func (c census) exceeds(before census) bool {
+func (c resources) exceeds(before resources) bool {
 	for target, n := range c.descriptors {
 		if n > before.descriptors[target] {
 			return true

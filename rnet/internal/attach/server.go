@@ -5,8 +5,9 @@ import "sync"
 // Server has the endpoint of this process as long as somebody holds it. Its
 // methods may be called from any goroutine.
 type Server struct {
-	// Document makes what a reader gets. It is called on the server's
-	// goroutine, once for each reader, with no lock of the server held.
+	// Document makes what a reader gets. It is called once for each
+	// reader, for one after the other, on a goroutine that ends when no reader is
+	// left, with no lock of the server held.
 	Document func() ([]byte, error)
 
 	mu      sync.Mutex

@@ -17,9 +17,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// puppet is a peer made by hand: it speaks the session protocol over a QP of
+// rawPeer is a peer made by hand: it speaks the session protocol over a QP of
 // its own, and does what a test tells it, however wrong.
-type puppet struct {
+type rawPeer struct {
 	dev  *device
 	pd   *verbs.PD
 	cq   *verbs.CQ
@@ -29,61 +29,61 @@ type puppet struct {
 	conn rcm.Conn
 	peer hello
 	tx   ring.Tx // where its next message goes
-	// pace, if set, is the session at the other end: the puppet waits until
+	// pace, if set, is the session at the other end: the raw peer waits until
 	// it has released its ring, as a decent peer does.
 	pace *session
 }
 
 const (
-	puppetRing    = 1 << 20
-	puppetSlots   = 512
-	puppetStreams = 1000
+	rawPeerRing    = 1 << 20
+	rawPeerSlots   = 512
+	rawPeerStreams = 1000
 )
 
-// newPuppet makes all of a puppet but the connection.
-func newPuppet(t testing.TB) *puppet {
+// newRawPeer makes all of a raw peer but the connection.
+func newRawPeer(t testing.TB) *rawPeer {
 	t.Helper()
-	p := new(puppet)
+	p := new(rawPeer)
 	var err error
 	p.dev, err = acquireDevice("soft0")
 	require.NoError(t, err)
 	p.pd, err = p.dev.ctx.AllocPD()
 	require.NoError(t, err)
-	p.cq, err = p.dev.ctx.CreateCQ(verbs.CQAttr{CQE: 4 * puppetSlots}, nil)
+	p.cq, err = p.dev.ctx.CreateCQ(verbs.CQAttr{CQE: 4 * rawPeerSlots}, nil)
 	require.NoError(t, err)
-	p.mr, err = p.pd.AllocMR(puppetRing, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
+	p.mr, err = p.pd.AllocMR(rawPeerRing, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
 	require.NoError(t, err)
-	p.out, err = p.pd.AllocMR(puppetRing, verbs.AccessLocalWrite, verbs.MROptions{})
+	p.out, err = p.pd.AllocMR(rawPeerRing, verbs.AccessLocalWrite, verbs.MROptions{})
 	require.NoError(t, err)
 	p.qp, err = p.pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: p.cq, RecvCQ: p.cq,
-		Cap: verbs.QPCap{MaxSendWR: puppetSlots, MaxRecvWR: 2 * puppetSlots, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: puppetRing},
+		Cap: verbs.QPCap{MaxSendWR: rawPeerSlots, MaxRecvWR: 2 * rawPeerSlots, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: rawPeerRing},
 	})
 	require.NoError(t, err)
 	return p
 }
 
-// hello returns what a decent puppet says.
-func (p *puppet) hello() hello {
+// hello returns what a decent raw peer says.
+func (p *rawPeer) hello() hello {
 	return hello{
 		minVersion: 2, maxVersion: 2,
-		link:   link.Params{RingAddr: p.mr.Addr(), RingKey: p.mr.RKey(), RingSize: puppetRing, Slots: puppetSlots},
-		window: 64 << 10, streams: puppetStreams, pid: 1, token: 1, sessionWindow: 1 << 20,
+		link:   link.Params{RingAddr: p.mr.Addr(), RingKey: p.mr.RKey(), RingSize: rawPeerRing, Slots: rawPeerSlots},
+		window: 64 << 10, streams: rawPeerStreams, pid: 1, token: 1, sessionWindow: 1 << 20,
 	}
 }
 
-func (p *puppet) param(hello []byte) rcm.ConnParam {
+func (p *rawPeer) param(hello []byte) rcm.ConnParam {
 	return rcm.ConnParam{
 		PrivateData: hello, Access: verbs.AccessRemoteWrite,
 		Prepare: func(qp *verbs.QP) error {
-			_, err := qp.PostRecv(make([]verbs.RecvWR, 2*puppetSlots))
+			_, err := qp.PostRecv(make([]verbs.RecvWR, 2*rawPeerSlots))
 			return err
 		},
 	}
 }
 
 // dial connects to a listener and says hello.
-func (p *puppet) dial(address string, hello []byte) error {
+func (p *rawPeer) dial(address string, hello []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), hangTime)
 	defer cancel()
 	route, err := rcm.Soft().Resolve(ctx, netip.MustParseAddrPort(address))
@@ -97,7 +97,7 @@ func (p *puppet) dial(address string, hello []byte) error {
 }
 
 // accept waits for a dial to ln, and answers with hello.
-func (p *puppet) accept(ln rcm.Listener, hello []byte) error {
+func (p *rawPeer) accept(ln rcm.Listener, hello []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), hangTime)
 	defer cancel()
 	req, err := ln.Accept(ctx)
@@ -114,24 +114,24 @@ func (p *puppet) accept(ln rcm.Listener, hello []byte) error {
 		return err
 	}
 	// The dial waits for these.
-	if err = p.send(addrsOf(0, min(puppetStreams, p.peer.streams))); err != nil {
+	if err = p.send(addrsOf(0, min(rawPeerStreams, p.peer.streams))); err != nil {
 		return err
 	}
 	if err = p.send(frame(framePing, 0, 0, nil)); err != nil {
 		return err
 	}
-	return p.write(0, nil, creditImm(0, puppetRing, puppetSlots))
+	return p.write(0, nil, creditImm(0, rawPeerRing, rawPeerSlots))
 }
 
-func (p *puppet) learn() (err error) {
+func (p *rawPeer) learn() (err error) {
 	if p.peer, err = parseHello(p.conn.PrivateData()); err != nil {
 		return err
 	}
 	return p.tx.Init(p.peer.link.RingSize)
 }
 
-// close ends the puppet, in which state ever it is.
-func (p *puppet) close() {
+// close ends the raw peer, in which state ever it is.
+func (p *rawPeer) close() {
 	if p.conn != nil {
 		p.conn.Disconnect()
 	}
@@ -143,11 +143,11 @@ func (p *puppet) close() {
 	p.dev.release()
 }
 
-// dialPuppet returns a connected and well-behaved puppet that ends with the
+// dialRawPeer returns a connected and well-behaved raw peer that ends with the
 // test.
-func dialPuppet(t testing.TB, address string) *puppet {
+func dialRawPeer(t testing.TB, address string) *rawPeer {
 	t.Helper()
-	p := newPuppet(t)
+	p := newRawPeer(t)
 	t.Cleanup(p.close)
 	h := p.hello()
 	require.NoError(t, p.dial(address, h.marshal()))
@@ -155,11 +155,11 @@ func dialPuppet(t testing.TB, address string) *puppet {
 }
 
 // send writes a message to where the peer expects it.
-func (p *puppet) send(msg []byte) error { return p.write(p.reserve(len(msg)), msg, immFrames) }
+func (p *rawPeer) send(msg []byte) error { return p.write(p.reserve(len(msg)), msg, immFrames) }
 
 // reserve returns where the next message of n bytes goes. Without a pace it
 // pretends that all was released.
-func (p *puppet) reserve(n int) uint32 {
+func (p *rawPeer) reserve(n int) uint32 {
 	for {
 		if off, ok := p.tx.Reserve(n); ok {
 			return off
@@ -174,14 +174,14 @@ func (p *puppet) reserve(n int) uint32 {
 }
 
 // write writes a message anywhere, with any immediate.
-func (p *puppet) write(off uint32, msg []byte, imm uint32) error {
+func (p *rawPeer) write(off uint32, msg []byte, imm uint32) error {
 	return p.post(verbs.SendWR{
 		Opcode: verbs.OpWriteWithImm, Flags: verbs.SendInline, Inline: [][]byte{msg}, Imm: imm,
 		RemoteAddr: p.peer.link.RingAddr + uint64(off), RKey: p.peer.link.RingKey,
 	})
 }
 
-func (p *puppet) post(wr verbs.SendWR) error {
+func (p *rawPeer) post(wr verbs.SendWR) error {
 	for end := time.Now().Add(hangTime); ; {
 		_, err := p.qp.PostSend([]verbs.SendWR{wr})
 		if !errors.Is(err, verbs.ErrQueueFull) {
@@ -196,7 +196,7 @@ func (p *puppet) post(wr verbs.SendWR) error {
 
 // poll takes completions and posts receives again, so that the peer can write
 // on and on.
-func (p *puppet) poll() []verbs.WC {
+func (p *rawPeer) poll() []verbs.WC {
 	var wcs [64]verbs.WC
 	n, _ := p.cq.Poll(wcs[:])
 	received := 0
@@ -210,10 +210,10 @@ func (p *puppet) poll() []verbs.WC {
 }
 
 // open opens a stream.
-func (p *puppet) open(stream uint32) error { return p.send(frame(frameOpen, stream, 0, nil)) }
+func (p *rawPeer) open(stream uint32) error { return p.send(frame(frameOpen, stream, 0, nil)) }
 
 // gone reports whether the peer has ended the session.
-func (p *puppet) gone() bool {
+func (p *rawPeer) gone() bool {
 	p.poll()
 	select {
 	case <-p.conn.Disconnected():

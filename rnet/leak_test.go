@@ -11,8 +11,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// census counts what the package may leave behind.
-type census struct {
+// resources counts what the package may leave behind.
+type resources struct {
 	descriptors int
 	memfds      int   // descriptors of shared memory
 	mappings    int   // mappings of shared memory
@@ -20,10 +20,10 @@ type census struct {
 	goroutines  int   // of this module
 }
 
-// takeCensus counts now. What the system does not tell (anywhere but on Linux)
+// countResources counts now. What the system does not tell (anywhere but on Linux)
 // counts as nothing.
-func takeCensus() census {
-	c := census{pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
+func countResources() resources {
+	c := resources{pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
 	list, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
@@ -45,12 +45,12 @@ func takeCensus() census {
 // settleTime is how long sessions have to go idle and end.
 const settleTime = 10 * time.Second
 
-// leftovers says what there is more than at the census, after what is under
+// leftovers says what there is more than when they were counted, after what is under
 // way had time to end; empty if nothing.
-func (c census) leftovers() string {
-	var now census
+func (c resources) leftovers() string {
+	var now resources
 	for end := time.Now().Add(settleTime); ; {
-		if now = takeCensus(); !now.exceeds(c) {
+		if now = countResources(); !now.exceeds(c) {
 			return ""
 		}
 		if time.Now().After(end) {
@@ -65,7 +65,7 @@ func (c census) leftovers() string {
 	return text
 }
 
-func (c census) exceeds(before census) bool {
+func (c resources) exceeds(before resources) bool {
 	return c.descriptors > before.descriptors || c.memfds > before.memfds || c.mappings > before.mappings ||
 		c.pinned > before.pinned || c.goroutines > before.goroutines
 }
@@ -73,7 +73,7 @@ func (c census) exceeds(before census) bool {
 // leavesNothing fails t if what follows leaves something behind.
 func leavesNothing(t testing.TB) {
 	t.Helper()
-	before := takeCensus()
+	before := countResources()
 	t.Cleanup(func() {
 		if left := before.leftovers(); left != "" {
 			t.Error("left behind:", left)
