@@ -119,9 +119,9 @@ type createSRQOut struct {
 
 // createAHOut is struct mlx5_ib_create_ah_resp.
 type createAHOut struct {
-	_    uint32 // response_length
-	dmac [6]uint8
-	_    [6]uint8
+	responseLength uint32
+	dmac           [6]uint8
+	_              [6]uint8
 }
 
 // Opcodes of WQEs (MLX5_OPCODE_*).

@@ -27,7 +27,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{createQPOut{}, 40, map[string]uintptr{"register": 0}},
 		{createSRQIn{}, 32, map[string]uintptr{"record": 8}},
 		{createSRQOut{}, 8, nil},
-		{createAHOut{}, 16, map[string]uintptr{"dmac": 4}},
+		{createAHOut{}, 16, map[string]uintptr{"responseLength": 0, "dmac": 4}},
 	} {
 		abitest.RequireLayout(t, c.value, c.size, c.offsets)
 	}

@@ -17,8 +17,13 @@ const (
 	extendedPath = 1 << 31 // MLX5_EXTENDED_UD_AV, beside the QP's number
 )
 
-// CreateAH makes the path of the vector. On Ethernet the kernel resolves it to an
-// address.
+// rates are the device's numbers of rates by InfiniBand's (enum ib_rate of the
+// kernel). What the device does not have is rounded up, and 0 is as fast as the
+// port; so are rates above these.
+var rates = [...]byte{2: 7, 3: 8, 4: 9, 5: 10, 6: 11, 7: 12, 8: 13, 9: 14, 10: 15, 11: 11, 12: 13, 13: 15, 15: 9, 16: 15, 19: 9, 20: 13}
+
+// CreateAH makes the path of the vector. On Ethernet, and there alone, the kernel
+// answers: with the address of the other port.
 func (c *context) CreateAH(av *verbs.AddressVector, create func(driver.Extra) error) (any, error) {
 	var out createAHOut
 	if err := create(driver.Extra{Out: abi.BytesOf(&out)}); err != nil {
@@ -26,20 +31,23 @@ func (c *context) CreateAH(av *verbs.AddressVector, create func(driver.Extra) er
 	}
 	p := new(path)
 	b := p[:]
-	rate := byte(0)
-	if av.StaticRate != 0 {
-		const rateOffset = 5 // MLX5_STAT_RATE_OFFSET of the kernel's driver
-		rate = av.StaticRate + rateOffset
+	if int(av.StaticRate) < len(rates) {
+		b[0] = rates[av.StaticRate] << 4
 	}
-	b[0], b[1] = rate<<4|av.SL&15, av.SrcPathBits&0x7f
-	be.PutUint16(b[2:], av.DLID)
-	if out.dmac != ([6]uint8{}) {
+	hasGRH := uint32(0)
+	if out.responseLength != 0 {
+		b[0] |= av.SL & 7 << 1
 		be.PutUint16(b[2:], sourcePort(av.FlowLabel))
 		copy(b[8:], out.dmac[:])
+	} else {
+		b[0] |= av.SL & 15
+		b[1] = av.SrcPathBits & 0x7f
+		be.PutUint16(b[2:], av.DLID)
+		hasGRH = 1 << 30 // reserved on Ethernet, where every packet has one
 	}
 	if av.IsGlobal {
 		b[14], b[15] = av.TrafficClass, av.HopLimit
-		be.PutUint32(b[16:], 1<<30|uint32(av.SGIDIndex)<<20|av.FlowLabel&0xfffff)
+		be.PutUint32(b[16:], hasGRH|uint32(av.SGIDIndex)<<20|av.FlowLabel&0xfffff)
 		copy(b[20:], av.DGID[:])
 	}
 	return p, nil

@@ -5,6 +5,7 @@ package mlx5
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math/bits"
 	"strings"
 	"testing"
@@ -141,6 +142,58 @@ func TestRequestsAreEncodedAsTheDeviceReadsThem(t *testing.T) {
 			require.Equal(t, want, q.send.mem[:len(want)])
 			require.EqualValues(t, 1, bits.ReverseBytes32(q.record[1]), "blocks")
 			require.Equal(t, *abi.ViewAt[uint64](q.send.mem, 0), *abi.ViewAt[uint64](ctx.uars[1], firstRegister+2*512), "register 6 has the first bytes")
+		})
+	}
+}
+
+// The address is struct mlx5_wqe_av of mlx5dv.h, as mlx5_create_ah of rdma-core fills
+// it in.
+func TestAddressesAreEncodedAsTheDeviceReadsThem(t *testing.T) {
+	mac := [6]uint8{2, 3, 4, 5, 6, 7}
+	global := verbs.AddressVector{
+		DGID: verbs.GID{0xfe, 15: 0x99}, SGIDIndex: 3, FlowLabel: 0x12345, HopLimit: 64, TrafficClass: 0x20,
+		DLID: 0x1122, SL: 5, SrcPathBits: 6, IsGlobal: true,
+	}
+	route := "2040 %s fe000000000000000000000000000099"
+	ethernet, infiniBand := fmt.Sprintf(route, "00312345"), fmt.Sprintf(route, "40312345")
+	for _, c := range []struct {
+		name     string
+		rate     uint8
+		ethernet bool
+		change   func(av *verbs.AddressVector)
+		want     string
+	}{
+		{"Ethernet", 0, true, nil, "0a00 e341 00000000 020304050607" + ethernet},
+		{"Ethernet, SL of four bits", 0, true, func(av *verbs.AddressVector) { av.SL = 15 }, "0e00 e341 00000000 020304050607" + ethernet},
+		{"Ethernet, 14 Gbit/s", 11, true, nil, "ba00 e341 00000000 020304050607" + ethernet},
+		{"InfiniBand", 0, false, nil, "0506 1122 00000000 000000000000" + infiniBand},
+		{"InfiniBand, 2.5 Gbit/s", 2, false, nil, "7506 1122 00000000 000000000000" + infiniBand},
+		{"InfiniBand, 10 Gbit/s", 3, false, nil, "8506 1122 00000000 000000000000" + infiniBand},
+		{"InfiniBand, 120 Gbit/s", 10, false, nil, "f506 1122 00000000 000000000000" + infiniBand},
+		{"InfiniBand, 14 Gbit/s", 11, false, nil, "b506 1122 00000000 000000000000" + infiniBand},
+		{"InfiniBand, 100 Gbit/s", 16, false, nil, "f506 1122 00000000 000000000000" + infiniBand},
+		{"InfiniBand, 400 Gbit/s", 21, false, nil, "0506 1122 00000000 000000000000" + infiniBand},
+		{"InfiniBand, no rate", 200, false, nil, "0506 1122 00000000 000000000000" + infiniBand},
+		{"InfiniBand, one subnet", 0, false, func(av *verbs.AddressVector) { av.IsGlobal = false },
+			"0506 1122 00000000 000000000000 0000 00000000" + strings.Repeat("00", 16)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, _ := newContext(t)
+			av := global
+			av.StaticRate = c.rate
+			if c.change != nil {
+				c.change(&av)
+			}
+			made, err := ctx.CreateAH(&av, func(e driver.Extra) error {
+				if c.ethernet {
+					*abi.ViewAt[createAHOut](e.Out, 0) = createAHOut{responseLength: 10, dmac: mac}
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			want, err := hex.DecodeString(strings.ReplaceAll(c.want, " ", ""))
+			require.NoError(t, err)
+			require.Equal(t, hex.EncodeToString(want), hex.EncodeToString(made.(*path)[:]))
 		})
 	}
 }
