@@ -180,7 +180,8 @@ type NudgingQP interface {
 	Nudge(id uint64) (bell bool)
 }
 
-// SRQ is the mapped memory of an SRQ, used under its lock.
+// SRQ is the mapped memory of an SRQ, used under its lock. The driver's own Poll
+// of a CQ may use it at the same time, and after Unmap: that lock is not the CQ's.
 type SRQ interface {
 	Capacity() int
 	PostRecv(wrs []verbs.RecvWR) (int, error)

@@ -3,6 +3,7 @@
 package mlx5
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -308,6 +309,30 @@ func TestReceivesEndWhereTheirListEnds(t *testing.T) {
 		{ID: 1, QPN: qpn, Opcode: verbs.WCRecv, Flags: verbs.WCWithImm, Imm: 0x01020304, ByteLen: 11},
 		{ID: 2, QPN: qpn, Status: verbs.WCLocLenErr, VendorErr: 0x32},
 	}, wcs[:n])
+}
+
+// Close of a device lets go of its objects in any order, and whoever polls the CQ
+// may find a receive of an SRQ whose memory is gone.
+func TestAReceiveOfAnSRQThatIsGoneCompletes(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 3, MaxSGE: 1}, func(driver.Extra) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
+	require.NoError(t, err)
+	s := made.(*srq)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 1}, SRQ: s})
+	n, err := s.PostRecv([]verbs.RecvWR{{ID: 5}, {ID: 6}})
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	freed := s.mem
+	s.Unmap()
+	before := bytes.Clone(freed)
+	device(c, 0, cqeRecv, 1, nil)
+	device(c, 1, cqeRecv, 0, nil)
+	var wcs [3]verbs.WC
+	n, err = c.Poll(wcs[:], one{q})
+	require.NoError(t, err)
+	require.Equal(t, []verbs.WC{{ID: 6, QPN: qpn, Opcode: verbs.WCRecv}, {ID: 5, QPN: qpn, Opcode: verbs.WCRecv}}, wcs[:n])
+	require.Equal(t, before, freed, "memory that was freed")
 }
 
 func TestArmingForASolicitedCompletionDoesNotWeaken(t *testing.T) {

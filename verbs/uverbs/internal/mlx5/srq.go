@@ -20,11 +20,11 @@ import (
 // has a next.
 type srq struct {
 	ctx    *context
-	mem    []byte
 	shift  int
 	record *uint32
 
 	mu     sync.Mutex
+	mem    []byte   // guarded by mu, nil once it is unmapped
 	ids    []uint64 // guarded by mu
 	taken  []bool   // guarded by mu: posted, and not completed
 	next   uint16   // guarded by mu: the free one that is posted next
@@ -99,8 +99,10 @@ func (s *srq) completed(wc *verbs.WC, index uint16) (wanted bool, err error) {
 		return false, fmt.Errorf("%w: receive %d is not posted", errQueue, index)
 	}
 	wc.ID, s.taken[index] = s.ids[index], false
-	s.link(s.last, index)
-	s.last = index
+	if s.mem != nil {
+		s.link(s.last, index)
+		s.last = index
+	}
 	return true, nil
 }
 
@@ -112,5 +114,11 @@ func (s *srq) Modify(_ verbs.SRQAttr, mask verbs.SRQAttrMask, modify func(in []b
 	return modify(nil)
 }
 
-// Unmap frees the memory, which the device has let go of.
-func (s *srq) Unmap() { s.ctx.mem.Unmap(s.mem) }
+// Unmap frees the memory, which the device has let go of. A CQ may be polled at the
+// same time, and find completions afterwards.
+func (s *srq) Unmap() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ctx.mem.Unmap(s.mem)
+	s.mem = nil
+}
