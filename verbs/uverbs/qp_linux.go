@@ -227,9 +227,13 @@ func (q *qp) enter(state verbs.QPState) {
 	q.setState(state)
 }
 
-// empty forgets what was posted before RESET, and its completions.
+// empty forgets what was posted before RESET, and its completions. These first:
+// whoever polls counts them, and looks in the queues for what they are of.
 func (q *qp) empty() {
 	q.lock()
+	defer q.unlock()
+	q.sendCQ.purge(q, false)
+	q.recvCQ.purge(q, false)
 	if q.send.queue != nil {
 		q.send.queue.Reset()
 	}
@@ -237,9 +241,6 @@ func (q *qp) empty() {
 	q.sendDone.Store(0)
 	q.recvDone.Store(0)
 	q.failed.Store(false)
-	q.unlock()
-	q.sendCQ.purge(q, false)
-	q.recvCQ.purge(q, false)
 }
 
 // resume rings the bell for requests that were posted in SQD, signaled or

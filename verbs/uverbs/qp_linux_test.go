@@ -56,3 +56,35 @@ func TestResetComesAfterTheRequestsThatAreBeingPosted(t *testing.T) {
 	close(slow.end)
 	require.Error(t, <-reset) // ends with the post
 }
+
+// resetQueue is a queue that looks at its CQ when it is reset.
+type resetQueue struct {
+	driver.QP
+	reset func()
+}
+
+func (r *resetQueue) Reset() { r.reset() }
+
+// Whoever polls the CQ has its lock alone, so it must not find the QP while the QP
+// is reset.
+func TestNoCompletionOfAQPIsLeftWhenItIsReset(t *testing.T) {
+	c, mem, q := cqWithQP(t)
+	q.sendCQ, q.recvCQ, q.sendLimit = c, c, 4
+	siwCompletes(mem, 0, 1, q.num, 0)
+	siwCompletes(mem, 1, 2, q.num, 0)
+	c.flushed(q.num, []uint64{3})
+	resets := 0
+	q.send.queue = &resetQueue{reset: func() {
+		resets++
+		var wcs [4]verbs.WC
+		n, err := c.Poll(wcs[:])
+		require.NoError(t, err)
+		require.Empty(t, wcs[:n])
+	}}
+	q.send.posted = 3
+	q.failed.Store(true)
+	q.empty()
+	require.Equal(t, 1, resets)
+	require.Zero(t, q.sendDone.Load())
+	require.Zero(t, q.send.posted)
+}

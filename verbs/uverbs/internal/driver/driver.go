@@ -139,7 +139,8 @@ type QP interface {
 	// the kernel has to be told, which the core does once for all.
 	PostSend(wrs []verbs.SendWR) (n int, bell bool, err error)
 	PostRecv(wrs []verbs.RecvWR) (int, error)
-	// Reset empties the queues: the QP has gone to RESET.
+	// Reset empties the queues: the QP has gone to RESET. Its completions have
+	// been taken out of both CQs, so Poll does not come to its queues.
 	Reset()
 	Unmap()
 }
