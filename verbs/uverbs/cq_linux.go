@@ -106,7 +106,7 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	c.mu.Unlock()
 	if failed {
 		for i := range wcs[:n] {
-			c.tend(&wcs[i])
+			c.noteFailure(&wcs[i])
 		}
 	}
 	return n, err
@@ -196,9 +196,9 @@ func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 	return n, failed
 }
 
-// tend looks after the QP of a completion with an error: receives that were
+// noteFailure looks after the QP of a completion with an error: receives that were
 // posted while it failed may not have been flushed.
-func (c *cq) tend(wc *verbs.WC) {
+func (c *cq) noteFailure(wc *verbs.WC) {
 	if wc.Status == verbs.WCSuccess {
 		return
 	}
