@@ -56,8 +56,8 @@ const recordSize = 64
 
 // CreateCQ gives the device memory in which all CQEs are invalid.
 func (c *context) CreateCQ(cqe int, create func(int, driver.Extra) error) (driver.CQ, error) {
-	if cqe >= maxEntries {
-		return nil, fmt.Errorf("%w: CQ of %d entries", verbs.ErrInvalid, cqe)
+	if most := maxEntries - 1 - spare; cqe > most {
+		return nil, fmt.Errorf("%w: CQ of %d entries, %d is the most", verbs.ErrInvalid, cqe, most)
 	}
 	entries := roundUp(cqe + spare + 1)
 	mem, err := c.mem.Alloc(entries*cqeSize + recordSize)

@@ -107,11 +107,13 @@ const (
 )
 
 // Describe leaves out what this driver does not do: windows and keys to
-// invalidate, resizing, memory that is paged in.
+// invalidate, resizing, memory that is paged in. A CQ is a power of two of entries,
+// of which one stays free and some are the driver's.
 func (c *context) Describe(attr *verbs.DeviceAttr) {
 	attr.Caps &^= verbs.CapMemWindow | verbs.CapResizeCQ | verbs.CapOnDemandPaging
 	attr.Caps |= verbs.CapSendWithImm | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapAtomics | verbs.CapUC | verbs.CapUD
 	attr.MaxInline = maxInline
+	attr.MaxCQE = max(roundUp(min(attr.MaxCQE+1, maxEntries)+1)/2-1-spare, 0)
 	attr.MaxSGE, attr.MaxSGERead, attr.MaxSRQSGE = min(attr.MaxSGE, maxSGE), min(attr.MaxSGERead, maxSGE), min(attr.MaxSRQSGE, maxSGE)
 	attr.MaxQPWR = min(attr.MaxQPWR, int(c.out.maxRecvWR), int(c.out.maxSendBlocks)/sendBlocks(verbs.QPTypeUD, verbs.QPCap{MaxSendSGE: maxSGE, MaxInline: maxInline}))
 }

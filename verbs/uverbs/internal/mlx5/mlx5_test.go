@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,6 +69,32 @@ func newCQ(t testing.TB, c *context, cqe int) *cq {
 	})
 	require.NoError(t, err)
 	return q.(*cq)
+}
+
+// A kernel makes CQs of powers of two up to what it advertises and one
+// (mlx5_ib_create_cq).
+func TestTheLargestCQThatIsAdvertisedCanBeMade(t *testing.T) {
+	for _, kernel := range []int{0, 63, 127, 1<<10 - 1, 1 << 10, 1<<22 - 1, 1<<24 - 1} {
+		t.Run(strconv.Itoa(kernel), func(t *testing.T) {
+			ctx, _ := newContext(t)
+			attr := verbs.DeviceAttr{MaxCQE: kernel}
+			ctx.Describe(&attr)
+			if kernel <= spare {
+				require.Zero(t, attr.MaxCQE)
+				return
+			}
+			require.Positive(t, attr.MaxCQE)
+			made, err := ctx.CreateCQ(attr.MaxCQE, func(entries int, _ driver.Extra) error {
+				require.LessOrEqual(t, entries, kernel)
+				require.LessOrEqual(t, roundUp(entries+1), kernel+1)
+				return nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, attr.MaxCQE, made.(*cq).Capacity())
+			_, err = ctx.CreateCQ(maxEntries-spare, func(int, driver.Extra) error { t.Fatal("larger than any"); return nil })
+			require.ErrorIs(t, err, verbs.ErrInvalid)
+		})
+	}
 }
 
 // one is a table of one QP.
