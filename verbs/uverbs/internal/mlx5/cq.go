@@ -47,7 +47,9 @@ type cq struct {
 }
 
 // spare is how many entries a CQ has beside those that were asked for. A QP
-// takes one, see sendQueue.
+// takes one, see sendQueue. Where all are taken, requests of a further QP are not
+// marked: its program has to ask for a completion before its queue is full, as with
+// other libraries.
 const spare = 64
 
 // The places of doorbell records are cache lines of their own, at the end of the

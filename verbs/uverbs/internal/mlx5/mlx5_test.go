@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -308,6 +309,90 @@ func TestAMarkedRequestFreesTheQueueAndIsNotSeen(t *testing.T) {
 	require.EqualValues(t, 1, c.lent.Load())
 	q.Unmap()
 	require.Zero(t, c.lent.Load())
+}
+
+// A program that asks for no completion posts for ever, whatever the sizes of its
+// queue and of its requests are: where the queue is full, a marked request is on
+// its way.
+func TestRequestsWithoutCompletionsNeverFillTheQueueForEver(t *testing.T) {
+	for _, wrs := range []int{1, 2, 3, 5, 8} {
+		for _, inline := range []int{0, 64, 128, 192, 256} {
+			for _, length := range []int{0, 20, 84, 148, 256, -1} {
+				if length > inline {
+					continue
+				}
+				t.Run(fmt.Sprintf("%d of up to %d bytes, of %d", wrs, inline, length), func(t *testing.T) {
+					ctx, _ := newContext(t)
+					c := newCQ(t, ctx, 8)
+					q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: wrs, MaxInline: inline}, SendCQ: c})
+					random := rand.New(rand.NewPCG(1, uint64(wrs<<16|inline)))
+					for range 300 {
+						n := length
+						if n < 0 {
+							n = random.IntN(inline + 1)
+						}
+						wr := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, n)}}
+						posted, _, err := q.PostSend([]verbs.SendWR{wr})
+						if posted == 1 {
+							continue
+						}
+						require.ErrorIs(t, err, verbs.ErrQueueFull)
+						completeMarked(t, c, q)
+						posted, _, err = q.PostSend([]verbs.SendWR{wr})
+						require.NoError(t, err, "everything that was marked is done")
+						require.Equal(t, 1, posted)
+					}
+				})
+			}
+		}
+	}
+}
+
+// The limit that docs/transports.md tells of.
+func TestAQPWithoutASpareEntryIsFreedBySignaledRequests(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 4}, SendCQ: c}
+	for range spare {
+		require.True(t, newQP(t, ctx, attr).send.marks)
+	}
+	q := newQP(t, ctx, attr)
+	wrs := make([]verbs.SendWR, 5)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend}
+	}
+	wrs[3].Flags = verbs.SendSignaled
+	n, _, err := q.PostSend(wrs)
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+	require.Equal(t, 4, n)
+	completeMarked(t, c, q)
+	require.EqualValues(t, 4, q.send.posted.Load()-q.send.done.Load(), "there is no entry for a marked request")
+	device(c, 0, cqeRequest, 3, nil)
+	var wcs [2]verbs.WC
+	n, err = c.Poll(wcs[:], one{q})
+	require.NoError(t, err)
+	require.Equal(t, []verbs.WC{{ID: 3, QPN: qpn}}, wcs[:n])
+	n, _, err = q.PostSend(wrs[:4])
+	require.NoError(t, err)
+	require.Equal(t, 4, n)
+}
+
+// completeMarked completes the marked request, of which there is at most one, and
+// takes the completion.
+func completeMarked(t *testing.T, c *cq, q *qp) {
+	t.Helper()
+	marked := 0
+	for at := q.send.done.Load(); at != q.send.posted.Load(); at = q.send.requests[at&q.send.mask].end {
+		if q.send.requests[at&q.send.mask].marked {
+			marked++
+			device(c, c.next, cqeRequest, uint16(at), nil)
+		}
+	}
+	require.LessOrEqual(t, marked, 1, "there is one spare entry")
+	var wcs [2]verbs.WC
+	n, err := c.Poll(wcs[:], one{q})
+	require.NoError(t, err)
+	require.Zero(t, n, "nobody has asked for it")
 }
 
 func TestReceivesEndWhereTheirListEnds(t *testing.T) {

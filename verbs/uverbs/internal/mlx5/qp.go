@@ -37,12 +37,13 @@ type qp struct {
 	spare     *cq  // the send CQ, if the QP has one of its spare entries
 }
 
-// CreateQP gives the device memory for both queues.
+// CreateQP gives the device memory for both queues. That of the send queue is for
+// two requests of the largest size at least.
 func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Extra) (driver.MadeQP, error)) (driver.QP, error) {
 	q := &qp{ctx: c, typ: attr.Type, datagrams: attr.Type == verbs.QPTypeUD}
 	wrs := max(attr.Cap.MaxSendWR, 1)
 	perWR := sendBlocks(attr.Type, attr.Cap)
-	blocks, receives, shift := roundUp(wrs*perWR), 0, 0
+	blocks, receives, shift := roundUp(max(wrs, 2)*perWR), 0, 0
 	if attr.SRQ != nil {
 		q.srq, _ = attr.SRQ.(*srq)
 	} else if attr.Cap.MaxRecvWR > 0 {
@@ -108,7 +109,7 @@ func (q *qp) Unmap() {
 func (q *qp) PostSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
 	s := &q.send
 	at := s.posted.Load() // which nobody else writes
-	room := s.mask + 1 - (at - s.done.Load())
+	room := s.room()
 	for ; n < len(wrs); n++ {
 		var size int
 		if size, err = q.wqeSize(&wrs[n]); err != nil {
@@ -119,7 +120,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
 			err = verbs.ErrQueueFull
 			break
 		}
-		q.write(at, size, &wrs[n], s.mark(at, &wrs[n]))
+		q.write(at, size, &wrs[n], s.mark(at+blocks, &wrs[n]))
 		s.last = at
 		at += blocks
 		room -= blocks

@@ -21,9 +21,12 @@ type sendQueue struct {
 	requests  []request // by their first block
 	// A request that gives no completion is known to be done when one behind
 	// it completes. Where there was none for half of the queue, one is marked:
-	// its completion takes a spare entry of the CQ, and nobody sees it.
+	// its completion takes a spare entry of the CQ, and nobody sees it. Half of
+	// the queue has room for the largest request, see CreateQP. So one that does
+	// not fit waits for a completion that comes.
 	marks    bool          // there is a spare entry for this QP
-	marking  atomic.Bool   // there is a marked request that has not completed
+	marking  bool          // the request before block marked may not have completed
+	marked   uint32        // the block after the last marked request
 	signaled uint32        // the block after the last request that completes
 	posted   atomic.Uint32 // free running, blocks: written by who posts, after requests
 	done     atomic.Uint32 // the same: written by who polls, after it has read requests
@@ -46,21 +49,28 @@ func newSendQueue(mem []byte, most, perWR int) sendQueue {
 func (s *sendQueue) reset() {
 	s.posted.Store(0)
 	s.done.Store(0)
-	s.marking.Store(false)
-	s.signaled = 0
+	s.marking, s.signaled = false, 0
 }
 
-// mark says whether the request that goes to block at is to be marked.
-func (s *sendQueue) mark(at uint32, wr *verbs.SendWR) bool {
-	if s.signalAll || wr.Flags&verbs.SendSignaled != 0 {
-		s.signaled = at + 1
+// room is how many blocks are free.
+func (s *sendQueue) room() uint32 {
+	done := s.done.Load()
+	if int32(done-s.marked) >= 0 {
+		s.marking = false
+	}
+	return s.mask + 1 - (s.posted.Load() - done)
+}
+
+// mark says whether the request that ends before block end is to be marked.
+func (s *sendQueue) mark(end uint32, wr *verbs.SendWR) bool {
+	switch {
+	case s.signalAll || wr.Flags&verbs.SendSignaled != 0:
+		s.signaled = end
+		return false
+	case !s.marks || s.marking || end-s.signaled < (s.mask+1)/2:
 		return false
 	}
-	if !s.marks || at-s.signaled < (s.mask+1)/2 || s.marking.Load() {
-		return false
-	}
-	s.marking.Store(true)
-	s.signaled = at + 1
+	s.marking, s.marked, s.signaled = true, end, end
 	return true
 }
 
@@ -79,11 +89,7 @@ func (s *sendQueue) completed(wc *verbs.WC, index uint16) (wanted bool, err erro
 	}
 	wc.ID = r.id
 	s.done.Store(r.end)
-	if r.marked {
-		s.marking.Store(false)
-		return wc.Status != verbs.WCSuccess, nil
-	}
-	return true, nil
+	return !r.marked || wc.Status != verbs.WCSuccess, nil
 }
 
 // recvQueue is a ring of receives, each of a power of two of bytes.
