@@ -100,16 +100,22 @@ func (c *cq) Poll(wcs []verbs.WC, qps driver.QPs) (int, error) {
 		c.next++
 		if wanted {
 			n++
+		} else {
+			// Its QP may mark the next request already, for which the device
+			// needs the entry. There is always one more than all can use.
+			c.recordTaken()
 		}
 	}
 	if c.next != first {
-		storeRecord(&c.record[0], bits.ReverseBytes32(c.next&0xffffff))
+		c.recordTaken()
 	}
 	if n > 0 {
 		err = nil // it is there with the next call
 	}
 	return n, err
 }
+
+func (c *cq) recordTaken() { storeRecord(&c.record[0], bits.ReverseBytes32(c.next&0xffffff)) }
 
 // read translates a CQE, and reports false if its QP is gone.
 func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, err error) {

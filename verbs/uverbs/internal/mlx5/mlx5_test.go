@@ -377,6 +377,35 @@ func TestAQPWithoutASpareEntryIsFreedBySignaledRequests(t *testing.T) {
 	require.Equal(t, 4, n)
 }
 
+// atFind calls found before it finds a QP.
+type atFind struct {
+	one
+	found func()
+}
+
+func (a atFind) Find(num uint32) driver.QP {
+	a.found()
+	return a.one.Find(num)
+}
+
+// As soon as a marked request is seen to be done another one may be marked, for which
+// the device needs the entry.
+func TestTheEntryOfAMarkedRequestIsGivenBackAtOnce(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 2}, SendCQ: c})
+	_, _, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}, {ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
+	require.NoError(t, err)
+	device(c, 0, cqeRequest, 0, nil)
+	device(c, 1, cqeRequest, 1, nil)
+	var taken []uint32
+	var wcs [2]verbs.WC
+	n, err := c.Poll(wcs[:], atFind{one{q}, func() { taken = append(taken, bits.ReverseBytes32(c.record[0])) }})
+	require.NoError(t, err)
+	require.Equal(t, []verbs.WC{{ID: 1, QPN: qpn}}, wcs[:n])
+	require.Equal(t, []uint32{0, 1}, taken)
+}
+
 // completeMarked completes the marked request, of which there is at most one, and
 // takes the completion.
 func completeMarked(t *testing.T, c *cq, q *qp) {
