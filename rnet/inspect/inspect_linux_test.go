@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -73,7 +74,7 @@ const (
 // them: their queues are full.
 func crowd([]string) error {
 	for i := range many {
-		name := fmt.Sprintf("@ramjet/stats1/0/%d/%016x", phantom+i, i)
+		name := fmt.Sprintf("@ramjet/stats1/0/%d/%016x", phantom+i, rand.Uint64()) // not those of a test beside this one
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		if err != nil {
 			return err
