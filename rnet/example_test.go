@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"strconv"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
@@ -102,4 +104,28 @@ func ExampleDialer_DialContext() {
 	check(err)
 	fmt.Printf("%s\n", body)
 	// Output: served over HTTP
+}
+
+// A service that systemd starts when somebody connects gets its listening socket as
+// descriptor 3, and its own process id to know that it was meant. Without them it
+// listens by itself.
+func ExampleNewListener() {
+	ln, err := given()
+	check(err)
+	defer ln.Close()
+	fmt.Println(ln.Addr().Network())
+	// Output: tcp
+}
+
+func given() (net.Listener, error) {
+	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
+		return rnet.Listen("tcp", "127.0.0.1:0")
+	}
+	file := os.NewFile(3, "LISTEN_FD_3")
+	defer file.Close() // net.FileListener has a copy
+	tcp, err := net.FileListener(file)
+	if err != nil {
+		return nil, err
+	}
+	return rnet.NewListener(tcp)
 }

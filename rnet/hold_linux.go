@@ -116,3 +116,16 @@ func sockaddr(at netip.AddrPort, family int) unix.Sockaddr {
 	}
 	return sa
 }
+
+// onlyV6 reports whether a listener on an IPv6 address takes no IPv4 peers.
+func onlyV6(c syscall.Conn) (only bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	raw.Control(func(fd uintptr) {
+		n, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
+		only = err == nil && n != 0
+	})
+	return only
+}

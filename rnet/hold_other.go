@@ -22,3 +22,5 @@ func optionsOf(syscall.RawConn, bool) (o socketOptions, err error) { return o, e
 func holdPort(netip.AddrPort, socketOptions) (io.Closer, *net.TCPAddr, error) {
 	return nil, nil, errors.ErrUnsupported
 }
+
+func onlyV6(syscall.Conn) bool { return false }

@@ -109,7 +109,7 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 	case err != nil:
 		return nil, err
 	case first != nil:
-		first.acceptFrom(tcp)
+		first.acceptFrom(tcp.(*net.TCPListener))
 		return first, nil
 	}
 	return lc.listenBeside(tcp, network, set, false)
@@ -140,7 +140,7 @@ func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set setti
 		tcp.Close()
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: tcp.Addr(), Err: err}
 	}
-	l.acceptFrom(tcp)
+	l.acceptFrom(tcp.(*net.TCPListener))
 	return l, nil
 }
 

@@ -13,11 +13,11 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm"
 )
 
-// Listener is what Listen returns for the TCP networks, unless the transport is
-// TCP: then it is a *net.TCPListener. Its methods may be called from any
+// Listener is what Listen and NewListener return for the TCP networks, unless the
+// transport is TCP: then it is a *net.TCPListener. Its methods may be called from any
 // goroutine. Errors are *net.OpError values that wrap net.ErrClosed after Close.
 type Listener struct {
-	tcp     *net.TCPListener // nil if somebody else listens there: see loops
+	tcp     tcpListener // nil if somebody else listens there: see loops
 	addr    net.Addr
 	network string
 	set     settings
@@ -58,8 +58,8 @@ func newListener(addr net.Addr, network string, set settings, loops *loopChoice)
 
 // acceptFrom makes the listener serve TCP peers. They wait in the kernel's backlog
 // until Accept takes them; where there is to be no TCP they are reset at once.
-func (l *Listener) acceptFrom(tcp net.Listener) {
-	l.tcp = tcp.(*net.TCPListener)
+func (l *Listener) acceptFrom(tcp tcpListener) {
+	l.tcp = tcp
 	if l.set.transport != fallback.Auto {
 		l.work.Go(l.resetTCP)
 		return
@@ -72,8 +72,7 @@ func (l *Listener) resetTCP() {
 	for {
 		conn, err := l.tcp.Accept() // ended by a peer, or Close
 		if err == nil {
-			conn.(*net.TCPConn).SetLinger(0)
-			conn.Close()
+			reset(conn)
 			continue
 		}
 		select { // ended by the clock (there are no descriptors, say), or Close
@@ -82,6 +81,15 @@ func (l *Listener) resetTCP() {
 			return
 		}
 	}
+}
+
+// reset ends a connection that was accepted so that its peer cannot take it for one
+// that was served.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(interface{ SetLinger(int) error }); ok {
+		tcp.SetLinger(0)
+	}
+	conn.Close()
 }
 
 // maxBacklog bounds the streams that wait for Accept: what a peer opens and
