@@ -76,6 +76,8 @@ func (f *kernelFabric) anyDevice() error {
 	switch {
 	case err != nil:
 		return nil // rdma_cm may know more
+	case len(names) == 0 && f.cfg.Device != "":
+		return fmt.Errorf("%w: no device %s, this host has no RDMA device", ErrNoRoute, f.cfg.Device)
 	case len(names) == 0:
 		return fmt.Errorf("%w: this host has no RDMA device", ErrNoRoute)
 	case f.cfg.Device != "" && !slices.Contains(names, f.cfg.Device):
