@@ -27,8 +27,8 @@ func (l *kernelListener) listenOn(id *cmID, at netip.Addr) error {
 	if err := l.fabric.uses(device); err != nil {
 		return err
 	}
-	id.handle(func(ev cmEvent) { l.hear(at, ev) })
-	err = id.listen(earBacklog)
+	id.handle(func(ev cmEvent) { l.event(at, ev) })
+	err = id.listen(kernelBacklog)
 	switch {
 	case err == nil:
 		return nil

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,29 +16,30 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// The acceptor's side, up to Accept. A listener has an ear for each address:
-// an id that listens there. A wildcard listener has one for every address of
-// the host that a device of the fabric has; rdma_cm has wildcards of its own,
-// but those listen on all devices of the host. Ours has to leave out those that
-// the fabric does not use: iWARP is to be at another port than the rest, since
-// TCP has this one there, and that would make the whole wildcard fail.
+// The acceptor's side, up to Accept. A listener has an id for each address. A
+// wildcard listener has one for every address of the host that a device of the
+// fabric has; rdma_cm has wildcards of its own, but those listen on all devices of
+// the host. Ours has to leave out those that the fabric does not use: iWARP is to be
+// at another port than the rest, since TCP has this one there, and that would make
+// the whole wildcard fail.
 //
-// One goroutine takes what the ears hear, and opens ears again after a device
-// or address has gone and come. Handshakes need no goroutine: the kernel has
+// A listener has no goroutine while nobody comes: requests are looked at on one that
+// ends with them, and so is, for all listeners of the process together, whether
+// addresses or devices have come or gone. Handshakes need no goroutine: the kernel has
 // done its part when it reports a request, and the rest is Accept's.
 
-// earBacklog is how many requests the kernel keeps for us to read. Accept's
+// kernelBacklog is how many requests the kernel keeps for us to read. Accept's
 // queue is our own.
-const earBacklog = 256
+const kernelBacklog = 256
 
-// maxHeard is how many requests that have been read may wait to be looked at.
-const maxHeard = 1024
+// maxPending is how many requests that have been read may wait to be looked at.
+const maxPending = 1024
 
-// rescan is how often the listener looks whether addresses or devices have
+// rescan is how often the listeners look whether addresses or devices have
 // come.
 const rescan = time.Second
 
-// settle is for how many ticks after a change it looks again: a device that
+// settle is for how many looks after a change a listener tries again: a device that
 // has come has no addresses at first.
 const settle = 10
 
@@ -73,19 +76,17 @@ func (f *kernelFabric) listen(addr netip.AddrPort, cfg ListenConfig) (*kernelLis
 		timeout: cmp.Or(cfg.HandshakeTimeout, defaultHandshakeTimeout),
 		queue:   make(chan *kernelRequest, cmp.Or(cfg.Backlog, defaultBacklog)),
 		closed:  make(chan struct{}),
-		wake:    make(chan struct{}, 1),
-		ears:    make(map[netip.Addr]*cmID),
+		ids:     make(map[netip.Addr]*cmID),
 		arrived: cfg.Arrived,
 	}
 	if l.arrived == nil {
 		l.arrived = func() {}
 	}
-	if err := l.openEars(); err != nil {
-		l.closeEars()
+	if err := l.open(); err != nil {
+		l.closeIDs()
 		return nil, err
 	}
-	l.running.Add(1)
-	go l.serve()
+	rescans.add(l)
 	return l, nil
 }
 
@@ -99,22 +100,21 @@ type kernelListener struct {
 	once    sync.Once           // closes closed
 	failure error               // set before closed is closed
 	arrived func()              // ListenConfig.Arrived
-	running sync.WaitGroup      // the serving goroutine
 
-	// ears are the ids that listen, seen what the host was like when they
-	// were opened, and again for how many ticks more to look for what is
-	// missing. They belong to the serving goroutine.
-	ears  map[netip.Addr]*cmID
-	seen  string
-	again int
+	// opening is held while ids are opened and closed. It guards ids, which are
+	// those that listen, seen, what the host was like when they were opened, and
+	// again, for how many looks more to try what is missing.
+	opening sync.Mutex
+	ids     map[netip.Addr]*cmID
+	seen    string
+	again   int
 
-	wake chan struct{} // has a token when heard or deaf may not be empty
-	mu   sync.Mutex
-	// heard are the requests that the serving goroutine has not taken, at most
-	// maxHeard, deaf the ears that were lost; guarded by mu.
-	heard []cmEvent
-	deaf  []netip.Addr
-	shut  bool // guarded by mu; nobody takes what is heard any more
+	mu      sync.Mutex
+	pending []cmEvent      // requests that nobody has looked at, at most maxPending; guarded by mu
+	lost    []netip.Addr   // those whose id went with its device; guarded by mu
+	busy    bool           // a goroutine works; guarded by mu
+	shut    bool           // no goroutine begins any more; guarded by mu
+	working sync.WaitGroup // the goroutine
 
 	requests, overflows atomic.Uint64
 }
@@ -154,11 +154,11 @@ func (l *kernelListener) wrap(err error) error {
 
 func (l *kernelListener) Close() error {
 	l.end(net.ErrClosed)
-	l.running.Wait() // ends: the goroutine only gives commands that the kernel answers at once
+	l.shutDown()
 	return nil
 }
 
-// end makes Accept fail from now on, and the serving goroutine end.
+// end makes Accept fail from now on.
 func (l *kernelListener) end(err error) {
 	l.once.Do(func() {
 		l.failure = err
@@ -167,33 +167,17 @@ func (l *kernelListener) end(err error) {
 	})
 }
 
-// serve turns what is heard into requests, until Close.
-func (l *kernelListener) serve() {
-	defer l.running.Done()
-	defer l.shutDown()
-	tick := time.NewTicker(rescan)
-	defer tick.Stop()
-	for {
-		// Ends with something heard, an ear lost, the tick or Close.
-		select {
-		case <-l.wake:
-			l.take()
-		case <-tick.C:
-			l.reopen()
-		case <-l.closed:
-			return
-		}
-	}
-}
-
+// shutDown gives the addresses back, and refuses who has come to them.
 func (l *kernelListener) shutDown() {
-	l.closeEars()
+	rescans.remove(l)
+	l.closeIDs()
 	l.mu.Lock()
 	l.shut = true
-	heard := l.heard
-	l.heard = nil
+	pending := l.pending
+	l.pending = nil
 	l.mu.Unlock()
-	for _, ev := range heard {
+	l.working.Wait() // ends: the goroutine only gives commands that the kernel answers at once
+	for _, ev := range pending {
 		refuseID(ev.conn, ReasonInvalidService)
 	}
 	for {
@@ -206,61 +190,69 @@ func (l *kernelListener) shutDown() {
 	}
 }
 
-// hear is called by the reader of events.
-func (l *kernelListener) hear(at netip.Addr, ev cmEvent) {
+// event is called by the reader of events, with one of the id that listens on an
+// address.
+func (l *kernelListener) event(at netip.Addr, ev cmEvent) {
 	switch ev.kind {
 	case eventConnectRequest:
-		if reason := l.hearRequest(ev); reason != 0 {
+		if reason := l.keep(ev); reason != 0 {
 			// Here and now, so that no flood of requests is read faster than
 			// it is refused. The kernel waits for nobody to do it.
 			refuseID(ev.conn, reason)
-			return
 		}
 	case eventLost:
 		l.end(ev.lost) // another descriptor would fare no better
 	case eventDeviceRemoval:
 		l.mu.Lock()
-		l.deaf = append(l.deaf, at)
-		l.mu.Unlock()
-	default:
-		return
-	}
-	select {
-	case l.wake <- struct{}{}:
-	default:
+		defer l.mu.Unlock()
+		l.lost = append(l.lost, at)
+		l.work()
 	}
 }
 
-// hearRequest keeps a request for the serving goroutine, or says why not.
-func (l *kernelListener) hearRequest(ev cmEvent) (refusal uint16) {
+// keep keeps a request to be looked at, or says why not.
+func (l *kernelListener) keep(ev cmEvent) (refusal uint16) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.shut:
 		return ReasonInvalidService
-	case len(l.heard) == maxHeard:
+	case len(l.pending) == maxPending:
 		l.overflows.Add(1)
 		return ReasonNoResources
 	}
-	l.heard = append(l.heard, ev)
+	l.pending = append(l.pending, ev)
+	l.work()
 	return 0
 }
 
-// take queues what was heard, and closes ears that are lost.
-func (l *kernelListener) take() {
-	l.mu.Lock()
-	heard, deaf := l.heard, l.deaf
-	l.heard, l.deaf = nil, nil
-	l.mu.Unlock()
-	for _, at := range deaf {
-		if id := l.ears[at]; id != nil {
-			delete(l.ears, at)
-			id.destroy()
-		}
-		l.again = settle
+// work starts a goroutine that looks at what has come, unless one does. mu is held.
+func (l *kernelListener) work() {
+	if !l.busy && !l.shut {
+		l.busy = true
+		l.working.Go(l.serve)
 	}
-	for _, ev := range heard {
-		l.request(ev)
+}
+
+// serve queues the requests that have come, and closes ids that are lost, until there
+// are none.
+func (l *kernelListener) serve() {
+	for {
+		l.mu.Lock()
+		pending, lost := l.pending, l.lost
+		l.pending, l.lost = nil, nil
+		l.busy = len(pending)+len(lost) > 0
+		busy := l.busy
+		l.mu.Unlock()
+		if !busy {
+			return
+		}
+		for _, at := range lost {
+			l.closeID(at)
+		}
+		for _, ev := range pending {
+			l.request(ev)
+		}
 	}
 }
 
@@ -285,9 +277,22 @@ func (l *kernelListener) request(ev cmEvent) {
 	l.arrived()
 }
 
-func (l *kernelListener) closeEars() {
-	for at, id := range l.ears {
-		delete(l.ears, at)
+// closeID closes an id whose device is being removed, which waits for that.
+func (l *kernelListener) closeID(at netip.Addr) {
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	if id := l.ids[at]; id != nil {
+		delete(l.ids, at)
+		id.destroy()
+	}
+	l.again = settle
+}
+
+func (l *kernelListener) closeIDs() {
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	for at, id := range l.ids {
+		delete(l.ids, at)
 		id.destroy()
 	}
 }
@@ -305,23 +310,30 @@ func (l *kernelListener) serves(ip netip.Addr) bool {
 	return ip == here
 }
 
-// openEars opens what is missing. The error is about the first address that
-// could have had an ear but for somebody else's; it wraps ErrNoRoute if no
-// device has any of the addresses.
-func (l *kernelListener) openEars() error {
+// open opens the ids for addresses that the host has.
+func (l *kernelListener) open() error {
 	host, addrs, err := hostState()
 	if err != nil {
 		return err
 	}
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	return l.openMissing(host, addrs)
+}
+
+// openMissing opens what is missing. The error is about the first address that
+// could have been had but for somebody else; it wraps ErrNoRoute if no device has
+// any of the addresses. opening is held.
+func (l *kernelListener) openMissing(host string, addrs []netip.Addr) error {
 	var firstErr error
 	for _, at := range addrs {
-		if l.ears[at] != nil || !l.serves(at) {
+		if l.ids[at] != nil || !l.serves(at) {
 			continue
 		}
-		id, err := l.openEar(at)
+		id, err := l.openID(at)
 		switch {
 		case err == nil:
-			l.ears[at] = id
+			l.ids[at] = id
 		case !errors.Is(err, ErrNoRoute) && firstErr == nil:
 			firstErr = err
 		}
@@ -331,40 +343,40 @@ func (l *kernelListener) openEars() error {
 		l.again = settle // what is taken now may be free later
 		return firstErr
 	}
-	if len(l.ears) == 0 {
+	if len(l.ids) == 0 {
 		return fmt.Errorf("%w: none that may be used has this address", ErrNoRoute)
 	}
 	return nil
 }
 
-// reopen opens ears where addresses or devices have come or an ear was lost,
-// and closes those whose address has gone.
-func (l *kernelListener) reopen() {
-	host, addrs, err := hostState()
+// rescan opens ids where addresses or devices have come or an id was lost, and closes
+// those whose address has gone.
+func (l *kernelListener) rescan(host string, addrs []netip.Addr) {
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	select {
+	case <-l.closed:
+		return
+	default:
+	}
 	switch {
-	case err != nil:
-		return // the process is short of descriptors, say; the ears stay
 	case host != l.seen:
 		l.again = settle
 	case l.again == 0:
 		return
 	}
 	l.again--
-	there := make(map[netip.Addr]bool, len(addrs))
-	for _, at := range addrs {
-		there[at] = true
-	}
-	for at, id := range l.ears {
-		if !there[at] {
-			delete(l.ears, at)
+	for at, id := range l.ids {
+		if !slices.Contains(addrs, at) {
+			delete(l.ids, at)
 			id.destroy()
 		}
 	}
-	_ = l.openEars() // what it could not open it tries at the next tick
+	_ = l.openMissing(host, addrs) // what it could not open it tries at the next look
 }
 
-// openEar makes an id listen on one address.
-func (l *kernelListener) openEar(at netip.Addr) (*cmID, error) {
+// openID makes an id listen on one address.
+func (l *kernelListener) openID(at netip.Addr) (*cmID, error) {
 	id, err := newCMID()
 	if err != nil {
 		return nil, err
@@ -374,4 +386,53 @@ func (l *kernelListener) openEar(at netip.Addr) (*cmID, error) {
 		return nil, err
 	}
 	return id, nil
+}
+
+// rescans are the listeners of the process, for which a timer looks at the host
+// together.
+var rescans rescanner
+
+type rescanner struct {
+	mu        sync.Mutex
+	listeners map[*kernelListener]struct{} // guarded by mu
+	timer     *time.Timer                  // guarded by mu; it runs while there are listeners
+}
+
+func (r *rescanner) add(l *kernelListener) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer == nil {
+		r.listeners = make(map[*kernelListener]struct{})
+		r.timer = time.AfterFunc(rescan, r.look)
+	} else if len(r.listeners) == 0 {
+		r.timer.Reset(rescan)
+	}
+	r.listeners[l] = struct{}{}
+}
+
+func (r *rescanner) remove(l *kernelListener) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.listeners, l)
+	if len(r.listeners) == 0 && r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// look runs on a goroutine of the timer's.
+func (r *rescanner) look() {
+	r.mu.Lock()
+	listeners := slices.Collect(maps.Keys(r.listeners))
+	r.mu.Unlock()
+	// Without an answer (the process is short of descriptors, say) all ids stay.
+	if host, addrs, err := hostState(); err == nil {
+		for _, l := range listeners {
+			l.rescan(host, addrs)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.listeners) > 0 {
+		r.timer.Reset(rescan)
+	}
 }

@@ -102,7 +102,7 @@ func run(t testing.TB, line string) {
 	require.NoError(t, err, "%s: %s", line, out)
 }
 
-func TestAWildcardListenerHearsOnNewAddresses(t *testing.T) {
+func TestAWildcardListenerServesNewAddresses(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		port := freePort(t)
 		l := f.listen(t, at("::", port), ListenConfig{})
@@ -248,7 +248,7 @@ func TestAcceptOfASilentDialerEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestAListenerOutOfDescriptorsKeepsItsEars(t *testing.T) {
+func TestAListenerOutOfDescriptorsKeepsItsIDs(t *testing.T) {
 	if os.Getenv(devicesVariable) == "" {
 		t.Skip(howToFindDevices)
 	}
@@ -268,29 +268,29 @@ func TestAFloodOfRequestsIsRefusedAtOnce(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *testFabric) {
 		// Nobody serves this listener, as if the goroutine were far behind. Ids
 		// that stand for nothing do for requests.
-		var l kernelListener
-		hear := func() *cmID {
+		l := kernelListener{busy: true}
+		request := func() *cmID {
 			id, err := newCMID()
 			require.NoError(t, err)
-			l.hear(f.host, cmEvent{kind: eventConnectRequest, conn: id})
+			l.event(f.host, cmEvent{kind: eventConnectRequest, conn: id})
 			return id
 		}
 		alive := func(id *cmID) bool {
 			_, err := id.query()
 			return err == nil
 		}
-		for range maxHeard {
-			hear()
+		for range maxPending {
+			request()
 		}
-		require.True(t, alive(l.heard[maxHeard-1].conn))
-		require.False(t, alive(hear()))
+		require.True(t, alive(l.pending[maxPending-1].conn))
+		require.False(t, alive(request()))
 		require.Equal(t, ListenStats{Overflows: 1}, l.Stats())
-		heard := l.heard
+		pending := l.pending
 		l.shutDown()
-		for _, ev := range heard {
+		for _, ev := range pending {
 			require.False(t, alive(ev.conn))
 		}
-		require.False(t, alive(hear()), "it is closed")
+		require.False(t, alive(request()), "it is closed")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,20 +29,28 @@ func goroutineStacks() (stacks []string) {
 	return stacks
 }
 
-// softToo is the software HCA's fabric at another port: another kind of device, for
-// all that a listener knows.
-func softToo(shift uint16) fabric {
-	return fabric{fallback.Soft, rcm.Soft(), func(port uint16) uint16 { return port ^ shift }}
+// fabricsToo are the software HCA's fabric and the kernel's at other ports: other kinds
+// of devices, for all that a listener knows.
+func fabricsToo(shift uint16) []fabric {
+	other := func(port uint16) uint16 { return port ^ shift }
+	return []fabric{
+		{fallback.Soft, rcm.Soft(), other},
+		{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Transports: ownPorts}), other},
+	}
 }
 
-// Listeners that serve nobody have one goroutine together, for any number of them and
-// of fabrics, and none after the last is closed.
-func TestIdleListenersHaveOneGoroutine(t *testing.T) {
+// Listeners that serve nobody have one goroutine together, with devices of the kernel
+// two, for any number of them and of fabrics, and none after the last is closed.
+func TestIdleListenersShareTheirGoroutines(t *testing.T) {
+	want := []string{"samehost.(*watcher).run"}
+	if kernelCarriers() != nil {
+		want = append(want, "rcm.(*ucmFile).read")
+	}
 	eventually(t, "what other tests have left ends", func() bool { return len(goroutineStacks()) == 0 })
 	all := fabrics
 	defer func() { fabrics = all }()
 	var listeners []net.Listener
-	for _, few := range [][]fabric{all, append([]fabric{softToo(1), softToo(2)}, all...), append([]fabric{softToo(3)}, all...)} {
+	for _, few := range [][]fabric{all, slices.Concat(fabricsToo(1), fabricsToo(2), all), append(fabricsToo(4), all...)} {
 		fabrics = few
 		for _, address := range []string{"127.0.0.1:0", ":0"} {
 			ln, err := Listen("tcp", address)
@@ -49,8 +58,10 @@ func TestIdleListenersHaveOneGoroutine(t *testing.T) {
 			listeners = append(listeners, ln)
 		}
 	}
-	eventually(t, "one goroutine", func() bool { return len(goroutineStacks()) == 1 })
-	require.Contains(t, goroutineStacks()[0], "samehost.(*watcher)")
+	eventually(t, "the goroutines are those of the process", func() bool { return len(goroutineStacks()) == len(want) })
+	for _, function := range want {
+		require.Contains(t, strings.Join(goroutineStacks(), "\n\n"), function)
+	}
 	// Those who accept are the caller's own.
 	c, err := Dial("tcp", listeners[0].Addr().String())
 	require.NoError(t, err)
