@@ -41,9 +41,12 @@ type Dialer struct {
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 	Resolver        *net.Resolver
-	// LocalAddr, Control and ControlContext are about sockets: a dial that
-	// sets one of them goes over TCP, unless Transport demands otherwise; then
-	// they are not looked at.
+	// LocalAddr, Control and ControlContext are about sockets. A dial with a
+	// LocalAddr goes over TCP. Control and ControlContext are called as package net
+	// does, with a TCP socket, for each address that is tried; an error forbids the
+	// address. Where they set an option of that socket that says where packets go, or
+	// as whose, the dial goes over TCP; docs/differences.md has the list. If
+	// Transport demands another transport, none of the three is looked at.
 	LocalAddr      net.Addr
 	Control        func(network, address string, c syscall.RawConn) error
 	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
@@ -177,6 +180,9 @@ func (a *attempt) headStart() *fallback.HeadStart {
 // quick opens a stream on a session that lives, if there is one and the time
 // for the dial is not over; nil if not.
 func (a *attempt) quick(ctx context.Context) *Conn {
+	if a.set.transport == fallback.Auto && a.d.hasControl() {
+		return nil // it is to be asked about the address
+	}
 	if ctx.Err() != nil || a.d.Timeout < 0 || !a.d.Deadline.IsZero() && !time.Now().Before(a.d.Deadline) {
 		return nil
 	}
@@ -192,7 +198,7 @@ func (a *attempt) tcpOnly() fallback.Reason {
 		return fallback.Forced
 	case a.set.transport == fallback.Auto && fakeTime():
 		return fallback.FakeTime
-	case a.set.transport == fallback.Auto && (a.d.LocalAddr != nil || a.d.Control != nil || a.d.ControlContext != nil):
+	case a.set.transport == fallback.Auto && a.d.LocalAddr != nil:
 		return fallback.SocketOptions
 	}
 	return fallback.None

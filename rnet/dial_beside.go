@@ -85,7 +85,17 @@ func (a *attempt) dialBeside(ctx context.Context) (net.Conn, error) {
 }
 
 // before is called by package net before it connects to an address.
-func (b *beside) before(ctx context.Context, network, address string, _ syscall.RawConn) error {
+func (b *beside) before(ctx context.Context, network, address string, c syscall.RawConn) error {
+	tcpOnly, err := b.a.d.control(ctx, network, address, c)
+	if err != nil {
+		return err
+	}
+	if tcpOnly != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.err = worse(b.err, tcpOnly)
+		return nil
+	}
 	addr, err := dialedAddr(network, address)
 	if err != nil {
 		return nil // package net knows better

@@ -1,0 +1,94 @@
+package rnet
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options that golang.org/x/sys/unix has no name for: asm-generic/socket.h,
+// linux/in.h, linux/in6.h, linux/tcp.h.
+const (
+	soBindToIfIndex  = 62
+	ipLocalPortRange = 51
+	ipv6MinHopCount  = 73
+	ipv6UnicastIf    = 76
+	tcpAOInfo        = 40
+)
+
+// packetOption is a socket option that is about packets, or about who may read them:
+// it is lost where there are none.
+type packetOption struct {
+	name        string
+	level, code int
+}
+
+// packetOptions are all of those that can be read. TCP_MD5SIG and the IPsec policies
+// cannot.
+var packetOptions = [...]packetOption{
+	{"SO_BINDTODEVICE", unix.SOL_SOCKET, soBindToIfIndex},
+	{"SO_MARK", unix.SOL_SOCKET, unix.SO_MARK},
+	{"SO_PRIORITY or IP_TOS", unix.SOL_SOCKET, unix.SO_PRIORITY},
+	{"SO_DONTROUTE", unix.SOL_SOCKET, unix.SO_DONTROUTE},
+	{"SO_ATTACH_FILTER", unix.SOL_SOCKET, unix.SO_GET_FILTER},
+	{"SO_MAX_PACING_RATE", unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE},
+	{"SO_TIMESTAMPING", unix.SOL_SOCKET, unix.SO_TIMESTAMPING},
+	{"SO_ZEROCOPY", unix.SOL_SOCKET, unix.SO_ZEROCOPY},
+	{"IP_TOS", unix.IPPROTO_IP, unix.IP_TOS},
+	{"IP_TTL", unix.IPPROTO_IP, unix.IP_TTL},
+	{"IP_MINTTL", unix.IPPROTO_IP, unix.IP_MINTTL},
+	{"IP_OPTIONS", unix.IPPROTO_IP, unix.IP_OPTIONS},
+	{"IP_TRANSPARENT", unix.IPPROTO_IP, unix.IP_TRANSPARENT},
+	{"IP_UNICAST_IF", unix.IPPROTO_IP, unix.IP_UNICAST_IF},
+	{"IP_LOCAL_PORT_RANGE", unix.IPPROTO_IP, ipLocalPortRange},
+	{"IPV6_TCLASS", unix.IPPROTO_IPV6, unix.IPV6_TCLASS},
+	{"IPV6_UNICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS},
+	{"IPV6_MINHOPCOUNT", unix.IPPROTO_IPV6, ipv6MinHopCount},
+	{"IPV6_TRANSPARENT", unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT},
+	{"IPV6_UNICAST_IF", unix.IPPROTO_IPV6, ipv6UnicastIf},
+	{"TCP_REPAIR", unix.IPPROTO_TCP, unix.TCP_REPAIR},
+	{"TCP_AO_ADD_KEY", unix.IPPROTO_TCP, tcpAOInfo},
+}
+
+// packetState is what the kernel said of each: a value, or why there is none.
+type packetState struct {
+	bound  string
+	values [len(packetOptions)]packetValue
+}
+
+type packetValue struct {
+	n   int
+	err error
+}
+
+func packetOptionsOf(c syscall.RawConn) (s packetState) {
+	c.Control(func(fd uintptr) {
+		bound, err := unix.Getsockname(int(fd))
+		switch at := bound.(type) {
+		case *unix.SockaddrInet4:
+			s.bound = fmt.Sprint(at.Addr, at.Port)
+		case *unix.SockaddrInet6:
+			s.bound = fmt.Sprint(at.Addr, at.Port, at.ZoneId)
+		default:
+			s.bound = fmt.Sprint(err)
+		}
+		for i, o := range packetOptions {
+			s.values[i].n, s.values[i].err = unix.GetsockoptInt(int(fd), o.level, o.code)
+		}
+	})
+	return s
+}
+
+// changed returns the name of what is no longer as it was, "" if nothing is.
+func (s *packetState) changed(now packetState) string {
+	if s.bound != now.bound {
+		return "a local address"
+	}
+	for i := range packetOptions {
+		if s.values[i] != now.values[i] {
+			return packetOptions[i].name
+		}
+	}
+	return ""
+}

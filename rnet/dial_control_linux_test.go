@@ -1,0 +1,157 @@
+package rnet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// doing is a control function that does one thing to the socket.
+func doing(do func(fd int) error) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = do(int(fd)) }), err)
+	}
+}
+
+func settingAt(level, option, value int) func(string, string, syscall.RawConn) error {
+	return doing(func(fd int) error { return unix.SetsockoptInt(fd, level, option, value) })
+}
+
+// dialWith dials, with no session there, and again, with one.
+func dialWith(t *testing.T, d Dialer, check func(c net.Conn, address string)) {
+	t.Helper()
+	ln := carrier{}.listen(t)
+	address := ln.Addr().String()
+	for range 2 {
+		c, err := d.Dial("tcp", address)
+		require.NoError(t, err)
+		check(c, address)
+		c.Close()
+	}
+	keep, err := Dial("tcp", address)
+	require.NoError(t, err)
+	defer keep.Close()
+	require.IsType(t, (*Conn)(nil), keep)
+	c, err := d.Dial("tcp", address)
+	require.NoError(t, err)
+	defer c.Close()
+	check(c, address)
+}
+
+// What gRPC's own dialer does, and others like it, is no reason for TCP.
+func TestOptionsOfTCPItselfKeepNoDialFromStreams(t *testing.T) {
+	for name, control := range map[string]func(string, string, syscall.RawConn) error{
+		"nothing":        func(string, string, syscall.RawConn) error { return nil },
+		"keep-alive":     settingAt(unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
+		"idle time":      settingAt(unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 10),
+		"user timeout":   settingAt(unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 10_000),
+		"delay":          settingAt(unix.IPPROTO_TCP, unix.TCP_NODELAY, 0),
+		"receive buffer": settingAt(unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20),
+		"reuse address":  settingAt(unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		"fast open":      settingAt(unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1),
+		"not sent":       settingAt(unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, 1<<14),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dialWith(t, Dialer{Control: control}, func(c net.Conn, address string) {
+				require.IsType(t, (*Conn)(nil), c, "%v", Explain(address))
+			})
+		})
+	}
+}
+
+func TestOptionsOfPacketsMakeADialGoOverTCP(t *testing.T) {
+	loopback, err := net.InterfaceByName("lo")
+	require.NoError(t, err)
+	options := map[string]func(string, string, syscall.RawConn) error{
+		"SO_BINDTODEVICE": doing(func(fd int) error { return unix.BindToDevice(fd, "lo") }),
+		"a local address": doing(func(fd int) error {
+			return unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+		}),
+		"SO_ATTACH_FILTER": doing(func(fd int) error {
+			all := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff}}
+			return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &all[0]})
+		}),
+		"IP_OPTIONS": doing(func(fd int) error {
+			return unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x94\x04\x00\x00") // a router alert
+		}),
+		"SO_MARK":               settingAt(unix.SOL_SOCKET, unix.SO_MARK, 7),
+		"SO_PRIORITY or IP_TOS": settingAt(unix.SOL_SOCKET, unix.SO_PRIORITY, 3),
+		"SO_DONTROUTE":          settingAt(unix.SOL_SOCKET, unix.SO_DONTROUTE, 1),
+		"SO_MAX_PACING_RATE":    settingAt(unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, 1<<20),
+		"SO_TIMESTAMPING":       settingAt(unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_SOFTWARE),
+		"SO_ZEROCOPY":           settingAt(unix.SOL_SOCKET, unix.SO_ZEROCOPY, 1),
+		"IP_TOS":                settingAt(unix.IPPROTO_IP, unix.IP_TOS, 4), // of no other priority
+		"IP_TTL":                settingAt(unix.IPPROTO_IP, unix.IP_TTL, 255),
+		"IP_MINTTL":             settingAt(unix.IPPROTO_IP, unix.IP_MINTTL, 1),
+		"IP_TRANSPARENT":        settingAt(unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1),
+		"IP_UNICAST_IF":         settingAt(unix.IPPROTO_IP, unix.IP_UNICAST_IF, loopback.Index<<24),
+	}
+	for name, control := range options {
+		for which, d := range map[string]Dialer{
+			"Control": {Control: control},
+			"ControlContext": {ControlContext: func(_ context.Context, network, address string, c syscall.RawConn) error {
+				return control(network, address, c)
+			}},
+		} {
+			t.Run(name+" by "+which, func(t *testing.T) {
+				ln := carrier{}.listen(t)
+				c, err := d.Dial("tcp", ln.Addr().String())
+				if err != nil {
+					for _, lacks := range []error{unix.EPERM, unix.ENOPROTOOPT, unix.EOPNOTSUPP} {
+						if errors.Is(err, lacks) {
+							t.Skipf("this may not be set here: %v", err)
+						}
+					}
+				}
+				require.NoError(t, err)
+				c.Close()
+				dialWith(t, d, func(c net.Conn, address string) {
+					require.IsType(t, (*net.TCPConn)(nil), c)
+					last := Explain(address)
+					require.Equal(t, "socket-options", last[len(last)-1].Reason)
+					require.ErrorContains(t, last[len(last)-1].Err, name)
+				})
+			})
+		}
+	}
+}
+
+// A program forbids addresses by its control function: those where streams are served
+// too, and those to which a session lives.
+func TestAddressesThatControlForbidsAreNotReached(t *testing.T) {
+	ln := carrier{}.listen(t)
+	address := ln.Addr().String()
+	keep, err := Dial("tcp", address)
+	require.NoError(t, err)
+	defer keep.Close()
+	require.IsType(t, (*Conn)(nil), keep)
+	forbidden := errors.New("not there")
+	var asked []string
+	d := Dialer{Control: func(network, address string, _ syscall.RawConn) error {
+		asked = append(asked, network+" "+address)
+		return forbidden
+	}}
+	_, err = d.Dial("tcp", address)
+	require.ErrorIs(t, err, forbidden)
+	require.Equal(t, []string{"tcp4 " + address}, asked)
+	plain := net.Dialer{Control: d.Control}
+	_, want := plain.Dial("tcp", address)
+	require.Equal(t, want, err)
+	allowed := slices.Clone(asked)
+	d.Control = func(network, address string, _ syscall.RawConn) error {
+		allowed = append(allowed, network+" "+address)
+		return nil
+	}
+	c, err := d.Dial("tcp", address)
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*Conn)(nil), c)
+	require.Len(t, allowed, 3)
+}
