@@ -7,13 +7,13 @@ import (
 )
 
 // chunk is a piece of received data that waits for its reader: either still
-// in the receive ring, or copied to ordinary memory. A Conn's chunks form a
-// list, guarded by its receive half's mu.
+// in the receive ring, or copied to ordinary memory. The chunks of a stream form
+// a list, guarded by its receive half's mu.
 type chunk struct {
 	next *chunk
 	buf  []byte // the bytes; for pooled chunks the capacity is the class's
 	r    int    // buf[:r] was read
-	conn *Conn
+	half *receiveHalf
 
 	inRing bool       // buf points into the ring, held by token
 	busy   bool       // a reader copies from buf without the lock
@@ -50,20 +50,19 @@ func newChunk(n int) *chunk {
 	return &chunk{buf: make([]byte, 0, n), class: -1}
 }
 
-// keep leaves payload, part of a frame that has just arrived for c, in the ring.
-func keep(c *Conn, payload []byte) *chunk {
+// keep leaves payload, part of a frame that has just arrived for r, in the ring.
+func keep(r *receiveHalf, payload []byte) *chunk {
 	k := ringChunks.Get().(*chunk)
-	k.buf, k.conn, k.inRing = payload, c, true
-	k.token = c.s.link.Retain(k)
+	k.buf, k.half, k.inRing = payload, r, true
+	k.token = r.st.m.link.Retain(k)
 	return k
 }
 
 // MoveOut copies the chunk to ordinary memory, unless its reader is at it, see
 // link.Holder.
 func (k *chunk) MoveOut() bool {
-	c := k.conn
-	c.recv.mu.Lock()
-	defer c.recv.mu.Unlock()
+	k.half.mu.Lock()
+	defer k.half.mu.Unlock()
 	if !k.inRing || k.busy {
 		return false
 	}
@@ -80,7 +79,7 @@ func (k *chunk) unread() []byte { return k.buf[k.r:] }
 // recycle gives the chunk back; its ring space must have been freed.
 func (k *chunk) recycle() {
 	class := k.class
-	k.next, k.conn, k.r, k.busy, k.inRing, k.token = nil, nil, 0, false, false, ring.Token{}
+	k.next, k.half, k.r, k.busy, k.inRing, k.token = nil, nil, 0, false, false, ring.Token{}
 	if class < 0 {
 		k.buf = nil
 		ringChunks.Put(k)
@@ -90,7 +89,7 @@ func (k *chunk) recycle() {
 	chunkPools[class].Put(k)
 }
 
-// chunkQueue is the received data of one Conn, in order.
+// chunkQueue is the received data of one stream, in order.
 type chunkQueue struct {
 	head, tail *chunk
 }

@@ -70,13 +70,13 @@ func TestReadsDuringCloseDoNotSeeTheEndTooEarly(t *testing.T) {
 				require.NoError(t, a.Close())
 				c := d.(*Conn)
 				eventually(t, "the end is there", func() bool {
-					c.recv.mu.Lock()
-					defer c.recv.mu.Unlock()
-					return c.recv.err != nil
+					c.st.recv.mu.Lock()
+					defer c.st.recv.mu.Unlock()
+					return c.st.recv.err != nil
 				})
 				closing := start(t, func() {
 					for range rnd.IntN(2000) { // a few microseconds
-						c.recv.readable()
+						c.st.recv.readable()
 					}
 					assert.NoError(t, c.Close())
 				})

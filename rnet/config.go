@@ -143,7 +143,7 @@ func (l *Limits) apply(cfg *sessionConfig) error {
 	case streams < 1 || streams > maxStreams:
 		return fmt.Errorf("rnet: %d streams, want 1 to %d", streams, maxStreams)
 	}
-	cfg.ringSize, cfg.window, cfg.maxStreams = uint32(ring), uint32(window), uint32(streams)
-	cfg.sessionWindow = uint32(all)
+	cfg.ringSize = uint32(ring)
+	cfg.muxSizes = muxSizes{Window: uint32(window), SessionWindow: uint32(all), Streams: uint32(streams)}
 	return nil
 }

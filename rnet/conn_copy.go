@@ -18,12 +18,12 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 func (c *Conn) writeTo(w io.Writer) (int64, error) {
 	var total int64
 	for {
-		k, err := c.recv.next()
+		k, err := c.st.Next()
 		if err == io.EOF {
 			return total, nil
 		}
 		if err != nil {
-			return total, c.readError(err)
+			return total, c.opError("read", err)
 		}
 		p := k.unread()
 		n, err := w.Write(p)

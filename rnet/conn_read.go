@@ -1,32 +1,16 @@
 package rnet
 
-import (
-	"io"
-	"syscall"
-
-	"github.com/seed-b9b531af/ramjet/ring"
-)
+import "io"
 
 // Read reads up to len(p) bytes. It waits until there is at least one, or the
 // peer has ended its half: then it returns io.EOF. Of several Reads at once
 // one waits, the others wait for it.
 func (c *Conn) Read(p []byte) (int, error) {
-	c.recv.callMu.Lock()
-	n, err := c.recv.read(p)
-	c.recv.callMu.Unlock()
+	n, err := c.st.Read(p)
 	if err != nil && err != io.EOF {
-		err = c.readError(err)
+		err = c.opError("read", err)
 	}
 	return n, err
-}
-
-// readError is opError for reads. What a reset was told by is told once only to
-// Writes: see sendEnded.
-func (c *Conn) readError(err error) error {
-	if err == syscall.ECONNRESET {
-		c.told.Store(true)
-	}
-	return c.opError("read", err)
 }
 
 // Peek returns at least the next n bytes without taking them, and all that
@@ -47,11 +31,9 @@ func (c *Conn) readError(err error) error {
 // change them meanwhile: copy what is checked first and used afterwards. There
 // a piece also holds up what the peer may send: discard it soon.
 func (c *Conn) Peek(n int) ([]byte, error) {
-	c.recv.callMu.Lock()
-	defer c.recv.callMu.Unlock()
-	p, err := c.recv.peek(max(n, 1), true)
+	p, err := c.st.Peek(n)
 	if err != nil && err != io.EOF {
-		err = c.readError(err)
+		err = c.opError("read", err)
 	}
 	return p, err
 }
@@ -60,31 +42,9 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 // it takes fewer, it returns how many, and why: io.EOF if the peer has ended
 // before. It may be more than Peek returned.
 func (c *Conn) Discard(n int) (int, error) {
-	c.recv.callMu.Lock()
-	defer c.recv.callMu.Unlock()
-	done := 0
-	for done < n {
-		p, err := c.recv.peek(1, false)
-		if err != nil {
-			if err != io.EOF {
-				err = c.readError(err)
-			}
-			return done, err
-		}
-		m := min(len(p), n-done)
-		c.recv.discard(m)
-		done += m
+	done, err := c.st.Discard(n)
+	if err != nil && err != io.EOF {
+		err = c.opError("read", err)
 	}
-	return done, nil
+	return done, err
 }
-
-// loan is a piece of the ring that Peek gave out of a stream that was closed
-// before it was given back.
-type loan struct {
-	s     *session
-	token ring.Token
-}
-
-// end frees the piece when nothing refers to the stream any more. It is a
-// cleanup, and must not wait.
-func (l loan) end() { go l.s.link.Free(l.token) }

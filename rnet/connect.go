@@ -125,44 +125,39 @@ func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, p
 func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
 	cfg := a.set.session
 	if a.d.Dedicated {
-		cfg.maxStreams = 1 // so the listener sets no addresses aside for more
+		cfg.Streams = 1 // so the listener sets no addresses aside for more
 	}
-	s, err := newSession(route.Device(), cfg, a.set.log)
+	s, err := newSession(route.Device(), cfg, muxConfig{Dialed: true, Alone: a.d.Dedicated, Poller: a.poller}, a.set.log)
 	if err != nil {
 		route.Close()
 		return nil, err
 	}
-	s.dialed, s.dedicated = true, a.d.Dedicated
 	s.transport, s.onEnd = f.transport, onEnd
 	s.goesOver(route.Port())
-	s.setLoop(a.poller)
 	if err := checkPairing(f.transport); err != nil {
 		route.Close()
-		s.abandon()
+		s.mux.Abandon()
 		return nil, fmt.Errorf("rnet: prepare a session: %w", err)
 	}
-	conn, err := route.Connect(ctx, s.link.QP(), s.connParam())
+	conn, err := route.Connect(ctx, s.over.QP(), s.connParam())
 	if err != nil {
-		if !s.link.Immediates() {
+		if !s.over.Immediates() {
 			// siw connects in the kernel, where nothing ends it but TCP, after
 			// two minutes, and a QP is not destroyed before.
-			go s.abandon()
+			go s.mux.Abandon()
 		} else {
-			s.abandon()
+			s.mux.Abandon()
 		}
 		return nil, err
 	}
 	if err := s.learn(conn.PrivateData()); err != nil {
 		conn.Disconnect()
-		s.abandon()
+		s.mux.Abandon()
 		return nil, err
 	}
-	s.localAddr, s.remoteAddr = conn.LocalAddr(), netip.AddrPortFrom(conn.RemoteAddr().Addr(), addr.Port())
+	s.mux.SetAddrs(conn.LocalAddr(), netip.AddrPortFrom(conn.RemoteAddr().Addr(), addr.Port()))
 	if err := s.start(ctx, conn); err != nil {
 		return nil, err
-	}
-	if s.poller != nil {
-		s.poller.add(s)
 	}
 	return s, nil
 }

@@ -17,25 +17,27 @@ const (
 	ctlShare // the session window, on behalf of a stream
 )
 
-// control queues control frames of c and sends what can be sent.
-func (s *session) control(c *Conn, bits uint8) {
-	s.txMu.Lock()
-	s.ctlShare = s.ctlShare || bits&ctlShare != 0
+// control queues control frames of the stream and sends what can be sent.
+func (st *stream) control(bits uint8) {
+	m := st.m
+	m.txMu.Lock()
+	m.ctlShare = m.ctlShare || bits&ctlShare != 0
 	if bits &^= ctlShare; bits != 0 {
-		c.send.ctl |= bits
-		s.ctlQueue.push(c, ctlLink)
+		st.send.ctl |= bits
+		m.ctlQueue.push(&st.send, ctlLink)
 	}
-	s.flushControl()
-	s.txMu.Unlock()
+	m.flushControl()
+	m.txMu.Unlock()
 }
 
-// forgetControl takes back what was to be said about a stream that the peer
-// has ended.
-func (s *session) forgetControl(c *Conn) {
-	s.txMu.Lock()
-	c.send.ctl = 0
-	s.ctlQueue.remove(c, ctlLink)
-	s.txMu.Unlock()
+// forgetControl takes back what was to be said about the stream: the peer has ended
+// it.
+func (st *stream) forgetControl() {
+	m := st.m
+	m.txMu.Lock()
+	st.send.ctl = 0
+	m.ctlQueue.remove(&st.send, ctlLink)
+	m.txMu.Unlock()
 }
 
 // maxRefusals bounds what a peer that opens too many streams, and takes no
@@ -44,132 +46,133 @@ const maxRefusals = 1024
 
 // refuse queues a reset for a stream that was not taken. An error means that
 // the peer has too many of them.
-func (s *session) refuse(id uint32) error {
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	if len(s.refusals) >= maxRefusals {
-		return fmt.Errorf("%w: %d streams opened beyond the limit, and no answer taken", errProtocol, len(s.refusals))
+func (m *mux) refuse(id uint32) error {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	if len(m.refusals) >= maxRefusals {
+		return fmt.Errorf("%w: %d streams opened beyond the limit, and no answer taken", errProtocol, len(m.refusals))
 	}
-	s.refusals = append(s.refusals, id)
-	s.flushControl()
+	m.refusals = append(m.refusals, id)
+	m.flushControl()
 	return nil
 }
 
 // sessionControl queues a ping or a go-away.
-func (s *session) sessionControl(ping, away bool) {
-	s.txMu.Lock()
-	s.ctlPing = s.ctlPing || ping
-	s.ctlAway = s.ctlAway || away
-	s.flushControl()
-	s.txMu.Unlock()
+func (m *mux) sessionControl(ping, away bool) {
+	m.txMu.Lock()
+	m.ctlPing = m.ctlPing || ping
+	m.ctlAway = m.ctlAway || away
+	m.flushControl()
+	m.txMu.Unlock()
 }
 
 // flushControl sends queued control frames as far as there is room, and
 // reports whether all are gone. txMu is held.
-func (s *session) flushControl() bool {
-	for s.ctlAway || s.ctlPing || s.ctlShare || len(s.ctlAddrs) > 0 || len(s.refusals) > 0 || !s.ctlQueue.empty() {
-		if s.link.Stopped() {
+func (m *mux) flushControl() bool {
+	for m.ctlAway || m.ctlPing || m.ctlShare || len(m.ctlAddrs) > 0 || len(m.refusals) > 0 || !m.ctlQueue.empty() {
+		if m.link.Stopped() {
 			return false
 		}
 		least := 8
-		if len(s.ctlAddrs) > 0 {
+		if len(m.ctlAddrs) > 0 {
 			least = addrsLen
 		}
-		if s.link.Room(least) < least {
-			s.txBlocked.Store(true)
-			if s.link.Room(least) < least { // see txBlocked
+		if m.link.Room(least) < least {
+			m.txBlocked.Store(true)
+			if m.link.Room(least) < least { // see txBlocked
 				return false
 			}
 		}
 		var err error
 		switch {
-		case len(s.ctlAddrs) > 0:
-			err = s.postAddrs()
-		case s.ctlAway:
-			s.ctlAway = false
-			err = s.link.Send(link.Header{Kind: frameGoAway}, nil)
-		case s.ctlPing:
-			s.ctlPing = false
-			err = s.link.Send(link.Header{Kind: framePing}, nil)
-		case s.ctlShare:
-			s.ctlShare = false
-			err = s.postShare()
-		case len(s.refusals) > 0:
-			id := s.refusals[0]
-			s.refusals = s.refusals[1:]
-			err = s.link.Send(link.Header{Stream: id, Kind: frameReset}, nil)
+		case len(m.ctlAddrs) > 0:
+			err = m.postAddrs()
+		case m.ctlAway:
+			m.ctlAway = false
+			err = m.link.Send(link.Header{Kind: frameGoAway}, nil)
+		case m.ctlPing:
+			m.ctlPing = false
+			err = m.link.Send(link.Header{Kind: framePing}, nil)
+		case m.ctlShare:
+			m.ctlShare = false
+			err = m.postShare()
+		case len(m.refusals) > 0:
+			id := m.refusals[0]
+			m.refusals = m.refusals[1:]
+			err = m.link.Send(link.Header{Stream: id, Kind: frameReset}, nil)
 		default:
-			err = s.postControl(s.ctlQueue.first())
+			err = m.postControl(m.ctlQueue.first())
 		}
 		if err != nil {
-			go s.fail(fmt.Errorf("rnet: send control frame: %w", err))
+			go m.Fail(fmt.Errorf("rnet: send control frame: %w", err))
 			return false
 		}
 	}
 	return true
 }
 
-// postControl sends one control frame of c and takes c off the queue when it
+// postControl sends one control frame of a stream and takes it off the queue when it
 // was the last. The order is that of a stream's life.
-func (s *session) postControl(c *Conn) (err error) {
-	h := link.Header{Stream: c.id}
+func (m *mux) postControl(w *sendHalf) (err error) {
+	st := w.st
+	h := link.Header{Stream: st.id}
 	switch {
-	case c.send.ctl&ctlOpen != 0:
-		c.send.ctl &^= ctlOpen
+	case w.ctl&ctlOpen != 0:
+		w.ctl &^= ctlOpen
 		h.Kind = frameOpen
-		err = s.link.Send(h, nil)
-	case c.send.ctl&ctlReset != 0:
-		c.send.ctl = 0
-		if !c.ended() {
+		err = m.link.Send(h, nil)
+	case w.ctl&ctlReset != 0:
+		w.ctl = 0
+		if !st.ended() {
 			h.Kind = frameReset
-			err = s.postEnd(c, h, endReset)
+			err = m.postEnd(st, h, endReset)
 		}
-	case c.send.ctl&ctlWindow != 0:
-		c.send.ctl &^= ctlWindow
-		if !c.ended() {
+	case w.ctl&ctlWindow != 0:
+		w.ctl &^= ctlWindow
+		if !st.ended() {
 			h.Kind = frameWindow
-			s.stats.windowsSent.Add(1)
-			err = s.link.Send(h, c.recv.takeUpdate())
+			m.stats.windowsSent.Add(1)
+			err = m.link.Send(h, st.recv.takeUpdate())
 		}
-	case c.send.ctl&ctlBlocked != 0:
-		c.send.ctl &^= ctlBlocked
-		if !c.ended() {
+	case w.ctl&ctlBlocked != 0:
+		w.ctl &^= ctlBlocked
+		if !st.ended() {
 			h.Kind = frameBlocked
-			err = s.link.Send(h, nil)
+			err = m.link.Send(h, nil)
 		}
-	case c.send.ctl&ctlFin != 0:
-		c.send.ctl &^= ctlFin
+	case w.ctl&ctlFin != 0:
+		w.ctl &^= ctlFin
 		bits := endFinSent
 		h.Kind = frameFin
-		if c.closed.Load() {
+		if st.closed.Load() {
 			bits |= endCloseSent
 			h.Flags = flagClosed
 		}
-		if !c.ended() && c.ends.Load()&bits != bits { // a Close after CloseWrite has more to say
-			err = s.postEnd(c, h, bits)
+		if !st.ended() && st.ends.Load()&bits != bits { // a Close after CloseWrite has more to say
+			err = m.postEnd(st, h, bits)
 		}
 	}
-	if c.send.ctl == 0 {
-		s.ctlQueue.remove(c, ctlLink)
+	if w.ctl == 0 {
+		m.ctlQueue.remove(w, ctlLink)
 	}
 	return err
 }
 
-// postEnd sends a frame that ends c. The end is noted before it is posted: the
+// postEnd sends a frame that ends st. The end is noted before it is posted: the
 // peer may answer, and use the id again, at once. But the session may end with
 // its last stream only after that.
-func (s *session) postEnd(c *Conn, h link.Header, bits uint32) error {
-	last := c.note(bits)
-	mark, err := s.link.SendMarked(h, nil)
+func (m *mux) postEnd(st *stream, h link.Header, bits uint32) error {
+	last := st.note(bits)
+	mark, err := m.link.SendMarked(h, nil)
 	if err == nil {
-		s.lastFin = mark
+		m.lastFin = mark
 	}
-	c.send.finAt = s.lastFin
+	st.send.finAt = m.lastFin
 	if bits&endCloseSent != 0 {
-		c.send.wake() // a lingering Close
+		st.send.wake() // a lingering Close
 	}
 	if last {
-		s.left()
+		m.Left()
 	}
 	return err
 }

@@ -35,59 +35,59 @@ const (
 
 // sendSoon puts a frame into the cork. It returns false if it has to go the
 // usual way.
-func (s *session) sendSoon(c *Conn, p []byte) bool {
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	defer s.wakeShare()
-	if c.send.err != nil || c.send.peerGone || s.txBlocked.Load() || c.send.window.Avail() < len(p) || s.allot(c, len(p)) < len(p) {
+func (m *mux) sendSoon(w *sendHalf, p []byte) bool {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	defer m.wakeShare()
+	if w.err != nil || w.peerGone || m.txBlocked.Load() || w.window.Avail() < len(p) || m.allot(w, len(p)) < len(p) {
 		return false
 	}
-	return s.gatherFrame(c, p)
+	return m.gatherFrame(w, p)
 }
 
 // gatherFrame is sendSoon for a stream that may send. txMu is held.
-func (s *session) gatherFrame(c *Conn, p []byte) bool {
-	if !s.link.Gathers(len(p)) {
+func (m *mux) gatherFrame(w *sendHalf, p []byte) bool {
+	if !m.link.Gathers(len(p)) {
 		return false
 	}
-	if s.link.Gathered() == 0 {
-		s.corks++
-		if !s.guarded.Load() {
-			corkWatch.add(s)
+	if m.link.Gathered() == 0 {
+		m.corks++
+		if !m.guarded.Load() {
+			corkWatch.add(m)
 		}
 	}
-	s.link.Gather(link.Header{Stream: c.id, Kind: frameData, Flags: s.charge(c, len(p))}, p)
-	s.leaveShare(c)
-	s.framesOut++
-	s.bytesOut += uint64(len(p))
+	m.link.Gather(link.Header{Stream: w.st.id, Kind: frameData, Flags: m.charge(w, len(p))}, p)
+	m.leaveShare(w)
+	m.framesOut++
+	m.bytesOut += uint64(len(p))
 	return true
 }
 
 // handOut tells the sinks of the events that came in one batch.
-func (s *session) handOut() {
-	if len(s.events) < corkMin {
-		for i := range s.events {
-			s.events[i].tell()
+func (m *mux) handOut() {
+	if len(m.events) < corkMin {
+		for i := range m.events {
+			m.events[i].tell()
 		}
 		return
 	}
 	begin := time.Now()
-	s.corked = !s.slow
-	for i := range s.events {
-		s.events[i].tell()
-		if s.corked && i%corkFrames == corkFrames-1 {
-			s.sendCork()
+	m.corked = !m.slow
+	for i := range m.events {
+		m.events[i].tell()
+		if m.corked && i%corkFrames == corkFrames-1 {
+			m.sendCork()
 		}
 	}
-	if s.corked {
-		s.corked = false
-		s.sendCork()
+	if m.corked {
+		m.corked = false
+		m.sendCork()
 	}
-	s.slow = time.Since(begin) > time.Duration(len(s.events))*slowHandler
+	m.slow = time.Since(begin) > time.Duration(len(m.events))*slowHandler
 }
 
-func (s *session) sendCork() {
-	s.txMu.Lock()
-	s.link.Flush()
-	s.txMu.Unlock()
+func (m *mux) sendCork() {
+	m.txMu.Lock()
+	m.link.Flush()
+	m.txMu.Unlock()
 }

@@ -15,19 +15,19 @@ const corkPeriod = time.Millisecond
 
 type corkList struct {
 	mu      sync.Mutex
-	entries []*session // guarded by mu
-	running bool       // guarded by mu
+	entries []*mux // guarded by mu
+	running bool   // guarded by mu
 }
 
 // add begins to look after a session. It comes before a frame is put into the
 // cork; the session's txMu is held.
-func (w *corkList) add(s *session) {
+func (w *corkList) add(m *mux) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.guarded.Swap(true) {
+	if m.guarded.Swap(true) {
 		return
 	}
-	w.entries = append(w.entries, s)
+	w.entries = append(w.entries, m)
 	if !w.running {
 		w.running = true
 		go w.run()
@@ -35,7 +35,7 @@ func (w *corkList) add(s *session) {
 }
 
 func (w *corkList) run() {
-	var list []*session
+	var list []*mux
 	for {
 		time.Sleep(corkPeriod) // ended by the clock
 		w.mu.Lock()
@@ -43,9 +43,9 @@ func (w *corkList) run() {
 		w.entries = w.entries[:0]
 		w.mu.Unlock()
 		left := list[:0]
-		for _, s := range list {
-			if s.sendOldCork() {
-				left = append(left, s)
+		for _, m := range list {
+			if m.sendOldCork() {
+				left = append(left, m)
 			}
 		}
 		w.mu.Lock()
@@ -62,15 +62,15 @@ func (w *corkList) run() {
 
 // sendOldCork sends what has been in the cork since the last look. It returns
 // false, and looks after the session no more, if nothing was put in since.
-func (s *session) sendOldCork() bool {
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	fresh := s.corks != s.seen
-	s.seen = s.corks
+func (m *mux) sendOldCork() bool {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	fresh := m.corks != m.seen
+	m.seen = m.corks
 	if fresh {
 		return true
 	}
-	s.link.Flush()
-	s.guarded.Store(false)
+	m.link.Flush()
+	m.guarded.Store(false)
 	return false
 }

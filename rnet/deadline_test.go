@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newHalf returns a Conn of which only the deadlines are used.
-func newHalf() *Conn {
-	c := &Conn{s: new(session)}
-	c.recv.c, c.send.c = c, c
-	return c
+// newHalf returns a stream of which only the deadlines are used.
+func newHalf() *stream {
+	st := &stream{m: new(mux)}
+	st.recv.st, st.send.st = st, st
+	return st
 }
 
 func TestDeadlineExpiresWhenItIsDue(t *testing.T) {

@@ -247,9 +247,9 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 	pool.mu.Unlock()
 	require.Equal(t, 1, aged)
 
-	goOn := stopPolling(t, accepted.(*Conn).s)
+	goOn := stopPolling(t, accepted.(*Conn).s.mux)
 	const beyond = 20
-	dials := int(s.addrs.slots.Load()) - 1 + beyond
+	dials := int(s.mux.addrs.slots.Load()) - 1 + beyond
 	served := start(t, func() {
 		for range dials {
 			c, err := ln.Accept()
@@ -276,9 +276,9 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 		})
 	}
 	eventually(t, "a dial waits for an address", func() bool {
-		s.streams.mu.Lock()
-		defer s.streams.mu.Unlock()
-		return s.streams.vacancy != nil
+		s.mux.streams.mu.Lock()
+		defer s.mux.streams.mu.Unlock()
+		return s.mux.streams.vacancy != nil
 	})
 	goOn()
 	work.Wait()

@@ -3,79 +3,78 @@ package rnet
 import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
-	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// polled is a session as its poll lock sees it.
-type polled session
+// polled is a mux as its poll lock sees it.
+type polled mux
 
-func (s *polled) Poll() int    { return (*session)(s).poll() }
-func (s *polled) Failed() bool { return s.failed.Load() }
-func (s *polled) Disarm()      { s.link.Disarm() }
+func (m *polled) Poll() int    { return (*mux)(m).poll() }
+func (m *polled) Failed() bool { return m.failed.Load() }
+func (m *polled) Disarm()      { m.link.Disarm() }
 
-func (s *polled) Arm() error {
-	if err := s.link.Arm(); err != nil {
-		(*session)(s).fail(err)
+func (m *polled) Arm() error {
+	if err := m.link.Arm(); err != nil {
+		(*mux)(m).Fail(err)
 		return err
 	}
 	return nil
 }
 
 // initWaiting makes the session the owner of its poll lock, until it starts.
-func (s *session) initWaiting() {
-	s.threads = s.dev.ctx.Attr().Caps.Has(verbs.CapThreadWait)
-	cfg := wait.Config{Profile: s.cfg.profile, Thread: s.threads, Wire: s.link.OnWire()}
-	if s.host = s.link.Host(); s.host != nil {
-		cfg.Peer = s.host
+func (m *mux) initWaiting() {
+	m.threads = m.link.WakesThreads()
+	cfg := wait.Config{Profile: m.cfg.Profile, Thread: m.threads, Wire: m.link.OnWire()}
+	if m.host = m.link.Host(); m.host != nil {
+		cfg.Peer = m.host
 	}
-	s.pollLock.Init((*polled)(s), s.link.Channel(), cfg)
+	m.pollLock.Init((*polled)(m), m.link.Channel(), cfg)
 }
 
 // release gives up the poll lock of a session that has started: to its event
 // loop, or to whoever waits.
-func (s *session) release() {
-	if s.poller != nil {
-		s.pollLock.Station()
+func (m *mux) release() {
+	if m.cfg.Poller != nil {
+		m.pollLock.Station()
 		return
 	}
-	s.pollLock.Start(s.host != nil && s.host.PeerIsLocal())
+	m.pollLock.Start(m.host != nil && m.host.PeerIsLocal())
 }
 
 // engine is the session's goroutine: it polls when nobody else does and
 // something arrives, and it ends the session.
-func (s *session) engine() {
-	s.pollLock.Run(&wait.Engine{Period: link.KeepAlivePeriod, Tick: s.keepAlive, Elsewhere: s.onLoopEvent})
-	s.leaveLoop()
-	s.pollLock.Close()
-	s.drain()
-	s.shutdown()
+func (m *mux) engine() {
+	m.pollLock.Run(&wait.Engine{Period: link.KeepAlivePeriod, Tick: m.keepAlive, Elsewhere: m.onLoopEvent})
+	m.leaveLoop()
+	m.pollLock.Close()
+	m.drain()
+	m.shutdown()
 }
 
 // onLoopEvent tells the event loop that serves the session, if one does, of an
 // event.
-func (s *session) onLoopEvent() bool {
-	if !s.onLoop() {
+func (m *mux) onLoopEvent() bool {
+	if !m.onLoop() {
 		return false
 	}
-	s.warm()
+	m.warm()
 	return true
 }
 
 // keepAlive is called by the engine every link.KeepAlivePeriod.
-func (s *session) keepAlive() {
-	wantsFrame, err := s.link.KeepAlive()
+func (m *mux) keepAlive() {
+	wantsFrame, err := m.link.KeepAlive()
 	if err != nil {
-		s.fail(err)
+		m.Fail(err)
 		return
 	}
-	if wantsFrame && (s.link.OnWire() || s.streams.len() > 0) {
-		s.sessionControl(true, false)
+	if wantsFrame && (m.link.OnWire() || m.streams.len() > 0) {
+		m.sessionControl(true, false)
 	}
 }
 
 // drain polls until the QP has flushed: everything that arrived before the
 // failure is delivered first. The caller owns the poll lock, for good.
-func (s *session) drain() {
-	for s.poll() > 0 {
+func (m *mux) drain() {
+	for m.poll() > 0 {
 	}
 }

@@ -24,12 +24,12 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 			busy, unread := k.connect(t, ln)
 			c := d.(*Conn)
 			require.Same(t, c.s, busy.(*Conn).s, "one ring for both")
-			goOn := stopPolling(t, a.(*Conn).s)
+			goOn := stopPolling(t, a.(*Conn).s.mux)
 			awaitBusy := start(t, func() {
 				_, err := busy.Write(make([]byte, 2*minRingSize))
 				assert.NoError(t, err)
 			})
-			eventually(t, "the ring is full", func() bool { return !busy.(*Conn).send.wait.Idle() })
+			eventually(t, "the ring is full", func() bool { return !busy.(*Conn).st.send.wait.Idle() })
 			begun, closed := time.Now(), make(chan struct{})
 			awaitClose := start(t, func() {
 				defer close(closed)
@@ -42,7 +42,7 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 					early = true
 				default:
 				}
-				return early || !c.send.wait.Idle()
+				return early || !c.st.send.wait.Idle()
 			})
 			goOn()
 			awaitClose()
@@ -55,20 +55,20 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 				continue // so busy a machine that Close may have given up
 			}
 			require.False(t, early, "Close returned before the end of the stream was sent")
-			c.s.txMu.Lock()
-			defer c.s.txMu.Unlock()
-			require.NotZero(t, c.send.finAt.Requests)
-			require.True(t, c.s.link.Reached(c.send.finAt))
+			c.s.mux.txMu.Lock()
+			defer c.s.mux.txMu.Unlock()
+			require.NotZero(t, c.st.send.finAt.Requests)
+			require.True(t, c.s.mux.link.Reached(c.st.send.finAt))
 			return
 		}
 	})
 }
 
 // stopPolling keeps a session from taking in what arrives. What it returns ends that.
-func stopPolling(t testing.TB, s *session) (goOn func()) {
+func stopPolling(t testing.TB, m *mux) (goOn func()) {
 	stopped, end := make(chan struct{}), make(chan struct{})
 	await := start(t, func() {
-		for !s.pollLock.Do(func() { // somebody else may have the lock
+		for !m.pollLock.Do(func() { // somebody else may have the lock
 			close(stopped)
 			<-end // ended by goOn
 		}) {
@@ -94,11 +94,11 @@ func TestCloseWaitsForTheProbe(t *testing.T) {
 			begun = time.Now()
 			require.NoError(t, dialed.Close())
 		}
-		s := dialed.s
+		s := dialed.s.mux
 		s.txMu.Lock()
 		defer s.txMu.Unlock()
-		require.NotZero(t, dialed.send.finAt.Requests)
-		require.Equal(t, !s.link.Immediates(), dialed.send.finAt.Probes > 0)
-		require.True(t, s.link.Reached(dialed.send.finAt))
+		require.NotZero(t, dialed.st.send.finAt.Requests)
+		require.Equal(t, !s.link.Immediates(), dialed.st.send.finAt.Probes > 0)
+		require.True(t, s.link.Reached(dialed.st.send.finAt))
 	})
 }

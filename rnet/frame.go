@@ -41,29 +41,29 @@ type arrived struct {
 // poll takes in what has arrived, one batch. The caller owns the poll lock. It returns
 // how many completions there were; after a failure of the session it goes on to drain
 // the link.
-func (s *session) poll() int {
+func (m *mux) poll() int {
 	var b link.Batch
-	if s.onLoop() {
-		b = s.link.Collect(s.batch)
+	if m.onLoop() {
+		b = m.link.Collect(m.batch)
 	} else {
-		b = s.link.Poll()
+		b = m.link.Poll()
 	}
 	if b.Completions > 0 {
-		s.settleAtOnce()
-		if s.arrived.sum != s.arrived.bytes.Load() {
-			s.arrived.bytes.Store(s.arrived.sum)
+		m.settleAtOnce()
+		if m.arrived.sum != m.arrived.bytes.Load() {
+			m.arrived.bytes.Store(m.arrived.sum)
 		}
 	}
 	if b.Err != nil {
-		s.fail(b.Err)
+		m.Fail(b.Err)
 		return b.Completions
 	}
 	if b.Credit {
-		if s.txBlocked.Load() {
-			s.creditCame()
+		if m.txBlocked.Load() {
+			m.creditCame()
 		}
-		if s.sentBlocked.Load() {
-			s.wakeDone()
+		if m.sentBlocked.Load() {
+			m.wakeDone()
 		}
 	}
 	return b.Completions
@@ -71,50 +71,50 @@ func (s *session) poll() int {
 
 // Frame takes a frame from the link, with its receive lock held. An error ends the
 // session.
-func (s *session) Frame(h link.Header, payload []byte) error {
+func (m *mux) Frame(h link.Header, payload []byte) error {
 	if h.Kind == frameData {
-		if c := s.streams.get(h.Stream); c != nil {
-			s.arrived.sum += uint64(len(payload))
-			return c.recv.deliver(payload, h.Flags&flagCounted != 0)
+		if st := m.streams.get(h.Stream); st != nil {
+			m.arrived.sum += uint64(len(payload))
+			return st.recv.deliver(payload, h.Flags&flagCounted != 0)
 		}
 		if h.Flags&flagCounted != 0 {
-			return s.arriveForNobody(len(payload))
+			return m.arriveForNobody(len(payload))
 		}
 		return nil // late data of a stream that is gone
 	}
-	return s.controlFrame(h, payload)
+	return m.controlFrame(h, payload)
 }
 
-func (s *session) controlFrame(h link.Header, payload []byte) error {
-	c := s.streams.get(h.Stream)
+func (m *mux) controlFrame(h link.Header, payload []byte) error {
+	st := m.streams.get(h.Stream)
 	switch h.Kind {
 	case frameOpen:
-		return s.peerOpened(h.Stream, payload, h.Flags&flagCounted != 0)
+		return m.peerOpened(h.Stream, payload, h.Flags&flagCounted != 0)
 	case frameWindow:
 		limit, err := parseWindow(payload)
 		if err != nil {
 			return err
 		}
-		if c != nil {
-			c.send.grant(limit)
+		if st != nil {
+			st.send.grant(limit)
 		}
 	case frameFin:
-		if c != nil {
-			c.finished(h.Flags&flagClosed != 0)
+		if st != nil {
+			st.finished(h.Flags&flagClosed != 0)
 		}
 	case frameReset:
-		if c != nil {
-			c.reset()
+		if st != nil {
+			st.reset()
 		}
 	case framePing:
 	case frameSessionWindow:
-		return s.shareGranted(payload)
+		return m.shareGranted(payload)
 	case frameBlocked:
-		s.peerBlocked(c)
+		m.peerBlocked(st)
 	case frameGoAway:
-		s.peerLeaves()
+		m.PeerLeaves()
 	case frameAddrs:
-		return s.addrsCame(payload)
+		return m.addrsCame(payload)
 	default:
 		return fmt.Errorf("%w: frame of kind %d", errProtocol, h.Kind)
 	}
@@ -122,32 +122,32 @@ func (s *session) controlFrame(h link.Header, payload []byte) error {
 }
 
 // peerOpened makes the stream that the peer opens.
-func (s *session) peerOpened(id uint32, payload []byte, counted bool) error {
-	if s.dialed {
+func (m *mux) peerOpened(id uint32, payload []byte, counted bool) error {
+	if m.cfg.Dialed {
 		return fmt.Errorf("%w: the listening side opens a stream", errProtocol)
 	}
-	c := newConn(s)
-	c.id = id
-	if !s.streams.insert(c) {
-		if s.streams.get(id) != nil {
+	st := newStream(m)
+	st.id = id
+	if !m.streams.insert(st) {
+		if m.streams.get(id) != nil {
 			return fmt.Errorf("%w: stream %#x opened twice", errProtocol, id)
 		}
 		if counted {
-			if err := s.arriveForNobody(len(payload)); err != nil {
+			if err := m.arriveForNobody(len(payload)); err != nil {
 				return err
 			}
 		}
-		return s.refuse(id)
+		return m.refuse(id)
 	}
-	s.giveAddrs()
-	refused := s.onLoop() && !s.loopAccepts(c)
+	m.giveAddrs()
+	refused := m.onLoop() && !m.loopAccepts(st)
 	if len(payload) > 0 {
-		if err := c.recv.deliver(payload, counted); err != nil {
+		if err := st.recv.deliver(payload, counted); err != nil {
 			return err
 		}
 	}
-	if refused || !s.onLoop() && !s.accept(c) {
-		c.refuse()
+	if refused || !m.onLoop() && !m.user.Accept(st) {
+		st.refuse()
 	}
 	return nil
 }

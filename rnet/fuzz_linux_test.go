@@ -3,6 +3,7 @@ package rnet
 import (
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,14 +56,14 @@ func FuzzFrames(f *testing.F) {
 	require.NoError(f, err)
 	f.Cleanup(dev.release)
 	f.Fuzz(func(t *testing.T, script []byte) {
-		s := loneSession(t)
-		defer s.abandon()
+		m := loneMux(t)
+		defer m.Abandon()
 		for len(script) >= frameHeaderLen {
 			h := link.Header{Stream: binary.LittleEndian.Uint32(script), Kind: script[4], Flags: script[5]}
 			n := min(int(binary.LittleEndian.Uint16(script[8:])), len(script)-frameHeaderLen, keepMin-1) // a longer one would stay in the ring
 			payload := script[frameHeaderLen : frameHeaderLen+n : frameHeaderLen+n]
 			script = script[min(len(script), (frameHeaderLen+n+frameAlign-1)&^(frameAlign-1)):]
-			if err := s.takes(h, payload); err != nil {
+			if err := m.takes(h, payload); err != nil {
 				require.True(t, errors.Is(err, errProtocol), "%v", err)
 				return
 			}
@@ -70,43 +71,60 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// loneSession is a listening session without a peer: what it would send is
-// dropped.
-func loneSession(t testing.TB) *session {
-	cfg := sessionConfig{ringSize: minRingSize, window: 16 << 10, maxStreams: 64, sessionWindow: minSessionWindow, profile: fallback.Efficient}
-	s, err := newSession("soft0", cfg, noLog)
+// picky is the user of a listening mux without a peer. It refuses some streams.
+type picky struct{}
+
+func (picky) Accept(st *stream) bool { return st.id%5 != 4 }
+func (picky) Take(want, _ int) (netip.AddrPort, int) {
+	return netip.MustParseAddrPort("127.0.0.1:1024"), want
+}
+func (picky) Give([]slotAddrs) {}
+
+func (picky) Served()      {}
+func (picky) Leaving()     {}
+func (picky) Failed(error) {}
+func (picky) Ended()       {}
+
+// loneMux is a listening mux without a peer: what it would send is dropped. It must be
+// abandoned.
+func loneMux(t testing.TB) *mux {
+	m := newMux(muxConfig{muxSizes: muxSizes{Window: 16 << 10, Streams: 64, SessionWindow: minSessionWindow}, Profile: fallback.Efficient}, picky{})
+	dev, err := acquireDevice("soft0")
 	require.NoError(t, err)
+	l, err := link.New(link.Config{Device: dev.ctx, Release: dev.release, RingSize: minRingSize, Slots: link.DefaultSlots, Send: m.SendLock()}, m)
+	require.NoError(t, err)
+	m.Use(l)
 	peer := hello{minVersion: 2, maxVersion: 2, sessionWindow: minSessionWindow, link: link.Params{RingSize: minRingSize, Slots: link.MinSlots}, window: minWindow, streams: 64}
-	require.NoError(t, s.learn(peer.marshal()))
-	s.accept = func(c *Conn) bool { return c.id%5 != 4 } // some are refused
-	s.link.Stop()
-	return s
+	require.NoError(t, m.Learn(peer.marshal()))
+	l.Stop()
+	m.giveAddrs()
+	return m
 }
 
 // takes is what poll does for one frame of a peer, and then what readers may find.
-func (s *session) takes(h link.Header, payload []byte) error {
-	if err := s.Frame(h, payload); err != nil {
+func (m *mux) takes(h link.Header, payload []byte) error {
+	if err := m.Frame(h, payload); err != nil {
 		return err
 	}
-	s.settleAtOnce()
-	conns := s.streams.list()
-	if len(conns) > s.streams.limit {
+	m.settleAtOnce()
+	streams := m.streams.list()
+	if len(streams) > m.streams.limit {
 		panic("more streams than the limit")
 	}
 	held := 0
-	for _, c := range conns {
-		c.recv.mu.Lock()
+	for _, st := range streams {
+		st.recv.mu.Lock()
 		unread := 0
-		for k := c.recv.queue.head; k != nil; k = k.next {
+		for k := st.recv.queue.head; k != nil; k = k.next {
 			unread += len(k.unread())
 		}
-		if unread > int(s.cfg.window) {
+		if unread > int(m.cfg.Window) {
 			panic("a stream holds more than its window")
 		}
 		held += unread
-		c.recv.mu.Unlock()
+		st.recv.mu.Unlock()
 	}
-	if held > int(s.cfg.sessionWindow)+len(conns)*streamMinimum {
+	if held > int(m.cfg.SessionWindow)+len(streams)*streamMinimum {
 		panic("a session holds more than its window")
 	}
 	return nil

@@ -72,7 +72,7 @@ var attacks = []struct {
 		return writeAll(p, s)
 	}},
 	{"data beyond the window", func(p *rawPeer, s *Conn) error {
-		for range int(s.s.cfg.window)/maxPayload + 1 {
+		for range int(s.s.mux.cfg.Window)/maxPayload + 1 {
 			if err := p.send(frame(frameData, 0, flagCounted, make([]byte, maxPayload))); err != nil {
 				return err
 			}
@@ -97,12 +97,12 @@ var attacks = []struct {
 			return err
 		}
 		for kept := false; !kept; runtime.Gosched() {
-			s.s.pollLock.Look()
-			s.recv.mu.Lock()
-			if kept = s.recv.queue.head != nil; kept {
-				s.recv.queue.head.busy = true // not even a spill may move it now
+			s.s.mux.pollLock.Look()
+			s.st.recv.mu.Lock()
+			if kept = s.st.recv.queue.head != nil; kept {
+				s.st.recv.queue.head.busy = true // not even a spill may move it now
 			}
-			s.recv.mu.Unlock()
+			s.st.recv.mu.Unlock()
 		}
 		for range p.peer.link.RingSize/maxPayload + 1 {
 			if err := p.send(frame(frameData, 4711, 0, make([]byte, maxPayload))); err != nil {
@@ -215,7 +215,7 @@ func TestDataBeyondTheSessionWindowEndsTheSession(t *testing.T) {
 	}
 	require.NoError(t, p.send(frame(frameData, 0, flagCounted, []byte("x"))))
 	eventually(t, "end of the session", p.gone)
-	require.ErrorIs(t, victim.(*Conn).s.cause, errProtocol)
+	require.ErrorIs(t, victim.(*Conn).s.mux.cause, errProtocol)
 }
 
 // oddities are unusual, but do no harm.
@@ -308,7 +308,7 @@ func TestOddPeerIsServed(t *testing.T) {
 			victim, err := ln.Accept()
 			require.NoError(t, err)
 			defer victim.Close()
-			p.pace = victim.(*Conn).s
+			p.pace = victim.(*Conn).s.mux
 			await := start(t, func() { assert.NoError(t, odd.do(p)) })
 			await()
 			require.NoError(t, p.send(frame(frameData, 0, 0, []byte("still there"))))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -70,54 +71,49 @@ func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
 		l.set.log.Debug("rnet: session refused", "peer", req.RemoteAddr(), "pid", req.Peer().PID, "err", err)
 		return
 	}
-	l.set.log.Debug("rnet: session", "peer", s.remoteAddr, "pid", req.Peer().PID, "transport", t, "device", s.device)
+	l.set.log.Debug("rnet: session", "peer", s.mux.RemoteAddr(), "pid", req.Peer().PID, "transport", t, "device", s.device)
 }
 
 func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm.Request) (*session, error) {
 	defer region("rnet.session").End()
-	s, err := newSession(req.Device(), l.set.session, l.set.log)
+	cfg := muxConfig{}
+	if l.loops != nil {
+		cfg.Poller = l.loops.of(net.TCPAddrFromAddrPort(req.RemoteAddr()))
+	}
+	s, err := newSession(req.Device(), l.set.session, cfg, l.set.log)
 	if err != nil {
 		req.Reject(nil)
 		return nil, err
 	}
-	s.transport, s.space = t, &l.space
+	s.transport, s.listener, s.onEnd = t, l, l.forget
 	s.goesOver(req.Port())
-	s.accept, s.onEnd = l.push, l.forget
-	if l.loops != nil {
-		s.setLoop(l.loops.of(net.TCPAddrFromAddrPort(req.RemoteAddr())))
-		s.accept = func(*Conn) bool { return false } // the loop has ended
-		s.onOpen = l.countStream
-	}
 	if err := s.learn(req.PrivateData()); err != nil {
 		req.Reject(nil)
-		s.abandon()
+		s.mux.Abandon()
 		return nil, err
 	}
 	if err := checkPairing(t); err != nil {
 		req.Reject(nil)
-		s.abandon()
+		s.mux.Abandon()
 		return nil, fmt.Errorf("rnet: prepare a session: %w", err)
 	}
 	if !l.adopt(s) {
 		withdraw(req)
-		s.abandon()
+		s.mux.Abandon()
 		return nil, net.ErrClosed
 	}
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
-	conn, err := req.Accept(ctx, s.link.QP(), s.connParam())
+	conn, err := req.Accept(ctx, s.over.QP(), s.connParam())
 	if err != nil {
 		l.forget(s)
-		s.abandon()
+		s.mux.Abandon()
 		return nil, err
 	}
 	port := l.addr.(*net.TCPAddr).AddrPort().Port()
-	s.localAddr, s.remoteAddr = netip.AddrPortFrom(conn.LocalAddr().Addr(), port), conn.RemoteAddr()
+	s.mux.SetAddrs(netip.AddrPortFrom(conn.LocalAddr().Addr(), port), conn.RemoteAddr())
 	if err := s.start(ctx, conn); err != nil {
 		return nil, err
-	}
-	if s.poller != nil {
-		s.poller.add(s)
 	}
 	return s, nil
 }
@@ -155,29 +151,19 @@ func (l *Listener) forget(s *session) {
 // know at once: a GO_AWAY has arrived then too, but is taken in when a goroutine
 // gets to it, and the next dial may come before, to a listener at the same port.
 func retireAll(sessions []*session) {
-	here := make(map[uint64]bool)
+	var here []*mux
 	for _, s := range sessions {
-		if s.host != nil && s.host.PeerIsLocal() {
-			here[s.peer.token] = true
+		if s.mux.PeerIsLocal() {
+			here = append(here, s.mux)
 		}
-		s.retire()
+		s.mux.Retire()
 	}
 	if len(here) == 0 {
 		return
 	}
 	for _, s := range liveSessions.list() {
-		if s.dialed && here[s.token] {
-			s.peerLeaves()
+		if slices.ContainsFunc(here, s.mux.LeadsTo) {
+			s.mux.PeerLeaves()
 		}
-	}
-}
-
-// retire lets a session end with its last stream; the peer is told to open no
-// more.
-func (s *session) retire() {
-	s.goingAway.Store(true)
-	s.sessionControl(false, true)
-	if s.streams.shutIfEmpty() {
-		s.fail(fmt.Errorf("%w: the listener was closed", errSessionIdle))
 	}
 }

@@ -38,7 +38,7 @@ func TestAPeerThatWaitsForCreditIsServedByALoop(t *testing.T) {
 	l, _ := onHandLoop(t, k, 0)
 	p := dialRawPeer(t, l.address)
 	openRawPeer(t, l, p)
-	p.pace = l.sinks[0].stream.(*loopStream).s
+	p.pace = l.sinks[0].stream.(*loopStream).m
 	sent := len(l.sinks[0].got)
 	for range 10 {
 		for range minRingSize / maxPayload / 2 {

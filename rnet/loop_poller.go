@@ -26,16 +26,16 @@ type poller struct {
 
 	turns, sleeps, dozes atomic.Uint64 // for statistics
 
-	// Of the loop's goroutine.
-	hot []*session
+	// Of the loop'm goroutine.
+	hot []*mux
 
-	woken  atomic.Bool             // warmed is not empty
-	dozing atomic.Pointer[session] // on whose channel the loop's thread sleeps, or is about to
+	woken  atomic.Bool         // warmed is not empty
+	dozing atomic.Pointer[mux] // on whose channel the loop'm thread sleeps, or is about to
 
 	mu     sync.Mutex
-	warmed []*session            // to become hot; guarded by mu
-	all    map[*session]struct{} // guarded by mu
-	closed bool                  // guarded by mu
+	warmed []*mux            // to become hot; guarded by mu
+	all    map[*mux]struct{} // guarded by mu
+	closed bool              // guarded by mu
 }
 
 // quietPolls is after how many polls that brought nothing a session is armed
@@ -55,7 +55,7 @@ func newPoller(owner loop.Owner, config any) (loop.Poller, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &poller{owner: owner, profile: set.session.profile, all: make(map[*session]struct{})}
+	p := &poller{owner: owner, profile: set.session.profile, all: make(map[*mux]struct{})}
 	livePollers.add(p, &p.number)
 	return p, nil
 }
@@ -75,25 +75,25 @@ func resolvePolicy(config any) (loop.Policy, error) {
 }
 
 // add gives a session that has started to the loop.
-func (p *poller) add(s *session) {
+func (p *poller) add(m *mux) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		s.handBack()
-		s.fail(fmt.Errorf("%w: the event loop has ended", errSessionIdle))
+		m.handBack()
+		m.Fail(fmt.Errorf("%w: the event loop has ended", errSessionIdle))
 		return
 	}
-	p.all[s] = struct{}{}
-	p.warmed = append(p.warmed, s)
+	p.all[m] = struct{}{}
+	p.warmed = append(p.warmed, m)
 	p.woken.Store(true)
 	p.mu.Unlock()
 	p.owner.Ring()
 }
 
 // wake makes a session hot that was cold. Any goroutine calls it.
-func (p *poller) wake(s *session) {
+func (p *poller) wake(m *mux) {
 	p.mu.Lock()
-	p.warmed = append(p.warmed, s)
+	p.warmed = append(p.warmed, m)
 	p.woken.Store(true)
 	p.mu.Unlock()
 	p.owner.Ring()
@@ -103,10 +103,10 @@ func (p *poller) wake(s *session) {
 func (p *poller) takeWarmed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, s := range p.warmed {
-		if _, ok := p.all[s]; ok {
-			s.quiet = 0
-			p.hot = append(p.hot, s)
+	for i, m := range p.warmed {
+		if _, ok := p.all[m]; ok {
+			m.quiet = 0
+			p.hot = append(p.hot, m)
 		}
 		p.warmed[i] = nil
 	}
@@ -121,8 +121,8 @@ func (p *poller) Poll() int {
 	}
 	total := 0
 	for i := 0; i < len(p.hot); i++ {
-		s := p.hot[i]
-		n, keep := p.visit(s)
+		m := p.hot[i]
+		n, keep := p.visit(m)
 		total += n
 		if !keep {
 			last := len(p.hot) - 1
@@ -135,44 +135,44 @@ func (p *poller) Poll() int {
 }
 
 // visit polls one session, and reports whether it stays hot.
-func (p *poller) visit(s *session) (n int, keep bool) {
-	if s.closing.Load() {
-		p.finish(s)
+func (p *poller) visit(m *mux) (n int, keep bool) {
+	if m.closing.Load() {
+		p.finish(m)
 		return 1, false
 	}
-	s.pollLock.Disarm()
-	n = s.poll()
-	if n > 0 || s.unblocks.Load() || len(s.events) > 0 {
-		s.pollLock.Hit()
-		s.dispatch()
+	m.pollLock.Disarm()
+	n = m.poll()
+	if n > 0 || m.unblocks.Load() || len(m.events) > 0 {
+		m.pollLock.Hit()
+		m.dispatch()
 		n++
-		s.quiet = 0
-	} else if s.quiet++; s.quiet > quietPolls {
-		return p.cool(s)
+		m.quiet = 0
+	} else if m.quiet++; m.quiet > quietPolls {
+		return p.cool(m)
 	}
 	return n, true
 }
 
 // cool arms a session and makes it cold, unless there is something.
-func (p *poller) cool(s *session) (n int, keep bool) {
-	s.quiet = 0
-	s.cold.Store(true)
-	n = s.pollLock.Rearm()
-	if n == 0 && !s.unblocks.Load() && !s.closing.Load() {
-		s.pollLock.PollMisses.Add(1)
+func (p *poller) cool(m *mux) (n int, keep bool) {
+	m.quiet = 0
+	m.cold.Store(true)
+	n = m.pollLock.Rearm()
+	if n == 0 && !m.unblocks.Load() && !m.closing.Load() {
+		m.pollLock.PollMisses.Add(1)
 		return 0, false
 	}
-	s.dispatch()
+	m.dispatch()
 	// If somebody else took it back it comes by takeWarmed.
-	return n + 1, s.cold.CompareAndSwap(true, false)
+	return n + 1, m.cold.CompareAndSwap(true, false)
 }
 
 // Arm makes all sessions cold.
 func (p *poller) Arm() bool {
 	idle := true
 	for i := len(p.hot) - 1; i >= 0; i-- {
-		s := p.hot[i]
-		n, keep := p.cool(s)
+		m := p.hot[i]
+		n, keep := p.cool(m)
 		if n > 0 {
 			idle = false
 		}
@@ -188,49 +188,49 @@ func (p *poller) Arm() bool {
 }
 
 // Doze sleeps on the completion channel of the only session, which wakes a
-// thread directly; the way through the engine and the loop's bell wakes two. The
+// thread directly; the way through the engine and the loop'm bell wakes two. The
 // engine, which waits beside it, can take an event away that comes before the
 // thread sleeps: then the session is looked at when the time has come.
 func (p *poller) Doze(until time.Time) bool {
 	if len(p.hot) != 1 || p.Sessions() != 1 {
 		return false
 	}
-	s := p.hot[0]
-	if !s.threads || s.closing.Load() || !wait.EnterThread() {
+	m := p.hot[0]
+	if !m.threads || m.closing.Load() || !wait.EnterThread() {
 		return false
 	}
 	defer wait.LeaveThread()
-	p.dozing.Store(s)
+	p.dozing.Store(m)
 	defer p.dozing.Store(nil)
-	switch n := s.pollLock.Rearm(); {
-	case s.closing.Load(): // visit sees it
+	switch n := m.pollLock.Rearm(); {
+	case m.closing.Load(): // visit sees it
 	case n > 0:
-		s.pollLock.Hit()
-		s.dispatch()
-	case !p.woken.Load() && !s.unblocks.Load() && !s.closing.Load():
-		s.pollLock.PollMisses.Add(1)
-		s.pollLock.ThreadWaits.Add(1)
+		m.pollLock.Hit()
+		m.dispatch()
+	case !p.woken.Load() && !m.unblocks.Load() && !m.closing.Load():
+		m.pollLock.PollMisses.Add(1)
+		m.pollLock.ThreadWaits.Add(1)
 		p.dozes.Add(1)
 		// Ended by: an arrival (data, credit), Rouse (a task, a new session, an
 		// unblocked stream), failure of the session, the end of the turn.
-		s.link.Channel().WaitThread(until)
+		m.link.Channel().WaitThread(until)
 	}
 	return true
 }
 
 // Rouse ends Doze.
 func (p *poller) Rouse() {
-	if s := p.dozing.Load(); s != nil {
-		s.link.Channel().Wake()
+	if m := p.dozing.Load(); m != nil {
+		m.link.Channel().Wake()
 	}
 }
 
-// finish ends the loop's part in a session that fails.
-func (p *poller) finish(s *session) {
+// finish ends the loop'm part in a session that fails.
+func (p *poller) finish(m *mux) {
 	p.mu.Lock()
-	delete(p.all, s)
+	delete(p.all, m)
 	p.mu.Unlock()
-	s.finishLoop()
+	m.finishLoop()
 }
 
 // Spin returns how long the loop may poll in vain.
@@ -247,8 +247,8 @@ func (p *poller) Spin() time.Duration {
 // Near reports whether no peer of a hot session can go on while we poll, which
 // is so if there is none.
 func (p *poller) Near() bool {
-	for _, s := range p.hot {
-		if !wait.SameCPU(s.host) {
+	for _, m := range p.hot {
+		if !wait.SameCPU(m.host) {
 			return false
 		}
 	}
@@ -258,10 +258,10 @@ func (p *poller) Near() bool {
 // Attach gives a stream that was dialed on this loop its sink.
 func (p *poller) Attach(conn net.Conn, sink func(loop.Stream) loop.Sink) loop.Stream {
 	c, ok := conn.(*Conn)
-	if !ok || c.s.poller != p || c.s.unlooped.Load() { // by the loop, as it failed perhaps
+	if !ok || c.st.m.cfg.Poller != p || c.st.m.unlooped.Load() { // by the loop, as it failed perhaps
 		return nil
 	}
-	return c.attach(sink)
+	return c.st.attach(sink)
 }
 
 // Turn counts a turn of the loop.
@@ -283,13 +283,13 @@ func (p *poller) Close() {
 	p.all, p.warmed, p.hot = nil, nil, nil
 	p.mu.Unlock()
 	livePollers.remove(p)
-	for s := range left {
-		s.handBack()
+	for m := range left {
+		m.handBack()
 	}
 	// The process may end now, and what is under way on a network with it.
 	end := time.Now().Add(flushTime)
-	for s := range left {
-		for s.underWay() && time.Now().Before(end) {
+	for m := range left {
+		for m.underWay() && time.Now().Before(end) {
 			time.Sleep(flushCheck) // ended by the clock
 		}
 	}

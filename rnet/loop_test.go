@@ -167,7 +167,7 @@ func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
 func TestALoopThatDozesIsWokenByRouse(t *testing.T) {
 	l, _ := onHandLoop(t, overSoft, 1)
 	l.sleeps(t)
-	l.sinks[0].stream.(*loopStream).s.warm()
+	l.sinks[0].stream.(*loopStream).m.warm()
 	l.poller.Poll()
 	var over atomic.Bool
 	roused := make(chan struct{})
@@ -208,7 +208,7 @@ func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
 	}
 	message := make([]byte, size)
 	left := make([]int, streams)
-	s := l.sinks[0].stream.(*loopStream).s
+	s := l.sinks[0].stream.(*loopStream).m
 	most := 0
 	for i, k := range l.sinks {
 		left[i], k.writable = messages*size, 1
@@ -243,11 +243,11 @@ func TestAnswersOfABatchShareMessages(t *testing.T) {
 	const streams = 32
 	l, dialed := onHandLoop(t, overSoft, streams)
 	l.answer = true
-	s := l.sinks[0].stream.(*loopStream).s
+	s := l.sinks[0].stream.(*loopStream).m
 	s.slow = false // the batches of the set-up may have taken long
 	before := s.link.Mark().Requests
 	for _, c := range dialed {
-		_, err := c.Write(fmt.Append(nil, "request ", c.id))
+		_, err := c.Write(fmt.Append(nil, "request ", c.st.id))
 		require.NoError(t, err)
 	}
 	l.until(t, "all requests are there", func() bool {
@@ -260,7 +260,7 @@ func TestAnswersOfABatchShareMessages(t *testing.T) {
 	})
 	require.LessOrEqual(t, s.link.Mark().Requests-before, uint64(streams/corkFrames+2))
 	for _, c := range dialed {
-		want := fmt.Append(nil, "request ", c.id)
+		want := fmt.Append(nil, "request ", c.st.id)
 		got := make([]byte, len(want))
 		_, err := io.ReadFull(c, got)
 		require.NoError(t, err)
@@ -273,7 +273,7 @@ func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
 	const streams, busy = 8, 5
 	l, dialed := onHandLoop(t, overSoft, streams)
 	l.answer = true
-	l.sinks[0].stream.(*loopStream).s.slow = false
+	l.sinks[0].stream.(*loopStream).m.slow = false
 	answered := make(chan error, 1)
 	l.sinks[busy].then = func() {
 		select { // ended by the answers, or the clock
@@ -303,7 +303,7 @@ func TestFlushSendsWhatIsGathered(t *testing.T) {
 	const streams = 6
 	l, dialed := onHandLoop(t, overSoft, streams)
 	l.answer = true
-	s := l.sinks[0].stream.(*loopStream).s
+	s := l.sinks[0].stream.(*loopStream).m
 	s.slow = false
 	gathered := func() int {
 		s.txMu.Lock()
@@ -387,9 +387,9 @@ func TestAttachFindsASessionThatHasGone(t *testing.T) {
 		conn, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
 		require.NoError(t, err)
 		c := conn.(*Conn)
-		c.s.fail(io.ErrUnexpectedEOF)
+		c.s.mux.Fail(io.ErrUnexpectedEOF)
 		l.until(t, "the loop hands the session back", func() bool { return l.poller.Sessions() == 0 })
-		<-c.s.done // ended by the engine
+		<-c.s.mux.done // ended by the engine
 		require.Nil(t, l.poller.Attach(c, func(loop.Stream) loop.Sink {
 			t.Error("a stream of a session that has gone gets a sink")
 			return &sink{l: l}
@@ -434,7 +434,7 @@ func TestEachStreamOfALoopIsToldOfItsEnd(t *testing.T) {
 		"close":      {func(c *Conn) { c.Close() }, io.EOF},
 		"half close": {func(c *Conn) { c.CloseWrite() }, io.EOF},
 		"reset":      {func(c *Conn) { c.SetLinger(0); c.Close() }, syscall.ECONNRESET},
-		"session":    {func(c *Conn) { c.s.fail(io.ErrUnexpectedEOF) }, syscall.ECONNRESET},
+		"session":    {func(c *Conn) { c.s.mux.Fail(io.ErrUnexpectedEOF) }, syscall.ECONNRESET},
 	}
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		for name, test := range ends {

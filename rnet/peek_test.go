@@ -35,10 +35,10 @@ func TestFailedPeekHoldsUpNobody(t *testing.T) {
 }
 
 // otherEnd returns the other end of c, in this process.
-func otherEnd(t *testing.T, c *Conn) *Conn {
+func otherEnd(t *testing.T, c *Conn) *stream {
 	t.Helper()
 	for _, s := range liveSessions.list() {
-		if other := s.streams.get(c.id); other != nil && other != c && s.token == c.s.peer.token {
+		if other := s.mux.streams.get(c.st.id); other != nil && other != c.st && s.mux.token == c.s.mux.peer.token {
 			return other
 		}
 	}
@@ -63,7 +63,7 @@ func TestPeekedBytesOutliveAClose(t *testing.T) {
 			ln := k.listen(t)
 			c, accepted := k.connect(t, ln)
 			s := accepted.(*Conn)
-			size = min(size, int(s.s.cfg.window))
+			size = min(size, int(s.s.mux.cfg.Window))
 			for _, ends := range [][2]*Conn{{c.(*Conn), s}, {s, c.(*Conn)}} {
 				require.NoError(t, writePattern(ends[0], newRand(1), 7, size, size))
 			}
@@ -110,7 +110,7 @@ func TestPieceThatWasPeekedAndClosedIsFreedWithItsConnection(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		<-c.s.done // ended by the engine
+		<-c.s.mux.done // ended by the engine
 		require.Greater(t, verbs.PinnedBytes(), before, "the ring is still lent")
 	}()
 	eventually(t, "the ring is freed", func() bool {

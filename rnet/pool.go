@@ -274,7 +274,7 @@ func (p *sessionPool) keep(key poolKey, set *laneSet, lane int, s *session) {
 	if v, ok := p.quickest.Load(key); !ok || v != set {
 		p.quickest.Store(key, set)
 	}
-	if s.refused() != nil { // ended may not have seen the set
+	if s.mux.Refused() != nil { // ended may not have seen the set
 		p.quickest.CompareAndDelete(key, set)
 	}
 }
@@ -343,10 +343,10 @@ func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *atte
 		p.drop(at, pl)
 	} else {
 		negatives.Forget(a.remembered()) // it was slow, and has come all the same
-		if s.dedicated {
-			s.expireAfter(idleTime) // perhaps nobody waits for it any more
+		if a.d.Dedicated {
+			s.mux.ExpireAfter(idleTime) // perhaps nobody waits for it any more
 		} else {
-			s.left()
+			s.mux.Left()
 		}
 	}
 	close(pl.ready)

@@ -31,7 +31,7 @@ type rawPeer struct {
 	tx   ring.Tx // where its next message goes
 	// pace, if set, is the session at the other end: the raw peer waits until
 	// it has released its ring, as a decent peer does.
-	pace *session
+	pace *mux
 }
 
 const (

@@ -16,7 +16,7 @@ import (
 // receiveHalf is the half of a stream that receives. The owner of the poll lock delivers to
 // it; whoever reads takes what was delivered. mu guards what is below it.
 type receiveHalf struct {
-	c      *Conn
+	st     *stream
 	callMu sync.Mutex // one Read at a time
 	wait   wait.Waiter
 	end    deadline
@@ -35,9 +35,9 @@ type receiveHalf struct {
 	unreachable runtime.Cleanup // of the latter, if it lies in the ring
 }
 
-func (r *receiveHalf) init(c *Conn) {
-	r.c = c
-	r.flow.Init(c.s.cfg.window)
+func (r *receiveHalf) init(st *stream) {
+	r.st = st
+	r.flow.Init(st.m.cfg.Window)
 }
 
 // deliver takes the payload of a DATA frame, as Frame does: with the receive lock
@@ -46,13 +46,13 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 	r.mu.Lock()
 	if err := r.flow.Arrive(len(payload)); err != nil {
 		r.mu.Unlock()
-		return fmt.Errorf("%w: stream %#x: %w", errProtocol, r.c.id, err)
+		return fmt.Errorf("%w: stream %#x: %w", errProtocol, r.st.id, err)
 	}
 	taken := 0
 	if r.dst != nil && r.queue.head == nil {
 		taken = min(len(payload), len(r.dst)-r.dstLen)
 	}
-	if err := r.c.s.arrive(r.c, len(payload), len(payload)-taken, counted); err != nil {
+	if err := r.st.m.arrive(r, len(payload), len(payload)-taken, counted); err != nil {
 		r.mu.Unlock()
 		return err
 	}
@@ -61,25 +61,25 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 		bits := r.settle(false)
 		r.mu.Unlock()
 		if bits != 0 {
-			r.c.s.control(r.c, bits)
+			r.st.control(bits)
 		}
 		return nil
 	}
-	if r.c.shut.Load() == shutWrite|shutRead && len(payload) > 0 {
+	if r.st.shut.Load() == shutWrite|shutRead && len(payload) > 0 {
 		r.flow.Consume(len(payload))
 		bits := r.settle(false)
 		told := r.err != nil
 		r.mu.Unlock()
 		if bits != 0 {
-			r.c.s.control(r.c, bits)
+			r.st.control(bits)
 		}
 		if !told {
-			r.c.resetPeer()
+			r.st.resetPeer()
 		}
 		return nil
 	}
-	if r.c.s.onLoop() {
-		r.c.takeLoop(payload)
+	if r.st.m.onLoop() {
+		r.st.takeLoop(payload)
 		r.mu.Unlock()
 		return nil
 	}
@@ -93,7 +93,7 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 	case len(payload) < keepMin:
 		r.queue.appendCopy(payload)
 	default:
-		r.queue.push(keep(r.c, payload))
+		r.queue.push(keep(r, payload))
 	}
 	wake := r.waiting
 	r.waiting = false
@@ -107,7 +107,7 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 // read is Read without the lock.
 func (r *receiveHalf) read(p []byte) (int, error) {
 	r.endLoan()
-	if len(p) == 0 && !r.c.closed.Load() {
+	if len(p) == 0 && !r.st.closed.Load() {
 		return 0, nil
 	}
 	for {
@@ -127,7 +127,7 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 		r.dst, r.dstLen, r.waiting = p, 0, true
 		r.mu.Unlock()
 		if r.readable() == nil {
-			r.c.s.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
+			r.st.m.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
 		}
 		r.mu.Lock()
 		n := r.dstLen
@@ -135,7 +135,7 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 		bits := r.consumed(n)
 		r.mu.Unlock()
 		if bits != 0 {
-			r.c.s.control(r.c, bits)
+			r.st.control(bits)
 		}
 		if n > 0 {
 			return n, nil
@@ -145,7 +145,7 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 
 // readable tells why Read must not go on, nil if it may.
 func (r *receiveHalf) readable() error {
-	if r.c.closed.Load() {
+	if r.st.closed.Load() {
 		return net.ErrClosed
 	}
 	if r.end.expired.Load() {
@@ -159,9 +159,9 @@ func (r *receiveHalf) readable() error {
 // come to the end. mu is held.
 func (r *receiveHalf) ended() error {
 	switch {
-	case r.err == nil && r.c.shut.Load()&shutRead == 0:
+	case r.err == nil && r.st.shut.Load()&shutRead == 0:
 		return nil
-	case r.c.closed.Load():
+	case r.st.closed.Load():
 		return net.ErrClosed
 	case r.err == nil:
 		return io.EOF
@@ -205,7 +205,7 @@ func (r *receiveHalf) tookAndUnlock(n int) {
 	dropped := r.dropped
 	r.mu.Unlock()
 	if bits != 0 {
-		r.c.s.control(r.c, bits)
+		r.st.control(bits)
 	}
 	if dropped {
 		r.drop()
@@ -222,15 +222,15 @@ func (r *receiveHalf) consumed(n int) (bits uint8) {
 	return r.settle(r.err == nil)
 }
 
-// settle gives back to the session what c holds no more, and returns the control
-// frames by which the peer should be told: of c itself if that is still open. mu
+// settle gives back to the session what the stream holds no more, and returns the control
+// frames by which the peer should be told: of the stream itself if that is still open. mu
 // is held.
 func (r *receiveHalf) settle(open bool) (bits uint8) {
-	s := r.c.s
+	m := r.st.m
 	if over := r.counted - int32(r.flow.Buffered()); over > 0 {
 		r.counted -= over
-		s.freed.Add(uint64(over))
-		if s.untoldShare() >= uint64(s.cfg.sessionWindow)/4 {
+		m.freed.Add(uint64(over))
+		if m.untoldShare() >= uint64(m.cfg.SessionWindow)/4 {
 			bits = ctlShare
 		}
 	}
@@ -252,8 +252,8 @@ func (r *receiveHalf) takeUpdate() []byte {
 	r.mu.Lock()
 	limit := r.flow.TakeUpdate()
 	r.mu.Unlock()
-	binary.LittleEndian.PutUint64(r.c.s.winScratch[:], limit)
-	return r.c.s.winScratch[:]
+	binary.LittleEndian.PutUint64(r.st.m.winScratch[:], limit)
+	return r.st.m.winScratch[:]
 }
 
 // awaitData waits until something is queued. callMu is held.
@@ -275,7 +275,7 @@ func (r *receiveHalf) awaitData() error {
 		r.waiting = true
 		r.mu.Unlock()
 		if r.readable() == nil {
-			r.c.s.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
+			r.st.m.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
 		}
 	}
 }
@@ -323,7 +323,7 @@ func (r *receiveHalf) dropHead() {
 		token := k.token
 		k.busy = true // MoveOut must not take it meanwhile
 		r.mu.Unlock()
-		r.c.s.link.Free(token)
+		r.st.m.link.Free(token)
 		r.mu.Lock()
 	}
 	k.recycle()
@@ -345,8 +345,8 @@ func (r *receiveHalf) drop() (unread bool) {
 		r.flow.Consume(len(k.unread()))
 		if k == r.lent {
 			if k.inRing { // who borrowed it may never make another call
-				lent = loan{r.c.s, k.token}
-				r.unreachable = runtime.AddCleanup(r.c, loan.end, lent)
+				lent = loan{r.st.m, k.token}
+				r.unreachable = runtime.AddCleanup(r.st, loan.end, lent)
 			}
 		} else if k.inRing {
 			freed = append(freed, k.token)
@@ -358,13 +358,13 @@ func (r *receiveHalf) drop() (unread bool) {
 	bits := r.settle(false)
 	r.mu.Unlock()
 	for _, t := range freed {
-		r.c.s.link.Free(t)
+		r.st.m.link.Free(t)
 	}
-	if lent.s != nil {
-		r.c.s.link.Pin(lent.token)
+	if lent.m != nil {
+		r.st.m.link.Pin(lent.token)
 	}
 	if bits != 0 {
-		r.c.s.control(r.c, bits)
+		r.st.control(bits)
 	}
 	return unread
 }
@@ -379,5 +379,5 @@ func (r *receiveHalf) dropLater() {
 
 // wake ends the wait of who reads.
 func (r *receiveHalf) wake() {
-	r.c.s.pollLock.Wake(&r.wait)
+	r.st.m.pollLock.Wake(&r.wait)
 }

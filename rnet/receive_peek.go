@@ -3,6 +3,8 @@ package rnet
 import (
 	"bufio"
 	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/ring"
 )
 
 // peek is Peek without the lock. If what it returns is lent to the application,
@@ -10,8 +12,8 @@ import (
 // until discard.
 func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 	r.endLoan()
-	if n > int(r.c.s.cfg.window) {
-		return nil, fmt.Errorf("%w: %d bytes wanted, the window is %d", bufio.ErrBufferFull, n, r.c.s.cfg.window)
+	if n > int(r.st.m.cfg.Window) {
+		return nil, fmt.Errorf("%w: %d bytes wanted, the window is %d", bufio.ErrBufferFull, n, r.st.m.cfg.Window)
 	}
 	for {
 		if err := r.readable(); err != nil {
@@ -36,13 +38,13 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 		r.wait.Begin()
 		r.waiting = true
 		r.mu.Unlock()
-		if n > int(r.c.s.cfg.window)/2 {
+		if n > int(r.st.m.cfg.Window)/2 {
 			// The peer may have used up its window before so much is here,
 			// because it was not told yet of what was consumed last.
-			r.c.s.control(r.c, ctlWindow)
+			r.st.control(ctlWindow)
 		}
 		if r.readable() == nil {
-			r.c.s.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
+			r.st.m.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
 		}
 	}
 }
@@ -54,7 +56,7 @@ func (r *receiveHalf) gather(n int, lend bool) (p []byte, ok bool) {
 	if head == nil {
 		return nil, false
 	}
-	if p = head.unread(); lend && head.inRing && !r.c.s.dedicated && len(p) >= n {
+	if p = head.unread(); lend && head.inRing && !r.st.m.cfg.Alone && len(p) >= n {
 		// In the ring it would hold up others, for as long as the application
 		// takes, and after a Close nobody can tell how long that is.
 		n = len(p)
@@ -127,7 +129,7 @@ func (r *receiveHalf) endLoan() {
 	}
 	if k.inRing {
 		r.unreachable.Stop()
-		r.c.s.link.Free(k.token)
+		r.st.m.link.Free(k.token)
 	}
 	k.recycle()
 }
@@ -147,3 +149,14 @@ func (r *receiveHalf) discard(n int) {
 	}
 	r.tookAndUnlock(n)
 }
+
+// loan is a piece of the ring that Peek gave out of a stream that was closed
+// before it was given back.
+type loan struct {
+	m     *mux
+	token ring.Token
+}
+
+// end frees the piece when nothing refers to the stream any more. It is a
+// cleanup, and must not wait.
+func (l loan) end() { go l.m.link.Free(l.token) }

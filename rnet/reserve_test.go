@@ -76,9 +76,9 @@ func TestReservedMemoryOutlivesTheSession(t *testing.T) {
 		c, s := k.streams(t)
 		p, err := c.Reserve(MaxReserve)
 		require.NoError(t, err)
-		s.s.fail(io.ErrUnexpectedEOF)
-		<-s.s.done // ended by the engine
-		<-c.s.done
+		s.s.mux.Fail(io.ErrUnexpectedEOF)
+		<-s.s.mux.done // ended by the engine
+		<-c.s.mux.done
 		copy(p, randomBytes(1, MaxReserve))
 		require.Error(t, c.Commit(MaxReserve))
 		_, err = c.Reserve(10)
@@ -152,8 +152,8 @@ func TestReservedMemoryOutlivesAClose(t *testing.T) {
 		p, err := c.Reserve(MaxReserve)
 		require.NoError(t, err)
 		start(t, func() { c.Close() })()
-		s.s.fail(io.ErrUnexpectedEOF)
-		<-c.s.done // ended by the engine
+		s.s.mux.Fail(io.ErrUnexpectedEOF)
+		<-c.s.mux.done // ended by the engine
 		copy(p, randomBytes(1, MaxReserve))
 		require.ErrorIs(t, c.Commit(MaxReserve), net.ErrClosed)
 	})

@@ -74,10 +74,10 @@ func TestRingGivesMemoryBackWhenIdle(t *testing.T) {
 		}
 		turns := 0
 		eventually(t, "the memory is given back", func() bool {
-			c.s.keepAlive()
-			s.s.keepAlive()
+			c.s.mux.keepAlive()
+			s.s.mux.keepAlive()
 			// One and then the other tells what it has released, as they do when idle.
-			[]*session{c.s, s.s}[turns%2].sessionControl(true, false)
+			[]*mux{c.s.mux, s.s.mux}[turns%2].sessionControl(true, false)
 			turns++
 			return ringBytes(t) <= 2*8<<10
 		})
@@ -102,7 +102,7 @@ func TestRestartOfARingThatIsNotReleasedEndsTheSession(t *testing.T) {
 			require.NoError(t, p.send(frame(frameData, 4711, 0, make([]byte, 64))))
 			if held {
 				eventually(t, "end of the session", p.gone)
-				require.ErrorIs(t, victim.(*Conn).s.cause, errProtocol)
+				require.ErrorIs(t, victim.(*Conn).s.mux.cause, errProtocol)
 				return
 			}
 			pong := start(t, func() { victim.Write([]byte("x")) })

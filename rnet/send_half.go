@@ -13,10 +13,10 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
 
-// sendHalf is the half of a stream that sends. The session's txMu guards what is below
+// sendHalf is the half of a stream that sends. The mux's txMu guards what is below
 // granted.
 type sendHalf struct {
-	c       *Conn
+	st      *stream
 	callMu  sync.Mutex // one Write at a time
 	end     deadline
 	wait    wait.Waiter
@@ -28,7 +28,7 @@ type sendHalf struct {
 	peerGone bool  // the peer has closed: one Write is taken, and goes nowhere
 	broken   bool  // reset, by either side
 	ctl      uint8 // control frames to send
-	links    [4]connLink
+	links    [4]lineLink
 	wants    int  // bytes that it waits to send, in txWait
 	woken    bool // woken from there, and not back yet
 	share    shareState
@@ -36,10 +36,10 @@ type sendHalf struct {
 	sentAt   link.Mark // what has to be done, for who waits for that
 }
 
-func (w *sendHalf) init(c *Conn) {
-	w.c = c
-	w.window.Init(c.s.peer.window)
-	w.granted.Store(uint64(c.s.peer.window))
+func (w *sendHalf) init(st *stream) {
+	w.st = st
+	w.window.Init(st.m.peer.window)
+	w.granted.Store(uint64(st.m.peer.window))
 }
 
 // write is Write without the lock. If out is not nil, p is the start of it, and
@@ -49,22 +49,22 @@ func (w *sendHalf) write(p []byte, out *link.Buffer) (n int, err error) {
 	for {
 		if err := w.writable(); err != nil {
 			if inLine { // woken, perhaps: the next may go
-				w.c.s.leaveLine(w.c)
+				w.st.m.leaveLine(w)
 			}
 			return n, err
 		}
 		if len(p) == 0 {
 			return 0, w.sendable()
 		}
-		m, result, err := w.c.s.send(w.c, p[n:], out, n)
+		m, result, err := w.st.m.send(w, p[n:], out, n)
 		n += m
 		switch {
 		case result == sendFailed:
-			return n, w.c.reason(err)
+			return n, w.st.reason(err)
 		case result != sendOK:
 			w.wait.Begin()
 			if w.mayWait(result) {
-				w.c.s.pollLock.Wait(&w.wait) // ended by window, credit, deadline, close, reset, peer death
+				w.st.m.pollLock.Wait(&w.wait) // ended by window, credit, deadline, close, reset, peer death
 			}
 		case n == len(p):
 			return n, nil
@@ -75,7 +75,7 @@ func (w *sendHalf) write(p []byte, out *link.Buffer) (n int, err error) {
 
 // writable tells why Write must not go on, nil if it may.
 func (w *sendHalf) writable() error {
-	if w.c.closed.Load() {
+	if w.st.closed.Load() {
 		return net.ErrClosed
 	}
 	if w.end.expired.Load() {
@@ -87,15 +87,15 @@ func (w *sendHalf) writable() error {
 // sendable tells why nothing can be sent any more, nil if something can. A Write
 // of nothing asks no more than that.
 func (w *sendHalf) sendable() error {
-	w.c.s.txMu.Lock()
-	defer w.c.s.txMu.Unlock()
-	return w.c.reason(w.ended())
+	w.st.m.txMu.Lock()
+	defer w.st.m.txMu.Unlock()
+	return w.st.reason(w.ended())
 }
 
 // ended is sendable for who holds txMu. A reset is told of once, by a Write or
 // a Read: after that Writes fail with EPIPE.
 func (w *sendHalf) ended() error {
-	if w.err == syscall.ECONNRESET && w.c.told.Swap(true) {
+	if w.err == syscall.ECONNRESET && w.st.told.Swap(true) {
 		return syscall.EPIPE
 	}
 	return w.err
@@ -118,9 +118,9 @@ func (w *sendHalf) mayWait(result sendResult) bool {
 	if w.writable() != nil {
 		return false
 	}
-	w.c.s.txMu.Lock()
-	defer w.c.s.txMu.Unlock()
-	if w.err != nil || w.peerGone || w.c.s.link.Stopped() {
+	w.st.m.txMu.Lock()
+	defer w.st.m.txMu.Unlock()
+	if w.err != nil || w.peerGone || w.st.m.link.Stopped() {
 		return false
 	}
 	if result == sendWindow {
@@ -134,7 +134,7 @@ func (w *sendHalf) mayWait(result sendResult) bool {
 
 // free returns how many bytes need no share. txMu is held.
 func (w *sendHalf) free() int {
-	read := w.window.Granted() - uint64(w.c.s.peer.window)
+	read := w.window.Granted() - uint64(w.st.m.peer.window)
 	return max(0, int(int64(read+streamMinimum-w.window.Sent())))
 }
 
@@ -148,11 +148,11 @@ func (w *sendHalf) grant(limit uint64) {
 
 // fail makes all further sending fail with err.
 func (w *sendHalf) fail(err error) {
-	w.c.s.txMu.Lock()
+	w.st.m.txMu.Lock()
 	if w.err == nil {
 		w.err = err
 	}
-	w.c.s.txMu.Unlock()
+	w.st.m.txMu.Unlock()
 	w.wake()
 }
 
@@ -164,23 +164,23 @@ func (w *sendHalf) lingerUntil(t time.Time) {
 	defer timer.Stop()
 	for {
 		w.wait.Begin()
-		if w.c.ends.Load()&(endFinSent|endReset|endDetached) != 0 || w.c.s.failed.Load() || !time.Now().Before(t) {
+		if w.st.ends.Load()&(endFinSent|endReset|endDetached) != 0 || w.st.m.failed.Load() || !time.Now().Before(t) {
 			return
 		}
-		w.c.s.pollLock.Wait(&w.wait) // ended by the FIN's departure, peer death, the timer
+		w.st.m.pollLock.Wait(&w.wait) // ended by the FIN's departure, peer death, the timer
 	}
 }
 
 // flushUntil waits until the peer has our FIN. That has been posted: before,
 // nobody knows where it stands.
 func (w *sendHalf) flushUntil(end time.Time) {
-	if !w.c.s.link.OnWire() {
+	if !w.st.m.link.OnWire() {
 		return
 	}
-	w.c.s.txMu.Lock()
+	w.st.m.txMu.Lock()
 	until := w.finAt
-	w.c.s.txMu.Unlock()
-	if w.c.s.link.Reached(until) {
+	w.st.m.txMu.Unlock()
+	if w.st.m.link.Reached(until) {
 		return
 	}
 	w.callMu.Lock() // ended by the Write that Close has woken
@@ -189,19 +189,19 @@ func (w *sendHalf) flushUntil(end time.Time) {
 	defer timer.Stop()
 	for {
 		w.wait.Begin()
-		if w.c.s.failed.Load() || !time.Now().Before(end) || !w.c.s.awaitDone(w.c, until) {
+		if w.st.m.failed.Load() || !time.Now().Before(end) || !w.st.m.awaitDone(w, until) {
 			return
 		}
-		w.c.s.pollLock.Wait(&w.wait) // ended by the completion, peer death, the timer
-		w.c.s.forgetDone(w.c)
+		w.st.m.pollLock.Wait(&w.wait) // ended by the completion, peer death, the timer
+		w.st.m.forgetDone(w)
 	}
 }
 
 // wake ends the wait of who writes.
 func (w *sendHalf) wake() {
-	if w.c.s.onLoop() {
-		w.c.s.unblock(w.c)
+	if w.st.m.onLoop() {
+		w.st.m.unblock(w.st)
 		return
 	}
-	w.c.s.pollLock.Wake(&w.wait)
+	w.st.m.pollLock.Wake(&w.wait)
 }

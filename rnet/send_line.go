@@ -22,115 +22,115 @@ const (
 // stand in line again.
 //
 // The bytes lie at off of out, or in ordinary memory if out is nil.
-func (s *session) send(c *Conn, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	defer s.wakeShare()
-	woken := s.back(c)
-	queued := woken || c.send.links[txLink].in
-	if err := c.send.ended(); err != nil {
-		s.passOn(c, queued)
-		s.leaveShare(c)
+func (m *mux) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	defer m.wakeShare()
+	woken := m.back(w)
+	queued := woken || w.links[txLink].in
+	if err := w.ended(); err != nil {
+		m.passOn(w, queued)
+		m.leaveShare(w)
 		return 0, sendFailed, err
 	}
-	if c.send.peerGone {
-		s.passOn(c, queued)
-		s.leaveShare(c)
-		n, err := c.send.sendToNobody(p)
+	if w.peerGone {
+		m.passOn(w, queued)
+		m.leaveShare(w)
+		n, err := w.sendToNobody(p)
 		if err != nil {
 			return 0, sendFailed, err
 		}
 		return n, sendOK, nil
 	}
-	want := min(len(p), s.link.MaxPayload())
-	if min(c.send.window.Avail(), c.send.free()) < want {
-		if err := c.send.window.Grant(c.send.granted.Load()); err != nil {
-			go s.fail(fmt.Errorf("rnet: peer opened the window too far: %w", err))
+	want := min(len(p), m.link.MaxPayload())
+	if min(w.window.Avail(), w.free()) < want {
+		if err := w.window.Grant(w.granted.Load()); err != nil {
+			go m.Fail(fmt.Errorf("rnet: peer opened the window too far: %w", err))
 			return 0, sendFailed, syscall.ECONNRESET
 		}
-		if want = min(want, c.send.window.Avail()); want == 0 {
-			s.passOn(c, queued)
-			s.leaveShare(c)
+		if want = min(want, w.window.Avail()); want == 0 {
+			m.passOn(w, queued)
+			m.leaveShare(w)
 			return 0, sendWindow, nil
 		}
 	}
 	wanted := want
-	if want = s.allot(c, want); want == 0 {
-		s.passOn(c, queued)
-		s.awaitShare(c, wanted)
+	if want = m.allot(w, want); want == 0 {
+		m.passOn(w, queued)
+		m.awaitShare(w, wanted)
 		return 0, sendShare, nil
 	}
-	if woken && s.corked && want == len(p) && s.flushControl() && s.gatherFrame(c, p) {
+	if woken && m.corked && want == len(p) && m.flushControl() && m.gatherFrame(w, p) {
 		return want, sendOK, nil // tellUnblocked wakes the next
 	}
-	if !s.txBlocked.Load() || s.mayBarge(queued) {
-		if n := s.link.Room(want); n > 0 {
-			return s.sendFrame(c, p[:n], out, off)
+	if !m.txBlocked.Load() || m.mayBarge(queued) {
+		if n := m.link.Room(want); n > 0 {
+			return m.sendFrame(w, p[:n], out, off)
 		}
 	}
-	c.send.wants = want
+	w.wants = want
 	if woken {
-		s.txWait.pushFirst(c, txLink)
+		m.txWait.pushFirst(w, txLink)
 	} else {
-		s.txWait.push(c, txLink)
+		m.txWait.push(w, txLink)
 	}
-	s.txBlocked.Store(true)
-	if s.txWait.first() == c { // see txBlocked
-		if n := s.link.Room(want); n > 0 {
-			s.txWait.remove(c, txLink)
-			return s.sendFrame(c, p[:n], out, off)
+	m.txBlocked.Store(true)
+	if m.txWait.first() == w { // see txBlocked
+		if n := m.link.Room(want); n > 0 {
+			m.txWait.remove(w, txLink)
+			return m.sendFrame(w, p[:n], out, off)
 		}
 	}
-	s.stats.creditStalls.Add(1)
+	m.stats.creditStalls.Add(1)
 	return 0, sendRoom, nil
 }
 
 // mayBarge reports whether a writer may send although something is blocked:
 // control frames go first, then those who stood in line.
-func (s *session) mayBarge(queued bool) bool {
-	return s.flushControl() && (queued || s.txWait.empty())
+func (m *mux) mayBarge(queued bool) bool {
+	return m.flushControl() && (queued || m.txWait.empty())
 }
 
-func (s *session) sendFrame(c *Conn, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
-	h := link.Header{Stream: c.id, Kind: frameData, Flags: s.charge(c, len(p))}
+func (m *mux) sendFrame(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
+	h := link.Header{Stream: w.st.id, Kind: frameData, Flags: m.charge(w, len(p))}
 	var err error
 	if out == nil {
-		err = s.link.Send(h, p)
+		err = m.link.Send(h, p)
 	} else {
-		err = s.link.SendFrom(h, out, off, len(p))
+		err = m.link.SendFrom(h, out, off, len(p))
 	}
 	if err != nil {
-		go s.fail(fmt.Errorf("rnet: send: %w", err))
+		go m.Fail(fmt.Errorf("rnet: send: %w", err))
 		return 0, sendFailed, syscall.ECONNRESET
 	}
-	s.leaveShare(c)
-	s.framesOut++
-	s.bytesOut += uint64(len(p))
-	if !s.txWait.empty() {
-		s.txWait.remove(c, txLink) // woken by something else
-		s.wakeLine()
+	m.leaveShare(w)
+	m.framesOut++
+	m.bytesOut += uint64(len(p))
+	if !m.txWait.empty() {
+		m.txWait.remove(w, txLink) // woken by something else
+		m.wakeLine()
 	}
 	return len(p), sendOK, nil
 }
 
 // passOn takes a writer out of the line that does not send, and wakes the next
 // in its place. txMu is held.
-func (s *session) passOn(c *Conn, queued bool) {
+func (m *mux) passOn(w *sendHalf, queued bool) {
 	if queued {
-		s.txWait.remove(c, txLink)
-		s.wakeLine()
+		m.txWait.remove(w, txLink)
+		m.wakeLine()
 	}
 }
 
-// leaveLine takes c out of txWait, when it gives up, or makes sure that the
-// next in line is woken, when c had been.
-func (s *session) leaveLine(c *Conn) {
-	s.txMu.Lock()
-	s.back(c)
-	s.passOn(c, true)
-	s.leaveShare(c)
-	s.wakeShare()
-	s.txMu.Unlock()
+// leaveLine takes w out of txWait, when it gives up, or makes sure that the
+// next in line is woken, when w had been.
+func (m *mux) leaveLine(w *sendHalf) {
+	m.txMu.Lock()
+	m.back(w)
+	m.passOn(w, true)
+	m.leaveShare(w)
+	m.wakeShare()
+	m.txMu.Unlock()
 }
 
 // The most writers that are awake because they were first in line. Each that comes back
@@ -142,84 +142,84 @@ const (
 	wakeBatchLoop = 128
 )
 
-// back notes that c is back, and reports whether it was woken from the line. txMu is
+// back notes that w is back, and reports whether it was woken from the line. txMu is
 // held.
-func (s *session) back(c *Conn) bool {
-	if !c.send.woken {
+func (m *mux) back(w *sendHalf) bool {
+	if !w.woken {
 		return false
 	}
-	c.send.woken = false
-	s.awake--
-	s.promised -= c.send.wants + link.HeaderLen
+	w.woken = false
+	m.awake--
+	m.promised -= w.wants + link.HeaderLen
 	return true
 }
 
 // wakeFirst wakes the first in line, if there is room for it beside
 // those that are awake. txMu is held.
-func (s *session) wakeFirst() bool {
-	c := s.txWait.first()
-	if s.link.Room(c.send.wants) < 0 {
+func (m *mux) wakeFirst() bool {
+	w := m.txWait.first()
+	if m.link.Room(w.wants) < 0 {
 		return false
 	}
-	need := c.send.wants + link.HeaderLen
-	messages, bytes := s.link.Unused()
-	if s.awake > 0 && (s.awake >= messages || s.promised+need > bytes) {
+	need := w.wants + link.HeaderLen
+	messages, bytes := m.link.Unused()
+	if m.awake > 0 && (m.awake >= messages || m.promised+need > bytes) {
 		return false
 	}
-	s.txWait.pop(txLink)
-	c.send.woken = true
-	s.awake++
-	s.promised += need
-	c.send.wake()
+	m.txWait.pop(txLink)
+	w.woken = true
+	m.awake++
+	m.promised += need
+	w.wake()
 	return true
 }
 
 // creditCame is called by the owner of the poll lock after it noted credit while something
 // was blocked.
-func (s *session) creditCame() {
-	s.txMu.Lock()
-	s.wakeLine()
-	s.txMu.Unlock()
+func (m *mux) creditCame() {
+	m.txMu.Lock()
+	m.wakeLine()
+	m.txMu.Unlock()
 }
 
 // wakeLine sends control frames and wakes writers, as far as there is room.
 // txMu is held.
-func (s *session) wakeLine() {
-	if !s.flushControl() {
+func (m *mux) wakeLine() {
+	if !m.flushControl() {
 		return
 	}
 	batch := wakeBatch
-	if s.onLoop() {
+	if m.onLoop() {
 		batch = wakeBatchLoop
 	}
-	for s.awake < batch {
-		if s.txWait.empty() {
-			s.txBlocked.Store(false)
+	for m.awake < batch {
+		if m.txWait.empty() {
+			m.txBlocked.Store(false)
 			return
 		}
-		if !s.wakeFirst() {
+		if !m.wakeFirst() {
 			return
 		}
 	}
 }
 
 // wakeSenders wakes all who wait to send: the session is dead.
-func (s *session) wakeSenders() {
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	s.link.Stop()
-	for !s.txWait.empty() {
-		s.txWait.pop(txLink).send.wake()
+func (m *mux) wakeSenders() {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	m.link.Stop()
+	for !m.txWait.empty() {
+		m.txWait.pop(txLink).wake()
 	}
-	for !s.shareWait.empty() {
-		s.shareWait.pop(shareLink).send.wake()
+	for !m.shareWait.empty() {
+		m.shareWait.pop(shareLink).wake()
 	}
-	for !s.ctlQueue.empty() {
-		c := s.ctlQueue.pop(ctlLink)
-		c.send.ctl = 0
-		c.send.wake()
+	for !m.ctlQueue.empty() {
+		w := m.ctlQueue.pop(ctlLink)
+		w.ctl = 0
+		w.wake()
 	}
-	for !s.sentWait.empty() {
-		s.sentWait.pop(sentLink).send.wake()
+	for !m.sentWait.empty() {
+		m.sentWait.pop(sentLink).wake()
 	}
 }

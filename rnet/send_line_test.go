@@ -14,13 +14,13 @@ import (
 
 // nobodyIsAwake fails t if a writer of the session was woken from the line and has not
 // come back. There must be none that sends.
-func nobodyIsAwake(t testing.TB, s *session) {
+func nobodyIsAwake(t testing.TB, m *mux) {
 	t.Helper()
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	require.Zero(t, s.awake)
-	require.Zero(t, s.promised)
-	require.True(t, s.txWait.empty())
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	require.Zero(t, m.awake)
+	require.Zero(t, m.promised)
+	require.True(t, m.txWait.empty())
 }
 
 // Writers leave the line in every way there is, also when they were woken: the
@@ -36,10 +36,10 @@ func TestWritersThatGiveUpLetTheOthersThrough(t *testing.T) {
 	}
 	ln := overNarrow.listen(t)
 	var work sync.WaitGroup
-	var on *session
+	var on *mux
 	for i := range streams {
 		c, s := overNarrow.connect(t, ln)
-		on = c.(*Conn).s
+		on = c.(*Conn).s.mux
 		seed := uint64(i)
 		if i%2 == 0 {
 			work.Go(func() { assert.NoError(t, writePattern(c, newRand(seed), seed, each, 8<<10)) })
@@ -65,13 +65,13 @@ func TestWritersThatGiveUpLetTheOthersThrough(t *testing.T) {
 func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 	const streams, messages, size = 300, 16, 256
 	l, dialed := onHandLoop(t, overNarrow, streams)
-	s := l.sinks[0].stream.(*loopStream).s
+	s := l.sinks[0].stream.(*loopStream).m
 	byID := make(map[uint32]*Conn)
 	for _, c := range dialed {
-		byID[c.id] = c
+		byID[c.st.id] = c
 	}
 	const keeps, closes, isReset = 0, 1, 2
-	fate := func(k *sink) int { return int((*Conn)(k.stream.(*loopStream)).id) % 3 }
+	fate := func(k *sink) int { return int(k.stream.(*loopStream).id) % 3 }
 
 	message := make([]byte, size)
 	left := make([]int, streams)
@@ -92,7 +92,7 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 
 	var readers sync.WaitGroup
 	for i, k := range l.sinks {
-		c := byID[(*Conn)(k.stream.(*loopStream)).id]
+		c := byID[k.stream.(*loopStream).id]
 		if fate(k) == keeps {
 			readers.Go(func() { // ended by the bytes
 				n, err := io.CopyN(io.Discard, c, int64(messages*size))
@@ -110,7 +110,7 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 					k.stream.Close(i%2 == 0)
 					gone[i] = true
 				case isReset: // Ended closes it here
-					c := byID[(*Conn)(k.stream.(*loopStream)).id]
+					c := byID[k.stream.(*loopStream).id]
 					c.SetLinger(0)
 					c.Close()
 					gone[i] = true
@@ -146,14 +146,14 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 	const streams, messages, size = 1000, 8, 48
 	l, dialed := onHandLoop(t, overNarrow, streams)
-	s := l.sinks[0].stream.(*loopStream).s
+	s := l.sinks[0].stream.(*loopStream).m
 	byID := make(map[uint32]int)
 	for i, k := range l.sinks {
-		byID[(*Conn)(k.stream.(*loopStream)).id] = i
+		byID[k.stream.(*loopStream).id] = i
 	}
 	written := make([]int, streams)
 	l.goOn = func(k *sink) {
-		id := (*Conn)(k.stream.(*loopStream)).id
+		id := k.stream.(*loopStream).id
 		var p [size]byte
 		for i := byID[id]; written[i] < messages*size; {
 			piece := p[:size-written[i]%size]
@@ -170,7 +170,7 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 	var readers sync.WaitGroup
 	for _, c := range dialed {
 		readers.Go(func() { // ended by the bytes
-			assert.NoError(t, readPattern(c, newRand(1), uint64(c.id), messages*size, 4<<10))
+			assert.NoError(t, readPattern(c, newRand(1), uint64(c.st.id), messages*size, 4<<10))
 		})
 	}
 	for _, k := range l.sinks {

@@ -18,11 +18,11 @@ import (
 type sender struct {
 	txMu sync.Mutex // guards all of sender but the atomics; the link's send lock
 
-	txWait   connQueue // writers that wait for room
+	txWait   line      // writers that wait for room
 	awake    int       // writers that were woken from it and have not come back yet
 	promised int       // bytes of the ring that they will take
-	ctlQueue connQueue // streams with control frames to send
-	sentWait connQueue // who waits until the device has sent something
+	ctlQueue line      // streams with control frames to send
+	sentWait line      // who waits until the device has sent something
 	lastFin  link.Mark // of the last end of a stream
 	refusals []uint32  // streams that the peer opened and we do not take, to be reset
 	ctlPing  bool

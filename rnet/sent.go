@@ -2,54 +2,54 @@ package rnet
 
 import "github.com/seed-b9b531af/ramjet/rnet/internal/link"
 
-// awaitDone puts c among those that the owner of the poll lock wakes when the mark is reached.
+// awaitDone puts w among those that the owner of the poll lock wakes when the mark is reached.
 // It returns false if there is nothing to wait for.
-func (s *session) awaitDone(c *Conn, until link.Mark) bool {
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	c.send.sentAt = until
-	s.sentWait.push(c, sentLink)
-	s.sentBlocked.Store(true)
-	if s.link.Reached(until) || s.link.Stopped() { // see sentBlocked
-		s.sentWait.remove(c, sentLink)
+func (m *mux) awaitDone(w *sendHalf, until link.Mark) bool {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	w.sentAt = until
+	m.sentWait.push(w, sentLink)
+	m.sentBlocked.Store(true)
+	if m.link.Reached(until) || m.link.Stopped() { // see sentBlocked
+		m.sentWait.remove(w, sentLink)
 		return false
 	}
 	return true
 }
 
-// forgetDone takes c out again, when something else has woken it.
-func (s *session) forgetDone(c *Conn) {
-	s.txMu.Lock()
-	s.sentWait.remove(c, sentLink)
-	s.txMu.Unlock()
+// forgetDone takes w out again, when something else has woken it.
+func (m *mux) forgetDone(w *sendHalf) {
+	m.txMu.Lock()
+	m.sentWait.remove(w, sentLink)
+	m.txMu.Unlock()
 }
 
 // wakeDone is called by the owner of the poll lock after completions came that somebody waits
 // for.
-func (s *session) wakeDone() {
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	for c := s.sentWait.first(); c != nil; {
-		next := c.send.links[sentLink].next
-		if s.link.Reached(c.send.sentAt) {
-			s.sentWait.remove(c, sentLink)
-			c.send.wake()
+func (m *mux) wakeDone() {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	for w := m.sentWait.first(); w != nil; {
+		next := w.links[sentLink].next
+		if m.link.Reached(w.sentAt) {
+			m.sentWait.remove(w, sentLink)
+			w.wake()
 		}
-		c = next
+		w = next
 	}
-	if s.sentWait.empty() {
-		s.sentBlocked.Store(false)
+	if m.sentWait.empty() {
+		m.sentBlocked.Store(false)
 	}
 }
 
 // underWay reports whether the end of a stream may not have reached the peer
 // yet. A session on the wire must not end before.
-func (s *session) underWay() bool {
-	if !s.link.OnWire() || s.failed.Load() {
+func (m *mux) underWay() bool {
+	if !m.link.OnWire() || m.failed.Load() {
 		return false
 	}
-	s.pollLock.Look()
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	return !s.link.Stopped() && !s.link.Reached(s.lastFin)
+	m.pollLock.Look()
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	return !m.link.Stopped() && !m.link.Reached(m.lastFin)
 }

@@ -37,7 +37,7 @@ type shareState struct {
 // sharedSender is the sender's side. txMu guards it.
 type sharedSender struct {
 	share     ring.SendWindow // counted bytes that may be sent
-	shareWait connQueue       // streams that wait for more
+	shareWait line            // streams that wait for more
 	pledged   int             // bytes of share for those that were woken from it
 }
 
@@ -49,21 +49,21 @@ type sharedReceiver struct {
 	shareTold   atomic.Uint64 // position that the peer was last told; written under txMu
 }
 
-func (s *session) initShare() error {
-	s.shareTold.Store(uint64(s.cfg.sessionWindow))
-	return s.share.Init(s.peer.sessionWindow)
+func (m *mux) initShare() error {
+	m.shareTold.Store(uint64(m.cfg.SessionWindow))
+	return m.share.Init(m.peer.sessionWindow)
 }
 
-// allot returns how much of want bytes c may send as one frame, as far as the
-// session window goes. txMu is held, and c's window is as the peer has last told.
-func (s *session) allot(c *Conn, want int) int {
-	free := c.send.free()
+// allot returns how much of want bytes w may send as one frame, as far as the
+// session window goes. txMu is held, and w's window is as the peer has last told.
+func (m *mux) allot(w *sendHalf, want int) int {
+	free := w.free()
 	if want <= free {
 		return want
 	}
-	woken := s.backForShare(c)
-	avail := s.share.Avail()
-	if first := s.shareWait.first(); !woken && first != nil && first != c {
+	woken := m.backForShare(w)
+	avail := m.share.Avail()
+	if first := m.shareWait.first(); !woken && first != nil && first != w {
 		avail = 0
 	}
 	switch {
@@ -75,163 +75,171 @@ func (s *session) allot(c *Conn, want int) int {
 	return free
 }
 
-// charge counts a frame of n bytes of c, if it is not free, and returns its flags.
+// charge counts a frame of n bytes of w, if it is not free, and returns its flags.
 // txMu is held.
-func (s *session) charge(c *Conn, n int) (flags uint8) {
-	if n > c.send.free() {
-		s.share.Take(n)
-		c.send.share.told = false
+func (m *mux) charge(w *sendHalf, n int) (flags uint8) {
+	if n > w.free() {
+		m.share.Take(n)
+		w.share.told = false
 		flags = flagCounted
 	}
-	c.send.window.Take(n)
+	w.window.Take(n)
 	return flags
 }
 
-// awaitShare puts c in line for the session window, and lets the peer know. txMu is
+// awaitShare puts w in line for the session window, and lets the peer know. txMu is
 // held.
-func (s *session) awaitShare(c *Conn, want int) {
-	c.send.share.wants = int32(want)
-	s.shareWait.push(c, shareLink)
-	s.stats.creditStalls.Add(1)
-	if !c.send.share.told {
-		c.send.share.told = true
-		c.send.ctl |= ctlBlocked
-		s.ctlQueue.push(c, ctlLink)
-		s.flushControl()
+func (m *mux) awaitShare(w *sendHalf, want int) {
+	w.share.wants = int32(want)
+	m.shareWait.push(w, shareLink)
+	m.stats.creditStalls.Add(1)
+	if !w.share.told {
+		w.share.told = true
+		w.ctl |= ctlBlocked
+		m.ctlQueue.push(w, ctlLink)
+		m.flushControl()
 	}
 }
 
-// leaveShare takes c out of the line, when it has sent or given up. txMu is held;
+// leaveShare takes w out of the line, when it has sent or given up. txMu is held;
 // wakeShare comes before it is given up.
-func (s *session) leaveShare(c *Conn) {
-	s.backForShare(c)
-	s.shareWait.remove(c, shareLink)
+func (m *mux) leaveShare(w *sendHalf) {
+	m.backForShare(w)
+	m.shareWait.remove(w, shareLink)
 }
 
-// backForShare notes that c is back, and reports whether it was woken from the line.
-func (s *session) backForShare(c *Conn) bool {
-	if !c.send.share.woken {
+// backForShare notes that w is back, and reports whether it was woken from the line.
+func (m *mux) backForShare(w *sendHalf) bool {
+	if !w.share.woken {
 		return false
 	}
-	c.send.share.woken = false
-	s.pledged -= int(c.send.share.wants)
+	w.share.woken = false
+	m.pledged -= int(w.share.wants)
 	return true
 }
 
 // wakeShare wakes those first in line for whom there is something. It is called
 // before txMu is given up by whoever has changed the line, the window, or what is
 // pledged of it: so nobody waits for what is there.
-func (s *session) wakeShare() {
-	for c := s.shareWait.first(); c != nil; c = s.shareWait.first() {
-		if s.share.Avail()-s.pledged < min(int(c.send.share.wants), link.MinPiece) {
+func (m *mux) wakeShare() {
+	for w := m.shareWait.first(); w != nil; w = m.shareWait.first() {
+		if m.share.Avail()-m.pledged < min(int(w.share.wants), link.MinPiece) {
 			return
 		}
-		s.shareWait.pop(shareLink)
-		c.send.share.woken = true
-		s.pledged += int(c.send.share.wants)
-		c.send.wake()
+		m.shareWait.pop(shareLink)
+		w.share.woken = true
+		m.pledged += int(w.share.wants)
+		w.wake()
 	}
 }
 
 // shareGranted takes a SESSION_WINDOW frame. The owner of the poll lock calls it.
-func (s *session) shareGranted(payload []byte) error {
+func (m *mux) shareGranted(payload []byte) error {
 	limit, err := parseWindow(payload)
 	if err != nil {
 		return err
 	}
-	s.txMu.Lock()
-	defer s.txMu.Unlock()
-	if err := s.share.Grant(limit); err != nil {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	if err := m.share.Grant(limit); err != nil {
 		return fmt.Errorf("%w: session window: %w", errProtocol, err)
 	}
-	s.wakeShare()
+	m.wakeShare()
 	return nil
 }
 
-// arrive counts n bytes of a frame of c that has arrived, kept of which no Read has
+// arrive counts n bytes of a frame that has arrived, kept of which no Read has
 // waited for. Who delivers it calls it, with the receive half's mu held.
-func (s *session) arrive(c *Conn, n, kept int, counted bool) error {
+func (m *mux) arrive(r *receiveHalf, n, kept int, counted bool) error {
 	if !counted {
-		read := c.recv.flow.Granted() - uint64(s.cfg.window)
-		if end := c.recv.flow.Arrived(); end > read+streamMinimum {
+		read := r.flow.Granted() - uint64(m.cfg.Window)
+		if end := r.flow.Arrived(); end > read+streamMinimum {
 			return fmt.Errorf("%w: stream %#x: %d bytes up to %d do not count, %d were read",
-				errProtocol, c.id, n, end, read)
+				errProtocol, r.st.id, n, end, read)
 		}
 		return nil
 	}
-	if err := s.arriveForNobody(n); err != nil {
+	if err := m.arriveForNobody(n); err != nil {
 		return err
 	}
-	s.freedAtOnce -= uint64(kept)
-	c.recv.counted += int32(kept)
-	c.recv.eager = false
+	m.freedAtOnce -= uint64(kept)
+	r.counted += int32(kept)
+	r.eager = false
 	return nil
 }
 
 // arriveForNobody counts n bytes that are not kept. The owner of the poll lock calls it.
-func (s *session) arriveForNobody(n int) error {
-	s.counted += uint64(n)
-	if told := s.shareTold.Load(); s.counted > told {
-		return fmt.Errorf("%w: %d bytes count on the session, %d were granted", errProtocol, s.counted, told)
+func (m *mux) arriveForNobody(n int) error {
+	m.counted += uint64(n)
+	if told := m.shareTold.Load(); m.counted > told {
+		return fmt.Errorf("%w: %d bytes count on the session, %d were granted", errProtocol, m.counted, told)
 	}
-	s.freedAtOnce += uint64(n)
+	m.freedAtOnce += uint64(n)
 	return nil
 }
 
 // untoldShare returns by how much the peer's session window would open.
-func (s *session) untoldShare() uint64 {
-	return s.freed.Load() + uint64(s.cfg.sessionWindow) - s.shareTold.Load()
+func (m *mux) untoldShare() uint64 {
+	return m.freed.Load() + uint64(m.cfg.SessionWindow) - m.shareTold.Load()
 }
 
 // settleAtOnce adds to freed what was read on arrival, when much has come together,
 // and tells the peer. The owner of the poll lock calls it.
-func (s *session) settleAtOnce() {
-	if s.freedAtOnce >= uint64(s.cfg.sessionWindow)/8 {
-		s.addFreed()
-		if s.untoldShare() >= uint64(s.cfg.sessionWindow)/4 {
-			s.tellShare()
+func (m *mux) settleAtOnce() {
+	if m.freedAtOnce >= uint64(m.cfg.SessionWindow)/8 {
+		m.addFreed()
+		if m.untoldShare() >= uint64(m.cfg.SessionWindow)/4 {
+			m.tellShare()
 		}
 	}
 }
 
-func (s *session) addFreed() {
-	s.freed.Add(s.freedAtOnce)
-	s.freedAtOnce = 0
+func (m *mux) addFreed() {
+	m.freed.Add(m.freedAtOnce)
+	m.freedAtOnce = 0
 }
 
-// peerBlocked takes a BLOCKED frame: the peer has data for c, and neither session
+// peerBlocked takes a BLOCKED frame: the peer has data for st, and neither session
 // window nor what is free. The owner of the poll lock calls it.
-func (s *session) peerBlocked(c *Conn) {
-	s.addFreed()
-	s.tellShare()
-	if c == nil {
+func (m *mux) peerBlocked(st *stream) {
+	m.addFreed()
+	m.tellShare()
+	if st == nil {
 		return
 	}
-	c.recv.mu.Lock()
-	c.recv.eager = true
-	bits := c.recv.settle(c.recv.err == nil && !c.closed.Load())
-	c.recv.mu.Unlock()
+	st.recv.mu.Lock()
+	st.recv.eager = true
+	bits := st.recv.settle(st.recv.err == nil && !st.closed.Load())
+	st.recv.mu.Unlock()
 	if bits != 0 {
-		s.control(c, bits)
+		st.control(bits)
 	}
 }
 
 // tellShare tells the peer of the session window, if that has moved.
-func (s *session) tellShare() {
-	s.txMu.Lock()
-	s.ctlShare = true
-	s.flushControl()
-	s.txMu.Unlock()
+func (m *mux) tellShare() {
+	m.txMu.Lock()
+	m.ctlShare = true
+	m.flushControl()
+	m.txMu.Unlock()
 }
 
 // postShare posts a SESSION_WINDOW frame, if there is something to tell. txMu is
 // held.
-func (s *session) postShare() error {
-	untold := s.untoldShare()
+func (m *mux) postShare() error {
+	untold := m.untoldShare()
 	if untold == 0 {
 		return nil
 	}
-	limit := s.shareTold.Add(untold)
-	binary.LittleEndian.PutUint64(s.winScratch[:], limit)
-	return s.link.Send(link.Header{Kind: frameSessionWindow}, s.winScratch[:])
+	limit := m.shareTold.Add(untold)
+	binary.LittleEndian.PutUint64(m.winScratch[:], limit)
+	return m.link.Send(link.Header{Kind: frameSessionWindow}, m.winScratch[:])
+}
+
+// parseWindow reads the payload of a WINDOW or SESSION_WINDOW frame.
+func parseWindow(payload []byte) (uint64, error) {
+	if len(payload) != 8 {
+		return 0, fmt.Errorf("%w: WINDOW of %d bytes", errProtocol, len(payload))
+	}
+	return binary.LittleEndian.Uint64(payload), nil
 }

@@ -13,8 +13,8 @@ import (
 var smallSession = carrier{name: "soft-small-session", transport: Soft, limits: Limits{SessionWindow: minSessionWindow}}
 
 // unread returns the bytes that the session holds.
-func (s *session) unread() (bytes int) {
-	for _, c := range s.streams.list() {
+func (m *mux) unread() (bytes int) {
+	for _, c := range m.streams.list() {
 		c.recv.mu.Lock()
 		bytes += c.recv.flow.Buffered()
 		c.recv.mu.Unlock()
@@ -25,11 +25,11 @@ func (s *session) unread() (bytes int) {
 func TestStreamsThatNobodyReadsHoldNoMoreThanTheSessionWindow(t *testing.T) {
 	const streams = 50
 	ln := smallSession.listen(t)
-	var held *session
+	var held *mux
 	for range streams {
 		c, s := smallSession.connect(t, ln)
 		go c.Write(make([]byte, defaultWindow)) // ends with the test
-		held = s.(*Conn).s
+		held = s.(*Conn).s.mux
 	}
 	// All that may come has come when each stream has its minimum.
 	eventually(t, "the writers stand still", func() bool {
@@ -49,7 +49,7 @@ func TestStreamsThatNobodyReadsHoldNoMoreThanTheSessionWindow(t *testing.T) {
 	// is opened now.
 	for range 2 {
 		c, s := smallSession.connect(t, ln)
-		require.Same(t, held, s.(*Conn).s)
+		require.Same(t, held, s.(*Conn).s.mux)
 		const size = 1 << 20
 		for i, ends := range [][2]net.Conn{{c, s}, {s, c}} {
 			sent := start(t, func() { assert.NoError(t, writePattern(ends[0], newRand(1), uint64(i), size, 64<<10)) })
@@ -89,7 +89,7 @@ func TestSessionWindowIsGivenBack(t *testing.T) {
 			sent := start(t, func() { assert.NoError(t, writePattern(keep, newRand(1), 1, 1<<20, 64<<10)) })
 			require.NoError(t, readPattern(kept, newRand(2), 1, 1<<20, 64<<10))
 			sent()
-			s := kept.(*Conn).s
+			s := kept.(*Conn).s.mux
 			var counted, freed uint64
 			eventually(t, "nobody polls", func() bool {
 				return s.pollLock.Do(func() { counted, freed = s.counted, s.freed.Load()+s.freedAtOnce })

@@ -3,18 +3,11 @@ package rnet
 import (
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
-
-// sessionCounters count what is not counted under a lock.
-type sessionCounters struct {
-	creditStalls atomic.Uint64
-	windowsSent  atomic.Uint64
-}
 
 // Stats are the statistics of the process at one moment. They have a form in
 // JSON, in which other programs read them (docs/observability.md).
@@ -185,55 +178,43 @@ func ReadStreams(most int) []StreamStats {
 	list := []StreamStats{}
 	live, _ := liveSessions.read()
 	for _, s := range live {
-		for _, c := range s.streams.some(most - len(list)) {
-			list = append(list, c.Stats())
+		for _, st := range s.mux.SomeStreams(most - len(list)) {
+			list = append(list, s.streamStats(st))
 		}
 	}
 	return list
 }
 
 func (s *session) readStats() SessionStats {
-	on := s.link.Stats()
-	st := SessionStats{
+	in, waits := s.mux.Stats(), s.mux.Waits()
+	return SessionStats{
 		Number: s.number, Transport: Transport(s.transport.String()), Device: s.device,
-		LocalAddr: s.localAddr, RemoteAddr: s.remoteAddr,
-		PeerPID: int(s.peer.pid), Dialed: s.dialed, Opened: s.opened, RingSize: s.link.RingSize(), RingHeld: on.Held,
+		LocalAddr: s.mux.LocalAddr(), RemoteAddr: s.mux.RemoteAddr(),
+		PeerPID: s.mux.PeerPID(), Dialed: s.listener == nil, Opened: s.opened,
+		Streams: in.Streams, RingSize: s.over.RingSize(), RingHeld: in.Link.Held,
 		Counters: Counters{
-			PollHits: s.pollLock.PollHits.Load(), PollMisses: s.pollLock.PollMisses.Load(),
-			ThreadWaits: s.pollLock.ThreadWaits.Load(), Parks: s.pollLock.Parks.Load(), Wakeups: s.pollLock.Wakeups.Load(),
-			CreditStalls: s.stats.creditStalls.Load(), CreditsSent: on.CreditsSent,
-			WindowsSent: s.stats.windowsSent.Load(), Spills: on.MovedOut,
-			FramesIn: on.Frames, BytesIn: s.arrived.bytes.Load(),
+			StreamsOpened: in.StreamsOpened,
+			FramesIn:      in.Link.Frames, BytesIn: in.BytesIn,
+			FramesOut: in.FramesOut, BytesOut: in.BytesOut,
+			PollHits: waits.PollHits.Load(), PollMisses: waits.PollMisses.Load(),
+			ThreadWaits: waits.ThreadWaits.Load(), Parks: waits.Parks.Load(), Wakeups: waits.Wakeups.Load(),
+			CreditStalls: in.CreditStalls, CreditsSent: in.Link.CreditsSent,
+			WindowsSent: in.WindowsSent, Spills: in.Link.MovedOut,
 		},
 	}
-	st.Streams, st.StreamsOpened = s.streams.counts()
-	s.txMu.Lock()
-	st.FramesOut, st.BytesOut = s.framesOut, s.bytesOut
-	s.txMu.Unlock()
-	return st
 }
 
 // Stats returns the statistics of the connection.
-func (c *Conn) Stats() StreamStats {
-	st := StreamStats{
-		Session: c.s.number, ID: c.id,
-		LocalAddr: c.localAddr(), RemoteAddr: c.remoteAddr(),
-		Transport: Transport(c.s.transport.String()), PeerPID: int(c.s.peer.pid), SessionStreams: c.s.streams.len(),
+func (c *Conn) Stats() StreamStats { return c.s.streamStats(c.st) }
+
+func (s *session) streamStats(st *stream) StreamStats {
+	in := st.Stats()
+	return StreamStats{
+		Session: s.number, ID: st.ID(),
+		BytesIn: in.BytesIn, BytesOut: in.BytesOut, Unread: in.Unread, Unsent: in.Unsent, SendWindow: in.SendWindow,
+		LocalAddr: st.LocalAddr(), RemoteAddr: st.RemoteAddr(),
+		Transport: Transport(s.transport.String()), PeerPID: s.mux.PeerPID(), SessionStreams: s.mux.Len(),
 	}
-	c.recv.mu.Lock()
-	st.BytesIn, st.Unread = c.recv.flow.Arrived(), c.recv.flow.Buffered()
-	sink := c.sink
-	c.recv.mu.Unlock()
-	if sink != nil {
-		inbound, outbound := sink.Buffered()
-		st.Unread += inbound
-		st.Unsent = outbound
-	}
-	c.s.txMu.Lock()
-	st.BytesOut = c.send.window.Sent()
-	st.SendWindow = int(max(c.send.granted.Load(), c.send.window.Granted()) - st.BytesOut)
-	c.s.txMu.Unlock()
-	return st
 }
 
 func (l *Listener) readStats() ListenerStats {

@@ -20,7 +20,7 @@ const (
 	tablePageLen  = 1 << tablePageBits
 )
 
-type tablePage [tablePageLen]atomic.Pointer[Conn]
+type tablePage [tablePageLen]atomic.Pointer[stream]
 
 // table finds streams by id. Look-ups take no lock; changes take mu.
 type table struct {
@@ -61,7 +61,7 @@ func (q *slotQueue) pop() (uint32, bool) {
 }
 
 // get returns the stream called id, nil if there is none.
-func (t *table) get(id uint32) *Conn {
+func (t *table) get(id uint32) *stream {
 	pages := t.pages.Load()
 	if pages == nil {
 		return nil
@@ -70,15 +70,15 @@ func (t *table) get(id uint32) *Conn {
 	if int(slot>>tablePageBits) >= len(*pages) {
 		return nil
 	}
-	c := (*pages)[slot>>tablePageBits][slot&(tablePageLen-1)].Load()
-	if c == nil || c.id != id {
+	st := (*pages)[slot>>tablePageBits][slot&(tablePageLen-1)].Load()
+	if st == nil || st.id != id {
 		return nil
 	}
-	return c
+	return st
 }
 
 // cell returns the place of a slot, making the page if needed. mu is held.
-func (t *table) cell(slot uint32) *atomic.Pointer[Conn] {
+func (t *table) cell(slot uint32) *atomic.Pointer[stream] {
 	var pages []*tablePage
 	if p := t.pages.Load(); p != nil {
 		pages = *p
@@ -96,9 +96,9 @@ func (t *table) cell(slot uint32) *atomic.Pointer[Conn] {
 	return &pages[page][slot&(tablePageLen-1)]
 }
 
-// add gives c an id and enters it. The error is net.ErrClosed if the session is
+// add gives a stream an id and enters it. The error is net.ErrClosed if the session is
 // closing, errNoSlot if a slot may be had later, EAGAIN if the table is full.
-func (t *table) add(c *Conn) error {
+func (t *table) add(st *stream) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -111,10 +111,10 @@ func (t *table) add(c *Conn) error {
 	if err != nil {
 		return err
 	}
-	c.id = slot | uint32(t.gens[slot])<<slotBits
+	st.id = slot | uint32(t.gens[slot])<<slotBits
 	t.count++
 	t.total++
-	t.cell(slot).Store(c)
+	t.cell(slot).Store(st)
 	return nil
 }
 
@@ -151,6 +151,10 @@ func (t *table) forbid() {
 	t.vacated()
 }
 
+// AwaitSlot returns a channel that is closed when Open may have another answer than
+// errNoSlot.
+func (m *mux) AwaitSlot() <-chan struct{} { return m.streams.awaitSlot() }
+
 // awaitSlot returns a channel that is closed when add may have another answer
 // than errNoSlot.
 func (t *table) awaitSlot() <-chan struct{} {
@@ -170,12 +174,12 @@ func (t *table) vacated() {
 	}
 }
 
-// insert enters c under the id that the peer gave it. It returns false if the
+// insert enters a stream under the id that the peer gave it. It returns false if the
 // id is in use, the table is full, or the session is closing.
-func (t *table) insert(c *Conn) bool {
+func (t *table) insert(st *stream) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	slot := c.id & slotMask
+	slot := st.id & slotMask
 	// A slot that the peer was not told of is a lie that would only cost us memory.
 	if t.shut || t.count >= t.limit || int(slot) >= t.slots {
 		return false
@@ -186,16 +190,16 @@ func (t *table) insert(c *Conn) bool {
 	}
 	t.count++
 	t.total++
-	cell.Store(c)
+	cell.Store(st)
 	return true
 }
 
-// remove takes c out and returns how many streams are left.
-func (t *table) remove(c *Conn, dialed bool) (left int) {
+// remove takes a stream out and returns how many streams are left.
+func (t *table) remove(st *stream, dialed bool) (left int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.get(c.id) == c { // a refused one never was in
-		slot := c.id & slotMask
+	if t.get(st.id) == st { // a refused one never was in
+		slot := st.id & slotMask
 		t.cell(slot).Store(nil)
 		t.count--
 		if dialed {
@@ -219,7 +223,7 @@ func (t *table) shutIfEmpty() bool {
 }
 
 // shutNow forbids new streams and returns those that exist.
-func (t *table) shutNow() []*Conn {
+func (t *table) shutNow() []*stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.shut = true
@@ -237,44 +241,44 @@ func (t *table) clear() {
 }
 
 // list returns the streams.
-func (t *table) list() []*Conn {
+func (t *table) list() []*stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.listLocked()
 }
 
-func (t *table) listLocked() []*Conn {
-	conns := make([]*Conn, 0, t.count)
+func (t *table) listLocked() []*stream {
+	list := make([]*stream, 0, t.count)
 	if pages := t.pages.Load(); pages != nil {
 		for _, page := range *pages {
 			for i := range page {
-				if c := page[i].Load(); c != nil {
-					conns = append(conns, c)
+				if st := page[i].Load(); st != nil {
+					list = append(list, st)
 				}
 			}
 		}
 	}
-	return conns
+	return list
 }
 
 // some returns up to most streams, in the order of their slots. It takes no
 // lock: streams that come and go meanwhile may be in it or not.
-func (t *table) some(most int) (conns []*Conn) {
+func (t *table) some(most int) (list []*stream) {
 	pages := t.pages.Load()
 	if pages == nil {
 		return nil
 	}
 	for _, page := range *pages {
 		for i := range page {
-			if len(conns) >= most {
-				return conns
+			if len(list) >= most {
+				return list
 			}
-			if c := page[i].Load(); c != nil {
-				conns = append(conns, c)
+			if st := page[i].Load(); st != nil {
+				list = append(list, st)
 			}
 		}
 	}
-	return conns
+	return list
 }
 
 // counts returns how many streams there are, and how many there ever were.

@@ -17,13 +17,13 @@ func tableOf(limit int) *table {
 
 func TestTableFindsWhatWasAdded(t *testing.T) {
 	tab := tableOf(3 * tablePageLen)
-	var conns []*Conn
+	var conns []*stream
 	for range tab.limit {
-		c := new(Conn)
+		c := new(stream)
 		require.NoError(t, tab.add(c))
 		conns = append(conns, c)
 	}
-	require.ErrorIs(t, tab.add(new(Conn)), syscall.EAGAIN)
+	require.ErrorIs(t, tab.add(new(stream)), syscall.EAGAIN)
 	for i, c := range conns {
 		require.EqualValues(t, i, c.id&slotMask, "slots are given out lowest first")
 		require.Same(t, c, tab.get(c.id))
@@ -40,7 +40,7 @@ func TestUsedSlotHasANewGeneration(t *testing.T) {
 	tab := tableOf(1)
 	seen := make(map[uint32]bool)
 	for range 1 << (32 - slotBits) {
-		c := new(Conn)
+		c := new(stream)
 		require.NoError(t, tab.add(c))
 		require.Zero(t, c.id&slotMask)
 		require.False(t, seen[c.id], "%#x", c.id)
@@ -48,17 +48,17 @@ func TestUsedSlotHasANewGeneration(t *testing.T) {
 		tab.remove(c, true)
 		require.Nil(t, tab.get(c.id))
 	}
-	c := new(Conn)
+	c := new(stream)
 	require.NoError(t, tab.add(c))
 	require.True(t, seen[c.id], "generations start again")
 }
 
 func TestFrameOfAFormerStreamMeetsNobody(t *testing.T) {
 	tab := tableOf(1)
-	former := new(Conn)
+	former := new(stream)
 	tab.add(former)
 	tab.remove(former, true)
-	present := new(Conn)
+	present := new(stream)
 	tab.add(present)
 	require.Nil(t, tab.get(former.id))
 	require.Same(t, present, tab.get(present.id))
@@ -68,45 +68,45 @@ func TestFrameOfAFormerStreamMeetsNobody(t *testing.T) {
 
 func TestSlotThatIsFreeIsUsedAgainAfterAllOthers(t *testing.T) {
 	tab := table{limit: 100}
-	require.ErrorIs(t, tab.add(new(Conn)), errNoSlot)
+	require.ErrorIs(t, tab.add(new(stream)), errNoSlot)
 	vacant := tab.awaitSlot()
 	tab.allow(4)
 	<-vacant
-	held := new(Conn)
+	held := new(stream)
 	require.NoError(t, tab.add(held))
 	for round := range 12 {
-		c := new(Conn)
+		c := new(stream)
 		require.NoError(t, tab.add(c))
 		require.EqualValues(t, 1+round%3, c.id&slotMask)
 		tab.remove(c, true)
 	}
 	for range 3 {
-		require.NoError(t, tab.add(new(Conn)))
+		require.NoError(t, tab.add(new(stream)))
 	}
-	require.ErrorIs(t, tab.add(new(Conn)), errNoSlot)
+	require.ErrorIs(t, tab.add(new(stream)), errNoSlot)
 	tab.forbid()
-	require.ErrorIs(t, tab.add(new(Conn)), syscall.EAGAIN)
+	require.ErrorIs(t, tab.add(new(stream)), syscall.EAGAIN)
 	vacant = tab.awaitSlot()
 	tab.remove(held, true)
 	<-vacant
-	require.NoError(t, tab.add(new(Conn)))
+	require.NoError(t, tab.add(new(stream)))
 }
 
 func TestListeningSideTakesThePeersIDs(t *testing.T) {
 	tab := tableOf(2 * tablePageLen)
-	c := &Conn{id: 5<<slotBits | 600}
+	c := &stream{id: 5<<slotBits | 600}
 	require.True(t, tab.insert(c))
 	require.Same(t, c, tab.get(c.id))
-	require.False(t, tab.insert(&Conn{id: c.id}), "the id is in use")
-	require.False(t, tab.insert(&Conn{id: 6<<slotBits | 600}), "the slot is in use")
-	require.False(t, tab.insert(&Conn{id: uint32(tab.limit)}), "beyond the limit")
+	require.False(t, tab.insert(&stream{id: c.id}), "the id is in use")
+	require.False(t, tab.insert(&stream{id: 6<<slotBits | 600}), "the slot is in use")
+	require.False(t, tab.insert(&stream{id: uint32(tab.limit)}), "beyond the limit")
 	require.Equal(t, 0, tab.remove(c, false))
-	require.True(t, tab.insert(&Conn{id: 6<<slotBits | 600}))
+	require.True(t, tab.insert(&stream{id: 6<<slotBits | 600}))
 }
 
 func TestStreamThatWasRefusedCostsNoMemory(t *testing.T) {
 	tab := tableOf(4)
-	far := &Conn{id: slotMask}
+	far := &stream{id: slotMask}
 	require.False(t, tab.insert(far))
 	tab.remove(far, false)
 	require.True(t, tab.pages.Load() == nil, "pages for an id that was never in the table")
@@ -114,12 +114,12 @@ func TestStreamThatWasRefusedCostsNoMemory(t *testing.T) {
 
 func TestShutTableTakesNothing(t *testing.T) {
 	tab := tableOf(4)
-	c := new(Conn)
+	c := new(stream)
 	tab.add(c)
 	require.False(t, tab.shutIfEmpty())
-	require.Equal(t, []*Conn{c}, tab.shutNow())
-	require.ErrorIs(t, tab.add(new(Conn)), net.ErrClosed)
-	require.False(t, tab.insert(&Conn{id: 2}))
+	require.Equal(t, []*stream{c}, tab.shutNow())
+	require.ErrorIs(t, tab.add(new(stream)), net.ErrClosed)
+	require.False(t, tab.insert(&stream{id: 2}))
 	tab.remove(c, true)
 	require.True(t, tab.shutIfEmpty())
 	require.Zero(t, tab.len())

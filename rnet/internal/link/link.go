@@ -236,6 +236,10 @@ func (l *Link) MaxPayload() int { return l.piece }
 // ends: see SendMarked.
 func (l *Link) OnWire() bool { return l.onWire }
 
+// WakesThreads reports whether the device wakes a thread that waits for it faster than
+// a goroutine.
+func (l *Link) WakesThreads() bool { return l.device.Attr().Caps.Has(verbs.CapThreadWait) }
+
 // Immediates reports whether the device has them. Where it has none, as on iWARP, the
 // end that accepts must not send before the other has (Heard).
 func (l *Link) Immediates() bool { return l.emulation == nil }

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestConnQueueKeepsOrder(t *testing.T) {
-	var q connQueue
-	a, b, c := new(Conn), new(Conn), new(Conn)
-	for _, x := range []*Conn{a, b, c, a} {
+func TestLineKeepsOrder(t *testing.T) {
+	var q line
+	a, b, c := new(sendHalf), new(sendHalf), new(sendHalf)
+	for _, x := range []*sendHalf{a, b, c, a} {
 		q.push(x, txLink)
 	}
 	q.remove(b, txLink)
@@ -22,22 +22,22 @@ func TestConnQueueKeepsOrder(t *testing.T) {
 	require.Nil(t, q.first())
 }
 
-func TestConnQueueLetsOneInAtTheHead(t *testing.T) {
-	var q connQueue
-	a, b, c := new(Conn), new(Conn), new(Conn)
+func TestLineLetsOneInAtItsHead(t *testing.T) {
+	var q line
+	a, b, c := new(sendHalf), new(sendHalf), new(sendHalf)
 	q.pushFirst(b, txLink)
 	q.push(c, txLink)
 	q.pushFirst(a, txLink)
 	q.pushFirst(c, txLink) // is in it already
-	for _, x := range []*Conn{a, b, c} {
+	for _, x := range []*sendHalf{a, b, c} {
 		require.Same(t, x, q.pop(txLink))
 	}
 	require.True(t, q.empty())
 }
 
-func TestConnCanBeInBothQueues(t *testing.T) {
-	var tx, ctl connQueue
-	a, b := new(Conn), new(Conn)
+func TestStreamCanStandInBothLines(t *testing.T) {
+	var tx, ctl line
+	a, b := new(sendHalf), new(sendHalf)
 	tx.push(a, txLink)
 	tx.push(b, txLink)
 	ctl.push(b, ctlLink)
@@ -48,16 +48,16 @@ func TestConnCanBeInBothQueues(t *testing.T) {
 	require.Same(t, b, tx.pop(txLink))
 }
 
-func TestConnQueueBehavesLikeAList(t *testing.T) {
+func TestLineBehavesLikeAList(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
-	conns := make([]*Conn, 10)
-	for i := range conns {
-		conns[i] = new(Conn)
+	halves := make([]*sendHalf, 10)
+	for i := range halves {
+		halves[i] = new(sendHalf)
 	}
-	var q connQueue
-	var model []*Conn
+	var q line
+	var model []*sendHalf
 	for range 10000 {
-		c := conns[rnd.Intn(len(conns))]
+		c := halves[rnd.Intn(len(halves))]
 		switch rnd.Intn(3) {
 		case 0:
 			q.push(c, ctlLink)

@@ -1,0 +1,75 @@
+package rnet
+
+import (
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
+)
+
+// muxStats are the statistics of a mux since it was made.
+type muxStats struct {
+	Streams       int    // that there are
+	StreamsOpened uint64 // that there ever were
+	BytesIn       uint64 // payload of data frames
+	FramesOut     uint64 // of data
+	BytesOut      uint64
+	CreditStalls  uint64 // sends that had to wait for the peer's ring
+	WindowsSent   uint64
+	Link          link.Stats
+}
+
+// Stats returns them. It takes the locks of the mux for a moment each.
+func (m *mux) Stats() muxStats {
+	st := muxStats{
+		BytesIn: m.arrived.bytes.Load(), CreditStalls: m.stats.creditStalls.Load(), WindowsSent: m.stats.windowsSent.Load(),
+		Link: m.link.Stats(),
+	}
+	st.Streams, st.StreamsOpened = m.streams.counts()
+	m.txMu.Lock()
+	st.FramesOut, st.BytesOut = m.framesOut, m.bytesOut
+	m.txMu.Unlock()
+	return st
+}
+
+// Waits returns what is counted of those who wait.
+func (m *mux) Waits() *wait.Counters { return &m.pollLock.Counters }
+
+// Len returns how many streams there are.
+func (m *mux) Len() int { return m.streams.len() }
+
+// SomeStreams returns up to most streams, in the order of their slots.
+func (m *mux) SomeStreams(most int) []*stream { return m.streams.some(most) }
+
+// streamStats are the statistics of a stream.
+type streamStats struct {
+	BytesIn    uint64 // arrived
+	BytesOut   uint64 // sent
+	Unread     int    // arrived and not read
+	Unsent     int    // written by the handler of an event loop, and waits for room
+	SendWindow int    // bytes that the peer lets us send now
+}
+
+// Stats returns them. It takes the locks of the stream for a moment.
+func (st *stream) Stats() (stats streamStats) {
+	st.recv.mu.Lock()
+	stats.BytesIn, stats.Unread = st.recv.flow.Arrived(), st.recv.flow.Buffered()
+	sink := st.sink
+	st.recv.mu.Unlock()
+	if sink != nil {
+		inbound, outbound := sink.Buffered()
+		stats.Unread += inbound
+		stats.Unsent = outbound
+	}
+	st.m.txMu.Lock()
+	stats.BytesOut = st.send.window.Sent()
+	stats.SendWindow = int(max(st.send.granted.Load(), st.send.window.Granted()) - stats.BytesOut)
+	st.m.txMu.Unlock()
+	return stats
+}
+
+// muxCounters count what is not counted under a lock.
+type muxCounters struct {
+	creditStalls atomic.Uint64
+	windowsSent  atomic.Uint64
+}
