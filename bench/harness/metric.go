@@ -53,6 +53,27 @@ var qualities = map[metric]quality{
 	descriptors: {"server's descriptors each", significant, false},
 }
 
+// legend is the order in which metrics are explained, and abouts how.
+var (
+	legend = []metric{p50, p99, p999, worstP99, lateness, rate, throughput, cpuPerOp, cpuPerGiB, goMemory, goHeap, resident, serverWhole, descriptors}
+	abouts = map[metric]string{
+		p50:         "half of the operations took no longer, from the write to the last byte of the answer; in an open loop from the time at which the call was due",
+		p99:         "the same for 99 of 100",
+		p999:        "the same for 999 of 1000",
+		worstP99:    "p99 of the client process that has the longest",
+		lateness:    "how late the open loop wrote, median; part of the latency",
+		rate:        "operations of all connections together: round trips, calls, messages, or connections opened",
+		throughput:  "in a test of throughput, bytes that arrived",
+		cpuPerOp:    "user and system time of all measured processes, divided by the operations",
+		cpuPerGiB:   "the same, divided by the GiB that arrived",
+		goMemory:    "of both processes, divided by the connections; a goroutine waits for each on the server's side",
+		goHeap:      "the same without goroutine stacks",
+		resident:    "all memory in use, in Go's heap or not, divided by the connections",
+		serverWhole: "all memory of the server in use, with all sessions",
+		descriptors: "open files of the server, divided by the sessions",
+	}
+)
+
 // advantage is how many times better value is than base, 0 if that cannot be
 // said.
 func (m metric) advantage(value, base float64) float64 {

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,7 +189,7 @@ func (t programTest) busy() programTest {
 }
 
 func (t programTest) neighbours() programTest {
-	t.Workload.Neighbours = thisSystem().CPUs
+	t.Workload.Neighbours = runtime.NumCPU()
 	return t.called("beside", "others compute")
 }
 

@@ -39,6 +39,7 @@ func (r report) writePrograms(out io.Writer) error {
 	if len(others) > 0 {
 		writeRows(&b, 2, r.rows(others))
 	}
+	r.writeLegend(&b, "Unix, ramjet", ", or <")
 	r.writeLosses(&b, calls)
 	r.writeRemarks(&b)
 	_, err := io.WriteString(out, b.String())

@@ -29,7 +29,7 @@ type system struct {
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"` // that this program may use
 
-	Load float64 `json:"load"` // processes that wanted to run in the minute before, 0 if unknown
+	Idle float64 `json:"idle"` // share of its CPU time that nobody used before the run; -1 if unknown
 }
 
 // result is a test with what each transport made of it, in the order of
@@ -193,6 +193,9 @@ func (r report) conditions() (where, how string) {
 		"two":  "each process pinned to a CPU of its own",
 	}[o.Pin]
 	where = fmt.Sprintf("%s, %d CPUs (%s), %s, %s", r.System.Arch, r.System.CPUs, r.System.CPU, r.System.Kernel, r.System.Go)
+	if r.System.Idle >= 0 {
+		where += fmt.Sprintf(", %.0f%% idle before", 100*r.System.Idle)
+	}
 	if o.Page == programsPage {
 		how = fmt.Sprintf("closed loop unless paced (open loop), median of %d rounds of %v, ramjet profile: %s, not pinned unless it says so", o.Rounds, o.Duration, profile)
 		return where, how
@@ -208,7 +211,7 @@ func thisSystem() system {
 		Arch:   runtime.GOARCH,
 		CPU:    cpuModel(),
 		CPUs:   runtime.NumCPU(),
-		Load:   loadAverage(),
+		Idle:   idleShare(),
 	}
 }
 
@@ -226,17 +229,40 @@ func cpuModel() string {
 	return "unknown model"
 }
 
-// loadAverage reads the first figure of /proc/loadavg (proc(5)).
-func loadAverage() float64 {
-	var minute float64
-	text, err := os.ReadFile("/proc/loadavg")
+// idleTime is how long a run looks, before it begins, whether the machine is idle.
+const idleTime = time.Second
+
+// idleShare says which share of idleTime the processors were idle, -1 where the
+// system does not tell.
+func idleShare() float64 {
+	idle, all, err := processorTime()
 	if err != nil {
-		return 0
+		return -1
 	}
-	if _, err := fmt.Sscan(string(text), &minute); err != nil {
-		return 0
+	time.Sleep(idleTime)
+	idleAfter, allAfter, err := processorTime()
+	if err != nil || allAfter <= all {
+		return -1
 	}
-	return minute
+	return (idleAfter - idle) / (allAfter - all)
+}
+
+// processorTime reads the first line of /proc/stat (proc(5)): idle time and all time
+// of all processors, since the system started.
+func processorTime() (idle, all float64, err error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	// user, nice, system, idle, iowait, irq, softirq, steal. What guests took is in user.
+	var times [8]float64
+	line, _, _ := strings.Cut(string(text), "\n")
+	_, err = fmt.Sscanf(line, "cpu %f %f %f %f %f %f %f %f",
+		&times[0], &times[1], &times[2], &times[3], &times[4], &times[5], &times[6], &times[7])
+	for _, t := range times {
+		all += t
+	}
+	return times[3] + times[4], all, err
 }
 
 func (r report) writeJSON(path string) error {

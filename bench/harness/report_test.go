@@ -16,7 +16,7 @@ import (
 func sample() report {
 	o := options{Rounds: 3, Duration: 200 * time.Millisecond, Pin: "none"}
 	r := report{
-		System:     system{Go: "go1.26", Kernel: "Linux 6.1", Arch: "amd64", CPU: "A <fast> CPU", CPUs: 2, Load: 1.3},
+		System:     system{Go: "go1.26", Kernel: "Linux 6.1", Arch: "amd64", CPU: "A <fast> CPU", CPUs: 2, Idle: 0.3},
 		Options:    o,
 		Transports: []string{"tcp", "unix", "ramjet"},
 	}
@@ -40,7 +40,7 @@ func sample() report {
 func TestTableShowsFiguresBesideTheirRatioToTCP(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, sample().writeTable(&out))
-	want := `amd64, 2 CPUs (A <fast> CPU), Linux 6.1, go1.26
+	want := `amd64, 2 CPUs (A <fast> CPU), Linux 6.1, go1.26, 30% idle before
 closed loop, median of 3 rounds of 200ms, ramjet profile: balanced (the default), not pinned
 
                                                TCP      Unix  vs TCP    ramjet  vs TCP
@@ -53,7 +53,14 @@ requests, 64 B, 64 connections  per second  200 k/s    failed       -   499 k/s 
                                 p99        3.00 ms    failed       -   1.00 ms   3.00x
                                 CPU each   14.0 us    failed       -   2.00 us   7.00x
 
-The machine had other work: 1.3 processes wanted its 2 CPUs in the minute before.
+vs TCP: how many times better than TCP of this run. 2x: twice the rate, or half the time or memory; below 1x: worse.
+p50: half of the operations took no longer, from the write to the last byte of the answer; in an open loop from the time at which the call was due.
+p99: the same for 99 of 100.
+p99.9: the same for 999 of 1000.
+per second: operations of all connections together: round trips, calls, messages, or connections opened.
+CPU each: user and system time of all measured processes, divided by the operations.
+
+The machine had other work: before the run 70% of its CPU time was in use.
 ramjet connections were *rnet.Conn.
 requests, 64 B, 64 connections, tcp: only 200 k/s of 500 k/s; its latencies are those of an overload.
 *** 3 failures:

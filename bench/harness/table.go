@@ -19,6 +19,7 @@ func (r report) writeTable(out io.Writer) error {
 	where, how := r.conditions()
 	fmt.Fprintf(&b, "%s\n%s\n\n", where, how)
 	writeRows(&b, 2, r.rows(r.Results))
+	r.writeLegend(&b, "vs TCP", "")
 	r.writeRemarks(&b)
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -125,9 +126,22 @@ func (c cell) mark(text string) string {
 	return text
 }
 
-// busyLoad is the load average for each CPU above which the figures come with
-// a warning.
-const busyLoad = 0.5
+// quietIdle is the share of idle time below which the figures come with a warning.
+const quietIdle = 0.9
+
+// writeLegend says what the columns that show the comparison and the metrics of the
+// report mean. mark is what stands behind a figure that is worse than TCP's.
+func (r report) writeLegend(out io.Writer, comparison, mark string) {
+	fmt.Fprintln(out)
+	if r.baseline() >= 0 {
+		fmt.Fprintf(out, "%s: how many times better than TCP of this run. 2x: twice the rate, or half the time or memory; below 1x%s: worse.\n", comparison, mark)
+	}
+	for _, m := range legend {
+		if slices.ContainsFunc(r.Results, func(res result) bool { return res.shows(m) }) {
+			fmt.Fprintf(out, "%s: %s.\n", qualities[m].title, abouts[m])
+		}
+	}
+}
 
 // missedTarget is the share of the target rate below which an open loop is
 // said to have missed it.
@@ -136,8 +150,8 @@ const missedTarget = 0.99
 // writeRemarks prints what a reader of the figures must know.
 func (r report) writeRemarks(out io.Writer) {
 	fmt.Fprintln(out)
-	if s := r.System; s.Load > busyLoad*float64(s.CPUs) {
-		fmt.Fprintf(out, "The machine had other work: %.1f processes wanted its %d CPUs in the minute before.\n", s.Load, s.CPUs)
+	if idle := r.System.Idle; idle >= 0 && idle < quietIdle {
+		fmt.Fprintf(out, "The machine had other work: before the run %.0f%% of its CPU time was in use.\n", 100*(1-idle))
 	}
 	for _, c := range r.columns() {
 		if c.used != "" && c.name != "tcp" && c.name != "unix" {
