@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheDocumentsShowTheFiguresOfTheRuns(t *testing.T) {
+	parts, err := readParts("..")
+	require.NoError(t, err)
+	for _, name := range documents {
+		text, err := os.ReadFile(filepath.Join("..", name))
+		require.NoError(t, err)
+		want, err := replace(string(text), parts)
+		require.NoError(t, err)
+		require.Equal(t, want, string(text), "go run ./docs/figures")
+	}
+}
+
+func TestARunThatCannotBeShownIsRefused(t *testing.T) {
+	for name, text := range map[string]string{
+		"nothing":   "",
+		"no tables": "amd64, 2 CPUs (A CPU), Linux 6.1, go1.26\n",
+		"no rows":   "amd64, 2 CPUs (A CPU), Linux 6.1, go1.26\nclosed loop\n\nround trip, 64 B  p50  1 us  1 us  1x  1 us  1x\n",
+		"failures":  "amd64, 2 CPUs (A CPU), Linux 6.1, go1.26\nclosed loop\n\n*** 3 failures:\n",
+	} {
+		_, err := transportTable(text)
+		require.Error(t, err, name)
+		_, err = programTable(text)
+		require.Error(t, err, name)
+	}
+}
+
+func TestADocumentKeepsWhatStandsAroundTheFigures(t *testing.T) {
+	got, err := replace("a\n<!-- figures one: a remark -->\nold\n<!-- end of figures -->\nb\n<!-- figures two -->\n<!-- end of figures -->\n",
+		map[string]string{"one": "1\n", "two": "2\n"})
+	require.NoError(t, err)
+	require.Equal(t, "a\n<!-- figures one: a remark -->\n1\n<!-- end of figures -->\nb\n<!-- figures two -->\n2\n<!-- end of figures -->\n", got)
+	_, err = replace("<!-- figures three -->\n<!-- end of figures -->\n", map[string]string{})
+	require.Error(t, err)
+	_, err = replace("none", nil)
+	require.Error(t, err)
+}
