@@ -69,10 +69,13 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 	_, remembered := negatives.Recall(address)
 	require.False(t, remembered)
 
-	free()
-	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
+	// Somebody listens at each moment: a dial in the background that found nobody
+	// would be over.
+	everywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), tcp.Addr().(*net.TCPAddr).AddrPort().Port())
+	ln, err := fabrics[0].Listen(everywhere, rcm.ListenConfig{})
 	require.NoError(t, err)
 	defer ln.Close()
+	free()
 	p := newRawPeer(t)
 	defer p.close()
 	h := p.hello()
