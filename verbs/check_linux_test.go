@@ -39,8 +39,6 @@ func TestCreateQPChecksItsArguments(t *testing.T) {
 		change func(a *verbs.QPInitAttr)
 		want   error
 	}{
-		{"UC without capability", func(a *verbs.QPInitAttr) { a.Type = verbs.QPTypeUC }, verbs.ErrUnsupported},
-		{"UD without capability", func(a *verbs.QPInitAttr) { a.Type = verbs.QPTypeUD }, verbs.ErrUnsupported},
 		{"no type", func(a *verbs.QPInitAttr) { a.Type = 0 }, verbs.ErrInvalid},
 		{"unknown type", func(a *verbs.QPInitAttr) { a.Type = 9 }, verbs.ErrInvalid},
 		{"no send CQ", func(a *verbs.QPInitAttr) { a.SendCQ = nil }, verbs.ErrInvalid},

@@ -35,3 +35,29 @@ func TestSendFlagsThatNobodyKnowsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestServicesNeedTheirCapability(t *testing.T) {
+	for typ, need := range map[QPType]Cap{QPTypeUC: CapUC, QPTypeUD: CapUD} {
+		ctx := &Context{}
+		pd := &PD{ctx: ctx}
+		require.ErrorIs(t, pd.checkQP(&QPInitAttr{Type: typ}), ErrUnsupported)
+		ctx.attr.Caps = need
+		require.ErrorIs(t, pd.checkQP(&QPInitAttr{Type: typ}), ErrInvalid, "it has no CQs")
+	}
+}
+
+func TestAnUnreliableQPPostsNothingThatIsAnswered(t *testing.T) {
+	qp := &QP{pd: &PD{ctx: &Context{attr: DeviceAttr{Caps: ^Cap(0)}}}, attr: QPInitAttr{Type: QPTypeUC}}
+	for _, op := range []Opcode{OpRead, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite} {
+		require.ErrorIs(t, qp.checkSend(&SendWR{Opcode: op}), ErrInvalid, "%v", op)
+	}
+	require.NoError(t, qp.checkSend(&SendWR{Opcode: OpWriteWithImm}))
+}
+
+func TestAFlushIsOfAKindThatExists(t *testing.T) {
+	qp := &QP{pd: &PD{ctx: &Context{attr: DeviceAttr{Caps: ^Cap(0)}}}, attr: QPInitAttr{Type: QPTypeRC}}
+	for _, f := range []Flush{{}, {Type: 4}, {Type: FlushGlobal, Level: 2}} {
+		require.ErrorIs(t, qp.checkSend(&SendWR{Opcode: OpFlush, Flush: &f}), ErrInvalid, "%+v", f)
+	}
+	require.NoError(t, qp.checkSend(&SendWR{Opcode: OpFlush, Flush: &Flush{Type: FlushGlobal | FlushPersistent, Level: FlushMR}}))
+}

@@ -173,6 +173,12 @@ func (qp *QP) checkExtra(wr *SendWR) error {
 		}
 		return nil
 	}
+	if qp.attr.Type == QPTypeUC {
+		switch wr.Opcode {
+		case OpRead, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite:
+			return fmt.Errorf("%w: a UC QP has no %v, which is answered", ErrInvalid, wr.Opcode)
+		}
+	}
 	switch wr.Opcode {
 	case OpBindMW:
 		b := wr.Bind
@@ -185,6 +191,9 @@ func (qp *QP) checkExtra(wr *SendWR) error {
 	case OpFlush:
 		if wr.Flush == nil {
 			return fmt.Errorf("%w: FLUSH without its range", ErrInvalid)
+		}
+		if f := wr.Flush; f.Type == 0 || f.Type&^(FlushGlobal|FlushPersistent) != 0 || f.Level > FlushMR {
+			return fmt.Errorf("%w: FLUSH of type %d and level %d", ErrInvalid, f.Type, f.Level)
 		}
 	case OpAtomicWrite:
 		if wr.Flags&SendInline == 0 || wr.Len() != 8 || wr.RemoteAddr%8 != 0 {

@@ -27,8 +27,9 @@ type MRUpdate struct {
 // RegisterMR or AllocMR made, in one step: no work request may be using it. mask
 // says which fields of u count. The
 // keys may change: read them again. After an error the MR may only be closed,
-// unless it wraps ErrInvalid, ErrPinLimit or ErrUnsupported (a device without
-// CapReregister, or the MR of a DMA buffer): it is as it was then.
+// unless it wraps ErrInvalid, ErrPinLimit, ErrBusy (memory windows are bound to it)
+// or ErrUnsupported (a device without CapReregister, or the MR of a DMA buffer): it
+// is as it was then.
 // Its methods must not be called at the same time.
 func (mr *MR) Reregister(u MRUpdate, mask MRChange) error {
 	const op = "reregister MR"
@@ -91,7 +92,7 @@ func (mr *MR) checkChange(u *MRUpdate, mask MRChange) error {
 // that nothing has changed, which is known only if nobody has tried.
 func failedChange(err error) error {
 	switch {
-	case errors.Is(err, ErrUnsupported):
+	case errors.Is(err, ErrUnsupported), errors.Is(err, ErrBusy):
 		return err
 	case errors.Is(err, ErrInvalid):
 		return fmt.Errorf("the region is unusable now: %v", err)

@@ -65,7 +65,7 @@ func TestMemoryOfAMappingThatStaysIsFreed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fd := sparseMemfd(t, size)
-			mem, err := mapFD(fd, size, unix.PROT_READ|unix.PROT_WRITE)
+			mem, err := mapFD(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE)
 			require.NoError(t, err)
 			for at := 0; at < size; at += unix.Getpagesize() {
 				mem[at] = 1

@@ -58,12 +58,14 @@ func attrOf(name string) verbs.DeviceAttr {
 		DeviceInfo:      infoOf(name),
 		FirmwareVersion: "1",
 		Caps: verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapRead | verbs.CapAtomics |
-			verbs.CapSRQ | verbs.CapThreadWait | verbs.CapResizeCQ | verbs.CapInlineIsTransfer,
+			verbs.CapSRQ | verbs.CapThreadWait | verbs.CapResizeCQ | verbs.CapInlineIsTransfer |
+			verbs.CapMemWindow | verbs.CapReregister | verbs.CapAtomicWrite | verbs.CapFlush | verbs.CapUC,
 		MaxMRSize: maxMRSize, MaxMR: maxMR, MaxPD: maxPD,
 		MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline,
 		MaxQPInitRdAtomic: maxRdAtomic, MaxQPRdAtomic: maxRdAtomic,
 		MaxCQ: maxCQ, MaxCQE: maxCQE,
 		MaxSRQ: maxSRQ, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE,
+		MaxMW:     maxMW,
 		PhysPorts: 1,
 	}
 	switch name {
@@ -81,8 +83,8 @@ func attrOf(name string) verbs.DeviceAttr {
 // host.
 //
 // Lock order, outermost first: pairing (process wide), device.mu, qp.sendMu,
-// qp.recvMu, cq.pollMu, channel.mu, and then the leaves: device.keys,
-// localQueue.mu, srq.mu, region.told.
+// qp.recvMu, cq.pollMu, window.mu, channel.mu, and then the leaves: device.keys,
+// localQueue.mu, srq.mu, region.told (that of a window before that of its region).
 type device struct {
 	gid      verbs.GID
 	attr     verbs.DeviceAttr
@@ -97,16 +99,20 @@ type device struct {
 	srqs     map[*srq]struct{}
 	channels map[*channel]struct{}
 
-	keys struct {
-		sync.RWMutex
-		byKey map[uint32]*region // nil once closed
-	}
+	keys keyTable
 
 	faults atomic.Pointer[faultState]
 	events chan verbs.DriverEvent
 	lost   atomic.Uint64 // events that nobody fetched
 	done   chan struct{} // closed by Close
 	once   sync.Once
+}
+
+// keyTable says what a key stands for.
+type keyTable struct {
+	sync.RWMutex
+	byKey   map[uint32]*region // nil once closed
+	windows map[uint32]*window // by the upper 24 bits of their keys
 }
 
 // eventBacklog bounds the events that wait for NextEvent.
@@ -131,6 +137,7 @@ func openDevice(name string) (*device, error) {
 		done:     make(chan struct{}),
 	}
 	d.keys.byKey = make(map[uint32]*region)
+	d.keys.windows = make(map[uint32]*window)
 	var seed [3]byte
 	if _, err := rand.Read(d.gid[:]); err != nil {
 		return nil, err
@@ -295,7 +302,10 @@ func (d *device) Close() error {
 		d.keys.byKey = nil
 		d.keys.Unlock()
 		for _, r := range regions {
-			_ = r.Deregister()
+			if r.window == nil {
+				r.windows.end()
+				_ = r.end() // it may be closed already
+			}
 		}
 	})
 	return nil

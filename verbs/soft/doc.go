@@ -14,7 +14,8 @@
 //
 // The sender executes each operation in its own PostSend. A WRITE is one copy
 // into the peer's region, which is mapped here. WRITE_WITH_IMM adds a descriptor
-// to a ring that the peer's CQ polls. READ and atomics work on the mapped region.
+// to a ring that the peer's CQ polls. READ and atomics work on the mapped region, and
+// so does what needs no wire: BIND_MW, LOCAL_INV, FLUSH.
 // A SEND goes through a buffer beside the ring. No goroutine takes part while
 // things go well.
 //
@@ -41,6 +42,12 @@
 //   - While an SRQ is empty, messages wait in the rings of their QPs; a
 //     request into an SRQ completes when the receiver polls, or a millisecond
 //     later without.
+//   - What a UC QP sends before it is paired waits for that. One whose peer has gone
+//     through RESET loses what it sends until it goes there too.
+//   - A memory window keeps a peer within it that keeps the rules. A hostile process
+//     that got its key reaches the whole region: to share a part with somebody you do
+//     not trust, register it alone.
+//   - FLUSH finds everything where it belongs; there is no persistent memory.
 //   - A slice of the caller (RegisterMR) is reached by QPs of this process
 //     only; others are refused with WCRemAccessErr.
 //

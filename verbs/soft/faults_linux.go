@@ -69,11 +69,11 @@ func (d *device) memfd(name string, size int) (int, error) {
 	return newMemfd(name, size)
 }
 
-func (d *device) mmap(fd, size, prot int) ([]byte, error) {
+func (d *device) mmap(fd int, offset int64, size, prot int) ([]byte, error) {
 	if err := d.faultAt(faultMmap); err != nil {
 		return nil, err
 	}
-	return mapFD(fd, size, prot)
+	return mapFD(fd, offset, size, prot)
 }
 
 func (d *device) mmapAnonymous(size, flags int) ([]byte, error) {

@@ -73,7 +73,7 @@ func newVictim(t testing.TB, shared bool) *victim {
 	v.q = q.(*qp)
 	mr, err := v.pd.AllocMR(1<<16, verbs.AccessLocalWrite|remoteRights, verbs.MROptions{})
 	require.NoError(t, err)
-	v.mr = mr.(*region)
+	v.mr = mr.(*registration).region
 	v.peer, err = d.newSegment(geometryFor(32))
 	require.NoError(t, err)
 	valid := new(atomic.Uint32)

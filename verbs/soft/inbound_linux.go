@@ -480,11 +480,4 @@ func (in *inbound) place(c *descriptorCopy, data []byte) bool {
 }
 
 // invalidate takes an rkey of ours away at the peer's wish.
-func (in *inbound) invalidate(key uint32) bool {
-	r := in.q.dev.region(key)
-	if r == nil || r.pd != in.q.pd {
-		return false
-	}
-	r.invalidate()
-	return true
-}
+func (in *inbound) invalidate(key uint32) bool { return in.q.takeKey(key) }

@@ -60,8 +60,8 @@ func TestMemoryThatPeersReadCannotBeMappedForWriting(t *testing.T) {
 	} {
 		mr, err := p.AllocMR(4096, access, verbs.MROptions{})
 		require.NoError(t, err)
-		r := mr.(*region)
-		mem, err := mapFD(r.fd, 8192, unix.PROT_READ|unix.PROT_WRITE)
+		r := mr.(*registration).region
+		mem, err := mapFD(r.fd, 0, 8192, unix.PROT_READ|unix.PROT_WRITE)
 		require.Equal(t, writable, err == nil, "access %#x", access)
 		if err == nil {
 			unmap(mem, ofAPeer)

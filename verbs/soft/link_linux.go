@@ -37,7 +37,7 @@ type localLink struct {
 
 func (l *localLink) lookup(key uint32) (*remote, bool) {
 	r := l.peer.dev.region(key)
-	if r == nil || r.pd != l.peer.pd || r.remote.Load() != r.key {
+	if r == nil || !r.lets(l.peer) {
 		return nil, true
 	}
 	return remoteOf(r), true
@@ -221,7 +221,7 @@ func (l *socketLink) handle(m message, fds []int) error {
 // answer gives the peer the region of a key, if it may have it.
 func (l *socketLink) answer(key uint32) {
 	r := l.q.dev.region(key)
-	if r != nil && r.pd == l.q.pd {
+	if r != nil && r.lets(l.q) {
 		if place, ok := l.placeFor(r); ok {
 			if r.give(l, place) {
 				return
@@ -325,7 +325,7 @@ func (q *qp) peerFault(l link, kind faultKind) {
 	}
 	q.sendMu.Lock()
 	if q.link == l {
-		q.failLocked(f)
+		q.losePeer(f)
 	}
 	q.unlock()
 }

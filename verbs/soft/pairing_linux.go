@@ -116,7 +116,7 @@ func (p *pairing) joinLocal(d *device) {
 		return // it finds us when it reaches RTR
 	}
 	localPairing.Lock()
-	if !p.q.waitsFor(p.peer) || !other.waitsFor(p.self) {
+	if !p.q.waitsFor(p.peer) || !other.waitsFor(p.self) || other.uc != p.q.uc {
 		localPairing.Unlock()
 		return
 	}
@@ -278,7 +278,7 @@ func (p *pairing) watch() *socketLink {
 func (p *pairing) giveUp() {
 	p.q.sendMu.Lock()
 	if p.q.pairing == p {
-		p.q.failLocked(failure{send: verbs.WCRetryExcErr, peerKnows: true})
+		p.q.losePeer(failure{send: verbs.WCRetryExcErr, peerKnows: true})
 	}
 	p.q.unlock()
 }
@@ -400,6 +400,9 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 	if q.srq != nil {
 		h.flags |= helloSRQ
 	}
+	if q.uc {
+		h.flags |= helloUC
+	}
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock() // the segment stays the QP's while it is sent
 	if q.pairing != p {
@@ -428,6 +431,10 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 // join makes the peer's segment the one that the QP writes into; answer is
 // called before that has an effect. It disposes of the descriptors.
 func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answer func() error) (*socketLink, error) {
+	if uc := h.flags&helloUC != 0; uc != p.q.uc {
+		samehost.CloseReceived(fds...)
+		return nil, errMalformed("hello of another service")
+	}
 	if len(fds) != h.descriptors() {
 		samehost.CloseReceived(fds...)
 		return nil, errMalformed("hello with %d descriptors", len(fds))
@@ -474,7 +481,7 @@ func (d *device) mapPeerSegment(fd int, geo geometry) ([]byte, error) {
 	if err := checkSealed(fd, geo.size()); err != nil {
 		return nil, err
 	}
-	mapping, err := d.mmap(fd, geo.size(), unix.PROT_READ|unix.PROT_WRITE)
+	mapping, err := d.mmap(fd, 0, geo.size(), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}

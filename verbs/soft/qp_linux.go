@@ -9,7 +9,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// qp is a reliable connected queue pair. Its send half (send_linux.go,
+// qp is a connected queue pair, reliable or not. Its send half (send_linux.go,
 // sendqueue_linux.go, outbound) works on the peer's segment, its receive half
 // (inbound) on our own.
 type qp struct {
@@ -36,6 +36,7 @@ type qp struct {
 	pairing  *pairing // in progress; a failure does not end it, for the peer is to be told of that
 	pending  bool     // after is to be dealt with when sendMu is released
 	after    failure  // what moved the QP to ERR
+	alone    bool     // of an unreliable QP: its peer is gone, what it sends is lost
 	posts    int64    // counted while faults are injected
 
 	// state is a verbs.QPState, written under sendMu and recvMu.
@@ -43,6 +44,7 @@ type qp struct {
 
 	dev    *device
 	pd     *pd
+	uc     bool // unreliable (unreliable_linux.go)
 	num    uint32
 	cap    verbs.QPCap
 	sendCQ *cq
@@ -62,14 +64,15 @@ const (
 	stateRTR   = uint32(verbs.QPStateRTR)
 	stateRTS   = uint32(verbs.QPStateRTS)
 	stateSQD   = uint32(verbs.QPStateSQD)
+	stateSQE   = uint32(verbs.QPStateSQE)
 	stateErr   = uint32(verbs.QPStateErr)
 )
 
 func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, s verbs.SRQDriver) (verbs.QPDriver, error) {
-	if attr.Type != verbs.QPTypeRC {
-		return nil, verbs.ErrUnsupported
+	if attr.Type == verbs.QPTypeUC && s != nil {
+		return nil, fmt.Errorf("%w: an SRQ for a UC QP", verbs.ErrUnsupported)
 	}
-	q := &qp{dev: p.dev, pd: p, sendCQ: send.(*cq), recvCQ: recv.(*cq)}
+	q := &qp{dev: p.dev, pd: p, uc: attr.Type == verbs.QPTypeUC, sendCQ: send.(*cq), recvCQ: recv.(*cq)}
 	q.cap = attr.Cap
 	q.cap.MaxSendWR = max(q.cap.MaxSendWR, 1)
 	if attr.SignalAll {
@@ -187,8 +190,11 @@ func (q *qp) publishGate() {
 	if q.attr.Access&verbs.AccessRemoteAtomic != 0 {
 		g |= gateAtomic
 	}
+	if q.attr.Access&verbs.AccessFlushGlobal != 0 {
+		g |= gateFlush
+	}
 	switch q.state.Load() {
-	case stateRTR, stateRTS, stateSQD:
+	case stateRTR, stateRTS, stateSQD, stateSQE:
 		g |= gateOpen
 	case stateErr:
 		g |= gateFailed
@@ -199,7 +205,7 @@ func (q *qp) publishGate() {
 // mayRun reports whether posts may take the fast path.
 func (q *qp) mayRun() bool {
 	return q.state.Load() == stateRTS && q.link != nil && q.sq.n == 0 && q.acks.n == 0 &&
-		!q.out.srq && q.dev.faults.Load() == nil
+		!q.out.srq && !q.alone && q.dev.faults.Load() == nil
 }
 
 // reset gives the QP the state that CreateQP gave it, with a new segment: the
@@ -244,7 +250,7 @@ func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 	q.sq.clear()
 	q.acks.clear()
 	q.stopTimer()
-	q.open = false
+	q.open, q.alone = false, false
 	q.recvMu.Lock()
 	q.state.Store(stateReset)
 	old := replace()
@@ -254,6 +260,7 @@ func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 		p.stop()
 		p.wait() // ends because its socket is closed
 	}
+	q.dev.dropWindows(q)
 	return old, l
 }
 
@@ -369,6 +376,7 @@ func (q *qp) setAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
 	set(verbs.QPAttrMinRNRTimer, func() { a.MinRNRTimer = attr.MinRNRTimer })
 	set(verbs.QPAttrPathMigState, func() { a.PathMigState = attr.PathMigState })
 	set(verbs.QPAttrDestQPN, func() { a.DestQPN = attr.DestQPN })
+	set(verbs.QPAttrQKey, func() { a.QKey = attr.QKey })
 }
 
 // drained reports whether nothing that was begun is unfinished.

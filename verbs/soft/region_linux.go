@@ -27,21 +27,43 @@ type region struct {
 	// learn it in the segments that we share with each (see keyHolders).
 	remote atomic.Uint32
 
+	// A window that is bound is a region too: a part of its parent.
+	parent  *region
+	window  *window
+	only    *qp   // the QP for whose peer alone the key is good, nil: all of the PD
+	windows users // that are bound to this region
+
 	mapping []byte // nil for memory of the caller
+	shared  bool   // the mapping is of fd
 	pinner  runtime.Pinner
 	told    keyHolders
 	fd      int // memfd, -1 if only this process can reach it; guarded by told
 }
 
-const remoteRights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+const remoteRights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
+
+// forPeers reports whether memory with these rights is for other processes too, as it
+// is or by a window.
+func forPeers(access verbs.Access) bool { return access.Remote() || access&verbs.AccessMWBind != 0 }
+
+// checkAccess refuses what this memory is not: it is gone with the power.
+func checkAccess(access verbs.Access) error {
+	if access&verbs.AccessFlushPersistent != 0 {
+		return fmt.Errorf("%w: the memory is not persistent", verbs.ErrUnsupported)
+	}
+	return nil
+}
 
 func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verbs.MRDriver, error) {
 	if err := p.dev.faultAt(faultAllocMR); err != nil {
 		return nil, err
 	}
+	if err := checkAccess(access); err != nil {
+		return nil, err
+	}
 	r := &region{dev: p.dev, pd: p, access: access, fd: -1}
 	var err error
-	if access.Remote() {
+	if forPeers(access) {
 		err = r.mapShared(length, opt)
 	} else {
 		err = r.mapPrivate(length, opt)
@@ -53,7 +75,7 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 		r.free()
 		return nil, err
 	}
-	return r, nil
+	return &registration{region: r}, nil
 }
 
 // mapPrivate gets memory that only this process can reach.
@@ -91,12 +113,12 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 	if err != nil {
 		return err
 	}
-	mapping, err := r.dev.mmap(fd, size, unix.PROT_READ|unix.PROT_WRITE)
+	mapping, err := r.dev.mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		unix.Close(fd)
 		return err
 	}
-	r.fd, r.mapping = fd, mapping
+	r.fd, r.mapping, r.shared = fd, mapping, true
 	if opt.HugePages {
 		_ = unix.Madvise(mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
 	}
@@ -111,6 +133,7 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 	if err != nil {
 		unmap(mapping, ofMemfd)
 		unix.Close(fd)
+		r.fd = -1
 		return err
 	}
 	r.mem = mapping[:length:length]
@@ -122,7 +145,7 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 // are merely not writable).
 func (r *region) sealShared() error {
 	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	if r.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) == 0 {
+	if r.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic|verbs.AccessMWBind) == 0 {
 		if seal(r.fd, seals|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL) == nil {
 			return nil
 		}
@@ -134,13 +157,22 @@ func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error)
 	if err := p.dev.faultAt(faultAllocMR); err != nil {
 		return nil, err
 	}
-	r := &region{dev: p.dev, pd: p, access: access, fd: -1, mem: mem[:len(mem):len(mem)]}
-	r.pinner.Pin(&mem[0])
+	if err := checkAccess(access); err != nil {
+		return nil, err
+	}
+	r := &region{dev: p.dev, pd: p, access: access, fd: -1}
+	r.pin(mem)
 	if err := p.addRegion(r); err != nil {
 		r.free()
 		return nil, err
 	}
-	return r, nil
+	return &registration{region: r}, nil
+}
+
+// pin makes memory of the caller that of the region.
+func (r *region) pin(mem []byte) {
+	r.mem = mem[:len(mem):len(mem)]
+	r.pinner.Pin(&mem[0])
 }
 
 // addRegion gives r a key that nobody can guess and makes it good.
@@ -155,7 +187,7 @@ func (p *pd) addRegion(r *region) error {
 	if len(d.keys.byKey) >= maxMR {
 		return fmt.Errorf("%d MRs: %w", len(d.keys.byKey), unix.ENOMEM)
 	}
-	for r.key == 0 || d.keys.byKey[r.key] != nil {
+	for r.key == 0 || d.keys.byKey[r.key] != nil || d.keys.windows[r.key>>8] != nil {
 		var b [4]byte
 		if _, err := rand.Read(b[:]); err != nil {
 			return err
@@ -179,6 +211,24 @@ func (r *region) LKey() uint32  { return r.key }
 func (r *region) RKey() uint32  { return r.key }
 
 func (r *region) Deregister() error {
+	if err := r.windows.close(); err != nil {
+		return err
+	}
+	return r.end()
+}
+
+// end is Deregister of a region that has no windows any more, or whose device is
+// closed.
+func (r *region) end() error {
+	if err := r.stop(); err != nil {
+		return err
+	}
+	r.dispose()
+	return nil
+}
+
+// stop takes the keys away, and returns when nobody uses the memory any more.
+func (r *region) stop() error {
 	if !r.local.CompareAndSwap(true, false) {
 		return verbs.ErrClosed
 	}
@@ -188,9 +238,13 @@ func (r *region) Deregister() error {
 	r.dev.keys.Unlock()
 	r.revoke()
 	quiesce()
+	return nil
+}
+
+// dispose gives back what a stopped region had.
+func (r *region) dispose() {
 	r.free()
 	r.pd.users.done()
-	return nil
 }
 
 // invalidate takes the rkey away, not the lkey, as SEND_WITH_INV does.
@@ -206,8 +260,8 @@ func (r *region) invalidate() {
 func (r *region) free() {
 	closeFDs(r.fd)
 	switch {
-	case r.mapping == nil: // memory of the caller
-	case r.access.Remote():
+	case r.mapping == nil: // memory of the caller, or another region's by now
+	case r.shared:
 		unmap(r.mapping, ofMemfd)
 	default:
 		unmap(r.mapping, ofNobody)

@@ -64,16 +64,20 @@ func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
 	if k.length == 0 || k.length > maxMRSize || k.addr+k.length < k.addr {
 		return nil, errBadRegion
 	}
-	size := int(k.length)
-	if err := checkSealed(fd, size); err != nil {
+	if k.offset > maxMRSize-k.length {
+		return nil, errBadRegion
+	}
+	if err := checkSealed(fd, int(k.offset+k.length)); err != nil {
 		return nil, err
 	}
+	skip := int(k.offset) & (pageSize - 1)
+	size := skip + int(k.length)
 	access := k.access & remoteRights
 	prot := unix.PROT_READ
 	if access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
 		prot |= unix.PROT_WRITE
 	}
-	mapping, err := d.mmap(fd, size, prot)
+	mapping, err := d.mmap(fd, int64(k.offset)-int64(skip), size, prot)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +88,7 @@ func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
 		}
 	}
 	return &remote{
-		key: k.key, access: access, addr: k.addr, place: k.place, mem: mapping, mapping: mapping,
+		key: k.key, access: access, addr: k.addr, place: k.place, mem: mapping[skip:], mapping: mapping,
 	}, nil
 }
 
@@ -185,7 +189,13 @@ type keyHolders struct {
 func (r *region) give(l *socketLink, place uint32) bool {
 	r.told.mu.Lock()
 	defer r.told.mu.Unlock()
-	if r.fd < 0 || r.remote.Load() != r.key || !r.local.Load() {
+	whole := r
+	if r.parent != nil {
+		whole = r.parent
+		whole.told.mu.Lock()
+		defer whole.told.mu.Unlock()
+	}
+	if whole.fd < 0 || !whole.local.Load() || r.remote.Load() != r.key {
 		return false
 	}
 	if r.told.links == nil {
@@ -194,7 +204,8 @@ func (r *region) give(l *socketLink, place uint32) bool {
 	r.told.links[l] = place
 	l.seg.hdr.keys[place].Store(r.key)
 	answer := keyAnswer{key: r.key, good: true, access: r.access & remoteRights, place: place, addr: r.addr, length: uint64(len(r.mem))}
-	l.mustSend(encodeKeyAnswer(answer), r.fd)
+	answer.offset = r.addr - whole.addr
+	l.mustSend(encodeKeyAnswer(answer), whole.fd)
 	return true
 }
 
@@ -244,8 +255,8 @@ func (q *qp) resolve(key uint32) (progress, outcome) {
 		q.cached = r
 	}
 	if !r.good() {
-		// The key is gone for good; the peer tells so too, but later.
-		return finished, outcome{status: verbs.WCRemAccessErr, tell: faultAccess}
+		// The key is gone, or is that of a window which was bound anew.
+		return q.askFor(key)
 	}
 	return finished, outcome{}
 }
@@ -292,6 +303,7 @@ func (q *qp) addRemote(r *remote) {
 		}
 		q.sweepAt = 2 * len(q.remotes)
 	}
+	q.dropRemote(r.key) // what the key stood for before
 	q.remotes[r.key] = r
 	q.cached = r
 }

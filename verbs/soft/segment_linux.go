@@ -77,11 +77,12 @@ const (
 
 // The bits of header.gate: what the owner's QP lets in.
 const (
-	gateOpen   uint32 = 1 << 0 // in RTR, RTS or SQD
+	gateOpen   uint32 = 1 << 0 // in RTR, RTS, SQD or SQE
 	gateFailed uint32 = 1 << 1 // in ERR, or destroyed: will never open again
 	gateWrite  uint32 = 1 << 2
 	gateRead   uint32 = 1 << 3
 	gateAtomic uint32 = 1 << 4
+	gateFlush  uint32 = 1 << 5
 	gateRNR    uint32 = 8 // shift of the min_rnr_timer code, 5 bits
 )
 
@@ -278,7 +279,7 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	mem, err := d.mmap(fd, geo.size(), unix.PROT_READ|unix.PROT_WRITE)
+	mem, err := d.mmap(fd, 0, geo.size(), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		unix.Close(fd)
 		return nil, err

@@ -118,7 +118,7 @@ func (q *qp) postSlow(wr *verbs.SendWR) error {
 		state = q.state.Load()
 	}
 	switch {
-	case state == stateErr:
+	case state == stateErr, state == stateSQE:
 		q.finish(wr.ID, wr.Opcode, 0, verbs.WCWRFlushErr)
 	case state == stateSQD || q.sq.n != 0:
 		q.sq.add(wr, q.cap.MaxSendWR)
@@ -164,6 +164,7 @@ type outcome struct {
 	status    verbs.WCStatus
 	tell      faultKind // what the responder learns of a failure
 	n         int       // bytes
+	cut       bool      // the peer has a part of the message, or has used a receive for it
 	described bool      // it has a descriptor, so the peer's SRQ decides when it is done
 }
 
@@ -171,7 +172,14 @@ type outcome struct {
 // that it began and could not finish is resumed by the next attempt: only a
 // SEND can be (sq.sent).
 func (q *qp) attempt(wr *verbs.SendWR) (progress, outcome) {
-	if q.link == nil {
+	switch {
+	case wr.Opcode == verbs.OpBindMW:
+		return q.attemptBind(wr)
+	case wr.Opcode == verbs.OpLocalInv:
+		return q.attemptInvalidate(wr)
+	case q.alone:
+		return fails(verbs.WCRetryExcErr, faultGone)
+	case q.link == nil:
 		return needPeer, outcome{}
 	}
 	gate := q.out.hdr.gate.Load()
@@ -192,6 +200,10 @@ func (q *qp) attempt(wr *verbs.SendWR) (progress, outcome) {
 		return q.attemptRead(wr, gate)
 	case verbs.OpCompareSwap, verbs.OpFetchAdd:
 		return q.attemptAtomic(wr, gate)
+	case verbs.OpAtomicWrite:
+		return q.attemptAtomicWrite(wr, gate)
+	case verbs.OpFlush:
+		return q.attemptFlush(wr, gate)
 	default:
 		return q.attemptSend(wr)
 	}
@@ -245,7 +257,7 @@ func (q *qp) canDescribe() progress {
 	f := q.dev.faults.Load()
 	switch {
 	case f != nil && f.refuseReceive(), !q.out.hasReceive():
-		if !q.sq.refused {
+		if !q.sq.refused && !q.uc {
 			q.sq.refused = true
 			rnrs.Add(1)
 		}
@@ -312,6 +324,46 @@ func (q *qp) attemptAtomic(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 	return finished, outcome{n: 8}
 }
 
+// attemptAtomicWrite stores 8 bytes, of which nobody sees a part.
+func (q *qp) attemptAtomicWrite(wr *verbs.SendWR, gate uint32) (progress, outcome) {
+	if gate&gateWrite == 0 {
+		return fails(verbs.WCRemInvReqErr, faultRequest)
+	}
+	var bytes [8]byte
+	q.gatherAt(bytes[:], wr, 0) // always inline
+	p, mem, v := q.remoteBytes(wr, 8, verbs.AccessRemoteWrite)
+	if p != finished || v.status != verbs.WCSuccess {
+		return p, v
+	}
+	if addressOf(mem)%8 != 0 { // as for atomics
+		return fails(verbs.WCRemInvReqErr, faultRequest)
+	}
+	word64(mem).Store(binary.NativeEndian.Uint64(bytes[:]))
+	return finished, outcome{n: 8}
+}
+
+// attemptFlush has nothing to do but to look whether it may: what was written before
+// is in memory that the whole host sees alike, and the count of the completion is
+// a full fence.
+func (q *qp) attemptFlush(wr *verbs.SendWR, gate uint32) (progress, outcome) {
+	if gate&gateFlush == 0 {
+		return fails(verbs.WCRemInvReqErr, faultRequest)
+	}
+	n, at := uint64(wr.Flush.Length), wr.RemoteAddr
+	p, v := q.resolve(wr.RKey)
+	if p != finished || v.status != verbs.WCSuccess {
+		return p, v
+	}
+	if wr.Flush.Level == verbs.FlushMR {
+		n, at = 0, q.cached.addr
+	}
+	_, ok := q.cached.bytes(at, n, verbs.AccessFlushGlobal)
+	if !ok || wr.Flush.Type != verbs.FlushGlobal {
+		return fails(verbs.WCRemAccessErr, faultAccess)
+	}
+	return finished, outcome{}
+}
+
 // attemptSend puts a message into the peer's SEND buffer, piece by piece if
 // it is longer than what is free there.
 func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
@@ -342,7 +394,7 @@ func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
 		}
 		d := o.next()
 		if !q.gatherAt(d.data[:n], wr, 0) {
-			return fails(verbs.WCLocProtErr, faultGone)
+			return finished, outcome{status: verbs.WCLocProtErr, cut: true}
 		}
 		d.flags, d.length = flagInDescriptor, uint32(n)
 		q.lastPiece(d, wr, n, solicited)
@@ -358,7 +410,7 @@ func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
 		d := o.next()
 		at := o.sent & uint64(len(o.send)-1)
 		if !q.gatherAt(o.send[at:][:piece], wr, q.sq.sent) {
-			return fails(verbs.WCLocProtErr, faultGone)
+			return finished, outcome{status: verbs.WCLocProtErr, cut: true}
 		}
 		o.sent += uint64((piece + sendAlign - 1) &^ (sendAlign - 1))
 		d.flags, d.length = 0, uint32(piece)
@@ -500,6 +552,9 @@ func (q *qp) conclude(wr *verbs.SendWR, v outcome) {
 		}
 		return
 	}
+	if q.uc && q.concludeUnreliable(wr, v) {
+		return
+	}
 	// Those before it are finished with it, in order: nothing can be known of
 	// them any more.
 	q.flushAcks(verbs.WCWRFlushErr)
@@ -515,6 +570,8 @@ var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.OpWrite: verbs.WCWrite, verbs.OpWriteWithImm: verbs.WCWrite,
 	verbs.OpSend: verbs.WCSend, verbs.OpSendWithImm: verbs.WCSend, verbs.OpSendWithInv: verbs.WCSend,
 	verbs.OpRead: verbs.WCRead, verbs.OpCompareSwap: verbs.WCCompareSwap, verbs.OpFetchAdd: verbs.WCFetchAdd,
+	verbs.OpLocalInv: verbs.WCLocalInv, verbs.OpBindMW: verbs.WCBindMW, verbs.OpFlush: verbs.WCFlush,
+	verbs.OpAtomicWrite: verbs.WCAtomicWrite,
 }
 
 // finish adds a completion to the send CQ.

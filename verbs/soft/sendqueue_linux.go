@@ -31,6 +31,8 @@ type sendEntry struct {
 	sgl    []verbs.SGE
 	data   []byte
 	inline [1][]byte
+	bind   verbs.Bind
+	flush  verbs.Flush
 }
 
 // keptData bounds the inline copy that an entry keeps for its next use.
@@ -48,6 +50,14 @@ func (s *sendQueue) add(wr *verbs.SendWR, depth int) {
 	e := &s.ring[(s.first+s.n)%len(s.ring)]
 	s.n++
 	e.wr = *wr
+	if wr.Bind != nil {
+		e.bind = *wr.Bind
+		e.wr.Bind = &e.bind
+	}
+	if wr.Flush != nil {
+		e.flush = *wr.Flush
+		e.wr.Flush = &e.flush
+	}
 	if wr.Flags&verbs.SendInline != 0 {
 		e.data = e.data[:0]
 		for _, b := range wr.Inline {
@@ -67,6 +77,12 @@ func (e *sendEntry) moveTo(to *sendEntry) {
 	*to = *e
 	if e.wr.Inline != nil {
 		to.wr.Inline = to.inline[:]
+	}
+	if e.wr.Bind != nil {
+		to.wr.Bind = &to.bind
+	}
+	if e.wr.Flush != nil {
+		to.wr.Flush = &to.flush
 	}
 }
 
@@ -140,6 +156,10 @@ func (q *qp) block(state progress) bool {
 		q.wakeIn(nudgeDelay)
 		return true
 	case needRecv:
+		if q.uc {
+			q.give(verbs.WCRNRRetryExcErr)
+			return true
+		}
 		if q.sq.tries++; q.attr.RNRRetry != 7 && q.sq.tries > int(q.attr.RNRRetry) {
 			q.give(verbs.WCRNRRetryExcErr)
 			return true

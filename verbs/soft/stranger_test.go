@@ -49,7 +49,7 @@ func newStranger(t testing.TB) *stranger {
 	s.v.q, s.v.recv, s.v.send = q.(*qp), c.(*cq), c.(*cq)
 	mr, err := s.v.pd.AllocMR(8192, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
 	require.NoError(t, err)
-	s.v.mr = mr.(*region)
+	s.v.mr = mr.(*registration).region
 	s.reachRTR()
 	return s
 }
@@ -446,7 +446,7 @@ func TestAPeerCannotMakeUsBlockOnItsBell(t *testing.T) {
 	s := newStranger(t)
 	size := geometryFor(32).size()
 	segment := s.memfd(size, segmentSeals)
-	mem, err := mapFD(segment, size, unix.PROT_READ|unix.PROT_WRITE)
+	mem, err := mapFD(segment, 0, size, unix.PROT_READ|unix.PROT_WRITE)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(mem) })
 	near, far, err := newBell()

@@ -106,22 +106,21 @@ func checkSealed(fd, size int) error {
 	return nil
 }
 
-// mapFD maps the first size bytes of fd, shared and not inherited by forked
-// children.
-func mapFD(fd, size, prot int) ([]byte, error) {
-	return mapMemory(fd, size, prot, unix.MAP_SHARED)
+// mapFD maps size bytes of fd, shared and not inherited by forked children.
+func mapFD(fd int, offset int64, size, prot int) ([]byte, error) {
+	return mapMemory(fd, offset, size, prot, unix.MAP_SHARED)
 }
 
 // mapAnonymous maps size bytes of zeros of our own.
 func mapAnonymous(size int, flags int) ([]byte, error) {
-	return mapMemory(-1, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|flags)
+	return mapMemory(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|flags)
 }
 
-func mapMemory(fd, size, prot, flags int) ([]byte, error) {
+func mapMemory(fd int, offset int64, size, prot, flags int) ([]byte, error) {
 	if err := refused("mmap"); err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
-	p, err := unix.MmapPtr(fd, 0, nil, uintptr(size), prot, flags)
+	p, err := unix.MmapPtr(fd, offset, nil, uintptr(size), prot, flags)
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}

@@ -12,7 +12,7 @@ import (
 // Unix socket (SOCK_SEQPACKET: one message is one packet). Integers are
 // little endian.
 //
-//	all      0 "RJS"  3 version (3)  4 kind  5 zero  6 length of the body (2)
+//	all      0 "RJS"  3 version (4)  4 kind  5 zero  6 length of the body (2)
 //	hello    8 GID of the sender (16)  24 its QPN (4)  28 GID of the receiver (16)  44 its QPN (4)
 //	         48 receives (4)  52 bytes of the SEND buffer (4)  56 flags (4)
 //	         descriptors: segment, and the bell if flags has helloBell
@@ -20,6 +20,7 @@ import (
 //	         8 key (4)
 //	key-answer
 //	         8 key (4)  12 good (4)  16 access (4)  20 place among the keys (4)  24 address (8)  32 length (8)
+//	         40 offset in the descriptor (8)
 //	         descriptor: the region, if good
 //	fault    8 what (4)  12 zero (4)
 //	kick, drain, welcome
@@ -41,13 +42,13 @@ const (
 )
 
 const (
-	wireVersion = 3
+	wireVersion = 4
 	wireHeader  = 8
 	maxMessage  = 128 // longer than any message of this version
 )
 
 var bodyLength = [...]int{
-	kindHello: 52, kindKeyRequest: 4, kindKeyAnswer: 32, kindKeyGone: 4, kindFault: 8, kindKick: 0, kindDrain: 0, kindWelcome: 0,
+	kindHello: 52, kindKeyRequest: 4, kindKeyAnswer: 40, kindKeyGone: 4, kindFault: 8, kindKick: 0, kindDrain: 0, kindWelcome: 0,
 }
 
 // endpoint names a QP on this host.
@@ -70,6 +71,7 @@ func (e endpoint) less(o endpoint) bool {
 const (
 	helloBell uint32 = 1 << 0 // the second descriptor is a Unix stream socket to ring
 	helloSRQ  uint32 = 1 << 1 // the receives come from a shared queue
+	helloUC   uint32 = 1 << 2 // the QP is of the unreliable service
 )
 
 type hello struct {
@@ -93,6 +95,7 @@ type keyAnswer struct {
 	place  uint32 // of header.keys
 	addr   uint64
 	length uint64
+	offset uint64 // of the first byte in the descriptor's memory: a window's, 0 for others
 }
 
 // faultKind is why a QP that went to ERR takes its peer along.
@@ -154,7 +157,7 @@ func (m *message) parseBody(b []byte) error {
 		h.to = endpoint{gid: verbs.GID(b[20:36]), qpn: u32(36)}
 		h.geo = geometry{receives: u32(40), sendBuf: u32(44)}
 		h.flags = u32(48)
-		if h.from.qpn >= 1<<24 || h.to.qpn >= 1<<24 || h.flags&^(helloBell|helloSRQ) != 0 {
+		if h.from.qpn >= 1<<24 || h.to.qpn >= 1<<24 || h.flags&^(helloBell|helloSRQ|helloUC) != 0 {
 			return errMalformed("hello from QP %#x to %#x with flags %#x", h.from.qpn, h.to.qpn, h.flags)
 		}
 		if err := h.geo.check(); err != nil {
@@ -166,15 +169,16 @@ func (m *message) parseBody(b []byte) error {
 		a := &m.answer
 		a.key, a.access, a.place = u32(0), verbs.Access(u32(8)), u32(12)
 		a.addr, a.length = binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+		a.offset = binary.LittleEndian.Uint64(b[32:])
 		a.good = u32(4) == 1
 		if u32(4) > 1 || a.place >= keySlots || a.access&^remoteRights != 0 {
 			return errMalformed("key answer %x", b)
 		}
-		if !a.good && (a.access != 0 || a.place != 0 || a.addr != 0 || a.length != 0) {
+		if !a.good && (a.access != 0 || a.place != 0 || a.addr != 0 || a.length != 0 || a.offset != 0) {
 			return errMalformed("refused key with a region")
 		}
-		if a.good && (a.length == 0 || a.length > maxMRSize || a.addr+a.length < a.addr) {
-			return errMalformed("region of %d bytes at %#x", a.length, a.addr)
+		if a.good && (a.length == 0 || a.length > maxMRSize || a.addr+a.length < a.addr || a.offset > maxMRSize-a.length) {
+			return errMalformed("region of %d bytes at %#x, offset %d", a.length, a.addr, a.offset)
 		}
 	case kindFault:
 		m.fault = faultKind(u32(0))
@@ -219,7 +223,8 @@ func encodeKeyAnswer(a keyAnswer) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(a.access))
 	b = binary.LittleEndian.AppendUint32(b, a.place)
 	b = binary.LittleEndian.AppendUint64(b, a.addr)
-	return binary.LittleEndian.AppendUint64(b, a.length)
+	b = binary.LittleEndian.AppendUint64(b, a.length)
+	return binary.LittleEndian.AppendUint64(b, a.offset)
 }
 
 func encodeFault(k faultKind) []byte {

@@ -21,6 +21,7 @@ var goodMessages = []message{
 	{kind: kindFault, fault: faultReceiveTooShort},
 	{kind: kindKick},
 	{kind: kindDrain},
+	{kind: kindKeyAnswer, answer: keyAnswer{key: 8, good: true, access: verbs.AccessRemoteRead, addr: 0x7f0000001400, length: 1024, offset: 1024}},
 }
 
 func encode(m message) []byte {
@@ -54,7 +55,7 @@ func TestHelloIsLaidOutAsDocumented(t *testing.T) {
 		geo: geometry{receives: 64, sendBuf: 1 << 18}, flags: helloBell,
 	})
 	require.Equal(t, []byte{
-		'R', 'J', 'S', 3, 1, 0, 52, 0,
+		'R', 'J', 'S', 4, 1, 0, 52, 0,
 		0xa1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa2, 3, 2, 1, 0,
 		0xb1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb2, 6, 5, 4, 0,
 		64, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0,
@@ -93,6 +94,7 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"region of no bytes":            change(answer, 32, 0, 0, 0, 0, 0, 0, 0, 0),
 		"region larger than any":        change(answer, 32, 0, 0, 0, 0, 0, 0, 0, 0x7f),
 		"region that wraps":             change(answer, 24, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+		"region behind the end of all":  change(answer, 40, 0, 0, 0, 0, 0, 0, 0, 0x7f),
 		"refusal with a region":         change(answer, 12, 0),
 		"fault that does not exist":     change(goodMessages[5], 8, 99),
 		"fault with something behind":   change(goodMessages[5], 12, 1),

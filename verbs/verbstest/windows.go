@@ -119,6 +119,56 @@ func testWindows(t *testing.T, s *suite) {
 		w.a.post(w.a.write(w.at(0), w.key, 8))
 		w.a.sent(50, verbs.WCRemAccessErr)
 	})
+	t.Run("a window of type 1 moves with each bind, and is taken away by an empty one", func(t *testing.T) {
+		w := s.windowed(t)
+		require.NoError(t, w.mw.Close())
+		var err error
+		w.mw, err = w.b.pd.AllocMW(verbs.MWType1)
+		require.NoError(t, err)
+		require.Equal(t, verbs.MWType1, w.mw.Type())
+		bind := func(offset, length int) uint32 {
+			w.b.post(verbs.SendWR{ID: 70, Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &verbs.Bind{
+				MW: w.mw, MR: w.mr, Addr: w.mr.Addr() + uint64(offset), Length: uint64(length), Access: rights,
+			}})
+			w.b.sent(70, verbs.WCSuccess)
+			return w.mw.RKey()
+		}
+		first := bind(0, 512)
+		w.a.post(w.a.write(w.mr.Addr(), first, 512))
+		w.a.sent(50, verbs.WCSuccess)
+		second := bind(1024, 512)
+		require.NotEqual(t, first, second)
+		w.a.post(w.a.write(w.mr.Addr()+1024, second, 512))
+		w.a.sent(50, verbs.WCSuccess)
+		bind(0, 0)
+		w.a.post(w.a.write(w.mr.Addr()+1024, second, 512))
+		w.a.sent(50, verbs.WCRemAccessErr)
+	})
+	t.Run("a key that has come round names what it was bound to last", func(t *testing.T) {
+		w := s.windowed(t)
+		if w.a.pair.Lacks&LackWindowBounds != 0 {
+			t.Skip("this device does not look at the bounds of windows")
+		}
+		w.bound(rights)
+		key := w.key
+		w.a.post(w.a.write(w.at(0), key, 8))
+		w.a.sent(50, verbs.WCSuccess)
+		for _, k := range []uint32{key + 1, key} {
+			w.b.post(verbs.SendWR{ID: 71, Opcode: verbs.OpLocalInv, Flags: verbs.SendSignaled, InvalidateRKey: w.key})
+			w.b.sent(71, verbs.WCSuccess)
+			w.key = k
+			w.b.post(verbs.SendWR{ID: 70, Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &verbs.Bind{
+				MW: w.mw, RKey: k, MR: w.mr, Addr: w.mr.Addr() + 3072, Length: 8, Access: rights,
+			}})
+			w.b.sent(70, verbs.WCSuccess)
+		}
+		want := pattern(w.a.mr.Bytes()[:8], 9)
+		w.a.post(w.a.write(w.mr.Addr()+3072, key, 8))
+		w.a.sent(50, verbs.WCSuccess)
+		require.Equal(t, want, w.mr.Bytes()[3072:][:8])
+		w.a.post(w.a.write(w.at(0), key, 8))
+		w.a.sent(50, verbs.WCRemAccessErr)
+	})
 	t.Run("memory without the right to bind cannot be bound", func(t *testing.T) {
 		w := s.windowed(t)
 		w.mr = w.b.mr
@@ -139,7 +189,12 @@ func testWindows(t *testing.T, s *suite) {
 func testReregister(t *testing.T, s *suite) {
 	local := func(t *testing.T) (a, b *side, mr *verbs.MR) {
 		a, b = s.connected(t, usual)
-		mr, err := b.pd.RegisterMR(make([]byte, 4096), verbs.AccessLocalWrite)
+		var err error
+		if b.ctx.Attr().Caps.Has(verbs.CapRegisterSlice) {
+			mr, err = b.pd.RegisterMR(make([]byte, 4096), verbs.AccessLocalWrite)
+		} else {
+			mr, err = b.pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
+		}
 		require.NoError(t, err)
 		if !b.ctx.Attr().Caps.Has(verbs.CapReregister) {
 			require.ErrorIs(t, mr.Reregister(verbs.MRUpdate{Access: everyRight}, verbs.MRChangeAccess), verbs.ErrUnsupported)

@@ -1,0 +1,112 @@
+//go:build linux
+
+package soft_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// newUnreliablePair is two ends with UC QPs.
+func newUnreliablePair(t testing.TB) (a, b *end) {
+	t.Helper()
+	a, b = newEnd(t, usual), newEnd(t, usual)
+	for _, e := range []*end{a, b} {
+		require.NoError(t, e.qp.Close())
+		var err error
+		e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUC, SendCQ: e.send, RecvCQ: e.recv, Cap: usual.cap})
+		require.NoError(t, err)
+	}
+	for _, way := range [][2]*end{{a, b}, {b, a}} {
+		e := way[0]
+		peer, err := way[1].address()
+		require.NoError(t, err)
+		require.NoError(t, e.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: verbs.AccessRemoteWrite},
+			verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
+		require.NoError(t, e.qp.Modify(verbs.QPAttr{
+			State: verbs.QPStateRTR, AV: verbs.AddressVector{DGID: peer.GID, IsGlobal: true, Port: 1}, DestQPN: peer.QPN, PathMTU: verbs.MTU4096,
+		}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN))
+		require.NoError(t, e.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN))
+	}
+	return a, b
+}
+
+func state(t testing.TB, e *end) verbs.QPState {
+	t.Helper()
+	attr, err := e.qp.Query()
+	require.NoError(t, err)
+	return attr.State
+}
+
+// Who sends without acknowledgements does not learn that nobody is there.
+func TestAnUnreliableQPOutlivesItsPeer(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		a, b := newUnreliablePair(t)
+		b.postRecv(t)
+		send := verbs.SendWR{Opcode: verbs.OpSend}
+		require.Equal(t, verbs.WCSuccess, a.post(t, send))
+		require.Equal(t, verbs.WCSuccess, poll(t, b.recv, 1)[0].Status)
+		require.NoError(t, b.qp.Close())
+		for range 100 {
+			require.Equal(t, verbs.WCSuccess, a.post(t, send))
+			time.Sleep(100 * time.Microsecond)
+		}
+		require.Equal(t, verbs.QPStateRTS, state(t, a))
+	})
+}
+
+// What the peer would refuse is lost, and what comes after it arrives.
+func TestWhatAnUnreliablePeerRefusesIsLost(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		a, b := newUnreliablePair(t)
+		require.Equal(t, verbs.WCSuccess, a.post(t, writeByte(b.mr.Addr()-1, b.mr.RKey())))
+		require.Equal(t, verbs.WCSuccess, a.post(t, writeByte(b.mr.Addr(), b.mr.RKey()+1)))
+		b.postRecv(t)
+		long := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 100)}}
+		require.Equal(t, verbs.WCSuccess, a.post(t, long), "longer than the receive")
+		require.Equal(t, verbs.WCSuccess, a.post(t, writeByte(b.mr.Addr(), b.mr.RKey())))
+		require.Equal(t, verbs.WCSuccess, a.post(t, verbs.SendWR{Opcode: verbs.OpSend}))
+		wc := poll(t, b.recv, 1)[0]
+		require.Equal(t, verbs.WCSuccess, wc.Status)
+		require.Zero(t, wc.ByteLen)
+		require.Equal(t, byte(7), b.mr.Bytes()[0])
+		require.Equal(t, verbs.QPStateRTS, state(t, b))
+	})
+}
+
+// An error of its own takes an unreliable QP to SQE, where it receives, and back to
+// RTS if it is told to go there.
+func TestSendQueueErrorOfAnUnreliableQP(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		a, b := newUnreliablePair(t)
+		bad := verbs.SendWR{ID: 1, Opcode: verbs.OpSend, SGL: []verbs.SGE{{Addr: a.mr.Addr() - 1, Length: 8, LKey: a.mr.LKey()}}}
+		_, err := a.qp.PostSend([]verbs.SendWR{bad, {ID: 2, Opcode: verbs.OpSend}})
+		require.NoError(t, err)
+		wcs := poll(t, a.send, 2)
+		require.Equal(t, verbs.WCLocProtErr, wcs[0].Status)
+		require.Equal(t, verbs.WCWRFlushErr, wcs[1].Status)
+		require.Equal(t, verbs.QPStateSQE, state(t, a))
+		a.postRecv(t)
+		require.Equal(t, verbs.WCSuccess, b.post(t, verbs.SendWR{Opcode: verbs.OpSend}))
+		require.Equal(t, verbs.WCSuccess, poll(t, a.recv, 1)[0].Status)
+		require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
+		b.postRecv(t)
+		require.Equal(t, verbs.WCSuccess, a.post(t, verbs.SendWR{Opcode: verbs.OpSend}))
+		require.Equal(t, verbs.WCSuccess, poll(t, b.recv, 1)[0].Status)
+	})
+}
+
+func TestAnUnreliableQPAnswersNothing(t *testing.T) {
+	a, b := newUnreliablePair(t)
+	for _, op := range []verbs.Opcode{verbs.OpRead, verbs.OpFetchAdd, verbs.OpCompareSwap, verbs.OpAtomicWrite, verbs.OpFlush} {
+		_, err := a.qp.PostSend([]verbs.SendWR{{Opcode: op, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}})
+		require.ErrorIs(t, err, verbs.ErrInvalid, "%v", op)
+	}
+	srq, err := a.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 1, MaxSGE: 1})
+	require.NoError(t, err)
+	_, err = a.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUC, SendCQ: a.send, RecvCQ: a.recv, SRQ: srq, Cap: usual.cap})
+	require.ErrorIs(t, err, verbs.ErrUnsupported)
+}
