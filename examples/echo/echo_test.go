@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -30,7 +30,7 @@ func TestTwoProcessesEcho(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, echo(t.Context(), []string{"-n", "100"}, &out))
 	require.Contains(t, out.String(), "100 messages of 64 bytes echoed")
-	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
+	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 }
 
 // serveHere runs a server in this process and returns its address and what

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -32,7 +32,7 @@ func TestTwoProcessesExchangeRequests(t *testing.T) {
 			var out bytes.Buffer
 			require.NoError(t, run(t.Context(), append([]string{"-n", "200"}, strings.Fields(flags)...), &out))
 			require.Contains(t, out.String(), "200 requests by "+proto)
-			ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
+			killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 		})
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +28,7 @@ func TestTheDemonstrationEchoesThroughTwoProxies(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), nil, &out))
 	require.Contains(t, out.String(), "that knows only TCP\n")
-	ordeal.RequireTransport(t, out.String(), "transport between the proxies: %s", rnet.Auto)
+	killtest.RequireTransport(t, out.String(), "transport between the proxies: %s", rnet.Auto)
 }
 
 // chain puts two proxies between a server and its clients, with rnet in

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +28,7 @@ func TestTwoProcessesMakeCalls(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "500"}, &out))
 	require.Contains(t, out.String(), "500 calls in")
-	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
+	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 }
 
 func TestArgumentsLargerThanAnyWindowComeBack(t *testing.T) {
@@ -36,7 +36,7 @@ func TestArgumentsLargerThanAnyWindowComeBack(t *testing.T) {
 }
 
 func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
-	ordeal.NeedTCP(t)
+	killtest.NeedTCP(t)
 	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
 	require.NoError(t, err)
 	ordinary, err := rpc.Dial("tcp", server.Addr)

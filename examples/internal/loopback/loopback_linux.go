@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/examples/internal/leaveout"
+	"github.com/seed-b9b531af/ramjet/examples/internal/skip"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -40,7 +40,7 @@ func Alone(t *testing.T) bool {
 
 	// An emulator of a process says EINVAL.
 	if os.IsPermission(err) || errors.Is(err, syscall.EINVAL) {
-		leaveout.Because(t, fmt.Errorf("no network namespace of its own can be had: %w", err))
+		skip.Because(t, fmt.Errorf("no network namespace of its own can be had: %w", err))
 	}
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "--- PASS: "+t.Name())

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/interop"
@@ -37,7 +37,7 @@ func TestTwoProcessesMakeUnaryAndStreamingCalls(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "300"}, &out))
 	require.Contains(t, out.String(), "300 unary calls in")
 	require.Contains(t, out.String(), "300 messages echoed on 16 streams")
-	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
+	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 }
 
 func TestPayloadsLargerThanAnyWindowComeBack(t *testing.T) {
@@ -83,7 +83,7 @@ func TestTheInteroperabilityTestsOfGRPCPass(t *testing.T) {
 }
 
 func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
-	ordeal.NeedTCP(t)
+	killtest.NeedTCP(t)
 	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
 	require.NoError(t, err)
 	c := client{addr: server.Addr, calls: 20, workers: 2, maxBody: 1000}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +28,7 @@ func TestTwoProcessesExchangeMessagesAndRequests(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "2000", "-requests", "200"}, &out))
 	require.Contains(t, out.String(), "2000 messages published and received in")
 	require.Contains(t, out.String(), "200 requests in")
-	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
+	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 }
 
 func TestMessagesAsLongAsNATSAllowsCome(t *testing.T) {
@@ -36,7 +36,7 @@ func TestMessagesAsLongAsNATSAllowsCome(t *testing.T) {
 }
 
 func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
-	ordeal.NeedTCP(t)
+	killtest.NeedTCP(t)
 	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
 	require.NoError(t, err)
 	ordinary, err := nats.Connect("nats://" + server.Addr)

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/seed-b9b531af/ramjet/examples/internal/leaveout"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/skip"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
@@ -20,7 +20,7 @@ import (
 func needServer(t *testing.T) {
 	t.Helper()
 	_, err := foreign.Find("postgres", "postgresql")
-	leaveout.Because(t, err)
+	skip.Because(t, err)
 }
 
 func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
@@ -28,7 +28,7 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "100"}, &out))
 	require.Contains(t, out.String(), "100 transactions in")
-	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
+	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
 }
 
 func TestNoProxyIsAnError(t *testing.T) {
@@ -44,15 +44,15 @@ func kind(err error) string {
 	var answer *pgconn.PgError
 	switch {
 	case errors.As(err, &answer) && (answer.Code == "57P01" || answer.Code == "57P03"):
-		return ordeal.Lost // admin_shutdown, cannot_connect_now
+		return killtest.Lost // admin_shutdown, cannot_connect_now
 	case err.Error() == "conn closed":
-		return ordeal.Lost // noticed by pgx before it was used again
+		return killtest.Lost // noticed by pgx before it was used again
 	}
-	return ordeal.Kind(err)
+	return killtest.Kind(err)
 }
 
 // startTrial starts the service for a test, and a client.
-func startTrial(t *testing.T, dialer rnet.Dialer) (*service, ordeal.Trial) {
+func startTrial(t *testing.T, dialer rnet.Dialer) (*service, killtest.Trial) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "postgres") // t.TempDir is closed to other users
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func startTrial(t *testing.T, dialer rnet.Dialer) (*service, ordeal.Trial) {
 		require.NoError(t, c.db.Close())
 		require.NoError(t, s.stop())
 	})
-	return s, ordeal.Trial{
+	return s, killtest.Trial{
 		Address: c.addr,
 		Workers: c.workers,
 		Do:      func(ctx context.Context, _ int) error { return c.transfer(ctx) },
@@ -77,7 +77,7 @@ func startTrial(t *testing.T, dialer rnet.Dialer) (*service, ordeal.Trial) {
 
 func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 	needServer(t)
-	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
 		s, trial := startTrial(t, dialer)
 		trial.Kill = s.proxy.Kill
 		trial.Restart = func() error { return s.proxy.Start(context.Background()) }
@@ -87,7 +87,7 @@ func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	needServer(t)
-	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
 		s, trial := startTrial(t, dialer)
 		trial.Kill = s.postgres.Kill
 		trial.Restart = func() error { return s.restart(context.Background()) }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -25,7 +25,7 @@ func TestTheClusterSurvivesTheDeathOfItsLeader(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "50"}, &out))
 	require.Contains(t, out.String(), "the leader is dead\n50 entries in")
 	require.Contains(t, out.String(), "all three have the same")
-	ordeal.RequireTransport(t, out.String(), ": %s\n", rnet.Soft)
+	killtest.RequireTransport(t, out.String(), ": %s\n", rnet.Soft)
 	// A node that starts opens its listeners one after the other: a dial that is
 	// held up for as long as that takes finds the last of them alone, TCP's.
 	if strings.Contains(out.String(), ": soft\n") {

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/seed-b9b531af/ramjet/examples/internal/leaveout"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/skip"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
@@ -19,7 +19,7 @@ import (
 func needServer(t *testing.T) {
 	t.Helper()
 	_, err := foreign.Find("redis-server", "redis-server")
-	leaveout.Because(t, err)
+	skip.Because(t, err)
 }
 
 func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
@@ -27,7 +27,7 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "200"}, &out))
 	require.Contains(t, out.String(), "200 rounds in")
-	ordeal.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
+	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
 }
 
 func TestNoProxyIsAnError(t *testing.T) {
@@ -41,14 +41,14 @@ func TestNoProxyIsAnError(t *testing.T) {
 // those hear who come earlier.
 func kind(err error) string {
 	if redis.IsLoadingError(err) {
-		return ordeal.Lost
+		return killtest.Lost
 	}
-	return ordeal.Kind(err)
+	return killtest.Kind(err)
 }
 
 // startTrial starts the service for a test, with a client that shows every
 // failure instead of trying again itself.
-func startTrial(t *testing.T, dialer rnet.Dialer) (*service, ordeal.Trial) {
+func startTrial(t *testing.T, dialer rnet.Dialer) (*service, killtest.Trial) {
 	t.Helper()
 	s, err := start(context.Background(), t.TempDir())
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func startTrial(t *testing.T, dialer rnet.Dialer) (*service, ordeal.Trial) {
 	for i := range workers {
 		workers[i] = worker{db: db, prefix: fmt.Sprint("ramjet:", i, ":"), maxValue: 4 << 10}
 	}
-	return s, ordeal.Trial{
+	return s, killtest.Trial{
 		Address: s.proxy.Addr,
 		Workers: len(workers),
 		Kind:    kind,
@@ -72,7 +72,7 @@ func startTrial(t *testing.T, dialer rnet.Dialer) (*service, ordeal.Trial) {
 
 func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 	needServer(t)
-	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
 		s, trial := startTrial(t, dialer)
 		trial.Kill = s.proxy.Kill
 		trial.Restart = func() error { return s.proxy.Start(context.Background()) }
@@ -82,7 +82,7 @@ func TestAKilledProxyIsSeenAsOverTCP(t *testing.T) {
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	needServer(t)
-	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
 		s, trial := startTrial(t, dialer)
 		trial.Kill = s.redis.Kill
 		trial.Restart = func() error { return s.redis.Start(context.Background()) }

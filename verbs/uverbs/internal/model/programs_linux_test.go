@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// leaveOut skips the test if there is a reason, or fails it where nothing may be left out.
-func leaveOut(t *testing.T, reason error) {
+// skip skips the test if there is a reason, or fails it where nothing may be left out.
+func skip(t *testing.T, reason error) {
 	t.Helper()
 	switch {
 	case reason == nil:
@@ -65,7 +65,7 @@ func programs(t *testing.T) (bin string, env []string) {
 		t.Skipf("%s is not set: a directory for programs of Debian", rootVariable)
 	}
 	root, err := unpacked()
-	leaveOut(t, err)
+	skip(t, err)
 	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
 	libraries := filepath.Join(root, "usr/lib", triplet)
 	return filepath.Join(root, "usr/bin"), []string{

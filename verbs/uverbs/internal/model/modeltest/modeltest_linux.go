@@ -95,14 +95,14 @@ func runIsolated(t *testing.T) {
 	c.Env = append(os.Environ(), networkVariable+"=1")
 	c.Stdout, c.Stderr = &output, &output
 	if err := c.Start(); err != nil {
-		leaveOut(t, fmt.Errorf("a network namespace: %w", err))
+		skip(t, fmt.Errorf("a network namespace: %w", err))
 		return
 	}
 	defer context.AfterFunc(t.Context(), func() { _ = c.Process.Kill() })()
 	judge(t, "in the network namespace", c.Wait(), &output)
 }
 
-func leaveOut(t *testing.T, reason error) {
+func skip(t *testing.T, reason error) {
 	t.Helper()
 	if os.Getenv("RAMJET_TEST_ALL") != "" {
 		t.Fatalf("RAMJET_TEST_ALL allows nothing to be left out: %v", reason)
@@ -128,7 +128,7 @@ func On(t *testing.T, config Config) bool {
 		return true
 	}
 	if err := frame.Supported(); err != nil {
-		leaveOut(t, err)
+		skip(t, err)
 	}
 	if config.Network && !isolated() {
 		runIsolated(t)

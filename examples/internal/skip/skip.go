@@ -1,6 +1,6 @@
-// Package leaveout says what a test leaves out because the machine lacks
+// Package skip says what a test leaves out because the machine lacks
 // something, and lets the environment forbid that.
-package leaveout
+package skip
 
 import (
 	"os"

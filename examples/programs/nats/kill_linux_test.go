@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -34,13 +34,13 @@ func kind(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) {
 		return "no answer"
 	}
-	return ordeal.Kind(err)
+	return killtest.Kind(err)
 }
 
 // NATS's client connects again by itself. What its user sees is requests
 // without an answer, for as long as that takes.
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
-	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
 		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
 		require.NoError(t, err)
 		c := client{addr: server.Addr, maxBody: 4 << 10, dialer: dialer}
@@ -55,7 +55,7 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 			far.Close()
 			require.NoError(t, server.Stop())
 		})
-		return ordeal.Trial{
+		return killtest.Trial{
 			Address: server.Addr,
 			Workers: 8,
 			Do: func(ctx context.Context, _ int) error {

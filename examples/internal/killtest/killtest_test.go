@@ -1,4 +1,4 @@
-package ordeal
+package killtest
 
 import (
 	"fmt"

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -71,24 +71,24 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 // it was one of them that noticed, by a write, or when it had just been made.
 func kind(err error) string {
 	if strings.HasSuffix(err.Error(), "http: server closed idle connection") {
-		return ordeal.Ended
+		return killtest.Ended
 	}
 	if strings.Contains(err.Error(), "http2: client conn") {
-		return ordeal.Lost
+		return killtest.Lost
 	}
-	return ordeal.Kind(err)
+	return killtest.Kind(err)
 }
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
-			ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+			killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
 				server, c, again := v.start(t, dialer)
 				t.Cleanup(func() {
 					c.http.CloseIdleConnections()
 					require.NoError(t, server.Stop())
 				})
-				return ordeal.Trial{
+				return killtest.Trial{
 					Address: server.Addr,
 					Workers: c.workers,
 					Do: func(ctx context.Context, _ int) error {

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +28,7 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 }
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
-	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
 		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
 		require.NoError(t, err)
 		c := client{addr: server.Addr, workers: 8, maxBody: 16 << 10, dialer: dialer}
@@ -39,7 +39,7 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 			}
 			require.NoError(t, server.Stop())
 		})
-		return ordeal.Trial{
+		return killtest.Trial{
 			Address: server.Addr,
 			Workers: c.workers,
 			Do: func(ctx context.Context, worker int) (err error) {
@@ -56,9 +56,9 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 			},
 			Kind: func(err error) string {
 				if errors.Is(err, rpc.ErrShutdown) { // it was lost between two calls
-					return ordeal.Lost
+					return killtest.Lost
 				}
-				return ordeal.Kind(err)
+				return killtest.Kind(err)
 			},
 			Kill: func() error { return server.Kill() },
 			Restart: func() (err error) {

@@ -1,8 +1,8 @@
-// Package ordeal puts an example under its real workload while the process at
+// Package killtest puts an example under its real workload while the process at
 // the other end is killed and started again, over TCP and over what ramjet
 // offers instead, and compares what the example sees of it. It also
 // holds the examples to the transport that the environment forces on them.
-package ordeal
+package killtest
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 
 // timeVariable is the environment variable that says how long a Trial takes, as
 // time.ParseDuration has it.
-const timeVariable = "RAMJET_ORDEAL"
+const timeVariable = "RAMJET_KILL_TEST"
 
 // defaultTime is how long a Trial takes if nobody says so: what CI has time
 // for.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,8 +51,8 @@ func kind(err error) string {
 			return errNoLeader.Error()
 		}
 	}
-	switch of := ordeal.Kind(err); of {
-	case ordeal.Reset, ordeal.Ended, ordeal.Lost:
+	switch of := killtest.Kind(err); of {
+	case killtest.Reset, killtest.Ended, killtest.Lost:
 		return errNoLeader.Error()
 	default:
 		return of
@@ -62,7 +62,7 @@ func kind(err error) string {
 // The leader dies, and others answer: it need not come back for that, but
 // then it catches up.
 func TestAKilledLeaderIsSeenAsOverTCP(t *testing.T) {
-	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
 		c := startOver(t, dialer)
 		writers := make([]writer, 4)
 		for i := range writers {
@@ -79,7 +79,7 @@ func TestAKilledLeaderIsSeenAsOverTCP(t *testing.T) {
 			}
 			verifyTransports(t, c, dialer.Transport)
 		})
-		return ordeal.Trial{
+		return killtest.Trial{
 			Address: c.members[0].addr,
 			Workers: len(writers),
 			Do:      func(ctx context.Context, w int) error { return writers[w].append(ctx) },

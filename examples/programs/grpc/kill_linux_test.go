@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
-	"github.com/seed-b9b531af/ramjet/examples/internal/ordeal"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -31,7 +31,7 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 }
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
-	ordeal.Compare(t, func(t *testing.T, dialer rnet.Dialer) ordeal.Trial {
+	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
 		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
 		require.NoError(t, err)
 		c := client{addr: server.Addr, maxBody: 16 << 10, dialer: dialer}
@@ -44,7 +44,7 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 			require.NoError(t, conn.Close())
 			require.NoError(t, server.Stop())
 		})
-		return ordeal.Trial{
+		return killtest.Trial{
 			Address: server.Addr,
 			Workers: 8,
 			Do: func(ctx context.Context, worker int) error {
