@@ -33,7 +33,7 @@ type testFabric struct {
 // devicesVariable names the RDMA devices that tests must find.
 const devicesVariable = "RAMJET_DEVICES"
 
-const howToFindDevices = "needs RDMA devices: go test -exec GUEST ./rcm, with GUEST built from verbs/uverbs/internal/guest"
+const howToFindDevices = "needs RDMA devices: go test -exec GUEST ./rcm, with GUEST built from verbs/guest"
 
 // patience is for what must happen; no test that succeeds waits that long.
 const patience = time.Minute

@@ -19,9 +19,9 @@ import (
 )
 
 // The tests of this file's name run over devices of the kernel, in the virtual
-// machine that verbs/uverbs/internal/guest boots:
+// machine that verbs/guest boots:
 //
-//	go build -o /tmp/guest ./verbs/uverbs/internal/guest
+//	go build -o /tmp/guest ./verbs/guest
 //	go test -exec /tmp/guest ./rnet -run TestKernel
 
 // needsGuest skips t outside the virtual machine. Inside it makes sure that

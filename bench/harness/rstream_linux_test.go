@@ -27,12 +27,12 @@ var rounds = flag.Int("rstream.rounds", 1, "rounds of TestBesideRstream; its fig
 //
 //	go test -exec guest ./bench/harness -run TestBesideRstream -v -rstream.rounds 5
 //
-// It runs in the virtual machine (verbs/uverbs/internal/guest), prints a table,
+// It runs in the virtual machine (verbs/guest), prints a table,
 // and fails if something does not work, not if it is slow.
 func TestBesideRstream(t *testing.T) {
 	devices := os.Getenv("RAMJET_DEVICES")
 	if devices == "" {
-		t.Skip("there is no RDMA device; run it with go test -exec guest, see verbs/uverbs/internal/guest")
+		t.Skip("there is no RDMA device; run it with go test -exec guest, see verbs/guest")
 	}
 	for device := range strings.SplitSeq(devices, ",") {
 		t.Run(device, func(t *testing.T) {
@@ -161,7 +161,7 @@ func hostOf(t *testing.T, device string) string {
 func TestEachKernelDeviceIsATransport(t *testing.T) {
 	devices := os.Getenv("RAMJET_DEVICES")
 	if devices == "" {
-		t.Skip("there is no RDMA device; run it with go test -exec guest, see verbs/uverbs/internal/guest")
+		t.Skip("there is no RDMA device; run it with go test -exec guest, see verbs/guest")
 	}
 	for name := range strings.SplitSeq(devices, ",") {
 		require.NotNil(t, net.ParseIP(hostOf(t, name)))

@@ -26,7 +26,7 @@ func demanded(t *testing.T) []string {
 	t.Helper()
 	list := os.Getenv("RAMJET_DEVICES")
 	if list == "" {
-		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/uverbs/internal/guest && go test -exec /tmp/guest ./examples/rdmainfo")
+		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/guest && go test -exec /tmp/guest ./examples/rdmainfo")
 	}
 	return strings.Split(list, ",")
 }

@@ -26,7 +26,7 @@ func demanded(t testing.TB) []string {
 	t.Helper()
 	list := os.Getenv(devicesVar)
 	if list == "" {
-		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/uverbs/internal/guest && go test -exec /tmp/guest ./verbs/rdmahost")
+		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/guest && go test -exec /tmp/guest ./verbs/rdmahost")
 	}
 	return strings.Split(list, ",")
 }

@@ -17,7 +17,7 @@ import (
 func rxeDevice(t testing.TB) rdmahost.Device {
 	t.Helper()
 	if !slices.Contains(strings.Split(os.Getenv("RAMJET_DEVICES"), ","), "rxe0") {
-		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/uverbs/internal/guest && go test -exec /tmp/guest ./verbs/uverbs")
+		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/guest && go test -exec /tmp/guest ./verbs/uverbs")
 	}
 	list, err := rdmahost.Devices()
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ func requireDevice(t testing.TB, name string) {
 	t.Helper()
 	devices := os.Getenv("RAMJET_DEVICES")
 	if devices == "" {
-		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/uverbs/internal/guest && go test -exec /tmp/guest ./verbs/uverbs")
+		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/guest && go test -exec /tmp/guest ./verbs/uverbs")
 	}
 	if !slices.Contains(strings.Split(devices, ","), name) {
 		t.Skipf("RAMJET_DEVICES=%s says that %s is not here", devices, name)

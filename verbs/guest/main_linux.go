@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/inside"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/inside"
 )
 
 // failure is the exit status if there was no guest, or none that came to its end.

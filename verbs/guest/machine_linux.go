@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/wire"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/wire"
 )
 
 // plan is what a machine consists of.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/wire"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/wire"
 )
 
 func TestMessagesArriveAsTheyWereSent(t *testing.T) {

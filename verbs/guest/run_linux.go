@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/wire"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/wire"
 )
 
 // lastWords is how long a program that has come to its time limit may still say

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/cpio"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/cpio"
 )
 
 // kernel is a kernel that can be booted, as it lies in the cache.

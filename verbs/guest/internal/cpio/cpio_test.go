@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/cpio"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/cpio"
 )
 
 // entry is what a reader finds of a file.

@@ -1,7 +1,7 @@
 // Guest runs programs in a virtual machine whose kernel has RDMA devices: rxe (RoCE)
 // on a dummy interface and siw (iWARP) on another. It is a wrapper for go test:
 //
-//	go build -o /tmp/guest ./verbs/uverbs/internal/guest
+//	go build -o /tmp/guest ./verbs/guest
 //	go test -exec "/tmp/guest -kernel 6.1" ./verbs/uverbs
 //
 // The tests run in the guest with the arguments, the part of the environment that

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/cpio"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/cpio"
 )
 
 // libraryDirectory is where Debian has its libraries, below / and /usr.

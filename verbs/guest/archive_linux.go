@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/cpio"
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/wire"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/cpio"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/wire"
 )
 
 // makeInitrd returns the root file system of one guest: the archives from the cache

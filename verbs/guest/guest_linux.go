@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/guest/wire"
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/wire"
 )
 
 // guest is one machine and what it has told so far.
