@@ -3,6 +3,8 @@
 package mlx5
 
 import (
+	"math/rand/v2"
+
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
@@ -54,8 +56,13 @@ func (c *context) CreateAH(av *verbs.AddressVector, create func(driver.Extra) er
 }
 
 // sourcePort is the UDP port from which RoCE v2 sends a flow
-// (rdma_flow_label_to_udp_sport of the kernel's rdma/ib_verbs.h).
+// (rdma_flow_label_to_udp_sport of the kernel's rdma/ib_verbs.h). Without a flow label any will do:
+// switches choose among their ways by it, so each address handle gets one of its own. Of RoCE v1 the
+// field is reserved.
 func sourcePort(flowLabel uint32) uint16 {
+	if flowLabel == 0 {
+		return uint16(rand.Uint32()) | 0xc000
+	}
 	return uint16(flowLabel&0x3fff^flowLabel>>14&0x3f) | 0xc000
 }
 

@@ -227,6 +227,22 @@ func TestAddressesAreEncodedAsTheDeviceReadsThem(t *testing.T) {
 	}
 }
 
+func TestAddressesWithoutAFlowHavePortsOfTheirOwn(t *testing.T) {
+	ctx, _ := newContext(t)
+	ports := map[uint16]bool{}
+	for range 20 {
+		made, err := ctx.CreateAH(&verbs.AddressVector{IsGlobal: true}, func(e driver.Extra) error {
+			*abi.ViewAt[createAHOut](e.Out, 0) = createAHOut{responseLength: 10}
+			return nil
+		})
+		require.NoError(t, err)
+		port := be.Uint16(made.(*path)[2:])
+		require.GreaterOrEqual(t, port, uint16(0xc000))
+		ports[port] = true
+	}
+	require.Greater(t, len(ports), 10)
+}
+
 func TestRequestsGoRoundTheEndOfTheQueue(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 8)

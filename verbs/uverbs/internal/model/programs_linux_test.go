@@ -4,18 +4,9 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,168 +14,12 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
 )
 
 func TestMain(m *testing.M) {
 	frame.Main()
 	os.Exit(m.Run())
-}
-
-// skip skips the test if there is a reason, or fails it where nothing may be left out.
-func skip(t *testing.T, reason error) {
-	t.Helper()
-	switch {
-	case reason == nil:
-	case os.Getenv("RAMJET_TEST_ALL") != "":
-		t.Fatalf("RAMJET_TEST_ALL allows nothing to be left out: %v", reason)
-	default:
-		t.Skip("left out:", reason)
-	}
-}
-
-// packages are what the programs need, from Debian, unpacked and not installed.
-var packages = []string{"libibverbs1", "ibverbs-providers", "ibverbs-utils", "perftest", "librdmacm1", "rdmacm-utils",
-	"libnl-3-200", "libnl-route-3-200", "libibumad3", "libpci3"}
-
-// rootVariable names the directory to which the packages were unpacked. If it is empty, they
-// are downloaded first.
-const rootVariable = "RAMJET_MODEL_ROOT"
-
-var unpacked = sync.OnceValues(func() (root string, err error) {
-	root = os.Getenv(rootVariable)
-	if _, err := os.Stat(filepath.Join(root, "usr/bin/rping")); err == nil {
-		return root, nil
-	}
-	return root, unpack(root)
-})
-
-// programs returns the directory of the C programs, and the environment that they need.
-func programs(t *testing.T) (bin string, env []string) {
-	t.Helper()
-	if os.Getenv(rootVariable) == "" {
-		t.Skipf("%s is not set: a directory for programs of Debian", rootVariable)
-	}
-	root, err := unpacked()
-	skip(t, err)
-	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
-	libraries := filepath.Join(root, "usr/lib", triplet)
-	return filepath.Join(root, "usr/bin"), []string{
-		"LD_LIBRARY_PATH=" + libraries + ":" + filepath.Join(root, "lib", triplet),
-		"IBV_DRIVERS=" + filepath.Join(libraries, "libibverbs/libmlx5"),
-	}
-}
-
-func unpack(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	run := func(name string, args ...string) error {
-		c := exec.CommandContext(ctx, name, args...)
-		c.Dir = dir
-		if out, err := c.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
-		}
-		return nil
-	}
-	if err := run("apt-get", append([]string{"-qq", "-o", "Acquire::Retries=3", "download"}, packages...)...); err != nil {
-		return fmt.Errorf("the programs of Debian cannot be had (is apt's list current? apt-get update): %w", err)
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
-	for _, file := range files {
-		err = errors.Join(err, run("dpkg", "-x", file, dir))
-	}
-	return err
-}
-
-// A trial is a fabric with hosts on which programs run.
-type trial struct {
-	fabric    *mlx5.Fabric
-	bin       string
-	env       []string
-	writeOnly bool
-	config    mlx5.Config
-	devices   []*mlx5.Device // of the programs
-}
-
-// newTrial returns one of hostile devices if there is a seed.
-func newTrial(t *testing.T, seed ...uint64) *trial {
-	t.Helper()
-	bin, env := programs(t)
-	r := &trial{fabric: mlx5.NewFabric(), bin: bin, env: env}
-	if len(seed) > 0 {
-		r.fabric.Hostile = rand.New(rand.NewPCG(seed[0], 0))
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		r.fabric.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	return r
-}
-
-// start runs a program on a host of its own.
-func (r *trial) start(t *testing.T, output *bytes.Buffer, args ...string) *frame.Program {
-	t.Helper()
-	device := r.fabric.NewDevice(r.config)
-	r.devices = append(r.devices, device)
-	host := device.Host()
-	host.WriteOnly = r.writeOnly
-	p, err := host.Start(append([]string{filepath.Join(r.bin, args[0])}, args[1:]...), r.env, output, output)
-	require.NoError(t, err, "%s", output)
-	watch := time.AfterFunc(time.Minute, p.Kill)
-	t.Cleanup(func() { watch.Stop() })
-	return p
-}
-
-// pair runs a program as server and as client, and returns what they say.
-func (r *trial) pair(t *testing.T, args ...string) (server, client string) {
-	t.Helper()
-	port := freePort(t)
-	args = append(args, "-p", port)
-	var outputs [2]bytes.Buffer
-	s := r.start(t, &outputs[0], args...)
-	waitForListener(t, port)
-	c := r.start(t, &outputs[1], append(args, "127.0.0.1")...)
-	clientErr, serverErr := c.Wait(), s.Wait()
-	require.NoError(t, clientErr, "client of %v: %s", args, &outputs[1])
-	require.NoError(t, serverErr, "server of %v: %s", args, &outputs[0])
-	require.Empty(t, r.fabric.Violations())
-	return outputs[0].String(), outputs[1].String()
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
-}
-
-// waitForListener waits until somebody listens on a port, without connecting to it: the
-// programs take one connection.
-func waitForListener(t *testing.T, port string) {
-	t.Helper()
-	n, err := strconv.Atoi(port)
-	require.NoError(t, err)
-	const listening = "0A"
-	require.Eventually(t, func() bool {
-		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-			b, _ := os.ReadFile(table)
-			for line := range strings.Lines(string(b)) {
-				f := strings.Fields(line)
-				if len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && f[3] == listening {
-					return true
-				}
-			}
-		}
-		return false
-	}, 30*time.Second, 5*time.Millisecond, "nobody listens on port %s", port)
 }
 
 func TestDevinfoDescribesTheDevice(t *testing.T) {
@@ -202,10 +37,10 @@ func TestDevinfoDescribesTheDevice(t *testing.T) {
 			"GID[ 3]: ::ffff:127.0.0.1, RoCE v2"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newTrial(t)
-			r.writeOnly, r.config = test.writeOnly, test.config
+			r := modeltest.NewTrial(t)
+			r.WriteOnly, r.Config = test.writeOnly, test.config
 			var output bytes.Buffer
-			require.NoError(t, r.start(t, &output, "ibv_devinfo", "-v").Wait(), "%s", &output)
+			require.NoError(t, r.Start(t, &output, "ibv_devinfo", "-v").Wait(), "%s", &output)
 			for _, line := range append(test.lines, "hca_id: mlx5_0", "fw_ver: 16.35.1000", "vendor_part_id: 4119", "state: PORT_ACTIVE (4)") {
 				require.Contains(t, strings.Join(strings.Fields(output.String()), " "), line)
 			}
@@ -222,7 +57,7 @@ func TestPingpong(t *testing.T) {
 		"ibv_srq_pingpong -c -e", "ibv_srq_pingpong -c",
 	} {
 		t.Run(args, func(t *testing.T) {
-			server, client := newTrial(t).pair(t, strings.Fields(args)...)
+			server, client := modeltest.NewTrial(t).Pair(t, strings.Fields(args)...)
 			for _, output := range []string{server, client} {
 				require.Contains(t, output, " iters in ")
 				require.NotContains(t, output, "invalid data")
@@ -247,9 +82,9 @@ func TestPingpongOfOtherDevices(t *testing.T) {
 		{"ibv_ud_pingpong -c -e", mlx5.Config{StaticUARs: true}},
 	} {
 		t.Run(fmt.Sprintf("%s %+v", test.args, test.config), func(t *testing.T) {
-			r := newTrial(t)
-			r.config = test.config
-			server, client := r.pair(t, strings.Fields(test.args)...)
+			r := modeltest.NewTrial(t)
+			r.Config = test.config
+			server, client := r.Pair(t, strings.Fields(test.args)...)
 			for _, output := range []string{server, client} {
 				require.Contains(t, output, " iters in ")
 				require.NotContains(t, output, "invalid data")
@@ -272,27 +107,13 @@ func TestConnectionManager(t *testing.T) {
 	} {
 		for _, config := range []mlx5.Config{{}, {Link: mlx5.Ethernet}, {Link: mlx5.Ethernet, StaticUARs: true}} {
 			t.Run(fmt.Sprintf("%s %+v", test.client, config), func(t *testing.T) {
-				r := newTrial(t)
-				r.config = config
-				out := r.connected(t, test.server, test.client)
+				r := modeltest.NewTrial(t)
+				r.Config = config
+				out := r.Connected(t, test.server, test.client)
 				require.Contains(t, out, test.says)
 			})
 		}
 	}
-}
-
-// connected runs a server, and when it listens a client, and returns what that says.
-func (r *trial) connected(t *testing.T, server, client string) (output string) {
-	t.Helper()
-	var outputs [2]bytes.Buffer
-	s := r.start(t, &outputs[0], strings.Fields(server)...)
-	require.Eventually(t, func() bool { return r.fabric.Listens() }, 30*time.Second, time.Millisecond, "nobody listens: %s", &outputs[0])
-	c := r.start(t, &outputs[1], strings.Fields(client)...)
-	clientErr, serverErr := c.Wait(), s.Wait()
-	require.NoError(t, clientErr, "%s: %s", client, &outputs[1])
-	require.NoError(t, serverErr, "%s: %s", server, &outputs[0])
-	require.Empty(t, r.fabric.Violations())
-	return outputs[1].String()
 }
 
 // Devices may be late, and QPs overtake each other.
@@ -302,10 +123,10 @@ func TestProgramsOnHostileDevices(t *testing.T) {
 		"ib_send_bw -e -n 200", "ib_send_bw -n 200", "ib_write_bw -q 4 -n 200", "ib_read_bw -e -n 200", "ib_atomic_bw -n 200",
 	} {
 		t.Run(args, func(t *testing.T) {
-			trial := newTrial(t, uint64(seed+1))
-			_, client := trial.pair(t, strings.Fields(args)...)
+			trial := modeltest.NewTrial(t, uint64(seed+1))
+			_, client := trial.Pair(t, strings.Fields(args)...)
 			require.NotContains(t, client, "invalid data")
-			require.GreaterOrEqual(t, trial.fabric.Stats().Requests, 200)
+			require.GreaterOrEqual(t, trial.Fabric.Stats().Requests, 200)
 		})
 	}
 }
@@ -317,53 +138,53 @@ func TestConnectionManagerOnHostileDevices(t *testing.T) {
 		{"ucmatose -c 3", "ucmatose -s 127.0.0.1 -c 3"},
 	} {
 		t.Run(test[1], func(t *testing.T) {
-			r := newTrial(t, uint64(seed+1))
-			r.config.Link = mlx5.Ethernet
-			r.connected(t, test[0], test[1])
+			r := modeltest.NewTrial(t, uint64(seed+1))
+			r.Config.Link = mlx5.Ethernet
+			r.Connected(t, test[0], test[1])
 		})
 	}
 }
 
 // pingpong starts a pair that waits with events, and returns when it has exchanged messages.
-func (r *trial) pingpong(t *testing.T, iterations string) (server, client *frame.Program, output *[2]bytes.Buffer) {
+func pingpong(t *testing.T, r *modeltest.Trial, iterations string) (server, client *frame.Program, output *[2]bytes.Buffer) {
 	t.Helper()
 	output = new([2]bytes.Buffer)
-	args := []string{"ibv_rc_pingpong", "-c", "-e", "-n", iterations, "-p", freePort(t)}
-	server = r.start(t, &output[0], args...)
-	waitForListener(t, args[len(args)-1])
-	client = r.start(t, &output[1], append(args, "127.0.0.1")...)
-	require.Eventually(t, func() bool { return r.fabric.Stats().Requests > 100 }, 30*time.Second, time.Millisecond, "messages")
+	args := []string{"ibv_rc_pingpong", "-c", "-e", "-n", iterations, "-p", modeltest.FreePort(t)}
+	server = r.Start(t, &output[0], args...)
+	modeltest.WaitForListener(t, args[len(args)-1])
+	client = r.Start(t, &output[1], append(args, "127.0.0.1")...)
+	require.Eventually(t, func() bool { return r.Fabric.Stats().Requests > 100 }, 30*time.Second, time.Millisecond, "messages")
 	return server, client, output
 }
 
 // A link that is away for less than the retries last loses nothing.
 func TestPingpongWhileTheLinkComesAndGoes(t *testing.T) {
-	r := newTrial(t)
-	server, client, output := r.pingpong(t, "2000")
+	r := modeltest.NewTrial(t)
+	server, client, output := pingpong(t, r, "2000")
 	for n := range 5 {
-		r.devices[n%2].SetLink(false)
+		r.Devices[n%2].SetLink(false)
 		time.Sleep(20 * time.Millisecond)
-		r.devices[n%2].SetLink(true)
+		r.Devices[n%2].SetLink(true)
 	}
 	require.NoError(t, client.Wait(), "%s", &output[1])
 	require.NoError(t, server.Wait(), "%s", &output[0])
 	require.Contains(t, output[1].String(), "2000 iters in ")
 	require.NotContains(t, output[1].String(), "invalid data")
-	require.Empty(t, r.fabric.Violations())
+	require.Empty(t, r.Fabric.Violations())
 }
 
 // The program is told. Its peer may wait for a message that nobody will send.
 func TestPingpongEndsWhenADeviceIsRemoved(t *testing.T) {
-	r := newTrial(t)
-	server, client, output := r.pingpong(t, "1000000")
+	r := modeltest.NewTrial(t)
+	server, client, output := pingpong(t, r, "1000000")
 	defer func() {
 		client.Kill()
 		_ = client.Wait() // that it was ended
 	}()
-	r.devices[0].Remove()
+	r.Devices[0].Remove()
 	require.Error(t, server.Wait())
 	require.Contains(t, output[0].String(), "Failed to get cq_event")
-	require.Empty(t, r.fabric.Violations())
+	require.Empty(t, r.Fabric.Violations())
 }
 
 func TestPerftest(t *testing.T) {
@@ -380,11 +201,11 @@ func TestPerftest(t *testing.T) {
 		{"ib_atomic_lat", 1}, {"ib_atomic_lat -e", 1}, {"ib_atomic_bw", 1}, {"ib_atomic_bw -A CMP_AND_SWAP", 1},
 	} {
 		t.Run(test.args, func(t *testing.T) {
-			trial := newTrial(t)
-			_, client := trial.pair(t, append(strings.Fields(test.args), "-n", fmt.Sprint(iterations))...)
+			trial := modeltest.NewTrial(t)
+			_, client := trial.Pair(t, append(strings.Fields(test.args), "-n", fmt.Sprint(iterations))...)
 			// Bandwidth is reported for all QPs together.
 			require.Regexp(t, fmt.Sprintf(`\n \d+ +%d `, iterations*test.qps), client, "there is no line with the result")
-			require.GreaterOrEqual(t, trial.fabric.Stats().Requests, iterations*test.qps)
+			require.GreaterOrEqual(t, trial.Fabric.Stats().Requests, iterations*test.qps)
 		})
 	}
 }

@@ -1,0 +1,188 @@
+//go:build amd64 || arm64
+
+package modeltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
+	"github.com/stretchr/testify/require"
+)
+
+// packages are what the programs need, from Debian, unpacked and not installed.
+var packages = []string{"libibverbs1", "ibverbs-providers", "ibverbs-utils", "perftest", "librdmacm1", "rdmacm-utils",
+	"libnl-3-200", "libnl-route-3-200", "libibumad3", "libpci3"}
+
+// rootVariable names the directory to which the packages were unpacked. If it is empty, they
+// are downloaded first.
+const rootVariable = "RAMJET_MODEL_ROOT"
+
+var unpacked = sync.OnceValues(func() (root string, err error) {
+	root = os.Getenv(rootVariable)
+	if _, err := os.Stat(filepath.Join(root, "usr/bin/rping")); err == nil {
+		return root, nil
+	}
+	return root, unpack(root)
+})
+
+// programs returns the directory of the C programs, and the environment that they need.
+func programs(t *testing.T) (bin string, env []string) {
+	t.Helper()
+	if os.Getenv(rootVariable) == "" {
+		t.Skipf("%s is not set: a directory for programs of Debian", rootVariable)
+	}
+	root, err := unpacked()
+	if err != nil {
+		skip(t, err)
+	}
+	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
+	libraries := filepath.Join(root, "usr/lib", triplet)
+	return filepath.Join(root, "usr/bin"), []string{
+		"LD_LIBRARY_PATH=" + libraries + ":" + filepath.Join(root, "lib", triplet),
+		"IBV_DRIVERS=" + filepath.Join(libraries, "libibverbs/libmlx5"),
+	}
+}
+
+func unpack(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	run := func(name string, args ...string) error {
+		c := exec.CommandContext(ctx, name, args...)
+		c.Dir = dir
+		if out, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+		}
+		return nil
+	}
+	if err := run("apt-get", append([]string{"-qq", "-o", "Acquire::Retries=3", "download"}, packages...)...); err != nil {
+		return fmt.Errorf("the programs of Debian cannot be had (is apt's list current? apt-get update): %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	for _, file := range files {
+		err = errors.Join(err, run("dpkg", "-x", file, dir))
+	}
+	return err
+}
+
+// A Trial is a fabric with hosts on which C programs of Debian run. They are unpacked to the directory
+// that RAMJET_MODEL_ROOT names, or from there if it is not empty.
+type Trial struct {
+	Fabric    *mlx5.Fabric
+	WriteOnly bool           // see [Config]
+	Config    mlx5.Config    // of the devices that are made next
+	Devices   []*mlx5.Device // of the programs
+	bin       string
+	env       []string
+}
+
+// NewTrial returns one of hostile devices if there is a seed.
+func NewTrial(t *testing.T, seed ...uint64) *Trial {
+	t.Helper()
+	bin, env := programs(t)
+	r := &Trial{Fabric: mlx5.NewFabric(), bin: bin, env: env}
+	if len(seed) > 0 {
+		r.Fabric.Hostile = rand.New(rand.NewPCG(seed[0], 0))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.Fabric.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return r
+}
+
+// Start runs a program on a host of its own.
+func (r *Trial) Start(t *testing.T, output *bytes.Buffer, args ...string) *frame.Program {
+	t.Helper()
+	device := r.Fabric.NewDevice(r.Config)
+	r.Devices = append(r.Devices, device)
+	host := device.Host()
+	host.WriteOnly = r.WriteOnly
+	p, err := host.Start(append([]string{filepath.Join(r.bin, args[0])}, args[1:]...), r.env, output, output)
+	require.NoError(t, err, "%s", output)
+	watch := time.AfterFunc(time.Minute, p.Kill)
+	t.Cleanup(func() { watch.Stop() })
+	return p
+}
+
+// Pair runs a program as server and as client, and returns what they say.
+func (r *Trial) Pair(t *testing.T, args ...string) (server, client string) {
+	t.Helper()
+	port := FreePort(t)
+	args = append(args, "-p", port)
+	var outputs [2]bytes.Buffer
+	s := r.Start(t, &outputs[0], args...)
+	WaitForListener(t, port)
+	c := r.Start(t, &outputs[1], append(args, "127.0.0.1")...)
+	clientErr, serverErr := c.Wait(), s.Wait()
+	require.NoError(t, clientErr, "client of %v: %s", args, &outputs[1])
+	require.NoError(t, serverErr, "server of %v: %s", args, &outputs[0])
+	require.Empty(t, r.Fabric.Violations())
+	return outputs[0].String(), outputs[1].String()
+}
+
+// FreePort returns a TCP port on which nobody listens.
+func FreePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+// WaitForListener waits until somebody listens on a port, without connecting to it: the
+// programs take one connection.
+func WaitForListener(t *testing.T, port string) {
+	t.Helper()
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	const listening = "0A"
+	require.Eventually(t, func() bool {
+		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			b, _ := os.ReadFile(table)
+			for line := range strings.Lines(string(b)) {
+				f := strings.Fields(line)
+				if len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && f[3] == listening {
+					return true
+				}
+			}
+		}
+		return false
+	}, 30*time.Second, 5*time.Millisecond, "nobody listens on port %s", port)
+}
+
+// Connected runs a server, and when it listens a client, and returns what that says.
+func (r *Trial) Connected(t *testing.T, server, client string) (output string) {
+	t.Helper()
+	var outputs [2]bytes.Buffer
+	s := r.Start(t, &outputs[0], strings.Fields(server)...)
+	require.Eventually(t, func() bool { return r.Fabric.Listens() }, 30*time.Second, time.Millisecond, "nobody listens: %s", &outputs[0])
+	c := r.Start(t, &outputs[1], strings.Fields(client)...)
+	clientErr, serverErr := c.Wait(), s.Wait()
+	require.NoError(t, clientErr, "%s: %s", client, &outputs[1])
+	require.NoError(t, serverErr, "%s: %s", server, &outputs[0])
+	require.Empty(t, r.Fabric.Violations())
+	return outputs[1].String()
+}
