@@ -71,14 +71,25 @@ func orKernel(list ...carrier) []carrier {
 // these instead; the others were run outside.
 const devicesVariable = "RAMJET_DEVICES"
 
-// kernelHosts are the addresses that the devices have there.
-var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "10.0.2.1"}
+// kernelHosts are the addresses that the devices have there, and the model's on a model
+// host (verbs/uverbs/internal/model).
+var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "10.0.2.1", "mlx5_0": "10.77.0.1"}
+
+// ownHost is the address of this end of the wire, where there are two machines.
+var ownHost = map[string]string{
+	"10.1.0.1": "10.1.0.2", "10.1.0.2": "10.1.0.1", "10.77.0.1": "10.77.0.2", "10.77.0.2": "10.77.0.1",
+}[os.Getenv(peerVariable)]
+
+const (
+	peerVariable  = "RAMJET_PEER"  // the other machine's address, where there are two
+	modelVariable = "RAMJET_MODEL" // the machine is a host of the model
+)
 
 // kernelCarriers are the carriers of those devices, nil outside.
 func kernelCarriers() (list []carrier) {
 	for name := range strings.SplitSeq(os.Getenv(devicesVariable), ",") {
 		if name != "" {
-			list = append(list, carrier{name: name, transport: RDMA, host: kernelHosts[name]})
+			list = append(list, carrier{name: name, transport: RDMA, host: cmp.Or(ownHost, kernelHosts[name])})
 		}
 	}
 	return list

@@ -61,6 +61,9 @@ func countKernelResources(t testing.TB) kernelResources {
 	t.Helper()
 	limits, err := rdmahost.ReadLimits()
 	require.NoError(t, err)
+	if os.Getenv(modelVariable) != "" {
+		return kernelResources{} // it tells neither
+	}
 	var resources []string
 	for line := range strings.Lines(run(t, "rdma", "resource")) {
 		_, rest, _ := strings.Cut(line, ": ") // a device that was removed has another index when it is back

@@ -41,33 +41,37 @@ func TestConnPassesNettestBetweenProcesses(t *testing.T) {
 	over(t, between, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
 		child := roles.Start(t, "relay", k.name, ln.Addr().String())
-		relay := child.Line(t)
-		var mu sync.Mutex
-		var serial uint64
-		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			serial++
-			if c1, err = k.dialer().Dial("tcp", relay); err != nil {
-				return nil, nil, nil, err
-			}
-			if err = binary.Write(c1, binary.LittleEndian, serial); err != nil {
-				return nil, nil, nil, err
-			}
-			if c2, err = ln.Accept(); err != nil {
-				return nil, nil, nil, err
-			}
-			var echoed uint64
-			if err = binary.Read(c2, binary.LittleEndian, &echoed); err != nil {
-				return nil, nil, nil, err
-			}
-			if echoed != serial {
-				return nil, nil, nil, fmt.Errorf("pipe %d came back as %d", serial, echoed)
-			}
-			return c1, c2, func() { c1.Close(); c2.Close() }, nil
-		})
+		nettest.TestConn(t, k.pipesThrough(child.Line(t), ln))
 		child.Stop()
 	})
+}
+
+// pipesThrough makes pipes to a relay and back to a listener.
+func (k carrier) pipesThrough(relay string, ln net.Listener) nettest.MakePipe {
+	var mu sync.Mutex
+	var serial uint64
+	return func() (c1, c2 net.Conn, stop func(), err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		serial++
+		if c1, err = k.dialer().Dial("tcp", relay); err != nil {
+			return nil, nil, nil, err
+		}
+		if err = binary.Write(c1, binary.LittleEndian, serial); err != nil {
+			return nil, nil, nil, err
+		}
+		if c2, err = ln.Accept(); err != nil {
+			return nil, nil, nil, err
+		}
+		var echoed uint64
+		if err = binary.Read(c2, binary.LittleEndian, &echoed); err != nil {
+			return nil, nil, nil, err
+		}
+		if echoed != serial {
+			return nil, nil, nil, fmt.Errorf("pipe %d came back as %d", serial, echoed)
+		}
+		return c1, c2, func() { c1.Close(); c2.Close() }, nil
+	}
 }
 
 func init() { roles.Add("relay", relay) }

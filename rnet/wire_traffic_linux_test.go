@@ -12,6 +12,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/nettest"
 )
 
 // wireDialer and wireListen use one device and nothing else.
@@ -145,6 +146,16 @@ func (k carrier) requireExchange(t testing.TB, address string) {
 	require.Equal(t, "rdma "+k.name, carriedBy(c))
 	require.NoError(t, exchange(c, 1, 20<<10))
 	require.NoError(t, c.Close())
+}
+
+// TestWireConnPassesNettest is TestConnPassesNettestBetweenProcesses, with the relay on the
+// peer's machine.
+func TestWireConnPassesNettest(t *testing.T) {
+	overWire(t, func(t *testing.T, k carrier) {
+		ln := k.listen(t)
+		relay := startOnPeer(t, "relay", k.name, ln.Addr().String())
+		nettest.TestConn(t, k.pipesThrough(relay.line(t), ln))
+	})
 }
 
 var wireConditions = []struct {

@@ -42,7 +42,7 @@ var carriers = append([]carrier{overTCP}, streamCarriers...)
 // "rxe0,siw0", and kernelHosts the addresses that they have there.
 const devicesVariable = "RAMJET_DEVICES"
 
-var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "10.0.2.1"}
+var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "10.0.2.1", "mlx5_0": "10.77.0.1"}
 
 func kernelOr(list ...carrier) []carrier {
 	var kernel []carrier

@@ -47,7 +47,7 @@ func rxeLacks(t testing.TB) verbstest.Lack {
 // mappedGID is the index of the RoCE v2 GID of 10.0.0.1.
 func mappedGID(t testing.TB, ctx *verbs.Context) int {
 	t.Helper()
-	gid, err := rxeGID(ctx)
+	gid, err := roceGID(ctx)
 	require.NoError(t, err)
 	return gid.Index
 }

@@ -3,13 +3,14 @@ package uverbs_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,18 +20,33 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// rxeGID finds the row of 10.0.0.1.
-func rxeGID(ctx *verbs.Context) (verbs.GIDEntry, error) {
+// roceHosts are the addresses of the RoCE devices that run with the C programs: rxe in the
+// virtual machine, a ConnectX on a host of the model.
+var roceHosts = map[string]string{"rxe0": "10.0.0.1", "mlx5_0": "10.77.0.1"}
+
+// roceDevice is the one that is here. Without one the test is skipped.
+func roceDevice(t testing.TB) string {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv("RAMJET_DEVICES"), ","), "mlx5_0") {
+		return "mlx5_0"
+	}
+	requireDevice(t, "rxe0")
+	return "rxe0"
+}
+
+// roceGID finds the row of the host's IPv4 address.
+func roceGID(ctx *verbs.Context) (verbs.GIDEntry, error) {
 	gids, err := ctx.QueryGIDs(1)
 	if err != nil {
 		return verbs.GIDEntry{}, err
 	}
+	host := roceHosts[ctx.Name()]
 	for _, g := range gids {
-		if g.Type == verbs.GIDTypeRoCEv2 && g.GID.String() == "::ffff:10.0.0.1" {
+		if g.Type == verbs.GIDTypeRoCEv2 && g.GID.String() == "::ffff:"+host {
 			return g, nil
 		}
 	}
-	return verbs.GIDEntry{}, errors.New("no RoCE v2 GID of 10.0.0.1")
+	return verbs.GIDEntry{}, fmt.Errorf("no RoCE v2 GID of %s", host)
 }
 
 // program starts a C program, whose output shows if the test fails. It ends
@@ -93,26 +109,30 @@ func freePort(t testing.TB) (int, string) {
 }
 
 func TestPingPongWithTheCProgram(t *testing.T) {
-	requireDevice(t, "rxe0")
+	device := roceDevice(t)
 	for _, mode := range []struct {
 		name           string
 		events, thread bool
 	}{{"polling", false, false}, {"events", true, false}, {"events of a thread", true, true}} {
 		for size, rounds := range map[int]int{1: 300, 4096: 300, 100_000: 50} {
-			args := []string{"-d", "rxe0", "-g", "1", "-n", strconv.Itoa(rounds), "-s", strconv.Itoa(size)}
-			if mode.events {
-				args = append(args, "-e")
+			args := []string{"-d", device, "-n", strconv.Itoa(rounds), "-s", strconv.Itoa(size), "-g"}
+			cArgs := func(args []string, p *pingPong, more ...string) []string {
+				args = append(slices.Clone(args), strconv.Itoa(p.gid.Index))
+				if mode.events {
+					args = append(args, "-e")
+				}
+				return append(args, more...)
 			}
 			newGame := func(t *testing.T) *pingPong {
-				p := &pingPong{device: "rxe0", size: size, rounds: rounds, events: mode.events, thread: mode.thread}
-				require.NoError(t, p.prepare(rxeGID))
+				p := &pingPong{device: device, size: size, rounds: rounds, events: mode.events, thread: mode.thread}
+				require.NoError(t, p.prepare(roceGID))
 				t.Cleanup(func() { require.NoError(t, p.ctx.Close()) })
 				return p
 			}
 			t.Run(fmt.Sprintf("%s, %d bytes, C serves", mode.name, size), func(t *testing.T) {
 				p := newGame(t)
 				number, port := freePort(t)
-				wait := program(t, "ibv_rc_pingpong", append(args, "-p", port)...)
+				wait := program(t, "ibv_rc_pingpong", cArgs(args, p, "-p", port)...)
 				waitForListener(t, number)
 				require.NoError(t, p.dial("127.0.0.1:"+port))
 				out, err := wait()
@@ -126,7 +146,7 @@ func TestPingPongWithTheCProgram(t *testing.T) {
 				defer ln.Close()
 				_, port, err := net.SplitHostPort(ln.Addr().String())
 				require.NoError(t, err)
-				wait := program(t, "ibv_rc_pingpong", append(args, "-p", port, "127.0.0.1")...)
+				wait := program(t, "ibv_rc_pingpong", cArgs(args, p, "-p", port, "127.0.0.1")...)
 				require.NoError(t, p.serve(ln))
 				out, err := wait()
 				require.NoError(t, err)

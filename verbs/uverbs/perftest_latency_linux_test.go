@@ -17,7 +17,7 @@ import (
 // when the last byte of its memory says that the peer's message has come. The
 // server begins. The C program's messages are zeros but for that byte.
 func TestPerftestPlaysWithOurWrites(t *testing.T) {
-	requireDevice(t, "rxe0")
+	roceDevice(t)
 	for _, size := range []int{1, 64, 5000, 65_536} {
 		for _, dials := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d bytes, we dial %v", size, dials), func(t *testing.T) {

@@ -84,11 +84,11 @@ const (
 // newPerftest makes what needs no peer. access is what the peer may do.
 func newPerftest(t *testing.T, access verbs.Access) *perftest {
 	t.Helper()
-	p := &perftest{ctx: open(t, "rxe0")}
+	p := &perftest{ctx: open(t, roceDevice(t))}
 	port, err := p.ctx.QueryPort(1)
 	require.NoError(t, err)
 	p.mtu = port.ActiveMTU
-	p.gid, err = rxeGID(p.ctx)
+	p.gid, err = roceGID(p.ctx)
 	require.NoError(t, err)
 	pd, err := p.ctx.AllocPD()
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func newPerftest(t *testing.T, access verbs.Access) *perftest {
 }
 
 func (p *perftest) args(port string, more ...string) []string {
-	return append([]string{"-d", "rxe0", "-x", strconv.Itoa(p.gid.Index), "-F", "-p", port}, more...)
+	return append([]string{"-d", p.ctx.Name(), "-x", strconv.Itoa(p.gid.Index), "-F", "-p", port}, more...)
 }
 
 // dial starts a C server and gets to where the client begins. rounds is how

@@ -9,9 +9,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
@@ -30,6 +30,7 @@ func main() {
 	wqes := flag.Bool("wqe", false, "print each WQE, in hexadecimal, on standard error")
 	link := flag.String("link", "ib", "the ports' `link`: ib or eth (RoCE)")
 	network := flag.Bool("net", false, "run in a network namespace, in which the hosts have addresses from 10.77.0.1 on")
+	pair := flag.Bool("pair", false, "as -net, and run the program on two hosts: the first has RAMJET_PEER=10.77.0.2, the second\nRAMJET_PEER=10.77.0.1 and RAMJET_ROLE=peer; it is ended with the first")
 	static := flag.Bool("static", false, "offer no dynamic UARs, as kernels before 5.7 did")
 	delay := flag.Duration("delay", 500*time.Millisecond, "start each program so much later than the one before")
 	flag.Usage = func() {
@@ -39,14 +40,19 @@ func main() {
 	}
 	flag.Parse()
 	commands := split(flag.Args())
+	if *pair && len(commands) == 1 {
+		commands = append(commands, commands[0])
+		*network, *delay = true, 0
+	}
 	config := mlx5.Config{Link: links[*link], StaticUARs: *static || *write}
-	if len(commands) == 0 || config.Link == 0 {
+	if len(commands) == 0 || config.Link == 0 || *pair && len(commands) != 2 {
 		flag.Usage()
 		os.Exit(failure)
 	}
 	fabric := mlx5.NewFabric()
 	if *network {
-		fabric.FirstAddress = isolate(len(commands))
+		isolate(len(commands))
+		fabric.Addresses = frame.NamespaceAddresses()
 	}
 	if *hostile != 0 {
 		fabric.Hostile = rand.New(rand.NewPCG(*hostile, 0))
@@ -58,7 +64,7 @@ func main() {
 		fabric.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "model: "+format+"\n", args...) }
 	}
 	go fabric.Run(context.Background())
-	status := run(fabric, config, commands, *write, *delay)
+	status := run(fabric, config, commands, *write, *pair, *delay)
 	if *verbose {
 		s := fabric.Stats()
 		fabric.Log("%d doorbells, %d WQEs, %d CQEs, %d events", s.Doorbells, s.Requests, s.Completions, s.Events)
@@ -70,8 +76,8 @@ func main() {
 	os.Exit(status)
 }
 
-// isolate returns in a network namespace with addresses for the hosts, the first of which it returns.
-func isolate(hosts int) netip.Addr {
+// isolate returns in a network namespace with addresses for the hosts.
+func isolate(hosts int) {
 	const variable = "RAMJET_MODEL_NETWORK"
 	if os.Getenv(variable) == "" {
 		c := frame.Isolated(os.Args[1:]...)
@@ -88,13 +94,14 @@ func isolate(hosts int) netip.Addr {
 		fmt.Fprintf(os.Stderr, "model: a network namespace: %v\n", err)
 		os.Exit(failure)
 	}
-	first := netip.AddrFrom4([4]byte{10, 77, 0, 1})
-	if err := frame.AddAddresses(first, hosts); err != nil {
+	if err := frame.AddAddresses(hosts); err != nil {
 		fmt.Fprintf(os.Stderr, "model: %v\n", err)
 		os.Exit(failure)
 	}
-	return first
 }
+
+// roles are what tells the programs of a pair who they are.
+var roles = [][]string{{"RAMJET_PEER=10.77.0.2"}, {"RAMJET_PEER=10.77.0.1", "RAMJET_ROLE=peer"}}
 
 var links = map[string]mlx5.Link{"ib": mlx5.InfiniBand, "eth": mlx5.Ethernet}
 
@@ -112,7 +119,7 @@ func split(args []string) (commands [][]string) {
 	return commands
 }
 
-func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write bool, delay time.Duration) (status int) {
+func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write, pair bool, delay time.Duration) (status int) {
 	var programs []*frame.Program
 	for i, command := range commands {
 		if i > 0 {
@@ -120,7 +127,14 @@ func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write boo
 		}
 		host := fabric.NewDevice(config).Host()
 		host.WriteOnly, host.Log = write, fabric.Log
-		p, err := host.Start(command, nil, os.Stdout, os.Stderr)
+		env := []string{"RAMJET_MODEL=" + strconv.Itoa(i)}
+		if len(fabric.Addresses) > 1 { // where rcm works: Go's tests are to use the device
+			env = append(env, "RAMJET_DEVICES=mlx5_0", "RAMJET_EXPERIMENTAL=mlx5")
+		}
+		if pair {
+			env = append(env, roles[i]...)
+		}
+		p, err := host.Start(command, env, os.Stdout, os.Stderr)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "model: %v\n", err)
 			status = failure
@@ -129,8 +143,11 @@ func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write boo
 		programs = append(programs, p)
 	}
 	for i, p := range programs {
+		if pair && i > 0 {
+			p.Kill()
+		}
 		err := p.Wait()
-		if err == nil {
+		if err == nil || pair && i > 0 {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "model: %s: %v\n", commands[i][0], err)

@@ -43,14 +43,15 @@ const (
 // path is struct ib_uverbs_ah_attr of the way to the peer.
 func (i *identifier) path() []byte {
 	b := make([]byte, 32)
-	to := i.file.host.network.find(i.remote.Addr())
+	to, address := i.file.host.network.find(i.remote.Addr())
 	if to == nil {
 		return b
 	}
 	b[30] = 1 // port
 	if i.file.host.port.Ethernet {
-		copy(b, to.port.GID[:])
-		b[20], b[21], b[29] = i.file.host.port.GIDIndex, 64, 1
+		own, _ := i.file.host.port.address(i.local.Addr())
+		copy(b, address.GID[:])
+		b[20], b[21], b[29] = own.Index, 64, 1
 	} else {
 		le.PutUint16(b[24:], to.port.LID)
 	}
@@ -189,8 +190,8 @@ func (i *identifier) addressAnswer(put func([]byte, netip.AddrPort) uint16) []by
 func (n *Network) putGID(b []byte, a netip.AddrPort) uint16 {
 	le.PutUint16(b, familyIB)
 	be.PutUint16(b[2:], 0xffff)
-	if h := n.find(a.Addr()); h != nil {
-		copy(b[8:], h.port.GID[:])
+	if h, address := n.find(a.Addr()); h != nil {
+		copy(b[8:], address.GID[:])
 	}
 	return 48
 }
@@ -201,16 +202,18 @@ func (i *identifier) pathAnswer(out int) []byte {
 	if i.state < routed || out < 8+record {
 		return words(0, 0)
 	}
-	own, to := i.file.host.port, i.file.host.network.find(i.remote.Addr())
+	own := i.file.host.port
+	from, _ := own.address(i.local.Addr())
+	to, address := i.file.host.network.find(i.remote.Addr())
 	b := make([]byte, 8+record)
 	le.PutUint32(b, 1)
 	le.PutUint32(b[8:], flags)
 	p := b[16:]
 	if to != nil {
-		copy(p[8:], to.port.GID[:])
+		copy(p[8:], address.GID[:])
 		be.PutUint16(p[40:], to.port.LID)
 	}
-	copy(p[24:], own.GID[:])
+	copy(p[24:], from.GID[:])
 	be.PutUint16(p[42:], own.LID)
 	if own.Ethernet {
 		be.PutUint32(p[44:], 64) // hop limit

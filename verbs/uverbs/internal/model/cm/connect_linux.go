@@ -83,12 +83,12 @@ func (f *file) connect(_ *frame.Message, b []byte, _ int) unix.Errno {
 		return unix.EINVAL
 	}
 	i.param, i.state = p, requesting
-	host := f.host.network.find(i.remote.Addr())
+	host, _ := f.host.network.find(i.remote.Addr())
 	if host == nil {
 		i.report(event{kind: eventUnreachable, status: -int32(unix.ETIMEDOUT)})
 		return 0
 	}
-	l := host.listener(i.space, i.remote.Port())
+	l := host.listener(i.space, i.remote)
 	if l == nil || l.pending >= l.backlog {
 		// A full backlog is a REQ that is rejected too: ucma_event_handler fails.
 		i.state = disconnected

@@ -60,7 +60,7 @@ type identifier struct {
 	remote   netip.AddrPort
 	onDevice bool
 	reuse    bool
-	only     bool // IPv6 only
+	only     bool // its family only
 	accepted bool // made by a listener, whose port it has
 	reported uint32
 	timeout  byte
@@ -343,16 +343,26 @@ func (f *file) resolveAddr(_ *frame.Message, b []byte, _ int) unix.Errno {
 			return errno
 		}
 	}
+	source, here := f.host.port.source(to.Addr())
+	if !here {
+		i.report(event{kind: eventAddrError, status: -int32(unix.ENODEV)})
+		return 0
+	}
 	if !i.local.IsValid() {
-		if errno := f.host.bind(i, netip.AddrPortFrom(f.host.port.Address, 0)); errno != 0 {
+		if errno := f.host.bind(i, netip.AddrPortFrom(source.IP, 0)); errno != 0 {
 			return errno
 		}
 	}
-	if f.host.network.find(to.Addr()) == nil {
+	if host, _ := f.host.network.find(to.Addr()); host == nil {
 		i.report(event{kind: eventAddrError, status: -int32(unix.EHOSTUNREACH)})
 		return 0
 	}
-	i.local = netip.AddrPortFrom(f.host.port.Address, i.local.Port())
+	if i.local.Addr().IsUnspecified() {
+		i.local = netip.AddrPortFrom(source.IP, i.local.Port())
+	}
+	if i.local.Addr().Unmap().Is4() != to.Addr().Unmap().Is4() {
+		return unix.EINVAL // cma.c, resolve_prepare_src
+	}
 	i.state, i.remote, i.onDevice = resolved, to, true
 	i.report(event{kind: eventAddrResolved})
 	return 0

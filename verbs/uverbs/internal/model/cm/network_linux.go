@@ -13,13 +13,38 @@ import (
 
 // A Port is what the connection manager knows of a host's device.
 type Port struct {
-	Address  netip.Addr // of the host
-	Ethernet bool
-	GUID     uint64
-	GID      [16]byte // where connections go
-	GIDIndex byte
-	LID      uint16 // InfiniBand
-	MTU      byte   // its code
+	Addresses []Address // of the host
+	Ethernet  bool
+	GUID      uint64
+	LID       uint16 // InfiniBand
+	MTU       byte   // its code
+}
+
+// An Address is one of a host's, with the GID from which and to which its connections go.
+type Address struct {
+	IP    netip.Addr
+	GID   [16]byte
+	Index byte // of the GID
+}
+
+// address returns that of an IP address, or false.
+func (p *Port) address(ip netip.Addr) (Address, bool) {
+	for _, a := range p.Addresses {
+		if a.IP == ip.Unmap() {
+			return a, true
+		}
+	}
+	return Address{}, false
+}
+
+// source returns the address from which the host speaks with another one.
+func (p *Port) source(to netip.Addr) (Address, bool) {
+	for _, a := range p.Addresses {
+		if a.IP.Is4() == to.Unmap().Is4() {
+			return a, true
+		}
+	}
+	return Address{}, false
 }
 
 // A Network connects the connection managers of hosts.
@@ -83,17 +108,17 @@ func (h *Host) Remove() {
 			}
 		}
 	}
-	h.port.Address = netip.Addr{}
+	h.port.Addresses = nil
 }
 
-// find returns the host with an address, or nil.
-func (n *Network) find(a netip.Addr) *Host {
+// find returns the host with an IP address and what belongs to that, or nil.
+func (n *Network) find(ip netip.Addr) (*Host, Address) {
 	for _, h := range n.hosts {
-		if h.port.Address.IsValid() && h.port.Address == a.Unmap() {
-			return h
+		if a, ok := h.port.address(ip); ok {
+			return h, a
 		}
 	}
-	return nil
+	return nil, Address{}
 }
 
 // next returns a number that was not used.
@@ -105,11 +130,15 @@ func (n *Network) next() uint32 {
 // bind gives an id a local address (cma.c, rdma_bind_addr and cma_get_port).
 func (h *Host) bind(i *identifier, a netip.AddrPort) unix.Errno {
 	address := a.Addr().Unmap()
+	_, here := h.port.address(address)
 	switch {
 	case i.local.IsValid():
 		return unix.EINVAL
-	case !address.IsUnspecified() && address != h.port.Address:
+	case !address.IsUnspecified() && !here:
 		return unix.EADDRNOTAVAIL // core/addr.c, rdma_translate_ip
+	}
+	if a.Addr().Is4() {
+		i.only = true
 	}
 	number := a.Port()
 	if number == 0 {
@@ -130,7 +159,7 @@ func (h *Host) bind(i *identifier, a netip.AddrPort) unix.Errno {
 func (h *Host) conflict(i *identifier, local netip.AddrPort) unix.Errno {
 	for _, other := range h.bound {
 		if other == i || other.space != i.space || other.local.Port() != local.Port() || other.reuse && i.reuse ||
-			other.accepted || other.only && local.Addr().Is4() != other.local.Addr().Is4() {
+			other.accepted || other.only && i.only && local.Addr().Is4() != other.local.Addr().Is4() {
 			continue
 		}
 		a, b := other.local.Addr().Unmap(), local.Addr().Unmap()
@@ -144,10 +173,14 @@ func (h *Host) conflict(i *identifier, local netip.AddrPort) unix.Errno {
 	return 0
 }
 
-// listener returns the id that listens at an address, or nil.
-func (h *Host) listener(space uint16, port uint16) *identifier {
+// listener returns the id that listens at an address, or nil (cma.c, cma_match_private_data).
+func (h *Host) listener(space uint16, at netip.AddrPort) *identifier {
 	for _, i := range h.bound {
-		if i.state == listening && i.space == space && i.local.Port() == port {
+		if i.state != listening || i.space != space || i.local.Port() != at.Port() {
+			continue
+		}
+		local, to := i.local.Addr().Unmap(), at.Addr().Unmap()
+		if local == to || local.IsUnspecified() && (!i.only || local.Is4() == to.Is4()) {
 			return i
 		}
 	}

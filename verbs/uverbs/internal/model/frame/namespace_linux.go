@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,9 +28,14 @@ func Isolated(args ...string) *exec.Cmd {
 	return c
 }
 
-// AddAddresses gives the loopback interface of a new network namespace IPv4 addresses, from the
-// first on, and takes it into service. Then hosts of these addresses reach each other by TCP.
-func AddAddresses(first netip.Addr, n int) error {
+// NamespaceAddresses are those of the first host in a network namespace; those of the others follow.
+func NamespaceAddresses() []netip.Addr {
+	return []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::1")}
+}
+
+// AddAddresses gives the loopback interface of a new network namespace the addresses of so many hosts,
+// and takes it into service. Then they reach each other by TCP.
+func AddAddresses(hosts int) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -43,18 +49,45 @@ func AddAddresses(first netip.Addr, n int) error {
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
 		return fmt.Errorf("lo: %w", err)
 	}
-	for i := range n {
-		alias, err := unix.NewIfreq(fmt.Sprintf("lo:%d", i))
-		if err != nil {
-			return err
+	for _, a := range NamespaceAddresses() {
+		for i := range hosts {
+			add := addIPv6
+			if a.Is4() {
+				add = addIPv4
+			}
+			if err := add(fd, i, a); err != nil {
+				return fmt.Errorf("address %v on lo: %w", a, err)
+			}
+			a = a.Next()
 		}
-		if err := alias.SetInet4Addr(first.AsSlice()); err != nil {
-			return err
-		}
-		if err := unix.IoctlIfreq(fd, unix.SIOCSIFADDR, alias); err != nil {
-			return fmt.Errorf("address %v on lo: %w", first, err)
-		}
-		first = first.Next()
+	}
+	return nil
+}
+
+func addIPv4(fd, number int, a netip.Addr) error {
+	alias, err := unix.NewIfreq(fmt.Sprintf("lo:%d", number))
+	if err != nil {
+		return err
+	}
+	if err := alias.SetInet4Addr(a.AsSlice()); err != nil {
+		return err
+	}
+	return unix.IoctlIfreq(fd, unix.SIOCSIFADDR, alias)
+}
+
+func addIPv6(_, _ int, a netip.Addr) error {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	request := struct { // struct in6_ifreq
+		address [16]byte
+		prefix  uint32
+		index   int32
+	}{a.As16(), 128, 1} // lo
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFADDR, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return errno
 	}
 	return nil
 }

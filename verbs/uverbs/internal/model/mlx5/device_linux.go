@@ -62,10 +62,8 @@ func (f *Fabric) NewDevice(config Config) *Device {
 		d.lid = uint16(7 + n)
 		d.guid = 0x0002c903_00c00000 + uint64(n)<<8
 	}
-	d.makeGIDs(n)
-	gid := len(d.gids) - 1 // RoCE v2 over IPv4
-	d.manager = f.network.NewHost(cm.Port{Address: f.address(n), Ethernet: config.Link == Ethernet, GUID: d.guid,
-		GID: d.gids[gid].gid, GIDIndex: byte(gid), LID: d.lid, MTU: mtuCode})
+	d.manager = f.network.NewHost(cm.Port{Addresses: d.makeGIDs(n), Ethernet: config.Link == Ethernet, GUID: d.guid,
+		LID: d.lid, MTU: mtuCode})
 	f.devices = append(f.devices, d)
 	return d
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,10 +32,10 @@ type Fabric struct {
 	// It is set before Run is called.
 	Hostile *rand.Rand
 
-	// FirstAddress is the IP address of the first device's host; the others follow. It is set
-	// before NewDevice is called. The default is 127.0.0.1: at 127.0.0.0/8 TCP works as well, on
+	// Addresses are the IP addresses of the first device's host; those of the others follow. They are
+	// set before NewDevice is called. The default is 127.0.0.1: at 127.0.0.0/8 TCP works as well, on
 	// any machine and without privileges.
-	FirstAddress netip.Addr
+	Addresses []netip.Addr
 
 	network cm.Network
 
@@ -54,18 +55,20 @@ type Stats struct {
 	Events      int // of completion channels
 }
 
-// address returns the IP address of the n-th device.
-func (f *Fabric) address(n int) netip.Addr {
-	a := f.FirstAddress
-	for range n {
-		a = a.Next()
+// addresses returns the IP addresses of the n-th device's host.
+func (f *Fabric) addresses(n int) []netip.Addr {
+	list := slices.Clone(f.Addresses)
+	for i := range list {
+		for range n {
+			list[i] = list[i].Next()
+		}
 	}
-	return a
+	return list
 }
 
 // NewFabric returns a fabric without devices.
 func NewFabric() *Fabric {
-	return &Fabric{FirstAddress: netip.AddrFrom4([4]byte{127, 0, 0, 1}), buffer: make([]byte, 1<<20)}
+	return &Fabric{Addresses: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, buffer: make([]byte, 1<<20)}
 }
 
 // Stats returns the counters so far.

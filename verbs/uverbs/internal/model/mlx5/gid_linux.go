@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/cm"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
 
@@ -59,17 +60,26 @@ func (g gidEntry) ipv4() bool {
 }
 
 // makeGIDs fills the table: of Ethernet the link-local address of the MAC and the n-th
-// of the host's addresses from FirstAddress on, each for both versions of RoCE in the kernel's order.
-func (d *Device) makeGIDs(n int) {
+// host's addresses, each for both versions of RoCE in the kernel's order. It returns what the connection
+// manager is to use.
+func (d *Device) makeGIDs(n int) (list []cm.Address) {
 	var local [16]byte
 	be.PutUint64(local[:], 0xfe80<<48)
 	be.PutUint64(local[8:], d.guid)
 	if d.config.Link == InfiniBand {
 		d.gids = []gidEntry{{local, gidIB}}
-		return
+		for _, a := range d.fabric.addresses(n) {
+			list = append(list, cm.Address{IP: a, GID: local})
+		}
+		return list
 	}
-	address := d.fabric.address(n).As16()
-	d.gids = []gidEntry{{local, gidRoCE1}, {local, gidRoCE2}, {address, gidRoCE1}, {address, gidRoCE2}}
+	d.gids = []gidEntry{{local, gidRoCE1}, {local, gidRoCE2}}
+	for _, a := range d.fabric.addresses(n) {
+		gid := a.As16()
+		d.gids = append(d.gids, gidEntry{gid, gidRoCE1}, gidEntry{gid, gidRoCE2})
+		list = append(list, cm.Address{IP: a, GID: gid, Index: byte(len(d.gids) - 1)})
+	}
+	return list
 }
 
 // gidTable is the length of the table.

@@ -28,7 +28,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -50,8 +49,8 @@ type Config struct {
 	Hosts int
 	// WriteOnly makes the kernel of the hosts one without ioctl for uverbs.
 	WriteOnly bool
-	// Network gives the hosts a network namespace, in which their addresses are 10.77.0.1 and on, and TCP
-	// reaches them. Otherwise they are 127.0.0.1 and on, which package rcm does not take.
+	// Network gives the hosts a network namespace, in which their addresses are 10.77.0.1 and fd77::1 and on,
+	// and TCP reaches them. Otherwise they are 127.0.0.1 and on, which package rcm does not take.
 	Network bool
 	// Hostile, if it is not 0, makes the devices awkward by this seed. See [mlx5.Fabric].
 	Hostile uint64
@@ -68,8 +67,6 @@ const (
 	networkVariable  = "RAMJET_MODEL_NETWORK"  // the process is in a network namespace
 )
 
-var firstAddress = netip.AddrFrom4([4]byte{10, 77, 0, 1})
-
 // isolated says that the process is in a network namespace of the test's.
 func isolated() bool { return os.Getenv(networkVariable) != "" }
 
@@ -80,7 +77,7 @@ func Main() {
 		return
 	}
 	const most = 16 // hosts
-	if err := frame.AddAddresses(firstAddress, most); err != nil {
+	if err := frame.AddAddresses(most); err != nil {
 		fmt.Fprintf(os.Stderr, "modeltest: %v\n", err)
 		os.Exit(1)
 	}
@@ -193,7 +190,7 @@ func Fabric(t *testing.T, config Config) *mlx5.Fabric {
 	fabric := mlx5.NewFabric()
 	fabric.WQE = config.WQE
 	if isolated() {
-		fabric.FirstAddress = firstAddress
+		fabric.Addresses = frame.NamespaceAddresses()
 	}
 	if config.Hostile != 0 {
 		fabric.Hostile = rand.New(rand.NewPCG(config.Hostile, 0))
