@@ -1,10 +1,30 @@
-// Rnetstat shows what running processes of the same user do with rnet:
-// listeners, sessions and streams, with rates, as ss does for sockets. The
+// Rnetstat shows what running processes of the same user do with rnet, as top does for
+// processes: a line for each session, the busiest first, as many as the terminal has. The
 // processes need no code for it.
 //
 //	go run ./examples/rnetstat               all processes, each second
-//	go run ./examples/rnetstat -once 1234    one process, once
+//	go run ./examples/rnetstat 1234          one process
+//	go run ./examples/rnetstat -once         a page: listeners, sessions, streams
 //	go run ./examples/rnetstat -json -once   for programs
+//
+// Keys: q ends it, s changes between sessions and streams, < and > choose the column by
+// which is sorted, r reverses the order, / asks for a text that lines have to have, Escape
+// forgets it, and space stops and goes on. Where its output is no terminal it prints a page
+// each second.
+//
+// What the columns say:
+//
+//	OVER     the device: soft0 is shared memory
+//	->, <-   the process has dialed the session, or accepted it
+//	STREAMS  connections on it
+//	IN, OUT  bytes a second that it has received and sent
+//	MSG      messages a second, both ways; a Write is one for each 16 KiB
+//	HIT      the share of waits that polling ended, without a sleep
+//	STALL    how often a Write waited because the peer's ring was full
+//	SPILL    pieces that were moved out of the ring for a reader that is slow
+//	RING     the size of the receive ring
+//	UNREAD   bytes of a stream that have arrived and were not read
+//	WINDOW   bytes that may be sent on a stream before the peer reads
 //
 // A process is there as long as it has a session or a listener. One that has
 // RNET_STATS=off in its environment, that belongs to another user, or that is
@@ -64,7 +84,10 @@ func rnetstat(ctx context.Context, args []string, out io.Writer) error {
 	if *once {
 		*rounds = 1
 	}
-	w := &screen{out: out, streams: *streams, clear: !*once && isTerminal(out)}
+	if *rounds == 0 && !*asJSON && interactive(out) {
+		return watch(ctx, out.(*os.File), pids, *every)
+	}
+	w := &screen{out: out, streams: *streams}
 	encoder := json.NewEncoder(out)
 	for round := 1; ; round++ {
 		l, err := takeLook(ctx, pids)
@@ -125,13 +148,4 @@ func takeLook(ctx context.Context, pids []int) (*look, error) {
 		return nil, fmt.Errorf("process %v tells nothing: it has neither session nor listener of rnet, is another user's, or has RNET_STATS=off", pids)
 	}
 	return l, nil
-}
-
-func isTerminal(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -20,10 +20,15 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/inspect"
 )
 
-// TestMain makes the test binary a server when a test started it as one.
+// TestMain makes the test binary a server, or rnetstat, when a test started it as that.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "serve" {
 		os.Exit(serve())
+	}
+	if len(os.Args) == 2 && os.Args[1] == "show" {
+		os.Args = os.Args[:1]
+		main()
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

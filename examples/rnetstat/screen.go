@@ -18,21 +18,15 @@ import (
 // screen shows one look after the other, with the rates since the last.
 type screen struct {
 	out     io.Writer
-	streams int  // of a process
-	clear   bool // the terminal before each look
+	streams int // of a process
 
 	before *look
 	page   bytes.Buffer
 	table  *tabwriter.Writer
 }
 
-const clearTerminal = "\x1b[H\x1b[2J"
-
 func (w *screen) show(l *look) error {
 	w.page.Reset()
-	if w.clear {
-		w.page.WriteString(clearTerminal)
-	}
 	fmt.Fprintf(&w.page, "%s  %d processes\n", l.Time.Format(time.TimeOnly), len(l.Processes))
 	for i := range l.Processes {
 		p := &l.Processes[i]
@@ -40,18 +34,18 @@ func (w *screen) show(l *look) error {
 			fmt.Fprintf(&w.page, "\n%d  %s\n", p.PID, clean(p.Error))
 			continue
 		}
-		w.process(p, w.previous(p))
+		w.process(p, previous(w.before, p))
 	}
 	w.before = l
 	_, err := w.out.Write(w.page.Bytes())
 	return err
 }
 
-// previous returns what a process told at the last look, nothing if it is new.
-func (w *screen) previous(p *process) *inspect.Snapshot {
-	if w.before != nil {
-		for i := range w.before.Processes {
-			q := &w.before.Processes[i]
+// previous returns what a process told at the look before, nothing if it is new.
+func previous(before *look, p *process) *inspect.Snapshot {
+	if before != nil {
+		for i := range before.Processes {
+			q := &before.Processes[i]
 			if q.PID == p.PID && q.Snapshot != nil && q.Snapshot.PID == p.Snapshot.PID {
 				return q.Snapshot
 			}
