@@ -3,7 +3,6 @@ package rnet
 import (
 	"net"
 	"net/netip"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -116,18 +115,6 @@ func TestAddressesAllocateNothingAfterTheFirstTime(t *testing.T) {
 			end.RemoteAddr()
 		}))
 		require.Same(t, end.LocalAddr(), end.LocalAddr())
-	}
-}
-
-// Drivers that look for a file descriptor would read from it: there must be
-// none to find.
-func TestConnHasNoFileDescriptor(t *testing.T) {
-	c, s := overSoft.streams(t)
-	for _, end := range []any{c, s} {
-		_, ok := end.(syscall.Conn)
-		require.False(t, ok)
-		_, ok = end.(interface{ File() })
-		require.False(t, ok)
 	}
 }
 

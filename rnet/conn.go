@@ -12,8 +12,8 @@ import (
 // *net.TCPConn. Dial and Accept return one where the connection is
 // accelerated, and a *net.TCPConn where it is not.
 //
-// All methods may be called from any goroutine. A Conn has no file descriptor
-// and does not implement syscall.Conn.
+// All methods may be called from any goroutine. A Conn has no file descriptor, but
+// lends one to who asks for it by SyscallConn.
 //
 // Errors are *net.OpError values as package net makes them, which wrap
 // net.ErrClosed after Close, os.ErrDeadlineExceeded after a deadline, EPIPE
@@ -27,6 +27,7 @@ type Conn struct {
 	s      *session
 	linger atomic.Int32 // seconds, -1: default
 	addrs  atomic.Pointer[connAddrs]
+	pair   atomic.Pointer[socketPair] // of who has asked for a descriptor, see SyscallConn
 }
 
 func newConn(s *session, st *stream) *Conn {
@@ -54,7 +55,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 // SetLinger said so, or the device is one of a network: then it gives the
 // network up to a second, or as long as SetLinger said, to deliver the end,
 // for nobody would do so if the process ended at once.
-func (c *Conn) Close() error { return c.closeError(c.st.Close(c.linger.Load())) }
+func (c *Conn) Close() error {
+	err := c.st.Close(c.linger.Load())
+	c.dropSocketPair()
+	return c.closeError(err)
+}
 
 // closeError gives an error of what closes the form that package net gives it.
 func (c *Conn) closeError(err error) error {

@@ -44,6 +44,8 @@ var listed = []difference{
 	}},
 	{name: "Buffers"},
 	{name: "Type"},
+	{name: "SyscallConn"},
+	{name: "File"},
 	{name: "Socket options"},
 	{name: "Close over a network"},
 	{name: "Tools"},
