@@ -120,6 +120,7 @@ const (
 	CapFlush                            // FLUSH
 	CapReregister                       // MR.Reregister
 	CapDMABuf                           // PD.RegisterDMABuf
+	CapMulticast                        // QP.AttachMulticast
 	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: staging it first would be a second copy
 )
 

@@ -78,6 +78,11 @@ type (
 	ReregisterDriver interface {
 		Reregister(mem []byte, pd PDDriver, access Access, mask MRChange) error
 	}
+	// MulticastDriver is a QPDriver, of service UD, of a device with CapMulticast.
+	MulticastDriver interface {
+		AttachMulticast(gid GID, lid uint16) error
+		DetachMulticast(gid GID, lid uint16) error
+	}
 	// RNRDriver is a ContextDriver of a device that may count how often a
 	// request of this side found no receive at its peer. It is asked rarely.
 	RNRDriver interface {

@@ -278,5 +278,30 @@ func (qp *QP) Fail() error {
 	return qp.Modify(QPAttr{State: QPStateErr}, QPAttrState)
 }
 
+// AttachMulticast lets a UD QP receive what is sent to a multicast group: to an address
+// handle with the group's GID, QP number 0xffffff and the Q_Key of the QP. lid is that
+// of the group on InfiniBand. Before, somebody has to join the port to the group,
+// where there is a subnet manager or an Ethernet. The error wraps ErrUnsupported on a
+// device without CapMulticast, or another service.
+func (qp *QP) AttachMulticast(gid GID, lid uint16) error {
+	return qp.multicast("attach multicast", gid, func(d MulticastDriver) error { return d.AttachMulticast(gid, lid) })
+}
+
+// DetachMulticast takes it out of the group. A QP that is closed leaves all.
+func (qp *QP) DetachMulticast(gid GID, lid uint16) error {
+	return qp.multicast("detach multicast", gid, func(d MulticastDriver) error { return d.DetachMulticast(gid, lid) })
+}
+
+func (qp *QP) multicast(op string, gid GID, do func(MulticastDriver) error) error {
+	d, ok := qp.drv.(MulticastDriver)
+	if !ok || qp.attr.Type != QPTypeUD || !qp.pd.ctx.attr.Caps.Has(CapMulticast) {
+		return qp.pd.ctx.wrap(op, ErrUnsupported)
+	}
+	if gid[0] != 0xff {
+		return qp.pd.ctx.wrap(op, fmt.Errorf("%w: %v is no multicast GID", ErrInvalid, gid))
+	}
+	return qp.pd.ctx.wrap(op, do(d))
+}
+
 // Close destroys the QP. Completions that were not polled are discarded.
 func (qp *QP) Close() error { return qp.pd.ctx.ended("destroy QP", qp.drv.Destroy()) }

@@ -216,8 +216,8 @@ func (c *cq) ring(solicited bool) {
 }
 
 // complete adds a completion of our own.
-func (c *cq) complete(q *qp, wc verbs.WC, solicited bool) {
-	if !c.local.push(q, wc) {
+func (c *cq) complete(unpolled *atomic.Int32, wc verbs.WC, solicited bool) {
+	if !c.local.push(unpolled, wc) {
 		c.overrun()
 		return
 	}
@@ -241,6 +241,12 @@ func (c *cq) overrun() {
 		for _, q := range c.dev.allQPs() {
 			if q.sendCQ == c || q.recvCQ == c {
 				q.fail(failure{event: verbs.EventQPFatal, raise: true})
+			}
+		}
+		for _, q := range c.dev.allDatagramQPs() {
+			if q.sendCQ == c || q.recvCQ == c {
+				q.failNow()
+				c.dev.raise(verbs.DriverEvent{Type: verbs.EventQPFatal, QPN: q.num})
 			}
 		}
 		c.ring(true)
@@ -331,8 +337,8 @@ type localQueue struct {
 }
 
 type localCompletion struct {
-	wc verbs.WC
-	q  *qp
+	wc       verbs.WC
+	unpolled *atomic.Int32 // the count of its QP
 }
 
 // shortQueue is how many entries a queue has before it is used.
@@ -350,7 +356,7 @@ func (l *localQueue) capacity() int {
 }
 
 // push appends; false if there is no room.
-func (l *localQueue) push(q *qp, wc verbs.WC) bool {
+func (l *localQueue) push(unpolled *atomic.Int32, wc verbs.WC) bool {
 	l.mu.Lock()
 	if l.n == len(l.ring) {
 		if l.n == l.most {
@@ -363,7 +369,7 @@ func (l *localQueue) push(q *qp, wc verbs.WC) bool {
 	if at >= len(l.ring) {
 		at -= len(l.ring)
 	}
-	l.ring[at] = localCompletion{wc, q}
+	l.ring[at] = localCompletion{wc, unpolled}
 	l.n++
 	l.waiting.Store(int64(l.n))
 	l.mu.Unlock()
@@ -375,22 +381,22 @@ func (l *localQueue) push(q *qp, wc verbs.WC) bool {
 func (l *localQueue) take(c *cq, wcs []verbs.WC) int {
 	l.mu.Lock()
 	n := min(l.n, len(wcs))
-	var q *qp
-	run := int32(0) // entries of q in a row, to be returned together
+	var unpolled *atomic.Int32
+	run := int32(0) // entries with that count in a row, to be returned together
 	for i := range n {
 		e := &l.ring[l.first]
 		if l.first++; l.first == len(l.ring) {
 			l.first = 0
 		}
 		wcs[i] = e.wc
-		if e.q != q {
-			q.polled(run)
-			q, run = e.q, 0
+		if e.unpolled != unpolled {
+			polled(unpolled, run)
+			unpolled, run = e.unpolled, 0
 		}
 		run++
-		e.q = nil
+		e.unpolled = nil
 	}
-	q.polled(run)
+	polled(unpolled, run)
 	l.n -= n
 	l.waiting.Store(int64(l.n))
 	l.mu.Unlock()
@@ -398,21 +404,21 @@ func (l *localQueue) take(c *cq, wcs []verbs.WC) int {
 	return n
 }
 
-// purge drops the completions of a QP that is destroyed.
-func (l *localQueue) purge(c *cq, q *qp) {
+// purge drops the completions of a QP that is destroyed, which it knows by their count.
+func (l *localQueue) purge(c *cq, unpolled *atomic.Int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kept := 0
 	for i := range l.n {
 		e := l.ring[(l.first+i)%len(l.ring)]
-		if e.q == q {
+		if e.unpolled == unpolled {
 			continue
 		}
 		l.ring[(l.first+kept)%len(l.ring)] = e
 		kept++
 	}
 	for i := kept; i < l.n; i++ {
-		l.ring[(l.first+i)%len(l.ring)].q = nil
+		l.ring[(l.first+i)%len(l.ring)].unpolled = nil
 	}
 	c.work.Add(int64(kept - l.n))
 	l.n = kept

@@ -59,13 +59,13 @@ func attrOf(name string) verbs.DeviceAttr {
 		FirmwareVersion: "1",
 		Caps: verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapRead | verbs.CapAtomics |
 			verbs.CapSRQ | verbs.CapThreadWait | verbs.CapResizeCQ | verbs.CapInlineIsTransfer |
-			verbs.CapMemWindow | verbs.CapReregister | verbs.CapAtomicWrite | verbs.CapFlush | verbs.CapUC,
+			verbs.CapMemWindow | verbs.CapReregister | verbs.CapAtomicWrite | verbs.CapFlush | verbs.CapUC | verbs.CapUD | verbs.CapMulticast,
 		MaxMRSize: maxMRSize, MaxMR: maxMR, MaxPD: maxPD,
 		MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline,
 		MaxQPInitRdAtomic: maxRdAtomic, MaxQPRdAtomic: maxRdAtomic,
 		MaxCQ: maxCQ, MaxCQE: maxCQE,
 		MaxSRQ: maxSRQ, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE,
-		MaxMW:     maxMW,
+		MaxMW: maxMW, MaxAH: maxAH,
 		PhysPorts: 1,
 	}
 	switch name {
@@ -99,7 +99,10 @@ type device struct {
 	srqs     map[*srq]struct{}
 	channels map[*channel]struct{}
 
-	keys keyTable
+	keys      keyTable
+	datagrams datagramTable
+	routes    datagramRoutes
+	handles   atomic.Int64 // address handles
 
 	faults atomic.Pointer[faultState]
 	events chan verbs.DriverEvent
@@ -138,6 +141,8 @@ func openDevice(name string) (*device, error) {
 	}
 	d.keys.byKey = make(map[uint32]*region)
 	d.keys.windows = make(map[uint32]*window)
+	d.datagrams.byNum = make(map[uint32]*datagramQP)
+	d.datagrams.groups = make(map[verbs.GID]*group)
 	var seed [3]byte
 	if _, err := rand.Read(d.gid[:]); err != nil {
 		return nil, err
@@ -182,7 +187,7 @@ func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if port != 1 {
 		return verbs.PortAttr{}, fmt.Errorf("%w: port %d, there is only 1", verbs.ErrInvalid, port)
 	}
-	return verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU4096, GIDTableLen: 1}, nil
+	return verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU4096, GIDTableLen: 1, PKeyTblLen: 1}, nil
 }
 
 func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
@@ -219,18 +224,29 @@ func (d *device) raise(ev verbs.DriverEvent) {
 func (d *device) addQP(q *qp) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.newNumber(&q.num); err != nil {
+		return err
+	}
+	d.qps[q.num] = q
+	return nil
+}
+
+// newNumber finds the number of a QP. mu is held.
+func (d *device) newNumber(num *uint32) error {
 	if d.closed {
 		return verbs.ErrClosed
 	}
-	if len(d.qps) >= maxQP {
-		return fmt.Errorf("%d QPs: %w", len(d.qps), unix.ENOMEM)
+	d.datagrams.RLock()
+	defer d.datagrams.RUnlock()
+	if n := len(d.qps) + len(d.datagrams.byNum); n >= maxQP {
+		return fmt.Errorf("%d QPs: %w", n, unix.ENOMEM)
 	}
 	for {
 		d.nextQPN = (d.nextQPN + 1) & (1<<24 - 1)
-		// 0 and 1 are the management QPs of the specification.
-		if n := d.nextQPN; n > 1 && d.qps[n] == nil {
-			q.num = n
-			d.qps[n] = q
+		// 0 and 1 are the management QPs of the specification, and all ones those of
+		// a group.
+		if n := d.nextQPN; n > 1 && n != groupQPN && d.qps[n] == nil && d.datagrams.byNum[n] == nil {
+			*num = n
 			return nil
 		}
 	}
@@ -282,6 +298,11 @@ func (d *device) Close() error {
 		for left := d.allQPs(); len(left) > 0; left = d.allQPs() {
 			for _, q := range left {
 				_ = q.Destroy() // it may be destroyed already
+			}
+		}
+		for left := d.allDatagramQPs(); len(left) > 0; left = d.allDatagramQPs() {
+			for _, q := range left {
+				_ = q.Destroy() // as above
 			}
 		}
 		d.mu.Lock()
@@ -346,6 +367,14 @@ func quiesce() {
 			q.sendMu.Lock() // ends with the post that holds it
 			//lint:ignore SA2001 waiting for the holder is the purpose
 			q.sendMu.Unlock()
+		}
+		for _, q := range d.allDatagramQPs() {
+			q.sendMu.Lock() // as above
+			//lint:ignore SA2001 waiting for the holder is the purpose
+			q.sendMu.Unlock()
+			q.recvMu.Lock() // ends with the delivery that holds it
+			//lint:ignore SA2001 waiting for the holder is the purpose
+			q.recvMu.Unlock()
 		}
 		for _, c := range d.allCQs() {
 			c.pollMu.Lock() // ends with the poll that holds it

@@ -42,6 +42,10 @@
 //   - While an SRQ is empty, messages wait in the rings of their QPs; a
 //     request into an SRQ completes when the receiver polls, or a millisecond
 //     later without.
+//   - A message of a UD QP that is longer than the receive is dropped, and the receive
+//     stays. Between processes UD goes through the kernel, and so in microseconds.
+//     Members of a multicast group are found in processes of the same user, within
+//     100 ms of their joining.
 //   - What a UC QP sends before it is paired waits for that. One whose peer has gone
 //     through RESET loses what it sends until it goes there too.
 //   - A memory window keeps a peer within it that keeps the rules. A hostile process

@@ -19,13 +19,14 @@ type listener struct {
 	dev *device
 	ln  *samehost.Listener
 
-	mu       sync.Mutex
-	waiting  int                         // guarded by mu: QPs that wait to be dialed
-	running  bool                        // guarded by mu: the goroutine is there
-	closed   bool                        // guarded by mu
-	greeting map[*samehost.Conn]struct{} // guarded by mu: have not said hello yet
-	held     map[[2]endpoint]*heldHello  // guarded by mu
-	handlers sync.WaitGroup              // goroutines, of links that came in here too
+	mu        sync.Mutex
+	waiting   int                         // guarded by mu: QPs that wait to be dialed
+	running   bool                        // guarded by mu: the goroutine is there
+	closed    bool                        // guarded by mu
+	greeting  map[*samehost.Conn]struct{} // guarded by mu: have not said hello yet
+	held      map[[2]endpoint]*heldHello  // guarded by mu
+	datagrams map[*samehost.Conn]struct{} // guarded by mu: devices that send datagrams here
+	handlers  sync.WaitGroup              // goroutines, of links that came in here too
 }
 
 // heldHello is a hello for a QP that was not at RTR when it came.
@@ -56,6 +57,7 @@ func listen(d *device) (*listener, error) {
 	}
 	return &listener{
 		dev: d, ln: ln, greeting: make(map[*samehost.Conn]struct{}), held: make(map[[2]endpoint]*heldHello),
+		datagrams: make(map[*samehost.Conn]struct{}),
 	}, nil
 }
 
@@ -87,6 +89,9 @@ func (l *listener) close() {
 	held := l.held
 	l.held = nil
 	for conn := range l.greeting {
+		conn.Close()
+	}
+	for conn := range l.datagrams {
 		conn.Close()
 	}
 	l.mu.Unlock()
@@ -142,6 +147,10 @@ func (l *listener) greet(conn *samehost.Conn) {
 		conn.Close()
 		return
 	}
+	if h == nil {
+		l.serveDatagrams(conn)
+		return
+	}
 	p := l.waitingPairing(h)
 	if p == nil {
 		l.hold(h)
@@ -158,6 +167,7 @@ func (l *listener) greet(conn *samehost.Conn) {
 	}
 }
 
+// readHello returns nil without an error if datagrams follow instead.
 func readHello(conn *samehost.Conn) (*heldHello, error) {
 	if err := welcome(conn); err != nil {
 		return nil, err
@@ -168,6 +178,9 @@ func readHello(conn *samehost.Conn) (*heldHello, error) {
 	m, fds, err := readPacket(conn)
 	if err != nil {
 		return nil, err
+	}
+	if m.kind == kindDatagrams && len(fds) == 0 {
+		return nil, conn.SetReadDeadline(time.Time{})
 	}
 	if m.kind != kindHello {
 		samehost.CloseReceived(fds...)

@@ -69,6 +69,10 @@ const (
 )
 
 func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, s verbs.SRQDriver) (verbs.QPDriver, error) {
+	if attr.Type == verbs.QPTypeUD {
+		shared, _ := s.(*srq)
+		return p.createDatagramQP(attr, send.(*cq), recv.(*cq), shared)
+	}
 	if attr.Type == verbs.QPTypeUC && s != nil {
 		return nil, fmt.Errorf("%w: an SRQ for a UC QP", verbs.ErrUnsupported)
 	}
@@ -230,7 +234,7 @@ func (q *qp) reset() error {
 		l.close()
 	}
 	q.recvCQ.detach(old)
-	q.sendCQ.local.purge(q.sendCQ, q)
+	q.sendCQ.local.purge(q.sendCQ, &q.unpolled)
 	q.unpolled.Store(0)
 	old.seg.release()
 	q.recvCQ.attach(fresh)
@@ -279,7 +283,7 @@ func (q *qp) Destroy() error {
 		l.close()
 	}
 	q.recvCQ.detach(in)
-	q.sendCQ.local.purge(q.sendCQ, q)
+	q.sendCQ.local.purge(q.sendCQ, &q.unpolled)
 	in.seg.release()
 	// Not earlier: as long as a post may run, quiesce has to find the QP.
 	q.dev.removeQP(q)

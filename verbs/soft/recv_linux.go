@@ -170,6 +170,16 @@ type srqEntry struct {
 	sgl []verbs.SGE
 }
 
+func (e *srqEntry) set(wr *verbs.RecvWR) error {
+	total, err := totalOf(wr.SGL)
+	if err != nil {
+		return err
+	}
+	e.recvEntry = recvEntry{id: wr.ID, total: total, n: uint32(len(wr.SGL))}
+	e.sgl = append(e.sgl[:0], wr.SGL...)
+	return nil
+}
+
 func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
 	s := &srq{dev: p.dev, pd: p, attr: *attr, starved: make(map[*cq]struct{})}
 	s.entries = make([]srqEntry, attr.MaxWR)
@@ -214,13 +224,9 @@ func (s *srq) put(wrs []verbs.RecvWR) (int, error) {
 		if s.n == len(s.entries) {
 			return i, verbs.ErrQueueFull
 		}
-		total, err := totalOf(wr.SGL)
-		if err != nil {
+		if err := s.entries[(s.first+s.n)%len(s.entries)].set(wr); err != nil {
 			return i, err
 		}
-		e := &s.entries[(s.first+s.n)%len(s.entries)]
-		e.recvEntry = recvEntry{id: wr.ID, total: total, n: uint32(len(wr.SGL))}
-		e.sgl = append(e.sgl[:0], wr.SGL...)
 		s.n++
 	}
 	return len(wrs), nil
@@ -235,6 +241,23 @@ func (s *srq) take(p *partial, c *cq) bool {
 		s.mu.Unlock()
 		return false
 	}
+	s.moveTo(p)
+	return true
+}
+
+// takeFor is take for a message of n bytes that is dropped if it does not fit.
+func (s *srq) takeFor(p *partial, n uint32) bool {
+	s.mu.Lock()
+	if s.n == 0 || s.entries[s.first].total < n {
+		s.mu.Unlock()
+		return false
+	}
+	s.moveTo(p)
+	return true
+}
+
+// moveTo moves the oldest receive into p, and releases mu.
+func (s *srq) moveTo(p *partial) {
 	e := &s.entries[s.first]
 	p.recv = e.recvEntry
 	p.sgl = append(p.sgl[:0], e.sgl...)
@@ -248,7 +271,6 @@ func (s *srq) take(p *partial, c *cq) bool {
 	if limit {
 		s.dev.raise(verbs.DriverEvent{Type: verbs.EventSRQLimitReached, SRQ: s})
 	}
-	return true
 }
 
 func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {

@@ -488,6 +488,10 @@ func (q *qp) localOK(wr *verbs.SendWR, need verbs.Access) bool {
 
 // gatherAt fills dst with the payload from byte skip on.
 func (q *qp) gatherAt(dst []byte, wr *verbs.SendWR, skip int) bool {
+	return gatherAt(q.pd, &q.sgl, dst, wr, skip)
+}
+
+func gatherAt(p *pd, last **region, dst []byte, wr *verbs.SendWR, skip int) bool {
 	if wr.Flags&verbs.SendInline != 0 {
 		for _, b := range wr.Inline {
 			if skip >= len(b) {
@@ -505,7 +509,7 @@ func (q *qp) gatherAt(dst []byte, wr *verbs.SendWR, skip int) bool {
 			skip -= int(e.Length)
 			continue
 		}
-		src, ok := q.pd.localBytes(&q.sgl, &e, 0)
+		src, ok := p.localBytes(last, &e, 0)
 		if !ok {
 			return false
 		}
@@ -577,12 +581,12 @@ var wcOpcodes = [...]verbs.WCOpcode{
 // finish adds a completion to the send CQ.
 func (q *qp) finish(id uint64, op verbs.Opcode, n int, status verbs.WCStatus) {
 	q.unpolled.Add(1)
-	q.sendCQ.complete(q, verbs.WC{ID: id, Status: status, Opcode: wcOpcodes[op], ByteLen: uint32(n), QPN: q.num}, false)
+	q.sendCQ.complete(&q.unpolled, verbs.WC{ID: id, Status: status, Opcode: wcOpcodes[op], ByteLen: uint32(n), QPN: q.num}, false)
 }
 
-// polled gives slots of the send queue back: n completions were polled.
-func (q *qp) polled(n int32) {
-	if q != nil && n != 0 {
-		q.unpolled.Add(-n)
+// polled gives slots of a queue back: n completions were polled.
+func polled(unpolled *atomic.Int32, n int32) {
+	if unpolled != nil && n != 0 {
+		unpolled.Add(-n)
 	}
 }

@@ -33,6 +33,7 @@ type sendEntry struct {
 	inline [1][]byte
 	bind   verbs.Bind
 	flush  verbs.Flush
+	to     verbs.Datagram
 }
 
 // keptData bounds the inline copy that an entry keeps for its next use.
@@ -57,6 +58,10 @@ func (s *sendQueue) add(wr *verbs.SendWR, depth int) {
 	if wr.Flush != nil {
 		e.flush = *wr.Flush
 		e.wr.Flush = &e.flush
+	}
+	if wr.Datagram != nil {
+		e.to = *wr.Datagram
+		e.wr.Datagram = &e.to
 	}
 	if wr.Flags&verbs.SendInline != 0 {
 		e.data = e.data[:0]
@@ -83,6 +88,9 @@ func (e *sendEntry) moveTo(to *sendEntry) {
 	}
 	if e.wr.Flush != nil {
 		to.wr.Flush = &to.flush
+	}
+	if e.wr.Datagram != nil {
+		to.wr.Datagram = &to.to
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 //	         40 offset in the descriptor (8)
 //	         descriptor: the region, if good
 //	fault    8 what (4)  12 zero (4)
-//	kick, drain, welcome
+//	kick, drain, welcome, datagrams
 //	         (no body)
 //
 // The one who dialed says hello first and gets a hello back; after that each
@@ -36,9 +36,10 @@ const (
 	kindKeyAnswer
 	kindKeyGone
 	kindFault
-	kindKick    // there is news in my segment
-	kindDrain   // take what is in your segment, I wait for room
-	kindWelcome // I take descriptors from you
+	kindKick      // there is news in my segment
+	kindDrain     // take what is in your segment, I wait for room
+	kindWelcome   // I take descriptors from you
+	kindDatagrams // instead of a hello: datagrams follow (datagramroute_linux.go)
 )
 
 const (
@@ -48,7 +49,7 @@ const (
 )
 
 var bodyLength = [...]int{
-	kindHello: 52, kindKeyRequest: 4, kindKeyAnswer: 40, kindKeyGone: 4, kindFault: 8, kindKick: 0, kindDrain: 0, kindWelcome: 0,
+	kindHello: 52, kindKeyRequest: 4, kindKeyAnswer: 40, kindKeyGone: 4, kindFault: 8, kindKick: 0, kindDrain: 0, kindWelcome: 0, kindDatagrams: 0,
 }
 
 // endpoint names a QP on this host.

@@ -47,10 +47,22 @@ func (s *suite) datagrams(t *testing.T) (a, b *side) {
 	a, b = s.sides(t, usual)
 	for _, end := range []*side{a, b} {
 		end.other(verbs.QPTypeUD)
-		require.NoError(t, end.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTR}, verbs.QPAttrState))
-		require.NoError(t, end.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, SQPSN: 7}, verbs.QPAttrState|verbs.QPAttrSQPSN))
+		end.toDatagramRTS()
 	}
 	return a, b
+}
+
+// toDatagramRTS brings a UD QP to RTS, from RESET or INIT.
+func (s *side) toDatagramRTS() {
+	s.t.Helper()
+	attr, err := s.qp.Query()
+	require.NoError(s.t, err)
+	if attr.State == verbs.QPStateReset {
+		require.NoError(s.t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, QKey: datagramQKey},
+			verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrQKey))
+	}
+	require.NoError(s.t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTR}, verbs.QPAttrState))
+	require.NoError(s.t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, SQPSN: 7}, verbs.QPAttrState|verbs.QPAttrSQPSN))
 }
 
 // testDatagrams sends from UD QPs to others.
@@ -102,6 +114,77 @@ func testDatagrams(t *testing.T, s *suite) {
 			b.silent(b.recv)
 			return got == "found"
 		})
+	})
+	t.Run("a privileged Q_Key in a request stands for that of the QP", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		ah, err := a.pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		b.receive(verbs.RecvWR{ID: 3, SGL: []verbs.SGE{b.mr.SGE(0, 100)}})
+		a.post(verbs.SendWR{
+			ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: [][]byte{[]byte("privileged")},
+			Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: 1<<31 | 5},
+		})
+		a.sent(1, verbs.WCSuccess)
+		b.received(3, verbs.WCSuccess)
+		require.Equal(t, "privileged", string(b.mr.Bytes()[grhSize:][:10]))
+	})
+	t.Run("the receives of an SRQ take messages too", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		if !b.ctx.Attr().Caps.Has(verbs.CapSRQ) {
+			t.Skip("the device has no SRQs")
+		}
+		require.NoError(t, b.qp.Close())
+		var err error
+		b.srq, err = b.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
+		require.NoError(t, err)
+		b.qp, err = b.pd.CreateQP(verbs.QPInitAttr{
+			Type: verbs.QPTypeUD, SendCQ: b.send, RecvCQ: b.recv, SRQ: b.srq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1},
+		})
+		require.NoError(t, err)
+		b.toDatagramRTS()
+		ah, err := a.pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		for id := range uint64(8) {
+			b.receive(verbs.RecvWR{ID: id, SGL: []verbs.SGE{b.mr.SGE(0, 100)}})
+			a.post(verbs.SendWR{
+				ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: [][]byte{{byte(id)}},
+				Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
+			})
+			a.sent(1, verbs.WCSuccess)
+			b.received(id, verbs.WCSuccess)
+			require.Equal(t, byte(id), b.mr.Bytes()[grhSize])
+		}
+	})
+	t.Run("what is sent to a group comes to its members", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		if !b.ctx.Attr().Caps.Has(verbs.CapMulticast) {
+			require.ErrorIs(t, b.qp.AttachMulticast(verbs.GID{0: 0xff}, 0), verbs.ErrUnsupported)
+			t.Skip("the device has no multicast")
+		}
+		group := verbs.GID{0: 0xff, 1: 0x0e, 15: 0x77}
+		require.ErrorIs(t, b.qp.AttachMulticast(b.gid.GID, 0), verbs.ErrInvalid, "no group")
+		require.NoError(t, b.qp.AttachMulticast(group, 0))
+		vector := a.vectorTo(b)
+		vector.DGID = group
+		ah, err := a.pd.CreateAH(vector)
+		require.NoError(t, err)
+		send := func(text string) {
+			a.post(verbs.SendWR{
+				ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: [][]byte{[]byte(text)},
+				Datagram: &verbs.Datagram{AH: ah, QPN: 1<<24 - 1, QKey: datagramQKey},
+			})
+			a.sent(1, verbs.WCSuccess)
+		}
+		b.receive(verbs.RecvWR{ID: 3, SGL: []verbs.SGE{b.mr.SGE(0, 100)}}, verbs.RecvWR{ID: 4, SGL: []verbs.SGE{b.mr.SGE(100, 100)}})
+		a.receive(verbs.RecvWR{ID: 5, SGL: []verbs.SGE{a.mr.SGE(0, 100)}})
+		send("member")
+		b.received(3, verbs.WCSuccess)
+		require.Equal(t, "member", string(b.mr.Bytes()[grhSize:][:6]))
+		require.NoError(t, b.qp.DetachMulticast(group, 0))
+		require.ErrorIs(t, b.qp.DetachMulticast(group, 0), verbs.ErrInvalid, "it is no member")
+		send("no more")
+		b.silent(b.recv)
+		a.silent(a.recv) // who sends is no member
 	})
 	t.Run("what is no SEND with a destination is refused", func(t *testing.T) {
 		a, b := s.datagrams(t)

@@ -1,0 +1,389 @@
+package soft
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"golang.org/x/sys/unix"
+)
+
+// A message of a datagram QP to a device of another process: over a connection to the
+// socket of that device, on which both have looked who the other is. The first
+// packet says that datagrams follow; each of the others is one. Sending never waits: what
+// finds no room is lost.
+//
+//	0 "RJD"  3 version (1)  4 flags  5 SL  6 traffic class  7 hop limit
+//	8 GID of the sender (16)  24 its QPN (4)  28 GID of the receiver, or of a group (16)  44 its QPN (4)
+//	48 Q_Key (4)  52 immediate (4)  56 flow label (4)  60 payload, up to 4096
+const (
+	datagramHeaderSize = 60
+	datagramVersion    = 1
+
+	datagramImm       uint8 = 1 << 0
+	datagramSolicited uint8 = 1 << 1
+)
+
+// datagramHeader is what a message brings beside its payload.
+type datagramHeader struct {
+	from, to                          endpoint
+	qkey, imm, flowLabel              uint32
+	flags, sl, trafficClass, hopLimit uint8
+}
+
+// encode writes the header to the beginning of b.
+func (h *datagramHeader) encode(b []byte) {
+	copy(b, "RJD")
+	b[3], b[4], b[5], b[6], b[7] = datagramVersion, h.flags, h.sl, h.trafficClass, h.hopLimit
+	copy(b[8:], h.from.gid[:])
+	binary.LittleEndian.PutUint32(b[24:], h.from.qpn)
+	copy(b[28:], h.to.gid[:])
+	binary.LittleEndian.PutUint32(b[44:], h.to.qpn)
+	binary.LittleEndian.PutUint32(b[48:], h.qkey)
+	binary.LittleEndian.PutUint32(b[52:], h.imm)
+	binary.LittleEndian.PutUint32(b[56:], h.flowLabel)
+}
+
+// parseDatagram reads a packet.
+func parseDatagram(b []byte) (datagramHeader, []byte, error) {
+	var h datagramHeader
+	if len(b) < datagramHeaderSize || len(b) > datagramHeaderSize+maxDatagram || string(b[:3]) != "RJD" || b[3] != datagramVersion {
+		return h, nil, errMalformed("datagram of %d bytes", len(b))
+	}
+	h.flags, h.sl, h.trafficClass, h.hopLimit = b[4], b[5], b[6], b[7]
+	h.from = endpoint{gid: verbs.GID(b[8:24]), qpn: binary.LittleEndian.Uint32(b[24:])}
+	h.to = endpoint{gid: verbs.GID(b[28:44]), qpn: binary.LittleEndian.Uint32(b[44:])}
+	h.qkey = binary.LittleEndian.Uint32(b[48:])
+	h.imm = binary.LittleEndian.Uint32(b[52:])
+	h.flowLabel = binary.LittleEndian.Uint32(b[56:])
+	if h.flags&^(datagramImm|datagramSolicited) != 0 || h.sl >= 1<<4 || h.flowLabel >= 1<<20 || h.from.qpn >= 1<<24 || h.to.qpn >= 1<<24 {
+		return h, nil, errMalformed("datagram from QP %#x to %#x with flags %#x", h.from.qpn, h.to.qpn, h.flags)
+	}
+	return h, b[datagramHeaderSize:], nil
+}
+
+// route writes the GRH of a message of n bytes (InfiniBand Architecture Specification
+// 8.3).
+func (h *datagramHeader) route(b []byte, n int) {
+	const nextHeader = 0x1b
+	binary.BigEndian.PutUint32(b, 6<<28|uint32(h.trafficClass)<<20|h.flowLabel)
+	binary.BigEndian.PutUint16(b[4:], uint16(n))
+	b[6], b[7] = nextHeader, h.hopLimit
+	copy(b[8:], h.from.gid[:])
+	copy(b[24:], h.to.gid[:])
+}
+
+// datagramRoutes are the connections to devices of other processes. They close with
+// the last datagram QP.
+type datagramRoutes struct {
+	mu     sync.Mutex
+	conns  map[verbs.GID]*samehost.Conn // guarded by mu
+	groups map[verbs.GID]*knownGroup    // guarded by mu
+}
+
+// maxRoutes is how many connections are kept.
+const maxRoutes = 256
+
+// send sends a message, or loses it.
+func (r *datagramRoutes) send(to verbs.GID, message []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	conn := r.conns[to]
+	if conn != nil {
+		err := sendDatagram(conn, message)
+		if err == nil || isFull(err) {
+			return
+		}
+		conn.Close()
+		delete(r.conns, to)
+	}
+	conn, err := dialDatagrams(to)
+	if err != nil {
+		return
+	}
+	if r.conns == nil {
+		r.conns = make(map[verbs.GID]*samehost.Conn)
+	}
+	for other, old := range r.conns {
+		if len(r.conns) < maxRoutes {
+			break
+		}
+		old.Close()
+		delete(r.conns, other)
+	}
+	r.conns[to] = conn
+	_ = sendDatagram(conn, message) // it may be lost
+}
+
+func dialDatagrams(to verbs.GID) (*samehost.Conn, error) {
+	policy := admit
+	if peerPolicy.Load() == nil {
+		policy = nil // the same, and known to be so
+	}
+	conn, err := samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(to))
+	if err != nil {
+		return nil, err
+	}
+	if err := sendDatagram(conn, encodeBare(kindDatagrams)); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func sendDatagram(conn syscall.Conn, b []byte) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return sendPacket(raw, b)
+}
+
+func (r *datagramRoutes) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, conn := range r.conns {
+		conn.Close()
+	}
+	r.conns, r.groups = nil, nil
+}
+
+// maxDatagramPeers is how many devices may send to one.
+const maxDatagramPeers = 1024
+
+// serveDatagrams delivers what comes over a connection until its end.
+func (l *listener) serveDatagrams(conn *samehost.Conn) {
+	if !l.keepDatagrams(conn) {
+		conn.Close()
+		return
+	}
+	raw, err := conn.SyscallConn()
+	for buf := make([]byte, datagramHeaderSize+maxDatagram); err == nil; {
+		var n int
+		var fds []int
+		if n, fds, err = samehost.Receive(raw, buf); err != nil { // ends with a packet, hang-up, endDatagrams or close
+			break
+		}
+		var h datagramHeader
+		var payload []byte
+		if h, payload, err = parseDatagram(buf[:n]); len(fds) != 0 {
+			samehost.CloseReceived(fds...)
+			err = errMalformed("datagram with descriptors")
+		}
+		if err == nil && (h.to.gid == l.dev.gid || isGroup(h.to.gid)) {
+			l.dev.deliver(&h, payload)
+		}
+	}
+	l.mu.Lock()
+	delete(l.datagrams, conn)
+	l.mu.Unlock()
+	conn.Close()
+}
+
+func (l *listener) keepDatagrams(conn *samehost.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.datagrams) >= maxDatagramPeers {
+		return false
+	}
+	l.datagrams[conn] = struct{}{}
+	return true
+}
+
+// endDatagrams hangs up on those who send: there is no QP any more.
+func (l *listener) endDatagrams() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.datagrams {
+		conn.Close()
+	}
+}
+
+// A group is found by other processes by the sockets that mark its members' devices:
+// "@ramjet-group-", the GID of the group, a hyphen, the GID of the device. Nobody
+// connects to them.
+const groupPrefix = "ramjet-group-"
+
+type groupMark struct{ ln *samehost.Listener }
+
+func markGroup(gid, device verbs.GID) (*groupMark, error) {
+	ln, err := samehost.Listen(samehost.ListenConfig{
+		Type: unix.SOCK_SEQPACKET, Name: "@" + groupPrefix + hex.EncodeToString(gid[:]) + "-" + hex.EncodeToString(device[:]),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &groupMark{ln: ln}, nil
+}
+
+// groupsOf returns the devices of our user that have members of a group.
+func groupsOf(gid verbs.GID) ([]verbs.GID, error) {
+	names, err := samehost.Names(unix.Geteuid())
+	if err != nil {
+		return nil, err
+	}
+	var devices []verbs.GID
+	for _, name := range names {
+		rest, ok := strings.CutPrefix(strings.TrimPrefix(name, "@"), groupPrefix+hex.EncodeToString(gid[:])+"-")
+		if !ok {
+			continue
+		}
+		var device verbs.GID
+		if n, err := hex.Decode(device[:], []byte(rest[:min(len(rest), 2*len(device))])); err == nil && n == len(device) && len(rest) == 2*n {
+			devices = append(devices, device)
+		}
+	}
+	return devices, nil
+}
+
+// knownGroup is what is known of a group's members elsewhere.
+type knownGroup struct {
+	devices atomic.Pointer[[]verbs.GID]
+	until   time.Time // guarded by the routes' mu
+	waiting [][]byte  // guarded by the routes' mu: messages from before anything is known
+	looking bool      // guarded by the routes' mu
+}
+
+// For so long the members are taken to be the same, and so many messages wait for the first look.
+const (
+	groupTime     = 100 * time.Millisecond
+	maxGroupQueue = 64
+	maxGroups     = 1024
+)
+
+// forwardToGroup sends to the members of a group everywhere, its own among them.
+func (d *device) forwardToGroup(h *datagramHeader, message []byte) {
+	d.deliver(h, message[datagramHeaderSize:])
+	if !strangers.Load() {
+		devices.Lock()
+		others := make([]*device, 0, len(devices.byGID))
+		for _, other := range devices.byGID {
+			if other != d {
+				others = append(others, other)
+			}
+		}
+		devices.Unlock()
+		for _, other := range others {
+			other.deliver(h, message[datagramHeaderSize:])
+		}
+	}
+	for _, gid := range d.membersElsewhere(h.to.gid, message) {
+		d.routes.send(gid, message)
+	}
+}
+
+// membersElsewhere returns the devices of other processes that have members of a
+// group. Where nothing is known yet the message waits, and goes when somebody has
+// looked.
+func (d *device) membersElsewhere(gid verbs.GID, message []byte) []verbs.GID {
+	r := &d.routes
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.groups[gid]
+	if g == nil {
+		if len(r.groups) >= maxGroups {
+			clear(r.groups)
+		}
+		if r.groups == nil {
+			r.groups = make(map[verbs.GID]*knownGroup)
+		}
+		g = &knownGroup{}
+		r.groups[gid] = g
+	}
+	if now := time.Now(); now.After(g.until) && !g.looking {
+		g.looking = true
+		d.listener.handlers.Go(func() { d.lookForMembers(gid, g) }) // ends with the kernel's answer
+	}
+	if known := g.devices.Load(); known != nil {
+		return *known
+	}
+	if len(g.waiting) < maxGroupQueue {
+		g.waiting = append(g.waiting, slices.Clone(message))
+	}
+	return nil
+}
+
+func (d *device) lookForMembers(gid verbs.GID, g *knownGroup) {
+	found, _ := groupsOf(gid) // a kernel that does not tell has members in this process only
+	found = slices.DeleteFunc(found, func(member verbs.GID) bool {
+		return member == d.gid || deviceOf(member) != nil && !strangers.Load()
+	})
+	d.routes.mu.Lock()
+	g.devices.Store(&found)
+	g.until, g.looking = time.Now().Add(groupTime), false
+	waiting := g.waiting
+	g.waiting = nil
+	d.routes.mu.Unlock()
+	for _, message := range waiting {
+		for _, member := range found {
+			d.routes.send(member, message)
+		}
+	}
+}
+
+// AttachMulticast makes the QP a member of a group.
+func (q *datagramQP) AttachMulticast(gid verbs.GID, _ uint16) error {
+	q.life.Lock()
+	defer q.life.Unlock()
+	if q.destroyed {
+		return verbs.ErrClosed
+	}
+	t := &q.dev.datagrams
+	t.Lock()
+	defer t.Unlock()
+	g := t.groups[gid]
+	if g == nil {
+		mark, err := markGroup(gid, q.dev.gid)
+		if err != nil {
+			return err
+		}
+		g = &group{mark: mark}
+		t.groups[gid] = g
+	}
+	if !slices.Contains(g.members, q) {
+		g.members = append(g.members, q)
+	}
+	return nil
+}
+
+// DetachMulticast takes it out again.
+func (q *datagramQP) DetachMulticast(gid verbs.GID, _ uint16) error {
+	t := &q.dev.datagrams
+	t.Lock()
+	defer t.Unlock()
+	if g := t.groups[gid]; g == nil || !slices.Contains(g.members, q) {
+		return verbs.ErrInvalid
+	}
+	t.leave(gid, q)
+	return nil
+}
+
+// leaveGroups takes a QP out of all groups.
+func (d *device) leaveGroups(q *datagramQP) {
+	d.datagrams.Lock()
+	defer d.datagrams.Unlock()
+	for gid := range d.datagrams.groups {
+		d.datagrams.leave(gid, q)
+	}
+}
+
+// leave is called with the table's lock held.
+func (t *datagramTable) leave(gid verbs.GID, q *datagramQP) {
+	g := t.groups[gid]
+	g.members = slices.DeleteFunc(g.members, func(m *datagramQP) bool { return m == q })
+	if len(g.members) == 0 {
+		g.mark.ln.Close()
+		delete(t.groups, gid)
+	}
+}
+
+// isFull reports whether a socket had no room.
+func isFull(err error) bool { return errors.Is(err, unix.EAGAIN) }

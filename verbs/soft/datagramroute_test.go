@@ -1,0 +1,140 @@
+//go:build linux
+
+package soft
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+var goodDatagram = datagramHeader{
+	from: endpoint{gid: verbs.GID{1, 2}, qpn: 5}, to: endpoint{gid: verbs.GID{3, 15: 4}, qpn: 1<<24 - 1}, qkey: 0x11223344, imm: 0xaabbccdd,
+	flowLabel: 0xfffff, flags: datagramImm | datagramSolicited, sl: 15, trafficClass: 0xab, hopLimit: 64,
+}
+
+func TestDatagramsSurviveTheWire(t *testing.T) {
+	b := append(make([]byte, datagramHeaderSize), "payload"...)
+	goodDatagram.encode(b)
+	h, payload, err := parseDatagram(b)
+	require.NoError(t, err)
+	require.Equal(t, goodDatagram, h)
+	require.Equal(t, "payload", string(payload))
+}
+
+// FuzzDatagram: nothing panics, and what is accepted is what encode makes.
+func FuzzDatagram(f *testing.F) {
+	b := make([]byte, datagramHeaderSize+3)
+	goodDatagram.encode(b)
+	f.Add(b)
+	f.Add(b[:datagramHeaderSize])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, payload, err := parseDatagram(b)
+		if err != nil {
+			return
+		}
+		again := append(make([]byte, datagramHeaderSize), payload...)
+		h.encode(again)
+		require.Equal(t, b, again)
+	})
+}
+
+// A peer that is admitted may send what it likes: it is hung up on, and the QP
+// receives from others.
+func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
+	d, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	p, err := d.AllocPD()
+	require.NoError(t, err)
+	c, err := d.CreateCQ(&verbs.CQAttr{CQE: 16}, nil)
+	require.NoError(t, err)
+	made, err := p.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}}, c, c, nil)
+	require.NoError(t, err)
+	q := made.(*datagramQP)
+	for _, s := range []verbs.QPState{verbs.QPStateInit, verbs.QPStateRTR} {
+		require.NoError(t, q.Modify(&verbs.QPAttr{State: s, QKey: 7}, verbs.QPAttrState|verbs.QPAttrQKey))
+	}
+	mr, err := p.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
+	require.NoError(t, err)
+	dial := func() *net.UnixConn {
+		conn, err := net.DialUnix("unixpacket", nil, unixName(d.gid))
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_, err = conn.Write(encodeBare(kindDatagrams))
+		require.NoError(t, err)
+		return conn
+	}
+	message := func(change func(*datagramHeader)) []byte {
+		h := datagramHeader{from: endpoint{qpn: 3}, to: endpoint{gid: d.gid, qpn: q.num}, qkey: 7}
+		change(&h)
+		b := make([]byte, datagramHeaderSize+4)
+		h.encode(b)
+		return b
+	}
+	for name, b := range map[string][]byte{
+		"too short":         message(func(*datagramHeader) {})[:datagramHeaderSize-1],
+		"too long":          append(message(func(*datagramHeader) {}), make([]byte, maxDatagram)...),
+		"unknown flags":     message(func(h *datagramHeader) { h.flags = 1 << 7 }),
+		"a number too long": message(func(h *datagramHeader) { h.from.qpn = 1 << 24 }),
+		"another kind":      encodeBare(kindKick),
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := dial()
+			_, err := conn.Write(b)
+			require.NoError(t, err)
+			waitForHangUp(t, conn)
+		})
+	}
+	t.Run("descriptors", func(t *testing.T) {
+		conn := dial()
+		raw, err := conn.SyscallConn()
+		require.NoError(t, err)
+		err = sendPacket(raw, message(func(*datagramHeader) {}), 0)
+		if err == nil { // else the kernel has refused it
+			waitForHangUp(t, conn)
+		} else {
+			require.ErrorIs(t, err, unix.EPERM)
+		}
+	})
+	conn := dial()
+	_, err = q.PostRecv([]verbs.RecvWR{{ID: 9, SGL: []verbs.SGE{{Addr: mr.Addr(), Length: 100, LKey: mr.LKey()}}}})
+	require.NoError(t, err)
+	for _, b := range [][]byte{
+		message(func(h *datagramHeader) { h.to.gid[3]++ }),
+		message(func(h *datagramHeader) { h.to.qpn++ }),
+		message(func(h *datagramHeader) { h.qkey++ }),
+		message(func(*datagramHeader) {}),
+	} {
+		_, err := conn.Write(b)
+		require.NoError(t, err)
+	}
+	var wcs [4]verbs.WC
+	n := 0
+	for deadline := time.Now().Add(10 * time.Second); n == 0; time.Sleep(time.Millisecond) {
+		n, err = c.Poll(wcs[:])
+		require.NoError(t, err)
+		require.True(t, time.Now().Before(deadline))
+	}
+	require.Equal(t, 1, n, "of the last one")
+	require.EqualValues(t, 9, wcs[0].ID)
+	require.EqualValues(t, 3, wcs[0].SrcQPN)
+}
+
+func waitForHangUp(t *testing.T, conn *net.UnixConn) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	for {
+		n, err := conn.Read(make([]byte, 100)) // it may say welcome
+		if err != nil || n == 0 {
+			var timeout net.Error
+			require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "it has not hung up")
+			return
+		}
+	}
+}
