@@ -72,6 +72,27 @@ func BenchmarkPostWriteImm(b *testing.B) {
 	}
 }
 
+// BenchmarkPostBatch is the same cost for each of sixteen WRITEs that a SendBatch
+// builds and posts together.
+func BenchmarkPostBatch(b *testing.B) {
+	x, y := newPair(b, deep)
+	warm(b, x, y)
+	batch := x.qp.NewSendBatch(16)
+	sge, key, addr := x.mr.SGE(0, 64), y.mr.RKey(), y.mr.Addr()
+	b.ReportAllocs()
+	for b.Loop() {
+		batch.Start()
+		for range 16 {
+			batch.Write(key, addr)
+			batch.SetSGE(sge)
+		}
+		if n, err := batch.Complete(); n != 16 {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/16, "ns/request")
+}
+
 func BenchmarkPollEmpty(b *testing.B) {
 	x, y := newPair(b, deep)
 	warm(b, x, y)

@@ -78,6 +78,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		{"Datagram", testDatagrams},
 		{"Unreliable", testUnreliable},
 		{"Durable", testDurable},
+		{"Batch", testBatch},
 		{"Contract", testContract},
 		{"Lifetime", testLifetimes},
 		{"Concurrency", testConcurrency},
