@@ -245,7 +245,7 @@ func (c *cq) Resize(cqe int) (int, error) {
 		return 0, fmt.Errorf("%w: more than %d completions wait", verbs.ErrInvalid, cqe)
 	}
 	size := 0
-	err := c.queue.Resize(cqe, func(e driver.Extra) error {
+	err := c.queue.Resize(cqe, func(cqe int, e driver.Extra) error {
 		var out abi.ResizeCQOut
 		err := c.dev.commandExtra(abi.CmdResizeCQ, abi.BytesOf(&abi.ResizeCQIn{Handle: c.handle, CQE: uint32(cqe)}), abi.BytesOf(&out), e)
 		size = int(int32(out.CQE))
@@ -258,6 +258,9 @@ func (c *cq) Resize(cqe int) (int, error) {
 		return 0, err
 	}
 	c.size = size
+	if spare, ok := c.queue.(driver.SpareCQ); ok {
+		c.size = spare.Capacity()
+	}
 	return c.size, nil
 }
 

@@ -99,8 +99,9 @@ type CQ interface {
 	// (REQ_NOTIFY_CQ), which the core then makes.
 	Arm(solicited bool) bool
 	// Resize goes over to a queue of at least cqe entries. If it fails though
-	// the command has not, the CQ is of no use any more.
-	Resize(cqe int, resize func(Extra) error) error
+	// the command has not, the CQ is of no use any more. The driver may ask the
+	// kernel for more entries, and of a CQ that is a SpareCQ for nothing.
+	Resize(cqe int, resize func(cqe int, e Extra) error) error
 	Unmap()
 }
 

@@ -74,6 +74,14 @@ type createCQOut struct {
 	_   uint32
 }
 
+// resizeCQIn is struct mlx5_ib_resize_cq.
+type resizeCQIn struct {
+	buffer  uint64
+	cqeSize uint16
+	_       uint16 // reserved0
+	_       uint32 // reserved1
+}
+
 // createQPIn is struct mlx5_ib_create_qp.
 type createQPIn struct {
 	buffer    uint64
@@ -170,6 +178,7 @@ const (
 	cqeRecv          = 2
 	cqeRecvImm       = 3
 	cqeRecvInv       = 4
+	cqeResize        = 5
 	cqeRequestError  = 13
 	cqeResponseError = 14
 	cqeInvalid       = 15

@@ -23,6 +23,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{allocPDOut{}, 4, nil},
 		{createCQIn{}, 32, map[string]uintptr{"record": 8, "cqeSize": 16}},
 		{createCQOut{}, 8, nil},
+		{resizeCQIn{}, 16, map[string]uintptr{"cqeSize": 8}},
 		{createQPIn{}, 48, map[string]uintptr{"record": 8, "sendSize": 16, "recvSize": 20, "recvShift": 24}},
 		{createQPOut{}, 40, map[string]uintptr{"register": 0}},
 		{createSRQIn{}, 32, map[string]uintptr{"record": 8}},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -32,6 +33,7 @@ var (
 type cq struct {
 	ctx      *context
 	mem      []byte
+	first    []byte // that of CreateCQ, which the record stays in
 	number   uint32
 	mask     uint32
 	next     uint32 // free running: CQEs taken
@@ -43,14 +45,23 @@ type cq struct {
 	armed    uint32
 	armedAny bool
 	capacity int
-	lent     atomic.Int32 // spare entries that QPs have
+
+	lending sync.Mutex
+	spare   int // guarded by lending: entries that QPs may have
+	lent    int // guarded by lending: those that they have
 }
 
-// spare is how many entries a CQ has beside those that were asked for. A QP
+// spare is how many entries a CQ has at least beside those that were asked for. A QP
 // takes one, see sendQueue. Where all are taken, requests of a further QP are not
 // marked: its program has to ask for a completion before its queue is full, as with
-// other libraries.
+// other libraries. A large CQ is for many QPs, and has a quarter more.
 const spare = 64
+
+// entries is the size of a queue for so many completions, and so many spare entries at least. The
+// device may not have the quarter.
+func (c *context) entries(cqe, lent int) int {
+	return max(roundUp(cqe+max(spare, lent)+1), min(roundUp(cqe+cqe/4+1), c.largestCQ))
+}
 
 // The places of doorbell records are cache lines of their own, at the end of the
 // memory of a queue.
@@ -61,15 +72,13 @@ func (c *context) CreateCQ(cqe int, create func(int, driver.Extra) error) (drive
 	if most := maxEntries - 1 - spare; cqe > most {
 		return nil, fmt.Errorf("%w: CQ of %d entries, %d is the most", verbs.ErrInvalid, cqe, most)
 	}
-	entries := roundUp(cqe + spare + 1)
-	mem, err := c.mem.Alloc(entries*cqeSize + recordSize)
+	entries := c.entries(cqe, 0)
+	mem, err := c.emptyCQ(entries)
 	if err != nil {
 		return nil, err
 	}
-	for i := range entries {
-		mem[i*cqeSize+cqeSize-1] = cqeInvalid << 4
-	}
-	q := &cq{ctx: c, mem: mem, capacity: entries - 1 - spare, mask: uint32(entries - 1), record: abi.ViewAt[[2]uint32](mem, entries*cqeSize)}
+	q := &cq{ctx: c, mem: mem, first: mem, capacity: cqe, spare: entries - 1 - cqe, mask: uint32(entries - 1),
+		record: abi.ViewAt[[2]uint32](mem, entries*cqeSize)}
 	q.register = abi.ViewAt[uint64](c.uars[0], cqRegister)
 	in := createCQIn{buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[entries*cqeSize:]), cqeSize: cqeSize}
 	var out createCQOut
@@ -81,16 +90,34 @@ func (c *context) CreateCQ(cqe int, create func(int, driver.Extra) error) (drive
 	return q, nil
 }
 
+// emptyCQ returns memory for CQEs, all invalid, and a record.
+func (c *context) emptyCQ(entries int) ([]byte, error) {
+	mem, err := c.mem.Alloc(entries*cqeSize + recordSize)
+	if err != nil {
+		return nil, err
+	}
+	for i := range entries {
+		mem[i*cqeSize+cqeSize-1] = cqeInvalid << 4
+	}
+	return mem, nil
+}
+
+// at returns CQE i and its last word, or false if the device has not written it. The load of the last
+// word is before those of the others.
+func (c *cq) at(i uint32) (cqe []byte, last uint32, ok bool) {
+	cqe = c.mem[int(i&c.mask)*cqeSize:][:cqeSize:cqeSize]
+	last = bits.ReverseBytes32(abi.WordAt(cqe, cqeLast).Load())
+	return cqe, last, last>>4&0xf != cqeInvalid && last&1 == i/(c.mask+1)&1
+}
+
 // Poll takes at most one round of the queue, of which it leaves out what no QP
 // that is there has asked for.
 func (c *cq) Poll(wcs []verbs.WC, qps driver.QPs) (int, error) {
 	first, n := c.next, 0
 	var err error
 	for n < len(wcs) && c.next-first <= c.mask {
-		cqe := c.mem[int(c.next&c.mask)*cqeSize:][:cqeSize:cqeSize]
-		// The load of the last word is before those of the others.
-		last := bits.ReverseBytes32(abi.WordAt(cqe, cqeLast).Load())
-		if last>>4&0xf == cqeInvalid || last&1 != c.next/(c.mask+1)&1 {
+		cqe, last, ok := c.at(c.next)
+		if !ok {
 			break
 		}
 		var wanted bool
@@ -231,23 +258,96 @@ func (c *cq) Capacity() int { return c.capacity }
 
 // borrow takes one of the spare entries for a QP.
 func (c *cq) borrow() bool {
-	if c.lent.Add(1) <= spare {
-		return true
+	c.lending.Lock()
+	defer c.lending.Unlock()
+	if c.lent == c.spare {
+		return false
 	}
-	c.lent.Add(-1)
-	return false
+	c.lent++
+	return true
 }
 
 // giveBack is for a QP that is gone.
-func (c *cq) giveBack() { c.lent.Add(-1) }
+func (c *cq) giveBack() {
+	c.lending.Lock()
+	defer c.lending.Unlock()
+	c.lent--
+}
 
 // Notified counts an event.
 func (c *cq) Notified() { c.events.Add(1) }
 
-// Resize is not called: the driver says that it cannot.
-func (c *cq) Resize(int, func(driver.Extra) error) error {
-	return fmt.Errorf("%w: resizing a CQ of a ConnectX", verbs.ErrUnsupported)
+// Resize gives the device memory of another size. It writes a CQE that says so behind those in the old
+// memory, and the CQE that follows to the new one. The record stays where it is.
+func (c *cq) Resize(cqe int, resize func(int, driver.Extra) error) error {
+	c.lending.Lock() // no QP borrows while the spare entries are counted anew
+	defer c.lending.Unlock()
+	if most := maxEntries - 1 - max(spare, c.lent); cqe > most {
+		return fmt.Errorf("%w: CQ of %d entries, %d is the most", verbs.ErrInvalid, cqe, most)
+	}
+	if waiting := c.waiting(); waiting > cqe {
+		return fmt.Errorf("%w: %d completions wait, more than %d", verbs.ErrInvalid, waiting, cqe)
+	}
+	entries := c.ctx.entries(cqe, c.lent)
+	if uint32(entries-1) == c.mask { // for the kernel that is no change
+		c.capacity, c.spare = cqe, entries-1-cqe
+		return nil
+	}
+	mem, err := c.ctx.emptyCQ(entries)
+	if err != nil {
+		return err
+	}
+	in := resizeCQIn{buffer: abi.AddressOf(mem), cqeSize: cqeSize}
+	if err := resize(entries-1, driver.Extra{In: abi.BytesOf(&in)}); err != nil {
+		c.ctx.mem.Unmap(mem)
+		return err
+	}
+	err = c.moveTo(mem, uint32(entries-1))
+	c.unmapLatest()
+	c.mem, c.mask, c.capacity, c.spare = mem, uint32(entries-1), cqe, entries-1-cqe
+	c.recordTaken() // the CQE of the resize is
+	return err
+}
+
+// waiting counts the completions in the queue.
+func (c *cq) waiting() int {
+	n := uint32(0)
+	for n <= c.mask {
+		if _, _, ok := c.at(c.next + n); !ok {
+			break
+		}
+		n++
+	}
+	return int(n)
+}
+
+// moveTo copies the CQEs that wait to the new memory, each one place on: the CQE of the resize, which
+// is the last in the old memory, counts as the first that is taken.
+func (c *cq) moveTo(mem []byte, mask uint32) error {
+	for i := c.next; i-c.next <= c.mask && i-c.next < mask; i++ {
+		cqe, last, ok := c.at(i)
+		if !ok {
+			return fmt.Errorf("%w: the queue ends before it was resized", errQueue)
+		}
+		if last>>4&0xf == cqeResize {
+			c.next++
+			return nil
+		}
+		moved := mem[int((i+1)&mask)*cqeSize:][:cqeSize]
+		copy(moved, cqe)
+		moved[cqeSize-1] = byte(last)&^1 | byte((i+1)/(mask+1)&1)
+	}
+	return fmt.Errorf("%w: more than there was room for, and the queue was not resized", errQueue)
+}
+
+func (c *cq) unmapLatest() {
+	if &c.mem[0] != &c.first[0] {
+		c.ctx.mem.Unmap(c.mem)
+	}
 }
 
 // Unmap frees the memory, which the device has let go of.
-func (c *cq) Unmap() { c.ctx.mem.Unmap(c.mem) }
+func (c *cq) Unmap() {
+	c.unmapLatest()
+	c.ctx.mem.Unmap(c.first)
+}

@@ -40,6 +40,8 @@ type context struct {
 	mem  driver.Memory
 	out  contextOut
 	uars [][]byte // mapped pages of registers, which are not cached
+	// largestCQ is how many entries the device has for a CQ, 0 before Describe.
+	largestCQ int
 }
 
 // Open maps the pages of registers that the kernel has set aside for the context.
@@ -107,13 +109,14 @@ const (
 )
 
 // Describe leaves out what this driver does not do: windows and keys to
-// invalidate, resizing, memory that is paged in. A CQ is a power of two of entries,
+// invalidate, memory that is paged in. A CQ is a power of two of entries,
 // of which one stays free and some are the driver's.
 func (c *context) Describe(attr *verbs.DeviceAttr) {
-	attr.Caps &^= verbs.CapMemWindow | verbs.CapResizeCQ | verbs.CapOnDemandPaging
-	attr.Caps |= verbs.CapSendWithImm | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapAtomics | verbs.CapUC | verbs.CapUD
+	attr.Caps &^= verbs.CapMemWindow | verbs.CapOnDemandPaging
+	attr.Caps |= verbs.CapSendWithImm | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapAtomics | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ
 	attr.MaxInline = maxInline
-	attr.MaxCQE = max(roundUp(min(attr.MaxCQE+1, maxEntries)+1)/2-1-spare, 0)
+	c.largestCQ = roundUp(min(attr.MaxCQE+1, maxEntries)+1) / 2
+	attr.MaxCQE = max(c.largestCQ-1-spare, 0)
 	attr.MaxSGE, attr.MaxSGERead, attr.MaxSRQSGE = min(attr.MaxSGE, maxSGE), min(attr.MaxSGERead, maxSGE), min(attr.MaxSRQSGE, maxSGE)
 	attr.MaxQPWR = min(attr.MaxQPWR, int(c.out.maxRecvWR), int(c.out.maxSendBlocks)/sendBlocks(verbs.QPTypeUD, verbs.QPCap{MaxSendSGE: maxSGE, MaxInline: maxInline}))
 }

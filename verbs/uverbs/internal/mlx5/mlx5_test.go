@@ -322,9 +322,9 @@ func TestAMarkedRequestFreesTheQueueAndIsNotSeen(t *testing.T) {
 		require.Zero(t, n, "nobody has asked for it")
 		require.EqualValues(t, marked+1, q.send.done.Load())
 	}
-	require.EqualValues(t, 1, c.lent.Load())
+	require.EqualValues(t, 1, c.lent)
 	q.Unmap()
-	require.Zero(t, c.lent.Load())
+	require.Zero(t, c.lent)
 }
 
 // A program that asks for no completion posts for ever, whatever the sizes of its
@@ -365,11 +365,107 @@ func TestRequestsWithoutCompletionsNeverFillTheQueueForEver(t *testing.T) {
 }
 
 // The limit that docs/transports.md tells of.
+func TestALargeCQHasSpareEntriesForManyQPs(t *testing.T) {
+	ctx, _ := newContext(t)
+	ctx.Describe(&verbs.DeviceAttr{MaxCQE: 1<<22 - 1})
+	for cqe, least := range map[int]int{1: spare, 100: spare, 1000: 250, 1 << 12: 1 << 10, 4000: 1000} {
+		require.GreaterOrEqual(t, newCQ(t, ctx, cqe).spare, least, "%d entries", cqe)
+	}
+}
+
+// Resized, a CQ has its completions in their order, whatever their places in the two rings, and no more
+// spare entries than there are.
+func TestCompletionsMoveWithTheirCQ(t *testing.T) {
+	for _, sizes := range [][]int{{100, 1000}, {1000, 100}, {100, 1000, 200, 100}, {100, 101}} {
+		for _, taken := range []uint32{0, 1, 60, 1000} { // before
+			ctx, mem := newContext(t)
+			c := newCQ(t, ctx, sizes[0])
+			q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 4}, SignalAll: true})
+			require.NoError(t, postOne(q, 0))
+			const waiting = 50
+			written, next := uint32(0), uint32(0)
+			write := func() {
+				device(c, written, cqeRequest, 0, func(cqe []byte) { be.PutUint32(cqe[cqeBytes:], next) })
+				written++
+				next++
+			}
+			expect := uint32(0)
+			take := func(n uint32) {
+				for range n {
+					var wcs [1]verbs.WC
+					q.send.done.Store(0) // the one request completes again
+					k, err := c.Poll(wcs[:], one{q})
+					require.NoError(t, err)
+					require.Equal(t, 1, k)
+					require.Equal(t, expect, wcs[0].ByteLen)
+					expect++
+				}
+			}
+			for range taken {
+				write()
+				take(1)
+			}
+			for range waiting {
+				write()
+			}
+			for _, size := range sizes[1:] {
+				q.send.done.Store(0)
+				require.ErrorIs(t, c.Resize(waiting-1, nil), verbs.ErrInvalid, "%d wait", waiting)
+				require.NoError(t, c.Resize(size, func(entries int, e driver.Extra) error {
+					require.GreaterOrEqual(t, entries, size+spare)
+					in := abi.ViewAt[resizeCQIn](e.In, 0)
+					require.EqualValues(t, cqeSize, in.cqeSize)
+					require.NotZero(t, in.buffer)
+					device(c, written, cqeResize, 0, nil)
+					written++
+					return nil
+				}))
+				require.Equal(t, size, c.Capacity())
+				require.Equal(t, int(c.mask), c.spare+size)
+				require.Equal(t, bits.ReverseBytes32(c.next), c.record[0])
+				take(10)
+				for range 10 {
+					write()
+				}
+			}
+			take(waiting)
+			var wcs [1]verbs.WC
+			n, err := c.Poll(wcs[:], one{q})
+			require.NoError(t, err)
+			require.Zero(t, n)
+			c.Unmap()
+			q.Unmap()
+			ctx.Close()
+			require.Zero(t, mem.used)
+		}
+	}
+}
+
+func postOne(q *qp, id uint64) error {
+	_, _, err := q.PostSend([]verbs.SendWR{{ID: id, Opcode: verbs.OpSend}})
+	return err
+}
+
+// What a device has written that has not resized the queue does not end the process, nor the lock.
+func TestAQueueThatWasNotResizedIsBroken(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 100)
+	require.ErrorIs(t, c.Resize(1000, func(int, driver.Extra) error { return nil }), errQueue)
+	c = newCQ(t, ctx, 100)
+	for i := range uint32(50) {
+		device(c, i, cqeRequest, 0, nil)
+	}
+	require.ErrorIs(t, c.Resize(1000, func(int, driver.Extra) error { return nil }), errQueue)
+	refused := errors.New("refused")
+	require.ErrorIs(t, c.Resize(2000, func(int, driver.Extra) error { return refused }), refused)
+	require.Zero(t, c.waiting(), "the new memory is empty")
+}
+
 func TestAQPWithoutASpareEntryIsFreedBySignaledRequests(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 8)
 	attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 4}, SendCQ: c}
-	for range spare {
+	for range c.spare {
 		require.True(t, newQP(t, ctx, attr).send.marks)
 	}
 	q := newQP(t, ctx, attr)

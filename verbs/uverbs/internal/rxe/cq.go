@@ -108,9 +108,9 @@ func readWC(wc *verbs.WC, element []byte) {
 func (c *cq) Arm(bool) bool { return false }
 
 // Resize has nothing to move: the kernel has moved what was in the queue.
-func (c *cq) Resize(_ int, resize func(driver.Extra) error) error {
+func (c *cq) Resize(cqe int, resize func(int, driver.Extra) error) error {
 	old := c.ring.mem
-	if err := c.open(resize); err != nil {
+	if err := c.open(func(e driver.Extra) error { return resize(cqe, e) }); err != nil {
 		return err
 	}
 	c.mem.Unmap(old)

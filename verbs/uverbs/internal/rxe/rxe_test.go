@@ -205,7 +205,7 @@ func TestRxeResizeGoesOnInTheNewQueue(t *testing.T) {
 	require.NoError(t, err)
 	bigger := k.queue(1<<20, 5, 6) // into which the kernel has moved the rest
 	complete(k.maps[1<<20], abi.WC{WRID: 2})
-	require.NoError(t, cq.Resize(31, k.answer(abi.BytesOf(&bigger))))
+	require.NoError(t, cq.Resize(31, func(_ int, e driver.Extra) error { return k.answer(abi.BytesOf(&bigger))(e) }))
 	complete(k.maps[1<<20], abi.WC{WRID: 3})
 	n, err := cq.Poll(wcs[:], nil)
 	require.NoError(t, err)

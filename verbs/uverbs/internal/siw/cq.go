@@ -106,6 +106,8 @@ func (c *cq) Arm(bool) bool {
 }
 
 // Resize lets the kernel say that siw cannot.
-func (c *cq) Resize(_ int, resize func(driver.Extra) error) error { return resize(driver.Extra{}) }
+func (c *cq) Resize(cqe int, resize func(int, driver.Extra) error) error {
+	return resize(cqe, driver.Extra{})
+}
 
 func (c *cq) Unmap() { c.mem.Unmap(c.ring.mem) }

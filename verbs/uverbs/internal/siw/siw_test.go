@@ -481,7 +481,7 @@ func TestSiwCannotChangeSizes(t *testing.T) {
 	require.NoError(t, s.Modify(verbs.SRQAttr{Limit: 1}, verbs.SRQAttrLimit, modify))
 	require.Equal(t, 1, given)
 	c := newCQ(t, 4)
-	require.ErrorIs(t, c.Resize(8, func(driver.Extra) error { return errNoMapping }), errNoMapping, "what the kernel says")
+	require.ErrorIs(t, c.Resize(8, func(int, driver.Extra) error { return errNoMapping }), errNoMapping, "what the kernel says")
 }
 
 func TestSiwNudgesUnlessTheKernelHasSomethingToLookAt(t *testing.T) {
