@@ -133,3 +133,13 @@ func TestPersistentMemoryIsRefused(t *testing.T) {
 	_, err := e.pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessFlushPersistent, verbs.MROptions{})
 	require.ErrorIs(t, err, verbs.ErrUnsupported)
 }
+
+// There is nothing to take away the second time. It is not asked of all devices:
+// rxe's kernel (6.12) dies of it.
+func TestAKeyIsTakenAwayOnce(t *testing.T) {
+	a, _ := newPair(t, usual)
+	_, _, key := a.bindWindow(t)
+	require.Equal(t, verbs.WCSuccess, a.post(t, verbs.SendWR{Opcode: verbs.OpLocalInv, InvalidateRKey: key}))
+	require.Equal(t, verbs.WCLocQPOpErr, a.post(t, verbs.SendWR{Opcode: verbs.OpLocalInv, InvalidateRKey: key}))
+	require.Equal(t, verbs.QPStateErr, state(t, a))
+}

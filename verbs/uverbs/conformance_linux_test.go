@@ -35,7 +35,8 @@ var rxeStatuses = map[verbs.WCStatus][]verbs.WCStatus{
 // rxeLacks is what the kernel's driver does not do, of 6.1 and 6.12.
 func rxeLacks(t testing.TB) verbstest.Lack {
 	t.Helper()
-	lacks := verbstest.LackAccessEvent | verbstest.LackRegionInvalidation | verbstest.LackWindowBounds
+	lacks := verbstest.LackAccessEvent | verbstest.LackRegionInvalidation | verbstest.LackWindowBounds |
+		verbstest.LackPrivilegedQKey
 	var name unix.Utsname
 	require.NoError(t, unix.Uname(&name))
 	if release := unix.ByteSliceToString(name.Release[:]); !strings.HasPrefix(release, "6.1.") {

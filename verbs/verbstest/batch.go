@@ -100,12 +100,14 @@ func testBatch(t *testing.T, s *suite) {
 		}
 		require.Equal(t, []byte{1, 2, 3, 4, 5, 6, 7, 8}, b.mr.Bytes()[:8])
 		require.Equal(t, key, b.received(5, verbs.WCSuccess).Imm)
-		batch = b.qp.NewSendBatch(1)
+		batch = b.qp.NewSendBatch(2)
 		batch.Flags = verbs.SendSignaled
-		batch.LocalInv(key)
+		batch.BindMW(verbs.Bind{MW: mw, RKey: key + 1, MR: b.mr, Addr: b.mr.Addr(), Length: 64, Access: verbs.AccessRemoteWrite})
+		batch.LocalInv(key + 1)
 		_, err = batch.Complete()
 		require.NoError(t, err)
-		require.NotEqual(t, verbs.WCSuccess, b.poll(b.send, 1)[0].Status, "it is gone already")
+		b.sent(0, verbs.WCSuccess)
+		require.Equal(t, verbs.WCLocalInv, b.sent(0, verbs.WCSuccess).Opcode)
 	})
 	t.Run("a datagram goes where SetAddress says", func(t *testing.T) {
 		a, b := s.datagrams(t)

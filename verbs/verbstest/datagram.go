@@ -117,6 +117,9 @@ func testDatagrams(t *testing.T, s *suite) {
 	})
 	t.Run("a privileged Q_Key in a request stands for that of the QP", func(t *testing.T) {
 		a, b := s.datagrams(t)
+		if a.pair.Lacks&LackPrivilegedQKey != 0 {
+			t.Skip("this device sends the key as it is")
+		}
 		ah, err := a.pd.CreateAH(a.vectorTo(b))
 		require.NoError(t, err)
 		b.receive(verbs.RecvWR{ID: 3, SGL: []verbs.SGE{b.mr.SGE(0, 100)}})

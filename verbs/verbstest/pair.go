@@ -39,6 +39,8 @@ const (
 	// LackWindowBounds: a memory window lets peers reach all of the region
 	// that it is bound to.
 	LackWindowBounds
+	// LackPrivilegedQKey: a Q_Key with the upper bit set is sent as it is.
+	LackPrivilegedQKey
 	// LackFlushEvent: flushed receives do not count as solicited.
 	LackFlushEvent
 )
