@@ -37,7 +37,7 @@ var trials = []trial{
 	{"connect", []string{"connectrpc.com/connect"}, tryConnect, "tryConnect", ""},
 	{"gRPC", []string{"google.golang.org/grpc"}, tryGRPC, "tryGRPC", "`examples/programs/grpc` kills and restarts the server"},
 	{"ttrpc", []string{"github.com/containerd/ttrpc"}, tryTTRPC, "tryTTRPC", ""},
-	{"go-redis, redcon", []string{"github.com/redis/go-redis/v9", "github.com/tidwall/redcon"}, tryRedis, "tryRedis", "go-redis looks before each use whether a connection is alive only if there is a descriptor, so not here; a redis-server needs [the proxy](getting-started.md#a-program-that-exists)"},
+	{"go-redis, redcon", []string{"github.com/redis/go-redis/v9", "github.com/tidwall/redcon"}, tryRedis, "tryRedis", "go-redis looks by a descriptor whether an idle connection is alive, and is lent one; a redis-server needs [the proxy](getting-started.md#a-program-that-exists)"},
 	{"pgx, psql-wire", []string{"github.com/jackc/pgx/v5", "github.com/jeroenrinzema/psql-wire"}, tryPostgres, "tryPostgres", "a PostgreSQL needs [the proxy](getting-started.md#a-program-that-exists)"},
 	{"franz-go, kfake (Kafka)", []string{"github.com/twmb/franz-go", "github.com/twmb/franz-go/pkg/kfake"}, tryKafka, "tryKafka", "kfake is a Kafka of franz-go, for tests; a real one is in Java"},
 	{"paho, mochi (MQTT)", []string{"github.com/eclipse/paho.mqtt.golang", "github.com/mochi-mqtt/server/v2"}, tryMQTT, "tryMQTT", ""},

@@ -1,0 +1,247 @@
+package pools
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/seed-b9b531af/ramjet/rnet"
+)
+
+// server accepts connections, and closes them when it is told to.
+type server struct {
+	net.Listener
+	accepted chan net.Conn
+}
+
+// serve serves each connection by handle. The listener is closed with the test.
+func serve(t *testing.T, transport rnet.Transport, handle func(net.Conn)) *server {
+	t.Helper()
+	lc := rnet.ListenConfig{Transport: transport}
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	s := &server{Listener: ln, accepted: make(chan net.Conn, 16)}
+	go func() {
+		for {
+			c, err := ln.Accept() // ended by a peer, or the end of the test
+			if err != nil {
+				return
+			}
+			s.accepted <- c
+			go handle(c)
+		}
+	}()
+	return s
+}
+
+// overEach runs a test over TCP, where it shows what is to be, and over streams.
+func overEach(t *testing.T, test func(t *testing.T, transport rnet.Transport)) {
+	for _, transport := range []rnet.Transport{rnet.TCP, rnet.Soft} {
+		t.Run(string(transport), func(t *testing.T) { test(t, transport) })
+	}
+}
+
+// arrived waits until the end of a connection that the server has closed can have been
+// seen at the other end: a round on another connection, of the same session, comes after.
+func arrived(t *testing.T, dialer rnet.Dialer, s *server) {
+	t.Helper()
+	c, err := dialer.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	(<-s.accepted).Close()
+	_, err = io.ReadAll(c)
+	require.NoError(t, err)
+}
+
+// redisServer answers what a client says with what it wants to hear.
+func redisServer(c net.Conn) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	for {
+		line, err := in.ReadString('\n') // ended by the client, or Close
+		if err != nil {
+			return
+		}
+		var words int
+		fmt.Sscanf(line, "*%d", &words)
+		var command string
+		for i := range words {
+			in.ReadString('\n')
+			word, _ := in.ReadString('\n')
+			if i == 0 {
+				command = strings.ToLower(strings.TrimSpace(word))
+			}
+		}
+		answer := "+OK\r\n"
+		switch command {
+		case "hello":
+			answer = "-ERR unknown command\r\n"
+		case "ping":
+			answer = "+PONG\r\n"
+		}
+		io.WriteString(c, answer)
+	}
+}
+
+func TestGoRedisNoticesAClosedConnection(t *testing.T) {
+	overEach(t, func(t *testing.T, transport rnet.Transport) {
+		dialer := rnet.Dialer{Transport: transport}
+		s := serve(t, transport, redisServer)
+		db := redis.NewClient(&redis.Options{
+			Addr: s.Addr().String(), PoolSize: 1, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
+			Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+				return dialer.DialContext(ctx, network, address)
+			},
+		})
+		defer db.Close()
+		for range 5 {
+			require.NoError(t, db.Ping(t.Context()).Err())
+			(<-s.accepted).Close()
+			arrived(t, dialer, s)
+		}
+	})
+}
+
+// mysqlServer speaks as much of MySQL's protocol as the driver needs.
+func mysqlServer(c net.Conn) {
+	defer c.Close()
+	packet := func(number byte, body string) {
+		io.WriteString(c, string([]byte{byte(len(body)), byte(len(body) >> 8), 0, number})+body)
+	}
+	const ok = "\x00\x00\x00\x02\x00\x00\x00"
+	packet(0, "\x0a8.0.0\x00"+"\x01\x00\x00\x00"+"12345678\x00"+
+		"\x00\xa2"+"\x21"+"\x02\x00"+"\x08\x00"+"\x15"+strings.Repeat("\x00", 10)+"123456789012\x00"+"mysql_native_password\x00")
+	in := bufio.NewReader(c)
+	for number := byte(2); ; number = 1 {
+		var head [4]byte
+		if _, err := io.ReadFull(in, head[:]); err != nil { // ended by the client, or Close
+			return
+		}
+		in.Discard(int(head[0]) | int(head[1])<<8)
+		packet(number, ok)
+	}
+}
+
+func TestTheMySQLDriverNoticesAClosedConnection(t *testing.T) {
+	overEach(t, func(t *testing.T, transport rnet.Transport) {
+		dialer := rnet.Dialer{Transport: transport}
+		network := "rnet-" + string(transport)
+		mysql.RegisterDialContext(network, func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", address)
+		})
+		s := serve(t, transport, mysqlServer)
+		db, err := sql.Open("mysql", fmt.Sprintf("user:@%s(%s)/", network, s.Addr()))
+		require.NoError(t, err)
+		defer db.Close()
+		db.SetMaxOpenConns(1)
+		for range 5 {
+			_, err = db.ExecContext(t.Context(), "DO 1")
+			require.NoError(t, err)
+			(<-s.accepted).Close()
+			arrived(t, dialer, s)
+		}
+	})
+}
+
+// What must not be sent twice, net/http does not send twice: so it has to notice before.
+func TestNetHTTPNoticesAClosedConnection(t *testing.T) {
+	overEach(t, func(t *testing.T, transport rnet.Transport) {
+		dialer := rnet.Dialer{Transport: transport}
+		lc := rnet.ListenConfig{Transport: transport}
+		ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		hs := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+		go hs.Serve(ln) // ended by Close
+		defer hs.Close()
+		noticed := make(chan struct{}, 1)
+		pool := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dialer.DialContext(ctx, network, address)
+			return told{c, noticed}, err
+		}}
+		defer pool.CloseIdleConnections()
+		client := &http.Client{Transport: pool}
+		post := func() (reused bool) {
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused },
+			})
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+ln.Addr().String(), strings.NewReader("once"))
+			require.NoError(t, err)
+			answer, err := client.Do(request)
+			require.NoError(t, err)
+			io.Copy(io.Discard, answer.Body)
+			answer.Body.Close()
+			return reused
+		}
+		post()
+		require.True(t, post())
+		hs.SetKeepAlivesEnabled(false) // closes those that are idle
+		hs.SetKeepAlivesEnabled(true)
+		<-noticed
+		require.False(t, post())
+	})
+}
+
+// told tells when its user closes it.
+type told struct {
+	net.Conn
+	closed chan struct{}
+}
+
+func (c told) Close() error {
+	select {
+	case c.closed <- struct{}{}:
+	default:
+	}
+	return c.Conn.Close()
+}
+
+func keepAlive(_, _ string, c syscall.RawConn) error {
+	var err error
+	return errors.Join(c.Control(func(fd uintptr) {
+		err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_KEEPALIVE, 1)
+	}), err)
+}
+
+// gRPC's own dialer sets keep-alive on its socket by a control function.
+func TestTheDialerOfGRPCGetsStreams(t *testing.T) {
+	ln, err := rnet.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	gs := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(gs, health.NewServer())
+	go gs.Serve(ln) // ended by Stop
+	defer gs.Stop()
+	got := make(chan net.Conn, 1)
+	dialer := rnet.Dialer{KeepAlive: -1, Control: keepAlive}
+	client, err := grpc.NewClient("passthrough:///"+ln.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			c, err := dialer.DialContext(ctx, "tcp", address)
+			if err == nil {
+				got <- c
+			}
+			return c, err
+		}))
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = grpc_health_v1.NewHealthClient(client).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	require.NoError(t, err)
+	require.IsType(t, (*rnet.Conn)(nil), <-got)
+}
