@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"sync"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // addrSpace gives out the addresses by which a listener knows its streams'
@@ -144,16 +146,16 @@ func (s *addrSpace) takeSpare(count int) (netip.AddrPort, int) {
 }
 
 // give takes back what a session of a client with address ip was given.
-func (s *addrSpace) give(ip netip.Addr, list []slotAddrs) {
+func (s *addrSpace) give(ip netip.Addr, list []mux.SlotAddrs) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ports := s.hosts[ip]
 	for _, r := range list {
-		if r.addr.Addr() == ip {
-			ports.put(int(r.addr.Port()), int(r.count))
+		if r.Addr.Addr() == ip {
+			ports.put(int(r.Addr.Port()), int(r.Count))
 			continue
 		}
-		b := r.addr.Addr().As4()
+		b := r.Addr.Addr().As4()
 		delete(s.spare, uint32(b[1]&0x7f)<<16|uint32(b[2])<<8|uint32(b[3]))
 	}
 	if ports != nil && ports.count == ports.most {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 func TestAddressesAreTCPAddresses(t *testing.T) {
@@ -44,7 +46,7 @@ func TestNoTwoConnectionsOfAListenerHaveOneAddress(t *testing.T) {
 		seen := make(map[string]bool)
 		for i := range 4 {
 			d := k.dialer()
-			d.Limits = Limits{RingSize: minRingSize, Window: minWindow, Streams: 700 + i} // a kernel device may pin 8 MiB
+			d.Limits = Limits{RingSize: minRingSize, Window: mux.MinWindow, Streams: 700 + i} // a kernel device may pin 8 MiB
 			for range 3 {
 				c, err := d.Dial("tcp", ln.Addr().String())
 				require.NoError(t, err)

@@ -198,7 +198,7 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 			ln := k.listen(t)
 			c, s := k.connect(t, ln)
 			require.NoError(t, ln.Close()) // one over a device looks for new addresses each second
-			window := int(s.(*Conn).s.mux.cfg.Window)
+			window := int(s.(*Conn).s.mux.Config().Window)
 			out := make([]byte, min(size, window))
 			in := make([]byte, min(len(out), 3000)) // large pieces wait in the ring
 			work := func() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
 
@@ -39,7 +40,7 @@ var (
 	overNotices = carrier{name: "soft-noimm", transport: Soft, device: soft.TestNoImmName}
 	// overNarrow has the smallest ring and window: all kinds of credit run
 	// out all the time.
-	overNarrow = carrier{name: "soft-narrow", transport: Soft, limits: Limits{RingSize: minRingSize, Window: minWindow}}
+	overNarrow = carrier{name: "soft-narrow", transport: Soft, limits: Limits{RingSize: minRingSize, Window: mux.MinWindow}}
 )
 
 // ownCarriers are those of the software HCA.

@@ -70,13 +70,12 @@ func TestReadsDuringCloseDoNotSeeTheEndTooEarly(t *testing.T) {
 				require.NoError(t, a.Close())
 				c := d.(*Conn)
 				eventually(t, "the end is there", func() bool {
-					c.st.recv.mu.Lock()
-					defer c.st.recv.mu.Unlock()
-					return c.st.recv.err != nil
+					c.s.mux.PollLock().Look()
+					return c.s.mux.Len() == 0
 				})
 				closing := start(t, func() {
 					for range rnd.IntN(2000) { // a few microseconds
-						c.st.recv.readable()
+						c.st.Closed()
 					}
 					assert.NoError(t, c.Close())
 				})

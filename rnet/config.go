@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // Transport says which way a connection may take. The zero value leaves it to
@@ -136,14 +137,14 @@ func (l *Limits) apply(cfg *sessionConfig) error {
 	switch {
 	case ring < link.MinRing || ring > link.MaxRing || ring&(ring-1) != 0:
 		return fmt.Errorf("rnet: ring of %d bytes, want a power of two from %d to %d", ring, link.MinRing, link.MaxRing)
-	case window < minWindow || window > maxWindow:
-		return fmt.Errorf("rnet: window of %d bytes, want %d to %d", window, minWindow, maxWindow)
-	case all < minSessionWindow || all > maxSessionWindow:
-		return fmt.Errorf("rnet: session window of %d bytes, want %d to %d", all, minSessionWindow, maxSessionWindow)
-	case streams < 1 || streams > maxStreams:
-		return fmt.Errorf("rnet: %d streams, want 1 to %d", streams, maxStreams)
+	case window < mux.MinWindow || window > mux.MaxWindow:
+		return fmt.Errorf("rnet: window of %d bytes, want %d to %d", window, mux.MinWindow, mux.MaxWindow)
+	case all < mux.MinSessionWindow || all > mux.MaxSessionWindow:
+		return fmt.Errorf("rnet: session window of %d bytes, want %d to %d", all, mux.MinSessionWindow, mux.MaxSessionWindow)
+	case streams < 1 || streams > mux.MaxStreams:
+		return fmt.Errorf("rnet: %d streams, want 1 to %d", streams, mux.MaxStreams)
 	}
 	cfg.ringSize = uint32(ring)
-	cfg.muxSizes = muxSizes{Window: uint32(window), SessionWindow: uint32(all), Streams: uint32(streams)}
+	cfg.Sizes = mux.Sizes{Window: uint32(window), SessionWindow: uint32(all), Streams: uint32(streams)}
 	return nil
 }

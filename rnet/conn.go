@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // Conn is a stream of a session: a net.Conn with the semantics of a
@@ -23,14 +25,14 @@ import (
 // peer's last byte comes by itself. What is not as with TCP is listed in
 // docs/differences.md.
 type Conn struct {
-	st     *stream
+	st     *mux.Stream
 	s      *session
 	linger atomic.Int32 // seconds, -1: default
 	addrs  atomic.Pointer[connAddrs]
 	pair   atomic.Pointer[socketPair] // of who has asked for a descriptor, see SyscallConn
 }
 
-func newConn(s *session, st *stream) *Conn {
+func newConn(s *session, st *mux.Stream) *Conn {
 	c := &Conn{s: s, st: st}
 	c.linger.Store(-1)
 	return c

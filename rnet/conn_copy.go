@@ -1,6 +1,10 @@
 package rnet
 
-import "io"
+import (
+	"io"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+)
 
 // WriteTo writes everything that arrives to w, until the peer's last byte, for
 // which it returns nil, or an error, and returns how many bytes w took. What w
@@ -25,13 +29,13 @@ func (c *Conn) writeTo(w io.Writer) (int64, error) {
 		if err != nil {
 			return total, c.opError("read", err)
 		}
-		p := k.unread()
+		p := k.Unread()
 		n, err := w.Write(p)
 		total += int64(n)
 		if err == nil && n < len(p) {
 			err = io.ErrShortWrite
 		}
-		k.recycle()
+		k.Recycle()
 		if err != nil {
 			return total, err
 		}
@@ -66,12 +70,12 @@ func (c *Conn) readFrom(r io.Reader) (int64, error) {
 	for {
 		k, err := read()
 		var werr error
-		if len(k.buf) > 0 {
+		if len(k.Unread()) > 0 {
 			var n int
-			n, werr = c.Write(k.buf)
+			n, werr = c.Write(k.Unread())
 			total += int64(n)
 		}
-		k.recycle()
+		k.Recycle()
 		if werr != nil {
 			return total, werr
 		}
@@ -86,7 +90,7 @@ func (c *Conn) readFrom(r io.Reader) (int64, error) {
 
 // pieces returns a function that returns what r has next, in a chunk that may be
 // empty and is the caller's, and the error of r.
-func pieces(r io.Reader) func() (*chunk, error) {
+func pieces(r io.Reader) func() (*mux.Chunk, error) {
 	if s := socketOf(r); s != nil {
 		return s.next
 	}
@@ -100,10 +104,10 @@ type eagerReader struct {
 	size int
 }
 
-func (e *eagerReader) next() (*chunk, error) {
-	k := newChunk(e.size)
-	n, err := e.r.Read(k.buf[:e.size])
-	k.buf = k.buf[:n]
+func (e *eagerReader) next() (*mux.Chunk, error) {
+	k := mux.NewChunk(e.size)
+	n, err := e.r.Read(k.Space(e.size))
+	k.SetLen(n)
 	if n == e.size {
 		e.size = copySize
 	} else {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"reflect"
 	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // socketReader reads from a socket of package net, by its descriptor, so that
@@ -19,7 +21,7 @@ type socketReader struct {
 	tryIt func(fd uintptr) bool
 
 	// What try has read.
-	k   *chunk
+	k   *mux.Chunk
 	err error
 }
 
@@ -67,9 +69,9 @@ func isStream(a net.Addr) bool {
 	return false
 }
 
-func (s *socketReader) next() (*chunk, error) {
+func (s *socketReader) next() (*mux.Chunk, error) {
 	if s.limit != nil && s.limit.N <= 0 {
-		return newChunk(0), io.EOF
+		return mux.NewChunk(0), io.EOF
 	}
 	s.k, s.err = nil, nil
 	if s.raw.Read(s.tryIt) != nil || s.k == nil { // closed, or a deadline: Read says it as it should be said
@@ -77,7 +79,7 @@ func (s *socketReader) next() (*chunk, error) {
 		s.k, s.err = one.next()
 	}
 	if s.limit != nil {
-		s.limit.N -= int64(len(s.k.buf))
+		s.limit.N -= int64(len(s.k.Unread()))
 	}
 	return s.k, s.err
 }
@@ -88,16 +90,17 @@ func (s *socketReader) try(fd uintptr) bool {
 	if s.limit != nil {
 		size = int(min(int64(size), s.limit.N))
 	}
-	k := newChunk(size)
-	n, err := syscall.Read(int(fd), k.buf[:size])
+	k := mux.NewChunk(size)
+	n, err := syscall.Read(int(fd), k.Space(size))
 	for err == syscall.EINTR {
-		n, err = syscall.Read(int(fd), k.buf[:size])
+		n, err = syscall.Read(int(fd), k.Space(size))
 	}
 	if err == syscall.EAGAIN {
-		k.recycle()
+		k.Recycle()
 		return false
 	}
-	switch k.buf = k.buf[:max(n, 0)]; {
+	k.SetLen(max(n, 0))
+	switch {
 	case err != nil:
 		s.err = &net.OpError{
 			Op: "read", Net: s.conn.LocalAddr().Network(), Source: s.conn.LocalAddr(), Addr: s.conn.RemoteAddr(),

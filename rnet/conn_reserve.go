@@ -1,7 +1,9 @@
 package rnet
 
+import "github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+
 // MaxReserve is the largest n of Reserve, in bytes.
-const MaxReserve = maxReserve
+const MaxReserve = mux.MaxReserve
 
 // Reserve returns n bytes of registered memory, at most MaxReserve, to be
 // filled and then sent by Commit, without a copy of ours: the device sends

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // way is how an address can be reached.
@@ -127,7 +128,7 @@ func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.Addr
 	if a.d.Dedicated {
 		cfg.Streams = 1 // so the listener sets no addresses aside for more
 	}
-	s, err := newSession(route.Device(), cfg, muxConfig{Dialed: true, Alone: a.d.Dedicated, Poller: a.poller}, a.set.log)
+	s, err := newSession(route.Device(), cfg, mux.Config{Dialed: true, Alone: a.d.Dedicated, Poller: a.poller}, a.set.log)
 	if err != nil {
 		route.Close()
 		return nil, err

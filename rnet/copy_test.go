@@ -151,7 +151,7 @@ func TestPeekShowsWhatReadGives(t *testing.T) {
 		})
 		rnd := newRand(2)
 		for at := 0; at < total; {
-			n := 1 + rnd.IntN(min(total-at, int(s.s.mux.cfg.Window)))
+			n := 1 + rnd.IntN(min(total-at, int(s.s.mux.Config().Window)))
 			p, err := s.Peek(n)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, len(p), n)
@@ -189,7 +189,7 @@ func TestPeekTellsTheEnd(t *testing.T) {
 	p, err := s.Peek(10)
 	require.True(t, err == io.EOF, "%v", err)
 	require.Equal(t, "short", string(p))
-	_, err = s.Peek(int(s.s.mux.cfg.Window) + 1)
+	_, err = s.Peek(int(s.s.mux.Config().Window) + 1)
 	require.ErrorIs(t, err, bufio.ErrBufferFull)
 	n, err := s.Discard(10)
 	require.True(t, err == io.EOF, "%v", err)
@@ -215,14 +215,14 @@ func TestPeekedBytesOutliveTheSession(t *testing.T) {
 	leavesNothing(t)
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
-		n := min(int(s.s.mux.cfg.Window), 64<<10)
+		n := min(int(s.s.mux.Config().Window), 64<<10)
 		await := start(t, func() { assert.NoError(t, writePattern(c, newRand(1), 5, n, n)) })
 		p, err := s.Peek(n / 2)
 		require.NoError(t, err)
 		await()
 		c.s.mux.Fail(io.ErrUnexpectedEOF)
-		<-c.s.mux.done // ended by the engine
-		<-s.s.mux.done
+		<-c.s.mux.Done() // ended by the engine
+		<-s.s.mux.Done()
 		require.NoError(t, checkPattern(p, 5, 0))
 		require.NoError(t, readPattern(s, newRand(2), 5, n, 1000), "what had arrived is read before the error")
 		_, err = s.Read(make([]byte, 1))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // Dial is net.Dial: it connects to the address on the network, over the
@@ -99,7 +100,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 
 // dial is DialContext for a stream that an event loop is to serve, or nobody
 // if p is nil.
-func (d *Dialer) dial(ctx context.Context, network, address string, p *poller) (net.Conn, error) {
+func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Poller) (net.Conn, error) {
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return d.socketDialer().DialContext(ctx, network, address)
 	}
@@ -132,7 +133,7 @@ type attempt struct {
 	set              settings
 	chosen           bool // by the Dialer's Choose
 	network, address string
-	poller           *poller // of the event loop that is to serve the stream; nil if none is
+	poller           *mux.Poller // of the event loop that is to serve the stream; nil if none is
 	begun            time.Time
 }
 

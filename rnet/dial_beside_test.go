@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // nobodyElse fails if the listener has another connection. What a dial does it
@@ -93,7 +94,7 @@ func TestOneDialIsOneConnection(t *testing.T) {
 		_, port, err := net.SplitHostPort(ln.Addr().String())
 		require.NoError(t, err)
 		for _, headStart := range []time.Duration{hangTime, -1, time.Microsecond} {
-			d := Dialer{HeadStart: headStart, Limits: Limits{Window: minWindow}} // sessions of its own
+			d := Dialer{HeadStart: headStart, Limits: Limits{Window: mux.MinWindow}} // sessions of its own
 			for range 4 {
 				c, err := d.Dial("tcp", host+":"+port)
 				require.NoError(t, err)
@@ -221,6 +222,24 @@ func TestStormOfDialsLeavesNoneOnTCP(t *testing.T) {
 	require.Zero(t, setUps.Inside())
 }
 
+// stopPolling keeps a session from taking in what arrives. What it returns ends that.
+func stopPolling(t testing.TB, s *session) (goOn func()) {
+	stopped, end := make(chan struct{}), make(chan struct{})
+	await := start(t, func() {
+		for !s.mux.PollLock().Do(func() { // somebody else may have the lock
+			close(stopped)
+			<-end // ended by goOn
+		}) {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	<-stopped
+	return func() {
+		close(end)
+		await()
+	}
+}
+
 // A burst of dials on a session that has lived for long, while the listener is slow
 // to give addresses to more streams: the head start begins with the dial.
 func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
@@ -247,9 +266,10 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 	pool.mu.Unlock()
 	require.Equal(t, 1, aged)
 
-	goOn := stopPolling(t, accepted.(*Conn).s.mux)
+	goOn := stopPolling(t, accepted.(*Conn).s)
 	const beyond = 20
-	dials := int(s.mux.addrs.slots.Load()) - 1 + beyond
+	const slots = 512 // that have an address at first
+	dials := slots - 1 + beyond
 	served := start(t, func() {
 		for range dials {
 			c, err := ln.Accept()
@@ -275,10 +295,8 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "a dial waits for an address", func() bool {
-		s.mux.streams.mu.Lock()
-		defer s.mux.streams.mu.Unlock()
-		return s.mux.streams.vacancy != nil
+	eventually(t, "only dials that wait for an address are left", func() bool {
+		return s.mux.Len() == slots
 	})
 	goOn()
 	work.Wait()

@@ -79,7 +79,7 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 	p := newRawPeer(t)
 	defer p.close()
 	h := p.hello()
-	require.NoError(t, p.accept(ln, h.marshal()), "nobody has dialed again")
+	require.NoError(t, p.accept(ln, h.Marshal()), "nobody has dialed again")
 	eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
 	again, err := Dial("tcp", address)
 	require.NoError(t, err)
@@ -111,7 +111,7 @@ func TestTimeoutOfAListenerOnThisHostIsNotRemembered(t *testing.T) {
 	p := newRawPeer(t)
 	defer p.close()
 	h := p.hello()
-	require.NoError(t, p.accept(ln, h.marshal()))
+	require.NoError(t, p.accept(ln, h.Marshal()))
 	require.EqualValues(t, 1, ln.Stats().Requests, "five dials, one question")
 	eventually(t, "a dial finds the session", func() bool {
 		c, err := d.Dial("tcp", address)

@@ -179,7 +179,7 @@ func TestDialSurvivesThePinLimit(t *testing.T) {
 	verbs.SetPinLimit(verbs.PinnedBytes() + 3*minRingSize) // too little for the usual rings
 	negatives.Forget(address)
 	c, s = overSoft.connect(t, ln)
-	require.EqualValues(t, minRingSize, c.(*Conn).s.mux.link.RingSize()+s.(*Conn).s.mux.link.RingSize()-2*minRingSize)
+	require.EqualValues(t, minRingSize, c.(*Conn).s.mux.Link().RingSize()+s.(*Conn).s.mux.Link().RingSize()-2*minRingSize)
 	_, err = c.Write([]byte("narrow"))
 	require.NoError(t, err)
 	_, err = io.ReadFull(s, make([]byte, 6))

@@ -15,7 +15,7 @@ import (
 func TestWriteBlocksUntilTheWindowOpens(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
-		window := int(s.s.mux.cfg.Window)
+		window := int(s.s.mux.Config().Window)
 		var n int
 		await := start(t, func() {
 			var err error
@@ -102,12 +102,12 @@ func TestUnreadStreamStopsNoOther(t *testing.T) {
 			})
 		}
 		start(t, busy.Wait)()
-		window := int(unread.(*Conn).s.mux.cfg.Window)
+		window := int(unread.(*Conn).s.mux.Config().Window)
 		require.Equal(t, window, unread.(*Conn).Stats().Unread)
 		if !k.dedicated {
 			require.Same(t, unread.(*Conn).s, ln.(*Listener).anySession(), "all on one session")
 			if window > keepMin { // smaller pieces do not stay in the ring anyway
-				require.NotZero(t, unread.(*Conn).s.mux.link.Stats().MovedOut, "its data was in the way")
+				require.NotZero(t, unread.(*Conn).s.mux.Link().Stats().MovedOut, "its data was in the way")
 			}
 		}
 		require.NoError(t, readPattern(unread, newRand(1), 1, each, 48<<10))

@@ -37,7 +37,7 @@ func dialLimited(args []string) error {
 	defer c.Close()
 	ring := 0
 	if c, ok := c.(*Conn); ok {
-		ring = c.s.mux.link.RingSize()
+		ring = c.s.mux.Link().RingSize()
 	}
 	if _, err := c.Write([]byte{modeExchange}); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -72,7 +73,7 @@ func TestKernelSessionWithoutStreamsEnds(t *testing.T) {
 		eventually(t, "the session has ended", func() bool { return len(ReadStats().Sessions) == 0 })
 		took := time.Since(closed)
 		t.Logf("the session has ended after %v", took)
-		require.GreaterOrEqual(t, took, idleTime)
-		require.Less(t, took, idleTime+flushTime+slowness)
+		require.GreaterOrEqual(t, took, mux.IdleTime)
+		require.Less(t, took, mux.IdleTime+mux.FlushTime+slowness)
 	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // namedPort returns an address at which nobody listens, with its port.
@@ -123,7 +124,7 @@ func TestDialDoesNotWaitForAListenerThatIsNotReady(t *testing.T) {
 	ready := make(chan struct{}) // never closed
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectStart: func(string, string) {
 		streams, err := listenFirstOnLoops(&ListenConfig{}, "tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)), loop.Socket{}, ready,
-			func(net.Addr) loop.Poller { return nil })
+			func(net.Addr) *mux.Poller { return nil })
 		if assert.NoError(t, err) {
 			t.Cleanup(func() { streams.Close() })
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // loopChoice gives sessions to event loops.
@@ -18,7 +19,7 @@ type loopChoice struct {
 	// wait in the backlogs of the fabrics' listeners, and no longer than they
 	// want to.
 	ready <-chan struct{}
-	of    func(peer net.Addr) *poller
+	of    func(peer net.Addr) *mux.Poller
 }
 
 // noWait is a context that has ended.
@@ -76,7 +77,7 @@ func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
 
 func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm.Request) (*session, error) {
 	defer region("rnet.session").End()
-	cfg := muxConfig{}
+	cfg := mux.Config{}
 	if l.loops != nil {
 		cfg.Poller = l.loops.of(net.TCPAddrFromAddrPort(req.RemoteAddr()))
 	}
@@ -151,7 +152,7 @@ func (l *Listener) forget(s *session) {
 // know at once: a GO_AWAY has arrived then too, but is taken in when a goroutine
 // gets to it, and the next dial may come before, to a listener at the same port.
 func retireAll(sessions []*session) {
-	var here []*mux
+	var here []*mux.Mux
 	for _, s := range sessions {
 		if s.mux.PeerIsLocal() {
 			here = append(here, s.mux)

@@ -13,7 +13,6 @@ import (
 var (
 	liveSessions  sessionSet
 	liveListeners liveSet[*Listener]
-	livePollers   liveSet[*poller] // the event loops
 )
 
 // liveSet holds what lives of one kind, and numbers it: the first of the process

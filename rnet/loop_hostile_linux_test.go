@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // What a loop has noted of a batch lies in the ring until it is handled. A peer
@@ -16,7 +18,7 @@ func TestAPeerThatOverwritesABatchEndsItsSession(t *testing.T) {
 	openRawPeer(t, l, p)
 	for i := range minRingSize/maxPayload + 1 { // the last lies where the first did
 		payload := bytes.Repeat([]byte{byte(i)}, maxPayload-frameHeaderLen)
-		require.NoError(t, p.send(frame(frameData, 0, flagCounted, payload)))
+		require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, payload)))
 	}
 	l.until(t, "the session ends", p.gone)
 	require.Len(t, l.sinks[0].ended, 1)
@@ -26,7 +28,7 @@ func TestAPeerThatOverwritesABatchEndsItsSession(t *testing.T) {
 // follow: none of them lies across the end of the ring.
 func openRawPeer(t *testing.T, l *handLoop, p *rawPeer) {
 	t.Helper()
-	first := message(frame(frameOpen, 0, 0, nil), frame(frameData, 0, flagCounted, make([]byte, maxPayload-2*frameHeaderLen)))
+	first := message(frame(mux.FrameOpen, 0, 0, nil), frame(mux.FrameData, 0, mux.FlagCounted, make([]byte, maxPayload-2*frameHeaderLen)))
 	require.Len(t, first, maxPayload)
 	require.NoError(t, p.send(first))
 	l.until(t, "the stream is open", func() bool { return len(l.sinks) == 1 && len(l.sinks[0].got) > 0 })
@@ -38,12 +40,12 @@ func TestAPeerThatWaitsForCreditIsServedByALoop(t *testing.T) {
 	l, _ := onHandLoop(t, k, 0)
 	p := dialRawPeer(t, l.address)
 	openRawPeer(t, l, p)
-	p.pace = l.sinks[0].stream.(*loopStream).m
+	p.pace = (*mux.Stream)(l.sinks[0].stream).Mux()
 	sent := len(l.sinks[0].got)
 	for range 10 {
 		for range minRingSize / maxPayload / 2 {
 			payload := make([]byte, maxPayload-frameHeaderLen)
-			require.NoError(t, p.send(frame(frameData, 0, flagCounted, payload)))
+			require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, payload)))
 			sent += len(payload)
 		}
 		l.until(t, "it is there", func() bool { return len(l.sinks[0].got) == sent })

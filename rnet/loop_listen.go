@@ -1,16 +1,44 @@
 package rnet
 
 import (
+	"context"
 	"net"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
+
+func init() {
+	loop.Dial = dialOnLoop
+	loop.Listen = listenOnLoops
+	loop.ListenFirst = listenFirstOnLoops
+	loop.Resolve = resolvePolicy
+}
+
+func dialOnLoop(ctx context.Context, dialer any, network, address string, p *mux.Poller) (net.Conn, *mux.Stream, error) {
+	conn, err := dialer.(*Dialer).dial(ctx, network, address, p)
+	if c, ok := conn.(*Conn); ok {
+		return c, c.st, err
+	}
+	return conn, nil, err
+}
+
+// resolvePolicy tells which peers a configuration allows, and how to wait for them.
+func resolvePolicy(config any) (loop.Policy, error) {
+	set, err := config.(*ListenConfig).settings()
+	return loop.Policy{
+		TCP:         set.transport == fallback.Auto || set.transport == fallback.TCP,
+		Accelerated: set.transport != fallback.TCP,
+		Profile:     set.session.profile,
+		Log:         set.log,
+	}, err
+}
 
 // listenOnLoops listens beside a TCP listener of somebody else's, for peers
 // that are not served over TCP. Their sessions go to event loops.
-func listenOnLoops(config any, network string, at *net.TCPAddr, place func(peer net.Addr) loop.Poller) (loop.Listener, error) {
+func listenOnLoops(config any, network string, at *net.TCPAddr, place func(peer net.Addr) *mux.Poller) (loop.Listener, error) {
 	lc := config.(*ListenConfig)
 	set, err := lc.settings()
 	if err != nil || set.transport == fallback.TCP {
@@ -39,7 +67,7 @@ func (l *Listener) countStream() {
 
 // listenFirstOnLoops is listenOnLoops where somebody else is to open a TCP
 // listener, see listen_first.go.
-func listenFirstOnLoops(config any, network string, at *net.TCPAddr, socket loop.Socket, ready <-chan struct{}, place func(peer net.Addr) loop.Poller) (loop.Listener, error) {
+func listenFirstOnLoops(config any, network string, at *net.TCPAddr, socket loop.Socket, ready <-chan struct{}, place func(peer net.Addr) *mux.Poller) (loop.Listener, error) {
 	lc := config.(*ListenConfig)
 	set, err := lc.settings()
 	if err != nil || set.transport == fallback.TCP || at.Port == 0 {
@@ -60,6 +88,6 @@ func listenFirstOnLoops(config any, network string, at *net.TCPAddr, socket loop
 	return besideTCP{l}, nil
 }
 
-func choiceOf(ready <-chan struct{}, place func(peer net.Addr) loop.Poller) *loopChoice {
-	return &loopChoice{ready, func(peer net.Addr) *poller { return place(peer).(*poller) }}
+func choiceOf(ready <-chan struct{}, place func(peer net.Addr) *mux.Poller) *loopChoice {
+	return &loopChoice{ready, place}
 }

@@ -1,7 +1,6 @@
 package rnet
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // soon is how long a test waits where a wake-up may have been lost: a keepalive
@@ -23,7 +23,7 @@ const soon = link.KeepAlivePeriod / 3
 // handLoop is an event loop that a test turns by hand: its goroutine is the
 // loop's.
 type handLoop struct {
-	poller  loop.Poller
+	poller  *mux.Poller
 	address string // where it listens
 	rings   atomic.Int32
 	sinks   []*sink
@@ -33,12 +33,12 @@ type handLoop struct {
 
 func (l *handLoop) Ring() { l.rings.Add(1) }
 
-func (l *handLoop) Accept(s loop.Stream) loop.Sink { return &sink{l: l, stream: s} }
+func (l *handLoop) Accept(s *mux.LoopStream) mux.Sink { return &sink{l: l, stream: s} }
 
 // sink keeps what it is told.
 type sink struct {
 	l        *handLoop
-	stream   loop.Stream
+	stream   *mux.LoopStream
 	got      []byte
 	writable int
 	ended    []error
@@ -88,9 +88,9 @@ func (l *handLoop) sleeps(t testing.TB) {
 func newHandLoop(t testing.TB, k carrier) *handLoop {
 	t.Helper()
 	l := new(handLoop)
-	var err error
-	l.poller, err = loop.NewPoller(l, k.listenConfig())
+	policy, err := loop.Resolve(k.listenConfig())
 	require.NoError(t, err)
+	l.poller = mux.NewPoller(l, policy.Profile)
 	t.Cleanup(l.poller.Close)
 	return l
 }
@@ -103,7 +103,7 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Co
 	tcp, err := net.Listen("tcp", k.anyPort())
 	require.NoError(t, err)
 	t.Cleanup(func() { tcp.Close() })
-	ln, err := loop.Listen(k.listenConfig(), "tcp", tcp.Addr().(*net.TCPAddr), func(net.Addr) loop.Poller { return l.poller })
+	ln, err := loop.Listen(k.listenConfig(), "tcp", tcp.Addr().(*net.TCPAddr), func(net.Addr) *mux.Poller { return l.poller })
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
 	for range streams {
@@ -164,166 +164,10 @@ func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
 	}
 }
 
-func TestALoopThatDozesIsWokenByRouse(t *testing.T) {
-	l, _ := onHandLoop(t, overSoft, 1)
-	l.sleeps(t)
-	l.sinks[0].stream.(*loopStream).m.warm()
-	l.poller.Poll()
-	var over atomic.Bool
-	roused := make(chan struct{})
-	go func() { // ended by the end of the Doze
-		defer close(roused)
-		for !over.Load() {
-			l.poller.Rouse()
-			time.Sleep(time.Millisecond)
-		}
-	}()
-	end := time.Now().Add(hangTime)
-	require.True(t, l.poller.Doze(end))
-	over.Store(true)
-	<-roused
-	require.True(t, time.Now().Before(end))
-}
-
 func TestALoopWithSeveralSessionsDoesNotDoze(t *testing.T) {
 	l, _ := onHandLoop(t, carrier{name: "soft-dedicated", transport: Soft, dedicated: true}, 2)
 	require.Equal(t, 2, l.poller.Sessions())
 	require.False(t, l.poller.Doze(time.Now().Add(hangTime)))
-}
-
-// More streams want to send than the ring has room for. What comes back of it
-// wakes as many as have room, not all of them for each bit, and every turn that
-// is given comes back.
-func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
-	const streams, messages, size = 800, 8, 256
-	l, dialed := onHandLoop(t, overNarrow, streams)
-	var readers sync.WaitGroup
-	var whole atomic.Int32
-	for _, c := range dialed {
-		readers.Go(func() { // ended by the bytes
-			if n, _ := io.CopyN(io.Discard, c, messages*size); n == messages*size {
-				whole.Add(1)
-			}
-		})
-	}
-	message := make([]byte, size)
-	left := make([]int, streams)
-	s := l.sinks[0].stream.(*loopStream).m
-	most := 0
-	for i, k := range l.sinks {
-		left[i], k.writable = messages*size, 1
-	}
-	l.until(t, "everything is sent", func() bool {
-		s.txMu.Lock()
-		most = max(most, s.awake)
-		s.txMu.Unlock()
-		all := true
-		for i, k := range l.sinks {
-			for left[i] > 0 && k.writable > 0 {
-				n, err := k.stream.Write(message)
-				require.NoError(t, err)
-				left[i] -= n
-				if n < size {
-					k.writable = 0
-				}
-			}
-			all = all && left[i] == 0
-		}
-		return all
-	})
-	readers.Wait()
-	require.EqualValues(t, streams, whole.Load())
-	require.Greater(t, most, 1, "they had to wait")
-	require.LessOrEqual(t, most, minRingSize/size)
-	require.Zero(t, s.awake)
-	require.Zero(t, s.promised)
-}
-
-func TestAnswersOfABatchShareMessages(t *testing.T) {
-	const streams = 32
-	l, dialed := onHandLoop(t, overSoft, streams)
-	l.answer = true
-	s := l.sinks[0].stream.(*loopStream).m
-	s.slow = false // the batches of the set-up may have taken long
-	before := s.link.Mark().Requests
-	for _, c := range dialed {
-		_, err := c.Write(fmt.Append(nil, "request ", c.st.id))
-		require.NoError(t, err)
-	}
-	l.until(t, "all requests are there", func() bool {
-		for _, k := range l.sinks {
-			if len(k.got) == 0 {
-				return false
-			}
-		}
-		return true
-	})
-	require.LessOrEqual(t, s.link.Mark().Requests-before, uint64(streams/corkFrames+2))
-	for _, c := range dialed {
-		want := fmt.Append(nil, "request ", c.st.id)
-		got := make([]byte, len(want))
-		_, err := io.ReadFull(c, got)
-		require.NoError(t, err)
-		require.Equal(t, string(want), string(got))
-	}
-}
-
-// What other connections were answered before goes although the handler runs.
-func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
-	const streams, busy = 8, 5
-	l, dialed := onHandLoop(t, overSoft, streams)
-	l.answer = true
-	l.sinks[0].stream.(*loopStream).m.slow = false
-	answered := make(chan error, 1)
-	l.sinks[busy].then = func() {
-		select { // ended by the answers, or the clock
-		case err := <-answered:
-			require.NoError(t, err)
-		case <-time.After(soon):
-			t.Error("the answers wait for the handler")
-		}
-	}
-	for _, c := range dialed {
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
-	}
-	go func() { // ended by the answers, or the end of the streams
-		for _, c := range dialed[:busy] {
-			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-				answered <- err
-				return
-			}
-		}
-		answered <- nil
-	}()
-	l.until(t, "all requests are there", func() bool { return len(l.sinks[streams-1].got) > 0 })
-}
-
-func TestFlushSendsWhatIsGathered(t *testing.T) {
-	const streams = 6
-	l, dialed := onHandLoop(t, overSoft, streams)
-	l.answer = true
-	s := l.sinks[0].stream.(*loopStream).m
-	s.slow = false
-	gathered := func() int {
-		s.txMu.Lock()
-		defer s.txMu.Unlock()
-		return s.link.Gathered()
-	}
-	last := l.sinks[streams-1]
-	last.then = func() {
-		last.stream.Flush()
-		require.Zero(t, gathered())
-	}
-	for _, c := range dialed {
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
-	}
-	l.until(t, "all requests are there", func() bool { return len(last.got) > 0 })
-	for _, c := range dialed {
-		_, err := io.ReadFull(c, make([]byte, 1))
-		require.NoError(t, err)
-	}
 }
 
 // Streams that a loop has dialed and never attached (they lost a race) wait in
@@ -335,12 +179,12 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 	far, _ := onHandLoop(t, k, 0)
 	l := newHandLoop(t, k)
 	dial := func() *Conn {
-		c, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
+		c, _, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
 		require.NoError(t, err)
 		return c.(*Conn)
 	}
 	used := &sink{l: l}
-	l.poller.Attach(dial(), func(st loop.Stream) loop.Sink { used.stream = st; return used })
+	l.poller.Attach(dial().st, func(st *mux.LoopStream) mux.Sink { used.stream = st; return used })
 	var lost []*Conn
 	for range rounds {
 		lost = append(lost, dial())
@@ -384,13 +228,13 @@ func TestAttachFindsASessionThatHasGone(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		far, _ := onHandLoop(t, k, 0)
 		l := newHandLoop(t, k)
-		conn, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
+		conn, st, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
 		require.NoError(t, err)
 		c := conn.(*Conn)
 		c.s.mux.Fail(io.ErrUnexpectedEOF)
 		l.until(t, "the loop hands the session back", func() bool { return l.poller.Sessions() == 0 })
-		<-c.s.mux.done // ended by the engine
-		require.Nil(t, l.poller.Attach(c, func(loop.Stream) loop.Sink {
+		<-c.s.mux.Done() // ended by the engine
+		require.False(t, l.poller.Attach(st, func(*mux.LoopStream) mux.Sink {
 			t.Error("a stream of a session that has gone gets a sink")
 			return &sink{l: l}
 		}))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -35,11 +36,13 @@ func TestFailedPeekHoldsUpNobody(t *testing.T) {
 }
 
 // otherEnd returns the other end of c, in this process.
-func otherEnd(t *testing.T, c *Conn) *stream {
+func otherEnd(t *testing.T, c *Conn) *mux.Stream {
 	t.Helper()
 	for _, s := range liveSessions.list() {
-		if other := s.mux.streams.get(c.st.id); other != nil && other != c.st && s.mux.token == c.s.mux.peer.token {
-			return other
+		for _, other := range s.mux.SomeStreams(mux.MaxStreams) {
+			if other.ID() == c.st.ID() && s.mux.LeadsTo(c.s.mux) {
+				return other
+			}
 		}
 	}
 	t.Fatal("the other end is gone")
@@ -63,7 +66,7 @@ func TestPeekedBytesOutliveAClose(t *testing.T) {
 			ln := k.listen(t)
 			c, accepted := k.connect(t, ln)
 			s := accepted.(*Conn)
-			size = min(size, int(s.s.mux.cfg.Window))
+			size = min(size, int(s.s.mux.Config().Window))
 			for _, ends := range [][2]*Conn{{c.(*Conn), s}, {s, c.(*Conn)}} {
 				require.NoError(t, writePattern(ends[0], newRand(1), 7, size, size))
 			}
@@ -110,7 +113,7 @@ func TestPieceThatWasPeekedAndClosedIsFreedWithItsConnection(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		<-c.s.mux.done // ended by the engine
+		<-c.s.mux.Done() // ended by the engine
 		require.Greater(t, verbs.PinnedBytes(), before, "the ring is still lent")
 	}()
 	eventually(t, "the ring is freed", func() bool {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 var (
@@ -37,7 +38,7 @@ type poolKey struct {
 	lanes            int
 	dedicated        bool
 	resolver         *net.Resolver // the same name may stand for another address
-	poller           *poller       // sessions of an event loop are its own
+	poller           *mux.Poller   // sessions of an event loop are its own
 }
 
 // pool holds the sessions that this process has dialed and may open streams
@@ -59,7 +60,7 @@ type placeKey struct {
 	device    fallback.Device
 	session   sessionConfig
 	lane      int
-	poller    *poller
+	poller    *mux.Poller
 }
 
 // place is where a session is, or is being set up.
@@ -150,7 +151,7 @@ func (p *sessionPool) quick(key poolKey) *Conn {
 	}
 	c, err := s.open()
 	if err != nil {
-		if !errors.Is(err, errNoSlot) {
+		if !errors.Is(err, mux.ErrNoSlot) {
 			set.lanes[lane].CompareAndSwap(s, nil)
 		}
 		return nil
@@ -344,7 +345,7 @@ func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *atte
 	} else {
 		negatives.Forget(a.remembered()) // it was slow, and has come all the same
 		if a.d.Dedicated {
-			s.mux.ExpireAfter(idleTime) // perhaps nobody waits for it any more
+			s.mux.ExpireAfter(mux.IdleTime) // perhaps nobody waits for it any more
 		} else {
 			s.mux.Left()
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -27,11 +28,11 @@ type rawPeer struct {
 	mr   *verbs.MR // its receive ring, and what it sends from
 	out  *verbs.MR
 	conn rcm.Conn
-	peer hello
+	peer mux.Hello
 	tx   ring.Tx // where its next message goes
 	// pace, if set, is the session at the other end: the raw peer waits until
 	// it has released its ring, as a decent peer does.
-	pace *mux
+	pace *mux.Mux
 }
 
 const (
@@ -64,11 +65,11 @@ func newRawPeer(t testing.TB) *rawPeer {
 }
 
 // hello returns what a decent raw peer says.
-func (p *rawPeer) hello() hello {
-	return hello{
-		minVersion: 2, maxVersion: 2,
-		link:   link.Params{RingAddr: p.mr.Addr(), RingKey: p.mr.RKey(), RingSize: rawPeerRing, Slots: rawPeerSlots},
-		window: 64 << 10, streams: rawPeerStreams, pid: 1, token: 1, sessionWindow: 1 << 20,
+func (p *rawPeer) hello() mux.Hello {
+	return mux.Hello{
+		MinVersion: 2, MaxVersion: 2,
+		Link:   link.Params{RingAddr: p.mr.Addr(), RingKey: p.mr.RKey(), RingSize: rawPeerRing, Slots: rawPeerSlots},
+		Window: 64 << 10, Streams: rawPeerStreams, PID: 1, Token: 1, SessionWindow: 1 << 20,
 	}
 }
 
@@ -104,30 +105,30 @@ func (p *rawPeer) accept(ln rcm.Listener, hello []byte) error {
 	if err != nil {
 		return err
 	}
-	if p.peer, err = parseHello(req.PrivateData()); err != nil {
+	if p.peer, err = mux.ParseHello(req.PrivateData()); err != nil {
 		return err
 	}
 	if p.conn, err = req.Accept(ctx, p.qp, p.param(hello)); err != nil {
 		return err
 	}
-	if err = p.tx.Init(p.peer.link.RingSize); err != nil {
+	if err = p.tx.Init(p.peer.Link.RingSize); err != nil {
 		return err
 	}
 	// The dial waits for these.
-	if err = p.send(addrsOf(0, min(rawPeerStreams, p.peer.streams))); err != nil {
+	if err = p.send(addrsOf(0, min(rawPeerStreams, p.peer.Streams))); err != nil {
 		return err
 	}
-	if err = p.send(frame(framePing, 0, 0, nil)); err != nil {
+	if err = p.send(frame(mux.FramePing, 0, 0, nil)); err != nil {
 		return err
 	}
 	return p.write(0, nil, creditImm(0, rawPeerRing, rawPeerSlots))
 }
 
 func (p *rawPeer) learn() (err error) {
-	if p.peer, err = parseHello(p.conn.PrivateData()); err != nil {
+	if p.peer, err = mux.ParseHello(p.conn.PrivateData()); err != nil {
 		return err
 	}
-	return p.tx.Init(p.peer.link.RingSize)
+	return p.tx.Init(p.peer.Link.RingSize)
 }
 
 // close ends the raw peer, in which state ever it is.
@@ -150,7 +151,7 @@ func dialRawPeer(t testing.TB, address string) *rawPeer {
 	p := newRawPeer(t)
 	t.Cleanup(p.close)
 	h := p.hello()
-	require.NoError(t, p.dial(address, h.marshal()))
+	require.NoError(t, p.dial(address, h.Marshal()))
 	return p
 }
 
@@ -167,7 +168,7 @@ func (p *rawPeer) reserve(n int) uint32 {
 		if p.pace == nil {
 			p.tx.Credit(p.tx.Sent())
 		} else {
-			p.tx.Credit(p.pace.link.Stats().Released)
+			p.tx.Credit(p.pace.Link().Stats().Released)
 			runtime.Gosched()
 		}
 	}
@@ -177,7 +178,7 @@ func (p *rawPeer) reserve(n int) uint32 {
 func (p *rawPeer) write(off uint32, msg []byte, imm uint32) error {
 	return p.post(verbs.SendWR{
 		Opcode: verbs.OpWriteWithImm, Flags: verbs.SendInline, Inline: [][]byte{msg}, Imm: imm,
-		RemoteAddr: p.peer.link.RingAddr + uint64(off), RKey: p.peer.link.RingKey,
+		RemoteAddr: p.peer.Link.RingAddr + uint64(off), RKey: p.peer.Link.RingKey,
 	})
 }
 
@@ -210,7 +211,7 @@ func (p *rawPeer) poll() []verbs.WC {
 }
 
 // open opens a stream.
-func (p *rawPeer) open(stream uint32) error { return p.send(frame(frameOpen, stream, 0, nil)) }
+func (p *rawPeer) open(stream uint32) error { return p.send(frame(mux.FrameOpen, stream, 0, nil)) }
 
 // gone reports whether the peer has ended the session.
 func (p *rawPeer) gone() bool {
@@ -225,12 +226,12 @@ func (p *rawPeer) gone() bool {
 
 // addrsOf gives addresses to slots.
 func addrsOf(first, count uint32) []byte {
-	var b [addrsLen]byte
-	r := slotAddrs{slot: first, count: count, addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(10_000+first))}
-	r.put(&b)
-	return frame(frameAddrs, 0, 0, b[:])
+	var b [mux.AddrsLen]byte
+	r := mux.SlotAddrs{Slot: first, Count: count, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(10_000+first))}
+	r.Put(&b)
+	return frame(mux.FrameAddrs, 0, 0, b[:])
 }
 
 func windowFrame(stream uint32, limit uint64) []byte {
-	return frame(frameWindow, stream, 0, binary.LittleEndian.AppendUint64(nil, limit))
+	return frame(mux.FrameWindow, stream, 0, binary.LittleEndian.AppendUint64(nil, limit))
 }

@@ -77,8 +77,8 @@ func TestReservedMemoryOutlivesTheSession(t *testing.T) {
 		p, err := c.Reserve(MaxReserve)
 		require.NoError(t, err)
 		s.s.mux.Fail(io.ErrUnexpectedEOF)
-		<-s.s.mux.done // ended by the engine
-		<-c.s.mux.done
+		<-s.s.mux.Done() // ended by the engine
+		<-c.s.mux.Done()
 		copy(p, randomBytes(1, MaxReserve))
 		require.Error(t, c.Commit(MaxReserve))
 		_, err = c.Reserve(10)
@@ -153,7 +153,7 @@ func TestReservedMemoryOutlivesAClose(t *testing.T) {
 		require.NoError(t, err)
 		start(t, func() { c.Close() })()
 		s.s.mux.Fail(io.ErrUnexpectedEOF)
-		<-c.s.mux.done // ended by the engine
+		<-c.s.mux.Done() // ended by the engine
 		copy(p, randomBytes(1, MaxReserve))
 		require.ErrorIs(t, c.Commit(MaxReserve), net.ErrClosed)
 	})

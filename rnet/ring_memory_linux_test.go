@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // ringBytes returns the memory that the regions have that peers may write to: rings,
@@ -74,10 +76,16 @@ func TestRingGivesMemoryBackWhenIdle(t *testing.T) {
 		}
 		turns := 0
 		eventually(t, "the memory is given back", func() bool {
-			c.s.mux.keepAlive()
-			s.s.mux.keepAlive()
+			for _, end := range []*Conn{c, s} {
+				_, err := end.s.mux.Link().KeepAlive()
+				require.NoError(t, err)
+			}
 			// One and then the other tells what it has released, as they do when idle.
-			[]*mux{c.s.mux, s.s.mux}[turns%2].sessionControl(true, false)
+			ends := [][2]*Conn{{c, s}, {s, c}}[turns%2]
+			_, err := ends[0].Write([]byte("x"))
+			require.NoError(t, err)
+			_, err = ends[1].Read(make([]byte, 1))
+			require.NoError(t, err)
 			turns++
 			return ringBytes(t) <= 2*8<<10
 		})
@@ -95,14 +103,14 @@ func TestRestartOfARingThatIsNotReleasedEndsTheSession(t *testing.T) {
 			require.NoError(t, err)
 			defer victim.Close()
 			if held {
-				require.NoError(t, p.send(frame(frameData, 0, flagCounted, make([]byte, keepMin))))
+				require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, make([]byte, keepMin))))
 			}
-			ping := frame(framePing, 0, 0, nil)
+			ping := frame(mux.FramePing, 0, 0, nil)
 			require.NoError(t, p.write(0, ping, immRestart))
-			require.NoError(t, p.send(frame(frameData, 4711, 0, make([]byte, 64))))
+			require.NoError(t, p.send(frame(mux.FrameData, 4711, 0, make([]byte, 64))))
 			if held {
 				eventually(t, "end of the session", p.gone)
-				require.ErrorIs(t, victim.(*Conn).s.mux.cause, errProtocol)
+				require.ErrorIs(t, victim.(*Conn).s.mux.Err(), mux.ErrProtocol)
 				return
 			}
 			pong := start(t, func() { victim.Write([]byte("x")) })

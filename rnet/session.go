@@ -13,12 +13,13 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // A session connects two processes: a mux, the link that it runs over, and the
 // connection that package rcm made for it.
 type session struct {
-	mux       *mux
+	mux       *mux.Mux
 	over      *link.Link
 	transport fallback.Transport
 	dev       *device
@@ -35,20 +36,20 @@ type session struct {
 
 // sessionConfig is what both kinds of sessions are made from.
 type sessionConfig struct {
-	muxSizes
+	mux.Sizes
 	profile  fallback.Profile
 	ringSize uint32
 }
 
 // newSession makes all of a session but the connection. kind says what is not in cfg.
-func newSession(deviceName string, cfg sessionConfig, kind muxConfig, log *slog.Logger) (*session, error) {
+func newSession(deviceName string, cfg sessionConfig, kind mux.Config, log *slog.Logger) (*session, error) {
 	s := &session{log: log, opened: time.Now()}
 	var err error
 	if s.dev, err = acquireDevice(deviceName); err != nil {
 		return nil, err
 	}
-	kind.muxSizes, kind.Profile = cfg.muxSizes, cfg.profile
-	s.mux = newMux(kind, s)
+	kind.Sizes, kind.Profile = cfg.Sizes, cfg.profile
+	s.mux = mux.New(kind, s)
 	s.over, err = link.New(link.Config{
 		Device: s.dev.ctx, Release: s.dev.release, RingSize: cfg.ringSize, Slots: link.DefaultSlots, Send: s.mux.SendLock(),
 	}, s.mux)
@@ -81,9 +82,9 @@ func (s *session) connParam() rcm.ConnParam { return s.over.ConnParam(s.mux.Hell
 func (s *session) learn(private []byte) error {
 	err := s.mux.Learn(private)
 	switch {
-	case errors.Is(err, errVersion):
+	case errors.Is(err, mux.ErrVersion):
 		return fallback.Because(fallback.VersionMismatch, err)
-	case errors.Is(err, errHello):
+	case errors.Is(err, mux.ErrHello):
 		return fallback.Because(fallback.HandshakeGarbage, err)
 	}
 	return err
@@ -119,7 +120,7 @@ func (s *session) watch() {
 }
 
 // open makes a stream to the peer. The error is net.ErrClosed if the session
-// is ending; the caller makes another session then. With errNoSlot it may be
+// is ending; the caller makes another session then. With mux.ErrNoSlot it may be
 // called again, see openWhenTold.
 func (s *session) open() (*Conn, error) {
 	st, err := s.mux.Open()
@@ -137,7 +138,7 @@ func (s *session) openWhenTold(ctx context.Context, w wish) (*Conn, error) {
 		open = func() (*Conn, error) { return w.open(s) }
 	}
 	c, err := open()
-	if !errors.Is(err, errNoSlot) {
+	if !errors.Is(err, mux.ErrNoSlot) {
 		return c, err
 	}
 	var over <-chan time.Time
@@ -146,7 +147,7 @@ func (s *session) openWhenTold(ctx context.Context, w wish) (*Conn, error) {
 	}
 	for {
 		freed := s.mux.AwaitSlot()
-		if c, err = open(); !errors.Is(err, errNoSlot) {
+		if c, err = open(); !errors.Is(err, mux.ErrNoSlot) {
 			return c, err
 		}
 		select {
@@ -162,7 +163,7 @@ func (s *session) openWhenTold(ctx context.Context, w wish) (*Conn, error) {
 }
 
 // Accept takes a stream that the peer has opened, for the mux.
-func (s *session) Accept(st *stream) bool {
+func (s *session) Accept(st *mux.Stream) bool {
 	if s.listener.loops != nil { // the loop has ended
 		return false
 	}
@@ -181,7 +182,7 @@ func (s *session) Leaving() {
 
 // Failed is called by the mux when it has come to its end.
 func (s *session) Failed(cause error) {
-	if cause != nil && !errors.Is(cause, errSessionIdle) && !errors.Is(cause, net.ErrClosed) {
+	if cause != nil && !errors.Is(cause, mux.ErrIdle) && !errors.Is(cause, net.ErrClosed) {
 		s.log.Debug("rnet: session failed", "peer", s.mux.RemoteAddr(), "device", s.device, "pid", s.mux.PeerPID(), "err", cause)
 	}
 }
@@ -198,4 +199,4 @@ func (s *session) Take(want, share int) (netip.AddrPort, int) {
 }
 
 // Give takes back what Take gave.
-func (s *session) Give(list []slotAddrs) { s.listener.space.give(s.mux.RemoteAddr().Addr(), list) }
+func (s *session) Give(list []mux.SlotAddrs) { s.listener.space.give(s.mux.RemoteAddr().Addr(), list) }

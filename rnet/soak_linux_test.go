@@ -120,7 +120,7 @@ func (s *soak) failQPs(t *testing.T) {
 	for time.Now().Before(s.end) && !t.Failed() {
 		if live := liveSessions.list(); len(live) > 0 {
 			s.kills.Add(1)
-			live[rnd.IntN(len(live))].mux.link.QP().Fail()
+			live[rnd.IntN(len(live))].mux.Link().QP().Fail()
 		}
 		time.Sleep(time.Duration(500+rnd.IntN(1000)) * time.Millisecond)
 	}

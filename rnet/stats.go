@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -159,11 +160,8 @@ func ReadStats() Stats {
 	for _, l := range liveListeners.list() {
 		st.Listeners = append(st.Listeners, l.readStats())
 	}
-	for _, p := range livePollers.list() {
-		st.Loops = append(st.Loops, LoopStats{
-			Number: p.number, Sessions: p.Sessions(),
-			Turns: p.turns.Load(), Sleeps: p.sleeps.Load(), Dozes: p.dozes.Load(),
-		})
+	for _, p := range mux.Pollers() {
+		st.Loops = append(st.Loops, LoopStats(p.Stats()))
 	}
 	for _, c := range decided.Counts() {
 		st.Dials = append(st.Dials, DialCount{Transport: Transport(c.Transport.String()), Reason: c.Reason.String(), Dials: c.N})
@@ -186,7 +184,7 @@ func ReadStreams(most int) []StreamStats {
 }
 
 func (s *session) readStats() SessionStats {
-	in, waits := s.mux.Stats(), s.mux.Waits()
+	in, waits := s.mux.Stats(), &s.mux.PollLock().Counters
 	return SessionStats{
 		Number: s.number, Transport: Transport(s.transport.String()), Device: s.device,
 		LocalAddr: s.mux.LocalAddr(), RemoteAddr: s.mux.RemoteAddr(),
@@ -207,7 +205,7 @@ func (s *session) readStats() SessionStats {
 // Stats returns the statistics of the connection.
 func (c *Conn) Stats() StreamStats { return c.s.streamStats(c.st) }
 
-func (s *session) streamStats(st *stream) StreamStats {
+func (s *session) streamStats(st *mux.Stream) StreamStats {
 	in := st.Stats()
 	return StreamStats{
 		Session: s.number, ID: st.ID(),

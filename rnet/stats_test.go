@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 func TestStatsCountWhatGoesThrough(t *testing.T) {
@@ -96,7 +98,7 @@ func TestDialMeetsTheEndOfAnIdleSession(t *testing.T) {
 					assert.NoError(t, roundTrip(c))
 					c.Close()
 				}
-				time.Sleep(idleTime + time.Duration(i*round-10)*100*time.Microsecond)
+				time.Sleep(mux.IdleTime + time.Duration(i*round-10)*100*time.Microsecond)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // cutWire lets nothing through in either direction, without a word to those
@@ -121,8 +122,8 @@ func TestWireCloseGivesUpWhenTheWireIsCut(t *testing.T) {
 		require.NoError(t, c.Close())
 		took := time.Since(begun)
 		t.Logf("Close returned after %v", took)
-		require.GreaterOrEqual(t, took, flushTime)
-		require.Less(t, took, flushTime+slowness)
+		require.GreaterOrEqual(t, took, mux.FlushTime)
+		require.Less(t, took, mux.FlushTime+slowness)
 		mend()
 		k.requireExchange(t, address)
 	})

@@ -12,6 +12,8 @@ const (
 
 	maxPayload  = 16 << 10 // of a frame, on the software HCA
 	minRingSize = 64 << 10
+	keepMin     = 4 << 10 // the least payload that stays in the ring
+	slotBits    = 20      // of a stream's id
 	maxRingSize = 1 << 30
 )
 

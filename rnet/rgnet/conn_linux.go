@@ -13,14 +13,14 @@ import (
 	"github.com/panjf2000/gnet/v2/pkg/buffer/elastic"
 	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
-	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // conn is a stream as a handler sees it. All fields but the atomic ones are of
 // the loop's goroutine.
 type conn struct {
 	l      *eventLoop
-	stream loop.Stream
+	stream *mux.LoopStream
 
 	state   connState
 	blocked bool // Writable will come
@@ -60,7 +60,7 @@ const (
 	connEnded             // nothing is left
 )
 
-func newConn(l *eventLoop, s loop.Stream) *conn {
+func newConn(l *eventLoop, s *mux.LoopStream) *conn {
 	c := &conn{l: l, stream: s}
 	c.linger.Store(int64(closeTime))
 	c.out.Reset(l.b.writeCap)
@@ -230,7 +230,7 @@ func (c *conn) EventLoop() gnet.EventLoop { return c.l }
 // LocalAddr returns the local address, a *net.TCPAddr.
 func (c *conn) LocalAddr() net.Addr {
 	if c.local == nil {
-		c.local = c.stream.LocalAddr()
+		c.local = net.TCPAddrFromAddrPort(c.stream.LocalAddr())
 	}
 	return c.local
 }
@@ -238,7 +238,7 @@ func (c *conn) LocalAddr() net.Addr {
 // RemoteAddr returns the peer's address, a *net.TCPAddr.
 func (c *conn) RemoteAddr() net.Addr {
 	if c.remote == nil {
-		c.remote = c.stream.RemoteAddr()
+		c.remote = net.TCPAddrFromAddrPort(c.stream.RemoteAddr())
 	}
 	return c.remote
 }

@@ -17,8 +17,10 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // bridge is the handler that gnet sees: it passes on what is about TCP
@@ -30,6 +32,7 @@ type bridge struct {
 	addrs    []string
 	tcp      bool // TCP peers are served
 	fast     bool // others are
+	profile  fallback.Profile
 	log      *slog.Logger
 	readCap  int
 	writeCap int
@@ -86,7 +89,7 @@ func (cfg Config) bridge(handler gnet.EventHandler, opts []gnet.Option) (*bridge
 	if err != nil {
 		return nil, err
 	}
-	b.tcp, b.fast, b.log = policy.TCP, policy.Accelerated, policy.Log
+	b.tcp, b.fast, b.profile, b.log = policy.TCP, policy.Accelerated, policy.Profile, policy.Log
 	b.loopCount = loops(&b.opts)
 	if b.readCap = b.opts.ReadBufferCap; b.readCap <= 0 {
 		b.readCap = math.MaxInt
@@ -234,10 +237,7 @@ func (b *bridge) hung(c gnet.Conn, bell *bell) gnet.Action {
 			return gnet.Close
 		}
 	}
-	var err error
-	if l.poller, err = loop.NewPoller(l, b.cfg.listenConfig()); err != nil {
-		return gnet.Close // it was read before
-	}
+	l.poller = mux.NewPoller(l, b.profile)
 	l.spin.limit = l.poller.Spin()
 	bell.loop = l
 	l.rest.Store(asleep)
@@ -340,7 +340,7 @@ func (b *bridge) tcpAddr(address string) (*net.TCPAddr, error) {
 }
 
 // place chooses the loop of a session.
-func (b *bridge) place(peer net.Addr) loop.Poller {
+func (b *bridge) place(peer net.Addr) *mux.Poller {
 	all := b.allLoops()
 	switch b.opts.LB {
 	case gnet.SourceAddrHash:

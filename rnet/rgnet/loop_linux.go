@@ -14,6 +14,7 @@ import (
 	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // eventLoop is our half of one of gnet's event loops: the streams that it
@@ -26,7 +27,7 @@ type eventLoop struct {
 	b      *bridge
 	gnet   gnet.EventLoop
 	bell   *bell
-	poller loop.Poller
+	poller *mux.Poller
 
 	streams atomic.Int64  // open ones
 	tcp     *atomic.Int64 // connections that gnet itself serves on this loop
@@ -143,7 +144,7 @@ func (l *eventLoop) Ring() {
 }
 
 // Accept makes the connection of a stream that a peer has opened.
-func (l *eventLoop) Accept(s loop.Stream) loop.Sink { return newConn(l, s) }
+func (l *eventLoop) Accept(s *mux.LoopStream) mux.Sink { return newConn(l, s) }
 
 // post leaves a task for the loop.
 func (l *eventLoop) post(t task) error {
@@ -247,11 +248,11 @@ func (l *eventLoop) enrollServer(conn net.Conn, userContext any) (gnet.Conn, err
 // dial opens a stream that this loop serves, or has another connection
 // enrolled.
 func (l *eventLoop) dial(ctx context.Context, network, address string, userContext any, enroll func(net.Conn, any) (gnet.Conn, error)) (gnet.Conn, error) {
-	nc, err := loop.Dial(ctx, l.b.cfg.dialer(), network, address, l.poller)
+	nc, st, err := loop.Dial(ctx, l.b.cfg.dialer(), network, address, l.poller)
 	if err != nil {
 		return nil, err
 	}
-	if !isStream(nc) {
+	if st == nil {
 		return enroll(nc, userContext)
 	}
 	var c *conn
@@ -262,7 +263,7 @@ func (l *eventLoop) dial(ctx context.Context, network, address string, userConte
 		if l.hasEnded() {
 			return nil
 		}
-		if c = l.attach(nc, userContext); c == nil { // its session has failed meanwhile
+		if c = l.attach(st, userContext); c == nil { // its session has failed meanwhile
 			refusal = &net.OpError{Op: "dial", Net: network, Addr: nc.RemoteAddr(), Err: syscall.ECONNRESET}
 		}
 		return nil
@@ -277,8 +278,8 @@ func (l *eventLoop) dial(ctx context.Context, network, address string, userConte
 	return c, nil
 }
 
-func (l *eventLoop) attach(nc net.Conn, userContext any) (c *conn) {
-	l.poller.Attach(nc, func(s loop.Stream) loop.Sink {
+func (l *eventLoop) attach(st *mux.Stream, userContext any) (c *conn) {
+	l.poller.Attach(st, func(s *mux.LoopStream) mux.Sink {
 		c = newConn(l, s)
 		c.SetContext(userContext)
 		c.SetSafeContext(userContext)

@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // spinner decides how long a loop without work goes on polling. As with rnet's
@@ -38,7 +38,7 @@ func (s *spinner) hit() {
 }
 
 // on reports whether to poll once more, and what time it was lately.
-func (s *spinner) on(p loop.Poller) (now time.Time, spin bool) {
+func (s *spinner) on(p *mux.Poller) (now time.Time, spin bool) {
 	if !s.running && !s.start() {
 		return s.now, false
 	}

@@ -1,0 +1,76 @@
+package mux
+
+import (
+	"sync"
+	"time"
+)
+
+// corkWatch looks after sessions whose event loops gather small frames: what has
+// waited from one look to the next, because a handler takes long, it sends. Its
+// goroutine lives only while such sessions are busy, so that the loop itself need
+// not look at the clock after each handler, and could not while one runs.
+var corkWatch corkList
+
+const corkPeriod = time.Millisecond
+
+type corkList struct {
+	mu      sync.Mutex
+	entries []*Mux // guarded by mu
+	running bool   // guarded by mu
+}
+
+// add begins to look after a session. It comes before a frame is put into the
+// cork; the session's txMu is held.
+func (w *corkList) add(m *Mux) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m.guarded.Swap(true) {
+		return
+	}
+	w.entries = append(w.entries, m)
+	if !w.running {
+		w.running = true
+		go w.run()
+	}
+}
+
+func (w *corkList) run() {
+	var list []*Mux
+	for {
+		time.Sleep(corkPeriod) // ended by the clock
+		w.mu.Lock()
+		list = append(list[:0], w.entries...)
+		w.entries = w.entries[:0]
+		w.mu.Unlock()
+		left := list[:0]
+		for _, m := range list {
+			if m.sendOldCork() {
+				left = append(left, m)
+			}
+		}
+		w.mu.Lock()
+		w.entries = append(w.entries, left...)
+		clear(list)
+		w.running = len(w.entries) > 0
+		running := w.running
+		w.mu.Unlock()
+		if !running {
+			return
+		}
+	}
+}
+
+// sendOldCork sends what has been in the cork since the last look. It returns
+// false, and looks after the session no more, if nothing was put in since.
+func (m *Mux) sendOldCork() bool {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	fresh := m.corks != m.seen
+	m.seen = m.corks
+	if fresh {
+		return true
+	}
+	m.link.Flush()
+	m.guarded.Store(false)
+	return false
+}

@@ -1,0 +1,80 @@
+package mux
+
+import (
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
+)
+
+// polled is a mux as its poll lock sees it.
+type polled Mux
+
+func (m *polled) Poll() int    { return (*Mux)(m).poll() }
+func (m *polled) Failed() bool { return m.failed.Load() }
+func (m *polled) Disarm()      { m.link.Disarm() }
+
+func (m *polled) Arm() error {
+	if err := m.link.Arm(); err != nil {
+		(*Mux)(m).Fail(err)
+		return err
+	}
+	return nil
+}
+
+// initWaiting makes the session the owner of its poll lock, until it starts.
+func (m *Mux) initWaiting() {
+	m.threads = m.link.WakesThreads()
+	cfg := wait.Config{Profile: m.cfg.Profile, Thread: m.threads, Wire: m.link.OnWire()}
+	if m.host = m.link.Host(); m.host != nil {
+		cfg.Peer = m.host
+	}
+	m.pollLock.Init((*polled)(m), m.link.Channel(), cfg)
+}
+
+// release gives up the poll lock of a session that has started: to its event
+// loop, or to whoever waits.
+func (m *Mux) release() {
+	if m.cfg.Poller != nil {
+		m.pollLock.Station()
+		return
+	}
+	m.pollLock.Start(m.host != nil && m.host.PeerIsLocal())
+}
+
+// engine is the session's goroutine: it polls when nobody else does and
+// something arrives, and it ends the session.
+func (m *Mux) engine() {
+	m.pollLock.Run(&wait.Engine{Period: link.KeepAlivePeriod, Tick: m.keepAlive, Elsewhere: m.onLoopEvent})
+	m.leaveLoop()
+	m.pollLock.Close()
+	m.drain()
+	m.shutdown()
+}
+
+// onLoopEvent tells the event loop that serves the session, if one does, of an
+// event.
+func (m *Mux) onLoopEvent() bool {
+	if !m.onLoop() {
+		return false
+	}
+	m.warm()
+	return true
+}
+
+// keepAlive is called by the engine every link.KeepAlivePeriod.
+func (m *Mux) keepAlive() {
+	wantsFrame, err := m.link.KeepAlive()
+	if err != nil {
+		m.Fail(err)
+		return
+	}
+	if wantsFrame && (m.link.OnWire() || m.streams.len() > 0) {
+		m.sessionControl(true, false)
+	}
+}
+
+// drain polls until the QP has flushed: everything that arrived before the
+// failure is delivered first. The caller owns the poll lock, for good.
+func (m *Mux) drain() {
+	for m.poll() > 0 {
+	}
+}

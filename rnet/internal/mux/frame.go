@@ -1,0 +1,153 @@
+package mux
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+)
+
+// The kinds of frames (docs/protocol.md, section 3).
+const (
+	FrameOpen   uint8 = 1 // opens the stream; payload is its first data
+	FrameAccept uint8 = 2 // reserved: an opener never waits for an answer
+	FrameData   uint8 = 3
+	FrameWindow uint8 = 4 // payload: u64, absolute position up to which the peer may send
+	FrameFin    uint8 = 5 // no more data follows
+	FrameReset  uint8 = 6 // the stream is gone, both ways
+	FramePing   uint8 = 7 // keeps the session alive; the transport acknowledges it
+	FrameGoAway uint8 = 8 // open no more streams on this session
+	FrameAddrs  uint8 = 9 // slots that may be used, and their addresses; addr.go
+
+	FrameSessionWindow uint8 = 10 // payload: u64, absolute position up to which the peer may send what counts
+	FrameBlocked       uint8 = 11 // the stream has data for which there is neither session window nor minimum
+)
+
+// FlagClosed on a FIN says that the sender will not read any more either.
+const FlagClosed uint8 = 1 << 0
+
+// FlagCounted on OPEN or DATA says that the payload counts in the session window.
+const FlagCounted uint8 = 1 << 0
+
+// ErrProtocol says that the peer has broken the protocol.
+var ErrProtocol = link.ErrProtocol
+
+// arrived counts what has come. The poll lock guards it, but for bytes.
+type arrived struct {
+	sum   uint64        // payload bytes of streams
+	bytes atomic.Uint64 // the same, for who has not the lock
+}
+
+// poll takes in what has arrived, one batch. The caller owns the poll lock. It returns
+// how many completions there were; after a failure of the session it goes on to drain
+// the link.
+func (m *Mux) poll() int {
+	var b link.Batch
+	if m.onLoop() {
+		b = m.link.Collect(m.batch)
+	} else {
+		b = m.link.Poll()
+	}
+	if b.Completions > 0 {
+		m.settleAtOnce()
+		if m.arrived.sum != m.arrived.bytes.Load() {
+			m.arrived.bytes.Store(m.arrived.sum)
+		}
+	}
+	if b.Err != nil {
+		m.Fail(b.Err)
+		return b.Completions
+	}
+	if b.Credit {
+		if m.txBlocked.Load() {
+			m.creditCame()
+		}
+		if m.sentBlocked.Load() {
+			m.wakeDone()
+		}
+	}
+	return b.Completions
+}
+
+// Frame takes a frame from the link, with its receive lock held. An error ends the
+// session.
+func (m *Mux) Frame(h link.Header, payload []byte) error {
+	if h.Kind == FrameData {
+		if st := m.streams.get(h.Stream); st != nil {
+			m.arrived.sum += uint64(len(payload))
+			return st.recv.deliver(payload, h.Flags&FlagCounted != 0)
+		}
+		if h.Flags&FlagCounted != 0 {
+			return m.arriveForNobody(len(payload))
+		}
+		return nil // late data of a stream that is gone
+	}
+	return m.controlFrame(h, payload)
+}
+
+func (m *Mux) controlFrame(h link.Header, payload []byte) error {
+	st := m.streams.get(h.Stream)
+	switch h.Kind {
+	case FrameOpen:
+		return m.peerOpened(h.Stream, payload, h.Flags&FlagCounted != 0)
+	case FrameWindow:
+		limit, err := parseWindow(payload)
+		if err != nil {
+			return err
+		}
+		if st != nil {
+			st.send.grant(limit)
+		}
+	case FrameFin:
+		if st != nil {
+			st.finished(h.Flags&FlagClosed != 0)
+		}
+	case FrameReset:
+		if st != nil {
+			st.reset()
+		}
+	case FramePing:
+	case FrameSessionWindow:
+		return m.shareGranted(payload)
+	case FrameBlocked:
+		m.peerBlocked(st)
+	case FrameGoAway:
+		m.PeerLeaves()
+	case FrameAddrs:
+		return m.addrsCame(payload)
+	default:
+		return fmt.Errorf("%w: frame of kind %d", ErrProtocol, h.Kind)
+	}
+	return nil
+}
+
+// peerOpened makes the stream that the peer opens.
+func (m *Mux) peerOpened(id uint32, payload []byte, counted bool) error {
+	if m.cfg.Dialed {
+		return fmt.Errorf("%w: the listening side opens a stream", ErrProtocol)
+	}
+	st := newStream(m)
+	st.id = id
+	if !m.streams.insert(st) {
+		if m.streams.get(id) != nil {
+			return fmt.Errorf("%w: stream %#x opened twice", ErrProtocol, id)
+		}
+		if counted {
+			if err := m.arriveForNobody(len(payload)); err != nil {
+				return err
+			}
+		}
+		return m.refuse(id)
+	}
+	m.giveAddrs()
+	refused := m.onLoop() && !m.loopAccepts(st)
+	if len(payload) > 0 {
+		if err := st.recv.deliver(payload, counted); err != nil {
+			return err
+		}
+	}
+	if refused || !m.onLoop() && !m.user.Accept(st) {
+		st.refuse()
+	}
+	return nil
+}

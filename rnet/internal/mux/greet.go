@@ -1,0 +1,88 @@
+package mux
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+)
+
+// greetCheck is how often Greet looks whether the peer has hung up, which
+// need not show in the CQ of a QP that never worked.
+const greetCheck = 10 * time.Millisecond
+
+// Greet sends the session's first messages, which tell the peer nothing new,
+// and returns when the device has done so; on the dialing side, when those of
+// the peer have come too. What a device puts off until the first use of the
+// peer's memory has happened then on both sides. So a dial can still take
+// another way if it fails, and on the software HCA what is written from now on
+// is in the peer's memory when Write returns, where it outlives us.
+func (m *Mux) Greet(ctx context.Context, alive func() error) error {
+	err := m.greet(ctx, alive)
+	if err != nil {
+		m.Fail(err)
+		m.drain()
+		m.shutdown() // the peer may have opened streams already
+	}
+	return err
+}
+
+func (m *Mux) greet(ctx context.Context, alive func() error) error {
+	defer context.AfterFunc(ctx, m.link.Channel().Wake)()
+	if err := m.awaitTurn(ctx, alive); err != nil {
+		return fmt.Errorf("rnet: peer's first message: %w", err)
+	}
+	m.giveAddrs()
+	m.txMu.Lock()
+	mark, err := m.link.Greet(link.Header{Kind: FramePing})
+	m.txMu.Unlock()
+	if err == nil {
+		err = m.pollUntil(ctx, alive, func() bool { return m.link.Reached(mark) && (!m.cfg.Dialed || m.link.Heard() >= 2 && m.addrs.told()) })
+	}
+	if err != nil {
+		return fmt.Errorf("rnet: first message: %w", err)
+	}
+	return nil
+}
+
+// awaitTurn waits until this side may send. On iWARP, whose devices have no
+// immediates, the side that listens must not be the first (RFC 5044, section
+// 7.1: the other one might still take its message for a part of the MPA
+// handshake). That siw hears the first message is up to package rcm
+// (kernel_siw_linux.go).
+func (m *Mux) awaitTurn(ctx context.Context, alive func() error) error {
+	if m.link.Immediates() || m.cfg.Dialed {
+		return nil
+	}
+	return m.pollUntil(ctx, alive, func() bool { return m.link.Heard() >= 1 })
+}
+
+// pollUntil polls until done reports true. The session that is not started yet
+// owns its poll lock.
+func (m *Mux) pollUntil(ctx context.Context, alive func() error, done func() bool) error {
+	for {
+		n := m.poll()
+		switch {
+		case m.failed.Load():
+			return m.cause
+		case done():
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case n > 0:
+			continue
+		}
+		if err := alive(); err != nil {
+			return err
+		}
+		if err := m.link.Arm(); err != nil {
+			return err
+		}
+		if m.poll() == 0 {
+			// Ended by: our completion or the peer's message, a failure of
+			// the QP, ctx, the time to look at conn.
+			m.link.Channel().Wait(time.Now().Add(greetCheck))
+		}
+	}
+}

@@ -1,0 +1,384 @@
+package mux
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+)
+
+// soon is how long a test waits where a wake-up may have been lost: a keepalive
+// would make up for it later.
+const soon = link.KeepAlivePeriod / 3
+
+// handLoop is an event loop that a test turns by hand: its goroutine is the
+// loop's.
+type handLoop struct {
+	poller *Poller
+	rings  atomic.Int32
+	sinks  []*sink
+	answer bool          // what is readable is written back
+	goOn   func(k *sink) // what a stream does that may write again
+}
+
+func (l *handLoop) Ring() { l.rings.Add(1) }
+
+func (l *handLoop) Accept(s *LoopStream) Sink { return &sink{l: l, stream: s} }
+
+// sink keeps what it is told.
+type sink struct {
+	l        *handLoop
+	stream   *LoopStream
+	got      []byte
+	writable int
+	ended    []error
+	then     func() // comes after what was readable, unless it is nil
+}
+
+func (k *sink) Opened() { k.l.sinks = append(k.l.sinks, k) }
+
+func (k *sink) Readable(p []byte) {
+	k.got = append(k.got, p...)
+	if k.l.answer {
+		k.stream.Write(p)
+	}
+	if k.then != nil {
+		k.then()
+	}
+}
+
+func (k *sink) Buffered() (int, int) { return 0, 0 }
+
+func (k *sink) Writable() {
+	k.writable++
+	if k.l.goOn != nil {
+		k.l.goOn(k)
+	}
+}
+
+func (k *sink) Ended(err error) { k.ended = append(k.ended, err); k.stream.Close(false) }
+
+// until polls until f says so.
+func (l *handLoop) until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	eventually(t, what, func() bool {
+		l.poller.Poll()
+		return f()
+	})
+}
+
+// sleeps polls until there is nothing more to do.
+func (l *handLoop) sleeps(t testing.TB) {
+	t.Helper()
+	l.until(t, "the loop sleeps", func() bool { return l.poller.Arm() })
+	l.rings.Store(0)
+}
+
+// onHandLoop makes a loop, and streams to it that are open on both sides.
+func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Stream) {
+	t.Helper()
+	l = new(handLoop)
+	l.poller = NewPoller(l, fallback.Balanced)
+	k.poller = l.poller
+	far, _ := k.pair(t)
+	t.Cleanup(l.poller.Close) // before the muxes are waited for
+	for range streams {
+		c, err := far.Open()
+		require.NoError(t, err)
+		dialed = append(dialed, c)
+		l.until(t, "the stream is open", func() bool { return len(l.sinks) == len(dialed) })
+	}
+	return l, dialed
+}
+
+func TestALoopThatDozesIsWokenByRouse(t *testing.T) {
+	l, _ := onHandLoop(t, overSoft, 1)
+	l.sleeps(t)
+	l.sinks[0].stream.m.warm()
+	l.poller.Poll()
+	var over atomic.Bool
+	roused := make(chan struct{})
+	go func() { // ended by the end of the Doze
+		defer close(roused)
+		for !over.Load() {
+			l.poller.Rouse()
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	end := time.Now().Add(patience)
+	require.True(t, l.poller.Doze(end))
+	over.Store(true)
+	<-roused
+	require.True(t, time.Now().Before(end))
+}
+
+// More streams want to send than the ring has room for. What comes back of it
+// wakes as many as have room, not all of them for each bit, and every turn that
+// is given comes back.
+func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
+	const streams, messages, size = 800, 8, 256
+	l, dialed := onHandLoop(t, overNarrow, streams)
+	var readers sync.WaitGroup
+	var whole atomic.Int32
+	for _, c := range dialed {
+		readers.Go(func() { // ended by the bytes
+			if n, _ := io.CopyN(io.Discard, c, messages*size); n == messages*size {
+				whole.Add(1)
+			}
+		})
+	}
+	message := make([]byte, size)
+	left := make([]int, streams)
+	m := l.sinks[0].stream.m
+	most := 0
+	for i, k := range l.sinks {
+		left[i], k.writable = messages*size, 1
+	}
+	l.until(t, "everything is sent", func() bool {
+		m.txMu.Lock()
+		most = max(most, m.awake)
+		m.txMu.Unlock()
+		all := true
+		for i, k := range l.sinks {
+			for left[i] > 0 && k.writable > 0 {
+				n, err := k.stream.Write(message)
+				require.NoError(t, err)
+				left[i] -= n
+				if n < size {
+					k.writable = 0
+				}
+			}
+			all = all && left[i] == 0
+		}
+		return all
+	})
+	readers.Wait()
+	require.EqualValues(t, streams, whole.Load())
+	require.Greater(t, most, 1, "they had to wait")
+	require.LessOrEqual(t, most, link.MinRing/size)
+	require.Zero(t, m.awake)
+	require.Zero(t, m.promised)
+}
+
+func TestAnswersOfABatchShareMessages(t *testing.T) {
+	const streams = 32
+	l, dialed := onHandLoop(t, overSoft, streams)
+	l.answer = true
+	m := l.sinks[0].stream.m
+	m.slow = false // the batches of the set-up may have taken long
+	before := m.link.Mark().Requests
+	for _, c := range dialed {
+		_, err := c.Write(fmt.Append(nil, "request ", c.id))
+		require.NoError(t, err)
+	}
+	l.until(t, "all requests are there", func() bool {
+		for _, k := range l.sinks {
+			if len(k.got) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	require.LessOrEqual(t, m.link.Mark().Requests-before, uint64(streams/corkFrames+2))
+	for _, c := range dialed {
+		want := fmt.Append(nil, "request ", c.id)
+		got := make([]byte, len(want))
+		_, err := io.ReadFull(c, got)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got))
+	}
+}
+
+// What other connections were answered before goes although the handler runs.
+func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
+	const streams, busy = 8, 5
+	l, dialed := onHandLoop(t, overSoft, streams)
+	l.answer = true
+	l.sinks[0].stream.m.slow = false
+	answered := make(chan error, 1)
+	l.sinks[busy].then = func() {
+		select { // ended by the answers, or the clock
+		case err := <-answered:
+			require.NoError(t, err)
+		case <-time.After(soon):
+			t.Error("the answers wait for the handler")
+		}
+	}
+	for _, c := range dialed {
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+	}
+	go func() { // ended by the answers, or the end of the streams
+		for _, c := range dialed[:busy] {
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				answered <- err
+				return
+			}
+		}
+		answered <- nil
+	}()
+	l.until(t, "all requests are there", func() bool { return len(l.sinks[streams-1].got) > 0 })
+}
+
+func TestFlushSendsWhatIsGathered(t *testing.T) {
+	const streams = 6
+	l, dialed := onHandLoop(t, overSoft, streams)
+	l.answer = true
+	m := l.sinks[0].stream.m
+	m.slow = false
+	gathered := func() int {
+		m.txMu.Lock()
+		defer m.txMu.Unlock()
+		return m.link.Gathered()
+	}
+	last := l.sinks[streams-1]
+	last.then = func() {
+		last.stream.Flush()
+		require.Zero(t, gathered())
+	}
+	for _, c := range dialed {
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+	}
+	l.until(t, "all requests are there", func() bool { return len(last.got) > 0 })
+	for _, c := range dialed {
+		_, err := io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err)
+	}
+}
+
+// The same of the streams of a loop: of those that were woken some are closed,
+// and some reset by the peer before the loop comes to them.
+func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
+	const streams, messages, size = 300, 16, 256
+	l, dialed := onHandLoop(t, overNarrow, streams)
+	m := l.sinks[0].stream.m
+	byID := make(map[uint32]*Stream)
+	for _, c := range dialed {
+		byID[c.id] = c
+	}
+	const keeps, closes, isReset = 0, 1, 2
+	fate := func(k *sink) int { return int(k.stream.id) % 3 }
+
+	message := make([]byte, size)
+	left := make([]int, streams)
+	for i, k := range l.sinks { // until nobody can send: all stand in line, or wait for their window
+		left[i], k.writable = messages*size, 0
+		for {
+			n, err := k.stream.Write(message)
+			require.NoError(t, err)
+			left[i] -= n
+			if n < size || left[i] <= 0 {
+				break
+			}
+		}
+	}
+	m.txMu.Lock()
+	require.False(t, m.txWait.empty(), "they have to wait")
+	m.txMu.Unlock()
+
+	var readers sync.WaitGroup
+	for i, k := range l.sinks {
+		c := byID[k.stream.id]
+		if fate(k) == keeps {
+			readers.Go(func() { // ended by the bytes
+				n, err := io.CopyN(io.Discard, c, int64(messages*size))
+				assert.NoError(t, err, "stream %d after %d bytes", i, n)
+			})
+		}
+	}
+	gone := make([]bool, streams)
+	l.until(t, "everything is sent", func() bool {
+		all := true
+		for i, k := range l.sinks {
+			if k.writable > 0 && !gone[i] {
+				switch fate(k) {
+				case closes:
+					k.stream.Close(i%2 == 0)
+					gone[i] = true
+				case isReset: // Ended closes it here
+					c := byID[k.stream.id]
+					c.Close(0)
+					gone[i] = true
+				}
+			}
+			for !gone[i] && left[i] > 0 && k.writable > 0 && len(k.ended) == 0 {
+				n, err := k.stream.Write(message[:min(size, left[i])])
+				require.NoError(t, err)
+				if left[i] -= n; n < size {
+					k.writable = 0
+				}
+			}
+			all = all && (fate(k) != keeps || left[i] <= 0)
+		}
+		return all
+	})
+	start(t, readers.Wait)()
+	l.until(t, "the peers' resets are told", func() bool {
+		for i, k := range l.sinks {
+			if gone[i] && fate(k) == isReset && len(k.ended) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for _, k := range l.sinks {
+		k.stream.Close(true)
+	}
+	nobodyIsAwake(t, m)
+}
+
+// What streams send that had to wait goes as few messages, and all of it goes.
+func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
+	const streams, messages, size = 1000, 8, 48
+	l, dialed := onHandLoop(t, overNarrow, streams)
+	m := l.sinks[0].stream.m
+	byID := make(map[uint32]int)
+	for i, k := range l.sinks {
+		byID[k.stream.id] = i
+	}
+	written := make([]int, streams)
+	l.goOn = func(k *sink) {
+		id := k.stream.id
+		var p [size]byte
+		for i := byID[id]; written[i] < messages*size; {
+			piece := p[:size-written[i]%size]
+			copy(piece, patternOf(id, written[i], len(piece)))
+			n, err := k.stream.Write(piece)
+			assert.NoError(t, err)
+			written[i] += n
+			if n < len(piece) {
+				return // Writable comes again
+			}
+		}
+	}
+	before := m.link.Mark().Requests
+	var readers sync.WaitGroup
+	for _, c := range dialed {
+		readers.Go(func() { // ended by the bytes
+			got := make([]byte, messages*size)
+			_, err := io.ReadFull(c, got)
+			assert.NoError(t, err)
+			assert.True(t, bytes.Equal(patternOf(c.id, 0, len(got)), got), "stream %d", c.id)
+		})
+	}
+	for _, k := range l.sinks {
+		l.goOn(k)
+	}
+	l.until(t, "everything is sent", func() bool { return !slices.ContainsFunc(written, func(n int) bool { return n < messages*size }) })
+	start(t, readers.Wait)()
+	nobodyIsAwake(t, m)
+	require.NotZero(t, m.stats.creditStalls.Load())
+	require.Less(t, m.link.Mark().Requests-before, uint64(streams*messages*3/4))
+	t.Logf("%d frames in %d messages, of %d writes that waited", streams*messages, m.link.Mark().Requests-before, m.stats.creditStalls.Load())
+}

@@ -1,0 +1,319 @@
+package mux
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
+)
+
+// Poller polls the sessions that one event loop serves. Its methods are called from the
+// loop's goroutine, but for Rouse, Sessions and Stats.
+//
+// A session is hot, and polled, or cold: armed, and not looked at until
+// something has warmed it. Lost wake-ups: the loop makes a session cold before
+// it looks at it for the last time; who has work for it leaves the work before
+// it looks whether the session is cold.
+type Poller struct {
+	owner   Owner
+	profile fallback.Profile
+	number  uint64 // among the event loops of the process
+
+	turns, sleeps, dozes atomic.Uint64 // for statistics
+
+	// Of the loop's goroutine.
+	hot []*Mux
+
+	woken  atomic.Bool         // warmed is not empty
+	dozing atomic.Pointer[Mux] // on whose channel the loop's thread sleeps, or is about to
+
+	mu     sync.Mutex
+	warmed []*Mux            // to become hot; guarded by mu
+	all    map[*Mux]struct{} // guarded by mu
+	closed bool              // guarded by mu
+}
+
+// quietPolls is after how many polls that brought nothing a session is armed
+// alone, although the loop has others to poll.
+const quietPolls = 4096
+
+// NewPoller makes the poller of an event loop.
+func NewPoller(owner Owner, profile fallback.Profile) *Poller {
+	p := &Poller{owner: owner, profile: profile, all: make(map[*Mux]struct{})}
+	pollers.add(p)
+	return p
+}
+
+// pollers are those that live.
+var pollers livePollers
+
+type livePollers struct {
+	mu   sync.Mutex
+	list []*Poller // the oldest first; guarded by mu
+	last uint64    // number of the youngest that there ever was; guarded by mu
+}
+
+func (l *livePollers) add(p *Poller) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last++
+	p.number = l.last
+	l.list = append(l.list, p)
+}
+
+func (l *livePollers) remove(p *Poller) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = slices.DeleteFunc(l.list, func(one *Poller) bool { return one == p })
+}
+
+// Pollers returns the pollers of the process that live, the oldest first.
+func Pollers() []*Poller {
+	pollers.mu.Lock()
+	defer pollers.mu.Unlock()
+	return slices.Clone(pollers.list)
+}
+
+// PollerStats are the statistics of a poller since it was made.
+type PollerStats struct {
+	Number   uint64 // 1 is the first of the process
+	Sessions int    // that it serves now
+	Turns    uint64 // counted by Turn
+	Sleeps   uint64 // times that nothing was to be polled
+	Dozes    uint64
+}
+
+// Stats returns them.
+func (p *Poller) Stats() PollerStats {
+	return PollerStats{
+		Number: p.number, Sessions: p.Sessions(),
+		Turns: p.turns.Load(), Sleeps: p.sleeps.Load(), Dozes: p.dozes.Load(),
+	}
+}
+
+// add gives a session that has started to the loop.
+func (p *Poller) add(m *Mux) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		m.handBack()
+		m.Fail(fmt.Errorf("%w: the event loop has ended", ErrIdle))
+		return
+	}
+	p.all[m] = struct{}{}
+	p.warmed = append(p.warmed, m)
+	p.woken.Store(true)
+	p.mu.Unlock()
+	p.owner.Ring()
+}
+
+// wake makes a session hot that was cold. Any goroutine calls it.
+func (p *Poller) wake(m *Mux) {
+	p.mu.Lock()
+	p.warmed = append(p.warmed, m)
+	p.woken.Store(true)
+	p.mu.Unlock()
+	p.owner.Ring()
+}
+
+// takeWarmed makes the sessions hot that are to be.
+func (p *Poller) takeWarmed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, m := range p.warmed {
+		if _, ok := p.all[m]; ok {
+			m.quiet = 0
+			p.hot = append(p.hot, m)
+		}
+		p.warmed[i] = nil
+	}
+	p.warmed = p.warmed[:0]
+	p.woken.Store(false)
+}
+
+// Poll polls each hot session once.
+func (p *Poller) Poll() int {
+	if p.woken.Load() {
+		p.takeWarmed()
+	}
+	total := 0
+	for i := 0; i < len(p.hot); i++ {
+		m := p.hot[i]
+		n, keep := p.visit(m)
+		total += n
+		if !keep {
+			last := len(p.hot) - 1
+			p.hot[i], p.hot[last] = p.hot[last], nil
+			p.hot = p.hot[:last]
+			i--
+		}
+	}
+	return total
+}
+
+// visit polls one session, and reports whether it stays hot.
+func (p *Poller) visit(m *Mux) (n int, keep bool) {
+	if m.closing.Load() {
+		p.finish(m)
+		return 1, false
+	}
+	m.pollLock.Disarm()
+	n = m.poll()
+	if n > 0 || m.unblocks.Load() || len(m.events) > 0 {
+		m.pollLock.Hit()
+		m.dispatch()
+		n++
+		m.quiet = 0
+	} else if m.quiet++; m.quiet > quietPolls {
+		return p.cool(m)
+	}
+	return n, true
+}
+
+// cool arms a session and makes it cold, unless there is something.
+func (p *Poller) cool(m *Mux) (n int, keep bool) {
+	m.quiet = 0
+	m.cold.Store(true)
+	n = m.pollLock.Rearm()
+	if n == 0 && !m.unblocks.Load() && !m.closing.Load() {
+		m.pollLock.PollMisses.Add(1)
+		return 0, false
+	}
+	m.dispatch()
+	// If somebody else took it back it comes by takeWarmed.
+	return n + 1, m.cold.CompareAndSwap(true, false)
+}
+
+// Arm makes all sessions cold.
+func (p *Poller) Arm() bool {
+	idle := true
+	for i := len(p.hot) - 1; i >= 0; i-- {
+		m := p.hot[i]
+		n, keep := p.cool(m)
+		if n > 0 {
+			idle = false
+		}
+		if !keep {
+			p.hot = append(p.hot[:i], p.hot[i+1:]...)
+		}
+	}
+	if !idle || p.woken.Load() {
+		return false
+	}
+	p.sleeps.Add(1)
+	return true
+}
+
+// Doze sleeps on the completion channel of the only session, which wakes a
+// thread directly; the way through the engine and the loop's bell wakes two. The
+// engine, which waits beside it, can take an event away that comes before the
+// thread sleeps: then the session is looked at when the time has come.
+func (p *Poller) Doze(until time.Time) bool {
+	if len(p.hot) != 1 || p.Sessions() != 1 {
+		return false
+	}
+	m := p.hot[0]
+	if !m.threads || m.closing.Load() || !wait.EnterThread() {
+		return false
+	}
+	defer wait.LeaveThread()
+	p.dozing.Store(m)
+	defer p.dozing.Store(nil)
+	switch n := m.pollLock.Rearm(); {
+	case m.closing.Load(): // visit sees it
+	case n > 0:
+		m.pollLock.Hit()
+		m.dispatch()
+	case !p.woken.Load() && !m.unblocks.Load() && !m.closing.Load():
+		m.pollLock.PollMisses.Add(1)
+		m.pollLock.ThreadWaits.Add(1)
+		p.dozes.Add(1)
+		// Ended by: an arrival (data, credit), Rouse (a task, a new session, an
+		// unblocked stream), failure of the session, the end of the turn.
+		m.link.Channel().WaitThread(until)
+	}
+	return true
+}
+
+// Rouse ends Doze.
+func (p *Poller) Rouse() {
+	if m := p.dozing.Load(); m != nil {
+		m.link.Channel().Wake()
+	}
+}
+
+// finish ends the loop's part in a session that fails.
+func (p *Poller) finish(m *Mux) {
+	p.mu.Lock()
+	delete(p.all, m)
+	p.mu.Unlock()
+	m.finishLoop()
+}
+
+// Spin returns how long the loop may poll in vain.
+func (p *Poller) Spin() time.Duration {
+	switch p.profile {
+	case fallback.Latency:
+		return wait.LatencySpin
+	case fallback.Efficient:
+		return 0
+	}
+	return wait.EngineSpin
+}
+
+// Near reports whether no peer of a hot session can go on while we poll, which
+// is so if there is none.
+func (p *Poller) Near() bool {
+	for _, m := range p.hot {
+		if !wait.SameCPU(m.host) {
+			return false
+		}
+	}
+	return true
+}
+
+// Attach gives a stream that was opened for this loop its sink, and tells the sink of
+// what has come. It returns false if the stream is not of this poller, or its session has
+// come to an end.
+func (p *Poller) Attach(st *Stream, sink func(*LoopStream) Sink) bool {
+	if st.m.cfg.Poller != p || st.m.unlooped.Load() { // by the loop, as it failed perhaps
+		return false
+	}
+	st.attach(sink)
+	return true
+}
+
+// Turn counts a turn of the loop.
+func (p *Poller) Turn() { p.turns.Add(1) }
+
+// Sessions returns how many sessions the Poller has.
+func (p *Poller) Sessions() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.all)
+}
+
+// Close hands all sessions back to their engines, and gives a network up to a
+// second to deliver the ends of streams, as Conn.Close does.
+func (p *Poller) Close() {
+	p.mu.Lock()
+	p.closed = true
+	left := p.all
+	p.all, p.warmed, p.hot = nil, nil, nil
+	p.mu.Unlock()
+	pollers.remove(p)
+	for m := range left {
+		m.handBack()
+	}
+	// The process may end now, and what is under way on a network with it.
+	end := time.Now().Add(FlushTime)
+	for m := range left {
+		for m.underWay() && time.Now().Before(end) {
+			time.Sleep(flushCheck) // ended by the clock
+		}
+	}
+}

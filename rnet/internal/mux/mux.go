@@ -1,0 +1,241 @@
+package mux
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
+)
+
+// User is who has a mux. Its methods must not wait.
+type User interface {
+	// Accept takes a stream that the peer has opened; false refuses it. The owner of the
+	// poll lock calls it.
+	Accept(*Stream) bool
+	// Served tells of one that an event loop has taken instead.
+	Served()
+	// Leaving says that no stream can be added any more. It may come more than once, and
+	// by any goroutine.
+	Leaving()
+	// Failed says why the mux has come to its end. It comes once, before Leaving.
+	Failed(cause error)
+	// Ended says that everything has been taken in and all streams are over. What the mux
+	// is made of is freed after it.
+	Ended()
+	// Take gives out addresses for up to want streams, on the listening side, at
+	// consecutive ports, and returns the first and how many; 0 if there are none left.
+	// share is the part of the free ones that it may have: 1 of share.
+	Take(want, share int) (netip.AddrPort, int)
+	// Give takes back what Take gave out.
+	Give([]SlotAddrs)
+}
+
+// Sizes are what a mux has for what it receives; the peer has its own.
+type Sizes struct {
+	Window        uint32 // of a stream
+	SessionWindow uint32 // of all streams together
+	Streams       uint32 // how many there may be at once
+}
+
+// Config says what a mux is like.
+type Config struct {
+	Sizes
+	Profile fallback.Profile
+	Dialed  bool    // we dialed: our side opens the streams
+	Alone   bool    // it carries one stream and ends with it
+	Poller  *Poller // of the event loop that serves it, nil if none does
+}
+
+// A Mux carries many streams over a link. docs/architecture.md tells who does what; in
+// short:
+//
+//	pollLock is owned by the one goroutine that polls the link: a stream's reader
+//	         or writer that has nothing better to do, or the engine
+//	txMu     is the link's send lock: it orders everything that is sent
+//
+// Lock order: pollLock, the link's receive lock, txMu, receiveHalf.mu.
+type Mux struct {
+	cfg   Config
+	user  User
+	link  *link.Link
+	peer  Hello
+	token uint64
+
+	local, remote netip.AddrPort
+	addrs         addrs
+	noAddrs       bool // the peer was told that there are no more; written by who gives them
+
+	streams   table
+	goingAway atomic.Bool // the peer opens no more streams, or lets us open none
+
+	sender
+	sharedReceiver
+	arrived  arrived
+	pollLock wait.Lock
+	host     link.Host // nil where the peer is not on this host
+	threads  bool      // the device wakes threads faster than goroutines
+	looped
+
+	failOnce sync.Once
+	cause    error // why it failed; set before failed
+	failed   atomic.Bool
+	closing  atomic.Bool   // the engine must leave
+	done     chan struct{} // closed when the engine has left and all is freed
+
+	idleMu      sync.Mutex
+	idleTimer   *time.Timer  // closes the mux when nobody uses it
+	flushChecks atomic.Int32 // how often expire has put it off
+
+	stats counters
+}
+
+// New makes a mux, which is to be given a link (Use).
+func New(cfg Config, user User) *Mux {
+	m := &Mux{cfg: cfg, user: user, token: newToken(), done: make(chan struct{})}
+	m.batch = link.PollBatch
+	if cfg.Poller != nil {
+		m.handed = make(chan struct{})
+	}
+	return m
+}
+
+func newToken() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// SendLock returns the send lock, for the link.
+func (m *Mux) SendLock() *sync.Mutex { return &m.txMu }
+
+// Use gives the mux its link, of which it is the user, and which it closes.
+func (m *Mux) Use(l *link.Link) {
+	m.link = l
+	m.initWaiting()
+}
+
+// Hello returns what the peer has to know.
+func (m *Mux) Hello() []byte {
+	h := Hello{
+		MinVersion: protocolVersion, MaxVersion: protocolVersion, Link: m.link.Params(),
+		Window: m.cfg.Window, Streams: m.cfg.Streams, SessionWindow: m.cfg.SessionWindow,
+		PID: uint32(os.Getpid()), Token: m.token,
+	}
+	return h.Marshal()
+}
+
+// Learn takes the peer's hello: from here on the mux can send. The error wraps ErrVersion
+// if the two have no version in common.
+func (m *Mux) Learn(private []byte) error {
+	h, err := ParseHello(private)
+	if err != nil {
+		return err
+	}
+	m.peer = h
+	m.streams.limit = int(min(m.cfg.Streams, h.Streams))
+	if err := m.initShare(); err != nil {
+		return err
+	}
+	return m.link.Connect(h.Link)
+}
+
+// SetAddrs says what the two ends of the connection are called.
+func (m *Mux) SetAddrs(local, remote netip.AddrPort) { m.local, m.remote = local, remote }
+
+// LocalAddr returns the address of our end.
+func (m *Mux) LocalAddr() netip.AddrPort { return m.local }
+
+// RemoteAddr returns that of the peer.
+func (m *Mux) RemoteAddr() netip.AddrPort { return m.remote }
+
+// Start lets the mux live: what comes is taken in from here on.
+func (m *Mux) Start() {
+	go m.engine()
+	m.release()
+	if m.cfg.Poller != nil {
+		m.cfg.Poller.add(m)
+	}
+}
+
+// Broken is Fail, for the link.
+func (m *Mux) Broken(cause error) { m.Fail(cause) }
+
+// Fail ends the mux: its link fails, its streams get ECONNRESET
+// unless they had come to their end, and the engine frees everything.
+func (m *Mux) Fail(cause error) {
+	m.failOnce.Do(func() {
+		m.cause = cause
+		m.failed.Store(true)
+		m.user.Failed(cause)
+		m.link.Fail()
+		m.stopIdleTimer()
+		m.user.Leaving()
+		m.closing.Store(true)
+		m.pollLock.End()
+	})
+}
+
+// Err returns why the mux has failed, nil if it has not.
+func (m *Mux) Err() error {
+	if !m.failed.Load() {
+		return nil
+	}
+	return m.cause
+}
+
+// Abandon gives up a mux that was never started.
+func (m *Mux) Abandon() {
+	m.closing.Store(true)
+	close(m.done)
+	m.free()
+}
+
+// shutdown is the engine's last act, after the CQ was drained: no one polls
+// any more, so what is freed here is not in use.
+func (m *Mux) shutdown() {
+	for _, st := range m.streams.shutNow() {
+		st.abort(syscall.ECONNRESET)
+	}
+	m.streams.clear()
+	m.wakeSenders()
+	m.user.Ended()
+	close(m.done)
+	m.free()
+}
+
+func (m *Mux) free() {
+	m.link.Close()
+	m.returnAddrs()
+}
+
+// PollLock returns the poll lock.
+func (m *Mux) PollLock() *wait.Lock { return &m.pollLock }
+
+// Link returns the link.
+func (m *Mux) Link() *link.Link { return m.link }
+
+// Config returns what New was given.
+func (m *Mux) Config() Config { return m.cfg }
+
+// Done returns a channel that is closed when the mux has ended.
+func (m *Mux) Done() <-chan struct{} { return m.done }
+
+// PeerPID returns the process that the peer says it is.
+func (m *Mux) PeerPID() int { return int(m.peer.PID) }
+
+// LeadsTo reports whether our end of the mux, which was dialed, leads to other in this
+// process.
+func (m *Mux) LeadsTo(other *Mux) bool {
+	return m.cfg.Dialed && m.token == other.peer.Token
+}
+
+// PeerIsLocal reports whether the peer is in this process.
+func (m *Mux) PeerIsLocal() bool { return m.host != nil && m.host.PeerIsLocal() }

@@ -1,0 +1,116 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+)
+
+var ErrIdle = errors.New("rnet: session is idle")
+
+// Refused tells the reason for which no stream can be opened here, nil if one
+// can.
+func (m *Mux) Refused() error {
+	if m.failed.Load() || m.goingAway.Load() {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// Open makes a stream to the peer. The error is net.ErrClosed if the mux
+// is ending. With ErrNoSlot it may be called again, see AwaitSlot.
+func (m *Mux) Open() (*Stream, error) {
+	m.pollLock.Look()
+	if err := m.Refused(); err != nil {
+		return nil, err
+	}
+	st := newStream(m)
+	if err := m.streams.add(st); err != nil {
+		return nil, err
+	}
+	if m.Refused() != nil { // fail may not have seen it
+		st.abort(syscall.ECONNRESET)
+		if st.detach() {
+			m.Left()
+		}
+		return nil, net.ErrClosed
+	}
+	st.control(ctlOpen)
+	return st, nil
+}
+
+// Retire lets the session end with its last stream; the peer is told to open no
+// more.
+func (m *Mux) Retire() {
+	m.goingAway.Store(true)
+	m.sessionControl(false, true)
+	if m.streams.shutIfEmpty() {
+		m.Fail(fmt.Errorf("%w: the listener was closed", ErrIdle))
+	}
+}
+
+// PeerLeaves notes that the peer takes no more streams.
+func (m *Mux) PeerLeaves() {
+	m.goingAway.Store(true)
+	m.user.Leaving()
+	if m.streams.len() == 0 {
+		m.Left()
+	}
+}
+
+// IdleTime is how long a session without streams lives on: long enough for a
+// program that opens one connection after the other.
+const IdleTime = 500 * time.Millisecond
+
+// Left is called when the last stream has gone.
+func (m *Mux) Left() {
+	switch {
+	case !m.cfg.Dialed && !m.goingAway.Load():
+	case m.cfg.Dialed && !m.cfg.Alone:
+		m.flushChecks.Store(0)
+		m.ExpireAfter(IdleTime)
+	case m.link.OnWire():
+		m.flushChecks.Store(0)
+		m.ExpireAfter(flushCheck)
+	default:
+		m.expire()
+	}
+}
+
+// flushCheck is how often a session that is to end looks whether the network
+// has delivered what it sent.
+const flushCheck = time.Millisecond
+
+func (m *Mux) ExpireAfter(d time.Duration) {
+	m.idleMu.Lock()
+	defer m.idleMu.Unlock()
+	if m.failed.Load() {
+		return
+	}
+	if m.idleTimer == nil {
+		m.idleTimer = time.AfterFunc(d, m.expire)
+		return
+	}
+	m.idleTimer.Reset(d)
+}
+
+// expire closes the session if it has had no stream since Left.
+func (m *Mux) expire() {
+	if m.link.OnWire() && m.underWay() && m.flushChecks.Add(1) < int32(FlushTime/flushCheck) {
+		m.ExpireAfter(flushCheck)
+		return
+	}
+	if m.streams.shutIfEmpty() {
+		m.Fail(ErrIdle)
+	}
+}
+
+func (m *Mux) stopIdleTimer() {
+	m.idleMu.Lock()
+	defer m.idleMu.Unlock()
+	if m.idleTimer != nil {
+		m.idleTimer.Stop()
+	}
+}

@@ -1,0 +1,386 @@
+package mux
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
+)
+
+// receiveHalf is the half of a stream that receives. The owner of the poll lock delivers to
+// it; whoever reads takes what was delivered. mu guards what is below it.
+type receiveHalf struct {
+	st     *Stream
+	callMu sync.Mutex // one Read at a time
+	wait   wait.Waiter
+	end    deadline
+
+	mu          sync.Mutex
+	queue       chunkQueue
+	flow        ring.RecvWindow
+	err         error           // after the queue: io.EOF or a reset
+	dst         []byte          // the buffer of the Read that waits
+	dstLen      int             // bytes in it
+	waiting     bool            // somebody waits for data
+	dropped     bool            // closed: nobody will read any more
+	counted     int32           // unread bytes that count in the session window
+	eager       bool            // the peer wants to know of all that is read
+	lent        *Chunk          // Peek gave out a piece of it: the first one, or dropped; changed under callMu too
+	unreachable runtime.Cleanup // of the latter, if it lies in the ring
+}
+
+func (r *receiveHalf) init(st *Stream) {
+	r.st = st
+	r.flow.Init(st.m.cfg.Window)
+}
+
+// deliver takes the payload of a DATA frame, as Frame does: with the receive lock
+// held. An error means that the peer sent more than its window.
+func (r *receiveHalf) deliver(payload []byte, counted bool) error {
+	r.mu.Lock()
+	if err := r.flow.Arrive(len(payload)); err != nil {
+		r.mu.Unlock()
+		return fmt.Errorf("%w: stream %#x: %w", ErrProtocol, r.st.id, err)
+	}
+	taken := 0
+	if r.dst != nil && r.queue.head == nil {
+		taken = min(len(payload), len(r.dst)-r.dstLen)
+	}
+	if err := r.st.m.arrive(r, len(payload), len(payload)-taken, counted); err != nil {
+		r.mu.Unlock()
+		return err
+	}
+	if r.dropped {
+		r.flow.Consume(len(payload))
+		bits := r.settle(false)
+		r.mu.Unlock()
+		if bits != 0 {
+			r.st.control(bits)
+		}
+		return nil
+	}
+	if r.st.shut.Load() == shutWrite|shutRead && len(payload) > 0 {
+		r.flow.Consume(len(payload))
+		bits := r.settle(false)
+		told := r.err != nil
+		r.mu.Unlock()
+		if bits != 0 {
+			r.st.control(bits)
+		}
+		if !told {
+			r.st.resetPeer()
+		}
+		return nil
+	}
+	if r.st.m.onLoop() {
+		r.st.takeLoop(payload)
+		r.mu.Unlock()
+		return nil
+	}
+	if taken > 0 {
+		copy(r.dst[r.dstLen:], payload[:taken])
+		r.dstLen += taken
+		payload = payload[taken:]
+	}
+	switch {
+	case len(payload) == 0:
+	case len(payload) < keepMin:
+		r.queue.appendCopy(payload)
+	default:
+		r.queue.push(keep(r, payload))
+	}
+	wake := r.waiting
+	r.waiting = false
+	r.mu.Unlock()
+	if wake {
+		r.wake()
+	}
+	return nil
+}
+
+// read is Read without the lock.
+func (r *receiveHalf) read(p []byte) (int, error) {
+	r.endLoan()
+	if len(p) == 0 && !r.st.closed.Load() {
+		return 0, nil
+	}
+	for {
+		if err := r.readable(); err != nil {
+			return 0, err
+		}
+		r.mu.Lock()
+		if r.queue.head != nil {
+			n := r.take(p) // unlocks
+			return n, nil
+		}
+		if err := r.ended(); err != nil {
+			r.mu.Unlock()
+			return 0, err
+		}
+		r.wait.Begin()
+		r.dst, r.dstLen, r.waiting = p, 0, true
+		r.mu.Unlock()
+		if r.readable() == nil {
+			r.st.m.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
+		}
+		r.mu.Lock()
+		n := r.dstLen
+		r.dst, r.dstLen, r.waiting = nil, 0, false
+		bits := r.consumed(n)
+		r.mu.Unlock()
+		if bits != 0 {
+			r.st.control(bits)
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// readable tells why Read must not go on, nil if it may.
+func (r *receiveHalf) readable() error {
+	if r.st.closed.Load() {
+		return net.ErrClosed
+	}
+	if r.end.expired.Load() {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// ended tells why there is nothing to wait for behind what is queued, nil if
+// there is. Close has thrown the queue away, and who finds it empty then has not
+// come to the end. mu is held.
+func (r *receiveHalf) ended() error {
+	switch {
+	case r.err == nil && r.st.shut.Load()&shutRead == 0:
+		return nil
+	case r.st.closed.Load():
+		return net.ErrClosed
+	case r.err == nil:
+		return io.EOF
+	}
+	return r.err
+}
+
+// take copies queued data to p and returns how much. It is called with
+// mu held and returns without it. A large chunk is copied without the
+// lock, so that the owner of the poll lock can go on.
+func (r *receiveHalf) take(p []byte) (n int) {
+	for n < len(p) && r.queue.head != nil {
+		k := r.queue.head
+		src := k.Unread()
+		if k.inRing {
+			k.busy = true
+			r.mu.Unlock()
+			m := copy(p[n:], src)
+			r.mu.Lock()
+			k.busy = false
+			k.r += m
+			n += m
+		} else {
+			m := copy(p[n:], src)
+			k.r += m
+			n += m
+		}
+		if k.r < len(k.buf) {
+			break
+		}
+		r.dropHead()
+	}
+	r.tookAndUnlock(n)
+	return n
+}
+
+// tookAndUnlock accounts for n bytes taken off the queue, and does what Close
+// left to the reader. mu is held and given up.
+func (r *receiveHalf) tookAndUnlock(n int) {
+	bits := r.consumed(n)
+	dropped := r.dropped
+	r.mu.Unlock()
+	if bits != 0 {
+		r.st.control(bits)
+	}
+	if dropped {
+		r.drop()
+	}
+}
+
+// consumed accounts for n bytes that the application took and returns the control
+// frames by which the peer should be told. mu is held.
+func (r *receiveHalf) consumed(n int) (bits uint8) {
+	if n == 0 {
+		return 0
+	}
+	r.flow.Consume(n)
+	return r.settle(r.err == nil)
+}
+
+// settle gives back to the session what the stream holds no more, and returns the control
+// frames by which the peer should be told: of the stream itself if that is still open. mu
+// is held.
+func (r *receiveHalf) settle(open bool) (bits uint8) {
+	m := r.st.m
+	if over := r.counted - int32(r.flow.Buffered()); over > 0 {
+		r.counted -= over
+		m.freed.Add(uint64(over))
+		if m.untoldShare() >= uint64(m.cfg.SessionWindow)/4 {
+			bits = ctlShare
+		}
+	}
+	if !open {
+		return bits
+	}
+	if r.flow.UpdateDue() {
+		bits |= ctlWindow
+	}
+	if untold := r.flow.Untold(); r.eager && untold > 0 && (untold >= StreamMinimum/2 || r.flow.Buffered() == 0) {
+		bits |= ctlWindow | ctlShare
+	}
+	return bits
+}
+
+// takeUpdate returns the payload of a WINDOW frame. txMu is held, and the
+// session's scratch is used.
+func (r *receiveHalf) takeUpdate() []byte {
+	r.mu.Lock()
+	limit := r.flow.TakeUpdate()
+	r.mu.Unlock()
+	binary.LittleEndian.PutUint64(r.st.m.winScratch[:], limit)
+	return r.st.m.winScratch[:]
+}
+
+// awaitData waits until something is queued. callMu is held.
+func (r *receiveHalf) awaitData() error {
+	for {
+		if err := r.readable(); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		err := r.ended()
+		if r.queue.head != nil || err != nil {
+			if r.queue.head != nil {
+				err = nil
+			}
+			r.mu.Unlock()
+			return err
+		}
+		r.wait.Begin()
+		r.waiting = true
+		r.mu.Unlock()
+		if r.readable() == nil {
+			r.st.m.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
+		}
+	}
+}
+
+// nextSize is the most that next copies at a time.
+const nextSize = 64 << 10
+
+// next waits for data and takes it off the queue: the first chunk as it is, if it
+// lies in ordinary memory by itself, else a copy of what there is. The chunk is
+// the caller's.
+func (r *receiveHalf) next() (*Chunk, error) {
+	r.callMu.Lock()
+	defer r.callMu.Unlock()
+	r.endLoan()
+	for {
+		if err := r.awaitData(); err != nil {
+			return nil, err
+		}
+		r.mu.Lock()
+		head := r.queue.head
+		if head == nil { // closed meanwhile
+			r.mu.Unlock()
+			continue
+		}
+		if head.next == nil && !head.inRing {
+			k := r.queue.pop()
+			r.tookAndUnlock(len(k.Unread()))
+			return k, nil
+		}
+		size := nextSize
+		if head.next == nil {
+			size = min(size, len(head.Unread()))
+		}
+		k := NewChunk(size)
+		k.buf = k.buf[:r.take(k.buf[:size])] // unlocks
+		if len(k.buf) > 0 {
+			return k, nil
+		}
+		k.Recycle()
+	}
+}
+
+// dropHead takes the first chunk off the queue, frees and recycles it. mu
+// is held, and given up in between if the chunk lies in the ring.
+func (r *receiveHalf) dropHead() {
+	k := r.queue.pop()
+	if k.inRing {
+		token := k.token
+		k.busy = true // MoveOut must not take it meanwhile
+		r.mu.Unlock()
+		r.st.m.link.Free(token)
+		r.mu.Lock()
+	}
+	k.Recycle()
+}
+
+// drop throws away what was received and will be, for Close, and reports
+// whether there was anything.
+func (r *receiveHalf) drop() (unread bool) {
+	r.mu.Lock()
+	r.dropped = true
+	var freed []ring.Token
+	var lent loan
+	for k := r.queue.head; k != nil; k = r.queue.head {
+		if k.busy && k != r.lent {
+			break // a reader is at it, and drops the rest when it is done
+		}
+		r.queue.pop()
+		unread = true
+		r.flow.Consume(len(k.Unread()))
+		if k == r.lent {
+			if k.inRing { // who borrowed it may never make another call
+				lent = loan{r.st.m, k.token}
+				r.unreachable = runtime.AddCleanup(r.st, loan.end, lent)
+			}
+		} else if k.inRing {
+			freed = append(freed, k.token)
+			k.busy = true
+		} else {
+			k.Recycle()
+		}
+	}
+	bits := r.settle(false)
+	r.mu.Unlock()
+	for _, t := range freed {
+		r.st.m.link.Free(t)
+	}
+	if lent.m != nil {
+		r.st.m.link.Pin(lent.token)
+	}
+	if bits != 0 {
+		r.st.control(bits)
+	}
+	return unread
+}
+
+// dropLater is drop for who delivers, with the link's receive lock held.
+func (r *receiveHalf) dropLater() {
+	r.mu.Lock()
+	r.dropped = true
+	r.mu.Unlock()
+	go r.drop()
+}
+
+// wake ends the wait of who reads.
+func (r *receiveHalf) wake() {
+	r.st.m.pollLock.Wake(&r.wait)
+}

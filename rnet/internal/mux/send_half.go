@@ -1,0 +1,207 @@
+package mux
+
+import (
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
+)
+
+// sendHalf is the half of a stream that sends. The mux's txMu guards what is below
+// granted.
+type sendHalf struct {
+	st      *Stream
+	callMu  sync.Mutex // one Write at a time
+	end     deadline
+	wait    wait.Waiter
+	buffer  atomic.Pointer[outBuffer] // what Reserve gives out; changed under callMu
+	granted atomic.Uint64             // position up to which the peer lets us send; written by the owner of the poll lock
+
+	window   ring.SendWindow
+	err      error
+	peerGone bool  // the peer has closed: one Write is taken, and goes nowhere
+	broken   bool  // reset, by either side
+	ctl      uint8 // control frames to send
+	links    [4]lineLink
+	wants    int  // bytes that it waits to send, in txWait
+	woken    bool // woken from there, and not back yet
+	share    shareState
+	finAt    link.Mark // where the FIN stands, zero before it
+	sentAt   link.Mark // what has to be done, for who waits for that
+}
+
+func (w *sendHalf) init(st *Stream) {
+	w.st = st
+	w.window.Init(st.m.peer.Window)
+	w.granted.Store(uint64(st.m.peer.Window))
+}
+
+// write is Write without the lock. If out is not nil, p is the start of it, and
+// is sent from where it lies.
+func (w *sendHalf) write(p []byte, out *link.Buffer) (n int, err error) {
+	inLine := false
+	for {
+		if err := w.writable(); err != nil {
+			if inLine { // woken, perhaps: the next may go
+				w.st.m.leaveLine(w)
+			}
+			return n, err
+		}
+		if len(p) == 0 {
+			return 0, w.sendable()
+		}
+		m, result, err := w.st.m.send(w, p[n:], out, n)
+		n += m
+		switch {
+		case result == sendFailed:
+			return n, w.st.reason(err)
+		case result != sendOK:
+			w.wait.Begin()
+			if w.mayWait(result) {
+				w.st.m.pollLock.Wait(&w.wait) // ended by window, credit, deadline, close, reset, peer death
+			}
+		case n == len(p):
+			return n, nil
+		}
+		inLine = result == sendRoom || result == sendShare
+	}
+}
+
+// writable tells why Write must not go on, nil if it may.
+func (w *sendHalf) writable() error {
+	if w.st.closed.Load() {
+		return net.ErrClosed
+	}
+	if w.end.expired.Load() {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// sendable tells why nothing can be sent any more, nil if something can. A Write
+// of nothing asks no more than that.
+func (w *sendHalf) sendable() error {
+	w.st.m.txMu.Lock()
+	defer w.st.m.txMu.Unlock()
+	return w.st.reason(w.ended())
+}
+
+// ended is sendable for who holds txMu. A reset is told of once, by a Write or
+// a Read: after that Writes fail with EPIPE.
+func (w *sendHalf) ended() error {
+	if w.err == syscall.ECONNRESET && w.st.told.Swap(true) {
+		return syscall.EPIPE
+	}
+	return w.err
+}
+
+// sendToNobody takes what the window allows of p, after the peer has closed, and
+// throws it away. The peer of a TCP connection would not have it either, and could
+// say so only then: programs count on it that the first Write after the end does
+// not fail. txMu is held.
+func (w *sendHalf) sendToNobody(p []byte) (n int, err error) {
+	w.err, w.broken = syscall.EPIPE, true
+	if n = min(len(p), w.window.Avail()); n == 0 {
+		return 0, syscall.EPIPE
+	}
+	return n, nil
+}
+
+// mayWait looks once more, after begin, at what would have ended the wait.
+func (w *sendHalf) mayWait(result sendResult) bool {
+	if w.writable() != nil {
+		return false
+	}
+	w.st.m.txMu.Lock()
+	defer w.st.m.txMu.Unlock()
+	if w.err != nil || w.peerGone || w.st.m.link.Stopped() {
+		return false
+	}
+	if result == sendWindow {
+		return w.window.Granted() >= w.granted.Load()
+	}
+	if result == sendShare {
+		return w.links[shareLink].in && w.window.Granted() >= w.granted.Load()
+	}
+	return w.links[txLink].in // popped already: woken before begin
+}
+
+// free returns how many bytes need no share. txMu is held.
+func (w *sendHalf) free() int {
+	read := w.window.Granted() - uint64(w.st.m.peer.Window)
+	return max(0, int(int64(read+StreamMinimum-w.window.Sent())))
+}
+
+// grant takes a WINDOW frame. The owner of the poll lock calls it.
+func (w *sendHalf) grant(limit uint64) {
+	if limit > w.granted.Load() {
+		w.granted.Store(limit)
+		w.wake()
+	}
+}
+
+// fail makes all further sending fail with err.
+func (w *sendHalf) fail(err error) {
+	w.st.m.txMu.Lock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.st.m.txMu.Unlock()
+	w.wake()
+}
+
+// lingerUntil waits until the FIN has been posted.
+func (w *sendHalf) lingerUntil(t time.Time) {
+	w.callMu.Lock() // ended by the Write that Close has woken
+	defer w.callMu.Unlock()
+	timer := time.AfterFunc(time.Until(t), w.wake)
+	defer timer.Stop()
+	for {
+		w.wait.Begin()
+		if w.st.ends.Load()&(endFinSent|endReset|endDetached) != 0 || w.st.m.failed.Load() || !time.Now().Before(t) {
+			return
+		}
+		w.st.m.pollLock.Wait(&w.wait) // ended by the FIN's departure, peer death, the timer
+	}
+}
+
+// flushUntil waits until the peer has our FIN. That has been posted: before,
+// nobody knows where it stands.
+func (w *sendHalf) flushUntil(end time.Time) {
+	if !w.st.m.link.OnWire() {
+		return
+	}
+	w.st.m.txMu.Lock()
+	until := w.finAt
+	w.st.m.txMu.Unlock()
+	if w.st.m.link.Reached(until) {
+		return
+	}
+	w.callMu.Lock() // ended by the Write that Close has woken
+	defer w.callMu.Unlock()
+	timer := time.AfterFunc(time.Until(end), w.wake)
+	defer timer.Stop()
+	for {
+		w.wait.Begin()
+		if w.st.m.failed.Load() || !time.Now().Before(end) || !w.st.m.awaitDone(w, until) {
+			return
+		}
+		w.st.m.pollLock.Wait(&w.wait) // ended by the completion, peer death, the timer
+		w.st.m.forgetDone(w)
+	}
+}
+
+// wake ends the wait of who writes.
+func (w *sendHalf) wake() {
+	if w.st.m.onLoop() {
+		w.st.m.unblock(w.st)
+		return
+	}
+	w.st.m.pollLock.Wake(&w.wait)
+}

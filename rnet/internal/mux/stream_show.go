@@ -1,0 +1,83 @@
+package mux
+
+import (
+	"io"
+	"syscall"
+)
+
+// Show calls f with what has arrived, as far as it lies together, or if nothing has
+// with the end, nil if there is none yet. It takes off the stream as many bytes as f
+// says, and calls f again until that is done, each time when there is more than f has
+// left. It ends as Read does too. f may not read from the stream.
+func (st *Stream) Show(f func(data []byte, end error) (taken int, done bool)) error {
+	st.recv.callMu.Lock()
+	defer st.recv.callMu.Unlock()
+	for {
+		if err := st.recv.readable(); err != nil {
+			return err
+		}
+		left := 0
+		again, ended := false, error(nil)
+		done, err := st.recv.show(func(data []byte, end error) (int, bool) {
+			taken, done := f(data, end)
+			left, ended = len(data)-taken, end
+			again = taken > 0 && left > 0
+			return taken, done
+		})
+		switch {
+		case err != nil || done:
+			return err
+		case again:
+			continue
+		case ended != nil:
+			return ended // there is nothing to wait for
+		}
+		// Ended by more data, the end, the deadline, Close.
+		if _, err := st.recv.peek(left+1, false); err != nil && err != io.EOF && err != syscall.ECONNRESET {
+			return err
+		}
+		st.recv.discard(0)
+	}
+}
+
+// TryShow is Show once, whatever f says, and without waiting: it reports false if
+// somebody else reads.
+func (st *Stream) TryShow(f func(data []byte, end error) (taken int)) bool {
+	if !st.recv.callMu.TryLock() {
+		return false
+	}
+	defer st.recv.callMu.Unlock()
+	called := false
+	st.recv.show(func(data []byte, end error) (int, bool) {
+		called = true
+		return f(data, end), true
+	})
+	return called
+}
+
+// show is Show once. callMu is held.
+func (r *receiveHalf) show(f func(data []byte, end error) (taken int, done bool)) (done bool, err error) {
+	r.st.m.pollLock.Look()
+	r.endLoan()
+	r.mu.Lock()
+	empty, end := r.queue.head == nil, r.ended()
+	r.mu.Unlock()
+	if empty {
+		_, done = f(nil, end)
+		return done, nil
+	}
+	data, err := r.peek(1, false)
+	if err != nil {
+		return false, err
+	}
+	taken, done := f(data, nil)
+	r.discard(taken)
+	return done, nil
+}
+
+// WriteEnded reports whether Writes fail from now on, whatever the deadline.
+func (st *Stream) WriteEnded() bool {
+	st.m.txMu.Lock()
+	defer st.m.txMu.Unlock()
+	return st.send.err != nil || st.send.broken
+}
