@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"runtime"
-	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,20 +15,6 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 )
-
-// onProcessors gives the test n processors of Go. There is no collection meanwhile: it
-// would wait for threads that sleep in a bed, and keep from running who ends that.
-func onProcessors(t *testing.T, n int) {
-	before, percent := procs, debug.SetGCPercent(-1)
-	runtime.GC()
-	runtime.GOMAXPROCS(n)
-	procs = n
-	t.Cleanup(func() {
-		runtime.GOMAXPROCS(before)
-		procs = before
-		debug.SetGCPercent(percent)
-	})
-}
 
 // patience is how long a thread sleeps that nobody wakes.
 const patience = 10 * time.Second

@@ -63,9 +63,8 @@ type modelWaiter struct {
 }
 
 type modelEngine struct {
-	pc     int8
-	waited bool
-	rest   bool
+	pc   int8
+	rest bool
 	leaver
 }
 
@@ -512,7 +511,6 @@ func (w *world) engineSteps(add func(string, func(w *world))) {
 			w.word = next
 			if e.pc = eWait; owns {
 				w.took()
-				e.waited = w.word.waiters() == 1
 				e.pc = ePoll
 			}
 		})
@@ -524,12 +522,16 @@ func (w *world) engineSteps(add func(string, func(w *world))) {
 	case eLeave:
 		do("leaves", func(w *world, e *modelEngine) {
 			w.word |= noted
-			e.waited, e.lpc = false, lLoad
+			e.lpc = lLoad
 		})
-		if e.waited && w.word.waiters() == 0 {
+		polled := *w
+		if polled.poll(); polled != *w { // otherwise it brings nothing
+			do("polls again", func(w *world, _ *modelEngine) { w.poll() })
+		}
+		if w.word.waiters() == 0 {
 			do("leaves to rest", func(w *world, e *modelEngine) {
 				w.rests, e.rest = true, true
-				e.waited, e.lpc = false, lLoad
+				e.lpc = lLoad
 			})
 		}
 	case eClose:

@@ -2,7 +2,6 @@ package wait
 
 import (
 	"os"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,17 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
-
-// onOneProcessor gives the test one processor of Go.
-func onOneProcessor(t *testing.T) {
-	before := procs
-	runtime.GOMAXPROCS(1)
-	procs = 1
-	t.Cleanup(func() {
-		runtime.GOMAXPROCS(before)
-		procs = before
-	})
-}
 
 // dormitory is a source whose channel has its own idea of a sleep on a thread.
 type dormitory struct {
@@ -45,7 +33,7 @@ func (d *dormitory) WaitThread(time.Time) error {
 // A thread that sleeps takes Go's processor along, so who was runnable before runs
 // before.
 func TestWhoIsRunnableRunsBeforeTheThreadSleeps(t *testing.T) {
-	onOneProcessor(t)
+	onProcessors(t, 1)
 	const rounds = 2000
 	var ran atomic.Int64
 	var w Waiter
@@ -86,7 +74,7 @@ func TestSleepsThatOurOwnGoroutinesEndAreNotOnTheThread(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onOneProcessor(t)
+			onProcessors(t, 1)
 			var bell [2]int
 			require.NoError(t, unix.Pipe(bell[:]))
 			defer unix.Close(bell[0])
