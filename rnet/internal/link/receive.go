@@ -14,9 +14,8 @@ import (
 type receiver struct {
 	// The poll lock guards these.
 	wcs      [PollBatch]verbs.WC
-	recvWRs  []verbs.RecvWR // what repost posts; all the same
-	used     int            // receives used up and not posted again
-	usedData int            // of these, how many count as slots
+	used     int // receives used up and not posted again
+	usedData int // of these, how many count as slots
 	rxSlots  ring.RecvSlots
 	credit   bool // the batch brought credit
 	lied     bool // the peer broke the protocol: nothing it writes counts any more
@@ -42,9 +41,12 @@ const (
 	repostBatch = 64
 )
 
+// bareReceives are what is posted: receives without a buffer, for messages that go to
+// the ring. All links have them together, and nobody writes to them.
+var bareReceives [repostBatch]verbs.RecvWR
+
 // postReceives fills the receive queue before the peer can write.
 func (l *Link) postReceives() error {
-	l.recvWRs = make([]verbs.RecvWR, repostBatch)
 	for left, _ := l.queues(); left > 0; {
 		n, err := l.postRecvs(left)
 		if err != nil {
@@ -63,7 +65,7 @@ func (l *Link) postRecvs(count int) (int, error) {
 		l.emulation.posted(n)
 		return n, err
 	}
-	return l.qp.PostRecv(l.recvWRs[:min(count, len(l.recvWRs))])
+	return l.qp.PostRecv(bareReceives[:min(count, len(bareReceives))])
 }
 
 // Batch is what a poll brought.
