@@ -16,7 +16,7 @@ const (
 	slotMask   = 1<<slotBits - 1
 	MaxStreams = 1 << slotBits
 
-	tablePageBits = 9
+	tablePageBits = 7
 	tablePageLen  = 1 << tablePageBits
 )
 
