@@ -19,44 +19,44 @@ import (
 // patience is how long a thread sleeps that nobody wakes.
 const patience = 10 * time.Second
 
-// bed is a dormitory whose sleeps on a thread are not known to Go's scheduler: nobody
-// takes the processor from them. They end when somebody knocks, or are given up.
-type bed struct {
+// rawSleeper is a dormitory whose sleeps on a thread are not known to Go's scheduler: nobody
+// takes the processor from them. They end when somebody bytes, or are given up.
+type rawSleeper struct {
 	*dormitory
-	door    [2]int
-	clock   int // of its patience
+	pipe    [2]int
+	timer   int // ends a sleep after patient
 	patient time.Duration
-	kept    atomic.Int64 // sleeps that were given up
+	givenUp atomic.Int64 // sleeps that were given up
 	w       Waiter
 }
 
-func newBed(t *testing.T, patient time.Duration) *bed {
-	b := &bed{patient: patient}
-	require.NoError(t, unix.Pipe2(b.door[:], unix.O_NONBLOCK|unix.O_CLOEXEC))
-	clock, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+func newRawSleeper(t *testing.T, patient time.Duration) *rawSleeper {
+	b := &rawSleeper{patient: patient}
+	require.NoError(t, unix.Pipe2(b.pipe[:], unix.O_NONBLOCK|unix.O_CLOEXEC))
+	timer, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	require.NoError(t, err)
-	b.clock = clock
+	b.timer = timer
 	t.Cleanup(func() {
-		unix.Close(b.clock)
-		unix.Close(b.door[0])
-		unix.Close(b.door[1])
+		unix.Close(b.timer)
+		unix.Close(b.pipe[0])
+		unix.Close(b.pipe[1])
 	})
 	b.dormitory = newDormitory(t, b.sleepRaw)
 	b.lock.policy.profile = fallback.Efficient // sleeps without polling before
 	return b
 }
 
-func (b *bed) sleepRaw() {
+func (b *rawSleeper) sleepRaw() {
 	patience := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(b.patient))}
-	_ = unix.TimerfdSettime(b.clock, 0, &patience, nil)
-	fds := [2]unix.PollFd{{Fd: int32(b.door[0]), Events: unix.POLLIN}, {Fd: int32(b.clock), Events: unix.POLLIN}}
-	pollRaw(&fds) // ended by a knock, or given up
+	_ = unix.TimerfdSettime(b.timer, 0, &patience, nil)
+	fds := [2]unix.PollFd{{Fd: int32(b.pipe[0]), Events: unix.POLLIN}, {Fd: int32(b.timer), Events: unix.POLLIN}}
+	pollRaw(&fds) // ended by a byte, or given up
 	if fds[0].Revents == 0 {
-		b.kept.Add(1)
+		b.givenUp.Add(1)
 		return
 	}
-	var knocks [64]byte
-	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(b.door[0]), uintptr(unsafe.Pointer(&knocks)), uintptr(len(knocks)))
+	var bytes [64]byte
+	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(b.pipe[0]), uintptr(unsafe.Pointer(&bytes)), uintptr(len(bytes)))
 }
 
 // pollRaw waits for fds. The scheduler's signals do not make it give way.
@@ -71,10 +71,10 @@ func pollRaw(fds *[2]unix.PollFd) {
 	}
 }
 
-// arrive publishes what the owner of the bed waits for, and knocks.
-func (b *bed) arrive() {
+// arrive publishes what its owner waits for, and bytes.
+func (b *rawSleeper) arrive() {
 	b.publish(&b.w)
-	_, _ = unix.Write(b.door[1], []byte{0}) // full if nobody has slept for long
+	_, _ = unix.Write(b.pipe[1], []byte{0}) // full if nobody has slept for long
 }
 
 // causes are events that Go's scheduler has to see, and a processor of it to handle.
@@ -125,37 +125,37 @@ func TestWhoWaitsKeepsNobodyFromRunning(t *testing.T) {
 		for _, waiting := range []int{1, 2, 4} {
 			t.Run(name, func(t *testing.T) {
 				onProcessors(t, 2)
-				beds := make([]*bed, waiting)
-				for i := range beds {
-					beds[i] = newBed(t, patience)
+				sleepers := make([]*rawSleeper, waiting)
+				for i := range sleepers {
+					sleepers[i] = newRawSleeper(t, patience)
 				}
 				start := cause(t, func() {
-					for _, b := range beds {
+					for _, b := range sleepers {
 						b.arrive()
 					}
 				})
 				back := make(chan struct{}, waiting)
 				var threads uint64
 				for range 200 {
-					for _, b := range beds {
+					for _, b := range sleepers {
 						b.w.Begin()
 					}
-					for _, b := range beds[1:] {
+					for _, b := range sleepers[1:] {
 						go func() {
 							b.lock.Wait(&b.w) // ended by the cause
 							back <- struct{}{}
 						}()
 					}
 					start()
-					beds[0].lock.Wait(&beds[0].w) // ended by the cause
-					for range beds[1:] {
+					sleepers[0].lock.Wait(&sleepers[0].w) // ended by the cause
+					for range sleepers[1:] {
 						<-back
 					}
-					for _, b := range beds {
-						require.Zero(t, b.kept.Load(), "sleeps that nobody could end")
+					for _, b := range sleepers {
+						require.Zero(t, b.givenUp.Load(), "sleeps that nobody could end")
 					}
 				}
-				for _, b := range beds {
+				for _, b := range sleepers {
 					threads += b.lock.ThreadWaits.Load()
 				}
 				require.NotZero(t, threads, "no thread slept: nothing was shown")
@@ -171,7 +171,7 @@ func TestOnOneProcessorFewSleepsKeepOthersFromRunning(t *testing.T) {
 	for name, cause := range causes {
 		t.Run(name, func(t *testing.T) {
 			onProcessors(t, 1)
-			b := newBed(t, threadSlice)
+			b := newRawSleeper(t, threadSlice)
 			start := cause(t, b.arrive)
 			const rounds = 1000
 			for range rounds {
@@ -179,7 +179,7 @@ func TestOnOneProcessorFewSleepsKeepOthersFromRunning(t *testing.T) {
 				start()
 				b.lock.Wait(&b.w) // ended by the cause
 			}
-			require.Less(t, b.kept.Load(), int64(rounds/50))
+			require.Less(t, b.givenUp.Load(), int64(rounds/50))
 		})
 	}
 }
@@ -206,22 +206,22 @@ func TestSocketsAndTimersGoOnBesidePollers(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				onProcessors(t, n)
 				var polls atomic.Int64
-				beds := make([]*bed, n)
-				for i := range beds {
-					b := newBed(t, patience)
+				sleepers := make([]*rawSleeper, n)
+				for i := range sleepers {
+					b := newRawSleeper(t, patience)
 					b.lock.src = counted{b.dormitory, &polls}
 					b.lock.policy.profile = fallback.Latency
 					b.lock.policy.limit = time.Hour
 					b.w.Begin()
-					beds[i] = b
+					sleepers[i] = b
 				}
 				start := cause(t, func() {
-					for _, b := range beds {
+					for _, b := range sleepers {
 						b.arrive()
 					}
 				})
 				back := make(chan struct{}, n)
-				for _, b := range beds {
+				for _, b := range sleepers {
 					go func() {
 						b.lock.Wait(&b.w) // ended by the cause
 						back <- struct{}{}
@@ -240,13 +240,13 @@ func TestSocketsAndTimersGoOnBesidePollers(t *testing.T) {
 					}
 				}
 				start()
-				for range beds {
+				for range sleepers {
 					<-back
 				}
 				if n == 1 { // otherwise a thread that the kernel keeps from running counts, too
 					require.Less(t, late, chances/2)
 				}
-				for _, b := range beds {
+				for _, b := range sleepers {
 					require.Zero(t, b.lock.PollMisses.Load(), "waits that did not end while polling")
 				}
 			})

@@ -77,23 +77,15 @@ func (l *Lock) serve() (rest bool) {
 		l.lone++
 	}
 	waited := l.word.load().waiters() == 1
-	batches := 0 // in a row that came for one waiter
 	sp := l.policy.engineSpin()
 	for {
-		waiters := l.word.load().waiters()
-		came := l.src.Poll() > 0
-		if came {
-			if batches++; waiters != 1 {
-				batches = 0
-			}
+		if l.src.Poll() > 0 {
+			sp.hit()
 		}
-		if (waited && l.lone >= loneEvents || batches >= loneBatches) && l.word.load().waiters() == 0 {
+		if waited && l.lone >= loneEvents && l.word.load().waiters() == 0 {
 			l.rests = true // before leave: it may call
 			l.leave()
 			return true
-		}
-		if came { // not before: who is woken may be back at once
-			sp.hit()
 		}
 		if l.src.Failed() || !sp.on() {
 			break
@@ -105,9 +97,5 @@ func (l *Lock) serve() (rest bool) {
 }
 
 // loneEvents is after how many events for one waiter the engine thinks that
-// there will be no other, and loneBatches after how many batches that came
-// while it polled: traffic without a pause is one event, however long it lasts.
-const (
-	loneEvents  = 2
-	loneBatches = 16
-)
+// there will be no other.
+const loneEvents = 2

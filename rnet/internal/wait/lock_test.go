@@ -1,7 +1,6 @@
 package wait
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -9,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed-b9b531af/ramjet/fallback"
 )
 
 // onProcessors gives the test n processors of Go. There is no collection meanwhile: it
@@ -235,45 +232,4 @@ func TestAnEngineGivesUpPollingForMessagesAtAPace(t *testing.T) {
 	p.filled -= time.Minute
 	next = p.engineSpin()
 	require.Equal(t, EngineSpin, next.limit, "time brings it back")
-}
-
-// The engine does not wake the only one who waits for ever, which costs two wake-ups
-// each time: that one polls by itself. Requests that follow each other without a pause
-// are one event, and who waits may be back before the engine has looked around.
-func TestTheEngineLeavesTrafficForOneWaiterToThatOne(t *testing.T) {
-	for name, pause := range map[string]time.Duration{"without a pause": 0, "at a pace": time.Millisecond} {
-		for n := 1; n <= 2; n++ {
-			t.Run(fmt.Sprintf("%s, %d processors", name, n), func(t *testing.T) {
-				onProcessors(t, n)
-				cfg := Config{Profile: fallback.Latency} // the engine polls for 2 ms
-				if pause > 0 {
-					cfg.Profile = fallback.Balanced
-				}
-				b := &box{bell: make(chan struct{}, 1)}
-				b.lock.Init(b, b, cfg)
-				b.run(t)
-				for !b.lock.Do(func() { b.lock.cfg.Local = true }) { // owners do not poll
-				}
-				requests := make(chan struct{}, 1)
-				ended := make(chan struct{})
-				var w Waiter
-				go func() { // the peer
-					defer close(ended)
-					for range requests { // ended below
-						time.Sleep(pause)
-						b.publish(&w)
-					}
-				}()
-				const rounds = 400
-				for range rounds {
-					w.Begin()
-					requests <- struct{}{}
-					b.lock.Wait(&w) // ended by the peer
-				}
-				close(requests)
-				<-ended
-				require.Less(t, b.lock.Parks.Load(), uint64(rounds/4))
-			})
-		}
-	}
 }

@@ -63,8 +63,9 @@ type modelWaiter struct {
 }
 
 type modelEngine struct {
-	pc   int8
-	rest bool
+	pc     int8
+	waited bool
+	rest   bool
 	leaver
 }
 
@@ -511,6 +512,7 @@ func (w *world) engineSteps(add func(string, func(w *world))) {
 			w.word = next
 			if e.pc = eWait; owns {
 				w.took()
+				e.waited = w.word.waiters() == 1
 				e.pc = ePoll
 			}
 		})
@@ -522,16 +524,16 @@ func (w *world) engineSteps(add func(string, func(w *world))) {
 	case eLeave:
 		do("leaves", func(w *world, e *modelEngine) {
 			w.word |= noted
-			e.lpc = lLoad
+			e.waited, e.lpc = false, lLoad
 		})
 		polled := *w
 		if polled.poll(); polled != *w { // otherwise it brings nothing
 			do("polls again", func(w *world, _ *modelEngine) { w.poll() })
 		}
-		if w.word.waiters() == 0 {
+		if e.waited && w.word.waiters() == 0 {
 			do("leaves to rest", func(w *world, e *modelEngine) {
 				w.rests, e.rest = true, true
-				e.lpc = lLoad
+				e.waited, e.lpc = false, lLoad
 			})
 		}
 	case eClose:
