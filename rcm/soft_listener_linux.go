@@ -64,9 +64,9 @@ func (f *softFabric) listen(addr netip.AddrPort, cfg ListenConfig) (*softListene
 	for _, name := range listenNames(addr, cfg.V6Only) {
 		ln, err := samehost.Listen(samehost.ListenConfig{
 			Type: unix.SOCK_SEQPACKET, Name: name, Backlog: unix.SOMAXCONN,
-			Admit:    policy(f.allow),
-			Denied:   func(samehost.Peer) { l.denied.Add(1) },
-			Farewell: denial(ReasonPeerDenied),
+			Admit:  policy(f.allow),
+			Denied: func(samehost.Peer) { l.denied.Add(1) },
+			Denial: denial(ReasonPeerDenied),
 		})
 		if err != nil {
 			for _, ln := range l.lns {

@@ -20,7 +20,7 @@ func TestKernelPeerIsKilled(t *testing.T) {
 		ln := k.listen(t)
 		var delays []time.Duration
 		for i := range 6 {
-			var b bereaved
+			var b waiters
 			var child *roles.Process
 			if i%2 == 0 { // it listens
 				child = roles.Start(t, "target", k.name)

@@ -77,7 +77,7 @@ func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
 		child := roles.Start(t, "serve", "auto", k.host)
 		address := child.Line(t)
 		d := &Dialer{Device: k.name, HeadStart: hangTime}
-		var b bereaved
+		var b waiters
 		for _, mode := range []byte{modeSink, modeEcho, modeSource} {
 			c := dialMode(t, d, address, mode)
 			require.Equal(t, "rdma "+k.name, carriedBy(c))

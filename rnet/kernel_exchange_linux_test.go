@@ -10,12 +10,12 @@ import (
 
 // An exchange sends as much both ways at once, and each byte is checked on
 // arrival. The dialing side begins with what the other one has to know; the
-// listening side ends with a byte of praise, so that the dialing one knows
+// listening side ends with a byte that says so, so that the dialing one knows
 // that its data was right too.
 
 const (
 	exchangeHeader = 16
-	exchangePraise = 'k'
+	exchangeDone   = 'k'
 	exchangePiece  = 24 << 10
 )
 
@@ -30,12 +30,12 @@ func exchange(c net.Conn, seed uint64, n int) error {
 	if err != nil {
 		return err
 	}
-	var praise [1]byte
-	if _, err := io.ReadFull(c, praise[:]); err != nil {
-		return fmt.Errorf("the other side's judgement: %w", err)
+	var result [1]byte
+	if _, err := io.ReadFull(c, result[:]); err != nil {
+		return fmt.Errorf("the other side's result: %w", err)
 	}
-	if praise[0] != exchangePraise {
-		return fmt.Errorf("%w: judgement %#x", errExchange, praise[0])
+	if result[0] != exchangeDone {
+		return fmt.Errorf("%w: result %#x", errExchange, result[0])
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func answerExchange(c net.Conn) error {
 	if err := bothWays(c, seed+1, seed, int(n)); err != nil {
 		return err
 	}
-	_, err := c.Write([]byte{exchangePraise})
+	_, err := c.Write([]byte{exchangeDone})
 	return err
 }
 

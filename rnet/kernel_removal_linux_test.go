@@ -103,7 +103,7 @@ func TestKernelDeviceIsRemovedAndComesBack(t *testing.T) {
 		d := &Dialer{Device: k.name, HeadStart: hangTime}
 		addresses := []string{child.Line(t), ours.Addr().String()}
 		for range 2 {
-			var b bereaved
+			var b waiters
 			for _, address := range addresses {
 				for _, mode := range []byte(allModes) {
 					c := dialMode(t, d, address, mode)

@@ -60,15 +60,15 @@ func mute(args []string) error {
 	select {} // ended by the kill
 }
 
-// bereaved is what waits for a peer while that is killed, and when it heard.
-type bereaved struct {
+// waiters are goroutines that wait for a peer while that is killed, and when they were told.
+type waiters struct {
 	mu    sync.Mutex
 	heard []time.Time // guarded by mu
 	work  sync.WaitGroup
 }
 
 // wait runs op until it fails, which must be for the peer's death.
-func (b *bereaved) wait(t testing.TB, op func() error) {
+func (b *waiters) wait(t testing.TB, op func() error) {
 	b.work.Go(func() {
 		var err error
 		for err == nil {
@@ -86,7 +86,7 @@ func (b *bereaved) wait(t testing.TB, op func() error) {
 
 // use reads and writes the near end of a connection whose far end behaves as
 // mode says.
-func (b *bereaved) use(t testing.TB, c net.Conn, mode byte) {
+func (b *waiters) use(t testing.TB, c net.Conn, mode byte) {
 	buf := make([]byte, 64<<10)
 	read := func() error { _, err := c.Read(buf); return err }
 	write := func() error { _, err := c.Write(make([]byte, 64<<10)); return err }
@@ -105,7 +105,7 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 		var delays []time.Duration
 		kills := times(16, 334) // each of three carriers: 50 and 1000 in all
 		for i := range kills {
-			var b bereaved
+			var b waiters
 			var conns []net.Conn
 			var child *roles.Process
 			if i%2 == 0 { // it listens

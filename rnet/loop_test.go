@@ -20,7 +20,7 @@ import (
 // would make up for it later.
 const soon = link.KeepAlivePeriod / 3
 
-// handLoop is an event loop that a test turns by hand: its goroutine is the
+// handLoop is an event loop that a test runs by hand: its goroutine is the
 // loop's.
 type handLoop struct {
 	poller  *mux.Poller

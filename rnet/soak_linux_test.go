@@ -187,7 +187,7 @@ func (s *soak) dial(t *testing.T, addr string, seed uint64) {
 		sent <- err
 	}()
 	err = errors.Join(s.receive(c, newRand(seed+2), plan.seed+1<<63, plan.down), <-sent)
-	s.judge(t, "dialing", plan, err)
+	s.check(t, "dialing", plan, err)
 }
 
 // serve carries one stream through, from the listening side.
@@ -196,18 +196,18 @@ func (s *soak) serve(t *testing.T, c net.Conn) {
 	b := make([]byte, soakPlanLen)
 	rnd := rand.New(rand.NewPCG(3, 4))
 	if err := s.read(c, rnd, b); err != nil {
-		s.judge(t, "listening", soakPlan{aborts: 0}, err) // it may be any plan
+		s.check(t, "listening", soakPlan{aborts: 0}, err) // it may be any plan
 		return
 	}
 	plan := parseSoakPlan(b)
 	sent := make(chan error, 1)
 	go func() { sent <- s.send(c, newRand(plan.seed+3), plan.seed+1<<63, plan.down, -1) }()
 	err := errors.Join(s.receive(c, rnd, plan.seed, plan.up), <-sent)
-	s.judge(t, "listening", plan, err)
+	s.check(t, "listening", plan, err)
 }
 
-// judge fails t unless err is nil or may be.
-func (s *soak) judge(t *testing.T, side string, plan soakPlan, err error) {
+// check fails t unless err is nil or may be.
+func (s *soak) check(t *testing.T, side string, plan soakPlan, err error) {
 	gone := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ENOTCONN) // of CloseWrite, after a reset
 	switch {

@@ -35,7 +35,7 @@ func cutWire(t testing.TB) (mend func()) {
 }
 
 // awaitLoss waits for those who use what is lost, and logs when they heard.
-func awaitLoss(t testing.TB, b *bereaved, begun time.Time) {
+func awaitLoss(t testing.TB, b *waiters, begun time.Time) {
 	t.Helper()
 	awaitNotice(t, b.work.Wait)
 	first, last := slices.MinFunc(b.heard, time.Time.Compare).Sub(begun), slices.MaxFunc(b.heard, time.Time.Compare).Sub(begun)
@@ -49,7 +49,7 @@ func TestWireIsCut(t *testing.T) {
 	overWire(t, func(t *testing.T, k carrier) {
 		server := startOnPeer(t, "wireserve", k.name)
 		address := server.line(t)
-		var b bereaved
+		var b waiters
 		for _, mode := range []byte(allModes) {
 			b.use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
 		}
@@ -76,7 +76,7 @@ func TestWireIsCutWhileThePeerIsStopped(t *testing.T) {
 			conns = append(conns, dialMode(t, wireDialer(k.name), address, modeSink))
 		}
 		onPeer(t, "kill", "-STOP", server.pid)
-		var b bereaved
+		var b waiters
 		for _, c := range conns {
 			b.wait(t, func() error { _, err := c.Write(make([]byte, 64<<10)); return err })
 		}

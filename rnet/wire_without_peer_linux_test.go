@@ -62,7 +62,7 @@ func TestWirePeersMachineDies(t *testing.T) {
 			server := startOnPeer(t, "wireserve", k.name)
 			address := server.line(t)
 			startOnPeer(t, "wirecall", k.name, ln.Addr().String(), allModes)
-			var b bereaved
+			var b waiters
 			for _, mode := range []byte(allModes) {
 				b.use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
 				c := acceptOne(t, ln)

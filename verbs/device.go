@@ -121,7 +121,7 @@ const (
 	CapReregister                       // MR.Reregister
 	CapDMABuf                           // PD.RegisterDMABuf
 	CapMulticast                        // QP.AttachMulticast
-	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: staging it first would be a second copy
+	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: a bounce buffer would be a second copy
 )
 
 // Has reports whether all of want is in c.

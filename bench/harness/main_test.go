@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	listenTCP := transports[0].listen
 	transports = append(transports,
 		transport{
-			name:   "deaf",
+			name:   "refused",
 			listen: func(string) (net.Listener, error) { return nil, errors.New("nobody may listen") },
 		},
 		transport{
@@ -172,10 +172,10 @@ func TestPinnedRunSaysSoOrIsRefused(t *testing.T) {
 }
 
 func TestFailuresAreShownAndFailTheCommand(t *testing.T) {
-	table, _, err := runBench(t, "-transport", "tcp,deaf,lost,dying", "-test", "rtt", "-size", "64")
+	table, _, err := runBench(t, "-transport", "tcp,refused,lost,dying", "-test", "rtt", "-size", "64")
 	require.ErrorContains(t, err, "4 failures")
 	require.Contains(t, table, "failed")
-	require.Contains(t, table, "round trip, 64 B, deaf: 1, the first: listen: nobody may listen")
+	require.Contains(t, table, "round trip, 64 B, refused: 1, the first: listen: nobody may listen")
 	require.Contains(t, table, "round trip, 64 B, lost: 2, the first: client: dial: nobody is there")
 	require.Contains(t, table, "round trip, 64 B, dying: 1, the first: prepare: the client has ended")
 	require.Regexp(t, `p50 +[0-9.]+ us `, table, "what works is measured all the same")

@@ -50,7 +50,7 @@ func (c *Client) Start() error {
 	if !c.b.fast {
 		return nil
 	}
-	err := c.b.hangBells(func(ctx context.Context, nc net.Conn) error {
+	err := c.b.enrollWakeSockets(func(ctx context.Context, nc net.Conn) error {
 		_, err := c.gnet.EnrollContext(nc, gnet.FromContext(ctx))
 		return err
 	})

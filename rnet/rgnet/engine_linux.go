@@ -24,7 +24,7 @@ import (
 )
 
 // bridge is the handler that gnet sees: it passes on what is about TCP
-// connections, and serves streams when a bell rings.
+// connections, and serves streams when a loop is woken.
 type bridge struct {
 	handler  gnet.EventHandler
 	cfg      Config
@@ -43,7 +43,7 @@ type bridge struct {
 	loopCount int
 	next      atomic.Uint32
 
-	running   chan struct{} // closed when each loop has its bell
+	running   chan struct{} // closed when each loop has its wake socket
 	down      chan struct{} // closed by OnShutdown
 	loopEnded chan struct{} // closed when the first loop has ended
 	endOnce   sync.Once     // closes it
@@ -153,7 +153,7 @@ func (b *bridge) OnBoot(eng gnet.Engine) gnet.Action {
 	return b.handler.OnBoot(eng)
 }
 
-// OnTick comes first when the loops run. Then the bells are hung, and the other
+// OnTick comes first when the loops run. Then the wake sockets are enrolled, and the other
 // listeners opened.
 func (b *bridge) OnTick() (time.Duration, gnet.Action) {
 	if !b.ticked {
@@ -174,7 +174,7 @@ func (b *bridge) start() error {
 	if !b.fast {
 		return nil
 	}
-	err := b.hangBells(func(ctx context.Context, nc net.Conn) error {
+	err := b.enrollWakeSockets(func(ctx context.Context, nc net.Conn) error {
 		results, err := b.eng.Register(gnet.NewNetConnContext(ctx, nc))
 		if err != nil {
 			nc.Close()
@@ -206,40 +206,40 @@ func (b *bridge) start() error {
 
 var errStopped = errors.New("rgnet: the engine is being stopped")
 
-// hangBells enrolls bells until each of gnet's loops has one.
-func (b *bridge) hangBells(enroll func(context.Context, net.Conn) error) error {
+// enrollWakeSockets enrolls sockets until each of gnet's loops has one.
+func (b *bridge) enrollWakeSockets(enroll func(context.Context, net.Conn) error) error {
 	named := b.opts.LB == gnet.SourceAddrHash // the loop depends on the name
 	for try := 0; len(b.allLoops()) < b.loopCount; try++ {
 		if try > 64*b.loopCount {
 			return fmt.Errorf("rgnet: gnet gives connections to %d of %d event loops", len(b.allLoops()), b.loopCount)
 		}
-		bell, nc, err := newBell(named)
+		socket, nc, err := newWakeSocket(named)
 		if err != nil {
 			return err
 		}
-		if err := enroll(gnet.NewContext(context.Background(), bell), nc); err != nil {
-			bell.remove()
+		if err := enroll(gnet.NewContext(context.Background(), socket), nc); err != nil {
+			socket.remove()
 			return err
 		}
 	}
 	return nil
 }
 
-// hung makes the half that is ours of the loop that gnet gave a bell to, unless
+// enrolled makes the half that is ours of the loop that gnet gave a wake socket to, unless
 // it has one already. It is called on the loop.
-func (b *bridge) hung(c gnet.Conn, bell *bell) gnet.Action {
-	l := &eventLoop{b: b, gnet: c.EventLoop(), bell: bell, conns: make(map[*conn]struct{}), tcp: b.tcpCount(c.EventLoop())}
+func (b *bridge) enrolled(c gnet.Conn, socket *wakeSocket) gnet.Action {
+	l := &eventLoop{b: b, gnet: c.EventLoop(), wakeup: socket, conns: make(map[*conn]struct{}), tcp: b.tcpCount(c.EventLoop())}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, other := range b.loops {
 		if other.gnet == l.gnet {
-			bell.remove()
+			socket.remove()
 			return gnet.Close
 		}
 	}
 	l.poller = mux.NewPoller(l, b.profile)
 	l.spin.limit = l.poller.Spin()
-	bell.loop = l
+	socket.loop = l
 	l.rest.Store(asleep)
 	b.loops = append(b.loops, l)
 	return gnet.None
@@ -386,10 +386,10 @@ func (b *bridge) closeListeners() {
 	}
 }
 
-// OnOpen passes a TCP connection on, and hangs a bell.
+// OnOpen passes a TCP connection on, and takes a wake socket in.
 func (b *bridge) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	if bell, ok := c.Context().(*bell); ok {
-		return nil, b.hung(c, bell)
+	if socket, ok := c.Context().(*wakeSocket); ok {
+		return nil, b.enrolled(c, socket)
 	}
 	_, ok := c.RemoteAddr().(*net.TCPAddr)
 	if ok && !b.tcp {
@@ -445,21 +445,21 @@ func stands(ln, at *net.TCPAddr) int {
 // refused marks a TCP connection that the configuration does not allow.
 type refused struct{}
 
-// OnTraffic passes on what came over TCP, and lets a loop have its turn.
+// OnTraffic passes on what came over TCP, and lets a loop of ours run.
 func (b *bridge) OnTraffic(c gnet.Conn) gnet.Action {
-	bell, ok := c.Context().(*bell)
+	socket, ok := c.Context().(*wakeSocket)
 	if !ok {
 		return b.handler.OnTraffic(c)
 	}
 	c.Discard(-1)
-	return bell.loop.turn()
+	return socket.loop.run()
 }
 
-// OnClose passes on the end of a TCP connection. The end of a bell is that of
+// OnClose passes on the end of a TCP connection. The end of a wake socket is that of
 // its loop.
 func (b *bridge) OnClose(c gnet.Conn, err error) gnet.Action {
 	switch ctx := c.Context().(type) {
-	case *bell:
+	case *wakeSocket:
 		if ctx.loop != nil {
 			ctx.loop.exit()
 		}

@@ -26,7 +26,7 @@ import (
 type eventLoop struct {
 	b      *bridge
 	gnet   gnet.EventLoop
-	bell   *bell
+	wakeup *wakeSocket
 	poller *mux.Poller
 
 	streams atomic.Int64  // open ones
@@ -46,31 +46,31 @@ type eventLoop struct {
 	ended   bool // guarded by mu: takes no tasks any more
 }
 
-// The longest that the loop works before it lets gnet have its turn: that costs
+// The longest that the loop works before it lets gnet work: that costs
 // a write and a read, and what gnet has to do waits meanwhile.
 const (
-	turnTime    = 500 * time.Microsecond
-	turnWithTCP = 50 * time.Microsecond
+	runTime    = 500 * time.Microsecond
+	runWithTCP = 50 * time.Microsecond
 )
 
 // The values of rest.
 const (
 	awake  uint32 = iota
-	asleep        // in gnet's epoll: ring the bell
-	dozing        // on its thread, for the rest of the turn at most: rouse the poller
+	asleep        // in gnet's epoll: wake it by the socket
+	dozing        // on its thread, for the rest of the run at most: rouse the poller
 )
 
-// turnRounds is how many rounds lie between two looks at the clock.
-const turnRounds = 8
+// lookRounds is how many rounds lie between two looks at the clock.
+const lookRounds = 8
 
-// turn is what the loop does when its bell rings: it works and polls as long as
+// run is what the loop does when gnet calls it: it works and polls as long as
 // there is something to do, or something may come soon.
-func (l *eventLoop) turn() gnet.Action {
-	limit := turnTime
+func (l *eventLoop) run() gnet.Action {
+	limit := runTime
 	if l.tcp.Load() > 0 {
-		limit = turnWithTCP
+		limit = runWithTCP
 	}
-	l.poller.Turn()
+	l.poller.Iteration()
 	end := time.Now().Add(limit)
 	worked := false
 	for round := 1; ; round++ {
@@ -81,7 +81,7 @@ func (l *eventLoop) turn() gnet.Action {
 		if busy > 0 {
 			worked = true
 			l.spin.hit()
-			if round%turnRounds == 0 && time.Now().After(end) {
+			if round%lookRounds == 0 && time.Now().After(end) {
 				return l.yield()
 			}
 			continue
@@ -99,8 +99,8 @@ func (l *eventLoop) turn() gnet.Action {
 	}
 }
 
-// doze lets the thread sleep for the rest of the turn, or until there is
-// something to do. gnet waits no longer for that than for a turn full of work.
+// doze lets the thread sleep for the rest of the run, or until there is
+// something to do. gnet waits no longer for that than for a run full of work.
 // It returns false if the loop must sleep elsewhere.
 func (l *eventLoop) doze(end time.Time) bool {
 	if l.tcp.Load() > 0 || !time.Now().Before(end) {
@@ -112,12 +112,12 @@ func (l *eventLoop) doze(end time.Time) bool {
 	return dozed
 }
 
-// yield lets gnet have its turn, and comes back after it.
+// yield lets gnet work, and comes back after it.
 func (l *eventLoop) yield() gnet.Action {
 	if l.b.opts.EdgeTriggeredIO || l.b.opts.EdgeTriggeredIOChunk > 0 {
-		go l.bell.ring() // gnet reads an edge-triggered socket until it is empty; ends by itself
+		go l.wakeup.wake() // gnet reads an edge-triggered socket until it is empty; ends by itself
 	} else {
-		l.bell.ring()
+		l.wakeup.wake()
 	}
 	return gnet.None
 }
@@ -128,7 +128,7 @@ func (l *eventLoop) sleep() bool {
 	if l.poller.Arm() && !l.pending.Load() {
 		return true
 	}
-	l.rest.Store(awake) // if the bell was rung meanwhile it rings once in vain
+	l.rest.Store(awake) // if it was woken meanwhile it is woken once in vain
 	return false
 }
 
@@ -137,7 +137,7 @@ func (l *eventLoop) Ring() {
 	switch rest := l.rest.Load(); {
 	case rest == awake || !l.rest.CompareAndSwap(rest, awake):
 	case rest == asleep:
-		l.bell.ring()
+		l.wakeup.wake()
 	case rest == dozing:
 		l.poller.Rouse()
 	}
@@ -207,7 +207,7 @@ func (l *eventLoop) exit() {
 	l.b.endOnce.Do(func() { close(l.b.loopEnded) })
 	l.work()
 	l.poller.Close()
-	l.bell.remove()
+	l.wakeup.remove()
 }
 
 // Register dials the address as package rnet does, and serves the connection

@@ -50,11 +50,11 @@ func TestStatisticsTellOfLoopsTheirPeersAndWhatTheyHold(t *testing.T) {
 		return false
 	})
 	var loops, hits, misses uint64
-	eventually(t, "turns and sleeps are counted", func() bool {
+	eventually(t, "iterations and sleeps are counted", func() bool {
 		st := rnet.ReadStats()
 		loops, hits, misses = 0, 0, 0
 		for _, l := range st.Loops {
-			if l.Sessions == 1 && l.Turns > 0 && l.Sleeps > 0 {
+			if l.Sessions == 1 && l.Iterations > 0 && l.Sleeps > 0 {
 				loops++
 			}
 		}

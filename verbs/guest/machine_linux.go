@@ -111,7 +111,7 @@ func boot(p plan) (*machine, error) {
 // accelerator returns the arguments that say how QEMU runs instructions. What is
 // off is slow in emulation: page tables of five levels, the instructions around
 // accesses to user space, and above all copying by REP MOVSB, which goes byte by
-// byte and which C library, Go and kernel take if the processor praises it (erms).
+// byte and which C library, Go and kernel take if the processor recommends it (erms).
 func accelerator(name string) []string {
 	if name == "kvm" {
 		return []string{"-accel", "kvm", "-cpu", "host"}

@@ -21,8 +21,8 @@ type ListenConfig struct {
 	Admit func(Peer) bool
 	// Denied is called by Accept for each peer that was not admitted, if it is set.
 	Denied func(Peer)
-	// Farewell is what those hear.
-	Farewell []byte
+	// Denial is what those are sent.
+	Denial []byte
 }
 
 // Listener accepts peers that are admitted.
@@ -168,7 +168,7 @@ func (l *Listener) next(wait bool) (*Conn, error) {
 		if admits(l.cfg.Admit, c.peer) {
 			return c, nil
 		}
-		c.Refuse(l.cfg.Farewell)
+		c.Refuse(l.cfg.Denial)
 		if l.cfg.Denied != nil {
 			l.cfg.Denied(c.peer)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestWhatTheKernelSaysOfADestroyedCQIsTold(t *testing.T) {
-	c := &cq{dev: deafDevice(t), queue: newSiwCQ(t, newSiwMemory(4), 4)}
+	c := &cq{dev: deviceWithoutFile(t), queue: newSiwCQ(t, newSiwMemory(4), 4)}
 	err := c.Destroy()
 	require.Error(t, err)
 	require.NotErrorIs(t, err, verbs.ErrClosed)

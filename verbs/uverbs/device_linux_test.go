@@ -15,9 +15,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/rxe"
 )
 
-// deafDevice is a device whose descriptor is none, so that every command
+// deviceWithoutFile is a device whose descriptor is none, so that every command
 // fails after it has been laid out.
-func deafDevice(t testing.TB) *device {
+func deviceWithoutFile(t testing.TB) *device {
 	t.Helper()
 	d := newDevice(rdmahost.Device{Name: "test0", DriverID: rdmahost.DriverRXE}, -1)
 	d.driver = sharedMemory{}.context(t, rxe.Driver{})
@@ -26,7 +26,7 @@ func deafDevice(t testing.TB) *device {
 }
 
 func TestErrorsOfTheKernelAreTranslated(t *testing.T) {
-	d := deafDevice(t)
+	d := deviceWithoutFile(t)
 	for errno, want := range map[unix.Errno]error{
 		unix.EBUSY: verbs.ErrBusy, unix.EINVAL: verbs.ErrInvalid, unix.EOPNOTSUPP: verbs.ErrUnsupported, unix.ENOSYS: verbs.ErrUnsupported,
 		unix.EPROTONOSUPPORT: verbs.ErrUnsupported, unix.EACCES: fs.ErrPermission, unix.ENOMEM: unix.ENOMEM, unix.EAGAIN: unix.EAGAIN,
@@ -49,7 +49,7 @@ func TestADeviceOfAnUnknownDriverCannotBeOpened(t *testing.T) {
 }
 
 func TestAClosedDeviceTakesNoCommands(t *testing.T) {
-	d := deafDevice(t)
+	d := deviceWithoutFile(t)
 	d.closed = true
 	_, err := d.QueryDevice()
 	require.ErrorIs(t, err, verbs.ErrClosed)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestEventsNameTheirObjects(t *testing.T) {
-	d := deafDevice(t)
+	d := deviceWithoutFile(t)
 	c, s, q := &cq{dev: d}, &srq{dev: d}, &qp{dev: d, num: 17}
 	ids := map[object]uint64{}
 	for _, o := range []object{c, s, q} {
@@ -46,7 +46,7 @@ func TestEventsNameTheirObjects(t *testing.T) {
 }
 
 func TestADeviceMayBeRemovedWhileItIsOpened(t *testing.T) {
-	d := deafDevice(t)
+	d := deviceWithoutFile(t)
 	d.lost()                 // what an EIO of the first command comes to
 	ev, err := d.NextEvent() // it is there
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func FuzzDeviceEvent(f *testing.F) {
 	f.Add(uint64(2), uint32(15))
 	f.Add(uint64(3), uint32(3))
 	f.Fuzz(func(t *testing.T, element uint64, eventType uint32) {
-		d := deafDevice(t)
+		d := deviceWithoutFile(t)
 		for _, o := range []object{&cq{dev: d}, &srq{dev: d}, &qp{dev: d}, &region{dev: d}} {
 			if _, err := d.add(o); err != nil {
 				t.Fatal(err)

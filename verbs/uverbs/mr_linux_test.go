@@ -14,7 +14,7 @@ func TestDMABuffersAreRegisteredByTheirOwnMethod(t *testing.T) {
 	require.NoError(t, err)
 	defer abi.ReturnPage(p)
 	call := layDMABuf(p, regDMABuf{pd: 7, fd: -2, offset: 0x1000, length: 0x2000, iova: 0x3000, access: verbs.AccessLocalWrite | verbs.AccessRemoteRead})
-	require.Error(t, call.Run(&deafDevice(t).file)) // writes the header
+	require.Error(t, call.Run(&deviceWithoutFile(t).file)) // writes the header
 	require.Equal(t, abi.IoctlHeader{Length: 24 + 9*16, ObjectID: 7, MethodID: 4, NumAttrs: 9, DriverID: 14}, *abi.ViewAt[abi.IoctlHeader](p, 0))
 	attr := func(i int) abi.IoctlAttr {
 		return *abi.ViewAt[abi.IoctlAttr](p, abi.IoctlHeaderSize+i*abi.IoctlAttributeSize)

@@ -25,7 +25,7 @@ func (s *slowQueue) PostSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
 
 func TestAQPThatCannotBeResetStaysAsItWas(t *testing.T) {
 	for _, state := range []verbs.QPState{verbs.QPStateInit, verbs.QPStateRTS, verbs.QPStateErr} {
-		q := &qp{dev: deafDevice(t)}
+		q := &qp{dev: deviceWithoutFile(t)}
 		q.state.Store(uint32(state))
 		require.Error(t, q.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
 		require.Equal(t, state, verbs.QPState(q.state.Load()))
@@ -33,7 +33,7 @@ func TestAQPThatCannotBeResetStaysAsItWas(t *testing.T) {
 }
 
 func TestResetComesAfterTheRequestsThatAreBeingPosted(t *testing.T) {
-	q := &qp{dev: deafDevice(t), sendLimit: 1}
+	q := &qp{dev: deviceWithoutFile(t), sendLimit: 1}
 	q.state.Store(uint32(verbs.QPStateRTS))
 	var err error
 	q.send.bell, err = q.dev.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{}), true)

@@ -11,7 +11,7 @@ import (
 
 func TestAnSRQWhoseNewQueueCannotBeMappedTakesNothing(t *testing.T) {
 	mem := make(sharedMemory)
-	d := deafDevice(t)
+	d := deviceWithoutFile(t)
 	d.submit = func([]byte, *abi.Request) error { return nil }
 	s := &srq{dev: d, queue: newRxeSRQ(t, mem, 3, 4)}
 	receive := []verbs.RecvWR{{ID: 1}}
@@ -27,7 +27,7 @@ func TestAnSRQWhoseNewQueueCannotBeMappedTakesNothing(t *testing.T) {
 }
 
 func TestAnSRQThatTheKernelDoesNotChangeStaysAsItWas(t *testing.T) {
-	s := &srq{dev: deafDevice(t), queue: newRxeSRQ(t, make(sharedMemory), 3, 4)}
+	s := &srq{dev: deviceWithoutFile(t), queue: newRxeSRQ(t, make(sharedMemory), 3, 4)}
 	require.Error(t, s.Modify(verbs.SRQAttr{MaxWR: 4}, verbs.SRQAttrMaxWR))
 	n, err := s.PostRecv([]verbs.RecvWR{{ID: 1}})
 	require.NoError(t, err)

@@ -138,7 +138,7 @@ func runTCP(t *testing.T, w world, q sequence) ([]event, []decision) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	return lead(p, q)
+	return overTCP(p, q)
 }
 
 func runSoft(t *testing.T, w world, q sequence, script []decision) []event {

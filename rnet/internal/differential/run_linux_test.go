@@ -36,21 +36,21 @@ type wait struct {
 
 // history is what has happened to a pair so far, as far as the caller knows.
 type history struct {
-	pending [2][writes + 1]*step
-	closed  [2]bool
-	shut    [2]bool // CloseWrite
-	deaf    [2]bool // CloseRead
-	expired [2][writes + 1]bool
-	linger0 [2]bool
-	flooded [2]bool // its Writes may not have come to the peer
-	resets  [2]bool // it was closed with a reset
-	arrived [2]bool // something came since its Read began to wait
-	written [2]int64
-	read    [2]int64
+	pending    [2][writes + 1]*step
+	closed     [2]bool
+	shut       [2]bool // CloseWrite
+	readClosed [2]bool // CloseRead
+	expired    [2][writes + 1]bool
+	linger0    [2]bool
+	flooded    [2]bool // its Writes may not have come to the peer
+	resets     [2]bool // it was closed with a reset
+	arrived    [2]bool // something came since its Read began to wait
+	written    [2]int64
+	read       [2]int64
 }
 
-// lead runs the sequence over TCP.
-func lead(p *pair, q sequence) (events []event, script []decision) {
+// overTCP runs the sequence over TCP.
+func overTCP(p *pair, q sequence) (events []event, script []decision) {
 	var h history
 	for _, s := range q {
 		d := decision{call: s.call}
@@ -211,13 +211,13 @@ func (h *history) dependsOnBuffers(p *pair, s step) bool {
 		return true
 	case !h.flooded[other]:
 		return false
-	case s.Op == "WriteTo", s.Op == "CloseRead", s.Op == "CloseWrite" && h.deaf[e]:
+	case s.Op == "WriteTo", s.Op == "CloseRead", s.Op == "CloseWrite" && h.readClosed[e]:
 		return true
 	}
 	if s.kind() == reads {
 		// A reset overtakes what the kernel has not sent. And after CloseRead there
 		// is an end wherever the buffer is empty.
-		return h.resets[other] || h.deaf[e]
+		return h.resets[other] || h.readClosed[e]
 	}
 	return (h.closed[other] || h.shut[other]) && (s.kind() == writes || s.Op == "CloseWrite")
 }
@@ -242,7 +242,7 @@ func (h *history) before(p *pair, s step, m mode) {
 	case "CloseWrite":
 		h.shut[e] = true
 	case "CloseRead":
-		h.deaf[e] = true
+		h.readClosed[e] = true
 	case "SetLinger":
 		if !h.closed[e] {
 			h.linger0[e] = s.N == 0

@@ -23,7 +23,7 @@ type Poller struct {
 	profile fallback.Profile
 	number  uint64 // among the event loops of the process
 
-	turns, sleeps, dozes atomic.Uint64 // for statistics
+	iterations, sleeps, dozes atomic.Uint64 // for statistics
 
 	// Of the loop's goroutine.
 	hot []*Mux
@@ -80,18 +80,18 @@ func Pollers() []*Poller {
 
 // PollerStats are the statistics of a poller since it was made.
 type PollerStats struct {
-	Number   uint64 // 1 is the first of the process
-	Sessions int    // that it serves now
-	Turns    uint64 // counted by Turn
-	Sleeps   uint64 // times that nothing was to be polled
-	Dozes    uint64
+	Number     uint64 // 1 is the first of the process
+	Sessions   int    // that it serves now
+	Iterations uint64 // counted by Iteration
+	Sleeps     uint64 // times that nothing was to be polled
+	Dozes      uint64
 }
 
 // Stats returns them.
 func (p *Poller) Stats() PollerStats {
 	return PollerStats{
 		Number: p.number, Sessions: p.Sessions(),
-		Turns: p.turns.Load(), Sleeps: p.sleeps.Load(), Dozes: p.dozes.Load(),
+		Iterations: p.iterations.Load(), Sleeps: p.sleeps.Load(), Dozes: p.dozes.Load(),
 	}
 }
 
@@ -209,7 +209,7 @@ func (p *Poller) Arm() bool {
 }
 
 // Doze sleeps on the completion channel of the only session, which wakes a
-// thread directly; the way through the engine and the loop's bell wakes two. The
+// thread directly; the way through the engine and the loop's socket wakes two. The
 // engine, which waits beside it, can take an event away that comes before the
 // thread sleeps: then the session is looked at when the time has come.
 func (p *Poller) Doze(until time.Time) bool {
@@ -287,8 +287,8 @@ func (p *Poller) Attach(st *Stream, sink func(*LoopStream) Sink) bool {
 	return true
 }
 
-// Turn counts a turn of the loop.
-func (p *Poller) Turn() { p.turns.Add(1) }
+// Iteration counts an iteration of the loop.
+func (p *Poller) Iteration() { p.iterations.Add(1) }
 
 // Sessions returns how many sessions the Poller has.
 func (p *Poller) Sessions() int {

@@ -122,7 +122,7 @@ func takeSignals(port io.Reader, pid int) {
 	}
 }
 
-// reap waits for the end of the program, and buries every orphan in the meantime,
+// reap waits for the end of the program, and meanwhile for that of processes without a parent,
 // as the first process has to.
 func reap(program int) (wire.Status, error) {
 	for {

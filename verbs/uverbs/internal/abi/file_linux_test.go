@@ -10,9 +10,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// deafFile is a descriptor that is none, so that every command fails after it
+// invalidFile is a descriptor that is none, so that every command fails after it
 // has been laid out.
-func deafFile(t testing.TB) *File {
+func invalidFile(t testing.TB) *File {
 	t.Helper()
 	f := &File{FD: -1, DriverID: 14}
 	t.Cleanup(f.bells.free)
@@ -20,7 +20,7 @@ func deafFile(t testing.TB) *File {
 }
 
 func TestCommandsAreLaidOutForTheIoctl(t *testing.T) {
-	f := deafFile(t)
+	f := invalidFile(t)
 	p, err := TakePage()
 	require.NoError(t, err)
 	defer ReturnPage(p)
@@ -65,7 +65,7 @@ func TestCommandsAreLaidOutForWrite(t *testing.T) {
 }
 
 func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
-	f := deafFile(t)
+	f := invalidFile(t)
 	for _, r := range []Request{
 		{Cmd: CmdRegMR, In: make([]byte, PageOut-PageIn+1)},
 		{Cmd: CmdRegMR, In: make([]byte, 8), ExtraOut: make([]byte, commandPageSize-PageOut+1)},
@@ -75,7 +75,7 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 }
 
 func TestDoorbellsHoldBothForms(t *testing.T) {
-	f := deafFile(t)
+	f := invalidFile(t)
 	in := PostSendIn{Handle: 5, WQESize: SendWRSize}
 	b, err := f.NewDoorbell(CmdPostSend, BytesOf(&in), true)
 	require.NoError(t, err)

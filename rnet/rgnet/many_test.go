@@ -174,7 +174,7 @@ func TestAThousandTCPClientsAndAThousandStreamsAreServedAtOnce(t *testing.T) {
 	require.EqualValues(t, each*messages*len(request), out-out0)
 }
 
-// What 10,000 streams share, sessions and bells, is what costs descriptors.
+// What 10,000 streams share, sessions and wake sockets, is what costs descriptors.
 func TestTenThousandStreamsNeedAHandfulOfDescriptors(t *testing.T) {
 	const streams, handful = 10_000, 64 // with those of the engine, its listeners, and the session that found it
 	k := streamCarriers[0]
