@@ -46,6 +46,7 @@ func programTests(o options) []test {
 	// An echo in one goroutine on each side: the transport by itself.
 	echo, echoes := s.echo("echo", "echo", 1), s.echo("echo", "echo", 64)
 	s.add(true, echo)
+	s.add(true, echo.on("two"))
 	s.add(true, echo.on("one"))
 	for _, perSecond := range []float64{1000, 5000, 20_000} {
 		s.add(true, echo.paced(perSecond))
@@ -105,13 +106,23 @@ func (s *programSuite) add(usual bool, t programTest) {
 	s.tests = append(s.tests, t.test)
 }
 
+// floors are the limits of this machine, after what is compared with the second
+// of them.
 func (s *programSuite) floors() []test {
-	floors := floorTests(s.o)
-	floors[0].Floor.Of, floors[1].Floor.Of = "echo/1", ""
-	for i := range floors {
-		floors[i].Usual = true
+	writes := test{
+		Name:     "writes/two",
+		Title:    fmt.Sprintf("%s writes, a CPU each", formatSize(s.o.Bulk)),
+		Workload: s.o.workload(oneWay, s.o.Bulk, 1),
+		Metrics:  []metric{throughput, cpuPerGiB},
+		Pin:      "two",
 	}
-	return floors
+	floors := floorTests(s.o)
+	floors[0].Floor.Of, floors[1].Floor.Of = "echo/1/two", writes.Name
+	tests := append([]test{writes}, floors...)
+	for i := range tests {
+		tests[i].Usual = true
+	}
+	return tests
 }
 
 // closedAndPaced adds what is measured of each program, with one call at a

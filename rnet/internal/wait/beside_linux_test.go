@@ -20,7 +20,8 @@ import (
 const patience = 10 * time.Second
 
 // rawSleeper is a dormitory whose sleeps on a thread are not known to Go's scheduler: nobody
-// takes the processor from them. They end when somebody bytes, or are given up.
+// takes the processor from them. They end with a byte in the pipe, or are given
+// up.
 type rawSleeper struct {
 	*dormitory
 	pipe    [2]int
@@ -71,7 +72,7 @@ func pollRaw(fds *[2]unix.PollFd) {
 	}
 }
 
-// arrive publishes what its owner waits for, and bytes.
+// arrive publishes what its owner waits for, and ends its sleep.
 func (b *rawSleeper) arrive() {
 	b.publish(&b.w)
 	_, _ = unix.Write(b.pipe[1], []byte{0}) // full if nobody has slept for long
