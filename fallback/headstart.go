@@ -52,7 +52,7 @@ func (h *HeadStart) Over() <-chan time.Time {
 func (h *HeadStart) GoOn(busy bool) bool {
 	if h.time <= 0 || h.left <= 0 || !busy {
 		h.left = 0
-		h.timer.Reset(0) // who asks again hears the same
+		h.timer.Reset(0) // who asks again is told the same
 		return false
 	}
 	h.left--

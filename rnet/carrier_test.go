@@ -34,7 +34,7 @@ var (
 	overTCP  = carrier{name: "tcp", transport: TCP}
 	overSoft = carrier{name: "soft", transport: Soft}
 	// overStage runs on a device with little inline data, as hardware has it:
-	// what is sent goes through the staging buffer.
+	// what is sent goes through the bounce buffer.
 	overStage = carrier{name: "soft-noinline", transport: Soft, device: soft.TestDeviceName}
 	// overNotices runs on a device without immediates, as iWARP has it.
 	overNotices = carrier{name: "soft-noimm", transport: Soft, device: soft.TestNoImmName}

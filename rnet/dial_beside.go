@@ -46,7 +46,7 @@ type beside struct {
 	work sync.WaitGroup // the calls of watch
 }
 
-// errTaken is what package net hears of a connection that was made another way.
+// errTaken is what package net is told of a connection that was made another way.
 var errTaken = errors.New("rnet: the connection goes another way")
 
 // dialBeside dials over TCP and looks for something faster on the way.

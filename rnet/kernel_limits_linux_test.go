@@ -151,7 +151,7 @@ func TestKernelListenUnderAnObjectLimit(t *testing.T) {
 }
 
 // Under RLIMIT_MEMLOCK the ring of a user without privileges shrinks, as long
-// as it and the staging memory fit.
+// as it and the bounce buffer fit.
 func TestKernelRingsShrinkToMemlock(t *testing.T) {
 	overKernel(t, func(t *testing.T, k carrier) {
 		address := k.serving(t)

@@ -241,7 +241,7 @@ func (l *Link) OnWire() bool { return l.onWire }
 func (l *Link) WakesThreads() bool { return l.device.Attr().Caps.Has(verbs.CapThreadWait) }
 
 // Immediates reports whether the device has them. Where it has none, as on iWARP, the
-// end that accepts must not send before the other has (Heard).
+// end that accepts must not send before the other has (Arrived).
 func (l *Link) Immediates() bool { return l.emulation == nil }
 
 // Stats are the statistics of a link.

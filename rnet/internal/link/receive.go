@@ -273,8 +273,8 @@ func (l *Link) noteCredit(released uint64, slots uint16) {
 	}
 }
 
-// Heard returns how many messages have come since receives were posted last.
-func (l *Link) Heard() int { return l.used }
+// Arrived returns how many messages have come since receives were posted last.
+func (l *Link) Arrived() int { return l.used }
 
 // repost posts receives in the place of those used up and reports whether the
 // peer may want to know.

@@ -38,7 +38,7 @@ func (m *Mux) greet(ctx context.Context, alive func() error) error {
 	mark, err := m.link.Greet(link.Header{Kind: FramePing})
 	m.txMu.Unlock()
 	if err == nil {
-		err = m.pollUntil(ctx, alive, func() bool { return m.link.Reached(mark) && (!m.cfg.Dialed || m.link.Heard() >= 2 && m.addrs.told()) })
+		err = m.pollUntil(ctx, alive, func() bool { return m.link.Reached(mark) && (!m.cfg.Dialed || m.link.Arrived() >= 2 && m.addrs.told()) })
 	}
 	if err != nil {
 		return fmt.Errorf("rnet: first message: %w", err)
@@ -49,13 +49,13 @@ func (m *Mux) greet(ctx context.Context, alive func() error) error {
 // awaitTurn waits until this side may send. On iWARP, whose devices have no
 // immediates, the side that listens must not be the first (RFC 5044, section
 // 7.1: the other one might still take its message for a part of the MPA
-// handshake). That siw hears the first message is up to package rcm
+// handshake). That siw notices the first message is up to package rcm
 // (kernel_siw_linux.go).
 func (m *Mux) awaitTurn(ctx context.Context, alive func() error) error {
 	if m.link.Immediates() || m.cfg.Dialed {
 		return nil
 	}
-	return m.pollUntil(ctx, alive, func() bool { return m.link.Heard() >= 1 })
+	return m.pollUntil(ctx, alive, func() bool { return m.link.Arrived() >= 1 })
 }
 
 // pollUntil polls until done reports true. The session that is not started yet

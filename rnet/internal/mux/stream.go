@@ -341,7 +341,7 @@ func (st *Stream) reset() {
 }
 
 // resetPeer answers data that comes after CloseRead and CloseWrite: nothing that
-// the peer could send is wanted, nor will it hear of us otherwise. The owner of the poll lock
+// the peer could send is wanted, nor is it told of us otherwise. The owner of the poll lock
 // calls it.
 func (st *Stream) resetPeer() {
 	st.control(ctlReset)
