@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/abilities"
 	_ "github.com/seed-b9b531af/ramjet/verbs/uverbs"
 	model "github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
@@ -50,4 +51,12 @@ func open(t testing.TB) *verbs.Context {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ctx.Close()) })
 	return ctx
+}
+
+// TestTheModelIsAsInTheTable compares what docs/verbs.md says.
+func TestTheModelIsAsInTheTable(t *testing.T) {
+	config := modeltest.Config{Device: model.Config{Link: model.Ethernet}, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"}}
+	if modeltest.On(t, config) {
+		require.NoError(t, abilities.Compare(open(t), "mlx5 on a model"))
+	}
 }
