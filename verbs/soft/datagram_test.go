@@ -259,3 +259,17 @@ func TestDatagramsGoBetweenProcesses(t *testing.T) {
 	require.Equal(t, "to the group", string(e.mr.Bytes()[grhSize:wc.ByteLen]))
 	require.NoError(t, cmd.Wait())
 }
+
+// A QP that is closed takes nothing back.
+func TestWhatWasSentBeforeCloseArrives(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		a, b := newDatagramEnd(t), newDatagramEnd(t)
+		require.NoError(t, b.listen(0, 10))
+		require.NoError(t, b.listen(0, 10))
+		require.Equal(t, verbs.WCSuccess, a.say(t, gidOf(b), b.qp.Num(), "first"))
+		poll(t, b.recv, 1)
+		require.Equal(t, verbs.WCSuccess, a.say(t, gidOf(b), b.qp.Num(), "last"))
+		require.NoError(t, a.qp.Close())
+		require.EqualValues(t, grhSize+4, poll(t, b.recv, 1)[0].ByteLen)
+	})
+}

@@ -166,10 +166,18 @@ func (l *listener) serveDatagrams(conn *samehost.Conn) {
 		return
 	}
 	raw, err := conn.SyscallConn()
+	reset := false
 	for buf := make([]byte, datagramHeaderSize+maxDatagram); err == nil; {
 		var n int
 		var fds []int
-		if n, fds, err = samehost.Receive(raw, buf); err != nil { // ends with a packet, hang-up, endDatagrams or close
+		n, fds, err = samehost.Receive(raw, buf) // ends with a packet, hang-up, endDatagrams or close
+		if errors.Is(err, unix.ECONNRESET) && !reset {
+			// Said once, before what is there: the peer has hung up, and has not read
+			// our welcome.
+			reset, err = true, nil
+			continue
+		}
+		if err != nil {
 			break
 		}
 		var h datagramHeader
