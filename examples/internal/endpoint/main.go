@@ -1,0 +1,58 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+)
+
+// Program is an example: a server that serves peers that come over TCP to tell
+// where they are, and a client of it.
+type Program struct {
+	Name   string
+	Serve  func(e *Endpoint, peer net.Conn) error
+	Client func(e *Endpoint, server net.Conn, count int, out io.Writer) error
+}
+
+// Main runs the program with the arguments of the process.
+func (p *Program) Main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := p.Run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
+		os.Exit(1)
+	}
+}
+
+// Run runs it with args.
+func (p *Program) Run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet(p.Name, flag.ContinueOnError)
+	listen := flags.String("listen", "", "be the server, on this TCP `address`")
+	dial := flags.String("dial", "", "be the client, of the server at this TCP `address`")
+	device := flags.String("device", "soft0", "RDMA `device`")
+	count := flags.Int("n", 1000, "`count` of operations of the client")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	e, err := Open(*device)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if *listen != "" {
+		return Serve(ctx, *listen, out, func(peer net.Conn) error { return p.Serve(e, peer) })
+	}
+	return Both(ctx, *device, *dial, func(addr string) error {
+		server, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		return p.Client(e, server, *count, out)
+	})
+}

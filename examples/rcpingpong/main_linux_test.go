@@ -1,0 +1,13 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/endpoint/endpointtest"
+)
+
+func TestMain(m *testing.M) { endpointtest.Main(m, main) }
+
+func TestTwoProcesses(t *testing.T) {
+	endpointtest.Run(t, &program, "50 round trips of 64 bytes over ")
+}
