@@ -53,6 +53,17 @@ func TestKernelDevicesAreShown(t *testing.T) {
 	t.Log(run(t))
 }
 
+func TestSelfTestOfKernelDevices(t *testing.T) {
+	for _, name := range demanded(t) {
+		t.Run(name, func(t *testing.T) {
+			said := run(t, "-selftest", "-time", "3s", "-device", name)
+			require.Contains(t, said, "ramjet self test of "+name+", port 1: PASSED\n")
+			require.NotContains(t, said, "FAILED")
+			t.Log(said)
+		})
+	}
+}
+
 // servedBy listens for kernel connections only, at the guest's address of a
 // device. It skips the test if that device is not demanded.
 func servedBy(t *testing.T, device string) net.Listener {

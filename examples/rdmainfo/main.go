@@ -7,6 +7,11 @@
 //	go run ./examples/rdmainfo -json
 //	go run ./examples/rdmainfo -watch
 //	go run ./examples/rdmainfo storage-7:9000
+//	go run ./examples/rdmainfo -selftest
+//
+// The self test connects two queue pairs on each active port of each device with each other, and tries all operations, errors,
+// latencies and, for what is left of ten seconds, traffic that is compared. What it prints can be
+// pasted into an issue.
 //
 // It needs no privileges, and says so where they would show more. For an
 // address it connects once and closes the connection; the server sees a client
@@ -44,6 +49,9 @@ func rdmainfo(ctx context.Context, args []string, out io.Writer) error {
 	watching := flags.Bool("watch", false, "print the traffic of each port again and again, until interrupted")
 	every := flags.Duration("every", time.Second, "with -watch: how often")
 	rounds := flags.Int("n", 0, "with -watch: stop after so many `times`; 0: never")
+	testing := flags.Bool("selftest", false, "test the devices, each with itself, and print a report to paste into an issue")
+	device := flags.String("device", "", "with -selftest: the only `name` to test")
+	most := flags.Duration("time", 10*time.Second, "with -selftest: how long, for a port")
 	timeout := flags.Duration("timeout", 5*time.Second, "for an address: how long a dial may take")
 	headStart := flags.Duration("headstart", 0, "for an address: how long to wait before TCP is tried beside the fast way; 0: as rnet.Dial does")
 	if err := flags.Parse(args); err != nil {
@@ -55,6 +63,12 @@ func rdmainfo(ctx context.Context, args []string, out io.Writer) error {
 			return errors.New("-watch takes a positive -every and no addresses")
 		}
 		return watch(ctx, out, *every, *rounds, *asJSON)
+	}
+	if *testing {
+		if len(addresses) > 0 || *asJSON {
+			return errors.New("-selftest takes no addresses, and prints no JSON")
+		}
+		return selfTest(ctx, out, *device, *most)
 	}
 
 	report := collect()

@@ -52,7 +52,11 @@ func noDeviceBecause(missing []string) string {
 func (w *printer) device(d *device) {
 	w.line("%s: %s%s", d.Name, d.Transport, prefixed(", driver ", d.Driver))
 	if d.Usable {
-		w.line("  ramjet can use it%s", prefixed(", through ", d.Node))
+		experimental := ""
+		if uverbs.Experimental(d.Driver) {
+			experimental = ", by an experimental driver: try -selftest"
+		}
+		w.line("  ramjet can use it%s%s", prefixed(", through ", d.Node), experimental)
 	} else {
 		w.line("  ramjet cannot use it: %s", d.Reason)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -35,6 +36,32 @@ func decoded(t *testing.T, args ...string) (r report) {
 	dec.DisallowUnknownFields()
 	require.NoError(t, dec.Decode(&r))
 	return r
+}
+
+func TestSelfTestOfTheSoftwareHCA(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the software HCA needs Linux")
+	}
+	said := run(t, "-selftest", "-time", "300ms", "-device", "soft0")
+	require.Contains(t, said, "ramjet self test of soft0, port 1: PASSED\n")
+	require.NotContains(t, said, "FAILED")
+	require.NotContains(t, said, "%!")
+	for _, line := range []string{"READ of 1 byte to 1 MiB", "a wrong key is refused, and what is behind it flushed",
+		"latency of SEND of 64 bytes and back, with events: median ", "traffic: "} {
+		require.Contains(t, said, "\n  passed    "+line)
+	}
+	require.ErrorContains(t, rdmainfo(t.Context(), []string{"-selftest", "-device", "mlx5_9"}, io.Discard), "there is no device mlx5_9")
+}
+
+// What a device does wrong is a failed check, and a status that is not 0.
+func TestSelfTestFindsWhatIsWrong(t *testing.T) {
+	d := &deviceTest{device: &device{Name: "x"}, port: &port{Port: 1}}
+	require.False(t, d.check("data", func() error { return sameBytes([]byte{1, 2}, []byte{1, 3}) }))
+	require.True(t, d.check("atomics", func() error { return errLeftOut }))
+	var out bytes.Buffer
+	require.NoError(t, d.print(&out))
+	require.Contains(t, out.String(), "x, port 1: 1 FAILED\n")
+	require.Contains(t, out.String(), "  FAILED    data: byte 1 of 2 is 0x3 and was sent as 0x2\n  left out  atomics: the device has none\n")
 }
 
 func TestReportIsTheSameForPeopleAndPrograms(t *testing.T) {
