@@ -77,6 +77,7 @@ func (c *client) run(ctx context.Context, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%d requests by %s with %d bytes of checked bodies in %v, %.0f requests/s\n",
 		c.requests, c.protocol(), transferred, took.Round(time.Microsecond), float64(c.requests)/took.Seconds())
+	fmt.Fprintf(out, "By %d goroutines at once, with bodies of up to %d bytes, which are made and checked in the same time.\n", c.workers, c.maxBody)
 	return nil
 }
 

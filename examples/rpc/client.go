@@ -66,6 +66,7 @@ func (c *client) run(ctx context.Context, out io.Writer) error {
 	took := time.Since(begin)
 	fmt.Fprintf(out, "%d calls in %v, %.0f per second\n",
 		c.calls, took.Round(time.Microsecond), float64(c.calls)/took.Seconds())
+	fmt.Fprintf(out, "By %d goroutines on one connection, with arguments of up to %d bytes, which come back and are checked.\n", c.workers, c.maxBody)
 	return nil
 }
 

@@ -72,6 +72,7 @@ func (c *client) run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "%d unary calls in %v, %.0f per second; %d messages echoed on %d streams in %v, %.0f per second\n",
 		c.calls, unary.Round(time.Microsecond), float64(c.calls)/unary.Seconds(),
 		c.calls, c.workers, streamed.Round(time.Microsecond), float64(c.calls)/streamed.Seconds())
+	fmt.Fprintf(out, "By %d goroutines on one connection, with payloads of up to %d bytes, which come back and are checked.\n", c.workers, c.maxBody)
 	return nil
 }
 

@@ -66,6 +66,7 @@ func (c *client) run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "%d messages published and received in %v, %.0f per second; %d requests in %v, %.0f per second\n",
 		c.messages, published.Round(time.Microsecond), float64(c.messages)/published.Seconds(),
 		c.requests, requested.Round(time.Microsecond), float64(c.requests)/requested.Seconds())
+	fmt.Fprintf(out, "Messages go one way, as fast as they go; a request waits for its answer, %d at once. Each is of up to %d bytes, and checked.\n", c.workers, c.maxBody)
 	return nil
 }
 

@@ -84,6 +84,7 @@ func (c *client) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "%d transactions in %v, %.0f per second\n",
 		c.transfers, took.Round(time.Microsecond), float64(c.transfers)/took.Seconds())
+	fmt.Fprintf(out, "By %d goroutines; the database's own work is part of the time.\n", c.workers)
 	return nil
 }
 
