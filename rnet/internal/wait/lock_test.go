@@ -1,28 +1,12 @@
 package wait
 
 import (
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// onProcessors gives the test n processors of Go. There is no collection meanwhile: it
-// would wait for threads that the runtime does not know to sleep.
-func onProcessors(t *testing.T, n int) {
-	before, percent := procs, debug.SetGCPercent(-1)
-	runtime.GC()
-	runtime.GOMAXPROCS(n)
-	procs = n
-	t.Cleanup(func() {
-		runtime.GOMAXPROCS(before)
-		procs = before
-		debug.SetGCPercent(percent)
-	})
-}
 
 // box is a source and its channel, as a provider has them: what is published while
 // it is armed rings, once.

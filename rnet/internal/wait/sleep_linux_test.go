@@ -2,6 +2,8 @@ package wait
 
 import (
 	"os"
+	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
+
+// onProcessors gives the test n processors of Go. There is no collection meanwhile: it
+// would wait for threads that the runtime does not know to sleep.
+func onProcessors(t *testing.T, n int) {
+	before, percent := procs, debug.SetGCPercent(-1)
+	runtime.GC()
+	runtime.GOMAXPROCS(n)
+	procs = n
+	t.Cleanup(func() {
+		runtime.GOMAXPROCS(before)
+		procs = before
+		debug.SetGCPercent(percent)
+	})
+}
 
 // dormitory is a source whose channel has its own idea of a sleep on a thread.
 type dormitory struct {
