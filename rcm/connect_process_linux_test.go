@@ -1,4 +1,4 @@
-package rcm
+package rcm_test
 
 import (
 	"context"
@@ -10,13 +10,15 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/stretchr/testify/require"
 )
 
 // serve accepts connections over a device and answers each number with the
 // next, until standard input ends.
 func serve(args []string) error {
-	l, err := fabricOn(args[0]).Listen(netip.MustParseAddrPort(args[1]), ListenConfig{})
+	l, err := fabricOn(args[0]).Listen(netip.MustParseAddrPort(args[1]), rcm.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -34,34 +36,34 @@ func serve(args []string) error {
 			})
 		}
 	})
-	untilStdinEnds()
+	cmtest.UntilStdinEnds()
 	l.Close()
 	connections.Wait() // ends when the dialers have gone
 	return nil
 }
 
-func answer(r Request) error {
-	s, err := openSide(r.Device())
+func answer(r rcm.Request) error {
+	s, err := cmtest.OpenSide(r.Device())
 	if err != nil {
 		return err
 	}
-	qp, err := s.newQP()
+	qp, err := s.NewQP()
 	if err != nil {
 		return err
 	}
-	c, err := r.Accept(context.Background(), qp, ConnParam{Prepare: s.receive, PrivateData: []byte("served")})
+	c, err := r.Accept(context.Background(), qp, rcm.ConnParam{Prepare: s.Receive, PrivateData: []byte("served")})
 	if err != nil {
 		return err
 	}
-	number, _, err := s.hear()
+	number, _, err := s.Hear()
 	if err != nil {
 		return err
 	}
-	if err := tell(qp, number+1); err != nil {
+	if err := cmtest.Tell(qp, number+1); err != nil {
 		return err
 	}
 	<-c.Disconnected() // ends with the dialer's DREQ or death
-	return errors.Join(c.Disconnect(), qp.Close(), s.close())
+	return errors.Join(c.Disconnect(), qp.Close(), s.Close())
 }
 
 // connectAndWait dials over a device and keeps the connection until standard
@@ -71,33 +73,33 @@ func connectAndWait(args []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := openSide(r.Device())
+	s, err := cmtest.OpenSide(r.Device())
 	if err != nil {
 		return err
 	}
-	qp, err := s.newQP()
+	qp, err := s.NewQP()
 	if err != nil {
 		return err
 	}
-	if _, err = r.Connect(context.Background(), qp, ConnParam{}); err != nil {
+	if _, err = r.Connect(context.Background(), qp, rcm.ConnParam{}); err != nil {
 		return err
 	}
-	untilStdinEnds()
+	cmtest.UntilStdinEnds()
 	return nil
 }
 
 // dial connects to addr in another process and has one number answered.
-func (f *testFabric) dial(ctx context.Context, s *side, addr netip.AddrPort) error {
+func dial(f *cmtest.Fabric, ctx context.Context, s *cmtest.Side, addr netip.AddrPort) error {
 	r, err := f.Resolve(ctx, addr)
 	if err != nil {
 		return err
 	}
-	qp, err := s.newQP()
+	qp, err := s.NewQP()
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
 	defer qp.Close()
-	c, err := r.Connect(ctx, qp, ConnParam{Prepare: s.receive})
+	c, err := r.Connect(ctx, qp, rcm.ConnParam{Prepare: s.Receive})
 	if err != nil {
 		return err
 	}
@@ -105,10 +107,10 @@ func (f *testFabric) dial(ctx context.Context, s *side, addr netip.AddrPort) err
 	if got := string(c.PrivateData()); !strings.HasPrefix(got, "served") {
 		return fmt.Errorf("private data %q", got)
 	}
-	if err := tell(qp, 41); err != nil {
+	if err := cmtest.Tell(qp, 41); err != nil {
 		return err
 	}
-	number, _, err := s.hear()
+	number, _, err := s.Hear()
 	if err != nil {
 		return err
 	}
@@ -119,35 +121,35 @@ func (f *testFabric) dial(ctx context.Context, s *side, addr netip.AddrPort) err
 }
 
 func TestProcessesConnect(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		addr := f.addr(t)
-		startChild(t, 0, "serve", f.device, addr.String())
-		require.NoError(t, f.dial(within(t), f.newSide(t), addr))
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		cmtest.StartChild(t, 0, "serve", f.Device, addr.String())
+		require.NoError(t, dial(f, cmtest.Within(t), f.NewSide(t), addr))
 	})
 }
 
 func TestManyDialAtOnce(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		addr := f.addr(t)
-		startChild(t, 0, "serve", f.device, addr.String())
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		cmtest.StartChild(t, 0, "serve", f.Device, addr.String())
 		results := make(chan error)
 		dialers := 32
-		if f.iwarp {
+		if f.IWARP {
 			dialers = 4 // siw of 6.1 frees its listener too soon when many come at once
 		}
 		for range dialers {
-			s := f.newSide(t)
+			s := f.NewSide(t)
 			go func() {
-				err := f.dial(within(t), s, addr)
-				if f.iwarp && errors.Is(err, ErrTimeout) {
+				err := dial(f, cmtest.Within(t), s, addr)
+				if f.IWARP && errors.Is(err, rcm.ErrTimeout) {
 					// siw loses a handshake now and then.
-					err = f.dial(within(t), s, addr)
+					err = dial(f, cmtest.Within(t), s, addr)
 				}
 				results <- err
 			}()
 		}
 		for range dialers {
-			require.NoError(t, await(t, results)) // each ends with its answer
+			require.NoError(t, cmtest.Await(t, results)) // each ends with its answer
 		}
 	})
 }

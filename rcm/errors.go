@@ -1,7 +1,6 @@
 package rcm
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -45,7 +44,7 @@ const (
 	ReasonPeerDenied     = 256 // the acceptor's policy refuses this process
 )
 
-// RejectedError is a peer's refusal.
+// RejectedError is a peer's refusalReason.
 type RejectedError struct {
 	// PrivateData is what the peer gave to Request.Reject.
 	PrivateData []byte
@@ -110,13 +109,3 @@ func (e *timeoutError) Timeout() bool { return true }
 func (e *timeoutError) Temporary() bool { return true }
 
 func (e *timeoutError) Is(target error) bool { return target == os.ErrDeadlineExceeded }
-
-// contextError is what a call returns that ctx has ended: a deadline is a
-// timeout too.
-func contextError(ctx context.Context) error {
-	err := ctx.Err()
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", ErrTimeout, err)
-	}
-	return err
-}

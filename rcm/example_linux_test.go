@@ -9,6 +9,8 @@ import (
 	"net/netip"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	_ "github.com/seed-b9b531af/ramjet/verbs/soft"
 )
@@ -44,7 +46,7 @@ func Example() {
 	defer tcp.Close()
 	addr := tcp.Addr().(*net.TCPAddr).AddrPort()
 
-	ln, err := rcm.Soft().Listen(addr, rcm.ListenConfig{})
+	ln, err := softcm.New(softcm.Config{}).Listen(addr, rcm.ListenConfig{})
 	check(err)
 	defer ln.Close()
 	accepted := make(chan rcm.Conn)
@@ -62,7 +64,7 @@ func Example() {
 		close(accepted)
 	}()
 
-	route, err := rcm.Soft().Resolve(ctx, addr)
+	route, err := softcm.New(softcm.Config{}).Resolve(ctx, addr)
 	check(err)
 	qp := newQP(route.Device())
 	conn, err := route.Connect(ctx, qp, rcm.ConnParam{PrivateData: []byte("hello")})
@@ -85,7 +87,7 @@ func ExampleRejectedError() {
 	check(err)
 	defer tcp.Close()
 	addr := tcp.Addr().(*net.TCPAddr).AddrPort()
-	ln, err := rcm.Soft().Listen(addr, rcm.ListenConfig{})
+	ln, err := softcm.New(softcm.Config{}).Listen(addr, rcm.ListenConfig{})
 	check(err)
 	defer ln.Close()
 	go func() {
@@ -94,7 +96,7 @@ func ExampleRejectedError() {
 		check(request.Reject([]byte("come back tomorrow")))
 	}()
 
-	route, err := rcm.Soft().Resolve(ctx, addr)
+	route, err := softcm.New(softcm.Config{}).Resolve(ctx, addr)
 	check(err)
 	qp := newQP(route.Device())
 	_, err = route.Connect(ctx, qp, rcm.ConnParam{})
@@ -113,7 +115,7 @@ func ExampleRejectedError() {
 // little where it does not: no packet is sent.
 func ExampleFabric() {
 	elsewhere := netip.MustParseAddrPort("192.0.2.1:9000")
-	for _, fabric := range []rcm.Fabric{rcm.Soft(), rcm.KernelOn("nosuch0")} {
+	for _, fabric := range []rcm.Fabric{softcm.New(softcm.Config{}), kernelcm.New(kernelcm.Config{Device: "nosuch0"})} {
 		_, err := fabric.Resolve(context.Background(), elsewhere)
 		fmt.Println(fabric.Name()+":", errors.Is(err, rcm.ErrNoRoute))
 	}

@@ -1,4 +1,4 @@
-package rcm
+package rcm_test
 
 import (
 	"context"
@@ -8,25 +8,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
 )
 
 func TestBadParametersLeaveTheQPInReset(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		addr := f.addr(t)
-		l := f.listen(t, addr, ListenConfig{})
-		s := f.newSide(t)
-		for name, p := range map[string]ConnParam{
-			"too much private data": {PrivateData: make([]byte, MaxRequestData+1)},
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		l := f.MustListen(t, addr, rcm.ListenConfig{})
+		s := f.NewSide(t)
+		for name, p := range map[string]rcm.ConnParam{
+			"too much private data": {PrivateData: make([]byte, rcm.MaxRequestData+1)},
 			"retry count":           {RetryCount: 8},
 			"RNR retry":             {RNRRetry: 8},
 			"RNR timer":             {MinRNRTimer: 32},
 			"timeout":               {Timeout: 32},
 		} {
 			t.Run(name, func(t *testing.T) {
-				qp := s.qp(t)
-				_, err := f.resolve(t, addr).Connect(within(t), qp, p)
+				qp := s.QP(t)
+				_, err := f.MustResolve(t, addr).Connect(cmtest.Within(t), qp, p)
 				require.ErrorIs(t, err, verbs.ErrInvalid)
 				a, err := qp.Query()
 				require.NoError(t, err)
@@ -38,32 +40,32 @@ func TestBadParametersLeaveTheQPInReset(t *testing.T) {
 }
 
 func TestARouteIsGoodForOneConnection(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		addr := f.addr(t)
-		f.listen(t, addr, ListenConfig{})
-		r := f.resolve(t, addr)
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		f.MustListen(t, addr, rcm.ListenConfig{})
+		r := f.MustResolve(t, addr)
 		require.NoError(t, r.Close())
-		_, err := r.Connect(within(t), f.newSide(t).qp(t), ConnParam{})
+		_, err := r.Connect(cmtest.Within(t), f.NewSide(t).QP(t), rcm.ConnParam{})
 		require.ErrorIs(t, err, verbs.ErrInvalid)
 	})
 }
 
 func TestRejectReachesTheDialer(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		addr := f.addr(t)
-		l := f.listen(t, addr, ListenConfig{})
-		dialed := f.dialAsync(t, within(t), addr, ConnParam{PrivateData: []byte("may I")})
-		r, err := l.Accept(within(t))
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		l := f.MustListen(t, addr, rcm.ListenConfig{})
+		dialed := f.DialAsync(t, cmtest.Within(t), addr, rcm.ConnParam{PrivateData: []byte("may I")})
+		r, err := l.Accept(cmtest.Within(t))
 		require.NoError(t, err)
-		f.carried(t, r.PrivateData(), "may I")
+		cmtest.Carried(f, t, r.PrivateData(), "may I")
 		require.NoError(t, r.Reject([]byte("no")))
-		err = await(t, dialed) // ends with the REJ
-		var rejected *RejectedError
+		err = cmtest.Await(t, dialed) // ends with the REJ
+		var rejected *rcm.RejectedError
 		require.ErrorAs(t, err, &rejected)
-		require.Equal(t, ReasonConsumer, rejected.Reason)
-		f.carried(t, rejected.PrivateData, "no")
+		require.Equal(t, rcm.ReasonConsumer, rejected.Reason)
+		cmtest.Carried(f, t, rejected.PrivateData, "no")
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
-		require.NotErrorIs(t, err, ErrNoListener)
+		require.NotErrorIs(t, err, rcm.ErrNoListener)
 		require.ErrorIs(t, r.Reject(nil), verbs.ErrInvalid, "a request has one answer")
 	})
 }
@@ -74,55 +76,55 @@ func text(n int) string {
 }
 
 func TestPrivateDataMayBeAsLongAsItsLimit(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		p := f.newPair(t,
-			ConnParam{PrivateData: []byte(text(MaxRequestData))}, ConnParam{PrivateData: []byte(text(MaxReplyData))})
-		f.carried(t, p.far.PrivateData(), text(MaxRequestData))
-		f.carried(t, p.near.PrivateData(), text(MaxReplyData))
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		p := f.NewPair(t,
+			rcm.ConnParam{PrivateData: []byte(text(rcm.MaxRequestData))}, rcm.ConnParam{PrivateData: []byte(text(rcm.MaxReplyData))})
+		cmtest.Carried(f, t, p.Far.PrivateData(), text(rcm.MaxRequestData))
+		cmtest.Carried(f, t, p.Near.PrivateData(), text(rcm.MaxReplyData))
 
-		dialed := f.dialAsync(t, within(t), p.addr, ConnParam{})
-		r, err := p.l.Accept(within(t))
+		dialed := f.DialAsync(t, cmtest.Within(t), p.Addr, rcm.ConnParam{})
+		r, err := p.L.Accept(cmtest.Within(t))
 		require.NoError(t, err)
-		require.ErrorIs(t, r.Reject(make([]byte, MaxRejectData+1)), verbs.ErrInvalid)
-		require.NoError(t, r.Reject([]byte(text(MaxRejectData))), "the first try answered nothing")
-		var rejected *RejectedError
-		require.ErrorAs(t, await(t, dialed), &rejected) // ends with the REJ
-		f.carried(t, rejected.PrivateData, text(MaxRejectData))
+		require.ErrorIs(t, r.Reject(make([]byte, rcm.MaxRejectData+1)), verbs.ErrInvalid)
+		require.NoError(t, r.Reject([]byte(text(rcm.MaxRejectData))), "the first try answered nothing")
+		var rejected *rcm.RejectedError
+		require.ErrorAs(t, cmtest.Await(t, dialed), &rejected) // ends with the REJ
+		cmtest.Carried(f, t, rejected.PrivateData, text(rcm.MaxRejectData))
 
-		dialed = f.dialAsync(t, within(t), p.addr, ConnParam{})
-		r, err = p.l.Accept(within(t))
+		dialed = f.DialAsync(t, cmtest.Within(t), p.Addr, rcm.ConnParam{})
+		r, err = p.L.Accept(cmtest.Within(t))
 		require.NoError(t, err)
-		_, err = r.Accept(within(t), f.newSide(t).qp(t), ConnParam{PrivateData: make([]byte, MaxReplyData+1)})
+		_, err = r.Accept(cmtest.Within(t), f.NewSide(t).QP(t), rcm.ConnParam{PrivateData: make([]byte, rcm.MaxReplyData+1)})
 		require.ErrorIs(t, err, verbs.ErrInvalid)
-		require.Error(t, await(t, dialed)) // ends because the request is gone
+		require.Error(t, cmtest.Await(t, dialed)) // ends because the request is gone
 	})
 }
 
 func TestAListenerThatClosesRefusesWhoWaits(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		addr := f.addr(t)
-		l := f.listen(t, addr, ListenConfig{})
-		dialed := f.dialAsync(t, within(t), addr, ConnParam{})
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		l := f.MustListen(t, addr, rcm.ListenConfig{})
+		dialed := f.DialAsync(t, cmtest.Within(t), addr, rcm.ConnParam{})
 		require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
 		require.NoError(t, l.Close())
-		require.ErrorIs(t, await(t, dialed), ErrNoListener) // ends with the REJ
+		require.ErrorIs(t, cmtest.Await(t, dialed), rcm.ErrNoListener) // ends with the REJ
 	})
 }
 
 func TestConnectEndsWithItsContext(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		addr := f.addr(t)
-		l := f.listen(t, addr, ListenConfig{})
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		l := f.MustListen(t, addr, rcm.ListenConfig{})
 		ctx, cancel := context.WithCancel(t.Context())
-		canceled := f.dialAsync(t, ctx, addr, ConnParam{})
+		canceled := f.DialAsync(t, ctx, addr, rcm.ConnParam{})
 		require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
 		cancel()
-		require.ErrorIs(t, await(t, canceled), context.Canceled) // ends with cancel
+		require.ErrorIs(t, cmtest.Await(t, canceled), context.Canceled) // ends with cancel
 
 		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		err := <-f.dialAsync(t, ctx, addr, ConnParam{}) // ends with the deadline
-		require.ErrorIs(t, err, ErrTimeout)
+		err := <-f.DialAsync(t, ctx, addr, rcm.ConnParam{}) // ends with the deadline
+		require.ErrorIs(t, err, rcm.ErrTimeout)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		// Ends the handshakes that siw goes on with, for which QPs would wait
 		// 10 s to be closed.
@@ -131,34 +133,34 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 }
 
 func TestAcceptOfARequestEndsWithItsContext(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		addr := f.addr(t)
-		l := f.listen(t, addr, ListenConfig{})
-		dialed := f.dialAsync(t, within(t), addr, ConnParam{})
-		r, err := l.Accept(within(t))
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		l := f.MustListen(t, addr, rcm.ListenConfig{})
+		dialed := f.DialAsync(t, cmtest.Within(t), addr, rcm.ConnParam{})
+		r, err := l.Accept(cmtest.Within(t))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = r.Accept(ctx, f.newSide(t).qp(t), ConnParam{})
+		_, err = r.Accept(ctx, f.NewSide(t).QP(t), rcm.ConnParam{})
 		require.ErrorIs(t, err, context.Canceled)
-		require.Error(t, await(t, dialed)) // ends because the request is gone
+		require.Error(t, cmtest.Await(t, dialed)) // ends because the request is gone
 	})
 }
 
 func TestAFailedPrepareEndsTheHandshake(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
 		broken := errors.New("no receives")
-		addr := f.addr(t)
-		l := f.listen(t, addr, ListenConfig{})
-		fail := ConnParam{Prepare: func(*verbs.QP) error { return broken }}
-		require.ErrorIs(t, <-f.dialAsync(t, within(t), addr, fail), broken)
+		addr := f.Addr(t)
+		l := f.MustListen(t, addr, rcm.ListenConfig{})
+		fail := rcm.ConnParam{Prepare: func(*verbs.QP) error { return broken }}
+		require.ErrorIs(t, <-f.DialAsync(t, cmtest.Within(t), addr, fail), broken)
 
-		dialed := f.dialAsync(t, within(t), addr, ConnParam{})
-		r, err := l.Accept(within(t))
+		dialed := f.DialAsync(t, cmtest.Within(t), addr, rcm.ConnParam{})
+		r, err := l.Accept(cmtest.Within(t))
 		require.NoError(t, err)
-		_, err = r.Accept(within(t), f.newSide(t).qp(t), fail)
+		_, err = r.Accept(cmtest.Within(t), f.NewSide(t).QP(t), fail)
 		require.ErrorIs(t, err, broken)
-		err = await(t, dialed) // ends with the hang-up or reject
+		err = cmtest.Await(t, dialed) // ends with the hang-up or reject
 		require.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED), err)
 	})
 }

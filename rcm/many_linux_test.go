@@ -1,39 +1,43 @@
-package rcm
+package rcm_test
 
 import (
 	"errors"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
 )
 
 func TestAThousandConnectionsLeaveNothing(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *testFabric) {
-		addr := f.addr(t)
-		dialer, acceptor := f.newSide(t), f.newSide(t)
-		l := f.listen(t, addr, ListenConfig{})
-		accepted := make(chan Conn)
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		dialer, acceptor := f.NewSide(t), f.NewSide(t)
+		l := f.MustListen(t, addr, rcm.ListenConfig{})
+		accepted := make(chan rcm.Conn)
 		qps := make(chan *verbs.QP, 1)
 		stopped := make(chan error, 1)
 		go func() {
 			defer close(accepted)
 			for {
-				r, err := l.Accept(within(t))
+				r, err := l.Accept(cmtest.Within(t))
 				if err != nil {
 					stopped <- nil // closed below
 					return
 				}
-				qp, err := acceptor.newQP()
+				qp, err := acceptor.NewQP()
 				if err != nil {
 					stopped <- err
 					return
 				}
-				c, err := r.Accept(within(t), qp, ConnParam{})
+				c, err := r.Accept(cmtest.Within(t), qp, rcm.ConnParam{})
 				if err != nil {
 					stopped <- err
 					return
@@ -43,15 +47,15 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 			}
 		}()
 		connect := func() {
-			r := f.resolve(t, addr)
-			qp, err := dialer.newQP()
+			r := f.MustResolve(t, addr)
+			qp, err := dialer.NewQP()
 			require.NoError(t, err)
-			near, err := r.Connect(within(t), qp, ConnParam{})
+			near, err := r.Connect(cmtest.Within(t), qp, rcm.ConnParam{})
 			require.NoError(t, err)
-			far := await(t, accepted) // ends with the handshake or the acceptor's end
+			far := cmtest.Await(t, accepted) // ends with the handshake or the acceptor's end
 			require.NotNil(t, far)
 			require.NoError(t, near.Disconnect())
-			await(t, far.Disconnected()) // ends with the DREQ
+			cmtest.Await(t, far.Disconnected()) // ends with the DREQ
 			require.NoError(t, far.Disconnect())
 			require.NoError(t, qp.Close())
 			require.NoError(t, (<-qps).Close())
@@ -59,14 +63,14 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 		connect() // what a device makes once is there now
 		var before holdings
 		require.Eventually(t, func() bool {
-			before = f.holdings(t)
-			return before.ids <= 1 // the listener's
-		}, 2*lingerTimeout, 10*time.Millisecond)
+			before = holdingsOf(f, t)
+			return before.ids() <= 1 // the listener's
+		}, 2*farewell, 10*time.Millisecond)
 		count := 1000
-		if f.iwarp {
+		if f.IWARP {
 			count = 300
 		}
-		if f.kernel && f.host.Is6() {
+		if f.Kernel && f.Host.Is6() {
 			count = 100 // a guest without hardware support takes 10 ms for each
 		}
 		for range count {
@@ -75,15 +79,15 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 		// Ends when the kernel has had the last farewells, and is done with
 		// the ids.
 		require.Eventually(t, func() bool {
-			after := f.holdings(t)
+			after := holdingsOf(f, t)
 			if !after.within(before) {
 				t.Logf("%+v", after)
 				return false
 			}
 			return true
-		}, 2*lingerTimeout, 10*time.Millisecond, "before: %+v", before)
+		}, 2*farewell, 10*time.Millisecond, "before: %+v", before)
 		require.NoError(t, l.Close())
-		require.NoError(t, await(t, stopped)) // ends with Close
+		require.NoError(t, cmtest.Await(t, stopped)) // ends with Close
 	})
 }
 
@@ -91,19 +95,13 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 type holdings struct {
 	descriptors int    // of this process
 	goroutines  int    // of this module
-	ids         int    // of rdma_cm
 	pinned      string // VmLck and VmPin of this process
 	objects     string // what the kernel holds on the device: QPs, ids and the rest
 }
 
-func (f *testFabric) holdings(t testing.TB) holdings {
+func holdingsOf(f *cmtest.Fabric, t testing.TB) holdings {
 	t.Helper()
-	h := holdings{descriptors: openDescriptors(), goroutines: strings.Count(ownGoroutines(), "created by ")}
-	ucm.Lock()
-	if ucm.file != nil {
-		h.ids = len(ucm.file.ids)
-	}
-	ucm.Unlock()
+	h := holdings{descriptors: cmtest.OpenDescriptors(), goroutines: strings.Count(cmtest.OwnGoroutines(), "created by ")}
 	status, err := os.ReadFile("/proc/self/status")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(status)) {
@@ -111,17 +109,31 @@ func (f *testFabric) holdings(t testing.TB) holdings {
 			h.pinned += line
 		}
 	}
-	if f.kernel && os.Getenv("RAMJET_MODEL") == "" { // the model does not tell
-		out, err := exec.Command("rdma", "resource", "show", f.device).CombinedOutput()
+	if f.Kernel && os.Getenv("RAMJET_MODEL") == "" { // the model does not tell
+		out, err := exec.Command("rdma", "resource", "show", f.Device).CombinedOutput()
 		require.NoError(t, err, string(out))
 		h.objects = string(out)
 	}
 	return h
 }
 
-// within reports whether nothing has come on top of before.
+// ids counts the ids of rdma_cm.
+func (h holdings) ids() int {
+	_, count, found := strings.Cut(h.objects, "cm_id ")
+	if !found {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.Fields(count)[0])
+	return n
+}
+
+// farewell is how long the kernel may repeat the end of a connection to a peer that
+// does not answer.
+const farewell = 10 * time.Second
+
+// Within reports whether nothing has come on top of before.
 func (h holdings) within(before holdings) bool {
-	return h.descriptors <= before.descriptors && h.goroutines <= before.goroutines && h.ids <= before.ids &&
+	return h.descriptors <= before.descriptors && h.goroutines <= before.goroutines &&
 		h.pinned == before.pinned && h.objects == before.objects
 }
 
@@ -129,23 +141,23 @@ func (h holdings) within(before holdings) bool {
 // both sides in this process.
 func BenchmarkConnect(b *testing.B) {
 	for _, f := range benchFabrics(b) {
-		b.Run(f.title(), func(b *testing.B) { benchmarkConnect(b, f) })
+		b.Run(f.Title(), func(b *testing.B) { benchmarkConnect(b, f) })
 	}
 }
 
 // benchFabrics is overFabrics for benchmarks.
-func benchFabrics(b *testing.B) []*testFabric {
-	list := []*testFabric{onSoft()}
-	if os.Getenv(devicesVariable) != "" {
-		list = append(list, kernelFabrics(b)...)
+func benchFabrics(b *testing.B) []*cmtest.Fabric {
+	list := []*cmtest.Fabric{softAt("127.0.0.1")}
+	if cmtest.HaveDevices() {
+		list = append(list, cmtest.FabricsOn(b, fabricOn)...)
 	}
 	return list
 }
 
-func benchmarkConnect(b *testing.B, f *testFabric) {
-	addr := f.addr(b)
-	dialer, acceptor := f.newSide(b), f.newSide(b)
-	l := f.listen(b, addr, ListenConfig{})
+func benchmarkConnect(b *testing.B, f *cmtest.Fabric) {
+	addr := f.Addr(b)
+	dialer, acceptor := f.NewSide(b), f.NewSide(b)
+	l := f.MustListen(b, addr, rcm.ListenConfig{})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -154,12 +166,12 @@ func benchmarkConnect(b *testing.B, f *testFabric) {
 			if err != nil {
 				return // closed below
 			}
-			qp, err := acceptor.newQP()
+			qp, err := acceptor.NewQP()
 			if err != nil {
 				b.Error(err)
 				return
 			}
-			c, err := r.Accept(b.Context(), qp, ConnParam{})
+			c, err := r.Accept(b.Context(), qp, rcm.ConnParam{})
 			if err != nil {
 				b.Error(err)
 				return
@@ -173,9 +185,9 @@ func benchmarkConnect(b *testing.B, f *testFabric) {
 	for b.Loop() {
 		r, err := f.Resolve(b.Context(), addr)
 		require.NoError(b, err)
-		qp, err := dialer.newQP()
+		qp, err := dialer.NewQP()
 		require.NoError(b, err)
-		c, err := r.Connect(b.Context(), qp, ConnParam{})
+		c, err := r.Connect(b.Context(), qp, rcm.ConnParam{})
 		require.NoError(b, err)
 		c.Disconnect()
 		qp.Close()
@@ -186,10 +198,10 @@ func benchmarkConnect(b *testing.B, f *testFabric) {
 
 // BenchmarkResolveNobody is what a dial pays where nobody listens.
 func BenchmarkResolveNobody(b *testing.B) {
-	addr := at("127.0.0.1", freePort(b))
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(b))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Soft().Resolve(b.Context(), addr); !errors.Is(err, ErrNoListener) {
+		if _, err := softcm.New(softcm.Config{}).Resolve(b.Context(), addr); !errors.Is(err, rcm.ErrNoListener) {
 			b.Fatal(err)
 		}
 	}

@@ -1,10 +1,6 @@
 package rcm
 
-import (
-	"fmt"
-
-	"github.com/seed-b9b531af/ramjet/verbs"
-)
+import "github.com/seed-b9b531af/ramjet/verbs"
 
 // ConnParam says how a QP is to be connected. The zero value is good for
 // SEND and RDMA WRITE; each side gives its own.
@@ -38,61 +34,4 @@ type ConnParam struct {
 	// peer can send: the place to post receives, so that the first message
 	// finds one.
 	Prepare func(*verbs.QP) error
-}
-
-const (
-	defaultRetryCount  = 7
-	defaultRNRRetry    = 7
-	defaultMinRNRTimer = 6
-	defaultTimeout     = 14
-)
-
-// complete returns p with its defaults filled in, its ranges checked and its
-// read depths within what the device of qp can do.
-func (p ConnParam) complete(qp *verbs.QP, maxData int) (ConnParam, error) {
-	if len(p.PrivateData) > maxData {
-		return p, fmt.Errorf("%w: %d bytes of private data, at most %d", verbs.ErrInvalid, len(p.PrivateData), maxData)
-	}
-	for _, f := range []struct {
-		name  string
-		value *uint8
-		def   uint8
-		max   uint8
-	}{
-		{"retry count", &p.RetryCount, defaultRetryCount, 7},
-		{"RNR retry", &p.RNRRetry, defaultRNRRetry, 7},
-		{"RNR timer code", &p.MinRNRTimer, defaultMinRNRTimer, 31},
-		{"timeout code", &p.Timeout, defaultTimeout, 31},
-	} {
-		if *f.value == 0 {
-			*f.value = f.def
-		}
-		if *f.value > f.max {
-			return p, fmt.Errorf("%w: %s %d, at most %d", verbs.ErrInvalid, f.name, *f.value, f.max)
-		}
-	}
-	dev := qp.PD().Context().Attr()
-	if p.Access == 0 {
-		p.Access = verbs.AccessRemoteWrite
-		if p.ResponderResources > 0 {
-			p.Access |= verbs.AccessRemoteRead
-			if dev.Caps.Has(verbs.CapAtomics) {
-				p.Access |= verbs.AccessRemoteAtomic
-			}
-		}
-	}
-	p.InitiatorDepth = uint8(min(int(p.InitiatorDepth), dev.MaxQPInitRdAtomic))
-	p.ResponderResources = uint8(min(int(p.ResponderResources), dev.MaxQPRdAtomic))
-	return p, nil
-}
-
-// prepare lets the caller make qp, which is in INIT, ready for the peer.
-func (p *ConnParam) prepare(qp *verbs.QP) error {
-	if p.Prepare == nil {
-		return nil
-	}
-	if err := p.Prepare(qp); err != nil {
-		return fmt.Errorf("prepare QP: %w", err)
-	}
-	return nil
 }

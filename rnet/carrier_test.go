@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
-	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
@@ -137,7 +137,7 @@ func (k carrier) install() (undo func()) {
 	}
 	soft.EnableTestDevice()
 	usual := fabrics
-	fabrics = []fabric{{fallback.Soft, rcm.SoftOn(k.device), nil}}
+	fabrics = []fabric{{fallback.Soft, softcm.New(softcm.Config{Device: k.device}), nil}}
 	return func() { fabrics = usual }
 }
 

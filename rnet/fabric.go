@@ -6,6 +6,8 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
@@ -38,9 +40,9 @@ func (f *fabric) at(addr netip.AddrPort) netip.AddrPort {
 
 // fabrics are the ways to connect a session, the fastest first.
 var fabrics = []fabric{
-	{fallback.Soft, rcm.Soft(), nil},
-	{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Transports: ownPorts}), nil},
-	{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Transports: tcpPorts}), iwarpPort},
+	{fallback.Soft, softcm.New(softcm.Config{}), nil},
+	{fallback.RDMA, kernelcm.New(kernelcm.Config{Transports: ownPorts}), nil},
+	{fallback.RDMA, kernelcm.New(kernelcm.Config{Transports: tcpPorts}), iwarpPort},
 }
 
 // On InfiniBand and RoCE the connection manager has ports of its own. iWARP
@@ -97,10 +99,10 @@ func checkPort(device fallback.Device) error {
 // fabricsOn returns the fabrics that may use a device.
 func fabricsOn(device fallback.Device) []fabric {
 	if device.Name == soft.DeviceName {
-		return []fabric{{fallback.Soft, rcm.SoftOn(device.Name), nil}}
+		return []fabric{{fallback.Soft, softcm.New(softcm.Config{Device: device.Name}), nil}}
 	}
-	kernel := rcm.KernelConfig{Device: device.Name, Port: device.Port, Transports: ownPorts}
+	kernel := kernelcm.Config{Device: device.Name, Port: device.Port, Transports: ownPorts}
 	iwarp := kernel
 	iwarp.Transports = tcpPorts
-	return []fabric{{fallback.RDMA, rcm.KernelWith(kernel), nil}, {fallback.RDMA, rcm.KernelWith(iwarp), iwarpPort}}
+	return []fabric{{fallback.RDMA, kernelcm.New(kernel), nil}, {fallback.RDMA, kernelcm.New(iwarp), iwarpPort}}
 }

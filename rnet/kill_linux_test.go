@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
@@ -48,7 +49,7 @@ func caller(args []string) error {
 
 // mute takes the name of an address, and requests, and answers none.
 func mute(args []string) error {
-	ln, err := rcm.Soft().Listen(netip.MustParseAddrPort(args[0]), rcm.ListenConfig{})
+	ln, err := softcm.New(softcm.Config{}).Listen(netip.MustParseAddrPort(args[0]), rcm.ListenConfig{})
 	if err != nil {
 		return err
 	}

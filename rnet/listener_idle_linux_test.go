@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
-	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 )
 
 // goroutineStacks returns the stacks of all goroutines in which this module's code is,
@@ -34,8 +35,8 @@ func goroutineStacks() (stacks []string) {
 func fabricsToo(shift uint16) []fabric {
 	other := func(port uint16) uint16 { return port ^ shift }
 	return []fabric{
-		{fallback.Soft, rcm.Soft(), other},
-		{fallback.RDMA, rcm.KernelWith(rcm.KernelConfig{Transports: ownPorts}), other},
+		{fallback.Soft, softcm.New(softcm.Config{}), other},
+		{fallback.RDMA, kernelcm.New(kernelcm.Config{Transports: ownPorts}), other},
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
@@ -87,7 +88,7 @@ func (p *rawPeer) param(hello []byte) rcm.ConnParam {
 func (p *rawPeer) dial(address string, hello []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), hangTime)
 	defer cancel()
-	route, err := rcm.Soft().Resolve(ctx, netip.MustParseAddrPort(address))
+	route, err := softcm.New(softcm.Config{}).Resolve(ctx, netip.MustParseAddrPort(address))
 	if err != nil {
 		return err
 	}

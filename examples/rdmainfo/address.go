@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
@@ -51,7 +53,7 @@ func try(ctx context.Context, addr string, timeout, headStart time.Duration) add
 		return a
 	}
 	for _, ip := range list {
-		for _, fabric := range []rcm.Fabric{rcm.Soft(), rcm.Kernel()} {
+		for _, fabric := range []rcm.Fabric{softcm.New(softcm.Config{}), kernelcm.New(kernelcm.Config{})} {
 			a.Routes = append(a.Routes, resolve(ctx, fabric, ip))
 		}
 	}

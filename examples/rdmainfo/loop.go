@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -125,7 +126,7 @@ func (l *loop) connectByManager() error {
 	if err != nil {
 		return err
 	}
-	fabric := rcm.KernelOn(l.ctx.Name())
+	fabric := kernelcm.New(kernelcm.Config{Device: l.ctx.Name()})
 	err = fmt.Errorf("no address of this host is on %s", l.ctx.Name())
 	for _, a := range addresses {
 		prefix, parseErr := netip.ParsePrefix(a.String())

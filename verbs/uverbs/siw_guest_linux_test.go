@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/verbstest"
 )
@@ -30,7 +31,7 @@ func connectSiw(a, b *verbs.QP, p rcm.ConnParam) (conns [2]rcm.Conn, err error) 
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	addr := netip.AddrPortFrom(siwAddr, uint16(20000+siwPort.Add(1)%10000))
-	ln, err := rcm.KernelOn(siwDevice).Listen(addr, rcm.ListenConfig{})
+	ln, err := kernelcm.New(kernelcm.Config{Device: siwDevice}).Listen(addr, rcm.ListenConfig{})
 	if err != nil {
 		return conns, err
 	}
@@ -43,7 +44,7 @@ func connectSiw(a, b *verbs.QP, p rcm.ConnParam) (conns [2]rcm.Conn, err error) 
 		}
 		accepted <- err
 	}()
-	route, err := rcm.KernelOn(siwDevice).Resolve(ctx, addr)
+	route, err := kernelcm.New(kernelcm.Config{Device: siwDevice}).Resolve(ctx, addr)
 	if err == nil {
 		conns[0], err = route.Connect(ctx, a, p)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
@@ -119,7 +120,7 @@ func pair(t testing.TB, device string, ringSize uint32) (dialed, accepted *user)
 	require.NoError(t, err)
 	defer tcp.Close()
 	at := netip.MustParseAddrPort(tcp.Addr().String())
-	fabric := rcm.SoftOn(device)
+	fabric := softcm.New(softcm.Config{Device: device})
 	ln, err := fabric.Listen(at, rcm.ListenConfig{})
 	require.NoError(t, err)
 	defer ln.Close()

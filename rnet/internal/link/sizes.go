@@ -75,7 +75,7 @@ func (l *Link) queues() (receives, sends int) {
 
 // spareSends is how many WRs the send queue has beyond those for data: credit
 // messages and a probe. A credit message is a single WR on any device; what is
-// left on iWARP is more than package rcm posts there (kernel_siw_linux.go).
+// left on iWARP is more than package rcm/kernelcm posts there (siw_linux.go).
 func (l *Link) spareSends() int { return controlSlots*l.requestsPerMessage() + 1 }
 
 // allocRing makes the receive ring. Where memory is short a smaller ring is

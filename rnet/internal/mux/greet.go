@@ -50,7 +50,7 @@ func (m *Mux) greet(ctx context.Context, alive func() error) error {
 // immediates, the side that listens must not be the first (RFC 5044, section
 // 7.1: the other one might still take its message for a part of the MPA
 // handshake). That siw notices the first message is up to package rcm
-// (kernel_siw_linux.go).
+// (rcm/kernelcm/siw_linux.go).
 func (m *Mux) awaitTurn(ctx context.Context, alive func() error) error {
 	if m.link.Immediates() || m.cfg.Dialed {
 		return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
@@ -107,7 +108,7 @@ func (k carrier) pair(t testing.TB) (dialed, accepted *end) {
 	require.NoError(t, err)
 	defer tcp.Close()
 	at := netip.MustParseAddrPort(tcp.Addr().String())
-	fabric := rcm.SoftOn(name)
+	fabric := softcm.New(softcm.Config{Device: name})
 	ln, err := fabric.Listen(at, rcm.ListenConfig{})
 	require.NoError(t, err)
 	defer ln.Close()

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
 )
@@ -42,7 +43,7 @@ func TestAListenerOfRCMRejectsARequest(t *testing.T) {
 				return
 			}
 			if modeltest.Host() == 0 {
-				l, err := rcm.Kernel().Listen(netip.AddrPortFrom(first, served), rcm.ListenConfig{})
+				l, err := kernelcm.New(kernelcm.Config{}).Listen(netip.AddrPortFrom(first, served), rcm.ListenConfig{})
 				require.NoError(t, err)
 				defer l.Close()
 				modeltest.Exchange(t, nil) // it listens
@@ -57,7 +58,7 @@ func TestAListenerOfRCMRejectsARequest(t *testing.T) {
 			}
 			modeltest.Exchange(t, nil)
 			to := netip.AddrPortFrom(first, served)
-			route, err := rcm.Kernel().Resolve(t.Context(), to)
+			route, err := kernelcm.New(kernelcm.Config{}).Resolve(t.Context(), to)
 			require.NoError(t, err)
 			require.Equal(t, "mlx5_0", route.Device())
 			require.Equal(t, first.Next().String(), route.LocalAddr().String())

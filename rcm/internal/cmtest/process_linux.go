@@ -1,0 +1,97 @@
+package cmtest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// roleVariable names the part that a child process plays, and its arguments.
+const roleVariable = "RCM_TEST_ROLE"
+
+// Roles are what a child process may do; packages add theirs.
+var Roles = make(map[string]func(args []string) error)
+
+func playRole(role string) int {
+	args := strings.Fields(role)
+	go func() {
+		io.Copy(io.Discard, os.Stdin) // ended by the parent's death, or its wish
+		time.Sleep(Patience)
+		os.Exit(3) // for those who wait for something else
+	}()
+	if err := Roles[args[0]](args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, role, err)
+		return 1
+	}
+	return 0
+}
+
+// child is another process that plays a role. It says "ready" on its standard
+// output when it is, and may end when its standard input does.
+type child struct {
+	Cmd   *exec.Cmd
+	lines *bufio.Scanner
+}
+
+// StartChild starts a process, as another user if uid is not 0, and waits
+// until it is ready.
+func StartChild(t testing.TB, uid uint32, role string, args ...string) *child {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), roleVariable+"="+role+" "+strings.Join(args, " "))
+	cmd.Stderr = os.Stderr
+	if uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	c := &child{Cmd: cmd, lines: bufio.NewScanner(stdout)}
+	t.Cleanup(func() {
+		stdin.Close()
+		defer c.killAfter(Patience)()
+		cmd.Wait() // ends with the child
+	})
+	c.Expect(t, "ready")
+	return c
+}
+
+// killAfter kills the child when its time is up, which ends all waits for it,
+// unless stop is called before.
+func (c *child) killAfter(d time.Duration) (stop func() bool) {
+	return time.AfterFunc(d, func() { c.Cmd.Process.Kill() }).Stop
+}
+
+// Expect waits for a line of the child's output; the wait ends with the
+// child's death too, and that comes after patience at the latest.
+func (c *child) Expect(t testing.TB, want string) {
+	t.Helper()
+	defer c.killAfter(Patience)()
+	require.True(t, c.lines.Scan(), "child ended before it said %q", want)
+	require.Equal(t, want, c.lines.Text())
+}
+
+func UntilStdinEnds() {
+	fmt.Println("ready")
+	var b [1]byte
+	os.Stdin.Read(b[:])
+}
+
+// Kill ends the child as kill(1) does.
+func (c *child) Kill() error { return c.Cmd.Process.Kill() }
+
+// PID is its number.
+func (c *child) PID() int { return c.Cmd.Process.Pid }
+
+// WaitEnd waits for the end of a child that was killed.
+func (c *child) WaitEnd() { _ = c.Cmd.Wait() }

@@ -1,0 +1,224 @@
+package handshake
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// The messages of the software HCA's connection manager; docs/protocol.md
+// has the byte tables. This file turns them into bytes and back and does nothing else.
+
+const (
+	messageMagic   = "RJCM"
+	messageVersion = 1
+
+	headerSize   = 8
+	endpointSize = 24
+	addrSize     = 20
+	requestSize  = headerSize + endpointSize + 4 + 2*addrSize
+	replySize    = headerSize + endpointSize + 4
+	rejectSize   = headerSize + 4
+
+	// MaxMessage is the longest message there is, a reply.
+	MaxMessage = replySize + rcm.MaxReplyData
+)
+
+type MessageKind uint8
+
+const (
+	KindRequest    MessageKind = 1 // REQ, dialer to acceptor
+	KindReply      MessageKind = 2 // REP, acceptor to dialer
+	KindReject     MessageKind = 3 // REJ, acceptor to dialer
+	KindReady      MessageKind = 4 // RTU, dialer to acceptor
+	KindDisconnect MessageKind = 5 // DREQ, either way
+)
+
+// String names the message as the specification does.
+func (k MessageKind) String() string {
+	switch k {
+	case KindRequest:
+		return "REQ"
+	case KindReply:
+		return "REP"
+	case KindReject:
+		return "REJ"
+	case KindReady:
+		return "RTU"
+	case KindDisconnect:
+		return "DREQ"
+	}
+	return fmt.Sprintf("message(%d)", uint8(k))
+}
+
+// Message is one Message; which fields count depends on its kind.
+type Message struct {
+	Kind      MessageKind
+	From      Endpoint       // REQ, REP
+	Resources uint8          // REQ, REP: responder resources of the sender
+	Depth     uint8          // REQ, REP: initiator depth of the sender
+	Src, Dst  netip.AddrPort // REQ
+	Reason    uint16         // REJ
+	Private   []byte         // REQ, REP, REJ
+}
+
+// Endpoint is where a QP is and with which packet it begins.
+type Endpoint struct {
+	GID verbs.GID
+	QPN uint32 // 24 bits
+	PSN uint32 // 24 bits
+}
+
+// ErrVersion is a well-formed header of a version that we do not speak.
+var ErrVersion = errors.New("unknown protocol version")
+
+// AppendTo appends the encoding of m to b. Private data must be within the
+// limits of the kind.
+func (m *Message) AppendTo(b []byte) []byte {
+	start := len(b)
+	b = append(b, messageMagic...)
+	b = append(b, messageVersion, byte(m.Kind), 0, 0) // length follows below
+	switch m.Kind {
+	case KindRequest:
+		b = m.appendEnd(b)
+		b = appendAddr(b, m.Src)
+		b = appendAddr(b, m.Dst)
+	case KindReply:
+		b = m.appendEnd(b)
+	case KindReject:
+		b = binary.BigEndian.AppendUint16(b, m.Reason)
+		b = binary.BigEndian.AppendUint16(b, uint16(len(m.Private)))
+	}
+	b = append(b, m.Private...)
+	binary.BigEndian.PutUint16(b[start+6:], uint16(len(b)-start))
+	return b
+}
+
+func (m *Message) appendEnd(b []byte) []byte {
+	b = append(b, m.From.GID[:]...)
+	b = binary.BigEndian.AppendUint32(b, m.From.QPN)
+	b = binary.BigEndian.AppendUint32(b, m.From.PSN)
+	b = append(b, m.Resources, m.Depth)
+	return binary.BigEndian.AppendUint16(b, uint16(len(m.Private)))
+}
+
+func appendAddr(b []byte, a netip.AddrPort) []byte {
+	ip := a.Addr().As16()
+	family := byte(6)
+	if a.Addr().Is4() {
+		family = 4
+	}
+	b = append(b, ip[:]...)
+	b = binary.BigEndian.AppendUint16(b, a.Port())
+	return append(b, family, 0)
+}
+
+// Parse reads the message that packet holds, no more and no less. The
+// private data is a copy. The error wraps ErrMalformed or ErrVersion.
+func Parse(packet []byte) (Message, error) {
+	if len(packet) < headerSize || string(packet[:4]) != messageMagic {
+		return Message{}, fmt.Errorf("%w: no header", rcm.ErrMalformed)
+	}
+	if v := packet[4]; v != messageVersion {
+		return Message{}, fmt.Errorf("%w %d", ErrVersion, v)
+	}
+	m := Message{Kind: MessageKind(packet[5])}
+	if n := binary.BigEndian.Uint16(packet[6:]); int(n) != len(packet) {
+		return Message{}, fmt.Errorf("%w: %v of %d bytes says it has %d", rcm.ErrMalformed, m.Kind, len(packet), n)
+	}
+	var err error
+	switch m.Kind {
+	case KindRequest:
+		err = m.parseRequest(packet)
+	case KindReply:
+		err = m.parseReply(packet)
+	case KindReject:
+		err = m.parseReject(packet)
+	case KindReady, KindDisconnect:
+		if len(packet) != headerSize {
+			err = fmt.Errorf("%d bytes too many", len(packet)-headerSize)
+		}
+	default:
+		err = errors.New("unknown kind")
+	}
+	if err != nil {
+		return Message{}, fmt.Errorf("%w: %v: %w", rcm.ErrMalformed, m.Kind, err)
+	}
+	return m, nil
+}
+
+func (m *Message) parseRequest(p []byte) error {
+	if len(p) < requestSize {
+		return errShort
+	}
+	if err := m.parseEnd(p[headerSize:], p[requestSize:], rcm.MaxRequestData); err != nil {
+		return err
+	}
+	var err error
+	if m.Src, err = parseAddr(p[requestSize-2*addrSize:]); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if m.Dst, err = parseAddr(p[requestSize-addrSize:]); err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	return nil
+}
+
+func (m *Message) parseReply(p []byte) error {
+	if len(p) < replySize {
+		return errShort
+	}
+	return m.parseEnd(p[headerSize:], p[replySize:], rcm.MaxReplyData)
+}
+
+func (m *Message) parseReject(p []byte) error {
+	if len(p) < rejectSize {
+		return errShort
+	}
+	m.Reason = binary.BigEndian.Uint16(p[headerSize:])
+	return m.parsePrivate(binary.BigEndian.Uint16(p[headerSize+2:]), p[rejectSize:], rcm.MaxRejectData)
+}
+
+var errShort = errors.New("too short")
+
+// parseEnd reads the endpoint, the read depths and the length of the private
+// data from p, which has endpointSize+4 bytes at least, and the data itself.
+func (m *Message) parseEnd(p, private []byte, maxPrivate int) error {
+	m.From.GID = verbs.GID(p[:16])
+	m.From.QPN = binary.BigEndian.Uint32(p[16:])
+	m.From.PSN = binary.BigEndian.Uint32(p[20:])
+	if m.From.GID == (verbs.GID{}) {
+		return errors.New("no GID")
+	}
+	if m.From.QPN >= 1<<24 || m.From.PSN >= 1<<24 {
+		return fmt.Errorf("QP number %#x or packet number %#x has more than 24 bits", m.From.QPN, m.From.PSN)
+	}
+	m.Resources, m.Depth = p[24], p[25]
+	return m.parsePrivate(binary.BigEndian.Uint16(p[26:]), private, maxPrivate)
+}
+
+func (m *Message) parsePrivate(length uint16, data []byte, limit int) error {
+	if int(length) != len(data) || len(data) > limit {
+		return fmt.Errorf("%d bytes of private data announced, %d there, %d allowed", length, len(data), limit)
+	}
+	if length > 0 {
+		m.Private = append([]byte(nil), data...)
+	}
+	return nil
+}
+
+// parseAddr reads an address from p, which has addrSize bytes at least. IPv4
+// must be in its IPv4-mapped form and IPv6 must not, so that an address has
+// one encoding.
+func parseAddr(p []byte) (netip.AddrPort, error) {
+	ip := netip.AddrFrom16([16]byte(p[:16]))
+	port, family := binary.BigEndian.Uint16(p[16:]), p[18]
+	if p[19] != 0 || port == 0 || family != 4 && family != 6 || ip.Is4In6() != (family == 4) {
+		return netip.AddrPort{}, fmt.Errorf("address %v, port %d, family %d", ip, port, family)
+	}
+	return netip.AddrPortFrom(ip.Unmap(), port), nil
+}

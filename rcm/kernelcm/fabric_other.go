@@ -1,0 +1,23 @@
+//go:build !linux
+
+package kernelcm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
+
+// Resolve fails: there are no RDMA devices on this system.
+func (f *fabric) Resolve(_ context.Context, addr netip.AddrPort) (rcm.Route, error) {
+	return nil, fmt.Errorf("rcm: resolve %v: %w: no RDMA devices on %s: %w", addr, rcm.ErrNoRoute, runtime.GOOS, errors.ErrUnsupported)
+}
+
+// Listen fails: there are no RDMA devices on this system.
+func (f *fabric) Listen(addr netip.AddrPort, _ rcm.ListenConfig) (rcm.Listener, error) {
+	return nil, fmt.Errorf("rcm: listen on %v: %w: no RDMA devices on %s: %w", addr, rcm.ErrNoRoute, runtime.GOOS, errors.ErrUnsupported)
+}

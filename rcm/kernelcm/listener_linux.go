@@ -1,0 +1,440 @@
+package kernelcm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// The acceptor's side, up to Accept. A listener has an id for each address. A
+// wildcard listener has one for every address of the host that a device of the
+// fabric has; rdma_cm has wildcards of its own, but those listen on all devices of
+// the host. Ours has to leave out those that the fabric does not use: iWARP is to be
+// at another port than the rest, since TCP has this one there, and that would make
+// the whole wildcard fail.
+//
+// A listener has no goroutine while nobody comes: requests are looked at on one that
+// ends with them, and so is, for all listeners of the process together, whether
+// addresses or devices have come or gone. Handshakes need no goroutine: the kernel has
+// done its part when it reports a request, and the rest is Accept's.
+
+// kernelBacklog is how many requests the kernel keeps for us to read. Accept's
+// queue is our own.
+const kernelBacklog = 256
+
+// maxPending is how many requests that have been read may wait to be looked at.
+const maxPending = 1024
+
+// rescan is how often the listeners look whether addresses or devices have
+// come.
+const rescan = time.Second
+
+// settle is for how many looks after a change a listener tries again: a device that
+// has come has no addresses at first.
+const settle = 10
+
+// Listen makes ids that listen on addr.
+func (f *fabric) Listen(addr netip.AddrPort, cfg rcm.ListenConfig) (rcm.Listener, error) {
+	l, err := f.listen(addr, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("rcm: listen on %v: %w", addr, err)
+	}
+	return l, nil
+}
+
+func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, error) {
+	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+	switch {
+	case !addr.Addr().IsValid() || addr.Port() == 0:
+		return nil, fmt.Errorf("%w: needs an address and a port", verbs.ErrInvalid)
+	case addr.Addr().IsLoopback():
+		return nil, fmt.Errorf("%w: loopback address", rcm.ErrNoRoute)
+	case cfg.Backlog < 0 || cfg.HandshakeTimeout < 0:
+		return nil, fmt.Errorf("%w: backlog %d, handshake timeout %v", verbs.ErrInvalid, cfg.Backlog, cfg.HandshakeTimeout)
+	case cfg.Device != "" && f.cfg.Device != "" && cfg.Device != f.cfg.Device:
+		return nil, fmt.Errorf("%w: listener on %s of a fabric on %s", verbs.ErrInvalid, cfg.Device, f.cfg.Device)
+	}
+	fabric := &fabric{f.cfg}
+	fabric.cfg.Device = cmp.Or(cfg.Device, f.cfg.Device)
+	if err := fabric.anyDevice(); err != nil {
+		return nil, err
+	}
+	l := &listener{
+		fabric:  fabric,
+		addr:    addr,
+		v6Only:  cfg.V6Only,
+		timeout: cmp.Or(cfg.HandshakeTimeout, handshake.DefaultHandshakeTimeout),
+		queue:   make(chan *request, cmp.Or(cfg.Backlog, handshake.DefaultBacklog)),
+		closed:  make(chan struct{}),
+		ids:     make(map[netip.Addr]*cmID),
+		arrived: cfg.Arrived,
+	}
+	if l.arrived == nil {
+		l.arrived = func() {}
+	}
+	if err := l.open(); err != nil {
+		l.closeIDs()
+		return nil, err
+	}
+	rescans.add(l)
+	return l, nil
+}
+
+type listener struct {
+	fabric  *fabric
+	addr    netip.AddrPort
+	v6Only  bool
+	timeout time.Duration
+	queue   chan *request // for Accept; never blocks its sender
+	closed  chan struct{} // closed by Close, and when the listener fails
+	once    sync.Once     // closes closed
+	failure error         // set before closed is closed
+	arrived func()        // ListenConfig.Arrived
+
+	// opening is held while ids are opened and closed. It guards ids, which are
+	// those that listen, seen, what the host was like when they were opened, and
+	// again, for how many looks more to try what is missing.
+	opening sync.Mutex
+	ids     map[netip.Addr]*cmID
+	seen    string
+	again   int
+
+	mu      sync.Mutex
+	pending []cmEvent      // requests that nobody has looked at, at most maxPending; guarded by mu
+	lost    []netip.Addr   // those whose id went with its device; guarded by mu
+	busy    bool           // a goroutine works; guarded by mu
+	shut    bool           // no goroutine begins any more; guarded by mu
+	working sync.WaitGroup // the goroutine
+
+	requests, overflows atomic.Uint64
+}
+
+func (l *listener) Addr() netip.AddrPort { return l.addr }
+
+func (l *listener) Stats() rcm.ListenStats {
+	return rcm.ListenStats{Requests: l.requests.Load(), Overflows: l.overflows.Load()}
+}
+
+func (l *listener) Accept(ctx context.Context) (rcm.Request, error) {
+	// A closed listener gives no request, however many wait.
+	select {
+	case <-l.closed:
+		return nil, l.wrap(l.failure)
+	default:
+	}
+	select {
+	case r := <-l.queue: // it comes before the end of ctx
+		return r, nil
+	default:
+	}
+	// Ends with a request, Close or ctx.
+	select {
+	case r := <-l.queue:
+		return r, nil
+	case <-l.closed:
+		return nil, l.wrap(l.failure)
+	case <-ctx.Done():
+		return nil, l.wrap(handshake.ContextError(ctx))
+	}
+}
+
+func (l *listener) wrap(err error) error {
+	return fmt.Errorf("rcm: accept on %v: %w", l.addr, err)
+}
+
+func (l *listener) Close() error {
+	l.end(net.ErrClosed)
+	l.shutDown()
+	return nil
+}
+
+// end makes Accept fail from now on.
+func (l *listener) end(err error) {
+	l.once.Do(func() {
+		l.failure = err
+		close(l.closed)
+		l.arrived()
+	})
+}
+
+// shutDown gives the addresses back, and refuses who has come to them.
+func (l *listener) shutDown() {
+	rescans.remove(l)
+	l.closeIDs()
+	l.mu.Lock()
+	l.shut = true
+	pending := l.pending
+	l.pending = nil
+	l.mu.Unlock()
+	l.working.Wait() // ends: the goroutine only gives commands that the kernel answers at once
+	for _, ev := range pending {
+		refuseID(ev.conn, rcm.ReasonInvalidService)
+	}
+	for {
+		select {
+		case r := <-l.queue:
+			refuseID(r.id, rcm.ReasonInvalidService)
+		default:
+			return
+		}
+	}
+}
+
+// event is called by the reader of events, with one of the id that listens on an
+// address.
+func (l *listener) event(at netip.Addr, ev cmEvent) {
+	switch ev.kind {
+	case eventConnectRequest:
+		if reason := l.keep(ev); reason != 0 {
+			// Here and now, so that no flood of requests is read faster than
+			// it is refused. The kernel waits for nobody to do it.
+			refuseID(ev.conn, reason)
+		}
+	case eventLost:
+		l.end(ev.lost) // another descriptor would fare no better
+	case eventDeviceRemoval:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lost = append(l.lost, at)
+		l.work()
+	}
+}
+
+// keep keeps a request to be looked at, or says why not.
+func (l *listener) keep(ev cmEvent) (refusal uint16) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.shut:
+		return rcm.ReasonInvalidService
+	case len(l.pending) == maxPending:
+		l.overflows.Add(1)
+		return rcm.ReasonNoResources
+	}
+	l.pending = append(l.pending, ev)
+	l.work()
+	return 0
+}
+
+// work starts a goroutine that looks at what has come, unless one does. mu is held.
+func (l *listener) work() {
+	if !l.busy && !l.shut {
+		l.busy = true
+		l.working.Go(l.serve)
+	}
+}
+
+// serve queues the requests that have come, and closes ids that are lost, until there
+// are none.
+func (l *listener) serve() {
+	for {
+		l.mu.Lock()
+		pending, lost := l.pending, l.lost
+		l.pending, l.lost = nil, nil
+		l.busy = len(pending)+len(lost) > 0
+		busy := l.busy
+		l.mu.Unlock()
+		if !busy {
+			return
+		}
+		for _, at := range lost {
+			l.closeID(at)
+		}
+		for _, ev := range pending {
+			l.request(ev)
+		}
+	}
+}
+
+// request queues one request, or refuses it.
+func (l *listener) request(ev cmEvent) {
+	r, err := newRequest(ev, l)
+	if err != nil {
+		// The peer has gone already, its device has, or this process is short
+		// of descriptors.
+		l.overflows.Add(1)
+		refuseID(ev.conn, rcm.ReasonNoResources)
+		return
+	}
+	if len(l.queue) == cap(l.queue) {
+		l.overflows.Add(1)
+		refuseID(ev.conn, rcm.ReasonNoResources)
+		return
+	}
+	// Whoever takes it finds it counted.
+	l.requests.Add(1)
+	l.queue <- r // does not block: nobody else sends
+	l.arrived()
+}
+
+// closeID closes an id whose device is being removed, which waits for that.
+func (l *listener) closeID(at netip.Addr) {
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	if id := l.ids[at]; id != nil {
+		delete(l.ids, at)
+		id.destroy()
+	}
+	l.again = settle
+}
+
+func (l *listener) closeIDs() {
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	for at, id := range l.ids {
+		delete(l.ids, at)
+		id.destroy()
+	}
+}
+
+// serves reports whether an address of the host is among those that the
+// listener is for.
+func (l *listener) serves(ip netip.Addr) bool {
+	here := l.addr.Addr()
+	switch {
+	case here == netip.IPv6Unspecified():
+		return ip.Is6() || !l.v6Only
+	case here == netip.IPv4Unspecified():
+		return ip.Is4()
+	}
+	return ip == here
+}
+
+// open opens the ids for addresses that the host has.
+func (l *listener) open() error {
+	host, addrs, err := hostState()
+	if err != nil {
+		return err
+	}
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	return l.openMissing(host, addrs)
+}
+
+// openMissing opens what is missing. The error is about the first address that
+// could have been had but for somebody else; it wraps ErrNoRoute if no device has
+// any of the addresses. opening is held.
+func (l *listener) openMissing(host string, addrs []netip.Addr) error {
+	var firstErr error
+	for _, at := range addrs {
+		if l.ids[at] != nil || !l.serves(at) {
+			continue
+		}
+		id, err := l.openID(at)
+		switch {
+		case err == nil:
+			l.ids[at] = id
+		case !errors.Is(err, rcm.ErrNoRoute) && firstErr == nil:
+			firstErr = err
+		}
+	}
+	l.seen = host
+	if firstErr != nil {
+		l.again = settle // what is taken now may be free later
+		return firstErr
+	}
+	if len(l.ids) == 0 {
+		return fmt.Errorf("%w: none that may be used has this address", rcm.ErrNoRoute)
+	}
+	return nil
+}
+
+// rescan opens ids where addresses or devices have come or an id was lost, and closes
+// those whose address has gone.
+func (l *listener) rescan(host string, addrs []netip.Addr) {
+	l.opening.Lock()
+	defer l.opening.Unlock()
+	select {
+	case <-l.closed:
+		return
+	default:
+	}
+	switch {
+	case host != l.seen:
+		l.again = settle
+	case l.again == 0:
+		return
+	}
+	l.again--
+	for at, id := range l.ids {
+		if !slices.Contains(addrs, at) {
+			delete(l.ids, at)
+			id.destroy()
+		}
+	}
+	_ = l.openMissing(host, addrs) // what it could not open it tries at the next look
+}
+
+// openID makes an id listen on one address.
+func (l *listener) openID(at netip.Addr) (*cmID, error) {
+	id, err := newCMID()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.listenOn(id, at); err != nil {
+		id.destroy()
+		return nil, err
+	}
+	return id, nil
+}
+
+// rescans are the listeners of the process, for which a timer looks at the host
+// together.
+var rescans rescanner
+
+type rescanner struct {
+	mu        sync.Mutex
+	listeners map[*listener]struct{} // guarded by mu
+	timer     *time.Timer            // guarded by mu; it runs while there are listeners
+}
+
+func (r *rescanner) add(l *listener) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer == nil {
+		r.listeners = make(map[*listener]struct{})
+		r.timer = time.AfterFunc(rescan, r.look)
+	} else if len(r.listeners) == 0 {
+		r.timer.Reset(rescan)
+	}
+	r.listeners[l] = struct{}{}
+}
+
+func (r *rescanner) remove(l *listener) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.listeners, l)
+	if len(r.listeners) == 0 && r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// look runs on a goroutine of the timer's.
+func (r *rescanner) look() {
+	r.mu.Lock()
+	listeners := slices.Collect(maps.Keys(r.listeners))
+	r.mu.Unlock()
+	// Without an answer (the process is short of descriptors, say) all ids stay.
+	if host, addrs, err := hostState(); err == nil {
+		for _, l := range listeners {
+			l.rescan(host, addrs)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.listeners) > 0 {
+		r.timer.Reset(rescan)
+	}
+}

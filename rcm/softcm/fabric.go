@@ -1,0 +1,35 @@
+package softcm
+
+import "github.com/seed-b9b531af/ramjet/rcm"
+
+// defaultDevice is the device that is used if a Config names none.
+const defaultDevice = "soft0"
+
+// Config says how to connect over a software device; the zero value means device
+// "soft0" and processes of the same user.
+type Config struct {
+	// Device is the software device to make QPs on, "soft0" if empty.
+	Device string
+	// PeerPolicy decides which processes may be dialed, and which may dial; nil
+	// means those of the same user. It must not wait. The policy of a
+	// ListenConfig narrows it down.
+	PeerPolicy func(rcm.Peer) bool
+}
+
+// New returns the Fabric of a software device: it connects processes of this
+// host. On systems other than Linux there is none, and its calls return errors that
+// wrap ErrNoRoute.
+func New(cfg Config) rcm.Fabric {
+	if cfg.Device == "" {
+		cfg.Device = defaultDevice
+	}
+	return &fabric{device: cfg.Device, allow: cfg.PeerPolicy}
+}
+
+type fabric struct {
+	device string
+	allow  func(rcm.Peer) bool // nil: those of the same user
+}
+
+// Name returns "soft".
+func (f *fabric) Name() string { return "soft" }

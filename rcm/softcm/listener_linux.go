@@ -1,0 +1,291 @@
+package softcm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"golang.org/x/sys/unix"
+)
+
+// The acceptor's side, up to Accept: connections are taken off the socket as they
+// come (samehost.Listener.Serve), each handshake runs on a goroutine of its own until
+// the request is complete, and complete requests wait in a channel. Without peers
+// there is no goroutine but the one that all listeners of the process have together.
+
+// maxHandshakes is how many peers may owe their request at a time. A dialer that only
+// resolved is among them.
+const maxHandshakes = 1024
+
+// Listen makes the bootstrap socket of addr.
+func (f *fabric) Listen(addr netip.AddrPort, cfg rcm.ListenConfig) (rcm.Listener, error) {
+	l, err := f.listen(addr, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("rcm: listen on %v: %w", addr, err)
+	}
+	return l, nil
+}
+
+func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, error) {
+	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+	switch {
+	case !addr.Addr().IsValid() || addr.Port() == 0:
+		return nil, fmt.Errorf("%w: needs an address and a port", verbs.ErrInvalid)
+	case addr.Addr().Zone() != "":
+		return nil, fmt.Errorf("%w: address has a zone", rcm.ErrNoRoute)
+	case cfg.Backlog < 0 || cfg.HandshakeTimeout < 0:
+		return nil, fmt.Errorf("%w: backlog %d, handshake timeout %v", verbs.ErrInvalid, cfg.Backlog, cfg.HandshakeTimeout)
+	}
+	l := &listener{
+		addr:    addr,
+		v6Only:  cfg.V6Only,
+		device:  cmp.Or(cfg.Device, f.device),
+		timeout: cmp.Or(cfg.HandshakeTimeout, handshake.DefaultHandshakeTimeout),
+		allow:   cfg.PeerPolicy,
+		queue:   make(chan *request, cmp.Or(cfg.Backlog, handshake.DefaultBacklog)),
+		closed:  make(chan struct{}),
+		shaking: make(map[*socket]struct{}),
+		arrived: cfg.Arrived,
+	}
+	for _, name := range listenNames(addr, cfg.V6Only) {
+		ln, err := samehost.Listen(samehost.ListenConfig{
+			Type: unix.SOCK_SEQPACKET, Name: name, Backlog: unix.SOMAXCONN,
+			Admit:  policy(f.allow),
+			Denied: func(samehost.Peer) { l.denied.Add(1) },
+			Denial: handshake.Refusal(rcm.ReasonPeerDenied),
+		})
+		if err != nil {
+			for _, ln := range l.lns {
+				ln.Close()
+			}
+			return nil, err
+		}
+		l.lns = append(l.lns, ln)
+	}
+	for _, ln := range l.lns {
+		if err := ln.Serve(func(c *samehost.Conn) { l.shake(&socket{c}) }); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+type listener struct {
+	addr    netip.AddrPort
+	v6Only  bool
+	device  string
+	timeout time.Duration
+	allow   func(rcm.Peer) bool  // of those whom lns let in; nil: all
+	lns     []*samehost.Listener // one for each name
+	queue   chan *request        // complete requests; never blocks its senders
+	closed  chan struct{}        // closed by Close
+	arrived func()               // ListenConfig.Arrived; may be nil
+	running sync.WaitGroup       // the handshakes
+
+	mu      sync.Mutex
+	shaking map[*socket]struct{} // guarded by mu; nil once closed
+
+	requests, malformed, timedOut, denied, overflows atomic.Uint64
+}
+
+func (l *listener) Addr() netip.AddrPort { return l.addr }
+
+func (l *listener) Stats() rcm.ListenStats {
+	return rcm.ListenStats{
+		Requests:  l.requests.Load(),
+		Malformed: l.malformed.Load(),
+		TimedOut:  l.timedOut.Load(),
+		Denied:    l.denied.Load(),
+		Overflows: l.overflows.Load(),
+	}
+}
+
+func (l *listener) Accept(ctx context.Context) (rcm.Request, error) {
+	for {
+		// A closed listener gives no request, however many wait.
+		select {
+		case <-l.closed:
+			return nil, l.wrap(net.ErrClosed)
+		default:
+		}
+		var r *request
+		select {
+		case r = <-l.queue: // it comes before the end of ctx
+		default:
+			// Ends with a request, Close or ctx.
+			select {
+			case r = <-l.queue:
+			case <-l.closed:
+				return nil, l.wrap(net.ErrClosed)
+			case <-ctx.Done():
+				return nil, l.wrap(handshake.ContextError(ctx))
+			}
+		}
+		if r.sock.waiting() {
+			return r, nil
+		}
+		r.sock.Close() // the dialer has given up
+	}
+}
+
+func (l *listener) wrap(err error) error { return fmt.Errorf("rcm: accept on %v: %w", l.addr, err) }
+
+func (l *listener) Close() error {
+	l.mu.Lock()
+	if l.shaking == nil {
+		l.mu.Unlock()
+		return nil
+	}
+	for s := range l.shaking {
+		s.Close()
+	}
+	l.shaking = nil
+	l.mu.Unlock()
+	close(l.closed)
+	if l.arrived != nil {
+		l.arrived()
+	}
+	var err error
+	for _, ln := range l.lns {
+		err = errors.Join(err, ln.Close())
+	}
+	l.running.Wait() // ends: the sockets that the goroutines read are closed
+	for {
+		select {
+		case r := <-l.queue:
+			r.refuse(rcm.ReasonInvalidService)
+		default:
+			return err
+		}
+	}
+}
+
+// shake starts the handshake with a new peer.
+func (l *listener) shake(sock *socket) {
+	l.mu.Lock()
+	full := len(l.shaking) >= maxHandshakes
+	if l.shaking != nil && !full {
+		l.shaking[sock] = struct{}{}
+		l.running.Add(1)
+		l.mu.Unlock()
+		go l.handshake(sock)
+		return
+	}
+	l.mu.Unlock()
+	if full {
+		l.overflows.Add(1)
+		refuse(sock, rcm.ReasonNoResources)
+		return
+	}
+	sock.Close() // the listener is closed
+}
+
+// handshake receives one peer's request and queues it.
+func (l *listener) handshake(sock *socket) {
+	defer l.running.Done()
+	if l.allow != nil && !l.allow(sock.peer()) {
+		l.denied.Add(1)
+		l.release(sock)
+		refuse(sock, rcm.ReasonPeerDenied)
+		return
+	}
+	sock.SetReadDeadline(time.Now().Add(l.timeout))
+	m, err := sock.expect(handshake.KindRequest)
+	if open := l.release(sock); !open {
+		sock.Close()
+		return
+	}
+	if err == nil && !l.serves(m.Dst) {
+		err = fmt.Errorf("%w: REQ for %v", rcm.ErrMalformed, m.Dst)
+	}
+	switch {
+	case err == nil:
+		sock.SetReadDeadline(time.Time{})
+		l.enqueue(&request{device: l.device, timeout: l.timeout, sock: sock, req: m})
+	case errors.Is(err, handshake.ErrVersion):
+		l.malformed.Add(1)
+		refuse(sock, rcm.ReasonInvalidVersion)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		l.timedOut.Add(1)
+		refuse(sock, rcm.ReasonTimeout)
+	case errors.Is(err, errHungUp):
+		sock.Close() // resolved, and then went another way
+	default:
+		l.malformed.Add(1)
+		sock.Close()
+	}
+}
+
+// release takes sock, whose handshake is over, from those that Close closes,
+// and reports whether the listener is still open.
+func (l *listener) release(sock *socket) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.shaking, sock)
+	return l.shaking != nil
+}
+
+// serves reports whether a dial to dst, an address of this host, can have
+// come to this listener.
+func (l *listener) serves(dst netip.AddrPort) bool {
+	here := l.addr.Addr()
+	switch {
+	case dst.Port() != l.addr.Port():
+		return false
+	case here == netip.IPv6Unspecified():
+		return dst.Addr().Is6() || !l.v6Only
+	case here == netip.IPv4Unspecified():
+		return dst.Addr().Is4()
+	}
+	return dst.Addr() == here
+}
+
+func (l *listener) enqueue(r *request) {
+	select {
+	case l.queue <- r:
+		l.requests.Add(1)
+		if l.arrived != nil {
+			l.arrived()
+		}
+	default:
+		l.overflows.Add(1)
+		r.refuse(rcm.ReasonNoResources)
+	}
+}
+
+// AwaitFree waits until nobody listens at addr any more, as far as that can be
+// told: Listen may fail again, and is tried again by whom it matters to. Who
+// listens there holds a connection of ours meanwhile, and ends it after its
+// handshake timeout. The error is what ended ctx, or what keeps it from waiting:
+// that another user listens, say.
+func (f *fabric) AwaitFree(ctx context.Context, addr netip.AddrPort, cfg rcm.ListenConfig) error {
+	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+	sock, err := dial(listenNames(addr, cfg.V6Only), f.allow)
+	if errors.Is(err, rcm.ErrNoListener) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("rcm: wait for %v: %w", addr, err)
+	}
+	defer sock.Close()
+	err = sock.interruptible(ctx, func() error {
+		_, err := sock.receive() // ended by the listener's end, its timeout, or ctx
+		return err
+	})
+	if ctx.Err() != nil {
+		return err
+	}
+	return nil
+}

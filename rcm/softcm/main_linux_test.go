@@ -1,0 +1,9 @@
+package softcm
+
+import (
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
+)
+
+func TestMain(m *testing.M) { cmtest.Main(m) }

@@ -1,0 +1,164 @@
+package softcm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// The dialer's side: Resolve connects the bootstrap socket, Connect sends REQ
+// over it, takes REP, moves the QP and sends RTU.
+
+// Resolve connects to the listener of addr on this host and keeps the
+// connection in the Route.
+func (f *fabric) Resolve(ctx context.Context, addr netip.AddrPort) (rcm.Route, error) {
+	r, err := f.resolve(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("rcm: resolve %v: %w", addr, err)
+	}
+	return r, nil
+}
+
+func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, error) {
+	if ctx.Err() != nil {
+		return nil, handshake.ContextError(ctx)
+	}
+	target, err := targetOf(addr)
+	if err != nil {
+		return nil, err
+	}
+	names := namesFor(target)
+	sock, err := dial(names[:], f.allow)
+	if err != nil {
+		return nil, err
+	}
+	return &route{
+		device: f.device,
+		local:  netip.AddrPortFrom(sourceFor(target.Addr()), sourcePort()),
+		remote: target,
+		sock:   sock,
+	}, nil
+}
+
+// The ports that TCP would choose from by default
+// (net.ipv4.ip_local_port_range). A software connection needs no port; it has
+// one so that its addresses look like TCP's and differ within a process.
+const (
+	firstSourcePort = 32768
+	sourcePorts     = 60999 - firstSourcePort + 1
+)
+
+var nextSourcePort atomic.Uint32
+
+func init() { nextSourcePort.Store(rand.Uint32()) }
+
+func sourcePort() uint16 { return uint16(firstSourcePort + nextSourcePort.Add(1)%sourcePorts) }
+
+type route struct {
+	device string
+	local  netip.AddrPort
+	remote netip.AddrPort
+	sock   *socket
+	used   atomic.Bool // Connect or Close has taken sock
+}
+
+func (r *route) Device() string             { return r.device }
+func (r *route) Port() uint8                { return onlyPort }
+func (r *route) LocalAddr() netip.Addr      { return r.local.Addr() }
+func (r *route) RemoteAddr() netip.AddrPort { return r.remote }
+
+func (r *route) Close() error {
+	if r.used.Swap(true) {
+		return nil
+	}
+	return r.sock.Close()
+}
+
+func (r *route) Connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm.Conn, error) {
+	if r.used.Swap(true) {
+		return nil, fmt.Errorf("rcm: connect %v: %w: route was used or closed", r.remote, verbs.ErrInvalid)
+	}
+	c, err := r.connect(ctx, qp, p)
+	if err != nil {
+		r.sock.Close()
+		return nil, fmt.Errorf("rcm: connect %v: %w", r.remote, err)
+	}
+	return c, nil
+}
+
+func (r *route) connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm.Conn, error) {
+	p, err := handshake.Complete(withTimeout(p), qp, rcm.MaxRequestData)
+	if err != nil {
+		return nil, err
+	}
+	local, err := localEndpoint(qp)
+	if err != nil {
+		return nil, err
+	}
+	if err := toInit(qp, &p); err != nil {
+		return nil, handshake.Failed(qp, err)
+	}
+	var rep handshake.Message
+	err = r.sock.interruptible(ctx, func() error {
+		if rep, err = r.exchange(&p, local); err != nil {
+			return err
+		}
+		if err := toRTS(qp, &p, local, rep.From, handshake.Agree(&p, rep.Resources, rep.Depth)); err != nil {
+			return err
+		}
+		return r.sock.send(&handshake.Message{Kind: handshake.KindReady})
+	})
+	if err != nil {
+		return nil, handshake.Failed(qp, err)
+	}
+	return newConn(r.sock, qp, r.local, r.remote, rep.Private), nil
+}
+
+// exchange sends REQ and waits for the answer; the wait ends with the answer,
+// the peer's hang-up or interruptible.
+func (r *route) exchange(p *rcm.ConnParam, local handshake.Endpoint) (handshake.Message, error) {
+	err := r.sock.send(&handshake.Message{
+		Kind: handshake.KindRequest, From: local, Resources: p.ResponderResources, Depth: p.InitiatorDepth,
+		Src: r.local, Dst: r.remote, Private: p.PrivateData,
+	})
+	if err != nil && !errors.Is(err, errHungUp) {
+		return handshake.Message{}, err
+	}
+	// A listener that closed the socket already may have said why.
+	return r.sock.expect(handshake.KindReply)
+}
+
+// Taken reports whether the listener's process has taken all that it was sent, or
+// may yet do so: on a busy machine a process waits for long, but one that is stopped
+// takes nothing. It may be called while Connect runs.
+func (r *route) Taken() bool {
+	raw, err := r.sock.SyscallConn()
+	unread := 0 // where the connection has ended: then Connect is about to return
+	if err == nil {
+		raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	}
+	return unread == 0 || !stopped(r.sock.peer().PID)
+}
+
+// stopped reports whether a process is, by a signal or by a debugger. One in another
+// PID namespace cannot be looked at, and is taken for one that runs.
+func stopped(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if pid == 0 || err != nil {
+		return false
+	}
+	// The state follows the name, which is in brackets and may have some itself.
+	_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+	return len(state) > 0 && (state[0] == 'T' || state[0] == 't')
+}
