@@ -73,16 +73,16 @@ func FuzzCreditImm(f *testing.F) {
 }
 
 // FuzzNotice reads any completion of a receive on a device without immediates,
-// and whatever a peer may have sent to the places of the receives: a notice or
+// and whatever a peer may have sent to the places of the receives: such a SEND or
 // a short message is taken from its own place and nowhere else, and what split
 // sends comes out.
 func FuzzNotice(f *testing.F) {
-	f.Add(uint64(0), uint32(noticeLen), uint32(1<<31|5<<16|7), uint32(4096))
-	f.Add(uint64(2), uint32(noticeLen), uint32(0), uint32(0))
-	f.Add(uint64(3), uint32(noticeLen), uint32(0xffffffff), uint32(0xffffffff)) // the place of probes' answers
-	f.Add(uint64(1)<<57, uint32(noticeLen), uint32(0), uint32(1))               // times shortMessage it is 0
-	f.Add(uint64(1), uint32(noticeLen-1), uint32(0), uint32(1))
-	f.Add(uint64(1), uint32(noticeLen+1), uint32(0), uint32(1))
+	f.Add(uint64(0), uint32(immediateSendLen), uint32(1<<31|5<<16|7), uint32(4096))
+	f.Add(uint64(2), uint32(immediateSendLen), uint32(0), uint32(0))
+	f.Add(uint64(3), uint32(immediateSendLen), uint32(0xffffffff), uint32(0xffffffff)) // the place of probes' answers
+	f.Add(uint64(1)<<57, uint32(immediateSendLen), uint32(0), uint32(1))               // times shortMessage it is 0
+	f.Add(uint64(1), uint32(immediateSendLen-1), uint32(0), uint32(1))
+	f.Add(uint64(1), uint32(immediateSendLen+1), uint32(0), uint32(1))
 	f.Add(uint64(1), uint32(HeaderLen), uint32(0), uint32(1))
 	f.Add(uint64(2), uint32(shortMessage), uint32(0), uint32(1))
 	f.Add(uint64(2), uint32(shortMessage+1), uint32(0), uint32(1))
@@ -97,9 +97,9 @@ func FuzzNotice(f *testing.F) {
 	f.Fuzz(func(t *testing.T, place uint64, length, imm, written uint32) {
 		mem := n.mr.Bytes()
 		clear(mem)
-		notice := place < places && length == noticeLen
+		standsForImmediate := place < places && length == immediateSendLen
 		message := place < places && length >= HeaderLen && length <= shortMessage
-		if notice || message {
+		if standsForImmediate || message {
 			binary.LittleEndian.PutUint32(mem[place*shortMessage:], imm)
 			binary.LittleEndian.PutUint32(mem[place*shortMessage+4:], written)
 		}
@@ -113,7 +113,7 @@ func FuzzNotice(f *testing.F) {
 			require.Equal(t, imm, binary.LittleEndian.Uint32(short))
 			require.Equal(t, verbs.WC{ID: place, ByteLen: length, Imm: immFrames, Opcode: verbs.WCRecvWriteWithImm}, wc)
 			return
-		case !notice:
+		case !standsForImmediate:
 			require.ErrorIs(t, err, ErrProtocol)
 			return
 		}
@@ -123,7 +123,7 @@ func FuzzNotice(f *testing.F) {
 
 		wrs := n.split(&verbs.SendWR{Opcode: verbs.OpWriteWithImm, Imm: imm, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, written%8192)}})
 		copy(mem[place*shortMessage:], wrs[len(wrs)-1].Inline[0])
-		wc = verbs.WC{ID: place, ByteLen: noticeLen}
+		wc = verbs.WC{ID: place, ByteLen: immediateSendLen}
 		_, err = n.read(&wc)
 		require.NoError(t, err)
 		require.Equal(t, imm, wc.Imm)

@@ -16,7 +16,7 @@ import (
 //	0  u32 immediate
 //	4  u32 bytes written; 0 for a credit message, which has no WRITE
 //
-// That SEND is a notice.
+// That SEND stands for the immediate.
 //
 // A short message goes into the SEND itself, and there is no WRITE: a SEND of
 // HeaderLen bytes or more is a message of that length. That is half the
@@ -31,14 +31,14 @@ type emulation struct {
 	sges  []verbs.SGE  // one for each place
 	sink  [1]verbs.SGE // where the answers to probes go
 	next  int          // place of the next receive to post
-	out   [noticeLen]byte
+	out   [immediateSendLen]byte
 	outs  [1][]byte
 	pair  [2]verbs.SendWR
 	posts [repostBatch]verbs.RecvWR
 }
 
 const (
-	noticeLen = 8
+	immediateSendLen = 8
 	// shortMessage is the longest message that may come in a SEND, if the
 	// hello says that there is room for it.
 	shortMessage = 128
@@ -52,12 +52,12 @@ const (
 const copiedWrite = 4 << 10
 
 // alloc makes places for so many receives, and one for the answers to probes.
-// Where memory is short they have room for notices only.
+// Where memory is short they have room for that only.
 func (m *emulation) alloc(pd *verbs.PD, receives int) (err error) {
 	m.place = shortMessage
 	m.mr, err = pd.AllocMR((receives+1)*m.place, verbs.AccessLocalWrite, verbs.MROptions{})
 	if err != nil && isShort(err) {
-		m.place = noticeLen
+		m.place = immediateSendLen
 		m.mr, err = pd.AllocMR((receives+1)*m.place, verbs.AccessLocalWrite, verbs.MROptions{})
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (m *emulation) alloc(pd *verbs.PD, receives int) (err error) {
 	for i := range m.sges {
 		m.sges[i] = m.mr.SGE(i*m.place, m.place)
 	}
-	m.sink[0] = m.mr.SGE(receives*m.place, noticeLen)
+	m.sink[0] = m.mr.SGE(receives*m.place, immediateSendLen)
 	m.outs[0] = m.out[:]
 	return nil
 }
@@ -88,12 +88,12 @@ func (m *emulation) posted(count int) { m.next = (m.next + count) % len(m.sges) 
 // read turns the completion of a receive into that of a WRITE_WITH_IMM. A short
 // message is returned; it lies in its place until the receive is posted again.
 func (m *emulation) read(wc *verbs.WC) (short []byte, err error) {
-	if wc.ID >= uint64(len(m.sges)) || wc.ByteLen > uint32(m.place) || wc.ByteLen < HeaderLen && wc.ByteLen != noticeLen {
+	if wc.ID >= uint64(len(m.sges)) || wc.ByteLen > uint32(m.place) || wc.ByteLen < HeaderLen && wc.ByteLen != immediateSendLen {
 		return nil, fmt.Errorf("%w: SEND of %d bytes in place %d", ErrProtocol, wc.ByteLen, wc.ID)
 	}
 	wc.Opcode = verbs.WCRecvWriteWithImm
 	sent := m.mr.Bytes()[wc.ID*uint64(m.place):][:wc.ByteLen:wc.ByteLen]
-	if wc.ByteLen != noticeLen {
+	if wc.ByteLen != immediateSendLen {
 		wc.Imm = immFrames
 		return sent, nil
 	}

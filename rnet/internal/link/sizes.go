@@ -54,8 +54,8 @@ func (l *Link) fit(dev *verbs.DeviceAttr) error {
 		return fmt.Errorf("%w: %d work requests in a queue and %d completions are too few", verbs.ErrUnsupported, dev.MaxQPWR, dev.MaxCQE)
 	case dev.MaxSGE < 2:
 		return fmt.Errorf("%w: %d SGEs in a work request are too few", verbs.ErrUnsupported, dev.MaxSGE)
-	case l.emulation != nil && l.inline < noticeLen:
-		return fmt.Errorf("%w: neither immediates nor %d inline bytes", verbs.ErrUnsupported, noticeLen)
+	case l.emulation != nil && l.inline < immediateSendLen:
+		return fmt.Errorf("%w: neither immediates nor %d inline bytes", verbs.ErrUnsupported, immediateSendLen)
 	}
 	return nil
 }
