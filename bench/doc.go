@@ -3,6 +3,7 @@
 //
 //	go run ./bench              everything but gnetidle, in a minute
 //	go run ./bench programs     another page: programs as people have them
+//	go run ./bench verbs        the verbs alone, in the manner of perftest
 //	go run ./bench -help        what can be chosen
 //
 // One table comes out. The column "vs TCP" says how many times better a

@@ -1,0 +1,189 @@
+package verbsperf
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// measure runs the loop of one end. It returns the times of round trips, or the moments
+// at which sixteenths of the work were done, where there is something to tell.
+func (s *side) measure(server bool) ([]time.Duration, error) {
+	switch op := s.spec.operation(); {
+	case !s.spec.latency():
+		return s.stream(!server || s.spec.Both, server || s.spec.Both)
+	case op == "write":
+		return s.pingMemory(server)
+	case op == "read" || op == "atomic":
+		if server {
+			return nil, nil
+		}
+		return s.ask()
+	}
+	return s.pingPong(server)
+}
+
+// pingPong sends messages that use up a receive to and fro.
+func (s *side) pingPong(server bool) ([]time.Duration, error) {
+	wrs := []verbs.SendWR{s.request(0)}
+	wrs[0].Flags |= verbs.SendSignaled
+	var wcs [1]verbs.WC
+	times := make([]time.Duration, 0, s.spec.Iterations)
+	for i := range s.spec.Iterations {
+		begin := time.Now()
+		if !server {
+			if err := s.post(0, wrs); err != nil {
+				return nil, err
+			}
+		}
+		if _, err := s.await(s.recv, wcs[:]); err != nil {
+			return nil, fmt.Errorf("message %d: %w", i, err)
+		}
+		if server {
+			if err := s.post(0, wrs); err != nil {
+				return nil, err
+			}
+		} else {
+			times = append(times, time.Since(begin))
+		}
+		if err := s.receive(0, 1); err != nil {
+			return nil, err
+		}
+		if _, err := s.await(s.send, wcs[:]); err != nil {
+			return nil, err
+		}
+	}
+	return times, nil
+}
+
+// pingMemory writes to and fro: who waits looks at the memory.
+func (s *side) pingMemory(server bool) ([]time.Duration, error) {
+	size := s.spec.Size
+	wrs := []verbs.SendWR{s.request(0)}
+	wrs[0].Flags |= verbs.SendSignaled
+	mine := s.mr.Bytes()[size-4:]
+	theirs := (*atomic.Uint32)(unsafe.Pointer(&s.mr.Bytes()[s.half+size-4]))
+	var wcs [1]verbs.WC
+	times := make([]time.Duration, 0, s.spec.Iterations)
+	for i := range s.spec.Iterations {
+		number := uint32(i + 1)
+		(*atomic.Uint32)(unsafe.Pointer(&mine[0])).Store(number)
+		begin := time.Now()
+		if !server {
+			if err := s.post(0, wrs); err != nil {
+				return nil, err
+			}
+		}
+		for idle := 1; theirs.Load() != number; idle++ {
+			if idle%4096 == 0 && time.Since(begin) > patience {
+				return nil, errSilent
+			}
+		}
+		if server {
+			if err := s.post(0, wrs); err != nil {
+				return nil, err
+			}
+		} else {
+			times = append(times, time.Since(begin))
+		}
+		if _, err := s.await(s.send, wcs[:]); err != nil {
+			return nil, err
+		}
+	}
+	return times, nil
+}
+
+// ask posts one request that is answered after the other.
+func (s *side) ask() ([]time.Duration, error) {
+	wrs := []verbs.SendWR{s.request(0)}
+	wrs[0].Flags |= verbs.SendSignaled
+	var wcs [1]verbs.WC
+	times := make([]time.Duration, 0, s.spec.Iterations)
+	for range s.spec.Iterations {
+		begin := time.Now()
+		if err := s.post(0, wrs); err != nil {
+			return nil, err
+		}
+		if _, err := s.await(s.send, wcs[:]); err != nil {
+			return nil, err
+		}
+		times = append(times, time.Since(begin))
+	}
+	return times, nil
+}
+
+func (s *side) post(i int, wrs []verbs.SendWR) error {
+	_, err := s.qps[i].PostSend(wrs)
+	return err
+}
+
+// parts is in how many the work is cut to find its peak.
+const parts = 16
+
+// stream keeps Depth requests outstanding on each QP, if it sends, and takes as many
+// messages as the other end sends.
+func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
+	total := s.spec.Iterations * len(s.qps)
+	toSend, toTake := 0, 0
+	if sends {
+		toSend = total
+	}
+	if receives && s.uses() {
+		toTake = total
+	}
+	requests := make([][]verbs.SendWR, len(s.qps))
+	posted, outstanding := make([]int, len(s.qps)), make([]int, len(s.qps))
+	number := make(map[uint32]int, len(s.qps))
+	for i, qp := range s.qps {
+		requests[i] = []verbs.SendWR{s.request(i)}
+		requests[i][0].Flags |= verbs.SendSignaled
+		number[qp.Num()] = i
+	}
+	var wcs [64]verbs.WC
+	var marks []time.Duration
+	begin := time.Now()
+	var deadline time.Time
+	for sent, taken, idle := 0, 0, 0; sent < toSend || taken < toTake; {
+		for i := range s.qps {
+			for toSend > 0 && posted[i] < s.spec.Iterations && outstanding[i] < s.spec.Depth {
+				if err := s.post(i, requests[i]); err != nil {
+					return nil, err
+				}
+				posted[i]++
+				outstanding[i]++
+			}
+		}
+		done, err := poll(s.send, wcs[:])
+		if err != nil {
+			return nil, err
+		}
+		for j := range wcs[:done] {
+			outstanding[wcs[j].ID]--
+		}
+		sent += done
+		for len(marks) < parts && sent >= toSend*(len(marks)+1)/parts && toSend > 0 {
+			marks = append(marks, time.Since(begin))
+		}
+		came, err := poll(s.recv, wcs[:])
+		if err != nil {
+			return nil, err
+		}
+		for j := range wcs[:came] {
+			if err := s.receive(number[wcs[j].QPN], 1); err != nil {
+				return nil, err
+			}
+		}
+		if taken += came; done+came > 0 {
+			idle = 0
+			continue
+		}
+		if err := s.idle(idle, &deadline); err != nil {
+			return nil, err
+		}
+		idle++
+	}
+	return marks, nil
+}
