@@ -3,6 +3,7 @@ package rnet
 import (
 	"fmt"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,8 +59,9 @@ type packetState struct {
 }
 
 type packetValue struct {
-	n   int
-	err error
+	n    int32
+	size uint32
+	err  error
 }
 
 func packetOptionsOf(c syscall.RawConn) (s packetState) {
@@ -74,10 +76,33 @@ func packetOptionsOf(c syscall.RawConn) (s packetState) {
 			s.bound = fmt.Sprint(err)
 		}
 		for i, o := range packetOptions {
-			s.values[i].n, s.values[i].err = unix.GetsockoptInt(int(fd), o.level, o.code)
+			s.values[i] = o.read(int(fd))
 		}
 	})
 	return s
+}
+
+// read asks the kernel for the option.
+func (o packetOption) read(fd int) (v packetValue) {
+	v.size, v.err = o.readTo(fd, &v.n)
+	return v
+}
+
+// readTo writes the option to value, or of a longer one the beginning, and returns
+// what the kernel says of its size.
+func (o packetOption) readTo(fd int, value *int32) (size uint32, err error) {
+	size = uint32(unsafe.Sizeof(*value))
+	if o.level == unix.SOL_SOCKET && o.code == unix.SO_GET_FILTER {
+		// Here sizes are numbers of instructions, of 8 bytes each. For none the
+		// kernel writes none, and says how many there are.
+		size = 0
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(o.level), uintptr(o.code),
+		uintptr(unsafe.Pointer(value)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return size, nil
 }
 
 // changed returns the name of what is no longer as it was, "" if nothing is.

@@ -74,10 +74,7 @@ func TestOptionsOfPacketsMakeADialGoOverTCP(t *testing.T) {
 		"a local address": doing(func(fd int) error {
 			return unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 		}),
-		"SO_ATTACH_FILTER": doing(func(fd int) error {
-			all := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff}}
-			return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &all[0]})
-		}),
+		"SO_ATTACH_FILTER": doing(func(fd int) error { return attachFilter(fd, 1) }),
 		"IP_OPTIONS": doing(func(fd int) error {
 			return unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x94\x04\x00\x00") // a router alert
 		}),
@@ -121,6 +118,42 @@ func TestOptionsOfPacketsMakeADialGoOverTCP(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What the kernel writes for an option stays in the place that there is for it, also for
+// a filter, whose size it counts in instructions.
+func TestOptionsAreReadWithinTheirPlace(t *testing.T) {
+	for instructions := range 6 {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		defer unix.Close(fd)
+		if instructions > 0 {
+			require.NoError(t, attachFilter(fd, instructions))
+		}
+		for _, o := range packetOptions {
+			const canary = 0x5ca1ab1e
+			var place [64]int32
+			for i := range place {
+				place[i] = canary
+			}
+			size, err := o.readTo(fd, &place[8])
+			for i := range place {
+				if i != 8 {
+					require.EqualValues(t, canary, place[i], "%s was written %d bytes from its place", o.name, 4*(i-8))
+				}
+			}
+			if o.code == unix.SO_GET_FILTER && o.level == unix.SOL_SOCKET {
+				require.NoError(t, err)
+				require.EqualValues(t, instructions, size)
+			}
+		}
+	}
+}
+
+// attachFilter attaches a filter that lets everything pass.
+func attachFilter(fd, instructions int) error {
+	all := slices.Repeat([]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff}}, instructions)
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(instructions), Filter: &all[0]})
 }
 
 // A program forbids addresses by its control function: those where streams are served
