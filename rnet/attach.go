@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 // snapshot is what a process tells other processes of its user, in JSON. Package
@@ -48,17 +49,17 @@ var attachable = attachment{attach.Server{Document: func() ([]byte, error) {
 type attachment struct{ server attach.Server }
 
 func (a *attachment) hold() {
-	env, _ := environment() // an error of it has kept sessions from being made
+	env, _ := settings.Environment() // an error of it has kept sessions from being made
 	if env.NoStats {
 		return
 	}
 	if err := a.server.Hold(); err != nil && env.Debug {
-		debugLog.Debug("rnet: statistics cannot be read by other processes", "err", err)
+		settings.DebugLog.Debug("rnet: statistics cannot be read by other processes", "err", err)
 	}
 }
 
 func (a *attachment) release() {
-	if env, _ := environment(); !env.NoStats {
+	if env, _ := settings.Environment(); !env.NoStats {
 		a.server.Release()
 	}
 }

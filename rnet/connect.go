@@ -31,7 +31,7 @@ func (w *way) close() {
 // look asks the fabrics for a way to the address, without waiting for anybody.
 func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
 	w := new(way)
-	for _, f := range a.set.fabrics() {
+	for _, f := range fabricsFor(a.set) {
 		if f.transport != fallback.Soft {
 			if err := f.Reaches(addr); err == nil {
 				w.others = append(w.others, f)
@@ -124,11 +124,11 @@ func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, p
 }
 
 func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.AddrPort, a *attempt, onEnd func(*session)) (*session, error) {
-	cfg := a.set.session
+	cfg := a.set.Session
 	if a.d.Dedicated {
 		cfg.Streams = 1 // so the listener sets no addresses aside for more
 	}
-	s, err := newSession(route.Device(), cfg, mux.Config{Dialed: true, Alone: a.d.Dedicated, Poller: a.poller}, a.set.log)
+	s, err := newSession(route.Device(), cfg, mux.Config{Dialed: true, Alone: a.d.Dedicated, Poller: a.poller}, a.set.Log)
 	if err != nil {
 		route.Close()
 		return nil, err

@@ -12,7 +12,9 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 // Dial is net.Dial: it connects to the address on the network, over the
@@ -95,7 +97,15 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // one is demanded the error wraps a *net.OpError that says why it cannot be
 // had: fallback.Classify returns the reason.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	return d.dial(ctx, network, address, nil)
+	request := loop.DialOf(ctx)
+	if request == nil {
+		return d.dial(ctx, network, address, nil)
+	}
+	conn, err := d.dial(ctx, network, address, request.Poller)
+	if c, ok := conn.(*Conn); ok {
+		request.Stream = c.st
+	}
+	return conn, err
 }
 
 // dial is DialContext for a stream that an event loop is to serve, or nobody
@@ -104,11 +114,11 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return d.socketDialer().DialContext(ctx, network, address)
 	}
-	set, err := resolveSettings(d.Transport, d.Profile, d.Device, d.Limits, d.Logger)
+	set, err := d.settings()
 	chosen := false
 	if err == nil && d.Choose != nil {
 		if t := d.Choose(ctx, network, address); t != "" {
-			set.transport, err = fallback.ParseTransport(string(t))
+			set.Transport, err = fallback.ParseTransport(string(t))
 			chosen = true
 		}
 	}
@@ -117,6 +127,14 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 	}
 	a := attempt{d: d, set: set, chosen: chosen, network: network, address: address, poller: p}
 	return a.dial(ctx)
+}
+
+// settings returns what the Dialer and the environment together want.
+func (d *Dialer) settings() (settings.Settings, error) {
+	return settings.Resolve(settings.Wishes{
+		Transport: string(d.Transport), Profile: string(d.Profile), Device: d.Device,
+		Limits: settings.Limits(d.Limits), Logger: d.Logger,
+	})
 }
 
 // socketDialer returns the net.Dialer with our fields.
@@ -130,7 +148,7 @@ func (d *Dialer) socketDialer() *net.Dialer {
 // attempt is one dial.
 type attempt struct {
 	d                *Dialer
-	set              settings
+	set              settings.Settings
 	chosen           bool // by the Dialer's Choose
 	network, address string
 	poller           *mux.Poller // of the event loop that is to serve the stream; nil if none is
@@ -151,15 +169,15 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 	a.begun = time.Now()
 	ctx, cancel := a.limit(ctx)
 	defer cancel()
-	if a.set.transport != fallback.Auto {
+	if a.set.Transport != fallback.Auto {
 		conn, err := a.dialFast(ctx)
 		if err != nil {
-			a.record(a.set.transport, "", fallback.Classify(err), err)
+			a.record(a.set.Transport, "", fallback.Classify(err), err)
 			return nil, a.opError(err)
 		}
 		c := conn.(*Conn)
 		traceConnected(ctx, a.network, c)
-		a.record(a.set.transport, c.s.device, fallback.None, nil)
+		a.record(a.set.Transport, c.s.device, fallback.None, nil)
 		return conn, nil
 	}
 	if reason, ok := negatives.Recall(a.remembered()); ok && reason.Nothing() {
@@ -181,7 +199,7 @@ func (a *attempt) headStart() *fallback.HeadStart {
 // quick opens a stream on a session that lives, if there is one and the time
 // for the dial is not over; nil if not.
 func (a *attempt) quick(ctx context.Context) *Conn {
-	if a.set.transport == fallback.Auto && a.d.hasControl() {
+	if a.set.Transport == fallback.Auto && a.d.hasControl() {
 		return nil // it is to be asked about the address
 	}
 	if ctx.Err() != nil || a.d.Timeout < 0 || !a.d.Deadline.IsZero() && !time.Now().Before(a.d.Deadline) {
@@ -193,13 +211,13 @@ func (a *attempt) quick(ctx context.Context) *Conn {
 // tcpOnly returns the reason for which nothing but TCP is tried.
 func (a *attempt) tcpOnly() fallback.Reason {
 	switch {
-	case a.set.transport == fallback.TCP && a.chosen:
+	case a.set.Transport == fallback.TCP && a.chosen:
 		return fallback.Callback
-	case a.set.transport == fallback.TCP:
+	case a.set.Transport == fallback.TCP:
 		return fallback.Forced
-	case a.set.transport == fallback.Auto && fakeTime():
+	case a.set.Transport == fallback.Auto && fakeTime():
 		return fallback.FakeTime
-	case a.set.transport == fallback.Auto && a.d.LocalAddr != nil:
+	case a.set.Transport == fallback.Auto && a.d.LocalAddr != nil:
 		return fallback.SocketOptions
 	}
 	return fallback.None
@@ -277,17 +295,17 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 // remembered is what negatives knows the address by: that one device does not
 // lead there says nothing of the others.
 func (a *attempt) remembered() string {
-	if a.set.device == (fallback.Device{}) {
+	if a.set.Device == (fallback.Device{}) {
 		return a.address
 	}
-	return a.set.device.String() + " " + a.address
+	return a.set.Device.String() + " " + a.address
 }
 
 // record counts the decision and prints it.
 func (a *attempt) record(t fallback.Transport, device string, reason fallback.Reason, err error) {
 	took := time.Since(a.begun)
 	decided.Record(fallback.Decision{Addr: a.address, Transport: t, Device: device, Reason: reason, Err: err, At: a.begun, Took: took})
-	a.set.log.Debug("rnet: dial", "network", a.network, "address", a.address, "transport", t, "device", device, "reason", reason, "took", took, "err", err)
+	a.set.Log.Debug("rnet: dial", "network", a.network, "address", a.address, "transport", t, "device", device, "reason", reason, "took", took, "err", err)
 }
 
 // dialFast opens a stream on a session to one of the address's hosts.
@@ -370,7 +388,7 @@ func (a *attempt) opError(err error) error {
 	if errors.As(err, &op) {
 		return err
 	}
-	return &net.OpError{Op: "dial", Net: a.network, Addr: addrText(a.address), Err: &transportError{a.set.transport, err}}
+	return &net.OpError{Op: "dial", Net: a.network, Addr: addrText(a.address), Err: &transportError{a.set.Transport, err}}
 }
 
 // transportError says which transport was demanded and why it cannot be had.
@@ -405,7 +423,7 @@ func (a addrText) String() string { return string(a) }
 // key names the sessions that may serve the attempt.
 func (a *attempt) key() poolKey {
 	return poolKey{
-		network: a.network, address: a.address, transport: a.set.transport, device: a.set.device,
-		session: a.set.session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver, poller: a.poller,
+		network: a.network, address: a.address, transport: a.set.Transport, device: a.set.Device,
+		session: a.set.Session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver, poller: a.poller,
 	}
 }

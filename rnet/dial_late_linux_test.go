@@ -141,7 +141,7 @@ func (s *silent) Resolve(_ context.Context, addr netip.AddrPort) (rcm.Route, err
 // besideAt begins a dial that package net has not come to connect.
 func besideAt(t *testing.T, address string, d *Dialer) *beside {
 	t.Helper()
-	set, err := resolveSettings("", "", "", Limits{}, nil)
+	set, err := new(Dialer).settings()
 	require.NoError(t, err)
 	a := &attempt{d: d, set: set, network: "tcp", address: address, begun: time.Now()}
 	return &beside{a: a, stop: func() {}, over: make(chan struct{})}

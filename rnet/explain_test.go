@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
 )
@@ -100,7 +101,7 @@ func TestAFailureOverOneDeviceSaysNothingOfOthers(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
 		address := ln.Addr().String()
-		a := attempt{address: address, set: settings{device: fallback.Device{Name: "rxe7"}}}
+		a := attempt{address: address, set: settings.Settings{Device: fallback.Device{Name: "rxe7"}}}
 		negatives.Remember(a.remembered(), fallback.HandshakeTimeout, time.Now())
 		c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", address)
 		require.NoError(t, err)

@@ -1,13 +1,13 @@
 package rnet
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
@@ -68,32 +68,23 @@ var (
 // will do and others are left to try.
 func iwarpPort(port uint16) uint16 { return port ^ 0x4000 }
 
-// fabrics returns those that the settings allow, the fastest first.
-func (set *settings) fabrics() []fabric {
-	anyDevice := set.device == fallback.Device{}
-	if anyDevice && set.transport == fallback.Auto {
+// fabricsFor returns those that the settings allow, the fastest first.
+func fabricsFor(set settings.Settings) []fabric {
+	anyDevice := set.Device == fallback.Device{}
+	if anyDevice && set.Transport == fallback.Auto {
 		return fabrics
 	}
 	all := fabrics
 	if !anyDevice {
-		all = fabricsOn(set.device)
+		all = fabricsOn(set.Device)
 	}
 	var list []fabric
 	for _, f := range all {
-		if set.transport == fallback.Auto || set.transport == f.transport {
+		if set.Transport == fallback.Auto || set.Transport == f.transport {
 			list = append(list, f)
 		}
 	}
 	return list
-}
-
-// checkPort refuses a port that the software HCA has not. Those of kernel
-// devices, which come and go, are looked for when a route is.
-func checkPort(device fallback.Device) error {
-	if device.Name == soft.DeviceName && device.Port > 1 {
-		return fmt.Errorf("rnet: device %s has one port, not %d", device.Name, device.Port)
-	}
-	return nil
 }
 
 // fabricsOn returns the fabrics that may use a device.

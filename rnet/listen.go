@@ -12,6 +12,8 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 // Listen is net.Listen: for "tcp", "tcp4" and "tcp6" the listener serves
@@ -69,7 +71,10 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	if set.transport == fallback.TCP || set.transport == fallback.Auto && fakeTime() {
+	if request := loop.ListenOf(ctx); request != nil {
+		return lc.listenForLoops(request, network, address, set)
+	}
+	if set.Transport == fallback.TCP || set.Transport == fallback.Auto && fakeTime() {
 		return tcpConfig.Listen(ctx, network, address)
 	}
 	if !anyPort(address) {
@@ -88,7 +93,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 }
 
 // listenAt listens where the port is named: see listen_first.go.
-func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig, network, address string, set settings) (net.Listener, error) {
+func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig, network, address string, set settings.Settings) (net.Listener, error) {
 	var first *Listener
 	tcpConfig.Control = func(name, resolved string, c syscall.RawConn) error {
 		if lc.Control != nil {
@@ -115,8 +120,12 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 	return lc.listenBeside(tcp, network, set, false)
 }
 
-func (lc *ListenConfig) settings() (settings, error) {
-	return resolveSettings(lc.Transport, lc.Profile, lc.Device, lc.Limits, lc.Logger)
+// settings returns what the configuration and the environment together want.
+func (lc *ListenConfig) settings() (settings.Settings, error) {
+	return settings.Resolve(settings.Wishes{
+		Transport: string(lc.Transport), Profile: string(lc.Profile), Device: lc.Device,
+		Limits: settings.Limits(lc.Limits), Logger: lc.Logger,
+	})
 }
 
 // portTries is how many ports are tried where any will do: the connection
@@ -133,7 +142,7 @@ func anyPort(address string) bool {
 
 // listenBeside starts the listeners that stand beside a TCP listener. If one
 // finds the port taken and another port will do, the error wraps errPortTaken.
-func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set settings, otherPort bool) (net.Listener, error) {
+func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set settings.Settings, otherPort bool) (net.Listener, error) {
 	l := newListener(tcp.Addr(), network, set, nil)
 	if err := l.listenFabrics(lc.Peers, otherPort); err != nil {
 		l.Close()
@@ -159,14 +168,14 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 	}
 	var lastErr error
 	listening := false
-	for _, f := range l.set.fabrics() {
+	for _, f := range fabricsFor(l.set) {
 		at := f.at(addr)
 		if at.Port() == 0 {
 			continue
 		}
 		st := l.newStand(f, at, cfg)
 		fl, err := f.Listen(at, st.cfg)
-		l.set.log.Debug("rnet: listen", "address", at, "transport", f.transport, "err", err)
+		l.set.Log.Debug("rnet: listen", "address", at, "transport", f.transport, "err", err)
 		if otherPort && errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("%w: %w", errPortTaken, err)
 		}
@@ -183,11 +192,11 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 		listening = listening || fl != nil
 		st.open(fl)
 	}
-	if !listening && l.set.transport != fallback.Auto {
+	if !listening && l.set.Transport != fallback.Auto {
 		if lastErr == nil {
 			lastErr = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
 		}
-		return &transportError{l.set.transport, lastErr}
+		return &transportError{l.set.Transport, lastErr}
 	}
 	liveListeners.add(l, nil)
 	attachable.hold()

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 // A server that starts must not serve TCP before it serves streams: a peer that
@@ -23,7 +25,7 @@ import (
 // listener's Control that comes after the user's: c is the socket that package
 // net is about to bind to the address, which it has resolved, with all options
 // that it will have. It returns nil if TCP must come first.
-func (lc *ListenConfig) listenFirst(network, address string, c syscall.RawConn, set settings) *Listener {
+func (lc *ListenConfig) listenFirst(network, address string, c syscall.RawConn, set settings.Settings) *Listener {
 	at, err := parseLocal(address)
 	if err != nil || at.Port() == 0 {
 		return nil
@@ -34,7 +36,7 @@ func (lc *ListenConfig) listenFirst(network, address string, c syscall.RawConn, 
 	}
 	l, err := lc.holdAndListen(network, at, options, set, nil)
 	if err != nil {
-		set.log.Debug("rnet: listen over TCP first", "address", address, "err", err)
+		set.Log.Debug("rnet: listen over TCP first", "address", address, "err", err)
 		return nil
 	}
 	return l
@@ -51,7 +53,7 @@ func parseLocal(address string) (netip.AddrPort, error) {
 
 // holdAndListen listens on the fabrics, while it holds the port with a socket
 // of these options. The listener has no TCP listener yet.
-func (lc *ListenConfig) holdAndListen(network string, at netip.AddrPort, options socketOptions, set settings, loops *loopChoice) (*Listener, error) {
+func (lc *ListenConfig) holdAndListen(network string, at netip.AddrPort, options socketOptions, set settings.Settings, loops *loopChoice) (*Listener, error) {
 	port, held, err := holdPort(at, options)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/http/httptrace"
-	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
-	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // namedPort returns an address at which nobody listens, with its port.
@@ -123,8 +121,8 @@ func TestDialDoesNotWaitForAListenerThatIsNotReady(t *testing.T) {
 	t.Cleanup(func() { negatives.Forget(address) })
 	ready := make(chan struct{}) // never closed
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectStart: func(string, string) {
-		streams, err := listenFirstOnLoops(&ListenConfig{}, "tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)), loop.Socket{}, ready,
-			func(net.Addr) *mux.Poller { return nil })
+		request := loop.Listen{First: &loop.Socket{}, Ready: ready}
+		streams, err := (&ListenConfig{}).Listen(request.Context(t.Context()), "tcp", address)
 		if assert.NoError(t, err) {
 			t.Cleanup(func() { streams.Close() })
 		}

@@ -51,7 +51,7 @@ func (lc *ListenConfig) NewListener(ln net.Listener) (net.Listener, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if set.transport == fallback.TCP || set.transport == fallback.Auto && fakeTime() {
+	if set.Transport == fallback.TCP || set.Transport == fallback.Auto && fakeTime() {
 		return ln, nil
 	}
 	tcp, ok := ln.(tcpListener)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 // Listener is what Listen and NewListener return for the TCP networks, unless the
@@ -20,7 +21,7 @@ type Listener struct {
 	tcp     tcpListener // nil if somebody else listens there: see loops
 	addr    net.Addr
 	network string
-	set     settings
+	set     settings.Settings
 	fabrics []rcm.Listener // guarded by mu
 
 	avail   chan struct{}   // one token: look at queue
@@ -47,7 +48,7 @@ type Listener struct {
 }
 
 // newListener makes a listener that listens nowhere yet. It must be closed.
-func newListener(addr net.Addr, network string, set settings, loops *loopChoice) *Listener {
+func newListener(addr net.Addr, network string, set settings.Settings, loops *loopChoice) *Listener {
 	l := &Listener{
 		addr: addr, network: network, set: set, loops: loops,
 		avail: make(chan struct{}, 1), tcpFree: make(chan struct{}, 1), done: make(chan struct{}),
@@ -60,7 +61,7 @@ func newListener(addr net.Addr, network string, set settings, loops *loopChoice)
 // until Accept takes them; where there is to be no TCP they are reset at once.
 func (l *Listener) acceptFrom(tcp tcpListener) {
 	l.tcp = tcp
-	if l.set.transport != fallback.Auto {
+	if l.set.Transport != fallback.Auto {
 		l.work.Go(l.resetTCP)
 		return
 	}

@@ -140,7 +140,7 @@ func (st *stand) await() rcm.Listener {
 		}
 		fl, err := st.fabric.Listen(st.at, st.cfg)
 		if err == nil {
-			l.set.log.Debug("rnet: listen", "address", st.at, "transport", st.fabric.transport, "waited", true)
+			l.set.Log.Debug("rnet: listen", "address", st.at, "transport", st.fabric.transport, "waited", true)
 			if !l.addFabric(fl) {
 				fl.Close()
 				return nil

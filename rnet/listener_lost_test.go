@@ -30,7 +30,7 @@ func (l lostListener) Accept(context.Context) (rcm.Request, error) { return nil,
 func TestLossOfATransportsListenerIsLogged(t *testing.T) {
 	ln := overSoft.listen(t).(*Listener)
 	var text bytes.Buffer
-	ln.set.log = slog.New(slog.NewTextHandler(&text, nil))
+	ln.set.Log = slog.New(slog.NewTextHandler(&text, nil))
 	soft := ln.onFabrics()[0]
 	ln.acceptFabric(fallback.RDMA, lostListener{soft, errors.New("the descriptor is gone")})
 	require.Contains(t, text.String(), "level=ERROR")
@@ -78,7 +78,7 @@ func (nothing) Close() error         { return nil }
 // One that is always lost at once is not opened as fast as that goes.
 func TestListenerThatIsLostAtOnceIsOpenedSeldom(t *testing.T) {
 	ln := overSoft.listen(t).(*Listener)
-	ln.set.log = slog.New(slog.DiscardHandler)
+	ln.set.Log = slog.New(slog.DiscardHandler)
 	f := new(loser)
 	ln.newStand(fabric{Fabric: f, transport: fallback.RDMA}, netip.AddrPort{}, rcm.ListenConfig{}).open(nil)
 	eventually(t, "it is opened", func() bool { return f.listens.Load() > 0 })

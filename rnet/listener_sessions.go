@@ -46,7 +46,7 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) error {
 		}
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				l.set.log.Error("rnet: listener on this transport was lost, and is opened again", "transport", t, "address", fl.Addr(), "err", err)
+				l.set.Log.Error("rnet: listener on this transport was lost, and is opened again", "transport", t, "address", fl.Addr(), "err", err)
 			}
 			return err
 		}
@@ -69,10 +69,10 @@ func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
 		if cause := context.Cause(ctx); errors.Is(cause, errGaveWay) {
 			err = cause
 		}
-		l.set.log.Debug("rnet: session refused", "peer", req.RemoteAddr(), "pid", req.Peer().PID, "err", err)
+		l.set.Log.Debug("rnet: session refused", "peer", req.RemoteAddr(), "pid", req.Peer().PID, "err", err)
 		return
 	}
-	l.set.log.Debug("rnet: session", "peer", s.mux.RemoteAddr(), "pid", req.Peer().PID, "transport", t, "device", s.device)
+	l.set.Log.Debug("rnet: session", "peer", s.mux.RemoteAddr(), "pid", req.Peer().PID, "transport", t, "device", s.device)
 }
 
 func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm.Request) (*session, error) {
@@ -81,7 +81,7 @@ func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm
 	if l.loops != nil {
 		cfg.Poller = l.loops.of(net.TCPAddrFromAddrPort(req.RemoteAddr()))
 	}
-	s, err := newSession(req.Device(), l.set.session, cfg, l.set.log)
+	s, err := newSession(req.Device(), l.set.Session, cfg, l.set.Log)
 	if err != nil {
 		req.Reject(nil)
 		return nil, err

@@ -88,9 +88,9 @@ func (l *handLoop) sleeps(t testing.TB) {
 func newHandLoop(t testing.TB, k carrier) *handLoop {
 	t.Helper()
 	l := new(handLoop)
-	policy, err := loop.Resolve(k.listenConfig())
+	set, err := k.listenConfig().settings()
 	require.NoError(t, err)
-	l.poller = mux.NewPoller(l, policy.Profile)
+	l.poller = mux.NewPoller(l, set.Session.Profile)
 	t.Cleanup(l.poller.Close)
 	return l
 }
@@ -103,7 +103,8 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Co
 	tcp, err := net.Listen("tcp", k.anyPort())
 	require.NoError(t, err)
 	t.Cleanup(func() { tcp.Close() })
-	ln, err := loop.Listen(k.listenConfig(), "tcp", tcp.Addr().(*net.TCPAddr), func(net.Addr) *mux.Poller { return l.poller })
+	request := loop.Listen{Place: func(net.Addr) *mux.Poller { return l.poller }}
+	ln, err := k.listenConfig().Listen(request.Context(t.Context()), "tcp", tcp.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
 	for range streams {
@@ -179,7 +180,8 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 	far, _ := onHandLoop(t, k, 0)
 	l := newHandLoop(t, k)
 	dial := func() *Conn {
-		c, _, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
+		request := loop.Dial{Poller: l.poller}
+		c, err := k.dialer().DialContext(request.Context(t.Context()), "tcp", far.address)
 		require.NoError(t, err)
 		return c.(*Conn)
 	}
@@ -228,13 +230,14 @@ func TestAttachFindsASessionThatHasGone(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		far, _ := onHandLoop(t, k, 0)
 		l := newHandLoop(t, k)
-		conn, st, err := loop.Dial(t.Context(), k.dialer(), "tcp", far.address, l.poller)
+		request := loop.Dial{Poller: l.poller}
+		conn, err := k.dialer().DialContext(request.Context(t.Context()), "tcp", far.address)
 		require.NoError(t, err)
 		c := conn.(*Conn)
 		c.s.mux.Fail(io.ErrUnexpectedEOF)
 		l.until(t, "the loop hands the session back", func() bool { return l.poller.Sessions() == 0 })
 		<-c.s.mux.Done() // ended by the engine
-		require.False(t, l.poller.Attach(st, func(*mux.LoopStream) mux.Sink {
+		require.False(t, l.poller.Attach(request.Stream, func(*mux.LoopStream) mux.Sink {
 			t.Error("a stream of a session that has gone gets a sink")
 			return &sink{l: l}
 		}))

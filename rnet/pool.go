@@ -13,6 +13,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 var (
@@ -34,7 +35,7 @@ type poolKey struct {
 	network, address string
 	transport        fallback.Transport
 	device           fallback.Device
-	session          sessionConfig
+	session          settings.Session
 	lanes            int
 	dedicated        bool
 	resolver         *net.Resolver // the same name may stand for another address
@@ -58,7 +59,7 @@ type placeKey struct {
 	addr      netip.AddrPort
 	transport fallback.Transport
 	device    fallback.Device
-	session   sessionConfig
+	session   settings.Session
 	lane      int
 	poller    *mux.Poller
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 // ringBytes returns the memory that the regions have that peers may write to: rings,
@@ -54,7 +55,7 @@ func TestSessionOfRequestsAndAnswersTouchesLittleOfItsRings(t *testing.T) {
 	ln := k.listen(t)
 	for range sessions {
 		c, s := k.connect(t, ln)
-		pingPong(t, c, s, 10*defaultRingSize/(2*80)/sessions)
+		pingPong(t, c, s, 10*settings.DefaultRingSize/(2*80)/sessions)
 	}
 	const each = 2 * 8 << 10
 	require.LessOrEqual(t, ringBytes(t)/sessions, int64(each), "bytes for a session, both ends")
@@ -72,7 +73,7 @@ func TestRingGivesMemoryBackWhenIdle(t *testing.T) {
 			sent()
 		}
 		if round == 0 {
-			require.Greater(t, ringBytes(t), int64(defaultRingSize/2), "all of a ring is used")
+			require.Greater(t, ringBytes(t), int64(settings.DefaultRingSize/2), "all of a ring is used")
 		}
 		turns := 0
 		eventually(t, "the memory is given back", func() bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 // A session connects two processes: a mux, the link that it runs over, and the
@@ -34,24 +35,17 @@ type session struct {
 	onEnd    func(*session) // called when no stream can be added any more
 }
 
-// sessionConfig is what both kinds of sessions are made from.
-type sessionConfig struct {
-	mux.Sizes
-	profile  fallback.Profile
-	ringSize uint32
-}
-
 // newSession makes all of a session but the connection. kind says what is not in cfg.
-func newSession(deviceName string, cfg sessionConfig, kind mux.Config, log *slog.Logger) (*session, error) {
+func newSession(deviceName string, cfg settings.Session, kind mux.Config, log *slog.Logger) (*session, error) {
 	s := &session{log: log, opened: time.Now()}
 	var err error
 	if s.dev, err = acquireDevice(deviceName); err != nil {
 		return nil, err
 	}
-	kind.Sizes, kind.Profile = cfg.Sizes, cfg.profile
+	kind.Sizes, kind.Profile = cfg.Sizes, cfg.Profile
 	s.mux = mux.New(kind, s)
 	s.over, err = link.New(link.Config{
-		Device: s.dev.ctx, Release: s.dev.release, RingSize: cfg.ringSize, Slots: link.DefaultSlots, Send: s.mux.SendLock(),
+		Device: s.dev.ctx, Release: s.dev.release, RingSize: cfg.RingSize, Slots: link.DefaultSlots, Send: s.mux.SendLock(),
 	}, s.mux)
 	if err != nil {
 		return nil, err

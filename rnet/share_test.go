@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 // smallSession is a carrier whose sessions may hold little.
@@ -29,7 +30,7 @@ func TestStreamsThatNobodyReadsHoldNoMoreThanTheSessionWindow(t *testing.T) {
 	var held *session
 	for range streams {
 		c, s := smallSession.connect(t, ln)
-		go c.Write(make([]byte, defaultWindow)) // ends with the test
+		go c.Write(make([]byte, settings.DefaultWindow)) // ends with the test
 		held = s.(*Conn).s
 	}
 	// All that may come has come when each stream has its minimum.

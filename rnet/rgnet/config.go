@@ -6,6 +6,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
 // Config is a choice of transport for Run, Rotate and NewClient, which gnet's
@@ -63,6 +64,14 @@ func (cfg Config) Rotate(handler gnet.EventHandler, addrs []string, opts ...gnet
 // cannot be read.
 func NewClient(handler gnet.EventHandler, opts ...gnet.Option) (*Client, error) {
 	return Config{}.NewClient(handler, opts...)
+}
+
+// settings returns what the configuration and the environment together want.
+func (cfg Config) settings() (settings.Settings, error) {
+	return settings.Resolve(settings.Wishes{
+		Transport: string(cfg.Transport), Profile: string(cfg.Profile), Device: cfg.Device,
+		Limits: settings.Limits(cfg.Limits), Logger: cfg.Logger,
+	})
 }
 
 func (cfg Config) listenConfig() *rnet.ListenConfig {

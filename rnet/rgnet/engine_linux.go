@@ -85,11 +85,12 @@ func (cfg Config) bridge(handler gnet.EventHandler, opts []gnet.Option) (*bridge
 	for _, o := range opts {
 		o(&b.opts)
 	}
-	policy, err := loop.Resolve(cfg.listenConfig())
+	set, err := cfg.settings()
 	if err != nil {
 		return nil, err
 	}
-	b.tcp, b.fast, b.profile, b.log = policy.TCP, policy.Accelerated, policy.Profile, policy.Log
+	b.tcp, b.fast = set.Transport == fallback.Auto || set.Transport == fallback.TCP, set.Transport != fallback.TCP
+	b.profile, b.log = set.Session.Profile, set.Log
 	b.loopCount = loops(&b.opts)
 	if b.readCap = b.opts.ReadBufferCap; b.readCap <= 0 {
 		b.readCap = math.MaxInt
@@ -279,11 +280,21 @@ func (b *bridge) listenFirst() {
 			V6: !v4, V6Only: !v4 && (at.IP != nil || network == "tcp6"),
 			ReuseAddr: b.opts.ReuseAddr, ReusePort: b.opts.ReusePort,
 		}
-		ln, err := loop.ListenFirst(b.cfg.listenConfig(), network, at, socket, b.running, b.place)
+		ln, err := b.listenBeside(&loop.Listen{First: &socket, Ready: b.running, Place: b.place}, network, at)
 		if err == nil && ln != nil {
 			b.listeners[protoAddr] = ln
 		}
 	}
+}
+
+// listenBeside listens for streams where gnet listens for TCP, or will. It returns nil
+// without an error if the configuration is for TCP alone.
+func (b *bridge) listenBeside(request *loop.Listen, network string, at *net.TCPAddr) (loop.Listener, error) {
+	ln, err := b.cfg.listenConfig().Listen(request.Context(context.Background()), network, at.String())
+	if err != nil || ln == nil {
+		return nil, err
+	}
+	return ln.(loop.Listener), nil
 }
 
 func (b *bridge) listensAt(protoAddr string) bool {
@@ -308,7 +319,7 @@ func (b *bridge) listen(protoAddr string) error {
 	if err != nil {
 		return err
 	}
-	ln, err := loop.Listen(b.cfg.listenConfig(), network, at, b.place)
+	ln, err := b.listenBeside(&loop.Listen{Place: b.place}, network, at)
 	if err != nil || ln == nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
+	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rnet"
-	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
 // CountConnections returns how many connections the engine serves, -1 if it
@@ -28,8 +28,8 @@ func (cfg Config) rotate(handler gnet.EventHandler, addrs []string, opts []gnet.
 
 // check fails if the configuration demands what only Linux has.
 func (cfg Config) check() error {
-	policy, err := loop.Resolve(cfg.listenConfig())
-	if err == nil && !policy.TCP {
+	set, err := cfg.settings()
+	if err == nil && set.Transport != fallback.Auto && set.Transport != fallback.TCP {
 		err = fmt.Errorf("rgnet: transport %s is for Linux", cfg.Transport)
 	}
 	return err

@@ -248,11 +248,12 @@ func (l *eventLoop) enrollServer(conn net.Conn, userContext any) (gnet.Conn, err
 // dial opens a stream that this loop serves, or has another connection
 // enrolled.
 func (l *eventLoop) dial(ctx context.Context, network, address string, userContext any, enroll func(net.Conn, any) (gnet.Conn, error)) (gnet.Conn, error) {
-	nc, st, err := loop.Dial(ctx, l.b.cfg.dialer(), network, address, l.poller)
+	request := loop.Dial{Poller: l.poller}
+	nc, err := l.b.cfg.dialer().DialContext(request.Context(ctx), network, address)
 	if err != nil {
 		return nil, err
 	}
-	if st == nil {
+	if request.Stream == nil {
 		return enroll(nc, userContext)
 	}
 	var c *conn
@@ -263,7 +264,7 @@ func (l *eventLoop) dial(ctx context.Context, network, address string, userConte
 		if l.hasEnded() {
 			return nil
 		}
-		if c = l.attach(st, userContext); c == nil { // its session has failed meanwhile
+		if c = l.attach(request.Stream, userContext); c == nil { // its session has failed meanwhile
 			refusal = &net.OpError{Op: "dial", Net: network, Addr: nc.RemoteAddr(), Err: syscall.ECONNRESET}
 		}
 		return nil

@@ -1,16 +1,54 @@
-// Package loop is what rnet has for the event loops of rnet/rgnet beside its public
-// API: dials and listeners whose sessions go to a [mux.Poller].
+// Package loop has what the event loops of rnet/rgnet ask of rnet beside its public API.
+// They ask by the context of a call: of rnet.Dialer.DialContext for a stream on a session
+// of a loop ([Dial]), of rnet.ListenConfig.Listen for a listener that gives its sessions
+// to loops ([Listen]).
 package loop
 
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net"
 
-	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
+
+type (
+	dialKey   struct{}
+	listenKey struct{}
+)
+
+// Dial asks for a stream on a session of a poller.
+type Dial struct {
+	Poller *mux.Poller
+	// Stream is set by the dial if the connection that it returns is one.
+	Stream *mux.Stream
+}
+
+// Context returns ctx with the request.
+func (d *Dial) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, dialKey{}, d)
+}
+
+// DialOf returns the request of a context, nil if there is none.
+func DialOf(ctx context.Context) *Dial {
+	d, _ := ctx.Value(dialKey{}).(*Dial)
+	return d
+}
+
+// Listen asks for a listener of streams alone, beside a TCP listener of somebody else's.
+// With the transport "auto" a device that cannot listen is left out. The net.Listener
+// is a [Listener]; it is nil, without an error, if the configuration is for TCP alone.
+type Listen struct {
+	// Place chooses the poller of a session by the peer's address.
+	Place func(peer net.Addr) *mux.Poller
+	// First is what the TCP listener is going to be like, nil if it stands at the address
+	// already. The port must be named then. It fails if such a TCP listener could not be
+	// opened, because there is one for example.
+	First *Socket
+	// Ready is closed when Place can be called; nil if it can be. Until then peers wait,
+	// for as long as they want to, but at most until the listener is closed.
+	Ready <-chan struct{}
+}
 
 // Socket is what a TCP listener that is to be opened will be like.
 type Socket struct {
@@ -26,31 +64,13 @@ type Listener interface {
 	CountTCP()
 }
 
-// Policy is which peers are served, and who is told of decisions.
-type Policy struct {
-	TCP, Accelerated bool
-	Profile          fallback.Profile
-	Log              *slog.Logger // never nil
+// Context returns ctx with the request.
+func (l *Listen) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, listenKey{}, l)
 }
 
-// What rnet has for event loops. It is set when package rnet is initialized;
-// config is a *rnet.ListenConfig, dialer a *rnet.Dialer.
-var (
-	// Listen listens beside a TCP listener that stands at the address already.
-	// Each session goes to the poller that place chooses by the peer's
-	// address. It returns nil without an error if the configuration is for TCP
-	// alone. With the transport "auto" a device that cannot listen is left
-	// out.
-	Listen func(config any, network string, at *net.TCPAddr, place func(peer net.Addr) *mux.Poller) (Listener, error)
-	// ListenFirst is Listen before there is the TCP listener, so that a peer
-	// that finds one finds this, too. The port must be named. It fails if a TCP
-	// listener with such a socket could not be opened, because there is one for
-	// example. Peers wait until ready is closed, for as long as they want to,
-	// but at most until the listener is closed.
-	ListenFirst func(config any, network string, at *net.TCPAddr, socket Socket, ready <-chan struct{}, place func(peer net.Addr) *mux.Poller) (Listener, error)
-	// Resolve returns what config and the environment together want.
-	Resolve func(config any) (Policy, error)
-	// Dial is Dialer.DialContext, but that streams are opened on sessions of
-	// the poller. It returns the stream too, if the connection is one.
-	Dial func(ctx context.Context, dialer any, network, address string, p *mux.Poller) (net.Conn, *mux.Stream, error)
-)
+// ListenOf returns the request of a context, nil if there is none.
+func ListenOf(ctx context.Context) *Listen {
+	l, _ := ctx.Value(listenKey{}).(*Listen)
+	return l
+}

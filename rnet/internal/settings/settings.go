@@ -1,0 +1,125 @@
+// Package settings makes of the wishes of a program and of the environment what rnet and
+// rgnet go by.
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/verbs/soft"
+)
+
+// Environment is the policy that the environment asks for, read once.
+var Environment = sync.OnceValues(func() (fallback.Policy, error) {
+	return fallback.FromEnv(os.Getenv)
+})
+
+// Wishes are what a program has chosen, see rnet.Dialer. What is zero is left to the
+// environment.
+type Wishes struct {
+	Transport, Profile, Device string
+	Limits                     Limits
+	Logger                     *slog.Logger
+}
+
+// Limits are rnet.Limits.
+type Limits struct{ RingSize, Window, SessionWindow, Streams int }
+
+// Settings are what is to be done.
+type Settings struct {
+	Transport fallback.Transport
+	Device    fallback.Device // the only one to use
+	Session   Session
+	Log       *slog.Logger // never nil
+}
+
+// Session is what sessions are made from. Those that differ in it are not shared.
+type Session struct {
+	mux.Sizes
+	Profile  fallback.Profile
+	RingSize uint32
+}
+
+// The sizes of a session where nothing is said of them.
+const (
+	DefaultRingSize = 1 << 20
+	DefaultWindow   = 512 << 10
+
+	defaultSessionWindow = 16 << 20
+	defaultStreams       = 1 << 17
+)
+
+// DebugLog prints to standard error, and NoLog nowhere.
+var (
+	DebugLog = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	NoLog    = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1}))
+)
+
+// Resolve fills in what the environment wishes.
+func Resolve(w Wishes) (Settings, error) {
+	env, err := Environment()
+	if err != nil {
+		return Settings{}, err
+	}
+	set := Settings{Transport: env.Transport, Device: env.Device, Log: w.Logger}
+	set.Session.Profile = env.Profile
+	if w.Device != "" {
+		if set.Device, err = fallback.ParseDevice(w.Device); err != nil {
+			return Settings{}, err
+		}
+	}
+	if err := checkPort(set.Device); err != nil {
+		return Settings{}, err
+	}
+	if w.Transport != "" {
+		if set.Transport, err = fallback.ParseTransport(w.Transport); err != nil {
+			return Settings{}, err
+		}
+	}
+	if w.Profile != "" {
+		if set.Session.Profile, err = fallback.ParseProfile(w.Profile); err != nil {
+			return Settings{}, err
+		}
+	}
+	if set.Log == nil {
+		set.Log = NoLog
+		if env.Debug {
+			set.Log = DebugLog
+		}
+	}
+	return set, w.Limits.apply(&set.Session)
+}
+
+// checkPort refuses a port that the software HCA has not. Those of kernel
+// devices, which come and go, are looked for when a route is.
+func checkPort(device fallback.Device) error {
+	if device.Name == soft.DeviceName && device.Port > 1 {
+		return fmt.Errorf("rnet: device %s has one port, not %d", device.Name, device.Port)
+	}
+	return nil
+}
+
+func (l *Limits) apply(s *Session) error {
+	ring, window := cmp.Or(l.RingSize, DefaultRingSize), cmp.Or(l.Window, DefaultWindow)
+	all, streams := cmp.Or(l.SessionWindow, defaultSessionWindow), cmp.Or(l.Streams, defaultStreams)
+	switch {
+	case ring < link.MinRing || ring > link.MaxRing || ring&(ring-1) != 0:
+		return fmt.Errorf("rnet: ring of %d bytes, want a power of two from %d to %d", ring, link.MinRing, link.MaxRing)
+	case window < mux.MinWindow || window > mux.MaxWindow:
+		return fmt.Errorf("rnet: window of %d bytes, want %d to %d", window, mux.MinWindow, mux.MaxWindow)
+	case all < mux.MinSessionWindow || all > mux.MaxSessionWindow:
+		return fmt.Errorf("rnet: session window of %d bytes, want %d to %d", all, mux.MinSessionWindow, mux.MaxSessionWindow)
+	case streams < 1 || streams > mux.MaxStreams:
+		return fmt.Errorf("rnet: %d streams, want 1 to %d", streams, mux.MaxStreams)
+	}
+	s.RingSize = uint32(ring)
+	s.Sizes = mux.Sizes{Window: uint32(window), SessionWindow: uint32(all), Streams: uint32(streams)}
+	return nil
+}
