@@ -93,15 +93,16 @@ func TestSlotThatIsFreeIsUsedAgainAfterAllOthers(t *testing.T) {
 }
 
 func TestListeningSideTakesThePeersIDs(t *testing.T) {
+	const slot = tablePageLen + tablePageLen/2 // on the second page
 	tab := tableOf(2 * tablePageLen)
-	c := &Stream{id: 5<<slotBits | 600}
+	c := &Stream{id: 5<<slotBits | slot}
 	require.True(t, tab.insert(c))
 	require.Same(t, c, tab.get(c.id))
 	require.False(t, tab.insert(&Stream{id: c.id}), "the id is in use")
-	require.False(t, tab.insert(&Stream{id: 6<<slotBits | 600}), "the slot is in use")
+	require.False(t, tab.insert(&Stream{id: 6<<slotBits | slot}), "the slot is in use")
 	require.False(t, tab.insert(&Stream{id: uint32(tab.limit)}), "beyond the limit")
 	require.Equal(t, 0, tab.remove(c, false))
-	require.True(t, tab.insert(&Stream{id: 6<<slotBits | 600}))
+	require.True(t, tab.insert(&Stream{id: 6<<slotBits | slot}))
 }
 
 func TestStreamThatWasRefusedCostsNoMemory(t *testing.T) {
