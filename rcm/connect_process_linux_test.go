@@ -55,7 +55,7 @@ func answer(r rcm.Request) error {
 	if err != nil {
 		return err
 	}
-	number, _, err := s.Hear()
+	number, _, err := s.Await()
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func dial(f *cmtest.Fabric, ctx context.Context, s *cmtest.Side, addr netip.Addr
 	if err := cmtest.Tell(qp, 41); err != nil {
 		return err
 	}
-	number, _, err := s.Hear()
+	number, _, err := s.Await()
 	if err != nil {
 		return err
 	}

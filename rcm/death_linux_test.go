@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is seen of a peer whose process is killed, at each stage of a
+// What is seen of a peer whose process is killed, at each step of a
 // connection.
 
 func init() {
@@ -76,8 +76,8 @@ func TestADialerKilledBeforeItIsAnsweredFailsAccept(t *testing.T) {
 	})
 }
 
-// endOfAPeer is how the death of a peer's process looks: the kernel says
-// goodbye for it, the software HCA sees a hang-up.
+// endOfAPeer is how the death of a peer's process looks: the kernel
+// disconnects for it, the software HCA sees a hang-up.
 func endOfAPeer(f *cmtest.Fabric) error {
 	if f.Kernel {
 		return rcm.ErrDisconnected

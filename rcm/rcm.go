@@ -146,8 +146,8 @@ type Conn interface {
 	// Err says why the connection ended, nil as long as it lives:
 	// ErrDisconnected if the peer disconnected, an error that wraps
 	// syscall.ECONNRESET if it died or broke the protocol, one that wraps
-	// net.ErrClosed after Disconnect. On kernel devices the kernel says
-	// goodbye for a process that dies: that is ErrDisconnected too. If the
+	// net.ErrClosed after Disconnect. On kernel devices the kernel
+	// disconnects for a process that dies: that is ErrDisconnected too. If the
 	// peer's host dies nobody does, and only the QP's retries find out.
 	Err() error
 	// Disconnect moves the QP to ERR, tells the peer and frees what the

@@ -18,21 +18,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// doomed are sides and QPs on a device that is going to be removed. They have
+// removedSides are sides and QPs on a device that is going to be removed. They have
 // to be closed for the removal to come to an end.
-type doomed struct {
+type removedSides struct {
 	f     *cmtest.Fabric
 	sides []*cmtest.Side
 	qps   []*verbs.QP
 }
 
-func doom(f *cmtest.Fabric, t *testing.T) *doomed {
-	d := &doomed{f: f}
+func newRemovedSides(f *cmtest.Fabric, t *testing.T) *removedSides {
+	d := &removedSides{f: f}
 	t.Cleanup(d.close)
 	return d
 }
 
-func (d *doomed) qp(t *testing.T) *verbs.QP {
+func (d *removedSides) qp(t *testing.T) *verbs.QP {
 	t.Helper()
 	s, err := cmtest.OpenSide(d.f.Device)
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func (d *doomed) qp(t *testing.T) *verbs.QP {
 
 // close closes them; what that returns after a removal is the provider's
 // business.
-func (d *doomed) close() {
+func (d *removedSides) close() {
 	for i := range d.qps {
 		d.qps[i].Close()
 		d.sides[i].Close()
@@ -54,7 +54,7 @@ func (d *doomed) close() {
 }
 
 // connect makes a connection over l and returns both ends of it.
-func (d *doomed) connect(t *testing.T, l rcm.Listener, addr netip.AddrPort) (near, far rcm.Conn) {
+func (d *removedSides) connect(t *testing.T, l rcm.Listener, addr netip.AddrPort) (near, far rcm.Conn) {
 	t.Helper()
 	dialed := make(chan rcm.Conn, 1)
 	r, qp := d.f.MustResolve(t, addr), d.qp(t)
@@ -114,7 +114,7 @@ func (l link) add(t *testing.T) {
 
 func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *cmtest.Fabric) {
-		dev, d := linkUnder(f, t), doom(f, t)
+		dev, d := linkUnder(f, t), newRemovedSides(f, t)
 		addr := f.Addr(t)
 		wild := cmtest.At("::", cmtest.FreePort(t))
 		exact := f.MustListen(t, addr, rcm.ListenConfig{})
@@ -135,7 +135,7 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 		removed := dev.remove(t)
 		cmtest.Await(t, near.Disconnected()) // ends with the removal
 		cmtest.Await(t, far.Disconnected())  // ends with the removal
-		// The end that hears of it first says goodbye to the other.
+		// The end that is told first disconnects the other.
 		first := near.Err()
 		if !errors.Is(first, rcm.ErrDeviceRemoved) {
 			first = far.Err()
@@ -166,7 +166,7 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 	})
 }
 
-// awaitListener waits until a listener has its ear again; until then the dial
+// awaitListener waits until a listener listens there again; until then the dial
 // finds no route or nobody.
 func awaitListener(f *cmtest.Fabric, t *testing.T, addr netip.AddrPort) {
 	t.Helper()

@@ -94,8 +94,8 @@ func (p *rpinger) complete(receive bool) error {
 	}
 }
 
-// heard waits for the peer's message and makes room for the next.
-func (p *rpinger) heard() (addr uint64, rkey, length uint32, err error) {
+// await waits for the peer's message and makes room for the next.
+func (p *rpinger) await() (addr uint64, rkey, length uint32, err error) {
 	if p.side.Early > 0 {
 		p.side.Early--
 	} else if err := p.complete(true); err != nil {
@@ -108,7 +108,7 @@ func (p *rpinger) heard() (addr uint64, rkey, length uint32, err error) {
 
 // pong serves one ping.
 func (p *rpinger) pong() error {
-	addr, rkey, length, err := p.heard()
+	addr, rkey, length, err := p.await()
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (p *rpinger) pong() error {
 	if err := p.announce(0); err != nil {
 		return err
 	}
-	if addr, rkey, _, err = p.heard(); err != nil {
+	if addr, rkey, _, err = p.await(); err != nil {
 		return err
 	}
 	if err := p.post(verbs.SendWR{Opcode: verbs.OpWrite, SGL: buf, RemoteAddr: addr, RKey: rkey}); err != nil {
@@ -142,7 +142,7 @@ func (p *rpinger) ping(number int) error {
 		if err := p.announce(offset); err != nil {
 			return err
 		}
-		if _, _, _, err := p.heard(); err != nil {
+		if _, _, _, err := p.await(); err != nil {
 			return err
 		}
 	}

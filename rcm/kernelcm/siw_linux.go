@@ -9,12 +9,12 @@ import (
 // An acceptor's siw answers the dialer with MPA's reply before it lets the QP
 // have the socket (siw_accept, drivers/infiniband/sw/siw/siw_cm.c, kernels 6.1
 // to 6.12). What the dialer sends meanwhile lies in the socket until more
-// arrives: with two busy CPUs one connection in some hundred never heard its
+// arrives: with two busy CPUs one connection in some hundred never got its
 // first message. So the dialer sends a little more, over whichever device it
 // has: the peer does not say what its own is.
 
 // nudges are when it does, after the handshake. An acceptor that is held up
-// for longer than the last hears with the next message of the dialer.
+// for longer than the last gets it with the next message of the dialer.
 var nudges = []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second}
 
 // nudger is what the QPs of iWARP devices offer. A QP that has failed takes no

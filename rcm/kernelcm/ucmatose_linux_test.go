@@ -57,7 +57,7 @@ func tellAll(s *cmtest.Side, t *testing.T, qp *verbs.QP) {
 func hearAll(s *cmtest.Side, t *testing.T) {
 	t.Helper()
 	for range ucmatoseMessages {
-		_, _, err := s.Hear()
+		_, _, err := s.Await()
 		require.NoError(t, err)
 	}
 }

@@ -41,7 +41,7 @@ func (s speaker) say(packet []byte) {
 	require.NoError(s.t, err)
 }
 
-func (s speaker) hear() handshake.Message {
+func (s speaker) read() handshake.Message {
 	s.t.Helper()
 	b := make([]byte, 1024)
 	n, err := s.Read(b)
@@ -54,8 +54,8 @@ func (s speaker) hear() handshake.Message {
 	return m
 }
 
-// hearsTheEnd waits until the listener has hung up; the wait ends with that.
-func (s speaker) hearsTheEnd() {
+// awaitEnd waits until the listener has hung up; the wait ends with that.
+func (s speaker) awaitEnd() {
 	s.t.Helper()
 	_, err := s.Read(make([]byte, 1024))
 	require.Error(s.t, err)
@@ -83,8 +83,8 @@ func TestAcceptGivesTheRequestAsItWasSent(t *testing.T) {
 	require.Equal(t, rcm.Peer{PID: os.Getpid(), UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}, r.Peer())
 
 	require.NoError(t, r.Reject([]byte("full")))
-	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonConsumer, Private: []byte("full")}, s.hear())
-	s.hearsTheEnd()
+	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonConsumer, Private: []byte("full")}, s.read())
+	s.awaitEnd()
 	require.ErrorIs(t, r.Reject(nil), verbs.ErrInvalid, "a request has one answer")
 	require.Equal(t, rcm.ListenStats{Requests: 1}, l.Stats())
 }
@@ -98,7 +98,7 @@ func TestRejectKeepsTheLimitOfItsPrivateData(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, r.Reject(make([]byte, rcm.MaxRejectData+1)), verbs.ErrInvalid)
 	require.NoError(t, r.Reject(make([]byte, rcm.MaxRejectData)), "the first try answered nothing")
-	require.Len(t, s.hear().Private, rcm.MaxRejectData)
+	require.Len(t, s.read().Private, rcm.MaxRejectData)
 }
 
 func TestCloseHangsUpOnThoseWhoOweTheirRequest(t *testing.T) {
@@ -107,7 +107,7 @@ func TestCloseHangsUpOnThoseWhoOweTheirRequest(t *testing.T) {
 	s := speakTo(t, addr)
 	require.Eventually(t, func() bool { return handshakes(l) == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, l.Close())
-	s.hearsTheEnd()
+	s.awaitEnd()
 }
 
 func TestCloseRejectsThoseWhoWait(t *testing.T) {
@@ -117,7 +117,7 @@ func TestCloseRejectsThoseWhoWait(t *testing.T) {
 	s.say(requestTo(addr))
 	require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, l.Close())
-	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonInvalidService}, s.hear())
+	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonInvalidService}, s.read())
 }
 
 func TestGarbageSpeakersAreDroppedAndCounted(t *testing.T) {
@@ -198,7 +198,7 @@ func TestAnotherVersionIsRejectedByName(t *testing.T) {
 	req := requestTo(addr)
 	req[4] = 9
 	s.say(req)
-	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonInvalidVersion}, s.hear())
+	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonInvalidVersion}, s.read())
 	require.EqualValues(t, 1, l.Stats().Malformed)
 }
 
@@ -215,7 +215,7 @@ func TestSlowPeersHoldUpNobody(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Reject(nil))
 	for _, s := range slow {
-		require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonTimeout}, s.hear())
+		require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonTimeout}, s.read())
 	}
 	require.EqualValues(t, len(slow), l.Stats().TimedOut)
 }
@@ -226,7 +226,7 @@ func TestTooManySlowPeersAreRejected(t *testing.T) {
 	for range maxHandshakes {
 		speakTo(t, addr)
 	}
-	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonNoResources}, speakTo(t, addr).hear())
+	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonNoResources}, speakTo(t, addr).read())
 	require.EqualValues(t, 1, l.Stats().Overflows)
 }
 
@@ -239,7 +239,7 @@ func TestRequestsBeyondTheBacklogAreRejected(t *testing.T) {
 	}
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
-	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonNoResources}, s.hear())
+	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonNoResources}, s.read())
 	require.Equal(t, rcm.ListenStats{Requests: 2, Overflows: 1}, l.Stats())
 }
 
@@ -255,7 +255,7 @@ func TestAcceptPassesOverDialersWhoGaveUp(t *testing.T) {
 	r, err := l.Accept(cmtest.Within(t))
 	require.NoError(t, err)
 	require.NoError(t, r.Reject([]byte("to the second")))
-	require.Equal(t, []byte("to the second"), s.hear().Private)
+	require.Equal(t, []byte("to the second"), s.read().Private)
 }
 
 func TestAListenerOutOfDescriptorsGoesOnLater(t *testing.T) {

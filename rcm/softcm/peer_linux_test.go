@@ -18,8 +18,8 @@ func TestAListenerRefusesPeersThatItsPolicyDenies(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	l := onSoft().MustListen(t, addr, rcm.ListenConfig{PeerPolicy: nobody})
 	s := speakTo(t, addr)
-	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonPeerDenied}, s.hear())
-	s.hearsTheEnd()
+	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonPeerDenied}, s.read())
+	s.awaitEnd()
 	require.Equal(t, rcm.ListenStats{Denied: 1}, l.Stats())
 }
 
@@ -28,7 +28,7 @@ func TestThePolicyOfTheFabricHoldsForItsListeners(t *testing.T) {
 	l, err := New(Config{PeerPolicy: nobody}).Listen(addr, rcm.ListenConfig{})
 	require.NoError(t, err)
 	defer l.Close()
-	require.EqualValues(t, rcm.ReasonPeerDenied, speakTo(t, addr).hear().Reason)
+	require.EqualValues(t, rcm.ReasonPeerDenied, speakTo(t, addr).read().Reason)
 }
 
 func TestAListenersPolicyDoesNotLetInWhoTheFabricDoesNot(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAListenersPolicyDoesNotLetInWhoTheFabricDoesNot(t *testing.T) {
 	asked := false
 	l, err := New(Config{PeerPolicy: nobody}).Listen(addr, rcm.ListenConfig{PeerPolicy: func(rcm.Peer) bool { asked = true; return true }})
 	require.NoError(t, err)
-	require.EqualValues(t, rcm.ReasonPeerDenied, speakTo(t, addr).hear().Reason)
+	require.EqualValues(t, rcm.ReasonPeerDenied, speakTo(t, addr).read().Reason)
 	require.NoError(t, l.Close())
 	require.False(t, asked)
 }

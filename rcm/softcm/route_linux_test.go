@@ -14,7 +14,7 @@ import (
 )
 
 // connectTo sends a request to the listener at an address, whose answer the test
-// hears from dialed.
+// gets from dialed.
 func connectTo(t *testing.T, device string, port uint16) (r *route, dialed chan error) {
 	t.Helper()
 	way, err := New(Config{Device: device}).Resolve(cmtest.Within(t), cmtest.At("127.0.0.1", port))

@@ -160,8 +160,8 @@ func Tell(qp *verbs.QP, number uint32) error {
 	return err
 }
 
-// Hear waits for a number of the peer.
-func (s *Side) Hear() (number uint32, wc verbs.WC, err error) {
+// Await waits for a number of the peer.
+func (s *Side) Await() (number uint32, wc verbs.WC, err error) {
 	if wc, err = s.Next(); err != nil {
 		return 0, wc, err
 	}
