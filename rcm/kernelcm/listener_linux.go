@@ -299,19 +299,6 @@ func (l *listener) closeIDs() {
 	}
 }
 
-// serves reports whether an address of the host is among those that the
-// listener is for.
-func (l *listener) serves(ip netip.Addr) bool {
-	here := l.addr.Addr()
-	switch {
-	case here == netip.IPv6Unspecified():
-		return ip.Is6() || !l.v6Only
-	case here == netip.IPv4Unspecified():
-		return ip.Is4()
-	}
-	return ip == here
-}
-
 // open opens the ids for addresses that the host has.
 func (l *listener) open() error {
 	host, addrs, err := hostState()
@@ -329,7 +316,7 @@ func (l *listener) open() error {
 func (l *listener) openMissing(host string, addrs []netip.Addr) error {
 	var firstErr error
 	for _, at := range addrs {
-		if l.ids[at] != nil || !l.serves(at) {
+		if l.ids[at] != nil || !handshake.Serves(l.addr.Addr(), l.v6Only, at) {
 			continue
 		}
 		id, err := l.openID(at)

@@ -240,16 +240,7 @@ func (l *listener) release(sock *socket) bool {
 // serves reports whether a dial to dst, an address of this host, can have
 // come to this listener.
 func (l *listener) serves(dst netip.AddrPort) bool {
-	here := l.addr.Addr()
-	switch {
-	case dst.Port() != l.addr.Port():
-		return false
-	case here == netip.IPv6Unspecified():
-		return dst.Addr().Is6() || !l.v6Only
-	case here == netip.IPv4Unspecified():
-		return dst.Addr().Is4()
-	}
-	return dst.Addr() == here
+	return dst.Port() == l.addr.Port() && handshake.Serves(l.addr.Addr(), l.v6Only, dst.Addr())
 }
 
 func (l *listener) enqueue(r *request) {
