@@ -45,7 +45,7 @@ func fabricsToo(shift uint16) []fabric {
 func TestIdleListenersShareTheirGoroutines(t *testing.T) {
 	want := []string{"samehost.(*watcher).run"}
 	if kernelCarriers() != nil {
-		want = append(want, "rcm.(*ucmFile).read")
+		want = append(want, "kernelcm.(*ucmFile).read")
 	}
 	eventually(t, "what other tests have left ends", func() bool { return len(goroutineStacks()) == 0 })
 	all := fabrics
