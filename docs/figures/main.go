@@ -148,6 +148,12 @@ func transportTable(printed string) (string, error) {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", row[2], f[0], f[1], f[3], f[4])
 	}
+	// What somebody has added by hand: rows that are of other runs.
+	for _, line := range body {
+		if strings.HasPrefix(line, "The rows of ") {
+			fmt.Fprintf(&b, "\n%s\n", line)
+		}
+	}
 	return b.String(), nil
 }
 
