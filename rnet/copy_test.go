@@ -220,6 +220,7 @@ func TestPeekedBytesOutliveTheSession(t *testing.T) {
 		p, err := s.Peek(n / 2)
 		require.NoError(t, err)
 		await()
+		eventually(t, "all has arrived", func() bool { return s.st.Stats().BytesIn == uint64(n) })
 		c.s.mux.Fail(io.ErrUnexpectedEOF)
 		<-c.s.mux.Done() // ended by the engine
 		<-s.s.mux.Done()

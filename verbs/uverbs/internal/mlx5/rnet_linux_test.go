@@ -22,10 +22,11 @@ func TestConnectionsOfTwoHosts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		hostile uint64
-	}{{"RoCE", 0}, {"hostile", 3}} {
+		while   func(context.Context, []*model.Device)
+	}{{"RoCE", 0, nil}, {"hostile", 3, nil}, {"the link comes and goes", 0, cutLinks}} {
 		t.Run(c.name, func(t *testing.T) {
 			if !modeltest.On(t, modeltest.Config{
-				Device: model.Config{Link: model.Ethernet}, Hosts: 2, Network: true, Hostile: c.hostile, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"},
+				Device: model.Config{Link: model.Ethernet}, Hosts: 2, Network: true, Hostile: c.hostile, While: c.while, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"},
 			}) {
 				return
 			}
@@ -58,6 +59,22 @@ func TestConnectionsOfTwoHosts(t *testing.T) {
 			}
 			modeltest.Exchange(t, nil)
 		})
+	}
+}
+
+// cutLinks takes the link of a host away, and gives it back before the other's retries end, again and again.
+func cutLinks(ctx context.Context, devices []*model.Device) {
+	for n := 0; ; n++ {
+		d := devices[n%len(devices)]
+		for _, up := range []bool{false, true} {
+			d.SetLink(up)
+			select { // ends with the time, or the hosts
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+				d.SetLink(true)
+				return
+			}
+		}
 	}
 }
 

@@ -57,6 +57,9 @@ type Config struct {
 	// WQE, if not nil, is given each WQE of a send queue before it is executed. It is called in the
 	// first process.
 	WQE func(wqe []byte)
+	// While, if not nil, is called in the first process when the hosts have been started, with their devices. It
+	// ends with its context, which is done when the hosts have ended.
+	While func(ctx context.Context, devices []*mlx5.Device)
 	// Env is added to the environment of the hosts' programs.
 	Env []string
 }
@@ -135,8 +138,10 @@ func On(t *testing.T, config Config) bool {
 	meeting := filepath.Join(t.TempDir(), "exchange")
 	programs := make([]*frame.Program, max(config.Hosts, 1))
 	outputs := make([]bytes.Buffer, len(programs))
+	devices := make([]*mlx5.Device, len(programs))
 	for i := range programs {
-		host := fabric.NewDevice(config.Device).Host()
+		devices[i] = fabric.NewDevice(config.Device)
+		host := devices[i].Host()
 		host.WriteOnly = config.WriteOnly
 		env := append([]string{hostVariable + "=" + strconv.Itoa(i), exchangeVariable + "=" + meeting}, config.Env...)
 		p, err := host.Start(arguments(t), env, &outputs[i], &outputs[i])
@@ -146,6 +151,13 @@ func On(t *testing.T, config Config) bool {
 		}
 		programs[i] = p
 		defer context.AfterFunc(t.Context(), p.Kill)()
+	}
+	if config.While != nil && !t.Failed() {
+		ctx, cancel := context.WithCancel(t.Context())
+		var while sync.WaitGroup
+		while.Go(func() { config.While(ctx, devices) })
+		defer while.Wait() // ends with ctx
+		defer cancel()
 	}
 	await(t, programs, outputs)
 	return false
