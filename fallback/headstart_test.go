@@ -45,7 +45,7 @@ func TestHeadStartIsLongerWhereThereIsSomethingToWaitFor(t *testing.T) {
 		busy  int // times that it is
 		want  time.Duration
 	}{
-		"nothing arrives": {time.Second, 0, time.Second},
+		"nothing arrives":  {time.Second, 0, time.Second},
 		"at work at first": {time.Second, 3, 4 * time.Second},
 		"at work for ever": {time.Second, 1000, patienceFactor * time.Second},
 		"none":             {-1, 1000, 0},
