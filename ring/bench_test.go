@@ -2,27 +2,26 @@ package ring
 
 import "testing"
 
-// One message through both ends: reserve, stamp, place, apply, and a credit
-// message when one is due.
+// One message through both ends: reserve, place, and credit for what is due.
 func BenchmarkMessage(b *testing.B) {
-	x, y := newLinks(b, LinkConfig{TxSize: 1 << 20, RxSize: 1 << 20, SendDepth: 256, RecvDepth: 256, CreditLen: 32})
+	tx, rx := newTx(b, 1<<20), newRx(b, 1<<20)
+	var theirs SendSlots
+	var ours RecvSlots
+	must(theirs.Init(256))
+	must(ours.Init(256))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := x.Send(80); !ok {
+		if _, ok := tx.Reserve(80); !ok {
 			b.Fatal("no room")
 		}
-		stamp := x.Stamp()
-		if _, err := y.Rx.Place(80); err != nil {
+		theirs.Take()
+		if _, err := rx.Place(80); err != nil {
 			b.Fatal(err)
 		}
-		y.RecvSlots.Post(1)
-		if err := y.Apply(stamp); err != nil {
-			b.Fatal(err)
-		}
-		if y.CreditDue() {
-			if err := x.Apply(y.Stamp()); err != nil {
-				b.Fatal(err)
-			}
+		ours.Post(1)
+		if rx.CreditDue() || ours.CreditDue() {
+			must(tx.Credit32(uint32(rx.TakeCredit())))
+			must(theirs.Credit16(uint16(ours.TakeCredit())))
 		}
 	}
 }

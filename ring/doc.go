@@ -14,7 +14,6 @@
 //     consumes one posted receive of the peer.
 //   - [RecvWindow] and [SendWindow] are the flow control of one stream of many on
 //     a connection.
-//   - [Link] ties the first four together for one connection.
 //
 // The way of a message: the sender calls [Tx.Reserve], writes into the peer's
 // ring at that offset, and announces the length. The receiver calls [Rx.Place]
@@ -48,22 +47,23 @@
 // was given is [ErrOverrun]; after either the connection is over.
 //
 // Two ends that are both full must still be able to tell each other what they have
-// released. Either credit messages need neither ring space nor slots, because an
-// immediate holds all they say and the receiver posts some receives beyond the
-// slots, which is what package rnet does; or they come out of a reserve, which
-// Link keeps. With a Link the sender asks Link.Room, reserves with Link.Send and
-// stamps the header with Link.Stamp; the receiver applies the stamp with
-// Link.Apply, and sends a credit message when Link.CreditDue says so.
+// released. So what tells of credit alone must need neither ring space nor one of the
+// receives that are counted: an immediate holds all it says, and the receiver posts some
+// receives beyond those.
 //
-// A message of at most Link.MaxMessage bytes finds room in the end, wherever the
-// ring stands, if the receiver does what the comment of [Link] asks of it. A longer
-// one may wait for ever for a contiguous piece, so senders shorten it to Room.
+// The duties of the receiving side, without which the other end may wait for ever: take
+// and [Rx.Place] what arrives whatever the application does, and post its receive again;
+// after every Place move the oldest retained message elsewhere while [Rx.SpillDue]; tell
+// of credit when [Rx.CreditDue] or [RecvSlots.CreditDue] says so and nothing else is sent
+// that would, also after the application has read. A message longer than an eighth of the
+// ring may wait for ever for a contiguous piece (a half may be retained, a quarter not
+// told of), so senders shorten theirs to [Tx.Room].
 //
 // # How it is known
 //
 // The tests explore every interleaving of two ends that use these types, with the
 // steps in which they publish, arm, poll again, sleep and ring, down to the store
 // buffer. They show that no wake-up is lost, no message overwritten and no credit
-// deadlocked, for both ways of sending credit, and that each of a list of plausible
-// mistakes is found. go test -deep explores larger loads.
+// deadlocked, and that each of a list of plausible mistakes is found. go test -deep
+// explores larger loads.
 package ring

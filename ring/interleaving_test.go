@@ -10,8 +10,7 @@ import (
 // Every order of the shared-memory steps of two ends is explored, for loads
 // that are small enough; model_test.go has the model. The depth is the number
 // of data messages. Where steps are atomic, what is explored is credit, not
-// parking; there the loads are large enough to go round the ring and the slots
-// with the reserve of a real Link.
+// parking; there the loads are large enough to go round the ring and the slots.
 
 var deep = flag.Bool("deep", false, "explore interleavings of larger loads too: 5 million states")
 
@@ -20,23 +19,15 @@ var (
 	neverReading  = [2][modelStreams]reader{{never, never}, {never, never}}
 )
 
-// small is a connection that is full after a few messages. Its reserve is
-// less than a Link's, as its rings are too small for that.
-var small = protocol{ring: 128, depth: 8, reserve: 1, window: 64, sizes: []int{32}}
+// small is a connection that is full after a few messages.
+var small = protocol{ring: 128, depth: 8, aside: 4, window: 64, sizes: []int{32}}
 
-// full is a connection with the real reserve, whose ends write until the
-// windows are full.
+// full is a connection whose ends write until the windows are full, and which posts
+// receives again in batches, as package rnet does.
 var full = protocol{
-	ring: 1024, depth: MinDepth, reserve: CreditReserve, window: 1024, sizes: []int{16},
+	ring: 512, depth: 32, aside: 16, repost: 8, window: 1024, sizes: []int{16},
 	frames: [2][2]int{{70}, {70}}, readers: neverReading, atomic: true,
 }
-
-// aside is a connection as package rnet makes it: credit messages need neither
-// slot nor ring space, but receives beyond those for data, and receives are
-// posted again in batches.
-var aside = full.with(func(p *protocol) {
-	p.ring, p.aside, p.repost = 512, 16, 8
-})
 
 // with returns p changed by edit.
 func (p protocol) with(edit func(p *protocol)) *protocol {
@@ -127,8 +118,8 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 			p.losses = 2
 		})},
 		{name: "both only write", p: full.with(func(p *protocol) {})},
-		{name: "both only write, a small ring", p: full.with(func(p *protocol) {
-			p.ring = 512
+		{name: "both only write, a large ring", p: full.with(func(p *protocol) {
+			p.ring = 1024
 		})},
 		{name: "both only write, long messages", p: full.with(func(p *protocol) {
 			p.sizes = []int{64}
@@ -136,37 +127,23 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 		{name: "both only write, messages that skip the end", p: full.with(func(p *protocol) {
 			p.sizes = []int{48}
 		})},
-		{name: "credit aside, both only write", p: aside.with(func(p *protocol) {})},
-		{name: "credit aside, both only write, a large ring", p: aside.with(func(p *protocol) {
-			p.ring = 1024
-		})},
-		{name: "credit aside, both only write, long messages", p: aside.with(func(p *protocol) {
-			p.sizes = []int{48}
-		})},
-		{name: "credit aside, both write and read", p: aside.with(func(p *protocol) {
-			p.ring, p.depth, p.repost = 256, 16, 4
-			p.frames = [2][2]int{{24}, {24}}
-			p.readers = alwaysReading
-		})},
-		{name: "credit aside, park and wake", p: aside.with(func(p *protocol) {
-			p.ring, p.depth, p.repost, p.window, p.sizes = 128, 8, 2, 64, []int{32}
-			p.frames = [2][2]int{{4}, {4}}
-			p.readers = alwaysReading
-			p.atomic = false
-		})},
-		{name: "credit aside, the reader comes and goes", p: aside.with(func(p *protocol) {
-			p.ring, p.depth, p.repost, p.window, p.sizes = 128, 8, 2, 64, []int{32}
-			p.frames = [2][2]int{{4}, {}}
-			p.readers = [2][2]reader{}
-			p.atomic = false
-		})},
 		{name: "both write, one reads", p: full.with(func(p *protocol) {
 			p.frames = [2][2]int{{40}, {40}}
 			p.readers[0] = [2]reader{atOnce, atOnce}
 		})},
 		{name: "both write and read", p: full.with(func(p *protocol) {
-			p.frames = [2][2]int{{36}, {36}}
+			p.ring, p.depth, p.repost = 256, 16, 4
+			p.frames = [2][2]int{{24}, {24}}
 			p.readers = alwaysReading
+		})},
+		{name: "receives in batches, park and wake", p: small.with(func(p *protocol) {
+			p.aside, p.repost = 16, 2
+			p.frames = [2][2]int{{4}, {4}}
+			p.readers = alwaysReading
+		})},
+		{name: "receives in batches, the reader comes and goes", p: small.with(func(p *protocol) {
+			p.aside, p.repost = 16, 2
+			p.frames = [2][2]int{{4}, {}}
 		})},
 	} {
 		if test.deep && !*deep {
@@ -203,22 +180,18 @@ func TestEachMistakeIsFound(t *testing.T) {
 			p.countedRelease = true
 		}), errOverwritten},
 		{"credit as a difference, when an update gets lost", credits.with(func(p *protocol) {
-			p.frames = [2][2]int{{8}, {}}
+			p.frames = [2][2]int{{12}, {}}
 			p.relativeCredits = true
-			p.losses = 3
+			p.losses = 4
 		}), errDeadlock},
 		{"leaving retained messages in the way", full.with(func(p *protocol) { p.noSpill = true }), errDeadlock},
-		{"no reserve", full.with(func(p *protocol) { p.reserve = 0 }), errDeadlock},
-		{"a reserve of two credit messages", full.with(func(p *protocol) { p.ring, p.reserve = 512, 2 }), errDeadlock},
-		{"sending everything out of the reserve", full.with(func(p *protocol) { p.reserveForAll = true }), errDeadlock},
-		{"too few receives for credit messages", aside.with(func(p *protocol) { p.aside = 2 }), errNoReceive},
-		{"posting receives again too late", aside.with(func(p *protocol) {
-			p.ring, p.repost = 1024, MinDepth+1
+		{"too few receives for credit messages", full.with(func(p *protocol) { p.aside = 2 }), errNoReceive},
+		{"posting receives again too late", full.with(func(p *protocol) {
+			p.ring, p.repost = 1024, p.depth+1
 			p.frames = [2][2]int{{40}, {}}
 			p.readers = alwaysReading
 		}), errDeadlock},
 		{"a message longer than can find room", full.with(func(p *protocol) { p.ring, p.sizes, p.wholeMessages = 512, []int{240}, true }), errDeadlock},
-		{"credit for each single slot", credits.with(func(p *protocol) { p.depth = 4 }), errRestless},
 	} {
 		t.Run(test.mistake, func(t *testing.T) {
 			v := explore(t, newWorld(test.p))

@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// The model: two ends of one connection, each with the real Link and the real
-// windows, over the shared memory that a software HCA gives them. What one end
+// The model: two ends of one connection, each with the real types of this package, over the shared memory that a software HCA gives them. What one end
 // writes to memory passes through its store buffer (total store order, which is
 // what amd64 has), so that a missing fence shows. Each end runs the program of
 // a session's poller, one shared-memory access per step:
@@ -47,9 +46,8 @@ const (
 // protocol is what is explored: the sizes, the load, and the faults.
 type protocol struct {
 	ring    uint32                  // bytes, each way
-	depth   int                     // posted receives, each way
-	reserve int                     // credit messages that a Link keeps room for
-	aside   int                     // receives beyond depth for credit messages, which then need neither slot nor ring
+	depth   int                     // posted receives for data, each way
+	aside   int                     // posted receives beyond them for credit messages, which need neither slot nor ring
 	repost  int                     // receives used up before they are posted again, 1 if 0
 	window  uint32                  // bytes, each stream
 	sizes   []int                   // lengths of data messages that are tried
@@ -78,7 +76,6 @@ type fault struct {
 	bellFirst       bool // load armed and ring before publishing
 	countedRelease  bool // release as many bytes as were freed, not contiguously
 	noSpill         bool // never move retained messages elsewhere
-	reserveForAll   bool // send everything out of the reserve
 	wholeMessages   bool // never shorten a message to the room there is
 	relativeCredits bool // send differences instead of positions
 }
@@ -96,8 +93,15 @@ type message struct {
 	stream uint8
 	n      uint8 // bytes
 	seq    uint8 // what is written into each block
-	stamp  Credit
+	stamp  credit
 	limit  uint16 // window granted, of an update
+}
+
+// credit is what each message tells of what its sender has released and posted: the
+// low bits of absolute counts.
+type credit struct {
+	released uint32
+	posted   uint16
 }
 
 // frame is data that arrived and was not read yet.
@@ -156,7 +160,10 @@ type end struct {
 	bell  bool                        // rung by the peer
 
 	// Our own.
-	link    Link
+	tx      Tx
+	rx      Rx
+	theirs  SendSlots // receives that the peer has posted
+	ours    RecvSlots // and those that we have
 	send    [modelStreams]SendWindow
 	recv    [modelStreams]RecvWindow
 	unread  [modelStreams]queue[frame]
@@ -188,14 +195,10 @@ func newWorld(p *protocol) *world {
 	w := &world{p: p, losses: p.losses}
 	for i := range w.ends {
 		e := &w.ends[i]
-		e.link.Tx = Tx{size: uint64(p.ring)}
-		e.link.Rx = Rx{size: uint64(p.ring), step: uint64(p.ring) / 4}
-		must(e.link.SendSlots.Init(p.depth))
-		must(e.link.RecvSlots.Init(p.depth))
-		e.link.keep(Align, p.reserve)
-		if p.aside > 0 {
-			e.link.keepBytes, e.link.keepSlots = 0, 0
-		}
+		e.tx = Tx{size: uint64(p.ring)}
+		e.rx = Rx{size: uint64(p.ring), step: uint64(p.ring) / 4}
+		must(e.theirs.Init(p.depth))
+		must(e.ours.Init(p.depth))
 		e.receives = p.depth + p.aside
 		for s := range modelStreams {
 			must(e.send[s].Init(p.window))
@@ -219,7 +222,7 @@ func must(err error) {
 func (w *world) clone() *world {
 	c := *w
 	for i := range c.ends {
-		kept := &c.ends[i].link.Rx.kept
+		kept := &c.ends[i].rx.kept
 		kept.entries = slices.Clone(kept.entries)
 	}
 	return &c
@@ -247,18 +250,17 @@ func (w *world) encodeEnd(buf []byte, e, peer *end) []byte {
 	buf = append(buf, byte(e.pc), byte(e.back), bits(e.armed, e.bell, e.lost), byte(e.used), byte(e.usedData), byte(e.receives))
 
 	in, out := w.base(peer, e), w.base(e, peer)
-	l := &e.link
 	for _, pos := range [...]uint64{
-		l.Tx.sent - out.ring, l.Tx.acked - out.ring, l.SendSlots.posted - out.slots,
-		l.Rx.placed - in.ring, l.Rx.told - in.ring, l.RecvSlots.posted - in.slots, l.RecvSlots.told - in.slots,
+		e.tx.sent - out.ring, e.tx.acked - out.ring, e.theirs.posted - out.slots,
+		e.rx.placed - in.ring, e.rx.told - in.ring, e.ours.posted - in.slots, e.ours.told - in.slots,
 	} {
 		buf = binary.LittleEndian.AppendUint16(buf, uint16(pos))
 	}
 	if w.p.countedRelease || w.p.relativeCredits {
 		buf = append(buf, byte(e.freed), byte(e.freed>>8), byte(e.toldFreed), byte(e.toldFreed>>8))
 	}
-	for seq := l.Rx.kept.head; seq != l.Rx.kept.tail; seq++ {
-		pos := l.Rx.kept.entries[seq&uint64(len(l.Rx.kept.entries)-1)]
+	for seq := e.rx.kept.head; seq != e.rx.kept.tail; seq++ {
+		pos := e.rx.kept.entries[seq&uint64(len(e.rx.kept.entries)-1)]
 		buf = append(buf, byte((pos-in.ring)>>4)<<1|byte(pos&freedMark))
 	}
 	buf = append(buf, 0xff)
@@ -270,7 +272,7 @@ func (w *world) encodeEnd(buf []byte, e, peer *end) []byte {
 			buf = binary.LittleEndian.AppendUint16(buf, uint16(pos))
 		}
 		for _, f := range e.unread[s] {
-			buf = append(buf, f.off, f.n, in.relative(f.seq), bits(f.spilled), byte(f.token.seq-l.Rx.kept.head))
+			buf = append(buf, f.off, f.n, in.relative(f.seq), bits(f.spilled), byte(f.token.seq-e.rx.kept.head))
 		}
 		buf = append(buf, 0xfe)
 	}
@@ -301,7 +303,7 @@ type base struct {
 }
 
 func (w *world) base(from, to *end) base {
-	return base{ring: from.link.Tx.sent &^ uint64(w.p.ring-1), slots: from.link.SendSlots.sent, seq: from.seq}
+	return base{ring: from.tx.sent &^ uint64(w.p.ring-1), slots: from.theirs.sent, seq: from.seq}
 }
 
 // relative returns how long ago seq was given out, 0 for none.
@@ -319,8 +321,8 @@ func (e *end) encodeMessage(buf []byte, m *message, in, out base) []byte {
 		// Relative to what was granted last, which the other positions place.
 		buf = append(buf, byte((e.recv[m.stream].granted-uint64(m.limit))/Align))
 	}
-	buf = binary.LittleEndian.AppendUint32(buf, m.stamp.Released-uint32(in.ring))
-	return binary.LittleEndian.AppendUint16(buf, m.stamp.Posted-uint16(in.slots))
+	buf = binary.LittleEndian.AppendUint32(buf, m.stamp.released-uint32(in.ring))
+	return binary.LittleEndian.AppendUint16(buf, m.stamp.posted-uint16(in.slots))
 }
 
 func bits(flags ...bool) (b byte) {
@@ -343,7 +345,7 @@ func (w *world) final() error {
 		for s := range modelStreams {
 			if e.toSend[s] > 0 && uint32(peer.recv[s].Buffered()) < w.p.window {
 				return fmt.Errorf("%w: end %d has data for stream %d, whose reader holds %d of %d bytes; window %d, slots %d, room %d",
-					errDeadlock, i, s, peer.recv[s].Buffered(), w.p.window, e.send[s].Avail(), e.link.SendSlots.Avail(), e.link.Tx.Room())
+					errDeadlock, i, s, peer.recv[s].Buffered(), w.p.window, e.send[s].Avail(), e.theirs.Avail(), e.tx.Room())
 			}
 			if w.p.readers[1-i][s] != never && len(peer.unread[s]) > 0 {
 				return fmt.Errorf("%w: unread data", errDeadlock)

@@ -17,7 +17,7 @@ func (w *world) outputs(e *end, take taker) bool {
 		name := fmt.Sprintf("output %s of %d on stream %d", [...]string{"data", "update", "credit"}[m.kind], m.n, m.stream)
 		return take(name, func(w *world, e, peer *end) error { return w.output(e, peer, m) })
 	}
-	room := w.room(e)
+	room := e.room()
 	for s := range modelStreams {
 		if room == 0 {
 			break
@@ -38,8 +38,8 @@ func (w *world) outputs(e *end, take taker) bool {
 			}
 		}
 	}
-	if choices == 0 && e.link.CreditDue() && w.maySendCredit(e) {
-		return out(w.p.creditMessage())
+	if choices == 0 && (e.rx.CreditDue() || e.ours.CreditDue()) {
+		return out(message{kind: creditOnly})
 	}
 	if choices > 0 {
 		return true
@@ -50,35 +50,23 @@ func (w *world) outputs(e *end, take taker) bool {
 	})
 }
 
-// room is what Link.Room says, unless the reserve is given up.
-func (w *world) room(e *end) int {
-	if !w.p.reserveForAll {
-		return e.link.Room()
-	}
-	if e.link.SendSlots.Avail() == 0 {
+// room is the longest message that e can send now.
+func (e *end) room() int {
+	if e.theirs.Avail() == 0 {
 		return 0
 	}
-	return e.link.Tx.Room()
+	return e.tx.Room()
 }
 
 // output claims the room for m, stamps it, and writes it into the peer's ring.
 func (w *world) output(e, peer *end, m message) error {
 	var off uint32
-	var ok bool
-	switch {
-	case m.kind == creditOnly && w.p.aside > 0:
-		ok = true
-	case m.kind == creditOnly:
-		off, ok = e.link.SendCredit()
-	case w.p.reserveForAll:
-		if off, ok = e.link.Tx.Reserve(int(m.n)); ok {
-			e.link.SendSlots.Take()
+	if m.kind != creditOnly {
+		var ok bool
+		if off, ok = e.tx.Reserve(int(m.n)); !ok {
+			return fmt.Errorf("room was promised and refused: %+v", m)
 		}
-	default:
-		off, ok = e.link.Send(int(m.n))
-	}
-	if !ok {
-		return fmt.Errorf("room was promised and refused: %+v", m)
+		e.theirs.Take()
 	}
 	if peer.receives--; peer.receives < 0 {
 		return errNoReceive
@@ -113,14 +101,14 @@ func (w *world) output(e, peer *end, m message) error {
 	return nil
 }
 
-func (w *world) stamp(e *end) Credit {
-	c := e.link.Stamp()
+func (w *world) stamp(e *end) credit {
+	c := credit{released: uint32(e.rx.TakeCredit()), posted: uint16(e.ours.TakeCredit())}
 	switch {
 	case w.p.countedRelease:
-		c.Released = uint32(e.freed)
+		c.released = uint32(e.freed)
 	case w.p.relativeCredits:
-		c.Released = uint32(e.link.Rx.told - e.toldFreed)
-		e.toldFreed = e.link.Rx.told
+		c.released = uint32(e.rx.told - e.toldFreed)
+		e.toldFreed = e.rx.told
 	}
 	return c
 }
@@ -130,7 +118,7 @@ func (w *world) stamp(e *end) Credit {
 func (w *world) polls(i int, take taker) bool {
 	e := &w.ends[i]
 	if len(e.inbox) == 0 {
-		if w.p.atomic && w.mayRepeat(e) {
+		if w.p.atomic && e.lost {
 			return take("repeat the credit", (*world).repeatCredit)
 		}
 		if w.p.atomic {
@@ -164,7 +152,7 @@ func (w *world) dispatch(e, peer *end, lose, keep bool) error {
 	m := e.inbox.pop()
 	var f frame
 	if m.n > 0 {
-		off, err := e.link.Rx.Place(int(m.n))
+		off, err := e.rx.Place(int(m.n))
 		if err != nil {
 			return fmt.Errorf("%w: %w", errRefused, err)
 		}
@@ -187,7 +175,7 @@ func (w *world) dispatch(e, peer *end, lose, keep bool) error {
 	}
 	switch {
 	case m.kind == data && keep:
-		f.token = e.link.Rx.Retain()
+		f.token = e.rx.Retain()
 		e.unread[m.stream].push(f)
 	case m.kind == data:
 		e.recv[m.stream].Consume(int(m.n))
@@ -208,36 +196,39 @@ func (w *world) dispatch(e, peer *end, lose, keep bool) error {
 // repost posts receives again, in batches as rnet does.
 func (w *world) repost(e *end, m message) {
 	e.used++
-	if m.kind != creditOnly || w.p.aside == 0 {
+	if m.kind != creditOnly {
 		e.usedData++
 	}
 	if e.used >= w.p.repost || e.used-e.usedData >= max(1, w.p.aside/2) {
 		e.receives += e.used
-		e.link.RecvSlots.Post(e.usedData)
+		e.ours.Post(e.usedData)
 		e.used, e.usedData = 0, 0
 	}
 }
 
-func (w *world) apply(e *end, c Credit) error {
+func (w *world) apply(e *end, c credit) error {
 	if w.p.relativeCredits {
-		if err := e.link.Tx.Credit(e.link.Tx.acked + uint64(c.Released)); err != nil {
+		if err := e.tx.Credit(e.tx.acked + uint64(c.released)); err != nil {
 			return err
 		}
-		c.Released = uint32(e.link.Tx.acked)
+		c.released = uint32(e.tx.acked)
 	}
-	return e.link.Apply(c)
+	if err := e.tx.Credit32(c.released); err != nil {
+		return err
+	}
+	return e.theirs.Credit16(c.posted)
 }
 
 // spill moves retained data to ordinary memory while too much is retained.
 func (w *world) spill(e *end) {
-	for e.link.Rx.SpillDue() && !w.p.noSpill {
-		oldest, _ := e.link.Rx.Oldest()
+	for e.rx.SpillDue() && !w.p.noSpill {
+		oldest, _ := e.rx.Oldest()
 		for s := range modelStreams {
 			e.unread[s] = slices.Clone(e.unread[s])
 			for i := range e.unread[s] {
 				if f := &e.unread[s][i]; !f.spilled && f.token == oldest {
 					e.release(*f)
-					e.link.Rx.Free(oldest)
+					e.rx.Free(oldest)
 					f.spilled, f.token = true, Token{}
 					f.off, f.seq = 0, 0
 				}
@@ -254,7 +245,7 @@ func (w *world) read(e *end, s int) error {
 			return err
 		}
 		e.release(f)
-		e.link.Rx.Free(f.token)
+		e.rx.Free(f.token)
 	}
 	e.recv[s].Consume(int(f.n) * Align)
 	e.pc, e.back = atOutput, e.pc
@@ -286,23 +277,9 @@ func (e *end) release(f frame) {
 	e.freed += uint64(f.n) * Align
 }
 
-// maySendCredit reports whether a credit message would find room.
-func (w *world) maySendCredit(e *end) bool {
-	return w.p.aside > 0 || e.link.SendSlots.Avail() > 0 && e.link.Tx.Room() >= Align
-}
-
-func (p *protocol) creditMessage() message {
-	if p.aside > 0 {
-		return message{kind: creditOnly}
-	}
-	return message{kind: creditOnly, n: Align}
-}
-
-func (w *world) mayRepeat(e *end) bool { return e.lost && w.maySendCredit(e) }
-
 // repeatCredit sends the credit again that was lost, as a keepalive does.
 func (w *world) repeatCredit(e, peer *end) error {
 	e.lost = false
 	e.back = e.pc
-	return w.output(e, peer, w.p.creditMessage())
+	return w.output(e, peer, message{kind: creditOnly})
 }

@@ -93,7 +93,7 @@ func (w *world) program(i int, take taker) bool {
 			return true // ended by the store reaching memory
 		}
 	case atSleep:
-		if w.mayRepeat(e) && !take("repeat the credit", (*world).repeatCredit) {
+		if e.lost && !take("repeat the credit", (*world).repeatCredit) {
 			return false
 		}
 		if !e.bell {

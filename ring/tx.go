@@ -46,15 +46,8 @@ func (t *Tx) Reserve(n int) (off uint32, ok bool) {
 // Room returns the largest n that Reserve(n) would take now, and 0 if there is
 // none: what is free before the end of the ring, or after skipping to its
 // start, whichever is larger.
-func (t *Tx) Room() int { return t.roomBeside(0) }
-
-// roomBeside is Room for a message that leaves keep bytes free.
-func (t *Tx) roomBeside(keep uint64) int {
+func (t *Tx) Room() int {
 	free := t.free()
-	if free <= keep {
-		return 0
-	}
-	free -= keep
 	rest := t.size - uint64(t.Offset())
 	if free <= rest {
 		return int(free)
