@@ -150,6 +150,41 @@ func TestOptionsAreReadWithinTheirPlace(t *testing.T) {
 	}
 }
 
+func TestHeadersThatIPv6PacketsCarryAreSeen(t *testing.T) {
+	options := "\x00\x00\x01\x04\x00\x00\x00\x00" // 8 bytes, of padding
+	nothing := make([]byte, 8)                    // the same, with four zeros at the beginning
+	route := append([]byte{0, 2, 4, 0, 0, 0, 0, 0}, net.IPv6loopback...)
+	for name, set := range map[string]struct {
+		code  int
+		value string
+	}{
+		"IPV6_RTHDR":        {unix.IPV6_RTHDR, string(route)},
+		"IPV6_RTHDRDSTOPTS": {unix.IPV6_RTHDRDSTOPTS, options},
+		"IPV6_DSTOPTS":      {unix.IPV6_DSTOPTS, options},
+		"IPV6_HOPOPTS":      {unix.IPV6_HOPOPTS, string(nothing)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.ListenUDP("udp6", nil)
+			if err != nil {
+				t.Skipf("no IPv6 here: %v", err)
+			}
+			defer c.Close()
+			raw := rawOf(t, c)
+			before := packetOptionsOf(raw)
+			require.Empty(t, before.changed(packetOptionsOf(raw)))
+			var setErr error
+			require.NoError(t, raw.Control(func(fd uintptr) {
+				setErr = unix.SetsockoptString(int(fd), unix.IPPROTO_IPV6, set.code, set.value)
+			}))
+			if errors.Is(setErr, unix.EPERM) {
+				t.Skipf("this may not be set here: %v", setErr)
+			}
+			require.NoError(t, setErr)
+			require.Equal(t, name, before.changed(packetOptionsOf(raw)))
+		})
+	}
+}
+
 // attachFilter attaches a filter that lets everything pass.
 func attachFilter(fd, instructions int) error {
 	all := slices.Repeat([]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff}}, instructions)
