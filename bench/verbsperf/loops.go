@@ -9,8 +9,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// measure runs the loop of one end. It returns the times of round trips, or the moments
-// at which sixteenths of the work were done, where there is something to tell.
+// measure runs the loop of one end. It returns the times of round trips, or of a stream
+// the moments at which sixteenths of it were begun, and then those at which they were
+// done, where there is something to tell.
 func (s *side) measure(server bool) ([]time.Duration, error) {
 	switch op := s.spec.operation(); {
 	case !s.spec.latency():
@@ -143,12 +144,16 @@ func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
 		number[qp.Num()] = i
 	}
 	var wcs [64]verbs.WC
-	var marks []time.Duration
+	var begun, done []time.Duration // of each part
 	begin := time.Now()
 	var deadline time.Time
-	for sent, taken, idle := 0, 0, 0; sent < toSend || taken < toTake; {
+	for all, sent, taken, idle := 0, 0, 0, 0; sent < toSend || taken < toTake; {
 		for i := range s.qps {
 			for toSend > 0 && posted[i] < s.spec.Iterations && outstanding[i] < s.spec.Depth {
+				for len(begun) < parts && all >= total*len(begun)/parts {
+					begun = append(begun, time.Since(begin))
+				}
+				all++
 				if err := s.post(i, requests[i]); err != nil {
 					return nil, err
 				}
@@ -156,16 +161,16 @@ func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
 				outstanding[i]++
 			}
 		}
-		done, err := poll(s.send, wcs[:])
+		completed, err := poll(s.send, wcs[:])
 		if err != nil {
 			return nil, err
 		}
-		for j := range wcs[:done] {
+		for j := range wcs[:completed] {
 			outstanding[wcs[j].ID]--
 		}
-		sent += done
-		for len(marks) < parts && sent >= toSend*(len(marks)+1)/parts && toSend > 0 {
-			marks = append(marks, time.Since(begin))
+		sent += completed
+		for toSend > 0 && len(done) < parts && sent >= total*(len(done)+1)/parts {
+			done = append(done, time.Since(begin))
 		}
 		came, err := poll(s.recv, wcs[:])
 		if err != nil {
@@ -176,7 +181,7 @@ func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
 				return nil, err
 			}
 		}
-		if taken += came; done+came > 0 {
+		if taken += came; completed+came > 0 {
 			idle = 0
 			continue
 		}
@@ -185,5 +190,5 @@ func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
 		}
 		idle++
 	}
-	return marks, nil
+	return append(begun, done...), nil
 }

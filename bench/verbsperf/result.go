@@ -47,26 +47,27 @@ func latencies(s spec, times []time.Duration) result {
 }
 
 // bandwidth makes the line of a bandwidth test from what both ends have sent; MB are
-// 2^20 bytes.
+// 2^20 bytes. The peak is that of the parts in a row that were done soonest after the
+// first of them was begun.
 func bandwidth(s spec, ends ...[]time.Duration) result {
 	peak, average, rate := 0.0, 0.0, 0.0
 	messages := float64(s.Iterations * s.QPs)
 	mb := messages * float64(s.Size) / (1 << 20)
 	for _, marks := range ends {
-		if len(marks) == 0 {
-			continue
+		if len(marks) != 2*parts {
+			continue // it has sent nothing
 		}
-		took := marks[len(marks)-1].Seconds()
+		begun, done := marks[:parts], marks[parts:]
+		took := done[parts-1].Seconds()
 		average += mb / took
 		rate += messages / took / 1e6
-		best, before := 0.0, time.Duration(0)
-		for _, mark := range marks {
-			if mark > before {
-				best = max(best, mb/parts/(mark-before).Seconds())
+		best := 0.0
+		for i := range done {
+			for j := range begun[:i+1] {
+				best = max(best, mb*float64(i-j+1)/parts/(done[i]-begun[j]).Seconds())
 			}
-			before = mark
 		}
-		peak += max(best, mb/took)
+		peak += best
 	}
 	return result{s, []column{{"BW peak[MB/sec]", peak}, {"BW average[MB/sec]", average}, {"MsgRate[Mpps]", rate}}}
 }

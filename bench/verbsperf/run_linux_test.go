@@ -77,12 +77,13 @@ func TestFiguresAreThoseOfTheTimes(t *testing.T) {
 			require.InDelta(t, w, c.value, 1e-6, c.name)
 		}
 	}
-	marks := make([]time.Duration, parts)
-	for i := range marks {
-		marks[i] = time.Duration(i+1) * time.Second
+	marks := make([]time.Duration, 2*parts)
+	for i := range parts {
+		marks[i], marks[parts+i] = time.Duration(i)*time.Second, time.Duration(i+1)*time.Second
 	}
+	marks[7], marks[parts+7] = 7*time.Second, 7*time.Second+500*time.Millisecond // twice as fast
 	r = bandwidth(spec{Test: "write_bw", Size: 1 << 20, Iterations: 8 * parts, QPs: 2}, marks, nil)
-	require.InDelta(t, 16, r.columns[0].value, 1e-6)
+	require.InDelta(t, 32, r.columns[0].value, 1e-6)
 	require.InDelta(t, 16, r.columns[1].value, 1e-6)
 	require.InDelta(t, 16e-6, r.columns[2].value, 1e-9)
 }
