@@ -115,17 +115,26 @@ func (p *socketPair) tell(end error) {
 		unix.Shutdown(p.far, unix.SHUT_WR)
 		return
 	}
-	// A socket that is closed with something unread resets its peer.
-	unix.Sendto(p.near, []byte{0}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+	if !p.shutNear {
+		p.leaveUnread()
+	}
 	unix.Close(p.far)
 	p.far = -1
 }
 
-// failWrites lets near see that nothing can be written any more.
+// leaveUnread leaves something unread in far: a socket that is closed like that resets
+// its peer. If there is no room there is enough.
+func (p *socketPair) leaveUnread() {
+	unix.Sendto(p.near, []byte{0}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+}
+
+// failWrites lets near see that nothing can be written any more. For the reset that may
+// come later it leaves a byte unread now, while near can be written to.
 func (p *socketPair) failWrites() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.shutNear {
+		p.leaveUnread()
 		p.shutNear = true
 		unix.Shutdown(p.near, unix.SHUT_WR)
 	}
@@ -137,6 +146,13 @@ func (p *socketPair) written(b []byte) int {
 	defer p.mu.Unlock()
 	if p.far < 0 {
 		return 0
+	}
+	if p.shutNear { // the last byte stays
+		n, err := unix.IoctlGetInt(p.far, unix.TIOCINQ)
+		if err != nil || n <= 1 {
+			return 0
+		}
+		b = b[:min(len(b), n-1)]
 	}
 	n, _, err := unix.Recvfrom(p.far, b, unix.MSG_DONTWAIT)
 	if err != nil {

@@ -81,6 +81,27 @@ func TestAnIdleConnectionThatThePeerHasEndedIsNoticed(t *testing.T) {
 	})
 }
 
+// A reset is told of as one, also where the program has seen before that it can write no
+// more.
+func TestAResetIsNoticedByWhoHasEndedItsWrites(t *testing.T) {
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.pair(t)
+		require.NoError(t, c.(interface{ CloseWrite() error }).CloseWrite())
+		require.NoError(t, idle(t, c, true))
+		_, err := io.ReadAll(s)
+		require.NoError(t, err)
+		require.NoError(t, idle(t, c, true))
+		require.NoError(t, s.(interface{ SetLinger(int) error }).SetLinger(0))
+		require.NoError(t, s.Close())
+		var found error
+		eventually(t, "the end", func() bool {
+			found = idle(t, c, true)
+			return found != nil
+		})
+		require.ErrorIs(t, found, syscall.ECONNRESET)
+	})
+}
+
 // A descriptor is there for who asks, and as long as the connection is open.
 func TestADescriptorIsMadeWhenItIsAskedFor(t *testing.T) {
 	c, s := overSoft.streams(t)
