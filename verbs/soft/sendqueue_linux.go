@@ -124,7 +124,7 @@ func (q *qp) drive() {
 			if q.block(state) {
 				break
 			}
-			continue
+			continue // also after give: what comes next may run, or the QP has failed
 		}
 		wr := e.wr
 		q.sq.drop()
@@ -150,7 +150,8 @@ func (q *qp) runs() bool {
 }
 
 // block arranges for drive to be called when the oldest request can go on.
-// It returns false if that is now.
+// It returns false if drive has to look again now: the request can go on, or has
+// been given up.
 func (q *qp) block(state progress) bool {
 	q.sq.missing = state
 	switch state {
@@ -166,38 +167,39 @@ func (q *qp) block(state progress) bool {
 	case needRecv:
 		if q.uc {
 			q.give(verbs.WCRNRRetryExcErr)
-			return true
+			return false
 		}
 		if q.sq.tries++; q.attr.RNRRetry != 7 && q.sq.tries > int(q.attr.RNRRetry) {
 			q.give(verbs.WCRNRRetryExcErr)
-			return true
+			return false
 		}
 		wait := verbs.RNRTimer(uint8(q.out.hdr.gate.Load() >> gateRNR & 31))
 		q.sq.notBefore = time.Now().Add(wait)
 		q.wakeIn(wait)
+		return true
 	default:
-		q.waitForPeer()
+		return q.waitForPeer()
 	}
-	return true
 }
 
 // waitForPeer bounds the time that the oldest request waits for the peer to
-// pair or to tell about a key.
-func (q *qp) waitForPeer() {
+// pair or to tell about a key. It returns false if it has been given up.
+func (q *qp) waitForPeer() bool {
 	now := time.Now()
 	if q.sq.since.IsZero() {
 		q.sq.since = now
 	}
 	budget := q.retryBudget()
 	if budget == 0 {
-		return
+		return true
 	}
 	left := budget - now.Sub(q.sq.since)
 	if left <= 0 {
 		q.give(verbs.WCRetryExcErr)
-		return
+		return false
 	}
 	q.wakeIn(left)
+	return true
 }
 
 // The peer answers in its own time, not in that of a NIC: the retry time is
@@ -217,7 +219,7 @@ func (q *qp) retryBudget() time.Duration {
 	return min(max(timeout, minRetryBudget), maxRetryBudget)
 }
 
-// give fails the oldest request.
+// give fails the oldest request: with its QP, or alone if that is unreliable.
 func (q *qp) give(status verbs.WCStatus) {
 	wr := q.sq.oldest().wr
 	q.sq.drop()

@@ -10,27 +10,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newUnreliablePair is two ends with UC QPs.
+// newUnreliableEnd is an end with a UC QP.
+func newUnreliableEnd(t testing.TB) *end {
+	t.Helper()
+	e := newEnd(t, usual)
+	require.NoError(t, e.qp.Close())
+	var err error
+	e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUC, SendCQ: e.send, RecvCQ: e.recv, Cap: usual.cap})
+	require.NoError(t, err)
+	return e
+}
+
+// connectUnreliable brings the UC QP of e to RTS towards that of peer.
+func connectUnreliable(t testing.TB, e, peer *end) {
+	t.Helper()
+	to, err := peer.address()
+	require.NoError(t, err)
+	require.NoError(t, e.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: verbs.AccessRemoteWrite},
+		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
+	require.NoError(t, e.qp.Modify(verbs.QPAttr{
+		State: verbs.QPStateRTR, AV: verbs.AddressVector{DGID: to.GID, IsGlobal: true, Port: 1}, DestQPN: to.QPN, PathMTU: verbs.MTU4096,
+	}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN))
+	require.NoError(t, e.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN))
+}
+
+// newUnreliablePair is two ends with UC QPs, connected.
 func newUnreliablePair(t testing.TB) (a, b *end) {
 	t.Helper()
-	a, b = newEnd(t, usual), newEnd(t, usual)
-	for _, e := range []*end{a, b} {
-		require.NoError(t, e.qp.Close())
-		var err error
-		e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUC, SendCQ: e.send, RecvCQ: e.recv, Cap: usual.cap})
-		require.NoError(t, err)
-	}
-	for _, way := range [][2]*end{{a, b}, {b, a}} {
-		e := way[0]
-		peer, err := way[1].address()
-		require.NoError(t, err)
-		require.NoError(t, e.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: verbs.AccessRemoteWrite},
-			verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
-		require.NoError(t, e.qp.Modify(verbs.QPAttr{
-			State: verbs.QPStateRTR, AV: verbs.AddressVector{DGID: peer.GID, IsGlobal: true, Port: 1}, DestQPN: peer.QPN, PathMTU: verbs.MTU4096,
-		}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN))
-		require.NoError(t, e.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN))
-	}
+	a, b = newUnreliableEnd(t), newUnreliableEnd(t)
+	connectUnreliable(t, a, b)
+	connectUnreliable(t, b, a)
 	return a, b
 }
 
@@ -74,6 +83,25 @@ func TestWhatAnUnreliablePeerRefusesIsLost(t *testing.T) {
 		require.Zero(t, wc.ByteLen)
 		require.Equal(t, byte(7), b.mr.Bytes()[0])
 		require.Equal(t, verbs.QPStateRTS, state(t, b))
+	})
+}
+
+// A lost message lets the next one go, also among those that waited for the peer.
+func TestAllThatWaitedForAnUnreliablePeerComplete(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		a, b := newUnreliableEnd(t), newUnreliableEnd(t)
+		connectUnreliable(t, a, b)
+		sends := make([]verbs.SendWR, 4)
+		for i := range sends {
+			sends[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend, Flags: verbs.SendSignaled}
+		}
+		_, err := a.qp.PostSend(sends)
+		require.NoError(t, err)
+		connectUnreliable(t, b, a) // without receives
+		for i, wc := range poll(t, a.send, len(sends)) {
+			require.EqualValues(t, i, wc.ID)
+			require.Equal(t, verbs.WCSuccess, wc.Status)
+		}
 	})
 }
 
