@@ -330,3 +330,33 @@ func (v *victim) fuzzPost(kind uint64, n int) {
 	_, _ = v.q.PostSend([]verbs.SendWR{wr}) // full is fine
 	_, _ = v.send.Poll(make([]verbs.WC, 16))
 }
+
+// liar answers each question about a key with a region that has no key.
+type liar struct {
+	*victim
+	asked int
+}
+
+func (l *liar) lookup(uint32) (*remote, bool) { return nil, false }
+func (l *liar) ask(uint32)                    { l.asked++ }
+
+func TestAPeerIsNotAskedForEver(t *testing.T) {
+	v := newVictim(t, false)
+	l := &liar{victim: v}
+	v.q.sendMu.Lock()
+	v.q.link = l
+	v.q.sendMu.Unlock()
+	_, err := v.q.PostSend([]verbs.SendWR{{
+		Opcode: verbs.OpWrite, Flags: verbs.SendSignaled | verbs.SendInline, Inline: [][]byte{{1}}, RemoteAddr: 0x10000, RKey: 7,
+	}})
+	require.NoError(t, err)
+	for answered := 0; answered < l.asked; answered++ {
+		require.LessOrEqual(t, l.asked, maxAsks)
+		v.q.learn(l, 7, &remote{key: 7, access: remoteRights, addr: 0x10000, mem: make([]byte, 8)}, nil)
+	}
+	var wcs [2]verbs.WC
+	n, err := v.send.Poll(wcs[:])
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, verbs.WCRemAccessErr, wcs[0].Status)
+}

@@ -56,6 +56,18 @@ func TestAPeerCannotTakeAKeyFromOthers(t *testing.T) {
 	require.Equal(t, verbs.WCRemAccessErr, honest.writeTo(t, owner.mr))
 }
 
+// Of a region whose key was taken away the peer keeps nothing.
+func TestWhatHasNoKeyAnyMoreIsNotKept(t *testing.T) {
+	soft.PairAsStrangers(t)
+	soft.CheckLeaks(t)
+	a, b := newPair(t, usual)
+	require.Equal(t, verbs.WCSuccess, a.writeTo(t, b.mr))
+	require.Equal(t, 1, soft.RegionsKnown(a.qp))
+	require.Equal(t, verbs.WCSuccess, b.post(t, verbs.SendWR{Opcode: verbs.OpLocalInv, InvalidateRKey: b.mr.RKey()}))
+	require.Equal(t, verbs.WCRemAccessErr, a.writeTo(t, b.mr))
+	require.Zero(t, soft.RegionsKnown(a.qp))
+}
+
 // A key answers for its region alone, however many there are, and the places
 // of former ones are used again.
 func TestKeysOfManyRegionsAreToldApart(t *testing.T) {

@@ -256,6 +256,7 @@ func (q *qp) resolve(key uint32) (progress, outcome) {
 	}
 	if !r.good() {
 		// The key is gone, or is that of a window which was bound anew.
+		q.dropRemote(key)
 		return q.askFor(key)
 	}
 	return finished, outcome{}
@@ -279,6 +280,9 @@ func (q *qp) askFor(key uint32) (progress, outcome) {
 		return finished, outcome{status: verbs.WCRemAccessErr, tell: faultAccess}
 	}
 	if _, asked := q.asked[key]; !asked {
+		if q.sq.asks++; q.sq.asks > maxAsks {
+			return finished, outcome{status: verbs.WCRemAccessErr, tell: faultAccess}
+		}
 		if q.asked == nil {
 			q.asked = make(map[uint32]struct{})
 		}
@@ -287,6 +291,10 @@ func (q *qp) askFor(key uint32) (progress, outcome) {
 	}
 	return needKey, outcome{}
 }
+
+// maxAsks is how often a request asks the peer. It asks again if a window was bound
+// anew between the answer and the look at its key, or if the peer lies.
+const maxAsks = 16
 
 // addRemote makes r the cached region. When the number of regions has doubled
 // it drops those whose keys were taken away: a peer of this process does not
@@ -316,10 +324,12 @@ func (q *qp) forgetRemotes() {
 	for _, r := range q.remotes {
 		r.close()
 	}
-	q.remotes, q.asked, q.refused, q.cached = nil, nil, nil, nil
+	closeRemotes(q.gone)
+	q.remotes, q.asked, q.refused, q.cached, q.gone = nil, nil, nil, nil, nil
 }
 
-// dropRemote drops one. The caller's unlock takes its mapping back.
+// dropRemote drops one. The next unlock takes its mapping back: the caller's, or that
+// of who brings the answer to what the caller asks.
 func (q *qp) dropRemote(key uint32) {
 	r := q.remotes[key]
 	if r == nil {

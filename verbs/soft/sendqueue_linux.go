@@ -21,6 +21,7 @@ type sendQueue struct {
 	sent      int       // bytes of it that are in the peer's buffer
 	refused   bool      // the peer had no receive for it, which was counted
 	tries     int       // RNR retries so far
+	asks      int       // questions to the peer about its keys
 	notBefore time.Time // RNR timer
 	since     time.Time // waits for the peer since
 	missing   progress  // what it waits for
@@ -105,7 +106,7 @@ func (s *sendQueue) drop() {
 	}
 	s.first = (s.first + 1) % len(s.ring)
 	s.n--
-	s.begun, s.refused, s.sent, s.tries = false, false, 0, 0
+	s.begun, s.refused, s.sent, s.tries, s.asks = false, false, 0, 0, 0
 	s.notBefore, s.since = time.Time{}, time.Time{}
 }
 
