@@ -100,6 +100,9 @@ func (w *window) Dealloc() error {
 func (w *window) bind(q *qp, b *verbs.Bind) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.freed || w.pd != q.pd {
+		return false
+	}
 	key := b.RKey
 	if w.typ == verbs.MWType1 {
 		last := w.last.Load()
@@ -107,7 +110,7 @@ func (w *window) bind(q *qp, b *verbs.Bind) bool {
 		if b.Length == 0 {
 			w.unbind()
 			w.last.Store(key)
-			return !w.freed
+			return true
 		}
 	}
 	r := w.part(q, b, key)
@@ -124,9 +127,10 @@ func (w *window) bind(q *qp, b *verbs.Bind) bool {
 	return true
 }
 
-// part makes the region that b describes, with key; nil if it must not be.
+// part makes the region that b describes, with key; nil if it must not be. The window
+// is of the QP's PD.
 func (w *window) part(q *qp, b *verbs.Bind, key uint32) *region {
-	if w.freed || w.pd != q.pd || b.MR == nil {
+	if b.MR == nil {
 		return nil
 	}
 	if w.typ == verbs.MWType2 && (w.bound != nil || key>>8 != w.made>>8 || key == w.last.Load()) {

@@ -50,6 +50,30 @@ func TestAWindowIsForThePeerOfItsQPAlone(t *testing.T) {
 	})
 }
 
+// What a QP of another PD may not bind it may not unbind either.
+func TestAWindowIsUnboundWithinItsPDOnly(t *testing.T) {
+	a, _ := newPair(t, usual)
+	mr, err := a.pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessMWBind, verbs.MROptions{})
+	require.NoError(t, err)
+	mw, err := a.pd.AllocMW(verbs.MWType1)
+	require.NoError(t, err)
+	bind := verbs.Bind{MW: mw, MR: mr, Addr: mr.Addr(), Length: 64, Access: verbs.AccessRemoteWrite}
+	require.Equal(t, verbs.WCSuccess, a.post(t, verbs.SendWR{Opcode: verbs.OpBindMW, Bind: &bind}))
+	key := mw.RKey()
+
+	elsewhere := *a
+	elsewhere.pd, err = a.ctx.AllocPD()
+	require.NoError(t, err)
+	elsewhere.qp = another(t, &elsewhere).qp
+	connect(t, &elsewhere, newEnd(t, usual))
+	bind.Length = 0
+	require.Equal(t, verbs.WCMWBindErr, elsewhere.post(t, verbs.SendWR{Opcode: verbs.OpBindMW, Bind: &bind}))
+	require.Equal(t, key, mw.RKey())
+	require.ErrorIs(t, mr.Close(), verbs.ErrBusy, "it is bound")
+	require.Equal(t, verbs.WCSuccess, a.post(t, verbs.SendWR{Opcode: verbs.OpBindMW, Bind: &bind}))
+	require.NoError(t, mr.Close())
+}
+
 func TestAWindowEndsWithItsQP(t *testing.T) {
 	a, b := newPair(t, usual)
 	mw, mr, _ := a.bindWindow(t)
