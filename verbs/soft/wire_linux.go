@@ -161,6 +161,9 @@ func (m *message) parseBody(b []byte) error {
 		if h.from.qpn >= 1<<24 || h.to.qpn >= 1<<24 || h.flags&^(helloBell|helloSRQ|helloUC) != 0 {
 			return errMalformed("hello from QP %#x to %#x with flags %#x", h.from.qpn, h.to.qpn, h.flags)
 		}
+		if both := helloSRQ | helloUC; h.flags&both == both {
+			return errMalformed("hello of a UC QP with an SRQ")
+		}
 		if err := h.geo.check(); err != nil {
 			return errMalformed("hello with a %v", err)
 		}

@@ -87,6 +87,7 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"SEND buffer without end":       change(helloMessage, 52, 0, 0, 0, 0x80),
 		"SEND buffer too small":         change(helloMessage, 52, 64, 0, 0, 0),
 		"unknown flags":                 change(helloMessage, 56, 0xff),
+		"UC that receives from an SRQ":  change(helloMessage, 56, byte(helloUC|helloSRQ)),
 		"good neither 0 nor 1":          change(answer, 12, 2),
 		"rights that do not exist":      change(answer, 16, 0xff, 0xff),
 		"place that does not exist":     change(answer, 20, 0xff, 0xff),
