@@ -18,6 +18,15 @@ var goodDatagram = datagramHeader{
 	flowLabel: 0xfffff, flags: datagramImm | datagramSolicited, sl: 15, trafficClass: 0xab, hopLimit: 64,
 }
 
+// A message to a device must not go to a group.
+func TestADeviceIsNotNamedLikeAGroup(t *testing.T) {
+	for range 1 << 13 {
+		gid, err := newGID()
+		require.NoError(t, err)
+		require.False(t, isGroup(gid))
+	}
+}
+
 func TestDatagramsSurviveTheWire(t *testing.T) {
 	b := append(make([]byte, datagramHeaderSize), "payload"...)
 	goodDatagram.encode(b)

@@ -144,14 +144,14 @@ func openDevice(name string) (*device, error) {
 	d.datagrams.byNum = make(map[uint32]*datagramQP)
 	d.datagrams.groups = make(map[verbs.GID]*group)
 	var seed [3]byte
-	if _, err := rand.Read(d.gid[:]); err != nil {
+	var err error
+	if d.gid, err = newGID(); err != nil {
 		return nil, err
 	}
 	if _, err := rand.Read(seed[:]); err != nil {
 		return nil, err
 	}
 	d.nextQPN = uint32(seed[0]) | uint32(seed[1])<<8 | uint32(seed[2])<<16
-	var err error
 	if d.listener, err = listen(d); err != nil {
 		return nil, err
 	}
@@ -162,6 +162,17 @@ func openDevice(name string) (*device, error) {
 	}
 	devices.byGID[d.gid] = d
 	return d, nil
+}
+
+// newGID makes the name of a device: random, and not that of a group.
+func newGID() (verbs.GID, error) {
+	var gid verbs.GID
+	for gid == (verbs.GID{}) || isGroup(gid) {
+		if _, err := rand.Read(gid[:]); err != nil {
+			return gid, err
+		}
+	}
+	return gid, nil
 }
 
 // deviceOf returns the open context of this process that has the GID, or nil.
