@@ -129,3 +129,22 @@ func onlyV6(c syscall.Conn) (only bool) {
 	})
 	return only
 }
+
+// copyOf returns a file of the listener's socket. os.NewFile leaves a descriptor as it
+// is, while a file of package net becomes one that blocks when somebody asks for the
+// descriptor.
+func copyOf(tcp tcpListener) (*os.File, error) {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	ctlErr := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) })
+	if ctlErr != nil {
+		return nil, ctlErr
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), tcp.Addr().String()), nil
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 )
 
@@ -24,3 +25,10 @@ func holdPort(netip.AddrPort, socketOptions) (io.Closer, *net.TCPAddr, error) {
 }
 
 func onlyV6(syscall.Conn) bool { return false }
+
+func copyOf(tcp tcpListener) (*os.File, error) {
+	if l, ok := tcp.(interface{ File() (*os.File, error) }); ok {
+		return l.File()
+	}
+	return nil, errors.ErrUnsupported
+}

@@ -82,10 +82,13 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 // does: what is given to another process is that. NewListener makes a Listener of it
 // there, by way of net.FileListener. It takes the other transports over when this one
 // is closed.
+//
+// Unlike with a *net.TCPListener its descriptor does not block, whoever asks for that
+// by Fd: the two share that property, and an Accept that blocks hears of no stream.
 func (l *Listener) File() (*os.File, error) {
-	tcp, ok := l.tcp.(interface{ File() (*os.File, error) })
-	if !ok {
-		return nil, l.opError("file", fmt.Errorf("rnet: the listener that this one was made of, a %T, has no File", l.tcp))
+	file, err := copyOf(l.tcp)
+	if err != nil {
+		return nil, l.opError("file", err)
 	}
-	return tcp.File()
+	return file, nil
 }

@@ -228,3 +228,20 @@ func rawOf(t *testing.T, c syscall.Conn) syscall.RawConn {
 	require.NoError(t, err)
 	return raw
 }
+
+// os/exec asks for the descriptor of a file that it hands on. The listener goes on to
+// hear of streams.
+func TestAListenerWhoseFileWasHandedOnAcceptsStreams(t *testing.T) {
+	ln := carrier{}.listen(t).(*Listener)
+	file, err := ln.File()
+	require.NoError(t, err)
+	defer file.Close()
+	flags, err := unix.FcntlInt(file.Fd(), unix.F_GETFL, 0)
+	require.NoError(t, err)
+	require.NotZero(t, flags&unix.O_NONBLOCK)
+	for range 3 {
+		dialed, accepted := streamTo(t, ln)
+		dialed.Close()
+		accepted.Close()
+	}
+}
