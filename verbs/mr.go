@@ -17,7 +17,7 @@ const (
 	AccessRemoteWrite  Access = 1 << 1 // peers may WRITE; with AccessLocalWrite only
 	AccessRemoteRead   Access = 1 << 2 // peers may READ
 	AccessRemoteAtomic Access = 1 << 3 // peers may CMP_AND_SWP and FETCH_AND_ADD; with AccessLocalWrite only
-	AccessMWBind       Access = 1 << 4 // memory windows may be bound to it
+	AccessMWBind       Access = 1 << 4 // memory windows may be bound to it; see MW for what they bound
 	AccessZeroBased    Access = 1 << 5 // its addresses count from 0
 	AccessOnDemand     Access = 1 << 6 // it is not pinned; for devices with CapOnDemandPaging
 	AccessHugeTLB      Access = 1 << 7 // with AccessOnDemand: the memory is of huge pages

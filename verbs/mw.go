@@ -13,7 +13,9 @@ const (
 )
 
 // MW is a memory window: a part of an MR that gets rights and a key of its
-// own with a work request (BIND_MW), and loses them with another.
+// own with a work request (BIND_MW), and loses them with another. On the software
+// HCA (package verbs/soft) it bounds what work requests may do, but a process of the
+// peer that breaks the rules reaches all of the MR, with the rights of the window.
 type MW struct {
 	pd  *PD
 	drv MWDriver

@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"errors"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,29 @@ func Scribble(v *verbs.QP) {
 	for i := range q.out.hdr.keys {
 		q.out.hdr.keys[i].Store(0)
 	}
+}
+
+// MakeWritable tries to write to all that a QP has of its peer's regions, whatever
+// the rights say, and returns what the kernel says to it.
+func MakeWritable(v *verbs.QP) error {
+	q := v.Driver().(*qp)
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	var errs []error
+	for _, r := range q.remotes {
+		errs = append(errs, unix.Mprotect(r.mapping, unix.PROT_READ|unix.PROT_WRITE))
+	}
+	return errors.Join(errs...)
+}
+
+// ModeOfRegion returns the permissions of the memory of a region of the QP's device.
+func ModeOfRegion(t testing.TB, v *verbs.QP, mr *verbs.MR) uint32 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(v.Driver().(*qp).dev.region(mr.LKey()).fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Mode & 0o777
 }
 
 // RegionsGiven returns how many regions a QP remembers to have given to its

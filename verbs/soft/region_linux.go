@@ -4,7 +4,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -35,10 +37,13 @@ type region struct {
 
 	mapping []byte // nil for memory of the caller
 	shared  bool   // the mapping is of fd
+	sealed  bool   // nobody can map fd writable, or write to it
 	pinner  runtime.Pinner
 	told    keyHolders
 	fd      int // memfd, -1 if only this process can reach it; guarded by told
 }
+
+const remoteWrites = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
 const remoteRights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 
@@ -140,17 +145,52 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 	return nil
 }
 
-// sealShared fixes the size, and for a region that peers may only read lets
-// nobody map it writable after us (Linux 5.1; before that the peers' mappings
-// are merely not writable).
+// sealShared fixes the size. Memory that no key will ever let peers write to nobody
+// can map writable after us (Linux 5.1). Other memory only our user can open, so that
+// other users who get a descriptor to read with (descriptorFor) cannot make it one to
+// write with.
 func (r *region) sealShared() error {
 	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	if r.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic|verbs.AccessMWBind) == 0 {
+	if !r.everWritten() {
 		if seal(r.fd, seals|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL) == nil {
+			r.sealed = true
 			return nil
 		}
 	}
+	if r.access&remoteWrites == 0 || r.access&verbs.AccessMWBind != 0 { // some keys are to read only
+		err := refused("fchmod")
+		if err == nil {
+			err = unix.Fchmod(r.fd, 0o600)
+		}
+		if err != nil {
+			return os.NewSyscallError("fchmod", err)
+		}
+	}
 	return seal(r.fd, seals|unix.F_SEAL_SEAL)
+}
+
+// everWritten reports whether a key of this memory may let peers write: its own, or
+// that of a window.
+func (r *region) everWritten() bool {
+	const windows = verbs.AccessMWBind | verbs.AccessLocalWrite // without the second one none may write
+	return r.access&remoteWrites != 0 || r.access&windows == windows
+}
+
+// descriptorFor returns the descriptor of this memory for a peer with these rights.
+// Where they are to read only, and others may write, it is one of its own, which
+// cannot be mapped writable; done closes it.
+func (r *region) descriptorFor(access verbs.Access) (fd int, done func(), err error) {
+	if r.sealed || access&remoteWrites != 0 {
+		return r.fd, func() {}, nil
+	}
+	if err := refused("open"); err != nil {
+		return -1, nil, os.NewSyscallError("open", err)
+	}
+	fd, err = unix.Open("/proc/self/fd/"+strconv.Itoa(r.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, nil, os.NewSyscallError("open", err)
+	}
+	return fd, func() { unix.Close(fd) }, nil
 }
 
 func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error) {

@@ -74,7 +74,7 @@ func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
 	size := skip + int(k.length)
 	access := k.access & remoteRights
 	prot := unix.PROT_READ
-	if access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
+	if access&remoteWrites != 0 {
 		prot |= unix.PROT_WRITE
 	}
 	mapping, err := d.mmap(fd, int64(k.offset)-int64(skip), size, prot)
@@ -185,7 +185,8 @@ type keyHolders struct {
 }
 
 // give sends the region to the peer at the other end of l, with its key at
-// place; false if the region is gone or only good within this process.
+// place; false if the region is gone or only good within this process, or if there is
+// no descriptor for it.
 func (r *region) give(l *socketLink, place uint32) bool {
 	r.told.mu.Lock()
 	defer r.told.mu.Unlock()
@@ -198,6 +199,11 @@ func (r *region) give(l *socketLink, place uint32) bool {
 	if whole.fd < 0 || !whole.local.Load() || r.remote.Load() != r.key {
 		return false
 	}
+	fd, done, err := whole.descriptorFor(r.access)
+	if err != nil {
+		return false
+	}
+	defer done()
 	if r.told.links == nil {
 		r.told.links = make(map[*socketLink]uint32)
 	}
@@ -205,7 +211,7 @@ func (r *region) give(l *socketLink, place uint32) bool {
 	l.seg.hdr.keys[place].Store(r.key)
 	answer := keyAnswer{key: r.key, good: true, access: r.access & remoteRights, place: place, addr: r.addr, length: uint64(len(r.mem))}
 	answer.offset = r.addr - whole.addr
-	l.mustSend(encodeKeyAnswer(answer), whole.fd)
+	l.mustSend(encodeKeyAnswer(answer), fd)
 	return true
 }
 

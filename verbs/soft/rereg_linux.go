@@ -90,7 +90,7 @@ func (r *region) takeMapping(old *region) error {
 			fresh.free()
 			return err
 		}
-		r.fd, r.shared = fresh.fd, fresh.shared
+		r.fd, r.shared, r.sealed = fresh.fd, fresh.shared, fresh.sealed
 		old.shared = fresh.shared
 	}
 	r.mapping, r.mem = old.mapping, old.mem

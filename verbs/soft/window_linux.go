@@ -137,11 +137,10 @@ func (w *window) part(q *qp, b *verbs.Bind, key uint32) *region {
 		return nil
 	}
 	parent := w.dev.region(b.MR.LKey())
-	const writes = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 	switch {
 	case parent == nil || parent.parent != nil || parent.pd != q.pd || parent.access&verbs.AccessMWBind == 0:
 		return nil
-	case b.Access&writes != 0 && parent.access&verbs.AccessLocalWrite == 0, b.Access&^remoteRights != 0:
+	case b.Access&remoteWrites != 0 && parent.access&verbs.AccessLocalWrite == 0, b.Access&^remoteRights != 0:
 		return nil
 	case b.Length == 0, b.Addr < parent.addr, b.Addr-parent.addr > uint64(len(parent.mem)),
 		b.Length > uint64(len(parent.mem))-(b.Addr-parent.addr):

@@ -8,6 +8,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // post posts one signaled request and returns how it went.
@@ -47,6 +48,49 @@ func TestAWindowIsForThePeerOfItsQPAlone(t *testing.T) {
 		require.Equal(t, verbs.WCSuccess, friend.post(t, writeByte(mr.Addr(), key)))
 		require.Equal(t, byte(7), mr.Bytes()[0])
 		require.Equal(t, verbs.WCRemAccessErr, other.post(t, writeByte(mr.Addr(), key)))
+	})
+}
+
+// A peer that has keys to read with gets nothing that it could write to, though other
+// keys of the same memory let others write.
+func TestAPeerThatMayReadCannotMapToWrite(t *testing.T) {
+	soft.CheckLeaks(t)
+	soft.PairAsStrangers(t)
+	read := func(t *testing.T, e *end, addr uint64, key uint32) {
+		require.Equal(t, verbs.WCSuccess, e.post(t, verbs.SendWR{
+			Opcode: verbs.OpRead, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, RemoteAddr: addr, RKey: key,
+		}))
+		require.ErrorIs(t, soft.MakeWritable(e.qp), unix.EACCES)
+	}
+	for name, access := range map[string]verbs.Access{
+		"never written to by peers": verbs.AccessRemoteRead,
+		"with windows to read":      verbs.AccessRemoteRead | verbs.AccessMWBind,
+		"with windows":              verbs.AccessRemoteRead | verbs.AccessMWBind | verbs.AccessLocalWrite,
+	} {
+		t.Run(name, func(t *testing.T) {
+			owner, peer := newPair(t, usual)
+			mr, err := owner.pd.AllocMR(8192, access, verbs.MROptions{})
+			require.NoError(t, err)
+			read(t, peer, mr.Addr(), mr.RKey())
+		})
+	}
+	t.Run("a window", func(t *testing.T) {
+		owner, peer := newPair(t, usual)
+		mr, err := owner.pd.AllocMR(8192, verbs.AccessLocalWrite|verbs.AccessMWBind, verbs.MROptions{})
+		require.NoError(t, err)
+		require.Zero(t, soft.ModeOfRegion(t, owner.qp, mr)&0o77, "other users may not open it again")
+		bind := func(access verbs.Access) uint32 {
+			mw, err := owner.pd.AllocMW(verbs.MWType2)
+			require.NoError(t, err)
+			key := mw.RKey() + 1
+			require.Equal(t, verbs.WCSuccess, owner.post(t, verbs.SendWR{Opcode: verbs.OpBindMW, Bind: &verbs.Bind{
+				MW: mw, RKey: key, MR: mr, Addr: mr.Addr() + 4096, Length: 64, Access: access,
+			}}))
+			return key
+		}
+		read(t, peer, mr.Addr()+4096, bind(verbs.AccessRemoteRead))
+		require.Equal(t, verbs.WCSuccess, peer.post(t, writeByte(mr.Addr()+4096, bind(verbs.AccessRemoteWrite))))
+		require.Equal(t, byte(7), mr.Bytes()[4096])
 	})
 }
 
