@@ -123,7 +123,9 @@ func (p *pd) createDatagramQP(attr *verbs.QPInitAttr, send, recv *cq, s *srq) (v
 			return nil, err
 		}
 	}
+	q.dev.routes.begin()
 	if err := q.dev.addDatagramQP(q); err != nil {
+		q.dev.endDatagrams()
 		q.endUse()
 		return nil, err
 	}
@@ -141,6 +143,13 @@ func (d *device) addDatagramQP(q *datagramQP) error {
 	defer d.datagrams.Unlock()
 	d.datagrams.byNum[q.num] = q
 	return nil
+}
+
+// endDatagrams ends, with the last datagram QP, the connections for datagrams.
+func (d *device) endDatagrams() {
+	if d.routes.end() {
+		d.listener.endDatagrams()
+	}
 }
 
 func (d *device) datagramQP(num uint32) *datagramQP {
@@ -296,12 +305,8 @@ func (q *datagramQP) Destroy() error {
 	// Not earlier: as long as a post may run, quiesce has to find the QP.
 	q.dev.datagrams.Lock()
 	delete(q.dev.datagrams.byNum, q.num)
-	last := len(q.dev.datagrams.byNum) == 0
 	q.dev.datagrams.Unlock()
-	if last {
-		q.dev.routes.close()
-		q.dev.listener.endDatagrams()
-	}
+	q.dev.endDatagrams()
 	q.endUse()
 	return nil
 }

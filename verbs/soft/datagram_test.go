@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -193,6 +194,27 @@ func TestGroupsEndWithTheirMembers(t *testing.T) {
 		require.NoError(t, newDatagramEnd(t).qp.AttachMulticast(group, 0), "nobody has it")
 		require.Equal(t, verbs.WCSuccess, a.say(t, group, groupQPN, "another"))
 	})
+}
+
+// What looks for the members of a group leaves nothing behind, however early the
+// device closes.
+func TestASearchForMembersEndsWithTheDevice(t *testing.T) {
+	soft.CheckLeaks(t)
+	soft.PairAsStrangers(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it would close what is left
+	group := verbs.GID{0xff, 0x0e, 11}
+	member := newDatagramEnd(t)
+	require.NoError(t, member.qp.AttachMulticast(group, 0))
+	before := soft.OpenDescriptors(t)
+	for range 60 {
+		e, err := makeEnd(usual)
+		require.NoError(t, err)
+		require.NoError(t, e.useDatagrams())
+		require.Equal(t, verbs.WCSuccess, e.say(t, group, groupQPN, "all"))
+		require.NoError(t, e.close())
+	}
+	require.NoError(t, member.qp.Close()) // hangs up
+	require.Eventually(t, func() bool { return soft.OpenDescriptors(t) <= before }, 10*time.Second, time.Millisecond)
 }
 
 // datagramPeerVariable holds GID and number of the parent's QP.

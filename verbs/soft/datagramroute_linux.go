@@ -82,9 +82,10 @@ func (h *datagramHeader) route(b []byte, n int) {
 }
 
 // datagramRoutes are the connections to devices of other processes. They close with
-// the last datagram QP.
+// the last datagram QP, and without one none is opened.
 type datagramRoutes struct {
 	mu     sync.Mutex
+	qps    int                          // guarded by mu: datagram QPs of the device
 	conns  map[verbs.GID]*samehost.Conn // guarded by mu
 	groups map[verbs.GID]*knownGroup    // guarded by mu
 }
@@ -92,10 +93,35 @@ type datagramRoutes struct {
 // maxRoutes is how many connections are kept.
 const maxRoutes = 256
 
+// begin is called for each datagram QP before it can send, and end when it cannot any
+// more.
+func (r *datagramRoutes) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.qps++
+}
+
+// end reports whether it was the last one.
+func (r *datagramRoutes) end() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.qps--; r.qps != 0 {
+		return false
+	}
+	for _, conn := range r.conns {
+		conn.Close()
+	}
+	r.conns, r.groups = nil, nil
+	return true
+}
+
 // send sends a message, or loses it.
 func (r *datagramRoutes) send(to verbs.GID, message []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.qps == 0 {
+		return // a search for members has outlived the QPs
+	}
 	conn := r.conns[to]
 	if conn != nil {
 		err := sendDatagram(conn, message)
@@ -145,15 +171,6 @@ func sendDatagram(conn syscall.Conn, b []byte) error {
 		return err
 	}
 	return sendPacket(raw, b)
-}
-
-func (r *datagramRoutes) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, conn := range r.conns {
-		conn.Close()
-	}
-	r.conns, r.groups = nil, nil
 }
 
 // maxDatagramPeers is how many devices may send to one.
