@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,7 +30,8 @@ type socketPair struct {
 	told     error      // what near has been told of the end: io.EOF, ECONNRESET; guarded by mu
 	shutNear bool       // near fails writes; guarded by mu
 
-	sending sync.Mutex // held while what was written is sent
+	sending sync.Mutex    // held while what was written is sent
+	taken   atomic.Uint64 // bytes that were taken from far to be sent, by any call
 }
 
 func newSocketPair() (*socketPair, error) {
@@ -158,6 +158,7 @@ func (p *socketPair) written(b []byte) int {
 	if err != nil {
 		return 0
 	}
+	p.taken.Add(uint64(n))
 	return n
 }
 
@@ -202,7 +203,7 @@ func (c *Conn) show(p *socketPair, data []byte, end error, f func(fd uintptr) bo
 	if end != nil {
 		p.tell(end)
 	}
-	if c.st.WriteEnded() {
+	if c.st.WriteState().Ended {
 		p.failWrites()
 	}
 	offered := 0
@@ -216,16 +217,15 @@ func (c *Conn) show(p *socketPair, data []byte, end error, f func(fd uintptr) bo
 	return taken, done
 }
 
-// sendWritten sends what was written to the descriptor, and returns how much that was.
-func (c *Conn) sendWritten(p *socketPair) (sent int, err error) {
+// sendWritten sends what was written to the descriptor.
+func (c *Conn) sendWritten(p *socketPair) (err error) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	var piece [4 << 10]byte
 	for n := p.written(piece[:]); n > 0 && err == nil; n = p.written(piece[:]) {
-		n, err = c.st.Write(piece[:n])
-		sent += n
+		_, err = c.st.Write(piece[:n])
 	}
-	return sent, err
+	return err
 }
 
 // rawConn is a Conn as a syscall.RawConn.
@@ -256,8 +256,7 @@ func (r *rawConn) Control(f func(fd uintptr)) error {
 		if !shown {
 			f(uintptr(p.near))
 		}
-		_, err := c.sendWritten(p)
-		return err
+		return c.sendWritten(p)
 	})
 }
 
@@ -268,22 +267,21 @@ func (r *rawConn) Read(f func(fd uintptr) bool) error {
 		var sendErr error
 		err := c.st.Show(func(data []byte, end error) (taken int, done bool) {
 			taken, done = c.show(p, data, end, f)
-			_, sendErr = c.sendWritten(p)
+			sendErr = c.sendWritten(p)
 			return taken, done || sendErr != nil
 		})
 		return cmp.Or(err, sendErr)
 	})
 }
 
-// vainPause is how long Write waits for an f that writes nothing and is not content.
-const vainPause = time.Millisecond
-
-// Write calls f until it returns true, and sends what it writes. It ends with the write
-// deadline and Close.
+// Write calls f until it returns true, and sends what it writes. If f has written nothing
+// it is called again when the peer lets more be sent, or nothing can be sent any more. It
+// ends with the write deadline and Close.
 func (r *rawConn) Write(f func(fd uintptr) bool) error {
 	return r.use("raw-write", func(c *Conn, p *socketPair) error {
 		for {
-			if c.st.WriteEnded() {
+			state, taken := c.st.WriteState(), p.taken.Load()
+			if state.Ended {
 				p.failWrites()
 			} else if _, err := c.st.Write(nil); errors.Is(err, os.ErrDeadlineExceeded) {
 				return err
@@ -292,12 +290,14 @@ func (r *rawConn) Write(f func(fd uintptr) bool) error {
 				return net.ErrClosed
 			}
 			done := f(uintptr(p.near))
-			n, err := c.sendWritten(p)
-			if err != nil || done {
+			if err := c.sendWritten(p); err != nil || done {
 				return err
 			}
-			if n == 0 {
-				time.Sleep(vainPause) // its socket has room: it waits for something else
+			if p.taken.Load() != taken {
+				continue // its socket, which may have been full, has room
+			}
+			if err := c.st.AwaitWrite(state); err != nil {
+				return err
 			}
 		}
 	})

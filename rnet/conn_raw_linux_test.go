@@ -231,6 +231,54 @@ func TestAReadByDescriptorWaitsForMore(t *testing.T) {
 	})
 }
 
+// A function that writes nothing and is not content is called again when something has
+// changed that it can see, and not before.
+func TestAWriteByDescriptorWaitsForAnEvent(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, s := k.streams(t)
+		calls := 0
+		never := func(uintptr) bool { calls++; return false }
+		require.NoError(t, c.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+		require.ErrorIs(t, rawOf(t, c).Write(never), os.ErrDeadlineExceeded)
+		require.Equal(t, 1, calls, "it was called though nothing had happened")
+
+		require.NoError(t, c.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+		n, err := c.Write(make([]byte, 64<<20)) // what the window allows
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.NoError(t, c.SetWriteDeadline(time.Time{}))
+		second := func(do func(), want error) {
+			t.Helper()
+			begun, calls := make(chan struct{}), 0
+			await := start(t, func() {
+				assert.ErrorIs(t, rawOf(t, c).Write(func(fd uintptr) bool {
+					if calls++; calls == 1 {
+						close(begun)
+						return false
+					}
+					_, err := unix.Write(int(fd), nil)
+					return want == nil && err == nil
+				}), want)
+			})
+			<-begun
+			do()
+			await()
+		}
+		second(func() {
+			_, err := io.CopyN(io.Discard, s, int64(n))
+			require.NoError(t, err)
+		}, nil) // the window has opened
+		second(func() { require.NoError(t, c.CloseWrite()) }, syscall.EPIPE)
+
+		c, _ = k.streams(t)
+		second(func() { require.NoError(t, c.Close()) }, net.ErrClosed)
+		c, s = k.streams(t)
+		second(func() {
+			require.NoError(t, s.SetLinger(0))
+			require.NoError(t, s.Close())
+		}, syscall.ECONNRESET)
+	})
+}
+
 // A stream has all the methods of a TCP connection.
 func TestAConnHasTheMethodsOfATCPConn(t *testing.T) {
 	c, _ := overSoft.streams(t)

@@ -75,9 +75,43 @@ func (r *receiveHalf) show(f func(data []byte, end error) (taken int, done bool)
 	return done, nil
 }
 
-// WriteEnded reports whether Writes fail from now on, whatever the deadline.
-func (st *Stream) WriteEnded() bool {
+// WriteState is what decides what a Write would do now, but for the deadline.
+type WriteState struct {
+	Ended    bool // it would fail
+	peerGone bool
+	granted  uint64
+}
+
+// WriteState returns the state as it is now.
+func (st *Stream) WriteState() WriteState {
 	st.m.txMu.Lock()
 	defer st.m.txMu.Unlock()
-	return st.send.err != nil || st.send.broken
+	return WriteState{
+		Ended:    st.send.err != nil || st.send.broken,
+		peerGone: st.send.peerGone,
+		granted:  st.send.granted.Load(),
+	}
+}
+
+// AwaitWrite waits until the state is no longer as it was: the window has opened, or
+// there is an end. Like a Write it holds up other ones, and ends with the deadline. It
+// fails as a Write would if there is nothing to wait for.
+func (st *Stream) AwaitWrite(was WriteState) error {
+	st.send.callMu.Lock()
+	defer st.send.unlockOut()
+	for {
+		st.send.wait.Begin()
+		if err := st.send.writable(); err != nil {
+			return err
+		}
+		switch {
+		case was.Ended:
+			return st.send.sendable()
+		case st.WriteState() != was:
+			return nil
+		case st.m.failed.Load():
+			return syscall.ECONNRESET
+		}
+		st.m.pollLock.Wait(&st.send.wait) // ended by window, CloseWrite, deadline, close, reset, peer death
+	}
 }
