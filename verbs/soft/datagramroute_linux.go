@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -84,14 +85,26 @@ func (h *datagramHeader) route(b []byte, n int) {
 // datagramRoutes are the connections to devices of other processes. They close with
 // the last datagram QP, and without one none is opened.
 type datagramRoutes struct {
+	table atomic.Pointer[map[verbs.GID]*datagramRoute] // replaced as a whole, under mu
+
 	mu     sync.Mutex
-	qps    int                          // guarded by mu: datagram QPs of the device
-	conns  map[verbs.GID]*samehost.Conn // guarded by mu
-	groups map[verbs.GID]*knownGroup    // guarded by mu
+	qps    int                       // guarded by mu: datagram QPs of the device
+	groups map[verbs.GID]*knownGroup // guarded by mu
 }
 
-// maxRoutes is how many connections are kept.
-const maxRoutes = 256
+// datagramRoute is a connection to a device, or the knowledge that there is none.
+type datagramRoute struct {
+	conn  *samehost.Conn // nil: nobody was there
+	raw   syscall.RawConn
+	until time.Time // for so long nobody is taken to be there
+}
+
+// maxRoutes is how many routes are kept, and nobodyTime how long a device that is not
+// there is not dialed again.
+const (
+	maxRoutes  = 256
+	nobodyTime = 10 * time.Millisecond
+)
 
 // begin is called for each datagram QP before it can send, and end when it cannot any
 // more.
@@ -108,48 +121,97 @@ func (r *datagramRoutes) end() bool {
 	if r.qps--; r.qps != 0 {
 		return false
 	}
-	for _, conn := range r.conns {
-		conn.Close()
+	if table := r.table.Swap(nil); table != nil {
+		for _, route := range *table {
+			route.close()
+		}
 	}
-	r.conns, r.groups = nil, nil
+	r.groups = nil
 	return true
 }
 
 // send sends a message, or loses it.
 func (r *datagramRoutes) send(to verbs.GID, message []byte) {
+	old := r.route(to)
+	if old != nil && old.send(message) {
+		return
+	}
+	if route := r.open(to, old); route != nil {
+		route.send(message) // it may be lost
+	}
+}
+
+// route returns what is known of a device, or nil.
+func (r *datagramRoutes) route(to verbs.GID) *datagramRoute {
+	if table := r.table.Load(); table != nil {
+		return (*table)[to]
+	}
+	return nil
+}
+
+// open dials a device to which old leads no more, and returns the new route to it, also
+// if another sender has dialed meanwhile.
+func (r *datagramRoutes) open(to verbs.GID, old *datagramRoute) *datagramRoute {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.qps == 0 {
-		return // a search for members has outlived the QPs
+		return nil // a search for members has outlived the QPs
 	}
-	conn := r.conns[to]
-	if conn != nil {
-		err := sendDatagram(conn, message)
-		if err == nil || isFull(err) {
-			return
-		}
-		conn.Close()
-		delete(r.conns, to)
+	if now := r.route(to); now != old {
+		return now
 	}
-	conn, err := dialDatagrams(to)
+	route, err := dialDatagrams(to)
 	if err != nil {
-		return
-	}
-	if r.conns == nil {
-		r.conns = make(map[verbs.GID]*samehost.Conn)
-	}
-	for other, old := range r.conns {
-		if len(r.conns) < maxRoutes {
-			break
+		if !gone(err) {
+			return nil
 		}
-		old.Close()
-		delete(r.conns, other)
+		route = &datagramRoute{until: time.Now().Add(nobodyTime)}
 	}
-	r.conns[to] = conn
-	_ = sendDatagram(conn, message) // it may be lost
+	table := make(map[verbs.GID]*datagramRoute)
+	if before := r.table.Load(); before != nil {
+		maps.Copy(table, *before)
+	}
+	if old != nil {
+		old.close()
+		delete(table, to)
+	}
+	makeRoom(table)
+	table[to] = route
+	r.table.Store(&table)
+	return route
 }
 
-func dialDatagrams(to verbs.GID) (*samehost.Conn, error) {
+// makeRoom takes routes out of a table that is full: those to nobody, or else any.
+func makeRoom(table map[verbs.GID]*datagramRoute) {
+	if len(table) < maxRoutes {
+		return
+	}
+	maps.DeleteFunc(table, func(_ verbs.GID, route *datagramRoute) bool { return route.conn == nil })
+	for gid, route := range table {
+		if len(table) < maxRoutes {
+			return
+		}
+		route.close()
+		delete(table, gid)
+	}
+}
+
+// send reports whether there is nothing more to do: the message has gone, or is lost.
+func (route *datagramRoute) send(message []byte) bool {
+	if route.conn == nil {
+		return time.Now().Before(route.until)
+	}
+	err := sendPacket(route.raw, message)
+	return err == nil || isFull(err)
+}
+
+func (route *datagramRoute) close() {
+	if route.conn != nil {
+		route.conn.Close()
+	}
+}
+
+func dialDatagrams(to verbs.GID) (*datagramRoute, error) {
 	policy := admit
 	if peerPolicy.Load() == nil {
 		policy = nil // the same, and known to be so
@@ -158,19 +220,15 @@ func dialDatagrams(to verbs.GID) (*samehost.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sendDatagram(conn, encodeBare(kindDatagrams)); err != nil {
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		err = sendPacket(raw, encodeBare(kindDatagrams))
+	}
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	return conn, nil
-}
-
-func sendDatagram(conn syscall.Conn, b []byte) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return sendPacket(raw, b)
+	return &datagramRoute{conn: conn, raw: raw}, nil
 }
 
 // maxDatagramPeers is how many devices may send to one.
@@ -288,16 +346,10 @@ const (
 func (d *device) forwardToGroup(h *datagramHeader, message []byte) {
 	d.deliver(h, message[datagramHeaderSize:])
 	if !strangers.Load() {
-		devices.Lock()
-		others := make([]*device, 0, len(devices.byGID))
-		for _, other := range devices.byGID {
+		for _, other := range openDevices() {
 			if other != d {
-				others = append(others, other)
+				other.deliver(h, message[datagramHeaderSize:])
 			}
-		}
-		devices.Unlock()
-		for _, other := range others {
-			other.deliver(h, message[datagramHeaderSize:])
 		}
 	}
 	for _, gid := range d.membersElsewhere(h.to.gid, message) {

@@ -5,6 +5,7 @@ package soft
 import (
 	"errors"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +35,77 @@ func TestDatagramsSurviveTheWire(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, goodDatagram, h)
 	require.Equal(t, "payload", string(payload))
+}
+
+// A device that is not there is not dialed for each message, one that is there is
+// dialed once, and the number of routes is bounded.
+func TestRoutesAreRemembered(t *testing.T) {
+	d, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	r := &d.routes
+	r.begin()
+	other, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, other.Close()) })
+	message := make([]byte, datagramHeaderSize)
+	r.send(other.gid, message)
+	there := r.route(other.gid)
+	require.NotNil(t, there.conn)
+	r.send(other.gid, message)
+	require.Same(t, there, r.route(other.gid))
+
+	nobody := verbs.GID{1}
+	r.send(nobody, message)
+	known := r.route(nobody)
+	require.Nil(t, known.conn)
+	known.until = time.Now().Add(time.Hour)
+	r.send(nobody, message)
+	require.Same(t, known, r.route(nobody), "not dialed again")
+	known.until = time.Time{}
+	r.send(nobody, message)
+	require.NotSame(t, known, r.route(nobody), "dialed again")
+
+	for i := range 2 * maxRoutes {
+		r.send(verbs.GID{2, byte(i), byte(i >> 8)}, message)
+		require.LessOrEqual(t, len(*r.table.Load()), maxRoutes)
+	}
+	require.Same(t, there, r.route(other.gid), "it is of use, and those to nobody are not")
+	require.True(t, r.end())
+	r.send(other.gid, message)
+	require.Nil(t, r.route(other.gid), "there is no QP any more")
+}
+
+// Whoever sends while a peer hangs up, and while the last QP goes, finds a route that
+// works or none, and no connection is left.
+func TestManySendersWhileRoutesEnd(t *testing.T) {
+	CheckLeaks(t)
+	d, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	other, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	other.listener.begin()
+	d.routes.begin()
+	message := make([]byte, datagramHeaderSize)
+	goodDatagram.encode(message)
+	var senders sync.WaitGroup
+	for range 4 {
+		senders.Go(func() {
+			for i := range 500 {
+				d.routes.send(other.gid, message)
+				d.routes.send(verbs.GID{1, byte(i)}, message)
+			}
+		})
+	}
+	for range 50 {
+		other.listener.endDatagrams()
+		time.Sleep(100 * time.Microsecond)
+	}
+	require.True(t, d.routes.end())
+	senders.Wait()
+	require.Nil(t, d.routes.table.Load())
+	require.NoError(t, d.Close())
+	require.NoError(t, other.Close())
 }
 
 // FuzzDatagram: nothing panics, and what is accepted is what encode makes.

@@ -3,6 +3,7 @@ package soft
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -124,8 +125,8 @@ const eventBacklog = 1024
 // devices are the open contexts of this process. QPs whose peer is among
 // them pair without a socket.
 var devices struct {
-	sync.Mutex
-	byGID map[verbs.GID]*device
+	sync.Mutex                                       // of who changes the table
+	byGID      atomic.Pointer[map[verbs.GID]*device] // replaced as a whole
 }
 
 func openDevice(name string) (*device, error) {
@@ -155,12 +156,7 @@ func openDevice(name string) (*device, error) {
 	if d.listener, err = listen(d); err != nil {
 		return nil, err
 	}
-	devices.Lock()
-	defer devices.Unlock()
-	if devices.byGID == nil {
-		devices.byGID = make(map[verbs.GID]*device)
-	}
-	devices.byGID[d.gid] = d
+	changeDevices(func(byGID map[verbs.GID]*device) { byGID[d.gid] = d })
 	return d, nil
 }
 
@@ -177,9 +173,24 @@ func newGID() (verbs.GID, error) {
 
 // deviceOf returns the open context of this process that has the GID, or nil.
 func deviceOf(gid verbs.GID) *device {
+	return openDevices()[gid]
+}
+
+// openDevices returns the table of now, which does not change.
+func openDevices() map[verbs.GID]*device {
+	if byGID := devices.byGID.Load(); byGID != nil {
+		return *byGID
+	}
+	return nil
+}
+
+func changeDevices(change func(byGID map[verbs.GID]*device)) {
 	devices.Lock()
 	defer devices.Unlock()
-	return devices.byGID[gid]
+	byGID := make(map[verbs.GID]*device)
+	maps.Copy(byGID, openDevices())
+	change(byGID)
+	devices.byGID.Store(&byGID)
 }
 
 func (d *device) QueryDevice() (verbs.DeviceAttr, error) { return d.attr, nil }
@@ -322,9 +333,7 @@ func (d *device) Close() error {
 		d.endObjects()
 		d.mu.Unlock()
 		// Until here quiesce waits for our posts too.
-		devices.Lock()
-		delete(devices.byGID, d.gid)
-		devices.Unlock()
+		changeDevices(func(byGID map[verbs.GID]*device) { delete(byGID, d.gid) })
 		d.listener.wait() // ends with the links, which the QPs have closed
 		for ch := range channels {
 			_ = ch.Close()
@@ -367,13 +376,7 @@ func (d *device) endObjects() {
 // before it has ended. Who takes memory away calls it between marking the
 // memory and unmapping it, and so the data path needs no reference counts.
 func quiesce() {
-	devices.Lock()
-	open := make([]*device, 0, len(devices.byGID))
-	for _, d := range devices.byGID {
-		open = append(open, d)
-	}
-	devices.Unlock()
-	for _, d := range open {
+	for _, d := range openDevices() {
 		for _, q := range d.allQPs() {
 			q.sendMu.Lock() // ends with the post that holds it
 			//lint:ignore SA2001 waiting for the holder is the purpose
