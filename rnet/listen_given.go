@@ -58,6 +58,9 @@ func (lc *ListenConfig) NewListener(ln net.Listener) (net.Listener, error) {
 	if _, isTCP := ln.Addr().(*net.TCPAddr); !ok || !isTCP {
 		return fail(fmt.Errorf("rnet: a %T does not show its socket: make a listener of the *net.TCPListener in it, and put what is around that around the result", ln))
 	}
+	if err := socketOpen(tcp); err != nil {
+		return fail(err)
+	}
 	network := "tcp"
 	if onlyV6(tcp) {
 		network = "tcp6"
@@ -69,6 +72,15 @@ func (lc *ListenConfig) NewListener(ln net.Listener) (net.Listener, error) {
 	}
 	l.acceptFrom(tcp)
 	return l, nil
+}
+
+// socketOpen returns an error if c is closed: its address may be somebody else's.
+func socketOpen(c syscall.Conn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(uintptr) {})
 }
 
 // SyscallConn gives access to the socket of the TCP listener, as that of a

@@ -161,6 +161,17 @@ func TestAListenerAroundAnotherIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
+func TestAListenerThatIsClosedIsRefused(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, tcp.Close())
+	ln, err := NewListener(tcp)
+	if err == nil {
+		ln.Close()
+	}
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
 func TestListenersOfOtherKindsAreReturnedAsTheyAre(t *testing.T) {
 	unixListener, err := net.Listen("unix", t.TempDir()+"/socket")
 	require.NoError(t, err)
