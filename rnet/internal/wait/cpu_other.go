@@ -7,3 +7,5 @@ import "runtime"
 func currentCPU() int { return -1 }
 
 func yieldCPU() { runtime.Gosched() }
+
+func leaveCPU() bool { return false }

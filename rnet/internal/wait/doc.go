@@ -31,7 +31,7 @@
 //
 // Polling is paid from an allowance (policy), gives way to other goroutines each
 // microsecond and to other threads after 50, and never happens for a peer that is
-// on our CPU or in our process. Sleeping on a thread, which takes Go's processor
+// on our CPU, which the owner leaves now and then (part), or in our process. Sleeping on a thread, which takes Go's processor
 // along, is left to GOMAXPROCS-1 owners of the process and happens only after who
 // else was runnable has run (settle). All others sleep in Go's network poller. What
 // a peer says of itself decides about speed only.

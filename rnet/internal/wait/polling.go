@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,8 @@ type policy struct {
 
 	same    bool // the peer was on our CPU when we looked last
 	sameFor int  // waits since then
+	stay    int  // looks around to come before the next attempt to leave the peer's CPU
+	stays   int  // and how many these were last time
 	wins    int  // waits that ended while polling, since the last chance for other goroutines
 	yielded time.Duration
 
@@ -121,7 +124,7 @@ func (l *Lock) spinFor(w *Waiter) bool {
 			p.sameFor++
 			return false
 		}
-		if p.lookAround(l.cfg.Peer) {
+		if p.lookAround(l.cfg.Peer) && !p.part(l.cfg.Peer) {
 			return false
 		}
 	}
@@ -182,6 +185,25 @@ func (p *policy) lookAround(peer Peer) bool {
 	return p.same
 }
 
+// part leaves the CPU that we share with the peer, and reports whether it did. Two ends
+// on one CPU have to sleep for each other, and whoever wakes the other does so on its
+// own CPU: so they stay there, however many CPUs are idle. If that was in vain, because
+// the others are busy, it is tried less and less. A part of that is left to chance, so
+// that both do not go at once, to the same CPU.
+func (p *policy) part(peer Peer) bool {
+	if p.stay > 0 {
+		p.stay--
+		return false
+	}
+	p.stays = min(2*p.stays+2, maxStays)
+	p.stay = p.stays/2 + rand.IntN(p.stays)
+	return leaveCPU() && !p.lookAround(peer)
+}
+
+// maxStays bounds how many looks around lie between two attempts to leave the peer's
+// CPU: with 16 waits for each, a hundred thousand waits.
+const maxStays = 4096
+
 // SameCPU publishes our CPU and reports whether the peer was seen on it last.
 func SameCPU(peer Peer) bool {
 	if peer == nil {
@@ -216,8 +238,11 @@ func (p *policy) afford(t time.Duration) bool {
 func (p *policy) pay(took time.Duration, won bool) {
 	if took > p.cheap || !won {
 		p.tokens -= int64(took)
-	} else if p.rate < fullRate {
-		p.rate++
+	} else {
+		p.stays = 0
+		if p.rate < fullRate {
+			p.rate++
+		}
 	}
 }
 

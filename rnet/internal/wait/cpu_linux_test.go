@@ -1,0 +1,34 @@
+package wait
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A thread that leaves its CPU runs on another one, and may run where it could before.
+func TestLeaveCPU(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, after unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &before))
+	for range 100 {
+		cpu := currentCPU()
+		var one unix.CPUSet
+		one.Set(cpu)
+		if before.Count() > 1 {
+			// Held there until it leaves, so that it cannot be elsewhere by chance.
+			require.NoError(t, unix.SchedSetaffinity(0, &one))
+			require.False(t, leaveCPU(), "it may run nowhere else")
+			require.Equal(t, cpu, currentCPU())
+			require.NoError(t, unix.SchedSetaffinity(0, &before))
+			require.True(t, leaveCPU())
+		} else {
+			require.False(t, leaveCPU(), "it may run nowhere else")
+		}
+		require.NoError(t, unix.SchedGetaffinity(0, &after))
+		require.Equal(t, before, after)
+	}
+}
