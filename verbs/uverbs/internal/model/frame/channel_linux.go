@@ -9,6 +9,7 @@ import "golang.org/x/sys/unix"
 type Channel struct {
 	program int // a copy of the descriptor that the program has
 	ours    int
+	closed  bool
 }
 
 // NewChannel returns an empty channel.
@@ -23,9 +24,15 @@ func NewChannel() (*Channel, error) {
 // FD returns the descriptor for the program: for [Request.Give].
 func (c *Channel) FD() int { return c.program }
 
-// Send queues an event. It is false if there is no room.
+// Send queues an event. It is false if there is no room. What comes after End or Close
+// is dropped, as the kernel drops it while something is left that refers to the channel
+// (core/uverbs_main.c, ib_uverbs_comp_handler).
 func (c *Channel) Send(event []byte) bool {
-	return unix.Send(c.ours, event, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
+	if c.closed {
+		return true
+	}
+	err := unix.Send(c.ours, event, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	return err == nil || err == unix.EPIPE
 }
 
 // Remove takes those events from the queue that the program has not read and that
@@ -33,6 +40,9 @@ func (c *Channel) Send(event []byte) bool {
 func (c *Channel) Remove(match func(event []byte) bool) int {
 	var keep [][]byte
 	removed := 0
+	if c.closed {
+		return 0
+	}
 	for {
 		event := make([]byte, 64)
 		n, _, err := unix.Recvfrom(c.program, event, unix.MSG_DONTWAIT)
@@ -52,10 +62,18 @@ func (c *Channel) Remove(match func(event []byte) bool) int {
 }
 
 // End lets the program read the end of the channel, after what it has not read yet.
-func (c *Channel) End() { _ = unix.Shutdown(c.ours, unix.SHUT_RDWR) }
+func (c *Channel) End() {
+	if !c.closed {
+		_ = unix.Shutdown(c.ours, unix.SHUT_RDWR)
+	}
+}
 
 // Close closes the channel's end and its copy of the program's.
 func (c *Channel) Close() {
+	if c.closed {
+		return
+	}
+	c.closed = true
 	_ = unix.Close(c.program)
 	_ = unix.Close(c.ours)
 }
