@@ -22,7 +22,8 @@ import (
 func run(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	require.NoError(t, rdmainfo(t.Context(), args, &out))
+	err := rdmainfo(t.Context(), args, &out)
+	require.NoError(t, err, "%s", &out)
 	return out.String()
 }
 
