@@ -52,7 +52,7 @@ func (w *windowed) bound(access verbs.Access) {
 }
 
 // at is an address in the region, from the beginning of the window on.
-func (w *windowed) at(off int) uint64 { return uint64(int(w.mr.Addr()) + windowOffset + off) }
+func (w *windowed) at(off int) uint64 { return w.mr.Addr() + uint64(windowOffset+off) }
 
 // testWindows binds memory windows of type 2, uses them and takes them away.
 func testWindows(t *testing.T, s *suite) {
