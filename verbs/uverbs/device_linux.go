@@ -65,23 +65,34 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 		return nil, err
 	}
 	d := newDevice(entry, fd)
-	asyncFD := -1
-	d.driver, err = drv.Open(d, func(e driver.Extra) (err error) {
-		asyncFD, err = d.getContext(e)
-		return err
-	})
-	switch {
-	case err == nil:
-		err = d.events.open(asyncFD)
-	case asyncFD >= 0:
-		unix.Close(asyncFD)
-	}
-	if err != nil {
+	if err := d.openContext(drv); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
 	d.events.start()
 	return d, nil
+}
+
+// openContext opens both sides of the context, and the descriptor of its events.
+// If it fails, only the descriptor of the device is left to be closed.
+func (d *device) openContext(drv driver.Driver) error {
+	asyncFD := -1
+	ctx, err := drv.Open(d, func(e driver.Extra) (err error) {
+		asyncFD, err = d.getContext(e)
+		return err
+	})
+	if err != nil {
+		if asyncFD >= 0 {
+			unix.Close(asyncFD)
+		}
+		return err
+	}
+	if err := d.events.open(asyncFD); err != nil {
+		ctx.Close()
+		return err
+	}
+	d.driver = ctx
+	return nil
 }
 
 // newDevice is a device that the kernel has no context of yet. It can be

@@ -3,6 +3,8 @@ package uverbs
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,6 +48,55 @@ func TestADeviceOfAnUnknownDriverCannotBeOpened(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrUnsupported)
 	require.ErrorContains(t, err, "mlx5_0")
 	require.ErrorContains(t, err, `"mlx5"`)
+}
+
+// pageDriver maps a page of the device when it is opened, and unmaps it in Close.
+type pageDriver struct{ opened func() }
+
+type pageContext struct {
+	driver.Context
+	mem  driver.Memory
+	page []byte
+}
+
+func (p pageDriver) Open(mem driver.Memory, getContext func(driver.Extra) error) (driver.Context, error) {
+	if err := getContext(driver.Extra{}); err != nil {
+		return nil, err
+	}
+	page, err := mem.Map(0, unix.Getpagesize(), driver.MayWrite)
+	if err != nil {
+		return nil, err
+	}
+	p.opened()
+	return &pageContext{mem: mem, page: page}, nil
+}
+
+func (c *pageContext) Close() { c.mem.Unmap(c.page) }
+
+func TestADeviceWithoutEventsLeavesNothingMapped(t *testing.T) {
+	const name = "ramjet-device-without-events"
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Ftruncate(fd, int64(unix.Getpagesize())))
+	mapped := func() bool {
+		maps, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		return strings.Contains(string(maps), name)
+	}
+	d := newDevice(rdmahost.Device{Name: "test0"}, fd)
+	d.submit = func(_ []byte, r *abi.Request) error {
+		abi.ViewAt[abi.GetContextOut](r.Out, 0).AsyncFD = 1<<31 - 1 // no descriptor of this process
+		return nil
+	}
+	opened := false
+	err = d.openContext(pageDriver{func() {
+		opened = true
+		require.True(t, mapped())
+	}})
+	require.ErrorIs(t, err, unix.EBADF)
+	require.True(t, opened)
+	require.False(t, mapped())
 }
 
 func TestAClosedDeviceTakesNoCommands(t *testing.T) {
