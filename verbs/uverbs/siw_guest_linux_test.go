@@ -14,7 +14,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/verbstest"
 )
 
 // siwDevice is the device of the guest, siwAddr its address.
@@ -300,25 +299,4 @@ func allowPinning(t testing.TB) {
 	all := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &all))
 	t.Cleanup(func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &old)) })
-}
-
-func TestConformanceOfSiw(t *testing.T) {
-	requireDevice(t, siwDevice)
-	allowPinning(t)
-	verbstest.Run(t, func(t testing.TB) verbstest.Pair {
-		return verbstest.Pair{A: open(t, siwDevice), B: open(t, siwDevice), Connect: func(a, b *verbs.QP) error {
-			conns, err := connectSiw(a, b, rcm.ConnParam{
-				ResponderResources: 16, InitiatorDepth: 16,
-				Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite,
-			})
-			t.Cleanup(func() {
-				for _, c := range conns {
-					if c != nil {
-						require.NoError(t, c.Disconnect())
-					}
-				}
-			})
-			return err
-		}}
-	})
 }
