@@ -24,6 +24,7 @@ type qp struct {
 
 	queue                driver.QP          // also of send and recv, who look whether it is there
 	unflushed            driver.UnflushedQP // queue, or nil if the kernel flushes all requests
+	refusing             driver.RefusingQP  // queue, or nil if a doorbell is refused for errors alone
 	ringing              driver.RingingQP   // queue, or nil if the kernel has the doorbell
 	sendLimit, recvLimit int                // requests that the queues take
 	signalAll            bool
@@ -134,6 +135,7 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	if err == nil {
 		q.queue, q.send.queue, q.recv.queue = queue, queue, queue
 		q.unflushed, _ = queue.(driver.UnflushedQP)
+		q.refusing, _ = queue.(driver.RefusingQP)
 		q.ringing, _ = queue.(driver.RingingQP)
 	}
 	if err == nil && q.ringing == nil {
@@ -266,8 +268,8 @@ func (q *qp) ringAgain() (stuck bool) {
 		return false
 	}
 	err := q.send.bell.Ring(false)
-	if err != nil && q.unflushed != nil {
-		stuck, _ = q.unflushed.Refused(err)
+	if err != nil && q.refusing != nil {
+		stuck, _ = q.refusing.Refused(err)
 	}
 	return stuck // a device that is gone shows at the next post
 }

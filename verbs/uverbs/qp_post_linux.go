@@ -56,8 +56,8 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	q.send.posted += uint64(signaled)
 	if bell {
 		bellErr := q.send.bell.Ring(brief(wrs[:n]))
-		if bellErr != nil && q.unflushed != nil {
-			stuck, bellErr = q.unflushed.Refused(bellErr)
+		if bellErr != nil && q.refusing != nil {
+			stuck, bellErr = q.refusing.Refused(bellErr)
 		}
 		if bellErr != nil {
 			bellErr = q.dev.failed("POST_SEND", bellErr)

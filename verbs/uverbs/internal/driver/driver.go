@@ -1,6 +1,44 @@
-// Package driver is the contract between the provider of kernel devices and its
-// drivers, one package each, with the same file names: abi.go has the structures of
-// the driver's header, cq.go, qp.go and srq.go the queues.
+// Package driver is the contract between the provider of kernel devices, the core,
+// and its drivers, one package each.
+//
+// A driver implements [Driver], which opens a [Context], and the queues that the
+// context makes: [CQ], [QP] and [SRQ]. Where a device needs more of the core, its
+// queues have further methods, which the core finds by type assertion. They do not
+// depend on each other:
+//
+//	interface    implement it if                                         example
+//	EventCQ      arming takes the number of events that were read        mlx5
+//	SpareCQ      the driver keeps entries of the CQ for itself           mlx5
+//	RingingQP    sends are started by a store to a page of the device    mlx5
+//	RefusingQP   the kernel refuses the doorbell where that is no error  siw
+//	UnflushedQP  requests posted after a failure never complete          siw
+//	NudgingQP    the peer may miss what arrives before it is ready       siw
+//
+// A RingingQP has no doorbell of the kernel, so Refused is never called on it, and its
+// PostSend and Nudge never ask for that doorbell.
+//
+// # Limits
+//
+// The contract is what rxe, siw and mlx5 need. What other devices would have to
+// have added to it:
+//
+//   - Queues are told of by the command that makes them. A driver cannot give commands of
+//     its own before that. irdma does: it registers the memory of each queue by REG_MR, on
+//     a PD that it keeps for this.
+//   - [Context.Extra] has the driver's part of three commands. The driver does not learn
+//     whether the command succeeded, nor which PD, MR or MW it made. bnxt_re is told in
+//     the answer to ALLOC_PD where its doorbells are.
+//   - MODIFY_QP and the commands that destroy have no driver's part.
+//   - All commands are those of the write interface. Methods of the ioctl interface that
+//     drivers define for themselves (mlx5's objects for UARs, for instance) cannot be called.
+//   - [Driver.Open] is not told the version of the driver's ABI, and the core does not
+//     check it.
+//   - Where the core looks at a device that is iWARP (the transitions of a QP, and its
+//     state in Query), it knows no other than siw.
+//
+// Go's atomic operations do not order stores to memory before stores to a page of the
+// device. A driver that rings doorbells itself needs barriers: those of package mlx5 are in
+// barrier_amd64.s and barrier_arm64.s.
 package driver
 
 import (
@@ -14,7 +52,7 @@ import (
 // events, the commands themselves) is the core's, and the same for all of them.
 type Driver interface {
 	// Open makes the driver's side of a context. getContext opens the kernel's
-	// side, and is called once.
+	// side, and is called once. If Open fails, nothing is left mapped.
 	Open(mem Memory, getContext func(Extra) error) (Context, error)
 }
 
@@ -54,27 +92,39 @@ const (
 type Context interface {
 	// Describe fills in what the kernel's answer to QUERY_DEVICE leaves
 	// open: Caps, MaxInline, and limits that the driver's queues set.
-	// attr.KernelCaps and the kernel's limits are there already.
+	// attr.KernelCaps and the kernel's limits are there already, and so are
+	// the bits of Caps that the core has found by trying commands; Describe
+	// clears those that the driver cannot serve. It is called once, before
+	// anything is made, so that the driver may keep limits for later.
 	Describe(attr *verbs.DeviceAttr)
 	// Extra is the driver's part of commands by which no queue is made:
-	// ALLOC_PD, REG_MR, ALLOC_MW.
+	// ALLOC_PD, REG_MR, ALLOC_MW. It is called before each of them, and the
+	// driver is not told how the command ended. Goroutines call it at once.
 	Extra(cmd abi.Command) Extra
 	// CreateCQ makes a CQ for at least cqe completions. The driver may ask the
 	// kernel for more entries.
 	CreateCQ(cqe int, create func(cqe int, e Extra) error) (CQ, error)
+	// CreateQP makes a QP. The driver cannot ask the kernel for other sizes
+	// than the core does, but its queues may be larger (QP.Capacity).
 	CreateQP(attr *QPAttr, create func(Extra) (MadeQP, error)) (QP, error)
+	// CreateSRQ makes an SRQ. What CreateQP says of sizes holds here too.
 	CreateSRQ(attr verbs.SRQAttr, create func(Extra) (verbs.SRQAttr, error)) (SRQ, error)
 	// CreateAH returns what requests call an address handle. The driver
 	// finds it there by AddressHandle.
 	CreateAH(av *verbs.AddressVector, create func(Extra) error) (any, error)
-	// Close is called when all objects are gone.
+	// Close is called once, when all objects are gone, and unmaps what Open
+	// has mapped.
 	Close()
 }
 
-// QPAttr is what a QP is to be.
+// QPAttr is what a QP is to be. The CQ of its receives is not here, for no driver
+// has needed it.
 type QPAttr struct {
-	Type      verbs.QPType
-	Cap       verbs.QPCap // what was asked of the kernel
+	Type verbs.QPType
+	// Cap is what the program asked for. The core asks the kernel for the same,
+	// but for at least one send request with one SGE, and with an SRQ for no
+	// receives.
+	Cap       verbs.QPCap
 	SignalAll bool
 	SendCQ    CQ
 	SRQ       SRQ // nil: it has a receive queue
@@ -123,7 +173,9 @@ type SpareCQ interface {
 // QPs finds the QPs that report to a CQ.
 type QPs interface {
 	// Find returns the queues of a QP, nil if it is gone. They may be unmapped
-	// already.
+	// already, for the lock of the CQ is not the QP's: a driver that reads or
+	// writes mapped memory of the QP here would crash. What Poll needs of a QP,
+	// the ids of requests for instance, is to be in memory of Go.
 	Find(num uint32) QP
 }
 
@@ -166,24 +218,33 @@ type UnflushedQP interface {
 	// TakeBack empties the queues and returns the ids of the requests that
 	// were in them, oldest first. The kernel does not use the queues any more.
 	TakeBack() (sends, recvs []uint64)
+}
+
+// RefusingQP is a QP whose kernel refuses the doorbell also where that is no
+// error. For other QPs each refusal is an error of the post.
+type RefusingQP interface {
+	QP
 	// Refused says what it means that the kernel has refused the doorbell. If
 	// it is no error, either the QP is about to fail, or stuck: the kernel
 	// cannot execute a request, and the QP has failed.
 	Refused(err error) (stuck bool, _ error)
 }
 
-// NudgingQP is a QP whose peer does not always look at what came before
-// it was ready.
+// NudgingQP is a QP of iWARP whose peer, as the one that accepts a connection,
+// may miss what arrives before it is in RTS, and looks at it only when more comes.
 type NudgingQP interface {
 	QP
-	// Nudge posts, under the send lock, a request with that id of which the
-	// peer's program sees nothing but that its kernel looks. It posts none if
-	// the kernel has to come to one before. bell is PostSend's.
+	// Nudge posts a request with that id that makes the peer's kernel look, and
+	// of which its program sees nothing: an empty WRITE. It posts none while the
+	// kernel has not taken the request before it, which has the same effect.
+	// It is called under the send lock. bell is PostSend's.
 	Nudge(id uint64) (bell bool)
 }
 
 // SRQ is the mapped memory of an SRQ, used under its lock. The driver's own Poll
 // of a CQ may use it at the same time, and after Unmap: that lock is not the CQ's.
+// So an SRQ that Poll uses needs a lock of its own, and Unmap says under it that the
+// memory is gone, as in mlx5/srq.go.
 type SRQ interface {
 	Capacity() int
 	PostRecv(wrs []verbs.RecvWR) (int, error)
