@@ -3,9 +3,13 @@
 // the caller's between the sides, moves the QPs through their states, and tells
 // when the other side is gone.
 //
-// Here is what both ways of doing that have in common; the ways themselves are
-// package rcm/softcm, for the software HCA between processes of one host, and
-// rcm/kernelcm, for the kernel's RDMA devices, with any host.
+// Most programs want package rnet instead, which has connections like those of
+// package net and chooses the device. Package rcm is for programs that post work
+// requests themselves.
+//
+// This package has the types and interfaces. They are implemented twice: by package
+// rcm/softcm for the software HCA, between processes of one host, and by package
+// rcm/kernelcm for the kernel's RDMA devices, with any host.
 //
 // # From a fabric to a connection
 //

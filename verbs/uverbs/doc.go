@@ -11,6 +11,12 @@
 // So does opening a ConnectX (mlx5), whose driver here is experimental, unless the
 // variable RAMJET_EXPERIMENTAL is mlx5.
 //
+// To try a device, or to report on one, run
+//
+//	go run github.com/seed-b9b531af/ramjet/examples/rdmainfo -selftest
+//
+// It connects two queue pairs of each port with each other, and tests what they can do.
+//
 // Everything else goes by package verbs. What a host has, and which limit of an
 // administrator an error came from, tells package rdmahost.
 //
@@ -23,7 +29,8 @@
 // Sending, receiving and polling do without the kernel as far as the driver
 // allows: the queues are memory that the kernel's driver and this process share.
 // What such a queue looks like differs from driver to driver, each of which is
-// a package below this one; CONTRIBUTING.md says how to add one.
+// a package below this one. CONTRIBUTING.md says how to add one, and package
+// internal/driver what it implements.
 //
 // Memory shared with the kernel is treated as hostile: every index and length is
 // read once, checked, and then used.
