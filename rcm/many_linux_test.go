@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
@@ -101,7 +102,7 @@ type holdings struct {
 
 func holdingsOf(f *cmtest.Fabric, t testing.TB) holdings {
 	t.Helper()
-	h := holdings{descriptors: cmtest.OpenDescriptors(), goroutines: strings.Count(cmtest.OwnGoroutines(), "created by ")}
+	h := holdings{descriptors: leak.Descriptors(), goroutines: len(leak.Goroutines())}
 	status, err := os.ReadFile("/proc/self/status")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(status)) {

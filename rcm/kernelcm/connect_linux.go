@@ -42,15 +42,9 @@ func (d device) drop(id *cmID) {
 }
 
 func (r *route) connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm.Conn, error) {
-	p, err := handshake.Complete(p, qp, rcm.MaxRequestData)
+	p, err := r.device.complete(ctx, qp, p, rcm.MaxRequestData)
 	if err != nil {
 		return nil, err
-	}
-	if err := checkDevice(qp, r.device.name); err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		return nil, handshake.ContextError(ctx)
 	}
 	if err := r.id.toInit(qp, &p); err != nil {
 		return nil, handshake.Failed(qp, err)

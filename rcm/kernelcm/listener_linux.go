@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -55,14 +54,12 @@ func (f *fabric) Listen(addr netip.AddrPort, cfg rcm.ListenConfig) (rcm.Listener
 }
 
 func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, error) {
-	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+	addr, cfg, err := handshake.CompleteListen(addr, cfg)
 	switch {
-	case !addr.Addr().IsValid() || addr.Port() == 0:
-		return nil, fmt.Errorf("%w: needs an address and a port", verbs.ErrInvalid)
+	case err != nil:
+		return nil, err
 	case addr.Addr().IsLoopback():
 		return nil, fmt.Errorf("%w: loopback address", rcm.ErrNoRoute)
-	case cfg.Backlog < 0 || cfg.HandshakeTimeout < 0:
-		return nil, fmt.Errorf("%w: backlog %d, handshake timeout %v", verbs.ErrInvalid, cfg.Backlog, cfg.HandshakeTimeout)
 	case cfg.Device != "" && f.cfg.Device != "" && cfg.Device != f.cfg.Device:
 		return nil, fmt.Errorf("%w: listener on %s of a fabric on %s", verbs.ErrInvalid, cfg.Device, f.cfg.Device)
 	}
@@ -75,14 +72,9 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 		fabric:  fabric,
 		addr:    addr,
 		v6Only:  cfg.V6Only,
-		timeout: cmp.Or(cfg.HandshakeTimeout, handshake.DefaultHandshakeTimeout),
-		queue:   make(chan *request, cmp.Or(cfg.Backlog, handshake.DefaultBacklog)),
-		closed:  make(chan struct{}),
+		timeout: cfg.HandshakeTimeout,
+		backlog: handshake.NewBacklog[*request](addr, cfg),
 		ids:     make(map[netip.Addr]*cmID),
-		arrived: cfg.Arrived,
-	}
-	if l.arrived == nil {
-		l.arrived = func() {}
 	}
 	if err := l.open(); err != nil {
 		l.closeIDs()
@@ -97,11 +89,7 @@ type listener struct {
 	addr    netip.AddrPort
 	v6Only  bool
 	timeout time.Duration
-	queue   chan *request // for Accept; never blocks its sender
-	closed  chan struct{} // closed by Close, and when the listener fails
-	once    sync.Once     // closes closed
-	failure error         // set before closed is closed
-	arrived func()        // ListenConfig.Arrived
+	backlog *handshake.Backlog[*request] // ended by Close, and when the listener fails
 
 	// opening is held while ids are opened and closed. It guards ids, which are
 	// those that listen, seen, what the host was like when they were opened, and
@@ -117,56 +105,24 @@ type listener struct {
 	busy    bool           // a goroutine works; guarded by mu
 	shut    bool           // no goroutine begins any more; guarded by mu
 	working sync.WaitGroup // the goroutine
-
-	requests, overflows atomic.Uint64
 }
 
 func (l *listener) Addr() netip.AddrPort { return l.addr }
 
-func (l *listener) Stats() rcm.ListenStats {
-	return rcm.ListenStats{Requests: l.requests.Load(), Overflows: l.overflows.Load()}
-}
+func (l *listener) Stats() rcm.ListenStats { return l.backlog.Stats() }
 
 func (l *listener) Accept(ctx context.Context) (rcm.Request, error) {
-	// A closed listener gives no request, however many wait.
-	select {
-	case <-l.closed:
-		return nil, l.wrap(l.failure)
-	default:
+	r, err := l.backlog.Take(ctx)
+	if err != nil {
+		return nil, err
 	}
-	select {
-	case r := <-l.queue: // it comes before the end of ctx
-		return r, nil
-	default:
-	}
-	// Ends with a request, Close or ctx.
-	select {
-	case r := <-l.queue:
-		return r, nil
-	case <-l.closed:
-		return nil, l.wrap(l.failure)
-	case <-ctx.Done():
-		return nil, l.wrap(handshake.ContextError(ctx))
-	}
-}
-
-func (l *listener) wrap(err error) error {
-	return fmt.Errorf("rcm: accept on %v: %w", l.addr, err)
+	return r, nil
 }
 
 func (l *listener) Close() error {
-	l.end(net.ErrClosed)
+	l.backlog.End(net.ErrClosed)
 	l.shutDown()
 	return nil
-}
-
-// end makes Accept fail from now on.
-func (l *listener) end(err error) {
-	l.once.Do(func() {
-		l.failure = err
-		close(l.closed)
-		l.arrived()
-	})
 }
 
 // shutDown gives the addresses back, and refuses who has come to them.
@@ -182,14 +138,7 @@ func (l *listener) shutDown() {
 	for _, ev := range pending {
 		refuseID(ev.conn, rcm.ReasonInvalidService)
 	}
-	for {
-		select {
-		case r := <-l.queue:
-			refuseID(r.id, rcm.ReasonInvalidService)
-		default:
-			return
-		}
-	}
+	l.backlog.Drain(func(r *request) { refuseID(r.id, rcm.ReasonInvalidService) })
 }
 
 // event is called by the reader of events, with one of the id that listens on an
@@ -203,7 +152,7 @@ func (l *listener) event(at netip.Addr, ev cmEvent) {
 			refuseID(ev.conn, reason)
 		}
 	case eventLost:
-		l.end(ev.lost) // another descriptor would fare no better
+		l.backlog.End(ev.lost) // another descriptor would fare no better
 	case eventDeviceRemoval:
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -220,7 +169,7 @@ func (l *listener) keep(ev cmEvent) (refusal uint16) {
 	case l.shut:
 		return rcm.ReasonInvalidService
 	case len(l.pending) == maxPending:
-		l.overflows.Add(1)
+		l.backlog.Overflow()
 		return rcm.ReasonNoResources
 	}
 	l.pending = append(l.pending, ev)
@@ -264,19 +213,13 @@ func (l *listener) request(ev cmEvent) {
 	if err != nil {
 		// The peer has gone already, its device has, or this process is short
 		// of descriptors.
-		l.overflows.Add(1)
+		l.backlog.Overflow()
 		refuseID(ev.conn, rcm.ReasonNoResources)
 		return
 	}
-	if len(l.queue) == cap(l.queue) {
-		l.overflows.Add(1)
+	if !l.backlog.Add(r) {
 		refuseID(ev.conn, rcm.ReasonNoResources)
-		return
 	}
-	// Whoever takes it finds it counted.
-	l.requests.Add(1)
-	l.queue <- r // does not block: nobody else sends
-	l.arrived()
 }
 
 // closeID closes an id whose device is being removed, which waits for that.
@@ -343,12 +286,9 @@ func (l *listener) openMissing(host string, addrs []netip.Addr) error {
 func (l *listener) rescan(host string, addrs []netip.Addr) {
 	l.opening.Lock()
 	defer l.opening.Unlock()
-	select {
-	case <-l.closed:
-		return
-	default:
-	}
 	switch {
+	case l.backlog.HasEnded():
+		return
 	case host != l.seen:
 		l.again = settle
 	case l.again == 0:

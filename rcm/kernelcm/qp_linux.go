@@ -1,6 +1,7 @@
 package kernelcm
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -13,13 +14,20 @@ import (
 // over the kernel's values: its RNR timer is code 0, 655 ms, and its ACK
 // timeout on RoCE 2 s. On iWARP there is only INIT, the kernel does the rest.
 
-// checkDevice reports a QP that was made on another device than the route or
-// the request names.
-func checkDevice(qp *verbs.QP, device string) error {
-	if name := qp.PD().Context().Name(); name != device {
-		return fmt.Errorf("%w: QP on %s, the connection is on %s", verbs.ErrInvalid, name, device)
+// complete returns the parameters for a connection of qp with their defaults filled in.
+// It fails if qp is not on the device, on which the connection is, or ctx has ended.
+func (d device) complete(ctx context.Context, qp *verbs.QP, p rcm.ConnParam, maxData int) (rcm.ConnParam, error) {
+	p, err := handshake.Complete(p, qp, maxData)
+	if err != nil {
+		return p, err
 	}
-	return nil
+	if name := qp.PD().Context().Name(); name != d.name {
+		return p, fmt.Errorf("%w: QP on %s, the connection is on %s", verbs.ErrInvalid, name, d.name)
+	}
+	if ctx.Err() != nil {
+		return p, handshake.ContextError(ctx)
+	}
+	return p, nil
 }
 
 // toInit takes a QP from RESET to INIT and lets the caller prepare it.

@@ -60,15 +60,9 @@ func (r *request) Accept(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rc
 }
 
 func (r *request) accept(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm.Conn, error) {
-	p, err := handshake.Complete(p, qp, rcm.MaxReplyData)
+	p, err := r.device.complete(ctx, qp, p, rcm.MaxReplyData)
 	if err != nil {
 		return nil, err
-	}
-	if err := checkDevice(qp, r.device.name); err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		return nil, handshake.ContextError(ctx)
 	}
 	if err := r.id.toInit(qp, &p); err != nil {
 		return nil, handshake.Failed(qp, gaveUp(err))

@@ -14,7 +14,6 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
-	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"golang.org/x/sys/unix"
 )
@@ -38,25 +37,21 @@ func (f *fabric) Listen(addr netip.AddrPort, cfg rcm.ListenConfig) (rcm.Listener
 }
 
 func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, error) {
-	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	switch {
-	case !addr.Addr().IsValid() || addr.Port() == 0:
-		return nil, fmt.Errorf("%w: needs an address and a port", verbs.ErrInvalid)
-	case addr.Addr().Zone() != "":
+	addr, cfg, err := handshake.CompleteListen(addr, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if addr.Addr().Zone() != "" {
 		return nil, fmt.Errorf("%w: address has a zone", rcm.ErrNoRoute)
-	case cfg.Backlog < 0 || cfg.HandshakeTimeout < 0:
-		return nil, fmt.Errorf("%w: backlog %d, handshake timeout %v", verbs.ErrInvalid, cfg.Backlog, cfg.HandshakeTimeout)
 	}
 	l := &listener{
 		addr:    addr,
 		v6Only:  cfg.V6Only,
 		device:  cmp.Or(cfg.Device, f.device),
-		timeout: cmp.Or(cfg.HandshakeTimeout, handshake.DefaultHandshakeTimeout),
+		timeout: cfg.HandshakeTimeout,
 		allow:   cfg.PeerPolicy,
-		queue:   make(chan *request, cmp.Or(cfg.Backlog, handshake.DefaultBacklog)),
-		closed:  make(chan struct{}),
+		backlog: handshake.NewBacklog[*request](addr, cfg),
 		shaking: make(map[*socket]struct{}),
-		arrived: cfg.Arrived,
 	}
 	for _, name := range listenNames(addr, cfg.V6Only) {
 		ln, err := samehost.Listen(samehost.ListenConfig{
@@ -89,49 +84,28 @@ type listener struct {
 	timeout time.Duration
 	allow   func(rcm.Peer) bool  // of those whom lns let in; nil: all
 	lns     []*samehost.Listener // one for each name
-	queue   chan *request        // complete requests; never blocks its senders
-	closed  chan struct{}        // closed by Close
-	arrived func()               // ListenConfig.Arrived; may be nil
-	running sync.WaitGroup       // the handshakes
+	backlog *handshake.Backlog[*request]
+	running sync.WaitGroup // the handshakes
 
 	mu      sync.Mutex
 	shaking map[*socket]struct{} // guarded by mu; nil once closed
 
-	requests, malformed, timedOut, denied, overflows atomic.Uint64
+	malformed, timedOut, denied atomic.Uint64
 }
 
 func (l *listener) Addr() netip.AddrPort { return l.addr }
 
 func (l *listener) Stats() rcm.ListenStats {
-	return rcm.ListenStats{
-		Requests:  l.requests.Load(),
-		Malformed: l.malformed.Load(),
-		TimedOut:  l.timedOut.Load(),
-		Denied:    l.denied.Load(),
-		Overflows: l.overflows.Load(),
-	}
+	st := l.backlog.Stats()
+	st.Malformed, st.TimedOut, st.Denied = l.malformed.Load(), l.timedOut.Load(), l.denied.Load()
+	return st
 }
 
 func (l *listener) Accept(ctx context.Context) (rcm.Request, error) {
 	for {
-		// A closed listener gives no request, however many wait.
-		select {
-		case <-l.closed:
-			return nil, l.wrap(net.ErrClosed)
-		default:
-		}
-		var r *request
-		select {
-		case r = <-l.queue: // it comes before the end of ctx
-		default:
-			// Ends with a request, Close or ctx.
-			select {
-			case r = <-l.queue:
-			case <-l.closed:
-				return nil, l.wrap(net.ErrClosed)
-			case <-ctx.Done():
-				return nil, l.wrap(handshake.ContextError(ctx))
-			}
+		r, err := l.backlog.Take(ctx)
+		if err != nil {
+			return nil, err
 		}
 		if r.sock.waiting() {
 			return r, nil
@@ -139,8 +113,6 @@ func (l *listener) Accept(ctx context.Context) (rcm.Request, error) {
 		r.sock.Close() // the dialer has given up
 	}
 }
-
-func (l *listener) wrap(err error) error { return fmt.Errorf("rcm: accept on %v: %w", l.addr, err) }
 
 func (l *listener) Close() error {
 	l.mu.Lock()
@@ -153,23 +125,14 @@ func (l *listener) Close() error {
 	}
 	l.shaking = nil
 	l.mu.Unlock()
-	close(l.closed)
-	if l.arrived != nil {
-		l.arrived()
-	}
+	l.backlog.End(net.ErrClosed)
 	var err error
 	for _, ln := range l.lns {
 		err = errors.Join(err, ln.Close())
 	}
 	l.running.Wait() // ends: the sockets that the goroutines read are closed
-	for {
-		select {
-		case r := <-l.queue:
-			r.refuse(rcm.ReasonInvalidService)
-		default:
-			return err
-		}
-	}
+	l.backlog.Drain(func(r *request) { r.refuse(rcm.ReasonInvalidService) })
+	return err
 }
 
 // shake starts the handshake with a new peer.
@@ -185,7 +148,7 @@ func (l *listener) shake(sock *socket) {
 	}
 	l.mu.Unlock()
 	if full {
-		l.overflows.Add(1)
+		l.backlog.Overflow()
 		refuse(sock, rcm.ReasonNoResources)
 		return
 	}
@@ -213,7 +176,10 @@ func (l *listener) handshake(sock *socket) {
 	switch {
 	case err == nil:
 		sock.SetReadDeadline(time.Time{})
-		l.enqueue(&request{device: l.device, timeout: l.timeout, sock: sock, req: m})
+		r := &request{device: l.device, timeout: l.timeout, sock: sock, req: m}
+		if !l.backlog.Add(r) {
+			r.refuse(rcm.ReasonNoResources)
+		}
 	case errors.Is(err, handshake.ErrVersion):
 		l.malformed.Add(1)
 		refuse(sock, rcm.ReasonInvalidVersion)
@@ -241,19 +207,6 @@ func (l *listener) release(sock *socket) bool {
 // come to this listener.
 func (l *listener) serves(dst netip.AddrPort) bool {
 	return dst.Port() == l.addr.Port() && handshake.Serves(l.addr.Addr(), l.v6Only, dst.Addr())
-}
-
-func (l *listener) enqueue(r *request) {
-	select {
-	case l.queue <- r:
-		l.requests.Add(1)
-		if l.arrived != nil {
-			l.arrived()
-		}
-	default:
-		l.overflows.Add(1)
-		r.refuse(rcm.ReasonNoResources)
-	}
 }
 
 // AwaitFree waits until nobody listens at addr any more, as far as that can be

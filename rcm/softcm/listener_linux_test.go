@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -181,12 +182,12 @@ func TestDescriptorsOfGarbageSpeakersAreNotKept(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	l := onSoft().MustListen(t, addr, rcm.ListenConfig{})
 	s := speakTo(t, addr)
-	before := cmtest.OpenDescriptors()
+	before := leak.Descriptors()
 	_, _, err := s.WriteMsgUnix(requestTo(addr), unix.UnixRights(0, 1, 2), nil)
 	require.NoError(t, err)
 	r, err := l.Accept(cmtest.Within(t))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return cmtest.OpenDescriptors() <= before+1 }, time.Minute, time.Millisecond,
+	require.Eventually(t, func() bool { return leak.Descriptors() <= before+1 }, time.Minute, time.Millisecond,
 		"only the accepted socket comes on top")
 	require.NoError(t, r.Reject(nil))
 }

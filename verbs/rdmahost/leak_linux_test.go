@@ -3,7 +3,7 @@ package rdmahost
 import (
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/verbs/internal/leak"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 	if role, name, ok := strings.Cut(os.Getenv(roleVariable), " "); ok {
 		play(role, name)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // play says what comes of a role, a line each.

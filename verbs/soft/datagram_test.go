@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
@@ -205,7 +206,7 @@ func TestASearchForMembersEndsWithTheDevice(t *testing.T) {
 	group := verbs.GID{0xff, 0x0e, 11}
 	member := newDatagramEnd(t)
 	require.NoError(t, member.qp.AttachMulticast(group, 0))
-	before := soft.OpenDescriptors(t)
+	before := leak.Descriptors()
 	for range 60 {
 		e, err := makeEnd(usual)
 		require.NoError(t, err)
@@ -214,7 +215,7 @@ func TestASearchForMembersEndsWithTheDevice(t *testing.T) {
 		require.NoError(t, e.close())
 	}
 	require.NoError(t, member.qp.Close()) // hangs up
-	require.Eventually(t, func() bool { return soft.OpenDescriptors(t) <= before }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return leak.Descriptors() <= before }, 10*time.Second, time.Millisecond)
 }
 
 // datagramPeerVariable holds GID and number of the parent's QP.

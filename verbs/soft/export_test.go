@@ -68,16 +68,6 @@ func ModeOfRegion(t testing.TB, v *verbs.QP, mr *verbs.MR) uint32 {
 	return st.Mode & 0o777
 }
 
-// OpenDescriptors returns how many descriptors the process has.
-func OpenDescriptors(t testing.TB) int {
-	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(list)
-}
-
 // RegionsGiven returns how many regions a QP remembers to have given to its
 // peer of another process.
 func RegionsGiven(v *verbs.QP) int {

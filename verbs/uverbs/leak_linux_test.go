@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/verbs/internal/leak"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 )
 
 // TestMain turns the test binary into the server of a benchmark when one

@@ -11,8 +11,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/stretchr/testify/require"
 )
+
+// Main turns the test binary into a peer process when a test started it
+// as one, and otherwise runs the tests, which fail if they leave something behind.
+func Main(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		os.Exit(playRole(role))
+	}
+	leak.Main(m)
+}
 
 // roleVariable names the part that a child process plays, and its arguments.
 const roleVariable = "RCM_TEST_ROLE"

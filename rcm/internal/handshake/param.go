@@ -4,17 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
-)
-
-// What a ListenConfig means that does not say.
-const (
-	DefaultBacklog          = 128
-	DefaultHandshakeTimeout = 5 * time.Second
 )
 
 const (
@@ -88,18 +80,6 @@ func Failed(qp *verbs.QP, err error) error {
 	// The QP may be in RESET or closed; then there is nothing to stop.
 	_ = qp.Fail()
 	return err
-}
-
-// Serves reports whether a listener on an address takes requests for ip, an address of
-// this host.
-func Serves(on netip.Addr, v6Only bool, ip netip.Addr) bool {
-	switch on {
-	case netip.IPv6Unspecified():
-		return ip.Is6() || !v6Only
-	case netip.IPv4Unspecified():
-		return ip.Is4()
-	}
-	return ip == on
 }
 
 // ContextError is what a call returns that ctx has ended: a deadline is a

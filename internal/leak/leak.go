@@ -1,5 +1,4 @@
-// Package leak tells the tests of the providers, on Linux, what they have left
-// behind.
+// Package leak tells tests, on Linux, what they have left behind.
 package leak
 
 import (
@@ -17,7 +16,7 @@ import (
 // failed if they leave goroutines, descriptors or pinned bytes.
 func Main(m *testing.M) {
 	startPoller()
-	before := descriptors()
+	before := Descriptors()
 	code := m.Run()
 	var left string
 	for range 100 {
@@ -35,17 +34,14 @@ func Main(m *testing.M) {
 
 func leftovers(before int) string {
 	var left []string
-	if n := descriptors(); n > before {
+	if n := Descriptors(); n > before {
 		left = append(left, fmt.Sprintf("leak: %d descriptors, %d before the tests", n, before))
 	}
 	if n := verbs.PinnedBytes(); n != 0 {
 		left = append(left, fmt.Sprintf("leak: %d pinned bytes", n))
 	}
-	buf := make([]byte, 1<<20)
-	for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")[1:] {
-		if strings.Contains(stack, "created by github.com/seed-b9b531af/ramjet/") {
-			left = append(left, "leak: "+stack)
-		}
+	for _, stack := range Goroutines() {
+		left = append(left, "leak: "+stack)
 	}
 	return strings.Join(left, "\n")
 }
@@ -61,10 +57,25 @@ func startPoller() {
 	w.Close()
 }
 
-func descriptors() int {
+// Descriptors counts the descriptors of this process.
+func Descriptors() int {
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		panic(err)
 	}
 	return len(list)
+}
+
+// Goroutines returns the stacks of the goroutines that code of this module has
+// started, that of tests included, but of the one that calls.
+func Goroutines() []string {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	var own []string
+	for _, stack := range strings.Split(string(buf), "\n\n")[1:] {
+		if strings.Contains(stack, "created by github.com/seed-b9b531af/ramjet/") {
+			own = append(own, stack)
+		}
+	}
+	return own
 }
