@@ -28,7 +28,7 @@ func (l *listener) listenOn(id *cmID, at netip.Addr) error {
 	if err := l.fabric.uses(device); err != nil {
 		return err
 	}
-	id.handle(func(ev cmEvent) { l.event(at, ev) })
+	id.handle(func(ev cmEvent) { l.event(id, ev) })
 	err = id.listen(kernelBacklog)
 	switch {
 	case err == nil:

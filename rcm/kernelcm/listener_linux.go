@@ -101,7 +101,7 @@ type listener struct {
 
 	mu      sync.Mutex
 	pending []cmEvent      // requests that nobody has looked at, at most maxPending; guarded by mu
-	lost    []netip.Addr   // those whose id went with its device; guarded by mu
+	lost    []*cmID        // ids whose device is going; guarded by mu
 	busy    bool           // a goroutine works; guarded by mu
 	shut    bool           // no goroutine begins any more; guarded by mu
 	working sync.WaitGroup // the goroutine
@@ -141,9 +141,8 @@ func (l *listener) shutDown() {
 	l.backlog.Drain(func(r *request) { refuseID(r.id, rcm.ReasonInvalidService) })
 }
 
-// event is called by the reader of events, with one of the id that listens on an
-// address.
-func (l *listener) event(at netip.Addr, ev cmEvent) {
+// event is called by the reader of events, with one of an id that listens.
+func (l *listener) event(id *cmID, ev cmEvent) {
 	switch ev.kind {
 	case eventConnectRequest:
 		if reason := l.keep(ev); reason != 0 {
@@ -152,11 +151,13 @@ func (l *listener) event(at netip.Addr, ev cmEvent) {
 			refuseID(ev.conn, reason)
 		}
 	case eventLost:
-		l.backlog.End(ev.lost) // another descriptor would fare no better
+		// Another descriptor would fare no better. The kernel has closed the ids
+		// of this one.
+		l.backlog.End(ev.lost)
 	case eventDeviceRemoval:
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.lost = append(l.lost, at)
+		l.lost = append(l.lost, id)
 		l.work()
 	}
 }
@@ -198,8 +199,8 @@ func (l *listener) serve() {
 		if !busy {
 			return
 		}
-		for _, at := range lost {
-			l.closeID(at)
+		for _, id := range lost {
+			l.closeID(id)
 		}
 		for _, ev := range pending {
 			l.request(ev)
@@ -222,14 +223,13 @@ func (l *listener) request(ev cmEvent) {
 	}
 }
 
-// closeID closes an id whose device is being removed, which waits for that.
-func (l *listener) closeID(at netip.Addr) {
+// closeID closes an id whose device is being removed, which waits for that. Its
+// address may have an id on another device already.
+func (l *listener) closeID(id *cmID) {
 	l.opening.Lock()
 	defer l.opening.Unlock()
-	if id := l.ids[at]; id != nil {
-		delete(l.ids, at)
-		id.destroy()
-	}
+	maps.DeleteFunc(l.ids, func(_ netip.Addr, other *cmID) bool { return other == id })
+	id.destroy()
 	l.again = settle
 }
 

@@ -261,11 +261,11 @@ func TestAFloodOfRequestsIsRefusedAtOnce(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *cmtest.Fabric) {
 		// Nobody serves this listener, as if the goroutine were far behind. Ids
 		// that stand for nothing do for requests.
-		l := listener{busy: true}
+		l := listener{busy: true, backlog: handshake.NewBacklog[*request](netip.AddrPort{}, rcm.ListenConfig{})}
 		request := func() *cmID {
 			id, err := newCMID()
 			require.NoError(t, err)
-			l.event(f.Host, cmEvent{kind: eventConnectRequest, conn: id})
+			l.event(nil, cmEvent{kind: eventConnectRequest, conn: id})
 			return id
 		}
 		alive := func(id *cmID) bool {
@@ -284,6 +284,25 @@ func TestAFloodOfRequestsIsRefusedAtOnce(t *testing.T) {
 			require.False(t, alive(ev.conn))
 		}
 		require.False(t, alive(request()), "it is closed")
+	})
+}
+
+// An address may leave a device and come to another before the listener has looked at
+// what the first one said as it went.
+func TestRemovalOfADeviceLeavesTheListenerOnAnother(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *cmtest.Fabric) {
+		l := f.MustListen(t, f.Addr(t), rcm.ListenConfig{}).(*listener)
+		gone, err := newCMID()
+		require.NoError(t, err)
+		l.event(gone, cmEvent{kind: eventDeviceRemoval})
+		l.working.Wait() // ends when gone is closed
+		l.opening.Lock()
+		defer l.opening.Unlock()
+		require.NotNil(t, l.ids[f.Host])
+		_, err = l.ids[f.Host].query()
+		require.NoError(t, err)
+		_, err = gone.query()
+		require.Error(t, err)
 	})
 }
 
