@@ -31,7 +31,7 @@ type conn struct {
 	linger *time.Timer   // destroys the id if the peer does not answer our DREQ
 	ended  chan struct{} // closed when the connection has ended
 
-	nudging sync.Mutex // held while a nudge is posted
+	posting sync.Mutex // held while an empty WRITE is posted
 }
 
 func newConn(id *cmID, qp *verbs.QP, local, remote netip.AddrPort, private []byte) *conn {
@@ -85,11 +85,11 @@ func (c *conn) end(err error) {
 	c.once.Do(func() {
 		c.stop()
 		c.err = fmt.Errorf("rcm: connection with %v: %w", c.remote, err)
-		// After Disconnect the caller closes the QP: a nudge that is under
+		// After Disconnect the caller closes the QP: an empty WRITE that is under
 		// way comes to its end here, and there is no other.
-		c.nudging.Lock()
+		c.posting.Lock()
 		close(c.ended)
-		c.nudging.Unlock()
+		c.posting.Unlock()
 		if errors.Is(err, net.ErrClosed) {
 			// The peer's DREP comes as DISCONNECTED, and ends it sooner.
 			c.linger = time.AfterFunc(lingerTimeout, c.id.destroy)

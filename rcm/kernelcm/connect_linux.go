@@ -54,7 +54,7 @@ func (r *route) connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm
 		return nil, handshake.Failed(qp, err)
 	}
 	c := newConn(r.id, qp, r.local, r.remote, private)
-	c.startNudging()
+	c.postEmptyWrites()
 	return c, nil
 }
 

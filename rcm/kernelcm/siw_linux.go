@@ -11,29 +11,30 @@ import (
 // to 6.12). What the dialer sends meanwhile lies in the socket until more
 // arrives: with two busy CPUs one connection in some hundred never got its
 // first message. So the dialer sends a little more, over whichever device it
-// has: the peer does not say what its own is.
+// has: the peer does not say what its own is. It is an empty WRITE, the message
+// that RFC 6581 has a dialer send when it is ready to receive.
 
-// nudges are when it does, after the handshake. An acceptor that is held up
+// emptyWriteDelays are when it does, after the handshake. An acceptor that is held up
 // for longer than the last gets it with the next message of the dialer.
-var nudges = []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second}
+var emptyWriteDelays = []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second}
 
-// nudger is what the QPs of iWARP devices offer. A QP that has failed takes no
-// nudge, nor does one with requests under way: the peer gets enough to look at.
-type nudger interface{ Nudge() }
+// emptyWriter is what the QPs of iWARP devices offer. A QP that has failed posts
+// none, nor does one with requests under way: the peer gets enough to look at.
+type emptyWriter interface{ PostEmptyWrite() }
 
-// startNudging nudges the acceptor of a connection that we dialed, as long as
+// postEmptyWrites sends them to the acceptor of a connection that we dialed, as long as
 // the connection lives.
-func (c *conn) startNudging() {
-	qp, ok := c.qp.Driver().(nudger)
+func (c *conn) postEmptyWrites() {
+	qp, ok := c.qp.Driver().(emptyWriter)
 	if !ok || c.qp.PD().Context().Attr().Transport != verbs.TransportIWARP {
 		return
 	}
-	for _, delay := range nudges {
+	for _, delay := range emptyWriteDelays {
 		time.AfterFunc(delay, func() {
-			c.nudging.Lock()
-			defer c.nudging.Unlock()
+			c.posting.Lock()
+			defer c.posting.Unlock()
 			if c.Err() == nil {
-				qp.Nudge()
+				qp.PostEmptyWrite()
 			}
 		})
 	}

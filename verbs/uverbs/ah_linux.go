@@ -24,9 +24,9 @@ func (p *pd) CreateAH(av *verbs.AddressVector) (verbs.AHDriver, error) {
 	a := &ah{dev: p.dev}
 	made := false
 	err := p.end.use(func() (err error) {
-		a.driver, err = p.dev.driver.CreateAH(av, func(e driver.Extra) error {
+		a.driver, err = p.dev.driver.CreateAH(av, func(u driver.Udata) error {
 			var out abi.CreateAHOut
-			err := p.dev.commandExtra(abi.CmdCreateAH, abi.BytesOf(&in), abi.BytesOf(&out), e)
+			err := p.dev.commandUdata(abi.CmdCreateAH, abi.BytesOf(&in), abi.BytesOf(&out), u)
 			a.handle, made = out.Handle, err == nil
 			return err
 		})
@@ -41,7 +41,7 @@ func (p *pd) CreateAH(av *verbs.AddressVector) (verbs.AHDriver, error) {
 	return a, nil
 }
 
-func (a *ah) Made() any { return a.driver }
+func (a *ah) DriverAH() any { return a.driver }
 
 func (a *ah) Destroy() error {
 	return a.end.once(func() error {

@@ -49,14 +49,14 @@ type channel struct {
 	pfds     [2]unix.PollFd
 	timeout  unix.Timespec
 
-	mu      sync.Mutex
-	fd      int  // guarded by mu: the kernel's descriptor, -1 once closed
-	bell    int  // guarded by mu: eventfd that ends WaitThread, -1 once closed
-	users   int  // guarded by mu: who uses fd and bell outside mu
-	threads int  // guarded by mu: WaitThread calls
-	rung    bool // guarded by mu: bell was rung and not read
-	pending bool // guarded by mu: Wake was called, and no WaitThread has returned since
-	closed  bool // guarded by mu
+	mu       sync.Mutex
+	fd       int  // guarded by mu: the kernel's descriptor, -1 once closed
+	eventfd  int  // guarded by mu: eventfd that ends WaitThread, -1 once closed
+	users    int  // guarded by mu: who uses fd and eventfd outside mu
+	threads  int  // guarded by mu: WaitThread calls
+	signaled bool // guarded by mu: eventfd was written and not read
+	pending  bool // guarded by mu: Wake was called, and no WaitThread has returned since
+	closed   bool // guarded by mu
 }
 
 func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
@@ -68,10 +68,10 @@ func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
 	if err != nil {
 		return nil, err
 	}
-	ch := &channel{dev: d, file: file, fd: int(int32(out.FD)), bell: -1}
+	ch := &channel{dev: d, file: file, fd: int(int32(out.FD)), eventfd: -1}
 	ch.read = ch.readEvent
 	if ch.raw, err = file.SyscallConn(); err == nil {
-		ch.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		ch.eventfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
 	if err == nil {
 		ch.id, err = d.add(ch)
@@ -159,7 +159,7 @@ func (ch *channel) waited() error {
 	}
 	ch.mu.Lock()
 	if ch.threads > 0 {
-		ch.ring()
+		ch.signal()
 	}
 	ch.mu.Unlock()
 	return nil
@@ -180,7 +180,7 @@ func (ch *channel) wakeError() error {
 func (ch *channel) WaitThread(deadline time.Time) error {
 	ch.threadMu.Lock() // ends with the other WaitThread
 	defer ch.threadMu.Unlock()
-	fd, bell, woken, err := ch.enter()
+	fd, eventfd, woken, err := ch.enter()
 	if err != nil {
 		return err
 	}
@@ -205,8 +205,8 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 			ch.timeout = unix.NsecToTimespec(int64(left))
 			timeout = &ch.timeout
 		}
-		ch.pfds = [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(bell), Events: unix.POLLIN}}
-		// Ends with an event, the deadline, or the bell: Wake, Close, removal of
+		ch.pfds = [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(eventfd), Events: unix.POLLIN}}
+		// Ends with an event, the deadline, or the eventfd: Wake, Close, removal of
 		// the device, an event that Wait has taken. A signal, and the Go scheduler
 		// sends some, is none of these.
 		if n, err := unix.Ppoll(ch.pfds[:], timeout, nil); n == 0 || err == unix.EINTR {
@@ -220,7 +220,7 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 }
 
 // enter begins a WaitThread.
-func (ch *channel) enter() (fd, bell int, woken bool, err error) {
+func (ch *channel) enter() (fd, eventfd int, woken bool, err error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
@@ -230,7 +230,7 @@ func (ch *channel) enter() (fd, bell int, woken bool, err error) {
 	ch.users++
 	woken = ch.pending
 	ch.pending = false
-	return ch.fd, ch.bell, woken, nil
+	return ch.fd, ch.eventfd, woken, nil
 }
 
 func (ch *channel) leave() {
@@ -238,23 +238,23 @@ func (ch *channel) leave() {
 	defer ch.mu.Unlock()
 	ch.threads--
 	ch.pending = false
-	if ch.rung {
+	if ch.signaled {
 		var count [8]byte
-		_, _ = unix.Read(ch.bell, count[:]) // it was rung, so it can be read
-		ch.rung = false
+		_, _ = unix.Read(ch.eventfd, count[:]) // it was written, so it can be read
+		ch.signaled = false
 	}
 	ch.unuse()
 }
 
-// ring ends a WaitThread. The caller holds mu.
-func (ch *channel) ring() {
-	if ch.rung || ch.bell < 0 {
+// signal ends a WaitThread. The caller holds mu.
+func (ch *channel) signal() {
+	if ch.signaled || ch.eventfd < 0 {
 		return
 	}
-	ch.rung = true
+	ch.signaled = true
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(ch.bell, one[:]) // an eventfd that was read takes it
+	_, _ = unix.Write(ch.eventfd, one[:]) // an eventfd that was read takes it
 }
 
 // Wake ends the Wait and the WaitThread that run. Without one of them, it
@@ -266,7 +266,7 @@ func (ch *channel) Wake() {
 		return
 	}
 	if ch.threads > 0 {
-		ch.ring()
+		ch.signal()
 	}
 	ch.pending = true
 	ch.mu.Unlock()
@@ -298,10 +298,10 @@ func (ch *channel) unuse() {
 
 func (ch *channel) closeFDs() {
 	ch.file.Close()
-	if ch.bell >= 0 {
-		unix.Close(ch.bell)
+	if ch.eventfd >= 0 {
+		unix.Close(ch.eventfd)
 	}
-	ch.fd, ch.bell = -1, -1
+	ch.fd, ch.eventfd = -1, -1
 }
 
 func (ch *channel) Close() error {
@@ -322,7 +322,7 @@ func (ch *channel) shut() bool {
 	ch.closed = true
 	ch.stopped.Store(true)
 	if ch.users > 0 { // the last of them closes the descriptors
-		ch.ring()
+		ch.signal()
 		_ = ch.file.SetReadDeadline(past) // Wait looks at stopped
 		return true
 	}

@@ -13,7 +13,7 @@ import (
 // The Go scheduler sends signals to threads that have run for long.
 func TestSignalsDoNotEndWaitThread(t *testing.T) {
 	ch := &channel{dev: &device{}}
-	for _, fd := range []*int{&ch.fd, &ch.bell} {
+	for _, fd := range []*int{&ch.fd, &ch.eventfd} {
 		var err error
 		*fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 		require.NoError(t, err)

@@ -33,10 +33,10 @@ type cq struct {
 	// stranded are completions of requests that were taken back from a QP
 	// that has failed. They come after those in the queue. Guarded by mu.
 	stranded []verbs.WC
-	size     int          // guarded by mu: completions that the queue holds
-	broken   error        // guarded by mu: the memory is no queue any more
-	lost     error        // guarded by mu: completions were lost
-	notify   abi.Doorbell // guarded by mu
+	size     int                 // guarded by mu: completions that the queue holds
+	broken   error               // guarded by mu: the memory is no queue any more
+	lost     error               // guarded by mu: completions were lost
+	notify   abi.PreparedCommand // guarded by mu
 }
 
 func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
@@ -71,22 +71,22 @@ func (c *cq) create(in *abi.CreateCQIn) error {
 	c.mu.Lock() // Close of the device must not look at it half made
 	defer c.mu.Unlock()
 	made := false
-	queue, err := c.dev.driver.CreateCQ(int(in.CQE), func(cqe int, e driver.Extra) error {
+	queue, err := c.dev.driver.CreateCQ(int(in.CQE), func(cqe int, u driver.Udata) error {
 		in.CQE = uint32(cqe)
 		var out abi.CreateCQOut
-		err := c.dev.commandExtra(abi.CmdCreateCQ, abi.BytesOf(in), abi.BytesOf(&out), e)
+		err := c.dev.commandUdata(abi.CmdCreateCQ, abi.BytesOf(in), abi.BytesOf(&out), u)
 		c.handle, c.size, made = out.Handle, int(int32(out.CQE)), err == nil
 		return err
 	})
 	if err == nil {
 		c.queue = queue
-		if spare, ok := queue.(driver.SpareCQ); ok {
+		if spare, ok := queue.(driver.ReservingCQ); ok {
 			c.size = spare.Capacity()
 		}
 		if c.events, _ = queue.(driver.EventCQ); c.events != nil && c.ch != nil {
 			c.ch.numbered.Store(true)
 		}
-		c.notify, err = c.dev.file.NewDoorbell(abi.CmdReqNotifyCQ, abi.BytesOf(&abi.ReqNotifyCQIn{Handle: c.handle}), false)
+		c.notify, err = c.dev.file.Prepare(abi.CmdReqNotifyCQ, abi.BytesOf(&abi.ReqNotifyCQIn{Handle: c.handle}), false)
 	}
 	if err == nil || !made {
 		return err
@@ -174,7 +174,7 @@ func errOnlyIf(is bool, err error) error {
 }
 
 // count tells the QPs of their completions, and drops those of QPs that are
-// gone, and of nudges. It returns how many stay, at the beginning of wcs.
+// gone, and of empty WRITEs of the core. It returns how many stay, at the beginning of wcs.
 func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 	for i := range wcs {
 		q := c.last // most CQs have one
@@ -184,8 +184,8 @@ func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 			}
 			c.last = q
 		}
-		if wcs[i].ID == nudgeID {
-			continue // of a Nudge
+		if wcs[i].ID == emptyWriteID {
+			continue
 		}
 		failed = q.completed(&wcs[i]) || failed
 		if n != i {
@@ -226,7 +226,7 @@ func (c *cq) Arm(solicited bool) error {
 		return nil
 	}
 	c.notify.SetWord(1, uint32(flag(solicited)))
-	if err := c.notify.Ring(true); err != nil {
+	if err := c.notify.Run(true); err != nil {
 		return c.dev.failed("REQ_NOTIFY_CQ", err)
 	}
 	return nil
@@ -245,9 +245,9 @@ func (c *cq) Resize(cqe int) (int, error) {
 		return 0, fmt.Errorf("%w: more than %d completions wait", verbs.ErrInvalid, cqe)
 	}
 	size := 0
-	err := c.queue.Resize(cqe, func(cqe int, e driver.Extra) error {
+	err := c.queue.Resize(cqe, func(cqe int, u driver.Udata) error {
 		var out abi.ResizeCQOut
-		err := c.dev.commandExtra(abi.CmdResizeCQ, abi.BytesOf(&abi.ResizeCQIn{Handle: c.handle, CQE: uint32(cqe)}), abi.BytesOf(&out), e)
+		err := c.dev.commandUdata(abi.CmdResizeCQ, abi.BytesOf(&abi.ResizeCQIn{Handle: c.handle, CQE: uint32(cqe)}), abi.BytesOf(&out), u)
 		size = int(int32(out.CQE))
 		return err
 	})
@@ -258,7 +258,7 @@ func (c *cq) Resize(cqe int) (int, error) {
 		return 0, err
 	}
 	c.size = size
-	if spare, ok := c.queue.(driver.SpareCQ); ok {
+	if spare, ok := c.queue.(driver.ReservingCQ); ok {
 		c.size = spare.Capacity()
 	}
 	return c.size, nil

@@ -55,10 +55,9 @@ type object interface{ abandon() }
 
 // openDevice opens a device that discovery has found.
 func openDevice(entry rdmahost.Device) (*device, error) {
-	drv, ok := drivers[entry.DriverID]
-	if !ok {
-		return nil, fmt.Errorf("%w: the driver %q of device %s is not one that ramjet can use (rxe, siw%s)",
-			verbs.ErrUnsupported, entry.Driver, entry.Name, experimentalDrivers)
+	drv, err := driverOf(entry)
+	if err != nil {
+		return nil, err
 	}
 	fd, err := entry.Open()
 	if err != nil {
@@ -77,8 +76,8 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 // If it fails, only the descriptor of the device is left to be closed.
 func (d *device) openContext(drv driver.Driver) error {
 	asyncFD := -1
-	ctx, err := drv.Open(d, func(e driver.Extra) (err error) {
-		asyncFD, err = d.getContext(e)
+	ctx, err := drv.Open(d, func(u driver.Udata) (err error) {
+		asyncFD, err = d.getContext(u)
 		return err
 	})
 	if err != nil {
@@ -107,13 +106,13 @@ func newDevice(entry rdmahost.Device, fd int) *device {
 
 // getContext makes the kernel's side of the context. It is the first command,
 // and finds out by which way commands go.
-func (d *device) getContext(e driver.Extra) (asyncFD int, err error) {
+func (d *device) getContext(u driver.Udata) (asyncFD int, err error) {
 	var out abi.GetContextOut
 	in := abi.ResponseOnly{}
-	err = d.commandExtra(abi.CmdGetContext, abi.BytesOf(&in), abi.BytesOf(&out), e)
+	err = d.commandUdata(abi.CmdGetContext, abi.BytesOf(&in), abi.BytesOf(&out), u)
 	if err != nil && abi.NoIoctl(err) {
 		d.file.ByWrite = true
-		err = d.commandExtra(abi.CmdGetContext, abi.BytesOf(&in), abi.BytesOf(&out), e)
+		err = d.commandUdata(abi.CmdGetContext, abi.BytesOf(&in), abi.BytesOf(&out), u)
 	}
 	if err != nil {
 		return -1, err
@@ -204,7 +203,7 @@ func (d *device) Close() error {
 		r.abandon()
 	}
 	d.driver.Close()
-	d.file.FreeDoorbells()
+	d.file.FreePrepared()
 	if err != nil {
 		return os.NewSyscallError("close", err)
 	}
@@ -324,9 +323,9 @@ func (d *device) command(cmd abi.Command, in, out []byte) error {
 	return d.run(&abi.Request{Cmd: cmd, In: in, Out: out})
 }
 
-// commandExtra runs a command with what the driver adds to it.
-func (d *device) commandExtra(cmd abi.Command, in, out []byte, e driver.Extra) error {
-	return d.run(&abi.Request{Cmd: cmd, In: in, Out: out, ExtraIn: e.In, ExtraOut: e.Out})
+// commandUdata runs a command with what the driver adds to it.
+func (d *device) commandUdata(cmd abi.Command, in, out []byte, u driver.Udata) error {
+	return d.run(&abi.Request{Cmd: cmd, In: in, Out: out, UdataIn: u.In, UdataOut: u.Out})
 }
 
 // run runs a command. It ends when the kernel has done it; registering

@@ -23,7 +23,7 @@ func deviceWithoutFile(t testing.TB) *device {
 	t.Helper()
 	d := newDevice(rdmahost.Device{Name: "test0", DriverID: rdmahost.DriverRXE}, -1)
 	d.driver = sharedMemory{}.context(t, rxe.Driver{})
-	t.Cleanup(d.file.FreeDoorbells)
+	t.Cleanup(d.file.FreePrepared)
 	return d
 }
 
@@ -59,8 +59,8 @@ type pageContext struct {
 	page []byte
 }
 
-func (p pageDriver) Open(mem driver.Memory, getContext func(driver.Extra) error) (driver.Context, error) {
-	if err := getContext(driver.Extra{}); err != nil {
+func (p pageDriver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
+	if err := getContext(driver.Udata{}); err != nil {
 		return nil, err
 	}
 	page, err := mem.Map(0, unix.Getpagesize(), driver.MayWrite)

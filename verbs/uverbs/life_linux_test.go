@@ -66,11 +66,11 @@ func (k *kernelOfHandles) submit(_ []byte, r *abi.Request) error {
 		abi.ViewAt[abi.AllocPDOut](r.Out, 0).Handle = k.make(r.Cmd)
 	case abi.CmdCreateCQ:
 		*abi.ViewAt[abi.CreateCQOut](r.Out, 0) = abi.CreateCQOut{Handle: k.make(r.Cmd), CQE: 8}
-		siwMakesCQ(r.ExtraOut, 8)
+		siwMakesCQ(r.UdataOut, 8)
 	case abi.CmdCreateQP:
 		handle := k.make(r.Cmd)
 		*abi.ViewAt[abi.CreateQPOut](r.Out, 0) = abi.CreateQPOut{Handle: handle, QPN: firstQPN + handle, MaxSendWR: 4, MaxRecvWR: 4}
-		siwMakesQP(r.ExtraOut, 4)
+		siwMakesQP(r.UdataOut, 4)
 	}
 	if k.ends != nil {
 		k.ends(r.Cmd)
@@ -138,7 +138,7 @@ type objectsOfTest struct {
 
 func newObjects(t *testing.T) objectsOfTest {
 	t.Helper()
-	d, _ := listeningDevice(t)
+	d, _ := recordingDevice(t)
 	k := &kernelOfHandles{made: make(map[handleOf]int), named: make(map[handleOf][]abi.Command)}
 	mem := newSiwMemory(8)
 	d.driver, d.submit = mem.context(t, siw.Driver{}), k.submit
@@ -219,8 +219,8 @@ func TestDestroyWaitsForTheCommandsAboutTheQP(t *testing.T) {
 	}
 }
 
-func TestNoBellRingsForAQPThatIsBeingDestroyed(t *testing.T) {
-	d, heard := listeningDevice(t)
+func TestNoDoorbellIsRungForAQPThatIsBeingDestroyed(t *testing.T) {
+	d, commands := recordingDevice(t)
 	o := newObjects(t)
 	o.pd.dev.file.FD = d.file.FD
 	q := o.newQP(t)
@@ -243,7 +243,7 @@ func TestNoBellRingsForAQPThatIsBeingDestroyed(t *testing.T) {
 	close(end)
 	require.NoError(t, <-ended)                   // ends with the command
 	require.ErrorIs(t, <-posted, verbs.ErrClosed) // ends with Destroy
-	require.Empty(t, heard())
+	require.Empty(t, commands())
 }
 
 func TestANumberIsNotUsedAgainBeforeItsCompletionsAreDropped(t *testing.T) {

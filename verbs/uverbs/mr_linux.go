@@ -92,7 +92,7 @@ func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 	}
 	var out abi.RegMROut
 	err := p.end.use(func() error {
-		return p.dev.commandExtra(abi.CmdRegMR, abi.BytesOf(&in), abi.BytesOf(&out), p.dev.driver.Extra(abi.CmdRegMR))
+		return p.dev.commandUdata(abi.CmdRegMR, abi.BytesOf(&in), abi.BytesOf(&out), p.dev.driver.Udata(abi.CmdRegMR))
 	})
 	if err != nil {
 		return nil, err

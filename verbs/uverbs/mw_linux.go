@@ -21,7 +21,7 @@ func (p *pd) AllocMW(typ verbs.MWType) (verbs.MWDriver, error) {
 	in := abi.AllocMWIn{PDHandle: p.handle, MWType: uint8(typ)}
 	var out abi.AllocMWOut
 	err := p.end.use(func() error {
-		return p.dev.commandExtra(abi.CmdAllocMW, abi.BytesOf(&in), abi.BytesOf(&out), p.dev.driver.Extra(abi.CmdAllocMW))
+		return p.dev.commandUdata(abi.CmdAllocMW, abi.BytesOf(&in), abi.BytesOf(&out), p.dev.driver.Udata(abi.CmdAllocMW))
 	})
 	if err != nil {
 		return nil, err

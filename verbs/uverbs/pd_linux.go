@@ -22,7 +22,7 @@ func (d *device) AllocPD() (verbs.PDDriver, error) {
 
 func (d *device) allocPD() (*pd, error) {
 	var out abi.AllocPDOut
-	if err := d.commandExtra(abi.CmdAllocPD, abi.BytesOf(&abi.ResponseOnly{}), abi.BytesOf(&out), d.driver.Extra(abi.CmdAllocPD)); err != nil {
+	if err := d.commandUdata(abi.CmdAllocPD, abi.BytesOf(&abi.ResponseOnly{}), abi.BytesOf(&out), d.driver.Udata(abi.CmdAllocPD)); err != nil {
 		return nil, err
 	}
 	return &pd{dev: d, handle: out.Handle}, nil

@@ -3,9 +3,6 @@ package uverbs
 import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/rxe"
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/siw"
 )
 
 func init() { verbs.Register(provider{}) }
@@ -43,21 +40,4 @@ func (provider) Open(name string) (verbs.ContextDriver, error) {
 		}
 	}
 	return nil, verbs.ErrNoDevice
-}
-
-// drivers are the drivers by what the kernel calls theirs.
-var drivers = map[rdmahost.DriverID]driver.Driver{
-	rdmahost.DriverRXE: rxe.Driver{},
-	rdmahost.DriverSIW: siw.Driver{},
-}
-
-// Drives reports whether this package has a driver for devices whose driver in
-// the kernel has that name, "rxe" for instance (DeviceInfo.Driver).
-func Drives(name string) bool {
-	for id := range drivers {
-		if id.String() == name {
-			return true
-		}
-	}
-	return false
 }

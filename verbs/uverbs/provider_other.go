@@ -17,4 +17,7 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) { return nil, nil }
 // the kernel has that name. It has none here.
 func Drives(string) bool { return false }
 
+// Experimental reports whether a driver has never run on a device. There is none here.
+func Experimental(string) bool { return false }
+
 func (provider) Open(string) (verbs.ContextDriver, error) { return nil, verbs.ErrNoDevice }

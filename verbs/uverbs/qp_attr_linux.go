@@ -1,8 +1,6 @@
 package uverbs
 
 import (
-	"fmt"
-
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
@@ -51,17 +49,4 @@ func attrOf(q *abi.QueryQPOut) verbs.QPAttr {
 			MaxRecvSGE: int(int32(q.MaxRecvSGE)), MaxInline: int(int32(q.MaxInline)),
 		},
 	}
-}
-
-// iwarpTransition says which transitions of an iWARP QP are the caller's: into
-// INIT, and into ERR. The others the kernel's connection manager makes, and
-// there is no way back to RESET (RFC 5040 and 5041 have no such states).
-func iwarpTransition(from, to verbs.QPState) error {
-	switch {
-	case to == from, to == verbs.QPStateInit && from == verbs.QPStateReset, to == verbs.QPStateErr && from != verbs.QPStateReset:
-		return nil
-	case to == verbs.QPStateErr:
-		return fmt.Errorf("%w: a QP in %v cannot fail", verbs.ErrInvalid, from)
-	}
-	return fmt.Errorf("%w: an iWARP QP goes from %v to %v by its connection manager only", verbs.ErrUnsupported, from, to)
 }

@@ -25,7 +25,8 @@ type qp struct {
 	queue                driver.QP          // also of send and recv, who look whether it is there
 	unflushed            driver.UnflushedQP // queue, or nil if the kernel flushes all requests
 	refusing             driver.RefusingQP  // queue, or nil if a doorbell is refused for errors alone
-	ringing              driver.RingingQP   // queue, or nil if the kernel has the doorbell
+	managed              driver.ManagedQP   // queue, or nil if the program moves the QP from state to state
+	ownDoorbell          driver.DoorbellQP  // queue, or nil if the kernel has the doorbell
 	sendLimit, recvLimit int                // requests that the queues take
 	signalAll            bool
 
@@ -38,7 +39,7 @@ type qp struct {
 	sendDone, recvDone atomic.Uint64
 
 	// life is held for reading by whoever names the QP in a command, but for
-	// the bell, which is rung under the send lock; and for writing, with the
+	// the doorbell, which is rung under the send lock; and for writing, with the
 	// send and the receive lock, by the command that destroys it: the kernel
 	// may give its handle to the next QP at once.
 	life   sync.RWMutex
@@ -47,9 +48,9 @@ type qp struct {
 
 	send struct {
 		sync.Mutex
-		queue  driver.QP    // guarded by the mutex, nil once destroyed
-		posted uint64       // guarded by the mutex: requests that will give a completion
-		bell   abi.Doorbell // guarded by the mutex
+		queue    driver.QP           // guarded by the mutex, nil once destroyed
+		posted   uint64              // guarded by the mutex: requests that will give a completion
+		doorbell abi.PreparedCommand // guarded by the mutex
 	}
 	recv struct {
 		sync.Mutex
@@ -120,26 +121,27 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 		init.SRQ = q.srq.mapped()
 	}
 	made := false
-	queue, err := q.dev.driver.CreateQP(&init, func(e driver.Extra) (driver.MadeQP, error) {
+	queue, err := q.dev.driver.CreateQP(&init, func(u driver.Udata) (driver.CreatedQP, error) {
 		var out abi.CreateQPOut
-		if err := q.dev.commandExtra(abi.CmdCreateQP, abi.BytesOf(&in), abi.BytesOf(&out), e); err != nil {
-			return driver.MadeQP{}, err
+		if err := q.dev.commandUdata(abi.CmdCreateQP, abi.BytesOf(&in), abi.BytesOf(&out), u); err != nil {
+			return driver.CreatedQP{}, err
 		}
 		q.handle, q.num, made = out.Handle, out.QPN, true
 		attr.Cap = verbs.QPCap{
 			MaxSendWR: int(int32(out.MaxSendWR)), MaxRecvWR: int(int32(out.MaxRecvWR)), MaxSendSGE: int(int32(out.MaxSendSGE)),
 			MaxRecvSGE: int(int32(out.MaxRecvSGE)), MaxInline: int(int32(out.MaxInline)),
 		}
-		return driver.MadeQP{Num: q.num, Cap: attr.Cap}, nil
+		return driver.CreatedQP{Num: q.num, Cap: attr.Cap}, nil
 	})
 	if err == nil {
 		q.queue, q.send.queue, q.recv.queue = queue, queue, queue
 		q.unflushed, _ = queue.(driver.UnflushedQP)
 		q.refusing, _ = queue.(driver.RefusingQP)
-		q.ringing, _ = queue.(driver.RingingQP)
+		q.managed, _ = queue.(driver.ManagedQP)
+		q.ownDoorbell, _ = queue.(driver.DoorbellQP)
 	}
-	if err == nil && q.ringing == nil {
-		q.send.bell, err = q.dev.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{Handle: q.handle, WQESize: abi.SendWRSize}), true)
+	if err == nil && q.ownDoorbell == nil {
+		q.send.doorbell, err = q.dev.file.Prepare(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{Handle: q.handle, WQESize: abi.SendWRSize}), true)
 	}
 	if err != nil {
 		if made {
@@ -182,8 +184,8 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.QPAttrState != 0 {
 		to = attr.State
 	}
-	if q.dev.entry.Transport == verbs.TransportIWARP {
-		if err := iwarpTransition(from, to); err != nil {
+	if q.managed != nil {
+		if err := q.managed.MayModify(from, to); err != nil {
 			return err
 		}
 	}
@@ -195,7 +197,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if err := q.dev.command(abi.CmdModifyQP, abi.BytesOf(&in), nil); err != nil {
 		q.setState(from)
 		if from == verbs.QPStateRTS {
-			q.resume() // a bell that rang meanwhile may not have been heard
+			q.resume() // a doorbell that was rung meanwhile may have been refused
 		}
 		return err
 	}
@@ -245,8 +247,8 @@ func (q *qp) empty() {
 	q.failed.Store(false)
 }
 
-// resume rings the bell for requests that were posted in SQD, signaled or
-// not, or while the kernel held the QP for a transition: siw refuses the bell
+// resume rings the doorbell for requests that were posted in SQD, signaled or
+// not, or while the kernel held the QP for a transition: it may refuse the doorbell
 // then, and nobody rings it again as long as those requests wait. The caller
 // holds life for reading, and modify.
 func (q *qp) resume() {
@@ -263,11 +265,11 @@ func (q *qp) ringAgain() (stuck bool) {
 	if q.send.queue == nil {
 		return false
 	}
-	if q.ringing != nil {
-		q.ringing.Ring()
+	if q.ownDoorbell != nil {
+		q.ownDoorbell.Ring()
 		return false
 	}
-	err := q.send.bell.Ring(false)
+	err := q.send.doorbell.Run(false)
 	if err != nil && q.refusing != nil {
 		stuck, _ = q.refusing.Refused(err)
 	}
@@ -358,14 +360,12 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 		return verbs.QPAttr{}, err
 	}
 	attr := attrOf(&out)
-	if q.dev.entry.Transport == verbs.TransportIWARP {
-		// siw of kernels before 6.4 does not tell.
-		if attr.State != verbs.QPStateErr {
-			attr.State = verbs.QPState(q.state.Load())
-		}
+	if q.managed != nil {
+		known := verbs.QPState(q.state.Load())
 		if q.failed.Load() {
-			attr.State = verbs.QPStateErr
+			known = verbs.QPStateErr
 		}
+		attr.State = q.managed.State(attr.State, known)
 	}
 	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = q.sendLimit, q.recvLimit
 	return attr, nil
@@ -395,7 +395,7 @@ func (q *qp) Destroy() error {
 	return err
 }
 
-// destroyQuietly destroys the QP while nobody posts and no bell rings, and
+// destroyQuietly destroys the QP while nobody posts and no doorbell is rung, and
 // unmaps its queues. The caller holds life.
 func (q *qp) destroyQuietly() error {
 	q.lock() // ends with the posts that run
@@ -413,7 +413,7 @@ func (q *qp) release() {
 		q.send.queue.Unmap()
 		q.send.queue, q.recv.queue = nil, nil
 	}
-	q.send.bell.Free()
+	q.send.doorbell.Free()
 }
 
 func (q *qp) abandon() {

@@ -17,7 +17,7 @@ type slowQueue struct {
 	begun, end chan struct{}
 }
 
-func (s *slowQueue) PostSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
+func (s *slowQueue) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	close(s.begun)
 	<-s.end // ends with the test's close
 	return len(wrs), false, nil
@@ -36,7 +36,7 @@ func TestResetComesAfterTheRequestsThatAreBeingPosted(t *testing.T) {
 	q := &qp{dev: deviceWithoutFile(t), sendLimit: 1}
 	q.state.Store(uint32(verbs.QPStateRTS))
 	var err error
-	q.send.bell, err = q.dev.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{}), true)
+	q.send.doorbell, err = q.dev.file.Prepare(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{}), true)
 	require.NoError(t, err)
 	slow := &slowQueue{begun: make(chan struct{}), end: make(chan struct{})}
 	q.send.queue = slow

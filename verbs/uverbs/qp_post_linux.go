@@ -10,7 +10,7 @@ import (
 )
 
 // PostSend puts the requests into the queue that the kernel reads, and rings
-// its bell once for all of them.
+// its doorbell once for all of them.
 //
 // A request that gives a completion holds its slot until that was polled. The
 // kernel would let the slot go before; but then nobody who sizes a CQ by what
@@ -41,11 +41,11 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 		return 0, false, errGone
 	}
 	fit, signaled := q.fitting(wrs)
-	n, bell, err := q.send.queue.PostSend(wrs[:fit])
-	if q.ringing != nil && errors.Is(err, verbs.ErrQueueFull) {
+	n, doorbell, err := q.send.queue.PostSend(wrs[:fit])
+	if q.ownDoorbell != nil && errors.Is(err, verbs.ErrQueueFull) {
 		q.sendCQ.gather()
 		var more int
-		more, bell, err = q.send.queue.PostSend(wrs[n:fit])
+		more, doorbell, err = q.send.queue.PostSend(wrs[n:fit])
 		n += more
 	}
 	if n < fit {
@@ -54,15 +54,15 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 		err = verbs.ErrQueueFull
 	}
 	q.send.posted += uint64(signaled)
-	if bell {
-		bellErr := q.send.bell.Ring(brief(wrs[:n]))
-		if bellErr != nil && q.refusing != nil {
-			stuck, bellErr = q.refusing.Refused(bellErr)
+	if doorbell {
+		refusal := q.send.doorbell.Run(brief(wrs[:n]))
+		if refusal != nil && q.refusing != nil {
+			stuck, refusal = q.refusing.Refused(refusal)
 		}
-		if bellErr != nil {
-			bellErr = q.dev.failed("POST_SEND", bellErr)
+		if refusal != nil {
+			refusal = q.dev.failed("POST_SEND", refusal)
 			if err == nil {
-				err = bellErr
+				err = refusal
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 // which is not longer than other things that the runtime waits for.
 const briefBytes = 128 << 10
 
-// brief reports whether the bell for these requests may be rung without
+// brief reports whether the doorbell for these requests may be rung without
 // telling the scheduler. Where it is told, and a goroutine polls, it gives the
 // CPU's goroutines to another thread again and again.
 func brief(wrs []verbs.SendWR) bool {
@@ -172,31 +172,31 @@ func (q *qp) completed(wc *verbs.WC) (failed bool) {
 	return false
 }
 
-// nudgeID is the id of requests that are not the caller's. It is drawn so that
+// emptyWriteID is the id of requests that are not the caller's. It is drawn so that
 // no caller's is the same.
-var nudgeID = rand.Uint64()
+var emptyWriteID = rand.Uint64()
 
-// Nudge sends the peer something that its kernel has to look at, if the driver
+// PostEmptyWrite sends the peer something that its kernel has to look at, if the driver
 // needs that, the QP is in RTS, and nothing else is on its way there. The caller
 // of the QP never sees its completion. It is for the connection manager: an
 // acceptor's siw does not always look at what came before it was ready.
 //
 // Goroutines may call it at once with everything.
-func (q *qp) Nudge() {
-	q.postNudge()
+func (q *qp) PostEmptyWrite() {
+	q.putEmptyWrite()
 	if q.unflushed != nil && q.failed.Load() {
 		q.flush()
 	}
 }
 
-func (q *qp) postNudge() {
+func (q *qp) putEmptyWrite() {
 	q.send.Lock()
 	defer q.send.Unlock()
-	queue, ok := q.send.queue.(driver.NudgingQP)
+	queue, ok := q.send.queue.(driver.EmptyWriteQP)
 	if !ok || q.failed.Load() || verbs.QPState(q.state.Load()) != verbs.QPStateRTS || q.dev.gone.Load() {
 		return
 	}
-	if queue.Nudge(nudgeID) {
-		_ = q.send.bell.Ring(true) // refused only by a QP that has failed
+	if queue.PostEmptyWrite(emptyWriteID) {
+		_ = q.send.doorbell.Run(true) // refused only by a QP that has failed
 	}
 }

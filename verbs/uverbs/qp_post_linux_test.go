@@ -12,16 +12,16 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
-// listeningDevice is a device whose kernel writes down what bells are rung.
-// heard returns the commands since it was called last. Each command that comes
+// recordingDevice is a device whose kernel writes down which prepared commands it is given.
+// commands returns those since it was called last. Each command that comes
 // by write(2) is one message in a socket.
-func listeningDevice(t testing.TB) (d *device, heard func() []abi.Command) {
+func recordingDevice(t testing.TB) (d *device, commands func() []abi.Command) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	d = newDevice(rdmahost.Device{Name: "test0"}, fds[0])
 	t.Cleanup(func() {
-		d.file.FreeDoorbells()
+		d.file.FreePrepared()
 		require.NoError(t, unix.Close(fds[0]))
 		require.NoError(t, unix.Close(fds[1]))
 	})
@@ -70,22 +70,22 @@ func TestABatchOfSendsIsOneSystemCallAndReceivesAreNone(t *testing.T) {
 	receives := make([]verbs.RecvWR, batch)
 	for name, queues := range batchQueues(t) {
 		t.Run(name, func(t *testing.T) {
-			d, heard := listeningDevice(t)
+			d, commands := recordingDevice(t)
 			q := &qp{dev: d, sendLimit: batch, recvLimit: batch}
 			q.state.Store(uint32(verbs.QPStateRTS))
 			q.send.queue, q.recv.queue = queues.qp, queues.qp
 			var err error
-			q.send.bell, err = d.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{WQESize: abi.SendWRSize}), true)
+			q.send.doorbell, err = d.file.Prepare(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{WQESize: abi.SendWRSize}), true)
 			require.NoError(t, err)
 
 			n, err := q.PostSend(sends)
 			require.NoError(t, err)
 			require.Equal(t, batch, n)
-			require.Equal(t, []abi.Command{abi.CmdPostSend}, heard())
+			require.Equal(t, []abi.Command{abi.CmdPostSend}, commands())
 			n, err = q.PostSend(sends)
 			require.ErrorIs(t, err, verbs.ErrQueueFull)
 			require.Zero(t, n)
-			require.Empty(t, heard(), "there is nothing to tell")
+			require.Empty(t, commands(), "there is nothing to tell")
 
 			n, err = q.PostRecv(receives)
 			require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestABatchOfSendsIsOneSystemCallAndReceivesAreNone(t *testing.T) {
 			n, err = c.Poll(make([]verbs.WC, batch))
 			require.NoError(t, err)
 			require.Zero(t, n)
-			require.Empty(t, heard(), "receives and polls are no business of the kernel's")
+			require.Empty(t, commands(), "receives and polls are no business of the kernel's")
 		})
 	}
 }
@@ -108,40 +108,40 @@ func TestABatchRingsOnceThoughARequestInItIsBad(t *testing.T) {
 	bad := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 1000)}}
 	for name, queues := range batchQueues(t) {
 		t.Run(name, func(t *testing.T) {
-			d, heard := listeningDevice(t)
+			d, commands := recordingDevice(t)
 			q := &qp{dev: d, sendLimit: batch}
 			q.state.Store(uint32(verbs.QPStateRTS))
 			q.send.queue = queues.qp
 			var err error
-			q.send.bell, err = d.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{WQESize: abi.SendWRSize}), true)
+			q.send.doorbell, err = d.file.Prepare(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{WQESize: abi.SendWRSize}), true)
 			require.NoError(t, err)
 			n, err := q.PostSend([]verbs.SendWR{good, good, bad, good})
 			require.ErrorIs(t, err, verbs.ErrInvalid)
 			require.Equal(t, 2, n)
-			require.Equal(t, []abi.Command{abi.CmdPostSend}, heard())
+			require.Equal(t, []abi.Command{abi.CmdPostSend}, commands())
 			n, err = q.PostSend([]verbs.SendWR{bad})
 			require.ErrorIs(t, err, verbs.ErrInvalid)
 			require.Zero(t, n)
-			require.Empty(t, heard())
+			require.Empty(t, commands())
 		})
 	}
 }
 
 func TestSiwIsToldOfABatchOnlyIfItMayHaveStoppedLooking(t *testing.T) {
-	d, heard := listeningDevice(t)
+	d, commands := recordingDevice(t)
 	mem := newSiwMemory(batch)
 	queue := newSiwQP(t, mem, batch)
 	q := &qp{dev: d, sendLimit: batch}
 	q.state.Store(uint32(verbs.QPStateRTS))
 	q.send.queue = queue
 	var err error
-	q.send.bell, err = d.file.NewDoorbell(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{WQESize: abi.SendWRSize}), true)
+	q.send.doorbell, err = d.file.Prepare(abi.CmdPostSend, abi.BytesOf(&abi.PostSendIn{WQESize: abi.SendWRSize}), true)
 	require.NoError(t, err)
 	post := func() []abi.Command {
 		t.Helper()
 		_, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}})
 		require.NoError(t, err)
-		return heard()
+		return commands()
 	}
 	require.Len(t, post(), 1)
 	require.Empty(t, post(), "it has not come to those before")

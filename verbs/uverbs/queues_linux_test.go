@@ -35,7 +35,7 @@ func (m sharedMemory) Unmap([]byte) {}
 // context opens a driver whose queues are in m.
 func (m sharedMemory) context(t testing.TB, d driver.Driver) driver.Context {
 	t.Helper()
-	ctx, err := d.Open(m, func(driver.Extra) error { return nil })
+	ctx, err := d.Open(m, func(driver.Udata) error { return nil })
 	require.NoError(t, err)
 	return ctx
 }
@@ -86,7 +86,7 @@ func siwTakes(m sharedMemory, i int) { clear(m[siwSQKey][i*siwRequestSize+8:][:4
 
 func newSiwCQ(t testing.TB, m sharedMemory, entries int) driver.CQ {
 	t.Helper()
-	q, err := m.context(t, siw.Driver{}).CreateCQ(1, func(_ int, e driver.Extra) error { siwMakesCQ(e.Out, entries); return nil })
+	q, err := m.context(t, siw.Driver{}).CreateCQ(1, func(_ int, u driver.Udata) error { siwMakesCQ(u.Out, entries); return nil })
 	require.NoError(t, err)
 	return q
 }
@@ -94,9 +94,9 @@ func newSiwCQ(t testing.TB, m sharedMemory, entries int) driver.CQ {
 func newSiwQP(t testing.TB, m sharedMemory, entries int) driver.QP {
 	t.Helper()
 	size := verbs.QPCap{MaxSendWR: entries, MaxRecvWR: entries}
-	q, err := m.context(t, siw.Driver{}).CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(e driver.Extra) (driver.MadeQP, error) {
-		siwMakesQP(e.Out, entries)
-		return driver.MadeQP{Cap: size}, nil
+	q, err := m.context(t, siw.Driver{}).CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(u driver.Udata) (driver.CreatedQP, error) {
+		siwMakesQP(u.Out, entries)
+		return driver.CreatedQP{Cap: size}, nil
 	})
 	require.NoError(t, err)
 	return q
@@ -104,8 +104,8 @@ func newSiwQP(t testing.TB, m sharedMemory, entries int) driver.QP {
 
 func newSiwSRQ(t testing.TB, m sharedMemory, entries int) driver.SRQ {
 	t.Helper()
-	q, err := m.context(t, siw.Driver{}).CreateSRQ(verbs.SRQAttr{}, func(e driver.Extra) (verbs.SRQAttr, error) {
-		siwMakesSRQ(e.Out, entries)
+	q, err := m.context(t, siw.Driver{}).CreateSRQ(verbs.SRQAttr{}, func(u driver.Udata) (verbs.SRQAttr, error) {
+		siwMakesSRQ(u.Out, entries)
 		return verbs.SRQAttr{MaxWR: entries, MaxSGE: 1}, nil
 	})
 	require.NoError(t, err)
@@ -127,7 +127,7 @@ func (m sharedMemory) rxeQueue(answer []byte, offset uint64, log, elementLog int
 func newRxeCQ(t testing.TB, m sharedMemory, log int) driver.CQ {
 	t.Helper()
 	answer := m.rxeQueue(nil, 0x1000, log, 6)
-	q, err := m.context(t, rxe.Driver{}).CreateCQ(1, func(_ int, e driver.Extra) error { copy(e.Out, answer); return nil })
+	q, err := m.context(t, rxe.Driver{}).CreateCQ(1, func(_ int, u driver.Udata) error { copy(u.Out, answer); return nil })
 	require.NoError(t, err)
 	return q
 }
@@ -136,9 +136,9 @@ func newRxeQP(t testing.TB, m sharedMemory, log, entries int) driver.QP {
 	t.Helper()
 	answer := m.rxeQueue(m.rxeQueue(nil, 0x2000, log, 7), 0x3000, log, 9)
 	size := verbs.QPCap{MaxSendWR: entries, MaxRecvWR: entries}
-	q, err := m.context(t, rxe.Driver{}).CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(e driver.Extra) (driver.MadeQP, error) {
-		copy(e.Out, answer)
-		return driver.MadeQP{Cap: size}, nil
+	q, err := m.context(t, rxe.Driver{}).CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(u driver.Udata) (driver.CreatedQP, error) {
+		copy(u.Out, answer)
+		return driver.CreatedQP{Cap: size}, nil
 	})
 	require.NoError(t, err)
 	return q
@@ -149,8 +149,8 @@ const rxeSRQOffset = 0x4000
 func newRxeSRQ(t testing.TB, m sharedMemory, log, entries int) driver.SRQ {
 	t.Helper()
 	answer := m.rxeQueue(nil, rxeSRQOffset, log, 7)
-	q, err := m.context(t, rxe.Driver{}).CreateSRQ(verbs.SRQAttr{}, func(e driver.Extra) (verbs.SRQAttr, error) {
-		copy(e.Out, answer)
+	q, err := m.context(t, rxe.Driver{}).CreateSRQ(verbs.SRQAttr{}, func(u driver.Udata) (verbs.SRQAttr, error) {
+		copy(u.Out, answer)
 		return verbs.SRQAttr{MaxWR: entries, MaxSGE: 1}, nil
 	})
 	require.NoError(t, err)

@@ -268,23 +268,23 @@ func failWhilePosting(t *testing.T, n int, ourselves bool) {
 	require.Zero(t, n, "%+v", wcs)
 }
 
-func TestNobodySeesTheCompletionOfANudge(t *testing.T) {
+func TestNobodySeesTheCompletionOfAnEmptyWrite(t *testing.T) {
 	a, b := connectedSiw(t, rcm.ConnParam{})
-	nudge := a.QP.Driver().(interface{ Nudge() }).Nudge
-	nudge()
+	post := a.QP.Driver().(interface{ PostEmptyWrite() }).PostEmptyWrite
+	post()
 	require.NoError(t, b.Fail())
 	write := verbs.SendWR{ID: 7, Opcode: verbs.OpWrite, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
 		SGL: []verbs.SGE{a.mr.SGE(0, 8)}, Flags: verbs.SendSignaled}
 	for done := false; !done; { // ends when the failure has come here
-		nudge()
+		post()
 		_, err := a.PostSend([]verbs.SendWR{write})
 		require.NoError(t, err)
-		nudge()
+		post()
 		wc := a.next(t)
 		require.EqualValues(t, 7, wc.ID)
 		done = wc.Status == verbs.WCWRFlushErr
 	}
-	nudge()
+	post()
 	var wcs [1]verbs.WC
 	n, err := a.cq.Poll(wcs[:])
 	require.NoError(t, err)

@@ -47,9 +47,9 @@ func (s *srq) create(p *pd, attr *verbs.SRQAttr) error {
 		UserHandle: s.id, PDHandle: p.handle, MaxWR: uint32(attr.MaxWR), MaxSGE: uint32(max(attr.MaxSGE, 1)), Limit: uint32(attr.Limit),
 	}
 	made := false
-	queue, err := s.dev.driver.CreateSRQ(verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: int(in.MaxSGE)}, func(e driver.Extra) (verbs.SRQAttr, error) {
+	queue, err := s.dev.driver.CreateSRQ(verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: int(in.MaxSGE)}, func(u driver.Udata) (verbs.SRQAttr, error) {
 		var out abi.CreateSRQOut
-		err := s.dev.commandExtra(abi.CmdCreateSRQ, abi.BytesOf(&in), abi.BytesOf(&out), e)
+		err := s.dev.commandUdata(abi.CmdCreateSRQ, abi.BytesOf(&in), abi.BytesOf(&out), u)
 		s.handle, made = out.Handle, err == nil
 		attr.MaxSGE = int(int32(out.MaxSGE))
 		return verbs.SRQAttr{MaxWR: int(int32(out.MaxWR)), MaxSGE: attr.MaxSGE}, err
@@ -103,11 +103,11 @@ func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	}
 	in := abi.ModifySRQIn{Handle: s.handle, AttrMask: uint32(mask), MaxWR: uint32(attr.MaxWR), Limit: uint32(attr.Limit)}
 	done := false
-	err := s.queue.Modify(attr, mask, func(extraIn []byte) error {
+	err := s.queue.Modify(attr, mask, func(udataIn []byte) error {
 		if mask&verbs.SRQAttrLimit != 0 {
 			s.reached.Store(false)
 		}
-		err := s.dev.run(&abi.Request{Cmd: abi.CmdModifySRQ, In: abi.BytesOf(&in), ExtraIn: extraIn})
+		err := s.dev.run(&abi.Request{Cmd: abi.CmdModifySRQ, In: abi.BytesOf(&in), UdataIn: udataIn})
 		done = err == nil
 		return err
 	})

@@ -59,14 +59,14 @@ func (c Command) String() string { return commandNames[c] }
 type Request struct {
 	Cmd      Command
 	In, Out  []byte
-	ExtraIn  []byte
-	ExtraOut []byte
+	UdataIn  []byte
+	UdataOut []byte
 }
 
 // The parts of a page. The write interface wants the driver's parts right
 // behind the core's, and the ioctl interface takes them anywhere.
 const (
 	pageAttrs = 0    // the ioctl header and attributes, or the write header before PageIn
-	PageIn    = 512  // in, extraIn
-	PageOut   = 2048 // out, extraOut
+	PageIn    = 512  // in, udataIn
+	PageOut   = 2048 // out, udataOut
 )

@@ -17,18 +17,18 @@ type File struct {
 	DriverID uint32 // of the device: it goes into the header of each ioctl
 	ByWrite  bool   // commands go by write(2)
 
-	bells       cells       // memory for doorbells
-	bellByIoctl atomic.Bool // write(2) is refused
+	prepared        cells       // memory for prepared commands
+	preparedByIoctl atomic.Bool // write(2) is refused to them
 }
 
 // Submit lays a command out on a page and hands it to the kernel. An error of
 // the kernel is an errno.
 func (f *File) Submit(p []byte, r *Request) error {
-	if PageIn+len(r.In)+len(r.ExtraIn) > PageOut || PageOut+len(r.Out)+len(r.ExtraOut) > commandPageSize {
-		return fmt.Errorf("%w: command of %d and %d bytes", verbs.ErrInvalid, len(r.In)+len(r.ExtraIn), len(r.Out)+len(r.ExtraOut))
+	if PageIn+len(r.In)+len(r.UdataIn) > PageOut || PageOut+len(r.Out)+len(r.UdataOut) > commandPageSize {
+		return fmt.Errorf("%w: command of %d and %d bytes", verbs.ErrInvalid, len(r.In)+len(r.UdataIn), len(r.Out)+len(r.UdataOut))
 	}
 	copy(p[PageIn:], r.In)
-	copy(p[PageIn+len(r.In):], r.ExtraIn)
+	copy(p[PageIn+len(r.In):], r.UdataIn)
 	var err error
 	if f.ByWrite {
 		err = f.write(p, r)
@@ -37,7 +37,7 @@ func (f *File) Submit(p []byte, r *Request) error {
 	}
 	if err == nil {
 		copy(r.Out, p[PageOut:])
-		copy(r.ExtraOut, p[PageOut+len(r.Out):])
+		copy(r.UdataOut, p[PageOut+len(r.Out):])
 	}
 	return err
 }
@@ -50,11 +50,11 @@ func (f *File) invokeWrite(p []byte, r *Request) error {
 		call.Out(attrCoreOut, PageOut, len(r.Out))
 	}
 	call.Constant(attrWriteCommand, uint64(r.Cmd))
-	if len(r.ExtraIn) > 0 {
-		call.In(attrDriverIn, PageIn+len(r.In), len(r.ExtraIn))
+	if len(r.UdataIn) > 0 {
+		call.In(attrDriverIn, PageIn+len(r.In), len(r.UdataIn))
 	}
-	if len(r.ExtraOut) > 0 {
-		call.Out(attrDriverOut, PageOut+len(r.Out), len(r.ExtraOut))
+	if len(r.UdataOut) > 0 {
+		call.Out(attrDriverOut, PageOut+len(r.Out), len(r.UdataOut))
 	}
 	return call.Run(f)
 }
@@ -64,7 +64,7 @@ func (f *File) invokeWrite(p []byte, r *Request) error {
 // the process's credentials have changed since the descriptor was opened.
 func (f *File) write(p []byte, r *Request) error {
 	from := writeHeader(p, r)
-	end := PageIn + len(r.In) + len(r.ExtraIn)
+	end := PageIn + len(r.In) + len(r.UdataIn)
 	for {
 		n, err := unix.Write(f.FD, p[from:end])
 		switch {
@@ -90,8 +90,8 @@ func writeHeader(p []byte, r *Request) int {
 		from := PageIn - SizeOf[CommandHeader]()
 		*ViewAt[CommandHeader](p, from) = CommandHeader{
 			Command:  uint32(r.Cmd),
-			InWords:  uint16((SizeOf[CommandHeader]() + len(r.In) + len(r.ExtraIn)) / 4),
-			OutWords: uint16((len(r.Out) + len(r.ExtraOut)) / 4),
+			InWords:  uint16((SizeOf[CommandHeader]() + len(r.In) + len(r.UdataIn)) / 4),
+			OutWords: uint16((len(r.Out) + len(r.UdataOut)) / 4),
 		}
 		return from
 	}
@@ -100,7 +100,7 @@ func writeHeader(p []byte, r *Request) int {
 		Command: uint32(r.Cmd), InWords: uint16(len(r.In) / 8), OutWords: uint16(len(r.Out) / 8),
 	}
 	*ViewAt[extendedHeader](p, from+SizeOf[CommandHeader]()) = extendedHeader{
-		Response: answer, DriverInWords: uint16(len(r.ExtraIn) / 8), DriverOutWords: uint16(len(r.ExtraOut) / 8),
+		Response: answer, DriverInWords: uint16(len(r.UdataIn) / 8), DriverOutWords: uint16(len(r.UdataOut) / 8),
 	}
 	return from
 }

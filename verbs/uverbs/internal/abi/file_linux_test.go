@@ -15,7 +15,7 @@ import (
 func invalidFile(t testing.TB) *File {
 	t.Helper()
 	f := &File{FD: -1, DriverID: 14}
-	t.Cleanup(f.bells.free)
+	t.Cleanup(f.prepared.free)
 	return f
 }
 
@@ -26,7 +26,7 @@ func TestCommandsAreLaidOutForTheIoctl(t *testing.T) {
 	defer ReturnPage(p)
 	in := RegMRIn{Start: 0x1122, PDHandle: 7}
 	var out RegMROut
-	r := Request{Cmd: CmdRegMR, In: BytesOf(&in), Out: BytesOf(&out), ExtraIn: []byte{1, 2, 3, 4, 5, 6, 7, 8}, ExtraOut: make([]byte, 8)}
+	r := Request{Cmd: CmdRegMR, In: BytesOf(&in), Out: BytesOf(&out), UdataIn: []byte{1, 2, 3, 4, 5, 6, 7, 8}, UdataOut: make([]byte, 8)}
 	// The kernel says EBADF, and qemu-user, which does not know the ioctl, ENOSYS.
 	err = f.Submit(p, &r)
 	require.True(t, errors.Is(err, unix.EBADF) || errors.Is(err, unix.ENOSYS), "error: %v", err)
@@ -45,7 +45,7 @@ func TestCommandsAreLaidOutForWrite(t *testing.T) {
 	p, err := TakePage()
 	require.NoError(t, err)
 	defer ReturnPage(p)
-	r := Request{Cmd: CmdRegMR, In: make([]byte, 40), Out: make([]byte, 12), ExtraIn: make([]byte, 8), ExtraOut: make([]byte, 8)}
+	r := Request{Cmd: CmdRegMR, In: make([]byte, 40), Out: make([]byte, 12), UdataIn: make([]byte, 8), UdataOut: make([]byte, 8)}
 	from := writeHeader(p, &r)
 	require.Equal(t, PageIn-8, from)
 	require.Equal(t, CommandHeader{Command: 9, InWords: 14, OutWords: 5}, *ViewAt[CommandHeader](p, from))
@@ -68,33 +68,33 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 	f := invalidFile(t)
 	for _, r := range []Request{
 		{Cmd: CmdRegMR, In: make([]byte, PageOut-PageIn+1)},
-		{Cmd: CmdRegMR, In: make([]byte, 8), ExtraOut: make([]byte, commandPageSize-PageOut+1)},
+		{Cmd: CmdRegMR, In: make([]byte, 8), UdataOut: make([]byte, commandPageSize-PageOut+1)},
 	} {
 		require.ErrorIs(t, f.Submit(make([]byte, commandPageSize), &r), verbs.ErrInvalid)
 	}
 }
 
-func TestDoorbellsHoldBothForms(t *testing.T) {
+func TestPreparedCommandsHoldBothForms(t *testing.T) {
 	f := invalidFile(t)
 	in := PostSendIn{Handle: 5, WQESize: SendWRSize}
-	b, err := f.NewDoorbell(CmdPostSend, BytesOf(&in), true)
+	b, err := f.Prepare(CmdPostSend, BytesOf(&in), true)
 	require.NoError(t, err)
 	require.Equal(t, CommandHeader{Command: 28, InWords: 8, OutWords: 1}, *ViewAt[CommandHeader](b.cell, cellHeader))
 	require.Len(t, b.cell[cellHeader:], 32, "what write takes")
 	require.Equal(t, PostSendIn{Response: AddressOf(b.cell[:CellSize][cellAnswer:]), Handle: 5, WQESize: 56}, *ViewAt[PostSendIn](b.cell, cellCommand))
 	require.Equal(t, IoctlHeader{Length: 24 + 3*16, NumAttrs: 3, DriverID: 14}, *ViewAt[IoctlHeader](b.cell, 0))
-	require.ErrorIs(t, b.Ring(true), unix.EBADF)
+	require.ErrorIs(t, b.Run(true), unix.EBADF)
 
-	arm, err := f.NewDoorbell(CmdReqNotifyCQ, BytesOf(&ReqNotifyCQIn{Handle: 9}), false)
+	arm, err := f.Prepare(CmdReqNotifyCQ, BytesOf(&ReqNotifyCQIn{Handle: 9}), false)
 	require.NoError(t, err)
 	arm.SetWord(1, 1)
 	require.Equal(t, ReqNotifyCQIn{Handle: 9, SolicitedOnly: 1}, *ViewAt[ReqNotifyCQIn](arm.cell, cellCommand))
 	first := ViewAt[IoctlAttr](arm.cell, IoctlHeaderSize)
 	require.Equal(t, arm.cell[cellCommand:cellCommand+8], BytesOf(&first.Data), "short commands lie in the attribute")
 
-	free := len(f.bells.idle)
+	free := len(f.prepared.idle)
 	b.Free()
 	b.Free()
 	arm.Free()
-	require.Len(t, f.bells.idle, free+2)
+	require.Len(t, f.prepared.idle, free+2)
 }

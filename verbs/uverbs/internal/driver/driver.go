@@ -1,21 +1,23 @@
 // Package driver is the contract between the provider of kernel devices, the core,
 // and its drivers, one package each.
 //
-// A driver implements [Driver], which opens a [Context], and the queues that the
-// context makes: [CQ], [QP] and [SRQ]. Where a device needs more of the core, its
-// queues have further methods, which the core finds by type assertion. They do not
-// depend on each other:
+// The core's table of them is in drivers_linux.go of package uverbs. A driver
+// implements [Driver], which opens a [Context], and the queues that the context makes:
+// [CQ], [QP] and [SRQ]. Where a device needs more of the core, its queues have
+// further methods, which the core finds by type assertion. They do not depend on each
+// other:
 //
-//	interface    implement it if                                         example
-//	EventCQ      arming takes the number of events that were read        mlx5
-//	SpareCQ      the driver keeps entries of the CQ for itself           mlx5
-//	RingingQP    sends are started by a store to a page of the device    mlx5
-//	RefusingQP   the kernel refuses the doorbell where that is no error  siw
-//	UnflushedQP  requests posted after a failure never complete          siw
-//	NudgingQP    the peer may miss what arrives before it is ready       siw
+//	interface     implement it if                                         example
+//	EventCQ       arming takes the number of events that were read        mlx5
+//	ReservingCQ   the driver keeps entries of the CQ for itself           mlx5
+//	DoorbellQP    sends are started by a store to a page of the device    mlx5
+//	RefusingQP    the kernel refuses the doorbell where that is no error  siw
+//	UnflushedQP   requests posted after a failure never complete          siw
+//	ManagedQP     the connection manager moves the QP from state to state siw
+//	EmptyWriteQP  the peer may miss what arrives before it is ready       siw
 //
-// A RingingQP has no doorbell of the kernel, so Refused is never called on it, and its
-// PostSend and Nudge never ask for that doorbell.
+// A DoorbellQP has no doorbell of the kernel, so Refused is never called on it, and its
+// PostSend and PostEmptyWrite never ask for that doorbell.
 //
 // # Limits
 //
@@ -25,7 +27,7 @@
 //   - Queues are told of by the command that makes them. A driver cannot give commands of
 //     its own before that. irdma does: it registers the memory of each queue by REG_MR, on
 //     a PD that it keeps for this.
-//   - [Context.Extra] has the driver's part of three commands. The driver does not learn
+//   - [Context.Udata] has the driver's part of three commands. The driver does not learn
 //     whether the command succeeded, nor which PD, MR or MW it made. bnxt_re is told in
 //     the answer to ALLOC_PD where its doorbells are.
 //   - MODIFY_QP and the commands that destroy have no driver's part.
@@ -33,8 +35,6 @@
 //     drivers define for themselves (mlx5's objects for UARs, for instance) cannot be called.
 //   - [Driver.Open] is not told the version of the driver's ABI, and the core does not
 //     check it.
-//   - Where the core looks at a device that is iWARP (the transitions of a QP, and its
-//     state in Query), it knows no other than siw.
 //
 // Go's atomic operations do not order stores to memory before stores to a page of the
 // device. A driver that rings doorbells itself needs barriers: those of package mlx5 are in
@@ -53,13 +53,13 @@ import (
 type Driver interface {
 	// Open makes the driver's side of a context. getContext opens the kernel's
 	// side, and is called once. If Open fails, nothing is left mapped.
-	Open(mem Memory, getContext func(Extra) error) (Context, error)
+	Open(mem Memory, getContext func(Udata) error) (Context, error)
 }
 
-// Extra is the driver's part of a command: what goes to the kernel behind the
-// command, and room for what the kernel puts behind the answer. Most commands
-// have none.
-type Extra struct {
+// Udata is the driver's part of a command, as struct ib_udata of the kernel has it:
+// what goes to the kernel behind the command, and room for what the kernel puts
+// behind the answer. Most commands have none.
+type Udata struct {
 	In, Out []byte
 }
 
@@ -97,21 +97,21 @@ type Context interface {
 	// clears those that the driver cannot serve. It is called once, before
 	// anything is made, so that the driver may keep limits for later.
 	Describe(attr *verbs.DeviceAttr)
-	// Extra is the driver's part of commands by which no queue is made:
+	// Udata is the driver's part of commands by which no queue is made:
 	// ALLOC_PD, REG_MR, ALLOC_MW. It is called before each of them, and the
 	// driver is not told how the command ended. Goroutines call it at once.
-	Extra(cmd abi.Command) Extra
+	Udata(cmd abi.Command) Udata
 	// CreateCQ makes a CQ for at least cqe completions. The driver may ask the
 	// kernel for more entries.
-	CreateCQ(cqe int, create func(cqe int, e Extra) error) (CQ, error)
+	CreateCQ(cqe int, create func(cqe int, u Udata) error) (CQ, error)
 	// CreateQP makes a QP. The driver cannot ask the kernel for other sizes
 	// than the core does, but its queues may be larger (QP.Capacity).
-	CreateQP(attr *QPAttr, create func(Extra) (MadeQP, error)) (QP, error)
+	CreateQP(attr *QPAttr, create func(Udata) (CreatedQP, error)) (QP, error)
 	// CreateSRQ makes an SRQ. What CreateQP says of sizes holds here too.
-	CreateSRQ(attr verbs.SRQAttr, create func(Extra) (verbs.SRQAttr, error)) (SRQ, error)
+	CreateSRQ(attr verbs.SRQAttr, create func(Udata) (verbs.SRQAttr, error)) (SRQ, error)
 	// CreateAH returns what requests call an address handle. The driver
 	// finds it there by AddressHandle.
-	CreateAH(av *verbs.AddressVector, create func(Extra) error) (any, error)
+	CreateAH(av *verbs.AddressVector, create func(Udata) error) (any, error)
 	// Close is called once, when all objects are gone, and unmaps what Open
 	// has mapped.
 	Close()
@@ -130,8 +130,8 @@ type QPAttr struct {
 	SRQ       SRQ // nil: it has a receive queue
 }
 
-// MadeQP is a QP that the kernel made.
-type MadeQP struct {
+// CreatedQP is a QP that the kernel made.
+type CreatedQP struct {
 	Num uint32
 	Cap verbs.QPCap // as the kernel reports it
 }
@@ -150,8 +150,8 @@ type CQ interface {
 	Arm(solicited bool) bool
 	// Resize goes over to a queue of at least cqe entries. If it fails though
 	// the command has not, the CQ is of no use any more. The driver may ask the
-	// kernel for more entries, and of a CQ that is a SpareCQ for nothing.
-	Resize(cqe int, resize func(cqe int, e Extra) error) error
+	// kernel for more entries, and of a CQ that is a ReservingCQ for nothing.
+	Resize(cqe int, resize func(cqe int, u Udata) error) error
 	Unmap()
 }
 
@@ -163,8 +163,8 @@ type EventCQ interface {
 	Notified()
 }
 
-// SpareCQ is a CQ with entries that the driver has kept for itself.
-type SpareCQ interface {
+// ReservingCQ is a CQ with entries that the driver has kept for itself.
+type ReservingCQ interface {
 	CQ
 	// Capacity is how many completions the others are for.
 	Capacity() int
@@ -188,9 +188,9 @@ type QP interface {
 	// SRQ).
 	Capacity() (send, recv int)
 	// PostSend puts requests into the send queue and returns how many; with
-	// an error (verbs.ErrQueueFull), it is about the next one. bell says that
+	// an error (verbs.ErrQueueFull), it is about the next one. doorbell says that
 	// the kernel has to be told, which the core does once for all.
-	PostSend(wrs []verbs.SendWR) (n int, bell bool, err error)
+	PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error)
 	PostRecv(wrs []verbs.RecvWR) (int, error)
 	// Reset empties the queues: the QP has gone to RESET. Its completions have
 	// been taken out of both CQs, so Poll does not come to its queues.
@@ -198,11 +198,11 @@ type QP interface {
 	Unmap()
 }
 
-// RingingQP is a QP that rings a doorbell of the device: PostSend never asks for
+// DoorbellQP is a QP that rings a doorbell of the device: PostSend never asks for
 // the kernel's. It learns from completions alone what is done, also of requests
 // that give none to the program. So where its send queue is full the core polls
 // the CQ, keeps what it finds for those who poll, and posts once more.
-type RingingQP interface {
+type DoorbellQP interface {
 	QP
 	// Ring rings it for all that is posted, under the send lock.
 	Ring()
@@ -230,15 +230,28 @@ type RefusingQP interface {
 	Refused(err error) (stuck bool, _ error)
 }
 
-// NudgingQP is a QP of iWARP whose peer, as the one that accepts a connection,
-// may miss what arrives before it is in RTS, and looks at it only when more comes.
-type NudgingQP interface {
+// ManagedQP is a QP that the kernel's connection manager moves from state to state, as
+// on iWARP, where the QP takes over a connection of TCP. Its methods do not use the mapped
+// memory, and are called without locks.
+type ManagedQP interface {
 	QP
-	// Nudge posts a request with that id that makes the peer's kernel look, and
+	// MayModify says why the program cannot move the QP from one state to another; nil
+	// if it can.
+	MayModify(from, to verbs.QPState) error
+	// State is the state of the QP, of which the kernel says that it is reported, while
+	// known is the last one that the core knows of.
+	State(reported, known verbs.QPState) verbs.QPState
+}
+
+// EmptyWriteQP is a QP of iWARP whose peer, as the one that accepts a connection,
+// may miss what arrives before it is in RTS, and looks at it only when more comes.
+type EmptyWriteQP interface {
+	QP
+	// PostEmptyWrite posts a request with that id that makes the peer's kernel look, and
 	// of which its program sees nothing: an empty WRITE. It posts none while the
 	// kernel has not taken the request before it, which has the same effect.
-	// It is called under the send lock. bell is PostSend's.
-	Nudge(id uint64) (bell bool)
+	// It is called under the send lock. doorbell is PostSend's.
+	PostEmptyWrite(id uint64) (doorbell bool)
 }
 
 // SRQ is the mapped memory of an SRQ, used under its lock. The driver's own Poll
@@ -261,16 +274,17 @@ type Window interface {
 	SetKey(key uint32)
 }
 
-// AH is an address handle of the core, with what CreateAH has returned.
+// AH is an address handle of the core.
 type AH interface {
-	Made() any
+	// DriverAH is what CreateAH has returned.
+	DriverAH() any
 }
 
 // AddressHandle is what CreateAH has returned for ah, nil if ah is not the
 // core's.
 func AddressHandle(ah *verbs.AH) any {
 	if a, ok := ah.Driver().(AH); ok {
-		return a.Made()
+		return a.DriverAH()
 	}
 	return nil
 }

@@ -7,43 +7,43 @@ package mlx5
 
 // contextIn is struct mlx5_ib_alloc_ucontext_req_v2.
 type contextIn struct {
-	totalRegisters uint32 // total_num_bfregs
-	lowLatency     uint32 // num_low_latency_bfregs
-	_              uint32 // flags
-	_              uint32 // comp_mask
-	maxCQEVersion  uint8
-	_              uint8  // reserved0
-	_              uint16 // reserved1
-	_              uint32 // reserved2
-	libCaps        uint64
+	totalNumBfregs      uint32
+	numLowLatencyBfregs uint32
+	_                   uint32 // flags
+	_                   uint32 // comp_mask
+	maxCQEVersion       uint8
+	_                   uint8  // reserved0
+	_                   uint16 // reserved1
+	_                   uint32 // reserved2
+	libCaps             uint64
 }
 
 const capPages4K = 1 // MLX5_LIB_CAP_4K_UAR
 
 // contextOut is struct mlx5_ib_alloc_ucontext_resp.
 type contextOut struct {
-	_              uint32 // qp_tab_size
-	registerSize   uint32 // bf_reg_size
-	totalRegisters uint32 // tot_bfregs
-	_              uint32 // cache_line_size
-	maxSendWQE     uint16 // max_sq_desc_sz, bytes
-	maxRecvWQE     uint16 // max_rq_desc_sz, bytes
-	maxSendBlocks  uint32 // max_send_wqebb
-	maxRecvWR      uint32
-	_              uint32 // max_srq_recv_wr
-	_              uint16 // num_ports
-	_              uint16 // flow_action_flags
-	_              uint32 // comp_mask
-	_              uint32 // response_length
-	_              uint8  // cqe_version
-	_              uint8  // cmds_supp_uhw
-	_              uint8  // eth_min_inline
-	_              uint8  // clock_info_versions
-	_              uint64 // hca_core_clock_offset
-	logUARSize     uint32
-	uarsPerPage    uint32 // num_uars_per_page
-	_              uint32 // num_dyn_bfregs
-	_              uint32 // dump_fill_mkey
+	_             uint32 // qp_tab_size
+	bfRegSize     uint32
+	totBfregs     uint32
+	_             uint32 // cache_line_size
+	maxSendWQE    uint16 // max_sq_desc_sz, bytes
+	maxRecvWQE    uint16 // max_rq_desc_sz, bytes
+	maxSendBlocks uint32 // max_send_wqebb
+	maxRecvWR     uint32
+	_             uint32 // max_srq_recv_wr
+	_             uint16 // num_ports
+	_             uint16 // flow_action_flags
+	_             uint32 // comp_mask
+	_             uint32 // response_length
+	_             uint8  // cqe_version
+	_             uint8  // cmds_supp_uhw
+	_             uint8  // eth_min_inline
+	_             uint8  // clock_info_versions
+	_             uint64 // hca_core_clock_offset
+	logUARSize    uint32
+	uarsPerPage   uint32 // num_uars_per_page
+	_             uint32 // num_dyn_bfregs
+	_             uint32 // dump_fill_mkey
 }
 
 // Commands of mmap, from bit 8 of the page's number on
@@ -98,15 +98,15 @@ type createQPIn struct {
 // createQPOut is struct mlx5_ib_create_qp_resp, of which kernels before 5.8 have
 // the first two words alone.
 type createQPOut struct {
-	register uint32 // bfreg_index
-	_        uint32 // ece_options
-	_        uint32 // comp_mask
-	_        uint32 // tirn
-	_        uint32 // tisn
-	_        uint32 // rqn
-	_        uint32 // sqn
-	_        uint32 // reserved1
-	_        uint64 // tir_icm_addr
+	bfregIndex uint32
+	_          uint32 // ece_options
+	_          uint32 // comp_mask
+	_          uint32 // tirn
+	_          uint32 // tisn
+	_          uint32 // rqn
+	_          uint32 // sqn
+	_          uint32 // reserved1
+	_          uint64 // tir_icm_addr
 }
 
 // createSRQIn is struct mlx5_ib_create_srq.

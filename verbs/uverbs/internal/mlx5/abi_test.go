@@ -15,9 +15,9 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		size    uintptr
 		offsets map[string]uintptr
 	}{
-		{contextIn{}, 32, map[string]uintptr{"lowLatency": 4, "maxCQEVersion": 16, "libCaps": 24}},
+		{contextIn{}, 32, map[string]uintptr{"numLowLatencyBfregs": 4, "maxCQEVersion": 16, "libCaps": 24}},
 		{contextOut{}, 72, map[string]uintptr{
-			"registerSize": 4, "totalRegisters": 8, "maxSendWQE": 16, "maxRecvWQE": 18, "maxSendBlocks": 20, "maxRecvWR": 24,
+			"bfRegSize": 4, "totBfregs": 8, "maxSendWQE": 16, "maxRecvWQE": 18, "maxSendBlocks": 20, "maxRecvWR": 24,
 			"logUARSize": 56, "uarsPerPage": 60,
 		}},
 		{allocPDOut{}, 4, nil},
@@ -25,7 +25,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{createCQOut{}, 8, nil},
 		{resizeCQIn{}, 16, map[string]uintptr{"cqeSize": 8}},
 		{createQPIn{}, 48, map[string]uintptr{"record": 8, "sendSize": 16, "recvSize": 20, "recvShift": 24}},
-		{createQPOut{}, 40, map[string]uintptr{"register": 0}},
+		{createQPOut{}, 40, map[string]uintptr{"bfregIndex": 0}},
 		{createSRQIn{}, 32, map[string]uintptr{"record": 8}},
 		{createSRQOut{}, 8, nil},
 		{createAHOut{}, 16, map[string]uintptr{"responseLength": 0, "dmac": 4}},

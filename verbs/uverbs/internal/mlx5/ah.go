@@ -26,9 +26,9 @@ var rates = [...]byte{2: 7, 3: 8, 4: 9, 5: 10, 6: 11, 7: 12, 8: 13, 9: 14, 10: 1
 
 // CreateAH makes the path of the vector. On Ethernet, and there alone, the kernel
 // answers: with the address of the other port.
-func (c *context) CreateAH(av *verbs.AddressVector, create func(driver.Extra) error) (any, error) {
+func (c *context) CreateAH(av *verbs.AddressVector, create func(driver.Udata) error) (any, error) {
 	var out createAHOut
-	if err := create(driver.Extra{Out: abi.BytesOf(&out)}); err != nil {
+	if err := create(driver.Udata{Out: abi.BytesOf(&out)}); err != nil {
 		return nil, err
 	}
 	p := new(path)

@@ -38,7 +38,7 @@ type cq struct {
 	mask     uint32
 	next     uint32 // free running: CQEs taken
 	record   *[2]uint32
-	register *uint64
+	doorbell *uint64       // MLX5_CQ_DOORBELL of the first UAR
 	events   atomic.Uint32 // that were read from the channel
 	// armed is the number of the event after which the CQ was armed for any
 	// completion; valid if armedAny. That event has not come.
@@ -46,21 +46,21 @@ type cq struct {
 	armedAny bool
 	capacity int
 
-	lending sync.Mutex
-	spare   int // guarded by lending: entries that QPs may have
-	lent    int // guarded by lending: those that they have
+	lending  sync.Mutex
+	reserved int // guarded by lending: entries that QPs may have
+	lent     int // guarded by lending: those that they have
 }
 
-// spare is how many entries a CQ has at least beside those that were asked for. A QP
+// minReserved is how many entries a CQ has at least beside those that were asked for. A QP
 // takes one, see sendQueue. Where all are taken, requests of a further QP are not
 // marked: its program has to ask for a completion before its queue is full, as with
 // other libraries. A large CQ is for many QPs, and has a quarter more.
-const spare = 64
+const minReserved = 64
 
-// entries is the size of a queue for so many completions, and so many spare entries at least. The
+// entries is the size of a queue for so many completions, and so many reserved entries at least. The
 // device may not have the quarter.
 func (c *context) entries(cqe, lent int) int {
-	return max(roundUp(cqe+max(spare, lent)+1), min(roundUp(cqe+cqe/4+1), c.largestCQ))
+	return max(roundUp(cqe+max(minReserved, lent)+1), min(roundUp(cqe+cqe/4+1), c.largestCQ))
 }
 
 // The places of doorbell records are cache lines of their own, at the end of the
@@ -68,8 +68,8 @@ func (c *context) entries(cqe, lent int) int {
 const recordSize = 64
 
 // CreateCQ gives the device memory in which all CQEs are invalid.
-func (c *context) CreateCQ(cqe int, create func(int, driver.Extra) error) (driver.CQ, error) {
-	if most := maxEntries - 1 - spare; cqe > most {
+func (c *context) CreateCQ(cqe int, create func(int, driver.Udata) error) (driver.CQ, error) {
+	if most := maxEntries - 1 - minReserved; cqe > most {
 		return nil, fmt.Errorf("%w: CQ of %d entries, %d is the most", verbs.ErrInvalid, cqe, most)
 	}
 	entries := c.entries(cqe, 0)
@@ -77,12 +77,12 @@ func (c *context) CreateCQ(cqe int, create func(int, driver.Extra) error) (drive
 	if err != nil {
 		return nil, err
 	}
-	q := &cq{ctx: c, mem: mem, first: mem, capacity: cqe, spare: entries - 1 - cqe, mask: uint32(entries - 1),
+	q := &cq{ctx: c, mem: mem, first: mem, capacity: cqe, reserved: entries - 1 - cqe, mask: uint32(entries - 1),
 		record: abi.ViewAt[[2]uint32](mem, entries*cqeSize)}
-	q.register = abi.ViewAt[uint64](c.uars[0], cqRegister)
+	q.doorbell = abi.ViewAt[uint64](c.uars[0], cqDoorbell)
 	in := createCQIn{buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[entries*cqeSize:]), cqeSize: cqeSize}
 	var out createCQOut
-	if err := create(entries-1, driver.Extra{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)}); err != nil {
+	if err := create(entries-1, driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)}); err != nil {
 		c.mem.Unmap(mem)
 		return nil, err
 	}
@@ -249,18 +249,18 @@ func (c *cq) Arm(solicited bool) bool {
 	}
 	c.armed, c.armedAny = events, !solicited
 	storeRecord(&c.record[1], bits.ReverseBytes32(command))
-	storeDoorbell(c.register, bits.ReverseBytes64(uint64(command)<<32|uint64(c.number)))
+	storeDoorbell(c.doorbell, bits.ReverseBytes64(uint64(command)<<32|uint64(c.number)))
 	return true
 }
 
-// Capacity is what is not spare.
+// Capacity is what is not reserved.
 func (c *cq) Capacity() int { return c.capacity }
 
-// borrow takes one of the spare entries for a QP.
+// borrow takes one of the reserved entries for a QP.
 func (c *cq) borrow() bool {
 	c.lending.Lock()
 	defer c.lending.Unlock()
-	if c.lent == c.spare {
+	if c.lent == c.reserved {
 		return false
 	}
 	c.lent++
@@ -279,10 +279,10 @@ func (c *cq) Notified() { c.events.Add(1) }
 
 // Resize gives the device memory of another size. It writes a CQE that says so behind those in the old
 // memory, and the CQE that follows to the new one. The record stays where it is.
-func (c *cq) Resize(cqe int, resize func(int, driver.Extra) error) error {
-	c.lending.Lock() // no QP borrows while the spare entries are counted anew
+func (c *cq) Resize(cqe int, resize func(int, driver.Udata) error) error {
+	c.lending.Lock() // no QP borrows while the reserved entries are counted anew
 	defer c.lending.Unlock()
-	if most := maxEntries - 1 - max(spare, c.lent); cqe > most {
+	if most := maxEntries - 1 - max(minReserved, c.lent); cqe > most {
 		return fmt.Errorf("%w: CQ of %d entries, %d is the most", verbs.ErrInvalid, cqe, most)
 	}
 	if waiting := c.waiting(); waiting > cqe {
@@ -290,7 +290,7 @@ func (c *cq) Resize(cqe int, resize func(int, driver.Extra) error) error {
 	}
 	entries := c.ctx.entries(cqe, c.lent)
 	if uint32(entries-1) == c.mask { // for the kernel that is no change
-		c.capacity, c.spare = cqe, entries-1-cqe
+		c.capacity, c.reserved = cqe, entries-1-cqe
 		return nil
 	}
 	mem, err := c.ctx.emptyCQ(entries)
@@ -298,13 +298,13 @@ func (c *cq) Resize(cqe int, resize func(int, driver.Extra) error) error {
 		return err
 	}
 	in := resizeCQIn{buffer: abi.AddressOf(mem), cqeSize: cqeSize}
-	if err := resize(entries-1, driver.Extra{In: abi.BytesOf(&in)}); err != nil {
+	if err := resize(entries-1, driver.Udata{In: abi.BytesOf(&in)}); err != nil {
 		c.ctx.mem.Unmap(mem)
 		return err
 	}
 	err = c.moveTo(mem, uint32(entries-1))
 	c.unmapLatest()
-	c.mem, c.mask, c.capacity, c.spare = mem, uint32(entries-1), cqe, entries-1-cqe
+	c.mem, c.mask, c.capacity, c.reserved = mem, uint32(entries-1), cqe, entries-1-cqe
 	c.recordTaken() // the CQE of the resize is
 	return err
 }

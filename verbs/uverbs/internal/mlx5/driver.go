@@ -4,7 +4,7 @@
 //
 // Queues are memory of this process that the device reads. Each has a doorbell
 // record, which says how far it is filled, and the device is told to look by a
-// store of eight bytes to a register, in a page of the device that is mapped here.
+// store of eight bytes to a register in a page of it that is mapped here (a bfreg in a UAR).
 // No request and no completion takes a system call.
 package mlx5
 
@@ -20,18 +20,18 @@ import (
 // kernel, rdma/mlx5-abi.h).
 type Driver struct{}
 
-// Registers of a page (UAR): that of CQs, and four of QPs.
+// Registers of a page (UAR): the doorbell of CQs, and four bfregs for QPs.
 const (
-	pageSize       = 4096
-	cqRegister     = 0x20
-	firstRegister  = 0x800
-	registersOfUAR = 4
+	pageSize     = 4096
+	cqDoorbell   = 0x20
+	firstBfreg   = 0x800
+	bfregsPerUAR = 4
 )
 
-// registers is how many the context has, and lowLatency how many of them for one
+// bfregs is how many the context has, and lowLatency how many of them for one
 // QP each. The library of rdma-core asks for as many by default.
 const (
-	registers  = 16
+	bfregs     = 16
 	lowLatency = 4
 )
 
@@ -39,34 +39,34 @@ const (
 type context struct {
 	mem  driver.Memory
 	out  contextOut
-	uars [][]byte // mapped pages of registers, which are not cached
+	uars [][]byte // mapped, which are not cached
 	// largestCQ is how many entries the device has for a CQ, 0 before Describe.
 	largestCQ int
 }
 
-// Open maps the pages of registers that the kernel has set aside for the context.
-func (Driver) Open(mem driver.Memory, getContext func(driver.Extra) error) (driver.Context, error) {
+// Open maps the UARs that the kernel has set aside for the context.
+func (Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
 	c := &context{mem: mem}
-	in := contextIn{totalRegisters: registers, lowLatency: lowLatency, maxCQEVersion: 1, libCaps: capPages4K}
-	if err := getContext(driver.Extra{In: abi.BytesOf(&in), Out: abi.BytesOf(&c.out)}); err != nil {
+	in := contextIn{totalNumBfregs: bfregs, numLowLatencyBfregs: lowLatency, maxCQEVersion: 1, libCaps: capPages4K}
+	if err := getContext(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&c.out)}); err != nil {
 		return nil, err
 	}
-	if err := c.mapRegisters(); err != nil {
+	if err := c.mapUARs(); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *context) mapRegisters() error {
+func (c *context) mapUARs() error {
 	o := &c.out
-	if o.logUARSize != 12 || o.uarsPerPage != 1 || o.registerSize == 0 || o.registerSize > (pageSize-firstRegister)/registersOfUAR ||
-		o.totalRegisters == 0 || o.totalRegisters > 1<<10 {
-		return fmt.Errorf("%w: the device has %d registers of %d bytes in pages of 2^%d, %d of those in one of the machine's",
-			verbs.ErrUnsupported, o.totalRegisters, o.registerSize, o.logUARSize, o.uarsPerPage)
+	if o.logUARSize != 12 || o.uarsPerPage != 1 || o.bfRegSize == 0 || o.bfRegSize > (pageSize-firstBfreg)/bfregsPerUAR ||
+		o.totBfregs == 0 || o.totBfregs > 1<<10 {
+		return fmt.Errorf("%w: the device has %d bfregs of %d bytes in UARs of 2^%d, %d of those in one of the machine's",
+			verbs.ErrUnsupported, o.totBfregs, o.bfRegSize, o.logUARSize, o.uarsPerPage)
 	}
-	// Two of the four registers of each page count as the context's.
-	for i := range o.totalRegisters / 2 {
+	// Two of the four bfregs of each page count as the context's.
+	for i := range o.totBfregs / 2 {
 		page, err := c.mem.Map(uint64(mmapNonCached<<8|i)*pageSize, pageSize, driver.MayWrite)
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func (c *context) mapRegisters() error {
 	return nil
 }
 
-// Close unmaps the registers.
+// Close unmaps the UARs.
 func (c *context) Close() {
 	for _, page := range c.uars {
 		c.mem.Unmap(page)
@@ -84,21 +84,21 @@ func (c *context) Close() {
 	c.uars = nil
 }
 
-// register is the doorbell of a QP by the kernel's number.
-func (c *context) register(index uint32) (*uint64, error) {
-	page := index / registersOfUAR
+// bfreg is the doorbell of a QP, by the number that the kernel has given it.
+func (c *context) bfreg(index uint32) (*uint64, error) {
+	page := index / bfregsPerUAR
 	if page >= uint32(len(c.uars)) {
-		return nil, fmt.Errorf("%w: the kernel gives register %d of a context with %d pages", verbs.ErrInvalid, index, len(c.uars))
+		return nil, fmt.Errorf("%w: the kernel gives bfreg %d of a context with %d UARs", verbs.ErrInvalid, index, len(c.uars))
 	}
-	return abi.ViewAt[uint64](c.uars[page], int(firstRegister+index%registersOfUAR*c.out.registerSize)), nil
+	return abi.ViewAt[uint64](c.uars[page], int(firstBfreg+index%bfregsPerUAR*c.out.bfRegSize)), nil
 }
 
-// Extra is the room for the number of a PD, which nobody needs.
-func (*context) Extra(cmd abi.Command) driver.Extra {
+// Udata is the room for the number of a PD, which nobody needs.
+func (*context) Udata(cmd abi.Command) driver.Udata {
 	if cmd == abi.CmdAllocPD {
-		return driver.Extra{Out: abi.BytesOf(new(allocPDOut))}
+		return driver.Udata{Out: abi.BytesOf(new(allocPDOut))}
 	}
-	return driver.Extra{}
+	return driver.Udata{}
 }
 
 // Bounds of a queue, whatever the device allows.
@@ -116,7 +116,7 @@ func (c *context) Describe(attr *verbs.DeviceAttr) {
 	attr.Caps |= verbs.CapSendWithImm | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapAtomics | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ
 	attr.MaxInline = maxInline
 	c.largestCQ = roundUp(min(attr.MaxCQE+1, maxEntries)+1) / 2
-	attr.MaxCQE = max(c.largestCQ-1-spare, 0)
+	attr.MaxCQE = max(c.largestCQ-1-minReserved, 0)
 	attr.MaxSGE, attr.MaxSGERead, attr.MaxSRQSGE = min(attr.MaxSGE, maxSGE), min(attr.MaxSGERead, maxSGE), min(attr.MaxSRQSGE, maxSGE)
 	attr.MaxQPWR = min(attr.MaxQPWR, int(c.out.maxRecvWR), int(c.out.maxSendBlocks)/sendBlocks(verbs.QPTypeUD, verbs.QPCap{MaxSendSGE: maxSGE, MaxInline: maxInline}))
 }

@@ -38,9 +38,9 @@ func (m *hostMemory) Unmap([]byte) { m.used-- }
 func newContext(t testing.TB) (*context, *hostMemory) {
 	t.Helper()
 	mem := new(hostMemory)
-	d, err := Driver{}.Open(mem, func(e driver.Extra) error {
-		*abi.ViewAt[contextOut](e.Out, 0) = contextOut{
-			registerSize: 512, totalRegisters: 16, maxSendWQE: 512, maxRecvWQE: 512, maxSendBlocks: 1 << 15, maxRecvWR: 1 << 15,
+	d, err := Driver{}.Open(mem, func(u driver.Udata) error {
+		*abi.ViewAt[contextOut](u.Out, 0) = contextOut{
+			bfRegSize: 512, totBfregs: 16, maxSendWQE: 512, maxRecvWQE: 512, maxSendBlocks: 1 << 15, maxRecvWR: 1 << 15,
 			logUARSize: 12, uarsPerPage: 1,
 		}
 		return nil
@@ -53,9 +53,9 @@ const qpn = 0x123456
 
 func newQP(t testing.TB, c *context, attr driver.QPAttr) *qp {
 	t.Helper()
-	q, err := c.CreateQP(&attr, func(e driver.Extra) (driver.MadeQP, error) {
-		abi.ViewAt[createQPOut](e.Out, 0).register = 6
-		return driver.MadeQP{Num: qpn, Cap: attr.Cap}, nil
+	q, err := c.CreateQP(&attr, func(u driver.Udata) (driver.CreatedQP, error) {
+		abi.ViewAt[createQPOut](u.Out, 0).bfregIndex = 6
+		return driver.CreatedQP{Num: qpn, Cap: attr.Cap}, nil
 	})
 	require.NoError(t, err)
 	return q.(*qp)
@@ -63,9 +63,9 @@ func newQP(t testing.TB, c *context, attr driver.QPAttr) *qp {
 
 func newCQ(t testing.TB, c *context, cqe int) *cq {
 	t.Helper()
-	q, err := c.CreateCQ(cqe, func(entries int, e driver.Extra) error {
-		require.GreaterOrEqual(t, entries, cqe+spare)
-		abi.ViewAt[createCQOut](e.Out, 0).cqn = 0xabc
+	q, err := c.CreateCQ(cqe, func(entries int, u driver.Udata) error {
+		require.GreaterOrEqual(t, entries, cqe+minReserved)
+		abi.ViewAt[createCQOut](u.Out, 0).cqn = 0xabc
 		return nil
 	})
 	require.NoError(t, err)
@@ -80,19 +80,19 @@ func TestTheLargestCQThatIsAdvertisedCanBeMade(t *testing.T) {
 			ctx, _ := newContext(t)
 			attr := verbs.DeviceAttr{MaxCQE: kernel}
 			ctx.Describe(&attr)
-			if kernel <= spare {
+			if kernel <= minReserved {
 				require.Zero(t, attr.MaxCQE)
 				return
 			}
 			require.Positive(t, attr.MaxCQE)
-			made, err := ctx.CreateCQ(attr.MaxCQE, func(entries int, _ driver.Extra) error {
+			made, err := ctx.CreateCQ(attr.MaxCQE, func(entries int, _ driver.Udata) error {
 				require.LessOrEqual(t, entries, kernel)
 				require.LessOrEqual(t, roundUp(entries+1), kernel+1)
 				return nil
 			})
 			require.NoError(t, err)
 			require.Equal(t, attr.MaxCQE, made.(*cq).Capacity())
-			_, err = ctx.CreateCQ(maxEntries-spare, func(int, driver.Extra) error { t.Fatal("larger than any"); return nil })
+			_, err = ctx.CreateCQ(maxEntries-minReserved, func(int, driver.Udata) error { t.Fatal("larger than any"); return nil })
 			require.ErrorIs(t, err, verbs.ErrInvalid)
 		})
 	}
@@ -162,15 +162,15 @@ func TestRequestsAreEncodedAsTheDeviceReadsThem(t *testing.T) {
 			for i := range q.send.mem {
 				q.send.mem[i] = 0xee // what was there before must not show
 			}
-			n, bell, err := q.PostSend([]verbs.SendWR{c.wr})
+			n, doorbell, err := q.PostSend([]verbs.SendWR{c.wr})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
-			require.False(t, bell, "the driver rings by itself")
+			require.False(t, doorbell, "the driver rings by itself")
 			want, err := hex.DecodeString(strings.ReplaceAll(c.want, " ", ""))
 			require.NoError(t, err)
 			require.Equal(t, want, q.send.mem[:len(want)])
 			require.EqualValues(t, 1, bits.ReverseBytes32(q.record[1]), "blocks")
-			require.Equal(t, *abi.ViewAt[uint64](q.send.mem, 0), *abi.ViewAt[uint64](ctx.uars[1], firstRegister+2*512), "register 6 has the first bytes")
+			require.Equal(t, *abi.ViewAt[uint64](q.send.mem, 0), *abi.ViewAt[uint64](ctx.uars[1], firstBfreg+2*512), "bfreg 6 has the first bytes")
 		})
 	}
 }
@@ -213,9 +213,9 @@ func TestAddressesAreEncodedAsTheDeviceReadsThem(t *testing.T) {
 			if c.change != nil {
 				c.change(&av)
 			}
-			made, err := ctx.CreateAH(&av, func(e driver.Extra) error {
+			made, err := ctx.CreateAH(&av, func(u driver.Udata) error {
 				if c.ethernet {
-					*abi.ViewAt[createAHOut](e.Out, 0) = createAHOut{responseLength: 10, dmac: mac}
+					*abi.ViewAt[createAHOut](u.Out, 0) = createAHOut{responseLength: 10, dmac: mac}
 				}
 				return nil
 			})
@@ -231,8 +231,8 @@ func TestAddressesWithoutAFlowHavePortsOfTheirOwn(t *testing.T) {
 	ctx, _ := newContext(t)
 	ports := map[uint16]bool{}
 	for range 20 {
-		made, err := ctx.CreateAH(&verbs.AddressVector{IsGlobal: true}, func(e driver.Extra) error {
-			*abi.ViewAt[createAHOut](e.Out, 0) = createAHOut{responseLength: 10}
+		made, err := ctx.CreateAH(&verbs.AddressVector{IsGlobal: true}, func(u driver.Udata) error {
+			*abi.ViewAt[createAHOut](u.Out, 0) = createAHOut{responseLength: 10}
 			return nil
 		})
 		require.NoError(t, err)
@@ -309,7 +309,7 @@ func TestAMarkedRequestFreesTheQueueAndIsNotSeen(t *testing.T) {
 		marked := -1
 		for at := q.send.done.Load(); at != q.send.posted.Load(); at++ {
 			if q.send.requests[at&q.send.mask].marked {
-				require.Equal(t, -1, marked, "one spare entry, one marked request")
+				require.Equal(t, -1, marked, "one reserved entry, one marked request")
 				marked = int(at)
 			}
 		}
@@ -365,16 +365,16 @@ func TestRequestsWithoutCompletionsNeverFillTheQueueForEver(t *testing.T) {
 }
 
 // The limit that docs/transports.md tells of.
-func TestALargeCQHasSpareEntriesForManyQPs(t *testing.T) {
+func TestALargeCQHasReservedEntriesForManyQPs(t *testing.T) {
 	ctx, _ := newContext(t)
 	ctx.Describe(&verbs.DeviceAttr{MaxCQE: 1<<22 - 1})
-	for cqe, least := range map[int]int{1: spare, 100: spare, 1000: 250, 1 << 12: 1 << 10, 4000: 1000} {
-		require.GreaterOrEqual(t, newCQ(t, ctx, cqe).spare, least, "%d entries", cqe)
+	for cqe, least := range map[int]int{1: minReserved, 100: minReserved, 1000: 250, 1 << 12: 1 << 10, 4000: 1000} {
+		require.GreaterOrEqual(t, newCQ(t, ctx, cqe).reserved, least, "%d entries", cqe)
 	}
 }
 
 // Resized, a CQ has its completions in their order, whatever their places in the two rings, and no more
-// spare entries than there are.
+// reserved entries than there are.
 func TestCompletionsMoveWithTheirCQ(t *testing.T) {
 	for _, sizes := range [][]int{{100, 1000}, {1000, 100}, {100, 1000, 200, 100}, {100, 101}} {
 		for _, taken := range []uint32{0, 1, 60, 1000} { // before
@@ -411,9 +411,9 @@ func TestCompletionsMoveWithTheirCQ(t *testing.T) {
 			for _, size := range sizes[1:] {
 				q.send.done.Store(0)
 				require.ErrorIs(t, c.Resize(waiting-1, nil), verbs.ErrInvalid, "%d wait", waiting)
-				require.NoError(t, c.Resize(size, func(entries int, e driver.Extra) error {
-					require.GreaterOrEqual(t, entries, size+spare)
-					in := abi.ViewAt[resizeCQIn](e.In, 0)
+				require.NoError(t, c.Resize(size, func(entries int, u driver.Udata) error {
+					require.GreaterOrEqual(t, entries, size+minReserved)
+					in := abi.ViewAt[resizeCQIn](u.In, 0)
 					require.EqualValues(t, cqeSize, in.cqeSize)
 					require.NotZero(t, in.buffer)
 					device(c, written, cqeResize, 0, nil)
@@ -421,7 +421,7 @@ func TestCompletionsMoveWithTheirCQ(t *testing.T) {
 					return nil
 				}))
 				require.Equal(t, size, c.Capacity())
-				require.Equal(t, int(c.mask), c.spare+size)
+				require.Equal(t, int(c.mask), c.reserved+size)
 				require.Equal(t, bits.ReverseBytes32(c.next), c.record[0])
 				take(10)
 				for range 10 {
@@ -450,22 +450,22 @@ func postOne(q *qp, id uint64) error {
 func TestAQueueThatWasNotResizedIsBroken(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 100)
-	require.ErrorIs(t, c.Resize(1000, func(int, driver.Extra) error { return nil }), errQueue)
+	require.ErrorIs(t, c.Resize(1000, func(int, driver.Udata) error { return nil }), errQueue)
 	c = newCQ(t, ctx, 100)
 	for i := range uint32(50) {
 		device(c, i, cqeRequest, 0, nil)
 	}
-	require.ErrorIs(t, c.Resize(1000, func(int, driver.Extra) error { return nil }), errQueue)
+	require.ErrorIs(t, c.Resize(1000, func(int, driver.Udata) error { return nil }), errQueue)
 	refused := errors.New("refused")
-	require.ErrorIs(t, c.Resize(2000, func(int, driver.Extra) error { return refused }), refused)
+	require.ErrorIs(t, c.Resize(2000, func(int, driver.Udata) error { return refused }), refused)
 	require.Zero(t, c.waiting(), "the new memory is empty")
 }
 
-func TestAQPWithoutASpareEntryIsFreedBySignaledRequests(t *testing.T) {
+func TestAQPWithoutAReservedEntryIsFreedBySignaledRequests(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 8)
 	attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 4}, SendCQ: c}
-	for range c.spare {
+	for range c.reserved {
 		require.True(t, newQP(t, ctx, attr).send.marks)
 	}
 	q := newQP(t, ctx, attr)
@@ -529,7 +529,7 @@ func completeMarked(t *testing.T, c *cq, q *qp) {
 			device(c, c.next, cqeRequest, uint16(at), nil)
 		}
 	}
-	require.LessOrEqual(t, marked, 1, "there is one spare entry")
+	require.LessOrEqual(t, marked, 1, "there is one reserved entry")
 	var wcs [2]verbs.WC
 	n, err := c.Poll(wcs[:], one{q})
 	require.NoError(t, err)
@@ -569,7 +569,7 @@ func TestReceivesEndWhereTheirListEnds(t *testing.T) {
 func TestAReceiveOfAnSRQThatIsGoneCompletes(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 8)
-	made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 3, MaxSGE: 1}, func(driver.Extra) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
+	made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 3, MaxSGE: 1}, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
 	require.NoError(t, err)
 	s := made.(*srq)
 	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 1}, SRQ: s})
@@ -601,22 +601,22 @@ func TestArmingForASolicitedCompletionDoesNotWeaken(t *testing.T) {
 	c.Notified()
 	c.Arm(true)
 	require.EqualValues(t, 1<<28|1<<24, record())
-	require.Equal(t, bits.ReverseBytes64((1<<28|1<<24)<<32|0xabc), *abi.ViewAt[uint64](ctx.uars[0], cqRegister))
+	require.Equal(t, bits.ReverseBytes64((1<<28|1<<24)<<32|0xabc), *abi.ViewAt[uint64](ctx.uars[0], cqDoorbell))
 }
 
 func TestNothingIsLeftOfWhatCannotBeMade(t *testing.T) {
 	ctx, mem := newContext(t)
 	pages := mem.used
 	refusal := errors.New("the kernel refuses")
-	_, err := ctx.CreateCQ(4, func(int, driver.Extra) error { return refusal })
+	_, err := ctx.CreateCQ(4, func(int, driver.Udata) error { return refusal })
 	require.ErrorIs(t, err, refusal)
-	_, err = ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}, func(driver.Extra) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, refusal })
+	_, err = ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, refusal })
 	require.ErrorIs(t, err, refusal)
-	_, err = ctx.CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(driver.Extra) (driver.MadeQP, error) { return driver.MadeQP{}, refusal })
+	_, err = ctx.CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(driver.Udata) (driver.CreatedQP, error) { return driver.CreatedQP{}, refusal })
 	require.ErrorIs(t, err, refusal)
-	_, err = ctx.CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(e driver.Extra) (driver.MadeQP, error) {
-		abi.ViewAt[createQPOut](e.Out, 0).register = 1 << 20
-		return driver.MadeQP{}, nil
+	_, err = ctx.CreateQP(&driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}, func(u driver.Udata) (driver.CreatedQP, error) {
+		abi.ViewAt[createQPOut](u.Out, 0).bfregIndex = 1 << 20
+		return driver.CreatedQP{}, nil
 	})
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 	require.Equal(t, pages, mem.used)
@@ -658,7 +658,7 @@ func FuzzCompletions(f *testing.F) {
 		attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: size, SendCQ: c}
 		var s *srq
 		if shared {
-			made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 8, MaxSGE: 2}, func(driver.Extra) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
+			made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 8, MaxSGE: 2}, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
 			require.NoError(t, err)
 			s = made.(*srq)
 			attr.SRQ, attr.Cap.MaxRecvWR = s, 0

@@ -20,26 +20,26 @@ import (
 //	record, second  us: basic blocks of the send queue posted, 16 bits
 //
 // The path of a send request: PostSend writes its WQE into the next basic blocks,
-// then the record, then the first eight bytes of the last WQE to the register. The
+// then the record, then the first eight bytes of the last WQE to the bfreg. The
 // device reads what the record says. A completion names the block in which its WQE
 // begins, and all before it are done.
 type qp struct {
-	ctx       *context
-	mem       []byte
-	number    uint32
-	typ       verbs.QPType
-	datagrams bool
-	record    *[2]uint32
-	register  *uint64
-	send      sendQueue
-	recv      recvQueue
-	srq       *srq // nil: it has recv
-	spare     *cq  // the send CQ, if the QP has one of its spare entries
+	ctx        *context
+	mem        []byte
+	number     uint32
+	typ        verbs.QPType
+	datagrams  bool
+	record     *[2]uint32
+	bfreg      *uint64
+	send       sendQueue
+	recv       recvQueue
+	srq        *srq // nil: it has recv
+	reservedIn *cq  // the send CQ, if the QP has one of its reserved entries
 }
 
 // CreateQP gives the device memory for both queues. That of the send queue is for
 // two requests of the largest size at least.
-func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Extra) (driver.MadeQP, error)) (driver.QP, error) {
+func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Udata) (driver.CreatedQP, error)) (driver.QP, error) {
 	q := &qp{ctx: c, typ: attr.Type, datagrams: attr.Type == verbs.QPTypeUD}
 	wrs := max(attr.Cap.MaxSendWR, 1)
 	perWR := sendBlocks(attr.Type, attr.Cap)
@@ -66,17 +66,17 @@ func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Extra) (drive
 	q.send = newSendQueue(mem[recvBytes:recvBytes+sendBytes], wrs, perWR)
 	q.send.signalAll = attr.SignalAll
 	if cq, ok := attr.SendCQ.(*cq); ok && cq.borrow() {
-		q.spare, q.send.marks = cq, true
+		q.reservedIn, q.send.marks = cq, true
 	}
 	in := createQPIn{
 		buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[recvBytes+sendBytes:]),
 		sendSize: uint32(blocks), recvSize: uint32(receives), recvShift: uint32(shift),
 	}
 	var out createQPOut
-	made, err := create(driver.Extra{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)})
+	made, err := create(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)})
 	if err == nil {
 		q.number = made.Num
-		q.register, err = c.register(out.register)
+		q.bfreg, err = c.bfreg(out.bfregIndex)
 	}
 	if err != nil {
 		q.Unmap()
@@ -100,13 +100,13 @@ func (q *qp) Reset() {
 // Unmap frees the memory, which the device has let go of.
 func (q *qp) Unmap() {
 	q.ctx.mem.Unmap(q.mem)
-	if q.spare != nil {
-		q.spare.giveBack()
+	if q.reservedIn != nil {
+		q.reservedIn.giveBack()
 	}
 }
 
 // PostSend writes WQEs and rings once.
-func (q *qp) PostSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
+func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	s := &q.send
 	at := s.posted.Load() // which nobody else writes
 	room := s.room()
@@ -140,7 +140,7 @@ func (q *qp) Ring() {
 		return
 	}
 	storeRecord(&q.record[1], bits.ReverseBytes32(posted&0xffff))
-	storeDoorbell(q.register, *abi.ViewAt[uint64](s.mem, int(s.last&s.mask)*blockSize))
+	storeDoorbell(q.bfreg, *abi.ViewAt[uint64](s.mem, int(s.last&s.mask)*blockSize))
 }
 
 // maxMessage is what a port takes (log_max_msg of the device).

@@ -21,10 +21,10 @@ type sendQueue struct {
 	requests  []request // by their first block
 	// A request that gives no completion is known to be done when one behind
 	// it completes. Where there was none for half of the queue, one is marked:
-	// its completion takes a spare entry of the CQ, and nobody sees it. Half of
+	// its completion takes a reserved entry of the CQ, and nobody sees it. Half of
 	// the queue has room for the largest request, see CreateQP. So one that does
 	// not fit waits for a completion that comes.
-	marks    bool          // there is a spare entry for this QP
+	marks    bool          // there is a reserved entry for this QP
 	marking  bool          // the request before block marked may not have completed
 	marked   uint32        // the block after the last marked request
 	signaled uint32        // the block after the last request that completes

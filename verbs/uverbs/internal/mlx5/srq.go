@@ -37,7 +37,7 @@ type srq struct {
 const nextSegment = 16
 
 // CreateSRQ gives the device memory in which all receives are one list.
-func (c *context) CreateSRQ(attr verbs.SRQAttr, create func(driver.Extra) (verbs.SRQAttr, error)) (driver.SRQ, error) {
+func (c *context) CreateSRQ(attr verbs.SRQAttr, create func(driver.Udata) (verbs.SRQAttr, error)) (driver.SRQ, error) {
 	if attr.MaxWR >= 1<<16 {
 		return nil, fmt.Errorf("%w: SRQ of %d receives", verbs.ErrInvalid, attr.MaxWR)
 	}
@@ -54,7 +54,7 @@ func (c *context) CreateSRQ(attr verbs.SRQAttr, create func(driver.Extra) (verbs
 	s.last = uint16(n - 1)
 	in := createSRQIn{buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[n<<shift:])}
 	var out createSRQOut
-	if _, err := create(driver.Extra{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)}); err != nil {
+	if _, err := create(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)}); err != nil {
 		c.mem.Unmap(mem)
 		return nil, err
 	}

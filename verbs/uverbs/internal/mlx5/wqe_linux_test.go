@@ -146,9 +146,9 @@ func readdressed(t *testing.T, segment []byte) []byte {
 	}
 	c, _ := newContext(t)
 	port := be.Uint16(p[2:])
-	made, err := c.CreateAH(&av, func(e driver.Extra) error {
+	made, err := c.CreateAH(&av, func(u driver.Udata) error {
 		if mac != [6]byte{} {
-			*abi.ViewAt[createAHOut](e.Out, 0) = createAHOut{responseLength: 10, dmac: mac}
+			*abi.ViewAt[createAHOut](u.Out, 0) = createAHOut{responseLength: 10, dmac: mac}
 		}
 		return nil
 	})

@@ -9,9 +9,9 @@ import (
 )
 
 // CreateAH returns the number that requests call the address handle by.
-func (c *context) CreateAH(_ *verbs.AddressVector, create func(driver.Extra) error) (any, error) {
+func (c *context) CreateAH(_ *verbs.AddressVector, create func(driver.Udata) error) (any, error) {
 	var out createAHOut
-	if err := create(driver.Extra{Out: abi.BytesOf(&out)}); err != nil {
+	if err := create(driver.Udata{Out: abi.BytesOf(&out)}); err != nil {
 		return nil, err
 	}
 	if out.ahNum == 0 {

@@ -16,18 +16,18 @@ type cq struct {
 	next uint32 // our index: the next to read
 }
 
-func (c *context) CreateCQ(cqe int, create func(int, driver.Extra) error) (driver.CQ, error) {
+func (c *context) CreateCQ(cqe int, create func(int, driver.Udata) error) (driver.CQ, error) {
 	q := &cq{mem: c.mem}
-	if err := q.open(func(e driver.Extra) error { return create(cqe, e) }); err != nil {
+	if err := q.open(func(u driver.Udata) error { return create(cqe, u) }); err != nil {
 		return nil, err
 	}
 	return q, nil
 }
 
 // open maps the queue that a command makes.
-func (c *cq) open(command func(driver.Extra) error) error {
+func (c *cq) open(command func(driver.Udata) error) error {
 	var m mapping
-	if err := command(driver.Extra{Out: abi.BytesOf(&m)}); err != nil {
+	if err := command(driver.Udata{Out: abi.BytesOf(&m)}); err != nil {
 		return err
 	}
 	b, err := c.mem.Map(m.offset, int(m.size), driver.MayRead|driver.MayWrite)
@@ -108,9 +108,9 @@ func readWC(wc *verbs.WC, element []byte) {
 func (c *cq) Arm(bool) bool { return false }
 
 // Resize has nothing to move: the kernel has moved what was in the queue.
-func (c *cq) Resize(cqe int, resize func(int, driver.Extra) error) error {
+func (c *cq) Resize(cqe int, resize func(int, driver.Udata) error) error {
 	old := c.ring.mem
-	if err := c.open(func(e driver.Extra) error { return resize(cqe, e) }); err != nil {
+	if err := c.open(func(u driver.Udata) error { return resize(cqe, u) }); err != nil {
 		return err
 	}
 	c.mem.Unmap(old)

@@ -12,8 +12,8 @@ import (
 // kernel, rdma/rdma_user_rxe.h).
 type Driver struct{}
 
-func (Driver) Open(mem driver.Memory, getContext func(driver.Extra) error) (driver.Context, error) {
-	if err := getContext(driver.Extra{}); err != nil {
+func (Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
+	if err := getContext(driver.Udata{}); err != nil {
 		return nil, err
 	}
 	return &context{mem: mem}, nil
@@ -26,7 +26,7 @@ type context struct {
 
 func (*context) Close() {}
 
-func (*context) Extra(abi.Command) driver.Extra { return driver.Extra{} }
+func (*context) Udata(abi.Command) driver.Udata { return driver.Udata{} }
 
 // maxInline is RXE_MAX_INLINE_DATA of the kernel's driver: as much as 32
 // SGEs take.

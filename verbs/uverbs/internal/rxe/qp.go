@@ -26,9 +26,9 @@ type qp struct {
 	inline int // bytes that it has room for
 }
 
-func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Extra) (driver.MadeQP, error)) (driver.QP, error) {
+func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Udata) (driver.CreatedQP, error)) (driver.QP, error) {
 	var maps createQPOut
-	made, err := create(driver.Extra{Out: abi.BytesOf(&maps)})
+	made, err := create(driver.Udata{Out: abi.BytesOf(&maps)})
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (q *qp) Unmap() {
 	}
 }
 
-func (q *qp) PostSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
+func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	room, err := q.send.room()
 	for ; n < len(wrs) && err == nil; n++ {
 		if n >= room {

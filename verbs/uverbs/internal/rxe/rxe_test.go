@@ -39,15 +39,15 @@ func (k *kernel) Alloc(size int) ([]byte, error) {
 func (k *kernel) Unmap([]byte) { k.mapped-- }
 
 // answer answers a command as the kernel's rxe driver does.
-func (k *kernel) answer(out []byte) func(driver.Extra) error {
-	return func(e driver.Extra) error {
-		copy(e.Out, out)
+func (k *kernel) answer(out []byte) func(driver.Udata) error {
+	return func(u driver.Udata) error {
+		copy(u.Out, out)
 		return nil
 	}
 }
 
 func (k *kernel) openCQ(m mapping) (*cq, error) {
-	q, err := (&context{mem: k}).CreateCQ(1, func(_ int, e driver.Extra) error { return k.answer(abi.BytesOf(&m))(e) })
+	q, err := (&context{mem: k}).CreateCQ(1, func(_ int, u driver.Udata) error { return k.answer(abi.BytesOf(&m))(u) })
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,8 @@ func (k *kernel) openCQ(m mapping) (*cq, error) {
 }
 
 func (k *kernel) openQP(attr driver.QPAttr, out createQPOut) (*qp, error) {
-	q, err := (&context{mem: k}).CreateQP(&attr, func(e driver.Extra) (driver.MadeQP, error) {
-		return driver.MadeQP{Cap: attr.Cap}, k.answer(abi.BytesOf(&out))(e)
+	q, err := (&context{mem: k}).CreateQP(&attr, func(u driver.Udata) (driver.CreatedQP, error) {
+		return driver.CreatedQP{Cap: attr.Cap}, k.answer(abi.BytesOf(&out))(u)
 	})
 	if err != nil {
 		return nil, err
@@ -65,8 +65,8 @@ func (k *kernel) openQP(attr driver.QPAttr, out createQPOut) (*qp, error) {
 }
 
 func (k *kernel) openSRQ(attr verbs.SRQAttr, m mapping) (*srq, error) {
-	q, err := (&context{mem: k}).CreateSRQ(verbs.SRQAttr{}, func(e driver.Extra) (verbs.SRQAttr, error) {
-		return attr, k.answer(abi.BytesOf(&createSRQOut{queue: m}))(e)
+	q, err := (&context{mem: k}).CreateSRQ(verbs.SRQAttr{}, func(u driver.Udata) (verbs.SRQAttr, error) {
+		return attr, k.answer(abi.BytesOf(&createSRQOut{queue: m}))(u)
 	})
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func TestRxeResizeGoesOnInTheNewQueue(t *testing.T) {
 	require.NoError(t, err)
 	bigger := k.queue(1<<20, 5, 6) // into which the kernel has moved the rest
 	complete(k.maps[1<<20], abi.WC{WRID: 2})
-	require.NoError(t, cq.Resize(31, func(_ int, e driver.Extra) error { return k.answer(abi.BytesOf(&bigger))(e) }))
+	require.NoError(t, cq.Resize(31, func(_ int, u driver.Udata) error { return k.answer(abi.BytesOf(&bigger))(u) }))
 	complete(k.maps[1<<20], abi.WC{WRID: 3})
 	n, err := cq.Poll(wcs[:], nil)
 	require.NoError(t, err)
@@ -248,10 +248,10 @@ func TestAnIndexOfTheKernelThatIsOutsideBreaksTheQueue(t *testing.T) {
 	q, _, send, recv := newQP(t, verbs.QPTypeRC, 4)
 	*abi.ViewAt[uint32](send, offsetConsumer) = 1 << 20
 	*abi.ViewAt[uint32](recv, offsetConsumer) = 1 << 20
-	n, bell, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+	n, doorbell, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
 	require.ErrorIs(t, err, errRing)
 	require.Zero(t, n)
-	require.False(t, bell)
+	require.False(t, doorbell)
 	n, err = q.PostRecv([]verbs.RecvWR{{}})
 	require.ErrorIs(t, err, errRing)
 	require.Zero(t, n)
@@ -357,10 +357,10 @@ func TestRxeSendRequestsAreEncoded(t *testing.T) {
 			for i := range slot {
 				slot[i] = 0xee // what was there before must not show
 			}
-			n, bell, err := q.PostSend([]verbs.SendWR{c.wr})
+			n, doorbell, err := q.PostSend([]verbs.SendWR{c.wr})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
-			require.True(t, bell)
+			require.True(t, doorbell)
 			require.EqualValues(t, 1, *abi.ViewAt[uint32](send, offsetProducer))
 			require.Equal(t, make([]byte, 8), slot[144:152], "status and state")
 			c.check(t, slot)
@@ -420,14 +420,14 @@ func TestRxeQueuesTakeWhatTheyWereMadeForAndWrap(t *testing.T) {
 		wrs[i].Opcode = verbs.OpSend
 	}
 	for round := range uint32(20) {
-		n, bell, err := q.PostSend(wrs)
+		n, doorbell, err := q.PostSend(wrs)
 		require.ErrorIs(t, err, verbs.ErrQueueFull)
 		require.Equal(t, 5, n)
-		require.True(t, bell)
-		n, bell, err = q.PostSend(wrs)
+		require.True(t, doorbell)
+		n, doorbell, err = q.PostSend(wrs)
 		require.ErrorIs(t, err, verbs.ErrQueueFull)
 		require.Zero(t, n)
-		require.False(t, bell)
+		require.False(t, doorbell)
 		n, err = q.PostRecv(recvs)
 		require.ErrorIs(t, err, verbs.ErrQueueFull)
 		require.Equal(t, 5, n)
@@ -447,10 +447,10 @@ func TestRxeStopsAtTheRequestThatItCannotTake(t *testing.T) {
 		"a message of 8 MiB + 1":   {Opcode: verbs.OpWrite, SGL: sges(8<<20, 1)},
 	} {
 		before := *abi.ViewAt[uint32](send, offsetProducer)
-		n, bell, err := q.PostSend([]verbs.SendWR{good, bad, good})
+		n, doorbell, err := q.PostSend([]verbs.SendWR{good, bad, good})
 		require.ErrorIs(t, err, verbs.ErrInvalid, name)
 		require.Equal(t, 1, n, name)
-		require.True(t, bell, name)
+		require.True(t, doorbell, name)
 		require.Equal(t, (before+1)&7, *abi.ViewAt[uint32](send, offsetProducer), name)
 		*abi.ViewAt[uint32](send, offsetConsumer) = (before + 1) & 7
 	}

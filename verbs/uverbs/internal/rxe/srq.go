@@ -14,9 +14,9 @@ type srq struct {
 	recv requests
 }
 
-func (c *context) CreateSRQ(_ verbs.SRQAttr, create func(driver.Extra) (verbs.SRQAttr, error)) (driver.SRQ, error) {
+func (c *context) CreateSRQ(_ verbs.SRQAttr, create func(driver.Udata) (verbs.SRQAttr, error)) (driver.SRQ, error) {
 	var out createSRQOut
-	attr, err := create(driver.Extra{Out: abi.BytesOf(&out)})
+	attr, err := create(driver.Udata{Out: abi.BytesOf(&out)})
 	if err != nil {
 		return nil, err
 	}

@@ -19,9 +19,9 @@ type cq struct {
 	control int // offset in ring.mem
 }
 
-func (c *context) CreateCQ(cqe int, create func(int, driver.Extra) error) (driver.CQ, error) {
+func (c *context) CreateCQ(cqe int, create func(int, driver.Udata) error) (driver.CQ, error) {
 	var out createCQOut
-	if err := create(cqe, driver.Extra{Out: abi.BytesOf(&out)}); err != nil {
+	if err := create(cqe, driver.Udata{Out: abi.BytesOf(&out)}); err != nil {
 		return nil, err
 	}
 	n := out.numCQE
@@ -106,8 +106,8 @@ func (c *cq) Arm(bool) bool {
 }
 
 // Resize lets the kernel say that siw cannot.
-func (c *cq) Resize(cqe int, resize func(int, driver.Extra) error) error {
-	return resize(cqe, driver.Extra{})
+func (c *cq) Resize(cqe int, resize func(int, driver.Udata) error) error {
+	return resize(cqe, driver.Udata{})
 }
 
 func (c *cq) Unmap() { c.mem.Unmap(c.ring.mem) }

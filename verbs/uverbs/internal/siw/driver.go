@@ -22,8 +22,8 @@ import (
 // invalidated.
 type Driver struct{}
 
-func (Driver) Open(mem driver.Memory, getContext func(driver.Extra) error) (driver.Context, error) {
-	if err := getContext(driver.Extra{Out: abi.BytesOf(new(contextOut))}); err != nil {
+func (Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
+	if err := getContext(driver.Udata{Out: abi.BytesOf(new(contextOut))}); err != nil {
 		return nil, err
 	}
 	return &context{mem: mem}, nil
@@ -46,14 +46,14 @@ func (*context) Describe(attr *verbs.DeviceAttr) {
 // memory that has its number next.
 var stagKey atomic.Uint32
 
-func (*context) Extra(cmd abi.Command) driver.Extra {
+func (*context) Udata(cmd abi.Command) driver.Udata {
 	if cmd != abi.CmdRegMR {
-		return driver.Extra{}
+		return driver.Udata{}
 	}
-	return driver.Extra{In: abi.BytesOf(&regMRIn{stagKey: uint8(stagKey.Add(1))}), Out: abi.BytesOf(new(regMROut))}
+	return driver.Udata{In: abi.BytesOf(&regMRIn{stagKey: uint8(stagKey.Add(1))}), Out: abi.BytesOf(new(regMROut))}
 }
 
 // CreateAH is not called: an iWARP device has no datagrams.
-func (*context) CreateAH(*verbs.AddressVector, func(driver.Extra) error) (any, error) {
+func (*context) CreateAH(*verbs.AddressVector, func(driver.Udata) error) (any, error) {
 	return nil, fmt.Errorf("%w: address handle on siw", verbs.ErrUnsupported)
 }

@@ -28,9 +28,9 @@ type qp struct {
 	signalAll bool
 }
 
-func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Extra) (driver.MadeQP, error)) (driver.QP, error) {
+func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Udata) (driver.CreatedQP, error)) (driver.QP, error) {
 	var out createQPOut
-	made, err := create(driver.Extra{Out: abi.BytesOf(&out)})
+	made, err := create(driver.Udata{Out: abi.BytesOf(&out)})
 	if err != nil {
 		return nil, err
 	}
@@ -65,13 +65,34 @@ func (q *qp) TakeBack() (sends, recvs []uint64) {
 	return q.send.takeBack(), q.recv.takeBack()
 }
 
-// Nudge posts a WRITE of no bytes.
-func (q *qp) Nudge(id uint64) (bell bool) {
+// MayModify leaves the transitions into INIT and into ERR to the program. The others the
+// kernel's connection manager makes, and there is no way back to RESET (RFC 5040 and
+// 5041 have no such states).
+func (q *qp) MayModify(from, to verbs.QPState) error {
+	switch {
+	case to == from, to == verbs.QPStateInit && from == verbs.QPStateReset, to == verbs.QPStateErr && from != verbs.QPStateReset:
+		return nil
+	case to == verbs.QPStateErr:
+		return fmt.Errorf("%w: a QP in %v cannot fail", verbs.ErrInvalid, from)
+	}
+	return fmt.Errorf("%w: an iWARP QP goes from %v to %v by its connection manager only", verbs.ErrUnsupported, from, to)
+}
+
+// State believes the kernel only that the QP has failed: before 6.4 it tells nothing else.
+func (q *qp) State(reported, known verbs.QPState) verbs.QPState {
+	if reported == verbs.QPStateErr {
+		return reported
+	}
+	return known
+}
+
+// PostEmptyWrite posts a WRITE of no bytes.
+func (q *qp) PostEmptyWrite(id uint64) (doorbell bool) {
 	if isValid(q.send.word(q.send.next - 1).Load()) {
 		return false // the kernel has not taken the one before yet
 	}
-	_, bell, _ = q.PostSend([]verbs.SendWR{{ID: id, Opcode: verbs.OpWrite}})
-	return bell
+	_, doorbell, _ = q.PostSend([]verbs.SendWR{{ID: id, Opcode: verbs.OpWrite}})
+	return doorbell
 }
 
 // Refused: siw refuses the doorbell while it takes the QP out of RTS, and
@@ -95,7 +116,7 @@ func (q *qp) Unmap() {
 	}
 }
 
-func (q *qp) PostSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
+func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	first := q.send.next
 	for ; n < len(wrs); n++ {
 		if !q.send.free() {
@@ -112,14 +133,14 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, bell bool, err error) {
 	case n == 0:
 		return 0, false, err
 	case n > int(q.send.mask):
-		bell = true // the one before the first is the last
+		doorbell = true // the one before the first is the last
 	default:
 		// If the kernel has still to take the one before ours, it will find
 		// ours behind it. This is read after ours were written, so that
 		// either it finds them or we see that it has passed.
-		bell = !isValid(q.send.word(first - 1).Load())
+		doorbell = !isValid(q.send.word(first - 1).Load())
 	}
-	return n, bell, err
+	return n, doorbell, err
 }
 
 // maxMessage bounds a request: the kernel's driver adds up lengths in an

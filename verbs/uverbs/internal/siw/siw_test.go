@@ -44,17 +44,17 @@ func (m *testMemory) Unmap([]byte) { m.mapped-- }
 func (m *testMemory) context() *context { return &context{mem: m} }
 
 // answer answers a command as the kernel's siw driver does.
-func answer(out []byte) func(driver.Extra) error {
-	return func(e driver.Extra) error {
-		copy(e.Out, out)
+func answer(out []byte) func(driver.Udata) error {
+	return func(u driver.Udata) error {
+		copy(u.Out, out)
 		return nil
 	}
 }
 
 func (m *testMemory) openQP(attr driver.QPAttr, sqes, rqes uint32) (*qp, error) {
 	out := createQPOut{numSQE: sqes, numRQE: rqes, sqKey: sqKey, rqKey: rqKey}
-	q, err := m.context().CreateQP(&attr, func(e driver.Extra) (driver.MadeQP, error) {
-		return driver.MadeQP{Cap: attr.Cap}, answer(abi.BytesOf(&out))(e)
+	q, err := m.context().CreateQP(&attr, func(u driver.Udata) (driver.CreatedQP, error) {
+		return driver.CreatedQP{Cap: attr.Cap}, answer(abi.BytesOf(&out))(u)
 	})
 	if err != nil {
 		return nil, err
@@ -63,8 +63,8 @@ func (m *testMemory) openQP(attr driver.QPAttr, sqes, rqes uint32) (*qp, error) 
 }
 
 func (m *testMemory) openCQ(cqes uint32) (*cq, error) {
-	q, err := m.context().CreateCQ(1, func(_ int, e driver.Extra) error {
-		return answer(abi.BytesOf(&createCQOut{numCQE: cqes, cqKey: cqKey}))(e)
+	q, err := m.context().CreateCQ(1, func(_ int, u driver.Udata) error {
+		return answer(abi.BytesOf(&createCQOut{numCQE: cqes, cqKey: cqKey}))(u)
 	})
 	if err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func (m *testMemory) openCQ(cqes uint32) (*cq, error) {
 }
 
 func (m *testMemory) openSRQ(rqes uint32) (*srq, error) {
-	q, err := m.context().CreateSRQ(verbs.SRQAttr{}, func(e driver.Extra) (verbs.SRQAttr, error) {
-		return verbs.SRQAttr{}, answer(abi.BytesOf(&createSRQOut{numRQE: rqes, srqKey: rqKey + 1}))(e)
+	q, err := m.context().CreateSRQ(verbs.SRQAttr{}, func(u driver.Udata) (verbs.SRQAttr, error) {
+		return verbs.SRQAttr{}, answer(abi.BytesOf(&createSRQOut{numRQE: rqes, srqKey: rqKey + 1}))(u)
 	})
 	if err != nil {
 		return nil, err
@@ -142,10 +142,10 @@ func TestSiwSendRequestsAreWrittenAsTheKernelReadsThem(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q, _ := newQP(t, driver.QPAttr{SignalAll: c.signalAll}, 4, 4)
-			n, bell, err := q.PostSend([]verbs.SendWR{c.wr})
+			n, doorbell, err := q.PostSend([]verbs.SendWR{c.wr})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
-			require.True(t, bell)
+			require.True(t, doorbell)
 			got := kernelTakes(t, q, 0)
 			require.Equal(t, packWord(c.flags, c.sges, c.op), got.word)
 			require.EqualValues(t, 9, got.id)
@@ -222,9 +222,9 @@ func TestSiwRefusesWhatWouldBlockTheQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q, _ := newQP(t, driver.QPAttr{}, 4, 4)
-			n, bell, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}, c.wr, {Opcode: verbs.OpSend}})
+			n, doorbell, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}, c.wr, {Opcode: verbs.OpSend}})
 			require.Equal(t, 1, n)
-			require.True(t, bell, "the good one goes")
+			require.True(t, doorbell, "the good one goes")
 			require.ErrorIs(t, err, c.want)
 			require.False(t, isValid(q.send.word(1).Load()))
 		})
@@ -237,13 +237,13 @@ func TestSiwQueueIsFullUntilTheKernelTakesARequest(t *testing.T) {
 	for i := range wrs {
 		wrs[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend}
 	}
-	n, bell, err := q.PostSend(wrs)
+	n, doorbell, err := q.PostSend(wrs)
 	require.Equal(t, 4, n)
-	require.True(t, bell)
+	require.True(t, doorbell)
 	require.ErrorIs(t, err, verbs.ErrQueueFull)
-	n, bell, err = q.PostSend(wrs)
+	n, doorbell, err = q.PostSend(wrs)
 	require.Zero(t, n)
-	require.False(t, bell)
+	require.False(t, doorbell)
 	require.ErrorIs(t, err, verbs.ErrQueueFull)
 	for i := range uint32(4) {
 		require.EqualValues(t, i, kernelTakes(t, q, i).id)
@@ -293,17 +293,17 @@ func TestSiwTakesBackWhatTheKernelLeft(t *testing.T) {
 	require.Empty(t, recvs)
 }
 
-func TestSiwRingsTheBellUnlessTheKernelIsStillBehind(t *testing.T) {
+func TestSiwRingsTheDoorbellUnlessTheKernelIsStillBehind(t *testing.T) {
 	q, _ := newQP(t, driver.QPAttr{}, 4, 4)
 	post := func(n int) bool {
-		_, bell, err := q.PostSend(make([]verbs.SendWR, 1, 4)[:n:n])
+		_, doorbell, err := q.PostSend(make([]verbs.SendWR, 1, 4)[:n:n])
 		require.NoError(t, err)
-		return bell
+		return doorbell
 	}
 	one := func() bool {
-		_, bell, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+		_, doorbell, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
 		require.NoError(t, err)
-		return bell
+		return doorbell
 	}
 	require.False(t, post(0), "nothing was posted")
 	require.True(t, one())
@@ -314,9 +314,9 @@ func TestSiwRingsTheBellUnlessTheKernelIsStillBehind(t *testing.T) {
 	kernelTakes(t, q, 2)
 	require.True(t, one())
 	kernelTakes(t, q, 3)
-	_, bell, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}})
+	_, doorbell, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}, {Opcode: verbs.OpSend}})
 	require.NoError(t, err)
-	require.True(t, bell, "the whole ring is new")
+	require.True(t, doorbell, "the whole ring is new")
 }
 
 func TestSiwReceivesAreWrittenAsTheKernelReadsThem(t *testing.T) {
@@ -456,17 +456,17 @@ func TestSiwArmsForAnyCompletion(t *testing.T) {
 
 func TestSiwAddsItsBytesToCommands(t *testing.T) {
 	room := 0
-	d, err := Driver{}.Open(new(testMemory), func(e driver.Extra) error {
-		room = len(e.Out)
+	d, err := Driver{}.Open(new(testMemory), func(u driver.Udata) error {
+		room = len(u.Out)
 		return nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, 8, room)
-	a, b := d.Extra(abi.CmdRegMR), d.Extra(abi.CmdRegMR)
+	a, b := d.Udata(abi.CmdRegMR), d.Udata(abi.CmdRegMR)
 	require.Len(t, a.In, 8)
 	require.Len(t, a.Out, 8)
 	require.NotEqual(t, a.In[0], b.In[0], "the next key is another one")
-	require.Zero(t, d.Extra(abi.CmdQueryDevice))
+	require.Zero(t, d.Udata(abi.CmdQueryDevice))
 	_, err = d.CreateAH(&verbs.AddressVector{}, nil)
 	require.ErrorIs(t, err, verbs.ErrUnsupported)
 }
@@ -481,17 +481,35 @@ func TestSiwCannotChangeSizes(t *testing.T) {
 	require.NoError(t, s.Modify(verbs.SRQAttr{Limit: 1}, verbs.SRQAttrLimit, modify))
 	require.Equal(t, 1, given)
 	c := newCQ(t, 4)
-	require.ErrorIs(t, c.Resize(8, func(int, driver.Extra) error { return errNoMapping }), errNoMapping, "what the kernel says")
+	require.ErrorIs(t, c.Resize(8, func(int, driver.Udata) error { return errNoMapping }), errNoMapping, "what the kernel says")
 }
 
-func TestSiwNudgesUnlessTheKernelHasSomethingToLookAt(t *testing.T) {
+func TestSiwPostsAnEmptyWriteUnlessTheKernelHasSomethingToLookAt(t *testing.T) {
 	q, _ := newQP(t, driver.QPAttr{}, 4, 4)
-	require.True(t, q.Nudge(77))
-	require.False(t, q.Nudge(77), "the one before is there")
+	require.True(t, q.PostEmptyWrite(77))
+	require.False(t, q.PostEmptyWrite(77), "the one before is there")
 	sqe := kernelTakes(t, q, 0)
 	require.EqualValues(t, 77, sqe.id)
 	require.Equal(t, packWord(flagValid, 0, opWrite), sqe.word)
-	require.True(t, q.Nudge(77))
+	require.True(t, q.PostEmptyWrite(77))
+}
+
+func TestSiwQPsAreMovedByTheirConnectionManager(t *testing.T) {
+	const (
+		reset, init, rtr, rts = verbs.QPStateReset, verbs.QPStateInit, verbs.QPStateRTR, verbs.QPStateRTS
+		sqd, failed           = verbs.QPStateSQD, verbs.QPStateErr
+	)
+	for _, c := range []struct {
+		from, to verbs.QPState
+		want     error
+	}{
+		{reset, init, nil}, {init, init, nil}, {init, failed, nil}, {rts, failed, nil}, {failed, failed, nil}, {rts, rts, nil},
+		{reset, failed, verbs.ErrInvalid},
+		{init, rtr, verbs.ErrUnsupported}, {rtr, rts, verbs.ErrUnsupported}, {rts, sqd, verbs.ErrUnsupported},
+		{rts, reset, verbs.ErrUnsupported}, {failed, reset, verbs.ErrUnsupported}, {failed, init, verbs.ErrUnsupported},
+	} {
+		require.ErrorIs(t, new(qp).MayModify(c.from, c.to), c.want, "%v to %v", c.from, c.to)
+	}
 }
 
 func TestDoorbellThatSiwRefusesIsNoErrorOfThePost(t *testing.T) {

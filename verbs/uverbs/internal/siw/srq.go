@@ -14,9 +14,9 @@ type srq struct {
 	recv ring
 }
 
-func (c *context) CreateSRQ(_ verbs.SRQAttr, create func(driver.Extra) (verbs.SRQAttr, error)) (driver.SRQ, error) {
+func (c *context) CreateSRQ(_ verbs.SRQAttr, create func(driver.Udata) (verbs.SRQAttr, error)) (driver.SRQ, error) {
 	var out createSRQOut
-	if _, err := create(driver.Extra{Out: abi.BytesOf(&out)}); err != nil {
+	if _, err := create(driver.Udata{Out: abi.BytesOf(&out)}); err != nil {
 		return nil, err
 	}
 	r, err := mapRing(c.mem, out.srqKey, out.numRQE, abi.SizeOf[rqEntry]())

@@ -10,13 +10,13 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// A doorbell is a command that is laid out once and handed to the kernel again
-// and again: POST_SEND without requests, which tells the kernel to look at
-// the send queue, and REQ_NOTIFY_CQ. Ringing it allocates nothing.
+// A PreparedCommand is laid out once and handed to the kernel again and again,
+// which allocates nothing: POST_SEND without requests, which is the doorbell of
+// a send queue, and REQ_NOTIFY_CQ.
 //
 // It goes by write(2), which is cheaper than the ioctl, until the kernel
 // refuses that because the credentials of the process have changed.
-type Doorbell struct {
+type PreparedCommand struct {
 	file   *File
 	cell   []byte // nil once freed
 	inline bool   // the ioctl holds the command itself, not its address
@@ -32,11 +32,11 @@ const (
 	cellAnswer  = 120
 )
 
-// NewDoorbell lays out a command. If it has an answer, it is of four bytes.
-func (f *File) NewDoorbell(cmd Command, in []byte, answer bool) (Doorbell, error) {
-	cell, err := f.bells.take()
+// Prepare lays out a command. If it has an answer, it is of four bytes.
+func (f *File) Prepare(cmd Command, in []byte, answer bool) (PreparedCommand, error) {
+	cell, err := f.prepared.take()
 	if err != nil {
-		return Doorbell{}, err
+		return PreparedCommand{}, err
 	}
 	copy(cell[cellCommand:cellAnswer], in)
 	outWords := 0
@@ -55,44 +55,44 @@ func (f *File) NewDoorbell(cmd Command, in []byte, answer bool) (Doorbell, error
 	*ViewAt[CommandHeader](cell, cellHeader) = CommandHeader{
 		Command: uint32(cmd), InWords: uint16((SizeOf[CommandHeader]() + len(in)) / 4), OutWords: uint16(outWords),
 	}
-	return Doorbell{file: f, cell: cell[: cellCommand+len(in) : CellSize], inline: len(in) <= inlineAttr}, nil
+	return PreparedCommand{file: f, cell: cell[: cellCommand+len(in) : CellSize], inline: len(in) <= inlineAttr}, nil
 }
 
 // SetWord changes the i-th word of the command.
-func (b *Doorbell) SetWord(i int, value uint32) {
-	*ViewAt[uint32](b.cell, cellCommand+4*i) = value
-	if b.inline {
-		copy(BytesOf(&ViewAt[IoctlAttr](b.cell, cellIoctl+IoctlHeaderSize).Data), b.cell[cellCommand:])
+func (c *PreparedCommand) SetWord(i int, value uint32) {
+	*ViewAt[uint32](c.cell, cellCommand+4*i) = value
+	if c.inline {
+		copy(BytesOf(&ViewAt[IoctlAttr](c.cell, cellIoctl+IoctlHeaderSize).Data), c.cell[cellCommand:])
 	}
 }
 
-// Ring hands the command to the kernel. The caller holds the lock under which
+// Run hands the command to the kernel. The caller holds the lock under which
 // the object is abandoned, so that the descriptor is open. It never sleeps;
 // but rxe of kernels before 6.7, and siw, send the packets in it, which takes
 // its time if they are many. brief says that they are not.
-func (b *Doorbell) Ring(brief bool) error {
-	if !b.file.bellByIoctl.Load() {
-		err := b.write(brief)
-		if err != unix.EACCES || b.file.ByWrite {
+func (c *PreparedCommand) Run(brief bool) error {
+	if !c.file.preparedByIoctl.Load() {
+		err := c.write(brief)
+		if err != unix.EACCES || c.file.ByWrite {
 			return err
 		}
-		b.file.bellByIoctl.Store(true)
+		c.file.preparedByIoctl.Store(true)
 	}
-	return ioctlPage(b.file.FD, b.cell)
+	return ioctlPage(c.file.FD, c.cell)
 }
 
 // write does not go through unix.Write, which looks at more than it must, and
 // if it is brief it does not tell the scheduler either: who is told of a system
 // call gives others the chance to take the CPU's goroutines over.
-func (b *Doorbell) write(brief bool) error {
-	command := b.cell[cellHeader:]
+func (c *PreparedCommand) write(brief bool) error {
+	command := c.cell[cellHeader:]
 	at, n := uintptr(unsafe.Pointer(unsafe.SliceData(command))), uintptr(len(command))
 	for {
 		var errno syscall.Errno
 		if brief {
-			_, _, errno = unix.RawSyscall(unix.SYS_WRITE, uintptr(b.file.FD), at, n)
+			_, _, errno = unix.RawSyscall(unix.SYS_WRITE, uintptr(c.file.FD), at, n)
 		} else {
-			_, _, errno = unix.Syscall(unix.SYS_WRITE, uintptr(b.file.FD), at, n)
+			_, _, errno = unix.Syscall(unix.SYS_WRITE, uintptr(c.file.FD), at, n)
 		}
 		if errno == 0 {
 			return nil
@@ -103,17 +103,17 @@ func (b *Doorbell) write(brief bool) error {
 	}
 }
 
-func (b *Doorbell) Free() {
-	if b.cell != nil {
-		b.file.bells.give(b.cell[:CellSize])
-		b.cell = nil
+func (c *PreparedCommand) Free() {
+	if c.cell != nil {
+		c.file.prepared.give(c.cell[:CellSize])
+		c.cell = nil
 	}
 }
 
-// FreeDoorbells gives back the memory of all doorbells. None is rung any more.
-func (f *File) FreeDoorbells() { f.bells.free() }
+// FreePrepared gives back the memory of all prepared commands. None runs any more.
+func (f *File) FreePrepared() { f.prepared.free() }
 
-// cells is memory for doorbells of one device: mapped, so that it does not
+// cells is memory for the prepared commands of one device: mapped, so that it does not
 // move, and cut into cells.
 type cells struct {
 	mu    sync.Mutex
@@ -153,7 +153,7 @@ func (c *cells) give(cell []byte) {
 	}
 }
 
-// free returns all pages. No doorbell is rung any more.
+// free returns all pages. No command runs any more.
 func (c *cells) free() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,0 +1,68 @@
+package uverbs
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/mlx5"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/rxe"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/siw"
+)
+
+// drivers are all drivers. A device has that of the name that its driver in the
+// kernel has (rdmahost.Device.Driver).
+var drivers = []knownDriver{
+	{name: "rxe", driver: rxe.Driver{}},
+	{name: "siw", driver: siw.Driver{}},
+	{name: "mlx5", driver: mlx5.Driver{}, experimental: true},
+}
+
+// experimentalVar is the environment variable with the names of the experimental drivers
+// that are to be used, with commas between them.
+const experimentalVar = "RAMJET_EXPERIMENTAL"
+
+type knownDriver struct {
+	name   string
+	driver driver.Driver
+	// experimental: it has never run on such a device, but on a model of it. It
+	// is off unless experimentalVar names it.
+	experimental bool
+}
+
+func (k knownDriver) isOn() bool {
+	return !k.experimental || slices.Contains(strings.Split(os.Getenv(experimentalVar), ","), k.name)
+}
+
+// driverOf returns the driver for a device.
+func driverOf(entry rdmahost.Device) (driver.Driver, error) {
+	var names []string
+	for _, k := range drivers {
+		switch {
+		case k.name == entry.Driver && k.isOn():
+			return k.driver, nil
+		case k.experimental:
+			names = append(names, fmt.Sprintf("%s with %s=%s", k.name, experimentalVar, k.name))
+		default:
+			names = append(names, k.name)
+		}
+	}
+	return nil, fmt.Errorf("%w: the driver %q of device %s is not one that ramjet can use (%s)",
+		verbs.ErrUnsupported, entry.Driver, entry.Name, strings.Join(names, ", "))
+}
+
+// Drives reports whether this package has a driver for devices whose driver in
+// the kernel has that name, "rxe" for instance (DeviceInfo.Driver).
+func Drives(name string) bool {
+	return slices.ContainsFunc(drivers, func(k knownDriver) bool { return k.name == name && k.isOn() })
+}
+
+// Experimental reports whether the driver of this package for devices whose driver in the kernel has that
+// name has never run on such a device, but on a model of it.
+func Experimental(name string) bool {
+	return slices.ContainsFunc(drivers, func(k knownDriver) bool { return k.name == name && k.experimental })
+}
