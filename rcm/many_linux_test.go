@@ -66,7 +66,7 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 		require.Eventually(t, func() bool {
 			before = holdingsOf(f, t)
 			return before.ids() <= 1 // the listener's
-		}, 2*farewell, 10*time.Millisecond)
+		}, 2*disconnectTime, 10*time.Millisecond)
 		count := 1000
 		if f.IWARP {
 			count = 300
@@ -77,7 +77,7 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 		for range count {
 			connect()
 		}
-		// Ends when the kernel has had the last farewells, and is done with
+		// Ends when the kernel has had the last disconnects, and is done with
 		// the ids.
 		require.Eventually(t, func() bool {
 			after := holdingsOf(f, t)
@@ -86,7 +86,7 @@ func TestAThousandConnectionsLeaveNothing(t *testing.T) {
 				return false
 			}
 			return true
-		}, 2*farewell, 10*time.Millisecond, "before: %+v", before)
+		}, 2*disconnectTime, 10*time.Millisecond, "before: %+v", before)
 		require.NoError(t, l.Close())
 		require.NoError(t, cmtest.Await(t, stopped)) // ends with Close
 	})
@@ -128,9 +128,9 @@ func (h holdings) ids() int {
 	return n
 }
 
-// farewell is how long the kernel may repeat the end of a connection to a peer that
+// disconnectTime is how long the kernel may repeat the end of a connection to a peer that
 // does not answer.
-const farewell = 10 * time.Second
+const disconnectTime = 10 * time.Second
 
 // Within reports whether nothing has come on top of before.
 func (h holdings) within(before holdings) bool {

@@ -28,7 +28,7 @@ var failingCalls = []struct {
 	{"AllocMR", func(f *soft.Faults, call soft.FailCall) { f.FailAllocMR = call }},
 	{"memfd_create", func(f *soft.Faults, call soft.FailCall) { f.FailMemfd = call }},
 	{"mmap", func(f *soft.Faults, call soft.FailCall) { f.FailMmap = call }},
-	{"bell", func(f *soft.Faults, call soft.FailCall) { f.FailBell = call }},
+	{"socketpair", func(f *soft.Faults, call soft.FailCall) { f.FailSocketpair = call }},
 }
 
 // useEcho sends something through an echoing connection and back.

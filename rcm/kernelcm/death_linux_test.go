@@ -72,10 +72,10 @@ func TestADialerKilledBeforeItIsReadyEndsAccept(t *testing.T) {
 			_, err := r.Accept(cmtest.Within(t), qp, rcm.ConnParam{})
 			accepted <- err
 		}()
-		// The child's QP is still in RESET: nothing but the kernel's farewell
+		// The child's QP is still in RESET: nothing but the kernel's disconnect
 		// tells that it is gone, whether it comes before our reply or after.
 		require.NoError(t, c.Kill())
-		require.ErrorIs(t, cmtest.Await(t, accepted), syscall.ECONNRESET) // ends with that farewell
+		require.ErrorIs(t, cmtest.Await(t, accepted), syscall.ECONNRESET) // ends with that
 	})
 }
 

@@ -163,7 +163,7 @@ func TestAcceptFailsIfTheDialerHasGone(t *testing.T) {
 				require.NoError(t, r.Reject(nil))
 				t.Skip("iWARP: siw keeps the TCP connection until the handshake times out, and is not told before")
 			}
-			// The kernel takes the dialer's farewell in its own time.
+			// The kernel takes the dialer's disconnect in its own time.
 			require.Eventually(t, func() bool {
 				_, err := r.(*request).id.qpAttr(uint32(verbs.QPStateRTR))
 				return err != nil

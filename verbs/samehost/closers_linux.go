@@ -19,10 +19,10 @@ import (
 // file of a FUSE file system that does not answer) holds its thread; when all
 // threads are held and enough is waiting, nothing more is accepted until one goes on.
 const (
-	maxClosers  = 16
-	maxWaiting  = 256
-	nudgeAfter  = time.Millisecond
-	closeWithin = time.Second // how long the end of a listener waits for its close
+	maxClosers     = 16
+	maxWaiting     = 256
+	interruptAfter = time.Millisecond
+	closeWithin    = time.Second // how long the end of a listener waits for its close
 )
 
 // closers closes things on threads of their own.
@@ -97,24 +97,24 @@ func (q *closers) next() io.Closer {
 // run closes until nothing is left.
 func (q *closers) run() {
 	for c := q.next(); c != nil; c = q.next() {
-		closeNudged(c)
+		closeInterrupted(c)
 	}
 }
 
-// closeNudged closes c, and ends what waits at its last close.
-func closeNudged(c io.Closer) {
+// closeInterrupted closes c, and ends what waits at its last close.
+func closeInterrupted(c io.Closer) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	pid, thread := unix.Getpid(), unix.Gettid()
 	var over atomic.Bool
-	var nudge func()
-	nudge = func() {
+	var interrupt func()
+	interrupt = func() {
 		if !over.Load() {
 			unix.Tgkill(pid, thread, unix.SIGURG)
-			time.AfterFunc(nudgeAfter, nudge)
+			time.AfterFunc(interruptAfter, interrupt)
 		}
 	}
-	defer time.AfterFunc(nudgeAfter, nudge).Stop()
+	defer time.AfterFunc(interruptAfter, interrupt).Stop()
 	c.Close()
 	over.Store(true)
 }

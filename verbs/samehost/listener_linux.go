@@ -256,7 +256,7 @@ func (l *Listener) Close() error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		closeNudged(l.file)
+		closeInterrupted(l.file)
 	}()
 	select { // ended by the close, or the timer
 	case <-done:

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// channel is a completion channel. Its bell is a pair of Unix sockets: one end
-// is ours, on the netpoller, and the peer has a descriptor of the other and sends
-// a byte when it finds a CQ of ours armed. No call on either can be made to block
-// by the other side: see ringBell.
+// channel is a completion channel. It has a pair of Unix sockets, the wake
+// sockets: one is ours, on the netpoller, and the peer has a descriptor of the other
+// and sends a byte when it finds a CQ of ours armed. No call on either can be made to block
+// by the other side: see sendWake.
 //
 // With one QP, as rnet has it, the byte is hardly ever read: each is an edge to
 // the netpoller, and that it was for an arrival is told by the arm word, from which
 // the peer has taken armArmed before. A QP beyond the first has a pair of its own,
-// so that a peer can spoil no bell but its own, and a goroutine that passes it on.
+// so that a peer can spoil no wake-up but its own, and a goroutine that passes it on.
 //
 // Whoever waits in WaitThread and serves one QP only sleeps in a futex on the
 // arm word of that QP instead, which costs less on both sides. The bit
@@ -31,13 +31,13 @@ import (
 type channel struct {
 	dev *device
 
-	file *os.File // our end of the bell, on the netpoller
+	file *os.File // our wake-up socket, on the netpoller
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // made once, so that Wait does not allocate
 
 	// Of the one who waits.
 	deadline time.Time // what the netpoller was told last
-	armings  uint32    // of the QP when the bell was read
+	armings  uint32    // of the QP when the wake-up socket was read
 	pfd      unix.PollFd
 	timeout  unix.Timespec
 
@@ -45,34 +45,34 @@ type channel struct {
 	single   atomic.Pointer[inbound] // the only QP, nil if there are none or several
 
 	mu       sync.Mutex
-	far      int                     // guarded by mu: the peer's end of the bell, -1 when closed
-	of       *inbound                // guarded by mu: the QP whose peer was given far
-	spent    bool                    // guarded by mu: that QP has gone, and its peer may still have far
-	others   map[*inbound]*extraBell // guarded by mu
-	closed   bool                    // guarded by mu
-	waiters  int                     // guarded by mu: WaitThread calls
-	polling  int                     // guarded by mu: of these, in poll(2)
-	inbounds map[*inbound]struct{}   // guarded by mu
-	sleeper  *inbound                // guarded by mu: on whose word WaitThread sleeps
-	woken    bool                    // guarded by mu: signal was called and no WaitThread has seen it
+	far      int                           // guarded by mu: the peer's wake-up socket, -1 when closed
+	of       *inbound                      // guarded by mu: the QP whose peer was given far
+	spent    bool                          // guarded by mu: that QP has gone, and its peer may still have far
+	others   map[*inbound]*extraWakeSocket // guarded by mu
+	closed   bool                          // guarded by mu
+	waiters  int                           // guarded by mu: WaitThread calls
+	polling  int                           // guarded by mu: of these, in poll(2)
+	inbounds map[*inbound]struct{}         // guarded by mu
+	sleeper  *inbound                      // guarded by mu: on whose word WaitThread sleeps
+	woken    bool                          // guarded by mu: signal was called and no WaitThread has seen it
 }
 
-// extraBell is the bell of a QP that is not the channel's first.
-type extraBell struct {
+// extraWakeSocket is the pair of wake-up sockets of a QP that is not the channel's first.
+type extraWakeSocket struct {
 	file *os.File // our end
 	far  int      // the peer's
 }
 
 func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
-	near, far, err := d.bell()
+	near, far, err := d.newWakeSocket()
 	if err != nil {
 		return nil, err
 	}
 	ch := &channel{
 		dev: d, far: far, file: os.NewFile(uintptr(near), "completion channel"),
-		inbounds: make(map[*inbound]struct{}), others: make(map[*inbound]*extraBell),
+		inbounds: make(map[*inbound]struct{}), others: make(map[*inbound]*extraWakeSocket),
 	}
-	ch.read = ch.rung
+	ch.read = ch.hasEvent
 	if ch.raw, err = ch.file.SyscallConn(); err != nil {
 		closeFDs(far)
 		ch.file.Close()
@@ -89,25 +89,25 @@ func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
 	return ch, nil
 }
 
-// bellKept is after how many armings the bell is read. What it holds until then
+// wakesKept is after how many armings the wake-up socket is read. What it holds until then
 // is far from what a socket can.
-const bellKept = 64
+const wakesKept = 64
 
-// rung reports whether there is an event. Wait calls it once before it parks, and
+// hasEvent reports whether there is one. Wait calls it once before it parks, and
 // after each edge.
-func (ch *channel) rung(fd uintptr) bool {
+func (ch *channel) hasEvent(fd uintptr) bool {
 	if ch.signaled.Load() {
 		return true // Wait takes it
 	}
 	in := ch.single.Load()
 	if in == nil {
-		return drainBell(int(fd))
+		return drainWakes(int(fd))
 	}
-	if n := in.armings.Load(); n-ch.armings >= bellKept {
+	if n := in.armings.Load(); n-ch.armings >= wakesKept {
 		ch.armings = n
-		drainBell(int(fd))
+		drainWakes(int(fd))
 	}
-	return in.hasRung()
+	return in.hasEvent()
 }
 
 // Wait parks the goroutine on the netpoller.
@@ -122,7 +122,7 @@ func (ch *channel) Wait(deadline time.Time) error {
 		if ch.signaled.Swap(false) {
 			return nil
 		}
-		// Ends with the peer's bell, signal (which moves the deadline into the
+		// Ends with a byte of the peer's, signal (which moves the deadline into the
 		// past), the deadline, or Close.
 		err := ch.raw.Read(ch.read)
 		switch {
@@ -155,7 +155,7 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 	}
 	defer ch.leave(in)
 	if in == nil {
-		return ch.pollBell(deadline)
+		return ch.pollSocket(deadline)
 	}
 	timeout, ok := ch.timeLeft(deadline)
 	if !ok {
@@ -164,36 +164,36 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 	// Ends when the peer takes armArmed away, or signal armFutex; with the
 	// deadline, and with a signal of the runtime.
 	futexWait(in.armWord(), word, timeout)
-	rung := in.hasRungThread()
+	arrived := in.hasEventThread()
 	runtime.KeepAlive(in)
-	if woken, _ := ch.takeWake(); rung || woken {
+	if woken, _ := ch.takeWake(); arrived || woken {
 		return nil
 	}
 	return expired(deadline)
 }
 
-// pollBell is WaitThread where no futex will do: with several QPs, or none armed.
-func (ch *channel) pollBell(deadline time.Time) error {
+// pollSocket is WaitThread where no futex will do: with several QPs, or none armed.
+func (ch *channel) pollSocket(deadline time.Time) error {
 	for {
 		timeout, ok := ch.timeLeft(deadline)
 		if !ok {
 			return os.ErrDeadlineExceeded
 		}
-		rung := false
+		arrived := false
 		err := ch.raw.Control(func(fd uintptr) {
 			ch.pfd = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-			// Ends with a bell (signal and Close ring it, too) and the deadline.
+			// Ends with a byte (signal and Close send one, too) and the deadline.
 			pollReadable(&ch.pfd, timeout)
-			rung = drainBell(int(fd))
+			arrived = drainWakes(int(fd))
 		})
 		woken, closed := ch.takeWake()
 		if err != nil || closed {
 			return verbs.ErrClosed
 		}
 		if in := ch.single.Load(); in != nil {
-			rung = in.hasRungThread() // what the bell held may be of an event that was given
+			arrived = in.hasEventThread() // what the socket held may be of an event that was given
 		}
-		if rung || woken {
+		if arrived || woken {
 			return nil
 		}
 	}
@@ -226,7 +226,7 @@ func (ch *channel) takeWake() (woken, closed bool) {
 }
 
 // enter begins a WaitThread. If the only QP of the channel is armed it says
-// in its word that a futex is the bell now, and returns the QP and the word. A
+// in its word that it sleeps in a futex, and returns the QP and the word. A
 // word without a QP says that there is an event already.
 func (ch *channel) enter() (*inbound, uint32, error) {
 	const event = 1
@@ -240,7 +240,7 @@ func (ch *channel) enter() (*inbound, uint32, error) {
 		return nil, event, nil
 	}
 	if in := ch.single.Load(); in != nil && ch.waiters == 0 {
-		if in.hasRungThread() {
+		if in.hasEventThread() {
 			return nil, event, nil
 		}
 		w := in.seg.hdr.arm.Load()
@@ -249,7 +249,7 @@ func (ch *channel) enter() (*inbound, uint32, error) {
 			ch.sleeper = in
 			return in, w | armFutex, nil
 		}
-		if in.hasRungThread() {
+		if in.hasEventThread() {
 			return nil, event, nil
 		}
 	}
@@ -266,23 +266,23 @@ func (ch *channel) leave(in *inbound) {
 		ch.polling--
 		return
 	}
-	ch.bellAgain()
+	ch.endFutexSleep()
 }
 
 // wakeSleeper ends the WaitThread that runs. It changes the word, so that one
 // who is about to sleep does not.
 func (ch *channel) wakeSleeper() {
-	if in := ch.bellAgain(); in != nil {
+	if in := ch.endFutexSleep(); in != nil {
 		futexWake(in.armWord())
 	}
 	if ch.polling > 0 {
-		ringBell(ch.far)
+		sendWake(ch.far)
 	}
 }
 
-// bellAgain makes the socket the bell again and returns the QP on whose word
+// endFutexSleep says in the word that the socket wakes again, and returns the QP on whose word
 // somebody sleeps, if so.
-func (ch *channel) bellAgain() *inbound {
+func (ch *channel) endFutexSleep() *inbound {
 	in := ch.sleeper
 	if in == nil {
 		return nil
@@ -314,8 +314,8 @@ func (ch *channel) signal() {
 
 func (ch *channel) Wake() { ch.signal() }
 
-// bell returns a new descriptor of the bell of in, for its peer.
-func (ch *channel) bell(in *inbound) (int, error) {
+// wakeSocket returns a new descriptor of the socket by which the peer of in wakes us.
+func (ch *channel) wakeSocket(in *inbound) (int, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
@@ -327,29 +327,29 @@ func (ch *channel) bell(in *inbound) (int, error) {
 	}
 	extra := ch.others[in]
 	if extra == nil {
-		near, far, err := ch.dev.bell()
+		near, far, err := ch.dev.newWakeSocket()
 		if err != nil {
 			return -1, err
 		}
-		extra = &extraBell{os.NewFile(uintptr(near), "bell"), far}
+		extra = &extraWakeSocket{os.NewFile(uintptr(near), "wake-up socket"), far}
 		ch.others[in] = extra
 		go ch.passOn(extra.file) // ends when the QP is detached, or with the channel
 	}
 	return dupFD(extra.far)
 }
 
-// passOn makes the bell of a QP beyond the first one of the channel.
-func (ch *channel) passOn(bell *os.File) {
-	var rings [bellKept]byte
+// passOn makes what comes to the wake-up socket of a QP beyond the first one an event of the channel.
+func (ch *channel) passOn(near *os.File) {
+	var wakes [wakesKept]byte
 	for {
-		if _, err := bell.Read(rings[:]); err != nil { // ended by a ring, or closeExtra
+		if _, err := near.Read(wakes[:]); err != nil { // ended by the peer, or closeExtra
 			return
 		}
 		ch.signal()
 	}
 }
 
-// closeExtra closes the bell of a QP beyond the first. mu is held.
+// closeExtra closes the wake-up sockets of a QP beyond the first. mu is held.
 func (ch *channel) closeExtra(in *inbound) {
 	if extra := ch.others[in]; extra != nil {
 		delete(ch.others, in)
@@ -363,7 +363,7 @@ func (ch *channel) attach(in *inbound) {
 	defer ch.mu.Unlock()
 	ch.inbounds[in] = struct{}{}
 	ch.setSingle()
-	// A second QP cannot ring a futex on the word of the first.
+	// A second QP cannot wake a futex on the word of the first.
 	ch.wakeSleeper()
 }
 
@@ -382,7 +382,7 @@ func (ch *channel) detach(in *inbound) {
 }
 
 // setSingle notes whether there is one QP only, whose peer has the channel's own
-// bell. Who waits for it may have to wait for another now. mu is held.
+// wake-up socket. Who waits for it may have to wait for another now. mu is held.
 func (ch *channel) setSingle() {
 	ch.single.Store(nil)
 	if len(ch.inbounds) == 1 {

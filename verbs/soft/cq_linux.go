@@ -143,7 +143,7 @@ func (c *cq) unlockAndTell() {
 	}
 }
 
-// Arm sets the word by which peers ring, in the segment of each QP, and its
+// Arm sets the word that asks peers to wake us, in the segment of each QP, and its
 // counterpart for completions of our own.
 func (c *cq) Arm(solicited bool) error {
 	if c.users.closed() {
@@ -200,8 +200,8 @@ func (c *cq) Disarm() {
 	c.unlockAndTell()
 }
 
-// ring gives the event that Arm asked for, once.
-func (c *cq) ring(solicited bool) {
+// notify gives the event that Arm asked for, once.
+func (c *cq) notify(solicited bool) {
 	for {
 		w := c.armed.Load()
 		if w&armArmed == 0 || (w&armSolicited != 0 && !solicited) {
@@ -223,7 +223,7 @@ func (c *cq) complete(unpolled *atomic.Int32, wc verbs.WC, solicited bool) {
 	}
 	c.work.Add(1) // a full fence: the load of armed comes after it
 	if c.armed.Load() != 0 {
-		c.ring(solicited || wc.Status != verbs.WCSuccess)
+		c.notify(solicited || wc.Status != verbs.WCSuccess)
 	}
 }
 
@@ -249,7 +249,7 @@ func (c *cq) overrun() {
 				c.dev.raise(verbs.DriverEvent{Type: verbs.EventQPFatal, QPN: q.num})
 			}
 		}
-		c.ring(true)
+		c.notify(true)
 	}()
 }
 

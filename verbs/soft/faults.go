@@ -13,7 +13,7 @@ import (
 // zero value of each field is off.
 type Faults struct {
 	// CompletionDelay withholds completions from Poll for this long after the
-	// first of them could have been polled. Armed CQs ring when it is over.
+	// first of them could have been polled. Armed CQs give their event when it is over.
 	CompletionDelay time.Duration
 	// CompletionBatch withholds completions until this many are there, or
 	// CompletionDelay (a millisecond if that is 0) has passed.
@@ -30,11 +30,11 @@ type Faults struct {
 	// DropPeerAt cuts the connection to the peer at the n-th posted send
 	// request of a QP, as the death of the peer does; both QPs fail.
 	DropPeerAt int
-	// FailAllocMR, FailMemfd, FailMmap and FailBell make a call fail, as
+	// FailAllocMR, FailMemfd, FailMmap and FailSocketpair make a call fail, as
 	// limits, exhaustion and sandboxes do. AllocMR, CreateQP and the mapping
 	// of a peer's memory use memfds and mappings, CreateCompChannel an
 	// socketpair.
-	FailAllocMR, FailMemfd, FailMmap, FailBell FailCall
+	FailAllocMR, FailMemfd, FailMmap, FailSocketpair FailCall
 }
 
 // FailCall makes one call fail.

@@ -26,7 +26,7 @@ const (
 	faultAllocMR faultCall = iota
 	faultMemfd
 	faultMmap
-	faultBell
+	faultSocketpair
 	faultCalls
 )
 
@@ -44,7 +44,7 @@ func (d *device) injectFaults(f *Faults) {
 	}
 	for _, c := range d.allCQs() {
 		if c.ch != nil {
-			c.ring(true) // what was withheld can be polled now
+			c.notify(true) // what was withheld can be polled now
 		}
 	}
 }
@@ -55,7 +55,7 @@ func (d *device) faultAt(call faultCall) error {
 	if f == nil {
 		return nil
 	}
-	at := [faultCalls]FailCall{f.FailAllocMR, f.FailMemfd, f.FailMmap, f.FailBell}[call]
+	at := [faultCalls]FailCall{f.FailAllocMR, f.FailMemfd, f.FailMmap, f.FailSocketpair}[call]
 	if at.At != 0 && f.calls[call].Add(1) == int64(at.At) {
 		return os.NewSyscallError("injected fault", at.Err)
 	}
@@ -83,11 +83,11 @@ func (d *device) mmapAnonymous(size, flags int) ([]byte, error) {
 	return mapAnonymous(size, flags)
 }
 
-func (d *device) bell() (near, far int, err error) {
-	if err := d.faultAt(faultBell); err != nil {
+func (d *device) newWakeSocket() (near, far int, err error) {
+	if err := d.faultAt(faultSocketpair); err != nil {
 		return -1, -1, err
 	}
-	return newBell()
+	return newWakeSocket()
 }
 
 // posted counts a request of q, with sendMu held.
@@ -177,13 +177,13 @@ func (in *inbound) arrived(most int) (n int) {
 	return n
 }
 
-// armed rings c when what is withheld from it may be polled: it arrived
-// before Arm, and will not ring by itself.
+// armed notifies c when what is withheld from it may be polled: it arrived
+// before Arm, and nothing else will give the event.
 func (f *faultState) armed(c *cq) {
 	c.pollMu.Lock()
 	left := f.withheld(c, false)
 	c.pollMu.Unlock()
 	if left > 0 {
-		time.AfterFunc(left, func() { c.ring(true) })
+		time.AfterFunc(left, func() { c.notify(true) })
 	}
 }

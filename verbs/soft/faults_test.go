@@ -169,10 +169,10 @@ func TestADroppedPeerLooksLikeADeadOne(t *testing.T) {
 // where it is made, and looks at what is left.
 func TestEveryFailedCallIsACleanError(t *testing.T) {
 	calls := map[string]func(f *soft.Faults) *soft.FailCall{
-		"AllocMR": func(f *soft.Faults) *soft.FailCall { return &f.FailAllocMR },
-		"memfd":   func(f *soft.Faults) *soft.FailCall { return &f.FailMemfd },
-		"mmap":    func(f *soft.Faults) *soft.FailCall { return &f.FailMmap },
-		"bell":    func(f *soft.Faults) *soft.FailCall { return &f.FailBell },
+		"AllocMR":    func(f *soft.Faults) *soft.FailCall { return &f.FailAllocMR },
+		"memfd":      func(f *soft.Faults) *soft.FailCall { return &f.FailMemfd },
+		"mmap":       func(f *soft.Faults) *soft.FailCall { return &f.FailMmap },
+		"socketpair": func(f *soft.Faults) *soft.FailCall { return &f.FailSocketpair },
 	}
 	for name, call := range calls {
 		for at := 1; at <= 5; at++ {

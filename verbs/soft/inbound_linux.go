@@ -83,7 +83,7 @@ func newInbound(q *qp, seg *segment) *inbound {
 // ready reports whether the next descriptor is published. It may be called
 // without a lock: the ring stays mapped while in is reachable. Who polls
 // meanwhile may be ahead of the cursor; then that one sees what comes next, or,
-// if the entry was used again since, its publication rings.
+// if the entry was used again since, its publication wakes us.
 func (in *inbound) ready() bool {
 	c := in.cursor.Load()
 	ok := in.seg.ring[c>>32].seq.Load() == uint32(c)+1
@@ -312,7 +312,7 @@ func (in *inbound) wantAttention() {
 	}
 }
 
-// arm sets the word by which the peer rings. armFutex belongs to the channel
+// arm sets the word that asks the peer to wake us. armFutex belongs to the channel
 // and stays.
 func (in *inbound) arm(want uint32) {
 	arm := &in.seg.hdr.arm
@@ -335,17 +335,17 @@ func (in *inbound) arm(want uint32) {
 // casTries bounds the races for a word that a peer may write.
 const casTries = 64
 
-// hasRung reports whether the peer has taken armArmed away since the CQ was
+// hasEvent reports whether the peer has taken armArmed away since the CQ was
 // armed, once.
-func (in *inbound) hasRung() bool { return in.takeEvent(&in.expected) }
+func (in *inbound) hasEvent() bool { return in.takeEvent(&in.expected) }
 
-// hasRungThread is hasRung for WaitThread.
-func (in *inbound) hasRungThread() bool { return in.takeEvent(&in.expectedThread) }
+// hasEventThread is hasEvent for WaitThread.
+func (in *inbound) hasEventThread() bool { return in.takeEvent(&in.expectedThread) }
 
 func (in *inbound) takeEvent(expected *atomic.Bool) bool {
-	rung := expected.Load() && in.seg.hdr.arm.Load()&armArmed == 0 && expected.Swap(false)
+	taken := expected.Load() && in.seg.hdr.arm.Load()&armArmed == 0 && expected.Swap(false)
 	runtime.KeepAlive(in) // the segment stays mapped as long
-	return rung
+	return taken
 }
 
 func (in *inbound) armWord() *uint32 { return word(&in.seg.hdr.arm) }

@@ -21,7 +21,7 @@ type outbound struct {
 	solicited bool   // one of the unpublished ones is solicited
 
 	srq     bool     // the peer receives from an SRQ
-	bell    int      // the peer's, -1: it has none
+	wakeFD  int      // the peer's wake-up socket, -1: it has none
 	seg     *segment // of this process, or nil
 	mapping []byte   // of another process, or nil
 	in      *inbound // of this process, for the race detector
@@ -55,7 +55,7 @@ func (o *outbound) push(d *descriptor, n int, solicited bool) {
 	}
 }
 
-// publish makes everything that was pushed visible, and rings.
+// publish makes everything that was pushed visible, and wakes the peer.
 func (o *outbound) publish() {
 	if o.published == o.head {
 		return
@@ -71,8 +71,8 @@ func (o *outbound) publish() {
 	o.solicited = false
 }
 
-// wake rings the peer as its arm word says. Whoever takes armArmed away
-// rings, so that one arrival rings once.
+// wake wakes the peer as its arm word says. Whoever takes armArmed away
+// does, so that one arrival wakes once.
 func (o *outbound) wake(solicited bool) {
 	arm := &o.hdr.arm
 	for range casTries {
@@ -85,8 +85,8 @@ func (o *outbound) wake(solicited bool) {
 		}
 		if w&armFutex != 0 {
 			futexWake(word(arm))
-		} else if o.bell >= 0 {
-			ringBell(o.bell)
+		} else if o.wakeFD >= 0 {
+			sendWake(o.wakeFD)
 		}
 		return
 	}
@@ -227,14 +227,14 @@ func (o *outbound) close() {
 	if o.mapping != nil {
 		unmap(o.mapping, ofAPeer)
 	}
-	closeFDs(o.bell)
-	*o = outbound{bell: -1}
+	closeFDs(o.wakeFD)
+	*o = outbound{wakeFD: -1}
 }
 
 // open lets o begin on the peer's segment.
-func (o *outbound) open(v view, h hello, bell int) {
+func (o *outbound) open(v view, h hello, wakeFD int) {
 	o.view = v
 	o.lap = min(firstLap, uint32(len(v.ring)))
 	o.srq = h.flags&helloSRQ != 0
-	o.bell = bell
+	o.wakeFD = wakeFD
 }

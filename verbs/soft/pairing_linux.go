@@ -172,10 +172,10 @@ func (q *qp) joinSegment(other *qp, l link) {
 	}
 	seg := in.seg.retain()
 	other.recvMu.Unlock()
-	bell := -1
+	wakeFD := -1
 	if ch := other.recvCQ.ch; ch != nil {
 		var err error
-		if bell, err = ch.bell(in); err != nil {
+		if wakeFD, err = ch.wakeSocket(in); err != nil {
 			seg.release()
 			q.fail(failure{})
 			return
@@ -186,12 +186,12 @@ func (q *qp) joinSegment(other *qp, l link) {
 		h.flags |= helloSRQ
 	}
 	p := q.attach(l, nil, func(o *outbound) {
-		o.open(seg.view, h, bell)
+		o.open(seg.view, h, wakeFD)
 		o.seg, o.in = seg, in
 	})
 	if p == nil {
 		seg.release()
-		closeFDs(bell)
+		closeFDs(wakeFD)
 		return
 	}
 	p.stop()
@@ -389,7 +389,7 @@ func (p *pairing) serve(l *socketLink) {
 	l.serve()
 }
 
-// sayHello sends our segment and our bell.
+// sayHello sends our segment and a wake-up socket.
 func (p *pairing) sayHello(conn syscall.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -408,12 +408,12 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 	if q.pairing != p {
 		return errOver // after a RESET it would be the next peer's
 	}
-	bell := -1
+	wakeFD := -1
 	if ch := q.recvCQ.ch; ch != nil {
-		if bell, err = ch.bell(q.in); err != nil {
+		if wakeFD, err = ch.wakeSocket(q.in); err != nil {
 			return err
 		}
-		defer unix.Close(bell)
+		defer unix.Close(wakeFD)
 	}
 	p.said = q.in.seg
 	h.geo = q.in.seg.geo
@@ -421,11 +421,11 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 	if fd < 0 {
 		return errOver
 	}
-	if bell < 0 {
+	if wakeFD < 0 {
 		return sendPacket(raw, encodeHello(h), fd)
 	}
-	h.flags |= helloBell
-	return sendPacket(raw, encodeHello(h), fd, bell)
+	h.flags |= helloWakeSocket
+	return sendPacket(raw, encodeHello(h), fd, wakeFD)
 }
 
 // join makes the peer's segment the one that the QP writes into; answer is
@@ -439,13 +439,13 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 		samehost.CloseReceived(fds...)
 		return nil, errMalformed("hello with %d descriptors", len(fds))
 	}
-	bell := -1
+	wakeFD := -1
 	if len(fds) == 2 {
-		if err := checkBell(fds[1]); err != nil {
+		if err := checkWakeSocket(fds[1]); err != nil {
 			samehost.CloseReceived(fds...)
 			return nil, err
 		}
-		bell = fds[1]
+		wakeFD = fds[1]
 	}
 	mapping, err := p.q.dev.mapPeerSegment(fds[0], h.geo)
 	if err != nil {
@@ -458,7 +458,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 		err = answer()
 	}
 	if err == nil && p.q.attach(l, p, func(o *outbound) {
-		o.open(viewOf(mapping, h.geo), h, bell)
+		o.open(viewOf(mapping, h.geo), h, wakeFD)
 		o.mapping = mapping
 		l.seg = p.q.in.seg.retain()
 	}) == nil {
@@ -466,7 +466,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 	}
 	if err != nil {
 		unmap(mapping, ofAPeer)
-		closeFDs(bell)
+		closeFDs(wakeFD)
 		return nil, err
 	}
 	p.mu.Lock()

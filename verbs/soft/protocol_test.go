@@ -39,7 +39,7 @@ type world struct {
 	published int
 	armed     bool
 	futex     bool // the bit armFutex
-	bell      bool // the bell has rung
+	socket    bool // a byte is in the wake-up socket
 
 	// Stores that are not visible yet.
 	seqBuffered, armBuffered bool
@@ -79,16 +79,16 @@ const (
 	cPoll = iota
 	cArm
 	cRepoll
-	cEnter // WaitThread sets armFutex if it is armed
-	cLook  // and looks at the bell
-	cFutex // FUTEX_WAIT compares the word and sleeps
-	cSleep // asleep in the futex
-	cLeave // clears armFutex
-	cBell  // asleep for the bell
+	cEnter  // WaitThread sets armFutex if it is armed
+	cLook   // and looks at the wake-up socket
+	cFutex  // FUTEX_WAIT compares the word and sleeps
+	cSleep  // asleep in the futex
+	cLeave  // clears armFutex
+	cSocket // asleep for the wake-up socket
 	cDone
 )
 
-// The steps of Wake: the bell, the word, the futex.
+// The steps of Wake: the socket, the word, the futex.
 const (
 	wRing = iota
 	wClearBit
@@ -163,7 +163,7 @@ func (v *variant) producer(s world, step func(func(*world))) {
 			if n.sawFutex {
 				n.wakeFutex()
 			} else {
-				n.bell = true
+				n.socket = true
 			}
 			n.p = pPublish
 		})
@@ -188,7 +188,7 @@ func (v *variant) consumer(s world, step func(func(*world))) {
 			n.c = nothing
 		}
 	}
-	sleep := cBell
+	sleep := cSocket
 	if v.thread {
 		sleep = cEnter
 	}
@@ -209,14 +209,14 @@ func (v *variant) consumer(s world, step func(func(*world))) {
 		})
 	case cRepoll:
 		step(func(n *world) { take(n, sleep) })
-	case cBell:
-		if s.bell {
-			step(func(n *world) { n.bell, n.c, n.ended = false, cPoll, true })
+	case cSocket:
+		if s.socket {
+			step(func(n *world) { n.socket, n.c, n.ended = false, cPoll, true })
 		}
 		v.maybeTimeout(s, step, cPoll)
 	case cEnter:
 		step(func(n *world) {
-			n.c = cBell
+			n.c = cSocket
 			if n.armed { // by compare-and-swap
 				n.futex = true
 				n.expArmed, n.expFutex = true, true
@@ -226,8 +226,8 @@ func (v *variant) consumer(s world, step func(func(*world))) {
 	case cLook:
 		step(func(n *world) {
 			n.c = cFutex
-			if n.bell {
-				n.bell, n.c = false, cLeave
+			if n.socket {
+				n.socket, n.c = false, cLeave
 			}
 		})
 	case cFutex:
@@ -257,7 +257,7 @@ func (v *variant) waker(s world, step func(func(*world))) {
 	switch s.w {
 	case wRing:
 		if s.wakes > 0 {
-			step(func(n *world) { n.bell, n.w = true, wClearBit })
+			step(func(n *world) { n.socket, n.w = true, wClearBit })
 		}
 	case wClearBit:
 		step(func(n *world) {
@@ -324,7 +324,7 @@ func TestTheCheckerFindsEachFault(t *testing.T) {
 		"seq without a fence":                  {plainSeq: true},
 		"arm without a fence":                  {plainArm: true},
 		"no poll after arming":                 {noRepoll: true},
-		"the bell of a futex unseen":           {thread: true, noSleepBit: true},
+		"the wake-up of a futex unseen":        {thread: true, noSleepBit: true},
 		"a wake that leaves the word as it is": {thread: true, wakes: 1, afterWake: true, keepsWord: true},
 	} {
 		t.Run(name, func(t *testing.T) {

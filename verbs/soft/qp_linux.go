@@ -89,7 +89,7 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, s verbs
 			return nil, fmt.Errorf("%w: SRQ of another PD", verbs.ErrInvalid)
 		}
 	}
-	q.out.bell = -1
+	q.out.wakeFD = -1
 	if err := q.begin(); err != nil {
 		return nil, err
 	}
@@ -443,7 +443,7 @@ func (q *qp) unlock() {
 	q.pending = false
 	f, l := q.after, q.link
 	q.sendMu.Unlock()
-	q.recvCQ.ring(true)
+	q.recvCQ.notify(true)
 	if l != nil && !f.peerKnows {
 		l.tell(f.tell)
 	}

@@ -140,7 +140,7 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		in.seg.hdr.posted.Store(head)
 		if in.flushing.Load() {
 			in.wantAttention()
-			q.recvCQ.ring(true)
+			q.recvCQ.notify(true)
 		}
 	}
 	q.recvMu.Unlock()
@@ -210,7 +210,7 @@ func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	}
 	s.mu.Unlock()
 	for c := range starved {
-		c.ring(true)
+		c.notify(true)
 	}
 	return n, err
 }
@@ -232,7 +232,7 @@ func (s *srq) put(wrs []verbs.RecvWR) (int, error) {
 	return len(wrs), nil
 }
 
-// take moves the oldest receive into p. If there is none, c is rung when
+// take moves the oldest receive into p. If there is none, c is notified when
 // there is one again.
 func (s *srq) take(p *partial, c *cq) bool {
 	s.mu.Lock()

@@ -34,8 +34,8 @@ import (
 // no wake-up is lost (protocol_test.go tries all orders).
 //
 // arm is the one word with two writers: the owner sets armArmed, the peer
-// takes it away by compare-and-swap when it rings, so that one arrival rings
-// once.
+// takes it away by compare-and-swap when it wakes the owner, so that one arrival
+// wakes once.
 //
 // Counts are absolute and never go back: receives posted, descriptors
 // consumed, bytes of the SEND buffer released. An entry of the ring is
@@ -70,9 +70,9 @@ type header struct {
 
 // The bits of header.arm.
 const (
-	armArmed     uint32 = 1 << 0 // ring once when something arrives
+	armArmed     uint32 = 1 << 0 // wake once when something arrives
 	armSolicited uint32 = 1 << 1 // only if it is solicited or failed
-	armFutex     uint32 = 1 << 2 // the sleeper waits in a futex on arm, not for the bell
+	armFutex     uint32 = 1 << 2 // the sleeper waits in a futex on arm, not for the wake-up socket
 )
 
 // The bits of header.gate: what the owner's QP lets in.

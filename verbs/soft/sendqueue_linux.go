@@ -163,7 +163,7 @@ func (q *qp) block(state progress) bool {
 		if !q.out.refresh() || q.out.consumed != before {
 			return false
 		}
-		q.wakeIn(nudgeDelay)
+		q.wakeIn(drainDelay)
 		return true
 	case needRecv:
 		if q.uc {
@@ -249,9 +249,9 @@ func (q *qp) stopTimer() {
 	}
 }
 
-// nudgeDelay is how long the peer has to poll, before it is asked to take
+// drainDelay is how long the peer has to poll, before it is asked to take
 // what is in its ring without.
-const nudgeDelay = time.Millisecond
+const drainDelay = time.Millisecond
 
 // onTimer runs when something has been waited for long enough.
 func (q *qp) onTimer() {
@@ -367,7 +367,7 @@ func (q *qp) countStarvation() {
 	a := &q.acks
 	oldest := q.out.consumed
 	if q.out.hdr.starved.Load() != oldest+1 {
-		q.wakeIn(nudgeDelay)
+		q.wakeIn(drainDelay)
 		return
 	}
 	now := time.Now()

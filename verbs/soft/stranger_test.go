@@ -182,25 +182,25 @@ func TestAStrangerWhoMisbehavesIsHungUpOn(t *testing.T) {
 		},
 		"a segment too small": func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), []int{s.memfd(size-1, segmentSeals)} },
 		"a file on disk":      func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), []int{s.file(int64(size))} },
-		"a bell too many": func(s *stranger) ([]byte, []int) {
+		"a wake-up socket too many": func(s *stranger) ([]byte, []int) {
 			return encodeHello(s.hello()), []int{s.memfd(size, segmentSeals), s.file(1)}
 		},
-		"a bell too few": func(s *stranger) ([]byte, []int) {
+		"a wake-up socket too few": func(s *stranger) ([]byte, []int) {
 			h := s.hello()
-			h.flags = helloBell
+			h.flags = helloWakeSocket
 			return encodeHello(h), []int{s.memfd(size, segmentSeals)}
 		},
-		"a bell that is no socket": func(s *stranger) ([]byte, []int) {
+		"a wake-up socket that is no socket": func(s *stranger) ([]byte, []int) {
 			h := s.hello()
-			h.flags = helloBell
+			h.flags = helloWakeSocket
 			return encodeHello(h), []int{s.memfd(size, segmentSeals), s.file(1)}
 		},
-		"a bell that is a socket of TCP": func(s *stranger) ([]byte, []int) {
+		"a wake-up socket that is a socket of TCP": func(s *stranger) ([]byte, []int) {
 			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 			require.NoError(s.t, err)
 			s.t.Cleanup(func() { closeFDs(fd) })
 			h := s.hello()
-			h.flags = helloBell
+			h.flags = helloWakeSocket
 			return encodeHello(h), []int{s.memfd(size, segmentSeals), fd}
 		},
 		"five descriptors": func(s *stranger) ([]byte, []int) {
@@ -409,9 +409,9 @@ func TestHelloesForNobodyAreBounded(t *testing.T) {
 	require.NoError(t, s.v.d.Close())
 }
 
-// A peer has a copy of the far end of our bell, and shares its flags and what
+// A peer has a copy of our far wake-up socket, and shares its flags and what
 // it holds.
-func TestAPeerCannotMakeUsBlockOnOurBell(t *testing.T) {
+func TestAPeerCannotMakeUsBlockOnOurWakeSocket(t *testing.T) {
 	s := newStranger(t)
 	conn := s.dial()
 	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
@@ -431,7 +431,7 @@ func TestAPeerCannotMakeUsBlockOnOurBell(t *testing.T) {
 	}
 }
 
-// fill sends to a bell until it takes no more.
+// fill sends to a wake-up socket until it takes no more.
 func fill(t testing.TB, fd int) {
 	for {
 		err := unix.Sendto(fd, make([]byte, 4096), unix.MSG_DONTWAIT, nil)
@@ -442,35 +442,35 @@ func fill(t testing.TB, fd int) {
 	}
 }
 
-func TestAPeerCannotMakeUsBlockOnItsBell(t *testing.T) {
+func TestAPeerCannotMakeUsBlockOnItsWakeSocket(t *testing.T) {
 	s := newStranger(t)
 	size := geometryFor(32).size()
 	segment := s.memfd(size, segmentSeals)
 	mem, err := mapFD(segment, 0, size, unix.PROT_READ|unix.PROT_WRITE)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(mem) })
-	near, far, err := newBell()
+	near, far, err := newWakeSocket()
 	require.NoError(t, err)
 	defer closeFDs(near, far)
 	fill(t, far)
 	h := s.hello()
-	h.flags = helloBell
+	h.flags = helloWakeSocket
 	s.say(s.dial(), encodeHello(h), segment, far)
 	require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
 	require.NoError(t, unix.SetNonblock(far, false)) // it is ours, too
 	viewOf(mem, geometryFor(32)).hdr.arm.Store(armArmed)
-	rung := make(chan struct{})
+	returned := make(chan struct{})
 	go func() {
-		defer close(rung)
+		defer close(returned)
 		s.v.q.sendMu.Lock()
 		defer s.v.q.sendMu.Unlock()
 		s.v.q.out.wake(false)
 	}()
 	select {
-	case <-rung:
+	case <-returned:
 	case <-time.After(10 * time.Second):
 		closeFDs(near) // lets it go
-		t.Fatal("ringing blocks")
+		t.Fatal("the wake-up blocks")
 	}
 }
 

@@ -174,8 +174,8 @@ func discard(mem []byte) error {
 	return os.NewSyscallError("madvise MADV_REMOVE", err)
 }
 
-// newBell makes the two ends of a bell.
-func newBell() (near, far int, err error) {
+// newWakeSocket makes a pair of wake-up sockets.
+func newWakeSocket() (near, far int, err error) {
 	if err := refused("socketpair"); err != nil {
 		return -1, -1, os.NewSyscallError("socketpair", err)
 	}
@@ -191,37 +191,37 @@ func dupFD(fd int) (int, error) {
 	return nfd, os.NewSyscallError("dup", err)
 }
 
-// ringBell sends a byte to the other end of a bell. Whether the call may block is
+// sendWake sends a byte to the other wake-up socket of a pair. Whether the call may block is
 // said in the call, and not by flags that a peer who has the same socket could
 // change; and nothing that the peer does to its end holds what the call needs. If
 // there is no room for the byte, others wait to be seen.
-func ringBell(fd int) {
+func sendWake(fd int) {
 	var one [1]byte
 	syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&one)), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 }
 
-// drainBell takes what a bell holds and reports whether that is something.
-func drainBell(fd int) (rung bool) {
+// drainWakes takes what a wake-up socket holds and reports whether that is something.
+func drainWakes(fd int) (some bool) {
 	var buf [256]byte
-	for range bellReads {
+	for range wakeReads {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf)), uintptr(len(buf)), unix.MSG_DONTWAIT, 0, 0)
 		if errno != 0 || n == 0 {
 			break
 		}
-		rung = true
+		some = true
 		if n < uintptr(len(buf)) {
 			break
 		}
 	}
-	return rung
+	return some
 }
 
-// bellReads bounds the work that a peer which rings all the time can make.
-const bellReads = 4
+// wakeReads bounds the work that a peer which sends all the time can make.
+const wakeReads = 4
 
-// checkBell makes sure that fd, which came from a peer, is a Unix stream socket:
+// checkWakeSocket makes sure that fd, which came from a peer, is a Unix stream socket:
 // sending to other things may block, or do something.
-func checkBell(fd int) error {
+func checkWakeSocket(fd int) error {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err == nil && domain == unix.AF_UNIX {
 		var kind int
@@ -229,7 +229,7 @@ func checkBell(fd int) error {
 			return nil
 		}
 	}
-	return errors.New("bell from the peer is not a Unix stream socket")
+	return errors.New("wake-up socket from the peer is not a Unix stream socket")
 }
 
 const (

@@ -15,7 +15,7 @@ import (
 //	all      0 "RJS"  3 version (4)  4 kind  5 zero  6 length of the body (2)
 //	hello    8 GID of the sender (16)  24 its QPN (4)  28 GID of the receiver (16)  44 its QPN (4)
 //	         48 receives (4)  52 bytes of the SEND buffer (4)  56 flags (4)
-//	         descriptors: segment, and the bell if flags has helloBell
+//	         descriptors: segment, and a wake-up socket if flags has helloWakeSocket
 //	key-request, key-gone
 //	         8 key (4)
 //	key-answer
@@ -70,9 +70,9 @@ func (e endpoint) less(o endpoint) bool {
 
 // The flags of a hello.
 const (
-	helloBell uint32 = 1 << 0 // the second descriptor is a Unix stream socket to ring
-	helloSRQ  uint32 = 1 << 1 // the receives come from a shared queue
-	helloUC   uint32 = 1 << 2 // the QP is of the unreliable service
+	helloWakeSocket uint32 = 1 << 0 // the second descriptor is the wake-up socket
+	helloSRQ        uint32 = 1 << 1 // the receives come from a shared queue
+	helloUC         uint32 = 1 << 2 // the QP is of the unreliable service
 )
 
 type hello struct {
@@ -83,7 +83,7 @@ type hello struct {
 
 // descriptors returns how many come with it.
 func (h *hello) descriptors() int {
-	if h.flags&helloBell != 0 {
+	if h.flags&helloWakeSocket != 0 {
 		return 2
 	}
 	return 1
@@ -158,7 +158,7 @@ func (m *message) parseBody(b []byte) error {
 		h.to = endpoint{gid: verbs.GID(b[20:36]), qpn: u32(36)}
 		h.geo = geometry{receives: u32(40), sendBuf: u32(44)}
 		h.flags = u32(48)
-		if h.from.qpn >= 1<<24 || h.to.qpn >= 1<<24 || h.flags&^(helloBell|helloSRQ|helloUC) != 0 {
+		if h.from.qpn >= 1<<24 || h.to.qpn >= 1<<24 || h.flags&^(helloWakeSocket|helloSRQ|helloUC) != 0 {
 			return errMalformed("hello from QP %#x to %#x with flags %#x", h.from.qpn, h.to.qpn, h.flags)
 		}
 		if both := helloSRQ | helloUC; h.flags&both == both {

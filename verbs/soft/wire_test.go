@@ -12,7 +12,7 @@ import (
 var goodMessages = []message{
 	{kind: kindHello, hello: hello{
 		from: endpoint{gid: verbs.GID{1, 2, 3}, qpn: 0xabcdef}, to: endpoint{gid: verbs.GID{15: 9}, qpn: 2},
-		geo: geometryFor(64), flags: helloBell | helloSRQ,
+		geo: geometryFor(64), flags: helloWakeSocket | helloSRQ,
 	}},
 	{kind: kindKeyRequest, key: 0x12345678},
 	{kind: kindKeyGone, key: 0xffffffff},
@@ -52,7 +52,7 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 func TestHelloIsLaidOutAsDocumented(t *testing.T) {
 	b := encodeHello(hello{
 		from: endpoint{gid: verbs.GID{0: 0xa1, 15: 0xa2}, qpn: 0x010203}, to: endpoint{gid: verbs.GID{0: 0xb1, 15: 0xb2}, qpn: 0x040506},
-		geo: geometry{receives: 64, sendBuf: 1 << 18}, flags: helloBell,
+		geo: geometry{receives: 64, sendBuf: 1 << 18}, flags: helloWakeSocket,
 	})
 	require.Equal(t, []byte{
 		'R', 'J', 'S', 4, 1, 0, 52, 0,
