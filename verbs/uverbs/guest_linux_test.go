@@ -12,13 +12,15 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
+const needsDevices = "needs RDMA devices: go build -o /tmp/guest ./verbs/guest && go test -exec /tmp/guest ./verbs/uverbs"
+
 // requireDevice skips the test where RAMJET_DEVICES names no devices, and
 // demands the device where it does.
 func requireDevice(t testing.TB, name string) {
 	t.Helper()
 	devices := os.Getenv("RAMJET_DEVICES")
 	if devices == "" {
-		t.Skip("needs RDMA devices: go build -o /tmp/guest ./verbs/guest && go test -exec /tmp/guest ./verbs/uverbs")
+		t.Skip(needsDevices)
 	}
 	if !slices.Contains(strings.Split(devices, ","), name) {
 		t.Skipf("RAMJET_DEVICES=%s says that %s is not here", devices, name)

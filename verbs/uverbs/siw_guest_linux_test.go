@@ -1,7 +1,6 @@
 package uverbs_test
 
 import (
-	"context"
 	"net/netip"
 	"strconv"
 	"sync/atomic"
@@ -9,11 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
-	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/conformance"
 )
 
 // siwDevice is the device of the guest, siwAddr its address.
@@ -24,36 +22,10 @@ var siwAddr = netip.MustParseAddr("10.0.2.1")
 // siwPort counts up: the kernel's TCP keeps a port for a while.
 var siwPort atomic.Uint32
 
-// connectSiw connects two QPs in RESET, the first of which dials. iWARP QPs
-// are connected by the kernel's connection manager only.
-func connectSiw(a, b *verbs.QP, p rcm.ConnParam) (conns [2]rcm.Conn, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	addr := netip.AddrPortFrom(siwAddr, uint16(20000+siwPort.Add(1)%10000))
-	ln, err := kernelcm.New(kernelcm.Config{Device: siwDevice}).Listen(addr, rcm.ListenConfig{})
-	if err != nil {
-		return conns, err
-	}
-	defer ln.Close()
-	accepted := make(chan error, 1)
-	go func() { // ends with ctx
-		req, err := ln.Accept(ctx)
-		if err == nil {
-			conns[1], err = req.Accept(ctx, b, p)
-		}
-		accepted <- err
-	}()
-	route, err := kernelcm.New(kernelcm.Config{Device: siwDevice}).Resolve(ctx, addr)
-	if err == nil {
-		conns[0], err = route.Connect(ctx, a, p)
-	}
-	if err != nil {
-		cancel()
-	}
-	if acceptErr := <-accepted; err == nil { // ends with ctx
-		err = acceptErr
-	}
-	return conns, err
+// connectSiw connects two QPs in RESET, the first of which dials.
+func connectSiw(a, b *verbs.QP, p rcm.ConnParam) ([2]rcm.Conn, error) {
+	addr := netip.AddrPortFrom(siwAddr, uint16(30000+siwPort.Add(1)%10000))
+	return conformance.Connect(siwDevice, addr, a, b, p)
 }
 
 // siwQP is a QP with what it needs.
@@ -289,14 +261,4 @@ func TestNobodySeesTheCompletionOfAnEmptyWrite(t *testing.T) {
 	n, err := a.cq.Poll(wcs[:])
 	require.NoError(t, err)
 	require.Zero(t, n, "%+v", wcs)
-}
-
-// allowPinning lifts RLIMIT_MEMLOCK, which siw applies to root too.
-func allowPinning(t testing.TB) {
-	t.Helper()
-	var old unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &old))
-	all := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &all))
-	t.Cleanup(func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &old)) })
 }

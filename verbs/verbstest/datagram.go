@@ -37,10 +37,6 @@ func (s *side) other(typ verbs.QPType) {
 	require.NoError(s.t, s.qp.Modify(attr, mask))
 }
 
-func (s *side) vectorTo(peer *side) verbs.AddressVector {
-	return verbs.AddressVector{DGID: peer.gid.GID, SGIDIndex: uint8(s.gid.Index), HopLimit: 64, IsGlobal: true, Port: 1}
-}
-
 // datagrams makes two sides with UD QPs in RTS.
 func (s *suite) datagrams(t *testing.T) (a, b *side) {
 	t.Helper()

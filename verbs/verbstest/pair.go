@@ -129,6 +129,7 @@ type side struct {
 	srq  *verbs.SRQ
 	mr   *verbs.MR
 	gid  verbs.GIDEntry
+	lid  uint16
 	conf config
 	pair *Pair
 }
@@ -173,6 +174,9 @@ func newSide(t testing.TB, ctx *verbs.Context, gidIndex int, conf config) *side 
 			s.gid = g
 		}
 	}
+	port, err := ctx.QueryPort(1)
+	require.NoError(t, err)
+	s.lid = port.LID
 	s.pd, err = ctx.AllocPD()
 	require.NoError(t, err)
 	s.ch, err = ctx.CreateCompChannel()
@@ -234,9 +238,16 @@ func (s *side) toRTR(peer *side) {
 	require.NoError(s.t, s.qp.Modify(verbs.QPAttr{
 		State: verbs.QPStateRTR, PathMTU: verbs.MTU1024, DestQPN: peer.qp.Num(), RQPSN: 100, MaxDestRdAtomic: 1,
 		MinRNRTimer: s.conf.minRNR,
-		AV:          verbs.AddressVector{DGID: peer.gid.GID, SGIDIndex: uint8(s.gid.Index), HopLimit: 64, IsGlobal: true, Port: 1},
+		AV:          s.vectorTo(peer),
 	}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|
 		verbs.QPAttrMaxDestRdAtomic|verbs.QPAttrMinRNRTimer))
+}
+
+// vectorTo is the way to peer. On InfiniBand that takes the LID of its port too.
+func (s *side) vectorTo(peer *side) verbs.AddressVector {
+	return verbs.AddressVector{
+		DGID: peer.gid.GID, SGIDIndex: uint8(s.gid.Index), HopLimit: 64, IsGlobal: true, DLID: peer.lid, Port: 1,
+	}
 }
 
 func (s *side) toRTS() {

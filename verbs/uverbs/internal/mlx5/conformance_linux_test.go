@@ -11,9 +11,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/abilities"
 	_ "github.com/seed-b9b531af/ramjet/verbs/uverbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/conformance"
 	model "github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
-	"github.com/seed-b9b531af/ramjet/verbs/verbstest"
 )
 
 func TestMain(m *testing.M) {
@@ -21,26 +21,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestConformance runs verbstest on the model of a ConnectX.
+// TestConformance runs the conformance test of devices on the model of a ConnectX.
 func TestConformance(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		config modeltest.Config
-		gid    int
-	}{
-		{"InfiniBand", modeltest.Config{}, 0},
-		{"RoCE", modeltest.Config{Device: model.Config{Link: model.Ethernet}}, 3},
-		{"write", modeltest.Config{Device: model.Config{Link: model.Ethernet}, WriteOnly: true}, 3},
-		{"hostile", modeltest.Config{Device: model.Config{Link: model.Ethernet}, Hostile: 1}, 3},
+	for name, config := range map[string]modeltest.Config{
+		"InfiniBand": {},
+		"RoCE":       {Device: model.Config{Link: model.Ethernet}},
+		"write":      {Device: model.Config{Link: model.Ethernet}, WriteOnly: true},
+		"hostile":    {Device: model.Config{Link: model.Ethernet}, Hostile: 1},
 	} {
-		c.config.Env = []string{"RAMJET_EXPERIMENTAL=mlx5"}
-		t.Run(c.name, func(t *testing.T) {
-			if !modeltest.On(t, c.config) {
-				return
+		config.Env = []string{"RAMJET_EXPERIMENTAL=mlx5"}
+		t.Run(name, func(t *testing.T) {
+			if modeltest.On(t, config) {
+				conformance.Run(t, "mlx5_0")
 			}
-			verbstest.Run(t, func(t testing.TB) verbstest.Pair {
-				return verbstest.Pair{A: open(t), B: open(t), GIDIndexA: c.gid, GIDIndexB: c.gid}
-			})
 		})
 	}
 }
