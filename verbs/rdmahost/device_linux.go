@@ -33,18 +33,17 @@ type Device struct {
 // DriverID is enum rdma_driver_id (rdma/ib_user_ioctl_verbs.h).
 type DriverID uint32
 
-// Drivers that package uverbs has a counterpart of.
+// Drivers of devices that are software, which sysfs shows by other signs than a PCI device.
 const (
-	DriverMLX5 DriverID = 1
-	DriverRXE  DriverID = 14
-	DriverSIW  DriverID = 18
+	DriverRXE DriverID = 14
+	DriverSIW DriverID = 18
 
 	driverUnknown DriverID = 0
 )
 
 // driverNames are the short names of the kernel's drivers, by DriverID.
 var driverNames = [...]string{
-	DriverMLX5: "mlx5", 2: "mlx4", 3: "cxgb3", 4: "cxgb4", 5: "mthca", 6: "bnxt_re", 7: "ocrdma",
+	1: "mlx5", 2: "mlx4", 3: "cxgb3", 4: "cxgb4", 5: "mthca", 6: "bnxt_re", 7: "ocrdma",
 	8: "nes", 9: "irdma", 10: "vmw_pvrdma", 11: "qedr", 12: "hns", 13: "usnic",
 	DriverRXE: "rxe", 15: "hfi1", 16: "qib", 17: "efa", DriverSIW: "siw",
 	19: "erdma", 20: "mana", 21: "ionic",

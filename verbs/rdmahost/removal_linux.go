@@ -86,4 +86,5 @@ func (w *RemovalWatch) missing() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
+// Close ends the watch, and a wait that runs.
 func (w *RemovalWatch) Close() { w.file.Close() }

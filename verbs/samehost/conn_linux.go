@@ -217,9 +217,13 @@ func (c *Conn) Read(b []byte) (int, error) {
 // Write is that of an *os.File: a packet at a time where the type has packets.
 func (c *Conn) Write(b []byte) (int, error) { return c.file.Write(b) }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline are those of an *os.File.
-func (c *Conn) SetDeadline(t time.Time) error      { return c.file.SetDeadline(t) }
-func (c *Conn) SetReadDeadline(t time.Time) error  { return c.file.SetReadDeadline(t) }
+// SetDeadline is that of an *os.File.
+func (c *Conn) SetDeadline(t time.Time) error { return c.file.SetDeadline(t) }
+
+// SetReadDeadline is that of an *os.File.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.file.SetReadDeadline(t) }
+
+// SetWriteDeadline is that of an *os.File.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.file.SetWriteDeadline(t) }
 
 // SyscallConn gives access to the descriptor.

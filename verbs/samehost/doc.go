@@ -5,6 +5,11 @@
 // that is free. Here is decided who is at the other end ([Peer]), and what is done
 // with others ([Conn.Refuse]).
 //
+// [Listen] takes a name, and [Listener.Accept] or [Listener.Serve] give a [Conn] for each
+// peer that is let in. [Dial] connects to a name, if who listens there is let in. A Conn
+// is a stream or a socket of packets, by which descriptors come only from
+// [Conn.TakeDescriptors] on.
+//
 // # Who a peer is
 //
 // The kernel tells the user of a peer (SO_PEERCRED) in numbers of our user

@@ -38,6 +38,7 @@ type Fabric struct {
 // devicesVariable names the RDMA devices that tests must find.
 const devicesVariable = "RAMJET_DEVICES"
 
+// HowToFindDevices is why tests of kernel devices are skipped.
 const HowToFindDevices = "needs RDMA devices: go test -exec GUEST ./rcm, with GUEST built from verbs/guest"
 
 // Patience is for what must happen; no test that succeeds waits that long.
@@ -61,6 +62,7 @@ func Await[T any](t testing.TB, c <-chan T) (v T) {
 	return v
 }
 
+// Title is the name for a subtest over the fabric.
 func (f *Fabric) Title() string {
 	if f.Host.Is4() {
 		return f.Device + " IPv4"
@@ -74,6 +76,7 @@ func (f *Fabric) Addr(t testing.TB) netip.AddrPort {
 	return netip.AddrPortFrom(f.Host, FreePort(t))
 }
 
+// MustListen listens until the test ends.
 func (f *Fabric) MustListen(t testing.TB, addr netip.AddrPort, cfg rcm.ListenConfig) rcm.Listener {
 	t.Helper()
 	l, err := f.Listen(addr, cfg)
@@ -82,6 +85,7 @@ func (f *Fabric) MustListen(t testing.TB, addr netip.AddrPort, cfg rcm.ListenCon
 	return l
 }
 
+// MustResolve returns a route to addr.
 func (f *Fabric) MustResolve(t testing.TB, addr netip.AddrPort) rcm.Route {
 	t.Helper()
 	r, err := f.Resolve(Within(t), addr)
@@ -100,6 +104,7 @@ type Side struct {
 	Early int    // receives completed that nobody has waited for yet
 }
 
+// NewSide opens the device of the fabric until the test ends.
 func (f *Fabric) NewSide(t testing.TB) *Side {
 	t.Helper()
 	s, err := OpenSide(f.Device)
@@ -108,6 +113,7 @@ func (f *Fabric) NewSide(t testing.TB) *Side {
 	return s
 }
 
+// OpenSide opens a device. The caller closes it.
 func OpenSide(device string) (*Side, error) {
 	var s Side
 	var err error
@@ -127,10 +133,12 @@ func OpenSide(device string) (*Side, error) {
 	return &s, err
 }
 
+// Close closes what OpenSide has made, but no QPs.
 func (s *Side) Close() error {
 	return errors.Join(s.mr.Close(), s.cq.Close(), s.ch.Close(), s.Pd.Close(), s.dev.Close())
 }
 
+// NewQP makes a QP, which the caller closes.
 func (s *Side) NewQP() (*verbs.QP, error) {
 	return s.Pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,
@@ -138,6 +146,7 @@ func (s *Side) NewQP() (*verbs.QP, error) {
 	})
 }
 
+// QP makes a QP that is closed when the test ends.
 func (s *Side) QP(t testing.TB) *verbs.QP {
 	t.Helper()
 	qp, err := s.NewQP()
@@ -200,6 +209,7 @@ type pair struct {
 	Near, Far        rcm.Conn // of the dialer, of the acceptor
 }
 
+// NewPair connects two QPs of this process until the test ends.
 func (f *Fabric) NewPair(t testing.TB, dial, accept rcm.ConnParam) *pair {
 	t.Helper()
 	p := &pair{Addr: f.Addr(t), Dialer: f.NewSide(t), Acceptor: f.NewSide(t)}
@@ -304,6 +314,7 @@ func FreePort(t testing.TB) uint16 {
 	return uint16(l.Addr().(*net.TCPAddr).Port)
 }
 
+// At returns an address and a port.
 func At(host string, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(host), port)
 }

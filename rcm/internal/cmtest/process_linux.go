@@ -91,6 +91,7 @@ func (c *child) Expect(t testing.TB, want string) {
 	require.Equal(t, want, c.lines.Text())
 }
 
+// UntilStdinEnds says that the child is ready, and waits for the parent to end it.
 func UntilStdinEnds() {
 	fmt.Println("ready")
 	var b [1]byte

@@ -28,6 +28,7 @@ const (
 	MaxMessage = replySize + rcm.MaxReplyData
 )
 
+// MessageKind says what a message is, by the numbers of the protocol.
 type MessageKind uint8
 
 const (

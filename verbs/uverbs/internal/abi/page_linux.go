@@ -39,6 +39,7 @@ func TakePage() ([]byte, error) {
 	return p, nil
 }
 
+// ReturnPage gives a page of TakePage back.
 func ReturnPage(p []byte) {
 	pages.Lock()
 	defer pages.Unlock()

@@ -14,6 +14,7 @@ import (
 // (barrier_amd64.s, barrier_arm64.s) are not written for this processor.
 type Driver struct{}
 
+// Open fails.
 func (Driver) Open(driver.Memory, func(driver.Udata) error) (driver.Context, error) {
 	return nil, fmt.Errorf("%w: the driver for ConnectX is for amd64 and arm64, not for %s", verbs.ErrUnsupported, runtime.GOARCH)
 }

@@ -12,6 +12,7 @@ import (
 // kernel, rdma/rdma_user_rxe.h).
 type Driver struct{}
 
+// Open has nothing of its own to tell the kernel, and maps nothing.
 func (Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
 	if err := getContext(driver.Udata{}); err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 // invalidated.
 type Driver struct{}
 
+// Open maps nothing. What the kernel answers is not needed.
 func (Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
 	if err := getContext(driver.Udata{Out: abi.BytesOf(new(contextOut))}); err != nil {
 		return nil, err
