@@ -100,17 +100,6 @@ func TestPrivateDataMayBeAsLongAsItsLimit(t *testing.T) {
 	})
 }
 
-func TestAListenerThatClosesRefusesWhoWaits(t *testing.T) {
-	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
-		addr := f.Addr(t)
-		l := f.MustListen(t, addr, rcm.ListenConfig{})
-		dialed := f.DialAsync(t, cmtest.Within(t), addr, rcm.ConnParam{})
-		require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
-		require.NoError(t, l.Close())
-		require.ErrorIs(t, cmtest.Await(t, dialed), rcm.ErrNoListener) // ends with the REJ
-	})
-}
-
 func TestConnectEndsWithItsContext(t *testing.T) {
 	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
 		addr := f.Addr(t)

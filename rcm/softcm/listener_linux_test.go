@@ -90,18 +90,6 @@ func TestAcceptGivesTheRequestAsItWasSent(t *testing.T) {
 	require.Equal(t, rcm.ListenStats{Requests: 1}, l.Stats())
 }
 
-func TestRejectKeepsTheLimitOfItsPrivateData(t *testing.T) {
-	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
-	l := onSoft().MustListen(t, addr, rcm.ListenConfig{})
-	s := speakTo(t, addr)
-	s.say(requestTo(addr))
-	r, err := l.Accept(cmtest.Within(t))
-	require.NoError(t, err)
-	require.ErrorIs(t, r.Reject(make([]byte, rcm.MaxRejectData+1)), verbs.ErrInvalid)
-	require.NoError(t, r.Reject(make([]byte, rcm.MaxRejectData)), "the first try answered nothing")
-	require.Len(t, s.read().Private, rcm.MaxRejectData)
-}
-
 func TestCloseHangsUpOnThoseWhoOweTheirRequest(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	l := onSoft().MustListen(t, addr, rcm.ListenConfig{})
@@ -109,16 +97,6 @@ func TestCloseHangsUpOnThoseWhoOweTheirRequest(t *testing.T) {
 	require.Eventually(t, func() bool { return handshakes(l) == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, l.Close())
 	s.awaitEnd()
-}
-
-func TestCloseRejectsThoseWhoWait(t *testing.T) {
-	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
-	l := onSoft().MustListen(t, addr, rcm.ListenConfig{})
-	s := speakTo(t, addr)
-	s.say(requestTo(addr))
-	require.Eventually(t, func() bool { return l.Stats().Requests == 1 }, time.Minute, time.Millisecond)
-	require.NoError(t, l.Close())
-	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonInvalidService}, s.read())
 }
 
 func TestGarbageSpeakersAreDroppedAndCounted(t *testing.T) {
@@ -229,19 +207,6 @@ func TestTooManySlowPeersAreRejected(t *testing.T) {
 	}
 	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonNoResources}, speakTo(t, addr).read())
 	require.EqualValues(t, 1, l.Stats().Overflows)
-}
-
-func TestRequestsBeyondTheBacklogAreRejected(t *testing.T) {
-	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
-	l := onSoft().MustListen(t, addr, rcm.ListenConfig{Backlog: 2})
-	for i := range 2 {
-		speakTo(t, addr).say(requestTo(addr))
-		require.Eventually(t, func() bool { return l.Stats().Requests == uint64(i+1) }, time.Minute, time.Millisecond)
-	}
-	s := speakTo(t, addr)
-	s.say(requestTo(addr))
-	require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonNoResources}, s.read())
-	require.Equal(t, rcm.ListenStats{Requests: 2, Overflows: 1}, l.Stats())
 }
 
 func TestAcceptPassesOverDialersWhoGaveUp(t *testing.T) {

@@ -368,46 +368,6 @@ func TestAnSRQChangesItsSize(t *testing.T) {
 	require.Equal(t, attr.MaxWR-first, fill(500-first), "those that waited are there still")
 }
 
-func TestAWindowOfType1GetsItsKeysFromTheDevice(t *testing.T) {
-	requireDevice(t, "rxe0")
-	a, b := rxeEnds(t)
-	pd := b.qp.PD()
-	mr, err := pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessMWBind, verbs.MROptions{})
-	require.NoError(t, err)
-	mw, err := pd.AllocMW(verbs.MWType1)
-	require.NoError(t, err)
-	require.NoError(t, a.qp.Modify(verbs.QPAttr{Access: verbs.AccessRemoteWrite}, verbs.QPAttrAccess))
-	require.NoError(t, b.qp.Modify(verbs.QPAttr{Access: verbs.AccessRemoteWrite}, verbs.QPAttrAccess))
-	bind := func(length uint64) {
-		t.Helper()
-		before := mw.RKey()
-		wr := verbs.SendWR{ID: 5, Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, Bind: &verbs.Bind{
-			MW: mw, MR: mr, Addr: mr.Addr(), Length: length, Access: verbs.AccessRemoteWrite,
-		}}
-		if length == 0 {
-			wr.Bind.MR = nil
-		}
-		_, err := b.qp.PostSend([]verbs.SendWR{wr})
-		require.NoError(t, err)
-		require.Equal(t, verbs.WCSuccess, b.one(t).Status)
-		require.NotEqual(t, before, mw.RKey())
-	}
-	write := func() verbs.WCStatus {
-		t.Helper()
-		wr := a.send[0]
-		wr.Opcode, wr.RemoteAddr, wr.RKey = verbs.OpWrite, mr.Addr(), mw.RKey()
-		_, err := a.qp.PostSend([]verbs.SendWR{wr})
-		require.NoError(t, err)
-		return a.one(t).Status
-	}
-	bind(4096)
-	require.Equal(t, verbs.WCSuccess, write())
-	bind(4096)
-	require.Equal(t, verbs.WCSuccess, write())
-	bind(0)
-	require.Equal(t, verbs.WCRemAccessErr, write())
-}
-
 // childEnv makes this program do what a test wants done in another process.
 const childEnv = "UVERBS_TEST_CHILD"
 

@@ -28,11 +28,3 @@ func TestAnExperimentalDriverIsUsedOnlyIfItIsNamed(t *testing.T) {
 	require.True(t, Experimental("mlx5"))
 	require.False(t, Experimental("rxe"))
 }
-
-func TestADeviceOfAnUnknownDriverHasNone(t *testing.T) {
-	for _, name := range []string{"", "irdma"} {
-		_, err := driverOf(rdmahost.Device{Name: "irdma0", Driver: name})
-		require.ErrorIs(t, err, verbs.ErrUnsupported)
-		require.False(t, Drives(name))
-	}
-}
