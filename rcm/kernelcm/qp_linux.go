@@ -50,33 +50,14 @@ func (id *cmID) toRTS(qp *verbs.QP, p *rcm.ConnParam, depth handshake.ReadDepth)
 	if err != nil {
 		return err
 	}
-	rtr := verbs.QPAttr{
-		State:           verbs.QPStateRTR,
-		AV:              a.ah.vector(),
-		PathMTU:         verbs.MTU(a.pathMTU),
-		DestQPN:         a.destQPN,
-		RQPSN:           a.rqPSN,
-		MaxDestRdAtomic: depth.In,
-		MinRNRTimer:     p.MinRNRTimer,
-	}
-	err = qp.Modify(rtr, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|
-		verbs.QPAttrRQPSN|verbs.QPAttrMaxDestRdAtomic|verbs.QPAttrMinRNRTimer)
-	if err != nil {
+	path := handshake.Path{AV: a.ah.vector(), MTU: verbs.MTU(a.pathMTU), DestQPN: a.destQPN, RQPSN: a.rqPSN}
+	if err := handshake.ToRTR(qp, p, path, depth); err != nil {
 		return err
 	}
 	if a, err = id.qpAttr(uint32(verbs.QPStateRTS)); err != nil {
 		return err
 	}
-	rts := verbs.QPAttr{
-		State:       verbs.QPStateRTS,
-		Timeout:     p.Timeout,
-		RetryCount:  p.RetryCount,
-		RNRRetry:    p.RNRRetry,
-		SQPSN:       a.sqPSN,
-		MaxRdAtomic: depth.Out,
-	}
-	return qp.Modify(rts, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|
-		verbs.QPAttrSQPSN|verbs.QPAttrMaxRdAtomic)
+	return handshake.ToRTS(qp, p, a.sqPSN, depth)
 }
 
 func (a *ucmAHAttr) vector() verbs.AddressVector {

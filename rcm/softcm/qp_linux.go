@@ -59,28 +59,12 @@ func connectQP(qp *verbs.QP, p *rcm.ConnParam, local, peer handshake.Endpoint, d
 	if port, err := qp.PD().Context().QueryPort(onlyPort); err == nil && port.ActiveMTU.Bytes() > 0 {
 		mtu = port.ActiveMTU
 	}
-	rtr := verbs.QPAttr{
-		State:           verbs.QPStateRTR,
-		AV:              verbs.AddressVector{DGID: peer.GID, IsGlobal: true, HopLimit: 1, Port: onlyPort},
-		PathMTU:         mtu,
-		DestQPN:         peer.QPN,
-		RQPSN:           peer.PSN,
-		MaxDestRdAtomic: depth.In,
-		MinRNRTimer:     p.MinRNRTimer,
+	path := handshake.Path{
+		AV:  verbs.AddressVector{DGID: peer.GID, IsGlobal: true, HopLimit: 1, Port: onlyPort},
+		MTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
 	}
-	err := qp.Modify(rtr, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|
-		verbs.QPAttrRQPSN|verbs.QPAttrMaxDestRdAtomic|verbs.QPAttrMinRNRTimer)
-	if err != nil {
+	if err := handshake.ToRTR(qp, p, path, depth); err != nil {
 		return err
 	}
-	rts := verbs.QPAttr{
-		State:       verbs.QPStateRTS,
-		Timeout:     p.Timeout,
-		RetryCount:  p.RetryCount,
-		RNRRetry:    p.RNRRetry,
-		SQPSN:       local.PSN,
-		MaxRdAtomic: depth.Out,
-	}
-	return qp.Modify(rts, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|
-		verbs.QPAttrSQPSN|verbs.QPAttrMaxRdAtomic)
+	return handshake.ToRTS(qp, p, local.PSN, depth)
 }

@@ -55,31 +55,12 @@ func Complete(p rcm.ConnParam, qp *verbs.QP, maxData int) (rcm.ConnParam, error)
 	return p, nil
 }
 
-// Prepare lets the caller make qp, which is in INIT, ready for the peer.
-func Prepare(p *rcm.ConnParam, qp *verbs.QP) error {
-	if p.Prepare == nil {
-		return nil
-	}
-	if err := p.Prepare(qp); err != nil {
-		return fmt.Errorf("prepare QP: %w", err)
-	}
-	return nil
-}
-
 // ReadDepth is how many READs and atomics may be under way in each direction.
 type ReadDepth struct{ Out, In uint8 }
 
 // Agree cuts our wishes down to what the peer announced.
 func Agree(p *rcm.ConnParam, peerResources, peerDepth uint8) ReadDepth {
 	return ReadDepth{Out: min(p.InitiatorDepth, peerResources), In: min(p.ResponderResources, peerDepth)}
-}
-
-// Failed moves the QP of a connection that did not come about to ERR and
-// returns err.
-func Failed(qp *verbs.QP, err error) error {
-	// The QP may be in RESET or closed; then there is nothing to stop.
-	_ = qp.Fail()
-	return err
 }
 
 // ContextError is what a call returns that ctx has ended: a deadline is a
