@@ -3,11 +3,11 @@ package rnet
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -23,7 +23,7 @@ type resources struct {
 // countResources counts now. What the system does not tell (anywhere but on Linux)
 // counts as nothing.
 func countResources() resources {
-	c := resources{pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
+	c := resources{pinned: verbs.PinnedBytes(), goroutines: len(leak.ProductionGoroutines())}
 	list, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
@@ -60,7 +60,7 @@ func (c resources) leftovers() string {
 	}
 	text := fmt.Sprintf("%+v, before %+v", now, c)
 	if now.goroutines > c.goroutines {
-		text += "\n" + ownGoroutines()
+		text += "\n" + strings.Join(leak.ProductionGoroutines(), "\n\n")
 	}
 	return text
 }
@@ -90,26 +90,4 @@ func awaitNoSessions(t testing.TB) {
 		defer devices.mu.Unlock()
 		return len(liveSessions.list()) == 0 && len(devices.open) == 0
 	})
-}
-
-// ownGoroutines returns the stacks of the goroutines that this module's code
-// started, tests excepted, each followed by an empty line.
-func ownGoroutines() string {
-	buf := make([]byte, 1<<20)
-	for {
-		n := runtime.Stack(buf, true)
-		if n < len(buf) {
-			buf = buf[:n]
-			break
-		}
-		buf = make([]byte, 2*len(buf))
-	}
-	var own strings.Builder
-	for _, stack := range strings.Split(string(buf), "\n\n") {
-		_, creator, started := strings.Cut(stack, "created by github.com/seed-b9b531af/ramjet/")
-		if started && !strings.Contains(creator, "_test.go") {
-			own.WriteString(strings.TrimSpace(stack) + "\n\n")
-		}
-	}
-	return own.String()
 }

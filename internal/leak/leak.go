@@ -1,10 +1,11 @@
-// Package leak tells tests, on Linux, what they have left behind.
+// Package leak tells tests what they have left behind.
 package leak
 
 import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// Main is what TestMain has to do: it runs the tests and ends the process, as
+// Main is what TestMain has to do on Linux: it runs the tests and ends the process, as
 // failed if they leave goroutines, descriptors or pinned bytes.
 func Main(m *testing.M) {
 	startPoller()
@@ -66,15 +67,38 @@ func Descriptors() int {
 	return len(list)
 }
 
+const module = "github.com/seed-b9b531af/ramjet/"
+
 // Goroutines returns the stacks of the goroutines that code of this module has
 // started, that of tests included, but of the one that calls.
 func Goroutines() []string {
+	return startedBy(func(creator string) bool { return strings.HasPrefix(creator, module) })
+}
+
+// ProductionGoroutines is Goroutines without what tests have started, and with what
+// functions have started whose names begin as one of others.
+func ProductionGoroutines(others ...string) []string {
+	return startedBy(func(creator string) bool {
+		if strings.HasPrefix(creator, module) {
+			return !strings.Contains(creator, "_test.go")
+		}
+		return slices.ContainsFunc(others, func(other string) bool { return strings.HasPrefix(creator, other) })
+	})
+}
+
+// startedBy returns the stacks of goroutines by what stands behind "created by" there: a
+// function, and on the next line its file.
+func startedBy(wanted func(creator string) bool) []string {
 	buf := make([]byte, 1<<20)
-	buf = buf[:runtime.Stack(buf, true)]
+	n := runtime.Stack(buf, true)
+	for n == len(buf) {
+		buf = make([]byte, 2*len(buf))
+		n = runtime.Stack(buf, true)
+	}
 	var own []string
-	for _, stack := range strings.Split(string(buf), "\n\n")[1:] {
-		if strings.Contains(stack, "created by github.com/seed-b9b531af/ramjet/") {
-			own = append(own, stack)
+	for _, stack := range strings.Split(string(buf[:n]), "\n\n")[1:] {
+		if _, creator, ok := strings.Cut(stack, "created by "); ok && wanted(creator) {
+			own = append(own, strings.TrimSpace(stack))
 		}
 	}
 	return own

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -40,7 +40,7 @@ type resources struct {
 }
 
 func countResources() resources {
-	c := resources{descriptors: make(map[string]int), pinned: verbs.PinnedBytes(), goroutines: strings.Count(ownGoroutines(), "\n\n")}
+	c := resources{descriptors: make(map[string]int), pinned: verbs.PinnedBytes(), goroutines: len(ownGoroutines())}
 	list, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
@@ -61,7 +61,7 @@ func (c resources) leftovers() string {
 			return ""
 		}
 		if time.Now().After(end) {
-			return fmt.Sprintf("%+v, before %+v\n%s%s", now, c, ownSockets(), ownGoroutines())
+			return fmt.Sprintf("%+v, before %+v\n%s%s", now, c, ownSockets(), strings.Join(ownGoroutines(), "\n\n"))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -99,19 +99,5 @@ func ownSockets() string {
 }
 
 // ownGoroutines returns the stacks of the goroutines that this module's code
-// started, tests excepted, and those of gnet's engines (its pool of workers
-// stays), each followed by an empty line.
-func ownGoroutines() string {
-	buf := make([]byte, 4<<20)
-	buf = buf[:runtime.Stack(buf, true)]
-	var own strings.Builder
-	for _, stack := range strings.Split(string(buf), "\n\n") {
-		_, creator, _ := strings.Cut(stack, "created by ")
-		ours := strings.HasPrefix(creator, "github.com/seed-b9b531af/ramjet/") && !strings.Contains(creator, "_test.go")
-		engine := strings.HasPrefix(creator, "golang.org/x/sync/errgroup")
-		if ours || engine {
-			own.WriteString(strings.TrimSpace(stack) + "\n\n")
-		}
-	}
-	return own.String()
-}
+// started, tests excepted, and those of gnet's engines (its pool of workers stays).
+func ownGoroutines() []string { return leak.ProductionGoroutines("golang.org/x/sync/errgroup") }
