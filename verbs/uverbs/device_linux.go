@@ -342,6 +342,11 @@ func (d *device) run(r *abi.Request) error {
 	}
 	defer abi.ReturnPage(p)
 	err = d.submit(p, r)
+	if errno, ok := err.(unix.Errno); ok {
+		if c, ok := d.driver.(driver.ErrnoContext); ok {
+			err = c.Errno(r.Cmd, errno)
+		}
+	}
 	if err != nil {
 		return d.failed(r.Cmd.String(), err)
 	}

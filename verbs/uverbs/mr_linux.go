@@ -123,10 +123,6 @@ func (r *region) Deregister() error {
 		return verbs.ErrClosed
 	}
 	err := r.dev.command(abi.CmdDeregMR, abi.BytesOf(&abi.HandleOnly{Handle: r.handle}), nil)
-	if errors.Is(err, verbs.ErrInvalid) {
-		// This is how rxe says that windows are bound to it.
-		err = fmt.Errorf("%w: %w", verbs.ErrBusy, err)
-	}
 	if errors.Is(err, verbs.ErrBusy) {
 		return err
 	}

@@ -3,11 +3,12 @@
 //
 // The core's table of them is in drivers_linux.go of package uverbs. A driver
 // implements [Driver], which opens a [Context], and the queues that the context makes:
-// [CQ], [QP] and [SRQ]. Where a device needs more of the core, its queues have
-// further methods, which the core finds by type assertion. They do not depend on each
-// other:
+// [CQ], [QP] and [SRQ]. Where a device needs more of the core, its context and its
+// queues have further methods, which the core finds by type assertion. They do not
+// depend on each other:
 //
 //	interface     implement it if                                         example
+//	ErrnoContext  errnos mean other things than with other drivers        rxe
 //	EventCQ       arming takes the number of events that were read        mlx5
 //	ReservingCQ   the driver keeps entries of the CQ for itself           mlx5
 //	DoorbellQP    sends are started by a store to a page of the device    mlx5
@@ -42,6 +43,8 @@
 package driver
 
 import (
+	"syscall"
+
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
@@ -115,6 +118,14 @@ type Context interface {
 	// Close is called once, when all objects are gone, and unmaps what Open
 	// has mapped.
 	Close()
+}
+
+// ErrnoContext is a Context of a device whose driver in the kernel answers commands with
+// errnos that mean something else with other drivers.
+type ErrnoContext interface {
+	Context
+	// Errno is what the answer to a command that has failed means.
+	Errno(cmd abi.Command, errno syscall.Errno) syscall.Errno
 }
 
 // QPAttr is what a QP is to be. The CQ of its receives is not here, for no driver

@@ -3,6 +3,8 @@
 package rxe
 
 import (
+	"syscall"
+
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
@@ -26,6 +28,15 @@ type context struct {
 }
 
 func (*context) Close() {}
+
+// Errno: rxe refuses to deregister memory that windows are bound to as if the command
+// made no sense.
+func (*context) Errno(cmd abi.Command, errno syscall.Errno) syscall.Errno {
+	if cmd == abi.CmdDeregMR && errno == syscall.EINVAL {
+		return syscall.EBUSY
+	}
+	return errno
+}
 
 func (*context) Udata(abi.Command) driver.Udata { return driver.Udata{} }
 
