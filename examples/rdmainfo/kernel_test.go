@@ -56,9 +56,6 @@ func TestKernelDevicesAreShown(t *testing.T) {
 func TestSelfTestOfKernelDevices(t *testing.T) {
 	for _, name := range demanded(t) {
 		t.Run(name, func(t *testing.T) {
-			if strings.HasPrefix(name, "siw") {
-				t.Skip("siw: bytes of a READ are seen late in its traffic, which is not explained yet")
-			}
 			said := run(t, "-selftest", "-time", "3s", "-device", name)
 			require.Contains(t, said, "ramjet self test of "+name+", port 1: PASSED\n")
 			require.NotContains(t, said, "FAILED")

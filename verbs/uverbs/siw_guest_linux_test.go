@@ -262,3 +262,37 @@ func TestNobodySeesTheCompletionOfAnEmptyWrite(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n, "%+v", wcs)
 }
+
+// TestSiwSendsShortRequestsOfTwoPages has the thread of the kernel's driver send short
+// requests whose memory lies in two pages: it sends what has waited, by a fence, for a
+// READ.
+func TestSiwSendsShortRequestsOfTwoPages(t *testing.T) {
+	a, b := connectedSiw(t, rcm.ConnParam{ResponderResources: 1, InitiatorDepth: 1})
+	const page, to, room, reads, read = 4096, 0, 64, 1 << 19, 1 << 18
+	for i := range 2 * page {
+		a.mr.Bytes()[i] = byte(i ^ i>>8)
+	}
+	for _, opcode := range []verbs.Opcode{verbs.OpWrite, verbs.OpSend} {
+		for _, n := range []int{2, 3, 16, 31, 32, 33} {
+			for first := 1; first < n; first += max(1, n/5) {
+				clear(b.mr.Bytes()[to:][:room])
+				_, err := b.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{b.mr.SGE(to, room)}}})
+				require.NoError(t, err)
+				wrs := []verbs.SendWR{
+					{Opcode: verbs.OpRead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(reads, read)}, RemoteAddr: b.mr.Addr() + reads, RKey: b.mr.RKey()},
+					{Opcode: opcode, Flags: verbs.SendSignaled | verbs.SendFence, SGL: []verbs.SGE{a.mr.SGE(page-first, n)}, RemoteAddr: b.mr.Addr() + to, RKey: b.mr.RKey()},
+				}
+				if opcode == verbs.OpWrite { // which is in b's memory when a message behind it is
+					wrs = append(wrs, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+				}
+				_, err = a.PostSend(wrs)
+				require.NoError(t, err)
+				for range wrs {
+					require.Equal(t, verbs.WCSuccess, a.next(t).Status)
+				}
+				require.Equal(t, verbs.WCSuccess, b.next(t).Status)
+				require.Equal(t, a.mr.Bytes()[page-first:][:n], b.mr.Bytes()[to:][:n], "%v of %d bytes, %d of them in the first page", opcode, n, first)
+			}
+		}
+	}
+}

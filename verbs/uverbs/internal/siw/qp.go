@@ -215,6 +215,9 @@ func (q *qp) putSend(wr *verbs.SendWR) (word uint32, err error) {
 	} else {
 		sqe.sge[0] = sge{} // a READ always has one
 		sges = putSGEs(sqe.sge[:], wr.SGL)
+		if sges == 1 && wr.Opcode != verbs.OpRead {
+			sges = splitShort(&sqe.sge)
+		}
 	}
 	return packWord(flags, uint8(sges), op), nil
 }
@@ -233,6 +236,28 @@ func putSGEs(dst []sge, sgl []verbs.SGE) (n int) {
 		}
 	}
 	return n
+}
+
+const (
+	maxInHeader = 32   // MAX_HDR_INLINE: a payload that goes with the header, of one SGE
+	leastPage   = 4096 // divides the size of any machine's pages
+)
+
+// splitShort makes two SGEs of a short one that lies in two pages, and returns how many
+// there are. The kernel's driver copies a payload of one short SGE behind the header,
+// and in its thread it takes the length of the second page's part for that of the
+// first's: the peer gets other bytes, of memory behind the first page too (siw_try_1seg
+// of drivers/infiniband/sw/siw/siw_qp_tx.c, kernels 6.1 and 6.12). It copies nothing of
+// two.
+func splitShort(sges *[maxSGE]sge) int {
+	s := sges[0]
+	first := uint32(leastPage - s.addr%leastPage)
+	if s.length > maxInHeader || s.length <= first {
+		return 1
+	}
+	sges[0].length = first
+	sges[1] = sge{addr: s.addr + uint64(first), length: s.length - first, lkey: s.lkey}
+	return 2
 }
 
 // countSGEs is how many elements putSGEs would write.

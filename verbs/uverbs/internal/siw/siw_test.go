@@ -195,6 +195,31 @@ func TestSiwGetsNoEmptySGEs(t *testing.T) {
 	require.EqualValues(t, 7, rqe.sge[1].length)
 }
 
+func TestSiwGetsShortMemoryOfTwoPagesInTwoSGEs(t *testing.T) {
+	for _, c := range []struct {
+		op   verbs.Opcode
+		addr uint64
+		n    uint32
+		want []sge
+	}{
+		{verbs.OpSend, 0x4ffe, 2, []sge{{addr: 0x4ffe, length: 2, lkey: 6}}},
+		{verbs.OpSend, 0x4fff, 2, []sge{{addr: 0x4fff, length: 1, lkey: 6}, {addr: 0x5000, length: 1, lkey: 6}}},
+		{verbs.OpWrite, 0x4ff0, 32, []sge{{addr: 0x4ff0, length: 16, lkey: 6}, {addr: 0x5000, length: 16, lkey: 6}}},
+		{verbs.OpSendWithInv, 0x4fe1, 32, []sge{{addr: 0x4fe1, length: 31, lkey: 6}, {addr: 0x5000, length: 1, lkey: 6}}},
+		{verbs.OpWrite, 0x4ff0, 33, []sge{{addr: 0x4ff0, length: 33, lkey: 6}}},
+		{verbs.OpWrite, 0x5000, 32, []sge{{addr: 0x5000, length: 32, lkey: 6}}},
+		{verbs.OpRead, 0x4fff, 2, []sge{{addr: 0x4fff, length: 2, lkey: 6}}}, // is written there
+	} {
+		q, _ := newQP(t, driver.QPAttr{}, 1, 1)
+		_, _, err := q.PostSend([]verbs.SendWR{{Opcode: c.op, SGL: []verbs.SGE{{Addr: c.addr, Length: c.n, LKey: 6}}}})
+		require.NoError(t, err)
+		got := kernelTakes(t, q, 0)
+		op, _ := operation(c.op)
+		require.Equal(t, packWord(flagValid, uint8(len(c.want)), op), got.word, "%v", c)
+		require.Equal(t, c.want, got.sge[:len(c.want)])
+	}
+}
+
 func TestSiwReadAlwaysHasACleanSGE(t *testing.T) {
 	q, _ := newQP(t, driver.QPAttr{}, 1, 1)
 	_, _, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, SGL: []verbs.SGE{{Addr: 1, Length: 2, LKey: 3}}}})
