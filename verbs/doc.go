@@ -8,6 +8,7 @@
 //
 //	import _ "github.com/seed-b9b531af/ramjet/verbs/soft"   // the software HCA, "soft0"
 //	import _ "github.com/seed-b9b531af/ramjet/verbs/uverbs" // devices of the kernel: rxe, siw
+//	import _ "github.com/seed-b9b531af/ramjet/verbs/ibverbs" // others by rdma-core's C library; a module of its own
 //
 // # From a device to a completion
 //

@@ -3,7 +3,9 @@ package verbs
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -25,6 +27,13 @@ type Provider interface {
 	Devices() ([]DeviceInfo, error)
 	// Open opens the device called name.
 	Open(name string) (ContextDriver, error)
+}
+
+// A ServingProvider is a Provider that lists devices for which it may have no driver.
+type ServingProvider interface {
+	Provider
+	// Serves reports whether it has one.
+	Serves(DeviceInfo) bool
 }
 
 // ContextDriver is an open device of a provider.
@@ -188,50 +197,114 @@ func Register(p Provider) {
 	providers.byName[p.Name()] = p
 }
 
-func sortedProviders() []Provider {
+// ProvidersVar names providers in the order in which they are asked for devices that
+// several have, "ibverbs,uverbs" for instance. Those it does not name come after them.
+const ProvidersVar = "RAMJET_PROVIDERS"
+
+// defaultOrder is the order of providers that ProvidersVar does not name. Any other comes
+// after them, by name.
+var defaultOrder = []string{"soft", "uverbs"}
+
+// orderedProviders returns the providers in the order in which they are asked.
+func orderedProviders() []Provider {
 	providers.RLock()
 	defer providers.RUnlock()
 	list := make([]Provider, 0, len(providers.byName))
 	for _, p := range providers.byName {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b Provider) int { return cmp.Compare(a.Name(), b.Name()) })
+	order := append(strings.Split(os.Getenv(ProvidersVar), ","), defaultOrder...)
+	place := func(p Provider) int {
+		if i := slices.Index(order, p.Name()); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	slices.SortFunc(list, func(a, b Provider) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Name(), b.Name()))
+	})
 	return list
 }
 
-// Devices lists the devices of all providers that the program has linked in,
-// ordered by provider and name. If a provider could not list its devices, its
-// error is returned beside the devices of the others.
-func Devices() ([]DeviceInfo, error) {
-	var all []DeviceInfo
-	var firstErr error
-	for _, p := range sortedProviders() {
-		list, err := p.Devices()
-		if err != nil && firstErr == nil {
-			firstErr = fmt.Errorf("verbs: list devices of provider %s: %w", p.Name(), err)
+// candidate is a provider that lists a device.
+type candidate struct {
+	Provider
+	info   DeviceInfo
+	serves bool
+}
+
+// candidates returns who lists which device, those that serve it before those that only
+// know of it, with the first error of a provider that could not list.
+func candidates() (byDevice map[string][]candidate, order []string, err error) {
+	byDevice = make(map[string][]candidate)
+	for _, p := range orderedProviders() {
+		list, listErr := p.Devices()
+		if listErr != nil && err == nil {
+			err = fmt.Errorf("provider %s: %w", p.Name(), listErr)
 		}
 		list = slices.Clone(list)
 		slices.SortFunc(list, func(a, b DeviceInfo) int { return cmp.Compare(a.Name, b.Name) })
-		all = append(all, list...)
+		for _, d := range list {
+			if byDevice[d.Name] == nil {
+				order = append(order, d.Name)
+			}
+			s, asks := p.(ServingProvider)
+			byDevice[d.Name] = append(byDevice[d.Name], candidate{p, d, !asks || s.Serves(d)})
+		}
 	}
-	return all, firstErr
+	for _, list := range byDevice {
+		slices.SortStableFunc(list, func(a, b candidate) int {
+			switch {
+			case a.serves == b.serves:
+				return 0
+			case a.serves:
+				return -1
+			}
+			return 1
+		})
+	}
+	return byDevice, order, err
 }
 
-// Open opens the device called name, whichever provider has it. The error
-// wraps ErrNoDevice if there is none, and what kept a provider from looking.
+// Devices lists the devices of all providers that the program has linked in,
+// ordered by provider and name. A device that several have is there once, with the one
+// that [Open] asks first. If a provider could not list its devices, its
+// error is returned beside the devices of the others.
+func Devices() ([]DeviceInfo, error) {
+	byDevice, order, err := candidates()
+	var all []DeviceInfo
+	for _, name := range order {
+		all = append(all, byDevice[name][0].info)
+	}
+	if err != nil {
+		err = fmt.Errorf("verbs: list devices of %w", err)
+	}
+	return all, err
+}
+
+// Open opens the device called name, whichever provider has it. Of several, those that
+// have a driver for the device come first, then those that the variable
+// RAMJET_PROVIDERS names, in its order, then "soft" and "uverbs", then the others by name.
+// One that cannot open the device lets the next one try, and the error is that of the
+// first. It wraps ErrNoDevice if there is none, and what kept a provider from looking.
 func Open(name string) (*Context, error) {
+	byDevice, _, err := candidates()
+	var first error
+	for _, p := range byDevice[name] {
+		ctx, err := openWith(p, name)
+		if err == nil {
+			return ctx, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if first != nil {
+		return nil, first
+	}
 	notFound := ErrNoDevice
-	for _, p := range sortedProviders() {
-		list, err := p.Devices()
-		if err != nil {
-			notFound = fmt.Errorf("%w: provider %s: %w", notFound, p.Name(), err)
-			continue
-		}
-		for _, d := range list {
-			if d.Name == name {
-				return openWith(p, name)
-			}
-		}
+	if err != nil {
+		notFound = fmt.Errorf("%w: %w", notFound, err)
 	}
 	return nil, &Error{Op: "open", Device: name, Err: notFound, Hint: "verbs.Devices lists what is there"}
 }

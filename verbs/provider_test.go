@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,4 +85,71 @@ func TestWithoutProvidersThereIsNoDevice(t *testing.T) {
 func TestAProviderNameIsTakenOnce(t *testing.T) {
 	onlyProviders(t, listing{name: "a"})
 	require.Panics(t, func() { Register(listing{name: "a"}) })
+}
+
+// serving is a provider that has drivers for some of what it lists.
+type serving struct {
+	listing
+	drives []string
+	ctx    ContextDriver
+}
+
+func (s serving) Serves(d DeviceInfo) bool { return slices.Contains(s.drives, d.Name) }
+
+func (s serving) Open(name string) (ContextDriver, error) {
+	if s.ctx != nil && slices.Contains(s.drives, name) {
+		return s.ctx, nil
+	}
+	return nil, errors.New(s.name + " cannot open")
+}
+
+// opened is a device that tells who has opened it.
+type opened struct {
+	ContextDriver
+	by string
+}
+
+func (o opened) QueryDevice() (DeviceAttr, error) {
+	return DeviceAttr{DeviceInfo: DeviceInfo{Provider: o.by}}, nil
+}
+
+func TestADeviceOfSeveralProvidersIsThereOnce(t *testing.T) {
+	others := serving{listing{name: "others", devices: []string{"a0", "b0", "c0"}}, []string{"a0", "b0"}, opened{by: "others"}}
+	ours := serving{listing{name: "uverbs", devices: []string{"a0", "b0", "c0"}}, []string{"a0"}, opened{by: "uverbs"}}
+	onlyProviders(t, others, ours)
+	opens := func() []string {
+		var by []string
+		for _, name := range []string{"a0", "b0"} {
+			ctx, err := Open(name)
+			require.NoError(t, err)
+			by = append(by, ctx.Attr().Provider+"/"+name)
+		}
+		return by
+	}
+	list, err := Devices()
+	require.NoError(t, err)
+	require.Equal(t, []string{"uverbs/a0", "others/b0", "uverbs/c0"}, deviceNames(list))
+	require.Equal(t, deviceNames(list)[:2], opens())
+	_, err = Open("c0")
+	require.EqualError(t, err, "verbs: open on c0: uverbs cannot open", "nobody serves it: that of the first")
+
+	t.Setenv(ProvidersVar, "others,uverbs")
+	list, err = Devices()
+	require.NoError(t, err)
+	require.Equal(t, []string{"others/a0", "others/b0", "others/c0"}, deviceNames(list))
+	require.Equal(t, deviceNames(list)[:2], opens())
+	_, err = Open("c0")
+	require.EqualError(t, err, "verbs: open on c0: others cannot open")
+}
+
+func TestAProviderThatCannotOpenLetsTheNextOneTry(t *testing.T) {
+	unable := serving{listing{name: "uverbs", devices: []string{"a0"}}, []string{"a0"}, nil}
+	able := serving{listing{name: "others", devices: []string{"a0"}}, []string{"a0"}, opened{by: "others"}}
+	onlyProviders(t, unable, able)
+	list, err := Devices()
+	require.NoError(t, err)
+	require.Equal(t, []string{"uverbs/a0"}, deviceNames(list))
+	ctx, err := Open("a0")
+	require.NoError(t, err)
+	require.Equal(t, "others", ctx.Attr().Provider)
 }

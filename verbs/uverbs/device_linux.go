@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
@@ -421,7 +422,7 @@ func (d *device) Map(offset uint64, size int, may driver.Protection) ([]byte, er
 
 // Alloc maps memory that is the process's own.
 func (d *device) Alloc(size int) ([]byte, error) {
-	mem, err := mapRegion(size, false)
+	mem, err := pages.Map(size, false)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/siw"
 )
@@ -322,8 +323,8 @@ func TestWhatAQPIsMadeOfStaysWhileItIsMade(t *testing.T) {
 }
 
 func TestZeroBasedMemoryAgreesWithTheKernelsPage(t *testing.T) {
-	defer func(size int) { pageSize = size }(pageSize)
-	pageSize = 64 << 10 // as kernels for arm64 may have
+	defer func(size int) { pages.Size = size }(pages.Size)
+	pages.Size = 64 << 10 // as kernels for arm64 may have
 	o := newObjects(t)
 	mem := make([]byte, 192<<10)
 	at := 12<<10 + int(-abi.AddressOf(mem)&(64<<10-1)) // not where pages of 4 KiB and of 64 KiB begin both

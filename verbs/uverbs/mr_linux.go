@@ -3,12 +3,12 @@ package uverbs
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
@@ -28,13 +28,13 @@ type region struct {
 }
 
 func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verbs.MRDriver, error) {
-	mapped, err := mapRegion(length, opt.HugePages)
+	mapped, err := pages.Map(length, opt.HugePages)
 	if err != nil {
 		return nil, err
 	}
 	r, err := p.register(&region{mem: mapped[:length:length], owned: mapped}, access)
 	if err != nil {
-		_ = unix.Munmap(mapped) // fails only for memory that is not mapped
+		pages.Unmap(mapped)
 		return nil, err
 	}
 	return r, nil
@@ -50,45 +50,13 @@ func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error)
 	return r, nil
 }
 
-// pageSize is the size of the machine's pages: 4 KiB, or 16 or 64 KiB on some
-// kernels for arm64.
-var pageSize = os.Getpagesize()
-
-const hugePageSize = 2 << 20
-
-// mapRegion maps at least length bytes that a forked child does not inherit:
-// the device writes to these pages, and a copy on write would tear them off.
-func mapRegion(length int, huge bool) ([]byte, error) {
-	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
-	var mem []byte
-	err := error(unix.EINVAL)
-	if huge && length >= hugePageSize {
-		rounded := (length + hugePageSize - 1) &^ (hugePageSize - 1)
-		mem, err = unix.Mmap(-1, 0, rounded, prot, flags|unix.MAP_HUGETLB)
-	}
-	if err != nil {
-		rounded := (length + pageSize - 1) &^ (pageSize - 1)
-		if mem, err = unix.Mmap(-1, 0, rounded, prot, flags); err != nil {
-			return nil, os.NewSyscallError("mmap", err)
-		}
-		if huge {
-			_ = unix.Madvise(mem, unix.MADV_HUGEPAGE) // a wish
-		}
-	}
-	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
-		_ = unix.Munmap(mem)
-		return nil, os.NewSyscallError("madvise", err)
-	}
-	return mem, nil
-}
-
 // register makes the kernel's side of r.
 func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 	in := abi.RegMRIn{
 		Start: abi.AddressOf(r.mem), Length: uint64(len(r.mem)), HCAVA: abi.AddressOf(r.mem), PDHandle: p.handle, AccessFlags: uint32(access),
 	}
 	if access&verbs.AccessZeroBased != 0 {
-		in.HCAVA %= uint64(pageSize) // the kernel wants the offset within the page to agree
+		in.HCAVA %= uint64(pages.Size) // the kernel wants the offset within the page to agree
 	}
 	var out abi.RegMROut
 	err := p.end.use(func() error {
@@ -134,10 +102,8 @@ func (r *region) Deregister() error {
 // unmap frees the memory. The caller holds mu.
 func (r *region) unmap() {
 	r.closed = true
-	if r.owned != nil {
-		_ = unix.Munmap(r.owned) // fails only for memory that is not mapped
-		r.owned = nil
-	}
+	pages.Unmap(r.owned)
+	r.owned = nil
 }
 
 func (r *region) abandon() {
@@ -157,7 +123,7 @@ func (r *region) Reregister(mem []byte, to verbs.PDDriver, access verbs.Access, 
 	if mask&verbs.MRChangeMemory != 0 {
 		in.Start, in.Length, in.HCAVA = abi.AddressOf(mem), uint64(len(mem)), abi.AddressOf(mem)
 		if access&verbs.AccessZeroBased != 0 {
-			in.HCAVA %= uint64(pageSize)
+			in.HCAVA %= uint64(pages.Size)
 		}
 	}
 	var out abi.ReregMROut
@@ -252,6 +218,6 @@ func (d *device) hasDMABuf() bool {
 		return false
 	}
 	defer p.Dealloc()
-	err = new(region).registerDMABuf(p, -1, 0, pageSize, verbs.AccessLocalWrite)
+	err = new(region).registerDMABuf(p, -1, 0, pages.Size, verbs.AccessLocalWrite)
 	return errors.Is(err, unix.EBADF)
 }

@@ -25,6 +25,9 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 	return list, nil
 }
 
+// Serves reports whether there is a driver for the device.
+func (provider) Serves(d verbs.DeviceInfo) bool { return Drives(d.Driver) }
+
 func (provider) Open(name string) (verbs.ContextDriver, error) {
 	entries, err := rdmahost.Devices()
 	if err != nil {

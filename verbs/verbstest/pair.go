@@ -43,6 +43,8 @@ const (
 	LackPrivilegedQKey
 	// LackFlushEvent: flushed receives do not count as solicited.
 	LackFlushEvent
+	// LackSRQBound: an SRQ takes more receives than it says.
+	LackSRQBound
 )
 
 // accepts reports whether a status is what a test wants.

@@ -24,9 +24,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// packages are what the programs need, from Debian, unpacked and not installed.
+// packages are what the programs need, from Debian, unpacked and not installed, and the header of
+// libibverbs, which a test of package ibverbs compares its structures with.
 var packages = []string{"libibverbs1", "ibverbs-providers", "ibverbs-utils", "perftest", "librdmacm1", "rdmacm-utils",
-	"libnl-3-200", "libnl-route-3-200", "libibumad3", "libpci3"}
+	"libnl-3-200", "libnl-route-3-200", "libibumad3", "libpci3", "libibverbs-dev"}
 
 // rootVariable names the directory to which the packages were unpacked. If it is empty, they
 // are downloaded first.

@@ -1,0 +1,76 @@
+//go:build amd64 || arm64
+
+package ibverbs
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// lifetime is how long an object of the library is there. The library frees its memory
+// whoever still uses it, so that is counted here.
+type lifetime struct {
+	mu    sync.Mutex
+	users int  // guarded by mu: objects that are made of this one, and calls that name it
+	ended bool // guarded by mu
+}
+
+// use keeps the object until release.
+func (l *lifetime) use() error {
+	l.mu.Lock() // ends with the call that destroys the object
+	defer l.mu.Unlock()
+	if l.ended {
+		return verbs.ErrClosed
+	}
+	l.users++
+	return nil
+}
+
+func (l *lifetime) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users--
+}
+
+// during runs a call that names the object.
+func (l *lifetime) during(f func() error) error {
+	if err := l.use(); err != nil {
+		return err
+	}
+	defer l.release()
+	return f()
+}
+
+// end destroys the object if nobody uses it. After any answer but ErrBusy it is gone.
+func (l *lifetime) end(destroy func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return verbs.ErrClosed
+	}
+	if l.users > 0 {
+		return verbs.ErrBusy
+	}
+	err := destroy()
+	l.ended = !errors.Is(err, verbs.ErrBusy)
+	return err
+}
+
+// useAll keeps all of the objects, or none.
+func useAll(list ...*lifetime) error {
+	for i, l := range list {
+		if err := l.use(); err != nil {
+			releaseAll(list[:i]...)
+			return err
+		}
+	}
+	return nil
+}
+
+func releaseAll(list ...*lifetime) {
+	for _, l := range list {
+		l.release()
+	}
+}

@@ -1,0 +1,348 @@
+//go:build amd64 || arm64
+
+package ibverbs
+
+import (
+	"fmt"
+	"math/bits"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// The path of a post: the requests, their lists of memory and their inline data are laid
+// out in the arena of the queue, as many as there is room for, and the library puts them
+// into the device's queue with one call and one doorbell. It names the first that it
+// does not take.
+
+// sendBytes is the most that a request takes in the arena, and recvBytes the same of a
+// receive.
+func sendBytes(sges, inline int) int {
+	return int(unsafe.Sizeof(ibvSendWR{})) + max(sges, 1)*int(unsafe.Sizeof(ibvSGE{})) + inline + 16
+}
+
+func recvBytes(sges int) int {
+	return int(unsafe.Sizeof(ibvRecvWR{})) + sges*int(unsafe.Sizeof(ibvSGE{})) + 16
+}
+
+// PostSend posts requests. One that gives a completion holds its slot until that was
+// polled. The library would let the slot go before where the device says that it is done;
+// but then nobody who sizes a CQ by what its QPs can have outstanding would be safe from
+// overrunning it.
+func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
+	q.send.Lock()
+	defer q.send.Unlock()
+	if q.gone {
+		return 0, verbs.ErrClosed
+	}
+	switch state := verbs.QPState(q.state.Load()); state {
+	case verbs.QPStateReset, verbs.QPStateInit, verbs.QPStateRTR:
+		return 0, fmt.Errorf("%w: a QP in %v sends nothing", verbs.ErrInvalid, state)
+	}
+	if q.dev.gone.Load() {
+		return 0, errGone
+	}
+	fit, signaled := q.fitting(wrs)
+	n, err := q.postAll(wrs[:fit])
+	if err == verbs.ErrQueueFull && q.marks.spare {
+		q.sendCQ.gather()
+		var more int
+		more, err = q.postAll(wrs[n:fit])
+		n += more
+	}
+	if n < fit {
+		signaled = q.countSignaled(wrs[:n])
+	} else if err == nil && fit < len(wrs) {
+		err = verbs.ErrQueueFull
+	}
+	q.send.posted += uint64(signaled)
+	return n, err
+}
+
+// postAll posts requests, as many at once as there is room for. The caller holds the send lock.
+func (q *qp) postAll(wrs []verbs.SendWR) (n int, err error) {
+	for n < len(wrs) && err == nil {
+		var k int
+		k, err = q.postSends(wrs[n:])
+		n += k
+	}
+	return n, err
+}
+
+// postSends posts what there is room for in the arena. The caller holds the send lock.
+func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
+	room := &q.send.room
+	room.used = 0
+	bad := in[uintptr](room)
+	*bad = 0
+	first := room.used
+	var last *ibvSendWR
+	laid := 0
+	run, given, marked := q.marks.run, q.marks.given, -1
+	for i := range wrs {
+		if room.left() < sendBytes(len(wrs[i].SGL), inlineBytes(&wrs[i])) {
+			break
+		}
+		to := q.laySend(&wrs[i])
+		if q.signalAll || wrs[i].Flags&verbs.SendSignaled != 0 {
+			run, given = 0, given+1
+		} else if run++; marked < 0 && q.marks.mark(run, (q.sendLimit+1)/2) {
+			to.sendFlags |= uint32(verbs.SendSignaled)
+			run, given, marked = 0, given+1, i
+			q.marks.place.Store(given) // before the completion can be seen
+		}
+		if last != nil {
+			last.next = uintptr(unsafe.Pointer(to))
+		}
+		last = to
+		laid++
+	}
+	if laid == 0 { // more memory than the QP was made for
+		return 0, fmt.Errorf("%w: the request is longer than those of the QP", verbs.ErrInvalid)
+	}
+	head := uintptr(unsafe.Pointer(&room.mem[first]))
+	post := call{fn: q.dev.ops[opPostSend], args: [6]uintptr{q.address, head, uintptr(unsafe.Pointer(bad))}}
+	post.do()
+	n := int32(post.result)
+	if n == 0 {
+		q.marks.run, q.marks.given = run, given
+		return laid, nil
+	}
+	taken := 0
+	for at := head; at != *bad && at != 0; at = view[ibvSendWR](at).next {
+		taken++
+	}
+	taken = min(taken, laid)
+	if marked >= taken {
+		q.marks.place.Store(0)
+		marked = -1
+	}
+	for i := range wrs[:taken] {
+		if i == marked || q.signalAll || wrs[i].Flags&verbs.SendSignaled != 0 {
+			q.marks.run, q.marks.given = 0, q.marks.given+1
+		} else {
+			q.marks.run++
+		}
+	}
+	return taken, refused("ibv_post_send", n)
+}
+
+// inlineBytes is the length of inline data.
+func inlineBytes(wr *verbs.SendWR) int {
+	if wr.Flags&verbs.SendInline == 0 {
+		return 0
+	}
+	return wr.Len()
+}
+
+// laySend lays a request out. There is room for it.
+func (q *qp) laySend(wr *verbs.SendWR) *ibvSendWR {
+	room := &q.send.room
+	to := in[ibvSendWR](room)
+	*to = ibvSendWR{wrID: wr.ID, opcode: int32(wr.Opcode), sendFlags: uint32(wr.Flags)}
+	switch wr.Opcode {
+	case verbs.OpSendWithImm, verbs.OpWriteWithImm:
+		to.imm = bits.ReverseBytes32(wr.Imm)
+	case verbs.OpSendWithInv:
+		to.imm = wr.InvalidateRKey
+	}
+	switch wr.Opcode {
+	case verbs.OpWrite, verbs.OpWriteWithImm, verbs.OpRead:
+		to.remote(wr.RemoteAddr, wr.RKey)
+	case verbs.OpCompareSwap, verbs.OpFetchAdd:
+		to.atomic(wr.RemoteAddr, wr.RKey, wr.CompareAdd, wr.Swap)
+	default:
+		if d := wr.Datagram; d != nil {
+			if a, ok := d.AH.Driver().(*ah); ok {
+				to.datagram(a.address, d.QPN, d.QKey)
+			}
+		}
+	}
+	if wr.Flags&verbs.SendInline == 0 {
+		to.sgList, to.numSGE = layList(room, wr.SGL)
+		return to
+	}
+	list := in[ibvSGE](room)
+	length := wr.Len()
+	*list = ibvSGE{length: uint32(length)}
+	if length > 0 {
+		data := unsafe.Slice((*byte)(room.take(uintptr(length))), length)
+		list.addr = uint64(uintptr(unsafe.Pointer(&data[0])))
+		for _, piece := range wr.Inline {
+			data = data[copy(data, piece):]
+		}
+	}
+	to.sgList, to.numSGE = uintptr(unsafe.Pointer(list)), 1
+	return to
+}
+
+// remote, atomic and datagram fill the union wr of a request: struct rdma, atomic and ud.
+func (to *ibvSendWR) remote(addr uint64, rkey uint32) {
+	to.wr[0], to.wr[1] = addr, uint64(rkey)
+}
+
+func (to *ibvSendWR) atomic(addr uint64, rkey uint32, compareAdd, swap uint64) {
+	to.wr = [4]uint64{addr, compareAdd, swap, uint64(rkey)}
+}
+
+func (to *ibvSendWR) datagram(ah uintptr, qpn, qkey uint32) {
+	to.wr[0], to.wr[1] = uint64(ah), uint64(qpn)|uint64(qkey)<<32 // two words of a processor that is little-endian
+}
+
+// layList lays a list of memory out.
+func layList(room *arena, list []verbs.SGE) (address uintptr, n int32) {
+	if len(list) == 0 {
+		return 0, 0
+	}
+	size := uintptr(len(list)) * unsafe.Sizeof(ibvSGE{})
+	p := (*ibvSGE)(room.take(size))
+	for i, to := range unsafe.Slice(p, len(list)) {
+		to = ibvSGE{addr: list[i].Addr, length: list[i].Length, lkey: list[i].LKey}
+		unsafe.Slice(p, len(list))[i] = to
+	}
+	return uintptr(unsafe.Pointer(p)), int32(len(list))
+}
+
+// refused makes an error of what the library answered to a post. Drivers tell by ENOMEM,
+// some by EAGAIN, that a queue is full, before they touch it.
+func refused(function string, n int32) error {
+	switch errno := unix.Errno(max(n, -n)); errno {
+	case unix.ENOMEM, unix.EAGAIN, unix.ENOSPC:
+		return verbs.ErrQueueFull
+	default:
+		return failed(function, errno)
+	}
+}
+
+// fitting is how many requests there is room for, and how many of those give
+// a completion.
+func (q *qp) fitting(wrs []verbs.SendWR) (n, signaled int) {
+	if q.failed.Load() {
+		// Every request completes now, and which ones have cannot be told
+		// from what is polled.
+		return len(wrs), q.countSignaled(wrs)
+	}
+	free := q.sendLimit - int(q.send.posted-q.sendDone.Load())
+	for i := range wrs {
+		if q.signalAll || wrs[i].Flags&verbs.SendSignaled != 0 {
+			if signaled >= free {
+				return i, signaled
+			}
+			signaled++
+		}
+	}
+	return len(wrs), signaled
+}
+
+func (q *qp) countSignaled(wrs []verbs.SendWR) (n int) {
+	if q.signalAll {
+		return len(wrs)
+	}
+	for i := range wrs {
+		if wrs[i].Flags&verbs.SendSignaled != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// completed counts a completion as it is polled. The CQ calls it.
+func (q *qp) completed(wc *verbs.WC) {
+	switch {
+	case wc.Status != verbs.WCSuccess:
+		// On a service that is not reliable a QP goes on if a message found a receive in an
+		// SRQ and was not allowed to go where it wanted.
+		if q.typ == verbs.QPTypeRC || wc.Status != verbs.WCRemInvReqErr && wc.Status != verbs.WCRemAccessErr {
+			q.failed.Store(true)
+		}
+	case wc.Opcode < verbs.WCRecv:
+		q.sendDone.Add(1)
+	case q.srq == nil:
+		q.recvDone.Add(1)
+	}
+}
+
+// PostRecv posts receives.
+func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	n, err := q.putRecvs(wrs)
+	if n > 0 && q.failed.Load() {
+		q.flush()
+	}
+	return n, err
+}
+
+func (q *qp) putRecvs(wrs []verbs.RecvWR) (int, error) {
+	q.recv.Lock()
+	defer q.recv.Unlock()
+	switch {
+	case q.gone:
+		return 0, verbs.ErrClosed
+	case q.srq != nil:
+		return 0, fmt.Errorf("%w: the QP receives from an SRQ", verbs.ErrInvalid)
+	case verbs.QPState(q.state.Load()) == verbs.QPStateReset:
+		return 0, fmt.Errorf("%w: a QP in RESET receives nothing", verbs.ErrInvalid)
+	case q.dev.gone.Load():
+		return 0, errGone
+	}
+	fit := len(wrs)
+	if !q.failed.Load() {
+		fit = min(fit, max(0, q.recvLimit-int(q.recv.posted-q.recvDone.Load())))
+	}
+	n, err := q.recv.postRecvs("ibv_post_recv", q.dev.ops[opPostRecv], q.address, wrs[:fit])
+	if err == nil && fit < len(wrs) {
+		err = verbs.ErrQueueFull
+	}
+	q.recv.posted += uint64(n)
+	return n, err
+}
+
+// postRecvs posts receives to a QP or an SRQ by its operation. The caller holds the lock.
+func (r *queue) postRecvs(function string, op, address uintptr, wrs []verbs.RecvWR) (n int, err error) {
+	for n < len(wrs) && err == nil {
+		var k int
+		k, err = r.postSome(function, op, address, wrs[n:])
+		n += k
+	}
+	return n, err
+}
+
+// postSome posts what there is room for in the arena.
+func (r *queue) postSome(function string, op, address uintptr, wrs []verbs.RecvWR) (int, error) {
+	room := &r.room
+	room.used = 0
+	bad := in[uintptr](room)
+	*bad = 0
+	first := room.used
+	var last *ibvRecvWR
+	laid := 0
+	for i := range wrs {
+		if room.left() < recvBytes(len(wrs[i].SGL)) {
+			break
+		}
+		to := in[ibvRecvWR](room)
+		*to = ibvRecvWR{wrID: wrs[i].ID}
+		to.sgList, to.numSGE = layList(room, wrs[i].SGL)
+		if last != nil {
+			last.next = uintptr(unsafe.Pointer(to))
+		}
+		last = to
+		laid++
+	}
+	if laid == 0 { // more memory than the queue was made for
+		return 0, fmt.Errorf("%w: the receive is longer than those of the queue", verbs.ErrInvalid)
+	}
+	head := uintptr(unsafe.Pointer(&room.mem[first]))
+	post := call{fn: op, args: [6]uintptr{address, head, uintptr(unsafe.Pointer(bad))}}
+	post.do()
+	n := int32(post.result)
+	if n == 0 {
+		return laid, nil
+	}
+	taken := 0
+	for at := head; at != *bad && at != 0; at = view[ibvRecvWR](at).next {
+		taken++
+	}
+	return min(taken, laid), refused(function, n)
+}

@@ -1,0 +1,54 @@
+//go:build amd64 || arm64
+
+package ibverbs
+
+import (
+	"errors"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// probe finds out what the library tells only of objects that were made: the services that
+// a device has, and its inline data; and whether its driver resizes CQs.
+func (d *device) probe(attr *verbs.DeviceAttr) error {
+	p, err := d.allocPD()
+	if err != nil {
+		return err
+	}
+	defer p.Dealloc()
+	made, err := d.CreateCQ(&verbs.CQAttr{CQE: 1}, nil)
+	if err != nil {
+		return err
+	}
+	defer made.Destroy()
+	if made.(*cq).resizable() {
+		attr.Caps |= verbs.CapResizeCQ
+	}
+	for typ, caps := range map[verbs.QPType]verbs.Cap{verbs.QPTypeUC: verbs.CapUC, verbs.QPTypeUD: verbs.CapUD} {
+		if _, err := p.tries(typ, made, 0); err == nil {
+			attr.Caps |= caps
+		}
+	}
+	// 256 is what other drivers have too; few devices have more.
+	for _, inline := range []int{256, 128, 64, 32} {
+		most, err := p.tries(verbs.QPTypeRC, made, inline)
+		if err == nil {
+			attr.MaxInline = min(most, 256)
+			return nil
+		}
+		if errors.Is(err, verbs.ErrClosed) {
+			return err
+		}
+	}
+	return nil
+}
+
+// tries makes a QP, and tells how many inline bytes it takes.
+func (p *pd) tries(typ verbs.QPType, with verbs.CQDriver, inline int) (int, error) {
+	attr := verbs.QPInitAttr{Type: typ, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inline}}
+	q, err := p.CreateQP(&attr, with, with, nil)
+	if err != nil {
+		return 0, err
+	}
+	return attr.Cap.MaxInline, q.Destroy()
+}

@@ -1,0 +1,106 @@
+//go:build amd64 || arm64
+
+package ibverbs
+
+import (
+	"unsafe"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// srq is a shared receive queue.
+type srq struct {
+	dev     *device
+	pd      *pd
+	address uintptr // struct ibv_srq
+	life    lifetime
+
+	queue      // its lock is called mu in the lock order
+	gone  bool // guarded by the lock
+	maxWR int  // guarded by the lock
+}
+
+func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
+	s := &srq{dev: p.dev, pd: p}
+	if err := p.make(func() error { return s.create(attr) }); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *srq) create(attr *verbs.SRQAttr) (err error) {
+	in := &ibvSRQInitAttr{attr: ibvSRQAttr{maxWR: uint32(attr.MaxWR), maxSGE: uint32(max(attr.MaxSGE, 1)), limit: uint32(attr.Limit)}}
+	if s.address, err = handle(s.dev.lib.createSRQ, s.pd.address, uintptr(unsafe.Pointer(in))); err != nil {
+		return failed("ibv_create_srq", err)
+	}
+	// Of mlx5 it is the double that is told, and that of half of it which is taken.
+	s.maxWR, attr.MaxSGE = attr.MaxWR, int(in.attr.maxSGE)
+	if s.room, err = newArena(recvBytes(attr.MaxSGE)); err != nil {
+		number(s.dev.lib.destroySRQ, s.address)
+		return err
+	}
+	s.dev.add(s.address, s)
+	return nil
+}
+
+func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	s.Lock()
+	defer s.Unlock()
+	switch {
+	case s.gone:
+		return 0, verbs.ErrClosed
+	case s.dev.gone.Load():
+		return 0, errGone
+	}
+	return s.postRecvs("ibv_post_srq_recv", s.dev.ops[opPostSRQRecv], s.address, wrs)
+}
+
+// named runs a call that names the SRQ.
+func (s *srq) named(function string, f func() error) error {
+	return s.dev.during(func() error {
+		return s.life.during(func() error { return failed(function, f()) })
+	})
+}
+
+func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
+	in := &ibvSRQAttr{maxWR: uint32(attr.MaxWR), limit: uint32(attr.Limit)}
+	return s.named("ibv_modify_srq", func() error {
+		s.Lock()
+		defer s.Unlock()
+		err := status(s.dev.lib.modifySRQ, s.address, uintptr(unsafe.Pointer(in)), uintptr(mask))
+		if err == nil && mask&verbs.SRQAttrMaxWR != 0 {
+			s.maxWR = attr.MaxWR
+		}
+		return err
+	})
+}
+
+func (s *srq) Query() (verbs.SRQAttr, error) {
+	out := new(ibvSRQAttr)
+	err := s.named("ibv_query_srq", func() error {
+		return status(s.dev.lib.querySRQ, s.address, uintptr(unsafe.Pointer(out)))
+	})
+	s.Lock()
+	defer s.Unlock()
+	return verbs.SRQAttr{MaxWR: s.maxWR, MaxSGE: int(out.maxSGE), Limit: int(out.limit)}, err
+}
+
+func (s *srq) Destroy() error { return s.dev.during(s.destroy) }
+
+func (s *srq) rank() int { return rankSRQ }
+
+func (s *srq) destroy() error {
+	return s.life.end(func() error {
+		s.Lock()
+		defer s.Unlock()
+		s.dev.drop(s.address)
+		err := failed("ibv_destroy_srq", status(s.dev.lib.destroySRQ, s.address))
+		if s.dev.restore(s.address, s, err) {
+			return err
+		}
+		s.gone = true
+		s.room.free()
+		s.pd.life.release()
+		return err
+	})
+}

@@ -1,0 +1,2 @@
+// Package pages maps memory for RDMA devices.
+package pages
