@@ -10,6 +10,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // kills is how many peers die in TestNothingIsLeftOfKilledPeers.
@@ -124,6 +125,29 @@ func TestADeathFailsWhatIsPosted(t *testing.T) {
 	require.EqualValues(t, 64, wcs[0].ID)
 	require.Equal(t, verbs.WCWRFlushErr, wcs[1].Status)
 	require.Equal(t, verbs.WCWRFlushErr, wcs[2].Status)
+}
+
+// A NIC answers for a process that does not run.
+func TestAStoppedPeerIsNotDead(t *testing.T) {
+	e := newEnd(t, usual)
+	e.ackTimeout = 14 // 67 ms, half a second with the retries
+	c := startChild(t, "idle", e)
+	var line string
+	require.NoError(t, c.out.Decode(&line))
+	_, err := e.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
+	require.NoError(t, err)
+	require.Equal(t, verbs.WCSuccess, poll(t, e.send, 1)[0].Status, "they are paired")
+	require.NoError(t, c.cmd.Process.Signal(unix.SIGSTOP))
+	_, err = e.qp.PostSend([]verbs.SendWR{{
+		Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, RemoteAddr: e.peer.Addr, RKey: e.peer.RKey,
+	}})
+	require.NoError(t, err)
+	time.Sleep(time.Second)
+	n, err := e.send.Poll(make([]verbs.WC, 1))
+	require.NoError(t, err)
+	require.Zero(t, n, "nobody has told the key")
+	require.NoError(t, c.cmd.Process.Signal(unix.SIGCONT))
+	require.Equal(t, verbs.WCSuccess, poll(t, e.send, 1)[0].Status)
 }
 
 func TestADeathEndsBothKindsOfWait(t *testing.T) {

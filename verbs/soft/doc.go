@@ -37,8 +37,10 @@
 //     slot of the send queue, and inline data has no useful limit.
 //   - A QP learns of the failure or the end of its peer without sending, and
 //     goes to ERR. That alone raises no asynchronous event.
-//   - The ACK timeout counts only while the peer is not paired, or has not
-//     answered about an rkey yet; it is held between 0.5 and 5 seconds.
+//   - The ACK timeout counts only while the peer is not paired, where with the
+//     retries it is held between 0.5 and 5 seconds, or has not answered about an
+//     rkey yet, for which it has 5. That is time in which this process runs: one
+//     that was stopped, or waited for a processor, does not blame its peer.
 //   - While an SRQ is empty, messages wait in the rings of their QPs; a
 //     request into an SRQ completes when the receiver polls, or a millisecond
 //     later without.

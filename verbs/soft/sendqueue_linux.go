@@ -23,7 +23,7 @@ type sendQueue struct {
 	tries     int       // RNR retries so far
 	asks      int       // questions to the peer about its keys
 	notBefore time.Time // RNR timer
-	since     time.Time // waits for the peer since
+	silence   silence   // of the peer that it waits for
 	missing   progress  // what it waits for
 }
 
@@ -107,7 +107,7 @@ func (s *sendQueue) drop() {
 	s.first = (s.first + 1) % len(s.ring)
 	s.n--
 	s.begun, s.refused, s.sent, s.tries, s.asks = false, false, 0, 0, 0
-	s.notBefore, s.since = time.Time{}, time.Time{}
+	s.notBefore, s.silence = time.Time{}, silence{}
 }
 
 func (s *sendQueue) clear() { *s = sendQueue{} }
@@ -186,16 +186,12 @@ func (q *qp) block(state progress) bool {
 // waitForPeer bounds the time that the oldest request waits for the peer to
 // pair or to tell about a key. It returns false if it has been given up.
 func (q *qp) waitForPeer() bool {
-	now := time.Now()
-	if q.sq.since.IsZero() {
-		q.sq.since = now
-	}
 	budget := q.retryBudget()
 	if budget == 0 {
 		return true
 	}
-	left := budget - now.Sub(q.sq.since)
-	if left <= 0 {
+	left := q.sq.silence.left(time.Now(), budget)
+	if left == 0 {
 		q.give(verbs.WCRetryExcErr)
 		return false
 	}
@@ -210,14 +206,48 @@ const (
 	maxRetryBudget = 5 * time.Second
 )
 
-// retryBudget is how long the peer may keep silent, 0: for ever.
+// retryBudget is how long the peer may keep silent, 0: for ever. It is the most for a
+// peer that is paired, whose death the kernel would tell: its process does not run, and
+// a NIC would answer without it.
 func (q *qp) retryBudget() time.Duration {
 	timeout := verbs.AckTimeout(q.attr.Timeout)
 	if timeout == 0 {
 		return 0
 	}
+	if q.link != nil {
+		return maxRetryBudget
+	}
 	timeout = min(timeout, maxRetryBudget) * time.Duration(q.attr.RetryCount+1)
 	return min(max(timeout, minRetryBudget), maxRetryBudget)
+}
+
+// silence measures how long a peer has not answered, in steps of which each ends when
+// this process sees that its time is over. When the process has not run, on a busy
+// machine or because it was stopped, that counts as one step at most: the answer may have
+// come meanwhile, and the peer may have run as little.
+type silence struct {
+	steps int       // that are over
+	ends  time.Time // the present one; zero before the first
+}
+
+// silenceSteps is more than the turns that two processes take to pair and tell a key.
+const silenceSteps = 16
+
+// left returns the rest of the present step, 0 when a peer may not be silent any longer
+// that may be for as long as budget.
+func (s *silence) left(now time.Time, budget time.Duration) time.Duration {
+	if now.Before(s.ends) {
+		return s.ends.Sub(now)
+	}
+	if !s.ends.IsZero() {
+		s.steps++
+	}
+	if s.steps == silenceSteps {
+		return 0
+	}
+	step := budget / silenceSteps
+	s.ends = now.Add(step)
+	return step
 }
 
 // give fails the oldest request: with its QP, or alone if that is unreliable.
