@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/stretchr/testify/require"
@@ -44,7 +45,7 @@ func play(role, name string) {
 	case "squat":
 		_, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: name})
 		fmt.Println(err)
-		select {} // ended by the test
+		time.Sleep(time.Hour) // ended by the test; without cgo a select of nothing would be a deadlock
 	case "dial":
 		_, err := Dial(unix.SOCK_SEQPACKET, nil, name)
 		fmt.Println(err)
