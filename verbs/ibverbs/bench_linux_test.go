@@ -3,12 +3,14 @@
 package ibverbs_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/ibverbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
@@ -47,15 +49,13 @@ func newLoop(t testing.TB, provider string) *loop {
 		Cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 64},
 	})
 	require.NoError(t, err)
-	index := gid(t, ctx)
 	gids, err := ctx.QueryGIDs(1)
 	require.NoError(t, err)
-	av := verbs.AddressVector{SGIDIndex: uint8(index), HopLimit: 64, IsGlobal: true, Port: 1}
-	for _, g := range gids {
-		if g.Index == index {
-			av.DGID = g.GID
-		}
+	own, isRoCE := rdmahost.PreferredGID(gids, netip.Addr{})
+	if !isRoCE {
+		own = gids[0]
 	}
+	av := verbs.AddressVector{DGID: own.GID, SGIDIndex: uint8(own.Index), HopLimit: 64, IsGlobal: true, Port: 1}
 	require.NoError(t, l.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: access},
 		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
 	require.NoError(t, l.qp.Modify(verbs.QPAttr{

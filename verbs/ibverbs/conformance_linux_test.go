@@ -11,8 +11,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/ibverbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/conformance"
 	_ "github.com/seed-b9b531af/ramjet/verbs/uverbs" // what has to stand back
-	"github.com/seed-b9b531af/ramjet/verbs/verbstest"
 )
 
 func TestMain(m *testing.M) {
@@ -20,41 +20,14 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// open opens a device of the provider. The test is skipped where there is none.
-func open(t testing.TB, driver string) *verbs.Context {
-	t.Helper()
-	list, err := verbs.Devices()
-	require.NoError(t, err)
-	for _, d := range list {
-		if d.Driver == driver {
-			ctx, err := verbs.Open(d.Name)
-			require.NoError(t, err)
-			require.Equal(t, ibverbs.ProviderName, ctx.Attr().Provider)
-			t.Cleanup(func() { require.NoError(t, ctx.Close()) })
-			return ctx
-		}
+func TestConformance(t *testing.T) {
+	device := os.Getenv("RAMJET_DEVICES")
+	if device == "" {
+		t.Skip("RAMJET_DEVICES names no device")
 	}
-	t.Skipf("there is no RDMA device of %s", driver)
-	return nil
-}
-
-// gid is the index of the GID of a port that RoCE v2 uses with IPv4, 0 if it has none.
-func gid(t testing.TB, ctx *verbs.Context) int {
-	t.Helper()
-	list, err := ctx.QueryGIDs(1)
+	ctx, err := verbs.Open(device)
 	require.NoError(t, err)
-	require.NotEmpty(t, list)
-	for _, g := range list {
-		if g.Type == verbs.GIDTypeRoCEv2 && g.GID[10] == 0xff {
-			return g.Index
-		}
-	}
-	return 0
-}
-
-func TestConformanceOfConnectX(t *testing.T) {
-	verbstest.Run(t, func(t testing.TB) verbstest.Pair {
-		a, b := open(t, "mlx5"), open(t, "mlx5")
-		return verbstest.Pair{A: a, B: b, GIDIndexA: gid(t, a), GIDIndexB: gid(t, b), Lacks: verbstest.LackSRQBound}
-	})
+	require.Equal(t, ibverbs.ProviderName, ctx.Attr().Provider, "who serves the device")
+	require.NoError(t, ctx.Close())
+	conformance.Run(t, device)
 }

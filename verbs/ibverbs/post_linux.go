@@ -164,15 +164,15 @@ func (q *qp) laySend(wr *verbs.SendWR) *ibvSendWR {
 		to.sgList, to.numSGE = layList(room, wr.SGL)
 		return to
 	}
-	list := in[ibvSGE](room)
 	length := wr.Len()
-	*list = ibvSGE{length: uint32(length)}
-	if length > 0 {
-		data := unsafe.Slice((*byte)(room.take(uintptr(length))), length)
-		list.addr = uint64(uintptr(unsafe.Pointer(&data[0])))
-		for _, piece := range wr.Inline {
-			data = data[copy(data, piece):]
-		}
+	if length == 0 {
+		return to
+	}
+	data := unsafe.Slice((*byte)(room.take(uintptr(length))), length)
+	list := in[ibvSGE](room)
+	*list = ibvSGE{addr: uint64(uintptr(unsafe.Pointer(&data[0]))), length: uint32(length)}
+	for _, piece := range wr.Inline {
+		data = data[copy(data, piece):]
 	}
 	to.sgList, to.numSGE = uintptr(unsafe.Pointer(list)), 1
 	return to
@@ -191,18 +191,20 @@ func (to *ibvSendWR) datagram(ah uintptr, qpn, qkey uint32) {
 	to.wr[0], to.wr[1] = uint64(ah), uint64(qpn)|uint64(qkey)<<32 // two words of a processor that is little-endian
 }
 
-// layList lays a list of memory out.
+// layList lays a list of memory out, without pieces of no bytes: to many devices a length of
+// 0 means 2 GiB.
 func layList(room *arena, list []verbs.SGE) (address uintptr, n int32) {
-	if len(list) == 0 {
-		return 0, 0
+	for i := range list {
+		if list[i].Length == 0 {
+			continue
+		}
+		to := in[ibvSGE](room)
+		*to = ibvSGE{addr: list[i].Addr, length: list[i].Length, lkey: list[i].LKey}
+		if n++; n == 1 {
+			address = uintptr(unsafe.Pointer(to))
+		}
 	}
-	size := uintptr(len(list)) * unsafe.Sizeof(ibvSGE{})
-	p := (*ibvSGE)(room.take(size))
-	for i, to := range unsafe.Slice(p, len(list)) {
-		to = ibvSGE{addr: list[i].Addr, length: list[i].Length, lkey: list[i].LKey}
-		unsafe.Slice(p, len(list))[i] = to
-	}
-	return uintptr(unsafe.Pointer(p)), int32(len(list))
+	return address, n
 }
 
 // refused makes an error of what the library answered to a post. Drivers tell by ENOMEM,

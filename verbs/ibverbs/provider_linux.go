@@ -39,7 +39,7 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 	}
 	var list []verbs.DeviceInfo
 	for i := range entries {
-		if known[entries[i].Name] {
+		if known[entries[i].Name] && served(&entries[i]) {
 			info := entries[i].Info()
 			info.Provider = ProviderName
 			list = append(list, info)
@@ -47,6 +47,10 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 	}
 	return list, nil
 }
+
+// served leaves siw to package uverbs: that of the library neither flushes what is posted to a QP
+// that has failed, nor keeps from the kernel what makes that fail.
+func served(d *rdmahost.Device) bool { return d.DriverID != rdmahost.DriverSIW }
 
 // eachDevice calls f for the devices of the library until it returns false.
 func (l *library) eachDevice(f func(name string, device uintptr) bool) error {
@@ -71,7 +75,7 @@ func (provider) Open(name string) (verbs.ContextDriver, error) {
 		return nil, err
 	}
 	for i := range entries {
-		if entries[i].Name == name {
+		if entries[i].Name == name && served(&entries[i]) {
 			d, err := openDevice(entries[i])
 			if err != nil {
 				return nil, err

@@ -255,11 +255,9 @@ func (q *qp) flush() {
 	})
 }
 
-// advances reports whether the kernel frees the slots of requests as it does them, as the
-// devices made of software have it.
-func (q *qp) advances() bool {
-	return q.dev.entry.DriverID == rdmahost.DriverRXE || q.dev.entry.DriverID == rdmahost.DriverSIW
-}
+// advances reports whether the kernel frees the slots of requests as it does them, which rxe
+// has.
+func (q *qp) advances() bool { return q.dev.entry.DriverID == rdmahost.DriverRXE }
 
 // queryMask asks for everything.
 const queryMask = 1<<21 - 1
@@ -273,7 +271,7 @@ func (q *qp) Query() (attr verbs.QPAttr, err error) {
 		}
 		attr = attrOf(out)
 		if q.dev.entry.Transport == verbs.TransportIWARP {
-			// siw of kernels before 6.4 does not tell.
+			// Not all drivers tell of what the kernel has done.
 			if attr.State != verbs.QPStateErr {
 				attr.State = verbs.QPState(q.state.Load())
 			}

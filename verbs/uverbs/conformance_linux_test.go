@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/conformance"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/conformance"
 )
 
 // TestConformance is what a driver has to pass, and takes any device as it is:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/conformance"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/conformance"
 )
 
 // siwDevice is the device of the guest, siwAddr its address.

@@ -45,6 +45,11 @@ const (
 	LackFlushEvent
 	// LackSRQBound: an SRQ takes more receives than it says.
 	LackSRQBound
+	// LackLateRefusal: an atomic at an address that is not aligned is refused when it is
+	// posted.
+	LackLateRefusal
+	// LackResume: what was posted in SQD waits, in RTS too, until something else is posted.
+	LackResume
 )
 
 // accepts reports whether a status is what a test wants.

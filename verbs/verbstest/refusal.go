@@ -71,6 +71,9 @@ func testRefusal(t *testing.T, s *suite) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := s.connected(t, c.conf)
+			if c.name == "unaligned atomic" && a.pair.Lacks&LackLateRefusal != 0 {
+				t.Skip("it is refused when it is posted")
+			}
 			if a.iwarp() && (c.conf.qpAccess != 0 || c.conf.memAccess == rw) {
 				t.Skip("siw knows no rights but that to write memory")
 			}

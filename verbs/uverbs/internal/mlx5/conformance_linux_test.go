@@ -10,8 +10,8 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/abilities"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/conformance"
 	_ "github.com/seed-b9b531af/ramjet/verbs/uverbs"
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/conformance"
 	model "github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
 )

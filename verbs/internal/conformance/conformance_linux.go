@@ -53,6 +53,13 @@ var differences = map[string]difference{
 	},
 }
 
+// lacks are what providers over other software do not do, by their name and that of the
+// driver.
+var lacks = map[[2]string]verbstest.Lack{
+	{"ibverbs", "mlx5"}: verbstest.LackSRQBound,
+	{"ibverbs", "rxe"}:  verbstest.LackSRQBound | verbstest.LackLateRefusal | verbstest.LackResume,
+}
+
 // Run runs the tests between QPs of one device, of its first port, which must be up.
 func Run(t *testing.T, device string) {
 	liftPinningLimit(t)
@@ -76,6 +83,7 @@ func Run(t *testing.T, device string) {
 	if d.lacks != nil {
 		p.Lacks = d.lacks(release(t))
 	}
+	p.Lacks |= lacks[[2]string{ctx.Attr().Provider, ctx.Attr().Driver}]
 	t.Logf("%s: %+v, from GID %d", device, ctx.Attr().DeviceInfo, p.GIDIndexA)
 	verbstest.Run(t, func(t testing.TB) verbstest.Pair {
 		pair := p
