@@ -21,7 +21,7 @@ type Context struct {
 	srqs map[SRQDriver]*SRQ
 }
 
-func openWith(p Provider, name string) (*Context, error) {
+func openWith(p Provider, name string) (*Context, *Error) {
 	drv, err := p.Open(name)
 	if err != nil {
 		return nil, &Error{Op: "open", Device: name, Err: err, Hint: hintFor("open", err)}

@@ -286,10 +286,11 @@ func Devices() ([]DeviceInfo, error) {
 // have a driver for the device come first, then those that the variable
 // RAMJET_PROVIDERS names, in its order, then "soft" and "uverbs", then the others by name.
 // One that cannot open the device lets the next one try, and the error is that of the
-// first. It wraps ErrNoDevice if there is none, and what kept a provider from looking.
+// first. It wraps ErrNoDevice if there is none, and in any case what kept a provider from
+// looking.
 func Open(name string) (*Context, error) {
 	byDevice, _, err := candidates()
-	var first error
+	var first *Error
 	for _, p := range byDevice[name] {
 		ctx, err := openWith(p, name)
 		if err == nil {
@@ -299,12 +300,11 @@ func Open(name string) (*Context, error) {
 			first = err
 		}
 	}
-	if first != nil {
-		return nil, first
+	if first == nil {
+		first = &Error{Op: "open", Device: name, Err: ErrNoDevice, Hint: "verbs.Devices lists what is there"}
 	}
-	notFound := ErrNoDevice
-	if err != nil {
-		notFound = fmt.Errorf("%w: %w", notFound, err)
+	if err != nil { // who could not list may be the one that serves it
+		first.Err = fmt.Errorf("%w: %w", first.Err, err)
 	}
-	return nil, &Error{Op: "open", Device: name, Err: notFound, Hint: "verbs.Devices lists what is there"}
+	return nil, first
 }

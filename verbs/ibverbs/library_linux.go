@@ -89,12 +89,18 @@ func load() (*library, error) {
 		}
 	}
 	l := new(library)
-	for _, s := range l.symbols() {
+	return l, bind(opened, l.symbols())
+}
+
+// bind finds the functions in the opened library.
+func bind(opened uintptr, list []symbol) error {
+	for _, s := range list {
 		if *s.address = s.find(opened); *s.address == 0 && !s.optional {
-			return nil, fmt.Errorf("%w: %s has no %s of version %s; it has to be of rdma-core 28 or later", verbs.ErrUnsupported, libraryName, s.name, s.version)
+			return fmt.Errorf("%w: %s has no %s of version %s; it has to be of rdma-core 28 or later",
+				verbs.ErrUnsupported, libraryName, s.name, s.version)
 		}
 	}
-	return l, nil
+	return nil
 }
 
 // versionedSymbol is dlvsym, and errnoLocation __errno_location, once the library is open.
