@@ -36,10 +36,15 @@ func newLoop(t testing.TB, provider string) *loop {
 	if got := ctx.Attr().Provider; got != provider {
 		t.Skipf("%s serves the device", got)
 	}
+	return loopOn(t, ctx, nil)
+}
+
+func loopOn(t testing.TB, ctx *verbs.Context, ch *verbs.CompChannel) *loop {
+	t.Helper()
 	pd, err := ctx.AllocPD()
 	require.NoError(t, err)
 	l := new(loop)
-	l.cq, err = ctx.CreateCQ(verbs.CQAttr{CQE: 256}, nil)
+	l.cq, err = ctx.CreateCQ(verbs.CQAttr{CQE: 256}, ch)
 	require.NoError(t, err)
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	l.mr, err = pd.AllocMR(4096, access, verbs.MROptions{})

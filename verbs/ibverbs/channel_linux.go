@@ -169,13 +169,16 @@ func (ch *channel) rank() int { return rankChannel }
 // destroy ends all waits. The library's channel goes when its last CQ is gone.
 func (ch *channel) destroy() error {
 	ch.mu.Lock()
-	defer ch.mu.Unlock()
 	if ch.closed {
+		ch.mu.Unlock()
 		return verbs.ErrClosed
 	}
 	ch.closed = true
 	ch.stopped.Store(true)
-	ch.file.Close()
+	ch.mu.Unlock()
+	ch.file.Close() // ends when nobody reads, which takes mu
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
 	return ch.free()
 }
 
