@@ -242,12 +242,12 @@ func TestAWriteByDescriptorWaitsForAnEvent(t *testing.T) {
 		require.ErrorIs(t, rawOf(t, c).Write(never), os.ErrDeadlineExceeded)
 		require.Equal(t, 1, calls, "it was called though nothing had happened")
 
-		n := 0
-		for more := true; more; { // until the window is used up: it opens again only if much of it is read
+		n, much := 0, make([]byte, 4<<20)
+		for m := 1; m > 0 || n == 0; n += m { // until the window is used up: it opens again only if much of it is read
 			require.NoError(t, c.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
-			m, err := c.Write(make([]byte, 64<<20))
+			var err error
+			m, err = c.Write(much)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			n, more = n+m, m > 0
 		}
 		require.NoError(t, c.SetWriteDeadline(time.Time{}))
 		second := func(do func(), want error) {

@@ -138,6 +138,7 @@ func TestAStoppedPeerIsNotDead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, verbs.WCSuccess, poll(t, e.send, 1)[0].Status, "they are paired")
 	require.NoError(t, c.cmd.Process.Signal(unix.SIGSTOP))
+	require.NoError(t, unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WSTOPPED, nil)) // all its threads have stopped
 	_, err = e.qp.PostSend([]verbs.SendWR{{
 		Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, RemoteAddr: e.peer.Addr, RKey: e.peer.RKey,
 	}})
