@@ -212,7 +212,11 @@ func finish(t testing.TB, work *sync.WaitGroup) {
 		work.Wait()
 		close(finished)
 	}()
-	within(t, finished, "all have finished")
+	select {
+	case <-finished:
+	case <-time.After(3 * patience): // the work itself takes half of that in an emulated machine, over TCP too
+		t.Fatal("not in time: all have finished")
+	}
 }
 
 func eventually(t testing.TB, what string, f func() bool) {
