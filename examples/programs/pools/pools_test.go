@@ -170,7 +170,15 @@ func TestNetHTTPNoticesAClosedConnection(t *testing.T) {
 		lc := rnet.ListenConfig{Transport: transport}
 		ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		hs := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+		idle := make(chan struct{}, 3) // the server's end of a connection, after each answer
+		hs := &http.Server{
+			Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+			ConnState: func(_ net.Conn, state http.ConnState) {
+				if state == http.StateIdle {
+					idle <- struct{}{}
+				}
+			},
+		}
 		go hs.Serve(ln) // ended by Close
 		defer hs.Close()
 		noticed := make(chan struct{}, 1)
@@ -194,6 +202,8 @@ func TestNetHTTPNoticesAClosedConnection(t *testing.T) {
 		}
 		post()
 		require.True(t, post())
+		<-idle
+		<-idle                         // an answer can be here before the server takes its connection for idle
 		hs.SetKeepAlivesEnabled(false) // closes those that are idle
 		hs.SetKeepAlivesEnabled(true)
 		<-noticed
