@@ -80,6 +80,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		{"Event", testEvents},
 		{"Queue", testQueues},
 		{"State", testStates},
+		{"Transition", testTransitions},
 		{"SRQ", testSRQ},
 		{"Invalidate", testInvalidate},
 		{"Window", testWindows},

@@ -327,6 +327,13 @@ func (q *queuePair) modify(r []byte) unix.Errno {
 	if mask&maskCurrent != 0 && int(r[97]) != q.state {
 		return unix.EINVAL
 	}
+	if mask&maskAlt != 0 && q.device().config.Link == Ethernet {
+		return unix.EINVAL // core/verbs.c, _ib_modify_qp
+	}
+	if mask&(maskAV|maskPort) == maskAV && (mask&maskState == 0 || to != stateRTR) {
+		mask |= maskPort // core/uverbs_cmd.c, modify_qp
+		r[104] = r[31]
+	}
 	if !transition(q.service, q.state, to, mask) {
 		return unix.EINVAL
 	}
@@ -427,10 +434,10 @@ var changes = map[service]map[[2]int]change{
 		{stateInit, stateRTR}: {maskAV | maskMTU | maskDest | maskRQPSN | maskMaxDest | maskMinRNR,
 			maskAlt | maskAccess | maskPKey},
 		{stateRTR, stateRTS}: {maskTimeout | maskRetry | maskRNRRetry | maskSQPSN | maskMaxRead,
-			maskAlt | maskAccess | maskMinRNR | maskMigrate},
-		{stateRTS, stateRTS}: {0, maskAccess | maskMinRNR | maskAlt | maskMigrate},
+			maskCurrent | maskAlt | maskAccess | maskMinRNR | maskMigrate},
+		{stateRTS, stateRTS}: {0, maskCurrent | maskAccess | maskMinRNR | maskAlt | maskMigrate},
 		{stateRTS, stateSQD}: {0, maskSQD},
-		{stateSQD, stateRTS}: {0, maskAlt | maskAccess | maskMinRNR | maskMigrate},
+		{stateSQD, stateRTS}: {0, maskCurrent | maskAlt | maskAccess | maskMinRNR | maskMigrate},
 		{stateSQD, stateSQD}: {0, maskPort | maskAV | maskTimeout | maskRetry | maskRNRRetry | maskMaxRead | maskMaxDest |
 			maskAlt | maskAccess | maskPKey | maskMinRNR | maskMigrate},
 	},
@@ -438,23 +445,23 @@ var changes = map[service]map[[2]int]change{
 		{stateReset, stateInit}: {maskPKey | maskPort | maskAccess, 0},
 		{stateInit, stateInit}:  {0, maskPKey | maskPort | maskAccess},
 		{stateInit, stateRTR}:   {maskAV | maskMTU | maskDest | maskRQPSN, maskAlt | maskAccess | maskPKey},
-		{stateRTR, stateRTS}:    {maskSQPSN, maskAlt | maskAccess | maskMigrate},
-		{stateRTS, stateRTS}:    {0, maskAccess | maskAlt | maskMigrate},
+		{stateRTR, stateRTS}:    {maskSQPSN, maskCurrent | maskAlt | maskAccess | maskMigrate},
+		{stateRTS, stateRTS}:    {0, maskCurrent | maskAccess | maskAlt | maskMigrate},
 		{stateRTS, stateSQD}:    {0, maskSQD},
-		{stateSQD, stateRTS}:    {0, maskAlt | maskAccess | maskMigrate},
+		{stateSQD, stateRTS}:    {0, maskCurrent | maskAlt | maskAccess | maskMigrate},
 		{stateSQD, stateSQD}:    {0, maskAV | maskAlt | maskAccess | maskPKey | maskMigrate},
-		{stateSQE, stateRTS}:    {0, maskAccess},
+		{stateSQE, stateRTS}:    {0, maskCurrent | maskAccess},
 	},
 	serviceUD: {
 		{stateReset, stateInit}: {maskPKey | maskPort | maskQKey, 0},
 		{stateInit, stateInit}:  {0, maskPKey | maskPort | maskQKey},
 		{stateInit, stateRTR}:   {0, maskPKey | maskQKey},
-		{stateRTR, stateRTS}:    {maskSQPSN, maskQKey},
-		{stateRTS, stateRTS}:    {0, maskQKey},
+		{stateRTR, stateRTS}:    {maskSQPSN, maskCurrent | maskQKey},
+		{stateRTS, stateRTS}:    {0, maskCurrent | maskQKey},
 		{stateRTS, stateSQD}:    {0, maskSQD},
-		{stateSQD, stateRTS}:    {0, maskQKey},
+		{stateSQD, stateRTS}:    {0, maskCurrent | maskQKey},
 		{stateSQD, stateSQD}:    {0, maskPKey | maskQKey},
-		{stateSQE, stateRTS}:    {0, maskQKey},
+		{stateSQE, stateRTS}:    {0, maskCurrent | maskQKey},
 	},
 }
 
@@ -463,10 +470,13 @@ func transition(s service, from, to int, mask uint32) bool {
 	if from > stateError || to > stateError {
 		return false
 	}
-	given := mask &^ (maskState | maskCurrent)
-	if to == stateReset || to == stateError {
-		return given == 0
+	if mask&maskCurrent != 0 && from != stateRTR && from != stateRTS && from != stateSQD && from != stateSQE {
+		return false
+	}
+	if to == stateReset || to == stateError && from != stateReset {
+		return mask&^maskState == 0
 	}
 	c, ok := changes[s][[2]int{from, to}]
+	given := mask &^ maskState
 	return ok && given&c.required == c.required && given&^(c.required|c.optional) == 0
 }

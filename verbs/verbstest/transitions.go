@@ -1,0 +1,291 @@
+package verbstest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// rule is an entry of the kernel's qp_state_table (drivers/infiniband/core/verbs.c), in
+// literal numbers: the attributes that a transition requires and allows.
+type rule struct{ required, optional verbs.QPAttrMask }
+
+const (
+	reset = verbs.QPStateReset
+	ini   = verbs.QPStateInit
+	rtr   = verbs.QPStateRTR
+	rts   = verbs.QPStateRTS
+	sqd   = verbs.QPStateSQD
+	sqe   = verbs.QPStateSQE
+	errs  = verbs.QPStateErr
+)
+
+// rules is that table, without the ways to RESET and ERR, which need nothing and allow
+// nothing.
+var rules = map[verbs.QPType]map[[2]verbs.QPState]rule{
+	verbs.QPTypeRC: {
+		{reset, ini}: {0x000038, 0},
+		{ini, ini}:   {0, 0x000038},
+		{ini, rtr}:   {0x129180, 0x004018},
+		{rtr, rts}:   {0x012e00, 0x04c00a},
+		{rts, rts}:   {0, 0x04c00a},
+		{rts, sqd}:   {0, 0x000004},
+		{sqd, rts}:   {0, 0x04c00a},
+		{sqd, sqd}:   {0, 0x06eeb8},
+		{sqe, rts}:   {0, 0},
+	},
+	verbs.QPTypeUC: {
+		{reset, ini}: {0x000038, 0},
+		{ini, ini}:   {0, 0x000038},
+		{ini, rtr}:   {0x101180, 0x004018},
+		{rtr, rts}:   {0x010000, 0x04400a},
+		{rts, rts}:   {0, 0x04400a},
+		{rts, sqd}:   {0, 0x000004},
+		{sqd, rts}:   {0, 0x04400a},
+		{sqd, sqd}:   {0, 0x044098},
+		{sqe, rts}:   {0, 0x00000a},
+	},
+	verbs.QPTypeUD: {
+		{reset, ini}: {0x000070, 0},
+		{ini, ini}:   {0, 0x000070},
+		{ini, rtr}:   {0, 0x000050},
+		{rtr, rts}:   {0x010000, 0x000042},
+		{rts, rts}:   {0, 0x000042},
+		{rts, sqd}:   {0, 0x000004},
+		{sqd, rts}:   {0, 0x000042},
+		{sqd, sqd}:   {0, 0x000050},
+		{sqe, rts}:   {0, 0x000042},
+	},
+}
+
+// allowed is the kernel's ib_modify_qp_is_ok.
+func allowed(typ verbs.QPType, from, to verbs.QPState, mask verbs.QPAttrMask) bool {
+	if mask&verbs.QPAttrCurState != 0 && from != rtr && from != rts && from != sqd && from != sqe {
+		return false
+	}
+	r, valid := rules[typ][[2]verbs.QPState{from, to}]
+	if to == reset || to == errs && from != reset {
+		r, valid = rule{}, true
+	}
+	return valid && mask&r.required == r.required && mask&^(r.required|r.optional|verbs.QPAttrState) == 0
+}
+
+// masks are those that are tried for a transition: the required attributes alone, with all
+// optional ones, without each one, and with each bit on top; each bit alone; all.
+func masks(r rule) []verbs.QPAttrMask {
+	all := r.required | r.optional
+	list := []verbs.QPAttrMask{0, r.required, all, 1<<21 - 1}
+	for bit := range 23 { // two more than there are
+		b := verbs.QPAttrMask(1) << bit
+		list = append(list, b, r.required|b, r.required&^b, all|b, all&^b)
+	}
+	for i := range list {
+		list[i] |= verbs.QPAttrState
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// A Transition is a change of a QP's state with certain attributes.
+type Transition struct {
+	Type     verbs.QPType
+	From, To verbs.QPState
+	Mask     verbs.QPAttrMask
+}
+
+func (tr Transition) String() string {
+	return fmt.Sprintf("type %d, %v to %v, mask %#x", tr.Type, tr.From, tr.To, uint32(tr.Mask))
+}
+
+// testTransitions tries every transition with many masks: as a program does, and as the
+// device takes it without the checks of package verbs. Both must say what the
+// specification says.
+func testTransitions(t *testing.T, s *suite) {
+	for _, service := range []struct {
+		name string
+		typ  verbs.QPType
+	}{{"RC", verbs.QPTypeRC}, {"UC", verbs.QPTypeUC}, {"UD", verbs.QPTypeUD}} {
+		t.Run(service.name, func(t *testing.T) {
+			w := newWalker(t, s, service.typ)
+			for from := reset; from <= errs; from++ {
+				for to := reset; to <= errs+1; to++ {
+					for _, mask := range masks(rules[service.typ][[2]verbs.QPState{from, to}]) {
+						w.try(Transition{service.typ, from, to, mask})
+					}
+				}
+			}
+			require.Greater(t, w.accepted, 40, "nothing was tried")
+			if w.noSQE {
+				t.Log("this device takes such a QP to another state than SQE when a request fails")
+			}
+			require.Empty(t, strings.Join(w.wrong, "\n"))
+		})
+	}
+}
+
+// walker takes a QP from state to state.
+type walker struct {
+	*side
+	peer     *side // where its way leads
+	typ      verbs.QPType
+	state    verbs.QPState // of the QP
+	accepted int
+	noSQE    bool // the device does not know that state
+	wrong    []string
+}
+
+func newWalker(t *testing.T, s *suite, typ verbs.QPType) *walker {
+	conf := usual
+	conf.memory = 4096
+	a, b := s.sides(t, conf)
+	if a.pair.Connect != nil {
+		t.Skip("QPs of this device have other states")
+	}
+	if typ != verbs.QPTypeRC {
+		for _, end := range []*side{a, b} {
+			end.other(typ)
+			require.NoError(t, end.qp.Modify(verbs.QPAttr{State: reset}, verbs.QPAttrState))
+		}
+	}
+	return &walker{side: a, peer: b, typ: typ}
+}
+
+// attr has a good value for each attribute of a QP that is connected to another one.
+func goodAttr(s, peer *side, from, to verbs.QPState) verbs.QPAttr {
+	way := s.vectorTo(peer)
+	return verbs.QPAttr{
+		State: to, CurState: from, Access: everyRight, Port: 1, QKey: datagramQKey, AV: way, AltAV: way, AltPort: 1,
+		AltTimeout: 14, PathMTU: verbs.MTU1024, Timeout: 14, RetryCount: 7, RNRRetry: 7, RQPSN: 9, SQPSN: 9,
+		MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 12, DestQPN: peer.qp.Num(),
+	}
+}
+
+// try makes a transition both ways, from where it begins.
+func (w *walker) try(tr Transition) {
+	want := allowed(tr.Type, tr.From, tr.To, tr.Mask) && !w.kernelRefuses(tr)
+	if w.goTo(tr.From) {
+		err := w.qp.Modify(goodAttr(w.side, w.peer, tr.From, tr.To), tr.Mask)
+		w.judge(tr, "", want, err)
+	}
+	if w.ctx.Attr().Provider != "soft" && w.goTo(tr.From) { // which leaves the masks to package verbs
+		attr := goodAttr(w.side, w.peer, tr.From, tr.To)
+		err := w.qp.Driver().Modify(&attr, tr.Mask)
+		w.judge(tr, " of the device", want, err)
+	}
+}
+
+// kernelRefuses reports whether the kernel refuses on all devices what is allowed.
+func (w *walker) kernelRefuses(tr Transition) bool {
+	switch {
+	case w.ctx.Attr().Transport == verbs.TransportSoft:
+		return false
+	case tr.Mask&verbs.QPAttrAltPath != 0 && w.ctx.Attr().Transport == verbs.TransportRoCE:
+		return true // alternate paths are for InfiniBand (core/verbs.c, _ib_modify_qp)
+	case tr.Type == verbs.QPTypeUC && tr.From == sqd && tr.To == sqd:
+		// Who changes the address vector in SQD changes the port as well
+		// (core/uverbs_cmd.c, modify_qp), which a UC QP may not.
+		return tr.Mask&verbs.QPAttrAV != 0
+	}
+	return false
+}
+
+// judge compares a verdict, and where the QP is, with what should be.
+func (w *walker) judge(tr Transition, whose string, want bool, err error) {
+	if want != (err == nil) {
+		w.wrong = append(w.wrong, fmt.Sprintf("%v: allowed is %v, the verdict%s is %v", tr, want, whose, err))
+	}
+	state := tr.From
+	if err == nil {
+		state = tr.To
+		w.accepted++
+	}
+	if w.state = w.settled(); w.state != state {
+		w.wrong = append(w.wrong, fmt.Sprintf("%v: the verdict%s is %v, and the QP in %v", tr, whose, err, w.state))
+	}
+}
+
+// goTo brings the QP to a state, and reports whether there is a way.
+func (w *walker) goTo(state verbs.QPState) bool {
+	if w.state == state {
+		return true
+	}
+	w.step(reset)
+	switch state {
+	case errs:
+		w.step(ini, errs)
+	case ini, rtr, rts:
+		for next := ini; next <= state; next++ {
+			w.step(next)
+		}
+	case sqd:
+		w.step(ini, rtr, rts, sqd)
+	case sqe:
+		return w.typ != verbs.QPTypeRC && w.fail()
+	}
+	return true
+}
+
+// fail makes a request fail at the QP itself, which takes the QP to SQE (InfiniBand
+// Architecture Specification 10.3.1), and reports whether the device does that.
+func (w *walker) fail() bool {
+	if w.noSQE {
+		return false
+	}
+	w.step(ini, rtr, rts)
+	if w.typ == verbs.QPTypeUC { // what it posts may wait for a peer
+		b := w.peer
+		for to := reset; to <= rtr; to++ {
+			mask := verbs.QPAttrState
+			if to != reset {
+				mask |= rules[w.typ][[2]verbs.QPState{to - 1, to}].required
+			}
+			require.NoError(w.t, b.qp.Modify(goodAttr(b, w.side, to-1, to), mask))
+		}
+	}
+	wr := verbs.SendWR{ID: 1, Opcode: verbs.OpSend, SGL: []verbs.SGE{{Addr: w.mr.Addr(), Length: 8, LKey: w.mr.LKey() ^ 0x100}}}
+	if w.typ == verbs.QPTypeUD {
+		ah, err := w.pd.CreateAH(w.vectorTo(w.peer))
+		require.NoError(w.t, err)
+		defer ah.Close()
+		wr.Datagram = &verbs.Datagram{AH: ah, QPN: w.peer.qp.Num(), QKey: datagramQKey}
+	}
+	w.post(wr)
+	require.Error(w.t, w.poll(w.send, 1)[0].Err())
+	w.noSQE = true
+	for range 1000 { // a device makes the completion before it changes the state
+		attr, err := w.qp.Query()
+		require.NoError(w.t, err)
+		if w.state = attr.State; w.state != rts {
+			w.noSQE = w.state != sqe
+			break
+		}
+	}
+	return !w.noSQE
+}
+
+func (w *walker) step(states ...verbs.QPState) {
+	for _, to := range states {
+		r := rules[w.typ][[2]verbs.QPState{w.state, to}]
+		require.NoError(w.t, w.qp.Modify(goodAttr(w.side, w.peer, w.state, to), r.required|verbs.QPAttrState), "from %v to %v", w.state, to)
+		w.state = w.settled()
+	}
+}
+
+// settled returns the state of the QP, once it is drained in SQD: rxe of Linux 6.12 lets it
+// go nowhere but to ERR before that.
+func (w *walker) settled() verbs.QPState {
+	for deadline := time.Now().Add(patience); ; {
+		attr, err := w.qp.Query()
+		require.NoError(w.t, err)
+		if !attr.SQDraining {
+			return attr.State
+		}
+		require.True(w.t, time.Now().Before(deadline), "the QP is not drained")
+		time.Sleep(time.Millisecond)
+	}
+}
