@@ -220,6 +220,9 @@ func (q *qp) enter(state verbs.QPState) {
 	case verbs.QPStateReset:
 		q.empty()
 	case verbs.QPStateRTS:
+		if verbs.QPState(q.state.Load()) == verbs.QPStateSQE {
+			q.restart()
+		}
 		q.setState(state)
 		q.resume()
 	case verbs.QPStateErr:
@@ -229,6 +232,14 @@ func (q *qp) enter(state verbs.QPState) {
 		}
 	}
 	q.setState(state)
+}
+
+// restart gives the slots of the send queue back: in SQE every request has completed, and
+// completions with errors are not counted.
+func (q *qp) restart() {
+	q.send.Lock()
+	defer q.send.Unlock()
+	q.sendDone.Store(q.send.posted)
 }
 
 // empty forgets what was posted before RESET, and its completions. These first:
@@ -295,9 +306,34 @@ func (q *qp) Entered(state verbs.QPState) {
 // posted then; those that came a little later wait until somebody makes it
 // look again.
 func (q *qp) failedByKernel() {
+	if q.lives() {
+		return
+	}
 	if !q.failed.Swap(true) {
 		q.flush()
 	}
+}
+
+// lives reports whether the QP is not in ERR after all, but in SQE, which it leaves by
+// Modify. That is with hardware, whose QPs that are not reliable go there.
+func (q *qp) lives() bool {
+	if q.rc || q.ownDoorbell == nil || q.failed.Load() {
+		return false
+	}
+	if !q.life.TryRLock() {
+		return true // until it is destroyed, which whoever posts may hold up
+	}
+	defer q.life.RUnlock()
+	if q.gone || !q.modify.TryLock() {
+		return true // who takes it to another state ends this one
+	}
+	defer q.modify.Unlock()
+	attr, err := q.query()
+	if err != nil || attr.State == verbs.QPStateErr {
+		return false
+	}
+	q.state.Store(uint32(verbs.QPStateSQE)) // if it is not there yet, it is on its way
+	return true
 }
 
 // fails reports whether a completion with an error is the end of the QP. On a
@@ -354,6 +390,11 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	if q.gone {
 		return verbs.QPAttr{}, verbs.ErrClosed
 	}
+	return q.query()
+}
+
+// query is Query for those who hold life.
+func (q *qp) query() (verbs.QPAttr, error) {
 	var out abi.QueryQPOut
 	in := abi.QueryQPIn{Handle: q.handle, AttrMask: queryMask}
 	if err := q.dev.command(abi.CmdQueryQP, abi.BytesOf(&in), abi.BytesOf(&out)); err != nil {

@@ -127,6 +127,25 @@ func testDatagrams(t *testing.T, s *suite) {
 		b.received(3, verbs.WCSuccess)
 		require.Equal(t, "privileged", string(b.mr.Bytes()[grhSize:][:10]))
 	})
+	t.Run("a request of its own that fails stops the send queue until RTS", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		ah, err := a.pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		back, err := b.pd.CreateAH(b.vectorTo(a))
+		require.NoError(t, err)
+		send := func(ah *verbs.AH, from, to *side) verbs.SendWR {
+			return verbs.SendWR{
+				ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{from.mr.SGE(0, 8)},
+				Datagram: &verbs.Datagram{AH: ah, QPN: to.qp.Num(), QKey: datagramQKey},
+			}
+		}
+		stopsInSQE(t, a, send(ah, a, b), func() {
+			a.receive(verbs.RecvWR{ID: 2, SGL: []verbs.SGE{a.mr.SGE(0, 100)}})
+			b.post(send(back, b, a))
+			b.sent(1, verbs.WCSuccess)
+			a.received(2, verbs.WCSuccess)
+		})
+	})
 	t.Run("the receives of an SRQ take messages too", func(t *testing.T) {
 		a, b := s.datagrams(t)
 		if !b.ctx.Attr().Caps.Has(verbs.CapSRQ) {
@@ -249,6 +268,36 @@ func testUnreliable(t *testing.T, s *suite) {
 			return imm == 3
 		})
 	})
+	t.Run("a request of its own that fails stops the send queue until RTS", func(t *testing.T) {
+		a, b := connected(t)
+		wr := a.write(b.mr.Addr(), b.mr.RKey(), 8)
+		back := b.write(a.mr.Addr(), a.mr.RKey(), 8)
+		stopsInSQE(t, a, wr, func() {
+			b.post(back)
+			b.sent(back.ID, verbs.WCSuccess)
+		})
+	})
+}
+
+// stopsInSQE makes requests of s fail, and goes on. A few more fail than the send
+// queue has room for. wr is one that does not, receives uses the QP the other way round.
+func stopsInSQE(t *testing.T, s *side, wr verbs.SendWR, receives func()) {
+	t.Helper()
+	bad := wr
+	bad.SGL = []verbs.SGE{{Addr: s.mr.Addr(), Length: 8, LKey: s.mr.LKey() ^ 0x100}}
+	for range usual.cap.MaxSendWR / 2 {
+		s.post(bad)
+		s.sent(bad.ID, verbs.WCLocProtErr)
+		if s.leaves(verbs.QPStateRTS) == verbs.QPStateErr {
+			t.Skip("this device takes the QP to ERR")
+		}
+		s.post(wr)
+		s.sent(wr.ID, verbs.WCWRFlushErr)
+		receives()
+		require.NoError(t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
+		s.post(wr)
+		s.sent(wr.ID, verbs.WCSuccess)
+	}
 }
 
 // dropped holds that a message is lost which finds no receive: attempt sends one, waits,

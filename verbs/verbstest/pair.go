@@ -359,6 +359,21 @@ func (s *side) awaitState(state verbs.QPState) {
 	}, patience, time.Millisecond, "QP does not reach %v", state)
 }
 
+// leaves waits until the QP is not in state any more, and returns where it is. A device
+// makes the completion before it changes the state.
+func (s *side) leaves(state verbs.QPState) verbs.QPState {
+	s.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		attr, err := s.qp.Query()
+		require.NoError(s.t, err)
+		if attr.State != state {
+			return attr.State
+		}
+		require.True(s.t, time.Now().Before(deadline), "the QP stays in %v", state)
+		time.Sleep(20 * time.Microsecond)
+	}
+}
+
 // pattern fills b with bytes that depend on seed and position.
 func pattern(b []byte, seed byte) []byte {
 	for i := range b {

@@ -109,9 +109,6 @@ func testStates(t *testing.T, s *suite) {
 		a.sent(1, verbs.WCSuccess)
 		b.received(0, verbs.WCSuccess)
 	})
-	// From SQE, which a QP without acknowledgements goes to by itself, no step
-	// is walked: rxe takes such a QP to ERR (6.1), and the other
-	// devices have none.
 	t.Run("INIT to INIT changes what peers may do", func(t *testing.T) {
 		conf := usual
 		conf.qpAccess = noAccess
