@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,7 +31,7 @@ func benchOver(b *testing.B, f func(b *testing.B, dial func() net.Conn)) {
 					address = roles.Start(b, "target", k.name).Line(b)
 				} else {
 					ln := k.listen(b)
-					go serveModes(ln) // ended with the listener
+					go traffic.Serve(ln) // ended with the listener
 					address = ln.Addr().String()
 				}
 				b.ReportAllocs()
@@ -53,7 +54,7 @@ func tell(b *testing.B, c net.Conn, mode byte) {
 func BenchmarkPingPong64(b *testing.B) {
 	benchOver(b, func(b *testing.B, dial func() net.Conn) {
 		c := dial()
-		tell(b, c, modeEcho)
+		tell(b, c, traffic.Echo)
 		buf := make([]byte, 64)
 		b.ResetTimer()
 		for range b.N {
@@ -70,7 +71,7 @@ func BenchmarkPingPong64(b *testing.B) {
 func benchWrites(b *testing.B, size int) {
 	benchOver(b, func(b *testing.B, dial func() net.Conn) {
 		c := dial()
-		tell(b, c, modeCount)
+		tell(b, c, traffic.Count)
 		buf := make([]byte, size)
 		b.SetBytes(int64(size))
 		b.ResetTimer()
@@ -127,7 +128,7 @@ func BenchmarkRequests1000Streams(b *testing.B) {
 		conns := make([]net.Conn, streams)
 		for i := range conns {
 			conns[i] = dial()
-			tell(b, conns[i], modeEcho)
+			tell(b, conns[i], traffic.Echo)
 		}
 		b.ResetTimer()
 		var work sync.WaitGroup

@@ -5,17 +5,18 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/testhost"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
 
@@ -67,31 +68,12 @@ func orKernel(list ...carrier) []carrier {
 	return list
 }
 
-// devicesVariable names the kernel devices that a virtual machine has for us,
-// "rxe0,siw0". Where it is set, the tests that run over all carriers run over
-// these instead; the others were run outside.
-const devicesVariable = "RAMJET_DEVICES"
-
-// kernelHosts are the addresses that the devices have there, and the model's on a model
-// host (verbs/uverbs/internal/model).
-var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "10.0.2.1", "mlx5_0": "10.77.0.1"}
-
-// ownHost is the address of this end of the wire, where there are two machines.
-var ownHost = map[string]string{
-	"10.1.0.1": "10.1.0.2", "10.1.0.2": "10.1.0.1", "10.77.0.1": "10.77.0.2", "10.77.0.2": "10.77.0.1",
-}[os.Getenv(peerVariable)]
-
-const (
-	peerVariable  = "RAMJET_PEER"  // the other machine's address, where there are two
-	modelVariable = "RAMJET_MODEL" // the machine is a host of the model
-)
-
-// kernelCarriers are the carriers of those devices, nil outside.
+// kernelCarriers are the carriers of the devices of the kernel that the machine has for tests.
+// Where it has some, the tests that run over all carriers run over these instead; the others were
+// run elsewhere.
 func kernelCarriers() (list []carrier) {
-	for name := range strings.SplitSeq(os.Getenv(devicesVariable), ",") {
-		if name != "" {
-			list = append(list, carrier{name: name, transport: RDMA, host: cmp.Or(ownHost, kernelHosts[name])})
-		}
+	for _, d := range testhost.Devices() {
+		list = append(list, carrier{name: d.Name, transport: RDMA, host: d.Host})
 	}
 	return list
 }
@@ -183,4 +165,21 @@ func (k carrier) streams(t testing.TB) (dialed, accepted *Conn) {
 	require.IsType(t, (*Conn)(nil), d)
 	require.IsType(t, (*Conn)(nil), a)
 	return d.(*Conn), a.(*Conn)
+}
+
+func init() { roles.Add("target", target) }
+
+// target listens, says where, and serves. Its argument is the carrier.
+func target(args []string) error {
+	k, err := carrierNamed(args[0])
+	if err != nil {
+		return err
+	}
+	defer k.install()()
+	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", k.anyPort())
+	if err != nil {
+		return err
+	}
+	fmt.Println(ln.Addr())
+	return traffic.Serve(ln)
 }

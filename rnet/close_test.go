@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -62,18 +64,18 @@ func TestReadsDuringCloseDoNotSeeTheEndTooEarly(t *testing.T) {
 	for name, read := range reads {
 		t.Run(name, func(t *testing.T) {
 			ln := overSoft.listen(t)
-			rnd := newRand(1)
+			rnd := traffic.NewRand(1)
 			for round := range rounds {
 				d, a := overSoft.connect(t, ln)
 				_, err := a.Write(make([]byte, size))
 				require.NoError(t, err)
 				require.NoError(t, a.Close())
 				c := d.(*Conn)
-				eventually(t, "the end is there", func() bool {
+				hang.Eventually(t, "the end is there", func() bool {
 					c.s.mux.PollLock().Look()
 					return c.s.mux.Len() == 0
 				})
-				closing := start(t, func() {
+				closing := hang.Start(t, func() {
 					for range rnd.IntN(2000) { // a few microseconds
 						c.st.Closed()
 					}
@@ -114,8 +116,8 @@ func TestReserveAndPeekFailAfterClose(t *testing.T) {
 func TestCloseDeliversWhatWasWritten(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.ends(t)
-		data := randomBytes(2, 2<<20)
-		await := start(t, func() {
+		data := traffic.Bytes(2, 2<<20)
+		await := hang.Start(t, func() {
 			_, err := c.Write(data)
 			assert.NoError(t, err)
 			assert.NoError(t, c.Close())
@@ -130,11 +132,11 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 func TestCloseEndsBlockedReadAndWrite(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, _ := k.ends(t)
-		awaitRead := start(t, func() {
+		awaitRead := hang.Start(t, func() {
 			_, err := c.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, net.ErrClosed)
 		})
-		awaitWrite := start(t, func() {
+		awaitWrite := hang.Start(t, func() {
 			_, err := c.Write(make([]byte, 64<<20))
 			assert.ErrorIs(t, err, net.ErrClosed)
 		})
@@ -155,7 +157,7 @@ func TestFirstWriteAfterThePeersCloseSucceeds(t *testing.T) {
 		n, err := c.Write([]byte("first"))
 		require.NoError(t, err)
 		require.Equal(t, 5, n)
-		eventually(t, "an error of Write", func() bool {
+		hang.Eventually(t, "an error of Write", func() bool {
 			_, err = c.Write([]byte("x"))
 			return err != nil
 		})
@@ -180,7 +182,7 @@ func TestCloseWithUnreadDataResetsThePeer(t *testing.T) {
 		_, err = io.ReadFull(s, buf)
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
-		eventually(t, "the reset", func() bool {
+		hang.Eventually(t, "the reset", func() bool {
 			_, err = c.Write([]byte("x"))
 			return err != nil
 		})
@@ -194,7 +196,7 @@ func TestCloseWithUnreadDataResetsThePeer(t *testing.T) {
 func TestBlockedWriteEndsWhenThePeerCloses(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.ends(t)
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			_, err := c.Write(make([]byte, 64<<20))
 			assert.True(t, errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET), "%v", err)
 		})
@@ -207,7 +209,7 @@ func TestBlockedWriteEndsWhenThePeerCloses(t *testing.T) {
 func TestLingerZeroResets(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.ends(t)
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			_, err := s.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 			var call *os.SyscallError
@@ -229,9 +231,9 @@ func TestLingeringCloseReturnsWhenAllIsSent(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.ends(t)
 		require.NoError(t, c.SetLinger(10))
-		_, err := c.Write(randomBytes(3, 1000))
+		_, err := c.Write(traffic.Bytes(3, 1000))
 		require.NoError(t, err)
-		start(t, func() { assert.NoError(t, c.Close()) })()
+		hang.Start(t, func() { assert.NoError(t, c.Close()) })()
 		got, err := io.ReadAll(s)
 		require.NoError(t, err)
 		require.Len(t, got, 1000)
@@ -246,10 +248,10 @@ func TestConcurrentClosesAreSafe(t *testing.T) {
 			var awaits []func()
 			for _, end := range []net.Conn{c, s} {
 				for range 3 {
-					awaits = append(awaits, start(t, func() { end.Close() }))
+					awaits = append(awaits, hang.Start(t, func() { end.Close() }))
 				}
-				awaits = append(awaits, start(t, func() { io.Copy(io.Discard, end) }))
-				awaits = append(awaits, start(t, func() { end.Write(make([]byte, 100<<10)) }))
+				awaits = append(awaits, hang.Start(t, func() { io.Copy(io.Discard, end) }))
+				awaits = append(awaits, hang.Start(t, func() { end.Write(make([]byte, 100<<10)) }))
 			}
 			for _, await := range awaits {
 				await()

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -61,7 +63,7 @@ func TestAnIdleConnectionThatThePeerHasEndedIsNoticed(t *testing.T) {
 					}
 					_, err := s.Write([]byte("hello"))
 					require.NoError(t, err)
-					eventually(t, "data", func() bool { return idle(t, c, true) != nil })
+					hang.Eventually(t, "data", func() bool { return idle(t, c, true) != nil })
 					require.ErrorContains(t, idle(t, c, true), "unexpected read")
 					read := make([]byte, 5)
 					_, err = io.ReadFull(c, read)
@@ -70,7 +72,7 @@ func TestAnIdleConnectionThatThePeerHasEndedIsNoticed(t *testing.T) {
 					require.NoError(t, idle(t, c, peek))
 					end.do(s)
 					var found error
-					eventually(t, "the end", func() bool {
+					hang.Eventually(t, "the end", func() bool {
 						found = idle(t, c, peek)
 						return found != nil
 					})
@@ -94,7 +96,7 @@ func TestAResetIsNoticedByWhoHasEndedItsWrites(t *testing.T) {
 		require.NoError(t, s.(interface{ SetLinger(int) error }).SetLinger(0))
 		require.NoError(t, s.Close())
 		var found error
-		eventually(t, "the end", func() bool {
+		hang.Eventually(t, "the end", func() bool {
 			found = idle(t, c, true)
 			return found != nil
 		})
@@ -117,7 +119,7 @@ func TestADescriptorIsMadeWhenItIsAskedFor(t *testing.T) {
 		require.NoError(t, err)
 	}
 	begun, closed := make(chan struct{}), make(chan struct{})
-	await := start(t, func() {
+	await := hang.Start(t, func() {
 		assert.NoError(t, raw.Control(func(fd uintptr) {
 			close(begun)
 			<-closed
@@ -146,8 +148,8 @@ func TestADescriptorIsMadeWhenItIsAskedFor(t *testing.T) {
 func TestBytesMoveByDescriptors(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.pair(t)
-		data := randomBytes(7, 1<<20)
-		await := start(t, func() {
+		data := traffic.Bytes(7, 1<<20)
+		await := hang.Start(t, func() {
 			raw := rawOf(t, s.(syscall.Conn))
 			for rest := data; len(rest) > 0; {
 				assert.NoError(t, raw.Write(func(fd uintptr) bool {
@@ -198,7 +200,7 @@ func TestAReadByDescriptorWaitsForMore(t *testing.T) {
 		_, err := s.Write([]byte("one"))
 		require.NoError(t, err)
 		var seen []int
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			assert.NoError(t, rawOf(t, c).Read(func(fd uintptr) bool {
 				var b [16]byte
 				n, _, _ := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -222,7 +224,7 @@ func TestAReadByDescriptorWaitsForMore(t *testing.T) {
 		err = rawOf(t, c).Read(func(uintptr) bool { return false })
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.NoError(t, c.SetReadDeadline(time.Time{}))
-		await = start(t, func() {
+		await = hang.Start(t, func() {
 			assert.ErrorIs(t, rawOf(t, c).Read(func(uintptr) bool { return false }), net.ErrClosed)
 		})
 		require.NoError(t, rawOf(t, c).Control(func(uintptr) {})) // does not wait for the reader
@@ -253,7 +255,7 @@ func TestAWriteByDescriptorWaitsForAnEvent(t *testing.T) {
 		second := func(do func(), want error) {
 			t.Helper()
 			begun, calls := make(chan struct{}), 0
-			await := start(t, func() {
+			await := hang.Start(t, func() {
 				assert.ErrorIs(t, rawOf(t, c).Write(func(fd uintptr) bool {
 					if calls++; calls == 1 {
 						close(begun)

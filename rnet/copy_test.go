@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -20,8 +23,8 @@ import (
 func TestIOCopyMovesEverything(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.ends(t)
-		data := randomBytes(1, 3<<20)
-		await := start(t, func() {
+		data := traffic.Bytes(1, 3<<20)
+		await := hang.Start(t, func() {
 			n, err := c.ReadFrom(bytes.NewReader(data))
 			assert.NoError(t, err)
 			assert.EqualValues(t, len(data), n)
@@ -42,13 +45,13 @@ func TestConnectionsCanBeCopiedIntoEachOther(t *testing.T) {
 			t.Run(from.name+" to "+to.name, func(t *testing.T) {
 				a, b := from.ends(t)
 				c, d := to.ends(t)
-				data := randomBytes(2, 1<<20)
-				writing := start(t, func() {
+				data := traffic.Bytes(2, 1<<20)
+				writing := hang.Start(t, func() {
 					_, err := a.Write(data)
 					assert.NoError(t, err)
 					assert.NoError(t, a.CloseWrite())
 				})
-				copying := start(t, func() {
+				copying := hang.Start(t, func() {
 					n, err := io.Copy(c, b)
 					assert.NoError(t, err)
 					assert.EqualValues(t, len(data), n)
@@ -70,15 +73,15 @@ func TestCopyToABlockedWriterStopsNoOther(t *testing.T) {
 	const each = 4 << 20
 	ln := overSoft.listen(t)
 	lazy, held := overSoft.connect(t, ln)
-	go lazy.Write(randomBytes(1, each)) // ends with the test
+	go lazy.Write(traffic.Bytes(1, each)) // ends with the test
 	sink, stuck := net.Pipe()
-	copying := start(t, func() { io.Copy(stuck, held) })
+	copying := hang.Start(t, func() { io.Copy(stuck, held) })
 	io.ReadFull(sink, make([]byte, 1)) // the copy has begun, and its first write blocks
 	awaitFullWindow(t, lazy.(*Conn))
 	c, s := overSoft.connect(t, ln)
 	require.Same(t, lazy.(*Conn).s, c.(*Conn).s)
-	await := start(t, func() { assert.NoError(t, writePattern(c, newRand(1), 3, each, 64<<10)) })
-	done := start(t, func() { assert.NoError(t, readPattern(s, newRand(2), 3, each, 64<<10)) })
+	await := hang.Start(t, func() { assert.NoError(t, traffic.Write(c, traffic.NewRand(1), 3, each, 64<<10)) })
+	done := hang.Start(t, func() { assert.NoError(t, traffic.Read(s, traffic.NewRand(2), 3, each, 64<<10)) })
 	await()
 	done()
 	sink.Close()
@@ -120,15 +123,15 @@ func TestErrorsOfTheOtherSideComeBackFromCopies(t *testing.T) {
 func TestNetBuffersAreWrittenInOrder(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.pair(t)
-		data := randomBytes(3, 200<<10)
+		data := traffic.Bytes(3, 200<<10)
 		var buffers net.Buffers
-		rnd := newRand(1)
+		rnd := traffic.NewRand(1)
 		for rest := data; len(rest) > 0; {
 			n := min(len(rest), rnd.IntN(20<<10))
 			buffers = append(buffers, rest[:n])
 			rest = rest[n:]
 		}
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			n, err := buffers.WriteTo(c)
 			assert.NoError(t, err)
 			assert.EqualValues(t, len(data), n)
@@ -145,20 +148,20 @@ func TestPeekShowsWhatReadGives(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
 		const total = 1 << 20
-		await := start(t, func() {
-			assert.NoError(t, writePattern(c, newRand(1), 4, total, 32<<10))
+		await := hang.Start(t, func() {
+			assert.NoError(t, traffic.Write(c, traffic.NewRand(1), 4, total, 32<<10))
 			assert.NoError(t, c.CloseWrite())
 		})
-		rnd := newRand(2)
+		rnd := traffic.NewRand(2)
 		for at := 0; at < total; {
 			n := 1 + rnd.IntN(min(total-at, int(s.s.mux.Config().Window)))
 			p, err := s.Peek(n)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, len(p), n)
-			require.NoError(t, checkPattern(p, 4, at))
+			require.NoError(t, traffic.Check(p, 4, at))
 			again, err := s.Peek(1)
 			require.NoError(t, err)
-			require.NoError(t, checkPattern(again, 4, at), "nothing was taken")
+			require.NoError(t, traffic.Check(again, 4, at), "nothing was taken")
 			switch rnd.IntN(3) {
 			case 0:
 				m, err := s.Discard(n)
@@ -169,7 +172,7 @@ func TestPeekShowsWhatReadGives(t *testing.T) {
 				buf := make([]byte, n)
 				_, err = io.ReadFull(s, buf)
 				require.NoError(t, err)
-				require.NoError(t, checkPattern(buf, 4, at))
+				require.NoError(t, traffic.Check(buf, 4, at))
 			}
 			at += n
 		}
@@ -212,20 +215,20 @@ func TestPeekHasADeadline(t *testing.T) {
 // What Peek gave out stays readable while the stream goes on, also when the
 // session dies.
 func TestPeekedBytesOutliveTheSession(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
 		n := min(int(s.s.mux.Config().Window), 64<<10)
-		await := start(t, func() { assert.NoError(t, writePattern(c, newRand(1), 5, n, n)) })
+		await := hang.Start(t, func() { assert.NoError(t, traffic.Write(c, traffic.NewRand(1), 5, n, n)) })
 		p, err := s.Peek(n / 2)
 		require.NoError(t, err)
 		await()
-		eventually(t, "all has arrived", func() bool { return s.st.Stats().BytesIn == uint64(n) })
+		hang.Eventually(t, "all has arrived", func() bool { return s.st.Stats().BytesIn == uint64(n) })
 		c.s.mux.Fail(io.ErrUnexpectedEOF)
 		<-c.s.mux.Done() // ended by the engine
 		<-s.s.mux.Done()
-		require.NoError(t, checkPattern(p, 5, 0))
-		require.NoError(t, readPattern(s, newRand(2), 5, n, 1000), "what had arrived is read before the error")
+		require.NoError(t, traffic.Check(p, 5, 0))
+		require.NoError(t, traffic.Read(s, traffic.NewRand(2), 5, n, 1000), "what had arrived is read before the error")
 		_, err = s.Read(make([]byte, 1))
 		require.Error(t, err)
 		require.NoError(t, s.Close())
@@ -233,7 +236,7 @@ func TestPeekedBytesOutliveTheSession(t *testing.T) {
 }
 
 func TestPeekAndCloseMayMeet(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := overSoft.listen(t)
 	for range 200 {
 		c, s := overSoft.connect(t, ln)
@@ -258,7 +261,7 @@ func TestPeekAndCloseMayMeet(t *testing.T) {
 		})
 		time.Sleep(100 * time.Microsecond)
 		s.Close()
-		start(t, peeking.Wait)()
+		hang.Start(t, peeking.Wait)()
 		c.Close()
 	}
 }
@@ -289,8 +292,8 @@ func TestIdleCopyHoldsNoMemory(t *testing.T) {
 	}
 	for i := range clients { // once to and fro
 		for _, way := range [][2]net.Conn{{clients[i], servers[i]}, {servers[i], clients[i]}} {
-			data := randomBytes(uint64(i), 20<<10)
-			sent := start(t, func() { way[0].Write(data) })
+			data := traffic.Bytes(uint64(i), 20<<10)
+			sent := hang.Start(t, func() { way[0].Write(data) })
 			got := make([]byte, len(data))
 			_, err := io.ReadFull(way[1], got)
 			require.NoError(t, err)
@@ -303,7 +306,7 @@ func TestIdleCopyHoldsNoMemory(t *testing.T) {
 		clients[i].Close()
 		servers[i].Close()
 	}
-	start(t, copies.Wait)()
+	hang.Start(t, copies.Wait)()
 }
 
 // prefixed is a socket of which something has been read before.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -47,7 +49,7 @@ func TestTimedOutWriteCountsWhatArrives(t *testing.T) {
 		for round := range 5 {
 			c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
 			for {
-				fillPattern(data, 1, at)
+				traffic.Fill(data, 1, at)
 				n, err := c.Write(data)
 				at += n
 				if err != nil {
@@ -56,7 +58,7 @@ func TestTimedOutWriteCountsWhatArrives(t *testing.T) {
 				}
 			}
 			c.SetWriteDeadline(time.Time{})
-			await := start(t, func() {
+			await := hang.Start(t, func() {
 				want := at - got
 				if round < 4 {
 					want /= 2 // leave something for the next round
@@ -64,7 +66,7 @@ func TestTimedOutWriteCountsWhatArrives(t *testing.T) {
 				buf := make([]byte, want)
 				_, err := io.ReadFull(s, buf)
 				assert.NoError(t, err)
-				assert.NoError(t, checkPattern(buf, 1, got))
+				assert.NoError(t, traffic.Check(buf, 1, got))
 				got += want
 			})
 			await()
@@ -102,7 +104,7 @@ func TestReadsAreInterruptedAndGoOn(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.pair(t)
 		for i := range 200 {
-			await := start(t, func() {
+			await := hang.Start(t, func() {
 				buf := make([]byte, 1)
 				n, err := s.Read(buf)
 				assert.Zero(t, n)

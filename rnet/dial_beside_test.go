@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
@@ -61,7 +63,7 @@ func TestDialLeadsToTheServerThatPackageNetReaches(t *testing.T) {
 			for _, address := range []string{"localhost:" + port, "[::]:" + port, "0.0.0.0:" + port, ":" + port} {
 				for _, network := range []string{"tcp", "tcp4", "tcp6"} {
 					want, wantErr := net.Dial(network, address)
-					got, err := (&Dialer{HeadStart: hangTime}).Dial(network, address)
+					got, err := (&Dialer{HeadStart: hang.Time}).Dial(network, address)
 					if wantErr != nil {
 						require.Error(t, err, "%s %s", network, address)
 						continue
@@ -93,7 +95,7 @@ func TestOneDialIsOneConnection(t *testing.T) {
 		ln := carrier{}.listen(t)
 		_, port, err := net.SplitHostPort(ln.Addr().String())
 		require.NoError(t, err)
-		for _, headStart := range []time.Duration{hangTime, -1, time.Microsecond} {
+		for _, headStart := range []time.Duration{hang.Time, -1, time.Microsecond} {
 			d := Dialer{HeadStart: headStart, Limits: Limits{Window: mux.MinWindow}} // sessions of its own
 			for range 4 {
 				c, err := d.Dial("tcp", host+":"+port)
@@ -152,7 +154,7 @@ func TestTraceIsToldOfConnectionsAsByPackageNet(t *testing.T) {
 			c.Close()
 			return want.list
 		}()
-		for _, d := range []Dialer{{HeadStart: hangTime}, {Transport: Soft}} {
+		for _, d := range []Dialer{{HeadStart: hang.Time}, {Transport: Soft}} {
 			for _, what := range []string{"a new session", "a session that lives"} {
 				var got calls
 				c, err := d.DialContext(got.traced(t.Context()), "tcp4", address)
@@ -179,12 +181,12 @@ func TestTraceIsToldOfConnectionsAsByPackageNet(t *testing.T) {
 // Each of the dials needs a session of its own, on both sides. None goes without
 // because there are so many.
 func TestStormOfDialsLeavesNoneOnTCP(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
-	d := Dialer{Dedicated: true, HeadStart: hangTime, Limits: Limits{RingSize: minRingSize}}
+	d := Dialer{Dedicated: true, HeadStart: hang.Time, Limits: Limits{RingSize: minRingSize}}
 	const dials = 200
-	served := start(t, func() {
+	served := hang.Start(t, func() {
 		for range dials {
 			s, err := ln.Accept()
 			if err != nil {
@@ -225,7 +227,7 @@ func TestStormOfDialsLeavesNoneOnTCP(t *testing.T) {
 // stopPolling keeps a session from taking in what arrives. What it returns ends that.
 func stopPolling(t testing.TB, s *session) (goOn func()) {
 	stopped, end := make(chan struct{}), make(chan struct{})
-	await := start(t, func() {
+	await := hang.Start(t, func() {
 		for !s.mux.PollLock().Do(func() { // somebody else may have the lock
 			close(stopped)
 			<-end // ended by goOn
@@ -243,10 +245,10 @@ func stopPolling(t testing.TB, s *session) (goOn func()) {
 // A burst of dials on a session that has lived for long, while the listener is slow
 // to give addresses to more streams: the head start begins with the dial.
 func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
-	d := Dialer{HeadStart: hangTime}
+	d := Dialer{HeadStart: hang.Time}
 	first, err := d.Dial("tcp", address)
 	require.NoError(t, err)
 	defer first.Close()
@@ -259,7 +261,7 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 	aged := 0
 	for _, pl := range pool.places {
 		if pl.s == s {
-			pl.begun = pl.begun.Add(-100 * hangTime)
+			pl.begun = pl.begun.Add(-100 * hang.Time)
 			aged++
 		}
 	}
@@ -270,7 +272,7 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 	const beyond = 20
 	const slots = 512 // that have an address at first
 	dials := slots - 1 + beyond
-	served := start(t, func() {
+	served := hang.Start(t, func() {
 		for range dials {
 			c, err := ln.Accept()
 			if err != nil {
@@ -295,7 +297,7 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "only dials that wait for an address are left", func() bool {
+	hang.Eventually(t, "only dials that wait for an address are left", func() bool {
 		return s.mux.Len() == slots
 	})
 	goOn()
@@ -311,8 +313,8 @@ func TestFullListenerIsAskedAgain(t *testing.T) {
 	}
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
-	waiting := start(t, func() {
-		d := Dialer{HeadStart: hangTime}
+	waiting := hang.Start(t, func() {
+		d := Dialer{HeadStart: hang.Time}
 		c, err := d.Dial("tcp", address)
 		if err != nil {
 			t.Error(err)
@@ -323,7 +325,7 @@ func TestFullListenerIsAskedAgain(t *testing.T) {
 			t.Errorf("a %T: %+v", c, Explain(address))
 		}
 	})
-	eventually(t, "the request has come", func() bool {
+	hang.Eventually(t, "the request has come", func() bool {
 		return ln.(*Listener).onFabrics()[0].Stats().Requests > 0
 	})
 	for range maxSetUps {
@@ -348,7 +350,7 @@ func TestRestartsOfAServerDoNotLeadToTCP(t *testing.T) {
 					return
 				default:
 				}
-				c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", address)
+				c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", address)
 				switch c.(type) {
 				case *Conn:
 					streams.Add(1)
@@ -366,7 +368,7 @@ func TestRestartsOfAServerDoNotLeadToTCP(t *testing.T) {
 	for range times(30, 300) {
 		ln, err := Listen("tcp", address)
 		require.NoError(t, err)
-		serving := start(t, func() {
+		serving := hang.Start(t, func() {
 			for { // ended by Close
 				s, err := ln.Accept()
 				if err != nil {
@@ -376,7 +378,7 @@ func TestRestartsOfAServerDoNotLeadToTCP(t *testing.T) {
 			}
 		})
 		before := streams.Load()
-		eventually(t, "a stream to the new listener", func() bool { return streams.Load() > before+10 })
+		hang.Eventually(t, "a stream to the new listener", func() bool { return streams.Load() > before+10 })
 		require.NoError(t, ln.Close())
 		serving()
 	}
@@ -406,7 +408,7 @@ func TestSlowSetUpIsNotAskedForAgainAndAgain(t *testing.T) {
 	}
 	told := Explain(address)
 	require.Equal(t, fallback.Admission.String(), told[len(told)-1].Reason)
-	eventually(t, "the session has come about, and is used", func() bool {
+	hang.Eventually(t, "the session has come about, and is used", func() bool {
 		c, err := d.Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()

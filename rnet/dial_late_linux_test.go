@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
@@ -58,7 +60,7 @@ func busyListener(t *testing.T) (tcp net.Listener, free func()) {
 // A full queue is waited for as everything else is: no longer than the head start,
 // and in the background after that.
 func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	tcp, free := busyListener(t)
 	address := tcp.Addr().String()
 	c, err := (&Dialer{HeadStart: time.Millisecond}).Dial("tcp", address)
@@ -80,7 +82,7 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 	defer p.close()
 	h := p.hello()
 	require.NoError(t, p.accept(ln, h.Marshal()), "nobody has dialed again")
-	eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
+	hang.Eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
 	again, err := Dial("tcp", address)
 	require.NoError(t, err)
 	defer again.Close()
@@ -90,7 +92,7 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 // A listener that does not answer in time may do so in the next moment: dials take
 // TCP for as long as it has not, and no longer, and do not ask it again.
 func TestTimeoutOfAListenerOnThisHostIsNotRemembered(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer tcp.Close()
@@ -113,7 +115,7 @@ func TestTimeoutOfAListenerOnThisHostIsNotRemembered(t *testing.T) {
 	h := p.hello()
 	require.NoError(t, p.accept(ln, h.Marshal()))
 	require.EqualValues(t, 1, ln.Stats().Requests, "five dials, one question")
-	eventually(t, "a dial finds the session", func() bool {
+	hang.Eventually(t, "a dial finds the session", func() bool {
 		c, err := d.Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()
@@ -148,17 +150,17 @@ func besideAt(t *testing.T, address string, d *Dialer) *beside {
 }
 
 func TestLooksAtTwoAddressesDoNotWaitForEachOther(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := carrier{}.listen(t)
 	network := &silent{asked: make(chan netip.AddrPort, 1), over: make(chan struct{})}
 	usual := fabrics
 	fabrics = []fabric{usual[0], {fallback.RDMA, network, nil}}
 	defer func() { fabrics = usual }()
-	b := besideAt(t, "name:1", &Dialer{HeadStart: hangTime})
+	b := besideAt(t, "name:1", &Dialer{HeadStart: hang.Time})
 	ctx, cancel := context.WithCancel(t.Context())
-	first := start(t, func() { assert.ErrorIs(t, b.before(ctx, "tcp6", "[2001:db8::1]:1", nil), errTaken) })
+	first := hang.Start(t, func() { assert.ErrorIs(t, b.before(ctx, "tcp6", "[2001:db8::1]:1", nil), errTaken) })
 	require.Equal(t, "[2001:db8::1]:1", (<-network.asked).String())
-	second := start(t, func() { assert.ErrorIs(t, b.before(ctx, "tcp4", ln.Addr().String(), nil), errTaken) })
+	second := hang.Start(t, func() { assert.ErrorIs(t, b.before(ctx, "tcp4", ln.Addr().String(), nil), errTaken) })
 	second()
 	require.NotNil(t, b.conn)
 	b.conn.Close()
@@ -170,7 +172,7 @@ func TestLooksAtTwoAddressesDoNotWaitForEachOther(t *testing.T) {
 // Package net would be connected to the first address at once, and would not come to
 // the second.
 func TestListenerOfThisHostIsWaitedForBeforeAnotherAddress(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	tcp, err := net.Listen("tcp", "[::1]:0")
 	require.NoError(t, err)
 	defer tcp.Close()
@@ -178,8 +180,8 @@ func TestListenerOfThisHostIsWaitedForBeforeAnotherAddress(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	b := besideAt(t, tcp.Addr().String(), &Dialer{HeadStart: 50 * time.Millisecond, FallbackDelay: 1})
-	first := start(t, func() { assert.NoError(t, b.before(t.Context(), "tcp6", tcp.Addr().String(), nil), "to TCP") })
-	eventually(t, "the first is asked", func() bool { return ln.Stats().Requests > 0 })
+	first := hang.Start(t, func() { assert.NoError(t, b.before(t.Context(), "tcp6", tcp.Addr().String(), nil), "to TCP") })
+	hang.Eventually(t, "the first is asked", func() bool { return ln.Stats().Requests > 0 })
 	assert.NoError(t, b.before(t.Context(), "tcp4", closedAddress(t), nil), "to TCP")
 	b.mu.Lock()
 	assert.NotEmpty(t, b.late, "the second did not wait")
@@ -194,7 +196,7 @@ func TestListenerOfThisHostIsWaitedForBeforeAnotherAddress(t *testing.T) {
 func TestManyProcessesThatDialAtOnceAllGetStreams(t *testing.T) {
 	const clients = 100
 	ln := carrier{}.listen(t)
-	served := start(t, func() {
+	served := hang.Start(t, func() {
 		for { // ended by Close
 			s, err := ln.Accept()
 			if err != nil {
@@ -242,7 +244,7 @@ func dialAtTheShot(args []string) error {
 	if err := unix.Flock(int(gate.Fd()), unix.LOCK_SH); err != nil { // ended by the parent
 		return err
 	}
-	c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", args[0]) // what else than time keeps it on TCP?
+	c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", args[0]) // what else than time keeps it on TCP?
 	if err != nil {
 		return err
 	}

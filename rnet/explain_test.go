@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -103,7 +104,7 @@ func TestAFailureOverOneDeviceSaysNothingOfOthers(t *testing.T) {
 		address := ln.Addr().String()
 		a := attempt{address: address, set: settings.Settings{Device: fallback.Device{Name: "rxe7"}}}
 		negatives.Remember(a.remembered(), fallback.HandshakeTimeout, time.Now())
-		c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", address)
+		c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()
 		require.IsType(t, &Conn{}, c)

@@ -15,7 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
@@ -33,7 +36,7 @@ var failingCalls = []struct {
 
 // useEcho sends something through an echoing connection and back.
 func useEcho(c net.Conn) error {
-	data := randomBytes(5, 100<<10)
+	data := traffic.Bytes(5, 100<<10)
 	failed := make(chan error, 1)
 	go func() {
 		_, err := c.Write(data)
@@ -43,7 +46,7 @@ func useEcho(c net.Conn) error {
 	if _, err := io.ReadFull(c, got); err != nil {
 		return err
 	}
-	if err := checkPattern(got, 5, 0); err != nil {
+	if err := traffic.Check(got, 5, 0); err != nil {
 		return err
 	}
 	return <-failed
@@ -55,14 +58,14 @@ func TestDialSurvivesEachFailureOfItsOwn(t *testing.T) {
 	for _, call := range failingCalls {
 		for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EMFILE, syscall.EPERM} {
 			t.Run(fmt.Sprint(call.name, " ", unix.ErrnoName(errno)), func(t *testing.T) {
-				leavesNothing(t)
+				leak.Check(t)
 				child := roles.Start(t, "target", "auto")
 				address := child.Line(t)
 				reasons := untilNothingFails(t, call.set, errno, func() net.Conn {
 					negatives.Forget(address)
 					c, err := Dial("tcp", address)
 					require.NoError(t, err)
-					_, err = c.Write([]byte{modeEcho})
+					_, err = c.Write([]byte{traffic.Echo})
 					require.NoError(t, err)
 					require.NoError(t, useEcho(c))
 					return c
@@ -109,13 +112,13 @@ func untilNothingFails(t testing.TB, set func(*soft.Faults, soft.FailCall), errn
 // waitForNoSession waits until the sessions of this process have gone idle.
 func waitForNoSession(t testing.TB) {
 	t.Helper()
-	eventually(t, "all sessions have ended", func() bool { return len(liveSessions.list()) == 0 })
+	hang.Eventually(t, "all sessions have ended", func() bool { return len(liveSessions.list()) == 0 })
 }
 
 func TestListenerSurvivesEachFailureOfItsOwn(t *testing.T) {
 	for _, call := range failingCalls {
 		t.Run(call.name, func(t *testing.T) {
-			leavesNothing(t)
+			leak.Check(t)
 			ln := carrier{}.listen(t)
 			for at := 1; ; at++ {
 				require.Less(t, at, 50, "no end of failures")
@@ -162,7 +165,7 @@ func dialAndUse(args []string) error {
 }
 
 func TestDialSurvivesThePinLimit(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
 	defer verbs.SetPinLimit(verbs.SetPinLimit(minRingSize / 2))
@@ -189,7 +192,7 @@ func TestDialSurvivesThePinLimit(t *testing.T) {
 // With few descriptors left a dial works as long as one over TCP would.
 func TestDialSurvivesTheDescriptorLimit(t *testing.T) {
 	ln := carrier{}.listen(t)
-	served := start(t, func() { // ends with the listener
+	served := hang.Start(t, func() { // ends with the listener
 		for {
 			s, err := ln.Accept()
 			if err != nil {
@@ -312,7 +315,7 @@ func dialWithFewDescriptors(args []string) error {
 			c.Close()
 		}
 		for len(liveSessions.list()) > 0 { // ended by going idle
-			pause()
+			hang.Pause()
 		}
 		unix.Close(taken[0])
 		taken = taken[1:]

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,17 +19,17 @@ func TestWriteBlocksUntilTheWindowOpens(t *testing.T) {
 		c, s := k.streams(t)
 		window := int(s.s.mux.Config().Window)
 		var n int
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			var err error
 			n, err = c.Write(make([]byte, window+1))
 			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		})
-		eventually(t, "window arrived", func() bool { return s.Stats().Unread == window })
+		hang.Eventually(t, "window arrived", func() bool { return s.Stats().Unread == window })
 		c.SetWriteDeadline(time.Now())
 		await()
 		require.Equal(t, window, n, "exactly the window")
 		c.SetWriteDeadline(time.Time{})
-		await = start(t, func() {
+		await = hang.Start(t, func() {
 			_, err := c.Write([]byte{1})
 			assert.NoError(t, err)
 		})
@@ -53,7 +55,7 @@ func TestBothSidesMayOnlyWrite(t *testing.T) {
 			blocked.Go(func() {
 				buf := make([]byte, 40<<10)
 				for err := error(nil); err == nil; {
-					fillPattern(buf, uint64(i), written[i])
+					traffic.Fill(buf, uint64(i), written[i])
 					var n int
 					n, err = end.Write(buf)
 					written[i] += n
@@ -63,13 +65,13 @@ func TestBothSidesMayOnlyWrite(t *testing.T) {
 				}
 			})
 		}
-		start(t, blocked.Wait)()
+		hang.Start(t, blocked.Wait)()
 		// And now everything is read: nothing was lost, nothing stands still.
 		var reading sync.WaitGroup
 		for i, end := range ends {
 			from := i ^ 1 // the other end
 			reading.Go(func() {
-				assert.NoError(t, readPattern(end, newRand(uint64(i)), uint64(from), written[from], 50<<10))
+				assert.NoError(t, traffic.Read(end, traffic.NewRand(uint64(i)), uint64(from), written[from], 50<<10))
 				end.SetWriteDeadline(time.Time{})
 				_, err := end.Write([]byte("on"))
 				assert.NoError(t, err)
@@ -77,7 +79,7 @@ func TestBothSidesMayOnlyWrite(t *testing.T) {
 				assert.NoError(t, err)
 			})
 		}
-		start(t, reading.Wait)()
+		hang.Start(t, reading.Wait)()
 	})
 }
 
@@ -87,21 +89,21 @@ func TestUnreadStreamStopsNoOther(t *testing.T) {
 		const others, each = 63, 1 << 20
 		ln := k.listen(t)
 		lazy, unread := k.connect(t, ln)
-		fill := start(t, func() { // ends with the test
-			writePattern(lazy, newRand(1), 1, each, 32<<10)
+		fill := hang.Start(t, func() { // ends with the test
+			traffic.Write(lazy, traffic.NewRand(1), 1, each, 32<<10)
 		})
 		awaitFullWindow(t, lazy.(*Conn))
 		var busy sync.WaitGroup
 		for i := range others {
 			c, s := k.connect(t, ln)
 			busy.Go(func() {
-				assert.NoError(t, writePattern(c, newRand(uint64(i)), uint64(i), each, 32<<10))
+				assert.NoError(t, traffic.Write(c, traffic.NewRand(uint64(i)), uint64(i), each, 32<<10))
 			})
 			busy.Go(func() {
-				assert.NoError(t, readPattern(s, newRand(uint64(i)), uint64(i), each, 48<<10))
+				assert.NoError(t, traffic.Read(s, traffic.NewRand(uint64(i)), uint64(i), each, 48<<10))
 			})
 		}
-		start(t, busy.Wait)()
+		hang.Start(t, busy.Wait)()
 		window := int(unread.(*Conn).s.mux.Config().Window)
 		require.Equal(t, window, unread.(*Conn).Stats().Unread)
 		if !k.dedicated {
@@ -110,7 +112,7 @@ func TestUnreadStreamStopsNoOther(t *testing.T) {
 				require.NotZero(t, unread.(*Conn).s.mux.Link().Stats().MovedOut, "its data was in the way")
 			}
 		}
-		require.NoError(t, readPattern(unread, newRand(1), 1, each, 48<<10))
+		require.NoError(t, traffic.Read(unread, traffic.NewRand(1), 1, each, 48<<10))
 		fill()
 	})
 }
@@ -133,11 +135,11 @@ func TestManyWritersOfOneNarrowSessionAllProceed(t *testing.T) {
 		c, s := overNarrow.connect(t, ln)
 		seed := uint64(i)
 		work.Go(func() {
-			rnd := newRand(seed)
+			rnd := traffic.NewRand(seed)
 			for at := 0; at < each; { // deadlines take writers out of the line
 				c.SetWriteDeadline(time.Now().Add(time.Duration(rnd.IntN(2000)) * time.Microsecond))
 				p := make([]byte, min(each-at, 1+rnd.IntN(8<<10)))
-				fillPattern(p, seed, at)
+				traffic.Fill(p, seed, at)
 				n, err := c.Write(p)
 				at += n
 				if err != nil && !assert.ErrorIs(t, err, os.ErrDeadlineExceeded) {
@@ -146,7 +148,7 @@ func TestManyWritersOfOneNarrowSessionAllProceed(t *testing.T) {
 			}
 			c.SetWriteDeadline(time.Time{})
 		})
-		work.Go(func() { assert.NoError(t, readPattern(s, newRand(seed+1), seed, each, 8<<10)) })
+		work.Go(func() { assert.NoError(t, traffic.Read(s, traffic.NewRand(seed+1), seed, each, 8<<10)) })
 	}
-	start(t, work.Wait)()
+	hang.Start(t, work.Wait)()
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -65,8 +67,8 @@ func TestDataFlowsAfterTheOtherHalfEnded(t *testing.T) {
 		require.NoError(t, c.CloseWrite())
 		_, err := s.Read(make([]byte, 1))
 		require.True(t, err == io.EOF)
-		data := randomBytes(1, 3<<20) // several windows
-		await := start(t, func() {
+		data := traffic.Bytes(1, 3<<20) // several windows
+		await := hang.Start(t, func() {
 			_, err := s.Write(data)
 			assert.NoError(t, err)
 			assert.NoError(t, s.CloseWrite())
@@ -94,7 +96,7 @@ func TestCloseWriteAgainChangesNothing(t *testing.T) {
 func TestCloseWriteEndsABlockedWrite(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, _ := k.ends(t)
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			_, err := c.Write(make([]byte, 64<<20))
 			assert.ErrorIs(t, err, syscall.EPIPE)
 		})
@@ -130,7 +132,7 @@ func TestCloseReadEndsReadsBehindWhatHasArrived(t *testing.T) {
 func TestCloseReadEndsABlockedRead(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, _ := k.ends(t)
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			n, err := c.Read(make([]byte, 1))
 			assert.Zero(t, n)
 			assert.True(t, err == io.EOF, "%v", err)
@@ -148,7 +150,7 @@ func TestPeerOfCloseReadIsHeldBackByItsWindow(t *testing.T) {
 		c, s := k.ends(t)
 		require.NoError(t, c.CloseRead())
 		const size = 4 << 20
-		wrote := start(t, func() {
+		wrote := hang.Start(t, func() {
 			_, err := s.Write(make([]byte, size))
 			assert.NoError(t, err)
 		})
@@ -168,7 +170,7 @@ func TestPeerOfCloseReadIsHeldBackByItsWindow(t *testing.T) {
 // awaitFullWindow waits until c can send no more.
 func awaitFullWindow(t testing.TB, c *Conn) {
 	t.Helper()
-	eventually(t, "window full", func() bool { return c.Stats().SendWindow == 0 })
+	hang.Eventually(t, "window full", func() bool { return c.Stats().SendWindow == 0 })
 }
 
 func TestEitherSideMayEndFirst(t *testing.T) {
@@ -200,7 +202,7 @@ func TestPeerLearnsOfACloseAfterCloseWrite(t *testing.T) {
 		require.NoError(t, c.CloseWrite())
 		_, err := s.Read(make([]byte, 1))
 		require.True(t, err == io.EOF, "%v", err)
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			_, err := s.Write(make([]byte, 64<<20))
 			assert.True(t, errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET), "%v", err)
 		})

@@ -13,8 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -27,7 +30,7 @@ var attacks = []struct {
 	{"frame of kind 0", func(p *rawPeer, _ *Conn) error { return p.send(frame(0, 0, 0, nil)) }},
 	{"frame of the reserved kind", func(p *rawPeer, _ *Conn) error { return p.send(frame(mux.FrameAccept, 0, 0, nil)) }},
 	{"frame of an unknown kind", func(p *rawPeer, _ *Conn) error { return p.send(frame(99, 0, 0, nil)) }},
-	{"bytes of noise", func(p *rawPeer, _ *Conn) error { return p.send(randomBytes(99, 4096)) }},
+	{"bytes of noise", func(p *rawPeer, _ *Conn) error { return p.send(traffic.Bytes(99, 4096)) }},
 	{"message shorter than a header", func(p *rawPeer, _ *Conn) error { return p.send(make([]byte, frameHeaderLen-1)) }},
 	{"message without bytes", func(p *rawPeer, _ *Conn) error { return p.write(0, nil, immFrames) }},
 	{"frame longer than its message", func(p *rawPeer, _ *Conn) error {
@@ -113,7 +116,7 @@ func writeAll(p *rawPeer, s *Conn) error {
 
 // writeUntilError writes what the peer's lies would allow.
 func writeUntilError(c *Conn) error {
-	c.SetWriteDeadline(time.Now().Add(hangTime))
+	c.SetWriteDeadline(time.Now().Add(hang.Time))
 	for {
 		if _, err := c.Write(make([]byte, 64<<10)); err != nil {
 			if errors.Is(err, syscall.ECONNRESET) {
@@ -125,16 +128,16 @@ func writeUntilError(c *Conn) error {
 }
 
 func TestAttackEndsItsSessionAndNothingElse(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := overSoft.listen(t)
 	decent, server := overSoft.connect(t, ln) // goes on all the time
-	var traffic sync.WaitGroup
+	var echoes sync.WaitGroup
 	stop := make(chan struct{})
-	traffic.Go(func() {
+	echoes.Go(func() {
 		io.Copy(server, server)
 		server.Close()
 	})
-	traffic.Go(func() {
+	echoes.Go(func() {
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
@@ -142,7 +145,7 @@ func TestAttackEndsItsSessionAndNothingElse(t *testing.T) {
 				return
 			default:
 			}
-			data := randomBytes(uint64(i), 1000)
+			data := traffic.Bytes(uint64(i), 1000)
 			_, err := decent.Write(data)
 			if !assert.NoError(t, err) {
 				return
@@ -162,10 +165,10 @@ func TestAttackEndsItsSessionAndNothingElse(t *testing.T) {
 			require.NoError(t, err)
 			defer victim.Close()
 			s := victim.(*Conn)
-			await := start(t, func() { assert.NoError(t, attack.do(p, s)) })
+			await := hang.Start(t, func() { assert.NoError(t, attack.do(p, s)) })
 			await()
-			eventually(t, "end of the session", p.gone)
-			s.SetReadDeadline(time.Now().Add(hangTime))
+			hang.Eventually(t, "end of the session", p.gone)
+			s.SetReadDeadline(time.Now().Add(hang.Time))
 			_, err = io.Copy(io.Discard, s)
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 			_, err = s.Write([]byte("x"))
@@ -179,11 +182,11 @@ func TestAttackEndsItsSessionAndNothingElse(t *testing.T) {
 		})
 	}
 	close(stop)
-	start(t, traffic.Wait)()
+	hang.Start(t, echoes.Wait)()
 }
 
 func TestDataBeyondTheSessionWindowEndsTheSession(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := smallSession.listen(t)
 	p := dialRawPeer(t, ln.Addr().String())
 	require.NoError(t, p.open(0))
@@ -194,13 +197,13 @@ func TestDataBeyondTheSessionWindowEndsTheSession(t *testing.T) {
 		require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, make([]byte, maxPayload))))
 	}
 	require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, []byte("x"))))
-	eventually(t, "end of the session", p.gone)
+	hang.Eventually(t, "end of the session", p.gone)
 	require.ErrorIs(t, victim.(*Conn).s.mux.Err(), mux.ErrProtocol)
 }
 
 // More comes in one batch than the ring can hold, so nothing of it is released meanwhile.
 func TestMessagesBeyondTheRingEndTheSession(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize}}.listen(t)
 	p := dialRawPeer(t, ln.Addr().String())
 	require.NoError(t, p.open(0))
@@ -212,7 +215,7 @@ func TestMessagesBeyondTheRingEndTheSession(t *testing.T) {
 		require.NoError(t, p.send(frame(mux.FrameData, 4711, 0, make([]byte, maxPayload))))
 	}
 	goOn()
-	eventually(t, "end of the session", p.gone)
+	hang.Eventually(t, "end of the session", p.gone)
 	require.ErrorIs(t, victim.(*Conn).s.mux.Err(), mux.ErrProtocol)
 }
 
@@ -291,13 +294,13 @@ var oddities = []struct {
 	{"bytes that change while they are read", func(p *rawPeer) error {
 		// The same place of the ring is written again and again, announced or not.
 		for i := range 2000 {
-			msg := frame(mux.FrameData, 4711, 0, randomBytes(uint64(i), 512))
+			msg := frame(mux.FrameData, 4711, 0, traffic.Bytes(uint64(i), 512))
 			off := p.reserve(len(msg))
 			if err := p.write(off, msg, immFrames); err != nil {
 				return err
 			}
 			if err := p.post(verbs.SendWR{
-				Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{randomBytes(uint64(i), 64)[frameHeaderLen:]},
+				Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{traffic.Bytes(uint64(i), 64)[frameHeaderLen:]},
 				RemoteAddr: p.peer.Link.RingAddr + uint64(off) + frameHeaderLen, RKey: p.peer.Link.RingKey,
 			}); err != nil {
 				return err
@@ -309,7 +312,7 @@ var oddities = []struct {
 }
 
 func TestOddPeerIsServed(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	for _, odd := range oddities {
 		t.Run(odd.name, func(t *testing.T) {
 			ln := overSoft.listen(t)
@@ -319,11 +322,11 @@ func TestOddPeerIsServed(t *testing.T) {
 			require.NoError(t, err)
 			defer victim.Close()
 			p.pace = victim.(*Conn).s.mux
-			await := start(t, func() { assert.NoError(t, odd.do(p)) })
+			await := hang.Start(t, func() { assert.NoError(t, odd.do(p)) })
 			await()
 			require.NoError(t, p.send(frame(mux.FrameData, 0, 0, []byte("still there"))))
 			buf := make([]byte, 11)
-			victim.SetReadDeadline(time.Now().Add(hangTime))
+			victim.SetReadDeadline(time.Now().Add(hang.Time))
 			_, err = io.ReadFull(victim, buf)
 			require.NoError(t, err)
 			require.Equal(t, "still there", string(buf))
@@ -336,7 +339,7 @@ func TestOddPeerIsServed(t *testing.T) {
 }
 
 func TestNonsenseHelloIsRejected(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := overSoft.listen(t)
 	for _, tc := range nonsense {
 		t.Run(tc.name, func(t *testing.T) {
@@ -354,10 +357,10 @@ func TestNonsenseHelloIsRejected(t *testing.T) {
 }
 
 func TestHostileListenerHurtsOnlyItsDialer(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	for name, answer := range map[string]func(p *rawPeer) error{
 		"opens a stream":    func(p *rawPeer) error { return p.open(5) },
-		"sends noise":       func(p *rawPeer) error { return p.send(randomBytes(1, 100)) },
+		"sends noise":       func(p *rawPeer) error { return p.send(traffic.Bytes(1, 100)) },
 		"hangs up":          func(p *rawPeer) error { return p.conn.Disconnect() },
 		"fails its own QP":  func(p *rawPeer) error { return p.qp.Fail() },
 		"resets the stream": func(p *rawPeer) error { return p.send(frame(mux.FrameReset, 0, 0, nil)) },
@@ -376,13 +379,13 @@ func TestHostileListenerHurtsOnlyItsDialer(t *testing.T) {
 			p := newRawPeer(t)
 			defer p.close()
 			h := p.hello()
-			await := start(t, func() { assert.NoError(t, p.accept(ln, h.Marshal())) })
+			await := hang.Start(t, func() { assert.NoError(t, p.accept(ln, h.Marshal())) })
 			c, err := (&Dialer{Transport: Soft}).Dial("tcp", tcp.Addr().String())
 			require.NoError(t, err)
 			defer c.Close()
 			await()
 			require.NoError(t, answer(p))
-			c.SetReadDeadline(time.Now().Add(hangTime))
+			c.SetReadDeadline(time.Now().Add(hang.Time))
 			_, err = c.Read(make([]byte, 1))
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 		})
@@ -392,7 +395,7 @@ func TestHostileListenerHurtsOnlyItsDialer(t *testing.T) {
 // A dial that TCP has won leaves a session behind that comes later. It ends
 // as any other that nobody uses.
 func TestSessionThatComesTooLateEnds(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer tcp.Close()
@@ -407,13 +410,13 @@ func TestSessionThatComesTooLateEnds(t *testing.T) {
 	defer p.close()
 	h := p.hello()
 	require.NoError(t, p.accept(ln, h.Marshal()))
-	eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
+	hang.Eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
 	waitForNoSession(t)
-	eventually(t, "the peer was told", p.gone)
+	hang.Eventually(t, "the peer was told", p.gone)
 }
 
 func TestListenerWithANonsenseHelloMakesTheDialFallBack(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	for _, tc := range nonsense {
 		t.Run(tc.name, func(t *testing.T) {
 			tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -426,9 +429,9 @@ func TestListenerWithANonsenseHelloMakesTheDialFallBack(t *testing.T) {
 			defer p.close()
 			h := p.hello()
 			tc.change(&h)
-			await := start(t, func() { p.accept(ln, h.Marshal()) })
+			await := hang.Start(t, func() { p.accept(ln, h.Marshal()) })
 			negatives.Forget(tcp.Addr().String()) // the port may have been another test's
-			c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", tcp.Addr().String())
+			c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", tcp.Addr().String())
 			require.NoError(t, err)
 			require.IsType(t, (*net.TCPConn)(nil), c)
 			c.Close()

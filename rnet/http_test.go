@@ -22,6 +22,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -105,9 +108,9 @@ var httpCases = []struct {
 }
 
 func TestHTTPRequestsComeBackUnchanged(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	const clients = 64
-	body := randomBytes(4, 4<<20)
+	body := traffic.Bytes(4, 4<<20)
 	over(t, between, func(t *testing.T, k carrier) {
 		for _, tc := range httpCases {
 			t.Run(tc.name, func(t *testing.T) {
@@ -127,7 +130,7 @@ func TestHTTPRequestsComeBackUnchanged(t *testing.T) {
 					p.SetHTTP2(tc.http2 && tc.tls)
 					p.SetUnencryptedHTTP2(tc.http2 && !tc.tls)
 				}
-				serving := start(t, func() {
+				serving := hang.Start(t, func() {
 					if tc.tls {
 						assert.ErrorIs(t, server.ServeTLS(ln, "", ""), http.ErrServerClosed)
 					} else {
@@ -144,7 +147,7 @@ func TestHTTPRequestsComeBackUnchanged(t *testing.T) {
 				var work sync.WaitGroup
 				for i := range clients {
 					work.Go(func() {
-						rnd := newRand(uint64(i))
+						rnd := traffic.NewRand(uint64(i))
 						for left.Add(-1) >= 0 {
 							n := bodySize(rnd)
 							from := rnd.IntN(len(body) - n + 1)
@@ -155,7 +158,7 @@ func TestHTTPRequestsComeBackUnchanged(t *testing.T) {
 					})
 				}
 				work.Wait()
-				eventually(t, "the server has shut down", func() bool {
+				hang.Eventually(t, "the server has shut down", func() bool {
 					transport.CloseIdleConnections() // those too that were dialed in vain and are there only now
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
@@ -170,7 +173,7 @@ func TestHTTPRequestsComeBackUnchanged(t *testing.T) {
 // A handler that does not read the body, a client that goes away, and a
 // handler that panics: what makes net/http use deadlines and closes.
 func TestHTTPSurvivesRudeness(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, []carrier{overTCP, overSoft}, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
 		gone := make(chan struct{}, 100)
@@ -183,7 +186,7 @@ func TestHTTPSurvivesRudeness(t *testing.T) {
 		})
 		mux.HandleFunc("/echo", echoChecked)
 		server := &http.Server{Handler: mux}
-		serving := start(t, func() { assert.ErrorIs(t, server.Serve(ln), http.ErrServerClosed) })
+		serving := hang.Start(t, func() { assert.ErrorIs(t, server.Serve(ln), http.ErrServerClosed) })
 		transport := &http.Transport{DialContext: k.dialer().DialContext}
 		client := &http.Client{Transport: transport}
 		url := "http://" + ln.Addr().String()
@@ -233,8 +236,8 @@ func selfSigned(t testing.TB) (server, client *tls.Config) {
 // hostAddresses are the addresses on which carriers listen.
 func hostAddresses() []net.IP {
 	list := []net.IP{net.IPv4(127, 0, 0, 1)}
-	for _, host := range kernelHosts {
-		list = append(list, net.ParseIP(host))
+	for _, k := range kernelCarriers() {
+		list = append(list, net.ParseIP(k.host))
 	}
 	return list
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 )
 
 // cost is what a process has of the system: memory, of shared pages its part, and
@@ -51,7 +52,7 @@ func TestIdleSessionCostsLittle(t *testing.T) {
 		c, err := d.Dial("tcp", address)
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
-		_, err = c.Write([]byte{modeEcho, 'x'})
+		_, err = c.Write([]byte{traffic.Echo, 'x'})
 		require.NoError(t, err)
 		_, err = c.Read(make([]byte, 1))
 		require.NoError(t, err)

@@ -1,14 +1,12 @@
 package rnet
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,9 +14,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 )
 
 func init() {
@@ -41,7 +42,7 @@ func caller(args []string) error {
 		if _, err := c.Write([]byte{mode}); err != nil {
 			return err
 		}
-		go behave(c, mode)
+		go traffic.Behave(c, mode)
 	}
 	fmt.Println("ready")
 	select {} // ended by the kill
@@ -61,82 +62,44 @@ func mute(args []string) error {
 	select {} // ended by the kill
 }
 
-// waiters are goroutines that wait for a peer while that is killed, and when they were told.
-type waiters struct {
-	mu    sync.Mutex
-	heard []time.Time // guarded by mu
-	work  sync.WaitGroup
-}
-
-// wait runs op until it fails, which must be for the peer's death.
-func (b *waiters) wait(t testing.TB, op func() error) {
-	b.work.Go(func() {
-		var err error
-		for err == nil {
-			err = op()
-		}
-		b.mu.Lock()
-		b.heard = append(b.heard, time.Now())
-		b.mu.Unlock()
-		told := errors.Is(err, syscall.EPIPE) // by a Write, where the Read was told of the reset
-		assert.True(t, told || errors.Is(err, syscall.ECONNRESET), "%v", err)
-		var call *os.SyscallError
-		assert.ErrorAs(t, err, &call)
-	})
-}
-
-// use reads and writes the near end of a connection whose far end behaves as
-// mode says.
-func (b *waiters) use(t testing.TB, c net.Conn, mode byte) {
-	buf := make([]byte, 64<<10)
-	read := func() error { _, err := c.Read(buf); return err }
-	write := func() error { _, err := c.Write(make([]byte, 64<<10)); return err }
-	b.wait(t, read) // blocked, unless the peer writes
-	if mode != modeSource {
-		b.wait(t, write) // blocked, unless the peer reads
-	}
-}
-
-const allModes = string(modeSilent) + string(modeSource) + string(modeSink) + string(modeEcho)
-
 func TestKilledPeerIsNoticed(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, []carrier{overSoft, {name: "soft-efficient", transport: Soft, profile: Efficient}, overStage}, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
 		var delays []time.Duration
 		kills := times(16, 334) // each of three carriers: 50 and 1000 in all
 		for i := range kills {
-			var b waiters
+			var b traffic.Waiters
 			var conns []net.Conn
 			var child *roles.Process
 			if i%2 == 0 { // it listens
 				child = roles.Start(t, "target", k.name)
 				address := child.Line(t)
-				for _, mode := range []byte(allModes) {
+				for _, mode := range []byte(traffic.AllModes) {
 					c, err := k.dialer().Dial("tcp", address)
 					require.NoError(t, err)
 					_, err = c.Write([]byte{mode})
 					require.NoError(t, err)
 					conns = append(conns, c)
-					b.use(t, c, mode)
+					b.Use(t, c, mode)
 				}
 			} else { // it dials
-				child = roles.Start(t, "caller", k.name, ln.Addr().String(), allModes)
-				for range allModes {
+				child = roles.Start(t, "caller", k.name, ln.Addr().String(), traffic.AllModes)
+				for range traffic.AllModes {
 					c, err := ln.Accept()
 					require.NoError(t, err)
 					var mode [1]byte
 					_, err = io.ReadFull(c, mode[:])
 					require.NoError(t, err)
 					conns = append(conns, c)
-					b.use(t, c, mode[0])
+					b.Use(t, c, mode[0])
 				}
 			}
 			time.Sleep(time.Duration(i%8) * time.Millisecond) // in the middle of something
 			killed := time.Now()
 			child.Kill()
-			start(t, b.work.Wait)()
-			for _, at := range b.heard {
+			hang.Start(t, b.Wait)()
+			for _, at := range b.Told() {
 				delays = append(delays, at.Sub(killed))
 			}
 			for _, c := range conns {
@@ -155,7 +118,7 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 }
 
 func TestDialFallsBackWhenItsPeerIsKilled(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	for range times(5, 50) {
 		tcp, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -163,7 +126,7 @@ func TestDialFallsBackWhenItsPeerIsKilled(t *testing.T) {
 		child := roles.Start(t, "mute", address)
 		require.Equal(t, "ready", child.Line(t))
 		var c net.Conn
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			// The head start is long, so that it is the death that ends the dial.
 			c, err = (&Dialer{HeadStart: time.Hour}).Dial("tcp", address)
 		})
@@ -188,7 +151,7 @@ func TestForcedDialFailsWhenItsPeerIsKilled(t *testing.T) {
 	defer tcp.Close()
 	child := roles.Start(t, "mute", tcp.Addr().String())
 	require.Equal(t, "ready", child.Line(t))
-	await := start(t, func() {
+	await := hang.Start(t, func() {
 		_, err := (&Dialer{Transport: Soft}).Dial("tcp", tcp.Addr().String())
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
 	})
@@ -200,7 +163,7 @@ func TestForcedDialFailsWhenItsPeerIsKilled(t *testing.T) {
 // What a process wrote before it was killed has arrived, and is read before
 // the error.
 func TestLastWordsOfAKilledPeerAreRead(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := overSoft.listen(t)
 	for range times(5, 50) {
 		child := roles.Start(t, "lastwords", ln.Addr().String())
@@ -211,7 +174,7 @@ func TestLastWordsOfAKilledPeerAreRead(t *testing.T) {
 		child.Stop()
 		got, err := io.ReadAll(c)
 		require.ErrorIs(t, err, syscall.ECONNRESET)
-		require.NoError(t, checkPattern(got, 7, 0))
+		require.NoError(t, traffic.Check(got, 7, 0))
 		require.Equal(t, 300<<10, len(got))
 		c.Close()
 	}
@@ -224,7 +187,7 @@ func lastWords(args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Write(randomBytes(7, 300<<10)); err != nil {
+	if _, err := c.Write(traffic.Bytes(7, 300<<10)); err != nil {
 		return err
 	}
 	fmt.Println("written")
@@ -234,20 +197,20 @@ func lastWords(args []string) error {
 // A process that is stopped (a debugger, a full machine) is not dead: it is
 // waited for, and new connections go over TCP as far as TCP goes.
 func TestStoppedPeerIsWaitedFor(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	child := roles.Start(t, "target", "auto")
 	address := child.Line(t)
 	negatives.Forget(address) // the port may have been another test's
-	c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", address)
+	c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", address)
 	require.NoError(t, err)
 	require.IsType(t, (*Conn)(nil), c)
 	defer c.Close()
-	_, err = c.Write([]byte{modeEcho})
+	_, err = c.Write([]byte{traffic.Echo})
 	require.NoError(t, err)
-	require.NoError(t, roundTrip(c))
+	require.NoError(t, traffic.RoundTrip(c))
 
 	require.NoError(t, child.Cmd.Process.Signal(syscall.SIGSTOP))
-	data := randomBytes(1, 4<<20)
+	data := traffic.Bytes(1, 4<<20)
 	c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	n, err := c.Write(data)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -258,16 +221,16 @@ func TestStoppedPeerIsWaitedFor(t *testing.T) {
 
 	require.NoError(t, child.Cmd.Process.Signal(syscall.SIGCONT))
 	c.SetDeadline(time.Time{})
-	await := start(t, func() {
+	await := hang.Start(t, func() {
 		_, err := c.Write(data[n:])
 		assert.NoError(t, err)
 	})
 	got := make([]byte, len(data))
 	_, err = io.ReadFull(c, got)
 	require.NoError(t, err)
-	require.NoError(t, checkPattern(got, 1, 0))
+	require.NoError(t, traffic.Check(got, 1, 0))
 	await()
-	_, err = other.Write([]byte{modeEcho})
+	_, err = other.Write([]byte{traffic.Echo})
 	require.NoError(t, err)
-	require.NoError(t, roundTrip(other))
+	require.NoError(t, traffic.RoundTrip(other))
 }

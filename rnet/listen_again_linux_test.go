@@ -4,6 +4,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -12,8 +13,8 @@ import (
 // ends that it has.
 func streamTo(t *testing.T, ln net.Listener) (dialed, accepted net.Conn) {
 	t.Helper()
-	eventually(t, "a stream", func() bool {
-		c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", ln.Addr().String())
+	hang.Eventually(t, "a stream", func() bool {
+		c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", ln.Addr().String())
 		require.NoError(t, err)
 		if _, ok := c.(*Conn); !ok {
 			c.Close()

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
@@ -51,7 +52,7 @@ func TestWhoFindsTheTCPListenerFindsTheOthersToo(t *testing.T) {
 				if at.network == "tcp6" {
 					to = strings.Replace(to, "127.0.0.1", "[::1]", 1)
 				}
-				await := start(t, func() {
+				await := hang.Start(t, func() {
 					for { // ended by the listener
 						c, err := net.Dial("tcp", to)
 						if err == nil {
@@ -88,7 +89,7 @@ func TestDialThatBeganBeforeTheListenerGetsAStream(t *testing.T) {
 		address := namedPort(t, "tcp", host)
 		negatives.Forget(address) // the port may have been another test's
 		d := overSoft.dialer()
-		d.Transport, d.HeadStart = Auto, hangTime
+		d.Transport, d.HeadStart = Auto, hang.Time
 		var ln net.Listener
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectStart: func(string, string) {
 			var err error
@@ -205,7 +206,7 @@ func TestListenFailsAsPackageNetDoes(t *testing.T) {
 // system.
 func withoutPrivilegedPorts(t *testing.T, f func()) {
 	t.Helper()
-	start(t, func() {
+	hang.Start(t, func() {
 		runtime.LockOSThread() // and it ends with the goroutine
 		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var caps [2]unix.CapUserData

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
@@ -98,7 +99,7 @@ func TestAServiceThatSystemdActivatesServesStreams(t *testing.T) {
 		cmd.Path = activate
 		cmd.Stderr = nil // it says what it does
 	}, "listen-given")
-	eventually(t, "the socket", func() bool {
+	hang.Eventually(t, "the socket", func() bool {
 		c, err := net.Dial("tcp", address) // for which the service is started
 		if err != nil {
 			return false

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 )
@@ -47,7 +48,7 @@ func TestIdleListenersShareTheirGoroutines(t *testing.T) {
 	if kernelCarriers() != nil {
 		want = append(want, "kernelcm.(*ucmFile).read")
 	}
-	eventually(t, "what other tests have left ends", func() bool { return len(goroutineStacks()) == 0 })
+	hang.Eventually(t, "what other tests have left ends", func() bool { return len(goroutineStacks()) == 0 })
 	all := fabrics
 	defer func() { fabrics = all }()
 	var listeners []net.Listener
@@ -60,7 +61,7 @@ func TestIdleListenersShareTheirGoroutines(t *testing.T) {
 			listeners = append(listeners, ln)
 		}
 	}
-	eventually(t, "the goroutines are those of the process, and have begun", func() bool {
+	hang.Eventually(t, "the goroutines are those of the process, and have begun", func() bool {
 		stacks := goroutineStacks()
 		all := strings.Join(stacks, "\n\n")
 		return len(stacks) == len(want) && !slices.ContainsFunc(want, func(f string) bool { return !strings.Contains(all, f) })
@@ -75,7 +76,7 @@ func TestIdleListenersShareTheirGoroutines(t *testing.T) {
 	for _, ln := range listeners {
 		require.NoError(t, ln.Close())
 	}
-	eventually(t, "no goroutine", func() bool { return len(goroutineStacks()) == 0 })
+	hang.Eventually(t, "no goroutine", func() bool { return len(goroutineStacks()) == 0 })
 }
 
 // Streams, TCP peers, deadlines and Close find whoever accepts, however many do.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rcm"
 )
 
@@ -47,7 +48,7 @@ func TestLossOfATransportsListenerIsLogged(t *testing.T) {
 func TestLostListenerOfATransportIsReplaced(t *testing.T) {
 	ln := overSoft.listen(t).(*Listener)
 	require.NoError(t, ln.onFabrics()[0].Close())
-	eventually(t, "dials lead to the listener again", func() bool {
+	hang.Eventually(t, "dials lead to the listener again", func() bool {
 		c, err := overSoft.dialer().Dial("tcp", ln.Addr().String())
 		if err != nil {
 			return false
@@ -81,7 +82,7 @@ func TestListenerThatIsLostAtOnceIsOpenedSeldom(t *testing.T) {
 	ln.set.Log = slog.New(slog.DiscardHandler)
 	f := new(loser)
 	ln.newStand(fabric{Fabric: f, transport: fallback.RDMA}, netip.AddrPort{}, rcm.ListenConfig{}).open(nil)
-	eventually(t, "it is opened", func() bool { return f.listens.Load() > 0 })
+	hang.Eventually(t, "it is opened", func() bool { return f.listens.Load() > 0 })
 	time.Sleep(100 * time.Millisecond)
 	require.Less(t, f.listens.Load(), int32(10))
 	require.NoError(t, ln.Close()) // waits for it

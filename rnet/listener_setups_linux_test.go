@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 )
 
@@ -15,7 +16,7 @@ func requestOf(t *testing.T, address string) []byte {
 	t.Helper()
 	ln, err := samehost.Listen(samehost.ListenConfig{Type: unix.SOCK_SEQPACKET, Name: "@ramjet/rcm1/" + address, Backlog: 8})
 	require.NoError(t, err)
-	dialed := start(t, func() {
+	dialed := hang.Start(t, func() {
 		_, err := (&Dialer{Transport: Soft, Dedicated: true}).Dial("tcp", address)
 		require.Error(t, err)
 	})
@@ -47,7 +48,7 @@ func TestSilentPeersKeepNobodyWaiting(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	eventually(t, "as many set-ups as there are places wait for their peers", func() bool {
+	hang.Eventually(t, "as many set-ups as there are places wait for their peers", func() bool {
 		accepting.mu.Lock()
 		defer accepting.mu.Unlock()
 		return accepting.gate.Inside()+len(accepting.slow) >= maxSetUps

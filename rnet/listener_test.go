@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,7 +28,7 @@ func TestCloseEndsAccept(t *testing.T) {
 		ln := k.listen(t)
 		var awaits []func()
 		for range 3 {
-			awaits = append(awaits, start(t, func() {
+			awaits = append(awaits, hang.Start(t, func() {
 				_, err := ln.Accept()
 				assert.ErrorIs(t, err, net.ErrClosed)
 				var op *net.OpError
@@ -63,7 +66,7 @@ func TestAcceptHasADeadline(t *testing.T) {
 		k.connect(t, ln)
 
 		require.NoError(t, dl.SetDeadline(time.Now().Add(time.Hour)))
-		await := start(t, func() {
+		await := hang.Start(t, func() {
 			_, err := ln.Accept()
 			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		})
@@ -98,7 +101,7 @@ func TestConnectionsThatWaitAreResetWithTheListener(t *testing.T) {
 		}
 		require.NoError(t, ln.Close())
 		for _, c := range conns {
-			start(t, func() {
+			hang.Start(t, func() {
 				_, err := c.Read(make([]byte, 1))
 				assert.ErrorIs(t, err, syscall.ECONNRESET)
 			})()
@@ -107,15 +110,15 @@ func TestConnectionsThatWaitAreResetWithTheListener(t *testing.T) {
 }
 
 func TestAcceptedConnectionsOutliveTheListener(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
 		c, s := k.connect(t, ln)
 		require.NoError(t, ln.Close())
 		time.Sleep(2 * wait.SweepPeriod)
 		for range 3 {
-			await := start(t, func() {
-				_, err := c.Write(randomBytes(1, 100<<10))
+			await := hang.Start(t, func() {
+				_, err := c.Write(traffic.Bytes(1, 100<<10))
 				assert.NoError(t, err)
 			})
 			_, err := io.ReadFull(s, make([]byte, 100<<10))
@@ -158,7 +161,7 @@ func TestListenerCanBeOpenedAgain(t *testing.T) {
 		address := ln.Addr().String()
 		for range 10 {
 			var accepted net.Conn
-			await := start(t, func() {
+			await := hang.Start(t, func() {
 				var err error
 				if accepted, err = ln.Accept(); assert.NoError(t, err) {
 					_, err = accepted.Write([]byte{1})
@@ -236,7 +239,7 @@ func TestManyAcceptTogether(t *testing.T) {
 				}
 			})
 		}
-		start(t, dialing.Wait)()
-		start(t, accepting.Wait)()
+		hang.Start(t, dialing.Wait)()
+		hang.Start(t, accepting.Wait)()
 	})
 }

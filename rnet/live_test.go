@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 )
 
 // sumOf returns what the sessions over a device of the software HCA came to.
@@ -30,8 +32,8 @@ func TestEndedSessionsStayInTheSumsOfTheirDevice(t *testing.T) {
 	k.dedicated = true
 	dialed, accepted := k.pair(t)
 	const n = 10_000
-	await := start(t, func() { assert.NoError(t, writePattern(dialed, newRand(1), 1, n, n)) })
-	require.NoError(t, readPattern(accepted, newRand(2), 1, n, n))
+	await := hang.Start(t, func() { assert.NoError(t, traffic.Write(dialed, traffic.NewRand(1), 1, n, n)) })
+	require.NoError(t, traffic.Read(accepted, traffic.NewRand(2), 1, n, n))
 	await()
 	during := sumOf(t, "soft0")
 	require.Equal(t, 2, during.Sessions)
@@ -88,7 +90,7 @@ func TestSumsNeverGoBack(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				assert.NoError(t, roundTrip(c))
+				assert.NoError(t, traffic.RoundTrip(c))
 				c.Close()
 			}
 		})
@@ -125,7 +127,7 @@ func serveEchoes(ln net.Listener) {
 			return
 		}
 		go func() {
-			behave(c, modeEcho)
+			traffic.Behave(c, traffic.Echo)
 			c.Close()
 		}()
 	}
@@ -150,7 +152,7 @@ func TestListenersTellWhoCame(t *testing.T) {
 	c, err := net.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	eventually(t, "all have come", func() bool {
+	hang.Eventually(t, "all have come", func() bool {
 		st = look()
 		return st.Waiting == 3
 	})

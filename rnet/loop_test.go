@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
@@ -71,7 +72,7 @@ func (k *sink) Ended(err error) { k.ended = append(k.ended, err); k.stream.Close
 // until polls until f says so.
 func (l *handLoop) until(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	eventually(t, what, func() bool {
+	hang.Eventually(t, what, func() bool {
 		l.poller.Poll()
 		return f()
 	})
@@ -130,7 +131,7 @@ func TestALoopIsRungOnceItHasArmed(t *testing.T) {
 			c := dialed[round%2]
 			_, err := c.Write([]byte{byte(round)})
 			require.NoError(t, err)
-			eventually(t, "the bell rings", func() bool { return l.rings.Load() > 0 })
+			hang.Eventually(t, "the bell rings", func() bool { return l.rings.Load() > 0 })
 			l.until(t, "the byte is there", func() bool {
 				got := l.sinks[round%2].got
 				return len(got) > 0 && got[len(got)-1] == byte(round)
@@ -155,7 +156,7 @@ func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
 				}
 			}
 		}()
-		end := time.Now().Add(hangTime)
+		end := time.Now().Add(hang.Time)
 		require.True(t, l.poller.Doze(end))
 		require.True(t, time.Now().Before(end), "it slept on")
 		over.Store(true)
@@ -168,7 +169,7 @@ func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
 func TestALoopWithSeveralSessionsDoesNotDoze(t *testing.T) {
 	l, _ := onHandLoop(t, carrier{name: "soft-dedicated", transport: Soft, dedicated: true}, 2)
 	require.Equal(t, 2, l.poller.Sessions())
-	require.False(t, l.poller.Doze(time.Now().Add(hangTime)))
+	require.False(t, l.poller.Doze(time.Now().Add(hang.Time)))
 }
 
 // Streams that a loop has dialed and never attached (they lost a race) wait in
@@ -202,13 +203,13 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 	var closing sync.WaitGroup
 	for round, c := range lost {
 		l.sleeps(t)
-		require.NoError(t, c.SetLinger(int(hangTime/time.Second)))
+		require.NoError(t, c.SetLinger(int(hang.Time/time.Second)))
 		closing.Go(func() { c.Close() }) // ended by the departure of the end
 		time.Sleep(200 * time.Microsecond)
 		_, err := far.sinks[0].stream.Write([]byte("x"))
 		require.NoError(t, err)
 		end := time.Now().Add(soon)
-		eventually(t, "the loop is rung", func() bool { return l.rings.Load() > 0 || time.Now().After(end) })
+		hang.Eventually(t, "the loop is rung", func() bool { return l.rings.Load() > 0 || time.Now().After(end) })
 		require.True(t, time.Now().Before(end), "the loop is not rung")
 		l.until(t, "the byte is there", func() bool { return len(used.got) > round })
 	}

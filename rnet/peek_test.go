@@ -9,7 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -20,7 +23,7 @@ func TestFailedPeekHoldsUpNobody(t *testing.T) {
 	peeker := peeking.(*Conn)
 
 	from := otherEnd(t, peeker)
-	_, err := from.Write(randomBytes(1, 8<<10))
+	_, err := from.Write(traffic.Bytes(1, 8<<10))
 	require.NoError(t, err)
 	_, err = peeker.Peek(1)
 	require.NoError(t, err)
@@ -30,8 +33,8 @@ func TestFailedPeekHoldsUpNobody(t *testing.T) {
 	require.NoError(t, peeker.Close())
 
 	const size = 8 << 20 // many times the ring
-	sent := start(t, func() { writePattern(writing, newRand(2), 3, size, 64<<10) })
-	require.NoError(t, readPattern(reading, newRand(4), 3, size, 64<<10))
+	sent := hang.Start(t, func() { traffic.Write(writing, traffic.NewRand(2), 3, size, 64<<10) })
+	require.NoError(t, traffic.Read(reading, traffic.NewRand(4), 3, size, 64<<10))
 	sent()
 }
 
@@ -60,7 +63,7 @@ func TestPeekedPieceCannotBeAppendedTo(t *testing.T) {
 
 // Another goroutine may close a connection while one looks at what Peek gave it.
 func TestPeekedBytesOutliveAClose(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		for _, size := range []int{100, keepMin, maxPayload} {
 			ln := k.listen(t)
@@ -68,21 +71,21 @@ func TestPeekedBytesOutliveAClose(t *testing.T) {
 			s := accepted.(*Conn)
 			size = min(size, int(s.s.mux.Config().Window))
 			for _, ends := range [][2]*Conn{{c.(*Conn), s}, {s, c.(*Conn)}} {
-				require.NoError(t, writePattern(ends[0], newRand(1), 7, size, size))
+				require.NoError(t, traffic.Write(ends[0], traffic.NewRand(1), 7, size, size))
 			}
 			fromDialer, err := s.Peek(size)
 			require.NoError(t, err)
 			fromAcceptor, err := c.(*Conn).Peek(size)
 			require.NoError(t, err)
-			start(t, func() { s.Close(); c.Close() })()
+			hang.Start(t, func() { s.Close(); c.Close() })()
 
 			writing, reading := k.connect(t, ln) // writes over all that was freed
 			const total = 4 << 20
-			sent := start(t, func() { writePattern(writing, newRand(1), 8, total, 200) })
-			require.NoError(t, readPattern(reading, newRand(2), 8, total, 64<<10))
+			sent := hang.Start(t, func() { traffic.Write(writing, traffic.NewRand(1), 8, total, 200) })
+			require.NoError(t, traffic.Read(reading, traffic.NewRand(2), 8, total, 64<<10))
 			sent()
-			require.NoError(t, checkPattern(fromDialer, 7, 0))
-			require.NoError(t, checkPattern(fromAcceptor, 7, 0))
+			require.NoError(t, traffic.Check(fromDialer, 7, 0))
+			require.NoError(t, traffic.Check(fromAcceptor, 7, 0))
 			for _, end := range []*Conn{s, c.(*Conn)} {
 				_, err = end.Peek(1)
 				require.ErrorIs(t, err, net.ErrClosed)
@@ -108,7 +111,7 @@ func TestPieceThatWasPeekedAndClosedIsFreedWithItsConnection(t *testing.T) {
 	func() {
 		k := carrier{name: "soft", transport: Soft, dedicated: true}
 		c, s := k.forgettable(t)
-		require.NoError(t, writePattern(s, newRand(1), 7, maxPayload, maxPayload))
+		require.NoError(t, traffic.Write(s, traffic.NewRand(1), 7, maxPayload, maxPayload))
 		_, err := c.Peek(1)
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
@@ -116,7 +119,7 @@ func TestPieceThatWasPeekedAndClosedIsFreedWithItsConnection(t *testing.T) {
 		<-c.s.mux.Done() // ended by the engine
 		require.Greater(t, verbs.PinnedBytes(), before, "the ring is still lent")
 	}()
-	eventually(t, "the ring is freed", func() bool {
+	hang.Eventually(t, "the ring is freed", func() bool {
 		runtime.GC()
 		return verbs.PinnedBytes() == before
 	})

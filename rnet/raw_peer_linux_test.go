@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/ring"
@@ -86,7 +87,7 @@ func (p *rawPeer) param(hello []byte) rcm.ConnParam {
 
 // dial connects to a listener and says hello.
 func (p *rawPeer) dial(address string, hello []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), hangTime)
+	ctx, cancel := context.WithTimeout(context.Background(), hang.Time)
 	defer cancel()
 	route, err := softcm.New(softcm.Config{}).Resolve(ctx, netip.MustParseAddrPort(address))
 	if err != nil {
@@ -100,7 +101,7 @@ func (p *rawPeer) dial(address string, hello []byte) error {
 
 // accept waits for a dial to ln, and answers with hello.
 func (p *rawPeer) accept(ln rcm.Listener, hello []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), hangTime)
+	ctx, cancel := context.WithTimeout(context.Background(), hang.Time)
 	defer cancel()
 	req, err := ln.Accept(ctx)
 	if err != nil {
@@ -184,7 +185,7 @@ func (p *rawPeer) write(off uint32, msg []byte, imm uint32) error {
 }
 
 func (p *rawPeer) post(wr verbs.SendWR) error {
-	for end := time.Now().Add(hangTime); ; {
+	for end := time.Now().Add(hang.Time); ; {
 		_, err := p.qp.PostSend([]verbs.SendWR{wr})
 		if !errors.Is(err, verbs.ErrQueueFull) {
 			return err

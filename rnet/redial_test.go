@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,7 +16,7 @@ func TestDialAfterARestartLeadsToTheNewListener(t *testing.T) {
 	for range times(300, 2000) {
 		ln, err := Listen("tcp", address)
 		require.NoError(t, err)
-		echoed := start(t, func() {
+		echoed := hang.Start(t, func() {
 			s, err := ln.Accept()
 			if err != nil {
 				t.Error(err)
@@ -30,10 +31,10 @@ func TestDialAfterARestartLeadsToTheNewListener(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		c, err := (&Dialer{HeadStart: hangTime}).Dial("tcp", address)
+		c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", address)
 		require.NoError(t, err)
 		require.IsType(t, (*Conn)(nil), c)
-		require.NoError(t, c.SetDeadline(time.Now().Add(hangTime)))
+		require.NoError(t, c.SetDeadline(time.Now().Add(hang.Time)))
 		_, err = c.Write([]byte("x"))
 		require.NoError(t, err)
 		_, err = c.Read(make([]byte, 1))

@@ -11,16 +11,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 func TestReservedMemoryIsSent(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
 		const total = 4 << 20
-		await := start(t, func() {
-			rnd := newRand(1)
+		await := hang.Start(t, func() {
+			rnd := traffic.NewRand(1)
 			for at := 0; at < total; {
 				n := min(total-at, 1+rnd.IntN(MaxReserve))
 				p, err := c.Reserve(n)
@@ -29,21 +32,21 @@ func TestReservedMemoryIsSent(t *testing.T) {
 				}
 				assert.Len(t, p, n)
 				used := 1 + rnd.IntN(n)
-				fillPattern(p[:used], 1, at)
+				traffic.Fill(p[:used], 1, at)
 				if !assert.NoError(t, c.Commit(used)) {
 					return
 				}
 				at += used
 				if rnd.IntN(4) == 0 && at < total { // ordinary writes may come between
 					q := make([]byte, min(total-at, 100))
-					fillPattern(q, 1, at)
+					traffic.Fill(q, 1, at)
 					_, err := c.Write(q)
 					assert.NoError(t, err)
 					at += len(q)
 				}
 			}
 		})
-		require.NoError(t, readPattern(s, newRand(2), 1, total, 64<<10))
+		require.NoError(t, traffic.Read(s, traffic.NewRand(2), 1, total, 64<<10))
 		await()
 	})
 }
@@ -71,7 +74,7 @@ func TestCommitOfMoreThanWasReservedFails(t *testing.T) {
 // An application that fills reserved memory does not know that the peer has
 // died meanwhile.
 func TestReservedMemoryOutlivesTheSession(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
 		p, err := c.Reserve(MaxReserve)
@@ -79,7 +82,7 @@ func TestReservedMemoryOutlivesTheSession(t *testing.T) {
 		s.s.mux.Fail(io.ErrUnexpectedEOF)
 		<-s.s.mux.Done() // ended by the engine
 		<-c.s.mux.Done()
-		copy(p, randomBytes(1, MaxReserve))
+		copy(p, traffic.Bytes(1, MaxReserve))
 		require.Error(t, c.Commit(MaxReserve))
 		_, err = c.Reserve(10)
 		require.Error(t, err)
@@ -104,7 +107,7 @@ func TestMemoryOfReserveIsFreedByClose(t *testing.T) {
 		c.Close()
 		s.Close()
 	}
-	eventually(t, "all is freed", func() bool {
+	hang.Eventually(t, "all is freed", func() bool {
 		c, s = overSoft.connect(t, ln)
 		_, err := c.(*Conn).Reserve(1) // frees what was sent meanwhile
 		require.NoError(t, err)
@@ -116,7 +119,7 @@ func TestMemoryOfReserveIsFreedByClose(t *testing.T) {
 }
 
 func TestReserveAndCloseMayMeet(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := overSoft.listen(t)
 	for range 200 {
 		c, s := overSoft.connect(t, ln)
@@ -137,8 +140,8 @@ func TestReserveAndCloseMayMeet(t *testing.T) {
 		})
 		go io.Copy(io.Discard, s)
 		closing.Go(func() { c.Close() })
-		start(t, reserving.Wait)()
-		start(t, closing.Wait)()
+		hang.Start(t, reserving.Wait)()
+		hang.Start(t, closing.Wait)()
 		s.Close()
 	}
 }
@@ -146,15 +149,15 @@ func TestReserveAndCloseMayMeet(t *testing.T) {
 // Another goroutine may close a connection while one fills what Reserve gave it,
 // and the session may end then.
 func TestReservedMemoryOutlivesAClose(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
 		p, err := c.Reserve(MaxReserve)
 		require.NoError(t, err)
-		start(t, func() { c.Close() })()
+		hang.Start(t, func() { c.Close() })()
 		s.s.mux.Fail(io.ErrUnexpectedEOF)
 		<-c.s.mux.Done() // ended by the engine
-		copy(p, randomBytes(1, MaxReserve))
+		copy(p, traffic.Bytes(1, MaxReserve))
 		require.ErrorIs(t, c.Commit(MaxReserve), net.ErrClosed)
 	})
 }
@@ -169,7 +172,7 @@ func TestReservedMemoryOfAForgottenConnectionIsFreed(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
 	}()
-	eventually(t, "all is freed", func() bool {
+	hang.Eventually(t, "all is freed", func() bool {
 		runtime.GC()
 		return verbs.PinnedBytes() == before
 	})

@@ -12,8 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 )
 
 // ringBytes returns the memory that the regions have that peers may write to: rings,
@@ -68,15 +71,15 @@ func TestRingGivesMemoryBackWhenIdle(t *testing.T) {
 	for round := range 3 {
 		const size = 4 << 20
 		for i, ends := range [][2]net.Conn{{c, s}, {s, c}} {
-			sent := start(t, func() { assert.NoError(t, writePattern(ends[0], newRand(1), uint64(i), size, 64<<10)) })
-			require.NoError(t, readPattern(ends[1], newRand(2), uint64(i), size, 64<<10))
+			sent := hang.Start(t, func() { assert.NoError(t, traffic.Write(ends[0], traffic.NewRand(1), uint64(i), size, 64<<10)) })
+			require.NoError(t, traffic.Read(ends[1], traffic.NewRand(2), uint64(i), size, 64<<10))
 			sent()
 		}
 		if round == 0 {
 			require.Greater(t, ringBytes(t), int64(settings.DefaultRingSize/2), "all of a ring is used")
 		}
 		turns := 0
-		eventually(t, "the memory is given back", func() bool {
+		hang.Eventually(t, "the memory is given back", func() bool {
 			for _, end := range []*Conn{c, s} {
 				_, err := end.s.mux.Link().KeepAlive()
 				require.NoError(t, err)
@@ -94,7 +97,7 @@ func TestRingGivesMemoryBackWhenIdle(t *testing.T) {
 }
 
 func TestRestartOfARingThatIsNotReleasedEndsTheSession(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held %v", held), func(t *testing.T) {
 			ln := overSoft.listen(t)
@@ -110,11 +113,11 @@ func TestRestartOfARingThatIsNotReleasedEndsTheSession(t *testing.T) {
 			require.NoError(t, p.write(0, ping, immRestart))
 			require.NoError(t, p.send(frame(mux.FrameData, 4711, 0, make([]byte, 64))))
 			if held {
-				eventually(t, "end of the session", p.gone)
+				hang.Eventually(t, "end of the session", p.gone)
 				require.ErrorIs(t, victim.(*Conn).s.mux.Err(), mux.ErrProtocol)
 				return
 			}
-			pong := start(t, func() { victim.Write([]byte("x")) })
+			pong := hang.Start(t, func() { victim.Write([]byte("x")) })
 			pong()
 			require.False(t, p.gone())
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
@@ -57,7 +58,7 @@ func TestSandboxShowsInTheReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ln := carrier{}.listen(t)
-			served := start(t, func() {
+			served := hang.Start(t, func() {
 				for { // ended by Close
 					s, err := ln.Accept()
 					if err != nil {

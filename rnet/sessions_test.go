@@ -4,12 +4,14 @@ import (
 	"io"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/stretchr/testify/require"
 )
 
 // TestManySessionsComeAndGo sets up a session for each connection.
 func TestManySessionsComeAndGo(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		k.dedicated = true
 		ln := k.listen(t)
@@ -23,5 +25,16 @@ func TestManySessionsComeAndGo(t *testing.T) {
 			require.Equal(t, "request", string(got))
 			require.NoError(t, accepted.Close())
 		}
+	})
+}
+
+// awaitNoSessions waits until those of earlier tests have ended, by going idle,
+// and given back what they had.
+func awaitNoSessions(t testing.TB) {
+	t.Helper()
+	hang.Eventually(t, "no session is left", func() bool {
+		devices.mu.Lock()
+		defer devices.mu.Unlock()
+		return len(liveSessions.list()) == 0 && len(devices.open) == 0
 	})
 }

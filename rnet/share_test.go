@@ -8,8 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 )
 
 // smallSession is a carrier whose sessions may hold little.
@@ -34,7 +36,7 @@ func TestStreamsThatNobodyReadsHoldNoMoreThanTheSessionWindow(t *testing.T) {
 		held = s.(*Conn).s
 	}
 	// All that may come has come when each stream has its minimum.
-	eventually(t, "the writers stand still", func() bool {
+	hang.Eventually(t, "the writers stand still", func() bool {
 		each, _ := unread(held)
 		return slices.Min(each) >= mux.StreamMinimum
 	})
@@ -48,8 +50,8 @@ func TestStreamsThatNobodyReadsHoldNoMoreThanTheSessionWindow(t *testing.T) {
 		require.Same(t, held, s.(*Conn).s)
 		const size = 1 << 20
 		for i, ends := range [][2]net.Conn{{c, s}, {s, c}} {
-			sent := start(t, func() { assert.NoError(t, writePattern(ends[0], newRand(1), uint64(i), size, 64<<10)) })
-			require.NoError(t, readPattern(ends[1], newRand(2), uint64(i), size, 64<<10))
+			sent := hang.Start(t, func() { assert.NoError(t, traffic.Write(ends[0], traffic.NewRand(1), uint64(i), size, 64<<10)) })
+			require.NoError(t, traffic.Read(ends[1], traffic.NewRand(2), uint64(i), size, 64<<10))
 			sent()
 		}
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
 
@@ -60,13 +62,13 @@ func soakOver(t *testing.T, k carrier) {
 		defer dev.release()
 		dialing.Go(func() { s.misbehave(t, dev) })
 	}
-	await := start(t, func() { dialing.Wait() })
+	await := hang.Start(t, func() { dialing.Wait() })
 	for time.Now().Before(s.end) && !t.Failed() {
 		time.Sleep(min(time.Second, time.Until(s.end)+time.Millisecond))
 	}
 	await()
 	ln.Close()
-	start(t, serving.Wait)()
+	hang.Start(t, serving.Wait)()
 	t.Logf("%d streams; of their ends %d came through, %d were aborted, %d lost with their session; %d MB checked, %d deadlines passed, %d sessions failed on purpose",
 		s.streams.Load(), s.ended.Load(), s.aborted.Load(), s.lost.Load(), s.bytes.Load()>>20, s.deadlines.Load(), s.kills.Load())
 	require.Positive(t, s.ended.Load(), "no stream came to its end")
@@ -84,7 +86,7 @@ type soak struct {
 
 // misbehave changes what goes wrong every few hundred milliseconds.
 func (s *soak) misbehave(t *testing.T, dev *device) {
-	rnd := newRand(1)
+	rnd := traffic.NewRand(1)
 	faults := []soft.Faults{
 		{},
 		{CompletionDelay: 300 * time.Microsecond},
@@ -115,7 +117,7 @@ func (s *soak) misbehave(t *testing.T, dev *device) {
 
 // failQPs fails a QP now and then, in the second half of the time.
 func (s *soak) failQPs(t *testing.T) {
-	rnd := newRand(1)
+	rnd := traffic.NewRand(1)
 	time.Sleep(*soakFor / 2) // until then each stream must come to its end
 	for time.Now().Before(s.end) && !t.Failed() {
 		if live := liveSessions.list(); len(live) > 0 {
@@ -154,7 +156,7 @@ func parseSoakPlan(b []byte) soakPlan {
 }
 
 func newSoakPlan(seed uint64) soakPlan {
-	rnd := newRand(seed)
+	rnd := traffic.NewRand(seed)
 	size := func() int { return rnd.IntN(1 << (4 + rnd.IntN(17))) } // 0 to 1 MiB, mostly small
 	p := soakPlan{seed: seed, up: size(), down: size(), aborts: -1}
 	if rnd.IntN(10) == 0 {
@@ -177,7 +179,7 @@ func (s *soak) dial(t *testing.T, addr string, seed uint64) {
 	}
 	defer c.Close()
 	s.streams.Add(1)
-	rnd := newRand(seed + 1)
+	rnd := traffic.NewRand(seed + 1)
 	sent := make(chan error, 1)
 	go func() {
 		err := s.write(c, rnd, plan.marshal())
@@ -186,7 +188,7 @@ func (s *soak) dial(t *testing.T, addr string, seed uint64) {
 		}
 		sent <- err
 	}()
-	err = errors.Join(s.receive(c, newRand(seed+2), plan.seed+1<<63, plan.down), <-sent)
+	err = errors.Join(s.receive(c, traffic.NewRand(seed+2), plan.seed+1<<63, plan.down), <-sent)
 	s.check(t, "dialing", plan, err)
 }
 
@@ -201,7 +203,7 @@ func (s *soak) serve(t *testing.T, c net.Conn) {
 	}
 	plan := parseSoakPlan(b)
 	sent := make(chan error, 1)
-	go func() { sent <- s.send(c, newRand(plan.seed+3), plan.seed+1<<63, plan.down, -1) }()
+	go func() { sent <- s.send(c, traffic.NewRand(plan.seed+3), plan.seed+1<<63, plan.down, -1) }()
 	err := errors.Join(s.receive(c, rnd, plan.seed, plan.up), <-sent)
 	s.check(t, "listening", plan, err)
 }
@@ -236,7 +238,7 @@ func (s *soak) send(c net.Conn, rnd *rand.Rand, seed uint64, n, abort int) error
 	buf := make([]byte, 40<<10)
 	for at := 0; at < stop; {
 		p := buf[:min(stop-at, 1+rnd.IntN(1<<rnd.IntN(16)))]
-		fillPattern(p, seed, at)
+		traffic.Fill(p, seed, at)
 		if err := s.write(c, rnd, p); err != nil {
 			return err
 		}
@@ -271,7 +273,7 @@ func (s *soak) receive(c net.Conn, rnd *rand.Rand, seed uint64, n int) error {
 	buf := make([]byte, 64<<10)
 	for at := 0; ; {
 		m, err := s.readSome(c, rnd, buf[:1+rnd.IntN(1<<(6+rnd.IntN(10)))])
-		if bad := checkPattern(buf[:m], seed, at); bad != nil {
+		if bad := traffic.Check(buf[:m], seed, at); bad != nil {
 			return fmt.Errorf("%w: %w", errSoakData, bad)
 		}
 		at += m

@@ -2,7 +2,6 @@ package rnet
 
 import (
 	"io"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -10,16 +9,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 )
 
 func TestStatsCountWhatGoesThrough(t *testing.T) {
 	c, s := overSoft.streams(t)
 	const n = 100 << 10
-	await := start(t, func() { assert.NoError(t, writePattern(c, newRand(1), 1, n, n)) })
-	require.NoError(t, readPattern(s, newRand(2), 1, n-1000, n))
+	await := hang.Start(t, func() { assert.NoError(t, traffic.Write(c, traffic.NewRand(1), 1, n, n)) })
+	require.NoError(t, traffic.Read(s, traffic.NewRand(2), 1, n-1000, n))
 	await()
-	eventually(t, "all has arrived", func() bool { return s.Stats().BytesIn == n })
+	hang.Eventually(t, "all has arrived", func() bool { return s.Stats().BytesIn == n })
 	out, in := c.Stats(), s.Stats()
 	require.EqualValues(t, n, out.BytesOut)
 	require.Equal(t, 1000, in.Unread)
@@ -71,7 +73,7 @@ func TestDialsAreCounted(t *testing.T) {
 
 // A dial may come at the moment in which its session goes idle.
 func TestDialMeetsTheEndOfAnIdleSession(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := overSoft.listen(t)
 	go func() { // ends with the listener
 		for {
@@ -95,21 +97,12 @@ func TestDialMeetsTheEndOfAnIdleSession(t *testing.T) {
 					if !assert.NoError(t, err) {
 						return
 					}
-					assert.NoError(t, roundTrip(c))
+					assert.NoError(t, traffic.RoundTrip(c))
 					c.Close()
 				}
 				time.Sleep(mux.IdleTime + time.Duration(i*round-10)*100*time.Microsecond)
 			}
 		})
 	}
-	start(t, dialing.Wait)()
-}
-
-func roundTrip(c net.Conn) error {
-	buf := []byte("there and back")
-	if _, err := c.Write(buf); err != nil {
-		return err
-	}
-	_, err := io.ReadFull(c, buf)
-	return err
+	hang.Start(t, dialing.Wait)()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
@@ -41,7 +42,7 @@ func TestStrangersHoldUpNobody(t *testing.T) {
 }
 
 func strangersHoldUpNobody(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln, err := Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	go serveEchoes(ln) // ended by Close

@@ -4,11 +4,12 @@ import (
 	"io"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/stretchr/testify/require"
 )
 
 func TestBytesGoRound(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.pair(t)
 		_, err := c.Write([]byte("ping"))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
@@ -84,7 +85,7 @@ func TestDialToAPlainServerCostsTwoSystemCalls(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	served := start(t, func() { // ends with the listener
+	served := hang.Start(t, func() { // ends with the listener
 		for {
 			c, err := ln.Accept()
 			if err != nil {

@@ -8,16 +8,19 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // One address serves peers of both kinds at once.
 func TestPlainTCPPeersAreServedBesideOthers(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln := carrier{}.listen(t)
 	server := &http.Server{Handler: http.HandlerFunc(echoChecked)}
-	serving := start(t, func() { assert.ErrorIs(t, server.Serve(ln), http.ErrServerClosed) })
+	serving := hang.Start(t, func() { assert.ErrorIs(t, server.Serve(ln), http.ErrServerClosed) })
 	url := "http://" + ln.Addr().String()
 	plain := &http.Transport{DialContext: new(net.Dialer).DialContext}
 	soft := &http.Transport{DialContext: (&Dialer{Transport: Soft}).DialContext}
@@ -25,7 +28,7 @@ func TestPlainTCPPeersAreServedBesideOthers(t *testing.T) {
 	for round := range 20 {
 		for _, transport := range []*http.Transport{plain, soft, automatic} {
 			for size := range 5 {
-				body := randomBytes(uint64(round), size*10000)
+				body := traffic.Bytes(uint64(round), size*10000)
 				require.NoError(t, requestChecked(&http.Client{Transport: transport}, url, body))
 			}
 		}
@@ -58,14 +61,14 @@ func TestAcceptGivesEachPeerItsKind(t *testing.T) {
 }
 
 func TestDialReachesAPlainTCPServer(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(echoChecked)}
-	serving := start(t, func() { assert.ErrorIs(t, server.Serve(ln), http.ErrServerClosed) })
+	serving := hang.Start(t, func() { assert.ErrorIs(t, server.Serve(ln), http.ErrServerClosed) })
 	transport := &http.Transport{DialContext: new(Dialer).DialContext, DisableKeepAlives: true}
 	for i := range 20 {
-		require.NoError(t, requestChecked(&http.Client{Transport: transport}, "http://"+ln.Addr().String(), randomBytes(1, i*1000)))
+		require.NoError(t, requestChecked(&http.Client{Transport: transport}, "http://"+ln.Addr().String(), traffic.Bytes(1, i*1000)))
 	}
 	told := Explain(ln.Addr().String())
 	require.NotEmpty(t, told)
@@ -96,7 +99,7 @@ func TestTCPPeerIsNotStarvedByStreams(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 	}
-	eventually(t, "all streams wait", func() bool {
+	hang.Eventually(t, "all streams wait", func() bool {
 		ln.(*Listener).mu.Lock()
 		defer ln.(*Listener).mu.Unlock()
 		return len(ln.(*Listener).queue) == streams

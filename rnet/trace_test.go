@@ -5,6 +5,8 @@ import (
 	"runtime/trace"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -24,8 +26,8 @@ func TestTraceShowsDialsAndSleeps(t *testing.T) {
 		return sumOf(t, "soft0").Parks
 	}
 	before := parks()
-	await := start(t, func() { assert.NoError(t, roundTrip(dialed)) })
-	eventually(t, "the reader is parked", func() bool { return parks() > before })
+	await := hang.Start(t, func() { assert.NoError(t, traffic.RoundTrip(dialed)) })
+	hang.Eventually(t, "the reader is parked", func() bool { return parks() > before })
 	buf := make([]byte, 100)
 	n, err := accepted.Read(buf)
 	require.NoError(t, err)

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,7 +22,7 @@ import (
 // session: polled, left to the sweep, asleep on a thread or at the completion
 // channel, armed. A wake-up that is lost shows as a read that hangs.
 func TestNoWakeUpIsLost(t *testing.T) {
-	leavesNothing(t)
+	leak.Check(t)
 	places := orKernel(append([]carrier{overNarrow, overStage, overNotices}, benchCarriers[1:]...)...)
 	over(t, places, func(t *testing.T, k carrier) {
 		for name, address := range map[string]string{
@@ -45,13 +48,13 @@ func TestNoWakeUpIsLost(t *testing.T) {
 // serveHere listens in this process and does as its peers say.
 func serveHere(t testing.TB, k carrier) string {
 	ln := k.listen(t)
-	go serveModes(ln) // ended with the listener
+	go traffic.Serve(ln) // ended with the listener
 	return ln.Addr().String()
 }
 
 func exchangeWithPauses(t *testing.T, c net.Conn, seed uint64, rounds int) {
-	rnd := newRand(seed)
-	_, err := c.Write([]byte{modeEcho})
+	rnd := traffic.NewRand(seed)
+	_, err := c.Write([]byte{traffic.Echo})
 	if !assert.NoError(t, err) {
 		return
 	}
@@ -73,7 +76,7 @@ func exchangeWithPauses(t *testing.T, c net.Conn, seed uint64, rounds int) {
 			return
 		}
 		if i%8 == 0 { // moving a deadline must not take another's wake-up away
-			c.SetReadDeadline(time.Now().Add(hangTime))
+			c.SetReadDeadline(time.Now().Add(hang.Time))
 		}
 		_, err = io.ReadFull(c, in[:])
 		if !assert.NoError(t, err, "round %d", i) || !assert.Equal(t, out, in) {
@@ -106,7 +109,7 @@ func TestWaitingCostsNoCPUTime(t *testing.T) {
 		for _, c := range conns {
 			c.Close()
 		}
-		start(t, waiting.Wait)()
+		hang.Start(t, waiting.Wait)()
 	})
 }
 

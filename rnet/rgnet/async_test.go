@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 )
 
@@ -91,7 +92,7 @@ func TestWhatOnOpenReadsFromElsewhereIsSent(t *testing.T) {
 			return nil, gnet.None
 		}})
 		c := k.dial(t, s.address)
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(hang.Time))
 		got := make([]byte, 5)
 		_, err := io.ReadFull(c, got)
 		require.NoError(t, err)
@@ -128,7 +129,7 @@ func TestAsyncWritesOfManyGoroutinesKeepTheirOrder(t *testing.T) {
 			require.Equal(t, next[m[0]], m[1])
 			next[m[0]]++
 		}
-		eventually(t, "all callbacks have come", func() bool { return called.Load()-before >= writers*messages })
+		hang.Eventually(t, "all callbacks have come", func() bool { return called.Load()-before >= writers*messages })
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 )
 
@@ -194,7 +195,7 @@ func TestWhatWasWrittenBeforeCloseArrives(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			s := k.serve(t, &script{traffic: func(c gnet.Conn) gnet.Action {
 				c.Discard(-1)
-				c.SetLinger(int(patience.Seconds()))
+				c.SetLinger(int(hang.Time.Seconds()))
 				c.Write(noise(size))
 				return gnet.Close
 			}})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 )
 
@@ -65,7 +66,7 @@ func TestAClosedConnectionDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 						l := gone.(*conn).l
 						require.NoError(t, l.post(task{kind: taskRun, run: func() error { way.then(gone); return nil }}))
 					}
-					eventually(t, "nothing is kept", func() bool { return s.kept(t) == 0 })
+					hang.Eventually(t, "nothing is kept", func() bool { return s.kept(t) == 0 })
 					if way.then == nil {
 						require.GreaterOrEqual(t, time.Since(begin), time.Second, "it had its time")
 					}

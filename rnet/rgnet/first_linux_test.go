@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
@@ -20,9 +21,9 @@ func TestWhoFindsTheTCPListenerFindsStreamsToo(t *testing.T) {
 	for range 10 {
 		address := auto.freeAddress(t)
 		found := make(chan error, 1)
-		go func() { // ended by the engine, or patience
+		go func() { // ended by the engine, or the clock
 			var err error
-			for end := time.Now().Add(patience); time.Now().Before(end); {
+			for end := time.Now().Add(hang.Time); time.Now().Before(end); {
 				var c net.Conn
 				if c, err = net.Dial("tcp", address); err == nil {
 					c.Close()
@@ -68,10 +69,10 @@ func TestAPeerThatComesBeforeTheLoopsIsServed(t *testing.T) {
 		traffic: func(c gnet.Conn) gnet.Action { return gnet.Close },
 	}
 	s := auto.serveAt(t, h, address)
-	select { // ended by the dial, or patience
+	select { // ended by the dial, or the clock
 	case err := <-dialed:
 		require.NoError(t, err)
-	case <-time.After(patience):
+	case <-time.After(hang.Time):
 		t.Fatal("the peer still waits")
 	}
 	s.stop(t)
@@ -92,10 +93,10 @@ func TestAPeerThatWaitsForTheLoopsIsRefusedWhenThereAreNone(t *testing.T) {
 		return gnet.Shutdown
 	}}
 	require.NoError(t, auto.cfg.Run(h, "tcp://"+address, gnet.WithLogger(quiet{})))
-	select { // ended by the dial, or patience
+	select { // ended by the dial, or the clock
 	case err := <-dialed:
 		require.Error(t, err)
-	case <-time.After(patience):
+	case <-time.After(hang.Time):
 		t.Fatal("the peer still waits")
 	}
 }

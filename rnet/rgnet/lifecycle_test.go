@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 )
 
@@ -145,7 +146,7 @@ func TestStopClosesConnectionsAndReturns(t *testing.T) {
 			within(t, opened, "OnOpen is called")
 		}
 		require.Equal(t, conns, CountConnections(s.engine))
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hang.Time)
 		defer cancel()
 		require.NoError(t, s.engine.Stop(ctx))
 		s.await(t)
@@ -192,7 +193,7 @@ func TestOptionsOfGnet(t *testing.T) {
 func TestStopByAddress(t *testing.T) {
 	over(t, func(t *testing.T, k carrier) {
 		s := k.serve(t, new(echo))
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hang.Time)
 		defer cancel()
 		require.NoError(t, Stop(ctx, "tcp://"+s.address))
 		s.await(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
@@ -138,9 +139,9 @@ func TestAThousandTCPClientsAndAThousandStreamsAreServedAtOnce(t *testing.T) {
 	s := auto.serve(t, h, gnet.WithNumEventLoop(2))
 	tcp := roles.Start(t, "gnet", "tcp", s.address, strconv.Itoa(each), strconv.Itoa(messages))
 	streams := roles.Start(t, "rnet", k.name, s.address, strconv.Itoa(each), strconv.Itoa(messages))
-	select { // ended by the last request, or patience
+	select { // ended by the last request, or the clock
 	case <-h.all:
-	case <-time.After(3 * patience):
+	case <-time.After(3 * hang.Time):
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		t.Fatalf("%d of %d have not asked", h.missing, 2*each)
@@ -183,9 +184,9 @@ func TestTenThousandStreamsNeedAHandfulOfDescriptors(t *testing.T) {
 	before := descriptors(t)
 	s := k.serve(t, h, gnet.WithNumEventLoop(2))
 	peer := roles.Start(t, "rnet", k.name, s.address, strconv.Itoa(streams), "1")
-	select { // ended by the last request, or patience
+	select { // ended by the last request, or the clock
 	case <-h.all:
-	case <-time.After(3 * patience):
+	case <-time.After(3 * hang.Time):
 		t.Fatal("not all have asked")
 	}
 	require.Equal(t, streams, CountConnections(s.engine))

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -16,6 +14,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/testhost"
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
@@ -38,18 +38,10 @@ var streamCarriers = kernelOr(
 
 var carriers = append([]carrier{overTCP}, streamCarriers...)
 
-// devicesVariable names the kernel devices that a virtual machine has for us,
-// "rxe0,siw0", and kernelHosts the addresses that they have there.
-const devicesVariable = "RAMJET_DEVICES"
-
-var kernelHosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "10.0.2.1", "mlx5_0": "10.77.0.1"}
-
 func kernelOr(list ...carrier) []carrier {
 	var kernel []carrier
-	for name := range strings.SplitSeq(os.Getenv(devicesVariable), ",") {
-		if name != "" {
-			kernel = append(kernel, carrier{name, Config{Transport: rnet.RDMA, Device: name}, kernelHosts[name]})
-		}
+	for _, d := range testhost.Devices() {
+		kernel = append(kernel, carrier{d.Name, Config{Transport: rnet.RDMA, Device: d.Name}, d.Host})
 	}
 	if kernel != nil {
 		return kernel
@@ -136,17 +128,17 @@ func (k carrier) tryServe(t testing.TB, handler gnet.EventHandler, address strin
 	h := check(t, handler)
 	opts = append([]gnet.Option{gnet.WithLogger(quiet{})}, opts...)
 	go func() { s.ended <- k.cfg.Run(h, "tcp://"+s.address, opts...) }() // ended by stop
-	select {                                                             // ended by the engine, or patience
+	select {                                                             // ended by the engine, or the clock
 	case <-h.booted:
 	case err := <-s.ended:
 		return nil, err
-	case <-time.After(patience):
+	case <-time.After(hang.Time):
 		t.Fatal("no engine boots")
 	}
 	t.Cleanup(func() { s.stop(t) })
 	s.engine = h.engine
 	k.awaitListener(t, s.address)
-	eventually(t, "the first connection is done with", h.idle)
+	hang.Eventually(t, "the first connection is done with", h.idle)
 	return s, nil
 }
 
@@ -157,7 +149,7 @@ func (k carrier) awaitListener(t testing.TB, address string) {
 	if k.cfg.Transport == rnet.Auto { // a dial would take TCP, and remember that for a while
 		k = streamCarriers[0]
 	}
-	eventually(t, "peers are served", func() bool {
+	hang.Eventually(t, "peers are served", func() bool {
 		c, err := k.dialer().Dial("tcp", address)
 		if err == nil {
 			c.Close()
@@ -181,24 +173,21 @@ func (s *served) stop(t testing.TB) {
 // await waits for Run to return.
 func (s *served) await(t testing.TB) {
 	t.Helper()
-	select { // ended by the engine, or patience
+	select { // ended by the engine, or the clock
 	case err := <-s.ended:
 		s.ended = nil
 		require.NoError(t, err)
-	case <-time.After(patience):
+	case <-time.After(hang.Time):
 		t.Fatal("Run does not return")
 	}
 }
 
-// patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
-
 // within returns what comes on ch, in time.
 func within[T any](t testing.TB, ch <-chan T, what string) (v T) {
 	t.Helper()
-	select { // ended by what comes, or patience
+	select { // ended by what comes, or the clock
 	case v = <-ch:
-	case <-time.After(patience):
+	case <-time.After(hang.Time):
 		t.Fatalf("not in time: %s", what)
 	}
 	return v
@@ -214,17 +203,8 @@ func finish(t testing.TB, work *sync.WaitGroup) {
 	}()
 	select {
 	case <-finished:
-	case <-time.After(3 * patience): // the work itself takes half of that in an emulated machine, over TCP too
+	case <-time.After(3 * hang.Time): // the work itself takes half of that in an emulated machine, over TCP too
 		t.Fatal("not in time: all have finished")
-	}
-}
-
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
 	}
 }
 

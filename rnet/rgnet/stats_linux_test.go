@@ -8,6 +8,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
@@ -36,12 +37,12 @@ func TestStatisticsTellOfLoopsTheirPeersAndWhatTheyHold(t *testing.T) {
 		}
 		return found
 	}
-	eventually(t, "both kinds of peers are counted", func() bool {
+	hang.Eventually(t, "both kinds of peers are counted", func() bool {
 		ln := listener()
 		return ln.TCP == 1 && ln.Streams == 2 // awaitListener's, and ours
 	})
 	require.Equal(t, 1, listener().Sessions)
-	eventually(t, "what the handler holds is told", func() bool {
+	hang.Eventually(t, "what the handler holds is told", func() bool {
 		for _, st := range rnet.ReadStreams(100) {
 			if st.LocalAddr == at && st.Unread >= unread && st.Unsent > unsent/2 && st.Unsent < unsent {
 				return true
@@ -50,7 +51,7 @@ func TestStatisticsTellOfLoopsTheirPeersAndWhatTheyHold(t *testing.T) {
 		return false
 	})
 	var loops, hits, misses uint64
-	eventually(t, "iterations and sleeps are counted", func() bool {
+	hang.Eventually(t, "iterations and sleeps are counted", func() bool {
 		st := rnet.ReadStats()
 		loops, hits, misses = 0, 0, 0
 		for _, l := range st.Loops {

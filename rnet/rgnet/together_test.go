@@ -13,6 +13,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
@@ -157,7 +158,7 @@ func TestTCPPeersAreResetIfThePolicySaysSo(t *testing.T) {
 	c, err := net.Dial("tcp", s.address)
 	if err == nil {
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(hang.Time))
 		_, err = io.ReadAll(c)
 	}
 	require.Error(t, err)
@@ -166,7 +167,7 @@ func TestTCPPeersAreResetIfThePolicySaysSo(t *testing.T) {
 func TestAStreamGoesOverNoSocket(t *testing.T) {
 	s := auto.serve(t, &script{open: func(c gnet.Conn) ([]byte, gnet.Action) { return nil, gnet.None }})
 	d := auto.dialer()
-	d.HeadStart = patience
+	d.HeadStart = hang.Time
 	c, err := d.Dial("tcp", s.address)
 	require.NoError(t, err)
 	defer c.Close()

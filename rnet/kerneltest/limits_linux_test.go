@@ -1,4 +1,4 @@
-package rnet
+package kerneltest
 
 import (
 	"fmt"
@@ -10,7 +10,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -29,24 +32,28 @@ func dialLimited(args []string) error {
 			return err
 		}
 	}
-	d := &Dialer{Device: args[0], HeadStart: hangTime}
+	d := &rnet.Dialer{Device: args[0], HeadStart: hang.Time}
 	c, err := d.Dial("tcp", args[1])
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	ring := 0
-	if c, ok := c.(*Conn); ok {
-		ring = c.s.mux.Link().RingSize()
+	if c, ok := c.(*rnet.Conn); ok {
+		s, err := sessionOf(c)
+		if err != nil {
+			return err
+		}
+		ring = s.RingSize
 	}
-	if _, err := c.Write([]byte{modeExchange}); err != nil {
+	if _, err := c.Write([]byte{traffic.Exchanging}); err != nil {
 		return err
 	}
-	if err := exchange(c, 1, 200<<10); err != nil {
+	if err := traffic.Exchange(c, 1, 200<<10); err != nil {
 		return err
 	}
-	told := Explain(args[1])
-	dials := ReadStats().Dials
+	told := rnet.Explain(args[1])
+	dials := rnet.ReadStats().Dials
 	if len(dials) != 1 || dials[0].Reason != told[0].Reason {
 		return fmt.Errorf("statistics of one dial: %+v", dials)
 	}
@@ -72,7 +79,7 @@ func inCgroup(t testing.TB, name, limit string) func(*exec.Cmd) {
 			device, _, _ := strings.Cut(limit, " ")
 			none := device + " hca_handle=max hca_object=max"
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "rdma.max"), []byte(none), 0))
-			eventually(t, "the group is empty", func() bool { return os.Remove(dir) == nil })
+			hang.Eventually(t, "the group is empty", func() bool { return os.Remove(dir) == nil })
 		})
 	} else {
 		require.ErrorIs(t, err, os.ErrExist) // with another limit
@@ -86,19 +93,19 @@ func inCgroup(t testing.TB, name, limit string) func(*exec.Cmd) {
 	}
 }
 
-// serving starts a listener of this process on the carrier's host.
-func (k carrier) serving(t testing.TB) (address string) {
+// serving starts a listener of this process on the device's host.
+func (k device) serving(t testing.TB) (address string) {
 	t.Helper()
-	ln, err := Listen("tcp", k.anyPort())
+	ln, err := rnet.Listen("tcp", k.anyPort())
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
-	go serveEach(ln)
+	go traffic.Serve(ln)
 	return ln.Addr().String()
 }
 
-// dialFrom lets a child dial address over the carrier's device, or else TCP,
+// dialFrom lets a child dial address over the device, or else TCP,
 // and returns what it tells.
-func (k carrier) dialFrom(t testing.TB, change func(*exec.Cmd), address string, memlock int) (said string) {
+func (k device) dialFrom(t testing.TB, change func(*exec.Cmd), address string, memlock int) (said string) {
 	t.Helper()
 	child := roles.StartAs(t, change, "limited", k.name, address, fmt.Sprint(memlock))
 	defer child.Stop()
@@ -115,7 +122,7 @@ var sessionObjects = map[string]int{"rxe0": 5, "siw0": 6}
 // With too few objects of the control group for a session, whichever is the
 // one that is missing, dials go over TCP and name the group.
 func TestKernelDialUnderAnObjectLimit(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		address := k.serving(t)
 		for objects := range sessionObjects[k.name] {
 			said := k.dialFrom(t, inCgroup(t, "ramjet-objects", fmt.Sprint(k.name, " hca_object=", objects)), address, 0)
@@ -128,7 +135,7 @@ func TestKernelDialUnderAnObjectLimit(t *testing.T) {
 }
 
 func TestKernelDialUnderAHandleLimit(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		said := k.dialFrom(t, inCgroup(t, "ramjet-handles", k.name+" hca_handle=0"), k.serving(t), 0)
 		require.Contains(t, said, "tcp, ring 0 KiB, tcp: cgroup: ")
 		require.Contains(t, said, "device "+k.name+": rdma cgroup /ramjet-handles allows 0 more hca_handle (rdma.max 0): raise rdma.max")
@@ -137,13 +144,13 @@ func TestKernelDialUnderAHandleLimit(t *testing.T) {
 
 // A listener that can have no QP serves over TCP.
 func TestKernelListenUnderAnObjectLimit(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		for _, limit := range []string{"hca_object=3", "hca_handle=0"} {
 			child := roles.StartAs(t, inCgroup(t, "ramjet-listener", k.name+" "+limit), "serve", "auto", k.host)
 			address := child.Line(t)
-			d := &Dialer{Device: k.name, HeadStart: hangTime}
+			d := &rnet.Dialer{Device: k.name, HeadStart: hang.Time}
 			exchangeOver(t, d, address, "tcp")
-			told := Explain(address)
+			told := rnet.Explain(address)
 			require.Equal(t, "peer-rejected", told[len(told)-1].Reason)
 			child.Stop()
 		}
@@ -153,7 +160,7 @@ func TestKernelListenUnderAnObjectLimit(t *testing.T) {
 // Under RLIMIT_MEMLOCK the ring of a user without privileges shrinks, as long
 // as it and the bounce buffer fit.
 func TestKernelRingsShrinkToMemlock(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		address := k.serving(t)
 		for _, tc := range []struct {
 			memlock int // KiB
@@ -199,7 +206,7 @@ func nodeOf(t testing.TB, name string) string {
 }
 
 func TestKernelDialWithoutPermission(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		for _, node := range []string{nodeOf(t, k.name), "/dev/infiniband/rdma_cm"} {
 			t.Run(filepath.Base(node), func(t *testing.T) {
 				address := k.serving(t)
@@ -215,7 +222,7 @@ func TestKernelDialWithoutPermission(t *testing.T) {
 // A container that was given none of the devices has TCP, and dials say which
 // device node is missing.
 func TestKernelDialWithoutDeviceNodes(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		for _, path := range []string{nodeOf(t, k.name), "/dev/infiniband/rdma_cm", "/dev/infiniband"} {
 			t.Run(filepath.Base(path), func(t *testing.T) {
 				address := k.serving(t)
@@ -235,16 +242,16 @@ func init() { roles.Add("dropper", dialAndDropPrivileges) }
 // dialAndDropPrivileges dials, becomes another user, goes on with the
 // connection, and dials again.
 func dialAndDropPrivileges(args []string) error {
-	d := &Dialer{Device: args[0], HeadStart: hangTime, Dedicated: true}
+	d := &rnet.Dialer{Device: args[0], HeadStart: hang.Time, Dedicated: true}
 	before, err := d.Dial("tcp", args[1])
 	if err != nil {
 		return err
 	}
 	defer before.Close()
-	if _, err := before.Write([]byte{modeExchange}); err != nil {
+	if _, err := before.Write([]byte{traffic.Exchanging}); err != nil {
 		return err
 	}
-	if err := exchange(before, 1, 100<<10); err != nil {
+	if err := traffic.Exchange(before, 1, 100<<10); err != nil {
 		return err
 	}
 	if err := syscall.Setgid(1000); err != nil {
@@ -253,17 +260,17 @@ func dialAndDropPrivileges(args []string) error {
 	if err := syscall.Setuid(1000); err != nil {
 		return err
 	}
-	fmt.Println(carriedBy(before)+":", exchange(before, 2, 100<<10))
+	fmt.Println(carriedBy(before)+":", traffic.Exchange(before, 2, 100<<10))
 	after, err := d.Dial("tcp", args[1])
 	if err != nil {
 		return err
 	}
 	defer after.Close()
-	if _, err := after.Write([]byte{modeExchange}); err != nil {
+	if _, err := after.Write([]byte{traffic.Exchanging}); err != nil {
 		return err
 	}
-	fmt.Println(carriedBy(after)+":", exchange(after, 3, 100<<10))
-	told := Explain(args[1])
+	fmt.Println(carriedBy(after)+":", traffic.Exchange(after, 3, 100<<10))
+	told := rnet.Explain(args[1])
 	fmt.Println(told[len(told)-1])
 	return nil
 }
@@ -271,7 +278,7 @@ func dialAndDropPrivileges(args []string) error {
 // The kernel takes no new connections from a process that has become another
 // user; those that it has live on.
 func TestKernelProcessDropsPrivileges(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		child := roles.Start(t, "dropper", k.name, k.serving(t))
 		require.Equal(t, "rdma "+k.name+": <nil>", child.Line(t))
 		require.Equal(t, "tcp: <nil>", child.Line(t))

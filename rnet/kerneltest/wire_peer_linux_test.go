@@ -1,4 +1,4 @@
-package rnet
+package kerneltest
 
 import (
 	"bufio"
@@ -13,38 +13,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/testhost"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 )
 
-// The tests called TestWire run in two virtual machines that a wire joins:
-//
-//	go test -exec "/tmp/guest -pair -devices rxe0" ./rnet -run TestWire
-//	go test -exec "/tmp/guest -pair -devices siw0" ./rnet -run TestWire
-//
-// or on two hosts of the model. Those that do not touch the wire run
-// there.
-//
-//	go test -exec "/tmp/model -pair -link eth" ./rnet -run TestWire
-//
-// The test binary runs in both. The first machine's runs the tests; that of
-// the second, the peer's machine, starts processes which the first asks for,
-// by a TCP connection each.
-
 const (
-	roleOfPeer = "RAMJET_ROLE" // "peer" in the second machine
-	agentPort  = "18600"
+	agentPort = "18600"
 	// wirePatience is after which a process on the peer's machine counts as
 	// hung. The guests are slow, and so is TCP when packets are lost.
 	wirePatience = 3 * time.Minute
 )
 
-func init() {
-	roles.Add("command", runCommand)
-	if os.Getenv(roleOfPeer) == "peer" && os.Getenv(roles.Variable) == "" {
-		playPeer = serveProcesses
-	}
-}
+func init() { roles.Add("command", runCommand) }
 
 // serveProcesses starts a process for each connection, whose first line is its
 // role: the connection is its standard input and output, and its first line
@@ -119,18 +100,18 @@ func runCommand(args []string) error {
 }
 
 // needsWire skips t unless this is the first machine of a pair, and returns
-// the carriers of the devices at this end of the wire.
-func needsWire(t testing.TB) []carrier {
+// the devices at this end of the wire.
+func needsWire(t testing.TB) []device {
 	t.Helper()
-	if os.Getenv(peerVariable) == "" {
-		t.Skip(peerVariable + ` is not set: run this in two guests, "go test -exec 'guest -pair -devices rxe0'"`)
+	if testhost.Peer() == "" {
+		t.Skip(testhost.PeerVariable + ` is not set: run this in two guests, "go test -exec 'guest -pair -devices rxe0'"`)
 	}
 	return needsGuest(t)
 }
 
 // overWire runs f as a subtest for each device of the wire. Each has to leave
 // the devices at both ends as they were.
-func overWire(t *testing.T, f func(t *testing.T, k carrier)) {
+func overWire(t *testing.T, f func(t *testing.T, k device)) {
 	for _, k := range needsWire(t) {
 		t.Run(k.name, func(t *testing.T) {
 			leavesDevicesAlone(t)
@@ -144,7 +125,7 @@ func overWire(t *testing.T, f func(t *testing.T, k carrier)) {
 // processes end with t, so it is about what their kernel frees after them.
 func leavesPeersDevicesAlone(t testing.TB) {
 	t.Helper()
-	if os.Getenv(modelVariable) != "" {
+	if testhost.IsModel() {
 		return // it does not tell
 	}
 	before := onPeer(t, "rdma", "resource")
@@ -174,7 +155,7 @@ func startOnPeer(t testing.TB, role string, args ...string) *wireProcess {
 	var err error
 	for end := time.Now().Add(wirePatience); ; time.Sleep(100 * time.Millisecond) {
 		d := net.Dialer{Timeout: 10 * time.Second}
-		c, err = d.Dial("tcp", net.JoinHostPort(os.Getenv(peerVariable), agentPort))
+		c, err = d.Dial("tcp", net.JoinHostPort(testhost.Peer(), agentPort))
 		if err == nil || time.Now().After(end) {
 			break
 		}

@@ -1,4 +1,4 @@
-package rnet
+package traffic
 
 import (
 	"encoding/binary"
@@ -13,14 +13,16 @@ import (
 // listening side ends with a byte that says so, so that the dialing one knows
 // that its data was right too.
 
+// ExchangeHeader is how many bytes the dialing side sends first.
+const ExchangeHeader = 16
+
 const (
-	exchangeHeader = 16
-	exchangeDone   = 'k'
-	exchangePiece  = 24 << 10
+	exchangeDone  = 'k'
+	exchangePiece = 24 << 10
 )
 
-// exchange is the dialing side: n bytes each way.
-func exchange(c net.Conn, seed uint64, n int) error {
+// Exchange is the dialing side: n bytes each way.
+func Exchange(c net.Conn, seed uint64, n int) error {
 	header := binary.LittleEndian.AppendUint64(nil, seed)
 	header = binary.LittleEndian.AppendUint64(header, uint64(n))
 	if _, err := c.Write(header); err != nil {
@@ -42,9 +44,9 @@ func exchange(c net.Conn, seed uint64, n int) error {
 
 var errExchange = errors.New("exchange went wrong")
 
-// answerExchange is the listening side.
-func answerExchange(c net.Conn) error {
-	var header [exchangeHeader]byte
+// AnswerExchange is the listening side.
+func AnswerExchange(c net.Conn) error {
+	var header [ExchangeHeader]byte
 	if _, err := io.ReadFull(c, header[:]); err != nil {
 		return fmt.Errorf("read header: %w", err)
 	}
@@ -63,8 +65,8 @@ func answerExchange(c net.Conn) error {
 // another.
 func bothWays(c net.Conn, out, in uint64, n int) error {
 	written := make(chan error, 1)
-	go func() { written <- writePattern(c, newRand(out), out, n, exchangePiece) }()
-	if err := readPattern(c, newRand(in), in, n, exchangePiece); err != nil {
+	go func() { written <- Write(c, NewRand(out), out, n, exchangePiece) }()
+	if err := Read(c, NewRand(in), in, n, exchangePiece); err != nil {
 		c.Close() // ends the writer
 		<-written
 		return err
@@ -72,9 +74,9 @@ func bothWays(c net.Conn, out, in uint64, n int) error {
 	return <-written // ends with the data, or the connection
 }
 
-// serveExchanges answers on each connection of ln until it is closed. What
+// ServeExchanges answers on each connection of ln until it is closed. What
 // went wrong goes to failed.
-func serveExchanges(ln net.Listener, failed func(net.Conn, error)) {
+func ServeExchanges(ln net.Listener, failed func(net.Conn, error)) {
 	for {
 		c, err := ln.Accept() // ended by a peer, or Close
 		if err != nil {
@@ -83,7 +85,7 @@ func serveExchanges(ln net.Listener, failed func(net.Conn, error)) {
 		go func() {
 			defer c.Close()
 			for { // one exchange after the other, until the peer closes
-				if err := answerExchange(c); err != nil {
+				if err := AnswerExchange(c); err != nil {
 					if !errors.Is(err, io.EOF) {
 						failed(c, err)
 					}

@@ -1,4 +1,4 @@
-package rnet
+package kerneltest
 
 import (
 	"net"
@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 )
 
 // cutWire lets nothing through in either direction, without a word to those
@@ -35,10 +37,10 @@ func cutWire(t testing.TB) (mend func()) {
 }
 
 // awaitLoss waits for those who use what is lost, and logs when they heard.
-func awaitLoss(t testing.TB, b *waiters, begun time.Time) {
+func awaitLoss(t testing.TB, b *traffic.Waiters, begun time.Time) {
 	t.Helper()
-	awaitNotice(t, b.work.Wait)
-	first, last := slices.MinFunc(b.heard, time.Time.Compare).Sub(begun), slices.MaxFunc(b.heard, time.Time.Compare).Sub(begun)
+	awaitNotice(t, b.Wait)
+	first, last := slices.MinFunc(b.Told(), time.Time.Compare).Sub(begun), slices.MaxFunc(b.Told(), time.Time.Compare).Sub(begun)
 	t.Logf("noticed after %v to %v", first, last)
 	require.Less(t, last, noticeTime+slowness)
 }
@@ -46,17 +48,17 @@ func awaitLoss(t testing.TB, b *waiters, begun time.Time) {
 // Who waits for a peer that cannot be reached any more hears of it, whatever
 // it waits for, and dials reach the peer once the wire is back.
 func TestWireIsCut(t *testing.T) {
-	overWire(t, func(t *testing.T, k carrier) {
+	overWire(t, func(t *testing.T, k device) {
 		server := startOnPeer(t, "wireserve", k.name)
 		address := server.line(t)
-		var b waiters
-		for _, mode := range []byte(allModes) {
-			b.use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
+		var b traffic.Waiters
+		for _, mode := range []byte(traffic.AllModes) {
+			b.Use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
 		}
 		awaitTraffic(t)
 		// A session on which nothing happens, but that somebody waits.
-		idle := dialMode(t, &Dialer{Transport: RDMA, Device: k.name, Dedicated: true}, address, modeSilent)
-		b.wait(t, func() error { _, err := idle.Read(make([]byte, 1)); return err })
+		idle := dialMode(t, &rnet.Dialer{Transport: rnet.RDMA, Device: k.name, Dedicated: true}, address, traffic.Silent)
+		b.Add(t, func() error { _, err := idle.Read(make([]byte, 1)); return err })
 		begun := time.Now()
 		mend := cutWire(t)
 		awaitLoss(t, &b, begun)
@@ -68,20 +70,20 @@ func TestWireIsCut(t *testing.T) {
 // When nothing can be sent, because the peer's process takes nothing, a
 // session can still find out that the peer cannot be reached.
 func TestWireIsCutWhileThePeerIsStopped(t *testing.T) {
-	overWire(t, func(t *testing.T, k carrier) {
+	overWire(t, func(t *testing.T, k device) {
 		server := startOnPeer(t, "wireserve", k.name)
 		address := server.line(t)
 		var conns []net.Conn
 		for range 4 { // windows of more than the ring
-			conns = append(conns, dialMode(t, wireDialer(k.name), address, modeSink))
+			conns = append(conns, dialMode(t, wireDialer(k.name), address, traffic.Sink))
 		}
 		onPeer(t, "kill", "-STOP", server.pid)
-		var b waiters
+		var b traffic.Waiters
 		for _, c := range conns {
-			b.wait(t, func() error { _, err := c.Write(make([]byte, 64<<10)); return err })
+			b.Add(t, func() error { _, err := c.Write(make([]byte, 64<<10)); return err })
 		}
 		time.Sleep(link.KeepAlivePeriod + 5*time.Second) // the peer is there, and so it is waited for
-		require.Empty(t, b.heard)
+		require.Empty(t, b.Told())
 		begun := time.Now()
 		mend := cutWire(t)
 		awaitLoss(t, &b, begun)
@@ -94,7 +96,7 @@ func TestWireIsCutWhileThePeerIsStopped(t *testing.T) {
 // A wire that is away for a second (a switch that restarts, a cable that is
 // changed) may cost sessions, and nothing else.
 func TestWireIsAwayForASecond(t *testing.T) {
-	overWire(t, func(t *testing.T, k carrier) {
+	overWire(t, func(t *testing.T, k device) {
 		server := startOnPeer(t, "wireserve", k.name)
 		address := server.line(t)
 		done := make(chan wireReport)
@@ -112,9 +114,9 @@ func TestWireIsAwayForASecond(t *testing.T) {
 
 // Close gives the network a second for what was written, and no more.
 func TestWireCloseGivesUpWhenTheWireIsCut(t *testing.T) {
-	overWire(t, func(t *testing.T, k carrier) {
+	overWire(t, func(t *testing.T, k device) {
 		address := startOnPeer(t, "wireserve", k.name).line(t)
-		c := dialMode(t, wireDialer(k.name), address, modeSink)
+		c := dialMode(t, wireDialer(k.name), address, traffic.Sink)
 		mend := cutWire(t)
 		_, err := c.Write(make([]byte, 64<<10))
 		require.NoError(t, err)

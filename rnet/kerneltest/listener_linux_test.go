@@ -1,4 +1,4 @@
-package rnet
+package kerneltest
 
 import (
 	"fmt"
@@ -7,7 +7,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,7 +20,7 @@ func init() { roles.Add("exchange", dialExchange) }
 // dialExchange dials an address, by package net if the second argument says
 // so, exchanges so many bytes, and tells over what.
 func dialExchange(args []string) error {
-	dial := (&Dialer{HeadStart: hangTime}).Dial // TCP is not to win by the slowness of the guest
+	dial := (&rnet.Dialer{HeadStart: hang.Time}).Dial // TCP is not to win by the slowness of the guest
 	if args[1] == "plain" {
 		dial = net.Dial
 	}
@@ -30,7 +33,7 @@ func dialExchange(args []string) error {
 		return err
 	}
 	defer c.Close()
-	if err := exchange(c, uint64(n), n); err != nil {
+	if err := traffic.Exchange(c, uint64(n), n); err != nil {
 		return err
 	}
 	said := carriedBy(c)
@@ -41,20 +44,12 @@ func dialExchange(args []string) error {
 	return nil
 }
 
-// carriedBy names the transport and device of a connection.
-func carriedBy(c net.Conn) string {
-	if c, ok := c.(*Conn); ok {
-		return fmt.Sprint(c.Stats().Transport, " ", c.s.dev.ctx.Name())
-	}
-	return string(TCP)
-}
-
 // One address serves peers over each kind of device, peers of this host and
 // plain TCP peers, all at once.
 func TestKernelListenerServesEveryKindOfPeerAtOnce(t *testing.T) {
 	devices := needsGuest(t)
 	leavesDevicesAlone(t)
-	ln, err := Listen("tcp", ":0")
+	ln, err := rnet.Listen("tcp", ":0")
 	require.NoError(t, err)
 	defer ln.Close()
 	_, port, err := net.SplitHostPort(ln.Addr().String())
@@ -82,9 +77,9 @@ func TestKernelListenerServesEveryKindOfPeerAtOnce(t *testing.T) {
 
 	var work sync.WaitGroup
 	for _, c := range conns {
-		work.Go(func() { assert.NoError(t, answerExchange(c), "over %s", carriedBy(c)) })
+		work.Go(func() { assert.NoError(t, traffic.AnswerExchange(c), "over %s", carriedBy(c)) })
 	}
-	start(t, work.Wait)()
+	hang.Start(t, work.Wait)()
 	for i, child := range children {
 		require.Equal(t, peers[i].want, child.Line(t))
 	}

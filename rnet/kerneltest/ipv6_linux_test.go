@@ -1,19 +1,22 @@
-package rnet
+package kerneltest
 
 import (
 	"net"
 	"net/netip"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/require"
 )
 
 // kernelHosts6 are the devices' addresses of IPv6.
 var kernelHosts6 = map[string]string{"rxe0": "fd00::1", "siw0": "fd00:2::1"}
 
-// requireHosts requires both ends of a connection over the carrier's device to
+// requireHosts requires both ends of a connection over the device to
 // have an address of the host.
-func (k carrier) requireHosts(t testing.TB, dialed net.Conn, host string) {
+func (k device) requireHosts(t testing.TB, dialed net.Conn, host string) {
 	t.Helper()
 	require.Equal(t, "rdma "+k.name, carriedBy(dialed))
 	for _, addr := range []net.Addr{dialed.LocalAddr(), dialed.RemoteAddr()} {
@@ -24,8 +27,8 @@ func (k carrier) requireHosts(t testing.TB, dialed net.Conn, host string) {
 // A device is reached by its IPv6 address, by a listener there as by one at
 // any address, which IPv4 reaches too.
 func TestKernelCarriesBothFamilies(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
-		v4, v6 := kernelHosts[k.name], kernelHosts6[k.name]
+	overKernel(t, func(t *testing.T, k device) {
+		v4, v6 := k.host, kernelHosts6[k.name]
 		for _, tc := range []struct {
 			name, network, host string
 			reachedBy           []string
@@ -35,14 +38,14 @@ func TestKernelCarriesBothFamilies(t *testing.T) {
 			{"any address", "tcp", "", []string{v4, v6}},
 		} {
 			t.Run(tc.name, func(t *testing.T) {
-				ln, err := Listen(tc.network, net.JoinHostPort(tc.host, "0"))
+				ln, err := rnet.Listen(tc.network, net.JoinHostPort(tc.host, "0"))
 				require.NoError(t, err)
 				defer ln.Close()
-				go serveEach(ln)
+				go traffic.Serve(ln)
 				for _, host := range tc.reachedBy {
-					c := dialMode(t, &Dialer{Device: k.name, HeadStart: hangTime}, portOf(t, ln, host), modeExchange)
+					c := dialMode(t, &rnet.Dialer{Device: k.name, HeadStart: hang.Time}, portOf(t, ln, host), traffic.Exchanging)
 					k.requireHosts(t, c, host)
-					require.NoError(t, exchange(c, 1, 50<<10))
+					require.NoError(t, traffic.Exchange(c, 1, 50<<10))
 					require.NoError(t, c.Close())
 				}
 			})

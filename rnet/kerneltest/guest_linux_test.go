@@ -1,9 +1,7 @@
-package rnet
+package kerneltest
 
 import (
-	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -11,44 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/internal/testhost"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"golang.org/x/sys/unix"
 )
-
-// The tests of this file's name run over devices of the kernel, in the virtual
-// machine that verbs/guest boots:
-//
-//	go build -o /tmp/guest ./verbs/guest
-//	go test -exec /tmp/guest ./rnet -run TestKernel
-
-// needsGuest skips t outside the virtual machine. Inside it makes sure that
-// the devices are there which the variable names, and returns their carriers.
-func needsGuest(t testing.TB) []carrier {
-	t.Helper()
-	carriers := kernelCarriers()
-	if carriers == nil {
-		t.Skip(devicesVariable + ` names no device of the kernel: run this in the guest, "go test -exec guest"`)
-	}
-	for _, k := range carriers {
-		_, err := os.Stat("/sys/class/infiniband/" + k.name)
-		require.NoError(t, err)
-	}
-	return carriers
-}
-
-// overKernel runs f as a subtest for each device of the kernel. Each has to
-// leave the device as it was.
-func overKernel(t *testing.T, f func(t *testing.T, k carrier)) {
-	for _, k := range needsGuest(t) {
-		t.Run(k.name, func(t *testing.T) {
-			leavesDevicesAlone(t)
-			f(t, k)
-		})
-	}
-}
 
 // kernelResources is what the kernel counts of the devices' use.
 type kernelResources struct {
@@ -61,7 +30,7 @@ func countKernelResources(t testing.TB) kernelResources {
 	t.Helper()
 	limits, err := rdmahost.ReadLimits()
 	require.NoError(t, err)
-	if os.Getenv(modelVariable) != "" {
+	if testhost.IsModel() {
 		return kernelResources{} // it tells neither
 	}
 	var resources []string
@@ -77,11 +46,11 @@ func countKernelResources(t testing.TB) kernelResources {
 // too.
 func leavesDevicesAlone(t testing.TB) {
 	t.Helper()
-	leavesNothing(t)
+	leak.Check(t)
 	before := countKernelResources(t)
 	t.Cleanup(func() {
 		var now kernelResources
-		for end := time.Now().Add(hangTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(hang.Time); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			if now = countKernelResources(t); now == before {
 				return
 			}
@@ -94,6 +63,12 @@ func leavesDevicesAlone(t testing.TB) {
 // its peer cannot be reached: a probe goes out after a link.KeepAlivePeriod at most,
 // and is given up a period later.
 const noticeTime = 2 * link.KeepAlivePeriod
+
+// More times that the documentation gives.
+const (
+	headStart = 200 * time.Millisecond // of a dial's way over a device, before it takes TCP
+	setUpTime = 10 * time.Second       // of a session
+)
 
 // The tests of times that the documentation states allow the guest to be slow:
 // they are no measure of speed.
@@ -145,10 +120,6 @@ func onKernel(t testing.TB, series string) bool {
 	return strings.HasPrefix(unix.ByteSliceToString(name.Release[:]), series+".")
 }
 
-// forgetFailure makes the next dial of address over the carrier's device try
-// it, whatever has failed before.
-func (k carrier) forgetFailure(address string) { negatives.Forget(k.name + " " + address) }
-
 // run runs a program of the guest and returns what it prints.
 func run(t testing.TB, name string, args ...string) string {
 	t.Helper()
@@ -160,17 +131,4 @@ func run(t testing.TB, name string, args ...string) string {
 // alsoEnv gives a child variables beside those that it inherits.
 func alsoEnv(vars ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, vars...) }
-}
-
-// listenAs listens on the carrier of that name and prints the address.
-func listenAs(name string) (net.Listener, error) {
-	k, err := carrierNamed(name)
-	if err != nil {
-		return nil, err
-	}
-	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", k.anyPort())
-	if err == nil {
-		fmt.Println(ln.Addr())
-	}
-	return ln, err
 }

@@ -1,7 +1,6 @@
-package rnet
+package kerneltest
 
 import (
-	"io"
 	"net"
 	"testing"
 	"time"
@@ -10,21 +9,23 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 func init() {
 	roles.Add("poweroff", powerOff)
-	roles.Add("wirecall", callOverWire)
+	roles.Add("call", callOver)
 }
 
 // powerOff ends this virtual machine, as pulling its plug would.
 func powerOff([]string) error { return unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) }
 
-// callOverWire dials an address over a device once for each mode, tells the
+// callOver dials an address over a device once for each mode, tells the
 // mode, and behaves.
-func callOverWire(args []string) error {
+func callOver(args []string) error {
 	for _, mode := range []byte(args[2]) {
 		c, err := wireDialer(args[0]).Dial("tcp", args[1])
 		if err != nil {
@@ -33,21 +34,9 @@ func callOverWire(args []string) error {
 		if _, err := c.Write([]byte{mode}); err != nil {
 			return err
 		}
-		go behave(c, mode)
+		go traffic.Behave(c, mode)
 	}
-	select {} // ended by the machine's death
-}
-
-// readMode returns how the peer behaves. It waits for the peer's first byte,
-// for acceptTime at most.
-func readMode(t testing.TB, c net.Conn) byte {
-	t.Helper()
-	var mode [1]byte
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(acceptTime)))
-	defer c.SetReadDeadline(time.Time{})
-	_, err := io.ReadFull(c, mode[:])
-	require.NoError(t, err)
-	return mode[0]
+	select {} // ended by a kill, or the machine's death
 }
 
 // The peer's machine may die without a word. It is the last test of this file's
@@ -61,22 +50,22 @@ func TestWirePeersMachineDies(t *testing.T) {
 			defer ln.Close()
 			server := startOnPeer(t, "wireserve", k.name)
 			address := server.line(t)
-			startOnPeer(t, "wirecall", k.name, ln.Addr().String(), allModes)
-			var b waiters
-			for _, mode := range []byte(allModes) {
-				b.use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
+			startOnPeer(t, "call", k.name, ln.Addr().String(), traffic.AllModes)
+			var b traffic.Waiters
+			for _, mode := range []byte(traffic.AllModes) {
+				b.Use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
 				c := acceptOne(t, ln)
-				b.use(t, c, readMode(t, c))
+				b.Use(t, c, traffic.ReadMode(t, c))
 			}
 			// Sessions that nobody uses have to end too.
-			idle := dialMode(t, &Dialer{Transport: RDMA, Device: k.name, Dedicated: true}, address, modeSilent)
-			b.wait(t, func() error { _, err := idle.Read(make([]byte, 1)); return err })
+			idle := dialMode(t, &rnet.Dialer{Transport: rnet.RDMA, Device: k.name, Dedicated: true}, address, traffic.Silent)
+			b.Add(t, func() error { _, err := idle.Read(make([]byte, 1)); return err })
 			begun := time.Now()
 			startOnPeer(t, "poweroff")
 			awaitLoss(t, &b, begun)
 
 			begun = time.Now()
-			_, err = (&Dialer{Transport: RDMA, Device: k.name, Timeout: 3 * time.Second}).Dial("tcp", address)
+			_, err = (&rnet.Dialer{Transport: rnet.RDMA, Device: k.name, Timeout: 3 * time.Second}).Dial("tcp", address)
 			require.Error(t, err)
 			var timeout net.Error
 			assert.ErrorAs(t, err, &timeout)

@@ -1,13 +1,16 @@
-package rnet
+package kerneltest
 
 import (
 	"fmt"
 	"net"
-	"os"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/testhost"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/require"
 )
 
@@ -17,7 +20,7 @@ func init() { roles.Add("wildcard", serveWildcard) }
 // so, says at which port, and does with each connection what its first byte
 // says.
 func serveWildcard(args []string) error {
-	listen := Listen
+	listen := rnet.Listen
 	if args[0] == "plain" {
 		listen = net.Listen
 	}
@@ -30,12 +33,12 @@ func serveWildcard(args []string) error {
 		return err
 	}
 	fmt.Println(port)
-	return serveEach(ln)
+	return traffic.Serve(ln)
 }
 
 // peersHosts are the addresses of the peer's machine.
 func peersHosts() []string {
-	v4 := os.Getenv(peerVariable)
+	v4 := testhost.Peer()
 	return []string{v4, map[string]string{"10.1.0.1": "fd01::1", "10.1.0.2": "fd01::2"}[v4]}
 }
 
@@ -50,10 +53,10 @@ func TestWireDefaultDialTakesTheDevice(t *testing.T) {
 		t.Run(host, func(t *testing.T) {
 			address := net.JoinHostPort(host, port)
 			// The head start is long because the guest is slow.
-			exchangeOver(t, &Dialer{HeadStart: hangTime}, address, "rdma "+devices[0].name)
-			told := Explain(address)
+			exchangeOver(t, &rnet.Dialer{HeadStart: hang.Time}, address, "rdma "+devices[0].name)
+			told := rnet.Explain(address)
 			last := told[len(told)-1]
-			require.Equal(t, RDMA, last.Transport)
+			require.Equal(t, rnet.RDMA, last.Transport)
 			require.Equal(t, "none", last.Reason)
 		})
 	}
@@ -71,22 +74,22 @@ func TestWireDialReachesAPlainTCPServer(t *testing.T) {
 		t.Run(host, func(t *testing.T) {
 			address := net.JoinHostPort(host, port)
 			begun := time.Now()
-			c, err := (&Dialer{HeadStart: wirePatience}).Dial("tcp", address)
+			c, err := (&rnet.Dialer{HeadStart: wirePatience}).Dial("tcp", address)
 			require.NoError(t, err)
 			defer c.Close()
-			require.Less(t, time.Since(begun), hangTime)
+			require.Less(t, time.Since(begun), hang.Time)
 			t.Logf("dialed in %v", time.Since(begun))
 			require.IsType(t, (*net.TCPConn)(nil), c)
-			_, err = c.Write([]byte{modeExchange})
+			_, err = c.Write([]byte{traffic.Exchanging})
 			require.NoError(t, err)
-			require.NoError(t, exchange(c, 1, 50<<10))
-			told := Explain(address)
+			require.NoError(t, traffic.Exchange(c, 1, 50<<10))
+			told := rnet.Explain(address)
 			last := told[len(told)-1]
-			require.Equal(t, TCP, last.Transport)
+			require.Equal(t, rnet.TCP, last.Transport)
 			require.Equal(t, "no-listener", last.Reason, "%v", last)
 		})
 	}
-	c, err := Dial("tcp", net.JoinHostPort(peersHosts()[0], port)) // the function that most programs call
+	c, err := rnet.Dial("tcp", net.JoinHostPort(peersHosts()[0], port)) // the function that most programs call
 	require.NoError(t, err)
 	require.IsType(t, (*net.TCPConn)(nil), c)
 	require.NoError(t, c.Close())

@@ -1,10 +1,14 @@
-package rnet
+package kerneltest
 
 import (
+	"context"
 	"net"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,19 +27,19 @@ func TestKernelListenerUsesTheDeviceChosen(t *testing.T) {
 	leavesDevicesAlone(t)
 	for _, k := range devices {
 		t.Run(k.name, func(t *testing.T) {
-			ln, err := (&ListenConfig{Device: k.name}).Listen(ctxBackground, "tcp", ":0")
+			ln, err := (&rnet.ListenConfig{Device: k.name}).Listen(context.Background(), "tcp", ":0")
 			require.NoError(t, err)
 			defer ln.Close()
-			go serveEach(ln)
+			go traffic.Serve(ln)
 			for _, by := range devices {
 				address := portOf(t, ln, by.host)
 				want := "tcp"
 				if by.name == k.name {
 					want = "rdma " + k.name
 				}
-				exchangeOver(t, &Dialer{Device: by.name, HeadStart: hangTime}, address, want)
+				exchangeOver(t, &rnet.Dialer{Device: by.name, HeadStart: hang.Time}, address, want)
 			}
-			exchangeOver(t, &Dialer{HeadStart: hangTime}, portOf(t, ln, "127.0.0.1"), "tcp")
+			exchangeOver(t, &rnet.Dialer{HeadStart: hang.Time}, portOf(t, ln, "127.0.0.1"), "tcp")
 		})
 	}
 }
@@ -47,19 +51,19 @@ func TestKernelDialUsesTheDeviceChosen(t *testing.T) {
 	leavesDevicesAlone(t)
 	// A device and its one port have sessions of their own, more than the
 	// guest's RLIMIT_MEMLOCK has room for at the usual size.
-	limits := Limits{RingSize: minRingSize}
-	ln, err := (&ListenConfig{Limits: limits}).Listen(ctxBackground, "tcp", ":0")
+	limits := rnet.Limits{RingSize: 64 << 10}
+	ln, err := (&rnet.ListenConfig{Limits: limits}).Listen(context.Background(), "tcp", ":0")
 	require.NoError(t, err)
 	defer ln.Close()
-	go serveEach(ln)
+	go traffic.Serve(ln)
 	for _, k := range devices {
 		address := portOf(t, ln, k.host)
-		exchangeOver(t, &Dialer{HeadStart: hangTime, Limits: limits}, address, "soft soft0") // the peer is of this host
-		exchangeOver(t, &Dialer{Device: k.name, HeadStart: hangTime, Limits: limits}, address, "rdma "+k.name)
-		exchangeOver(t, &Dialer{Device: k.name + "/1", HeadStart: hangTime, Limits: limits}, address, "rdma "+k.name)
-		_, err := (&Dialer{Transport: RDMA, Device: k.name + "/2"}).Dial("tcp", address)
+		exchangeOver(t, &rnet.Dialer{HeadStart: hang.Time, Limits: limits}, address, "soft soft0") // the peer is of this host
+		exchangeOver(t, &rnet.Dialer{Device: k.name, HeadStart: hang.Time, Limits: limits}, address, "rdma "+k.name)
+		exchangeOver(t, &rnet.Dialer{Device: k.name + "/1", HeadStart: hang.Time, Limits: limits}, address, "rdma "+k.name)
+		_, err := (&rnet.Dialer{Transport: rnet.RDMA, Device: k.name + "/2"}).Dial("tcp", address)
 		require.ErrorContains(t, err, "device "+k.name+" has no port 2")
-		exchangeOver(t, &Dialer{Device: "soft0", HeadStart: hangTime, Limits: limits}, address, "soft soft0")
+		exchangeOver(t, &rnet.Dialer{Device: "soft0", HeadStart: hang.Time, Limits: limits}, address, "soft soft0")
 	}
 }
 
@@ -67,10 +71,10 @@ func TestKernelDialUsesTheDeviceChosen(t *testing.T) {
 func TestKernelDeviceOfTheEnvironment(t *testing.T) {
 	devices := needsGuest(t)
 	leavesDevicesAlone(t)
-	ln, err := Listen("tcp", ":0")
+	ln, err := rnet.Listen("tcp", ":0")
 	require.NoError(t, err)
 	defer ln.Close()
-	go serveExchanges(ln, func(_ net.Conn, err error) { t.Error(err) })
+	go traffic.ServeExchanges(ln, func(_ net.Conn, err error) { t.Error(err) })
 	for _, k := range devices {
 		for _, device := range []string{k.name, k.name + "/1"} {
 			child := roles.StartAs(t, alsoEnv("RNET_DEVICE="+device), "exchange", portOf(t, ln, k.host), "rnet", "1000")
@@ -82,28 +86,28 @@ func TestKernelDeviceOfTheEnvironment(t *testing.T) {
 // A device that is not there is an error where RDMA is demanded, and a reason
 // where it is not; both say which there are.
 func TestKernelDeviceThatDoesNotExist(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		address := k.serving(t)
-		_, err := (&Dialer{Transport: RDMA, Device: "rxe9"}).Dial("tcp", address)
+		_, err := (&rnet.Dialer{Transport: rnet.RDMA, Device: "rxe9"}).Dial("tcp", address)
 		var op *net.OpError
 		require.ErrorAs(t, err, &op)
 		require.ErrorContains(t, err, "no device rxe9, there are [")
 		require.ErrorContains(t, err, k.name)
 		require.ErrorContains(t, err, "no-device")
 
-		exchangeOver(t, &Dialer{Device: "rxe9"}, address, "tcp")
-		told := Explain(address)
+		exchangeOver(t, &rnet.Dialer{Device: "rxe9"}, address, "tcp")
+		told := rnet.Explain(address)
 		last := told[len(told)-1]
 		require.Equal(t, "no-device", last.Reason)
 		require.ErrorContains(t, last.Err, "no device rxe9, there are [")
 
-		_, err = (&ListenConfig{Transport: RDMA, Device: "rxe9"}).Listen(ctxBackground, "tcp", k.anyPort())
+		_, err = (&rnet.ListenConfig{Transport: rnet.RDMA, Device: "rxe9"}).Listen(context.Background(), "tcp", k.anyPort())
 		require.ErrorContains(t, err, "no device rxe9, there are [")
 
-		ln, err := (&ListenConfig{Device: "rxe9"}).Listen(ctxBackground, "tcp", k.anyPort())
+		ln, err := (&rnet.ListenConfig{Device: "rxe9"}).Listen(context.Background(), "tcp", k.anyPort())
 		require.NoError(t, err)
 		defer ln.Close()
-		go serveEach(ln)
-		exchangeOver(t, &Dialer{Device: k.name}, ln.Addr().String(), "tcp")
+		go traffic.Serve(ln)
+		exchangeOver(t, &rnet.Dialer{Device: k.name}, ln.Addr().String(), "tcp")
 	})
 }

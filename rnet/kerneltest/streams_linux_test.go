@@ -1,4 +1,4 @@
-package rnet
+package kerneltest
 
 import (
 	"net"
@@ -7,21 +7,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 func init() { roles.Add("exchanges", answerAll) }
 
-// answerAll listens on a carrier, says where, and answers exchanges.
+// answerAll listens on a device, says where, and answers exchanges.
 func answerAll(args []string) error {
 	ln, err := listenAs(args[0])
 	if err != nil {
 		return err
 	}
-	serveExchanges(ln, func(c net.Conn, err error) { println("exchange failed:", err.Error()) })
+	traffic.ServeExchanges(ln, func(c net.Conn, err error) { println("exchange failed:", err.Error()) })
 	return nil
 }
 
@@ -32,7 +35,7 @@ func TestKernelCarriesAThousandStreamsOverOneQP(t *testing.T) {
 		streams = 1000
 		size    = 8 << 10
 	)
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		child := roles.Start(t, "exchanges", k.name)
 		address := child.Line(t)
 		conns := make([]net.Conn, streams)
@@ -44,33 +47,33 @@ func TestKernelCarriesAThousandStreamsOverOneQP(t *testing.T) {
 		}
 		var work sync.WaitGroup
 		for i, c := range conns {
-			work.Go(func() { assert.NoError(t, exchange(c, uint64(i)*2, size+i)) })
+			work.Go(func() { assert.NoError(t, traffic.Exchange(c, uint64(i)*2, size+i)) })
 		}
-		await := start(t, work.Wait)
+		await := hang.Start(t, work.Wait)
 		await()
 
-		st := ReadStats()
+		st := rnet.ReadStats()
 		require.Len(t, st.Sessions, 1)
-		require.Equal(t, RDMA, st.Sessions[0].Transport)
+		require.Equal(t, rnet.RDMA, st.Sessions[0].Transport)
 		require.Equal(t, k.name, st.Sessions[0].Device)
 		require.Equal(t, streams, st.Sessions[0].Streams)
 		qps := run(t, "rdma", "resource", "show", "qp", "link", k.name+"/1", "type", "RC")
 		require.Equal(t, 2, strings.Count(qps, "type RC"), "one of ours, one of the peer's: %s", qps)
 		require.EqualValues(t, st.Sessions[0].BytesIn, streams*(size+1)+streams*(streams-1)/2)
-		require.EqualValues(t, st.Sessions[0].BytesOut, streams*(size+exchangeHeader)+streams*(streams-1)/2)
+		require.EqualValues(t, st.Sessions[0].BytesOut, streams*(size+traffic.ExchangeHeader)+streams*(streams-1)/2)
 	})
 }
 
 // A session outlives its last stream by a moment, for the next one, and no
 // longer.
 func TestKernelSessionWithoutStreamsEnds(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		address := roles.Start(t, "serve", "auto", k.host).Line(t)
-		c := dialMode(t, k.dialer(), address, modeExchange)
-		require.NoError(t, exchange(c, 1, 50<<10))
+		c := dialMode(t, k.dialer(), address, traffic.Exchanging)
+		require.NoError(t, traffic.Exchange(c, 1, 50<<10))
 		closed := time.Now()
 		require.NoError(t, c.Close())
-		eventually(t, "the session has ended", func() bool { return len(ReadStats().Sessions) == 0 })
+		hang.Eventually(t, "the session has ended", func() bool { return len(rnet.ReadStats().Sessions) == 0 })
 		took := time.Since(closed)
 		t.Logf("the session has ended after %v", took)
 		require.GreaterOrEqual(t, took, mux.IdleTime)

@@ -1,4 +1,7 @@
-package rnet
+// Package traffic is what tests send over connections: patterns whose every byte is checked,
+// exchanges of them both ways, ends that behave as the other end asks, and those who wait for an
+// end that dies.
+package traffic
 
 import (
 	"bytes"
@@ -7,10 +10,10 @@ import (
 	"math/rand/v2"
 )
 
-// randomBytes returns n bytes that depend on seed alone.
-func randomBytes(seed uint64, n int) []byte {
+// Bytes returns n bytes that depend on seed alone.
+func Bytes(seed uint64, n int) []byte {
 	p := make([]byte, n)
-	fillPattern(p, seed, 0)
+	Fill(p, seed, 0)
 	return p
 }
 
@@ -21,7 +24,7 @@ const patternPeriod = 65521
 // pattern holds the bytes of all streams, twice in a row: each begins at
 // another place.
 var pattern = func() (p [2 * patternPeriod]byte) {
-	rnd := newRand(1)
+	rnd := NewRand(1)
 	for i := range patternPeriod {
 		p[i] = byte(rnd.Uint32())
 	}
@@ -36,17 +39,17 @@ func patternFrom(seed uint64, at int) []byte {
 	return pattern[from : from+patternPeriod]
 }
 
-// fillPattern fills p with what stands at position at of a stream. Any piece
+// Fill fills p with what stands at position at of a stream. Any piece
 // of it can be made and checked by itself.
-func fillPattern(p []byte, seed uint64, at int) {
+func Fill(p []byte, seed uint64, at int) {
 	for len(p) > 0 {
 		n := copy(p, patternFrom(seed, at))
 		p, at = p[n:], at+n
 	}
 }
 
-// checkPattern is the inverse of fillPattern.
-func checkPattern(p []byte, seed uint64, at int) error {
+// Check is the inverse of Fill.
+func Check(p []byte, seed uint64, at int) error {
 	for len(p) > 0 {
 		want := patternFrom(seed, at)
 		n := min(len(p), len(want))
@@ -62,13 +65,13 @@ func checkPattern(p []byte, seed uint64, at int) error {
 	return nil
 }
 
-// writePattern writes n bytes of a stream's pattern in pieces of random length
+// Write writes n bytes of a stream's pattern in pieces of random length
 // up to most.
-func writePattern(w io.Writer, rnd *rand.Rand, seed uint64, n, most int) error {
+func Write(w io.Writer, rnd *rand.Rand, seed uint64, n, most int) error {
 	buf := make([]byte, min(n, most))
 	for at := 0; at < n; {
 		p := buf[:min(n-at, 1+rnd.IntN(most))]
-		fillPattern(p, seed, at)
+		Fill(p, seed, at)
 		m, err := w.Write(p)
 		if err != nil {
 			return fmt.Errorf("write at %d: %w", at, err)
@@ -78,12 +81,12 @@ func writePattern(w io.Writer, rnd *rand.Rand, seed uint64, n, most int) error {
 	return nil
 }
 
-// readPattern reads and checks n bytes of a stream's pattern.
-func readPattern(r io.Reader, rnd *rand.Rand, seed uint64, n, most int) error {
+// Read reads and checks n bytes of a stream's pattern.
+func Read(r io.Reader, rnd *rand.Rand, seed uint64, n, most int) error {
 	buf := make([]byte, most)
 	for at := 0; at < n; {
 		m, err := r.Read(buf[:min(n-at, 1+rnd.IntN(most))])
-		if err := checkPattern(buf[:m], seed, at); err != nil {
+		if err := Check(buf[:m], seed, at); err != nil {
 			return err
 		}
 		at += m
@@ -94,4 +97,5 @@ func readPattern(r io.Reader, rnd *rand.Rand, seed uint64, n, most int) error {
 	return nil
 }
 
-func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
+// NewRand returns a source of numbers that depend on seed alone.
+func NewRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }

@@ -1,18 +1,21 @@
-package rnet
+package kerneltest
 
 import (
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/require"
 )
 
-// setInterface takes the interface of the carrier's device up or down. After
+// setInterface takes the interface of the device up or down. After
 // the test it is up. Its address of IPv6, which it loses when it goes down, it
 // gets back.
-func (k carrier) setInterface(t testing.TB, state string) {
+func (k device) setInterface(t testing.TB, state string) {
 	t.Helper()
 	run(t, "ip", "link", "set", linkOf[k.name].netdev, state)
 	if state == "down" {
@@ -27,9 +30,9 @@ func (k carrier) setInterface(t testing.TB, state string) {
 func goesOn(t testing.TB) bool {
 	t.Helper()
 	for range 10 {
-		before := ReadStats().Sessions
+		before := rnet.ReadStats().Sessions
 		time.Sleep(200 * time.Millisecond)
-		now := ReadStats().Sessions
+		now := rnet.ReadStats().Sessions
 		if len(now) != len(before) || len(now) == 0 {
 			return false
 		}
@@ -46,18 +49,18 @@ func goesOn(t testing.TB) bool {
 // survive that: over rxe it does, and over siw of later kernels; that of 6.1
 // ends it at once.
 func TestKernelIdleConnectionWhileItsInterfaceIsDown(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		child := roles.Start(t, "serve", "auto", k.host)
 		address := child.Line(t)
-		d := &Dialer{Device: k.name, HeadStart: hangTime}
-		c := dialMode(t, d, address, modeExchange)
+		d := &rnet.Dialer{Device: k.name, HeadStart: hang.Time}
+		c := dialMode(t, d, address, traffic.Exchanging)
 		require.Equal(t, "rdma "+k.name, carriedBy(c))
-		require.NoError(t, exchange(c, 1, 50<<10))
+		require.NoError(t, traffic.Exchange(c, 1, 50<<10))
 
 		k.setInterface(t, "down")
 		time.Sleep(time.Second) // somebody has pulled the cable and puts it back
 		k.setInterface(t, "up")
-		err := exchange(c, 1, 50<<10)
+		err := traffic.Exchange(c, 1, 50<<10)
 		if k.name == "siw0" && onKernel(t, "6.1") {
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 		} else {
@@ -73,15 +76,15 @@ func TestKernelIdleConnectionWhileItsInterfaceIsDown(t *testing.T) {
 // not mind: the packets between two processes of this host do not go through
 // the interface.
 func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
-	overKernel(t, func(t *testing.T, k carrier) {
+	overKernel(t, func(t *testing.T, k device) {
 		child := roles.Start(t, "serve", "auto", k.host)
 		address := child.Line(t)
-		d := &Dialer{Device: k.name, HeadStart: hangTime}
-		var b waiters
-		for _, mode := range []byte{modeSink, modeEcho, modeSource} {
+		d := &rnet.Dialer{Device: k.name, HeadStart: hang.Time}
+		var b traffic.Waiters
+		for _, mode := range []byte{traffic.Sink, traffic.Echo, traffic.Source} {
 			c := dialMode(t, d, address, mode)
 			require.Equal(t, "rdma "+k.name, carriedBy(c))
-			b.use(t, c, mode)
+			b.Use(t, c, mode)
 		}
 		awaitTraffic(t)
 		begun := time.Now()
@@ -97,7 +100,7 @@ func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
 		}
 		awaitLoss(t, &b, begun)
 		exchangeOver(t, d, address, "tcp")
-		told := Explain(address)
+		told := rnet.Explain(address)
 		last := told[len(told)-1]
 		require.Equal(t, "no-device", last.Reason)
 		require.ErrorContains(t, last.Err, "port 1 of "+k.name+" is DOWN")
@@ -108,12 +111,12 @@ func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
 			// rxe device whose interface was down when it tried to (6.1 and
 			// 6.12; C programs suffer too): dials go over TCP until somebody
 			// makes the device anew.
-			c := dialMode(t, &Dialer{Device: k.name}, address, modeExchange)
-			require.NoError(t, exchange(c, 1, 50<<10))
+			c := dialMode(t, &rnet.Dialer{Device: k.name}, address, traffic.Exchanging)
+			require.NoError(t, traffic.Exchange(c, 1, 50<<10))
 			require.NoError(t, c.Close())
 			k.removeDevice(t)
 			k.addDevice(t)
-			k.forgetFailure(address)
+			k.forgetFailure(t, address)
 		}
 		awaitDevice(t, d, address)
 		exchangeOver(t, d, address, "rdma "+k.name)

@@ -1,6 +1,7 @@
-package rnet
+package kerneltest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,34 +10,50 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/testhost"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 )
 
 // wireDialer and wireListen use one device and nothing else.
-func wireDialer(device string) *Dialer { return &Dialer{Transport: RDMA, Device: device} }
+func wireDialer(device string) *rnet.Dialer {
+	return &rnet.Dialer{Transport: rnet.RDMA, Device: device}
+}
 
 func wireListen(device string) (net.Listener, error) {
-	lc := &ListenConfig{Transport: RDMA, Device: device}
-	return lc.Listen(ctxBackground, "tcp", net.JoinHostPort(ownHost, "0"))
+	lc := &rnet.ListenConfig{Transport: rnet.RDMA, Device: device}
+	return lc.Listen(context.Background(), "tcp", net.JoinHostPort(testhost.Address(), "0"))
 }
 
 // listenOnWire is wireListen on this machine: it serves each connection as
 // its first byte says.
-func (k carrier) listenOnWire(t testing.TB) (address string) {
+func (k device) listenOnWire(t testing.TB) (address string) {
 	t.Helper()
 	ln, err := wireListen(k.name)
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
-	go serveEach(ln)
+	go traffic.Serve(ln)
 	return ln.Addr().String()
 }
 
 func init() {
 	roles.Add("wireserve", serveWire)
 	roles.Add("wiredial", dialWire)
+	roles.Add("relay", relay)
+}
+
+// relay accepts connections on a device and passes each on to an address.
+func relay(args []string) error {
+	ln, err := listenAs(args[0])
+	if err != nil {
+		return err
+	}
+	k, _ := deviceNamed(args[0])
+	return traffic.Relay(ln, func() (net.Conn, error) { return k.dialer().Dial("tcp", args[1]) })
 }
 
 // serveWire listens on a device, says where, and does with each connection
@@ -47,7 +64,7 @@ func serveWire(args []string) error {
 		return err
 	}
 	fmt.Println(ln.Addr())
-	return serveEach(ln)
+	return traffic.Serve(ln)
 }
 
 // dialWire carries exchanges over a device to an address, so many at once of
@@ -85,7 +102,7 @@ func (r wireReport) String() string {
 
 // exchangesThrough carries n exchanges of size bytes each way at once. One
 // whose session is lost is begun anew.
-func exchangesThrough(d *Dialer, address string, n, size int) wireReport {
+func exchangesThrough(d *rnet.Dialer, address string, n, size int) wireReport {
 	begun := time.Now()
 	end := begun.Add(wirePatience - 20*time.Second)
 	results := make(chan wireReport)
@@ -113,7 +130,7 @@ func exchangesThrough(d *Dialer, address string, n, size int) wireReport {
 
 // try carries one exchange, and notes what came of it. All that a bad wire
 // may do is end a session, which is ECONNRESET, or keep one from being made.
-func (r *wireReport) try(d *Dialer, address string, seed uint64, size int) {
+func (r *wireReport) try(d *rnet.Dialer, address string, seed uint64, size int) {
 	c, err := d.Dial("tcp", address)
 	if err != nil {
 		var timeout net.Error
@@ -125,8 +142,8 @@ func (r *wireReport) try(d *Dialer, address string, seed uint64, size int) {
 		return
 	}
 	defer c.Close()
-	if _, err = c.Write([]byte{modeExchange}); err == nil {
-		err = exchange(c, seed, size)
+	if _, err = c.Write([]byte{traffic.Exchanging}); err == nil {
+		err = traffic.Exchange(c, seed, size)
 	}
 	switch {
 	case err == nil:
@@ -140,21 +157,21 @@ func (r *wireReport) try(d *Dialer, address string, seed uint64, size int) {
 
 // requireExchange requires a dial and an exchange over the wire to succeed at
 // once: it is in order.
-func (k carrier) requireExchange(t testing.TB, address string) {
+func (k device) requireExchange(t testing.TB, address string) {
 	t.Helper()
-	c := dialMode(t, wireDialer(k.name), address, modeExchange)
+	c := dialMode(t, wireDialer(k.name), address, traffic.Exchanging)
 	require.Equal(t, "rdma "+k.name, carriedBy(c))
-	require.NoError(t, exchange(c, 1, 20<<10))
+	require.NoError(t, traffic.Exchange(c, 1, 20<<10))
 	require.NoError(t, c.Close())
 }
 
-// TestWireConnPassesNettest is TestConnPassesNettestBetweenProcesses, with the relay on the
+// TestWireConnPassesNettest is rnet's TestConnPassesNettestBetweenProcesses, with the relay on the
 // peer's machine.
 func TestWireConnPassesNettest(t *testing.T) {
-	overWire(t, func(t *testing.T, k carrier) {
+	overWire(t, func(t *testing.T, k device) {
 		ln := k.listen(t)
-		relay := startOnPeer(t, "relay", k.name, ln.Addr().String())
-		nettest.TestConn(t, k.pipesThrough(relay.line(t), ln))
+		relay := startOnPeer(t, "relay", k.name, ln.Addr().String()).line(t)
+		nettest.TestConn(t, traffic.PipesThrough(func() (net.Conn, error) { return k.dialer().Dial("tcp", relay) }, ln))
 	})
 }
 
@@ -177,7 +194,7 @@ const wireStreams = 8 // in each direction
 // Whatever the wire does to packets, what arrives is right. As long as it loses
 // few, all arrives at the first try; what does not ends in ECONNRESET.
 func TestWireCarriesDataBothWays(t *testing.T) {
-	overWire(t, func(t *testing.T, k carrier) {
+	overWire(t, func(t *testing.T, k device) {
 		server := startOnPeer(t, "wireserve", k.name)
 		theirs, ours := server.line(t), k.listenOnWire(t)
 		for _, condition := range wireConditions {
