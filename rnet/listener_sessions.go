@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -152,10 +151,10 @@ func (l *Listener) forget(s *session) {
 // know at once: a GO_AWAY has arrived then too, but is taken in when a goroutine
 // gets to it, and the next dial may come before, to a listener at the same port.
 func retireAll(sessions []*session) {
-	var here []*mux.Mux
+	here := make(map[uint64]bool) // the tokens of the other ends
 	for _, s := range sessions {
 		if s.mux.PeerIsLocal() {
-			here = append(here, s.mux)
+			here[s.mux.PeerToken()] = true
 		}
 		s.mux.Retire()
 	}
@@ -163,7 +162,7 @@ func retireAll(sessions []*session) {
 		return
 	}
 	for _, s := range liveSessions.list() {
-		if slices.ContainsFunc(here, s.mux.LeadsTo) {
+		if s.mux.Dialed() && here[s.mux.Token()] {
 			s.mux.PeerLeaves()
 		}
 	}

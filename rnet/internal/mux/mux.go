@@ -231,11 +231,14 @@ func (m *Mux) Done() <-chan struct{} { return m.done }
 // PeerPID returns the process that the peer says it is.
 func (m *Mux) PeerPID() int { return int(m.peer.PID) }
 
-// LeadsTo reports whether our end of the mux, which was dialed, leads to other in this
-// process.
-func (m *Mux) LeadsTo(other *Mux) bool {
-	return m.cfg.Dialed && m.token == other.peer.Token
-}
+// PeerToken returns what the peer says is its Token.
+func (m *Mux) PeerToken() uint64 { return m.peer.Token }
+
+// Token returns the number by which the two ends of a mux in one process can be matched.
+func (m *Mux) Token() uint64 { return m.token }
+
+// Dialed reports whether this end was dialed, not accepted.
+func (m *Mux) Dialed() bool { return m.cfg.Dialed }
 
 // PeerIsLocal reports whether the peer is in this process.
 func (m *Mux) PeerIsLocal() bool { return m.host != nil && m.host.PeerIsLocal() }
