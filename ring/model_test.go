@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// The model: two ends of one connection, each with the real types of this package, over the shared memory that a software HCA gives them. What one end
-// writes to memory passes through its store buffer (total store order, which is
+// The model: two ends of one connection, each with the real types of this package, over
+// the shared memory that a software HCA gives them. What one end writes to memory passes through its store buffer (total store order, which is
 // what amd64 has), so that a missing fence shows. Each end runs the program of
 // a session's poller, one shared-memory access per step:
 //
@@ -17,13 +17,13 @@ import (
 //	publish:    store the message's descriptor
 //	fence:      wait for the store buffer
 //	load armed: is the peer about to sleep? then clear its flag
-//	ring bell:  wake it
+//	wake:       wake the peer
 //
 //	poll:       take a descriptor, place and dispatch the message
 //	arm:        store the armed flag
 //	arm fence:  wait for the store buffer
 //	poll again: anything since? then go on
-//	sleep:      until the bell rings
+//	sleep:      until it is woken
 //
 // The application reads whenever it likes, also while the poller sleeps, and
 // sends what that makes due.
@@ -118,7 +118,7 @@ const (
 	atPublish
 	atFence
 	atLoadArmed
-	atRingBell
+	atWakePeer
 	atPoll
 	atArm
 	atArmFence
@@ -157,7 +157,7 @@ type end struct {
 	inbox queue[message]              // descriptors; written by the peer
 	mem   [modelRingMax / Align]uint8 // our ring: seq of the message in each block, 0 if free
 	armed bool                        // set by us, cleared by whoever rings
-	bell  bool                        // rung by the peer
+	wake  bool                        // sent by the peer
 
 	// Our own.
 	tx      Tx
@@ -247,7 +247,7 @@ func (w *world) encode(buf []byte) []byte {
 }
 
 func (w *world) encodeEnd(buf []byte, e, peer *end) []byte {
-	buf = append(buf, byte(e.pc), byte(e.back), bits(e.armed, e.bell, e.lost), byte(e.used), byte(e.usedData), byte(e.receives))
+	buf = append(buf, byte(e.pc), byte(e.back), bits(e.armed, e.wake, e.lost), byte(e.used), byte(e.usedData), byte(e.receives))
 
 	in, out := w.base(peer, e), w.base(e, peer)
 	for _, pos := range [...]uint64{

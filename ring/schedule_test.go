@@ -96,8 +96,8 @@ func (w *world) program(i int, take taker) bool {
 		if e.lost && !take("repeat the credit", (*world).repeatCredit) {
 			return false
 		}
-		if !e.bell {
-			return true // ended by the peer's bell
+		if !e.wake {
+			return true // ended by the peer's wake-up
 		}
 	}
 	return take(steps[e.pc].name, steps[e.pc].run)
@@ -127,7 +127,7 @@ var steps = [...]struct {
 		switch {
 		case peer.armed:
 			peer.armed = false
-			e.pc = atRingBell
+			e.pc = atWakePeer
 		case w.p.bellFirst:
 			e.pc = atPublish
 		default:
@@ -135,8 +135,8 @@ var steps = [...]struct {
 		}
 		return nil
 	}},
-	atRingBell: {"ring bell", func(w *world, e, peer *end) error {
-		peer.bell = true
+	atWakePeer: {"wake", func(w *world, e, peer *end) error {
+		peer.wake = true
 		e.pc = atOutput
 		if w.p.bellFirst {
 			e.pc = atPublish
@@ -170,8 +170,8 @@ var steps = [...]struct {
 		}
 		return nil
 	}},
-	atSleep: {"wake", func(_ *world, e, _ *end) error {
-		e.bell = false
+	atSleep: {"wake up", func(_ *world, e, _ *end) error {
+		e.wake = false
 		e.pc = atPoll
 		return nil
 	}},

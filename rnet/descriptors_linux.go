@@ -13,7 +13,7 @@ import (
 
 // pairDescriptors is how many descriptors two QPs of the software HCA take to
 // be paired after all else is there: the socket of the pair, the peer's segment
-// and bell, and its receive ring.
+// and wake-up socket, and its receive ring.
 const pairDescriptors = 4
 
 // checkPairing fails if the descriptors are not left with which a session over the

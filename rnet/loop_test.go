@@ -131,7 +131,7 @@ func TestALoopIsRungOnceItHasArmed(t *testing.T) {
 			c := dialed[round%2]
 			_, err := c.Write([]byte{byte(round)})
 			require.NoError(t, err)
-			hang.Eventually(t, "the bell rings", func() bool { return l.rings.Load() > 0 })
+			hang.Eventually(t, "the loop is woken", func() bool { return l.rings.Load() > 0 })
 			l.until(t, "the byte is there", func() bool {
 				got := l.sinks[round%2].got
 				return len(got) > 0 && got[len(got)-1] == byte(round)

@@ -103,8 +103,8 @@ func (tr Transition) String() string {
 }
 
 // testTransitions tries every transition with many masks. Of a device of the kernel it asks
-// for the verdicts of the kernel, past package verbs, and of the software HCA for those of
-// that package, to which it leaves them. They must be what the specification says.
+// what the kernel decides, past package verbs, and of the software HCA what that package
+// decides, to which it leaves that. It must be what the specification says.
 func testTransitions(t *testing.T, s *suite) {
 	for _, service := range []struct {
 		name string
@@ -194,10 +194,10 @@ func (w *walker) kernelRefuses(tr Transition) bool {
 	return false
 }
 
-// judge compares a verdict, and where the QP is, with what should be.
+// judge compares what was decided, and where the QP is, with what should be.
 func (w *walker) judge(tr Transition, want bool, err error) {
 	if want != (err == nil) {
-		w.wrong = append(w.wrong, fmt.Sprintf("%v: allowed is %v, the verdict is %v", tr, want, err))
+		w.wrong = append(w.wrong, fmt.Sprintf("%v: allowed is %v, the answer is %v", tr, want, err))
 	}
 	state := tr.From
 	if err == nil {
@@ -205,7 +205,7 @@ func (w *walker) judge(tr Transition, want bool, err error) {
 		w.accepted++
 	}
 	if w.state = w.settled(); w.state != state {
-		w.wrong = append(w.wrong, fmt.Sprintf("%v: the verdict is %v, and the QP in %v", tr, err, w.state))
+		w.wrong = append(w.wrong, fmt.Sprintf("%v: the answer is %v, and the QP in %v", tr, err, w.state))
 	}
 }
 

@@ -149,7 +149,7 @@ func (l *Lock) Wake(w *Waiter) {
 func (l *Lock) enter() bool { return l.step(word.entered) }
 
 // enterOrNote takes the lock, or makes sure that its owner polls again.
-func (l *Lock) enterOrNote() bool { return l.step(word.noticed) }
+func (l *Lock) enterOrNote() bool { return l.step(word.enterOrNote) }
 
 func (l *Lock) step(step func(word) (word, bool)) bool {
 	for {
@@ -253,7 +253,7 @@ func (l *Lock) Do(f func()) bool {
 	return true
 }
 
-// Attend makes sure that the next arrival is noticed at once: nobody will come
+// Attend makes sure that the next arrival is taken in at once: nobody will come
 // to poll.
 func (l *Lock) Attend() {
 	if l.word.load().has(armed) {

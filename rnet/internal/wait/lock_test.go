@@ -18,11 +18,11 @@ type box struct {
 	armed   bool
 	failed  bool
 
-	bell chan struct{}
+	wake chan struct{}
 }
 
 func newBox(t *testing.T) *box {
-	b := &box{bell: make(chan struct{}, 1)}
+	b := &box{wake: make(chan struct{}, 1)}
 	b.lock.Init(b, b, Config{})
 	b.run(t)
 	return b
@@ -89,18 +89,18 @@ func (b *box) publish(w *Waiter) {
 
 func (b *box) Wake() {
 	select {
-	case b.bell <- struct{}{}:
+	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
 func (b *box) Wait(until time.Time) error {
 	if until.IsZero() {
-		<-b.bell
+		<-b.wake
 		return nil
 	}
 	select {
-	case <-b.bell:
+	case <-b.wake:
 	case <-time.After(time.Until(until)):
 	}
 	return nil

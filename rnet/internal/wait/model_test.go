@@ -25,7 +25,7 @@ type world struct {
 
 	// The provider.
 	arms     bool    // the CQ is armed
-	bell     bool    // an event is at the completion channel
+	event    bool    // an event is at the completion channel
 	wakeChan bool    // Wake: for who is at the channel
 	wakeThr  bool    // and for who sleeps on a thread
 	inbox    [3]int8 // published: for whom, plus 1
@@ -335,9 +335,9 @@ func (w *world) waiterSteps(i int, add func(string, func(w *world))) {
 			m.pc++
 		})
 	case wSleepChan:
-		if w.bell || w.wakeChan {
+		if w.event || w.wakeChan {
 			do("wakes at the channel", func(w *world, m *modelWaiter) {
-				w.bell, w.wakeChan = false, false
+				w.event, w.wakeChan = false, false
 				m.risen()
 			})
 		}
@@ -495,9 +495,9 @@ func (w *world) engineSteps(add func(string, func(w *world))) {
 			do("ends its rest", func(w *world, e *modelEngine) { e.pc = eClose })
 		}
 	case eWait:
-		if w.bell || w.wakeChan {
+		if w.event || w.wakeChan {
 			do("wakes", func(w *world, e *modelEngine) {
-				w.bell, w.wakeChan = false, false
+				w.event, w.wakeChan = false, false
 				if e.pc = eEnter; w.over {
 					e.pc = eClose
 				}
@@ -505,7 +505,7 @@ func (w *world) engineSteps(add func(string, func(w *world))) {
 		}
 	case eEnter:
 		do("enters", func(w *world, e *modelEngine) {
-			next, owns := w.word.noticed()
+			next, owns := w.word.enterOrNote()
 			if !owns && w.noNote {
 				next = w.word
 			}
@@ -538,7 +538,7 @@ func (w *world) engineSteps(add func(string, func(w *world))) {
 		}
 	case eClose:
 		do("closes the lock", func(w *world, e *modelEngine) {
-			next, owns := w.word.noticed()
+			next, owns := w.word.enterOrNote()
 			w.word = next
 			if e.pc = eAwaitFree; owns {
 				e.pc, w.closed = eGone, true
@@ -589,7 +589,7 @@ func (w *world) otherSteps(add func(string, func(w *world))) {
 			}
 		})
 	case w.peer == 2:
-		add("peer rings", func(w *world) { w.bell, w.peer = true, 0 })
+		add("peer wakes", func(w *world) { w.event, w.peer = true, 0 })
 	}
 	if w.timer > 0 {
 		add("deadline of waiter 0", func(w *world) { w.timer--; w.wake(0) })

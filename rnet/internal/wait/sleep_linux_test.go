@@ -35,7 +35,7 @@ type dormitory struct {
 
 func newDormitory(t *testing.T, sleep func()) *dormitory {
 	d := &dormitory{sleep: sleep}
-	d.bell = make(chan struct{}, 1)
+	d.wake = make(chan struct{}, 1)
 	d.lock.Init(d, d, Config{Thread: true})
 	d.run(t)
 	return d
@@ -91,10 +91,10 @@ func TestSleepsThatOurOwnGoroutinesEndAreNotOnTheThread(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onProcessors(t, 1)
-			var bell [2]int
-			require.NoError(t, unix.Pipe(bell[:]))
-			defer unix.Close(bell[0])
-			defer unix.Close(bell[1])
+			var wake [2]int
+			require.NoError(t, unix.Pipe(wake[:]))
+			defer unix.Close(wake[0])
+			defer unix.Close(wake[1])
 			onThread := 0
 			var asleep atomic.Bool
 			var d *dormitory
@@ -107,7 +107,7 @@ func TestSleepsThatOurOwnGoroutinesEndAreNotOnTheThread(t *testing.T) {
 					return // what it would wait for has come
 				}
 				onThread++
-				_, err := unix.Read(bell[0], make([]byte, 1)) // ended by the goroutine below
+				_, err := unix.Read(wake[0], make([]byte, 1)) // ended by the goroutine below
 				assert.NoError(t, err)
 			})
 			var w Waiter
@@ -119,7 +119,7 @@ func TestSleepsThatOurOwnGoroutinesEndAreNotOnTheThread(t *testing.T) {
 					pause()
 					d.publish(&w)
 					if asleep.Swap(false) {
-						_, err := unix.Write(bell[1], make([]byte, 1))
+						_, err := unix.Write(wake[1], make([]byte, 1))
 						assert.NoError(t, err)
 					}
 				}
@@ -154,7 +154,7 @@ func (p *parker) Wait(until time.Time) error {
 // other owners.
 func TestAnOwnerThatParksTakesNoPlaceForThreads(t *testing.T) {
 	p := &parker{}
-	p.bell = make(chan struct{}, 1)
+	p.wake = make(chan struct{}, 1)
 	p.sleep = func() { time.Sleep(2 * time.Millisecond) } // too long for a thread
 	p.lock.Init(p, p, Config{Thread: true})
 	p.lock.rests = true

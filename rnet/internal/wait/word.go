@@ -2,7 +2,7 @@ package wait
 
 import "sync/atomic"
 
-// word is the state of a poll lock. It says who is to notice the next arrival,
+// word is the state of a poll lock. It says who takes in the next arrival,
 // so that one atomic step moves that duty from one to another:
 //
 //	owned          the owner: it polls, or sleeps on the armed CQ
@@ -38,8 +38,8 @@ func (s word) entered() (next word, owns bool) {
 	return s&^armed | owned, true
 }
 
-// noticed takes the lock if nobody has it; otherwise it leaves a note.
-func (s word) noticed() (next word, owns bool) {
+// enterOrNote takes the lock if nobody has it; otherwise it leaves a note.
+func (s word) enterOrNote() (next word, owns bool) {
 	if s.has(owned) {
 		return s | noted, false
 	}
