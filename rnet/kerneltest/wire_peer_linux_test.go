@@ -151,6 +151,14 @@ type wireProcess struct {
 // ends with the test at the latest.
 func startOnPeer(t testing.TB, role string, args ...string) *wireProcess {
 	t.Helper()
+	p := askPeer(t, role, args...)
+	p.pid = p.line(t)
+	return p
+}
+
+// askPeer is startOnPeer that does not wait for the process to have begun.
+func askPeer(t testing.TB, role string, args ...string) *wireProcess {
+	t.Helper()
 	var c net.Conn
 	var err error
 	for end := time.Now().Add(wirePatience); ; time.Sleep(100 * time.Millisecond) {
@@ -165,7 +173,6 @@ func startOnPeer(t testing.TB, role string, args ...string) *wireProcess {
 	t.Cleanup(p.stop)
 	_, err = fmt.Fprintln(c, role, strings.Join(args, " "))
 	require.NoError(t, err)
-	p.pid = p.line(t)
 	return p
 }
 
