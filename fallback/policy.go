@@ -81,15 +81,20 @@ type Policy struct {
 	Transport Transport
 	Profile   Profile
 	Device    Device // the only one to use
+	Dir       string // where processes of other network namespaces are met, NoDir for nowhere
 	Debug     bool   // print each decision through log/slog
 	NoStats   bool   // other processes of the user cannot read the statistics
 }
+
+// NoDir is a Policy.Dir that says that processes are met in no directory.
+const NoDir = "none"
 
 // FromEnv reads the policy from the environment, through getenv (os.Getenv):
 //
 //	RNET_TRANSPORT=auto|soft|rdma|tcp
 //	RNET_PROFILE=balanced|latency|efficient
 //	RNET_DEVICE=soft0|rxe0|mlx5_0/2|...
+//	RNET_DIR=none|/run/ramjet|...
 //	RNET_LOG=none|debug
 //	RNET_STATS=on|off
 //
@@ -98,18 +103,28 @@ type Policy struct {
 // the others.
 func FromEnv(getenv func(string) string) (Policy, error) {
 	var p Policy
-	var errs [5]error
+	var errs [6]error
 	p.Transport, errs[0] = ParseTransport(getenv("RNET_TRANSPORT"))
 	p.Profile, errs[1] = ParseProfile(getenv("RNET_PROFILE"))
 	p.Debug, errs[2] = parseLog(getenv("RNET_LOG"))
 	p.Device, errs[3] = ParseDevice(getenv("RNET_DEVICE"))
 	p.NoStats, errs[4] = parseSwitch(getenv("RNET_STATS"))
-	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG", "RNET_DEVICE", "RNET_STATS"} {
+	p.Dir, errs[5] = ParseDir(getenv("RNET_DIR"))
+	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG", "RNET_DEVICE", "RNET_STATS", "RNET_DIR"} {
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("fallback: %s: %w", name, errs[i])
 		}
 	}
 	return p, errors.Join(errs[:]...)
+}
+
+// ParseDir checks the name of a directory, which has to be an absolute path, NoDir or
+// empty.
+func ParseDir(name string) (string, error) {
+	if name != "" && name != NoDir && name[0] != '/' {
+		return "", fmt.Errorf("directory %q, want an absolute path, or %q", name, NoDir)
+	}
+	return name, nil
 }
 
 func parseLog(level string) (debug bool, err error) {

@@ -21,6 +21,8 @@ func TestPolicyFromTheEnvironment(t *testing.T) {
 		{"efficient", map[string]string{"RNET_PROFILE": "efficient"}, Policy{Profile: Efficient}},
 		{"device", map[string]string{"RNET_DEVICE": "rxe0"}, Policy{Device: Device{Name: "rxe0"}}},
 		{"device and port", map[string]string{"RNET_DEVICE": "mlx5_0/2"}, Policy{Device: Device{"mlx5_0", 2}}},
+		{"directory", map[string]string{"RNET_DIR": "/run/shop"}, Policy{Dir: "/run/shop"}},
+		{"no directory", map[string]string{"RNET_DIR": "none"}, Policy{Dir: NoDir}},
 		{"statistics on", map[string]string{"RNET_STATS": "on"}, Policy{}},
 		{"statistics off", map[string]string{"RNET_STATS": "off"}, Policy{NoStats: true}},
 		{"debug", map[string]string{"RNET_LOG": "debug"}, Policy{Debug: true}},
@@ -36,13 +38,15 @@ func TestPolicyFromTheEnvironment(t *testing.T) {
 func TestBadVariableIsNamedWithWhatIsAllowed(t *testing.T) {
 	env := map[string]string{
 		"RNET_TRANSPORT": "TCP", "RNET_PROFILE": "fast", "RNET_LOG": "1", "RNET_DEVICE": "mlx5_0:2", "RNET_STATS": "no",
+		"RNET_DIR": "run/shop",
 	}
 	_, err := FromEnv(func(name string) string { return env[name] })
 	require.EqualError(t, err, `fallback: RNET_TRANSPORT: unknown transport "TCP", want one of ["auto" "soft" "rdma" "tcp"]
 fallback: RNET_PROFILE: unknown profile "fast", want one of ["balanced" "latency" "efficient"]
 fallback: RNET_LOG: unknown level "1", want one of ["none" "debug"]
 fallback: RNET_DEVICE: device "mlx5_0:2", want a name, or a name and a port from 1 to 255: mlx5_0/2
-fallback: RNET_STATS: unknown switch "no", want one of ["on" "off"]`)
+fallback: RNET_STATS: unknown switch "no", want one of ["on" "off"]
+fallback: RNET_DIR: directory "run/shop", want an absolute path, or "none"`)
 }
 
 func TestGoodVariablesCountBesideABadOne(t *testing.T) {

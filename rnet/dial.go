@@ -35,7 +35,7 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 // Dialer is net.Dialer with a choice of transport. The fields that net.Dialer
 // has too mean the same; FallbackDelay and the two of keep-alive are for what
 // goes over TCP. The zero value is good, and any number of goroutines may use
-// one. Dials share sessions if Transport, Device, Profile and Limits are the
+// one. Dials share sessions if Transport, Device, Dir, Profile and Limits are the
 // same, also those of several Dialers.
 type Dialer struct {
 	Timeout         time.Duration
@@ -63,6 +63,9 @@ type Dialer struct {
 	// this host, and otherwise the device and port of the interface to which
 	// the routing table leads.
 	Device string
+	// Dir is the directory in which listeners of this host in other network namespaces
+	// are looked for, see ListenConfig.
+	Dir string
 	// Choose, if set, is asked before each dial, on the goroutine that dials,
 	// and wins over Transport unless it returns "".
 	Choose func(ctx context.Context, network, address string) Transport
@@ -132,7 +135,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 // settings returns what the Dialer and the environment together want.
 func (d *Dialer) settings() (settings.Settings, error) {
 	return settings.Resolve(settings.Wishes{
-		Transport: string(d.Transport), Profile: string(d.Profile), Device: d.Device,
+		Transport: string(d.Transport), Profile: string(d.Profile), Device: d.Device, Dir: d.Dir,
 		Limits: settings.Limits(d.Limits), Logger: d.Logger,
 	})
 }
@@ -293,12 +296,16 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 }
 
 // remembered is what negatives knows the address by: that one device does not
-// lead there says nothing of the others.
+// lead there says nothing of the others, nor one directory of another.
 func (a *attempt) remembered() string {
-	if a.set.Device == (fallback.Device{}) {
-		return a.address
+	name := a.address
+	if a.set.Device != (fallback.Device{}) {
+		name = a.set.Device.String() + " " + name
 	}
-	return a.set.Device.String() + " " + a.address
+	if a.set.Dir != settings.DefaultDir {
+		name += " " + a.set.Dir
+	}
+	return name
 }
 
 // record counts the decision and prints it.
@@ -423,7 +430,7 @@ func (a addrText) String() string { return string(a) }
 // key names the sessions that may serve the attempt.
 func (a *attempt) key() poolKey {
 	return poolKey{
-		network: a.network, address: a.address, transport: a.set.Transport, device: a.set.Device,
+		network: a.network, address: a.address, transport: a.set.Transport, device: a.set.Device, dir: a.set.Dir,
 		session: a.set.Session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver, poller: a.poller,
 	}
 }

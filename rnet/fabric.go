@@ -40,7 +40,7 @@ func (f *fabric) at(addr netip.AddrPort) netip.AddrPort {
 
 // fabrics are the ways to connect a session, the fastest first.
 var fabrics = []fabric{
-	{fallback.Soft, softcm.New(softcm.Config{}), nil},
+	{fallback.Soft, softcm.New(softcm.Config{Directory: settings.DefaultDir}), nil},
 	{fallback.RDMA, kernelcm.New(kernelcm.Config{Transports: ownPorts}), nil},
 	{fallback.RDMA, kernelcm.New(kernelcm.Config{Transports: tcpPorts}), iwarpPort},
 }
@@ -70,8 +70,8 @@ func iwarpPort(port uint16) uint16 { return port ^ 0x4000 }
 
 // fabricsFor returns those that the settings allow, the fastest first.
 func fabricsFor(set settings.Settings) []fabric {
-	anyDevice := set.Device == fallback.Device{}
-	if anyDevice && set.Transport == fallback.Auto {
+	anyDevice, usualDir := set.Device == fallback.Device{}, set.Dir == settings.DefaultDir
+	if anyDevice && usualDir && set.Transport == fallback.Auto {
 		return fabrics
 	}
 	all := fabrics
@@ -80,9 +80,13 @@ func fabricsFor(set settings.Settings) []fabric {
 	}
 	var list []fabric
 	for _, f := range all {
-		if set.Transport == fallback.Auto || set.Transport == f.transport {
-			list = append(list, f)
+		if set.Transport != fallback.Auto && set.Transport != f.transport {
+			continue
 		}
+		if host, ok := f.Fabric.(interface{ In(dir string) rcm.Fabric }); ok && !usualDir {
+			f.Fabric = host.In(set.Dir)
+		}
+		list = append(list, f)
 	}
 	return list
 }
@@ -90,7 +94,7 @@ func fabricsFor(set settings.Settings) []fabric {
 // fabricsOn returns the fabrics that may use a device.
 func fabricsOn(device fallback.Device) []fabric {
 	if device.Name == soft.DeviceName {
-		return []fabric{{fallback.Soft, softcm.New(softcm.Config{Device: device.Name}), nil}}
+		return []fabric{{fallback.Soft, softcm.New(softcm.Config{Device: device.Name, Directory: settings.DefaultDir}), nil}}
 	}
 	kernel := kernelcm.Config{Device: device.Name, Port: device.Port, Transports: ownPorts}
 	iwarp := kernel

@@ -41,6 +41,11 @@ type ListenConfig struct {
 	Profile   Profile
 	// Device is the only device to use, or the only port of it, see Dialer.
 	Device string
+	// Dir is the directory in which the listener is found by processes of this host in
+	// other network namespaces, containers for example, see docs/containers.md. If empty,
+	// RNET_DIR has it, and if that is empty too it is /run/ramjet; "none" means none.
+	// A directory that is missing or cannot be used costs no more than the acceleration.
+	Dir string
 	// Peers narrows down which processes of the same user may connect by the
 	// software HCA; nil means all of them. Others are served over TCP. It is
 	// asked once for each session, on goroutines of the listener, by several
@@ -123,7 +128,7 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 // settings returns what the configuration and the environment together want.
 func (lc *ListenConfig) settings() (settings.Settings, error) {
 	return settings.Resolve(settings.Wishes{
-		Transport: string(lc.Transport), Profile: string(lc.Profile), Device: lc.Device,
+		Transport: string(lc.Transport), Profile: string(lc.Profile), Device: lc.Device, Dir: lc.Dir,
 		Limits: settings.Limits(lc.Limits), Logger: lc.Logger,
 	})
 }

@@ -1,6 +1,7 @@
 package softcm
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -27,12 +28,19 @@ func onThisHost(ip netip.Addr) (bool, error) {
 	if ip.IsLoopback() {
 		return true, nil
 	}
+	set, err := addressesOfHost()
+	_, ok := set[ip]
+	return ok, err
+}
+
+// addressesOfHost returns the addresses of the host's interfaces, which nobody changes.
+func addressesOfHost() (map[netip.Addr]struct{}, error) {
 	hostAddrs.Lock()
 	defer hostAddrs.Unlock()
 	if hostAddrs.set == nil || time.Since(hostAddrs.read) > hostAddrsAge {
 		list, err := net.InterfaceAddrs()
 		if err != nil {
-			return false, fmt.Errorf("list the host's addresses: %w", err)
+			return nil, fmt.Errorf("list the host's addresses: %w", err)
 		}
 		hostAddrs.set = make(map[netip.Addr]struct{}, len(list))
 		for _, a := range list {
@@ -44,9 +52,11 @@ func onThisHost(ip netip.Addr) (bool, error) {
 		}
 		hostAddrs.read = time.Now()
 	}
-	_, ok := hostAddrs.set[ip]
-	return ok, nil
+	return hostAddrs.set, nil
 }
+
+// errElsewhere is an address of which this network namespace is not the owner.
+var errElsewhere = errors.New("not an address of this host")
 
 // targetOf returns the address of this host that a dial to addr means: as
 // for TCP, an unspecified address means the loopback one. The error wraps
@@ -68,7 +78,7 @@ func targetOf(addr netip.AddrPort) (netip.AddrPort, error) {
 		return addr, fmt.Errorf("%w: %w", rcm.ErrNoRoute, err)
 	}
 	if !local {
-		return addr, fmt.Errorf("%w: not an address of this host", rcm.ErrNoRoute)
+		return netip.AddrPortFrom(ip, addr.Port()), fmt.Errorf("%w: %w", rcm.ErrNoRoute, errElsewhere)
 	}
 	return netip.AddrPortFrom(ip, addr.Port()), nil
 }

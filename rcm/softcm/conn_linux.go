@@ -22,6 +22,7 @@ type conn struct {
 	local   netip.AddrPort
 	remote  netip.AddrPort
 	private []byte
+	pair    *awaited // of a peer that came by a directory
 
 	once    sync.Once
 	err     error         // set before ended is closed, constant afterwards
@@ -37,9 +38,9 @@ func withTimeout(p rcm.ConnParam) rcm.ConnParam {
 	return p
 }
 
-func newConn(sock *socket, qp *verbs.QP, local, remote netip.AddrPort, private []byte) *conn {
+func newConn(sock *socket, qp *verbs.QP, local, remote netip.AddrPort, private []byte, pair *awaited) *conn {
 	c := &conn{
-		sock: sock, qp: qp, local: local, remote: remote, private: private,
+		sock: sock, qp: qp, local: local, remote: remote, private: private, pair: pair,
 		ended: make(chan struct{}), watched: make(chan struct{}),
 	}
 	go c.watch()
@@ -85,6 +86,7 @@ func (c *conn) end(err error, last func()) {
 			last()
 		}
 		c.err = err
+		c.pair.forget()
 		c.sock.Close()
 		close(c.ended)
 	})

@@ -14,6 +14,10 @@ type Config struct {
 	// means those of the same user. It must not wait. The policy of a
 	// ListenConfig narrows it down.
 	PeerPolicy func(rcm.Peer) bool
+	// Directory is where processes in other network namespaces of this host are met:
+	// the path of a directory that all of them see, see samehost.Directory. Empty
+	// means that they are not.
+	Directory string
 }
 
 // New returns the Fabric of a software device: it connects processes of this
@@ -23,12 +27,18 @@ func New(cfg Config) rcm.Fabric {
 	if cfg.Device == "" {
 		cfg.Device = defaultDevice
 	}
-	return &fabric{device: cfg.Device, allow: cfg.PeerPolicy}
+	return &fabric{device: cfg.Device, allow: cfg.PeerPolicy, meetAt: cfg.Directory}
 }
 
 type fabric struct {
 	device string
 	allow  func(rcm.Peer) bool // nil: those of the same user
+	meetAt string              // the path of a directory, or empty
+}
+
+// In returns the fabric with another Config.Directory.
+func (f *fabric) In(directory string) rcm.Fabric {
+	return &fabric{device: f.device, allow: f.allow, meetAt: directory}
 }
 
 // Name returns "soft".

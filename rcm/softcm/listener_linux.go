@@ -52,14 +52,18 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 		allow:   cfg.PeerPolicy,
 		backlog: handshake.NewBacklog[*request](addr, cfg),
 		shaking: make(map[*socket]struct{}),
+		pairs:   make(map[pairKey]*awaited),
+	}
+	socketConfig := samehost.ListenConfig{
+		Type: unix.SOCK_SEQPACKET, Backlog: unix.SOMAXCONN,
+		Admit:  policy(f.allow),
+		Denied: func(samehost.Peer) { l.denied.Add(1) },
+		Denial: handshake.Refusal(rcm.ReasonPeerDenied),
 	}
 	for _, name := range listenNames(addr, cfg.V6Only) {
-		ln, err := samehost.Listen(samehost.ListenConfig{
-			Type: unix.SOCK_SEQPACKET, Name: name, Backlog: unix.SOMAXCONN,
-			Admit:  policy(f.allow),
-			Denied: func(samehost.Peer) { l.denied.Add(1) },
-			Denial: handshake.Refusal(rcm.ReasonPeerDenied),
-		})
+		named := socketConfig
+		named.Name = name
+		ln, err := samehost.Listen(named)
 		if err != nil {
 			for _, ln := range l.lns {
 				ln.Close()
@@ -69,10 +73,14 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 		l.lns = append(l.lns, ln)
 	}
 	for _, ln := range l.lns {
-		if err := ln.Serve(func(c *samehost.Conn) { l.shake(&socket{c}) }); err != nil {
+		if err := ln.Serve(func(c *samehost.Conn) { l.shake(&socket{Conn: c}) }); err != nil {
 			l.Close()
 			return nil, err
 		}
+	}
+	if dir := f.directory(); dir != nil && (addr.Addr().IsUnspecified() || mayMeet(addr.Addr())) {
+		l.meeting = &meeting{l: l, dir: dir, cfg: socketConfig}
+		meetings.add(l.meeting)
 	}
 	return l, nil
 }
@@ -86,9 +94,11 @@ type listener struct {
 	lns     []*samehost.Listener // one for each name
 	backlog *handshake.Backlog[*request]
 	running sync.WaitGroup // the handshakes
+	meeting *meeting       // nil without a directory
 
 	mu      sync.Mutex
 	shaking map[*socket]struct{} // guarded by mu; nil once closed
+	pairs   map[pairKey]*awaited // guarded by mu: of QPs whose peers came by the directory
 
 	malformed, timedOut, denied atomic.Uint64
 }
@@ -130,6 +140,9 @@ func (l *listener) Close() error {
 	for _, ln := range l.lns {
 		err = errors.Join(err, ln.Close())
 	}
+	if l.meeting != nil {
+		l.meeting.close()
+	}
 	l.running.Wait() // ends: the sockets that the goroutines read are closed
 	l.backlog.Drain(func(r *request) { r.refuse(rcm.ReasonInvalidService) })
 	return err
@@ -158,25 +171,32 @@ func (l *listener) shake(sock *socket) {
 // handshake receives one peer's request and queues it.
 func (l *listener) handshake(sock *socket) {
 	defer l.running.Done()
-	if l.allow != nil && !l.allow(sock.peer()) {
-		l.denied.Add(1)
+	if !sock.met && !l.admits(sock) {
 		l.release(sock)
-		refuse(sock, rcm.ReasonPeerDenied)
 		return
 	}
 	sock.SetReadDeadline(time.Now().Add(l.timeout))
-	m, err := sock.expect(handshake.KindRequest)
+	m, err := sock.receive()
 	if open := l.release(sock); !open {
 		sock.Close()
 		return
 	}
-	if err == nil && !l.serves(m.Dst) {
-		err = fmt.Errorf("%w: REQ for %v", rcm.ErrMalformed, m.Dst)
+	sock.SetReadDeadline(time.Time{})
+	if sock.met && err == nil && m.Kind == handshake.KindPair {
+		if !l.pair(sock, m) {
+			sock.Close()
+		}
+		return
+	}
+	if err = expected(m, err, handshake.KindRequest); err == nil {
+		err = l.check(sock, m)
 	}
 	switch {
 	case err == nil:
-		sock.SetReadDeadline(time.Time{})
-		r := &request{device: l.device, timeout: l.timeout, sock: sock, req: m}
+		if sock.met && !l.admits(sock) {
+			return
+		}
+		r := &request{l: l, sock: sock, req: m}
 		if !l.backlog.Add(r) {
 			r.refuse(rcm.ReasonNoResources)
 		}
@@ -192,6 +212,26 @@ func (l *listener) handshake(sock *socket) {
 		l.malformed.Add(1)
 		sock.Close()
 	}
+}
+
+// admits reports whether the listener's own policy lets a peer in, and otherwise tells
+// it so.
+func (l *listener) admits(sock *socket) bool {
+	if l.allow == nil || l.allow(sock.peer()) {
+		return true
+	}
+	l.denied.Add(1)
+	refuse(sock, rcm.ReasonPeerDenied)
+	return false
+}
+
+// check checks the addresses of a REQ.
+func (l *listener) check(sock *socket, m handshake.Message) error {
+	// By a directory come peers from a network, not those of this namespace.
+	if sock.met && (!mayMeet(m.Src.Addr()) || !mayMeet(m.Dst.Addr())) || !l.serves(m.Dst) {
+		return fmt.Errorf("%w: REQ from %v for %v", rcm.ErrMalformed, m.Src, m.Dst)
+	}
+	return nil
 }
 
 // release takes sock, whose handshake is over, from those that Close closes,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -14,14 +13,13 @@ import (
 
 // request is a peer that has sent its REQ and waits for REP or REJ.
 type request struct {
-	device   string
-	timeout  time.Duration
+	l        *listener
 	sock     *socket
 	req      handshake.Message
 	answered atomic.Bool
 }
 
-func (r *request) Device() string             { return r.device }
+func (r *request) Device() string             { return r.l.device }
 func (r *request) Port() uint8                { return onlyPort }
 func (r *request) PrivateData() []byte        { return r.req.Private }
 func (r *request) LocalAddr() netip.AddrPort  { return r.req.Dst }
@@ -56,12 +54,19 @@ func (r *request) accept(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rc
 	if err := toInit(qp, &p); err != nil {
 		return nil, handshake.Failed(qp, err)
 	}
+	var pair *awaited
+	if r.sock.met {
+		if pair, err = r.l.await(qp, r.sock.Peer(), keyOf(r.req.From, local)); err != nil {
+			return nil, handshake.Failed(qp, err)
+		}
+	}
 	// The QP is at RTS before REP leaves: the peer may send as soon as it
 	// has it.
 	if err := toRTS(qp, &p, local, r.req.From, depth); err != nil {
+		pair.forget()
 		return nil, handshake.Failed(qp, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.l.timeout)
 	defer cancel()
 	err = r.sock.interruptible(ctx, func() error {
 		rep := handshake.Message{Kind: handshake.KindReply, From: local, Resources: depth.In, Depth: depth.Out, Private: p.PrivateData}
@@ -72,9 +77,10 @@ func (r *request) accept(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rc
 		return err
 	})
 	if err != nil {
+		pair.forget()
 		return nil, handshake.Failed(qp, err)
 	}
-	return newConn(r.sock, qp, r.req.Dst, r.req.Src, r.req.Private), nil
+	return newConn(r.sock, qp, r.req.Dst, r.req.Src, r.req.Private, pair), nil
 }
 
 func (r *request) Reject(privateData []byte) error {

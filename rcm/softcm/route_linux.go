@@ -14,6 +14,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,6 +36,9 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 		return nil, handshake.ContextError(ctx)
 	}
 	target, err := targetOf(addr)
+	if dir := f.directory(); dir != nil && errors.Is(err, errElsewhere) && mayMeet(target.Addr()) {
+		return f.meet(dir, target)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +74,8 @@ type route struct {
 	local  netip.AddrPort
 	remote netip.AddrPort
 	sock   *socket
-	used   atomic.Bool // Connect or Close has taken sock
+	dir    *samehost.Directory // where the listener was met; nil: in this network namespace
+	used   atomic.Bool         // Connect or Close has taken sock
 }
 
 func (r *route) Device() string             { return r.device }
@@ -114,6 +119,11 @@ func (r *route) connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm
 		if rep, err = r.exchange(&p, local); err != nil {
 			return err
 		}
+		if r.dir != nil {
+			if err := r.pairWith(qp, local, rep.From); err != nil {
+				return err
+			}
+		}
 		if err := toRTS(qp, &p, local, rep.From, handshake.Agree(&p, rep.Resources, rep.Depth)); err != nil {
 			return err
 		}
@@ -122,7 +132,7 @@ func (r *route) connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm
 	if err != nil {
 		return nil, handshake.Failed(qp, err)
 	}
-	return newConn(r.sock, qp, r.local, r.remote, rep.Private), nil
+	return newConn(r.sock, qp, r.local, r.remote, rep.Private, nil), nil
 }
 
 // exchange sends REQ and waits for the answer; the wait ends with the answer,
@@ -152,10 +162,14 @@ func (r *route) Taken() bool {
 }
 
 // stopped reports whether a process is, by a signal or by a debugger. One in another
-// PID namespace cannot be looked at, and is taken for one that runs.
+// PID namespace cannot be looked at, and is taken for one that is: nobody waits long
+// for what may never come.
 func stopped(pid int) bool {
+	if pid == 0 {
+		return true
+	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if pid == 0 || err != nil {
+	if err != nil {
 		return false
 	}
 	// The state follows the name, which is in brackets and may have some itself.

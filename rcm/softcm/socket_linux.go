@@ -45,7 +45,10 @@ func namesFor(target netip.AddrPort) [2]string {
 
 // socket is a connected bootstrap socket, over which no descriptors come. One
 // goroutine at a time may receive.
-type socket struct{ *samehost.Conn }
+type socket struct {
+	*samehost.Conn
+	met bool // in a directory: the peer may be in another network namespace
+}
 
 func (s *socket) peer() rcm.Peer { return rcm.Peer(s.Peer()) }
 
@@ -61,11 +64,15 @@ func policy(allow func(rcm.Peer) bool) func(samehost.Peer) bool {
 // trusts. It waits for nobody. The error wraps ErrNoListener, ErrPeerDenied, or
 // ErrBusy where the kernel's queue of the listener is full.
 func dial(names []string, allow func(rcm.Peer) bool) (*socket, error) {
-	c, err := samehost.Dial(unix.SOCK_SEQPACKET, policy(allow), names...)
+	return asSocket(samehost.Dial(unix.SOCK_SEQPACKET, policy(allow), names...))
+}
+
+// asSocket gives what comes of a dial the form that dial has.
+func asSocket(c *samehost.Conn, err error) (*socket, error) {
 	var denied *samehost.DeniedError
 	switch {
 	case err == nil:
-		return &socket{c}, nil
+		return &socket{Conn: c}, nil
 	case errors.Is(err, unix.ECONNREFUSED):
 		return nil, rcm.ErrNoListener
 	case errors.As(err, &denied):
@@ -103,17 +110,22 @@ func (s *socket) receive() (handshake.Message, error) {
 // expect receives one message of the given kind.
 func (s *socket) expect(kind handshake.MessageKind) (handshake.Message, error) {
 	m, err := s.receive()
+	return m, expected(m, err, kind)
+}
+
+// expected returns what is wrong with a message, of which the kind should be another.
+func expected(m handshake.Message, err error, kind handshake.MessageKind) error {
 	switch {
 	case err != nil:
-		return m, err
+		return err
 	case m.Kind == handshake.KindReject:
-		return m, &rcm.RejectedError{PrivateData: m.Private, Reason: int(m.Reason)}
+		return &rcm.RejectedError{PrivateData: m.Private, Reason: int(m.Reason)}
 	case m.Kind == handshake.KindDisconnect:
-		return m, errHungUp
+		return errHungUp
 	case m.Kind != kind:
-		return m, fmt.Errorf("%w: %v instead of %v", rcm.ErrMalformed, m.Kind, kind)
+		return fmt.Errorf("%w: %v instead of %v", rcm.ErrMalformed, m.Kind, kind)
 	}
-	return m, nil
+	return nil
 }
 
 // errHungUp is a peer that closed its socket without a word.

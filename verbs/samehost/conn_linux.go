@@ -78,6 +78,15 @@ func (e *DeniedError) Error() string {
 // too much of strangers waits to be closed; a *DeniedError tells that there are only
 // others.
 func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
+	return dial(typ, admit, len(names), func(fd, i int) (foreign bool, err error) {
+		err = connect(fd, names[i])
+		return err == unix.EAGAIN && owners.foreign(typ, names[i]), err
+	})
+}
+
+// dial is Dial for names that connectTo knows by a number. It says too whether a name
+// whose queue is full (EAGAIN) is another user's.
+func dial(typ int, admit func(Peer) bool, names int, connectTo func(fd, name int) (foreign bool, err error)) (*Conn, error) {
 	if waiting.full() {
 		return nil, os.NewSyscallError("connect", unix.EAGAIN)
 	}
@@ -88,18 +97,18 @@ func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
 			spare.put(fd, typ)
 		}
 	}()
-	for _, name := range names {
+	for name := range names {
 		if fd < 0 {
 			var err error
 			if fd, err = newSocket(typ); err != nil {
 				return nil, err
 			}
 		}
-		err := connect(fd, name)
+		foreign, err := connectTo(fd, name)
 		switch {
 		case err == unix.ECONNREFUSED || err == unix.EPROTOTYPE:
 			continue // nobody, or a socket of another type, which is none of ours
-		case err == unix.EAGAIN && owners.foreign(typ, name):
+		case err == unix.EAGAIN && foreign:
 			if admit == nil {
 				denied = &DeniedError{Full: true}
 			} else {

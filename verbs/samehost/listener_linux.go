@@ -37,18 +37,23 @@ type Listener struct {
 
 	mu       sync.Mutex    // guards closed being closed
 	watch    *watch        // of Serve, nil without; guarded by mu
+	entries  *entries      // in a Directory, nil without
 	deadline time.Time     // guarded by mu
 	moved    chan struct{} // closed, and made anew, with each new deadline; guarded by mu
 }
 
 // Listen makes the socket. If the name is taken the error wraps EADDRINUSE.
 func Listen(cfg ListenConfig) (*Listener, error) {
+	return listen(cfg, func(fd int) error { return unix.Bind(fd, &unix.SockaddrUnix{Name: cfg.Name}) })
+}
+
+func listen(cfg ListenConfig, bind func(fd int) error) (*Listener, error) {
 	fd, err := newSocket(cfg.Type)
 	if err != nil {
 		return nil, err
 	}
 	bare := passRights(fd, 0)
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: cfg.Name}); err != nil {
+	if err := bind(fd); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("bind", err)
 	}
@@ -244,6 +249,9 @@ func (l *Listener) Close() error {
 	_ = l.file.SetReadDeadline(time.Unix(1, 0)) // Accept leaves, so that nobody else has the last hold on the file
 	w := l.watch
 	l.mu.Unlock()
+	if l.entries != nil { // while we live: nobody takes them for those of the dead
+		l.entries.remove()
+	}
 	if w != nil {
 		watching.remove(w)
 	}

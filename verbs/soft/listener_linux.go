@@ -208,7 +208,7 @@ func (l *listener) waitingPairing(h *heldHello) *pairing {
 	}
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
-	if q.pairing == nil || q.pairing.peer != h.hello.from {
+	if q.pairing == nil || q.pairing.by != nil || q.pairing.peer != h.hello.from {
 		return nil
 	}
 	return q.pairing

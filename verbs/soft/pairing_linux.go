@@ -18,11 +18,13 @@ import (
 // Within one process the two are joined through the table of devices as soon
 // as both are there. Between processes the one whose endpoint is less dials
 // the device socket of the other, says hello, and gets a hello back once the
-// other is at RTR too.
+// other is at RTR too. Where a connection manager makes the connection (PairBy),
+// that says who dials.
 type pairing struct {
 	q    *qp
 	peer endpoint
 	self endpoint
+	by   *connector // nil: the devices' sockets
 
 	mu       sync.Mutex
 	conn     *samehost.Conn // guarded by mu: being dialed
@@ -34,6 +36,23 @@ type pairing struct {
 	said   *segment       // what sayHello sent; of the goroutine that pairs
 }
 
+// connector is who connects a QP with its peer.
+type connector struct {
+	dials   bool // and says hello first
+	connect func(over <-chan struct{}) (*samehost.Conn, error)
+}
+
+// PairBy has the QP paired over a connection of its connection manager's, which knows
+// who the peer has to be, and not by the sockets of the devices. One side dials. connect
+// is called from RTR on, on a goroutine of the QP, each time that it needs a connection;
+// it may wait until over is closed. What it returns is the QP's. Between QPs of one
+// process it is not called. RESET ends all that.
+func (q *qp) PairBy(dials bool, connect func(over <-chan struct{}) (*samehost.Conn, error)) {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	q.by = &connector{dials, connect}
+}
+
 // strangers makes QPs of one process pair as those of two do, for tests.
 var strangers atomic.Bool
 
@@ -41,7 +60,7 @@ var strangers atomic.Bool
 var localPairing sync.Mutex
 
 func newPairing(q *qp, peer endpoint) *pairing {
-	return &pairing{q: q, peer: peer, self: endpoint{gid: q.dev.gid, qpn: q.num}, finished: make(chan struct{})}
+	return &pairing{q: q, peer: peer, self: endpoint{gid: q.dev.gid, qpn: q.num}, by: q.by, finished: make(chan struct{})}
 }
 
 // start begins; it does not wait.
@@ -50,7 +69,11 @@ func (p *pairing) start() {
 		p.joinLocal(d)
 		return
 	}
-	if p.self.less(p.peer) {
+	switch {
+	case p.by != nil && !p.by.dials:
+		p.run(p.acceptBy) // ends with the pair, or when over
+		return
+	case p.by != nil || p.self.less(p.peer):
 		p.run(p.dial) // ends with the pair, or when over
 		return
 	}
@@ -274,6 +297,27 @@ func (p *pairing) watch() *socketLink {
 	return nil
 }
 
+// acceptBy takes the hello from connections that the connection manager makes.
+func (p *pairing) acceptBy() *socketLink {
+	for {
+		conn, err := p.connect() // ends with a connection, or stop
+		if err != nil {
+			return nil
+		}
+		h, err := readHello(conn)
+		if err == nil && h != nil && h.hello.from == p.peer && h.hello.to == p.self {
+			if l := p.accept(h); l != nil {
+				return l
+			}
+			continue
+		}
+		if h != nil {
+			samehost.CloseReceived(h.fds...)
+		}
+		p.disconnect(conn)
+	}
+}
+
 // giveUp fails the QP: the peer's device is closed, or we may not talk to it.
 func (p *pairing) giveUp() {
 	p.q.sendMu.Lock()
@@ -285,11 +329,7 @@ func (p *pairing) giveUp() {
 
 // connect dials the peer's device; stop closes the connection.
 func (p *pairing) connect() (*samehost.Conn, error) {
-	policy := admit
-	if peerPolicy.Load() == nil {
-		policy = nil // the same, and known to be so
-	}
-	conn, err := samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(p.peer.gid))
+	conn, err := p.connectAny()
 	if err != nil {
 		return nil, err
 	}
@@ -301,6 +341,17 @@ func (p *pairing) connect() (*samehost.Conn, error) {
 	}
 	p.conn = conn
 	return conn, nil
+}
+
+func (p *pairing) connectAny() (*samehost.Conn, error) {
+	if p.by != nil {
+		return p.by.connect(p.finished)
+	}
+	policy := admit
+	if peerPolicy.Load() == nil {
+		policy = nil // the same, and known to be so
+	}
+	return samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(p.peer.gid))
 }
 
 // gone reports whether a dial failed because the peer's device is closed, or its name

@@ -33,6 +33,7 @@ type qp struct {
 	due      time.Time // of the timer
 	attr     verbs.QPAttr
 	link     link
+	by       *connector
 	pairing  *pairing // in progress; a failure does not end it, for the peer is to be told of that
 	pending  bool     // after is to be dealt with when sendMu is released
 	after    failure  // what moved the QP to ERR
@@ -248,7 +249,7 @@ func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 	q.out.publish()
 	q.in.seg.hdr.gate.Store(gateFailed)
 	p, l := q.pairing, q.link
-	q.pairing, q.link = nil, nil
+	q.pairing, q.link, q.by = nil, nil, nil
 	q.out.close()
 	q.forgetRemotes()
 	q.sq.clear()

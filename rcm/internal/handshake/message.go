@@ -20,6 +20,7 @@ const (
 	headerSize   = 8
 	endpointSize = 24
 	addrSize     = 20
+	pairSize     = headerSize + 2*(endpointSize-4)
 	requestSize  = headerSize + endpointSize + 4 + 2*addrSize
 	replySize    = headerSize + endpointSize + 4
 	rejectSize   = headerSize + 4
@@ -37,6 +38,7 @@ const (
 	KindReject     MessageKind = 3 // REJ, acceptor to dialer
 	KindReady      MessageKind = 4 // RTU, dialer to acceptor
 	KindDisconnect MessageKind = 5 // DREQ, either way
+	KindPair       MessageKind = 6 // PAIR, dialer to acceptor, on a connection of its own
 )
 
 // String names the message as the specification does.
@@ -52,6 +54,8 @@ func (k MessageKind) String() string {
 		return "RTU"
 	case KindDisconnect:
 		return "DREQ"
+	case KindPair:
+		return "PAIR"
 	}
 	return fmt.Sprintf("message(%d)", uint8(k))
 }
@@ -59,7 +63,8 @@ func (k MessageKind) String() string {
 // Message is one Message; which fields count depends on its kind.
 type Message struct {
 	Kind      MessageKind
-	From      Endpoint       // REQ, REP
+	From      Endpoint       // REQ, REP, PAIR
+	To        Endpoint       // PAIR
 	Resources uint8          // REQ, REP: responder resources of the sender
 	Depth     uint8          // REQ, REP: initiator depth of the sender
 	Src, Dst  netip.AddrPort // REQ
@@ -90,6 +95,8 @@ func (m *Message) AppendTo(b []byte) []byte {
 		b = appendAddr(b, m.Dst)
 	case KindReply:
 		b = m.appendEnd(b)
+	case KindPair:
+		b = appendQP(appendQP(b, m.From), m.To)
 	case KindReject:
 		b = binary.BigEndian.AppendUint16(b, m.Reason)
 		b = binary.BigEndian.AppendUint16(b, uint16(len(m.Private)))
@@ -99,9 +106,13 @@ func (m *Message) AppendTo(b []byte) []byte {
 	return b
 }
 
+func appendQP(b []byte, e Endpoint) []byte {
+	b = append(b, e.GID[:]...)
+	return binary.BigEndian.AppendUint32(b, e.QPN)
+}
+
 func (m *Message) appendEnd(b []byte) []byte {
-	b = append(b, m.From.GID[:]...)
-	b = binary.BigEndian.AppendUint32(b, m.From.QPN)
+	b = appendQP(b, m.From)
 	b = binary.BigEndian.AppendUint32(b, m.From.PSN)
 	b = append(b, m.Resources, m.Depth)
 	return binary.BigEndian.AppendUint16(b, uint16(len(m.Private)))
@@ -139,6 +150,8 @@ func Parse(packet []byte) (Message, error) {
 		err = m.parseReply(packet)
 	case KindReject:
 		err = m.parseReject(packet)
+	case KindPair:
+		err = m.parsePair(packet)
 	case KindReady, KindDisconnect:
 		if len(packet) != headerSize {
 			err = fmt.Errorf("%d bytes too many", len(packet)-headerSize)
@@ -184,19 +197,39 @@ func (m *Message) parseReject(p []byte) error {
 	return m.parsePrivate(binary.BigEndian.Uint16(p[headerSize+2:]), p[rejectSize:], rcm.MaxRejectData)
 }
 
+func (m *Message) parsePair(p []byte) error {
+	if len(p) != pairSize {
+		return fmt.Errorf("%d bytes, want %d", len(p), pairSize)
+	}
+	var errs [2]error
+	m.From, errs[0] = parseQP(p[headerSize:])
+	m.To, errs[1] = parseQP(p[headerSize+endpointSize-4:])
+	return errors.Join(errs[:]...)
+}
+
+// parseQP reads an endpoint without a packet number.
+func parseQP(p []byte) (Endpoint, error) {
+	e := Endpoint{GID: verbs.GID(p[:16]), QPN: binary.BigEndian.Uint32(p[16:])}
+	if e.GID == (verbs.GID{}) {
+		return e, errors.New("no GID")
+	}
+	if e.QPN >= 1<<24 {
+		return e, fmt.Errorf("QP number %#x has more than 24 bits", e.QPN)
+	}
+	return e, nil
+}
+
 var errShort = errors.New("too short")
 
 // parseEnd reads the endpoint, the read depths and the length of the private
 // data from p, which has endpointSize+4 bytes at least, and the data itself.
 func (m *Message) parseEnd(p, private []byte, maxPrivate int) error {
-	m.From.GID = verbs.GID(p[:16])
-	m.From.QPN = binary.BigEndian.Uint32(p[16:])
-	m.From.PSN = binary.BigEndian.Uint32(p[20:])
-	if m.From.GID == (verbs.GID{}) {
-		return errors.New("no GID")
+	var err error
+	if m.From, err = parseQP(p); err != nil {
+		return err
 	}
-	if m.From.QPN >= 1<<24 || m.From.PSN >= 1<<24 {
-		return fmt.Errorf("QP number %#x or packet number %#x has more than 24 bits", m.From.QPN, m.From.PSN)
+	if m.From.PSN = binary.BigEndian.Uint32(p[20:]); m.From.PSN >= 1<<24 {
+		return fmt.Errorf("packet number %#x has more than 24 bits", m.From.PSN)
 	}
 	m.Resources, m.Depth = p[24], p[25]
 	return m.parsePrivate(binary.BigEndian.Uint16(p[26:]), private, maxPrivate)

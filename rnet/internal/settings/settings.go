@@ -24,9 +24,9 @@ var Environment = sync.OnceValues(func() (fallback.Policy, error) {
 // Wishes are what a program has chosen, see rnet.Dialer. What is zero is left to the
 // environment.
 type Wishes struct {
-	Transport, Profile, Device string
-	Limits                     Limits
-	Logger                     *slog.Logger
+	Transport, Profile, Device, Dir string
+	Limits                          Limits
+	Logger                          *slog.Logger
 }
 
 // Limits are rnet.Limits.
@@ -36,6 +36,7 @@ type Limits struct{ RingSize, Window, SessionWindow, Streams int }
 type Settings struct {
 	Transport fallback.Transport
 	Device    fallback.Device // the only one to use
+	Dir       string          // where processes of other network namespaces are met; "" for nowhere
 	Session   Session
 	Log       *slog.Logger // never nil
 }
@@ -62,6 +63,9 @@ var (
 	NoLog    = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1}))
 )
 
+// DefaultDir is where processes of other network namespaces are met if nobody says where.
+const DefaultDir = "/run/ramjet"
+
 // Resolve fills in what the environment wishes.
 func Resolve(w Wishes) (Settings, error) {
 	env, err := Environment()
@@ -87,6 +91,13 @@ func Resolve(w Wishes) (Settings, error) {
 		if set.Session.Profile, err = fallback.ParseProfile(w.Profile); err != nil {
 			return Settings{}, err
 		}
+	}
+	dir, err := fallback.ParseDir(w.Dir)
+	if err != nil {
+		return Settings{}, err
+	}
+	if set.Dir = cmp.Or(dir, env.Dir, DefaultDir); set.Dir == fallback.NoDir {
+		set.Dir = ""
 	}
 	if set.Log == nil {
 		set.Log = NoLog

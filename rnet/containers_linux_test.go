@@ -1,0 +1,201 @@
+package rnet
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A container is a process in network, PID, IPC, UTS and mount namespaces of its own,
+// that does what it is told by lines on its descriptor 3.
+type container struct {
+	*roles.Process
+	ip     string
+	orders *os.File
+}
+
+// Say tells it what to do, and returns what has come of that.
+func (c *container) Say(t *testing.T, words ...string) string {
+	t.Helper()
+	_, err := c.orders.WriteString(strings.Join(words, " ") + "\n")
+	require.NoError(t, err)
+	return c.Line(t)
+}
+
+const separate = unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+
+// twoContainers starts two that have a wire between them.
+func twoContainers(t *testing.T, change ...func(*exec.Cmd)) (a, b *container) {
+	t.Helper()
+	for _, program := range []string{"ip", "nsenter"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("needs the program", program)
+		}
+	}
+	one := func(ip string, change ...func(*exec.Cmd)) *container {
+		theirs, ours, err := os.Pipe()
+		require.NoError(t, err)
+		defer theirs.Close()
+		t.Cleanup(func() { ours.Close() })
+		return &container{roles.StartIfAllowed(t, func(cmd *exec.Cmd) {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: separate}
+			cmd.ExtraFiles = []*os.File{theirs}
+			for _, f := range change {
+				f(cmd)
+			}
+		}, "container"), ip, ours}
+	}
+	a = one("10.99.0.1")
+	b = one("10.99.0.2", change...)
+	do(t, "ip", "link", "add", "wire", "netns", a.pid(), "type", "veth", "peer", "name", "wire", "netns", b.pid())
+	for _, c := range []*container{a, b} {
+		do(t, "nsenter", "-t", c.pid(), "-n", "sh", "-c", "ip addr add "+c.ip+"/24 dev wire && ip link set wire up && ip link set lo up")
+	}
+	return a, b
+}
+
+func (c *container) pid() string { return strconv.Itoa(c.Cmd.Process.Pid) }
+
+func (c *container) at(port int) string { return net.JoinHostPort(c.ip, strconv.Itoa(port)) }
+
+func do(t *testing.T, name string, args ...string) {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %v: %s", name, args, out)
+}
+
+func init() {
+	roles.Add("container", func([]string) error {
+		listeners := make(map[string]net.Listener)
+		for lines := bufio.NewScanner(os.NewFile(3, "orders")); lines.Scan(); {
+			words := strings.Fields(lines.Text())
+			switch words[0] {
+			case "listen":
+				lc := ListenConfig{Dir: words[2]}
+				ln, err := lc.Listen(context.Background(), "tcp", words[1])
+				if err == nil {
+					listeners[words[1]] = ln
+					go echoAll(ln) // ends with Close, or the process
+				}
+				fmt.Println("listens:", err)
+			case "close":
+				fmt.Println("closed:", listeners[words[1]].Close())
+			case "dial":
+				fmt.Println(dialAndEcho(words[1], Dialer{Dir: words[2], HeadStart: 5 * time.Second}))
+			}
+		}
+		return nil
+	})
+}
+
+func echoAll(ln net.Listener) {
+	for {
+		s, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			io.Copy(s, s)
+			s.Close()
+		}()
+	}
+}
+
+// dialAndEcho says what a dial has come to, after it has sent something and got it back.
+func dialAndEcho(address string, d Dialer) string {
+	conn, err := d.Dial("tcp", address)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	sent := strings.Repeat("echo ", 50_000)
+	go io.WriteString(conn, sent) // ends with conn
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(conn, got); err != nil {
+		return err.Error()
+	}
+	if string(got) != sent {
+		return "other bytes came back"
+	}
+	return strings.Fields(fmt.Sprintf("%T %v", conn, conn.RemoteAddr()))[0] + " " + strings.ReplaceAll(fmt.Sprint(Explain(address)), "\n", " ")
+}
+
+// meetingPlace returns a directory in which each user may make his own.
+func meetingPlace(t *testing.T) string {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o777|os.ModeSticky))
+	for parent := filepath.Dir(dir); parent != os.TempDir() && parent != "/"; parent = filepath.Dir(parent) {
+		require.NoError(t, os.Chmod(parent, 0o755)) // other users come by here
+	}
+	return dir
+}
+
+func TestContainersMeetInADirectory(t *testing.T) {
+	server, client := twoContainers(t)
+	dir := meetingPlace(t)
+	entries := func() (list []string) {
+		names, err := filepath.Glob(filepath.Join(dir, "*", "[0-9]*"))
+		require.NoError(t, err)
+		for _, name := range names {
+			list = append(list, filepath.Base(name))
+		}
+		return list
+	}
+	missing := filepath.Join(dir, "missing")
+	for name, at := range map[string]string{"all addresses": ":7001", "one address": server.at(7001)} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, "listens: <nil>", server.Say(t, "listen", at, dir))
+			require.Contains(t, client.Say(t, "dial", server.at(7001), dir), "*rnet.Conn")
+			require.Contains(t, client.Say(t, "dial", server.at(7001), missing), "*net.TCPConn")
+			require.Contains(t, client.Say(t, "dial", server.at(7001), "none"), "*net.TCPConn")
+			require.Contains(t, server.Say(t, "dial", server.at(7001), dir), "*rnet.Conn", "in its own namespace it needs none")
+			require.Equal(t, "closed: <nil>", server.Say(t, "close", at))
+			require.Empty(t, entries())
+			require.Contains(t, client.Say(t, "dial", server.at(7001), dir), "connection refused")
+		})
+	}
+	t.Run("loopback addresses are not there", func(t *testing.T) {
+		require.Equal(t, "listens: <nil>", server.Say(t, "listen", "127.0.0.1:7002", dir))
+		require.Empty(t, entries())
+		require.Contains(t, client.Say(t, "dial", "127.0.0.1:7002", dir), "connection refused")
+	})
+	t.Run("a restart", func(t *testing.T) {
+		require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7003", dir))
+		require.Contains(t, client.Say(t, "dial", server.at(7003), dir), "*rnet.Conn")
+		server.Kill()
+		server.Stop()
+		require.Equal(t, []string{server.at(7003) + "+"}, entries(), "what the dead have left")
+		server, again := twoContainers(t)
+		require.Contains(t, again.Say(t, "dial", server.at(7003), dir), "connection refused")
+		require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7003", dir))
+		require.Contains(t, again.Say(t, "dial", server.at(7003), dir), "*rnet.Conn")
+		again.Kill()
+		again.Stop()
+	})
+}
+
+func TestContainersOfOtherUsersDoNotMeet(t *testing.T) {
+	server, client := twoContainers(t, func(cmd *exec.Cmd) {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 1000, Gid: 1000}
+	})
+	dir := meetingPlace(t)
+	require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7001", dir))
+	require.Contains(t, client.Say(t, "dial", server.at(7001), dir), "*net.TCPConn")
+	require.Equal(t, "listens: <nil>", client.Say(t, "listen", ":7001", dir))
+	require.Contains(t, server.Say(t, "dial", client.at(7001), dir), "*net.TCPConn")
+}

@@ -1,0 +1,247 @@
+package samehost
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Directory is where processes of one host meet that share no network namespace, whose
+// abstract names they would find: a directory of the file system that all of them see.
+// Each user has a directory in it, named by the number of the user, which he alone
+// can write to, and in that the sockets of his processes.
+//
+//	DIR/              of root or of our user; if others may write to it, sticky
+//	DIR/1000/         of user 1000, mode 0711: nobody else can list it
+//	DIR/1000/NAME     a socket of one of his processes, mode 0600
+//	DIR/1000/.NAME    the same socket: the name that it was bound to
+//
+// What stands there is anybody's, and taken for no more than a hint: no symbolic link
+// is followed, no mount point crossed, nothing opened but directories, and who listens
+// is asked for his credentials as everywhere. It has to be on a file system of this
+// host: the calls of others may wait for another machine, or for a process of a
+// stranger's.
+//
+// A Directory is looked at again each half second, on a goroutine of its own, for which
+// nobody waits longer than [openTime].
+type Directory struct {
+	path string
+
+	mu    sync.Mutex
+	root  *os.File      // nil if it cannot be used; guarded by mu, as what follows
+	err   error         // why not
+	until time.Time     // it is looked at again after this
+	look  chan struct{} // closed when the look that is under way is over; nil if none is
+	since time.Time     // when that began
+}
+
+const (
+	rootTime    = 500 * time.Millisecond // how long an open directory is kept
+	missingTime = 5 * time.Second        // how long it is not looked for if there is none
+	openTime    = 100 * time.Millisecond
+)
+
+var directories sync.Map // of *Directory, by path
+
+// DirectoryAt returns the directory at a path. That it can be used shows in its use.
+func DirectoryAt(path string) *Directory {
+	d, ok := directories.Load(path)
+	if !ok {
+		d, _ = directories.LoadOrStore(path, &Directory{path: path})
+	}
+	return d.(*Directory)
+}
+
+// Path returns the path.
+func (d *Directory) Path() string { return d.path }
+
+// Err returns why the directory cannot be used, nil if it can.
+func (d *Directory) Err() error {
+	_, err := d.open()
+	return err
+}
+
+// open returns the directory's descriptor, of which it stays the owner.
+func (d *Directory) open() (*os.File, error) {
+	d.mu.Lock()
+	if d.look == nil && !time.Now().Before(d.until) {
+		d.look, d.since = make(chan struct{}), time.Now()
+		go d.lookAgain() // ends with the calls of openRoot, which on a file system of another machine may take long
+	}
+	look, left := d.look, openTime-time.Since(d.since)
+	d.mu.Unlock()
+	if look != nil {
+		timer := time.NewTimer(max(0, left))
+		defer timer.Stop()
+		select { // ends with the look, or the timer
+		case <-look:
+		case <-timer.C:
+			return nil, fmt.Errorf("%s: its file system does not answer", d.path)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.root, d.err
+}
+
+// lookAgain opens the directory, and lets go of what it had.
+func (d *Directory) lookAgain() {
+	root, err := openRoot(d.path)
+	keep := rootTime
+	if errors.Is(err, unix.ENOENT) {
+		keep = missingTime
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.root != nil {
+		d.root.Close()
+	}
+	d.root, d.err, d.until = root, err, time.Now().Add(keep)
+	close(d.look)
+	d.look = nil
+	if root != nil {
+		time.AfterFunc(keep, func() { d.drop(root) })
+	}
+}
+
+func (d *Directory) drop(root *os.File) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.root == root {
+		d.root.Close()
+		d.root, d.until = nil, time.Time{}
+	}
+}
+
+// local are the file systems of this host (linux/magic.h), whose calls wait for
+// nobody but its disks.
+var local = map[int64]bool{
+	unix.TMPFS_MAGIC: true, unix.RAMFS_MAGIC: true, unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true,
+	unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true, unix.OVERLAYFS_SUPER_MAGIC: true,
+	0xca451a4e: true, // bcachefs
+	0x2fc12fc1: true, // ZFS
+}
+
+// openRoot opens the directory if it is safe to meet there.
+func openRoot(path string) (*os.File, error) {
+	if err := CheckUser(); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%q is no absolute path", path)
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "openat2", Path: path, Err: err}
+	}
+	root := os.NewFile(uintptr(fd), path)
+	if err := checkRoot(fd); err != nil {
+		root.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return root, nil
+}
+
+func checkRoot(fd int) error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return os.NewSyscallError("fstatfs", err)
+	}
+	if !local[int64(uint32(fs.Type))] {
+		return fmt.Errorf("a file system of type %#x, which may not be of this host alone", uint32(fs.Type))
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("belongs to user %d", st.Uid)
+	}
+	if st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
+		return fmt.Errorf("mode %#o lets others take away what stands there (chmod +t)", st.Mode&0o7777)
+	}
+	return nil
+}
+
+// beneath is how names are looked up that strangers may have made.
+const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV
+
+// openWithin opens a name in a directory, and follows nothing that leads away.
+func openWithin(dir int, name string, flags uint64) (int, error) {
+	const tries = 8
+	for try := 1; ; try++ {
+		fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
+		if err == unix.EINTR || err == unix.EAGAIN && try < tries { // something was renamed meanwhile
+			continue
+		}
+		return fd, err
+	}
+}
+
+// openSocket opens the socket of a name, as a place only. EACCES, ELOOP, ENOTDIR and
+// the like mean, as ENOENT does, that no socket that may be used stands there.
+func openSocket(dir int, name string, user int) (int, error) {
+	fd, err := openWithin(dir, name, unix.O_PATH)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != user {
+		unix.Close(fd)
+		return -1, unix.ENOENT
+	}
+	return fd, nil
+}
+
+// place is the path of an open file or, behind it, of what stands in an open
+// directory. It spares the 108 bytes that the path of a socket may have.
+func place(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// Dial is the function [Dial] for the first of the names of a user's sockets in the
+// directory. That it cannot be used, or has no such name, means that nobody listens.
+func (d *Directory) Dial(typ int, admit func(Peer) bool, user int, names ...string) (*Conn, error) {
+	root, err := d.open()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", unix.ECONNREFUSED, err)
+	}
+	raw, err := root.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var c *Conn
+	controlErr := raw.Control(func(dir uintptr) {
+		c, err = dial(typ, admit, len(names), func(socket, i int) (foreign bool, err error) {
+			return connectWithin(socket, int(dir), strconv.Itoa(user)+"/"+names[i], user)
+		})
+	})
+	if controlErr != nil { // it was let go of in this moment
+		return nil, fmt.Errorf("%w: %w", unix.ECONNREFUSED, controlErr)
+	}
+	return c, err
+}
+
+// connectWithin connects to a name that stands in a directory.
+func connectWithin(socket, dir int, name string, user int) (foreign bool, err error) {
+	fd, err := openSocket(dir, name, user)
+	switch err {
+	case nil:
+	case unix.EMFILE, unix.ENFILE, unix.ENOMEM:
+		return false, err
+	default:
+		return false, unix.ECONNREFUSED
+	}
+	defer unix.Close(fd)
+	err = connect(socket, place(fd))
+	if err == unix.EACCES || err == unix.EPERM || err == unix.ENOENT { // not for us, or there is no /proc
+		err = unix.ECONNREFUSED
+	}
+	return user != os.Geteuid(), err
+}

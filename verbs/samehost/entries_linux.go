@@ -1,0 +1,280 @@
+package samehost
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The names of a socket in a [Directory] are hard links to the one that it was bound
+// to, which nobody else knows. A link takes no name that is there, so a name that is
+// free has one taker; where it is not,
+//
+//   - a name whose socket is gone was left by a process that died. Who wants it takes
+//     it away and links its own, with a lock (flock) on the user's directory from
+//     the look at it on: two who want it do not take each other's away;
+//   - a name whose socket lives is in use: the error wraps EADDRINUSE.
+//
+// Whether the socket lives is asked by a connect of another type of socket, of which
+// its owner learns nothing. Only the user can write to his directory, so the locks are
+// those of his own processes. A process that is stopped while it has the lock keeps
+// others from what the dead have left, and from nothing else.
+
+// entries are what stands in a user's directory for a listener.
+type entries struct {
+	dir *os.File // the user's directory
+	raw func(func(fd uintptr)) error
+
+	mu     sync.Mutex
+	first  string   // that the socket was bound to; "" once removed; guarded by mu
+	linked []string // guarded by mu
+	ino    uint64   // of the socket
+}
+
+const (
+	sweepAtMost = 256 // names that a listener looks at for those of the dead
+	lockTries   = 20
+	lockPause   = time.Millisecond
+)
+
+// sweepAge is how old those have to be: one that was just bound looks dead.
+var sweepAge = time.Minute
+
+// Listen makes a socket in the directory that has no name yet, see [Listener.SetNames].
+// Processes of other users cannot connect to it.
+func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
+	root, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := ownDirectory(root)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dir.SyscallConn()
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	e := &entries{dir: dir, raw: conn.Control}
+	l, err := listen(cfg, e.bind)
+	if err != nil {
+		e.remove()
+		return nil, err
+	}
+	l.entries = e
+	e.sweep()
+	return l, nil
+}
+
+// ownDirectory opens our user's directory, and makes it if there is none.
+func ownDirectory(root *os.File) (*os.File, error) {
+	name := strconv.Itoa(os.Geteuid())
+	raw, err := root.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	controlErr := raw.Control(func(at uintptr) {
+		made := false
+		if err = unix.Mkdirat(int(at), name, 0o711); err == nil {
+			made = true
+		} else if err != unix.EEXIST {
+			err = &os.PathError{Op: "mkdirat", Path: root.Name() + "/" + name, Err: err}
+			return
+		}
+		if fd, err = openWithin(int(at), name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_NONBLOCK); err != nil {
+			err = &os.PathError{Op: "openat2", Path: root.Name() + "/" + name, Err: err}
+			return
+		}
+		if made {
+			_ = unix.Fchmod(fd, 0o711) // what the umask took away; our own processes can do without
+		}
+	})
+	if err = errors.Join(controlErr, err); err != nil {
+		return nil, err
+	}
+	dir := os.NewFile(uintptr(fd), root.Name()+"/"+name)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		dir.Close()
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		dir.Close()
+		return nil, &os.PathError{Op: "use", Path: dir.Name(), Err: errNotOurs}
+	}
+	return dir, nil
+}
+
+var errNotOurs = errors.New("the directory is another user's, or others may write to it")
+
+// bind gives the socket its first name.
+func (e *entries) bind(socket int) error {
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return err
+	}
+	first := "." + hex.EncodeToString(random[:])
+	if err := unix.Fchmod(socket, 0o600); err != nil { // bind gives its mode to the name
+		return err
+	}
+	var err error
+	controlErr := e.raw(func(dir uintptr) {
+		if err = unix.Bind(socket, &unix.SockaddrUnix{Name: place(int(dir)) + "/" + first}); err != nil {
+			return
+		}
+		e.first = first
+		var st unix.Stat_t
+		err = unix.Fstatat(int(dir), first, &st, unix.AT_SYMLINK_NOFOLLOW)
+		e.ino = st.Ino
+	})
+	return errors.Join(controlErr, err)
+}
+
+// SetNames gives the listener these names in its directory, and no others. It takes what
+// it can, and returns an error for the rest: EADDRINUSE if somebody has the name. gone
+// is set if the socket cannot be found any more where it was, so that it has to be made
+// anew.
+func (l *Listener) SetNames(want []string) (gone bool, err error) {
+	e := l.entries
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.first == "" {
+		return false, os.ErrClosed
+	}
+	controlErr := e.raw(func(fd uintptr) {
+		dir := int(fd)
+		if !e.has(dir, e.first) {
+			gone = true
+			return
+		}
+		kept := e.linked[:0]
+		for _, name := range e.linked {
+			switch {
+			case !e.has(dir, name): // somebody took it away
+			case slices.Contains(want, name):
+				kept = append(kept, name)
+			default:
+				_ = unix.Unlinkat(dir, name, 0)
+			}
+		}
+		e.linked = kept
+		for _, name := range want {
+			if slices.Contains(e.linked, name) {
+				continue
+			}
+			if linkErr := e.link(dir, name); linkErr != nil {
+				err = errors.Join(err, &os.PathError{Op: "link", Path: e.dir.Name() + "/" + name, Err: linkErr})
+			} else {
+				e.linked = append(e.linked, name)
+			}
+		}
+	})
+	return gone, errors.Join(controlErr, err)
+}
+
+// has reports whether a name is one of the socket.
+func (e *entries) has(dir int, name string) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Ino == e.ino && st.Mode&unix.S_IFMT == unix.S_IFSOCK
+}
+
+// link takes a name that nobody has, or a dead process.
+func (e *entries) link(dir int, name string) error {
+	err := unix.Linkat(dir, e.first, dir, name, 0)
+	if err != unix.EEXIST || !isDead(dir, name) {
+		return inUse(err)
+	}
+	return e.locked(dir, func() error {
+		if isDead(dir, name) {
+			if err := unix.Unlinkat(dir, name, 0); err != nil && err != unix.ENOENT {
+				return err
+			}
+		}
+		return inUse(unix.Linkat(dir, e.first, dir, name, 0))
+	})
+}
+
+func inUse(err error) error {
+	if err == unix.EEXIST {
+		return unix.EADDRINUSE
+	}
+	return err
+}
+
+// locked does what needs the lock of the directory. It does not wait long for it.
+func (e *entries) locked(dir int, do func() error) error {
+	for try := 1; ; try++ {
+		err := unix.Flock(dir, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if err != unix.EINTR && err != unix.EWOULDBLOCK || try == lockTries {
+			return unix.EADDRINUSE
+		}
+		time.Sleep(lockPause)
+	}
+	defer unix.Flock(dir, unix.LOCK_UN)
+	return do()
+}
+
+// isDead reports whether a name is that of a socket that is no more.
+func isDead(dir int, name string) bool {
+	fd, err := openSocket(dir, name, os.Geteuid())
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	socket, err := newSocket(unix.SOCK_DGRAM) // a living one is of another type, and learns nothing
+	if err != nil {
+		return false
+	}
+	defer unix.Close(socket)
+	return connect(socket, place(fd)) == unix.ECONNREFUSED
+}
+
+// sweep takes away what dead processes have left under names that nobody may ever
+// want again: addresses come and go.
+func (e *entries) sweep() {
+	list, err := e.dir.Readdirnames(sweepAtMost)
+	if err != nil {
+		return
+	}
+	_ = e.raw(func(fd uintptr) {
+		dir := int(fd)
+		_ = e.locked(dir, func() error {
+			for _, name := range list {
+				var st unix.Stat_t
+				err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+				if err == nil && time.Since(time.Unix(st.Ctim.Unix())) > sweepAge && isDead(dir, name) {
+					_ = unix.Unlinkat(dir, name, 0)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// remove takes the names away.
+func (e *entries) remove() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_ = e.raw(func(fd uintptr) {
+		for _, name := range append(e.linked, e.first) {
+			if name != "" && e.has(int(fd), name) {
+				_ = unix.Unlinkat(int(fd), name, 0)
+			}
+		}
+	})
+	e.first, e.linked = "", nil
+	e.dir.Close()
+}
