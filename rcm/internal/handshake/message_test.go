@@ -31,6 +31,9 @@ func testMessages() map[string]Message {
 		"REJ for a private cause": {Kind: KindReject, Reason: rcm.ReasonPeerDenied},
 		"RTU":                     {Kind: KindReady},
 		"DREQ":                    {Kind: KindDisconnect},
+		"PAIR": {
+			Kind: KindPair, From: Endpoint{GID: verbs.GID{1}, QPN: 1}, To: Endpoint{GID: verbs.GID{15: 2}, QPN: 1<<24 - 1},
+		},
 	}
 }
 
@@ -72,6 +75,7 @@ func TestMessageBytesAreThoseOfTheDocumentation(t *testing.T) {
 func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 	req := testMessages()["REQ over IPv4"]
 	rep := testMessages()["REP"]
+	pair := testMessages()["PAIR"]
 	rej := testMessages()["REJ"]
 	change := func(m Message, at int, b ...byte) []byte {
 		p := m.AppendTo(nil)
@@ -91,7 +95,10 @@ func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 		"length too small":                 change(req, 6, 0, 76),
 		"length too great":                 change(req, 6, 1, 0),
 		"kind 0":                           change(req, 5, 0),
-		"kind 6":                           change(req, 5, 6),
+		"kind 7":                           change(req, 5, 7),
+		"PAIR with a tail":                 resize(pair, pairSize+1),
+		"PAIR without GID":                 change(pair, 28, make([]byte, 16)...),
+		"PAIR to a QP of 25 bits":          change(pair, 44, 1),
 		"RTU with a tail":                  resize(Message{Kind: KindReady}, headerSize+1),
 		"REQ cut off":                      resize(req, requestSize-1),
 		"REP cut off":                      resize(rep, replySize-1),
