@@ -4,7 +4,14 @@ package ibverbs_test
 
 import (
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -116,60 +123,112 @@ func TestPostAndPollAllocateNothing(t *testing.T) {
 	}))
 }
 
-// What a request takes of this process. The device works beside it.
-func BenchmarkPost(b *testing.B) {
-	eachProvider(b, func(b *testing.B, l *loop) {
-		wrs := l.writes(1)
-		for i := 0; i < b.N; i++ {
-			if _, err := l.qp.PostSend(wrs); err != nil {
-				b.Fatal(err)
-			}
-			if i%len(l.wcs) == len(l.wcs)-1 {
-				b.StopTimer()
-				l.drain(b, len(l.wcs))
-				b.StartTimer()
-			}
-		}
-	})
-}
+// What requests and completions take of a process: over each provider, and in C (testdata/cost.c). The device
+// works beside it. A round is 64 requests, completions or calls, and the figure is the median of the rounds.
+func BenchmarkPost(b *testing.B) { measure(b, "post", posts(b, 1)) }
 
 // Sixteen requests with each call.
-func BenchmarkPostOfSixteen(b *testing.B) {
-	eachProvider(b, func(b *testing.B, l *loop) {
-		wrs := l.writes(16)
-		posted := 0
-		for i := 0; i < b.N; i++ {
-			if _, err := l.qp.PostSend(wrs); err != nil {
-				b.Fatal(err)
-			}
-			if posted++; posted == 4 {
-				b.StopTimer()
-				l.drain(b, posted)
-				posted = 0
-				b.StartTimer()
-			}
+func BenchmarkPostOfSixteen(b *testing.B) { measure(b, "sixteen", posts(b, 16)) }
+
+// posts are rounds of calls with so many requests.
+func posts(b *testing.B, requests int) func(*loop) float64 {
+	return func(l *loop) float64 {
+		wrs, calls := l.writes(requests), len(l.wcs)/requests
+		took := l.post(b, wrs, calls)
+		l.drain(b, calls)
+		return took / float64(calls)
+	}
+}
+
+// post returns the time of the calls in nanoseconds.
+func (l *loop) post(t testing.TB, wrs []verbs.SendWR, calls int) float64 {
+	begin := time.Now()
+	for range calls {
+		if _, err := l.qp.PostSend(wrs); err != nil {
+			t.Fatal(err)
 		}
+	}
+	return float64(time.Since(begin))
+}
+
+// A completion of 64 that one call finds.
+func BenchmarkPollOfCompletions(b *testing.B) {
+	measure(b, "found", func(l *loop) float64 {
+		l.post(b, l.writes(1), len(l.wcs))
+		time.Sleep(time.Millisecond) // until the device has done them; else the round does not count
+		begin := time.Now()
+		n, err := l.cq.Poll(l.wcs[:])
+		took := time.Since(begin)
+		require.NoError(b, err)
+		l.drain(b, len(l.wcs)-n)
+		if n < len(l.wcs) {
+			return 0
+		}
+		return float64(took) / float64(n)
 	})
 }
 
 func BenchmarkPollOfAnEmptyQueue(b *testing.B) {
-	eachProvider(b, func(b *testing.B, l *loop) {
-		for b.Loop() {
+	measure(b, "empty", func(l *loop) float64 {
+		begin := time.Now()
+		for range l.wcs {
 			if _, err := l.cq.Poll(l.wcs[:]); err != nil {
 				b.Fatal(err)
 			}
 		}
+		return float64(time.Since(begin)) / float64(len(l.wcs))
 	})
 }
 
-// eachProvider runs f on a device of this provider, and on the same of package uverbs.
-func eachProvider(b *testing.B, f func(*testing.B, *loop)) {
+// measure runs rounds, which return nanoseconds or 0, on a device of this provider and on the same of package uverbs,
+// and those of the program in C that have a name.
+func measure(b *testing.B, name string, round func(*loop) float64) {
 	for _, provider := range []string{ibverbs.ProviderName, uverbs.ProviderName} {
 		b.Run(provider, func(b *testing.B) {
 			l := newLoop(b, provider)
-			b.ReportAllocs()
-			b.ResetTimer()
-			f(b, l)
+			var rounds []float64
+			for b.Loop() {
+				rounds = append(rounds, round(l))
+			}
+			reportMedian(b, rounds)
 		})
 	}
+	b.Run("C", func(b *testing.B) {
+		program := compileCost(b)
+		out, err := exec.Command(program, name, strconv.Itoa(b.N)).Output()
+		require.NoError(b, err)
+		var rounds []float64
+		for _, line := range strings.Fields(string(out)) {
+			ns, err := strconv.ParseFloat(line, 64)
+			require.NoError(b, err)
+			rounds = append(rounds, ns)
+		}
+		reportMedian(b, rounds)
+	})
+}
+
+func reportMedian(b *testing.B, rounds []float64) {
+	rounds = slices.DeleteFunc(rounds, func(ns float64) bool { return ns == 0 })
+	slices.Sort(rounds)
+	median := 0.0
+	if len(rounds) > 0 {
+		median = rounds[len(rounds)/2]
+	}
+	b.ReportMetric(median, "ns/op")
+}
+
+// compileCost compiles testdata/cost.c as distributions compile programs.
+func compileCost(t testing.TB) (program string) {
+	t.Helper()
+	root := os.Getenv("RAMJET_MODEL_ROOT") // where Debian's libibverbs-dev was unpacked, if it is not installed
+	libraries, err := filepath.Glob(filepath.Join(root, "/usr/lib/*/libibverbs.so"))
+	require.NoError(t, err)
+	if _, err := exec.LookPath("gcc"); err != nil || len(libraries) == 0 {
+		t.Skipf("gcc (%v) and libibverbs-dev are not both there", err)
+	}
+	program = filepath.Join(t.TempDir(), "cost")
+	out, err := exec.Command("gcc", "-O2", "-Wall", "-I", filepath.Join(root, "/usr/include"), "-o", program, "testdata/cost.c",
+		"-L", filepath.Dir(libraries[0]), "-libverbs", "-Wl,--allow-shlib-undefined").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return program
 }
