@@ -95,7 +95,9 @@ func TestDialToAPlainServerCostsTwoSystemCalls(t *testing.T) {
 		}
 	})
 	done := make(chan []int)
-	go func() { done <- traceMarked(t, roles.Command(t, "countdials", ln.Addr().String())) }()
+	go func() {
+		done <- traceMarked(t, roles.Command(t, "countdials", ln.Addr().String()), len(countedKinds), func(nr uint64) bool { return counted[nr] })
+	}()
 	counts := <-done
 	ln.Close()
 	served()
@@ -118,9 +120,9 @@ var counted = map[uint64]bool{
 	unix.SYS_OPENAT: true, unix.SYS_GETDENTS64: true, unix.SYS_READLINKAT: true,
 }
 
-// traceMarked runs a command and counts the system calls of its process between
-// marks, by kind. It returns nil if the test cannot go on.
-func traceMarked(t *testing.T, cmd *exec.Cmd) []int {
+// traceMarked runs a command and counts those system calls of its process that are
+// wanted, between marks, by kind. It returns nil if the test cannot go on.
+func traceMarked(t *testing.T, cmd *exec.Cmd, kinds int, wanted func(nr uint64) bool) []int {
 	runtime.LockOSThread() // who traces is a thread; it ends with the goroutine
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: syscall.SIGKILL}
 	stdin, err := cmd.StdinPipe() // the child lives until it is closed
@@ -138,7 +140,7 @@ func traceMarked(t *testing.T, cmd *exec.Cmd) []int {
 		return nil
 	}
 	child := cmd.Process.Pid
-	counts := make([]int, len(countedKinds))
+	counts := make([]int, kinds)
 	kind, begun := 0, false
 	for {
 		var status unix.WaitStatus
@@ -172,7 +174,7 @@ func traceMarked(t *testing.T, cmd *exec.Cmd) []int {
 			if nr, args, entry := syscallOf(tid); !entry {
 			} else if nr == unix.SYS_PRCTL && args[0] == markOption {
 				kind = int(args[1])
-			} else if kind > 0 && counted[nr] {
+			} else if kind > 0 && wanted(nr) {
 				counts[kind]++
 			}
 		case stop == unix.SIGTRAP, stop == unix.SIGSTOP: // a new thread
