@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +25,9 @@ func TestConnectionsOfTwoHosts(t *testing.T) {
 		name    string
 		hostile uint64
 		while   func(context.Context, []*model.Device)
-	}{{"RoCE", 0, nil}, {"hostile", 3, nil}, {"the link comes and goes", 0, cutLinks}} {
+	}{{"RoCE", 0, nil}, {"hostile", 3, nil}, {"the link comes and goes", 0, func(ctx context.Context, devices []*model.Device) {
+		model.CutLinks(ctx, devices, 5*time.Millisecond)
+	}}} {
 		t.Run(c.name, func(t *testing.T) {
 			if !modeltest.On(t, modeltest.Config{
 				Device: model.Config{Link: model.Ethernet}, Hosts: 2, Network: true, Hostile: c.hostile, While: c.while, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"},
@@ -62,19 +66,64 @@ func TestConnectionsOfTwoHosts(t *testing.T) {
 	}
 }
 
-// cutLinks takes the link of a host away, and gives it back before the other's retries end, again and again.
-func cutLinks(ctx context.Context, devices []*model.Device) {
-	for n := 0; ; n++ {
-		d := devices[n%len(devices)]
-		for _, up := range []bool{false, true} {
-			d.SetLink(up)
-			select { // ends with the time, or the hosts
-			case <-time.After(10 * time.Millisecond):
-			case <-ctx.Done():
-				d.SetLink(true)
+// A device that is removed, of who dials or of who listens, ends the streams over it at both ends, and new dials go
+// over TCP.
+func TestConnectionsOverADeviceThatIsRemoved(t *testing.T) {
+	for removed, name := range []string{"of the listener", "of the dialer"} {
+		t.Run(name, func(t *testing.T) {
+			if !modeltest.On(t, modeltest.Config{
+				Device: model.Config{Link: model.Ethernet}, Hosts: 2, Network: true, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"},
+				While: func(ctx context.Context, devices []*model.Device) {
+					const traffic = 500
+					for ctx.Err() == nil && devices[0].Fabric().Stats().Requests < traffic {
+						time.Sleep(time.Millisecond)
+					}
+					devices[removed].Remove()
+				},
+			}) {
 				return
 			}
-		}
+			const address = "10.77.0.1:9000"
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if modeltest.Host() == 0 {
+				l, err := (&rnet.ListenConfig{Device: "mlx5_0"}).Listen(ctx, "tcp", address)
+				require.NoError(t, err)
+				modeltest.Exchange(t, nil)
+				conn, err := l.Accept()
+				require.NoError(t, err)
+				require.IsType(t, &rnet.Conn{}, conn)
+				_, err = io.Copy(conn, conn) // ends with the session
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+				plain, err := l.Accept()
+				require.NoError(t, err)
+				_, _ = io.Copy(plain, plain) // the other host looks at what comes back
+				require.NoError(t, l.Close())
+				return
+			}
+			modeltest.Exchange(t, nil)
+			d := &rnet.Dialer{Device: "mlx5_0", HeadStart: time.Minute}
+			conn, err := d.DialContext(ctx, "tcp", address)
+			require.NoError(t, err)
+			require.IsType(t, &rnet.Conn{}, conn)
+			for b := make([]byte, 1000); err == nil; { // ends with the session
+				if _, err = conn.Write(b); err == nil {
+					_, err = io.ReadFull(conn, b)
+				}
+			}
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.NoError(t, conn.Close())
+			conn, err = d.DialContext(ctx, "tcp", address)
+			require.NoError(t, err)
+			require.IsType(t, &net.TCPConn{}, conn)
+			_, err = conn.Write([]byte("x"))
+			require.NoError(t, err)
+			_, err = io.ReadFull(conn, make([]byte, 1))
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+			told := rnet.Explain(address)
+			require.Equal(t, "no-device", told[len(told)-1].Reason, "%v", told)
+		})
 	}
 }
 

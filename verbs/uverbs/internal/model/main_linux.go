@@ -28,6 +28,7 @@ func main() {
 	write := flag.Bool("write", false, "offer commands by write only, as kernels before 5.0 did")
 	hostile := flag.Uint64("hostile", 0, "make the devices awkward (late, out of order between QPs), by this `seed`; 0: do not")
 	wqes := flag.Bool("wqe", false, "print each WQE, in hexadecimal, on standard error")
+	cut := flag.Duration("cut", 0, "take the devices' links away by turns, each `for so long`; 0: do not")
 	link := flag.String("link", "ib", "the ports' `link`: ib or eth (RoCE)")
 	network := flag.Bool("net", false, "run in a network namespace, in which the hosts have addresses from 10.77.0.1 on")
 	pair := flag.Bool("pair", false, "as -net, and run the program on two hosts: the first has RAMJET_PEER=10.77.0.2, the second\nRAMJET_PEER=10.77.0.1 and RAMJET_ROLE=peer; it is ended with the first")
@@ -64,7 +65,7 @@ func main() {
 		fabric.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "model: "+format+"\n", args...) }
 	}
 	go fabric.Run(context.Background())
-	status := run(fabric, config, commands, *write, *pair, *delay)
+	status := run(fabric, config, commands, *write, *pair, *delay, *cut)
 	if *verbose {
 		s := fabric.Stats()
 		fabric.Log("%d doorbells, %d WQEs, %d CQEs, %d events", s.Doorbells, s.Requests, s.Completions, s.Events)
@@ -119,13 +120,16 @@ func split(args []string) (commands [][]string) {
 	return commands
 }
 
-func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write, pair bool, delay time.Duration) (status int) {
+func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write, pair bool, delay, cut time.Duration) (status int) {
 	var programs []*frame.Program
+	var devices []*mlx5.Device
 	for i, command := range commands {
 		if i > 0 {
 			time.Sleep(delay)
 		}
-		host := fabric.NewDevice(config).Host()
+		device := fabric.NewDevice(config)
+		devices = append(devices, device)
+		host := device.Host()
 		host.WriteOnly, host.Log = write, fabric.Log
 		env := []string{"RAMJET_MODEL=" + strconv.Itoa(i)}
 		if len(fabric.Addresses) > 1 { // where rcm works: Go's tests are to use the device
@@ -141,6 +145,9 @@ func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write, pa
 			break
 		}
 		programs = append(programs, p)
+	}
+	if cut > 0 {
+		go mlx5.CutLinks(context.Background(), devices, cut)
 	}
 	for i, p := range programs {
 		if pair && i > 0 {

@@ -115,6 +115,9 @@ func (d *Device) Host() *frame.Host {
 	}
 }
 
+// Fabric is what connects the device with others.
+func (d *Device) Fabric() *Fabric { return d.fabric }
+
 // SetLink takes the port's link away or gives it back. Requests to others wait as if
 // packets were lost.
 func (d *Device) SetLink(up bool) {

@@ -142,6 +142,28 @@ func (f *Fabric) Run(ctx context.Context) {
 	}
 }
 
+// CutLinks takes the links of devices away by turns, each for that time, and leaves all up for ten times as long
+// in between: the eight tries that a request has hardly all meet a link that is away. It returns when the context
+// is done, with all links up.
+func CutLinks(ctx context.Context, devices []*Device, away time.Duration) {
+	for n := 0; ; n++ {
+		d := devices[n%len(devices)]
+		for _, up := range []bool{false, true} {
+			d.SetLink(up)
+			pause := away
+			if up {
+				pause *= 10
+			}
+			select { // ends with the time, or the context
+			case <-time.After(pause):
+			case <-ctx.Done():
+				d.SetLink(true)
+				return
+			}
+		}
+	}
+}
+
 // step looks at all registers and queues once, and says whether there was something to do.
 func (f *Fabric) step(now time.Time) bool {
 	f.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,8 +31,20 @@ var packages = []string{"libibverbs1", "ibverbs-providers", "ibverbs-utils", "pe
 	"libnl-3-200", "libnl-route-3-200", "libibumad3", "libpci3", "libibverbs-dev"}
 
 // rootVariable names the directory to which the packages were unpacked. If it is empty, they
-// are downloaded first.
-const rootVariable = "RAMJET_MODEL_ROOT"
+// are downloaded first. suiteVariable names the release of Debian that they are of, if not the machine's, as
+// "trixie": with it come the C library that they need, and its loader.
+const (
+	rootVariable  = "RAMJET_MODEL_ROOT"
+	suiteVariable = "RAMJET_MODEL_SUITE"
+)
+
+// newer are the packages of a release after Debian 12: those that were renamed, and what the others need of
+// the release.
+func newer(packages []string) []string {
+	packages = slices.Clone(packages)
+	packages[slices.Index(packages, "librdmacm1")] = "librdmacm1t64"
+	return append(packages, "libc6", "zlib1g", "libudev1", "libcap2")
+}
 
 var unpacked = sync.OnceValues(func() (root string, err error) {
 	root = os.Getenv(rootVariable)
@@ -41,8 +54,9 @@ var unpacked = sync.OnceValues(func() (root string, err error) {
 	return root, unpack(root)
 })
 
-// programs returns the directory of the C programs, and the environment that they need.
-func programs(t *testing.T) (bin string, env []string) {
+// programs returns the directory of the C programs, the loader that they are run by, if they have one of
+// their own, and the environment that they need.
+func programs(t *testing.T) (bin string, loader, env []string) {
 	t.Helper()
 	if os.Getenv(rootVariable) == "" {
 		t.Skipf("%s is not set: a directory for programs of Debian", rootVariable)
@@ -53,10 +67,15 @@ func programs(t *testing.T) (bin string, env []string) {
 	}
 	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
 	libraries := filepath.Join(root, "usr/lib", triplet)
-	return filepath.Join(root, "usr/bin"), []string{
-		"LD_LIBRARY_PATH=" + libraries + ":" + filepath.Join(root, "lib", triplet),
-		"IBV_DRIVERS=" + filepath.Join(libraries, "libibverbs/libmlx5"),
+	path := libraries + ":" + filepath.Join(root, "lib", triplet)
+	env = []string{"IBV_DRIVERS=" + filepath.Join(libraries, "libibverbs/libmlx5")}
+	if os.Getenv(suiteVariable) == "" {
+		return filepath.Join(root, "usr/bin"), nil, append(env, "LD_LIBRARY_PATH="+path)
 	}
+	found, err := filepath.Glob(filepath.Join(libraries, "ld-linux-*.so*"))
+	require.NoError(t, err)
+	require.Len(t, found, 1, "the loader in %s", libraries)
+	return filepath.Join(root, "usr/bin"), []string{found[0], "--library-path", path}, env
 }
 
 func unpack(dir string) error {
@@ -70,7 +89,18 @@ func unpack(dir string) error {
 		}
 		return nil
 	}
-	if err := run("apt-get", append([]string{"-qq", "-o", "Acquire::Retries=3", "download"}, packages...)...); err != nil {
+	wanted, options := packages, []string{"-qq", "-o", "Acquire::Retries=3"}
+	if suite := os.Getenv(suiteVariable); suite != "" {
+		var err error
+		if options, err = releaseOf(dir, suite, options); err != nil {
+			return err
+		}
+		if err := run("apt-get", append(options, "update")...); err != nil {
+			return fmt.Errorf("what Debian %s has cannot be had: %w", suite, err)
+		}
+		wanted = newer(packages)
+	}
+	if err := run("apt-get", append(append(options, "download"), wanted...)...); err != nil {
 		return fmt.Errorf("the programs of Debian cannot be had (is apt's list current? apt-get update): %w", err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
@@ -78,6 +108,26 @@ func unpack(dir string) error {
 		err = errors.Join(err, run("dpkg", "-x", file, dir))
 	}
 	return err
+}
+
+// releaseOf returns apt's options for a release in place of the machine's, with its lists in a directory below
+// dir.
+func releaseOf(dir, suite string, options []string) ([]string, error) {
+	apt := filepath.Join(dir, "apt")
+	for _, d := range []string{"lists/partial", "cache/archives/partial", "parts"} {
+		if err := os.MkdirAll(filepath.Join(apt, d), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	sources := filepath.Join(apt, "sources.list")
+	line := "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian " + suite + " main\n"
+	for _, o := range []string{
+		"Dir::Etc::SourceList=" + sources, "Dir::Etc::SourceParts=" + filepath.Join(apt, "parts"), "Dir::State::Lists=" + filepath.Join(apt, "lists"),
+		"Dir::Cache=" + filepath.Join(apt, "cache"), "Dir::State::Status=/dev/null", "APT::Sandbox::User=root", "Acquire::Languages=none",
+	} {
+		options = append(options, "-o", o)
+	}
+	return options, os.WriteFile(sources, []byte(line), 0o644)
 }
 
 // A Trial is a fabric with hosts on which C programs of Debian run. They are unpacked to the directory
@@ -88,14 +138,15 @@ type Trial struct {
 	Config    mlx5.Config    // of the devices that are made next
 	Devices   []*mlx5.Device // of the programs
 	bin       string
+	loader    []string // what runs the programs, if not the kernel
 	env       []string
 }
 
 // NewTrial returns one of hostile devices if there is a seed.
 func NewTrial(t *testing.T, seed ...uint64) *Trial {
 	t.Helper()
-	bin, env := programs(t)
-	r := &Trial{Fabric: mlx5.NewFabric(), bin: bin, env: env}
+	bin, loader, env := programs(t)
+	r := &Trial{Fabric: mlx5.NewFabric(), bin: bin, loader: loader, env: env}
 	if len(seed) > 0 {
 		r.Fabric.Hostile = rand.New(rand.NewPCG(seed[0], 0))
 	}
@@ -119,7 +170,8 @@ func (r *Trial) Start(t *testing.T, output *bytes.Buffer, args ...string) *frame
 	r.Devices = append(r.Devices, device)
 	host := device.Host()
 	host.WriteOnly = r.WriteOnly
-	p, err := host.Start(append([]string{filepath.Join(r.bin, args[0])}, args[1:]...), r.env, output, output)
+	command := append(slices.Clone(r.loader), filepath.Join(r.bin, args[0]))
+	p, err := host.Start(append(command, args[1:]...), r.env, output, output)
 	require.NoError(t, err, "%s", output)
 	watch := time.AfterFunc(time.Minute, p.Kill)
 	t.Cleanup(func() { watch.Stop() })
