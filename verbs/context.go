@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 )
@@ -45,12 +46,25 @@ func (c *Context) Attr() DeviceAttr { return c.attr }
 
 // QueryPort returns the present state of a port; ports count from 1.
 func (c *Context) QueryPort(port uint8) (PortAttr, error) {
+	if err := c.checkPort(port); err != nil {
+		return PortAttr{}, c.wrap("query port", err)
+	}
 	a, err := c.drv.QueryPort(port)
 	return a, c.wrap("query port", err)
 }
 
+func (c *Context) checkPort(port uint8) error {
+	if port == 0 || int(port) > c.attr.PhysPorts {
+		return fmt.Errorf("%w: port %d, the device has %d", ErrInvalid, port, c.attr.PhysPorts)
+	}
+	return nil
+}
+
 // QueryGIDs returns the GID table of a port without its empty rows.
 func (c *Context) QueryGIDs(port uint8) ([]GIDEntry, error) {
+	if err := c.checkPort(port); err != nil {
+		return nil, c.wrap("query GIDs", err)
+	}
 	g, err := c.drv.QueryGIDs(port)
 	return g, c.wrap("query GIDs", err)
 }

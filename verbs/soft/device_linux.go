@@ -209,7 +209,9 @@ func (d *device) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if port != 1 {
 		return verbs.PortAttr{}, fmt.Errorf("%w: port %d, there is only 1", verbs.ErrInvalid, port)
 	}
-	return verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU4096, GIDTableLen: 1, PKeyTblLen: 1}, nil
+	return verbs.PortAttr{
+		State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU4096, GIDTableLen: 1, PKeyTblLen: 1, MaxMsgSize: maxMessageSize,
+	}, nil
 }
 
 func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {

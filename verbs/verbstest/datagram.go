@@ -85,6 +85,17 @@ func testDatagrams(t *testing.T, s *suite) {
 			require.NoError(t, ah.Close())
 		}
 	})
+	t.Run("a message may be empty", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		ah, err := a.pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		b.receive(verbs.RecvWR{ID: 9, SGL: []verbs.SGE{b.mr.SGE(0, grhSize)}})
+		a.post(verbs.SendWR{
+			ID: 8, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
+		})
+		a.sent(8, verbs.WCSuccess)
+		require.EqualValues(t, grhSize, b.received(9, verbs.WCSuccess).ByteLen)
+	})
 	t.Run("a message with the wrong key, or without receive, is dropped", func(t *testing.T) {
 		dropped(t, func(wait time.Duration) bool {
 			a, b := s.datagrams(t)

@@ -70,6 +70,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		name string
 		run  func(*testing.T, *suite)
 	}{
+		{"Device", testDevice},
 		{"Transfer", testTransfer},
 		{"Atomic", testAtomic},
 		{"Order", testOrder},

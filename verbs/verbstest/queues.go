@@ -93,6 +93,25 @@ func testQueues(t *testing.T, s *suite) {
 			a.sent(2+i, verbs.WCSuccess)
 		}
 	})
+	t.Run("a CQ is not made smaller than what waits in it", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		if a.ctx.Attr().Transport != verbs.TransportSoft {
+			t.Skip("nothing tells when all completions of this device have come")
+		}
+		wr := a.write(b.mr.Addr(), b.mr.RKey(), 8)
+		for i := range uint64(40) {
+			wr.ID = i
+			a.post(wr)
+			if i == 0 { // the key is known after it: those that follow complete as they are posted
+				a.sent(0, verbs.WCSuccess)
+			}
+		}
+		require.ErrorIs(t, a.send.Resize(38), verbs.ErrInvalid)
+		require.NoError(t, a.send.Resize(39))
+		for i := range uint64(39) {
+			a.sent(1+i, verbs.WCSuccess)
+		}
+	})
 	t.Run("a CQ is resized while completions come", func(t *testing.T) {
 		a, b := s.connected(t, usual)
 		if !a.ctx.Attr().Caps.Has(verbs.CapResizeCQ) {

@@ -63,6 +63,8 @@ func testRefusal(t *testing.T, s *suite) {
 		{"unaligned atomic", usual, func(a, b *side) verbs.SendWR { return a.fetchAdd(b.mr.Addr()+4, b.mr.RKey()) }, verbs.WCRemInvReqErr},
 		{"WRITE at a QP that lets none in", closed, func(a, b *side) verbs.SendWR { return a.write(b.mr.Addr(), b.mr.RKey(), 8) }, verbs.WCRemInvReqErr},
 		{"READ at a QP that lets none in", closed, func(a, b *side) verbs.SendWR { return a.read(b.mr.Addr(), b.mr.RKey(), 8) }, verbs.WCRemInvReqErr},
+		{"atomic at a QP that lets none in", closed, func(a, b *side) verbs.SendWR { return a.fetchAdd(b.mr.Addr(), b.mr.RKey()) }, verbs.WCRemInvReqErr},
+		{"atomic with an unknown rkey", usual, func(a, b *side) verbs.SendWR { return a.fetchAdd(b.mr.Addr(), b.mr.RKey()^0x5555) }, verbs.WCRemAccessErr},
 		{"SEND longer than the receive", usual, func(a, b *side) verbs.SendWR {
 			b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{b.mr.SGE(0, 7)}})
 			return verbs.SendWR{ID: 50, Opcode: verbs.OpSend, SGL: []verbs.SGE{a.mr.SGE(0, 8)}}
@@ -172,6 +174,11 @@ func testLocalErrors(t *testing.T, s *suite) {
 			e.LKey ^= 0x5555
 			return e
 		}, verbs.OpSend},
+		{"atomic of an unknown lkey", func(a *side) verbs.SGE {
+			e := a.mr.SGE(0, 8)
+			e.LKey ^= 0x5555
+			return e
+		}, verbs.OpFetchAdd},
 		{"READ into memory that may not be written", func(a *side) verbs.SGE {
 			mr, err := a.pd.AllocMR(4096, 0, verbs.MROptions{})
 			require.NoError(a.t, err)

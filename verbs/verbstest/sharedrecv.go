@@ -117,6 +117,27 @@ func testSRQ(t *testing.T, s *suite) {
 		require.ErrorIs(t, err, verbs.ErrQueueFull)
 		require.ErrorIs(t, b.srq.Close(), verbs.ErrBusy)
 	})
+	run("it is resized with receives in it, if the device can", shared, func(t *testing.T, a, b *side) {
+		attr, err := b.srq.Query()
+		require.NoError(t, err)
+		b.receive(receives(0, 3)...)
+		want := min(2*attr.MaxWR, b.ctx.Attr().MaxSRQWR)
+		if err := b.srq.Modify(verbs.SRQAttr{MaxWR: want}, verbs.SRQAttrMaxWR); err != nil {
+			if b.ctx.Attr().Provider != "ibverbs" { // for whose library it is the size that is wrong
+				require.ErrorIs(t, err, verbs.ErrUnsupported)
+			}
+			t.Skip("it cannot")
+		}
+		attr, err = b.srq.Query()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, attr.MaxWR, want)
+		b.receive(receives(3, want-3)...)
+		for id := range uint64(want) {
+			a.post(send(a, id, 0))
+			b.received(id, verbs.WCSuccess)
+			a.sent(id, verbs.WCSuccess)
+		}
+	})
 	run("what cannot be is refused", shared, func(t *testing.T, a, b *side) {
 		dev := b.ctx.Attr()
 		for name, attr := range map[string]verbs.SRQAttr{

@@ -1,0 +1,63 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestTheTestsBesidePyverbsAreThere looks for each test that the page names.
+func TestTheTestsBesidePyverbsAreThere(t *testing.T) {
+	literals := make(map[string]bool) // of verbstest: the names of its tests, and others
+	files, err := filepath.Glob("../verbs/verbstest/*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				text, err := strconv.Unquote(lit.Value)
+				require.NoError(t, err)
+				literals[text] = true
+			}
+			return true
+		})
+	}
+	for _, service := range []string{"RC", "UC", "UD"} {
+		literals[service+" QPs have the sizes that they were asked for"] = literals[" QPs have the sizes that they were asked for"]
+	}
+	functions := make(map[string]bool)
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1) {
+			functions[string(m[1])] = true
+		}
+		return err
+	}))
+	count := 0
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(read(t, "pyverbs.md"), -1) {
+		switch name := m[1]; {
+		case strings.HasPrefix(name, "Test"):
+			require.True(t, functions[name], "there is no %s", name)
+			count++
+		case strings.Contains(name, "/") && name != "tests/":
+			for part := range strings.SplitSeq(name, "/") {
+				require.True(t, literals[part], "of %s there is no %q in verbstest", name, part)
+			}
+			count++
+		}
+	}
+	require.Greater(t, count, 60)
+}
