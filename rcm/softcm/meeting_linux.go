@@ -286,6 +286,7 @@ type rounds struct {
 	mu    sync.Mutex
 	all   map[*meeting]struct{} // guarded by mu
 	timer *time.Timer           // nil while there are none; guarded by mu
+	count int                   // of timers that were started: an older one does nothing; guarded by mu
 }
 
 const (
@@ -314,9 +315,9 @@ func (r *rounds) startTimer(after time.Duration) {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	var timer *time.Timer
-	timer = time.AfterFunc(after, func() { r.round(timer) })
-	r.timer = timer
+	r.count++
+	count := r.count
+	r.timer = time.AfterFunc(after, func() { r.round(count) })
 }
 
 func (r *rounds) remove(m *meeting) {
@@ -329,10 +330,10 @@ func (r *rounds) remove(m *meeting) {
 	}
 }
 
-func (r *rounds) round(timer *time.Timer) {
+func (r *rounds) round(count int) {
 	r.mu.Lock()
 	var list []*meeting
-	if r.timer == timer {
+	if r.timer != nil && r.count == count {
 		for m := range r.all {
 			list = append(list, m)
 		}
@@ -346,7 +347,7 @@ func (r *rounds) round(timer *time.Timer) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.timer == timer {
+	if r.timer != nil && r.count == count {
 		r.startTimer(next)
 	}
 }
