@@ -9,7 +9,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
 
 // fabric is a way to connect sessions.
@@ -93,7 +92,7 @@ func fabricsFor(set settings.Settings) []fabric {
 
 // fabricsOn returns the fabrics that may use a device.
 func fabricsOn(device fallback.Device) []fabric {
-	if device.Name == soft.DeviceName {
+	if device.Name == softcm.DefaultDevice {
 		return []fabric{{fallback.Soft, softcm.New(softcm.Config{Device: device.Name, Directory: settings.DefaultDir}), nil}}
 	}
 	kernel := kernelcm.Config{Device: device.Name, Port: device.Port, Transports: ownPorts}

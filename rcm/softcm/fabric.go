@@ -2,13 +2,13 @@ package softcm
 
 import "github.com/seed-b9b531af/ramjet/rcm"
 
-// defaultDevice is the device that is used if a Config names none.
-const defaultDevice = "soft0"
+// DefaultDevice is the software device that is used if a Config names none.
+const DefaultDevice = "soft0"
 
 // Config says how to connect over a software device; the zero value means device
 // "soft0" and processes of the same user.
 type Config struct {
-	// Device is the software device to make QPs on, "soft0" if empty.
+	// Device is the software device to make QPs on, DefaultDevice if empty.
 	Device string
 	// PeerPolicy decides which processes may be dialed, and which may dial; nil
 	// means those of the same user. It must not wait. The policy of a
@@ -25,7 +25,7 @@ type Config struct {
 // wrap ErrNoRoute.
 func New(cfg Config) rcm.Fabric {
 	if cfg.Device == "" {
-		cfg.Device = defaultDevice
+		cfg.Device = DefaultDevice
 	}
 	return &fabric{device: cfg.Device, allow: cfg.PeerPolicy, meetAt: cfg.Directory}
 }

@@ -47,7 +47,7 @@ func TestAListenerThatRunsMayTakeItsTime(t *testing.T) {
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: nameOf(cmtest.At("127.0.0.1", port))})
 	require.NoError(t, err)
 	defer l.Close()
-	r, dialed := connectTo(t, defaultDevice, port)
+	r, dialed := connectTo(t, DefaultDevice, port)
 	require.Eventually(t, func() bool { return r.unread(t) > 0 }, cmtest.Patience, time.Millisecond)
 	for range 100 {
 		require.True(t, r.Taken())
@@ -64,10 +64,10 @@ func TestAListenerThatRunsMayTakeItsTime(t *testing.T) {
 
 func TestAListenerThatIsStoppedTakesNothing(t *testing.T) {
 	port := cmtest.FreePort(t)
-	c := cmtest.StartChild(t, 0, "squat", defaultDevice, cmtest.At("127.0.0.1", port).String())
+	c := cmtest.StartChild(t, 0, "squat", DefaultDevice, cmtest.At("127.0.0.1", port).String())
 	require.NoError(t, c.Cmd.Process.Signal(unix.SIGSTOP))
 	require.Eventually(t, func() bool { return stopped(c.PID()) }, cmtest.Patience, time.Millisecond)
-	r, dialed := connectTo(t, defaultDevice, port)
+	r, dialed := connectTo(t, DefaultDevice, port)
 	require.Eventually(t, func() bool { return !r.Taken() }, cmtest.Patience, time.Millisecond)
 	require.NoError(t, c.Cmd.Process.Signal(unix.SIGCONT))
 	require.Eventually(t, func() bool { return r.unread(t) == 0 }, cmtest.Patience, time.Millisecond)

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
-	"github.com/seed-b9b531af/ramjet/verbs/soft"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 )
 
 // Environment is the policy that the environment asks for, read once.
@@ -111,7 +111,7 @@ func Resolve(w Wishes) (Settings, error) {
 // checkPort refuses a port that the software HCA has not. Those of kernel
 // devices, which come and go, are looked for when a route is.
 func checkPort(device fallback.Device) error {
-	if device.Name == soft.DeviceName && device.Port > 1 {
+	if device.Name == softcm.DefaultDevice && device.Port > 1 {
 		return fmt.Errorf("rnet: device %s has one port, not %d", device.Name, device.Port)
 	}
 	return nil
