@@ -11,9 +11,9 @@ import (
 	"sync"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
-	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 )
 
 // Environment is the policy that the environment asks for, read once.
