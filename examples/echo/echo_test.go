@@ -12,19 +12,14 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
 // TestMain lets the test program be the server process that the client
 // starts.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "-listen" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, "-listen", main) }
 
 func TestTwoProcessesEcho(t *testing.T) {
 	var out bytes.Buffer
@@ -117,10 +112,7 @@ func TestShutdownEndsIdleConnectionsAfterTheirEchoes(t *testing.T) {
 }
 
 func TestNobodyListensIsAnError(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	require.Error(t, call(ctx, ln.Addr().String(), 1, io.Discard))
+	require.Error(t, call(ctx, programtest.NobodysAddress(t), 1, io.Discard))
 }

@@ -12,19 +12,14 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
 // TestMain lets the test program be the server process that the client
 // starts.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "-listen" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, "-listen", main) }
 
 func TestTwoProcessesExchangeRequests(t *testing.T) {
 	for flags, proto := range map[string]string{"": "HTTP/1.1", "-tls": "HTTP/1.1", "-http2": "HTTP/2.0", "-http2 -tls": "HTTP/2.0"} {

@@ -5,24 +5,18 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
 // TestMain lets the test program be the second proxy.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "-from" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, "-from", main) }
 
 func TestTheDemonstrationEchoesThroughTwoProxies(t *testing.T) {
 	var out bytes.Buffer

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
@@ -216,10 +217,7 @@ func TestAddressOfARamjetServerIsFast(t *testing.T) {
 }
 
 func TestAddressThatDoesNotAnswerIsToldSo(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := ln.Addr().String()
-	require.NoError(t, ln.Close())
+	addr := programtest.NobodysAddress(t)
 	require.Contains(t, run(t, addr), addr+": a dial fails: ")
 	require.Contains(t, run(t, "no-port"), "no-port: a dial fails: ")
 }

@@ -60,11 +60,8 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 				}
 				return killtest.Kind(err)
 			},
-			Kill: func() error { return server.Kill() },
-			Restart: func() (err error) {
-				server, err = child.Start(context.Background(), "-listen", server.Addr)
-				return err
-			},
+			Kill:    server.Kill,
+			Restart: func() error { return server.Restart(context.Background()) },
 		}
 	})
 }

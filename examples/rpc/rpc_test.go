@@ -3,26 +3,19 @@ package main
 import (
 	"bytes"
 	"io"
-	"net"
 	"net/rpc"
-	"os"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
 // TestMain lets the test program be the server process that the client
 // starts.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "-listen" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, "-listen", main) }
 
 func TestTwoProcessesMakeCalls(t *testing.T) {
 	var out bytes.Buffer
@@ -59,8 +52,5 @@ func TestTheServerEndsAlthoughAClientStays(t *testing.T) {
 }
 
 func TestNoServerIsAnError(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
-	require.ErrorContains(t, run(t.Context(), []string{"-dial", ln.Addr().String()}, io.Discard), "refused")
+	require.ErrorContains(t, run(t.Context(), []string{"-dial", programtest.NobodysAddress(t)}, io.Discard), "refused")
 }

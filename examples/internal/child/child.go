@@ -97,6 +97,15 @@ func (p *Process) Kill() error {
 	return err
 }
 
+// Restart starts this program again after Kill, as the server at the address that it had.
+func (p *Process) Restart(ctx context.Context) error {
+	again, err := Start(ctx, "-listen", p.Addr)
+	if err == nil {
+		*p = *again
+	}
+	return err
+}
+
 // Stop ends the process and waits until it has ended. The error says that it
 // did not end as it should.
 func (p *Process) Stop() error {

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"os"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/interop"
@@ -93,8 +93,5 @@ func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
 }
 
 func TestNoServerIsAnError(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
-	require.ErrorContains(t, run(t.Context(), []string{"-n", "1", "-dial", ln.Addr().String()}, io.Discard), "refused")
+	require.ErrorContains(t, run(t.Context(), []string{"-n", "1", "-dial", programtest.NobodysAddress(t)}, io.Discard), "refused")
 }

@@ -53,12 +53,9 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 				}
 				return c.stream(ctx, service, 10)
 			},
-			Kind: func(err error) string { return status.Code(err).String() },
-			Kill: func() error { return server.Kill() },
-			Restart: func() (err error) {
-				server, err = child.Start(context.Background(), "-listen", server.Addr)
-				return err
-			},
+			Kind:    func(err error) string { return status.Code(err).String() },
+			Kill:    server.Kill,
+			Restart: func() error { return server.Restart(context.Background()) },
 		}
 	})
 }

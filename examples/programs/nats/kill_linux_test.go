@@ -63,12 +63,9 @@ func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 				defer cancel()
 				return c.request(ctx, near)
 			},
-			Kind: kind,
-			Kill: func() error { return server.Kill() },
-			Restart: func() (err error) {
-				server, err = child.Start(context.Background(), "-listen", server.Addr)
-				return err
-			},
+			Kind:    kind,
+			Kill:    server.Kill,
+			Restart: func() error { return server.Restart(context.Background()) },
 		}
 	})
 }

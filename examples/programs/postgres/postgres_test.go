@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/examples/internal/skip"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
 	"github.com/seed-b9b531af/ramjet/rnet"
@@ -32,10 +32,7 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 }
 
 func TestNoProxyIsAnError(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
-	require.ErrorContains(t, run(t.Context(), []string{"-url", urlOf(ln.Addr().String())}, io.Discard), "refused")
+	require.ErrorContains(t, run(t.Context(), []string{"-url", urlOf(programtest.NobodysAddress(t))}, io.Discard), "refused")
 }
 
 // kind takes together what clients hear whose connection ends, which depends on

@@ -2,23 +2,17 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
 // TestMain lets the test program be the nodes.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "-listen" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, "-listen", main) }
 
 func TestTheClusterSurvivesTheDeathOfItsLeader(t *testing.T) {
 	var out bytes.Buffer

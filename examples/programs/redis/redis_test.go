@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
+	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/examples/internal/skip"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
 	"github.com/seed-b9b531af/ramjet/rnet"
@@ -31,10 +31,7 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 }
 
 func TestNoProxyIsAnError(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
-	require.ErrorContains(t, run(t.Context(), []string{"-n", "1", "-dial", ln.Addr().String()}, io.Discard), "refused")
+	require.ErrorContains(t, run(t.Context(), []string{"-n", "1", "-dial", programtest.NobodysAddress(t)}, io.Discard), "refused")
 }
 
 // kind takes what those hear who come while the server reads its file for what
