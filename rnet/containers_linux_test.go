@@ -39,28 +39,34 @@ func (c *container) Say(t *testing.T, words ...string) string {
 const separate = unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
 // twoContainers starts two that have a wire between them.
-func twoContainers(t *testing.T, change ...func(*exec.Cmd)) (a, b *container) {
+func twoContainers(t *testing.T) (a, b *container) {
+	t.Helper()
+	own := &syscall.SysProcAttr{Cloneflags: separate}
+	return twoProcesses(t, own, own)
+}
+
+// twoProcesses starts two of these attributes. If their network namespaces are new they
+// have a wire between them.
+func twoProcesses(t *testing.T, first, second *syscall.SysProcAttr) (a, b *container) {
 	t.Helper()
 	for _, program := range []string{"ip", "nsenter"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip("needs the program", program)
 		}
 	}
-	one := func(ip string, change ...func(*exec.Cmd)) *container {
+	one := func(ip string, attr *syscall.SysProcAttr) *container {
 		theirs, ours, err := os.Pipe()
 		require.NoError(t, err)
 		defer theirs.Close()
 		t.Cleanup(func() { ours.Close() })
 		return &container{roles.StartIfAllowed(t, func(cmd *exec.Cmd) {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: separate}
-			cmd.ExtraFiles = []*os.File{theirs}
-			for _, f := range change {
-				f(cmd)
-			}
+			cmd.SysProcAttr, cmd.ExtraFiles = attr, []*os.File{theirs}
 		}, "container"), ip, ours}
 	}
-	a = one("10.99.0.1")
-	b = one("10.99.0.2", change...)
+	if first.Cloneflags&unix.CLONE_NEWNET == 0 {
+		return one("127.0.0.1", first), one("127.0.0.1", second)
+	}
+	a, b = one("10.99.0.1", first), one("10.99.0.2", second)
 	do(t, "ip", "link", "add", "wire", "netns", a.pid(), "type", "veth", "peer", "name", "wire", "netns", b.pid())
 	for _, c := range []*container{a, b} {
 		do(t, "nsenter", "-t", c.pid(), "-n", "sh", "-c", "ip addr add "+c.ip+"/24 dev wire && ip link set wire up && ip link set lo up")
@@ -85,7 +91,7 @@ func init() {
 			words := strings.Fields(lines.Text())
 			switch words[0] {
 			case "listen":
-				lc := ListenConfig{Dir: words[2]}
+				lc := ListenConfig{Dir: words[2], Users: users(words[3:])}
 				ln, err := lc.Listen(context.Background(), "tcp", words[1])
 				if err == nil {
 					listeners[words[1]] = ln
@@ -95,11 +101,19 @@ func init() {
 			case "close":
 				fmt.Println("closed:", listeners[words[1]].Close())
 			case "dial":
-				fmt.Println(dialAndEcho(words[1], Dialer{Dir: words[2], HeadStart: 5 * time.Second}))
+				fmt.Println(dialAndEcho(words[1], Dialer{Dir: words[2], Users: users(words[3:]), HeadStart: 5 * time.Second}))
 			}
 		}
 		return nil
 	})
+}
+
+func users(words []string) (list []uint32) {
+	for _, word := range words {
+		uid, _ := strconv.ParseUint(word, 10, 32)
+		list = append(list, uint32(uid))
+	}
+	return list
 }
 
 func echoAll(ln net.Listener) {
@@ -189,13 +203,94 @@ func TestContainersMeetInADirectory(t *testing.T) {
 	})
 }
 
-func TestContainersOfOtherUsersDoNotMeet(t *testing.T) {
-	server, client := twoContainers(t, func(cmd *exec.Cmd) {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 1000, Gid: 1000}
+func TestContainersOfOtherUsersMeetIfBothSaySo(t *testing.T) {
+	server, client := twoProcesses(t, &syscall.SysProcAttr{Cloneflags: separate}, &syscall.SysProcAttr{
+		Cloneflags: separate, Credential: &syscall.Credential{Uid: 1000, Gid: 1000},
 	})
 	dir := meetingPlace(t)
 	require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7001", dir))
 	require.Contains(t, client.Say(t, "dial", server.at(7001), dir), "*net.TCPConn")
-	require.Equal(t, "listens: <nil>", client.Say(t, "listen", ":7001", dir))
+	require.Contains(t, client.Say(t, "dial", server.at(7001), dir, "0"), "*net.TCPConn", "the listener has not named the dialer")
+	require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7002", dir, "999", "1000"))
+	require.Contains(t, client.Say(t, "dial", server.at(7002), dir), "*net.TCPConn", "the dialer has not named the listener")
+	require.Contains(t, client.Say(t, "dial", server.at(7002), dir, "0"), "*rnet.Conn")
+	require.Equal(t, "listens: <nil>", client.Say(t, "listen", ":7001", dir, "0"))
+	require.Contains(t, server.Say(t, "dial", client.at(7001), dir, "1000", "999"), "*rnet.Conn")
 	require.Contains(t, server.Say(t, "dial", client.at(7001), dir), "*net.TCPConn")
+}
+
+func freePort(t *testing.T) int {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port
+}
+
+// The table of docs/containers.md is what is found here.
+func TestWhoReachesWhom(t *testing.T) {
+	attr := func(flags uintptr, uid uint32) *syscall.SysProcAttr {
+		return &syscall.SysProcAttr{Cloneflags: flags, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+	// Root of a user namespace, who is another user outside.
+	mapped := func(outside int) *syscall.SysProcAttr {
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: outside, Size: 1}}
+		return &syscall.SysProcAttr{
+			Cloneflags: separate | unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
+			Credential: &syscall.Credential{NoSetGroups: true},
+		}
+	}
+	table := "| | nothing | a directory | a directory, and each names the other's user |\n|---|---|---|---|\n"
+	for _, row := range []struct {
+		what           string
+		server, client *syscall.SysProcAttr
+		owner          int // of the directory
+	}{
+		{"one network namespace, one user", attr(0, 1000), attr(0, 1000), 0},
+		{"one network namespace, one user, other PID, IPC, UTS and mount namespaces", attr(0, 1000), attr(separate&^unix.CLONE_NEWNET, 1000), 0},
+		{"one network namespace, two users, by a loopback address", attr(0, 1000), attr(0, 1001), 0},
+		{"two network namespaces, one user", attr(unix.CLONE_NEWNET, 1000), attr(unix.CLONE_NEWNET, 1000), 0},
+		{"two network, PID, IPC, UTS and mount namespaces, one user", attr(separate, 1000), attr(separate, 1000), 0},
+		{"the same, two users", attr(separate, 1000), attr(separate, 1001), 0},
+		{"the same, and two user namespaces, one user, to whom the directory belongs", mapped(1000), mapped(1000), 1000},
+		{"the same, the directory belongs to the host's root", mapped(1000), mapped(1000), 0},
+		{"the same, two users", mapped(1000), mapped(1001), 1000},
+	} {
+		server, client := twoProcesses(t, row.server, row.client)
+		inside := func(attr *syscall.SysProcAttr) string { return strconv.Itoa(int(attr.Credential.Uid)) }
+		table += "| " + row.what
+		for port, words := range [][2][]string{
+			{{"none"}, {"none"}},
+			{{"DIR"}, {"DIR"}},
+			{{"DIR", inside(row.client)}, {"DIR", inside(row.server)}},
+		} {
+			dir := meetingPlace(t)
+			require.NoError(t, os.Chown(dir, row.owner, row.owner))
+			for _, list := range words {
+				if list[0] == "DIR" {
+					list[0] = dir
+				}
+			}
+			at := server.at(7001 + port)
+			if server.ip == "127.0.0.1" { // that of this test
+				at = server.at(freePort(t))
+			}
+			require.Equal(t, "listens: <nil>", server.Say(t, append([]string{"listen", at}, words[0]...)...))
+			said := client.Say(t, append([]string{"dial", at}, words[1]...)...)
+			switch {
+			case strings.HasPrefix(said, "*rnet.Conn"):
+				table += " | shared memory"
+			case strings.HasPrefix(said, "*net.TCPConn"):
+				table += " | TCP"
+			default:
+				t.Fatal(row.what, said)
+			}
+		}
+		table += " |\n"
+		server.Stop()
+		client.Stop()
+	}
+	t.Log("\n" + table)
+	page, err := os.ReadFile("../docs/containers.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), table)
 }

@@ -69,7 +69,7 @@ func iwarpPort(port uint16) uint16 { return port ^ 0x4000 }
 
 // fabricsFor returns those that the settings allow, the fastest first.
 func fabricsFor(set settings.Settings) []fabric {
-	anyDevice, usualDir := set.Device == fallback.Device{}, set.Dir == settings.DefaultDir
+	anyDevice, usualDir := set.Device == fallback.Device{}, set.Dir == settings.DefaultDir && set.Users == ""
 	if anyDevice && usualDir && set.Transport == fallback.Auto {
 		return fabrics
 	}
@@ -82,8 +82,10 @@ func fabricsFor(set settings.Settings) []fabric {
 		if set.Transport != fallback.Auto && set.Transport != f.transport {
 			continue
 		}
-		if host, ok := f.Fabric.(interface{ In(dir string) rcm.Fabric }); ok && !usualDir {
-			f.Fabric = host.In(set.Dir)
+		if host, ok := f.Fabric.(interface {
+			In(dir string, users []uint32) rcm.Fabric
+		}); ok && !usualDir {
+			f.Fabric = host.In(set.Dir, set.UserList())
 		}
 		list = append(list, f)
 	}

@@ -46,7 +46,10 @@ type ListenConfig struct {
 	// RNET_DIR has it, and if that is empty too it is /run/ramjet; "none" means none.
 	// A directory that is missing or cannot be used costs no more than the acceleration.
 	Dir string
-	// Peers narrows down which processes of the same user may connect by the
+	// Users are the users, beside that of this process, whose processes may come by Dir.
+	// The dialing process has to name the user of this one in Dialer.Users.
+	Users []uint32
+	// Peers narrows down which processes of the same user, and of Users, may connect by the
 	// software HCA; nil means all of them. Others are served over TCP. It is
 	// asked once for each session, on goroutines of the listener, by several
 	// at once, and delays only the peer that it is asked about.
@@ -128,7 +131,7 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 // settings returns what the configuration and the environment together want.
 func (lc *ListenConfig) settings() (settings.Settings, error) {
 	return settings.Resolve(settings.Wishes{
-		Transport: string(lc.Transport), Profile: string(lc.Profile), Device: lc.Device, Dir: lc.Dir,
+		Transport: string(lc.Transport), Profile: string(lc.Profile), Device: lc.Device, Dir: lc.Dir, Users: lc.Users,
 		Limits: settings.Limits(lc.Limits), Logger: lc.Logger,
 	})
 }

@@ -35,7 +35,7 @@ type poolKey struct {
 	network, address string
 	transport        fallback.Transport
 	device           fallback.Device
-	dir              string
+	dir, users       string
 	session          settings.Session
 	lanes            int
 	dedicated        bool
@@ -61,6 +61,7 @@ type placeKey struct {
 	transport fallback.Transport
 	device    fallback.Device
 	dir       string
+	users     string
 	session   settings.Session
 	lane      int
 	poller    *mux.Poller
@@ -175,7 +176,7 @@ type wish struct {
 func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt, w wish) (*Conn, *place, error) {
 	set := p.lanes(key)
 	lane := set.vacant()
-	at := placeKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, session: key.session, lane: lane, poller: key.poller}
+	at := placeKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, users: key.users, session: key.session, lane: lane, poller: key.poller}
 	var before error // from the listener that went away
 	for try := 0; ; try++ {
 		pl, err := p.place(ctx, at, a)

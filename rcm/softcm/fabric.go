@@ -18,6 +18,9 @@ type Config struct {
 	// the path of a directory that all of them see, see samehost.Directory. Empty
 	// means that they are not.
 	Directory string
+	// Users are the users, beside our own, whose processes may be at the other end of
+	// a connection that is met in Directory.
+	Users []uint32
 }
 
 // New returns the Fabric of a software device: it connects processes of this
@@ -27,18 +30,19 @@ func New(cfg Config) rcm.Fabric {
 	if cfg.Device == "" {
 		cfg.Device = DefaultDevice
 	}
-	return &fabric{device: cfg.Device, allow: cfg.PeerPolicy, meetAt: cfg.Directory}
+	return &fabric{device: cfg.Device, allow: cfg.PeerPolicy, meetAt: cfg.Directory, users: cfg.Users}
 }
 
 type fabric struct {
 	device string
 	allow  func(rcm.Peer) bool // nil: those of the same user
 	meetAt string              // the path of a directory, or empty
+	users  []uint32            // who are met there, beside ours
 }
 
-// In returns the fabric with another Config.Directory.
-func (f *fabric) In(directory string) rcm.Fabric {
-	return &fabric{device: f.device, allow: f.allow, meetAt: directory}
+// In returns the fabric with another Config.Directory, and other Config.Users.
+func (f *fabric) In(directory string, users []uint32) rcm.Fabric {
+	return &fabric{device: f.device, allow: f.allow, meetAt: directory, users: users}
 }
 
 // Name returns "soft".

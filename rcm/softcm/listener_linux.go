@@ -79,6 +79,7 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 		}
 	}
 	if dir := f.directory(); dir != nil && (addr.Addr().IsUnspecified() || mayMeet(addr.Addr())) {
+		socketConfig.Admit, socketConfig.Others = f.mayBeMet, len(f.users) > 0
 		l.meeting = &meeting{l: l, dir: dir, cfg: socketConfig}
 		meetings.add(l.meeting)
 	}
@@ -137,11 +138,11 @@ func (l *listener) Close() error {
 	l.mu.Unlock()
 	l.backlog.End(net.ErrClosed)
 	var err error
+	if l.meeting != nil { // before another process gets the other names, and wants these
+		l.meeting.close()
+	}
 	for _, ln := range l.lns {
 		err = errors.Join(err, ln.Close())
-	}
-	if l.meeting != nil {
-		l.meeting.close()
 	}
 	l.running.Wait() // ends: the sockets that the goroutines read are closed
 	l.backlog.Drain(func(r *request) { r.refuse(rcm.ReasonInvalidService) })

@@ -73,20 +73,49 @@ func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, e
 	nobody := func(why any) error {
 		return fmt.Errorf("%w: %w, and none that is known in %s: %v", rcm.ErrNoRoute, errElsewhere, dir.Path(), why)
 	}
-	sock, err := asSocket(dir.Dial(unix.SOCK_SEQPACKET, policy(f.allow), os.Geteuid(), entriesFor(target)...))
+	sock, user, err := f.dialMet(dir, target)
 	if errors.Is(err, rcm.ErrNoListener) {
 		return nil, nobody(cause(dir.Err(), err))
 	}
 	if err != nil {
 		return nil, err
 	}
-	sock.met = true
 	source, err := sourceTowards(target)
 	if err != nil {
 		sock.Close()
 		return nil, nobody(err)
 	}
-	return &route{device: f.device, local: netip.AddrPortFrom(source, sourcePort()), remote: target, sock: sock, dir: dir}, nil
+	return &route{device: f.device, local: netip.AddrPortFrom(source, sourcePort()), remote: target, sock: sock, dir: dir, user: user}, nil
+}
+
+// dialMet connects to the listener that a user has in the directory: ours comes first.
+// Others that may not be met, or are busy, are passed over if somebody else is there.
+func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (sock *socket, user int, err error) {
+	names := entriesFor(target)
+	var failed error
+	for i := -1; i < len(f.users); i++ {
+		user, admit := os.Geteuid(), policy(f.allow)
+		if i >= 0 {
+			user, admit = int(f.users[i]), f.mayBeMet
+		}
+		sock, err = asSocket(dir.Dial(unix.SOCK_SEQPACKET, admit, user, names...))
+		if err == nil {
+			sock.met = true
+			return sock, user, nil
+		}
+		if failed == nil || errors.Is(failed, rcm.ErrNoListener) {
+			failed = err
+		}
+	}
+	return nil, 0, failed
+}
+
+// mayBeMet reports whether a peer in the directory is one of those who may be.
+func (f *fabric) mayBeMet(p samehost.Peer) bool {
+	if allow := policy(f.allow); allow != nil && allow(p) || allow == nil && p.SameUser() {
+		return true
+	}
+	return slices.ContainsFunc(f.users, p.IsUser)
 }
 
 func cause(first, err error) error {
@@ -129,7 +158,7 @@ func (r *route) pairWith(qp *verbs.QP, local, peer handshake.Endpoint) error {
 	with := r.sock.Peer()
 	p.PairBy(true, func(<-chan struct{}) (*samehost.Conn, error) {
 		same := func(p samehost.Peer) bool { return p == with }
-		c, err := r.dir.Dial(unix.SOCK_SEQPACKET, same, os.Geteuid(), entriesFor(r.remote)...)
+		c, err := r.dir.Dial(unix.SOCK_SEQPACKET, same, r.user, entriesFor(r.remote)...)
 		if err != nil {
 			return nil, err
 		}

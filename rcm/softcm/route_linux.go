@@ -44,6 +44,11 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	}
 	names := namesFor(target)
 	sock, err := dial(names[:], f.allow)
+	if (errors.Is(err, rcm.ErrNoListener) || errors.Is(err, rcm.ErrPeerDenied)) && len(f.users) > 0 && mayMeet(target.Addr()) {
+		if dir := f.directory(); dir != nil {
+			return f.meet(dir, target)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +80,7 @@ type route struct {
 	remote netip.AddrPort
 	sock   *socket
 	dir    *samehost.Directory // where the listener was met; nil: in this network namespace
+	user   int                 // in whose directory
 	used   atomic.Bool         // Connect or Close has taken sock
 }
 

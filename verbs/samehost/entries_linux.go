@@ -29,8 +29,9 @@ import (
 
 // entries are what stands in a user's directory for a listener.
 type entries struct {
-	dir *os.File // the user's directory
-	raw func(func(fd uintptr)) error
+	dir  *os.File // the user's directory
+	raw  func(func(fd uintptr)) error
+	mode uint32
 
 	mu     sync.Mutex
 	first  string   // that the socket was bound to; "" once removed; guarded by mu
@@ -48,13 +49,13 @@ const (
 var sweepAge = time.Minute
 
 // Listen makes a socket in the directory that has no name yet, see [Listener.SetNames].
-// Processes of other users cannot connect to it.
+// Processes of other users cannot connect to it, unless cfg.Others is set.
 func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
 	root, err := d.open()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := ownDirectory(root)
+	dir, err := ownDirectory(root, cfg.Others)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,10 @@ func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
 		dir.Close()
 		return nil, err
 	}
-	e := &entries{dir: dir, raw: conn.Control}
+	e := &entries{dir: dir, raw: conn.Control, mode: 0o600}
+	if cfg.Others {
+		e.mode = 0o666
+	}
 	l, err := listen(cfg, e.bind)
 	if err != nil {
 		e.remove()
@@ -75,7 +79,7 @@ func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
 }
 
 // ownDirectory opens our user's directory, and makes it if there is none.
-func ownDirectory(root *os.File) (*os.File, error) {
+func ownDirectory(root *os.File, others bool) (*os.File, error) {
 	name := strconv.Itoa(os.Geteuid())
 	raw, err := root.SyscallConn()
 	if err != nil {
@@ -94,8 +98,8 @@ func ownDirectory(root *os.File) (*os.File, error) {
 			err = &os.PathError{Op: "openat2", Path: root.Name() + "/" + name, Err: err}
 			return
 		}
-		if made {
-			_ = unix.Fchmod(fd, 0o711) // what the umask took away; our own processes can do without
+		if made || others {
+			_ = unix.Fchmod(fd, 0o711) // what the umask took away; if that fails others stay outside
 		}
 	})
 	if err = errors.Join(controlErr, err); err != nil {
@@ -123,7 +127,7 @@ func (e *entries) bind(socket int) error {
 		return err
 	}
 	first := "." + hex.EncodeToString(random[:])
-	if err := unix.Fchmod(socket, 0o600); err != nil { // bind gives its mode to the name
+	if err := unix.Fchmod(socket, e.mode); err != nil { // bind gives its mode to the name
 		return err
 	}
 	var err error
@@ -132,6 +136,11 @@ func (e *entries) bind(socket int) error {
 			return
 		}
 		e.first = first
+		if e.mode != 0o600 { // of which the umask takes nothing that matters
+			if err = unix.Fchmodat(int(dir), first, e.mode, 0); err != nil {
+				return
+			}
+		}
 		var st unix.Stat_t
 		err = unix.Fstatat(int(dir), first, &st, unix.AT_SYMLINK_NOFOLLOW)
 		e.ino = st.Ino

@@ -16,6 +16,7 @@ type ListenConfig struct {
 	Type    int    // unix.SOCK_SEQPACKET or unix.SOCK_STREAM
 	Name    string // abstract: "@..."
 	Backlog int    // of the kernel
+	Others  bool   // in a Directory: processes of other users can connect too
 	// Admit says whether a peer may connect; nil means those of our user. It is
 	// called by Accept, so it must not wait.
 	Admit func(Peer) bool

@@ -24,15 +24,22 @@ type Peer struct {
 // SameUser reports whether the peer is certainly of our effective user.
 func (p Peer) SameUser() bool { return p.UID == uint32(os.Geteuid()) && CheckUser() == nil }
 
+// IsUser reports whether the peer is certainly of a user of our user namespace.
+func (p Peer) IsUser(uid uint32) bool {
+	return p.UID == uid && (uid == uint32(os.Geteuid()) || checkUser(int(uid)) == nil) && CheckUser() == nil
+}
+
 // ErrUnknownUser is a process that runs as a user who looks like others.
 var ErrUnknownUser = errors.New("the kernel does not tell this user from others in this user namespace")
 
 // CheckUser returns nil if SO_PEERCRED tells our effective user from all others, and
 // otherwise an error that wraps ErrUnknownUser. It asks the kernel each time: users
 // change, and so does the overflow user.
-func CheckUser() error {
+func CheckUser() error { return checkUser(os.Geteuid()) }
+
+func checkUser(uid int) error {
 	overflow, err := overflowUser()
-	if err == nil && overflow != os.Geteuid() {
+	if err == nil && overflow != uid {
 		return nil
 	}
 	// A user namespace with a number for everybody has no use for the overflow user.

@@ -4,10 +4,12 @@ package settings
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
@@ -25,6 +27,7 @@ var Environment = sync.OnceValues(func() (fallback.Policy, error) {
 // environment.
 type Wishes struct {
 	Transport, Profile, Device, Dir string
+	Users                           []uint32
 	Limits                          Limits
 	Logger                          *slog.Logger
 }
@@ -37,6 +40,7 @@ type Settings struct {
 	Transport fallback.Transport
 	Device    fallback.Device // the only one to use
 	Dir       string          // where processes of other network namespaces are met; "" for nowhere
+	Users     string          // four bytes for each, so that Settings can be compared
 	Session   Session
 	Log       *slog.Logger // never nil
 }
@@ -65,6 +69,23 @@ var (
 
 // DefaultDir is where processes of other network namespaces are met if nobody says where.
 const DefaultDir = "/run/ramjet"
+
+func pack(users []uint32) string {
+	var b []byte
+	for _, uid := range slices.Sorted(slices.Values(users)) {
+		b = binary.NativeEndian.AppendUint32(b, uid)
+	}
+	return string(b)
+}
+
+// UserList returns Users as a list.
+func (s *Settings) UserList() []uint32 {
+	var list []uint32
+	for b := []byte(s.Users); len(b) > 0; b = b[4:] {
+		list = append(list, binary.NativeEndian.Uint32(b))
+	}
+	return list
+}
 
 // Resolve fills in what the environment wishes.
 func Resolve(w Wishes) (Settings, error) {
@@ -98,6 +119,9 @@ func Resolve(w Wishes) (Settings, error) {
 	}
 	if set.Dir = cmp.Or(dir, env.Dir, DefaultDir); set.Dir == fallback.NoDir {
 		set.Dir = ""
+	}
+	if len(w.Users) > 0 {
+		set.Users = pack(w.Users)
 	}
 	if set.Log == nil {
 		set.Log = NoLog
