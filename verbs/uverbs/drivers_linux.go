@@ -23,8 +23,13 @@ var drivers = []knownDriver{
 }
 
 // experimentalVar is the environment variable with the names of the experimental drivers
-// that are to be used, with commas between them.
+// that are to be used, with commas between them; mlx5-blueflame is mlx5 with [mlx5.Driver.BlueFlame].
 const experimentalVar = "RAMJET_EXPERIMENTAL"
+
+// variants are drivers that take the place of one of the same name, if experimentalVar names them.
+var variants = map[string]knownDriver{
+	"mlx5-blueflame": {name: "mlx5", driver: mlx5.Driver{BlueFlame: true}, experimental: true},
+}
 
 type knownDriver struct {
 	name   string
@@ -35,12 +40,19 @@ type knownDriver struct {
 }
 
 func (k knownDriver) isOn() bool {
-	return !k.experimental || slices.Contains(strings.Split(os.Getenv(experimentalVar), ","), k.name)
+	return !k.experimental || slices.ContainsFunc(experimental(), func(name string) bool { return name == k.name || variants[name].name == k.name })
 }
+
+func experimental() []string { return strings.Split(os.Getenv(experimentalVar), ",") }
 
 // driverOf returns the driver for a device.
 func driverOf(entry rdmahost.Device) (driver.Driver, error) {
 	var names []string
+	for _, name := range experimental() {
+		if k, ok := variants[name]; ok && k.name == entry.Driver {
+			return k.driver, nil
+		}
+	}
 	for _, k := range drivers {
 		switch {
 		case k.name == entry.Driver && k.isOn():

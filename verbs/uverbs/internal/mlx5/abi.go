@@ -48,7 +48,10 @@ type contextOut struct {
 
 // Commands of mmap, from bit 8 of the page's number on
 // (enum mlx5_ib_mmap_cmd).
-const mmapNonCached = 3
+const (
+	mmapRegular   = 0 // combines stores where the processor can
+	mmapNonCached = 3
+)
 
 // allocPDOut is struct mlx5_ib_alloc_pd_resp.
 type allocPDOut struct {

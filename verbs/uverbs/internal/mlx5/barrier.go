@@ -3,7 +3,7 @@
 package mlx5
 
 // What the device reads without being asked, and what it is told by, is written
-// by these two functions alone. Both are ordered after all stores before them, as
+// by these functions alone. All are ordered after all stores before them, as
 // the device sees them.
 
 // storeRecord stores a word of a doorbell record. The requests, or the reads
@@ -18,3 +18,15 @@ func storeRecord(record *uint32, value uint32)
 //
 //go:noescape
 func storeDoorbell(register *uint64, value uint64)
+
+// storeCombined is storeDoorbell to a page that combines stores, which it does not leave
+// waiting there.
+//
+//go:noescape
+func storeCombined(register *uint64, value uint64)
+
+// storeBlueFlame copies basic blocks of 64 bytes to a register of a page that combines stores, so that
+// the device gets each of them in one piece, as a rule, and does not leave them waiting there.
+//
+//go:noescape
+func storeBlueFlame(register, wqe *byte, blocks int)

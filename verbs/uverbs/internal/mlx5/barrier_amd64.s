@@ -1,8 +1,7 @@
 #include "textflag.h"
 
 // Stores are seen in the order in which they were made, those to memory that is
-// not cached too (Intel SDM, volume 3, 9.2.2 and 12.3: UC). A page that combines
-// writes would need SFENCE before and after.
+// not cached too (Intel SDM, volume 3, 9.2.2 and 12.3: UC).
 
 // func storeRecord(record *uint32, value uint32)
 TEXT ·storeRecord(SB), NOSPLIT, $0-12
@@ -16,4 +15,38 @@ TEXT ·storeDoorbell(SB), NOSPLIT, $0-16
 	MOVQ register+0(FP), AX
 	MOVQ value+8(FP), BX
 	MOVQ BX, (AX)
+	RET
+
+// Stores to a page that combines writes (WC) may be seen before stores to memory that precede them, and stay in a
+// buffer for long. SFENCE orders them after what is before it, and empties the buffer (Intel SDM, volume 3, 12.3.1).
+
+// func storeCombined(register *uint64, value uint64)
+TEXT ·storeCombined(SB), NOSPLIT, $0-16
+	MOVQ register+0(FP), AX
+	MOVQ value+8(FP), BX
+	SFENCE
+	MOVQ BX, (AX)
+	SFENCE
+	RET
+
+// func storeBlueFlame(register, wqe *byte, blocks int)
+TEXT ·storeBlueFlame(SB), NOSPLIT, $0-24
+	MOVQ register+0(FP), DI
+	MOVQ wqe+8(FP), SI
+	MOVQ blocks+16(FP), CX
+	SFENCE
+loop:
+	MOVOU (SI), X0
+	MOVOU 16(SI), X1
+	MOVOU 32(SI), X2
+	MOVOU 48(SI), X3
+	MOVOU X0, (DI)
+	MOVOU X1, 16(DI)
+	MOVOU X2, 32(DI)
+	MOVOU X3, 48(DI)
+	ADDQ  $64, SI
+	ADDQ  $64, DI
+	DECQ  CX
+	JNZ   loop
+	SFENCE
 	RET

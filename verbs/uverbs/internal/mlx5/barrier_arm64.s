@@ -20,3 +20,30 @@ TEXT ·storeDoorbell(SB), NOSPLIT, $0-16
 	DMB  $3
 	MOVD R1, (R0)
 	RET
+
+// A page that combines writes is Normal memory, not cached: its stores may be merged and wait. DSB ST has all stores
+// before it completed before anything that follows (Arm ARM, B2.3), and so ends the wait. That is the
+// mmio_flush_writes of rdma-core, before and after.
+
+// func storeCombined(register *uint64, value uint64)
+TEXT ·storeCombined(SB), NOSPLIT, $0-16
+	MOVD register+0(FP), R0
+	MOVD value+8(FP), R1
+	DSB  $14
+	MOVD R1, (R0)
+	DSB  $14
+	RET
+
+// func storeBlueFlame(register, wqe *byte, blocks int)
+TEXT ·storeBlueFlame(SB), NOSPLIT, $0-24
+	MOVD register+0(FP), R0
+	MOVD wqe+8(FP), R1
+	MOVD blocks+16(FP), R2
+	DSB  $14
+loop:
+	VLD1.P 64(R1), [V0.B16, V1.B16, V2.B16, V3.B16]
+	VST1.P [V0.B16, V1.B16, V2.B16, V3.B16], 64(R0)
+	SUBS $1, R2
+	BNE  loop
+	DSB  $14
+	RET

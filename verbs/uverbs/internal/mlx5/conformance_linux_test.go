@@ -24,12 +24,14 @@ func TestMain(m *testing.M) {
 // TestConformance runs the conformance test of devices on the model of a ConnectX.
 func TestConformance(t *testing.T) {
 	for name, config := range map[string]modeltest.Config{
-		"InfiniBand": {},
-		"RoCE":       {Device: model.Config{Link: model.Ethernet}},
-		"write":      {Device: model.Config{Link: model.Ethernet}, WriteOnly: true},
-		"hostile":    {Device: model.Config{Link: model.Ethernet}, Hostile: 1},
+		"InfiniBand":         {},
+		"RoCE":               {Device: model.Config{Link: model.Ethernet}},
+		"write":              {Device: model.Config{Link: model.Ethernet}, WriteOnly: true},
+		"hostile, BlueFlame": {Device: model.Config{Link: model.Ethernet}, Hostile: 1, Env: []string{"RAMJET_EXPERIMENTAL=mlx5-blueflame"}},
 	} {
-		config.Env = []string{"RAMJET_EXPERIMENTAL=mlx5"}
+		if config.Env == nil {
+			config.Env = []string{"RAMJET_EXPERIMENTAL=mlx5"}
+		}
 		t.Run(name, func(t *testing.T) {
 			if modeltest.On(t, config) {
 				conformance.Run(t, "mlx5_0")

@@ -10,6 +10,7 @@ package mlx5
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
@@ -18,7 +19,11 @@ import (
 
 // Driver is the driver of ConnectX devices (drivers/infiniband/hw/mlx5 of the
 // kernel, rdma/mlx5-abi.h).
-type Driver struct{}
+type Driver struct {
+	// BlueFlame has a request that is posted alone written to the device's register too, from where the device takes
+	// it without reading it from memory. See blueFlame.
+	BlueFlame bool
+}
 
 // Registers of a page (UAR): the doorbell of CQs, and four bfregs for QPs.
 const (
@@ -40,18 +45,26 @@ type context struct {
 	mem  driver.Memory
 	out  contextOut
 	uars [][]byte // mapped, which are not cached
+	// combining are the same pages, mapped so that stores are combined, and blueFlames their
+	// registers by number. There are none without BlueFlame.
+	combining  [][]byte
+	blueFlames []*blueFlame
 	// largestCQ is how many entries the device has for a CQ, 0 before Describe.
 	largestCQ int
 }
 
 // Open maps the UARs that the kernel has set aside for the context.
-func (Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
+func (d Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
 	c := &context{mem: mem}
 	in := contextIn{totalNumBfregs: bfregs, numLowLatencyBfregs: lowLatency, maxCQEVersion: 1, libCaps: capPages4K}
 	if err := getContext(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&c.out)}); err != nil {
 		return nil, err
 	}
-	if err := c.mapUARs(); err != nil {
+	err := c.mapUARs()
+	if err == nil && d.BlueFlame {
+		err = c.mapBlueFlames()
+	}
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -65,23 +78,43 @@ func (c *context) mapUARs() error {
 		return fmt.Errorf("%w: the device has %d bfregs of %d bytes in UARs of 2^%d, %d of those in one of the machine's",
 			verbs.ErrUnsupported, o.totBfregs, o.bfRegSize, o.logUARSize, o.uarsPerPage)
 	}
+	var err error
+	c.uars, err = c.mapPages(mmapNonCached)
+	return err
+}
+
+// mapPages maps all UARs by a command of mmap.
+func (c *context) mapPages(command uint32) (pages [][]byte, err error) {
 	// Two of the four bfregs of each page count as the context's.
-	for i := range o.totBfregs / 2 {
-		page, err := c.mem.Map(uint64(mmapNonCached<<8|i)*pageSize, pageSize, driver.MayWrite)
+	for i := range c.out.totBfregs / 2 {
+		page, err := c.mem.Map(uint64(command<<8|i)*pageSize, pageSize, driver.MayWrite)
 		if err != nil {
-			return err
+			return pages, err
 		}
-		c.uars = append(c.uars, page)
+		pages = append(pages, page)
+	}
+	return pages, nil
+}
+
+func (c *context) mapBlueFlames() (err error) {
+	if c.combining, err = c.mapPages(mmapRegular); err != nil {
+		return err
+	}
+	size := int(c.out.bfRegSize)
+	for _, page := range c.combining {
+		for i := range bfregsPerUAR {
+			c.blueFlames = append(c.blueFlames, newBlueFlame(page[firstBfreg+i*size:][:size]))
+		}
 	}
 	return nil
 }
 
 // Close unmaps the UARs.
 func (c *context) Close() {
-	for _, page := range c.uars {
+	for _, page := range slices.Concat(c.uars, c.combining) {
 		c.mem.Unmap(page)
 	}
-	c.uars = nil
+	c.uars, c.combining, c.blueFlames = nil, nil, nil
 }
 
 // bfreg is the doorbell of a QP, by the number that the kernel has given it.

@@ -12,7 +12,10 @@ import (
 
 // Driver opens no device here: the barriers that stores to pages of the device need
 // (barrier_amd64.s, barrier_arm64.s) are not written for this processor.
-type Driver struct{}
+type Driver struct {
+	// BlueFlame is an option elsewhere.
+	BlueFlame bool
+}
 
 // Open fails.
 func (Driver) Open(driver.Memory, func(driver.Udata) error) (driver.Context, error) {

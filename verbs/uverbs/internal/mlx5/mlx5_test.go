@@ -37,8 +37,13 @@ func (m *hostMemory) Unmap([]byte) { m.used-- }
 
 func newContext(t testing.TB) (*context, *hostMemory) {
 	t.Helper()
+	return newContextOf(t, Driver{})
+}
+
+func newContextOf(t testing.TB, of Driver) (*context, *hostMemory) {
+	t.Helper()
 	mem := new(hostMemory)
-	d, err := Driver{}.Open(mem, func(u driver.Udata) error {
+	d, err := of.Open(mem, func(u driver.Udata) error {
 		*abi.ViewAt[contextOut](u.Out, 0) = contextOut{
 			bfRegSize: 512, totBfregs: 16, maxSendWQE: 512, maxRecvWQE: 512, maxSendBlocks: 1 << 15, maxRecvWR: 1 << 15,
 			logUARSize: 12, uarsPerPage: 1,
@@ -241,6 +246,48 @@ func TestAddressesWithoutAFlowHavePortsOfTheirOwn(t *testing.T) {
 		ports[port] = true
 	}
 	require.Greater(t, len(ports), 10)
+}
+
+// A request that is posted alone goes to the halves of the register by turns, whole if there is room for it there and
+// it does not go over the end of the queue. Of others the register gets the first eight bytes.
+func TestBlueFlameHasTheWQEsThatAreInTheQueue(t *testing.T) {
+	ctx, mem := newContextOf(t, Driver{BlueFlame: true})
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxInline: 256}})
+	register := ctx.combining[1][firstBfreg+2*512:][:512] // that of bfreg 6
+	whole, overTheEnd := 0, 0
+	for i := range 40 {
+		wrs := make([]verbs.SendWR, 1+i%7/6)
+		for j := range wrs {
+			wrs[j] = verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{bytes.Repeat([]byte{byte(i)}, 11*i%256)}}
+		}
+		for k := range register {
+			register[k] = 0xee
+		}
+		n, _, err := q.PostSend(wrs)
+		require.NoError(t, err)
+		require.Equal(t, len(wrs), n)
+		posted := q.send.posted.Load()
+		require.EqualValues(t, posted&0xffff, bits.ReverseBytes32(q.record[1]), "before the register is written")
+		begin := int(q.send.last&q.send.mask) * blockSize
+		size := int(posted-q.send.last) * blockSize
+		half, other := register[i%2*256:][:256], register[(i+1)%2*256:][:256]
+		written := 8
+		if over := begin+size > len(q.send.mem); n == 1 && !over && size <= 256 {
+			written = size
+			whole++
+		} else if over {
+			overTheEnd++
+		}
+		require.Equal(t, q.send.mem[begin:][:written], half[:written])
+		require.Equal(t, bytes.Repeat([]byte{0xee}, 256-written), half[written:])
+		require.Equal(t, bytes.Repeat([]byte{0xee}, 256), other)
+		q.send.done.Store(posted)
+	}
+	require.Greater(t, whole, 20)
+	require.NotZero(t, overTheEnd)
+	ctx.Close()
+	q.Unmap()
+	require.Zero(t, mem.used)
 }
 
 func TestRequestsGoRoundTheEndOfTheQueue(t *testing.T) {
@@ -701,7 +748,12 @@ func FuzzCompletions(f *testing.F) {
 // BenchmarkPostAndPoll is what a request costs beside the device: its WQE, record and
 // doorbell, and its completion.
 func BenchmarkPostAndPoll(b *testing.B) {
-	ctx, _ := newContext(b)
+	b.Run("doorbell", func(b *testing.B) { benchmarkPostAndPoll(b, Driver{}) })
+	b.Run("BlueFlame", func(b *testing.B) { benchmarkPostAndPoll(b, Driver{BlueFlame: true}) })
+}
+
+func benchmarkPostAndPoll(b *testing.B, of Driver) {
+	ctx, _ := newContextOf(b, of)
 	c := newCQ(b, ctx, 8)
 	q := newQP(b, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: size})
 	wrs := []verbs.SendWR{{Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: sgl(4096), RemoteAddr: 1 << 40, RKey: 7}}

@@ -31,6 +31,7 @@ type qp struct {
 	datagrams  bool
 	record     *[2]uint32
 	bfreg      *uint64
+	blueFlame  *blueFlame // nil: bfreg alone
 	send       sendQueue
 	recv       recvQueue
 	srq        *srq // nil: it has recv
@@ -77,6 +78,9 @@ func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Udata) (drive
 	if err == nil {
 		q.number = made.Num
 		q.bfreg, err = c.bfreg(out.bfregIndex)
+	}
+	if err == nil && c.blueFlames != nil {
+		q.blueFlame = c.blueFlames[out.bfregIndex]
 	}
 	if err != nil {
 		q.Unmap()
@@ -127,7 +131,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	}
 	if n > 0 {
 		s.posted.Store(at)
-		q.Ring()
+		q.ring(at, n == 1)
 	}
 	return n, false, err
 }
@@ -135,12 +139,26 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 // Ring tells the device of what is posted.
 func (q *qp) Ring() {
 	s := &q.send
-	posted := s.posted.Load()
-	if posted == s.done.Load() {
-		return
+	if posted := s.posted.Load(); posted != s.done.Load() {
+		q.ring(posted, false)
 	}
+}
+
+// ring is for blocks posted so far. alone says that the last request was posted by itself: BlueFlame has only
+// such ones, as those before it would have to be read from memory first.
+func (q *qp) ring(posted uint32, alone bool) {
+	s := &q.send
+	begin := int(s.last&s.mask) * blockSize
+	end := begin + int(posted-s.last)*blockSize
 	storeRecord(&q.record[1], bits.ReverseBytes32(posted&0xffff))
-	storeDoorbell(q.bfreg, *abi.ViewAt[uint64](s.mem, int(s.last&s.mask)*blockSize))
+	switch {
+	case q.blueFlame == nil:
+		storeDoorbell(q.bfreg, *abi.ViewAt[uint64](s.mem, begin))
+	case alone && end <= len(s.mem):
+		q.blueFlame.write(s.mem[begin:end])
+	default:
+		q.blueFlame.ring(*abi.ViewAt[uint64](s.mem, begin))
+	}
 }
 
 // maxMessage is what a port takes (log_max_msg of the device).
