@@ -4,6 +4,7 @@ package verbs
 type AH struct {
 	pd  *PD
 	drv AHDriver
+	av  AddressVector
 }
 
 // CreateAH makes an address handle. The error wraps ErrUnsupported on a
@@ -21,7 +22,7 @@ func (pd *PD) CreateAH(av AddressVector) (*AH, error) {
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	return &AH{pd: pd, drv: drv}, nil
+	return &AH{pd: pd, drv: drv, av: av}, nil
 }
 
 // Driver returns the provider's object.

@@ -73,6 +73,26 @@ type Tracer struct {
 	PostSend   func(qpn uint32, wr *SendWR)
 	PostRecv   func(qpn uint32, wr *RecvWR) // qpn is 0 for an SRQ
 	Completion func(wc *WC)
+
+	packets *packetTracer
+}
+
+func (t *Tracer) postedSends(qp *QP, wrs []SendWR) {
+	for i := range wrs {
+		if t.PostSend != nil {
+			t.PostSend(qp.num, &wrs[i])
+		}
+		if t.packets != nil {
+			t.packets.post(qp, &wrs[i])
+		}
+	}
+}
+
+// moved is called when the attributes of a QP have changed, or it has ended.
+func (t *Tracer) moved(qp *QP) {
+	if t != nil && t.packets != nil {
+		t.packets.moved(qp)
+	}
 }
 
 func (t *Tracer) postedRecvs(qpn uint32, wrs []RecvWR) {

@@ -115,10 +115,8 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 		return 0, err
 	}
 	n, postErr := qp.drv.PostSend(wrs)
-	if t := qp.pd.ctx.trace.Load(); t != nil && t.PostSend != nil {
-		for i := range wrs[:n] {
-			t.PostSend(qp.num, &wrs[i])
-		}
+	if t := qp.pd.ctx.trace.Load(); t != nil {
+		t.postedSends(qp, wrs[:n])
 	}
 	if postErr != nil {
 		return n, postErr
@@ -252,6 +250,7 @@ func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	}
 	if err == nil {
 		err = qp.drv.Modify(&attr, mask)
+		qp.pd.ctx.trace.Load().moved(qp)
 	}
 	return qp.pd.ctx.wrap("modify QP", err)
 }
@@ -304,4 +303,7 @@ func (qp *QP) multicast(op string, gid GID, do func(MulticastDriver) error) erro
 }
 
 // Close destroys the QP. Completions that were not polled are discarded.
-func (qp *QP) Close() error { return qp.pd.ctx.ended("destroy QP", qp.drv.Destroy()) }
+func (qp *QP) Close() error {
+	defer qp.pd.ctx.trace.Load().moved(qp)
+	return qp.pd.ctx.ended("destroy QP", qp.drv.Destroy())
+}

@@ -1,0 +1,101 @@
+package verbs_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// TestWiresharkReadsThePackets posts requests of each kind, and has tshark say what the
+// packets are.
+func TestWiresharkReadsThePackets(t *testing.T) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		if os.Getenv("RAMJET_TEST_ALL") != "" {
+			t.Fatal("RAMJET_TEST_ALL allows nothing to be left out:", err)
+		}
+		t.Skip("tshark is not here:", err)
+	}
+	b := newBench(t)
+	qp, peer := b.connected(t)
+	const all = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+	mr, err := b.pd.AllocMR(1<<20, all, verbs.MROptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mr.Close()) })
+	var file bytes.Buffer
+	b.dev.SetTracer(verbs.NewPacketTracer(&file))
+	_, err = peer.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{mr.SGE(0, 100)}}, {}, {}})
+	require.NoError(t, err)
+
+	at, key := mr.Addr()+4096, mr.RKey()
+	for _, wr := range []verbs.SendWR{
+		{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{[]byte("hello")}},
+		{Opcode: verbs.OpWrite, SGL: []verbs.SGE{mr.SGE(0, 10_000)}, RemoteAddr: at, RKey: key},
+		{Opcode: verbs.OpWriteWithImm, Imm: 0x01020304, RemoteAddr: at, RKey: key},
+		{Opcode: verbs.OpRead, SGL: []verbs.SGE{mr.SGE(0, 9000)}, RemoteAddr: at, RKey: key},
+		{Opcode: verbs.OpCompareSwap, SGL: []verbs.SGE{mr.SGE(0, 8)}, RemoteAddr: at, RKey: key, CompareAdd: 5, Swap: 6},
+		{Opcode: verbs.OpSendWithImm, Imm: 7},
+	} {
+		wr.Flags |= verbs.SendSignaled
+		n, err := qp.PostSend([]verbs.SendWR{wr})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
+	b.poll(t, 9)
+	ud := datagramQP(t, b)
+	gids, err := b.dev.QueryGIDs(1)
+	require.NoError(t, err)
+	ah, err := b.pd.CreateAH(verbs.AddressVector{DGID: gids[0].GID, IsGlobal: true, Port: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ah.Close()) })
+	_, err = ud.PostSend([]verbs.SendWR{{
+		Opcode: verbs.OpSend, SGL: []verbs.SGE{mr.SGE(0, 64)}, Datagram: &verbs.Datagram{AH: ah, QPN: 0x1234, QKey: 9},
+	}})
+	require.NoError(t, err)
+	b.dev.SetTracer(nil)
+
+	name := filepath.Join(t.TempDir(), "packets.pcapng")
+	require.NoError(t, os.WriteFile(name, file.Bytes(), 0o600))
+	command := exec.CommandContext(t.Context(), tshark, "-n", "-r", name, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f")
+	for _, field := range []string{"frame.len", "udp.dstport", "infiniband.bth.opcode", "infiniband.bth.padcnt",
+		"infiniband.bth.psn", "infiniband.reth.dmalen", "infiniband.immdt", "infiniband.atomiceth.cmpdt", "infiniband.deth.q_key"} {
+		command.Args = append(command.Args, "-e", field)
+	}
+	command.Env = append(os.Environ(), "HOME="+t.TempDir()) // and not what the user has set
+	out, err := command.Output()
+	require.NoError(t, err)
+	// IP and UDP have 48 bytes, the BTH 12, the ICRC 4.
+	require.Equal(t, strings.Join([]string{
+		"72|4791|4|3|0||||",                       // SEND only
+		"4176|4791|6|0|1|10000|||",                // WRITE first
+		"4160|4791|7|0|2||||",                     // middle
+		"1872|4791|8|0|3||||",                     // last
+		"84|4791|11|0|4|0|01020304||",             // WRITE only with immediate
+		"80|4791|12|0|5|9000|||",                  // READ, which is answered by three
+		"92|4791|19|0|8|||5|",                     // CMP_AND_SWP
+		"68|4791|5|0|9||00000007||",               // SEND only with immediate
+		"136|4791|100|0|77||||0x0000000000000009", // SEND only of a UD QP
+	}, "\n")+"\n", string(out))
+}
+
+// datagramQP makes a UD QP in RTS.
+func datagramQP(t *testing.T, b *bench) *verbs.QP {
+	t.Helper()
+	attr := b.attr()
+	attr.Type = verbs.QPTypeUD
+	qp, err := b.pd.CreateQP(attr)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, qp.Close()) })
+	require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1},
+		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrQKey))
+	require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateRTR}, verbs.QPAttrState))
+	require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, SQPSN: 77}, verbs.QPAttrState|verbs.QPAttrSQPSN))
+	return qp
+}
