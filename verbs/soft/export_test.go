@@ -121,6 +121,14 @@ func RefuseCall(t testing.TB, n int64, err error) (asked func() (calls int64, fa
 	}
 }
 
+// GiveUpSoon makes QPs give up a peer that does not answer after the shortest time. No QP may
+// be there yet.
+func GiveUpSoon(t testing.TB) {
+	usual := maxRetryBudget
+	maxRetryBudget = minRetryBudget
+	t.Cleanup(func() { maxRetryBudget = usual })
+}
+
 // LockedAtUnmap counts how often a mapping is taken back by somebody who has the
 // send lock of a QP.
 func LockedAtUnmap(t testing.TB, v *verbs.QP) (count func() int64) {

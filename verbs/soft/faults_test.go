@@ -180,6 +180,7 @@ func TestEveryFailedCallIsACleanError(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d/%d", name, at, errno), func(t *testing.T) {
 					soft.CheckLeaks(t)
 					soft.PairAsStrangers(t)
+					soft.GiveUpSoon(t)
 					f := &soft.Faults{}
 					*call(f) = soft.FailCall{At: at, Err: errno}
 					if err := transferOnce(t, f); err != nil {

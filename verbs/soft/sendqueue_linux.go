@@ -201,10 +201,9 @@ func (q *qp) waitForPeer() bool {
 
 // The peer answers in its own time, not in that of a NIC: the retry time is
 // held between these.
-const (
-	minRetryBudget = 500 * time.Millisecond
-	maxRetryBudget = 5 * time.Second
-)
+const minRetryBudget = 500 * time.Millisecond
+
+var maxRetryBudget = 5 * time.Second // a variable for tests, in which peers are made unable to answer
 
 // retryBudget is how long the peer may keep silent, 0: for ever. It is the most for a
 // peer that is paired, whose death the kernel would tell: its process does not run, and
