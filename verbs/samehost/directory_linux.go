@@ -1,7 +1,6 @@
 package samehost
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,7 +28,7 @@ import (
 // stranger's.
 //
 // A Directory is looked at again each half second, on a goroutine of its own, for which
-// nobody waits longer than [openTime].
+// nobody waits longer than a second, and no more than once while it does not return.
 type Directory struct {
 	path string
 
@@ -42,9 +41,9 @@ type Directory struct {
 }
 
 const (
-	rootTime    = 500 * time.Millisecond // how long an open directory is kept
-	missingTime = 5 * time.Second        // how long it is not looked for if there is none
-	openTime    = 100 * time.Millisecond
+	rootTime  = 500 * time.Millisecond // how long an open directory is kept
+	unfitTime = 5 * time.Second        // how long one that cannot be used is not looked at
+	openTime  = time.Second            // a busy machine may need it to run a goroutine
 )
 
 var directories sync.Map // of *Directory, by path
@@ -94,8 +93,8 @@ func (d *Directory) open() (*os.File, error) {
 func (d *Directory) lookAgain() {
 	root, err := openRoot(d.path)
 	keep := rootTime
-	if errors.Is(err, unix.ENOENT) {
-		keep = missingTime
+	if err != nil {
+		keep = unfitTime
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
