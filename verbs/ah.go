@@ -18,7 +18,7 @@ func (pd *PD) CreateAH(av AddressVector) (*AH, error) {
 	if err := checkAttrValues(&QPAttr{AV: av, Port: av.Port}, QPAttrAV|QPAttrPort, &pd.ctx.attr); err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	drv, err := d.CreateAH(&av)
+	drv, err := charged(pd.ctx, func() (AHDriver, error) { return d.CreateAH(&av) })
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}

@@ -17,6 +17,10 @@ type Context struct {
 
 	mu  sync.Mutex
 	mrs map[*MR]struct{} // open MRs, guarded by mu; nil once the context is closed
+	// objects are those that are open, guarded by mu. pool is charged with them and the
+	// context, nil if there is none.
+	objects int
+	pool    *Pool
 	// cqs and srqs name what events are about, guarded by mu.
 	cqs  map[CQDriver]*CQ
 	srqs map[SRQDriver]*SRQ
@@ -109,6 +113,10 @@ func (c *Context) Close() error {
 			unpin(mr.length)
 		}
 		c.mrs = nil
+		if c.pool != nil {
+			c.pool.release(Usage{Handles: 1, Objects: c.objects})
+		}
+		c.objects = 0
 	})
 	return c.err
 }
@@ -138,6 +146,9 @@ func (c *Context) drop(mr *MR) bool {
 func (c *Context) ended(op string, err error) error {
 	if errors.Is(err, ErrClosed) {
 		return nil
+	}
+	if !errors.Is(err, ErrBusy) {
+		c.discharge()
 	}
 	return c.wrap(op, err)
 }

@@ -16,7 +16,7 @@ type CompChannel struct {
 
 // CreateCompChannel makes a completion channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
-	drv, err := c.drv.CreateCompChannel()
+	drv, err := charged(c, c.drv.CreateCompChannel)
 	if err != nil {
 		return nil, c.wrap("create completion channel", err)
 	}
@@ -77,7 +77,7 @@ func (c *Context) CreateCQ(attr CQAttr, ch *CompChannel) (*CQ, error) {
 		}
 		chDrv = ch.drv
 	}
-	drv, err := c.drv.CreateCQ(&attr, chDrv)
+	drv, err := charged(c, func() (CQDriver, error) { return c.drv.CreateCQ(&attr, chDrv) })
 	if err != nil {
 		return nil, c.wrap(op, err)
 	}

@@ -25,6 +25,8 @@ var (
 	ErrNoDevice = errors.New("verbs: no such device")
 	// ErrPinLimit: the process's cap on pinned bytes would be exceeded.
 	ErrPinLimit = errors.New("verbs: cap on pinned memory reached")
+	// ErrPoolLimit: a limit of the Pool would be exceeded.
+	ErrPoolLimit = errors.New("verbs: limit of the pool reached")
 )
 
 // Error is what failed on which device. It wraps the cause.

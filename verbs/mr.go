@@ -54,7 +54,7 @@ type PD struct {
 
 // AllocPD makes a protection domain.
 func (c *Context) AllocPD() (*PD, error) {
-	drv, err := c.drv.AllocPD()
+	drv, err := charged(c, c.drv.AllocPD)
 	if err != nil {
 		return nil, c.wrap("allocate PD", err)
 	}
@@ -106,7 +106,7 @@ func (pd *PD) newMR(op string, length int, access Access, make func() (MRDriver,
 	if err := pin(int64(length)); err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	drv, err := make()
+	drv, err := charged(pd.ctx, make)
 	if err != nil {
 		unpin(int64(length))
 		return nil, pd.ctx.wrap(op, err)
@@ -159,7 +159,7 @@ func (pd *PD) RegisterDMABuf(fd int, offset uint64, length int, iova uint64, acc
 	if err := checkMR(length, access, &pd.ctx.attr); err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	drv, err := d.RegisterDMABuf(fd, offset, length, iova, access)
+	drv, err := charged(pd.ctx, func() (MRDriver, error) { return d.RegisterDMABuf(fd, offset, length, iova, access) })
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}

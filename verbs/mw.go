@@ -33,7 +33,7 @@ func (pd *PD) AllocMW(typ MWType) (*MW, error) {
 	if typ != MWType1 && typ != MWType2 {
 		return nil, pd.ctx.wrap(op, fmt.Errorf("%w: memory window of type %d", ErrInvalid, typ))
 	}
-	drv, err := d.AllocMW(typ)
+	drv, err := charged(pd.ctx, func() (MWDriver, error) { return d.AllocMW(typ) })
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}

@@ -55,7 +55,9 @@ func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	if attr.SRQ != nil {
 		srq = attr.SRQ.drv
 	}
-	drv, err := pd.drv.CreateQP(&attr, attr.SendCQ.drv, attr.RecvCQ.drv, srq)
+	drv, err := charged(pd.ctx, func() (QPDriver, error) {
+		return pd.drv.CreateQP(&attr, attr.SendCQ.drv, attr.RecvCQ.drv, srq)
+	})
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}

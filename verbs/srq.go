@@ -41,7 +41,7 @@ func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 		return nil, pd.ctx.wrap(op, fmt.Errorf("%w: %d work requests of %d SGEs, the device allows %d of %d",
 			ErrInvalid, attr.MaxWR, attr.MaxSGE, dev.MaxSRQWR, dev.MaxSRQSGE))
 	}
-	drv, err := pd.drv.CreateSRQ(&attr)
+	drv, err := charged(pd.ctx, func() (SRQDriver, error) { return pd.drv.CreateSRQ(&attr) })
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
