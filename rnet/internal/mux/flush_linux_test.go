@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
@@ -23,18 +24,18 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 			c, a := open(t, dialed, accepted)
 			busy, unread := open(t, dialed, accepted)
 			goOn := stopPolling(t, accepted.Mux)
-			awaitBusy := start(t, func() {
+			awaitBusy := hang.Start(t, func() {
 				_, err := busy.Write(make([]byte, 2*link.MinRing))
 				assert.NoError(t, err)
 			})
-			eventually(t, "the ring is full", func() bool { return !busy.send.wait.Idle() })
+			hang.Eventually(t, "the ring is full", func() bool { return !busy.send.wait.Idle() })
 			begun, closed := time.Now(), make(chan struct{})
-			awaitClose := start(t, func() {
+			awaitClose := hang.Start(t, func() {
 				defer close(closed)
 				assert.NoError(t, c.Close(unlimited))
 			})
 			early := false
-			eventually(t, "Close waits or returns", func() bool {
+			hang.Eventually(t, "Close waits or returns", func() bool {
 				select {
 				case <-closed:
 					early = true

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -70,6 +71,6 @@ func TestWritersThatGiveUpLetTheOthersThrough(t *testing.T) {
 			ends[i/2%len(ends)](c, s)
 		})
 	}
-	start(t, work.Wait)()
+	hang.Start(t, work.Wait)()
 	nobodyIsAwake(t, dialed.Mux)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
@@ -71,7 +72,7 @@ func (k *sink) Ended(err error) { k.ended = append(k.ended, err); k.stream.Close
 // until polls until f says so.
 func (l *handLoop) until(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	eventually(t, what, func() bool {
+	hang.Eventually(t, what, func() bool {
 		l.poller.Poll()
 		return f()
 	})
@@ -115,7 +116,7 @@ func TestALoopThatDozesIsWokenByRouse(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	end := time.Now().Add(patience)
+	end := time.Now().Add(hang.Time)
 	require.True(t, l.poller.Doze(end))
 	over.Store(true)
 	<-roused
@@ -323,7 +324,7 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 		}
 		return all
 	})
-	start(t, readers.Wait)()
+	hang.Start(t, readers.Wait)()
 	l.until(t, "the peers' resets are told", func() bool {
 		for i, k := range l.sinks {
 			if gone[i] && fate(k) == isReset && len(k.ended) == 0 {
@@ -376,7 +377,7 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 		l.goOn(k)
 	}
 	l.until(t, "everything is sent", func() bool { return !slices.ContainsFunc(written, func(n int) bool { return n < messages*size }) })
-	start(t, readers.Wait)()
+	hang.Start(t, readers.Wait)()
 	nobodyIsAwake(t, m)
 	require.NotZero(t, m.stats.creditStalls.Load())
 	require.Less(t, m.link.Mark().Requests-before, uint64(streams*messages*3/4))

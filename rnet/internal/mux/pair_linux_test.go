@@ -7,22 +7,19 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
-
-// patience bounds what a test waits for.
-const patience = 20 * time.Second
 
 // carrier says over what two muxes are connected, and what they have.
 type carrier struct {
@@ -112,7 +109,7 @@ func (k carrier) pair(t testing.TB) (dialed, accepted *end) {
 	ln, err := fabric.Listen(at, rcm.ListenConfig{})
 	require.NoError(t, err)
 	defer ln.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hang.Time)
 	defer cancel()
 	var acceptErr error
 	var work sync.WaitGroup
@@ -143,7 +140,7 @@ func (k carrier) pair(t testing.TB) (dialed, accepted *end) {
 		dialed.Fail(net.ErrClosed)
 		accepted.Fail(net.ErrClosed)
 		for _, e := range []*end{dialed, accepted} {
-			start(t, func() { <-e.gone })() // ended by the engine
+			hang.Start(t, func() { <-e.gone })() // ended by the engine
 		}
 	})
 	return dialed, accepted
@@ -154,42 +151,13 @@ func open(t testing.TB, dialed, accepted *end) (c, s *Stream) {
 	t.Helper()
 	c, err := dialed.Open()
 	require.NoError(t, err)
-	start(t, func() { s = <-accepted.opened })() // ended by OPEN
+	hang.Start(t, func() { s = <-accepted.opened })() // ended by OPEN
 	return c, s
 }
 
 func overEach(t *testing.T, devices []string, f func(t *testing.T, device string)) {
 	for _, device := range devices {
 		t.Run(fmt.Sprint("over ", device), func(t *testing.T) { f(t, device) })
-	}
-}
-
-// start runs f and returns a function that waits for its end, and fails t if it hangs.
-func start(t testing.TB, f func()) (await func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	return func() {
-		t.Helper()
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		select {
-		case <-done:
-		case <-timer.C:
-			buf := make([]byte, 1<<20)
-			t.Fatalf("hung\n%s", buf[:runtime.Stack(buf, true)])
-		}
-	}
-}
-
-// eventually waits until ok is true.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(100 * time.Microsecond) {
-		require.True(t, time.Now().Before(end), "never: %s", what)
 	}
 }
 
@@ -207,7 +175,7 @@ func patternOf(id uint32, at, n int) []byte {
 // stopPolling keeps a mux from taking in what arrives. What it returns ends that.
 func stopPolling(t testing.TB, m *Mux) (goOn func()) {
 	stopped, end := make(chan struct{}), make(chan struct{})
-	await := start(t, func() {
+	await := hang.Start(t, func() {
 		for !m.pollLock.Do(func() { // somebody else may have the lock
 			close(stopped)
 			<-end // ended by goOn

@@ -4,6 +4,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +29,7 @@ func TestSessionWindowIsGivenBack(t *testing.T) {
 			keep, kept := open(t, dialed, accepted)
 			for range 20 { // many times the session window
 				c, s := open(t, dialed, accepted)
-				sent := start(t, func() {
+				sent := hang.Start(t, func() {
 					c.Write(make([]byte, 20<<10))
 					c.CloseWrite()
 				})
@@ -37,11 +38,11 @@ func TestSessionWindowIsGivenBack(t *testing.T) {
 				c.Close(unlimited)
 				s.Close(unlimited)
 			}
-			sent := start(t, func() { assert.NoError(t, writeAll(keep, 1<<20)) })
+			sent := hang.Start(t, func() { assert.NoError(t, writeAll(keep, 1<<20)) })
 			require.NoError(t, readAll(kept, 1<<20))
 			sent()
 			var counted, freed uint64
-			eventually(t, "nobody polls", func() bool {
+			hang.Eventually(t, "nobody polls", func() bool {
 				return accepted.pollLock.Do(func() { counted, freed = accepted.counted, accepted.freed.Load()+accepted.freedAtOnce })
 			})
 			require.Equal(t, counted, freed)
