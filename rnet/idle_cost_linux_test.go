@@ -37,8 +37,11 @@ func costOf(t testing.TB, pid int) (c cost) {
 	return c
 }
 
-// maxIdleSession is what an idle session may take of both sides together.
-const maxIdleSession = 240 << 10
+// What an idle session may take: of memory both sides together, of descriptors each.
+const (
+	maxIdleSession     = 240 << 10
+	maxIdleDescriptors = 5
+)
 
 func TestIdleSessionCostsLittle(t *testing.T) {
 	if raceEnabled {
@@ -70,6 +73,7 @@ func TestIdleSessionCostsLittle(t *testing.T) {
 		bytes, fds := after.bytes-before[i].bytes, after.descriptors-before[i].descriptors
 		t.Logf("side %d: %d KiB and %.1f descriptors for a session", i, bytes/sessions>>10, float64(fds)/sessions)
 		both += bytes
+		require.LessOrEqual(t, fds, maxIdleDescriptors*sessions)
 	}
 	require.Less(t, both/sessions, maxIdleSession)
 }

@@ -44,6 +44,10 @@ type MROptions struct {
 	// Sparse lets the memory come on use, as far as the device allows: for what
 	// may never be used as a whole. The bytes count as pinned all the same.
 	Sparse bool
+	// OnePeer says that the peer of one QP alone will use the rkey, and no window will
+	// be bound: others may be refused. The software HCA keeps a descriptor of the process
+	// for all other memory that peers may reach.
+	OnePeer bool
 }
 
 // PD is a protection domain: QPs and MRs work together only within one.

@@ -38,6 +38,7 @@ type region struct {
 	mapping []byte // nil for memory of the caller
 	shared  bool   // the mapping is of fd
 	sealed  bool   // nobody can map fd writable, or write to it
+	onePeer bool   // fd is closed when a peer has it
 	pinner  runtime.Pinner
 	told    keyHolders
 	fd      int // memfd, -1 if only this process can reach it; guarded by told
@@ -123,7 +124,7 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 		unix.Close(fd)
 		return err
 	}
-	r.fd, r.mapping, r.shared = fd, mapping, true
+	r.fd, r.mapping, r.shared, r.onePeer = fd, mapping, true, opt.OnePeer
 	if opt.HugePages {
 		_ = unix.Madvise(mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
 	}

@@ -212,6 +212,10 @@ func (r *region) give(l *socketLink, place uint32) bool {
 	answer := keyAnswer{key: r.key, good: true, access: r.access & remoteRights, place: place, addr: r.addr, length: uint64(len(r.mem))}
 	answer.offset = r.addr - whole.addr
 	l.mustSend(encodeKeyAnswer(answer), fd)
+	if whole.onePeer {
+		closeFDs(whole.fd)
+		whole.fd = -1
+	}
 	return true
 }
 

@@ -86,7 +86,7 @@ func (l *Link) allocRing() error {
 		access |= verbs.AccessRemoteRead // see probing
 	}
 	for {
-		mr, err := allocUpTo(l.pd, l.ringSize, access, verbs.MROptions{Sparse: true})
+		mr, err := allocUpTo(l.pd, l.ringSize, access, verbs.MROptions{Sparse: true, OnePeer: true})
 		if err != nil {
 			return err
 		}
