@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,6 +99,17 @@ func init() {
 					go echoAll(ln) // ends with Close, or the process
 				}
 				fmt.Println("listens:", err)
+			case "serve": // HTTP
+				lc := ListenConfig{Dir: words[2]}
+				ln, err := lc.Listen(context.Background(), "tcp", words[1])
+				if err == nil {
+					go http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // ends with the process
+						fmt.Fprintf(w, "%s comes from %s", r.URL.Path, r.RemoteAddr)
+					}))
+				}
+				fmt.Println("listens:", err)
+			case "get":
+				fmt.Println(get("http://"+words[1]+"/file", Dialer{Dir: words[2], Transport: Soft}))
 			case "close":
 				fmt.Println("closed:", listeners[words[1]].Close())
 			case "dial":
@@ -106,6 +118,19 @@ func init() {
 		}
 		return nil
 	})
+}
+
+// get says what an HTTP server answers over what d dials.
+func get(url string, d Dialer) string {
+	client := http.Client{Transport: &http.Transport{DialContext: d.DialContext}, Timeout: 20 * time.Second}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get(url)
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return fmt.Sprintf("%s %v", text, err)
 }
 
 func users(words []string) (list []uint32) {
@@ -166,7 +191,9 @@ func TestContainersMeetInADirectory(t *testing.T) {
 		names, err := filepath.Glob(filepath.Join(dir, "*", "[0-9]*"))
 		require.NoError(t, err)
 		for _, name := range names {
-			list = append(list, filepath.Base(name))
+			if !strings.Contains(name, ":7004") { // which stays
+				list = append(list, filepath.Base(name))
+			}
 		}
 		return list
 	}
@@ -183,6 +210,19 @@ func TestContainersMeetInADirectory(t *testing.T) {
 			require.Contains(t, client.Say(t, "dial", server.at(7001), dir), "connection refused")
 		})
 	}
+	t.Run("HTTP, and the peer's address", func(t *testing.T) {
+		require.Equal(t, "listens: <nil>", server.Say(t, "serve", ":7004", dir))
+		for range 3 {
+			require.Regexp(t, `^/file comes from 10\.99\.0\.2:\d+ <nil>$`, client.Say(t, "get", server.at(7004), dir))
+		}
+	})
+	t.Run("why there is nobody", func(t *testing.T) {
+		require.Contains(t, client.Say(t, "get", server.at(7004), missing), "no such file or directory")
+		unsafe := filepath.Join(dir, "unsafe")
+		require.NoError(t, os.Mkdir(unsafe, 0o700))
+		require.NoError(t, os.Chmod(unsafe, 0o777))
+		require.Contains(t, client.Say(t, "get", server.at(7004), unsafe), "chmod +t")
+	})
 	t.Run("loopback addresses are not there", func(t *testing.T) {
 		require.Equal(t, "listens: <nil>", server.Say(t, "listen", "127.0.0.1:7002", dir))
 		require.Empty(t, entries())

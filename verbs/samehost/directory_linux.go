@@ -28,7 +28,7 @@ import (
 // stranger's.
 //
 // A Directory is looked at again each half second, on a goroutine of its own, for which
-// nobody waits longer than a second, and no more than once while it does not return.
+// nobody waits longer than two seconds, and no more than once while it does not return.
 type Directory struct {
 	path string
 
@@ -43,7 +43,7 @@ type Directory struct {
 const (
 	rootTime  = 500 * time.Millisecond // how long an open directory is kept
 	unfitTime = 5 * time.Second        // how long one that cannot be used is not looked at
-	openTime  = time.Second            // a busy machine may need it to run a goroutine
+	openTime  = 2 * time.Second        // a busy machine may need it to run a goroutine
 )
 
 var directories sync.Map // of *Directory, by path
