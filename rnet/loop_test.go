@@ -146,7 +146,7 @@ func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
 	for range 20 {
 		var over atomic.Bool
 		written := make(chan struct{})
-		go func() { // ended by the end of the Doze
+		go func() { // ended by the end of the Sleep
 			defer close(written)
 			for { // the engine may take the first away
 				time.Sleep(time.Millisecond)
@@ -157,7 +157,7 @@ func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
 			}
 		}()
 		end := time.Now().Add(hang.Time)
-		require.True(t, l.poller.Doze(end))
+		require.True(t, l.poller.Sleep(end))
 		require.True(t, time.Now().Before(end), "it slept on")
 		over.Store(true)
 		<-written
@@ -169,7 +169,7 @@ func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
 func TestALoopWithSeveralSessionsDoesNotDoze(t *testing.T) {
 	l, _ := onHandLoop(t, carrier{name: "soft-dedicated", transport: Soft, dedicated: true}, 2)
 	require.Equal(t, 2, l.poller.Sessions())
-	require.False(t, l.poller.Doze(time.Now().Add(hang.Time)))
+	require.False(t, l.poller.Sleep(time.Now().Add(hang.Time)))
 }
 
 // Streams that a loop has dialed and never attached (they lost a race) wait in

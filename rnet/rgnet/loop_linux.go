@@ -55,9 +55,9 @@ const (
 
 // The values of rest.
 const (
-	awake  uint32 = iota
-	asleep        // in gnet's epoll: wake it by the socket
-	dozing        // on its thread, for the rest of the run at most: rouse the poller
+	awake    uint32 = iota
+	asleep          // in gnet's epoll: wake it by the socket
+	sleeping        // on its thread, for the rest of the run at most: wake the poller
 )
 
 // lookRounds is how many rounds lie between two looks at the clock.
@@ -90,7 +90,7 @@ func (l *eventLoop) run() gnet.Action {
 		switch {
 		case spin && now.After(end):
 			return l.yield()
-		case spin, l.doze(end):
+		case spin, l.sleepOnThread(end):
 		case worked && !time.Now().Before(end):
 			return l.yield() // it may go on like this
 		case l.sleep():
@@ -99,17 +99,17 @@ func (l *eventLoop) run() gnet.Action {
 	}
 }
 
-// doze lets the thread sleep for the rest of the run, or until there is
+// sleepOnThread lets the thread sleep for the rest of the run, or until there is
 // something to do. gnet waits no longer for that than for a run full of work.
 // It returns false if the loop must sleep elsewhere.
-func (l *eventLoop) doze(end time.Time) bool {
+func (l *eventLoop) sleepOnThread(end time.Time) bool {
 	if l.tcp.Load() > 0 || !time.Now().Before(end) {
 		return false
 	}
-	l.rest.Store(dozing)
-	dozed := l.pending.Load() || l.poller.Doze(end)
+	l.rest.Store(sleeping)
+	slept := l.pending.Load() || l.poller.Sleep(end)
 	l.rest.Store(awake)
-	return dozed
+	return slept
 }
 
 // yield lets gnet work, and comes back after it.
@@ -138,8 +138,8 @@ func (l *eventLoop) Ring() {
 	case rest == awake || !l.rest.CompareAndSwap(rest, awake):
 	case rest == asleep:
 		l.wakeup.wake()
-	case rest == dozing:
-		l.poller.Rouse()
+	case rest == sleeping:
+		l.poller.Wake()
 	}
 }
 

@@ -17,7 +17,7 @@ type spinner struct {
 
 	running bool
 	n       int
-	asked   bool // whether the peers are near
+	asked   bool // whether we looked on which CPUs the peers run
 	now     time.Time
 	check   time.Time
 	end     time.Time
@@ -51,7 +51,7 @@ func (s *spinner) on(p *mux.Poller) (now time.Time, spin bool) {
 		if s.asked || s.now.Before(s.check) {
 			return s.now, true
 		}
-		if s.asked = true; !p.Near() {
+		if s.asked = true; !p.PeersOnOurCPU() {
 			return s.now, true
 		}
 	}

@@ -30,14 +30,14 @@
 //     it lies (Retain).
 //  3. When the batch is done, what nobody keeps is released, receives are posted again,
 //     and the peer is told when a quarter of either has come together.
-//  4. Who is done with a piece frees it. What is kept for long is moved out before it
-//     holds up the rest (Holder.MoveOut).
+//  4. The user frees a kept piece (Free). A piece that is kept for long is moved out
+//     before it holds up the rest (Holder.MoveOut).
 //
 // # Locks
 //
 // The poll lock is the user's: Poll, Collect and Release are called by its owner. The
 // send lock is the user's too, and guards all that is sent: it is given to New, and held
-// by who calls a method of send.go. The link takes it itself to send credit and probes.
+// by callers of the methods of send.go. The link takes it itself to send credit and probes.
 // The receive lock is the link's, and guards the accounts of the receive ring: Frame is
 // called with it held. The order is poll lock, receive lock, send lock, what
 // Holder.MoveOut takes.

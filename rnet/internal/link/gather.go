@@ -2,8 +2,8 @@ package link
 
 import "fmt"
 
-// What is gathered has a place in the peer's ring for certain: it was there
-// when the frame was put in, and who else asks for room sends it first (Room).
+// There is always room in the peer's ring for what is gathered: there was when the frame
+// was put in, and Room sends it before it gives room to anything else.
 
 const (
 	gatherSize    = 4 << 10 // bytes of one message

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// User is who has a link.
+// User takes what a link brings.
 type User interface {
 	// Frame takes a frame that has arrived. It is called in Poll and Collect, with the
 	// receive lock held. payload is memory that the peer may still change. In Poll it is

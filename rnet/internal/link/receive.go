@@ -18,7 +18,7 @@ type receiver struct {
 	usedData int // of these, how many count as slots
 	rxSlots  ring.RecvSlots
 	credit   bool // the batch brought credit
-	lied     bool // the peer broke the protocol: nothing it writes counts any more
+	violated bool // the peer broke the protocol: nothing it writes counts any more
 
 	recvMu   sync.Mutex // the receive lock; it guards these
 	rx       ring.Rx
@@ -71,7 +71,7 @@ func (l *Link) postRecvs(count int) (int, error) {
 // Batch is what a poll brought.
 type Batch struct {
 	Completions int
-	// Credit says that who had no room may have some now, or a mark be reached.
+	// Credit says that there may be room to send again, or that a mark may be reached.
 	Credit bool
 	// Err is why the link cannot go on. What comes after it may be polled all the same.
 	Err error
@@ -186,7 +186,7 @@ func (l *Link) complete(wc *verbs.WC) error {
 			return nil
 		}
 		l.usedData++
-		if l.lied {
+		if l.violated {
 			return nil
 		}
 		var err error
@@ -195,7 +195,7 @@ func (l *Link) complete(wc *verbs.WC) error {
 		} else {
 			err = l.message(wc)
 		}
-		l.lied = err != nil
+		l.violated = err != nil
 		return err
 	case verbs.WCWrite, verbs.WCSend: // only what we asked a completion for
 		l.bounceDone.Add(wc.ID >> 32)
@@ -259,8 +259,7 @@ func (l *Link) takeFrames(rest []byte) (err error) {
 	return nil
 }
 
-// noteCredit stores what the peer gave back. Whether it is a lie is seen by
-// who takes it.
+// noteCredit stores what the peer gave back. takeCredit checks it.
 func (l *Link) noteCredit(released uint64, slots uint16) {
 	if released > l.peerReleased.Load() {
 		l.peerReleased.Store(released)
@@ -298,7 +297,7 @@ func (l *Link) repost() (due bool, err error) {
 	return due, nil
 }
 
-// publish notes what is released, for who sends, and reports whether sendCredit is
+// publish notes what is released, for the sending half, and reports whether sendCredit is
 // worth a call. The receive lock is held.
 func (l *Link) publish() (due bool) {
 	released := l.rx.Released()

@@ -2,7 +2,7 @@ package link
 
 import "github.com/seed-b9b531af/ramjet/ring"
 
-// Holder has a piece of the receive ring that was kept.
+// Holder holds a piece of the receive ring that was kept.
 type Holder interface {
 	// MoveOut copies the piece to other memory, if its holder can do without it now, and
 	// reports whether it did: the piece is free then. It is called with the receive lock

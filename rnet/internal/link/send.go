@@ -113,8 +113,8 @@ func (l *Link) Unused() (messages, bytes int) {
 	return l.txSlots.Avail(), int(l.tx.Size()) - int(l.tx.Sent()-l.tx.Acked())
 }
 
-// takeCredit takes over what Poll has noted. It returns false after a lie, which ends
-// the link.
+// takeCredit takes over what Poll has noted. It returns false if the peer gave back more
+// than it had, which ends the link.
 func (l *Link) takeCredit() bool {
 	if done := l.done.Load(); done != l.completed {
 		l.inQueue -= int(done - l.completed)

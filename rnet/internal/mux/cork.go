@@ -13,7 +13,7 @@ import (
 // with those that had to wait and go now.
 // The link gathers them (link.Gather).
 //
-// A handler that takes long must not keep back what others have written before:
+// A handler that takes long must not delay what others have written before it:
 // corkWatch sends what has waited for one of its periods.
 type cork struct {
 	corks uint64 // how often the cork was begun anew; guarded by txMu

@@ -20,7 +20,7 @@ type deadline struct {
 	fires   time.Duration // when timer fires; 0: it does not run
 }
 
-// half is who waits no longer than a deadline.
+// half is what a deadline wakes.
 type half interface{ wake() }
 
 // farAway stands for all deadlines that nobody will live to see; it can be

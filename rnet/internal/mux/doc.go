@@ -23,8 +23,8 @@
 //	receive_half.go        what has arrived and who waits for it; receive_peek.go, chunk.go
 //	send_half.go           what may be sent and who waits to; send_reserve.go
 //	frame.go               what comes: a poll, and each kind of frame
-//	send_line.go, line.go  what goes: data, and the lines of those who wait to send
-//	control.go, sent.go    what goes besides; who waits until the device has sent something
+//	send_line.go, line.go  what goes: data, and the lines of streams that wait to send
+//	control.go, sent.go    control frames; waiting until the device has sent something
 //	share.go               the window that all streams have together
 //	hello.go, greet.go     before there are streams
 //	table.go, slots.go     streams by id; their slots and addresses
@@ -47,9 +47,9 @@
 //
 // The owner of the poll lock (package wait) takes in what has arrived, for all streams:
 // a goroutine that waits in Read or Write, the engine, or an event loop, which owns the
-// lock of its muxes for good. It never waits for the application. Everything is sent by
-// who has something to send, under the send lock; the owner of the poll lock sends control
-// frames, window updates and resets. The engine, one goroutine for each mux, polls while
+// lock of its muxes for good. It never waits for the application. A goroutine that has
+// something to send posts it itself, under the send lock; the owner of the poll lock sends
+// control frames, window updates and resets. The engine, one goroutine for each mux, polls while
 // nobody else does, keeps the link alive, and frees everything at the end.
 //
 // # What wakes whom
@@ -61,11 +61,11 @@
 //	Write: session window used up      a SESSION_WINDOW frame (shareGranted), in the order of that line
 //	Reserve, Close on a network        the device's completion (wakeDone)
 //	Close that lingers                 the FIN's departure (postEnd); its timer
-//	who waits for a slot               ADDRS, the end of a stream, the end of the mux (table.vacated)
+//	Open: no slot                      ADDRS, the end of a stream, the end of the mux (table.vacated)
 //	an event loop                      Owner.Ring, by the engine, an unblocked stream, a new session
 //
-// Who waits to send stands in a line before it looks whether there is room for the last
-// time; what comes back is noted before the line is looked at: see txBlocked.
+// A writer stands in line before it looks for the last time whether there is room; credit
+// is noted before the line is looked at: see txBlocked.
 //
 // # Locks
 //

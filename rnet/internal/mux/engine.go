@@ -34,7 +34,7 @@ func (m *Mux) initWaiting() {
 // loop, or to whoever waits.
 func (m *Mux) release() {
 	if m.cfg.Poller != nil {
-		m.pollLock.Station()
+		m.pollLock.CallEngine()
 		return
 	}
 	m.pollLock.Start(m.host != nil && m.host.PeerIsLocal())
@@ -43,7 +43,7 @@ func (m *Mux) release() {
 // engine is the session's goroutine: it polls when nobody else does and
 // something arrives, and it ends the session.
 func (m *Mux) engine() {
-	m.pollLock.Run(&wait.Engine{Period: link.KeepAlivePeriod, Tick: m.keepAlive, Elsewhere: m.onLoopEvent})
+	m.pollLock.Run(&wait.Engine{Period: link.KeepAlivePeriod, Tick: m.keepAlive, LoopEvent: m.onLoopEvent})
 	m.leaveLoop()
 	m.pollLock.Close()
 	m.drain()

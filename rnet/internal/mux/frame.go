@@ -35,7 +35,7 @@ var ErrProtocol = link.ErrProtocol
 // arrived counts what has come. The poll lock guards it, but for bytes.
 type arrived struct {
 	sum   uint64        // payload bytes of streams
-	bytes atomic.Uint64 // the same, for who has not the lock
+	bytes atomic.Uint64 // the same, for goroutines without the lock
 }
 
 // poll takes in what has arrived, one batch. The caller owns the poll lock. It returns

@@ -102,24 +102,24 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*St
 	return l, dialed
 }
 
-func TestALoopThatDozesIsWokenByRouse(t *testing.T) {
+func TestWakeEndsTheSleepOfALoop(t *testing.T) {
 	l, _ := onHandLoop(t, overSoft, 1)
 	l.sleeps(t)
 	l.sinks[0].stream.m.warm()
 	l.poller.Poll()
 	var over atomic.Bool
-	roused := make(chan struct{})
-	go func() { // ended by the end of the Doze
-		defer close(roused)
+	woken := make(chan struct{})
+	go func() { // ended by the end of the Sleep
+		defer close(woken)
 		for !over.Load() {
-			l.poller.Rouse()
+			l.poller.Wake()
 			time.Sleep(time.Millisecond)
 		}
 	}()
 	end := time.Now().Add(hang.Time)
-	require.True(t, l.poller.Doze(end))
+	require.True(t, l.poller.Sleep(end))
 	over.Store(true)
-	<-roused
+	<-woken
 	require.True(t, time.Now().Before(end))
 }
 

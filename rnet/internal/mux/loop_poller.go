@@ -12,7 +12,7 @@ import (
 )
 
 // Poller polls the sessions that one event loop serves. Its methods are called from the
-// loop's goroutine, but for Rouse, Sessions and Stats.
+// loop's goroutine, but for Wake, Sessions and Stats.
 //
 // A session is hot, and polled, or cold: armed, and not looked at until
 // something has warmed it. Lost wake-ups: the loop makes a session cold before
@@ -23,13 +23,13 @@ type Poller struct {
 	profile fallback.Profile
 	number  uint64 // among the event loops of the process
 
-	iterations, sleeps, dozes atomic.Uint64 // for statistics
+	iterations, sleeps, threadSleeps atomic.Uint64 // for statistics
 
 	// Of the loop's goroutine.
 	hot []*Mux
 
-	woken  atomic.Bool         // warmed is not empty
-	dozing atomic.Pointer[Mux] // on whose channel the loop's thread sleeps, or is about to
+	woken    atomic.Bool         // warmed is not empty
+	sleeping atomic.Pointer[Mux] // on whose channel the loop's thread sleeps, or is about to
 
 	mu     sync.Mutex
 	warmed []*Mux            // to become hot; guarded by mu
@@ -91,7 +91,7 @@ type PollerStats struct {
 func (p *Poller) Stats() PollerStats {
 	return PollerStats{
 		Number: p.number, Sessions: p.Sessions(),
-		Iterations: p.iterations.Load(), Sleeps: p.sleeps.Load(), Dozes: p.dozes.Load(),
+		Iterations: p.iterations.Load(), Sleeps: p.sleeps.Load(), Dozes: p.threadSleeps.Load(),
 	}
 }
 
@@ -164,7 +164,7 @@ func (p *Poller) visit(m *Mux) (n int, keep bool) {
 	m.pollLock.Disarm()
 	n = m.poll()
 	if n > 0 || m.unblocks.Load() || len(m.events) > 0 {
-		m.pollLock.Hit()
+		m.pollLock.CountHit()
 		m.dispatch()
 		n++
 		m.quiet = 0
@@ -208,11 +208,11 @@ func (p *Poller) Arm() bool {
 	return true
 }
 
-// Doze sleeps on the completion channel of the only session, which wakes a
+// Sleep sleeps on the completion channel of the only session, which wakes a
 // thread directly; the way through the engine and the loop's socket wakes two. The
 // engine, which waits beside it, can take an event away that comes before the
 // thread sleeps: then the session is looked at when the time has come.
-func (p *Poller) Doze(until time.Time) bool {
+func (p *Poller) Sleep(until time.Time) bool {
 	if len(p.hot) != 1 || p.Sessions() != 1 {
 		return false
 	}
@@ -221,27 +221,27 @@ func (p *Poller) Doze(until time.Time) bool {
 		return false
 	}
 	defer wait.LeaveThread()
-	p.dozing.Store(m)
-	defer p.dozing.Store(nil)
+	p.sleeping.Store(m)
+	defer p.sleeping.Store(nil)
 	switch n := m.pollLock.Rearm(); {
 	case m.closing.Load(): // visit sees it
 	case n > 0:
-		m.pollLock.Hit()
+		m.pollLock.CountHit()
 		m.dispatch()
 	case !p.woken.Load() && !m.unblocks.Load() && !m.closing.Load():
 		m.pollLock.PollMisses.Add(1)
 		m.pollLock.ThreadWaits.Add(1)
-		p.dozes.Add(1)
-		// Ended by: an arrival (data, credit), Rouse (a task, a new session, an
+		p.threadSleeps.Add(1)
+		// Ended by: an arrival (data, credit), Wake (a task, a new session, an
 		// unblocked stream), failure of the session, the end of the turn.
 		m.link.Channel().WaitThread(until)
 	}
 	return true
 }
 
-// Rouse ends Doze.
-func (p *Poller) Rouse() {
-	if m := p.dozing.Load(); m != nil {
+// Wake ends Sleep.
+func (p *Poller) Wake() {
+	if m := p.sleeping.Load(); m != nil {
 		m.link.Channel().Wake()
 	}
 }
@@ -265,9 +265,9 @@ func (p *Poller) Spin() time.Duration {
 	return wait.EngineSpin
 }
 
-// Near reports whether no peer of a hot session can go on while we poll, which
+// PeersOnOurCPU reports whether no peer of a hot session can go on while we poll, which
 // is so if there is none.
-func (p *Poller) Near() bool {
+func (p *Poller) PeersOnOurCPU() bool {
 	for _, m := range p.hot {
 		if !wait.SameCPU(m.host) {
 			return false

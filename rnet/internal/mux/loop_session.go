@@ -50,8 +50,7 @@ func (m *Mux) onLoop() bool { return m.cfg.Poller != nil && !m.unlooped.Load() }
 // noteEvent puts an event on the list. The loop calls it, as owner of the poll lock.
 func (m *Mux) noteEvent(e loopEvent) { m.events = append(m.events, e) }
 
-// noteEnd tells the sink of st, if it has one, that its stream has come to an
-// end. The loop calls it if there is a sink.
+// noteEnd puts the end of st on the list, if st has a sink: then the caller is the loop.
 func (st *Stream) noteEnd(err error) {
 	if st.sink != nil && !st.closed.Load() {
 		st.m.noteEvent(loopEvent{st: st, err: err})
@@ -83,16 +82,16 @@ func (m *Mux) loopAccepts(st *Stream) bool {
 	return true
 }
 
-// setSink gives the stream who is told of what happens. The loop calls it, which
-// owns the poll lock and reads sink without another lock; statistics take its mu.
+// setSink sets the stream's sink. The loop calls it, which owns the poll lock and reads
+// sink without another lock; statistics take recv.mu.
 func (st *Stream) setSink(sink Sink) {
 	st.recv.mu.Lock()
 	st.sink = sink
 	st.recv.mu.Unlock()
 }
 
-// dispatch tells the sinks what the last poll has brought, and releases it. The
-// loop calls it, with no other lock held.
+// dispatch tells the sinks what the last poll has brought, and then releases that part of
+// the ring. The loop calls it, with no lock but the poll lock held.
 func (m *Mux) dispatch() {
 	if len(m.events) > 0 {
 		m.handOut()
@@ -148,8 +147,8 @@ func (st *Stream) consumeLoop(n int) {
 	}
 }
 
-// unblock lets the loop go on to write on st. It is wakeWriter for streams of
-// a loop: any goroutine calls it, with locks held.
+// unblock puts st on the list of streams on which the loop may go on to write. Any
+// goroutine calls it, with locks held.
 func (m *Mux) unblock(st *Stream) {
 	if !st.send.wait.Take() {
 		if st.send.wait.Parked() { // a Close that lingers, of a stream that was never attached
@@ -161,14 +160,14 @@ func (m *Mux) unblock(st *Stream) {
 	m.unblocked = append(m.unblocked, st)
 	m.unblocks.Store(true)
 	m.unblockMu.Unlock()
-	m.warm() // after the list: see cool and Doze
-	if m.cfg.Poller.dozing.Load() == m {
+	m.warm() // after the list: see cool and Sleep
+	if m.cfg.Poller.sleeping.Load() == m {
 		m.cfg.Poller.owner.Ring()
 	}
 }
 
-// tellUnblocked lets streams write that may. What blocks again meanwhile is
-// left for the next time.
+// tellUnblocked calls Writable for the streams on the list. Streams that block again
+// meanwhile are left for the next time.
 func (m *Mux) tellUnblocked() {
 	m.unblockMu.Lock()
 	list := m.unblocked
@@ -185,7 +184,7 @@ func (m *Mux) tellUnblocked() {
 	m.txMu.Lock()
 	m.link.Flush()
 	if m.txBlocked.Load() {
-		m.wakeLine() // those who were woken have left that to us
+		m.wakeLine() // a send that gathers its frame does not wake the next in line
 	}
 	m.txMu.Unlock()
 }
@@ -223,7 +222,7 @@ func (m *Mux) handBack() {
 	clear(m.events)
 	m.events = nil
 	m.batch = link.PollBatch
-	m.pollLock.Hand()
+	m.pollLock.Release()
 	close(m.handed)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
 
-// User is who has a mux. Its methods must not wait.
+// User is told what happens to a mux. Its methods must not wait.
 type User interface {
 	// Accept takes a stream that the peer has opened; false refuses it. The owner of the
 	// poll lock calls it.
@@ -71,7 +71,7 @@ type Mux struct {
 
 	local, remote netip.AddrPort
 	addrs         addrs
-	noAddrs       bool // the peer was told that there are no more; written by who gives them
+	noAddrs       bool // the peer was told that there are no more; see giveAddrs
 
 	streams   table
 	goingAway atomic.Bool // the peer opens no more streams, or lets us open none
@@ -198,8 +198,8 @@ func (m *Mux) Abandon() {
 	m.free()
 }
 
-// shutdown is the engine's last act, after the CQ was drained: no one polls
-// any more, so what is freed here is not in use.
+// shutdown is the engine's last step, after the CQ was drained: nobody polls any more,
+// so nothing that is freed here is in use.
 func (m *Mux) shutdown() {
 	for _, st := range m.streams.shutNow() {
 		st.abort(syscall.ECONNRESET)

@@ -27,7 +27,7 @@ type receiveHalf struct {
 	err         error           // after the queue: io.EOF or a reset
 	dst         []byte          // the buffer of the Read that waits
 	dstLen      int             // bytes in it
-	waiting     bool            // somebody waits for data
+	waiting     bool            // a Read waits for data
 	dropped     bool            // closed: nobody will read any more
 	counted     int32           // unread bytes that count in the session window
 	eager       bool            // the peer wants to know of all that is read
@@ -154,9 +154,9 @@ func (r *receiveHalf) readable() error {
 	return nil
 }
 
-// ended tells why there is nothing to wait for behind what is queued, nil if
-// there is. Close has thrown the queue away, and who finds it empty then has not
-// come to the end. mu is held.
+// ended returns why nothing will follow what is queued, nil if something may. After Close
+// the queue is empty because it was thrown away, not because the peer has ended: then it
+// is net.ErrClosed. mu is held.
 func (r *receiveHalf) ended() error {
 	switch {
 	case r.err == nil && r.st.shut.Load()&shutRead == 0:
@@ -222,9 +222,9 @@ func (r *receiveHalf) consumed(n int) (bits uint8) {
 	return r.settle(r.err == nil)
 }
 
-// settle gives back to the session what the stream holds no more, and returns the control
-// frames by which the peer should be told: of the stream itself if that is still open. mu
-// is held.
+// settle gives back to the session what the stream no longer holds, and returns the control
+// frames by which the peer should be told; a WINDOW of the stream only if it is still open.
+// mu is held.
 func (r *receiveHalf) settle(open bool) (bits uint8) {
 	m := r.st.m
 	if over := r.counted - int32(r.flow.Buffered()); over > 0 {
@@ -372,7 +372,7 @@ func (r *receiveHalf) drop() (unread bool) {
 	return unread
 }
 
-// dropLater is drop for who delivers, with the link's receive lock held.
+// dropLater is drop for the goroutine that delivers, with the link's receive lock held.
 func (r *receiveHalf) dropLater() {
 	r.mu.Lock()
 	r.dropped = true
@@ -380,7 +380,7 @@ func (r *receiveHalf) dropLater() {
 	go r.drop()
 }
 
-// wake ends the wait of who reads.
+// wake ends the wait of a Read.
 func (r *receiveHalf) wake() {
 	r.st.m.pollLock.Wake(&r.wait)
 }

@@ -33,7 +33,7 @@ type sendHalf struct {
 	woken    bool // woken from there, and not back yet
 	share    shareState
 	finAt    link.Mark // where the FIN stands, zero before it
-	sentAt   link.Mark // what has to be done, for who waits for that
+	sentAt   link.Mark // what Close or Reserve waits for the device to have done
 }
 
 func (w *sendHalf) init(st *Stream) {
@@ -92,8 +92,8 @@ func (w *sendHalf) sendable() error {
 	return w.st.reason(w.ended())
 }
 
-// ended is sendable for who holds txMu. A reset is told of once, by a Write or
-// a Read: after that Writes fail with EPIPE.
+// ended is sendable with txMu held. A reset is reported once, by a Write or a Read:
+// after that Writes fail with EPIPE.
 func (w *sendHalf) ended() error {
 	if w.err == syscall.ECONNRESET && w.st.told.Swap(true) {
 		return syscall.EPIPE
@@ -101,10 +101,10 @@ func (w *sendHalf) ended() error {
 	return w.err
 }
 
-// sendToNobody takes what the window allows of p, after the peer has closed, and
-// throws it away. The peer of a TCP connection would not have it either, and could
-// say so only then: programs count on it that the first Write after the end does
-// not fail. txMu is held.
+// sendToNobody takes as much of p as the window allows, after the peer has closed, and
+// throws it away. Over TCP it would be lost too, and the sender would learn of that only
+// afterwards: programs count on it that the first Write after the end does not fail. txMu
+// is held.
 func (w *sendHalf) sendToNobody(p []byte) (n int, err error) {
 	w.err, w.broken = syscall.EPIPE, true
 	if n = min(len(p), w.window.Avail()); n == 0 {
@@ -197,7 +197,7 @@ func (w *sendHalf) flushUntil(end time.Time) {
 	}
 }
 
-// wake ends the wait of who writes.
+// wake ends the wait of a Write.
 func (w *sendHalf) wake() {
 	if w.st.m.onLoop() {
 		w.st.m.unblock(w.st)

@@ -13,13 +13,13 @@ type sendResult uint8
 const (
 	sendOK     sendResult = iota
 	sendWindow            // the stream's window is used up
-	sendRoom              // the session's credit is
-	sendShare             // the session window is
-	sendFailed            // err tells
+	sendRoom              // the session's credit is used up
+	sendShare             // the session window is used up
+	sendFailed            // err says why
 )
 
-// send sends as much of p as one frame holds. Who is woken from txWait need not
-// stand in line again.
+// send sends as much of p as one frame holds. A writer that was woken from txWait keeps
+// its place: it need not go to the end of the line.
 //
 // The bytes lie at off of out, or in ordinary memory if out is nil.
 func (m *Mux) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
@@ -85,8 +85,8 @@ func (m *Mux) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendR
 	return 0, sendRoom, nil
 }
 
-// mayBarge reports whether a writer may send although something is blocked:
-// control frames go first, then those who stood in line.
+// mayBarge reports whether a writer may send although something is blocked: control
+// frames go first, then the writers that waited in line.
 func (m *Mux) mayBarge(queued bool) bool {
 	return m.flushControl() && (queued || m.txWait.empty())
 }
@@ -113,8 +113,8 @@ func (m *Mux) sendFrame(w *sendHalf, p []byte, out *link.Buffer, off int) (int, 
 	return len(p), sendOK, nil
 }
 
-// passOn takes a writer out of the line that does not send, and wakes the next
-// in its place. txMu is held.
+// passOn takes a writer that does not send out of the line, and wakes the next in its
+// place. txMu is held.
 func (m *Mux) passOn(w *sendHalf, queued bool) {
 	if queued {
 		m.txWait.remove(w, txLink)
@@ -122,8 +122,8 @@ func (m *Mux) passOn(w *sendHalf, queued bool) {
 	}
 }
 
-// leaveLine takes w out of txWait, when it gives up, or makes sure that the
-// next in line is woken, when w had been.
+// leaveLine is called when w gives up: it takes w out of txWait, or, if w was woken
+// already, wakes the next in line.
 func (m *Mux) leaveLine(w *sendHalf) {
 	m.txMu.Lock()
 	m.back(w)
@@ -134,9 +134,8 @@ func (m *Mux) leaveLine(w *sendHalf) {
 }
 
 // The most writers that are awake because they were first in line. Each that comes back
-// makes room for the next. More of them than can send would only go back to the
-// line, all for each bit of credit; an event loop has a list of them, and takes
-// it as a whole.
+// makes room for the next. Writers that find no room would only go back to the line, so
+// few are woken at once. An event loop takes its whole list in one go.
 const (
 	wakeBatch     = 16
 	wakeBatchLoop = 128
@@ -154,8 +153,8 @@ func (m *Mux) back(w *sendHalf) bool {
 	return true
 }
 
-// wakeFirst wakes the first in line, if there is room for it beside
-// those that are awake. txMu is held.
+// wakeFirst wakes the first in line, if there is room for it beside the writers that are
+// awake. txMu is held.
 func (m *Mux) wakeFirst() bool {
 	w := m.txWait.first()
 	if m.link.Room(w.wants) < 0 {

@@ -16,8 +16,8 @@ import (
 // absolute position, as the window of a stream is.
 //
 // So streams that nobody reads can use up the session window, but not stop another:
-// each has its minimum besides. Who stands still with it says so (BLOCKED), and is
-// told from then on of all that is read, however little.
+// each has its minimum besides. A sender that cannot go on says so (BLOCKED), and from
+// then on is told of all that is read, however little.
 //
 // The receiver counts a stream's bytes as long as they are unread, and no more of
 // them than are.
@@ -38,7 +38,7 @@ type shareState struct {
 type sharedSender struct {
 	share     ring.SendWindow // counted bytes that may be sent
 	shareWait line            // streams that wait for more
-	pledged   int             // bytes of share for those that were woken from it
+	reserved  int             // bytes of share for those that were woken from it
 }
 
 // sharedReceiver is the receiver's side.
@@ -114,21 +114,21 @@ func (m *Mux) backForShare(w *sendHalf) bool {
 		return false
 	}
 	w.share.woken = false
-	m.pledged -= int(w.share.wants)
+	m.reserved -= int(w.share.wants)
 	return true
 }
 
 // wakeShare wakes those first in line for whom there is something. It is called
 // before txMu is given up by whoever has changed the line, the window, or what is
-// pledged of it: so nobody waits for what is there.
+// reserved of it: so nobody waits for what is there.
 func (m *Mux) wakeShare() {
 	for w := m.shareWait.first(); w != nil; w = m.shareWait.first() {
-		if m.share.Avail()-m.pledged < min(int(w.share.wants), link.MinPiece) {
+		if m.share.Avail()-m.reserved < min(int(w.share.wants), link.MinPiece) {
 			return
 		}
 		m.shareWait.pop(shareLink)
 		w.share.woken = true
-		m.pledged += int(w.share.wants)
+		m.reserved += int(w.share.wants)
 		w.wake()
 	}
 }
@@ -148,8 +148,8 @@ func (m *Mux) shareGranted(payload []byte) error {
 	return nil
 }
 
-// arrive counts n bytes of a frame that has arrived, kept of which no Read has
-// waited for. Who delivers it calls it, with the receive half's mu held.
+// arrive counts n bytes of a frame that has arrived; for kept of them no Read waited.
+// deliver calls it, with the receive half's mu held.
 func (m *Mux) arrive(r *receiveHalf, n, kept int, counted bool) error {
 	if !counted {
 		read := r.flow.Granted() - uint64(m.cfg.Window)

@@ -12,12 +12,11 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
-// What the streams of a session are called. The end that listens has the
-// listener's address. The end that dials has no port of TCP: the listening side
-// makes up an address for it, and for each slot of the stream table it says so
-// before the dialing side may use that slot (FrameAddrs). So both ends tell the
-// same address, and no two streams of a listener share one, whatever processes
-// they come from.
+// The addresses of the streams of a session. The end that listens has the listener's
+// address. The end that dials has no port of TCP: the listening side makes up an address
+// for it, one for each slot of the stream table, and sends it (FrameAddrs) before the
+// dialing side may use that slot. So both ends report the same address, and no two streams
+// of a listener share one, whatever processes they come from.
 
 // SlotAddrs is the address of each stream in a range of slots: the ports are
 // consecutive as the slots are.

@@ -94,7 +94,7 @@ func (st *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// toldBy notes what a Read has told of.
+// toldBy notes that a Read has returned err, if that is a reset.
 func (st *Stream) toldBy(err error) {
 	if err == syscall.ECONNRESET {
 		st.told.Store(true)
@@ -200,7 +200,7 @@ func (st *Stream) Close(linger int32) error {
 	}
 	st.control(end)
 	if !st.m.cfg.Dialed {
-		st.m.pollLock.Attend()
+		st.m.pollLock.EnsureArmed()
 	}
 	if end == ctlReset {
 		return nil

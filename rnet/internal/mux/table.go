@@ -166,7 +166,7 @@ func (t *table) awaitSlot() <-chan struct{} {
 	return t.vacancy
 }
 
-// vacated wakes who waits for a slot. mu is held.
+// vacated wakes the goroutines that wait for a slot. mu is held.
 func (t *table) vacated() {
 	if t.vacancy != nil {
 		close(t.vacancy)

@@ -18,21 +18,22 @@
 //
 // There are none, for three reasons.
 //
-//   - Who needs something takes the lock, or is known to its owner (it is counted,
-//     or leaves a note), in one step of one word: see word.
+//   - A goroutine that needs something takes the lock, or is known to its owner (it is
+//     counted, or leaves a note), in one atomic step: see word.
 //   - The lock is given up in one place, [Lock.leave], and in one step, which is not
 //     possible while somebody is counted or a note is left, unless the CQ has been
 //     armed, and polled after that, and the engine is there for its event.
-//   - What is left unarmed is on the list of the sweep by the same step.
+//   - A CQ that is left unarmed is put on the list of the sweep by the same step.
 //
-// The test of the model tries every order of these steps.
+// The model test tries every order of these steps.
 //
 // # What a wait costs others
 //
-// Polling is paid from an allowance (policy), gives way to other goroutines each
-// microsecond and to other threads after 50, and never happens for a peer that is
-// on our CPU, which the owner leaves now and then (part), or in our process. Sleeping on a thread, which takes Go's processor
-// along, is left to GOMAXPROCS-1 owners of the process and happens only after who
-// else was runnable has run (settle). All others sleep in Go's network poller. What
-// a peer says of itself decides about speed only.
+// Polling is paid from an allowance (policy). It gives way to other goroutines each
+// microsecond, and to other threads after 50. It never happens for a peer in our process,
+// nor for one on our CPU, which the owner leaves now and then (leavePeersCPU).
+//
+// Sleeping on a thread keeps one of Go's processors. So at most GOMAXPROCS-1 owners of
+// the process do it, each after the other runnable goroutines have run (runOthers). All
+// others sleep in Go's network poller. What a peer says of itself affects speed only.
 package wait

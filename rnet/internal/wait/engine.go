@@ -11,18 +11,18 @@ type Engine struct {
 	// Period is how often Tick is called.
 	Period time.Duration
 	Tick   func()
-	// Elsewhere is called for each event. It reports whether somebody has the
-	// lock for good, who was told of it: an event loop.
-	Elsewhere func() bool
+	// LoopEvent is called for each event. It reports whether an event loop has the
+	// lock for good, and was told of the event.
+	LoopEvent func() bool
 }
 
-// Run is the goroutine that looks after a lock that nobody has: when there is an
-// event it takes the lock and polls. It returns after End.
+// Run is the engine, a goroutine that serves the lock while nobody has it: at an event
+// it takes the lock and polls. It returns after End.
 //
-// It is at the completion channel, or it rests: then a waiter that owns the lock
-// may sleep at the channel in its place. It rests when it finds that one waiter
-// at a time is all there is, for whom a second wake-up would be in vain; who
-// leaves the lock armed calls it back.
+// It waits at the completion channel, or it rests: then a waiter that owns the lock may
+// sleep at the channel in its place. It rests when there is never more than one waiter,
+// which would otherwise be woken by way of the engine. An owner that leaves the lock armed
+// calls the engine back.
 func (l *Lock) Run(e *Engine) {
 	rests := true
 	next := time.Now().Add(e.Period)
@@ -35,7 +35,7 @@ func (l *Lock) Run(e *Engine) {
 			} else {
 				timer.Reset(time.Until(next))
 			}
-			// Ended by leave, which calls, End, the period.
+			// Ended by CallEngine (by leave), End, the period.
 			select {
 			case <-l.call:
 				rests = false
@@ -47,8 +47,8 @@ func (l *Lock) Run(e *Engine) {
 			}
 			continue
 		}
-		// Ended by an arrival while the CQ is armed, Wake (by End, and by who
-		// leaves in the middle of traffic), the period.
+		// Ended by an arrival while the CQ is armed, Wake (by End, and by an owner
+		// that leaves in the middle of traffic), the period.
 		err := l.channel.Wait(next)
 		select {
 		case <-l.over:
@@ -61,7 +61,7 @@ func (l *Lock) Run(e *Engine) {
 			continue
 		}
 		l.Wakeups.Add(1)
-		if !e.Elsewhere() && l.enterOrNote() {
+		if !e.LoopEvent() && l.enterOrNote() {
 			rests = l.serve()
 		}
 	}
@@ -96,6 +96,6 @@ func (l *Lock) serve() (rest bool) {
 	return false
 }
 
-// loneEvents is after how many events for one waiter the engine thinks that
-// there will be no other.
+// loneEvents is how many events in a row must have been for a single waiter before the
+// engine rests.
 const loneEvents = 2

@@ -10,11 +10,11 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 )
 
-// Source is what is polled. Only the owner of the lock calls its methods, but
-// for Failed.
+// Source is what is polled. Only the owner of the lock calls its methods; anybody may
+// call Failed.
 type Source interface {
-	// Poll takes in what has arrived, wakes those whom it is for, and returns
-	// how much there was.
+	// Poll takes in what has arrived, wakes the waiters that it is for, and returns
+	// how many completions there were.
 	Poll() int
 	// Arm makes the next arrival an event of the completion channel. What
 	// arrived before may not be one. An error ends the source: Failed reports
@@ -22,8 +22,8 @@ type Source interface {
 	Arm() error
 	// Disarm withdraws Arm as far as that is possible.
 	Disarm()
-	// Failed reports whether the source has come to its end. Who makes it fail
-	// calls Lock.End afterwards.
+	// Failed reports whether the source has come to its end. Lock.End is called after
+	// that.
 	Failed() bool
 }
 
@@ -50,15 +50,15 @@ type Config struct {
 	Thread bool
 	// Local says that the peer is in this process.
 	Local bool
-	// Wire says that messages come from a network: they take longer, and a
-	// processor that polls may be the one that would have brought them.
+	// Wire says that messages come from a network: they take longer, and polling may
+	// keep the kernel from receiving them on that processor.
 	Wire bool
 }
 
 // Counters are for statistics.
 type Counters struct {
 	PollHits    atomic.Uint64 // waits that polling ended
-	PollMisses  atomic.Uint64 // and that it did not
+	PollMisses  atomic.Uint64 // waits that polling did not end
 	ThreadWaits atomic.Uint64 // sleeps on a thread
 	Parks       atomic.Uint64 // sleeps of waiters that did not own the lock
 	Wakeups     atomic.Uint64 // sleeps on the completion channel that ended with an event
@@ -74,7 +74,7 @@ type Lock struct {
 	over    chan struct{} // closed by End
 	call    chan struct{} // has the token of a call to the engine
 
-	// Guarded by the lock itself: of its owner.
+	// Used by the owner of the lock only.
 	cqArmed bool
 	rests   bool // the engine is not at the channel, nor called there
 	lone    int  // events in a row for which at most one waited
@@ -173,7 +173,7 @@ func (l *Lock) leave() {
 			continue
 		}
 		if l.src.Failed() { // after the note was taken: Close, which leaves one, has seen that before
-			l.abandon()
+			l.leaveFailed()
 			return
 		}
 		if how == departArmed {
@@ -183,7 +183,7 @@ func (l *Lock) leave() {
 				}
 				l.channel.Wake() // traffic that does not end is the engine's
 			}
-			l.Station()
+			l.CallEngine()
 			s = l.word.load()
 		} else {
 			l.disarm()
@@ -197,8 +197,8 @@ func (l *Lock) leave() {
 	}
 }
 
-// abandon leaves a source that has failed: nobody polls it any more but Close.
-func (l *Lock) abandon() {
+// leaveFailed gives up the lock of a source that has failed: only Close takes it again.
+func (l *Lock) leaveFailed() {
 	for {
 		s := l.word.load()
 		if l.word.swap(s, s&^(owned|noted)) {
@@ -211,8 +211,7 @@ func (l *Lock) abandon() {
 	}
 }
 
-// leaveRounds is how many batches in a row an owner takes in that has what it
-// wants.
+// leaveRounds is how many more batches an owner takes in that already has what it wants.
 const leaveRounds = 16
 
 // armAndPoll arms the CQ and polls what has come before. It reports whether there
@@ -233,11 +232,11 @@ func (l *Lock) disarm() {
 	}
 }
 
-// Look takes in what has arrived, unless somebody else does.
+// Look polls once, unless another goroutine has the lock.
 func (l *Lock) Look() { l.Do(func() { l.src.Poll() }) }
 
-// Do runs f as the owner, and reports whether it did: not if somebody has the
-// lock.
+// Do runs f as the owner of the lock, and reports whether it did. It does not if
+// another goroutine has the lock.
 func (l *Lock) Do(f func()) bool {
 	s := l.word.load()
 	next, owns := s.entered()
@@ -253,9 +252,9 @@ func (l *Lock) Do(f func()) bool {
 	return true
 }
 
-// Attend makes sure that the next arrival is taken in at once: nobody will come
-// to poll.
-func (l *Lock) Attend() {
+// EnsureArmed makes sure that the next arrival is taken in at once although nobody
+// waits. It is for callers after which nobody may poll again.
+func (l *Lock) EnsureArmed() {
 	if l.word.load().has(armed) {
 		return
 	}
@@ -280,14 +279,14 @@ func (l *Lock) Close() {
 	l.tellHits()
 }
 
-// Hand gives a lock that an event loop owns back to goroutines.
-func (l *Lock) Hand() {
+// Release gives up a lock that an event loop has owned.
+func (l *Lock) Release() {
 	l.word.note()
 	l.leave()
 }
 
-// countHit counts a wait that polling ended. It tells of 64 at a time: an atomic
-// for each would be the dearest part of many waits.
+// countHit counts a wait that polling ended. It adds 64 at a time to PollHits: an atomic
+// operation for each would be the most expensive part of many waits.
 func (l *Lock) countHit() {
 	if l.hits++; l.hits == 64 {
 		l.tellHits()
@@ -305,10 +304,10 @@ func region(name string) *trace.Region { return trace.StartRegion(context.Backgr
 
 var procs = runtime.GOMAXPROCS(0)
 
-// Station calls the engine to the completion channel. An owner that keeps the
-// lock, an event loop, does so at the start, and is told of events by
-// Engine.Elsewhere.
-func (l *Lock) Station() {
+// CallEngine calls the engine to the completion channel. An event loop, which keeps the
+// lock for good, does so once at the start, and learns of events by
+// Engine.LoopEvent.
+func (l *Lock) CallEngine() {
 	if l.rests {
 		l.rests = false
 		l.call <- struct{}{} // never blocks: the engine takes the token before it rests again
@@ -328,5 +327,5 @@ func (l *Lock) Rearm() (n int) {
 // Disarm withdraws Rearm.
 func (l *Lock) Disarm() { l.disarm() }
 
-// Hit counts a poll of such an owner that brought something.
-func (l *Lock) Hit() { l.countHit() }
+// CountHit counts a poll of such an owner that brought something.
+func (l *Lock) CountHit() { l.countHit() }

@@ -33,7 +33,7 @@ func (b *box) run(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		b.lock.Run(&Engine{Period: time.Hour, Tick: func() {}, Elsewhere: func() bool { return false }})
+		b.lock.Run(&Engine{Period: time.Hour, Tick: func() {}, LoopEvent: func() bool { return false }})
 		b.lock.Close()
 	}()
 	t.Cleanup(func() {

@@ -12,14 +12,14 @@ import (
 // policy decides how long the owners of a lock poll before they sleep.
 type policy struct {
 	profile fallback.Profile
-	limit   time.Duration // of one wait
-	cheap   time.Duration // a wait that polling has ended sooner cost less than a wake-up
+	limit   time.Duration // most polling of one wait
+	cheap   time.Duration // a shorter wait costs less by polling than by a wake-up
 	yields  time.Duration // between two chances for other goroutines
 
 	same    bool // the peer was on our CPU when we looked last
 	sameFor int  // waits since then
-	stay    int  // looks around to come before the next attempt to leave the peer's CPU
-	stays   int  // and how many these were last time
+	stay    int  // calls of peerOnSameCPU left before the next attempt to leave the peer's CPU
+	stays   int  // bound of stay at the last attempt
 	wins    int  // waits that ended while polling, since the last chance for other goroutines
 	yielded time.Duration
 
@@ -56,8 +56,7 @@ func (p *policy) init(cfg *Config) {
 	p.tokens, p.rate = allowance, fullRate
 }
 
-// pollers counts the owners of this process that have polled in vain for a
-// while.
+// pollers counts the owners in this process that have polled for longer than placement.
 var pollers atomic.Int32
 
 // pollFor polls until w is ready, no longer than the policy allows.
@@ -76,8 +75,8 @@ func (l *Lock) pollFor(w *Waiter) bool {
 	return false
 }
 
-// won gives other goroutines a chance now and then, although this one never
-// has to wait.
+// won is called when polling has ended a wait. Every 32nd time it lets other goroutines
+// run: a goroutine whose waits all end by polling would never yield.
 func (p *policy) won() {
 	if p.wins++; p.wins < 32 {
 		return
@@ -95,13 +94,13 @@ func (p *policy) won() {
 
 const (
 	pollBatch    = 16                   // polls between two looks at the clock
-	placement    = 3 * time.Microsecond // that are polled without asking on which CPUs the ends run
+	placement    = 3 * time.Microsecond // polled before we ask on which CPUs the two ends run
 	balancedSpin = 200 * time.Microsecond
 	cheapSpin    = 80 * time.Microsecond
 
 	// spinYield is between two chances for other goroutines, cpuYield between two
-	// for other threads of the CPU: who polls for so long as cpuYieldAfter may be
-	// the one who keeps the peer from running. Sooner it costs more than it gives.
+	// for other threads of the CPU, beginning after cpuYieldAfter: polling for so long
+	// may be what keeps the peer from running. Sooner it costs more than it gives.
 	spinYield     = time.Microsecond
 	cpuYieldAfter = 50 * time.Microsecond
 	cpuYield      = 20 * time.Microsecond
@@ -124,7 +123,7 @@ func (l *Lock) spinFor(w *Waiter) bool {
 			p.sameFor++
 			return false
 		}
-		if p.lookAround(l.cfg.Peer) && !p.part(l.cfg.Peer) {
+		if p.peerOnSameCPU(l.cfg.Peer) && !p.leavePeersCPU(l.cfg.Peer) {
 			return false
 		}
 	}
@@ -154,7 +153,7 @@ func (l *Lock) spinFor(w *Waiter) bool {
 		}
 		if !asked && t-begin > placement {
 			asked = true
-			if p.lookAround(l.cfg.Peer) {
+			if p.peerOnSameCPU(l.cfg.Peer) {
 				break
 			}
 		}
@@ -178,30 +177,30 @@ func (l *Lock) spinFor(w *Waiter) bool {
 	return false
 }
 
-// lookAround publishes our CPU and reports whether the peer runs on the same
+// peerOnSameCPU publishes our CPU and reports whether the peer runs on the same
 // one: then it cannot go on while we poll.
-func (p *policy) lookAround(peer Peer) bool {
+func (p *policy) peerOnSameCPU(peer Peer) bool {
 	p.same, p.sameFor = SameCPU(peer), 0
 	return p.same
 }
 
-// part leaves the CPU that we share with the peer, and reports whether it did. Two ends
+// leavePeersCPU leaves the CPU that we share with the peer, and reports whether it did. Two ends
 // on one CPU have to sleep for each other, and whoever wakes the other does so on its
-// own CPU: so they stay there, however many CPUs are idle. If that was in vain, because
-// the others are busy, it is tried less and less. A part of that is left to chance, so
-// that both do not go at once, to the same CPU.
-func (p *policy) part(peer Peer) bool {
+// own CPU: so they stay there, however many CPUs are idle. Attempts that fail, because
+// all other CPUs are busy, become rarer. Their times are random in part, so that the two
+// ends do not move to the same CPU at once.
+func (p *policy) leavePeersCPU(peer Peer) bool {
 	if p.stay > 0 {
 		p.stay--
 		return false
 	}
 	p.stays = min(2*p.stays+2, maxStays)
 	p.stay = p.stays/2 + rand.IntN(p.stays)
-	return leaveCPU() && !p.lookAround(peer)
+	return leaveCPU() && !p.peerOnSameCPU(peer)
 }
 
-// maxStays bounds how many looks around lie between two attempts to leave the peer's
-// CPU: with 16 waits for each, a hundred thousand waits.
+// maxStays bounds how many calls of peerOnSameCPU lie between two attempts to leave the
+// peer's CPU: with 16 waits for each, a hundred thousand waits.
 const maxStays = 4096
 
 // SameCPU publishes our CPU and reports whether the peer was seen on it last.
@@ -215,8 +214,8 @@ func SameCPU(peer Peer) bool {
 	return ok && other == cpu
 }
 
-// afford reports whether to poll: waits that take longer than a wake-up is worth
-// are paid from an allowance that time brings, less and less if they go on.
+// afford reports whether the allowance has anything left for polling. It grows with time,
+// and more slowly each time that it has been used up.
 func (p *policy) afford(t time.Duration) bool {
 	if p.filled == 0 {
 		p.filled = t
@@ -246,7 +245,7 @@ func (p *policy) pay(took time.Duration, won bool) {
 	}
 }
 
-// spin is how an engine polls: it gives those whom it woke the time to answer, as
+// spin is how an engine polls: it gives the goroutines that it woke time to answer, as
 // long as that pays.
 type spin struct {
 	policy *policy
@@ -297,8 +296,8 @@ func (sp *spin) on() bool {
 	return true
 }
 
-// pay pays for polling that took longer than the wake-up that it saves. What goes
-// on for longer than the allowance lasts ends the spin soon.
+// pay takes polling that took longer than the wake-up that it saves from the allowance.
+// When that is used up, the spin becomes a brief one.
 func (sp *spin) pay(took time.Duration, won bool) {
 	p := sp.policy
 	if p.profile != fallback.Balanced || sp.limit == briefSpin {
@@ -313,10 +312,9 @@ func (sp *spin) pay(took time.Duration, won bool) {
 	}
 }
 
-// engineCheap is what polling may take for a batch and have cost less than a
-// wake-up.
+// engineCheap is for how long polling for a batch costs less than a wake-up.
 const engineCheap = 30 * time.Microsecond
 
-// briefSpin is how long an engine polls for which it would not pay to do so for
-// longer: who was woken may have something to say at once.
+// briefSpin is how long an engine polls when its allowance is used up: a goroutine that
+// it woke may answer at once.
 const briefSpin = 10 * time.Microsecond

@@ -8,10 +8,10 @@ import (
 
 // sleeper is what a lock has learned of the sleeps of its owners.
 type sleeper struct {
-	usual time.Duration // of a sleep, a mean of the last few
-	shun  int           // sleeps to go not on a thread
-	again int           // and how many these were last time
-	short int           // sleeps on a thread in a row that were short
+	usual     time.Duration // mean length of the last sleeps
+	parks     int           // sleeps that will not be on a thread
+	lastParks int           // how many these were the last time
+	short     int           // sleeps on a thread in a row that were short
 }
 
 // threadSleeps counts the owners of this process that sleep on a thread.
@@ -30,7 +30,7 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 		}
 	}()
 	if thread {
-		if l.settle(w) {
+		if l.runOthers(w) {
 			return true
 		}
 		if l.word.load().waiters() > 0 {
@@ -46,11 +46,11 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 		if l.armAndPoll() {
 			continue
 		}
-		if !w.doze() {
+		if !w.fallAsleep() {
 			return true
 		}
-		// Either ends with an arrival (data, credit), Wake (of w: deadline,
-		// close; of End), and on a thread with the slice.
+		// Both are ended by an arrival (data, credit) and by Wake (of w: deadline,
+		// close; of End); on a thread also by the slice.
 		begin := now()
 		if thread {
 			l.blockThread()
@@ -62,7 +62,7 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 			LeaveThread() // for others, while this one parks
 			thread = false
 		}
-		w.rise()
+		w.awake()
 		l.cqArmed = true
 		l.src.Poll()
 		if !thread && !l.rests {
@@ -72,9 +72,9 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 	return true
 }
 
-// threadSlice is how long an owner sleeps on its thread before it parks. A shorter
-// one would be a timer that is the next of its CPU, which costs more than the
-// wake-up: 18 us in a virtual machine.
+// threadSlice is how long an owner sleeps on its thread before it parks. A shorter slice
+// would often be the next timer of its CPU, and to set that costs more than the wake-up:
+// 18 us in a virtual machine.
 const threadSlice = 10 * time.Millisecond
 
 // blockThread sleeps on the thread.
@@ -84,23 +84,22 @@ func (l *Lock) blockThread() {
 	l.channel.WaitThread(time.Now().Add(threadSlice))
 }
 
-// The thread has Go's processor with it. Where that is the only one, whatever else
-// becomes runnable waits for the runtime's monitor, which comes after 20 us at best
-// and 10 ms at worst. So sleeps are on the thread there only if they are short, and
-// end before anybody could have come to harm. Whether they would be is learned from
-// all sleeps. A process whose sleeps are ended by what it does itself, such as a
-// proxy, looks as if they would be, and is told by those on the thread, which are
-// long then: so these are tried less and less.
+// A sleeping thread keeps its processor of Go. Where that is the only one, goroutines
+// that become runnable wait for the runtime's monitor, which takes the processor away
+// after 20 us at best and 10 ms at worst. So with one processor an owner sleeps on its
+// thread only if its sleeps are short. How long they are is learned from all sleeps. In
+// a process whose own goroutines end the sleeps, such as a proxy, they look short, and
+// are long on the thread: so after a long one the thread is tried more rarely.
 const (
 	shortSleep  = 40 * time.Microsecond
 	longSleep   = 100 * time.Microsecond
-	shortSleeps = 64 // so many on the thread in a row show that they do no harm
-	minShun     = 16
-	maxShun     = 4096
+	shortSleeps = 64 // so many short ones on the thread in a row do no harm
+	minParks    = 16
+	maxParks    = 4096
 )
 
 // slept learns from a sleep, and reports whether the next may be on the thread
-// without another look around.
+// without mayBlockThread.
 func (sl *sleeper) slept(took time.Duration, thread bool) bool {
 	if procs > 1 {
 		return thread && took < time.Millisecond
@@ -111,26 +110,26 @@ func (sl *sleeper) slept(took time.Duration, thread bool) bool {
 		return false
 	case took < shortSleep:
 		if sl.short++; sl.short >= shortSleeps {
-			sl.again = 0
+			sl.lastParks = 0
 		}
 		return true
 	case took >= longSleep:
 		sl.short = 0
-		sl.again = min(max(minShun, 2*sl.again), maxShun)
-		sl.shun = sl.again
+		sl.lastParks = min(max(minParks, 2*sl.lastParks), maxParks)
+		sl.parks = sl.lastParks
 	}
 	return false
 }
 
-// mayBlockThread reports whether an owner may sleep on its thread, and counts
-// it. One processor of Go is left for the others, if there are several.
+// mayBlockThread reports whether an owner may sleep on its thread, and counts it if so.
+// If Go has several processors, one is left for the other goroutines.
 func (l *Lock) mayBlockThread() bool {
 	if !l.cfg.Thread || l.cfg.Local {
 		return false
 	}
 	if procs == 1 {
-		if l.sleeper.shun > 0 {
-			l.sleeper.shun--
+		if l.sleeper.parks > 0 {
+			l.sleeper.parks--
 			return false
 		}
 		if l.sleeper.usual >= shortSleep {
@@ -153,16 +152,16 @@ func EnterThread() bool {
 // LeaveThread ends what EnterThread has allowed.
 func LeaveThread() { threadSleeps.Add(-1) }
 
-// settle runs who else is runnable on this processor of Go, before it is kept
-// from them. It reports whether w became ready.
+// runOthers lets the other goroutines run that are runnable on this processor of Go,
+// before a sleep on the thread keeps it from them. It reports whether w became ready.
 //
-// One yield that comes back at once does not show that there is nobody: at each
-// 61st decision Go takes who has waited longest in the queue of all processors,
-// which is the one that yields, past those in the queue of this one.
-func (l *Lock) settle(w *Waiter) bool {
-	rounds, quiet := settleRounds, 0
+// One yield that returns at once does not show that there are none: at every 61st
+// decision Go's scheduler takes the head of the global queue, which is the goroutine that
+// yields, and passes over this processor's own queue.
+func (l *Lock) runOthers(w *Waiter) bool {
+	rounds, quiet := othersRounds, 0
 	if procs > 1 {
-		rounds = 1 // who has another processor takes the others from us
+		rounds = 1 // other processors steal what is runnable here
 	}
 	for range rounds {
 		begin := now()
@@ -182,8 +181,8 @@ func (l *Lock) settle(w *Waiter) bool {
 }
 
 const (
-	settleRounds = 16
+	othersRounds = 16
 	quietYields  = 2
-	// calmYield is what a yield takes at most if nobody else runs.
+	// calmYield is the longest that a yield takes if nothing else runs.
 	calmYield = 1200 * time.Nanosecond
 )

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// sweep arms what was left unarmed and not used again: a loop of requests and
-// answers comes back within microseconds, and need not arm then. Its timer runs
-// only while there is something on its list.
+// sweep arms the CQs of locks that were left unarmed and not used again. So a loop of
+// requests and answers, which polls again within microseconds, need not arm each time.
+// The timer runs only while a lock is on the list.
 var sweep sweeper
 
-// SweepPeriod is how often the sweep looks. What nobody polls is armed after one
-// to two periods.
+// SweepPeriod is how often the sweep runs. A CQ that nobody polls is armed after one to
+// two periods.
 const SweepPeriod = time.Millisecond
 
 type sweeper struct {
@@ -19,7 +19,7 @@ type sweeper struct {
 	locks   []*Lock
 	timer   *time.Timer
 	running bool    // round will be called, or runs
-	idle    []*Lock // of the round that runs, kept for the next
+	idle    []*Lock // list of the present round; its memory is used again by the next
 }
 
 // add puts a lock on the list. The caller has set swept.

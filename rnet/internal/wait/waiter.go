@@ -6,7 +6,7 @@ import "sync/atomic"
 // and on to parked or asleep; everybody else moves it to ready.
 const (
 	waiterIdle    uint32 = iota
-	waiterWaiting        // awake: it looks at the state by itself
+	waiterWaiting        // awake: it looks at the state itself
 	waiterParked         // blocked on token, or about to be, and registered at the lock
 	waiterAsleep         // owns the lock and sleeps on the completion channel
 	waiterReady          // what it waits for may be there
@@ -26,8 +26,9 @@ func (w *Waiter) Begin() { w.state.Store(waiterWaiting) }
 // Ready reports whether the Waiter was woken since Begin.
 func (w *Waiter) Ready() bool { return w.state.Load() == waiterReady }
 
-// Take makes a Waiter that waits, and is not parked, ready, and reports whether
-// this call has done so: for waits that a list of somebody else's ends.
+// Take makes a Waiter ready that waits and is neither parked nor asleep, and reports
+// whether it did. It is for streams of an event loop, which do not park: a list tells the
+// loop that they may go on.
 func (w *Waiter) Take() bool { return w.state.CompareAndSwap(waiterWaiting, waiterReady) }
 
 // Parked reports whether the Waiter blocks its goroutine now.
@@ -56,9 +57,9 @@ func (w *Waiter) park() bool {
 // block sleeps until the waiter is ready.
 func (w *Waiter) block() { <-w.token } // ended by Lock.Wake, whose caller has what the waiter waits for
 
-// doze declares the waiter asleep on the completion channel. It returns false if
+// fallAsleep declares the waiter asleep on the completion channel. It returns false if
 // the waiter is ready.
-func (w *Waiter) doze() bool { return w.state.CompareAndSwap(waiterWaiting, waiterAsleep) }
+func (w *Waiter) fallAsleep() bool { return w.state.CompareAndSwap(waiterWaiting, waiterAsleep) }
 
-// rise takes that back.
-func (w *Waiter) rise() { w.state.CompareAndSwap(waiterAsleep, waiterWaiting) }
+// awake takes that back.
+func (w *Waiter) awake() { w.state.CompareAndSwap(waiterAsleep, waiterWaiting) }

@@ -22,13 +22,13 @@ func TestWakeAfterBeginIsSeen(t *testing.T) {
 	require.Equal(t, waiterWaiting, w.wake())
 	require.True(t, w.Ready())
 	require.False(t, w.park(), "nobody may park who is ready")
-	require.False(t, w.doze(), "nor sleep")
+	require.False(t, w.fallAsleep(), "nor sleep")
 }
 
 func TestWakerOfASleeperMustWakeTheChannel(t *testing.T) {
 	var w Waiter
 	w.Begin()
-	require.True(t, w.doze())
+	require.True(t, w.fallAsleep())
 	require.Equal(t, waiterAsleep, w.wake())
 	require.Equal(t, waiterReady, w.wake(), "once is enough")
 }

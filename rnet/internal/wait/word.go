@@ -2,24 +2,24 @@ package wait
 
 import "sync/atomic"
 
-// word is the state of a poll lock. It says who takes in the next arrival,
-// so that one atomic step moves that duty from one to another:
+// word is the state of a poll lock. It says who takes in the next arrival, and one
+// atomic step hands that duty on:
 //
 //	owned          the owner: it polls, or sleeps on the armed CQ
 //	armed          the engine: the CQ is armed and the engine is at the
 //	               completion channel, or called to it
 //	neither        the sweep, within two periods (swept is set)
 //
-// Whoever needs something from the CQ takes the lock or is known to who has it
-// (enter, enterOrNote), in one step; and a lock is only given up (leave) for a
-// word that says that nobody needs its owner any more. The steps are functions of
-// the word, so that the model test explores the same ones that run.
+// A goroutine that needs something from the CQ takes the lock or becomes known to its
+// owner (enter, enterOrNote), in one step. The lock is given up (leave) only if the word
+// says that nobody needs the owner any more. The steps are functions of the word, so that
+// the model test explores the code that runs.
 type word uint64
 
 const (
 	owned word = 1 << iota
 	armed
-	noted // somebody found it owned who may have taken an event away: the owner arms and polls before it leaves
+	noted // a goroutine that may have consumed an event found the lock owned: the owner arms and polls before it leaves
 	swept // on the list of the sweep
 	fresh // the lock was left since the sweep looked
 
@@ -103,7 +103,7 @@ func (c *cell) load() word { return word(c.Load()) }
 
 func (c *cell) swap(old, next word) bool { return c.CompareAndSwap(uint64(old), uint64(next)) }
 
-// register and withdraw count one who waits, beside the owner.
+// register and withdraw count a waiter other than the owner.
 func (c *cell) register() { c.Add(uint64(oneWaiter)) }
 func (c *cell) withdraw() { c.Add(^uint64(oneWaiter - 1)) }
 
