@@ -140,7 +140,7 @@ func TestALoopIsRungOnceItHasArmed(t *testing.T) {
 	})
 }
 
-func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
+func TestAnArrivalEndsTheSleepOfALoop(t *testing.T) {
 	l, dialed := onHandLoop(t, overSoft, 1)
 	got := 0
 	for range 20 {
@@ -166,7 +166,7 @@ func TestALoopThatDozesIsWokenByWhatArrives(t *testing.T) {
 	}
 }
 
-func TestALoopWithSeveralSessionsDoesNotDoze(t *testing.T) {
+func TestALoopWithSeveralSessionsDoesNotSleepOnOne(t *testing.T) {
 	l, _ := onHandLoop(t, carrier{name: "soft-dedicated", transport: Soft, dedicated: true}, 2)
 	require.Equal(t, 2, l.poller.Sessions())
 	require.False(t, l.poller.Sleep(time.Now().Add(hang.Time)))

@@ -124,8 +124,8 @@ func TestWakeEndsTheSleepOfALoop(t *testing.T) {
 }
 
 // More streams want to send than the ring has room for. What comes back of it
-// wakes as many as have room, not all of them for each bit, and every turn that
-// is given comes back.
+// wakes as many as there is room for, not all each time, and each that is woken
+// comes back.
 func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
 	const streams, messages, size = 800, 8, 256
 	l, dialed := onHandLoop(t, overNarrow, streams)
