@@ -250,8 +250,10 @@ func TestAListenerOutOfDescriptorsKeepsItsIDs(t *testing.T) {
 	l := f.MustListen(t, addr, rcm.ListenConfig{})
 	r, qp := f.MustResolve(t, addr), f.NewSide(t).QP(t)
 	giveBack := cmtest.UseUpDescriptors(t)
-	time.Sleep(rescan + rescan/4) // it has tried to look round
+	time.Sleep(rescan + rescan/4)              // it has tried to look round
+	giveBackMore := cmtest.UseUpDescriptors(t) // it may have been looking round before, and have had some
 	_, err := r.Connect(cmtest.Within(t), qp, rcm.ConnParam{})
+	giveBackMore()
 	giveBack()
 	require.ErrorIs(t, err, rcm.ErrBusy, "somebody listens, but cannot take the request")
 	require.Equal(t, rcm.ListenStats{Overflows: 1}, l.Stats())
