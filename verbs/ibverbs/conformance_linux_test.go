@@ -12,11 +12,14 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/ibverbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/conformance"
-	_ "github.com/seed-b9b531af/ramjet/verbs/uverbs" // what has to stand back
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs" // what has to stand back
 )
 
 func TestMain(m *testing.M) {
 	os.Setenv(verbs.ProvidersVar, ibverbs.ProviderName)
+	if os.Getenv("RAMJET_ROLE") == "peer" { // the second of two hosts
+		os.Setenv(verbs.ProvidersVar, uverbs.ProviderName)
+	}
 	leak.Main(m)
 }
 
