@@ -20,8 +20,8 @@ func TestAPeerThatOverwritesABatchEndsItsSession(t *testing.T) {
 		payload := bytes.Repeat([]byte{byte(i)}, maxPayload-frameHeaderLen)
 		require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, payload)))
 	}
-	l.until(t, "the session ends", p.gone)
-	require.Len(t, l.sinks[0].ended, 1)
+	l.Until(t, "the session ends", p.gone)
+	require.Len(t, l.Sinks[0].Errs, 1)
 }
 
 // openRawPeer makes a raw peer open stream 0, in a message as long as those that
@@ -31,7 +31,7 @@ func openRawPeer(t *testing.T, l *handLoop, p *rawPeer) {
 	first := message(frame(mux.FrameOpen, 0, 0, nil), frame(mux.FrameData, 0, mux.FlagCounted, make([]byte, maxPayload-2*frameHeaderLen)))
 	require.Len(t, first, maxPayload)
 	require.NoError(t, p.send(first))
-	l.until(t, "the stream is open", func() bool { return len(l.sinks) == 1 && len(l.sinks[0].got) > 0 })
+	l.Until(t, "the stream is open", func() bool { return len(l.Sinks) == 1 && len(l.Sinks[0].Got) > 0 })
 }
 
 // One that does the same within its credit is served.
@@ -40,14 +40,14 @@ func TestAPeerThatWaitsForCreditIsServedByALoop(t *testing.T) {
 	l, _ := onHandLoop(t, k, 0)
 	p := dialRawPeer(t, l.address)
 	openRawPeer(t, l, p)
-	p.pace = (*mux.Stream)(l.sinks[0].stream).Mux()
-	sent := len(l.sinks[0].got)
+	p.pace = (*mux.Stream)(l.Sinks[0].Stream).Mux()
+	sent := len(l.Sinks[0].Got)
 	for range 10 {
 		for range minRingSize / maxPayload / 2 {
 			payload := make([]byte, maxPayload-frameHeaderLen)
 			require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, payload)))
 			sent += len(payload)
 		}
-		l.until(t, "it is there", func() bool { return len(l.sinks[0].got) == sent })
+		l.Until(t, "it is there", func() bool { return len(l.Sinks[0].Got) == sent })
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/handloop"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
@@ -21,69 +22,16 @@ import (
 // would make up for it later.
 const soon = link.KeepAlivePeriod / 3
 
-// handLoop is an event loop that a test runs by hand: its goroutine is the
-// loop's.
+// handLoop is an event loop that a test runs by hand.
 type handLoop struct {
+	handloop.Loop[*mux.LoopStream]
 	poller  *mux.Poller
 	address string // where it listens
-	rings   atomic.Int32
-	sinks   []*sink
-	answer  bool          // what is readable is written back
-	goOn    func(k *sink) // what a stream does that may write again
 }
 
-func (l *handLoop) Ring() { l.rings.Add(1) }
+type sink = handloop.Sink[*mux.LoopStream]
 
-func (l *handLoop) Accept(s *mux.LoopStream) mux.Sink { return &sink{l: l, stream: s} }
-
-// sink keeps what it is told.
-type sink struct {
-	l        *handLoop
-	stream   *mux.LoopStream
-	got      []byte
-	writable int
-	ended    []error
-	then     func() // comes after what was readable, unless it is nil
-}
-
-func (k *sink) Opened() { k.l.sinks = append(k.l.sinks, k) }
-
-func (k *sink) Readable(p []byte) {
-	k.got = append(k.got, p...)
-	if k.l.answer {
-		k.stream.Write(p)
-	}
-	if k.then != nil {
-		k.then()
-	}
-}
-
-func (k *sink) Buffered() (int, int) { return 0, 0 }
-
-func (k *sink) Writable() {
-	k.writable++
-	if k.l.goOn != nil {
-		k.l.goOn(k)
-	}
-}
-
-func (k *sink) Ended(err error) { k.ended = append(k.ended, err); k.stream.Close(false) }
-
-// until polls until f says so.
-func (l *handLoop) until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	hang.Eventually(t, what, func() bool {
-		l.poller.Poll()
-		return f()
-	})
-}
-
-// sleeps polls until there is nothing more to do.
-func (l *handLoop) sleeps(t testing.TB) {
-	t.Helper()
-	l.until(t, "the loop sleeps", func() bool { return l.poller.Arm() })
-	l.rings.Store(0)
-}
+func (l *handLoop) Accept(s *mux.LoopStream) mux.Sink { return &sink{Loop: &l.Loop, Stream: s} }
 
 // newHandLoop makes a loop, which is closed with the test.
 func newHandLoop(t testing.TB, k carrier) *handLoop {
@@ -92,6 +40,7 @@ func newHandLoop(t testing.TB, k carrier) *handLoop {
 	set, err := k.listenConfig().settings()
 	require.NoError(t, err)
 	l.poller = mux.NewPoller(l, set.Session.Profile)
+	l.Poller = l.poller
 	t.Cleanup(l.poller.Close)
 	return l
 }
@@ -114,7 +63,7 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Co
 		t.Cleanup(func() { c.Close() })
 		dialed = append(dialed, c.(*Conn))
 		// One by one: streams of different sessions come in any order.
-		l.until(t, "the stream is open", func() bool { return len(l.sinks) == len(dialed) })
+		l.Until(t, "the stream is open", func() bool { return len(l.Sinks) == len(dialed) })
 	}
 	l.address = tcp.Addr().String()
 	return l, dialed
@@ -127,13 +76,13 @@ func TestALoopIsRungOnceItHasArmed(t *testing.T) {
 		}
 		l, dialed := onHandLoop(t, k, 2)
 		for round := range 20 {
-			l.sleeps(t)
+			l.Sleeps(t)
 			c := dialed[round%2]
 			_, err := c.Write([]byte{byte(round)})
 			require.NoError(t, err)
-			hang.Eventually(t, "the loop is woken", func() bool { return l.rings.Load() > 0 })
-			l.until(t, "the byte is there", func() bool {
-				got := l.sinks[round%2].got
+			hang.Eventually(t, "the loop is woken", func() bool { return l.Rings.Load() > 0 })
+			l.Until(t, "the byte is there", func() bool {
+				got := l.Sinks[round%2].Got
 				return len(got) > 0 && got[len(got)-1] == byte(round)
 			})
 		}
@@ -161,8 +110,8 @@ func TestAnArrivalEndsTheSleepOfALoop(t *testing.T) {
 		require.True(t, time.Now().Before(end), "it slept on")
 		over.Store(true)
 		<-written
-		l.until(t, "a byte is there", func() bool { return len(l.sinks[0].got) > got })
-		got = len(l.sinks[0].got)
+		l.Until(t, "a byte is there", func() bool { return len(l.Sinks[0].Got) > got })
+		got = len(l.Sinks[0].Got)
 	}
 }
 
@@ -186,40 +135,40 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 		require.NoError(t, err)
 		return c.(*Conn)
 	}
-	used := &sink{l: l}
-	l.poller.Attach(dial().st, func(st *mux.LoopStream) mux.Sink { used.stream = st; return used })
+	used := &sink{Loop: &l.Loop}
+	l.poller.Attach(dial().st, func(st *mux.LoopStream) mux.Sink { used.Stream = st; return used })
 	var lost []*Conn
 	for range rounds {
 		lost = append(lost, dial())
 	}
-	far.until(t, "all are open", func() bool { return len(far.sinks) == 1+rounds })
+	far.Until(t, "all are open", func() bool { return len(far.Sinks) == 1+rounds })
 
 	// Nothing is released at the other end: the end of a stream cannot go.
 	for n := 1; n > 0; {
 		var err error
-		n, err = used.stream.Write([]byte("x"))
+		n, err = used.Stream.Write([]byte("x"))
 		require.NoError(t, err)
 	}
 	var closing sync.WaitGroup
 	for round, c := range lost {
-		l.sleeps(t)
+		l.Sleeps(t)
 		require.NoError(t, c.SetLinger(int(hang.Time/time.Second)))
 		closing.Go(func() { c.Close() }) // ended by the departure of the end
 		time.Sleep(200 * time.Microsecond)
-		_, err := far.sinks[0].stream.Write([]byte("x"))
+		_, err := far.Sinks[0].Stream.Write([]byte("x"))
 		require.NoError(t, err)
 		end := time.Now().Add(soon)
-		hang.Eventually(t, "the loop is rung", func() bool { return l.rings.Load() > 0 || time.Now().After(end) })
+		hang.Eventually(t, "the loop is rung", func() bool { return l.Rings.Load() > 0 || time.Now().After(end) })
 		require.True(t, time.Now().Before(end), "the loop is not rung")
-		l.until(t, "the byte is there", func() bool { return len(used.got) > round })
+		l.Until(t, "the byte is there", func() bool { return len(used.Got) > round })
 	}
 	ends := func() (n int) {
-		for _, k := range far.sinks {
-			n += len(k.ended)
+		for _, k := range far.Sinks {
+			n += len(k.Errs)
 		}
 		return n
 	}
-	far.until(t, "the ends are told", func() bool {
+	far.Until(t, "the ends are told", func() bool {
 		l.poller.Poll()
 		return ends() == rounds
 	})
@@ -236,11 +185,11 @@ func TestAttachFindsASessionThatHasGone(t *testing.T) {
 		require.NoError(t, err)
 		c := conn.(*Conn)
 		c.s.mux.Fail(io.ErrUnexpectedEOF)
-		l.until(t, "the loop hands the session back", func() bool { return l.poller.Sessions() == 0 })
+		l.Until(t, "the loop hands the session back", func() bool { return l.poller.Sessions() == 0 })
 		<-c.s.mux.Done() // ended by the engine
 		require.False(t, l.poller.Attach(request.Stream, func(*mux.LoopStream) mux.Sink {
 			t.Error("a stream of a session that has gone gets a sink")
-			return &sink{l: l}
+			return &sink{Loop: &l.Loop}
 		}))
 		require.NoError(t, c.Close())
 	})
@@ -253,8 +202,8 @@ func TestAWriteOnALoopTakesWhatThereIsRoomFor(t *testing.T) {
 		for i := range data {
 			data[i] = byte(i * 31 >> 3)
 		}
-		at := l.sinks[0]
-		n, err := at.stream.Write(data)
+		at := l.Sinks[0]
+		n, err := at.Stream.Write(data)
 		require.NoError(t, err)
 		require.Less(t, n, len(data))
 		read := make(chan []byte, 1)
@@ -264,9 +213,9 @@ func TestAWriteOnALoopTakesWhatThereIsRoomFor(t *testing.T) {
 			read <- got
 		}()
 		for n < len(data) {
-			seen := at.writable
-			l.until(t, "there is room again", func() bool { return at.writable > seen })
-			m, err := at.stream.Write(data[n:])
+			seen := at.Writables
+			l.Until(t, "there is room again", func() bool { return at.Writables > seen })
+			m, err := at.Stream.Write(data[n:])
 			require.NoError(t, err)
 			n += m
 		}
@@ -291,14 +240,14 @@ func TestEachStreamOfALoopIsToldOfItsEnd(t *testing.T) {
 				_, err := dialed[0].Write([]byte("last words"))
 				require.NoError(t, err)
 				if name == "session" { // on a network what is under way is lost
-					l.until(t, "they are there", func() bool { return len(l.sinks[0].got) > 0 })
+					l.Until(t, "they are there", func() bool { return len(l.Sinks[0].Got) > 0 })
 				}
 				test.end(dialed[0])
-				l.until(t, "the end is told", func() bool { return len(l.sinks[0].ended) > 0 })
-				require.ErrorIs(t, l.sinks[0].ended[0], test.want)
-				require.Len(t, l.sinks[0].ended, 1)
+				l.Until(t, "the end is told", func() bool { return len(l.Sinks[0].Errs) > 0 })
+				require.ErrorIs(t, l.Sinks[0].Errs[0], test.want)
+				require.Len(t, l.Sinks[0].Errs, 1)
 				if test.want == io.EOF {
-					require.Equal(t, "last words", string(l.sinks[0].got))
+					require.Equal(t, "last words", string(l.Sinks[0].Got))
 				}
 			})
 		}
@@ -309,8 +258,8 @@ func TestEachStreamOfALoopIsToldOfItsEnd(t *testing.T) {
 func TestSessionsOutliveTheirLoopInOrder(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		l, dialed := onHandLoop(t, k, 3)
-		for _, at := range l.sinks[:2] {
-			at.stream.Close(false)
+		for _, at := range l.Sinks[:2] {
+			at.Stream.Close(false)
 		}
 		l.poller.Close()
 		for _, c := range dialed[:2] {

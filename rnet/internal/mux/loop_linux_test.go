@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/handloop"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
@@ -22,74 +23,22 @@ import (
 // would make up for it later.
 const soon = link.KeepAlivePeriod / 3
 
-// handLoop is an event loop that a test turns by hand: its goroutine is the
-// loop's.
+// handLoop is an event loop that a test runs by hand.
 type handLoop struct {
+	handloop.Loop[*LoopStream]
 	poller *Poller
-	rings  atomic.Int32
-	sinks  []*sink
-	answer bool          // what is readable is written back
-	goOn   func(k *sink) // what a stream does that may write again
 }
 
-func (l *handLoop) Ring() { l.rings.Add(1) }
+type sink = handloop.Sink[*LoopStream]
 
-func (l *handLoop) Accept(s *LoopStream) Sink { return &sink{l: l, stream: s} }
-
-// sink keeps what it is told.
-type sink struct {
-	l        *handLoop
-	stream   *LoopStream
-	got      []byte
-	writable int
-	ended    []error
-	then     func() // comes after what was readable, unless it is nil
-}
-
-func (k *sink) Opened() { k.l.sinks = append(k.l.sinks, k) }
-
-func (k *sink) Readable(p []byte) {
-	k.got = append(k.got, p...)
-	if k.l.answer {
-		k.stream.Write(p)
-	}
-	if k.then != nil {
-		k.then()
-	}
-}
-
-func (k *sink) Buffered() (int, int) { return 0, 0 }
-
-func (k *sink) Writable() {
-	k.writable++
-	if k.l.goOn != nil {
-		k.l.goOn(k)
-	}
-}
-
-func (k *sink) Ended(err error) { k.ended = append(k.ended, err); k.stream.Close(false) }
-
-// until polls until f says so.
-func (l *handLoop) until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	hang.Eventually(t, what, func() bool {
-		l.poller.Poll()
-		return f()
-	})
-}
-
-// sleeps polls until there is nothing more to do.
-func (l *handLoop) sleeps(t testing.TB) {
-	t.Helper()
-	l.until(t, "the loop sleeps", func() bool { return l.poller.Arm() })
-	l.rings.Store(0)
-}
+func (l *handLoop) Accept(s *LoopStream) Sink { return &sink{Loop: &l.Loop, Stream: s} }
 
 // onHandLoop makes a loop, and streams to it that are open on both sides.
 func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Stream) {
 	t.Helper()
 	l = new(handLoop)
 	l.poller = NewPoller(l, fallback.Balanced)
+	l.Poller = l.poller
 	k.poller = l.poller
 	far, _ := k.pair(t)
 	t.Cleanup(l.poller.Close) // before the muxes are waited for
@@ -97,15 +46,15 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*St
 		c, err := far.Open()
 		require.NoError(t, err)
 		dialed = append(dialed, c)
-		l.until(t, "the stream is open", func() bool { return len(l.sinks) == len(dialed) })
+		l.Until(t, "the stream is open", func() bool { return len(l.Sinks) == len(dialed) })
 	}
 	return l, dialed
 }
 
 func TestWakeEndsTheSleepOfALoop(t *testing.T) {
 	l, _ := onHandLoop(t, overSoft, 1)
-	l.sleeps(t)
-	l.sinks[0].stream.m.warm()
+	l.Sleeps(t)
+	l.Sinks[0].Stream.m.warm()
 	l.poller.Poll()
 	var over atomic.Bool
 	woken := make(chan struct{})
@@ -140,23 +89,23 @@ func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
 	}
 	message := make([]byte, size)
 	left := make([]int, streams)
-	m := l.sinks[0].stream.m
+	m := l.Sinks[0].Stream.m
 	most := 0
-	for i, k := range l.sinks {
-		left[i], k.writable = messages*size, 1
+	for i, k := range l.Sinks {
+		left[i], k.Writables = messages*size, 1
 	}
-	l.until(t, "everything is sent", func() bool {
+	l.Until(t, "everything is sent", func() bool {
 		m.txMu.Lock()
 		most = max(most, m.awake)
 		m.txMu.Unlock()
 		all := true
-		for i, k := range l.sinks {
-			for left[i] > 0 && k.writable > 0 {
-				n, err := k.stream.Write(message)
+		for i, k := range l.Sinks {
+			for left[i] > 0 && k.Writables > 0 {
+				n, err := k.Stream.Write(message)
 				require.NoError(t, err)
 				left[i] -= n
 				if n < size {
-					k.writable = 0
+					k.Writables = 0
 				}
 			}
 			all = all && left[i] == 0
@@ -174,17 +123,17 @@ func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
 func TestAnswersOfABatchShareMessages(t *testing.T) {
 	const streams = 32
 	l, dialed := onHandLoop(t, overSoft, streams)
-	l.answer = true
-	m := l.sinks[0].stream.m
+	l.Answer = true
+	m := l.Sinks[0].Stream.m
 	m.slow = false // the batches of the set-up may have taken long
 	before := m.link.Mark().Requests
 	for _, c := range dialed {
 		_, err := c.Write(fmt.Append(nil, "request ", c.id))
 		require.NoError(t, err)
 	}
-	l.until(t, "all requests are there", func() bool {
-		for _, k := range l.sinks {
-			if len(k.got) == 0 {
+	l.Until(t, "all requests are there", func() bool {
+		for _, k := range l.Sinks {
+			if len(k.Got) == 0 {
 				return false
 			}
 		}
@@ -204,10 +153,10 @@ func TestAnswersOfABatchShareMessages(t *testing.T) {
 func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
 	const streams, busy = 8, 5
 	l, dialed := onHandLoop(t, overSoft, streams)
-	l.answer = true
-	l.sinks[0].stream.m.slow = false
+	l.Answer = true
+	l.Sinks[0].Stream.m.slow = false
 	answered := make(chan error, 1)
-	l.sinks[busy].then = func() {
+	l.Sinks[busy].Then = func() {
 		select { // ended by the answers, or the clock
 		case err := <-answered:
 			require.NoError(t, err)
@@ -228,30 +177,30 @@ func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
 		}
 		answered <- nil
 	}()
-	l.until(t, "all requests are there", func() bool { return len(l.sinks[streams-1].got) > 0 })
+	l.Until(t, "all requests are there", func() bool { return len(l.Sinks[streams-1].Got) > 0 })
 }
 
 func TestFlushSendsWhatIsGathered(t *testing.T) {
 	const streams = 6
 	l, dialed := onHandLoop(t, overSoft, streams)
-	l.answer = true
-	m := l.sinks[0].stream.m
+	l.Answer = true
+	m := l.Sinks[0].Stream.m
 	m.slow = false
 	gathered := func() int {
 		m.txMu.Lock()
 		defer m.txMu.Unlock()
 		return m.link.Gathered()
 	}
-	last := l.sinks[streams-1]
-	last.then = func() {
-		last.stream.Flush()
+	last := l.Sinks[streams-1]
+	last.Then = func() {
+		last.Stream.Flush()
 		require.Zero(t, gathered())
 	}
 	for _, c := range dialed {
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
 	}
-	l.until(t, "all requests are there", func() bool { return len(last.got) > 0 })
+	l.Until(t, "all requests are there", func() bool { return len(last.Got) > 0 })
 	for _, c := range dialed {
 		_, err := io.ReadFull(c, make([]byte, 1))
 		require.NoError(t, err)
@@ -263,20 +212,20 @@ func TestFlushSendsWhatIsGathered(t *testing.T) {
 func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 	const streams, messages, size = 300, 16, 256
 	l, dialed := onHandLoop(t, overNarrow, streams)
-	m := l.sinks[0].stream.m
+	m := l.Sinks[0].Stream.m
 	byID := make(map[uint32]*Stream)
 	for _, c := range dialed {
 		byID[c.id] = c
 	}
 	const keeps, closes, isReset = 0, 1, 2
-	fate := func(k *sink) int { return int(k.stream.id) % 3 }
+	fate := func(k *sink) int { return int(k.Stream.id) % 3 }
 
 	message := make([]byte, size)
 	left := make([]int, streams)
-	for i, k := range l.sinks { // until nobody can send: all stand in line, or wait for their window
-		left[i], k.writable = messages*size, 0
+	for i, k := range l.Sinks { // until nobody can send: all stand in line, or wait for their window
+		left[i], k.Writables = messages*size, 0
 		for {
-			n, err := k.stream.Write(message)
+			n, err := k.Stream.Write(message)
 			require.NoError(t, err)
 			left[i] -= n
 			if n < size || left[i] <= 0 {
@@ -289,8 +238,8 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 	m.txMu.Unlock()
 
 	var readers sync.WaitGroup
-	for i, k := range l.sinks {
-		c := byID[k.stream.id]
+	for i, k := range l.Sinks {
+		c := byID[k.Stream.id]
 		if fate(k) == keeps {
 			readers.Go(func() { // ended by the bytes
 				n, err := io.CopyN(io.Discard, c, int64(messages*size))
@@ -299,25 +248,25 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 		}
 	}
 	gone := make([]bool, streams)
-	l.until(t, "everything is sent", func() bool {
+	l.Until(t, "everything is sent", func() bool {
 		all := true
-		for i, k := range l.sinks {
-			if k.writable > 0 && !gone[i] {
+		for i, k := range l.Sinks {
+			if k.Writables > 0 && !gone[i] {
 				switch fate(k) {
 				case closes:
-					k.stream.Close(i%2 == 0)
+					k.Stream.Close(i%2 == 0)
 					gone[i] = true
 				case isReset: // Ended closes it here
-					c := byID[k.stream.id]
+					c := byID[k.Stream.id]
 					c.Close(0)
 					gone[i] = true
 				}
 			}
-			for !gone[i] && left[i] > 0 && k.writable > 0 && len(k.ended) == 0 {
-				n, err := k.stream.Write(message[:min(size, left[i])])
+			for !gone[i] && left[i] > 0 && k.Writables > 0 && len(k.Errs) == 0 {
+				n, err := k.Stream.Write(message[:min(size, left[i])])
 				require.NoError(t, err)
 				if left[i] -= n; n < size {
-					k.writable = 0
+					k.Writables = 0
 				}
 			}
 			all = all && (fate(k) != keeps || left[i] <= 0)
@@ -325,16 +274,16 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 		return all
 	})
 	hang.Start(t, readers.Wait)()
-	l.until(t, "the peers' resets are told", func() bool {
-		for i, k := range l.sinks {
-			if gone[i] && fate(k) == isReset && len(k.ended) == 0 {
+	l.Until(t, "the peers' resets are told", func() bool {
+		for i, k := range l.Sinks {
+			if gone[i] && fate(k) == isReset && len(k.Errs) == 0 {
 				return false
 			}
 		}
 		return true
 	})
-	for _, k := range l.sinks {
-		k.stream.Close(true)
+	for _, k := range l.Sinks {
+		k.Stream.Close(true)
 	}
 	nobodyIsAwake(t, m)
 }
@@ -343,19 +292,19 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 	const streams, messages, size = 1000, 8, 48
 	l, dialed := onHandLoop(t, overNarrow, streams)
-	m := l.sinks[0].stream.m
+	m := l.Sinks[0].Stream.m
 	byID := make(map[uint32]int)
-	for i, k := range l.sinks {
-		byID[k.stream.id] = i
+	for i, k := range l.Sinks {
+		byID[k.Stream.id] = i
 	}
 	written := make([]int, streams)
-	l.goOn = func(k *sink) {
-		id := k.stream.id
+	l.GoOn = func(k *sink) {
+		id := k.Stream.id
 		var p [size]byte
 		for i := byID[id]; written[i] < messages*size; {
 			piece := p[:size-written[i]%size]
 			copy(piece, patternOf(id, written[i], len(piece)))
-			n, err := k.stream.Write(piece)
+			n, err := k.Stream.Write(piece)
 			assert.NoError(t, err)
 			written[i] += n
 			if n < len(piece) {
@@ -373,10 +322,10 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 			assert.True(t, bytes.Equal(patternOf(c.id, 0, len(got)), got), "stream %d", c.id)
 		})
 	}
-	for _, k := range l.sinks {
-		l.goOn(k)
+	for _, k := range l.Sinks {
+		l.GoOn(k)
 	}
-	l.until(t, "everything is sent", func() bool { return !slices.ContainsFunc(written, func(n int) bool { return n < messages*size }) })
+	l.Until(t, "everything is sent", func() bool { return !slices.ContainsFunc(written, func(n int) bool { return n < messages*size }) })
 	hang.Start(t, readers.Wait)()
 	nobodyIsAwake(t, m)
 	require.NotZero(t, m.stats.creditStalls.Load())
