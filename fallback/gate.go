@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Gate limits how many connections are set up at once. Who finds it full waits
+// Gate limits how many connections are set up at once. A goroutine that finds it full waits
 // for its turn, first come, first served: a storm of set-ups must not make each
 // of them slow, and none of them has to go without.
 type Gate struct {

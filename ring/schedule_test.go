@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// Who may take which step of the model when; model_test.go has the story.
+// Which end may take which step of the model when; model_test.go describes the model.
 
 type step func(w *world, e, peer *end) error
 

@@ -6,7 +6,7 @@ import (
 )
 
 // connAddrs are a stream's addresses as package net has them. They are made
-// when somebody asks for one, and kept: who asks again gets the same ones.
+// at the first call that asks for one, and kept: later calls return the same ones.
 type connAddrs struct {
 	local, remote     net.TCPAddr
 	localIP, remoteIP [16]byte

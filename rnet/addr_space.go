@@ -11,8 +11,8 @@ import (
 
 // addrSpace gives out the addresses by which a listener knows its streams'
 // peers. Each goes to one session at a time, and one that was given back is
-// given out again only after all others, so that who keys something by address
-// does not meet a former peer's.
+// given out again only after all others: a program that uses addresses as keys does
+// not soon see that of a former peer again.
 //
 // A client shows its own IP address and a port that TCP does not give to its
 // connections, from 1024 on: the listener serves TCP peers too. Where

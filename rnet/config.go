@@ -20,9 +20,9 @@ type Profile string
 
 // The profiles.
 const (
-	Balanced  Profile = "balanced"  // polls up to 50 us, and up to 1 ms on a wire, where that has paid lately
+	Balanced  Profile = "balanced"  // polls up to 200 us, and up to 1 ms on a network, where that has ended waits lately
 	Latency   Profile = "latency"   // polls up to 2 ms
-	Efficient Profile = "efficient" // never polls in vain
+	Efficient Profile = "efficient" // sleeps at once
 )
 
 // Limits are the sizes that a Dialer or ListenConfig gives its sessions, for

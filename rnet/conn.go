@@ -15,7 +15,7 @@ import (
 // accelerated, and a *net.TCPConn where it is not.
 //
 // All methods may be called from any goroutine. A Conn has no file descriptor, but
-// lends one to who asks for it by SyscallConn.
+// lends one to callers of SyscallConn.
 //
 // Errors are *net.OpError values as package net makes them, which wrap
 // net.ErrClosed after Close, os.ErrDeadlineExceeded after a deadline, EPIPE
@@ -29,7 +29,7 @@ type Conn struct {
 	s      *session
 	linger atomic.Int32 // seconds, -1: default
 	addrs  atomic.Pointer[connAddrs]
-	pair   atomic.Pointer[socketPair] // of who has asked for a descriptor, see SyscallConn
+	pair   atomic.Pointer[socketPair] // made when a descriptor is asked for, see SyscallConn
 }
 
 func newConn(s *session, st *mux.Stream) *Conn {
@@ -38,8 +38,8 @@ func newConn(s *session, st *mux.Stream) *Conn {
 	return c
 }
 
-// Write writes p. It returns when all bytes have been copied out of p, which
-// is not yet when the peer has them. It blocks while the peer's window or its
+// Write writes p. It returns when all bytes have been copied out of p; the peer may
+// not have them yet. It blocks while the peer's window or its
 // ring is full. With an error it returns how many bytes of p are on their way.
 // Of several Writes at once each is sent as a whole, one after the other.
 func (c *Conn) Write(p []byte) (int, error) {
@@ -54,16 +54,16 @@ func (c *Conn) Write(p []byte) (int, error) {
 // is delivered, and the peer reads io.EOF after it, or an error that wraps
 // ECONNRESET if something that the peer has sent was not read: it is lost, and
 // the peer could not know otherwise. It does not wait, unless
-// SetLinger said so, or the device is one of a network: then it gives the
-// network up to a second, or as long as SetLinger said, to deliver the end,
-// for nobody would do so if the process ended at once.
+// SetLinger said so, or the device is one of a network: then it waits up to a
+// second, or as long as SetLinger said, for the end to be delivered, because
+// that stops when the process ends.
 func (c *Conn) Close() error {
 	err := c.st.Close(c.linger.Load())
 	c.dropSocketPair()
 	return c.closeError(err)
 }
 
-// closeError gives an error of what closes the form that package net gives it.
+// closeError gives an error of a method that closes the form that package net gives it.
 func (c *Conn) closeError(err error) error {
 	if err != nil {
 		err = c.opError("close", err)

@@ -12,10 +12,10 @@ import (
 // get the descriptor of a Unix socket, which is made when the first of them is called and
 // kept until Close. While such a function runs, the socket is to it what the TCP
 // connection's would be: what has arrived can be read and polled for, io.EOF and
-// ECONNRESET are seen, and what is written is sent. So pools find out by it whether the
-// peer has closed an idle connection. Afterwards the descriptor means nothing: whoever
-// keeps it, against syscall.RawConn's rule, waits in vain. It has the options of a Unix
-// socket.
+// ECONNRESET are seen, and what is written is sent. So connection pools can find out
+// whether the peer has closed an idle connection. Afterwards the descriptor is good for
+// nothing: a program that keeps it, against syscall.RawConn's rule, waits for ever. It has
+// the options of a Unix socket.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return (*rawConn)(c), nil }
 
 // File fails: a stream lives in its process, and no descriptor stands for it in another.

@@ -140,7 +140,7 @@ func (p *socketPair) failWrites() {
 	}
 }
 
-// written reads what was written at near. It does not wait.
+// written reads what the function has written to near. It does not wait.
 func (p *socketPair) written(b []byte) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

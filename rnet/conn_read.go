@@ -29,7 +29,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 //
 // On a session of its own they lie where a peer that breaks the protocol could
 // change them meanwhile: copy what is checked first and used afterwards. There
-// a piece also holds up what the peer may send: discard it soon.
+// a piece also takes room that the peer needs to send more: discard it soon.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	p, err := c.st.Peek(n)
 	if err != nil && err != io.EOF {

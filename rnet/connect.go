@@ -28,7 +28,7 @@ func (w *way) close() {
 	}
 }
 
-// look asks the fabrics for a way to the address, without waiting for anybody.
+// look asks the fabrics for a way to the address. It does not wait.
 func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
 	w := new(way)
 	for _, f := range fabricsFor(a.set) {
@@ -76,7 +76,7 @@ func connect(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *p
 	pl.waits(never, nil)
 	for _, f := range w.others {
 		if ctx.Err() != nil {
-			break // the others would only say that it is too late
+			break // the other fabrics would only return the context's error
 		}
 		route, err := f.Resolve(ctx, f.at(addr))
 		var s *session
@@ -163,8 +163,8 @@ func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.Addr
 	return s, nil
 }
 
-// worse chooses which of two failures a dial tells of: the one that says more,
-// the later one if both say as much.
+// worse chooses which of two failures a dial returns: the one that says more, the later
+// one if both say as much.
 func worse(before, err error) error {
 	if before == nil || saying(err) >= saying(before) {
 		return err

@@ -197,7 +197,7 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 // errNothingYet is why a dial went over TCP that did not look for anything else.
 var errNothingYet = errors.New("rnet: nothing but TCP was there a moment ago")
 
-// headStart is how long an accelerated dial may take before TCP has its turn.
+// headStart is how long an accelerated dial may take before the dial goes on with TCP.
 func (a *attempt) headStart() *fallback.HeadStart {
 	return fallback.NewHeadStart(cmp.Or(a.d.HeadStart, defaultHeadStart))
 }
@@ -206,7 +206,7 @@ func (a *attempt) headStart() *fallback.HeadStart {
 // for the dial is not over; nil if not.
 func (a *attempt) quick(ctx context.Context) *Conn {
 	if a.set.Transport == fallback.Auto && a.d.hasControl() {
-		return nil // it is to be asked about the address
+		return nil // Choose is asked about each dial
 	}
 	if ctx.Err() != nil || a.d.Timeout < 0 || !a.d.Deadline.IsZero() && !time.Now().Before(a.d.Deadline) {
 		return nil
@@ -275,8 +275,8 @@ func (a *attempt) dialTCP(ctx context.Context, reason fallback.Reason, why error
 	return conn, err
 }
 
-// decide ends a dial that could go either way: what it came to, and why that is
-// not a stream, if it is not.
+// decide records and returns the result of a dial that could take any transport, and why
+// that is not a stream if it is not.
 func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 	if conn != nil && fastErr == nil {
 		negatives.Forget(a.remembered())

@@ -21,8 +21,8 @@ import (
 //   - a server sees one connection of one dial: a stream is opened before TCP
 //     connects to its address, or not at all,
 //   - the look comes right before the connect. A server that starts listens for
-//     streams first (listen_first.go), so who connects to it over TCP has found
-//     that listener, unless both came into being between two system calls.
+//     streams first (listen_first.go), so a dial that connects to it over TCP would have
+//     found that listener, unless both were opened between two system calls of the dial.
 //
 // What takes longer than the head start goes on in the background: later dials
 // find the session. This one takes it only if TCP fails or hangs.

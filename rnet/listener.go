@@ -42,7 +42,7 @@ type Listener struct {
 	sessions map[*session]struct{} // guarded by mu
 	pushed   uint64                // streams that came; guarded by mu
 
-	space addrSpace // what the streams' peers are called
+	space addrSpace // addresses of the streams' peers
 
 	overTCP, failed atomic.Uint64 // connections over TCP, sessions that did not come about
 }
@@ -140,7 +140,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			if conn, err := l.acceptTCP(true); conn != nil || err != nil {
 				return conn, err
 			}
-		default: // somebody is at it
+		default: // another Accept waits there
 		}
 	}
 	for {

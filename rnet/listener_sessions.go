@@ -49,7 +49,7 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) error {
 			}
 			return err
 		}
-		if accepting.enter(l.open) != nil { // ended by who has a place, or Close
+		if accepting.enter(l.open) != nil { // ended by a set-up that leaves its place, or Close
 			withdraw(req)
 			return net.ErrClosed
 		}
@@ -147,9 +147,9 @@ func (l *Listener) forget(s *session) {
 	delete(l.sessions, s)
 }
 
-// retireAll is retire for all sessions of a listener. Their ends in this process
-// know at once: a GO_AWAY has arrived then too, but is taken in when a goroutine
-// gets to it, and the next dial may come before, to a listener at the same port.
+// retireAll is retire for all sessions of a listener. Their other ends in this process
+// are told directly: they get a GO_AWAY too, but take it in only when a goroutine polls,
+// and a dial to the next listener at the port may come before that.
 func retireAll(sessions []*session) {
 	here := make(map[uint64]bool) // the tokens of the other ends
 	for _, s := range sessions {

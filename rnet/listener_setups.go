@@ -15,9 +15,9 @@ import (
 // slow. But a set-up waits for its peer, which may say nothing, and peers that say
 // nothing must not keep others out. So a set-up that takes longer than placeTime
 // gives its place to the next one, and goes on without. Of those maxSlow may do so:
-// one more, and the oldest is ended. Whoever floods all places for as long as he
-// likes delays the others by placeTime, and peers that are slow still have
-// placeTime·(1+maxSlow/maxSetUps), half a second.
+// one more, and the oldest is ended. So an attacker who keeps all places full delays
+// others by placeTime only, and slow peers still have placeTime·(1+maxSlow/maxSetUps),
+// half a second.
 const (
 	placeTime = 100 * time.Millisecond
 	maxSlow   = 4 * maxSetUps

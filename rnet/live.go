@@ -23,7 +23,7 @@ type liveSet[T comparable] struct {
 	last    uint64       // guarded by mu; number of the youngest
 }
 
-// add takes one in. Where number is not nil it is set before anybody finds it.
+// add adds one. If number is not nil it is set before list returns that one.
 func (ls *liveSet[T]) add(one T, number *uint64) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

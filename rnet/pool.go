@@ -101,7 +101,7 @@ func (pl *place) busy() bool {
 	return pl.step.Load().busy()
 }
 
-// late is what a dial comes to that does not wait for the session any longer.
+// late is the error of a dial that does not wait for the session any longer.
 func (pl *place) late(hs *fallback.HeadStart) error {
 	err := hs.Err()
 	if queue := pl.step.Load().queue; queue != nil {
@@ -115,8 +115,8 @@ func (pl *place) late(hs *fallback.HeadStart) error {
 
 // lateError is a timeout in the set-up of a session with a process of this host.
 // That one of the two was slow says nothing about the next moment, so it is not
-// remembered. As long as a set-up goes on, it is what dials go by: who comes when
-// its head start is over does not wait for it again.
+// remembered. As long as a set-up goes on, a dial that comes after its head start does
+// not wait for it again.
 type lateError struct{ error }
 
 func (e lateError) Unwrap() error { return e.error }
@@ -212,8 +212,8 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 	}
 }
 
-// maxTries is how often a dial begins again at an address whose listener goes
-// away under its hands.
+// maxTries is how often a dial begins again at an address whose listener goes away
+// meanwhile.
 const maxTries = 4
 
 // lost reports whether an error of a set-up says that the listener has gone

@@ -7,7 +7,7 @@
 //		fmt.Println(p.PID, p.Snapshot.Program, len(p.Snapshot.Sessions), p.Err)
 //	}
 //
-// Who is told what, and who is not, is in docs/observability.md. It works on
+// docs/observability.md says which processes are told what. It works on
 // Linux only, as sessions do.
 package inspect
 
@@ -138,7 +138,7 @@ func failed(e attach.Endpoint, err error) Process {
 	return Process{PID: e.PID, Err: fmt.Errorf("inspect: process %d: %w", e.PID, err)}
 }
 
-// read reads what one tells. Who has gone meanwhile is not there.
+// read reads the statistics of one process. One that has ended meanwhile is left out.
 func (l *look) read(ctx context.Context, e attach.Endpoint, conn *attach.Conn) {
 	document, pid, err := conn.Read(ctx)
 	if err == nil && len(document) == 0 {

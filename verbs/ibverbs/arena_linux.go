@@ -9,7 +9,7 @@ import (
 )
 
 // arena is memory of a queue outside of Go's heap, in which what the library is to read or
-// write for the time of a call is laid out. Who uses it holds the lock of the queue.
+// write for the time of a call is laid out. Its user holds the lock of the queue.
 type arena struct {
 	mem  []byte
 	used uintptr

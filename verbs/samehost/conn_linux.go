@@ -270,7 +270,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// lastHold closes a socket with a copy of its descriptor in hand. Who is in a Read or
+// lastHold closes a socket with a copy of its descriptor in hand. A goroutine in a Read or
 // a Write of the file gives that up after its Close, and must not be the last.
 type lastHold struct {
 	file *os.File

@@ -17,9 +17,9 @@ import (
 // to, which nobody else knows. A link takes no name that is there, so a name that is
 // free has one taker; where it is not,
 //
-//   - a name whose socket is gone was left by a process that died. Who wants it takes
-//     it away and links its own, with a lock (flock) on the user's directory from
-//     the look at it on: two who want it do not take each other's away;
+//   - a name whose socket is gone was left by a process that died. A listener that
+//     wants it removes it and links its own. It holds a lock (flock) on the user's
+//     directory from before it looks: two that want it do not remove each other's;
 //   - a name whose socket lives is in use: the error wraps EADDRINUSE.
 //
 // Whether the socket lives is asked by a connect of another type of socket, of which

@@ -382,7 +382,7 @@ func (ch *channel) detach(in *inbound) {
 }
 
 // setSingle notes whether there is one QP only, whose peer has the channel's own
-// wake-up socket. Who waits for it may have to wait for another now. mu is held.
+// wake-up socket. A goroutine that waits for it may have to wait for another now. mu is held.
 func (ch *channel) setSingle() {
 	ch.single.Store(nil)
 	if len(ch.inbounds) == 1 {
@@ -411,5 +411,5 @@ func (ch *channel) Close() error {
 	ch.dev.mu.Lock()
 	delete(ch.dev.channels, ch)
 	ch.dev.mu.Unlock()
-	return ch.file.Close() // ends Wait, and waits for who is in poll(2)
+	return ch.file.Close() // ends Wait, and waits for a call of poll(2)
 }

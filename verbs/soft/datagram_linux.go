@@ -446,7 +446,7 @@ func (d *device) deliver(h *datagramHeader, payload []byte) {
 // too: nobody who sends may stop a QP.
 func (q *datagramQP) take(h *datagramHeader, payload []byte) {
 	if !q.place(h, payload) {
-		// Who sends holds a sendMu, which may be this one.
+		// The sender holds a sendMu, which may be this one.
 		q.dev.listener.handlers.Go(q.failNow) // ends by itself
 	}
 }

@@ -317,8 +317,8 @@ func (d *device) Close() error {
 		d.mu.Lock()
 		d.closed = true
 		d.mu.Unlock()
-		// Who made a QP just before holds its life until it is whole, and who
-		// destroys one until it is out of the table.
+		// A call that is making a QP holds its life until it is whole, one that
+		// destroys it until it is out of the table.
 		for left := d.allQPs(); len(left) > 0; left = d.allQPs() {
 			for _, q := range left {
 				_ = q.Destroy() // it may be destroyed already
@@ -375,8 +375,8 @@ func (d *device) endObjects() {
 }
 
 // quiesce returns when every post and every poll of this process that began
-// before it has ended. Who takes memory away calls it between marking the
-// memory and unmapping it, and so the data path needs no reference counts.
+// before it has ended. It is called between marking memory as gone and unmapping
+// it, and so the data path needs no reference counts.
 func quiesce() {
 	for _, d := range openDevices() {
 		for _, q := range d.allQPs() {

@@ -81,7 +81,7 @@ func newInbound(q *qp, seg *segment) *inbound {
 }
 
 // ready reports whether the next descriptor is published. It may be called
-// without a lock: the ring stays mapped while in is reachable. Who polls
+// without a lock: the ring stays mapped while in is reachable. Another poll
 // meanwhile may be ahead of the cursor; then that one sees what comes next, or,
 // if the entry was used again since, its publication wakes us.
 func (in *inbound) ready() bool {

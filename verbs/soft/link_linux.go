@@ -270,8 +270,8 @@ func (l *socketLink) takeBack(r *region) {
 	}
 }
 
-// hasAsked reports whether the peer owes an answer about a key. Who maps what nobody
-// has asked for lets the peer choose how much.
+// hasAsked reports whether the peer owes an answer about a key. To map what nobody
+// has asked for would let the peer choose how much is mapped.
 func (q *qp) hasAsked(l link, key uint32) bool {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()

@@ -137,7 +137,7 @@ func (l *listener) mayGreet(conn *samehost.Conn) bool {
 }
 
 // greet reads the hello of one connection and passes it to the QP that it is
-// for. Who speaks nonsense is hung up on.
+// for. A peer that does not speak the protocol is disconnected.
 func (l *listener) greet(conn *samehost.Conn) {
 	h, err := readHello(conn)
 	l.mu.Lock()

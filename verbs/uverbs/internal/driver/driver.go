@@ -90,7 +90,7 @@ const (
 // Context is what a driver keeps of an open device. Objects are made in
 // one call each, with a function that gives the command to the kernel: what the
 // kernel has to be told of memory is made before it, what it answers is mapped
-// after it. Who calls that function calls it once. If it fails, or what follows
+// after it. The driver calls that function once. If it fails, or what follows
 // does, nothing is left mapped, and the core destroys what the kernel has made.
 type Context interface {
 	// Describe fills in what the kernel's answer to QUERY_DEVICE leaves

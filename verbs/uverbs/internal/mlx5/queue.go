@@ -10,7 +10,7 @@ import (
 )
 
 // sendQueue is the ring of WQEs of send requests, in basic blocks of 64 bytes.
-// Who posts has the send lock of the QP, who polls the lock of its CQ; they meet at
+// A post holds the send lock of the QP, a poll the lock of its CQ; they meet at
 // the two counters alone.
 type sendQueue struct {
 	mem       []byte
