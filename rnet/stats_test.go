@@ -33,14 +33,17 @@ func TestStatsCountWhatGoesThrough(t *testing.T) {
 	require.NotZero(t, out.PeerPID)
 
 	var dialed, accepted SessionStats
-	for _, st := range ReadStats().Sessions {
-		switch {
-		case st.LocalAddr.String() == s.LocalAddr().String():
-			accepted = st
-		case st.RemoteAddr.String() == c.RemoteAddr().String():
-			dialed = st
+	hang.Eventually(t, "the session has counted what the stream has", func() bool {
+		for _, st := range ReadStats().Sessions {
+			switch {
+			case st.LocalAddr.String() == s.LocalAddr().String():
+				accepted = st
+			case st.RemoteAddr.String() == c.RemoteAddr().String():
+				dialed = st
+			}
 		}
-	}
+		return accepted.BytesIn >= n
+	})
 	require.True(t, dialed.Dialed)
 	require.False(t, accepted.Dialed)
 	require.EqualValues(t, n, dialed.BytesOut)
