@@ -224,7 +224,8 @@ func TestStormOfDialsLeavesNoneOnTCP(t *testing.T) {
 	require.Zero(t, setUps.Inside())
 }
 
-// stopPolling keeps a session from taking in what arrives. What it returns ends that.
+// stopPolling keeps a session from taking in what arrives. What it returns ends that, and
+// so does the end of the test.
 func stopPolling(t testing.TB, s *session) (goOn func()) {
 	stopped, end := make(chan struct{}), make(chan struct{})
 	await := hang.Start(t, func() {
@@ -236,10 +237,12 @@ func stopPolling(t testing.TB, s *session) (goOn func()) {
 		}
 	})
 	<-stopped
-	return func() {
+	goOn = sync.OnceFunc(func() {
 		close(end)
 		await()
-	}
+	})
+	t.Cleanup(goOn)
+	return goOn
 }
 
 // A burst of dials on a session that has lived for long, while the listener is slow
@@ -298,8 +301,9 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 		})
 	}
 	hang.Eventually(t, "only dials that wait for an address are left", func() bool {
-		return s.mux.Len() == slots
+		return s.mux.Len() == slots || s.mux.Err() != nil
 	})
+	require.NoError(t, s.mux.Err())
 	goOn()
 	work.Wait()
 	served()
