@@ -47,7 +47,7 @@ func TestEverythingFailsAfterClose(t *testing.T) {
 	})
 }
 
-// Close throws away what has arrived. Who reads at that moment must not take
+// Close throws away what has arrived. A Read at that moment must not take
 // that for the end of the stream, which is behind it.
 func TestReadsDuringCloseDoNotSeeTheEndTooEarly(t *testing.T) {
 	const size, rounds = 8 << 10, 400

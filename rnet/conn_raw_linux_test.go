@@ -104,7 +104,7 @@ func TestAResetIsNoticedByWhoHasEndedItsWrites(t *testing.T) {
 	})
 }
 
-// A descriptor is there for who asks, and as long as the connection is open.
+// A descriptor is made at the first call that asks for it, and kept until Close.
 func TestADescriptorIsMadeWhenItIsAskedFor(t *testing.T) {
 	c, s := overSoft.streams(t)
 	require.NoError(t, idle(t, c, true))
@@ -124,7 +124,7 @@ func TestADescriptorIsMadeWhenItIsAskedFor(t *testing.T) {
 			close(begun)
 			<-closed
 			_, err := unix.FcntlInt(fd, unix.F_GETFD, 0)
-			assert.NoError(t, err, "Close has taken the descriptor from who uses it")
+			assert.NoError(t, err, "Close has taken the descriptor from a function that uses it")
 		}))
 	})
 	<-begun

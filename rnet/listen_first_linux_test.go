@@ -82,7 +82,7 @@ func TestWhoFindsTheTCPListenerFindsTheOthersToo(t *testing.T) {
 	}
 }
 
-// Who dials while a server starts looks for its listener of streams right before it
+// A dial while a server starts looks for its listener of streams right before it
 // connects over TCP, and the server sees one connection.
 func TestDialThatBeganBeforeTheListenerGetsAStream(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1"} {

@@ -95,8 +95,9 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 // there, by way of net.FileListener. It takes the other transports over when this one
 // is closed.
 //
-// Unlike with a *net.TCPListener its descriptor does not block, whoever asks for that
-// by Fd: the two share that property, and an Accept that blocks hears of no stream.
+// Unlike with a *net.TCPListener, its Fd does not make the descriptor block: that would
+// hold for the listener's descriptor too, and an Accept that blocks in the kernel is not
+// interrupted by streams.
 func (l *Listener) File() (*os.File, error) {
 	file, err := copyOf(l.tcp)
 	if err != nil {

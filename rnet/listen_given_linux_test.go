@@ -241,8 +241,8 @@ func rawOf(t *testing.T, c syscall.Conn) syscall.RawConn {
 	return raw
 }
 
-// os/exec asks for the descriptor of a file that it hands on. The listener goes on to
-// hear of streams.
+// os/exec asks for the descriptor of a file that it hands on. The listener still
+// accepts streams.
 func TestAListenerWhoseFileWasHandedOnAcceptsStreams(t *testing.T) {
 	ln := carrier{}.listen(t).(*Listener)
 	file, err := ln.File()

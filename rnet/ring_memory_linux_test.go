@@ -78,19 +78,19 @@ func TestRingGivesMemoryBackWhenIdle(t *testing.T) {
 		if round == 0 {
 			require.Greater(t, ringBytes(t), int64(settings.DefaultRingSize/2), "all of a ring is used")
 		}
-		turns := 0
+		messages := 0
 		hang.Eventually(t, "the memory is given back", func() bool {
 			for _, end := range []*Conn{c, s} {
 				_, err := end.s.mux.Link().KeepAlive()
 				require.NoError(t, err)
 			}
 			// One and then the other tells what it has released, as they do when idle.
-			ends := [][2]*Conn{{c, s}, {s, c}}[turns%2]
+			ends := [][2]*Conn{{c, s}, {s, c}}[messages%2]
 			_, err := ends[0].Write([]byte("x"))
 			require.NoError(t, err)
 			_, err = ends[1].Read(make([]byte, 1))
 			require.NoError(t, err)
-			turns++
+			messages++
 			return ringBytes(t) <= 2*8<<10
 		})
 	}

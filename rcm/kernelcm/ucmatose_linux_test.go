@@ -55,7 +55,7 @@ func tellAll(s *cmtest.Side, t *testing.T, qp *verbs.QP) {
 	}
 }
 
-func hearAll(s *cmtest.Side, t *testing.T) {
+func receiveAll(s *cmtest.Side, t *testing.T) {
 	t.Helper()
 	for range ucmatoseMessages {
 		_, _, err := s.Await()
@@ -91,7 +91,7 @@ func TestAUcmatoseClientIsServed(t *testing.T) {
 			tellAll(c.Side, t, c.qp)
 		}
 		for _, c := range list {
-			hearAll(c.Side, t)
+			receiveAll(c.Side, t)
 			require.NoError(t, c.Disconnect())
 		}
 		require.NoError(t, client.wait())
@@ -132,7 +132,7 @@ func TestAUcmatoseServerServes(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 		}
-		hearAll(s, t)
+		receiveAll(s, t)
 		tellAll(s, t, qp)
 		cmtest.Await(t, c.Disconnected()) // ends with the server's DREQ
 		require.ErrorIs(t, c.Err(), rcm.ErrDisconnected)

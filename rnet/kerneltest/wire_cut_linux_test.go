@@ -36,7 +36,7 @@ func cutWire(t testing.TB) (mend func()) {
 	return mend
 }
 
-// awaitLoss waits for those who use what is lost, and logs when they heard.
+// awaitLoss waits until all goroutines that use what is lost have their errors, and logs when.
 func awaitLoss(t testing.TB, b *traffic.Waiters, begun time.Time) {
 	t.Helper()
 	awaitNotice(t, b.Wait)
@@ -45,7 +45,7 @@ func awaitLoss(t testing.TB, b *traffic.Waiters, begun time.Time) {
 	require.Less(t, last, noticeTime+slowness)
 }
 
-// Who waits for a peer that cannot be reached any more hears of it, whatever
+// A call that waits for a peer that cannot be reached any more fails, whatever
 // it waits for, and dials reach the peer once the wire is back.
 func TestWireIsCut(t *testing.T) {
 	overWire(t, func(t *testing.T, k device) {

@@ -79,16 +79,16 @@ func ExampleRun() {
 	// <nil>
 }
 
-// listener is a handler that says what it hears, five bytes at a time.
-type listener struct {
+// receiver is a handler that passes on what it receives, five bytes at a time.
+type receiver struct {
 	gnet.BuiltinEventEngine
-	heard chan string
+	received chan string
 }
 
-func (h *listener) OnTraffic(c gnet.Conn) gnet.Action {
+func (h *receiver) OnTraffic(c gnet.Conn) gnet.Action {
 	for c.InboundBuffered() >= 5 {
 		p, _ := c.Next(5)
-		h.heard <- string(p)
+		h.received <- string(p)
 	}
 	return gnet.None
 }
@@ -106,14 +106,14 @@ func ExampleClient() {
 		conn.Close()
 	}()
 
-	h := &listener{heard: make(chan string, 1)}
+	h := &receiver{received: make(chan string, 1)}
 	client, err := rgnet.NewClient(h)
 	check(err)
 	check(client.Start())
 	conn, err := client.Dial("tcp", ln.Addr().String())
 	check(err)
 	check(conn.AsyncWrite([]byte("hello"), nil)) // Write is for the handler alone
-	fmt.Println(<-h.heard)
+	fmt.Println(<-h.received)
 	check(client.Stop())
 	// Output: hello
 }

@@ -73,7 +73,7 @@ func arrived(t *testing.T, dialer rnet.Dialer, s *server) {
 	require.NoError(t, err)
 }
 
-// redisServer answers what a client says with what it wants to hear.
+// redisServer gives the client's commands the answers that it expects.
 func redisServer(c net.Conn) {
 	defer c.Close()
 	in := bufio.NewReader(c)

@@ -35,8 +35,8 @@ func TestNoProxyIsAnError(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"-url", urlOf(programtest.NobodysAddress(t))}, io.Discard), "refused")
 }
 
-// kind takes together what clients hear whose connection ends, which depends on
-// what it was used for, and what those hear who come while the server starts.
+// kind takes together the errors of clients whose connection ends, which depend on
+// what it was used for, and those of clients that come while the server starts.
 func kind(err error) string {
 	var answer *pgconn.PgError
 	switch {

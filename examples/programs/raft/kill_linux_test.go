@@ -42,8 +42,8 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 	})
 }
 
-// kind takes together what clients hear of a cluster that has no leader, which
-// depends on how far the election is, and of a leader that dies, which depends
+// kind takes together the errors of clients of a cluster that has no leader, which
+// depend on how far the election is, and those of a leader that dies, which depend
 // on what it was asked.
 func kind(err error) string {
 	for _, answer := range []error{raft.ErrNotLeader, raft.ErrLeadershipLost, errNoLeader, rpc.ErrShutdown} {

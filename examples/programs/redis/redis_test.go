@@ -34,8 +34,8 @@ func TestNoProxyIsAnError(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"-n", "1", "-dial", programtest.NobodysAddress(t)}, io.Discard), "refused")
 }
 
-// kind takes what those hear who come while the server reads its file for what
-// those hear who come earlier.
+// kind takes the error of clients that come while the server reads its file for that of
+// clients that come earlier.
 func kind(err error) string {
 	if redis.IsLoadingError(err) {
 		return killtest.Lost
