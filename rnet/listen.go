@@ -60,10 +60,11 @@ type ListenConfig struct {
 	Logger *slog.Logger
 }
 
-// PeerProcess is a process of this host that wants to connect.
+// PeerProcess is a process of this host that wants to connect, as the kernel names it
+// (SO_PEERCRED, of the moment in which it connected).
 type PeerProcess struct {
-	PID      int
-	UID, GID uint32
+	PID      int    // 0 if it is in a PID namespace that this process does not see
+	UID, GID uint32 // effective
 }
 
 // Listen announces on the address. ctx bounds the look-up of the address, as in

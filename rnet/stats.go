@@ -24,28 +24,28 @@ type Stats struct {
 
 // DialCount is how many dials went one way for one reason.
 type DialCount struct {
-	Transport Transport `json:"transport"`
-	Reason    string    `json:"reason"` // why nothing faster, "none" if it is the fastest
-	Dials     uint64    `json:"dials"`
+	Transport Transport `json:"transport"` // that the dials got, or were refused
+	Reason    string    `json:"reason"`    // why nothing faster, "none" if it is the fastest
+	Dials     uint64    `json:"dials"`     // that went this way for this reason
 }
 
 // Counters count what a session has done since it was opened, or several have.
 // They only grow.
 type Counters struct {
-	StreamsOpened uint64 `json:"streamsOpened"`
-	FramesIn      uint64 `json:"framesIn"` // of data; BytesIn is their payload
-	BytesIn       uint64 `json:"bytesIn"`
-	FramesOut     uint64 `json:"framesOut"`
-	BytesOut      uint64 `json:"bytesOut"`
-	PollHits      uint64 `json:"pollHits"`     // waits that polling ended, told 64 at a time while they come in a row; on an event loop: polls that brought something
-	PollMisses    uint64 `json:"pollMisses"`   // waits that had to sleep after it; on an event loop: times that it stopped polling the session
-	ThreadWaits   uint64 `json:"threadWaits"`  // sleeps of a thread
-	Parks         uint64 `json:"parks"`        // sleeps of a goroutine
-	Wakeups       uint64 `json:"wakeups"`      // times that the engine was woken, or on a network the owner of the poll lock in its place
-	CreditStalls  uint64 `json:"creditStalls"` // sends that had to wait for the peer's ring
-	CreditsSent   uint64 `json:"creditsSent"`  // credit messages
-	WindowsSent   uint64 `json:"windowsSent"`  // window updates
-	Spills        uint64 `json:"spills"`       // pieces moved out of the ring for a slow reader
+	StreamsOpened uint64 `json:"streamsOpened"` // by either side
+	FramesIn      uint64 `json:"framesIn"`      // frames that arrived, of any kind
+	BytesIn       uint64 `json:"bytesIn"`       // payload of data in them
+	FramesOut     uint64 `json:"framesOut"`     // frames of data sent
+	BytesOut      uint64 `json:"bytesOut"`      // their payload
+	PollHits      uint64 `json:"pollHits"`      // waits that polling ended, added 64 at a time while they come in a row; on an event loop: polls that brought something
+	PollMisses    uint64 `json:"pollMisses"`    // waits that polling did not end, and that slept; on an event loop: times that it stopped polling the session
+	ThreadWaits   uint64 `json:"threadWaits"`   // sleeps of a thread
+	Parks         uint64 `json:"parks"`         // sleeps of a goroutine
+	Wakeups       uint64 `json:"wakeups"`       // times that the engine was woken, or on a network the owner of the poll lock in its place
+	CreditStalls  uint64 `json:"creditStalls"`  // sends that had to wait for the peer's ring
+	CreditsSent   uint64 `json:"creditsSent"`   // credit messages
+	WindowsSent   uint64 `json:"windowsSent"`   // window updates
+	Spills        uint64 `json:"spills"`        // pieces moved out of the ring for a slow reader
 }
 
 // HitRatio returns the share of waits that polling ended, 0 to 1; 0 if there
@@ -76,39 +76,39 @@ func (c *Counters) add(o *Counters) {
 
 // SessionStats are the statistics of one session since it was opened.
 type SessionStats struct {
-	Number     uint64         `json:"session"` // 1 is the first of the process
-	Transport  Transport      `json:"transport"`
-	Device     string         `json:"device"`
-	LocalAddr  netip.AddrPort `json:"local"`
-	RemoteAddr netip.AddrPort `json:"remote"`
-	PeerPID    int            `json:"peerPID"` // as the peer sees it
-	Dialed     bool           `json:"dialed"`  // this process opened it
-	Opened     time.Time      `json:"opened"`
-	Streams    int            `json:"streams"`  // open now
-	RingSize   int            `json:"ringSize"` // of the receive ring, in bytes
-	RingHeld   int            `json:"ringHeld"` // bytes of it that readers have not taken
+	Number     uint64         `json:"session"`   // 1 is the first of the process
+	Transport  Transport      `json:"transport"` // Soft or RDMA
+	Device     string         `json:"device"`    // with the port where it has several
+	LocalAddr  netip.AddrPort `json:"local"`     // of the session's connection, not of a stream
+	RemoteAddr netip.AddrPort `json:"remote"`    // the same of the peer
+	PeerPID    int            `json:"peerPID"`   // process id that the peer says it has
+	Dialed     bool           `json:"dialed"`    // this process opened it
+	Opened     time.Time      `json:"opened"`    // when it was ready for streams
+	Streams    int            `json:"streams"`   // open now
+	RingSize   int            `json:"ringSize"`  // of the receive ring, in bytes
+	RingHeld   int            `json:"ringHeld"`  // bytes of it that readers have not taken
 	Counters
 }
 
 // StreamStats are the statistics of one connection.
 type StreamStats struct {
-	Session        uint64         `json:"session"` // SessionStats.Number
-	ID             uint32         `json:"stream"`
-	BytesIn        uint64         `json:"bytesIn"`    // arrived
-	BytesOut       uint64         `json:"bytesOut"`   // sent
-	Unread         int            `json:"unread"`     // arrived and not read; by a handler of package rgnet: not taken
-	Unsent         int            `json:"unsent"`     // written by such a handler, and waits for room
-	SendWindow     int            `json:"sendWindow"` // bytes that the peer lets us send now
-	LocalAddr      netip.AddrPort `json:"local"`
-	RemoteAddr     netip.AddrPort `json:"remote"`
-	Transport      Transport      `json:"transport"`
-	PeerPID        int            `json:"peerPID"`
+	Session        uint64         `json:"session"`        // SessionStats.Number
+	ID             uint32         `json:"stream"`         // in frames of the session
+	BytesIn        uint64         `json:"bytesIn"`        // arrived, read or not
+	BytesOut       uint64         `json:"bytesOut"`       // sent
+	Unread         int            `json:"unread"`         // arrived and not read; by a handler of package rgnet: not taken
+	Unsent         int            `json:"unsent"`         // written by such a handler, and waits for room
+	SendWindow     int            `json:"sendWindow"`     // bytes that the peer lets us send now
+	LocalAddr      netip.AddrPort `json:"local"`          // as Conn.LocalAddr
+	RemoteAddr     netip.AddrPort `json:"remote"`         // as Conn.RemoteAddr
+	Transport      Transport      `json:"transport"`      // of the session
+	PeerPID        int            `json:"peerPID"`        // of the session
 	SessionStreams int            `json:"sessionStreams"` // streams that share the session
 }
 
 // ListenerStats are the statistics of one listener since it was opened.
 type ListenerStats struct {
-	Addr     netip.AddrPort `json:"addr"`
+	Addr     netip.AddrPort `json:"addr"`     // as Listener.Addr
 	Sessions int            `json:"sessions"` // that live
 	Waiting  int            `json:"waiting"`  // streams that wait for Accept
 	Streams  uint64         `json:"streams"`  // that peers have opened
@@ -130,17 +130,16 @@ type LoopStats struct {
 // DeviceStats are what the sessions of a transport over one device came to
 // since the start of the process, those that have ended included.
 type DeviceStats struct {
-	Transport      Transport `json:"transport"`
-	Device         string    `json:"device"`
-	Sessions       int       `json:"sessions"` // that live
-	Streams        int       `json:"streams"`  // open now
-	SessionsOpened uint64    `json:"sessionsOpened"`
+	Transport      Transport `json:"transport"`      // Soft or RDMA
+	Device         string    `json:"device"`         // with the port where it has several
+	Sessions       int       `json:"sessions"`       // that live
+	Streams        int       `json:"streams"`        // open now
+	SessionsOpened uint64    `json:"sessionsOpened"` // by either side
 	Counters
 	// RNRs is how many requests found no receive at their peers. A kernel
-	// device counts for all processes, and each try. RNRsCounted is false if the device
-	// does not tell.
+	// device counts for all processes, and each try.
 	RNRs        uint64 `json:"rnrs"`
-	RNRsCounted bool   `json:"rnrsCounted"`
+	RNRsCounted bool   `json:"rnrsCounted"` // false if the device does not count
 }
 
 // ReadStats returns the statistics of the process. It takes the locks of each
@@ -228,7 +227,7 @@ func (l *Listener) readStats() ListenerStats {
 	return st
 }
 
-// Decision is what a dial came to.
+// Decision is the result of a dial.
 type Decision struct {
 	Time      time.Time
 	Transport Transport     // what it got, or was refused

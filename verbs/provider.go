@@ -38,10 +38,12 @@ type ServingProvider interface {
 
 // ContextDriver is an open device of a provider.
 type ContextDriver interface {
+	// QueryDevice returns what the device can do, QueryPort the state of a port.
 	QueryDevice() (DeviceAttr, error)
 	QueryPort(port uint8) (PortAttr, error)
 	// QueryGIDs lists the GID table of a port without its empty rows.
 	QueryGIDs(port uint8) ([]GIDEntry, error)
+	// AllocPD and CreateCompChannel make an object that the caller closes.
 	AllocPD() (PDDriver, error)
 	CreateCompChannel() (CompChannelDriver, error)
 	// CreateCQ makes a completion queue of at least attr.CQE entries and
@@ -63,6 +65,7 @@ type PDDriver interface {
 	RegisterMR(mem []byte, access Access) (MRDriver, error)
 	// CreateQP makes a QP in RESET and sets attr.Cap to what it has.
 	CreateQP(attr *QPInitAttr, send, recv CQDriver, srq SRQDriver) (QPDriver, error)
+	// CreateSRQ makes an SRQ and sets attr to what it has.
 	CreateSRQ(attr *SRQAttr) (SRQDriver, error)
 	Dealloc() error
 }

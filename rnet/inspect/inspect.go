@@ -41,9 +41,9 @@ type Process struct {
 
 // Snapshot is what a process tells of one moment.
 type Snapshot struct {
-	Time    time.Time `json:"time"`
-	PID     int       `json:"pid"` // as the process sees it
-	Program string    `json:"program"`
+	Time    time.Time `json:"time"`    // on the clock of the host
+	PID     int       `json:"pid"`     // as the process sees it
+	Program string    `json:"program"` // its name, as it says itself
 	rnet.Stats
 	// Streams are up to 4096 open streams, those of the oldest session first.
 	// Truncated says that there are more: Stats.Sessions has the number of

@@ -50,7 +50,7 @@ var ofDevices = []series{
 	counter("streams_opened", "Streams opened, by either side.", func(d *rnet.DeviceStats) uint64 { return d.StreamsOpened }),
 	counter("received_bytes", "Payload received.", func(d *rnet.DeviceStats) uint64 { return d.BytesIn }),
 	counter("sent_bytes", "Payload sent.", func(d *rnet.DeviceStats) uint64 { return d.BytesOut }),
-	counter("received_messages", "Frames of payload received.", func(d *rnet.DeviceStats) uint64 { return d.FramesIn }),
+	counter("received_messages", "Frames received, of payload or not.", func(d *rnet.DeviceStats) uint64 { return d.FramesIn }),
 	counter("sent_messages", "Frames of payload sent.", func(d *rnet.DeviceStats) uint64 { return d.FramesOut }),
 	counter("poll_hits", "Waits that polling ended.", func(d *rnet.DeviceStats) uint64 { return d.PollHits }),
 	counter("poll_misses", "Waits that had to sleep after polling.", func(d *rnet.DeviceStats) uint64 { return d.PollMisses }),
