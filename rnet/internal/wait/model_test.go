@@ -338,14 +338,14 @@ func (w *world) waiterSteps(i int, add func(string, func(w *world))) {
 		if w.event || w.wakeChan {
 			do("wakes at the channel", func(w *world, m *modelWaiter) {
 				w.event, w.wakeChan = false, false
-				m.risen()
+				m.wokeUp()
 			})
 		}
 	case wSleepThread:
 		if !w.arms || w.wakeThr {
 			do("wakes on its thread", func(w *world, m *modelWaiter) {
 				w.wakeThr = false
-				m.risen()
+				m.wokeUp()
 			})
 		}
 	case wRegister:
@@ -367,7 +367,7 @@ func (w *world) waiterSteps(i int, add func(string, func(w *world))) {
 	}
 }
 
-func (m *modelWaiter) risen() {
+func (m *modelWaiter) wokeUp() {
 	if m.state == waiterAsleep {
 		m.state = waiterWaiting
 	}
