@@ -273,7 +273,7 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 
 	goOn := stopPolling(t, accepted.(*Conn).s)
 	const beyond = 20
-	const slots = 512 // that have an address at first
+	slots := s.mux.Slots() // fewer than usual, where other tests have used up ports
 	dials := slots - 1 + beyond
 	served := hang.Start(t, func() {
 		for range dials {

@@ -50,7 +50,7 @@ func TestAnotherUserIsDenied(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "secret", string(told), "the user is told all the same")
 
-	require.Equal(t, "found 0", roles.StartIfAllowed(t, asStranger, "find").Line(t), "and it does not look like one of its own")
+	require.Equal(t, "found false", roles.StartIfAllowed(t, asStranger, "find", e.name).Line(t), "and it does not look like one of its own")
 }
 
 func TestNamesOfAnotherUserAreNotBelieved(t *testing.T) {
@@ -163,7 +163,7 @@ func TestChildrenDoNotInheritTheEndpoint(t *testing.T) {
 
 func TestOtherNetworkNamespacesDoNotSeeIt(t *testing.T) {
 	_, e := serve(t, []byte("told"))
-	require.Equal(t, "found 0", roles.StartIfAllowed(t, inNetwork, "find").Line(t))
+	require.Equal(t, "found false", roles.StartIfAllowed(t, inNetwork, "find", e.name).Line(t))
 	require.Contains(t, roles.StartIfAllowed(t, inNetwork, "knock", e.name).Line(t), "connection refused")
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -55,13 +56,14 @@ func hold([]string) error {
 	return say("held")
 }
 
-// find says how many endpoints it finds.
-func find([]string) error {
+// find says whether an endpoint of a name is among those that it finds.
+func find(args []string) error {
 	list, err := Find()
 	if err != nil {
 		return err
 	}
-	return say("found", len(list))
+	found := slices.ContainsFunc(list, func(e Endpoint) bool { return e.name == args[0] })
+	return say("found", found)
 }
 
 // knock connects to a name, asking nobody who has it, and says how much it is

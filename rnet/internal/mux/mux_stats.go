@@ -34,6 +34,9 @@ func (m *Mux) Stats() Stats {
 // Len returns how many streams there are.
 func (m *Mux) Len() int { return m.streams.len() }
 
+// Slots returns how many streams the listening side has given addresses to.
+func (m *Mux) Slots() int { return int(m.addrs.slots.Load()) }
+
 // SomeStreams returns up to most streams, in the order of their slots.
 func (m *Mux) SomeStreams(most int) []*Stream { return m.streams.some(most) }
 
