@@ -28,9 +28,9 @@ const (
 	Permission                     // EPERM, EACCES
 	Cgroup                         // a limit of the control group
 	UnsupportedOS                  // the system has no such thing
-	Admission                      // too many set-ups at once
+	Admission                      // too many set-ups at once, or as many streams as a session may have
 	Remembered                     // an earlier failure is still remembered
-	Callback                       // the program's policy function said TCP
+	Callback                       // Dialer.Choose said TCP
 	SocketOptions                  // the dial asked for options of a socket
 	FakeTime                       // the dial came from a bubble of testing/synctest
 	Other                          // none of the above
@@ -52,13 +52,13 @@ var reasonTexts = [reasonCount]reasonText{
 		"Run both ends on one host, or use an RDMA device that reaches the address."},
 	NoListener: {"no-listener",
 		"nothing at the address answers to ramjet, only to TCP if at all",
-		"Let the peer listen with rnet.Listen on that address, in the same network namespace."},
+		"Let the peer listen with rnet.Listen on that address, in the same network namespace or with a directory (RNET_DIR) in common."},
 	NoDevice: {"no-device",
 		"no RDMA device reaches the address",
 		"Check with `rdma link` that a device is active on the interface that routes to the address."},
 	PeerDenied: {"peer-denied",
 		"the process at the other end belongs to another user",
-		"Run both ends as the same user; ListenConfig.Peers admits no others."},
+		"Run both ends as the same user; or, with a directory in common, name each other in Dialer.Users and ListenConfig.Users."},
 	PeerRejected: {"peer-rejected",
 		"the peer's listener refused the accelerated connection",
 		"Look at the peer's log for the reason, often a full backlog or a limit."},
@@ -108,8 +108,8 @@ var reasonTexts = [reasonCount]reasonText{
 		"the address failed a moment ago and is not tried again yet",
 		"See the decision before this one for the cause; it is tried again soon."},
 	Callback: {"callback",
-		"the program's policy function asked for TCP",
-		"Change what the policy function returns for this address."},
+		"the Choose function of the Dialer asked for TCP",
+		"Change what it returns for this address."},
 	SocketOptions: {"socket-options",
 		"the dial sets a local address, or an option that only packets have",
 		"Leave LocalAddr of the Dialer unset, and set nothing in Control that says where packets go or as whose."},

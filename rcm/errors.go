@@ -44,7 +44,8 @@ const (
 	ReasonPeerDenied     = 256 // the acceptor's policy refuses this process
 )
 
-// RejectedError is a peer's refusalReason.
+// RejectedError is a peer's refusal of a request to connect. By its reason, errors.Is finds
+// ErrNoListener, ErrPeerDenied, ErrBusy or ErrTimeout in it.
 type RejectedError struct {
 	// PrivateData is what the peer gave to Request.Reject.
 	PrivateData []byte

@@ -30,9 +30,10 @@ const (
 // which are good. A value out of range makes each Dial and Listen fail. See
 // docs/tuning.md.
 type Limits struct {
-	// RingSize is the receive ring of a session in bytes, pinned as long as
-	// the session lives: a power of two from 64 KiB to 1 GiB. Default 1 MiB.
-	// Where memory is short a session gets a smaller one.
+	// RingSize is the receive ring of a session in bytes: a power of two from
+	// 64 KiB to 1 GiB. Default 1 MiB. On a kernel device it is pinned as long as
+	// the session lives; over shared memory pages come with use. Where memory is
+	// short a session gets a smaller one, at least 64 KiB.
 	RingSize int
 	// Window is how much of one stream may be under way or unread, in bytes,
 	// 4 KiB to 256 MiB. Default 512 KiB.

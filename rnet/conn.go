@@ -120,8 +120,8 @@ func (c *Conn) deadlineError(err error) error {
 }
 
 // SetLinger sets what Close does with what was not sent yet: sec < 0, the
-// default, sends it in the background; 0 resets the connection; sec > 0
-// waits up to sec seconds.
+// default, sends it in the background, for which Close waits up to a second over an
+// RDMA device; 0 resets the connection; sec > 0 waits up to sec seconds.
 func (c *Conn) SetLinger(sec int) error {
 	if c.st.Closed() {
 		return c.opError("set", net.ErrClosed)

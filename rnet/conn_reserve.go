@@ -2,7 +2,7 @@ package rnet
 
 import "github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 
-// MaxReserve is the largest n of Reserve, in bytes.
+// MaxReserve is the largest n of Reserve, in bytes: 262,144.
 const MaxReserve = mux.MaxReserve
 
 // Reserve returns n bytes of registered memory, at most MaxReserve, to be

@@ -66,20 +66,21 @@ type Dialer struct {
 	// Dir is the directory in which listeners of this host in other network namespaces
 	// are looked for, see ListenConfig.
 	Dir string
-	// Users are the users, beside that of this process, whose listeners in Dir may be
-	// dialed.
+	// Users are the effective user ids, as this process's user namespace has them,
+	// beside its own, whose listeners in Dir may be dialed.
 	Users []uint32
 	// Choose, if set, is asked before each dial, on the goroutine that dials,
 	// and wins over Transport unless it returns "".
 	Choose func(ctx context.Context, network, address string) Transport
 	// Lanes is over how many sessions the streams to one address are spread,
-	// 1 if 0: more lanes let more CPUs work for one address.
+	// 1 if 0 or less: more lanes let more CPUs work for one address. With Dedicated
+	// it means nothing.
 	Lanes int
 	// Dedicated gives each connection a session of its own, which ends with
 	// it.
 	Dedicated bool
 	// HeadStart is how long a dial waits for the session to an address before
-	// it connects to it over TCP, 200 ms if 0. Where there is something to wait
+	// it connects to it over TCP, 200 ms if 0, and not at all if negative. Where there is something to wait
 	// for, because the listener is at work on the session or many are being set
 	// up, it waits up to ten times as long.
 	HeadStart time.Duration

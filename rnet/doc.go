@@ -15,12 +15,13 @@
 // A [*Conn] behaves as a *net.TCPConn does: deadlines, half close, errors and
 // addresses are the same, and its methods may be called at once by any goroutines.
 // [Conn.Peek] and [Conn.Discard] save the copy on the way in, [Conn.Reserve] and
-// [Conn.Commit] the one on the way out. It has no descriptor.
+// [Conn.Commit] the one on the way out. It has no descriptor of
+// its own; [Conn.SyscallConn] lends one.
 //
 // # Choosing
 //
-// [Dialer] and [ListenConfig] have the fields of their namesakes in package net,
-// and beside them a choice of transport, device, [Profile] and [Limits]. The
+// [Dialer] and [ListenConfig] have the fields of their namesakes in package net
+// but for the deprecated ones, and beside them a choice of transport, device, [Profile] and [Limits]. The
 // environment chooses without a change to the program:
 //
 //	RNET_TRANSPORT   auto, soft, rdma or tcp

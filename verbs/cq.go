@@ -44,11 +44,13 @@ func (ch *CompChannel) Close() error { return ch.ctx.ended("close completion cha
 
 // CQAttr are the properties of a CQ.
 type CQAttr struct {
-	// CQE is the least number of completions that the CQ can hold. A
+	// CQE is the least number of completions that the CQ can hold, 1 to
+	// DeviceAttr.MaxCQE. A
 	// completion that finds it full is lost and breaks the CQ: count what
 	// can arrive before you post.
 	CQE int
-	// Vector selects the completion vector (interrupt) of the device.
+	// Vector selects the completion vector (interrupt) of the device, 0 to
+	// DeviceAttr.CompVectors-1.
 	Vector int
 }
 

@@ -42,7 +42,8 @@
 // Once an object is closed, alone or with its Context, its methods that return
 // an error return one that wraps [ErrClosed], whichever device it is of; only
 // Close returns nil, and does nothing. Close of what others still use returns an
-// error that wraps [ErrBusy].
+// error that wraps [ErrBusy]; but a Context takes all that was made of it with it, and
+// a CompChannel ends its waits.
 //
 // Every method may be called from any goroutine. PostSend, PostRecv and Poll
 // allocate nothing. Errors wrap those of this package, such as

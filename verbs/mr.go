@@ -13,7 +13,7 @@ type Access uint32
 
 // The access rights, numbered as the kernel numbers them.
 const (
-	AccessLocalWrite   Access = 1 << 0 // the device may write into it: what was sent, what READ fetched
+	AccessLocalWrite   Access = 1 << 0 // the device may write into it: what peers SEND, what READ and atomics fetch
 	AccessRemoteWrite  Access = 1 << 1 // peers may WRITE; with AccessLocalWrite only
 	AccessRemoteRead   Access = 1 << 2 // peers may READ
 	AccessRemoteAtomic Access = 1 << 3 // peers may CMP_AND_SWP and FETCH_AND_ADD; with AccessLocalWrite only
@@ -95,8 +95,10 @@ func (pd *PD) AllocMR(length int, access Access, opt MROptions) (*MR, error) {
 	})
 }
 
-// RegisterMR registers mem, which stays pinned until Close. A device without
-// CapRegisterSlice accepts it for local use only.
+// RegisterMR registers mem, of any alignment, but not empty. It may be of the Go heap: it is
+// kept where it is until Close, and counts as pinned. A device without CapRegisterSlice
+// accepts it for local use only. The error wraps ErrPinLimit or ErrInvalid, or what the
+// device says.
 func (pd *PD) RegisterMR(mem []byte, access Access) (*MR, error) {
 	return pd.newMR("register MR", len(mem), access, func() (MRDriver, error) {
 		return pd.drv.RegisterMR(mem, access)

@@ -212,7 +212,7 @@ func programTable(printed string) (string, error) {
 	if m == nil {
 		return "", errors.New("it does not say in how many figures ramjet is worse than TCP")
 	}
-	fmt.Fprintf(&b, "\nOf the whole page ramjet is worse than TCP in %s of %s figures, in %s of %s tests.\n", m[1], m[2], m[3], m[4])
+	fmt.Fprintf(&b, "\nOf all figures in [programs.txt](docs/programs.txt) ramjet is worse than TCP in %s of %s, in %s of %s tests.\n", m[1], m[2], m[3], m[4])
 	return b.String(), nil
 }
 

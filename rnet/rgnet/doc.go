@@ -7,8 +7,9 @@
 // On gnet's event loops the handler serves TCP peers as before, and beside them
 // peers that dial with package rnet or with a Client. Their streams appear as
 // gnet.Conn values, and no two callbacks of one loop run at once. [Rotate] and
-// [Stop] are gnet's too. [Config] has the choices that rnet's ListenConfig and
-// Dialer have; without one, the environment decides, as for rnet.
+// [Stop] are gnet's too. [Config] chooses transport, profile, device, peers, limits
+// and logger; without one, the environment decides, as for rnet. The directory in which
+// containers meet is chosen by RNET_DIR alone.
 //
 // A real gnet engine runs underneath: OnBoot gets it, and TCP connections are its
 // own. On systems other than Linux that is all there is.

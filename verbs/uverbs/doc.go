@@ -9,7 +9,7 @@
 // It drives rxe (Soft-RoCE) and siw (Soft-iWARP). Devices of other drivers are
 // listed, but opening them fails with an error that wraps [verbs.ErrUnsupported].
 // So does opening a ConnectX (mlx5), whose driver here is experimental, unless the
-// variable RAMJET_EXPERIMENTAL is mlx5.
+// variable RAMJET_EXPERIMENTAL names it, in a list with commas: mlx5.
 //
 // To try a device, or to report on one, run
 //

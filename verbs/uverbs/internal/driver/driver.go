@@ -17,6 +17,27 @@
 //	ManagedQP     the connection manager moves the QP from state to state siw
 //	EmptyWriteQP  the peer may miss what arrives before it is ready       siw
 //
+// # The life of a queue
+//
+// [Driver.Open] and [Context.Describe] are called once, before all else; what makes objects,
+// by any number of goroutines at once. Of a QP, for example:
+//
+//  1. The core calls [Context.CreateQP]. The driver gets memory, gives CREATE_QP with its
+//     part of the command, maps what the answer names, and returns the queues.
+//  2. [QP.PostSend] writes requests, under the send lock; the core rings for all of one
+//     call together, by the kernel's POST_SEND or by [DoorbellQP].Ring.
+//  3. [CQ.Poll] takes completions, under the lock of the CQ. The driver writes the number of
+//     the QP into each, and the id of the request, which it finds in the completion or,
+//     through [QPs], in the queue. The core leaves out those of QPs that are gone, and
+//     counts the others off.
+//  4. MODIFY_QP is the core's. It empties the queues by [QP.Reset] when the QP goes to
+//     RESET, after it has taken its completions out of both CQs.
+//  5. To destroy the QP the core gives the command under both locks, calls [QP.Unmap], and
+//     then takes its completions out of the CQs. Until that is over nobody gets its number.
+//
+// PDs, MRs and memory windows have no object of the driver. A window that a request binds
+// is the [Window] that SendWR.Bind.MW.Driver returns.
+//
 // A DoorbellQP has no doorbell of the kernel, so Refused is never called on it, and its
 // PostSend and PostEmptyWrite never ask for that doorbell.
 //
@@ -215,7 +236,7 @@ type QP interface {
 // the CQ, keeps what it finds for those who poll, and posts once more.
 type DoorbellQP interface {
 	QP
-	// Ring rings it for all that is posted, under the send lock.
+	// Ring rings the doorbell for all that is posted, under the send lock.
 	Ring()
 }
 
