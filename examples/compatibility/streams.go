@@ -43,17 +43,17 @@ func acceptOne(ln net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// multiplexed echoes over a stream of a protocol that carries many over one connection: accept
-// takes one of the client's streams, open opens one and returns what ends the session too.
-func multiplexed[S io.ReadWriteCloser](ctx context.Context, n *network,
-	accept func(net.Conn) (S, error), open func(net.Conn) (S, io.Closer, error),
-) error {
+func trySmux(ctx context.Context, n *network) error {
 	ln, err := n.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	go acceptOne(ln, func(conn net.Conn) {
-		if stream, err := accept(conn); err == nil {
+		session, err := smux.Server(conn, nil)
+		if err != nil {
+			return
+		}
+		if stream, err := session.AcceptStream(); err == nil {
 			echoStream(stream)
 		}
 	})
@@ -61,48 +61,48 @@ func multiplexed[S io.ReadWriteCloser](ctx context.Context, n *network,
 	if err != nil {
 		return err
 	}
-	stream, session, err := open(conn)
+	session, err := smux.Client(conn, nil)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
+	stream, err := session.OpenStream()
+	if err != nil {
+		return err
+	}
 	return exchange(stream)
 }
 
-func trySmux(ctx context.Context, n *network) error {
-	return multiplexed(ctx, n, func(conn net.Conn) (*smux.Stream, error) {
-		session, err := smux.Server(conn, nil)
-		if err != nil {
-			return nil, err
-		}
-		return session.AcceptStream()
-	}, func(conn net.Conn) (*smux.Stream, io.Closer, error) {
-		session, err := smux.Client(conn, nil)
-		if err != nil {
-			return nil, nil, err
-		}
-		stream, err := session.OpenStream()
-		return stream, session, err
-	})
-}
-
 func tryYamux(ctx context.Context, n *network) error {
+	ln, err := n.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
 	config := yamux.DefaultConfig()
 	config.LogOutput = io.Discard
-	return multiplexed(ctx, n, func(conn net.Conn) (*yamux.Stream, error) {
+	go acceptOne(ln, func(conn net.Conn) {
 		session, err := yamux.Server(conn, config)
 		if err != nil {
-			return nil, err
+			return
 		}
-		return session.AcceptStream()
-	}, func(conn net.Conn) (*yamux.Stream, io.Closer, error) {
-		session, err := yamux.Client(conn, config)
-		if err != nil {
-			return nil, nil, err
+		if stream, err := session.AcceptStream(); err == nil {
+			echoStream(stream)
 		}
-		stream, err := session.OpenStream()
-		return stream, session, err
 	})
+	conn, err := n.DialContext(ctx, "tcp", ln.Addr().String())
+	if err != nil {
+		return err
+	}
+	session, err := yamux.Client(conn, config)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	stream, err := session.OpenStream()
+	if err != nil {
+		return err
+	}
+	return exchange(stream)
 }
 
 // sshServer accepts one client, and serves its first channel.
