@@ -456,6 +456,23 @@ func TestAWQEThatIsChangedAfterItsDoorbellIsAViolation(t *testing.T) {
 	require.Contains(t, f.Violations()[0], "WQE 1 was changed after its doorbell")
 }
 
+// A program that ends takes its send queue away at any moment, also when the device has read the
+// control segment of a WQE only.
+func TestASendQueueThatIsGoneIsNoViolation(t *testing.T) {
+	f, a, _ := newPair(t, 0, 7)
+	page, gone := a.page(), a.page()
+	wqe := a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey))
+	copy(page[pageSize-segmentSize:], wqe)
+	q := a.device.qps[a.qpn]
+	q.send = addressOf(gone) - segmentSize
+	require.NoError(t, unix.Mprotect(gone, unix.PROT_NONE))
+	a.post(nil)
+	now := time.Now()
+	run(f, &now, time.Millisecond)
+	require.Empty(t, f.Violations())
+	require.Equal(t, stateError, q.state)
+}
+
 func TestAnOverfullReceiveQueueIsAViolation(t *testing.T) {
 	f, a, b := newPair(t, 0, 7)
 	for range recvSize + 1 {

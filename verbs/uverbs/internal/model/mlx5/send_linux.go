@@ -23,9 +23,8 @@ func (q *queuePair) head() (control, bool) {
 	w := parseControl(b)
 	f := q.device().fabric
 	switch {
-	case !ok: // its memory is gone
-		q.state = stateError
-		q.posted = q.done
+	case !ok:
+		q.lose()
 		return w, false
 	case uint32(q.posted-q.done) > q.sendSize: // which post has said
 		q.state = stateError
@@ -40,6 +39,13 @@ func (q *queuePair) head() (control, bool) {
 		return w, false
 	}
 	return w, true
+}
+
+// lose ends a QP whose send queue is memory that the program no longer has, which is no violation:
+// the device would have pinned it.
+func (q *queuePair) lose() {
+	q.state = stateError
+	q.posted = q.done
 }
 
 // read returns n bytes of the send queue from the WQE that is next; the queue is a ring.
@@ -79,13 +85,14 @@ func (q *queuePair) execute(now time.Time) bool {
 			q.schedule()
 			break
 		}
-		var w workRequest
 		b, ok := q.read(c.size)
-		var err error
-		if ok {
-			w, err = parseWQE(b, q.service == serviceUD)
+		if !ok { // since head
+			q.lose()
+			q.schedule()
+			break
 		}
-		if !ok || err != nil {
+		w, err := parseWQE(b, q.service == serviceUD)
+		if err != nil {
 			q.device().fabric.violation("QP %#x: %v", q.qpn, err)
 			q.fail(&c, localOperation)
 			q.done += blocks(c.size)
