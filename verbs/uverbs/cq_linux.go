@@ -285,6 +285,11 @@ func (c *cq) mapped() driver.CQ {
 func (c *cq) gather() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.keep()
+}
+
+// keep is gather for those who hold mu.
+func (c *cq) keep() {
 	var wcs [16]verbs.WC
 	for c.queue != nil && c.broken == nil && len(c.kept) < c.size {
 		n, err := c.queue.Poll(wcs[:min(len(wcs), c.size-len(c.kept))], c)
@@ -296,6 +301,25 @@ func (c *cq) gather() {
 		}
 		c.kept = append(c.kept, wcs[:n]...)
 	}
+}
+
+// restart counts anew which of q's requests, of which it has posted so many, hold a slot when q comes
+// from SQE: those whose completion nobody has polled, and those that the device has not yet flushed.
+func (c *cq) restart(q *qp, posted uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep()
+	q.errorsBefore = q.ownDoorbell.Outstanding()
+	unpolled := uint64(q.errorsBefore)
+	for i := range c.kept {
+		if wc := &c.kept[i]; wc.QPN == q.num && wc.Opcode < verbs.WCRecv {
+			unpolled++
+			if wc.Status != verbs.WCSuccess {
+				q.errorsBefore++
+			}
+		}
+	}
+	q.sendDone.Store(posted - unpolled)
 }
 
 // attach makes q one of those who may report here.
@@ -333,6 +357,9 @@ func (c *cq) purge(q *qp, leaves bool) {
 	}
 	c.kept = kept
 	c.dropStranded(q)
+	if c == q.sendCQ {
+		q.errorsBefore = 0
+	}
 	if leaves && c.qps[q.num] == q {
 		delete(c.qps, q.num)
 		c.last = nil

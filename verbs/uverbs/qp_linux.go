@@ -37,6 +37,9 @@ type qp struct {
 	// sendDone and recvDone count completions that were polled without
 	// error; those who post compare them with what they have posted.
 	sendDone, recvDone atomic.Uint64
+	// errorsBefore is how many completions with an error, of requests from before the last
+	// restart, are to be polled. They count too. Guarded by sendCQ.mu.
+	errorsBefore int
 
 	// life is held for reading by whoever names the QP in a command, but for
 	// the doorbell, which is rung under the send lock; and for writing, with the
@@ -194,7 +197,14 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	in := modifyQP(attr, mask)
 	in.Handle = q.handle
-	if err := q.dev.command(abi.CmdModifyQP, abi.BytesOf(&in), nil); err != nil {
+	change := func() error { return q.dev.command(abi.CmdModifyQP, abi.BytesOf(&in), nil) }
+	err := error(nil)
+	if to == verbs.QPStateRTS && q.knowsSQE() {
+		err = q.restart(change)
+	} else {
+		err = change()
+	}
+	if err != nil {
 		q.setState(from)
 		if from == verbs.QPStateRTS {
 			q.resume() // a doorbell that was rung meanwhile may have been refused
@@ -220,9 +230,6 @@ func (q *qp) enter(state verbs.QPState) {
 	case verbs.QPStateReset:
 		q.empty()
 	case verbs.QPStateRTS:
-		if verbs.QPState(q.state.Load()) == verbs.QPStateSQE {
-			q.restart()
-		}
 		q.setState(state)
 		q.resume()
 	case verbs.QPStateErr:
@@ -234,12 +241,26 @@ func (q *qp) enter(state verbs.QPState) {
 	q.setState(state)
 }
 
-// restart gives the slots of the send queue back: in SQE every request has completed, and
-// completions with errors are not counted.
-func (q *qp) restart() {
-	q.send.Lock()
+// knowsSQE reports whether a request that fails takes the QP to SQE, which it leaves by Modify.
+// That is so with hardware; rxe takes QPs that are not reliable to ERR.
+func (q *qp) knowsSQE() bool { return !q.rc && q.ownDoorbell != nil }
+
+// restart takes the QP to RTS. If it comes from SQE, everything that was posted completes, if need be
+// with an error, and what was polled already holds no slot any more.
+func (q *qp) restart(change func() error) error {
+	q.send.Lock() // nothing is posted between the transition and the count
 	defer q.send.Unlock()
-	q.sendDone.Store(q.send.posted)
+	attr, err := q.query()
+	if err != nil {
+		return err
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	if attr.State == verbs.QPStateSQE {
+		q.sendCQ.restart(q, q.send.posted)
+	}
+	return nil
 }
 
 // empty forgets what was posted before RESET, and its completions. These first:
@@ -314,26 +335,21 @@ func (q *qp) failedByKernel() {
 	}
 }
 
-// lives reports whether the QP is not in ERR after all, but in SQE, which it leaves by
-// Modify. That is with hardware, whose QPs that are not reliable go there.
+// lives reports whether the QP is not in ERR after all: a request that failed has taken it to
+// SQE, which it may even have left since.
 func (q *qp) lives() bool {
-	if q.rc || q.ownDoorbell == nil || q.failed.Load() {
+	if !q.knowsSQE() || q.failed.Load() {
 		return false
 	}
 	if !q.life.TryRLock() {
 		return true // until it is destroyed, which whoever posts may hold up
 	}
 	defer q.life.RUnlock()
-	if q.gone || !q.modify.TryLock() {
-		return true // who takes it to another state ends this one
+	if q.gone {
+		return true
 	}
-	defer q.modify.Unlock()
 	attr, err := q.query()
-	if err != nil || attr.State == verbs.QPStateErr {
-		return false
-	}
-	q.state.Store(uint32(verbs.QPStateSQE)) // if it is not there yet, it is on its way
-	return true
+	return err == nil && attr.State != verbs.QPStateErr
 }
 
 // fails reports whether a completion with an error is the end of the QP. On a

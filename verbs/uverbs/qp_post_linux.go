@@ -159,10 +159,14 @@ func (q *qp) putRecvs(wrs []verbs.RecvWR) (int, error) {
 }
 
 // completed counts a completion as it is polled, and reports whether it has
-// an error. The CQ calls it.
+// an error. The CQ calls it, with mu held.
 func (q *qp) completed(wc *verbs.WC) (failed bool) {
 	switch {
 	case wc.Status != verbs.WCSuccess:
+		if q.knowsSQE() && wc.Opcode < verbs.WCRecv && q.errorsBefore > 0 {
+			q.errorsBefore--
+			q.sendDone.Add(1)
+		}
 		return true
 	case wc.Opcode < verbs.WCRecv:
 		q.sendDone.Add(1)

@@ -300,6 +300,7 @@ func stopsInSQE(t *testing.T, s *side, wr verbs.SendWR, receives func()) {
 		s.post(bad)
 		s.sent(bad.ID, verbs.WCLocProtErr)
 		if s.leaves(verbs.QPStateRTS) == verbs.QPStateErr {
+			s.goesToErr()
 			t.Skip("this device takes the QP to ERR")
 		}
 		s.post(wr)
@@ -307,6 +308,35 @@ func stopsInSQE(t *testing.T, s *side, wr verbs.SendWR, receives func()) {
 		receives()
 		require.NoError(t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
 		s.post(wr)
+		s.sent(wr.ID, verbs.WCSuccess)
+	}
+
+	room := s.qp.Attr().Cap.MaxSendWR
+	full := func() {
+		t.Helper()
+		if s.pair.Lacks&LackBoundAfterSQE != 0 {
+			return
+		}
+		_, err := s.qp.PostSend([]verbs.SendWR{wr})
+		require.ErrorIs(t, err, verbs.ErrQueueFull, "completions that nobody has polled hold their slots")
+	}
+	s.post(bad)
+	for range room - 1 {
+		s.post(wr)
+	}
+	require.Equal(t, verbs.QPStateSQE, s.leaves(verbs.QPStateRTS))
+	require.NoError(t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
+	full()
+	s.sent(bad.ID, verbs.WCLocProtErr)
+	for range room - 1 { // flushed in SQE, or executed after it
+		require.Equal(t, wr.ID, s.poll(s.send, 1)[0].ID)
+	}
+	for range room {
+		s.post(wr)
+	}
+	require.NoError(t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
+	full() // the errors that came late have not made it a QP in SQE
+	for range room {
 		s.sent(wr.ID, verbs.WCSuccess)
 	}
 }

@@ -50,6 +50,9 @@ const (
 	LackLateRefusal
 	// LackResume: what was posted in SQD waits, in RTS too, until something else is posted.
 	LackResume
+	// LackBoundAfterSQE: once a request has failed, the send queue of a UC or UD QP takes
+	// more than the completions that nobody has polled leave room for.
+	LackBoundAfterSQE
 )
 
 // accepts reports whether a status is what a test wants.
@@ -373,6 +376,13 @@ func (s *side) leaves(state verbs.QPState) verbs.QPState {
 		require.True(s.t, time.Now().Before(deadline), "the QP stays in %v", state)
 		time.Sleep(20 * time.Microsecond)
 	}
+}
+
+// goesToErr is called where a request that fails has taken a QP without reliability to ERR,
+// where others go to SQE. Of the devices that are tested rxe alone does so.
+func (s *side) goesToErr() {
+	s.t.Helper()
+	require.Contains(s.t, s.ctx.Name(), "rxe", "a QP without reliability is in SQE when a request of its own fails")
 }
 
 // pattern fills b with bytes that depend on seed and position.

@@ -257,7 +257,9 @@ func (w *walker) fail() bool {
 	w.post(wr)
 	require.Error(w.t, w.poll(w.send, 1)[0].Err())
 	w.state = w.leaves(rts)
-	w.noSQE = w.state != sqe
+	if w.noSQE = w.state != sqe; w.noSQE {
+		w.goesToErr()
+	}
 	return !w.noSQE
 }
 

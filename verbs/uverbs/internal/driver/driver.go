@@ -234,10 +234,15 @@ type QP interface {
 // the kernel's. It learns from completions alone what is done, also of requests
 // that give none to the program. So where its send queue is full the core polls
 // the CQ, keeps what it finds for those who poll, and posts once more.
+//
+// Of a completion with an error too, Opcode is below verbs.WCRecv if it is of the send queue.
 type DoorbellQP interface {
 	QP
 	// Ring rings the doorbell for all that is posted, under the send lock.
 	Ring()
+	// Outstanding counts the requests that give a completion of which the CQ was not
+	// polled yet, under the send lock and the CQ's.
+	Outstanding() int
 }
 
 // UnflushedQP is a QP whose kernel flushes what it finds in the queues

@@ -166,9 +166,11 @@ func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, e
 	case cqeRecvInv:
 		wc.Opcode, wc.Flags = verbs.WCRecv, verbs.WCWithInv
 	case cqeRequestError:
+		wc.Opcode = requestOpcode(byte(word >> 24))
 		wc.Status, wc.VendorErr = status(cqe[cqeSyndrome]), uint32(cqe[cqeVendor])
 		return q.send.completed(wc, index)
 	case cqeResponseError:
+		wc.Opcode = verbs.WCRecv
 		wc.Status, wc.VendorErr = status(cqe[cqeSyndrome]), uint32(cqe[cqeVendor])
 		return q.received(wc, index)
 	default:

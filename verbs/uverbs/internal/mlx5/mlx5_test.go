@@ -607,7 +607,7 @@ func TestReceivesEndWhereTheirListEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []verbs.WC{
 		{ID: 1, QPN: qpn, Opcode: verbs.WCRecv, Flags: verbs.WCWithImm, Imm: 0x01020304, ByteLen: 11},
-		{ID: 2, QPN: qpn, Status: verbs.WCLocLenErr, VendorErr: 0x32},
+		{ID: 2, QPN: qpn, Opcode: verbs.WCRecv, Status: verbs.WCLocLenErr, VendorErr: 0x32},
 	}, wcs[:n])
 }
 

@@ -144,6 +144,9 @@ func (q *qp) Ring() {
 	}
 }
 
+// Outstanding implements driver.DoorbellQP.
+func (q *qp) Outstanding() int { return q.send.outstanding() }
+
 // ring is for blocks posted so far. alone says that the last request was posted by itself: BlueFlame has only
 // such ones, as those before it would have to be read from memory first.
 func (q *qp) ring(posted uint32, alone bool) {
@@ -247,7 +250,10 @@ func (q *qp) write(at uint32, size int, wr *verbs.SendWR, marked bool) {
 		n := copy(s.mem[begin:], b[:size])
 		copy(s.mem, b[n:size])
 	}
-	s.requests[at&s.mask] = request{id: wr.ID, marked: marked, end: at + uint32(size+blockSize-1)/blockSize}
+	s.requests[at&s.mask] = request{
+		id: wr.ID, end: at + uint32(size+blockSize-1)/blockSize,
+		marked: marked, gives: s.signalAll || wr.Flags&verbs.SendSignaled != 0,
+	}
 }
 
 // encode writes the segments of a WQE. All of b is written.

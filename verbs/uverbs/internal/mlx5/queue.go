@@ -39,6 +39,7 @@ type request struct {
 	id     uint64
 	end    uint32 // the block after it
 	marked bool
+	gives  bool // a completion, without an error too
 }
 
 func newSendQueue(mem []byte, most, perWR int) sendQueue {
@@ -72,6 +73,20 @@ func (s *sendQueue) mark(end uint32, wr *verbs.SendWR) bool {
 	}
 	s.marking, s.marked, s.signaled = true, end, end
 	return true
+}
+
+// outstanding counts the requests that give a completion of which none was polled. Who posts and who
+// polls wait for it.
+func (s *sendQueue) outstanding() (n int) {
+	posted := s.posted.Load()
+	for at := s.done.Load(); at != posted; {
+		r := &s.requests[at&s.mask]
+		if r.gives {
+			n++
+		}
+		at = r.end
+	}
+	return n
 }
 
 // completed finds the request whose WQE begins in a block. One that is not
