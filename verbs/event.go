@@ -88,10 +88,17 @@ func (t *Tracer) postedSends(qp *QP, wrs []SendWR) {
 	}
 }
 
-// moved is called when the attributes of a QP have changed, or it has ended.
-func (t *Tracer) moved(qp *QP) {
+// moved is called when attributes of a QP have changed.
+func (t *Tracer) moved(qp *QP, mask QPAttrMask) {
 	if t != nil && t.packets != nil {
-		t.packets.moved(qp)
+		t.packets.moved(qp, mask)
+	}
+}
+
+// closed is called when a QP has ended.
+func (t *Tracer) closed(qp *QP) {
+	if t != nil && t.packets != nil {
+		t.packets.closed(qp)
 	}
 }
 

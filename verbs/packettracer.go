@@ -14,7 +14,9 @@ import (
 // answers and repetitions are not. They end where the payload begins. LOCAL_INV and BIND_MW
 // make none, and on iWARP the packets are other ones.
 //
-// It costs a Write for each request, one at a time. What w does not take is lost.
+// It costs a Write for each request, one at a time, and more for a request of more than some
+// hundred packets. What w does not take is lost. A Write must not post to the traced
+// device: it would wait for itself.
 func NewPacketTracer(w io.Writer) *Tracer {
 	t := &packetTracer{w: w, flows: make(map[*QP]*flow)}
 	t.header()
@@ -26,18 +28,23 @@ type packetTracer struct {
 	mu    sync.Mutex
 	w     io.Writer     // guarded by mu
 	out   bytes.Buffer  // guarded by mu: what Write gets next
-	flows map[*QP]*flow // guarded by mu: of QPs that have posted since they were moved
+	flows map[*QP]*flow // guarded by mu: of open QPs that have posted since they got a packet number
 }
 
 // flow is what the packets of a QP have in common.
 type flow struct {
+	stale   bool // all but psn may have changed
 	service byte // upper three bits of the opcodes
-	from    GID
+	port    uint8
 	av      AddressVector
 	dest    uint32
 	psn     uint32
-	mtu     int
+	mtu     uint32
+	sources map[source]GID // as far as they were needed
 }
+
+// source says where packets come from.
+type source struct{ port, index uint8 }
 
 // The upper bits of opcodes by service, and the opcodes below them (InfiniBand Architecture
 // Specification 9.2.1).
@@ -59,8 +66,19 @@ const (
 	icrcSize = 4
 )
 
-// moved forgets a QP whose attributes have changed.
-func (t *packetTracer) moved(qp *QP) {
+// moved is called when attributes of a QP have changed.
+func (t *packetTracer) moved(qp *QP, mask QPAttrMask) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if mask&QPAttrSQPSN != 0 {
+		delete(t.flows, qp)
+	} else if f := t.flows[qp]; f != nil {
+		f.stale = true
+	}
+}
+
+// closed is called when a QP has ended.
+func (t *packetTracer) closed(qp *QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.flows, qp)
@@ -68,14 +86,21 @@ func (t *packetTracer) moved(qp *QP) {
 
 // flowOf returns nil if the QP has gone meanwhile.
 func (t *packetTracer) flowOf(qp *QP) *flow {
-	if f := t.flows[qp]; f != nil {
-		return f
+	old := t.flows[qp]
+	if old != nil && !old.stale {
+		return old
 	}
 	attr, err := qp.drv.Query()
 	if err != nil {
 		return nil
 	}
-	f := &flow{av: attr.AV, dest: attr.DestQPN, psn: attr.SQPSN, mtu: attr.PathMTU.Bytes()}
+	f := &flow{
+		port: attr.Port, av: attr.AV, dest: attr.DestQPN, psn: attr.SQPSN, mtu: uint32(attr.PathMTU.Bytes()),
+		sources: make(map[source]GID),
+	}
+	if old != nil {
+		f.psn = old.psn
+	}
 	switch qp.attr.Type {
 	case QPTypeUC:
 		f.service = wireUC
@@ -83,16 +108,25 @@ func (t *packetTracer) flowOf(qp *QP) *flow {
 		f.service = wireUD
 	}
 	if f.mtu == 0 {
-		f.mtu = MTU4096.Bytes()
-	}
-	gids, _ := qp.pd.ctx.drv.QueryGIDs(max(attr.Port, 1)) // without them it is the zero address
-	for _, g := range gids {
-		if g.Index == int(f.av.SGIDIndex) {
-			f.from = g.GID
-		}
+		f.mtu = uint32(MTU4096.Bytes())
 	}
 	t.flows[qp] = f
 	return f
+}
+
+// from returns the address that packets come from which are sent by av, without it zero.
+func (f *flow) from(qp *QP, port uint8, av *AddressVector) GID {
+	s := source{max(port, 1), av.SGIDIndex}
+	if gid, ok := f.sources[s]; ok {
+		return gid
+	}
+	gids, _ := qp.pd.ctx.drv.QueryGIDs(s.port)
+	for _, g := range gids {
+		if g.Index == int(s.index) {
+			f.sources[s] = g.GID
+		}
+	}
+	return f.sources[s]
 }
 
 // post writes the packets of a request.
@@ -103,12 +137,18 @@ func (t *packetTracer) post(qp *QP, wr *SendWR) {
 	if f == nil {
 		return
 	}
-	length := wr.Len()
+	length := uint32(wr.Len()) // at most 2 GiB
 	packets := max(1, (length+f.mtu-1)/f.mtu)
-	p := packet{flow: f, from: qp.num, dest: f.dest, to: f.av, solicited: wr.Flags&SendSolicited != 0}
+	port := f.port
+	p := packet{flow: f, qpn: qp.num, dest: f.dest, to: f.av, solicited: wr.Flags&SendSolicited != 0}
 	if d := wr.Datagram; d != nil {
 		p.dest, p.to, p.qkey = d.QPN, d.AH.av, d.QKey
+		port = d.AH.av.Port
 	}
+	if f.service == wireUD && packets > 1 {
+		return // it fails
+	}
+	p.from = f.from(qp, port, &p.to)
 	switch wr.Opcode {
 	case OpLocalInv, OpBindMW:
 		return
@@ -129,7 +169,7 @@ func (t *packetTracer) post(qp *QP, wr *SendWR) {
 	case OpFlush:
 		fl := wr.Flush
 		p.opcode = wireFlush
-		p.extra = reth([]byte{0, 0, 0, byte(fl.Type)&0xf | byte(fl.Level)<<4}, wr.RemoteAddr, wr.RKey, int(fl.Length))
+		p.extra = reth([]byte{0, 0, 0, byte(fl.Type)&0xf | byte(fl.Level)<<4}, wr.RemoteAddr, wr.RKey, uint32(fl.Length))
 		t.packet(&p, 1)
 	case OpAtomicWrite:
 		p.opcode, p.payload, p.extra = wireAtomicWrite, length, reth(nil, wr.RemoteAddr, wr.RKey, length)
@@ -141,7 +181,7 @@ func (t *packetTracer) post(qp *QP, wr *SendWR) {
 }
 
 // message writes the packets of a SEND or a WRITE.
-func (t *packetTracer) message(p *packet, wr *SendWR, length, packets int) {
+func (t *packetTracer) message(p *packet, wr *SendWR, length, packets uint32) {
 	write := wr.Opcode == OpWrite || wr.Opcode == OpWriteWithImm
 	imm := wr.Opcode == OpSendWithImm || wr.Opcode == OpWriteWithImm
 	solicited := p.solicited
@@ -151,7 +191,7 @@ func (t *packetTracer) message(p *packet, wr *SendWR, length, packets int) {
 		length -= p.payload
 		p.extra, p.solicited = p.extra[:0], solicited && last
 		if write && first {
-			p.extra = reth(p.extra, wr.RemoteAddr, wr.RKey, wr.Len())
+			p.extra = reth(p.extra, wr.RemoteAddr, wr.RKey, uint32(wr.Len()))
 		}
 		switch {
 		case first && last:
@@ -178,30 +218,36 @@ func (t *packetTracer) message(p *packet, wr *SendWR, length, packets int) {
 			p.extra = binary.BigEndian.AppendUint32(p.extra, wr.InvalidateRKey)
 		}
 		t.packet(p, 1)
+		if t.out.Len() >= mostBuffered {
+			t.flush()
+		}
 	}
 }
 
-func reth(b []byte, addr uint64, rkey uint32, length int) []byte {
+// mostBuffered is about how many bytes of packets Write gets at once.
+const mostBuffered = 64 << 10
+
+func reth(b []byte, addr uint64, rkey, length uint32) []byte {
 	b = binary.BigEndian.AppendUint64(b, addr)
 	b = binary.BigEndian.AppendUint32(b, rkey)
-	return binary.BigEndian.AppendUint32(b, uint32(length))
+	return binary.BigEndian.AppendUint32(b, length)
 }
 
 // packet is one of a request.
 type packet struct {
 	flow      *flow
-	from      uint32 // QP
-	dest      uint32
+	qpn, dest uint32
+	from      GID
 	to        AddressVector
 	qkey      uint32 // UD
 	opcode    byte
 	solicited bool
 	extra     []byte // headers after the BTH, and the DETH of UD
-	payload   int    // bytes that are not captured
+	payload   uint32 // bytes that are not captured
 }
 
 // packet writes a packet, after which the packet number goes on by so many.
-func (t *packetTracer) packet(p *packet, numbers int) {
+func (t *packetTracer) packet(p *packet, numbers uint32) {
 	be := binary.BigEndian
 	pad := -p.payload & 3
 	b := []byte{p.flow.service | p.opcode, byte(pad) << 4, 0xff, 0xff} // of the default partition
@@ -210,18 +256,18 @@ func (t *packetTracer) packet(p *packet, numbers int) {
 	}
 	b = be.AppendUint32(b, p.dest&0xffffff)
 	b = be.AppendUint32(b, p.flow.psn)
-	p.flow.psn = (p.flow.psn + uint32(numbers)) & 0xffffff
+	p.flow.psn = (p.flow.psn + numbers) & 0xffffff
 	if p.flow.service == wireUD {
 		b = be.AppendUint32(b, p.qkey)
-		b = be.AppendUint32(b, p.from)
+		b = be.AppendUint32(b, p.qpn)
 	}
 	b = append(b, p.extra...)
-	rest := p.payload + pad + icrcSize
-	udp := be.AppendUint16(nil, 0xc000|uint16(p.from^p.dest)&0x3fff) // any of the dynamic ports
+	rest := int(p.payload+pad) + icrcSize
+	udp := be.AppendUint16(nil, 0xc000|uint16(p.qpn^p.dest)&0x3fff) // any of the dynamic ports
 	udp = be.AppendUint16(udp, rocePort)
 	udp = be.AppendUint16(udp, uint16(8+len(b)+rest))
 	udp = be.AppendUint16(udp, 0) // no sum
-	b = append(ipHeader(p.flow.from, &p.to, len(udp)+len(b)+rest), append(udp, b...)...)
+	b = append(ipHeader(p.from, &p.to, len(udp)+len(b)+rest), append(udp, b...)...)
 	t.enhanced(b, rest)
 }
 

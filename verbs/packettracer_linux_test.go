@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,72 @@ func TestWiresharkReadsThePackets(t *testing.T) {
 		"68|4791|5|0|9||00000007||",               // SEND only with immediate
 		"136|4791|100|0|77||||0x0000000000000009", // SEND only of a UD QP
 	}, "\n")+"\n", string(out))
+}
+
+// Packet numbers go on when a QP gets other attributes, and begin anew with SQPSN; what the
+// tracer holds does not grow with a request; and it forgets QPs that are closed.
+func TestPacketNumbersAndMemoryOfTheTracer(t *testing.T) {
+	b := newBench(t)
+	qp, _ := b.connected(t)
+	const access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	mr, err := b.pd.AllocMR(16<<20, access, verbs.MROptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mr.Close()) })
+	var file countingWriter
+	tracer := verbs.NewPacketTracer(&file)
+	b.dev.SetTracer(tracer)
+	write := func(qp *verbs.QP, length int) {
+		_, err := qp.PostSend([]verbs.SendWR{{
+			Opcode: verbs.OpWrite, SGL: []verbs.SGE{mr.SGE(0, length)}, RemoteAddr: mr.Addr(), RKey: mr.RKey(), Flags: verbs.SendSignaled,
+		}})
+		require.NoError(t, err)
+		b.poll(t, 1)
+	}
+	attr, err := qp.Query()
+	require.NoError(t, err)
+	first := attr.SQPSN
+	write(qp, 1)
+	write(qp, 1)
+	require.NoError(t, qp.Modify(verbs.QPAttr{Access: access}, verbs.QPAttrAccess))
+	write(qp, 1)
+	require.Equal(t, []uint32{first, first + 1, first + 2}, packetNumbers(t, file.Bytes()))
+
+	file.Reset()
+	file.most = 0
+	write(qp, 16<<20)
+	require.Len(t, packetNumbers(t, file.Bytes()), 16<<20/attr.PathMTU.Bytes())
+	require.Less(t, file.most, 128<<10)
+
+	require.Equal(t, 1, tracer.Flows())
+	require.NoError(t, qp.Close())
+	require.Zero(t, tracer.Flows())
+	b.dev.SetTracer(nil)
+}
+
+// countingWriter keeps what it gets, and how much of that came at once.
+type countingWriter struct {
+	bytes.Buffer
+	most int
+}
+
+func (w *countingWriter) Write(b []byte) (int, error) {
+	w.most = max(w.most, len(b))
+	return w.Buffer.Write(b)
+}
+
+// packetNumbers returns those of packets over IPv6 in the blocks of a pcapng file.
+func packetNumbers(t *testing.T, file []byte) (psns []uint32) {
+	le := binary.LittleEndian
+	for len(file) > 0 {
+		length := int(le.Uint32(file[4:]))
+		if le.Uint32(file) == 6 {
+			const packet, ipv6, udp, psn = 28, 40, 8, 8
+			require.EqualValues(t, 0x60, file[packet]&0xf0)
+			psns = append(psns, binary.BigEndian.Uint32(file[packet+ipv6+udp+psn:]))
+		}
+		file = file[length:]
+	}
+	return psns
 }
 
 // datagramQP makes a UD QP in RTS.

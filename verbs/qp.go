@@ -251,8 +251,9 @@ func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 		err = checkAttrValues(&attr, mask, &qp.pd.ctx.attr)
 	}
 	if err == nil {
-		err = qp.drv.Modify(&attr, mask)
-		qp.pd.ctx.trace.Load().moved(qp)
+		if err = qp.drv.Modify(&attr, mask); err == nil {
+			qp.pd.ctx.trace.Load().moved(qp, mask)
+		}
 	}
 	return qp.pd.ctx.wrap("modify QP", err)
 }
@@ -306,6 +307,7 @@ func (qp *QP) multicast(op string, gid GID, do func(MulticastDriver) error) erro
 
 // Close destroys the QP. Completions that were not polled are discarded.
 func (qp *QP) Close() error {
-	defer qp.pd.ctx.trace.Load().moved(qp)
-	return qp.pd.ctx.ended("destroy QP", qp.drv.Destroy())
+	err := qp.drv.Destroy()
+	qp.pd.ctx.trace.Load().closed(qp)
+	return qp.pd.ctx.ended("destroy QP", err)
 }
