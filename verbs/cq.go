@@ -16,7 +16,7 @@ type CompChannel struct {
 
 // CreateCompChannel makes a completion channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
-	drv, err := charged(c, c.drv.CreateCompChannel)
+	drv, err := c.drv.CreateCompChannel()
 	if err != nil {
 		return nil, c.wrap("create completion channel", err)
 	}
@@ -40,7 +40,13 @@ func (ch *CompChannel) WaitThread(deadline time.Time) error { return ch.drv.Wait
 func (ch *CompChannel) Wake() { ch.drv.Wake() }
 
 // Close ends all waits and frees the channel.
-func (ch *CompChannel) Close() error { return ch.ctx.ended("close completion channel", ch.drv.Close()) }
+func (ch *CompChannel) Close() error {
+	err := ch.drv.Close()
+	if errors.Is(err, ErrClosed) {
+		return nil
+	}
+	return ch.ctx.wrap("close completion channel", err)
+}
 
 // CQAttr are the properties of a CQ.
 type CQAttr struct {

@@ -6,9 +6,10 @@ import (
 )
 
 // Usage counts what a process has made of devices, as the kernel's rdma cgroup controller does.
+// Completion channels, which are file descriptors, do not count there either.
 type Usage struct {
 	Handles int // hca_handle: open devices
-	Objects int // hca_object: PDs, MRs, memory windows, address handles, channels, CQs, QPs, SRQs
+	Objects int // hca_object: PDs, MRs, memory windows, address handles, CQs, QPs, SRQs
 }
 
 // Pool bounds what the contexts opened by it may make together, whoever uses them: those that
