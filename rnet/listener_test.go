@@ -115,7 +115,7 @@ func TestAcceptedConnectionsOutliveTheListener(t *testing.T) {
 		ln := k.listen(t)
 		c, s := k.connect(t, ln)
 		require.NoError(t, ln.Close())
-		time.Sleep(2 * wait.SweepPeriod)
+		time.Sleep(wait.SweepTime)
 		for range 3 {
 			await := hang.Start(t, func() {
 				_, err := c.Write(traffic.Bytes(1, 100<<10))

@@ -112,7 +112,7 @@ func (b *box) WaitThread(until time.Time) error { return b.Wait(until) }
 // while others begin to wait and what they wait for arrives.
 func TestWhatArrivesDuringADelayIsNoticed(t *testing.T) {
 	b := newBox(t)
-	for _, pause := range []time.Duration{0, 3 * SweepPeriod} { // left a moment ago, and armed
+	for _, pause := range []time.Duration{0, SweepTime + longestSweep} { // left a moment ago, and armed
 		time.Sleep(pause)
 		var w Waiter
 		inside, parked := make(chan struct{}), make(chan struct{})
@@ -154,7 +154,7 @@ func TestManyWaitersGetWhatIsTheirs(t *testing.T) {
 				w.Begin()
 				go b.publish(&w)
 				if (n+i)%16 == 0 {
-					time.Sleep(2 * SweepPeriod)
+					time.Sleep(2 * shortestSweep)
 				}
 				b.lock.Wait(&w) // ended by what is published
 			}

@@ -84,12 +84,17 @@ func (l *Lock) blockThread() {
 	l.channel.WaitThread(time.Now().Add(threadSlice))
 }
 
-// A sleeping thread keeps its processor of Go. Where that is the only one, goroutines
-// that become runnable wait for the runtime's monitor, which takes the processor away
-// after 20 us at best and 10 ms at worst. So with one processor an owner sleeps on its
-// thread only if its sleeps are short. How long they are is learned from all sleeps. In
-// a process whose own goroutines end the sleeps, such as a proxy, they look short, and
-// are long on the thread: so after a long one the thread is tried more rarely.
+// A sleeping thread keeps its processor of Go, at which the runtime's monitor looks every
+// 20 us to begin with; it rests only if all processors are idle. So an owner sleeps on its
+// thread only if its sleeps are short, which is learned from all of them: in a sleep of
+// milliseconds the monitor costs more than the thread saves.
+const threadPays = 200 * time.Microsecond
+
+// Where that processor is the only one, goroutines that become runnable wait for the
+// monitor, which takes the processor away after 20 us at best and 10 ms at worst. So with
+// one processor the sleeps have to be shorter still. In a process whose own goroutines end
+// the sleeps, such as a proxy, they look short, and are long on the thread: so after a long
+// one the thread is tried more rarely.
 const (
 	shortSleep  = 40 * time.Microsecond
 	longSleep   = 100 * time.Microsecond
@@ -101,10 +106,10 @@ const (
 // slept learns from a sleep, and reports whether the next may be on the thread
 // without mayBlockThread.
 func (sl *sleeper) slept(took time.Duration, thread bool) bool {
+	sl.usual += (min(took, time.Millisecond) - sl.usual) / 8
 	if procs > 1 {
 		return thread && took < time.Millisecond
 	}
-	sl.usual += (min(took, time.Millisecond) - sl.usual) / 8
 	switch {
 	case !thread:
 		return false
@@ -127,16 +132,14 @@ func (l *Lock) mayBlockThread() bool {
 	if !l.cfg.Thread || l.cfg.Local {
 		return false
 	}
-	if procs == 1 {
-		if l.sleeper.parks > 0 {
-			l.sleeper.parks--
-			return false
-		}
-		if l.sleeper.usual >= shortSleep {
-			return false
-		}
+	if procs > 1 {
+		return l.sleeper.usual < threadPays && EnterThread()
 	}
-	return EnterThread()
+	if l.sleeper.parks > 0 {
+		l.sleeper.parks--
+		return false
+	}
+	return l.sleeper.usual < shortSleep && EnterThread()
 }
 
 // EnterThread reports whether one more owner of a lock may sleep on its thread.

@@ -164,3 +164,20 @@ func TestAnOwnerThatParksTakesNoPlaceForThreads(t *testing.T) {
 	require.Zero(t, p.places)
 	require.Zero(t, threadSleeps.Load())
 }
+
+// While a thread sleeps the runtime's monitor does not rest, which costs more than it saves
+// if the sleep is long.
+func TestLongSleepsAreNotOnTheThread(t *testing.T) {
+	onProcessors(t, 4)
+	var l Lock
+	l.cfg.Thread = true
+	for range 16 {
+		l.sleeper.slept(time.Millisecond, true)
+	}
+	require.False(t, l.mayBlockThread())
+	for range 16 {
+		l.sleeper.slept(20*time.Microsecond, false)
+	}
+	require.True(t, l.mayBlockThread(), "they have become short")
+	LeaveThread()
+}

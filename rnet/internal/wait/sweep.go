@@ -10,16 +10,25 @@ import (
 // The timer runs only while a lock is on the list.
 var sweep sweeper
 
-// SweepPeriod is how often the sweep runs. A CQ that nobody polls is armed after one to
-// two periods.
-const SweepPeriod = time.Millisecond
+// How often the sweep runs. A CQ that nobody polls is armed after one to two periods. A
+// round that had nothing to arm doubles the period of the next, and one that had takes it
+// back to the shortest: in a process whose locks are all used again in time the timer would
+// wake a thread for each of its requests.
+const (
+	shortestSweep = time.Millisecond
+	longestSweep  = 8 * time.Millisecond
+)
+
+// SweepTime is when a CQ is armed at the latest that nobody polls, on an idle machine.
+const SweepTime = 2 * longestSweep
 
 type sweeper struct {
 	mu      sync.Mutex
 	locks   []*Lock
 	timer   *time.Timer
-	running bool    // round will be called, or runs
-	idle    []*Lock // list of the present round; its memory is used again by the next
+	period  time.Duration // of the next round; 0 before the first
+	running bool          // round will be called, or runs
+	idle    []*Lock       // list of the present round; its memory is used again by the next
 }
 
 // add puts a lock on the list. The caller has set swept.
@@ -35,10 +44,11 @@ func (sw *sweeper) add(l *Lock) {
 func (sw *sweeper) startLocked() {
 	sw.running = true
 	if sw.timer == nil {
-		sw.timer = time.AfterFunc(SweepPeriod, sw.round)
+		sw.period = shortestSweep
+		sw.timer = time.AfterFunc(sw.period, sw.round)
 		return
 	}
-	sw.timer.Reset(SweepPeriod)
+	sw.timer.Reset(sw.period)
 }
 
 func (sw *sweeper) round() {
@@ -54,6 +64,9 @@ func (sw *sweeper) round() {
 	}
 	clear(sw.locks[len(left):])
 	sw.locks = left
+	if sw.period = min(2*sw.period, longestSweep); len(idle) > 0 {
+		sw.period = shortestSweep
+	}
 	sw.mu.Unlock()
 	for _, l := range idle {
 		l.leave() // with a note, so it arms
