@@ -23,7 +23,7 @@ func (m *polled) Arm() error {
 // initWaiting makes the session the owner of its poll lock, until it starts.
 func (m *Mux) initWaiting() {
 	m.threads = m.link.WakesThreads()
-	cfg := wait.Config{Profile: m.cfg.Profile, Thread: m.threads, Wire: m.link.OnWire()}
+	cfg := wait.Config{Profile: m.cfg.Profile, Thread: m.threads, Wire: m.link.OnWire(), Accepts: !m.cfg.Dialed}
 	if m.host = m.link.Host(); m.host != nil {
 		cfg.Peer = m.host
 	}

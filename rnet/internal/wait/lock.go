@@ -50,6 +50,8 @@ type Config struct {
 	Thread bool
 	// Local says that the peer is in this process.
 	Local bool
+	// Accepts says that the peer may open streams, which nobody waits for.
+	Accepts bool
 	// Wire says that messages come from a network: they take longer, and polling may
 	// keep the kernel from receiving them on that processor.
 	Wire bool

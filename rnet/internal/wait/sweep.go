@@ -8,7 +8,7 @@ import (
 // sweep arms the CQs of locks that were left unarmed and not used again. So a loop of
 // requests and answers, which polls again within microseconds, need not arm each time.
 // The timer runs only while a lock is on the list.
-var sweep sweeper
+var sweep = sweeper{period: shortestSweep, longest: longestSweep}
 
 // How often the sweep runs. A CQ that nobody polls is armed after one to two periods. A
 // round that had nothing to arm doubles the period of the next, and one that had takes it
@@ -16,7 +16,10 @@ var sweep sweeper
 // wake a thread for each of its requests.
 const (
 	shortestSweep = time.Millisecond
-	longestSweep  = 8 * time.Millisecond
+	longestSweep  = 64 * time.Millisecond
+	// acceptSweep is the longest in a process of which one peer, or more, may open
+	// streams: where nobody waits nothing else comes that is urgent.
+	acceptSweep = 8 * time.Millisecond
 )
 
 // SweepTime is when a CQ is armed at the latest that nobody polls, on an idle machine.
@@ -26,7 +29,8 @@ type sweeper struct {
 	mu      sync.Mutex
 	locks   []*Lock
 	timer   *time.Timer
-	period  time.Duration // of the next round; 0 before the first
+	period  time.Duration // of the next round
+	longest time.Duration // of any round
 	running bool          // round will be called, or runs
 	idle    []*Lock       // list of the present round; its memory is used again by the next
 }
@@ -36,6 +40,10 @@ func (sw *sweeper) add(l *Lock) {
 	sw.mu.Lock()
 	defer sw.mu.Unlock()
 	sw.locks = append(sw.locks, l)
+	if l.cfg.Accepts {
+		sw.longest = acceptSweep
+		sw.period = min(sw.period, sw.longest)
+	}
 	if !sw.running {
 		sw.startLocked()
 	}
@@ -44,7 +52,6 @@ func (sw *sweeper) add(l *Lock) {
 func (sw *sweeper) startLocked() {
 	sw.running = true
 	if sw.timer == nil {
-		sw.period = shortestSweep
 		sw.timer = time.AfterFunc(sw.period, sw.round)
 		return
 	}
@@ -64,7 +71,7 @@ func (sw *sweeper) round() {
 	}
 	clear(sw.locks[len(left):])
 	sw.locks = left
-	if sw.period = min(2*sw.period, longestSweep); len(idle) > 0 {
+	if sw.period = min(2*sw.period, sw.longest); len(idle) > 0 {
 		sw.period = shortestSweep
 	}
 	sw.mu.Unlock()
