@@ -24,7 +24,7 @@ func newBlueFlame(register []byte) *blueFlame {
 	return &blueFlame{halves: [2][]byte{register[:half:half], register[half:]}}
 }
 
-// write writes the basic blocks of a WQE, or rings if there is no room for them.
+// write writes the basic blocks of a WQE, of which there is one at least, or rings if there is no room for them.
 func (f *blueFlame) write(wqe []byte) {
 	if len(wqe) > len(f.halves[0]) {
 		f.ring(*abi.ViewAt[uint64](wqe, 0))

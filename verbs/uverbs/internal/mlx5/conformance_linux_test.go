@@ -24,14 +24,17 @@ func TestMain(m *testing.M) {
 // TestConformance runs the conformance test of devices on the model of a ConnectX.
 func TestConformance(t *testing.T) {
 	for name, config := range map[string]modeltest.Config{
-		"InfiniBand":         {},
-		"RoCE":               {Device: model.Config{Link: model.Ethernet}},
-		"write":              {Device: model.Config{Link: model.Ethernet}, WriteOnly: true},
-		"hostile, BlueFlame": {Device: model.Config{Link: model.Ethernet}, Hostile: 1, Env: []string{"RAMJET_EXPERIMENTAL=mlx5-blueflame"}},
+		"InfiniBand": {},
+		"RoCE":       {Device: model.Config{Link: model.Ethernet}},
+		"hostile":    {Device: model.Config{Link: model.Ethernet}, Hostile: 1},
+		// How commands are made is nothing to the data path.
+		"write, hostile, BlueFlame": {Device: model.Config{Link: model.Ethernet}, WriteOnly: true, Hostile: 1, BlueFlame: true},
 	} {
-		if config.Env == nil {
-			config.Env = []string{"RAMJET_EXPERIMENTAL=mlx5"}
+		drv := "mlx5"
+		if config.BlueFlame {
+			drv = "mlx5-blueflame"
 		}
+		config.Env = []string{"RAMJET_EXPERIMENTAL=" + drv}
 		t.Run(name, func(t *testing.T) {
 			if modeltest.On(t, config) {
 				conformance.Run(t, "mlx5_0")

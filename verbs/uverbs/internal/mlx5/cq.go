@@ -251,7 +251,7 @@ func (c *cq) Arm(solicited bool) bool {
 	}
 	c.armed, c.armedAny = events, !solicited
 	storeRecord(&c.record[1], bits.ReverseBytes32(command))
-	storeDoorbell(c.doorbell, bits.ReverseBytes64(uint64(command)<<32|uint64(c.number)))
+	c.ctx.ring(c.doorbell, bits.ReverseBytes64(uint64(command)<<32|uint64(c.number)))
 	return true
 }
 

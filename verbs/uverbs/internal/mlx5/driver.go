@@ -10,7 +10,7 @@ package mlx5
 
 import (
 	"fmt"
-	"slices"
+	"math/bits"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
@@ -25,12 +25,13 @@ type Driver struct {
 	BlueFlame bool
 }
 
-// Registers of a page (UAR): the doorbell of CQs, and four bfregs for QPs.
+// Registers of a page (UAR): the doorbell of CQs, and four bfregs for QPs, of which two count as the context's.
 const (
-	pageSize     = 4096
-	cqDoorbell   = 0x20
-	firstBfreg   = 0x800
-	bfregsPerUAR = 4
+	pageSize      = 4096
+	cqDoorbell    = 0x20
+	firstBfreg    = 0x800
+	bfregsPerUAR  = 4
+	countedPerUAR = 2
 )
 
 // bfregs is how many the context has, and lowLatency how many of them for one
@@ -44,77 +45,81 @@ const (
 type context struct {
 	mem  driver.Memory
 	out  contextOut
-	uars [][]byte // mapped, which are not cached
-	// combining are the same pages, mapped so that stores are combined, and blueFlames their
-	// registers by number. There are none without BlueFlame.
-	combining  [][]byte
-	blueFlames []*blueFlame
+	uars [][]byte // mapped
+	// combines says that the UARs are mapped so that stores are combined, for BlueFlame. They are not cached
+	// otherwise. A page that is mapped in both ways has that of the first in both.
+	combines   bool
+	blueFlames []*blueFlame // by number, if combines; nil is a bfreg for doorbells alone
 	// largestCQ is how many entries the device has for a CQ, 0 before Describe.
 	largestCQ int
 }
 
 // Open maps the UARs that the kernel has set aside for the context.
 func (d Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
-	c := &context{mem: mem}
+	c := &context{mem: mem, combines: d.BlueFlame}
 	in := contextIn{totalNumBfregs: bfregs, numLowLatencyBfregs: lowLatency, maxCQEVersion: 1, libCaps: capPages4K}
 	if err := getContext(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&c.out)}); err != nil {
 		return nil, err
 	}
-	err := c.mapUARs()
-	if err == nil && d.BlueFlame {
-		err = c.mapBlueFlames()
-	}
-	if err != nil {
+	if err := c.mapUARs(); err != nil {
 		c.Close()
 		return nil, err
+	}
+	if c.combines {
+		c.findBlueFlames()
 	}
 	return c, nil
 }
 
 func (c *context) mapUARs() error {
 	o := &c.out
-	if o.logUARSize != 12 || o.uarsPerPage != 1 || o.bfRegSize == 0 || o.bfRegSize > (pageSize-firstBfreg)/bfregsPerUAR ||
-		o.totBfregs == 0 || o.totBfregs > 1<<10 {
+	// A bfreg is two halves with room for a doorbell each, at least.
+	if o.logUARSize != 12 || o.uarsPerPage != 1 || o.bfRegSize < 16 || o.bfRegSize > (pageSize-firstBfreg)/bfregsPerUAR ||
+		bits.OnesCount32(o.bfRegSize) != 1 || o.totBfregs < countedPerUAR || o.totBfregs > 1<<10 {
 		return fmt.Errorf("%w: the device has %d bfregs of %d bytes in UARs of 2^%d, %d of those in one of the machine's",
 			verbs.ErrUnsupported, o.totBfregs, o.bfRegSize, o.logUARSize, o.uarsPerPage)
 	}
-	var err error
-	c.uars, err = c.mapPages(mmapNonCached)
-	return err
-}
-
-// mapPages maps all UARs by a command of mmap.
-func (c *context) mapPages(command uint32) (pages [][]byte, err error) {
-	// Two of the four bfregs of each page count as the context's.
-	for i := range c.out.totBfregs / 2 {
+	command := uint32(mmapNonCached)
+	if c.combines {
+		command = mmapRegular
+	}
+	for i := range o.totBfregs / countedPerUAR {
 		page, err := c.mem.Map(uint64(command<<8|i)*pageSize, pageSize, driver.MayWrite)
 		if err != nil {
-			return pages, err
+			return err
 		}
-		pages = append(pages, page)
-	}
-	return pages, nil
-}
-
-func (c *context) mapBlueFlames() (err error) {
-	if c.combining, err = c.mapPages(mmapRegular); err != nil {
-		return err
-	}
-	size := int(c.out.bfRegSize)
-	for _, page := range c.combining {
-		for i := range bfregsPerUAR {
-			c.blueFlames = append(c.blueFlames, newBlueFlame(page[firstBfreg+i*size:][:size]))
-		}
+		c.uars = append(c.uars, page)
 	}
 	return nil
 }
 
+// findBlueFlames finds the bfregs that take WQEs. To the kernel and rdma-core the first is for doorbells alone
+// (NUM_NON_BLUE_FLAME_BFREGS of hw/mlx5), which need no turns and no lock.
+func (c *context) findBlueFlames() {
+	size := int(c.out.bfRegSize)
+	for _, page := range c.uars {
+		for i := range bfregsPerUAR {
+			c.blueFlames = append(c.blueFlames, newBlueFlame(page[firstBfreg+i*size:][:size]))
+		}
+	}
+	c.blueFlames[0] = nil
+}
+
+// ring stores a doorbell to a register of a UAR.
+func (c *context) ring(register *uint64, value uint64) {
+	if c.combines {
+		storeCombined(register, value)
+		return
+	}
+	storeDoorbell(register, value)
+}
+
 // Close unmaps the UARs.
 func (c *context) Close() {
-	for _, page := range slices.Concat(c.uars, c.combining) {
+	for _, page := range c.uars {
 		c.mem.Unmap(page)
 	}
-	c.uars, c.combining, c.blueFlames = nil, nil, nil
+	c.uars, c.blueFlames = nil, nil
 }
 
 // bfreg is the doorbell of a QP, by the number that the kernel has given it.

@@ -43,27 +43,70 @@ func newContext(t testing.TB) (*context, *hostMemory) {
 func newContextOf(t testing.TB, of Driver) (*context, *hostMemory) {
 	t.Helper()
 	mem := new(hostMemory)
-	d, err := of.Open(mem, func(u driver.Udata) error {
-		*abi.ViewAt[contextOut](u.Out, 0) = contextOut{
-			bfRegSize: 512, totBfregs: 16, maxSendWQE: 512, maxRecvWQE: 512, maxSendBlocks: 1 << 15, maxRecvWR: 1 << 15,
-			logUARSize: 12, uarsPerPage: 1,
-		}
-		return nil
-	})
+	d, err := of.Open(mem, kernelThatSays(512, 16))
 	require.NoError(t, err)
 	return d.(*context), mem
 }
 
+// kernelThatSays answers Open.
+func kernelThatSays(bfregSize, bfregs uint32) func(driver.Udata) error {
+	return func(u driver.Udata) error {
+		*abi.ViewAt[contextOut](u.Out, 0) = contextOut{
+			bfRegSize: bfregSize, totBfregs: bfregs, maxSendWQE: 512, maxRecvWQE: 512, maxSendBlocks: 1 << 15, maxRecvWR: 1 << 15,
+			logUARSize: 12, uarsPerPage: 1,
+		}
+		return nil
+	}
+}
+
+func TestBfregsAreWhereTheirDoorbellsFit(t *testing.T) {
+	for _, c := range []struct {
+		size, count uint32
+		fits        bool
+	}{
+		{512, 16, true}, {512, 2, true}, {16, 16, true}, {64, 1 << 10, true},
+		{0, 16, false}, {1, 16, false}, {8, 16, false}, {24, 16, false}, {500, 16, false}, {1024, 16, false}, {1 << 31, 16, false},
+		{512, 0, false}, {512, 1, false}, {512, 1<<10 + 1, false}, {512, 1<<32 - 1, false},
+	} {
+		for _, of := range []Driver{{}, {BlueFlame: true}} {
+			t.Run(fmt.Sprintf("%d of %d bytes, %+v", c.count, c.size, of), func(t *testing.T) {
+				mem := new(hostMemory)
+				d, err := of.Open(mem, kernelThatSays(c.size, c.count))
+				if !c.fits {
+					require.ErrorIs(t, err, verbs.ErrUnsupported)
+					require.Zero(t, mem.used)
+					return
+				}
+				require.NoError(t, err)
+				ctx := d.(*context)
+				require.EqualValues(t, c.count/2, mem.used, "a page is mapped once")
+				newCQ(t, ctx, 8).Arm(false)
+				q := newQPAt(t, ctx, 2*c.count-1, driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}) // the last
+				n, _, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpWrite}})
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+				last := ctx.uars[c.count/2-1][firstBfreg+3*c.size:][:c.size]
+				require.Equal(t, q.send.mem[:8], last[:8])
+			})
+		}
+	}
+}
+
 const qpn = 0x123456
 
-func newQP(t testing.TB, c *context, attr driver.QPAttr) *qp {
+func newQPAt(t testing.TB, c *context, bfreg uint32, attr driver.QPAttr) *qp {
 	t.Helper()
 	q, err := c.CreateQP(&attr, func(u driver.Udata) (driver.CreatedQP, error) {
-		abi.ViewAt[createQPOut](u.Out, 0).bfregIndex = 6
+		abi.ViewAt[createQPOut](u.Out, 0).bfregIndex = bfreg
 		return driver.CreatedQP{Num: qpn, Cap: attr.Cap}, nil
 	})
 	require.NoError(t, err)
 	return q.(*qp)
+}
+
+func newQP(t testing.TB, c *context, attr driver.QPAttr) *qp {
+	t.Helper()
+	return newQPAt(t, c, 6, attr)
 }
 
 func newCQ(t testing.TB, c *context, cqe int) *cq {
@@ -248,17 +291,21 @@ func TestAddressesWithoutAFlowHavePortsOfTheirOwn(t *testing.T) {
 	require.Greater(t, len(ports), 10)
 }
 
-// A request that is posted alone goes to the halves of the register by turns, whole if there is room for it there and
-// it does not go over the end of the queue. Of others the register gets the first eight bytes.
+// A request that is posted alone goes to the halves of the register by turns, whole if there is room for it there,
+// it does not go over the end of the queue, and it is more than the first segment. Of others the register gets the first
+// eight bytes.
 func TestBlueFlameHasTheWQEsThatAreInTheQueue(t *testing.T) {
 	ctx, mem := newContextOf(t, Driver{BlueFlame: true})
 	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxInline: 256}})
-	register := ctx.combining[1][firstBfreg+2*512:][:512] // that of bfreg 6
+	register := ctx.uars[1][firstBfreg+2*512:][:512] // that of bfreg 6
 	whole, overTheEnd := 0, 0
 	for i := range 40 {
 		wrs := make([]verbs.SendWR, 1+i%7/6)
 		for j := range wrs {
 			wrs[j] = verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{bytes.Repeat([]byte{byte(i)}, 11*i%256)}}
+		}
+		if i%10 == 0 {
+			wrs[0] = verbs.SendWR{Opcode: verbs.OpSend}
 		}
 		for k := range register {
 			register[k] = 0xee
@@ -272,7 +319,7 @@ func TestBlueFlameHasTheWQEsThatAreInTheQueue(t *testing.T) {
 		size := int(posted-q.send.last) * blockSize
 		half, other := register[i%2*256:][:256], register[(i+1)%2*256:][:256]
 		written := 8
-		if over := begin+size > len(q.send.mem); n == 1 && !over && size <= 256 {
+		if over := begin+size > len(q.send.mem); n == 1 && !over && size <= 256 && i%10 != 0 {
 			written = size
 			whole++
 		} else if over {
@@ -288,6 +335,20 @@ func TestBlueFlameHasTheWQEsThatAreInTheQueue(t *testing.T) {
 	ctx.Close()
 	q.Unmap()
 	require.Zero(t, mem.used)
+}
+
+func TestBlueFlameLeavesTheFirstRegisterToDoorbells(t *testing.T) {
+	ctx, _ := newContextOf(t, Driver{BlueFlame: true})
+	q := newQPAt(t, ctx, 0, driver.QPAttr{Type: verbs.QPTypeRC, Cap: size})
+	for range 4 {
+		register := ctx.uars[0][firstBfreg:][:512]
+		clear(register)
+		n, _, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpWrite}})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, q.send.mem[q.send.last*blockSize:][:8], register[:8])
+		require.Equal(t, make([]byte, 504), register[8:])
+	}
 }
 
 func TestRequestsGoRoundTheEndOfTheQueue(t *testing.T) {

@@ -31,7 +31,7 @@ type qp struct {
 	datagrams  bool
 	record     *[2]uint32
 	bfreg      *uint64
-	blueFlame  *blueFlame // nil: bfreg alone
+	blueFlame  *blueFlame // nil: bfreg has doorbells alone
 	send       sendQueue
 	recv       recvQueue
 	srq        *srq // nil: it has recv
@@ -79,7 +79,7 @@ func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Udata) (drive
 		q.number = made.Num
 		q.bfreg, err = c.bfreg(out.bfregIndex)
 	}
-	if err == nil && c.blueFlames != nil {
+	if err == nil && c.combines {
 		q.blueFlame = c.blueFlames[out.bfregIndex]
 	}
 	if err != nil {
@@ -114,8 +114,8 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	s := &q.send
 	at := s.posted.Load() // which nobody else writes
 	room := s.room()
+	size := 0
 	for ; n < len(wrs); n++ {
-		var size int
 		if size, err = q.wqeSize(&wrs[n]); err != nil {
 			break
 		}
@@ -131,7 +131,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	}
 	if n > 0 {
 		s.posted.Store(at)
-		q.ring(at, n == 1)
+		q.ring(at, len(wrs) == 1 && size > segmentSize)
 	}
 	return n, false, err
 }
@@ -147,17 +147,18 @@ func (q *qp) Ring() {
 // Outstanding implements driver.DoorbellQP.
 func (q *qp) Outstanding() int { return q.send.outstanding() }
 
-// ring is for blocks posted so far. alone says that the last request was posted by itself: BlueFlame has only
-// such ones, as those before it would have to be read from memory first.
-func (q *qp) ring(posted uint32, alone bool) {
+// ring is for blocks posted so far. whole says that BlueFlame may have the WQE of the last request: it was posted by
+// itself, for those before it would have to be read from memory first, and is more than a doorbell and the rest
+// of its segment, as it is with rdma-core.
+func (q *qp) ring(posted uint32, whole bool) {
 	s := &q.send
 	begin := int(s.last&s.mask) * blockSize
 	end := begin + int(posted-s.last)*blockSize
 	storeRecord(&q.record[1], bits.ReverseBytes32(posted&0xffff))
 	switch {
 	case q.blueFlame == nil:
-		storeDoorbell(q.bfreg, *abi.ViewAt[uint64](s.mem, begin))
-	case alone && end <= len(s.mem):
+		q.ctx.ring(q.bfreg, *abi.ViewAt[uint64](s.mem, begin))
+	case whole && end <= len(s.mem):
 		q.blueFlame.write(s.mem[begin:end])
 	default:
 		q.blueFlame.ring(*abi.ViewAt[uint64](s.mem, begin))

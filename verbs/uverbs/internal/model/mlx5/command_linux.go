@@ -561,7 +561,7 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 		// A register that the program has chosen is one of a dynamic page in static
 		// contexts (MLX5_IB_MMAP_ALLOC_WC), and the device has none.
 	default: // alloc_bfreg
-		page := 1 + c.device.number%(staticUARs-1)
+		page := c.device.number % staticUARs
 		q.uar, register = c.static[page], page*bfregsOfPage
 	}
 	if q.uar == nil {

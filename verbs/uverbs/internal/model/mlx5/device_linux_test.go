@@ -205,7 +205,7 @@ func (e *endpoint) post(wqe []byte) {
 }
 
 func (e *endpoint) ring() {
-	e.context.qps[0].uar.bf[0].Store(swap(uint64(e.qpn << 8)))
+	e.context.qps[0].uar.bf[0].doorbell.Store(swap(uint64(e.qpn << 8)))
 }
 
 // receive posts a receive WQE.
@@ -493,9 +493,9 @@ func TestADoorbellOfAnotherQueueIsAViolation(t *testing.T) {
 		value    uint64
 		says     string
 	}{
-		{u.bf[0], uint64(b.qpn) << 8, "is rung for QP"},
+		{u.bf[0].doorbell, uint64(b.qpn) << 8, "is rung for QP"},
 		{u.cq[0], 0xabcdef, "is rung for CQ"},
-		{a.context.static[0].bf[0], uint64(a.qpn) << 8, "and it has UAR"},
+		{a.context.static[0].bf[0].doorbell, uint64(a.qpn) << 8, "and it has UAR"},
 		{a.context.static[7].cq[0], uint64(a.context.cqs[0].cqn), "and has UAR"},
 	} {
 		before := len(f.Violations())

@@ -50,6 +50,7 @@ type Fabric struct {
 // Stats counts what has happened on a fabric.
 type Stats struct {
 	Doorbells   int // times that written registers were found
+	BlueFlames  int // WQEs found in registers: of several in one, the last
 	Requests    int // WQEs executed on send queues
 	Completions int // CQEs
 	Events      int // of completion channels

@@ -43,8 +43,15 @@ type uar struct {
 	page      uint32 // as commands name it; of a static one its index
 	dynamic   int    // index of its page, of a dynamic one
 	cq        []*atomic.Uint64
-	bf        []*atomic.Uint64
+	bf        []half
 	nonCached bool
+	mapped    int // the ways in which a program has mapped it: a bit for each command
+}
+
+// half of a BlueFlame register: its first eight bytes, which are the doorbell, and the next, which are written with
+// whole WQEs alone.
+type half struct {
+	doorbell, rest *atomic.Uint64
 }
 
 // add makes the registers of a page at an offset those of the UAR.
@@ -55,8 +62,9 @@ func (u *uar) add(pages []byte, base int) {
 		return r
 	}
 	u.cq = append(u.cq, register(cqRegister))
-	for half := range 2 * bfregsOfPage {
-		u.bf = append(u.bf, register(bfregOffset+half*bfregSize/2))
+	for i := range 2 * bfregsOfPage {
+		offset := bfregOffset + i*bfregSize/2
+		u.bf = append(u.bf, half{register(offset), register(offset + 8)})
 	}
 }
 
@@ -161,10 +169,20 @@ func (c *ucontext) Map(m frame.Mapping) unix.Errno {
 		if index >= len(c.static) {
 			return unix.EINVAL // uar_mmap
 		}
+		c.static[index].checkMapping(c, command)
 	case command != mmapDynamic || c.dynamicUAR(index) == nil:
 		return unix.EINVAL // mlx5_ib_mmap_offset
 	}
 	return 0
+}
+
+// checkMapping has a program map a UAR in one way. Without a word, the kernel of amd64 gives a second mapping the memory
+// type of the first (arch/x86/mm/pat/memtype.c, reserve_pfn_range); on arm64 two that differ promise little
+// (Arm ARM, B2.8).
+func (u *uar) checkMapping(c *ucontext, command uint64) {
+	if u.mapped |= 1 << command; u.mapped&^(1<<command) != 0 {
+		c.device.fabric.violation("UAR %#x is mapped with write-combining and without", u.page)
+	}
 }
 
 // takeDoorbells says whether the program has rung.
@@ -178,11 +196,18 @@ func (c *ucontext) takeDoorbells() bool {
 				found = true
 			}
 		}
-		for _, r := range u.bf {
-			if v := r.Load(); v != taken {
-				r.Store(taken)
+		for i, r := range u.bf {
+			if v := r.doorbell.Load(); v != taken {
+				r.doorbell.Store(taken)
 				c.checkSendDoorbell(u, swap(v))
 				found = true
+			}
+			if r.rest.Load() != taken {
+				r.rest.Store(taken)
+				c.device.fabric.stats.BlueFlames++
+				if first := u.handle == 0 && u.page == 0 && i%(2*bfregsOfPage) < 2; first { // main.c, NUM_NON_BLUE_FLAME_BFREGS
+					c.device.fabric.violation("a WQE is written to register 0, which is for doorbells alone")
+				}
 			}
 		}
 	}

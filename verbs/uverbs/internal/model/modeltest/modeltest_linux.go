@@ -57,6 +57,8 @@ type Config struct {
 	// WQE, if not nil, is given each WQE of a send queue before it is executed. It is called in the
 	// first process.
 	WQE func(wqe []byte)
+	// BlueFlame has the test fail if no WQE was written to a register.
+	BlueFlame bool
 	// While, if not nil, is called in the first process when the hosts have been started, with their devices. It
 	// ends with its context, which is done when the hosts have ended.
 	While func(ctx context.Context, devices []*mlx5.Device)
@@ -160,6 +162,9 @@ func On(t *testing.T, config Config) bool {
 		defer cancel()
 	}
 	await(t, programs, outputs)
+	if config.BlueFlame && fabric.Stats().BlueFlames == 0 {
+		t.Errorf("no WQE was written to a register, of %d", fabric.Stats().Requests)
+	}
 	return false
 }
 
