@@ -521,7 +521,9 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 		return nil, err
 	}
 	p.mu.Lock()
-	p.conn = nil // it is the link's now, stop must not close it
+	if p.conn == conn {
+		p.conn = nil // it is the link's now, stop must not close it
+	}
 	p.mu.Unlock()
 	p.stop()
 	return l, nil

@@ -43,3 +43,16 @@ func TestAFormerPeerDoesNotSeeTheNextSegment(t *testing.T) {
 	conn := s.dial()
 	require.ErrorIs(t, former.sayHello(conn), errOver)
 }
+
+// A QP whose peer is slow to dial looks whether that lives, over a connection that
+// nobody needs when the peer has dialed.
+func TestTheWatchEndsWithThePairing(t *testing.T) {
+	s := newStranger(t)
+	require.NoError(t, s.ln.SetDeadline(time.Now().Add(10*time.Second)))
+	watch, err := s.ln.AcceptUnix()
+	require.NoError(t, err)
+	defer watch.Close()
+	require.NoError(t, watch.SetDeadline(time.Now().Add(10*time.Second)))
+	s.pair()
+	s.hungUp(watch)
+}

@@ -21,6 +21,7 @@ type stranger struct {
 	t  testing.TB
 	v  *victim
 	at endpoint // of the stranger
+	ln *net.UnixListener
 }
 
 // newStranger makes a victim whose QP is in RTR and waits for the stranger.
@@ -36,6 +37,7 @@ func newStranger(t testing.TB) *stranger {
 	// dial at once.
 	ln, err := net.ListenUnix("unixpacket", unixName(s.at.gid))
 	require.NoError(t, err)
+	s.ln = ln
 	t.Cleanup(func() { ln.Close() })
 	p, err := d.AllocPD()
 	require.NoError(t, err)
