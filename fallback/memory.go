@@ -54,6 +54,7 @@ func NewMemory(limit int, now func() time.Time) *Memory {
 // but not the next one.
 var terms = [reasonCount]struct{ first, most time.Duration }{
 	NotLocal:         {nothingTime, nothingTime},
+	Directory:        {nothingTime, nothingTime},
 	NoListener:       {nothingTime, nothingTime},
 	NoDevice:         {nothingTime, nothingTime},
 	PeerDenied:       {5 * time.Second, time.Minute},
@@ -76,7 +77,9 @@ var terms = [reasonCount]struct{ first, most time.Duration }{
 const nothingTime = 100 * time.Millisecond
 
 // Nothing reports whether the reason says that there is nothing but TCP.
-func (r Reason) Nothing() bool { return r == NotLocal || r == NoListener || r == NoDevice }
+func (r Reason) Nothing() bool {
+	return r == NotLocal || r == Directory || r == NoListener || r == NoDevice
+}
 
 // Remember notes that addr failed for the given reason, and was reached over
 // TCP. The term doubles with

@@ -11,6 +11,7 @@ const (
 	None             Reason = iota // the preferred transport was taken
 	Forced                         // the policy names the transport
 	NotLocal                       // the address is on another host
+	Directory                      // the directory has not led to the address
 	NoListener                     // nobody there speaks ramjet
 	NoDevice                       // no device that reaches the address
 	PeerDenied                     // the peer belongs to another user
@@ -50,6 +51,9 @@ var reasonTexts = [reasonCount]reasonText{
 	NotLocal: {"not-local",
 		"the address belongs to another host, which this transport does not reach",
 		"Run both ends on one host, or use an RDMA device that reaches the address."},
+	Directory: {"directory",
+		"the directory in which processes of this host meet cannot be used, or knows nobody at the address",
+		"If the peer is on this host, give both ends one directory (RNET_DIR) that is safe to use: the error says what is wrong with it."},
 	NoListener: {"no-listener",
 		"nothing at the address answers to ramjet, only to TCP if at all",
 		"Let the peer listen with rnet.Listen on that address, in the same network namespace or with a directory (RNET_DIR) in common."},

@@ -14,6 +14,9 @@ var (
 	// ErrOtherDevice is an ErrNoRoute: the address is reached over a device
 	// that the fabric is not to use.
 	ErrOtherDevice = fmt.Errorf("%w over a device that may be used", ErrNoRoute)
+	// ErrDirectory is an ErrNoRoute: the address may be that of a process of this host,
+	// but the directory in which such processes meet has not led to it.
+	ErrDirectory = fmt.Errorf("%w by the directory", ErrNoRoute)
 	// ErrNoListener: the address can be reached, but nobody there takes
 	// requests. errors.Is finds syscall.ECONNREFUSED in it.
 	ErrNoListener error = &refusedError{"nobody listens"}

@@ -56,6 +56,8 @@ func because(t fallback.Transport, err error) error {
 		return fallback.Because(fallback.PeerRejected, err)
 	case errors.Is(err, rcm.ErrNoRoute) && t == fallback.RDMA:
 		return fallback.Because(fallback.NoDevice, err)
+	case errors.Is(err, rcm.ErrDirectory):
+		return fallback.Because(fallback.Directory, err)
 	case errors.Is(err, rcm.ErrNoRoute):
 		return fallback.Because(fallback.NotLocal, err)
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, rcm.ErrDisconnected):

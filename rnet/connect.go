@@ -36,7 +36,8 @@ func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
 			if err := f.Reaches(addr); err == nil {
 				w.others = append(w.others, f)
 			} else {
-				w.err = worse(w.err, because(f.transport, err))
+				// Of a device that cannot be there nothing has to be said if there is more to say.
+				w.err = worse(because(f.transport, err), w.err)
 			}
 			continue
 		}
@@ -166,16 +167,16 @@ func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.Addr
 // worse chooses which of two failures a dial returns: the one that says more, the later
 // one if both say as much.
 func worse(before, err error) error {
-	if before == nil || saying(err) >= saying(before) {
-		return err
+	if err == nil || before != nil && saying(before) > saying(err) {
+		return before
 	}
-	return before
+	return err
 }
 
 // saying ranks failures by how near the fabric has come to the peer. What a
 // fabric says that is meant for other devices counts least. That something is
-// missing on the way over a device tells more than that the peer is no process
-// of this host; but who is one and does not listen needs no device.
+// missing on the way over a device, or by a directory, tells more than that the peer is
+// no process of this host; but who is one and does not listen needs no device.
 func saying(err error) int {
 	switch reason := fallback.Classify(err); {
 	case errors.Is(err, rcm.ErrOtherDevice):

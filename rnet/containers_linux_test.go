@@ -225,6 +225,11 @@ func TestContainersMeetInADirectory(t *testing.T) {
 		require.NoError(t, os.Mkdir(unsafe, 0o700))
 		require.NoError(t, os.Chmod(unsafe, 0o777))
 		require.Contains(t, client.Say(t, "get", server.at(7004), unsafe), "chmod +t")
+		if names, _ := os.ReadDir("/sys/class/infiniband"); len(names) == 0 {
+			require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7005", "none"))
+			require.Regexp(t, `^\*net.TCPConn .*directory.*chmod \+t.*RNET_DIR`, client.Say(t, "dial", server.at(7005), unsafe), "Explain")
+			require.Equal(t, "closed: <nil>", server.Say(t, "close", ":7005"))
+		}
 	})
 	t.Run("loopback addresses are not there", func(t *testing.T) {
 		require.Equal(t, "listens: <nil>", server.Say(t, "listen", "127.0.0.1:7002", dir))

@@ -91,6 +91,8 @@ func TestADialTellsOfTheFailureThatSaysMost(t *testing.T) {
 		"another host, the port is down":    {fallback.NoDevice, []error{rcm.ErrNoRoute, down, rcm.ErrOtherDevice}},
 		"another host, nobody listens":      {fallback.NoListener, []error{rcm.ErrNoRoute, rcm.ErrNoListener, rcm.ErrOtherDevice}},
 		"another host, over the second":     {fallback.HandshakeTimeout, []error{rcm.ErrNoRoute, rcm.ErrOtherDevice, rcm.ErrTimeout}},
+		"no network namespace of ours":      {fallback.Directory, []error{rcm.ErrDirectory, rcm.ErrOtherDevice}},
+		"that, the port is down":            {fallback.NoDevice, []error{rcm.ErrDirectory, down}},
 		"this host, no permission":          {fallback.NoListener, []error{rcm.ErrNoListener, forbidden, forbidden}},
 		"this host, the listener is not us": {fallback.PeerDenied, []error{rcm.ErrPeerDenied, down, rcm.ErrOtherDevice}},
 	} {

@@ -38,11 +38,12 @@ type fabric struct {
 	allow  func(rcm.Peer) bool // nil: those of the same user
 	meetAt string              // the path of a directory, or empty
 	users  []uint32            // who are met there, beside ours
+	asked  bool                // for that directory: it is not that of everybody
 }
 
 // In returns the fabric with another Config.Directory, and other Config.Users.
 func (f *fabric) In(directory string, users []uint32) rcm.Fabric {
-	return &fabric{device: f.device, allow: f.allow, meetAt: directory, users: users}
+	return &fabric{device: f.device, allow: f.allow, meetAt: directory, users: users, asked: true}
 }
 
 // Name returns "soft".

@@ -3,6 +3,7 @@ package softcm
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -71,7 +72,11 @@ func (f *fabric) directory() *samehost.Directory {
 // meet looks for a listener in the directory.
 func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, error) {
 	nobody := func(why any) error {
-		return fmt.Errorf("%w: %w, and none that is known in %s: %v", rcm.ErrNoRoute, errElsewhere, dir.Path(), why)
+		kind := rcm.ErrDirectory
+		if !f.asked && errors.Is(dir.Err(), fs.ErrNotExist) {
+			kind = rcm.ErrNoRoute
+		}
+		return fmt.Errorf("%w: %w, and none that is known in %s: %v", kind, errElsewhere, dir.Path(), why)
 	}
 	sock, user, err := f.dialMet(dir, target)
 	if errors.Is(err, rcm.ErrNoListener) {
