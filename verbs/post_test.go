@@ -61,3 +61,26 @@ func TestAFlushIsOfAKindThatExists(t *testing.T) {
 	}
 	require.NoError(t, qp.checkSend(&SendWR{Opcode: OpFlush, Flush: &Flush{Type: FlushGlobal | FlushPersistent, Level: FlushMR}}))
 }
+
+// What PostSend looks at no further, checkSend would let pass; and that is what most programs post.
+func TestWhatFitsNeedsNoOtherCheck(t *testing.T) {
+	all := [...]Cap{0, CapRead, CapAtomics, CapWriteWithImm, CapSendWithImm, ^Cap(0)}
+	for _, typ := range []QPType{QPTypeRC, QPTypeUC, QPTypeUD} {
+		for _, caps := range all {
+			ctx := &Context{attr: DeviceAttr{Caps: caps}}
+			qp := &QP{pd: &PD{ctx: ctx}, attr: QPInitAttr{Type: typ, Cap: QPCap{MaxInline: 8, MaxSendSGE: 1}}, plain: plainOperations(typ, caps)}
+			for op := range 256 {
+				for flags := range 2 * (sendKnown + 1) {
+					for size := range 3 {
+						wr := SendWR{Opcode: Opcode(op), Flags: flags, SGL: make([]SGE, size), Inline: [][]byte{make([]byte, 5*size)}}
+						fits, err := qp.fits(&wr), qp.checkSend(&wr)
+						require.False(t, fits && err != nil, "%v of flags %#x: %v", wr.Opcode, flags, err)
+						if typ != QPTypeUD && op <= int(OpFetchAdd) {
+							require.Equal(t, err == nil, fits, "%v of flags %#x: %v", wr.Opcode, flags, err)
+						}
+					}
+				}
+			}
+		}
+	}
+}

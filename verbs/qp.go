@@ -42,6 +42,7 @@ type QP struct {
 	drv   QPDriver
 	attr  QPInitAttr
 	num   uint32
+	plain [2]uint32  // see plainOperations
 	modMu sync.Mutex // orders transitions
 }
 
@@ -61,7 +62,7 @@ func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	return &QP{pd: pd, drv: drv, attr: attr, num: drv.Num()}, nil
+	return &QP{pd: pd, drv: drv, attr: attr, num: drv.Num(), plain: plainOperations(attr.Type, pd.ctx.attr.Caps)}, nil
 }
 
 func (pd *PD) checkQP(attr *QPInitAttr) error {
@@ -108,9 +109,11 @@ func (qp *QP) Driver() QPDriver { return qp.drv }
 // not. It allocates nothing.
 func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	for i := range wrs {
-		if err = qp.checkSend(&wrs[i]); err != nil {
-			wrs = wrs[:i]
-			break
+		if !qp.fits(&wrs[i]) {
+			if err = qp.checkSend(&wrs[i]); err != nil {
+				wrs = wrs[:i]
+				break
+			}
 		}
 	}
 	if len(wrs) == 0 {
@@ -131,6 +134,38 @@ var sendCaps = [...]Cap{
 	OpWriteWithImm: CapWriteWithImm, OpSendWithImm: CapSendWithImm, OpSendWithInv: CapSendWithInv,
 	OpRead: CapRead, OpCompareSwap: CapAtomics, OpFetchAdd: CapAtomics,
 	OpLocalInv: CapMemWindow, OpBindMW: CapMemWindow, OpFlush: CapFlush, OpAtomicWrite: CapAtomicWrite,
+}
+
+// plainOperations are those of which a QP has to look at nothing but the flags and the size, a bit for each; of requests
+// with SendInline the second.
+func plainOperations(typ QPType, caps Cap) (plain [2]uint32) {
+	if typ == QPTypeUD {
+		return plain // the destination is to be looked at
+	}
+	operations := []Opcode{OpWrite, OpWriteWithImm, OpSend, OpSendWithImm}
+	if typ == QPTypeRC {
+		operations = append(operations, OpRead, OpCompareSwap, OpFetchAdd)
+	}
+	for _, op := range operations {
+		if caps.Has(sendCaps[op]) {
+			plain[0] |= 1 << op
+			if op < OpRead {
+				plain[1] |= 1 << op
+			}
+		}
+	}
+	return plain
+}
+
+// fits reports whether a request is one that the QP surely takes: checkSend finds nothing wrong, and takes longer.
+func (qp *QP) fits(wr *SendWR) bool {
+	if wr.Flags&^sendKnown != 0 {
+		return false
+	}
+	if wr.Flags&SendInline != 0 {
+		return qp.plain[1]>>wr.Opcode&1 != 0 && wr.Len() <= qp.attr.Cap.MaxInline
+	}
+	return qp.plain[0]>>wr.Opcode&1 != 0 && len(wr.SGL) <= qp.attr.Cap.MaxSendSGE
 }
 
 func (qp *QP) checkSend(wr *SendWR) error {
