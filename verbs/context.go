@@ -73,6 +73,28 @@ func (c *Context) QueryGIDs(port uint8) ([]GIDEntry, error) {
 	return g, c.wrap("query GIDs", err)
 }
 
+// QueryPKey returns a partition key of a port: membership in the top bit, which is 1 for a
+// full member, and the partition below, 0x7fff for the default one. Indexes are those of
+// QPAttr.PKeyIndex, below PortAttr.PKeyTblLen. An empty row is 0. A port of iWARP has none.
+func (c *Context) QueryPKey(port uint8, index uint16) (uint16, error) {
+	key, err := c.queryPKey(port, index)
+	return key, c.wrap("query P_Key", err)
+}
+
+func (c *Context) queryPKey(port uint8, index uint16) (uint16, error) {
+	if err := c.checkPort(port); err != nil {
+		return 0, err
+	}
+	attr, err := c.drv.QueryPort(port)
+	if err != nil {
+		return 0, err
+	}
+	if index >= attr.PKeyTblLen {
+		return 0, fmt.Errorf("%w: P_Key %d, the port has %d", ErrInvalid, index, attr.PKeyTblLen)
+	}
+	return c.drv.QueryPKey(port, index)
+}
+
 // RNRs returns how often a request that was sent through the device found no
 // receive at its peer, which then asked to try again (receiver not ready). A
 // device of the kernel counts each such answer, for all processes and since it

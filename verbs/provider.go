@@ -43,6 +43,8 @@ type ContextDriver interface {
 	QueryPort(port uint8) (PortAttr, error)
 	// QueryGIDs lists the GID table of a port without its empty rows.
 	QueryGIDs(port uint8) ([]GIDEntry, error)
+	// QueryPKey returns a row of the P_Key table of a port, which has it.
+	QueryPKey(port uint8, index uint16) (uint16, error)
 	// AllocPD and CreateCompChannel make an object that the caller closes.
 	AllocPD() (PDDriver, error)
 	CreateCompChannel() (CompChannelDriver, error)

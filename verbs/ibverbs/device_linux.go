@@ -293,6 +293,11 @@ func (d *device) QueryGIDs(port uint8) (list []verbs.GIDEntry, err error) {
 	return list, err
 }
 
+// QueryPKey reads where ibv_query_pkey does.
+func (d *device) QueryPKey(port uint8, index uint16) (uint16, error) {
+	return rdmahost.PKey(d.entry.Name, port, index)
+}
+
 // gidTable asks the library for the table of all ports without empty rows.
 func (d *device) gidTable(port uint8, most int) (list []verbs.GIDEntry, err error) {
 	rows := make([]ibvGIDEntry, most)

@@ -62,6 +62,23 @@ func (h host) gids(name string, port uint8) ([]verbs.GIDEntry, error) {
 	return list, nil
 }
 
+// PKey reads a row of the P_Key table of a port.
+func PKey(name string, port uint8, index uint16) (uint16, error) {
+	return thisHost.pkey(name, port, index)
+}
+
+func (h host) pkey(name string, port uint8, index uint16) (uint16, error) {
+	text, err := h.text(h.portDir(name, port), "pkeys", strconv.Itoa(int(index)))
+	if err != nil {
+		return 0, fmt.Errorf("read P_Key %d of %s port %d: %w", index, name, port, err)
+	}
+	key, err := strconv.ParseUint(text, 0, 16)
+	if err != nil {
+		return 0, fmt.Errorf("read P_Key %d of %s port %d: %w", index, name, port, err)
+	}
+	return uint16(key), nil
+}
+
 func (h host) portDir(name string, port uint8) string {
 	return path.Join(classInfiniband, name, "ports", strconv.Itoa(int(port)))
 }

@@ -221,6 +221,8 @@ func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
 	return []verbs.GIDEntry{{GID: d.gid, Index: 0, Port: port, Type: verbs.GIDTypeSoft}}, nil
 }
 
+func (d *device) QueryPKey(uint8, uint16) (uint16, error) { return 0xffff, nil }
+
 func (d *device) NextEvent() (verbs.DriverEvent, error) {
 	select { // ends with an event or with Close
 	case ev := <-d.events:

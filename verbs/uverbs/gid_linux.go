@@ -18,6 +18,11 @@ func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
 	return list, err
 }
 
+// QueryPKey reads sysfs, for the kernel has no command for that.
+func (d *device) QueryPKey(port uint8, index uint16) (uint16, error) {
+	return rdmahost.PKey(d.entry.Name, port, index)
+}
+
 // gidTable asks the kernel for the table of all ports without empty rows.
 func (d *device) gidTable(port uint8) ([]verbs.GIDEntry, error) {
 	attr, err := d.QueryPort(port)

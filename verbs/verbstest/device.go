@@ -42,7 +42,18 @@ func testDevice(t *testing.T, s *suite) {
 				require.Equal(t, n, gid.Port)
 			}
 		}
+		port, err := p.A.QueryPort(1)
+		require.NoError(t, err)
+		if port.PKeyTblLen > 0 {
+			key, err := p.A.QueryPKey(1, 0)
+			require.NoError(t, err)
+			require.EqualValues(t, 0xffff, key, "full membership in the default partition")
+		}
+		_, err = p.A.QueryPKey(1, port.PKeyTblLen)
+		require.ErrorIs(t, err, verbs.ErrInvalid)
 		for _, n := range []uint8{0, uint8(attr.PhysPorts + 1), 255} {
+			_, err = p.A.QueryPKey(n, 0)
+			require.ErrorIs(t, err, verbs.ErrInvalid, "P_Key of port %d", n)
 			_, err := p.A.QueryPort(n)
 			require.ErrorIs(t, err, verbs.ErrInvalid, "port %d", n)
 			_, err = p.A.QueryGIDs(n)
