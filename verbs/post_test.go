@@ -69,14 +69,13 @@ func TestWhatFitsNeedsNoOtherCheck(t *testing.T) {
 		for _, caps := range all {
 			ctx := &Context{attr: DeviceAttr{Caps: caps}}
 			qp := &QP{pd: &PD{ctx: ctx}, attr: QPInitAttr{Type: typ, Cap: QPCap{MaxInline: 8, MaxSendSGE: 1}}, plain: plainOperations(typ, caps)}
-			for op := range 256 {
+			for op := range 40 {
 				for flags := range 2 * (sendKnown + 1) {
 					for size := range 3 {
 						wr := SendWR{Opcode: Opcode(op), Flags: flags, SGL: make([]SGE, size), Inline: [][]byte{make([]byte, 5*size)}}
 						fits, err := qp.fits(&wr), qp.checkSend(&wr)
-						require.False(t, fits && err != nil, "%v of flags %#x: %v", wr.Opcode, flags, err)
-						if typ != QPTypeUD && op <= int(OpFetchAdd) {
-							require.Equal(t, err == nil, fits, "%v of flags %#x: %v", wr.Opcode, flags, err)
+						if fits && err != nil || !fits && err == nil && typ != QPTypeUD && op <= int(OpFetchAdd) {
+							t.Fatalf("%v of flags %#x, %d SGEs and %d bytes on a QP of type %d: fits %v, %v", wr.Opcode, flags, size, 5*size, typ, fits, err)
 						}
 					}
 				}
