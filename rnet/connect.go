@@ -158,7 +158,8 @@ func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.Addr
 		return nil, err
 	}
 	s.mux.SetAddrs(conn.LocalAddr(), netip.AddrPortFrom(conn.RemoteAddr().Addr(), addr.Port()))
-	if err := s.start(ctx, conn); err != nil {
+	s.connected(conn)
+	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -3,6 +3,7 @@ package rnet
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +47,15 @@ func checkPairing(t fallback.Transport) error {
 		unix.Close(fd)
 	}
 	return err
+}
+
+// descriptorLimit is how many descriptors the process may have.
+func descriptorLimit() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return math.MaxInt
+	}
+	return int(min(limit.Cur, math.MaxInt32))
 }
 
 // procIsMissing reports whether users cannot be told apart for want of /proc.

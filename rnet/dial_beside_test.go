@@ -333,7 +333,7 @@ func TestFullListenerIsAskedAgain(t *testing.T) {
 		return ln.(*Listener).onFabrics()[0].Stats().Requests > 0
 	})
 	for range maxSetUps {
-		accepting.gate.Leave()
+		accepting.work.Leave()
 	}
 	waiting()
 }

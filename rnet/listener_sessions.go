@@ -49,7 +49,7 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) error {
 			}
 			return err
 		}
-		if accepting.enter(l.open) != nil { // ended by a set-up that leaves its place, or Close
+		if accepting.enter(l.open) != nil { // ended by other set-ups, the clock, or Close
 			withdraw(req)
 			return net.ErrClosed
 		}
@@ -57,12 +57,12 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) error {
 	}
 }
 
-// serve sets up a session, for which there is a place. It has a time limit, and
-// what it sets up ends with the peer.
+// serve sets up a session that may begin. It has a time limit, and what it sets up ends
+// with the peer.
 func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
-	ctx, leave := accepting.begin(l.open)
-	defer leave()
-	s, err := l.newSession(ctx, t, req)
+	ctx, a := accepting.begin(l.open)
+	defer a.leave()
+	s, err := l.newSession(ctx, a, t, req)
 	if err != nil {
 		l.failed.Add(1)
 		if cause := context.Cause(ctx); errors.Is(cause, errGaveWay) {
@@ -74,7 +74,7 @@ func (l *Listener) serve(t fallback.Transport, req rcm.Request) {
 	l.set.Log.Debug("rnet: session", "peer", s.mux.RemoteAddr(), "pid", req.Peer().PID, "transport", t, "device", s.device)
 }
 
-func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm.Request) (*session, error) {
+func (l *Listener) newSession(ctx context.Context, a *acceptance, t fallback.Transport, req rcm.Request) (*session, error) {
 	defer region("rnet.session").End()
 	cfg := mux.Config{}
 	if l.loops != nil {
@@ -104,6 +104,7 @@ func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm
 	}
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
+	a.waits()
 	conn, err := req.Accept(ctx, s.over.QP(), s.connParam())
 	if err != nil {
 		l.forget(s)
@@ -112,7 +113,12 @@ func (l *Listener) newSession(ctx context.Context, t fallback.Transport, req rcm
 	}
 	port := l.addr.(*net.TCPAddr).AddrPort().Port()
 	s.mux.SetAddrs(netip.AddrPortFrom(conn.LocalAddr().Addr(), port), conn.RemoteAddr())
-	if err := s.start(ctx, conn); err != nil {
+	s.connected(conn)
+	if err := s.mux.Hear(ctx, conn.Err); err != nil {
+		return nil, err
+	}
+	a.heard()
+	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil

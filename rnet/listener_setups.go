@@ -10,85 +10,130 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 )
 
-// Of the sessions that are accepted at once, maxSetUps have a place each, in all
-// listeners of the process together: a storm of dials must not make each of them
-// slow. But a set-up waits for its peer, which may say nothing, and peers that say
-// nothing must not keep others out. So a set-up that takes longer than placeTime
-// gives its place to the next one, and goes on without. Of those maxSlow may do so:
-// one more, and the oldest is ended. So an attacker who keeps all places full delays
-// others by placeTime only, and slow peers still have placeTime·(1+maxSlow/maxSetUps),
-// half a second.
+// A session that is accepted is at work first, and then it waits for its peer. At most
+// maxSetUps are at work at once, in all listeners of the process together: a storm of
+// dials must not make each of them slow. That a peer is slow does not mean that it is
+// hostile: of a thousand processes that dial at once, most wait for a processor. So those
+// that wait hold up nobody, and are left alone, until there are most of them. Then the
+// next set-up does not begin before one of them is over or has waited for silentTime:
+// that one is ended. So an attacker with peers that say nothing delays another dial by
+// silentTime for each time that the queues before this one hold most others.
+//
+// A set-up does not wait for its peer any more when that has sent its first message,
+// which is before ours: what is ended here, no dial has returned.
 const (
-	placeTime = 100 * time.Millisecond
-	maxSlow   = 4 * maxSetUps
+	mostWaiting = 1024
+	silentTime  = 500 * time.Millisecond
 )
+
+// mostWaitingNow is how many may wait for their peers: they must not have all descriptors.
+func mostWaitingNow() int { return max(1, min(mostWaiting, descriptorLimit()/16)) }
 
 // errGaveWay ends a set-up whose peer has said nothing while many others came.
 var errGaveWay = errors.New("rnet: the peer took its time, and others were waiting")
 
-// setUpPlaces are the places for sessions that are accepted.
-type setUpPlaces struct {
-	gate *fallback.Gate
+// acceptances are the sessions that are being accepted.
+type acceptances struct {
+	work *fallback.Gate
+	most func() int // how many may wait for their peers, apart from those at work
 
-	mu   sync.Mutex
-	slow []*acceptance // the oldest first; guarded by mu
+	mu      sync.Mutex
+	waiting []*acceptance // for their peers, the first first; guarded by mu
+	left    chan struct{} // closed when one leaves waiting; nil if nobody wants to know; guarded by mu
 }
 
-// acceptance is a set-up that has, or had, a place.
+// acceptance is one of them.
 type acceptance struct {
-	end   context.CancelCauseFunc
-	timer *time.Timer
-	slow  bool // it has given its place away; guarded by setUpPlaces.mu
-	over  bool // guarded by setUpPlaces.mu
+	all    *acceptances
+	end    context.CancelCauseFunc
+	atWork bool // one goroutine uses it
+	since  time.Time
 }
 
-// enter waits for a place, no longer than ctx is open. Each nil must be followed by
-// one begin.
-func (p *setUpPlaces) enter(ctx context.Context) error { return p.gate.Enter(ctx) }
+// enter waits until a set-up may begin, no longer than ctx is open. Each nil must be
+// followed by one begin.
+func (l *acceptances) enter(ctx context.Context) error {
+	if err := l.work.Enter(ctx); err != nil {
+		return err
+	}
+	for {
+		left, wait := l.room()
+		if left == nil {
+			return nil
+		}
+		silent := time.NewTimer(wait)
+		select {
+		case <-left:
+		case <-silent.C:
+		case <-ctx.Done():
+			silent.Stop()
+			l.work.Leave()
+			return ctx.Err()
+		}
+		silent.Stop()
+	}
+}
 
-// begin begins a set-up, with the place that enter gave. Its context ends with
-// parent, and when it must give way. leave must be called when it is over.
-func (p *setUpPlaces) begin(parent context.Context) (ctx context.Context, leave func()) {
+// room ends the first that waits if there are most of them and it has waited for long
+// enough. Otherwise it says after which time to ask again, or when left is closed. left
+// is nil if one more may wait.
+func (l *acceptances) room() (left <-chan struct{}, after time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) < l.most() {
+		return nil, 0
+	}
+	first := l.waiting[0]
+	if after := silentTime - time.Since(first.since); after > 0 {
+		if l.left == nil {
+			l.left = make(chan struct{})
+		}
+		return l.left, after
+	}
+	l.remove(0)
+	first.end(errGaveWay)
+	return nil, 0
+}
+
+// remove takes one out of waiting. mu is held.
+func (l *acceptances) remove(i int) {
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	if l.left != nil {
+		close(l.left)
+		l.left = nil
+	}
+}
+
+// begin begins a set-up after enter. Its context ends with parent, and when it must give
+// way. leave must be called when it is over.
+func (l *acceptances) begin(parent context.Context) (context.Context, *acceptance) {
 	ctx, end := context.WithCancelCause(parent)
-	a := &acceptance{end: end}
-	p.mu.Lock()
-	a.timer = time.AfterFunc(placeTime, func() { p.giveWay(a) })
-	p.mu.Unlock()
-	return ctx, func() { p.leave(a) }
+	return ctx, &acceptance{all: l, end: end, atWork: true}
 }
 
-// giveWay gives away the place of a set-up that takes its time.
-func (p *setUpPlaces) giveWay(a *acceptance) {
-	p.mu.Lock()
-	if a.over {
-		p.mu.Unlock()
-		return
-	}
-	a.slow = true
-	p.slow = append(p.slow, a)
-	var oldest *acceptance
-	if len(p.slow) > maxSlow {
-		oldest = p.slow[0]
-		p.slow = slices.Delete(p.slow, 0, 1)
-	}
-	p.mu.Unlock()
-	if oldest != nil {
-		oldest.end(errGaveWay)
-	}
-	p.gate.Leave()
+// waits notes that all is done that can be without the peer.
+func (a *acceptance) waits() {
+	a.since = time.Now()
+	a.all.mu.Lock()
+	a.all.waiting = append(a.all.waiting, a)
+	a.all.mu.Unlock()
+	a.atWork = false
+	a.all.work.Leave()
 }
 
-func (p *setUpPlaces) leave(a *acceptance) {
+// heard notes that the peer has said something. From now on the set-up does not give way.
+func (a *acceptance) heard() {
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	if i := slices.Index(a.all.waiting, a); i >= 0 {
+		a.all.remove(i)
+	}
+}
+
+func (a *acceptance) leave() {
+	a.heard()
 	a.end(nil)
-	p.mu.Lock()
-	a.over = true
-	a.timer.Stop()
-	if i := slices.Index(p.slow, a); i >= 0 {
-		p.slow = slices.Delete(p.slow, i, i+1)
-	}
-	slow := a.slow
-	p.mu.Unlock()
-	if !slow {
-		p.gate.Leave()
+	if a.atWork {
+		a.all.work.Leave()
 	}
 }

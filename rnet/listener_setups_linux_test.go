@@ -34,13 +34,16 @@ func requestOf(t *testing.T, address string) []byte {
 // Peers that ask for sessions and then say nothing, of several listeners, hold up
 // neither each other nor those who have something to say.
 func TestSilentPeersKeepNobodyWaiting(t *testing.T) {
+	const most = maxSetUps
+	accepting.most = func() int { return most }
+	t.Cleanup(func() { accepting.most = mostWaitingNow })
 	for range 2 {
 		address := namedPort(t, "tcp", "127.0.0.1")
 		request := requestOf(t, address)
 		ln, err := (&ListenConfig{Transport: Soft}).Listen(t.Context(), "tcp", address)
 		require.NoError(t, err)
 		defer ln.Close()
-		for range 2 * maxSetUps {
+		for range maxSetUps {
 			c, err := samehost.Dial(unix.SOCK_SEQPACKET, nil, "@ramjet/rcm1/"+address)
 			require.NoError(t, err)
 			defer c.Close()
@@ -48,10 +51,8 @@ func TestSilentPeersKeepNobodyWaiting(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	hang.Eventually(t, "as many set-ups as there are places wait for their peers", func() bool {
-		accepting.mu.Lock()
-		defer accepting.mu.Unlock()
-		return accepting.gate.Inside()+len(accepting.slow) >= maxSetUps
+	hang.Eventually(t, "as many as may wait for their peers", func() bool {
+		return waitingSetUps() >= most
 	})
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
@@ -63,8 +64,37 @@ func TestSilentPeersKeepNobodyWaiting(t *testing.T) {
 		defer c.Close()
 		require.IsType(t, (*Conn)(nil), c, "%+v", Explain(address))
 	}
+	require.LessOrEqual(t, waitingSetUps(), most+maxSetUps)
+}
+
+// What gives way is no session that the dialing side may use already.
+func TestSetUpThatGivesWayWasNotGreeted(t *testing.T) {
+	accepting.most = func() int { return 1 }
+	t.Cleanup(func() { accepting.most = mostWaitingNow })
+	ln := carrier{}.listen(t)
+	p := newRawPeer(t)
+	defer p.close()
+	h := p.hello()
+	require.NoError(t, p.dial(ln.Addr().String(), h.Marshal()))
+	hang.Eventually(t, "the listener waits for the first message", func() bool { return waitingSetUps() == 1 })
+	c, err := (&Dialer{Transport: Soft, Dedicated: true}).Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	received := 0
+	hang.Eventually(t, "end of the set-up", func() bool {
+		received += p.receive()
+		select {
+		case <-p.conn.Disconnected():
+			return true
+		default:
+			return false
+		}
+	})
+	require.Zero(t, received)
+}
+
+func waitingSetUps() int {
 	accepting.mu.Lock()
-	slow := len(accepting.slow)
-	accepting.mu.Unlock()
-	require.LessOrEqual(t, slow, maxSlow)
+	defer accepting.mu.Unlock()
+	return len(accepting.waiting)
 }

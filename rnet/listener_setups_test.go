@@ -11,49 +11,69 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 )
 
-func TestSetUpsThatTakeTheirTimeGiveWay(t *testing.T) {
+// Those that wait for their peers hold up nobody until there are most of them, and then
+// no longer than silentTime.
+func TestSetUpsThatWaitForTheirPeersGiveWay(t *testing.T) {
+	const most = 3
 	synctest.Test(t, func(t *testing.T) {
-		p := setUpPlaces{gate: fallback.NewGate(maxSetUps)}
+		all := acceptances{work: fallback.NewGate(1), most: func() int { return most }}
+		var waiting []*acceptance
 		var contexts []context.Context
-		var leave []func()
-		for range maxSetUps + maxSlow + 1 {
-			require.NoError(t, p.enter(t.Context()))
-			ctx, left := p.begin(t.Context())
-			contexts, leave = append(contexts, ctx), append(leave, left)
+		begin := func() {
+			require.NoError(t, all.enter(t.Context()))
+			ctx, a := all.begin(t.Context())
+			contexts, waiting = append(contexts, ctx), append(waiting, a)
+			a.waits()
 		}
-		synctest.Wait() // the last came in with the first that had to give way
-		require.Len(t, p.slow, maxSlow)
-		require.Equal(t, 1, p.gate.Inside())
-		ended := 0
-		for _, ctx := range contexts {
-			if ctx.Err() != nil {
-				ended++
+		begun := time.Now()
+		for range most {
+			begin()
+		}
+		require.Zero(t, time.Since(begun))
+
+		time.AfterFunc(silentTime/2, waiting[1].heard)
+		begin()
+		require.Equal(t, silentTime/2, time.Since(begun), "one was over")
+		begin()
+		require.Equal(t, silentTime, time.Since(begun), "the first has said nothing for that long")
+		begin()
+		require.Equal(t, silentTime, time.Since(begun), "and so has another")
+		for i, ctx := range contexts {
+			if i == 0 || i == 2 {
 				require.ErrorIs(t, context.Cause(ctx), errGaveWay)
+			} else {
+				require.NoError(t, ctx.Err())
 			}
 		}
-		require.Equal(t, maxSetUps, ended, "those that had no place and were over the limit")
-		for _, ctx := range contexts[maxSetUps:] {
-			require.NoError(t, ctx.Err(), "the oldest are those that end")
+		for _, a := range waiting[:3] {
+			a.leave()
 		}
-		for _, left := range leave {
-			left()
+		require.Len(t, all.waiting, most)
+
+		ctx, cancel := context.WithTimeout(t.Context(), silentTime/4)
+		defer cancel()
+		require.ErrorIs(t, all.enter(ctx), context.DeadlineExceeded)
+		for _, a := range waiting[3:] {
+			a.leave()
 		}
-		require.Zero(t, p.gate.Inside())
-		require.Empty(t, p.slow)
+		begin()
+		waiting[len(waiting)-1].leave()
+		require.Zero(t, all.work.Inside())
+		require.Empty(t, all.waiting)
 	})
 }
 
-func TestQuickSetUpsKeepTheirPlaces(t *testing.T) {
+// Who is at work keeps its place, however long that takes.
+func TestSetUpsAtWorkDoNotGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := setUpPlaces{gate: fallback.NewGate(1)}
-		for range 3 {
-			require.NoError(t, p.enter(t.Context()))
-			ctx, leave := p.begin(t.Context())
-			time.Sleep(placeTime / 2)
-			require.Equal(t, 1, p.gate.Inside())
-			require.NoError(t, ctx.Err())
-			leave()
-			require.Zero(t, p.gate.Inside())
-		}
+		all := acceptances{work: fallback.NewGate(1), most: func() int { return 1 }}
+		require.NoError(t, all.enter(t.Context()))
+		ctx, a := all.begin(t.Context())
+		late, cancel := context.WithTimeout(t.Context(), 2*silentTime)
+		defer cancel()
+		require.ErrorIs(t, all.enter(late), context.DeadlineExceeded)
+		require.NoError(t, ctx.Err())
+		a.leave()
+		require.Zero(t, all.work.Inside())
 	})
 }

@@ -25,7 +25,7 @@ var (
 	// that are accepted. A dial waits for the acceptor, so it must not stand in
 	// one queue with it.
 	setUps    = fallback.NewGate(maxSetUps)
-	accepting = setUpPlaces{gate: fallback.NewGate(maxSetUps)}
+	accepting = acceptances{work: fallback.NewGate(maxSetUps), most: mostWaitingNow}
 )
 
 const maxSetUps = 64

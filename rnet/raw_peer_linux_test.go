@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -99,6 +100,25 @@ func (p *rawPeer) dial(address string, hello []byte) error {
 	return p.learn()
 }
 
+// greet sends the first messages of the dialing side, and waits for those of the listener.
+func (p *rawPeer) greet() error {
+	if err := p.send(frame(mux.FramePing, 0, 0, nil)); err != nil {
+		return err
+	}
+	if err := p.write(0, nil, creditImm(0, rawPeerRing, rawPeerSlots)); err != nil {
+		return err
+	}
+	const first = 3 // ADDRS, PING, a credit message
+	end := time.Now().Add(hang.Time)
+	for received := 0; received < first; {
+		received += p.receive()
+		if time.Now().After(end) {
+			return fmt.Errorf("%d of the listener's first messages have come", received)
+		}
+	}
+	return nil
+}
+
 // accept waits for a dial to ln, and answers with hello.
 func (p *rawPeer) accept(ln rcm.Listener, hello []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), hang.Time)
@@ -154,6 +174,7 @@ func dialRawPeer(t testing.TB, address string) *rawPeer {
 	t.Cleanup(p.close)
 	h := p.hello()
 	require.NoError(t, p.dial(address, h.Marshal()))
+	require.NoError(t, p.greet())
 	return p
 }
 
@@ -195,6 +216,16 @@ func (p *rawPeer) post(wr verbs.SendWR) error {
 			return err
 		}
 	}
+}
+
+// receive polls, and returns how many messages have come.
+func (p *rawPeer) receive() (n int) {
+	for _, wc := range p.poll() {
+		if wc.Opcode == verbs.WCRecvWriteWithImm && wc.Status == verbs.WCSuccess {
+			n++
+		}
+	}
+	return n
 }
 
 // poll takes completions and posts receives again, so that the peer can write

@@ -84,12 +84,16 @@ func (s *session) learn(private []byte) error {
 	return err
 }
 
-// start lets the session live on conn, after it has tried it out. If it does
-// not work all is freed.
-func (s *session) start(ctx context.Context, conn rcm.Conn) error {
+// connected notes the connection.
+func (s *session) connected(conn rcm.Conn) {
 	s.conn = conn
 	liveSessions.add(s)
-	if err := s.mux.Greet(ctx, conn.Err); err != nil {
+}
+
+// start lets the session live on its connection, after it has tried it out. If it does
+// not work all is freed.
+func (s *session) start(ctx context.Context) error {
+	if err := s.mux.Greet(ctx, s.conn.Err); err != nil {
 		return err
 	}
 	attachable.hold() // not before: its descriptors may be the last ones

@@ -8,9 +8,23 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
-// greetCheck is how often Greet looks whether the peer has hung up, which
-// need not show in the CQ of a QP that never worked.
+// greetCheck is after which time Hear and Greet look whether the peer has hung up, which
+// need not show in the CQ of a QP that never worked. Then they look after twice the time,
+// and so on: there may be a thousand of them at once.
 const greetCheck = 10 * time.Millisecond
+
+// Hear waits, on the listening side, for the peer's first message. Ours come after it
+// (Greet): so the peer has no session before that, and if we give this one up its
+// dial can still take another way. iWARP wants this order too (RFC 5044, section 7.1: the
+// dialing side might still take our message for a part of the MPA handshake). That siw
+// notices the first message is up to package rcm (rcm/kernelcm/siw_linux.go).
+func (m *Mux) Hear(ctx context.Context, alive func() error) error {
+	defer context.AfterFunc(ctx, m.link.Channel().Wake)()
+	if err := m.pollUntil(ctx, alive, func() bool { return m.link.Arrived() >= 1 }); err != nil {
+		return m.giveUp(fmt.Errorf("rnet: peer's first message: %w", err))
+	}
+	return nil
+}
 
 // Greet sends the session's first messages, which tell the peer nothing new,
 // and returns when the device has done so; on the dialing side, when those of
@@ -19,49 +33,40 @@ const greetCheck = 10 * time.Millisecond
 // another way if it fails, and on the software HCA what is written from now on
 // is in the peer's memory when Write returns, where it outlives us.
 func (m *Mux) Greet(ctx context.Context, alive func() error) error {
-	err := m.greet(ctx, alive)
-	if err != nil {
-		m.Fail(err)
-		m.drain()
-		m.shutdown() // the peer may have opened streams already
+	err := ctx.Err()
+	if err == nil {
+		err = m.greet(ctx, alive)
 	}
+	if err != nil {
+		return m.giveUp(fmt.Errorf("rnet: first message: %w", err))
+	}
+	return nil
+}
+
+// giveUp ends a mux that has not started.
+func (m *Mux) giveUp(err error) error {
+	m.Fail(err)
+	m.drain()
+	m.shutdown() // the peer may have opened streams already
 	return err
 }
 
 func (m *Mux) greet(ctx context.Context, alive func() error) error {
 	defer context.AfterFunc(ctx, m.link.Channel().Wake)()
-	if err := m.awaitTurn(ctx, alive); err != nil {
-		return fmt.Errorf("rnet: peer's first message: %w", err)
-	}
 	m.giveAddrs()
 	m.txMu.Lock()
 	mark, err := m.link.Greet(link.Header{Kind: FramePing})
 	m.txMu.Unlock()
-	if err == nil {
-		err = m.pollUntil(ctx, alive, func() bool { return m.link.Reached(mark) && (!m.cfg.Dialed || m.link.Arrived() >= 2 && m.addrs.told()) })
-	}
 	if err != nil {
-		return fmt.Errorf("rnet: first message: %w", err)
+		return err
 	}
-	return nil
-}
-
-// awaitTurn waits until this side may send. On iWARP, whose devices have no
-// immediates, the side that listens must not be the first (RFC 5044, section
-// 7.1: the other one might still take its message for a part of the MPA
-// handshake). That siw notices the first message is up to package rcm
-// (rcm/kernelcm/siw_linux.go).
-func (m *Mux) awaitTurn(ctx context.Context, alive func() error) error {
-	if m.link.Immediates() || m.cfg.Dialed {
-		return nil
-	}
-	return m.pollUntil(ctx, alive, func() bool { return m.link.Arrived() >= 1 })
+	return m.pollUntil(ctx, alive, func() bool { return m.link.Reached(mark) && (!m.cfg.Dialed || m.link.Arrived() >= 2 && m.addrs.told()) })
 }
 
 // pollUntil polls until done reports true. The session that is not started yet
 // owns its poll lock.
 func (m *Mux) pollUntil(ctx context.Context, alive func() error, done func() bool) error {
-	for {
+	for check := greetCheck; ; {
 		n := m.poll()
 		switch {
 		case m.failed.Load():
@@ -82,7 +87,9 @@ func (m *Mux) pollUntil(ctx context.Context, alive func() error, done func() boo
 		if m.poll() == 0 {
 			// Ended by: our completion or the peer's message, a failure of
 			// the QP, ctx, the time to look at conn.
-			m.link.Channel().Wait(time.Now().Add(greetCheck))
+			if m.link.Channel().Wait(time.Now().Add(check)) != nil {
+				check *= 2
+			}
 		}
 	}
 }

@@ -85,6 +85,11 @@ func (e *end) live(ctx context.Context, conn rcm.Conn, private []byte) error {
 		}
 	}
 	e.SetAddrs(conn.LocalAddr(), conn.RemoteAddr())
+	if !e.Dialed() {
+		if err := e.Hear(ctx, conn.Err); err != nil {
+			return err
+		}
+	}
 	if err := e.Greet(ctx, conn.Err); err != nil {
 		return err
 	}
