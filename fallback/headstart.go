@@ -19,6 +19,8 @@ type HeadStart struct {
 	first time.Duration // of it, until GoOn is asked for the first time
 	timer *time.Timer
 	left  int // how often it may go on
+
+	excused int // how often Excuse was called
 }
 
 // patienceFactor is how many times as long as its time a head start may be.
@@ -58,6 +60,16 @@ func (h *HeadStart) GoOn(busy bool) bool {
 	h.left--
 	h.timer.Reset(h.time)
 	return true
+}
+
+// Excuse does not count the time before the next GoOn: the peer was at work all along,
+// on what it was asked before. That is done patienceFactor times as often as the head
+// start goes on.
+func (h *HeadStart) Excuse() {
+	if h.left > 0 && h.excused < patienceFactor*patienceFactor {
+		h.excused++
+		h.left++
+	}
 }
 
 // Err is what a dial says whose head start is over.

@@ -39,6 +39,25 @@ func TestHeadStartBeginsWithTheSetUp(t *testing.T) {
 	}
 }
 
+func TestHeadStartDoesNotCountWhatIsExcused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		h := NewHeadStart(time.Second)
+		defer h.Stop()
+		for {
+			<-h.Over()
+			h.Excuse()
+			if !h.GoOn(true) {
+				break
+			}
+		}
+		require.Equal(t, (patienceFactor*patienceFactor+patienceFactor)*time.Second, time.Since(begun), "not for ever")
+		h.Excuse()
+		<-h.Over()
+		require.False(t, h.GoOn(true), "over is over")
+	})
+}
+
 func TestHeadStartIsLongerWhereThereIsSomethingToWaitFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		start time.Duration

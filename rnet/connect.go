@@ -103,8 +103,11 @@ func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, p
 		}
 		lives := never // whose queue in the kernel is full may be stopped
 		if err == nil {
-			if t, ok := route.(interface{ Taken() bool }); ok {
-				pl.waits(t.Taken, nil)
+			if t, ok := route.(interface {
+				Taken() bool
+				Ran() uint64
+			}); ok {
+				pl.step.Store(&step{busy: t.Taken, ran: t.Ran})
 			}
 			var s *session
 			if s, err = connectOver(ctx, *w.here, route, addr, a, onEnd); err == nil {

@@ -84,13 +84,15 @@ type step struct {
 	// session stands in our queue or in the listener's, or the listener's process
 	// takes what it is sent. A process that is stopped does not.
 	busy func() bool
+	// ran, if not nil, returns for how long the listener's process has run.
+	ran func() uint64
 	// queue is set where the session waits for others, of which there are too many.
 	queue error
 }
 
 // waits says what the set-up waits for.
 func (pl *place) waits(busy func() bool, queue error) {
-	pl.step.Store(&step{busy, queue})
+	pl.step.Store(&step{busy: busy, queue: queue})
 }
 
 func always() bool { return true }
@@ -238,7 +240,7 @@ func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
 		hs.Spend(time.Since(pl.begun))
 		over = hs.Over()
 	}
-	for {
+	for ran := uint64(0); ; {
 		select {
 		case <-pl.ready: // ended by setUp, which has a time limit
 			return pl.err
@@ -250,6 +252,12 @@ func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
 		case <-pl.ready: // at the same moment
 			return pl.err
 		default:
+		}
+		if at := pl.step.Load(); at.ran != nil {
+			if now := at.ran(); now != ran {
+				hs.Excuse() // it is at work on those before us, of which there may be a thousand
+				ran = now
+			}
 		}
 		if !hs.GoOn(pl.busy()) {
 			return pl.late(hs)

@@ -167,6 +167,11 @@ func (r *route) Taken() bool {
 	return unread == 0 || !stopped(r.sock.peer().PID)
 }
 
+// Ran returns for how many ticks of the clock the listener's process has run so far: while
+// they become more it may be at work on the requests before this one. That of a process
+// in another PID namespace is always 0. It may be called while Connect runs.
+func (r *route) Ran() uint64 { return statOf(r.sock.peer().PID).ticks }
+
 // stopped reports whether a process is, by a signal or by a debugger. One in another
 // PID namespace cannot be looked at, and is taken for one that is: nobody waits long
 // for what may never come.
@@ -174,11 +179,38 @@ func stopped(pid int) bool {
 	if pid == 0 {
 		return true
 	}
+	s := statOf(pid)
+	return s.state == 'T' || s.state == 't'
+}
+
+// processStat is what /proc says of a process.
+type processStat struct {
+	state byte
+	ticks uint64 // of the clock in which it ran
+}
+
+// statOf returns the zero processStat if /proc does not tell.
+func statOf(pid int) (s processStat) {
+	if pid == 0 {
+		return s
+	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return false
+		return s
 	}
-	// The state follows the name, which is in brackets and may have some itself.
-	_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
-	return len(state) > 0 && (state[0] == 'T' || state[0] == 't')
+	// The fields follow the name, which is in brackets and may have some itself.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const state, user, system = 0, 11, 12
+	if len(fields) <= system {
+		return s
+	}
+	for _, i := range []int{user, system} {
+		n, err := strconv.ParseUint(string(fields[i]), 10, 64)
+		if err != nil {
+			return s
+		}
+		s.ticks += n
+	}
+	s.state = fields[state][0]
+	return s
 }

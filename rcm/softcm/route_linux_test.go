@@ -2,9 +2,11 @@ package softcm
 
 import (
 	"net"
+	"os"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -89,4 +91,12 @@ func TestAPeerOnThisHostMayBeLate(t *testing.T) {
 	a, err := p.Dialed.Query()
 	require.NoError(t, err)
 	require.EqualValues(t, 9, a.Timeout, "what is asked for")
+}
+
+// A dial goes on waiting while the listener's process runs.
+func TestRouteTellsForHowLongTheListenersProcessHasRun(t *testing.T) {
+	own := statOf(os.Getpid())
+	require.NotZero(t, own.state)
+	hang.Eventually(t, "a tick of ours", func() bool { return statOf(os.Getpid()).ticks > own.ticks })
+	require.Zero(t, statOf(0))
 }
