@@ -95,7 +95,7 @@ func init() {
 			words := strings.Fields(lines.Text())
 			switch words[0] {
 			case "listen":
-				lc := ListenConfig{Dir: words[2], Users: users(words[3:])}
+				lc := ListenConfig{Dir: words[2], Allow: allow(words[3:])}
 				ln, err := lc.Listen(context.Background(), "tcp", words[1])
 				if err == nil {
 					listeners[words[1]] = ln
@@ -116,7 +116,7 @@ func init() {
 			case "close":
 				fmt.Println("closed:", listeners[words[1]].Close())
 			case "dial":
-				fmt.Println(dialAndEcho(words[1], Dialer{Dir: words[2], Users: users(words[3:]), HeadStart: 5 * time.Second}))
+				fmt.Println(dialAndEcho(words[1], Dialer{Dir: words[2], Allow: allow(words[3:]), HeadStart: 5 * time.Second}))
 			}
 		}
 		return nil
@@ -136,12 +136,24 @@ func get(url string, d Dialer) string {
 	return fmt.Sprintf("%s %v", text, err)
 }
 
-func users(words []string) (list []uint32) {
+// allow reads rules: user1000, group2000, keyTEXT.
+func allow(words []string) (a Allow) {
 	for _, word := range words {
-		uid, _ := strconv.ParseUint(word, 10, 32)
-		list = append(list, uint32(uid))
+		if key, ok := strings.CutPrefix(word, "key"); ok {
+			a.Key = []byte(key)
+			continue
+		}
+		list, number := &a.Users, strings.TrimPrefix(word, "user")
+		if gid, ok := strings.CutPrefix(word, "group"); ok {
+			list, number = &a.Groups, gid
+		}
+		id, err := strconv.ParseUint(number, 10, 32)
+		if err != nil {
+			panic(err)
+		}
+		*list = append(*list, uint32(id))
 	}
-	return list
+	return a
 }
 
 func echoAll(ln net.Listener) {
@@ -258,12 +270,22 @@ func TestContainersOfOtherUsersMeetIfBothSaySo(t *testing.T) {
 	dir := meetingPlace(t)
 	require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7001", dir))
 	require.Contains(t, client.Say(t, "dial", server.at(7001), dir), "*net.TCPConn")
-	require.Contains(t, client.Say(t, "dial", server.at(7001), dir, "0"), "*net.TCPConn", "the listener has not named the dialer")
-	require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7002", dir, "999", "1000"))
+	require.Contains(t, client.Say(t, "dial", server.at(7001), dir, "user0"), "*net.TCPConn", "the listener has not named the dialer")
+	require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7002", dir, "user999", "user1000"))
 	require.Contains(t, client.Say(t, "dial", server.at(7002), dir), "*net.TCPConn", "the dialer has not named the listener")
-	require.Contains(t, client.Say(t, "dial", server.at(7002), dir, "0"), "*rnet.Conn")
-	require.Equal(t, "listens: <nil>", client.Say(t, "listen", ":7001", dir, "0"))
-	require.Contains(t, server.Say(t, "dial", client.at(7001), dir, "1000", "999"), "*rnet.Conn")
+	require.Contains(t, client.Say(t, "dial", server.at(7002), dir, "user0"), "*rnet.Conn")
+	const key, other = "key0123456789abcdef", "keyfedcba9876543210"
+	require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7003", dir, key))
+	require.Contains(t, client.Say(t, "dial", server.at(7003), dir, other), "*net.TCPConn")
+	require.Contains(t, client.Say(t, "dial", server.at(7003), dir, "user0"), "*net.TCPConn", "the dialer has no key")
+	require.Contains(t, client.Say(t, "dial", server.at(7003), dir, key), "*rnet.Conn")
+	require.Contains(t, client.Say(t, "dial", server.at(7002), dir, "user0", key), "*rnet.Conn", "the listener needs no key")
+	require.Contains(t, client.Say(t, "dial", server.at(7002), dir, key), "*net.TCPConn", "the listener has no key")
+	require.Equal(t, "listens: <nil>", server.Say(t, "listen", ":7004", dir, "group1000"))
+	require.Contains(t, client.Say(t, "dial", server.at(7004), dir, "group0"), "*rnet.Conn")
+	require.Contains(t, client.Say(t, "dial", server.at(7004), dir, "group1"), "*net.TCPConn", "the listener is not in it")
+	require.Equal(t, "listens: <nil>", client.Say(t, "listen", ":7001", dir, "user0"))
+	require.Contains(t, server.Say(t, "dial", client.at(7001), dir, "user1000", "user999"), "*rnet.Conn")
 	require.Contains(t, server.Say(t, "dial", client.at(7001), dir), "*net.TCPConn")
 }
 
@@ -276,8 +298,12 @@ func freePort(t *testing.T) int {
 
 // The table of docs/containers.md is what is found here.
 func TestWhoReachesWhom(t *testing.T) {
+	var groups []uint32 // more than fit where they are expected
+	for gid := uint32(1901); gid <= 2000; gid++ {
+		groups = append(groups, gid)
+	}
 	attr := func(flags uintptr, uid uint32) *syscall.SysProcAttr {
-		return &syscall.SysProcAttr{Cloneflags: flags, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		return &syscall.SysProcAttr{Cloneflags: flags, Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}}
 	}
 	// Root of a user namespace, who is another user outside.
 	mapped := func(outside int) *syscall.SysProcAttr {
@@ -287,7 +313,8 @@ func TestWhoReachesWhom(t *testing.T) {
 			Credential: &syscall.Credential{NoSetGroups: true},
 		}
 	}
-	table := "| | nothing | a directory | a directory, and each names the other's user |\n|---|---|---|---|\n"
+	table := "| | nothing | a directory | each names the other's user | each names a group of the other | both have a key |\n|---|---|---|---|---|---|\n"
+	const key = "key0123456789abcdef"
 	for _, row := range []struct {
 		what           string
 		server, client *syscall.SysProcAttr
@@ -309,7 +336,9 @@ func TestWhoReachesWhom(t *testing.T) {
 		for port, words := range [][2][]string{
 			{{"none"}, {"none"}},
 			{{"DIR"}, {"DIR"}},
-			{{"DIR", inside(row.client)}, {"DIR", inside(row.server)}},
+			{{"DIR", "user" + inside(row.client)}, {"DIR", "user" + inside(row.server)}},
+			{{"DIR", "group2000"}, {"DIR", "group2000"}},
+			{{"DIR", key}, {"DIR", key}},
 		} {
 			dir := meetingPlace(t)
 			require.NoError(t, os.Chown(dir, row.owner, row.owner))

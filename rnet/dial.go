@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
@@ -35,7 +36,7 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 // Dialer is net.Dialer with a choice of transport. The fields that net.Dialer
 // has too mean the same; FallbackDelay and the two of keep-alive are for what
 // goes over TCP. The zero value is good, and any number of goroutines may use
-// one. Dials share sessions if Transport, Device, Dir, Users, Profile and
+// one. Dials share sessions if Transport, Device, Dir, Allow, Profile and
 // Limits are the same, also those of several Dialers.
 type Dialer struct {
 	Timeout         time.Duration
@@ -66,9 +67,8 @@ type Dialer struct {
 	// Dir is the directory in which listeners of this host in other network namespaces
 	// are looked for, see ListenConfig.
 	Dir string
-	// Users are the effective user ids, as this process's user namespace has them,
-	// beside its own, whose listeners in Dir may be dialed.
-	Users []uint32
+	// Allow says whose listeners in Dir may be dialed beside those of this process's user.
+	Allow Allow
 	// Choose, if set, is asked before each dial, on the goroutine that dials,
 	// and wins over Transport unless it returns "".
 	Choose func(ctx context.Context, network, address string) Transport
@@ -140,7 +140,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 // settings returns what the Dialer and the environment together want.
 func (d *Dialer) settings() (settings.Settings, error) {
 	return settings.Resolve(settings.Wishes{
-		Transport: string(d.Transport), Profile: string(d.Profile), Device: d.Device, Dir: d.Dir, Users: d.Users,
+		Transport: string(d.Transport), Profile: string(d.Profile), Device: d.Device, Dir: d.Dir, Allow: softcm.Rules(d.Allow),
 		Limits: settings.Limits(d.Limits), Logger: d.Logger,
 	})
 }
@@ -307,8 +307,8 @@ func (a *attempt) remembered() string {
 	if a.set.Device != (fallback.Device{}) {
 		name = a.set.Device.String() + " " + name
 	}
-	if a.set.Dir != settings.DefaultDir || a.set.Users != "" {
-		name += " " + a.set.Dir + " " + a.set.Users
+	if a.set.Dir != settings.DefaultDir || a.set.Allow != (settings.Allow{}) {
+		name += " " + a.set.Dir + " " + a.set.Allow.Name()
 	}
 	return name
 }
@@ -435,7 +435,7 @@ func (a addrText) String() string { return string(a) }
 // key names the sessions that may serve the attempt.
 func (a *attempt) key() poolKey {
 	return poolKey{
-		network: a.network, address: a.address, transport: a.set.Transport, device: a.set.Device, dir: a.set.Dir, users: a.set.Users,
+		network: a.network, address: a.address, transport: a.set.Transport, device: a.set.Device, dir: a.set.Dir, allow: a.set.Allow,
 		session: a.set.Session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver, poller: a.poller,
 	}
 }

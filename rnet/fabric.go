@@ -69,7 +69,7 @@ func iwarpPort(port uint16) uint16 { return port ^ 0x4000 }
 
 // fabricsFor returns those that the settings allow, the fastest first.
 func fabricsFor(set settings.Settings) []fabric {
-	anyDevice, usualDir := set.Device == fallback.Device{}, set.Dir == settings.DefaultDir && set.Users == ""
+	anyDevice, usualDir := set.Device == fallback.Device{}, set.Dir == settings.DefaultDir && set.Allow == settings.Allow{}
 	if anyDevice && usualDir && set.Transport == fallback.Auto {
 		return fabrics
 	}
@@ -83,9 +83,9 @@ func fabricsFor(set settings.Settings) []fabric {
 			continue
 		}
 		if host, ok := f.Fabric.(interface {
-			In(dir string, users []uint32) rcm.Fabric
+			In(dir string, allow softcm.Rules) rcm.Fabric
 		}); ok && !usualDir {
-			f.Fabric = host.In(set.Dir, set.UserList())
+			f.Fabric = host.In(set.Dir, set.Allow.Rules())
 		}
 		list = append(list, f)
 	}

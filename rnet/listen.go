@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
@@ -46,10 +47,9 @@ type ListenConfig struct {
 	// RNET_DIR has it, and if that is empty too it is /run/ramjet; "none" means none.
 	// A directory that is missing or cannot be used costs no more than the acceleration.
 	Dir string
-	// Users are the users, beside that of this process, whose processes may come by Dir.
-	// The dialing process has to name the user of this one in Dialer.Users.
-	Users []uint32
-	// Peers narrows down which processes of the same user, and of Users, may connect by the
+	// Allow says whose processes may come by Dir beside those of this process's user.
+	Allow Allow
+	// Peers narrows down which processes of the same user, and of those of Allow, may connect by the
 	// software HCA; nil means all of them. Others are served over TCP. It is
 	// asked once for each session, on goroutines of the listener, by several
 	// at once, and delays only the peer that it is asked about.
@@ -58,6 +58,23 @@ type ListenConfig struct {
 	Limits Limits
 	// Logger gets each decision at debug level, see Dialer.
 	Logger *slog.Logger
+}
+
+// Allow says which processes, beside those of the same effective user, are served over shared
+// memory if they are met in a directory (Dialer.Dir, ListenConfig.Dir). It is enough that one
+// of its rules holds; but what is allowed is allowed by both sides, so that the Dialer has to
+// allow the listening process, and the ListenConfig the dialing one. Others are served over TCP.
+type Allow struct {
+	// Users are effective user ids, as this process's user namespace has them.
+	Users []uint32
+	// Groups are group ids: a process of which one is the effective or a supplementary
+	// group. Dir has to be readable then, not only to be searched.
+	Groups []uint32
+	// Key is a secret that both sides have, of 16 random bytes or more, from a
+	// file for example. Each proves to the other that it has it, and sends nothing by which
+	// it could be learned. It works also where users cannot be told apart, between user
+	// namespaces. Dir has to be readable then.
+	Key []byte
 }
 
 // PeerProcess is a process of this host that wants to connect, as the kernel names it
@@ -132,7 +149,7 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 // settings returns what the configuration and the environment together want.
 func (lc *ListenConfig) settings() (settings.Settings, error) {
 	return settings.Resolve(settings.Wishes{
-		Transport: string(lc.Transport), Profile: string(lc.Profile), Device: lc.Device, Dir: lc.Dir, Users: lc.Users,
+		Transport: string(lc.Transport), Profile: string(lc.Profile), Device: lc.Device, Dir: lc.Dir, Allow: softcm.Rules(lc.Allow),
 		Limits: settings.Limits(lc.Limits), Logger: lc.Logger,
 	})
 }

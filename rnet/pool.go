@@ -35,7 +35,8 @@ type poolKey struct {
 	network, address string
 	transport        fallback.Transport
 	device           fallback.Device
-	dir, users       string
+	dir              string
+	allow            settings.Allow
 	session          settings.Session
 	lanes            int
 	dedicated        bool
@@ -61,7 +62,7 @@ type placeKey struct {
 	transport fallback.Transport
 	device    fallback.Device
 	dir       string
-	users     string
+	allow     settings.Allow
 	session   settings.Session
 	lane      int
 	poller    *mux.Poller
@@ -178,7 +179,7 @@ type wish struct {
 func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt, w wish) (*Conn, *place, error) {
 	set := p.lanes(key)
 	lane := set.vacant()
-	at := placeKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, users: key.users, session: key.session, lane: lane, poller: key.poller}
+	at := placeKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, allow: key.allow, session: key.session, lane: lane, poller: key.poller}
 	var before error // from the listener that went away
 	for try := 0; ; try++ {
 		pl, err := p.place(ctx, at, a)

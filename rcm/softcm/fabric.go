@@ -18,10 +18,28 @@ type Config struct {
 	// the path of a directory that all of them see, see samehost.Directory. Empty
 	// means that they are not.
 	Directory string
-	// Users are the users, beside our own, whose processes may be at the other end of
-	// a connection that is met in Directory.
-	Users []uint32
+	// Allow says who may be met in Directory beside processes of our user.
+	Allow Rules
 }
+
+// Rules say who may be at the other end of a connection that is met in a directory:
+// whoever one of them lets in. The peer's rules must let us in, too.
+type Rules struct {
+	// Users and Groups are numbers of our user namespace: the effective user, and the
+	// effective or one of the supplementary groups.
+	Users, Groups []uint32
+	// Key is known to those only who may be met. It has MinKey bytes or more, and is
+	// as good as random.
+	Key []byte
+}
+
+// MinKey is how long a key is at least.
+const MinKey = 16
+
+func (r *Rules) none() bool { return len(r.Users) == 0 && !r.look() }
+
+// look reports whether somebody may be let in whose user is not known before.
+func (r *Rules) look() bool { return len(r.Groups) > 0 || len(r.Key) > 0 }
 
 // New returns the Fabric of a software device: it connects processes of this
 // host. On systems other than Linux there is none, and its calls return errors that
@@ -30,20 +48,20 @@ func New(cfg Config) rcm.Fabric {
 	if cfg.Device == "" {
 		cfg.Device = DefaultDevice
 	}
-	return &fabric{device: cfg.Device, allow: cfg.PeerPolicy, meetAt: cfg.Directory, users: cfg.Users}
+	return &fabric{device: cfg.Device, allow: cfg.PeerPolicy, meetAt: cfg.Directory, rules: cfg.Allow}
 }
 
 type fabric struct {
 	device string
 	allow  func(rcm.Peer) bool // nil: those of the same user
 	meetAt string              // the path of a directory, or empty
-	users  []uint32            // who are met there, beside ours
+	rules  Rules               // who is met there, beside ours
 	asked  bool                // for that directory: it is not that of everybody
 }
 
-// In returns the fabric with another Config.Directory, and other Config.Users.
-func (f *fabric) In(directory string, users []uint32) rcm.Fabric {
-	return &fabric{device: f.device, allow: f.allow, meetAt: directory, users: users, asked: true}
+// In returns the fabric with another Config.Directory, and other Config.Allow.
+func (f *fabric) In(directory string, allow Rules) rcm.Fabric {
+	return &fabric{device: f.device, allow: f.allow, meetAt: directory, rules: allow, asked: true}
 }
 
 // Name returns "soft".

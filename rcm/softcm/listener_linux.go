@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,7 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 		return nil, fmt.Errorf("%w: address has a zone", rcm.ErrNoRoute)
 	}
 	l := &listener{
+		f:       f,
 		addr:    addr,
 		v6Only:  cfg.V6Only,
 		device:  cmp.Or(cfg.Device, f.device),
@@ -79,7 +81,7 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 		}
 	}
 	if dir := f.directory(); dir != nil && (addr.Addr().IsUnspecified() || mayMeet(addr.Addr())) {
-		socketConfig.Admit, socketConfig.Others = f.mayBeMet, len(f.users) > 0
+		socketConfig.Admit, socketConfig.Others, socketConfig.AnyPlace = everybody, !f.rules.none(), len(f.rules.Key) > 0
 		l.meeting = &meeting{l: l, dir: dir, cfg: socketConfig}
 		meetings.add(l.meeting)
 	}
@@ -87,6 +89,7 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 }
 
 type listener struct {
+	f       *fabric
 	addr    netip.AddrPort
 	v6Only  bool
 	device  string
@@ -99,6 +102,7 @@ type listener struct {
 
 	mu      sync.Mutex
 	shaking map[*socket]struct{} // guarded by mu; nil once closed
+	proving []*socket            // those of them who have yet to show the key, the oldest first; guarded by mu
 	pairs   map[pairKey]*awaited // guarded by mu: of QPs whose peers came by the directory
 
 	malformed, timedOut, denied atomic.Uint64
@@ -149,12 +153,29 @@ func (l *listener) Close() error {
 	return err
 }
 
+// maxProving is how many peers may owe the proof that they have the key: of more the oldest
+// is ended. They take no places of others.
+const maxProving = 64
+
 // shake starts the handshake with a new peer.
 func (l *listener) shake(sock *socket) {
+	if sock.met {
+		if sock.known = l.f.knows(sock.Conn); !sock.known && len(l.f.rules.Key) == 0 {
+			l.deny(sock)
+			return
+		}
+	}
 	l.mu.Lock()
-	full := len(l.shaking) >= maxHandshakes
+	full := !l.provesFirst(sock) && l.full()
 	if l.shaking != nil && !full {
 		l.shaking[sock] = struct{}{}
+		if l.provesFirst(sock) {
+			if len(l.proving) == maxProving {
+				l.proving[0].Close() // which ends its handshake
+				l.proving = slices.Delete(l.proving, 0, 1)
+			}
+			l.proving = append(l.proving, sock)
+		}
 		l.running.Add(1)
 		l.mu.Unlock()
 		go l.handshake(sock)
@@ -169,6 +190,40 @@ func (l *listener) shake(sock *socket) {
 	sock.Close() // the listener is closed
 }
 
+// full reports whether no peer is taken that may send its request. mu is held.
+func (l *listener) full() bool { return len(l.shaking)-len(l.proving) >= maxHandshakes }
+
+func (l *listener) provesFirst(sock *socket) bool { return sock.met && !sock.known }
+
+// prove answers a peer's KEY, and reports in the error if it may go on.
+func (l *listener) prove(sock *socket, first handshake.Message) error {
+	if err := sock.answerKey(l.f.rules.Key, first); err != nil {
+		return err
+	}
+	if !l.provesFirst(sock) {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.full() {
+		return fmt.Errorf("%w: too many handshakes", rcm.ErrBusy)
+	}
+	l.proved(sock)
+	return nil
+}
+
+// proved takes a peer from those who have yet to show the key. mu is held.
+func (l *listener) proved(sock *socket) {
+	if i := slices.Index(l.proving, sock); i >= 0 {
+		l.proving = slices.Delete(l.proving, i, i+1)
+	}
+}
+
+func (l *listener) deny(sock *socket) {
+	l.denied.Add(1)
+	refuse(sock, rcm.ReasonPeerDenied)
+}
+
 // handshake receives one peer's request and queues it.
 func (l *listener) handshake(sock *socket) {
 	defer l.running.Done()
@@ -178,11 +233,20 @@ func (l *listener) handshake(sock *socket) {
 	}
 	sock.SetReadDeadline(time.Now().Add(l.timeout))
 	m, err := sock.receive()
+	if sock.met && err == nil && m.Kind == handshake.KindKey {
+		if err = l.prove(sock, m); err == nil {
+			m, err = sock.receive()
+		}
+	}
 	if open := l.release(sock); !open {
 		sock.Close()
 		return
 	}
 	sock.SetReadDeadline(time.Time{})
+	if l.provesFirst(sock) && !sock.proven {
+		l.deny(sock)
+		return
+	}
 	if sock.met && err == nil && m.Kind == handshake.KindPair {
 		if !l.pair(sock, m) {
 			sock.Close()
@@ -207,6 +271,9 @@ func (l *listener) handshake(sock *socket) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		l.timedOut.Add(1)
 		refuse(sock, rcm.ReasonTimeout)
+	case errors.Is(err, rcm.ErrBusy):
+		l.backlog.Overflow()
+		refuse(sock, rcm.ReasonNoResources)
 	case errors.Is(err, errHungUp):
 		sock.Close() // resolved, and then went another way
 	default:
@@ -221,8 +288,7 @@ func (l *listener) admits(sock *socket) bool {
 	if l.allow == nil || l.allow(sock.peer()) {
 		return true
 	}
-	l.denied.Add(1)
-	refuse(sock, rcm.ReasonPeerDenied)
+	l.deny(sock)
 	return false
 }
 
@@ -241,6 +307,7 @@ func (l *listener) release(sock *socket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.shaking, sock)
+	l.proved(sock)
 	return l.shaking != nil
 }
 

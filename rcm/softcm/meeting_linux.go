@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -66,6 +67,9 @@ func (f *fabric) directory() *samehost.Directory {
 	if f.meetAt == "" {
 		return nil
 	}
+	if len(f.rules.Key) > 0 {
+		return samehost.DirectoryOfUnknown(f.meetAt)
+	}
 	return samehost.DirectoryAt(f.meetAt)
 }
 
@@ -78,7 +82,7 @@ func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, e
 		}
 		return fmt.Errorf("%w: %w, and none that is known in %s: %v", kind, errElsewhere, dir.Path(), why)
 	}
-	sock, user, err := f.dialMet(dir, target)
+	list, err := f.dialMet(dir, target)
 	if errors.Is(err, rcm.ErrNoListener) {
 		return nil, nobody(cause(dir.Err(), err))
 	}
@@ -87,40 +91,83 @@ func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, e
 	}
 	source, err := sourceTowards(target)
 	if err != nil {
-		sock.Close()
+		for _, c := range list {
+			c.sock.Close()
+		}
 		return nil, nobody(err)
 	}
-	return &route{device: f.device, local: netip.AddrPortFrom(source, sourcePort()), remote: target, sock: sock, dir: dir, user: user}, nil
+	r := &route{
+		device: f.device, local: netip.AddrPortFrom(source, sourcePort()), remote: target,
+		dir: dir, place: list[0].place, candidates: list, key: f.rules.Key,
+	}
+	r.sock.Store(list[0].sock)
+	return r, nil
 }
 
 // dialMet connects to the listener that a user has in the directory: ours comes first.
-// Others that may not be met, or are busy, are passed over if somebody else is there.
-func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (sock *socket, user int, err error) {
+// Others that may not be met, or are busy, are passed over if somebody else is there. With a
+// key there may be several, of whom nobody knows yet which has it, if one has.
+func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (list []candidate, err error) {
 	names := entriesFor(target)
-	var failed error
-	for i := -1; i < len(f.users); i++ {
-		user, admit := os.Geteuid(), policy(f.allow)
-		if i >= 0 {
-			user, admit = int(f.users[i]), f.mayBeMet
+	own := strconv.Itoa(os.Geteuid())
+	sock, failed := asSocket(dir.Dial(unix.SOCK_SEQPACKET, policy(f.allow), os.Geteuid(), names...))
+	if failed == nil {
+		sock.met = true
+		return []candidate{{sock, true, own}}, nil
+	}
+	var places []string
+	for _, user := range f.rules.Users {
+		places = append(places, strconv.Itoa(int(user)))
+	}
+	if f.rules.look() {
+		places = append(places, dir.Places()...)
+	}
+	seen := make(map[string]bool)
+	for _, place := range places {
+		if seen[place] || len(list) == maxCandidates {
+			continue
 		}
-		sock, err = asSocket(dir.Dial(unix.SOCK_SEQPACKET, admit, user, names...))
-		if err == nil {
-			sock.met = true
-			return sock, user, nil
+		seen[place] = true
+		sock, err := asSocket(dir.DialIn(unix.SOCK_SEQPACKET, everybody, place, names...))
+		if err != nil {
+			if errors.Is(failed, rcm.ErrNoListener) {
+				failed = err
+			}
+			continue
 		}
-		if failed == nil || errors.Is(failed, rcm.ErrNoListener) {
-			failed = err
+		sock.met = true
+		known := f.knows(sock.Conn)
+		switch {
+		case len(f.rules.Key) > 0 && !sock.Peer().SameUser():
+			list = append(list, candidate{sock, known, place})
+		case known:
+			for _, c := range list {
+				c.sock.Close()
+			}
+			return []candidate{{sock, true, place}}, nil
+		default:
+			sock.Close()
+			if !errors.Is(failed, rcm.ErrPeerDenied) {
+				failed = fmt.Errorf("%w: process %d of user %d listens", rcm.ErrPeerDenied, sock.Peer().PID, sock.Peer().UID)
+			}
 		}
 	}
-	return nil, 0, failed
+	if len(list) > 0 {
+		return list, nil
+	}
+	return nil, failed
 }
 
-// mayBeMet reports whether a peer in the directory is one of those who may be.
-func (f *fabric) mayBeMet(p samehost.Peer) bool {
+func everybody(samehost.Peer) bool { return true }
+
+// knows reports whether the kernel's word is enough to let a peer in that came by the
+// directory.
+func (f *fabric) knows(c *samehost.Conn) bool {
+	p := c.Peer()
 	if allow := policy(f.allow); allow != nil && allow(p) || allow == nil && p.SameUser() {
 		return true
 	}
-	return slices.ContainsFunc(f.users, p.IsUser)
+	return slices.ContainsFunc(f.rules.Users, p.IsUser) || c.InGroup(f.rules.Groups)
 }
 
 func cause(first, err error) error {
@@ -160,14 +207,20 @@ func (r *route) pairWith(qp *verbs.QP, local, peer handshake.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	with := r.sock.Peer()
-	p.PairBy(true, func(<-chan struct{}) (*samehost.Conn, error) {
+	with, proven := r.sock.Load().Peer(), r.sock.Load().proven
+	p.PairBy(true, func(over <-chan struct{}) (*samehost.Conn, error) {
 		same := func(p samehost.Peer) bool { return p == with }
-		c, err := r.dir.Dial(unix.SOCK_SEQPACKET, same, r.user, entriesFor(r.remote)...)
+		c, err := r.dir.DialIn(unix.SOCK_SEQPACKET, same, r.place, entriesFor(r.remote)...)
 		if err != nil {
 			return nil, err
 		}
 		s := &socket{Conn: c, met: true}
+		if proven {
+			if err := s.until(over, func() error { return s.proveToListener(r.key, false) }); err != nil {
+				s.Close()
+				return nil, err
+			}
+		}
 		if err := s.send(&handshake.Message{Kind: handshake.KindPair, From: local, To: peer}); err != nil {
 			s.Close()
 			return nil, err
@@ -191,20 +244,21 @@ func keyOf(from, to handshake.Endpoint) pairKey {
 
 // awaited is a connection for a QP that is to come from a process.
 type awaited struct {
-	l    *listener
-	key  pairKey
-	from samehost.Peer
-	conn chan *samehost.Conn // one waits at most
+	l      *listener
+	key    pairKey
+	from   samehost.Peer
+	proven bool                // and it has the key
+	conn   chan *samehost.Conn // one waits at most
 }
 
 // await has the connection that begins with PAIR given to a QP. forget must be called
 // when the QP is not connected any more.
-func (l *listener) await(qp *verbs.QP, from samehost.Peer, key pairKey) (*awaited, error) {
+func (l *listener) await(qp *verbs.QP, from *socket, key pairKey) (*awaited, error) {
 	p, err := pairerOf(qp)
 	if err != nil {
 		return nil, err
 	}
-	a := &awaited{l: l, key: key, from: from, conn: make(chan *samehost.Conn, 1)}
+	a := &awaited{l: l, key: key, from: from.Peer(), proven: from.proven, conn: make(chan *samehost.Conn, 1)}
 	l.mu.Lock()
 	l.pairs[key] = a
 	l.mu.Unlock()
@@ -242,7 +296,7 @@ func (l *listener) pair(sock *socket, m handshake.Message) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.pairs[keyOf(m.From, m.To)]
-	if a == nil || a.from != sock.Peer() {
+	if a == nil || a.from != sock.Peer() || a.proven && !sock.proven {
 		return false
 	}
 	select {
@@ -293,7 +347,7 @@ func (m *meeting) open() error {
 	if err != nil {
 		return err
 	}
-	if err := ln.Serve(func(c *samehost.Conn) { m.l.shake(&socket{Conn: c, met: true}) }); err != nil {
+	if err := ln.Serve(func(c *samehost.Conn) { m.l.shake(&socket{Conn: c, met: true, at: ln.ID()}) }); err != nil {
 		ln.Close()
 		return err
 	}

@@ -56,7 +56,7 @@ func (r *request) accept(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rc
 	}
 	var pair *awaited
 	if r.sock.met {
-		if pair, err = r.l.await(qp, r.sock.Peer(), keyOf(r.req.From, local)); err != nil {
+		if pair, err = r.l.await(qp, r.sock, keyOf(r.req.From, local)); err != nil {
 			return nil, handshake.Failed(qp, err)
 		}
 	}

@@ -44,7 +44,7 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	}
 	names := namesFor(target)
 	sock, err := dial(names[:], f.allow)
-	if (errors.Is(err, rcm.ErrNoListener) || errors.Is(err, rcm.ErrPeerDenied)) && len(f.users) > 0 && mayMeet(target.Addr()) {
+	if (errors.Is(err, rcm.ErrNoListener) || errors.Is(err, rcm.ErrPeerDenied)) && !f.rules.none() && mayMeet(target.Addr()) {
 		if dir := f.directory(); dir != nil {
 			return f.meet(dir, target)
 		}
@@ -52,12 +52,13 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	if err != nil {
 		return nil, err
 	}
-	return &route{
+	r := &route{
 		device: f.device,
 		local:  netip.AddrPortFrom(sourceFor(target.Addr()), sourcePort()),
 		remote: target,
-		sock:   sock,
-	}, nil
+	}
+	r.sock.Store(sock)
+	return r, nil
 }
 
 // The ports that TCP would choose from by default
@@ -78,10 +79,14 @@ type route struct {
 	device string
 	local  netip.AddrPort
 	remote netip.AddrPort
-	sock   *socket
+	sock   atomic.Pointer[socket]
 	dir    *samehost.Directory // where the listener was met; nil: in this network namespace
-	user   int                 // in whose directory
+	place  string              // in it
 	used   atomic.Bool         // Connect or Close has taken sock
+
+	// In a directory, and if our user is not that of the listener: who may have the key.
+	candidates []candidate
+	key        []byte
 }
 
 func (r *route) Device() string             { return r.device }
@@ -93,7 +98,17 @@ func (r *route) Close() error {
 	if r.used.Swap(true) {
 		return nil
 	}
-	return r.sock.Close()
+	r.close()
+	return nil
+}
+
+func (r *route) close() {
+	r.sock.Load().Close()
+	for _, c := range r.candidates {
+		if c.sock != r.sock.Load() {
+			c.sock.Close()
+		}
+	}
 }
 
 func (r *route) Connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm.Conn, error) {
@@ -102,7 +117,7 @@ func (r *route) Connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm
 	}
 	c, err := r.connect(ctx, qp, p)
 	if err != nil {
-		r.sock.Close()
+		r.close()
 		return nil, fmt.Errorf("rcm: connect %v: %w", r.remote, err)
 	}
 	return c, nil
@@ -117,11 +132,14 @@ func (r *route) connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm
 	if err != nil {
 		return nil, err
 	}
+	if err := r.settle(ctx); err != nil {
+		return nil, err
+	}
 	if err := toInit(qp, &p); err != nil {
 		return nil, handshake.Failed(qp, err)
 	}
 	var rep handshake.Message
-	err = r.sock.interruptible(ctx, func() error {
+	err = r.sock.Load().interruptible(ctx, func() error {
 		if rep, err = r.exchange(&p, local); err != nil {
 			return err
 		}
@@ -133,18 +151,32 @@ func (r *route) connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm
 		if err := toRTS(qp, &p, local, rep.From, handshake.Agree(&p, rep.Resources, rep.Depth)); err != nil {
 			return err
 		}
-		return r.sock.send(&handshake.Message{Kind: handshake.KindReady})
+		return r.sock.Load().send(&handshake.Message{Kind: handshake.KindReady})
 	})
 	if err != nil {
 		return nil, handshake.Failed(qp, err)
 	}
-	return newConn(r.sock, qp, r.local, r.remote, rep.Private, nil), nil
+	return newConn(r.sock.Load(), qp, r.local, r.remote, rep.Private, nil), nil
+}
+
+// settle has the listener's key shown, if there is one, before it learns of the QP.
+func (r *route) settle(ctx context.Context) error {
+	if len(r.candidates) == 0 || len(r.key) == 0 || r.sock.Load().Peer().SameUser() {
+		return nil
+	}
+	c, err := settle(ctx, r.key, r.candidates)
+	if err != nil {
+		return err
+	}
+	r.sock.Store(c.sock)
+	r.place = c.place
+	return nil
 }
 
 // exchange sends REQ and waits for the answer; the wait ends with the answer,
 // the peer's hang-up or interruptible.
 func (r *route) exchange(p *rcm.ConnParam, local handshake.Endpoint) (handshake.Message, error) {
-	err := r.sock.send(&handshake.Message{
+	err := r.sock.Load().send(&handshake.Message{
 		Kind: handshake.KindRequest, From: local, Resources: p.ResponderResources, Depth: p.InitiatorDepth,
 		Src: r.local, Dst: r.remote, Private: p.PrivateData,
 	})
@@ -152,25 +184,25 @@ func (r *route) exchange(p *rcm.ConnParam, local handshake.Endpoint) (handshake.
 		return handshake.Message{}, err
 	}
 	// A listener that closed the socket already may have said why.
-	return r.sock.expect(handshake.KindReply)
+	return r.sock.Load().expect(handshake.KindReply)
 }
 
 // Taken reports whether the listener's process has taken all that it was sent, or
 // may yet do so: on a busy machine a process waits for long, but one that is stopped
 // takes nothing. It may be called while Connect runs.
 func (r *route) Taken() bool {
-	raw, err := r.sock.SyscallConn()
+	raw, err := r.sock.Load().SyscallConn()
 	unread := 0 // where the connection has ended: then Connect is about to return
 	if err == nil {
 		raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
 	}
-	return unread == 0 || !stopped(r.sock.peer().PID)
+	return unread == 0 || !stopped(r.sock.Load().peer().PID)
 }
 
 // Ran returns for how many ticks of the clock the listener's process has run so far: while
 // they become more it may be at work on the requests before this one. That of a process
 // in another PID namespace is always 0. It may be called while Connect runs.
-func (r *route) Ran() uint64 { return statOf(r.sock.peer().PID).ticks }
+func (r *route) Ran() uint64 { return statOf(r.sock.Load().peer().PID).ticks }
 
 // stopped reports whether a process is, by a signal or by a debugger. One in another
 // PID namespace cannot be looked at, and is taken for one that is: nobody waits long

@@ -35,7 +35,7 @@ func connectTo(t *testing.T, device string, port uint16) (r *route, dialed chan 
 // unread returns how much of what was sent is still there.
 func (r *route) unread(t *testing.T) (n int) {
 	t.Helper()
-	raw, err := r.sock.SyscallConn()
+	raw, err := r.sock.Load().SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }))
 	require.NoError(t, err)

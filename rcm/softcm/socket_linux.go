@@ -47,7 +47,10 @@ func namesFor(target netip.AddrPort) [2]string {
 // goroutine at a time may receive.
 type socket struct {
 	*samehost.Conn
-	met bool // in a directory: the peer may be in another network namespace
+	met    bool              // in a directory: the peer may be in another network namespace
+	at     samehost.SocketID // there, of a listener
+	known  bool              // the kernel's word is enough to let the peer in; of a listener
+	proven bool              // both sides have shown that they have the key
 }
 
 func (s *socket) peer() rcm.Peer { return rcm.Peer(s.Peer()) }

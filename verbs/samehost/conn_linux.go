@@ -20,6 +20,7 @@ type Conn struct {
 	file *os.File // nonblocking, on the netpoller
 	raw  syscall.RawConn
 	peer Peer
+	to   SocketID // that it was connected to, in a Directory
 	// bare is set while no descriptor can have come: then closing cannot wait.
 	bare atomic.Bool
 }
@@ -215,6 +216,9 @@ func admits(admit func(Peer) bool, p Peer) bool {
 
 // Peer returns who is at the other end.
 func (c *Conn) Peer() Peer { return c.peer }
+
+// To returns the socket in a Directory that it was dialed at.
+func (c *Conn) To() SocketID { return c.to }
 
 // Read is [Receive] for those who expect no descriptors: they are closed, elsewhere.
 func (c *Conn) Read(b []byte) (int, error) {

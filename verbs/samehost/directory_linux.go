@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -30,7 +31,8 @@ import (
 // A Directory is looked at again each half second, on a goroutine of its own, for which
 // nobody waits longer than two seconds, and no more than once while it does not return.
 type Directory struct {
-	path string
+	path    string
+	unknown bool // it may belong to the overflow user
 
 	mu    sync.Mutex
 	root  *os.File      // nil if it cannot be used; guarded by mu, as what follows
@@ -46,13 +48,25 @@ const (
 	openTime  = 2 * time.Second        // a busy machine may need it to run a goroutine
 )
 
-var directories sync.Map // of *Directory, by path
+var directories sync.Map // of *Directory, by directoryKey
+
+type directoryKey struct {
+	path    string
+	unknown bool
+}
 
 // DirectoryAt returns the directory at a path. That it can be used shows in its use.
-func DirectoryAt(path string) *Directory {
-	d, ok := directories.Load(path)
+func DirectoryAt(path string) *Directory { return directoryOf(directoryKey{path, false}) }
+
+// DirectoryOfUnknown is DirectoryAt, and the directory may also belong to somebody for
+// whom our user namespace has no number, the host's root for example. That is for peers who
+// prove who they are: its owner can take away what stands there, and do no more than that.
+func DirectoryOfUnknown(path string) *Directory { return directoryOf(directoryKey{path, true}) }
+
+func directoryOf(key directoryKey) *Directory {
+	d, ok := directories.Load(key)
 	if !ok {
-		d, _ = directories.LoadOrStore(path, &Directory{path: path})
+		d, _ = directories.LoadOrStore(key, &Directory{path: key.path, unknown: key.unknown})
 	}
 	return d.(*Directory)
 }
@@ -91,7 +105,7 @@ func (d *Directory) open() (*os.File, error) {
 
 // lookAgain opens the directory, and lets go of what it had.
 func (d *Directory) lookAgain() {
-	root, err := openRoot(d.path)
+	root, err := openRoot(d.path, d.unknown)
 	keep := rootTime
 	if err != nil {
 		keep = unfitTime
@@ -128,7 +142,7 @@ var local = map[int64]bool{
 }
 
 // openRoot opens the directory if it is safe to meet there.
-func openRoot(path string) (*os.File, error) {
+func openRoot(path string, unknown bool) (*os.File, error) {
 	if err := CheckUser(); err != nil {
 		return nil, err
 	}
@@ -142,14 +156,14 @@ func openRoot(path string) (*os.File, error) {
 		return nil, &os.PathError{Op: "openat2", Path: path, Err: err}
 	}
 	root := os.NewFile(uintptr(fd), path)
-	if err := checkRoot(fd); err != nil {
+	if err := checkRoot(fd, unknown); err != nil {
 		root.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return root, nil
 }
 
-func checkRoot(fd int) error {
+func checkRoot(fd int, unknown bool) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return os.NewSyscallError("fstatfs", err)
@@ -161,7 +175,7 @@ func checkRoot(fd int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
-	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() && !(unknown && checkUser(int(st.Uid)) != nil) {
 		return fmt.Errorf("belongs to user %d", st.Uid)
 	}
 	if st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
@@ -185,20 +199,29 @@ func openWithin(dir int, name string, flags uint64) (int, error) {
 	}
 }
 
+// anyUser is the owner of a socket who may be anybody.
+const anyUser = -1
+
 // openSocket opens the socket of a name, as a place only. EACCES, ELOOP, ENOTDIR and
 // the like mean, as ENOENT does, that no socket that may be used stands there.
-func openSocket(dir int, name string, user int) (int, error) {
+func openSocket(dir int, name string, user int) (int, SocketID, error) {
 	fd, err := openWithin(dir, name, unix.O_PATH)
 	if err != nil {
-		return -1, err
+		return -1, SocketID{}, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != user {
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || user != anyUser && int(st.Uid) != user {
 		unix.Close(fd)
-		return -1, unix.ENOENT
+		return -1, SocketID{}, unix.ENOENT
 	}
-	return fd, nil
+	return fd, idOf(&st), nil
 }
+
+// SocketID tells a socket that stands in a [Directory] from all others of the host, as
+// long as it stands there: its owner and those who connect to it see the same.
+type SocketID struct{ Device, Inode uint64 }
+
+func idOf(st *unix.Stat_t) SocketID { return SocketID{uint64(st.Dev), st.Ino} }
 
 // place is the path of an open file or, behind it, of what stands in an open
 // directory. It spares the 108 bytes that the path of a socket may have.
@@ -207,6 +230,15 @@ func place(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 // Dial is the function [Dial] for the first of the names of a user's sockets in the
 // directory. That it cannot be used, or has no such name, means that nobody listens.
 func (d *Directory) Dial(typ int, admit func(Peer) bool, user int, names ...string) (*Conn, error) {
+	return d.dial(typ, admit, strconv.Itoa(user), user, names)
+}
+
+// DialIn is Dial for what stands in one of the Places, whoever it belongs to.
+func (d *Directory) DialIn(typ int, admit func(Peer) bool, place string, names ...string) (*Conn, error) {
+	return d.dial(typ, admit, place, anyUser, names)
+}
+
+func (d *Directory) dial(typ int, admit func(Peer) bool, place string, user int, names []string) (*Conn, error) {
 	root, err := d.open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", unix.ECONNREFUSED, err)
@@ -217,9 +249,14 @@ func (d *Directory) Dial(typ int, admit func(Peer) bool, user int, names ...stri
 	}
 	var c *Conn
 	controlErr := raw.Control(func(dir uintptr) {
+		var id SocketID
 		c, err = dial(typ, admit, len(names), func(socket, i int) (foreign bool, err error) {
-			return connectWithin(socket, int(dir), strconv.Itoa(user)+"/"+names[i], user)
+			foreign, id, err = connectWithin(socket, int(dir), place+"/"+names[i], user)
+			return foreign, err
 		})
+		if err == nil {
+			c.to = id
+		}
 	})
 	if controlErr != nil { // it was let go of in this moment
 		return nil, fmt.Errorf("%w: %w", unix.ECONNREFUSED, controlErr)
@@ -228,19 +265,49 @@ func (d *Directory) Dial(typ int, admit func(Peer) bool, user int, names ...stri
 }
 
 // connectWithin connects to a name that stands in a directory.
-func connectWithin(socket, dir int, name string, user int) (foreign bool, err error) {
-	fd, err := openSocket(dir, name, user)
+func connectWithin(socket, dir int, name string, user int) (foreign bool, id SocketID, err error) {
+	fd, id, err := openSocket(dir, name, user)
 	switch err {
 	case nil:
 	case unix.EMFILE, unix.ENFILE, unix.ENOMEM:
-		return false, err
+		return false, id, err
 	default:
-		return false, unix.ECONNREFUSED
+		return false, id, unix.ECONNREFUSED
 	}
 	defer unix.Close(fd)
 	err = connect(socket, place(fd))
 	if err == unix.EACCES || err == unix.EPERM || err == unix.ENOENT { // not for us, or there is no /proc
 		err = unix.ECONNREFUSED
 	}
-	return user != os.Geteuid(), err
+	return user != os.Geteuid(), id, err
+}
+
+// placesAtMost is how many names in the directory are looked at: whoever makes more
+// there takes away the acceleration.
+const placesAtMost = 256
+
+// Places lists the directories of users that there are, in no order. It is empty if the
+// directory may not be listed.
+func (d *Directory) Places() []string {
+	root, err := d.open()
+	if err != nil {
+		return nil
+	}
+	raw, err := root.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	fd := -1
+	controlErr := raw.Control(func(at uintptr) {
+		fd, err = openWithin(int(at), ".", unix.O_DIRECTORY|unix.O_RDONLY|unix.O_NONBLOCK)
+	})
+	if controlErr != nil || err != nil {
+		return nil
+	}
+	dir := os.NewFile(uintptr(fd), d.path)
+	defer dir.Close()
+	names, _ := dir.Readdirnames(placesAtMost)
+	return slices.DeleteFunc(names, func(name string) bool {
+		return name[0] < '0' || name[0] > '9'
+	})
 }

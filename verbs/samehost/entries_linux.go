@@ -36,7 +36,7 @@ type entries struct {
 	mu     sync.Mutex
 	first  string   // that the socket was bound to; "" once removed; guarded by mu
 	linked []string // guarded by mu
-	ino    uint64   // of the socket
+	id     SocketID // written by bind
 }
 
 const (
@@ -55,7 +55,7 @@ func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := ownDirectory(root, cfg.Others)
+	dir, err := ownPlace(root, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +78,23 @@ func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
 	return l, nil
 }
 
-// ownDirectory opens our user's directory, and makes it if there is none.
-func ownDirectory(root *os.File, others bool) (*os.File, error) {
+// placesOfANumber is how many users of one number, each in a user namespace of his own,
+// find a place: in 0, 0.1 and so on.
+const placesOfANumber = 16
+
+// ownPlace opens our user's directory, or if another who has our number has that, and we
+// are found by any, the first that is ours or nobody's.
+func ownPlace(root *os.File, cfg ListenConfig) (dir *os.File, err error) {
 	name := strconv.Itoa(os.Geteuid())
+	dir, err = ownDirectory(root, name, cfg.Others)
+	for i := 1; err != nil && cfg.AnyPlace && i < placesOfANumber; i++ {
+		dir, err = ownDirectory(root, name+"."+strconv.Itoa(i), cfg.Others)
+	}
+	return dir, err
+}
+
+// ownDirectory opens a directory of our user, and makes it if there is none.
+func ownDirectory(root *os.File, name string, others bool) (*os.File, error) {
 	raw, err := root.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -143,7 +157,7 @@ func (e *entries) bind(socket int) error {
 		}
 		var st unix.Stat_t
 		err = unix.Fstatat(int(dir), first, &st, unix.AT_SYMLINK_NOFOLLOW)
-		e.ino = st.Ino
+		e.id = idOf(&st)
 	})
 	return errors.Join(controlErr, err)
 }
@@ -194,7 +208,7 @@ func (l *Listener) SetNames(want []string) (gone bool, err error) {
 func (e *entries) has(dir int, name string) bool {
 	var st unix.Stat_t
 	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	return err == nil && st.Ino == e.ino && st.Mode&unix.S_IFMT == unix.S_IFSOCK
+	return err == nil && idOf(&st) == e.id && st.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
 // link takes a name that nobody has, or a dead process.
@@ -238,7 +252,7 @@ func (e *entries) locked(dir int, do func() error) error {
 
 // isDead reports whether a name is that of a socket that is no more.
 func isDead(dir int, name string) bool {
-	fd, err := openSocket(dir, name, os.Geteuid())
+	fd, _, err := openSocket(dir, name, os.Geteuid())
 	if err != nil {
 		return false
 	}

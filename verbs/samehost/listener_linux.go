@@ -17,6 +17,9 @@ type ListenConfig struct {
 	Name    string // abstract: "@..."
 	Backlog int    // of the kernel
 	Others  bool   // in a Directory: processes of other users can connect too
+	// AnyPlace has the listener stand in another directory than that of its user's
+	// number, if that belongs to somebody else: who looks for it looks at all.
+	AnyPlace bool
 	// Admit says whether a peer may connect; nil means those of our user. It is
 	// called by Accept, so it must not wait.
 	Admit func(Peer) bool
@@ -72,6 +75,9 @@ func listen(cfg ListenConfig, bind func(fd int) error) (*Listener, error) {
 
 // Name returns the name.
 func (l *Listener) Name() string { return l.cfg.Name }
+
+// ID returns which socket in a Directory it is.
+func (l *Listener) ID() SocketID { return l.entries.id }
 
 // SetDeadline makes Accept fail after t with an error that wraps
 // os.ErrDeadlineExceeded; zero means never.

@@ -24,6 +24,7 @@ const (
 	requestSize  = headerSize + endpointSize + 4 + 2*addrSize
 	replySize    = headerSize + endpointSize + 4
 	rejectSize   = headerSize + 4
+	keyPart      = 32 // a nonce or an HMAC-SHA256; KEY has up to two
 
 	// MaxMessage is the longest message there is, a reply.
 	MaxMessage = replySize + rcm.MaxReplyData
@@ -39,6 +40,7 @@ const (
 	KindReady      MessageKind = 4 // RTU, dialer to acceptor
 	KindDisconnect MessageKind = 5 // DREQ, either way
 	KindPair       MessageKind = 6 // PAIR, dialer to acceptor, on a connection of its own
+	KindKey        MessageKind = 7 // KEY, either way, before others
 )
 
 // String names the message as the specification does.
@@ -56,6 +58,8 @@ func (k MessageKind) String() string {
 		return "DREQ"
 	case KindPair:
 		return "PAIR"
+	case KindKey:
+		return "KEY"
 	}
 	return fmt.Sprintf("message(%d)", uint8(k))
 }
@@ -69,7 +73,7 @@ type Message struct {
 	Depth     uint8          // REQ, REP: initiator depth of the sender
 	Src, Dst  netip.AddrPort // REQ
 	Reason    uint16         // REJ
-	Private   []byte         // REQ, REP, REJ
+	Private   []byte         // REQ, REP, REJ, KEY
 }
 
 // Endpoint is where a QP is and with which packet it begins.
@@ -152,6 +156,8 @@ func Parse(packet []byte) (Message, error) {
 		err = m.parseReject(packet)
 	case KindPair:
 		err = m.parsePair(packet)
+	case KindKey:
+		err = m.parseKey(packet[headerSize:])
 	case KindReady, KindDisconnect:
 		if len(packet) != headerSize {
 			err = fmt.Errorf("%d bytes too many", len(packet)-headerSize)
@@ -195,6 +201,13 @@ func (m *Message) parseReject(p []byte) error {
 	}
 	m.Reason = binary.BigEndian.Uint16(p[headerSize:])
 	return m.parsePrivate(binary.BigEndian.Uint16(p[headerSize+2:]), p[rejectSize:], rcm.MaxRejectData)
+}
+
+func (m *Message) parseKey(p []byte) error {
+	if len(p) > 2*keyPart || len(p)%keyPart != 0 {
+		return fmt.Errorf("%d bytes, want 0, %d or %d", len(p), keyPart, 2*keyPart)
+	}
+	return m.parsePrivate(uint16(len(p)), p, len(p))
 }
 
 func (m *Message) parsePair(p []byte) error {

@@ -31,6 +31,8 @@ func testMessages() map[string]Message {
 		"REJ for a private cause": {Kind: KindReject, Reason: rcm.ReasonPeerDenied},
 		"RTU":                     {Kind: KindReady},
 		"DREQ":                    {Kind: KindDisconnect},
+		"KEY without more":        {Kind: KindKey},
+		"KEY of two parts":        {Kind: KindKey, Private: bytes.Repeat([]byte{5}, 64)},
 		"PAIR": {
 			Kind: KindPair, From: Endpoint{GID: verbs.GID{1}, QPN: 1}, To: Endpoint{GID: verbs.GID{15: 2}, QPN: 1<<24 - 1},
 		},

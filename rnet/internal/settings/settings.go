@@ -4,6 +4,7 @@ package settings
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -27,7 +28,7 @@ var Environment = sync.OnceValues(func() (fallback.Policy, error) {
 // environment.
 type Wishes struct {
 	Transport, Profile, Device, Dir string
-	Users                           []uint32
+	Allow                           softcm.Rules
 	Limits                          Limits
 	Logger                          *slog.Logger
 }
@@ -40,7 +41,7 @@ type Settings struct {
 	Transport fallback.Transport
 	Device    fallback.Device // the only one to use
 	Dir       string          // where processes of other network namespaces are met; "" for nowhere
-	Users     string          // four bytes for each, so that Settings can be compared
+	Allow     Allow           // who is met there, beside our user
 	Session   Session
 	Log       *slog.Logger // never nil
 }
@@ -70,18 +71,32 @@ var (
 // DefaultDir is where processes of other network namespaces are met if nobody says where.
 const DefaultDir = "/run/ramjet"
 
-func pack(users []uint32) string {
+// Allow is softcm.Rules in a form that can be compared: four bytes for each number.
+type Allow struct{ users, groups, key string }
+
+func allowOf(r softcm.Rules) Allow { return Allow{pack(r.Users), pack(r.Groups), string(r.Key)} }
+
+// Rules returns the rules.
+func (a Allow) Rules() softcm.Rules {
+	return softcm.Rules{Users: unpack(a.users), Groups: unpack(a.groups), Key: []byte(a.key)}
+}
+
+// Name tells these rules from others, and the key to nobody.
+func (a Allow) Name() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", a.users, a.groups, a.key))
+	return string(sum[:])
+}
+
+func pack(numbers []uint32) string {
 	var b []byte
-	for _, uid := range slices.Sorted(slices.Values(users)) {
-		b = binary.NativeEndian.AppendUint32(b, uid)
+	for _, n := range slices.Compact(slices.Sorted(slices.Values(numbers))) {
+		b = binary.NativeEndian.AppendUint32(b, n)
 	}
 	return string(b)
 }
 
-// UserList returns Users as a list.
-func (s *Settings) UserList() []uint32 {
-	var list []uint32
-	for b := []byte(s.Users); len(b) > 0; b = b[4:] {
+func unpack(s string) (list []uint32) {
+	for b := []byte(s); len(b) > 0; b = b[4:] {
 		list = append(list, binary.NativeEndian.Uint32(b))
 	}
 	return list
@@ -120,9 +135,10 @@ func Resolve(w Wishes) (Settings, error) {
 	if set.Dir = cmp.Or(dir, env.Dir, DefaultDir); set.Dir == fallback.NoDir {
 		set.Dir = ""
 	}
-	if len(w.Users) > 0 {
-		set.Users = pack(w.Users)
+	if n := len(w.Allow.Key); n > 0 && n < softcm.MinKey {
+		return Settings{}, fmt.Errorf("rnet: key of %d bytes, want %d at least, random ones", n, softcm.MinKey)
 	}
+	set.Allow = allowOf(w.Allow)
 	if set.Log == nil {
 		set.Log = NoLog
 		if env.Debug {
