@@ -352,7 +352,15 @@ func TestWhoReachesWhom(t *testing.T) {
 				at = server.at(freePort(t))
 			}
 			require.Equal(t, "listens: <nil>", server.Say(t, append([]string{"listen", at}, words[0]...)...))
-			said := client.Say(t, append([]string{"dial", at}, words[1]...)...)
+			dial := append([]string{"dial", at}, words[1]...)
+			said := client.Say(t, dial...)
+			for range 10 { // a machine that is too busy for a session says nothing of who is let in
+				if !strings.Contains(said, " handshake-timeout: ") && !strings.Contains(said, "does not answer") {
+					break
+				}
+				t.Log(row.what, dial, said)
+				said = client.Say(t, dial...)
+			}
 			switch {
 			case strings.HasPrefix(said, "*rnet.Conn"):
 				table += " | shared memory"
