@@ -15,8 +15,8 @@ import (
 
 // channel is a completion channel. It has a pair of Unix sockets, the wake
 // sockets: one is ours, on the netpoller, and the peer has a descriptor of the other
-// and sends a byte when it finds a CQ of ours armed. No call on either can be made to block
-// by the other side: see sendWake.
+// and sends a byte when it finds a CQ of ours armed; ours of that is closed once the peer
+// has it. No call on either can be made to block by the other side: see sendWake.
 //
 // With one QP, as rnet has it, the byte is hardly ever read: each is an edge to
 // the netpoller, and that it was for an arrival is told by the arm word, from which
@@ -38,14 +38,16 @@ type channel struct {
 	// Of the one who waits.
 	deadline time.Time // what the netpoller was told last
 	armings  uint32    // of the QP when the wake-up socket was read
-	pfd      unix.PollFd
+	pfds     [2]unix.PollFd
 	timeout  unix.Timespec
+	hungUp   bool // nothing comes to the wake-up socket any more
 
 	signaled atomic.Bool             // signal was called, and no Wait has seen it
 	single   atomic.Pointer[inbound] // the only QP, nil if there are none or several
 
 	mu       sync.Mutex
-	far      int                           // guarded by mu: the peer's wake-up socket, -1 when closed
+	far      int                           // guarded by mu: the peer's wake-up socket, -1 once the peer has it
+	stop     int                           // guarded by mu: eventfd that ends poll(2), -1 until somebody polls
 	of       *inbound                      // guarded by mu: the QP whose peer was given far
 	spent    bool                          // guarded by mu: that QP has gone, and its peer may still have far
 	others   map[*inbound]*extraWakeSocket // guarded by mu
@@ -60,7 +62,7 @@ type channel struct {
 // extraWakeSocket is the pair of wake-up sockets of a QP that is not the channel's first.
 type extraWakeSocket struct {
 	file *os.File // our end
-	far  int      // the peer's
+	far  int      // the peer's, -1 once it has it
 }
 
 func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
@@ -69,7 +71,7 @@ func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
 		return nil, err
 	}
 	ch := &channel{
-		dev: d, far: far, file: os.NewFile(uintptr(near), "completion channel"),
+		dev: d, far: far, stop: -1, file: os.NewFile(uintptr(near), "completion channel"),
 		inbounds: make(map[*inbound]struct{}), others: make(map[*inbound]*extraWakeSocket),
 	}
 	ch.read = ch.hasEvent
@@ -149,13 +151,13 @@ var past = time.Unix(1, 0)
 
 // WaitThread blocks the thread.
 func (ch *channel) WaitThread(deadline time.Time) error {
-	in, word, err := ch.enter()
+	in, word, stop, err := ch.enter()
 	if err != nil || in == nil && word != 0 {
 		return err
 	}
 	defer ch.leave(in)
 	if in == nil {
-		return ch.pollSocket(deadline)
+		return ch.pollSocket(deadline, stop)
 	}
 	timeout, ok := ch.timeLeft(deadline)
 	if !ok {
@@ -172,19 +174,34 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 	return expired(deadline)
 }
 
+// unstoppable is for how long a thread polls that nobody can stop, for want of a descriptor.
+const unstoppable = time.Millisecond
+
 // pollSocket is WaitThread where no futex will do: with several QPs, or none armed.
-func (ch *channel) pollSocket(deadline time.Time) error {
+// stop is -1 if there is none.
+func (ch *channel) pollSocket(deadline time.Time, stop int) error {
 	for {
 		timeout, ok := ch.timeLeft(deadline)
 		if !ok {
 			return os.ErrDeadlineExceeded
 		}
+		if stop < 0 && (deadline.IsZero() || time.Until(deadline) > unstoppable) {
+			ch.timeout = unix.NsecToTimespec(int64(unstoppable))
+			timeout = &ch.timeout
+		}
 		arrived := false
-		err := ch.raw.Control(func(fd uintptr) {
-			ch.pfd = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-			// Ends with a byte (signal and Close send one, too) and the deadline.
-			pollReadable(&ch.pfd, timeout)
+		err := ch.raw.Control(func(fd uintptr) { // holds fd, and with it stop, until it returns
+			ch.pfds = [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}, {Fd: int32(stop), Events: unix.POLLIN}}
+			if ch.hungUp {
+				ch.pfds[0].Fd = -1 // or it would end each poll
+			}
+			// Ends with a byte, the peer's hang-up, stop (signal and Close) and the deadline.
+			pollReadable(ch.pfds[:], timeout)
 			arrived = drainWakes(int(fd))
+			ch.hungUp = ch.hungUp || ch.pfds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
+			if ch.pfds[1].Revents != 0 {
+				takeStop(stop)
+			}
 		})
 		woken, closed := ch.takeWake()
 		if err != nil || closed {
@@ -193,8 +210,8 @@ func (ch *channel) pollSocket(deadline time.Time) error {
 		if in := ch.single.Load(); in != nil {
 			arrived = in.hasEventThread() // what the socket held may be of an event that was given
 		}
-		if arrived || woken {
-			return nil
+		if arrived || woken || stop < 0 {
+			return nil // without a descriptor early, and the caller comes again
 		}
 	}
 }
@@ -227,35 +244,39 @@ func (ch *channel) takeWake() (woken, closed bool) {
 
 // enter begins a WaitThread. If the only QP of the channel is armed it says
 // in its word that it sleeps in a futex, and returns the QP and the word. A
-// word without a QP says that there is an event already.
-func (ch *channel) enter() (*inbound, uint32, error) {
+// word without a QP says that there is an event already; with neither, stop ends
+// the poll(2).
+func (ch *channel) enter() (in *inbound, word uint32, stop int, err error) {
 	const event = 1
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
-		return nil, 0, verbs.ErrClosed
+		return nil, 0, -1, verbs.ErrClosed
 	}
 	if ch.woken {
 		ch.woken = false
-		return nil, event, nil
+		return nil, event, -1, nil
 	}
 	if in := ch.single.Load(); in != nil && ch.waiters == 0 {
 		if in.hasEventThread() {
-			return nil, event, nil
+			return nil, event, -1, nil
 		}
 		w := in.seg.hdr.arm.Load()
 		if w&armArmed != 0 && in.seg.hdr.arm.CompareAndSwap(w, w|armFutex) {
 			ch.waiters++
 			ch.sleeper = in
-			return in, w | armFutex, nil
+			return in, w | armFutex, -1, nil
 		}
 		if in.hasEventThread() {
-			return nil, event, nil
+			return nil, event, -1, nil
 		}
 	}
 	ch.waiters++
 	ch.polling++
-	return nil, 0, nil
+	if ch.stop < 0 {
+		ch.stop = newStop()
+	}
+	return nil, 0, ch.stop, nil
 }
 
 func (ch *channel) leave(in *inbound) {
@@ -276,7 +297,7 @@ func (ch *channel) wakeSleeper() {
 		futexWake(in.armWord())
 	}
 	if ch.polling > 0 {
-		sendWake(ch.far)
+		setStop(ch.stop)
 	}
 }
 
@@ -349,6 +370,19 @@ func (ch *channel) passOn(near *os.File) {
 	}
 }
 
+// peerHas closes our descriptor of what wakeSocket gave: the peer of in has its own.
+func (ch *channel) peerHas(in *inbound) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.of == in {
+		closeFDs(ch.far)
+		ch.far = -1
+	} else if extra := ch.others[in]; extra != nil {
+		closeFDs(extra.far)
+		extra.far = -1
+	}
+}
+
 // closeExtra closes the wake-up sockets of a QP beyond the first. mu is held.
 func (ch *channel) closeExtra(in *inbound) {
 	if extra := ch.others[in]; extra != nil {
@@ -411,5 +445,10 @@ func (ch *channel) Close() error {
 	ch.dev.mu.Lock()
 	delete(ch.dev.channels, ch)
 	ch.dev.mu.Unlock()
-	return ch.file.Close() // ends Wait, and waits for a call of poll(2)
+	err := ch.file.Close() // ends Wait, and waits for a call of poll(2)
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	closeFDs(ch.stop)
+	ch.stop = -1
+	return err
 }

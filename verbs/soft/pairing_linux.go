@@ -33,7 +33,7 @@ type pairing struct {
 	finished chan struct{}  // closed when over
 
 	worker sync.WaitGroup // goroutines of this pairing, until they serve the link
-	said   *segment       // what sayHello sent; of the goroutine that pairs
+	said   *inbound       // whose segment sayHello sent; of the goroutine that pairs
 }
 
 // connector is who connects a QP with its peer.
@@ -216,6 +216,9 @@ func (q *qp) joinSegment(other *qp, l link) {
 		seg.release()
 		closeFDs(wakeFD)
 		return
+	}
+	if ch := other.recvCQ.ch; ch != nil {
+		ch.peerHas(in)
 	}
 	p.stop()
 }
@@ -434,7 +437,10 @@ func (p *pairing) accept(h *heldHello) *socketLink {
 
 // serve lets the QP work over l, and reads l until its end.
 func (p *pairing) serve(l *socketLink) {
-	p.said.closeFD() // the peer has its own
+	p.said.seg.closeFD() // the peer has its own
+	if ch := p.q.recvCQ.ch; ch != nil {
+		ch.peerHas(p.said) // as above
+	}
 	p.q.tellIfFailed(l)
 	p.q.onNews()
 	l.serve()
@@ -466,7 +472,7 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 		}
 		defer unix.Close(wakeFD)
 	}
-	p.said = q.in.seg
+	p.said = q.in
 	h.geo = q.in.seg.geo
 	fd := int(q.in.seg.fd.Load())
 	if fd < 0 {

@@ -248,10 +248,33 @@ func futexWake(addr *uint32) {
 	syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), futexWakeOp, 1<<30, 0, 0, 0)
 }
 
-// pollReadable blocks the thread until fd is readable, or for at most timeout
+// pollReadable blocks the thread until one of pfds is ready, or for at most timeout
 // if that is not nil.
-func pollReadable(pfd *unix.PollFd, timeout *unix.Timespec) {
-	syscall.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(pfd)), 1, uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+func pollReadable(pfds []unix.PollFd, timeout *unix.Timespec) {
+	syscall.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(pfds))), uintptr(len(pfds)), uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+}
+
+// newStop makes an eventfd that ends pollReadable, -1 if there is no descriptor for it.
+func newStop() int {
+	if refused("eventfd") != nil {
+		return -1
+	}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+func setStop(fd int) {
+	one := uint64(1)
+	syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
+}
+
+// takeStop has the next pollReadable wait again.
+func takeStop(fd int) {
+	var count uint64
+	syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&count)), unsafe.Sizeof(count))
 }
 
 func closeFDs(fds ...int) {

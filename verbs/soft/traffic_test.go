@@ -148,5 +148,5 @@ func TestDescriptorsAreClosedOnExec(t *testing.T) {
 		require.NotZero(t, flags&syscall.FD_CLOEXEC, "descriptor %d", fd)
 		checked++
 	}
-	require.GreaterOrEqual(t, checked, 10)
+	require.GreaterOrEqual(t, checked, 8) // of each side: device, pair, a wake-up socket of either
 }

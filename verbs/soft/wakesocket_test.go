@@ -1,0 +1,102 @@
+//go:build linux
+
+package soft
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// threadTime returns how long the calling thread has had a processor.
+func threadTime(t testing.TB) time.Duration {
+	t.Helper()
+	var used unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_THREAD, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// A peer that hangs up its end of our wake-up socket, and stays otherwise, neither ends
+// our waits nor makes a thread of ours go round.
+func TestAPeerThatHangsUpTheWakeSocketIsWaitedForAllTheSame(t *testing.T) {
+	for name, hangUp := range map[string]func(fd int){
+		"closed":        func(int) {}, // pair does that
+		"shut down":     func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) },
+		"sends no more": func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_WR) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStranger(t)
+			conn := s.dial()
+			s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
+			_, fds, err := s.nextPacket(conn)
+			require.NoError(t, err)
+			require.Len(t, fds, 2)
+			require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
+			hangUp(fds[1])
+			if name == "closed" {
+				closeFDs(fds[1])
+				fds = fds[:1]
+			}
+			defer closeFDs(fds...)
+			ch := s.v.recv.ch
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			waits := map[string]func(time.Time) error{"goroutine": ch.Wait, "thread": ch.WaitThread}
+			for kind, wait := range waits {
+				before := threadTime(t)
+				const patience = 100 * time.Millisecond
+				require.ErrorIs(t, wait(time.Now().Add(patience)), os.ErrDeadlineExceeded, kind)
+				require.Less(t, threadTime(t)-before, patience/2, kind)
+			}
+			ch.Wake()
+			for kind, wait := range waits {
+				require.NoError(t, wait(time.Now().Add(10*time.Second)), kind)
+			}
+		})
+	}
+}
+
+// Wake and Close end a thread's wait in poll(2), which is how it waits while no CQ is armed.
+func TestAPollOfTheWakeSocketEnds(t *testing.T) {
+	s := newStranger(t)
+	s.pair()
+	ch := s.v.recv.ch
+	for _, end := range []func(){ch.Wake, func() { ch.Close() }} {
+		ended := make(chan error, 1)
+		go func() { ended <- ch.WaitThread(time.Time{}) }()
+		require.Eventually(t, func() bool {
+			ch.mu.Lock()
+			defer ch.mu.Unlock()
+			return ch.polling > 0
+		}, 10*time.Second, time.Millisecond)
+		end()
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the thread still waits")
+		}
+	}
+	require.ErrorIs(t, ch.WaitThread(time.Time{}), verbs.ErrClosed)
+}
+
+// A thread that waits where there is no descriptor for what would end that returns soon
+// for no reason.
+func TestAPollThatNothingCouldEndIsShort(t *testing.T) {
+	s := newStranger(t)
+	s.pair()
+	refuseIf(t, func(call string) error {
+		if call == "eventfd" {
+			return unix.EMFILE
+		}
+		return nil
+	})
+	ch := s.v.recv.ch
+	require.NoError(t, ch.WaitThread(time.Time{}))
+	require.NoError(t, ch.Close())
+	require.ErrorIs(t, ch.WaitThread(time.Time{}), verbs.ErrClosed)
+}
