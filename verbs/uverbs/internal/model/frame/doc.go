@@ -11,11 +11,11 @@
 // by itself and both sides see what the other stores there. The program's memory
 // is reached by process_vm_readv and process_vm_writev.
 //
-// The commands of uverbs (write, its extended form, and the ioctl that carries
-// write commands) are taken apart here, into a [Request]; what they mean is the
-// device's matter. A device is a [Node] with an Open function.
+// This package parses the commands of uverbs (write, its extended form, and the ioctl
+// that carries write commands) into a [Request], and the device carries them out. A
+// device is a [Node] with an Open function.
 //
-// What a program can do to get around this: give the descriptor a number that is
-// not in the range that the filter knows (dup), or use a system call that is not
-// listed (writev, io_uring). It then gets the kernel's answer for a memfd.
+// The filter does not see a descriptor whose number is outside of its range (dup), or
+// a system call that is not listed (writev, io_uring). The program then gets the
+// kernel's answer for a memfd.
 package frame

@@ -1,5 +1,5 @@
 // Package mlx5 is a model of the mlx5 device, a ConnectX, as the kernel's mlx5_ib and
-// the silicon together look to a driver in user space: control commands by
+// the hardware together look to a driver in user space: control commands by
 // uverbs, queues in the program's memory, doorbells in pages that the program
 // maps, completions written to its memory.
 //
