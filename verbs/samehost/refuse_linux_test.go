@@ -22,16 +22,16 @@ const (
 
 // lingering returns a TCP socket whose last close waits, unless a signal comes, and
 // the peer that does not read, closed when the test ends.
-func lingering(t *testing.T) int {
+func lingering(t *testing.T) (fd int, peer net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	port := ln.Addr().(*net.TCPAddr).Port
 	require.NoError(t, unix.Connect(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}))
-	peer, err := ln.Accept()
+	peer, err = ln.Accept()
 	require.NoError(t, err)
 	t.Cleanup(func() { peer.Close() })
 	require.NoError(t, unix.SetNonblock(fd, true))
@@ -42,7 +42,7 @@ func lingering(t *testing.T) int {
 		}
 	}
 	require.NoError(t, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: linger}))
-	return fd
+	return fd, peer
 }
 
 // attack connects to a name and sends packets, of which the last has a lingering
@@ -53,7 +53,7 @@ func attack(t *testing.T, typ int, name string, packets ...string) (c net.Conn, 
 	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Net: network, Name: name})
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	fd := lingering(t)
+	fd, peer := lingering(t)
 	for i, p := range packets {
 		var rights []byte
 		if i == len(packets)-1 {
@@ -66,7 +66,17 @@ func attack(t *testing.T, typ int, name string, packets ...string) (c net.Conn, 
 	if err != nil { // it must not linger here
 		require.NoError(t, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{}))
 	}
-	unix.Close(fd)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		unix.Close(fd) // ended by the end of peer, if it lingers
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Second): // the victim was faster, and this is the last reference
+		peer.Close()
+		<-closed
+	}
 	return conn, err == nil
 }
 
@@ -217,7 +227,7 @@ func TestAReadThatCloseEndsDoesNotWait(t *testing.T) {
 	c, err := l.Accept()
 	require.NoError(t, err)
 	c.TakeDescriptors()
-	fd := lingering(t)
+	fd, _ := lingering(t)
 	raw, err := peer.SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(to uintptr) {
@@ -246,7 +256,7 @@ func TestDescriptorsThatNobodyWantsAreClosedElsewhere(t *testing.T) {
 	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
 	require.NoError(t, err)
 	defer l.Close()
-	fd := lingering(t)
+	fd, _ := lingering(t)
 	peer, err := Dial(unix.SOCK_SEQPACKET, nil, l.Name())
 	require.NoError(t, err)
 	defer peer.Close()
