@@ -120,11 +120,11 @@ type ListenerStats struct {
 // LoopStats are the statistics of one event loop of package rgnet since it was
 // started.
 type LoopStats struct {
-	Number     uint64 `json:"loop"`       // 1 is the first of the process
-	Sessions   int    `json:"sessions"`   // that it serves now
-	Iterations uint64 `json:"iterations"` // times that gnet let it work
-	Sleeps     uint64 `json:"sleeps"`     // times that it had nothing to do, and left the waiting to gnet
-	Dozes      uint64 `json:"dozes"`      // times that it slept on its thread instead
+	Number      uint64 `json:"loop"`        // 1 is the first of the process
+	Sessions    int    `json:"sessions"`    // that it serves now
+	Iterations  uint64 `json:"iterations"`  // times that gnet let it work
+	Sleeps      uint64 `json:"sleeps"`      // times that it had nothing to do, and left the waiting to gnet
+	ThreadWaits uint64 `json:"threadWaits"` // times that it slept on its thread instead
 }
 
 // DeviceStats are what the sessions of a transport over one device came to

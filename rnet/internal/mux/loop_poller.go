@@ -80,18 +80,18 @@ func Pollers() []*Poller {
 
 // PollerStats are the statistics of a poller since it was made.
 type PollerStats struct {
-	Number     uint64 // 1 is the first of the process
-	Sessions   int    // that it serves now
-	Iterations uint64 // counted by Iteration
-	Sleeps     uint64 // times that nothing was to be polled
-	Dozes      uint64
+	Number      uint64 // 1 is the first of the process
+	Sessions    int    // that it serves now
+	Iterations  uint64 // counted by Iteration
+	Sleeps      uint64 // times that nothing was to be polled
+	ThreadWaits uint64
 }
 
 // Stats returns them.
 func (p *Poller) Stats() PollerStats {
 	return PollerStats{
 		Number: p.number, Sessions: p.Sessions(),
-		Iterations: p.iterations.Load(), Sleeps: p.sleeps.Load(), Dozes: p.threadSleeps.Load(),
+		Iterations: p.iterations.Load(), Sleeps: p.sleeps.Load(), ThreadWaits: p.threadSleeps.Load(),
 	}
 }
 

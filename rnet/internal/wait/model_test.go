@@ -102,11 +102,11 @@ const (
 	wChoose
 	wArmChan
 	wPollChan
-	wDozeChan
+	wAsleepChan
 	wSleepChan
 	wArmThread
 	wPollThread
-	wDozeThread
+	wAsleepThread
 	wSleepThread
 	wRegister
 	wLeaveBlock
@@ -325,7 +325,7 @@ func (w *world) waiterSteps(i int, add func(string, func(w *world))) {
 				m.pc++
 			}
 		})
-	case wDozeChan, wDozeThread:
+	case wAsleepChan, wAsleepThread:
 		do("declares itself asleep", func(w *world, m *modelWaiter) {
 			if w.failed || ready(m) {
 				m.pc = wLeave
