@@ -174,13 +174,21 @@ func discard(mem []byte) error {
 	return os.NewSyscallError("madvise MADV_REMOVE", err)
 }
 
-// newWakeSocket makes a pair of wake-up sockets.
+// soPassRights is SO_PASSRIGHTS (Linux 6.16): with 0, who sends descriptors gets EPERM.
+const soPassRights = 83
+
+// newWakeSocket makes a pair of wake-up sockets. No descriptors come to the near one,
+// where the kernel can refuse them: they would be closed by the thread that reads.
 func newWakeSocket() (near, far int, err error) {
 	if err := refused("socketpair"); err != nil {
 		return -1, -1, os.NewSyscallError("socketpair", err)
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	return ends[0], ends[1], os.NewSyscallError("socketpair", err)
+	if err != nil {
+		return -1, -1, os.NewSyscallError("socketpair", err)
+	}
+	_ = unix.SetsockoptInt(ends[0], unix.SOL_SOCKET, soPassRights, 0) // older kernels have no such option
+	return ends[0], ends[1], nil
 }
 
 func dupFD(fd int) (int, error) {

@@ -100,3 +100,17 @@ func TestAPollThatNothingCouldEndIsShort(t *testing.T) {
 	require.NoError(t, ch.Close())
 	require.ErrorIs(t, ch.WaitThread(time.Time{}), verbs.ErrClosed)
 }
+
+// The last close of a descriptor that comes to a wake-up socket would be done where the
+// socket is read, and take as long as the peer wants.
+func TestNoDescriptorsComeToAWakeSocket(t *testing.T) {
+	near, far, err := newWakeSocket()
+	require.NoError(t, err)
+	defer closeFDs(near, far)
+	if _, err := unix.GetsockoptInt(near, unix.SOL_SOCKET, soPassRights); err != nil {
+		t.Skip("kernels before 6.16 cannot refuse descriptors: ", err)
+	}
+	require.ErrorIs(t, unix.Sendmsg(far, []byte{0}, unix.UnixRights(far), nil, unix.MSG_DONTWAIT), unix.EPERM)
+	sendWake(far)
+	require.True(t, drainWakes(near))
+}
