@@ -83,7 +83,8 @@ type Dialer struct {
 	// it connects to it over TCP, 200 ms if 0, and not at all if negative. Where there is something to wait
 	// for, because the listener is at work on the session or many are being set
 	// up, it waits up to ten times as long, not counting the time in which the
-	// listener's process runs, and ten seconds at most.
+	// listener's process runs, and ten seconds at most. Half of the time that the dial
+	// itself has is left for TCP.
 	HeadStart time.Duration
 	// Limits are the sizes of new sessions.
 	Limits Limits

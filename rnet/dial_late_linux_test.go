@@ -89,6 +89,21 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 	require.IsType(t, (*Conn)(nil), again)
 }
 
+// However long the head start is, a dial that would be in time over TCP is in time.
+func TestDialLeavesTimeForTCP(t *testing.T) {
+	leak.Check(t)
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer tcp.Close()
+	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := (&Dialer{HeadStart: hang.Time, Timeout: 2 * time.Second}).Dial("tcp", tcp.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*net.TCPConn)(nil), c)
+}
+
 // A listener that does not answer in time may do so in the next moment: dials take
 // TCP for as long as it has not, and no longer, and do not ask it again.
 func TestTimeoutOfAListenerOnThisHostIsNotRemembered(t *testing.T) {

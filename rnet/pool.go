@@ -236,10 +236,15 @@ func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
 		return pl.err
 	default:
 	}
-	var over <-chan time.Time
+	var over, half <-chan time.Time
 	if hs != nil {
 		hs.Spend(time.Since(pl.begun))
 		over = hs.Over()
+		if end, ok := ctx.Deadline(); ok { // the other half is for TCP
+			timer := time.NewTimer(time.Until(end) / 2)
+			defer timer.Stop()
+			half = timer.C
+		}
 	}
 	for ran := uint64(0); ; {
 		select {
@@ -247,6 +252,9 @@ func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
 			return pl.err
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-half:
+			hs.GoOn(false)
+			return pl.late(hs)
 		case <-over:
 		}
 		select {
