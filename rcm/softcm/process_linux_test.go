@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
@@ -14,6 +15,7 @@ import (
 
 func init() {
 	cmtest.Roles["squat"], cmtest.Roles["hoard"], cmtest.Roles["knock"] = squat, hoard, knock
+	cmtest.Roles["toil"] = toil
 }
 
 // onSoft is the fabric of the tests.
@@ -32,6 +34,16 @@ func squat(args []string) error {
 	}
 	cmtest.UntilStdinEnds()
 	return l.Close()
+}
+
+// toil is a squatter that is busy all the time.
+func toil(args []string) error {
+	go func() {
+		for {
+			runtime.Gosched()
+		}
+	}()
+	return squat(args)
 }
 
 // hoard has the name of an address, and a queue that is full.

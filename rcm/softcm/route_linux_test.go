@@ -2,7 +2,6 @@ package softcm
 
 import (
 	"net"
-	"os"
 	"testing"
 	"time"
 
@@ -95,8 +94,12 @@ func TestAPeerOnThisHostMayBeLate(t *testing.T) {
 
 // A dial goes on waiting while the listener's process runs.
 func TestRouteTellsForHowLongTheListenersProcessHasRun(t *testing.T) {
-	own := statOf(os.Getpid())
-	require.NotZero(t, own.state)
-	hang.Eventually(t, "a tick of ours", func() bool { return statOf(os.Getpid()).ticks > own.ticks })
+	port := cmtest.FreePort(t)
+	c := cmtest.StartChild(t, 0, "toil", DefaultDevice, cmtest.At("127.0.0.1", port).String())
+	r, dialed := connectTo(t, DefaultDevice, port)
+	before := r.Ran()
+	hang.Eventually(t, "a tick of the listener's process", func() bool { return r.Ran() > before })
+	require.NoError(t, c.Kill())
+	require.Error(t, cmtest.Await(t, dialed))
 	require.Zero(t, statOf(0))
 }
