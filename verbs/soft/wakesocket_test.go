@@ -107,7 +107,7 @@ func TestNoDescriptorsComeToAWakeSocket(t *testing.T) {
 	near, far, err := newWakeSocket()
 	require.NoError(t, err)
 	defer closeFDs(near, far)
-	if _, err := unix.GetsockoptInt(near, unix.SOL_SOCKET, soPassRights); err != nil {
+	if err := unix.SetsockoptInt(far, unix.SOL_SOCKET, soPassRights, 0); err != nil {
 		t.Skip("kernels before 6.16 cannot refuse descriptors: ", err)
 	}
 	require.ErrorIs(t, unix.Sendmsg(far, []byte{0}, unix.UnixRights(far), nil, unix.MSG_DONTWAIT), unix.EPERM)
