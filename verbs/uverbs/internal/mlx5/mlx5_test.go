@@ -399,6 +399,19 @@ func TestACompletionFreesTheRequestsBeforeIt(t *testing.T) {
 	require.Equal(t, 6, n)
 }
 
+// When a QP fails all its requests complete, and its CQ may have room for as many as it was made for.
+func TestAQueueTakesNoMoreRequestsThanItWasMadeForHoweverSmall(t *testing.T) {
+	ctx, _ := newContext(t)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 8, MaxInline: 200}, SendCQ: newCQ(t, ctx, 8)})
+	wrs := make([]verbs.SendWR, 9)
+	for i := range wrs {
+		wrs[i].Opcode = verbs.OpSend
+	}
+	n, _, err := q.PostSend(wrs)
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+	require.Equal(t, 8, n)
+}
+
 func TestAMarkedRequestFreesTheQueueAndIsNotSeen(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 8)

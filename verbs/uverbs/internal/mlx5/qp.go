@@ -119,15 +119,14 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 		if size, err = q.wqeSize(&wrs[n]); err != nil {
 			break
 		}
-		blocks := uint32(size+blockSize-1) / blockSize
-		if blocks > room {
+		if n >= room {
 			err = verbs.ErrQueueFull
 			break
 		}
+		blocks := uint32(size+blockSize-1) / blockSize
 		q.write(at, size, &wrs[n], s.mark(at+blocks, &wrs[n]))
 		s.last = at
 		at += blocks
-		room -= blocks
 	}
 	if n > 0 {
 		s.posted.Store(at)
@@ -252,9 +251,10 @@ func (q *qp) write(at uint32, size int, wr *verbs.SendWR, marked bool) {
 		copy(s.mem, b[n:size])
 	}
 	s.requests[at&s.mask] = request{
-		id: wr.ID, end: at + uint32(size+blockSize-1)/blockSize,
+		id: wr.ID, end: at + uint32(size+blockSize-1)/blockSize, before: s.count,
 		marked: marked, gives: s.signalAll || wr.Flags&verbs.SendSignaled != 0,
 	}
+	s.count++
 }
 
 // encode writes the segments of a WQE. All of b is written.

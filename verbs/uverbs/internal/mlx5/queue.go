@@ -21,13 +21,13 @@ type sendQueue struct {
 	requests  []request // by their first block
 	// A request that gives no completion is known to be done when one behind
 	// it completes. Where there was none for half of the queue, one is marked:
-	// its completion takes a reserved entry of the CQ, and nobody sees it. Half of
-	// the queue has room for the largest request, see CreateQP. So one that does
-	// not fit waits for a completion that comes.
+	// its completion takes a reserved entry of the CQ, and nobody sees it. So a
+	// request for which there is no room waits for a completion that comes.
 	marks    bool          // there is a reserved entry for this QP
 	marking  bool          // the request before block marked may not have completed
 	marked   uint32        // the block after the last marked request
-	signaled uint32        // the block after the last request that completes
+	silent   int           // requests since the last one that completes
+	count    uint32        // free running: requests posted
 	posted   atomic.Uint32 // free running, blocks: written by who posts, after requests
 	done     atomic.Uint32 // the same: written by who polls, after it has read requests
 	last     uint32        // first block of the request posted last
@@ -38,6 +38,7 @@ type sendQueue struct {
 type request struct {
 	id     uint64
 	end    uint32 // the block after it
+	before uint32 // requests posted before it
 	marked bool
 	gives  bool // a completion, without an error too
 }
@@ -50,28 +51,33 @@ func newSendQueue(mem []byte, most, perWR int) sendQueue {
 func (s *sendQueue) reset() {
 	s.posted.Store(0)
 	s.done.Store(0)
-	s.marking, s.signaled = false, 0
+	s.marking, s.silent = false, 0
 }
 
-// room is how many blocks are free.
-func (s *sendQueue) room() uint32 {
-	done := s.done.Load()
+// room is how many requests may be posted. The blocks are enough for as many of the largest size; more than that of
+// smaller ones would overrun a CQ that was sized by the QP, for all complete when the QP fails.
+func (s *sendQueue) room() int {
+	posted, done := s.posted.Load(), s.done.Load()
 	if int32(done-s.marked) >= 0 {
 		s.marking = false
 	}
-	return s.mask + 1 - (s.posted.Load() - done)
+	if posted == done {
+		return s.most
+	}
+	return s.most - int(s.count-s.requests[done&s.mask].before)
 }
 
 // mark says whether the request that ends before block end is to be marked.
 func (s *sendQueue) mark(end uint32, wr *verbs.SendWR) bool {
+	s.silent++
 	switch {
 	case s.signalAll || wr.Flags&verbs.SendSignaled != 0:
-		s.signaled = end
+		s.silent = 0
 		return false
-	case !s.marks || s.marking || end-s.signaled < (s.mask+1)/2:
+	case !s.marks || s.marking || 2*s.silent < s.most:
 		return false
 	}
-	s.marking, s.marked, s.signaled = true, end, end
+	s.marking, s.marked, s.silent = true, end, 0
 	return true
 }
 
