@@ -23,15 +23,15 @@ type sendQueue struct {
 	// it completes. Where there was none for half of the queue, one is marked:
 	// its completion takes a reserved entry of the CQ, and nobody sees it. So a
 	// request for which there is no room waits for a completion that comes.
-	marks    bool          // there is a reserved entry for this QP
-	marking  bool          // the request before block marked may not have completed
-	marked   uint32        // the block after the last marked request
-	silent   int           // requests since the last one that completes
-	count    uint32        // free running: requests posted
-	posted   atomic.Uint32 // free running, blocks: written by who posts, after requests
-	done     atomic.Uint32 // the same: written by who polls, after it has read requests
-	last     uint32        // first block of the request posted last
-	scratch  [maxSGE*segmentSize + maxInline + 2*blockSize]byte
+	marks   bool          // there is a reserved entry for this QP
+	marking bool          // the request before block marked may not have completed
+	marked  uint32        // the block after the last marked request
+	silent  int           // requests since the last one that completes
+	count   uint32        // free running: requests posted
+	posted  atomic.Uint32 // free running, blocks: written by who posts, after requests
+	done    atomic.Uint32 // the same: written by who polls, after it has read requests
+	last    uint32        // first block of the request posted last
+	scratch [maxSGE*segmentSize + maxInline + 2*blockSize]byte
 }
 
 // request is what a completion does not say.
