@@ -19,7 +19,7 @@ import (
 var testKey = []byte("a key that both can read")
 
 // keyedAt listens in a new directory, and knows nobody but by the key.
-func keyedAt(t *testing.T) (*listener, *samehost.Directory) {
+func keyedAt(t testing.TB) (*listener, *samehost.Directory) {
 	dir := samehost.DirectoryOfUnknown(t.TempDir())
 	if err := dir.Err(); errors.Is(err, unix.ENOSYS) {
 		t.Skip("needs openat2 (Linux 5.6):", err)
@@ -32,7 +32,7 @@ func keyedAt(t *testing.T) (*listener, *samehost.Directory) {
 	return ln.(*listener), dir
 }
 
-func dialIn(t *testing.T, dir *samehost.Directory, names ...string) *socket {
+func dialIn(t testing.TB, dir *samehost.Directory, names ...string) *socket {
 	t.Helper()
 	for _, place := range dir.Places() {
 		if c, err := dir.DialIn(unix.SOCK_SEQPACKET, everybody, place, names...); err == nil {
@@ -141,7 +141,7 @@ func TestThoseWhoOweTheProofTakeNoPlaceOfOthers(t *testing.T) {
 }
 
 // standIn listens under a name in the directory, and has each dialer served by answer.
-func standIn(t *testing.T, dir *samehost.Directory, name string, answer func(s *socket)) {
+func standIn(t testing.TB, dir *samehost.Directory, name string, answer func(s *socket)) {
 	ln, err := dir.Listen(samehost.ListenConfig{Type: unix.SOCK_SEQPACKET, Backlog: 8, Admit: everybody, Others: true})
 	require.NoError(t, err)
 	_, err = ln.SetNames([]string{name})
