@@ -153,6 +153,29 @@ func (cq *CQ) Resize(cqe int) error {
 	return nil
 }
 
+// Moderate holds back the event of an armed CQ until count completions wait for it, or until
+// the period, in whole microseconds, is over since the first of them came: fewer
+// wake-ups, for completions that are polled later. Device and
+// process may give an event before that. With a count or a period of 0 nothing is held
+// back any more, as when the CQ was made. The
+// limits are DeviceAttr.MaxModerationCount and MaxModerationPeriod. The error wraps ErrInvalid beyond them,
+// and ErrUnsupported on a device without CapModerateCQ.
+func (cq *CQ) Moderate(count int, period time.Duration) error {
+	const op = "moderate CQ"
+	attr := &cq.ctx.attr
+	d, ok := cq.drv.(ModerationDriver)
+	if !ok || !attr.Caps.Has(CapModerateCQ) {
+		return cq.ctx.wrap(op, ErrUnsupported)
+	}
+	if count < 0 || count > attr.MaxModerationCount {
+		return cq.ctx.wrap(op, fmt.Errorf("%w: %d completions an event, the device allows 0 to %d", ErrInvalid, count, attr.MaxModerationCount))
+	}
+	if period < 0 || period > attr.MaxModerationPeriod || period%time.Microsecond != 0 {
+		return cq.ctx.wrap(op, fmt.Errorf("%w: a period of %v, the device allows whole microseconds up to %v", ErrInvalid, period, attr.MaxModerationPeriod))
+	}
+	return cq.ctx.wrap(op, d.Moderate(count, period))
+}
+
 // Close destroys the CQ. The error wraps ErrBusy while QPs use it.
 func (cq *CQ) Close() error {
 	err := cq.drv.Destroy()

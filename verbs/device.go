@@ -3,6 +3,7 @@ package verbs
 import (
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // GID is a 128-bit global identifier of a port. On RoCE v2 an IPv4 address
@@ -121,6 +122,7 @@ const (
 	CapReregister                       // MR.Reregister
 	CapDMABuf                           // PD.RegisterDMABuf
 	CapMulticast                        // QP.AttachMulticast
+	CapModerateCQ                       // CQ.Moderate
 	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: a bounce buffer would be a second copy
 )
 
@@ -168,7 +170,10 @@ type DeviceAttr struct {
 	PhysPorts         int
 	AckDelay          uint8 // code as verbs.AckTimeout of the device's own delay before an ACK
 	ODP               ODPCaps
-	CompVectors       int // completion vectors (num_comp_vectors of struct ib_uverbs_get_context_resp); 0 counts as 1
+	// Limits of CQ.Moderate, 0 without CapModerateCQ.
+	MaxModerationCount  int
+	MaxModerationPeriod time.Duration
+	CompVectors         int // completion vectors (num_comp_vectors of struct ib_uverbs_get_context_resp); 0 counts as 1
 }
 
 // ODPCaps says for which operations memory need not be pinned (struct

@@ -97,6 +97,11 @@ type (
 		AttachMulticast(gid GID, lid uint16) error
 		DetachMulticast(gid GID, lid uint16) error
 	}
+	// ModerationDriver is a CQDriver of a device with CapModerateCQ. The period is in whole
+	// microseconds. Without a count, or without a period, nothing is held back.
+	ModerationDriver interface {
+		Moderate(count int, period time.Duration) error
+	}
 	// RNRDriver is a ContextDriver of a device that may count how often a
 	// request of this side found no receive at its peer. It is asked rarely.
 	RNRDriver interface {

@@ -42,6 +42,9 @@ type channel struct {
 	timeout  unix.Timespec
 	hungUp   bool // nothing comes to the wake-up socket any more
 
+	moderated   atomic.Bool // a CQ is or was, so that events may have to be held back
+	interrupted atomic.Bool // Wake was called, and no holdBack has seen it
+
 	signaled atomic.Bool             // signal was called, and no Wait has seen it
 	single   atomic.Pointer[inbound] // the only QP, nil if there are none or several
 
@@ -114,6 +117,14 @@ func (ch *channel) hasEvent(fd uintptr) bool {
 
 // Wait parks the goroutine on the netpoller.
 func (ch *channel) Wait(deadline time.Time) error {
+	err := ch.park(deadline)
+	if err == nil && ch.moderated.Load() {
+		return ch.holdBack(deadline, (*channel).park)
+	}
+	return err
+}
+
+func (ch *channel) park(deadline time.Time) error {
 	for {
 		if deadline != ch.deadline {
 			if err := ch.file.SetReadDeadline(deadline); err != nil {
@@ -151,6 +162,14 @@ var past = time.Unix(1, 0)
 
 // WaitThread blocks the thread.
 func (ch *channel) WaitThread(deadline time.Time) error {
+	err := ch.block(deadline)
+	if err == nil && ch.moderated.Load() {
+		return ch.holdBack(deadline, (*channel).block)
+	}
+	return err
+}
+
+func (ch *channel) block(deadline time.Time) error {
 	in, word, stop, err := ch.enter()
 	if err != nil || in == nil && word != 0 {
 		return err
@@ -333,7 +352,10 @@ func (ch *channel) signal() {
 	}
 }
 
-func (ch *channel) Wake() { ch.signal() }
+func (ch *channel) Wake() {
+	ch.interrupted.Store(true)
+	ch.signal()
+}
 
 // wakeSocket returns a new descriptor of the socket by which the peer of in wakes us.
 func (ch *channel) wakeSocket(in *inbound) (int, error) {

@@ -30,7 +30,8 @@ type cq struct {
 	armed atomic.Uint32 // armArmed and armSolicited, for local completions
 	asked atomic.Bool   // Arm since the last Disarm
 
-	local localQueue
+	local      localQueue
+	moderation moderation
 
 	pollMu sync.Mutex
 	next   int        // guarded by pollMu: which inbound goes first

@@ -60,7 +60,9 @@ func attrOf(name string) verbs.DeviceAttr {
 		FirmwareVersion: "1",
 		Caps: verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapRead | verbs.CapAtomics |
 			verbs.CapSRQ | verbs.CapThreadWait | verbs.CapResizeCQ | verbs.CapInlineIsTransfer |
-			verbs.CapMemWindow | verbs.CapReregister | verbs.CapAtomicWrite | verbs.CapFlush | verbs.CapUC | verbs.CapUD | verbs.CapMulticast,
+			verbs.CapMemWindow | verbs.CapReregister | verbs.CapAtomicWrite | verbs.CapFlush | verbs.CapUC | verbs.CapUD | verbs.CapMulticast |
+			verbs.CapModerateCQ,
+		MaxModerationCount: maxModerationCount, MaxModerationPeriod: maxModerationPeriod,
 		MaxMRSize: maxMRSize, MaxMR: maxMR, MaxPD: maxPD,
 		MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline,
 		MaxQPInitRdAtomic: maxRdAtomic, MaxQPRdAtomic: maxRdAtomic,

@@ -130,7 +130,7 @@ func (f *faultState) withheld(c *cq, take bool) time.Duration {
 	if f.CompletionBatch > 0 && delay == 0 {
 		delay = time.Millisecond
 	}
-	waiting := c.waiting()
+	waiting := c.waiting(c.local.capacity())
 	if delay == 0 || waiting == 0 {
 		return 0
 	}
@@ -149,32 +149,6 @@ func (f *faultState) withheld(c *cq, take bool) time.Duration {
 		delete(f.since, c)
 	}
 	return 0
-}
-
-// waiting counts the completions that could be polled.
-func (c *cq) waiting() int {
-	n := int(c.local.waiting.Load())
-	for _, in := range *c.all.Load() {
-		n += in.arrived(c.local.capacity() - n)
-		if in.attention.Load() {
-			n++
-		}
-	}
-	return n
-}
-
-// arrived counts the descriptors that are published, up to most.
-func (in *inbound) arrived(most int) (n int) {
-	ring := in.seg.ring
-	for pos, i := in.pos, in.index; n < most && i < uint32(len(ring)) && ring[i].seq.Load() == uint32(pos)+1; pos++ {
-		n++
-		next := i + 1
-		if ring[i].flags&flagElsewhere != 0 {
-			next = ring[i].next
-		}
-		i = next
-	}
-	return n
 }
 
 // armed notifies c when what is withheld from it may be polled: it arrived

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
@@ -262,6 +263,17 @@ func (c *cq) Resize(cqe int) (int, error) {
 		c.size = spare.Capacity()
 	}
 	return c.size, nil
+}
+
+func (c *cq) Moderate(count int, period time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queue == nil {
+		return verbs.ErrClosed
+	}
+	return c.dev.command(abi.CmdExModifyCQ, abi.BytesOf(&abi.ModifyCQIn{
+		Handle: c.handle, AttrMask: abi.CQModerate, Count: uint16(count), Period: uint16(period / time.Microsecond),
+	}), nil)
 }
 
 // Find is for completions that name a place in the queue of their QP. The

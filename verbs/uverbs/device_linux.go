@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -243,6 +244,9 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 	if attr.MaxMW > 0 && attr.KernelCaps&(abi.KernelCapMemWindow|abi.KernelCapWindow2A|abi.KernelCapWindow2B) != 0 {
 		caps |= verbs.CapMemWindow
 	}
+	if attr.MaxModerationCount > 0 && attr.MaxModerationPeriod > 0 {
+		caps |= verbs.CapModerateCQ
+	}
 	if attr.ODP.General&1 != 0 {
 		caps |= verbs.CapOnDemandPaging
 	}
@@ -272,31 +276,33 @@ func has(err error) bool {
 func deviceAttr(ex *abi.ExQueryDeviceOut) verbs.DeviceAttr {
 	q := &ex.Base
 	return verbs.DeviceAttr{
-		FirmwareVersion:   fmt.Sprintf("%d.%d.%d", q.FwVer>>32, q.FwVer>>16&0xffff, q.FwVer&0xffff),
-		VendorID:          q.VendorID,
-		VendorPartID:      q.VendorPartID,
-		HardwareVersion:   q.HwVer,
-		SystemImageGUID:   binary.BigEndian.Uint64(q.SysImageGUID[:]),
-		KernelCaps:        uint64(q.DeviceCapFlags) | ex.DeviceCapFlagsEx,
-		MaxMRSize:         q.MaxMRSize,
-		MaxQP:             int(int32(q.MaxQP)),
-		MaxQPWR:           int(int32(q.MaxQPWR)),
-		MaxSGE:            int(int32(q.MaxSGE)),
-		MaxSGERead:        int(int32(q.MaxSGERead)),
-		MaxCQ:             int(int32(q.MaxCQ)),
-		MaxCQE:            int(int32(q.MaxCQE)),
-		MaxMR:             int(int32(q.MaxMR)),
-		MaxPD:             int(int32(q.MaxPD)),
-		MaxSRQ:            int(int32(q.MaxSRQ)),
-		MaxSRQWR:          int(int32(q.MaxSRQWR)),
-		MaxSRQSGE:         int(int32(q.MaxSRQSGE)),
-		MaxMW:             int(int32(q.MaxMW)),
-		MaxAH:             int(int32(q.MaxAH)),
-		MaxQPInitRdAtomic: int(int32(q.MaxQPInitRdAtom)),
-		MaxQPRdAtomic:     int(int32(q.MaxQPRdAtom)),
-		PhysPorts:         int(q.PhysPortCnt),
-		AckDelay:          q.LocalCAAckDelay,
-		ODP:               verbs.ODPCaps{General: ex.ODP.General, RC: ex.ODP.RC, UC: ex.ODP.UC, UD: ex.ODP.UD},
+		FirmwareVersion:     fmt.Sprintf("%d.%d.%d", q.FwVer>>32, q.FwVer>>16&0xffff, q.FwVer&0xffff),
+		VendorID:            q.VendorID,
+		VendorPartID:        q.VendorPartID,
+		HardwareVersion:     q.HwVer,
+		SystemImageGUID:     binary.BigEndian.Uint64(q.SysImageGUID[:]),
+		KernelCaps:          uint64(q.DeviceCapFlags) | ex.DeviceCapFlagsEx,
+		MaxMRSize:           q.MaxMRSize,
+		MaxQP:               int(int32(q.MaxQP)),
+		MaxQPWR:             int(int32(q.MaxQPWR)),
+		MaxSGE:              int(int32(q.MaxSGE)),
+		MaxSGERead:          int(int32(q.MaxSGERead)),
+		MaxCQ:               int(int32(q.MaxCQ)),
+		MaxCQE:              int(int32(q.MaxCQE)),
+		MaxMR:               int(int32(q.MaxMR)),
+		MaxPD:               int(int32(q.MaxPD)),
+		MaxSRQ:              int(int32(q.MaxSRQ)),
+		MaxSRQWR:            int(int32(q.MaxSRQWR)),
+		MaxSRQSGE:           int(int32(q.MaxSRQSGE)),
+		MaxMW:               int(int32(q.MaxMW)),
+		MaxAH:               int(int32(q.MaxAH)),
+		MaxQPInitRdAtomic:   int(int32(q.MaxQPInitRdAtom)),
+		MaxQPRdAtomic:       int(int32(q.MaxQPRdAtom)),
+		PhysPorts:           int(q.PhysPortCnt),
+		AckDelay:            q.LocalCAAckDelay,
+		MaxModerationCount:  int(ex.MaxModCount),
+		MaxModerationPeriod: time.Duration(ex.MaxModPeriod) * time.Microsecond,
+		ODP:                 verbs.ODPCaps{General: ex.ODP.General, RC: ex.ODP.RC, UC: ex.ODP.UC, UD: ex.ODP.UD},
 	}
 }
 

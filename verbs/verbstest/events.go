@@ -134,6 +134,60 @@ func testEvents(t *testing.T, s *suite) {
 			}()
 			require.Equal(t, verbs.WCSuccess, comes(t, a, a.send).Status)
 		})
+		run("a moderated CQ gives one event for many arrivals", func(t *testing.T, a, b *side) {
+			attr := b.ctx.Attr()
+			if !attr.Caps.Has(verbs.CapModerateCQ) {
+				require.ErrorIs(t, b.recv.Moderate(1, time.Microsecond), verbs.ErrUnsupported)
+				t.Skip("the device does not moderate")
+			}
+			a.post(send)
+			b.received(0, verbs.WCSuccess) // the two know each other
+			b.receive(verbs.RecvWR{ID: 0})
+			posted := uint64(1)
+			// took is how long the wait for n arrivals takes.
+			took := func(n int) time.Duration {
+				require.NoError(t, b.recv.Arm(false))
+				start := time.Now()
+				for range n {
+					a.post(send)
+				}
+				require.NoError(t, w.wait(b.ch, start.Add(patience)))
+				d := time.Since(start)
+				for _, wc := range b.poll(b.recv, n) {
+					require.Equal(t, posted%32, wc.ID)
+					b.receive(verbs.RecvWR{ID: wc.ID})
+					posted++
+				}
+				return d
+			}
+			// A wait may end early for no reason, and a process may wait for its processor.
+			once := func(n int, ok func(d time.Duration) bool, what string) {
+				for range 100 {
+					if ok(took(n)) {
+						return
+					}
+				}
+				t.Error(what)
+			}
+			period := min(attr.MaxModerationPeriod, 10*time.Millisecond)
+			early := func(d time.Duration) bool { return d < period }
+			late := func(d time.Duration) bool { return d >= period }
+			require.NoError(t, b.recv.Moderate(4, period))
+			once(3, late, "three arrivals never wait for the fourth")
+			once(4, early, "four arrivals always wait for a fifth")
+			require.NoError(t, b.recv.Moderate(0, 0))
+			once(1, early, "what is not moderated always waits")
+
+			for _, bad := range []struct {
+				count  int
+				period time.Duration
+			}{{-1, 0}, {attr.MaxModerationCount + 1, 0}, {1, -1}, {1, time.Nanosecond}, {1, attr.MaxModerationPeriod + time.Microsecond}} {
+				require.ErrorIs(t, b.recv.Moderate(bad.count, bad.period), verbs.ErrInvalid, "%+v", bad)
+			}
+			require.NoError(t, b.recv.Moderate(1000, attr.MaxModerationPeriod))
+			b.ch.Wake()
+			require.NoError(t, w.wait(b.ch, time.Now().Add(patience)))
+		})
 		run("the deadline ends the wait", func(t *testing.T, a, b *side) {
 			require.NoError(t, b.recv.Arm(false))
 			require.ErrorIs(t, expire(w, b.ch, 5*time.Millisecond), os.ErrDeadlineExceeded)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -161,6 +162,7 @@ func (p *prober) memory() {
 
 func (p *prober) queues() {
 	p.add("CQ.Resize", yes(p.cq.Resize(32) == nil))
+	p.add("CQ.Moderate", yes(p.cq.Moderate(2, time.Microsecond) == nil))
 	srq, err := p.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
 	p.add("SRQ", yes(err == nil))
 	if err != nil {

@@ -37,10 +37,11 @@ const (
 	// (IB_USER_VERBS_CMD_FLAG_EXTENDED), numbered like those of the first.
 	cmdExtended      Command = 0x80000000
 	CmdExQueryDevice         = cmdExtended | 1
+	CmdExModifyCQ            = cmdExtended | 57
 )
 
 var commandNames = map[Command]string{
-	CmdGetContext: "GET_CONTEXT", CmdQueryDevice: "QUERY_DEVICE", CmdExQueryDevice: "EX_QUERY_DEVICE",
+	CmdGetContext: "GET_CONTEXT", CmdQueryDevice: "QUERY_DEVICE", CmdExQueryDevice: "EX_QUERY_DEVICE", CmdExModifyCQ: "EX_MODIFY_CQ",
 	CmdQueryPort: "QUERY_PORT", CmdAllocPD: "ALLOC_PD", CmdDeallocPD: "DEALLOC_PD",
 	CmdCreateAH: "CREATE_AH", CmdDestroyAH: "DESTROY_AH", CmdRegMR: "REG_MR", CmdReregMR: "REREG_MR",
 	CmdDeregMR: "DEREG_MR", CmdAllocMW: "ALLOC_MW", CmdDeallocMW: "DEALLOC_MW",

@@ -99,6 +99,9 @@ func writeHeader(p []byte, r *Request) int {
 	*ViewAt[CommandHeader](p, from) = CommandHeader{
 		Command: uint32(r.Cmd), InWords: uint16(len(r.In) / 8), OutWords: uint16(len(r.Out) / 8),
 	}
+	if len(r.Out)+len(r.UdataOut) == 0 {
+		answer = 0 // or the kernel refuses the command
+	}
 	*ViewAt[extendedHeader](p, from+SizeOf[CommandHeader]()) = extendedHeader{
 		Response: answer, DriverInWords: uint16(len(r.UdataIn) / 8), DriverOutWords: uint16(len(r.UdataOut) / 8),
 	}

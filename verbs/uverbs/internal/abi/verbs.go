@@ -132,10 +132,12 @@ type ExQueryDeviceOut struct {
 	_                uint32    // maxWQTypeRQ
 	_                uint32    // rawPacketCaps
 	_                [6]uint32 // tmCaps
-	_                [2]uint32 // cqModerationCaps
-	_                uint64    // maxDMSize
-	_                uint32    // xrcODPCaps
-	_                uint32    // reserved
+	MaxModCount      uint16    // cqModerationCaps
+	MaxModPeriod     uint16
+	_                uint32
+	_                uint64 // maxDMSize
+	_                uint32 // xrcODPCaps
+	_                uint32 // reserved
 }
 
 // QueryPortIn is struct ib_uverbs_query_port.
@@ -273,6 +275,18 @@ type ResizeCQOut struct {
 	CQE uint32
 	_   uint32 // reserved
 }
+
+// ModifyCQIn is struct ib_uverbs_ex_modify_cq, without an answer.
+type ModifyCQIn struct {
+	Handle   uint32
+	AttrMask uint32
+	Count    uint16
+	Period   uint16 // microseconds
+	_        uint32 // reserved
+}
+
+// CQModerate is IB_CQ_MODERATE of the kernel's rdma/ib_verbs.h.
+const CQModerate = 1
 
 // WC is struct ib_uverbs_wc. rxe writes it into its queues.
 type WC struct {

@@ -95,6 +95,9 @@ func ParseWrite(p *Process, b []byte) (*Request, unix.Errno) {
 			return nil, unix.EINVAL
 		}
 		answer := le.Uint64(b[8:])
+		if (answer == 0) != (out+driverOut == 0) {
+			return nil, unix.EINVAL
+		}
 		r.Core, r.Driver = b[24:24+in*8], b[24+in*8:]
 		r.core = span{answer, out * 8}
 		r.driver = span{answer + uint64(out*8), driverOut * 8}

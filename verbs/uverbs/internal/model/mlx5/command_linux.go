@@ -4,6 +4,7 @@ package mlx5
 
 import (
 	"math/bits"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,7 +43,8 @@ var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 
 // extendedCommands are those of the second generation.
 var extendedCommands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
-	1: (*ucontext).queryDeviceEx,
+	1:  (*ucontext).queryDeviceEx,
+	57: (*ucontext).modifyCQ,
 }
 
 // A method is one of the ioctl interface. Attributes are those of core/uverbs_std_types_*.c and
@@ -197,6 +199,8 @@ func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
 	}
 	b := append(c.attributes(), make([]byte, size-deviceAttributes)...)
 	le.PutUint32(b[deviceAttributes+4:], size)
+	le.PutUint16(b[280:], maxModerationCount) // main.c, mlx5_ib_query_device
+	le.PutUint16(b[282:], maxModerationPeriod)
 	return r.Answer(b, nil)
 }
 
@@ -474,6 +478,27 @@ func (c *ucontext) resizeCQ(r *frame.Request) unix.Errno {
 	q.write(completion{op: cqeResize})
 	q.buffer, q.size = le.Uint64(m), size
 	return r.Answer(words(size-1, 0), nil)
+}
+
+// modifyCQ is uverbs_cmd.c, ib_uverbs_ex_modify_cq, and cq.c, mlx5_ib_modify_cq.
+func (c *ucontext) modifyCQ(r *frame.Request) unix.Errno {
+	const moderate = 1 // IB_CQ_MODERATE
+	b := r.Core
+	if len(b) < 16 {
+		return unix.ENOSPC
+	}
+	mask, count, period := le.Uint32(b[4:]), le.Uint16(b[8:]), le.Uint16(b[10:])
+	q, ok := lookup[*completionQueue](c, le.Uint32(b))
+	switch {
+	case mask == 0 || le.Uint32(b[12:]) != 0:
+		return unix.EINVAL
+	case mask > moderate:
+		return unix.EOPNOTSUPP
+	case !ok || period > maxModerationPeriod:
+		return unix.EINVAL
+	}
+	q.count, q.period = uint32(count), time.Duration(period)*time.Microsecond
+	return 0
 }
 
 func (c *ucontext) destroyCQ(r *frame.Request) unix.Errno {

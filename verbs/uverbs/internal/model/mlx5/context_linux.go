@@ -13,23 +13,25 @@ import (
 
 // Limits of the device, as it reports them.
 const (
-	maxQP        = 1 << 16
-	maxWR        = 1 << 15
-	maxSGE       = 30
-	maxCQE       = 1<<22 - 1
-	maxSRQWR     = 1<<15 - 1
-	maxReads     = 16
-	maxMessage   = 1 << 30
-	mtu          = 4096
-	mtuCode      = 5
-	portDown     = 1
-	portActive   = 4
-	cqeVersion   = 1
-	defaultUidx  = 0xffffff
-	physDisabled = 3
-	physLinkUp   = 5
-	speedEDR     = 32
-	width4X      = 2
+	maxQP               = 1 << 16
+	maxWR               = 1 << 15
+	maxSGE              = 30
+	maxCQE              = 1<<22 - 1
+	maxModerationCount  = 1<<16 - 1 // mlx5_ib.h, MLX5_MAX_CQ_COUNT
+	maxModerationPeriod = 1<<12 - 1 // MLX5_MAX_CQ_PERIOD
+	maxSRQWR            = 1<<15 - 1
+	maxReads            = 16
+	maxMessage          = 1 << 30
+	mtu                 = 4096
+	mtuCode             = 5
+	portDown            = 1
+	portActive          = 4
+	cqeVersion          = 1
+	defaultUidx         = 0xffffff
+	physDisabled        = 3
+	physLinkUp          = 5
+	speedEDR            = 32
+	width4X             = 2
 )
 
 // A ucontext is an open device: what mlx5_ib_ucontext is to the kernel. It has its objects

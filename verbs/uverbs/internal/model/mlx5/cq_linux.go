@@ -3,6 +3,8 @@
 package mlx5
 
 import (
+	"time"
+
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
 
@@ -32,6 +34,12 @@ type completionQueue struct {
 	armed         bool
 	onlySolicited bool
 	command       uint32 // the arm record as last seen
+	seen          uint32 // index that the driver, or the last event, has told of
+
+	// MODIFY_CQ: an event waits for so many CQEs, or for the period. 0 is neither.
+	count  uint32
+	period time.Duration
+	due    time.Time // of the event that is held back, zero if there is none
 }
 
 const (
@@ -57,11 +65,33 @@ func (c *completionQueue) arm(command uint32) {
 	if int32(c.notified-seen) > 0 {
 		seen = c.notified
 	}
-	c.notify(seen)
+	c.seen = seen
+	c.notify(seen, false)
+}
+
+// holdsBack says that an event has to wait for more CQEs, or for the period's end.
+func (c *completionQueue) holdsBack() bool {
+	if c.count == 0 || c.period == 0 || c.produced-c.seen >= c.count {
+		return false
+	}
+	if c.due.IsZero() {
+		c.due = time.Now().Add(c.period)
+	}
+	return true
+}
+
+// sendOverdue sends the event whose period is over, and says whether there was one.
+func (c *completionQueue) sendOverdue(now time.Time) bool {
+	if c.due.IsZero() || now.Before(c.due) {
+		return false
+	}
+	c.due = time.Time{}
+	c.notify(c.seen, true)
+	return true
 }
 
 // notify sends the event if the CQ is armed and has a CQE at or after the index.
-func (c *completionQueue) notify(seen uint32) {
+func (c *completionQueue) notify(seen uint32, overdue bool) {
 	end := c.produced
 	if c.onlySolicited {
 		if !c.anySolicited {
@@ -69,10 +99,10 @@ func (c *completionQueue) notify(seen uint32) {
 		}
 		end = c.solicited
 	}
-	if !c.armed || c.channel == nil || int32(end-seen) <= 0 {
+	if !c.armed || c.channel == nil || int32(end-seen) <= 0 || !overdue && c.holdsBack() {
 		return
 	}
-	c.armed = false
+	c.armed, c.due = false, time.Time{}
 	c.notified = c.produced
 	c.events++
 	c.context.device.fabric.stats.Events++
@@ -129,7 +159,7 @@ func (c *completionQueue) write(e completion) {
 	if e.solicited || e.op == cqeRequestError || e.op == cqeResponseError {
 		c.solicited, c.anySolicited = c.produced, true
 	}
-	c.notify(before)
+	c.notify(before, false)
 }
 
 // look reads how far the driver has consumed.

@@ -182,6 +182,7 @@ func (f *Fabric) step(now time.Time) bool {
 			}
 			c.flushErrored(now)
 			for _, q := range c.cqs {
+				work = q.sendOverdue(now) || work
 				if len(q.held) > 0 && !f.late() {
 					q.release()
 					work = true
