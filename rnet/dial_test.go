@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 )
@@ -218,10 +219,9 @@ func TestLanesSpreadStreamsOverSessions(t *testing.T) {
 // closedAddress returns a loopback address where nobody listens.
 func closedAddress(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address("127.0.0.1")
 	require.NoError(t, err)
-	defer ln.Close()
-	return ln.Addr().String()
+	return address
 }
 
 func init() { roles.Add("dial", dialOnce) }

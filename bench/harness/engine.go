@@ -2,11 +2,11 @@ package harness
 
 import (
 	"fmt"
-	"net"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/panjf2000/gnet/v2/pkg/logging"
 
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/rgnet"
 )
@@ -46,7 +46,7 @@ func gnetEngine(network string, place func(dir string) (string, error)) engine {
 func rgnetEngine(cfg rgnet.Config, host string) engine {
 	return engine{
 		network: "tcp",
-		place:   func(string) (string, error) { return freePort(host) },
+		place:   func(string) (string, error) { return freeport.Address(host) },
 		run:     cfg.Run,
 		client: func(handler gnet.EventHandler, opts ...gnet.Option) (eventClient, error) {
 			return cfg.NewClient(handler, opts...)
@@ -67,17 +67,6 @@ func describeStream(c gnet.Conn, addr string) (nature string, fellBack bool) {
 		}
 	}
 	return nature, fellBack
-}
-
-// freePort returns an address at which nobody listened a moment ago: gnet
-// does not tell what it made of port 0.
-func freePort(host string) (string, error) {
-	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
 }
 
 // eventOptions are the options of both ends' engines.

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 )
 
 // transport is one way to connect two processes of this host. That is all
@@ -35,7 +37,7 @@ var transports = append([]transport{
 		title:  "TCP",
 		listen: func(string) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
 		dial:   func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) },
-		engine: gnetEngine("tcp", func(string) (string, error) { return freePort("127.0.0.1") }),
+		engine: gnetEngine("tcp", func(string) (string, error) { return freeport.Address("127.0.0.1") }),
 		files:  true,
 	},
 	{

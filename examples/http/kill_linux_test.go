@@ -41,7 +41,7 @@ func (v variant) start(t *testing.T, dialer rnet.Dialer) (server *child.Process,
 		require.NoError(t, err)
 		return p
 	}
-	server = again("127.0.0.1:0")
+	server = again(killtest.FreeAddress(t))
 	c.url = scheme + server.Addr
 	require.NoError(t, c.connect())
 	return server, c, again

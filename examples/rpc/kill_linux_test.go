@@ -29,7 +29,7 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
-		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
+		server, err := child.Start(context.Background(), "-listen", killtest.FreeAddress(t))
 		require.NoError(t, err)
 		c := client{addr: server.Addr, workers: 8, maxBody: 16 << 10, dialer: dialer}
 		conns := make([]*rpc.Client, c.workers) // each of its worker

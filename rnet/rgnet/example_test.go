@@ -8,6 +8,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/rgnet"
 )
@@ -20,10 +21,9 @@ func check(err error) {
 
 // freeAddress returns an address at which nobody listens.
 func freeAddress() string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address("127.0.0.1")
 	check(err)
-	defer ln.Close()
-	return ln.Addr().String()
+	return address
 }
 
 // shout is an ordinary gnet handler.

@@ -14,6 +14,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/internal/testhost"
 	"github.com/seed-b9b531af/ramjet/rnet"
@@ -52,10 +53,9 @@ func kernelOr(list ...carrier) []carrier {
 // freeAddress returns an address at which nobody listens.
 func (k carrier) freeAddress(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(k.host, "127.0.0.1"), "0"))
+	address, err := freeport.Address(cmp.Or(k.host, "127.0.0.1"))
 	require.NoError(t, err)
-	defer ln.Close()
-	return ln.Addr().String()
+	return address
 }
 
 // over runs f as a subtest for each carrier.

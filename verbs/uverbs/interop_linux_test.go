@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -101,11 +103,10 @@ func waitForListener(t testing.TB, port int) {
 
 func freePort(t testing.TB) (int, string) {
 	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	addr, err := freeport.Address("127.0.0.1")
 	require.NoError(t, err)
-	port := ln.Addr().(*net.TCPAddr).Port
-	require.NoError(t, ln.Close())
-	return port, strconv.Itoa(port)
+	port := netip.MustParseAddrPort(addr).Port()
+	return int(port), strconv.Itoa(int(port))
 }
 
 func TestPingPongWithTheCProgram(t *testing.T) {

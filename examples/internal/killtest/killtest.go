@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -313,4 +314,13 @@ func total(counts []int) (n int) {
 		n += c
 	}
 	return n
+}
+
+// FreeAddress returns an address for a server that is killed and listens there again: nobody
+// takes it meanwhile.
+func FreeAddress(t *testing.T) string {
+	t.Helper()
+	address, err := freeport.Address("127.0.0.1")
+	require.NoError(t, err)
+	return address
 }

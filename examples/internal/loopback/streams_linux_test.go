@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/examples/internal/loopback"
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/rgnet"
 	"github.com/stretchr/testify/assert"
@@ -84,12 +84,10 @@ func (h *echo) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 func serveHandlers() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address("127.0.0.1")
 	if err != nil {
 		return "", err
 	}
-	address := ln.Addr().String()
-	ln.Close()
 	h := &echo{up: make(chan struct{})}
 	ended := make(chan error, 1)
 	go func() { ended <- rgnet.Run(h, "tcp://"+address, gnet.WithTicker(true)) }() // ends with the process

@@ -32,7 +32,7 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
-		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
+		server, err := child.Start(context.Background(), "-listen", killtest.FreeAddress(t))
 		require.NoError(t, err)
 		c := client{addr: server.Addr, maxBody: 16 << 10, dialer: dialer}
 		quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, MaxDelay: 200 * time.Millisecond}

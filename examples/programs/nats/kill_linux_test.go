@@ -41,7 +41,7 @@ func kind(err error) string {
 // without an answer, for as long as that takes.
 func TestAKilledServerIsSeenAsOverTCP(t *testing.T) {
 	killtest.Compare(t, func(t *testing.T, dialer rnet.Dialer) killtest.Trial {
-		server, err := child.Start(context.Background(), "-listen", "127.0.0.1:0")
+		server, err := child.Start(context.Background(), "-listen", killtest.FreeAddress(t))
 		require.NoError(t, err)
 		c := client{addr: server.Addr, maxBody: 4 << 10, dialer: dialer}
 		options := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0)}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 )
 
 // service is a PostgreSQL with an empty database, and the proxy in front of it.
@@ -30,10 +32,11 @@ func start(ctx context.Context, dir string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr, port, err := foreign.FreeAddress()
+	addr, err := freeport.Address("127.0.0.1")
 	if err != nil {
 		return nil, err
 	}
+	_, port, _ := net.SplitHostPort(addr)
 	s := &service{postgres: &foreign.Server{
 		Command: func() *exec.Cmd {
 			// Without fsync nothing is lost but by a crash of the machine.

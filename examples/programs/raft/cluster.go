@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
-	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
@@ -23,31 +23,34 @@ type cluster struct {
 
 // member is a node's process as its client sees it.
 type member struct {
+	addr    string // for clients
 	args    []string
 	process *child.Process // nil while the node is dead
 
 	mu   sync.Mutex
-	addr string      // for clients; guarded by mu, changed by start only
 	conn *rpc.Client // guarded by mu, nil if there is none
 }
 
 // startCluster starts three nodes that keep their logs in dir.
 func startCluster(ctx context.Context, dir string, dialer rnet.Dialer) (*cluster, error) {
 	c := &cluster{dialer: dialer}
-	var addrs []string
-	for range 3 {
-		addr, _, err := foreign.FreeAddress()
+	const size = 3
+	var addrs []string // those for other nodes, then those for clients
+	for range 2 * size {
+		addr, err := freeport.Address("127.0.0.1")
 		if err != nil {
 			return nil, err
 		}
 		addrs = append(addrs, addr)
 	}
-	for i, addr := range addrs {
+	nodes := strings.Join(addrs[:size], ",")
+	for i := range size {
 		own := filepath.Join(dir, fmt.Sprint(i))
 		if err := os.Mkdir(own, 0o700); err != nil {
 			return nil, errors.Join(err, c.stop())
 		}
-		m := &member{addr: "127.0.0.1:0", args: []string{"-node", addr, "-cluster", strings.Join(addrs, ","), "-dir", own}}
+		addr := addrs[size+i]
+		m := &member{addr: addr, args: []string{"-listen", addr, "-node", addrs[i], "-cluster", nodes, "-dir", own}}
 		if err := m.start(ctx); err != nil {
 			return nil, errors.Join(err, c.stop())
 		}
@@ -58,12 +61,7 @@ func startCluster(ctx context.Context, dir string, dialer rnet.Dialer) (*cluster
 
 // start starts the node, or starts it again.
 func (m *member) start(ctx context.Context) (err error) {
-	m.process, err = child.Start(ctx, append([]string{"-listen", m.addr}, m.args...)...)
-	if err == nil && m.addr != m.process.Addr { // not again: a dial holds the lock
-		m.mu.Lock()
-		m.addr = m.process.Addr
-		m.mu.Unlock()
-	}
+	m.process, err = child.Start(ctx, m.args...)
 	return err
 }
 

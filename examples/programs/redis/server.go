@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"os/exec"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 )
 
 // service is a redis-server that keeps every write on disk, and the proxy in
@@ -22,10 +24,11 @@ func start(ctx context.Context, dir string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr, port, err := foreign.FreeAddress()
+	addr, err := freeport.Address("127.0.0.1")
 	if err != nil {
 		return nil, err
 	}
+	_, port, _ := net.SplitHostPort(addr)
 	s := &service{redis: &foreign.Server{
 		Command: func() *exec.Cmd {
 			return exec.Command(program, "--bind", "127.0.0.1", "--port", port, "--dir", dir,

@@ -1,9 +1,7 @@
 package foreign
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -20,16 +18,4 @@ func Find(program, pkg string) (path string, err error) {
 		return "", fmt.Errorf("%s is not installed (apt-get install %s)", program, pkg)
 	}
 	return slices.Max(found), nil
-}
-
-// FreeAddress returns an address of this host at which nobody listens at the
-// moment, for servers that cannot choose one themselves.
-func FreeAddress() (addr, port string, err error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	addr = ln.Addr().String()
-	_, port, err = net.SplitHostPort(addr)
-	return addr, port, errors.Join(err, ln.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 )
 
 // Proxy is examples/proxy in front of a TCP server, as a program of its own.
@@ -22,7 +23,11 @@ type Proxy struct {
 // NewProxy builds examples/proxy in dir and starts it in front of the server at
 // the TCP address. It must be called in a directory of this module.
 func NewProxy(ctx context.Context, dir, addr string) (*Proxy, error) {
-	p := &Proxy{Addr: "127.0.0.1:0", program: filepath.Join(dir, "proxy"), to: "tcp:" + addr}
+	own, err := freeport.Address("127.0.0.1")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{Addr: own, program: filepath.Join(dir, "proxy"), to: "tcp:" + addr}
 	args := append([]string{"build", "-o", p.program}, buildFlags...)
 	build := exec.CommandContext(ctx, "go", append(args, "github.com/seed-b9b531af/ramjet/examples/proxy")...)
 	if out, err := build.CombinedOutput(); err != nil { // ended by the compiler, or by ctx
