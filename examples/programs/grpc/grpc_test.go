@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"testing"
@@ -22,6 +23,12 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "-listen":
 		main()
+		return
+	case len(os.Args) > 2 && os.Args[1] == "call":
+		if err := makeCalls(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	case len(os.Args) > 1 && os.Args[1] == "interop":
 		if err := serve(context.Background(), "127.0.0.1:0", interop.NewTestServer(), os.Stdout); err != nil {
