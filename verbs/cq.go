@@ -58,6 +58,9 @@ type CQAttr struct {
 	// Vector selects the completion vector (interrupt) of the device, 0 to
 	// DeviceAttr.CompVectors-1.
 	Vector int
+	// Timestamps asks for WC.Timestamp, of a device with CapTimestamps. The software HCA reads
+	// a clock for it: when a request of this process is done, and when an arrival is polled.
+	Timestamps bool
 }
 
 // CQ is a completion queue.
@@ -77,6 +80,9 @@ func (c *Context) CreateCQ(attr CQAttr, ch *CompChannel) (*CQ, error) {
 	}
 	if attr.Vector < 0 || attr.Vector >= max(1, c.attr.CompVectors) {
 		return nil, c.wrap(op, fmt.Errorf("%w: completion vector %d, the device has %d", ErrInvalid, attr.Vector, max(1, c.attr.CompVectors)))
+	}
+	if attr.Timestamps && !c.attr.Caps.Has(CapTimestamps) {
+		return nil, c.wrap(op, fmt.Errorf("%w: no timestamps", ErrUnsupported))
 	}
 	var chDrv CompChannelDriver
 	if ch != nil {

@@ -123,6 +123,7 @@ const (
 	CapDMABuf                           // PD.RegisterDMABuf
 	CapMulticast                        // QP.AttachMulticast
 	CapModerateCQ                       // CQ.Moderate
+	CapTimestamps                       // CQAttr.Timestamps
 	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: a bounce buffer would be a second copy
 )
 
@@ -170,6 +171,9 @@ type DeviceAttr struct {
 	PhysPorts         int
 	AckDelay          uint8 // code as verbs.AckTimeout of the device's own delay before an ACK
 	ODP               ODPCaps
+	// The clock of WC.Timestamp: ticks a second, and the bits that it has. 0 without CapTimestamps.
+	ClockHz       uint64
+	TimestampMask uint64
 	// Limits of CQ.Moderate, 0 without CapModerateCQ.
 	MaxModerationCount  int
 	MaxModerationPeriod time.Duration

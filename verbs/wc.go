@@ -118,12 +118,18 @@ type WC struct {
 	Status  WCStatus
 	Opcode  WCOpcode
 	Flags   WCFlags
+	SL      uint8  // UD receives only, with a LID: the service level
 	ByteLen uint32 // bytes received, or written by the peer with immediate
 	Imm     uint32 // immediate, host byte order, or the invalidated rkey
 	QPN     uint32 // QP that it belongs to
 	SrcQPN  uint32 // UD receives only: the sender
 	// VendorErr is the device's own code of an error, 0 if it has none.
 	VendorErr uint32
+	SLID      uint16 // UD receives only: the sender's LID, 0 on Ethernet
+	PathBits  uint8  // UD receives only: the low bits of the LID that it was sent to
+	// Timestamp is when the request was done, by the clock of the device (DeviceAttr.ClockHz), if
+	// the CQ was made with CQAttr.Timestamps. A request that failed may have none: 0.
+	Timestamp uint64
 }
 
 // Err returns nil for success and the status as an error otherwise.

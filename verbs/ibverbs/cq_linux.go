@@ -159,6 +159,9 @@ func translate(from *ibvWC, to *verbs.WC) {
 		ID: from.wrID, Status: verbs.WCStatus(from.status), Opcode: verbs.WCOpcode(from.opcode), Flags: verbs.WCFlags(from.wcFlags) & wcFlags,
 		ByteLen: from.byteLen, QPN: from.qpNum, SrcQPN: from.srcQP,
 	}
+	if to.Opcode >= verbs.WCRecv { // some drivers leave them as they were in others
+		to.SLID, to.SL, to.PathBits = from.slid, from.sl, from.dlidPathBits
+	}
 	switch {
 	case to.Status != verbs.WCSuccess:
 		to.VendorErr, to.Flags = from.vendorErr, 0

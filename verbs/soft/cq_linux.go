@@ -27,6 +27,7 @@ type cq struct {
 	dev   *device
 	ch    *channel      // nil: polled only
 	users users         // QPs
+	stamp bool          // CQAttr.Timestamps
 	armed atomic.Uint32 // armArmed and armSolicited, for local completions
 	asked atomic.Bool   // Arm since the last Disarm
 
@@ -43,7 +44,7 @@ func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs
 	if attr.Vector != 0 {
 		return nil, fmt.Errorf("%w: completion vector %d, there is only 0", verbs.ErrInvalid, attr.Vector)
 	}
-	c := &cq{dev: d}
+	c := &cq{dev: d, stamp: attr.Timestamps}
 	c.all.Store(new([]*inbound))
 	c.local.init(attr.CQE)
 	attr.CQE = c.local.capacity()
@@ -98,6 +99,9 @@ func (c *cq) poll(wcs []verbs.WC) (int, error) {
 	c.pollMu.Lock()
 	n := c.take(wcs)
 	c.unlockAndTell()
+	if c.stamp {
+		c.stampArrivals(wcs[:n])
+	}
 	return n, nil
 }
 
@@ -216,8 +220,21 @@ func (c *cq) notify(solicited bool) {
 	}
 }
 
+// stampArrivals gives the time to completions that Poll has made. Those of our own have theirs.
+func (c *cq) stampArrivals(wcs []verbs.WC) {
+	now := c.dev.clock()
+	for i := range wcs {
+		if wcs[i].Timestamp == 0 {
+			wcs[i].Timestamp = now
+		}
+	}
+}
+
 // complete adds a completion of our own.
 func (c *cq) complete(unpolled *atomic.Int32, wc verbs.WC, solicited bool) {
+	if c.stamp {
+		wc.Timestamp = c.dev.clock()
+	}
 	if !c.local.push(unpolled, wc) {
 		c.overrun()
 		return

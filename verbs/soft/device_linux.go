@@ -4,8 +4,10 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"golang.org/x/sys/unix"
@@ -61,7 +63,8 @@ func attrOf(name string) verbs.DeviceAttr {
 		Caps: verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapRead | verbs.CapAtomics |
 			verbs.CapSRQ | verbs.CapThreadWait | verbs.CapResizeCQ | verbs.CapInlineIsTransfer |
 			verbs.CapMemWindow | verbs.CapReregister | verbs.CapAtomicWrite | verbs.CapFlush | verbs.CapUC | verbs.CapUD | verbs.CapMulticast |
-			verbs.CapModerateCQ,
+			verbs.CapModerateCQ | verbs.CapTimestamps,
+		ClockHz: uint64(time.Second), TimestampMask: math.MaxUint64,
 		MaxModerationCount: maxModerationCount, MaxModerationPeriod: maxModerationPeriod,
 		MaxMRSize: maxMRSize, MaxMR: maxMR, MaxPD: maxPD,
 		MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline,
@@ -91,6 +94,7 @@ func attrOf(name string) verbs.DeviceAttr {
 type device struct {
 	gid      verbs.GID
 	attr     verbs.DeviceAttr
+	opened   time.Time // where the clock begins
 	listener *listener
 
 	mu       sync.Mutex
@@ -134,6 +138,7 @@ var devices struct {
 func openDevice(name string) (*device, error) {
 	d := &device{
 		attr:     attrOf(name),
+		opened:   time.Now(),
 		qps:      make(map[uint32]*qp),
 		pds:      make(map[*pd]struct{}),
 		cqs:      make(map[*cq]struct{}),
@@ -196,6 +201,10 @@ func changeDevices(change func(byGID map[verbs.GID]*device)) {
 }
 
 func (d *device) QueryDevice() (verbs.DeviceAttr, error) { return d.attr, nil }
+
+// clock counts nanoseconds. They are those of Unix time when the device was opened, and none is
+// left out or repeated when that is set.
+func (d *device) clock() uint64 { return uint64(d.opened.UnixNano() + int64(time.Since(d.opened))) }
 
 // rnrs counts how often requests of this process found no receive. It outlives
 // the devices, which are opened and closed with their last user.

@@ -117,6 +117,9 @@ func (f *faultState) poll(c *cq, wcs []verbs.WC) (int, error) {
 	}
 	n := c.take(wcs)
 	c.unlockAndTell()
+	if c.stamp {
+		c.stampArrivals(wcs[:n])
+	}
 	if f.SlowConsumer > 0 && n > 0 {
 		time.Sleep(time.Duration(n) * f.SlowConsumer)
 	}

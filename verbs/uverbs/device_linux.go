@@ -247,6 +247,9 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 	if attr.MaxModerationCount > 0 && attr.MaxModerationPeriod > 0 {
 		caps |= verbs.CapModerateCQ
 	}
+	if attr.ClockHz > 0 && attr.TimestampMask > 0 {
+		caps |= verbs.CapTimestamps
+	}
 	if attr.ODP.General&1 != 0 {
 		caps |= verbs.CapOnDemandPaging
 	}
@@ -300,6 +303,8 @@ func deviceAttr(ex *abi.ExQueryDeviceOut) verbs.DeviceAttr {
 		MaxQPRdAtomic:       int(int32(q.MaxQPRdAtom)),
 		PhysPorts:           int(q.PhysPortCnt),
 		AckDelay:            q.LocalCAAckDelay,
+		ClockHz:             ex.HCACoreClock * 1000,
+		TimestampMask:       ex.TimestampMask,
 		MaxModerationCount:  int(ex.MaxModCount),
 		MaxModerationPeriod: time.Duration(ex.MaxModPeriod) * time.Microsecond,
 		ODP:                 verbs.ODPCaps{General: ex.ODP.General, RC: ex.ODP.RC, UC: ex.ODP.UC, UD: ex.ODP.UD},

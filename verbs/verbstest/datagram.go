@@ -67,7 +67,9 @@ func testDatagrams(t *testing.T, s *suite) {
 		a, b := s.datagrams(t)
 		for i, way := range [][2]*side{{a, b}, {b, a}, {a, b}} {
 			from, to := way[0], way[1]
-			ah, err := from.pd.CreateAH(from.vectorTo(to))
+			vector := from.vectorTo(to)
+			vector.SL = 3
+			ah, err := from.pd.CreateAH(vector)
 			require.NoError(t, err)
 			want := pattern(from.mr.Bytes()[:500], byte(i))
 			to.receive(verbs.RecvWR{ID: 9, SGL: []verbs.SGE{to.mr.SGE(1<<20, grhSize+500)}})
@@ -78,6 +80,11 @@ func testDatagrams(t *testing.T, s *suite) {
 			from.sent(8, verbs.WCSuccess)
 			wc := to.received(9, verbs.WCSuccess)
 			require.EqualValues(t, grhSize+500, wc.ByteLen)
+			require.Equal(t, from.lid, wc.SLID, "0 on Ethernet")
+			if from.lid != 0 {
+				require.EqualValues(t, 3, wc.SL)
+				require.Zero(t, wc.PathBits, "its port has one LID")
+			}
 			require.Equal(t, verbs.WCGRH|verbs.WCWithImm, wc.Flags)
 			require.EqualValues(t, 0xcafe, wc.Imm)
 			require.Equal(t, from.qp.Num(), wc.SrcQPN)

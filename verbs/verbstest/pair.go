@@ -83,6 +83,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		{"Flush", testFlush},
 		{"Event", testEvents},
 		{"Queue", testQueues},
+		{"Timestamp", testTimestamps},
 		{"State", testStates},
 		{"Transition", testTransitions},
 		{"SRQ", testSRQ},
@@ -106,6 +107,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 type config struct {
 	cap       verbs.QPCap
 	cqe       int
+	stamps    bool
 	signalAll bool
 	memory    int
 	memAccess verbs.Access // 0: every right
@@ -193,9 +195,9 @@ func newSide(t testing.TB, ctx *verbs.Context, gidIndex int, conf config) *side 
 	require.NoError(t, err)
 	s.ch, err = ctx.CreateCompChannel()
 	require.NoError(t, err)
-	s.send, err = ctx.CreateCQ(verbs.CQAttr{CQE: conf.cqe}, s.ch)
+	s.send, err = ctx.CreateCQ(verbs.CQAttr{CQE: conf.cqe, Timestamps: conf.stamps}, s.ch)
 	require.NoError(t, err)
-	s.recv, err = ctx.CreateCQ(verbs.CQAttr{CQE: conf.cqe}, s.ch)
+	s.recv, err = ctx.CreateCQ(verbs.CQAttr{CQE: conf.cqe, Timestamps: conf.stamps}, s.ch)
 	require.NoError(t, err)
 	if conf.srq != nil {
 		s.srq, err = s.pd.CreateSRQ(*conf.srq)

@@ -163,6 +163,9 @@ func (p *prober) memory() {
 func (p *prober) queues() {
 	p.add("CQ.Resize", yes(p.cq.Resize(32) == nil))
 	p.add("CQ.Moderate", yes(p.cq.Moderate(2, time.Microsecond) == nil))
+	p.try("CQ with timestamps", func() (interface{ Close() error }, error) {
+		return p.ctx.CreateCQ(verbs.CQAttr{CQE: 1, Timestamps: true}, nil)
+	})
 	srq, err := p.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
 	p.add("SRQ", yes(err == nil))
 	if err != nil {

@@ -125,8 +125,8 @@ type ExQueryDeviceOut struct {
 	_                uint32 // compMask
 	_                uint32 // responseLength: bytes that this kernel filled in
 	ODP              odpCaps
-	_                uint64 // timestampMask
-	_                uint64 // hcaCoreClock
+	TimestampMask    uint64
+	HCACoreClock     uint64 // kHz
 	DeviceCapFlagsEx uint64
 	_                [4]uint32 // rssCaps
 	_                uint32    // maxWQTypeRQ
@@ -300,11 +300,11 @@ type WC struct {
 	SrcQP     uint32
 	WCFlags   uint32
 	_         uint16 // pkeyIndex
-	_         uint16 // slid
-	_         uint8  // sl
-	_         uint8  // dlidPathBits
-	_         uint8  // portNum
-	_         uint8  // reserved
+	SLID      uint16
+	SL        uint8
+	PathBits  uint8 // dlidPathBits
+	_         uint8 // portNum
+	_         uint8 // reserved
 }
 
 // ReqNotifyCQIn is struct ib_uverbs_req_notify_cq.

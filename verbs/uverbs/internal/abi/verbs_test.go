@@ -29,7 +29,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{ExQueryDeviceIn{}, 8, nil},
 		{odpCaps{}, 24, map[string]uintptr{"RC": 8, "UC": 12, "UD": 16}},
 		{ExQueryDeviceOut{}, 304, map[string]uintptr{
-			"ODP": 184, "DeviceCapFlagsEx": 224, "MaxModCount": 280, "MaxModPeriod": 282,
+			"ODP": 184, "TimestampMask": 208, "HCACoreClock": 216, "DeviceCapFlagsEx": 224, "MaxModCount": 280, "MaxModPeriod": 282,
 		}},
 		{QueryPortIn{}, 16, map[string]uintptr{"PortNum": 8}},
 		{QueryPortOut{}, 40, map[string]uintptr{
@@ -53,7 +53,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{ResizeCQOut{}, 8, nil},
 		{ModifyCQIn{}, 16, map[string]uintptr{"AttrMask": 4, "Count": 8, "Period": 10}},
 		{WC{}, 48, map[string]uintptr{
-			"Status": 8, "Opcode": 12, "VendorErr": 16, "ByteLen": 20, "Ex": 24, "QPNum": 28, "SrcQP": 32, "WCFlags": 36,
+			"Status": 8, "Opcode": 12, "VendorErr": 16, "ByteLen": 20, "Ex": 24, "QPNum": 28, "SrcQP": 32, "WCFlags": 36, "SLID": 42, "SL": 44, "PathBits": 45,
 		}},
 		{ReqNotifyCQIn{}, 8, map[string]uintptr{"SolicitedOnly": 4}},
 		{DestroyCQOut{}, 8, nil},

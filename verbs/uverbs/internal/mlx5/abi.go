@@ -164,10 +164,12 @@ const (
 // A CQE, struct mlx5_cqe64.
 const (
 	cqeSize      = 64
+	cqePathBits  = 17 // ml_path, the lower seven bits
 	cqeSLID      = 22 // be16
 	cqeFlagsRQPN = 24 // be32: flags << 28 | sl << 24 | source QP
 	cqeImm       = 36 // be32: immediate, or the invalidated key
 	cqeBytes     = 44 // be32
+	cqeTimestamp = 48 // be64, not of those with an error
 	cqeVendor    = 54
 	cqeSyndrome  = 55
 	cqeOpQPN     = 56 // be32: the WQE's opcode << 24 | QP

@@ -156,6 +156,7 @@ func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, e
 	switch last >> 4 & 0xf {
 	case cqeRequest:
 		wc.Opcode, wc.ByteLen = requestOpcode(byte(word>>24)), be.Uint32(cqe[cqeBytes:])
+		wc.Timestamp = be.Uint64(cqe[cqeTimestamp:])
 		return q.send.completed(wc, index)
 	case cqeWriteImm:
 		wc.Opcode, wc.Flags = verbs.WCRecvWriteWithImm, verbs.WCWithImm
@@ -176,13 +177,14 @@ func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, e
 	default:
 		return false, fmt.Errorf("%w: %#x", errQueue, last)
 	}
-	wc.ByteLen = be.Uint32(cqe[cqeBytes:])
+	wc.ByteLen, wc.Timestamp = be.Uint32(cqe[cqeBytes:]), be.Uint64(cqe[cqeTimestamp:])
 	if wc.Flags != 0 {
 		wc.Imm = be.Uint32(cqe[cqeImm:])
 	}
 	if q.datagrams {
 		source := be.Uint32(cqe[cqeFlagsRQPN:])
-		wc.SrcQPN = source & 0xffffff
+		wc.SrcQPN, wc.SL = source&0xffffff, byte(source>>24&0xf)
+		wc.SLID, wc.PathBits = be.Uint16(cqe[cqeSLID:]), cqe[cqePathBits]&0x7f
 		if source>>28&3 != 0 {
 			wc.Flags |= verbs.WCGRH
 		}

@@ -673,6 +673,7 @@ func TestReceivesEndWhereTheirListEnds(t *testing.T) {
 	device(c, 0, cqeRecvImm, 0, func(cqe []byte) {
 		be.PutUint32(cqe[cqeImm:], 0x01020304)
 		be.PutUint32(cqe[cqeBytes:], 11)
+		be.PutUint64(cqe[cqeTimestamp:], 1<<60)
 	})
 	device(c, 1, cqeResponseError, 1, func(cqe []byte) { cqe[cqeSyndrome], cqe[cqeVendor] = 0x01, 0x32 })
 	device(c, 2, cqeRecv, 7, nil) // of the time before a RESET
@@ -680,7 +681,7 @@ func TestReceivesEndWhereTheirListEnds(t *testing.T) {
 	n, err = c.Poll(wcs[:], one{q})
 	require.NoError(t, err)
 	require.Equal(t, []verbs.WC{
-		{ID: 1, QPN: qpn, Opcode: verbs.WCRecv, Flags: verbs.WCWithImm, Imm: 0x01020304, ByteLen: 11},
+		{ID: 1, QPN: qpn, Opcode: verbs.WCRecv, Flags: verbs.WCWithImm, Imm: 0x01020304, ByteLen: 11, Timestamp: 1 << 60},
 		{ID: 2, QPN: qpn, Opcode: verbs.WCRecv, Status: verbs.WCLocLenErr, VendorErr: 0x32},
 	}, wcs[:n])
 }

@@ -89,6 +89,7 @@ func readWC(wc *verbs.WC, element []byte) {
 		return
 	case op == verbs.WCRecv, op == verbs.WCRecvWriteWithImm:
 		wc.Status, wc.Opcode, wc.ByteLen, wc.SrcQPN = verbs.WCSuccess, op, src.ByteLen, src.SrcQP
+		wc.SLID, wc.SL, wc.PathBits = src.SLID, src.SL, src.PathBits
 		if src.WCFlags&wcGRH != 0 {
 			wc.Flags |= verbs.WCGRH
 		}

@@ -199,6 +199,8 @@ func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
 	}
 	b := append(c.attributes(), make([]byte, size-deviceAttributes)...)
 	le.PutUint32(b[deviceAttributes+4:], size)
+	le.PutUint64(b[208:], timestampMask)
+	le.PutUint64(b[216:], clockKHz)
 	le.PutUint16(b[280:], maxModerationCount) // main.c, mlx5_ib_query_device
 	le.PutUint16(b[282:], maxModerationPeriod)
 	return r.Answer(b, nil)

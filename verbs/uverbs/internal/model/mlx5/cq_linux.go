@@ -145,6 +145,9 @@ func (c *completionQueue) write(e completion) {
 			return
 		}
 	}
+	if e.op != cqeRequestError && e.op != cqeResponseError {
+		e.timestamp = clock()
+	}
 	owner := byte(0)
 	if c.produced&c.size != 0 {
 		owner = 1
@@ -160,6 +163,15 @@ func (c *completionQueue) write(e completion) {
 		c.solicited, c.anySolicited = c.produced, true
 	}
 	c.notify(before, false)
+}
+
+// clockKHz is how fast the clock of a ConnectX-5 counts.
+const clockKHz = 78125
+
+// clock is the clock of the device.
+func clock() uint64 {
+	const nanoseconds, ticks = 64, 5 // 64 ns are 5 ticks
+	return uint64(time.Now().UnixNano()) / nanoseconds * ticks
 }
 
 // look reads how far the driver has consumed.

@@ -249,9 +249,14 @@ func newPair(t *testing.T, access uint32, rnrRetry byte) (f *Fabric, a, b *endpo
 	return f, a, b
 }
 
+// syndromes returns 0 for each CQE without an error.
 func syndromes(cqes [][]byte) (s []syndrome) {
 	for _, c := range cqes {
-		s = append(s, syndrome(c[55]))
+		cause := syndrome(0)
+		if op := c[63] >> 4; op == cqeRequestError || op == cqeResponseError {
+			cause = syndrome(c[55])
+		}
+		s = append(s, cause)
 	}
 	return s
 }

@@ -223,6 +223,7 @@ type completion struct {
 	bytes     uint32
 	imm       [4]byte
 	solicited bool
+	timestamp uint64 // none with an error
 	// UD:
 	slid   uint16
 	source uint32 // QP number, service level << 24, with GRH 1 << 28
@@ -240,6 +241,7 @@ func (c completion) encode(owner byte) []byte {
 	be.PutUint32(e[32:], c.uidx)
 	copy(e[36:], c.imm[:])
 	be.PutUint32(e[44:], c.bytes)
+	be.PutUint64(e[48:], c.timestamp)
 	if c.op == cqeRequestError || c.op == cqeResponseError {
 		e[54], e[55] = c.cause.vendor(c.op == cqeResponseError), byte(c.cause)
 	}

@@ -1,0 +1,46 @@
+package verbstest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// testTimestamps compares the clock of the device with that of the process.
+func testTimestamps(t *testing.T, s *suite) {
+	attr := s.open(t).A.Attr()
+	if !attr.Caps.Has(verbs.CapTimestamps) {
+		require.Zero(t, attr.ClockHz&attr.TimestampMask)
+		a, _ := s.sides(t, usual)
+		_, err := a.ctx.CreateCQ(verbs.CQAttr{CQE: 1, Timestamps: true}, nil)
+		require.ErrorIs(t, err, verbs.ErrUnsupported)
+		t.Skip("the device gives completions no time")
+	}
+	conf := usual
+	conf.stamps = true
+	a, b := s.connected(t, conf)
+	// between returns how far the device's clock has gone. It may have gone round.
+	between := func(from, to uint64) time.Duration {
+		ticks := (to - from) & attr.TimestampMask
+		return time.Duration(float64(ticks) / float64(attr.ClockHz) * float64(time.Second))
+	}
+	send := func() (sent, received uint64) {
+		b.receive(verbs.RecvWR{ID: 2})
+		a.post(verbs.SendWR{ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+		return a.sent(1, verbs.WCSuccess).Timestamp, b.received(2, verbs.WCSuccess).Timestamp
+	}
+	start := time.Now()
+	sent, received := send()
+	require.NotZero(t, sent)
+	require.NotZero(t, received)
+	const pause, slack = 20 * time.Millisecond, time.Millisecond // of two clocks
+	time.Sleep(pause)
+	sentAgain, receivedAgain := send()
+	all := time.Since(start)
+	for name, took := range map[string]time.Duration{"sends": between(sent, sentAgain), "receives": between(received, receivedAgain)} {
+		require.GreaterOrEqual(t, took, pause-slack, name)
+		require.LessOrEqual(t, took, all+slack, name)
+	}
+}
