@@ -36,8 +36,9 @@ type eventLoop struct {
 	// Of the loop's goroutine.
 	conns    map[*conn]struct{} // open, or with something to be sent
 	spin     spinner
-	shutdown bool   // a callback has asked for the end of the engine
-	whole    []byte // Writev puts small pieces together in it
+	asleep   time.Time // since when the loop is in gnet's epoll; zero if it was to come back at once
+	shutdown bool      // a callback has asked for the end of the engine
+	whole    []byte    // Writev puts small pieces together in it
 
 	pending atomic.Bool // tasks is not empty
 	mu      sync.Mutex
@@ -70,8 +71,13 @@ func (l *eventLoop) run() gnet.Action {
 	if l.tcp.Load() > 0 {
 		limit = runWithTCP
 	}
+	begin := time.Now()
+	end := begin.Add(limit)
 	l.poller.Iteration()
-	end := time.Now().Add(limit)
+	if !l.asleep.IsZero() {
+		l.poller.Slept(begin.Sub(l.asleep))
+		l.asleep = time.Time{}
+	}
 	worked := false
 	for round := 1; ; round++ {
 		busy := l.work() + l.poller.Poll()
@@ -126,6 +132,7 @@ func (l *eventLoop) yield() gnet.Action {
 func (l *eventLoop) sleep() bool {
 	l.rest.Store(asleep)
 	if l.poller.Arm() && !l.pending.Load() {
+		l.asleep = time.Now()
 		return true
 	}
 	l.rest.Store(awake) // if it was woken meanwhile it is woken once in vain

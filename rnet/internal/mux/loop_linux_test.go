@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,24 @@ func TestWakeEndsTheSleepOfALoop(t *testing.T) {
 	over.Store(true)
 	<-woken
 	require.True(t, time.Now().Before(end))
+}
+
+func TestALoopSleepsOnItsThreadWhileItsSleepsAreShort(t *testing.T) {
+	l, _ := onHandLoop(t, overSoft, 1)
+	l.Sleeps(t)
+	sleeps := func() bool {
+		l.Sinks[0].Stream.m.warm()
+		l.poller.Poll()
+		return l.poller.Sleep(time.Now().Add(time.Millisecond))
+	}
+	for range 16 {
+		l.poller.Slept(time.Millisecond)
+	}
+	require.Equal(t, runtime.GOMAXPROCS(0) == 1, sleeps())
+	for range 32 {
+		l.poller.Slept(20 * time.Microsecond)
+	}
+	require.True(t, sleeps())
 }
 
 // More streams want to send than the ring has room for. What comes back of it

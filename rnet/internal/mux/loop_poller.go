@@ -26,7 +26,8 @@ type Poller struct {
 	iterations, sleeps, threadSleeps atomic.Uint64 // for statistics
 
 	// Of the loop's goroutine.
-	hot []*Mux
+	hot  []*Mux
+	past wait.Sleeps
 
 	woken    atomic.Bool         // warmed is not empty
 	sleeping atomic.Pointer[Mux] // on whose channel the loop's thread sleeps, or is about to
@@ -211,13 +212,14 @@ func (p *Poller) Arm() bool {
 // Sleep sleeps on the completion channel of the only session, which wakes a
 // thread directly; the way through the engine and the loop's socket wakes two. The
 // engine, which waits beside it, can take an event away that comes before the
-// thread sleeps: then the session is looked at when the time has come.
+// thread sleeps: then the session is looked at when the time has come. It returns false
+// if the loop is to sleep elsewhere.
 func (p *Poller) Sleep(until time.Time) bool {
 	if len(p.hot) != 1 || p.Sessions() != 1 {
 		return false
 	}
 	m := p.hot[0]
-	if !m.threads || m.closing.Load() || !wait.EnterThread() {
+	if !m.threads || m.closing.Load() || !p.past.EnterThread() {
 		return false
 	}
 	defer wait.LeaveThread()
@@ -234,7 +236,9 @@ func (p *Poller) Sleep(until time.Time) bool {
 		p.threadSleeps.Add(1)
 		// Ended by: an arrival (data, credit), Wake (a task, a new session, an
 		// unblocked stream), failure of the session, the end of the turn.
+		begin := time.Now()
 		m.link.Channel().WaitThread(until)
+		p.past.Add(time.Since(begin))
 	}
 	return true
 }
@@ -289,6 +293,9 @@ func (p *Poller) Attach(st *Stream, sink func(*LoopStream) Sink) bool {
 
 // Iteration counts an iteration of the loop.
 func (p *Poller) Iteration() { p.iterations.Add(1) }
+
+// Slept says how long the loop has slept elsewhere than in Sleep.
+func (p *Poller) Slept(took time.Duration) { p.past.Add(took) }
 
 // Sessions returns how many sessions the Poller has.
 func (p *Poller) Sessions() int {

@@ -6,12 +6,20 @@ import (
 	"time"
 )
 
+// Sleeps is what is known of sleeps that are over.
+type Sleeps struct {
+	usual time.Duration // mean length of the last ones
+}
+
+// Add learns from a sleep.
+func (s *Sleeps) Add(took time.Duration) { s.usual += (min(took, time.Millisecond) - s.usual) / 8 }
+
 // sleeper is what a lock has learned of the sleeps of its owners.
 type sleeper struct {
-	usual     time.Duration // mean length of the last sleeps
-	parks     int           // sleeps that will not be on a thread
-	lastParks int           // how many these were the last time
-	short     int           // sleeps on a thread in a row that were short
+	Sleeps
+	parks     int // sleeps that will not be on a thread
+	lastParks int // how many these were the last time
+	short     int // sleeps on a thread in a row that were short
 }
 
 // threadSleeps counts the owners of this process that sleep on a thread.
@@ -106,7 +114,7 @@ const (
 // slept learns from a sleep, and reports whether the next may be on the thread
 // without mayBlockThread.
 func (sl *sleeper) slept(took time.Duration, thread bool) bool {
-	sl.usual += (min(took, time.Millisecond) - sl.usual) / 8
+	sl.Add(took)
 	if procs > 1 {
 		return thread && took < time.Millisecond
 	}
@@ -133,13 +141,21 @@ func (l *Lock) mayBlockThread() bool {
 		return false
 	}
 	if procs > 1 {
-		return l.sleeper.usual < threadPays && EnterThread()
+		return l.sleeper.EnterThread()
 	}
 	if l.sleeper.parks > 0 {
 		l.sleeper.parks--
 		return false
 	}
 	return l.sleeper.usual < shortSleep && EnterThread()
+}
+
+// EnterThread reports whether the next sleep of an event loop may be on its thread, and
+// counts it if so: LeaveThread follows. With one processor it does not matter how long the
+// sleeps are: the loop's other place to sleep keeps the processor just as long, and
+// from those who would wake it there.
+func (s *Sleeps) EnterThread() bool {
+	return (procs == 1 || s.usual < threadPays) && EnterThread()
 }
 
 // EnterThread reports whether one more owner of a lock may sleep on its thread.
