@@ -14,6 +14,9 @@ type GID [16]byte
 // String returns the GID in IPv6 notation.
 func (g GID) String() string { return netip.AddrFrom16(g).String() }
 
+// IsMulticast reports whether the GID is that of a group: also of one of IPv4, in mapped form.
+func (g GID) IsMulticast() bool { return netip.AddrFrom16(g).Unmap().IsMulticast() }
+
 // GIDType says which transport a GID table entry selects
 // (enum ib_uverbs_gid_type, rdma/ib_user_ioctl_verbs.h).
 type GIDType uint32

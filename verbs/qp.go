@@ -318,7 +318,9 @@ func (qp *QP) Fail() error {
 // AttachMulticast lets a UD QP receive what is sent to a multicast group: to an address
 // handle with the group's GID, QP number 0xffffff and the Q_Key of the QP. lid is that
 // of the group on InfiniBand. Before, somebody has to join the port to the group,
-// where there is a subnet manager or an Ethernet. The error wraps ErrUnsupported on a
+// where there is a subnet manager or an Ethernet: on RoCE v2 a UDP socket that is a member of the
+// group's IP address on the interface of the port (net.ListenMulticastUDP) does. There the group is of the
+// same version of IP as the sender's GID. The error wraps ErrUnsupported on a
 // device without CapMulticast, or another service.
 func (qp *QP) AttachMulticast(gid GID, lid uint16) error {
 	return qp.multicast("attach multicast", gid, func(d MulticastDriver) error { return d.AttachMulticast(gid, lid) })
@@ -334,7 +336,7 @@ func (qp *QP) multicast(op string, gid GID, do func(MulticastDriver) error) erro
 	if !ok || qp.attr.Type != QPTypeUD || !qp.pd.ctx.attr.Caps.Has(CapMulticast) {
 		return qp.pd.ctx.wrap(op, ErrUnsupported)
 	}
-	if gid[0] != 0xff {
+	if !gid.IsMulticast() {
 		return qp.pd.ctx.wrap(op, fmt.Errorf("%w: %v is no multicast GID", ErrInvalid, gid))
 	}
 	return qp.pd.ctx.wrap(op, do(d))

@@ -406,7 +406,7 @@ func (q *datagramQP) finish(id uint64, op verbs.Opcode, n int, status verbs.WCSt
 
 // forward hands a message to the QPs that it is for, wherever they are.
 func (d *device) forward(h *datagramHeader, message []byte) {
-	if isGroup(h.to.gid) {
+	if h.to.gid.IsMulticast() {
 		d.forwardToGroup(h, message)
 		return
 	}
@@ -417,12 +417,9 @@ func (d *device) forward(h *datagramHeader, message []byte) {
 	d.routes.send(h.to.gid, message)
 }
 
-// isGroup reports whether a GID is that of a multicast group.
-func isGroup(gid verbs.GID) bool { return gid[0] == 0xff }
-
 // deliver hands a message to the QP here that it is for.
 func (d *device) deliver(h *datagramHeader, payload []byte) {
-	if !isGroup(h.to.gid) {
+	if !h.to.gid.IsMulticast() {
 		if q := d.datagramQP(h.to.qpn); q != nil {
 			q.take(h, payload)
 		}

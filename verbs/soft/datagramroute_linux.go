@@ -261,7 +261,7 @@ func (l *listener) serveDatagrams(conn *samehost.Conn) {
 			samehost.CloseReceived(fds...)
 			err = errMalformed("datagram with descriptors")
 		}
-		if err == nil && (h.to.gid == l.dev.gid || isGroup(h.to.gid)) {
+		if err == nil && (h.to.gid == l.dev.gid || h.to.gid.IsMulticast()) {
 			l.dev.deliver(&h, payload)
 		}
 	}

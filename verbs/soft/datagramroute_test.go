@@ -24,7 +24,7 @@ func TestADeviceIsNotNamedLikeAGroup(t *testing.T) {
 	for range 1 << 13 {
 		gid, err := newGID()
 		require.NoError(t, err)
-		require.False(t, isGroup(gid))
+		require.False(t, gid.IsMulticast())
 	}
 }
 

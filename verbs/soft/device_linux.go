@@ -170,7 +170,7 @@ func openDevice(name string) (*device, error) {
 // newGID makes the name of a device: random, and not that of a group.
 func newGID() (verbs.GID, error) {
 	var gid verbs.GID
-	for gid == (verbs.GID{}) || isGroup(gid) {
+	for gid == (verbs.GID{}) || gid.IsMulticast() {
 		if _, err := rand.Read(gid[:]); err != nil {
 			return gid, err
 		}

@@ -231,6 +231,9 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 		attr.FirmwareVersion = d.entry.Firmware
 	}
 	attr.Caps = d.probe(&attr)
+	if ex.Base.MaxMcastGrp > 0 {
+		attr.Caps |= verbs.CapMulticast
+	}
 	d.driver.Describe(&attr)
 	return attr, nil
 }

@@ -1,6 +1,8 @@
 package verbstest
 
 import (
+	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -197,7 +199,7 @@ func testDatagrams(t *testing.T, s *suite) {
 			require.ErrorIs(t, b.qp.AttachMulticast(verbs.GID{0: 0xff}, 0), verbs.ErrUnsupported)
 			t.Skip("the device has no multicast")
 		}
-		group := verbs.GID{0: 0xff, 1: 0x0e, 15: 0x77}
+		group := b.joinedGroup()
 		require.ErrorIs(t, b.qp.AttachMulticast(b.gid.GID, 0), verbs.ErrInvalid, "no group")
 		require.NoError(t, b.qp.AttachMulticast(group, 0))
 		vector := a.vectorTo(b)
@@ -239,6 +241,25 @@ func testDatagrams(t *testing.T, s *suite) {
 		require.NoError(t, ah.Close())
 		require.NoError(t, pd.Close())
 	})
+}
+
+// joinedGroup returns the GID of a multicast group that the port of s has joined. On RoCE the group is one of the
+// same version of IP as the GID of s, and a UDP socket joins it.
+func (s *side) joinedGroup() verbs.GID {
+	s.t.Helper()
+	group := verbs.GID{0: 0xff, 1: 0x0e, 15: 0x77}
+	if s.gid.Type != verbs.GIDTypeRoCEv2 {
+		return group
+	}
+	if netip.AddrFrom16(s.gid.GID).Is4In6() {
+		group = netip.MustParseAddr("::ffff:239.1.2.77").As16()
+	}
+	netdev, err := net.InterfaceByName(s.gid.Netdev)
+	require.NoError(s.t, err)
+	conn, err := net.ListenMulticastUDP("udp", netdev, &net.UDPAddr{IP: group[:]})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, conn.Close()) })
+	return group
 }
 
 // testUnreliable sends over UC QPs, which have no acknowledgements.

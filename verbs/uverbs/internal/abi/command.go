@@ -28,6 +28,8 @@ const (
 	CmdModifyQP          Command = 26
 	CmdDestroyQP         Command = 27
 	CmdPostSend          Command = 28
+	CmdAttachMulticast   Command = 30
+	CmdDetachMulticast   Command = 31
 	CmdCreateSRQ         Command = 32
 	CmdModifySRQ         Command = 33
 	CmdQuerySRQ          Command = 34
@@ -48,6 +50,7 @@ var commandNames = map[Command]string{
 	CmdCreateCompChannel: "CREATE_COMP_CHANNEL", CmdCreateCQ: "CREATE_CQ", CmdResizeCQ: "RESIZE_CQ",
 	CmdDestroyCQ: "DESTROY_CQ", CmdReqNotifyCQ: "REQ_NOTIFY_CQ", CmdCreateQP: "CREATE_QP",
 	CmdQueryQP: "QUERY_QP", CmdModifyQP: "MODIFY_QP", CmdDestroyQP: "DESTROY_QP", CmdPostSend: "POST_SEND",
+	CmdAttachMulticast: "ATTACH_MCAST", CmdDetachMulticast: "DETACH_MCAST",
 	CmdCreateSRQ: "CREATE_SRQ", CmdModifySRQ: "MODIFY_SRQ", CmdQuerySRQ: "QUERY_SRQ", CmdDestroySRQ: "DESTROY_SRQ",
 }
 

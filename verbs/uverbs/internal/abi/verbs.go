@@ -79,7 +79,7 @@ type QueryDeviceOut struct {
 	MaxMW           uint32
 	_               uint32 // maxRawIPv6QP
 	_               uint32 // maxRawEthyQP
-	_               uint32 // maxMcastGrp
+	MaxMcastGrp     uint32
 	_               uint32 // maxMcastQPAttach
 	_               uint32 // maxTotalMcastQPAttach
 	MaxAH           uint32
@@ -495,6 +495,14 @@ type CreateAHIn struct {
 // CreateAHOut is struct ib_uverbs_create_ah_resp.
 type CreateAHOut struct {
 	Handle uint32
+}
+
+// MulticastIn is struct ib_uverbs_attach_mcast, and ib_uverbs_detach_mcast. Neither has an answer.
+type MulticastIn struct {
+	GID      [16]uint8
+	QPHandle uint32
+	MLID     uint16
+	_        uint16 // reserved
 }
 
 // CreateSRQIn is struct ib_uverbs_create_srq.

@@ -24,7 +24,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 			"NodeGUID": 8, "SysImageGUID": 16, "MaxMRSize": 24, "VendorID": 40, "VendorPartID": 44, "HwVer": 48,
 			"MaxQP": 52, "MaxQPWR": 56, "DeviceCapFlags": 60, "MaxSGE": 64, "MaxSGERead": 68, "MaxCQ": 72, "MaxCQE": 76, "MaxMR": 80,
 			"MaxPD": 84, "MaxQPRdAtom": 88, "MaxQPInitRdAtom": 100,
-			"MaxMW": 120, "MaxAH": 144, "MaxSRQ": 156, "MaxSRQWR": 160, "MaxSRQSGE": 164, "LocalCAAckDelay": 170, "PhysPortCnt": 171,
+			"MaxMW": 120, "MaxMcastGrp": 132, "MaxAH": 144, "MaxSRQ": 156, "MaxSRQWR": 160, "MaxSRQSGE": 164, "LocalCAAckDelay": 170, "PhysPortCnt": 171,
 		}},
 		{ExQueryDeviceIn{}, 8, nil},
 		{odpCaps{}, 24, map[string]uintptr{"RC": 8, "UC": 12, "UD": 16}},
@@ -57,6 +57,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		}},
 		{ReqNotifyCQIn{}, 8, map[string]uintptr{"SolicitedOnly": 4}},
 		{DestroyCQOut{}, 8, nil},
+		{MulticastIn{}, 24, map[string]uintptr{"QPHandle": 16, "MLID": 20}},
 		{GlobalRoute{}, 24, map[string]uintptr{"FlowLabel": 16, "SGIDIndex": 20, "HopLimit": 21, "TrafficClass": 22}},
 		{AHAttr{}, 32, map[string]uintptr{"DLID": 24, "SL": 26, "SrcPathBits": 27, "StaticRate": 28, "IsGlobal": 29, "PortNum": 30}},
 		{CreateQPIn{}, 56, map[string]uintptr{
