@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/require"
@@ -191,7 +192,7 @@ func BenchmarkMessageAmongStreams(b *testing.B) {
 // TestHotPathsAllocateNothing counts what both ends of a connection allocate,
 // after they have warmed up.
 func TestHotPathsAllocateNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("under the race detector sync.Pool drops things at random, which are allocated anew")
 	}
 	over(t, softCarriers, func(t *testing.T, k carrier) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 )
@@ -45,7 +46,7 @@ const (
 )
 
 func TestIdleSessionCostsLittle(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector has memory of its own for each page")
 	}
 	const sessions = 100

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
 // channel is a completion channel. It has a pair of Unix sockets, the wake
 // sockets: one is ours, on the netpoller, and the peer has a descriptor of the other
 // and sends a byte when it finds a CQ of ours armed; ours of that is closed once the peer
-// has it. No call on either can be made to block by the other side: see sendWake.
+// has it. No call on either can be made to block by the other side: see sys.SendWake.
 //
 // With one QP, as rnet has it, the byte is hardly ever read: each is an edge to
 // the netpoller, and that it was for an arrival is told by the arm word, from which
@@ -79,14 +80,14 @@ func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
 	}
 	ch.read = ch.hasEvent
 	if ch.raw, err = ch.file.SyscallConn(); err != nil {
-		closeFDs(far)
+		sys.CloseFDs(far)
 		ch.file.Close()
 		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.channels == nil {
-		closeFDs(far)
+		sys.CloseFDs(far)
 		ch.file.Close()
 		return nil, verbs.ErrClosed
 	}
@@ -106,11 +107,11 @@ func (ch *channel) hasEvent(fd uintptr) bool {
 	}
 	in := ch.single.Load()
 	if in == nil {
-		return drainWakes(int(fd))
+		return sys.DrainWakes(int(fd))
 	}
 	if n := in.armings.Load(); n-ch.armings >= wakesKept {
 		ch.armings = n
-		drainWakes(int(fd))
+		sys.DrainWakes(int(fd))
 	}
 	return in.hasEvent()
 }
@@ -184,7 +185,7 @@ func (ch *channel) block(deadline time.Time) error {
 	}
 	// Ends when the peer takes armArmed away, or signal armFutex; with the
 	// deadline, and with a signal of the runtime.
-	futexWait(in.armWord(), word, timeout)
+	sys.FutexWait(in.armWord(), word, timeout)
 	arrived := in.hasEventThread()
 	runtime.KeepAlive(in)
 	if woken, _ := ch.takeWake(); arrived || woken {
@@ -215,11 +216,11 @@ func (ch *channel) pollSocket(deadline time.Time, stop int) error {
 				ch.pfds[0].Fd = -1 // or it would end each poll
 			}
 			// Ends with a byte, the peer's hang-up, stop (signal and Close) and the deadline.
-			pollReadable(ch.pfds[:], timeout)
-			arrived = drainWakes(int(fd))
+			sys.PollReadable(ch.pfds[:], timeout)
+			arrived = sys.DrainWakes(int(fd))
 			ch.hungUp = ch.hungUp || ch.pfds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
 			if ch.pfds[1].Revents != 0 {
-				takeStop(stop)
+				sys.TakeStop(stop)
 			}
 		})
 		woken, closed := ch.takeWake()
@@ -293,7 +294,7 @@ func (ch *channel) enter() (in *inbound, word uint32, stop int, err error) {
 	ch.waiters++
 	ch.polling++
 	if ch.stop < 0 {
-		ch.stop = newStop()
+		ch.stop = sys.NewStop()
 	}
 	return nil, 0, ch.stop, nil
 }
@@ -313,10 +314,10 @@ func (ch *channel) leave(in *inbound) {
 // who is about to sleep does not.
 func (ch *channel) wakeSleeper() {
 	if in := ch.endFutexSleep(); in != nil {
-		futexWake(in.armWord())
+		sys.FutexWake(in.armWord())
 	}
 	if ch.polling > 0 {
-		setStop(ch.stop)
+		sys.SetStop(ch.stop)
 	}
 }
 
@@ -366,7 +367,7 @@ func (ch *channel) wakeSocket(in *inbound) (int, error) {
 	}
 	if !ch.spent && (ch.of == nil || ch.of == in) {
 		ch.of = in
-		return dupFD(ch.far)
+		return sys.DupFD(ch.far)
 	}
 	extra := ch.others[in]
 	if extra == nil {
@@ -378,7 +379,7 @@ func (ch *channel) wakeSocket(in *inbound) (int, error) {
 		ch.others[in] = extra
 		go ch.passOn(extra.file) // ends when the QP is detached, or with the channel
 	}
-	return dupFD(extra.far)
+	return sys.DupFD(extra.far)
 }
 
 // passOn makes what comes to the wake-up socket of a QP beyond the first one an event of the channel.
@@ -397,10 +398,10 @@ func (ch *channel) peerHas(in *inbound) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.of == in {
-		closeFDs(ch.far)
+		sys.CloseFDs(ch.far)
 		ch.far = -1
 	} else if extra := ch.others[in]; extra != nil {
-		closeFDs(extra.far)
+		sys.CloseFDs(extra.far)
 		extra.far = -1
 	}
 }
@@ -410,7 +411,7 @@ func (ch *channel) closeExtra(in *inbound) {
 	if extra := ch.others[in]; extra != nil {
 		delete(ch.others, in)
 		extra.file.Close()
-		closeFDs(extra.far)
+		sys.CloseFDs(extra.far)
 	}
 }
 
@@ -461,7 +462,7 @@ func (ch *channel) Close() error {
 	for in := range ch.others {
 		ch.closeExtra(in)
 	}
-	closeFDs(ch.far)
+	sys.CloseFDs(ch.far)
 	ch.far = -1
 	ch.mu.Unlock()
 	ch.dev.mu.Lock()
@@ -470,7 +471,7 @@ func (ch *channel) Close() error {
 	err := ch.file.Close() // ends Wait, and waits for a call of poll(2)
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	closeFDs(ch.stop)
+	sys.CloseFDs(ch.stop)
 	ch.stop = -1
 	return err
 }

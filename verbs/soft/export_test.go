@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,7 +31,7 @@ func RegionsKnown(v *verbs.QP) int {
 }
 
 // MappingsLeft returns how many mappings could not be taken back yet.
-func MappingsLeft() int { return unmapLater.count() }
+func MappingsLeft() int { return sys.LeftMappings() }
 
 // Scribble overwrites all that a QP can reach of its peer's regions.
 func Scribble(v *verbs.QP) {
@@ -99,6 +100,12 @@ func PagesOf(t testing.TB, size int) {
 			t.Errorf("pages of %d: SEND buffer at %d", size, g.sendAt())
 		}
 	}
+}
+
+// refuseIf has f asked before each system call, until the test ends.
+func refuseIf(t testing.TB, f func(call string) error) {
+	sys.Refuse.Store(&f)
+	t.Cleanup(func() { sys.Refuse.Store(nil) })
 }
 
 // RefuseCall makes the n-th system call from now on fail with err, and returns

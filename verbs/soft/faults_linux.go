@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 )
 
 // faultState is a set of injected faults with its counters.
@@ -66,28 +67,28 @@ func (d *device) memfd(name string, size int) (int, error) {
 	if err := d.faultAt(faultMemfd); err != nil {
 		return -1, err
 	}
-	return newMemfd(name, size)
+	return sys.NewMemfd(name, size)
 }
 
 func (d *device) mmap(fd int, offset int64, size, prot int) ([]byte, error) {
 	if err := d.faultAt(faultMmap); err != nil {
 		return nil, err
 	}
-	return mapFD(fd, offset, size, prot)
+	return sys.MapFD(fd, offset, size, prot)
 }
 
 func (d *device) mmapAnonymous(size, flags int) ([]byte, error) {
 	if err := d.faultAt(faultMmap); err != nil {
 		return nil, err
 	}
-	return mapAnonymous(size, flags)
+	return sys.MapAnonymous(size, flags)
 }
 
 func (d *device) newWakeSocket() (near, far int, err error) {
 	if err := d.faultAt(faultSocketpair); err != nil {
 		return -1, -1, err
 	}
-	return newWakeSocket()
+	return sys.NewWakeSocket()
 }
 
 // posted counts a request of q, with sendMu held.

@@ -3,8 +3,11 @@ package soft
 import (
 	"runtime"
 	"sync/atomic"
+	"unsafe"
 
+	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 )
 
 // inbound is the receive half of a QP: the segment that the peer writes
@@ -132,7 +135,7 @@ func (in *inbound) settle(wcs []verbs.WC, flushing bool) int {
 func (in *inbound) takeArrived(wcs []verbs.WC) int {
 	start := in.pos
 	n := 0
-	raceAcquire(in)
+	race.Acquire(unsafe.Pointer(in)) // of what the sender published in this process
 	tail := in.recvs.tail.Load()
 	for n < len(wcs) {
 		d := &in.seg.ring[in.index]
@@ -207,7 +210,7 @@ func (in *inbound) leap(flags uint8, elsewhere uint32) bool {
 		reach = longerLap(reach, entries)
 	}
 	// The peer has given it memory. If not, this is an error and not a signal.
-	if reach > in.reach && populate(pagesOfEntries(in.seg.ring, in.reach, reach)) != nil {
+	if reach > in.reach && sys.Populate(pagesOfEntries(in.seg.ring, in.reach, reach)) != nil {
 		in.fail(failure{event: verbs.EventQPFatal, raise: true})
 		return false
 	}
@@ -348,7 +351,7 @@ func (in *inbound) takeEvent(expected *atomic.Bool) bool {
 	return taken
 }
 
-func (in *inbound) armWord() *uint32 { return word(&in.seg.hdr.arm) }
+func (in *inbound) armWord() *uint32 { return sys.Word(&in.seg.hdr.arm) }
 
 // takeOther handles a descriptor that is not a WRITE that uses up
 // a receive of the QP's own queue. made is the number of completions, 0 or 1;

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -61,10 +62,10 @@ func TestMemoryThatPeersReadCannotBeMappedForWriting(t *testing.T) {
 		mr, err := p.AllocMR(4096, access, verbs.MROptions{})
 		require.NoError(t, err)
 		r := mr.(*registration).region
-		mem, err := mapFD(r.fd, 0, 8192, unix.PROT_READ|unix.PROT_WRITE)
+		mem, err := sys.MapFD(r.fd, 0, 8192, unix.PROT_READ|unix.PROT_WRITE)
 		require.Equal(t, writable, err == nil, "access %#x", access)
 		if err == nil {
-			unmap(mem, ofAPeer)
+			sys.Unmap(mem, sys.OfAPeer)
 		}
 		require.Error(t, unix.Ftruncate(r.fd, 0), "its size is sealed")
 		mr.Bytes()[0] = 1 // we write still

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -119,7 +120,7 @@ func sendPacket(raw syscall.RawConn, b []byte, fds ...int) error {
 	if len(fds) != 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	if err := refused("sendmsg"); err != nil {
+	if err := sys.Refused("sendmsg"); err != nil {
 		return os.NewSyscallError("sendmsg", err)
 	}
 	var sent error
@@ -250,7 +251,7 @@ func (l *socketLink) placeFor(r *region) (uint32, bool) {
 		return 0, false
 	default:
 		place = l.used
-		if at := keysAt + int(place)*4; at%pageSize == 0 && populate(l.seg.mem[at:at+pageSize]) != nil {
+		if at := keysAt + int(place)*4; at%pageSize == 0 && sys.Populate(l.seg.mem[at:at+pageSize]) != nil {
 			return 0, false
 		}
 		l.used++

@@ -1,5 +1,12 @@
 package soft
 
+import (
+	"unsafe"
+
+	"github.com/seed-b9b531af/ramjet/internal/race"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
+)
+
 // outbound is the peer's segment as its only writer sees it, guarded by
 // sendMu. Counters that end in what the peer published are copies, read again
 // only when they are used up.
@@ -60,7 +67,9 @@ func (o *outbound) publish() {
 	if o.published == o.head {
 		return
 	}
-	raceRelease(o.in)
+	if race.Enabled && o.in != nil {
+		race.Release(unsafe.Pointer(o.in))
+	}
 	d := &o.ring[o.unseen]
 	d.seq.Store(uint32(o.published) + 1) // full fence: the load of arm comes after it
 	o.published = o.head
@@ -84,9 +93,9 @@ func (o *outbound) wake(solicited bool) {
 			continue
 		}
 		if w&armFutex != 0 {
-			futexWake(word(arm))
+			sys.FutexWake(sys.Word(arm))
 		} else if o.wakeFD >= 0 {
-			sendWake(o.wakeFD)
+			sys.SendWake(o.wakeFD)
 		}
 		return
 	}
@@ -163,7 +172,7 @@ func (o *outbound) goOnAt(d *descriptor, next uint32) {
 // grow makes the lap longer; false if it cannot be, or there is no memory for it.
 func (o *outbound) grow() bool {
 	lap := longerLap(o.lap, uint32(len(o.ring)))
-	if lap == o.lap || populate(pagesOfEntries(o.ring, o.lap, lap)) != nil {
+	if lap == o.lap || sys.Populate(pagesOfEntries(o.ring, o.lap, lap)) != nil {
 		return false
 	}
 	// What an earlier use has left there must not look like what is to come.
@@ -182,7 +191,7 @@ func (o *outbound) shrink() error {
 		return nil
 	}
 	if pages := pagesWithin(o.ring, lap, o.lap); len(pages) > 0 {
-		if err := discard(pages); err != nil {
+		if err := sys.Discard(pages); err != nil {
 			return err
 		}
 	}
@@ -225,9 +234,9 @@ func (o *outbound) close() {
 		o.seg.release()
 	}
 	if o.mapping != nil {
-		unmap(o.mapping, ofAPeer)
+		sys.Unmap(o.mapping, sys.OfAPeer)
 	}
-	closeFDs(o.wakeFD)
+	sys.CloseFDs(o.wakeFD)
 	*o = outbound{wakeFD: -1}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -214,7 +215,7 @@ func (q *qp) joinSegment(other *qp, l link) {
 	})
 	if p == nil {
 		seg.release()
-		closeFDs(wakeFD)
+		sys.CloseFDs(wakeFD)
 		return
 	}
 	if ch := other.recvCQ.ch; ch != nil {
@@ -498,7 +499,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 	}
 	wakeFD := -1
 	if len(fds) == 2 {
-		if err := checkWakeSocket(fds[1]); err != nil {
+		if err := sys.CheckWakeSocket(fds[1]); err != nil {
 			samehost.CloseReceived(fds...)
 			return nil, err
 		}
@@ -509,7 +510,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 		samehost.CloseReceived(fds...)
 		return nil, err
 	}
-	closeFDs(fds[0])
+	sys.CloseFDs(fds[0])
 	l, err := newSocketLink(p.q, conn, peer)
 	if err == nil {
 		err = answer()
@@ -522,8 +523,8 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 		err = errOver
 	}
 	if err != nil {
-		unmap(mapping, ofAPeer)
-		closeFDs(wakeFD)
+		sys.Unmap(mapping, sys.OfAPeer)
+		sys.CloseFDs(wakeFD)
 		return nil, err
 	}
 	p.mu.Lock()
@@ -537,7 +538,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 
 // mapPeerSegment maps what a peer calls its segment.
 func (d *device) mapPeerSegment(fd int, geo geometry) ([]byte, error) {
-	if err := checkSealed(fd, geo.size()); err != nil {
+	if err := sys.CheckSealed(fd, geo.size()); err != nil {
 		return nil, err
 	}
 	mapping, err := d.mmap(fd, 0, geo.size(), unix.PROT_READ|unix.PROT_WRITE)
@@ -545,7 +546,7 @@ func (d *device) mapPeerSegment(fd int, geo geometry) ([]byte, error) {
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}
 	if err := geo.populate(mapping, populateLimit); err != nil {
-		unmap(mapping, ofAPeer)
+		sys.Unmap(mapping, sys.OfAPeer)
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}
 	return mapping, nil

@@ -45,7 +45,7 @@ type qp struct {
 
 	dev    *device
 	pd     *pd
-	uc     bool // unreliable (unreliable_linux.go)
+	uc     bool // of the unreliable connection service (concludeUnreliable)
 	num    uint32
 	cap    verbs.QPCap
 	sendCQ *cq
@@ -429,6 +429,18 @@ func (q *qp) failLocked(f failure) {
 	q.in.flushing.Store(true)
 	q.in.wantAttention()
 	q.pending, q.after = true, f
+}
+
+// losePeer takes the end of the peer, or of the pairing with it, or what it complains
+// of. A QP of the unreliable connection service goes on, and what it sends is lost.
+// sendMu is held.
+func (q *qp) losePeer(f failure) {
+	if !q.uc {
+		q.failLocked(f)
+		return
+	}
+	q.alone, q.open = true, false
+	q.drive()
 }
 
 // unlock releases sendMu and then does what must not be done under it.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,8 +105,8 @@ func (r *region) mapPrivate(length int, opt verbs.MROptions) error {
 	if opt.HugePages {
 		_ = unix.Madvise(r.mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
 	}
-	if err := populate(r.mapping); err != nil {
-		unmap(r.mapping, ofNobody)
+	if err := sys.Populate(r.mapping); err != nil {
+		sys.Unmap(r.mapping, sys.OfNobody)
 		return err
 	}
 	r.mem = r.mapping[:length:length]
@@ -129,15 +130,15 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 		_ = unix.Madvise(mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
 	}
 	if opt.Sparse {
-		err = populate(mapping[:min(size, sparseSize)])
+		err = sys.Populate(mapping[:min(size, sparseSize)])
 	} else {
-		err = populate(mapping)
+		err = sys.Populate(mapping)
 	}
 	if err == nil {
 		err = r.sealShared()
 	}
 	if err != nil {
-		unmap(mapping, ofMemfd)
+		sys.Unmap(mapping, sys.OfMemfd)
 		unix.Close(fd)
 		r.fd = -1
 		return err
@@ -153,13 +154,13 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 func (r *region) sealShared() error {
 	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	if !r.everWritten() {
-		if seal(r.fd, seals|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL) == nil {
+		if sys.Seal(r.fd, seals|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL) == nil {
 			r.sealed = true
 			return nil
 		}
 	}
 	if r.access&remoteWrites == 0 || r.access&verbs.AccessMWBind != 0 { // some keys are to read only
-		err := refused("fchmod")
+		err := sys.Refused("fchmod")
 		if err == nil {
 			err = unix.Fchmod(r.fd, 0o600)
 		}
@@ -167,7 +168,7 @@ func (r *region) sealShared() error {
 			return os.NewSyscallError("fchmod", err)
 		}
 	}
-	return seal(r.fd, seals|unix.F_SEAL_SEAL)
+	return sys.Seal(r.fd, seals|unix.F_SEAL_SEAL)
 }
 
 // everWritten reports whether a key of this memory may let peers write: its own, or
@@ -184,7 +185,7 @@ func (r *region) descriptorFor(access verbs.Access) (fd int, done func(), err er
 	if r.sealed || access&remoteWrites != 0 {
 		return r.fd, func() {}, nil
 	}
-	if err := refused("open"); err != nil {
+	if err := sys.Refused("open"); err != nil {
 		return -1, nil, os.NewSyscallError("open", err)
 	}
 	fd, err = unix.Open("/proc/self/fd/"+strconv.Itoa(r.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -299,13 +300,13 @@ func (r *region) invalidate() {
 }
 
 func (r *region) free() {
-	closeFDs(r.fd)
+	sys.CloseFDs(r.fd)
 	switch {
 	case r.mapping == nil: // memory of the caller, or another region's by now
 	case r.shared:
-		unmap(r.mapping, ofMemfd)
+		sys.Unmap(r.mapping, sys.OfMemfd)
 	default:
-		unmap(r.mapping, ofNobody)
+		sys.Unmap(r.mapping, sys.OfNobody)
 	}
 	r.pinner.Unpin()
 }
@@ -363,4 +364,93 @@ func scatter(p *pd, last **region, sgl []verbs.SGE, skip int, src []byte) bool {
 		}
 	}
 	return len(src) == 0
+}
+
+// registration is an MR as package verbs has it: a region, and after Reregister
+// another one. Package verbs lets one caller at a time in.
+type registration struct {
+	*region
+	broken bool // Reregister failed after it had taken the region away
+}
+
+func (m *registration) Deregister() error {
+	if m.broken {
+		m.broken = false
+		m.region.dispose()
+		return nil
+	}
+	return m.region.Deregister()
+}
+
+// Reregister takes the region away from everybody and makes another one of its
+// memory, at the same address, or of mem. Its key is a new one.
+func (m *registration) Reregister(mem []byte, p verbs.PDDriver, access verbs.Access, mask verbs.MRChange) error {
+	old := m.region
+	next := &region{dev: old.dev, pd: old.pd, access: old.access, fd: -1}
+	if mask&verbs.MRChangePD != 0 {
+		next.pd = p.(*pd)
+	}
+	if mask&verbs.MRChangeAccess != 0 {
+		next.access = access
+	}
+	if err := checkAccess(next.access); err != nil {
+		return err
+	}
+	if err := old.windows.close(); err != nil {
+		return err
+	}
+	if err := old.stop(); err != nil {
+		return err
+	}
+	m.broken = true
+	switch {
+	case mask&verbs.MRChangeMemory != 0:
+		next.pin(mem)
+	case old.mapping == nil:
+		next.pin(old.mem)
+	default:
+		if err := next.takeMapping(old); err != nil {
+			return err
+		}
+	}
+	if err := next.pd.addRegion(next); err != nil {
+		if next.mapping != nil { // it is old's still
+			next.mapping = nil
+		}
+		next.free()
+		return err
+	}
+	if next.mapping != nil {
+		old.mapping = nil
+	}
+	old.dispose()
+	m.region, m.broken = next, false
+	return nil
+}
+
+// takeMapping gives r the memory of old, which is mapped anew if other processes
+// have it now, or are to have it: they keep what they have mapped.
+func (r *region) takeMapping(old *region) error {
+	if old.shared || forPeers(r.access) {
+		fresh := &region{dev: r.dev, access: r.access, fd: -1}
+		length := len(old.mapping)
+		var err error
+		if forPeers(r.access) {
+			err = fresh.mapShared(length, verbs.MROptions{})
+		} else {
+			err = fresh.mapPrivate(length, verbs.MROptions{})
+		}
+		if err != nil {
+			return err
+		}
+		copy(fresh.mapping, old.mapping)
+		if err := sys.MoveMapping(fresh.mapping, old.mapping); err != nil {
+			fresh.free()
+			return err
+		}
+		r.fd, r.shared, r.sealed = fresh.fd, fresh.shared, fresh.sealed
+		old.shared = fresh.shared
+	}
+	r.mapping, r.mem = old.mapping, old.mem
+	return nil
 }

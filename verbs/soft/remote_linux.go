@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,7 +41,7 @@ func (r *remote) good() bool { return r.valid.Load() == r.key }
 
 func (r *remote) close() {
 	if r.mapping != nil {
-		unmap(r.mapping, ofAPeer)
+		sys.Unmap(r.mapping, sys.OfAPeer)
 	}
 }
 
@@ -67,7 +68,7 @@ func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
 	if k.offset > maxMRSize-k.length {
 		return nil, errBadRegion
 	}
-	if err := checkSealed(fd, int(k.offset+k.length)); err != nil {
+	if err := sys.CheckSealed(fd, int(k.offset+k.length)); err != nil {
 		return nil, err
 	}
 	skip := int(k.offset) & (pageSize - 1)
@@ -82,8 +83,8 @@ func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
 		return nil, err
 	}
 	if prot&unix.PROT_WRITE != 0 {
-		if err := populate(mapping[:ahead(fd, size)]); err != nil {
-			unmap(mapping, ofAPeer)
+		if err := sys.Populate(mapping[:ahead(fd, size)]); err != nil {
+			sys.Unmap(mapping, sys.OfAPeer)
 			return nil, fmt.Errorf("map the peer's region: %w", err)
 		}
 	}
@@ -112,13 +113,13 @@ const (
 // are written to. It does nothing for a region that nothing was sent to yet. Callers
 // find it by an interface assertion on verbs.QP.Driver.
 func (q *qp) PopulateRemote(rkey uint32, addr uint64, n int) error {
-	return q.eachPart(rkey, addr, n, populate)
+	return q.eachPart(rkey, addr, n, sys.Populate)
 }
 
 // DiscardRemote takes their memory away from n bytes from addr on, whole pages of
 // them: they are zero from then on. Nobody else may be using them.
 func (q *qp) DiscardRemote(rkey uint32, addr uint64, n int) error {
-	return q.eachPart(rkey, addr, n, discard)
+	return q.eachPart(rkey, addr, n, sys.Discard)
 }
 
 // ShrinkRing takes memory away from the ring of descriptors in which requests of this
@@ -213,7 +214,7 @@ func (r *region) give(l *socketLink, place uint32) bool {
 	answer.offset = r.addr - whole.addr
 	l.mustSend(encodeKeyAnswer(answer), fd)
 	if whole.onePeer {
-		closeFDs(whole.fd)
+		sys.CloseFDs(whole.fd)
 		whole.fd = -1
 	}
 	return true
@@ -231,7 +232,7 @@ func (r *region) forget(l *socketLink) {
 // already.
 func (r *region) revoke() {
 	r.told.mu.Lock()
-	closeFDs(r.fd)
+	sys.CloseFDs(r.fd)
 	r.fd = -1
 	links := r.told.links
 	r.told.links = nil

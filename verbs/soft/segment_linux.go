@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -138,6 +139,10 @@ var (
 	_ [unsafe.Offsetof(header{}.keys) - keysAt]byte
 	_ [keysAt - unsafe.Offsetof(header{}.keys)]byte
 )
+
+// segmentSeals keep a peer from truncating what we have mapped, which would
+// be SIGBUS, and from sealing more.
+const segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // geometry is the shape of a segment; both ends compute the same layout from
 // it.
@@ -270,12 +275,12 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 	}
 	// The counters and the first descriptors must exist; the rest comes on use.
 	for _, room := range geo.rooms() {
-		if err := allocate(fd, room[0], room[1]); err != nil {
+		if err := sys.Allocate(fd, room[0], room[1]); err != nil {
 			unix.Close(fd)
 			return nil, err
 		}
 	}
-	if err := seal(fd, segmentSeals); err != nil {
+	if err := sys.Seal(fd, segmentSeals); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -289,7 +294,7 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 	s.refs.Store(1)
 	// CQ.Poll looks at the ring without a lock, so the addresses stay mapped
 	// until the collector proves that nobody can look any more.
-	runtime.AddCleanup(s, func(r addressRange) { unmap(r.bytes(), ofMemfd) }, rangeOf(mem))
+	runtime.AddCleanup(s, func(r sys.AddressRange) { sys.Unmap(r.Bytes(), sys.OfMemfd) }, sys.RangeOf(mem))
 	if err := geo.populate(mem, geo.size()); err != nil {
 		s.release()
 		return nil, err
@@ -301,7 +306,7 @@ func (d *device) newSegment(geo geometry) (*segment, error) {
 func (g geometry) populate(mem []byte, limit int) error {
 	for _, room := range g.rooms() {
 		n := min(room[1]-room[0], limit)
-		if err := populate(mem[room[0]:][:n]); err != nil {
+		if err := sys.Populate(mem[room[0]:][:n]); err != nil {
 			return err
 		}
 		limit -= n
@@ -329,6 +334,6 @@ func (s *segment) release() {
 	s.closeFD()
 	// If the kernel has no room to split the mapping, the memory stays until
 	// the cleanup runs; nothing else is lost.
-	_ = showZeros(s.mem)
+	_ = sys.ShowZeros(s.mem)
 	runtime.KeepAlive(s) // or the cleanup could have given the addresses away before the zeros come
 }

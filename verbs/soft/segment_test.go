@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +23,7 @@ func TestASegmentStaysMappedUntilItIsReleased(t *testing.T) {
 	defer d.Close()
 	s, err := d.newSegment(geometryFor(1))
 	require.NoError(t, err)
-	mem := rangeOf(s.mem).bytes()
+	mem := sys.RangeOf(s.mem).Bytes()
 	asked, mapped := false, false
 	refuseIf(t, func(call string) error {
 		if call != "mmap MAP_FIXED" {

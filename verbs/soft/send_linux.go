@@ -566,6 +566,30 @@ func (q *qp) conclude(wr *verbs.SendWR, v outcome) {
 	q.failLocked(failure{tell: v.tell})
 }
 
+// concludeUnreliable ends a failed request of a QP of the unreliable connection
+// service; false if it ends as that of a reliable one. The peer tells such a QP
+// nothing: a message that the peer does not take is lost, and its request succeeds
+// all the same.
+func (q *qp) concludeUnreliable(wr *verbs.SendWR, v outcome) bool {
+	if v.cut {
+		return false // no message may follow
+	}
+	q.sq.sent, q.sq.begun = 0, false
+	switch v.status {
+	case verbs.WCRemAccessErr, verbs.WCRemInvReqErr, verbs.WCRemOpErr, verbs.WCRetryExcErr, verbs.WCRNRRetryExcErr, verbs.WCBadRespErr:
+		if q.signaled(wr) {
+			q.finish(wr.ID, wr.Opcode, wr.Len(), verbs.WCSuccess)
+		}
+		return true
+	}
+	// An error of our own stops the send queue alone.
+	q.finish(wr.ID, wr.Opcode, 0, v.status)
+	q.stopTimer()
+	q.setState(stateSQE)
+	q.flushSends(verbs.WCSuccess)
+	return true
+}
+
 func (q *qp) signaled(wr *verbs.SendWR) bool {
 	return (wr.Flags|q.always)&verbs.SendSignaled != 0
 }

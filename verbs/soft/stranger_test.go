@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -119,7 +120,7 @@ func (s *stranger) hungUp(conn *net.UnixConn) {
 			require.NotErrorIs(s.t, err, os.ErrDeadlineExceeded)
 			return
 		} else {
-			closeFDs(fds...)
+			sys.CloseFDs(fds...)
 		}
 	}
 }
@@ -139,7 +140,7 @@ func (s *stranger) pair() *net.UnixConn {
 	require.NoError(s.t, err)
 	require.Equal(s.t, kindHello, m.kind)
 	require.Len(s.t, fds, 2)
-	closeFDs(fds...)
+	sys.CloseFDs(fds...)
 	require.Eventually(s.t, s.paired, 10*time.Second, time.Millisecond)
 	return conn
 }
@@ -147,11 +148,11 @@ func (s *stranger) pair() *net.UnixConn {
 // memfd makes one, closed when the test ends.
 func (s *stranger) memfd(size, seals int) int {
 	s.t.Helper()
-	fd, err := newMemfd("stranger", size)
+	fd, err := sys.NewMemfd("stranger", size)
 	require.NoError(s.t, err)
-	s.t.Cleanup(func() { closeFDs(fd) })
+	s.t.Cleanup(func() { sys.CloseFDs(fd) })
 	if seals != 0 {
-		require.NoError(s.t, seal(fd, seals))
+		require.NoError(s.t, sys.Seal(fd, seals))
 	}
 	return fd
 }
@@ -200,7 +201,7 @@ func TestAStrangerWhoMisbehavesIsHungUpOn(t *testing.T) {
 		"a wake-up socket that is a socket of TCP": func(s *stranger) ([]byte, []int) {
 			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 			require.NoError(s.t, err)
-			s.t.Cleanup(func() { closeFDs(fd) })
+			s.t.Cleanup(func() { sys.CloseFDs(fd) })
 			h := s.hello()
 			h.flags = helloWakeSocket
 			return encodeHello(h), []int{s.memfd(size, segmentSeals), fd}
@@ -300,7 +301,7 @@ func TestAKeyIsGivenOnlyToQPsOfItsPD(t *testing.T) {
 		m, fds, err := readPacket(conn)
 		require.NoError(t, err)
 		require.Equal(t, kindKeyAnswer, m.kind)
-		closeFDs(fds...)
+		sys.CloseFDs(fds...)
 		return m.answer, len(fds)
 	}
 	for name, key := range map[string]uint32{
@@ -375,7 +376,7 @@ func TestAHelloThatComesEarlyIsHeld(t *testing.T) {
 	m, fds, err := s.nextPacket(second)
 	require.NoError(t, err)
 	require.Equal(t, kindHello, m.kind)
-	closeFDs(fds...)
+	sys.CloseFDs(fds...)
 	require.Zero(t, s.held())
 }
 
@@ -420,7 +421,7 @@ func TestAPeerCannotMakeUsBlockOnOurWakeSocket(t *testing.T) {
 	_, fds, err := s.nextPacket(conn)
 	require.NoError(t, err)
 	require.Len(t, fds, 2)
-	defer closeFDs(fds...)
+	defer sys.CloseFDs(fds...)
 	require.NoError(t, unix.SetNonblock(fds[1], false))
 	ch := s.v.recv.ch
 	require.ErrorIs(t, ch.Wait(time.Now().Add(5*time.Millisecond)), os.ErrDeadlineExceeded)
@@ -448,12 +449,12 @@ func TestAPeerCannotMakeUsBlockOnItsWakeSocket(t *testing.T) {
 	s := newStranger(t)
 	size := geometryFor(32).size()
 	segment := s.memfd(size, segmentSeals)
-	mem, err := mapFD(segment, 0, size, unix.PROT_READ|unix.PROT_WRITE)
+	mem, err := sys.MapFD(segment, 0, size, unix.PROT_READ|unix.PROT_WRITE)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(mem) })
-	near, far, err := newWakeSocket()
+	near, far, err := sys.NewWakeSocket()
 	require.NoError(t, err)
-	defer closeFDs(near, far)
+	defer sys.CloseFDs(near, far)
 	fill(t, far)
 	h := s.hello()
 	h.flags = helloWakeSocket
@@ -471,7 +472,7 @@ func TestAPeerCannotMakeUsBlockOnItsWakeSocket(t *testing.T) {
 	select {
 	case <-returned:
 	case <-time.After(10 * time.Second):
-		closeFDs(near) // lets it go
+		sys.CloseFDs(near) // lets it go
 		t.Fatal("the wake-up blocks")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -39,10 +40,10 @@ func TestAPeerThatHangsUpTheWakeSocketIsWaitedForAllTheSame(t *testing.T) {
 			require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
 			hangUp(fds[1])
 			if name == "closed" {
-				closeFDs(fds[1])
+				sys.CloseFDs(fds[1])
 				fds = fds[:1]
 			}
-			defer closeFDs(fds...)
+			defer sys.CloseFDs(fds...)
 			ch := s.v.recv.ch
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
@@ -104,13 +105,13 @@ func TestAPollThatNothingCouldEndIsShort(t *testing.T) {
 // The last close of a descriptor that comes to a wake-up socket would be done where the
 // socket is read, and take as long as the peer wants.
 func TestNoDescriptorsComeToAWakeSocket(t *testing.T) {
-	near, far, err := newWakeSocket()
+	near, far, err := sys.NewWakeSocket()
 	require.NoError(t, err)
-	defer closeFDs(near, far)
-	if err := unix.SetsockoptInt(far, unix.SOL_SOCKET, soPassRights, 0); err != nil {
+	defer sys.CloseFDs(near, far)
+	if err := unix.SetsockoptInt(far, unix.SOL_SOCKET, sys.SoPassRights, 0); err != nil {
 		t.Skip("kernels before 6.16 cannot refuse descriptors: ", err)
 	}
 	require.ErrorIs(t, unix.Sendmsg(far, []byte{0}, unix.UnixRights(far), nil, unix.MSG_DONTWAIT), unix.EPERM)
-	sendWake(far)
-	require.True(t, drainWakes(near))
+	sys.SendWake(far)
+	require.True(t, sys.DrainWakes(near))
 }

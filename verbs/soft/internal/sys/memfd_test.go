@@ -1,6 +1,6 @@
 //go:build linux
 
-package soft
+package sys
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 )
 
 func TestNobodyExecutesAMemfd(t *testing.T) {
-	fd, err := newMemfd("test", 1)
+	fd, err := NewMemfd("test", 1)
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -25,27 +25,23 @@ func TestNobodyExecutesAMemfd(t *testing.T) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	require.NoError(t, err)
 	require.NotZero(t, seals&unix.F_SEAL_EXEC)
-	require.NoError(t, seal(fd, segmentSeals))
-}
-
-// refuseIf has f asked before each system call, until the test ends.
-func refuseIf(t testing.TB, f func(call string) error) {
-	refuse.Store(&f)
-	t.Cleanup(func() { refuse.Store(nil) })
+	require.NoError(t, Seal(fd, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL))
 }
 
 func TestAnOlderKernelGivesMemfdsToo(t *testing.T) {
 	asked := false
-	refuseIf(t, func(call string) error {
+	old := func(call string) error {
 		if call == "memfd_create with MFD_NOEXEC_SEAL" {
 			asked = true
 			return unix.EINVAL
 		}
 		return nil
-	})
-	fd, err := newMemfd("test", 1)
+	}
+	Refuse.Store(&old)
+	defer Refuse.Store(nil)
+	fd, err := NewMemfd("test", 1)
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	require.True(t, asked)
-	require.NoError(t, seal(fd, segmentSeals))
+	require.NoError(t, Seal(fd, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL))
 }

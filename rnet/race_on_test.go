@@ -1,5 +1,0 @@
-//go:build race
-
-package rnet
-
-const raceEnabled = true
