@@ -104,7 +104,9 @@
 // is a program: net/http, HTTP/2, net/rpc, a reader goroutine with a channel.
 // Each test says whether its loop is paced, which CPUs its processes have, how
 // many client processes there are, and what else computes meanwhile. All of
-// docs/performance.md, "Programs as people have them", is about it.
+// docs/performance.md, "Programs as people have them", is about it. With
+// -containers each transport is measured twice: with both processes in one
+// container, and in two.
 //
 // # Closed and open loop
 //

@@ -26,7 +26,7 @@ const childEnv = "RAMJET_BENCH_CHILD"
 type assignment struct {
 	Role       role     `json:"role"`
 	Transport  string   `json:"transport"`
-	Dir        string   `json:"dir"`               // where a server may put its socket
+	Site       site     `json:"site"`
 	Addr       string   `json:"addr,omitempty"`    // where a client finds its server
 	Backend    string   `json:"backend,omitempty"` // where a server finds whom it passes everything on to
 	CPUProfile string   `json:"cpu_profile,omitempty"`
@@ -155,13 +155,13 @@ func serve(t transport, a assignment) (worker, string, error) {
 		}
 		return s, s.addr(), nil
 	case w.Loops > 0:
-		s, err := startEventServer(t.engine, a.Dir, w)
+		s, err := startEventServer(t.engine, a.Site, w)
 		if err != nil {
 			return nil, "", err
 		}
 		return s, s.address, nil
 	}
-	s, err := startServer(t, a.Dir, a.Backend, a.Workload)
+	s, err := startServer(t, a.Site, a.Backend, a.Workload)
 	if err != nil {
 		return nil, "", err
 	}
@@ -174,7 +174,7 @@ func call(t transport, a assignment) (worker, error) {
 	case w.floor():
 		return joinFloor(w, a.Addr)
 	case w.Local:
-		s, err := startServer(t, a.Dir, "", w)
+		s, err := startServer(t, a.Site, "", w)
 		if err != nil {
 			return nil, fmt.Errorf("listen: %w", err)
 		}

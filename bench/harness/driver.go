@@ -24,7 +24,13 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (report, error
 	if err := makeProfileDir(o.profileDir); err != nil {
 		return report{}, err
 	}
-	at := place{dir: dir, profileDir: o.profileDir, verbose: o.verbose, stderr: stderr, patience: patience}
+	at := place{site: site{Host: "127.0.0.1", Dir: dir}, profileDir: o.profileDir, verbose: o.verbose, stderr: stderr, patience: patience}
+	if o.Containers {
+		if err := at.contain(); err != nil {
+			return report{}, err
+		}
+		defer at.release()
+	}
 	r := report{Date: time.Now(), System: thisSystem(), Options: o, Transports: o.Transports}
 	tests := o.tests()
 	p := newProgress(stderr, len(tests)*o.Rounds*len(o.Transports))

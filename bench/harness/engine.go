@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/panjf2000/gnet/v2"
@@ -15,10 +16,9 @@ import (
 // and Unix sockets, rgnet over ramjet.
 type engine struct {
 	network string // as for dial
-	// place chooses where to listen; dir is for sockets.
-	place  func(dir string) (address string, err error)
-	run    func(handler gnet.EventHandler, protoAddr string, opts ...gnet.Option) error
-	client func(handler gnet.EventHandler, opts ...gnet.Option) (eventClient, error)
+	place   func(site) (address string, err error)
+	run     func(handler gnet.EventHandler, protoAddr string, opts ...gnet.Option) error
+	client  func(handler gnet.EventHandler, opts ...gnet.Option) (eventClient, error)
 	// describe says what a connection dialed to addr is, and whether it is TCP
 	// although that was not asked for.
 	describe func(c gnet.Conn, addr string) (nature string, fellBack bool)
@@ -31,7 +31,7 @@ type eventClient interface {
 	DialContext(network, address string, ctx any) (gnet.Conn, error)
 }
 
-func gnetEngine(network string, place func(dir string) (string, error)) engine {
+func gnetEngine(network string, place func(site) (string, error)) engine {
 	return engine{
 		network: network,
 		place:   place,
@@ -43,10 +43,11 @@ func gnetEngine(network string, place func(dir string) (string, error)) engine {
 	}
 }
 
+// rgnetEngine listens on host, or where the site says.
 func rgnetEngine(cfg rgnet.Config, host string) engine {
 	return engine{
 		network: "tcp",
-		place:   func(string) (string, error) { return freeport.Address(host) },
+		place:   func(at site) (string, error) { return freeport.Address(cmp.Or(host, at.Host)) },
 		run:     cfg.Run,
 		client: func(handler gnet.EventHandler, opts ...gnet.Option) (eventClient, error) {
 			return cfg.NewClient(handler, opts...)

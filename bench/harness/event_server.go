@@ -30,11 +30,11 @@ type echoed struct {
 	known bool   // due is
 }
 
-func startEventServer(e engine, dir string, w workload) (*eventServer, error) {
+func startEventServer(e engine, at site, w workload) (*eventServer, error) {
 	if e.run == nil {
 		return nil, errors.New("this transport serves no event handlers")
 	}
-	address, err := e.place(dir)
+	address, err := e.place(at)
 	if err != nil {
 		return nil, err
 	}

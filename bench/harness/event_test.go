@@ -42,7 +42,7 @@ func listenAnd(t *testing.T, serve func(net.Conn)) (addr string) {
 }
 
 func TestHandlersCountWhatIsAnswered(t *testing.T) {
-	s, err := startEventServer(transports[0].engine, "", eventWork)
+	s, err := startEventServer(transports[0].engine, site{Host: "127.0.0.1"}, eventWork)
 	require.NoError(t, err)
 	defer s.close()
 	c := eventClientOf(t, s.address)
@@ -97,7 +97,7 @@ func TestEventServerNoticesWrongAndCutMessages(t *testing.T) {
 		},
 		"unexpected EOF": func(conn net.Conn) { conn.Write(make([]byte, 10)) },
 	} {
-		s, err := startEventServer(transports[0].engine, "", eventWork)
+		s, err := startEventServer(transports[0].engine, site{Host: "127.0.0.1"}, eventWork)
 		require.NoError(t, err)
 		conn, err := net.Dial("tcp", s.address)
 		require.NoError(t, err)
@@ -112,10 +112,10 @@ func TestEventServerNoticesWrongAndCutMessages(t *testing.T) {
 
 func TestEventServerThatCannotListenSaysWhy(t *testing.T) {
 	e := transports[0].engine
-	e.place = func(string) (string, error) { return "nowhere:http", nil }
-	_, err := startEventServer(e, "", eventWork)
+	e.place = func(site) (string, error) { return "nowhere:http", nil }
+	_, err := startEventServer(e, site{}, eventWork)
 	require.ErrorContains(t, err, "listen at nowhere:http")
-	_, err = startEventServer(engine{}, "", eventWork)
+	_, err = startEventServer(engine{}, site{}, eventWork)
 	require.ErrorContains(t, err, "serves no event handlers")
 }
 

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	transports = append(transports,
 		transport{
 			name:   "refused",
-			listen: func(string) (net.Listener, error) { return nil, errors.New("nobody may listen") },
+			listen: func(site) (net.Listener, error) { return nil, errors.New("nobody may listen") },
 		},
 		transport{
 			name:   "lost",

@@ -39,6 +39,8 @@ type options struct {
 	All  bool           `json:"all,omitempty"`  // of that page
 	Run  *regexp.Regexp `json:"run,omitempty"`  // of that page: the names of the tests to run
 
+	Containers bool `json:"containers,omitempty"` // of that page
+
 	jsonFile, svgFile, profileDir string
 	list                          bool
 	verbose                       bool

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/container"
+
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 )
 
@@ -35,9 +37,10 @@ type round struct {
 
 // place says where and how the processes of a run are started.
 type place struct {
-	dir                  string // for sockets
-	serverCPU, clientCPU int    // -1 for anywhere
-	profileDir           string // "" for no CPU profiles
+	site                 site
+	serverCPU, clientCPU int                     // -1 for anywhere
+	containers           [2]*container.Container // nil for where this process is
+	profileDir           string                  // "" for no CPU profiles
 	verbose              bool
 	stderr               io.Writer     // of all processes at once: a file, or safe for that
 	patience             time.Duration // for a process, beyond the time that its work takes, before it counts as hung
@@ -53,7 +56,7 @@ func startPair(ctx context.Context, t test, transport string, at place) (*pair, 
 }
 
 func (p *pair) start(ctx context.Context, test, transport string, at place) error {
-	a := assignment{Role: serving, Transport: transport, Dir: at.dir, Workload: p.w}
+	a := assignment{Role: serving, Transport: transport, Site: at.site, Workload: p.w}
 	if p.w.Hop {
 		b := a
 		b.Role, b.Transport, b.Workload.Hop = answering, "tcp", false

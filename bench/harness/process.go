@@ -45,7 +45,7 @@ func start(a assignment, cpu int, at place) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open pipe: %w", err)
 	}
-	if err := startOn(cmd, cpu); err != nil {
+	if err := at.begin(cmd, a, cpu); err != nil {
 		return nil, fmt.Errorf("start %s: %w", a.Role, err)
 	}
 	p := &process{role: a.Role, cmd: cmd, orders: orders, replies: make(chan reply, 1), at: at}

@@ -24,6 +24,7 @@ about two minutes.
   go run ./bench programs -run 'http./1$'              tests whose names match
   go run ./bench programs -run two -rounds 5 -duration 500ms
   go run ./bench programs -run 1000clients             needs some 10 GB of memory
+  go run ./bench programs -containers -transport ramjet -run '^(http1|rpc|echo)/'
 
 Beside TCP's figure stands how many times better each other transport is; what
 is worse than TCP is marked <.
@@ -63,6 +64,7 @@ func parseProgramOptions(args []string, stderr io.Writer) (options, error) {
 	f.DurationVar(&o.Warmup, "warmup", 30*time.Millisecond, "the same work before each round, not measured")
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds of each transport; the table shows the median")
 	f.StringVar(&o.Profile, "profile", os.Getenv("RNET_PROFILE"), "how ramjet waits: latency, balanced or efficient; empty leaves it to the library")
+	f.BoolVar(&o.Containers, "containers", false, "both processes in a container (namespaces of their own), and in a second column in two that share a directory; linux only, needs the rights of root, also of a user namespace (unshare --map-root-user)")
 	f.StringVar(&o.jsonFile, "json", "", "write everything that was measured to this `file`")
 	f.StringVar(&o.profileDir, "cpuprofile", "", "write a CPU profile of the server and of the first client to this `directory`")
 	f.BoolVar(&o.verbose, "v", false, "print the goroutines of a process that hangs")
@@ -74,6 +76,9 @@ func parseProgramOptions(args []string, stderr io.Writer) (options, error) {
 	}
 	if err := o.validate(); err != nil {
 		return o, complain(f, err)
+	}
+	if o.Containers {
+		o.Transports = withApart(o.Transports)
 	}
 	if len(o.tests()) == 0 {
 		return o, complain(f, errors.New("no test is chosen"))

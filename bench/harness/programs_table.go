@@ -41,6 +41,7 @@ func (r report) writePrograms(out io.Writer) error {
 	}
 	r.writeLegend(&b, "Unix, ramjet", ", or <")
 	r.writeLosses(&b, calls)
+	r.writeApart(&b, calls)
 	r.writeRemarks(&b)
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -15,10 +15,10 @@ func ramjet() transport {
 	return transport{
 		name:     "ramjet",
 		title:    "ramjet",
-		listen:   func(string) (net.Listener, error) { return rnet.Listen("tcp", "127.0.0.1:0") },
+		listen:   func(at site) (net.Listener, error) { return rnet.Listen("tcp", at.anyPort()) },
 		dial:     func(addr string) (net.Conn, error) { return rnet.Dial("tcp", addr) },
 		describe: describeRamjet,
-		engine:   rgnetEngine(rgnet.Config{}, "127.0.0.1"),
+		engine:   rgnetEngine(rgnet.Config{}, ""),
 	}
 }
 

@@ -28,7 +28,7 @@ func rdma() []transport {
 		transports = append(transports, transport{
 			name:  dev.Name,
 			title: fmt.Sprintf("%s (%v)", dev.Name, dev.Transport),
-			listen: func(string) (net.Listener, error) {
+			listen: func(site) (net.Listener, error) {
 				lc := rnet.ListenConfig{Transport: rnet.RDMA, Device: dev.Name}
 				return lc.Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
 			},

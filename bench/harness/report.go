@@ -198,6 +198,9 @@ func (r report) conditions() (where, how string) {
 	}
 	if o.Page == programsPage {
 		how = fmt.Sprintf("closed loop unless paced (open loop), median of %d rounds of %v, ramjet profile: %s, not pinned unless it says so", o.Rounds, o.Duration, profile)
+		if o.Containers {
+			how += ", both processes in one container, or each in one of its own (apart)"
+		}
 		return where, how
 	}
 	how = fmt.Sprintf("%s, median of %d rounds of %v, ramjet profile: %s, %s", o.loop(), o.Rounds, o.Duration, profile, pin)

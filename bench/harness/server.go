@@ -23,8 +23,8 @@ type server struct {
 	first    error // guarded by mu: the first failure
 }
 
-func startServer(t transport, dir, backend string, w workload) (*server, error) {
-	ln, err := t.listen(dir)
+func startServer(t transport, at site, backend string, w workload) (*server, error) {
+	ln, err := t.listen(at)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 type transport struct {
 	name   string // as given to -transport
 	title  string // heading of its column
-	listen func(dir string) (net.Listener, error)
+	listen func(site) (net.Listener, error)
 	dial   func(addr string) (net.Conn, error)
 
 	// describe says what a connection dialed to addr really is; if nil, its
@@ -35,21 +35,30 @@ var transports = append([]transport{
 	{
 		name:   "tcp",
 		title:  "TCP",
-		listen: func(string) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
+		listen: func(at site) (net.Listener, error) { return net.Listen("tcp", at.anyPort()) },
 		dial:   func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) },
-		engine: gnetEngine("tcp", func(string) (string, error) { return freeport.Address("127.0.0.1") }),
+		engine: gnetEngine("tcp", func(at site) (string, error) { return freeport.Address(at.Host) }),
 		files:  true,
 	},
 	{
 		name:   "unix",
 		title:  "Unix",
-		listen: func(dir string) (net.Listener, error) { return net.Listen("unix", unixPath(dir)) },
+		listen: func(at site) (net.Listener, error) { return net.Listen("unix", unixPath(at.Dir)) },
 		dial:   func(addr string) (net.Conn, error) { return net.Dial("unix", addr) },
-		engine: gnetEngine("unix", func(dir string) (string, error) { return unixPath(dir), nil }),
+		engine: gnetEngine("unix", func(at site) (string, error) { return unixPath(at.Dir), nil }),
 		files:  true,
 	},
 	ramjet(),
 }, rdma()...)
+
+// site is where a server may listen.
+type site struct {
+	Host string `json:"host"` // its address
+	Dir  string `json:"dir"`  // for a socket
+}
+
+// anyPort is an address to listen at.
+func (s site) anyPort() string { return net.JoinHostPort(s.Host, "0") }
 
 // nature is what a connection of this transport really is.
 func (t transport) nature(conn net.Conn, addr string) string {
@@ -59,9 +68,14 @@ func (t transport) nature(conn net.Conn, addr string) string {
 	return t.describe(conn, addr)
 }
 
+// transportByName knows also the names of columns that are between two containers.
 func transportByName(name string) (transport, error) {
+	base, between := strings.CutSuffix(name, apart)
 	for _, t := range transports {
-		if t.name == name {
+		if t.name == base {
+			if between {
+				t.title += " apart"
+			}
 			return t, nil
 		}
 	}

@@ -52,7 +52,7 @@ func open(ip string) (*Container, error) {
 	begun := make(chan error)
 	go c.serve(begun)
 	if err := <-begun; err != nil { // ends with the namespace
-		return nil, fmt.Errorf("containers need the rights of root (CAP_SYS_ADMIN): %w", os.NewSyscallError("unshare", err))
+		return nil, fmt.Errorf("containers need the rights of root, also of a user namespace (unshare --map-root-user): %w", os.NewSyscallError("unshare", err))
 	}
 	return c, nil
 }
