@@ -53,6 +53,9 @@ const (
 	// LackBoundAfterSQE: once a request has failed, the send queue of a UC or UD QP takes
 	// more than the completions that nobody has polled leave room for.
 	LackBoundAfterSQE
+	// LackBoundRegion: a region can be closed while a memory window is bound to it, which
+	// then lets nobody in.
+	LackBoundRegion
 )
 
 // accepts reports whether a status is what a test wants.

@@ -137,6 +137,7 @@ type createAHOut struct {
 
 // Opcodes of WQEs (MLX5_OPCODE_*).
 const (
+	opSendInv  = 0x01
 	opWrite    = 0x08
 	opWriteImm = 0x09
 	opSend     = 0x0a
@@ -144,6 +145,7 @@ const (
 	opRead     = 0x10
 	opCompare  = 0x11
 	opFetchAdd = 0x12
+	opUMR      = 0x25 // changes a key
 )
 
 // Sizes in a queue of WQEs (struct mlx5_wqe_ctrl_seg and those behind it).
@@ -159,6 +161,7 @@ const (
 	flagSignaled  = 8     // MLX5_WQE_CTRL_CQ_UPDATE
 	flagSolicited = 2     // MLX5_WQE_CTRL_SOLICITED
 	flagFence     = 4 << 5
+	flagAfterUMR  = 1 << 5 // MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE
 )
 
 // A CQE, struct mlx5_cqe64.

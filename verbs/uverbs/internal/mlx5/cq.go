@@ -146,8 +146,7 @@ func (c *cq) recordTaken() { storeRecord(&c.record[0], bits.ReverseBytes32(c.nex
 
 // read translates a CQE, and reports false if its QP is gone.
 func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, err error) {
-	word := be.Uint32(cqe[cqeOpQPN:])
-	*wc = verbs.WC{QPN: word & 0xffffff}
+	*wc = verbs.WC{QPN: be.Uint32(cqe[cqeOpQPN:]) & 0xffffff}
 	q, ok := qps.Find(wc.QPN).(*qp)
 	if !ok {
 		return false, nil
@@ -155,7 +154,7 @@ func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, e
 	index := uint16(last >> 16)
 	switch last >> 4 & 0xf {
 	case cqeRequest:
-		wc.Opcode, wc.ByteLen = requestOpcode(byte(word>>24)), be.Uint32(cqe[cqeBytes:])
+		wc.ByteLen = be.Uint32(cqe[cqeBytes:])
 		wc.Timestamp = be.Uint64(cqe[cqeTimestamp:])
 		return q.send.completed(wc, index)
 	case cqeWriteImm:
@@ -167,7 +166,6 @@ func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, e
 	case cqeRecvInv:
 		wc.Opcode, wc.Flags = verbs.WCRecv, verbs.WCWithInv
 	case cqeRequestError:
-		wc.Opcode = requestOpcode(byte(word >> 24))
 		wc.Status, wc.VendorErr = status(cqe[cqeSyndrome]), uint32(cqe[cqeVendor])
 		return q.send.completed(wc, index)
 	case cqeResponseError:
@@ -190,21 +188,6 @@ func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, e
 		}
 	}
 	return q.received(wc, index)
-}
-
-// requestOpcode is what a WQE completes as.
-func requestOpcode(op byte) verbs.WCOpcode {
-	switch op {
-	case opWrite, opWriteImm:
-		return verbs.WCWrite
-	case opRead:
-		return verbs.WCRead
-	case opCompare:
-		return verbs.WCCompareSwap
-	case opFetchAdd:
-		return verbs.WCFetchAdd
-	}
-	return verbs.WCSend
 }
 
 // status translates a syndrome (MLX5_CQE_SYNDROME_*).

@@ -146,12 +146,11 @@ const (
 	maxSGE     = 16
 )
 
-// Describe leaves out what this driver does not do: windows and keys to
-// invalidate, memory that is paged in, groups. A CQ is a power of two of entries,
-// of which one stays free and some are the driver's.
+// Describe leaves out what this driver does not do: memory that is paged in, groups. A CQ
+// is a power of two of entries, of which one stays free and some are the driver's.
 func (c *context) Describe(attr *verbs.DeviceAttr) {
-	attr.Caps &^= verbs.CapMemWindow | verbs.CapOnDemandPaging | verbs.CapMulticast
-	attr.Caps |= verbs.CapSendWithImm | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapAtomics | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ
+	attr.Caps &^= verbs.CapOnDemandPaging | verbs.CapMulticast
+	attr.Caps |= verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapAtomics | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ
 	attr.MaxInline = maxInline
 	c.largestCQ = roundUp(min(attr.MaxCQE+1, maxEntries)+1) / 2
 	attr.MaxCQE = max(c.largestCQ-1-minReserved, 0)

@@ -203,6 +203,8 @@ func TestRequestsAreEncodedAsTheDeviceReadsThem(t *testing.T) {
 		{"FETCH_AND_ADD", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpFetchAdd, RemoteAddr: 8, RKey: 2, CompareAdd: 3, SGL: sgl(8)},
 			"00000012 12345604 00000000 00000000" + "00000000 00000008 00000002 00000000" + "00000000 00000003 00000000 00000000" +
 				"00000008 00000007 00000001 00000000"},
+		{"SEND_WITH_INV", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpSendWithInv, InvalidateRKey: 0x01020304, SGL: sgl(1)},
+			"00000001 12345602 00000000 01020304" + "00000001 00000007 00000001 00000000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, _ := newContext(t)
@@ -221,6 +223,74 @@ func TestRequestsAreEncodedAsTheDeviceReadsThem(t *testing.T) {
 			require.Equal(t, *abi.ViewAt[uint64](q.send.mem, 0), *abi.ViewAt[uint64](ctx.uars[1], firstBfreg+2*512), "bfreg 6 has the first bytes")
 		})
 	}
+}
+
+// The bytes are libmlx5's (rdma-core 44.0), as a model printed them, for a QP with the number 0x107.
+func TestKeysAreChangedAsTheCLibraryChangesThem(t *testing.T) {
+	const rights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+	zeros := func(n int) string { return strings.Repeat("00", n) }
+	for name, c := range map[string]struct {
+		key  keyContext
+		want string
+	}{
+		"BIND_MW of type 2": {
+			keyContext{typ: verbs.MWType2, variant: 0xa9, qpn: 0x107, addr: 0x55c45f43c400, length: 0x400, access: rights, lkey: 0x104d4},
+			"b0000000 00040000 00000000203c6041" + zeros(32) +
+				"00003000 000107a9" + zeros(8) + "000055c45f43c400 0000000000000400" + zeros(32) +
+				"00000400 000104d4 000055c45f43c400" + zeros(48)},
+		"LOCAL_INV": {
+			keyContext{typ: verbs.MWType2, qpn: anyQP},
+			"98000000 00000000 0000000020006000" + zeros(32) + "40000000 ffffff00" + zeros(56)},
+		"BIND_MW of type 1": {
+			keyContext{typ: verbs.MWType1, variant: 0xde, qpn: anyQP, addr: 0x55c45f43c800, length: 0x200,
+				access: verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic, lkey: 0x104d4},
+			"90000000 00040000 00000000203c2041" + zeros(32) +
+				"00006000 ffffffde" + zeros(8) + "000055c45f43c800 0000000000000200" + zeros(32) +
+				"00000200 000104d4 000055c45f43c800" + zeros(48)},
+		"BIND_MW of type 1, empty": {
+			keyContext{typ: verbs.MWType1, variant: 0xdf, qpn: anyQP},
+			"90000000 00000000 0000000020002000" + zeros(32) + "40000000 ffffffdf" + zeros(56)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			size := binding
+			if c.key.length == 0 {
+				size = invalidation
+			}
+			b := bytes.Repeat([]byte{0xee}, size-segmentSize)
+			putKey(b, &c.key)
+			require.Equal(t, strings.ReplaceAll(c.want, " ", ""), hex.EncodeToString(b))
+		})
+	}
+}
+
+// A request may use the key that the one before it has changed.
+func TestTheRequestBehindAKeyChangeIsFenced(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 8}, SendCQ: c})
+	invalidate := verbs.SendWR{ID: 1, Opcode: verbs.OpLocalInv, InvalidateRKey: 0x01020304}
+	var flags []byte
+	for _, wrs := range [][]verbs.SendWR{{{Opcode: verbs.OpSend}, invalidate}, {invalidate, {Opcode: verbs.OpSend, Flags: verbs.SendFence}},
+		{{Opcode: verbs.OpSend}, invalidate, {Opcode: verbs.OpWrite}}} {
+		at := q.send.posted.Load()
+		n, _, err := q.PostSend(wrs)
+		require.NoError(t, err)
+		require.Len(t, wrs, n)
+		for ; at != q.send.posted.Load(); at = q.send.requests[at].end {
+			wqe := q.send.mem[at*blockSize:]
+			if wqe[3] == opUMR {
+				require.Equal(t, []byte{0x12, 0x34, 0x56, invalidation / segmentSize}, wqe[4:8])
+				require.EqualValues(t, 0x01020304, be.Uint32(wqe[ctrlImm:]))
+			}
+			flags = append(flags, wqe[ctrlFlags]&^flagSignaled)
+		}
+	}
+	require.Equal(t, []byte{0, 0, flagAfterUMR, flagFence, 0, 0, flagAfterUMR}, flags)
+	device(c, 0, cqeRequest, 1, nil)
+	var wcs [2]verbs.WC
+	n, err := c.Poll(wcs[:], one{q})
+	require.NoError(t, err)
+	require.Equal(t, []verbs.WC{{ID: 1, QPN: qpn, Opcode: verbs.WCLocalInv}}, wcs[:n])
 }
 
 // The address is struct mlx5_wqe_av of mlx5dv.h, as mlx5_create_ah of rdma-core fills

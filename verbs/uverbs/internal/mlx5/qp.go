@@ -175,6 +175,10 @@ func (q *qp) headerSize(op verbs.Opcode) (size int, ok bool) {
 		if q.datagrams {
 			size += datagramSize
 		}
+	case verbs.OpSendWithInv:
+		return size, q.typ == verbs.QPTypeRC
+	case verbs.OpBindMW, verbs.OpLocalInv: // keySize has the rest
+		return size, !q.datagrams
 	case verbs.OpWrite, verbs.OpWriteWithImm:
 		size += segmentSize
 		ok = !q.datagrams
@@ -194,6 +198,9 @@ func (q *qp) wqeSize(wr *verbs.SendWR) (int, error) {
 	size, ok := q.headerSize(wr.Opcode)
 	if !ok {
 		return 0, fmt.Errorf("%w: %v on a QP of type %v of a ConnectX", verbs.ErrUnsupported, wr.Opcode, q.typ)
+	}
+	if wr.Opcode == verbs.OpBindMW || wr.Opcode == verbs.OpLocalInv {
+		return q.keySize(wr)
 	}
 	length := wr.Len()
 	switch {
@@ -228,8 +235,11 @@ func sendBlocks(typ verbs.QPType, size verbs.QPCap) int {
 		header += segmentSize
 	}
 	inline := (4 + size.MaxInline + segmentSize - 1) &^ (segmentSize - 1)
-	data := max(max(size.MaxSendSGE, 1)*segmentSize, inline)
-	return (header + data + blockSize - 1) / blockSize
+	largest := header + max(max(size.MaxSendSGE, 1)*segmentSize, inline)
+	if typ != verbs.QPTypeUD {
+		largest = max(largest, binding)
+	}
+	return (largest + blockSize - 1) / blockSize
 }
 
 // write writes a WQE of that size from block at on. Where it goes over the end of
@@ -252,9 +262,17 @@ func (q *qp) write(at uint32, size int, wr *verbs.SendWR, marked bool) {
 	}
 	s.requests[at&s.mask] = request{
 		id: wr.ID, end: at + uint32(size+blockSize-1)/blockSize, before: s.count,
-		marked: marked, gives: s.signalAll || wr.Flags&verbs.SendSignaled != 0,
+		opcode: completions[wr.Opcode], marked: marked, gives: s.signalAll || wr.Flags&verbs.SendSignaled != 0,
 	}
 	s.count++
+}
+
+// completions are what the requests complete as.
+var completions = [...]verbs.WCOpcode{
+	verbs.OpSend: verbs.WCSend, verbs.OpSendWithImm: verbs.WCSend, verbs.OpSendWithInv: verbs.WCSend,
+	verbs.OpWrite: verbs.WCWrite, verbs.OpWriteWithImm: verbs.WCWrite, verbs.OpRead: verbs.WCRead,
+	verbs.OpCompareSwap: verbs.WCCompareSwap, verbs.OpFetchAdd: verbs.WCFetchAdd,
+	verbs.OpBindMW: verbs.WCBindMW, verbs.OpLocalInv: verbs.WCLocalInv,
 }
 
 // encode writes the segments of a WQE. All of b is written.
@@ -263,6 +281,10 @@ func (q *qp) encode(b []byte, at uint32, wr *verbs.SendWR) {
 	switch wr.Opcode {
 	case verbs.OpSendWithImm:
 		op, imm = opSendImm, wr.Imm
+	case verbs.OpSendWithInv:
+		op, imm = opSendInv, wr.InvalidateRKey
+	case verbs.OpBindMW, verbs.OpLocalInv:
+		op, imm = opUMR, q.putKeyChange(b[segmentSize:], wr)
 	case verbs.OpWrite:
 		op = opWrite
 	case verbs.OpWriteWithImm:
@@ -284,12 +306,18 @@ func (q *qp) encode(b []byte, at uint32, wr *verbs.SendWR) {
 	if wr.Flags&verbs.SendSolicited != 0 {
 		b[ctrlFlags] |= flagSolicited
 	}
-	if wr.Flags&verbs.SendFence != 0 {
+	switch {
+	case wr.Flags&verbs.SendFence != 0:
 		b[ctrlFlags] |= flagFence
+	case q.send.fence:
+		b[ctrlFlags] |= flagAfterUMR
+	}
+	if q.send.fence = op == opUMR; q.send.fence {
+		return
 	}
 	b = b[segmentSize:]
 	switch wr.Opcode {
-	case verbs.OpSend, verbs.OpSendWithImm:
+	case verbs.OpSend, verbs.OpSendWithImm, verbs.OpSendWithInv:
 		if q.datagrams {
 			putDatagram(b, wr.Datagram)
 			b = b[datagramSize:]

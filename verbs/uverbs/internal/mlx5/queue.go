@@ -31,6 +31,7 @@ type sendQueue struct {
 	posted  atomic.Uint32 // free running, blocks: written by who posts, after requests
 	done    atomic.Uint32 // the same: written by who polls, after it has read requests
 	last    uint32        // first block of the request posted last
+	fence   bool          // that one changes a key, which the next may use
 	scratch [maxSGE*segmentSize + maxInline + 2*blockSize]byte
 }
 
@@ -39,6 +40,7 @@ type request struct {
 	id     uint64
 	end    uint32 // the block after it
 	before uint32 // requests posted before it
+	opcode verbs.WCOpcode
 	marked bool
 	gives  bool // a completion, without an error too
 }
@@ -51,7 +53,7 @@ func newSendQueue(mem []byte, most, perWR int) sendQueue {
 func (s *sendQueue) reset() {
 	s.posted.Store(0)
 	s.done.Store(0)
-	s.marking, s.silent = false, 0
+	s.marking, s.silent, s.fence = false, 0, false
 }
 
 // room is how many requests may be posted. The blocks are enough for as many of the largest size; more than that of
@@ -108,7 +110,7 @@ func (s *sendQueue) completed(wc *verbs.WC, index uint16) (wanted bool, err erro
 	if n := r.end - done; n <= offset || n > outstanding {
 		return false, fmt.Errorf("%w: no request begins in block %d", errQueue, index)
 	}
-	wc.ID = r.id
+	wc.ID, wc.Opcode = r.id, r.opcode
 	s.done.Store(r.end)
 	return !r.marked || wc.Status != verbs.WCSuccess, nil
 }

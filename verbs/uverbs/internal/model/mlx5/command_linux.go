@@ -27,6 +27,8 @@ var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 	9:          (*ucontext).regMR,
 	11:         (*ucontext).reregMR,
 	13:         (*ucontext).deregMR,
+	14:         (*ucontext).allocMW,
+	16:         (*ucontext).deallocMW,
 	17:         (*ucontext).createChannel,
 	18:         (*ucontext).createCQ,
 	19:         (*ucontext).resizeCQ,
@@ -167,6 +169,7 @@ func (c *ucontext) attributes() []byte {
 	put(44, 0x1017)                  // ConnectX-5
 	put(52, maxQP)
 	put(56, maxWR)
+	put(60, 1<<17|1<<24) // windows of type 1 and 2B: main.c, mlx5_ib_query_device
 	put(64, maxSGE)
 	put(68, maxSGE)
 	put(72, 1<<16) // CQs
@@ -177,6 +180,7 @@ func (c *ucontext) attributes() []byte {
 	put(96, maxReads*maxQP)
 	put(100, maxReads)
 	put(108, 1)     // atomics among the device's QPs
+	put(120, 1<<16) // windows
 	put(144, 1<<20) // AHs
 	put(156, 1<<16) // SRQs
 	put(160, maxSRQWR)

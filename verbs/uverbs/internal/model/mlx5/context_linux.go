@@ -75,6 +75,8 @@ func (c *ucontext) Close() {
 			delete(c.device.qps, o.qpn)
 		case *memoryRegion:
 			delete(c.device.keys, o.key)
+		case *window:
+			delete(c.device.windows, o.key>>8)
 		case *frame.Channel:
 			o.Close()
 		}

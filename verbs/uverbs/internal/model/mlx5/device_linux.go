@@ -36,6 +36,7 @@ type Device struct {
 	gids     []gidEntry
 	contexts []*ucontext
 	keys     map[uint32]*memoryRegion
+	windows  map[uint32]*window // by the upper 24 bits of their keys
 	qps      map[uint32]*queuePair
 	number   uint32 // of the object made last
 	removed  bool
@@ -51,7 +52,7 @@ func (f *Fabric) NewDevice(config Config) *Device {
 		config.Link = InfiniBand
 	}
 	n := len(f.devices)
-	d := &Device{config: config, fabric: f, keys: map[uint32]*memoryRegion{}, qps: map[uint32]*queuePair{},
+	d := &Device{config: config, fabric: f, keys: map[uint32]*memoryRegion{}, windows: map[uint32]*window{}, qps: map[uint32]*queuePair{},
 		// Numbers of different devices differ, so that one taken for the other is noticed.
 		number: 0x100 + uint32(n)<<16,
 		mac:    [6]byte{0x00, 0x02, 0xc9, 0xc0, 0, byte(n)}}
@@ -157,6 +158,7 @@ func (d *Device) Remove() {
 	}
 	clear(d.qps)
 	clear(d.keys)
+	clear(d.windows)
 }
 
 func (d *Device) state() byte {

@@ -64,7 +64,7 @@ func (d *driver) call(number uint32, request, provider []byte) ([]byte, unix.Err
 	d.t.Helper()
 	answer := make([]byte, 256)
 	var body []byte
-	if number != deregister && number != modify && number != deallocate {
+	if number != deregister && number != modify && number != deallocate && number != deallocateMW {
 		body = le.AppendUint64(nil, addressOf(answer))
 	}
 	body = append(append(body, request...), provider...)
@@ -79,16 +79,18 @@ func (d *driver) call(number uint32, request, provider []byte) ([]byte, unix.Err
 }
 
 const (
-	allocate   = 3
-	deallocate = 4
-	register   = 9
-	deregister = 13
-	createCQ   = 18
-	resizeCQ   = 19
-	reregister = 11
-	destroyCQ  = 20
-	createQP   = 24
-	modify     = 26
+	allocate     = 3
+	deallocate   = 4
+	register     = 9
+	deregister   = 13
+	allocateMW   = 14
+	deallocateMW = 16
+	createCQ     = 18
+	resizeCQ     = 19
+	reregister   = 11
+	destroyCQ    = 20
+	createQP     = 24
+	modify       = 26
 )
 
 func (d *driver) must(number uint32, request, provider []byte) []byte {
@@ -196,10 +198,10 @@ func remoteSegment(addr uint64, key uint32) []byte {
 	return be.AppendUint32(be.AppendUint32(be.AppendUint64(nil, addr), key), 0)
 }
 
-// post puts a WQE of one block on the send queue and rings.
+// post puts a WQE on the send queue, before its end, and rings.
 func (e *endpoint) post(wqe []byte) {
 	copy(e.sends[e.posted%sendSize*basicBlock:], wqe)
-	e.posted++
+	e.posted += max(1, int(blocks(len(wqe))))
 	be.PutUint32(e.record[4:], uint32(e.posted))
 	e.ring()
 }
@@ -706,6 +708,12 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"an MR with another offset in its page", register, mr(page, 8, page+1, e.domain, 1), nil, unix.EINVAL},
 		{"an MR of another kind's handle", register, mr(page, 8, page, e.cq, 1), nil, unix.EINVAL},
 		{"remote write without local write", register, mr(page, 8, page, e.domain, accessRemoteWrite), nil, unix.EINVAL},
+		{"a window of no type", allocateMW, words(e.domain, 0), nil, unix.EINVAL},
+		{"a window of type 3", allocateMW, words(e.domain, 3), nil, unix.EINVAL},
+		{"a window with another kind's handle as PD", allocateMW, words(e.cq, typeTwo), nil, unix.EINVAL},
+		{"a window with a mask", allocateMW, words(e.domain, typeTwo), words(1, 0), unix.EOPNOTSUPP},
+		{"a window with more than there is", allocateMW, words(e.domain, typeTwo), words(0, 0, 1), unix.EOPNOTSUPP},
+		{"a window that does not exist is freed", deallocateMW, words(999), nil, unix.ENOENT},
 		{"a CQ without the driver's part", createCQ, cqRequest(-1), nil, unix.EINVAL},
 		{"a CQ with entries of 32 bytes", createCQ, cqRequest(-1), cqDriver(page, page, 32), unix.EINVAL},
 		{"a CQ of no entries", createCQ, change(cqRequest(-1), 8, 0), cqDriver(page, page, cqeSize), unix.EINVAL},

@@ -15,6 +15,7 @@ type opcode byte
 
 const (
 	opNop       opcode = 0x00
+	opSendInv   opcode = 0x01
 	opWrite     opcode = 0x08
 	opWriteImm  opcode = 0x09
 	opSend      opcode = 0x0a
@@ -22,6 +23,7 @@ const (
 	opRead      opcode = 0x10
 	opCompare   opcode = 0x11
 	opFetchAdd  opcode = 0x12
+	opUMR       opcode = 0x25
 	basicBlock         = 64  // the unit of send queues: MLX5_SEND_WQE_BB
 	segmentSize        = 16  // the unit of a WQE's size
 	maxWQE             = 512 // bytes: max_sq_desc_sz of the context
@@ -29,6 +31,7 @@ const (
 	inlineFlag         = 1 << 31
 	ctrlSignal         = 2 << 2 // MLX5_WQE_CTRL_CQ_UPDATE
 	ctrlSolicit        = 1 << 1 // MLX5_WQE_CTRL_SOLICITED
+	ctrlFence          = 7 << 5 // MLX5_WQE_CTRL_FENCE and MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE
 )
 
 // remote is true for opcodes with a remote address segment.
@@ -43,7 +46,9 @@ func (o opcode) atomic() bool { return o == opCompare || o == opFetchAdd }
 func (o opcode) answered() bool { return o == opRead || o.atomic() }
 
 // receives is true for opcodes that consume a receive request.
-func (o opcode) receives() bool { return o == opSend || o == opSendImm || o == opWriteImm }
+func (o opcode) receives() bool {
+	return o == opSend || o == opSendImm || o == opSendInv || o == opWriteImm
+}
 
 // control is a WQE's first segment (struct mlx5_wqe_ctrl_seg).
 type control struct {
@@ -53,6 +58,7 @@ type control struct {
 	size      int // of the WQE in bytes
 	signaled  bool
 	solicited bool
+	fenced    bool
 	imm       [4]byte
 }
 
@@ -60,7 +66,7 @@ func parseControl(b []byte) control {
 	word := be.Uint32(b[4:])
 	return control{
 		op: opcode(b[3]), index: be.Uint16(b[1:]), qpn: word >> 8, size: int(word&0x3f) * segmentSize,
-		signaled: b[11]&(3<<2) == ctrlSignal, solicited: b[11]&ctrlSolicit != 0, imm: [4]byte(b[12:16]),
+		signaled: b[11]&(3<<2) == ctrlSignal, solicited: b[11]&ctrlSolicit != 0, fenced: b[11]&ctrlFence != 0, imm: [4]byte(b[12:16]),
 	}
 }
 
@@ -70,6 +76,14 @@ type scatter struct {
 	size uint32
 	key  uint32
 }
+
+// Access flags (IB_UVERBS_ACCESS_*).
+const (
+	accessLocalWrite   = 1
+	accessRemoteWrite  = 2
+	accessRemoteRead   = 4
+	accessRemoteAtomic = 8
+)
 
 // A datagram is the address segment of UD (struct mlx5_wqe_datagram_seg, with
 // struct mlx5_wqe_av).
@@ -99,6 +113,68 @@ type workRequest struct {
 	list           []scatter
 	inline         []byte // data of the WQE itself; a WQE has these or a list
 	length         uint64 // of all data
+	keyChange             // UMR
+}
+
+// A keyChange is what a UMR does with a key (struct mlx5_wqe_umr_ctrl_seg, mlx5_wqe_mkey_context_seg and
+// mlx5_wqe_umr_klm_seg).
+type keyChange struct {
+	key                 uint32 // that is changed
+	checkFree, checkQPN bool
+	setKey, setQPN      bool
+	free                bool
+	variant             byte // the lower byte of the key
+	qpn                 uint32
+	access              uint32
+	addr, length        uint64
+	target              scatter
+}
+
+// anyQP is the number of no QP: each of the key's PD may use it.
+const anyQP = 0xffffff
+
+// parseKeyChange takes the segments of a UMR apart that libmlx5 writes to bind and free a memory window. The device
+// has others, for what the model does not have.
+func parseKeyChange(key uint32, b []byte) (u keyChange, err error) {
+	const (
+		control, context, target                 = 48, 64, 64
+		inline, checkFree, offset, checkQPN      = 1 << 7, 1 << 5, 1 << 4, 1 << 3
+		maskFree, maskKey, maskQPN, maskTarget   = 1 << 29, 1 << 13, 1 << 14, 1<<0 | 1<<6 | 1<<18 | 1<<19 | 1<<20 | 1<<21
+		keyFree, atomic, remoteWrite, remoteRead = 1 << 6, 1 << 6, 1 << 5, 1 << 4
+	)
+	if len(b) < control+context {
+		return u, fmt.Errorf("UMR of %d bytes", len(b))
+	}
+	flags, octowords, mask := b[0], be.Uint16(b[4:]), be.Uint64(b[8:])
+	k := b[control:]
+	u = keyChange{key: key, checkFree: flags&checkFree != 0, checkQPN: flags&checkQPN != 0, setKey: mask&maskKey != 0,
+		setQPN: mask&maskQPN != 0, free: k[0]&keyFree != 0, variant: k[7], qpn: be.Uint32(k[4:]) >> 8}
+	size, fields := control+context, uint64(maskFree|maskKey|maskQPN)
+	if !u.free {
+		size, fields = size+target, fields|maskTarget
+	}
+	switch {
+	case flags&inline == 0 || flags&^(inline|checkFree|offset|checkQPN) != 0 || flags&offset != 0 && be.Uint16(b[6:]) != 0:
+		return u, fmt.Errorf("UMR with flags %#x and offset %d", flags, be.Uint16(b[6:]))
+	case mask&maskFree == 0 || mask&^fields != 0 || !u.free && mask&maskTarget != maskTarget:
+		return u, fmt.Errorf("UMR with mask %#x of a key that is free: %t", mask, u.free)
+	case len(b) != size || int(octowords)*segmentSize != size-control-context:
+		return u, fmt.Errorf("UMR of %d bytes with %d segments behind the key's", len(b), octowords)
+	case u.free:
+		return u, nil
+	}
+	for bit, right := range map[byte]uint32{atomic: accessRemoteAtomic, remoteWrite: accessRemoteWrite, remoteRead: accessRemoteRead} {
+		if k[2]&bit != 0 {
+			u.access |= right
+		}
+	}
+	u.addr, u.length = be.Uint64(k[16:]), be.Uint64(k[24:])
+	t := k[context:]
+	u.target = scatter{addr: be.Uint64(t[8:]), size: be.Uint32(t), key: be.Uint32(t[4:])}
+	if uint64(u.target.size) != u.length {
+		return u, fmt.Errorf("UMR of a key for %d bytes that leads to %d", u.length, u.target.size)
+	}
+	return u, nil
 }
 
 // parseWQE takes a WQE apart. What does not fit is an error.
@@ -117,6 +193,9 @@ func parseWQE(b []byte, ud bool) (w workRequest, err error) {
 	switch {
 	case w.op == opNop:
 		return w, nil
+	case w.op == opUMR:
+		w.keyChange, err = parseKeyChange(be.Uint32(w.imm[:]), rest)
+		return w, err
 	case !w.op.receives() && !w.op.remote():
 		return w, fmt.Errorf("opcode %#x is not known", w.op)
 	}
@@ -176,6 +255,7 @@ const (
 	cqeWriteImm      = 1
 	cqeSend          = 2
 	cqeSendImm       = 3
+	cqeSendInv       = 4
 	cqeResize        = 5
 	cqeRequestError  = 13
 	cqeResponseError = 14
@@ -189,6 +269,8 @@ const (
 	localOperation     syndrome = 0x02
 	localProtection    syndrome = 0x04
 	flushed            syndrome = 0x05
+	windowBind         syndrome = 0x06
+	localAccess        syndrome = 0x11
 	remoteInvalid      syndrome = 0x12
 	remoteAccess       syndrome = 0x13
 	remoteOperation    syndrome = 0x14

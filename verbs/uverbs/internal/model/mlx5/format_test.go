@@ -78,6 +78,28 @@ func TestSendQueueFormats(t *testing.T) {
 			},
 		},
 		{
+			name: "SEND_WITH_INV by libmlx5",
+			wqe:  "00000101 00010601 00000008 000108aa",
+			want: workRequest{control: control{op: opSendInv, index: 1, qpn: 0x106, size: 16, signaled: true, imm: [4]byte{0, 1, 8, 0xaa}}},
+		},
+		{
+			name: "BIND_MW of type 2 by libmlx5",
+			wqe:  libmlx5Bind,
+			want: workRequest{
+				control: control{op: opUMR, qpn: 0x107, size: 192, signaled: true, imm: [4]byte{0, 1, 8, 0xa8}},
+				keyChange: keyChange{key: 0x108a8, checkFree: true, setKey: true, setQPN: true, variant: 0xa9, qpn: 0x107,
+					access: accessRemoteWrite | accessRemoteRead, addr: 0x55c45f43c400, length: 0x400, target: scatter{0x55c45f43c400, 0x400, 0x104d4}},
+			},
+		},
+		{
+			name: "LOCAL_INV by libmlx5",
+			wqe:  libmlx5Free,
+			want: workRequest{
+				control:   control{op: opUMR, index: 3, qpn: 0x107, size: 128, signaled: true, fenced: true, imm: [4]byte{0, 1, 8, 0xa9}},
+				keyChange: keyChange{key: 0x108a9, checkQPN: true, setKey: true, setQPN: true, free: true, qpn: anyQP},
+			},
+		},
+		{
 			name: "NOP",
 			wqe:  "00000100 00011301 00000000 00000000",
 			want: workRequest{control: control{op: opNop, index: 1, qpn: 0x113, size: 16}},
@@ -87,6 +109,45 @@ func TestSendQueueFormats(t *testing.T) {
 			got, err := parseWQE(bytesOf(t, test.wqe), test.ud)
 			require.NoError(t, err)
 			require.Equal(t, test.want, got)
+		})
+	}
+}
+
+const zeros8 = "00000000 00000000"
+
+var (
+	libmlx5Bind = "00000025 0001070c 00000008 000108a8 | b0000000 00040000 00000000 203c6041" + strings.Repeat(zeros8, 4) +
+		"| 00003000 000107a9" + zeros8 + "000055c4 5f43c400 00000000 00000400" + strings.Repeat(zeros8, 4) +
+		"| 00000400 000104d4 000055c4 5f43c400" + strings.Repeat(zeros8, 6)
+	libmlx5Free = "00000325 00010708 00000028 000108a9 | 98000000 00000000 00000000 20006000" + strings.Repeat(zeros8, 4) +
+		"| 40000000 ffffff00" + strings.Repeat(zeros8, 7)
+)
+
+func TestKeyChangesThatAreNoneAreErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		wqe string
+		at  int
+		b   byte
+	}{
+		"the target is elsewhere":                   {libmlx5Bind, 16, 0x30},
+		"a flag that is not known":                  {libmlx5Bind, 16, 0xb1},
+		"an offset":                                 {libmlx5Bind, 23, 1},
+		"a field that is not known":                 {libmlx5Bind, 24, 1},
+		"a range without its length":                {libmlx5Bind, 31, 0x40},
+		"a state that is not changed":               {libmlx5Bind, 28, 0},
+		"more segments than there are":              {libmlx5Bind, 21, 8},
+		"more bytes than the target has":            {libmlx5Bind, 64 + 30, 5},
+		"a free key with a target":                  {libmlx5Bind, 64, 0x40},
+		"a free key with a range":                   {libmlx5Free, 31, 1},
+		"a key that leads somewhere, but no target": {libmlx5Free, 64, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wqe := bytesOf(t, c.wqe)
+			wqe[c.at] = c.b
+			_, err := parseWQE(wqe, false)
+			require.Error(t, err)
+			_, err = parseWQE(wqe[:len(wqe)-64], false)
+			require.Error(t, err)
 		})
 	}
 }
@@ -130,6 +191,11 @@ func TestCQEFormats(t *testing.T) {
 			name: "of a message with immediate, solicited",
 			from: completion{op: cqeSendImm, qpn: 0x113, uidx: 5, index: 3, bytes: 0x40, imm: [4]byte{1, 2, 3, 4}, solicited: true},
 			want: zeros(32) + "00000005 01020304" + zeros(4) + "00000040" + zeros(8) + "00000113 0003 00 32",
+		},
+		{
+			name: "of a message that takes a key away",
+			from: completion{op: cqeSendInv, qpn: 0x113, uidx: 5, index: 3, imm: [4]byte{1, 2, 3, 4}},
+			want: zeros(32) + "00000005 01020304" + zeros(16) + "00000113 0003 00 40",
 		},
 		{
 			name: "of a datagram",

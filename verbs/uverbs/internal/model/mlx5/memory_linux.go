@@ -9,14 +9,6 @@ type protectionDomain struct {
 	users  int
 }
 
-// Access flags (IB_UVERBS_ACCESS_*).
-const (
-	accessLocalWrite   = 1
-	accessRemoteWrite  = 2
-	accessRemoteRead   = 4
-	accessRemoteAtomic = 8
-)
-
 type memoryRegion struct {
 	handle  uint32
 	pd      *protectionDomain

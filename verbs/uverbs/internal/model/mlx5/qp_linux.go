@@ -148,6 +148,8 @@ type queuePair struct {
 	retries   int       // left, for the WQE at done
 	rnr       int
 	trying    bool // retries and rnr are those of the WQE at done
+
+	changedKey bool // the WQE before the one at done is a UMR, for the end of which that has to wait
 }
 
 // attributes are those of MODIFY_QP that the model needs, and what QUERY_QP says.
@@ -309,7 +311,7 @@ func (q *queuePair) releaseAll() {
 // reset makes a QP new.
 func (q *queuePair) reset() {
 	q.releaseAll()
-	q.posted, q.done, q.completed, q.trying, q.wait = 0, 0, 0, false, time.Time{}
+	q.posted, q.done, q.completed, q.trying, q.changedKey, q.wait = 0, 0, 0, false, false, time.Time{}
 	clear(q.snapshot)
 	q.attr = attributes{}
 	if !q.recv.shared {

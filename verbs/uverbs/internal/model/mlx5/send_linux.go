@@ -105,6 +105,10 @@ func (q *queuePair) execute(now time.Time) bool {
 			if trace := q.device().fabric.WQE; trace != nil {
 				trace(b)
 			}
+			if q.changedKey && !w.fenced {
+				q.device().fabric.violation("QP %#x: WQE %d is not fenced, behind a UMR", q.qpn, q.done)
+			}
+			q.changedKey = w.op == opUMR
 			q.trying, q.retries, q.rnr = true, int(q.attr.retry), int(q.attr.rnrRetry)
 		}
 		switch q.perform(&w, now) {
@@ -127,6 +131,16 @@ func (q *queuePair) execute(now time.Time) bool {
 // perform executes one WQE.
 func (q *queuePair) perform(w *workRequest, now time.Time) outcome {
 	if w.op == opNop {
+		q.complete(w.control, 0, 0)
+		return done
+	}
+	switch {
+	case w.op == opUMR && q.service == serviceUD, w.op == opSendInv && q.service != serviceRC:
+		return q.failed(w, localOperation)
+	case w.op == opUMR:
+		if cause := q.changeKey(w); cause != 0 {
+			return q.failed(w, cause)
+		}
 		q.complete(w.control, 0, 0)
 		return done
 	}
@@ -264,6 +278,13 @@ func (q *queuePair) respond(w *workRequest, local []piece) (cause syndrome, miss
 		q.toError()
 		return remoteOperation, false
 	}
+	if w.op == opSendInv && !q.takeAway(be.Uint32(w.imm[:])) {
+		q.recv.consume()
+		q.received(index, completion{op: cqeResponseError, cause: localAccess})
+		q.event(eventQPAccess)
+		q.toError()
+		return remoteAccess, false
+	}
 	if w.op.receives() {
 		q.recv.consume()
 		q.received(index, q.receipt(w))
@@ -299,7 +320,7 @@ func (q *queuePair) remote(w *workRequest) (piece, syndrome) {
 	p, ok := piece{}, false
 	allowed := q.attr.access&access != 0
 	if allowed {
-		p, ok = q.device().resolve(q.pd, w.rkey, w.addr, w.length, access)
+		p, ok = q.resolveRemote(w.rkey, w.addr, w.length, access)
 	}
 	switch {
 	case !allowed && q.service != serviceUC:
@@ -360,6 +381,8 @@ func (q *queuePair) receipt(w *workRequest) completion {
 	switch w.op {
 	case opSendImm:
 		e.op, e.imm = cqeSendImm, w.imm
+	case opSendInv:
+		e.op, e.imm = cqeSendInv, w.imm
 	case opWriteImm:
 		e.op, e.imm = cqeWriteImm, w.imm
 	}
