@@ -42,6 +42,19 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// Receive waits for what comes from a channel.
+func Receive[T any](t testing.TB, ch <-chan T, what string) (v T) {
+	t.Helper()
+	timer := time.NewTimer(Time)
+	defer timer.Stop()
+	select { // ended by what comes, or the clock
+	case v = <-ch:
+	case <-timer.C:
+		t.Fatalf("not in time: %s\n%s", what, stacks())
+	}
+	return v
+}
+
 // Pause is what a test does between two looks at something.
 func Pause() { time.Sleep(time.Millisecond) }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
@@ -46,7 +47,7 @@ func TestPeersOfAUnixSocketAreServedWhateverTheTransport(t *testing.T) {
 		s.ended <- k.cfg.Rotate(h, []string{"tcp://" + s.address, "unix://" + path}, gnet.WithLogger(quiet{}))
 	}()
 	t.Cleanup(func() { s.stop(t) })
-	within(t, h.booted, "the engine boots")
+	hang.Receive(t, h.booted, "the engine boots")
 	s.engine = h.engine
 	k.awaitListener(t, s.address)
 	echoes(t, dialUnix(t, path), 10, 100)

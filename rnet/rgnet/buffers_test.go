@@ -98,7 +98,7 @@ func TestReadingIsAsInGnet(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.Write([]byte("efghij"))
 		require.NoError(t, err)
-		require.Equal(t, want, within(t, got, "the handler is done"))
+		require.Equal(t, want, hang.Receive(t, got, "the handler is done"))
 	})
 }
 
@@ -119,7 +119,7 @@ func exchange(t testing.TB, c io.ReadWriter, p []byte) []byte {
 	got := make([]byte, len(p))
 	_, err := io.ReadFull(c, got)
 	require.NoError(t, err)
-	require.NoError(t, within(t, sent, "the write returns"))
+	require.NoError(t, hang.Receive(t, sent, "the write returns"))
 	return got
 }
 
@@ -178,7 +178,7 @@ func TestAWriteNeverWaits(t *testing.T) {
 		slow, other := k.dial(t, s.address), k.dial(t, s.address)
 		_, err := slow.Write([]byte("w"))
 		require.NoError(t, err)
-		require.Positive(t, within(t, waiting, "the handler has written"))
+		require.Positive(t, hang.Receive(t, waiting, "the handler has written"))
 		echoes(t, other, 100, 1000)
 		got := make([]byte, size+3)
 		_, err = io.ReadFull(slow, got)
@@ -224,7 +224,7 @@ func TestTheEngineEndsAlthoughAPeerDoesNotRead(t *testing.T) {
 			c := k.dial(t, s.address)
 			_, err := c.Write([]byte("x"))
 			require.NoError(t, err)
-			within(t, written, "the handler has written")
+			hang.Receive(t, written, "the handler has written")
 			s.stop(t)
 			_, err = io.Copy(io.Discard, c)
 			require.Error(t, err)
@@ -266,6 +266,6 @@ func TestWritingToAPeerThatIsGoneClosesTheConnection(t *testing.T) {
 		require.NoError(t, err)
 		c.(interface{ SetLinger(int) error }).SetLinger(0)
 		c.Close()
-		within(t, closed, "OnClose is called")
+		hang.Receive(t, closed, "OnClose is called")
 	})
 }

@@ -9,6 +9,7 @@ import (
 	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
@@ -74,7 +75,7 @@ func TestStoppingAClientClosesItsConnections(t *testing.T) {
 			gone <- err
 			return gnet.None
 		}})
-		within(t, gone, "the server is told") // awaitListener's
+		hang.Receive(t, gone, "the server is told") // awaitListener's
 		closed := 0
 		client := k.client(t, &script{close: func(gnet.Conn, error) gnet.Action { closed++; return gnet.None }})
 		for range 10 {
@@ -84,7 +85,7 @@ func TestStoppingAClientClosesItsConnections(t *testing.T) {
 		require.NoError(t, client.Stop())
 		require.Equal(t, 10, closed)
 		for range 10 {
-			within(t, gone, "the server is told")
+			hang.Receive(t, gone, "the server is told")
 		}
 		_, err := client.Dial("tcp", s.address)
 		require.Error(t, err)
@@ -108,7 +109,7 @@ func TestAClientEnrollsConnectionsOfTheSystem(t *testing.T) {
 		defer accepted.Close()
 		_, err = client.EnrollContext(dialed, "mine")
 		require.NoError(t, err)
-		require.Equal(t, "mine", within(t, opened, "OnOpen is called"))
+		require.Equal(t, "mine", hang.Receive(t, opened, "OnOpen is called"))
 		got := make([]byte, 5)
 		_, err = accepted.Read(got)
 		require.NoError(t, err)

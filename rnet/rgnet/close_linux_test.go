@@ -22,7 +22,7 @@ func (s *served) kept(t testing.TB) int {
 	for _, l := range v.(*bridge).allLoops() {
 		n := make(chan int, 1)
 		require.NoError(t, l.post(task{kind: taskRun, run: func() error { n <- len(l.conns); return nil }}))
-		total += within(t, n, "the loop answers")
+		total += hang.Receive(t, n, "the loop answers")
 	}
 	return total
 }
@@ -56,11 +56,11 @@ func TestAClosedConnectionDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 						},
 						close: func(c gnet.Conn, _ error) gnet.Action { closed <- c; return gnet.None },
 					})
-					within(t, closed, "awaitListener's closes")
+					hang.Receive(t, closed, "awaitListener's closes")
 					c := k.dial(t, s.address)
 					_, err := c.Write([]byte("x"))
 					require.NoError(t, err)
-					gone := within(t, closed, "OnClose is called")
+					gone := hang.Receive(t, closed, "OnClose is called")
 					if way.then != nil {
 						require.Equal(t, 1, s.kept(t))
 						l := gone.(*conn).l

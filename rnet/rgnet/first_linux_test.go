@@ -44,7 +44,7 @@ func TestWhoFindsTheTCPListenerFindsStreamsToo(t *testing.T) {
 		}}, address)
 		require.NoError(t, <-found) // ended by patience
 		// gnet does not close what it accepts when its loops have been told to end.
-		within(t, overTCP, "the TCP connection is closed")
+		hang.Receive(t, overTCP, "the TCP connection is closed")
 		s.stop(t)
 	}
 }

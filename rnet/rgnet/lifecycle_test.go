@@ -41,7 +41,7 @@ func TestEachCallbackCanCloseTheConnection(t *testing.T) {
 					return gnet.None
 				}
 				s := k.serve(t, &h)
-				within(t, closed, "OnClose is called") // awaitListener's
+				hang.Receive(t, closed, "OnClose is called") // awaitListener's
 				c := k.dial(t, s.address)
 				c.Write([]byte("x")) // may fail: OnOpen closes
 				got, err := io.ReadAll(c)
@@ -49,7 +49,7 @@ func TestEachCallbackCanCloseTheConnection(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, "bye", string(got))
 				}
-				require.NoError(t, within(t, closed, "OnClose is called"))
+				require.NoError(t, hang.Receive(t, closed, "OnClose is called"))
 			})
 		}
 	})
@@ -136,14 +136,14 @@ func TestStopClosesConnectionsAndReturns(t *testing.T) {
 			close:    func(_ gnet.Conn, err error) gnet.Action { closed <- err; return gnet.None },
 			shutdown: func(gnet.Engine) { shut.set() },
 		}, gnet.WithMulticore(true))
-		within(t, opened, "OnOpen is called") // awaitListener's
-		within(t, closed, "OnClose is called")
+		hang.Receive(t, opened, "OnOpen is called") // awaitListener's
+		hang.Receive(t, closed, "OnClose is called")
 		var list []io.Reader
 		for range conns {
 			list = append(list, k.dial(t, s.address))
 		}
 		for range conns {
-			within(t, opened, "OnOpen is called")
+			hang.Receive(t, opened, "OnOpen is called")
 		}
 		require.Equal(t, conns, CountConnections(s.engine))
 		ctx, cancel := context.WithTimeout(t.Context(), hang.Time)
@@ -152,7 +152,7 @@ func TestStopClosesConnectionsAndReturns(t *testing.T) {
 		s.await(t)
 		require.True(t, shut.open())
 		for range conns {
-			require.NoError(t, within(t, closed, "OnClose is called"))
+			require.NoError(t, hang.Receive(t, closed, "OnClose is called"))
 		}
 		for _, c := range list {
 			got, err := io.ReadAll(c)
@@ -221,7 +221,7 @@ func TestOnTickIsCalledAsItAsks(t *testing.T) {
 		go func() { // ended by the tenth tick
 			ended <- k.cfg.Run(h, "tcp://"+address, gnet.WithTicker(true), gnet.WithLogger(quiet{}))
 		}()
-		require.NoError(t, within(t, ended, "Run returns"))
+		require.NoError(t, hang.Receive(t, ended, "Run returns"))
 		require.GreaterOrEqual(t, ticks, 10)
 	})
 }
@@ -246,11 +246,11 @@ func TestClosedPeersAreToldOfWithEOF(t *testing.T) {
 			closed <- err
 			return gnet.None
 		}})
-		require.ErrorIs(t, within(t, closed, "OnClose is called"), io.EOF) // awaitListener's
+		require.ErrorIs(t, hang.Receive(t, closed, "OnClose is called"), io.EOF) // awaitListener's
 		c := k.dial(t, s.address)
 		c.Write([]byte("last words"))
 		c.Close()
-		require.ErrorIs(t, within(t, closed, "OnClose is called"), io.EOF)
+		require.ErrorIs(t, hang.Receive(t, closed, "OnClose is called"), io.EOF)
 	})
 }
 
@@ -261,12 +261,12 @@ func TestResetsAreToldOf(t *testing.T) {
 			closed <- err
 			return gnet.None
 		}})
-		within(t, closed, "OnClose is called") // awaitListener's
+		hang.Receive(t, closed, "OnClose is called") // awaitListener's
 		c := k.dial(t, s.address)
 		c.Write([]byte("x"))
 		c.(interface{ SetLinger(int) error }).SetLinger(0)
 		c.Close()
-		err := within(t, closed, "OnClose is called")
+		err := hang.Receive(t, closed, "OnClose is called")
 		require.Error(t, err)
 		if k.name != overTCP.name { // of TCP gnet says either, as epoll happens to tell it
 			require.False(t, errors.Is(err, io.EOF), "%v", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,7 +43,7 @@ func TestExecuteRunsOnTheLoop(t *testing.T) {
 		c := k.dial(t, s.address)
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
-		within(t, done, "the handler is done")
+		hang.Receive(t, done, "the handler is done")
 	})
 }
 
@@ -59,7 +60,7 @@ func onConn(t *testing.T, k carrier, f func(c gnet.Conn)) {
 	c := k.dial(t, s.address)
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
-	within(t, done, "the handler is done")
+	hang.Receive(t, done, "the handler is done")
 }
 
 func TestEventLoopRefusesWhatGnetRefuses(t *testing.T) {
@@ -136,7 +137,7 @@ func TestSessionsAreSpreadOverTheLoops(t *testing.T) {
 				loops <- c.EventLoop()
 				return nil, gnet.None
 			}}, gnet.WithNumEventLoop(4), gnet.WithLoadBalancing(lb))
-			within(t, loops, "OnOpen is called") // awaitListener's
+			hang.Receive(t, loops, "OnOpen is called") // awaitListener's
 			d := streamCarriers[0].dialer()
 			d.Dedicated = true
 			count := make(map[gnet.EventLoop]int)
@@ -144,7 +145,7 @@ func TestSessionsAreSpreadOverTheLoops(t *testing.T) {
 				c, err := d.Dial("tcp", s.address)
 				require.NoError(t, err)
 				defer c.Close()
-				count[within(t, loops, "OnOpen is called")]++
+				count[hang.Receive(t, loops, "OnOpen is called")]++
 			}
 			require.Len(t, count, 4)
 			for _, n := range count {
@@ -161,8 +162,8 @@ func TestOneHostHasOneLoopIfTheAddressDecides(t *testing.T) {
 		return nil, gnet.None
 	}}, gnet.WithNumEventLoop(4), gnet.WithLoadBalancing(gnet.SourceAddrHash))
 	c := streamCarriers[0].dial(t, s.address)
-	echoless := within(t, loops, "OnOpen is called")
-	require.Equal(t, echoless, within(t, loops, "OnOpen is called"))
+	echoless := hang.Receive(t, loops, "OnOpen is called")
+	require.Equal(t, echoless, hang.Receive(t, loops, "OnOpen is called"))
 	c.Close()
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 )
 
@@ -39,7 +40,7 @@ func TestPeekDoesNotCopyTheQueueAgainAndAgain(t *testing.T) {
 			c := k.dial(t, s.address)
 			_, err := c.Write(data)
 			require.NoError(t, err)
-			require.Less(t, within(t, allocated, "the handler is done"), uint64(16<<20))
+			require.Less(t, hang.Receive(t, allocated, "the handler is done"), uint64(16<<20))
 		})
 	}
 }

@@ -182,17 +182,6 @@ func (s *served) await(t testing.TB) {
 	}
 }
 
-// within returns what comes on ch, in time.
-func within[T any](t testing.TB, ch <-chan T, what string) (v T) {
-	t.Helper()
-	select { // ended by what comes, or the clock
-	case v = <-ch:
-	case <-time.After(hang.Time):
-		t.Fatalf("not in time: %s", what)
-	}
-	return v
-}
-
 // finish waits for a group, in time.
 func finish(t testing.TB, work *sync.WaitGroup) {
 	t.Helper()

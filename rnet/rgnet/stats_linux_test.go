@@ -26,7 +26,7 @@ func TestStatisticsTellOfLoopsTheirPeersAndWhatTheyHold(t *testing.T) {
 	overTCP.dial(t, s.address)
 	_, err := stream.Write(make([]byte, unread))
 	require.NoError(t, err)
-	within(t, wrote, "the handler has written")
+	hang.Receive(t, wrote, "the handler has written")
 
 	at := netip.MustParseAddrPort(s.address)
 	listener := func() (found rnet.ListenerStats) {
