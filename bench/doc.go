@@ -82,8 +82,8 @@
 // for a connection outside any process, in interrupts, is not in it.
 //
 // Idle connection. With one connection open and used, both processes collect
-// garbage and are weighed; then a thousand more are opened, each used once,
-// and both are weighed again. The difference by connection is "Go heap and
+// garbage and report their memory; then a thousand more are opened, each used
+// once, and both report it again. The difference by connection is "Go heap and
 // stacks", where the server has a goroutine in Read for each connection, as
 // Go servers do, and the client has none; "Go heap alone" is without the
 // stacks. "Resident" is the proportional set size: all memory of the process

@@ -19,7 +19,7 @@
 //     before it turns to TCP.
 //   - [Classify] turns an error into a [Reason]; code that knows better than an
 //     errno says so with [Because].
-//   - [Journal] keeps the last [Decision]s of each address and counts them all.
+//   - [Journal] keeps the last decisions for each address, each a [Decision], and counts them all.
 //
 // The package makes no connection itself and knows no transport. Everything but
 // a HeadStart, which is one dial's, may be used by any number of goroutines at

@@ -114,10 +114,10 @@ func (l *Listener) newSession(ctx context.Context, a *acceptance, t fallback.Tra
 	port := l.addr.(*net.TCPAddr).AddrPort().Port()
 	s.mux.SetAddrs(netip.AddrPortFrom(conn.LocalAddr().Addr(), port), conn.RemoteAddr())
 	s.connected(conn)
-	if err := s.mux.Hear(ctx, conn.Err); err != nil {
+	if err := s.mux.AwaitPeer(ctx, conn.Err); err != nil {
 		return nil, err
 	}
-	a.heard()
+	a.answered()
 	if err := s.start(ctx); err != nil {
 		return nil, err
 	}

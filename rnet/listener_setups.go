@@ -121,8 +121,8 @@ func (a *acceptance) waits() {
 	a.all.work.Leave()
 }
 
-// heard notes that the peer has said something. From now on the set-up does not give way.
-func (a *acceptance) heard() {
+// answered notes that the peer's first message has come. From now on the set-up does not give way.
+func (a *acceptance) answered() {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
 	if i := slices.Index(a.all.waiting, a); i >= 0 {
@@ -131,7 +131,7 @@ func (a *acceptance) heard() {
 }
 
 func (a *acceptance) leave() {
-	a.heard()
+	a.answered()
 	a.end(nil)
 	if a.atWork {
 		a.all.work.Leave()

@@ -31,7 +31,7 @@ func TestSetUpsThatWaitForTheirPeersGiveWay(t *testing.T) {
 		}
 		require.Zero(t, time.Since(begun))
 
-		time.AfterFunc(silentTime/2, waiting[1].heard)
+		time.AfterFunc(silentTime/2, waiting[1].answered)
 		begin()
 		require.Equal(t, silentTime/2, time.Since(begun), "one was over")
 		begin()

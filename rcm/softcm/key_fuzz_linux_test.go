@@ -84,7 +84,7 @@ func FuzzKeyExchange(f *testing.F) {
 			failed <- err
 		}()
 		a.owed[1] = 1 // the dialer's nonce
-		a.hear(1)
+		a.receive(1)
 		a.play(script)
 		if how&dialerGivesUp != 0 {
 			cancel()
@@ -180,7 +180,7 @@ func (a *attacker) play(script []byte) {
 			a.send(side, others[int(next())%len(others)].AppendTo(nil))
 		case readOne:
 			if a.owed[side] > 0 {
-				a.hear(side)
+				a.receive(side)
 			}
 		case forge:
 			e := exchange{dialer: [nonceSize]byte(piece()), listener: [nonceSize]byte(piece()), at: a.with[0].To()}
@@ -210,9 +210,9 @@ func (a *attacker) send(side int, packet []byte) {
 	a.owed[side]++
 }
 
-// hear waits for a packet, of which the parts become pieces. The wait ends with that, or
+// receive waits for a packet, of which the parts become pieces. The wait ends with that, or
 // with the other's end.
-func (a *attacker) hear(side int) {
+func (a *attacker) receive(side int) {
 	a.owed[side]--
 	var b [handshake.MaxMessage]byte
 	n, err := a.with[side].Read(b[:])

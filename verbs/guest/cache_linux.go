@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workshop makes what guests consist of and keeps it below the user's cache
+// builder makes what guests are booted from and keeps it below the user's cache
 // directory. Several programs may use one directory at once.
-type workshop struct {
+type builder struct {
 	dir     string
 	install bool // may install the host packages that are missing
 	updated bool // the lists of packages were fetched
@@ -22,15 +22,15 @@ type workshop struct {
 
 // entry returns the path of a cache entry, and has it made in an empty directory
 // if it is not there. An entry appears complete or not at all.
-func (w *workshop) entry(name string, fill func(dir string) error) (string, error) {
-	path := filepath.Join(w.dir, name)
+func (b *builder) entry(name string, fill func(dir string) error) (string, error) {
+	path := filepath.Join(b.dir, name)
 	if exists(path) {
 		return path, nil
 	}
-	if err := os.MkdirAll(w.dir, 0o755); err != nil {
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := os.OpenFile(filepath.Join(w.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	lock, err := os.OpenFile(filepath.Join(b.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return "", err
 	}
@@ -38,12 +38,12 @@ func (w *workshop) entry(name string, fill func(dir string) error) (string, erro
 	// Until whoever makes an entry has made it or died; the kernel unlocks for the
 	// dead.
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", w.dir, err)
+		return "", fmt.Errorf("lock %s: %w", b.dir, err)
 	}
 	if exists(path) {
 		return path, nil
 	}
-	w.log("making %s", path)
+	b.log("making %s", path)
 	partial := path + ".partial"
 	if err := os.RemoveAll(partial); err != nil {
 		return "", err

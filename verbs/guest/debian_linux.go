@@ -13,9 +13,9 @@ import (
 // errNoPackage is the error for a package that Debian's lists do not have.
 var errNoPackage = errors.New("apt knows no such package (is its list current? apt-get update)")
 
-// equip sees that the host has the programs that are needed. Without leave to
+// requirePrograms makes sure that the host has the programs that are needed. Without leave to
 // install it names the packages that are missing.
-func (w *workshop) equip(ctx context.Context) error {
+func (b *builder) requirePrograms(ctx context.Context) error {
 	var missing []string
 	for _, need := range buildPackages {
 		if _, err := exec.LookPath(need.program); err != nil {
@@ -26,27 +26,27 @@ func (w *workshop) equip(ctx context.Context) error {
 		return nil
 	}
 	missing = append(missing, hostLibraries...)
-	if !w.install {
+	if !b.install {
 		return fmt.Errorf("to make and run guests, this machine lacks packages (-install installs them):\n\tapt-get install --no-install-recommends %s",
 			strings.Join(missing, " "))
 	}
-	if err := w.update(ctx); err != nil {
+	if err := b.update(ctx); err != nil {
 		return err
 	}
-	w.log("installing %s", strings.Join(missing, " "))
+	b.log("installing %s", strings.Join(missing, " "))
 	_, err := command(ctx, "", "apt-get", append([]string{"-qq", "-o", "Acquire::Retries=3",
 		"install", "--no-install-recommends"}, missing...)...)
 	return err
 }
 
 // update fetches the lists of packages, once, if that may be done here.
-func (w *workshop) update(ctx context.Context) error {
-	if !w.install || w.updated {
+func (b *builder) update(ctx context.Context) error {
+	if !b.install || b.updated {
 		return nil
 	}
-	w.log("fetching the lists of packages")
+	b.log("fetching the lists of packages")
 	_, err := command(ctx, "", "apt-get", "-qq", "-o", "Acquire::Retries=3", "update")
-	w.updated = err == nil
+	b.updated = err == nil
 	return err
 }
 
@@ -82,8 +82,8 @@ func version(ctx context.Context, pkg string) (string, error) {
 
 // unpack downloads the packages and unpacks them below dir, without installing
 // anything. A package may have the form name=version.
-func (w *workshop) unpack(ctx context.Context, dir string, packages ...string) error {
-	w.log("downloading %s", strings.Join(packages, " "))
+func (b *builder) unpack(ctx context.Context, dir string, packages ...string) error {
+	b.log("downloading %s", strings.Join(packages, " "))
 	debs := filepath.Join(dir, "debs")
 	if err := os.MkdirAll(debs, 0o755); err != nil {
 		return err

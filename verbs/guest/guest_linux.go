@@ -24,14 +24,14 @@ type guest struct {
 
 	began  time.Time
 	ready  chan struct{} // closed when the program can start
-	done   chan struct{} // closed when the guest has said its last or has ended
+	done   chan struct{} // closed when the guest has sent its last message or has ended
 	status wire.Status   // valid after done, if err is nil
 	err    error         // valid after done
 
 	writing sync.Mutex // the port
 }
 
-// errEnded is what a guest fails with whose machine ended before it said its last.
+// errEnded is what a guest fails with whose machine ended before it sent its last message.
 var errEnded = errors.New("the virtual machine has ended without a result")
 
 // follow reads the guest's messages to the last.

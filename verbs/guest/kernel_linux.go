@@ -23,9 +23,9 @@ type kernel struct {
 
 // kernel returns Debian's kernel of a series, for example 6.1, with its modules and
 // a siw that is built for it.
-func (w *workshop) kernel(ctx context.Context, series string) (kernel, error) {
+func (b *builder) kernel(ctx context.Context, series string) (kernel, error) {
 	name := "linux-" + series + "-" + recipeKey(series, modules, deviceModules, pairModules, moreModules)
-	dir, err := w.entry(name, func(dir string) error { return w.makeKernel(ctx, dir, series) })
+	dir, err := b.entry(name, func(dir string) error { return b.makeKernel(ctx, dir, series) })
 	if err != nil {
 		return kernel{}, fmt.Errorf("kernel %s: %w", series, err)
 	}
@@ -45,8 +45,8 @@ func (w *workshop) kernel(ctx context.Context, series string) (kernel, error) {
 	}, nil
 }
 
-func (w *workshop) makeKernel(ctx context.Context, dir, series string) error {
-	if err := w.update(ctx); err != nil {
+func (b *builder) makeKernel(ctx context.Context, dir, series string) error {
+	if err := b.update(ctx); err != nil {
 		return err
 	}
 	image, err := findImage(ctx, series)
@@ -59,7 +59,7 @@ func (w *workshop) makeKernel(ctx context.Context, dir, series string) error {
 		return err
 	}
 	root := filepath.Join(dir, "root")
-	if err := w.unpack(ctx, root, image+"="+number); err != nil {
+	if err := b.unpack(ctx, root, image+"="+number); err != nil {
 		return err
 	}
 	compressed := filepath.Join(root, "boot", "vmlinuz-"+release)
@@ -70,7 +70,7 @@ func (w *workshop) makeKernel(ctx context.Context, dir, series string) error {
 	if err := os.Mkdir(set, 0o755); err != nil {
 		return err
 	}
-	siw, err := w.buildSIW(ctx, root, series, release, number)
+	siw, err := b.buildSIW(ctx, root, series, release, number)
 	if err != nil {
 		return fmt.Errorf("build siw: %w", err)
 	}
@@ -83,7 +83,7 @@ func (w *workshop) makeKernel(ctx context.Context, dir, series string) error {
 	if err := os.WriteFile(filepath.Join(dir, "release"), []byte(release), 0o644); err != nil {
 		return err
 	}
-	w.log("kernel %s, version %s", release, number)
+	b.log("kernel %s, version %s", release, number)
 	return os.RemoveAll(root)
 }
 

@@ -39,7 +39,7 @@ type machine struct {
 	ended   chan struct{} // closed when QEMU has ended
 }
 
-// kernelParameters make the guest fast to boot and loud in its death. The random
+// kernelParameters make the guest boot fast, and report why it dies. The random
 // numbers that booting would wait for come from the processor; an oops ends the
 // machine, and with it the test. The console gets warnings and what is worse.
 const kernelParameters = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic random.trust_cpu=on mitigations=off " +

@@ -48,7 +48,7 @@ func perform(o *options) (int, error) {
 			fmt.Fprintf(os.Stderr, "guest: "+format+"\n", args...)
 		}
 	}
-	shop := &workshop{dir: o.cache, install: o.install, log: func(format string, args ...any) {
+	shop := &builder{dir: o.cache, install: o.install, log: func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "guest: "+format+"\n", args...)
 	}}
 	if shop.dir == "" {
@@ -62,7 +62,7 @@ func perform(o *options) (int, error) {
 	defer cancel()
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	if err := shop.equip(ctx); err != nil {
+	if err := shop.requirePrograms(ctx); err != nil {
 		return failure, err
 	}
 	kernel, err := shop.kernel(ctx, o.kernel)

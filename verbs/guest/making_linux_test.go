@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func newWorkshop(t *testing.T) *workshop {
-	return &workshop{dir: filepath.Join(t.TempDir(), "cache"), log: t.Logf}
+func newBuilder(t *testing.T) *builder {
+	return &builder{dir: filepath.Join(t.TempDir(), "cache"), log: t.Logf}
 }
 
 func TestEntryIsMadeOnceForAll(t *testing.T) {
-	shop := newWorkshop(t)
+	shop := newBuilder(t)
 	var made atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
@@ -38,7 +38,7 @@ func TestEntryIsMadeOnceForAll(t *testing.T) {
 }
 
 func TestEntryThatFailsIsNotThere(t *testing.T) {
-	shop := newWorkshop(t)
+	shop := newBuilder(t)
 	reason := errors.New("no network")
 	_, err := shop.entry("x", func(dir string) error {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "half"), nil, 0o644))

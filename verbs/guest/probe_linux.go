@@ -15,7 +15,7 @@ const probeLimit = 4 * time.Second
 
 // probe returns kvm where a guest runs with it, and tcg elsewhere. What it finds
 // holds until the host boots again.
-func (w *workshop) probe(ctx context.Context, k kernel) (string, error) {
+func (b *builder) probe(ctx context.Context, k kernel) (string, error) {
 	if file, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
 		return "tcg", nil
 	} else {
@@ -25,12 +25,12 @@ func (w *workshop) probe(ctx context.Context, k kernel) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := w.entry("accel-"+recipeKey(string(id), k.release), func(dir string) error {
+	dir, err := b.entry("accel-"+recipeKey(string(id), k.release), func(dir string) error {
 		accel := "tcg"
 		if startsWithKVM(ctx, k) {
 			accel = "kvm"
 		}
-		w.log("guests run with %s", accel)
+		b.log("guests run with %s", accel)
 		return os.WriteFile(filepath.Join(dir, "accel"), []byte(accel), 0o644)
 	})
 	if err != nil {

@@ -19,9 +19,9 @@ const libraryDirectory = "/lib/x86_64-linux-gnu"
 
 // programs returns the archive with the guest's own programs: busybox, iproute2 and
 // the field's C programs with their libraries.
-func (w *workshop) programs(ctx context.Context) (string, error) {
+func (b *builder) programs(ctx context.Context) (string, error) {
 	name := "programs-" + recipeKey(packages, programs, plugins, texts)
-	dir, err := w.entry(name, func(dir string) error { return w.makePrograms(ctx, dir) })
+	dir, err := b.entry(name, func(dir string) error { return b.makePrograms(ctx, dir) })
 	if err != nil {
 		return "", fmt.Errorf("the guest's programs: %w", err)
 	}
@@ -39,12 +39,12 @@ var texts = map[string]string{
 	providerConfiguration + "siw.driver": "driver siw\n",
 }
 
-func (w *workshop) makePrograms(ctx context.Context, dir string) error {
+func (b *builder) makePrograms(ctx context.Context, dir string) error {
 	root := filepath.Join(dir, "root")
-	if err := w.update(ctx); err != nil {
+	if err := b.update(ctx); err != nil {
 		return err
 	}
-	if err := w.unpack(ctx, root, packages...); err != nil {
+	if err := b.unpack(ctx, root, packages...); err != nil {
 		return err
 	}
 	file, err := os.Create(filepath.Join(dir, "programs.cpio"))

@@ -18,9 +18,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/wire"
 )
 
-// lastWords is how long a program that has come to its time limit may still say
+// endTime is how long a program that has come to its time limit may still say
 // where it hangs, and how long a peer may take to end after the first guest.
-const lastWords = 5 * time.Second
+const endTime = 5 * time.Second
 
 // run is one run of a program, in one guest or in a pair.
 type run struct {
@@ -266,7 +266,7 @@ func (r *run) await(signals <-chan os.Signal) error {
 
 // tracebacks lets Go programs in the guests say where their goroutines are.
 func (r *run) tracebacks() {
-	patience := time.After(lastWords)
+	patience := time.After(endTime)
 	for _, g := range r.guests {
 		g.send(wire.Signal, byte(unix.SIGQUIT))
 	}
@@ -289,7 +289,7 @@ func (r *run) endPeer() error {
 	peer := r.guests[1]
 	select {
 	case <-peer.done:
-	case <-time.After(lastWords):
+	case <-time.After(endTime):
 		return nil
 	}
 	if err := peer.crash(); err != nil {

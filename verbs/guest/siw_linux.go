@@ -11,7 +11,7 @@ import (
 // buildSIW builds the siw driver, which Debian's kernels leave out, from Debian's
 // source of the same version. Everything happens below dir; it returns the
 // module's path.
-func (w *workshop) buildSIW(ctx context.Context, dir, series, release, number string) (string, error) {
+func (b *builder) buildSIW(ctx context.Context, dir, series, release, number string) (string, error) {
 	headers := "linux-headers-" + release
 	common, err := dependency(ctx, headers, "linux-headers-")
 	if err != nil {
@@ -22,7 +22,7 @@ func (w *workshop) buildSIW(ctx context.Context, dir, series, release, number st
 		return "", err
 	}
 	source := "linux-source-" + series
-	err = w.unpack(ctx, dir, headers+"="+number, common+"="+number, kbuild+"="+number, source+"="+number)
+	err = b.unpack(ctx, dir, headers+"="+number, common+"="+number, kbuild+"="+number, source+"="+number)
 	if err != nil {
 		return "", err
 	}
@@ -43,7 +43,7 @@ func (w *workshop) buildSIW(ctx context.Context, dir, series, release, number st
 	if err := os.WriteFile(makefile, []byte(moved), 0o644); err != nil {
 		return "", err
 	}
-	w.log("building siw for %s", release)
+	b.log("building siw for %s", release)
 	place := filepath.Join(dir, source, driver)
 	// BTF would need the kernel's own, and pahole; debugging information only makes
 	// the guest's memory fuller.

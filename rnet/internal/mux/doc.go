@@ -9,7 +9,7 @@
 //	m.Use(l)
 //	err = m.Learn(hello)                       // what the peer says of itself; Hello is ours
 //	m.SetAddrs(local, remote)
-//	err = m.Hear(ctx, alive)                   // on the listening side: the peer speaks first
+//	err = m.AwaitPeer(ctx, alive)              // on the listening side: the peer's message is first
 //	err = m.Greet(ctx, alive)                  // first messages, to and fro
 //	m.Start()                                  // its engine runs, until Fail
 //	st, err := m.Open()                        // on the dialing side; User.Accept on the other

@@ -8,17 +8,17 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
-// greetCheck is after which time Hear and Greet look whether the peer has hung up, which
+// greetCheck is after which time AwaitPeer and Greet look whether the peer has hung up, which
 // need not show in the CQ of a QP that never worked. Then they look after twice the time,
 // and so on: there may be a thousand of them at once.
 const greetCheck = 10 * time.Millisecond
 
-// Hear waits, on the listening side, for the peer's first message. Ours come after it
+// AwaitPeer waits, on the listening side, for the peer's first message. Ours come after it
 // (Greet): so the peer has no session before that, and if we give this one up its
 // dial can still take another way. iWARP wants this order too (RFC 5044, section 7.1: the
 // dialing side might still take our message for a part of the MPA handshake). That siw
 // notices the first message is up to package rcm (rcm/kernelcm/siw_linux.go).
-func (m *Mux) Hear(ctx context.Context, alive func() error) error {
+func (m *Mux) AwaitPeer(ctx context.Context, alive func() error) error {
 	defer context.AfterFunc(ctx, m.link.Channel().Wake)()
 	if err := m.pollUntil(ctx, alive, func() bool { return m.link.Arrived() >= 1 }); err != nil {
 		return m.giveUp(fmt.Errorf("rnet: peer's first message: %w", err))

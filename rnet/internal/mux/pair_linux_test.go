@@ -86,7 +86,7 @@ func (e *end) live(ctx context.Context, conn rcm.Conn, private []byte) error {
 	}
 	e.SetAddrs(conn.LocalAddr(), conn.RemoteAddr())
 	if !e.Dialed() {
-		if err := e.Hear(ctx, conn.Err); err != nil {
+		if err := e.AwaitPeer(ctx, conn.Err); err != nil {
 			return err
 		}
 	}

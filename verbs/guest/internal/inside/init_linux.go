@@ -78,7 +78,7 @@ func live(port **os.File) (wire.Status, error) {
 		return wire.Status{}, err
 	}
 	if job.Pair != 0 {
-		// Until the host has heard of the other guest; it ends both if it does not.
+		// Until the host knows that the other guest is ready; it ends both if it does not.
 		if kind, _, err := wire.Read(*port); err != nil || kind != wire.Begin {
 			return wire.Status{}, fmt.Errorf("waiting for the other guest: message %q, %w", kind, err)
 		}

@@ -18,9 +18,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/wire"
 )
 
-// stragglers is how long output may still come after the program's end, from
+// lateOutput is how long output may still come after the program's end, from
 // processes which it has left behind.
-const stragglers = time.Second
+const lateOutput = time.Second
 
 // sharedPort is the port with a lock, so that messages of two streams do not mix.
 type sharedPort struct {
@@ -84,7 +84,7 @@ func run(job wire.Job, file *os.File) (wire.Status, error) {
 	}()
 	select {
 	case <-drained: // all writers of the pipes have gone
-	case <-time.After(stragglers):
+	case <-time.After(lateOutput):
 		port.mu.Lock() // for good: the last message must be the last
 	}
 	return status, nil

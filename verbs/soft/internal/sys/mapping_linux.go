@@ -94,10 +94,12 @@ type AddressRange struct {
 	size int
 }
 
+// RangeOf returns where mem lies.
 func RangeOf(mem []byte) AddressRange {
 	return AddressRange{addr: unsafe.Pointer(unsafe.SliceData(mem)), size: len(mem)}
 }
 
+// Bytes returns the memory, which must be mapped still.
 func (r AddressRange) Bytes() []byte { return unsafe.Slice((*byte)(r.addr), r.size) }
 
 func (r AddressRange) unmap() bool {
@@ -107,6 +109,7 @@ func (r AddressRange) unmap() bool {
 // Backing says whose memory a mapping shows.
 type Backing int
 
+// Whose memory it may be.
 const (
 	OfNobody Backing = iota // the mapping's alone: anonymous memory
 	OfMemfd                 // of a memfd of ours, which nobody uses any more
