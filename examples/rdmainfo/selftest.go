@@ -98,6 +98,8 @@ func (t *deviceTest) run(ctx context.Context, most time.Duration) {
 		{"READ of up to 32 bytes that lie in two pages", t.readsOfTwoPages},
 		{"CMP_AND_SWP", t.compareSwap},
 		{"FETCH_AND_ADD", t.fetchAdd},
+		{"WRITE by a memory window, until LOCAL_INV", t.windowTakenByItsOwner},
+		{"WRITE by a memory window, until SEND_WITH_INV", t.windowTakenByItsPeer},
 		{"completion events", t.events},
 		{"requests without completions, thrice round the queue", t.unsignaled},
 		{"a larger CQ", t.resized},
