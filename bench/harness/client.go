@@ -16,7 +16,7 @@ type client struct {
 	epoch time.Time // all times in the loops are since then
 	lats  []*recorder
 	late  *recorder // of an open loop: how late messages were written
-	crew  crew
+	load  load
 
 	links    []*link
 	program  Client       // nil before connect, and if the workload has no program
@@ -36,9 +36,9 @@ type client struct {
 	used     string // guarded by mu: what the first connection is, or one that fell back
 }
 
-// crew is what has the client's connections and works them: goroutines, which
-// is the client itself, or event handlers.
-type crew interface {
+// load has the client's connections and does the work on them: in goroutines,
+// which is the client itself, or in event handlers.
+type load interface {
 	// connect adds n connections, and shows by a message and its answer on
 	// each that the server has it too.
 	connect(n int)
@@ -53,10 +53,10 @@ func newClient(t transport, addr string, w workload) *client {
 	c := &client{t: t, addr: addr, w: w, epoch: time.Now(), late: newRecorders(1)[0]}
 	if w.Loops > 0 {
 		c.lats = newRecorders(w.Loops)
-		c.crew = newCallers(c)
+		c.load = newCallers(c)
 	} else {
 		c.lats = newRecorders(w.Conns)
-		c.crew = c
+		c.load = c
 	}
 	return c
 }
@@ -71,9 +71,9 @@ func (c *client) obey(cmd command) reply {
 		return c.finish()
 	case snapshot:
 		return reply{CPU: cpuTime()}
-	case weigh:
+	case memoryInUse:
 		var r reply
-		weighProcess(&r)
+		readMemory(&r)
 		return r
 	default:
 		return reply{Err: fmt.Sprintf("the client does not know %q", cmd)}
@@ -81,7 +81,7 @@ func (c *client) obey(cmd command) reply {
 }
 
 func (c *client) prepare() reply {
-	c.crew.closeConns()
+	c.load.closeConns()
 	c.failures, c.first = 0, nil
 	if c.w.Busy {
 		c.beside.start()
@@ -93,12 +93,12 @@ func (c *client) prepare() reply {
 	case idling:
 		conns = 1 // what a session costs once is not an idle connection's
 	}
-	c.crew.connect(conns)
+	c.load.connect(conns)
 	if r := c.failed(); r.Failures > 0 {
 		return r
 	}
 	if !c.w.holds() {
-		c.crew.work(c.w.Warmup)
+		c.load.work(c.w.Warmup)
 	}
 	resetRecorders(c.lats)
 	c.late.h.Reset()
@@ -110,10 +110,10 @@ func (c *client) prepare() reply {
 func (c *client) run() reply {
 	cpu, began := cpuTime(), time.Since(c.epoch)
 	if c.w.holds() {
-		c.crew.connect(c.w.Conns)
+		c.load.connect(c.w.Conns)
 		c.ops = int64(c.w.Conns)
 	} else {
-		c.ops = c.crew.work(c.w.Duration)
+		c.ops = c.load.work(c.w.Duration)
 	}
 	c.elapsed, c.cpu = time.Since(c.epoch)-began, cpuTime()-cpu
 	if c.w.Rate > 0 {
@@ -124,7 +124,7 @@ func (c *client) run() reply {
 
 func (c *client) finish() reply {
 	c.beside.stop()
-	c.crew.closeConns()
+	c.load.closeConns()
 	r := c.failed()
 	r.Ops, r.Elapsed, r.CPU = c.ops, c.elapsed, c.cpu
 	r.Used, r.Opened, r.FellBack = c.used, c.opened.Load(), c.fellBack.Load()
@@ -227,7 +227,7 @@ func (c *client) connect(n int) {
 					return
 				}
 				if c.w.holds() {
-					l.out, l.in = nil, nil // not to be weighed
+					l.out, l.in = nil, nil // or their memory would count
 				}
 			}
 		})

@@ -38,11 +38,11 @@ type assignment struct {
 type command string
 
 const (
-	prepare  command = "prepare"  // client: connect, warm up; others: compute, if they are to
-	run      command = "run"      // client: do the measured work
-	finish   command = "finish"   // client: close the connections, tell what was measured; others: compute no more
-	snapshot command = "snapshot" // both: tell CPU time and failures so far
-	weigh    command = "weigh"    // both: collect garbage, then tell the memory in use
+	prepare     command = "prepare"  // client: connect, warm up; others: compute, if they are to
+	run         command = "run"      // client: do the measured work
+	finish      command = "finish"   // client: close the connections, tell what was measured; others: compute no more
+	snapshot    command = "snapshot" // both: tell CPU time and failures so far
+	memoryInUse command = "memory"   // both: collect garbage, then tell the memory in use
 )
 
 // reply answers a command, one JSON value on the process's standard output.

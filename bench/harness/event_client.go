@@ -11,7 +11,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-// callers is the crew of a client whose work event handlers do. Each
+// callers is the load of a client whose work event handlers do. Each
 // connection has one request under way: the handler that gets its answer sends
 // the next one. So the clock is read once for both, and what a handler needs
 // to check an answer and to stamp a request is part of the latency.

@@ -46,11 +46,11 @@ func TestHandlersCountWhatIsAnswered(t *testing.T) {
 	require.NoError(t, err)
 	defer s.close()
 	c := eventClientOf(t, s.address)
-	c.crew.connect(3)
-	require.EqualValues(t, 3, c.crew.work(0), "one request on each connection at least")
-	more := func() bool { return c.crew.work(20*time.Millisecond) > 3 }
+	c.load.connect(3)
+	require.EqualValues(t, 3, c.load.work(0), "one request on each connection at least")
+	more := func() bool { return c.load.work(20*time.Millisecond) > 3 }
 	require.Eventually(t, more, 20*time.Second, time.Millisecond)
-	c.crew.closeConns()
+	c.load.closeConns()
 	require.Zero(t, c.failed())
 	require.Zero(t, s.obey(snapshot).Failures)
 	require.Equal(t, "*gnet.conn", c.used)
@@ -63,9 +63,9 @@ func TestHandlersNoticeAnAnswerThatIsNotTheirOwn(t *testing.T) {
 		}
 	}))
 	c := eventClientOf(t, addr)
-	c.crew.connect(3)
+	c.load.connect(3)
 	require.Zero(t, c.failed())
-	c.crew.work(time.Hour) // ended by the wrong answers
+	c.load.work(time.Hour) // ended by the wrong answers
 	r := c.failed()
 	require.Contains(t, r.Failure, "ends wrong")
 	require.GreaterOrEqual(t, r.Failures, 3)
@@ -79,11 +79,11 @@ func TestHandlersReportAConnectionThatEnds(t *testing.T) {
 		io.ReadFull(conn, message)
 	})
 	c := eventClientOf(t, addr)
-	c.crew.connect(3)
+	c.load.connect(3)
 	require.Zero(t, c.failed())
-	c.crew.work(time.Hour) // ended with the connections
+	c.load.work(time.Hour) // ended with the connections
 	require.Contains(t, c.failed().Failure, "the connection has ended")
-	require.Zero(t, c.crew.work(time.Hour), "what has ended is not waited for")
+	require.Zero(t, c.load.work(time.Hour), "what has ended is not waited for")
 }
 
 func TestEventServerNoticesWrongAndCutMessages(t *testing.T) {
@@ -121,7 +121,7 @@ func TestEventServerThatCannotListenSaysWhy(t *testing.T) {
 
 func TestHandlersAllocateNothingForARequest(t *testing.T) {
 	c := eventClientOf(t, "")
-	h := c.crew.(*callers)
+	h := c.load.(*callers)
 	var near, far slate
 	k := &caller{conn: &near, loop: &callerLoop{latency: c.lats[0], out: make([]byte, 64)}, busy: true}
 	near.ctx, far.ctx = k, new(echoed)

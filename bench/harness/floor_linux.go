@@ -15,15 +15,15 @@ import (
 // of.
 //
 //	word    written by         what
-//	ball    whose turn it is   odd while it is the server's
+//	count   client, server     odd while the server has to answer
 //	active  client             0 while the server may sleep
 //	head    client             bytes put into the ring so far
 //	tail    server             bytes taken out of it
 //
 // Each has a cache line of its own.
 type floorMemory struct {
-	ball, active, head, tail *atomic.Uint64
-	ring                     []byte
+	count, active, head, tail *atomic.Uint64
+	ring                      []byte
 }
 
 const (
@@ -41,7 +41,7 @@ func mapFloor(fd int) (floorMemory, error) {
 	word := func(line int) *atomic.Uint64 {
 		return (*atomic.Uint64)(unsafe.Pointer(&b[line*256])) // beyond what a processor fetches ahead
 	}
-	return floorMemory{ball: word(0), active: word(1), head: word(2), tail: word(3), ring: b[ringAt:]}, nil
+	return floorMemory{count: word(0), active: word(1), head: word(2), tail: word(3), ring: b[ringAt:]}, nil
 }
 
 // floorServer is the end that answers. It maps the memory until its process
@@ -92,8 +92,8 @@ func (s *floorServer) serve() {
 }
 
 func (s *floorServer) answerBall() {
-	if v := s.memory.ball.Load(); v&1 == 1 {
-		s.memory.ball.Store(v + 1)
+	if v := s.memory.count.Load(); v&1 == 1 {
+		s.memory.count.Store(v + 1)
 	}
 }
 
@@ -142,7 +142,7 @@ func joinFloor(w workload, addr string) (worker, error) {
 		return nil, err
 	}
 	c := &floorClient{client: newClient(transport{}, addr, w), memory: memory, out: make([]byte, w.Size)}
-	c.crew = c
+	c.load = c
 	return c, nil
 }
 
@@ -157,26 +157,26 @@ func (c *floorClient) work(d time.Duration) int64 {
 	if c.w.Kind == bareRing {
 		return c.fillRing(until)
 	}
-	return c.passBall(until)
+	return c.roundTrips(until)
 }
 
-// ballBatch is how often the ball goes to and fro between looks at the clock,
-// which take as long as half of a turn.
-const ballBatch = 16
+// roundTripBatch is how many round trips there are between looks at the clock: a look
+// takes a good part of the time of one.
+const roundTripBatch = 16
 
-func (c *floorClient) passBall(until time.Duration) int64 {
-	ball := c.memory.ball
-	v := ball.Load()
+func (c *floorClient) roundTrips(until time.Duration) int64 {
+	count := c.memory.count
+	v := count.Load()
 	for ops := int64(0); ; {
 		began := time.Since(c.epoch)
-		for range ballBatch {
-			ball.Store(v + 1)
-			for v += 2; ball.Load() != v; {
+		for range roundTripBatch {
+			count.Store(v + 1)
+			for v += 2; count.Load() != v; {
 			}
 		}
 		ended := time.Since(c.epoch)
-		c.lats[0].record((ended - began) / ballBatch)
-		if ops += ballBatch; ended >= until {
+		c.lats[0].record((ended - began) / roundTripBatch)
+		if ops += roundTripBatch; ended >= until {
 			return ops
 		}
 	}

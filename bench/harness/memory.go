@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// weighProcess collects garbage and fills in what memory this process holds.
-func weighProcess(r *reply) {
+// readMemory collects garbage and fills in what memory this process holds.
+func readMemory(r *reply) {
 	// The second collection frees what the first one's finalizers let go, and
 	// FreeOSMemory makes the resident size follow.
 	runtime.GC()

@@ -53,10 +53,10 @@ var qualities = map[metric]quality{
 	descriptors: {"server's descriptors each", significant, false},
 }
 
-// legend is the order in which metrics are explained, and abouts how.
+// legend is the order in which metrics are explained, and explanations how.
 var (
-	legend = []metric{p50, p99, p999, worstP99, lateness, rate, throughput, cpuPerOp, cpuPerGiB, goMemory, goHeap, resident, serverWhole, descriptors}
-	abouts = map[metric]string{
+	legend       = []metric{p50, p99, p999, worstP99, lateness, rate, throughput, cpuPerOp, cpuPerGiB, goMemory, goHeap, resident, serverWhole, descriptors}
+	explanations = map[metric]string{
 		p50:         "half of the operations took no longer, from the write to the last byte of the answer; in an open loop from the time at which the call was due",
 		p99:         "the same for 99 of 100",
 		p999:        "the same for 999 of 1000",

@@ -217,7 +217,7 @@ func countFailures(replies []reply) (n int, first string) {
 func (p *pair) stand(ctx context.Context) (standing, error) {
 	cmd := snapshot
 	if p.w.holds() {
-		cmd = weigh
+		cmd = memoryInUse
 	}
 	servers, err := askAll(ctx, p.servers, cmd, 0)
 	if err != nil {
@@ -227,7 +227,7 @@ func (p *pair) stand(ctx context.Context) (standing, error) {
 	for _, r := range servers {
 		s.cpu += r.CPU
 	}
-	if cmd != weigh {
+	if cmd != memoryInUse {
 		return s, nil
 	}
 	clients, err := askAll(ctx, p.clients, cmd, 0)

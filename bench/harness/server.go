@@ -59,8 +59,8 @@ func (s *server) obey(cmd command) reply {
 	case finish:
 		s.beside.stop()
 	case snapshot:
-	case weigh:
-		weighProcess(&r)
+	case memoryInUse:
+		readMemory(&r)
 	default:
 		return reply{Err: fmt.Sprintf("the server does not know %q", cmd)}
 	}

@@ -138,7 +138,7 @@ func (r report) writeLegend(out io.Writer, comparison, mark string) {
 	}
 	for _, m := range legend {
 		if slices.ContainsFunc(r.Results, func(res result) bool { return res.shows(m) }) {
-			fmt.Fprintf(out, "%s: %s.\n", qualities[m].title, abouts[m])
+			fmt.Fprintf(out, "%s: %s.\n", qualities[m].title, explanations[m])
 		}
 	}
 }
