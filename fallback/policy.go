@@ -3,6 +3,7 @@ package fallback
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 )
 
 // Transport is what carries a connection.
@@ -82,6 +83,7 @@ type Policy struct {
 	Profile   Profile
 	Device    Device // the only one to use
 	Dir       string // where processes of other network namespaces are met, NoDir for nowhere
+	KeyFile   string // holds the key by which they are known; empty for none
 	Debug     bool   // print each decision through log/slog
 	NoStats   bool   // other processes of the user cannot read the statistics
 }
@@ -95,6 +97,7 @@ const NoDir = "none"
 //	RNET_PROFILE=balanced|latency|efficient
 //	RNET_DEVICE=soft0|rxe0|mlx5_0/2|...
 //	RNET_DIR=none|/run/ramjet|...
+//	RNET_KEY_FILE=/run/secrets/ramjet|...
 //	RNET_LOG=none|debug
 //	RNET_STATS=on|off
 //
@@ -103,14 +106,15 @@ const NoDir = "none"
 // the others.
 func FromEnv(getenv func(string) string) (Policy, error) {
 	var p Policy
-	var errs [6]error
+	var errs [7]error
 	p.Transport, errs[0] = ParseTransport(getenv("RNET_TRANSPORT"))
 	p.Profile, errs[1] = ParseProfile(getenv("RNET_PROFILE"))
 	p.Debug, errs[2] = parseLog(getenv("RNET_LOG"))
 	p.Device, errs[3] = ParseDevice(getenv("RNET_DEVICE"))
 	p.NoStats, errs[4] = parseSwitch(getenv("RNET_STATS"))
 	p.Dir, errs[5] = ParseDir(getenv("RNET_DIR"))
-	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG", "RNET_DEVICE", "RNET_STATS", "RNET_DIR"} {
+	p.KeyFile, errs[6] = parseFile(getenv("RNET_KEY_FILE"))
+	for i, name := range []string{"RNET_TRANSPORT", "RNET_PROFILE", "RNET_LOG", "RNET_DEVICE", "RNET_STATS", "RNET_DIR", "RNET_KEY_FILE"} {
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("fallback: %s: %w", name, errs[i])
 		}
@@ -123,6 +127,13 @@ func FromEnv(getenv func(string) string) (Policy, error) {
 func ParseDir(name string) (string, error) {
 	if name != "" && name != NoDir && name[0] != '/' {
 		return "", fmt.Errorf("directory %q, want an absolute path, or %q", name, NoDir)
+	}
+	return name, nil
+}
+
+func parseFile(name string) (string, error) {
+	if name != "" && !filepath.IsAbs(name) {
+		return "", fmt.Errorf("file %q, want an absolute path", name)
 	}
 	return name, nil
 }

@@ -38,7 +38,7 @@ func TestPolicyFromTheEnvironment(t *testing.T) {
 func TestBadVariableIsNamedWithWhatIsAllowed(t *testing.T) {
 	env := map[string]string{
 		"RNET_TRANSPORT": "TCP", "RNET_PROFILE": "fast", "RNET_LOG": "1", "RNET_DEVICE": "mlx5_0:2", "RNET_STATS": "no",
-		"RNET_DIR": "run/shop",
+		"RNET_DIR": "run/shop", "RNET_KEY_FILE": "key",
 	}
 	_, err := FromEnv(func(name string) string { return env[name] })
 	require.EqualError(t, err, `fallback: RNET_TRANSPORT: unknown transport "TCP", want one of ["auto" "soft" "rdma" "tcp"]
@@ -46,7 +46,8 @@ fallback: RNET_PROFILE: unknown profile "fast", want one of ["balanced" "latency
 fallback: RNET_LOG: unknown level "1", want one of ["none" "debug"]
 fallback: RNET_DEVICE: device "mlx5_0:2", want a name, or a name and a port from 1 to 255: mlx5_0/2
 fallback: RNET_STATS: unknown switch "no", want one of ["on" "off"]
-fallback: RNET_DIR: directory "run/shop", want an absolute path, or "none"`)
+fallback: RNET_DIR: directory "run/shop", want an absolute path, or "none"
+fallback: RNET_KEY_FILE: file "key", want an absolute path`)
 }
 
 func TestGoodVariablesCountBesideABadOne(t *testing.T) {

@@ -27,6 +27,7 @@
 //	RNET_TRANSPORT   auto, soft, rdma or tcp
 //	RNET_DEVICE      the only device to use: rxe0, or with a port mlx5_0/2
 //	RNET_DIR         where containers of one host meet: a directory, or none
+//	RNET_KEY_FILE    a file with the key of those who may meet there ([Allow])
 //	RNET_PROFILE     how waiting is done: balanced, latency or efficient
 //	RNET_LOG         debug: print each decision
 //	RNET_STATS       off: nobody else can read the statistics

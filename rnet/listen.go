@@ -64,6 +64,7 @@ type ListenConfig struct {
 // memory if they are met in a directory (Dialer.Dir, ListenConfig.Dir). It is enough that one
 // of its rules holds; but what is allowed is allowed by both sides, so that the Dialer has to
 // allow the listening process, and the ListenConfig the dialing one. Others are served over TCP.
+// The zero Allow leaves it to RNET_KEY_FILE, which names a file with a Key.
 type Allow struct {
 	// Users are effective user ids, as this process's user namespace has them.
 	Users []uint32

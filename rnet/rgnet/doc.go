@@ -9,7 +9,7 @@
 // gnet.Conn values, and no two callbacks of one loop run at once. [Rotate] and
 // [Stop] are gnet's too. [Config] chooses transport, profile, device, peers, limits
 // and logger; without one, the environment decides, as for rnet. The directory in which
-// containers meet is chosen by RNET_DIR alone.
+// containers meet, and the key of those who may, are chosen by RNET_DIR and RNET_KEY_FILE alone.
 //
 // A real gnet engine runs underneath: OnBoot gets it, and TCP connections are its
 // own. On systems other than Linux that is all there is.

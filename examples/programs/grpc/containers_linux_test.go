@@ -24,15 +24,15 @@ type contained struct {
 	lines *bufio.Scanner
 }
 
-// contain starts this program in c. The directory in which the processes meet is dir, and
-// attr may say more of how it is started.
-func contain(t *testing.T, c *container.Container, attr syscall.SysProcAttr, dir string, args ...string) *contained {
+// contain starts this program in c. The directory in which the processes meet is dir; attr
+// and env may say more of how it is started.
+func contain(t *testing.T, c *container.Container, attr syscall.SysProcAttr, dir string, env []string, args ...string) *contained {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self, args...)
 	cmd.Path = "/proc/self/exe" // another user may not reach it by its path
-	cmd.Env = append(os.Environ(), "RNET_DIR="+dir)
+	cmd.Env = append(append(os.Environ(), "RNET_DIR="+dir), env...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &attr
 	p := &contained{cmd: cmd}
@@ -61,18 +61,18 @@ func (p *contained) kill() {
 
 const containerPort = "7001"
 
-func serveIn(t *testing.T, c *container.Container, attr syscall.SysProcAttr, dir string) *contained {
+func serveIn(t *testing.T, c *container.Container, attr syscall.SysProcAttr, dir string, env ...string) *contained {
 	t.Helper()
 	address := net.JoinHostPort(c.IP, containerPort)
-	p := contain(t, c, attr, dir, "-listen", address)
+	p := contain(t, c, attr, dir, env, "-listen", address)
 	require.Equal(t, child.Announcement+address, p.line(t))
 	return p
 }
 
 // caller starts a client of the server in another container.
-func caller(t *testing.T, c, server *container.Container, attr syscall.SysProcAttr, dir string) *contained {
+func caller(t *testing.T, c, server *container.Container, attr syscall.SysProcAttr, dir string, env ...string) *contained {
 	t.Helper()
-	return contain(t, c, attr, dir, "call", net.JoinHostPort(server.IP, containerPort))
+	return contain(t, c, attr, dir, env, "call", net.JoinHostPort(server.IP, containerPort))
 }
 
 // calls has the client make some, and returns what they went over.
@@ -147,6 +147,18 @@ func TestContainersCallEachOther(t *testing.T) {
 		dir := place(t, 1000)
 		s := serveIn(t, server, mapped, dir)
 		require.Equal(t, accelerated, caller(t, client, server, mapped, dir).calls(t))
+		s.kill()
+	})
+	t.Run("in user namespaces, as two users who have a key", func(t *testing.T) {
+		dir := place(t, 0)
+		key := filepath.Join(dir, "key")
+		require.NoError(t, os.WriteFile(key, []byte("as good as random bytes"), 0o644))
+		other := mapped
+		other.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: 1001, Size: 1}}
+		other.GidMappings = other.UidMappings
+		s := serveIn(t, server, mapped, dir, "RNET_KEY_FILE="+key)
+		require.Equal(t, accelerated, caller(t, client, server, other, dir, "RNET_KEY_FILE="+key).calls(t))
+		require.Equal(t, fallback, caller(t, client, server, other, dir).calls(t), "the client has none")
 		s.kill()
 	})
 }

@@ -135,10 +135,16 @@ func Resolve(w Wishes) (Settings, error) {
 	if set.Dir = cmp.Or(dir, env.Dir, DefaultDir); set.Dir == fallback.NoDir {
 		set.Dir = ""
 	}
-	if n := len(w.Allow.Key); n > 0 && n < softcm.MinKey {
-		return Settings{}, fmt.Errorf("rnet: key of %d bytes, want %d at least, random ones", n, softcm.MinKey)
+	if set.Allow = allowOf(w.Allow); set.Allow == (Allow{}) && env.KeyFile != "" {
+		w.Allow.Key, err = environmentKey()
+		set.Allow = allowOf(w.Allow)
 	}
-	set.Allow = allowOf(w.Allow)
+	if err != nil {
+		return Settings{}, err
+	}
+	if n := len(w.Allow.Key); n > 0 && n < softcm.MinKey {
+		return Settings{}, fmt.Errorf("rnet: %w", errShortKey(n))
+	}
 	if set.Log == nil {
 		set.Log = NoLog
 		if env.Debug {
