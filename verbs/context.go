@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Context is an open device. All methods may be called from any goroutine.
@@ -105,6 +106,19 @@ func (c *Context) RNRs() (count uint64, counted bool) {
 		return d.RNRs()
 	}
 	return 0, false
+}
+
+// WallTime is when WC.Timestamp was, by the clock of the host, or of the network that sets the
+// device's. Ask soon: the timestamp may go round, and clocks are set. The error wraps ErrUnsupported on
+// a device without CapWallTime.
+func (c *Context) WallTime(timestamp uint64) (time.Time, error) {
+	const op = "convert timestamp"
+	d, ok := c.drv.(ClockDriver)
+	if !ok || !c.attr.Caps.Has(CapWallTime) {
+		return time.Time{}, c.wrap(op, ErrUnsupported)
+	}
+	t, err := d.WallTime(timestamp)
+	return t, c.wrap(op, err)
 }
 
 // Driver returns the provider's object, for a connection manager backend that

@@ -127,6 +127,7 @@ const (
 	CapMulticast                        // QP.AttachMulticast
 	CapModerateCQ                       // CQ.Moderate
 	CapTimestamps                       // CQAttr.Timestamps
+	CapWallTime                         // Context.WallTime
 	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: a bounce buffer would be a second copy
 )
 

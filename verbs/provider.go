@@ -102,6 +102,10 @@ type (
 	ModerationDriver interface {
 		Moderate(count int, period time.Duration) error
 	}
+	// ClockDriver is a ContextDriver of a device with CapWallTime.
+	ClockDriver interface {
+		WallTime(timestamp uint64) (time.Time, error)
+	}
 	// RNRDriver is a ContextDriver of a device that may count how often a
 	// request of this side found no receive at its peer. It is asked rarely.
 	RNRDriver interface {

@@ -314,6 +314,19 @@ func deviceAttr(ex *abi.ExQueryDeviceOut) verbs.DeviceAttr {
 	}
 }
 
+// WallTime asks the driver, which may read memory that Close unmaps.
+func (d *device) WallTime(ticks uint64) (time.Time, error) {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if d.closed {
+		return time.Time{}, verbs.ErrClosed
+	}
+	if c, ok := d.driver.(driver.ClockContext); ok {
+		return c.WallTime(ticks)
+	}
+	return time.Time{}, verbs.ErrUnsupported
+}
+
 // RNRs reads the driver's counter, of all ports.
 func (d *device) RNRs() (count uint64, counted bool) { return rdmahost.RNRs(d.entry.Name) }
 

@@ -16,6 +16,8 @@ func testTimestamps(t *testing.T, s *suite) {
 		a, _ := s.sides(t, usual)
 		_, err := a.ctx.CreateCQ(verbs.CQAttr{CQE: 1, Timestamps: true}, nil)
 		require.ErrorIs(t, err, verbs.ErrUnsupported)
+		_, err = a.ctx.WallTime(0)
+		require.ErrorIs(t, err, verbs.ErrUnsupported)
 		t.Skip("the device gives completions no time")
 	}
 	conf := usual
@@ -33,6 +35,7 @@ func testTimestamps(t *testing.T, s *suite) {
 	}
 	start := time.Now()
 	sent, received := send()
+	testWallTime(t, a, start, sent)
 	require.NotZero(t, sent)
 	require.NotZero(t, received)
 	const pause, slack = 20 * time.Millisecond, time.Millisecond // of two clocks
@@ -43,4 +46,16 @@ func testTimestamps(t *testing.T, s *suite) {
 		require.GreaterOrEqual(t, took, pause-slack, name)
 		require.LessOrEqual(t, took, all+slack, name)
 	}
+}
+
+// testWallTime asks when something was that was between start and now.
+func testWallTime(t *testing.T, s *side, start time.Time, timestamp uint64) {
+	at, err := s.ctx.WallTime(timestamp)
+	if !s.ctx.Attr().Caps.Has(verbs.CapWallTime) {
+		require.ErrorIs(t, err, verbs.ErrUnsupported)
+		return
+	}
+	require.NoError(t, err)
+	const slack = 100 * time.Millisecond // clocks are set
+	require.WithinRange(t, at, start.Add(-slack), time.Now().Add(slack))
 }

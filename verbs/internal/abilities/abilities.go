@@ -166,6 +166,7 @@ func (p *prober) queues() {
 	p.try("CQ with timestamps", func() (interface{ Close() error }, error) {
 		return p.ctx.CreateCQ(verbs.CQAttr{CQE: 1, Timestamps: true}, nil)
 	})
+	p.add("timestamps have a wall time", yes(p.attr.Caps.Has(verbs.CapWallTime)))
 	srq, err := p.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
 	p.add("SRQ", yes(err == nil))
 	if err != nil {

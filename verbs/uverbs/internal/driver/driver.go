@@ -9,6 +9,7 @@
 //
 //	interface     implement it if                                         example
 //	ErrnoContext  errnos mean other things than with other drivers        rxe
+//	ClockContext  the kernel tells what time the device's clock shows      mlx5
 //	EventCQ       arming takes the number of events that were read        mlx5
 //	ReservingCQ   the driver keeps entries of the CQ for itself           mlx5
 //	DoorbellQP    sends are started by a store to a page of the device    mlx5
@@ -65,6 +66,7 @@ package driver
 
 import (
 	"syscall"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
@@ -147,6 +149,14 @@ type ErrnoContext interface {
 	Context
 	// Errno is what the answer to a command that has failed means.
 	Errno(cmd abi.Command, errno syscall.Errno) syscall.Errno
+}
+
+// ClockContext is a Context of a device whose kernel says how its clock and that of the host go together.
+type ClockContext interface {
+	Context
+	// WallTime is called while the context is open. A device that has none for now has no
+	// verbs.CapWallTime.
+	WallTime(ticks uint64) (time.Time, error)
 }
 
 // QPAttr is what a QP is to be. The CQ of its receives is not here, for no driver

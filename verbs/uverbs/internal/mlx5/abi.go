@@ -22,28 +22,28 @@ const capPages4K = 1 // MLX5_LIB_CAP_4K_UAR
 
 // contextOut is struct mlx5_ib_alloc_ucontext_resp.
 type contextOut struct {
-	_             uint32 // qp_tab_size
-	bfRegSize     uint32
-	totBfregs     uint32
-	_             uint32 // cache_line_size
-	maxSendWQE    uint16 // max_sq_desc_sz, bytes
-	maxRecvWQE    uint16 // max_rq_desc_sz, bytes
-	maxSendBlocks uint32 // max_send_wqebb
-	maxRecvWR     uint32
-	_             uint32 // max_srq_recv_wr
-	_             uint16 // num_ports
-	_             uint16 // flow_action_flags
-	_             uint32 // comp_mask
-	_             uint32 // response_length
-	_             uint8  // cqe_version
-	_             uint8  // cmds_supp_uhw
-	_             uint8  // eth_min_inline
-	_             uint8  // clock_info_versions
-	_             uint64 // hca_core_clock_offset
-	logUARSize    uint32
-	uarsPerPage   uint32 // num_uars_per_page
-	_             uint32 // num_dyn_bfregs
-	_             uint32 // dump_fill_mkey
+	_                 uint32 // qp_tab_size
+	bfRegSize         uint32
+	totBfregs         uint32
+	_                 uint32 // cache_line_size
+	maxSendWQE        uint16 // max_sq_desc_sz, bytes
+	maxRecvWQE        uint16 // max_rq_desc_sz, bytes
+	maxSendBlocks     uint32 // max_send_wqebb
+	maxRecvWR         uint32
+	_                 uint32 // max_srq_recv_wr
+	_                 uint16 // num_ports
+	_                 uint16 // flow_action_flags
+	_                 uint32 // comp_mask
+	_                 uint32 // response_length
+	_                 uint8  // cqe_version
+	_                 uint8  // cmds_supp_uhw
+	_                 uint8  // eth_min_inline
+	clockInfoVersions uint8
+	_                 uint64 // hca_core_clock_offset
+	logUARSize        uint32
+	uarsPerPage       uint32 // num_uars_per_page
+	_                 uint32 // num_dyn_bfregs
+	_                 uint32 // dump_fill_mkey
 }
 
 // Commands of mmap, from bit 8 of the page's number on
@@ -51,7 +51,10 @@ type contextOut struct {
 const (
 	mmapRegular   = 0 // combines stores where the processor can
 	mmapNonCached = 3
+	mmapClockInfo = 7 // of the version that is its index, 0
 )
+
+const clockInfoV1 = 1 // 1 << MLX5_IB_CLOCK_INFO_V1
 
 // allocPDOut is struct mlx5_ib_alloc_pd_resp.
 type allocPDOut struct {

@@ -46,6 +46,8 @@ type context struct {
 	mem  driver.Memory
 	out  contextOut
 	uars [][]byte // mapped
+	// clock is a clockInfo, nil if the kernel has none.
+	clock []byte
 	// combines says that the UARs are mapped so that stores are combined, for BlueFlame. They are not cached
 	// otherwise. A page that is mapped in both ways has that of the first in both.
 	combines   bool
@@ -68,6 +70,7 @@ func (d Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (dr
 	if c.combines {
 		c.findBlueFlames()
 	}
+	c.mapClock()
 	return c, nil
 }
 
@@ -114,8 +117,12 @@ func (c *context) ring(register *uint64, value uint64) {
 	storeDoorbell(register, value)
 }
 
-// Close unmaps the UARs.
+// Close unmaps the UARs and the clock.
 func (c *context) Close() {
+	if c.clock != nil {
+		c.mem.Unmap(c.clock)
+		c.clock = nil
+	}
 	for _, page := range c.uars {
 		c.mem.Unmap(page)
 	}
@@ -151,6 +158,9 @@ const (
 func (c *context) Describe(attr *verbs.DeviceAttr) {
 	attr.Caps &^= verbs.CapOnDemandPaging | verbs.CapMulticast
 	attr.Caps |= verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapAtomics | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ
+	if c.clock != nil {
+		attr.Caps |= verbs.CapWallTime
+	}
 	attr.MaxInline = maxInline
 	c.largestCQ = roundUp(min(attr.MaxCQE+1, maxEntries)+1) / 2
 	attr.MaxCQE = max(c.largestCQ-1-minReserved, 0)

@@ -51,7 +51,7 @@ func TestDevinfoDescribesTheDevice(t *testing.T) {
 // The programs of ibverbs-utils, which compare what they receive (-c).
 func TestPingpong(t *testing.T) {
 	for _, args := range []string{
-		"ibv_rc_pingpong -c -e", "ibv_rc_pingpong -c", "ibv_rc_pingpong -c -e -s 1 -n 200", "ibv_rc_pingpong -c -e -s 300000 -n 50",
+		"ibv_rc_pingpong -c -e", "ibv_rc_pingpong -c -t", "ibv_rc_pingpong -c -e -s 1 -n 200", "ibv_rc_pingpong -c -e -s 300000 -n 50",
 		"ibv_uc_pingpong -c -e", "ibv_uc_pingpong -c",
 		"ibv_ud_pingpong -c -e", "ibv_ud_pingpong -c",
 		"ibv_srq_pingpong -c -e", "ibv_srq_pingpong -c",

@@ -124,6 +124,7 @@ func (c *ucontext) getContext(r *frame.Request) unix.Errno {
 	if !dynamic {
 		c.addStaticUARs()
 	}
+	c.putClockInfo()
 	return r.Answer(words(uint32(fd), 1), c.describe())
 }
 
@@ -149,6 +150,7 @@ func (c *ucontext) describe() []byte {
 	if c.device.config.Link == Ethernet {
 		m[46] = 1 // no header has to be inline
 	}
+	m[47] = 1   // MLX5_IB_CLOCK_INFO_V1
 	put(56, 12) // log2 of a UAR's size
 	put(60, 1)  // UARs in a page
 	return m

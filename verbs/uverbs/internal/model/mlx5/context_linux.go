@@ -16,7 +16,6 @@ const (
 	maxQP               = 1 << 16
 	maxWR               = 1 << 15
 	maxSGE              = 30
-	timestampMask       = 1<<63 - 1 // main.c, mlx5_ib_query_device
 	maxCQE              = 1<<22 - 1
 	maxModerationCount  = 1<<16 - 1 // mlx5_ib.h, MLX5_MAX_CQ_COUNT
 	maxModerationPeriod = 1<<12 - 1 // MLX5_MAX_CQ_PERIOD

@@ -165,15 +165,6 @@ func (c *completionQueue) write(e completion) {
 	c.notify(before, false)
 }
 
-// clockKHz is how fast the clock of a ConnectX-5 counts.
-const clockKHz = 78125
-
-// clock is the clock of the device.
-func clock() uint64 {
-	const nanoseconds, ticks = 64, 5 // 64 ns are 5 ticks
-	return uint64(time.Now().UnixNano()) / nanoseconds * ticks
-}
-
 // look reads how far the driver has consumed.
 func (c *completionQueue) look() {
 	var record [4]byte

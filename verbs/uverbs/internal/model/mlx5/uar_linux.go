@@ -16,13 +16,14 @@ import (
 // UARs of a context can be mapped in two ways, with pages of their own here. Dynamic ones have
 // an offset by themselves (main.c, mlx5_entry_to_mmap_offset).
 const (
-	pageSize     = 4096
-	mmapRegular  = 0 // write-combining where the platform has it
-	mmapNonCache = 3
-	mmapDynamic  = 9 // MLX5_IB_MMAP_OFFSET_START
-	staticUARs   = 8
-	dynamicUARs  = 255
-	nodePages    = (mmapDynamic<<8 + dynamicUARs) * pageSize
+	pageSize      = 4096
+	mmapRegular   = 0 // write-combining where the platform has it
+	mmapNonCache  = 3
+	mmapClockInfo = 7
+	mmapDynamic   = 9 // MLX5_IB_MMAP_OFFSET_START
+	staticUARs    = 8
+	dynamicUARs   = 255
+	nodePages     = (mmapDynamic<<8 + dynamicUARs) * pageSize
 
 	bfregs       = 2 * staticUARs // of each page two that are not for fast paths
 	bfregSize    = 512
@@ -165,6 +166,8 @@ func (c *ucontext) Map(m frame.Mapping) unix.Errno {
 		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_mmap: there is no context
 	case m.Length != pageSize || m.Flags&unix.MAP_SHARED == 0:
 		return unix.EINVAL // uar_mmap; core/ib_core_uverbs.c, rdma_user_mmap_pre
+	case command == mmapClockInfo:
+		return checkClockMapping(m, index)
 	case command == mmapRegular || command == mmapNonCache:
 		if index >= len(c.static) {
 			return unix.EINVAL // uar_mmap
