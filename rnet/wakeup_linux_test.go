@@ -65,7 +65,7 @@ func exchangeWithPauses(t *testing.T, c net.Conn, seed uint64, rounds int) {
 		case 1:
 			time.Sleep(time.Duration(rnd.IntN(200)) * time.Microsecond)
 		case 2: // around the shortest periods of the sweep
-			time.Sleep(time.Duration(rnd.IntN(int(wait.SweepTime / 32))))
+			time.Sleep(time.Duration(rnd.IntN(int(wait.SweepTime / 4))))
 		case 3:
 			for end := time.Now().Add(time.Duration(rnd.IntN(50)) * time.Microsecond); time.Now().Before(end); {
 			}

@@ -23,7 +23,7 @@ type box struct {
 
 func newBox(t *testing.T) *box {
 	b := &box{wake: make(chan struct{}, 1)}
-	b.lock.Init(b, b, Config{})
+	b.lock.Init(b, b, Config{Accepts: true})
 	b.run(t)
 	return b
 }
@@ -112,7 +112,7 @@ func (b *box) WaitThread(until time.Time) error { return b.Wait(until) }
 // while others begin to wait and what they wait for arrives.
 func TestWhatArrivesDuringADelayIsNoticed(t *testing.T) {
 	b := newBox(t)
-	for _, pause := range []time.Duration{0, SweepTime + longestSweep} { // left a moment ago, and armed
+	for _, pause := range []time.Duration{0, SweepTime + acceptSweep} { // left a moment ago, and armed
 		time.Sleep(pause)
 		var w Waiter
 		inside, parked := make(chan struct{}), make(chan struct{})

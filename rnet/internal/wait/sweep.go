@@ -8,31 +8,35 @@ import (
 // sweep arms the CQs of locks that were left unarmed and not used again. So a loop of
 // requests and answers, which polls again within microseconds, need not arm each time.
 // The timer runs only while a lock is on the list.
-var sweep = sweeper{period: shortestSweep, longest: longestSweep}
+var sweep = sweeper{period: longestSweep, shortest: longestSweep, longest: longestSweep}
 
-// How often the sweep runs. A CQ that nobody polls is armed after one to two periods. A
-// round that had nothing to arm doubles the period of the next, and one that had takes it
-// back to the shortest: in a process whose locks are all used again in time the timer would
-// wake a thread for each of its requests.
+// How often the sweep runs. A CQ that nobody polls is armed after one to two periods.
 const (
+	// longestSweep is the period where no peer may open streams: where nobody waits
+	// nothing comes that is urgent. Were it shorter than the pauses between the requests of
+	// a client, the timer would wake a thread for each of them, and then the engine.
+	longestSweep = 256 * time.Millisecond
+
+	// In a process of which a peer may open streams a round that had nothing to arm
+	// doubles the period of the next, and one that had takes it back to the shortest.
 	shortestSweep = time.Millisecond
-	longestSweep  = 64 * time.Millisecond
-	// acceptSweep is the longest in a process of which one peer, or more, may open
-	// streams: where nobody waits nothing else comes that is urgent.
-	acceptSweep = 8 * time.Millisecond
+	acceptSweep   = 8 * time.Millisecond
 )
 
-// SweepTime is when a CQ is armed at the latest that nobody polls, on an idle machine.
-const SweepTime = 2 * longestSweep
+// SweepTime is when a CQ is armed at the latest that nobody polls, on an idle machine, in a
+// process of which a peer may open streams.
+const SweepTime = 2 * acceptSweep
 
 type sweeper struct {
-	mu      sync.Mutex
-	locks   []*Lock
-	timer   *time.Timer
-	period  time.Duration // of the next round
-	longest time.Duration // of any round
-	running bool          // round will be called, or runs
-	idle    []*Lock       // list of the present round; its memory is used again by the next
+	mu     sync.Mutex
+	locks  []*Lock
+	timer  *time.Timer
+	period time.Duration // of the next round
+
+	shortest, longest time.Duration // of any round
+
+	running bool    // round will be called, or runs
+	idle    []*Lock // list of the present round; its memory is used again by the next
 }
 
 // add puts a lock on the list. The caller has set swept.
@@ -40,9 +44,12 @@ func (sw *sweeper) add(l *Lock) {
 	sw.mu.Lock()
 	defer sw.mu.Unlock()
 	sw.locks = append(sw.locks, l)
-	if l.cfg.Accepts {
-		sw.longest = acceptSweep
-		sw.period = min(sw.period, sw.longest)
+	if l.cfg.Accepts && sw.longest != acceptSweep { // from now on
+		sw.shortest, sw.longest = shortestSweep, acceptSweep
+		sw.period = shortestSweep
+		if sw.running && sw.timer.Stop() {
+			sw.startLocked()
+		}
 	}
 	if !sw.running {
 		sw.startLocked()
@@ -72,7 +79,7 @@ func (sw *sweeper) round() {
 	clear(sw.locks[len(left):])
 	sw.locks = left
 	if sw.period = min(2*sw.period, sw.longest); len(idle) > 0 {
-		sw.period = shortestSweep
+		sw.period = sw.shortest
 	}
 	sw.mu.Unlock()
 	for _, l := range idle {
