@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
@@ -21,12 +22,12 @@ import (
 //
 // With one QP, as rnet has it, the byte is hardly ever read: each is an edge to
 // the netpoller, and that it was for an arrival is told by the arm word, from which
-// the peer has taken armArmed before. A QP beyond the first has a pair of its own,
+// the peer has taken ArmArmed before. A QP beyond the first has a pair of its own,
 // so that a peer can spoil no wake-up but its own, and a goroutine that passes it on.
 //
 // Whoever waits in WaitThread and serves one QP only sleeps in a futex on the
 // arm word of that QP instead, which costs less on both sides. The bit
-// armFutex in the word tells the peer. Events of our own always go through
+// ArmFutex in the word tells the peer. Events of our own always go through
 // signal, which ends either kind of sleep, and the two kinds take nothing from
 // each other.
 type channel struct {
@@ -183,7 +184,7 @@ func (ch *channel) block(deadline time.Time) error {
 	if !ok {
 		return os.ErrDeadlineExceeded
 	}
-	// Ends when the peer takes armArmed away, or signal armFutex; with the
+	// Ends when the peer takes ArmArmed away, or signal ArmFutex; with the
 	// deadline, and with a signal of the runtime.
 	sys.FutexWait(in.armWord(), word, timeout)
 	arrived := in.hasEventThread()
@@ -281,11 +282,11 @@ func (ch *channel) enter() (in *inbound, word uint32, stop int, err error) {
 		if in.hasEventThread() {
 			return nil, event, -1, nil
 		}
-		w := in.seg.hdr.arm.Load()
-		if w&armArmed != 0 && in.seg.hdr.arm.CompareAndSwap(w, w|armFutex) {
+		w := in.seg.Header.Arm.Load()
+		if w&protocol.ArmArmed != 0 && in.seg.Header.Arm.CompareAndSwap(w, w|protocol.ArmFutex) {
 			ch.waiters++
 			ch.sleeper = in
-			return in, w | armFutex, -1, nil
+			return in, w | protocol.ArmFutex, -1, nil
 		}
 		if in.hasEventThread() {
 			return nil, event, -1, nil
@@ -329,10 +330,10 @@ func (ch *channel) endFutexSleep() *inbound {
 		return nil
 	}
 	ch.sleeper = nil
-	arm := &in.seg.hdr.arm
+	arm := &in.seg.Header.Arm
 	for range casTries {
 		w := arm.Load()
-		if w&armFutex == 0 || arm.CompareAndSwap(w, w&^armFutex) {
+		if w&protocol.ArmFutex == 0 || arm.CompareAndSwap(w, w&^protocol.ArmFutex) {
 			break
 		}
 	}

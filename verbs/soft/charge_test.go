@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -31,8 +32,8 @@ func pagesOf(t *testing.T, fd int) (bytes int64) {
 // Whoever announces much and has nothing must not make us pay for it.
 func TestPeersMemoryIsNotOursToPay(t *testing.T) {
 	d := &device{}
-	geo := geometryFor(maxReceives)
-	fd := sparseMemfd(t, geo.size())
+	geo := protocol.GeometryFor(protocol.MaxReceives)
+	fd := sparseMemfd(t, geo.Size())
 	mapping, err := d.mapPeerSegment(fd, geo)
 	require.NoError(t, err)
 	sys.Unmap(mapping, sys.OfAPeer)
@@ -40,15 +41,15 @@ func TestPeersMemoryIsNotOursToPay(t *testing.T) {
 
 	const size = 1 << 30
 	fd = sparseMemfd(t, size)
-	r, err := d.mapRemote(keyAnswer{key: 1, good: true, access: verbs.AccessRemoteWrite, length: size}, fd)
+	r, err := d.mapRemote(protocol.KeyAnswer{Key: 1, Good: true, Access: verbs.AccessRemoteWrite, Length: size}, fd)
 	require.NoError(t, err)
 	r.close()
 	require.LessOrEqual(t, pagesOf(t, fd), int64(sparseSize))
 }
 
 func TestSegmentOfMoreReceivesThanAQueueHasIsRefused(t *testing.T) {
-	geo := geometryFor(maxReceives)
-	require.NoError(t, geo.check())
-	geo.receives *= 2
-	require.Error(t, geo.check())
+	geo := protocol.GeometryFor(protocol.MaxReceives)
+	require.NoError(t, geo.Check())
+	geo.Receives *= 2
+	require.Error(t, geo.Check())
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 )
 
 // cq is a completion queue. Completions of receives are not stored: they are
@@ -28,7 +29,7 @@ type cq struct {
 	ch    *channel      // nil: polled only
 	users users         // QPs
 	stamp bool          // CQAttr.Timestamps
-	armed atomic.Uint32 // armArmed and armSolicited, for local completions
+	armed atomic.Uint32 // ArmArmed and ArmSolicited, for local completions
 	asked atomic.Bool   // Arm since the last Disarm
 
 	local      localQueue
@@ -157,9 +158,9 @@ func (c *cq) Arm(solicited bool) error {
 	if c.ch == nil {
 		return fmt.Errorf("%w: the CQ has no completion channel", verbs.ErrInvalid)
 	}
-	want := armArmed
+	want := protocol.ArmArmed
 	if solicited {
-		want |= armSolicited
+		want |= protocol.ArmSolicited
 	}
 	c.pollMu.Lock()
 	c.asked.Store(true)
@@ -186,7 +187,7 @@ func (c *cq) Arm(solicited bool) error {
 // for any completion is not weakened by one who wants solicited ones
 // (InfiniBand Architecture Specification, section 11.4.2.2). 0 disarms.
 func stronger(w, want uint32) uint32 {
-	if want != 0 && w&armArmed != 0 && w&armSolicited == 0 {
+	if want != 0 && w&protocol.ArmArmed != 0 && w&protocol.ArmSolicited == 0 {
 		return w
 	}
 	return want
@@ -209,7 +210,7 @@ func (c *cq) Disarm() {
 func (c *cq) notify(solicited bool) {
 	for {
 		w := c.armed.Load()
-		if w&armArmed == 0 || (w&armSolicited != 0 && !solicited) {
+		if w&protocol.ArmArmed == 0 || (w&protocol.ArmSolicited != 0 && !solicited) {
 			return
 		}
 		// Arm may have changed the word: the event is still to be given.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"golang.org/x/sys/unix"
 )
 
@@ -384,7 +385,7 @@ func (q *datagramQP) send(wr *verbs.SendWR) {
 
 func (q *datagramQP) header(wr *verbs.SendWR, ah *addressHandle) datagramHeader {
 	h := datagramHeader{
-		from: endpoint{gid: q.dev.gid, qpn: q.num}, to: endpoint{gid: ah.av.DGID, qpn: wr.Datagram.QPN}, qkey: wr.Datagram.QKey,
+		from: protocol.Endpoint{GID: q.dev.gid, QPN: q.num}, to: protocol.Endpoint{GID: ah.av.DGID, QPN: wr.Datagram.QPN}, qkey: wr.Datagram.QKey,
 		trafficClass: ah.av.TrafficClass, flowLabel: ah.av.FlowLabel, hopLimit: ah.av.HopLimit, sl: ah.av.SL,
 	}
 	if h.qkey&qkeyOfTheQP != 0 {
@@ -406,31 +407,31 @@ func (q *datagramQP) finish(id uint64, op verbs.Opcode, n int, status verbs.WCSt
 
 // forward hands a message to the QPs that it is for, wherever they are.
 func (d *device) forward(h *datagramHeader, message []byte) {
-	if h.to.gid.IsMulticast() {
+	if h.to.GID.IsMulticast() {
 		d.forwardToGroup(h, message)
 		return
 	}
-	if to := deviceOf(h.to.gid); to != nil && (to == d || !strangers.Load()) {
+	if to := deviceOf(h.to.GID); to != nil && (to == d || !strangers.Load()) {
 		to.deliver(h, message[datagramHeaderSize:])
 		return
 	}
-	d.routes.send(h.to.gid, message)
+	d.routes.send(h.to.GID, message)
 }
 
 // deliver hands a message to the QP here that it is for.
 func (d *device) deliver(h *datagramHeader, payload []byte) {
-	if !h.to.gid.IsMulticast() {
-		if q := d.datagramQP(h.to.qpn); q != nil {
+	if !h.to.GID.IsMulticast() {
+		if q := d.datagramQP(h.to.QPN); q != nil {
 			q.take(h, payload)
 		}
 		return
 	}
-	if h.to.qpn != groupQPN {
+	if h.to.QPN != groupQPN {
 		return
 	}
 	d.datagrams.RLock()
 	var members []*datagramQP
-	if g := d.datagrams.groups[h.to.gid]; g != nil {
+	if g := d.datagrams.groups[h.to.GID]; g != nil {
 		members = slices.Clone(g.members)
 	}
 	d.datagrams.RUnlock()
@@ -474,7 +475,7 @@ func (q *datagramQP) place(h *datagramHeader, payload []byte) bool {
 	if !ok {
 		return true
 	}
-	wc := verbs.WC{ID: e.id, Opcode: verbs.WCRecv, Flags: verbs.WCGRH, ByteLen: n, QPN: q.num, SrcQPN: h.from.qpn}
+	wc := verbs.WC{ID: e.id, Opcode: verbs.WCRecv, Flags: verbs.WCGRH, ByteLen: n, QPN: q.num, SrcQPN: h.from.QPN}
 	if h.flags&datagramImm != 0 {
 		wc.Flags |= verbs.WCWithImm
 		wc.Imm = h.imm

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,7 +36,7 @@ const (
 
 // datagramHeader is what a message brings beside its payload.
 type datagramHeader struct {
-	from, to                          endpoint
+	from, to                          protocol.Endpoint
 	qkey, imm, flowLabel              uint32
 	flags, sl, trafficClass, hopLimit uint8
 }
@@ -44,10 +45,10 @@ type datagramHeader struct {
 func (h *datagramHeader) encode(b []byte) {
 	copy(b, "RJD")
 	b[3], b[4], b[5], b[6], b[7] = datagramVersion, h.flags, h.sl, h.trafficClass, h.hopLimit
-	copy(b[8:], h.from.gid[:])
-	binary.LittleEndian.PutUint32(b[24:], h.from.qpn)
-	copy(b[28:], h.to.gid[:])
-	binary.LittleEndian.PutUint32(b[44:], h.to.qpn)
+	copy(b[8:], h.from.GID[:])
+	binary.LittleEndian.PutUint32(b[24:], h.from.QPN)
+	copy(b[28:], h.to.GID[:])
+	binary.LittleEndian.PutUint32(b[44:], h.to.QPN)
 	binary.LittleEndian.PutUint32(b[48:], h.qkey)
 	binary.LittleEndian.PutUint32(b[52:], h.imm)
 	binary.LittleEndian.PutUint32(b[56:], h.flowLabel)
@@ -57,16 +58,16 @@ func (h *datagramHeader) encode(b []byte) {
 func parseDatagram(b []byte) (datagramHeader, []byte, error) {
 	var h datagramHeader
 	if len(b) < datagramHeaderSize || len(b) > datagramHeaderSize+maxDatagram || string(b[:3]) != "RJD" || b[3] != datagramVersion {
-		return h, nil, errMalformed("datagram of %d bytes", len(b))
+		return h, nil, protocol.Malformed("datagram of %d bytes", len(b))
 	}
 	h.flags, h.sl, h.trafficClass, h.hopLimit = b[4], b[5], b[6], b[7]
-	h.from = endpoint{gid: verbs.GID(b[8:24]), qpn: binary.LittleEndian.Uint32(b[24:])}
-	h.to = endpoint{gid: verbs.GID(b[28:44]), qpn: binary.LittleEndian.Uint32(b[44:])}
+	h.from = protocol.Endpoint{GID: verbs.GID(b[8:24]), QPN: binary.LittleEndian.Uint32(b[24:])}
+	h.to = protocol.Endpoint{GID: verbs.GID(b[28:44]), QPN: binary.LittleEndian.Uint32(b[44:])}
 	h.qkey = binary.LittleEndian.Uint32(b[48:])
 	h.imm = binary.LittleEndian.Uint32(b[52:])
 	h.flowLabel = binary.LittleEndian.Uint32(b[56:])
-	if h.flags&^(datagramImm|datagramSolicited) != 0 || h.sl >= 1<<4 || h.flowLabel >= 1<<20 || h.from.qpn >= 1<<24 || h.to.qpn >= 1<<24 {
-		return h, nil, errMalformed("datagram from QP %#x to %#x with flags %#x", h.from.qpn, h.to.qpn, h.flags)
+	if h.flags&^(datagramImm|datagramSolicited) != 0 || h.sl >= 1<<4 || h.flowLabel >= 1<<20 || h.from.QPN >= 1<<24 || h.to.QPN >= 1<<24 {
+		return h, nil, protocol.Malformed("datagram from QP %#x to %#x with flags %#x", h.from.QPN, h.to.QPN, h.flags)
 	}
 	return h, b[datagramHeaderSize:], nil
 }
@@ -78,8 +79,8 @@ func (h *datagramHeader) route(b []byte, n int) {
 	binary.BigEndian.PutUint32(b, 6<<28|uint32(h.trafficClass)<<20|h.flowLabel)
 	binary.BigEndian.PutUint16(b[4:], uint16(n))
 	b[6], b[7] = nextHeader, h.hopLimit
-	copy(b[8:], h.from.gid[:])
-	copy(b[24:], h.to.gid[:])
+	copy(b[8:], h.from.GID[:])
+	copy(b[24:], h.to.GID[:])
 }
 
 // datagramRoutes are the connections to devices of other processes. They close with
@@ -222,7 +223,7 @@ func dialDatagrams(to verbs.GID) (*datagramRoute, error) {
 	}
 	raw, err := conn.SyscallConn()
 	if err == nil {
-		err = sendPacket(raw, encodeBare(kindDatagrams))
+		err = sendPacket(raw, protocol.EncodeBare(protocol.KindDatagrams))
 	}
 	if err != nil {
 		conn.Close()
@@ -259,9 +260,9 @@ func (l *listener) serveDatagrams(conn *samehost.Conn) {
 		var payload []byte
 		if h, payload, err = parseDatagram(buf[:n]); len(fds) != 0 {
 			samehost.CloseReceived(fds...)
-			err = errMalformed("datagram with descriptors")
+			err = protocol.Malformed("datagram with descriptors")
 		}
-		if err == nil && (h.to.gid == l.dev.gid || h.to.gid.IsMulticast()) {
+		if err == nil && (h.to.GID == l.dev.gid || h.to.GID.IsMulticast()) {
 			l.dev.deliver(&h, payload)
 		}
 	}
@@ -352,7 +353,7 @@ func (d *device) forwardToGroup(h *datagramHeader, message []byte) {
 			}
 		}
 	}
-	for _, gid := range d.membersElsewhere(h.to.gid, message) {
+	for _, gid := range d.membersElsewhere(h.to.GID, message) {
 		d.routes.send(gid, message)
 	}
 }

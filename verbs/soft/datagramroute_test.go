@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
 var goodDatagram = datagramHeader{
-	from: endpoint{gid: verbs.GID{1, 2}, qpn: 5}, to: endpoint{gid: verbs.GID{3, 15: 4}, qpn: 1<<24 - 1}, qkey: 0x11223344, imm: 0xaabbccdd,
+	from: protocol.Endpoint{GID: verbs.GID{1, 2}, QPN: 5}, to: protocol.Endpoint{GID: verbs.GID{3, 15: 4}, QPN: 1<<24 - 1}, qkey: 0x11223344, imm: 0xaabbccdd,
 	flowLabel: 0xfffff, flags: datagramImm | datagramSolicited, sl: 15, trafficClass: 0xab, hopLimit: 64,
 }
 
@@ -147,12 +148,12 @@ func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
 		conn, err := net.DialUnix("unixpacket", nil, unixName(d.gid))
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() })
-		_, err = conn.Write(encodeBare(kindDatagrams))
+		_, err = conn.Write(protocol.EncodeBare(protocol.KindDatagrams))
 		require.NoError(t, err)
 		return conn
 	}
 	message := func(change func(*datagramHeader)) []byte {
-		h := datagramHeader{from: endpoint{qpn: 3}, to: endpoint{gid: d.gid, qpn: q.num}, qkey: 7}
+		h := datagramHeader{from: protocol.Endpoint{QPN: 3}, to: protocol.Endpoint{GID: d.gid, QPN: q.num}, qkey: 7}
 		change(&h)
 		b := make([]byte, datagramHeaderSize+4)
 		h.encode(b)
@@ -162,8 +163,8 @@ func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
 		"too short":         message(func(*datagramHeader) {})[:datagramHeaderSize-1],
 		"too long":          append(message(func(*datagramHeader) {}), make([]byte, maxDatagram)...),
 		"unknown flags":     message(func(h *datagramHeader) { h.flags = 1 << 7 }),
-		"a number too long": message(func(h *datagramHeader) { h.from.qpn = 1 << 24 }),
-		"another kind":      encodeBare(kindKick),
+		"a number too long": message(func(h *datagramHeader) { h.from.QPN = 1 << 24 }),
+		"another kind":      protocol.EncodeBare(protocol.KindKick),
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := dial()
@@ -187,8 +188,8 @@ func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
 	_, err = q.PostRecv([]verbs.RecvWR{{ID: 9, SGL: []verbs.SGE{{Addr: mr.Addr(), Length: 100, LKey: mr.LKey()}}}})
 	require.NoError(t, err)
 	for _, b := range [][]byte{
-		message(func(h *datagramHeader) { h.to.gid[3]++ }),
-		message(func(h *datagramHeader) { h.to.qpn++ }),
+		message(func(h *datagramHeader) { h.to.GID[3]++ }),
+		message(func(h *datagramHeader) { h.to.QPN++ }),
 		message(func(h *datagramHeader) { h.qkey++ }),
 		message(func(*datagramHeader) {}),
 	} {

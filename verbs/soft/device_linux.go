@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +21,6 @@ type provider struct{}
 // The limits of the device. They bound what one program can do to itself
 // more than what the machine could do.
 const (
-	maxMRSize    = 1 << 40
 	maxMR        = 1 << 20
 	maxQP        = 1 << 16
 	maxQPWR      = 1 << 16
@@ -66,7 +66,7 @@ func attrOf(name string) verbs.DeviceAttr {
 			verbs.CapModerateCQ | verbs.CapTimestamps | verbs.CapWallTime,
 		ClockHz: uint64(time.Second), TimestampMask: math.MaxUint64,
 		MaxModerationCount: maxModerationCount, MaxModerationPeriod: maxModerationPeriod,
-		MaxMRSize: maxMRSize, MaxMR: maxMR, MaxPD: maxPD,
+		MaxMRSize: protocol.MaxMRSize, MaxMR: maxMR, MaxPD: maxPD,
 		MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInline: maxInline,
 		MaxQPInitRdAtomic: maxRdAtomic, MaxQPRdAtomic: maxRdAtomic,
 		MaxCQ: maxCQ, MaxCQE: maxCQE,

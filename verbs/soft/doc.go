@@ -19,7 +19,7 @@
 // A SEND goes through a buffer beside the ring. No goroutine takes part while
 // things go well.
 //
-// To read the code, begin with segment_linux.go, which has the shared memory, its
+// To read the code, begin with internal/protocol, which has the shared memory, its
 // writers and the order of their steps; then send_linux.go, the way of a message
 // out, and inbound_linux.go, the way in.
 //

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
@@ -41,8 +42,8 @@ func Scribble(v *verbs.QP) {
 	for _, r := range q.remotes {
 		clear(r.mapping)
 	}
-	for i := range q.out.hdr.keys {
-		q.out.hdr.keys[i].Store(0)
+	for i := range q.out.Header.Keys {
+		q.out.Header.Keys[i].Store(0)
 	}
 }
 
@@ -84,20 +85,20 @@ func RegionsGiven(v *verbs.QP) int {
 // PagesOf has the provider believe in pages of size bytes, which are no
 // smaller than real ones, until the end of the test.
 func PagesOf(t testing.TB, size int) {
-	before := pageSize
+	before := protocol.PageSize
 	if size < before {
 		t.Skip("the machine's pages are larger")
 	}
-	pageSize = size
-	t.Cleanup(func() { pageSize = before })
-	for _, g := range []geometry{geometryFor(1), geometryFor(300), geometryFor(maxReceives)} {
-		for _, room := range g.rooms() {
-			if room[0]%size != 0 || room[1]%size != 0 || room[1] > g.size() {
+	protocol.PageSize = size
+	t.Cleanup(func() { protocol.PageSize = before })
+	for _, g := range []protocol.Geometry{protocol.GeometryFor(1), protocol.GeometryFor(300), protocol.GeometryFor(protocol.MaxReceives)} {
+		for _, room := range g.Rooms() {
+			if room[0]%size != 0 || room[1]%size != 0 || room[1] > g.Size() {
 				t.Errorf("pages of %d: a part of the segment from %d to %d", size, room[0], room[1])
 			}
 		}
-		if g.sendAt()%size != 0 {
-			t.Errorf("pages of %d: SEND buffer at %d", size, g.sendAt())
+		if g.SendAt()%size != 0 {
+			t.Errorf("pages of %d: SEND buffer at %d", size, g.SendAt())
 		}
 	}
 }
@@ -166,13 +167,13 @@ func LockedAtUnmap(t testing.TB, v *verbs.QP) (count func() int64) {
 func RingBytes(t testing.TB, v *verbs.QP) (bytes int) {
 	t.Helper()
 	q := v.Driver().(*qp)
-	ring := q.in.seg.ring
-	pages, err := PagesOfMapping(pagesWithin(ring, 0, uint32(len(ring))))
+	ring := q.in.seg.Ring
+	pages, err := PagesOfMapping(protocol.PagesWithin(ring, 0, uint32(len(ring))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range pages {
-		bytes += int(p&1) * pageSize
+		bytes += int(p&1) * protocol.PageSize
 	}
 	return bytes
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 )
 
@@ -100,7 +101,7 @@ func (f *faultState) posted(q *qp) {
 	if l := q.link; f.DropPeerAt != 0 && q.posts == int64(f.DropPeerAt) && l != nil {
 		go func() { // ends by itself; both calls take sendMu
 			l.close()
-			q.peerFault(l, faultGone)
+			q.peerFault(l, protocol.FaultGone)
 		}()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,7 +24,7 @@ type victim struct {
 	q      *qp
 	mr     *region
 	peer   *segment // what the victim writes into
-	faults []faultKind
+	faults []protocol.FaultKind
 	key    *remote // the one region that the peer has
 }
 
@@ -34,12 +35,12 @@ func (v *victim) lookup(key uint32) (*remote, bool) {
 	}
 	return nil, true
 }
-func (v *victim) ask(uint32)       {}
-func (v *victim) tell(k faultKind) { v.faults = append(v.faults, k) }
-func (v *victim) kick()            {}
-func (v *victim) drain()           {}
-func (v *victim) pid() int         { return 0 }
-func (v *victim) close()           {}
+func (v *victim) ask(uint32)                {}
+func (v *victim) tell(k protocol.FaultKind) { v.faults = append(v.faults, k) }
+func (v *victim) kick()                     {}
+func (v *victim) drain()                    {}
+func (v *victim) pid() int                  { return 0 }
+func (v *victim) close()                    {}
 
 const victimKey = 0x1234
 
@@ -71,27 +72,27 @@ func newVictim(t testing.TB, shared bool) *victim {
 	}, v.send, v.recv, s)
 	require.NoError(t, err)
 	v.q = q.(*qp)
-	mr, err := v.pd.AllocMR(1<<16, verbs.AccessLocalWrite|remoteRights, verbs.MROptions{})
+	mr, err := v.pd.AllocMR(1<<16, verbs.AccessLocalWrite|protocol.RemoteRights, verbs.MROptions{})
 	require.NoError(t, err)
 	v.mr = mr.(*registration).region
-	v.peer, err = d.newSegment(geometryFor(32))
+	v.peer, err = d.newSegment(protocol.GeometryFor(32))
 	require.NoError(t, err)
 	valid := new(atomic.Uint32)
 	valid.Store(victimKey)
-	v.key = &remote{key: victimKey, access: remoteRights, addr: 0x10000, mem: make([]byte, 1<<16), valid: valid}
+	v.key = &remote{key: victimKey, access: protocol.RemoteRights, addr: 0x10000, mem: make([]byte, 1<<16), valid: valid}
 	v.q.sendMu.Lock()
 	v.q.attr.RNRRetry = 1
 	v.q.attr.MinRNRTimer = 1
-	v.q.attr.Access = remoteRights
-	v.q.out.open(v.peer.view, hello{}, -1)
+	v.q.attr.Access = protocol.RemoteRights
+	v.q.out.open(v.peer.View, protocol.Hello{}, -1)
 	v.q.out.seg = v.peer
 	v.q.link = v
 	v.q.setState(stateRTS)
 	v.q.sendMu.Unlock()
-	v.peer.hdr.gate.Store(gateOpen | gateWrite | gateRead | gateAtomic)
-	v.peer.hdr.posted.Store(32)
-	for i := range v.peer.lengths {
-		v.peer.lengths[i].Store(1 << 20)
+	v.peer.Header.Gate.Store(protocol.GateOpen | protocol.GateWrite | protocol.GateRead | protocol.GateAtomic)
+	v.peer.Header.Posted.Store(32)
+	for i := range v.peer.Lengths {
+		v.peer.Lengths[i].Store(1 << 20)
 	}
 	return v
 }
@@ -109,15 +110,15 @@ func (v *victim) receive() {
 // arrive puts a descriptor where the next one belongs.
 func (v *victim) arrive(d descriptorCopy) {
 	in := v.q.in
-	e := &in.seg.ring[in.index]
-	e.kind, e.flags, e.imm, e.length, e.total, e.next = d.kind, d.flags, d.imm, d.length, d.total, d.next
-	e.seq.Store(uint32(in.pos) + 1)
+	e := &in.seg.Ring[in.index]
+	e.Kind, e.Flags, e.Imm, e.Length, e.Total, e.Next = d.kind, d.flags, d.imm, d.length, d.total, d.next
+	e.Seq.Store(uint32(in.pos) + 1)
 }
 
 // arriveHonestly is arrive, and says where the ring ends.
 func (v *victim) arriveHonestly(d descriptorCopy) {
-	if int(v.q.in.index) == len(v.q.in.seg.ring)-1 {
-		d.flags |= flagElsewhere
+	if int(v.q.in.index) == len(v.q.in.seg.Ring)-1 {
+		d.flags |= protocol.FlagElsewhere
 	}
 	v.arrive(d)
 }
@@ -140,21 +141,21 @@ func TestLiesInDescriptorsFailTheQPAndNothingElse(t *testing.T) {
 	}{
 		"kind 0":                           {posted: 1},
 		"unknown kind":                     {posted: 1, lie: descriptorCopy{kind: 200}},
-		"no receive was posted":            {lie: descriptorCopy{kind: kindWriteImm}},
-		"no receive for a SEND":            {lie: descriptorCopy{kind: kindSend}},
-		"goes on outside of the ring":      {posted: 1, lie: descriptorCopy{kind: kindWriteImm, flags: flagElsewhere, next: 64}},
-		"goes on far outside of the ring":  {posted: 1, lie: descriptorCopy{kind: kindWriteImm, flags: flagElsewhere, next: 1<<32 - 1}},
-		"in the descriptor, but longer":    {posted: 1, lie: descriptorCopy{kind: kindSend, flags: flagInDescriptor, length: 41, total: 41}},
-		"longer than the SEND buffer":      {posted: 1, lie: descriptorCopy{kind: kindSend, length: buf + 1, total: buf + 1}},
-		"across the end of the buffer":     {posted: 2, before: []descriptorCopy{{kind: kindSend, length: 64, total: 64}}, lie: descriptorCopy{kind: kindSend, length: buf, total: buf}},
-		"last piece too short":             {posted: 1, lie: descriptorCopy{kind: kindSend, length: 10, total: 11}},
-		"piece longer than the message":    {posted: 1, lie: descriptorCopy{kind: kindSend, length: 11, total: 10}},
-		"lengths that wrap":                {posted: 1, before: []descriptorCopy{{kind: kindPiece, length: 64, total: 65}}, lie: descriptorCopy{kind: kindSend, length: 1<<32 - 1, total: 63}},
-		"not the last, but all":            {posted: 1, lie: descriptorCopy{kind: kindPiece, length: 10, total: 10}},
-		"piece of nothing":                 {posted: 1, lie: descriptorCopy{kind: kindPiece, length: 0, total: 10}},
-		"WRITE in the middle of a SEND":    {posted: 2, before: []descriptorCopy{{kind: kindPiece, length: 64, total: 200}}, lie: descriptorCopy{kind: kindWriteImm}},
-		"invalidation of a key not ours":   {posted: 1, lie: descriptorCopy{kind: kindSendInv, imm: 77}},
-		"total that changes in the middle": {posted: 1, before: []descriptorCopy{{kind: kindPiece, length: 64, total: 200}}, lie: descriptorCopy{kind: kindSend, length: 64, total: 100}},
+		"no receive was posted":            {lie: descriptorCopy{kind: protocol.KindWriteImm}},
+		"no receive for a SEND":            {lie: descriptorCopy{kind: protocol.KindSend}},
+		"goes on outside of the ring":      {posted: 1, lie: descriptorCopy{kind: protocol.KindWriteImm, flags: protocol.FlagElsewhere, next: 64}},
+		"goes on far outside of the ring":  {posted: 1, lie: descriptorCopy{kind: protocol.KindWriteImm, flags: protocol.FlagElsewhere, next: 1<<32 - 1}},
+		"in the descriptor, but longer":    {posted: 1, lie: descriptorCopy{kind: protocol.KindSend, flags: protocol.FlagInDescriptor, length: 41, total: 41}},
+		"longer than the SEND buffer":      {posted: 1, lie: descriptorCopy{kind: protocol.KindSend, length: buf + 1, total: buf + 1}},
+		"across the end of the buffer":     {posted: 2, before: []descriptorCopy{{kind: protocol.KindSend, length: 64, total: 64}}, lie: descriptorCopy{kind: protocol.KindSend, length: buf, total: buf}},
+		"last piece too short":             {posted: 1, lie: descriptorCopy{kind: protocol.KindSend, length: 10, total: 11}},
+		"piece longer than the message":    {posted: 1, lie: descriptorCopy{kind: protocol.KindSend, length: 11, total: 10}},
+		"lengths that wrap":                {posted: 1, before: []descriptorCopy{{kind: protocol.KindPiece, length: 64, total: 65}}, lie: descriptorCopy{kind: protocol.KindSend, length: 1<<32 - 1, total: 63}},
+		"not the last, but all":            {posted: 1, lie: descriptorCopy{kind: protocol.KindPiece, length: 10, total: 10}},
+		"piece of nothing":                 {posted: 1, lie: descriptorCopy{kind: protocol.KindPiece, length: 0, total: 10}},
+		"WRITE in the middle of a SEND":    {posted: 2, before: []descriptorCopy{{kind: protocol.KindPiece, length: 64, total: 200}}, lie: descriptorCopy{kind: protocol.KindWriteImm}},
+		"invalidation of a key not ours":   {posted: 1, lie: descriptorCopy{kind: protocol.KindSendInv, imm: 77}},
+		"total that changes in the middle": {posted: 1, before: []descriptorCopy{{kind: protocol.KindPiece, length: 64, total: 200}}, lie: descriptorCopy{kind: protocol.KindSend, length: 64, total: 100}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVictim(t, false)
@@ -185,9 +186,9 @@ func TestLiesInDescriptorsFailTheQPAndNothingElse(t *testing.T) {
 func TestAPeerThatLeavesItsRingFailsTheQP(t *testing.T) {
 	v := newVictim(t, false)
 	for v.q.state.Load() != stateErr {
-		require.Less(t, v.q.in.pos, uint64(len(v.q.in.seg.ring)), "it goes on")
+		require.Less(t, v.q.in.pos, uint64(len(v.q.in.seg.Ring)), "it goes on")
 		v.receive()
-		v.arrive(descriptorCopy{kind: kindWriteImm})
+		v.arrive(descriptorCopy{kind: protocol.KindWriteImm})
 		require.Len(t, v.poll(), 1)
 	}
 	for range 3 { // the last of them ask the ring without the lock
@@ -199,19 +200,19 @@ func TestAPeerThatLeavesItsRingFailsTheQP(t *testing.T) {
 }
 
 func TestLiesInCountersFailTheQP(t *testing.T) {
-	for name, lie := range map[string]func(h *header){
-		"more receives than the ring has": func(h *header) { h.posted.Store(1 << 40) },
-		"receives taken back":             func(h *header) { h.posted.Store(0) },
-		"consumed what was not sent":      func(h *header) { h.consumed.Store(1000) },
-		"consumed less than before":       func(h *header) { h.consumed.Store(^uint64(0)) },
-		"released what was not sent":      func(h *header) { h.released.Store(64) },
+	for name, lie := range map[string]func(h *protocol.Header){
+		"more receives than the ring has": func(h *protocol.Header) { h.Posted.Store(1 << 40) },
+		"receives taken back":             func(h *protocol.Header) { h.Posted.Store(0) },
+		"consumed what was not sent":      func(h *protocol.Header) { h.Consumed.Store(1000) },
+		"consumed less than before":       func(h *protocol.Header) { h.Consumed.Store(^uint64(0)) },
+		"released what was not sent":      func(h *protocol.Header) { h.Released.Store(64) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVictim(t, false)
 			wr := []verbs.SendWR{{ID: 3, Opcode: verbs.OpSend}}
 			_, err := v.q.PostSend(wr)
 			require.NoError(t, err)
-			lie(v.peer.hdr)
+			lie(v.peer.Header)
 			_, err = v.q.PostSend(wr)
 			require.NoError(t, err)
 			require.Equal(t, stateErr, v.q.state.Load())
@@ -228,11 +229,11 @@ func TestASeqThatIsNotDuePublishesNothing(t *testing.T) {
 	v := newVictim(t, false)
 	v.receive()
 	for _, seq := range []uint32{2, 5, 1<<32 - 1} {
-		v.arrive(descriptorCopy{kind: kindWriteImm, imm: 7})
-		v.q.in.seg.ring[0].seq.Store(seq)
+		v.arrive(descriptorCopy{kind: protocol.KindWriteImm, imm: 7})
+		v.q.in.seg.Ring[0].Seq.Store(seq)
 		require.Empty(t, v.poll())
 	}
-	v.arrive(descriptorCopy{kind: kindWriteImm, imm: 7})
+	v.arrive(descriptorCopy{kind: protocol.KindWriteImm, imm: 7})
 	require.Len(t, v.poll(), 1)
 }
 
@@ -352,7 +353,7 @@ func TestAPeerIsNotAskedForEver(t *testing.T) {
 	require.NoError(t, err)
 	for answered := 0; answered < l.asked; answered++ {
 		require.LessOrEqual(t, l.asked, maxAsks)
-		v.q.learn(l, 7, &remote{key: 7, access: remoteRights, addr: 0x10000, mem: make([]byte, 8)}, nil)
+		v.q.learn(l, 7, &remote{key: 7, access: protocol.RemoteRights, addr: 0x10000, mem: make([]byte, 8)}, nil)
 	}
 	var wcs [2]verbs.WC
 	n, err := v.send.Poll(wcs[:])

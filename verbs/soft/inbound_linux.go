@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 )
 
@@ -73,9 +74,9 @@ type partial struct {
 }
 
 func newInbound(q *qp, seg *segment) *inbound {
-	in := &inbound{q: q, seg: seg, reach: firstLap, late: firstLap / 4}
+	in := &inbound{q: q, seg: seg, reach: protocol.FirstLap, late: protocol.FirstLap / 4}
 	if q.srq == nil {
-		in.recvs.init(seg.geo.receives, q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
+		in.recvs.init(seg.geo.Receives, q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
 	} else {
 		in.eager = true
 		in.partial.sgl = make([]verbs.SGE, 0, maxSGE)
@@ -89,7 +90,7 @@ func newInbound(q *qp, seg *segment) *inbound {
 // if the entry was used again since, its publication wakes us.
 func (in *inbound) ready() bool {
 	c := in.cursor.Load()
-	ok := in.seg.ring[c>>32].seq.Load() == uint32(c)+1
+	ok := in.seg.Ring[c>>32].Seq.Load() == uint32(c)+1
 	runtime.KeepAlive(in)
 	return ok
 }
@@ -138,12 +139,12 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 	race.Acquire(unsafe.Pointer(in)) // of what the sender published in this process
 	tail := in.recvs.tail.Load()
 	for n < len(wcs) {
-		d := &in.seg.ring[in.index]
-		if d.seq.Load() != uint32(in.pos)+1 {
+		d := &in.seg.Ring[in.index]
+		if d.Seq.Load() != uint32(in.pos)+1 {
 			break
 		}
-		if d.kind == kindWriteImm && in.q.srq == nil && !in.partial.active {
-			length, imm := d.length, d.imm
+		if d.Kind == protocol.KindWriteImm && in.q.srq == nil && !in.partial.active {
+			length, imm := d.Length, d.Imm
 			e := in.recvs.at(tail)
 			if tail == in.recvs.head.Load() {
 				in.protocolError(verbs.EventQPFatal)
@@ -177,26 +178,26 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 
 // step goes on to the entry behind d, which was taken; false if that is not to be
 // looked at. Where it is stands in d, which the peer can change: it is read once.
-func (in *inbound) step(d *descriptor) bool {
+func (in *inbound) step(d *protocol.Descriptor) bool {
 	in.pos++
-	flags := d.flags
-	if flags&flagElsewhere == 0 && in.index+1 < in.reach {
+	flags := d.Flags
+	if flags&protocol.FlagElsewhere == 0 && in.index+1 < in.reach {
 		in.index++
 		return true
 	}
-	return in.leap(flags, d.next)
+	return in.leap(flags, d.Next)
 }
 
 // leap goes on where a descriptor with these flags says, or with entries that are
 // new to us. It stays in the ring, whatever the descriptor says.
 func (in *inbound) leap(flags uint8, elsewhere uint32) bool {
-	entries := uint32(len(in.seg.ring))
+	entries := uint32(len(in.seg.Ring))
 	next := in.index + 1
-	if flags&flagElsewhere != 0 {
+	if flags&protocol.FlagElsewhere != 0 {
 		in.eager = true
 		if elsewhere == 0 { // the lap ends here
 			in.late = uint64(next / 4)
-			in.reach = max(firstLap, next)
+			in.reach = max(protocol.FirstLap, next)
 		}
 		next = elsewhere
 	}
@@ -207,10 +208,10 @@ func (in *inbound) leap(flags uint8, elsewhere uint32) bool {
 	in.index = next
 	reach := in.reach
 	for reach <= next {
-		reach = longerLap(reach, entries)
+		reach = protocol.LongerLap(reach, entries)
 	}
 	// The peer has given it memory. If not, this is an error and not a signal.
-	if reach > in.reach && sys.Populate(pagesOfEntries(in.seg.ring, in.reach, reach)) != nil {
+	if reach > in.reach && sys.Populate(protocol.PagesOfEntries(in.seg.Ring, in.reach, reach)) != nil {
 		in.fail(failure{event: verbs.EventQPFatal, raise: true})
 		return false
 	}
@@ -222,12 +223,12 @@ func (in *inbound) leap(flags uint8, elsewhere uint32) bool {
 // waits for that.
 func (in *inbound) publish() {
 	in.told = in.pos
-	hdr := in.seg.hdr
+	hdr := in.seg.Header
 	if in.freed != in.toldFreed {
 		in.toldFreed = in.freed
-		hdr.released.Store(in.freed)
+		hdr.Released.Store(in.freed)
 	}
-	hdr.consumed.Store(in.pos) // full fence: the load of want comes after it
+	hdr.Consumed.Store(in.pos) // full fence: the load of want comes after it
 	if in.q.srq == nil {
 		in.eager = false
 	}
@@ -235,8 +236,8 @@ func (in *inbound) publish() {
 }
 
 func (in *inbound) answerWant() {
-	if in.seg.hdr.want.Load() != 0 {
-		in.seg.hdr.want.Store(0)
+	if in.seg.Header.Want.Load() != 0 {
+		in.seg.Header.Want.Store(0)
 		in.q.recvCQ.kicks = append(in.q.recvCQ.kicks, in)
 	}
 }
@@ -315,13 +316,13 @@ func (in *inbound) wantAttention() {
 	}
 }
 
-// arm sets the word that asks the peer to wake us. armFutex belongs to the channel
+// arm sets the word that asks the peer to wake us. ArmFutex belongs to the channel
 // and stays.
 func (in *inbound) arm(want uint32) {
-	arm := &in.seg.hdr.arm
+	arm := &in.seg.Header.Arm
 	for range casTries {
 		w := arm.Load()
-		next := stronger(w, want) | w&armFutex
+		next := stronger(w, want) | w&protocol.ArmFutex
 		if w == next || arm.CompareAndSwap(w, next) {
 			// After the word, so that no event is seen that is not one. What the
 			// peer publishes in between the poll after Arm finds.
@@ -338,7 +339,7 @@ func (in *inbound) arm(want uint32) {
 // casTries bounds the races for a word that a peer may write.
 const casTries = 64
 
-// hasEvent reports whether the peer has taken armArmed away since the CQ was
+// hasEvent reports whether the peer has taken ArmArmed away since the CQ was
 // armed, once.
 func (in *inbound) hasEvent() bool { return in.takeEvent(&in.expected) }
 
@@ -346,20 +347,20 @@ func (in *inbound) hasEvent() bool { return in.takeEvent(&in.expected) }
 func (in *inbound) hasEventThread() bool { return in.takeEvent(&in.expectedThread) }
 
 func (in *inbound) takeEvent(expected *atomic.Bool) bool {
-	taken := expected.Load() && in.seg.hdr.arm.Load()&armArmed == 0 && expected.Swap(false)
+	taken := expected.Load() && in.seg.Header.Arm.Load()&protocol.ArmArmed == 0 && expected.Swap(false)
 	runtime.KeepAlive(in) // the segment stays mapped as long
 	return taken
 }
 
-func (in *inbound) armWord() *uint32 { return sys.Word(&in.seg.hdr.arm) }
+func (in *inbound) armWord() *uint32 { return sys.Word(&in.seg.Header.Arm) }
 
 // takeOther handles a descriptor that is not a WRITE that uses up
 // a receive of the QP's own queue. made is the number of completions, 0 or 1;
 // ok is false if the descriptor stays where it is.
-func (in *inbound) takeOther(d *descriptor, wc *verbs.WC) (made int, ok bool) {
+func (in *inbound) takeOther(d *protocol.Descriptor, wc *verbs.WC) (made int, ok bool) {
 	// The peer can change the entry while we look: each field is read once.
-	c := descriptorCopy{kind: d.kind, flags: d.flags, imm: d.imm, length: d.length, total: d.total}
-	if c.kind < kindWriteImm || c.kind > kindPiece || (c.kind == kindWriteImm && in.partial.active) {
+	c := descriptorCopy{kind: d.Kind, flags: d.Flags, imm: d.Imm, length: d.Length, total: d.Total}
+	if c.kind < protocol.KindWriteImm || c.kind > protocol.KindPiece || (c.kind == protocol.KindWriteImm && in.partial.active) {
 		in.protocolError(verbs.EventQPFatal)
 		return 0, false
 	}
@@ -367,7 +368,7 @@ func (in *inbound) takeOther(d *descriptor, wc *verbs.WC) (made int, ok bool) {
 		return 0, false
 	}
 	p := &in.partial
-	if c.kind != kindWriteImm {
+	if c.kind != protocol.KindWriteImm {
 		data, ok := in.payload(d, &c)
 		if !ok {
 			in.protocolError(verbs.EventQPFatal)
@@ -376,7 +377,7 @@ func (in *inbound) takeOther(d *descriptor, wc *verbs.WC) (made int, ok bool) {
 		if !in.place(&c, data) {
 			return 0, false
 		}
-		if c.kind == kindPiece {
+		if c.kind == protocol.KindPiece {
 			return 0, true
 		}
 		c.length = c.total
@@ -387,14 +388,14 @@ func (in *inbound) takeOther(d *descriptor, wc *verbs.WC) (made int, ok bool) {
 	}
 	*wc = verbs.WC{ID: p.recv.id, Opcode: verbs.WCRecv, ByteLen: c.length, QPN: in.q.num}
 	switch c.kind {
-	case kindWriteImm:
+	case protocol.KindWriteImm:
 		wc.Opcode, wc.Flags, wc.Imm = verbs.WCRecvWriteWithImm, verbs.WCWithImm, c.imm
-	case kindSendImm:
+	case protocol.KindSendImm:
 		wc.Flags, wc.Imm = verbs.WCWithImm, c.imm
-	case kindSendInv:
+	case protocol.KindSendInv:
 		if !in.invalidate(c.imm) {
 			wc.Status = verbs.WCLocAccessErr
-			in.fail(failure{tell: faultReceiver, event: verbs.EventQPAccessErr, raise: true})
+			in.fail(failure{tell: protocol.FaultReceiver, event: verbs.EventQPAccessErr, raise: true})
 			return 1, false
 		}
 		wc.Flags, wc.Imm = verbs.WCWithInv, c.imm
@@ -432,50 +433,50 @@ func (in *inbound) begin() bool {
 
 // starve tells the peer that the SRQ had nothing for the next descriptor.
 func (in *inbound) starve() {
-	hdr, pos := in.seg.hdr, in.pos
-	if hdr.starved.Load() == pos+1 {
+	hdr, pos := in.seg.Header, in.pos
+	if hdr.Starved.Load() == pos+1 {
 		return
 	}
 	in.told = pos
 	in.toldFreed = in.freed
-	hdr.released.Store(in.freed)
-	hdr.consumed.Store(pos)
-	hdr.starved.Store(pos + 1)
+	hdr.Released.Store(in.freed)
+	hdr.Consumed.Store(pos)
+	hdr.Starved.Store(pos + 1)
 	in.answerWant()
 }
 
 // payload returns what a SEND brought: in the descriptor, or in the SEND
 // buffer, whose pieces follow each other without gaps.
-func (in *inbound) payload(d *descriptor, c *descriptorCopy) ([]byte, bool) {
+func (in *inbound) payload(d *protocol.Descriptor, c *descriptorCopy) ([]byte, bool) {
 	p := &in.partial
-	last := c.kind != kindPiece
+	last := c.kind != protocol.KindPiece
 	if uint64(p.done)+uint64(c.length) > uint64(c.total) || last != (p.done+c.length == c.total) || (!last && c.length == 0) {
 		return nil, false
 	}
-	if c.flags&flagInDescriptor != 0 {
-		if c.length > inlinePayload {
+	if c.flags&protocol.FlagInDescriptor != 0 {
+		if c.length > protocol.InlinePayload {
 			return nil, false
 		}
-		return d.data[:c.length], true
+		return d.Data[:c.length], true
 	}
-	at := in.freed & uint64(len(in.seg.send)-1)
-	if uint64(c.length) > uint64(len(in.seg.send))-at {
+	at := in.freed & uint64(len(in.seg.Send)-1)
+	if uint64(c.length) > uint64(len(in.seg.Send))-at {
 		return nil, false
 	}
-	in.freed += (uint64(c.length) + sendAlign - 1) &^ (sendAlign - 1)
+	in.freed += (uint64(c.length) + protocol.SendAlign - 1) &^ (protocol.SendAlign - 1)
 	in.eager = true
-	return in.seg.send[at:][:c.length], true
+	return in.seg.Send[at:][:c.length], true
 }
 
 // place copies a piece to where the receive wants it.
 func (in *inbound) place(c *descriptorCopy, data []byte) bool {
 	p := &in.partial
 	if c.total > p.recv.total {
-		in.fail(failure{recv: verbs.WCLocLenErr, tell: faultReceiveTooShort})
+		in.fail(failure{recv: verbs.WCLocLenErr, tell: protocol.FaultReceiveTooShort})
 		return false
 	}
 	if !scatter(in.q.pd, &in.sgl, p.sgl, int(p.done), data) {
-		in.fail(failure{recv: verbs.WCLocProtErr, tell: faultReceiver})
+		in.fail(failure{recv: verbs.WCLocProtErr, tell: protocol.FaultReceiver})
 		return false
 	}
 	p.done += c.length

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -20,8 +21,8 @@ func TestAnArrivalBetweenALookAndTheEndIsDelivered(t *testing.T) {
 	var wcs [4]verbs.WC
 	flushing := in.flushing.Load()
 	require.Zero(t, in.takeArrived(wcs[:]))
-	v.arrive(descriptorCopy{kind: kindWriteImm, imm: 5})
-	v.q.peerFault(v, faultGone)
+	v.arrive(descriptorCopy{kind: protocol.KindWriteImm, imm: 5})
+	v.q.peerFault(v, protocol.FaultGone)
 	require.Zero(t, in.settle(wcs[:], flushing))
 	got := v.poll()
 	require.Len(t, got, 2)
@@ -34,17 +35,17 @@ func TestAnArrivalBetweenALookAndTheEndIsDelivered(t *testing.T) {
 // Whoever comes late to the ring, after it has gone round, is not fooled.
 func TestTheRingGoesRoundManyTimes(t *testing.T) {
 	v := newVictim(t, false)
-	laps := 5 * len(v.q.in.seg.ring)
+	laps := 5 * len(v.q.in.seg.Ring)
 	for i := range laps {
 		v.receive()
 		require.Empty(t, v.poll())
-		v.arriveHonestly(descriptorCopy{kind: kindWriteImm, imm: uint32(i)})
+		v.arriveHonestly(descriptorCopy{kind: protocol.KindWriteImm, imm: uint32(i)})
 		got := v.poll()
 		require.Len(t, got, 1)
 		require.EqualValues(t, i, got[0].Imm)
 	}
-	consumed := v.q.in.seg.hdr.consumed.Load()
-	require.Greater(t, int(consumed)+len(v.q.in.seg.ring)/4+1, laps, "the peer is told in time")
+	consumed := v.q.in.seg.Header.Consumed.Load()
+	require.Greater(t, int(consumed)+len(v.q.in.seg.Ring)/4+1, laps, "the peer is told in time")
 }
 
 func TestMemoryThatPeersReadCannotBeMappedForWriting(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +20,7 @@ type link interface {
 	// ask has the peer asked for a key; the answer calls qp.learn.
 	ask(key uint32)
 	// tell takes the peer's QP to ERR.
-	tell(kind faultKind)
+	tell(kind protocol.FaultKind)
 	// kick has the peer look at what it waits for.
 	kick()
 	// drain has the peer take what is in its ring, though nobody polls there.
@@ -44,12 +45,12 @@ func (l *localLink) lookup(key uint32) (*remote, bool) {
 	return remoteOf(r), true
 }
 
-func (l *localLink) ask(uint32)          {}
-func (l *localLink) tell(kind faultKind) { l.peer.peerFault(l.twin, kind) }
-func (l *localLink) kick()               { l.peer.onNews() }
-func (l *localLink) drain()              { l.peer.drain() }
-func (l *localLink) pid() int            { return os.Getpid() }
-func (l *localLink) close()              { l.tell(faultGone) }
+func (l *localLink) ask(uint32)                   {}
+func (l *localLink) tell(kind protocol.FaultKind) { l.peer.peerFault(l.twin, kind) }
+func (l *localLink) kick()                        { l.peer.onNews() }
+func (l *localLink) drain()                       { l.peer.drain() }
+func (l *localLink) pid() int                     { return os.Getpid() }
+func (l *localLink) close()                       { l.tell(protocol.FaultGone) }
 
 // socketLink joins two QPs of different processes. One goroutine reads it
 // (serve); whoever has something to say writes.
@@ -78,10 +79,10 @@ func newSocketLink(q *qp, conn *samehost.Conn, peer Peer) (*socketLink, error) {
 }
 
 func (l *socketLink) lookup(uint32) (*remote, bool) { return nil, false }
-func (l *socketLink) ask(key uint32)                { l.mustSend(encodeKey(kindKeyRequest, key)) }
-func (l *socketLink) tell(kind faultKind)           { l.mustSend(encodeFault(kind)) }
-func (l *socketLink) kick()                         { l.mustSend(encodeBare(kindKick)) }
-func (l *socketLink) drain()                        { l.mustSend(encodeBare(kindDrain)) }
+func (l *socketLink) ask(key uint32)                { l.mustSend(protocol.EncodeKey(protocol.KindKeyRequest, key)) }
+func (l *socketLink) tell(kind protocol.FaultKind)  { l.mustSend(protocol.EncodeFault(kind)) }
+func (l *socketLink) kick()                         { l.mustSend(protocol.EncodeBare(protocol.KindKick)) }
+func (l *socketLink) drain()                        { l.mustSend(protocol.EncodeBare(protocol.KindDrain)) }
 func (l *socketLink) pid() int                      { return l.peer.PID }
 
 func (l *socketLink) close() {
@@ -139,20 +140,20 @@ func sendPacket(raw syscall.RawConn, b []byte, fds ...int) error {
 }
 
 // readPacket waits for a packet. The descriptors are the caller's.
-func readPacket(conn syscall.Conn) (message, []int, error) {
+func readPacket(conn syscall.Conn) (protocol.Message, []int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return message{}, nil, err
+		return protocol.Message{}, nil, err
 	}
-	var buf [maxMessage]byte
+	var buf [protocol.MaxMessage]byte
 	n, fds, err := samehost.Receive(raw, buf[:]) // ends with a packet, the peer's hang-up, a deadline or Close
 	if err != nil {
-		return message{}, nil, err
+		return protocol.Message{}, nil, err
 	}
-	m, err := parseMessage(buf[:n])
+	m, err := protocol.ParseMessage(buf[:n])
 	if err != nil {
 		samehost.CloseReceived(fds...)
-		return message{}, nil, err
+		return protocol.Message{}, nil, err
 	}
 	return m, fds, nil
 }
@@ -179,42 +180,42 @@ func (l *socketLink) serve() {
 		r.forget(l)
 	}
 	l.seg.release()
-	l.q.peerFault(l, faultGone)
+	l.q.peerFault(l, protocol.FaultGone)
 	close(l.served)
 }
 
 // handle acts on one packet; the error ends the pair.
-func (l *socketLink) handle(m message, fds []int) error {
-	if want := m.kind == kindKeyAnswer && m.answer.good; (want && len(fds) != 1) || (!want && len(fds) != 0) {
-		return errMalformed("kind %d with %d descriptors", m.kind, len(fds))
+func (l *socketLink) handle(m protocol.Message, fds []int) error {
+	if want := m.Kind == protocol.KindKeyAnswer && m.Answer.Good; (want && len(fds) != 1) || (!want && len(fds) != 0) {
+		return protocol.Malformed("kind %d with %d descriptors", m.Kind, len(fds))
 	}
-	switch m.kind {
-	case kindKeyRequest:
-		l.answer(m.key)
-	case kindKeyAnswer:
-		if !l.q.hasAsked(l, m.answer.key) {
-			return errMalformed("answer about a key that nobody asked for")
+	switch m.Kind {
+	case protocol.KindKeyRequest:
+		l.answer(m.Key)
+	case protocol.KindKeyAnswer:
+		if !l.q.hasAsked(l, m.Answer.Key) {
+			return protocol.Malformed("answer about a key that nobody asked for")
 		}
 		var r *remote
 		var err error
-		if m.answer.good {
-			r, err = l.q.dev.mapRemote(m.answer, fds[0])
+		if m.Answer.Good {
+			r, err = l.q.dev.mapRemote(m.Answer, fds[0])
 		}
-		l.q.learn(l, m.answer.key, r, err)
-	case kindKeyGone:
+		l.q.learn(l, m.Answer.Key, r, err)
+	case protocol.KindKeyGone:
 		l.q.sendMu.Lock()
 		if l.q.link == l {
-			l.q.dropRemote(m.key)
+			l.q.dropRemote(m.Key)
 		}
 		l.q.unlock()
-	case kindFault:
-		l.q.peerFault(l, m.fault)
-	case kindKick:
+	case protocol.KindFault:
+		l.q.peerFault(l, m.Fault)
+	case protocol.KindKick:
 		l.q.onNews()
-	case kindDrain:
+	case protocol.KindDrain:
 		l.q.drain()
 	default:
-		return errMalformed("kind %d on a pair", m.kind)
+		return protocol.Malformed("kind %d on a pair", m.Kind)
 	}
 	return nil
 }
@@ -230,7 +231,7 @@ func (l *socketLink) answer(key uint32) {
 			l.takeBack(r)
 		}
 	}
-	l.mustSend(encodeKeyAnswer(keyAnswer{key: key}))
+	l.mustSend(protocol.EncodeKeyAnswer(protocol.KeyAnswer{Key: key}))
 }
 
 // placeFor finds a place for the key of a region; false if there is none, or
@@ -247,11 +248,11 @@ func (l *socketLink) placeFor(r *region) (uint32, bool) {
 		return 0, false
 	case n > 0:
 		place, l.free = l.free[n-1], l.free[:n-1]
-	case l.used == keySlots:
+	case l.used == protocol.KeySlots:
 		return 0, false
 	default:
 		place = l.used
-		if at := keysAt + int(place)*4; at%pageSize == 0 && sys.Populate(l.seg.mem[at:at+pageSize]) != nil {
+		if at := protocol.KeysAt + int(place)*4; at%protocol.PageSize == 0 && sys.Populate(l.seg.mem[at:at+protocol.PageSize]) != nil {
 			return 0, false
 		}
 		l.used++
@@ -294,7 +295,7 @@ func (q *qp) learn(l link, key uint32, r *remote, err error) {
 	}
 	delete(q.asked, key)
 	if r != nil {
-		r.valid = &q.out.hdr.keys[r.place]
+		r.valid = &q.out.Header.Keys[r.place]
 		q.addRemote(r)
 	} else {
 		if q.refused == nil {
@@ -308,20 +309,20 @@ func (q *qp) learn(l link, key uint32, r *remote, err error) {
 
 // peerFault moves the QP to ERR because of what the peer says over l, or because
 // of its silence.
-func (q *qp) peerFault(l link, kind faultKind) {
+func (q *qp) peerFault(l link, kind protocol.FaultKind) {
 	f := failure{peerKnows: true}
 	switch kind {
-	case faultGone:
+	case protocol.FaultGone:
 		f.send = verbs.WCRetryExcErr
-	case faultAccess:
+	case protocol.FaultAccess:
 		f.event, f.raise = verbs.EventQPAccessErr, true
-	case faultRequest:
+	case protocol.FaultRequest:
 		f.event, f.raise = verbs.EventQPReqErr, true
-	case faultTooLong:
+	case protocol.FaultTooLong:
 		f.recv = verbs.WCLocLenErr
-	case faultReceiveTooShort:
+	case protocol.FaultReceiveTooShort:
 		f.send = verbs.WCRemInvReqErr
-	case faultReceiver:
+	case protocol.FaultReceiver:
 		f.send = verbs.WCRemOpErr
 	}
 	q.sendMu.Lock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,20 +21,20 @@ type listener struct {
 	ln  *samehost.Listener
 
 	mu        sync.Mutex
-	waiting   int                         // guarded by mu: QPs that wait to be dialed
-	running   bool                        // guarded by mu: the goroutine is there
-	closed    bool                        // guarded by mu
-	greeting  map[*samehost.Conn]struct{} // guarded by mu: have not said hello yet
-	held      map[[2]endpoint]*heldHello  // guarded by mu
-	datagrams map[*samehost.Conn]struct{} // guarded by mu: devices that send datagrams here
-	handlers  sync.WaitGroup              // goroutines, of links that came in here too
+	waiting   int                                 // guarded by mu: QPs that wait to be dialed
+	running   bool                                // guarded by mu: the goroutine is there
+	closed    bool                                // guarded by mu
+	greeting  map[*samehost.Conn]struct{}         // guarded by mu: have not said hello yet
+	held      map[[2]protocol.Endpoint]*heldHello // guarded by mu
+	datagrams map[*samehost.Conn]struct{}         // guarded by mu: devices that send datagrams here
+	handlers  sync.WaitGroup                      // goroutines, of links that came in here too
 }
 
 // heldHello is a hello for a QP that was not at RTR when it came.
 type heldHello struct {
 	conn  *samehost.Conn
 	peer  Peer
-	hello hello
+	hello protocol.Hello
 	fds   []int
 	timer *time.Timer
 }
@@ -56,7 +57,7 @@ func listen(d *device) (*listener, error) {
 		return nil, err
 	}
 	return &listener{
-		dev: d, ln: ln, greeting: make(map[*samehost.Conn]struct{}), held: make(map[[2]endpoint]*heldHello),
+		dev: d, ln: ln, greeting: make(map[*samehost.Conn]struct{}), held: make(map[[2]protocol.Endpoint]*heldHello),
 		datagrams: make(map[*samehost.Conn]struct{}),
 	}, nil
 }
@@ -158,7 +159,7 @@ func (l *listener) greet(conn *samehost.Conn) {
 		if p = l.waitingPairing(h); p == nil {
 			return
 		}
-		if h = l.claim(h.hello.from, h.hello.to); h == nil {
+		if h = l.claim(h.hello.From, h.hello.To); h == nil {
 			return
 		}
 	}
@@ -179,36 +180,36 @@ func readHello(conn *samehost.Conn) (*heldHello, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.kind == kindDatagrams && len(fds) == 0 {
+	if m.Kind == protocol.KindDatagrams && len(fds) == 0 {
 		return nil, conn.SetReadDeadline(time.Time{})
 	}
-	if m.kind != kindHello {
+	if m.Kind != protocol.KindHello {
 		samehost.CloseReceived(fds...)
-		return nil, errMalformed("kind %d before hello", m.kind)
+		return nil, protocol.Malformed("kind %d before hello", m.Kind)
 	}
-	if len(fds) != m.hello.descriptors() { // it may be held, and must not hold more
+	if len(fds) != m.Hello.Descriptors() { // it may be held, and must not hold more
 		samehost.CloseReceived(fds...)
-		return nil, errMalformed("hello with %d descriptors", len(fds))
+		return nil, protocol.Malformed("hello with %d descriptors", len(fds))
 	}
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		samehost.CloseReceived(fds...)
 		return nil, err
 	}
-	return &heldHello{conn: conn, peer: peerOf(conn), hello: m.hello, fds: fds}, nil
+	return &heldHello{conn: conn, peer: peerOf(conn), hello: m.Hello, fds: fds}, nil
 }
 
 // waitingPairing returns the pairing that a hello is for.
 func (l *listener) waitingPairing(h *heldHello) *pairing {
-	if h.hello.to.gid != l.dev.gid || !h.hello.from.less(h.hello.to) {
+	if h.hello.To.GID != l.dev.gid || !h.hello.From.Less(h.hello.To) {
 		return nil
 	}
-	q := l.dev.qp(h.hello.to.qpn)
+	q := l.dev.qp(h.hello.To.QPN)
 	if q == nil {
 		return nil
 	}
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
-	if q.pairing == nil || q.pairing.by != nil || q.pairing.peer != h.hello.from {
+	if q.pairing == nil || q.pairing.by != nil || q.pairing.peer != h.hello.From {
 		return nil
 	}
 	return q.pairing
@@ -217,7 +218,7 @@ func (l *listener) waitingPairing(h *heldHello) *pairing {
 // hold keeps a hello for some time, a newer one from the same QP instead of
 // an older.
 func (l *listener) hold(h *heldHello) {
-	key := [2]endpoint{h.hello.from, h.hello.to}
+	key := [2]protocol.Endpoint{h.hello.From, h.hello.To}
 	l.mu.Lock()
 	old := l.held[key]
 	if l.closed || (old == nil && len(l.held) >= maxHeld) {
@@ -236,7 +237,7 @@ func (l *listener) hold(h *heldHello) {
 	}
 }
 
-func (l *listener) remove(key [2]endpoint, h *heldHello) bool {
+func (l *listener) remove(key [2]protocol.Endpoint, h *heldHello) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held[key] != h {
@@ -247,10 +248,10 @@ func (l *listener) remove(key [2]endpoint, h *heldHello) bool {
 }
 
 // claim takes the hello that is held from one QP to another, or nil.
-func (l *listener) claim(from, to endpoint) *heldHello {
+func (l *listener) claim(from, to protocol.Endpoint) *heldHello {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := [2]endpoint{from, to}
+	key := [2]protocol.Endpoint{from, to}
 	h := l.held[key]
 	if h != nil {
 		delete(l.held, key)
@@ -277,7 +278,7 @@ func welcome(conn *samehost.Conn) error {
 	if err != nil {
 		return err
 	}
-	return sendPacket(raw, encodeBare(kindWelcome))
+	return sendPacket(raw, protocol.EncodeBare(protocol.KindWelcome))
 }
 
 // admit asks the policy about the process at the other end.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 )
 
 // Limits of moderation: those of the kernel's interface.
@@ -115,12 +116,12 @@ func (c *cq) waiting(enough int) int {
 
 // arrived counts the descriptors that are published, up to most.
 func (in *inbound) arrived(most int) (n int) {
-	ring := in.seg.ring
-	for pos, i := in.pos, in.index; n < most && i < uint32(len(ring)) && ring[i].seq.Load() == uint32(pos)+1; pos++ {
+	ring := in.seg.Ring
+	for pos, i := in.pos, in.index; n < most && i < uint32(len(ring)) && ring[i].Seq.Load() == uint32(pos)+1; pos++ {
 		n++
 		next := i + 1
-		if ring[i].flags&flagElsewhere != 0 {
-			next = ring[i].next
+		if ring[i].Flags&protocol.FlagElsewhere != 0 {
+			next = ring[i].Next
 		}
 		i = next
 	}

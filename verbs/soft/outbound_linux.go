@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/internal/race"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 )
 
@@ -11,7 +12,7 @@ import (
 // sendMu. Counters that end in what the peer published are copies, read again
 // only when they are used up.
 type outbound struct {
-	view
+	protocol.View
 	head      uint64 // descriptors written
 	plain     uint64 // descriptors before this one go into free entries that follow each other
 	index     uint32 // entry of the next descriptor
@@ -39,10 +40,10 @@ type outbound struct {
 const pileUpLimit = 8 << 10
 
 // next returns the entry to fill in. The caller has made sure that it is free.
-func (o *outbound) next() *descriptor { return &o.ring[o.index] }
+func (o *outbound) next() *protocol.Descriptor { return &o.Ring[o.index] }
 
 // push appends the entry that next returned. n is the payload behind it.
-func (o *outbound) push(d *descriptor, n int, solicited bool) {
+func (o *outbound) push(d *protocol.Descriptor, n int, solicited bool) {
 	at := o.index
 	if o.head < o.plain {
 		o.index++
@@ -51,7 +52,7 @@ func (o *outbound) push(d *descriptor, n int, solicited bool) {
 	}
 	if o.head != o.published {
 		// Visible by the store to an earlier entry, which comes later.
-		d.setSeqQuietly(uint32(o.head) + 1)
+		d.SetSeqQuietly(uint32(o.head) + 1)
 	} else {
 		o.unseen = at
 	}
@@ -70,29 +71,29 @@ func (o *outbound) publish() {
 	if race.Enabled && o.in != nil {
 		race.Release(unsafe.Pointer(o.in))
 	}
-	d := &o.ring[o.unseen]
-	d.seq.Store(uint32(o.published) + 1) // full fence: the load of arm comes after it
+	d := &o.Ring[o.unseen]
+	d.Seq.Store(uint32(o.published) + 1) // full fence: the load of arm comes after it
 	o.published = o.head
 	o.pileUp = 0
-	if w := o.hdr.arm.Load(); w&armArmed != 0 {
+	if w := o.Header.Arm.Load(); w&protocol.ArmArmed != 0 {
 		o.wake(o.solicited)
 	}
 	o.solicited = false
 }
 
-// wake wakes the peer as its arm word says. Whoever takes armArmed away
+// wake wakes the peer as its arm word says. Whoever takes ArmArmed away
 // does, so that one arrival wakes once.
 func (o *outbound) wake(solicited bool) {
-	arm := &o.hdr.arm
+	arm := &o.Header.Arm
 	for range casTries {
 		w := arm.Load()
-		if w&armArmed == 0 || (w&armSolicited != 0 && !solicited) {
+		if w&protocol.ArmArmed == 0 || (w&protocol.ArmSolicited != 0 && !solicited) {
 			return
 		}
-		if !arm.CompareAndSwap(w, w&^(armArmed|armFutex)) {
+		if !arm.CompareAndSwap(w, w&^(protocol.ArmArmed|protocol.ArmFutex)) {
 			continue
 		}
-		if w&armFutex != 0 {
+		if w&protocol.ArmFutex != 0 {
 			sys.FutexWake(sys.Word(arm))
 		} else if o.wakeFD >= 0 {
 			sys.SendWake(o.wakeFD)
@@ -106,8 +107,8 @@ func (o *outbound) hasReceive() bool {
 	if o.srq || o.recvs != o.posted {
 		return true
 	}
-	posted := o.hdr.posted.Load()
-	if posted-o.recvs > uint64(len(o.lengths)) {
+	posted := o.Header.Posted.Load()
+	if posted-o.recvs > uint64(len(o.Lengths)) {
 		return false // impossible; sane says so to those who ask
 	}
 	o.posted = posted
@@ -126,7 +127,7 @@ func (o *outbound) findEntry() bool {
 	if o.head >= end {
 		return false
 	}
-	if o.lap < uint32(len(o.ring)) {
+	if o.lap < uint32(len(o.Ring)) {
 		end-- // the last free one says where the lap goes on if it has to grow
 	}
 	o.plain = min(end, o.head+uint64(o.lap-1-o.index))
@@ -149,7 +150,7 @@ func (o *outbound) free() uint64 {
 // goRound chooses the entry behind d, which is the last of the lap or the last free
 // one: where the lap has grown, if the peer is so far behind, or at the start of
 // the lap.
-func (o *outbound) goRound(d *descriptor) {
+func (o *outbound) goRound(d *protocol.Descriptor) {
 	end := o.lap
 	o.refresh() // a lie shows at the next attempt
 	switch {
@@ -163,21 +164,21 @@ func (o *outbound) goRound(d *descriptor) {
 	}
 }
 
-func (o *outbound) goOnAt(d *descriptor, next uint32) {
-	d.flags |= flagElsewhere
-	d.next = next
+func (o *outbound) goOnAt(d *protocol.Descriptor, next uint32) {
+	d.Flags |= protocol.FlagElsewhere
+	d.Next = next
 	o.index, o.plain = next, 0
 }
 
 // grow makes the lap longer; false if it cannot be, or there is no memory for it.
 func (o *outbound) grow() bool {
-	lap := longerLap(o.lap, uint32(len(o.ring)))
-	if lap == o.lap || sys.Populate(pagesOfEntries(o.ring, o.lap, lap)) != nil {
+	lap := protocol.LongerLap(o.lap, uint32(len(o.Ring)))
+	if lap == o.lap || sys.Populate(protocol.PagesOfEntries(o.Ring, o.lap, lap)) != nil {
 		return false
 	}
 	// What an earlier use has left there must not look like what is to come.
 	for i, pos := o.lap, uint32(o.head)+1; i < lap; i, pos = i+1, pos+1 {
-		o.ring[i].setSeqQuietly(pos)
+		o.Ring[i].SetSeqQuietly(pos)
 	}
 	o.lap = lap
 	return true
@@ -186,11 +187,11 @@ func (o *outbound) grow() bool {
 // shrink makes the lap as short as it can be while nothing is on its way, and takes
 // the memory of the other entries away.
 func (o *outbound) shrink() error {
-	lap := max(firstLap, o.index+1)
+	lap := max(protocol.FirstLap, o.index+1)
 	if !o.refresh() || o.consumed != o.head || o.lap <= lap {
 		return nil
 	}
-	if pages := pagesWithin(o.ring, lap, o.lap); len(pages) > 0 {
+	if pages := protocol.PagesWithin(o.Ring, lap, o.lap); len(pages) > 0 {
 		if err := sys.Discard(pages); err != nil {
 			return err
 		}
@@ -201,7 +202,7 @@ func (o *outbound) shrink() error {
 
 // refresh reads what the peer has consumed; false if it says what cannot be.
 func (o *outbound) refresh() bool {
-	released, consumed := o.hdr.released.Load(), o.hdr.consumed.Load()
+	released, consumed := o.Header.Released.Load(), o.Header.Consumed.Load()
 	if consumed-o.consumed > o.published-o.consumed || released-o.released > o.sent-o.released {
 		return false
 	}
@@ -211,8 +212,8 @@ func (o *outbound) refresh() bool {
 
 // sane reports whether the peer's counters are possible.
 func (o *outbound) sane() bool {
-	posted := o.hdr.posted.Load()
-	if !o.srq && posted-o.recvs > uint64(len(o.lengths)) {
+	posted := o.Header.Posted.Load()
+	if !o.srq && posted-o.recvs > uint64(len(o.Lengths)) {
 		return false
 	}
 	return o.refresh()
@@ -220,13 +221,13 @@ func (o *outbound) sane() bool {
 
 // sendRoom returns how many contiguous bytes of the SEND buffer are free.
 func (o *outbound) sendRoom() int {
-	size := uint64(len(o.send))
+	size := uint64(len(o.Send))
 	free := size - (o.sent - o.released)
 	return int(min(free, size-o.sent%size))
 }
 
 // askForNews has the peer kick us when it consumes more.
-func (o *outbound) askForNews() { o.hdr.want.Store(1) }
+func (o *outbound) askForNews() { o.Header.Want.Store(1) }
 
 // close gives the peer's segment back.
 func (o *outbound) close() {
@@ -241,9 +242,9 @@ func (o *outbound) close() {
 }
 
 // open lets o begin on the peer's segment.
-func (o *outbound) open(v view, h hello, wakeFD int) {
-	o.view = v
-	o.lap = min(firstLap, uint32(len(v.ring)))
-	o.srq = h.flags&helloSRQ != 0
+func (o *outbound) open(v protocol.View, h protocol.Hello, wakeFD int) {
+	o.View = v
+	o.lap = min(protocol.FirstLap, uint32(len(v.Ring)))
+	o.srq = h.Flags&protocol.HelloSRQ != 0
 	o.wakeFD = wakeFD
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
@@ -23,8 +24,8 @@ import (
 // that says who dials.
 type pairing struct {
 	q    *qp
-	peer endpoint
-	self endpoint
+	peer protocol.Endpoint
+	self protocol.Endpoint
 	by   *connector // nil: the devices' sockets
 
 	mu       sync.Mutex
@@ -60,13 +61,13 @@ var strangers atomic.Bool
 // localPairing makes joining two QPs of this process one step.
 var localPairing sync.Mutex
 
-func newPairing(q *qp, peer endpoint) *pairing {
-	return &pairing{q: q, peer: peer, self: endpoint{gid: q.dev.gid, qpn: q.num}, by: q.by, finished: make(chan struct{})}
+func newPairing(q *qp, peer protocol.Endpoint) *pairing {
+	return &pairing{q: q, peer: peer, self: protocol.Endpoint{GID: q.dev.gid, QPN: q.num}, by: q.by, finished: make(chan struct{})}
 }
 
 // start begins; it does not wait.
 func (p *pairing) start() {
-	if d := deviceOf(p.peer.gid); d != nil && !strangers.Load() {
+	if d := deviceOf(p.peer.GID); d != nil && !strangers.Load() {
 		p.joinLocal(d)
 		return
 	}
@@ -74,7 +75,7 @@ func (p *pairing) start() {
 	case p.by != nil && !p.by.dials:
 		p.run(p.acceptBy) // ends with the pair, or when over
 		return
-	case p.by != nil || p.self.less(p.peer):
+	case p.by != nil || p.self.Less(p.peer):
 		p.run(p.dial) // ends with the pair, or when over
 		return
 	}
@@ -135,7 +136,7 @@ func (p *pairing) stop() {
 
 // joinLocal joins the QP with one of this process, if that waits for it.
 func (p *pairing) joinLocal(d *device) {
-	other := d.qp(p.peer.qpn)
+	other := d.qp(p.peer.QPN)
 	if other == nil {
 		return // it finds us when it reaches RTR
 	}
@@ -168,7 +169,7 @@ func (p *pairing) joinLocal(d *device) {
 func (q *qp) tellIfFailed(l link) {
 	q.sendMu.Lock()
 	ok := q.link == l && q.state.Load() != stateErr
-	tell := faultGone
+	tell := protocol.FaultGone
 	if q.link == l && !q.after.peerKnows {
 		tell = q.after.tell
 	}
@@ -179,7 +180,7 @@ func (q *qp) tellIfFailed(l link) {
 }
 
 // waitsFor reports whether the QP waits to be paired with peer.
-func (q *qp) waitsFor(peer endpoint) bool {
+func (q *qp) waitsFor(peer protocol.Endpoint) bool {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
 	return q.pairing != nil && q.pairing.peer == peer
@@ -205,12 +206,12 @@ func (q *qp) joinSegment(other *qp, l link) {
 			return
 		}
 	}
-	h := hello{}
+	h := protocol.Hello{}
 	if other.srq != nil {
-		h.flags |= helloSRQ
+		h.Flags |= protocol.HelloSRQ
 	}
 	p := q.attach(l, nil, func(o *outbound) {
-		o.open(seg.view, h, wakeFD)
+		o.open(seg.View, h, wakeFD)
 		o.seg, o.in = seg, in
 	})
 	if p == nil {
@@ -290,7 +291,7 @@ func (p *pairing) watch() *socketLink {
 		switch {
 		case err == nil:
 			for err == nil { // it may say welcome
-				_, err = conn.Read(make([]byte, maxMessage)) // ends with the peer, its patience, or stop
+				_, err = conn.Read(make([]byte, protocol.MaxMessage)) // ends with the peer, its patience, or stop
 			}
 			p.disconnect(conn)
 		case gone(err):
@@ -309,7 +310,7 @@ func (p *pairing) acceptBy() *socketLink {
 			return nil
 		}
 		h, err := readHello(conn)
-		if err == nil && h != nil && h.hello.from == p.peer && h.hello.to == p.self {
+		if err == nil && h != nil && h.hello.From == p.peer && h.hello.To == p.self {
 			if l := p.accept(h); l != nil {
 				return l
 			}
@@ -355,7 +356,7 @@ func (p *pairing) connectAny() (*samehost.Conn, error) {
 	if peerPolicy.Load() == nil {
 		policy = nil // the same, and known to be so
 	}
-	return samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(p.peer.gid))
+	return samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(p.peer.GID))
 }
 
 // gone reports whether a dial failed because the peer's device is closed, or its name
@@ -402,24 +403,24 @@ func (p *pairing) greet(conn *samehost.Conn) (*socketLink, error) {
 		return nil, err
 	}
 	m, fds, err := readPacket(conn) // ends with a hello, hang-up, or stop
-	if err == nil && m.kind == kindWelcome && !welcome {
+	if err == nil && m.Kind == protocol.KindWelcome && !welcome {
 		m, fds, err = readPacket(conn) // as above
 	}
 	if err != nil {
 		return nil, err
 	}
-	if m.kind != kindHello || m.hello.from != p.peer || m.hello.to != p.self {
+	if m.Kind != protocol.KindHello || m.Hello.From != p.peer || m.Hello.To != p.self {
 		samehost.CloseReceived(fds...)
-		return nil, errMalformed("kind %d is not the hello we wait for", m.kind)
+		return nil, protocol.Malformed("kind %d is not the hello we wait for", m.Kind)
 	}
-	return p.join(conn, peerOf(conn), m.hello, fds, func() error { return nil })
+	return p.join(conn, peerOf(conn), m.Hello, fds, func() error { return nil })
 }
 
 func readWelcome(conn *samehost.Conn) error {
 	m, fds, err := readPacket(conn) // ends with the welcome, hang-up, or stop
 	samehost.CloseReceived(fds...)
-	if err == nil && m.kind != kindWelcome {
-		err = errMalformed("kind %d before a welcome", m.kind)
+	if err == nil && m.Kind != protocol.KindWelcome {
+		err = protocol.Malformed("kind %d before a welcome", m.Kind)
 	}
 	return err
 }
@@ -454,12 +455,12 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 		return err
 	}
 	q := p.q
-	h := hello{from: p.self, to: p.peer}
+	h := protocol.Hello{From: p.self, To: p.peer}
 	if q.srq != nil {
-		h.flags |= helloSRQ
+		h.Flags |= protocol.HelloSRQ
 	}
 	if q.uc {
-		h.flags |= helloUC
+		h.Flags |= protocol.HelloUC
 	}
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock() // the segment stays the QP's while it is sent
@@ -474,28 +475,28 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 		defer unix.Close(wakeFD)
 	}
 	p.said = q.in
-	h.geo = q.in.seg.geo
+	h.Geometry = q.in.seg.geo
 	fd := int(q.in.seg.fd.Load())
 	if fd < 0 {
 		return errOver
 	}
 	if wakeFD < 0 {
-		return sendPacket(raw, encodeHello(h), fd)
+		return sendPacket(raw, protocol.EncodeHello(h), fd)
 	}
-	h.flags |= helloWakeSocket
-	return sendPacket(raw, encodeHello(h), fd, wakeFD)
+	h.Flags |= protocol.HelloWakeSocket
+	return sendPacket(raw, protocol.EncodeHello(h), fd, wakeFD)
 }
 
 // join makes the peer's segment the one that the QP writes into; answer is
 // called before that has an effect. It disposes of the descriptors.
-func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answer func() error) (*socketLink, error) {
-	if uc := h.flags&helloUC != 0; uc != p.q.uc {
+func (p *pairing) join(conn *samehost.Conn, peer Peer, h protocol.Hello, fds []int, answer func() error) (*socketLink, error) {
+	if uc := h.Flags&protocol.HelloUC != 0; uc != p.q.uc {
 		samehost.CloseReceived(fds...)
-		return nil, errMalformed("hello of another service")
+		return nil, protocol.Malformed("hello of another service")
 	}
-	if len(fds) != h.descriptors() {
+	if len(fds) != h.Descriptors() {
 		samehost.CloseReceived(fds...)
-		return nil, errMalformed("hello with %d descriptors", len(fds))
+		return nil, protocol.Malformed("hello with %d descriptors", len(fds))
 	}
 	wakeFD := -1
 	if len(fds) == 2 {
@@ -505,7 +506,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 		}
 		wakeFD = fds[1]
 	}
-	mapping, err := p.q.dev.mapPeerSegment(fds[0], h.geo)
+	mapping, err := p.q.dev.mapPeerSegment(fds[0], h.Geometry)
 	if err != nil {
 		samehost.CloseReceived(fds...)
 		return nil, err
@@ -516,7 +517,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 		err = answer()
 	}
 	if err == nil && p.q.attach(l, p, func(o *outbound) {
-		o.open(viewOf(mapping, h.geo), h, wakeFD)
+		o.open(protocol.ViewOf(mapping, h.Geometry), h, wakeFD)
 		o.mapping = mapping
 		l.seg = p.q.in.seg.retain()
 	}) == nil {
@@ -537,15 +538,15 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h hello, fds []int, answe
 }
 
 // mapPeerSegment maps what a peer calls its segment.
-func (d *device) mapPeerSegment(fd int, geo geometry) ([]byte, error) {
-	if err := sys.CheckSealed(fd, geo.size()); err != nil {
+func (d *device) mapPeerSegment(fd int, geo protocol.Geometry) ([]byte, error) {
+	if err := sys.CheckSealed(fd, geo.Size()); err != nil {
 		return nil, err
 	}
-	mapping, err := d.mmap(fd, 0, geo.size(), unix.PROT_READ|unix.PROT_WRITE)
+	mapping, err := d.mmap(fd, 0, geo.Size(), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}
-	if err := geo.populate(mapping, populateLimit); err != nil {
+	if err := geo.Populate(mapping, populateLimit); err != nil {
 		sys.Unmap(mapping, sys.OfAPeer)
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}

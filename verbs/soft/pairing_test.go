@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,7 +21,7 @@ func TestAHelloIsDroppedWithItsPairing(t *testing.T) {
 	l := s.v.d.listener
 	l.begin() // as a QP that waits to be dialed does
 	defer l.end()
-	s.say(conn, encodeHello(hello), s.memfd(hello.geo.size(), segmentSeals))
+	s.say(conn, protocol.EncodeHello(hello), s.memfd(hello.Geometry.Size(), segmentSeals))
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()

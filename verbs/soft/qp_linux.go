@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 )
 
 // qp is a connected queue pair, reliable or not. Its send half (send_linux.go,
@@ -151,7 +152,7 @@ func (q *qp) newInbound() (*inbound, error) {
 	if q.srq != nil {
 		n = srqReceives
 	}
-	seg, err := q.dev.newSegment(geometryFor(n))
+	seg, err := q.dev.newSegment(protocol.GeometryFor(n))
 	if err != nil {
 		return nil, err
 	}
@@ -185,26 +186,26 @@ func (q *qp) setState(s uint32) {
 
 // publishGate tells the peer what we let in.
 func (q *qp) publishGate() {
-	g := uint32(q.attr.MinRNRTimer&31) << gateRNR
+	g := uint32(q.attr.MinRNRTimer&31) << protocol.GateRNR
 	if q.attr.Access&verbs.AccessRemoteWrite != 0 {
-		g |= gateWrite
+		g |= protocol.GateWrite
 	}
 	if q.attr.Access&verbs.AccessRemoteRead != 0 {
-		g |= gateRead
+		g |= protocol.GateRead
 	}
 	if q.attr.Access&verbs.AccessRemoteAtomic != 0 {
-		g |= gateAtomic
+		g |= protocol.GateAtomic
 	}
 	if q.attr.Access&verbs.AccessFlushGlobal != 0 {
-		g |= gateFlush
+		g |= protocol.GateFlush
 	}
 	switch q.state.Load() {
 	case stateRTR, stateRTS, stateSQD, stateSQE:
-		g |= gateOpen
+		g |= protocol.GateOpen
 	case stateErr:
-		g |= gateFailed
+		g |= protocol.GateFailed
 	}
-	q.in.seg.hdr.gate.Store(g)
+	q.in.seg.Header.Gate.Store(g)
 }
 
 // mayRun reports whether posts may take the fast path.
@@ -247,7 +248,7 @@ func (q *qp) reset() error {
 func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 	q.sendMu.Lock()
 	q.out.publish()
-	q.in.seg.hdr.gate.Store(gateFailed)
+	q.in.seg.Header.Gate.Store(protocol.GateFailed)
 	p, l := q.pairing, q.link
 	q.pairing, q.link, q.by = nil, nil, nil
 	q.out.close()
@@ -329,7 +330,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	q.setState(to)
 	var p *pairing
 	if from == stateInit && to == stateRTR {
-		p = newPairing(q, endpoint{gid: q.attr.AV.DGID, qpn: q.attr.DestQPN})
+		p = newPairing(q, protocol.Endpoint{GID: q.attr.AV.DGID, QPN: q.attr.DestQPN})
 		q.pairing = p
 	}
 	switch {
@@ -397,10 +398,10 @@ func (q *qp) noteDrained() {
 
 // failure says why a QP goes to ERR and who learns what.
 type failure struct {
-	send      verbs.WCStatus // for the oldest outstanding send request; 0: it is flushed
-	recv      verbs.WCStatus // for the oldest receive; 0: it is flushed
-	tell      faultKind      // what the peer learns
-	peerKnows bool           // the peer learns nothing, it told us
+	send      verbs.WCStatus     // for the oldest outstanding send request; 0: it is flushed
+	recv      verbs.WCStatus     // for the oldest receive; 0: it is flushed
+	tell      protocol.FaultKind // what the peer learns
+	peerKnows bool               // the peer learns nothing, it told us
 	event     verbs.EventType
 	raise     bool // raise event
 }
@@ -480,7 +481,7 @@ func (q *qp) PublishCPU(cpu int) {
 	if q.in == nil {
 		return
 	}
-	word := &q.in.seg.hdr.cpu
+	word := &q.in.seg.Header.CPU
 	if next := uint32(max(cpu, -1) + 1); word.Load() != next {
 		word.Store(next)
 	}
@@ -495,7 +496,7 @@ func (q *qp) PeerCPU() (cpu int, ok bool) {
 	if q.link == nil {
 		return 0, false
 	}
-	n := q.out.hdr.cpu.Load()
+	n := q.out.Header.CPU.Load()
 	if n == 0 || n > maxCPU {
 		return 0, false
 	}

@@ -129,7 +129,7 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 			err = verbs.ErrQueueFull
 			break
 		}
-		if err = r.put(head, &wrs[n], in.seg.lengths); err != nil {
+		if err = r.put(head, &wrs[n], in.seg.Lengths); err != nil {
 			break
 		}
 		head++
@@ -137,7 +137,7 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	}
 	if n > 0 {
 		r.head.Store(head)
-		in.seg.hdr.posted.Store(head)
+		in.seg.Header.Posted.Store(head)
 		if in.flushing.Load() {
 			in.wantAttention()
 			q.recvCQ.notify(true)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
@@ -46,8 +47,6 @@ type region struct {
 }
 
 const remoteWrites = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
-
-const remoteRights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 
 // forPeers reports whether memory with these rights is for other processes too, as it
 // is or by a window.
@@ -88,13 +87,13 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 // mapPrivate gets memory that only this process can reach.
 func (r *region) mapPrivate(length int, opt verbs.MROptions) error {
 	const huge = 2 << 20
-	size := pageAlign(length)
+	size := protocol.PageAlign(length)
 	var err error
 	if opt.HugePages && length >= huge {
 		size = (length + huge - 1) &^ (huge - 1)
 		r.mapping, err = r.dev.mmapAnonymous(size, unix.MAP_HUGETLB)
 		if err != nil {
-			size = pageAlign(length)
+			size = protocol.PageAlign(length)
 		}
 	}
 	if r.mapping == nil {
@@ -115,7 +114,7 @@ func (r *region) mapPrivate(length int, opt verbs.MROptions) error {
 
 // mapShared gets memory that peers can map: a memfd of its own.
 func (r *region) mapShared(length int, opt verbs.MROptions) error {
-	size := pageAlign(length)
+	size := protocol.PageAlign(length)
 	fd, err := r.dev.memfd("ramjet-mr", size)
 	if err != nil {
 		return err
@@ -220,7 +219,7 @@ func (r *region) pin(mem []byte) {
 // addRegion gives r a key that nobody can guess and makes it good.
 func (p *pd) addRegion(r *region) error {
 	d := p.dev
-	r.addr = addressOf(r.mem)
+	r.addr = protocol.AddressOf(r.mem)
 	d.keys.Lock()
 	defer d.keys.Unlock()
 	if d.keys.byKey == nil {
@@ -295,7 +294,7 @@ func (r *region) invalidate() {
 	r.told.mu.Lock()
 	defer r.told.mu.Unlock()
 	for l, place := range r.told.links {
-		l.seg.hdr.keys[place].Store(0)
+		l.seg.Header.Keys[place].Store(0)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
 )
@@ -54,31 +55,31 @@ func closeRemotes(list []*remote) {
 // remoteOf is a region of our own process as a peer in it sees it. The
 // memory stays until Deregister has waited for the peers.
 func remoteOf(r *region) *remote {
-	return &remote{key: r.key, access: r.access & remoteRights, addr: r.addr, mem: r.mem, valid: &r.remote}
+	return &remote{key: r.key, access: r.access & protocol.RemoteRights, addr: r.addr, mem: r.mem, valid: &r.remote}
 }
 
 var errBadRegion = errors.New("peer describes an impossible region")
 
 // mapRemote maps a region that a peer sent with descriptor fd, which stays
 // the caller's. learn says where its key is.
-func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
-	if k.length == 0 || k.length > maxMRSize || k.addr+k.length < k.addr {
+func (d *device) mapRemote(k protocol.KeyAnswer, fd int) (*remote, error) {
+	if k.Length == 0 || k.Length > protocol.MaxMRSize || k.Addr+k.Length < k.Addr {
 		return nil, errBadRegion
 	}
-	if k.offset > maxMRSize-k.length {
+	if k.Offset > protocol.MaxMRSize-k.Length {
 		return nil, errBadRegion
 	}
-	if err := sys.CheckSealed(fd, int(k.offset+k.length)); err != nil {
+	if err := sys.CheckSealed(fd, int(k.Offset+k.Length)); err != nil {
 		return nil, err
 	}
-	skip := int(k.offset) & (pageSize - 1)
-	size := skip + int(k.length)
-	access := k.access & remoteRights
+	skip := int(k.Offset) & (protocol.PageSize - 1)
+	size := skip + int(k.Length)
+	access := k.Access & protocol.RemoteRights
 	prot := unix.PROT_READ
 	if access&remoteWrites != 0 {
 		prot |= unix.PROT_WRITE
 	}
-	mapping, err := d.mmap(fd, int64(k.offset)-int64(skip), size, prot)
+	mapping, err := d.mmap(fd, int64(k.Offset)-int64(skip), size, prot)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (d *device) mapRemote(k keyAnswer, fd int) (*remote, error) {
 		}
 	}
 	return &remote{
-		key: k.key, access: access, addr: k.addr, place: k.place, mem: mapping[skip:], mapping: mapping,
+		key: k.Key, access: access, addr: k.Addr, place: k.Place, mem: mapping[skip:], mapping: mapping,
 	}, nil
 }
 
@@ -133,15 +134,12 @@ func (q *qp) ShrinkRing() error {
 	return q.out.shrink()
 }
 
-// pagesAtOnce is how much memory one system call gives or takes while posts wait.
-const pagesAtOnce = 64 << 10
-
 // eachPart calls f for the whole pages among n bytes from addr on of a region of the
 // peer, a part at a time. The region stays mapped while sendMu is held, and between
 // the parts posts go on.
 func (q *qp) eachPart(rkey uint32, addr uint64, n int, f func(mem []byte) error) error {
 	for end := addr + uint64(n); addr < end; {
-		part := min(pagesAtOnce-addr%uint64(pageSize), end-addr)
+		part := min(protocol.PagesAtOnce-addr%uint64(protocol.PageSize), end-addr)
 		q.sendMu.Lock()
 		var err error
 		if mem := q.pagesOf(rkey, addr, int(part)); len(mem) > 0 {
@@ -209,10 +207,10 @@ func (r *region) give(l *socketLink, place uint32) bool {
 		r.told.links = make(map[*socketLink]uint32)
 	}
 	r.told.links[l] = place
-	l.seg.hdr.keys[place].Store(r.key)
-	answer := keyAnswer{key: r.key, good: true, access: r.access & remoteRights, place: place, addr: r.addr, length: uint64(len(r.mem))}
-	answer.offset = r.addr - whole.addr
-	l.mustSend(encodeKeyAnswer(answer), fd)
+	l.seg.Header.Keys[place].Store(r.key)
+	answer := protocol.KeyAnswer{Key: r.key, Good: true, Access: r.access & protocol.RemoteRights, Place: place, Addr: r.addr, Length: uint64(len(r.mem))}
+	answer.Offset = r.addr - whole.addr
+	l.mustSend(protocol.EncodeKeyAnswer(answer), fd)
 	if whole.onePeer {
 		sys.CloseFDs(whole.fd)
 		whole.fd = -1
@@ -238,7 +236,7 @@ func (r *region) revoke() {
 	r.told.links = nil
 	r.told.mu.Unlock()
 	for l := range links {
-		l.mention(encodeKey(kindKeyGone, r.key))
+		l.mention(protocol.EncodeKey(protocol.KindKeyGone, r.key))
 		l.takeBack(r)
 	}
 }
@@ -251,7 +249,7 @@ func (q *qp) remoteBytes(wr *verbs.SendWR, n uint64, need verbs.Access) (progres
 	}
 	mem, ok := q.cached.bytes(wr.RemoteAddr, n, need)
 	if !ok {
-		return finished, nil, outcome{status: verbs.WCRemAccessErr, tell: faultAccess}
+		return finished, nil, outcome{status: verbs.WCRemAccessErr, tell: protocol.FaultAccess}
 	}
 	return finished, mem, outcome{}
 }
@@ -280,7 +278,7 @@ func (q *qp) askFor(key uint32) (progress, outcome) {
 		if err != nil {
 			return finished, outcome{status: verbs.WCLocQPOpErr}
 		}
-		return finished, outcome{status: verbs.WCRemAccessErr, tell: faultAccess}
+		return finished, outcome{status: verbs.WCRemAccessErr, tell: protocol.FaultAccess}
 	}
 	r, ok := q.link.lookup(key)
 	switch {
@@ -288,11 +286,11 @@ func (q *qp) askFor(key uint32) (progress, outcome) {
 		q.addRemote(r)
 		return finished, outcome{}
 	case ok:
-		return finished, outcome{status: verbs.WCRemAccessErr, tell: faultAccess}
+		return finished, outcome{status: verbs.WCRemAccessErr, tell: protocol.FaultAccess}
 	}
 	if _, asked := q.asked[key]; !asked {
 		if q.sq.asks++; q.sq.asks > maxAsks {
-			return finished, outcome{status: verbs.WCRemAccessErr, tell: faultAccess}
+			return finished, outcome{status: verbs.WCRemAccessErr, tell: protocol.FaultAccess}
 		}
 		if q.asked == nil {
 			q.asked = make(map[uint32]struct{})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ func TestASegmentStaysMappedUntilItIsReleased(t *testing.T) {
 	d, err := openDevice(DeviceName)
 	require.NoError(t, err)
 	defer d.Close()
-	s, err := d.newSegment(geometryFor(1))
+	s, err := d.newSegment(protocol.GeometryFor(1))
 	require.NoError(t, err)
 	mem := sys.RangeOf(s.mem).Bytes()
 	asked, mapped := false, false

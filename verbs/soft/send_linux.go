@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 )
 
 // The path of a WRITE, with or without immediate:
@@ -50,8 +51,8 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 // false, with nothing done, for everything else.
 func (q *qp) write(wr *verbs.SendWR) bool {
 	o := &q.out
-	const lets = gateOpen | gateWrite
-	if wr.Opcode > verbs.OpWriteWithImm || o.hdr.gate.Load()&(lets|gateFailed) != lets {
+	const lets = protocol.GateOpen | protocol.GateWrite
+	if wr.Opcode > verbs.OpWriteWithImm || o.Header.Gate.Load()&(lets|protocol.GateFailed) != lets {
 		return false
 	}
 	withImm := wr.Opcode == verbs.OpWriteWithImm
@@ -86,8 +87,8 @@ func (q *qp) write(wr *verbs.SendWR) bool {
 	if withImm {
 		o.recvs++
 		d := o.next()
-		d.kind, d.flags = kindWriteImm, 0
-		d.imm, d.length = wr.Imm, uint32(n)
+		d.Kind, d.Flags = protocol.KindWriteImm, 0
+		d.Imm, d.Length = wr.Imm, uint32(n)
 		o.push(d, n, wr.Flags&verbs.SendSolicited != 0)
 	}
 	if signaled {
@@ -162,10 +163,10 @@ const (
 // outcome is how a request ended.
 type outcome struct {
 	status    verbs.WCStatus
-	tell      faultKind // what the responder learns of a failure
-	n         int       // bytes
-	cut       bool      // the peer has a part of the message, or has used a receive for it
-	described bool      // it has a descriptor, so the peer's SRQ decides when it is done
+	tell      protocol.FaultKind // what the responder learns of a failure
+	n         int                // bytes
+	cut       bool               // the peer has a part of the message, or has used a receive for it
+	described bool               // it has a descriptor, so the peer's SRQ decides when it is done
 }
 
 // attempt executes a request as far as it goes, with sendMu held. A request
@@ -178,15 +179,15 @@ func (q *qp) attempt(wr *verbs.SendWR) (progress, outcome) {
 	case wr.Opcode == verbs.OpLocalInv:
 		return q.attemptInvalidate(wr)
 	case q.alone:
-		return fails(verbs.WCRetryExcErr, faultGone)
+		return fails(verbs.WCRetryExcErr, protocol.FaultGone)
 	case q.link == nil:
 		return needPeer, outcome{}
 	}
-	gate := q.out.hdr.gate.Load()
+	gate := q.out.Header.Gate.Load()
 	switch {
-	case gate&gateFailed != 0:
+	case gate&protocol.GateFailed != 0:
 		return finished, outcome{status: verbs.WCRetryExcErr}
-	case gate&gateOpen == 0:
+	case gate&protocol.GateOpen == 0:
 		return needPeer, outcome{}
 	case !q.out.sane():
 		return finished, outcome{status: verbs.WCBadRespErr}
@@ -209,17 +210,17 @@ func (q *qp) attempt(wr *verbs.SendWR) (progress, outcome) {
 	}
 }
 
-func fails(status verbs.WCStatus, tell faultKind) (progress, outcome) {
+func fails(status verbs.WCStatus, tell protocol.FaultKind) (progress, outcome) {
 	return finished, outcome{status: status, tell: tell}
 }
 
 func (q *qp) attemptWrite(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 	n := wr.Len()
-	if gate&gateWrite == 0 {
-		return fails(verbs.WCRemInvReqErr, faultRequest)
+	if gate&protocol.GateWrite == 0 {
+		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	}
 	if !q.localOK(wr, 0) {
-		return fails(verbs.WCLocProtErr, faultGone)
+		return fails(verbs.WCLocProtErr, protocol.FaultGone)
 	}
 	var dst []byte
 	if n > 0 {
@@ -240,13 +241,13 @@ func (q *qp) attemptWrite(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 			dst = dst[copy(dst, b):]
 		}
 	} else if !q.gather(dst, wr.SGL) {
-		return fails(verbs.WCLocProtErr, faultGone)
+		return fails(verbs.WCLocProtErr, protocol.FaultGone)
 	}
 	if withImm {
 		q.out.recvs++
 		d := q.out.next()
-		d.kind, d.flags = kindWriteImm, 0
-		d.imm, d.length = wr.Imm, uint32(n)
+		d.Kind, d.Flags = protocol.KindWriteImm, 0
+		d.Imm, d.Length = wr.Imm, uint32(n)
 		q.out.push(d, n, wr.Flags&verbs.SendSolicited != 0)
 	}
 	return finished, outcome{n: n, described: withImm}
@@ -270,11 +271,11 @@ func (q *qp) canDescribe() progress {
 
 func (q *qp) attemptRead(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 	n := wr.Len()
-	if gate&gateRead == 0 {
-		return fails(verbs.WCRemInvReqErr, faultRequest)
+	if gate&protocol.GateRead == 0 {
+		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	}
 	if !q.localOK(wr, verbs.AccessLocalWrite) {
-		return fails(verbs.WCLocProtErr, faultGone)
+		return fails(verbs.WCLocProtErr, protocol.FaultGone)
 	}
 	if n > 0 {
 		p, src, v := q.remoteBytes(wr, uint64(n), verbs.AccessRemoteRead)
@@ -282,7 +283,7 @@ func (q *qp) attemptRead(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 			return p, v
 		}
 		if !q.scatter(wr.SGL, src) {
-			return fails(verbs.WCLocProtErr, faultGone)
+			return fails(verbs.WCLocProtErr, protocol.FaultGone)
 		}
 	}
 	return finished, outcome{n: n}
@@ -293,23 +294,23 @@ func (q *qp) attemptRead(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 // have the memory mapped, and with sync/atomic in its owner.
 func (q *qp) attemptAtomic(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 	switch {
-	case gate&gateAtomic == 0, wr.RemoteAddr%8 != 0:
-		return fails(verbs.WCRemInvReqErr, faultRequest)
+	case gate&protocol.GateAtomic == 0, wr.RemoteAddr%8 != 0:
+		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	case wr.Len() != 8:
-		return fails(verbs.WCLocLenErr, faultGone)
+		return fails(verbs.WCLocLenErr, protocol.FaultGone)
 	case !q.localOK(wr, verbs.AccessLocalWrite):
-		return fails(verbs.WCLocProtErr, faultGone)
+		return fails(verbs.WCLocProtErr, protocol.FaultGone)
 	}
 	p, mem, v := q.remoteBytes(wr, 8, verbs.AccessRemoteAtomic)
 	if p != finished || v.status != verbs.WCSuccess {
 		return p, v
 	}
-	if addressOf(mem)%8 != 0 {
+	if protocol.AddressOf(mem)%8 != 0 {
 		// An MR over a slice of the caller may begin anywhere; this one does
 		// not, as its addresses are real. A peer's may lie about its address.
-		return fails(verbs.WCRemInvReqErr, faultRequest)
+		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	}
-	word := word64(mem)
+	word := protocol.Word64(mem)
 	var old uint64
 	if wr.Opcode == verbs.OpFetchAdd {
 		old = word.Add(wr.CompareAdd) - wr.CompareAdd
@@ -319,15 +320,15 @@ func (q *qp) attemptAtomic(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 	var bytes [8]byte
 	putNative(bytes[:], old)
 	if !q.scatter(wr.SGL, bytes[:]) {
-		return fails(verbs.WCLocProtErr, faultGone)
+		return fails(verbs.WCLocProtErr, protocol.FaultGone)
 	}
 	return finished, outcome{n: 8}
 }
 
 // attemptAtomicWrite stores 8 bytes, of which nobody sees a part.
 func (q *qp) attemptAtomicWrite(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	if gate&gateWrite == 0 {
-		return fails(verbs.WCRemInvReqErr, faultRequest)
+	if gate&protocol.GateWrite == 0 {
+		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	}
 	var bytes [8]byte
 	q.gatherAt(bytes[:], wr, 0) // always inline
@@ -335,10 +336,10 @@ func (q *qp) attemptAtomicWrite(wr *verbs.SendWR, gate uint32) (progress, outcom
 	if p != finished || v.status != verbs.WCSuccess {
 		return p, v
 	}
-	if addressOf(mem)%8 != 0 { // as for atomics
-		return fails(verbs.WCRemInvReqErr, faultRequest)
+	if protocol.AddressOf(mem)%8 != 0 { // as for atomics
+		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	}
-	word64(mem).Store(binary.NativeEndian.Uint64(bytes[:]))
+	protocol.Word64(mem).Store(binary.NativeEndian.Uint64(bytes[:]))
 	return finished, outcome{n: 8}
 }
 
@@ -346,8 +347,8 @@ func (q *qp) attemptAtomicWrite(wr *verbs.SendWR, gate uint32) (progress, outcom
 // is in memory that the whole host sees alike, and the count of the completion is
 // a full fence.
 func (q *qp) attemptFlush(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	if gate&gateFlush == 0 {
-		return fails(verbs.WCRemInvReqErr, faultRequest)
+	if gate&protocol.GateFlush == 0 {
+		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	}
 	n, at := uint64(wr.Flush.Length), wr.RemoteAddr
 	p, v := q.resolve(wr.RKey)
@@ -359,7 +360,7 @@ func (q *qp) attemptFlush(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 	}
 	_, ok := q.cached.bytes(at, n, verbs.AccessFlushGlobal)
 	if !ok || wr.Flush.Type != verbs.FlushGlobal {
-		return fails(verbs.WCRemAccessErr, faultAccess)
+		return fails(verbs.WCRemAccessErr, protocol.FaultAccess)
 	}
 	return finished, outcome{}
 }
@@ -371,7 +372,7 @@ func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
 	n := wr.Len()
 	if q.sq.sent == 0 && !q.sq.begun {
 		if !q.localOK(wr, 0) {
-			return fails(verbs.WCLocProtErr, faultGone)
+			return fails(verbs.WCLocProtErr, protocol.FaultGone)
 		}
 		if wr.Opcode == verbs.OpSendWithInv {
 			if p, v := q.resolve(wr.InvalidateRKey); p != finished || v.status != verbs.WCSuccess {
@@ -381,22 +382,22 @@ func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
 		if p := q.canDescribe(); p != finished {
 			return p, outcome{}
 		}
-		if !o.srq && uint64(n) > uint64(o.lengths[o.recvs&uint64(len(o.lengths)-1)].Load()) {
-			return fails(verbs.WCRemInvReqErr, faultTooLong)
+		if !o.srq && uint64(n) > uint64(o.Lengths[o.recvs&uint64(len(o.Lengths)-1)].Load()) {
+			return fails(verbs.WCRemInvReqErr, protocol.FaultTooLong)
 		}
 		o.recvs++
 		q.sq.begun = true
 	}
 	solicited := wr.Flags&verbs.SendSolicited != 0
-	if n <= inlinePayload {
+	if n <= protocol.InlinePayload {
 		if !o.hasEntry() {
 			return needSpace, outcome{}
 		}
 		d := o.next()
-		if !q.gatherAt(d.data[:n], wr, 0) {
+		if !q.gatherAt(d.Data[:n], wr, 0) {
 			return finished, outcome{status: verbs.WCLocProtErr, cut: true}
 		}
-		d.flags, d.length = flagInDescriptor, uint32(n)
+		d.Flags, d.Length = protocol.FlagInDescriptor, uint32(n)
 		q.lastPiece(d, wr, n, solicited)
 		return finished, outcome{n: n, described: true}
 	}
@@ -408,17 +409,17 @@ func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
 		}
 		piece := min(room, n-q.sq.sent)
 		d := o.next()
-		at := o.sent & uint64(len(o.send)-1)
-		if !q.gatherAt(o.send[at:][:piece], wr, q.sq.sent) {
+		at := o.sent & uint64(len(o.Send)-1)
+		if !q.gatherAt(o.Send[at:][:piece], wr, q.sq.sent) {
 			return finished, outcome{status: verbs.WCLocProtErr, cut: true}
 		}
-		o.sent += uint64((piece + sendAlign - 1) &^ (sendAlign - 1))
-		d.flags, d.length = 0, uint32(piece)
+		o.sent += uint64((piece + protocol.SendAlign - 1) &^ (protocol.SendAlign - 1))
+		d.Flags, d.Length = 0, uint32(piece)
 		if q.sq.sent += piece; q.sq.sent == n {
 			q.lastPiece(d, wr, n, solicited)
 			return finished, outcome{n: n, described: true}
 		}
-		d.kind, d.imm, d.total = kindPiece, 0, uint32(n)
+		d.Kind, d.Imm, d.Total = protocol.KindPiece, 0, uint32(n)
 		o.push(d, piece, false)
 	}
 }
@@ -428,25 +429,25 @@ func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
 func (q *qp) sendRoom(left int) (int, bool) {
 	o := &q.out
 	// A quarter of the buffer, so that the peer copies out while we copy in.
-	most := min(left, len(o.send)/4)
+	most := min(left, len(o.Send)/4)
 	room := min(o.sendRoom(), most)
 	if room < most {
 		o.refresh()
 		room = min(o.sendRoom(), most)
 	}
-	toEnd := len(o.send) - int(o.sent&uint64(len(o.send)-1))
-	return room, room >= min(most, minSendBuf, toEnd)
+	toEnd := len(o.Send) - int(o.sent&uint64(len(o.Send)-1))
+	return room, room >= min(most, protocol.MinSendBuf, toEnd)
 }
 
 var descriptorKinds = [...]uint8{
-	verbs.OpSend: kindSend, verbs.OpSendWithImm: kindSendImm, verbs.OpSendWithInv: kindSendInv,
+	verbs.OpSend: protocol.KindSend, verbs.OpSendWithImm: protocol.KindSendImm, verbs.OpSendWithInv: protocol.KindSendInv,
 }
 
 // lastPiece appends the descriptor that completes the receive.
-func (q *qp) lastPiece(d *descriptor, wr *verbs.SendWR, n int, solicited bool) {
-	d.kind, d.imm, d.total = descriptorKinds[wr.Opcode], wr.Imm, uint32(n)
+func (q *qp) lastPiece(d *protocol.Descriptor, wr *verbs.SendWR, n int, solicited bool) {
+	d.Kind, d.Imm, d.Total = descriptorKinds[wr.Opcode], wr.Imm, uint32(n)
 	if wr.Opcode == verbs.OpSendWithInv {
-		d.imm = wr.InvalidateRKey
+		d.Imm = wr.InvalidateRKey
 	}
 	q.sq.sent, q.sq.begun = 0, false
 	q.out.push(d, n, solicited)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 )
 
 // sendQueue holds the requests that could not go on when they were posted,
@@ -131,7 +132,7 @@ func (q *qp) drive() {
 		q.sq.drop()
 		q.conclude(&wr, v)
 	}
-	if q.out.hdr != nil {
+	if q.out.Header != nil {
 		q.out.publish()
 	}
 	q.noteDrained()
@@ -174,7 +175,7 @@ func (q *qp) block(state progress) bool {
 			q.give(verbs.WCRNRRetryExcErr)
 			return false
 		}
-		wait := verbs.RNRTimer(uint8(q.out.hdr.gate.Load() >> gateRNR & 31))
+		wait := verbs.RNRTimer(uint8(q.out.Header.Gate.Load() >> protocol.GateRNR & 31))
 		q.sq.notBefore = time.Now().Add(wait)
 		q.wakeIn(wait)
 		return true
@@ -395,7 +396,7 @@ func (q *qp) retire() {
 func (q *qp) countStarvation() {
 	a := &q.acks
 	oldest := q.out.consumed
-	if q.out.hdr.starved.Load() != oldest+1 {
+	if q.out.Header.Starved.Load() != oldest+1 {
 		q.wakeIn(drainDelay)
 		return
 	}
@@ -412,7 +413,7 @@ func (q *qp) countStarvation() {
 		q.failLocked(failure{send: verbs.WCRNRRetryExcErr})
 		return
 	}
-	wait := verbs.RNRTimer(uint8(q.out.hdr.gate.Load() >> gateRNR & 31))
+	wait := verbs.RNRTimer(uint8(q.out.Header.Gate.Load() >> protocol.GateRNR & 31))
 	a.due = now.Add(wait)
 	q.wakeIn(wait)
 }

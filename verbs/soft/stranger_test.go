@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ import (
 type stranger struct {
 	t  testing.TB
 	v  *victim
-	at endpoint // of the stranger
+	at protocol.Endpoint // of the stranger
 	ln *net.UnixListener
 }
 
@@ -31,12 +32,12 @@ func newStranger(t testing.TB) *stranger {
 	d, err := openDevice(DeviceName)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	s := &stranger{t: t, v: &victim{d: d}, at: endpoint{qpn: 5}}
-	_, err = rand.Read(s.at.gid[8:]) // less than the victim's, so it is the stranger who dials
+	s := &stranger{t: t, v: &victim{d: d}, at: protocol.Endpoint{QPN: 5}}
+	_, err = rand.Read(s.at.GID[8:]) // less than the victim's, so it is the stranger who dials
 	require.NoError(t, err)
 	// Without a socket of the stranger's the victim takes it for dead if it does not
 	// dial at once.
-	ln, err := net.ListenUnix("unixpacket", unixName(s.at.gid))
+	ln, err := net.ListenUnix("unixpacket", unixName(s.at.GID))
 	require.NoError(t, err)
 	s.ln = ln
 	t.Cleanup(func() { ln.Close() })
@@ -63,8 +64,8 @@ func (s *stranger) reachRTR() {
 		attr verbs.QPAttr
 		mask verbs.QPAttrMask
 	}{
-		{verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: remoteRights}, verbs.QPAttrState | verbs.QPAttrPort | verbs.QPAttrAccess},
-		{verbs.QPAttr{State: verbs.QPStateRTR, AV: verbs.AddressVector{DGID: s.at.gid}, DestQPN: s.at.qpn}, verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrDestQPN},
+		{verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: protocol.RemoteRights}, verbs.QPAttrState | verbs.QPAttrPort | verbs.QPAttrAccess},
+		{verbs.QPAttr{State: verbs.QPStateRTR, AV: verbs.AddressVector{DGID: s.at.GID}, DestQPN: s.at.QPN}, verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrDestQPN},
 	} {
 		require.NoError(s.t, s.v.q.Modify(&step.attr, step.mask))
 	}
@@ -83,8 +84,8 @@ func (s *stranger) dial() *net.UnixConn {
 	return conn
 }
 
-func (s *stranger) hello() hello {
-	return hello{from: s.at, to: endpoint{gid: s.v.d.gid, qpn: s.v.q.num}, geo: geometryFor(32)}
+func (s *stranger) hello() protocol.Hello {
+	return protocol.Hello{From: s.at, To: protocol.Endpoint{GID: s.v.d.gid, QPN: s.v.q.num}, Geometry: protocol.GeometryFor(32)}
 }
 
 // say sends a packet.
@@ -96,7 +97,7 @@ func (s *stranger) say(conn *net.UnixConn, b []byte, fds ...int) {
 	if errors.Is(err, unix.EPERM) { // not admitted yet
 		m, _, err := readPacket(conn)
 		require.NoError(s.t, err)
-		require.Equal(s.t, kindWelcome, m.kind)
+		require.Equal(s.t, protocol.KindWelcome, m.Kind)
 		require.NoError(s.t, sendPacket(raw, b, fds...))
 		return
 	}
@@ -104,9 +105,9 @@ func (s *stranger) say(conn *net.UnixConn, b []byte, fds ...int) {
 }
 
 // nextPacket returns the next packet that is no welcome.
-func (s *stranger) nextPacket(conn *net.UnixConn) (message, []int, error) {
+func (s *stranger) nextPacket(conn *net.UnixConn) (protocol.Message, []int, error) {
 	m, fds, err := readPacket(conn)
-	if err == nil && m.kind == kindWelcome {
+	if err == nil && m.Kind == protocol.KindWelcome {
 		return readPacket(conn)
 	}
 	return m, fds, err
@@ -135,10 +136,10 @@ func (s *stranger) paired() bool {
 func (s *stranger) pair() *net.UnixConn {
 	s.t.Helper()
 	conn := s.dial()
-	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
+	s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
 	m, fds, err := s.nextPacket(conn)
 	require.NoError(s.t, err)
-	require.Equal(s.t, kindHello, m.kind)
+	require.Equal(s.t, protocol.KindHello, m.Kind)
 	require.Len(s.t, fds, 2)
 	sys.CloseFDs(fds...)
 	require.Eventually(s.t, s.paired, 10*time.Second, time.Millisecond)
@@ -167,48 +168,52 @@ func (s *stranger) file(size int64) int {
 }
 
 func TestAStrangerWhoMisbehavesIsHungUpOn(t *testing.T) {
-	size := geometryFor(32).size()
+	size := protocol.GeometryFor(32).Size()
 	cases := map[string]func(s *stranger) ([]byte, []int){
-		"garbage":               func(s *stranger) ([]byte, []int) { return []byte("GET / HTTP/1.1\r\n\r\n"), nil },
-		"garbage with a memfd":  func(s *stranger) ([]byte, []int) { return []byte{1}, []int{s.memfd(size, segmentSeals)} },
-		"longer than a message": func(s *stranger) ([]byte, []int) { return append(encodeHello(s.hello()), make([]byte, 500)...), nil },
+		"garbage":              func(s *stranger) ([]byte, []int) { return []byte("GET / HTTP/1.1\r\n\r\n"), nil },
+		"garbage with a memfd": func(s *stranger) ([]byte, []int) { return []byte{1}, []int{s.memfd(size, segmentSeals)} },
+		"longer than a message": func(s *stranger) ([]byte, []int) {
+			return append(protocol.EncodeHello(s.hello()), make([]byte, 500)...), nil
+		},
 		"version 1": func(s *stranger) ([]byte, []int) {
-			b := encodeHello(s.hello())
+			b := protocol.EncodeHello(s.hello())
 			b[3] = 1
 			return b, []int{s.memfd(size, segmentSeals)}
 		},
-		"no hello":                func(s *stranger) ([]byte, []int) { return encodeKey(kindKeyRequest, 1), nil },
-		"no segment":              func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), nil },
-		"a segment without seals": func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), []int{s.memfd(size, 0)} },
+		"no hello":                func(s *stranger) ([]byte, []int) { return protocol.EncodeKey(protocol.KindKeyRequest, 1), nil },
+		"no segment":              func(s *stranger) ([]byte, []int) { return protocol.EncodeHello(s.hello()), nil },
+		"a segment without seals": func(s *stranger) ([]byte, []int) { return protocol.EncodeHello(s.hello()), []int{s.memfd(size, 0)} },
 		"a segment that can shrink": func(s *stranger) ([]byte, []int) {
-			return encodeHello(s.hello()), []int{s.memfd(size, unix.F_SEAL_GROW)}
+			return protocol.EncodeHello(s.hello()), []int{s.memfd(size, unix.F_SEAL_GROW)}
 		},
-		"a segment too small": func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), []int{s.memfd(size-1, segmentSeals)} },
-		"a file on disk":      func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), []int{s.file(int64(size))} },
+		"a segment too small": func(s *stranger) ([]byte, []int) {
+			return protocol.EncodeHello(s.hello()), []int{s.memfd(size-1, segmentSeals)}
+		},
+		"a file on disk": func(s *stranger) ([]byte, []int) { return protocol.EncodeHello(s.hello()), []int{s.file(int64(size))} },
 		"a wake-up socket too many": func(s *stranger) ([]byte, []int) {
-			return encodeHello(s.hello()), []int{s.memfd(size, segmentSeals), s.file(1)}
+			return protocol.EncodeHello(s.hello()), []int{s.memfd(size, segmentSeals), s.file(1)}
 		},
 		"a wake-up socket too few": func(s *stranger) ([]byte, []int) {
 			h := s.hello()
-			h.flags = helloWakeSocket
-			return encodeHello(h), []int{s.memfd(size, segmentSeals)}
+			h.Flags = protocol.HelloWakeSocket
+			return protocol.EncodeHello(h), []int{s.memfd(size, segmentSeals)}
 		},
 		"a wake-up socket that is no socket": func(s *stranger) ([]byte, []int) {
 			h := s.hello()
-			h.flags = helloWakeSocket
-			return encodeHello(h), []int{s.memfd(size, segmentSeals), s.file(1)}
+			h.Flags = protocol.HelloWakeSocket
+			return protocol.EncodeHello(h), []int{s.memfd(size, segmentSeals), s.file(1)}
 		},
 		"a wake-up socket that is a socket of TCP": func(s *stranger) ([]byte, []int) {
 			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 			require.NoError(s.t, err)
 			s.t.Cleanup(func() { sys.CloseFDs(fd) })
 			h := s.hello()
-			h.flags = helloWakeSocket
-			return encodeHello(h), []int{s.memfd(size, segmentSeals), fd}
+			h.Flags = protocol.HelloWakeSocket
+			return protocol.EncodeHello(h), []int{s.memfd(size, segmentSeals), fd}
 		},
 		"five descriptors": func(s *stranger) ([]byte, []int) {
 			fd := s.memfd(size, segmentSeals)
-			return encodeHello(s.hello()), []int{fd, fd, fd, fd, fd}
+			return protocol.EncodeHello(s.hello()), []int{fd, fd, fd, fd, fd}
 		},
 	}
 	for name, packet := range cases {
@@ -227,16 +232,20 @@ func TestAStrangerWhoMisbehavesIsHungUpOn(t *testing.T) {
 
 func TestAStrangerWhoMisbehavesOncePairedFailsItsQP(t *testing.T) {
 	size := 8192
-	answer := keyAnswer{key: 9, good: true, access: verbs.AccessRemoteWrite, addr: 4096, length: 8192}
+	answer := protocol.KeyAnswer{Key: 9, Good: true, Access: verbs.AccessRemoteWrite, Addr: 4096, Length: 8192}
 	cases := map[string]func(s *stranger) ([]byte, []int){
 		"garbage":                       func(s *stranger) ([]byte, []int) { return []byte{0}, nil },
-		"a second hello":                func(s *stranger) ([]byte, []int) { return encodeHello(s.hello()), nil },
-		"descriptors that nobody wants": func(s *stranger) ([]byte, []int) { return encodeBare(kindKick), []int{s.file(1)} },
-		"an answer without region":      func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(answer), nil },
-		"an answer with two":            func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(answer), []int{s.file(1), s.file(1)} },
-		"an answer to no request":       func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(answer), []int{s.memfd(size, segmentSeals)} },
-		"a refusal to no request":       func(s *stranger) ([]byte, []int) { return encodeKeyAnswer(keyAnswer{key: 9}), nil },
-		"hang-up":                       nil,
+		"a second hello":                func(s *stranger) ([]byte, []int) { return protocol.EncodeHello(s.hello()), nil },
+		"descriptors that nobody wants": func(s *stranger) ([]byte, []int) { return protocol.EncodeBare(protocol.KindKick), []int{s.file(1)} },
+		"an answer without region":      func(s *stranger) ([]byte, []int) { return protocol.EncodeKeyAnswer(answer), nil },
+		"an answer with two": func(s *stranger) ([]byte, []int) {
+			return protocol.EncodeKeyAnswer(answer), []int{s.file(1), s.file(1)}
+		},
+		"an answer to no request": func(s *stranger) ([]byte, []int) {
+			return protocol.EncodeKeyAnswer(answer), []int{s.memfd(size, segmentSeals)}
+		},
+		"a refusal to no request": func(s *stranger) ([]byte, []int) { return protocol.EncodeKeyAnswer(protocol.KeyAnswer{Key: 9}), nil },
+		"hang-up":                 nil,
 	}
 	for name, packet := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -266,14 +275,14 @@ func TestAStrangerWhoMisbehavesOncePairedFailsItsQP(t *testing.T) {
 			conn := s.pair()
 			require.NoError(t, s.v.q.Modify(&verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 14, RetryCount: 7}, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount))
 			s.v.q.sendMu.Lock()
-			s.v.q.out.hdr.gate.Store(gateOpen | gateWrite)
+			s.v.q.out.Header.Gate.Store(protocol.GateOpen | protocol.GateWrite)
 			s.v.q.sendMu.Unlock()
 			_, err := s.v.q.PostSend([]verbs.SendWR{{ID: 4, Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{{1}}, RemoteAddr: 4096, RKey: 9}})
 			require.NoError(t, err)
 			m, _, err := readPacket(conn)
 			require.NoError(t, err)
-			require.Equal(t, message{kind: kindKeyRequest, key: 9}, m)
-			s.say(conn, encodeKeyAnswer(answer), fd(s))
+			require.Equal(t, protocol.Message{Kind: protocol.KindKeyRequest, Key: 9}, m)
+			s.say(conn, protocol.EncodeKeyAnswer(answer), fd(s))
 			var wcs [1]verbs.WC
 			require.Eventually(t, func() bool {
 				n, err := s.v.send.Poll(wcs[:])
@@ -296,28 +305,28 @@ func TestAKeyIsGivenOnlyToQPsOfItsPD(t *testing.T) {
 	slice, err := s.v.pd.RegisterMR(make([]byte, 4096), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	require.NoError(t, err)
 	conn := s.pair()
-	ask := func(key uint32) (keyAnswer, int) {
-		s.say(conn, encodeKey(kindKeyRequest, key))
+	ask := func(key uint32) (protocol.KeyAnswer, int) {
+		s.say(conn, protocol.EncodeKey(protocol.KindKeyRequest, key))
 		m, fds, err := readPacket(conn)
 		require.NoError(t, err)
-		require.Equal(t, kindKeyAnswer, m.kind)
+		require.Equal(t, protocol.KindKeyAnswer, m.Kind)
 		sys.CloseFDs(fds...)
-		return m.answer, len(fds)
+		return m.Answer, len(fds)
 	}
 	for name, key := range map[string]uint32{
 		"of another PD": foreign.RKey(), "without remote rights": private.RKey(), "of a slice": slice.RKey(), "of nothing": 0,
 	} {
 		answer, fds := ask(key)
-		require.Equal(t, keyAnswer{key: key}, answer, "a key %s", name)
+		require.Equal(t, protocol.KeyAnswer{Key: key}, answer, "a key %s", name)
 		require.Zero(t, fds)
 	}
 	answer, fds := ask(s.v.mr.key)
-	require.Equal(t, keyAnswer{key: s.v.mr.key, good: true, access: verbs.AccessRemoteWrite, addr: s.v.mr.addr, length: 8192}, answer)
+	require.Equal(t, protocol.KeyAnswer{Key: s.v.mr.key, Good: true, Access: verbs.AccessRemoteWrite, Addr: s.v.mr.addr, Length: 8192}, answer)
 	require.Equal(t, 1, fds)
 	require.NoError(t, s.v.mr.Deregister())
 	m, _, err := readPacket(conn)
 	require.NoError(t, err)
-	require.Equal(t, message{kind: kindKeyGone, key: s.v.mr.key}, m, "the peer can unmap it")
+	require.Equal(t, protocol.Message{Kind: protocol.KindKeyGone, Key: s.v.mr.key}, m, "the peer can unmap it")
 }
 
 func TestThePolicyDecidesWhoMayPair(t *testing.T) {
@@ -348,7 +357,7 @@ func TestASquatterIsNotTalkedTo(t *testing.T) {
 	defer ln.Close()
 	SetPeerPolicy(func(Peer) bool { return false })
 	require.NoError(t, s.v.q.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
-	s.at = endpoint{gid: squatted, qpn: 9}
+	s.at = protocol.Endpoint{GID: squatted, QPN: 9}
 	s.reachRTR()
 	require.Eventually(t, func() bool { return s.v.q.state.Load() == stateErr }, 10*time.Second, time.Millisecond)
 	require.NoError(t, ln.SetDeadline(time.Now().Add(10*time.Second)))
@@ -366,16 +375,16 @@ func TestAHelloThatComesEarlyIsHeld(t *testing.T) {
 	s.v.d.listener.begin() // as if another QP waited
 	t.Cleanup(s.v.d.listener.end)
 	first, second := s.dial(), s.dial()
-	packet := encodeHello(s.hello())
-	s.say(first, packet, s.memfd(geometryFor(32).size(), segmentSeals))
+	packet := protocol.EncodeHello(s.hello())
+	s.say(first, packet, s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
 	require.Eventually(t, func() bool { return s.held() == 1 }, 10*time.Second, time.Millisecond)
-	s.say(second, packet, s.memfd(geometryFor(32).size(), segmentSeals))
+	s.say(second, packet, s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
 	s.hungUp(first) // the newer one counts
 	require.Equal(t, 1, s.held())
 	s.reachRTR()
 	m, fds, err := s.nextPacket(second)
 	require.NoError(t, err)
-	require.Equal(t, kindHello, m.kind)
+	require.Equal(t, protocol.KindHello, m.Kind)
 	sys.CloseFDs(fds...)
 	require.Zero(t, s.held())
 }
@@ -389,13 +398,13 @@ func (s *stranger) held() int {
 func TestAHelloThatIsHeldHoldsNoMoreThanItNeeds(t *testing.T) {
 	s := newStranger(t)
 	h := s.hello()
-	h.to.qpn = (s.v.q.num + 1) & (1<<24 - 1) // nobody's
+	h.To.QPN = (s.v.q.num + 1) & (1<<24 - 1) // nobody's
 	conn := s.dial()
 	many := make([]int, 200)
 	for i := range many {
 		many[i] = s.v.mr.fd
 	}
-	s.say(conn, encodeHello(h), many...)
+	s.say(conn, protocol.EncodeHello(h), many...)
 	s.hungUp(conn)
 	require.Zero(t, s.held())
 }
@@ -405,8 +414,8 @@ func TestHelloesForNobodyAreBounded(t *testing.T) {
 	s := newStranger(t)
 	h := s.hello()
 	for i := range uint32(maxHeld + 20) {
-		h.to.qpn = (s.v.q.num + 1 + i) & (1<<24 - 1)
-		s.say(s.dial(), encodeHello(h), s.memfd(geometryFor(32).size(), segmentSeals))
+		h.To.QPN = (s.v.q.num + 1 + i) & (1<<24 - 1)
+		s.say(s.dial(), protocol.EncodeHello(h), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
 	}
 	require.Eventually(t, func() bool { return s.held() == maxHeld }, 10*time.Second, time.Millisecond)
 	require.NoError(t, s.v.d.Close())
@@ -417,7 +426,7 @@ func TestHelloesForNobodyAreBounded(t *testing.T) {
 func TestAPeerCannotMakeUsBlockOnOurWakeSocket(t *testing.T) {
 	s := newStranger(t)
 	conn := s.dial()
-	s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
+	s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
 	_, fds, err := s.nextPacket(conn)
 	require.NoError(t, err)
 	require.Len(t, fds, 2)
@@ -447,7 +456,7 @@ func fill(t testing.TB, fd int) {
 
 func TestAPeerCannotMakeUsBlockOnItsWakeSocket(t *testing.T) {
 	s := newStranger(t)
-	size := geometryFor(32).size()
+	size := protocol.GeometryFor(32).Size()
 	segment := s.memfd(size, segmentSeals)
 	mem, err := sys.MapFD(segment, 0, size, unix.PROT_READ|unix.PROT_WRITE)
 	require.NoError(t, err)
@@ -457,11 +466,11 @@ func TestAPeerCannotMakeUsBlockOnItsWakeSocket(t *testing.T) {
 	defer sys.CloseFDs(near, far)
 	fill(t, far)
 	h := s.hello()
-	h.flags = helloWakeSocket
-	s.say(s.dial(), encodeHello(h), segment, far)
+	h.Flags = protocol.HelloWakeSocket
+	s.say(s.dial(), protocol.EncodeHello(h), segment, far)
 	require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
 	require.NoError(t, unix.SetNonblock(far, false)) // it is ours, too
-	viewOf(mem, geometryFor(32)).hdr.arm.Store(armArmed)
+	protocol.ViewOf(mem, protocol.GeometryFor(32)).Header.Arm.Store(protocol.ArmArmed)
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
@@ -487,7 +496,7 @@ func TestALyingArmWordHarmsOnlyThePeer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStranger(t)
 			s.pair()
-			ch, arm := s.v.recv.ch, &s.v.q.in.seg.hdr.arm
+			ch, arm := s.v.recv.ch, &s.v.q.in.seg.Header.Arm
 			wait := waitOf(ch)
 			require.NoError(t, s.v.recv.Arm(false))
 			arm.Store(0) // takes the bit away, and publishes nothing

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ func TestAPeerThatHangsUpTheWakeSocketIsWaitedForAllTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStranger(t)
 			conn := s.dial()
-			s.say(conn, encodeHello(s.hello()), s.memfd(geometryFor(32).size(), segmentSeals))
+			s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
 			_, fds, err := s.nextPacket(conn)
 			require.NoError(t, err)
 			require.Len(t, fds, 2)

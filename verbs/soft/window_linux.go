@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"golang.org/x/sys/unix"
 )
 
@@ -140,7 +141,7 @@ func (w *window) part(q *qp, b *verbs.Bind, key uint32) *region {
 	switch {
 	case parent == nil || parent.parent != nil || parent.pd != q.pd || parent.access&verbs.AccessMWBind == 0:
 		return nil
-	case b.Access&remoteWrites != 0 && parent.access&verbs.AccessLocalWrite == 0, b.Access&^remoteRights != 0:
+	case b.Access&remoteWrites != 0 && parent.access&verbs.AccessLocalWrite == 0, b.Access&^protocol.RemoteRights != 0:
 		return nil
 	case b.Length == 0, b.Addr < parent.addr, b.Addr-parent.addr > uint64(len(parent.mem)),
 		b.Length > uint64(len(parent.mem))-(b.Addr-parent.addr):
@@ -232,14 +233,14 @@ func (r *region) lets(q *qp) bool {
 func (q *qp) attemptBind(wr *verbs.SendWR) (progress, outcome) {
 	w, ok := wr.Bind.MW.Driver().(*window)
 	if !ok || !w.bind(q, wr.Bind) {
-		return fails(verbs.WCMWBindErr, faultGone)
+		return fails(verbs.WCMWBindErr, protocol.FaultGone)
 	}
 	return finished, outcome{}
 }
 
 func (q *qp) attemptInvalidate(wr *verbs.SendWR) (progress, outcome) {
 	if !q.takeKey(wr.InvalidateRKey) {
-		return fails(verbs.WCLocQPOpErr, faultGone)
+		return fails(verbs.WCLocQPOpErr, protocol.FaultGone)
 	}
 	return finished, outcome{}
 }

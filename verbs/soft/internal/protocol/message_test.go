@@ -1,6 +1,6 @@
 //go:build linux
 
-package soft
+package protocol
 
 import (
 	"testing"
@@ -9,40 +9,40 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var goodMessages = []message{
-	{kind: kindHello, hello: hello{
-		from: endpoint{gid: verbs.GID{1, 2, 3}, qpn: 0xabcdef}, to: endpoint{gid: verbs.GID{15: 9}, qpn: 2},
-		geo: geometryFor(64), flags: helloWakeSocket | helloSRQ,
+var goodMessages = []Message{
+	{Kind: KindHello, Hello: Hello{
+		From: Endpoint{GID: verbs.GID{1, 2, 3}, QPN: 0xabcdef}, To: Endpoint{GID: verbs.GID{15: 9}, QPN: 2},
+		Geometry: GeometryFor(64), Flags: HelloWakeSocket | HelloSRQ,
 	}},
-	{kind: kindKeyRequest, key: 0x12345678},
-	{kind: kindKeyGone, key: 0xffffffff},
-	{kind: kindKeyAnswer, answer: keyAnswer{key: 7}},
-	{kind: kindKeyAnswer, answer: keyAnswer{key: 7, good: true, access: remoteRights, place: 768, addr: 0x7f0000001000, length: 4096}},
-	{kind: kindFault, fault: faultReceiveTooShort},
-	{kind: kindKick},
-	{kind: kindDrain},
-	{kind: kindKeyAnswer, answer: keyAnswer{key: 8, good: true, access: verbs.AccessRemoteRead, addr: 0x7f0000001400, length: 1024, offset: 1024}},
+	{Kind: KindKeyRequest, Key: 0x12345678},
+	{Kind: KindKeyGone, Key: 0xffffffff},
+	{Kind: KindKeyAnswer, Answer: KeyAnswer{Key: 7}},
+	{Kind: KindKeyAnswer, Answer: KeyAnswer{Key: 7, Good: true, Access: RemoteRights, Place: 768, Addr: 0x7f0000001000, Length: 4096}},
+	{Kind: KindFault, Fault: FaultReceiveTooShort},
+	{Kind: KindKick},
+	{Kind: KindDrain},
+	{Kind: KindKeyAnswer, Answer: KeyAnswer{Key: 8, Good: true, Access: verbs.AccessRemoteRead, Addr: 0x7f0000001400, Length: 1024, Offset: 1024}},
 }
 
-func encode(m message) []byte {
-	switch m.kind {
-	case kindHello:
-		return encodeHello(m.hello)
-	case kindKeyRequest, kindKeyGone:
-		return encodeKey(m.kind, m.key)
-	case kindKeyAnswer:
-		return encodeKeyAnswer(m.answer)
-	case kindFault:
-		return encodeFault(m.fault)
+func encode(m Message) []byte {
+	switch m.Kind {
+	case KindHello:
+		return EncodeHello(m.Hello)
+	case KindKeyRequest, KindKeyGone:
+		return EncodeKey(m.Kind, m.Key)
+	case KindKeyAnswer:
+		return EncodeKeyAnswer(m.Answer)
+	case KindFault:
+		return EncodeFault(m.Fault)
 	}
-	return encodeBare(m.kind)
+	return EncodeBare(m.Kind)
 }
 
 func TestMessagesSurviveTheWire(t *testing.T) {
 	for _, m := range goodMessages {
 		b := encode(m)
-		require.LessOrEqual(t, len(b), maxMessage)
-		got, err := parseMessage(b)
+		require.LessOrEqual(t, len(b), MaxMessage)
+		got, err := ParseMessage(b)
 		require.NoError(t, err)
 		require.Equal(t, m, got)
 	}
@@ -50,9 +50,9 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 
 // The layout is what other processes rely on, perhaps of another build.
 func TestHelloIsLaidOutAsDocumented(t *testing.T) {
-	b := encodeHello(hello{
-		from: endpoint{gid: verbs.GID{0: 0xa1, 15: 0xa2}, qpn: 0x010203}, to: endpoint{gid: verbs.GID{0: 0xb1, 15: 0xb2}, qpn: 0x040506},
-		geo: geometry{receives: 64, sendBuf: 1 << 18}, flags: helloWakeSocket,
+	b := EncodeHello(Hello{
+		From: Endpoint{GID: verbs.GID{0: 0xa1, 15: 0xa2}, QPN: 0x010203}, To: Endpoint{GID: verbs.GID{0: 0xb1, 15: 0xb2}, QPN: 0x040506},
+		Geometry: Geometry{Receives: 64, SendBuf: 1 << 18}, Flags: HelloWakeSocket,
 	})
 	require.Equal(t, []byte{
 		'R', 'J', 'S', 4, 1, 0, 52, 0,
@@ -63,7 +63,7 @@ func TestHelloIsLaidOutAsDocumented(t *testing.T) {
 }
 
 func TestMalformedMessagesAreRefused(t *testing.T) {
-	change := func(m message, at int, b ...byte) []byte {
+	change := func(m Message, at int, b ...byte) []byte {
 		out := encode(m)
 		copy(out[at:], b)
 		return out
@@ -87,7 +87,7 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"SEND buffer without end":       change(helloMessage, 52, 0, 0, 0, 0x80),
 		"SEND buffer too small":         change(helloMessage, 52, 64, 0, 0, 0),
 		"unknown flags":                 change(helloMessage, 56, 0xff),
-		"UC that receives from an SRQ":  change(helloMessage, 56, byte(helloUC|helloSRQ)),
+		"UC that receives from an SRQ":  change(helloMessage, 56, byte(HelloUC|HelloSRQ)),
 		"good neither 0 nor 1":          change(answer, 12, 2),
 		"rights that do not exist":      change(answer, 16, 0xff, 0xff),
 		"place that does not exist":     change(answer, 20, 0xff, 0xff),
@@ -100,13 +100,13 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"fault that does not exist":     change(goodMessages[5], 8, 99),
 		"fault with something behind":   change(goodMessages[5], 12, 1),
 		"key request without key":       encode(goodMessages[6]),
-		"kick with something behind it": append(encodeBare(kindKick), 1, 2, 3, 4),
+		"kick with something behind it": append(EncodeBare(KindKick), 1, 2, 3, 4),
 	} {
 		if name == "key request without key" {
-			b[4] = kindKeyRequest
+			b[4] = KindKeyRequest
 		}
 		t.Run(name, func(t *testing.T) {
-			_, err := parseMessage(b)
+			_, err := ParseMessage(b)
 			require.ErrorIs(t, err, errWire)
 		})
 	}
@@ -118,7 +118,7 @@ func FuzzMessage(f *testing.F) {
 		f.Add(encode(m))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := parseMessage(b)
+		m, err := ParseMessage(b)
 		if err == nil {
 			require.Equal(t, b, encode(m))
 		}
