@@ -31,7 +31,7 @@ func TestACommandSaysWhyItsDescriptorWasLost(t *testing.T) {
 			ucm.Unlock()
 			c.end(f, id)
 			closed := func() bool { return f.raw.Control(func(uintptr) {}) != nil }
-			require.Eventually(t, closed, cmtest.Patience, time.Millisecond)
+			require.Eventually(t, closed, cmtest.Timeout, time.Millisecond)
 
 			err = command(f, ucmDestroyID, &ucmDestroyIDBody{}, 4)
 			require.Error(t, err)

@@ -167,7 +167,7 @@ func TestAcceptFailsIfTheDialerHasGone(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, err := r.(*request).id.qpAttr(uint32(verbs.QPStateRTR))
 				return err != nil
-			}, cmtest.Patience, time.Millisecond)
+			}, cmtest.Timeout, time.Millisecond)
 			_, err = r.Accept(cmtest.Within(t), f.NewSide(t).QP(t), rcm.ConnParam{})
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 		})

@@ -30,7 +30,7 @@ func startProgram(t testing.TB, name string, args ...string) *program {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	require.NoError(t, err, "the guest has it")
-	ctx, cancel := context.WithTimeout(t.Context(), cmtest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), cmtest.Timeout)
 	cmd := exec.CommandContext(ctx, path, args...)
 	p := new(program)
 	master, terminal := openTerminal(t)

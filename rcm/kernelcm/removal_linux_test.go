@@ -275,7 +275,7 @@ func acceptOne(f *cmtest.Fabric, t *testing.T, l rcm.Listener) bool {
 	if c, err := r.Accept(cmtest.Within(t), qp, rcm.ConnParam{}); err == nil {
 		select { // ends with the dialer's DREQ or the device
 		case <-c.Disconnected():
-		case <-time.After(cmtest.Patience):
+		case <-time.After(cmtest.Timeout):
 			t.Error("neither the dialer nor the device ends a connection")
 		}
 		c.Disconnect()

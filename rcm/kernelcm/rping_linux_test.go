@@ -199,7 +199,7 @@ func TestARpingServerServes(t *testing.T) {
 // dialUntilServed dials a program that has just been started.
 func dialUntilServed(f *cmtest.Fabric, t *testing.T, addr netip.AddrPort) (*rpinger, rcm.Conn) {
 	t.Helper()
-	deadline := time.Now().Add(cmtest.Patience)
+	deadline := time.Now().Add(cmtest.Timeout)
 	for {
 		// A QP that failed is of no use to siw any more.
 		p := newRpinger(f, t)

@@ -85,7 +85,7 @@ func TestAUcmatoseClientIsServed(t *testing.T) {
 			list = append(list, connection{s, qp, c})
 		}
 		if f.IWARP {
-			require.Eventually(t, func() bool { return strings.Contains(client.said(), "receiving data transfers") }, cmtest.Patience, time.Millisecond)
+			require.Eventually(t, func() bool { return strings.Contains(client.said(), "receiving data transfers") }, cmtest.Timeout, time.Millisecond)
 		}
 		for _, c := range list {
 			tellAll(c.Side, t, c.qp)
@@ -108,12 +108,12 @@ func TestAUcmatoseServerServes(t *testing.T) {
 		var s *cmtest.Side
 		var qp *verbs.QP
 		var c rcm.Conn
-		deadline := time.Now().Add(cmtest.Patience)
+		deadline := time.Now().Add(cmtest.Timeout)
 		for c == nil {
 			// A QP that failed is of no use to siw any more.
 			s = f.NewSide(t)
 			qp = s.QP(t)
-			attempt, cancel := context.WithTimeout(t.Context(), cmtest.Patience/10)
+			attempt, cancel := context.WithTimeout(t.Context(), cmtest.Timeout/10)
 			var err error
 			c, err = f.MustResolve(t, addr).Connect(attempt, qp, rcm.ConnParam{Prepare: func(qp *verbs.QP) error { return receives(s, qp) }})
 			cancel()

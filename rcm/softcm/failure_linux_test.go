@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestADialerHearsWhyItWasDropped(t *testing.T) {
+func TestADialerIsToldWhyItWasDropped(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	l := onSoft().MustListen(t, addr, rcm.ListenConfig{HandshakeTimeout: time.Millisecond})
 	r, err := New(Config{}).Resolve(cmtest.Within(t), addr)

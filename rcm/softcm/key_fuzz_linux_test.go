@@ -17,8 +17,8 @@ import (
 )
 
 // FuzzKeyExchange puts an attacker who has no key between a dialer and a listener that have
-// the same: each of them takes him for the other. He sends what he likes, and what either
-// has said to him. Neither lets him in, and both come to an end when he does.
+// the same: each of them takes the attacker for the other. The attacker sends anything, and
+// what either has said. Neither lets the attacker in, and both end when the attacker does.
 func FuzzKeyExchange(f *testing.F) {
 	l, dir := keyedAt(f)
 	var admitted atomic.Int32
@@ -123,7 +123,7 @@ const (
 	toDialer = 8
 )
 
-// attacker is who has no key. What he does stands in a script.
+// attacker is one who has no key. What they do is in a script.
 type attacker struct {
 	with    [2]*socket // the listener, the dialer
 	request handshake.Message
@@ -249,7 +249,7 @@ func (a *attacker) end(t *testing.T) {
 
 // dialOnce is dialIn, and the caller closes. A queue may be full of those who are gone.
 func dialOnce(t testing.TB, dir *samehost.Directory, names ...string) *socket {
-	for deadline := time.Now().Add(cmtest.Patience); ; {
+	for deadline := time.Now().Add(cmtest.Timeout); ; {
 		for _, place := range dir.Places() {
 			c, err := dir.DialIn(unix.SOCK_SEQPACKET, everybody, place, names...)
 			if err == nil {

@@ -37,7 +37,7 @@ func dialIn(t testing.TB, dir *samehost.Directory, names ...string) *socket {
 	for _, place := range dir.Places() {
 		if c, err := dir.DialIn(unix.SOCK_SEQPACKET, everybody, place, names...); err == nil {
 			t.Cleanup(func() { c.Close() })
-			c.SetDeadline(time.Now().Add(cmtest.Patience))
+			c.SetDeadline(time.Now().Add(cmtest.Timeout))
 			return &socket{Conn: c, met: true}
 		}
 	}
@@ -51,7 +51,7 @@ func (l *listener) request() *handshake.Message {
 	}
 }
 
-// Who does not prove the key is told no more than that, whatever he sends.
+// A peer that does not prove the key is told no more than that, whatever it sends.
 func TestAListenerTakesNothingFromWhoHasNotProvenTheKey(t *testing.T) {
 	l, dir := keyedAt(t)
 	nonce := bytes.Repeat([]byte{1}, nonceSize)
@@ -137,7 +137,7 @@ func TestThoseWhoOweTheProofTakeNoPlaceOfOthers(t *testing.T) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return len(l.proving) == maxProving-1 && len(l.shaking) == maxProving-1
-	}, cmtest.Patience, time.Millisecond)
+	}, cmtest.Timeout, time.Millisecond)
 }
 
 // standIn listens under a name in the directory, and has each dialer served by answer.
@@ -154,7 +154,7 @@ func standIn(t testing.TB, dir *samehost.Directory, name string, answer func(s *
 			if err != nil {
 				return
 			}
-			c.SetDeadline(time.Now().Add(cmtest.Patience))
+			c.SetDeadline(time.Now().Add(cmtest.Timeout))
 			answer(&socket{Conn: c, met: true, at: ln.ID()})
 		}
 	}()
@@ -195,7 +195,7 @@ func TestADialerFindsTheListenerThatHasTheKeyAmongSquatters(t *testing.T) {
 					continue
 				}
 				asked := &socket{Conn: c}
-				c.SetDeadline(time.Now().Add(cmtest.Patience))
+				c.SetDeadline(time.Now().Add(cmtest.Timeout))
 				asked.send(&m)
 				m, _ = asked.receive()
 				s.send(&m)
@@ -214,7 +214,7 @@ func TestADialerFindsTheListenerThatHasTheKeyAmongSquatters(t *testing.T) {
 		}
 		all = append(all, candidate{sock: dialIn(t, dir, name)})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), cmtest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), cmtest.Timeout)
 	defer cancel()
 	listener := dialIn(t, dir, entriesFor(l.addr)...)
 	got, err := settle(ctx, testKey, append(all, candidate{sock: listener}))

@@ -40,7 +40,7 @@ func (l *listener) say(t *testing.T, dir *samehost.Directory, m handshake.Messag
 	t.Cleanup(func() { c.Close() })
 	s := &socket{Conn: c}
 	require.NoError(t, s.send(&m))
-	s.SetReadDeadline(time.Now().Add(cmtest.Patience))
+	s.SetReadDeadline(time.Now().Add(cmtest.Timeout))
 	return s
 }
 
@@ -73,7 +73,7 @@ func TestAConnectionIsForTheQPOnlyThatAwaitsItFromThatProcess(t *testing.T) {
 	hungUp(t, l.say(t, dir, pairMessage))
 	a := await(self)
 	s := l.say(t, dir, pairMessage)
-	require.Eventually(t, func() bool { return len(a.conn) == 1 }, cmtest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.conn) == 1 }, cmtest.Timeout, time.Millisecond)
 	hungUp(t, l.say(t, dir, pairMessage)) // a second one
 	a.forget()
 	hungUp(t, s)
@@ -126,5 +126,5 @@ func TestAListenerComesBackWithItsDirectory(t *testing.T) {
 	require.False(t, found())
 	l.meeting.refresh() // as the timer does
 	require.NoError(t, os.Mkdir(dir.Path(), 0o755))
-	require.Eventually(t, func() bool { l.meeting.refresh(); return found() }, cmtest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { l.meeting.refresh(); return found() }, cmtest.Timeout, 10*time.Millisecond)
 }

@@ -49,7 +49,7 @@ func TestAListenerThatRunsMayTakeItsTime(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	r, dialed := connectTo(t, DefaultDevice, port)
-	require.Eventually(t, func() bool { return r.unread(t) > 0 }, cmtest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.unread(t) > 0 }, cmtest.Timeout, time.Millisecond)
 	for range 100 {
 		require.True(t, r.Taken())
 	}
@@ -67,11 +67,11 @@ func TestAListenerThatIsStoppedTakesNothing(t *testing.T) {
 	port := cmtest.FreePort(t)
 	c := cmtest.StartChild(t, 0, "squat", DefaultDevice, cmtest.At("127.0.0.1", port).String())
 	require.NoError(t, c.Cmd.Process.Signal(unix.SIGSTOP))
-	require.Eventually(t, func() bool { return stopped(c.PID()) }, cmtest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return stopped(c.PID()) }, cmtest.Timeout, time.Millisecond)
 	r, dialed := connectTo(t, DefaultDevice, port)
-	require.Eventually(t, func() bool { return !r.Taken() }, cmtest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !r.Taken() }, cmtest.Timeout, time.Millisecond)
 	require.NoError(t, c.Cmd.Process.Signal(unix.SIGCONT))
-	require.Eventually(t, func() bool { return r.unread(t) == 0 }, cmtest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.unread(t) == 0 }, cmtest.Timeout, time.Millisecond)
 	require.True(t, r.Taken())
 	require.NoError(t, c.Kill())
 	require.Error(t, cmtest.Await(t, dialed))

@@ -52,11 +52,11 @@ type Snapshot struct {
 	Truncated bool               `json:"truncated"`
 }
 
-// Patience is how long a look takes at most.
-const Patience = 2 * time.Second
+// Timeout is how long a look takes at most.
+const Timeout = 2 * time.Second
 
 // Processes asks all processes of this user, in this network namespace, that
-// have sessions or listeners, ordered by PID. It takes no longer than Patience.
+// have sessions or listeners, ordered by PID. It takes no longer than Timeout.
 // If ctx ends before, its error comes with those that have answered. Otherwise
 // it fails on systems other than Linux, where the kernel's list of sockets
 // cannot be read, and where the kernel does not tell this user from others.
@@ -89,7 +89,7 @@ func (l *look) add(p Process) {
 // again until the time is over: what strangers do to some delays no answer of
 // the others.
 func (l *look) ask(ctx context.Context, endpoints []attach.Endpoint) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var asking sync.WaitGroup
 	defer asking.Wait() // ended by the time limit

@@ -41,23 +41,23 @@ const devicesVariable = "RAMJET_DEVICES"
 // HowToFindDevices is why tests of kernel devices are skipped.
 const HowToFindDevices = "needs RDMA devices: go test -exec GUEST ./rcm, with GUEST built from verbs/guest"
 
-// Patience is for what must happen; no test that succeeds waits that long.
-const Patience = time.Minute
+// Timeout is for what must happen; no test that succeeds waits that long.
+const Timeout = time.Minute
 
-// Within returns a context that ends with the test, or after Patience.
+// Within returns a context that ends with the test, or after Timeout.
 func Within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Await receives from a channel, or ends the test after Patience.
+// Await receives from a channel, or ends the test after Timeout.
 func Await[T any](t testing.TB, c <-chan T) (v T) {
 	t.Helper()
 	select { // ends with what the test waits for, or after patience
 	case v = <-c:
-	case <-time.After(Patience):
-		t.Fatalf("nothing came within %v", Patience)
+	case <-time.After(Timeout):
+		t.Fatalf("nothing came within %v", Timeout)
 	}
 	return v
 }
@@ -178,9 +178,9 @@ func (s *Side) Await() (number uint32, wc verbs.WC, err error) {
 }
 
 // Next waits for a successful completion; the wait ends with it, an error or
-// after Patience.
+// after Timeout.
 func (s *Side) Next() (verbs.WC, error) {
-	for deadline := time.Now().Add(Patience); ; {
+	for deadline := time.Now().Add(Timeout); ; {
 		var wcs [1]verbs.WC
 		n, err := s.cq.Poll(wcs[:])
 		if err == nil && n == 0 {

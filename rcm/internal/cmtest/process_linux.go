@@ -34,7 +34,7 @@ func playRole(role string) int {
 	args := strings.Fields(role)
 	go func() {
 		io.Copy(io.Discard, os.Stdin) // ended by the parent's death, or its wish
-		time.Sleep(Patience)
+		time.Sleep(Timeout)
 		os.Exit(3) // for those who wait for something else
 	}()
 	if err := Roles[args[0]](args[1:]); err != nil {
@@ -69,7 +69,7 @@ func StartChild(t testing.TB, uid uint32, role string, args ...string) *child {
 	c := &child{Cmd: cmd, lines: bufio.NewScanner(stdout)}
 	t.Cleanup(func() {
 		stdin.Close()
-		defer c.killAfter(Patience)()
+		defer c.killAfter(Timeout)()
 		cmd.Wait() // ends with the child
 	})
 	c.Expect(t, "ready")
@@ -86,7 +86,7 @@ func (c *child) killAfter(d time.Duration) (stop func() bool) {
 // child's death too, and that comes after patience at the latest.
 func (c *child) Expect(t testing.TB, want string) {
 	t.Helper()
-	defer c.killAfter(Patience)()
+	defer c.killAfter(Timeout)()
 	require.True(t, c.lines.Scan(), "child ended before it said %q", want)
 	require.Equal(t, want, c.lines.Text())
 }
