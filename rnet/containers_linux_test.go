@@ -191,7 +191,7 @@ func dialAndEcho(address string, d Dialer) string {
 	return strings.Fields(fmt.Sprintf("%T %v", conn, conn.RemoteAddr()))[0] + " " + strings.ReplaceAll(fmt.Sprint(Explain(address)), "\n", " ")
 }
 
-// meetingPlace returns a directory in which each user may make his own.
+// meetingPlace returns a directory in which each user may make their own.
 func meetingPlace(t *testing.T) string {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o777|os.ModeSticky))

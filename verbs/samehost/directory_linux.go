@@ -14,17 +14,17 @@ import (
 
 // Directory is where processes of one host meet that share no network namespace, whose
 // abstract names they would find: a directory of the file system that all of them see.
-// Each user has a directory in it, named by the number of the user, which he alone
-// can write to, and in that the sockets of his processes.
+// Each user has a directory in it, named by the number of the user, which only that user
+// can write to, and in that the sockets of the user's processes.
 //
 //	DIR/              of root or of our user; if others may write to it, sticky
 //	DIR/1000/         of user 1000, mode 0711: nobody else can list it
-//	DIR/1000/NAME     a socket of one of his processes, mode 0600
+//	DIR/1000/NAME     a socket of one of their processes, mode 0600
 //	DIR/1000/.NAME    the same socket: the name that it was bound to
 //
 // What stands there is anybody's, and taken for no more than a hint: no symbolic link
 // is followed, no mount point crossed, nothing opened but directories, and who listens
-// is asked for his credentials as everywhere. It has to be on a file system of this
+// is asked for their credentials as everywhere. It has to be on a file system of this
 // host: the calls of others may wait for another machine, or for a process of a
 // stranger's.
 //

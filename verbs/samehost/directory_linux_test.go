@@ -29,7 +29,7 @@ func meetAt(t *testing.T, d *Directory, name string) *Listener {
 // own returns the path of our user's directory in d.
 func (d *Directory) own() string { return filepath.Join(d.path, strconv.Itoa(os.Geteuid())) }
 
-// newDirectory returns a directory in which each user may make his own.
+// newDirectory returns a directory in which each user may make their own.
 func newDirectory(t *testing.T) *Directory {
 	path := t.TempDir()
 	require.NoError(t, os.Chmod(path, 0o777|os.ModeSticky))

@@ -23,8 +23,8 @@ import (
 //   - a name whose socket lives is in use: the error wraps EADDRINUSE.
 //
 // Whether the socket lives is asked by a connect of another type of socket, of which
-// its owner learns nothing. Only the user can write to his directory, so the locks are
-// those of his own processes. A process that is stopped while it has the lock keeps
+// its owner learns nothing. Only the user can write to their directory, so the locks are
+// those of their own processes. A process that is stopped while it has the lock keeps
 // others from what the dead have left, and from nothing else.
 
 // entries are what stands in a user's directory for a listener.
@@ -78,7 +78,7 @@ func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
 	return l, nil
 }
 
-// placesOfANumber is how many users of one number, each in a user namespace of his own,
+// placesOfANumber is how many users of one number, each in a user namespace of their own,
 // find a place: in 0, 0.1 and so on.
 const placesOfANumber = 16
 

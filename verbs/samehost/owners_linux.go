@@ -33,8 +33,8 @@ var native = binary.NativeEndian
 var errNoOwners = errors.New("the kernel does not tell the owners of sockets")
 
 // Names asks the kernel for the names of the listening Unix sockets of a user in this
-// network namespace, as /proc/net/unix shows them. The owner is who made the socket,
-// which nobody else can say of his. Linux before 5.3, or without unix_diag, does not
+// network namespace, as /proc/net/unix shows them. The owner is whoever made the socket,
+// which nobody else can say of theirs. Linux before 5.3, or without unix_diag, does not
 // tell.
 func Names(uid int) ([]string, error) {
 	var names []string
@@ -89,7 +89,7 @@ func lookAtSockets(see func(listening) (more bool)) error {
 }
 
 // A stranger who has many sockets makes a look at all of them long, and whoever dials
-// a name of his with a full queue looks. So one looks at a time, at no more than
+// a name of theirs with a full queue looks. So one looks at a time, at no more than
 // maxLooked, and for restFactor times as long as that took nobody looks again.
 const (
 	maxLooked  = 1 << 15

@@ -94,7 +94,7 @@ func TestContainersCallEachOther(t *testing.T) {
 	}
 	defer server.Close()
 	defer client.Close()
-	// Each user may make his own in it.
+	// Each user may make their own in it.
 	place := func(t *testing.T, owner int) string {
 		dir := t.TempDir()
 		require.NoError(t, os.Chmod(dir, 0o777|os.ModeSticky))
