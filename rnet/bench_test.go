@@ -32,7 +32,7 @@ func benchOver(b *testing.B, f func(b *testing.B, dial func() net.Conn)) {
 					address = roles.Start(b, "target", k.name).Line(b)
 				} else {
 					ln := k.listen(b)
-					go traffic.Serve(ln) // ended with the listener
+					go traffic.Serve(ln)
 					address = ln.Addr().String()
 				}
 				b.ReportAllocs()
@@ -99,7 +99,7 @@ func BenchmarkOpenClose(b *testing.B) {
 	for _, k := range benchCarriers {
 		b.Run(k.name, func(b *testing.B) {
 			ln := k.listen(b)
-			go func() { // ended with the listener
+			go func() {
 				for {
 					s, err := ln.Accept()
 					if err != nil {

@@ -95,7 +95,7 @@ func TestSumsNeverGoBack(t *testing.T) {
 			}
 		})
 	}
-	go func() { // ended by the dials
+	go func() {
 		dialing.Wait()
 		close(done)
 	}()

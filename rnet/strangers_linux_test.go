@@ -45,7 +45,7 @@ func strangersHoldUpNobody(t *testing.T) {
 	leak.Check(t)
 	ln, err := Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	go serveEchoes(ln) // ended by Close
+	go serveEchoes(ln)
 	// Started before there are strangers: their sockets must not be inherited by a
 	// child, whose exec would close them.
 	honest := roles.Start(t, "honest", ln.Addr().String())

@@ -26,13 +26,13 @@ func listenAnd(t *testing.T, serve func(net.Conn)) (addr string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
-	go func() { // ended by the closed listener
+	go func() {
 		for {
 			conn, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			go func() { // ended by the client's close
+			go func() {
 				defer conn.Close()
 				serve(conn)
 			}()

@@ -36,7 +36,7 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 			return nil
 		default: // out of descriptors, perhaps
 			fmt.Fprintln(os.Stderr, "echo:", err)
-			time.Sleep(time.Second) // ended by the clock
+			time.Sleep(time.Second)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (p *proxy) serve(ctx context.Context, ln net.Listener) error {
 			return nil
 		default: // out of descriptors, perhaps
 			slog.Error("proxy: accept", "err", err)
-			time.Sleep(time.Second) // ended by the clock
+			time.Sleep(time.Second)
 		}
 	}
 }

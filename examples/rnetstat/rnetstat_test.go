@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 func serve() int {
 	go func(parent int) {
 		for os.Getppid() == parent {
-			time.Sleep(time.Second) // ended by the clock
+			time.Sleep(time.Second)
 		}
 		os.Exit(1)
 	}(os.Getppid())

@@ -48,7 +48,7 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 			return nil
 		case err != nil: // out of descriptors, perhaps
 			fmt.Fprintln(os.Stderr, "rpc:", err)
-			time.Sleep(time.Second) // ended by the clock
+			time.Sleep(time.Second)
 			continue
 		}
 		conns.Go(func() {

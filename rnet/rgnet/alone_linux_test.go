@@ -43,7 +43,7 @@ func TestPeersOfAUnixSocketAreServedWhateverTheTransport(t *testing.T) {
 	k := streamCarriers[0]
 	s := &served{address: k.freeAddress(t), ended: make(chan error, 1)}
 	h := check(t, new(echo))
-	go func() { // ended by stop
+	go func() {
 		s.ended <- k.cfg.Rotate(h, []string{"tcp://" + s.address, "unix://" + path}, gnet.WithLogger(quiet{}))
 	}()
 	t.Cleanup(func() { s.stop(t) })

@@ -112,7 +112,7 @@ func noise(n int) []byte {
 func exchange(t testing.TB, c io.ReadWriter, p []byte) []byte {
 	t.Helper()
 	sent := make(chan error, 1)
-	go func() { // ended by the peer, who reads or closes
+	go func() {
 		_, err := c.Write(p)
 		sent <- err
 	}()
@@ -243,7 +243,7 @@ func TestWritingToAPeerThatIsGoneClosesTheConnection(t *testing.T) {
 				again = func() {
 					c.AsyncWrite(make([]byte, 64<<10), func(_ gnet.Conn, err error) error {
 						if err == nil {
-							go again() // ended by the end of the connection
+							go again()
 						}
 						return nil
 					})

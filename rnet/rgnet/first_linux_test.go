@@ -21,7 +21,7 @@ func TestWhoFindsTheTCPListenerFindsStreamsToo(t *testing.T) {
 	for range 10 {
 		address := auto.freeAddress(t)
 		found := make(chan error, 1)
-		go func() { // ended by the engine, or the clock
+		go func() {
 			var err error
 			for end := time.Now().Add(hang.Time); time.Now().Before(end); {
 				var c net.Conn
@@ -55,7 +55,7 @@ func TestAPeerThatComesBeforeTheLoopsIsServed(t *testing.T) {
 	dialed := make(chan error, 1)
 	h := &script{
 		boot: func(gnet.Engine) gnet.Action {
-			go func() { // ended by the engine
+			go func() {
 				c, err := soft.dialer().Dial("tcp", address)
 				if err == nil {
 					_, err = c.Write([]byte("x"))
@@ -82,7 +82,7 @@ func TestAPeerThatWaitsForTheLoopsIsRefusedWhenThereAreNone(t *testing.T) {
 	address := auto.freeAddress(t)
 	dialed := make(chan error, 1)
 	h := &script{boot: func(gnet.Engine) gnet.Action {
-		go func() { // ended by the engine
+		go func() {
 			c, err := soft.dialer().Dial("tcp", address)
 			if err == nil {
 				c.Close()

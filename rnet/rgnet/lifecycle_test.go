@@ -218,7 +218,7 @@ func TestOnTickIsCalledAsItAsks(t *testing.T) {
 		}}
 		address := k.freeAddress(t)
 		ended := make(chan error, 1)
-		go func() { // ended by the tenth tick
+		go func() {
 			ended <- k.cfg.Run(h, "tcp://"+address, gnet.WithTicker(true), gnet.WithLogger(quiet{}))
 		}()
 		require.NoError(t, hang.Receive(t, ended, "Run returns"))

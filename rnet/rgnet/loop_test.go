@@ -110,7 +110,7 @@ func TestRegisterServesAnOutgoingConnectionOnTheSameLoop(t *testing.T) {
 					t.Error(err)
 					return gnet.Close
 				}
-				go func() { // ended by the dial
+				go func() {
 					if r := <-results; r.Err != nil {
 						t.Error(r.Err)
 						c.Close()

@@ -56,7 +56,7 @@ func init() {
 			if !ok || stream.Stats().Transport != k.cfg.Transport {
 				return fmt.Errorf("a connection is %T", c)
 			}
-			go func() { // ended by the last answer
+			go func() {
 				defer c.Close()
 				results <- pings(c, messages)
 			}()

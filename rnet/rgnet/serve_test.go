@@ -186,7 +186,7 @@ func (s *served) await(t testing.TB) {
 func finish(t testing.TB, work *sync.WaitGroup) {
 	t.Helper()
 	finished := make(chan struct{})
-	go func() { // ended with the group
+	go func() {
 		work.Wait()
 		close(finished)
 	}()

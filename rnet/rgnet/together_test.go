@@ -179,7 +179,7 @@ func TestRotateServesAtAllItsAddresses(t *testing.T) {
 		h := check(t, new(echo))
 		addresses := []string{k.freeAddress(t), k.freeAddress(t)}
 		s := &served{ended: make(chan error, 1)}
-		go func() { // ended by stop
+		go func() {
 			s.ended <- k.cfg.Rotate(h, []string{"tcp://" + addresses[0], "TCP4://" + addresses[1]}, gnet.WithLogger(quiet{}))
 		}()
 		<-h.booted

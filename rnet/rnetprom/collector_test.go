@@ -20,7 +20,7 @@ func exchange(t *testing.T, transport rnet.Transport, n int) (end func()) {
 	ln, err := rnet.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
-	go func() { // ended by the listener
+	go func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {

@@ -57,7 +57,7 @@ func serveGoroutines() (string, error) {
 			if err != nil {
 				return
 			}
-			go func() { // ended by the client's close
+			go func() {
 				defer c.Close()
 				io.Copy(c, c)
 			}()

@@ -179,7 +179,7 @@ func TestNetHTTPNoticesAClosedConnection(t *testing.T) {
 				}
 			},
 		}
-		go hs.Serve(ln) // ended by Close
+		go hs.Serve(ln)
 		defer hs.Close()
 		noticed := make(chan struct{}, 1)
 		pool := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -238,7 +238,7 @@ func TestTheDialerOfGRPCGetsStreams(t *testing.T) {
 	require.NoError(t, err)
 	gs := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(gs, health.NewServer())
-	go gs.Serve(ln) // ended by Stop
+	go gs.Serve(ln)
 	defer gs.Stop()
 	got := make(chan net.Conn, 1)
 	dialer := rnet.Dialer{KeepAlive: -1, Control: keepAlive}

@@ -99,7 +99,7 @@ func (n *node) serve(ctx context.Context, addr string, out io.Writer) error {
 			return nil
 		case err != nil: // out of descriptors, perhaps
 			fmt.Fprintln(os.Stderr, "raft:", err)
-			time.Sleep(time.Second) // ended by the clock
+			time.Sleep(time.Second)
 			continue
 		}
 		conns.Go(func() {

@@ -36,7 +36,7 @@ func listen(document func() ([]byte, error)) (*endpoint, error) {
 	rand.Read(nonce[:])
 	ln, err := samehost.Listen(samehost.ListenConfig{
 		Type: unix.SOCK_STREAM, Name: name(os.Geteuid(), os.Getpid(), nonce), Backlog: backlog,
-		Denied: func(samehost.Peer) { time.Sleep(Rest) }, // ended by the clock
+		Denied: func(samehost.Peer) { time.Sleep(Rest) },
 	})
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func (w *corkList) add(m *Mux) {
 func (w *corkList) run() {
 	var list []*Mux
 	for {
-		time.Sleep(corkPeriod) // ended by the clock
+		time.Sleep(corkPeriod)
 		w.mu.Lock()
 		list = append(list[:0], w.entries...)
 		w.entries = w.entries[:0]

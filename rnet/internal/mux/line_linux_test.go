@@ -61,7 +61,7 @@ func TestWritersThatGiveUpLetTheOthersThrough(t *testing.T) {
 			work.Go(func() { assert.NoError(t, readAll(s, each)) })
 			continue
 		}
-		work.Go(func() { // ended by one of ends
+		work.Go(func() {
 			assert.Error(t, writeAll(c, 1<<30))
 			c.Close(unlimited)
 		})

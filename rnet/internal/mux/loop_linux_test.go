@@ -59,7 +59,7 @@ func TestWakeEndsTheSleepOfALoop(t *testing.T) {
 	l.poller.Poll()
 	var over atomic.Bool
 	woken := make(chan struct{})
-	go func() { // ended by the end of the Sleep
+	go func() {
 		defer close(woken)
 		for !over.Load() {
 			l.poller.Wake()
@@ -100,7 +100,7 @@ func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
 	var readers sync.WaitGroup
 	var whole atomic.Int32
 	for _, c := range dialed {
-		readers.Go(func() { // ended by the bytes
+		readers.Go(func() {
 			if n, _ := io.CopyN(io.Discard, c, messages*size); n == messages*size {
 				whole.Add(1)
 			}
@@ -187,7 +187,7 @@ func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
 	}
-	go func() { // ended by the answers, or the end of the streams
+	go func() {
 		for _, c := range dialed[:busy] {
 			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 				answered <- err
@@ -260,7 +260,7 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 	for i, k := range l.Sinks {
 		c := byID[k.Stream.id]
 		if fate(k) == keeps {
-			readers.Go(func() { // ended by the bytes
+			readers.Go(func() {
 				n, err := io.CopyN(io.Discard, c, int64(messages*size))
 				assert.NoError(t, err, "stream %d after %d bytes", i, n)
 			})
@@ -334,7 +334,7 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 	before := m.link.Mark().Requests
 	var readers sync.WaitGroup
 	for _, c := range dialed {
-		readers.Go(func() { // ended by the bytes
+		readers.Go(func() {
 			got := make([]byte, messages*size)
 			_, err := io.ReadFull(c, got)
 			assert.NoError(t, err)

@@ -103,7 +103,7 @@ var causes = map[string]func(t *testing.T, f func()) (start func()){
 			defer func() { ended <- struct{}{} }()
 			_, _ = io.Copy(far, far)
 		}()
-		go func() { // ended by Close
+		go func() {
 			defer func() { ended <- struct{}{} }()
 			for one := make([]byte, 1); ; f() {
 				if _, err := near.Read(one); err != nil {
