@@ -173,7 +173,7 @@ func TestEachMistakeIsFound(t *testing.T) {
 		{"sleeping without polling again", oneSender.with(func(p *protocol) { p.noPollAgain = true }), errLostWakeup},
 		{"no fence between publishing and loading the armed flag", oneSender.with(func(p *protocol) { p.noSenderFence = true }), errLostWakeup},
 		{"no fence between arming and polling again", oneSender.with(func(p *protocol) { p.noReceiverFence = true }), errLostWakeup},
-		{"loading the armed flag before publishing", oneSender.with(func(p *protocol) { p.bellFirst = true }), errLostWakeup},
+		{"loading the armed flag before publishing", oneSender.with(func(p *protocol) { p.wakeFirst = true }), errLostWakeup},
 		{"releasing as many bytes as were freed, wherever they lie", credits.with(func(p *protocol) {
 			p.readers = [2][2]reader{}
 			p.frames = [2][2]int{{4, 4}, {}}

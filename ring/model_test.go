@@ -73,7 +73,7 @@ type fault struct {
 	noPollAgain     bool // sleep without polling again
 	noSenderFence   bool // load armed without waiting for the store buffer
 	noReceiverFence bool // poll again without waiting for the store buffer
-	bellFirst       bool // load armed and ring before publishing
+	wakeFirst       bool // load armed and wake before publishing
 	countedRelease  bool // release as many bytes as were freed, not contiguously
 	noSpill         bool // never move retained messages elsewhere
 	wholeMessages   bool // never shorten a message to the room there is
@@ -156,7 +156,7 @@ type end struct {
 	// Shared with the peer.
 	inbox queue[message]              // descriptors; written by the peer
 	mem   [modelRingMax / Align]uint8 // our ring: seq of the message in each block, 0 if free
-	armed bool                        // set by us, cleared by whoever rings
+	armed bool                        // set by us, cleared by whoever wakes
 	wake  bool                        // sent by the peer
 
 	// Our own.

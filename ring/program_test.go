@@ -92,7 +92,7 @@ func (w *world) output(e, peer *end, m message) error {
 		peer.inbox.push(m)
 		e.pc = atOutput
 		return nil
-	case w.p.bellFirst:
+	case w.p.wakeFirst:
 		e.pc = atLoadArmed
 	default:
 		e.pc = atPublish

@@ -118,7 +118,7 @@ var steps = [...]struct {
 	}},
 	atFence: {"fence", func(w *world, e, _ *end) error {
 		e.pc = atLoadArmed
-		if w.p.bellFirst {
+		if w.p.wakeFirst {
 			e.pc = atOutput
 		}
 		return nil
@@ -128,7 +128,7 @@ var steps = [...]struct {
 		case peer.armed:
 			peer.armed = false
 			e.pc = atWakePeer
-		case w.p.bellFirst:
+		case w.p.wakeFirst:
 			e.pc = atPublish
 		default:
 			e.pc = atOutput
@@ -138,7 +138,7 @@ var steps = [...]struct {
 	atWakePeer: {"wake", func(w *world, e, peer *end) error {
 		peer.wake = true
 		e.pc = atOutput
-		if w.p.bellFirst {
+		if w.p.wakeFirst {
 			e.pc = atPublish
 		}
 		return nil

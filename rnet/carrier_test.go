@@ -34,11 +34,11 @@ type carrier struct {
 var (
 	overTCP  = carrier{name: "tcp", transport: TCP}
 	overSoft = carrier{name: "soft", transport: Soft}
-	// overStage runs on a device with little inline data, as hardware has it:
+	// overBounceBuffer runs on a device with little inline data, as hardware has it:
 	// what is sent goes through the bounce buffer.
-	overStage = carrier{name: "soft-noinline", transport: Soft, device: soft.TestDeviceName}
-	// overNotices runs on a device without immediates, as iWARP has it.
-	overNotices = carrier{name: "soft-noimm", transport: Soft, device: soft.TestNoImmName}
+	overBounceBuffer = carrier{name: "soft-noinline", transport: Soft, device: soft.TestDeviceName}
+	// overEmulation runs on a device without immediates, as iWARP has it.
+	overEmulation = carrier{name: "soft-noimm", transport: Soft, device: soft.TestNoImmName}
 	// overNarrow has the smallest ring and window: all kinds of credit run
 	// out all the time.
 	overNarrow = carrier{name: "soft-narrow", transport: Soft, limits: Limits{RingSize: minRingSize, Window: mux.MinWindow}}
@@ -50,8 +50,8 @@ var ownCarriers = []carrier{
 	carrier{name: "soft-latency", transport: Soft, profile: Latency},
 	carrier{name: "soft-efficient", transport: Soft, profile: Efficient},
 	carrier{name: "soft-dedicated", transport: Soft, dedicated: true},
-	overStage,
-	overNotices,
+	overBounceBuffer,
+	overEmulation,
 	overNarrow,
 }
 

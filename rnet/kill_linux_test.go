@@ -64,7 +64,7 @@ func mute(args []string) error {
 
 func TestKilledPeerIsNoticed(t *testing.T) {
 	leak.Check(t)
-	over(t, []carrier{overSoft, {name: "soft-efficient", transport: Soft, profile: Efficient}, overStage}, func(t *testing.T, k carrier) {
+	over(t, []carrier{overSoft, {name: "soft-efficient", transport: Soft, profile: Efficient}, overBounceBuffer}, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
 		var delays []time.Duration
 		kills := times(16, 334) // each of three carriers: 50 and 1000 in all

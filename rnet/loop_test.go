@@ -72,7 +72,7 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Co
 func TestALoopIsRungOnceItHasArmed(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		if k.dedicated {
-			t.Skip("several sessions ring by themselves")
+			t.Skip("several sessions wake the loop by themselves")
 		}
 		l, dialed := onHandLoop(t, k, 2)
 		for round := range 20 {
@@ -80,7 +80,7 @@ func TestALoopIsRungOnceItHasArmed(t *testing.T) {
 			c := dialed[round%2]
 			_, err := c.Write([]byte{byte(round)})
 			require.NoError(t, err)
-			hang.Eventually(t, "the loop is woken", func() bool { return l.Rings.Load() > 0 })
+			hang.Eventually(t, "the loop is woken", func() bool { return l.Wakes.Load() > 0 })
 			l.Until(t, "the byte is there", func() bool {
 				got := l.Sinks[round%2].Got
 				return len(got) > 0 && got[len(got)-1] == byte(round)
@@ -95,7 +95,7 @@ func TestAnArrivalEndsTheSleepOfALoop(t *testing.T) {
 	for range 20 {
 		var over atomic.Bool
 		written := make(chan struct{})
-		go func() { // ended by the end of the Sleep
+		go func() {
 			defer close(written)
 			for { // the engine may take the first away
 				time.Sleep(time.Millisecond)
@@ -161,8 +161,8 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 		_, err := far.Sinks[0].Stream.Write([]byte("x"))
 		require.NoError(t, err)
 		end := time.Now().Add(soon)
-		hang.Eventually(t, "the loop is rung", func() bool { return l.Rings.Load() > 0 || time.Now().After(end) })
-		require.True(t, time.Now().Before(end), "the loop is not rung")
+		hang.Eventually(t, "the loop is woken", func() bool { return l.Wakes.Load() > 0 || time.Now().After(end) })
+		require.True(t, time.Now().Before(end), "the loop is not woken")
 		l.Until(t, "the byte is there", func() bool { return len(used.Got) > round })
 	}
 	ends := func() (n int) {
@@ -210,7 +210,7 @@ func TestAWriteOnALoopTakesWhatThereIsRoomFor(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, n, len(data))
 		read := make(chan []byte, 1)
-		go func() { // ended by the last byte
+		go func() {
 			got := make([]byte, len(data))
 			io.ReadFull(dialed[0], got)
 			read <- got

@@ -30,7 +30,7 @@ func TestConnPassesNettestInOneProcess(t *testing.T) {
 }
 
 // between are the carriers whose ends are tested in two processes.
-var between = orKernel(overTCP, overSoft, overStage)
+var between = orKernel(overTCP, overSoft, overBounceBuffer)
 
 // Between two processes a pipe goes from this process to a child, which passes
 // everything on over a connection of its own back to us: one end dials, the

@@ -23,7 +23,7 @@ import (
 // channel, armed. A wake-up that is lost shows as a read that hangs.
 func TestNoWakeUpIsLost(t *testing.T) {
 	leak.Check(t)
-	places := orKernel(append([]carrier{overNarrow, overStage, overNotices}, benchCarriers[1:]...)...)
+	places := orKernel(append([]carrier{overNarrow, overBounceBuffer, overEmulation}, benchCarriers[1:]...)...)
 	over(t, places, func(t *testing.T, k carrier) {
 		for name, address := range map[string]string{
 			"one process":   serveHere(t, k),
@@ -48,7 +48,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 // serveHere listens in this process and does as its peers say.
 func serveHere(t testing.TB, k carrier) string {
 	ln := k.listen(t)
-	go traffic.Serve(ln) // ended with the listener
+	go traffic.Serve(ln)
 	return ln.Addr().String()
 }
 

@@ -76,9 +76,9 @@ func (s *floorServer) close() {}
 
 // serve ends with the process.
 func (s *floorServer) serve() {
-	turn := s.answerBall
+	step := s.answerBall
 	if s.w.Kind == bareRing {
-		turn = s.emptyRing()
+		step = s.emptyRing()
 	}
 	for {
 		if s.memory.active.Load() == 0 {
@@ -86,7 +86,7 @@ func (s *floorServer) serve() {
 			continue
 		}
 		for range 1000 {
-			turn()
+			step()
 		}
 	}
 }

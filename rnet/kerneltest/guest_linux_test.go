@@ -59,10 +59,10 @@ func leavesDevicesAlone(t testing.TB) {
 	})
 }
 
-// noticeTime is how long the documentation gives a session to find out that
+// failureTime is how long the documentation gives a session to find out that
 // its peer cannot be reached: a probe goes out after a link.KeepAlivePeriod at most,
 // and is given up a period later.
-const noticeTime = 2 * link.KeepAlivePeriod
+const failureTime = 2 * link.KeepAlivePeriod
 
 // More times that the documentation gives.
 const (
@@ -77,9 +77,9 @@ const (
 	slowness = 5 * time.Second // beside a time that is documented
 )
 
-// awaitNotice waits until f returns, which a session's failure ends. It fails
+// awaitFailure waits until f returns, which a session's failure ends. It fails
 // t if that takes longer than documented.
-func awaitNotice(t testing.TB, f func()) {
+func awaitFailure(t testing.TB, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -89,8 +89,8 @@ func awaitNotice(t testing.TB, f func()) {
 	begun := time.Now()
 	select {
 	case <-done:
-		require.Less(t, time.Since(begun), noticeTime+slowness)
-	case <-time.After(3 * noticeTime):
+		require.Less(t, time.Since(begun), failureTime+slowness)
+	case <-time.After(3 * failureTime):
 		buf := make([]byte, 1<<20)
 		t.Fatalf("the failure was not noticed\n%s", buf[:runtime.Stack(buf, true)])
 	}

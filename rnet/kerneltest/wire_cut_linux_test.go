@@ -39,10 +39,10 @@ func cutWire(t testing.TB) (mend func()) {
 // awaitLoss waits until all goroutines that use what is lost have their errors, and logs when.
 func awaitLoss(t testing.TB, b *traffic.Waiters, begun time.Time) {
 	t.Helper()
-	awaitNotice(t, b.Wait)
+	awaitFailure(t, b.Wait)
 	first, last := slices.MinFunc(b.Told(), time.Time.Compare).Sub(begun), slices.MaxFunc(b.Told(), time.Time.Compare).Sub(begun)
 	t.Logf("noticed after %v to %v", first, last)
-	require.Less(t, last, noticeTime+slowness)
+	require.Less(t, last, failureTime+slowness)
 }
 
 // A call that waits for a peer that cannot be reached any more fails, whatever

@@ -128,7 +128,7 @@ func (l *eventLoop) yield() gnet.Action {
 	return gnet.None
 }
 
-// sleep makes all who bring work ring, and reports whether there is none yet.
+// sleep makes all who bring work wake the loop, and reports whether there is none yet.
 func (l *eventLoop) sleep() bool {
 	l.rest.Store(asleep)
 	if l.poller.Arm() && !l.pending.Load() {
@@ -139,8 +139,8 @@ func (l *eventLoop) sleep() bool {
 	return false
 }
 
-// Ring makes the loop look for work soon.
-func (l *eventLoop) Ring() {
+// Wake makes the loop look for work soon.
+func (l *eventLoop) Wake() {
 	switch rest := l.rest.Load(); {
 	case rest == awake || !l.rest.CompareAndSwap(rest, awake):
 	case rest == asleep:
@@ -163,7 +163,7 @@ func (l *eventLoop) post(t task) error {
 	l.tasks = append(l.tasks, t)
 	l.pending.Store(true)
 	l.mu.Unlock()
-	l.Ring()
+	l.Wake()
 	return nil
 }
 

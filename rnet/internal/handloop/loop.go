@@ -21,14 +21,14 @@ type Loop[S Stream] struct {
 		Poll() int
 		Arm() bool
 	}
-	Rings  atomic.Int32   // how often it was woken
+	Wakes  atomic.Int32   // how often it was woken
 	Sinks  []*Sink[S]     // of its streams, in the order in which they came
 	Answer bool           // what is readable is written back
 	GoOn   func(*Sink[S]) // what a stream does that may write again
 }
 
-// Ring is called by package mux to wake the loop.
-func (l *Loop[S]) Ring() { l.Rings.Add(1) }
+// Wake is called by package mux to wake the loop.
+func (l *Loop[S]) Wake() { l.Wakes.Add(1) }
 
 // Until polls until f says so.
 func (l *Loop[S]) Until(t testing.TB, what string, f func() bool) {
@@ -43,7 +43,7 @@ func (l *Loop[S]) Until(t testing.TB, what string, f func() bool) {
 func (l *Loop[S]) Sleeps(t testing.TB) {
 	t.Helper()
 	l.Until(t, "the loop sleeps", func() bool { return l.Poller.Arm() })
-	l.Rings.Store(0)
+	l.Wakes.Store(0)
 }
 
 // Sink keeps what the loop is told of a stream.

@@ -72,11 +72,11 @@ func FuzzCreditImm(f *testing.F) {
 	})
 }
 
-// FuzzNotice reads any completion of a receive on a device without immediates,
+// FuzzEmulation reads any completion of a receive on a device without immediates,
 // and whatever a peer may have sent to the places of the receives: such a SEND or
 // a short message is taken from its own place and nowhere else, and what split
 // sends comes out.
-func FuzzNotice(f *testing.F) {
+func FuzzEmulation(f *testing.F) {
 	f.Add(uint64(0), uint32(immediateSendLen), uint32(1<<31|5<<16|7), uint32(4096))
 	f.Add(uint64(2), uint32(immediateSendLen), uint32(0), uint32(0))
 	f.Add(uint64(3), uint32(immediateSendLen), uint32(0xffffffff), uint32(0xffffffff)) // the place of probes' answers

@@ -63,7 +63,7 @@
 //	Reserve, Close on a network        the device's completion (wakeDone)
 //	Close that lingers                 the FIN's departure (postEnd); its timer
 //	Open: no slot                      ADDRS, the end of a stream, the end of the mux (table.vacated)
-//	an event loop                      Owner.Ring, by the engine, an unblocked stream, a new session
+//	an event loop                      Owner.Wake, by the engine, an unblocked stream, a new session
 //
 // A writer stands in line before it looks for the last time whether there is room; credit
 // is noted before the line is looked at: see txBlocked.

@@ -7,9 +7,9 @@ package mux
 
 // Owner is the event loop as its poller sees it.
 type Owner interface {
-	// Ring makes the loop call Poll soon. Any goroutine may call it, often,
+	// Wake makes the loop call Poll soon. Any goroutine may call it, often,
 	// and with locks held: it does not wait.
-	Ring()
+	Wake()
 	// Accept returns the sink of a stream that a peer has opened, nil to
 	// refuse it. It may be called by any goroutine; the sink's Opened comes
 	// from the loop's.

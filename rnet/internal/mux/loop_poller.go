@@ -109,7 +109,7 @@ func (p *Poller) add(m *Mux) {
 	p.warmed = append(p.warmed, m)
 	p.woken.Store(true)
 	p.mu.Unlock()
-	p.owner.Ring()
+	p.owner.Wake()
 }
 
 // wake makes a session hot that was cold. Any goroutine calls it.
@@ -118,7 +118,7 @@ func (p *Poller) wake(m *Mux) {
 	p.warmed = append(p.warmed, m)
 	p.woken.Store(true)
 	p.mu.Unlock()
-	p.owner.Ring()
+	p.owner.Wake()
 }
 
 // takeWarmed makes the sessions hot that are to be.
@@ -235,7 +235,7 @@ func (p *Poller) Sleep(until time.Time) bool {
 		m.pollLock.ThreadWaits.Add(1)
 		p.threadSleeps.Add(1)
 		// Ended by: an arrival (data, credit), Wake (a task, a new session, an
-		// unblocked stream), failure of the session, the end of the turn.
+		// unblocked stream), failure of the session, the end of the iteration.
 		begin := time.Now()
 		m.link.Channel().WaitThread(until)
 		p.past.Add(time.Since(begin))
@@ -320,7 +320,7 @@ func (p *Poller) Close() {
 	end := time.Now().Add(FlushTime)
 	for m := range left {
 		for m.underWay() && time.Now().Before(end) {
-			time.Sleep(flushCheck) // ended by the clock
+			time.Sleep(flushCheck)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type looped struct {
 	quiet int // polls in a row that brought nothing
 
 	// cold says that the loop does not poll the session: it is armed. Who
-	// takes it back rings the loop.
+	// takes it back wakes the loop.
 	cold atomic.Bool
 
 	cork
@@ -162,7 +162,7 @@ func (m *Mux) unblock(st *Stream) {
 	m.unblockMu.Unlock()
 	m.warm() // after the list: see cool and Sleep
 	if m.cfg.Poller.sleeping.Load() == m {
-		m.cfg.Poller.owner.Ring()
+		m.cfg.Poller.owner.Wake()
 	}
 }
 
@@ -232,5 +232,5 @@ func (m *Mux) leaveLoop() {
 		return
 	}
 	m.warm()
-	<-m.handed // ended by the loop's next turn, or its end
+	<-m.handed // ended by the loop's next iteration, or its end
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // box is a source and its channel, as a provider has them: what is published while
-// it is armed rings, once.
+// it is armed wakes the channel, once.
 type box struct {
 	lock Lock
 
@@ -78,11 +78,11 @@ func (b *box) Failed() bool {
 
 func (b *box) publish(w *Waiter) {
 	b.mu.Lock()
-	rings := b.armed
+	armed := b.armed
 	b.armed = false
 	b.arrived = append(b.arrived, w)
 	b.mu.Unlock()
-	if rings {
+	if armed {
 		b.Wake()
 	}
 }

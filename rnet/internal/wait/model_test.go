@@ -39,7 +39,7 @@ type world struct {
 	flying  [modelWaiters]bool // a wake has made the waiter ready, and goes on to withdraw it
 
 	script [3]int8 // whom the peer still writes to, plus 1
-	peer   int8    // its program counter: 0 publish, 1 look, 2 ring
+	peer   int8    // its program counter: 0 publish, 1 look, 2 wake
 	timer  int8    // wakes of the first waiter by its deadline that may come
 	looks  int8    // calls of Do that may come
 	looker leaver

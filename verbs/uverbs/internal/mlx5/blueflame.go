@@ -8,7 +8,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
-// blueFlame is a bfreg to which whole WQEs are written: its two halves by turns, so that what is still on its way to
+// blueFlame is a bfreg to which whole WQEs are written: its two halves one after the other, so that what is still on its way to
 // one is not overwritten. QPs share it, and must not mix their stores, hence the lock.
 //
 // The device that gets the stores of a WQE in one piece need not read it from memory; one that does not takes the
@@ -31,19 +31,19 @@ func (f *blueFlame) write(wqe []byte) {
 		return
 	}
 	f.mu.Lock()
-	storeBlueFlame(&f.turn()[0], &wqe[0], len(wqe)/blockSize)
+	storeBlueFlame(&f.nextHalf()[0], &wqe[0], len(wqe)/blockSize)
 	f.mu.Unlock()
 }
 
 // ring writes the first eight bytes of a WQE, which the device reads from memory.
 func (f *blueFlame) ring(value uint64) {
 	f.mu.Lock()
-	storeCombined(abi.ViewAt[uint64](f.turn(), 0), value)
+	storeCombined(abi.ViewAt[uint64](f.nextHalf(), 0), value)
 	f.mu.Unlock()
 }
 
-// turn returns the half whose turn it is. The caller holds mu.
-func (f *blueFlame) turn() []byte {
+// nextHalf returns the half to write to, and has the other come next. The caller holds mu.
+func (f *blueFlame) nextHalf() []byte {
 	half := f.halves[f.next]
 	f.next ^= 1
 	return half
