@@ -35,10 +35,10 @@ type cq struct {
 	local      localQueue
 	moderation moderation
 
-	pollMu sync.Mutex
-	next   int        // guarded by pollMu: which inbound goes first
-	broken []*inbound // guarded by pollMu: found to be lying, to be failed after unlock
-	kicks  []*inbound // guarded by pollMu: whose peers wait for news
+	pollMu   sync.Mutex
+	next     int        // guarded by pollMu: which inbound goes first
+	broken   []*inbound // guarded by pollMu: found to be lying, to be failed after unlock
+	toNotify []*inbound // guarded by pollMu: whose peers wait for space
 }
 
 func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
@@ -132,17 +132,17 @@ func (c *cq) take(wcs []verbs.WC) int {
 func (c *cq) share(space, sources int) int { return (space + sources - 1) / sources }
 
 // unlockAndTell releases pollMu and does what must not be done under it: fail
-// QPs whose peers lie, and kick peers that wait for space.
+// QPs whose peers lie, and notify peers that wait for space.
 func (c *cq) unlockAndTell() {
-	if len(c.broken)+len(c.kicks) == 0 {
+	if len(c.broken)+len(c.toNotify) == 0 {
 		c.pollMu.Unlock()
 		return
 	}
-	broken, kicks := c.broken, c.kicks
-	c.broken, c.kicks = nil, nil
+	broken, toNotify := c.broken, c.toNotify
+	c.broken, c.toNotify = nil, nil
 	c.pollMu.Unlock()
-	for _, in := range kicks {
-		in.q.kickPeer()
+	for _, in := range toNotify {
+		in.q.notifyPeer()
 	}
 	for _, in := range broken {
 		in.q.fail(in.cause)

@@ -164,7 +164,7 @@ func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
 		"too long":          append(message(func(*datagramHeader) {}), make([]byte, maxDatagram)...),
 		"unknown flags":     message(func(h *datagramHeader) { h.flags = 1 << 7 }),
 		"a number too long": message(func(h *datagramHeader) { h.from.QPN = 1 << 24 }),
-		"another kind":      protocol.EncodeBare(protocol.KindKick),
+		"another kind":      protocol.EncodeBare(protocol.KindNotify),
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := dial()

@@ -37,7 +37,7 @@ func (v *victim) lookup(key uint32) (*remote, bool) {
 }
 func (v *victim) ask(uint32)                {}
 func (v *victim) tell(k protocol.FaultKind) { v.faults = append(v.faults, k) }
-func (v *victim) kick()                     {}
+func (v *victim) notify()                   {}
 func (v *victim) drain()                    {}
 func (v *victim) pid() int                  { return 0 }
 func (v *victim) close()                    {}

@@ -219,7 +219,7 @@ func (in *inbound) leap(flags uint8, elsewhere uint32) bool {
 	return true
 }
 
-// publish tells the peer how far we are, and asks for it to be kicked if it
+// publish tells the peer how far we are, and asks for it to be notified if it
 // waits for that.
 func (in *inbound) publish() {
 	in.told = in.pos
@@ -238,7 +238,7 @@ func (in *inbound) publish() {
 func (in *inbound) answerWant() {
 	if in.seg.Header.Want.Load() != 0 {
 		in.seg.Header.Want.Store(0)
-		in.q.recvCQ.kicks = append(in.q.recvCQ.kicks, in)
+		in.q.recvCQ.toNotify = append(in.q.recvCQ.toNotify, in)
 	}
 }
 

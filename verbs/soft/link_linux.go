@@ -21,8 +21,8 @@ type link interface {
 	ask(key uint32)
 	// tell takes the peer's QP to ERR.
 	tell(kind protocol.FaultKind)
-	// kick has the peer look at what it waits for.
-	kick()
+	// notify has the peer look at what it waits for.
+	notify()
 	// drain has the peer take what is in its ring, though nobody polls there.
 	drain()
 	pid() int
@@ -47,7 +47,7 @@ func (l *localLink) lookup(key uint32) (*remote, bool) {
 
 func (l *localLink) ask(uint32)                   {}
 func (l *localLink) tell(kind protocol.FaultKind) { l.peer.peerFault(l.twin, kind) }
-func (l *localLink) kick()                        { l.peer.onNews() }
+func (l *localLink) notify()                      { l.peer.onProgress() }
 func (l *localLink) drain()                       { l.peer.drain() }
 func (l *localLink) pid() int                     { return os.Getpid() }
 func (l *localLink) close()                       { l.tell(protocol.FaultGone) }
@@ -81,7 +81,7 @@ func newSocketLink(q *qp, conn *samehost.Conn, peer Peer) (*socketLink, error) {
 func (l *socketLink) lookup(uint32) (*remote, bool) { return nil, false }
 func (l *socketLink) ask(key uint32)                { l.mustSend(protocol.EncodeKey(protocol.KindKeyRequest, key)) }
 func (l *socketLink) tell(kind protocol.FaultKind)  { l.mustSend(protocol.EncodeFault(kind)) }
-func (l *socketLink) kick()                         { l.mustSend(protocol.EncodeBare(protocol.KindKick)) }
+func (l *socketLink) notify()                       { l.mustSend(protocol.EncodeBare(protocol.KindNotify)) }
 func (l *socketLink) drain()                        { l.mustSend(protocol.EncodeBare(protocol.KindDrain)) }
 func (l *socketLink) pid() int                      { return l.peer.PID }
 
@@ -210,8 +210,8 @@ func (l *socketLink) handle(m protocol.Message, fds []int) error {
 		l.q.unlock()
 	case protocol.KindFault:
 		l.q.peerFault(l, m.Fault)
-	case protocol.KindKick:
-		l.q.onNews()
+	case protocol.KindNotify:
+		l.q.onProgress()
 	case protocol.KindDrain:
 		l.q.drain()
 	default:
@@ -342,12 +342,12 @@ func (q *qp) drain() {
 	}
 }
 
-// kickPeer tells the peer that there is news in our segment.
-func (q *qp) kickPeer() {
+// notifyPeer tells the peer that something has changed in our segment.
+func (q *qp) notifyPeer() {
 	q.sendMu.Lock()
 	l := q.link
 	q.sendMu.Unlock()
 	if l != nil {
-		l.kick()
+		l.notify()
 	}
 }

@@ -27,7 +27,7 @@ func TestSQDrainedWaitsForASendThatHasBegun(t *testing.T) {
 	require.True(t, draining())
 	v.peer.Header.Released.Store(4 * uint64(len(data)))
 	v.peer.Header.Consumed.Store(4)
-	v.q.onNews()
+	v.q.onProgress()
 	require.Len(t, v.d.events, 1)
 	require.Equal(t, verbs.EventSQDrained, (<-v.d.events).Type)
 	require.False(t, draining())

@@ -226,8 +226,8 @@ func (o *outbound) sendRoom() int {
 	return int(min(free, size-o.sent%size))
 }
 
-// askForNews has the peer kick us when it consumes more.
-func (o *outbound) askForNews() { o.Header.Want.Store(1) }
+// askForNotify has the peer notify us when it consumes more.
+func (o *outbound) askForNotify() { o.Header.Want.Store(1) }
 
 // close gives the peer's segment back.
 func (o *outbound) close() {

@@ -156,7 +156,7 @@ func (p *pairing) joinLocal(d *device) {
 	}
 	localPairing.Unlock()
 	for _, q := range []*qp{p.q, other} {
-		q.onNews()
+		q.onProgress()
 	}
 	// One of them may have failed or left before it could tell the other.
 	p.q.tellIfFailed(a)
@@ -444,7 +444,7 @@ func (p *pairing) serve(l *socketLink) {
 		ch.peerHas(p.said) // as above
 	}
 	p.q.tellIfFailed(l)
-	p.q.onNews()
+	p.q.onProgress()
 	l.serve()
 }
 

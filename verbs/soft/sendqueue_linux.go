@@ -11,7 +11,7 @@ import (
 // oldest first, with copies of what PostSend may not keep. Guarded by sendMu.
 //
 // What lets the oldest go on calls drive: the end of the pairing, the answer
-// about an rkey, the RNR timer, a kick of the peer that made room.
+// about an rkey, the RNR timer, the message of a peer that made room.
 type sendQueue struct {
 	ring  []sendEntry // grows with use
 	first int
@@ -158,7 +158,7 @@ func (q *qp) block(state progress) bool {
 	q.sq.missing = state
 	switch state {
 	case needSpace:
-		q.out.askForNews()
+		q.out.askForNotify()
 		// The peer may have made room before it could see the wish.
 		before := q.out.consumed
 		if !q.out.refresh() || q.out.consumed != before {
@@ -293,12 +293,12 @@ func (q *qp) onTimer() {
 	if l != nil && waits {
 		l.drain()
 	}
-	q.onNews()
+	q.onProgress()
 }
 
-// onNews runs when something may have changed for what waits: a timer, a kick
+// onProgress runs when something may have changed for what waits: a timer, a message
 // of the peer.
-func (q *qp) onNews() {
+func (q *qp) onProgress() {
 	q.sendMu.Lock()
 	if q.link != nil && q.acks.n != 0 {
 		q.retire()
@@ -382,7 +382,7 @@ func (q *qp) retire() {
 			return
 		}
 		before := q.out.consumed
-		q.out.askForNews()
+		q.out.askForNotify()
 		// The peer may have gone on before it could see the wish.
 		if !q.out.refresh() || q.out.consumed == before {
 			break

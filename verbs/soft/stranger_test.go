@@ -236,7 +236,7 @@ func TestAStrangerWhoMisbehavesOncePairedFailsItsQP(t *testing.T) {
 	cases := map[string]func(s *stranger) ([]byte, []int){
 		"garbage":                       func(s *stranger) ([]byte, []int) { return []byte{0}, nil },
 		"a second hello":                func(s *stranger) ([]byte, []int) { return protocol.EncodeHello(s.hello()), nil },
-		"descriptors that nobody wants": func(s *stranger) ([]byte, []int) { return protocol.EncodeBare(protocol.KindKick), []int{s.file(1)} },
+		"descriptors that nobody wants": func(s *stranger) ([]byte, []int) { return protocol.EncodeBare(protocol.KindNotify), []int{s.file(1)} },
 		"an answer without region":      func(s *stranger) ([]byte, []int) { return protocol.EncodeKeyAnswer(answer), nil },
 		"an answer with two": func(s *stranger) ([]byte, []int) {
 			return protocol.EncodeKeyAnswer(answer), []int{s.file(1), s.file(1)}

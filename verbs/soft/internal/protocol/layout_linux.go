@@ -23,7 +23,7 @@ import (
 //	128         posted              owner         peer, when its copy is used up
 //	136         consumed            owner         peer, when its copy is used up
 //	144         released            owner         peer, when its copy is used up
-//	152         starved             owner         peer, after a kick
+//	152         starved             owner         peer, when notified
 //	256         want                peer sets 1, owner sets 0
 //	1024        keys                owner         peer before each operation on a region
 //	65536       descriptors         peer          owner

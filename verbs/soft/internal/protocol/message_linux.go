@@ -23,7 +23,7 @@ import (
 //	         40 offset in the descriptor (8)
 //	         descriptor: the region, if good
 //	fault    8 what (4)  12 zero (4)
-//	kick, drain, welcome, datagrams
+//	notify, drain, welcome, datagrams
 //	         (no body)
 //
 // The one who dialed says hello first and gets a hello back; after that each
@@ -36,7 +36,7 @@ const (
 	KindKeyAnswer
 	KindKeyGone
 	KindFault
-	KindKick      // there is news in my segment
+	KindNotify    // something has changed in my segment
 	KindDrain     // take what is in your segment, I wait for room
 	KindWelcome   // I take descriptors from you
 	KindDatagrams // instead of a hello: datagrams follow (datagramroute_linux.go of package soft)
@@ -49,7 +49,7 @@ const (
 )
 
 var bodyLength = [...]int{
-	KindHello: 52, KindKeyRequest: 4, KindKeyAnswer: 40, KindKeyGone: 4, KindFault: 8, KindKick: 0, KindDrain: 0, KindWelcome: 0, KindDatagrams: 0,
+	KindHello: 52, KindKeyRequest: 4, KindKeyAnswer: 40, KindKeyGone: 4, KindFault: 8, KindNotify: 0, KindDrain: 0, KindWelcome: 0, KindDatagrams: 0,
 }
 
 // Endpoint names a QP on this host.
