@@ -59,22 +59,22 @@ func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
 
 // connect sets up a session to addr, over the first fabric that reaches it.
 // onEnd, if set, is called when it takes no more streams.
-func connect(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *place, onEnd func(*session)) (*session, error) {
+func connect(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, ps *pendingSession, onEnd func(*session)) (*session, error) {
 	defer w.close()
 	queued := fmt.Errorf("rnet: wait for %d sessions that are being set up", maxSetUps)
-	pl.waits(always, queued)
+	ps.waits(always, queued)
 	if err := setUps.Enter(ctx); err != nil {
 		return nil, fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", queued, err))
 	}
 	defer setUps.Leave()
 	if w.here != nil {
-		s, err := connectBusy(ctx, addr, a, w, pl, onEnd)
+		s, err := connectBusy(ctx, addr, a, w, ps, onEnd)
 		if err == nil {
 			return s, nil
 		}
 		w.err = worse(w.err, because(w.here.transport, err))
 	}
-	pl.waits(never, nil)
+	ps.waits(never, nil)
 	for _, f := range w.others {
 		if ctx.Err() != nil {
 			break // the other fabrics would only return the context's error
@@ -94,7 +94,7 @@ func connect(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *p
 
 // connectBusy is connectOver for a listener on this host. One that has more
 // requests than it takes is asked again.
-func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, pl *place, onEnd func(*session)) (*session, error) {
+func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, ps *pendingSession, onEnd func(*session)) (*session, error) {
 	const most = 100 * time.Millisecond
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, most) {
 		route, err := w.route, error(nil)
@@ -107,7 +107,7 @@ func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, p
 				Taken() bool
 				Ran() uint64
 			}); ok {
-				pl.step.Store(&step{busy: t.Taken, ran: t.Ran})
+				ps.step.Store(&step{busy: t.Taken, ran: t.Ran})
 			}
 			var s *session
 			if s, err = connectOver(ctx, *w.here, route, addr, a, onEnd); err == nil {
@@ -118,7 +118,7 @@ func connectBusy(ctx context.Context, addr netip.AddrPort, a *attempt, w *way, p
 		if !errors.Is(err, rcm.ErrBusy) {
 			return nil, err
 		}
-		pl.waits(lives, err)
+		ps.waits(lives, err)
 		select { // ended by the clock or ctx
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -194,7 +194,7 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 	} else if ok {
 		return a.dialTCP(ctx, fallback.Remembered, fallback.Because(fallback.Remembered, errors.New(reason.Meaning())))
 	}
-	return a.dialBeside(ctx)
+	return a.dialRace(ctx)
 }
 
 // errNothingYet is why a dial went over TCP that did not look for anything else.
@@ -333,7 +333,7 @@ func (a *attempt) dialFast(ctx context.Context) (net.Conn, error) {
 	err = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
 	for _, addr := range addrs {
 		var c *Conn
-		if c, _, err = pool.open(ctx, a.key(), addr, a, wish{}); err == nil {
+		if c, _, err = pool.open(ctx, a.key(), addr, a, openOptions{}); err == nil {
 			return c, nil
 		}
 	}

@@ -155,13 +155,13 @@ func (s *silent) Resolve(_ context.Context, addr netip.AddrPort) (rcm.Route, err
 	return nil, rcm.ErrTimeout
 }
 
-// besideAt begins a dial that package net has not come to connect.
-func besideAt(t *testing.T, address string, d *Dialer) *beside {
+// raceAt begins a dial that package net has not come to connect.
+func raceAt(t *testing.T, address string, d *Dialer) *tcpRace {
 	t.Helper()
 	set, err := new(Dialer).settings()
 	require.NoError(t, err)
 	a := &attempt{d: d, set: set, network: "tcp", address: address, begun: time.Now()}
-	return &beside{a: a, stop: func() {}, over: make(chan struct{})}
+	return &tcpRace{a: a, stop: func() {}, over: make(chan struct{})}
 }
 
 func TestLooksAtTwoAddressesDoNotWaitForEachOther(t *testing.T) {
@@ -171,7 +171,7 @@ func TestLooksAtTwoAddressesDoNotWaitForEachOther(t *testing.T) {
 	usual := fabrics
 	fabrics = []fabric{usual[0], {fallback.RDMA, network, nil}}
 	defer func() { fabrics = usual }()
-	b := besideAt(t, "name:1", &Dialer{HeadStart: hang.Time})
+	b := raceAt(t, "name:1", &Dialer{HeadStart: hang.Time})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := hang.Start(t, func() { assert.ErrorIs(t, b.before(ctx, "tcp6", "[2001:db8::1]:1", nil), errTaken) })
 	require.Equal(t, "[2001:db8::1]:1", (<-network.asked).String())
@@ -194,7 +194,7 @@ func TestListenerOfThisHostIsWaitedForBeforeAnotherAddress(t *testing.T) {
 	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
 	require.NoError(t, err)
 	defer ln.Close()
-	b := besideAt(t, tcp.Addr().String(), &Dialer{HeadStart: 50 * time.Millisecond, FallbackDelay: 1})
+	b := raceAt(t, tcp.Addr().String(), &Dialer{HeadStart: 50 * time.Millisecond, FallbackDelay: 1})
 	first := hang.Start(t, func() { assert.NoError(t, b.before(t.Context(), "tcp6", tcp.Addr().String(), nil), "to TCP") })
 	hang.Eventually(t, "the first is asked", func() bool { return ln.Stats().Requests > 0 })
 	assert.NoError(t, b.before(t.Context(), "tcp4", closedAddress(t), nil), "to TCP")

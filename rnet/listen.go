@@ -185,7 +185,7 @@ func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set setti
 const sessionBacklog = 1024
 
 // listenFabrics starts a listener on each fabric that the policy allows. With
-// Auto a fabric that cannot listen now may do so later, see stand.
+// Auto a fabric that cannot listen now may do so later, see fabricListener.
 func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) error {
 	addr := l.addr.(*net.TCPAddr).AddrPort()
 	addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
@@ -200,8 +200,8 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 		if at.Port() == 0 {
 			continue
 		}
-		st := l.newStand(f, at, cfg)
-		fl, err := f.Listen(at, st.cfg)
+		fl := l.newFabricListener(f, at, cfg)
+		ln, err := f.Listen(at, fl.cfg)
 		l.set.Log.Debug("rnet: listen", "address", at, "transport", f.transport, "err", err)
 		if otherPort && errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("%w: %w", errPortTaken, err)
@@ -211,13 +211,13 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 			if !worthWaiting(err) {
 				continue
 			}
-			fl = nil
-		} else if !l.addFabric(fl) {
-			fl.Close()
+			ln = nil
+		} else if !l.addFabric(ln) {
+			ln.Close()
 			break
 		}
-		listening = listening || fl != nil
-		st.open(fl)
+		listening = listening || ln != nil
+		fl.open(ln)
 	}
 	if !listening && l.set.Transport != fallback.Auto {
 		if lastErr == nil {

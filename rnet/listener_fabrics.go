@@ -23,101 +23,101 @@ const (
 	maxListenPause = time.Second
 )
 
-// stand is a place for a listener on a fabric. A goroutine works there only when
-// there is something to do: requests, or a wait for the place.
-type stand struct {
+// fabricListener is the listener on one fabric, or waits for it. A goroutine works only when
+// there is something to do: requests, or a wait for the address.
+type fabricListener struct {
 	l      *Listener
 	fabric fabric
 	at     netip.AddrPort
 	cfg    rcm.ListenConfig
 
 	mu      sync.Mutex
-	fl      rcm.Listener // nil while there is none; guarded by mu
-	begun   time.Time    // when fl was had; guarded by mu
+	ln      rcm.Listener // nil while there is none; guarded by mu
+	begun   time.Time    // when ln was had; guarded by mu
 	working bool         // a goroutine works; guarded by mu
-	again   bool         // something has come since it looked, or since fl was asked for; guarded by mu
+	again   bool         // something has come since it looked, or since ln was asked for; guarded by mu
 }
 
-func (l *Listener) newStand(f fabric, at netip.AddrPort, cfg rcm.ListenConfig) *stand {
-	st := &stand{l: l, fabric: f, at: at, cfg: cfg}
-	st.cfg.Arrived = st.arrived
-	return st
+func (l *Listener) newFabricListener(f fabric, at netip.AddrPort, cfg rcm.ListenConfig) *fabricListener {
+	fl := &fabricListener{l: l, fabric: f, at: at, cfg: cfg}
+	fl.cfg.Arrived = fl.arrived
+	return fl
 }
 
-// open begins to serve the peers that come to fl, or if that is nil waits for a
+// open begins to serve the peers that come to ln, or if that is nil waits for a
 // listener first. The listener is not closed.
-func (st *stand) open(fl rcm.Listener) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.fl, st.begun = fl, time.Now()
-	if fl == nil || st.again {
-		st.work()
+func (fl *fabricListener) open(ln rcm.Listener) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.ln, fl.begun = ln, time.Now()
+	if ln == nil || fl.again {
+		fl.work()
 	}
 }
 
 // arrived is told that there is something to accept.
-func (st *stand) arrived() {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.again = true
-	if st.fl != nil && !st.working {
-		st.work()
+func (fl *fabricListener) arrived() {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.again = true
+	if fl.ln != nil && !fl.working {
+		fl.work()
 	}
 }
 
 // work starts a goroutine, unless the listener is closed. mu is held.
-func (st *stand) work() {
-	st.l.mu.Lock()
-	defer st.l.mu.Unlock()
-	if !st.l.closed {
-		st.working = true
-		st.l.work.Go(st.serve)
+func (fl *fabricListener) work() {
+	fl.l.mu.Lock()
+	defer fl.l.mu.Unlock()
+	if !fl.l.closed {
+		fl.working = true
+		fl.l.work.Go(fl.serve)
 	}
 }
 
 // idle reports whether nothing is left to do, and then says so.
-func (st *stand) idle() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.again {
-		st.again = false
+func (fl *fabricListener) idle() bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	if fl.again {
+		fl.again = false
 		return false
 	}
-	st.working = false
+	fl.working = false
 	return true
 }
 
 // serve serves the peers that have come, if the listener is lost those who come to the
 // next one that can be had.
-func (st *stand) serve() {
+func (fl *fabricListener) serve() {
 	for {
-		st.mu.Lock()
-		fl := st.fl
-		st.mu.Unlock()
-		if fl == nil {
-			if fl = st.await(); fl == nil {
+		fl.mu.Lock()
+		ln := fl.ln
+		fl.mu.Unlock()
+		if ln == nil {
+			if ln = fl.await(); ln == nil {
 				return
 			}
-			st.mu.Lock()
-			st.fl, st.begun = fl, time.Now()
-			st.mu.Unlock()
+			fl.mu.Lock()
+			fl.ln, fl.begun = ln, time.Now()
+			fl.mu.Unlock()
 		}
-		if st.l.acceptFabric(st.fabric.transport, fl) == nil {
-			if st.idle() {
+		if fl.l.acceptFabric(fl.fabric.transport, ln) == nil {
+			if fl.idle() {
 				return
 			}
 			continue
 		}
-		st.l.removeFabric(fl)
-		fl.Close()
-		st.mu.Lock()
-		st.fl = nil
-		begun := st.begun
-		st.mu.Unlock()
+		fl.l.removeFabric(ln)
+		ln.Close()
+		fl.mu.Lock()
+		fl.ln = nil
+		begun := fl.begun
+		fl.mu.Unlock()
 		if time.Since(begun) < maxListenPause { // the next one may be lost as soon
 			select { // ended by the clock or Close
 			case <-time.After(maxListenPause):
-			case <-st.l.open.Done():
+			case <-fl.l.open.Done():
 			}
 		}
 	}
@@ -125,27 +125,27 @@ func (st *stand) serve() {
 
 // await waits until it can listen there. It returns nil if the listener was closed
 // before.
-func (st *stand) await() rcm.Listener {
-	l := st.l
-	free, canWait := st.fabric.Fabric.(interface {
+func (fl *fabricListener) await() rcm.Listener {
+	l := fl.l
+	free, canWait := fl.fabric.Fabric.(interface {
 		AwaitFree(context.Context, netip.AddrPort, rcm.ListenConfig) error
 	})
 	for pause := minListenPause; ; pause = min(2*pause, maxListenPause) {
 		begun := time.Now()
-		if canWait && free.AwaitFree(l.open, st.at, st.cfg) == nil && time.Since(begun) > maxListenPause {
+		if canWait && free.AwaitFree(l.open, fl.at, fl.cfg) == nil && time.Since(begun) > maxListenPause {
 			pause = minListenPause // it was no idle question
 		}
 		if l.open.Err() != nil {
 			return nil
 		}
-		fl, err := st.fabric.Listen(st.at, st.cfg)
+		ln, err := fl.fabric.Listen(fl.at, fl.cfg)
 		if err == nil {
-			l.set.Log.Debug("rnet: listen", "address", st.at, "transport", st.fabric.transport, "waited", true)
-			if !l.addFabric(fl) {
-				fl.Close()
+			l.set.Log.Debug("rnet: listen", "address", fl.at, "transport", fl.fabric.transport, "waited", true)
+			if !l.addFabric(ln) {
+				ln.Close()
 				return nil
 			}
-			return fl
+			return ln
 		}
 		select { // ended by the clock or Close
 		case <-time.After(pause):
@@ -162,20 +162,20 @@ func worthWaiting(err error) bool {
 }
 
 // addFabric takes in a listener on a fabric, unless the listener is closed.
-func (l *Listener) addFabric(fl rcm.Listener) bool {
+func (l *Listener) addFabric(ln rcm.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	l.fabrics = append(l.fabrics, fl)
+	l.fabrics = append(l.fabrics, ln)
 	return true
 }
 
-func (l *Listener) removeFabric(fl rcm.Listener) {
+func (l *Listener) removeFabric(ln rcm.Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fabrics = slices.DeleteFunc(slices.Clone(l.fabrics), func(one rcm.Listener) bool { return one == fl })
+	l.fabrics = slices.DeleteFunc(slices.Clone(l.fabrics), func(one rcm.Listener) bool { return one == ln })
 }
 
 // onFabrics returns the listeners on fabrics that there are now.

@@ -81,7 +81,7 @@ func TestListenerThatIsLostAtOnceIsOpenedSeldom(t *testing.T) {
 	ln := overSoft.listen(t).(*Listener)
 	ln.set.Log = slog.New(slog.DiscardHandler)
 	f := new(loser)
-	ln.newStand(fabric{Fabric: f, transport: fallback.RDMA}, netip.AddrPort{}, rcm.ListenConfig{}).open(nil)
+	ln.newFabricListener(fabric{Fabric: f, transport: fallback.RDMA}, netip.AddrPort{}, rcm.ListenConfig{}).open(nil)
 	hang.Eventually(t, "it is opened", func() bool { return f.listens.Load() > 0 })
 	time.Sleep(100 * time.Millisecond)
 	require.Less(t, f.listens.Load(), int32(10))

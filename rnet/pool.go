@@ -52,12 +52,12 @@ type sessionPool struct {
 	// quickest maps a poolKey to its *laneSet, for look-ups without a lock.
 	quickest sync.Map
 
-	mu     sync.Mutex
-	places map[placeKey]*place
+	mu       sync.Mutex
+	sessions map[sessionKey]*pendingSession
 }
 
-// placeKey names one session: what a poolKey says, at one resolved address.
-type placeKey struct {
+// sessionKey names one session: what a poolKey says, at one resolved address.
+type sessionKey struct {
 	addr      netip.AddrPort
 	transport fallback.Transport
 	device    fallback.Device
@@ -68,8 +68,8 @@ type placeKey struct {
 	poller    *mux.Poller
 }
 
-// place is where a session is, or is being set up.
-type place struct {
+// pendingSession is a session that is being set up, or there.
+type pendingSession struct {
 	begun time.Time
 	here  bool // a process of this host listens at its address
 
@@ -92,25 +92,25 @@ type step struct {
 }
 
 // waits says what the set-up waits for.
-func (pl *place) waits(busy func() bool, queue error) {
-	pl.step.Store(&step{busy: busy, queue: queue})
+func (ps *pendingSession) waits(busy func() bool, queue error) {
+	ps.step.Store(&step{busy: busy, queue: queue})
 }
 
 func always() bool { return true }
 func never() bool  { return false }
 
 // busy reports whether there is something to wait for.
-func (pl *place) busy() bool {
-	return pl.step.Load().busy()
+func (ps *pendingSession) busy() bool {
+	return ps.step.Load().busy()
 }
 
 // late is the error of a dial that does not wait for the session any longer.
-func (pl *place) late(hs *fallback.HeadStart) error {
+func (ps *pendingSession) late(hs *fallback.HeadStart) error {
 	err := hs.Err()
-	if queue := pl.step.Load().queue; queue != nil {
+	if queue := ps.step.Load().queue; queue != nil {
 		return fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", err, queue))
 	}
-	if pl.here {
+	if ps.here {
 		return lateError{err}
 	}
 	return err
@@ -166,32 +166,32 @@ func (p *sessionPool) quick(key poolKey) *Conn {
 	return c
 }
 
-// wish is how a dial wants a stream opened. The zero wish is for as long as its
+// openOptions are how a dial wants a stream opened. The zero value is for as long as its
 // context lasts.
-type wish struct {
+type openOptions struct {
 	hs    *fallback.HeadStart                   // how long it waits, if not nil
-	found func(pl *place)                       // called before it waits, if not nil
+	found func(ps *pendingSession)              // called before it waits, if not nil
 	open  func(s *session) (c *Conn, err error) // in place of s.open, if not nil
 }
 
 // open opens a stream to addr, on a session that lives or a new one. If the
-// session is too late it returns the place where it is being set up.
-func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt, w wish) (*Conn, *place, error) {
+// session is too late it is returned too.
+func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt, o openOptions) (*Conn, *pendingSession, error) {
 	set := p.lanes(key)
 	lane := set.vacant()
-	at := placeKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, allow: key.allow, session: key.session, lane: lane, poller: key.poller}
+	at := sessionKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, allow: key.allow, session: key.session, lane: lane, poller: key.poller}
 	var before error // from the listener that went away
 	for try := 0; ; try++ {
-		pl, err := p.place(ctx, at, a)
+		ps, err := p.pending(ctx, at, a)
 		if err != nil {
 			return nil, nil, worse(before, err)
 		}
-		if w.found != nil {
-			w.found(pl)
+		if o.found != nil {
+			o.found(ps)
 		}
-		if err := pl.await(ctx, w.hs); err != nil {
+		if err := ps.await(ctx, o.hs); err != nil {
 			if errors.Is(err, fallback.ErrTooSlow) {
-				return nil, pl, err
+				return nil, ps, err
 			}
 			if try < maxTries && lost(err) {
 				before = err
@@ -199,10 +199,10 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 			}
 			return nil, nil, err
 		}
-		c, err := pl.s.openWhenTold(ctx, w)
+		c, err := ps.s.openWhenTold(ctx, o)
 		switch {
 		case err == nil && !key.dedicated:
-			p.keep(key, set, lane, pl.s)
+			p.keep(key, set, lane, ps.s)
 			return c, nil, nil
 		case err == nil:
 			return c, nil, nil
@@ -211,7 +211,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 		case try == maxTries:
 			return nil, nil, fallback.Because(fallback.PeerDied, errors.New("the peer ends each session at once"))
 		}
-		p.forget(at, pl.s) // it was just closing: make another
+		p.forget(at, ps.s) // it was just closing: make another
 	}
 }
 
@@ -230,15 +230,15 @@ func lost(err error) bool {
 // await waits until the session is there. Only a set-up that is still under way
 // takes from the head start: for what a dial asks of a session that is there, it
 // has all of it.
-func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
+func (ps *pendingSession) await(ctx context.Context, hs *fallback.HeadStart) error {
 	select {
-	case <-pl.ready:
-		return pl.err
+	case <-ps.ready:
+		return ps.err
 	default:
 	}
 	var over, half <-chan time.Time
 	if hs != nil {
-		hs.Spend(time.Since(pl.begun))
+		hs.Spend(time.Since(ps.begun))
 		over = hs.Over()
 		if end, ok := ctx.Deadline(); ok { // the other half is for TCP
 			timer := time.NewTimer(time.Until(end) / 2)
@@ -248,28 +248,28 @@ func (pl *place) await(ctx context.Context, hs *fallback.HeadStart) error {
 	}
 	for ran := uint64(0); ; {
 		select {
-		case <-pl.ready: // ended by setUp, which has a time limit
-			return pl.err
+		case <-ps.ready: // ended by setUp, which has a time limit
+			return ps.err
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-half:
 			hs.GoOn(false)
-			return pl.late(hs)
+			return ps.late(hs)
 		case <-over:
 		}
 		select {
-		case <-pl.ready: // at the same moment
-			return pl.err
+		case <-ps.ready: // at the same moment
+			return ps.err
 		default:
 		}
-		if at := pl.step.Load(); at.ran != nil {
+		if at := ps.step.Load(); at.ran != nil {
 			if now := at.ran(); now != ran {
 				hs.Excuse() // it is at work on those before us, of which there may be a thousand
 				ran = now
 			}
 		}
-		if !hs.GoOn(pl.busy()) {
-			return pl.late(hs)
+		if !hs.GoOn(ps.busy()) {
+			return ps.late(hs)
 		}
 	}
 }
@@ -311,58 +311,58 @@ func (set *laneSet) vacant() int {
 	return int(set.next.Add(1) % uint32(len(set.lanes)))
 }
 
-// place returns the place of a session. If there is none it looks which way
+// pending returns the session at an address. If there is none it looks which way
 // leads to the address, and lets the session be set up. It waits for nobody.
-func (p *sessionPool) place(ctx context.Context, at placeKey, a *attempt) (*place, error) {
+func (p *sessionPool) pending(ctx context.Context, at sessionKey, a *attempt) (*pendingSession, error) {
 	if !a.d.Dedicated {
 		p.mu.Lock()
-		pl := p.places[at]
+		ps := p.sessions[at]
 		p.mu.Unlock()
-		if pl != nil {
-			return pl, nil
+		if ps != nil {
+			return ps, nil
 		}
 	}
 	w, err := a.look(ctx, at.addr)
 	if err != nil {
 		return nil, err
 	}
-	pl := &place{begun: time.Now(), here: w.here != nil, ready: make(chan struct{})}
-	pl.waits(always, nil) // for a processor, to begin with
+	ps := &pendingSession{begun: time.Now(), here: w.here != nil, ready: make(chan struct{})}
+	ps.waits(always, nil) // for a processor, to begin with
 	if !a.d.Dedicated {
 		p.mu.Lock()
-		if other := p.places[at]; other != nil {
+		if other := p.sessions[at]; other != nil {
 			p.mu.Unlock()
 			w.close()
 			return other, nil
 		}
-		if p.places == nil {
-			p.places = make(map[placeKey]*place)
+		if p.sessions == nil {
+			p.sessions = make(map[sessionKey]*pendingSession)
 		}
-		p.places[at] = pl
+		p.sessions[at] = ps
 		p.mu.Unlock()
 	}
-	go p.setUp(context.WithoutCancel(ctx), at, pl, a, w)
-	return pl, nil
+	go p.setUp(context.WithoutCancel(ctx), at, ps, a, w)
+	return ps, nil
 }
 
 // setUpTime bounds the set-up of a session. It goes on when the dial that
 // started it gives up: others may wait for it.
 const setUpTime = 10 * time.Second
 
-func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *attempt, w *way) {
+func (p *sessionPool) setUp(ctx context.Context, at sessionKey, ps *pendingSession, a *attempt, w *way) {
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
 	defer region("rnet.session").End()
 	var onEnd func(*session)
 	if !a.d.Dedicated {
-		onEnd = func(s *session) { p.ended(at, pl, s) }
+		onEnd = func(s *session) { p.ended(at, ps, s) }
 	}
-	s, err := connect(ctx, at.addr, a, w, pl, onEnd)
+	s, err := connect(ctx, at.addr, a, w, ps, onEnd)
 	p.mu.Lock() // for forget, which does not wait
-	pl.s, pl.err = s, err
+	ps.s, ps.err = s, err
 	p.mu.Unlock()
 	if err != nil {
-		p.drop(at, pl)
+		p.drop(at, ps)
 	} else {
 		negatives.Forget(a.remembered()) // it was slow, and has come all the same
 		if a.d.Dedicated {
@@ -371,20 +371,20 @@ func (p *sessionPool) setUp(ctx context.Context, at placeKey, pl *place, a *atte
 			s.mux.Left()
 		}
 	}
-	close(pl.ready)
+	close(ps.ready)
 }
 
-func (p *sessionPool) drop(at placeKey, pl *place) {
+func (p *sessionPool) drop(at sessionKey, ps *pendingSession) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.places[at] == pl {
-		delete(p.places, at)
+	if p.sessions[at] == ps {
+		delete(p.sessions, at)
 	}
 }
 
 // ended takes a session out that takes no more streams.
-func (p *sessionPool) ended(at placeKey, pl *place, s *session) {
-	p.drop(at, pl)
+func (p *sessionPool) ended(at sessionKey, ps *pendingSession, s *session) {
+	p.drop(at, ps)
 	p.quickest.Range(func(key, v any) bool {
 		set := v.(*laneSet)
 		live := false
@@ -400,11 +400,11 @@ func (p *sessionPool) ended(at placeKey, pl *place, s *session) {
 	})
 }
 
-// forget takes s out of its place, if it is still there.
-func (p *sessionPool) forget(at placeKey, s *session) {
+// forget takes s out of the pool, if it is still there.
+func (p *sessionPool) forget(at sessionKey, s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pl := p.places[at]; pl != nil && pl.s == s {
-		delete(p.places, at)
+	if ps := p.sessions[at]; ps != nil && ps.s == s {
+		delete(p.sessions, at)
 	}
 }

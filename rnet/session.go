@@ -130,18 +130,18 @@ func (s *session) open() (*Conn, error) {
 
 // openWhenTold is open, but waits where the listening side has to give an
 // address first.
-func (s *session) openWhenTold(ctx context.Context, w wish) (*Conn, error) {
+func (s *session) openWhenTold(ctx context.Context, o openOptions) (*Conn, error) {
 	open := s.open
-	if w.open != nil {
-		open = func() (*Conn, error) { return w.open(s) }
+	if o.open != nil {
+		open = func() (*Conn, error) { return o.open(s) }
 	}
 	c, err := open()
 	if !errors.Is(err, mux.ErrNoSlot) {
 		return c, err
 	}
 	var over <-chan time.Time
-	if w.hs != nil {
-		over = w.hs.Over()
+	if o.hs != nil {
+		over = o.hs.Over()
 	}
 	for {
 		freed := s.mux.AwaitSlot()
@@ -153,8 +153,8 @@ func (s *session) openWhenTold(ctx context.Context, w wish) (*Conn, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
 		case <-over:
-			if !w.hs.GoOn(true) { // the listener lives
-				return nil, fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", w.hs.Err(), err))
+			if !o.hs.GoOn(true) { // the listener lives
+				return nil, fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", o.hs.Err(), err))
 			}
 		}
 	}

@@ -122,8 +122,8 @@ func (p *pair) stop() {
 	stopAll(p.neighbours)
 }
 
-// standing is what the processes have used so far.
-type standing struct {
+// resources is what the processes have used so far.
+type resources struct {
 	cpu                   time.Duration // of the servers
 	heap, stack, resident float64       // of all
 	whole, files          float64       // of the server
@@ -142,14 +142,14 @@ func (p *pair) measure(ctx context.Context) (round, error) {
 	if failures, first := countFailures(ready); failures > 0 { // the round is lost, the next one may be better
 		return round{latency: newHistogram(), failures: failures, failure: first}, p.beside(ctx, finish)
 	}
-	before, err := p.stand(ctx)
+	before, err := p.used(ctx)
 	if err != nil {
 		return round{}, err
 	}
 	if _, err := askAll(ctx, p.clients, run, p.w.Duration); err != nil {
 		return round{}, err
 	}
-	after, err := p.stand(ctx)
+	after, err := p.used(ctx)
 	if err != nil {
 		return round{}, err
 	}
@@ -212,18 +212,18 @@ func countFailures(replies []reply) (n int, first string) {
 	return n, first
 }
 
-// stand reads the servers' CPU time, and for idle connections the memory of
+// used reads the servers' CPU time, and for idle connections the memory of
 // all processes.
-func (p *pair) stand(ctx context.Context) (standing, error) {
+func (p *pair) used(ctx context.Context) (resources, error) {
 	cmd := snapshot
 	if p.w.holds() {
 		cmd = memoryInUse
 	}
 	servers, err := askAll(ctx, p.servers, cmd, 0)
 	if err != nil {
-		return standing{}, err
+		return resources{}, err
 	}
-	var s standing
+	var s resources
 	for _, r := range servers {
 		s.cpu += r.CPU
 	}
@@ -232,7 +232,7 @@ func (p *pair) stand(ctx context.Context) (standing, error) {
 	}
 	clients, err := askAll(ctx, p.clients, cmd, 0)
 	if err != nil {
-		return standing{}, err
+		return resources{}, err
 	}
 	for _, r := range append(clients, servers...) {
 		s.heap += float64(r.Heap)
@@ -246,7 +246,7 @@ func (p *pair) stand(ctx context.Context) (standing, error) {
 }
 
 // values works out the metrics of a round from what each client has done.
-func (w workload) values(done []reply, latency *hdr.Histogram, before, after standing) map[metric]float64 {
+func (w workload) values(done []reply, latency *hdr.Histogram, before, after resources) map[metric]float64 {
 	v := map[metric]float64{}
 	var ops, perSecond float64
 	cpu := after.cpu - before.cpu

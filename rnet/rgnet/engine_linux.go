@@ -415,7 +415,7 @@ func (b *bridge) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	return b.handler.OnOpen(c)
 }
 
-// countAccepted tells the statistics of the listener that stands where the peer
+// countAccepted tells the statistics of the listener at the address that the peer
 // has connected to. A connection that Register has made came by none.
 func (b *bridge) countAccepted(c gnet.Conn) {
 	at, ok := c.LocalAddr().(*net.TCPAddr)
@@ -427,7 +427,7 @@ func (b *bridge) countAccepted(c gnet.Conn) {
 	var best loop.Listener
 	most := 0
 	for _, ln := range b.listeners {
-		if n := stands(ln.Addr().(*net.TCPAddr), at); n > most {
+		if n := specificity(ln.Addr().(*net.TCPAddr), at); n > most {
 			best, most = ln, n
 		}
 	}
@@ -436,9 +436,9 @@ func (b *bridge) countAccepted(c gnet.Conn) {
 	}
 }
 
-// stands says how well a listener's address fits that of a connection, as the
+// specificity says how well a listener's address fits that of a connection, as the
 // kernel chooses between several: 0 if it does not.
-func stands(ln, at *net.TCPAddr) int {
+func specificity(ln, at *net.TCPAddr) int {
 	sameFamily := (ln.IP.To4() != nil) == (at.IP.To4() != nil)
 	switch {
 	case ln.Port != at.Port:

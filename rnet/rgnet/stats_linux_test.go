@@ -85,13 +85,13 @@ func TestAConnectionIsCountedByTheListenerThatHasAccepted(t *testing.T) {
 	} {
 		best, most := "", 0
 		for _, ip := range c.listen {
-			if n := stands(&net.TCPAddr{IP: net.ParseIP(ip), Port: port}, &net.TCPAddr{IP: net.ParseIP(c.at), Port: port}); n > most {
+			if n := specificity(&net.TCPAddr{IP: net.ParseIP(ip), Port: port}, &net.TCPAddr{IP: net.ParseIP(c.at), Port: port}); n > most {
 				best, most = ip, n
 			}
 		}
 		require.Equal(t, c.want, best, "%+v", c)
 	}
-	require.Zero(t, stands(&net.TCPAddr{IP: net.IPv4zero, Port: port}, &net.TCPAddr{IP: net.IPv4zero, Port: port + 1}))
+	require.Zero(t, specificity(&net.TCPAddr{IP: net.IPv4zero, Port: port}, &net.TCPAddr{IP: net.IPv4zero, Port: port + 1}))
 }
 
 func TestEndedLoopsAreCountedNoMore(t *testing.T) {

@@ -262,9 +262,9 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 	s := first.(*Conn).s
 	pool.mu.Lock()
 	aged := 0
-	for _, pl := range pool.places {
-		if pl.s == s {
-			pl.begun = pl.begun.Add(-100 * hang.Time)
+	for _, ps := range pool.sessions {
+		if ps.s == s {
+			ps.begun = ps.begun.Add(-100 * hang.Time)
 			aged++
 		}
 	}

@@ -31,17 +31,17 @@ import (
 // not wait for each other. But where a process of this host listens at the first
 // address, TCP would be connected to it at once, and not come to the second: that has
 // to wait until the first one's head start is over.
-type beside struct {
+type tcpRace struct {
 	a    *attempt
 	stop context.CancelFunc // ends what package net does
 	over chan struct{}      // closed when package net has returned
 
-	mu   sync.Mutex    // held for moments only
-	done bool          // package net has returned: guarded by mu, as what follows
-	conn *Conn         // the stream that was opened
-	err  error         // why there is none
-	late []*place      // of sessions that were too slow
-	here chan struct{} // closed when the head start of a listener of this host is over; nil if there is none
+	mu   sync.Mutex        // held for moments only
+	done bool              // package net has returned: guarded by mu, as what follows
+	conn *Conn             // the stream that was opened
+	err  error             // why there is none
+	late []*pendingSession // that were too slow
+	here chan struct{}     // closed when the head start of a listener of this host is over; nil if there is none
 
 	work sync.WaitGroup // the calls of watch
 }
@@ -49,116 +49,116 @@ type beside struct {
 // errTaken is what package net is told of a connection that was made another way.
 var errTaken = errors.New("rnet: the connection goes another way")
 
-// dialBeside dials over TCP and looks for something faster on the way.
-func (a *attempt) dialBeside(ctx context.Context) (net.Conn, error) {
+// dialRace dials over TCP and looks for something faster on the way.
+func (a *attempt) dialRace(ctx context.Context) (net.Conn, error) {
 	tcpCtx, stop := context.WithCancel(hideTaken(ctx))
 	defer stop()
-	b := &beside{a: a, stop: stop, over: make(chan struct{})}
+	r := &tcpRace{a: a, stop: stop, over: make(chan struct{})}
 	d := a.d.socketDialer()
-	d.ControlContext = b.before
+	d.ControlContext = r.before
 	conn, err := d.DialContext(tcpCtx, a.network, a.address)
-	b.mu.Lock()
-	b.done = true
-	b.mu.Unlock()
-	close(b.over)
-	b.work.Wait() // ended by over
+	r.mu.Lock()
+	r.done = true
+	r.mu.Unlock()
+	close(r.over)
+	r.work.Wait() // ended by over
 	switch {
-	case b.conn != nil:
+	case r.conn != nil:
 		if conn != nil {
 			conn.Close() // to another address, at the same moment
 		}
-		return a.decide(b.conn, nil, nil)
+		return a.decide(r.conn, nil, nil)
 	case errors.Is(err, syscall.EMFILE):
-		b.err = worse(b.err, err) // there may have been no socket to look with
+		r.err = worse(r.err, err) // there may have been no socket to look with
 		conn, err = a.dialSocketAfter(ctx)
 	case err != nil:
-		if c, lateErr := b.await(ctx, err); c != nil {
+		if c, lateErr := r.await(ctx, err); c != nil {
 			return a.decide(c, nil, nil)
 		} else if lateErr != err { // TCP was stopped for the sake of a session that did not last
 			conn, err = a.dialSocket(ctx)
 		}
 	}
-	if b.err == nil {
-		b.err = err // package net has not come to an address
+	if r.err == nil {
+		r.err = err // package net has not come to an address
 	}
-	return a.decide(conn, b.err, err)
+	return a.decide(conn, r.err, err)
 }
 
 // before is called by package net before it connects to an address.
-func (b *beside) before(ctx context.Context, network, address string, c syscall.RawConn) error {
-	tcpOnly, err := b.a.d.control(ctx, network, address, c)
+func (r *tcpRace) before(ctx context.Context, network, address string, c syscall.RawConn) error {
+	tcpOnly, err := r.a.d.control(ctx, network, address, c)
 	if err != nil {
 		return err
 	}
 	if tcpOnly != nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.err = worse(b.err, tcpOnly)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.err = worse(r.err, tcpOnly)
 		return nil
 	}
 	addr, err := dialedAddr(network, address)
 	if err != nil {
 		return nil // package net knows better
 	}
-	b.giveWay(ctx)
+	r.giveWay(ctx)
 	if ctx.Err() != nil {
 		return errTaken
 	}
-	hs := b.a.headStart()
+	hs := r.a.headStart()
 	defer hs.Stop()
 	var found chan struct{} // closed when we go on
-	w := wish{hs: hs, open: b.open, found: func(pl *place) {
-		if found == nil && pl.here {
-			found = b.isHere()
+	o := openOptions{hs: hs, open: r.open, found: func(ps *pendingSession) {
+		if found == nil && ps.here {
+			found = r.isHere()
 		}
 	}}
-	_, pl, err := pool.open(ctx, b.a.key(), addr, b.a, w)
+	_, ps, err := pool.open(ctx, r.a.key(), addr, r.a, o)
 	if found != nil {
 		defer close(found)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err == nil || b.conn != nil || b.done {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil || r.conn != nil || r.done {
 		return errTaken
 	}
-	b.err = worse(b.err, err)
-	if pl != nil {
-		b.late = append(b.late, pl)
-		b.work.Go(func() { b.watch(pl) })
+	r.err = worse(r.err, err)
+	if ps != nil {
+		r.late = append(r.late, ps)
+		r.work.Go(func() { r.watch(ps) })
 	}
 	return nil
 }
 
 // open opens the one stream of the dial.
-func (b *beside) open(s *session) (*Conn, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.conn != nil || b.done {
+func (r *tcpRace) open(s *session) (*Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn != nil || r.done {
 		return nil, errTaken
 	}
 	c, err := s.open()
 	if err == nil {
-		b.conn = c
-		b.stop()
+		r.conn = c
+		r.stop()
 	}
 	return c, err
 }
 
 // isHere notes that a process of this host listens at the address that is looked at.
-func (b *beside) isHere() chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.here = make(chan struct{})
-	return b.here
+func (r *tcpRace) isHere() chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.here = make(chan struct{})
+	return r.here
 }
 
 // giveWay waits as long as TCP would have connected to a listener of this host that
 // was found at another address: for its head start, and then for as long as package
 // net gives one connect before it begins the next.
-func (b *beside) giveWay(ctx context.Context) {
-	b.mu.Lock()
-	here := b.here
-	b.mu.Unlock()
+func (r *tcpRace) giveWay(ctx context.Context) {
+	r.mu.Lock()
+	here := r.here
+	r.mu.Unlock()
 	if here == nil {
 		return
 	}
@@ -174,7 +174,7 @@ func (b *beside) giveWay(ctx context.Context) {
 	}
 	const fallbackDelay = 300 * time.Millisecond // of net.Dialer
 	select {
-	case <-time.After(cmp.Or(b.a.d.FallbackDelay, fallbackDelay)):
+	case <-time.After(cmp.Or(r.a.d.FallbackDelay, fallbackDelay)):
 	case <-ctx.Done():
 	}
 }
@@ -185,37 +185,37 @@ func (b *beside) giveWay(ctx context.Context) {
 const tcpTime = time.Second
 
 // watch stops TCP if it hangs, and a session is there after all.
-func (b *beside) watch(pl *place) {
+func (r *tcpRace) watch(ps *pendingSession) {
 	hangs := time.NewTimer(tcpTime)
 	defer hangs.Stop()
 	select {
 	case <-hangs.C:
-	case <-b.over:
+	case <-r.over:
 		return
 	}
 	select {
-	case <-pl.ready: // ended by setUp, which has a time limit
-		if pl.err == nil {
-			b.stop()
+	case <-ps.ready: // ended by setUp, which has a time limit
+		if ps.err == nil {
+			r.stop()
 		}
-	case <-b.over:
+	case <-r.over:
 	}
 }
 
 // await waits for the sessions that were too slow, where TCP failed with err. It
 // returns err if there is nothing to wait for, and another error if TCP would
 // have to be tried again.
-func (b *beside) await(ctx context.Context, err error) (*Conn, error) {
-	for _, pl := range b.late {
+func (r *tcpRace) await(ctx context.Context, err error) (*Conn, error) {
+	for _, ps := range r.late {
 		select {
-		case <-pl.ready: // ended by setUp, which has a time limit
+		case <-ps.ready: // ended by setUp, which has a time limit
 		case <-ctx.Done():
 			return nil, err
 		}
-		if pl.err != nil {
+		if ps.err != nil {
 			continue
 		}
-		if c, openErr := pl.s.openWhenTold(ctx, wish{}); openErr == nil {
+		if c, openErr := ps.s.openWhenTold(ctx, openOptions{}); openErr == nil {
 			return c, nil
 		}
 		err = errTaken
