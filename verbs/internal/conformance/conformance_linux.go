@@ -47,7 +47,7 @@ var differences = map[string]difference{
 		},
 		lacks: func(release string) verbstest.Lack {
 			lacks := verbstest.LackAccessEvent | verbstest.LackRegionInvalidation | verbstest.LackWindowBounds |
-				verbstest.LackPrivilegedQKey
+				verbstest.LackPrivilegedQKey | verbstest.LackSQE
 			if !strings.HasPrefix(release, "6.1.") {
 				lacks |= verbstest.LackFlushEvent
 			}
