@@ -9,9 +9,9 @@ import (
 )
 
 // The model: two ends of one connection, each with the real types of this package, over
-// the shared memory that a software HCA gives them. What one end writes to memory passes through its store buffer (total store order, which is
-// what amd64 has), so that a missing fence shows. Each end runs the program of
-// a session's poller, one shared-memory access per step:
+// the shared memory that a software HCA gives them. What one end writes to memory passes
+// through its store buffer (total store order, which is what amd64 has), so that a
+// missing fence shows. Each end runs the program of a session's poller, one shared-memory access per step:
 //
 //	output:     stamp and write a message into the peer's ring
 //	publish:    store the message's descriptor

@@ -13,7 +13,8 @@
 // or on two hosts of the model, but for those that disturb the wire:
 //
 //	go build -o /tmp/model ./verbs/uverbs/internal/model
-//	go test -exec "/tmp/model -pair -link eth" ./rnet/kerneltest -run 'TestWire(ConnPassesNettest|CarriesDataBothWays)$/mlx5_0/(in_order|^[A-Z])'
+//	go test -exec "/tmp/model -pair -link eth" ./rnet/kerneltest \
+//		-run 'TestWire(ConnPassesNettest|CarriesDataBothWays)$/mlx5_0/(in_order|^[A-Z])'
 //
 // The test binary runs in both. The first machine's runs the tests; that of the second, the
 // peer's machine, starts processes which the first asks for, by a TCP connection each.
