@@ -211,7 +211,7 @@ func (q *datagramQP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case q.destroyed:
 		return verbs.ErrClosed
 	case mask&verbs.QPAttrPKeyIndex != 0 && attr.PKeyIndex != 0:
-		return fmt.Errorf("%w: P_Key index %d, there is only 0", verbs.ErrInvalid, attr.PKeyIndex)
+		return errPKeyIndex
 	case to == stateReset:
 		q.reset()
 		return nil

@@ -32,3 +32,25 @@ func TestSQDrainedWaitsForASendThatHasBegun(t *testing.T) {
 	require.Equal(t, verbs.EventSQDrained, (<-v.d.events).Type)
 	require.False(t, draining())
 }
+
+func TestThereIsOnePKey(t *testing.T) {
+	dev, err := verbs.Open(DeviceName)
+	require.NoError(t, err)
+	defer dev.Close()
+	pd, err := dev.AllocPD()
+	require.NoError(t, err)
+	cq, err := dev.CreateCQ(verbs.CQAttr{CQE: 4}, nil)
+	require.NoError(t, err)
+	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD} {
+		qp, err := pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq})
+		require.NoError(t, err)
+		mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess
+		if typ == verbs.QPTypeUD {
+			mask ^= verbs.QPAttrAccess | verbs.QPAttrQKey
+		}
+		attr := verbs.QPAttr{State: verbs.QPStateInit, Port: 1, PKeyIndex: 1}
+		require.ErrorIs(t, qp.Modify(attr, mask), verbs.ErrInvalid, "QP of type %d", typ)
+		attr.PKeyIndex = 0
+		require.NoError(t, qp.Modify(attr, mask))
+	}
+}

@@ -351,11 +351,15 @@ func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	switch {
 	case mask&verbs.QPAttrPort != 0 && attr.Port != 1:
 		return fmt.Errorf("%w: port %d, there is only 1", verbs.ErrInvalid, attr.Port)
+	case mask&verbs.QPAttrPKeyIndex != 0 && attr.PKeyIndex != 0, mask&verbs.QPAttrAltPath != 0 && attr.AltPKeyIndex != 0:
+		return errPKeyIndex
 	case mask&verbs.QPAttrAV != 0 && attr.AV.DGID == verbs.GID{}:
 		return fmt.Errorf("%w: address vector without a destination GID", verbs.ErrInvalid)
 	}
 	return nil
 }
+
+var errPKeyIndex = fmt.Errorf("%w: there is only one P_Key, of index 0", verbs.ErrInvalid)
 
 func (q *qp) setAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
 	set := func(bit verbs.QPAttrMask, assign func()) {
