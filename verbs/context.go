@@ -146,7 +146,7 @@ func (c *Context) Close() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for mr := range c.mrs {
-			unpin(mr.length)
+			unpin(mr.pinned)
 		}
 		c.mrs = nil
 		if c.pool != nil {

@@ -80,7 +80,7 @@ type MR struct {
 	addr   uint64
 	lkey   uint32
 	rkey   uint32
-	length int64 // bytes counted as pinned
+	pinned int64 // bytes counted
 
 	mu     sync.Mutex
 	closed bool // guarded by mu
@@ -88,7 +88,7 @@ type MR struct {
 
 // AllocMR maps length bytes outside the Go heap and registers them. The
 // memory is page aligned and zero; the bytes count against the process's cap
-// on pinned memory ([SetPinLimit]).
+// on pinned memory ([SetPinLimit]), but for AccessOnDemand.
 func (pd *PD) AllocMR(length int, access Access, opt MROptions) (*MR, error) {
 	return pd.newMR("allocate MR", length, access, func() (MRDriver, error) {
 		return pd.drv.AllocMR(length, access, opt)
@@ -96,7 +96,7 @@ func (pd *PD) AllocMR(length int, access Access, opt MROptions) (*MR, error) {
 }
 
 // RegisterMR registers mem, of any alignment, but not empty. It may be of the Go heap: it is
-// kept where it is until Close, and counts as pinned. A device without CapRegisterSlice
+// kept where it is until Close, and counts as pinned, but for AccessOnDemand. A device without CapRegisterSlice
 // accepts it for local use only. The error wraps ErrPinLimit or ErrInvalid, or what the
 // device says.
 func (pd *PD) RegisterMR(mem []byte, access Access) (*MR, error) {
@@ -109,23 +109,32 @@ func (pd *PD) newMR(op string, length int, access Access, make func() (MRDriver,
 	if err := checkMR(length, access, &pd.ctx.attr); err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	if err := pin(int64(length)); err != nil {
+	counted := countedBytes(length, access)
+	if err := pin(counted); err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
 	drv, err := charged(pd.ctx, make)
 	if err != nil {
-		unpin(int64(length))
+		unpin(counted)
 		return nil, pd.ctx.wrap(op, err)
 	}
 	mr := &MR{
-		pd: pd, drv: drv, access: access, length: int64(length),
+		pd: pd, drv: drv, access: access, pinned: counted,
 		bytes: drv.Bytes(), addr: drv.Addr(), lkey: drv.LKey(), rkey: drv.RKey(),
 	}
 	if !pd.ctx.keep(mr) {
-		unpin(mr.length)
+		unpin(counted)
 		return nil, pd.ctx.wrap(op, ErrClosed) // Context.Close has freed it
 	}
 	return mr, nil
+}
+
+// countedBytes is how much of a region is pinned: nothing that is paged in on demand.
+func countedBytes(length int, access Access) int64 {
+	if access&AccessOnDemand != 0 {
+		return 0
+	}
+	return int64(length)
 }
 
 func checkMR(length int, access Access, dev *DeviceAttr) error {
@@ -222,6 +231,6 @@ func (mr *MR) Close() error {
 	if !mr.pd.ctx.drop(mr) {
 		return nil // freed with the context
 	}
-	unpin(mr.length)
+	unpin(mr.pinned)
 	return mr.pd.ctx.ended("deregister MR", err)
 }

@@ -103,3 +103,44 @@ func TestWithoutCapEverythingFits(t *testing.T) {
 	require.NoError(t, pin(1<<50))
 	unpin(1 << 50)
 }
+
+// Memory that is paged in on demand is not pinned.
+func TestMemoryOnDemandDoesNotCountAsPinned(t *testing.T) {
+	ctx := &Context{attr: DeviceAttr{Caps: CapOnDemandPaging | CapReregister}, mrs: make(map[*MR]struct{})}
+	pd := &PD{ctx: ctx, drv: plainPD{}}
+	base := PinnedBytes()
+	defer SetPinLimit(SetPinLimit(base + 5000))
+	mr, err := pd.AllocMR(10_000, AccessLocalWrite|AccessOnDemand, MROptions{})
+	require.NoError(t, err)
+	require.Equal(t, base, PinnedBytes())
+	require.NoError(t, mr.Reregister(MRUpdate{Memory: make([]byte, 4000), Access: AccessLocalWrite}, MRChangeMemory|MRChangeAccess))
+	require.Equal(t, base+4000, PinnedBytes(), "now it is")
+	require.NoError(t, mr.Reregister(MRUpdate{Access: AccessLocalWrite | AccessOnDemand}, MRChangeAccess))
+	require.Equal(t, base, PinnedBytes())
+	require.NoError(t, mr.Reregister(MRUpdate{Access: AccessLocalWrite}, MRChangeAccess))
+	require.Equal(t, base+4000, PinnedBytes())
+	require.NoError(t, mr.Close())
+	require.Equal(t, base, PinnedBytes())
+}
+
+// plainPD registers whatever it is asked to.
+type plainPD struct{ PDDriver }
+
+func (plainPD) AllocMR(length int, access Access, opt MROptions) (MRDriver, error) {
+	return &plainMR{mem: make([]byte, length)}, nil
+}
+
+type plainMR struct{ mem []byte }
+
+func (m *plainMR) Bytes() []byte     { return m.mem }
+func (m *plainMR) Addr() uint64      { return 1 << 20 }
+func (m *plainMR) LKey() uint32      { return 1 }
+func (m *plainMR) RKey() uint32      { return 1 }
+func (m *plainMR) Deregister() error { return nil }
+
+func (m *plainMR) Reregister(mem []byte, pd PDDriver, access Access, mask MRChange) error {
+	if mem != nil {
+		m.mem = mem
+	}
+	return nil
+}

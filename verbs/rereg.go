@@ -49,7 +49,7 @@ func (mr *MR) Reregister(u MRUpdate, mask MRChange) error {
 	if err := mr.checkChange(&u, mask); err != nil {
 		return ctx.wrap(op, err)
 	}
-	pd, length, access := mr.pd, int(mr.length), mr.access
+	pd, length, access := mr.pd, len(mr.bytes), mr.access
 	var pdDrv PDDriver
 	var memory []byte
 	if mask&MRChangeMemory != 0 {
@@ -64,14 +64,15 @@ func (mr *MR) Reregister(u MRUpdate, mask MRChange) error {
 	if err := checkMR(length, access, &ctx.attr); err != nil {
 		return ctx.wrap(op, err)
 	}
-	if err := pin(int64(length) - mr.length); err != nil {
+	counted := countedBytes(length, access)
+	if err := pin(counted - mr.pinned); err != nil {
 		return ctx.wrap(op, err)
 	}
 	if err := d.Reregister(memory, pdDrv, access, mask); err != nil {
-		unpin(int64(length) - mr.length)
+		unpin(counted - mr.pinned)
 		return ctx.wrap(op, failedChange(err))
 	}
-	mr.pd, mr.access, mr.length = pd, access, int64(length)
+	mr.pd, mr.access, mr.pinned = pd, access, counted
 	mr.bytes, mr.addr, mr.lkey, mr.rkey = mr.drv.Bytes(), mr.drv.Addr(), mr.drv.LKey(), mr.drv.RKey()
 	return nil
 }

@@ -20,7 +20,7 @@ func TestErrorsOfReregisterTellWhetherTheMRIsUsable(t *testing.T) {
 	defer SetPinLimit(SetPinLimit(PinnedBytes() + 1))
 	pd := &PD{ctx: &Context{attr: DeviceAttr{Caps: CapReregister}}}
 	region := func(answer error) *MR {
-		return &MR{pd: pd, drv: unchanging{answer: answer}, bytes: make([]byte, 8), length: 8}
+		return &MR{pd: pd, drv: unchanging{answer: answer}, bytes: make([]byte, 8), pinned: 8}
 	}
 	before := PinnedBytes()
 	invalid := fmt.Errorf("REREG_MR: %w: %w", ErrInvalid, syscall.EINVAL)
@@ -77,7 +77,7 @@ func (r *recording) RKey() uint32  { return 1 }
 func TestRightsAreTakenUntilNoneIsLeft(t *testing.T) {
 	drv := &recording{}
 	mr := &MR{
-		pd: &PD{ctx: &Context{attr: DeviceAttr{Caps: CapReregister}}}, drv: drv, bytes: make([]byte, 8), length: 8,
+		pd: &PD{ctx: &Context{attr: DeviceAttr{Caps: CapReregister}}}, drv: drv, bytes: make([]byte, 8), pinned: 8,
 		access: AccessLocalWrite | AccessRemoteWrite,
 	}
 	require.NoError(t, mr.Reregister(MRUpdate{Access: 0}, MRChangeAccess))
