@@ -181,8 +181,10 @@ func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, e
 	}
 	if q.datagrams {
 		source := be.Uint32(cqe[cqeFlagsRQPN:])
-		wc.SrcQPN, wc.SL = source&0xffffff, byte(source>>24&0xf)
-		wc.SLID, wc.PathBits = be.Uint16(cqe[cqeSLID:]), cqe[cqePathBits]&0x7f
+		wc.SrcQPN = source & 0xffffff
+		if !q.ctx.ethernet { // where the service level has the version of RoCE in its place
+			wc.SL, wc.SLID, wc.PathBits = byte(source>>24&0xf), be.Uint16(cqe[cqeSLID:]), cqe[cqePathBits]&0x7f
+		}
 		if source>>28&3 != 0 {
 			wc.Flags |= verbs.WCGRH
 		}

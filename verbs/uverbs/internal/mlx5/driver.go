@@ -52,6 +52,8 @@ type context struct {
 	// otherwise. A page that is mapped in both ways has that of the first in both.
 	combines   bool
 	blueFlames []*blueFlame // by number, if combines; nil is a bfreg for doorbells alone
+	// ethernet says that the ports are not InfiniBand's. Describe finds out.
+	ethernet bool
 	// largestCQ is how many entries the device has for a CQ, 0 before Describe.
 	largestCQ int
 }
@@ -158,6 +160,7 @@ const (
 func (c *context) Describe(attr *verbs.DeviceAttr) {
 	attr.Caps &^= verbs.CapOnDemandPaging | verbs.CapMulticast
 	attr.Caps |= verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapAtomics | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ
+	c.ethernet = attr.Transport == verbs.TransportRoCE
 	if c.clock != nil {
 		attr.Caps |= verbs.CapWallTime
 	}

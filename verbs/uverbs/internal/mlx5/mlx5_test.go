@@ -756,6 +756,32 @@ func TestReceivesEndWhereTheirListEnds(t *testing.T) {
 	}, wcs[:n])
 }
 
+// On Ethernet there are no LIDs, and the place of the service level tells the version of RoCE
+// (handle_responder of hw/mlx5/cq.c).
+func TestADatagramHasLIDsAndAServiceLevelOnInfiniBandAlone(t *testing.T) {
+	for transport, want := range map[verbs.Transport]verbs.WC{
+		verbs.TransportIB:   {QPN: qpn, Opcode: verbs.WCRecv, Flags: verbs.WCGRH, SrcQPN: 0x206, SL: 2, SLID: 7, PathBits: 1},
+		verbs.TransportRoCE: {QPN: qpn, Opcode: verbs.WCRecv, Flags: verbs.WCGRH, SrcQPN: 0x206},
+	} {
+		ctx, _ := newContext(t)
+		attr := verbs.DeviceAttr{DeviceInfo: verbs.DeviceInfo{Transport: transport}, MaxCQE: 1 << 10}
+		ctx.Describe(&attr)
+		c := newCQ(t, ctx, 8)
+		q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeUD, Cap: size})
+		_, err := q.PostRecv([]verbs.RecvWR{{SGL: sgl(100)}})
+		require.NoError(t, err)
+		device(c, 0, cqeRecv, 0, func(cqe []byte) {
+			be.PutUint32(cqe[cqeFlagsRQPN:], 1<<28|2<<24|0x206) // RoCE v2
+			be.PutUint16(cqe[cqeSLID:], 7)
+			cqe[cqePathBits] = 1
+		})
+		var wcs [1]verbs.WC
+		n, err := c.Poll(wcs[:], one{q})
+		require.NoError(t, err)
+		require.Equal(t, []verbs.WC{want}, wcs[:n], "%v", transport)
+	}
+}
+
 // Close of a device lets go of its objects in any order, and whoever polls the CQ
 // may find a receive of an SRQ whose memory is gone.
 func TestAReceiveOfAnSRQThatIsGoneCompletes(t *testing.T) {
