@@ -84,7 +84,7 @@ const (
 func toInit(qp *verbs.QP) error {
 	return qp.Modify(verbs.QPAttr{
 		State: verbs.QPStateInit, Port: 1,
-		Access: verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic,
+		Access: verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal,
 	}, initMask)
 }
 

@@ -88,10 +88,17 @@ func (t *Tracer) postedSends(qp *QP, wrs []SendWR) {
 	}
 }
 
+// posting is called before requests are given to the device.
+func (t *Tracer) posting(qp *QP) {
+	if t.packets != nil {
+		t.packets.posting(qp)
+	}
+}
+
 // moved is called when attributes of a QP have changed.
-func (t *Tracer) moved(qp *QP, mask QPAttrMask) {
+func (t *Tracer) moved(qp *QP, attr *QPAttr, mask QPAttrMask) {
 	if t != nil && t.packets != nil {
-		t.packets.moved(qp, mask)
+		t.packets.moved(qp, attr, mask)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // answers and repetitions are not. They end where the payload begins. LOCAL_INV and BIND_MW
 // make none, and on iWARP the packets are other ones.
 //
+// Packet numbers are those of the device if the tracer was set before the QP got its first one, or while nothing that was posted
+// was under way.
+//
 // It costs a Write for each request, one at a time, and more for a request of more than some
 // hundred packets. What w does not take is lost. A Write must not post to the traced
 // device: it would wait for itself.
@@ -28,7 +31,7 @@ type packetTracer struct {
 	mu    sync.Mutex
 	w     io.Writer     // guarded by mu
 	out   bytes.Buffer  // guarded by mu: what Write gets next
-	flows map[*QP]*flow // guarded by mu: of open QPs that have posted since they got a packet number
+	flows map[*QP]*flow // guarded by mu: of open QPs that have got a packet number, or have posted
 }
 
 // flow is what the packets of a QP have in common.
@@ -66,14 +69,25 @@ const (
 	icrcSize = 4
 )
 
-// moved is called when attributes of a QP have changed.
-func (t *packetTracer) moved(qp *QP, mask QPAttrMask) {
+// moved is called when attributes of a QP have changed. A packet number is taken from attr: a
+// device that is asked for it may answer the next one.
+func (t *packetTracer) moved(qp *QP, attr *QPAttr, mask QPAttrMask) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if mask&QPAttrSQPSN != 0 {
-		delete(t.flows, qp)
+		t.flows[qp] = &flow{stale: true, psn: attr.SQPSN}
 	} else if f := t.flows[qp]; f != nil {
 		f.stale = true
+	}
+}
+
+// posting is called before requests are given to the device, for QPs that had their packet number before
+// there was a tracer.
+func (t *packetTracer) posting(qp *QP) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.flows[qp] == nil {
+		t.flowOf(qp)
 	}
 }
 
@@ -107,7 +121,7 @@ func (t *packetTracer) flowOf(qp *QP) *flow {
 	case QPTypeUD:
 		f.service = wireUD
 	}
-	if f.mtu == 0 {
+	if f.mtu == 0 || f.service == wireUD { // whose path MTU is not an attribute: whatever a device reports means nothing
 		f.mtu = uint32(MTU4096.Bytes())
 	}
 	t.flows[qp] = f

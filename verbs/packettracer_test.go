@@ -1,6 +1,8 @@
 package verbs
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"net/netip"
 	"testing"
@@ -43,4 +45,55 @@ func (p twoPorts) QueryGIDs(port uint8) (gids []GIDEntry, err error) {
 		}
 	}
 	return gids, nil
+}
+
+// rxe and hardware answer a query with the packet number of the next request.
+func TestTheFirstPacketNumberIsNotAskedForAfterThePost(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		drv := &countingQP{attr: QPAttr{State: QPStateRTR}}
+		ctx := &Context{drv: twoPorts{}}
+		qp := &QP{pd: &PD{ctx: ctx}, drv: drv, attr: QPInitAttr{Type: QPTypeUC}, plain: plainOperations(QPTypeUC, 0)}
+		var file bytes.Buffer
+		set := func() { ctx.SetTracer(NewPacketTracer(&file)) }
+		if !late {
+			set()
+		}
+		require.NoError(t, qp.Modify(QPAttr{State: QPStateRTS, SQPSN: 0xffffff}, QPAttrState|QPAttrSQPSN))
+		if late {
+			_, err := qp.PostSend([]SendWR{{Opcode: OpSend}})
+			require.NoError(t, err)
+			set()
+		}
+		_, err := qp.PostSend([]SendWR{{Opcode: OpSend}, {Opcode: OpSend}})
+		require.NoError(t, err)
+		var got []uint32
+		for b := file.Bytes(); len(b) > 0; b = b[binary.LittleEndian.Uint32(b[4:]):] {
+			if binary.LittleEndian.Uint32(b) == blockPacket {
+				got = append(got, binary.BigEndian.Uint32(b[28+40+8+8:])) // behind the headers of the block, IPv6 and UDP
+			}
+		}
+		want := []uint32{0xffffff, 0}
+		if late {
+			want = []uint32{0, 1}
+		}
+		require.Equal(t, want, got, "tracer set late: %v", late)
+	}
+}
+
+// countingQP numbers its requests, of a packet each.
+type countingQP struct {
+	QPDriver
+	attr QPAttr
+}
+
+func (q *countingQP) Query() (QPAttr, error) { return q.attr, nil }
+
+func (q *countingQP) Modify(attr *QPAttr, mask QPAttrMask) error {
+	q.attr = *attr
+	return nil
+}
+
+func (q *countingQP) PostSend(wrs []SendWR) (int, error) {
+	q.attr.SQPSN = (q.attr.SQPSN + uint32(len(wrs))) & 0xffffff
+	return len(wrs), nil
 }

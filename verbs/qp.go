@@ -119,8 +119,12 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	if len(wrs) == 0 {
 		return 0, err
 	}
+	t := qp.pd.ctx.trace.Load()
+	if t != nil {
+		t.posting(qp)
+	}
 	n, postErr := qp.drv.PostSend(wrs)
-	if t := qp.pd.ctx.trace.Load(); t != nil {
+	if t != nil {
 		t.postedSends(qp, wrs[:n])
 	}
 	if postErr != nil {
@@ -287,7 +291,7 @@ func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	}
 	if err == nil {
 		if err = qp.drv.Modify(&attr, mask); err == nil {
-			qp.pd.ctx.trace.Load().moved(qp, mask)
+			qp.pd.ctx.trace.Load().moved(qp, &attr, mask)
 		}
 	}
 	return qp.pd.ctx.wrap("modify QP", err)
