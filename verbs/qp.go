@@ -214,8 +214,9 @@ func (qp *QP) checkExtra(wr *SendWR) error {
 	}
 	if qp.attr.Type == QPTypeUC {
 		switch wr.Opcode {
-		case OpRead, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite:
-			return fmt.Errorf("%w: a UC QP has no %v, which is answered", ErrInvalid, wr.Opcode)
+		case OpRead, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite, OpSendWithInv:
+			// InfiniBand Architecture Specification 9.2.1: the opcodes of UC end with those of WRITE.
+			return fmt.Errorf("%w: a UC QP has no %v", ErrInvalid, wr.Opcode)
 		}
 	}
 	switch wr.Opcode {

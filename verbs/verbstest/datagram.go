@@ -1,6 +1,7 @@
 package verbstest
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -86,6 +87,8 @@ func testDatagrams(t *testing.T, s *suite) {
 			if from.lid != 0 {
 				require.EqualValues(t, 3, wc.SL)
 				require.Zero(t, wc.PathBits, "its port has one LID")
+			} else {
+				require.Zero(t, wc.SL, "without a LID")
 			}
 			require.Equal(t, verbs.WCGRH|verbs.WCWithImm, wc.Flags)
 			require.EqualValues(t, 0xcafe, wc.Imm)
@@ -306,6 +309,16 @@ func testUnreliable(t *testing.T, s *suite) {
 			b.silent(b.recv)
 			return imm == 3
 		})
+	})
+	t.Run("what UC has no opcode for is refused", func(t *testing.T) {
+		a, b := connected(t)
+		for _, op := range []verbs.Opcode{verbs.OpRead, verbs.OpCompareSwap, verbs.OpFetchAdd, verbs.OpFlush, verbs.OpAtomicWrite, verbs.OpSendWithInv} {
+			wr := a.write(b.mr.Addr(), b.mr.RKey(), 8)
+			wr.Opcode, wr.InvalidateRKey = op, b.mr.RKey()
+			n, err := a.qp.PostSend([]verbs.SendWR{wr})
+			require.Zero(t, n)
+			require.True(t, errors.Is(err, verbs.ErrInvalid) || errors.Is(err, verbs.ErrUnsupported), "%v: %v", op, err)
+		}
 	})
 	t.Run("a request of its own that fails stops the send queue until RTS", func(t *testing.T) {
 		a, b := connected(t)
