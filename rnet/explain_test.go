@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +57,21 @@ func TestWhatElseIsForbiddenIsNotTakenForADeviceNode(t *testing.T) {
 		err = because(fallback.RDMA, err)
 		require.NotContains(t, err.Error(), "permission to open")
 		require.Equal(t, fallback.Permission, fallback.Classify(err))
+	}
+}
+
+func TestAProviderExplainsWhatItsDeviceRefuses(t *testing.T) {
+	failed := &verbs.Error{Op: "create QP", Device: "rxe0", Err: syscall.EACCES}
+	err := because(fallback.RDMA, fmt.Errorf("connect: %w", failed))
+	require.Equal(t, fallback.Permission, fallback.Classify(err))
+	if runtime.GOOS == "linux" {
+		require.ErrorContains(t, err, "opened with other credentials")
+	}
+	for errno, reason := range map[syscall.Errno]fallback.Reason{ // what no limit explains
+		syscall.EAGAIN: fallback.Admission, syscall.ENOMEM: fallback.NoMemory, syscall.EINVAL: fallback.Other,
+	} {
+		failed.Err = errno
+		require.Equal(t, reason, fallback.Classify(because(fallback.RDMA, failed)), errno)
 	}
 }
 

@@ -50,3 +50,29 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Limit is what an administrator sets, and what makes operations of a device fail.
+type Limit uint8
+
+// The limits.
+const (
+	LimitUnknown    Limit = iota // none, or nobody knows which
+	LimitMemlock                 // RLIMIT_MEMLOCK
+	LimitCgroup                  // the rdma control group
+	LimitPermission              // permission to use the device
+	LimitMissing                 // its kernel module, or its device file, is not there
+)
+
+// Explain asks the providers which limit made the operation fail, and for a sentence that
+// names it and its remedy. Providers look at the limits as they are now, by some dozen system
+// calls.
+func (e *Error) Explain() (l Limit, remedy string) {
+	for _, p := range orderedProviders() {
+		if p, explains := p.(ExplainingProvider); explains {
+			if l, remedy = p.Explain(e); l != LimitUnknown {
+				return l, remedy
+			}
+		}
+	}
+	return LimitUnknown, ""
+}

@@ -36,6 +36,13 @@ type ServingProvider interface {
 	Serves(DeviceInfo) bool
 }
 
+// An ExplainingProvider is a Provider that knows which limits make its devices fail.
+type ExplainingProvider interface {
+	Provider
+	// Explain is for [Error.Explain]. It says LimitUnknown of devices that are not its own.
+	Explain(*Error) (l Limit, remedy string)
+}
+
 // ContextDriver is an open device of a provider.
 type ContextDriver interface {
 	// QueryDevice returns what the device can do, QueryPort the state of a port.

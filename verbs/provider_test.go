@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -141,6 +142,26 @@ func TestADeviceOfSeveralProvidersIsThereOnce(t *testing.T) {
 	require.Equal(t, deviceNames(list)[:2], opens())
 	_, err = Open("c0")
 	require.EqualError(t, err, "verbs: open on c0: others cannot open")
+}
+
+// explaining is a provider that explains what fails on its devices.
+type explaining struct{ listing }
+
+func (p explaining) Explain(e *Error) (Limit, string) {
+	if !slices.Contains(p.devices, e.Device) {
+		return LimitUnknown, ""
+	}
+	return LimitCgroup, e.Op + " of " + p.name
+}
+
+func TestAnErrorIsExplainedByTheProviderOfItsDevice(t *testing.T) {
+	onlyProviders(t, listing{name: "silent", devices: []string{"c0"}},
+		explaining{listing{name: "ours", devices: []string{"a0"}}}, explaining{listing{name: "others", devices: []string{"b0"}}})
+	for device, want := range map[string]string{"a0": "open of ours", "b0": "open of others", "c0": ""} {
+		limit, remedy := (&Error{Op: "open", Device: device, Err: syscall.EAGAIN}).Explain()
+		require.Equal(t, want, remedy)
+		require.Equal(t, want != "", limit == LimitCgroup)
+	}
 }
 
 func TestAProviderThatCannotOpenLetsTheNextOneTry(t *testing.T) {

@@ -1,6 +1,7 @@
 package kernelcm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,21 +55,28 @@ func openUCM() (*ucmFile, error) {
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENXIO, unix.ENODEV:
-		return nil, fmt.Errorf("%w: %w (modprobe rdma_ucm)", rcm.ErrNoRoute, openError(err))
+		return nil, fmt.Errorf("%w: %w", rcm.ErrNoRoute, openError(err, "modprobe rdma_ucm"))
 	case unix.EACCES, unix.EPERM:
-		return nil, fmt.Errorf("%w: %w (udev gives it mode 0666; in a container, pass the device in)", rcm.ErrNoRoute, openError(err))
+		return nil, fmt.Errorf("%w: %w", rcm.ErrNoRoute, openError(err, "udev gives it mode 0666; in a container, pass the device in"))
 	default:
-		return nil, openError(err)
+		return nil, openError(err, "")
 	}
 	f := &ucmFile{file: os.NewFile(uintptr(fd), ucmPath), ids: make(map[uint64]*cmID)}
 	if f.raw, err = f.file.SyscallConn(); err != nil {
 		f.file.Close()
-		return nil, openError(err)
+		return nil, openError(err, "")
 	}
 	return f, nil
 }
 
-func openError(err error) error { return &fs.PathError{Op: "open", Path: ucmPath, Err: err} }
+// openError adds what an administrator can do: what the limits of this host tell, or else the hint.
+func openError(err error, hint string) error {
+	err = &fs.PathError{Op: "open", Path: ucmPath, Err: err}
+	if hint = cmp.Or(rdmahost.Explain(rdmahost.Failure{Op: "open", Err: err}), hint); hint != "" {
+		err = fmt.Errorf("%w (%s)", err, hint)
+	}
+	return err
+}
 
 // register adds an id, whose kernel number may still be unknown. The caller
 // holds ucm.

@@ -69,6 +69,9 @@ func (l *library) eachDevice(f func(name string, device uintptr) bool) error {
 	return nil
 }
 
+// Explain says which limit of an administrator an error came from.
+func (provider) Explain(e *verbs.Error) (verbs.Limit, string) { return rdmahost.ExplainError(e) }
+
 func (provider) Open(name string) (verbs.ContextDriver, error) {
 	entries, err := rdmahost.Devices()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"strings"
 	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 // Failure is an operation that failed with an errno.
@@ -31,6 +33,27 @@ func Explain(f Failure) string {
 	// What cannot be read does not explain anything; the rest may.
 	l, _ := ReadLimits()
 	return l.Explain(f)
+}
+
+// ExplainError is Explain for an error of package verbs, as a provider of the kernel's
+// devices implements it.
+func ExplainError(e *verbs.Error) (l verbs.Limit, remedy string) {
+	var errno syscall.Errno
+	if !errors.As(e.Err, &errno) || errnoLimits[errno] == verbs.LimitUnknown {
+		return verbs.LimitUnknown, ""
+	}
+	if remedy = Explain(Failure{Op: e.Op, Device: e.Device, Err: e.Err}); remedy == "" {
+		return verbs.LimitUnknown, ""
+	}
+	return errnoLimits[errno], remedy
+}
+
+var errnoLimits = map[syscall.Errno]verbs.Limit{
+	syscall.EAGAIN: verbs.LimitCgroup,
+	syscall.ENOMEM: verbs.LimitMemlock,
+	syscall.EACCES: verbs.LimitPermission,
+	syscall.EPERM:  verbs.LimitPermission,
+	syscall.ENOENT: verbs.LimitMissing,
 }
 
 // Explain is the function of that name, for limits that were read already.

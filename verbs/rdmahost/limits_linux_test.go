@@ -246,6 +246,17 @@ func TestExplanationNamesTheLimitAndTheRemedy(t *testing.T) {
 	}
 }
 
+func TestAnErrorIsExplainedWithTheKindOfItsLimit(t *testing.T) {
+	l, remedy := ExplainError(&verbs.Error{Op: "create QP", Device: "x", Err: fmt.Errorf("ioctl: %w", syscall.EACCES)})
+	require.Equal(t, verbs.LimitPermission, l)
+	require.Contains(t, remedy, "other credentials")
+	for _, err := range []error{syscall.EINVAL, syscall.EAGAIN, errors.New("other")} { // EAGAIN: no group has the device
+		l, remedy = ExplainError(&verbs.Error{Op: "create QP", Device: "x", Err: err})
+		require.Zero(t, l, err)
+		require.Empty(t, remedy, err)
+	}
+}
+
 func TestExplainReadsTheLimitsItself(t *testing.T) {
 	require.Contains(t, Explain(Failure{Op: "open", Device: "x", Err: syscall.EMFILE}), "RLIMIT_NOFILE is ")
 	require.Empty(t, Explain(Failure{Op: "open", Device: "x", Err: errors.New("other")}))

@@ -28,6 +28,9 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 // Serves reports whether there is a driver for the device.
 func (provider) Serves(d verbs.DeviceInfo) bool { return Drives(d.Driver) }
 
+// Explain says which limit of an administrator an error came from.
+func (provider) Explain(e *verbs.Error) (verbs.Limit, string) { return rdmahost.ExplainError(e) }
+
 func (provider) Open(name string) (verbs.ContextDriver, error) {
 	entries, err := rdmahost.Devices()
 	if err != nil {

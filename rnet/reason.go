@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"strings"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // because gives an error of packages rcm and verbs, met on a transport, its
@@ -20,11 +17,12 @@ import (
 func because(t fallback.Transport, err error) error {
 	var rejected *rcm.RejectedError
 	var call *os.SyscallError
+	var errno syscall.Errno
 	switch {
 	case err == nil:
 		return nil
-	case t == fallback.RDMA && limited(err):
-		return becauseOfLimit(err)
+	case t == fallback.RDMA && errors.As(err, &errno) && deviceReasons[errno] != fallback.None:
+		return becauseOfDevice(deviceReasons[errno], err)
 	case errors.Is(err, verbs.ErrPinLimit):
 		return fallback.Because(fallback.PinLimit, err)
 	case errors.Is(err, verbs.ErrNoDevice):
@@ -71,47 +69,32 @@ func forbidden(err error) bool {
 	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOSYS)
 }
 
-// limited reports whether an error of a kernel device may come from what an
-// administrator has set: a limit, a permission, or that the device was not
-// given to this container.
-func limited(err error) bool {
-	var errno syscall.Errno
-	if !errors.As(err, &errno) {
-		return false
-	}
-	switch errno {
-	case syscall.EAGAIN, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.ENOENT:
-		return true
-	}
-	return false
+// deviceReasons are the reasons by what an errno of a kernel device may come from: a
+// limit, a permission, or that the device was not given to this container.
+var deviceReasons = map[syscall.Errno]fallback.Reason{
+	syscall.EAGAIN: fallback.Admission,
+	syscall.ENOMEM: fallback.NoMemory,
+	syscall.EACCES: fallback.Permission,
+	syscall.EPERM:  fallback.Permission,
+	syscall.ENOENT: fallback.NoDevice,
 }
 
-// becauseOfLimit says which limit it is, and what lifts it.
-func becauseOfLimit(err error) error {
-	f := rdmahost.Failure{Op: "open", Err: err}
-	var op *verbs.Error
-	if errors.As(err, &op) {
-		f.Op, f.Device = op.Op, op.Device
+// limitReasons are the reasons where the device's provider knows better.
+var limitReasons = map[verbs.Limit]fallback.Reason{
+	verbs.LimitCgroup:     fallback.Cgroup,
+	verbs.LimitMemlock:    fallback.Memlock,
+	verbs.LimitPermission: fallback.Permission,
+	verbs.LimitMissing:    fallback.NoDevice,
+}
+
+// becauseOfDevice gives an error of a kernel device its reason, and what lifts the limit.
+func becauseOfDevice(reason fallback.Reason, err error) error {
+	var failed *verbs.Error
+	if errors.As(err, &failed) {
+		if limit, remedy := failed.Explain(); limit != verbs.LimitUnknown {
+			err = fmt.Errorf("%w (%s)", err, remedy)
+			reason = limitReasons[limit]
+		}
 	}
-	var path *fs.PathError // of rdma_cm's node, or in sysfs; what else fails there package rcm explains itself
-	text := ""
-	if op != nil || errors.As(err, &path) && strings.HasPrefix(path.Path, "/dev/") {
-		text = rdmahost.Explain(f)
-	}
-	if text != "" {
-		err = fmt.Errorf("%w (%s)", err, text)
-	}
-	switch {
-	case errors.Is(err, syscall.EAGAIN) && text != "":
-		return fallback.Because(fallback.Cgroup, err)
-	case errors.Is(err, syscall.ENOMEM) && text != "":
-		return fallback.Because(fallback.Memlock, err)
-	case errors.Is(err, syscall.ENOMEM):
-		return fallback.Because(fallback.NoMemory, err)
-	case errors.Is(err, syscall.EAGAIN):
-		return fallback.Because(fallback.Admission, err)
-	case errors.Is(err, syscall.ENOENT):
-		return fallback.Because(fallback.NoDevice, err)
-	}
-	return fallback.Because(fallback.Permission, err)
+	return fallback.Because(reason, err)
 }
