@@ -143,6 +143,9 @@ type Conn interface {
 	// Disconnected is closed when the connection has ended: by the peer, by
 	// the peer's death, by removal of the device or by Disconnect.
 	Disconnected() <-chan struct{}
+	// AfterDisconnect has f called, on a goroutine of its own, when the connection has
+	// ended.
+	AfterDisconnect(f func())
 	// Err says why the connection ended, nil as long as it lives:
 	// ErrDisconnected if the peer disconnected, an error that wraps
 	// syscall.ECONNRESET if it died or broke the protocol, one that wraps

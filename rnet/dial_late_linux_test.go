@@ -36,7 +36,7 @@ func busyListener(t *testing.T) (tcp net.Listener, free func()) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { tcp.Close() })
-	name := &unix.SockaddrUnix{Name: "@ramjet/rcm1/" + tcp.Addr().String()}
+	name := &unix.SockaddrUnix{Name: "@ramjet/rcm2/" + tcp.Addr().String()}
 	fds := make([]int, 2)
 	for i := range fds {
 		fds[i], err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

@@ -42,7 +42,7 @@ func costOf(t testing.TB, pid int) (c cost) {
 // What an idle session may take: of memory both sides together, of descriptors each.
 const (
 	maxIdleSession     = 240 << 10
-	maxIdleDescriptors = 4
+	maxIdleDescriptors = 3
 )
 
 func TestIdleSessionCostsLittle(t *testing.T) {

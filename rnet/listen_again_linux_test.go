@@ -64,7 +64,7 @@ func TestListenerTakesANameThatBecomesFree(t *testing.T) {
 	negatives.Forget(address)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: "@ramjet/rcm1/" + address}))
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: "@ramjet/rcm2/" + address}))
 	ln, err := Listen("tcp", address)
 	require.NoError(t, err)
 	defer ln.Close()

@@ -14,7 +14,7 @@ import (
 // listen there.
 func requestOf(t *testing.T, address string) []byte {
 	t.Helper()
-	ln, err := samehost.Listen(samehost.ListenConfig{Type: unix.SOCK_SEQPACKET, Name: "@ramjet/rcm1/" + address, Backlog: 8})
+	ln, err := samehost.Listen(samehost.ListenConfig{Type: unix.SOCK_SEQPACKET, Name: "@ramjet/rcm2/" + address, Backlog: 8})
 	require.NoError(t, err)
 	dialed := hang.Start(t, func() {
 		_, err := (&Dialer{Transport: Soft, Dedicated: true}).Dial("tcp", address)
@@ -44,7 +44,7 @@ func TestSilentPeersKeepNobodyWaiting(t *testing.T) {
 		require.NoError(t, err)
 		defer ln.Close()
 		for range maxSetUps {
-			c, err := samehost.Dial(unix.SOCK_SEQPACKET, nil, "@ramjet/rcm1/"+address)
+			c, err := samehost.Dial(unix.SOCK_SEQPACKET, nil, "@ramjet/rcm2/"+address)
 			require.NoError(t, err)
 			defer c.Close()
 			_, err = c.Write(request)

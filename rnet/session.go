@@ -99,18 +99,16 @@ func (s *session) start(ctx context.Context) error {
 	attachable.hold() // not before: its descriptors may be the last ones
 	s.attached = true
 	s.mux.Start()
-	go s.watch()
+	s.conn.AfterDisconnect(s.disconnected)
 	return nil
 }
 
-// watch ends with the connection: by the peer, its death, or our Disconnect.
-func (s *session) watch() {
-	select {
-	case <-s.conn.Disconnected():
-	case <-s.mux.Done():
-		return
-	}
+// disconnected fails the session when the peer has ended the connection, or died.
+func (s *session) disconnected() {
 	err := s.conn.Err()
+	if errors.Is(err, net.ErrClosed) {
+		return // that was Ended
+	}
 	if errors.Is(err, rcm.ErrDisconnected) {
 		err = fmt.Errorf("%w: the peer ended the session", syscall.ECONNRESET)
 	}

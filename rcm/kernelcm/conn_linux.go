@@ -1,6 +1,7 @@
 package kernelcm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -26,16 +27,17 @@ type conn struct {
 	remote  netip.AddrPort
 	private []byte
 
-	once   sync.Once     // the fields that follow are set within it
-	err    error         // constant once ended is closed
-	linger *time.Timer   // destroys the id if the peer does not answer our DREQ
-	ended  chan struct{} // closed when the connection has ended
+	once   sync.Once
+	linger *time.Timer     // destroys the id if the peer does not answer our DREQ; set within once
+	ended  context.Context // done when the connection has ended
+	cancel context.CancelCauseFunc
 
 	posting sync.Mutex // held while an empty WRITE is posted
 }
 
 func newConn(id *cmID, qp *verbs.QP, local, remote netip.AddrPort, private []byte) *conn {
-	c := &conn{id: id, qp: qp, local: local, remote: remote, private: private, ended: make(chan struct{})}
+	c := &conn{id: id, qp: qp, local: local, remote: remote, private: private}
+	c.ended, c.cancel = context.WithCancelCause(context.Background())
 	id.handle(c.event)
 	return c
 }
@@ -44,16 +46,10 @@ func (c *conn) PrivateData() []byte           { return c.private }
 func (c *conn) LocalAddr() netip.AddrPort     { return c.local }
 func (c *conn) RemoteAddr() netip.AddrPort    { return c.remote }
 func (c *conn) Peer() rcm.Peer                { return rcm.Peer{} }
-func (c *conn) Disconnected() <-chan struct{} { return c.ended }
+func (c *conn) Disconnected() <-chan struct{} { return c.ended.Done() }
+func (c *conn) Err() error                    { return context.Cause(c.ended) }
 
-func (c *conn) Err() error {
-	select {
-	case <-c.ended:
-		return c.err
-	default:
-		return nil
-	}
-}
+func (c *conn) AfterDisconnect(f func()) { context.AfterFunc(c.ended, f) }
 
 // event is called by the reader of events. ADDR_CHANGE (a bond has failed
 // over) and UNREACHABLE (a neighbor has another hardware address) are no end
@@ -84,11 +80,10 @@ func (c *conn) finish(err error) {
 func (c *conn) end(err error) {
 	c.once.Do(func() {
 		c.stop()
-		c.err = fmt.Errorf("rcm: connection with %v: %w", c.remote, err)
 		// After Disconnect the caller closes the QP: an empty WRITE that is under
 		// way comes to its end here, and there is no other.
 		c.posting.Lock()
-		close(c.ended)
+		c.cancel(fmt.Errorf("rcm: connection with %v: %w", c.remote, err))
 		c.posting.Unlock()
 		if errors.Is(err, net.ErrClosed) {
 			// The peer's DREP comes as DISCONNECTED, and ends it sooner.

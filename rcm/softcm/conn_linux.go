@@ -2,32 +2,40 @@ package softcm
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
-	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 )
 
-// conn is a connected QP and the bootstrap socket that tells of its end.
-// One goroutine reads the socket until the connection has ended.
+// conn is a connected QP. The bootstrap socket is the QP's once both sides are at RTS: over
+// it the two are paired, and its hang-up is the end of the connection. A peer in this
+// process needs none.
 type conn struct {
-	sock    *socket
 	qp      *verbs.QP
+	driver  pairer
 	local   netip.AddrPort
 	remote  netip.AddrPort
+	peer    rcm.Peer
 	private []byte
-	pair    *awaited // of a peer that came by a directory
 
-	once    sync.Once
-	err     error         // set before ended is closed, constant afterwards
-	ended   chan struct{} // closed when the connection has ended
-	watched chan struct{} // closed when the goroutine is gone
+	handed chan *samehost.Conn // the socket, which the QP takes; closed if there will be none
+	ended  context.Context     // done when the connection has ended
+	end    context.CancelCauseFunc
+}
+
+// pairer is a QP of the software HCA.
+type pairer interface {
+	PairBy(begins bool, connect func(over <-chan struct{}) (*samehost.Conn, error), ended func(err error))
+	PeerIsLocal() bool
+	Leave()
 }
 
 // withTimeout fills in the timeout. The kernel tells of a peer's death, so what is left
@@ -38,67 +46,83 @@ func withTimeout(p rcm.ConnParam) rcm.ConnParam {
 	return p
 }
 
-func newConn(sock *socket, qp *verbs.QP, local, remote netip.AddrPort, private []byte, pair *awaited) *conn {
-	c := &conn{
-		sock: sock, qp: qp, local: local, remote: remote, private: private, pair: pair,
-		ended: make(chan struct{}), watched: make(chan struct{}),
+// newConn makes the connection of a QP that is not at RTR yet. establish or abandon must
+// follow.
+func newConn(qp *verbs.QP, dials bool, local, remote netip.AddrPort) (*conn, error) {
+	driver, ok := qp.Driver().(pairer)
+	if !ok {
+		return nil, fmt.Errorf("%w: the QP's device pairs by itself", verbs.ErrUnsupported)
 	}
-	go c.watch()
-	return c
+	c := &conn{qp: qp, driver: driver, local: local, remote: remote, handed: make(chan *samehost.Conn, 1)}
+	c.ended, c.end = context.WithCancelCause(context.Background())
+	driver.PairBy(dials, c.hand, c.lost)
+	return c, nil
+}
+
+// hand gives the QP the socket.
+func (c *conn) hand(over <-chan struct{}) (*samehost.Conn, error) {
+	select { // ends with establish or abandon, or with the QP's wait for it
+	case sock, ok := <-c.handed:
+		if ok {
+			return sock, nil
+		}
+	case <-over:
+	}
+	return nil, net.ErrClosed
+}
+
+// establish gives the connection its socket, over which nothing is left to say. private is
+// the peer's private data.
+func (c *conn) establish(sock *socket, private []byte) {
+	c.peer, c.private = sock.peer(), private
+	if c.driver.PeerIsLocal() {
+		sock.Close()
+		return
+	}
+	c.handed <- sock.Conn
+}
+
+// abandon gives up a connection that was not established. It may be called for nil.
+func (c *conn) abandon() {
+	if c != nil {
+		close(c.handed)
+		c.end(net.ErrClosed)
+	}
 }
 
 func (c *conn) PrivateData() []byte           { return c.private }
 func (c *conn) LocalAddr() netip.AddrPort     { return c.local }
 func (c *conn) RemoteAddr() netip.AddrPort    { return c.remote }
-func (c *conn) Peer() rcm.Peer                { return c.sock.peer() }
-func (c *conn) Disconnected() <-chan struct{} { return c.ended }
+func (c *conn) Peer() rcm.Peer                { return c.peer }
+func (c *conn) Disconnected() <-chan struct{} { return c.ended.Done() }
+func (c *conn) Err() error                    { return context.Cause(c.ended) }
 
-func (c *conn) Err() error {
-	select {
-	case <-c.ended:
-		return c.err
-	default:
-		return nil
-	}
-}
+func (c *conn) AfterDisconnect(f func()) { context.AfterFunc(c.ended, f) }
 
-// watch waits for the one message that a connected peer may send. The wait
-// ends with it, with the peer's hang-up, or with Disconnect closing the
-// socket.
-func (c *conn) watch() {
-	defer close(c.watched)
-	m, err := c.sock.receive()
+// lost is called by the QP when the peer has ended the pair.
+func (c *conn) lost(err error) {
 	switch {
-	case err == nil && m.Kind == handshake.KindDisconnect:
-		err = rcm.ErrDisconnected
 	case err == nil:
-		err = fmt.Errorf("%w: %v on a connection: %w", rcm.ErrMalformed, m.Kind, syscall.ECONNRESET)
-	case !errors.Is(err, syscall.ECONNRESET):
+		err = rcm.ErrDisconnected
+	case err == io.EOF || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET):
+		err = errHungUp
+	default:
 		err = fmt.Errorf("%w: %w", err, syscall.ECONNRESET)
 	}
-	c.end(fmt.Errorf("rcm: connection with %v: %w", c.remote, err), nil)
-}
-
-// end closes the connection for the reason err, after last, the first time.
-func (c *conn) end(err error, last func()) {
-	c.once.Do(func() {
-		if last != nil {
-			last()
-		}
-		c.err = err
-		c.pair.forget()
-		c.sock.Close()
-		close(c.ended)
-	})
+	c.end(fmt.Errorf("rcm: connection with %v: %w", c.remote, err))
 }
 
 func (c *conn) Disconnect() error {
-	c.end(fmt.Errorf("rcm: connection with %v: %w", c.remote, net.ErrClosed), func() {
-		// Both may fail because the caller closed the QP or the peer is
-		// gone: then nothing is left to stop, or nobody to tell.
+	if c.ended.Err() == nil {
+		// It may fail because the caller closed the QP: then nothing is left to stop.
 		_ = c.qp.Fail()
-		_ = c.sock.send(&handshake.Message{Kind: handshake.KindDisconnect})
-	})
-	<-c.watched // ends at once: the socket is closed
+		c.driver.Leave()
+	}
+	c.end(fmt.Errorf("rcm: connection with %v: %w", c.remote, net.ErrClosed))
+	select {
+	case sock := <-c.handed: // the QP has not taken it
+		sock.Close()
+	default:
+	}
 	return nil
 }

@@ -34,7 +34,6 @@ func TestAcceptNoticesADialerThatGoesAway(t *testing.T) {
 		want error
 	}{
 		{"hangs up", func(s speaker) { s.Close() }, syscall.ECONNRESET},
-		{"disconnects", func(s speaker) { s.say((&handshake.Message{Kind: handshake.KindDisconnect}).AppendTo(nil)) }, syscall.ECONNRESET},
 		{"says nothing", func(speaker) {}, rcm.ErrTimeout},
 		{"says something else", func(s speaker) { s.say(requestTo(cmtest.At("127.0.0.1", 1))) }, rcm.ErrMalformed},
 		{"says garbage", func(s speaker) { s.say([]byte("garbage")) }, rcm.ErrMalformed},
@@ -76,7 +75,7 @@ func TestAcceptFailsIfThePeersDeviceIsGone(t *testing.T) {
 func TestConnectSurvivesAnAcceptorThatSpeaksNonsense(t *testing.T) {
 	for name, packet := range map[string][]byte{
 		"garbage":         bytes.Repeat([]byte{0xff}, 300),
-		"another version": {'R', 'J', 'C', 'M', 2, byte(handshake.KindReply), 0, 8},
+		"another version": {'R', 'J', 'C', 'M', 3, byte(handshake.KindReply), 0, 8},
 		"an RTU":          (&handshake.Message{Kind: handshake.KindReady}).AppendTo(nil),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,13 +106,57 @@ func TestConnectionsHaveDifferentSourceAddresses(t *testing.T) {
 	}
 }
 
-func TestGarbageOnAConnectionEndsIt(t *testing.T) {
-	p := onSoft().NewPair(t, rcm.ConnParam{}, rcm.ConnParam{})
-	_, err := p.Near.(*conn).sock.Write([]byte("garbage"))
+// establishedBy plays the dialer of a connection until it is established, and returns the
+// acceptor's end.
+func establishedBy(t *testing.T, from handshake.Endpoint) (speaker, *conn) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	l := onSoft().MustListen(t, addr, rcm.ListenConfig{})
+	s := speakTo(t, addr)
+	s.say((&handshake.Message{Kind: handshake.KindRequest, From: from, Src: cmtest.At("127.0.0.1", 40000), Dst: addr}).AppendTo(nil))
+	r, err := l.Accept(cmtest.Within(t))
 	require.NoError(t, err)
-	cmtest.Await(t, p.Far.Disconnected()) // ends with the garbage
-	require.ErrorIs(t, p.Far.Err(), rcm.ErrMalformed)
-	require.ErrorIs(t, p.Far.Err(), syscall.ECONNRESET)
-	cmtest.Await(t, p.Near.Disconnected()) // ends with the hang-up that follows
-	require.ErrorIs(t, p.Near.Err(), syscall.ECONNRESET)
+	s.say((&handshake.Message{Kind: handshake.KindReady}).AppendTo(nil))
+	c, err := r.Accept(cmtest.Within(t), onSoft().NewSide(t).QP(t), rcm.ConnParam{})
+	require.NoError(t, err)
+	require.Equal(t, handshake.KindReply, s.read().Kind)
+	return s, c.(*conn)
+}
+
+func TestAConnectionEndsWithASocketOverWhichNoPairComesAbout(t *testing.T) {
+	elsewhere := handshake.Endpoint{GID: verbs.GID{1}, QPN: 1}
+	ofUs, err := localEndpoint(onSoft().NewSide(t).QP(t)) // which does not wait for anybody
+	require.NoError(t, err)
+	for name, from := range map[string]handshake.Endpoint{"of another process": elsewhere, "of this process, it says": ofUs} {
+		for what, do := range map[string]func(s speaker){
+			"hangs up":     func(s speaker) { s.Close() },
+			"says garbage": func(s speaker) { s.Write([]byte("garbage")) }, // fails if it has ended already
+			"says RTU":     func(s speaker) { s.Write((&handshake.Message{Kind: handshake.KindReady}).AppendTo(nil)) },
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				s, c := establishedBy(t, from)
+				told := make(chan struct{})
+				c.AfterDisconnect(func() { close(told) })
+				do(s)
+				cmtest.Await(t, c.Disconnected()) // ends with what the peer has done
+				cmtest.Await(t, told)             // as above
+				require.ErrorIs(t, c.Err(), syscall.ECONNRESET)
+				a, err := c.qp.Query()
+				require.NoError(t, err)
+				require.Equal(t, verbs.QPStateErr, a.State)
+				require.NoError(t, c.Disconnect())
+				require.ErrorIs(t, c.Err(), syscall.ECONNRESET, "the first cause stays")
+			})
+		}
+	}
+}
+
+func TestADisconnectBeforeThePairIsMadeHangsUp(t *testing.T) {
+	s, c := establishedBy(t, handshake.Endpoint{GID: verbs.GID{1}, QPN: 1})
+	require.NoError(t, c.Disconnect())
+	require.NoError(t, c.qp.Close())
+	for {
+		if n, err := s.Read(make([]byte, 1024)); err != nil || n == 0 { // ends with the hang-up, after a welcome
+			break
+		}
+	}
 }

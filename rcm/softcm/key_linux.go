@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -119,7 +118,6 @@ func (s *socket) answerKey(key []byte, first handshake.Message) error {
 type candidate struct {
 	sock  *socket
 	known bool // also without the key
-	place string
 }
 
 // maxCandidates is how many are asked for the key.
@@ -158,20 +156,3 @@ func settle(ctx context.Context, key []byte, list []candidate) (candidate, error
 	}
 	return candidate{}, failed
 }
-
-// until has what op waits for on s end when over is closed.
-func (s *socket) until(over <-chan struct{}, op func() error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), pairTime)
-	defer cancel()
-	go func() {
-		select { // ends with op
-		case <-over:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return s.interruptible(ctx, op)
-}
-
-// pairTime is how long a listener that has sent REP may take to show its key again.
-const pairTime = 10 * time.Second

@@ -58,7 +58,7 @@ func TestAListenerTakesNothingFromWhoHasNotProvenTheKey(t *testing.T) {
 	// Each gets what the listener has said to the nonce.
 	for name, then := range map[string]func(said []byte) *handshake.Message{
 		"no proof, but a request":   func([]byte) *handshake.Message { return l.request() },
-		"no proof, but a QP":        func([]byte) *handshake.Message { return &pairMessage },
+		"no proof, but an RTU":      func([]byte) *handshake.Message { return &handshake.Message{Kind: handshake.KindReady} },
 		"nothing":                   func([]byte) *handshake.Message { return keyMessage() },
 		"zeros":                     func([]byte) *handshake.Message { return keyMessage(make([]byte, proofSize)) },
 		"the listener's own proof":  func(said []byte) *handshake.Message { return keyMessage(said[nonceSize:]) },
@@ -88,11 +88,10 @@ func TestAListenerTakesNothingFromWhoHasNotProvenTheKey(t *testing.T) {
 		})
 	}
 	for name, first := range map[string]*handshake.Message{
-		"a request":       l.request(),
-		"a QP":            &pairMessage,
-		"no nonce":        keyMessage(),
-		"a nonce, and so": keyMessage(nonce, nonce),
-		"the end":         {Kind: handshake.KindDisconnect},
+		"a request":        l.request(),
+		"no nonce":         keyMessage(),
+		"a nonce, and so":  keyMessage(nonce, nonce),
+		"that it is ready": {Kind: handshake.KindReady},
 	} {
 		t.Run(name+" at once", func(t *testing.T) {
 			s, before := dialIn(t, dir, entriesFor(l.addr)...), l.Stats().Denied

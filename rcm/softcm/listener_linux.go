@@ -54,7 +54,6 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 		allow:   cfg.PeerPolicy,
 		backlog: handshake.NewBacklog[*request](addr, cfg),
 		shaking: make(map[*socket]struct{}),
-		pairs:   make(map[pairKey]*awaited),
 	}
 	socketConfig := samehost.ListenConfig{
 		Type: unix.SOCK_SEQPACKET, Backlog: unix.SOMAXCONN,
@@ -103,7 +102,6 @@ type listener struct {
 	mu      sync.Mutex
 	shaking map[*socket]struct{} // guarded by mu; nil once closed
 	proving []*socket            // those of them who have yet to show the key, the oldest first; guarded by mu
-	pairs   map[pairKey]*awaited // guarded by mu: of QPs whose peers came by the directory
 
 	malformed, timedOut, denied atomic.Uint64
 }
@@ -245,12 +243,6 @@ func (l *listener) handshake(sock *socket) {
 	sock.SetReadDeadline(time.Time{})
 	if l.provesFirst(sock) && !sock.proven {
 		l.deny(sock)
-		return
-	}
-	if sock.met && err == nil && m.Kind == handshake.KindPair {
-		if !l.pair(sock, m) {
-			sock.Close()
-		}
 		return
 	}
 	if err = expected(m, err, handshake.KindRequest); err == nil {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
-	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"golang.org/x/sys/unix"
 )
@@ -29,10 +28,6 @@ import (
 //     come and go, beside which one on a single address may stand, and comes first;
 //   - a dial looks there for addresses that are not of its own namespace, and to
 //     which its routing table knows a way.
-//
-// The QPs of such a connection are not paired by the abstract names of their devices,
-// but over a second connection to the listener's socket, which begins with PAIR. It has
-// to come from the process from which REQ came, as far as the kernel tells them apart.
 
 // mayMeet reports whether an address names a host in a network.
 func mayMeet(ip netip.Addr) bool { return ip.IsGlobalUnicast() && ip.Zone() == "" }
@@ -98,7 +93,7 @@ func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, e
 	}
 	r := &route{
 		device: f.device, local: netip.AddrPortFrom(source, sourcePort()), remote: target,
-		dir: dir, place: list[0].place, candidates: list, key: f.rules.Key,
+		candidates: list, key: f.rules.Key,
 	}
 	r.sock.Store(list[0].sock)
 	return r, nil
@@ -109,11 +104,10 @@ func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, e
 // key there may be several, of whom nobody knows yet which has it, if one has.
 func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (list []candidate, err error) {
 	names := entriesFor(target)
-	own := strconv.Itoa(os.Geteuid())
 	sock, failed := asSocket(dir.Dial(unix.SOCK_SEQPACKET, policy(f.allow), os.Geteuid(), names...))
 	if failed == nil {
 		sock.met = true
-		return []candidate{{sock, true, own}}, nil
+		return []candidate{{sock, true}}, nil
 	}
 	var places []string
 	for _, user := range f.rules.Users {
@@ -139,12 +133,12 @@ func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (list [
 		known := f.knows(sock.Conn)
 		switch {
 		case len(f.rules.Key) > 0 && !sock.Peer().SameUser():
-			list = append(list, candidate{sock, known, place})
+			list = append(list, candidate{sock, known})
 		case known:
 			for _, c := range list {
 				c.sock.Close()
 			}
-			return []candidate{{sock, true, place}}, nil
+			return []candidate{{sock, true}}, nil
 		default:
 			sock.Close()
 			if !errors.Is(failed, rcm.ErrPeerDenied) {
@@ -186,125 +180,6 @@ func sourceTowards(target netip.AddrPort) (netip.Addr, error) {
 	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
-}
-
-// pairer is a QP of the software HCA.
-type pairer interface {
-	PairBy(dials bool, connect func(over <-chan struct{}) (*samehost.Conn, error))
-}
-
-func pairerOf(qp *verbs.QP) (pairer, error) {
-	p, ok := qp.Driver().(pairer)
-	if !ok {
-		return nil, fmt.Errorf("%w: the QP's device pairs by itself", verbs.ErrUnsupported)
-	}
-	return p, nil
-}
-
-// pairWith has a QP dial its peer at the listener that has sent REP.
-func (r *route) pairWith(qp *verbs.QP, local, peer handshake.Endpoint) error {
-	p, err := pairerOf(qp)
-	if err != nil {
-		return err
-	}
-	with, proven := r.sock.Load().Peer(), r.sock.Load().proven
-	p.PairBy(true, func(over <-chan struct{}) (*samehost.Conn, error) {
-		same := func(p samehost.Peer) bool { return p == with }
-		c, err := r.dir.DialIn(unix.SOCK_SEQPACKET, same, r.place, entriesFor(r.remote)...)
-		if err != nil {
-			return nil, err
-		}
-		s := &socket{Conn: c, met: true}
-		if proven {
-			if err := s.until(over, func() error { return s.proveToListener(r.key, false) }); err != nil {
-				s.Close()
-				return nil, err
-			}
-		}
-		if err := s.send(&handshake.Message{Kind: handshake.KindPair, From: local, To: peer}); err != nil {
-			s.Close()
-			return nil, err
-		}
-		return c, nil
-	})
-	return nil
-}
-
-// pairKey names two QPs, that of the dialer first.
-type pairKey struct{ from, to end }
-
-type end struct {
-	gid verbs.GID
-	qpn uint32
-}
-
-func keyOf(from, to handshake.Endpoint) pairKey {
-	return pairKey{end{from.GID, from.QPN}, end{to.GID, to.QPN}}
-}
-
-// awaited is a connection for a QP that is to come from a process.
-type awaited struct {
-	l      *listener
-	key    pairKey
-	from   samehost.Peer
-	proven bool                // and it has the key
-	conn   chan *samehost.Conn // one waits at most
-}
-
-// await has the connection that begins with PAIR given to a QP. forget must be called
-// when the QP is not connected any more.
-func (l *listener) await(qp *verbs.QP, from *socket, key pairKey) (*awaited, error) {
-	p, err := pairerOf(qp)
-	if err != nil {
-		return nil, err
-	}
-	a := &awaited{l: l, key: key, from: from.Peer(), proven: from.proven, conn: make(chan *samehost.Conn, 1)}
-	l.mu.Lock()
-	l.pairs[key] = a
-	l.mu.Unlock()
-	p.PairBy(false, func(over <-chan struct{}) (*samehost.Conn, error) {
-		select { // ends with the connection, or with the QP's wait for it
-		case c := <-a.conn:
-			return c, nil
-		case <-over:
-			return nil, net.ErrClosed
-		}
-	})
-	return a, nil
-}
-
-// forget may be called more than once, and for nil.
-func (a *awaited) forget() {
-	if a == nil {
-		return
-	}
-	a.l.mu.Lock()
-	defer a.l.mu.Unlock()
-	if a.l.pairs[a.key] == a {
-		delete(a.l.pairs, a.key)
-	}
-	select {
-	case c := <-a.conn:
-		c.Close()
-	default:
-	}
-}
-
-// pair gives a connection that began with PAIR to the QP that it is for, and reports
-// whether there is one.
-func (l *listener) pair(sock *socket, m handshake.Message) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.pairs[keyOf(m.From, m.To)]
-	if a == nil || a.from != sock.Peer() || a.proven && !sock.proven {
-		return false
-	}
-	select {
-	case a.conn <- sock.Conn:
-		return true
-	default:
-		return false
-	}
 }
 
 // meeting is what a listener has in a directory.

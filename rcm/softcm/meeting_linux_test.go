@@ -53,32 +53,7 @@ func hungUp(t *testing.T, s *socket) {
 var (
 	dialerEnd   = handshake.Endpoint{GID: verbs.GID{1}, QPN: 1}
 	acceptorEnd = handshake.Endpoint{GID: verbs.GID{2}, QPN: 2}
-	pairMessage = handshake.Message{Kind: handshake.KindPair, From: dialerEnd, To: acceptorEnd}
 )
-
-func TestAConnectionIsForTheQPOnlyThatAwaitsItFromThatProcess(t *testing.T) {
-	l, dir := meetingAt(t)
-	hungUp(t, l.say(t, dir, pairMessage)) // nobody awaits it
-	await := func(from samehost.Peer) *awaited {
-		a := &awaited{l: l, key: keyOf(dialerEnd, acceptorEnd), from: from, conn: make(chan *samehost.Conn, 1)}
-		l.mu.Lock()
-		l.pairs[a.key] = a
-		l.mu.Unlock()
-		return a
-	}
-	self := samehost.Peer{PID: os.Getpid(), UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
-	other := self
-	other.PID++
-	await(other)
-	hungUp(t, l.say(t, dir, pairMessage))
-	a := await(self)
-	s := l.say(t, dir, pairMessage)
-	require.Eventually(t, func() bool { return len(a.conn) == 1 }, cmtest.Timeout, time.Millisecond)
-	hungUp(t, l.say(t, dir, pairMessage)) // a second one
-	a.forget()
-	hungUp(t, s)
-	hungUp(t, l.say(t, dir, pairMessage))
-}
 
 func TestAPeerFromANetworkHasNoLoopbackAddress(t *testing.T) {
 	l, dir := meetingAt(t)
@@ -95,19 +70,6 @@ func TestAPeerFromANetworkHasNoLoopbackAddress(t *testing.T) {
 		}))
 		require.Equal(t, before+1, l.Stats().Malformed)
 	}
-}
-
-func TestPairingIsForPeersInADirectory(t *testing.T) {
-	port := cmtest.FreePort(t)
-	ln, err := New(Config{}).Listen(cmtest.At("127.0.0.1", port), rcm.ListenConfig{})
-	require.NoError(t, err)
-	defer ln.Close()
-	s, err := dial([]string{nameOf(cmtest.At("127.0.0.1", port))}, nil)
-	require.NoError(t, err)
-	defer s.Close()
-	require.NoError(t, s.send(&pairMessage))
-	hungUp(t, s)
-	require.EqualValues(t, 1, ln.Stats().Malformed)
 }
 
 // A directory that goes, and comes again, costs a listener nothing but the time until it

@@ -54,16 +54,14 @@ func (r *request) accept(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rc
 	if err := toInit(qp, &p); err != nil {
 		return nil, handshake.Failed(qp, err)
 	}
-	var pair *awaited
-	if r.sock.met {
-		if pair, err = r.l.await(qp, r.sock, keyOf(r.req.From, local)); err != nil {
-			return nil, handshake.Failed(qp, err)
-		}
+	c, err := newConn(qp, false, r.req.Dst, r.req.Src)
+	if err != nil {
+		return nil, handshake.Failed(qp, err)
 	}
 	// The QP is at RTS before REP leaves: the peer may send as soon as it
 	// has it.
 	if err := toRTS(qp, &p, local, r.req.From, depth); err != nil {
-		pair.forget()
+		c.abandon()
 		return nil, handshake.Failed(qp, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.l.timeout)
@@ -77,10 +75,11 @@ func (r *request) accept(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rc
 		return err
 	})
 	if err != nil {
-		pair.forget()
+		c.abandon()
 		return nil, handshake.Failed(qp, err)
 	}
-	return newConn(r.sock, qp, r.req.Dst, r.req.Src, r.req.Private, pair), nil
+	c.establish(r.sock, r.req.Private)
+	return c, nil
 }
 
 func (r *request) Reject(privateData []byte) error {

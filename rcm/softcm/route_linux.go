@@ -14,7 +14,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,9 +79,7 @@ type route struct {
 	local  netip.AddrPort
 	remote netip.AddrPort
 	sock   atomic.Pointer[socket]
-	dir    *samehost.Directory // where the listener was met; nil: in this network namespace
-	place  string              // in it
-	used   atomic.Bool         // Connect or Close has taken sock
+	used   atomic.Bool // Connect or Close has taken sock
 
 	// In a directory, and if our user is not that of the listener: who may have the key.
 	candidates []candidate
@@ -138,15 +135,14 @@ func (r *route) connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm
 	if err := toInit(qp, &p); err != nil {
 		return nil, handshake.Failed(qp, err)
 	}
+	c, err := newConn(qp, true, r.local, r.remote)
+	if err != nil {
+		return nil, handshake.Failed(qp, err)
+	}
 	var rep handshake.Message
 	err = r.sock.Load().interruptible(ctx, func() error {
 		if rep, err = r.exchange(&p, local); err != nil {
 			return err
-		}
-		if r.dir != nil {
-			if err := r.pairWith(qp, local, rep.From); err != nil {
-				return err
-			}
 		}
 		if err := toRTS(qp, &p, local, rep.From, handshake.Agree(&p, rep.Resources, rep.Depth)); err != nil {
 			return err
@@ -154,9 +150,11 @@ func (r *route) connect(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rcm
 		return r.sock.Load().send(&handshake.Message{Kind: handshake.KindReady})
 	})
 	if err != nil {
+		c.abandon()
 		return nil, handshake.Failed(qp, err)
 	}
-	return newConn(r.sock.Load(), qp, r.local, r.remote, rep.Private, nil), nil
+	c.establish(r.sock.Load(), rep.Private)
+	return c, nil
 }
 
 // settle has the listener's key shown, if there is one, before it learns of the QP.
@@ -169,7 +167,6 @@ func (r *route) settle(ctx context.Context) error {
 		return err
 	}
 	r.sock.Store(c.sock)
-	r.place = c.place
 	return nil
 }
 

@@ -20,7 +20,7 @@ import (
 // do and leaves no file behind.
 
 // nameOf is the abstract name of the listener on one address.
-func nameOf(addr netip.AddrPort) string { return "@ramjet/rcm1/" + addr.String() }
+func nameOf(addr netip.AddrPort) string { return "@ramjet/rcm2/" + addr.String() }
 
 // listenNames lists the names that a listener on addr has: one, or two if it
 // serves both families.
@@ -43,8 +43,8 @@ func namesFor(target netip.AddrPort) [2]string {
 	return [2]string{nameOf(target), nameOf(netip.AddrPortFrom(all, target.Port()))}
 }
 
-// socket is a connected bootstrap socket, over which no descriptors come. One
-// goroutine at a time may receive.
+// socket is a connected bootstrap socket, over which no descriptors come before it is
+// the QP's. One goroutine at a time may receive.
 type socket struct {
 	*samehost.Conn
 	met    bool              // in a directory: the peer may be in another network namespace
@@ -123,8 +123,6 @@ func expected(m handshake.Message, err error, kind handshake.MessageKind) error 
 		return err
 	case m.Kind == handshake.KindReject:
 		return &rcm.RejectedError{PrivateData: m.Private, Reason: int(m.Reason)}
-	case m.Kind == handshake.KindDisconnect:
-		return errHungUp
 	case m.Kind != kind:
 		return fmt.Errorf("%w: %v instead of %v", rcm.ErrMalformed, m.Kind, kind)
 	}

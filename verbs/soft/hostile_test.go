@@ -39,6 +39,7 @@ func (v *victim) ask(uint32)                {}
 func (v *victim) tell(k protocol.FaultKind) { v.faults = append(v.faults, k) }
 func (v *victim) notify()                   {}
 func (v *victim) drain()                    {}
+func (v *victim) leave()                    {}
 func (v *victim) pid() int                  { return 0 }
 func (v *victim) close()                    {}
 

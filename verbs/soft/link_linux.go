@@ -1,8 +1,11 @@
 package soft
 
 import (
+	"errors"
+	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -25,6 +28,8 @@ type link interface {
 	notify()
 	// drain has the peer take what is in its ring, though nobody polls there.
 	drain()
+	// leave says that the QP, which has failed, did so in good order.
+	leave()
 	pid() int
 	// close ends the pair; the peer's QP fails. It returns when nothing of the
 	// link is left; the caller holds no lock.
@@ -35,6 +40,8 @@ type link interface {
 type localLink struct {
 	peer *qp
 	twin *localLink // the peer's link to us
+	by   *connector // of our QP, nil without a connection manager
+	once sync.Once  // to tell it of the end
 }
 
 func (l *localLink) lookup(key uint32) (*remote, bool) {
@@ -49,8 +56,21 @@ func (l *localLink) ask(uint32)                   {}
 func (l *localLink) tell(kind protocol.FaultKind) { l.peer.peerFault(l.twin, kind) }
 func (l *localLink) notify()                      { l.peer.onProgress() }
 func (l *localLink) drain()                       { l.peer.drain() }
+func (l *localLink) leave()                       { l.twin.ended(nil) }
 func (l *localLink) pid() int                     { return os.Getpid() }
-func (l *localLink) close()                       { l.tell(protocol.FaultGone) }
+
+func (l *localLink) close() {
+	l.tell(protocol.FaultGone)
+	l.twin.ended(io.EOF)
+}
+
+// ended tells the connection manager of our QP what the peer has done, the first time. The
+// peer does not wait for it.
+func (l *localLink) ended(err error) {
+	if l.by != nil {
+		l.once.Do(func() { go l.by.ended(err) })
+	}
+}
 
 // socketLink joins two QPs of different processes. One goroutine reads it
 // (serve); whoever has something to say writes.
@@ -59,6 +79,7 @@ type socketLink struct {
 	conn *samehost.Conn
 	raw  syscall.RawConn
 	peer Peer
+	by   *connector // nil without a connection manager
 
 	seg *segment // ours, for which the peer has this link; kept until serve ends
 
@@ -67,6 +88,7 @@ type socketLink struct {
 	free  []uint32           // guarded by mu: places that were used
 	used  uint32             // guarded by mu: how many places ever were
 
+	closed atomic.Bool   // close was called
 	served chan struct{} // closed when serve has ended
 }
 
@@ -83,9 +105,11 @@ func (l *socketLink) ask(key uint32)                { l.mustSend(protocol.Encode
 func (l *socketLink) tell(kind protocol.FaultKind)  { l.mustSend(protocol.EncodeFault(kind)) }
 func (l *socketLink) notify()                       { l.mustSend(protocol.EncodeBare(protocol.KindNotify)) }
 func (l *socketLink) drain()                        { l.mustSend(protocol.EncodeBare(protocol.KindDrain)) }
+func (l *socketLink) leave()                        { l.mustSend(protocol.EncodeBare(protocol.KindLeave)) }
 func (l *socketLink) pid() int                      { return l.peer.PID }
 
 func (l *socketLink) close() {
+	l.closed.Store(true)
 	l.conn.Close()
 	<-l.served // ends because reads from a closed socket fail
 }
@@ -161,14 +185,13 @@ func readPacket(conn syscall.Conn) (protocol.Message, []int, error) {
 // serve reads what the peer says until it hangs up, which is its death or the
 // end of its QP, or until close.
 func (l *socketLink) serve() {
-	for {
-		m, fds, err := readPacket(l.conn)
-		if err == nil {
+	var err error
+	for err == nil {
+		var m protocol.Message
+		var fds []int
+		if m, fds, err = readPacket(l.conn); err == nil {
 			err = l.handle(m, fds)
 			samehost.CloseReceived(fds...)
-		}
-		if err != nil {
-			break
 		}
 	}
 	l.conn.Close()
@@ -182,7 +205,16 @@ func (l *socketLink) serve() {
 	l.seg.release()
 	l.q.peerFault(l, protocol.FaultGone)
 	close(l.served)
+	if l.by != nil && !l.closed.Load() {
+		if err == errLeft {
+			err = nil
+		}
+		l.by.ended(err)
+	}
 }
+
+// errLeft is the end of a pair in good order.
+var errLeft = errors.New("the peer has left")
 
 // handle acts on one packet; the error ends the pair.
 func (l *socketLink) handle(m protocol.Message, fds []int) error {
@@ -214,6 +246,8 @@ func (l *socketLink) handle(m protocol.Message, fds []int) error {
 		l.q.onProgress()
 	case protocol.KindDrain:
 		l.q.drain()
+	case protocol.KindLeave:
+		return errLeft
 	default:
 		return protocol.Malformed("kind %d on a pair", m.Kind)
 	}

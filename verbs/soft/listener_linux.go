@@ -176,12 +176,31 @@ func readHello(conn *samehost.Conn) (*heldHello, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return nil, err
 	}
-	m, fds, err := readPacket(conn)
+	h, err := takeHello(conn)
+	if err == errDatagrams {
+		return nil, conn.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		samehost.CloseReceived(h.fds...)
+		return nil, err
+	}
+	return h, nil
+}
+
+// errDatagrams says that datagrams follow in the place of a hello.
+var errDatagrams = errors.New("datagrams instead of a hello")
+
+// takeHello reads one packet, which is to be a hello.
+func takeHello(conn *samehost.Conn) (*heldHello, error) {
+	m, fds, err := readPacket(conn) // ends with a packet, hang-up, the deadline, or Close
 	if err != nil {
 		return nil, err
 	}
 	if m.Kind == protocol.KindDatagrams && len(fds) == 0 {
-		return nil, conn.SetReadDeadline(time.Time{})
+		return nil, errDatagrams
 	}
 	if m.Kind != protocol.KindHello {
 		samehost.CloseReceived(fds...)
@@ -190,10 +209,6 @@ func readHello(conn *samehost.Conn) (*heldHello, error) {
 	if len(fds) != m.Hello.Descriptors() { // it may be held, and must not hold more
 		samehost.CloseReceived(fds...)
 		return nil, protocol.Malformed("hello with %d descriptors", len(fds))
-	}
-	if err := conn.SetReadDeadline(time.Time{}); err != nil {
-		samehost.CloseReceived(fds...)
-		return nil, err
 	}
 	return &heldHello{conn: conn, peer: peerOf(conn), hello: m.Hello, fds: fds}, nil
 }

@@ -20,8 +20,8 @@ import (
 // Within one process the two are joined through the table of devices as soon
 // as both are there. Between processes the one whose endpoint is less dials
 // the device socket of the other, says hello, and gets a hello back once the
-// other is at RTR too. Where a connection manager makes the connection (PairBy),
-// that says who dials.
+// other is at RTR too. A connection manager gives its own connection for that (PairBy),
+// and says who begins.
 type pairing struct {
 	q    *qp
 	peer protocol.Endpoint
@@ -38,21 +38,39 @@ type pairing struct {
 	said   *inbound       // whose segment sayHello sent; of the goroutine that pairs
 }
 
-// connector is who connects a QP with its peer.
+// connector is the connection manager of a QP.
 type connector struct {
-	dials   bool // and says hello first
+	begins  bool // and says hello first
 	connect func(over <-chan struct{}) (*samehost.Conn, error)
+	ended   func(err error)
 }
 
-// PairBy has the QP paired over a connection of its connection manager's, which knows
-// who the peer has to be, and not by the sockets of the devices. One side dials. connect
-// is called from RTR on, on a goroutine of the QP, each time that it needs a connection;
-// it may wait until over is closed. What it returns is the QP's. Between QPs of one
-// process it is not called. RESET ends all that.
-func (q *qp) PairBy(dials bool, connect func(over <-chan struct{}) (*samehost.Conn, error)) {
+// PairBy has the QP paired over the connection of its connection manager, which knows
+// who the peer has to be, and not by the sockets of the devices. One side begins.
+//
+// connect is called once, from RTR on, on a goroutine of the QP, and waits for the
+// connection, which is the QP's from then on. It waits no longer than until over is closed:
+// the two are paired without a connection if the peer is in this process. An error fails
+// the QP.
+//
+// ended is called when the peer has ended the pair, or the making of it: with nil if it
+// has left in good order, and otherwise with what is wrong. No lock is held. RESET and
+// Destroy do not call it, and end all that.
+func (q *qp) PairBy(begins bool, connect func(over <-chan struct{}) (*samehost.Conn, error), ended func(err error)) {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
-	q.by = &connector{dials, connect}
+	q.by = &connector{begins, connect, ended}
+}
+
+// Leave tells the peer of a QP that has failed that this was in good order.
+func (q *qp) Leave() {
+	q.sendMu.Lock()
+	q.left = true
+	l := q.link
+	q.sendMu.Unlock()
+	if l != nil {
+		l.leave()
+	}
 }
 
 // strangers makes QPs of one process pair as those of two do, for tests.
@@ -67,15 +85,21 @@ func newPairing(q *qp, peer protocol.Endpoint) *pairing {
 
 // start begins; it does not wait.
 func (p *pairing) start() {
-	if d := deviceOf(p.peer.GID); d != nil && !strangers.Load() {
+	d := deviceOf(p.peer.GID)
+	local := d != nil && !strangers.Load()
+	if local {
 		p.joinLocal(d)
-		return
 	}
 	switch {
-	case p.by != nil && !p.by.dials:
-		p.run(p.acceptBy) // ends with the pair, or when over
+	case p.by != nil && local:
+		p.run(p.awaitLocal) // ends when over
 		return
-	case p.by != nil || p.self.Less(p.peer):
+	case p.by != nil:
+		p.run(p.pairBy) // ends with the pair, or when over
+		return
+	case local:
+		return
+	case p.self.Less(p.peer):
 		p.run(p.dial) // ends with the pair, or when over
 		return
 	}
@@ -141,11 +165,12 @@ func (p *pairing) joinLocal(d *device) {
 		return // it finds us when it reaches RTR
 	}
 	localPairing.Lock()
-	if !p.q.waitsFor(p.peer) || !other.waitsFor(p.self) || other.uc != p.q.uc {
+	ours, theirs := p.q.waitsFor(p.peer), other.waitsFor(p.self)
+	if ours == nil || theirs == nil || other.uc != p.q.uc {
 		localPairing.Unlock()
 		return
 	}
-	a, b := &localLink{peer: other}, &localLink{peer: p.q}
+	a, b := &localLink{peer: other, by: ours.by}, &localLink{peer: p.q, by: theirs.by}
 	a.twin, b.twin = b, a
 	if other == p.q {
 		a.twin = a
@@ -173,17 +198,24 @@ func (q *qp) tellIfFailed(l link) {
 	if q.link == l && !q.after.peerKnows {
 		tell = q.after.tell
 	}
+	left := q.link == l && q.left
 	q.sendMu.Unlock()
 	if !ok {
 		l.tell(tell)
 	}
+	if left {
+		l.leave()
+	}
 }
 
-// waitsFor reports whether the QP waits to be paired with peer.
-func (q *qp) waitsFor(peer protocol.Endpoint) bool {
+// waitsFor returns the pairing if the QP waits to be paired with peer, nil if not.
+func (q *qp) waitsFor(peer protocol.Endpoint) *pairing {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
-	return q.pairing != nil && q.pairing.peer == peer
+	if q.pairing == nil || q.pairing.peer != peer {
+		return nil
+	}
+	return q.pairing
 }
 
 // joinSegment makes the segment of other, of the same process, the one that q
@@ -302,24 +334,45 @@ func (p *pairing) watch() *socketLink {
 	return nil
 }
 
-// acceptBy takes the hello from connections that the connection manager makes.
-func (p *pairing) acceptBy() *socketLink {
-	for {
-		conn, err := p.connect() // ends with a connection, or stop
-		if err != nil {
-			return nil
-		}
-		h, err := readHello(conn)
-		if err == nil && h != nil && h.hello.From == p.peer && h.hello.To == p.self {
-			if l := p.accept(h); l != nil {
-				return l
-			}
-			continue
-		}
-		if h != nil {
-			samehost.CloseReceived(h.fds...)
-		}
-		p.disconnect(conn)
+// pairBy makes the pair over the connection of the connection manager.
+func (p *pairing) pairBy() *socketLink {
+	conn, err := p.connect() // ends with the connection, or stop
+	if err != nil {
+		p.giveUp()
+		return nil
+	}
+	shakeHands := p.answer
+	if p.by.begins {
+		shakeHands = p.greet
+	}
+	l, err := shakeHands(conn)
+	if err != nil {
+		p.lose(conn, err)
+	}
+	return l
+}
+
+// awaitLocal has nothing to do while the peer, which is a QP of this process, is on its
+// way to RTR. A connection comes only if it is none.
+func (p *pairing) awaitLocal() *socketLink {
+	conn, err := p.connect() // ends with a connection, or stop
+	if err != nil {
+		p.giveUp()
+		return nil
+	}
+	p.lose(conn, protocol.Malformed("QP %#x is not one of this process", p.peer.QPN))
+	return nil
+}
+
+// lose ends a pairing for what came, or did not come, over the only connection.
+func (p *pairing) lose(conn *samehost.Conn, err error) {
+	p.disconnect(conn)
+	p.mu.Lock()
+	over := p.over
+	p.mu.Unlock()
+	if !over {
+		p.giveUp()
+		go p.by.ended(err) // beside wait, for which it may wait
 	}
 }
 
@@ -349,14 +402,20 @@ func (p *pairing) connect() (*samehost.Conn, error) {
 }
 
 func (p *pairing) connectAny() (*samehost.Conn, error) {
-	if p.by != nil {
-		return p.by.connect(p.finished)
-	}
 	policy := admit
 	if peerPolicy.Load() == nil {
 		policy = nil // the same, and known to be so
 	}
-	return samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(p.peer.GID))
+	if p.by == nil {
+		return samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(p.peer.GID))
+	}
+	conn, err := p.by.connect(p.finished)
+	if err == nil && policy != nil && !policy(conn.Peer()) { // without a policy it is the manager's affair
+		denied := &samehost.DeniedError{Peer: conn.Peer()}
+		conn.Close()
+		return nil, denied
+	}
+	return conn, err
 }
 
 // gone reports whether a dial failed because the peer's device is closed, or its name
@@ -425,16 +484,37 @@ func readWelcome(conn *samehost.Conn) error {
 	return err
 }
 
-// accept answers a hello.
+// accept answers a hello that came to the device.
 func (p *pairing) accept(h *heldHello) *socketLink {
-	// Our hello goes first: once the QP has its link it may have faults to
-	// tell, and the peer waits for a hello.
-	l, err := p.join(h.conn, h.peer, h.hello, h.fds, func() error { return p.sayHello(h.conn) })
+	l, err := p.joinAndAnswer(h)
 	if err != nil {
 		h.conn.Close() // the peer dials again, if it still wants to
 		return nil
 	}
 	return l
+}
+
+// answer takes the peer's hello over the connection of the connection manager, and answers
+// it. The peer is in no hurry: it lives as long as the connection does.
+func (p *pairing) answer(conn *samehost.Conn) (*socketLink, error) {
+	if err := welcome(conn); err != nil {
+		return nil, err
+	}
+	h, err := takeHello(conn) // ends with a packet, hang-up, or stop
+	if err != nil {
+		return nil, err
+	}
+	if h.hello.From != p.peer || h.hello.To != p.self {
+		samehost.CloseReceived(h.fds...)
+		return nil, protocol.Malformed("hello of another QP, or for another")
+	}
+	return p.joinAndAnswer(h)
+}
+
+func (p *pairing) joinAndAnswer(h *heldHello) (*socketLink, error) {
+	// Our hello goes first: once the QP has its link it may have faults to
+	// tell, and the peer waits for a hello.
+	return p.join(h.conn, h.peer, h.hello, h.fds, func() error { return p.sayHello(h.conn) })
 }
 
 // serve lets the QP work over l, and reads l until its end.
@@ -514,6 +594,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h protocol.Hello, fds []i
 	sys.CloseFDs(fds[0])
 	l, err := newSocketLink(p.q, conn, peer)
 	if err == nil {
+		l.by = p.by
 		err = answer()
 	}
 	if err == nil && p.q.attach(l, p, func(o *outbound) {

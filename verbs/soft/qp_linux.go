@@ -35,6 +35,7 @@ type qp struct {
 	attr     verbs.QPAttr
 	link     link
 	by       *connector
+	left     bool     // Leave was called
 	pairing  *pairing // in progress; a failure does not end it, for the peer is to be told of that
 	pending  bool     // after is to be dealt with when sendMu is released
 	after    failure  // what moved the QP to ERR
@@ -250,7 +251,7 @@ func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 	q.out.publish()
 	q.in.seg.Header.Gate.Store(protocol.GateFailed)
 	p, l := q.pairing, q.link
-	q.pairing, q.link, q.by = nil, nil, nil
+	q.pairing, q.link, q.by, q.left = nil, nil, nil, false
 	q.out.close()
 	q.forgetRemotes()
 	q.sq.clear()

@@ -15,12 +15,11 @@ import (
 
 const (
 	messageMagic   = "RJCM"
-	messageVersion = 1
+	messageVersion = 2
 
 	headerSize   = 8
 	endpointSize = 24
 	addrSize     = 20
-	pairSize     = headerSize + 2*(endpointSize-4)
 	requestSize  = headerSize + endpointSize + 4 + 2*addrSize
 	replySize    = headerSize + endpointSize + 4
 	rejectSize   = headerSize + 4
@@ -34,13 +33,11 @@ const (
 type MessageKind uint8
 
 const (
-	KindRequest    MessageKind = 1 // REQ, dialer to acceptor
-	KindReply      MessageKind = 2 // REP, acceptor to dialer
-	KindReject     MessageKind = 3 // REJ, acceptor to dialer
-	KindReady      MessageKind = 4 // RTU, dialer to acceptor
-	KindDisconnect MessageKind = 5 // DREQ, either way
-	KindPair       MessageKind = 6 // PAIR, dialer to acceptor, on a connection of its own
-	KindKey        MessageKind = 7 // KEY, either way, before others
+	KindRequest MessageKind = 1 // REQ, dialer to acceptor
+	KindReply   MessageKind = 2 // REP, acceptor to dialer
+	KindReject  MessageKind = 3 // REJ, acceptor to dialer
+	KindReady   MessageKind = 4 // RTU, dialer to acceptor
+	KindKey     MessageKind = 5 // KEY, either way, before others
 )
 
 // String names the message as the specification does.
@@ -54,10 +51,6 @@ func (k MessageKind) String() string {
 		return "REJ"
 	case KindReady:
 		return "RTU"
-	case KindDisconnect:
-		return "DREQ"
-	case KindPair:
-		return "PAIR"
 	case KindKey:
 		return "KEY"
 	}
@@ -67,8 +60,7 @@ func (k MessageKind) String() string {
 // Message is one Message; which fields count depends on its kind.
 type Message struct {
 	Kind      MessageKind
-	From      Endpoint       // REQ, REP, PAIR
-	To        Endpoint       // PAIR
+	From      Endpoint       // REQ, REP
 	Resources uint8          // REQ, REP: responder resources of the sender
 	Depth     uint8          // REQ, REP: initiator depth of the sender
 	Src, Dst  netip.AddrPort // REQ
@@ -99,8 +91,6 @@ func (m *Message) AppendTo(b []byte) []byte {
 		b = appendAddr(b, m.Dst)
 	case KindReply:
 		b = m.appendEnd(b)
-	case KindPair:
-		b = appendQP(appendQP(b, m.From), m.To)
 	case KindReject:
 		b = binary.BigEndian.AppendUint16(b, m.Reason)
 		b = binary.BigEndian.AppendUint16(b, uint16(len(m.Private)))
@@ -110,13 +100,9 @@ func (m *Message) AppendTo(b []byte) []byte {
 	return b
 }
 
-func appendQP(b []byte, e Endpoint) []byte {
-	b = append(b, e.GID[:]...)
-	return binary.BigEndian.AppendUint32(b, e.QPN)
-}
-
 func (m *Message) appendEnd(b []byte) []byte {
-	b = appendQP(b, m.From)
+	b = append(b, m.From.GID[:]...)
+	b = binary.BigEndian.AppendUint32(b, m.From.QPN)
 	b = binary.BigEndian.AppendUint32(b, m.From.PSN)
 	b = append(b, m.Resources, m.Depth)
 	return binary.BigEndian.AppendUint16(b, uint16(len(m.Private)))
@@ -154,11 +140,9 @@ func Parse(packet []byte) (Message, error) {
 		err = m.parseReply(packet)
 	case KindReject:
 		err = m.parseReject(packet)
-	case KindPair:
-		err = m.parsePair(packet)
 	case KindKey:
 		err = m.parseKey(packet[headerSize:])
-	case KindReady, KindDisconnect:
+	case KindReady:
 		if len(packet) != headerSize {
 			err = fmt.Errorf("%d bytes too many", len(packet)-headerSize)
 		}
@@ -208,16 +192,6 @@ func (m *Message) parseKey(p []byte) error {
 		return fmt.Errorf("%d bytes, want 0, %d or %d", len(p), keyPart, 2*keyPart)
 	}
 	return m.parsePrivate(uint16(len(p)), p, len(p))
-}
-
-func (m *Message) parsePair(p []byte) error {
-	if len(p) != pairSize {
-		return fmt.Errorf("%d bytes, want %d", len(p), pairSize)
-	}
-	var errs [2]error
-	m.From, errs[0] = parseQP(p[headerSize:])
-	m.To, errs[1] = parseQP(p[headerSize+endpointSize-4:])
-	return errors.Join(errs[:]...)
 }
 
 // parseQP reads an endpoint without a packet number.

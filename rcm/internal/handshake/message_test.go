@@ -30,12 +30,8 @@ func testMessages() map[string]Message {
 		"REJ":                     {Kind: KindReject, Reason: rcm.ReasonConsumer, Private: []byte("no")},
 		"REJ for a private cause": {Kind: KindReject, Reason: rcm.ReasonPeerDenied},
 		"RTU":                     {Kind: KindReady},
-		"DREQ":                    {Kind: KindDisconnect},
 		"KEY without more":        {Kind: KindKey},
 		"KEY of two parts":        {Kind: KindKey, Private: bytes.Repeat([]byte{5}, 64)},
-		"PAIR": {
-			Kind: KindPair, From: Endpoint{GID: verbs.GID{1}, QPN: 1}, To: Endpoint{GID: verbs.GID{15: 2}, QPN: 1<<24 - 1},
-		},
 	}
 }
 
@@ -56,14 +52,14 @@ func TestMessageBytesAreThoseOfTheDocumentation(t *testing.T) {
 		m    Message
 		want string
 	}{
-		{Message{Kind: KindReady}, "524a434d 01 04 0008"},
-		{Message{Kind: KindReject, Reason: 28, Private: []byte{0xaa}}, "524a434d 01 03 000d 001c 0001 aa"},
+		{Message{Kind: KindReady}, "524a434d 02 04 0008"},
+		{Message{Kind: KindReject, Reason: 28, Private: []byte{0xaa}}, "524a434d 02 03 000d 001c 0001 aa"},
 		{
 			Message{
 				Kind: KindRequest, From: testEnd, Resources: 3, Depth: 4, Private: []byte{0xbb},
 				Src: netip.MustParseAddrPort("127.0.0.1:256"), Dst: netip.MustParseAddrPort("[::1]:9000"),
 			},
-			"524a434d 01 01 004d fe000000000000000000000000000001 00123456 00abcdef 03 04 0001" +
+			"524a434d 02 01 004d fe000000000000000000000000000001 00123456 00abcdef 03 04 0001" +
 				"00000000000000000000ffff7f000001 0100 04 00" +
 				"00000000000000000000000000000001 2328 06 00 bb",
 		},
@@ -77,7 +73,6 @@ func TestMessageBytesAreThoseOfTheDocumentation(t *testing.T) {
 func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 	req := testMessages()["REQ over IPv4"]
 	rep := testMessages()["REP"]
-	pair := testMessages()["PAIR"]
 	rej := testMessages()["REJ"]
 	change := func(m Message, at int, b ...byte) []byte {
 		p := m.AppendTo(nil)
@@ -97,10 +92,7 @@ func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 		"length too small":                 change(req, 6, 0, 76),
 		"length too great":                 change(req, 6, 1, 0),
 		"kind 0":                           change(req, 5, 0),
-		"kind 7":                           change(req, 5, 7),
-		"PAIR with a tail":                 resize(pair, pairSize+1),
-		"PAIR without GID":                 change(pair, 28, make([]byte, 16)...),
-		"PAIR to a QP of 25 bits":          change(pair, 44, 1),
+		"kind 6":                           change(req, 5, 6),
 		"RTU with a tail":                  resize(Message{Kind: KindReady}, headerSize+1),
 		"REQ cut off":                      resize(req, requestSize-1),
 		"REP cut off":                      resize(rep, replySize-1),
@@ -139,7 +131,7 @@ func resizePrivate(m Message, lengthAt, n int) []byte {
 func TestParserTellsAnotherVersionFromGarbage(t *testing.T) {
 	m := Message{Kind: KindReady}
 	p := m.AppendTo(nil)
-	p[4] = 2
+	p[4] = 1
 	_, err := Parse(p)
 	require.ErrorIs(t, err, ErrVersion)
 	require.NotErrorIs(t, err, rcm.ErrMalformed)

@@ -23,7 +23,7 @@ import (
 //	         40 offset in the descriptor (8)
 //	         descriptor: the region, if good
 //	fault    8 what (4)  12 zero (4)
-//	notify, drain, welcome, datagrams
+//	notify, drain, welcome, datagrams, leave
 //	         (no body)
 //
 // The one who dialed says hello first and gets a hello back; after that each
@@ -40,16 +40,17 @@ const (
 	KindDrain     // take what is in your segment, I wait for room
 	KindWelcome   // I take descriptors from you
 	KindDatagrams // instead of a hello: datagrams follow (datagramroute_linux.go of package soft)
+	KindLeave     // my QP has failed in good order, and I hang up
 )
 
 const (
-	wireVersion = 4
+	wireVersion = 5
 	wireHeader  = 8
 	MaxMessage  = 128 // longer than any message of this version
 )
 
 var bodyLength = [...]int{
-	KindHello: 52, KindKeyRequest: 4, KindKeyAnswer: 40, KindKeyGone: 4, KindFault: 8, KindNotify: 0, KindDrain: 0, KindWelcome: 0, KindDatagrams: 0,
+	KindHello: 52, KindKeyRequest: 4, KindKeyAnswer: 40, KindKeyGone: 4, KindFault: 8, KindNotify: 0, KindDrain: 0, KindWelcome: 0, KindDatagrams: 0, KindLeave: 0,
 }
 
 // Endpoint names a QP on this host.

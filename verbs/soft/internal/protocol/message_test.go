@@ -55,7 +55,7 @@ func TestHelloIsLaidOutAsDocumented(t *testing.T) {
 		Geometry: Geometry{Receives: 64, SendBuf: 1 << 18}, Flags: HelloWakeSocket,
 	})
 	require.Equal(t, []byte{
-		'R', 'J', 'S', 4, 1, 0, 52, 0,
+		'R', 'J', 'S', 5, 1, 0, 52, 0,
 		0xa1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa2, 3, 2, 1, 0,
 		0xb1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb2, 6, 5, 4, 0,
 		64, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0,
