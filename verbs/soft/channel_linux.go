@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
@@ -385,9 +386,15 @@ func (ch *channel) wakeSocket(in *inbound) (int, error) {
 
 // passOn makes what comes to the wake-up socket of a QP beyond the first one an event of the channel.
 func (ch *channel) passOn(near *os.File) {
+	raw, err := near.SyscallConn()
+	if err != nil {
+		return
+	}
 	var wakes [wakesKept]byte
 	for {
-		if _, err := near.Read(wakes[:]); err != nil { // ended by the peer, or closeExtra
+		_, fds, err := samehost.Receive(raw, wakes[:]) // ended by the peer, or closeExtra
+		samehost.CloseReceived(fds...)
+		if err != nil {
 			return
 		}
 		ch.signal()
@@ -411,7 +418,7 @@ func (ch *channel) peerHas(in *inbound) {
 func (ch *channel) closeExtra(in *inbound) {
 	if extra := ch.others[in]; extra != nil {
 		delete(ch.others, in)
-		extra.file.Close()
+		_ = sys.CloseNear(extra.file)
 		sys.CloseFDs(extra.far)
 	}
 }
@@ -469,7 +476,7 @@ func (ch *channel) Close() error {
 	ch.dev.mu.Lock()
 	delete(ch.dev.channels, ch)
 	ch.dev.mu.Unlock()
-	err := ch.file.Close() // ends Wait, and waits for a call of poll(2)
+	err := sys.CloseNear(ch.file) // ends Wait, and waits for a call of poll(2)
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	sys.CloseFDs(ch.stop)

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/internal/race"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 )
@@ -236,8 +237,10 @@ func (o *outbound) close() {
 	}
 	if o.mapping != nil {
 		sys.Unmap(o.mapping, sys.OfAPeer)
+		samehost.CloseReceived(o.wakeFD) // something may be in it that takes long to close
+	} else {
+		sys.CloseFDs(o.wakeFD)
 	}
-	sys.CloseFDs(o.wakeFD)
 	*o = outbound{wakeFD: -1}
 }
 

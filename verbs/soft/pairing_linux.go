@@ -606,7 +606,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h protocol.Hello, fds []i
 	}
 	if err != nil {
 		sys.Unmap(mapping, sys.OfAPeer)
-		sys.CloseFDs(wakeFD)
+		samehost.CloseReceived(wakeFD)
 		return nil, err
 	}
 	p.mu.Lock()

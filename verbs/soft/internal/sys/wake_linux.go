@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"golang.org/x/sys/unix"
 )
 
@@ -14,7 +15,7 @@ import (
 const SoPassRights = 83
 
 // NewWakeSocket makes a pair of wake-up sockets. No descriptors come to the near one,
-// where the kernel can refuse them: they would be closed by the thread that reads.
+// where the kernel can refuse them.
 func NewWakeSocket() (near, far int, err error) {
 	if err := Refused("socketpair"); err != nil {
 		return -1, -1, os.NewSyscallError("socketpair", err)
@@ -37,15 +38,17 @@ func SendWake(fd int) {
 }
 
 // DrainWakes takes what a wake-up socket holds and reports whether that is something.
+// The peer may have sent descriptors to it, whose last close takes as long as the peer
+// wants: none is closed here.
 func DrainWakes(fd int) (some bool) {
 	var buf [256]byte
 	for range wakeReads {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf)), uintptr(len(buf)), unix.MSG_DONTWAIT, 0, 0)
-		if errno != 0 || n == 0 {
+		n, err := samehost.ReceiveNow(fd, buf[:])
+		if err != 0 || n == 0 {
 			break
 		}
 		some = true
-		if n < uintptr(len(buf)) {
+		if n < len(buf) {
 			break
 		}
 	}
@@ -54,6 +57,23 @@ func DrainWakes(fd int) (some bool) {
 
 // wakeReads bounds the work that a peer which sends all the time can make.
 const wakeReads = 4
+
+// CloseNear closes a wake-up socket of ours. What the peer has sent to it is taken
+// out before, as DrainWakes does.
+func CloseNear(near *os.File) error {
+	if raw, err := near.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.Shutdown(int(fd), unix.SHUT_RDWR) // so that nothing more comes
+			var buf [256]byte
+			for {
+				if n, err := samehost.ReceiveNow(int(fd), buf[:]); n == 0 && err != unix.EINTR && err != unix.ECONNRESET {
+					return
+				}
+			}
+		})
+	}
+	return near.Close()
+}
 
 // CheckWakeSocket makes sure that fd, which came from a peer, is a Unix stream socket:
 // sending to other things may block, or do something.

@@ -1,0 +1,212 @@
+//go:build linux
+
+package soft
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Whoever has a descriptor of a Unix socket can put other descriptors into its queue, and
+// the last close of the socket is the last close of those. A TCP socket that lingers can
+// make that take hours.
+
+// lingering returns a TCP socket whose last close waits for an hour, and a function
+// that ends it.
+func lingering(t testing.TB) (fd int, end func()) {
+	t.Helper()
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Connect(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: ln.Addr().(*net.TCPAddr).Port}))
+	peer, err := ln.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { peer.Close() })
+	require.NoError(t, unix.SetNonblock(fd, true))
+	for piece := make([]byte, 64<<10); ; {
+		if _, err := unix.Write(fd, piece); err != nil {
+			require.Equal(t, unix.EAGAIN, err)
+			break
+		}
+	}
+	require.NoError(t, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}))
+	return fd, func() { peer.Close() }
+}
+
+// queue sends a lingering socket through to, and leaves it to whoever is at the other end.
+// The function ends its lingering.
+func queue(t testing.TB, to int) (end func()) {
+	t.Helper()
+	fd, end := lingering(t)
+	require.NoError(t, unix.Sendmsg(to, []byte{1}, unix.UnixRights(fd), nil, unix.MSG_DONTWAIT))
+	letGo(end, fd)
+	return end
+}
+
+// letGo closes descriptors of the test, and calls end if the victim was faster, so that the
+// last close is this one.
+func letGo(end func(), fds ...int) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		sys.CloseFDs(fds...)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Second):
+		end()
+		<-closed
+	}
+}
+
+// takeDescriptors has the near wake-up socket take them, as it does before Linux 6.16.
+func takeDescriptors(t testing.TB, near *os.File) {
+	t.Helper()
+	raw, err := near.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, sys.SoPassRights, 1)
+	}))
+}
+
+// within fails the test if f takes long, and calls end for what f waits for then. It runs
+// f on a thread to which the scheduler sends no signals: they would end the wait.
+func within(t testing.TB, what string, end func(), f func()) {
+	t.Helper()
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		runtime.LockOSThread() // to the end of the thread
+		var urgent unix.Sigset_t
+		bit := uint(unix.SIGURG) - 1
+		urgent.Val[bit/uint(8*unsafe.Sizeof(urgent.Val[0]))] |= 1 << (bit % uint(8*unsafe.Sizeof(urgent.Val[0])))
+		if err := unix.PthreadSigmask(unix.SIG_BLOCK, &urgent, nil); err != nil {
+			t.Error(err)
+		}
+		f()
+	}()
+	select {
+	case <-returned:
+	case <-time.After(10 * time.Second):
+		end()
+		<-returned
+		t.Fatal(what, "waits for what a peer has sent")
+	}
+}
+
+func TestThePeersWakeSocketIsClosedWithoutWaiting(t *testing.T) {
+	CheckLeaks(t)
+	s := newStranger(t)
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	end := queue(t, ends[0])
+	h := s.hello()
+	h.Flags = protocol.HelloWakeSocket
+	conn := s.dial()
+	s.say(conn, protocol.EncodeHello(h), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals), ends[1])
+	_, fds, err := s.nextPacket(conn)
+	require.NoError(t, err)
+	require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
+	letGo(end, append(fds, ends[:]...)...) // the victim has the last descriptor now
+	conn.Close()
+	other, err := s.v.pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
+	require.NoError(t, err)
+	within(t, "Destroy", end, func() { require.NoError(t, s.v.q.Destroy()) })
+	within(t, "Deregister", end, func() { require.NoError(t, other.Deregister()) })
+}
+
+// The same where the pair does not come about.
+func TestTheWakeSocketOfAPeerThatIsNotTakenIsClosedWithoutWaiting(t *testing.T) {
+	CheckLeaks(t)
+	s := newStranger(t)
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	end := queue(t, ends[0])
+	h := s.hello()
+	h.Flags = protocol.HelloWakeSocket
+	refuseIf(t, func(call string) error {
+		if call == "dup" { // our hello cannot be said
+			return unix.EMFILE
+		}
+		return nil
+	})
+	conn := s.dial()
+	s.say(conn, protocol.EncodeHello(h), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals), ends[1])
+	letGo(end, ends[:]...)
+	s.hungUp(conn)
+	within(t, "Destroy", end, func() { require.NoError(t, s.v.q.Destroy()) })
+}
+
+// What comes to our own wake-up sockets where the kernel cannot refuse descriptors.
+func TestDescriptorsThatComeToAWakeSocketAreClosedElsewhere(t *testing.T) {
+	// pair returns what the peer wakes us by.
+	pair := func(t *testing.T, s *stranger) int {
+		conn := s.dial()
+		s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
+		_, fds, err := s.nextPacket(conn)
+		require.NoError(t, err)
+		require.Len(t, fds, 2)
+		require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
+		t.Cleanup(func() { sys.CloseFDs(fds...) })
+		return fds[1]
+	}
+	soon := func() time.Time { return time.Now().Add(5 * time.Millisecond) }
+	cases := map[string]func(ch *channel){
+		"DrainWakes": func(ch *channel) {
+			require.NoError(t, ch.raw.Control(func(fd uintptr) { sys.DrainWakes(int(fd)) }))
+		},
+		"WaitThread": func(ch *channel) { require.ErrorIs(t, ch.WaitThread(soon()), os.ErrDeadlineExceeded) },
+		"Close":      func(ch *channel) { require.NoError(t, ch.Close()) },
+	}
+	for name, call := range cases {
+		t.Run(name, func(t *testing.T) {
+			CheckLeaks(t)
+			s := newStranger(t)
+			far := pair(t, s)
+			takeDescriptors(t, s.v.recv.ch.file)
+			end := queue(t, far)
+			within(t, name, end, func() { call(s.v.recv.ch) })
+		})
+	}
+	t.Run("a second QP's", func(t *testing.T) {
+		CheckLeaks(t)
+		s := newStranger(t)
+		ch := s.v.recv.ch
+		extra := &inbound{}
+		far, err := ch.wakeSocket(s.v.q.in)
+		require.NoError(t, err)
+		defer sys.CloseFDs(far)
+		second, err := ch.wakeSocket(extra)
+		require.NoError(t, err)
+		defer sys.CloseFDs(second)
+		near := ch.others[extra].file
+		takeDescriptors(t, near)
+		end := queue(t, second)
+		require.Eventually(t, func() bool { return ch.signaled.Load() }, 10*time.Second, time.Millisecond)
+		within(t, "the next wake-up", end, func() {
+			ch.signaled.Store(false)
+			sys.SendWake(second)
+			for !ch.signaled.Load() {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		queue(t, second)
+		within(t, "Close", end, func() {
+			ch.mu.Lock()
+			defer ch.mu.Unlock()
+			ch.closeExtra(extra)
+		})
+	})
+}
