@@ -16,16 +16,16 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// gidOf finds the RoCE v2 row of an address.
-func gidOf(addr string) func(*verbs.Context) (verbs.GIDEntry, error) {
-	return func(ctx *verbs.Context) (verbs.GIDEntry, error) {
+// byAddress is the path by the RoCE v2 row of an address.
+func byAddress(addr string) func(*verbs.Context) (path, error) {
+	return func(ctx *verbs.Context) (path, error) {
 		gids, err := ctx.QueryGIDs(1)
 		for _, g := range gids {
 			if g.Type == verbs.GIDTypeRoCEv2 && g.GID.String() == "::ffff:"+addr {
-				return g, nil
+				return path{global: true, gid: g}, nil
 			}
 		}
-		return verbs.GIDEntry{}, fmt.Errorf("no GID of %s in %+v: %w", addr, gids, err)
+		return path{}, fmt.Errorf("no GID of %s in %+v: %w", addr, gids, err)
 	}
 }
 
@@ -35,12 +35,12 @@ func endsOf(t testing.TB, device, addr string) (a, b *pingPong) {
 	ends := [2]*pingPong{}
 	for i := range ends {
 		p := &pingPong{device: device, size: 4096}
-		require.NoError(t, p.prepare(gidOf(addr)))
+		require.NoError(t, p.prepare(byAddress(addr)))
 		ends[i] = p
 	}
 	a, b = ends[0], ends[1]
-	require.NoError(t, a.connect(b.qp.Num(), pingPongPSN, b.gid.GID))
-	require.NoError(t, b.connect(a.qp.Num(), pingPongPSN, a.gid.GID))
+	require.NoError(t, a.connect(b.address()))
+	require.NoError(t, b.connect(a.address()))
 	return a, b
 }
 
@@ -121,16 +121,16 @@ func TestACompletionQueueThatOverrunsSaysSo(t *testing.T) {
 	})
 	require.NoError(t, err)
 	c := *a
-	c.qp, c.mr = qp, mr
+	c.qp, c.mr, c.pairs = qp, mr, []pingPongPair{{qp: qp}}
 	require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1},
 		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
 	require.NoError(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
 	require.NoError(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1},
 		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
-	b.posted = 0
+	b.free = b.recv
 	require.NoError(t, b.refill())
-	require.NoError(t, b.connect(qp.Num(), pingPongPSN, a.gid.GID))
-	require.NoError(t, c.connect(b.qp.Num(), pingPongPSN, b.gid.GID))
+	require.NoError(t, b.connect(c.address()))
+	require.NoError(t, c.connect(b.address()))
 	for range 20 {
 		n, err := qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
 		require.NoError(t, err)

@@ -62,10 +62,10 @@ func toNobody(t *testing.T, ctx *verbs.Context, typ verbs.QPType) (*verbs.QP, []
 	require.NoError(t, err)
 	mr, err := pd.AllocMR(64<<10, verbs.AccessLocalWrite, verbs.MROptions{})
 	require.NoError(t, err)
-	gid, err := gidOf("10.0.0.1")(ctx)
+	path, err := byAddress("10.0.0.1")(ctx)
 	require.NoError(t, err)
 	av := verbs.AddressVector{
-		IsGlobal: true, DGID: netip.MustParseAddr("::ffff:10.0.0.77").As16(), SGIDIndex: uint8(gid.Index), HopLimit: 9, TrafficClass: 0x28, Port: 1,
+		IsGlobal: true, DGID: netip.MustParseAddr("::ffff:10.0.0.77").As16(), SGIDIndex: uint8(path.gid.Index), HopLimit: 9, TrafficClass: 0x28, Port: 1,
 	}
 	attr := verbs.QPAttr{
 		State: verbs.QPStateInit, Port: 1, QKey: 1, AV: av, PathMTU: verbs.MTU1024, DestQPN: 0xabcdef, MinRNRTimer: 1, MaxDestRdAtomic: 16,

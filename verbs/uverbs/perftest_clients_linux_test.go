@@ -45,7 +45,7 @@ func (p *perftest) clientEnds(t *testing.T, size, n int) perftestReport {
 }
 
 func TestPerftestClientWritesIntoOurMemory(t *testing.T) {
-	roceDevice(t)
+	cDevice(t)
 	for _, tr := range perftestTransfers {
 		t.Run(fmt.Sprintf("%d of %d bytes", tr.n, tr.size), func(t *testing.T) {
 			p := newPerftest(t, verbs.AccessRemoteWrite)
@@ -65,7 +65,7 @@ func TestPerftestClientWritesIntoOurMemory(t *testing.T) {
 }
 
 func TestPerftestClientReadsOurMemory(t *testing.T) {
-	roceDevice(t)
+	cDevice(t)
 	for _, tr := range perftestTransfers {
 		t.Run(fmt.Sprintf("%d of %d bytes", tr.n, tr.size), func(t *testing.T) {
 			p := newPerftest(t, verbs.AccessRemoteRead)
@@ -84,7 +84,7 @@ func TestPerftestClientReadsOurMemory(t *testing.T) {
 }
 
 func TestPerftestClientAddsInOurMemory(t *testing.T) {
-	roceDevice(t)
+	cDevice(t)
 	for _, n := range []int{5, 64, 1000} {
 		t.Run(fmt.Sprintf("%d times", n), func(t *testing.T) {
 			p := newPerftest(t, verbs.AccessRemoteAtomic)

@@ -3,7 +3,6 @@ package uverbs_test
 import (
 	"bytes"
 	"fmt"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ import (
 // when the last byte of its memory says that the peer's message has come. The
 // server begins. The C program's messages are zeros but for that byte.
 func TestPerftestPlaysWithOurWrites(t *testing.T) {
-	roceDevice(t)
+	cDevice(t)
 	for _, size := range []int{1, 64, 5000, 65_536} {
 		for _, dials := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d bytes, we dial %v", size, dials), func(t *testing.T) {
@@ -35,7 +34,7 @@ func TestPerftestPlaysWithOurWrites(t *testing.T) {
 					// Ends with the peer's message, or the time.
 					for theirs[size-1] != byte(number) || !bytes.Equal(theirs, want) {
 						require.True(t, time.Now().Before(end), "message %d has not come as it should", number)
-						runtime.Gosched()
+						pause()
 					}
 				}
 				scribble(0)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -66,29 +65,38 @@ func (c *perftestProgram) poke(t *testing.T, addr uint64, b []byte) {
 // perftest is our side.
 type perftest struct {
 	perftestConn
-	ctx    *verbs.Context
-	cq     *verbs.CQ
-	qp     *verbs.QP
-	mr     *verbs.MR
-	gid    verbs.GIDEntry
-	mtu    verbs.MTU
-	mine   perftestKeys
-	theirs perftestKeys
+	service verbs.QPType
+	ctx     *verbs.Context
+	cq      *verbs.CQ // of what we send
+	recvCQ  *verbs.CQ
+	qp      *verbs.QP
+	peer    *verbs.Datagram // UD
+	mr      *verbs.MR
+	path    path
+	mtu     verbs.MTU
+	mine    perftestKeys
+	theirs  perftestKeys
 }
 
 const (
 	perftestMemory   = 1 << 17
 	perftestOutReads = 16
+	perftestReceives = 100
 )
 
-// newPerftest makes what needs no peer. access is what the peer may do.
+// newPerftest makes what needs no peer, for RC. access is what the peer may do.
 func newPerftest(t *testing.T, access verbs.Access) *perftest {
 	t.Helper()
-	p := &perftest{ctx: open(t, roceDevice(t))}
+	return newPerftestOf(t, verbs.QPTypeRC, access)
+}
+
+func newPerftestOf(t *testing.T, service verbs.QPType, access verbs.Access) *perftest {
+	t.Helper()
+	p := &perftest{service: service, ctx: open(t, cDevice(t))}
 	port, err := p.ctx.QueryPort(1)
 	require.NoError(t, err)
 	p.mtu = port.ActiveMTU
-	p.gid, err = roceGID(p.ctx)
+	p.path, err = pathOf(p.ctx)
 	require.NoError(t, err)
 	pd, err := p.ctx.AllocPD()
 	require.NoError(t, err)
@@ -96,21 +104,27 @@ func newPerftest(t *testing.T, access verbs.Access) *perftest {
 	require.NoError(t, err)
 	p.cq, err = p.ctx.CreateCQ(verbs.CQAttr{CQE: 16}, nil)
 	require.NoError(t, err)
+	p.recvCQ, err = p.ctx.CreateCQ(verbs.CQAttr{CQE: perftestReceives}, nil)
+	require.NoError(t, err)
 	p.qp, err = pd.CreateQP(verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: p.cq, RecvCQ: p.cq,
-		Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 3, MaxRecvSGE: 1, MaxInline: 64},
+		Type: service, SendCQ: p.cq, RecvCQ: p.recvCQ,
+		Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: perftestReceives, MaxSendSGE: 3, MaxRecvSGE: 1, MaxInline: 64},
 	})
 	require.NoError(t, err)
-	require.NoError(t, p.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: access},
-		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
+	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess
+	if service == verbs.QPTypeUD {
+		mask = verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrQKey
+	}
+	require.NoError(t, p.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: access, QKey: pingPongQKey}, mask))
 	p.mine = perftestKeys{
-		OutReads: perftestOutReads, QPN: p.qp.Num(), PSN: 0xabcdef, RKey: p.mr.RKey(), Addr: p.mr.Addr(), GID: p.gid.GID,
+		LID: p.path.lid, OutReads: perftestOutReads, QPN: p.qp.Num(), PSN: 0xabcdef, RKey: p.mr.RKey(), Addr: p.mr.Addr(),
+		GID: p.path.gid.GID,
 	}
 	return p
 }
 
 func (p *perftest) args(port string, more ...string) []string {
-	return append([]string{"-d", p.ctx.Name(), "-x", strconv.Itoa(p.gid.Index), "-F", "-p", port}, more...)
+	return append(append(p.path.flag("-x"), "-d", p.ctx.Name(), "-F", "-p", port), more...)
 }
 
 // dial starts a C server and gets to where the client begins. rounds is how
@@ -152,16 +166,18 @@ func (p *perftest) meet(t *testing.T, conn perftestConn, rounds int) {
 		p.theirs, err = p.keys(p.mine)
 		require.NoError(t, err)
 	}
-	require.NoError(t, p.qp.Modify(verbs.QPAttr{
-		State: verbs.QPStateRTR, PathMTU: mtu, DestQPN: p.theirs.QPN, RQPSN: p.theirs.PSN,
-		MaxDestRdAtomic: perftestOutReads, MinRNRTimer: 12,
-		AV: verbs.AddressVector{DGID: p.theirs.GID, SGIDIndex: uint8(p.gid.Index), HopLimit: 1, IsGlobal: true, Port: 1},
-	}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|
-		verbs.QPAttrMaxDestRdAtomic|verbs.QPAttrMinRNRTimer))
-	require.NoError(t, p.qp.Modify(verbs.QPAttr{
-		State: verbs.QPStateRTS, Timeout: 14, RetryCount: 7, RNRRetry: 7, SQPSN: p.mine.PSN,
-		MaxRdAtomic: uint8(min(p.theirs.OutReads, perftestOutReads)),
-	}, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|verbs.QPAttrSQPSN|verbs.QPAttrMaxRdAtomic))
+	av := p.path.to(p.theirs.LID, p.theirs.GID)
+	require.NoError(t, toRTS(p.qp, p.service,
+		verbs.QPAttr{PathMTU: mtu, DestQPN: p.theirs.QPN, RQPSN: p.theirs.PSN, MaxDestRdAtomic: perftestOutReads, MinRNRTimer: 12, AV: av},
+		verbs.QPAttr{
+			Timeout: 14, RetryCount: 7, RNRRetry: 7, SQPSN: p.mine.PSN,
+			MaxRdAtomic: uint8(min(p.theirs.OutReads, perftestOutReads)),
+		}))
+	if p.service == verbs.QPTypeUD {
+		ah, err := p.qp.PD().CreateAH(av)
+		require.NoError(t, err)
+		p.peer = &verbs.Datagram{AH: ah, QPN: p.theirs.QPN, QKey: pingPongQKey}
+	}
 	p.await(t) // which the programs print
 	p.await(t) // both are ready
 }
@@ -199,19 +215,31 @@ func (p *perftest) endAsClient(t *testing.T, c *perftestProgram) {
 func (p *perftest) do(t *testing.T, at int, wr verbs.SendWR) verbs.WC {
 	t.Helper()
 	wr.ID, wr.Flags, wr.RemoteAddr, wr.RKey = 77, wr.Flags|verbs.SendSignaled, p.theirs.Addr+uint64(at), p.theirs.RKey
+	wr.Datagram = p.peer
 	_, err := p.qp.PostSend([]verbs.SendWR{wr})
 	require.NoError(t, err)
+	wc := p.next(t, p.cq)
+	require.EqualValues(t, 77, wc.ID, "%v", wr.Opcode)
+	return wc
+}
+
+// next waits for a completion.
+func (p *perftest) next(t *testing.T, cq *verbs.CQ) verbs.WC {
+	t.Helper()
 	var wcs [1]verbs.WC
-	for end := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
-		n, err := p.cq.Poll(wcs[:])
+	for end := time.Now().Add(20 * time.Second); ; pause() {
+		n, err := cq.Poll(wcs[:])
 		require.NoError(t, err)
 		if n == 1 {
-			require.EqualValues(t, 77, wcs[0].ID)
 			return wcs[0]
 		}
-		require.True(t, time.Now().Before(end), "no completion of %v", wr.Opcode)
+		require.True(t, time.Now().Before(end), "no completion")
 	}
 }
+
+// pause lets others run: on two processors there are the C program, which may not stop polling, and the
+// model of a device.
+func pause() { time.Sleep(20 * time.Microsecond) }
 
 // fill makes bytes that differ from place to place and from seed to seed.
 func fill(b []byte, seed int) []byte {

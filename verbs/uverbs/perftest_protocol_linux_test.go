@@ -103,15 +103,19 @@ type perftestKeys struct {
 	QPN      uint32
 	PSN      uint32 // of the first packet that the QP sends
 	RKey     uint32
-	Addr     uint64 // where the peer may write, read and count
-	GID      verbs.GID
-	SRQN     uint32 // 0 without an SRQ
+	Addr     uint64    // where the peer may write, read and count
+	GID      verbs.GID // zero where the path has none
+	SRQN     uint32    // 0 without an SRQ
 }
 
 // The text of keys is hexadecimal digits with a colon behind each number, and
-// behind each byte of the GID, and a zero byte at the end.
+// behind each byte of the GID, and a zero byte at the end. Without a GID none of its bytes
+// is there, and the last colon neither.
 func (k perftestKeys) text() []byte {
 	b := fmt.Appendf(nil, "%04x:%04x:%06x:%06x:%08x:%016x:", k.LID, k.OutReads, k.QPN, k.PSN, k.RKey, k.Addr)
+	if k.GID == (verbs.GID{}) {
+		return fmt.Appendf(b, "%08x\x00", k.SRQN)
+	}
 	for _, octet := range k.GID {
 		b = fmt.Appendf(b, "%02x:", octet)
 	}
@@ -119,9 +123,10 @@ func (k perftestKeys) text() []byte {
 }
 
 func parsePerftestKeys(b []byte) (k perftestKeys, err error) {
-	words := strings.Split(string(b), ":")
-	if want := 6 + len(k.GID) + 2; len(words) != want {
-		return k, fmt.Errorf("keys %q of %d words, want %d", b, len(words), want)
+	words := strings.Split(strings.TrimRight(string(b), ":\x00"), ":")
+	const numbers = 7
+	if len(words) != numbers && len(words) != numbers+len(k.GID) {
+		return k, fmt.Errorf("keys %q of %d words, want %d, and %d with a GID", b, len(words), numbers, numbers+len(k.GID))
 	}
 	number := func(i, bits int) uint64 {
 		n, parseErr := strconv.ParseUint(words[i], 16, bits)
@@ -130,10 +135,10 @@ func parsePerftestKeys(b []byte) (k perftestKeys, err error) {
 	}
 	k.LID, k.OutReads = uint16(number(0, 16)), uint16(number(1, 16))
 	k.QPN, k.PSN, k.RKey, k.Addr = uint32(number(2, 24)), uint32(number(3, 24)), uint32(number(4, 32)), number(5, 64)
-	for i := range k.GID {
+	for i := range words[numbers:] {
 		k.GID[i] = byte(number(6+i, 8))
 	}
-	k.SRQN = uint32(number(6+len(k.GID), 32))
+	k.SRQN = uint32(number(len(words)-1, 32))
 	return k, err
 }
 

@@ -108,7 +108,7 @@ func TestPerftestServerCountsWithUs(t *testing.T) {
 }
 
 func TestPerftestServersRefuseWhatTheyDoNotMeasure(t *testing.T) {
-	roceDevice(t)
+	cDevice(t)
 	for name, ops := range map[string][]verbs.Opcode{
 		"ib_write_bw":  {verbs.OpRead, verbs.OpFetchAdd},
 		"ib_read_bw":   {verbs.OpWrite, verbs.OpCompareSwap},

@@ -39,7 +39,7 @@ func servePingPong(conf string) error {
 	}
 	runtime.GOMAXPROCS(g.Procs)
 	p := g.pingPong()
-	if err := p.prepare(roceGID); err != nil {
+	if err := p.prepare(pathOf); err != nil {
 		return err
 	}
 	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -92,7 +92,7 @@ func benchmarkGo(b *testing.B, g game) {
 	addr, err := bufio.NewReader(out).ReadString('\n') // ends with the line, or with the process
 	require.NoError(b, err)
 	p := g.pingPong()
-	require.NoError(b, p.prepare(roceGID))
+	require.NoError(b, p.prepare(pathOf))
 	require.NoError(b, p.dial(addr[:len(addr)-1]))
 	b.ReportMetric(float64(p.elapsed.Microseconds())/float64(g.Rounds), "us/round-trip")
 	b.ReportMetric(0, "ns/op") // it includes the making of everything

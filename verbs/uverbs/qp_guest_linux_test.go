@@ -89,9 +89,9 @@ func toItself(t *testing.T, ctx *verbs.Context, init verbs.QPInitAttr) (*verbs.Q
 	init.SendCQ, init.RecvCQ, init.Cap = cq, cq, verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInline: 16}
 	qp, err := pd.CreateQP(init)
 	require.NoError(t, err)
-	gid, err := gidOf("10.0.0.1")(ctx)
+	path, err := byAddress("10.0.0.1")(ctx)
 	require.NoError(t, err)
-	av := verbs.AddressVector{IsGlobal: true, DGID: gid.GID, SGIDIndex: uint8(gid.Index), HopLimit: 1, Port: 1}
+	av := path.to(0, path.gid.GID)
 	ah, err := pd.CreateAH(av)
 	require.NoError(t, err)
 	if init.Type == verbs.QPTypeUD {
