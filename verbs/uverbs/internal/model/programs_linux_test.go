@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"os"
@@ -48,13 +49,48 @@ func TestDevinfoDescribesTheDevice(t *testing.T) {
 	}
 }
 
+func TestDevicesAreListed(t *testing.T) {
+	var output bytes.Buffer
+	require.NoError(t, modeltest.NewTrial(t).Start(t, &output, "ibv_devices").Wait(), "%s", &output)
+	require.Regexp(t, `(?m)^\s*mlx5_0\s+0002c90300c00000$`, output.String())
+}
+
+// ibv_asyncwatch prints events until it is ended. It is told of the link's going and coming, and of the
+// end of the device.
+func TestAsyncwatchIsToldOfEvents(t *testing.T) {
+	r := modeltest.NewTrial(t)
+	out, theirs, err := os.Pipe()
+	require.NoError(t, err)
+	defer out.Close()
+	defer theirs.Close()
+	watcher := r.Start(t, theirs, "ibv_asyncwatch")
+	defer func() {
+		watcher.Kill()
+		_ = watcher.Wait() // that it was ended
+	}()
+	require.NoError(t, out.SetReadDeadline(time.Now().Add(time.Minute)))
+	lines := bufio.NewScanner(out)
+	says := func(want string) {
+		require.True(t, lines.Scan(), "%q: %v", want, lines.Err())
+		require.Contains(t, lines.Text(), want)
+	}
+	says("Warning: couldn't open config directory") // which IBV_DRIVERS is for
+	says("mlx5_0: async event FD")
+	r.Devices[0].SetLink(false)
+	says("IBV_EVENT_PORT_ERR")
+	r.Devices[0].SetLink(true)
+	says("IBV_EVENT_PORT_ACTIVE")
+	r.Devices[0].Remove()
+	says("IBV_EVENT_DEVICE_FATAL")
+}
+
 // The programs of ibverbs-utils, which compare what they receive (-c).
 func TestPingpong(t *testing.T) {
 	for _, args := range []string{
-		"ibv_rc_pingpong -c -e", "ibv_rc_pingpong -c -t", "ibv_rc_pingpong -c -e -s 1 -n 200", "ibv_rc_pingpong -c -e -s 300000 -n 50",
-		"ibv_uc_pingpong -c -e", "ibv_uc_pingpong -c",
-		"ibv_ud_pingpong -c -e", "ibv_ud_pingpong -c",
-		"ibv_srq_pingpong -c -e", "ibv_srq_pingpong -c",
+		"ibv_rc_pingpong -c -e", "ibv_rc_pingpong -c -t -n 200", "ibv_rc_pingpong -c -e -s 1 -n 200", "ibv_rc_pingpong -c -e -s 300000 -n 50",
+		"ibv_uc_pingpong -c -e", "ibv_uc_pingpong -c -n 200",
+		"ibv_ud_pingpong -c -e", "ibv_ud_pingpong -c -n 200",
+		"ibv_srq_pingpong -c -e", "ibv_srq_pingpong -c -n 200",
 	} {
 		t.Run(args, func(t *testing.T) {
 			server, client := modeltest.NewTrial(t).Pair(t, strings.Fields(args)...)
@@ -73,10 +109,10 @@ func TestPingpongOfOtherDevices(t *testing.T) {
 		config mlx5.Config
 	}{
 		{"ibv_rc_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet}},
-		{"ibv_rc_pingpong -c -g 0", mlx5.Config{Link: mlx5.Ethernet}},
+		{"ibv_rc_pingpong -c -n 200 -g 0", mlx5.Config{Link: mlx5.Ethernet}},
 		{"ibv_uc_pingpong -c -e -g 1", mlx5.Config{Link: mlx5.Ethernet}},
 		{"ibv_ud_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet}},
-		{"ibv_ud_pingpong -c -g 1", mlx5.Config{Link: mlx5.Ethernet}},
+		{"ibv_ud_pingpong -c -n 200 -g 1", mlx5.Config{Link: mlx5.Ethernet}},
 		{"ibv_srq_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet, StaticUARs: true}},
 		{"ibv_rc_pingpong -c -e", mlx5.Config{StaticUARs: true}},
 		{"ibv_ud_pingpong -c -e", mlx5.Config{StaticUARs: true}},
@@ -119,7 +155,7 @@ func TestConnectionManager(t *testing.T) {
 // Devices may be late, and QPs overtake each other.
 func TestProgramsOnHostileDevices(t *testing.T) {
 	for seed, args := range []string{
-		"ibv_rc_pingpong -c", "ibv_rc_pingpong -c -e", "ibv_uc_pingpong -c -e", "ibv_srq_pingpong -c -e",
+		"ibv_rc_pingpong -c -n 200", "ibv_rc_pingpong -c -e", "ibv_uc_pingpong -c -e", "ibv_srq_pingpong -c -e",
 		"ib_send_bw -e -n 200", "ib_send_bw -n 200", "ib_write_bw -q 4 -n 200", "ib_read_bw -e -n 200", "ib_atomic_bw -n 200",
 	} {
 		t.Run(args, func(t *testing.T) {
@@ -188,24 +224,56 @@ func TestPingpongEndsWhenADeviceIsRemoved(t *testing.T) {
 }
 
 func TestPerftest(t *testing.T) {
-	const iterations = 200
 	for _, test := range []struct {
 		args string
 		qps  int
 	}{
 		{"ib_send_lat", 1}, {"ib_send_lat -e", 1}, {"ib_send_lat -c UC", 1}, {"ib_send_lat -c UD", 1},
-		{"ib_send_lat -I 128 -s 100", 1}, {"ib_send_lat --use-srq", 1},
-		{"ib_send_bw", 1}, {"ib_send_bw -e", 1}, {"ib_send_bw -b", 1}, {"ib_send_bw -l 8", 1}, {"ib_send_bw -r 64 --use-srq", 1},
-		{"ib_write_lat", 1}, {"ib_write_bw", 1}, {"ib_write_bw -q 4", 4}, {"ib_write_bw -l 8", 1}, {"ib_write_bw -b", 1},
-		{"ib_read_lat", 1}, {"ib_read_lat -e", 1}, {"ib_read_bw", 1}, {"ib_read_bw -e", 1},
-		{"ib_atomic_lat", 1}, {"ib_atomic_lat -e", 1}, {"ib_atomic_bw", 1}, {"ib_atomic_bw -A CMP_AND_SWAP", 1},
+		{"ib_send_lat -I 128 -s 100", 1}, {"ib_send_lat --use-srq", 1}, {"ib_send_lat --use-srq -e", 1},
+		{"ib_send_bw", 1}, {"ib_send_bw -e", 1}, {"ib_send_bw -b", 1}, {"ib_send_bw -l 8", 1}, {"ib_send_bw -c UC", 1}, {"ib_send_bw -c UD", 1},
+		{"ib_send_bw -r 64 --use-srq", 1}, {"ib_send_bw -r 64 --use-srq -e", 1}, {"ib_send_bw -r 64 --use-srq -q 4", 4},
+		{"ib_write_lat", 1}, {"ib_write_lat -c UC", 1}, {"ib_write_lat -I 64 -s 60", 1},
+		{"ib_write_bw", 1}, {"ib_write_bw -q 4", 4}, {"ib_write_bw -l 8", 1}, {"ib_write_bw -b", 1}, {"ib_write_bw -c UC", 1},
+		{"ib_write_bw -I 100 -s 100", 1}, {"ib_write_bw -I 64 -s 64 -l 4", 1},
+		{"ib_read_lat", 1}, {"ib_read_lat -e", 1}, {"ib_read_bw", 1}, {"ib_read_bw -e", 1}, {"ib_read_bw -l 8", 1},
+		{"ib_atomic_lat", 1}, {"ib_atomic_lat -e", 1}, {"ib_atomic_bw", 1}, {"ib_atomic_bw -e", 1}, {"ib_atomic_bw -l 8", 1},
+		{"ib_atomic_bw -A CMP_AND_SWAP", 1},
 	} {
 		t.Run(test.args, func(t *testing.T) {
-			trial := modeltest.NewTrial(t)
-			_, client := trial.Pair(t, append(strings.Fields(test.args), "-n", fmt.Sprint(iterations))...)
-			// Bandwidth is reported for all QPs together.
-			require.Regexp(t, fmt.Sprintf(`\n \d+ +%d `, iterations*test.qps), client, "there is no line with the result")
-			require.GreaterOrEqual(t, trial.Fabric.Stats().Requests, iterations*test.qps)
+			measure(t, modeltest.NewTrial(t), test.args, test.qps)
 		})
 	}
+}
+
+// Of RoCE, and with kernels that have no dynamic UARs.
+func TestPerftestOfOtherDevices(t *testing.T) {
+	for _, config := range []mlx5.Config{{Link: mlx5.Ethernet}, {StaticUARs: true}, {Link: mlx5.Ethernet, StaticUARs: true}} {
+		for _, args := range []string{
+			"ib_send_lat -e", "ib_send_lat -c UD -e", "ib_send_bw -c UC", "ib_send_bw -r 64 --use-srq -e", "ib_write_bw -c UC", "ib_write_bw -q 4",
+			"ib_read_bw -e", "ib_atomic_bw",
+		} {
+			t.Run(fmt.Sprintf("%s %+v", args, config), func(t *testing.T) {
+				trial := modeltest.NewTrial(t)
+				trial.Config = config
+				qps := 1
+				if strings.Contains(args, "-q 4") {
+					qps = 4
+				}
+				measure(t, trial, args, qps)
+			})
+		}
+	}
+}
+
+// measure runs a program of perftest with so many QPs.
+func measure(t *testing.T, trial *modeltest.Trial, args string, qps int) {
+	t.Helper()
+	iterations := 200
+	if strings.Contains(args, "_lat") && !strings.Contains(args, "-e") {
+		iterations = 50 // both poll, and take turns with the model
+	}
+	_, client := trial.Pair(t, append(strings.Fields(args), "-n", fmt.Sprint(iterations))...)
+	// Bandwidth is reported for all QPs together.
+	require.Regexp(t, fmt.Sprintf(`\n \d+ +%d `, iterations*qps), client, "there is no line with the result")
+	require.GreaterOrEqual(t, trial.Fabric.Stats().Requests, iterations*qps)
 }

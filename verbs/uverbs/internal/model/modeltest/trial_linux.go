@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -165,7 +166,7 @@ func NewTrial(t *testing.T, seed ...uint64) *Trial {
 }
 
 // Start runs a program on a host of its own.
-func (r *Trial) Start(t *testing.T, output *bytes.Buffer, args ...string) *frame.Program {
+func (r *Trial) Start(t *testing.T, output io.Writer, args ...string) *frame.Program {
 	t.Helper()
 	device := r.Fabric.NewDevice(r.Config)
 	r.Devices = append(r.Devices, device)
@@ -173,7 +174,7 @@ func (r *Trial) Start(t *testing.T, output *bytes.Buffer, args ...string) *frame
 	host.WriteOnly = r.WriteOnly
 	command := append(slices.Clone(r.loader), filepath.Join(r.bin, args[0]))
 	p, err := host.Start(append(command, args[1:]...), r.env, output, output)
-	require.NoError(t, err, "%s", output)
+	require.NoError(t, err)
 	watch := time.AfterFunc(time.Minute, p.Kill)
 	t.Cleanup(func() { watch.Stop() })
 	return p
