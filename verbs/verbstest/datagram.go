@@ -13,7 +13,7 @@ import (
 
 const (
 	datagramQKey = 0x11223344
-	grhSize      = 40 // bytes before the payload that UD receives (InfiniBand Architecture Specification 11.4.1.2)
+	grhSize      = verbs.GRHSize
 )
 
 // other replaces the QP of s by one of another service, and brings it to INIT.
@@ -96,6 +96,35 @@ func testDatagrams(t *testing.T, s *suite) {
 			require.Equal(t, want, to.mr.Bytes()[1<<20+grhSize:][:500])
 			require.NoError(t, ah.Close())
 		}
+	})
+	t.Run("an answer goes back by what came", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		ah, err := a.pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{b.mr.SGE(0, 100)}})
+		a.receive(verbs.RecvWR{ID: 2, SGL: []verbs.SGE{a.mr.SGE(0, 100)}})
+		send := func(from *side, ah *verbs.AH, qpn uint32, text string) {
+			from.post(verbs.SendWR{
+				ID: 3, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: [][]byte{[]byte(text)},
+				Datagram: &verbs.Datagram{AH: ah, QPN: qpn, QKey: datagramQKey},
+			})
+			from.sent(3, verbs.WCSuccess)
+		}
+		send(a, ah, b.qp.Num(), "question")
+		wc := b.received(1, verbs.WCSuccess)
+		way, err := b.ctx.ReplyAddress(&wc, b.mr.Bytes(), 1)
+		require.NoError(t, err)
+		require.Equal(t, a.gid.GID, way.DGID)
+		require.EqualValues(t, b.gid.Index, way.SGIDIndex)
+		back, err := b.pd.CreateReplyAH(&wc, b.mr.Bytes(), 1)
+		require.NoError(t, err)
+		send(b, back, wc.SrcQPN, "answer")
+		require.Equal(t, b.qp.Num(), a.received(2, verbs.WCSuccess).SrcQPN)
+		require.Equal(t, "answer", string(a.mr.Bytes()[grhSize:][:6]))
+		_, err = b.ctx.ReplyAddress(&wc, b.mr.Bytes()[:grhSize-1], 1)
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+		_, err = b.pd.CreateReplyAH(&wc, b.mr.Bytes(), 0)
+		require.ErrorIs(t, err, verbs.ErrInvalid)
 	})
 	t.Run("a message may be empty", func(t *testing.T) {
 		a, b := s.datagrams(t)
