@@ -154,6 +154,16 @@ func (b *SendBatch) SetInline(data []byte) {
 	}
 }
 
+// SetInlineList says what pieces it sends inline, one after the other. It keeps nothing of list, but the bytes must stay as
+// they are until Complete.
+func (b *SendBatch) SetInlineList(list [][]byte) {
+	if wr := b.ofRequest("SetInlineList"); wr != nil {
+		b.pieces = append(b.pieces, list...)
+		n := len(b.pieces)
+		wr.Inline, wr.SGL, wr.Flags = b.pieces[n-len(list):n:n], nil, wr.Flags|SendInline
+	}
+}
+
 // SetAddress says where a message of a UD QP goes.
 func (b *SendBatch) SetAddress(ah *AH, qpn, qkey uint32) {
 	if wr := b.ofRequest("SetAddress"); wr != nil {

@@ -23,7 +23,7 @@ func testBatch(t *testing.T, s *suite) {
 		batch.Write(b.mr.RKey(), b.mr.Addr()+1000)
 		batch.SetSGEs([]verbs.SGE{a.mr.SGE(1000, 1000), a.mr.SGE(2000, 2096)})
 		batch.Send()
-		batch.SetInline([]byte("text"))
+		batch.SetInlineList([][]byte{[]byte("te"), nil, []byte("xt")})
 		batch.ID, batch.Flags = 12, verbs.SendSignaled
 		batch.Send()
 		batch.SetSGE(a.mr.SGE(0, 50))
