@@ -74,6 +74,45 @@ func (c *Context) QueryGIDs(port uint8) ([]GIDEntry, error) {
 	return g, c.wrap("query GIDs", err)
 }
 
+// QueryGID returns a row of the GID table of a port. The GID of an empty row is zero. Indexes are below
+// PortAttr.GIDTableLen.
+func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
+	const op = "query GID"
+	attr, err := c.QueryPort(port)
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	if index < 0 || index >= attr.GIDTableLen {
+		return GIDEntry{}, c.wrap(op, fmt.Errorf("%w: GID %d, the port has %d", ErrInvalid, index, attr.GIDTableLen))
+	}
+	list, err := c.drv.QueryGIDs(port)
+	for _, g := range list {
+		if g.Index == index {
+			return g, nil
+		}
+	}
+	return GIDEntry{Index: index, Port: port}, c.wrap(op, err)
+}
+
+// PKeyIndex returns the index of the first row of a port's P_Key table that has key. The error wraps
+// ErrInvalid if none has.
+func (c *Context) PKeyIndex(port uint8, key uint16) (uint16, error) {
+	const op = "find P_Key"
+	attr, err := c.QueryPort(port)
+	if err != nil {
+		return 0, err
+	}
+	for i := range attr.PKeyTblLen {
+		switch k, err := c.drv.QueryPKey(port, i); {
+		case err != nil:
+			return 0, c.wrap(op, err)
+		case k == key:
+			return i, nil
+		}
+	}
+	return 0, c.wrap(op, fmt.Errorf("%w: port %d has no P_Key %#x", ErrInvalid, port, key))
+}
+
 // QueryPKey returns a partition key of a port: membership in the top bit, which is 1 for a
 // full member, and the partition below, 0x7fff for the default one. Indexes are those of
 // QPAttr.PKeyIndex, below PortAttr.PKeyTblLen. An empty row is 0. A port of iWARP has none.
@@ -119,6 +158,18 @@ func (c *Context) WallTime(timestamp uint64) (time.Time, error) {
 	}
 	t, err := d.WallTime(timestamp)
 	return t, c.wrap(op, err)
+}
+
+// Clock returns what the clock of WC.Timestamp shows now. The error wraps ErrUnsupported on a device without
+// CapClock.
+func (c *Context) Clock() (uint64, error) {
+	const op = "read clock"
+	d, ok := c.drv.(NowDriver)
+	if !ok || !c.attr.Caps.Has(CapClock) {
+		return 0, c.wrap(op, ErrUnsupported)
+	}
+	ticks, err := d.Clock()
+	return ticks, c.wrap(op, err)
 }
 
 // Driver returns the provider's object, for a connection manager backend that

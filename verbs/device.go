@@ -128,6 +128,10 @@ const (
 	CapModerateCQ                       // CQ.Moderate
 	CapTimestamps                       // CQAttr.Timestamps
 	CapWallTime                         // Context.WallTime
+	CapClock                            // Context.Clock
+	CapIOVA                             // MRs whose addresses begin where the caller says: MROptions.IOVA, PD.RegisterMRAt
+	CapNullMR                           // PD.AllocNullMR
+	CapAdviseMR                         // PD.AdviseMR
 	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: a bounce buffer would be a second copy
 )
 

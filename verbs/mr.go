@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"sync"
+	"unsafe"
 )
 
 // Access is the set of rights of an MR or a QP (enum
@@ -48,6 +50,9 @@ type MROptions struct {
 	// be bound: others may be refused. The software HCA keeps a descriptor of the process
 	// for all other memory that peers may reach.
 	OnePeer bool
+	// IOVA is the address by which work requests name the first byte, of a device with CapIOVA: a
+	// multiple of the page size. 0 is that of the memory.
+	IOVA uint64
 }
 
 // PD is a protection domain: QPs and MRs work together only within one.
@@ -90,7 +95,13 @@ type MR struct {
 // memory is page aligned and zero; the bytes count against the process's cap
 // on pinned memory ([SetPinLimit]), but for AccessOnDemand.
 func (pd *PD) AllocMR(length int, access Access, opt MROptions) (*MR, error) {
-	return pd.newMR("allocate MR", length, access, func() (MRDriver, error) {
+	const op = "allocate MR"
+	if opt.IOVA != 0 {
+		if err := pd.checkIOVA(opt.IOVA, 0, length, access); err != nil {
+			return nil, pd.ctx.wrap(op, err)
+		}
+	}
+	return pd.newMR(op, length, access, func() (MRDriver, error) {
 		return pd.drv.AllocMR(length, access, opt)
 	})
 }
@@ -103,6 +114,76 @@ func (pd *PD) RegisterMR(mem []byte, access Access) (*MR, error) {
 	return pd.newMR("register MR", len(mem), access, func() (MRDriver, error) {
 		return pd.drv.RegisterMR(mem, access)
 	})
+}
+
+// RegisterMRAt is RegisterMR, but work requests name the first byte by the address iova (ibv_reg_mr_iova):
+// two processes may give their memory the same addresses. iova lies where in a page mem[0] does. The error wraps ErrUnsupported
+// on a device without CapIOVA.
+func (pd *PD) RegisterMRAt(mem []byte, iova uint64, access Access) (*MR, error) {
+	const op = "register MR"
+	d, ok := pd.drv.(IOVADriver)
+	if !ok {
+		return nil, pd.ctx.wrap(op, fmt.Errorf("%w: addresses of the caller's choice", ErrUnsupported))
+	}
+	if err := pd.checkIOVA(iova, addressOf(mem), len(mem), access); err != nil {
+		return nil, pd.ctx.wrap(op, err)
+	}
+	return pd.newMR(op, len(mem), access, func() (MRDriver, error) { return d.RegisterMRAt(mem, iova, access) })
+}
+
+// checkIOVA checks the address that memory at the address at is to have.
+func (pd *PD) checkIOVA(iova, at uint64, length int, access Access) error {
+	page := uint64(os.Getpagesize())
+	switch {
+	case !pd.ctx.attr.Caps.Has(CapIOVA):
+		return fmt.Errorf("%w: addresses of the caller's choice", ErrUnsupported)
+	case access&AccessZeroBased != 0:
+		return fmt.Errorf("%w: addresses that count from 0, and from %#x", ErrInvalid, iova)
+	case iova%page != at%page:
+		return fmt.Errorf("%w: address %#x for memory at %#x, which is elsewhere in its page", ErrInvalid, iova, at)
+	case length > 0 && iova+uint64(length) < iova:
+		return fmt.Errorf("%w: %d bytes from address %#x on", ErrInvalid, length, iova)
+	}
+	return nil
+}
+
+// addressOf is where memory lies, which does not move.
+func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
+
+// AllocNullMR makes an MR without memory (ibv_alloc_null_mr): what is read from it is zero, and what is written to it is
+// lost. It is for local use: an SGE with its LKey, whatever the address, skips bytes of what a peer sends, for instance.
+// Its Bytes are nil, and it has no rkey. The error wraps ErrUnsupported on a device without CapNullMR.
+func (pd *PD) AllocNullMR() (*MR, error) {
+	const op = "allocate null MR"
+	d, ok := pd.drv.(NullDriver)
+	if !ok || !pd.ctx.attr.Caps.Has(CapNullMR) {
+		return nil, pd.ctx.wrap(op, ErrUnsupported)
+	}
+	return pd.newWithoutMemory(op, AccessLocalWrite, d.AllocNullMR)
+}
+
+// Advice is what AdviseMR says of memory (enum ib_uverbs_advise_mr_advice, rdma/ib_user_ioctl_verbs.h).
+type Advice uint32
+
+// The advice.
+const (
+	AdvicePrefetch        Advice = 0 // it will be read
+	AdvicePrefetchWrite   Advice = 1 // it will be written to
+	AdvicePrefetchNoFault Advice = 2 // as AdvicePrefetch, of what is in memory
+)
+
+// AdviseMR has the device prepare memory of MRs with AccessOnDemand for its use (ibv_advise_mr), and returns when
+// it has. The error wraps ErrInvalid if a piece is not of such an MR, and ErrUnsupported on a device without CapAdviseMR.
+func (pd *PD) AdviseMR(advice Advice, list []SGE) error {
+	const op = "advise MR"
+	d, ok := pd.drv.(AdviseDriver)
+	if !ok || !pd.ctx.attr.Caps.Has(CapAdviseMR) {
+		return pd.ctx.wrap(op, ErrUnsupported)
+	}
+	if advice > AdvicePrefetchNoFault || len(list) == 0 {
+		return pd.ctx.wrap(op, fmt.Errorf("%w: advice %d on %d pieces", ErrInvalid, advice, len(list)))
+	}
+	return pd.ctx.wrap(op, d.AdviseMR(advice, list))
 }
 
 func (pd *PD) newMR(op string, length int, access Access, make func() (MRDriver, error)) (*MR, error) {
@@ -174,7 +255,12 @@ func (pd *PD) RegisterDMABuf(fd int, offset uint64, length int, iova uint64, acc
 	if err := checkMR(length, access, &pd.ctx.attr); err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	drv, err := charged(pd.ctx, func() (MRDriver, error) { return d.RegisterDMABuf(fd, offset, length, iova, access) })
+	return pd.newWithoutMemory(op, access, func() (MRDriver, error) { return d.RegisterDMABuf(fd, offset, length, iova, access) })
+}
+
+// newWithoutMemory makes an MR that has no memory of the process.
+func (pd *PD) newWithoutMemory(op string, access Access, make func() (MRDriver, error)) (*MR, error) {
+	drv, err := charged(pd.ctx, make)
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}

@@ -138,7 +138,7 @@ func (m *plainMR) LKey() uint32      { return 1 }
 func (m *plainMR) RKey() uint32      { return 1 }
 func (m *plainMR) Deregister() error { return nil }
 
-func (m *plainMR) Reregister(mem []byte, pd PDDriver, access Access, mask MRChange) error {
+func (m *plainMR) Reregister(mem []byte, iova uint64, pd PDDriver, access Access, mask MRChange) error {
 	if mem != nil {
 		m.mem = mem
 	}

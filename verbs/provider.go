@@ -95,9 +95,21 @@ type (
 		RegisterDMABuf(fd int, offset uint64, length int, iova uint64, access Access) (MRDriver, error)
 	}
 	// ReregisterDriver is an MRDriver of a device with CapReregister. mem is
-	// nil and pd too if they stay.
+	// nil and pd too if they stay. iova is where the addresses of mem begin, 0 for its own.
 	ReregisterDriver interface {
-		Reregister(mem []byte, pd PDDriver, access Access, mask MRChange) error
+		Reregister(mem []byte, iova uint64, pd PDDriver, access Access, mask MRChange) error
+	}
+	// IOVADriver is a PDDriver of a device with CapIOVA, whose AllocMR looks at MROptions.IOVA.
+	IOVADriver interface {
+		RegisterMRAt(mem []byte, iova uint64, access Access) (MRDriver, error)
+	}
+	// NullDriver is a PDDriver of a device with CapNullMR. The MR has no Bytes.
+	NullDriver interface {
+		AllocNullMR() (MRDriver, error)
+	}
+	// AdviseDriver is a PDDriver of a device with CapAdviseMR.
+	AdviseDriver interface {
+		AdviseMR(advice Advice, list []SGE) error
 	}
 	// MulticastDriver is a QPDriver, of service UD, of a device with CapMulticast.
 	MulticastDriver interface {
@@ -112,6 +124,10 @@ type (
 	// ClockDriver is a ContextDriver of a device with CapWallTime.
 	ClockDriver interface {
 		WallTime(timestamp uint64) (time.Time, error)
+	}
+	// NowDriver is a ContextDriver of a device with CapClock.
+	NowDriver interface {
+		Clock() (uint64, error)
 	}
 	// RNRDriver is a ContextDriver of a device that may count how often a
 	// request of this side found no receive at its peer. It is asked rarely.

@@ -19,6 +19,7 @@ const (
 // MRUpdate is what Reregister changes an MR to.
 type MRUpdate struct {
 	Memory []byte // of the caller
+	IOVA   uint64 // with Memory: as for RegisterMRAt; 0: its own address
 	PD     *PD    // of the same device
 	Access Access // 0: local reading only
 }
@@ -28,7 +29,7 @@ type MRUpdate struct {
 // says which fields of u count. The
 // keys may change: read them again. After an error the MR may only be closed,
 // unless it wraps ErrInvalid, ErrPinLimit, ErrBusy (memory windows are bound to it)
-// or ErrUnsupported (a device without CapReregister, or the MR of a DMA buffer): it
+// or ErrUnsupported (a device without CapReregister, or an MR without Bytes): it
 // is as it was then.
 // Its methods must not be called at the same time.
 func (mr *MR) Reregister(u MRUpdate, mask MRChange) error {
@@ -44,7 +45,7 @@ func (mr *MR) Reregister(u MRUpdate, mask MRChange) error {
 		return ctx.wrap(op, ErrClosed)
 	}
 	if mr.bytes == nil {
-		return ctx.wrap(op, fmt.Errorf("%w: the MR of a DMA buffer", ErrUnsupported))
+		return ctx.wrap(op, fmt.Errorf("%w: an MR without memory of the process", ErrUnsupported))
 	}
 	if err := mr.checkChange(&u, mask); err != nil {
 		return ctx.wrap(op, err)
@@ -52,8 +53,9 @@ func (mr *MR) Reregister(u MRUpdate, mask MRChange) error {
 	pd, length, access := mr.pd, len(mr.bytes), mr.access
 	var pdDrv PDDriver
 	var memory []byte
+	var iova uint64
 	if mask&MRChangeMemory != 0 {
-		memory, length = u.Memory, len(u.Memory)
+		memory, length, iova = u.Memory, len(u.Memory), u.IOVA
 	}
 	if mask&MRChangePD != 0 {
 		pd, pdDrv = u.PD, u.PD.drv
@@ -64,11 +66,16 @@ func (mr *MR) Reregister(u MRUpdate, mask MRChange) error {
 	if err := checkMR(length, access, &ctx.attr); err != nil {
 		return ctx.wrap(op, err)
 	}
+	if iova != 0 {
+		if err := pd.checkIOVA(iova, addressOf(memory), length, access); err != nil {
+			return ctx.wrap(op, err)
+		}
+	}
 	counted := countedBytes(length, access)
 	if err := pin(counted - mr.pinned); err != nil {
 		return ctx.wrap(op, err)
 	}
-	if err := d.Reregister(memory, pdDrv, access, mask); err != nil {
+	if err := d.Reregister(memory, iova, pdDrv, access, mask); err != nil {
 		unpin(counted - mr.pinned)
 		return ctx.wrap(op, failedChange(err))
 	}

@@ -14,7 +14,7 @@ type unchanging struct {
 	answer error
 }
 
-func (u unchanging) Reregister([]byte, PDDriver, Access, MRChange) error { return u.answer }
+func (u unchanging) Reregister([]byte, uint64, PDDriver, Access, MRChange) error { return u.answer }
 
 func TestErrorsOfReregisterTellWhetherTheMRIsUsable(t *testing.T) {
 	defer SetPinLimit(SetPinLimit(PinnedBytes() + 1))
@@ -65,7 +65,7 @@ type recording struct {
 	access Access
 }
 
-func (r *recording) Reregister(_ []byte, _ PDDriver, access Access, mask MRChange) error {
+func (r *recording) Reregister(_ []byte, _ uint64, _ PDDriver, access Access, mask MRChange) error {
 	r.mask, r.access = mask, access
 	return nil
 }

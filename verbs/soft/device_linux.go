@@ -63,7 +63,9 @@ func attrOf(name string) verbs.DeviceAttr {
 		Caps: verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapRead | verbs.CapAtomics |
 			verbs.CapSRQ | verbs.CapThreadWait | verbs.CapResizeCQ | verbs.CapInlineIsTransfer |
 			verbs.CapMemWindow | verbs.CapReregister | verbs.CapAtomicWrite | verbs.CapFlush | verbs.CapUC | verbs.CapUD | verbs.CapMulticast |
-			verbs.CapModerateCQ | verbs.CapTimestamps | verbs.CapWallTime,
+			verbs.CapModerateCQ | verbs.CapTimestamps | verbs.CapWallTime | verbs.CapClock | verbs.CapIOVA | verbs.CapNullMR |
+			verbs.CapOnDemandPaging | verbs.CapAdviseMR,
+		ODP:     onDemand,
 		ClockHz: uint64(time.Second), TimestampMask: math.MaxUint64,
 		MaxModerationCount: maxModerationCount, MaxModerationPeriod: maxModerationPeriod,
 		MaxMRSize: protocol.MaxMRSize, MaxMR: maxMR, MaxPD: maxPD,
@@ -205,6 +207,14 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) { return d.attr, nil }
 // clock counts nanoseconds. They are those of Unix time when the device was opened, and none is
 // left out or repeated when that is set.
 func (d *device) clock() uint64 { return uint64(d.opened.UnixNano() + int64(time.Since(d.opened))) }
+
+// Clock is what the clock shows now.
+func (d *device) Clock() (uint64, error) {
+	if d.ended() {
+		return 0, verbs.ErrClosed
+	}
+	return d.clock(), nil
+}
 
 // WallTime counts back from now: the host's clock may have been set since the device was opened.
 func (d *device) WallTime(ticks uint64) (time.Time, error) {

@@ -37,6 +37,7 @@ type region struct {
 	only    *qp   // the QP for whose peer alone the key is good, nil: all of the PD
 	windows users // that are bound to this region
 
+	null    bool   // it has no memory: zeros are read, and what is written is lost
 	mapping []byte // nil for memory of the caller
 	shared  bool   // the mapping is of fd
 	sealed  bool   // nobody can map fd writable, or write to it
@@ -67,7 +68,8 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 	if err := checkAccess(access); err != nil {
 		return nil, err
 	}
-	r := &region{dev: p.dev, pd: p, access: access, fd: -1}
+	r := &region{dev: p.dev, pd: p, access: access, addr: opt.IOVA, fd: -1}
+	opt.Sparse = opt.Sparse || access&verbs.AccessOnDemand != 0
 	var err error
 	if forPeers(access) {
 		err = r.mapShared(length, opt)
@@ -104,9 +106,11 @@ func (r *region) mapPrivate(length int, opt verbs.MROptions) error {
 	if opt.HugePages {
 		_ = unix.Madvise(r.mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
 	}
-	if err := sys.Populate(r.mapping); err != nil {
-		sys.Unmap(r.mapping, sys.OfNobody)
-		return err
+	if r.access&verbs.AccessOnDemand == 0 {
+		if err := sys.Populate(r.mapping); err != nil {
+			sys.Unmap(r.mapping, sys.OfNobody)
+			return err
+		}
 	}
 	r.mem = r.mapping[:length:length]
 	return nil
@@ -195,13 +199,18 @@ func (r *region) descriptorFor(access verbs.Access) (fd int, done func(), err er
 }
 
 func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error) {
+	return p.RegisterMRAt(mem, 0, access)
+}
+
+// RegisterMRAt is RegisterMR with addresses from iova on, or if that is 0 with those of the memory.
+func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.MRDriver, error) {
 	if err := p.dev.faultAt(faultAllocMR); err != nil {
 		return nil, err
 	}
 	if err := checkAccess(access); err != nil {
 		return nil, err
 	}
-	r := &region{dev: p.dev, pd: p, access: access, fd: -1}
+	r := &region{dev: p.dev, pd: p, access: access, addr: iova, fd: -1}
 	r.pin(mem)
 	if err := p.addRegion(r); err != nil {
 		r.free()
@@ -216,10 +225,22 @@ func (r *region) pin(mem []byte) {
 	r.pinner.Pin(&mem[0])
 }
 
-// addRegion gives r a key that nobody can guess and makes it good.
+// AllocNullMR makes a region without memory.
+func (p *pd) AllocNullMR() (verbs.MRDriver, error) {
+	r := &region{dev: p.dev, pd: p, access: verbs.AccessLocalWrite, null: true, fd: -1}
+	if err := p.addRegion(r); err != nil {
+		return nil, err
+	}
+	return &registration{region: r}, nil
+}
+
+// addRegion gives r a key that nobody can guess and makes it good. If it has no address yet it gets that of its
+// memory.
 func (p *pd) addRegion(r *region) error {
 	d := p.dev
-	r.addr = protocol.AddressOf(r.mem)
+	if r.addr == 0 && !r.null {
+		r.addr = protocol.AddressOf(r.mem)
+	}
 	d.keys.Lock()
 	defer d.keys.Unlock()
 	if d.keys.byKey == nil {
@@ -249,7 +270,14 @@ func (p *pd) addRegion(r *region) error {
 func (r *region) Bytes() []byte { return r.mem }
 func (r *region) Addr() uint64  { return r.addr }
 func (r *region) LKey() uint32  { return r.key }
-func (r *region) RKey() uint32  { return r.key }
+
+// RKey is 0 where there is no memory that peers could reach.
+func (r *region) RKey() uint32 {
+	if r.null {
+		return 0
+	}
+	return r.key
+}
 
 func (r *region) Deregister() error {
 	if err := r.windows.close(); err != nil {
@@ -344,6 +372,12 @@ func (p *pd) localBytes(last **region, e *verbs.SGE, need verbs.Access) ([]byte,
 	return r.bytes(e.Addr, e.Length)
 }
 
+// isNull reports whether a scatter/gather element that localBytes refused is of a region without memory. last is
+// what localBytes has left there.
+func (p *pd) isNull(last *region, e *verbs.SGE) bool {
+	return last != nil && last.null && last.key == e.LKey && last.pd == p && last.local.Load()
+}
+
 // scatter copies src to where sgl says, from byte skip on.
 func scatter(p *pd, last **region, sgl []verbs.SGE, skip int, src []byte) bool {
 	for i := range sgl {
@@ -354,7 +388,15 @@ func scatter(p *pd, last **region, sgl []verbs.SGE, skip int, src []byte) bool {
 		}
 		dst, ok := p.localBytes(last, e, verbs.AccessLocalWrite)
 		if !ok {
-			return false
+			if !p.isNull(*last, e) {
+				return false
+			}
+			src = src[min(len(src), int(e.Length)-skip):]
+			skip = 0
+			if len(src) == 0 {
+				return true
+			}
+			continue
 		}
 		src = src[copy(dst[skip:], src):]
 		skip = 0
@@ -383,7 +425,7 @@ func (m *registration) Deregister() error {
 
 // Reregister takes the region away from everybody and makes another one of its
 // memory, at the same address, or of mem. Its key is a new one.
-func (m *registration) Reregister(mem []byte, p verbs.PDDriver, access verbs.Access, mask verbs.MRChange) error {
+func (m *registration) Reregister(mem []byte, iova uint64, p verbs.PDDriver, access verbs.Access, mask verbs.MRChange) error {
 	old := m.region
 	next := &region{dev: old.dev, pd: old.pd, access: old.access, fd: -1}
 	if mask&verbs.MRChangePD != 0 {
@@ -404,10 +446,13 @@ func (m *registration) Reregister(mem []byte, p verbs.PDDriver, access verbs.Acc
 	m.broken = true
 	switch {
 	case mask&verbs.MRChangeMemory != 0:
+		next.addr = iova
 		next.pin(mem)
 	case old.mapping == nil:
+		next.addr = old.addr
 		next.pin(old.mem)
 	default:
+		next.addr = old.addr
 		if err := next.takeMapping(old); err != nil {
 			return err
 		}
@@ -435,7 +480,7 @@ func (r *region) takeMapping(old *region) error {
 		length := len(old.mapping)
 		var err error
 		if forPeers(r.access) {
-			err = fresh.mapShared(length, verbs.MROptions{})
+			err = fresh.mapShared(length, verbs.MROptions{Sparse: r.access&verbs.AccessOnDemand != 0})
 		} else {
 			err = fresh.mapPrivate(length, verbs.MROptions{})
 		}

@@ -464,7 +464,12 @@ func (q *qp) gather(dst []byte, sgl []verbs.SGE) bool {
 		}
 		src, ok := q.pd.localBytes(&q.sgl, e, 0)
 		if !ok {
-			return false
+			if !q.pd.isNull(q.sgl, e) {
+				return false
+			}
+			clear(dst[:e.Length])
+			dst = dst[e.Length:]
+			continue
 		}
 		dst = dst[copy(dst, src):]
 	}
@@ -480,7 +485,7 @@ func (q *qp) localOK(wr *verbs.SendWR, need verbs.Access) bool {
 		if wr.SGL[i].Length == 0 {
 			continue
 		}
-		if _, ok := q.pd.localBytes(&q.sgl, &wr.SGL[i], need); !ok {
+		if _, ok := q.pd.localBytes(&q.sgl, &wr.SGL[i], need); !ok && !q.pd.isNull(q.sgl, &wr.SGL[i]) {
 			return false
 		}
 	}
@@ -512,7 +517,13 @@ func gatherAt(p *pd, last **region, dst []byte, wr *verbs.SendWR, skip int) bool
 		}
 		src, ok := p.localBytes(last, &e, 0)
 		if !ok {
-			return false
+			if !p.isNull(*last, &e) {
+				return false
+			}
+			n := min(len(dst), int(e.Length)-skip)
+			clear(dst[:n])
+			dst, skip = dst[n:], 0
+			continue
 		}
 		dst = dst[copy(dst, src[skip:]):]
 		skip = 0

@@ -32,7 +32,7 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 	if err != nil {
 		return nil, err
 	}
-	r, err := p.register(&region{mem: mapped[:length:length], owned: mapped}, access)
+	r, err := p.register(&region{mem: mapped[:length:length], owned: mapped, addr: opt.IOVA}, access)
 	if err != nil {
 		pages.Unmap(mapped)
 		return nil, err
@@ -50,13 +50,19 @@ func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error)
 	return r, nil
 }
 
-// register makes the kernel's side of r.
+// RegisterMRAt is RegisterMR with addresses from iova on.
+func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.MRDriver, error) {
+	r, err := p.register(&region{mem: mem, addr: iova}, access)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// register makes the kernel's side of r. If it has no address yet it gets that of its memory.
 func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 	in := abi.RegMRIn{
-		Start: abi.AddressOf(r.mem), Length: uint64(len(r.mem)), HCAVA: abi.AddressOf(r.mem), PDHandle: p.handle, AccessFlags: uint32(access),
-	}
-	if access&verbs.AccessZeroBased != 0 {
-		in.HCAVA %= uint64(pages.Size) // the kernel wants the offset within the page to agree
+		Start: abi.AddressOf(r.mem), Length: uint64(len(r.mem)), HCAVA: deviceAddress(r.mem, r.addr, access), PDHandle: p.handle, AccessFlags: uint32(access),
 	}
 	var out abi.RegMROut
 	err := p.end.use(func() error {
@@ -67,6 +73,19 @@ func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 	}
 	r.dev, r.addr, r.handle, r.lkey, r.rkey = p.dev, in.HCAVA, out.Handle, out.LKey, out.RKey
 	return r.list()
+}
+
+// deviceAddress is by what the device knows memory: iova, or if that is 0 its own address, or the offset within its page,
+// where the kernel wants it to agree with the address.
+func deviceAddress(mem []byte, iova uint64, access verbs.Access) uint64 {
+	switch at := abi.AddressOf(mem); {
+	case iova != 0:
+		return iova
+	case access&verbs.AccessZeroBased != 0:
+		return at % uint64(pages.Size)
+	default:
+		return at
+	}
 }
 
 // list makes Close of the device know r.
@@ -113,7 +132,7 @@ func (r *region) abandon() {
 }
 
 // Reregister changes a region. Its keys may change with it.
-func (r *region) Reregister(mem []byte, to verbs.PDDriver, access verbs.Access, mask verbs.MRChange) error {
+func (r *region) Reregister(mem []byte, iova uint64, to verbs.PDDriver, access verbs.Access, mask verbs.MRChange) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -121,10 +140,7 @@ func (r *region) Reregister(mem []byte, to verbs.PDDriver, access verbs.Access, 
 	}
 	in := abi.ReregMRIn{Handle: r.handle, Flags: uint32(mask), AccessFlags: uint32(access)}
 	if mask&verbs.MRChangeMemory != 0 {
-		in.Start, in.Length, in.HCAVA = abi.AddressOf(mem), uint64(len(mem)), abi.AddressOf(mem)
-		if access&verbs.AccessZeroBased != 0 {
-			in.HCAVA %= uint64(pages.Size)
-		}
+		in.Start, in.Length, in.HCAVA = abi.AddressOf(mem), uint64(len(mem)), deviceAddress(mem, iova, access)
 	}
 	var out abi.ReregMROut
 	rereg := func() error { return r.dev.command(abi.CmdReregMR, abi.BytesOf(&in), abi.BytesOf(&out)) }

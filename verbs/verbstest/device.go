@@ -40,6 +40,18 @@ func testDevice(t *testing.T, s *suite) {
 				require.NotZero(t, gid.GID)
 				require.Less(t, gid.Index, port.GIDTableLen)
 				require.Equal(t, n, gid.Port)
+				got, err := p.A.QueryGID(n, gid.Index)
+				require.NoError(t, err)
+				require.Equal(t, gid, got)
+			}
+			for _, index := range []int{-1, port.GIDTableLen} {
+				_, err = p.A.QueryGID(n, index)
+				require.ErrorIs(t, err, verbs.ErrInvalid)
+			}
+			if free := port.GIDTableLen - 1; free > gids[len(gids)-1].Index {
+				got, err := p.A.QueryGID(n, free)
+				require.NoError(t, err)
+				require.Equal(t, verbs.GIDEntry{Index: free, Port: n}, got, "an empty row")
 			}
 		}
 		port, err := p.A.QueryPort(1)
@@ -48,7 +60,12 @@ func testDevice(t *testing.T, s *suite) {
 			key, err := p.A.QueryPKey(1, 0)
 			require.NoError(t, err)
 			require.EqualValues(t, 0xffff, key, "full membership in the default partition")
+			index, err := p.A.PKeyIndex(1, 0xffff)
+			require.NoError(t, err)
+			require.Zero(t, index)
 		}
+		_, err = p.A.PKeyIndex(1, 0x1234)
+		require.ErrorIs(t, err, verbs.ErrInvalid, "there is none")
 		_, err = p.A.QueryPKey(1, port.PKeyTblLen)
 		require.ErrorIs(t, err, verbs.ErrInvalid)
 		for _, n := range []uint8{0, uint8(attr.PhysPorts + 1), 255} {
@@ -56,6 +73,10 @@ func testDevice(t *testing.T, s *suite) {
 			require.ErrorIs(t, err, verbs.ErrInvalid, "P_Key of port %d", n)
 			_, err := p.A.QueryPort(n)
 			require.ErrorIs(t, err, verbs.ErrInvalid, "port %d", n)
+			_, err = p.A.PKeyIndex(n, 0xffff)
+			require.ErrorIs(t, err, verbs.ErrInvalid)
+			_, err = p.A.QueryGID(n, 0)
+			require.ErrorIs(t, err, verbs.ErrInvalid)
 			_, err = p.A.QueryGIDs(n)
 			require.ErrorIs(t, err, verbs.ErrInvalid, "GIDs of port %d", n)
 		}

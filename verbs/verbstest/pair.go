@@ -95,6 +95,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		{"Invalidate", testInvalidate},
 		{"Window", testWindows},
 		{"Reregister", testReregister},
+		{"Memory", testMemory},
 		{"Datagram", testDatagrams},
 		{"Unreliable", testUnreliable},
 		{"Durable", testDurable},

@@ -18,6 +18,8 @@ func testTimestamps(t *testing.T, s *suite) {
 		require.ErrorIs(t, err, verbs.ErrUnsupported)
 		_, err = a.ctx.WallTime(0)
 		require.ErrorIs(t, err, verbs.ErrUnsupported)
+		_, err = a.ctx.Clock()
+		require.ErrorIs(t, err, verbs.ErrUnsupported)
 		t.Skip("the device gives completions no time")
 	}
 	conf := usual
@@ -34,7 +36,20 @@ func testTimestamps(t *testing.T, s *suite) {
 		return a.sent(1, verbs.WCSuccess).Timestamp, b.received(2, verbs.WCSuccess).Timestamp
 	}
 	start := time.Now()
+	began, err := a.ctx.Clock()
+	hasClock := a.ctx.Attr().Caps.Has(verbs.CapClock)
+	if !hasClock {
+		require.ErrorIs(t, err, verbs.ErrUnsupported)
+	} else {
+		require.NoError(t, err)
+	}
 	sent, received := send()
+	if hasClock {
+		ended, err := a.ctx.Clock()
+		require.NoError(t, err)
+		require.LessOrEqual(t, between(began, sent), between(began, ended), "the request was done between two looks at the clock")
+		require.LessOrEqual(t, between(began, ended), time.Since(start)+time.Millisecond)
+	}
 	testWallTime(t, a, start, sent)
 	require.NotZero(t, sent)
 	require.NotZero(t, received)

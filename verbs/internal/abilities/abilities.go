@@ -52,6 +52,7 @@ var operations = []struct {
 	{"CMP_AND_SWP, FETCH_AND_ADD", verbs.CapAtomics}, {"ATOMIC_WRITE", verbs.CapAtomicWrite}, {"FLUSH", verbs.CapFlush},
 	{"SEND_WITH_INV", verbs.CapSendWithInv}, {"BIND_MW, LOCAL_INV", verbs.CapMemWindow},
 	{"MR of the caller's memory, remote access included", verbs.CapRegisterSlice}, {"MR of a DMA buffer", verbs.CapDMABuf},
+	{"MR at an address of the caller's choice", verbs.CapIOVA}, {"MR without memory (null)", verbs.CapNullMR}, {"PD.AdviseMR", verbs.CapAdviseMR},
 	{"inline data is placed while it is posted", verbs.CapInlineIsTransfer}, {"WaitThread is cheaper than Wait", verbs.CapThreadWait},
 }
 
@@ -167,6 +168,7 @@ func (p *prober) queues() {
 		return p.ctx.CreateCQ(verbs.CQAttr{CQE: 1, Timestamps: true}, nil)
 	})
 	p.add("timestamps have a wall time", yes(p.attr.Caps.Has(verbs.CapWallTime)))
+	p.add("Context.Clock", yes(p.attr.Caps.Has(verbs.CapClock)))
 	srq, err := p.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
 	p.add("SRQ", yes(err == nil))
 	if err != nil {

@@ -183,6 +183,13 @@ func PagesOfEntries(ring []Descriptor, first, end uint32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(base, from)), PageAlign(int(end)*descriptorSize)-from)
 }
 
+// PagesAround returns the pages in which memory lies.
+func PagesAround(mem []byte) []byte {
+	base := unsafe.Pointer(unsafe.SliceData(mem))
+	before := int(uintptr(base) & uintptr(PageSize-1))
+	return unsafe.Slice((*byte)(unsafe.Add(base, -before)), PageAlign(before+len(mem)))
+}
+
 // PagesWithin returns the pages of the ring in which nothing else lies.
 func PagesWithin(ring []Descriptor, first, end uint32) []byte {
 	from := PageAlign(int(first) * descriptorSize)

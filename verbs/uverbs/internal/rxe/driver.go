@@ -46,7 +46,7 @@ const maxInline = 32 * 16
 
 func (*context) Describe(attr *verbs.DeviceAttr) {
 	attr.Caps |= verbs.CapWriteWithImm | verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapRead | verbs.CapAtomics |
-		verbs.CapUC | verbs.CapUD
+		verbs.CapUC | verbs.CapUD | verbs.CapIOVA
 	if attr.KernelCaps&(abi.KernelCapFlushGlobal|abi.KernelCapFlushPersis) != 0 {
 		attr.Caps |= verbs.CapFlush
 	}

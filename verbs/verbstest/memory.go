@@ -1,0 +1,262 @@
+package verbstest
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+	"unsafe"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// addressInPage is where in its page memory begins.
+func addressInPage(mem []byte) int {
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(mem))) % uintptr(os.Getpagesize()))
+}
+
+// testMemory registers memory in other ways than the usual one.
+func testMemory(t *testing.T, s *suite) {
+	t.Run("addresses begin where the caller says", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		page := os.Getpagesize()
+		iova := uint64(7 * page)
+		if !b.ctx.Attr().Caps.Has(verbs.CapIOVA) {
+			_, err := b.pd.AllocMR(page, everyRight, verbs.MROptions{IOVA: iova})
+			require.ErrorIs(t, err, verbs.ErrUnsupported)
+			_, err = b.pd.RegisterMRAt(make([]byte, page), iova, verbs.AccessLocalWrite)
+			require.ErrorIs(t, err, verbs.ErrUnsupported)
+			t.Skip("the device has no such addresses")
+		}
+		for _, bad := range []uint64{iova + 1, ^uint64(0) - uint64(page) + 1} {
+			_, err := b.pd.AllocMR(2*page, everyRight, verbs.MROptions{IOVA: bad})
+			require.ErrorIs(t, err, verbs.ErrInvalid, "%#x", bad)
+		}
+		_, err := b.pd.AllocMR(page, everyRight|verbs.AccessZeroBased, verbs.MROptions{IOVA: iova})
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+		mr, err := b.pd.AllocMR(2*page, everyRight, verbs.MROptions{IOVA: iova})
+		require.NoError(t, err)
+		require.Equal(t, iova, mr.Addr())
+		want := pattern(a.mr.Bytes()[:100], 5)
+		a.post(a.write(iova+50, mr.RKey(), 100))
+		a.sent(50, verbs.WCSuccess)
+		a.placed(b)
+		require.Equal(t, want, mr.Bytes()[50:150])
+
+		// A slice of the caller lies anywhere in its page.
+		slice := make([]byte, 1000)
+		pattern(slice, 6)
+		at := iova + uint64(addressInPage(slice))
+		local, err := b.pd.RegisterMRAt(slice, at, verbs.AccessLocalWrite)
+		require.NoError(t, err)
+		require.Equal(t, at, local.Addr())
+		_, err = b.pd.RegisterMRAt(slice, at+1, verbs.AccessLocalWrite)
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+		a.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{a.mr.SGE(0, 1000)}})
+		b.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{local.SGE(0, 1000)}})
+		a.received(1, verbs.WCSuccess)
+		b.sent(2, verbs.WCSuccess)
+		require.Equal(t, slice, a.mr.Bytes()[:1000])
+
+		a.post(a.write(mr.Addr()-1, mr.RKey(), 8))
+		a.refused(50, verbs.WCRemAccessErr)
+	})
+	t.Run("a region that changes its memory has other addresses", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		if !b.ctx.Attr().Caps.Has(verbs.CapIOVA | verbs.CapReregister) {
+			t.Skip("the device has no such addresses, or cannot change regions")
+		}
+		slice := pattern(make([]byte, 8192), 1)
+		other := pattern(make([]byte, 5000), 9)
+		const iova = 1 << 40
+		mr, err := b.pd.RegisterMR(slice, verbs.AccessLocalWrite)
+		require.NoError(t, err)
+		update := verbs.MRUpdate{Memory: other, IOVA: iova + uint64(addressInPage(other)) + 1}
+		require.ErrorIs(t, mr.Reregister(update, verbs.MRChangeMemory), verbs.ErrInvalid)
+		update.IOVA--
+		if err := mr.Reregister(update, verbs.MRChangeMemory); err != nil {
+			require.ErrorIs(t, err, verbs.ErrUnsupported)
+			t.Skip("the device changes rights and PDs alone")
+		}
+		require.Equal(t, update.IOVA, mr.Addr())
+		require.NoError(t, mr.Reregister(verbs.MRUpdate{Access: everyRight}, verbs.MRChangeAccess))
+		require.Equal(t, update.IOVA, mr.Addr(), "it stays")
+		a.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{a.mr.SGE(0, 5000)}})
+		b.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{mr.SGE(0, 5000)}})
+		a.received(1, verbs.WCSuccess)
+		b.sent(2, verbs.WCSuccess)
+		require.Equal(t, other, a.mr.Bytes()[:5000])
+	})
+	t.Run("an MR without memory reads as zeros, and loses what is written", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		null, err := a.pd.AllocNullMR()
+		if !a.ctx.Attr().Caps.Has(verbs.CapNullMR) {
+			require.ErrorIs(t, err, verbs.ErrUnsupported)
+			t.Skip("the device has none")
+		}
+		require.NoError(t, err)
+		require.Nil(t, null.Bytes())
+		nothing := func(n uint32) verbs.SGE { return verbs.SGE{Addr: 1 << 50, Length: n, LKey: null.LKey()} }
+		pattern(a.mr.Bytes()[:4096], 1)
+		ones := func() { pattern(b.mr.Bytes()[:200_000], 3) }
+		check := func(n int) { // bytes of side b: 10, n zeros, 20
+			t.Helper()
+			require.Equal(t, a.mr.Bytes()[:10], b.mr.Bytes()[:10])
+			require.Equal(t, make([]byte, n), b.mr.Bytes()[10:][:n])
+			require.Equal(t, a.mr.Bytes()[10:][:20], b.mr.Bytes()[10+n:][:20])
+		}
+		for _, n := range []int{5, 5000, 150_000} {
+			wr := a.write(b.mr.Addr(), b.mr.RKey(), 10)
+			wr.SGL = []verbs.SGE{a.mr.SGE(0, 10), nothing(uint32(n)), a.mr.SGE(10, 20)}
+			ones()
+			a.post(wr)
+			a.sent(50, verbs.WCSuccess)
+			check(n)
+			ones()
+			b.receive(verbs.RecvWR{ID: 3, SGL: []verbs.SGE{b.mr.SGE(0, n+30)}})
+			wr.Opcode = verbs.OpSend
+			a.post(wr)
+			b.received(3, verbs.WCSuccess)
+			a.sent(50, verbs.WCSuccess)
+			check(n)
+
+			// The other way, what comes for it is skipped.
+			want := pattern(b.mr.Bytes()[:n+30], 7)
+			for _, read := range []bool{false, true} {
+				clear(a.mr.Bytes()[:4096])
+				into := []verbs.SGE{a.mr.SGE(0, 10), nothing(uint32(n)), a.mr.SGE(10, 20)}
+				if read {
+					a.post(verbs.SendWR{ID: 4, Opcode: verbs.OpRead, Flags: verbs.SendSignaled, SGL: into, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+					a.sent(4, verbs.WCSuccess)
+				} else {
+					a.receive(verbs.RecvWR{ID: 5, SGL: into})
+					b.post(verbs.SendWR{ID: 6, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{b.mr.SGE(0, n+30)}})
+					a.received(5, verbs.WCSuccess)
+					b.sent(6, verbs.WCSuccess)
+				}
+				require.Equal(t, want[:10], a.mr.Bytes()[:10])
+				require.Equal(t, want[10+n:], a.mr.Bytes()[10:][:20])
+				require.Equal(t, make([]byte, 100), a.mr.Bytes()[30:][:100])
+			}
+			pattern(a.mr.Bytes()[:4096], 1)
+		}
+		require.ErrorIs(t, null.Reregister(verbs.MRUpdate{}, verbs.MRChangeAccess), verbs.ErrUnsupported)
+		require.NoError(t, null.Close())
+		wr := a.write(b.mr.Addr(), b.mr.RKey(), 8)
+		wr.SGL = []verbs.SGE{nothing(8)}
+		a.post(wr)
+		a.sent(50, verbs.WCLocProtErr)
+	})
+	t.Run("memory is paged in on demand", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		if !b.ctx.Attr().Caps.Has(verbs.CapOnDemandPaging) {
+			_, err := b.pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessOnDemand, verbs.MROptions{})
+			require.ErrorIs(t, err, verbs.ErrUnsupported)
+			t.Skip("the device pins all memory")
+		}
+		odp := b.ctx.Attr().ODP
+		require.EqualValues(t, 1, odp.General&1)
+		const write, read = 4, 8
+		before := verbs.PinnedBytes()
+		const length = 8 << 20
+		mr, err := b.pd.AllocMR(length, everyRight|verbs.AccessOnDemand, verbs.MROptions{})
+		require.NoError(t, err)
+		require.Equal(t, before, verbs.PinnedBytes())
+		if odp.RC&write != 0 {
+			want := pattern(a.mr.Bytes()[:100_000], 5)
+			a.post(a.write(mr.Addr()+3<<20, mr.RKey(), 100_000))
+			a.sent(50, verbs.WCSuccess)
+			a.placed(b)
+			require.Equal(t, want, mr.Bytes()[3<<20:][:100_000])
+		}
+		if odp.RC&read != 0 {
+			a.post(verbs.SendWR{
+				ID: 4, Opcode: verbs.OpRead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, 4096)}, RemoteAddr: mr.Addr() + 5<<20, RKey: mr.RKey(),
+			})
+			a.sent(4, verbs.WCSuccess)
+			require.Equal(t, make([]byte, 4096), a.mr.Bytes()[:4096])
+		}
+		slice, err := b.pd.RegisterMR(pattern(make([]byte, 5000), 4), verbs.AccessLocalWrite|verbs.AccessOnDemand)
+		require.NoError(t, err)
+		require.Equal(t, before, verbs.PinnedBytes())
+		a.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{a.mr.SGE(0, 5000)}})
+		b.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{slice.SGE(0, 5000)}})
+		a.received(1, verbs.WCSuccess)
+		b.sent(2, verbs.WCSuccess)
+		require.Equal(t, slice.Bytes(), a.mr.Bytes()[:5000])
+	})
+	t.Run("every operation works on memory on demand", func(t *testing.T) {
+		if !s.open(t).A.Attr().Caps.Has(verbs.CapOnDemandPaging) {
+			t.Skip("the device pins all memory")
+		}
+		conf := usual
+		conf.memAccess, conf.qpAccess = everyRight|verbs.AccessOnDemand, everyRight
+		caps := s.open(t).A.Attr().Caps
+		if caps.Has(verbs.CapFlush) {
+			conf.memAccess |= verbs.AccessFlushGlobal
+			conf.qpAccess |= verbs.AccessFlushGlobal
+		}
+		a, b := s.connected(t, conf)
+		at, key := b.mr.Addr()+1<<20, b.mr.RKey()
+		word := []verbs.SGE{a.mr.SGE(2<<20, 8)}
+		for _, wr := range []verbs.SendWR{
+			{Opcode: verbs.OpFetchAdd, SGL: word, CompareAdd: 5, RemoteAddr: at, RKey: key},
+			{Opcode: verbs.OpCompareSwap, SGL: word, CompareAdd: 5, Swap: 6, RemoteAddr: at, RKey: key},
+			{Opcode: verbs.OpAtomicWrite, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 8)}, RemoteAddr: at + 1<<20, RKey: key},
+			{Opcode: verbs.OpFlush, RemoteAddr: at, RKey: key, Flush: &verbs.Flush{Type: verbs.FlushGlobal, Length: 1 << 20}},
+		} {
+			wr.ID, wr.Flags = 7, wr.Flags|verbs.SendSignaled
+			if _, err := a.qp.PostSend([]verbs.SendWR{wr}); err != nil {
+				require.ErrorIs(t, err, verbs.ErrUnsupported)
+				continue
+			}
+			a.sent(7, verbs.WCSuccess)
+		}
+		if caps.Has(verbs.CapAtomics) {
+			require.EqualValues(t, 6, binary.NativeEndian.Uint64(b.mr.Bytes()[1<<20:]))
+			require.EqualValues(t, 5, binary.NativeEndian.Uint64(a.mr.Bytes()[2<<20:]))
+		}
+		for _, end := range []*side{a, b} {
+			end.other(verbs.QPTypeUD)
+			end.toDatagramRTS()
+		}
+		ah, err := a.pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{b.mr.SGE(3<<20, grhSize+100)}})
+		want := pattern(a.mr.Bytes()[3<<20:][:100], 4)
+		a.post(verbs.SendWR{
+			ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(3<<20, 100)},
+			Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
+		})
+		a.sent(2, verbs.WCSuccess)
+		b.received(1, verbs.WCSuccess)
+		require.Equal(t, want, b.mr.Bytes()[3<<20+grhSize:][:100])
+	})
+	t.Run("a device is told what memory it will use", func(t *testing.T) {
+		a, _ := s.sides(t, usual)
+		list := []verbs.SGE{a.mr.SGE(100, 10)}
+		if !a.ctx.Attr().Caps.Has(verbs.CapAdviseMR) {
+			require.ErrorIs(t, a.pd.AdviseMR(verbs.AdvicePrefetch, list), verbs.ErrUnsupported)
+			t.Skip("the device wants to know nothing")
+		}
+		require.ErrorIs(t, a.pd.AdviseMR(verbs.AdvicePrefetch, list), verbs.ErrInvalid, "it is pinned")
+		mr, err := a.pd.AllocMR(1<<20, everyRight|verbs.AccessOnDemand, verbs.MROptions{})
+		require.NoError(t, err)
+		slice, err := a.pd.RegisterMR(make([]byte, 5000), verbs.AccessOnDemand)
+		require.NoError(t, err)
+		for _, advice := range []verbs.Advice{verbs.AdvicePrefetch, verbs.AdvicePrefetchWrite, verbs.AdvicePrefetchNoFault} {
+			require.NoError(t, a.pd.AdviseMR(advice, []verbs.SGE{mr.SGE(1, 1<<20-1), mr.SGE(5, 0), mr.SGE(5, 1)}))
+			if advice != verbs.AdvicePrefetchWrite {
+				require.NoError(t, a.pd.AdviseMR(advice, []verbs.SGE{slice.SGE(1, 100)}))
+			}
+		}
+		require.ErrorIs(t, a.pd.AdviseMR(verbs.AdvicePrefetchWrite, []verbs.SGE{slice.SGE(1, 100)}), verbs.ErrInvalid)
+		require.ErrorIs(t, a.pd.AdviseMR(9, []verbs.SGE{mr.SGE(0, 1)}), verbs.ErrInvalid)
+		require.ErrorIs(t, a.pd.AdviseMR(verbs.AdvicePrefetch, nil), verbs.ErrInvalid)
+		beyond := mr.SGE(1<<20-1, 1)
+		beyond.Length++
+		require.ErrorIs(t, a.pd.AdviseMR(verbs.AdvicePrefetch, []verbs.SGE{beyond}), verbs.ErrInvalid)
+		require.NoError(t, mr.Close())
+		require.ErrorIs(t, a.pd.AdviseMR(verbs.AdvicePrefetch, []verbs.SGE{beyond}), verbs.ErrInvalid)
+	})
+}
