@@ -6,31 +6,22 @@ import (
 	"errors"
 	"os"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/netpoll"
 )
 
 // channel is a completion channel. A goroutine in Wait parks on the netpoller, and then
 // the library takes the event: some drivers count those of each CQ.
 type channel struct {
 	dev     *device
-	address uintptr  // struct ibv_comp_channel
-	file    *os.File // its descriptor, on the netpoller
-	raw     syscall.RawConn
-	read    func(fd uintptr) bool // made once, so that Wait does not allocate
-
-	// deadline is what the netpoller was told last; only the waiter uses it.
-	deadline time.Time
-	readErr  error
-
-	woken   atomic.Bool // Wake was called, and no Wait has returned since
-	stopped atomic.Bool // Close was called
+	address uintptr         // struct ibv_comp_channel
+	waits   netpoll.Channel // of its descriptor
+	readErr error           // only the waiter uses it
 
 	mu     sync.Mutex
 	cqs    int        // guarded by mu: how many there are of this channel
@@ -56,16 +47,15 @@ func (ch *channel) create() (err error) {
 	if c.context != d.context || c.fd < 0 {
 		err = unknownLayout("ibv_comp_channel")
 	} else {
-		ch.file, err = pollable(int(c.fd), "completion channel")
-	}
-	if err == nil {
-		ch.raw, err = ch.file.SyscallConn()
+		var file *os.File
+		if file, err = pollable(int(c.fd), "completion channel"); err == nil {
+			err = ch.waits.Open(file, &d.gone, ch.readEvent)
+		}
 	}
 	if err != nil {
 		number(d.lib.destroyCompChannel, ch.address)
 		return err
 	}
-	ch.read = ch.readEvent
 	d.add(ch.address, ch)
 	return nil
 }
@@ -99,36 +89,12 @@ func (ch *channel) readEvent(uintptr) bool {
 
 // Wait parks the goroutine on the netpoller.
 func (ch *channel) Wait(deadline time.Time) error {
-	for {
-		if deadline != ch.deadline {
-			if err := ch.file.SetReadDeadline(deadline); err != nil {
-				return verbs.ErrClosed
-			}
-			ch.deadline = deadline
-		}
-		if ch.woken.Swap(false) || ch.stopped.Load() || ch.dev.gone.Load() {
-			return ch.wakeError()
-		}
-		// Ends with an event, the deadline, Wake (which moves the deadline
-		// into the past), Close, or the removal of the device.
-		err := ch.raw.Read(ch.read)
-		switch {
-		case err == nil:
-			return ch.waited()
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return verbs.ErrClosed
-		case ch.woken.Swap(false):
-			ch.deadline = past
-			return ch.wakeError()
-		case !deadline.IsZero() && !time.Now().Before(deadline):
-			return err
-		}
-		ch.deadline = past // set by a Wake that an earlier Wait has seen, or by Close
+	came, err := ch.waits.Wait(deadline)
+	if !came {
+		return err
 	}
+	return ch.waited()
 }
-
-// past is no deadline that a caller has.
-var past = time.Unix(1, 0)
 
 // waited ends a Wait that has read.
 func (ch *channel) waited() error {
@@ -142,25 +108,11 @@ func (ch *channel) waited() error {
 	return errGone
 }
 
-// wakeError is what a wait returns that Wake or Close has ended.
-func (ch *channel) wakeError() error {
-	switch {
-	case ch.stopped.Load():
-		return verbs.ErrClosed
-	case ch.dev.gone.Load():
-		return errGone
-	}
-	return nil
-}
-
 // WaitThread is Wait: the library has no way to end a thread's wait but a signal.
 func (ch *channel) WaitThread(deadline time.Time) error { return ch.Wait(deadline) }
 
 // Wake ends the Wait that runs, or else the next.
-func (ch *channel) Wake() {
-	ch.woken.Store(true)
-	_ = ch.file.SetReadDeadline(past) // fails only once the file is closed, which ends Wait too
-}
+func (ch *channel) Wake() { ch.waits.Wake() }
 
 func (ch *channel) Close() error { return ch.destroy() }
 
@@ -174,9 +126,9 @@ func (ch *channel) destroy() error {
 		return verbs.ErrClosed
 	}
 	ch.closed = true
-	ch.stopped.Store(true)
+	ch.waits.Stop()
 	ch.mu.Unlock()
-	ch.file.Close() // ends when nobody reads, which takes mu
+	ch.waits.Close() // ends when nobody reads, which takes mu
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	return ch.free()

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/netpoll"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
@@ -31,7 +32,7 @@ type device struct {
 	context uintptr // struct ibv_context
 	ops     [contextOps]uintptr
 	vectors int
-	events  *eventQueue
+	events  *netpoll.Events
 
 	// life is held for reading by every call but those of the data path, which ask their
 	// objects, so that the context is not closed under it.
@@ -77,7 +78,7 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 		lib: l, entry: entry, context: context, ops: c.ops, vectors: int(c.numCompVectors), objects: make(map[uintptr]object),
 	}
 	if err = d.checkContext(c); err == nil {
-		d.events, err = openEvents(d, int(c.asyncFD))
+		err = d.openEvents(int(c.asyncFD))
 	}
 	if err != nil {
 		number(l.closeDevice, context)
@@ -142,13 +143,16 @@ func (d *device) during(f func() error) error {
 	return f()
 }
 
+// errGone is the error of everything on a device that was removed.
+var errGone = netpoll.ErrGone
+
 // lost is called when it shows that the device was removed: completions that were asked
 // for never come. Those who wait are woken and told.
 func (d *device) lost() {
 	if d.gone.Swap(true) {
 		return
 	}
-	d.events.raise(verbs.DriverEvent{Type: verbs.EventDeviceFatal})
+	d.events.Raise(verbs.DriverEvent{Type: verbs.EventDeviceFatal})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.objects {
@@ -157,9 +161,6 @@ func (d *device) lost() {
 		}
 	}
 }
-
-// errGone is the error of everything on a device that was removed.
-var errGone = fmt.Errorf("%w: the device was removed", verbs.ErrClosed)
 
 // Close destroys what is open, what uses others before them.
 func (d *device) Close() error {
@@ -177,11 +178,11 @@ func (d *device) Close() error {
 	for _, o := range list {
 		_ = o.destroy() // the context goes, and all that the kernel has of it
 	}
-	d.events.close()
+	d.events.Close()
 	return failed("ibv_close_device", status(d.lib.closeDevice, d.context))
 }
 
-func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.next() }
+func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.Next() }
 
 // RNRs reads the driver's counter, of all ports.
 func (d *device) RNRs() (count uint64, counted bool) { return rdmahost.RNRs(d.entry.Name) }

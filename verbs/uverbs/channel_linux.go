@@ -2,17 +2,16 @@ package uverbs
 
 import (
 	"encoding/binary"
-	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/netpoll"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
@@ -26,21 +25,16 @@ import (
 // the counter of events to Wait, which the netpoller wakes for an event that
 // it may not find any more.
 type channel struct {
-	dev  *device
-	id   uint64
-	file *os.File // the kernel's descriptor, on the netpoller
-	raw  syscall.RawConn
-	read func(fd uintptr) bool // made once, so that Wait does not allocate
+	dev   *device
+	id    uint64
+	waits netpoll.Channel // of the kernel's descriptor
 
-	// deadline is what the netpoller was told last, and seen the count of
-	// events that Wait has returned for; only the waiter uses them.
-	deadline time.Time
-	seen     uint64
-	readErr  error
+	// seen is the count of events that Wait has returned for; only the waiter uses
+	// it and readErr.
+	seen    uint64
+	readErr error
 
-	events  atomic.Uint64 // events that were read
-	woken   atomic.Bool   // Wake was called, and no Wait has returned since
-	stopped atomic.Bool   // Close was called
+	events atomic.Uint64 // events that were read
 	// numbered: there are CQs that have to know how many of their events were
 	// read. Only then it is looked at whose an event is.
 	numbered atomic.Bool
@@ -68,9 +62,8 @@ func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
 	if err != nil {
 		return nil, err
 	}
-	ch := &channel{dev: d, file: file, fd: int(int32(out.FD)), eventfd: -1}
-	ch.read = ch.readEvent
-	if ch.raw, err = file.SyscallConn(); err == nil {
+	ch := &channel{dev: d, fd: int(int32(out.FD)), eventfd: -1}
+	if err = ch.waits.Open(file, &d.gone, ch.readEvent); err == nil {
 		ch.eventfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
 	if err == nil {
@@ -119,36 +112,12 @@ func (ch *channel) takeEvent(fd int) error {
 
 // Wait parks the goroutine on the netpoller.
 func (ch *channel) Wait(deadline time.Time) error {
-	for {
-		if deadline != ch.deadline {
-			if err := ch.file.SetReadDeadline(deadline); err != nil {
-				return verbs.ErrClosed
-			}
-			ch.deadline = deadline
-		}
-		if ch.woken.Swap(false) || ch.stopped.Load() || ch.dev.gone.Load() {
-			return ch.wakeError()
-		}
-		// Ends with an event, the deadline, Wake (which moves the deadline
-		// into the past), Close, or the removal of the device.
-		err := ch.raw.Read(ch.read)
-		switch {
-		case err == nil:
-			return ch.waited()
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return verbs.ErrClosed
-		case ch.woken.Swap(false):
-			ch.deadline = past
-			return ch.wakeError()
-		case !deadline.IsZero() && !time.Now().Before(deadline):
-			return err
-		}
-		ch.deadline = past // set by a Wake that an earlier Wait has seen, or by Close
+	came, err := ch.waits.Wait(deadline)
+	if !came {
+		return err
 	}
+	return ch.waited()
 }
-
-// past is no deadline that a caller has.
-var past = time.Unix(1, 0)
 
 // waited ends a Wait for which an event came.
 func (ch *channel) waited() error {
@@ -165,17 +134,6 @@ func (ch *channel) waited() error {
 	return nil
 }
 
-// wakeError is what a wait returns that Wake or Close has ended.
-func (ch *channel) wakeError() error {
-	switch {
-	case ch.stopped.Load():
-		return verbs.ErrClosed
-	case ch.dev.gone.Load():
-		return errGone
-	}
-	return nil
-}
-
 // WaitThread blocks the thread.
 func (ch *channel) WaitThread(deadline time.Time) error {
 	ch.threadMu.Lock() // ends with the other WaitThread
@@ -186,7 +144,7 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 	}
 	defer ch.leave()
 	if woken || ch.dev.gone.Load() {
-		return ch.wakeError()
+		return ch.waits.Err()
 	}
 	switch err := ch.takeEvent(fd); err {
 	case nil:
@@ -215,7 +173,7 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 		if ch.pfds[0].Revents != 0 && ch.takeEvent(fd) == unix.EIO {
 			ch.dev.lost()
 		}
-		return ch.wakeError()
+		return ch.waits.Err()
 	}
 }
 
@@ -270,8 +228,7 @@ func (ch *channel) Wake() {
 	}
 	ch.pending = true
 	ch.mu.Unlock()
-	ch.woken.Store(true)
-	_ = ch.file.SetReadDeadline(past) // fails only once the file is closed, which ends Wait too
+	ch.waits.Wake()
 }
 
 // hold returns the descriptor, which stays open until release.
@@ -297,7 +254,7 @@ func (ch *channel) unuse() {
 }
 
 func (ch *channel) closeFDs() {
-	ch.file.Close()
+	ch.waits.Close()
 	if ch.eventfd >= 0 {
 		unix.Close(ch.eventfd)
 	}
@@ -320,10 +277,9 @@ func (ch *channel) shut() bool {
 		return false
 	}
 	ch.closed = true
-	ch.stopped.Store(true)
+	ch.waits.Stop()
 	if ch.users > 0 { // the last of them closes the descriptors
 		ch.signal()
-		_ = ch.file.SetReadDeadline(past) // Wait looks at stopped
 		return true
 	}
 	ch.closeFDs()

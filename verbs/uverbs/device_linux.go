@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/netpoll"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
@@ -43,7 +44,7 @@ type device struct {
 	// more, but to take back what it gave.
 	gone atomic.Bool
 
-	events *eventQueue
+	events *netpoll.Events
 
 	mu      sync.Mutex
 	nextID  uint64            // guarded by mu
@@ -70,7 +71,7 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	d.events.start()
+	d.events.Start(d.readEvents, d.lost)
 	return d, nil
 }
 
@@ -88,10 +89,12 @@ func (d *device) openContext(drv driver.Driver) error {
 		}
 		return err
 	}
-	if err := d.events.open(asyncFD); err != nil {
+	file, err := pollable(asyncFD, "asynchronous events")
+	if err != nil {
 		ctx.Close()
 		return err
 	}
+	d.events.Open(file, d.entry.Node)
 	d.driver = ctx
 	return nil
 }
@@ -102,7 +105,7 @@ func newDevice(entry rdmahost.Device, fd int) *device {
 	d := &device{entry: entry, file: abi.File{FD: fd, DriverID: uint32(entry.DriverID)}, objects: make(map[uint64]object)}
 	d.submit = d.file.Submit
 	d.numbers.changed.L = &d.numbers.mu
-	d.events = newEvents(d)
+	d.events = netpoll.NewEvents()
 	return d
 }
 
@@ -160,13 +163,16 @@ func (d *device) all() []object {
 	return list
 }
 
+// errGone is the error of everything on a device that was removed.
+var errGone = netpoll.ErrGone
+
 // lost is called when it shows that the device was removed: completions that
 // were asked for never come. Those who wait are woken and told.
 func (d *device) lost() {
 	if d.gone.Swap(true) {
 		return
 	}
-	d.events.raise(verbs.DriverEvent{Type: verbs.EventDeviceFatal})
+	d.events.Raise(verbs.DriverEvent{Type: verbs.EventDeviceFatal})
 	for _, o := range d.all() {
 		if ch, ok := o.(*channel); ok {
 			ch.Wake()
@@ -197,7 +203,7 @@ func (d *device) Close() error {
 		}
 		o.abandon()
 	}
-	d.events.close()
+	d.events.Close()
 	// No mapping of a queue is left, so this is the last that the kernel's
 	// context hangs on: it destroys everything before close returns.
 	err := unix.Close(d.file.FD)
@@ -212,7 +218,7 @@ func (d *device) Close() error {
 	return nil
 }
 
-func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.next() }
+func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.Next() }
 
 func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 	var ex abi.ExQueryDeviceOut
@@ -380,10 +386,6 @@ func (d *device) run(r *abi.Request) error {
 	}
 	return nil
 }
-
-// errGone is the error of everything on a device that was removed. It wraps
-// verbs.ErrClosed.
-var errGone = fmt.Errorf("%w: the device was removed", verbs.ErrClosed)
 
 // failed makes an error of what the kernel answered to a named operation.
 func (d *device) failed(op string, err error) error {

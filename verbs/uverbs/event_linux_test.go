@@ -9,6 +9,20 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
+// raised returns the events that wait.
+func raised(t *testing.T, d *device) (list []verbs.DriverEvent) {
+	last := verbs.DriverEvent{QPN: 1 << 31}
+	d.events.Raise(last)
+	for {
+		ev, err := d.events.Next() // it is there
+		require.NoError(t, err)
+		if ev == last {
+			return list
+		}
+		list = append(list, ev)
+	}
+}
+
 func TestEventsNameTheirObjects(t *testing.T) {
 	d := deviceWithoutFile(t)
 	c, s, q := &cq{dev: d}, &srq{dev: d}, &qp{dev: d, num: 17}
@@ -28,8 +42,8 @@ func TestEventsNameTheirObjects(t *testing.T) {
 		{abi.AsyncEventDesc{Element: 1, EventType: 10}, verbs.DriverEvent{Type: verbs.EventPortErr, Port: 1}},
 		{abi.AsyncEventDesc{EventType: 8}, verbs.DriverEvent{Type: verbs.EventDeviceFatal}},
 	} {
-		d.events.take(test.event)
-		require.Equal(t, test.want, <-d.events.events) // it is there
+		d.takeEvent(test.event)
+		require.Equal(t, []verbs.DriverEvent{test.want}, raised(t, d))
 	}
 	require.True(t, d.gone.Load())
 	for name, event := range map[string]abi.AsyncEventDesc{
@@ -40,8 +54,8 @@ func TestEventsNameTheirObjects(t *testing.T) {
 		"an object and unknown type":    {Element: 0, EventType: 1<<32 - 1},
 		"the end of one that is closed": {Element: 12345, EventType: 16},
 	} {
-		d.events.take(event)
-		require.Empty(t, d.events.events, name)
+		d.takeEvent(event)
+		require.Empty(t, raised(t, d), name)
 	}
 }
 
@@ -67,8 +81,8 @@ func FuzzDeviceEvent(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		d.events.take(abi.AsyncEventDesc{Element: element, EventType: eventType})
-		if len(d.events.events) > 1 {
+		d.takeEvent(abi.AsyncEventDesc{Element: element, EventType: eventType})
+		if len(raised(t, d)) > 1 {
 			t.Fatal("one event became several")
 		}
 	})
