@@ -1,9 +1,11 @@
 package rnet
 
 import (
+	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"sync"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
@@ -64,6 +66,19 @@ func newPortSet() *portSet {
 	p.most = p.count
 	return p
 }
+
+// tcpPortRange returns the first and the last port that the kernel gives to TCP
+// connections that ask for none.
+var tcpPortRange = sync.OnceValues(func() (low, high int) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &low, &high)
+	}
+	if err != nil || low < firstPort || high < low || high > 1<<16-1 {
+		return 32768, 60999 // what it is on Linux if nobody has changed it
+	}
+	return low, high
+})
 
 // put makes ports free.
 func (p *portSet) put(first, count int) {

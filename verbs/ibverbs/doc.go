@@ -31,3 +31,6 @@
 // On systems other than Linux, and processors other than amd64 and arm64, the package has
 // no devices.
 package ibverbs
+
+// ProviderName is what [verbs.DeviceInfo] calls this provider.
+const ProviderName = "ibverbs"

@@ -9,7 +9,7 @@ import (
 )
 
 // What lives in this process, for statistics. As long as there is a session or a
-// listener, other processes of the user can ask for them: see attach.go.
+// listener, other processes of the user can ask for them: see snapshot.go.
 var (
 	liveSessions  sessionSet
 	liveListeners liveSet[*Listener]
