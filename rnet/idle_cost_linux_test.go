@@ -41,7 +41,7 @@ func costOf(t testing.TB, pid int) (c cost) {
 
 // What an idle session may take: of memory both sides together, of descriptors each.
 const (
-	maxIdleSession     = 240 << 10
+	maxIdleSession     = 128 << 10
 	maxIdleDescriptors = 3
 )
 

@@ -60,7 +60,7 @@ func TestSessionOfRequestsAndAnswersTouchesLittleOfItsRings(t *testing.T) {
 		c, s := k.connect(t, ln)
 		pingPong(t, c, s, 10*settings.DefaultRingSize/(2*80)/sessions)
 	}
-	const each = 2 * 8 << 10
+	const each = 2 * 4 << 10
 	require.LessOrEqual(t, ringBytes(t)/sessions, int64(each), "bytes for a session, both ends")
 }
 
@@ -91,7 +91,7 @@ func TestRingGivesMemoryBackWhenIdle(t *testing.T) {
 			_, err = ends[1].Read(make([]byte, 1))
 			require.NoError(t, err)
 			messages++
-			return ringBytes(t) <= 2*8<<10
+			return ringBytes(t) <= 2*4<<10
 		})
 	}
 }

@@ -328,13 +328,14 @@ var controls = sync.Pool{New: func() any { return new(control) }}
 // Receive waits for one packet, or a piece of a stream. The descriptors that come with
 // it are the caller's. It ends with a packet, the peer's hang-up (io.EOF), a deadline or Close.
 func Receive(raw syscall.RawConn, b []byte) (n int, fds []int, err error) {
-	oob := controls.Get().(*control)
-	defer controls.Put(oob)
-	var oobn, flags int
+	var flags int
 	var errno error
 	ended := false
 	err = raw.Read(func(fd uintptr) bool {
+		oob := controls.Get().(*control) // not for as long as it waits
+		defer controls.Put(oob)
 		for {
+			var oobn int
 			n, oobn, flags, _, errno = unix.Recvmsg(int(fd), b, oob[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 			switch {
 			case errno == unix.EINTR:
@@ -342,6 +343,9 @@ func Receive(raw syscall.RawConn, b []byte) (n int, fds []int, err error) {
 				// The kernel looks for a packet first, and then whether the peer has
 				// hung up: a packet that came in between is behind the end.
 				ended = true
+			case errno == nil:
+				fds = rightsIn(oob[:oobn])
+				return true
 			default:
 				return errno != unix.EAGAIN
 			}
@@ -350,7 +354,6 @@ func Receive(raw syscall.RawConn, b []byte) (n int, fds []int, err error) {
 	if err = cmp.Or(err, os.NewSyscallError("recvmsg", errno)); err != nil {
 		return 0, nil, err
 	}
-	fds = rightsIn(oob[:oobn])
 	switch {
 	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
 		CloseReceived(fds...)

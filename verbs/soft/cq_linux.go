@@ -361,7 +361,7 @@ type localCompletion struct {
 }
 
 // shortQueue is how many entries a queue has before it is used.
-const shortQueue = 16
+const shortQueue = 4
 
 func (l *localQueue) init(cqe int) {
 	l.most = cqe

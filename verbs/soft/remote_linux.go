@@ -106,7 +106,7 @@ func ahead(fd, size int) int {
 
 const (
 	populateLimit = 4 << 20
-	sparseSize    = 8 << 10 // of a region that was made sparse
+	sparseSize    = 4 << 10 // of a region that was made sparse
 )
 
 // PopulateRemote gives memory to n bytes from addr on of a region that the peer has

@@ -83,6 +83,7 @@ func New(cfg Config, user User) (l *Link, err error) {
 	l = &Link{user: user, device: cfg.Device, release: cfg.Release}
 	l.sendMu = cfg.Send
 	l.ringSize, l.slots = cfg.RingSize, cfg.Slots
+	l.wcs = make([]verbs.WC, firstBatch)
 	l.memoryUsers.Store(1)
 	half := l // the result is nil by then
 	defer func() {

@@ -13,9 +13,9 @@ import (
 // receiver is the half of a link that receives.
 type receiver struct {
 	// The poll lock guards these.
-	wcs      [PollBatch]verbs.WC
-	used     int // receives used up and not posted again
-	usedData int // of these, how many count as slots
+	wcs      []verbs.WC // grows to PollBatch where that much comes at a time
+	used     int        // receives used up and not posted again
+	usedData int        // of these, how many count as slots
 	rxSlots  ring.RecvSlots
 	credit   bool // the batch brought credit
 	violated bool // the peer broke the protocol: nothing it writes counts any more
@@ -35,6 +35,8 @@ type receiver struct {
 const (
 	// PollBatch is the most that one poll takes.
 	PollBatch = 32
+	// firstBatch is how long wcs is at first: most sessions never have more at a time.
+	firstBatch = 4
 	// longMessage is from which length a message's room is worth being told at once.
 	longMessage = 4 << 10
 	// repostBatch is how many receives are posted again at a time.
@@ -81,7 +83,7 @@ type Batch struct {
 // keep back to the peer. After Fail it goes on to drain the CQ. The caller has the poll
 // lock.
 func (l *Link) Poll() Batch {
-	n, err := l.cq.Poll(l.wcs[:])
+	n, err := l.cq.Poll(l.wcs)
 	if n == 0 || err != nil {
 		return Batch{Err: pollError(err)}
 	}
@@ -109,7 +111,7 @@ func (l *Link) Poll() Batch {
 // Collect is Poll of up to most completions, but that what arrived stays where it is until
 // Release. The caller has the poll lock.
 func (l *Link) Collect(most int) Batch {
-	n, err := l.cq.Poll(l.wcs[:most])
+	n, err := l.cq.Poll(l.wcs[:min(most, len(l.wcs))])
 	if n == 0 || err != nil {
 		return Batch{Err: pollError(err)}
 	}
@@ -136,6 +138,9 @@ func (l *Link) Release() error {
 // finish posts receives and tells the peer what is due, when all frames were handled.
 func (l *Link) finish(b Batch, n int, due, repost bool) Batch {
 	b.Completions, b.Credit, l.credit = n, l.credit, false
+	if n == len(l.wcs) && n < PollBatch {
+		l.wcs = make([]verbs.WC, 2*n)
+	}
 	if b.Err != nil {
 		return b
 	}

@@ -27,11 +27,11 @@ type remoteRing struct {
 }
 
 const (
-	// rewindFrom is how far the ring is used before it starts again: a page, or the
-	// peer would have to be looked at for each message.
-	rewindFrom = 4 << 10
-	// leastReach is what a ring has memory for at least.
-	leastReach = 8 << 10
+	// leastReach is what a ring has memory for at least: a page.
+	leastReach = 4 << 10
+	// rewindFrom is how far the ring is used before it starts again. If it were less the
+	// peer would have to be looked at for each message; and the page has room for one more.
+	rewindFrom = leastReach - 1<<10
 	// reachAtOnce is how much memory a ring gets beyond need, or loses, while others
 	// wait for the send lock.
 	reachAtOnce = 64 << 10
