@@ -13,24 +13,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
 
-	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := echo(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "echo:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("echo", echo) }
 
 func echo(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("echo", flag.ContinueOnError)
@@ -46,13 +35,5 @@ func echo(ctx context.Context, args []string, out io.Writer) error {
 	case *dial != "":
 		return call(ctx, *dial, *count, out)
 	}
-	server, err := child.Start(ctx, "-listen", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(call(ctx, server.Addr, *count, out), server.Stop())
-	if ctx.Err() != nil {
-		return context.Cause(ctx) // which is why whatever else failed
-	}
-	return err
+	return program.WithServer(ctx, func(addr string) error { return call(ctx, addr, *count, out) })
 }

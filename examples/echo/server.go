@@ -2,15 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
@@ -22,23 +20,8 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(out, child.Announcement+ln.Addr().String())
-	stop := context.AfterFunc(ctx, func() { ln.Close() })
-	defer stop()
-
-	var conns sync.WaitGroup
-	defer conns.Wait() // ended by the clients, or by ctx, see reply
-	for {
-		conn, err := ln.Accept() // ended by a client, or by ctx
-		switch {
-		case err == nil:
-			conns.Go(func() { reply(ctx, conn) })
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		default: // out of descriptors, perhaps
-			fmt.Fprintln(os.Stderr, "echo:", err)
-			time.Sleep(time.Second)
-		}
-	}
+	program.Accept(ctx, ln, func(conn net.Conn) { reply(ctx, conn) })
+	return nil
 }
 
 // drain is how long a client may take to read its last echoes when the server

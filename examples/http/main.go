@@ -25,22 +25,13 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
 
-	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "http:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("http", run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("http", flag.ContinueOnError)
@@ -73,7 +64,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // demonstrate starts a server in a process of its own and is its client.
 func demonstrate(ctx context.Context, c *client, secure bool, out io.Writer) error {
-	args, scheme := []string{"-listen", "127.0.0.1:0"}, "http://"
+	var args []string
+	scheme := "http://"
 	if secure {
 		dir, err := os.MkdirTemp("", "http")
 		if err != nil {
@@ -84,12 +76,10 @@ func demonstrate(ctx context.Context, c *client, secure bool, out io.Writer) err
 		if err != nil {
 			return err
 		}
-		c.ca, args, scheme = cert, append(args, "-cert", cert, "-key", key), "https://"
+		c.ca, args, scheme = cert, []string{"-cert", cert, "-key", key}, "https://"
 	}
-	server, err := child.Start(ctx, args...)
-	if err != nil {
-		return err
-	}
-	c.url = scheme + server.Addr
-	return errors.Join(c.run(ctx, out), server.Stop())
+	return program.WithServer(ctx, func(addr string) error {
+		c.url = scheme + addr
+		return c.run(ctx, out)
+	}, args...)
 }

@@ -40,7 +40,7 @@ func demonstrate(ctx context.Context, out io.Writer) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	work.Go(func() { _ = p.serve(ctx, ln) }) // ended by cancel
+	work.Go(func() { p.serve(ctx, ln) }) // ended by cancel
 
 	echoed, err := exchange(ctx, ln.Addr().String(), "hello\nfrom a program\nthat knows only TCP\n")
 	if err != nil {

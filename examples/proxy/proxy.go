@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 )
 
 const (
@@ -34,23 +34,8 @@ func (p *proxy) listen(out io.Writer) (net.Listener, error) {
 
 // serve carries what ln accepts until ctx ends, and returns when the last
 // connection has come to its end, or the time for that is over.
-func (p *proxy) serve(ctx context.Context, ln net.Listener) error {
-	stop := context.AfterFunc(ctx, func() { ln.Close() })
-	defer stop()
-	var conns sync.WaitGroup
-	defer conns.Wait() // ended by the peers, or by ctx, see carry
-	for {
-		conn, err := ln.Accept() // ended by a client, or by ctx
-		switch {
-		case err == nil:
-			conns.Go(func() { p.carry(ctx, conn) })
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		default: // out of descriptors, perhaps
-			slog.Error("proxy: accept", "err", err)
-			time.Sleep(time.Second)
-		}
-	}
+func (p *proxy) serve(ctx context.Context, ln net.Listener) {
+	program.Accept(ctx, ln, func(conn net.Conn) { p.carry(ctx, conn) })
 }
 
 // carry dials the other side and carries bytes both ways until both have

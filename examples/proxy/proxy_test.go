@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -35,11 +36,11 @@ func chain(t *testing.T, server net.Listener) (addr string) {
 		ln, err := p.listen(io.Discard)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- p.serve(ctx, ln) }()
+		var served sync.WaitGroup
+		served.Go(func() { p.serve(ctx, ln) })
 		t.Cleanup(func() {
 			cancel()
-			require.NoError(t, <-done) // ended by cancel
+			served.Wait() // ended by cancel
 		})
 		to = side{"rnet", ln.Addr().String()}
 	}

@@ -25,19 +25,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"time"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := rdmainfo(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "rdmainfo:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("rdmainfo", rdmainfo) }
 
 func rdmainfo(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("rdmainfo", flag.ContinueOnError)

@@ -39,22 +39,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 	"github.com/seed-b9b531af/ramjet/rnet/inspect"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := rnetstat(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "rnetstat:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("rnetstat", rnetstat) }
 
 func rnetstat(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("rnetstat", flag.ContinueOnError)

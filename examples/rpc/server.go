@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/rpc"
-	"os"
-	"sync"
-	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
@@ -32,29 +29,15 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(out, child.Announcement+ln.Addr().String())
-	stop := context.AfterFunc(ctx, func() { ln.Close() })
-	defer stop()
 	server := rpc.NewServer()
 	if err := server.Register(Echo{}); err != nil {
 		return err
 	}
 
-	var conns sync.WaitGroup
-	defer conns.Wait() // ended by the clients, or by ctx
-	for {
-		conn, err := ln.Accept() // ended by a client, or by ctx
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		case err != nil: // out of descriptors, perhaps
-			fmt.Fprintln(os.Stderr, "rpc:", err)
-			time.Sleep(time.Second)
-			continue
-		}
-		conns.Go(func() {
-			stop := context.AfterFunc(ctx, func() { conn.Close() })
-			defer stop()
-			server.ServeConn(conn) // ended by the client, or by ctx
-		})
-	}
+	program.Accept(ctx, ln, func(conn net.Conn) {
+		stop := context.AfterFunc(ctx, func() { conn.Close() })
+		defer stop()
+		server.ServeConn(conn) // ended by the client, or by ctx
+	})
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	_ "github.com/seed-b9b531af/ramjet/verbs/soft"   // "soft0"
 	_ "github.com/seed-b9b531af/ramjet/verbs/uverbs" // devices of the kernel
@@ -208,9 +209,5 @@ func Both(ctx context.Context, device, addr string, client func(addr string) err
 	if addr != "" {
 		return client(addr)
 	}
-	server, err := child.Start(ctx, "-listen", "127.0.0.1:0", "-device", device)
-	if err != nil {
-		return err
-	}
-	return errors.Join(client(server.Addr), server.Stop())
+	return program.WithServer(ctx, client, "-device", device)
 }

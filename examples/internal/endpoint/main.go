@@ -2,13 +2,11 @@ package endpoint
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/signal"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 )
 
 // Program is an example: a server that serves peers that come over TCP to tell
@@ -20,14 +18,7 @@ type Program struct {
 }
 
 // Main runs the program with the arguments of the process.
-func (p *Program) Main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := p.Run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
-		os.Exit(1)
-	}
-}
+func (p *Program) Main() { program.Main(p.Name, p.Run) }
 
 // Run runs it with args.
 func (p *Program) Run(ctx context.Context, args []string, out io.Writer) error {

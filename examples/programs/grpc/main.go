@@ -19,22 +19,12 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
 
-	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "grpc:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("grpc", run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("grpc", flag.ContinueOnError)
@@ -56,10 +46,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case c.addr != "":
 		return c.run(ctx, out)
 	}
-	server, err := child.Start(ctx, "-listen", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	c.addr = server.Addr
-	return errors.Join(c.run(ctx, out), server.Stop())
+	return program.WithServer(ctx, func(addr string) error {
+		c.addr = addr
+		return c.run(ctx, out)
+	})
 }
