@@ -108,10 +108,8 @@ func (c *Context) CreateCQ(attr CQAttr, ch *CompChannel) (*CQ, error) {
 // broken.
 func (cq *CQ) Poll(wcs []WC) (int, error) {
 	n, err := cq.drv.Poll(wcs)
-	if t := cq.ctx.trace.Load(); t != nil && n > 0 && t.Completion != nil {
-		for i := range wcs[:n] {
-			t.Completion(&wcs[i])
-		}
+	if t := cq.ctx.trace.Load(); t != nil && n > 0 {
+		t.polled(cq.ctx, wcs[:n])
 	}
 	return n, err
 }

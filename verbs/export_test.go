@@ -6,3 +6,13 @@ func (t *Tracer) Flows() int {
 	defer t.packets.mu.Unlock()
 	return len(t.packets.flows)
 }
+
+// Tasks is how many tasks of requests a task tracer has that have not completed.
+func (t *Tracer) Tasks() (n int) {
+	t.tasks.mu.Lock()
+	defer t.tasks.mu.Unlock()
+	for _, list := range t.tasks.open {
+		n += len(list)
+	}
+	return n
+}

@@ -134,6 +134,10 @@ type (
 	RNRDriver interface {
 		RNRs() (count uint64, counted bool)
 	}
+	// WQEDriver is a QPDriver that knows how long a request is in its queue, for tracers. wr was posted.
+	WQEDriver interface {
+		WQEBytes(wr *SendWR) int
+	}
 	// StateDriver is a QPDriver whose connection is made by another part of
 	// the kernel, which moves the QP unseen by the provider (iWARP). The
 	// connection manager calls Entered.

@@ -121,11 +121,11 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	}
 	t := qp.pd.ctx.trace.Load()
 	if t != nil {
-		t.posting(qp)
+		t.posting(qp, wrs)
 	}
 	n, postErr := qp.drv.PostSend(wrs)
 	if t != nil {
-		t.postedSends(qp, wrs[:n])
+		t.postedSends(qp, wrs, n)
 	}
 	if postErr != nil {
 		return n, postErr
@@ -255,8 +255,8 @@ func (qp *QP) PostRecv(wrs []RecvWR) (int, error) {
 		return 0, err
 	}
 	n, postErr := qp.drv.PostRecv(wrs)
-	if t := qp.pd.ctx.trace.Load(); t != nil && t.PostRecv != nil {
-		t.postedRecvs(qp.num, wrs[:n])
+	if t := qp.pd.ctx.trace.Load(); t != nil {
+		t.postedRecvs(qp.pd.ctx, qp.num, wrs[:n])
 	}
 	if postErr != nil {
 		return n, postErr

@@ -60,8 +60,8 @@ func (s *SRQ) PostRecv(wrs []RecvWR) (int, error) {
 		return 0, err
 	}
 	n, postErr := s.drv.PostRecv(wrs)
-	if t := s.pd.ctx.trace.Load(); t != nil && t.PostRecv != nil {
-		t.postedRecvs(0, wrs[:n])
+	if t := s.pd.ctx.trace.Load(); t != nil {
+		t.postedRecvs(s.pd.ctx, 0, wrs[:n])
 	}
 	if postErr != nil {
 		return n, postErr

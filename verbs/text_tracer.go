@@ -4,20 +4,19 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 )
 
 // NewTextTracer returns a tracer that writes a line to w for each request that is posted
 // and for each completion that is polled:
 //
-//	14:07:31.000512 soft0 QP 0x1a2b post WRITE 4096 bytes id 7 to 0x7f0000001000 key 0x11223344 signaled
-//	14:07:31.000519 soft0 QP 0x1a2b done id 7 SUCCESS 4096 bytes
+//	14:07:31.000512 mlx5_0 QP 0x1a2b post WRITE 4096 bytes in a WQE of 48 id 7 to 0x7f0000001000 key 0x11223344 signaled
+//	14:07:31.000519 mlx5_0 QP 0x1a2b done id 7 SUCCESS 4096 bytes
 //
 // It is for looking at what a program does, and costs a Write each, one at a time. What w
 // does not take is lost.
 func NewTextTracer(device string, w io.Writer) *Tracer {
 	t := &textTracer{device: device, w: w}
-	return &Tracer{PostSend: t.postSend, PostRecv: t.postRecv, Completion: t.completion}
+	return &Tracer{text: t}
 }
 
 type textTracer struct {
@@ -26,19 +25,22 @@ type textTracer struct {
 	w      io.Writer // guarded by mu
 }
 
-func (t *textTracer) line(qpn uint32, format string, args ...any) {
-	queue := fmt.Sprintf("QP %#x", qpn)
-	if qpn == 0 {
+func (t *textTracer) line(e *TraceEvent, format string, args ...any) {
+	queue := fmt.Sprintf("QP %#x", e.QPN)
+	if e.QPN == 0 {
 		queue = "SRQ"
 	}
-	text := fmt.Sprintf("%s %s %s "+format+"\n", append([]any{time.Now().Format("15:04:05.000000"), t.device, queue}, args...)...)
+	text := fmt.Sprintf("%s %s %s "+format+"\n", append([]any{e.Time.Format("15:04:05.000000"), t.device, queue}, args...)...)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, _ = io.WriteString(t.w, text) // as NewTextTracer says
 }
 
-func (t *textTracer) postSend(qpn uint32, wr *SendWR) {
-	more := ""
+func (t *textTracer) posted(e *TraceEvent, wr *SendWR) {
+	wqe, more := "", ""
+	if e.WQEBytes > 0 {
+		wqe = fmt.Sprintf(" in a WQE of %d", e.WQEBytes)
+	}
 	switch wr.Opcode {
 	case OpWrite, OpWriteWithImm, OpRead, OpCompareSwap, OpFetchAdd, OpAtomicWrite, OpFlush:
 		more = fmt.Sprintf(" to %#x key %#x", wr.RemoteAddr, wr.RKey)
@@ -59,18 +61,14 @@ func (t *textTracer) postSend(qpn uint32, wr *SendWR) {
 			more += " " + f.name
 		}
 	}
-	t.line(qpn, "post %v %d bytes id %d%s", wr.Opcode, wr.Len(), wr.ID, more)
+	t.line(e, "post %s %d bytes%s id %d%s", e.Op, e.Bytes, wqe, e.ID, more)
 }
 
-func (t *textTracer) postRecv(qpn uint32, wr *RecvWR) {
-	n := 0
-	for i := range wr.SGL {
-		n += int(wr.SGL[i].Length)
-	}
-	t.line(qpn, "receive %d bytes id %d", n, wr.ID)
+func (t *textTracer) received(e *TraceEvent) {
+	t.line(e, "receive %d bytes id %d", e.Bytes, e.ID)
 }
 
-func (t *textTracer) completion(wc *WC) {
+func (t *textTracer) completed(e *TraceEvent, wc *WC) {
 	more := ""
 	if wc.Flags&WCWithImm != 0 {
 		more = fmt.Sprintf(" imm %#x", wc.Imm)
@@ -84,5 +82,5 @@ func (t *textTracer) completion(wc *WC) {
 	if wc.VendorErr != 0 {
 		more += fmt.Sprintf(" vendor error %#x", wc.VendorErr)
 	}
-	t.line(wc.QPN, "done id %d %v %d bytes%s", wc.ID, wc.Status.String(), wc.ByteLen, more)
+	t.line(e, "done id %d %v %d bytes%s", wc.ID, wc.Status.String(), wc.ByteLen, more)
 }

@@ -323,6 +323,9 @@ func (q *datagramQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	return len(wrs), nil
 }
 
+// WQEBytes is the header of the message.
+func (q *datagramQP) WQEBytes(*verbs.SendWR) int { return datagramHeaderSize }
+
 func (q *datagramQP) post(wr *verbs.SendWR) error {
 	state := q.state.Load()
 	switch {

@@ -47,6 +47,15 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	return n, err
 }
 
+// WQEBytes is the descriptor that the peer gets, where it gets one: a long SEND makes several.
+func (q *qp) WQEBytes(wr *verbs.SendWR) int {
+	switch wr.Opcode {
+	case verbs.OpSend, verbs.OpSendWithImm, verbs.OpSendWithInv, verbs.OpWriteWithImm:
+		return protocol.DescriptorSize
+	}
+	return 0
+}
+
 // write executes a WRITE for which nothing unusual has to be done. It returns
 // false, with nothing done, for everything else.
 func (q *qp) write(wr *verbs.SendWR) bool {

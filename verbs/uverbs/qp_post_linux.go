@@ -69,6 +69,14 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	return n, stuck, err
 }
 
+// WQEBytes is how long a request is in the queue, 0 if the driver does not tell.
+func (q *qp) WQEBytes(wr *verbs.SendWR) int {
+	if queue, ok := q.queue.(driver.LengthQP); ok {
+		return queue.WQEBytes(wr)
+	}
+	return 0
+}
+
 // briefBytes is what a device of software sends in some hundred microseconds,
 // which is not longer than other things that the runtime waits for.
 const briefBytes = 128 << 10

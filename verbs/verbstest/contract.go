@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
@@ -93,6 +94,50 @@ func testContract(t *testing.T, s *suite) {
 		b.ctx.SetTracer(nil)
 		b.receive(verbs.RecvWR{ID: 9})
 		require.Len(t, recvs, 1)
+	})
+	t.Run("events of the tracer tell of a request from post to completion", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		var events []verbs.TraceEvent
+		tracer := &verbs.Tracer{Event: func(e verbs.TraceEvent) { events = append(events, e) }}
+		began := time.Now()
+		a.ctx.SetTracer(tracer)
+		b.ctx.SetTracer(tracer)
+		defer b.ctx.SetTracer(nil)
+		defer a.ctx.SetTracer(nil)
+		b.receive(verbs.RecvWR{ID: 7, SGL: []verbs.SGE{b.mr.SGE(0, 64)}})
+		a.post(verbs.SendWR{ID: 3, Opcode: verbs.OpSend, Flags: verbs.SendInline | verbs.SendSignaled, Inline: [][]byte{{1, 2, 3}}})
+		a.sent(3, verbs.WCSuccess)
+		b.received(7, verbs.WCSuccess)
+		require.NoError(t, a.qp.Fail())
+		a.post(verbs.SendWR{ID: 4, Opcode: verbs.OpSend, SGL: []verbs.SGE{a.mr.SGE(0, 40)}})
+		failed := a.poll(a.send, 1)[0].Status
+		require.NotEqual(t, verbs.WCSuccess, failed)
+		device := a.ctx.Name()
+		want := []verbs.TraceEvent{
+			{Kind: verbs.TracePostRecv, Device: device, QPN: b.qp.Num(), Op: "RECV", ID: 7, Bytes: 64},
+			{Kind: verbs.TracePostSend, Device: device, QPN: a.qp.Num(), Op: "SEND", ID: 3, Bytes: 3},
+			{Kind: verbs.TraceCompletion, Device: device, QPN: a.qp.Num(), Op: "SEND", ID: 3},
+			{Kind: verbs.TraceCompletion, Device: device, QPN: b.qp.Num(), Op: "RECV", ID: 7, Bytes: 3},
+			{Kind: verbs.TracePostSend, Device: device, QPN: a.qp.Num(), Op: "SEND", ID: 4, Bytes: 40},
+			{Kind: verbs.TraceCompletion, Device: device, QPN: a.qp.Num(), ID: 4, Status: failed},
+		}
+		require.Len(t, events, len(want))
+		_, tells := a.qp.Driver().(verbs.WQEDriver)
+		for i := range events {
+			e := &events[i]
+			require.WithinRange(t, e.Time, began, time.Now())
+			began = e.Time
+			if e.Kind == verbs.TracePostSend && tells {
+				require.Positive(t, e.WQEBytes)
+			} else {
+				require.Zero(t, e.WQEBytes)
+			}
+			if e.Kind == verbs.TraceCompletion && e.Op != "RECV" {
+				e.Bytes = 0 // what a device says of the bytes of a SEND is its affair
+			}
+			e.Time, e.WQEBytes = time.Time{}, 0
+		}
+		require.Equal(t, want, events)
 	})
 	t.Run("the tracer sees the receives of an SRQ, which has no number", func(t *testing.T) {
 		a, _ := s.sides(t, usual)

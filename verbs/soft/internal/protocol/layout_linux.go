@@ -93,7 +93,7 @@ const (
 	headerSize     = 1 << 16                   // a multiple of the page size of any machine
 	KeysAt         = 1024                      // where Header.Keys begins
 	KeySlots       = (headerSize - KeysAt) / 4 // regions that a peer may use at a time
-	descriptorSize = 64
+	DescriptorSize = 64
 	InlinePayload  = 40 // bytes of a SEND that travel in the descriptor
 	SendAlign      = 64 // pieces in the SEND buffer start at multiples
 )
@@ -132,8 +132,8 @@ const (
 var (
 	_ [headerSize - unsafe.Sizeof(Header{})]byte
 	_ [unsafe.Sizeof(Header{}) - headerSize]byte
-	_ [descriptorSize - unsafe.Sizeof(Descriptor{})]byte
-	_ [unsafe.Sizeof(Descriptor{}) - descriptorSize]byte
+	_ [DescriptorSize - unsafe.Sizeof(Descriptor{})]byte
+	_ [unsafe.Sizeof(Descriptor{}) - DescriptorSize]byte
 	_ [unsafe.Offsetof(Header{}.Posted) - 128]byte
 	_ [128 - unsafe.Offsetof(Header{}.Posted)]byte
 	_ [unsafe.Offsetof(Header{}.Want) - 256]byte
@@ -169,7 +169,7 @@ const PagesAtOnce = 64 << 10
 // factor at first, and then by as much as one system call may populate.
 const (
 	FirstLap = 64
-	lapStep  = PagesAtOnce / descriptorSize
+	lapStep  = PagesAtOnce / DescriptorSize
 )
 
 // LongerLap is what comes after a lap in a ring of so many entries.
@@ -179,8 +179,8 @@ func LongerLap(lap, entries uint32) uint32 { return min(4*lap, lap+lapStep, entr
 // to end lie.
 func PagesOfEntries(ring []Descriptor, first, end uint32) []byte {
 	base := unsafe.Pointer(unsafe.SliceData(ring))
-	from := int(first) * descriptorSize &^ (PageSize - 1)
-	return unsafe.Slice((*byte)(unsafe.Add(base, from)), PageAlign(int(end)*descriptorSize)-from)
+	from := int(first) * DescriptorSize &^ (PageSize - 1)
+	return unsafe.Slice((*byte)(unsafe.Add(base, from)), PageAlign(int(end)*DescriptorSize)-from)
 }
 
 // PagesAround returns the pages in which memory lies.
@@ -192,17 +192,17 @@ func PagesAround(mem []byte) []byte {
 
 // PagesWithin returns the pages of the ring in which nothing else lies.
 func PagesWithin(ring []Descriptor, first, end uint32) []byte {
-	from := PageAlign(int(first) * descriptorSize)
-	to := max(from, int(end)*descriptorSize&^(PageSize-1))
+	from := PageAlign(int(first) * DescriptorSize)
+	to := max(from, int(end)*DescriptorSize&^(PageSize-1))
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(ring)), from)), to-from)
 }
 
-func (g Geometry) lengthsAt() int { return headerSize + int(g.entries())*descriptorSize }
+func (g Geometry) lengthsAt() int { return headerSize + int(g.entries())*DescriptorSize }
 
 // Rooms are the parts of a segment that must have memory from the beginning,
 // by their ends: the first page of the header, and the first descriptors.
 func (g Geometry) Rooms() [2][2]int {
-	return [2][2]int{{0, PageSize}, {headerSize, PageAlign(headerSize + FirstLap*descriptorSize)}}
+	return [2][2]int{{0, PageSize}, {headerSize, PageAlign(headerSize + FirstLap*DescriptorSize)}}
 }
 
 // SendAt is where the SEND buffer begins.

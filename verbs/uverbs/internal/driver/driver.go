@@ -16,6 +16,7 @@
 //	RefusingQP    the kernel refuses the doorbell where that is no error  siw
 //	UnflushedQP   requests posted after a failure never complete          siw
 //	ManagedQP     the connection manager moves the QP from state to state siw
+//	LengthQP      the driver knows how long requests are in its queue      all
 //	EmptyWriteQP  the peer may miss what arrives before it is ready       siw
 //
 // # The life of a queue
@@ -288,6 +289,13 @@ type ManagedQP interface {
 	// State is the state of the QP, of which the kernel says that it is reported, while
 	// known is the last one that the core knows of.
 	State(reported, known verbs.QPState) verbs.QPState
+}
+
+// LengthQP is a QP that knows how many bytes a request that was posted has in its queue. WQEBytes uses no mapped memory, and is called
+// without locks.
+type LengthQP interface {
+	QP
+	WQEBytes(wr *verbs.SendWR) int
 }
 
 // EmptyWriteQP is a QP of iWARP whose peer, as the one that accepts a connection,

@@ -223,6 +223,12 @@ func (q *qp) wqeSize(wr *verbs.SendWR) (int, error) {
 	return size, nil
 }
 
+// WQEBytes is wqeSize of a request that was posted.
+func (q *qp) WQEBytes(wr *verbs.SendWR) int {
+	size, _ := q.wqeSize(wr) // 0 if it is none
+	return size
+}
+
 // sendBlocks is how many basic blocks the largest request of a QP takes.
 func sendBlocks(typ verbs.QPType, size verbs.QPCap) int {
 	header := segmentSize

@@ -78,6 +78,15 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	return n, true, err
 }
 
+// WQEBytes is what putSend uses of a slot.
+func (q *qp) WQEBytes(wr *verbs.SendWR) int {
+	size := abi.SizeOf[sendWQE]()
+	if wr.Flags&verbs.SendInline != 0 {
+		return size + wr.Len()
+	}
+	return size + len(wr.SGL)*abi.SizeOf[sge]()
+}
+
 // maxMessage is RXE_PORT_MAX_MSG_SZ of the kernel's driver.
 const maxMessage = 8 << 20
 

@@ -222,6 +222,9 @@ func (q *qp) putSend(wr *verbs.SendWR) (word uint32, err error) {
 	return packWord(flags, uint8(sges), op), nil
 }
 
+// WQEBytes is the same for all requests.
+func (q *qp) WQEBytes(*verbs.SendWR) int { return abi.SizeOf[sqEntry]() }
+
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) { return postRecvs(&q.recv, wrs) }
 
 // putSGEs writes elements and returns how many. Empty ones are left out:
