@@ -65,16 +65,21 @@ func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs
 }
 
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
-	if c.work.Load() == 0 {
-		if in := c.single.Load(); in != nil {
-			if !in.ready() {
-				return 0, nil
-			}
-		} else if !c.anyReady() {
-			return 0, nil
-		}
+	if !c.hasSome() {
+		return 0, nil
 	}
 	return c.poll(wcs)
+}
+
+// hasSome reports whether there are completions.
+func (c *cq) hasSome() bool {
+	if c.work.Load() != 0 {
+		return true
+	}
+	if in := c.single.Load(); in != nil {
+		return in.ready()
+	}
+	return c.anyReady()
 }
 
 func (c *cq) anyReady() bool {

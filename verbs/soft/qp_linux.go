@@ -522,6 +522,9 @@ func (q *qp) PeerPID() int {
 	return q.link.pid()
 }
 
+// HasArrival reports whether a poll of the CQ for what is received would find something.
+func (q *qp) HasArrival() bool { return q.recvCQ.hasSome() }
+
 // PeerIsLocal reports whether the peer is in this process.
 func (q *qp) PeerIsLocal() bool {
 	q.sendMu.Lock()

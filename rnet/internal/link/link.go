@@ -219,6 +219,9 @@ type Host interface {
 	wait.Peer
 	// PeerIsLocal reports whether the peer is in this process.
 	PeerIsLocal() bool
+	// HasArrival reports whether a poll would find something. It costs less, and takes
+	// no lock.
+	HasArrival() bool
 }
 
 // Host returns what is known of the peer on this host, nil if it is on another.

@@ -50,6 +50,21 @@ func (m *Mux) engine() {
 	m.shutdown()
 }
 
+// lookBeforeWrite takes in what has arrived: the peer may have closed, which ends Writes.
+// Where the peer is on this host a few loads say that nothing has; elsewhere it looks only
+// if nobody else would soon.
+func (m *Mux) lookBeforeWrite() {
+	look := false
+	if m.host != nil {
+		look = m.host.HasArrival()
+	} else {
+		look = m.pollLock.Unattended()
+	}
+	if look {
+		m.pollLock.Look()
+	}
+}
+
 // onLoopEvent tells the event loop that serves the session, if one does, of an
 // event.
 func (m *Mux) onLoopEvent() bool {

@@ -98,6 +98,7 @@ func (w *sendHalf) commit(n int) error {
 		return fmt.Errorf("rnet: %d bytes to commit, more than Reserve gave out", n)
 	}
 	w.endReserve()
+	w.st.m.lookBeforeWrite()
 	_, err := w.write(out.Bytes()[:n], out.Buffer)
 	return err
 }

@@ -142,6 +142,7 @@ func (st *Stream) Next() (*Chunk, error) {
 // the peer's window or its ring is full. Of several Writes at once each is sent as a
 // whole, one after the other.
 func (st *Stream) Write(p []byte) (int, error) {
+	st.m.lookBeforeWrite()
 	st.send.callMu.Lock()
 	n, err := st.send.write(p, nil)
 	st.send.callMu.Unlock()

@@ -237,6 +237,10 @@ func (l *Lock) disarm() {
 // Look polls once, unless another goroutine has the lock.
 func (l *Lock) Look() { l.Do(func() { l.src.Poll() }) }
 
+// Unattended reports whether nobody takes in soon what arrives: nobody has the lock,
+// and the CQ is not armed. Then it is the sweep's.
+func (l *Lock) Unattended() bool { return !l.word.load().has(owned | armed) }
+
 // Do runs f as the owner of the lock, and reports whether it did. It does not if
 // another goroutine has the lock.
 func (l *Lock) Do(f func()) bool {

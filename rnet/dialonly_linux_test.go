@@ -1,0 +1,79 @@
+package rnet
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/stretchr/testify/require"
+)
+
+// A process that only dials looks at an idle session as seldom as it can. Its Writes learn
+// of the peer's end all the same: one goes nowhere, as over TCP, and none after a reset.
+func TestWritesOfAProcessThatOnlyDialsLearnOfTheEnd(t *testing.T) {
+	for name, want := range map[string]struct {
+		linger, writes int
+	}{"closed": {-1, 1}, "reset": {0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			for _, how := range []string{"Write", "Commit"} {
+				t.Run(how, func(t *testing.T) {
+					ln := overSoft.listen(t)
+					control, err := net.Listen("tcp", "127.0.0.1:0")
+					require.NoError(t, err)
+					defer control.Close()
+					child := roles.Start(t, "dialonly", ln.Addr().String(), control.Addr().String(), how)
+					c, err := ln.Accept()
+					require.NoError(t, err)
+					say, err := control.Accept()
+					require.NoError(t, err)
+					defer say.Close()
+					_, err = c.Write([]byte("x"))
+					require.NoError(t, err)
+					require.Equal(t, "has read", child.Line(t))
+					require.NoError(t, c.(*Conn).SetLinger(want.linger))
+					require.NoError(t, c.Close())
+					_, err = say.Write([]byte("closed\n"))
+					require.NoError(t, err)
+					require.Equal(t, fmt.Sprint(want.writes, " Writes"), child.Line(t))
+				})
+			}
+		})
+	}
+}
+
+func init() {
+	roles.Add("dialonly", func(args []string) error {
+		c, err := (&Dialer{Transport: Soft}).Dial("tcp", args[0])
+		if err != nil {
+			return err
+		}
+		control, err := net.Dial("tcp", args[1])
+		if err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			return err
+		}
+		fmt.Println("has read")
+		if _, err := bufio.NewReader(control).ReadString('\n'); err != nil {
+			return err
+		}
+		writes := 0
+		for ; writes < 3; writes++ {
+			if args[2] == "Write" {
+				_, err = c.Write([]byte("y"))
+			} else if _, err = c.(*Conn).Reserve(1); err == nil {
+				err = c.(*Conn).Commit(1)
+			}
+			if err != nil {
+				break
+			}
+		}
+		fmt.Println(writes, "Writes")
+		_, err = bufio.NewReader(control).ReadString('\n') // ends with the test
+		return nil
+	})
+}
