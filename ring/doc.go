@@ -61,9 +61,7 @@
 //
 // # How it is known
 //
-// The tests explore every interleaving of two ends that use these types, with the
-// steps in which they publish, arm, poll again, sleep and wake, down to the store
-// buffer. They show that no wake-up is lost, no message overwritten and no credit
-// deadlocked, and that each of a list of plausible mistakes is found. go test -deep
-// explores larger loads.
+// The tests explore every order in which two ends that use these types can send, take
+// and read messages. They show that no message is overwritten and no credit deadlocked,
+// and that each of a list of plausible mistakes is found.
 package ring

@@ -1,18 +1,14 @@
 package ring
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Every order of the shared-memory steps of two ends is explored, for loads
-// that are small enough; model_test.go has the model. The depth is the number
-// of data messages. Where steps are atomic, what is explored is credit, not
-// parking; there the loads are large enough to go round the ring and the slots.
-
-var deep = flag.Bool("deep", false, "explore interleavings of larger loads too: 5 million states")
+// Every order of the steps of two ends is explored, for loads that are small enough, and
+// large enough to go round the ring and the slots; model_test.go has the model. The depth
+// is the number of data messages.
 
 var (
 	alwaysReading = [2][modelStreams]reader{{atOnce, atOnce}, {atOnce, atOnce}}
@@ -26,7 +22,7 @@ var small = protocol{ring: 128, depth: 8, aside: 4, window: 64, sizes: []int{32}
 // receives again in batches, as package rnet does.
 var full = protocol{
 	ring: 512, depth: 32, aside: 16, repost: 8, window: 1024, sizes: []int{16},
-	frames: [2][2]int{{70}, {70}}, readers: neverReading, atomic: true,
+	frames: [2][2]int{{70}, {70}}, readers: neverReading,
 }
 
 // with returns p changed by edit.
@@ -38,17 +34,13 @@ func (p protocol) with(edit func(p *protocol)) *protocol {
 func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		deep bool
 		p    *protocol
 	}{
-		{name: "one sender, park and wake", p: small.with(func(p *protocol) {
+		{name: "one sender", p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{10}, {}}
 			p.readers = alwaysReading
 		})},
 		{name: "one sender, the reader comes and goes", p: small.with(func(p *protocol) {
-			p.frames = [2][2]int{{4}, {}}
-		})},
-		{name: "one sender, the reader comes and goes, for longer", deep: true, p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{12}, {}}
 		})},
 		{name: "one sender that writes now and then", p: small.with(func(p *protocol) {
@@ -56,19 +48,11 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 			p.lazy = true
 			p.readers = alwaysReading
 		})},
-		{name: "both send, park and wake", p: small.with(func(p *protocol) {
+		{name: "both send", p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{5}, {5}}
 			p.readers = alwaysReading
 		})},
-		{name: "both send, the readers come and go", deep: true, p: small.with(func(p *protocol) {
-			p.frames = [2][2]int{{2}, {2}}
-		})},
 		{name: "both send now and then", p: small.with(func(p *protocol) {
-			p.frames = [2][2]int{{2}, {1}}
-			p.lazy = true
-			p.readers = alwaysReading
-		})},
-		{name: "both send now and then, for longer", deep: true, p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{3}, {2}}
 			p.lazy = true
 			p.readers = alwaysReading
@@ -77,28 +61,19 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 			p.frames = [2][2]int{{14}, {}}
 			p.ring, p.sizes = 256, []int{16, 48}
 			p.readers = alwaysReading
-			p.atomic = true
 		})},
 		{name: "a stream that nobody reads beside one that is read", p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{6, 3}, {}}
 			p.readers = [2][2]reader{{}, {atOnce, never}}
-			p.atomic = true
 		})},
 		{name: "two streams read in any order", p: small.with(func(p *protocol) {
-			p.frames = [2][2]int{{2, 2}, {}}
-			p.atomic = true
-		})},
-		{name: "two streams read in any order, for longer", deep: true, p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{4, 2}, {}}
-			p.atomic = true
 		})},
-		{name: "both send on two streams", deep: true, p: small.with(func(p *protocol) {
-			p.frames = [2][2]int{{2, 1}, {2, 1}}
-			p.atomic = true
+		{name: "both send on two streams", p: small.with(func(p *protocol) {
+			p.frames = [2][2]int{{2, 1}, {1, 1}}
 		})},
 		{name: "both send and the readers come and go", p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{3}, {3}}
-			p.atomic = true
 		})},
 		{name: "credit updates get lost", p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{4}, {}}
@@ -108,13 +83,11 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 		{name: "many credit updates get lost", p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{8}, {}}
 			p.readers = alwaysReading
-			p.atomic = true
 			p.losses = 3
 		})},
 		{name: "credit updates get lost both ways", p: small.with(func(p *protocol) {
 			p.frames = [2][2]int{{6}, {6}}
 			p.readers = alwaysReading
-			p.atomic = true
 			p.losses = 2
 		})},
 		{name: "both only write", p: full.with(func(p *protocol) {})},
@@ -136,7 +109,7 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 			p.frames = [2][2]int{{24}, {24}}
 			p.readers = alwaysReading
 		})},
-		{name: "receives in batches, park and wake", p: small.with(func(p *protocol) {
+		{name: "receives in batches", p: small.with(func(p *protocol) {
 			p.aside, p.repost = 16, 2
 			p.frames = [2][2]int{{4}, {4}}
 			p.readers = alwaysReading
@@ -146,9 +119,6 @@ func TestNoInterleavingBreaksTheProtocol(t *testing.T) {
 			p.frames = [2][2]int{{4}, {}}
 		})},
 	} {
-		if test.deep && !*deep {
-			continue
-		}
 		t.Run(test.name, func(t *testing.T) {
 			v := explore(t, newWorld(test.p))
 			require.Nil(t, v, "%v", v)
@@ -163,17 +133,13 @@ func TestEachMistakeIsFound(t *testing.T) {
 		p.frames = [2][2]int{{4}, {}}
 		p.readers = alwaysReading
 	})
-	credits := oneSender.with(func(p *protocol) { p.frames = [2][2]int{{8}, {}}; p.atomic = true })
+	credits := oneSender.with(func(p *protocol) { p.frames = [2][2]int{{8}, {}} })
 
 	for _, test := range []struct {
 		mistake string
 		p       *protocol
 		want    error
 	}{
-		{"sleeping without polling again", oneSender.with(func(p *protocol) { p.noPollAgain = true }), errLostWakeup},
-		{"no fence between publishing and loading the armed flag", oneSender.with(func(p *protocol) { p.noSenderFence = true }), errLostWakeup},
-		{"no fence between arming and polling again", oneSender.with(func(p *protocol) { p.noReceiverFence = true }), errLostWakeup},
-		{"loading the armed flag before publishing", oneSender.with(func(p *protocol) { p.wakeFirst = true }), errLostWakeup},
 		{"releasing as many bytes as were freed, wherever they lie", credits.with(func(p *protocol) {
 			p.readers = [2][2]reader{}
 			p.frames = [2][2]int{{4, 4}, {}}

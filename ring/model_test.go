@@ -9,31 +9,21 @@ import (
 )
 
 // The model: two ends of one connection, each with the real types of this package, over
-// the shared memory that a software HCA gives them. What one end writes to memory passes
-// through its store buffer (total store order, which is what amd64 has), so that a
-// missing fence shows. Each end runs the program of a session's poller, one shared-memory access per step:
+// memory that they share. Each end does what a session's poller does, one message per
+// step:
 //
-//	output:     stamp and write a message into the peer's ring
-//	publish:    store the message's descriptor
-//	fence:      wait for the store buffer
-//	load armed: is the peer about to sleep? then clear its flag
-//	wake:       wake the peer
+//	output:     stamp and write a message into the peer's ring, and announce it
+//	poll:       take a message that was announced, place and dispatch it
 //
-//	poll:       take a descriptor, place and dispatch the message
-//	arm:        store the armed flag
-//	arm fence:  wait for the store buffer
-//	poll again: anything since? then go on
-//	sleep:      until it is woken
-//
-// The application reads whenever it likes, also while the poller sleeps, and
-// sends what that makes due.
+// The application reads whenever it likes, and sends what that makes due. How an end
+// sleeps and is woken is another model's matter: verbs/soft and rnet/internal/wait have
+// theirs.
 
 // What the model must never do.
 var (
 	errOverwritten = errors.New("message overwritten before it was read")
 	errRefused     = errors.New("an honest peer was taken for a liar")
 	errNoReceive   = errors.New("message without a posted receive")
-	errLostWakeup  = errors.New("lost wake-up: asleep with a message in the inbox")
 	errDeadlock    = errors.New("deadlock: nobody can go on")
 )
 
@@ -55,7 +45,6 @@ type protocol struct {
 	readers [2][modelStreams]reader // what the application of that end does with each stream
 	losses  int                     // stamps that may be lost
 	lazy    bool                    // the application writes at any time, not all at the start
-	atomic  bool                    // publishing and waking are one step, without store buffers
 	fault
 }
 
@@ -70,10 +59,6 @@ const (
 
 // fault is a deliberate mistake, to show that it would be found.
 type fault struct {
-	noPollAgain     bool // sleep without polling again
-	noSenderFence   bool // load armed without waiting for the store buffer
-	noReceiverFence bool // poll again without waiting for the store buffer
-	wakeFirst       bool // load armed and wake before publishing
 	countedRelease  bool // release as many bytes as were freed, not contiguously
 	noSpill         bool // never move retained messages elsewhere
 	wholeMessages   bool // never shorten a message to the room there is
@@ -111,34 +96,6 @@ type frame struct {
 	token       Token
 }
 
-type programCounter uint8
-
-const (
-	atOutput programCounter = iota
-	atPublish
-	atFence
-	atLoadArmed
-	atWakePeer
-	atPoll
-	atArm
-	atArmFence
-	atPollAgain
-	atSleep
-)
-
-type storeKind uint8
-
-const (
-	storeMessage storeKind = iota
-	storeArmed
-	storeDisarmed
-)
-
-type store struct {
-	kind storeKind
-	msg  message
-}
-
 // queue is a list whose items never change, so that copies of a world share
 // them: push copies, pop leaves the first one out.
 type queue[T any] []T
@@ -156,8 +113,6 @@ type end struct {
 	// Shared with the peer.
 	inbox queue[message]              // descriptors; written by the peer
 	mem   [modelRingMax / Align]uint8 // our ring: seq of the message in each block, 0 if free
-	armed bool                        // set by us, cleared by whoever wakes
-	wake  bool                        // sent by the peer
 
 	// Our own.
 	tx      Tx
@@ -170,10 +125,7 @@ type end struct {
 	toWrite [modelStreams]int // data messages that the application has yet to write
 	toSend  [modelStreams]int // written and not sent yet
 	seq     uint8
-	pc      programCounter
-	back    programCounter // where to go when there is nothing to send
-	current message        // between output and publish
-	stores  queue[store]   // the store buffer
+	polling bool // nothing is left to send
 
 	used     int // receives used up and not posted again
 	usedData int // those of them that count as slots
@@ -207,7 +159,6 @@ func newWorld(p *protocol) *world {
 		if e.toSend = p.frames[i]; p.lazy {
 			e.toSend, e.toWrite = e.toWrite, e.toSend
 		}
-		e.back = atPoll
 	}
 	return w
 }
@@ -247,7 +198,7 @@ func (w *world) encode(buf []byte) []byte {
 }
 
 func (w *world) encodeEnd(buf []byte, e, peer *end) []byte {
-	buf = append(buf, byte(e.pc), byte(e.back), bits(e.armed, e.wake, e.lost), byte(e.used), byte(e.usedData), byte(e.receives))
+	buf = append(buf, bits(e.polling, e.lost), byte(e.used), byte(e.usedData), byte(e.receives))
 
 	in, out := w.base(peer, e), w.base(e, peer)
 	for _, pos := range [...]uint64{
@@ -279,21 +230,11 @@ func (w *world) encodeEnd(buf []byte, e, peer *end) []byte {
 	for _, seq := range e.mem[:w.p.ring/Align] {
 		buf = append(buf, in.relative(seq))
 	}
-	if e.current.seq != 0 {
-		buf = e.encodeMessage(buf, &e.current, in, out)
-	}
 	buf = append(buf, 0xfd)
-	for i := range e.stores {
-		s := &e.stores[i]
-		if buf = append(buf, byte(s.kind)); s.kind == storeMessage {
-			buf = e.encodeMessage(buf, &s.msg, in, out)
-		}
-	}
-	buf = append(buf, 0xfc)
 	for i := range e.inbox {
 		buf = peer.encodeMessage(buf, &e.inbox[i], out, in)
 	}
-	return append(buf, 0xfb)
+	return append(buf, 0xfc)
 }
 
 // base holds what the positions of one direction are relative to.
@@ -334,14 +275,11 @@ func bits(flags ...bool) (b byte) {
 	return b
 }
 
-// final says whether the world may stay like this for ever: everybody sleeps,
+// final says whether the world may stay like this for ever: nobody can go on,
 // with good reason.
 func (w *world) final() error {
 	for i := range w.ends {
 		e, peer := &w.ends[i], &w.ends[1-i]
-		if len(e.inbox) > 0 {
-			return fmt.Errorf("%w: end %d has %d messages", errLostWakeup, i, len(e.inbox))
-		}
 		for s := range modelStreams {
 			if e.toSend[s] > 0 && uint32(peer.recv[s].Buffered()) < w.p.window {
 				return fmt.Errorf("%w: end %d has data for stream %d, whose reader holds %d of %d bytes; window %d, slots %d, room %d",

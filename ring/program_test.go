@@ -45,7 +45,7 @@ func (w *world) outputs(e *end, take taker) bool {
 		return true
 	}
 	return take("nothing to send", func(_ *world, e, _ *end) error {
-		e.pc, e.back = e.back, atPoll
+		e.polling = true
 		return nil
 	})
 }
@@ -87,17 +87,8 @@ func (w *world) output(e, peer *end, m message) error {
 		}
 		peer.mem[b] = m.seq
 	}
-	switch {
-	case w.p.atomic:
-		peer.inbox.push(m)
-		e.pc = atOutput
-		return nil
-	case w.p.wakeFirst:
-		e.pc = atLoadArmed
-	default:
-		e.pc = atPublish
-	}
-	e.current = m
+	peer.inbox.push(m)
+	e.polling = false
 	return nil
 }
 
@@ -118,16 +109,10 @@ func (w *world) stamp(e *end) credit {
 func (w *world) polls(i int, take taker) bool {
 	e := &w.ends[i]
 	if len(e.inbox) == 0 {
-		if w.p.atomic && e.lost {
+		if e.lost {
 			return take("repeat the credit", (*world).repeatCredit)
 		}
-		if w.p.atomic {
-			return true // ended by the peer's next message
-		}
-		return take("poll: nothing", func(_ *world, e, _ *end) error {
-			e.pc = atArm
-			return nil
-		})
+		return true // ended by the peer's next message
 	}
 	m := e.inbox[0]
 	reader := w.p.readers[i][m.stream]
@@ -189,7 +174,7 @@ func (w *world) dispatch(e, peer *end, lose, keep bool) error {
 		e.release(f)
 	}
 	w.spill(e)
-	e.pc, e.back = atOutput, atPoll
+	e.polling = false
 	return nil
 }
 
@@ -248,7 +233,7 @@ func (w *world) read(e *end, s int) error {
 		e.rx.Free(f.token)
 	}
 	e.recv[s].Consume(int(f.n) * Align)
-	e.pc, e.back = atOutput, e.pc
+	e.polling = false
 	return nil
 }
 
@@ -256,7 +241,7 @@ func (w *world) read(e *end, s int) error {
 func (e *end) write(s int) {
 	e.toWrite[s]--
 	e.toSend[s]++
-	e.pc, e.back = atOutput, e.pc
+	e.polling = false
 }
 
 // check compares what is in the ring with what was sent.
@@ -280,6 +265,5 @@ func (e *end) release(f frame) {
 // repeatCredit sends the credit again that was lost, as a keepalive does.
 func (w *world) repeatCredit(e, peer *end) error {
 	e.lost = false
-	e.back = e.pc
 	return w.output(e, peer, message{kind: creditOnly})
 }

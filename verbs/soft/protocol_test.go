@@ -28,6 +28,7 @@ type variant struct {
 	afterWake  bool // nothing is sent before a wait ended: only Wake can end it
 	plainSeq   bool // fault: seq is stored without a fence
 	plainArm   bool // fault: arm is stored without a fence
+	wakeFirst  bool // fault: the producer looks whether to wake before it publishes
 	noRepoll   bool // fault: the consumer does not poll after arming
 	noSleepBit bool // fault: the producer does not see that a futex is slept on
 	keepsWord  bool // fault: signal wakes the futex without changing the word
@@ -49,6 +50,7 @@ type world struct {
 	sent      int
 	sawFutex  bool
 	loadedBit bool
+	looked    bool // whether to wake, for the message to come
 
 	// The consumer: step, what it took, and the word it sleeps on.
 	c          int
@@ -129,14 +131,21 @@ func (v *variant) producer(s world, step func(func(*world))) {
 			step(func(n *world) { n.p = pDone })
 			return
 		}
+		if v.wakeFirst && !s.looked {
+			step(func(n *world) { n.looked, n.p = true, pLoadArm })
+			return
+		}
 		step(func(n *world) {
 			n.sent++
+			n.looked = false
 			if v.plainSeq {
 				n.seqBuffered = true
 			} else {
 				n.published = n.sent
 			}
-			n.p = pLoadArm
+			if !v.wakeFirst {
+				n.p = pLoadArm
+			}
 		})
 	case pLoadArm:
 		step(func(n *world) {
@@ -324,6 +333,7 @@ func TestTheCheckerFindsEachFault(t *testing.T) {
 		"seq without a fence":                  {plainSeq: true},
 		"arm without a fence":                  {plainArm: true},
 		"no poll after arming":                 {noRepoll: true},
+		"looking whether to wake too early":    {wakeFirst: true},
 		"the wake-up of a futex unseen":        {thread: true, noSleepBit: true},
 		"a wake that leaves the word as it is": {thread: true, wakes: 1, afterWake: true, keepsWord: true},
 	} {
