@@ -57,6 +57,7 @@ type fabric struct {
 	meetAt string              // the path of a directory, or empty
 	rules  Rules               // who is met there, beside ours
 	asked  bool                // for that directory: it is not that of everybody
+	socket *UnixSocket         // beside which it is; nil: at addresses of the network
 }
 
 // In returns the fabric with another Config.Directory, and other Config.Allow.

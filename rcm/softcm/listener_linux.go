@@ -61,7 +61,7 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 		Denied: func(samehost.Peer) { l.denied.Add(1) },
 		Denial: handshake.Refusal(rcm.ReasonPeerDenied),
 	}
-	for _, name := range listenNames(addr, cfg.V6Only) {
+	for _, name := range f.listenNames(addr, cfg.V6Only) {
 		named := socketConfig
 		named.Name = name
 		ln, err := samehost.Listen(named)
@@ -230,7 +230,7 @@ func (l *listener) handshake(sock *socket) {
 		return
 	}
 	sock.SetReadDeadline(time.Now().Add(l.timeout))
-	m, err := sock.receive()
+	m, err := l.receiveFirst(sock)
 	if sock.met && err == nil && m.Kind == handshake.KindKey {
 		if err = l.prove(sock, m); err == nil {
 			m, err = sock.receive()
@@ -251,6 +251,10 @@ func (l *listener) handshake(sock *socket) {
 	switch {
 	case err == nil:
 		if sock.met && !l.admits(sock) {
+			return
+		}
+		if l.f.socket != nil && !sock.shown {
+			l.deny(sock)
 			return
 		}
 		r := &request{l: l, sock: sock, req: m}
@@ -316,7 +320,7 @@ func (l *listener) serves(dst netip.AddrPort) bool {
 // that another user listens, say.
 func (f *fabric) AwaitFree(ctx context.Context, addr netip.AddrPort, cfg rcm.ListenConfig) error {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	sock, err := dial(listenNames(addr, cfg.V6Only), f.allow)
+	sock, err := dial(f.listenNames(addr, cfg.V6Only), f.allow)
 	if errors.Is(err, rcm.ErrNoListener) {
 		return nil
 	}

@@ -34,6 +34,9 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	if ctx.Err() != nil {
 		return nil, handshake.ContextError(ctx)
 	}
+	if f.socket != nil {
+		return f.resolveUnix()
+	}
 	target, err := targetOf(addr)
 	if dir := f.directory(); dir != nil && errors.Is(err, errElsewhere) && mayMeet(target.Addr()) {
 		return f.meet(dir, target)
@@ -80,6 +83,8 @@ type route struct {
 	remote netip.AddrPort
 	sock   atomic.Pointer[socket]
 	used   atomic.Bool // Connect or Close has taken sock
+	unix   *UnixSocket // beside which the listener stands, nil: none
+	asks   atomic.Bool // Connect waits to be asked for what it has to show
 
 	// In a directory, and if our user is not that of the listener: who may have the key.
 	candidates []candidate
@@ -173,15 +178,31 @@ func (r *route) settle(ctx context.Context) error {
 // exchange sends REQ and waits for the answer; the wait ends with the answer,
 // the peer's hang-up or interruptible.
 func (r *route) exchange(p *rcm.ConnParam, local handshake.Endpoint) (handshake.Message, error) {
-	err := r.sock.Load().send(&handshake.Message{
+	req := handshake.Message{
 		Kind: handshake.KindRequest, From: local, Resources: p.ResponderResources, Depth: p.InitiatorDepth,
 		Src: r.local, Dst: r.remote, Private: p.PrivateData,
-	})
+	}
+	err := r.request(&req)
 	if err != nil && !errors.Is(err, errHungUp) {
 		return handshake.Message{}, err
 	}
 	// A listener that closed the socket already may have said why.
 	return r.sock.Load().expect(handshake.KindReply)
+}
+
+// request sends REQ, and at a Unix socket shows that this process may connect to it.
+func (r *route) request(req *handshake.Message) error {
+	if r.unix == nil {
+		return r.sock.Load().send(req)
+	}
+	r.asks.Store(true)
+	fd, err := r.show()
+	r.asks.Store(false)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return r.sock.Load().sendShown(req, fd)
 }
 
 // Taken reports whether the listener's process has taken all that it was sent, or
@@ -193,7 +214,7 @@ func (r *route) Taken() bool {
 	if err == nil {
 		raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
 	}
-	return unread == 0 || !stopped(r.sock.Load().peer().PID)
+	return unread == 0 && !r.asks.Load() || !stopped(r.sock.Load().peer().PID)
 }
 
 // Ran returns for how many ticks of the clock the listener's process has run so far: while

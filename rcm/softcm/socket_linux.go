@@ -24,7 +24,10 @@ func nameOf(addr netip.AddrPort) string { return "@ramjet/rcm2/" + addr.String()
 
 // listenNames lists the names that a listener on addr has: one, or two if it
 // serves both families.
-func listenNames(addr netip.AddrPort, v6Only bool) []string {
+func (f *fabric) listenNames(addr netip.AddrPort, v6Only bool) []string {
+	if f.socket != nil {
+		return []string{f.socket.name()}
+	}
 	names := []string{nameOf(addr)}
 	if addr.Addr() == netip.IPv6Unspecified() && !v6Only {
 		names = append(names, nameOf(netip.AddrPortFrom(netip.IPv4Unspecified(), addr.Port())))
@@ -44,13 +47,15 @@ func namesFor(target netip.AddrPort) [2]string {
 }
 
 // socket is a connected bootstrap socket, over which no descriptors come before it is
-// the QP's. One goroutine at a time may receive.
+// the QP's, but for that with the first message at a Unix socket. One goroutine at a time
+// may receive.
 type socket struct {
 	*samehost.Conn
 	met    bool              // in a directory: the peer may be in another network namespace
 	at     samehost.SocketID // there, of a listener
 	known  bool              // the kernel's word is enough to let the peer in; of a listener
 	proven bool              // both sides have shown that they have the key
+	shown  bool              // the peer may connect to the Unix socket; of a listener
 }
 
 func (s *socket) peer() rcm.Peer { return rcm.Peer(s.Peer()) }

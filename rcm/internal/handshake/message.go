@@ -38,6 +38,7 @@ const (
 	KindReject  MessageKind = 3 // REJ, acceptor to dialer
 	KindReady   MessageKind = 4 // RTU, dialer to acceptor
 	KindKey     MessageKind = 5 // KEY, either way, before others
+	KindShow    MessageKind = 6 // SHOW, acceptor to dialer, before REQ
 )
 
 // String names the message as the specification does.
@@ -53,6 +54,8 @@ func (k MessageKind) String() string {
 		return "RTU"
 	case KindKey:
 		return "KEY"
+	case KindShow:
+		return "SHOW"
 	}
 	return fmt.Sprintf("message(%d)", uint8(k))
 }
@@ -142,7 +145,7 @@ func Parse(packet []byte) (Message, error) {
 		err = m.parseReject(packet)
 	case KindKey:
 		err = m.parseKey(packet[headerSize:])
-	case KindReady:
+	case KindReady, KindShow:
 		if len(packet) != headerSize {
 			err = fmt.Errorf("%d bytes too many", len(packet)-headerSize)
 		}

@@ -30,6 +30,7 @@ func testMessages() map[string]Message {
 		"REJ":                     {Kind: KindReject, Reason: rcm.ReasonConsumer, Private: []byte("no")},
 		"REJ for a private cause": {Kind: KindReject, Reason: rcm.ReasonPeerDenied},
 		"RTU":                     {Kind: KindReady},
+		"SHOW":                    {Kind: KindShow},
 		"KEY without more":        {Kind: KindKey},
 		"KEY of two parts":        {Kind: KindKey, Private: bytes.Repeat([]byte{5}, 64)},
 	}
@@ -92,7 +93,8 @@ func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 		"length too small":                 change(req, 6, 0, 76),
 		"length too great":                 change(req, 6, 1, 0),
 		"kind 0":                           change(req, 5, 0),
-		"kind 6":                           change(req, 5, 6),
+		"kind 7":                           change(req, 5, 7),
+		"SHOW with a tail":                 resize(Message{Kind: KindShow}, headerSize+1),
 		"RTU with a tail":                  resize(Message{Kind: KindReady}, headerSize+1),
 		"REQ cut off":                      resize(req, requestSize-1),
 		"REP cut off":                      resize(rep, replySize-1),

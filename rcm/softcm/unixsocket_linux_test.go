@@ -1,0 +1,169 @@
+package softcm
+
+import (
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// listenAtUnix listens at a Unix socket and beside it.
+func listenAtUnix(t *testing.T, path string) (UnixSocket, rcm.Listener) {
+	t.Helper()
+	ln, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	s, err := UnixSocketAt(path)
+	require.NoError(t, err)
+	l, err := New(Config{}).(*fabric).At(s).Listen(UnixSocketAddr, rcm.ListenConfig{HandshakeTimeout: 300 * time.Millisecond})
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return s, l
+}
+
+// A peer of the same user, which may reach the name, has to show a connection to the socket.
+func TestAtAUnixSocketAPeerShowsThatItMayConnect(t *testing.T) {
+	s, l := listenAtUnix(t, t.TempDir()+"/socket")
+	other, _ := listenAtUnix(t, t.TempDir()+"/other")
+	to := func(s UnixSocket) func(t *testing.T) int {
+		return func(t *testing.T) int {
+			fd, err := s.connectPlain()
+			require.NoError(t, err)
+			return fd
+		}
+	}
+	pair := func(t *testing.T) int {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		unix.Close(fds[1])
+		return fds[0]
+	}
+	file := func(t *testing.T) int {
+		fd, err := unix.Open(s.Address, unix.O_PATH|unix.O_CLOEXEC, 0)
+		require.NoError(t, err)
+		return fd
+	}
+	for _, c := range []struct {
+		name string
+		show []func(t *testing.T) int
+		want bool
+	}{
+		{"nothing", nil, false},
+		{"a connection", []func(*testing.T) int{to(s)}, true},
+		{"two", []func(*testing.T) int{to(s), to(s)}, false},
+		{"a connection to another socket", []func(*testing.T) int{to(other)}, false},
+		{"one to itself", []func(*testing.T) int{pair}, false},
+		{"the file", []func(*testing.T) int{file}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			denied := l.Stats().Denied
+			conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: s.name()})
+			require.NoError(t, err)
+			defer conn.Close()
+			peer := speaker{conn, t}
+			require.Equal(t, handshake.KindShow, peer.read().Kind)
+			var fds []int
+			for _, open := range c.show {
+				fd := open(t)
+				defer unix.Close(fd)
+				fds = append(fds, fd)
+			}
+			var rights []byte
+			if len(fds) > 0 {
+				rights = unix.UnixRights(fds...)
+			}
+			_, _, err = conn.WriteMsgUnix(requestTo(UnixSocketAddr), rights, nil)
+			require.NoError(t, err)
+			if c.want {
+				_, err := l.Accept(cmtest.Within(t))
+				require.NoError(t, err)
+				return
+			}
+			require.EqualValues(t, rcm.ReasonPeerDenied, peer.read().Reason)
+			peer.awaitEnd()
+			require.Equal(t, denied+1, l.Stats().Denied)
+		})
+	}
+}
+
+func TestAtAUnixSocketQPsAreConnected(t *testing.T) {
+	path := t.TempDir() + "/socket"
+	s, l := listenAtUnix(t, path)
+	f := New(Config{}).(*fabric).At(s)
+	r, err := f.Resolve(cmtest.Within(t), UnixSocketAddr)
+	require.NoError(t, err)
+	accepted := make(chan error)
+	go func() {
+		req, err := l.Accept(cmtest.Within(t))
+		if err == nil {
+			var c rcm.Conn
+			if c, err = req.Accept(cmtest.Within(t), onSoft().NewSide(t).QP(t), rcm.ConnParam{}); err == nil {
+				defer c.Disconnect()
+			}
+		}
+		accepted <- err
+	}()
+	c, err := r.Connect(cmtest.Within(t), onSoft().NewSide(t).QP(t), rcm.ConnParam{})
+	require.NoError(t, err)
+	require.NoError(t, <-accepted)
+	require.NoError(t, c.Disconnect())
+
+	require.NoError(t, os.Remove(path))
+	r, err = f.Resolve(cmtest.Within(t), UnixSocketAddr)
+	require.NoError(t, err)
+	_, err = r.Connect(cmtest.Within(t), onSoft().NewSide(t).QP(t), rcm.ConnParam{})
+	require.ErrorIs(t, err, rcm.ErrNoListener)
+	require.ErrorIs(t, err, unix.ENOENT)
+}
+
+// A process that has taken the name beside a socket at which another one listens gets no
+// request, whatever it says.
+func TestAtAUnixSocketADialerComesToWhoListensThere(t *testing.T) {
+	path := t.TempDir() + "/socket"
+	cmtest.StartChild(t, 0, "plain", path)
+	s, err := UnixSocketAt(path)
+	require.NoError(t, err)
+	squatter, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: s.name()})
+	require.NoError(t, err)
+	defer squatter.Close()
+	r, err := New(Config{}).(*fabric).At(s).Resolve(cmtest.Within(t), UnixSocketAddr)
+	require.NoError(t, err)
+	conn, err := squatter.AcceptUnix()
+	require.NoError(t, err)
+	defer conn.Close()
+	peer := speaker{conn, t}
+	peer.say((&handshake.Message{Kind: handshake.KindShow}).AppendTo(nil))
+	_, err = r.Connect(cmtest.Within(t), onSoft().NewSide(t).QP(t), rcm.ConnParam{})
+	require.ErrorIs(t, err, rcm.ErrPeerDenied)
+	require.ErrorContains(t, err, "beside it")
+	peer.awaitEnd()
+}
+
+func init() {
+	cmtest.Roles["plain"] = func(args []string) error {
+		ln, err := net.Listen("unix", args[0])
+		if err != nil {
+			return err
+		}
+		defer ln.Close()
+		cmtest.UntilStdinEnds()
+		return nil
+	}
+}
+
+func TestNamesBesideUnixSocketsDiffer(t *testing.T) {
+	long := "@" + string(make([]byte, 106))
+	names := make(map[string]bool)
+	for _, s := range []UnixSocket{{Address: "@a"}, {Address: "@b"}, {Address: long}, {Address: "/a", device: 1, inode: 23}, {Address: "/a", device: 12, inode: 3}} {
+		require.Less(t, len(s.name()), 108)
+		names[s.name()] = true
+	}
+	require.Len(t, names, 5)
+	require.Equal(t, UnixSocket{Address: "/a", device: 1, inode: 2}.name(), UnixSocket{Address: "a", device: 1, inode: 2}.name())
+}
