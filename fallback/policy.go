@@ -10,17 +10,20 @@ import (
 type Transport uint8
 
 // The transports. Auto is no transport but the wish to have the best one that
-// works; any other wish forbids the rest.
+// works; any other wish forbids the rest. Unix is what a dial to a Unix socket gets
+// where TCP would be the plain one, and cannot be wished for.
 const (
 	Auto Transport = iota
 	Soft           // the software HCA: shared memory on one host
 	RDMA           // a kernel RDMA device
 	TCP            // plain TCP
+	Unix           // a plain Unix socket
 
 	transportCount = iota
+	wishCount      = Unix // those that can be wished for
 )
 
-var transportNames = [transportCount]string{"auto", "soft", "rdma", "tcp"}
+var transportNames = [transportCount]string{"auto", "soft", "rdma", "tcp", "unix"}
 
 // String returns the name as RNET_TRANSPORT has it.
 func (t Transport) String() string {
@@ -30,9 +33,9 @@ func (t Transport) String() string {
 	return fmt.Sprintf("transport(%d)", uint8(t))
 }
 
-// ParseTransport is the inverse of String. The empty name is Auto.
+// ParseTransport is the inverse of String for what can be wished for. The empty name is Auto.
 func ParseTransport(name string) (Transport, error) {
-	i, err := parseName("transport", name, transportNames[:])
+	i, err := parseName("transport", name, transportNames[:wishCount])
 	return Transport(i), err
 }
 

@@ -58,7 +58,7 @@ func TestGoodVariablesCountBesideABadOne(t *testing.T) {
 }
 
 func TestNamesAreParsedBack(t *testing.T) {
-	for transport := range Transport(transportCount) {
+	for transport := range Transport(wishCount) {
 		got, err := ParseTransport(transport.String())
 		require.NoError(t, err)
 		require.Equal(t, transport, got)
@@ -68,6 +68,8 @@ func TestNamesAreParsedBack(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, profile, got)
 	}
+	_, err := ParseTransport(Unix.String())
+	require.Error(t, err)
 	require.Equal(t, "transport(9)", Transport(9).String())
 	require.Equal(t, "profile(9)", Profile(9).String())
 }

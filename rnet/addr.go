@@ -3,6 +3,8 @@ package rnet
 import (
 	"net"
 	"net/netip"
+
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 )
 
 // connAddrs are a stream's addresses as package net has them. They are made
@@ -40,7 +42,15 @@ func fillTCPAddr(to *net.TCPAddr, memory *[16]byte, from netip.AddrPort) {
 	to.Zone = ip.Zone()
 }
 
-// addrPortOf returns the address of a listener.
+// addrPort returns the address at which the listeners of the fabrics are.
+func (l *Listener) addrPort() netip.AddrPort {
+	if l.atUnixSocket() {
+		return softcm.UnixSocketAddr
+	}
+	return addrPortOf(l.addr)
+}
+
+// addrPortOf returns an address of TCP.
 func addrPortOf(addr net.Addr) netip.AddrPort {
 	ap := addr.(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())

@@ -13,6 +13,10 @@ const (
 	TCP  Transport = "tcp"  // plain TCP
 )
 
+// Unix is the transport of a dial to a Unix socket that is not accelerated. It is told, by
+// Explain for example, and not chosen: who chooses TCP gets it there.
+const Unix Transport = "unix"
+
 // Profile says how much CPU time may be spent on waiting, on this side of a
 // connection. The zero value leaves it to the environment variable
 // RNET_PROFILE, and that to Balanced. docs/tuning.md has what each costs.

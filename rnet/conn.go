@@ -84,11 +84,31 @@ func (c *Conn) CloseRead() error { return c.closeError(c.st.CloseRead()) }
 
 // LocalAddr returns the local address, a *net.TCPAddr that belongs to the Conn.
 // The port of the dialing side is made up by the listener: it is none of TCP's,
-// and no other connection of that listener has it.
-func (c *Conn) LocalAddr() net.Addr { return &c.tcpAddrs().local }
+// and no other connection of that listener has it. At a Unix socket it is a *net.UnixAddr,
+// that of the socket on the listening side, and without a name on the other. It must
+// not be changed.
+func (c *Conn) LocalAddr() net.Addr {
+	if u := c.s.unix; u != nil {
+		return &u.local
+	}
+	return &c.tcpAddrs().local
+}
 
 // RemoteAddr returns the peer's address, see LocalAddr.
-func (c *Conn) RemoteAddr() net.Addr { return &c.tcpAddrs().remote }
+func (c *Conn) RemoteAddr() net.Addr {
+	if u := c.s.unix; u != nil {
+		return &u.remote
+	}
+	return &c.tcpAddrs().remote
+}
+
+// network is "tcp", or "unix" at a Unix socket.
+func (c *Conn) network() string {
+	if c.s.unix != nil {
+		return "unix"
+	}
+	return "tcp"
+}
 
 // SetDeadline sets the read and the write deadline; zero means none.
 func (c *Conn) SetDeadline(t time.Time) error {
@@ -114,7 +134,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 // it, which leaves the peer out of it.
 func (c *Conn) deadlineError(err error) error {
 	if err != nil {
-		err = &net.OpError{Op: "set", Net: "tcp", Addr: c.LocalAddr(), Err: err}
+		err = &net.OpError{Op: "set", Net: c.network(), Addr: c.LocalAddr(), Err: err}
 	}
 	return err
 }
@@ -164,5 +184,5 @@ func (c *Conn) opError(op string, err error) error {
 		}
 		err = os.NewSyscallError(call, errno)
 	}
-	return &net.OpError{Op: op, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+	return &net.OpError{Op: op, Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }

@@ -31,7 +31,7 @@ func (w *way) close() {
 // look asks the fabrics for a way to the address. It does not wait.
 func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
 	w := new(way)
-	for _, f := range fabricsFor(a.set) {
+	for _, f := range fabricsAt(a.socket, a.set) {
 		if f.transport != fallback.Soft {
 			if err := f.Reaches(addr); err == nil {
 				w.others = append(w.others, f)
@@ -138,6 +138,7 @@ func connectOver(ctx context.Context, f fabric, route rcm.Route, addr netip.Addr
 		return nil, err
 	}
 	s.transport, s.onEnd = f.transport, onEnd
+	s.unix = a.unixAddrs()
 	s.goesOver(route.Port())
 	if err := checkPairing(f.transport); err != nil {
 		route.Close()

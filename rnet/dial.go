@@ -120,7 +120,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 // dial is DialContext for a stream that an event loop is to serve, or nobody
 // if p is nil.
 func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Poller) (net.Conn, error) {
-	if network != "tcp" && network != "tcp4" && network != "tcp6" {
+	if network != "tcp" && network != "tcp4" && network != "tcp6" && (network != "unix" || p != nil) {
 		return d.socketDialer().DialContext(ctx, network, address)
 	}
 	set, err := d.settings()
@@ -135,6 +135,9 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	a := attempt{d: d, set: set, chosen: chosen, network: network, address: address, poller: p}
+	if network == "unix" {
+		return a.dialUnix(ctx)
+	}
 	return a.dial(ctx)
 }
 
@@ -162,6 +165,7 @@ type attempt struct {
 	network, address string
 	poller           *mux.Poller // of the event loop that is to serve the stream; nil if none is
 	begun            time.Time
+	socket           softcm.UnixSocket // that is dialed, if one is
 }
 
 func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
@@ -274,7 +278,7 @@ func (a *attempt) dialTCP(ctx context.Context, reason fallback.Reason, why error
 		why = err
 		negatives.Forget(a.remembered()) // who is there next may be another server
 	}
-	a.record(fallback.TCP, "", reason, why)
+	a.record(a.plain(), "", reason, why)
 	return conn, err
 }
 
@@ -297,7 +301,7 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 		why = err
 		negatives.Forget(a.remembered())
 	}
-	a.record(fallback.TCP, "", reason, why)
+	a.record(a.plain(), "", reason, why)
 	return conn, err
 }
 
@@ -311,7 +315,18 @@ func (a *attempt) remembered() string {
 	if a.set.Dir != settings.DefaultDir || a.set.Allow != (settings.Allow{}) {
 		name += " " + a.set.Dir + " " + a.set.Allow.Name()
 	}
+	if a.network == "unix" {
+		name = a.socket.String() + " " + name
+	}
 	return name
+}
+
+// plain is the transport of package net.
+func (a *attempt) plain() fallback.Transport {
+	if a.network == "unix" {
+		return fallback.Unix
+	}
+	return fallback.TCP
 }
 
 // record counts the decision and prints it.
@@ -401,7 +416,7 @@ func (a *attempt) opError(err error) error {
 	if errors.As(err, &op) {
 		return err
 	}
-	return &net.OpError{Op: "dial", Net: a.network, Addr: addrText(a.address), Err: &transportError{a.set.Transport, err}}
+	return &net.OpError{Op: "dial", Net: a.network, Addr: a.addr(), Err: &transportError{a.set.Transport, err}}
 }
 
 // transportError says which transport was demanded and why it cannot be had.
@@ -427,6 +442,14 @@ func (e *transportError) Timeout() bool {
 	return errors.As(e.err, &t) && t.Timeout()
 }
 
+// addr is the address as it was dialed.
+func (a *attempt) addr() net.Addr {
+	if a.network == "unix" {
+		return &net.UnixAddr{Name: a.address, Net: a.network}
+	}
+	return addrText(a.address)
+}
+
 // addrText is an address that was never resolved.
 type addrText string
 
@@ -437,6 +460,6 @@ func (a addrText) String() string { return string(a) }
 func (a *attempt) key() poolKey {
 	return poolKey{
 		network: a.network, address: a.address, transport: a.set.Transport, device: a.set.Device, dir: a.set.Dir, allow: a.set.Allow,
-		session: a.set.Session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver, poller: a.poller,
+		session: a.set.Session, lanes: max(1, a.d.Lanes), dedicated: a.d.Dedicated, resolver: a.d.Resolver, poller: a.poller, socket: a.socket,
 	}
 }

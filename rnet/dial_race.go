@@ -276,7 +276,7 @@ func traceConnected(ctx context.Context, network string, c *Conn) {
 	if trace == nil {
 		return
 	}
-	addr := c.st.RemoteAddr().String()
+	addr := c.RemoteAddr().String()
 	if trace.ConnectStart != nil {
 		trace.ConnectStart(network, addr)
 	}

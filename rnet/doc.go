@@ -6,7 +6,7 @@
 //	conn, err := rnet.Dial("tcp", "storage-7:9000")
 //
 // [Dial] and [Listen] return a [net.Conn] and a [net.Listener]. A connection that
-// is accelerated is a [*Conn], any other a *net.TCPConn. One listening address
+// is accelerated is a [*Conn], any other a *net.TCPConn or a *net.UnixConn. One listening address
 // serves peers of the same host over shared memory (the software HCA), peers of
 // other hosts over the RDMA devices of the kernel (rxe and siw), and everybody else
 // over TCP. A dial takes the fastest of these that works, and fails only if TCP
@@ -14,6 +14,7 @@
 //
 // A [*Conn] behaves as a *net.TCPConn does: deadlines, half close, errors and
 // addresses are the same, and its methods may be called at once by any goroutines.
+// Listen and Dial do the same at Unix sockets, for "unix".
 // [Conn.Peek] and [Conn.Discard] save the copy on the way in, [Conn.Reserve] and
 // [Conn.Commit] the one on the way out. It has no descriptor of
 // its own; [Conn.SyscallConn] lends one.

@@ -92,6 +92,23 @@ func fabricsFor(set settings.Settings) []fabric {
 	return list
 }
 
+// fabricsAt is fabricsFor at a Unix socket, unless that is the zero one.
+func fabricsAt(socket softcm.UnixSocket, set settings.Settings) []fabric {
+	if socket == (softcm.UnixSocket{}) {
+		return fabricsFor(set)
+	}
+	var list []fabric
+	for _, f := range fabricsFor(set) {
+		if host, ok := f.Fabric.(interface {
+			At(softcm.UnixSocket) rcm.Fabric
+		}); ok {
+			f.Fabric = host.At(socket)
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
 // fabricsOn returns the fabrics that may use a device.
 func fabricsOn(device fallback.Device) []fabric {
 	if device.Name == softcm.DefaultDevice {

@@ -19,7 +19,8 @@ import (
 
 // Listen is net.Listen: for "tcp", "tcp4" and "tcp6" the listener serves
 // plain TCP peers, ramjet peers of this host, and those that come over the
-// host's RDMA devices, on the same address. Other networks go to package net.
+// host's RDMA devices, on the same address; for "unix" plain peers and ramjet peers
+// of the same user. Other networks go to package net.
 func Listen(network, address string) (net.Listener, error) {
 	var lc ListenConfig
 	return lc.Listen(context.Background(), network, address)
@@ -91,14 +92,21 @@ type PeerProcess struct {
 // listen.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	tcpConfig := net.ListenConfig{Control: lc.Control, KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
-	if network != "tcp" && network != "tcp4" && network != "tcp6" {
+	if network != "tcp" && network != "tcp4" && network != "tcp6" && network != "unix" {
 		return tcpConfig.Listen(ctx, network, address)
 	}
 	set, err := lc.settings()
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	if request := loop.ListenOf(ctx); request != nil {
+	request := loop.ListenOf(ctx)
+	if network == "unix" && request != nil {
+		return tcpConfig.Listen(ctx, network, address)
+	}
+	if network == "unix" {
+		return lc.listenUnix(ctx, tcpConfig, address, set)
+	}
+	if request != nil {
 		return lc.listenForLoops(request, network, address, set)
 	}
 	if set.Transport == fallback.TCP || set.Transport == fallback.Auto && fakeTime() {
@@ -187,15 +195,15 @@ const sessionBacklog = 1024
 // listenFabrics starts a listener on each fabric that the policy allows. With
 // Auto a fabric that cannot listen now may do so later, see fabricListener.
 func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) error {
-	addr := l.addr.(*net.TCPAddr).AddrPort()
-	addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
+	addr := l.addrPort()
+	addr = netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())
 	cfg := rcm.ListenConfig{V6Only: l.network == "tcp6", Backlog: sessionBacklog}
 	if peers != nil {
 		cfg.PeerPolicy = func(p rcm.Peer) bool { return peers(PeerProcess{PID: p.PID, UID: p.UID, GID: p.GID}) }
 	}
 	var lastErr error
 	listening := false
-	for _, f := range fabricsFor(l.set) {
+	for _, f := range fabricsAt(l.socket, l.set) {
 		at := f.at(addr)
 		if at.Port() == 0 {
 			continue

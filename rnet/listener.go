@@ -11,18 +11,20 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
-// Listener is what Listen and NewListener return for the TCP networks, unless the
-// transport is TCP: then it is a *net.TCPListener. Its methods may be called from any
+// Listener is what Listen and NewListener return for the TCP networks and for "unix", unless
+// the transport is TCP: then it is a *net.TCPListener or a *net.UnixListener. Its methods may be called from any
 // goroutine. Errors are *net.OpError values that wrap net.ErrClosed after Close.
 type Listener struct {
-	tcp     tcpListener // nil if somebody else listens there: see loops
+	tcp     tcpListener // of plain peers; nil if somebody else listens there: see loops
 	addr    net.Addr
 	network string
 	set     settings.Settings
-	fabrics []rcm.Listener // guarded by mu
+	socket  softcm.UnixSocket // that tcp is, the zero one if it is of TCP
+	fabrics []rcm.Listener    // guarded by mu
 
 	avail   chan struct{}   // one token: look at queue
 	tcpFree chan struct{}   // one token: nobody accepts from tcp
@@ -130,7 +132,7 @@ func (l *Listener) signal() {
 // came over TCP, which would wait for ever behind a queue that is never empty.
 const tcpFirst = 16
 
-// Accept waits for the next connection, a [*Conn] or a *net.TCPConn. It ends
+// Accept waits for the next connection, a [*Conn], a *net.TCPConn or a *net.UnixConn. It ends
 // with Close and with the deadline. Any number of goroutines may call it: one of
 // them waits at the TCP listener, whom a stream interrupts, and the others for it.
 func (l *Listener) Accept() (net.Conn, error) {
@@ -190,6 +192,9 @@ func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
 		l.mu.Unlock()
 		switch {
 		case err == nil && closed:
+			conn.Close()
+			return nil, nil
+		case err == nil && l.atUnixSocket() && softcm.IsProof(conn.RemoteAddr().String()):
 			conn.Close()
 			return nil, nil
 		case err == nil:
@@ -256,7 +261,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Addr returns the address of the listener, a *net.TCPAddr.
+// Addr returns the address of the listener, a *net.TCPAddr or a *net.UnixAddr.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Close stops listening. Connections that Accept has returned live on; those

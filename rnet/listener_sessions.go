@@ -86,6 +86,7 @@ func (l *Listener) newSession(ctx context.Context, a *acceptance, t fallback.Tra
 		return nil, err
 	}
 	s.transport, s.listener, s.onEnd = t, l, l.forget
+	s.unix = l.unixAddrs()
 	s.goesOver(req.Port())
 	if err := s.learn(req.PrivateData()); err != nil {
 		req.Reject(nil)
@@ -111,8 +112,7 @@ func (l *Listener) newSession(ctx context.Context, a *acceptance, t fallback.Tra
 		s.mux.Abandon()
 		return nil, err
 	}
-	port := l.addr.(*net.TCPAddr).AddrPort().Port()
-	s.mux.SetAddrs(netip.AddrPortFrom(conn.LocalAddr().Addr(), port), conn.RemoteAddr())
+	s.mux.SetAddrs(netip.AddrPortFrom(conn.LocalAddr().Addr(), l.addrPort().Port()), conn.RemoteAddr())
 	s.connected(conn)
 	if err := s.mux.AwaitPeer(ctx, conn.Err); err != nil {
 		return nil, err

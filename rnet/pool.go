@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
@@ -42,6 +43,7 @@ type poolKey struct {
 	dedicated        bool
 	resolver         *net.Resolver // the same name may stand for another address
 	poller           *mux.Poller   // sessions of an event loop are its own
+	socket           softcm.UnixSocket
 }
 
 // pool holds the sessions that this process has dialed and may open streams
@@ -66,6 +68,7 @@ type sessionKey struct {
 	session   settings.Session
 	lane      int
 	poller    *mux.Poller
+	socket    softcm.UnixSocket
 }
 
 // pendingSession is a session that is being set up, or there.
@@ -179,7 +182,7 @@ type openOptions struct {
 func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort, a *attempt, o openOptions) (*Conn, *pendingSession, error) {
 	set := p.lanes(key)
 	lane := set.vacant()
-	at := sessionKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, allow: key.allow, session: key.session, lane: lane, poller: key.poller}
+	at := sessionKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, allow: key.allow, session: key.session, lane: lane, poller: key.poller, socket: key.socket}
 	var before error // from the listener that went away
 	for try := 0; ; try++ {
 		ps, err := p.pending(ctx, at, a)

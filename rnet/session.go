@@ -31,6 +31,8 @@ type session struct {
 	attached  bool   // it holds attachable; set by start
 	opened    time.Time
 
+	unix *unixAddrs // of its connections; nil: they have those of a network
+
 	listener *Listener      // whose session it is, nil on the dialing side
 	onEnd    func(*session) // called when no stream can be added any more
 }

@@ -76,17 +76,18 @@ func (c *Counters) add(o *Counters) {
 
 // SessionStats are the statistics of one session since it was opened.
 type SessionStats struct {
-	Number     uint64         `json:"session"`   // 1 is the first of the process
-	Transport  Transport      `json:"transport"` // Soft or RDMA
-	Device     string         `json:"device"`    // with the port where it has several
-	LocalAddr  netip.AddrPort `json:"local"`     // of the session's connection, not of a stream
-	RemoteAddr netip.AddrPort `json:"remote"`    // the same of the peer
-	PeerPID    int            `json:"peerPID"`   // process id that the peer says it has
-	Dialed     bool           `json:"dialed"`    // this process opened it
-	Opened     time.Time      `json:"opened"`    // when it was ready for streams
-	Streams    int            `json:"streams"`   // open now
-	RingSize   int            `json:"ringSize"`  // of the receive ring, in bytes
-	RingHeld   int            `json:"ringHeld"`  // bytes of it that readers have not taken
+	Number     uint64         `json:"session"`        // 1 is the first of the process
+	Transport  Transport      `json:"transport"`      // Soft or RDMA
+	Device     string         `json:"device"`         // with the port where it has several
+	LocalAddr  netip.AddrPort `json:"local"`          // of the session's connection, not of a stream
+	RemoteAddr netip.AddrPort `json:"remote"`         // the same of the peer
+	Unix       string         `json:"unix,omitempty"` // the Unix socket at which it was made; the addresses mean nothing then
+	PeerPID    int            `json:"peerPID"`        // process id that the peer says it has
+	Dialed     bool           `json:"dialed"`         // this process opened it
+	Opened     time.Time      `json:"opened"`         // when it was ready for streams
+	Streams    int            `json:"streams"`        // open now
+	RingSize   int            `json:"ringSize"`       // of the receive ring, in bytes
+	RingHeld   int            `json:"ringHeld"`       // bytes of it that readers have not taken
 	Counters
 }
 
@@ -101,6 +102,7 @@ type StreamStats struct {
 	SendWindow     int            `json:"sendWindow"`     // bytes that the peer lets us send now
 	LocalAddr      netip.AddrPort `json:"local"`          // as Conn.LocalAddr
 	RemoteAddr     netip.AddrPort `json:"remote"`         // as Conn.RemoteAddr
+	Unix           string         `json:"unix,omitempty"` // of the session
 	Transport      Transport      `json:"transport"`      // of the session
 	PeerPID        int            `json:"peerPID"`        // of the session
 	SessionStreams int            `json:"sessionStreams"` // streams that share the session
@@ -108,13 +110,14 @@ type StreamStats struct {
 
 // ListenerStats are the statistics of one listener since it was opened.
 type ListenerStats struct {
-	Addr     netip.AddrPort `json:"addr"`     // as Listener.Addr
-	Sessions int            `json:"sessions"` // that live
-	Waiting  int            `json:"waiting"`  // streams that wait for Accept
-	Streams  uint64         `json:"streams"`  // that peers have opened
-	TCP      uint64         `json:"tcp"`      // connections that came over TCP
-	Denied   uint64         `json:"denied"`   // peers that may not open a session
-	Failed   uint64         `json:"failed"`   // sessions that did not come about for other reasons
+	Addr     netip.AddrPort `json:"addr"`           // as Listener.Addr; none at a Unix socket
+	Unix     string         `json:"unix,omitempty"` // the Unix socket, if it is at one
+	Sessions int            `json:"sessions"`       // that live
+	Waiting  int            `json:"waiting"`        // streams that wait for Accept
+	Streams  uint64         `json:"streams"`        // that peers have opened
+	TCP      uint64         `json:"tcp"`            // connections that came over TCP, or as plain ones at a Unix socket
+	Denied   uint64         `json:"denied"`         // peers that may not open a session
+	Failed   uint64         `json:"failed"`         // sessions that did not come about for other reasons
 }
 
 // LoopStats are the statistics of one event loop of package rgnet since it was
@@ -186,7 +189,7 @@ func (s *session) readStats() SessionStats {
 	in, waits := s.mux.Stats(), &s.mux.PollLock().Counters
 	return SessionStats{
 		Number: s.number, Transport: Transport(s.transport.String()), Device: s.device,
-		LocalAddr: s.mux.LocalAddr(), RemoteAddr: s.mux.RemoteAddr(),
+		LocalAddr: s.mux.LocalAddr(), RemoteAddr: s.mux.RemoteAddr(), Unix: s.unix.name(),
 		PeerPID: s.mux.PeerPID(), Dialed: s.listener == nil, Opened: s.opened,
 		Streams: in.Streams, RingSize: s.over.RingSize(), RingHeld: in.Link.Held,
 		Counters: Counters{
@@ -209,15 +212,20 @@ func (s *session) streamStats(st *mux.Stream) StreamStats {
 	return StreamStats{
 		Session: s.number, ID: st.ID(),
 		BytesIn: in.BytesIn, BytesOut: in.BytesOut, Unread: in.Unread, Unsent: in.Unsent, SendWindow: in.SendWindow,
-		LocalAddr: st.LocalAddr(), RemoteAddr: st.RemoteAddr(),
+		LocalAddr: st.LocalAddr(), RemoteAddr: st.RemoteAddr(), Unix: s.unix.name(),
 		Transport: Transport(s.transport.String()), PeerPID: s.mux.PeerPID(), SessionStreams: s.mux.Len(),
 	}
 }
 
 func (l *Listener) readStats() ListenerStats {
 	l.mu.Lock()
-	st := ListenerStats{Addr: addrPortOf(l.addr), Sessions: len(l.sessions), Waiting: len(l.queue), Streams: l.pushed}
+	st := ListenerStats{Sessions: len(l.sessions), Waiting: len(l.queue), Streams: l.pushed}
 	l.mu.Unlock()
+	if l.atUnixSocket() {
+		st.Unix = l.addr.String()
+	} else {
+		st.Addr = addrPortOf(l.addr)
+	}
 	st.TCP, st.Failed = l.overTCP.Load(), l.failed.Load()
 	for _, f := range l.onFabrics() {
 		seen := f.Stats()

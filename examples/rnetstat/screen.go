@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -97,9 +98,21 @@ func (w *screen) listeners(list []rnet.ListenerStats) {
 	w.row("LISTEN", "SESSIONS", "WAITING", "STREAMS", "TCP", "DENIED", "FAILED")
 	for i := range list {
 		l := &list[i]
-		w.row(l.Addr, l.Sessions, l.Waiting, l.Streams, l.TCP, l.Denied, l.Failed)
+		w.row(listensAt(l), l.Sessions, l.Waiting, l.Streams, l.TCP, l.Denied, l.Failed)
 	}
 	w.table.Flush()
+}
+
+// listensAt is the address of a listener.
+func listensAt(l *rnet.ListenerStats) string { return end(l.Addr, l.Unix) }
+
+// end is what an end of a connection is shown as: its address, or the Unix socket at which the
+// connection was made.
+func end(addr netip.AddrPort, unix string) string {
+	if unix != "" {
+		return clean(unix)
+	}
+	return addr.String()
 }
 
 func (w *screen) sessions(s, before *inspect.Snapshot, seconds float64) {
@@ -117,7 +130,7 @@ func (w *screen) sessions(s, before *inspect.Snapshot, seconds float64) {
 		if t.Dialed {
 			arrow = "->"
 		}
-		w.row(t.Number, clean(string(t.Transport)+" "+t.Device), t.LocalAddr, arrow, t.RemoteAddr, t.PeerPID,
+		w.row(t.Number, clean(string(t.Transport)+" "+t.Device), end(t.LocalAddr, t.Unix), arrow, end(t.RemoteAddr, t.Unix), t.PeerPID,
 			s.Time.Sub(t.Opened).Round(time.Second), t.Streams,
 			rate(b.BytesIn, t.BytesIn, seconds), rate(b.BytesOut, t.BytesOut, seconds),
 			count(b.FramesIn, t.FramesIn, seconds), count(b.FramesOut, t.FramesOut, seconds),
@@ -159,7 +172,7 @@ func (w *screen) flows(s, before *inspect.Snapshot, seconds float64) {
 	for i := range list[:shown] {
 		t := &list[i]
 		b := last(t)
-		w.row(fmt.Sprintf("%d.%d", t.Session, t.ID), t.LocalAddr, t.RemoteAddr,
+		w.row(fmt.Sprintf("%d.%d", t.Session, t.ID), end(t.LocalAddr, t.Unix), end(t.RemoteAddr, t.Unix),
 			rate(b.BytesIn, t.BytesIn, seconds), rate(b.BytesOut, t.BytesOut, seconds),
 			amount(float64(t.BytesIn)), amount(float64(t.BytesOut)), amount(float64(t.Unread)), amount(float64(t.SendWindow)))
 	}

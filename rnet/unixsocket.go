@@ -1,0 +1,161 @@
+package rnet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
+)
+
+// At a Unix socket package net listens for plain peers, and the software HCA beside it, at a
+// name that is made of the socket's identity (softcm.UnixSocket). A dial asks at each time
+// which socket the path is, and whether it may connect to it: a session serves the dials to
+// its own socket only, and none after the path leads elsewhere or is forbidden.
+
+// listenUnix listens at a Unix socket.
+func (lc *ListenConfig) listenUnix(ctx context.Context, config net.ListenConfig, address string, set settings.Settings) (net.Listener, error) {
+	ln, err := config.Listen(ctx, "unix", address)
+	if err != nil || plainUnix(set) {
+		return ln, err
+	}
+	l, err := lc.besideUnix(ln.(*net.UnixListener), set)
+	if errors.Is(err, errors.ErrUnsupported) && set.Transport == fallback.Auto {
+		return ln, nil
+	}
+	if err != nil {
+		ln.Close()
+		return nil, &net.OpError{Op: "listen", Net: "unix", Addr: ln.Addr(), Err: err}
+	}
+	return l, nil
+}
+
+// plainUnix reports whether Unix sockets are left to package net. RDMA devices are for
+// networks: to demand them says nothing of what is on this host by its nature.
+func plainUnix(set settings.Settings) bool {
+	return set.Transport == fallback.TCP || set.Transport == fallback.RDMA || set.Transport == fallback.Auto && fakeTime()
+}
+
+// besideUnix makes the listener that has ln in it.
+func (lc *ListenConfig) besideUnix(ln *net.UnixListener, set settings.Settings) (*Listener, error) {
+	l := newListener(ln.Addr(), "unix", set, nil)
+	var err error
+	if l.socket, err = softcm.UnixSocketAt(ln.Addr().String()); err == nil {
+		err = l.listenFabrics(lc.Peers, false)
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	l.acceptFrom(ln)
+	return l, nil
+}
+
+func (l *Listener) atUnixSocket() bool { return l.network == "unix" }
+
+// SetUnlinkOnClose is that of a *net.UnixListener, and does nothing for one of TCP.
+func (l *Listener) SetUnlinkOnClose(unlink bool) {
+	if u, ok := l.tcp.(interface{ SetUnlinkOnClose(bool) }); ok {
+		u.SetUnlinkOnClose(unlink)
+	}
+}
+
+// dialUnix dials a Unix socket.
+func (a *attempt) dialUnix(ctx context.Context) (net.Conn, error) {
+	a.begun = time.Now()
+	reason := a.tcpOnly()
+	var why error
+	switch {
+	case reason != fallback.None:
+	case plainUnix(a.set):
+		reason = fallback.Forced
+	case a.set.Transport == fallback.Auto && a.d.hasControl():
+		reason, why = fallback.SocketOptions, errors.New("rnet: the dialer has a control function, which may set anything of a Unix socket")
+	}
+	if reason != fallback.None {
+		return a.dialTCP(ctx, reason, why)
+	}
+	c, err := a.dialBesideUnix(ctx)
+	if err == nil {
+		negatives.Forget(a.remembered())
+		traceConnected(ctx, a.network, c)
+		a.record(c.s.transport, c.s.device, fallback.None, nil)
+		return c, nil
+	}
+	if a.set.Transport != fallback.Auto {
+		a.record(a.set.Transport, "", fallback.Classify(err), err)
+		return nil, a.opError(err)
+	}
+	conn, plainErr := a.dialSocket(ctx)
+	if errors.Is(plainErr, syscall.EMFILE) {
+		conn, plainErr = a.dialSocketAfter(ctx)
+	}
+	return a.decide(conn, err, plainErr)
+}
+
+// dialBesideUnix opens a stream to the server at a Unix socket.
+func (a *attempt) dialBesideUnix(ctx context.Context) (*Conn, error) {
+	var err error
+	if a.socket, err = softcm.UnixSocketAt(a.address); err == nil {
+		err = a.socket.MayConnect()
+	}
+	if err != nil {
+		return nil, fallback.Because(fallback.NoListener, err)
+	}
+	if c := a.quick(ctx); c != nil {
+		return c, nil
+	}
+	// What was not there a moment ago is asked for again: that costs one system call.
+	if reason, ok := negatives.Recall(a.remembered()); ok && !reason.Nothing() && a.set.Transport == fallback.Auto {
+		return nil, fallback.Because(fallback.Remembered, errors.New(reason.Meaning()))
+	}
+	defer region("rnet.dial").End()
+	ctx, cancel := a.limit(ctx)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var o openOptions
+	if a.set.Transport == fallback.Auto {
+		o.hs = a.headStart()
+		defer o.hs.Stop()
+	}
+	c, _, err := pool.open(ctx, a.key(), softcm.UnixSocketAddr, a, o)
+	return c, err
+}
+
+// unixAddrs are the addresses of the connections of a session at a Unix socket. Those of
+// package net are the same: the kernel knows the side that dials by no name.
+type unixAddrs struct{ local, remote net.UnixAddr }
+
+// noName is the address of a Unix socket without a name, as package net has it.
+const noName = "@"
+
+func (l *Listener) unixAddrs() *unixAddrs {
+	if !l.atUnixSocket() {
+		return nil
+	}
+	return &unixAddrs{local: net.UnixAddr{Name: l.addr.String(), Net: "unix"}, remote: net.UnixAddr{Name: noName, Net: "unix"}}
+}
+
+func (a *attempt) unixAddrs() *unixAddrs {
+	if a.network != "unix" {
+		return nil
+	}
+	return &unixAddrs{local: net.UnixAddr{Name: noName, Net: "unix"}, remote: net.UnixAddr{Name: a.address, Net: "unix"}}
+}
+
+// name returns the name of the socket, "" at none.
+func (u *unixAddrs) name() string {
+	switch {
+	case u == nil:
+		return ""
+	case u.local.Name != noName:
+		return u.local.Name
+	}
+	return u.remote.Name
+}
