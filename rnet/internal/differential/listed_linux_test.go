@@ -28,8 +28,8 @@ var listed = []difference{
 		return later(tcp) == later(soft) && of.atOnce(soft)
 	}},
 	{"A process ends without Close", func(tcp, soft event, of runs) bool {
-		return soft.End == 0 && hasAny(soft.Err, "ECONNRESET", "EPIPE", "ENOTCONN") && slices.ContainsFunc(of.soft, func(e event) bool {
-			return e.Op == "Exit" || e.Op == "Kill"
+		return hasAny(soft.Err, "ECONNRESET", "EPIPE", "ENOTCONN") && slices.ContainsFunc(of.soft, func(e event) bool {
+			return e.End != soft.End && (e.Op == "Exit" || e.Op == "Kill")
 		})
 	}},
 	{"net.Buffers", func(tcp, soft event, _ runs) bool {

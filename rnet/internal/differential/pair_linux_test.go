@@ -3,10 +3,12 @@ package differential
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,14 +20,18 @@ import (
 type pair struct {
 	ends [2]peer
 	// echo is another stream of the session, of which the other end sends back
-	// what it gets; nil on TCP.
+	// what it gets; nil where there is none.
 	echo  net.Conn
 	close func()
 }
 
 // barrier returns when all that was sent on the session before, and what that was
-// answered by, has been taken in at both ends.
-func (p *pair) barrier() {
+// answered by, has been taken in at both ends; without an echo after a pause.
+func (p *pair) barrier(pause time.Duration) {
+	if p.echo == nil {
+		time.Sleep(pause)
+		return
+	}
 	b := make([]byte, 1)
 	for range 2 {
 		if _, err := p.echo.Write(b); err != nil {
@@ -41,47 +47,48 @@ func (p *pair) barrier() {
 type carrier string
 
 const (
-	tcp  carrier = "tcp"
-	soft carrier = "soft"
+	tcp       carrier = "tcp"
+	soft      carrier = "soft"         // with an echo beside it
+	alone     carrier = "without echo" // nobody but the calls themselves makes the session look
+	dedicated carrier = "dedicated"    // a session for each connection
 )
+
+// listened is what a listener for c is for.
+func (c carrier) listened() carrier {
+	if c == tcp {
+		return tcp
+	}
+	return soft
+}
 
 func (c carrier) listen() (net.Listener, error) {
 	return (&rnet.ListenConfig{Transport: rnet.Transport(c)}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 }
 
+func listenAll() (map[carrier]net.Listener, error) {
+	listeners := map[carrier]net.Listener{}
+	for _, c := range []carrier{tcp, soft} {
+		ln, err := c.listen()
+		if err != nil {
+			return nil, err
+		}
+		listeners[c] = ln
+	}
+	return listeners, nil
+}
+
 func (c carrier) dial(address string) (net.Conn, error) {
-	return (&rnet.Dialer{Transport: rnet.Transport(c)}).Dial("tcp", address)
+	return (&rnet.Dialer{Transport: rnet.Transport(c.listened()), Dedicated: c == dedicated}).Dial("tcp", address)
 }
 
-// accepted takes the accepted ends of a pair: the connection, and its echo.
-func (c carrier) accepted(ln net.Listener) (*local, net.Conn, error) {
-	conn, err := ln.Accept()
+// make makes an end of a pair by next, which dials or accepts, and its echo if there is one.
+func (c carrier) make(next func() (net.Conn, error)) (end *local, echo net.Conn, err error) {
+	conn, err := next()
 	if err != nil {
 		return nil, nil, err
 	}
-	end := &local{stream: conn.(stream)}
-	if c == tcp {
-		return end, nil, nil
-	}
-	echo, err := ln.Accept()
-	if err != nil {
-		return nil, nil, err
-	}
-	go func() {
-		io.Copy(struct{ io.Writer }{echo}, struct{ io.Reader }{echo}) // ended by the end of the pair
-		echo.Close()
-	}()
-	return end, echo, nil
-}
-
-// dialed makes the dialed ends.
-func (c carrier) dialed(address string) (end *local, echo net.Conn, err error) {
-	conn, err := c.dial(address)
-	if err != nil {
-		return nil, nil, err
-	}
-	if c != tcp {
-		if echo, err = c.dial(address); err != nil {
+	if c == soft {
+		if echo, err = next(); err != nil {
 			conn.Close()
 			return nil, nil, err
 		}
@@ -89,37 +96,53 @@ func (c carrier) dialed(address string) (end *local, echo net.Conn, err error) {
 	return &local{stream: conn.(stream)}, echo, nil
 }
 
+// serveEcho sends back what comes, until the pair ends.
+func serveEcho(echo net.Conn) {
+	if echo == nil {
+		return
+	}
+	go func() {
+		io.Copy(struct{ io.Writer }{echo}, struct{ io.Reader }{echo})
+		echo.Close()
+	}()
+}
+
 // world makes pairs.
 type world interface {
 	pair(carrier) (*pair, error)
-	exits() bool // the accepted end is a process of its own, which may end
+	exits() int // the end that is a process of its own, which may end; -1: none
 }
+
+// none is no end.
+const none = -1
 
 // oneProcess has both ends of its pairs in this process.
 type oneProcess map[carrier]net.Listener
 
-func newOneProcess(t *testing.T) world {
-	w := oneProcess{}
-	for _, c := range []carrier{tcp, soft} {
-		ln, err := c.listen()
-		require.NoError(t, err)
+func newOneProcess(t *testing.T) world { return oneProcess(newListeners(t)) }
+
+func newListeners(t *testing.T) map[carrier]net.Listener {
+	listeners, err := listenAll()
+	require.NoError(t, err)
+	for _, ln := range listeners {
 		t.Cleanup(func() { ln.Close() })
-		w[c] = ln
 	}
-	return w
+	return listeners
 }
 
-func (oneProcess) exits() bool { return false }
+func (oneProcess) exits() int { return none }
 
 func (w oneProcess) pair(c carrier) (*pair, error) {
-	d, echo, err := c.dialed(w[c].Addr().String())
+	ln := w[c.listened()]
+	d, echo, err := c.make(func() (net.Conn, error) { return c.dial(ln.Addr().String()) })
 	if err != nil {
 		return nil, err
 	}
-	a, _, err := c.accepted(w[c])
+	a, back, err := c.make(ln.Accept)
 	if err != nil {
 		return nil, err
 	}
+	serveEcho(back)
 	return &pair{ends: [2]peer{d, a}, echo: echo, close: func() {
 		d.Close()
 		a.Close()
@@ -129,45 +152,91 @@ func (w oneProcess) pair(c carrier) (*pair, error) {
 	}}, nil
 }
 
-// twoProcesses has the accepted ends in a child.
-type twoProcesses struct {
-	t     *testing.T
-	child *child
-}
+// twoProcesses has the accepted ends in a child. This process does not listen.
+type twoProcesses struct{ children }
 
-func newTwoProcesses(t *testing.T) world { return &twoProcesses{t: t} }
+func newTwoProcesses(t *testing.T) world { return &twoProcesses{children{t: t}} }
 
-func (*twoProcesses) exits() bool { return true }
+func (*twoProcesses) exits() int { return 1 }
 
 func (w *twoProcesses) pair(c carrier) (*pair, error) {
-	if w.child == nil || w.child.gone {
-		child, err := startChild(w.t)
-		if err != nil {
-			return nil, err
-		}
-		w.child = child
-	}
-	d, echo, err := c.dialed(w.child.addresses[c])
+	child, err := w.living()
 	if err != nil {
 		return nil, err
 	}
-	w.child.ask(request{Accept: c})
-	return &pair{ends: [2]peer{d, w.child}, echo: echo, close: func() {
-		d.Close()
-		w.child.ask(request{Call: call{Op: "Close"}})
+	d, echo, err := c.make(func() (net.Conn, error) { return c.dial(child.addresses[c.listened()]) })
+	if err != nil {
+		return nil, err
+	}
+	child.ask(request{Accept: c})
+	return child.pairWith(d, echo, [2]peer{d, child}), nil
+}
+
+// swapped has the dialed ends in a child, which does not use its listeners.
+type swapped struct {
+	children
+	listeners map[carrier]net.Listener
+}
+
+func newSwapped(t *testing.T) world { return &swapped{children{t: t}, newListeners(t)} }
+
+func (*swapped) exits() int { return 0 }
+
+func (w *swapped) pair(c carrier) (*pair, error) {
+	child, err := w.living()
+	if err != nil {
+		return nil, err
+	}
+	ln := w.listeners[c.listened()]
+	child.ask(request{Dial: c, Address: ln.Addr().String()})
+	if child.gone {
+		return nil, errors.New("the child could not dial")
+	}
+	a, echo, err := c.make(ln.Accept)
+	if err != nil {
+		return nil, err
+	}
+	return child.pairWith(a, echo, [2]peer{child, a}), nil
+}
+
+// children are the children of a world, one after the other.
+type children struct {
+	t    *testing.T
+	last *child
+}
+
+// living returns a child that lives.
+func (c *children) living() (*child, error) {
+	if c.last == nil || c.last.gone {
+		child, err := startChild(c.t)
+		if err != nil {
+			return nil, err
+		}
+		c.last = child
+	}
+	return c.last, nil
+}
+
+// pairWith makes a pair of the end that the child has made last and one of this process.
+func (c *child) pairWith(end *local, echo net.Conn, ends [2]peer) *pair {
+	return &pair{ends: ends, echo: echo, close: func() {
+		end.Close()
+		c.ask(request{Call: call{Op: "Close"}})
 		if echo != nil {
 			echo.Close()
 		}
-	}}, nil
+	}}
 }
 
 // request is what a child is asked, reply its answer.
 type request struct {
-	Accept carrier
-	Call   call
-	Start  bool
-	Finish kind
-	Status bool
+	Accept  carrier
+	Dial    carrier
+	Address string // to dial
+	Call    call
+	Start   bool
+	Finish  kind
+	Status  bool
 }
 
 type reply struct {
@@ -242,13 +311,13 @@ func playChild(args []string) error {
 		return err
 	}
 	in, out := json.NewDecoder(conn), json.NewEncoder(conn)
-	addresses, listeners := map[carrier]string{}, map[carrier]net.Listener{}
-	for _, c := range []carrier{tcp, soft} {
-		ln, err := c.listen()
-		if err != nil {
-			return err
-		}
-		listeners[c], addresses[c] = ln, ln.Addr().String()
+	listeners, err := listenAll()
+	if err != nil {
+		return err
+	}
+	addresses := map[carrier]string{}
+	for c, ln := range listeners {
+		addresses[c] = ln.Addr().String()
 	}
 	if err := out.Encode(addresses); err != nil {
 		return err
@@ -262,9 +331,17 @@ func playChild(args []string) error {
 		}
 		switch {
 		case r.Accept != "":
-			if end, _, err = r.Accept.accepted(listeners[r.Accept]); err != nil {
+			var echo net.Conn
+			if end, echo, err = r.Accept.make(listeners[r.Accept.listened()].Accept); err != nil {
 				return err
 			}
+			serveEcho(echo)
+		case r.Dial != "":
+			var echo net.Conn
+			if end, echo, err = r.Dial.make(func() (net.Conn, error) { return r.Dial.dial(r.Address) }); err != nil {
+				return err
+			}
+			serveEcho(echo)
 		case r.Status:
 			answer.Status = end.status()
 		case r.Finish != never:

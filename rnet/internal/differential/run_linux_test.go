@@ -82,8 +82,9 @@ func overTCP(p *pair, q sequence) (events []event, script []decision) {
 	return events, script
 }
 
-// follow runs the sequence over a session.
-func follow(p *pair, q sequence, script []decision) (events []event) {
+// follow runs the sequence over a session. pause is for what was sent to be taken in, where
+// nobody tells.
+func follow(p *pair, q sequence, script []decision, pause time.Duration) (events []event) {
 	var h history
 	for i, s := range q {
 		s.call = script[i].call
@@ -92,7 +93,7 @@ func follow(p *pair, q sequence, script []decision) (events []event) {
 		if stuck(events) {
 			return events
 		}
-		p.barrier()
+		p.barrier(pause)
 		h.drained(p)
 		for _, w := range script[i].finish {
 			events = append(events, roughly(rough, finish(p, &h, w))...)

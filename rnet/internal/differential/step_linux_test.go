@@ -3,6 +3,7 @@ package differential
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -66,9 +67,9 @@ var kinds = strings.Fields(`
 	SetDeadline:past SetDeadline:none SetReadDeadline:past SetReadDeadline:none SetReadDeadline:none
 	SetWriteDeadline:past SetWriteDeadline:none SetDeadline:far SetReadDeadline:soon SetWriteDeadline:soon`)
 
-// generate makes the sequence that a seed names. exits says that the accepted end is
-// a process, which may end.
-func generate(seed uint64, exits bool) (q sequence) {
+// generate makes the sequence that a seed names. exits is the end that is a process, which
+// may end.
+func generate(seed uint64, exits int) (q sequence) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	var sent [2]int
 	for range 2 + rnd.IntN(12) {
@@ -94,8 +95,16 @@ func generate(seed uint64, exits bool) (q sequence) {
 		}
 		q = append(q, s)
 	}
-	if exits && rnd.IntN(4) == 0 {
-		q = append(q, step{End: 1, call: call{Op: some(rnd, "Exit", "Kill")}})
+	switch rnd.IntN(4) {
+	case 0: // one waits for an answer, and goes on writing when the other has closed
+		e := rnd.IntN(2)
+		q = append(q, step{e, call{"Read", bigRead}}, step{1 - e, call{"Write", 1}}, step{1 - e, call{"Close", 0}})
+		q = append(q, slices.Repeat(sequence{{e, call{"Write", 1}}}, 3)...)
+	case 1:
+		if exits == none {
+			break
+		}
+		q = append(q, step{End: exits, call: call{Op: some(rnd, "Exit", "Kill")}})
 	}
 	for range 2 { // what is left, and what comes after it
 		q = append(q, step{0, call{"Read", bigRead}}, step{1, call{"Read", bigRead}})

@@ -235,6 +235,7 @@ func (st *Stream) CloseWrite() error {
 	if st.closed.Load() {
 		return net.ErrClosed
 	}
+	st.m.pollLock.Look() // the peer may have ended its half
 	st.m.txMu.Lock()
 	over := st.disconnected()
 	again := st.shut.Or(shutWrite)&shutWrite != 0
@@ -259,6 +260,7 @@ func (st *Stream) CloseRead() error {
 	if st.closed.Load() {
 		return net.ErrClosed
 	}
+	st.m.pollLock.Look() // the peer may have ended its half
 	st.m.txMu.Lock()
 	over := st.disconnected()
 	st.m.txMu.Unlock()
