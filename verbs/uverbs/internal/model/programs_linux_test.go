@@ -34,6 +34,7 @@ func TestDevinfoDescribesTheDevice(t *testing.T) {
 		{"by write", mlx5.Config{StaticUARs: true}, true, []string{"port_lid: 7", "link_layer: InfiniBand"}},
 		{"Ethernet", mlx5.Config{Link: mlx5.Ethernet}, false, []string{"port_lid: 0", "link_layer: Ethernet",
 			"GID[ 1]: fe80::202:c9ff:fec0:0, RoCE v2", "GID[ 3]: ::ffff:127.0.0.1, RoCE v2"}},
+		{"without atomics", mlx5.Config{NoAtomics: true}, false, []string{"atomic_cap: ATOMIC_NONE (0)"}},
 		{"Ethernet by write", mlx5.Config{Link: mlx5.Ethernet, StaticUARs: true}, true, []string{"link_layer: Ethernet",
 			"GID[ 3]: ::ffff:127.0.0.1, RoCE v2"}},
 	} {
@@ -115,6 +116,8 @@ func TestPingpongOfOtherDevices(t *testing.T) {
 		{"ibv_ud_pingpong -c -n 200 -g 1", mlx5.Config{Link: mlx5.Ethernet}},
 		{"ibv_srq_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet, StaticUARs: true}},
 		{"ibv_rc_pingpong -c -e", mlx5.Config{StaticUARs: true}},
+		{"ibv_rc_pingpong -c -e", mlx5.Config{CQEVersion0: true}},
+		{"ibv_srq_pingpong -c -e", mlx5.Config{CQEVersion0: true, StaticUARs: true}},
 		{"ibv_ud_pingpong -c -e", mlx5.Config{StaticUARs: true}},
 	} {
 		t.Run(fmt.Sprintf("%s %+v", test.args, test.config), func(t *testing.T) {

@@ -108,7 +108,7 @@ func (c *ucontext) getContext(r *frame.Request) unix.Errno {
 		return unix.EINVAL
 	case !dynamic && total == 0:
 		return unix.EINVAL // calc_total_bfregs
-	case !dynamic && total > bfregs:
+	case !dynamic && total > mostBfregs:
 		return unix.ENOMEM // the same
 	}
 	async, err := frame.NewChannel()
@@ -120,9 +120,10 @@ func (c *ucontext) getContext(r *frame.Request) unix.Errno {
 		async.Close()
 		return errno
 	}
-	c.async, c.memory, c.cqeVersion = async, r.Process(), min(m[16], cqeVersion)
+	c.async, c.memory, c.cqeVersion = async, r.Process(), min(m[16], c.device.cqeVersion())
 	if !dynamic {
-		c.addStaticUARs()
+		c.addStaticUARs(total, low)
+		c.bfregs.simple = len(r.Driver) == first
 	}
 	c.putClockInfo()
 	return r.Answer(words(uint32(fd), 1), c.describe())
@@ -135,7 +136,7 @@ func (c *ucontext) describe() []byte {
 	put(0, maxQP)
 	put(4, bfregSize)
 	if c.static != nil {
-		put(8, bfregs)
+		put(8, uint32(len(c.bfregs.count)))
 	}
 	put(12, 64) // cache line
 	le.PutUint16(m[16:], maxWQE)
@@ -181,7 +182,9 @@ func (c *ucontext) attributes() []byte {
 	put(88, maxReads)
 	put(96, maxReads*maxQP)
 	put(100, maxReads)
-	put(108, 1)     // atomics among the device's QPs
+	if !d.config.NoAtomics {
+		put(108, 1) // among the device's QPs: main.c, get_atomic_caps
+	}
 	put(120, 1<<16) // windows
 	put(144, 1<<20) // AHs
 	put(156, 1<<16) // SRQs
@@ -301,10 +304,10 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 	switch m.pd, ok = lookup[*protectionDomain](c, le.Uint32(b[32:])); {
 	case m.start%pageSize != m.address%pageSize:
 		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_reg_mr
-	case m.access&(accessRemoteWrite|accessRemoteAtomic) != 0 && m.access&accessLocalWrite == 0:
-		return unix.EINVAL // include/rdma/ib_verbs.h, ib_check_mr_access
+	case checkAccess(m.access) != 0:
+		return checkAccess(m.access)
 	case !ok:
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_reg_mr
 	case m.length == 0 || m.start+m.length < m.start:
 		return unix.EINVAL // core/umem.c, ib_umem_get
 	case !c.readable(m.start, m.length):
@@ -319,6 +322,25 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 	}
 	c.device.keys[m.key] = m
 	return r.Answer(words(m.handle, m.key, m.key), nil)
+}
+
+// checkAccess is include/rdma/ib_verbs.h, ib_check_mr_access, for a device without memory on demand and FLUSH.
+func checkAccess(access uint32) unix.Errno {
+	const (
+		onDemand  = 1 << 6
+		flush     = 1<<8 | 1<<9
+		optional  = 1<<30 - 1<<20
+		supported = 1<<10 - 1 | optional
+	)
+	switch {
+	case access&(accessRemoteWrite|accessRemoteAtomic) != 0 && access&accessLocalWrite == 0:
+		return unix.EINVAL
+	case access&^supported != 0:
+		return unix.EINVAL
+	case access&(onDemand|flush) != 0:
+		return unix.EOPNOTSUPP
+	}
+	return 0
 }
 
 // reregMR changes a region in place (uverbs_cmd.c, ib_uverbs_rereg_mr; mr.c, mlx5_ib_rereg_user_mr).
@@ -339,8 +361,8 @@ func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
 	changed = *m
 	if flags&access != 0 {
 		changed.access = le.Uint32(b[44:])
-		if changed.access&(accessRemoteWrite|accessRemoteAtomic) != 0 && changed.access&accessLocalWrite == 0 {
-			return unix.EINVAL // ib_check_mr_access
+		if errno := checkAccess(changed.access); errno != 0 {
+			return errno
 		}
 	}
 	if flags&domain != 0 {
@@ -404,51 +426,57 @@ func (c *ucontext) setChannel(fd channelFD, channel *frame.Channel) {
 }
 
 func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
-	b, m := r.Core, r.Driver
+	const (
+		least         = 22     // of struct mlx5_ib_create_cq: without flags
+		pageFlag      = 1 << 1 // UAR_PAGE_INDEX
+		realTimeFlag  = 1 << 2 // REAL_TIME_TS
+		knownFlags    = 1<<0 | pageFlag | realTimeFlag
+		paddingFlag   = 1 << 0 // CQE_128B_PAD
+		compress      = 1
+		sizeOfRequest = 32
+	)
+	b := r.Core
 	entries := le.Uint32(b[16:])
-	if len(m) < 20 {
+	if len(r.Driver) < least {
 		return unix.EINVAL // cq.c, create_cq_user
 	}
-	const knownFlags, pageFlag = 3, 2 // CQE_128B_PAD, UAR_PAGE_INDEX
-	flags, page := uint16(0), uint32(0)
-	if len(m) >= 24 {
-		flags = le.Uint16(m[22:])
-	}
-	if len(m) >= 28 {
-		page = uint32(le.Uint16(m[24:]))
-	}
+	m := make([]byte, sizeOfRequest)
+	copy(m, r.Driver)
+	flags := le.Uint16(m[22:])
 	var u *uar
 	switch {
-	case flags&^knownFlags != 0:
-		return unix.EINVAL // cq.c, create_cq_user
 	case flags&pageFlag != 0:
-		u = c.uarOfPage(page)
+		u = c.uarOfPage(uint32(le.Uint16(m[24:])))
 	case c.static != nil:
 		u = c.static[0]
 	}
-	if u == nil {
-		return unix.EINVAL // cq.c, create_cq_user; a page that is another's is refused by the firmware
-	}
 	switch size := le.Uint32(m[16:]); {
-	case size != 64 && size != 128:
-		return unix.EINVAL // cq.c, create_cq_user
-	case size != 64:
-		return unix.EOPNOTSUPP
 	case entries == 0 || entries > maxCQE:
-		return unix.EINVAL // uverbs_cmd.c and cq.c, mlx5_ib_create_cq
+		return unix.EINVAL // uverbs_cmd.c, create_cq, and cq.c, mlx5_ib_create_cq
 	case le.Uint32(b[20:]) >= 1:
 		return unix.EINVAL // uverbs_cmd.c, create_cq: completion vectors
+	case flags&^knownFlags != 0:
+		return unix.EINVAL // cq.c, create_cq_user
+	case size != 64 && size != 128 || le.Uint16(m[26:]) != 0 || le.Uint32(m[28:]) != 0:
+		return unix.EINVAL // the same, also reserved0 and reserved1
+	case m[20] == compress || flags&paddingFlag != 0:
+		return unix.EOPNOTSUPP // the same: the device has neither
+	case size != 64:
+		return unix.EOPNOTSUPP // the model has no CQEs of 128 bytes
+	case u == nil:
+		return unix.EINVAL // cq.c, create_cq_user; a page that is another's is refused by the firmware
 	}
 	q := &completionQueue{context: c, user: le.Uint64(b[8:]), size: roundUp(entries + 1),
-		buffer: le.Uint64(m), record: le.Uint64(m[8:]), command: noCommand, uar: u}
+		buffer: le.Uint64(m), record: le.Uint64(m[8:]), command: noCommand, uar: u,
+		realTime: flags&realTimeFlag != 0}
 	if fd := int32(le.Uint32(b[24:])); fd >= 0 {
 		var ok bool
 		if q.channel, ok = lookup[*frame.Channel](c, channelHandles|uint32(fd)); !ok {
-			return unix.EBADF
+			return unix.EBADF // uverbs_cmd.c, ib_uverbs_lookup_comp_file: uobj_get_read of a descriptor
 		}
 	}
 	if !c.readable(q.buffer, uint64(q.size)*cqeSize) || c.memory.Write(q.record+4, words(noCommand)) != nil {
-		return unix.EFAULT
+		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
 	q.cqn = c.device.next()
 	q.handle = c.add(q)
@@ -528,9 +556,13 @@ func (c *ucontext) destroyCQ(r *frame.Request) unix.Errno {
 }
 
 func (c *ucontext) createQP(r *frame.Request) unix.Errno {
+	const leastRequest, knownRequest = 48, 52 // of struct mlx5_ib_create_qp: without ece_options, and without reserved
 	b, m := r.Core, r.Driver
-	if len(m) < 40 {
+	if len(m) < leastRequest {
 		return unix.EINVAL // qp.c, process_udata_size
+	}
+	if len(m) > knownRequest && !zero(m[knownRequest:]) {
+		return unix.EINVAL // qp.c, check_ucmd_data
 	}
 	// Scatter to CQE is allowed, and never done.
 	const (
@@ -538,8 +570,9 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 		pageFlag     = 1 << 10 // UAR_PAGE_INDEX
 		knownFlags   = 1<<1 | registerFlag | 1<<8 | pageFlag
 	)
+	flags := le.Uint32(m[28:])
 	q := &queuePair{context: c, user: le.Uint64(b[8:]), service: service(b[53]), signalAll: b[52] != 0,
-		record: le.Uint64(m[8:]), sendSize: le.Uint32(m[16:]), uidx: le.Uint32(m[32:])}
+		record: le.Uint64(m[8:]), sendSize: le.Uint32(m[16:]), uidx: le.Uint32(m[32:]), bfreg: noBfreg}
 	for i := range q.caps {
 		q.caps[i] = le.Uint32(b[32+4*i:])
 	}
@@ -554,51 +587,60 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 		q.recv, found[3] = lookup[*receiveQueue](c, le.Uint32(b[28:]))
 	}
 	own.pd = q.pd
+	receives := !q.recv.shared && q.caps[1] != 0 // qp.c, qp_has_rq
 	switch {
 	case q.service != serviceRC && q.service != serviceUC && q.service != serviceUD:
-		return unix.EOPNOTSUPP
+		return unix.EOPNOTSUPP // the model has no others (uverbs_cmd.c, create_qp, knows some more)
 	case found != [4]bool{true, true, true, true}:
 		return unix.EINVAL // uverbs_cmd.c, create_qp
 	case q.service == serviceUC && q.recv.shared:
-		return unix.EINVAL
-	case q.caps[0] > maxWR || q.caps[1] > maxWR || q.caps[2] > maxSGE || q.caps[3] > maxSGE:
-		return unix.EINVAL // qp.c, set_rq_size and calc_sq_size
-	case le.Uint32(m[28:])&^knownFlags != 0:
+		return unix.EINVAL // none of the kernel's checks: that the firmware refuses it is a guess
+	case flags&^knownFlags != 0:
 		return unix.EINVAL // qp.c, process_vendor_flags
-	case le.Uint32(m[28:])&(registerFlag|pageFlag) == registerFlag|pageFlag:
+	case flags&(registerFlag|pageFlag) == registerFlag|pageFlag:
 		return unix.EINVAL // qp.c, _create_user_qp
-	case c.cqeVersion > 0 && q.uidx >= defaultUidx:
+	case !c.validIndex(q.uidx):
 		return unix.EINVAL // mlx5_ib.h, get_qp_user_index
-	case q.sendSize != 0 && (!powerOfTwo(q.sendSize) || q.sendSize > maxWR):
+	case q.caps[1] > maxWR:
+		return unix.EINVAL // qp.c, set_rq_size
+	case receives && own.shift > 32:
+		return unix.EINVAL // the same
+	case !receives && (own.size != 0 || own.shift != 0):
+		return unix.EINVAL // qp.c, create_user_qp
+	case q.sendSize != 0 && !powerOfTwo(q.sendSize) || q.sendSize > maxWR:
 		return unix.EINVAL // qp.c, set_user_buf_size
-	case !q.recv.shared && own.size != 0 && (!powerOfTwo(own.size) || own.size > maxWR || own.shift < 4 || own.shift > 9):
-		return unix.EINVAL // qp.c, set_rq_size
-	case !q.recv.shared && own.size == 0 && q.caps[1] != 0:
-		return unix.EINVAL // qp.c, set_rq_size
+	case receives && (!powerOfTwo(own.size) || own.size > maxWR || own.shift < 4 || own.shift > 9):
+		return unix.EINVAL // the firmware
+	case q.sendCQ.realTime || q.recvCQ.realTime:
+		return unix.EOPNOTSUPP // qp.c, get_qp_ts_format
 	}
 	bytes := uint64(q.sendSize) * basicBlock
-	if !q.recv.shared {
+	q.send = own.buffer
+	if receives {
 		bytes += uint64(own.size) << own.shift
-		q.send = own.buffer + uint64(own.size)<<own.shift
-	} else {
-		q.send = own.buffer
+		q.send += uint64(own.size) << own.shift
+	}
+	if bytes != 0 && own.buffer == 0 {
+		return unix.EINVAL // the firmware: the kernel pins nothing then (qp.c, _create_user_qp)
 	}
 	if bytes != 0 && !c.readable(own.buffer, bytes) || !c.readable(q.record, 8) {
-		return unix.EFAULT
+		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
-	register := uint32(0)
-	switch flags := le.Uint32(m[28:]); {
+	switch {
 	case flags&pageFlag != 0:
-		q.uar = c.uarOfPage(le.Uint32(m[36:]))
-	case flags&registerFlag != 0 || c.static == nil:
-		// A register that the program has chosen is one of a dynamic page in static
-		// contexts (MLX5_IB_MMAP_ALLOC_WC), and the device has none.
-	default: // alloc_bfreg
-		page := c.device.number % staticUARs
-		q.uar, register = c.static[page], page*bfregsOfPage
+		if q.uar = c.uarOfPage(le.Uint32(m[36:])); q.uar == nil {
+			return unix.EINVAL // the firmware: it is another's
+		}
+	case flags&registerFlag != 0:
+		// It is one of a dynamic page in static contexts (MLX5_IB_MMAP_ALLOC_WC), and the model has none.
+		return unix.EINVAL // qp.c, bfregn_to_uar_index
+	case c.static == nil:
+		return unix.EINVAL // qp.c, alloc_bfreg
 	}
+	register := uint32(noRegister)
 	if q.uar == nil {
-		return unix.EINVAL // qp.c, _create_user_qp: alloc_bfreg, bfreg_to_uar_index
+		q.bfreg = c.bfregs.alloc()
+		q.uar, register = c.static[q.bfreg/bfregsOfUser], adjusted(q.bfreg)
 	}
 	q.qpn = c.device.next()
 	q.handle = c.add(q)
@@ -612,6 +654,20 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 	c.device.qps[q.qpn] = q
 	core := append(words(q.handle, q.qpn), b[32:52]...)
 	return r.Answer(append(core, words(0)...), append(words(register), make([]byte, 36)...))
+}
+
+const (
+	noBfreg    = -1
+	noRegister = 1 << 31 // MLX5_IB_INVALID_BFREG
+)
+
+// validIndex says whether a program may name a QP so in CQEs. The default is for CQEs of version 0, which have no such
+// indices (mlx5_ib.h, get_qp_user_index and verify_assign_uidx).
+func (c *ucontext) validIndex(uidx uint32) bool {
+	if c.cqeVersion == 0 {
+		return uidx == defaultUidx
+	}
+	return uidx < defaultUidx
 }
 
 func (c *ucontext) modifyQP(r *frame.Request) unix.Errno {
@@ -653,6 +709,9 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 		return unix.ENOENT
 	}
 	q.releaseAll()
+	if q.bfreg != noBfreg {
+		c.bfregs.count[q.bfreg]-- // qp.c, mlx5_ib_free_bfreg
+	}
 	c.past[q.qpn] = true
 	q.pd.users--
 	q.sendCQ.users--
@@ -668,19 +727,18 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 }
 
 func (c *ucontext) createSRQ(r *frame.Request) unix.Errno {
-	b, m := r.Core, r.Driver
-	if len(m) < 24 {
-		return unix.EINVAL // srq.c, create_srq_user
-	}
+	const sizeOfRequest = 32 // of struct mlx5_ib_create_srq
+	m := make([]byte, sizeOfRequest)
+	b, known := r.Core, copy(m, r.Driver)
 	wr, sge := le.Uint32(b[20:]), le.Uint32(b[24:])
 	pd, ok := lookup[*protectionDomain](c, le.Uint32(b[16:]))
 	switch {
 	case !ok:
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, __uverbs_create_xsrq
 	case wr > maxSRQWR || sge > maxSGE:
 		return unix.EINVAL // srq.c, mlx5_ib_create_srq
-	case le.Uint32(m[16:])&^1 != 0:
-		return unix.EINVAL
+	case le.Uint32(m[20:]) != 0 || le.Uint32(m[28:]) != 0 || !zero(r.Driver[known:]):
+		return unix.EINVAL // srq.c, create_srq_user: reserved0, reserved1. It asks for none of the flags
 	}
 	s := &receiveQueue{context: c, pd: pd, buffer: le.Uint64(m), record: le.Uint64(m[8:]), size: roundUp(wr + 1),
 		shared: true, user: le.Uint64(b[8:]), limit: le.Uint32(b[28:])}
@@ -688,7 +746,7 @@ func (c *ucontext) createSRQ(r *frame.Request) unix.Errno {
 	s.shift = uint32(bits.Len32(roundUp(max(32, segmentSize*(1+sge))))) - 1
 	s.maxWR, s.maxSGE = s.size-1, (1<<s.shift-segmentSize)/segmentSize
 	if !c.readable(s.buffer, uint64(s.size)<<s.shift) || !c.readable(s.record, 4) {
-		return unix.EFAULT
+		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
 	pd.users++
 	s.srqn = c.device.next()
@@ -704,7 +762,7 @@ func (c *ucontext) modifySRQ(r *frame.Request) unix.Errno {
 		return unix.EINVAL // srq.c, mlx5_ib_modify_srq: SRQs are not resized
 	}
 	if mask&maskLimit != 0 {
-		if limit >= s.maxWR {
+		if limit >= s.size {
 			return unix.EINVAL // the same
 		}
 		s.limit = limit

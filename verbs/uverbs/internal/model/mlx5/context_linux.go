@@ -3,6 +3,7 @@
 package mlx5
 
 import (
+	"bytes"
 	"math/bits"
 	"time"
 
@@ -26,7 +27,6 @@ const (
 	mtuCode             = 5
 	portDown            = 1
 	portActive          = 4
-	cqeVersion          = 1
 	defaultUidx         = 0xffffff
 	physDisabled        = 3
 	physLinkUp          = 5
@@ -41,6 +41,7 @@ type ucontext struct {
 	memory     *frame.Process // nil before GET_CONTEXT
 	pages      []byte
 	static     []*uar // those that the context has by itself
+	bfregs     bfregs // of these
 	uars       []*uar
 	async      *frame.Channel
 	objects    map[uint32]any
@@ -215,6 +216,9 @@ func quads(values ...uint64) []byte {
 	}
 	return b
 }
+
+// zero says whether all bytes are (ib_is_udata_cleared).
+func zero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 
 func swap(v uint64) uint64 { return bits.ReverseBytes64(v) }
 

@@ -20,6 +20,7 @@ type completionQueue struct {
 	size        uint32 // entries, a power of two
 	users       int    // QPs
 	dead        bool   // overrun
+	realTime    bool   // its time is to be the real one, which the device does not have
 
 	produced     uint32
 	consumed     uint32 // as last read

@@ -24,6 +24,11 @@ type Config struct {
 	// StaticUARs makes the kernel one that knows no other UARs than those of a context, as
 	// before 5.7.
 	StaticUARs bool
+	// NoAtomics takes atomic operations away, as devices do not have them that answer in another byte order than the
+	// host's.
+	NoAtomics bool
+	// CQEVersion0 makes it a device whose CQEs name no user indices, as the first ones that there were.
+	CQEVersion0 bool
 }
 
 // A Device is a ConnectX with one port.
@@ -159,6 +164,14 @@ func (d *Device) Remove() {
 	clear(d.qps)
 	clear(d.keys)
 	clear(d.windows)
+}
+
+// cqeVersion is that of CQEs with the user's indices, if the device has them.
+func (d *Device) cqeVersion() byte {
+	if d.config.CQEVersion0 {
+		return 0
+	}
+	return 1
 }
 
 func (d *Device) state() byte {

@@ -28,7 +28,7 @@ type driver struct {
 	memory  []byte // what is left for allocations
 }
 
-func newDriver(t *testing.T, f *Fabric) *driver {
+func newDriver(t *testing.T, f *Fabric, config Config) *driver {
 	t.Helper()
 	memory, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err)
@@ -37,12 +37,12 @@ func newDriver(t *testing.T, f *Fabric) *driver {
 	if err := self.Read(addressOf(memory), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
 		t.Skip("left out, as in emulators: ", err)
 	}
-	d := &driver{t: t, device: f.NewDevice(Config{}), memory: memory}
+	d := &driver{t: t, device: f.NewDevice(config), memory: memory}
 	file, err := d.device.open(make([]byte, nodePages))
 	require.NoError(t, err)
 	d.context = file.(*ucontext)
-	d.context.memory, d.context.cqeVersion = self, cqeVersion // as GET_CONTEXT does, which gives a descriptor
-	d.context.addStaticUARs()
+	d.context.memory, d.context.cqeVersion = self, d.device.cqeVersion() // as GET_CONTEXT does, which gives a descriptor
+	d.context.addStaticUARs(16, 4)
 	d.context.async, err = frame.NewChannel()
 	require.NoError(t, err)
 	t.Cleanup(d.context.Close)
@@ -64,7 +64,7 @@ func (d *driver) call(number uint32, request, provider []byte) ([]byte, unix.Err
 	d.t.Helper()
 	answer := make([]byte, 256)
 	var body []byte
-	if number != deregister && number != modify && number != deallocate && number != deallocateMW {
+	if number != deregister && number != modify && number != deallocate && number != deallocateMW && number != modifySRQ {
 		body = le.AppendUint64(nil, addressOf(answer))
 	}
 	body = append(append(body, request...), provider...)
@@ -91,6 +91,9 @@ const (
 	destroyCQ    = 20
 	createQP     = 24
 	modify       = 26
+	destroyQP    = 27
+	createSRQ    = 32
+	modifySRQ    = 33
 )
 
 func (d *driver) must(number uint32, request, provider []byte) []byte {
@@ -134,9 +137,9 @@ func cqDriver(buffer, record uint64, size uint32) []byte {
 	return append(quads(buffer, record), words(size, 0, 0, 0)...)
 }
 
-func newEndpoint(t *testing.T, f *Fabric) *endpoint {
+func newEndpoint(t *testing.T, f *Fabric, config ...Config) *endpoint {
 	t.Helper()
-	d := newDriver(t, f)
+	d := newDriver(t, f, append(config, Config{})[0])
 	e := &endpoint{driver: d, domain: d.pd(), cqes: d.page(), record: d.page(), cqRecord: d.page(), data: d.page()}
 	e.cq = le.Uint32(d.must(createCQ, cqRequest(-1), cqDriver(addressOf(e.cqes), addressOf(e.cqRecord), cqeSize)))
 	queues := d.page()
@@ -249,6 +252,10 @@ func newPair(t *testing.T, access uint32, rnrRetry byte) (f *Fabric, a, b *endpo
 	a.connect(b, access, rnrRetry)
 	b.connect(a, access, rnrRetry)
 	return f, a, b
+}
+
+func read(a, b *endpoint) []byte {
+	return a.wqe(opRead, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 8, a.lkey))
 }
 
 // syndromes returns 0 for each CQE without an error.
@@ -538,6 +545,52 @@ func TestLossOfTheLink(t *testing.T) {
 	}
 }
 
+// Each outage is survived as often as the QP may try: what one has cost is not missing in the next.
+func TestEachOutageHasAllRetries(t *testing.T) {
+	f, a, b := newPair(t, 0, 7)
+	q := a.device.qps[a.qpn]
+	now := time.Now()
+	// tries returns how many times the timer runs out until the request fails, with the link down, or until it is up.
+	tries := func(most int) (n int) {
+		b.device.SetLink(false)
+		a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
+		f.step(now)
+		for ; n < most && q.state == stateRTS; n++ {
+			now = q.wait
+			f.step(now)
+		}
+		return n
+	}
+	for range 3 {
+		b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
+		require.Equal(t, int(q.attr.retry), tries(int(q.attr.retry)))
+		b.device.SetLink(true)
+		now = q.wait
+		f.step(now)
+		require.Equal(t, []syndrome{0}, syndromes(a.completions()), "it was tried once more")
+	}
+	require.Equal(t, int(q.attr.retry)+1, tries(100))
+	f.step(now)
+	require.Equal(t, []syndrome{retriesExceeded}, syndromes(a.completions()))
+}
+
+// An answer that the receiver is not ready is one: the timer for the next begins anew.
+func TestAnOutageAfterRNRHasAllRetries(t *testing.T) {
+	f, a, b := newPair(t, 0, 7)
+	q := a.device.qps[a.qpn]
+	a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
+	now := time.Now()
+	f.step(now)
+	require.False(t, q.wait.IsZero(), "it waits for a receive")
+	b.device.SetLink(false)
+	n := 0
+	for ; q.state == stateRTS; n++ {
+		now = q.wait
+		f.step(now)
+	}
+	require.Equal(t, 1+int(q.attr.retry)+1, n, "the wait of RNR, then the first try and the others")
+}
+
 func TestADeviceThatIsRemoved(t *testing.T) {
 	f, a, b := newPair(t, 0, 7)
 	b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
@@ -682,6 +735,155 @@ func TestAnOverrunCQBreaksItsQPs(t *testing.T) {
 	require.Empty(t, f.Violations())
 }
 
+// A QP takes no READs if it has no room for them, and no more at once than it has room for. All that were posted when the
+// first was sent may be under way at once.
+func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
+	const all = accessRemoteRead | accessRemoteWrite | accessRemoteAtomic
+	connect := func(e, peer *endpoint, sends, takes byte) {
+		for state := byte(stateInit); state <= stateRTS; state++ {
+			required := changes[serviceRC][[2]int{int(state) - 1, int(state)}].required
+			m := e.modifyTo(state, required, peer, all, 7)
+			m[101], m[102] = sends, takes
+			e.must(modify, m, nil)
+		}
+	}
+	for _, test := range []struct {
+		name         string
+		sends, takes byte
+		together     int // posted before the device looks
+		fenced       bool
+		want         []syndrome
+	}{
+		{"none are taken", 1, 0, 1, false, []syndrome{remoteInvalid}},
+		{"an attribute of 0 is one for who sends", 0, 1, 2, false, []syndrome{0, 0}},
+		{"as many as are taken", 4, 4, 6, false, []syndrome{0, 0, 0, 0, 0, 0}},
+		{"room is a power of two", 16, 3, 4, false, []syndrome{0, 0, 0, 0}},
+		{"one too many", 16, 4, 5, false, []syndrome{0, 0, 0, 0, remoteInvalid}},
+		{"one by one", 16, 1, 1, false, []syndrome{0}},
+		{"each waits for the one before", 16, 1, 3, true, []syndrome{0, 0, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := NewFabric()
+			a, b := newEndpoint(t, f), newEndpoint(t, f)
+			for i := range cqSize {
+				a.cqes[i*cqeSize+63], b.cqes[i*cqeSize+63] = 0xf0, 0xf0
+			}
+			connect(a, b, test.sends, test.sends)
+			connect(b, a, test.takes, test.takes)
+			now := time.Now()
+			for range test.together {
+				w := read(a, b)
+				if test.fenced {
+					w[11] |= ctrlFence
+				}
+				a.post(w)
+			}
+			run(f, &now, time.Millisecond)
+			require.Equal(t, test.want, syndromes(a.completions()))
+			if test.want[len(test.want)-1] == 0 {
+				for range 3 { // the device has nothing under way
+					a.post(read(a, b))
+					run(f, &now, time.Millisecond)
+				}
+				require.Equal(t, []syndrome{0, 0, 0}, syndromes(a.completions()))
+			}
+			require.Empty(t, f.Violations())
+		})
+	}
+}
+
+func TestADeviceWithoutAtomics(t *testing.T) {
+	const all = accessRemoteRead | accessRemoteWrite | accessRemoteAtomic
+	f := NewFabric()
+	a, b := newEndpoint(t, f, Config{NoAtomics: true}), newEndpoint(t, f)
+	require.Zero(t, le.Uint32(a.context.attributes()[108:]))
+	require.EqualValues(t, 1, le.Uint32(b.context.attributes()[108:]))
+	required := changes[serviceRC]
+	a.must(modify, a.modifyTo(stateInit, required[[2]int{stateReset, stateInit}].required, b, all, 7), nil) // no room for any yet
+	toRTR := a.modifyTo(stateRTR, required[[2]int{stateInit, stateRTR}].required, b, 0, 7)
+	_, errno := a.call(modify, toRTR, nil)
+	require.Equal(t, unix.EOPNOTSUPP, errno)
+	a.must(modify, a.modifyTo(stateInit, maskAccess, b, accessRemoteRead, 7), nil)
+	a.must(modify, toRTR, nil)
+}
+
+// What a datagram's packet was: on InfiniBand the service level, on Ethernet the kind of its header.
+func TestThePacketOfADatagramInItsCQE(t *testing.T) {
+	f := NewFabric()
+	ib, eth := f.NewDevice(Config{}), f.NewDevice(Config{Link: Ethernet})
+	datagram := func(source byte, global bool) *workRequest {
+		w := &workRequest{}
+		w.to.source, w.to.global, w.to.sl = source, global, 5
+		return w
+	}
+	require.EqualValues(t, 5, ib.packet(datagram(0, false)))
+	require.EqualValues(t, 0x10|5, ib.packet(datagram(0, true)))
+	for source, want := range []uint32{0x10, 0x11, 0x10, 0x12} { // RoCE v1 and v2 of the link-local address, and of 127.0.0.1
+		require.Equal(t, want, eth.packet(datagram(byte(source), true)), "%s, %v", eth.gids[source], eth.gids[source].kind)
+	}
+}
+
+func TestRegistersOfQPs(t *testing.T) {
+	take := func(b *bfregs, n int) (list []int) {
+		for range n {
+			list = append(list, b.alloc())
+		}
+		return list
+	}
+	b := &bfregs{count: make([]int, 16), low: 4}
+	require.Equal(t, []int{12, 13, 14, 15, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1, 2}, take(b, 17), "as libmlx5 asks for them")
+	b.count[13]--
+	b.count[7]--
+	require.Equal(t, []int{13, 7, 3}, take(b, 3), "those that are free again")
+	require.Equal(t, []int{1, 2, 3, 0, 0}, take(&bfregs{count: make([]int, 4), low: 3}, 5), "0 if there is no other")
+	require.Equal(t, []int{1, 1}, take(&bfregs{count: make([]int, 2)}, 2))
+	require.Equal(t, []int{0, 0}, take(&bfregs{count: make([]int, 16), low: 4, simple: true}, 2))
+
+	// The answer counts those of the page that are for fast paths too.
+	e := newEndpoint(t, NewFabric())
+	require.Equal(t, 12, e.context.qps[0].bfreg)
+	require.EqualValues(t, 6, e.context.qps[0].uar.page)
+	answer := e.must(createQP, e.qpRequest(), e.qpDriver(addressOf(e.page())))
+	require.EqualValues(t, 6*bfregsOfPage+1, le.Uint32(answer[32:]))
+	e.must(destroyQP, words(le.Uint32(answer), 0), nil)
+	answer = e.must(createQP, e.qpRequest(), e.qpDriver(addressOf(e.page())))
+	require.EqualValues(t, 6*bfregsOfPage+1, le.Uint32(answer[32:]))
+}
+
+func TestQPsOfADeviceWithoutUserIndices(t *testing.T) {
+	f := NewFabric()
+	d := newDriver(t, f, Config{CQEVersion0: true})
+	e := &endpoint{driver: d, domain: d.pd(), record: d.page()}
+	e.cq = le.Uint32(d.must(createCQ, cqRequest(-1), cqDriver(addressOf(d.page()), addressOf(d.page()), cqeSize)))
+	queues := d.page()
+	provider := e.qpDriver(addressOf(queues))
+	_, errno := e.call(createQP, e.qpRequest(), provider)
+	require.Equal(t, unix.EINVAL, errno, "an index")
+	le.PutUint32(provider[32:], defaultUidx)
+	e.must(createQP, e.qpRequest(), provider)
+}
+
+func TestTheLimitOfAnSRQ(t *testing.T) {
+	e := newEndpoint(t, NewFabric())
+	request := append(quads(79), words(e.domain, 7, 1, 0)...)
+	provider := func(flags, reserved0, reserved1 uint32) []byte {
+		return append(quads(addressOf(e.page()), addressOf(e.page())), words(flags, reserved0, 0, reserved1)...)
+	}
+	for _, test := range []struct {
+		provider []byte
+		errno    unix.Errno
+	}{{provider(1<<5, 0, 0), 0}, {provider(0, 1, 0), unix.EINVAL}, {provider(0, 0, 1), unix.EINVAL}} {
+		_, errno := e.call(createSRQ, request, test.provider)
+		require.Equal(t, test.errno, errno)
+	}
+	srq := le.Uint32(e.must(createSRQ, request, provider(0, 0, 0)))
+	const limit = 2
+	for most, errno := range map[uint32]unix.Errno{7: 0, 8: unix.EINVAL} {
+		_, got := e.call(modifySRQ, words(srq, limit, 0, most), nil)
+		require.Equal(t, errno, got, "a limit of %d for a queue of 8", most)
+	}
+}
+
 // Commands are refused as the kernel refuses them.
 func TestCommandsThatAreRefused(t *testing.T) {
 	e := newEndpoint(t, NewFabric())
@@ -708,6 +910,9 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"an MR with another offset in its page", register, mr(page, 8, page+1, e.domain, 1), nil, unix.EINVAL},
 		{"an MR of another kind's handle", register, mr(page, 8, page, e.cq, 1), nil, unix.EINVAL},
 		{"remote write without local write", register, mr(page, 8, page, e.domain, accessRemoteWrite), nil, unix.EINVAL},
+		{"access that does not exist", register, mr(page, 8, page, e.domain, 1<<10), nil, unix.EINVAL},
+		{"memory on demand", register, mr(page, 8, page, e.domain, 1|1<<6), nil, unix.EOPNOTSUPP},
+		{"FLUSH", register, mr(page, 8, page, e.domain, 1|1<<8), nil, unix.EOPNOTSUPP},
 		{"a window of no type", allocateMW, words(e.domain, 0), nil, unix.EINVAL},
 		{"a window of type 3", allocateMW, words(e.domain, 3), nil, unix.EINVAL},
 		{"a window with another kind's handle as PD", allocateMW, words(e.cq, typeTwo), nil, unix.EINVAL},
@@ -716,6 +921,11 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"a window that does not exist is freed", deallocateMW, words(999), nil, unix.ENOENT},
 		{"a CQ without the driver's part", createCQ, cqRequest(-1), nil, unix.EINVAL},
 		{"a CQ with entries of 32 bytes", createCQ, cqRequest(-1), cqDriver(page, page, 32), unix.EINVAL},
+		{"a CQ with a flag that does not exist", createCQ, cqRequest(-1), change(cqDriver(page, page, cqeSize), 20, 1<<19), unix.EINVAL},
+		{"a CQ with compressed entries", createCQ, cqRequest(-1), change(cqDriver(page, page, cqeSize), 20, 1), unix.EOPNOTSUPP},
+		{"a CQ with reserved0", createCQ, cqRequest(-1), change(cqDriver(page, page, cqeSize), 24, 1<<16), unix.EINVAL},
+		{"a CQ with reserved1", createCQ, cqRequest(-1), change(cqDriver(page, page, cqeSize), 28, 1), unix.EINVAL},
+		{"a CQ that ends before its flags", createCQ, cqRequest(-1), cqDriver(page, page, cqeSize)[:20], unix.EINVAL},
 		{"a CQ of no entries", createCQ, change(cqRequest(-1), 8, 0), cqDriver(page, page, cqeSize), unix.EINVAL},
 		{"a CQ with too many entries", createCQ, change(cqRequest(-1), 8, maxCQE+1), cqDriver(page, page, cqeSize), unix.EINVAL},
 		{"a CQ with a vector that does not exist", createCQ, change(cqRequest(-1), 12, 1), cqDriver(page, page, cqeSize), unix.EINVAL},
@@ -723,12 +933,18 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"a CQ without a buffer", createCQ, cqRequest(-1), cqDriver(0, page, cqeSize), unix.EFAULT},
 		{"a CQ of a QP is destroyed", destroyCQ, words(e.cq, 0), nil, unix.EBUSY},
 		{"a QP with another kind's handle as PD", createQP, change(e.qpRequest(), 8, e.cq), e.qpDriver(queues), unix.EINVAL},
-		{"a QP with too many send requests", createQP, change(e.qpRequest(), 24, maxWR+1), e.qpDriver(queues), unix.EINVAL},
+		{"a QP with too many receives", createQP, change(e.qpRequest(), 28, maxWR+1), e.qpDriver(queues), unix.EINVAL},
+		{"a QP with too many blocks to send", createQP, e.qpRequest(), change(e.qpDriver(queues), 16, 2*maxWR), unix.EINVAL},
+		{"a QP by a driver from before its least size", createQP, e.qpRequest(), e.qpDriver(queues)[:40], unix.EINVAL},
+		{"a QP with more than there is", createQP, e.qpRequest(), change(e.qpDriver(queues), 52, 1), unix.EINVAL},
+		{"a QP without receives that has a queue for them", createQP, change(e.qpRequest(), 28, 0), e.qpDriver(queues), unix.EINVAL},
+		{"a QP with entries of impossible size", createQP, e.qpRequest(), change(e.qpDriver(queues), 24, 33), unix.EINVAL},
 		{"a QP whose send queue is no power of two", createQP, e.qpRequest(), change(e.qpDriver(queues), 16, 3), unix.EINVAL},
 		{"a QP whose receive queue is missing", createQP, e.qpRequest(), change(e.qpDriver(queues), 20, 0), unix.EINVAL},
 		{"a QP with a flag that does not exist", createQP, e.qpRequest(), change(e.qpDriver(queues), 28, 1<<30), unix.EINVAL},
 		{"a QP without a user index", createQP, e.qpRequest(), change(e.qpDriver(queues), 32, defaultUidx), unix.EINVAL},
-		{"a QP without buffers", createQP, e.qpRequest(), e.qpDriver(0), unix.EFAULT},
+		{"a QP without buffers", createQP, e.qpRequest(), e.qpDriver(0), unix.EINVAL},
+		{"a QP with buffers that do not exist", createQP, e.qpRequest(), e.qpDriver(pageSize), unix.EFAULT},
 		{"RESET to RTS", modify, e.modifyTo(stateRTS, 0, nil, 0, 0), nil, unix.EINVAL},
 		{"RESET to INIT without a port", modify, e.modifyTo(stateInit, maskPKey|maskAccess, nil, 0, 0), nil, unix.EINVAL},
 		{"RESET to INIT with a Q_Key for RC", modify, e.modifyTo(stateInit, maskPKey|maskAccess|maskPort|maskQKey, nil, 0, 0), nil, unix.EINVAL},

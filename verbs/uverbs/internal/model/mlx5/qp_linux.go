@@ -121,6 +121,7 @@ type queuePair struct {
 	pd          *protectionDomain
 	handle, qpn uint32
 	uar         *uar
+	bfreg       int // its register of static UARs, or noBfreg
 	user        uint64
 	uidx        uint32
 	service     service
@@ -145,9 +146,15 @@ type queuePair struct {
 
 	scheduled bool
 	wait      time.Time // not before
-	retries   int       // left, for the WQE at done
-	rnr       int
-	trying    bool // retries and rnr are those of the WQE at done
+	// Of the WQE at done, if trying:
+	trying     bool
+	unanswered bool // it has been sent, and its answer is due at wait
+	retries    int  // left
+	rnr        int
+	// burst is how many READs and atomics may be under way at once, the one at done among them, and known is what was posted
+	// when the last one was executed.
+	burst uint32
+	known uint16
 
 	changedKey bool // the WQE before the one at done is a UMR, for the end of which that has to wait
 }
@@ -170,6 +177,18 @@ type attributes struct {
 	port      byte
 	pkeyIndex uint16
 }
+
+// allowed is what peers may do: without room for READs and atomics neither of them (qp.c, set_qpc_atomic_flags).
+func (a *attributes) allowed() uint32 {
+	if a.maxDest == 0 {
+		return a.access & accessRemoteWrite
+	}
+	return a.access
+}
+
+// depth is how many READs and atomics a QP has under way at once, or takes, for its attribute: the device has powers of
+// two, and at least one (qp.c, __mlx5_ib_modify_qp: log_sra_max and log_rra_max).
+func depth(attribute byte) uint32 { return roundUp(uint32(attribute)) }
 
 // post takes a new index of the send queue from the doorbell record.
 func (q *queuePair) post(posted uint16) {
@@ -260,6 +279,9 @@ func (q *queuePair) complete(w control, cause syndrome, bytes uint32) {
 // received writes the CQE of a receive WQE.
 func (q *queuePair) received(index uint16, e completion) {
 	e.qpn, e.uidx, e.index = q.qpn, q.uidx, index
+	if q.uidx == defaultUidx { // CQEs of version 0 name an SRQ there (include/linux/mlx5/device.h, struct mlx5_cqe64)
+		e.uidx = q.recv.srqn
+	}
 	e.written = func() { q.recv.returned++ }
 	q.recvCQ.put(e)
 }
@@ -311,7 +333,7 @@ func (q *queuePair) releaseAll() {
 // reset makes a QP new.
 func (q *queuePair) reset() {
 	q.releaseAll()
-	q.posted, q.done, q.completed, q.trying, q.changedKey, q.wait = 0, 0, 0, false, false, time.Time{}
+	q.posted, q.done, q.completed, q.trying, q.changedKey, q.wait, q.known, q.burst = 0, 0, 0, false, false, time.Time{}, 0, 0
 	clear(q.snapshot)
 	q.attr = attributes{}
 	if !q.recv.shared {
@@ -346,7 +368,7 @@ func (q *queuePair) modify(r []byte) unix.Errno {
 		return unix.EINVAL // the same: only P_Key 0 is there
 	}
 	if mask&maskMaxRead != 0 && r[101] > maxReads || mask&maskMaxDest != 0 && r[102] > maxReads {
-		return unix.EINVAL
+		return unix.EINVAL // mlx5_ib_modify_qp
 	}
 	if mask&maskAV != 0 {
 		if r[31] != 1 {
@@ -362,6 +384,17 @@ func (q *queuePair) modify(r []byte) unix.Errno {
 		return 0
 	}
 	a := &q.attr
+	next := *a
+	if mask&maskAccess != 0 {
+		next.access = le.Uint32(r[88:])
+	}
+	if mask&maskMaxDest != 0 {
+		next.maxDest = r[102]
+	}
+	if q.device().config.NoAtomics && mask&(maskAccess|maskMaxDest) != 0 && next.allowed()&accessRemoteAtomic != 0 {
+		return unix.EOPNOTSUPP // qp.c, set_qpc_atomic_flags
+	}
+	a.access = next.access
 	if mask&maskAV != 0 {
 		copy(a.path[:], r[:32])
 	}
@@ -376,9 +409,6 @@ func (q *queuePair) modify(r []byte) unix.Errno {
 	}
 	if mask&maskDest != 0 {
 		a.dest = le.Uint32(r[84:]) & 0xffffff
-	}
-	if mask&maskAccess != 0 {
-		a.access = le.Uint32(r[88:])
 	}
 	for bit, field := range map[uint32]struct {
 		to *byte

@@ -109,7 +109,10 @@ func (q *queuePair) execute(now time.Time) bool {
 				q.device().fabric.violation("QP %#x: WQE %d is not fenced, behind a UMR", q.qpn, q.done)
 			}
 			q.changedKey = w.op == opUMR
-			q.trying, q.retries, q.rnr = true, int(q.attr.retry), int(q.attr.rnrRetry)
+			q.trying, q.unanswered, q.retries, q.rnr = true, false, int(q.attr.retry), int(q.attr.rnrRetry)
+			if w.op.answered() {
+				q.countBurst(&w)
+			}
 		}
 		switch q.perform(&w, now) {
 		case again:
@@ -126,6 +129,16 @@ func (q *queuePair) execute(now time.Time) bool {
 		q.device().fabric.stats.Requests++
 	}
 	return work
+}
+
+// countBurst counts the READs and atomics that a device may have sent before the first one was answered, with this one:
+// those that were posted when the one before was executed. A fence waits for all.
+func (q *queuePair) countBurst(w *workRequest) {
+	if w.fenced || int16(q.known-q.done) <= 0 {
+		q.burst = 0
+	}
+	q.burst = min(q.burst+1, depth(q.attr.maxRead))
+	q.known = q.posted
 }
 
 // perform executes one WQE.
@@ -146,6 +159,9 @@ func (q *queuePair) perform(w *workRequest, now time.Time) outcome {
 	}
 	if q.service == serviceUD && !w.op.receives() || q.service == serviceUC && w.op.answered() || q.service == serviceUD && w.op == opWriteImm {
 		return q.failed(w, localOperation)
+	}
+	if w.op.atomic() && q.device().config.NoAtomics {
+		return q.failed(w, localOperation) // a guess: the kernel only has the QP refuse those of its peer
 	}
 	longest := uint64(maxMessage)
 	if q.service == serviceUD {
@@ -175,7 +191,7 @@ func (q *queuePair) perform(w *workRequest, now time.Time) outcome {
 		q.complete(w.control, 0, 0)
 		return done
 	}
-	cause, missing := p.respond(w, local)
+	cause, missing := p.respond(w, local, q.burst)
 	switch {
 	case q.service == serviceUC: // nobody answers
 	case missing:
@@ -208,15 +224,14 @@ func (q *queuePair) retry(w *workRequest, now time.Time) outcome {
 		q.wait = now.Add(time.Millisecond) // for ever
 		return again
 	}
-	if q.wait.IsZero() {
-		q.wait = now.Add(time.Duration(4096) << (q.attr.timeout & 31))
-		return again
-	}
-	q.wait = time.Time{}
-	if q.retries == 0 {
+	switch {
+	case !q.unanswered:
+		q.unanswered = true
+	case q.retries == 0:
 		return q.failed(w, retriesExceeded)
+	default:
+		q.retries--
 	}
-	q.retries--
 	q.wait = now.Add(time.Duration(4096) << (q.attr.timeout & 31))
 	return again
 }
@@ -230,6 +245,7 @@ func (q *queuePair) notReady(w *workRequest, p *queuePair, now time.Time) outcom
 	if q.rnr != without {
 		q.rnr--
 	}
+	q.unanswered = false // it was answered by this
 	q.wait = now.Add(rnrTimer(p.attr.minRNR))
 	return again
 }
@@ -242,8 +258,13 @@ func rnrTimer(code byte) time.Duration {
 }
 
 // respond is the responder's part: it says with which syndrome the requester's WQE fails, or
-// that a receive WQE is missing. It then has done nothing.
-func (q *queuePair) respond(w *workRequest, local []piece) (cause syndrome, missing bool) {
+// that a receive WQE is missing. It then has done nothing. A READ or atomic is one of a burst that may be here at once.
+func (q *queuePair) respond(w *workRequest, local []piece, burst uint32) (cause syndrome, missing bool) {
+	if w.op.answered() && burst > depth(q.attr.maxDest) { // IBA 9.7.5.2.4: more than it has room for
+		q.event(eventQPRequest)
+		q.toError()
+		return remoteInvalid, false
+	}
 	var remote []piece
 	if w.op.remote() && w.length > 0 {
 		p, cause := q.remote(w)
@@ -318,7 +339,7 @@ func (q *queuePair) remote(w *workRequest) (piece, syndrome) {
 		access = accessRemoteAtomic
 	}
 	p, ok := piece{}, false
-	allowed := q.attr.access&access != 0
+	allowed := q.attr.allowed()&access != 0
 	if allowed {
 		p, ok = q.resolveRemote(w.rkey, w.addr, w.length, access)
 	}
@@ -392,9 +413,8 @@ func (q *queuePair) receipt(w *workRequest) completion {
 // datagram delivers a message of UD, if it is wanted.
 func (q *queuePair) datagram(w *workRequest, local []piece) {
 	const (
-		grh       = 40
-		usesOwn   = 1 << 31 // of a Q_Key: that of the QP is taken
-		globalBit = 1 << 28
+		grh     = 40
+		usesOwn = 1 << 31 // of a Q_Key: that of the QP is taken
 	)
 	d := q.device().find(w.to.address)
 	if d == nil || d.down || q.device().down || q.device().config.Link == Ethernet && w.to.mac != d.mac {
@@ -436,21 +456,43 @@ func (q *queuePair) datagram(w *workRequest, local []piece) {
 	_ = p.move(w, local, pieces)
 	e := p.receipt(w)
 	e.bytes += grh
-	e.slid, e.source = q.device().lid, q.qpn|uint32(w.to.sl)<<24
-	if w.to.global {
-		e.source |= globalBit
-	}
+	e.slid, e.source = q.device().lid, q.qpn|q.device().packet(w)<<24
 	p.received(index, e)
+}
+
+// packet is what the CQE of a datagram says of its packet, beside the QP that it is from: whether it has a GRH, and the
+// service level, or on Ethernet, where packets have none, the kind of their header (cq.c, handle_responder; include/linux/mlx5/device.h,
+// MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
+func (d *Device) packet(w *workRequest) uint32 {
+	const global, ipv6, ipv4 = 1 << 4, 1, 2
+	if d.config.Link == InfiniBand {
+		if w.to.global {
+			return global | uint32(w.to.sl)
+		}
+		return uint32(w.to.sl)
+	}
+	switch source := d.source(w); {
+	case source.kind != gidRoCE2:
+		return global
+	case source.ipv4():
+		return global | ipv4
+	}
+	return global | ipv6
+}
+
+// source is the row of the GID table that a datagram names.
+func (d *Device) source(w *workRequest) gidEntry {
+	if int(w.to.source) < len(d.gids) {
+		return d.gids[w.to.source]
+	}
+	return d.gids[0]
 }
 
 // header is what a datagram has before its data: the GRH, or of RoCE v2 over IPv4 the header
 // of that in the last 20 bytes (IBA annex A17.4.5.2).
 func (d *Device) header(w *workRequest) []byte {
 	h := make([]byte, 40)
-	source := d.gids[0]
-	if int(w.to.source) < len(d.gids) {
-		source = d.gids[w.to.source]
-	}
+	source := d.source(w)
 	if source.kind == gidRoCE2 && source.ipv4() {
 		const udp, headers = 17, 20 + 8 + 12 + 8 + 4 // IP, UDP, BTH, DETH, CRC
 		ip := h[20:]

@@ -21,11 +21,11 @@ const (
 	mmapNonCache  = 3
 	mmapClockInfo = 7
 	mmapDynamic   = 9 // MLX5_IB_MMAP_OFFSET_START
-	staticUARs    = 8
 	dynamicUARs   = 255
 	nodePages     = (mmapDynamic<<8 + dynamicUARs) * pageSize
 
-	bfregs       = 2 * staticUARs // of each page two that are not for fast paths
+	bfregsOfUser = 2   // of each page those that are not for fast paths (MLX5_NON_FP_BFREGS_PER_UAR)
+	mostBfregs   = 512 // mlx5_ib.h, MLX5_MAX_BFREGS
 	bfregSize    = 512
 	bfregOffset  = 0x800
 	cqRegister   = 0x20
@@ -69,17 +69,52 @@ func (u *uar) add(pages []byte, base int) {
 	}
 }
 
-// addStaticUARs makes the UARs that a context has by itself.
-func (c *ucontext) addStaticUARs() {
-	for i := range staticUARs {
-		u := &uar{page: uint32(i)}
+// addStaticUARs makes the UARs that a context has by itself, for so many registers. The last low ones are each for one
+// QP alone.
+func (c *ucontext) addStaticUARs(total, low uint32) {
+	c.bfregs = bfregs{count: make([]int, total), low: int(low)}
+	for i := range total / bfregsOfUser {
+		u := &uar{page: i}
 		for _, command := range []int{mmapRegular, mmapNonCache} {
-			u.add(c.pages, (command<<8+i)*pageSize)
+			u.add(c.pages, (command<<8+int(i))*pageSize)
 		}
 		c.uars = append(c.uars, u)
 	}
 	c.static = c.uars
 }
+
+// bfregs are the registers of a context's static UARs, with how many QPs have each.
+type bfregs struct {
+	count  []int
+	low    int  // those at the end that QPs have alone
+	simple bool // the program's GET_CONTEXT is of the first version: all QPs have register 0
+}
+
+// alloc gives a QP a register: one of its own as long as there are, then the one of the others that the fewest have. Register
+// 0 is for doorbells alone, and is given if there are no others (qp.c, alloc_bfreg, alloc_high_class_bfreg and
+// alloc_med_class_bfreg).
+func (b *bfregs) alloc() int {
+	found := 0
+	shared := max(len(b.count)-b.low-1, 0)
+	if !b.simple {
+		for i := shared + 1; i < len(b.count); i++ {
+			if b.count[i] == 0 {
+				b.count[i]++
+				return i
+			}
+		}
+		for i := 1; i <= shared; i++ {
+			if found == 0 || b.count[i] < b.count[found] {
+				found = i
+			}
+		}
+	}
+	b.count[found]++
+	return found
+}
+
+// adjusted is how the answer of CREATE_QP names a register: among all of its page (qp.c, adjust_bfregn).
+func adjusted(bfreg int) uint32 { return uint32(bfreg/bfregsOfUser*bfregsOfPage + bfreg%bfregsOfUser) }
 
 // Methods and attributes of UARs (include/uapi/rdma/mlx5_user_ioctl_cmds.h).
 const (
@@ -170,7 +205,7 @@ func (c *ucontext) Map(m frame.Mapping) unix.Errno {
 		return checkClockMapping(m, index)
 	case command == mmapRegular || command == mmapNonCache:
 		if index >= len(c.static) {
-			return unix.EINVAL // uar_mmap
+			return unix.EINVAL // uar_mmap, get_index
 		}
 		c.static[index].checkMapping(c, command)
 	case command != mmapDynamic || c.dynamicUAR(index) == nil:

@@ -43,10 +43,8 @@ func (c *ucontext) allocMW(r *frame.Request) unix.Errno {
 	case le.Uint32(m) != 0 || m[5] != 0 || le.Uint16(m[6:]) != 0:
 		return unix.EOPNOTSUPP // mlx5_ib_alloc_mw: comp_mask, reserved
 	}
-	for _, b := range r.Driver[min(len(m), len(r.Driver)):] {
-		if b != 0 {
-			return unix.EOPNOTSUPP // mlx5_ib_alloc_mw: ib_is_udata_cleared
-		}
+	if !zero(r.Driver[min(len(m), len(r.Driver)):]) {
+		return unix.EOPNOTSUPP // mlx5_ib_alloc_mw: ib_is_udata_cleared
 	}
 	w.pd.users++
 	w.handle = c.add(w)
