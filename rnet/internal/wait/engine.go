@@ -77,7 +77,7 @@ func (l *Lock) serve() (rest bool) {
 		l.lone++
 	}
 	waited := l.word.load().waiters() == 1
-	sp := l.policy.engineSpin()
+	sp := l.engineSpin()
 	for {
 		if l.src.Poll() > 0 {
 			sp.hit()

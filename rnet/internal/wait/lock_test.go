@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/stretchr/testify/require"
 )
 
@@ -199,9 +200,10 @@ func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
 // Messages that come at a pace keep an engine's spin from its end, but they do not
 // pay for it.
 func TestAnEngineGivesUpPollingForMessagesAtAPace(t *testing.T) {
-	var p policy
+	var l Lock
+	p := &l.policy
 	p.init(&Config{})
-	sp := p.engineSpin()
+	sp := l.engineSpin()
 	require.Equal(t, EngineSpin, sp.limit)
 	for range 10_000 {
 		sp.pay(engineCheap, true)
@@ -211,9 +213,19 @@ func TestAnEngineGivesUpPollingForMessagesAtAPace(t *testing.T) {
 		sp.pay(EngineSpin-time.Microsecond, true)
 	}
 	require.Equal(t, briefSpin, sp.limit)
-	next := p.engineSpin()
+	next := l.engineSpin()
 	require.Equal(t, briefSpin, next.limit, "nor does it poll at the next event")
 	p.filled -= time.Minute
-	next = p.engineSpin()
+	next = l.engineSpin()
 	require.Equal(t, EngineSpin, next.limit, "time brings it back")
+}
+
+func TestAnEngineDoesNotPollForAPeerInItsProcess(t *testing.T) {
+	for _, profile := range []fallback.Profile{fallback.Balanced, fallback.Latency, fallback.Efficient} {
+		l := Lock{cfg: Config{Local: true}}
+		l.policy.init(&Config{Profile: profile})
+		sp := l.engineSpin()
+		sp.hit()
+		require.False(t, sp.on(), profile)
+	}
 }

@@ -137,17 +137,17 @@ func (l *Lock) spinFor(w *Waiter) bool {
 			pollers.Add(-1)
 		}
 	}()
-	yielded, yieldedCPU := begin, begin
+	t, yielded, yieldedCPU := begin, begin, begin
 	for {
 		for range pollBatch {
 			l.src.Poll()
 			if w.Ready() {
 				p.won()
-				p.pay(now()-begin, true)
+				p.pay(t-begin, true) // but for less than a batch
 				return true
 			}
 		}
-		t := now()
+		t = now()
 		if t-begin > p.limit {
 			break
 		}
@@ -170,7 +170,8 @@ func (l *Lock) spinFor(w *Waiter) bool {
 		}
 		if t-begin >= cpuYieldAfter && t-yieldedCPU >= cpuYield {
 			yieldCPU()
-			yieldedCPU = now()
+			t = now()
+			yieldedCPU = t
 		}
 	}
 	p.pay(now()-begin, false)
@@ -246,7 +247,7 @@ func (p *policy) pay(took time.Duration, won bool) {
 }
 
 // spin is how an engine polls: it gives the goroutines that it woke time to answer, as
-// long as that pays.
+// long as that pays. It does not where the peer is in this process, and would wait for it.
 type spin struct {
 	policy *policy
 	limit  time.Duration
@@ -254,14 +255,14 @@ type spin struct {
 	n      int
 }
 
-func (p *policy) engineSpin() spin {
-	t := now()
+func (l *Lock) engineSpin() spin {
+	t, p := now(), &l.policy
 	sp := spin{policy: p, limit: EngineSpin, last: t}
 	switch {
+	case p.profile == fallback.Efficient || l.cfg.Local:
+		sp.limit = 0
 	case p.profile == fallback.Latency:
 		sp.limit = LatencySpin
-	case p.profile == fallback.Efficient:
-		sp.limit = 0
 	case !p.afford(t):
 		sp.limit = briefSpin
 	}
