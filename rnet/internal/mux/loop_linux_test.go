@@ -144,13 +144,14 @@ func TestAnswersOfABatchShareMessages(t *testing.T) {
 	l, dialed := onHandLoop(t, overSoft, streams)
 	l.Answer = true
 	m := l.Sinks[0].Stream.m
-	m.slow = false // the batches of the set-up may have taken long
 	before := m.link.Mark().Requests
 	for _, c := range dialed {
 		_, err := c.Write(fmt.Append(nil, "request ", c.id))
 		require.NoError(t, err)
 	}
+	m.slow = false // as the batches of the set-up may have
 	l.Until(t, "all requests are there", func() bool {
+		m.slow = false // on a busy machine a batch takes long
 		for _, k := range l.Sinks {
 			if len(k.Got) == 0 {
 				return false
@@ -241,7 +242,7 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 
 	message := make([]byte, size)
 	left := make([]int, streams)
-	for i, k := range l.Sinks { // until nobody can send: all stand in line, or wait for their window
+	for i, k := range l.Sinks { // until nobody can send: all are in the queue, or wait for their window
 		left[i], k.Writables = messages*size, 0
 		for {
 			n, err := k.Stream.Write(message)
