@@ -24,10 +24,10 @@
 //	receive_half.go        what has arrived and who waits for it; receive_peek.go, chunk.go
 //	send_half.go           what may be sent and who waits to; send_reserve.go
 //	frame.go               what comes: a poll, and each kind of frame
-//	send_line.go, line.go  what goes: data, and the lines of streams that wait to send
+//	send.go, wait_queue.go  what goes: data, and the queues of streams that wait to send
 //	control.go, sent.go    control frames; waiting until the device has sent something
-//	share.go               the window that all streams have together
-//	hello.go, greet.go     before there are streams
+//	session_window.go      the window that all streams have together
+//	hello.go, first_message.go  before there are streams
 //	table.go, slots.go     streams by id; their slots and addresses
 //	engine.go              what polls when nobody else does
 //	loop.go, loop_*.go     event loops in its place; cork.go, cork_watch.go
@@ -58,15 +58,15 @@
 //	waits                              woken by
 //	Read, Peek, Discard, Next          data, FIN, RESET (deliver, finished, reset); a deadline; Close; the end
 //	Write: window used up              a WINDOW frame (grant); a deadline; Close; the end
-//	Write: no room on the link         credit (creditCame), in the order of the line; who before it leaves the line
-//	Write: session window used up      a SESSION_WINDOW frame (shareGranted), in the order of that line
+//	Write: no room on the link         credit (creditCame), in the order of the queue; who before it leaves the queue
+//	Write: session window used up      a SESSION_WINDOW frame (shareGranted), in the order of that queue
 //	Reserve, Close on a network        the device's completion (wakeDone)
 //	Close that lingers                 the FIN's departure (postEnd); its timer
 //	Open: no slot                      ADDRS, the end of a stream, the end of the mux (table.vacated)
 //	an event loop                      Owner.Wake, by the engine, an unblocked stream, a new session
 //
-// A writer stands in line before it looks for the last time whether there is room; credit
-// is noted before the line is looked at: see txBlocked.
+// A writer is in the queue before it looks for the last time whether there is room; credit
+// is noted before the queue is looked at: see txBlocked.
 //
 // # Locks
 //

@@ -184,7 +184,7 @@ func (m *Mux) tellUnblocked() {
 	m.txMu.Lock()
 	m.link.Flush()
 	if m.txBlocked.Load() {
-		m.wakeLine() // a send that gathers its frame does not wake the next in line
+		m.wakeQueue() // a send that gathers its frame does not wake the next in the queue
 	}
 	m.txMu.Unlock()
 }

@@ -51,7 +51,7 @@ func (st *LoopStream) Close(reset bool) {
 	unread := s.recv.drop() || s.untold > 0
 	if s.inLine {
 		s.inLine = false
-		s.m.leaveLine(&s.send)
+		s.m.leaveQueue(&s.send)
 	}
 	s.send.fail(net.ErrClosed)
 	if reset || unread {

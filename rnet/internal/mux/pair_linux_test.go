@@ -195,7 +195,7 @@ func stopPolling(t testing.TB, m *Mux) (goOn func()) {
 	}
 }
 
-// nobodyIsAwake fails t if a writer of the mux was woken from the line and has not
+// nobodyIsAwake fails t if a writer of the mux was woken from the queue and has not
 // come back. There must be none that sends.
 func nobodyIsAwake(t testing.TB, m *Mux) {
 	t.Helper()

@@ -28,7 +28,7 @@ type sendHalf struct {
 	peerGone bool  // the peer has closed: one Write is taken, and goes nowhere
 	broken   bool  // reset, by either side
 	ctl      uint8 // control frames to send
-	links    [4]lineLink
+	links    [4]waitLink
 	wants    int  // bytes that it waits to send, in txWait
 	woken    bool // woken from there, and not back yet
 	share    shareState
@@ -49,7 +49,7 @@ func (w *sendHalf) write(p []byte, out *link.Buffer) (n int, err error) {
 	for {
 		if err := w.writable(); err != nil {
 			if inLine { // woken, perhaps: the next may go
-				w.st.m.leaveLine(w)
+				w.st.m.leaveQueue(w)
 			}
 			return n, err
 		}

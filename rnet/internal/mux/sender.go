@@ -11,18 +11,18 @@ import (
 //
 //  1. Conn.Write takes the stream's write lock and cuts p into pieces of at
 //     most a frame's payload; send takes txMu for each.
-//  2. The piece needs the stream's window, the session's (share.go) and room on the
+//  2. The piece needs the stream's window, the session's (session_window.go) and room on the
 //     link, which sends it at once.
 //  3. If something is missing, the writer queues up in txWait or shareWait and waits; the
 //     owner of the poll lock wakes it when credit has come.
 type sender struct {
 	txMu sync.Mutex // guards all of sender but the atomics; the link's send lock
 
-	txWait   line      // writers that wait for room
+	txWait   waitQueue // writers that wait for room
 	awake    int       // writers that were woken from it and have not come back yet
 	promised int       // bytes of the ring that they will take
-	ctlQueue line      // streams with control frames to send
-	sentWait line      // who waits until the device has sent something
+	ctlQueue waitQueue // streams with control frames to send
+	sentWait waitQueue // who waits until the device has sent something
 	lastFin  link.Mark // of the last end of a stream
 	refusals []uint32  // streams that the peer opened and we do not take, to be reset
 	ctlPing  bool
