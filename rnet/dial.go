@@ -91,6 +91,8 @@ type Dialer struct {
 	// Logger gets each decision at debug level. If nil, RNET_LOG=debug
 	// prints them to standard error.
 	Logger *slog.Logger
+
+	mptcp multipath
 }
 
 const defaultHeadStart = 200 * time.Millisecond
@@ -147,14 +149,6 @@ func (d *Dialer) settings() (settings.Settings, error) {
 		Transport: string(d.Transport), Profile: string(d.Profile), Device: d.Device, Dir: d.Dir, Allow: softcm.Rules(d.Allow),
 		Limits: settings.Limits(d.Limits), Logger: d.Logger,
 	})
-}
-
-// socketDialer returns the net.Dialer with our fields.
-func (d *Dialer) socketDialer() *net.Dialer {
-	return &net.Dialer{
-		Timeout: d.Timeout, Deadline: d.Deadline, LocalAddr: d.LocalAddr, FallbackDelay: d.FallbackDelay,
-		KeepAlive: d.KeepAlive, KeepAliveConfig: d.KeepAliveConfig, Resolver: d.Resolver, Control: d.Control, ControlContext: d.ControlContext,
-	}
 }
 
 // attempt is one dial.

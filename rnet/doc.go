@@ -21,8 +21,8 @@
 //
 // # Choosing
 //
-// [Dialer] and [ListenConfig] have the fields of their namesakes in package net
-// but for the deprecated ones, and beside them a choice of transport, device, [Profile] and [Limits]. The
+// [Dialer] and [ListenConfig] have the fields and methods of their namesakes in package net
+// but for the deprecated fields, and beside them a choice of transport, device, [Profile] and [Limits]. The
 // environment chooses without a change to the program:
 //
 //	RNET_TRANSPORT   auto, soft, rdma or tcp

@@ -59,6 +59,8 @@ type ListenConfig struct {
 	Limits Limits
 	// Logger gets each decision at debug level, see Dialer.
 	Logger *slog.Logger
+
+	mptcp multipath
 }
 
 // Allow says which processes, beside those of the same effective user, are served over shared
@@ -91,7 +93,7 @@ type PeerProcess struct {
 // cannot be read; with Soft or RDMA also if there is no such device, or it cannot
 // listen.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	tcpConfig := net.ListenConfig{Control: lc.Control, KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
+	tcpConfig := lc.socketConfig()
 	if network != "tcp" && network != "tcp4" && network != "tcp6" && network != "unix" {
 		return tcpConfig.Listen(ctx, network, address)
 	}
