@@ -36,7 +36,8 @@ const (
 type Limits struct {
 	// RingSize is the receive ring of a session in bytes: a power of two from
 	// 64 KiB to 1 GiB. Default 1 MiB. On a kernel device it is pinned as long as
-	// the session lives; over shared memory pages come with use. Where memory is
+	// the session lives; over shared memory pages come with use, and both sides need
+	// such a size if it is above 64 MiB. Where memory is
 	// short a session gets a smaller one, at least 64 KiB.
 	RingSize int
 	// Window is how much of one stream may be under way or unread, in bytes,

@@ -16,6 +16,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -228,6 +229,7 @@ var nonsense = []struct {
 }{
 	{"version of the future", func(h *mux.Hello) { h.MinVersion, h.MaxVersion = 3, 4 }, "version-mismatch"},
 	{"huge ring", func(h *mux.Hello) { h.Link.RingSize = 2 * maxRingSize }, "handshake-garbage"},
+	{"ring that we would have to pay for", func(h *mux.Hello) { h.Link.RingSize = 2 * link.MaxChargedRing }, "no-memory"},
 	{"no streams", func(h *mux.Hello) { h.Streams = 0 }, "handshake-garbage"},
 }
 

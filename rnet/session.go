@@ -82,6 +82,8 @@ func (s *session) learn(private []byte) error {
 		return fallback.Because(fallback.VersionMismatch, err)
 	case errors.Is(err, mux.ErrHello):
 		return fallback.Because(fallback.HandshakeGarbage, err)
+	case errors.Is(err, link.ErrRing):
+		return fallback.Because(fallback.NoMemory, err)
 	}
 	return err
 }

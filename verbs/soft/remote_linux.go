@@ -3,7 +3,6 @@ package soft
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -123,6 +122,9 @@ func (q *qp) DiscardRemote(rkey uint32, addr uint64, n int) error {
 	return q.eachPart(rkey, addr, n, sys.Discard)
 }
 
+// RemotePageSize is the size of the pages that PopulateRemote and DiscardRemote give and take.
+func (q *qp) RemotePageSize() int { return protocol.PageSize }
+
 // ShrinkRing takes memory away from the ring of descriptors in which requests of this
 // QP go, if nothing is on its way in it. It grows again with use.
 func (q *qp) ShrinkRing() error {
@@ -165,7 +167,7 @@ func (q *qp) pagesOf(rkey uint32, addr uint64, n int) []byte {
 	if !ok {
 		return nil
 	}
-	page := uintptr(os.Getpagesize())
+	page := uintptr(protocol.PageSize)
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 	skip := int(-at & (page - 1))
 	if skip >= len(mem) {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -43,7 +44,14 @@ const (
 
 	// DefaultSlots are with controlSlots a power of two, to which queues are rounded up.
 	DefaultSlots = 2048 - controlSlots
+
+	// MaxChargedRing bounds the ring of a peer whose memory is charged to the process that
+	// writes to it first, as on the software HCA: this one.
+	MaxChargedRing = 64 << 20
 )
+
+// ErrRing is a ring of the peer that may cost this process more than it allows.
+var ErrRing = errors.New("the peer's ring is too large for this process")
 
 // controlSlots are receives beyond those for data: credit messages need no
 // slot credit. At most one is sent for each quarter of the ring and one for
@@ -145,6 +153,10 @@ func (l *Link) ConnParam(private []byte) rcm.ConnParam {
 
 // Connect takes what the peer has said of itself: from here on the link can send.
 func (l *Link) Connect(peer Params) error {
+	_, charged := l.qp.Driver().(remoteMemory)
+	if most := max(MaxChargedRing, l.ringSize); charged && peer.RingSize > most {
+		return fmt.Errorf("%w: %d bytes, it allows %d, or as much as its own RingSize", ErrRing, peer.RingSize, most)
+	}
 	l.peer = peer
 	l.probes = l.probes && peer.Probes
 	return l.initSender()

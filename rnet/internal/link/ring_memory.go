@@ -15,19 +15,22 @@ type remoteMemory interface {
 	PopulateRemote(rkey uint32, addr uint64, n int) error
 	DiscardRemote(rkey uint32, addr uint64, n int) error
 	ShrinkRing() error // of descriptors
+	// RemotePageSize is what the two give and take: whole pages.
+	RemotePageSize() int
 }
 
 // remoteRing is the sender's account of the peer's ring beside its positions. The
 // send lock guards it.
 type remoteRing struct {
 	pages   remoteMemory // nil: all has memory
+	page    uint32       // of the memory
 	reach   uint32       // so much has, from the start
 	restart bool         // the next message tells the peer to go on at the start
 	idleAt  uint64       // payload sent by the last look of trim
 }
 
 const (
-	// leastReach is what a ring has memory for at least: a page.
+	// leastReach is what a ring has memory for at least, in its first page.
 	leastReach = 4 << 10
 	// rewindFrom is how far the ring is used before it starts again. If it were less the
 	// peer would have to be looked at for each message; and the page has room for one more.
@@ -41,6 +44,7 @@ func (l *Link) initRemote() {
 	l.remote.reach = l.peer.RingSize
 	if l.remote.pages, _ = l.qp.Driver().(remoteMemory); l.remote.pages != nil {
 		l.remote.reach = min(leastReach, l.peer.RingSize)
+		l.remote.page = uint32(max(leastReach, l.remote.pages.RemotePageSize()))
 	}
 }
 
@@ -71,7 +75,7 @@ func (l *Link) reach(end uint32) error {
 	}
 	from := l.remote.reach
 	most := min(2*from, from+reachAtOnce) // ahead of use
-	to := min(max(most, (end+leastReach-1)&^(leastReach-1)), l.peer.RingSize)
+	to := min((max(most, end)+l.remote.page-1)&^(l.remote.page-1), l.peer.RingSize)
 	if err := l.remote.pages.PopulateRemote(l.peer.RingKey, l.peer.RingAddr+uint64(from), int(to-from)); err != nil {
 		return fmt.Errorf("memory for %d bytes of the peer's ring: %w", to, err)
 	}
