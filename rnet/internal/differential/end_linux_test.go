@@ -179,6 +179,11 @@ func (l *local) call(c call) (o outcome) {
 		p := make([]byte, c.N)
 		var n int
 		n, err = l.Read(p)
+		for n < c.Least && err == nil {
+			var m int
+			m, err = l.Read(p[n:])
+			n += m
+		}
 		o.N, o.Sum = int64(n), crc32.ChecksumIEEE(p[:max(n, 0)])
 	case "WriteTo":
 		sum := crc32.NewIEEE()

@@ -18,6 +18,7 @@ type decision struct {
 	call   call // as it was done
 	finish []wait
 	rough  [2]bool // see roughly
+	read   int     // by the Read that did not wait
 }
 
 type mode uint8
@@ -63,7 +64,11 @@ func overTCP(p *pair, q sequence) (events []event, script []decision) {
 			h.before(p, s, d.mode)
 		}
 		rough := [2]bool{h.flooded[1], h.flooded[0]}
-		events = append(events, roughly(rough, perform(p, &h, s, d.mode)...)...)
+		done := perform(p, &h, s, d.mode)
+		if s.Op == "Read" && len(done) == 1 {
+			d.read = int(done[0].N)
+		}
+		events = append(events, roughly(rough, done...)...)
 		h.settle(p)
 		h.drained(p)
 		for end := range p.ends {
@@ -89,7 +94,14 @@ func follow(p *pair, q sequence, script []decision, pause time.Duration) (events
 	for i, s := range q {
 		s.call = script[i].call
 		rough := script[i].rough
-		events = append(events, roughly(rough, perform(p, &h, s, script[i].mode)...)...)
+		if p.echo == nil {
+			s.Least = script[i].read
+		}
+		done := perform(p, &h, s, script[i].mode)
+		if len(done) == 1 {
+			done[0].Least = 0
+		}
+		events = append(events, roughly(rough, done...)...)
 		if stuck(events) {
 			return events
 		}

@@ -11,6 +11,9 @@ import (
 type call struct {
 	Op string
 	N  int // bytes, or seconds of SetLinger
+	// Least is how much a Read waits for. Nobody can say that all has been taken in that has
+	// arrived, where there is no echo, and a Read gives out what has been.
+	Least int
 }
 
 // step is a call at one of the two ends, 0 the one that has dialed.
@@ -98,8 +101,8 @@ func generate(seed uint64, exits int) (q sequence) {
 	switch rnd.IntN(4) {
 	case 0: // one waits for an answer, and goes on writing when the other has closed
 		e := rnd.IntN(2)
-		q = append(q, step{e, call{"Read", bigRead}}, step{1 - e, call{"Write", 1}}, step{1 - e, call{"Close", 0}})
-		q = append(q, slices.Repeat(sequence{{e, call{"Write", 1}}}, 3)...)
+		q = append(q, step{e, call{Op: "Read", N: bigRead}}, step{1 - e, call{Op: "Write", N: 1}}, step{1 - e, call{Op: "Close"}})
+		q = append(q, slices.Repeat(sequence{{e, call{Op: "Write", N: 1}}}, 3)...)
 	case 1:
 		if exits == none {
 			break
@@ -107,7 +110,7 @@ func generate(seed uint64, exits int) (q sequence) {
 		q = append(q, step{End: exits, call: call{Op: some(rnd, "Exit", "Kill")}})
 	}
 	for range 2 { // what is left, and what comes after it
-		q = append(q, step{0, call{"Read", bigRead}}, step{1, call{"Read", bigRead}})
+		q = append(q, step{0, call{Op: "Read", N: bigRead}}, step{1, call{Op: "Read", N: bigRead}})
 	}
 	return append(q, step{0, call{Op: "Addrs"}}, step{0, call{Op: "Close"}}, step{1, call{Op: "Close"}}, step{1, call{Op: "Addrs"}})
 }
