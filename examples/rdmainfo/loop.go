@@ -39,7 +39,7 @@ const (
 	loopMemory   = 4 << 20 // bytes of each end
 	loopRequests = 64      // in each queue
 	loopInline   = 64
-	loopPatience = 5 * time.Second // for one completion, and for a connection
+	loopTimeout  = 5 * time.Second // for one completion, and for a connection
 	everyRight   = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 )
 
@@ -147,7 +147,7 @@ func (l *loop) connectByManager() error {
 }
 
 func (l *loop) dialThrough(fabric rcm.Fabric, listener rcm.Listener, at netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(context.Background(), loopPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), loopTimeout)
 	defer cancel()
 	param := rcm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, Access: l.a.access()}
 	type accepted struct {
@@ -246,7 +246,7 @@ func (e *end) has(id uint64) bool {
 
 // completion returns that of a request.
 func (e *end) completion(id uint64) (verbs.WC, error) {
-	for deadline := time.Now().Add(loopPatience); ; {
+	for deadline := time.Now().Add(loopTimeout); ; {
 		if wc, ok := e.done[id]; ok {
 			delete(e.done, id)
 			return wc, nil
@@ -256,7 +256,7 @@ func (e *end) completion(id uint64) (verbs.WC, error) {
 		case err != nil:
 			return verbs.WC{}, err
 		case !found && time.Now().After(deadline):
-			return verbs.WC{}, fmt.Errorf("no completion within %v", loopPatience)
+			return verbs.WC{}, fmt.Errorf("no completion within %v", loopTimeout)
 		case !found:
 			runtime.Gosched()
 		}
@@ -280,7 +280,7 @@ func (e *end) sleep() error {
 	if found, err := e.poll(); found || err != nil {
 		return err
 	}
-	return e.ch.Wait(time.Now().Add(loopPatience))
+	return e.ch.Wait(time.Now().Add(loopTimeout))
 }
 
 // fill makes bytes that differ from place to place and from seed to seed.
