@@ -201,7 +201,7 @@ func (c *Context) Close() error {
 		}
 		c.mrs = nil
 		if c.pool != nil {
-			c.pool.release(Usage{Handles: 1, Objects: c.objects})
+			c.pool.release(c.attr.Name, Usage{Handles: 1, Objects: c.objects})
 		}
 		c.objects = 0
 	})

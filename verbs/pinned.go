@@ -46,7 +46,7 @@ func hintFor(op string, err error) string {
 	case errors.Is(err, ErrPinLimit):
 		return "raise it with verbs.SetPinLimit, or close connections"
 	case errors.Is(err, ErrPoolLimit):
-		return "raise it with Pool.SetLimit, or close what is not used"
+		return "raise it with Pool.SetLimit or SetDeviceLimit, or close what is not used"
 	case errors.Is(err, syscall.ENOMEM) && strings.HasSuffix(op, " MR"):
 		return "raise RLIMIT_MEMLOCK (ulimit -l) or the memory limit of the cgroup"
 	case errors.Is(err, syscall.ENOMEM):

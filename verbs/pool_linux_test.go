@@ -74,7 +74,7 @@ func TestTheErrorOfAFullPoolNamesTheLimit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = pool.Open("soft0")
 	require.EqualError(t, err, "verbs: open on soft0: limit of the pool reached: hca_handle, 1 of 1 in use "+
-		"(raise it with Pool.SetLimit, or close what is not used)")
+		"(raise it with Pool.SetLimit or SetDeviceLimit, or close what is not used)")
 	pd, err := c.AllocPD()
 	require.NoError(t, err)
 	_, err = c.CreateCQ(verbs.CQAttr{CQE: 1, Vector: 100}, nil)

@@ -128,8 +128,9 @@ func guid(g uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xffff, g>>16&0xffff, g&0xffff)
 }
 
-func kernelDevice(k *rdmahost.Description) device {
-	d := describe(k.DeviceInfo)
+// kernelDevice also returns what closes the device.
+func kernelDevice(k *rdmahost.Description, pool *verbs.Pool) (d device, closes func()) {
+	d = describe(k.DeviceInfo)
 	d.Node, d.NodeType, d.ImageGUID = k.Node, k.NodeType, guid(k.SystemImageGUID)
 	d.Firmware, d.Model, d.Board, d.Revision = k.Firmware, k.Model, k.Board, k.Revision
 	for _, p := range k.Ports {
@@ -141,21 +142,20 @@ func kernelDevice(k *rdmahost.Description) device {
 	for i := range d.Ports {
 		d.Ports[i].count(d.Name)
 	}
-	d.open()
-	return d
+	closes = d.open(pool)
+	return d, closes
 }
 
-// open opens the device, which shows whether it can be used, and asks it.
-func (d *device) open() {
-	ctx, err := verbs.Open(d.Name)
+// open opens the device, which shows whether it can be used, and asks it. It returns what closes it.
+func (d *device) open(pool *verbs.Pool) (closes func()) {
+	ctx, err := pool.Open(d.Name)
 	if err != nil {
 		d.Reason = err.Error()
 		if text := rdmahost.Explain(rdmahost.Failure{Op: "open", Device: d.Name, Err: err}); text != "" {
 			d.Reason += ": " + text
 		}
-		return
+		return func() {}
 	}
-	defer ctx.Close()
 	d.Usable = true
 	a := ctx.Attr()
 	if d.Firmware == "" {
@@ -185,6 +185,7 @@ func (d *device) open() {
 	for i := range d.Ports {
 		d.Ports[i].ask(ctx)
 	}
+	return func() { _ = ctx.Close() } // nothing is left in it
 }
 
 // ask completes a port by what the open device says of it.

@@ -116,8 +116,12 @@ func (w *printer) limits(l *limits) {
 	w.line("  RLIMIT_MEMLOCK %s (hard %s), %s pinned%s", amount(uint64(l.Memlock.Soft)), amount(uint64(l.Memlock.Hard)), amount(l.Memlock.Pinned), exempt)
 	w.line("  RLIMIT_NOFILE %s", number(l.OpenFiles))
 	for _, c := range l.Cgroups {
-		w.line("  rdma cgroup %s, %s: hca_handle %d of %s, hca_object %d of %s",
-			c.Group, c.Device, c.Handles.Current, number(c.Handles.Max), c.Objects.Current, number(c.Objects.Max))
+		here := ""
+		if c.Process != nil {
+			here = fmt.Sprintf("; of this process %d and %d", c.Process.Handles, c.Process.Objects)
+		}
+		w.line("  rdma cgroup %s, %s: hca_handle %d of %s, hca_object %d of %s%s",
+			c.Group, c.Device, c.Handles.Current, number(c.Handles.Max), c.Objects.Current, number(c.Objects.Max), here)
 	}
 	if len(l.Cgroups) == 0 {
 		w.line("  no rdma cgroup")

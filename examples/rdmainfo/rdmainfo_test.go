@@ -106,7 +106,7 @@ func TestLimitsAreSpelledOut(t *testing.T) {
 	l := limits{
 		Memlock:   memlock{Soft: 64 << 10, Hard: none, Pinned: 1536, Exempt: true},
 		OpenFiles: 1024,
-		Cgroups:   []cgroup{{Group: "/a/b", Device: "rxe0", Handles: quota{none, 1}, Objects: quota{2, 2}}},
+		Cgroups:   []cgroup{{Group: "/a/b", Device: "rxe0", Handles: quota{none, 1}, Objects: quota{2, 2}, Process: &usage{1, 0}}, {Group: "/a", Device: "rxe0", Handles: quota{3, 3}, Objects: quota{none, 5}}},
 		Nodes: []node{
 			{Path: "/dev/infiniband/uverbs0", Mode: "0600", Owner: "root", Group: "root", Error: "permission denied"},
 			{Path: "/dev/infiniband/rdma_cm", Error: "no such file"},
@@ -117,15 +117,16 @@ func TestLimitsAreSpelledOut(t *testing.T) {
 	w.limits(&l)
 	for _, want := range []string{
 		"RLIMIT_MEMLOCK 64 KiB (hard unlimited), 1.5 KiB pinned; CAP_IPC_LOCK lifts it, except for siw",
-		"rdma cgroup /a/b, rxe0: hca_handle 1 of unlimited, hca_object 2 of 2",
+		"rdma cgroup /a/b, rxe0: hca_handle 1 of unlimited, hca_object 2 of 2; of this process 1 and 0\n",
+		"rdma cgroup /a, rxe0: hca_handle 3 of 3, hca_object 5 of unlimited\n",
 		"/dev/infiniband/uverbs0 0600 root root: permission denied",
 		"/dev/infiniband/rdma_cm: no such file",
 	} {
 		require.Contains(t, out.String(), want)
 	}
-	b, err := json.Marshal(l.Cgroups)
+	b, err := json.Marshal(l.Cgroups[:1])
 	require.NoError(t, err)
-	require.JSONEq(t, `[{"group":"/a/b","device":"rxe0","hcaHandle":{"max":null,"current":1},"hcaObject":{"max":2,"current":2}}]`, string(b))
+	require.JSONEq(t, `[{"group":"/a/b","device":"rxe0","hcaHandle":{"max":null,"current":1},"hcaObject":{"max":2,"current":2},"process":{"hcaHandle":1,"hcaObject":0}}]`, string(b))
 }
 
 func TestUnusableDeviceSaysWhy(t *testing.T) {

@@ -40,6 +40,13 @@ type cgroup struct {
 	Device  string `json:"device"`
 	Handles quota  `json:"hcaHandle"`
 	Objects quota  `json:"hcaObject"`
+	Process *usage `json:"process,omitempty"` // what this process has of it, in its own group
+}
+
+// usage is what a pool counts.
+type usage struct {
+	Handles int `json:"hcaHandle"`
+	Objects int `json:"hcaObject"`
 }
 
 type quota struct {
@@ -69,17 +76,15 @@ func (l limit) MarshalJSON() ([]byte, error) {
 // collect looks at everything.
 func collect() report {
 	r := report{Devices: []device{}, Problems: []string{}}
-	l, err := rdmahost.ReadLimits()
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		r.Problems = append(r.Problems, err.Error())
-	}
-	r.Limits = limitsOf(&l)
+	var pool verbs.Pool // its devices stay open until all is known: the cgroup counts them too
 	kernel, err := rdmahost.Describe()
 	if err != nil {
 		r.Problems = append(r.Problems, err.Error())
 	}
 	for i := range kernel {
-		r.Devices = append(r.Devices, kernelDevice(&kernel[i]))
+		d, closes := kernelDevice(&kernel[i], &pool)
+		defer closes()
+		r.Devices = append(r.Devices, d)
 	}
 	others, err := verbs.Devices()
 	if err != nil {
@@ -88,24 +93,34 @@ func collect() report {
 	for _, info := range others {
 		if info.Provider != uverbs.ProviderName {
 			d := describe(info)
-			d.open()
+			defer d.open(&pool)()
 			r.Devices = append(r.Devices, d)
 		}
 	}
+	l, err := rdmahost.ReadLimits()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		r.Problems = append(r.Problems, err.Error())
+	}
+	r.Limits = limitsOf(&l, pool.DeviceUsage())
 	return r
 }
 
-func limitsOf(l *rdmahost.Limits) limits {
+// limitsOf adds to the first group, which is that of this process, what it has.
+func limitsOf(l *rdmahost.Limits, here map[string]verbs.Usage) limits {
 	r := limits{
 		Memlock:   memlock{limit(l.Memlock.Soft), limit(l.Memlock.Hard), l.Memlock.Pinned, l.Memlock.Exempt},
 		OpenFiles: limit(l.OpenFiles), Cgroups: []cgroup{}, Nodes: []node{},
 		MissingModules: append([]string{}, l.MissingModules...),
 	}
 	for _, c := range l.Cgroups {
-		r.Cgroups = append(r.Cgroups, cgroup{
+		g := cgroup{
 			Group: c.Group, Device: c.Device,
 			Handles: quota{limit(c.Handles.Max), c.Handles.Current}, Objects: quota{limit(c.Objects.Max), c.Objects.Current},
-		})
+		}
+		if c.Group == l.Cgroups[0].Group {
+			g.Process = &usage{here[c.Device].Handles, here[c.Device].Objects}
+		}
+		r.Cgroups = append(r.Cgroups, g)
 	}
 	for _, n := range l.Nodes {
 		entry := node{Path: n.Path, Owner: n.Owner, Group: n.Group}
