@@ -16,3 +16,8 @@ func (t *Tracer) Tasks() (n int) {
 	}
 	return n
 }
+
+// Allows is what Modify decides of a transition.
+func Allows(typ QPType, cur QPState, attr *QPAttr, mask QPAttrMask) bool {
+	return judgeTransition(typ, cur, attr, mask) == verdict{}
+}

@@ -2,7 +2,10 @@ package verbstest
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,16 +66,28 @@ var rules = map[verbs.QPType]map[[2]verbs.QPState]rule{
 	},
 }
 
-// allowed is the kernel's ib_modify_qp_is_ok.
-func allowed(typ verbs.QPType, from, to verbs.QPState, mask verbs.QPAttrMask) bool {
-	if mask&verbs.QPAttrCurState != 0 && from != rtr && from != rts && from != sqd && from != sqe {
-		return false
-	}
-	r, valid := rules[typ][[2]verbs.QPState{from, to}]
-	if to == reset || to == errs && from != reset {
+// A Rule says with which attributes the kernel lets a QP make a transition: its ib_modify_qp_is_ok.
+type Rule struct {
+	rule
+	valid, current bool // there is such a transition; it takes CurState
+}
+
+// Rule is that of a transition, whatever its mask.
+func (tr Transition) Rule() Rule {
+	r, valid := rules[tr.Type][[2]verbs.QPState{tr.From, tr.To}]
+	if tr.To == reset || tr.To == errs && tr.From != reset {
 		r, valid = rule{}, true
 	}
-	return valid && mask&r.required == r.required && mask&^(r.required|r.optional|verbs.QPAttrState) == 0
+	return Rule{r, valid, tr.From == rtr || tr.From == rts || tr.From == sqd || tr.From == sqe}
+}
+
+// Exists reports whether there is such a transition.
+func (r *Rule) Exists() bool { return r.valid }
+
+// Allows reports whether the attributes in mask are those of the rule.
+func (r *Rule) Allows(mask verbs.QPAttrMask) bool {
+	return r.valid && (r.current || mask&verbs.QPAttrCurState == 0) && mask&r.required == r.required &&
+		mask&^(r.required|r.optional|verbs.QPAttrState) == 0
 }
 
 // masks are those that are tried for a transition: the required attributes alone, with all
@@ -119,12 +134,46 @@ func testTransitions(t *testing.T, s *suite) {
 					}
 				}
 			}
+			w.tryRandom(t)
 			require.Greater(t, w.accepted, 30, "nothing was tried")
 			if w.noSQE {
 				t.Log("this device takes such a QP to another state than SQE when a request fails")
 			}
 			require.Empty(t, strings.Join(w.wrong, "\n"))
 		})
+	}
+}
+
+// seedVar chooses other random masks.
+const seedVar = "RAMJET_SEED"
+
+// tryRandom tries random masks for random transitions: half of them are those of the table with a few bits changed.
+func (w *walker) tryRandom(t *testing.T) {
+	seed := uint64(1)
+	if text := os.Getenv(seedVar); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, seedVar)
+	}
+	random := rand.New(rand.NewPCG(seed, uint64(w.typ)))
+	t.Logf("%s=%d", seedVar, seed)
+	var ways [][2]verbs.QPState
+	for from := reset; from <= errs; from++ {
+		for to := reset; to <= errs; to++ {
+			ways = append(ways, [2]verbs.QPState{from, to})
+		}
+	}
+	for _, way := range ways {
+		for range 4 {
+			mask := verbs.QPAttrMask(random.Uint32N(1 << 21))
+			if r, ok := rules[w.typ][way]; ok && random.IntN(4) > 0 {
+				mask = r.required | mask&r.optional
+				for range random.IntN(3) {
+					mask ^= 1 << random.IntN(21)
+				}
+			}
+			w.try(Transition{w.typ, way[0], way[1], mask | verbs.QPAttrState})
+		}
 	}
 }
 
@@ -167,7 +216,8 @@ func goodAttr(s, peer *side, from, to verbs.QPState) verbs.QPAttr {
 
 // try makes a transition, from where it begins.
 func (w *walker) try(tr Transition) {
-	want := allowed(tr.Type, tr.From, tr.To, tr.Mask) && !w.kernelRefuses(tr)
+	table := tr.Rule()
+	want := table.Allows(tr.Mask) && !w.kernelRefuses(tr)
 	if !w.goTo(tr.From) {
 		return
 	}
