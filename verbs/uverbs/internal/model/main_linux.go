@@ -32,6 +32,7 @@ func main() {
 	link := flag.String("link", "ib", "the ports' `link`: ib or eth (RoCE)")
 	network := flag.Bool("net", false, "run in a network namespace, in which the hosts have addresses from 10.77.0.1 on")
 	pair := flag.Bool("pair", false, "as -net, and run the program on two hosts: the first has RAMJET_PEER=10.77.0.2, the second\nRAMJET_PEER=10.77.0.1 and RAMJET_ROLE=peer; it is ended with the first")
+	driver := flag.String("driver", "mlx5", "with -net, the `driver` of ours that Go's tests are to use: mlx5 or mlx5-blueflame")
 	static := flag.Bool("static", false, "offer no dynamic UARs, as kernels before 5.7 did")
 	delay := flag.Duration("delay", 500*time.Millisecond, "start each program so much later than the one before")
 	flag.Usage = func() {
@@ -65,7 +66,7 @@ func main() {
 		fabric.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "model: "+format+"\n", args...) }
 	}
 	go fabric.Run(context.Background())
-	status := run(fabric, config, commands, *write, *pair, *delay, *cut)
+	status := run(fabric, config, commands, options{*write, *pair, *delay, *cut, *driver})
 	if *verbose {
 		s := fabric.Stats()
 		fabric.Log("%d doorbells, %d WQEs, %d CQEs, %d events", s.Doorbells, s.Requests, s.Completions, s.Events)
@@ -120,22 +121,29 @@ func split(args []string) (commands [][]string) {
 	return commands
 }
 
-func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write, pair bool, delay, cut time.Duration) (status int) {
+// options are those of flags that say how the programs are run.
+type options struct {
+	write, pair bool
+	delay, cut  time.Duration
+	driver      string
+}
+
+func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, o options) (status int) {
 	var programs []*frame.Program
 	var devices []*mlx5.Device
 	for i, command := range commands {
 		if i > 0 {
-			time.Sleep(delay)
+			time.Sleep(o.delay)
 		}
 		device := fabric.NewDevice(config)
 		devices = append(devices, device)
 		host := device.Host()
-		host.WriteOnly, host.Log = write, fabric.Log
+		host.WriteOnly, host.Log = o.write, fabric.Log
 		env := []string{"RAMJET_MODEL=" + strconv.Itoa(i)}
 		if len(fabric.Addresses) > 1 { // where rcm works: Go's tests are to use the device
-			env = append(env, "RAMJET_DEVICES=mlx5_0", "RAMJET_EXPERIMENTAL=mlx5")
+			env = append(env, "RAMJET_DEVICES=mlx5_0", "RAMJET_EXPERIMENTAL="+o.driver)
 		}
-		if pair {
+		if o.pair {
 			env = append(env, roles[i]...)
 		}
 		p, err := host.Start(command, env, os.Stdout, os.Stderr)
@@ -146,15 +154,15 @@ func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, write, pa
 		}
 		programs = append(programs, p)
 	}
-	if cut > 0 {
-		go mlx5.CutLinks(context.Background(), devices, cut)
+	if o.cut > 0 {
+		go mlx5.CutLinks(context.Background(), devices, o.cut)
 	}
 	for i, p := range programs {
-		if pair && i > 0 {
+		if o.pair && i > 0 {
 			p.Kill()
 		}
 		err := p.Wait()
-		if err == nil || pair && i > 0 {
+		if err == nil || o.pair && i > 0 {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "model: %s: %v\n", commands[i][0], err)

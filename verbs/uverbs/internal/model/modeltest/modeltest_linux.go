@@ -52,7 +52,8 @@ type Config struct {
 	// Network gives the hosts a network namespace, in which their addresses are 10.77.0.1 and fd77::1 and on,
 	// and TCP reaches them. Otherwise they are 127.0.0.1 and on, which package rcm does not take.
 	Network bool
-	// Hostile, if it is not 0, makes the devices awkward by this seed. See [mlx5.Fabric].
+	// Hostile, if it is not 0, makes the devices awkward by this seed. See [mlx5.Fabric]. RAMJET_MODEL_HOSTILE is a seed
+	// for all tests, also for those that have none of their own.
 	Hostile uint64
 	// WQE, if not nil, is given each WQE of a send queue before it is executed. It is called in the
 	// first process.
@@ -209,9 +210,7 @@ func Fabric(t *testing.T, config Config) *mlx5.Fabric {
 	if isolated() {
 		fabric.Addresses = frame.NamespaceAddresses()
 	}
-	if config.Hostile != 0 {
-		fabric.Hostile = rand.New(rand.NewPCG(config.Hostile, 0))
-	}
+	fabric.Hostile = hostile(config.Hostile)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { fabric.Run(ctx) })
@@ -223,6 +222,22 @@ func Fabric(t *testing.T, config Config) *mlx5.Fabric {
 		}
 	})
 	return fabric
+}
+
+const hostileVariable = "RAMJET_MODEL_HOSTILE" // a seed
+
+// hostile returns the numbers of a seed, or of that of the environment, or nil if there is none.
+func hostile(seed uint64) *rand.Rand {
+	if text := os.Getenv(hostileVariable); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			panic(fmt.Sprintf("%s is no number: %v", hostileVariable, err))
+		}
+	}
+	if seed == 0 {
+		return nil
+	}
+	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // arguments are those of a program that runs this test alone, not longer than this one may.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -149,9 +148,7 @@ func NewTrial(t *testing.T, seed ...uint64) *Trial {
 	t.Helper()
 	bin, loader, env := programs(t)
 	r := &Trial{Fabric: mlx5.NewFabric(), bin: bin, loader: loader, env: env}
-	if len(seed) > 0 {
-		r.Fabric.Hostile = rand.New(rand.NewPCG(seed[0], 0))
-	}
+	r.Fabric.Hostile = hostile(append(seed, 0)[0])
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
