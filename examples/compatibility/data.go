@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/url"
+	"sync"
 	"time"
 
 	paho "github.com/eclipse/paho.mqtt.golang"
@@ -22,6 +24,11 @@ import (
 	"github.com/tidwall/redcon"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 )
 
 func tryRedis(ctx context.Context, n *network) error {
@@ -220,4 +227,55 @@ func carry(to, from net.Conn) {
 	_, _ = io.Copy(to, from) // ended by either connection
 	to.Close()
 	from.Close()
+}
+
+// etcdKeys is as much of an etcd as puts and gets keys.
+type etcdKeys struct {
+	etcdserverpb.UnimplementedKVServer
+	values sync.Map
+}
+
+func (e *etcdKeys) Put(_ context.Context, in *etcdserverpb.PutRequest) (*etcdserverpb.PutResponse, error) {
+	e.values.Store(string(in.GetKey()), in.GetValue())
+	return &etcdserverpb.PutResponse{Header: &etcdserverpb.ResponseHeader{}}, nil
+}
+
+func (e *etcdKeys) Range(_ context.Context, in *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	out := &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{}}
+	if value, ok := e.values.Load(string(in.GetKey())); ok {
+		out.Kvs, out.Count = []*mvccpb.KeyValue{{Key: in.GetKey(), Value: value.([]byte)}}, 1
+	}
+	return out, nil
+}
+
+func tryEtcd(ctx context.Context, n *network) error {
+	server := grpc.NewServer()
+	etcdserverpb.RegisterKVServer(server, &etcdKeys{})
+	ln, err := n.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go server.Serve(ln)
+	defer server.Stop()
+	client, err := clientv3.New(clientv3.Config{
+		Context: ctx, Endpoints: []string{ln.Addr().String()}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return n.DialContext(ctx, "tcp", addr) }),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if _, err := client.Put(ctx, "message", string(message)); err != nil {
+		return err
+	}
+	answer, err := client.Get(ctx, "message")
+	if err != nil {
+		return err
+	}
+	if len(answer.Kvs) != 1 {
+		return fmt.Errorf("%d values of one key", len(answer.Kvs))
+	}
+	return check(answer.Kvs[0].Value)
 }

@@ -39,6 +39,7 @@ var trials = []trial{
 	{"ttrpc", []string{"github.com/containerd/ttrpc"}, tryTTRPC, "tryTTRPC", ""},
 	{"go-redis, redcon", []string{"github.com/redis/go-redis/v9", "github.com/tidwall/redcon"}, tryRedis, "tryRedis", "go-redis looks by a descriptor whether an idle connection is alive, and is lent one; a redis-server needs [the proxy](getting-started.md#a-program-that-exists)"},
 	{"pgx, psql-wire", []string{"github.com/jackc/pgx/v5", "github.com/jeroenrinzema/psql-wire"}, tryPostgres, "tryPostgres", "a PostgreSQL needs [the proxy](getting-started.md#a-program-that-exists)"},
+	{"etcd, its client", []string{"go.etcd.io/etcd/client/v3"}, tryEtcd, "tryEtcd", "the server has as much of an etcd as puts and gets keys"},
 	{"franz-go, kfake (Kafka)", []string{"github.com/twmb/franz-go", "github.com/twmb/franz-go/pkg/kfake"}, tryKafka, "tryKafka", "kfake is a Kafka of franz-go, for tests; a real one is in Java"},
 	{"paho, mochi (MQTT)", []string{"github.com/eclipse/paho.mqtt.golang", "github.com/mochi-mqtt/server/v2"}, tryMQTT, "tryMQTT", ""},
 	{"nats.go, nats-server", []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}, tryNATS, "tryNATS|\\(d natsDialer\\) Dial", "nats-server takes no listener: its connections are passed to `InProcessConn`, which copies once more"},
