@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/internal/race"
+	"github.com/seed-b9b531af/ramjet/internal/release"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
@@ -167,8 +168,10 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 		}
 	}
 	if in.pos != start {
-		in.recvs.tail.Store(tail)
-		in.cursor.Store(uint64(in.index)<<32 | uint64(uint32(in.pos)))
+		// Both may be seen late. PostRecv would then see less room than there is, and
+		// ready an entry that was taken. Who polls after arming has had pollMu since (Arm).
+		release.Store(&in.recvs.tail, tail)
+		release.Store(&in.cursor, uint64(in.index)<<32|uint64(uint32(in.pos)))
 	}
 	if in.pos != in.told && (in.eager || in.pos-in.told > in.late) {
 		in.publish()

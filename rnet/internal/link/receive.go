@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/seed-b9b531af/ramjet/internal/release"
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -264,15 +265,17 @@ func (l *Link) takeFrames(rest []byte) (err error) {
 	return nil
 }
 
-// noteCredit stores what the peer gave back. takeCredit checks it.
+// noteCredit stores what the peer gave back. takeCredit checks it. The receive lock is held:
+// that it is given up is the fence between these stores and the caller's look at who waits
+// for credit, after Poll or Collect. Who waits says so, with a fence, before it looks here.
 func (l *Link) noteCredit(released uint64, slots uint16) {
 	if released > l.peerReleased.Load() {
-		l.peerReleased.Store(released)
+		release.Store(&l.peerReleased, released)
 		l.credit = true
 	}
 	posted := l.peerPosted.Load()
 	if ahead := int16(slots - uint16(posted)); ahead > 0 {
-		l.peerPosted.Store(posted + uint64(ahead))
+		release.Store(&l.peerPosted, posted+uint64(ahead))
 		l.credit = true
 	}
 }
@@ -309,7 +312,7 @@ func (l *Link) publish() (due bool) {
 	if released == l.released.Load() {
 		return false
 	}
-	l.released.Store(released)
+	release.Store(&l.released, released) // seen late by the sending half, it tells less
 	if released-l.asked < uint64(l.ringSize)/8 {
 		return false
 	}

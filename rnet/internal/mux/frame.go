@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/seed-b9b531af/ramjet/internal/release"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
@@ -51,7 +52,7 @@ func (m *Mux) poll() int {
 	if b.Completions > 0 {
 		m.settleAtOnce()
 		if m.arrived.sum != m.arrived.bytes.Load() {
-			m.arrived.bytes.Store(m.arrived.sum)
+			release.Store(&m.arrived.bytes, m.arrived.sum)
 		}
 	}
 	if b.Err != nil {
