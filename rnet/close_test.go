@@ -193,6 +193,30 @@ func TestCloseWithUnreadDataResetsThePeer(t *testing.T) {
 	})
 }
 
+// The goroutine that polls for all may be asleep, and about to be woken by what is unread.
+func TestCloseWithUnreadDataResetsThePeerWhileAnotherStreamIsRead(t *testing.T) {
+	ln := overSoft.listen(t)
+	other, otherPeer := overSoft.connect(t, ln)
+	for range 200 {
+		d, a := overSoft.connect(t, ln)
+		require.Same(t, other.(*Conn).s, d.(*Conn).s)
+		read := hang.Start(t, func() {
+			_, err := io.ReadFull(other, make([]byte, 1))
+			assert.NoError(t, err)
+		})
+		time.Sleep(200 * time.Microsecond) // for it to sleep
+		_, err := a.Write([]byte("unread"))
+		require.NoError(t, err)
+		require.NoError(t, d.Close())
+		_, err = a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.NoError(t, a.Close())
+		_, err = otherPeer.Write([]byte("x"))
+		require.NoError(t, err)
+		read()
+	}
+}
+
 func TestBlockedWriteEndsWhenThePeerCloses(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, s := k.ends(t)

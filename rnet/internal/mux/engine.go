@@ -1,6 +1,8 @@
 package mux
 
 import (
+	"time"
+
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
@@ -64,6 +66,22 @@ func (m *Mux) lookBeforeWrite() {
 		m.pollLock.Look()
 	}
 }
+
+// lookBeforeClose takes in what has arrived: what nobody has read is lost, and the peer to be told. If another
+// goroutine has the poll lock it may be about to be woken by what has arrived, or have polled
+// that and not delivered it yet.
+func (m *Mux) lookBeforeClose() {
+	if m.pollLock.Look() || m.onLoop() {
+		return
+	}
+	if m.host != nil && !m.host.HasArrival() && m.pollLock.Asleep() {
+		return // in this order: what was there before is delivered
+	}
+	m.pollLock.LookSoon(closeLook)
+}
+
+// closeLook bounds the wait for an owner of the poll lock that is kept from going on.
+const closeLook = 20 * time.Millisecond
 
 // onLoopEvent tells the event loop that serves the session, if one does, of an
 // event.

@@ -180,7 +180,7 @@ func (st *Stream) Closed() bool { return st.closed.Load() }
 // FlushTime at least, until the peer's device has it.
 func (st *Stream) Close(linger int32) error {
 	if !st.ended() && !st.closed.Load() {
-		st.m.pollLock.Look() // what has arrived is lost by this, and the peer to be told
+		st.m.lookBeforeClose()
 	}
 	if st.closed.Swap(true) {
 		return net.ErrClosed

@@ -75,6 +75,7 @@ type Lock struct {
 	free    chan struct{} // has a token when an owner has left a source that failed
 	over    chan struct{} // closed by End
 	call    chan struct{} // has the token of a call to the engine
+	asleep  atomic.Bool   // an owner sleeps, so that it polls nothing
 
 	// Used by the owner of the lock only.
 	cqArmed bool
@@ -234,8 +235,49 @@ func (l *Lock) disarm() {
 	}
 }
 
-// Look polls once, unless another goroutine has the lock.
-func (l *Lock) Look() { l.Do(func() { l.src.Poll() }) }
+// Look polls once, and reports whether it did. It does not if another goroutine has the
+// lock.
+func (l *Lock) Look() bool { return l.Do(func() { l.src.Poll() }) }
+
+// Asleep reports whether the owner of the lock sleeps: then all that it has polled is
+// delivered.
+func (l *Lock) Asleep() bool { return l.asleep.Load() }
+
+// LookSoon is Look, but that another owner has to leave before. It gives up if that takes
+// longer than timeout.
+func (l *Lock) LookSoon(timeout time.Duration) {
+	if !l.enter() { // registered: the owner will not go to sleep
+		l.channel.Wake()
+		if !l.takeOver(time.Now().Add(timeout)) {
+			return
+		}
+	}
+	l.src.Poll()
+	l.word.note() // the CQ was armed
+	l.leave()
+}
+
+// takeOver makes the caller, a registered waiter, the owner when the present one has left.
+// It returns false, and the caller is not registered any more, if that is not before end.
+func (l *Lock) takeOver(end time.Time) bool {
+	for try := 0; ; try++ {
+		s := l.word.load()
+		next, owns := s.takenOver()
+		switch {
+		case owns && l.word.swap(s, next):
+			l.disarm()
+			return true
+		case owns:
+		case l.src.Failed() || !time.Now().Before(end):
+			l.word.withdraw()
+			return false
+		case try < 100:
+			runtime.Gosched()
+		default:
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+}
 
 // Unattended reports whether nobody takes in soon what arrives: nobody has the lock,
 // and the CQ is not armed. Then it is the sweep's.

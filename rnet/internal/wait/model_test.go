@@ -38,11 +38,13 @@ type world struct {
 	called  bool
 	flying  [modelWaiters]bool // a wake has made the waiter ready, and goes on to withdraw it
 
-	script [3]int8 // whom the peer still writes to, plus 1
-	peer   int8    // its program counter: 0 publish, 1 look, 2 wake
-	timer  int8    // wakes of the first waiter by its deadline that may come
-	looks  int8    // calls of Do that may come
-	looker leaver
+	script  [3]int8 // whom the peer still writes to, plus 1
+	peer    int8    // its program counter: 0 publish, 1 look, 2 wake
+	timer   int8    // wakes of the first waiter by its deadline that may come
+	looks   int8    // calls of Do that may come
+	looker  leaver
+	soon    int8 // program counter of LookSoon, 0: it is over
+	patient bool // the peer publishes after LookSoon only
 
 	fails  bool // the session may fail
 	failed bool
@@ -138,6 +140,7 @@ type fault struct {
 	noRestCheck   bool // an owner goes to the channel although the engine is there
 	drop          bool // Do gives the lock up without leave
 	lateEnd       bool // End wakes the engine before there is anything for it to see
+	noWakeSoon    bool // LookSoon does not wake the owner
 	noFree        bool // the owner of a source that failed does not tell Close
 }
 
@@ -154,6 +157,9 @@ func (w *world) final() error {
 		if w.waiters[i].pc != wDone {
 			return fmt.Errorf("%w: waiter %d stands at %d", errLost, i, w.waiters[i].pc)
 		}
+	}
+	if w.soon != sOver {
+		return errors.New("LookSoon does not get the lock")
 	}
 	if w.inboxLen > 0 {
 		return errors.New("nobody takes in what arrived")
@@ -575,7 +581,7 @@ func (w *world) sweepSteps(add func(string, func(w *world))) {
 // otherSteps are those of the peer, of a deadline, of Do, and of the end.
 func (w *world) otherSteps(add func(string, func(w *world))) {
 	switch {
-	case w.peer == 0 && w.script[0] != 0:
+	case w.peer == 0 && w.script[0] != 0 && (w.soon == sOver || !w.patient):
 		add(fmt.Sprintf("peer publishes for waiter %d", w.script[0]-1), func(w *world) {
 			w.inbox[w.inboxLen] = w.script[0]
 			w.inboxLen++
@@ -595,7 +601,11 @@ func (w *world) otherSteps(add func(string, func(w *world))) {
 		add("deadline of waiter 0", func(w *world) { w.timer--; w.wake(0) })
 	}
 	if w.looker.lpc != 0 {
-		w.leaveSteps("Do", func(w *world) *leaver { return &w.looker }, func(*world) {}, add)
+		w.leaveSteps("Do", func(w *world) *leaver { return &w.looker }, func(w *world) {
+			if w.soon == sLeave {
+				w.soon = sOver
+			}
+		}, add)
 	} else if w.looks > 0 {
 		add("Do", func(w *world) {
 			w.looks--
@@ -617,6 +627,7 @@ func (w *world) otherSteps(add func(string, func(w *world))) {
 			w.looker.lpc = lLoad
 		})
 	}
+	w.soonSteps(add)
 	if w.fails {
 		switch w.end {
 		case 0:
@@ -638,6 +649,56 @@ func (w *world) otherSteps(add func(string, func(w *world))) {
 				w.wakeChan, w.wakeThr = true, true
 			})
 		}
+	}
+}
+
+// The program counters of LookSoon.
+const (
+	sOver int8 = iota
+	sEnter
+	sWake
+	sTakeOver
+	sPoll
+	sLeave
+)
+
+func (w *world) soonSteps(add func(string, func(w *world))) {
+	switch w.soon {
+	case sEnter:
+		add("LookSoon enters", func(w *world) {
+			next, owns := w.word.entered()
+			w.word = next
+			if w.soon = sWake; owns {
+				w.took()
+				w.soon = sPoll
+			}
+		})
+	case sWake:
+		add("LookSoon wakes the owner", func(w *world) {
+			if w.soon = sTakeOver; !w.noWakeSoon {
+				w.wakeChan, w.wakeThr = true, true
+			}
+		})
+	case sTakeOver:
+		if next, owns := w.word.takenOver(); owns {
+			add("LookSoon takes over", func(w *world) {
+				w.word = next
+				w.took()
+				w.soon = sPoll
+			})
+		}
+		if w.failed {
+			add("LookSoon gives up", func(w *world) {
+				w.word -= oneWaiter
+				w.soon = sOver
+			})
+		}
+	case sPoll:
+		add("LookSoon polls", func(w *world) {
+			w.poll()
+			w.word |= noted
+			w.soon, w.looker.lpc = sLeave, lLoad
+		})
 	}
 }
 
@@ -677,6 +738,13 @@ func situations(f fault) map[string]world {
 		looked := newWorld(f, at, 0)
 		looked.looks = 1
 		list[name+", Do"] = looked
+		soon := newWorld(f, at, 0)
+		soon.soon = sEnter
+		list[name+", LookSoon"] = soon
+		soon.patient = true
+		list[name+", LookSoon while nothing comes"] = soon
+		soon.fails = true
+		list[name+", LookSoon and a failure"] = soon
 		fails := newWorld(f, at, 0)
 		fails.fails = true
 		list[name+", a failure"] = fails
@@ -707,6 +775,7 @@ func TestTheModelFindsMistakes(t *testing.T) {
 		"Do leaves without leave":                   {drop: true},
 		"End wakes first":                           {lateEnd: true},
 		"Close is not told":                         {noFree: true},
+		"LookSoon lets the owner sleep":             {noWakeSoon: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, w := range situations(f) {

@@ -46,6 +46,14 @@ func (s word) enterOrNote() (next word, owns bool) {
 	return s&^armed | owned, true
 }
 
+// takenOver makes a registered waiter the owner, if nobody is.
+func (s word) takenOver() (next word, owns bool) {
+	if s.has(owned) {
+		return s, false
+	}
+	return (s-oneWaiter)&^armed | owned, true
+}
+
 // departure is what an owner has to do before it may leave.
 type departure uint8
 
