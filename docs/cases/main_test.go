@@ -1,0 +1,66 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const log = `=== RUN   TestConformance
+=== RUN   TestConformance/rxe0
+=== RUN   TestConformance/rxe0/Timestamp
+    timestamps.go:22: the device gives completions no time
+=== RUN   TestConformance/rxe0/Transfer
+=== RUN   TestConformance/rxe0/Transfer/SEND
+=== RUN   TestConformance/rxe0/Transfer/SEND/0_bytes
+=== RUN   TestConformance/rxe0/Transfer/READ
+=== RUN   TestConformance/rxe0/Transfer/READ/0_bytes
+    transfer.go:55: the device has no READ
+=== RUN   TestConformance/siw0/Transfer/SEND
+--- PASS: TestConformance (1.00s)
+    --- PASS: TestConformance/rxe0 (1.00s)
+        --- SKIP: TestConformance/rxe0/Timestamp (0.00s)
+        --- PASS: TestConformance/rxe0/Transfer (0.00s)
+            --- PASS: TestConformance/rxe0/Transfer/SEND (0.00s)
+                --- PASS: TestConformance/rxe0/Transfer/SEND/0_bytes (0.00s)
+            --- PASS: TestConformance/rxe0/Transfer/READ (0.00s)
+                --- SKIP: TestConformance/rxe0/Transfer/READ/0_bytes (0.00s)
+    --- PASS: TestConformance/siw0 (1.00s)
+        --- PASS: TestConformance/siw0/Transfer/WRITE (0.00s)
+PASS
+`
+
+func TestALogSaysWhatRanAndWhyNot(t *testing.T) {
+	groups := []string{"Transfer", "Timestamp"}
+	got, err := parse(log, "rxe0", groups)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{
+		"Timestamp":     "skipped: the device gives completions no time",
+		"Transfer/SEND": ran,
+		"Transfer/READ": "skipped: the device has no READ",
+	}, got)
+	got, err = parse(log, "siw0", groups)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"Transfer/WRITE": ran}, got)
+	_, err = parse("    --- FAIL: TestConformance/rxe0/Transfer (0.00s)\n", "", groups)
+	require.Error(t, err)
+	_, err = parse("PASS\n", "", groups)
+	require.Error(t, err)
+}
+
+func TestARowSaysWhatRanOnEachDevice(t *testing.T) {
+	r := results{
+		"A/one_thing":     {"soft": ran, "rxe": "skipped: no one", "siw": ran, "mlx5": ran},
+		"A/another":       {"soft": ran, "rxe": "skipped: no one", "siw": "skipped: no other", "mlx5": ran},
+		"Gone":            {"siw": "skipped: all of it"},
+		"Gone/everywhere": {"soft": ran, "rxe": ran, "mlx5": ran},
+	}
+	got, err := fill("| a | b |\n|---|---|\n| x | y |\n\n| pyverbs | ours |\n|---|---|\n"+
+		"| t | `A/one thing`, `A/another` |\n| t | `TestX` | old | old | old | old |\n| t | `Gone/everywhere` |\n\n| x | y |\n", r)
+	require.NoError(t, err)
+	require.Equal(t, "| a | b |\n|---|---|\n| x | y |\n\n| pyverbs | ours | soft | rxe | siw | mlx5 |\n|---|---|---|---|---|---|\n"+
+		"| t | `A/one thing`, `A/another` | ran | skipped: no one | skipped: no other | ran |\n"+
+		"| t | `TestX` |  |  |  |  |\n| t | `Gone/everywhere` | ran | ran | skipped: all of it | ran |\n\n| x | y |\n", got)
+	_, err = fill("| pyverbs | ours |\n|---|---|\n| t | `A/unknown` |\n", r)
+	require.ErrorContains(t, err, "A/unknown")
+}
