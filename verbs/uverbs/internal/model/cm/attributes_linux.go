@@ -93,7 +93,7 @@ func (f *file) initQPAttr(m *frame.Message, b []byte, out int) unix.Errno {
 		}
 	case to == stateRTR: // cm_init_qp_rtr_attr
 		if i.peer == nil || i.state == requesting {
-			return unix.EINVAL
+			return unix.EINVAL // cm_init_qp_rtr_attr
 		}
 		mask |= maskAV | maskMTU | maskDest | maskRQPSN | maskMaxDest | maskMinRNR
 		put(12, uint32(f.host.port.MTU))
@@ -103,7 +103,7 @@ func (f *file) initQPAttr(m *frame.Message, b []byte, out int) unix.Errno {
 		a[131] = i.ourResources()
 	case to == stateRTS: // cm_init_qp_rts_attr
 		if i.peer == nil || i.state == requesting {
-			return unix.EINVAL
+			return unix.EINVAL // cm_init_qp_rts_attr
 		}
 		mask |= maskSQPSN | maskRetry | maskRNRRetry | maskMaxRead | maskTimeout
 		put(28, i.peer.psn)
@@ -113,7 +113,7 @@ func (f *file) initQPAttr(m *frame.Message, b []byte, out int) unix.Errno {
 			a[134] = i.timeout
 		}
 	default:
-		return unix.EINVAL
+		return unix.EINVAL // ib_cm_init_qp_attr
 	}
 	put(0, mask)
 	put(4, to)
@@ -148,7 +148,7 @@ func (i *identifier) retries() connParam {
 	return i.param
 }
 
-// query answers where an id is (ucma_query).
+// query is ucma_query, with ucma_query_addr, ucma_query_gid and ucma_query_path.
 func (f *file) query(m *frame.Message, b []byte, out int) unix.Errno {
 	const addresses, paths, gids = 0, 1, 2
 	i, errno := f.get(le.Uint32(b[8:]))

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 	"unsafe"
@@ -76,6 +77,76 @@ func TestAListenerOfRCMRejectsARequest(t *testing.T) {
 	}
 }
 
+const (
+	tcp = 0x106 // RDMA_PS_TCP
+	udp = 0x111 // RDMA_PS_UDP
+)
+
+// Commands are refused as the kernel refuses them.
+func TestCommandsThatAreRefused(t *testing.T) {
+	if !modeltest.On(t, modeltest.Config{Network: true}) {
+		return
+	}
+	const resolveRoute, listen, getOption, setOption, bind = 4, 7, 13, 14, 20
+	d, other := &dialer{t, open(t), 0}, &dialer{t, open(t), 0}
+	ids := func(id, value uint32) []byte { return le.AppendUint32(le.AppendUint32(nil, id), value) }
+	address := func(id uint32, at netip.AddrPort) []byte {
+		b := make([]byte, 136)
+		le.PutUint32(b, id)
+		le.PutUint16(b[4:], 16)
+		le.PutUint16(b[8:], unix.AF_INET)
+		be.PutUint16(b[10:], at.Port())
+		copy(b[12:], at.Addr().AsSlice())
+		return b
+	}
+	var values [][]byte // which commands point to
+	option := func(id, name, size uint32, v byte) []byte {
+		value := []byte{v, 0, 0, 0}
+		values = append(values, value)
+		b := le.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(&value[0]))))
+		for _, word := range []uint32{id, 0, name, size} {
+			b = le.AppendUint32(b, word)
+		}
+		return b
+	}
+	const reuse, only, ackTimeout = 1, 2, 3
+	any := netip.IPv4Unspecified()
+	rc, ud, listening, wild := d.create(tcp), d.create(udp), d.create(tcp), d.create(tcp)
+	d.command(bind, address(listening, netip.AddrPortFrom(first, served)), 0)
+	d.command(listen, ids(listening, 1), 0)
+	d.command(bind, address(wild, netip.AddrPortFrom(any, served+1)), 0)
+	d.command(setOption, option(rc, ackTimeout, 1, 14), 0)
+	d.command(setOption, option(wild, reuse, 4, 1), 0)
+	for _, test := range []struct {
+		name    string
+		from    *dialer
+		command uint32
+		body    []byte
+		errno   unix.Errno
+	}{
+		{"a command that does not exist", d, 23, nil, unix.EINVAL},
+		{"a command that no kernel has", d, getOption, nil, unix.ENOSYS},
+		{"an id that does not exist", d, resolveRoute, ids(1<<20, 0), unix.ENOENT},
+		{"an id of another file", other, resolveRoute, ids(rc, 0), unix.EINVAL},
+		{"a route without an address", d, resolveRoute, ids(rc, 0), unix.EINVAL},
+		{"to listen twice", d, listen, ids(listening, 1), unix.EINVAL},
+		{"to bind twice", d, bind, address(wild, netip.AddrPortFrom(any, served+2)), unix.EINVAL},
+		{"an address in use", d, bind, address(rc, netip.AddrPortFrom(first, served)), unix.EADDRINUSE},
+		{"any address beside one in use", d, bind, address(rc, netip.AddrPortFrom(any, served)), unix.EADDRNOTAVAIL},
+		{"any address beside any", d, bind, address(rc, netip.AddrPortFrom(any, served+1)), unix.EADDRNOTAVAIL},
+		{"an address that the host has not", d, bind, address(rc, netip.MustParseAddrPort("192.0.2.1:1")), unix.EADDRNOTAVAIL},
+		{"a timeout of a datagram service", d, setOption, option(ud, ackTimeout, 1, 14), unix.EINVAL},
+		{"an option of another size", d, setOption, option(rc, ackTimeout, 4, 14), unix.EINVAL},
+		{"an option that does not exist", d, setOption, option(rc, 99, 4, 0), unix.ENOSYS},
+		{"reuse of who listens", d, setOption, option(listening, reuse, 4, 1), unix.EINVAL},
+		{"no reuse of who has an address", d, setOption, option(wild, reuse, 4, 0), unix.EINVAL},
+		{"one family for who listens", d, setOption, option(listening, only, 4, 1), unix.EINVAL},
+	} {
+		require.ErrorIs(t, test.from.try(test.command, test.body, 0), test.errno, test.name)
+	}
+	runtime.KeepAlive(values)
+}
+
 type eventRejected struct {
 	reason int
 	data   string
@@ -97,12 +168,29 @@ func open(t *testing.T) int {
 
 func (d *dialer) command(number uint32, body []byte, out int) {
 	d.Helper()
+	require.NoError(d, d.try(number, body, out), "command %d", number)
+}
+
+func (d *dialer) try(number uint32, body []byte, out int) error {
+	d.Helper()
 	b := le.AppendUint32(nil, number)
 	b = le.AppendUint16(b, uint16(len(body)))
 	b = append(le.AppendUint16(b, uint16(out)), body...)
 	n, err := unix.Write(d.fd, b)
-	require.NoError(d, err, "command %d", number)
-	require.Equal(d, len(b), n)
+	if err == nil {
+		require.Equal(d, len(b), n)
+	}
+	return err
+}
+
+// create makes an id of a port space.
+func (d *dialer) create(space uint16) uint32 {
+	d.Helper()
+	answer := make([]byte, 4)
+	b := le.AppendUint64(nil, 7)
+	b = le.AppendUint64(b, uint64(uintptr(unsafe.Pointer(&answer[0]))))
+	d.command(0, append(le.AppendUint16(b, space), 2, 0, 0, 0, 0, 0), 4)
+	return le.Uint32(answer)
 }
 
 // event waits for an event of a kind. The call blocks; or poll says that there is one.
@@ -121,12 +209,8 @@ func (d *dialer) event(kind uint32, poll bool) []byte {
 
 func (d *dialer) resolve(to netip.AddrPort) {
 	d.Helper()
-	answer := make([]byte, 4)
-	b := le.AppendUint64(nil, 7)
-	b = le.AppendUint64(b, uint64(uintptr(unsafe.Pointer(&answer[0]))))
-	d.command(0, append(le.AppendUint16(b, 0x106), 2, 0, 0, 0, 0, 0), 4)
-	d.id = le.Uint32(answer)
-	b = make([]byte, 272)
+	d.id = d.create(tcp)
+	b := make([]byte, 272)
 	le.PutUint32(b, d.id)
 	le.PutUint16(b[10:], 16)
 	le.PutUint16(b[144:], unix.AF_INET)

@@ -68,7 +68,7 @@ func (p connParam) turned(size int) connParam {
 	return p
 }
 
-// connect sends a REQ, or of UD a SIDR REQ (cma.c, rdma_connect).
+// connect is ucma_connect. It sends a REQ, or of UD a SIDR REQ.
 func (f *file) connect(_ *frame.Message, b []byte, _ int) unix.Errno {
 	i, errno := f.get(le.Uint32(b[272:]))
 	if errno != 0 {
@@ -79,8 +79,13 @@ func (f *file) connect(_ *frame.Message, b []byte, _ int) unix.Errno {
 		size = privateSIDR
 	}
 	p := parseParam(b)
-	if !p.valid || i.state != routed || len(p.private) > size {
+	switch {
+	case !p.valid:
 		return unix.EINVAL
+	case i.state != routed:
+		return unix.EINVAL // rdma_connect
+	case len(p.private) > size:
+		return unix.EINVAL // cm_validate_req_param, and of UD ib_send_cm_sidr_req
 	}
 	i.param, i.state = p, requesting
 	host, _ := f.host.network.find(i.remote.Addr())
@@ -120,7 +125,7 @@ func (i *identifier) udParam(private []byte, qpn, qkey uint32) []byte {
 	return b
 }
 
-// accept sends a REP, or from the side that has asked an RTU (rdma_accept).
+// accept is ucma_accept. It sends a REP, or from the side that has asked an RTU.
 func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
 	i, errno := f.get(le.Uint32(b[280:]))
 	if errno != 0 {
@@ -131,16 +136,16 @@ func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
 	case !p.valid && i.state == replied:
 		i.state = connected
 		if i.peer == nil {
-			return unix.EINVAL
+			return unix.EINVAL // ib_send_cm_rtu
 		}
 		i.peer.state = connected
 		i.peer.report(event{kind: eventEstablished})
 		return 0
 	case !p.valid || i.state != requested || i.peer == nil:
-		return unix.EINVAL
+		return unix.EINVAL // rdma_accept; ib_send_cm_rep
 	case i.kind == typeUD:
 		if len(p.private) > privateSREP {
-			return unix.EINVAL
+			return unix.EINVAL // ib_send_cm_sidr_rep
 		}
 		i.uid, i.param, i.state = le.Uint64(b), p, connected
 		qkey := p.qkey
@@ -151,7 +156,7 @@ func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
 		i.peer.report(event{kind: eventEstablished, ud: i.peer.udParam(padded(p.private, privateSREP), p.qpn, qkey)})
 		return 0
 	case len(p.private) > privateREP:
-		return unix.EINVAL
+		return unix.EINVAL // ib_send_cm_rep
 	}
 	i.uid, i.param, i.state = le.Uint64(b), p, replying
 	i.resources, i.depth = p.resources, p.depth
@@ -162,7 +167,7 @@ func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
 	return 0
 }
 
-// reject sends a REJ (rdma_reject).
+// reject is ucma_reject. It sends a REJ.
 func (f *file) reject(_ *frame.Message, b []byte, _ int) unix.Errno {
 	i, errno := f.get(le.Uint32(b))
 	if errno != 0 {
@@ -173,9 +178,11 @@ func (f *file) reject(_ *frame.Message, b []byte, _ int) unix.Errno {
 		reason = rejectConsumer
 	}
 	private := b[8 : 8+min(int(b[4]), 256)]
-	if reason != rejectConsumer && reason != rejectVendorOption || len(private) > privateREJ ||
-		i.state != requested && i.state != replied {
+	switch {
+	case reason != rejectConsumer && reason != rejectVendorOption:
 		return unix.EINVAL
+	case len(private) > privateREJ || i.state != requested && i.state != replied:
+		return unix.EINVAL // ib_send_cm_rej
 	}
 	i.refuse(reason, private)
 	return 0
@@ -194,7 +201,7 @@ func (i *identifier) refuse(reason int32, private []byte) {
 	}
 }
 
-// disconnect sends a DREQ, which the peer's kernel answers (rdma_disconnect).
+// disconnect is ucma_disconnect. It sends a DREQ, which the peer's kernel answers.
 func (f *file) disconnect(_ *frame.Message, b []byte, _ int) unix.Errno {
 	i, errno := f.get(le.Uint32(b))
 	if errno != 0 {
@@ -205,7 +212,7 @@ func (f *file) disconnect(_ *frame.Message, b []byte, _ int) unix.Errno {
 		i.hangUp(true)
 	case disconnected:
 	default:
-		return unix.EINVAL
+		return unix.EINVAL // rdma_disconnect
 	}
 	return 0
 }
@@ -235,7 +242,7 @@ func (i *identifier) leave() {
 	}
 }
 
-// notify tells that data have come before the RTU (rdma_notify).
+// notify is ucma_notify, which tells that data have come before the RTU.
 func (f *file) notify(_ *frame.Message, b []byte, _ int) unix.Errno {
 	const established = 4 // IB_EVENT_COMM_EST
 	i, errno := f.get(le.Uint32(b))

@@ -102,17 +102,24 @@ var commands = map[uint32]command{
 }
 
 // Write is ucma.c, ucma_write. What is short is filled with zeros, as copy_from_user of min(in, size) does.
+//
+// The checks of a command are those of the function of ucma.c that its comment names, or of the one that stands beside
+// them: in cma.c, if it begins with rdma_ or cma_, and in cm.c if with ib_ or cm_.
 func (f *file) Write(m *frame.Message) unix.Errno {
 	if len(m.Bytes) < 8 {
 		return unix.EINVAL
 	}
 	in, out := int(le.Uint16(m.Bytes[4:])), int(le.Uint16(m.Bytes[6:]))
-	c, ok := commands[le.Uint32(m.Bytes)]
+	const last = 22 // RDMA_USER_CM_CMD_JOIN_MCAST
+	number := le.Uint32(m.Bytes)
+	c, ok := commands[number]
 	switch {
+	case number > last:
+		return unix.EINVAL
 	case in+8 > len(m.Bytes):
 		return unix.EINVAL
 	case !ok:
-		return unix.ENOSYS
+		return unix.ENOSYS // the model does not have it
 	}
 	body := make([]byte, max(c.size, in))
 	copy(body, m.Bytes[8:8+in])
@@ -131,14 +138,20 @@ func (f *file) Close() {
 	f.host.files = slices.DeleteFunc(f.host.files, func(other *file) bool { return other == f })
 }
 
-// get returns an id of the file (ucma_get_ctx).
+// get returns an id of the file (_ucma_find_context).
 func (f *file) get(number uint32) (*identifier, unix.Errno) {
 	if i := f.identifiers[number]; i != nil {
 		return i, 0
 	}
+	for _, other := range f.host.files {
+		if other.identifiers[number] != nil {
+			return nil, unix.EINVAL
+		}
+	}
 	return nil, unix.ENOENT
 }
 
+// write answers, as copy_to_user in the functions of ucma.c.
 func write(m *frame.Message, at uint64, b []byte) unix.Errno {
 	if m.Process().Write(at, b) != nil {
 		return unix.EFAULT
@@ -153,6 +166,7 @@ func words(values ...uint32) (b []byte) {
 	return b
 }
 
+// createID is ucma_create_id.
 func (f *file) createID(m *frame.Message, b []byte, out int) unix.Errno {
 	if out < 4 {
 		return unix.ENOSPC
@@ -165,7 +179,7 @@ func (f *file) createID(m *frame.Message, b []byte, out int) unix.Errno {
 	case spaceIB:
 		i.kind = b[18]
 	default:
-		return unix.EINVAL
+		return unix.EINVAL // ucma_get_qp_type
 	}
 	i.number = f.host.network.next()
 	i.psn = i.number * 0x3cd1 & 0xffffff
@@ -173,6 +187,7 @@ func (f *file) createID(m *frame.Message, b []byte, out int) unix.Errno {
 	return write(m, le.Uint64(b[8:]), words(i.number))
 }
 
+// destroyID is ucma_destroy_id.
 func (f *file) destroyID(m *frame.Message, b []byte, out int) unix.Errno {
 	if out < 4 {
 		return unix.ENOSPC
@@ -274,6 +289,7 @@ func putAddress(b []byte, a netip.AddrPort) uint16 {
 	return 28
 }
 
+// bind is ucma_bind.
 func (f *file) bind(_ *frame.Message, b []byte, _ int) unix.Errno {
 	i, errno := f.get(le.Uint32(b))
 	if errno != 0 {
@@ -281,12 +297,14 @@ func (f *file) bind(_ *frame.Message, b []byte, _ int) unix.Errno {
 	}
 	a, errno := parseAddress(b[8:], le.Uint16(b[4:]))
 	switch {
-	case errno != 0 || le.Uint16(b[6:]) != 0 || i.state != idle:
+	case errno != 0 || le.Uint16(b[6:]) != 0:
 		return unix.EINVAL
+	case i.state != idle:
+		return unix.EINVAL // rdma_bind_addr
 	case !a.IsValid() && i.space == spaceIB:
 		return 0 // librdmacm asks whether there are such addresses
 	case !a.IsValid():
-		return unix.EINVAL
+		return unix.EINVAL // the model has no addresses of InfiniBand
 	}
 	if errno := f.host.bind(i, a); errno != 0 {
 		return errno
@@ -295,6 +313,7 @@ func (f *file) bind(_ *frame.Message, b []byte, _ int) unix.Errno {
 	return 0
 }
 
+// listen is ucma_listen.
 func (f *file) listen(_ *frame.Message, b []byte, _ int) unix.Errno {
 	const most = 1024 // net.rdma_ucm.max_backlog
 	i, errno := f.get(le.Uint32(b))
@@ -308,9 +327,9 @@ func (f *file) listen(_ *frame.Message, b []byte, _ int) unix.Errno {
 		i.state = bound
 	}
 	if i.state != bound {
-		return unix.EINVAL
+		return unix.EINVAL // rdma_listen
 	}
-	if i.reuse {
+	if i.reuse { // rdma_listen: it has its address for itself now
 		i.reuse = false
 		if errno := f.host.conflict(i, i.local); errno != 0 {
 			i.reuse = true
@@ -324,15 +343,18 @@ func (f *file) listen(_ *frame.Message, b []byte, _ int) unix.Errno {
 	return 0
 }
 
-// resolveAddr finds the destination: who has the address has a device.
+// resolveAddr is ucma_resolve_addr. It finds the destination: who has the address has a device.
 func (f *file) resolveAddr(_ *frame.Message, b []byte, _ int) unix.Errno {
 	i, errno := f.get(le.Uint32(b))
 	if errno != 0 {
 		return errno
 	}
 	to, errno := parseAddress(b[144:], le.Uint16(b[10:]))
-	if errno != 0 || !to.IsValid() || i.state > bound {
+	if errno != 0 || !to.IsValid() {
 		return unix.EINVAL
+	}
+	if i.state > bound {
+		return unix.EINVAL // cma.c, resolve_prepare_src
 	}
 	if size := le.Uint16(b[8:]); size != 0 && i.state == idle {
 		from, errno := parseAddress(b[16:], size)
@@ -368,20 +390,21 @@ func (f *file) resolveAddr(_ *frame.Message, b []byte, _ int) unix.Errno {
 	return 0
 }
 
+// resolveRoute is ucma_resolve_route.
 func (f *file) resolveRoute(_ *frame.Message, b []byte, _ int) unix.Errno {
 	i, errno := f.get(le.Uint32(b))
 	switch {
 	case errno != 0:
 		return errno
 	case i.state != resolved:
-		return unix.EINVAL
+		return unix.EINVAL // rdma_resolve_route
 	}
 	i.state = routed
 	i.report(event{kind: eventRouteResolved})
 	return 0
 }
 
-// setOption is ucma_set_option.
+// setOption is ucma_set_option, with ucma_set_option_level and ucma_set_option_id.
 func (f *file) setOption(m *frame.Message, b []byte, _ int) unix.Errno {
 	const (
 		levelID, levelIB                       = 0, 1
@@ -410,12 +433,18 @@ func (f *file) setOption(m *frame.Message, b []byte, _ int) unix.Errno {
 	set := le.Uint32(v) != 0
 	switch name {
 	case reuse:
+		if i.state == listening || i.state != idle && !set {
+			return unix.EINVAL // rdma_set_reuseaddr
+		}
 		i.reuse = set
 	case only:
+		if i.state > bound {
+			return unix.EINVAL // rdma_set_afonly
+		}
 		i.only = set
 	case ackTimeout:
-		if v[0] > 31 {
-			return unix.EINVAL // cma.c, rdma_set_ack_timeout
+		if i.kind != typeRC {
+			return unix.EINVAL // rdma_set_ack_timeout
 		}
 		i.timeout = v[0]
 	}

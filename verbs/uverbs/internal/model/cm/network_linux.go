@@ -133,7 +133,7 @@ func (h *Host) bind(i *identifier, a netip.AddrPort) unix.Errno {
 	_, here := h.port.address(address)
 	switch {
 	case i.local.IsValid():
-		return unix.EINVAL
+		return unix.EINVAL // rdma_bind_addr
 	case !address.IsUnspecified() && !here:
 		return unix.EADDRNOTAVAIL // core/addr.c, rdma_translate_ip
 	}
@@ -164,10 +164,10 @@ func (h *Host) conflict(i *identifier, local netip.AddrPort) unix.Errno {
 		}
 		a, b := other.local.Addr().Unmap(), local.Addr().Unmap()
 		switch {
-		case a == b:
-			return unix.EADDRINUSE
 		case a.IsUnspecified() || b.IsUnspecified():
 			return unix.EADDRNOTAVAIL
+		case a == b:
+			return unix.EADDRINUSE
 		}
 	}
 	return 0

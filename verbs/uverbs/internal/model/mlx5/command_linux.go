@@ -15,7 +15,8 @@ const getContext = 0
 
 // commands by number (include/uapi/rdma/ib_user_verbs.h). Structs are those of that header and,
 // for the provider's part, of mlx5-abi.h. The checks are cited where they are made: files
-// without a directory are those of drivers/infiniband/hw/mlx5, uverbs_cmd.c is the core's.
+// without a directory are those of drivers/infiniband/hw/mlx5, uverbs_cmd.c is the core's. A function alone is of the file
+// that the comment of the method names.
 var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 	getContext: (*ucontext).getContext,
 	1:          (*ucontext).queryDevice,
@@ -95,7 +96,7 @@ func (c *ucontext) getContext(r *frame.Request) unix.Errno {
 	)
 	m := make([]byte, 32)
 	if copy(m, r.Driver); len(r.Driver) != first && len(r.Driver) < second {
-		return unix.EINVAL
+		return unix.EINVAL // mlx5_ib_alloc_ucontext
 	}
 	total, low := (le.Uint32(m)+1)&^1, le.Uint32(m[4:])
 	dynamic := le.Uint64(m[24:])&capsDynamic != 0 && !c.device.config.StaticUARs
@@ -105,7 +106,7 @@ func (c *ucontext) getContext(r *frame.Request) unix.Errno {
 	case le.Uint32(m[12:]) != 0 || m[17] != 0 || le.Uint16(m[18:]) != 0 || le.Uint32(m[20:]) != 0:
 		return unix.EOPNOTSUPP // comp_mask, reserved
 	case low > total-1:
-		return unix.EINVAL
+		return unix.EINVAL // calc_total_bfregs
 	case !dynamic && total == 0:
 		return unix.EINVAL // calc_total_bfregs
 	case !dynamic && total > mostBfregs:
@@ -113,7 +114,7 @@ func (c *ucontext) getContext(r *frame.Request) unix.Errno {
 	}
 	async, err := frame.NewChannel()
 	if err != nil {
-		return unix.EMFILE
+		return unix.EMFILE // core/uverbs_cmd.c, ib_init_ucontext: get_unused_fd_flags
 	}
 	fd, errno := r.Give(async.FD())
 	if errno != 0 {
@@ -201,7 +202,7 @@ func (c *ucontext) queryDevice(r *frame.Request) unix.Errno { return r.Answer(c.
 func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
 	const size = 304
 	if len(r.Core) < 8 {
-		return unix.ENOSPC
+		return unix.ENOSPC // core/uverbs_main.c, verify_hdr
 	}
 	if le.Uint64(r.Core) != 0 {
 		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_ex_query_device: comp_mask, reserved
@@ -244,7 +245,7 @@ func (c *ucontext) deallocPD(r *frame.Request) unix.Errno {
 	handle := le.Uint32(r.Core)
 	pd, ok := lookup[*protectionDomain](c, handle)
 	if !ok {
-		return unix.ENOENT
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
 	if pd.users > 0 {
 		return unix.EBUSY // core/uverbs_std_types.c, uverbs_free_pd
@@ -259,7 +260,7 @@ type addressHandle struct{ pd *protectionDomain }
 func (c *ucontext) createAH(r *frame.Request) unix.Errno {
 	pd, ok := lookup[*protectionDomain](c, le.Uint32(r.Core[16:]))
 	if !ok {
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_create_ah
 	}
 	path := r.Core[24:56] // struct ib_uverbs_ah_attr
 	if path[30] != 1 {
@@ -289,7 +290,7 @@ func (c *ucontext) destroyAH(r *frame.Request) unix.Errno {
 	handle := le.Uint32(r.Core)
 	ah, ok := lookup[*addressHandle](c, handle)
 	if !ok {
-		return unix.ENOENT
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
 	ah.pd.users--
 	delete(c.objects, handle)
@@ -311,7 +312,7 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 	case m.length == 0 || m.start+m.length < m.start:
 		return unix.EINVAL // core/umem.c, ib_umem_get
 	case !c.readable(m.start, m.length):
-		return unix.EFAULT
+		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
 	m.pd.users++
 	m.handle = c.add(m)
@@ -351,12 +352,14 @@ func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
 	m, ok := lookup[*memoryRegion](c, le.Uint32(b[8:]))
 	changed := memoryRegion{}
 	switch {
-	case flags == 0 || flags&^supported != 0:
-		return unix.EINVAL
+	case flags == 0:
+		return unix.EINVAL // ib_uverbs_rereg_mr
+	case flags&^supported != 0:
+		return unix.EOPNOTSUPP // the same
 	case flags&translation != 0 && le.Uint64(b[16:])%pageSize != le.Uint64(b[32:])%pageSize:
-		return unix.EINVAL
+		return unix.EINVAL // the same
 	case !ok:
-		return unix.EINVAL
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
 	changed = *m
 	if flags&access != 0 {
@@ -367,7 +370,7 @@ func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
 	}
 	if flags&domain != 0 {
 		if changed.pd, ok = lookup[*protectionDomain](c, le.Uint32(b[40:])); !ok {
-			return unix.EINVAL
+			return unix.EINVAL // ib_uverbs_rereg_mr
 		}
 	}
 	if flags&translation != 0 {
@@ -376,7 +379,7 @@ func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
 		case changed.length == 0 || changed.start+changed.length < changed.start:
 			return unix.EINVAL // core/umem.c, ib_umem_get
 		case !c.readable(changed.start, changed.length):
-			return unix.EFAULT
+			return unix.EFAULT // the same
 		}
 	}
 	m.pd.users--
@@ -389,7 +392,7 @@ func (c *ucontext) deregMR(r *frame.Request) unix.Errno {
 	handle := le.Uint32(r.Core)
 	m, ok := lookup[*memoryRegion](c, handle)
 	if !ok {
-		return unix.ENOENT
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
 	m.pd.users--
 	delete(c.device.keys, m.key)
@@ -404,7 +407,7 @@ type channelFD int
 func (c *ucontext) createChannel(r *frame.Request) unix.Errno {
 	channel, err := frame.NewChannel()
 	if err != nil {
-		return unix.EMFILE
+		return unix.EMFILE // uverbs_cmd.c, ib_uverbs_create_comp_channel: core/rdma_core.c, alloc_begin_fd_uobject
 	}
 	fd, errno := r.Give(channel.FD())
 	if errno != 0 {
@@ -491,7 +494,7 @@ func (c *ucontext) resizeCQ(r *frame.Request) unix.Errno {
 	q, ok := lookup[*completionQueue](c, le.Uint32(b[8:]))
 	entries := le.Uint32(b[12:])
 	if !ok || entries < 1 || entries > maxCQE {
-		return unix.EINVAL
+		return unix.EINVAL // ib_uverbs_resize_cq; mlx5_ib_resize_cq
 	}
 	size := roundUp(entries + 1)
 	if size == q.size {
@@ -504,7 +507,7 @@ func (c *ucontext) resizeCQ(r *frame.Request) unix.Errno {
 	case le.Uint16(m[8:]) != cqeSize:
 		return unix.EINVAL // the firmware
 	case !c.readable(le.Uint64(m), uint64(size)*cqeSize):
-		return unix.EFAULT
+		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
 	q.release()
 	q.look()
@@ -521,17 +524,17 @@ func (c *ucontext) modifyCQ(r *frame.Request) unix.Errno {
 	const moderate = 1 // IB_CQ_MODERATE
 	b := r.Core
 	if len(b) < 16 {
-		return unix.ENOSPC
+		return unix.ENOSPC // core/uverbs_main.c, verify_hdr
 	}
 	mask, count, period := le.Uint32(b[4:]), le.Uint16(b[8:]), le.Uint16(b[10:])
 	q, ok := lookup[*completionQueue](c, le.Uint32(b))
 	switch {
 	case mask == 0 || le.Uint32(b[12:]) != 0:
-		return unix.EINVAL
+		return unix.EINVAL // ib_uverbs_ex_modify_cq
 	case mask > moderate:
-		return unix.EOPNOTSUPP
+		return unix.EOPNOTSUPP // the same
 	case !ok || period > maxModerationPeriod:
-		return unix.EINVAL
+		return unix.EINVAL // the same; mlx5_ib_modify_cq
 	}
 	q.count, q.period = uint32(count), time.Duration(period)*time.Microsecond
 	return 0
@@ -540,10 +543,10 @@ func (c *ucontext) modifyCQ(r *frame.Request) unix.Errno {
 func (c *ucontext) destroyCQ(r *frame.Request) unix.Errno {
 	q, ok := lookup[*completionQueue](c, le.Uint32(r.Core[8:]))
 	if !ok {
-		return unix.ENOENT
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
 	if q.users > 0 {
-		return unix.EBUSY
+		return unix.EBUSY // core/verbs.c, ib_destroy_cq_user
 	}
 	if q.channel != nil { // what was not read is not waited for
 		q.events -= uint32(q.channel.Remove(func(b []byte) bool { return le.Uint64(b) == q.user }))
@@ -673,7 +676,7 @@ func (c *ucontext) validIndex(uidx uint32) bool {
 func (c *ucontext) modifyQP(r *frame.Request) unix.Errno {
 	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[64:]))
 	if !ok {
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, modify_qp
 	}
 	return q.modify(r.Core)
 }
@@ -681,7 +684,7 @@ func (c *ucontext) modifyQP(r *frame.Request) unix.Errno {
 func (c *ucontext) queryQP(r *frame.Request) unix.Errno {
 	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[8:]))
 	if !ok {
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_query_qp
 	}
 	a := &q.attr
 	b := make([]byte, 128)
@@ -706,7 +709,7 @@ func (c *ucontext) queryQP(r *frame.Request) unix.Errno {
 func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[8:]))
 	if !ok {
-		return unix.ENOENT
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
 	q.releaseAll()
 	if q.bfreg != noBfreg {
@@ -773,7 +776,7 @@ func (c *ucontext) modifySRQ(r *frame.Request) unix.Errno {
 func (c *ucontext) querySRQ(r *frame.Request) unix.Errno {
 	s, ok := lookup[*receiveQueue](c, le.Uint32(r.Core[8:]))
 	if !ok {
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_query_srq
 	}
 	return r.Answer(words(s.maxWR, s.maxSGE, s.limit, 0), nil)
 }
@@ -781,10 +784,10 @@ func (c *ucontext) querySRQ(r *frame.Request) unix.Errno {
 func (c *ucontext) destroySRQ(r *frame.Request) unix.Errno {
 	s, ok := lookup[*receiveQueue](c, le.Uint32(r.Core[8:]))
 	if !ok {
-		return unix.ENOENT
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
 	if s.users > 0 {
-		return unix.EBUSY
+		return unix.EBUSY // core/verbs.c, ib_destroy_srq_user
 	}
 	s.pd.users--
 	s.events -= c.unread(s.user, eventSRQLimit)

@@ -99,7 +99,7 @@ func (c *ucontext) Command(r *frame.Request) unix.Errno {
 	case c.device.removed:
 		return unix.EIO // core/uverbs_main.c, ib_uverbs_write: disassociated
 	case !ok:
-		return unix.EOPNOTSUPP
+		return unix.EOPNOTSUPP // core/rdma_core.h, uapi_get_method
 	case !r.Extended && r.Command == getContext:
 		if c.memory != nil {
 			return unix.EINVAL // uverbs_cmd.c, ib_alloc_ucontext: there is one already
@@ -116,9 +116,9 @@ func (c *ucontext) Call(r *frame.Call) unix.Errno {
 	defer c.device.fabric.mu.Unlock()
 	switch {
 	case c.device.removed:
-		return unix.EIO
+		return unix.EIO // core/uverbs_ioctl.c, ib_uverbs_cmd_verbs: disassociated
 	case c.memory == nil:
-		return unix.EINVAL
+		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_get_ucontext_file
 	}
 	return methods[r.MethodID].run(c, r)
 }

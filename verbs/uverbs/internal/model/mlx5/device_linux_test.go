@@ -651,7 +651,7 @@ func TestReregistrationOfMemory(t *testing.T) {
 		return errno
 	}
 	require.Equal(t, unix.EINVAL, rereg(0, 0, 0, 0), "nothing to change")
-	require.Equal(t, unix.EINVAL, rereg(8, 0, 0, 0), "a change that does not exist")
+	require.Equal(t, unix.EOPNOTSUPP, rereg(8, 0, 0, 0), "a change that does not exist")
 	require.Equal(t, unix.EINVAL, rereg(4, 0, 0, accessRemoteWrite), "remote write without local write")
 	require.Equal(t, unix.EINVAL, rereg(2, 0, 999, 0), "a PD that does not exist")
 	require.Equal(t, unix.EFAULT, rereg(1, pageSize, 0, 0), "memory that does not exist")

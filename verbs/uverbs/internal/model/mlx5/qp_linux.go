@@ -349,7 +349,7 @@ func (q *queuePair) modify(r []byte) unix.Errno {
 		to = int(r[96])
 	}
 	if mask&maskCurrent != 0 && int(r[97]) != q.state {
-		return unix.EINVAL
+		return unix.EINVAL // the firmware: mlx5_ib_modify_qp takes the program's word
 	}
 	if mask&maskAlt != 0 && q.device().config.Link == Ethernet {
 		return unix.EINVAL // core/verbs.c, _ib_modify_qp
@@ -359,7 +359,7 @@ func (q *queuePair) modify(r []byte) unix.Errno {
 		r[104] = r[31]
 	}
 	if !transition(q.service, q.state, to, mask) {
-		return unix.EINVAL
+		return unix.EINVAL // core/verbs.c, ib_modify_qp_is_ok, from mlx5_ib_modify_qp
 	}
 	if mask&maskPort != 0 && r[104] != 1 {
 		return unix.EINVAL // mlx5_ib_modify_qp: port out of range

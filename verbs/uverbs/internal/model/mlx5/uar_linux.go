@@ -196,7 +196,7 @@ func (c *ucontext) Map(m frame.Mapping) unix.Errno {
 	command, index := page>>8&0xff, int(page&0xff|page>>16<<8)
 	switch {
 	case c.device.removed:
-		return unix.EIO
+		return unix.EIO // core/uverbs_main.c, ib_uverbs_mmap: disassociated
 	case c.memory == nil:
 		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_mmap: there is no context
 	case m.Length != pageSize || m.Flags&unix.MAP_SHARED == 0:

@@ -37,7 +37,7 @@ func (c *ucontext) allocMW(r *frame.Request) unix.Errno {
 	var ok bool
 	switch w.pd, ok = lookup[*protectionDomain](c, le.Uint32(r.Core[8:])); {
 	case !ok:
-		return unix.EINVAL
+		return unix.EINVAL // ib_uverbs_alloc_mw
 	case w.typ != typeOne && w.typ != typeTwo:
 		return unix.EINVAL // ib_uverbs_alloc_mw
 	case le.Uint32(m) != 0 || m[5] != 0 || le.Uint16(m[6:]) != 0:
@@ -57,7 +57,7 @@ func (c *ucontext) deallocMW(r *frame.Request) unix.Errno {
 	handle := le.Uint32(r.Core)
 	w, ok := lookup[*window](c, handle)
 	if !ok {
-		return unix.ENOENT
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
 	w.pd.users--
 	delete(c.device.windows, w.key>>8)
