@@ -18,8 +18,9 @@ import (
 //
 // A client shows its own IP address and a port that TCP does not give to its
 // connections, from 1024 on: the listener serves TCP peers too. Where
-// net.ipv4.ip_local_port_range leaves less than portsWorth of these ports, all
-// are used, and a stream may show the port of somebody's TCP connection.
+// net.ipv4.ip_local_port_range leaves less than portsWorth of these ports, clients of
+// this host show spare addresses at once. For those of other hosts all ports are used
+// then, and a stream may show the port of somebody's TCP connection.
 //
 // By default an IP address has 36,280 such ports. TCP would let a client have
 // 28,232 connections to one listener and no more. A client of this host may have
@@ -37,8 +38,9 @@ type addrSpace struct {
 // portSet is which ports of an IP address may be used and are free.
 type portSet struct {
 	free  [1 << 16 / 64]uint64
-	count int // free ones
-	most  int // free ones when no stream has any
+	count int  // free ones
+	tcps  bool // ports of TCP's are among them
+	most  int  // free ones when no stream has any
 }
 
 const (
@@ -62,6 +64,7 @@ func newPortSet() *portSet {
 	if p.count < portsWorth {
 		*p = portSet{}
 		p.put(firstPort, 1<<16-firstPort)
+		p.tcps = true
 	}
 	p.most = p.count
 	return p
@@ -134,7 +137,7 @@ func (s *addrSpace) take(ip netip.Addr, thisHost bool, want, share int) (netip.A
 		s.hosts[ip] = ports
 	}
 	switch {
-	case thisHost && ports.count < fewPorts:
+	case thisHost && (ports.tcps || ports.count < fewPorts):
 		return s.takeSpare(min(want, sparePorts))
 	case ports.count == 0:
 		return netip.AddrPort{}, 0

@@ -66,3 +66,26 @@ func TestSpareAddressesAreOneSessionsEach(t *testing.T) {
 	require.Empty(t, space.spare)
 	require.Empty(t, space.hosts)
 }
+
+// Where TCP takes nearly all ports, no stream of this host shows one that a TCP peer of the
+// same listener may have.
+func TestStreamsOfThisHostShareNoPortWithTCP(t *testing.T) {
+	usual := tcpPortRange
+	tcpPortRange = func() (low, high int) { return firstPort, 1<<16 - 1 }
+	t.Cleanup(func() { tcpPortRange = usual })
+	var space addrSpace
+	ip := netip.MustParseAddr("127.0.0.1")
+	var all []mux.SlotAddrs
+	for range 100 {
+		addr, got := space.take(ip, true, 8, 4)
+		require.Equal(t, 8, got)
+		require.NotEqual(t, ip, addr.Addr())
+		all = append(all, mux.SlotAddrs{Count: uint32(got), Addr: addr})
+	}
+	space.give(ip, all)
+	require.Empty(t, space.hosts)
+
+	addr, got := space.take(netip.MustParseAddr("10.0.0.7"), false, 8, 4)
+	require.Equal(t, 8, got, "another host has no other address")
+	require.Equal(t, "10.0.0.7", addr.Addr().String())
+}

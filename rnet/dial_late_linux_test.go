@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptrace"
 	"net/netip"
 	"os"
 	"testing"
@@ -182,6 +183,16 @@ func TestLooksAtTwoAddressesDoNotWaitForEachOther(t *testing.T) {
 	cancel()
 	first()
 	close(network.over)
+
+	// A trace is told of the one as connected, and of the other as given up.
+	var told error
+	traced := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectDone: func(_, _ string, err error) { told = err }})
+	trace := httptrace.ContextClientTrace(b.hideTaken(traced))
+	taken := &net.OpError{Op: "dial", Net: "tcp", Err: errTaken}
+	trace.ConnectDone("tcp", ln.Addr().String(), taken)
+	require.NoError(t, told)
+	trace.ConnectDone("tcp", "[2001:db8::1]:1", taken)
+	require.ErrorIs(t, told, context.Canceled)
 }
 
 // Package net would be connected to the first address at once, and would not come to

@@ -39,6 +39,7 @@ type tcpRace struct {
 	mu   sync.Mutex        // held for moments only
 	done bool              // package net has returned: guarded by mu, as what follows
 	conn *Conn             // the stream that was opened
+	won  string            // the address that it was opened at
 	err  error             // why there is none
 	late []*pendingSession // that were too slow
 	here chan struct{}     // closed when the head start of a listener of this host is over; nil if there is none
@@ -51,9 +52,10 @@ var errTaken = errors.New("rnet: the connection goes another way")
 
 // dialRace dials over TCP and looks for something faster on the way.
 func (a *attempt) dialRace(ctx context.Context) (net.Conn, error) {
-	tcpCtx, stop := context.WithCancel(hideTaken(ctx))
+	r := &tcpRace{a: a, over: make(chan struct{})}
+	tcpCtx, stop := context.WithCancel(r.hideTaken(ctx))
 	defer stop()
-	r := &tcpRace{a: a, stop: stop, over: make(chan struct{})}
+	r.stop = stop
 	d := a.d.socketDialer()
 	d.ControlContext = r.before
 	conn, err := d.DialContext(tcpCtx, a.network, a.address)
@@ -118,6 +120,9 @@ func (r *tcpRace) before(ctx context.Context, network, address string, c syscall
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err == nil {
+		r.won = address
+	}
 	if err == nil || r.conn != nil || r.done {
 		return errTaken
 	}
@@ -251,9 +256,10 @@ func (c untraced) Value(key any) any {
 	return v
 }
 
-// hideTaken returns ctx with a trace that is told of a connection that went
-// another way as of one that was made.
-func hideTaken(ctx context.Context) context.Context {
+// hideTaken returns ctx with a trace that is told of the address at which a stream was
+// opened as of a connection that was made, and of others that are given up for its sake
+// as of a dial that was canceled.
+func (r *tcpRace) hideTaken(ctx context.Context) context.Context {
 	trace := httptrace.ContextClientTrace(ctx)
 	if trace == nil || trace.ConnectDone == nil {
 		return ctx
@@ -262,11 +268,27 @@ func hideTaken(ctx context.Context) context.Context {
 		DNSStart: trace.DNSStart, DNSDone: trace.DNSDone, ConnectStart: trace.ConnectStart,
 		ConnectDone: func(network, addr string, err error) {
 			if errors.Is(err, errTaken) {
-				err = nil
+				err = r.outcome(addr, err)
 			}
 			trace.ConnectDone(network, addr, err)
 		},
 	})
+}
+
+// outcome is what a trace is told of an address that was not dialed over TCP.
+func (r *tcpRace) outcome(addr string, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.won == addr {
+		return nil
+	}
+	var op *net.OpError
+	if !errors.As(err, &op) {
+		return context.Canceled
+	}
+	canceled := *op
+	canceled.Err = context.Canceled
+	return &canceled
 }
 
 // traceConnected tells the trace of ctx, if there is one, of a connection that

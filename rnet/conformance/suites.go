@@ -42,6 +42,7 @@ var suites = []suite{
 		{"TestPreparedMessage", "fails over TCP too: it seeds math/rand, which Go 1.24 and later do not heed"},
 	}},
 	{pkg: "google.golang.org/grpc/internal/transport", exceptions: []exception{
+		{"Test/TCPUserTimeout", typeOf},
 		{"Test/HTTPConnectWithServerHello", "leaves a listener open, and lets no goroutine be left: all of a process have one"},
 	}},
 	{pkg: "github.com/valyala/fasthttp", exceptions: []exception{
