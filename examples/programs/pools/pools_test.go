@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -208,6 +210,57 @@ func TestNetHTTPNoticesAClosedConnection(t *testing.T) {
 		hs.SetKeepAlivesEnabled(true)
 		<-noticed
 		require.False(t, post())
+	})
+}
+
+// recorded is a listener that tells of what it accepts.
+type recorded struct {
+	net.Listener
+	accepted chan net.Conn
+}
+
+func (l recorded) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted <- c
+	}
+	return c, err
+}
+
+// A client leaves the state READY with its connection, without a call that would show it. Calls
+// do not wait for one (WaitForReady), and none is sent twice.
+func TestGRPCNoticesAClosedConnection(t *testing.T) {
+	overEach(t, func(t *testing.T, transport rnet.Transport) {
+		dialer := rnet.Dialer{Transport: transport}
+		lc := rnet.ListenConfig{Transport: transport}
+		ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		accepted := make(chan net.Conn, 1)
+		var calls atomic.Int32
+		gs := grpc.NewServer(grpc.UnaryInterceptor(
+			func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+				calls.Add(1)
+				return handle(ctx, request)
+			}))
+		grpc_health_v1.RegisterHealthServer(gs, health.NewServer())
+		go gs.Serve(recorded{ln, accepted})
+		defer gs.Stop()
+		client, err := grpc.NewClient("passthrough:///"+ln.Addr().String(),
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "tcp", address)
+			}))
+		require.NoError(t, err)
+		defer client.Close()
+		const rounds = 5
+		for range rounds {
+			_, err = grpc_health_v1.NewHealthClient(client).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+			require.NoError(t, err)
+			require.Equal(t, connectivity.Ready, client.GetState())
+			(<-accepted).Close()
+			require.True(t, client.WaitForStateChange(t.Context(), connectivity.Ready))
+		}
+		require.EqualValues(t, rounds, calls.Load())
 	})
 }
 
