@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/freeport"
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -53,9 +54,8 @@ func twoContainers(t *testing.T) (a, b *container) {
 func twoProcesses(t *testing.T, first, second *syscall.SysProcAttr) (a, b *container) {
 	t.Helper()
 	for _, program := range []string{"ip", "nsenter"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip("needs the program", program)
-		}
+		_, err := exec.LookPath(program)
+		skip.Because(t, err)
 	}
 	one := func(ip string, attr *syscall.SysProcAttr) *container {
 		theirs, ours, err := os.Pipe()
@@ -72,7 +72,7 @@ func twoProcesses(t *testing.T, first, second *syscall.SysProcAttr) (a, b *conta
 	a, b = one("10.99.0.1", first), one("10.99.0.2", second)
 	add := exec.Command("ip", "link", "add", "wire", "netns", a.pid(), "type", "veth", "peer", "name", "wire", "netns", b.pid())
 	if out, err := add.CombinedOutput(); err != nil {
-		t.Skipf("needs a pair of veth interfaces: %s", out)
+		skip.Because(t, fmt.Errorf("it needs a pair of veth interfaces: %w: %s", err, out))
 	}
 	for _, c := range []*container{a, b} {
 		do(t, "nsenter", "-t", c.pid(), "-n", "sh", "-c", "ip addr add "+c.ip+"/24 dev wire && ip link set wire up && ip link set lo up")

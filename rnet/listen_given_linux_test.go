@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -89,9 +90,7 @@ func TestAListenerThatSystemdGivesServesStreams(t *testing.T) {
 // The program of systemd that does so for tests of services, where it is installed.
 func TestAServiceThatSystemdActivatesServesStreams(t *testing.T) {
 	activate, err := exec.LookPath("systemd-socket-activate")
-	if err != nil {
-		t.Skip("systemd-socket-activate is not installed")
-	}
+	skip.Because(t, err)
 	address := namedPort(t, "tcp", "127.0.0.1")
 	negatives.Forget(address)
 	p := roles.StartAs(t, func(cmd *exec.Cmd) {

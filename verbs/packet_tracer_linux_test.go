@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -19,12 +20,7 @@ import (
 // packets are.
 func TestWiresharkReadsThePackets(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
-	if err != nil {
-		if os.Getenv("RAMJET_TEST_ALL") != "" {
-			t.Fatal("RAMJET_TEST_ALL allows nothing to be left out:", err)
-		}
-		t.Skip("tshark is not here:", err)
-	}
+	skip.Because(t, err)
 	b := newBench(t)
 	qp, peer := b.connected(t)
 	const all = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal

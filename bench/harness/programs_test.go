@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/container"
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/stretchr/testify/require"
 )
 
@@ -51,9 +52,7 @@ func TestEachProgramMakesCallsOneAtATimeAndMany(t *testing.T) {
 
 func TestContainersAreMeasuredBesideOne(t *testing.T) {
 	a, b, err := container.Pair()
-	if err != nil {
-		t.Skip(err)
-	}
+	skip.Because(t, err)
 	a.Close()
 	b.Close()
 	var together, between cell

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -224,7 +225,7 @@ func TestProcessThatIsStoppedHoldsUpNobody(t *testing.T) {
 // They would take all time, and the places of those that are there.
 func TestNamesThatStrangersMakeUpAreNotThere(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs the rights of root")
+		skip.Because(t, errors.New("it needs the rights of root"))
 	}
 	require.Equal(t, "crowded", roles.StartIfAllowed(t, asStranger, "crowd").Line(t))
 	cmd, _ := startBusy(t, unchanged)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -248,7 +249,7 @@ func TestDirectoriesThatAreNotSafeAreNotUsed(t *testing.T) {
 		require.ErrorIs(t, err, unix.ECONNREFUSED, name)
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("what belongs to others can only be made by root")
+		skip.Because(t, errors.New("what belongs to others can only be made by root"))
 	}
 	foreign := mode(0o755)
 	require.NoError(t, os.Chown(foreign, 1000, 1000))

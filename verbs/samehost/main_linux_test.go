@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -74,7 +75,7 @@ func asUser(uid uint32) func(*exec.Cmd) {
 }
 
 // start starts a child, which is killed when the test ends. Where the rights for
-// change are missing the test is skipped.
+// change are missing the test is left out.
 func start(t *testing.T, change func(*exec.Cmd), role, name string) *bufio.Scanner {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -84,7 +85,7 @@ func start(t *testing.T, change func(*exec.Cmd), role, name string) *bufio.Scann
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	if err := cmd.Start(); errors.Is(err, syscall.EPERM) {
-		t.Skip("needs the rights of root:", err)
+		skip.Because(t, fmt.Errorf("it needs the rights of root: %w", err))
 	} else {
 		require.NoError(t, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/examples/internal/skip"
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/internal/container"
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -89,9 +90,7 @@ func TestContainersCallEachOther(t *testing.T) {
 	}
 	t.Setenv("RNET_TRANSPORT", "")
 	server, client, err := container.Pair()
-	if err != nil {
-		t.Skip(err)
-	}
+	skip.Because(t, err)
 	defer server.Close()
 	defer client.Close()
 	// Each user may make their own in it.

@@ -2,15 +2,17 @@ package roles
 
 import (
 	"errors"
+	"fmt"
 	"os/exec"
 	"syscall"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/stretchr/testify/require"
 )
 
 // StartIfAllowed is StartAs for a change that takes rights, such as another
-// user. Where they are missing the test is skipped.
+// user. Where they are missing the test is left out.
 func StartIfAllowed(t testing.TB, change func(*exec.Cmd), role string, args ...string) *Process {
 	t.Helper()
 	cmd := Command(t, role, args...)
@@ -18,7 +20,7 @@ func StartIfAllowed(t testing.TB, change func(*exec.Cmd), role string, args ...s
 	change(cmd)
 	p, err := start(t, cmd)
 	if errors.Is(err, syscall.EPERM) {
-		t.Skip("needs the rights of root:", err)
+		skip.Because(t, fmt.Errorf("it needs the rights of root: %w", err))
 	}
 	require.NoError(t, err)
 	return p

@@ -37,6 +37,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 )
@@ -98,19 +99,11 @@ func runIsolated(t *testing.T) {
 	c.Env = append(os.Environ(), networkVariable+"=1")
 	c.Stdout, c.Stderr = &output, &output
 	if err := c.Start(); err != nil {
-		skip(t, fmt.Errorf("a network namespace: %w", err))
+		skip.Because(t, fmt.Errorf("a network namespace: %w", err))
 		return
 	}
 	defer context.AfterFunc(t.Context(), func() { _ = c.Process.Kill() })()
 	judge(t, "in the network namespace", c.Wait(), &output)
-}
-
-func skip(t *testing.T, reason error) {
-	t.Helper()
-	if os.Getenv("RAMJET_TEST_ALL") != "" {
-		t.Fatalf("RAMJET_TEST_ALL allows nothing to be left out: %v", reason)
-	}
-	t.Skip("left out:", reason)
 }
 
 // Host returns the number of the host on which the process runs, from 0, or -1 if it is none of the
@@ -131,7 +124,7 @@ func On(t *testing.T, config Config) bool {
 		return true
 	}
 	if err := frame.Supported(); err != nil {
-		skip(t, err)
+		skip.Because(t, err)
 	}
 	if config.Network && !isolated() {
 		runIsolated(t)

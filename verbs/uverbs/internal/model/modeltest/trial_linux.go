@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/freeport"
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/stretchr/testify/require"
@@ -64,7 +65,7 @@ func programs(t *testing.T) (bin string, loader, env []string) {
 	}
 	root, err := unpacked()
 	if err != nil {
-		skip(t, err)
+		skip.Because(t, err)
 	}
 	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
 	libraries := filepath.Join(root, "usr/lib", triplet)
