@@ -19,5 +19,5 @@ func (t *Tracer) Tasks() (n int) {
 
 // Allows is what Modify decides of a transition.
 func Allows(typ QPType, cur QPState, attr *QPAttr, mask QPAttrMask) bool {
-	return judgeTransition(typ, cur, attr, mask) == verdict{}
+	return findFault(typ, cur, attr, mask) == transitionFault{}
 }

@@ -168,39 +168,39 @@ func checkTransition(typ QPType, cur QPState, attr *QPAttr, mask QPAttrMask) err
 	if mask&QPAttrState != 0 {
 		to = attr.State
 	}
-	switch v := judgeTransition(typ, cur, attr, mask); {
-	case v.elsewhere:
+	switch f := findFault(typ, cur, attr, mask); {
+	case f.elsewhere:
 		return fmt.Errorf("%w: QP is in %v, not in %v", ErrInvalid, cur, attr.CurState)
-	case v.none:
+	case f.none:
 		return fmt.Errorf("%w: no transition from %v to %v", ErrInvalid, cur, to)
-	case v.missing != 0:
-		return fmt.Errorf("%w: %v to %v lacks attributes %#x", ErrInvalid, cur, to, uint32(v.missing))
-	case v.extra != 0:
-		return fmt.Errorf("%w: %v to %v does not allow attributes %#x", ErrInvalid, cur, to, uint32(v.extra))
+	case f.missing != 0:
+		return fmt.Errorf("%w: %v to %v lacks attributes %#x", ErrInvalid, cur, to, uint32(f.missing))
+	case f.extra != 0:
+		return fmt.Errorf("%w: %v to %v does not allow attributes %#x", ErrInvalid, cur, to, uint32(f.extra))
 	}
 	return nil
 }
 
-// verdict is what is wrong with a transition; the zero value is nothing.
-type verdict struct {
+// transitionFault is what is wrong with a transition; the zero value is nothing.
+type transitionFault struct {
 	elsewhere, none bool // the QP is in another state than attr says; there is no such transition
 	missing, extra  QPAttrMask
 }
 
-// judgeTransition decides without words: a test asks it for every mask that there is.
-func judgeTransition(typ QPType, cur QPState, attr *QPAttr, mask QPAttrMask) verdict {
+// findFault decides without words: a test asks it for every mask that there is.
+func findFault(typ QPType, cur QPState, attr *QPAttr, mask QPAttrMask) transitionFault {
 	to := cur
 	if mask&QPAttrState != 0 {
 		to = attr.State
 	}
 	if mask&QPAttrCurState != 0 && attr.CurState != cur {
-		return verdict{elsewhere: true}
+		return transitionFault{elsewhere: true}
 	}
 	rule, ok := ruleFor(typ, cur, to)
 	if !ok {
-		return verdict{none: true}
+		return transitionFault{none: true}
 	}
-	return verdict{missing: rule.required &^ mask, extra: mask &^ (rule.required | rule.optional | QPAttrState)}
+	return transitionFault{missing: rule.required &^ mask, extra: mask &^ (rule.required | rule.optional | QPAttrState)}
 }
 
 func ruleFor(typ QPType, cur, to QPState) (rule attrRule, ok bool) {

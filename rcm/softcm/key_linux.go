@@ -124,7 +124,7 @@ type candidate struct {
 const maxCandidates = 16
 
 // settle finds the candidate that has the key, and lets go of the others. They are all asked
-// at once: a stranger's that says nothing keeps nobody waiting but himself.
+// at once: a stranger that says nothing keeps nobody else waiting.
 func settle(ctx context.Context, key []byte, list []candidate) (candidate, error) {
 	type answer struct {
 		candidate

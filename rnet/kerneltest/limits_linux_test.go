@@ -116,7 +116,7 @@ func (k device) dialFrom(t testing.TB, change func(*exec.Cmd), address string, m
 
 // sessionObjects are the objects that a session takes of an rdma cgroup's
 // hca_object: PD, CQ, QP, the ring and what is sent from; over siw one more,
-// for notices.
+// for the emulation of immediates.
 var sessionObjects = map[string]int{"rxe0": 5, "siw0": 6}
 
 // With too few objects of the control group for a session, whichever is the
