@@ -267,7 +267,9 @@ func abilities(c verbs.Cap) []string {
 		{verbs.CapThreadWait, "thread-wait"}, {verbs.CapMemWindow, "memory-windows"}, {verbs.CapOnDemandPaging, "on-demand-paging"},
 		{verbs.CapResizeCQ, "resize-cq"}, {verbs.CapUC, "uc"}, {verbs.CapUD, "ud"}, {verbs.CapAtomicWrite, "atomic-write"},
 		{verbs.CapFlush, "flush"}, {verbs.CapReregister, "reregister"}, {verbs.CapDMABuf, "dma-buf"},
-		{verbs.CapInlineIsTransfer, "inline-is-transfer"},
+		{verbs.CapMulticast, "multicast"}, {verbs.CapModerateCQ, "moderate-cq"}, {verbs.CapTimestamps, "timestamps"},
+		{verbs.CapWallTime, "wall-time"}, {verbs.CapClock, "clock"}, {verbs.CapIOVA, "iova"}, {verbs.CapNullMR, "null-mr"},
+		{verbs.CapAdviseMR, "advise-mr"}, {verbs.CapInlineIsTransfer, "inline-is-transfer"},
 	} {
 		if c.Has(a.bit) {
 			list = append(list, a.name)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
@@ -256,4 +257,14 @@ func TestWatchStopsWhenAskedTo(t *testing.T) {
 	require.NoError(t, rdmainfo(ctx, []string{"-watch", "-every", "1h"}, &bytes.Buffer{}))
 	require.Error(t, rdmainfo(t.Context(), []string{"-watch", "-every", "0s"}, &bytes.Buffer{}))
 	require.Error(t, rdmainfo(t.Context(), []string{"-watch", "localhost:1"}, &bytes.Buffer{}))
+}
+
+func TestEachAbilityHasAName(t *testing.T) {
+	names := make(map[string]bool)
+	for bit := verbs.Cap(1); bit <= verbs.CapInlineIsTransfer; bit <<= 1 {
+		list := abilities(bit)
+		require.Len(t, list, 1, "%#x", uint64(bit))
+		require.False(t, names[list[0]], list[0])
+		names[list[0]] = true
+	}
 }
