@@ -240,6 +240,9 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 	if ex.Base.MaxMcastGrp > 0 {
 		attr.Caps |= verbs.CapMulticast
 	}
+	if ex.Base.AtomicCap != 0 {
+		attr.Caps |= verbs.CapAtomics
+	}
 	d.driver.Describe(&attr)
 	return attr, nil
 }

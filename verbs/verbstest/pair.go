@@ -240,6 +240,14 @@ func (s *side) connect(peer *side) {
 	s.toRTS()
 }
 
+// rights are all that a QP of the device can give.
+func (s *side) rights() verbs.Access {
+	if s.ctx.Attr().Caps.Has(verbs.CapAtomics) {
+		return everyRight
+	}
+	return everyRight &^ verbs.AccessRemoteAtomic
+}
+
 func (s *side) toInit() {
 	s.t.Helper()
 	if s.pair.Connect != nil {
@@ -247,7 +255,7 @@ func (s *side) toInit() {
 	}
 	access := s.conf.qpAccess
 	if access == 0 {
-		access = everyRight
+		access = s.rights()
 	}
 	require.NoError(s.t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: access},
 		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))

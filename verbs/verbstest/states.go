@@ -115,7 +115,7 @@ func testStates(t *testing.T, s *suite) {
 		a, b := s.sides(t, conf)
 		a.toInit()
 		b.toInit()
-		require.NoError(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Access: everyRight}, verbs.QPAttrState|verbs.QPAttrAccess))
+		require.NoError(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Access: b.rights()}, verbs.QPAttrState|verbs.QPAttrAccess))
 		got, err := b.qp.Query()
 		require.NoError(t, err)
 		require.Equal(t, verbs.QPStateInit, got.State)

@@ -208,7 +208,7 @@ func newWalker(t *testing.T, s *suite, typ verbs.QPType) *walker {
 func goodAttr(s, peer *side, from, to verbs.QPState) verbs.QPAttr {
 	way := s.vectorTo(peer)
 	return verbs.QPAttr{
-		State: to, CurState: from, Access: everyRight, Port: 1, QKey: datagramQKey, AV: way, AltAV: way, AltPort: 1,
+		State: to, CurState: from, Access: s.rights(), Port: 1, QKey: datagramQKey, AV: way, AltAV: way, AltPort: 1,
 		AltTimeout: 14, PathMTU: verbs.MTU1024, Timeout: 14, RetryCount: 7, RNRRetry: 7, RQPSN: 9, SQPSN: 9,
 		MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 12, DestQPN: peer.qp.Num(),
 	}

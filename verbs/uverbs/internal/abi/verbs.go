@@ -73,7 +73,7 @@ type QueryDeviceOut struct {
 	_               uint32 // maxResRdAtom
 	MaxQPInitRdAtom uint32
 	_               uint32 // maxEEInitRdAtom
-	_               uint32 // atomicCap
+	AtomicCap       uint32 // 0: there are no atomics (enum ib_atomic_cap)
 	_               uint32 // maxEE
 	_               uint32 // maxRDD
 	MaxMW           uint32

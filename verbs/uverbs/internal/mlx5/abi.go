@@ -35,9 +35,9 @@ type contextOut struct {
 	_                 uint16 // flow_action_flags
 	_                 uint32 // comp_mask
 	_                 uint32 // response_length
-	_                 uint8  // cqe_version
-	_                 uint8  // cmds_supp_uhw
-	_                 uint8  // eth_min_inline
+	cqeVersion        uint8
+	_                 uint8 // cmds_supp_uhw
+	_                 uint8 // eth_min_inline
 	clockInfoVersions uint8
 	_                 uint64 // hca_core_clock_offset
 	logUARSize        uint32
@@ -96,10 +96,14 @@ type createQPIn struct {
 	recvSize  uint32 // rq_wqe_count
 	recvShift uint32 // rq_wqe_shift
 	_         uint32 // flags
-	_         uint32 // uidx, by which completions could name the QP
+	index     uint32 // uidx, by which completions could name the QP
 	_         uint32 // bfreg_index
 	_         uint64 // sq_buf_addr
 }
+
+// defaultIndex is the uidx of QPs whose completions have none (MLX5_IB_DEFAULT_UIDX): the kernel wants it of devices
+// with completions of version 0, and refuses it of others.
+const defaultIndex = 0xffffff
 
 // createQPOut is struct mlx5_ib_create_qp_resp, of which kernels before 5.8 have
 // the first two words alone.

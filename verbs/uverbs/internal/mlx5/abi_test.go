@@ -25,7 +25,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{createCQIn{}, 32, map[string]uintptr{"record": 8, "cqeSize": 16}},
 		{createCQOut{}, 8, nil},
 		{resizeCQIn{}, 16, map[string]uintptr{"cqeSize": 8}},
-		{createQPIn{}, 48, map[string]uintptr{"record": 8, "sendSize": 16, "recvSize": 20, "recvShift": 24}},
+		{createQPIn{}, 48, map[string]uintptr{"record": 8, "sendSize": 16, "recvSize": 20, "recvShift": 24, "index": 32}},
 		{createQPOut{}, 40, map[string]uintptr{"bfregIndex": 0}},
 		{createSRQIn{}, 32, map[string]uintptr{"record": 8}},
 		{createSRQOut{}, 8, nil},

@@ -24,9 +24,10 @@ func TestMain(m *testing.M) {
 // TestConformance runs the conformance test of devices on the model of a ConnectX.
 func TestConformance(t *testing.T) {
 	for name, config := range map[string]modeltest.Config{
-		"InfiniBand": {},
-		"RoCE":       {Device: model.Config{Link: model.Ethernet}},
-		"hostile":    {Device: model.Config{Link: model.Ethernet}, Hostile: 1},
+		"InfiniBand":                    {},
+		"RoCE":                          {Device: model.Config{Link: model.Ethernet}},
+		"CQEs of version 0, no atomics": {Device: model.Config{CQEVersion0: true, NoAtomics: true}},
+		"hostile":                       {Device: model.Config{Link: model.Ethernet}, Hostile: 1},
 		// How commands are made is nothing to the data path.
 		"write, hostile, BlueFlame": {Device: model.Config{Link: model.Ethernet}, WriteOnly: true, Hostile: 1, BlueFlame: true},
 	} {

@@ -73,6 +73,9 @@ func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Udata) (drive
 		buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[recvBytes+sendBytes:]),
 		sendSize: uint32(blocks), recvSize: uint32(receives), recvShift: uint32(shift),
 	}
+	if c.out.cqeVersion == 0 {
+		in.index = defaultIndex
+	}
 	var out createQPOut
 	made, err := create(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)})
 	if err == nil {

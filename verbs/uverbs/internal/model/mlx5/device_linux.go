@@ -24,8 +24,7 @@ type Config struct {
 	// StaticUARs makes the kernel one that knows no other UARs than those of a context, as
 	// before 5.7.
 	StaticUARs bool
-	// NoAtomics takes atomic operations away, as devices do not have them that answer in another byte order than the
-	// host's.
+	// NoAtomics takes atomic operations away: QPs cannot let them in either.
 	NoAtomics bool
 	// CQEVersion0 makes it a device whose CQEs name no user indices, as the first ones that there were.
 	CQEVersion0 bool
