@@ -197,3 +197,13 @@ func Queued(v *verbs.QP) int {
 	defer q.sendMu.Unlock()
 	return q.sq.n
 }
+
+// MemoryOf is how many bytes the file behind a region of the QP's device has.
+func MemoryOf(t testing.TB, v *verbs.QP, mr *verbs.MR) int {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(v.Driver().(*qp).dev.region(mr.LKey()).fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int(st.Blocks) * 512
+}
