@@ -264,6 +264,9 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 	}
 	if attr.ODP.General&1 != 0 {
 		caps |= verbs.CapOnDemandPaging
+		if d.takesAdvice() {
+			caps |= verbs.CapAdviseMR
+		}
 	}
 	// A command that the driver lacks is refused before its arguments are
 	// looked at; there is no object of this handle.

@@ -37,3 +37,24 @@ func TestDMABuffersAreRegisteredByTheirOwnMethod(t *testing.T) {
 	require.Equal(t, abi.IoctlAttr{AttrID: 7, Flags: 1, Len: 4, Data: abi.AddressOf(p[abi.PageOut:])}, attr(7))
 	require.Equal(t, abi.IoctlAttr{AttrID: 8, Flags: 1, Len: 4, Data: abi.AddressOf(p[abi.PageOut+8:])}, attr(8))
 }
+
+func TestAdviceIsGivenByAMethodOfItsOwn(t *testing.T) {
+	p, err := abi.TakePage()
+	require.NoError(t, err)
+	defer abi.ReturnPage(p)
+	call := layAdvice(p, 7, verbs.AdvicePrefetchWrite, []verbs.SGE{{Addr: 1 << 40, Length: 5, LKey: 6}, {Addr: 2, Length: 3, LKey: 4}})
+	require.Error(t, call.Run(&deviceWithoutFile(t).file)) // writes the header
+	require.Equal(t, abi.IoctlHeader{Length: 24 + 4*16, ObjectID: 7, MethodID: 2, NumAttrs: 4, DriverID: 14}, *abi.ViewAt[abi.IoctlHeader](p, 0))
+	for i, want := range []abi.IoctlAttr{
+		{AttrID: 0, Flags: 1, Data: 7},
+		{AttrID: 1, Flags: 1, Len: 8, Data: 1},
+		{AttrID: 2, Flags: 1, Len: 8, Data: 1}, // flush
+		{AttrID: 3, Flags: 1, Len: 32, Data: abi.AddressOf(p[abi.PageIn:])},
+	} {
+		require.Equal(t, want, *abi.ViewAt[abi.IoctlAttr](p, abi.IoctlHeaderSize+i*abi.IoctlAttributeSize))
+	}
+	require.Equal(t, []scatterEntry{{1 << 40, 5, 6}, {2, 3, 4}}, []scatterEntry{
+		*abi.ViewAt[scatterEntry](p, abi.PageIn), *abi.ViewAt[scatterEntry](p, abi.PageIn+16),
+	})
+	require.Len(t, make([]scatterEntry, maxAdvised), (2048-512)/16)
+}

@@ -60,6 +60,17 @@ const (
 	AttrGIDCount        = 3
 )
 
+// The native method ADVISE_MR of ObjectMR (rdma/ib_user_ioctl_cmds.h, kernel 5.0), its
+// attributes, and its flag (rdma/ib_user_ioctl_verbs.h).
+const (
+	MethodAdviseMR  = 2
+	AttrAdvisePD    = 0
+	AttrAdvice      = 1
+	AttrAdviseFlags = 2
+	AttrAdviseList  = 3
+	AdviseFlush     = 1
+)
+
 // The native method REG_DMABUF_MR (rdma/ib_user_ioctl_cmds.h, kernel 5.12)
 // and its attributes.
 const (

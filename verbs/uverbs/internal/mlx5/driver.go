@@ -158,7 +158,7 @@ const (
 // Describe leaves out what this driver does not do: memory that is paged in, groups. A CQ
 // is a power of two of entries, of which one stays free and some are the driver's.
 func (c *context) Describe(attr *verbs.DeviceAttr) {
-	attr.Caps &^= verbs.CapOnDemandPaging | verbs.CapMulticast
+	attr.Caps &^= verbs.CapOnDemandPaging | verbs.CapAdviseMR | verbs.CapMulticast
 	attr.Caps |= verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ | verbs.CapIOVA
 	c.ethernet = attr.Transport == verbs.TransportRoCE
 	if c.clock != nil {

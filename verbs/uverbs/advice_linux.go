@@ -1,0 +1,72 @@
+package uverbs
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+)
+
+// scatterEntry is struct ib_uverbs_sge (rdma/ib_user_verbs.h).
+type scatterEntry struct {
+	addr         uint64
+	length, lkey uint32
+}
+
+// maxAdvised is how many pieces a page has room for.
+const maxAdvised = (abi.PageOut - abi.PageIn) / 16
+
+// AdviseMR tells the kernel of memory that is paged in on demand.
+func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
+	for len(list) > 0 {
+		n := min(len(list), maxAdvised)
+		if err := p.end.use(func() error { return p.dev.advise(p.handle, advice, list[:n]) }); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+func (d *device) advise(pd uint32, advice verbs.Advice, list []verbs.SGE) error {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if d.closed {
+		return verbs.ErrClosed
+	}
+	page, err := abi.TakePage()
+	if err != nil {
+		return err
+	}
+	defer abi.ReturnPage(page)
+	call := layAdvice(page, pd, advice, list)
+	switch err := call.Run(&d.file); {
+	case errors.Is(err, unix.ENOENT): // of the PD there is no such MR, or one that is pinned
+		return fmt.Errorf("ADVISE_MR: %w: %w", verbs.ErrInvalid, err)
+	case err != nil:
+		return d.failed("ADVISE_MR", err)
+	}
+	return nil
+}
+
+// layAdvice lays the call out on a page. The kernel is to return when it has done it.
+func layAdvice(page []byte, pd uint32, advice verbs.Advice, list []verbs.SGE) abi.Call {
+	call := abi.Call{Page: page, Object: abi.ObjectMR, Method: abi.MethodAdviseMR}
+	call.Handle(abi.AttrAdvisePD, uint64(pd))
+	call.Constant(abi.AttrAdvice, uint64(advice))
+	call.Constant(abi.AttrAdviseFlags, abi.AdviseFlush)
+	for i, e := range list {
+		*abi.ViewAt[scatterEntry](page, abi.PageIn+i*abi.SizeOf[scatterEntry]()) = scatterEntry{e.Addr, e.Length, e.LKey}
+	}
+	call.In(abi.AttrAdviseList, abi.PageIn, len(list)*abi.SizeOf[scatterEntry]())
+	return call
+}
+
+// takesAdvice finds out whether the driver of the device does, by a PD that is none.
+func (d *device) takesAdvice() bool {
+	const noHandle = 1<<32 - 1
+	return has(d.advise(noHandle, verbs.AdvicePrefetch, make([]verbs.SGE, 1)))
+}
