@@ -39,7 +39,8 @@ func NewListener(ln net.Listener) (net.Listener, error) {
 // show its socket is refused.
 //
 // While another process still listens at the address, which has handed the socket
-// over, streams go to that one, until it closes its listener.
+// over, streams go to that one, until it closes its listener. From that moment on they go to this
+// one: no dial comes between the two.
 func (lc *ListenConfig) NewListener(ln net.Listener) (net.Listener, error) {
 	if _, ours := ln.(*Listener); ours || !strings.HasPrefix(ln.Addr().Network(), "tcp") {
 		return ln, nil
@@ -93,7 +94,7 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 // File returns a copy of the TCP listener's socket, as that of a *net.TCPListener
 // does: what is given to another process is that. NewListener makes a Listener of it
 // there, by way of net.FileListener. It takes the other transports over when this one
-// is closed.
+// is closed, see Close.
 //
 // Unlike with a *net.TCPListener, its Fd does not make the descriptor block: that would
 // hold for the listener's descriptor too, and an Accept that blocks in the kernel is not

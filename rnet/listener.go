@@ -12,6 +12,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
@@ -39,8 +40,10 @@ type Listener struct {
 	queue    []*Conn // streams that wait for Accept; guarded by mu
 	inTCP    bool    // somebody accepts from tcp, and looks at queue when interrupted; guarded by mu
 	closed   bool
+	handed   bool // closed, but streams are taken and returned until over: see listener_handover.go; guarded by mu
+	over     bool // no more streams come; guarded by mu
 	expired  bool
-	timer    *time.Timer
+	timer    *time.Timer           // of the deadline, or of the end of handed
 	sessions map[*session]struct{} // guarded by mu
 	pushed   uint64                // streams that came; guarded by mu
 
@@ -104,7 +107,7 @@ const maxBacklog = 1 << 17
 func (l *Listener) push(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(l.queue) >= maxBacklog {
+	if l.refuses() || len(l.queue) >= maxBacklog {
 		return false
 	}
 	l.queue = append(l.queue, c)
@@ -171,7 +174,7 @@ const maxVain = time.Millisecond
 // a connection nor an error when it was interrupted by signal, and unless it is to
 // prefer TCP does not begin if there is anything else that Accept can return.
 func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
-	defer func() { l.tcpFree <- struct{}{} }()
+	defer l.leaveTCP()
 	for {
 		var deadline time.Time
 		if prefer {
@@ -191,13 +194,10 @@ func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
 		closed := l.closed
 		l.mu.Unlock()
 		switch {
-		case err == nil && closed:
-			conn.Close()
-			return nil, nil
 		case err == nil && l.atUnixSocket() && softcm.IsProof(conn.RemoteAddr().String()):
 			conn.Close()
 			return nil, nil
-		case err == nil:
+		case err == nil: // also when it has been closed meanwhile, as package net does
 			l.overTCP.Add(1)
 			return conn, nil
 		case closed || errors.Is(err, os.ErrDeadlineExceeded):
@@ -208,13 +208,25 @@ func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
 	}
 }
 
+// leaveTCP lets another Accept go to the TCP listener, unless that is closed.
+func (l *Listener) leaveTCP() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.tcpFree <- struct{}{}
+	}
+}
+
 // pop returns the oldest stream in the queue, or the reason for which Accept
 // must not wait, or neither.
 func (l *Listener) pop() (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.closed:
+	case l.closed && (!l.handed || l.over && len(l.queue) == 0):
+		if l.timer != nil {
+			l.timer.Stop()
+		}
 		l.signal() // to the next one who waits
 		return nil, net.ErrClosed
 	case l.expired:
@@ -265,41 +277,70 @@ func (l *Listener) SetDeadline(t time.Time) error {
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Close stops listening. Connections that Accept has returned live on; those
-// that wait for it are reset.
+// that wait for it are reset. If another process has the TCP socket too and waits to take the
+// other transports over (see NewListener), nothing is reset: Accept goes on to return the
+// streams that have been dialed to this listener, until all who have dialed know of the
+// other one, which takes a moment, and only then fails.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
 		return l.opError("close", net.ErrClosed)
 	}
-	l.closed = true
-	queue := l.queue
-	l.queue = nil
-	sessions := make([]*session, 0, len(l.sessions))
-	for s := range l.sessions {
-		sessions = append(sessions, s)
-	}
+	l.closed, l.handed, l.expired = true, true, false // until it is known
 	if l.timer != nil {
 		l.timer.Stop()
+		l.timer = nil
 	}
-	l.signal()
 	l.mu.Unlock()
 	close(l.done)
-	retireAll(sessions) // before another listener can have the port
+	handed := l.handOver()
+	if handed {
+		retireAll(l.openSessions(), (*mux.Mux).Drain)
+	} else {
+		l.mu.Lock()
+		l.handed = false
+		l.signal()
+		l.mu.Unlock()
+		retireAll(l.openSessions(), (*mux.Mux).Retire) // before another listener can have the port
+	}
 	var err error
 	if l.tcp != nil {
 		err = l.tcp.Close()
 	}
 	l.closeFabrics()
-	for _, c := range queue {
-		c.SetLinger(0)
-		c.Close()
+	if handed {
+		l.drain()
+	} else {
+		l.resetQueue()
 	}
 	l.work.Wait()                // ended by the closed listeners, and open
 	if liveListeners.remove(l) { // it had come so far
 		attachable.release()
 	}
 	return err
+}
+
+// resetQueue resets the streams that nobody has accepted.
+func (l *Listener) resetQueue() {
+	l.mu.Lock()
+	queue := l.queue
+	l.queue = nil
+	l.mu.Unlock()
+	for _, c := range queue {
+		c.SetLinger(0)
+		c.Close()
+	}
+}
+
+func (l *Listener) openSessions() []*session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sessions := make([]*session, 0, len(l.sessions))
+	for s := range l.sessions {
+		sessions = append(sessions, s)
+	}
+	return sessions
 }
 
 // closeFabrics closes the listeners of the fabrics, and ends the set-up of

@@ -14,7 +14,8 @@ import (
 // A listener has a listener on each fabric for as long as it is open. It may
 // have to wait for one: with SO_REUSEPORT, or while an older process still has
 // the port, TCP listeners share it, but the listeners of a fabric do not. The
-// first has it, and when that closes the next who waits has it. So a server that
+// first has it, and when that closes the next who waits has it: the software HCA's listener
+// is handed over (rcm/softcm/handover_linux.go), so that no dial finds nobody. So a server that
 // replaces another gets all dials when the other one stops accepting, and is not
 // left with TCP.
 
@@ -30,6 +31,7 @@ type fabricListener struct {
 	fabric fabric
 	at     netip.AddrPort
 	cfg    rcm.ListenConfig
+	next   func(context.Context) (rcm.Listener, error) // waits in line for the place; nil if nobody does; of who opens or serves
 
 	mu      sync.Mutex
 	ln      rcm.Listener // nil while there is none; guarded by mu
@@ -45,8 +47,12 @@ func (l *Listener) newFabricListener(f fabric, at netip.AddrPort, cfg rcm.Listen
 }
 
 // open begins to serve the peers that come to ln, or if that is nil waits for a
-// listener first. The listener is not closed.
+// listener first. The listener is not closed. Whoever has the place may close as soon as
+// open has returned, and hands it over to us.
 func (fl *fabricListener) open(ln rcm.Listener) {
+	if ln == nil {
+		_ = fl.getInLine() // tried again by serve
+	}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.ln, fl.begun = ln, time.Now()
@@ -127,18 +133,15 @@ func (fl *fabricListener) serve() {
 // before.
 func (fl *fabricListener) await() rcm.Listener {
 	l := fl.l
-	free, canWait := fl.fabric.Fabric.(interface {
-		AwaitFree(context.Context, netip.AddrPort, rcm.ListenConfig) error
-	})
 	for pause := minListenPause; ; pause = min(2*pause, maxListenPause) {
 		begun := time.Now()
-		if canWait && free.AwaitFree(l.open, fl.at, fl.cfg) == nil && time.Since(begun) > maxListenPause {
-			pause = minListenPause // it was no idle question
-		}
+		ln, err := fl.listenNext()
 		if l.open.Err() != nil {
+			if err == nil {
+				ln.Close()
+			}
 			return nil
 		}
-		ln, err := fl.fabric.Listen(fl.at, fl.cfg)
 		if err == nil {
 			l.set.Log.Debug("rnet: listen", "address", fl.at, "transport", fl.fabric.transport, "waited", true)
 			if !l.addFabric(ln) {
@@ -147,12 +150,42 @@ func (fl *fabricListener) await() rcm.Listener {
 			}
 			return ln
 		}
+		if time.Since(begun) > maxListenPause || errors.Is(err, rcm.ErrBusy) {
+			pause = minListenPause // it was no idle question, or we are not in line yet
+		}
 		select { // ended by the clock or Close
 		case <-time.After(pause):
 		case <-l.open.Done():
 			return nil
 		}
 	}
+}
+
+// line is a fabric where the place of a listener can be waited for, and is handed over.
+type line interface {
+	Await(netip.AddrPort, rcm.ListenConfig) (next func(context.Context) (rcm.Listener, error), err error)
+}
+
+// getInLine begins to wait for the place. It does not wait for anybody.
+func (fl *fabricListener) getInLine() (err error) {
+	if f, ok := fl.fabric.Fabric.(line); ok {
+		fl.next, err = f.Await(fl.at, fl.cfg)
+	}
+	return err
+}
+
+// listenNext listens when it is our turn.
+func (fl *fabricListener) listenNext() (rcm.Listener, error) {
+	if fl.next == nil {
+		if err := fl.getInLine(); errors.Is(err, rcm.ErrBusy) {
+			return nil, err
+		} // otherwise the place is free meanwhile, or nobody can wait for it
+	}
+	if next := fl.next; next != nil {
+		fl.next = nil
+		return next(fl.l.open)
+	}
+	return fl.fabric.Listen(fl.at, fl.cfg)
 }
 
 // worthWaiting reports whether a listener on a fabric may be had later that

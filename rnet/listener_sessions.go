@@ -151,18 +151,21 @@ func (l *Listener) forget(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.sessions, s)
+	if l.handed && len(l.sessions) == 0 {
+		l.drained()
+	}
 }
 
-// retireAll is retire for all sessions of a listener. Their other ends in this process
+// retireAll ends sessions of a listener by retire. Their other ends in this process
 // are told directly: they get a GO_AWAY too, but take it in only when a goroutine polls,
 // and a dial to the next listener at the port may come before that.
-func retireAll(sessions []*session) {
+func retireAll(sessions []*session, retire func(*mux.Mux)) {
 	here := make(map[uint64]bool) // the tokens of the other ends
 	for _, s := range sessions {
 		if s.mux.PeerIsLocal() {
 			here[s.mux.PeerToken()] = true
 		}
-		s.mux.Retire()
+		retire(s.mux)
 	}
 	if len(here) == 0 {
 		return

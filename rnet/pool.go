@@ -226,7 +226,7 @@ const maxTries = 4
 // away, not that there is none.
 func lost(err error) bool {
 	var rejected *rcm.RejectedError
-	return fallback.Classify(err) == fallback.PeerDied ||
+	return fallback.Classify(err) == fallback.PeerDied || errors.Is(err, mux.ErrIdle) ||
 		errors.As(err, &rejected) && rejected.Reason == rcm.ReasonInvalidService
 }
 

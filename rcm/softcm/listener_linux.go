@@ -45,7 +45,18 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 	if addr.Addr().Zone() != "" {
 		return nil, fmt.Errorf("%w: address has a zone", rcm.ErrNoRoute)
 	}
-	l := &listener{
+	l := f.newListener(addr, cfg)
+	err = l.listenWith(func(sc samehost.ListenConfig, _ int) (*samehost.Listener, error) { return samehost.Listen(sc) })
+	if err != nil {
+		return nil, err
+	}
+	l.meet()
+	return l, nil
+}
+
+// newListener makes a listener that has no sockets yet.
+func (f *fabric) newListener(addr netip.AddrPort, cfg rcm.ListenConfig) *listener {
+	return &listener{
 		f:       f,
 		addr:    addr,
 		v6Only:  cfg.V6Only,
@@ -55,36 +66,48 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 		backlog: handshake.NewBacklog[*request](addr, cfg),
 		shaking: make(map[*socket]struct{}),
 	}
+}
+
+// listenWith gives the listener what it listens with: a socket for each of its names, of which
+// listen makes the i-th. If there is an error it has none.
+func (l *listener) listenWith(listen func(cfg samehost.ListenConfig, i int) (*samehost.Listener, error)) error {
+	f := l.f
 	socketConfig := samehost.ListenConfig{
 		Type: unix.SOCK_SEQPACKET, Backlog: unix.SOMAXCONN,
 		Admit:  policy(f.allow),
 		Denied: func(samehost.Peer) { l.denied.Add(1) },
 		Denial: handshake.Refusal(rcm.ReasonPeerDenied),
 	}
-	for _, name := range f.listenNames(addr, cfg.V6Only) {
+	for i, name := range f.listenNames(l.addr, l.v6Only) {
 		named := socketConfig
 		named.Name = name
-		ln, err := samehost.Listen(named)
+		ln, err := listen(named, i)
 		if err != nil {
 			for _, ln := range l.lns {
 				ln.Close()
 			}
-			return nil, err
+			return err
 		}
 		l.lns = append(l.lns, ln)
 	}
 	for _, ln := range l.lns {
 		if err := ln.Serve(func(c *samehost.Conn) { l.shake(&socket{Conn: c}) }); err != nil {
 			l.Close()
-			return nil, err
+			return err
 		}
 	}
-	if dir := f.directory(); dir != nil && (addr.Addr().IsUnspecified() || mayMeet(addr.Addr())) {
+	if dir := f.directory(); dir != nil && (l.addr.Addr().IsUnspecified() || mayMeet(l.addr.Addr())) {
 		socketConfig.Admit, socketConfig.Others, socketConfig.AnyPlace = everybody, !f.rules.none(), len(f.rules.Key) > 0
 		l.meeting = &meeting{l: l, dir: dir, cfg: socketConfig}
+	}
+	return nil
+}
+
+// meet has the listener stand in its directory from now on, if it has one.
+func (l *listener) meet() {
+	if l.meeting != nil {
 		meetings.add(l.meeting)
 	}
-	return l, nil
 }
 
 type listener struct {
@@ -102,6 +125,8 @@ type listener struct {
 	mu      sync.Mutex
 	shaking map[*socket]struct{} // guarded by mu; nil once closed
 	proving []*socket            // those of them who have yet to show the key, the oldest first; guarded by mu
+	heirs   []*socket            // of those who wait for our place, the first first; guarded by mu
+	handing bool                 // HandOver was called; guarded by mu
 
 	malformed, timedOut, denied atomic.Uint64
 }
@@ -231,6 +256,11 @@ func (l *listener) handshake(sock *socket) {
 	}
 	sock.SetReadDeadline(time.Now().Add(l.timeout))
 	m, err := l.receiveFirst(sock)
+	if !sock.met && l.f.socket == nil && err == nil && m.Kind == handshake.KindAwait {
+		l.awaits(sock, m)
+		l.release(sock)
+		return
+	}
 	if sock.met && err == nil && m.Kind == handshake.KindKey {
 		if err = l.prove(sock, m); err == nil {
 			m, err = sock.receive()
@@ -311,29 +341,4 @@ func (l *listener) release(sock *socket) bool {
 // come to this listener.
 func (l *listener) serves(dst netip.AddrPort) bool {
 	return dst.Port() == l.addr.Port() && handshake.Serves(l.addr.Addr(), l.v6Only, dst.Addr())
-}
-
-// AwaitFree waits until nobody listens at addr any more, as far as that can be
-// told: Listen may fail again, and is tried again by whom it matters to. Who
-// listens there holds a connection of ours meanwhile, and ends it after its
-// handshake timeout. The error is what ended ctx, or what keeps it from waiting:
-// that another user listens, say.
-func (f *fabric) AwaitFree(ctx context.Context, addr netip.AddrPort, cfg rcm.ListenConfig) error {
-	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	sock, err := dial(f.listenNames(addr, cfg.V6Only), f.allow)
-	if errors.Is(err, rcm.ErrNoListener) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("rcm: wait for %v: %w", addr, err)
-	}
-	defer sock.Close()
-	err = sock.interruptible(ctx, func() error {
-		_, err := sock.receive() // ended by the listener's end, its timeout, or ctx
-		return err
-	})
-	if ctx.Err() != nil {
-		return err
-	}
-	return nil
 }

@@ -217,11 +217,18 @@ func (m *meeting) refresh() (lacks bool) {
 	return false
 }
 
+// open makes a listener in the directory. mu is held.
 func (m *meeting) open() error {
 	ln, err := m.dir.Listen(m.cfg)
 	if err != nil {
 		return err
 	}
+	return m.serve(ln)
+}
+
+// serve serves who comes to a listener in the directory, which is the meeting's, or closed.
+// mu is held.
+func (m *meeting) serve(ln *samehost.Listener) error {
 	if err := ln.Serve(func(c *samehost.Conn) { m.l.shake(&socket{Conn: c, met: true, at: ln.ID()}) }); err != nil {
 		ln.Close()
 		return err
@@ -231,13 +238,19 @@ func (m *meeting) open() error {
 }
 
 func (m *meeting) close() {
+	if ln := m.leave(); ln != nil {
+		ln.Close()
+	}
+}
+
+// leave ends the care for the names, and returns the listener that has them, nil if there is
+// none. It may be called again.
+func (m *meeting) leave() *samehost.Listener {
 	meetings.remove(m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	if m.ln != nil {
-		m.ln.Close()
-	}
+	return m.ln
 }
 
 // meetings are the listeners of the process that are in a directory. What they have there

@@ -51,6 +51,22 @@ var sweepAge = time.Minute
 // Listen makes a socket in the directory that has no name yet, see [Listener.SetNames].
 // Processes of other users cannot connect to it, unless cfg.Others is set.
 func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
+	e, err := d.entries(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listen(cfg, e.bind)
+	if err != nil {
+		e.remove()
+		return nil, err
+	}
+	l.entries = e
+	e.sweep()
+	return l, nil
+}
+
+// entries returns what is to stand in our user's directory for a listener: nothing yet.
+func (d *Directory) entries(cfg ListenConfig) (*entries, error) {
 	root, err := d.open()
 	if err != nil {
 		return nil, err
@@ -68,14 +84,7 @@ func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
 	if cfg.Others {
 		e.mode = 0o666
 	}
-	l, err := listen(cfg, e.bind)
-	if err != nil {
-		e.remove()
-		return nil, err
-	}
-	l.entries = e
-	e.sweep()
-	return l, nil
+	return e, nil
 }
 
 // placesOfANumber is how many users of one number, each in a user namespace of their own,
@@ -194,7 +203,11 @@ func (l *Listener) SetNames(want []string) (gone bool, err error) {
 			if slices.Contains(e.linked, name) {
 				continue
 			}
-			if linkErr := e.link(dir, name); linkErr != nil {
+			linkErr := e.link(dir, name)
+			if linkErr == unix.EADDRINUSE && e.has(dir, name) { // it was when the socket was handed over
+				linkErr = nil
+			}
+			if linkErr != nil {
 				err = errors.Join(err, &os.PathError{Op: "link", Path: e.dir.Name() + "/" + name, Err: linkErr})
 			} else {
 				e.linked = append(e.linked, name)
@@ -285,6 +298,14 @@ func (e *entries) sweep() {
 			return nil
 		})
 	})
+}
+
+// leave leaves the names to the process that has the socket.
+func (e *entries) leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.first, e.linked = "", nil
+	e.dir.Close()
 }
 
 // remove takes the names away.

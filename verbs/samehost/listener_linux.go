@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,8 +39,12 @@ type Listener struct {
 	closed chan struct{}
 
 	accepting sync.Mutex // held while Accept uses file
+	serving   sync.Mutex // held while Serve takes what is there
 
-	mu       sync.Mutex    // guards closed being closed
+	paused chan struct{} // closed by Pause
+	handed atomic.Bool   // another process has the socket, and its names
+
+	mu       sync.Mutex    // guards closed and paused being closed
 	watch    *watch        // of Serve, nil without; guarded by mu
 	entries  *entries      // in a Directory, nil without
 	deadline time.Time     // guarded by mu
@@ -61,11 +66,20 @@ func listen(cfg ListenConfig, bind func(fd int) error) (*Listener, error) {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("bind", err)
 	}
+	return listenOn(cfg, fd, bare)
+}
+
+// listenOn has a bound socket listen.
+func listenOn(cfg ListenConfig, fd int, bare bool) (*Listener, error) {
 	if err := unix.Listen(fd, cfg.Backlog); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("listen", err)
 	}
-	l := &Listener{cfg: cfg, bare: bare, file: os.NewFile(uintptr(fd), cfg.Name), closed: make(chan struct{}), moved: make(chan struct{})}
+	l := &Listener{
+		cfg: cfg, bare: bare, file: os.NewFile(uintptr(fd), cfg.Name),
+		closed: make(chan struct{}), paused: make(chan struct{}), moved: make(chan struct{}),
+	}
+	var err error
 	if l.raw, err = l.file.SyscallConn(); err != nil {
 		l.file.Close()
 		return nil, err
@@ -109,6 +123,8 @@ func (l *Listener) await(event <-chan struct{}) error {
 			return nil
 		case <-l.closed:
 			return net.ErrClosed
+		case <-l.paused:
+			return errPaused
 		case <-over:
 			return os.ErrDeadlineExceeded
 		case <-moved:
@@ -134,10 +150,12 @@ func (l *Listener) Accept() (*Conn, error) { return l.next(true) }
 // that waits there: all listeners that are served have one together.
 func (l *Listener) Serve(handle func(*Conn)) error {
 	w, err := watching.add(l.raw, func() {
-		for {
+		l.serving.Lock()
+		defer l.serving.Unlock()
+		for !l.isPaused() {
 			c, err := l.next(false)
 			if err != nil {
-				return // nobody is left, or the listener is closed
+				return // nobody is left, or the listener is closed or paused
 			}
 			handle(c)
 		}
@@ -146,12 +164,12 @@ func (l *Listener) Serve(handle func(*Conn)) error {
 		return err
 	}
 	l.mu.Lock()
-	closed := l.isClosed()
-	if !closed {
+	over := l.isClosed() || l.isPaused()
+	if !over {
 		l.watch = w
 	}
 	l.mu.Unlock()
-	if closed {
+	if over {
 		watching.remove(w)
 		return net.ErrClosed
 	}
@@ -245,7 +263,7 @@ func (l *Listener) tryAccept(wait bool) (int, error) {
 }
 
 // Close stops listening: the name is free when it returns. Peers that nobody has
-// accepted are hung up on.
+// accepted are hung up on. A socket that was handed over goes on to listen.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.isClosed() {
@@ -256,7 +274,11 @@ func (l *Listener) Close() error {
 	_ = l.file.SetReadDeadline(time.Unix(1, 0)) // Accept leaves, so that nobody else has the last hold on the file
 	w := l.watch
 	l.mu.Unlock()
-	if l.entries != nil { // while we live: nobody takes them for those of the dead
+	switch {
+	case l.entries == nil:
+	case l.handed.Load():
+		l.entries.leave()
+	default: // while we live: nobody takes them for those of the dead
 		l.entries.remove()
 	}
 	if w != nil {

@@ -22,6 +22,7 @@ const (
 	addrSize     = 20
 	requestSize  = headerSize + endpointSize + 4 + 2*addrSize
 	replySize    = headerSize + endpointSize + 4
+	awaitSize    = headerSize + addrSize + 4
 	rejectSize   = headerSize + 4
 	keyPart      = 32 // a nonce or an HMAC-SHA256; KEY has up to two
 
@@ -39,6 +40,8 @@ const (
 	KindReady   MessageKind = 4 // RTU, dialer to acceptor
 	KindKey     MessageKind = 5 // KEY, either way, before others
 	KindShow    MessageKind = 6 // SHOW, acceptor to dialer, before REQ
+	KindAwait   MessageKind = 7 // AWAIT, to an acceptor from who wants its place
+	KindHand    MessageKind = 8 // HAND, the answer, with the acceptor's sockets
 )
 
 // String names the message as the specification does.
@@ -56,6 +59,10 @@ func (k MessageKind) String() string {
 		return "KEY"
 	case KindShow:
 		return "SHOW"
+	case KindAwait:
+		return "AWAIT"
+	case KindHand:
+		return "HAND"
 	}
 	return fmt.Sprintf("message(%d)", uint8(k))
 }
@@ -66,7 +73,9 @@ type Message struct {
 	From      Endpoint       // REQ, REP
 	Resources uint8          // REQ, REP: responder resources of the sender
 	Depth     uint8          // REQ, REP: initiator depth of the sender
-	Src, Dst  netip.AddrPort // REQ
+	Src       netip.AddrPort // REQ
+	Dst       netip.AddrPort // REQ, AWAIT
+	V6Only    bool           // AWAIT
 	Reason    uint16         // REJ
 	Private   []byte         // REQ, REP, REJ, KEY
 }
@@ -94,6 +103,12 @@ func (m *Message) AppendTo(b []byte) []byte {
 		b = appendAddr(b, m.Dst)
 	case KindReply:
 		b = m.appendEnd(b)
+	case KindAwait:
+		b = appendAddr(b, m.Dst)
+		b = append(b, 0, 0, 0, 0)
+		if m.V6Only {
+			b[len(b)-4] = 1
+		}
 	case KindReject:
 		b = binary.BigEndian.AppendUint16(b, m.Reason)
 		b = binary.BigEndian.AppendUint16(b, uint16(len(m.Private)))
@@ -145,7 +160,9 @@ func Parse(packet []byte) (Message, error) {
 		err = m.parseReject(packet)
 	case KindKey:
 		err = m.parseKey(packet[headerSize:])
-	case KindReady, KindShow:
+	case KindAwait:
+		err = m.parseAwait(packet)
+	case KindReady, KindShow, KindHand:
 		if len(packet) != headerSize {
 			err = fmt.Errorf("%d bytes too many", len(packet)-headerSize)
 		}
@@ -195,6 +212,20 @@ func (m *Message) parseKey(p []byte) error {
 		return fmt.Errorf("%d bytes, want 0, %d or %d", len(p), keyPart, 2*keyPart)
 	}
 	return m.parsePrivate(uint16(len(p)), p, len(p))
+}
+
+func (m *Message) parseAwait(p []byte) error {
+	if len(p) != awaitSize {
+		return fmt.Errorf("%d bytes, want %d", len(p), awaitSize)
+	}
+	flags := binary.BigEndian.Uint32(p[headerSize+addrSize:])
+	if flags&^(1<<24) != 0 {
+		return fmt.Errorf("flags %#08x", flags)
+	}
+	m.V6Only = flags != 0
+	var err error
+	m.Dst, err = parseAddr(p[headerSize:])
+	return err
 }
 
 // parseQP reads an endpoint without a packet number.

@@ -32,6 +32,9 @@ func testMessages() map[string]Message {
 		"RTU":                     {Kind: KindReady},
 		"SHOW":                    {Kind: KindShow},
 		"KEY without more":        {Kind: KindKey},
+		"AWAIT":                   {Kind: KindAwait, Dst: netip.MustParseAddrPort("0.0.0.0:9000")},
+		"AWAIT for IPv6 only":     {Kind: KindAwait, Dst: netip.MustParseAddrPort("[::]:9000"), V6Only: true},
+		"HAND":                    {Kind: KindHand},
 		"KEY of two parts":        {Kind: KindKey, Private: bytes.Repeat([]byte{5}, 64)},
 	}
 }
@@ -54,6 +57,11 @@ func TestMessageBytesAreThoseOfTheDocumentation(t *testing.T) {
 		want string
 	}{
 		{Message{Kind: KindReady}, "524a434d 02 04 0008"},
+		{
+			Message{Kind: KindAwait, Dst: netip.MustParseAddrPort("[::]:9000"), V6Only: true},
+			"524a434d 02 07 0020 00000000000000000000000000000000 2328 06 00 01 000000",
+		},
+		{Message{Kind: KindHand}, "524a434d 02 08 0008"},
 		{Message{Kind: KindReject, Reason: 28, Private: []byte{0xaa}}, "524a434d 02 03 000d 001c 0001 aa"},
 		{
 			Message{
@@ -75,6 +83,7 @@ func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 	req := testMessages()["REQ over IPv4"]
 	rep := testMessages()["REP"]
 	rej := testMessages()["REJ"]
+	await := testMessages()["AWAIT"]
 	change := func(m Message, at int, b ...byte) []byte {
 		p := m.AppendTo(nil)
 		copy(p[at:], b)
@@ -93,8 +102,13 @@ func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 		"length too small":                 change(req, 6, 0, 76),
 		"length too great":                 change(req, 6, 1, 0),
 		"kind 0":                           change(req, 5, 0),
-		"kind 7":                           change(req, 5, 7),
+		"kind 9":                           change(req, 5, 9),
 		"SHOW with a tail":                 resize(Message{Kind: KindShow}, headerSize+1),
+		"AWAIT with a tail":                resize(await, awaitSize+1),
+		"AWAIT cut off":                    resize(await, awaitSize-1),
+		"AWAIT with an unknown flag":       change(await, headerSize+addrSize, 2),
+		"AWAIT of no port":                 change(await, headerSize+16, 0, 0),
+		"HAND with a tail":                 resize(Message{Kind: KindHand}, headerSize+1),
 		"RTU with a tail":                  resize(Message{Kind: KindReady}, headerSize+1),
 		"REQ cut off":                      resize(req, requestSize-1),
 		"REP cut off":                      resize(rep, replySize-1),

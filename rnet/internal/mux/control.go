@@ -30,6 +30,32 @@ func (st *Stream) control(bits uint8) {
 	m.txMu.Unlock()
 }
 
+// sayOpen queues the OPEN of a stream. It reports false if the peer was told that there are no
+// more.
+func (st *Stream) sayOpen() bool {
+	m := st.m
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	if m.last {
+		return false
+	}
+	st.send.ctl |= ctlOpen
+	m.ctlQueue.push(&st.send, ctlLink)
+	m.flushControl()
+	return true
+}
+
+// sayLast answers the peer's GO_AWAY, once: what was opened before comes before it.
+func (m *Mux) sayLast() {
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	if m.last {
+		return
+	}
+	m.last, m.ctlLast = true, true
+	m.flushControl()
+}
+
 // forgetControl takes back what was to be said about the stream: the peer has ended
 // it.
 func (st *Stream) forgetControl() {
@@ -69,7 +95,7 @@ func (m *Mux) sessionControl(ping, away bool) {
 // flushControl sends queued control frames as far as there is room, and
 // reports whether all are gone. txMu is held.
 func (m *Mux) flushControl() bool {
-	for m.ctlAway || m.ctlPing || m.ctlShare || len(m.ctlAddrs) > 0 || len(m.refusals) > 0 || !m.ctlQueue.empty() {
+	for m.ctlAway || m.ctlPing || m.ctlShare || m.ctlLast || len(m.ctlAddrs) > 0 || len(m.refusals) > 0 || !m.ctlQueue.empty() {
 		if m.link.Stopped() {
 			return false
 		}
@@ -100,8 +126,11 @@ func (m *Mux) flushControl() bool {
 			id := m.refusals[0]
 			m.refusals = m.refusals[1:]
 			err = m.link.Send(link.Header{Stream: id, Kind: FrameReset}, nil)
-		default:
+		case !m.ctlQueue.empty():
 			err = m.postControl(m.ctlQueue.first())
+		default:
+			m.ctlLast = false
+			err = m.link.Send(link.Header{Kind: FrameGoAway}, nil)
 		}
 		if err != nil {
 			go m.Fail(fmt.Errorf("rnet: send control frame: %w", err))

@@ -22,8 +22,8 @@ type User interface {
 	Accept(*Stream) bool
 	// Served tells of one that an event loop has taken instead.
 	Served()
-	// Leaving says that no stream can be added any more. It may come more than once, and
-	// by any goroutine.
+	// Leaving says that no stream can be added any more, by us or by the peer. It may come more
+	// than once, and by any goroutine.
 	Leaving()
 	// Failed says why the mux has come to its end. It comes once, before Leaving.
 	Failed(cause error)
@@ -75,6 +75,7 @@ type Mux struct {
 
 	streams   table
 	goingAway atomic.Bool // the peer opens no more streams, or lets us open none
+	draining  atomic.Bool // the peer is yet to say that it opens no more; see Drain
 
 	sender
 	sharedReceiver

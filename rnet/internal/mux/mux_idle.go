@@ -30,14 +30,13 @@ func (m *Mux) Open() (*Stream, error) {
 	if err := m.streams.add(st); err != nil {
 		return nil, err
 	}
-	if m.Refused() != nil { // fail may not have seen it
+	if m.Refused() != nil || !st.sayOpen() { // fail may not have seen it
 		st.abort(syscall.ECONNRESET)
 		if st.detach() {
 			m.Left()
 		}
 		return nil, net.ErrClosed
 	}
-	st.control(ctlOpen)
 	return st, nil
 }
 
@@ -45,15 +44,30 @@ func (m *Mux) Open() (*Stream, error) {
 // more.
 func (m *Mux) Retire() {
 	m.goingAway.Store(true)
+	m.draining.Store(false)
 	m.sessionControl(false, true)
 	if m.streams.shutIfEmpty() {
 		m.Fail(fmt.Errorf("%w: the listener was closed", ErrIdle))
 	}
 }
 
-// PeerLeaves notes that the peer takes no more streams.
+// Drain is Retire for a listener that still takes what the peer has opened: the session does
+// not end before the peer has said that it opens no more, after which User.Leaving is called,
+// or Retire is called.
+func (m *Mux) Drain() {
+	m.draining.Store(true)
+	m.goingAway.Store(true)
+	m.sessionControl(false, true)
+}
+
+// PeerLeaves notes that the peer takes no more streams or, on the listening side, opens
+// none. The dialing side says that in turn, after the last OPEN.
 func (m *Mux) PeerLeaves() {
 	m.goingAway.Store(true)
+	m.draining.Store(false)
+	if m.cfg.Dialed {
+		m.sayLast()
+	}
 	m.user.Leaving()
 	if m.streams.len() == 0 {
 		m.Left()
@@ -67,7 +81,7 @@ const IdleTime = 500 * time.Millisecond
 // Left is called when the last stream has gone.
 func (m *Mux) Left() {
 	switch {
-	case !m.cfg.Dialed && !m.goingAway.Load():
+	case !m.cfg.Dialed && (!m.goingAway.Load() || m.draining.Load()):
 	case m.cfg.Dialed && !m.cfg.Alone:
 		m.flushChecks.Store(0)
 		m.ExpireAfter(IdleTime)

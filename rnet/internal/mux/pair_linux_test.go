@@ -47,15 +47,21 @@ type end struct {
 	*Mux
 	conn   rcm.Conn
 	opened chan *Stream  // by the peer
+	left   chan struct{} // sent to by Leaving
 	gone   chan struct{} // closed when nothing uses the device any more
 }
 
 func (e *end) Accept(st *Stream) bool { e.opened <- st; return true }
 func (e *end) Served()                {}
-func (e *end) Leaving()               {}
 func (e *end) Failed(error)           {}
 func (e *end) Ended()                 { e.conn.Disconnect() }
-func (e *end) Give([]SlotAddrs)       {}
+func (e *end) Leaving() {
+	select {
+	case e.left <- struct{}{}:
+	default:
+	}
+}
+func (e *end) Give([]SlotAddrs) {}
 func (e *end) Take(want, _ int) (netip.AddrPort, int) {
 	return netip.MustParseAddrPort("127.0.0.1:1024"), want
 }
@@ -65,7 +71,7 @@ const mostStreams = 4096
 
 // make makes an end without a connection.
 func (k carrier) make(t testing.TB, dev *verbs.Context, cfg Config) *end {
-	e := &end{opened: make(chan *Stream, mostStreams), gone: make(chan struct{})}
+	e := &end{opened: make(chan *Stream, mostStreams), left: make(chan struct{}, 1), gone: make(chan struct{})}
 	cfg.Sizes = Sizes{Window: cmp.Or(k.window, 512<<10), SessionWindow: cmp.Or(k.sessionWindow, 16<<20), Streams: mostStreams}
 	e.Mux = New(cfg, e)
 	l, err := link.New(link.Config{

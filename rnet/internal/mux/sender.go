@@ -28,6 +28,8 @@ type sender struct {
 	ctlPing  bool
 	ctlAway  bool
 	ctlShare bool
+	ctlLast  bool        // the answer to the peer's GO_AWAY
+	last     bool        // it was queued: no OPEN may be any more
 	ctlAddrs []SlotAddrs // addresses that the peer was not told yet
 
 	sharedSender

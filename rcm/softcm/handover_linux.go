@@ -1,0 +1,205 @@
+package softcm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"golang.org/x/sys/unix"
+)
+
+// The place of a listener goes from one process to the next without a moment at which nobody
+// has it:
+//
+//	heir      connects to the listener, and says AWAIT with its address
+//	listener  when it closes: HAND, with the sockets that listen, to the first who awaits the
+//	          same address
+//	heir      listens with them
+//
+// What lies in the kernel's queues of the sockets, the heir finds there. Whom the listener has
+// accepted already it refuses, so that he dials again, and comes into the queue. The heir is
+// of the same user, as all who come by the abstract names. If the listener dies, the heir
+// sees it hang up, and takes the names, which are free.
+
+// Await gets in line for the place of the listener at addr, and does not wait: next does, and
+// must be called. It ends with ctx, or when the place is free, as far as that can be told, or
+// was handed over. It returns the error of Listen if somebody else has it even so. The error of
+// Await is that of Resolve.
+func (f *fabric) Await(addr netip.AddrPort, cfg rcm.ListenConfig) (next func(context.Context) (rcm.Listener, error), err error) {
+	fail := func(err error) error { return fmt.Errorf("rcm: wait for %v: %w", addr, err) }
+	if f.socket != nil { // nobody has two processes listen there
+		return nil, fail(errors.ErrUnsupported)
+	}
+	at, complete, err := handshake.CompleteListen(addr, cfg)
+	if err != nil {
+		return nil, fail(err)
+	}
+	sock, err := dial(f.listenNames(at, cfg.V6Only), f.allow)
+	if err != nil {
+		return nil, fail(err)
+	}
+	sock.TakeDescriptors()
+	if err := sock.send(&handshake.Message{Kind: handshake.KindAwait, Dst: at, V6Only: cfg.V6Only}); err != nil {
+		sock.Close()
+		return nil, fail(err)
+	}
+	return func(ctx context.Context) (rcm.Listener, error) {
+		defer sock.Close()
+		fds, err := sock.handed(ctx)
+		if ctx.Err() != nil {
+			samehost.CloseReceived(fds...)
+			return nil, fail(handshake.ContextError(ctx))
+		}
+		if err == nil {
+			l, err := f.adopt(at, complete, fds)
+			if err != nil {
+				return nil, fail(err)
+			}
+			return l, nil
+		}
+		return f.Listen(addr, cfg)
+	}, nil
+}
+
+// handed waits for HAND. The error may be that the place is free.
+func (s *socket) handed(ctx context.Context) (fds []int, err error) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	err = s.interruptible(ctx, func() error {
+		var buf [handshake.MaxMessage]byte
+		var n int
+		if n, fds, err = samehost.Receive(raw, buf[:]); err != nil { // ended by the listener, or ctx
+			return hangup(err)
+		}
+		m, err := handshake.Parse(buf[:n])
+		return expected(m, err, handshake.KindHand)
+	})
+	if err != nil {
+		samehost.CloseReceived(fds...)
+		return nil, err
+	}
+	return fds, nil
+}
+
+// adopt makes a listener of sockets that were handed over: one for each name, and one for the
+// directory if the other listener was in one.
+func (f *fabric) adopt(addr netip.AddrPort, cfg rcm.ListenConfig, fds []int) (*listener, error) {
+	names := f.listenNames(addr, cfg.V6Only)
+	if len(fds) < len(names) || len(fds) > len(names)+1 {
+		samehost.CloseReceived(fds...)
+		return nil, fmt.Errorf("%w: HAND with %d descriptors", rcm.ErrMalformed, len(fds))
+	}
+	l := f.newListener(addr, cfg)
+	err := l.listenWith(func(sc samehost.ListenConfig, i int) (*samehost.Listener, error) {
+		fd := fds[i]
+		fds[i] = -1
+		return samehost.Adopt(sc, fd)
+	})
+	if err != nil {
+		samehost.CloseReceived(fds...)
+		return nil, err
+	}
+	if l.meeting != nil && len(fds) > len(names) {
+		l.meeting.adopt(fds[len(names)])
+	} else {
+		samehost.CloseReceived(fds[len(names):]...)
+	}
+	l.meet()
+	return l, nil
+}
+
+// adopt makes the listener of a socket that stands in the directory. If it cannot, one is
+// made as ever.
+func (m *meeting) adopt(fd int) {
+	ln, err := m.dir.Adopt(m.cfg, fd)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.serve(ln)
+}
+
+// awaits keeps the connection of a peer who waits for our place, until that is had or he
+// hangs up.
+func (l *listener) awaits(sock *socket, m handshake.Message) {
+	sock.SetReadDeadline(time.Time{})
+	l.mu.Lock()
+	if m.Dst == l.addr && m.V6Only == l.v6Only {
+		l.heirs = append(l.heirs, sock)
+	}
+	l.mu.Unlock()
+	_, err := sock.receive() // ended by the peer, who has nothing more to say, HandOver or Close
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.handing && errors.Is(err, errHungUp) && slices.Contains(l.heirs, sock) {
+		return // HandOver has ended it, and needs it
+	}
+	l.heirs = slices.DeleteFunc(l.heirs, func(s *socket) bool { return s == sock })
+	sock.Close()
+}
+
+// HandOver gives the names of the listener to the first process that awaits them, and reports
+// whether there was one. Nothing is accepted any more in any case, and Close must follow.
+func (l *listener) HandOver() bool {
+	lns := slices.Clone(l.lns)
+	if l.meeting != nil {
+		if ln := l.meeting.leave(); ln != nil {
+			lns = append(lns, ln)
+		}
+	}
+	for _, ln := range lns {
+		ln.Pause()
+	}
+	if l.handTo(l.settled(), lns) {
+		return true
+	}
+	// One may be in the queue: who has just come need not wait for an answer.
+	for _, ln := range l.lns {
+		for range unix.SOMAXCONN {
+			c, err := ln.Poll()
+			if err != nil {
+				break
+			}
+			l.shake(&socket{Conn: c})
+		}
+	}
+	return l.handTo(l.settled(), lns)
+}
+
+// settled ends the handshakes, with what the peers have said so far, and returns those who
+// wait for our place.
+func (l *listener) settled() []*socket {
+	l.mu.Lock()
+	l.handing = true
+	for s := range l.shaking {
+		s.EndOfWords() // what it has sent is read still
+	}
+	l.mu.Unlock()
+	l.running.Wait() // ends: nothing is left to wait for
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	heirs := l.heirs
+	l.heirs = nil
+	return heirs
+}
+
+// handTo sends the listeners to the first of heirs that can be sent something, and hangs up on
+// all. It reports whether there was one.
+func (l *listener) handTo(heirs []*socket, lns []*samehost.Listener) bool {
+	done := false
+	packet := (&handshake.Message{Kind: handshake.KindHand}).AppendTo(nil)
+	for _, heir := range heirs {
+		done = done || samehost.HandOver(heir.Conn, packet, lns...) == nil
+		heir.Close()
+	}
+	return done
+}

@@ -1,0 +1,184 @@
+package softcm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// mustListen listens, and closes with the test.
+func mustListen(t *testing.T, f rcm.Fabric, addr netip.AddrPort, cfg rcm.ListenConfig) *listener {
+	t.Helper()
+	l, err := f.Listen(addr, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l.(*listener)
+}
+
+// nextOf has f wait for the place of a listener.
+func nextOf(t *testing.T, f rcm.Fabric, addr netip.AddrPort, cfg rcm.ListenConfig) func() *listener {
+	t.Helper()
+	next, err := f.(*fabric).Await(addr, cfg)
+	require.NoError(t, err)
+	return func() *listener {
+		l, err := next(cmtest.Within(t))
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		return l.(*listener)
+	}
+}
+
+// While listeners hand their place on, one after the other, each look finds one. That one may
+// be about to leave, and then says so.
+func TestThereIsAlwaysAListenerWhenOneHandsOver(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "::"} {
+		addr := cmtest.At(host, cmtest.FreePort(t))
+		f := New(Config{})
+		l := mustListen(t, f, addr, rcm.ListenConfig{})
+		target := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), addr.Port())
+		ctx, stop := context.WithCancel(t.Context())
+		looked := make(chan error)
+		var looks atomic.Int64
+		go func() {
+			for ctx.Err() == nil {
+				r, err := f.Resolve(ctx, target)
+				if err == nil {
+					r.Close()
+					looks.Add(1)
+					time.Sleep(100 * time.Microsecond) // the queue has an end
+				} else if ctx.Err() == nil && !errors.Is(err, rcm.ErrBusy) {
+					looked <- err
+					return
+				}
+			}
+			looked <- nil
+		}()
+		for range 10 {
+			next := nextOf(t, f, addr, rcm.ListenConfig{})
+			require.True(t, l.HandOver())
+			before := looks.Load()
+			require.NoError(t, l.Close())
+			l = next()
+			hang.Eventually(t, "a look", func() bool { return looks.Load() > before })
+		}
+		stop()
+		require.NoError(t, <-looked)
+		require.NoError(t, l.Close())
+	}
+}
+
+// Who comes to a listener that hands over is served by the next one.
+func TestADialToAListenerThatHandsOverIsServedByTheNext(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	f := New(Config{})
+	l := mustListen(t, f, addr, rcm.ListenConfig{})
+	next := nextOf(t, f, addr, rcm.ListenConfig{})
+	require.True(t, l.HandOver())
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	require.NoError(t, l.Close())
+	r, err := next().Accept(cmtest.Within(t))
+	require.NoError(t, err)
+	require.Equal(t, addr, r.LocalAddr())
+	require.Equal(t, os.Getpid(), r.Peer().PID)
+	require.NoError(t, r.Reject(nil))
+	require.Equal(t, handshake.KindReject, s.read().Kind)
+}
+
+func TestOnlyWhoAwaitsTheSamePlaceIsHandedIt(t *testing.T) {
+	port := cmtest.FreePort(t)
+	all := cmtest.At("::", port)
+	f := New(Config{})
+	l := mustListen(t, f, all, rcm.ListenConfig{})
+	gone, err := f.(*fabric).Await(all, rcm.ListenConfig{})
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = gone(ended)
+	require.ErrorIs(t, err, context.Canceled)
+	next := nextOf(t, f, all, rcm.ListenConfig{V6Only: true})
+	require.False(t, l.HandOver(), "to one that serves other addresses, or one that has gone")
+	require.NoError(t, l.Close())
+	require.True(t, next().v6Only, "who was waiting has not got the place")
+}
+
+// The first who waits may have gone without a word.
+func TestTheNextInLineIsHandedThePlace(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	f := New(Config{})
+	l := mustListen(t, f, addr, rcm.ListenConfig{})
+	var waits []*socket
+	for range 3 {
+		s, err := dial(l.f.listenNames(addr, false), nil)
+		require.NoError(t, err)
+		require.NoError(t, s.send(&handshake.Message{Kind: handshake.KindAwait, Dst: addr}))
+		waits = append(waits, s)
+	}
+	for _, s := range waits {
+		s.Close()
+	}
+	next := nextOf(t, f, addr, rcm.ListenConfig{})
+	require.True(t, l.HandOver())
+	require.NoError(t, l.Close())
+	next()
+}
+
+// Nobody has accepted yet who waits: he has said what he wants all the same.
+func TestWhoHasJustComeIsHandedThePlace(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	f := New(Config{})
+	l := mustListen(t, f, addr, rcm.ListenConfig{})
+	for _, ln := range l.lns {
+		ln.Pause()
+	}
+	next := nextOf(t, f, addr, rcm.ListenConfig{})
+	require.True(t, l.HandOver())
+	require.NoError(t, l.Close())
+	next()
+}
+
+func TestAPlaceInADirectoryIsHandedOver(t *testing.T) {
+	l, dir := meetingAt(t)
+	f := l.f
+	var places []samehost.SocketID
+	for range 3 {
+		next := nextOf(t, f, l.addr, rcm.ListenConfig{})
+		require.True(t, l.HandOver())
+		c, err := dir.Dial(unix.SOCK_SEQPACKET, nil, os.Geteuid(), entriesFor(l.addr)...)
+		require.NoError(t, err, "nobody has the place")
+		defer c.Close()
+		places = append(places, c.To())
+		require.NoError(t, l.Close())
+		l = next()
+		hungUp(t, l.say(t, dir, handshake.Message{Kind: handshake.KindReady})) // it serves: nothing begins so
+	}
+	require.Equal(t, places[0], places[2], "it is another socket")
+	require.NoError(t, l.Close())
+	_, err := dir.Dial(unix.SOCK_SEQPACKET, nil, os.Geteuid(), entriesFor(l.addr)...)
+	require.ErrorIs(t, err, unix.ECONNREFUSED)
+	// One that has no directory takes no place there.
+	l, dir = meetingAt(t)
+	next := nextOf(t, New(Config{}), l.addr, rcm.ListenConfig{})
+	require.True(t, l.HandOver())
+	require.NoError(t, l.Close())
+	next()
+	hang.Eventually(t, "the end of the socket there", func() bool { // what is not wanted is closed elsewhere
+		c, err := dir.Dial(unix.SOCK_SEQPACKET, nil, os.Geteuid(), entriesFor(l.addr)...)
+		if err == nil {
+			c.Close()
+		}
+		return errors.Is(err, unix.ECONNREFUSED)
+	})
+}

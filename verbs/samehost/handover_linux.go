@@ -1,0 +1,180 @@
+package samehost
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// A listening socket can be handed over to another process, with its names and with what
+// lies in its queue: so there is no moment at which nobody listens. The one who has it stops
+// to accept (Pause), sends it (HandOver), and closes its Listener, which leaves the names
+// alone then. The other one makes a Listener of what it was sent (Adopt). Peers see whose the
+// socket is by who called listen last, so that is called again.
+
+// errPaused ends a wait for a listener that is about to be handed over.
+var errPaused = errors.New("the listener accepts no more")
+
+// Pause ends Serve, and returns when nothing of it runs any more: what comes from now on stays
+// in the kernel's queue. Only Poll, HandOver and Close may follow.
+func (l *Listener) Pause() {
+	l.mu.Lock()
+	if l.isClosed() || l.isPaused() {
+		l.mu.Unlock()
+		return
+	}
+	close(l.paused)
+	w := l.watch
+	l.watch = nil
+	l.mu.Unlock()
+	if w != nil {
+		watching.remove(w)
+	}
+	l.serving.Lock() // who is in it leaves
+	defer l.serving.Unlock()
+}
+
+func (l *Listener) isPaused() bool {
+	select {
+	case <-l.paused:
+		return true
+	default:
+		return false
+	}
+}
+
+// Poll returns the next peer that is admitted, and does not wait for one.
+func (l *Listener) Poll() (*Conn, error) { return l.next(false) }
+
+// HandOver sends the sockets of listeners to a peer, with a packet. It does not wait. If
+// there is an error the peer has none.
+func HandOver(to *Conn, packet []byte, listeners ...*Listener) error {
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	for _, l := range listeners {
+		fd := -1
+		var err error
+		controlErr := l.raw.Control(func(lfd uintptr) { fd, err = unix.FcntlInt(lfd, unix.F_DUPFD_CLOEXEC, 0) })
+		if err := errors.Join(controlErr, os.NewSyscallError("fcntl", err)); err != nil {
+			return err
+		}
+		fds = append(fds, fd)
+	}
+	var err error
+	controlErr := to.raw.Control(func(fd uintptr) {
+		_, err = unix.SendmsgN(int(fd), packet, unix.UnixRights(fds...), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	})
+	if err := errors.Join(controlErr, os.NewSyscallError("sendmsg", err)); err != nil {
+		return err
+	}
+	for _, l := range listeners {
+		l.handed.Store(true)
+	}
+	return nil
+}
+
+// EndOfWords keeps the peer from sending more: reads return what it has sent, and then
+// io.EOF.
+func (c *Conn) EndOfWords() {
+	c.raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_RD) })
+}
+
+// Adopt is Listen with a socket that was handed over, which has the name. The descriptor is
+// the Listener's, or closed.
+func Adopt(cfg ListenConfig, fd int) (*Listener, error) {
+	name, err := nameOfListening(cfg, fd)
+	if err == nil && name != cfg.Name {
+		err = fmt.Errorf("%w: its name is %q", errNotListening, name)
+	}
+	if err != nil {
+		CloseReceived(fd)
+		return nil, err
+	}
+	return relisten(cfg, fd)
+}
+
+// Adopt is Listen with a socket that was handed over by a process of our user, and stands in
+// the directory. It has the names that it had.
+func (d *Directory) Adopt(cfg ListenConfig, fd int) (*Listener, error) {
+	first, err := nameOfListening(cfg, fd)
+	var e *entries
+	if err == nil {
+		e, err = d.entries(cfg)
+	}
+	if err == nil {
+		if err = e.adopt(path.Base(first)); err != nil {
+			e.dir.Close()
+		}
+	}
+	if err != nil {
+		CloseReceived(fd)
+		return nil, err
+	}
+	l, err := relisten(cfg, fd)
+	if err != nil {
+		e.remove()
+		return nil, err
+	}
+	l.entries = e
+	return l, nil
+}
+
+var errNotListening = errors.New("no listening socket of that name and type was handed over")
+
+// nameOfListening returns the name of a listening socket, if it is of the right type.
+func nameOfListening(cfg ListenConfig, fd int) (string, error) {
+	typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return "", os.NewSyscallError("getsockopt SO_TYPE", err)
+	}
+	listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil {
+		return "", os.NewSyscallError("getsockopt SO_ACCEPTCONN", err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		return "", os.NewSyscallError("getsockname", err)
+	}
+	at, ok := bound.(*unix.SockaddrUnix)
+	if !ok || typ != cfg.Type || listens == 0 {
+		return "", errNotListening
+	}
+	return at.Name, nil
+}
+
+// relisten makes a Listener of a listening socket.
+func relisten(cfg ListenConfig, fd int) (*Listener, error) {
+	// What lies in the queue has come under the rule that was there.
+	on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPassRights)
+	bare := err == nil && on == 0 && !WithoutPassRights.Load()
+	passRights(fd, 0)
+	return listenOn(cfg, fd, bare)
+}
+
+// adopt takes over what stands under a first name.
+func (e *entries) adopt(first string) error {
+	var err error
+	controlErr := e.raw(func(fd uintptr) {
+		dir := int(fd)
+		var st unix.Stat_t
+		if err = unix.Fstatat(dir, first, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
+			err = errNotListening
+			return
+		}
+		if st.Mode&0o777 != e.mode {
+			err = unix.Fchmodat(dir, first, e.mode, 0)
+		}
+		e.first, e.id = first, idOf(&st)
+	})
+	return errors.Join(controlErr, err)
+}
