@@ -3,6 +3,7 @@ module github.com/seed-b9b531af/ramjet/examples/programs
 go 1.26.0
 
 require (
+	github.com/cloudflare/tableflip v1.2.3
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/gorilla/websocket v1.5.3
 	github.com/hashicorp/go-hclog v1.6.2
