@@ -1,9 +1,11 @@
 package rnet
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -151,4 +153,35 @@ func TestManyWritersOfOneNarrowSessionAllProceed(t *testing.T) {
 		work.Go(func() { assert.NoError(t, traffic.Read(s, traffic.NewRand(seed+1), seed, each, 8<<10)) })
 	}
 	hang.Start(t, work.Wait)()
+}
+
+func TestAShortWriteDoesNotComeIntoTheMiddleOfALongOne(t *testing.T) {
+	over(t, softCarriers, func(t *testing.T, k carrier) {
+		c, s := k.streams(t)
+		const short = "0123456"
+		const shorts = 20_000
+		long := bytes.Repeat([]byte{'x'}, 3*int(s.s.mux.Config().Window))
+		wrote := hang.Start(t, func() {
+			var both sync.WaitGroup
+			both.Go(func() {
+				_, err := c.Write(long)
+				assert.NoError(t, err)
+			})
+			both.Go(func() {
+				for range shorts {
+					_, err := c.Write([]byte(short))
+					assert.NoError(t, err)
+				}
+			})
+			both.Wait()
+		})
+		got := make([]byte, len(long)+shorts*len(short))
+		_, err := io.ReadFull(s, got)
+		require.NoError(t, err)
+		wrote()
+		at := bytes.IndexByte(got, 'x')
+		require.Zero(t, at%len(short))
+		require.True(t, bytes.HasPrefix(got[at:], long), "the long Write has been cut")
+		require.Equal(t, strings.Repeat(short, shorts), string(got[:at])+string(got[at+len(long):]))
+	})
 }

@@ -85,6 +85,21 @@ func (m *Mux) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendR
 	return 0, sendRoom, nil
 }
 
+// goesAtOnce reports whether nothing keeps w from sending n bytes, which fit into a frame.
+// txMu is held.
+func (m *Mux) goesAtOnce(w *sendHalf, n int) bool {
+	if m.txBlocked.Load() || w.woken {
+		return false
+	}
+	if min(w.window.Avail(), w.free()) < n && w.window.Grant(w.granted.Load()) != nil || n > w.window.Avail() {
+		return false
+	}
+	if n > w.free() && (w.share.woken || !m.shareWait.empty() || n > m.share.Avail()) {
+		return false
+	}
+	return m.link.Room(n) == n
+}
+
 // mayBarge reports whether a writer may send although something is blocked: control
 // frames go first, then the writers that waited in the queue.
 func (m *Mux) mayBarge(queued bool) bool {

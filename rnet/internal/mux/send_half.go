@@ -17,13 +17,14 @@ import (
 // granted.
 type sendHalf struct {
 	st      *Stream
-	callMu  sync.Mutex // one Write at a time
+	callMu  sync.Mutex // one Write at a time, but for those that are a frame and need not wait
 	end     deadline
 	wait    wait.Waiter
 	buffer  atomic.Pointer[outBuffer] // what Reserve gives out; changed under callMu
 	granted atomic.Uint64             // position up to which the peer lets us send; written by the owner of the poll lock
 
 	window   ring.SendWindow
+	writing  bool // a Write is under way that has callMu
 	err      error
 	peerGone bool  // the peer has closed: one Write is taken, and goes nowhere
 	broken   bool  // reset, by either side
@@ -42,9 +43,34 @@ func (w *sendHalf) init(st *Stream) {
 	w.granted.Store(uint64(st.m.peer.Window))
 }
 
+// writeFrame writes p if it fits into one frame that can be sent at once, and no other Write
+// is under way, in the middle of which it would come. Such a Write needs no other lock than
+// txMu. It reports whether it did.
+func (w *sendHalf) writeFrame(p []byte) bool {
+	m := w.st.m
+	if len(p) == 0 || len(p) > m.link.MaxPayload() || w.writable() != nil {
+		return false
+	}
+	m.txMu.Lock()
+	defer m.txMu.Unlock()
+	if w.writing || w.err != nil || w.peerGone || !m.goesAtOnce(w, len(p)) {
+		return false
+	}
+	_, _, err := m.sendFrame(w, p, nil, 0)
+	return err == nil
+}
+
+func (w *sendHalf) setWriting(on bool) {
+	w.st.m.txMu.Lock()
+	w.writing = on
+	w.st.m.txMu.Unlock()
+}
+
 // write is Write without the lock. If out is not nil, p is the start of it, and
 // is sent from where it lies.
 func (w *sendHalf) write(p []byte, out *link.Buffer) (n int, err error) {
+	w.setWriting(true)
+	defer w.setWriting(false)
 	inLine := false
 	for {
 		if err := w.writable(); err != nil {

@@ -9,7 +9,8 @@ import (
 
 // sender is what a session has to do with sending. The way of a byte out:
 //
-//  1. Conn.Write takes the stream's write lock and cuts p into pieces of at
+//  1. Conn.Write sends what is a frame and need not wait under txMu alone (writeFrame).
+//     Otherwise it takes the stream's write lock and cuts p into pieces of at
 //     most a frame's payload; send takes txMu for each.
 //  2. The piece needs the stream's window, the session's (session_window.go) and room on the
 //     link, which sends it at once.

@@ -143,6 +143,9 @@ func (st *Stream) Next() (*Chunk, error) {
 // whole, one after the other.
 func (st *Stream) Write(p []byte) (int, error) {
 	st.m.lookBeforeWrite()
+	if st.send.writeFrame(p) {
+		return len(p), nil
+	}
 	st.send.callMu.Lock()
 	n, err := st.send.write(p, nil)
 	st.send.callMu.Unlock()
