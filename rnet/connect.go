@@ -28,6 +28,15 @@ func (w *way) close() {
 	}
 }
 
+// isHere reports whether a process of this host listens that we may connect to. In a directory
+// anybody may seem to, until he has shown the key.
+func (w *way) isHere() bool {
+	if r, ok := w.route.(interface{ Known() bool }); ok && !r.Known() {
+		return false
+	}
+	return w.here != nil
+}
+
 // look asks the fabrics for a way to the address. It does not wait.
 func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
 	w := new(way)

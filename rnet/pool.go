@@ -74,7 +74,7 @@ type sessionKey struct {
 // pendingSession is a session that is being set up, or there.
 type pendingSession struct {
 	begun time.Time
-	here  bool // a process of this host listens at its address
+	here  bool // a process of this host listens at its address that we may connect to
 
 	ready chan struct{} // closed when s or err is set
 	s     *session
@@ -329,7 +329,7 @@ func (p *sessionPool) pending(ctx context.Context, at sessionKey, a *attempt) (*
 	if err != nil {
 		return nil, err
 	}
-	ps := &pendingSession{begun: time.Now(), here: w.here != nil, ready: make(chan struct{})}
+	ps := &pendingSession{begun: time.Now(), here: w.isHere(), ready: make(chan struct{})}
 	ps.waits(always, nil) // for a processor, to begin with
 	if !a.d.Dedicated {
 		p.mu.Lock()

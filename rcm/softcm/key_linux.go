@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -122,6 +123,9 @@ type candidate struct {
 
 // maxCandidates is how many are asked for the key.
 const maxCandidates = 16
+
+// settleTime is how long they may take.
+const settleTime = 500 * time.Millisecond
 
 // settle finds the candidate that has the key, and lets go of the others. They are all asked
 // at once: a stranger that says nothing keeps nobody else waiting.

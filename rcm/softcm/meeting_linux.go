@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -91,17 +90,29 @@ func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, e
 		}
 		return nil, nobody(err)
 	}
+	return f.routeTo(list, source, target), nil
+}
+
+// routeTo returns the route to those who were met.
+func (f *fabric) routeTo(list []candidate, source netip.Addr, target netip.AddrPort) *route {
 	r := &route{
 		device: f.device, local: netip.AddrPortFrom(source, sourcePort()), remote: target,
 		candidates: list, key: f.rules.Key,
 	}
-	r.sock.Store(list[0].sock)
-	return r, nil
+	first := list[0]
+	if i := slices.IndexFunc(list, func(c candidate) bool { return c.known }); i >= 0 {
+		first = list[i]
+	}
+	r.sock.Store(first.sock)
+	r.known.Store(first.known)
+	return r
 }
 
 // dialMet connects to the listener that a user has in the directory: ours comes first.
 // Others that may not be met, or are busy, are passed over if somebody else is there. With a
-// key there may be several, of whom nobody knows yet which has it, if one has.
+// key there may be several, of whom nobody knows yet which has it, if one has. In the place of a
+// user of the rules only sockets of that user are asked. Elsewhere the owner may be anybody, so
+// that one whose queue is full is nobody: a stranger can fill that of his own.
 func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (list []candidate, err error) {
 	names := entriesFor(target)
 	sock, failed := asSocket(dir.Dial(unix.SOCK_SEQPACKET, policy(f.allow), os.Geteuid(), names...))
@@ -109,26 +120,40 @@ func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (list [
 		sock.met = true
 		return []candidate{{sock, true}}, nil
 	}
-	var places []string
+	var sockets []func() (*socket, error)
 	for _, user := range f.rules.Users {
-		places = append(places, strconv.Itoa(int(user)))
+		sockets = append(sockets, func() (*socket, error) {
+			return asSocket(dir.Dial(unix.SOCK_SEQPACKET, everybody, int(user), names...))
+		})
 	}
 	if f.rules.look() {
-		places = append(places, dir.Places()...)
-	}
-	seen := make(map[string]bool)
-	for _, place := range places {
-		if seen[place] || len(list) == maxCandidates {
-			continue
+		for _, place := range dir.Places() {
+			sockets = append(sockets, func() (*socket, error) {
+				sock, err := asSocket(dir.DialIn(unix.SOCK_SEQPACKET, everybody, place, names...))
+				if errors.Is(err, rcm.ErrBusy) {
+					err = rcm.ErrNoListener
+				}
+				return sock, err
+			})
 		}
-		seen[place] = true
-		sock, err := asSocket(dir.DialIn(unix.SOCK_SEQPACKET, everybody, place, names...))
+	}
+	seen := make(map[samehost.SocketID]bool)
+	for _, dial := range sockets {
+		if len(list) == maxCandidates {
+			break
+		}
+		sock, err := dial()
 		if err != nil {
 			if errors.Is(failed, rcm.ErrNoListener) {
 				failed = err
 			}
 			continue
 		}
+		if seen[sock.To()] {
+			sock.Close()
+			continue
+		}
+		seen[sock.To()] = true
 		sock.met = true
 		known := f.knows(sock.Conn)
 		switch {

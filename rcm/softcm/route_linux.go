@@ -89,6 +89,7 @@ type route struct {
 	// In a directory, and if our user is not that of the listener: who may have the key.
 	candidates []candidate
 	key        []byte
+	known      atomic.Bool // sock leads to one that may be met, and not to anybody who is there
 }
 
 func (r *route) Device() string             { return r.device }
@@ -167,11 +168,17 @@ func (r *route) settle(ctx context.Context) error {
 	if len(r.candidates) == 0 || len(r.key) == 0 || r.sock.Load().Peer().SameUser() {
 		return nil
 	}
-	c, err := settle(ctx, r.key, r.candidates)
+	within, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	c, err := settle(within, r.key, r.candidates)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w within %v", errNoKey, settleTime)
+	}
 	if err != nil {
 		return err
 	}
 	r.sock.Store(c.sock)
+	r.known.Store(true)
 	return nil
 }
 
@@ -205,10 +212,18 @@ func (r *route) request(req *handshake.Message) error {
 	return r.sock.Load().sendShown(req, fd)
 }
 
+// Known reports whether the listener may be met, by the kernel's word or because it has shown
+// the key. Until then nothing that it does is worth a wait: it may be a stranger's. It may be
+// called while Connect runs.
+func (r *route) Known() bool { return len(r.candidates) == 0 || r.known.Load() }
+
 // Taken reports whether the listener's process has taken all that it was sent, or
 // may yet do so: on a busy machine a process waits for long, but one that is stopped
 // takes nothing. It may be called while Connect runs.
 func (r *route) Taken() bool {
+	if !r.Known() {
+		return false
+	}
 	raw, err := r.sock.Load().SyscallConn()
 	unread := 0 // where the connection has ended: then Connect is about to return
 	if err == nil {
@@ -220,7 +235,12 @@ func (r *route) Taken() bool {
 // Ran returns for how many ticks of the clock the listener's process has run so far: while
 // they become more it may be at work on the requests before this one. That of a process
 // in another PID namespace is always 0. It may be called while Connect runs.
-func (r *route) Ran() uint64 { return statOf(r.sock.Load().peer().PID).ticks }
+func (r *route) Ran() uint64 {
+	if !r.Known() {
+		return 0
+	}
+	return statOf(r.sock.Load().peer().PID).ticks
+}
 
 // stopped reports whether a process is, by a signal or by a debugger. One in another
 // PID namespace cannot be looked at, and is taken for one that is: nobody waits long
