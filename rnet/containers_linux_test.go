@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -50,26 +51,20 @@ func twoContainers(t *testing.T) (a, b *container) {
 }
 
 // twoProcesses starts two of these attributes. If their network namespaces are new they
-// have a wire between them.
+// have a wire between them; if that of the first alone is, both are in it.
 func twoProcesses(t *testing.T, first, second *syscall.SysProcAttr) (a, b *container) {
 	t.Helper()
 	for _, program := range []string{"ip", "nsenter"} {
 		_, err := exec.LookPath(program)
 		skip.Because(t, err)
 	}
-	one := func(ip string, attr *syscall.SysProcAttr) *container {
-		theirs, ours, err := os.Pipe()
-		require.NoError(t, err)
-		defer theirs.Close()
-		t.Cleanup(func() { ours.Close() })
-		return &container{roles.StartIfAllowed(t, func(cmd *exec.Cmd) {
-			cmd.SysProcAttr, cmd.ExtraFiles = attr, []*os.File{theirs}
-		}, "container"), ip, ours}
+	switch {
+	case first.Cloneflags&unix.CLONE_NEWNET == 0:
+		return oneProcess(t, "127.0.0.1", first), oneProcess(t, "127.0.0.1", second)
+	case second.Cloneflags&unix.CLONE_NEWNET == 0:
+		return twoInOneNetwork(t, first, second)
 	}
-	if first.Cloneflags&unix.CLONE_NEWNET == 0 {
-		return one("127.0.0.1", first), one("127.0.0.1", second)
-	}
-	a, b = one("10.99.0.1", first), one("10.99.0.2", second)
+	a, b = oneProcess(t, "10.99.0.1", first), oneProcess(t, "10.99.0.2", second)
 	add := exec.Command("ip", "link", "add", "wire", "netns", a.pid(), "type", "veth", "peer", "name", "wire", "netns", b.pid())
 	if out, err := add.CombinedOutput(); err != nil {
 		skip.Because(t, fmt.Errorf("it needs a pair of veth interfaces: %w: %s", err, out))
@@ -78,6 +73,39 @@ func twoProcesses(t *testing.T, first, second *syscall.SysProcAttr) (a, b *conta
 		do(t, "nsenter", "-t", c.pid(), "-n", "sh", "-c", "ip addr add "+c.ip+"/24 dev wire && ip link set wire up && ip link set lo up")
 	}
 	return a, b
+}
+
+// twoInOneNetwork starts two of these attributes in one new network namespace, which has an
+// address of a network.
+func twoInOneNetwork(t *testing.T, first, second *syscall.SysProcAttr) (a, b *container) {
+	t.Helper()
+	const ip = "10.99.0.1"
+	a = oneProcess(t, ip, first)
+	do(t, "nsenter", "-t", a.pid(), "-n", "sh", "-c", "ip addr add "+ip+"/24 dev lo && ip link set lo up")
+	runtime.LockOSThread() // a child is in the namespace of the thread that starts it
+	own, err := os.Open("/proc/thread-self/ns/net")
+	require.NoError(t, err)
+	defer own.Close()
+	theirs, err := os.Open("/proc/" + a.pid() + "/ns/net")
+	require.NoError(t, err)
+	defer theirs.Close()
+	require.NoError(t, unix.Setns(int(theirs.Fd()), unix.CLONE_NEWNET))
+	b = oneProcess(t, ip, second) // if it does not return the thread ends
+	require.NoError(t, unix.Setns(int(own.Fd()), unix.CLONE_NEWNET))
+	runtime.UnlockOSThread()
+	return a, b
+}
+
+// oneProcess starts one, whose address is ip.
+func oneProcess(t *testing.T, ip string, attr *syscall.SysProcAttr) *container {
+	t.Helper()
+	theirs, ours, err := os.Pipe()
+	require.NoError(t, err)
+	defer theirs.Close()
+	t.Cleanup(func() { ours.Close() })
+	return &container{roles.StartIfAllowed(t, func(cmd *exec.Cmd) {
+		cmd.SysProcAttr, cmd.ExtraFiles = attr, []*os.File{theirs}
+	}, "container"), ip, ours}
 }
 
 func (c *container) pid() string { return strconv.Itoa(c.Cmd.Process.Pid) }
@@ -314,6 +342,10 @@ func TestWhoReachesWhom(t *testing.T) {
 			Credential: &syscall.Credential{NoSetGroups: true},
 		}
 	}
+	alone := func(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
+		attr.Cloneflags = unix.CLONE_NEWUSER
+		return attr
+	}
 	table := "| | nothing | a directory | each names the other's user | each names a group of the other | both have a key |\n|---|---|---|---|---|---|\n"
 	const key = "key0123456789abcdef"
 	for _, row := range []struct {
@@ -323,7 +355,11 @@ func TestWhoReachesWhom(t *testing.T) {
 	}{
 		{"one network namespace, one user", attr(0, 1000), attr(0, 1000), 0},
 		{"one network namespace, one user, other PID, IPC, UTS and mount namespaces", attr(0, 1000), attr(separate&^unix.CLONE_NEWNET, 1000), 0},
+		{"one network namespace, one user, another PID namespace", attr(0, 1000), attr(unix.CLONE_NEWPID, 1000), 0},
+		{"one network namespace, one user, another mount namespace", attr(0, 1000), attr(unix.CLONE_NEWNS, 1000), 0},
+		{"one network namespace, one user, another user namespace", attr(0, 1000), alone(mapped(1000)), 0},
 		{"one network namespace, two users, by a loopback address", attr(0, 1000), attr(0, 1001), 0},
+		{"one network namespace, two users, by an address of a network", attr(unix.CLONE_NEWNET, 1000), attr(0, 1001), 0},
 		{"two network namespaces, one user", attr(unix.CLONE_NEWNET, 1000), attr(unix.CLONE_NEWNET, 1000), 0},
 		{"two network, PID, IPC, UTS and mount namespaces, one user", attr(separate, 1000), attr(separate, 1000), 0},
 		{"the same, two users", attr(separate, 1000), attr(separate, 1001), 0},
