@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/internal/container"
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 )
 
 // The server and the client are in containers that have a directory in common.
@@ -17,9 +18,7 @@ func TestAServerInAContainerIsReplacedWithoutLoss(t *testing.T) {
 		t.Skip("left out: -short")
 	}
 	server, client, err := container.Pair()
-	if err != nil {
-		t.Skip(err)
-	}
+	skip.Because(t, err)
 	defer server.Close()
 	defer client.Close()
 	t.Setenv("RNET_TRANSPORT", "")
