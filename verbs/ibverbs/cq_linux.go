@@ -140,7 +140,7 @@ func (c *cq) take(wcs []verbs.WC) (n int, all bool) {
 			return n, true
 		}
 		for i := range wc[:got] {
-			if translate(&wc[i], &wcs[n]); !c.marked(&wcs[n]) {
+			if translate(&wc[i], &wcs[n], c.dev.entry.Transport); !c.marked(&wcs[n]) {
 				n++
 			}
 		}
@@ -154,12 +154,14 @@ func (c *cq) take(wcs []verbs.WC) (n int, all bool) {
 // The flags that mean the same here.
 const wcFlags = verbs.WCGRH | verbs.WCWithImm | verbs.WCWithInv
 
-func translate(from *ibvWC, to *verbs.WC) {
+func translate(from *ibvWC, to *verbs.WC, transport verbs.Transport) {
 	*to = verbs.WC{
 		ID: from.wrID, Status: verbs.WCStatus(from.status), Opcode: verbs.WCOpcode(from.opcode), Flags: verbs.WCFlags(from.wcFlags) & wcFlags,
 		ByteLen: from.byteLen, QPN: from.qpNum, SrcQPN: from.srcQP,
 	}
-	if to.Opcode >= verbs.WCRecv { // some drivers leave them as they were in others
+	// Some drivers leave them as they were in others, and libmlx5 takes for a service level what on Ethernet is the kind of
+	// the packet.
+	if to.Opcode >= verbs.WCRecv && transport == verbs.TransportIB {
 		to.SLID, to.SL, to.PathBits = from.slid, from.sl, from.dlidPathBits
 	}
 	switch {
