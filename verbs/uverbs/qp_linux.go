@@ -49,6 +49,8 @@ type qp struct {
 	gone   bool       // guarded by life: destroyed
 	modify sync.Mutex // orders transitions
 
+	memberOf memberships // locked before life
+
 	send struct {
 		sync.Mutex
 		queue    driver.QP           // guarded by the mutex, nil once destroyed
@@ -431,6 +433,8 @@ func (q *qp) query() (verbs.QPAttr, error) {
 // Destroy destroys the QP and drops its completions. It waits for the commands
 // about the QP that run.
 func (q *qp) Destroy() error {
+	q.memberOf.Lock()
+	defer q.memberOf.Unlock()
 	q.life.Lock() // ends with those commands
 	defer q.life.Unlock()
 	if q.gone {
@@ -438,6 +442,7 @@ func (q *qp) Destroy() error {
 	}
 	q.dev.numbers.leave(q.num)
 	defer q.dev.numbers.left(q.num)
+	q.leaveGroups()
 	err := q.destroyQuietly()
 	if errors.Is(err, verbs.ErrBusy) {
 		if q.failed.Load() {

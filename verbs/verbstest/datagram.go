@@ -233,9 +233,13 @@ func testDatagrams(t *testing.T, s *suite) {
 		}
 		group := b.joinedGroup()
 		require.ErrorIs(t, b.qp.AttachMulticast(b.gid.GID, 0), verbs.ErrInvalid, "no group")
-		require.NoError(t, b.qp.AttachMulticast(group, 0))
+		lid := uint16(0)
+		if b.lid != 0 {
+			lid = 0xc077 // the subnet manager would give one to the group
+		}
+		require.NoError(t, b.qp.AttachMulticast(group, lid))
 		vector := a.vectorTo(b)
-		vector.DGID = group
+		vector.DGID, vector.DLID = group, lid
 		ah, err := a.pd.CreateAH(vector)
 		require.NoError(t, err)
 		send := func(text string) {
@@ -250,11 +254,13 @@ func testDatagrams(t *testing.T, s *suite) {
 		send("member")
 		b.received(3, verbs.WCSuccess)
 		require.Equal(t, "member", string(b.mr.Bytes()[grhSize:][:6]))
-		require.NoError(t, b.qp.DetachMulticast(group, 0))
-		require.ErrorIs(t, b.qp.DetachMulticast(group, 0), verbs.ErrInvalid, "it is no member")
+		require.NoError(t, b.qp.DetachMulticast(group, lid))
+		require.ErrorIs(t, b.qp.DetachMulticast(group, lid), verbs.ErrInvalid, "it is no member")
 		send("no more")
 		b.silent(b.recv)
 		a.silent(a.recv) // who sends is no member
+		require.NoError(t, b.qp.AttachMulticast(group, lid))
+		require.NoError(t, b.qp.Close(), "a member")
 	})
 	t.Run("what is no SEND with a destination is refused", func(t *testing.T) {
 		a, b := s.datagrams(t)

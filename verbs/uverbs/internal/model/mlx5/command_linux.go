@@ -38,6 +38,8 @@ var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 	25:         (*ucontext).queryQP,
 	26:         (*ucontext).modifyQP,
 	27:         (*ucontext).destroyQP,
+	30:         (*ucontext).attachMulticast,
+	31:         (*ucontext).detachMulticast,
 	32:         (*ucontext).createSRQ,
 	33:         (*ucontext).modifySRQ,
 	34:         (*ucontext).querySRQ,
@@ -187,6 +189,9 @@ func (c *ucontext) attributes() []byte {
 		put(108, 1) // among the device's QPs: main.c, get_atomic_caps
 	}
 	put(120, 1<<16) // windows
+	put(132, maxGroups)
+	put(136, maxGroupsOfQP)
+	put(140, maxGroups*maxGroupsOfQP)
 	put(144, 1<<20) // AHs
 	put(156, 1<<16) // SRQs
 	put(160, maxSRQWR)
@@ -276,11 +281,16 @@ func (c *ucontext) createAH(r *frame.Request) unix.Errno {
 		if r.DriverRoom(4) < size {
 			return unix.EINVAL // ah.c, mlx5_ib_create_ah
 		}
-		to := c.device.fabric.findGID([16]byte(path[:16]), c.device.gids[source].kind)
-		if to == nil {
-			return unix.EHOSTUNREACH // core/verbs.c, ib_resolve_unicast_gid_dmac
+		gid := [16]byte(path[:16])
+		mac := multicastMAC(gid)
+		if !multicast(gid) {
+			to := c.device.fabric.findGID(gid, c.device.gids[source].kind)
+			if to == nil {
+				return unix.EHOSTUNREACH // core/verbs.c, ib_resolve_unicast_gid_dmac
+			}
+			mac = to.mac
 		}
-		answer = append(words(20), to.mac[:]...)
+		answer = append(words(20), mac[:]...)
 	}
 	pd.users++
 	return r.Answer(words(c.add(&addressHandle{pd})), answer)
@@ -710,6 +720,9 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[8:]))
 	if !ok {
 		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
+	}
+	if len(q.groups) > 0 {
+		return unix.EBUSY // core/uverbs_std_types_qp.c, uverbs_free_qp
 	}
 	q.releaseAll()
 	if q.bfreg != noBfreg {

@@ -64,7 +64,7 @@ func (d *driver) call(number uint32, request, provider []byte) ([]byte, unix.Err
 	d.t.Helper()
 	answer := make([]byte, 256)
 	var body []byte
-	if number != deregister && number != modify && number != deallocate && number != deallocateMW && number != modifySRQ {
+	if number != deregister && number != modify && number != deallocate && number != deallocateMW && number != modifySRQ && number != attach && number != detach {
 		body = le.AppendUint64(nil, addressOf(answer))
 	}
 	body = append(append(body, request...), provider...)
@@ -92,6 +92,8 @@ const (
 	createQP     = 24
 	modify       = 26
 	destroyQP    = 27
+	attach       = 30
+	detach       = 31
 	createSRQ    = 32
 	modifySRQ    = 33
 )
@@ -821,6 +823,55 @@ func TestThePacketOfADatagramInItsCQE(t *testing.T) {
 	for source, want := range []uint32{0x10, 0x11, 0x10, 0x12} { // RoCE v1 and v2 of the link-local address, and of 127.0.0.1
 		require.Equal(t, want, eth.packet(datagram(byte(source), true)), "%s, %v", eth.gids[source], eth.gids[source].kind)
 	}
+}
+
+// A datagram to a group comes to its members on all devices, but not to the QP that sends it, a member too.
+func TestADatagramToAGroupComesToEachMember(t *testing.T) {
+	f := NewFabric()
+	const qkey, lid = 7, 0xc001
+	gid := [16]byte{0: 0xff, 1: 0x0e, 15: 1}
+	member := func(e *endpoint, lid uint32) []byte { return append(gid[:], words(e.handle, lid)...) }
+	var ends []*endpoint
+	for range 3 {
+		e := newEndpoint(t, f)
+		for i := range cqSize {
+			e.cqes[i*cqeSize+63] = 0xf0
+		}
+		q := e.device.qps[e.qpn]
+		_, errno := e.call(attach, member(e, lid), nil)
+		require.Equal(t, unix.EINVAL, errno, "a QP of RC")
+		q.service, q.state, q.attr.qkey = serviceUD, stateRTS, qkey
+		_, errno = e.call(attach, member(e, 7), nil)
+		require.Equal(t, unix.EINVAL, errno, "a LID of one port")
+		e.must(attach, member(e, lid), nil)
+		e.must(attach, member(e, lid), nil) // once more
+		ends = append(ends, e)
+	}
+	send := func(qkey uint32) (came []int) {
+		w := &workRequest{control: control{op: opSend}, inline: []byte("all"), length: 3}
+		w.to = datagram{qkey: qkey, qpn: multicastQPN, address: address{lid: lid, global: true, gid: gid}}
+		for _, e := range ends {
+			e.receive(dataSegment(addressOf(e.data), 100, e.lkey))
+		}
+		q := ends[0].device.qps[ends[0].qpn]
+		q.datagram(w, nil)
+		for _, e := range ends {
+			n := len(e.completions())
+			e.received -= 1 - n // that one is overwritten
+			came = append(came, n)
+		}
+		return came
+	}
+	require.Equal(t, []int{0, 1, 1}, send(qkey))
+	require.Equal(t, "all", string(ends[2].data[40:43]))
+	require.Equal(t, []int{0, 0, 0}, send(qkey+1))
+	_, errno := ends[2].call(destroyQP, words(ends[2].handle, 0), nil)
+	require.Equal(t, unix.EBUSY, errno, "it is a member")
+	ends[2].must(detach, member(ends[2], lid), nil)
+	_, errno = ends[2].call(detach, member(ends[2], lid), nil)
+	require.Equal(t, unix.EINVAL, errno)
+	require.Equal(t, []int{0, 1, 0}, send(qkey))
+	ends[2].must(destroyQP, words(ends[2].handle, 0), nil)
 }
 
 func TestRegistersOfQPs(t *testing.T) {

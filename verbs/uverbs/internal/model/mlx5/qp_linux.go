@@ -134,6 +134,7 @@ type queuePair struct {
 	recvCQ      *completionQueue
 	caps        [5]uint32 // as the program asked for them
 	events      uint32
+	groups      []multicastGroup
 
 	state  int
 	attr   attributes

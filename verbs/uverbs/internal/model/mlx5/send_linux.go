@@ -410,12 +410,15 @@ func (q *queuePair) receipt(w *workRequest) completion {
 	return e
 }
 
-// datagram delivers a message of UD, if it is wanted.
+// datagram sends a message of UD.
 func (q *queuePair) datagram(w *workRequest, local []piece) {
-	const (
-		grh     = 40
-		usesOwn = 1 << 31 // of a Q_Key: that of the QP is taken
-	)
+	if w.to.qpn == multicastQPN {
+		if q.device().config.Link == Ethernet {
+			w.to.global = true
+		}
+		q.spread(w, local)
+		return
+	}
 	d := q.device().find(w.to.address)
 	if d == nil || d.down || q.device().down || q.device().config.Link == Ethernet && w.to.mac != d.mac {
 		return
@@ -423,11 +426,19 @@ func (q *queuePair) datagram(w *workRequest, local []piece) {
 	if q.device().config.Link == Ethernet {
 		w.to.global = true // there it always is, and the bit is not set
 	}
+	q.deliver(d.qps[w.to.qpn], w, local)
+}
+
+// deliver gives a datagram to a QP, if there is one that takes it.
+func (q *queuePair) deliver(p *queuePair, w *workRequest, local []piece) {
+	const (
+		grh     = 40
+		usesOwn = 1 << 31 // of a Q_Key: that of the QP is taken
+	)
 	qkey := w.to.qkey
 	if qkey&usesOwn != 0 {
 		qkey = q.attr.qkey
 	}
-	p := d.qps[w.to.qpn]
 	if p == nil || p.service != serviceUD || p.state < stateRTR || p.state == stateError || p.attr.qkey != qkey {
 		return
 	}
