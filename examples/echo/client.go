@@ -18,7 +18,7 @@ const messageSize = 64
 // has come back, and prints how long that took.
 func call(ctx context.Context, addr string, count int, out io.Writer) error {
 	var d rnet.Dialer // was net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
+	conn, err := d.DialContext(ctx, networkOf(addr), addr)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,15 +34,20 @@ func TestTwoProcessesEcho(t *testing.T) {
 // ends it.
 func serveHere(t *testing.T) (addr string, shutDown func() error) {
 	t.Helper()
+	return serveAt(t, "127.0.0.1:0")
+}
+
+func serveAt(t *testing.T, at string) (addr string, shutDown func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := serve(ctx, "127.0.0.1:0", w)
+		err := serve(ctx, at, w)
 		w.CloseWithError(io.ErrUnexpectedEOF)
 		done <- err
 	}()
-	line := make([]byte, 64)
+	line := make([]byte, 256)
 	n, err := r.Read(line) // ended by the announcement, or by serve's return
 	require.NoError(t, err)
 	_, addr, _ = strings.Cut(strings.TrimSpace(string(line[:n])), "listening on ")
@@ -53,6 +60,26 @@ func serveHere(t *testing.T) (addr string, shutDown func() error) {
 func TestClientAndServerShareAProcess(t *testing.T) {
 	addr, shutDown := serveHere(t)
 	require.NoError(t, echo(t.Context(), []string{"-n", "100", "-dial", addr}, io.Discard))
+	require.NoError(t, shutDown())
+}
+
+func TestAUnixSocketIsServed(t *testing.T) {
+	addr, shutDown := serveAt(t, filepath.Join(t.TempDir(), "echo.sock"))
+	var out bytes.Buffer
+	require.NoError(t, echo(t.Context(), []string{"-n", "100", "-dial", addr}, &out))
+	if os.Getenv("RNET_TRANSPORT") == "" && runtime.GOOS == "linux" {
+		require.Contains(t, out.String(), "transport: soft")
+	}
+	conn, err := net.Dial("unix", addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	if os.Getenv("RNET_TRANSPORT") != "soft" {
+		_, err = conn.Write([]byte("plain"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(conn, make([]byte, 5))
+		require.NoError(t, err)
+	}
+	require.NoError(t, conn.Close())
 	require.NoError(t, shutDown())
 }
 

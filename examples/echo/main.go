@@ -9,12 +9,16 @@
 //
 //	go run ./examples/echo -listen 127.0.0.1:9000
 //	go run ./examples/echo -dial 127.0.0.1:9000
+//
+// An address may be the path of a Unix socket, too: -listen /tmp/echo.sock. With
+// RNET_TRANSPORT=tcp that is a plain one.
 package main
 
 import (
 	"context"
 	"flag"
 	"io"
+	"strings"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 )
@@ -36,4 +40,12 @@ func echo(ctx context.Context, args []string, out io.Writer) error {
 		return call(ctx, *dial, *count, out)
 	}
 	return program.WithServer(ctx, func(addr string) error { return call(ctx, addr, *count, out) })
+}
+
+// networkOf returns the network of an address.
+func networkOf(addr string) string {
+	if strings.Contains(addr, "/") || strings.HasPrefix(addr, "@") {
+		return "unix"
+	}
+	return "tcp"
 }

@@ -15,7 +15,7 @@ import (
 // serve echoes on addr until ctx ends, and returns when the last connection
 // is closed.
 func serve(ctx context.Context, addr string, out io.Writer) error {
-	ln, err := rnet.Listen("tcp", addr) // was net.Listen
+	ln, err := rnet.Listen(networkOf(addr), addr) // was net.Listen
 	if err != nil {
 		return err
 	}
