@@ -277,3 +277,27 @@ func TestADirectoryThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	go d.lookAgain()
 	require.Eventually(t, func() bool { return d.Err() == nil }, 10*time.Second, time.Millisecond)
 }
+
+// Root could change what is another user's, and must not: the name is anybody's to take.
+func TestTheDirectoryOfAnotherUserIsLeftAsItIs(t *testing.T) {
+	d := newDirectory(t)
+	require.NoError(t, os.Mkdir(d.own(), 0o700))
+	if err := os.Chown(d.own(), 65001, 65001); err != nil {
+		skip.Because(t, err)
+	}
+	cfg := meetingConfig
+	cfg.Others = true
+	_, err := d.Listen(cfg)
+	require.ErrorIs(t, err, errNotOurs)
+	st, err := os.Stat(d.own())
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), st.Mode().Perm())
+	require.NoError(t, os.Remove(d.own()))
+	require.NoError(t, os.Mkdir(d.own(), 0o700)) // ours, which others are to pass
+	l, err := d.Listen(cfg)
+	require.NoError(t, err)
+	defer l.Close()
+	st, err = os.Stat(d.own())
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o711), st.Mode().Perm())
+}

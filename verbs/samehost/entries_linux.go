@@ -121,24 +121,22 @@ func ownDirectory(root *os.File, name string, others bool) (*os.File, error) {
 			err = &os.PathError{Op: "openat2", Path: root.Name() + "/" + name, Err: err}
 			return
 		}
-		if made || others {
+		var st unix.Stat_t
+		if err = os.NewSyscallError("fstat", unix.Fstat(fd, &st)); err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0) {
+			err = &os.PathError{Op: "use", Path: root.Name() + "/" + name, Err: errNotOurs}
+		}
+		if err != nil {
+			unix.Close(fd)
+			return
+		}
+		if (made || others) && st.Mode&0o711 != 0o711 {
 			_ = unix.Fchmod(fd, 0o711) // what the umask took away; if that fails others stay outside
 		}
 	})
 	if err = errors.Join(controlErr, err); err != nil {
 		return nil, err
 	}
-	dir := os.NewFile(uintptr(fd), root.Name()+"/"+name)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		dir.Close()
-		return nil, os.NewSyscallError("fstat", err)
-	}
-	if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
-		dir.Close()
-		return nil, &os.PathError{Op: "use", Path: dir.Name(), Err: errNotOurs}
-	}
-	return dir, nil
+	return os.NewFile(uintptr(fd), root.Name()+"/"+name), nil
 }
 
 var errNotOurs = errors.New("the directory is another user's, or others may write to it")
