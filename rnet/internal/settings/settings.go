@@ -19,9 +19,15 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
-// Environment is the policy that the environment asks for, read once.
+// Environment is the policy that the environment asks for, read once. Who starts a program
+// that has more rights than he has says nothing of whom it meets and of what it reads.
 var Environment = sync.OnceValues(func() (fallback.Policy, error) {
-	return fallback.FromEnv(os.Getenv)
+	return fallback.FromEnv(func(name string) string {
+		if (name == "RNET_DIR" || name == "RNET_KEY_FILE") && elevated() {
+			return ""
+		}
+		return os.Getenv(name)
+	})
 })
 
 // Wishes are what a program has chosen, see rnet.Dialer. What is zero is left to the
