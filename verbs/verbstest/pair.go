@@ -58,8 +58,6 @@ const (
 	LackBoundRegion
 	// LackSQE: a request that fails takes a QP without reliability to ERR, not to SQE.
 	LackSQE
-	// LackZeroServiceLevel: on Ethernet, where there is none, WC.SL of a datagram is not 0.
-	LackZeroServiceLevel
 )
 
 // accepts reports whether a status is what a test wants.

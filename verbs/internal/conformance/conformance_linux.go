@@ -59,7 +59,7 @@ var differences = map[string]difference{
 // lacks are what providers over other software do not do, by their name and that of the
 // driver.
 var lacks = map[[2]string]verbstest.Lack{
-	{"ibverbs", "mlx5"}: verbstest.LackSRQBound | verbstest.LackBoundAfterSQE | verbstest.LackZeroServiceLevel,
+	{"ibverbs", "mlx5"}: verbstest.LackSRQBound | verbstest.LackBoundAfterSQE,
 	{"ibverbs", "rxe"}:  verbstest.LackSRQBound | verbstest.LackLateRefusal | verbstest.LackResume,
 }
 
