@@ -101,9 +101,19 @@ func (c *cq) destroyAtKernel() error {
 	return c.dev.command(abi.CmdDestroyCQ, abi.BytesOf(&abi.DestroyIn{Handle: c.handle}), abi.BytesOf(&abi.DestroyCQOut{}))
 }
 
-func (c *cq) Poll(wcs []verbs.WC) (int, error) {
+func (c *cq) Poll(wcs []verbs.WC) (n int, err error) {
+	failed := false
 	c.mu.Lock()
-	n, failed, err := c.take(wcs)
+	if c.isPlain() {
+		if n, err = c.queue.Poll(wcs, c); n == 0 && err == nil {
+			c.mu.Unlock()
+			return 0, nil
+		}
+		n, failed = c.count(wcs[:n])
+	}
+	if n == 0 {
+		n, failed, err = c.take(wcs)
+	}
 	c.mu.Unlock()
 	if failed {
 		for i := range wcs[:n] {
@@ -111,6 +121,11 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// isPlain reports whether there is nothing but the queue to look at. The caller holds mu.
+func (c *cq) isPlain() bool {
+	return c.queue != nil && len(c.kept)+len(c.stranded) == 0 && c.broken == nil && c.lost == nil && !c.dev.gone.Load()
 }
 
 // take moves completions into wcs. failed says that there are ones with an
@@ -178,14 +193,8 @@ func errOnlyIf(is bool, err error) error {
 // gone, and of empty WRITEs of the core. It returns how many stay, at the beginning of wcs.
 func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 	for i := range wcs {
-		q := c.last // most CQs have one
-		if q == nil || q.num != wcs[i].QPN {
-			if q = c.qps[wcs[i].QPN]; q == nil {
-				continue
-			}
-			c.last = q
-		}
-		if wcs[i].ID == emptyWriteID {
+		q := c.qp(wcs[i].QPN)
+		if q == nil || wcs[i].ID == emptyWriteID {
 			continue
 		}
 		failed = q.completed(&wcs[i]) || failed
@@ -279,10 +288,22 @@ func (c *cq) Moderate(count int, period time.Duration) error {
 // Find is for completions that name a place in the queue of their QP. The
 // caller holds mu.
 func (c *cq) Find(num uint32) driver.QP {
-	if q := c.qps[num]; q != nil {
+	if q := c.qp(num); q != nil {
 		return q.queue
 	}
 	return nil
+}
+
+// qp returns the QP with a number, nil if it is gone. The caller holds mu.
+func (c *cq) qp(num uint32) *qp {
+	if q := c.last; q != nil && q.num == num { // most CQs have one
+		return q
+	}
+	q := c.qps[num]
+	if q != nil {
+		c.last = q
+	}
+	return q
 }
 
 // mapped returns the driver's queue, nil if it is gone.
