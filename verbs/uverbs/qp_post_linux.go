@@ -16,7 +16,9 @@ import (
 // kernel would let the slot go before; but then nobody who sizes a CQ by what
 // its QPs can have outstanding would be safe from overrunning it.
 func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
+	q.send.Lock()
 	n, stuck, err := q.putSends(wrs)
+	q.send.Unlock()
 	if stuck {
 		q.failedByKernel()
 	} else if n > 0 && q.unflushed != nil && q.failed.Load() {
@@ -26,34 +28,23 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 }
 
 // putSends is PostSend but for what a QP that has failed needs. stuck says
-// that the kernel cannot execute one of the requests.
+// that the kernel cannot execute one of the requests. The caller holds the send lock.
 func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
-	q.send.Lock()
-	defer q.send.Unlock()
-	if q.send.queue == nil {
-		return 0, false, verbs.ErrClosed
+	if err := q.maySend(); err != nil {
+		return 0, false, err
 	}
-	switch state := verbs.QPState(q.state.Load()); state {
-	case verbs.QPStateReset, verbs.QPStateInit, verbs.QPStateRTR:
-		return 0, false, fmt.Errorf("%w: a QP in %v sends nothing", verbs.ErrInvalid, state)
-	}
-	if q.dev.gone.Load() {
-		return 0, false, errGone
-	}
-	fit, signaled := q.fitting(wrs)
+	fit := q.fitting(wrs)
 	n, doorbell, err := q.send.queue.PostSend(wrs[:fit])
-	if q.ownDoorbell != nil && errors.Is(err, verbs.ErrQueueFull) {
+	if err != nil && q.ownDoorbell != nil && errors.Is(err, verbs.ErrQueueFull) {
 		q.sendCQ.gather()
 		var more int
 		more, doorbell, err = q.send.queue.PostSend(wrs[n:fit])
 		n += more
 	}
-	if n < fit {
-		signaled = q.countSignaled(wrs[:n])
-	} else if err == nil && fit < len(wrs) {
+	if err == nil && fit < len(wrs) {
 		err = verbs.ErrQueueFull
 	}
-	q.send.posted += uint64(signaled)
+	q.send.posted += uint64(q.countSignaled(wrs[:n]))
 	if doorbell {
 		refusal := q.send.doorbell.Run(brief(wrs[:n]))
 		if refusal != nil && q.refusing != nil {
@@ -67,6 +58,21 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 		}
 	}
 	return n, stuck, err
+}
+
+// maySend says why nothing can be sent, nil if it can. The caller holds the send lock.
+func (q *qp) maySend() error {
+	if q.send.queue == nil {
+		return verbs.ErrClosed
+	}
+	switch state := verbs.QPState(q.state.Load()); state {
+	case verbs.QPStateReset, verbs.QPStateInit, verbs.QPStateRTR:
+		return fmt.Errorf("%w: a QP in %v sends nothing", verbs.ErrInvalid, state)
+	}
+	if q.dev.gone.Load() {
+		return errGone
+	}
+	return nil
 }
 
 // WQEBytes is how long a request is in the queue, 0 if the driver does not tell.
@@ -92,28 +98,29 @@ func brief(wrs []verbs.SendWR) bool {
 	return bytes <= briefBytes
 }
 
-// fitting is how many requests there is room for, and how many of those give
-// a completion.
-func (q *qp) fitting(wrs []verbs.SendWR) (n, signaled int) {
+// fitting is how many requests there is room for.
+func (q *qp) fitting(wrs []verbs.SendWR) int {
 	if q.failed.Load() {
 		// Every request completes now, and which ones have cannot be told
 		// from what is polled.
-		n = len(wrs)
 		if q.unflushed != nil {
-			n = q.sendCQ.room(n)
+			return q.sendCQ.room(len(wrs))
 		}
-		return n, q.countSignaled(wrs[:n])
+		return len(wrs)
 	}
 	free := q.sendLimit - int(q.send.posted-q.sendDone.Load())
+	if len(wrs) <= free {
+		return len(wrs)
+	}
 	for i := range wrs {
 		if q.signalAll || wrs[i].Flags&verbs.SendSignaled != 0 {
-			if signaled >= free {
-				return i, signaled
+			if free <= 0 {
+				return i
 			}
-			signaled++
+			free--
 		}
 	}
-	return len(wrs), signaled
+	return len(wrs)
 }
 
 func (q *qp) countSignaled(wrs []verbs.SendWR) (n int) {
@@ -130,16 +137,17 @@ func (q *qp) countSignaled(wrs []verbs.SendWR) (n int) {
 
 // PostRecv puts receives into the queue, which takes no system call.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	q.recv.Lock()
 	n, err := q.putRecvs(wrs)
+	q.recv.Unlock()
 	if n > 0 && q.failed.Load() {
 		q.flush()
 	}
 	return n, err
 }
 
+// putRecvs is PostRecv for those who hold the receive lock.
 func (q *qp) putRecvs(wrs []verbs.RecvWR) (int, error) {
-	q.recv.Lock()
-	defer q.recv.Unlock()
 	if q.recv.queue == nil {
 		return 0, verbs.ErrClosed
 	}

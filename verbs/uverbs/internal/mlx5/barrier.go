@@ -12,18 +12,17 @@ package mlx5
 //go:noescape
 func storeRecord(record *uint32, value uint32)
 
-// storeDoorbell stores to a register of a page that is not cached. The device
-// takes the eight bytes as one. What they tell of, and the record, are before
-// them.
+// storeDoorbell is storeRecord, and then stores to a register of a page that is not cached. The device
+// takes the eight bytes as one.
 //
 //go:noescape
-func storeDoorbell(register *uint64, value uint64)
+func storeDoorbell(record *uint32, value uint32, register *uint64, doorbell uint64)
 
-// storeCombined is storeDoorbell to a page that combines stores, which it does not leave
+// storeCombined stores to a register of a page that combines stores, which it does not leave
 // waiting there.
 //
 //go:noescape
-func storeCombined(register *uint64, value uint64)
+func storeCombined(register *uint64, doorbell uint64)
 
 // storeBlueFlame copies basic blocks of 64 bytes to a register of a page that combines stores, so that
 // the device gets each of them in one piece, as a rule, and does not leave them waiting there.

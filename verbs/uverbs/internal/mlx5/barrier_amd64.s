@@ -10,20 +10,23 @@ TEXT ·storeRecord(SB), NOSPLIT, $0-12
 	MOVL BX, (AX)
 	RET
 
-// func storeDoorbell(register *uint64, value uint64)
-TEXT ·storeDoorbell(SB), NOSPLIT, $0-16
-	MOVQ register+0(FP), AX
-	MOVQ value+8(FP), BX
-	MOVQ BX, (AX)
+// func storeDoorbell(record *uint32, value uint32, register *uint64, doorbell uint64)
+TEXT ·storeDoorbell(SB), NOSPLIT, $0-32
+	MOVQ record+0(FP), AX
+	MOVL value+8(FP), BX
+	MOVQ register+16(FP), CX
+	MOVQ doorbell+24(FP), DX
+	MOVL BX, (AX)
+	MOVQ DX, (CX)
 	RET
 
 // Stores to a page that combines writes (WC) may be seen before stores to memory that precede them, and stay in a
 // buffer for long. SFENCE orders them after what is before it, and empties the buffer (Intel SDM, volume 3, 12.3.1).
 
-// func storeCombined(register *uint64, value uint64)
+// func storeCombined(register *uint64, doorbell uint64)
 TEXT ·storeCombined(SB), NOSPLIT, $0-16
 	MOVQ register+0(FP), AX
-	MOVQ value+8(FP), BX
+	MOVQ doorbell+8(FP), BX
 	SFENCE
 	MOVQ BX, (AX)
 	SFENCE

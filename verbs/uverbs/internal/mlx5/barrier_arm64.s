@@ -13,22 +13,26 @@ TEXT ·storeRecord(SB), NOSPLIT, $0-12
 	MOVW R1, (R0)
 	RET
 
-// func storeDoorbell(register *uint64, value uint64)
-TEXT ·storeDoorbell(SB), NOSPLIT, $0-16
-	MOVD register+0(FP), R0
-	MOVD value+8(FP), R1
+// func storeDoorbell(record *uint32, value uint32, register *uint64, doorbell uint64)
+TEXT ·storeDoorbell(SB), NOSPLIT, $0-32
+	MOVD record+0(FP), R0
+	MOVW value+8(FP), R1
+	MOVD register+16(FP), R2
+	MOVD doorbell+24(FP), R3
 	DMB  $3
-	MOVD R1, (R0)
+	MOVW R1, (R0)
+	DMB  $3
+	MOVD R3, (R2)
 	RET
 
 // A page that combines writes is Normal memory, not cached: its stores may be merged and wait. DSB ST has all stores
 // before it completed before anything that follows (Arm ARM, B2.3), and so ends the wait. That is the
 // mmio_flush_writes of rdma-core, before and after.
 
-// func storeCombined(register *uint64, value uint64)
+// func storeCombined(register *uint64, doorbell uint64)
 TEXT ·storeCombined(SB), NOSPLIT, $0-16
 	MOVD register+0(FP), R0
-	MOVD value+8(FP), R1
+	MOVD doorbell+8(FP), R1
 	DSB  $14
 	MOVD R1, (R0)
 	DSB  $14

@@ -33,7 +33,8 @@ var (
 type cq struct {
 	ctx      *context
 	mem      []byte
-	first    []byte // that of CreateCQ, which the record stays in
+	entries  []entry // in mem
+	first    []byte  // that of CreateCQ, which the record stays in
 	number   uint32
 	mask     uint32
 	next     uint32 // free running: CQEs taken
@@ -77,7 +78,7 @@ func (c *context) CreateCQ(cqe int, create func(int, driver.Udata) error) (drive
 	if err != nil {
 		return nil, err
 	}
-	q := &cq{ctx: c, mem: mem, first: mem, capacity: cqe, reserved: entries - 1 - cqe, mask: uint32(entries - 1),
+	q := &cq{ctx: c, mem: mem, entries: abi.SliceAt[entry](mem, 0, entries), first: mem, capacity: cqe, reserved: entries - 1 - cqe, mask: uint32(entries - 1),
 		record: abi.ViewAt[[2]uint32](mem, entries*cqeSize)}
 	q.doorbell = abi.ViewAt[uint64](c.uars[0], cqDoorbell)
 	in := createCQIn{buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[entries*cqeSize:]), cqeSize: cqeSize}
@@ -102,27 +103,51 @@ func (c *context) emptyCQ(entries int) ([]byte, error) {
 	return mem, nil
 }
 
+// entry is the memory of a CQE.
+type entry [cqeSize]byte
+
 // at returns CQE i and its last word, or false if the device has not written it. The load of the last
 // word is before those of the others.
-func (c *cq) at(i uint32) (cqe []byte, last uint32, ok bool) {
-	cqe = c.mem[int(i&c.mask)*cqeSize:][:cqeSize:cqeSize]
-	last = bits.ReverseBytes32(abi.WordAt(cqe, cqeLast).Load())
-	return cqe, last, last>>4&0xf != cqeInvalid && last&1 == i/(c.mask+1)&1
+func (c *cq) at(i uint32) (e *entry, last uint32, ok bool) {
+	e = &c.entries[i&c.mask]
+	last = bits.ReverseBytes32(abi.WordAt(e[:], cqeLast).Load())
+	return e, last, last>>4&0xf != cqeInvalid && last&1 == owner(i, c.mask)
+}
+
+// owner is the owner's bit of CQE i: that of the round.
+func owner(i, mask uint32) uint32 {
+	if i&(mask+1) != 0 {
+		return 1
+	}
+	return 0
 }
 
 // Poll takes at most one round of the queue, of which it leaves out what no QP
 // that is there has asked for.
 func (c *cq) Poll(wcs []verbs.WC, qps driver.QPs) (int, error) {
-	first, n := c.next, 0
-	var err error
+	if _, _, ok := c.at(c.next); !ok {
+		return 0, nil
+	}
+	return c.take(wcs, qps)
+}
+
+func (c *cq) take(wcs []verbs.WC, qps driver.QPs) (n int, err error) {
+	first := c.next
+	var q *qp // the one of the last CQE
 	for n < len(wcs) && c.next-first <= c.mask {
-		cqe, last, ok := c.at(c.next)
+		e, last, ok := c.at(c.next)
 		if !ok {
 			break
 		}
-		var wanted bool
-		if wanted, err = read(&wcs[n], cqe, last, qps); err != nil {
-			break
+		num := be.Uint32(e[cqeOpQPN:]) & 0xffffff
+		if q == nil || q.number != num {
+			q, _ = qps.Find(num).(*qp)
+		}
+		wanted := false
+		if q != nil {
+			if wanted, err = q.read(&wcs[n], e, last); err != nil {
+				break
+			}
 		}
 		c.next++
 		if wanted {
@@ -144,13 +169,9 @@ func (c *cq) Poll(wcs []verbs.WC, qps driver.QPs) (int, error) {
 
 func (c *cq) recordTaken() { storeRecord(&c.record[0], bits.ReverseBytes32(c.next&0xffffff)) }
 
-// read translates a CQE, and reports false if its QP is gone.
-func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, err error) {
-	*wc = verbs.WC{QPN: be.Uint32(cqe[cqeOpQPN:]) & 0xffffff}
-	q, ok := qps.Find(wc.QPN).(*qp)
-	if !ok {
-		return false, nil
-	}
+// read translates a CQE, and reports whether the program is to see it.
+func (q *qp) read(wc *verbs.WC, cqe *entry, last uint32) (wanted bool, err error) {
+	*wc = verbs.WC{QPN: q.number}
 	index := uint16(last >> 16)
 	switch last >> 4 & 0xf {
 	case cqeRequest:
@@ -179,7 +200,7 @@ func read(wc *verbs.WC, cqe []byte, last uint32, qps driver.QPs) (wanted bool, e
 	if wc.Flags != 0 {
 		wc.Imm = be.Uint32(cqe[cqeImm:])
 	}
-	if q.datagrams {
+	if q.typ == verbs.QPTypeUD {
 		source := be.Uint32(cqe[cqeFlagsRQPN:])
 		wc.SrcQPN = source & 0xffffff
 		if !q.ctx.ethernet { // where the service level has the version of RoCE in its place
@@ -237,8 +258,7 @@ func (c *cq) Arm(solicited bool) bool {
 		command |= 1 << 24
 	}
 	c.armed, c.armedAny = events, !solicited
-	storeRecord(&c.record[1], bits.ReverseBytes32(command))
-	c.ctx.ring(c.doorbell, bits.ReverseBytes64(uint64(command)<<32|uint64(c.number)))
+	c.ctx.ring(&c.record[1], bits.ReverseBytes32(command), c.doorbell, bits.ReverseBytes64(uint64(command)<<32|uint64(c.number)))
 	return true
 }
 
@@ -293,7 +313,8 @@ func (c *cq) Resize(cqe int, resize func(int, driver.Udata) error) error {
 	}
 	err = c.moveTo(mem, uint32(entries-1))
 	c.unmapLatest()
-	c.mem, c.mask, c.capacity, c.reserved = mem, uint32(entries-1), cqe, entries-1-cqe
+	c.mem, c.entries, c.mask = mem, abi.SliceAt[entry](mem, 0, entries), uint32(entries-1)
+	c.capacity, c.reserved = cqe, entries-1-cqe
 	c.recordTaken() // the CQE of the resize is
 	return err
 }
@@ -323,8 +344,8 @@ func (c *cq) moveTo(mem []byte, mask uint32) error {
 			return nil
 		}
 		moved := mem[int((i+1)&mask)*cqeSize:][:cqeSize]
-		copy(moved, cqe)
-		moved[cqeSize-1] = byte(last)&^1 | byte((i+1)/(mask+1)&1)
+		copy(moved, cqe[:])
+		moved[cqeSize-1] = byte(last)&^1 | byte(owner(i+1, mask))
 	}
 	return fmt.Errorf("%w: more than there was room for, and the queue was not resized", errQueue)
 }

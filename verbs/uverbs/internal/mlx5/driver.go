@@ -110,13 +110,14 @@ func (c *context) findBlueFlames() {
 	c.blueFlames[0] = nil
 }
 
-// ring stores a doorbell to a register of a UAR.
-func (c *context) ring(register *uint64, value uint64) {
-	if c.combines {
-		storeCombined(register, value)
+// ring stores a word of a doorbell record, and a doorbell to a register of a UAR.
+func (c *context) ring(record *uint32, value uint32, register *uint64, doorbell uint64) {
+	if !c.combines {
+		storeDoorbell(record, value, register, doorbell)
 		return
 	}
-	storeDoorbell(register, value)
+	storeRecord(record, value)
+	storeCombined(register, doorbell)
 }
 
 // Close unmaps the UARs and the clock.

@@ -276,7 +276,7 @@ func TestTheRequestBehindAKeyChangeIsFenced(t *testing.T) {
 		n, _, err := q.PostSend(wrs)
 		require.NoError(t, err)
 		require.Len(t, wrs, n)
-		for ; at != q.send.posted.Load(); at = q.send.requests[at].end {
+		for ; at != q.send.posted.Load(); at += q.send.requests[at].blocks() {
 			wqe := q.send.mem[at*blockSize:]
 			if wqe[3] == opUMR {
 				require.Equal(t, []byte{0x12, 0x34, 0x56, invalidation / segmentSize}, wqe[4:8])
@@ -499,7 +499,7 @@ func TestAMarkedRequestFreesTheQueueAndIsNotSeen(t *testing.T) {
 		}
 		marked := -1
 		for at := q.send.done.Load(); at != q.send.posted.Load(); at++ {
-			if q.send.requests[at&q.send.mask].marked {
+			if q.send.requests[at&q.send.mask].marked() {
 				require.Equal(t, -1, marked, "one reserved entry, one marked request")
 				marked = int(at)
 			}
@@ -680,15 +680,18 @@ func TestAQPWithoutAReservedEntryIsFreedBySignaledRequests(t *testing.T) {
 	require.Equal(t, 4, n)
 }
 
-// atFind calls found before it finds a QP.
-type atFind struct {
-	one
+// byNumber are the QPs of a CQ. It calls found before it finds one.
+type byNumber struct {
+	qps   map[uint32]*qp
 	found func()
 }
 
-func (a atFind) Find(num uint32) driver.QP {
-	a.found()
-	return a.one.Find(num)
+func (b byNumber) Find(num uint32) driver.QP {
+	b.found()
+	if q, ok := b.qps[num]; ok {
+		return q
+	}
+	return nil
 }
 
 // As soon as a marked request is seen to be done another one may be marked, for which
@@ -696,17 +699,66 @@ func (a atFind) Find(num uint32) driver.QP {
 func TestTheEntryOfAMarkedRequestIsGivenBackAtOnce(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 8)
-	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 2}, SendCQ: c})
-	_, _, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}, {ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
+	attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 2}, SendCQ: c}
+	marking, signaled := newQP(t, ctx, attr), newQP(t, ctx, attr)
+	signaled.number++
+	require.NoError(t, postOne(marking, 0))
+	_, _, err := signaled.PostSend([]verbs.SendWR{{ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
 	require.NoError(t, err)
 	device(c, 0, cqeRequest, 0, nil)
-	device(c, 1, cqeRequest, 1, nil)
+	device(c, 1, cqeRequest, 0, func(cqe []byte) { be.PutUint32(cqe[cqeOpQPN:], signaled.number) })
 	var taken []uint32
 	var wcs [2]verbs.WC
-	n, err := c.Poll(wcs[:], atFind{one{q}, func() { taken = append(taken, bits.ReverseBytes32(c.record[0])) }})
+	n, err := c.Poll(wcs[:], byNumber{map[uint32]*qp{qpn: marking, signaled.number: signaled},
+		func() { taken = append(taken, bits.ReverseBytes32(c.record[0])) }})
 	require.NoError(t, err)
-	require.Equal(t, []verbs.WC{{ID: 1, QPN: qpn}}, wcs[:n])
+	require.Equal(t, []verbs.WC{{ID: 1, QPN: signaled.number}}, wcs[:n])
 	require.Equal(t, []uint32{0, 1}, taken)
+}
+
+// Most requests are written in one loop that knows of little. It writes what is written for any request.
+func TestSmallRequestsAreWrittenAsAllAre(t *testing.T) {
+	ctx, _ := newContext(t)
+	attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 64, MaxSendSGE: 3, MaxInline: 100}, SendCQ: newCQ(t, ctx, 8)}
+	random := rand.New(rand.NewPCG(1, 2))
+	small := 0
+	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
+		attr.Type = typ
+		quick, any := newQP(t, ctx, attr), newQP(t, ctx, attr)
+		for i := range 5000 {
+			for _, q := range []*qp{quick, any} {
+				q.send.blocks[uint32(i)&q.send.mask] = block(bytes.Repeat([]byte{0xee}, blockSize))
+				q.send.marks = i%50 == 0
+				q.send.marking = false
+			}
+			wr := verbs.SendWR{
+				ID: random.Uint64(), Opcode: verbs.Opcode(random.IntN(16)), Flags: verbs.SendFlags(random.IntN(int(knownFlags) + 1)),
+				Imm: random.Uint32(), InvalidateRKey: random.Uint32(), RemoteAddr: random.Uint64(), RKey: random.Uint32(),
+			}
+			for range random.IntN(3) {
+				wr.SGL = append(wr.SGL, verbs.SGE{Addr: random.Uint64(), LKey: random.Uint32(), Length: random.Uint32N(4) << random.Uint32N(32)})
+				piece := make([]byte, random.IntN(50))
+				for j := range piece {
+					piece[j] = byte(random.Uint32())
+				}
+				wr.Inline = append(wr.Inline, piece)
+			}
+			n, w := quick.writeSmall(uint32(i), []verbs.SendWR{wr})
+			if n == 0 {
+				continue
+			}
+			small++
+			same, err := any.write(uint32(i), &wr)
+			require.NoError(t, err)
+			require.Equal(t, same, w)
+			at := uint32(i) & quick.send.mask
+			require.Equal(t, any.send.blocks[at], quick.send.blocks[at], "%+v", wr)
+			require.Equal(t, any.send.requests[at], quick.send.requests[at])
+			require.Equal(t, any.send.count, quick.send.count)
+			require.Equal(t, any.send.silent, quick.send.silent)
+		}
+	}
+	require.Greater(t, small, 1000)
 }
 
 // completeMarked completes the marked request, of which there is at most one, and
@@ -714,8 +766,8 @@ func TestTheEntryOfAMarkedRequestIsGivenBackAtOnce(t *testing.T) {
 func completeMarked(t *testing.T, c *cq, q *qp) {
 	t.Helper()
 	marked := 0
-	for at := q.send.done.Load(); at != q.send.posted.Load(); at = q.send.requests[at&q.send.mask].end {
-		if q.send.requests[at&q.send.mask].marked {
+	for at := q.send.done.Load(); at != q.send.posted.Load(); at += q.send.requests[at&q.send.mask].blocks() {
+		if q.send.requests[at&q.send.mask].marked() {
 			marked++
 			device(c, c.next, cqeRequest, uint16(at), nil)
 		}

@@ -7,18 +7,20 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
 // sendQueue is the ring of WQEs of send requests, in basic blocks of 64 bytes.
 // A post holds the send lock of the QP, a poll the lock of its CQ; they meet at
 // the two counters alone.
 type sendQueue struct {
-	mem       []byte
-	mask      uint32 // blocks less one
-	most      int    // requests
-	perWR     int    // blocks of the largest
-	signalAll bool
-	requests  []request // by their first block
+	mem      []byte
+	blocks   []block         // the same
+	mask     uint32          // blocks less one
+	most     int             // requests
+	largest  int             // bytes, whole blocks: of a request
+	always   verbs.SendFlags // of all requests
+	requests []request       // by their first block
 	// A request that gives no completion is known to be done when one behind
 	// it completes. Where there was none for half of the queue, one is marked:
 	// its completion takes a reserved entry of the CQ, and nobody sees it. So a
@@ -37,17 +39,35 @@ type sendQueue struct {
 
 // request is what a completion does not say.
 type request struct {
-	id     uint64
-	end    uint32 // the block after it
-	before uint32 // requests posted before it
-	opcode verbs.WCOpcode
-	marked bool
-	gives  bool // a completion, without an error too
+	id uint64
+	summary
 }
+
+// summary is the rest in one word, for a post stores it at once: how many requests were posted before (free running, 32
+// bits), the blocks of the WQE, 0 where none begins, what the request completes as, and whether it gives a
+// completion, without an error too, or is marked.
+type summary uint64
+
+const (
+	blocksShift = 32
+	opcodeShift = 40
+	givesOne    = 1 << 48
+	isMarked    = 1 << 49
+)
+
+func summaryOf(before, blocks uint32, opcode verbs.WCOpcode, is summary) summary {
+	return summary(before) | summary(blocks)<<blocksShift | summary(opcode)<<opcodeShift | is
+}
+
+func (s summary) before() uint32         { return uint32(s) }
+func (s summary) blocks() uint32         { return uint32(s >> blocksShift & 0xff) }
+func (s summary) opcode() verbs.WCOpcode { return verbs.WCOpcode(s >> opcodeShift) }
+func (s summary) gives() bool            { return s&givesOne != 0 }
+func (s summary) marked() bool           { return s&isMarked != 0 }
 
 func newSendQueue(mem []byte, most, perWR int) sendQueue {
 	blocks := len(mem) / blockSize
-	return sendQueue{mem: mem, mask: uint32(blocks - 1), most: most, perWR: perWR, requests: make([]request, blocks)}
+	return sendQueue{mem: mem, blocks: abi.SliceAt[block](mem, 0, blocks), mask: uint32(blocks - 1), most: most, largest: perWR * blockSize, requests: make([]request, blocks)}
 }
 
 func (s *sendQueue) reset() {
@@ -66,22 +86,16 @@ func (s *sendQueue) room() int {
 	if posted == done {
 		return s.most
 	}
-	return s.most - int(s.count-s.requests[done&s.mask].before)
+	return s.most - int(s.count-s.requests[done&s.mask].before())
 }
 
-// mark says whether the request that ends before block end is to be marked.
-func (s *sendQueue) mark(end uint32, wr *verbs.SendWR) bool {
-	s.silent++
-	switch {
-	case s.signalAll || wr.Flags&verbs.SendSignaled != 0:
-		s.silent = 0
-		return false
-	case !s.marks || s.marking || 2*s.silent < s.most:
-		return false
-	}
-	s.marking, s.marked, s.silent = true, end, 0
-	return true
-}
+// block is a basic block of the queue.
+type block [blockSize]byte
+
+func (s *sendQueue) block(at uint32) *block { return &s.blocks[at&s.mask] }
+
+// from is the queue from a block to the end.
+func (s *sendQueue) from(at uint32) []byte { return s.mem[int(at&s.mask)*blockSize:] }
 
 // outstanding counts the requests that give a completion of which none was polled. Who posts and who
 // polls wait for it.
@@ -89,10 +103,10 @@ func (s *sendQueue) outstanding() (n int) {
 	posted := s.posted.Load()
 	for at := s.done.Load(); at != posted; {
 		r := &s.requests[at&s.mask]
-		if r.gives {
+		if r.gives() {
 			n++
 		}
-		at = r.end
+		at += r.blocks()
 	}
 	return n
 }
@@ -106,13 +120,14 @@ func (s *sendQueue) completed(wc *verbs.WC, index uint16) (wanted bool, err erro
 	if offset >= outstanding {
 		return false, nil
 	}
-	r := s.requests[(done+offset)&s.mask]
-	if n := r.end - done; n <= offset || n > outstanding {
+	r := &s.requests[(done+offset)&s.mask]
+	end := offset + r.blocks()
+	if end <= offset || end > outstanding {
 		return false, fmt.Errorf("%w: no request begins in block %d", errQueue, index)
 	}
-	wc.ID, wc.Opcode = r.id, r.opcode
-	s.done.Store(r.end)
-	return !r.marked || wc.Status != verbs.WCSuccess, nil
+	wc.ID, wc.Opcode = r.id, r.opcode()
+	s.done.Store(done + end)
+	return !r.marked() || wc.Status != verbs.WCSuccess, nil
 }
 
 // recvQueue is a ring of receives, each of a power of two of bytes.
@@ -166,7 +181,7 @@ func putRecv(slot []byte, wr *verbs.RecvWR) error {
 	if room := len(slot) / segmentSize; used > room {
 		return fmt.Errorf("%w: %d SGEs, there is room for %d", verbs.ErrInvalid, used, room)
 	}
-	if rest := slot[putSGEs(slot, wr.SGL)*segmentSize:]; len(rest) > 0 {
+	if rest := slot[putSGEs(slot, wr.SGL):]; len(rest) > 0 {
 		be.PutUint32(rest, 0)
 		be.PutUint32(rest[4:], invalidKey)
 		be.PutUint64(rest[8:], 0)

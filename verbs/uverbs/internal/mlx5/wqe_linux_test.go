@@ -113,12 +113,12 @@ func rewritten(t *testing.T, wqe []byte, datagrams bool) []byte {
 	for ; len(b) > 0; b = b[segmentSize:] {
 		wr.SGL = append(wr.SGL, verbs.SGE{Length: be.Uint32(b), LKey: be.Uint32(b[4:]), Addr: be.Uint64(b[8:])})
 	}
-	q := &qp{typ: verbs.QPTypeRC, number: be.Uint32(wqe[4:]) >> 8}
-	q.send = newSendQueue(make([]byte, 16*blockSize), 1, 8)
-	size, err := q.wqeSize(&wr)
+	q := &qp{typ: verbs.QPTypeRC, operations: &reliable, number: be.Uint32(wqe[4:]) >> 8}
+	ours := make([]byte, 8*blockSize)
+	w, err := q.encode(ours, word>>8&0xffff, &wr, wr.Flags)
 	require.NoError(t, err)
-	ours := make([]byte, size)
-	q.encode(ours, word>>8&0xffff, &wr)
+	ours = ours[:w.size]
+	require.Equal(t, w.first, be.Uint64(ours))
 	if !datagrams {
 		return ours
 	}

@@ -1,0 +1,68 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
+)
+
+// BenchmarkPost is what requests cost beside the device, with memory in its place.
+func BenchmarkPost(b *testing.B) {
+	for _, n := range []int{1, 16} {
+		q, wrs := writes(b, n)
+		b.Run("WQEs of "+strconv.Itoa(n), func(b *testing.B) {
+			at := uint32(0)
+			median(b, func() {
+				if k, _ := q.writeSmall(at, wrs); k != n {
+					b.Fatal("they are not small")
+				}
+				at += uint32(n)
+			})
+		})
+		b.Run("WQEs and doorbell of "+strconv.Itoa(n), func(b *testing.B) {
+			q.Reset()
+			median(b, func() {
+				k, _, err := q.PostSend(wrs)
+				if k != n {
+					require.NoError(b, err)
+				}
+				q.send.done.Store(q.send.posted.Load())
+			})
+		})
+	}
+}
+
+// writes are WRITEs of 16 bytes inline, of which the last gives a completion.
+func writes(b *testing.B, n int) (*qp, []verbs.SendWR) {
+	ctx, _ := newContext(b)
+	attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 128, MaxInline: 64}, SendCQ: newCQ(b, ctx, 8)}
+	wrs := make([]verbs.SendWR, n)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 16)}, RemoteAddr: 1 << 40, RKey: 7}
+	}
+	wrs[n-1].Flags |= verbs.SendSignaled
+	return newQP(b, ctx, attr), wrs
+}
+
+// median reports the median of rounds of 64 calls, whatever else the machine did.
+func median(b *testing.B, call func()) {
+	const calls = 64
+	var rounds []time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		for range calls {
+			call()
+		}
+		rounds = append(rounds, time.Since(begin))
+	}
+	slices.Sort(rounds)
+	b.ReportMetric(float64(rounds[len(rounds)/2])/calls, "ns/op")
+}
