@@ -54,6 +54,7 @@ func TestKernelDevicesAreShown(t *testing.T) {
 }
 
 func TestSelfTestOfKernelDevices(t *testing.T) {
+	t.Setenv(experimentalVar, "") // the self test turns experimental drivers on by itself
 	for _, name := range demanded(t) {
 		t.Run(name, func(t *testing.T) {
 			said := run(t, "-selftest", "-time", "3s", "-device", name)

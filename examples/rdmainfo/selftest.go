@@ -15,8 +15,18 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs"
 )
 
-// selfTest tests the usable devices, or the one of that name, and prints a report of each.
+// experimentalVar names the experimental drivers that package uverbs is to use.
+const experimentalVar = "RAMJET_EXPERIMENTAL"
+
+// selfTest tests the usable devices, or the one of that name, and prints a report of each. It is there to try
+// experimental drivers too, so it turns on those that the environment leaves off.
 func selfTest(ctx context.Context, out io.Writer, name string, most time.Duration) error {
+	if os.Getenv(experimentalVar) == "" {
+		if err := os.Setenv(experimentalVar, "mlx5"); err != nil {
+			return err
+		}
+		defer os.Unsetenv(experimentalVar)
+	}
 	r := collect()
 	var tested, failed []string
 	for i := range r.Devices {
@@ -175,7 +185,7 @@ func (t *deviceTest) print(out io.Writer) error {
 	w.line("ramjet self test of %s, port %d: %s", d.Name, t.port.Port, result)
 	experimental := ""
 	if uverbs.Experimental(d.Driver) {
-		experimental = " (experimental: it has never run on a card; please paste this into an issue)"
+		experimental = fmt.Sprintf(" (experimental, %s=%s: it has never run on a card; please paste this into an issue)", experimentalVar, os.Getenv(experimentalVar))
 	}
 	w.list("  ", d.Transport+prefixed(", driver ", d.Driver)+experimental)
 	w.list("  ", prefixed("firmware ", d.Firmware), d.Maker.String(), prefixed("model ", d.Model), prefixed("board ", d.Board), prefixed("revision ", d.Revision))
