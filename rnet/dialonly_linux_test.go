@@ -73,7 +73,7 @@ func init() {
 			}
 		}
 		fmt.Println(writes, "Writes")
-		_, err = bufio.NewReader(control).ReadString('\n') // ends with the test
+		_, _ = bufio.NewReader(control).ReadString('\n') // ends with the test
 		return nil
 	})
 }
