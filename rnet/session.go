@@ -20,16 +20,17 @@ import (
 // A session connects two processes: a mux, the link that it runs over, and the
 // connection that package rcm made for it.
 type session struct {
-	mux       *mux.Mux
-	over      *link.Link
-	transport fallback.Transport
-	dev       *device
-	device    string // its name, and the port where it has several
-	conn      rcm.Conn
-	log       *slog.Logger
-	number    uint64 // among the sessions of the process
-	attached  bool   // it holds attachable; set by start
-	opened    time.Time
+	mux          *mux.Mux
+	over         *link.Link
+	transport    fallback.Transport
+	dev          *device
+	device       string // its name, and the port where it has several
+	experimental bool   // verbs.DeviceAttr has it
+	conn         rcm.Conn
+	log          *slog.Logger
+	number       uint64 // among the sessions of the process
+	attached     bool   // it holds attachable; set by start
+	opened       time.Time
 
 	unix *unixAddrs // of its connections; nil: they have those of a network
 
@@ -60,6 +61,7 @@ func newSession(deviceName string, cfg settings.Session, kind mux.Config, log *s
 func (s *session) goesOver(port uint8) {
 	attr := s.dev.ctx.Attr()
 	s.device = portName(attr.Name, attr.PhysPorts, port)
+	s.experimental = attr.Experimental
 }
 
 // portName is what a port of a device is called: as the device, if that has no

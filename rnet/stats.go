@@ -76,18 +76,19 @@ func (c *Counters) add(o *Counters) {
 
 // SessionStats are the statistics of one session since it was opened.
 type SessionStats struct {
-	Number     uint64         `json:"session"`        // 1 is the first of the process
-	Transport  Transport      `json:"transport"`      // Soft or RDMA
-	Device     string         `json:"device"`         // with the port where it has several
-	LocalAddr  netip.AddrPort `json:"local"`          // of the session's connection, not of a stream
-	RemoteAddr netip.AddrPort `json:"remote"`         // the same of the peer
-	Unix       string         `json:"unix,omitempty"` // the Unix socket at which it was made; the addresses mean nothing then
-	PeerPID    int            `json:"peerPID"`        // process id that the peer says it has
-	Dialed     bool           `json:"dialed"`         // this process opened it
-	Opened     time.Time      `json:"opened"`         // when it was ready for streams
-	Streams    int            `json:"streams"`        // open now
-	RingSize   int            `json:"ringSize"`       // of the receive ring, in bytes
-	RingHeld   int            `json:"ringHeld"`       // bytes of it that readers have not taken
+	Number       uint64         `json:"session"`                // 1 is the first of the process
+	Transport    Transport      `json:"transport"`              // Soft or RDMA
+	Device       string         `json:"device"`                 // with the port where it has several
+	Experimental bool           `json:"experimental,omitempty"` // its driver has never run on such a device (verbs.DeviceAttr)
+	LocalAddr    netip.AddrPort `json:"local"`                  // of the session's connection, not of a stream
+	RemoteAddr   netip.AddrPort `json:"remote"`                 // the same of the peer
+	Unix         string         `json:"unix,omitempty"`         // the Unix socket at which it was made; the addresses mean nothing then
+	PeerPID      int            `json:"peerPID"`                // process id that the peer says it has
+	Dialed       bool           `json:"dialed"`                 // this process opened it
+	Opened       time.Time      `json:"opened"`                 // when it was ready for streams
+	Streams      int            `json:"streams"`                // open now
+	RingSize     int            `json:"ringSize"`               // of the receive ring, in bytes
+	RingHeld     int            `json:"ringHeld"`               // bytes of it that readers have not taken
 	Counters
 }
 
@@ -188,7 +189,7 @@ func ReadStreams(most int) []StreamStats {
 func (s *session) readStats() SessionStats {
 	in, waits := s.mux.Stats(), &s.mux.PollLock().Counters
 	return SessionStats{
-		Number: s.number, Transport: Transport(s.transport.String()), Device: s.device,
+		Number: s.number, Transport: Transport(s.transport.String()), Device: s.device, Experimental: s.experimental,
 		LocalAddr: s.mux.LocalAddr(), RemoteAddr: s.mux.RemoteAddr(), Unix: s.unix.name(),
 		PeerPID: s.mux.PeerPID(), Dialed: s.listener == nil, Opened: s.opened,
 		Streams: in.Streams, RingSize: s.over.RingSize(), RingHeld: in.Link.Held,

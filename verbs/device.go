@@ -152,6 +152,8 @@ type DeviceInfo struct {
 // knows beside it). Sizes are in bytes.
 type DeviceAttr struct {
 	DeviceInfo
+	// Experimental says that the provider's driver has never run on such a device, but on a model of it.
+	Experimental      bool
 	FirmwareVersion   string
 	VendorID          uint32
 	VendorPartID      uint32

@@ -231,6 +231,7 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 	}
 	attr := deviceAttr(&ex)
 	attr.DeviceInfo = d.entry.Info()
+	attr.Experimental = Experimental(d.entry.Driver)
 	attr.NodeGUID = binary.BigEndian.Uint64(ex.Base.NodeGUID[:])
 	attr.CompVectors = d.compVectors
 	if d.entry.Firmware != "" {

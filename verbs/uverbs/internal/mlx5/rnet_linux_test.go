@@ -61,6 +61,11 @@ func TestConnectionsOfTwoHosts(t *testing.T) {
 			for range conns {
 				require.NoError(t, <-failed) // ends with the echo, or the deadline of its connection
 			}
+			sessions := rnet.ReadStats().Sessions
+			require.True(t, len(sessions) > 0 || c.while != nil)
+			for _, s := range sessions {
+				require.True(t, s.Experimental, "of a session over %s", s.Device)
+			}
 			modeltest.Exchange(t, nil)
 		})
 	}
