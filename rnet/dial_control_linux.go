@@ -69,21 +69,23 @@ type packetValue struct {
 }
 
 func packetOptionsOf(c syscall.RawConn) (s packetState) {
-	c.Control(func(fd uintptr) {
-		bound, err := unix.Getsockname(int(fd))
-		switch at := bound.(type) {
-		case *unix.SockaddrInet4:
-			s.bound = fmt.Sprint(at.Addr, at.Port)
-		case *unix.SockaddrInet6:
-			s.bound = fmt.Sprint(at.Addr, at.Port, at.ZoneId)
-		default:
-			s.bound = fmt.Sprint(err)
-		}
-		for i, o := range packetOptions {
-			s.values[i] = o.read(int(fd))
-		}
-	})
+	c.Control(func(fd uintptr) { s.read(int(fd)) })
 	return s
+}
+
+func (s *packetState) read(fd int) {
+	bound, err := unix.Getsockname(fd)
+	switch at := bound.(type) {
+	case *unix.SockaddrInet4:
+		s.bound = fmt.Sprint(at.Addr, at.Port)
+	case *unix.SockaddrInet6:
+		s.bound = fmt.Sprint(at.Addr, at.Port, at.ZoneId)
+	default:
+		s.bound = fmt.Sprint(err)
+	}
+	for i, o := range packetOptions {
+		s.values[i] = o.read(fd)
+	}
 }
 
 // read asks the kernel for the option.
@@ -109,11 +111,37 @@ func (o packetOption) readTo(fd int, value *int32) (size uint32, err error) {
 	return size, nil
 }
 
+// usualPacketOptions returns what a new socket of the same kind has.
+func usualPacketOptions(c syscall.RawConn) (s packetState, ok bool) {
+	var domain, typ, protocol int
+	var errs [3]error
+	err := c.Control(func(fd uintptr) {
+		domain, errs[0] = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
+		typ, errs[1] = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TYPE)
+		protocol, errs[2] = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	})
+	if err != nil || errs != [3]error{} {
+		return s, false
+	}
+	fd, err := unix.Socket(domain, typ|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return s, false
+	}
+	defer unix.Close(fd)
+	s.read(fd)
+	return s, true
+}
+
 // changed returns the name of what is no longer as it was, "" if nothing is.
 func (s *packetState) changed(now packetState) string {
 	if s.bound != now.bound {
 		return "a local address"
 	}
+	return s.changedButAddress(now)
+}
+
+// changedButAddress is changed for what is not the local address.
+func (s *packetState) changedButAddress(now packetState) string {
 	for i := range packetOptions {
 		if s.values[i] != now.values[i] {
 			return packetOptions[i].name

@@ -33,6 +33,9 @@ func Listen(network, address string) (net.Listener, error) {
 // with Auto a listener that finds none serves no RDMA peers later either. What
 // it has found may go and come back.
 type ListenConfig struct {
+	// Control is called as by package net, with the TCP socket. Where it sets an option that
+	// says which packets come to the socket, or is checked on them, the listener serves TCP
+	// alone; docs/differences.md has the list.
 	Control         func(network, address string, c syscall.RawConn) error
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
@@ -114,13 +117,15 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if set.Transport == fallback.TCP || set.Transport == fallback.Auto && fakeTime() {
 		return tcpConfig.Listen(ctx, network, address)
 	}
+	packets := &packetListener{lc: lc}
+	tcpConfig.Control = packets.control
 	if !anyPort(address) {
-		return lc.listenAt(ctx, tcpConfig, network, address, set)
+		return lc.listenAt(ctx, tcpConfig, packets, network, address, set)
 	}
 	for try := 1; ; try++ {
 		tcp, err := tcpConfig.Listen(ctx, network, address)
-		if err != nil {
-			return nil, err
+		if err != nil || packets.only(set) {
+			return tcp, err
 		}
 		l, err := lc.listenBeside(tcp, network, set, try < portTries)
 		if !errors.Is(err, errPortTaken) {
@@ -130,15 +135,13 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 }
 
 // listenAt listens where the port is named: see listen_first.go.
-func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig, network, address string, set settings.Settings) (net.Listener, error) {
+func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig, packets *packetListener, network, address string, set settings.Settings) (net.Listener, error) {
 	var first *Listener
 	tcpConfig.Control = func(name, resolved string, c syscall.RawConn) error {
-		if lc.Control != nil {
-			if err := lc.Control(name, resolved, c); err != nil {
-				return err
-			}
+		if err := packets.control(name, resolved, c); err != nil {
+			return err
 		}
-		if first == nil { // net comes twice if it tries MPTCP in vain
+		if first == nil && !packets.only(set) { // net comes twice if it tries MPTCP in vain
 			first = lc.listenFirst(network, resolved, c, set)
 		}
 		return nil
@@ -148,8 +151,8 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 	case err != nil && first != nil:
 		first.Close()
 		return nil, err
-	case err != nil:
-		return nil, err
+	case err != nil || packets.only(set):
+		return tcp, err
 	case first != nil:
 		first.acceptFrom(tcp.(*net.TCPListener))
 		return first, nil

@@ -29,9 +29,9 @@ func NewListener(ln net.Listener) (net.Listener, error) {
 
 // NewListener makes a listener that serves the TCP peers of ln, and streams at the
 // same address. From then on ln is its own, and is closed with it; if there is an
-// error, ln is as it was. Control and the fields of keep-alive are not looked at. A
+// error, ln is as it was. The function Control and the fields of keep-alive are not looked at. A
 // listener that is not of TCP, or one of this package, is returned as it is, and so is
-// any if the transport is TCP.
+// any if the transport is TCP, or the socket has an option of packets, see Control.
 //
 // ln must be a *net.TCPListener or have the methods SyscallConn and SetDeadline of
 // one. A listener around another one, as of TLS or with a limit, sees no streams: make
@@ -61,6 +61,9 @@ func (lc *ListenConfig) NewListener(ln net.Listener) (net.Listener, error) {
 	}
 	if err := socketOpen(tcp); err != nil {
 		return fail(err)
+	}
+	if onlyForPackets(packetOptionSet(tcp), set) {
+		return ln, nil
 	}
 	network := "tcp"
 	if onlyV6(tcp) {

@@ -47,6 +47,10 @@ func packetOptionsOf(syscall.RawConn) packetState { return packetState{} }
 
 func (packetState) changed(packetState) string { return "" }
 
+func (packetState) changedButAddress(packetState) string { return "" }
+
+func usualPacketOptions(syscall.RawConn) (s packetState, ok bool) { return s, false }
+
 func checkPairing(fallback.Transport) error { return nil }
 
 func descriptorLimit() int { return math.MaxInt }
