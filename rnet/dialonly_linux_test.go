@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -44,6 +45,33 @@ func TestWritesOfAProcessThatOnlyDialsLearnOfTheEnd(t *testing.T) {
 	}
 }
 
+// Such a process reads what arrived after its CloseRead, before io.EOF.
+func TestReadsOfAProcessThatOnlyDialsGetWhatCameAfterCloseRead(t *testing.T) {
+	for _, how := range []string{"Read", "Peek", "WriteTo"} {
+		t.Run(how, func(t *testing.T) {
+			ln := overSoft.listen(t)
+			control, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer control.Close()
+			child := roles.Start(t, "dialonly", ln.Addr().String(), control.Addr().String(), how)
+			c, err := ln.Accept()
+			require.NoError(t, err)
+			defer c.Close()
+			say, err := control.Accept()
+			require.NoError(t, err)
+			defer say.Close()
+			_, err = c.Write([]byte("x"))
+			require.NoError(t, err)
+			require.Equal(t, "has read", child.Line(t))
+			_, err = c.Write([]byte("late"))
+			require.NoError(t, err)
+			_, err = say.Write([]byte("written\n"))
+			require.NoError(t, err)
+			require.Equal(t, `"late" <nil>`, child.Line(t))
+		})
+	}
+}
+
 func init() {
 	roles.Add("dialonly", func(args []string) error {
 		c, err := (&Dialer{Transport: Soft}).Dial("tcp", args[0])
@@ -57,9 +85,30 @@ func init() {
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 			return err
 		}
+		reads := args[2] != "Write" && args[2] != "Commit"
+		if reads {
+			if err := c.(*Conn).CloseRead(); err != nil {
+				return err
+			}
+		}
 		fmt.Println("has read")
 		if _, err := bufio.NewReader(control).ReadString('\n'); err != nil {
 			return err
+		}
+		if reads {
+			got := make([]byte, 4)
+			switch args[2] {
+			case "Read":
+				_, err = io.ReadFull(c, got)
+			case "Peek":
+				got, err = c.(*Conn).Peek(4)
+			case "WriteTo":
+				var all bytes.Buffer
+				_, err = c.(*Conn).WriteTo(&all)
+				got = all.Bytes()
+			}
+			fmt.Printf("%q %v\n", got, err)
+			return nil
 		}
 		writes := 0
 		for ; writes < 3; writes++ {

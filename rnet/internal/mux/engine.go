@@ -67,21 +67,22 @@ func (m *Mux) lookBeforeWrite() {
 	}
 }
 
-// lookBeforeClose takes in what has arrived: what nobody has read is lost, and the peer to be told. If another
+// lookBeforeEnd takes in what has arrived, before an end of our own: after Close what nobody
+// has read is lost, and the peer to be told; after CloseRead it comes before io.EOF. If another
 // goroutine has the poll lock it may be about to be woken by what has arrived, or have polled
 // that and not delivered it yet.
-func (m *Mux) lookBeforeClose() {
+func (m *Mux) lookBeforeEnd() {
 	if m.pollLock.Look() || m.onLoop() {
 		return
 	}
 	if m.host != nil && !m.host.HasArrival() && m.pollLock.Asleep() {
 		return // in this order: what was there before is delivered
 	}
-	m.pollLock.LookSoon(closeLook)
+	m.pollLock.LookSoon(endLook)
 }
 
-// closeLook bounds the wait for an owner of the poll lock that is kept from going on.
-const closeLook = 20 * time.Millisecond
+// endLook bounds the wait for an owner of the poll lock that is kept from going on.
+const endLook = 20 * time.Millisecond
 
 // onLoopEvent tells the event loop that serves the session, if one does, of an
 // event.

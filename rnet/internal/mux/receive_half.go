@@ -110,6 +110,7 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 	if len(p) == 0 && !r.st.closed.Load() {
 		return 0, nil
 	}
+	r.lookIfShut()
 	for {
 		if err := r.readable(); err != nil {
 			return 0, err
@@ -140,6 +141,14 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 		if n > 0 {
 			return n, nil
 		}
+	}
+}
+
+// lookIfShut takes in what has arrived where CloseRead was called: what reads then
+// waits for nothing, and what lies in the ring comes before the end all the same.
+func (r *receiveHalf) lookIfShut() {
+	if r.st.shut.Load()&shutRead != 0 && !r.st.closed.Load() && !r.st.ended() {
+		r.st.m.lookBeforeEnd()
 	}
 }
 
@@ -258,6 +267,7 @@ func (r *receiveHalf) takeUpdate() []byte {
 
 // awaitData waits until something is queued. callMu is held.
 func (r *receiveHalf) awaitData() error {
+	r.lookIfShut()
 	for {
 		if err := r.readable(); err != nil {
 			return err

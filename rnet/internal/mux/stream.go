@@ -183,7 +183,7 @@ func (st *Stream) Closed() bool { return st.closed.Load() }
 // FlushTime at least, until the peer's device has it.
 func (st *Stream) Close(linger int32) error {
 	if !st.ended() && !st.closed.Load() {
-		st.m.lookBeforeClose()
+		st.m.lookBeforeEnd()
 	}
 	if st.closed.Swap(true) {
 		return net.ErrClosed
