@@ -51,6 +51,7 @@ var listed = []difference{
 	{name: "Tools"},
 	{name: "Ports of the dialing side"},
 	{name: "Backlog"},
+	{name: "Close of a listener that is handed over"},
 	{name: "Goroutines"},
 }
 
