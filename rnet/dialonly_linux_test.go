@@ -34,6 +34,10 @@ func TestWritesOfAProcessThatOnlyDialsLearnOfTheEnd(t *testing.T) {
 					_, err = c.Write([]byte("x"))
 					require.NoError(t, err)
 					require.Equal(t, "has read", child.Line(t))
+					for range 6 { // more than one poll takes at first
+						_, err = c.Write([]byte("y"))
+						require.NoError(t, err)
+					}
 					require.NoError(t, c.(*Conn).SetLinger(want.linger))
 					require.NoError(t, c.Close())
 					_, err = say.Write([]byte("closed\n"))
@@ -57,12 +61,19 @@ func TestReadsOfAProcessThatOnlyDialsGetWhatCameAfterCloseRead(t *testing.T) {
 			c, err := ln.Accept()
 			require.NoError(t, err)
 			defer c.Close()
+			other, err := ln.Accept()
+			require.NoError(t, err)
+			defer other.Close()
 			say, err := control.Accept()
 			require.NoError(t, err)
 			defer say.Close()
 			_, err = c.Write([]byte("x"))
 			require.NoError(t, err)
 			require.Equal(t, "has read", child.Line(t))
+			for range 20 { // more than one poll takes at first
+				_, err = other.Write([]byte("y"))
+				require.NoError(t, err)
+			}
 			_, err = c.Write([]byte("late"))
 			require.NoError(t, err)
 			_, err = say.Write([]byte("written\n"))
@@ -78,6 +89,14 @@ func init() {
 		if err != nil {
 			return err
 		}
+		reads := args[2] != "Write" && args[2] != "Commit"
+		if reads {
+			other, err := (&Dialer{Transport: Soft}).Dial("tcp", args[0])
+			if err != nil {
+				return err
+			}
+			defer other.Close()
+		}
 		control, err := net.Dial("tcp", args[1])
 		if err != nil {
 			return err
@@ -85,7 +104,6 @@ func init() {
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 			return err
 		}
-		reads := args[2] != "Write" && args[2] != "Commit"
 		if reads {
 			if err := c.(*Conn).CloseRead(); err != nil {
 				return err

@@ -117,13 +117,16 @@ func (pd *PD) RegisterMR(mem []byte, access Access) (*MR, error) {
 }
 
 // RegisterMRAt is RegisterMR, but work requests name the first byte by the address iova (ibv_reg_mr_iova):
-// two processes may give their memory the same addresses. iova lies where in a page mem[0] does. The error wraps ErrUnsupported
+// two processes may give their memory the same addresses. iova is not 0, and lies where in a page mem[0] does. The error wraps ErrUnsupported
 // on a device without CapIOVA.
 func (pd *PD) RegisterMRAt(mem []byte, iova uint64, access Access) (*MR, error) {
 	const op = "register MR"
 	d, ok := pd.drv.(IOVADriver)
 	if !ok {
 		return nil, pd.ctx.wrap(op, fmt.Errorf("%w: addresses of the caller's choice", ErrUnsupported))
+	}
+	if iova == 0 { // drivers take it for the memory's own address
+		return nil, pd.ctx.wrap(op, fmt.Errorf("%w: the address 0", ErrInvalid))
 	}
 	if err := pd.checkIOVA(iova, addressOf(mem), len(mem), access); err != nil {
 		return nil, pd.ctx.wrap(op, err)

@@ -80,7 +80,7 @@ func (t *taskTracer) keep(key taskKey, list []*trace.Task) {
 	t.open[key] = list
 }
 
-// closed ends the tasks of a QP that is gone, whose completions nobody gets.
+// closed ends the tasks of a QP that is gone or reset, whose completions nobody gets.
 func (t *taskTracer) closed(qp *QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

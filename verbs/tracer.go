@@ -89,8 +89,14 @@ func (t *Tracer) postedSends(qp *QP, all []SendWR, n int) {
 
 // moved is called when attributes of a QP have changed.
 func (t *Tracer) moved(qp *QP, attr *QPAttr, mask QPAttrMask) {
-	if t != nil && t.packets != nil {
+	if t == nil {
+		return
+	}
+	if t.packets != nil {
 		t.packets.moved(qp, attr, mask)
+	}
+	if t.tasks != nil && mask&QPAttrState != 0 && attr.State == QPStateReset {
+		t.tasks.closed(qp)
 	}
 }
 

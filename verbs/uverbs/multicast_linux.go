@@ -56,11 +56,26 @@ func (q *qp) giveMulticast(cmd abi.Command, g group) error {
 	return q.dev.command(cmd, abi.BytesOf(&abi.MulticastIn{GID: g.gid, QPHandle: q.handle, MLID: g.lid}), nil)
 }
 
-// leaveGroups is for a QP that is to be destroyed. The caller holds life. What fails shows when the
-// QP is in use still.
-func (q *qp) leaveGroups() {
+// leaveGroups is for a QP that is to be destroyed, and returns the groups that it has left. The caller
+// holds life. What fails shows when the QP is in use still.
+func (q *qp) leaveGroups() (left []group) {
+	stay := q.memberOf.groups[:0]
 	for _, g := range q.memberOf.groups {
-		_ = q.giveMulticast(abi.CmdDetachMulticast, g) // see above
+		if q.giveMulticast(abi.CmdDetachMulticast, g) == nil {
+			left = append(left, g)
+		} else {
+			stay = append(stay, g)
+		}
 	}
-	q.memberOf.groups = nil
+	q.memberOf.groups = stay
+	return left
+}
+
+// rejoin is for a QP that was not destroyed.
+func (q *qp) rejoin(groups []group) {
+	for _, g := range groups {
+		if q.giveMulticast(abi.CmdAttachMulticast, g) == nil {
+			q.memberOf.groups = append(q.memberOf.groups, g)
+		}
+	}
 }

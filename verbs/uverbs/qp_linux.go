@@ -442,9 +442,10 @@ func (q *qp) Destroy() error {
 	}
 	q.dev.numbers.leave(q.num)
 	defer q.dev.numbers.left(q.num)
-	q.leaveGroups()
+	left := q.leaveGroups()
 	err := q.destroyQuietly()
 	if errors.Is(err, verbs.ErrBusy) {
+		q.rejoin(left)
 		if q.failed.Load() {
 			q.flushAlive() // for those who have not waited
 		}

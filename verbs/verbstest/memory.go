@@ -50,8 +50,10 @@ func testMemory(t *testing.T, s *suite) {
 		local, err := b.pd.RegisterMRAt(slice, at, verbs.AccessLocalWrite)
 		require.NoError(t, err)
 		require.Equal(t, at, local.Addr())
-		_, err = b.pd.RegisterMRAt(slice, at+1, verbs.AccessLocalWrite)
-		require.ErrorIs(t, err, verbs.ErrInvalid)
+		for _, wrong := range []uint64{0, at + 1} {
+			_, err = b.pd.RegisterMRAt(slice, wrong, verbs.AccessLocalWrite)
+			require.ErrorIs(t, err, verbs.ErrInvalid)
+		}
 		a.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{a.mr.SGE(0, 1000)}})
 		b.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{local.SGE(0, 1000)}})
 		a.received(1, verbs.WCSuccess)
@@ -251,6 +253,9 @@ func testMemory(t *testing.T, s *suite) {
 			}
 		}
 		require.ErrorIs(t, a.pd.AdviseMR(verbs.AdvicePrefetchWrite, []verbs.SGE{slice.SGE(1, 100)}), verbs.ErrInvalid)
+		heap, err := a.pd.RegisterMR(make([]byte, 5000), verbs.AccessLocalWrite|verbs.AccessOnDemand)
+		require.NoError(t, err)
+		require.NoError(t, a.pd.AdviseMR(verbs.AdvicePrefetchWrite, []verbs.SGE{heap.SGE(0, 5000)}))
 		require.ErrorIs(t, a.pd.AdviseMR(9, []verbs.SGE{mr.SGE(0, 1)}), verbs.ErrInvalid)
 		require.ErrorIs(t, a.pd.AdviseMR(verbs.AdvicePrefetch, nil), verbs.ErrInvalid)
 		beyond := mr.SGE(1<<20-1, 1)

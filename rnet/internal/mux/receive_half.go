@@ -110,7 +110,7 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 	if len(p) == 0 && !r.st.closed.Load() {
 		return 0, nil
 	}
-	r.lookIfShut()
+	r.lookIfShut(1)
 	for {
 		if err := r.readable(); err != nil {
 			return 0, err
@@ -144,10 +144,17 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 	}
 }
 
-// lookIfShut takes in what has arrived where CloseRead was called: what reads then
-// waits for nothing, and what lies in the ring comes before the end all the same.
-func (r *receiveHalf) lookIfShut() {
-	if r.st.shut.Load()&shutRead != 0 && !r.st.closed.Load() && !r.st.ended() {
+// lookIfShut takes in what has arrived where CloseRead was called and less than n bytes
+// are queued: what reads then waits for nothing, and what lies in the ring comes before the
+// end all the same.
+func (r *receiveHalf) lookIfShut(n int) {
+	if r.st.shut.Load()&shutRead == 0 || r.st.closed.Load() || r.st.ended() {
+		return
+	}
+	r.mu.Lock()
+	enough := r.flow.Buffered() >= n
+	r.mu.Unlock()
+	if !enough {
 		r.st.m.lookBeforeEnd()
 	}
 }
@@ -267,7 +274,7 @@ func (r *receiveHalf) takeUpdate() []byte {
 
 // awaitData waits until something is queued. callMu is held.
 func (r *receiveHalf) awaitData() error {
-	r.lookIfShut()
+	r.lookIfShut(1)
 	for {
 		if err := r.readable(); err != nil {
 			return err

@@ -15,7 +15,7 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 	if n > int(r.st.m.cfg.Window) {
 		return nil, fmt.Errorf("%w: %d bytes wanted, the window is %d", bufio.ErrBufferFull, n, r.st.m.cfg.Window)
 	}
-	r.lookIfShut()
+	r.lookIfShut(n)
 	for {
 		if err := r.readable(); err != nil {
 			return nil, err

@@ -94,7 +94,7 @@ func (st *Stream) WriteState() WriteState {
 }
 
 // AwaitWrite waits until the state is no longer as it was: the window has opened, or
-// there is an end. Like a Write it holds up other ones, and ends with the deadline. It
+// there is an end. It holds up Writes of more than a frame, and ends with the deadline. It
 // fails as a Write would if there is nothing to wait for.
 func (st *Stream) AwaitWrite(was WriteState) error {
 	st.send.callMu.Lock()

@@ -235,9 +235,18 @@ func (l *Lock) disarm() {
 	}
 }
 
-// Look polls once, and reports whether it did. It does not if another goroutine has the
-// lock.
-func (l *Lock) Look() bool { return l.Do(func() { l.src.Poll() }) }
+// Look polls until nothing more comes, and reports whether it did. It does not if another
+// goroutine has the lock.
+func (l *Lock) Look() bool {
+	return l.Do(func() {
+		for range leaveRounds {
+			if l.src.Poll() == 0 {
+				return
+			}
+		}
+		l.word.note() // traffic that does not end: leave arms the CQ
+	})
+}
 
 // Asleep reports whether the owner of the lock sleeps: then all that it has polled is
 // delivered.
