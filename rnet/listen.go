@@ -152,6 +152,9 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 		first.Close()
 		return nil, err
 	case err != nil || packets.only(set):
+		if first != nil {
+			first.Close()
+		}
 		return tcp, err
 	case first != nil:
 		first.acceptFrom(tcp.(*net.TCPListener))

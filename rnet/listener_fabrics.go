@@ -22,6 +22,7 @@ import (
 const (
 	minListenPause = time.Millisecond
 	maxListenPause = time.Second
+	maxLinePause   = 64 * time.Millisecond // while the queue of whom we wait for is full
 )
 
 // fabricListener is the listener on one fabric, or waits for it. A goroutine works only when
@@ -150,8 +151,11 @@ func (fl *fabricListener) await() rcm.Listener {
 			}
 			return ln
 		}
-		if time.Since(begun) > maxListenPause || errors.Is(err, rcm.ErrBusy) {
-			pause = minListenPause // it was no idle question, or we are not in line yet
+		switch {
+		case time.Since(begun) > maxListenPause:
+			pause = minListenPause // it was no idle question
+		case errors.Is(err, rcm.ErrBusy):
+			pause = min(pause, maxLinePause) // we are not in line yet
 		}
 		select { // ended by the clock or Close
 		case <-time.After(pause):

@@ -34,7 +34,7 @@ func (l *Listener) acceptFabric(t fallback.Transport, fl rcm.Listener) error {
 	if l.loops != nil && l.loops.ready != nil {
 		select { // ended by the event loops, or Close
 		case <-l.loops.ready:
-		case <-l.done:
+		case <-l.open.Done(): // after the hand-over: what listens must be there for it
 			return net.ErrClosed
 		}
 	}

@@ -23,8 +23,9 @@ import (
 //	heir      listens with them
 //
 // What lies in the kernel's queues of the sockets, the heir finds there. Whom the listener has
-// accepted already it refuses, so that he dials again, and comes into the queue. The heir is
-// of the same user, as all who come by the abstract names. If the listener dies, the heir
+// accepted already it refuses, so that he dials again, and comes into the queue. Both are
+// of one user, whomever else the listener admits: dialers take what it hands over for its user's.
+// If the listener dies, the heir
 // sees it hang up, and takes the names, which are free.
 
 // Await gets in line for the place of the listener at addr, and does not wait: next does, and
@@ -40,7 +41,7 @@ func (f *fabric) Await(addr netip.AddrPort, cfg rcm.ListenConfig) (next func(con
 	if err != nil {
 		return nil, fail(err)
 	}
-	sock, err := dial(f.listenNames(at, cfg.V6Only), f.allow)
+	sock, err := dial(f.listenNames(at, cfg.V6Only), nil)
 	if err != nil {
 		return nil, fail(err)
 	}
@@ -128,14 +129,20 @@ func (m *meeting) adopt(fd int) {
 	m.serve(ln)
 }
 
+// maxHeirs is how many may wait for the place of a listener. They take no places of handshakes.
+const maxHeirs = 16
+
 // awaits keeps the connection of a peer who waits for our place, until that is had or he
 // hangs up.
 func (l *listener) awaits(sock *socket, m handshake.Message) {
 	sock.SetReadDeadline(time.Time{})
 	l.mu.Lock()
-	if m.Dst == l.addr && m.V6Only == l.v6Only {
-		l.heirs = append(l.heirs, sock)
+	if m.Dst != l.addr || m.V6Only != l.v6Only || len(l.heirs) == maxHeirs {
+		l.mu.Unlock()
+		sock.Close()
+		return
 	}
+	l.heirs = append(l.heirs, sock)
 	l.mu.Unlock()
 	_, err := sock.receive() // ended by the peer, who has nothing more to say, HandOver or Close
 	l.mu.Lock()

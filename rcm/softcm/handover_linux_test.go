@@ -114,6 +114,43 @@ func TestOnlyWhoAwaitsTheSamePlaceIsHandedIt(t *testing.T) {
 	require.True(t, next().v6Only, "who was waiting has not got the place")
 }
 
+// Who waits for another place, or is one too many, is hung up on, and takes no place of those
+// who dial.
+func TestWhoCannotBeHandedThePlaceIsNotKept(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	l := mustListen(t, New(Config{}), addr, rcm.ListenConfig{})
+	wrong := speakTo(t, addr)
+	wrong.say((&handshake.Message{Kind: handshake.KindAwait, Dst: cmtest.At("127.0.0.2", addr.Port())}).AppendTo(nil))
+	wrong.awaitEnd()
+	await := (&handshake.Message{Kind: handshake.KindAwait, Dst: addr}).AppendTo(nil)
+	for range maxHeirs {
+		speakTo(t, addr).say(await)
+	}
+	hang.Eventually(t, "all to wait", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.heirs) == maxHeirs
+	})
+	last := speakTo(t, addr)
+	last.say(await)
+	last.awaitEnd()
+}
+
+// Dialers take a listening socket for that of the user who listened first.
+func TestAnotherUserWhomTheListenerAdmitsIsNotHandedThePlace(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	l := mustListen(t, New(Config{PeerPolicy: func(rcm.Peer) bool { return true }}), addr, rcm.ListenConfig{})
+	other, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(other)
+	asUser(t, 1002, func() error { return unix.Connect(other, &unix.SockaddrUnix{Name: nameOf(addr)}) })
+	_, err = unix.Write(other, (&handshake.Message{Kind: handshake.KindAwait, Dst: addr}).AppendTo(nil))
+	require.NoError(t, err)
+	n, err := unix.Read(other, make([]byte, 1024)) // ended by the listener's hang-up
+	require.True(t, n <= 0, "%d bytes, %v", n, err)
+	require.False(t, l.HandOver())
+}
+
 // The first who waits may have gone without a word.
 func TestTheNextInLineIsHandedThePlace(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))

@@ -214,7 +214,9 @@ func (l *listener) shake(sock *socket) {
 }
 
 // full reports whether no peer is taken that may send its request. mu is held.
-func (l *listener) full() bool { return len(l.shaking)-len(l.proving) >= maxHandshakes }
+func (l *listener) full() bool {
+	return len(l.shaking)-len(l.proving)-len(l.heirs) >= maxHandshakes
+}
 
 func (l *listener) provesFirst(sock *socket) bool { return sock.met && !sock.known }
 
@@ -256,7 +258,7 @@ func (l *listener) handshake(sock *socket) {
 	}
 	sock.SetReadDeadline(time.Now().Add(l.timeout))
 	m, err := l.receiveFirst(sock)
-	if !sock.met && l.f.socket == nil && err == nil && m.Kind == handshake.KindAwait {
+	if !sock.met && l.f.socket == nil && err == nil && m.Kind == handshake.KindAwait && sock.Peer().SameUser() {
 		l.awaits(sock, m)
 		l.release(sock)
 		return

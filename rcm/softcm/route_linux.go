@@ -242,7 +242,7 @@ func (r *route) Ran() uint64 {
 	return statOf(r.sock.Load().peer().PID).ticks
 }
 
-// stopped reports whether a process is, by a signal or by a debugger. One in another
+// stopped reports whether a process is, by a signal or by a debugger, or has ended. One in another
 // PID namespace cannot be looked at, and is taken for one that is: nobody waits long
 // for what may never come.
 func stopped(pid int) bool {
@@ -250,6 +250,9 @@ func stopped(pid int) bool {
 		return true
 	}
 	s := statOf(pid)
+	if s.state == 0 { // gone, if there is a /proc
+		return statOf(os.Getpid()).state != 0
+	}
 	return s.state == 'T' || s.state == 't'
 }
 

@@ -21,28 +21,33 @@ import (
 // many may wait for that.
 func squatAs(t *testing.T, uid int, dir, place, name string, backlog int) {
 	t.Helper()
-	var fd int
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	asUser(t, uid, func() error {
+		path := filepath.Join(dir, place)
+		if err := unix.Mkdir(path, 0o711); err != nil {
+			return err
+		}
+		path = filepath.Join(path, name)
+		return errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Chmod(path, 0o666), unix.Listen(fd, backlog))
+	})
+}
+
+// asUser runs f on a thread of another effective user.
+func asUser(t *testing.T, uid int, f func() error) {
+	t.Helper()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // which ends with the goroutine: it has become the other user
-		done <- func() (err error) {
-			if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err != nil {
-				return err
-			}
-			const same = ^uintptr(0)
-			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
-				return errno
-			}
-			path := filepath.Join(dir, place)
-			if err := unix.Mkdir(path, 0o711); err != nil {
-				return err
-			}
-			path = filepath.Join(path, name)
-			return errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Chmod(path, 0o666), unix.Listen(fd, backlog))
-		}()
+		const same = ^uintptr(0)
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+			done <- errno
+			return
+		}
+		done <- f()
 	}()
 	err := <-done
-	t.Cleanup(func() { unix.Close(fd) })
 	if errors.Is(err, unix.EPERM) {
 		skip.Because(t, err)
 	}

@@ -149,13 +149,15 @@ func nameOfListening(cfg ListenConfig, fd int) (string, error) {
 	return at.Name, nil
 }
 
-// relisten makes a Listener of a listening socket.
+// relisten makes a Listener of a listening socket. What lies in the queue has come under a rule
+// that is not known: descriptors may be in it.
 func relisten(cfg ListenConfig, fd int) (*Listener, error) {
-	// What lies in the queue has come under the rule that was there.
-	on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPassRights)
-	bare := err == nil && on == 0 && !WithoutPassRights.Load()
+	if err := unix.SetNonblock(fd, true); err != nil { // accept must not wait
+		CloseReceived(fd)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
 	passRights(fd, 0)
-	return listenOn(cfg, fd, bare)
+	return listenOn(cfg, fd, false)
 }
 
 // adopt takes over what stands under a first name.

@@ -49,8 +49,14 @@ func lingering(t testing.TB) (fd int, end func()) {
 // The function ends its lingering.
 func queue(t testing.TB, to int) (end func()) {
 	t.Helper()
+	return queueAs(t, to, 0)
+}
+
+// queueAs is queue with flags for sendmsg.
+func queueAs(t testing.TB, to, flags int) (end func()) {
+	t.Helper()
 	fd, end := lingering(t)
-	require.NoError(t, unix.Sendmsg(to, []byte{1}, unix.UnixRights(fd), nil, unix.MSG_DONTWAIT))
+	require.NoError(t, unix.Sendmsg(to, []byte{1}, unix.UnixRights(fd), nil, unix.MSG_DONTWAIT|flags))
 	letGo(end, fd)
 	return end
 }
@@ -171,14 +177,16 @@ func TestDescriptorsThatComeToAWakeSocketAreClosedElsewhere(t *testing.T) {
 		"Close":      func(ch *channel) { require.NoError(t, ch.Close()) },
 	}
 	for name, call := range cases {
-		t.Run(name, func(t *testing.T) {
-			CheckLeaks(t)
-			s := newStranger(t)
-			far := pair(t, s)
-			takeDescriptors(t, s.v.recv.ch.file)
-			end := queue(t, far)
-			within(t, name, end, func() { call(s.v.recv.ch) })
-		})
+		for kind, flags := range map[string]int{"": 0, ", out of band": unix.MSG_OOB} {
+			t.Run(name+kind, func(t *testing.T) {
+				CheckLeaks(t)
+				s := newStranger(t)
+				far := pair(t, s)
+				takeDescriptors(t, s.v.recv.ch.file)
+				end := queueAs(t, far, flags)
+				within(t, name, end, func() { call(s.v.recv.ch) })
+			})
+		}
 	}
 	t.Run("a second QP's", func(t *testing.T) {
 		CheckLeaks(t)
