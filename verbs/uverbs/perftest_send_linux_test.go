@@ -120,7 +120,8 @@ func TestPerftestServerReceivesWhatWeSend(t *testing.T) {
 	}
 }
 
-// ib_send_lat sends the next message when ours has come.
+// ib_send_lat sends the next message when ours has come. It polls: with events (-e) it takes that of one of its
+// CQs for one of the other now and then, and waits for ever.
 func TestPerftestPlaysWithOurSends(t *testing.T) {
 	cDevice(t)
 	const n = 60
@@ -129,7 +130,7 @@ func TestPerftestPlaysWithOurSends(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d bytes, we dial %v", tr.service, tr.size, dials), func(t *testing.T) {
 				p := newPerftestOf(t, tr.typ, 0)
 				p.postReceives(t, n, tr.size)
-				args := []string{"-c", tr.service, "-s", strconv.Itoa(tr.size), "-n", strconv.Itoa(n), "-e"}
+				args := []string{"-c", tr.service, "-s", strconv.Itoa(tr.size), "-n", strconv.Itoa(n)}
 				start := p.serve
 				if dials {
 					start = p.dial
@@ -156,7 +157,7 @@ func TestPerftestPlaysWithOurSends(t *testing.T) {
 						send(i)
 					}
 				}
-				require.Regexp(t, fmt.Sprintf(`(?m)^ *%d +%d +\d`, tr.size, n), p.leave(t, c))
+				require.Regexp(t, fmt.Sprintf(`(?m)^ *%d +%d +(\d|inf)`, tr.size, n), p.leave(t, c)) // an emulated clock may have no frequency
 			})
 		}
 	}
