@@ -20,8 +20,8 @@ import (
 
 // Dial is net.Dial: it connects to the address on the network, over the
 // fastest transport that reaches it. For "tcp", "tcp4" and "tcp6" that is a
-// [*Conn] if a ramjet listener is there and a *net.TCPConn otherwise; other
-// networks go to package net.
+// [*Conn] if a ramjet listener is there and a *net.TCPConn otherwise; for "unix" a
+// *Conn or a *net.UnixConn. Other networks go to package net.
 func Dial(network, address string) (net.Conn, error) {
 	var d Dialer
 	return d.Dial(network, address)

@@ -40,7 +40,8 @@ func NewListener(ln net.Listener) (net.Listener, error) {
 //
 // While another process still listens at the address, which has handed the socket
 // over, streams go to that one, until it closes its listener. From that moment on they go to this
-// one: no dial comes between the two.
+// one. Over shared memory, if both run as the same user, no dial comes between the two; over
+// an RDMA device such a dial takes TCP.
 func (lc *ListenConfig) NewListener(ln net.Listener) (net.Listener, error) {
 	if _, ours := ln.(*Listener); ours || !strings.HasPrefix(ln.Addr().Network(), "tcp") {
 		return ln, nil

@@ -136,8 +136,8 @@ func (l *Listener) signal() {
 const tcpFirst = 16
 
 // Accept waits for the next connection, a [*Conn], a *net.TCPConn or a *net.UnixConn. It ends
-// with Close and with the deadline. Any number of goroutines may call it: one of
-// them waits at the TCP listener, whom a stream interrupts, and the others for it.
+// with Close and with the deadline. Any number of goroutines may call it; each
+// connection is returned to one of them.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.accepts.Add(1)%tcpFirst == 0 && l.tcpWaits() {
 		select {
@@ -277,10 +277,11 @@ func (l *Listener) SetDeadline(t time.Time) error {
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Close stops listening. Connections that Accept has returned live on; those
-// that wait for it are reset. If another process has the TCP socket too and waits to take the
-// other transports over (see NewListener), nothing is reset: Accept goes on to return the
-// streams that have been dialed to this listener, until all who have dialed know of the
-// other one, which takes a moment, and only then fails.
+// that wait for it are reset. If another process of the same user waits to take the
+// listener on this host over (see NewListener), nothing is reset at once: Accept goes on to return
+// the streams that have been dialed to this listener, until all who have dialed know of the
+// other one, mostly within half a second, and then fails. What is not accepted 5 s after Close
+// is reset.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.closed {

@@ -19,8 +19,8 @@ type Config struct {
 	Profile   rnet.Profile
 	// Device is the name of the only device to use, or the only port of it.
 	Device string
-	// Peers narrows down which processes of the same user may connect by the
-	// software HCA; nil means all of them.
+	// Peers narrows down which processes of the same user, and of those that have the key
+	// of RNET_KEY_FILE, may connect by the software HCA; nil means all of them.
 	Peers func(rnet.PeerProcess) bool
 	// Limits are the sizes of sessions.
 	Limits rnet.Limits
