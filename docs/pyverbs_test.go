@@ -54,7 +54,7 @@ func TestTheTestsBesidePyverbsAreThere(t *testing.T) {
 		case strings.HasPrefix(name, "Test"):
 			require.True(t, functions[name], "there is no %s", name)
 			count++
-		case strings.Contains(name, "/") && !slices.Contains([]string{"tests/", ".ci/run", "go run ./docs/cases"}, name):
+		case strings.Contains(name, "/") && !slices.Contains([]string{"tests/", ".ci/run", "go run ./docs/pyverbscases"}, name):
 			for part := range strings.SplitSeq(name, "/") {
 				require.True(t, literals[part], "of %s there is no %q in verbstest", name, part)
 			}
@@ -101,9 +101,9 @@ func TestTheColumnsBesidePyverbsAreOfTheRecord(t *testing.T) {
 	for _, name := range []string{"pyverbs.md", "verbstest.txt"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(read(t, name)), 0o600))
 	}
-	out, err := exec.CommandContext(t.Context(), "go", "run", "./cases", "-docs", dir).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "run", "./pyverbscases", "-docs", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	got, err := os.ReadFile(filepath.Join(dir, "pyverbs.md"))
 	require.NoError(t, err)
-	require.Equal(t, string(got), read(t, "pyverbs.md"), "go run ./docs/cases writes them")
+	require.Equal(t, string(got), read(t, "pyverbs.md"), "go run ./docs/pyverbscases writes them")
 }

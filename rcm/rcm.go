@@ -161,7 +161,7 @@ type Conn interface {
 // Peer is the process at the other end, as the kernel knows it when the two
 // are on one host. It is zero for a peer on another host.
 type Peer struct {
-	PID int
-	UID uint32
+	PID int    // 0 if our PID namespace does not have it
+	UID uint32 // effective, in our user namespace
 	GID uint32
 }

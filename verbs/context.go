@@ -160,8 +160,8 @@ func (c *Context) WallTime(timestamp uint64) (time.Time, error) {
 	return t, c.wrap(op, err)
 }
 
-// Clock returns what the clock of WC.Timestamp shows now. The error wraps ErrUnsupported on a device without
-// CapClock.
+// Clock returns what the clock of WC.Timestamp shows now, in ticks (DeviceAttr.ClockHz of them are a second). The error
+// wraps ErrUnsupported on a device without CapClock.
 func (c *Context) Clock() (uint64, error) {
 	const op = "read clock"
 	d, ok := c.drv.(NowDriver)

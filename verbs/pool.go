@@ -36,7 +36,8 @@ func (p *Pool) SetLimit(limit Usage) (former Usage) {
 	return former
 }
 
-// SetDeviceLimit sets those of one device, which the kernel's controller has.
+// SetDeviceLimit sets the limits of the device of that name, of which 0 is none, and returns the former ones. They hold
+// beside those of SetLimit; the kernel's controller has no others.
 func (p *Pool) SetDeviceLimit(device string, limit Usage) (former Usage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,12 +33,12 @@ type AddressVector struct {
 	FlowLabel    uint32 // 20 bits
 	HopLimit     uint8
 	TrafficClass uint8
-	DLID         uint16
-	SL           uint8
-	SrcPathBits  uint8
-	StaticRate   uint8
-	IsGlobal     bool // required on RoCE
-	Port         uint8
+	DLID         uint16 // InfiniBand only, as SrcPathBits
+	SL           uint8  // 0 to 15; on RoCE 0 to 7, a priority of Ethernet
+	SrcPathBits  uint8  // the low bits of the source's LID
+	StaticRate   uint8  // a value of enum ibv_rate, not Gbit/s; 0: the port's
+	IsGlobal     bool   // required on RoCE
+	Port         uint8  // from 1
 }
 
 // QPAttr are the attributes of a QP that Modify sets and Query reports

@@ -61,7 +61,7 @@ const (
 // address as [MR.Addr] reports it.
 type SGE struct {
 	Addr   uint64
-	Length uint32
+	Length uint32 // bytes
 	LKey   uint32
 }
 
@@ -140,7 +140,7 @@ const (
 type Flush struct {
 	Type   FlushType
 	Level  FlushLevel
-	Length uint32
+	Length uint32 // bytes, with FlushRange
 }
 
 // Len returns the payload length in bytes.

@@ -1,12 +1,12 @@
-// Command cases writes, beside each case of pyverbs in docs/pyverbs.md, on which devices the tests of ours
+// Command pyverbscases writes, beside each case of pyverbs in docs/pyverbs.md, on which devices the tests of ours
 // that the row names have run. What ran is in docs/verbstest.txt. Run it in the main folder:
 //
-//	go run ./docs/cases
+//	go run ./docs/pyverbscases
 //
 // What go test -v printed of package verbstest on a device, as its column, is recorded by
 //
 //	go test -v ./verbs/soft -run TestSemanticsWithinOneProcess >/tmp/log
-//	go run ./docs/cases -record soft /tmp/log
+//	go run ./docs/pyverbscases -record soft /tmp/log
 //
 // and so are TestConformance of package verbs/uverbs in the virtual machine, with -device rxe0 as column
 // "rxe" and with siw0 as "siw", and TestConformance/RoCE of verbs/uverbs/internal/mlx5 as "mlx5".
