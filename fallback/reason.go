@@ -62,7 +62,7 @@ var reasonTexts = [reasonCount]reasonText{
 		"Check with `rdma link` that a device is active on the interface that routes to the address."},
 	PeerDenied: {"peer-denied",
 		"the process at the other end belongs to another user",
-		"Run both ends as the same user; or, with a directory in common, allow each other in Dialer.Allow and ListenConfig.Allow."},
+		"Run both ends as the same user; or allow each other in Dialer.Allow and ListenConfig.Allow, with a directory in common if their network namespaces differ."},
 	PeerRejected: {"peer-rejected",
 		"the peer's listener refused the accelerated connection",
 		"Look at the peer's log for the reason, often a full backlog or a limit."},

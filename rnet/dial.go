@@ -67,7 +67,7 @@ type Dialer struct {
 	// Dir is the directory in which listeners of this host in other network namespaces
 	// are looked for, see ListenConfig.
 	Dir string
-	// Allow says whose listeners in Dir may be dialed beside those of this process's user.
+	// Allow says whose listeners may be dialed beside those of this process's user.
 	Allow Allow
 	// Choose, if set, is asked before each dial, on the goroutine that dials,
 	// and wins over Transport unless it returns "".

@@ -51,7 +51,7 @@ type ListenConfig struct {
 	// RNET_DIR has it, and if that is empty too it is /run/ramjet; "none" means none.
 	// A directory that is missing or cannot be used costs no more than the acceleration.
 	Dir string
-	// Allow says whose processes may come by Dir beside those of this process's user.
+	// Allow says whose processes may come beside those of this process's user.
 	Allow Allow
 	// Peers narrows down which processes of the same user, and of those of Allow, may connect by the
 	// software HCA; nil means all of them. Others are served over TCP. It is
@@ -67,9 +67,11 @@ type ListenConfig struct {
 }
 
 // Allow says which processes, beside those of the same effective user, are served over shared
-// memory if they are met in a directory (Dialer.Dir, ListenConfig.Dir). It is enough that one
+// memory: in the same network namespace, or if they are met in a directory (Dialer.Dir,
+// ListenConfig.Dir). It is enough that one
 // of its rules holds; but what is allowed is allowed by both sides, so that the Dialer has to
 // allow the listening process, and the ListenConfig the dialing one. Others are served over TCP.
+// A process that is allowed can listen at any address in the place of another one.
 // The zero Allow leaves it to RNET_KEY_FILE, which names a file with a Key.
 type Allow struct {
 	// Users are effective user ids, as this process's user namespace has them.
@@ -77,8 +79,14 @@ type Allow struct {
 	// Groups are group ids: a process of which one is the effective or a supplementary
 	// group. Dir has to be readable then, not only to be searched.
 	Groups []uint32
+	// Cgroups are ids of control groups of version 2, as stat -c %i prints them of their
+	// directories: a service or a container, of any user. The process has to be in the group itself,
+	// not in one below it, when it is asked about. It takes Linux 6.13, and a process that is seen in the
+	// PID namespace of this one: otherwise the rule does not hold. Whoever may move processes
+	// into the group decides who is in it. Dir has to be readable then.
+	Cgroups []uint64
 	// Key is a secret that both sides have, of 16 random bytes or more, from a
-	// file for example. Each proves to the other that it has it, and sends nothing by which
+	// file for example, for those who are met in Dir. Each proves to the other that it has it, and sends nothing by which
 	// it could be learned. It works also where users cannot be told apart, between user
 	// namespaces. Dir has to be readable then.
 	Key []byte

@@ -80,6 +80,9 @@ func (l *listener) listenWith(listen func(cfg samehost.ListenConfig, i int) (*sa
 	}
 	for i, name := range f.listenNames(l.addr, l.v6Only) {
 		named := socketConfig
+		if f.rules.byKernel() { // shake looks at them
+			named.Admit = everybody
+		}
 		named.Name = name
 		ln, err := listen(named, i)
 		if err != nil {
@@ -97,7 +100,7 @@ func (l *listener) listenWith(listen func(cfg samehost.ListenConfig, i int) (*sa
 		}
 	}
 	if dir := f.directory(); dir != nil && (l.addr.Addr().IsUnspecified() || mayMeet(l.addr.Addr())) {
-		socketConfig.Admit, socketConfig.Others, socketConfig.AnyPlace = everybody, !f.rules.none(), len(f.rules.Key) > 0
+		socketConfig.Admit, socketConfig.Others, socketConfig.AnyPlace = everybody, !f.rules.none(), f.rules.anyUser()
 		l.meeting = &meeting{l: l, dir: dir, cfg: socketConfig}
 	}
 	return nil
@@ -182,8 +185,9 @@ const maxProving = 64
 
 // shake starts the handshake with a new peer.
 func (l *listener) shake(sock *socket) {
-	if sock.met {
-		if sock.known = l.f.knows(sock.Conn); !sock.known && len(l.f.rules.Key) == 0 {
+	if sock.met || l.f.rules.byKernel() {
+		mayProve := sock.met && len(l.f.rules.Key) > 0
+		if sock.known = l.f.knows(sock.Conn); !sock.known && !mayProve {
 			l.deny(sock)
 			return
 		}

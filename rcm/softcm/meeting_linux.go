@@ -61,7 +61,7 @@ func (f *fabric) directory() *samehost.Directory {
 	if f.meetAt == "" {
 		return nil
 	}
-	if len(f.rules.Key) > 0 {
+	if f.rules.anyUser() {
 		return samehost.DirectoryOfUnknown(f.meetAt)
 	}
 	return samehost.DirectoryAt(f.meetAt)
@@ -167,7 +167,7 @@ func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (list [
 		default:
 			sock.Close()
 			if !errors.Is(failed, rcm.ErrPeerDenied) {
-				failed = fmt.Errorf("%w: process %d of user %d listens", rcm.ErrPeerDenied, sock.Peer().PID, sock.Peer().UID)
+				failed = f.denies(sock)
 			}
 		}
 	}
@@ -179,14 +179,32 @@ func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (list [
 
 func everybody(samehost.Peer) bool { return true }
 
-// knows reports whether the kernel's word is enough to let a peer in that came by the
-// directory.
+// knows reports whether the kernel's word is enough to let a peer in.
 func (f *fabric) knows(c *samehost.Conn) bool {
 	p := c.Peer()
 	if allow := policy(f.allow); allow != nil && allow(p) || allow == nil && p.SameUser() {
 		return true
 	}
-	return slices.ContainsFunc(f.rules.Users, p.IsUser) || c.InGroup(f.rules.Groups)
+	if slices.ContainsFunc(f.rules.Users, p.IsUser) || c.InGroup(f.rules.Groups) {
+		return true
+	}
+	if len(f.rules.Cgroups) == 0 {
+		return false
+	}
+	id, err := c.Cgroup()
+	return err == nil && slices.Contains(f.rules.Cgroups, id)
+}
+
+// denies says who listens whom the rules do not let in, and what they cannot know of them.
+func (f *fabric) denies(sock *socket) error {
+	p := sock.Peer()
+	err := fmt.Errorf("%w: process %d of user %d listens", rcm.ErrPeerDenied, p.PID, p.UID)
+	if len(f.rules.Cgroups) > 0 {
+		if _, unknown := sock.Cgroup(); unknown != nil {
+			err = fmt.Errorf("%w: %w", err, unknown)
+		}
+	}
+	return err
 }
 
 func cause(first, err error) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,9 +47,10 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	}
 	names := namesFor(target)
 	sock, err := dial(names[:], f.allow)
-	if (errors.Is(err, rcm.ErrNoListener) || errors.Is(err, rcm.ErrPeerDenied)) && !f.rules.none() && mayMeet(target.Addr()) {
-		if dir := f.directory(); dir != nil {
-			return f.meet(dir, target)
+	if (errors.Is(err, rcm.ErrNoListener) || errors.Is(err, rcm.ErrPeerDenied)) && !f.rules.none() {
+		var r *route
+		if r, sock, err = f.resolveAllowed(target, err); r != nil {
+			return r, nil
 		}
 	}
 	if err != nil {
@@ -61,6 +63,36 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	}
 	r.sock.Store(sock)
 	return r, nil
+}
+
+// resolveAllowed looks for a listener of this network namespace that the rules let in: in the
+// directory, where it may show a key, and then under the names of the namespace. The error is
+// that of the look before if nothing more is known.
+func (f *fabric) resolveAllowed(target netip.AddrPort, before error) (*route, *socket, error) {
+	if dir := f.directory(); dir != nil && mayMeet(target.Addr()) {
+		r, err := f.meet(dir, target)
+		if err == nil {
+			return r, nil, nil
+		}
+		if !errors.Is(before, rcm.ErrPeerDenied) || errors.Is(err, rcm.ErrPeerDenied) {
+			before = err
+		}
+	}
+	if !f.rules.byKernel() {
+		return nil, nil, before
+	}
+	for _, name := range namesFor(target) {
+		sock, err := asSocket(samehost.Dial(unix.SOCK_SEQPACKET, everybody, name))
+		if err != nil { // also that the queue is full, which may be that of a stranger
+			continue
+		}
+		if f.knows(sock.Conn) {
+			return nil, sock, nil
+		}
+		before = f.denies(sock)
+		sock.Close()
+	}
+	return nil, nil, before
 }
 
 // The ports that TCP would choose from by default

@@ -50,6 +50,13 @@ func play(role, name string) {
 	case "dial":
 		_, err := Dial(unix.SOCK_SEQPACKET, nil, name)
 		fmt.Println(err)
+	case "ask":
+		c, err := Dial(unix.SOCK_SEQPACKET, nil, name)
+		if err == nil {
+			fmt.Println(c.Cgroup())
+		} else {
+			fmt.Println(err)
+		}
 	}
 	os.Exit(0)
 }

@@ -77,34 +77,34 @@ var (
 // DefaultDir is where processes of other network namespaces are met if nobody says where.
 const DefaultDir = "/run/ramjet"
 
-// Allow is softcm.Rules in a form that can be compared: four bytes for each number.
-type Allow struct{ users, groups, key string }
+// Allow is softcm.Rules in a form that can be compared: the bytes of each number.
+type Allow struct{ users, groups, cgroups, key string }
 
-func allowOf(r softcm.Rules) Allow { return Allow{pack(r.Users), pack(r.Groups), string(r.Key)} }
+func allowOf(r softcm.Rules) Allow {
+	return Allow{pack(r.Users), pack(r.Groups), pack(r.Cgroups), string(r.Key)}
+}
 
 // Rules returns the rules.
 func (a Allow) Rules() softcm.Rules {
-	return softcm.Rules{Users: unpack(a.users), Groups: unpack(a.groups), Key: []byte(a.key)}
+	return softcm.Rules{
+		Users: unpack[uint32](a.users), Groups: unpack[uint32](a.groups), Cgroups: unpack[uint64](a.cgroups), Key: []byte(a.key),
+	}
 }
 
 // Name tells these rules from others, and the key to nobody.
 func (a Allow) Name() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", a.users, a.groups, a.key))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", a.users, a.groups, a.cgroups, a.key))
 	return string(sum[:])
 }
 
-func pack(numbers []uint32) string {
-	var b []byte
-	for _, n := range slices.Compact(slices.Sorted(slices.Values(numbers))) {
-		b = binary.NativeEndian.AppendUint32(b, n)
-	}
+func pack[N uint32 | uint64](numbers []N) string {
+	b, _ := binary.Append(nil, binary.NativeEndian, slices.Compact(slices.Sorted(slices.Values(numbers)))) // fails for other types
 	return string(b)
 }
 
-func unpack(s string) (list []uint32) {
-	for b := []byte(s); len(b) > 0; b = b[4:] {
-		list = append(list, binary.NativeEndian.Uint32(b))
-	}
+func unpack[N uint32 | uint64](s string) []N {
+	list := make([]N, len(s)/binary.Size(N(0)))
+	_, _ = binary.Decode([]byte(s), binary.NativeEndian, list)
 	return list
 }
 

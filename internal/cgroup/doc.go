@@ -1,0 +1,2 @@
+// Package cgroup makes control groups (version 2) for tests, in which processes can be started.
+package cgroup
