@@ -72,26 +72,28 @@ func (e *DeniedError) Error() string {
 
 // Dial connects to the first of names, abstract ones of sockets of a type
 // (unix.SOCK_SEQPACKET), where a process listens that admit lets in, one of our user
-// if admit is nil. It does not wait. Each name is looked at for itself: names that
-// strangers have are passed over, also those where the queue is full, which is so of
-// other users' where admit might let those in. The error wraps ECONNREFUSED if nobody
-// listens, EAGAIN if a queue is full that may be that of a process that is let in, or
-// too much of strangers waits to be closed; a *DeniedError tells that there are only
-// others.
+// if admit is nil. It does not wait. Each name is looked at for itself. Passed over is
+// what strangers have, what a policy of the system keeps from us, and a full queue, unless
+// it is certainly our user's: to that one TCP would lead too. The error wraps ECONNREFUSED
+// if nobody listens, EAGAIN if a queue is full that may be that of a process that is let
+// in, or too much of strangers waits to be closed; a *DeniedError tells that there are
+// only others.
 func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
-	return dial(typ, admit, len(names), func(fd, i int) (foreign bool, err error) {
-		err = connect(fd, names[i])
-		return err == unix.EAGAIN && owners.foreign(typ, names[i]), err
+	return dial(typ, admit, len(names), func(fd, i int) (whose owner, err error) {
+		if err = connect(fd, names[i]); err == unix.EAGAIN {
+			whose = owners.of(typ, names[i])
+		}
+		return whose, err
 	})
 }
 
-// dial is Dial for names that connectTo knows by a number. It says too whether a name
-// whose queue is full (EAGAIN) is another user's.
-func dial(typ int, admit func(Peer) bool, names int, connectTo func(fd, name int) (foreign bool, err error)) (*Conn, error) {
+// dial is Dial for names that connectTo knows by a number. It says too whose a name is
+// whose queue is full (EAGAIN).
+func dial(typ int, admit func(Peer) bool, names int, connectTo func(fd, name int) (whose owner, err error)) (*Conn, error) {
 	if waiting.full() {
 		return nil, os.NewSyscallError("connect", unix.EAGAIN)
 	}
-	var denied, full error
+	var denied, full, forbidden error
 	fd := spare.take(typ)
 	defer func() {
 		if fd >= 0 {
@@ -105,16 +107,18 @@ func dial(typ int, admit func(Peer) bool, names int, connectTo func(fd, name int
 				return nil, err
 			}
 		}
-		foreign, err := connectTo(fd, name)
+		whose, err := connectTo(fd, name)
 		switch {
 		case err == unix.ECONNREFUSED || err == unix.EPROTOTYPE:
 			continue // nobody, or a socket of another type, which is none of ours
-		case err == unix.EAGAIN && foreign:
-			if admit == nil {
-				denied = &DeniedError{Full: true}
-			} else {
-				full = os.NewSyscallError("connect", err)
-			}
+		case err == unix.EAGAIN && whose == anotherUser && admit == nil:
+			denied = &DeniedError{Full: true}
+			continue
+		case err == unix.EAGAIN && whose != ourUser:
+			full = os.NewSyscallError("connect", err)
+			continue
+		case err == unix.EACCES || err == unix.EPERM: // AppArmor, Landlock
+			forbidden = os.NewSyscallError("connect", err)
 			continue
 		case err != nil:
 			return nil, os.NewSyscallError("connect", err)
@@ -131,7 +135,7 @@ func dial(typ int, admit func(Peer) bool, names int, connectTo func(fd, name int
 		denied = &DeniedError{Peer: c.peer}
 		c.Close()
 	}
-	if err := cmp.Or(full, denied); err != nil {
+	if err := cmp.Or(full, denied, forbidden); err != nil {
 		return nil, err
 	}
 	return nil, os.NewSyscallError("connect", unix.ECONNREFUSED)

@@ -250,9 +250,9 @@ func (d *Directory) dial(typ int, admit func(Peer) bool, place string, user int,
 	var c *Conn
 	controlErr := raw.Control(func(dir uintptr) {
 		var id SocketID
-		c, err = dial(typ, admit, len(names), func(socket, i int) (foreign bool, err error) {
-			foreign, id, err = connectWithin(socket, int(dir), place+"/"+names[i], user)
-			return foreign, err
+		c, err = dial(typ, admit, len(names), func(socket, i int) (whose owner, err error) {
+			whose, id, err = connectWithin(socket, int(dir), place+"/"+names[i], user)
+			return whose, err
 		})
 		if err == nil {
 			c.to = id
@@ -265,21 +265,24 @@ func (d *Directory) dial(typ int, admit func(Peer) bool, place string, user int,
 }
 
 // connectWithin connects to a name that stands in a directory.
-func connectWithin(socket, dir int, name string, user int) (foreign bool, id SocketID, err error) {
+func connectWithin(socket, dir int, name string, user int) (whose owner, id SocketID, err error) {
 	fd, id, err := openSocket(dir, name, user)
 	switch err {
 	case nil:
 	case unix.EMFILE, unix.ENFILE, unix.ENOMEM:
-		return false, id, err
+		return unknownUser, id, err
 	default:
-		return false, id, unix.ECONNREFUSED
+		return unknownUser, id, unix.ECONNREFUSED
 	}
 	defer unix.Close(fd)
 	err = connect(socket, place(fd))
 	if err == unix.EACCES || err == unix.EPERM || err == unix.ENOENT { // not for us, or there is no /proc
 		err = unix.ECONNREFUSED
 	}
-	return user != os.Geteuid(), id, err
+	if user == os.Geteuid() {
+		return ourUser, id, err
+	}
+	return anotherUser, id, err
 }
 
 // placesAtMost is how many names in the directory are looked at: whoever makes more

@@ -109,29 +109,39 @@ type ownerMemory struct {
 }
 
 type known struct {
-	foreign bool
-	until   time.Time
+	whose owner
+	until time.Time
 }
 
-// foreign reports whether a name that is taken is certainly not one of our user's.
-func (m *ownerMemory) foreign(typ int, name string) bool {
-	if !m.mu.TryLock() {
-		return false // somebody looks
-	}
+// owner is who has a name.
+type owner int
+
+const (
+	unknownUser owner = iota // the kernel does not tell, or there are too many to look at
+	ourUser                  // that of this process
+	anotherUser              // certainly
+)
+
+// of returns whose a name is that is taken. It waits for no more than one look.
+func (m *ownerMemory) of(typ int, name string) owner {
+	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := listening{typ: typ, name: name}
 	begun := time.Now()
 	if k, ok := m.known[key]; ok && begun.Before(k.until) {
-		return k.foreign
+		return k.whose
 	}
 	if begun.Before(m.rest) {
-		return false
+		return unknownUser
 	}
-	foreign, looked := false, 0
-	err := lookAtSockets(func(s listening) bool {
+	whose, looked := unknownUser, 0
+	_ = lookAtSockets(func(s listening) bool { // without an answer it stays unknown
 		looked++
 		if s.typ == typ && s.name == name {
-			foreign = s.owner != os.Geteuid()
+			whose = anotherUser
+			if s.owner == os.Geteuid() {
+				whose = ourUser
+			}
 			return false
 		}
 		return looked < maxLooked
@@ -143,9 +153,8 @@ func (m *ownerMemory) foreign(typ int, name string) bool {
 	if m.known == nil || len(m.known) >= maxKnown {
 		m.known = make(map[listening]known)
 	}
-	k := known{err == nil && foreign, now.Add(max(knownTime, restFactor*took))}
-	m.known[key] = k
-	return k.foreign
+	m.known[key] = known{whose, now.Add(max(knownTime, restFactor*took))}
+	return whose
 }
 
 // takeSockets shows the sockets in one datagram to see, and reports whether it is to

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -75,6 +76,87 @@ func TestAFullQueueOfSomebodyWhoMayBeAdmittedIsWaitedFor(t *testing.T) {
 	for _, admit := range []func(Peer) bool{nil, everybody} {
 		_, err := Dial(unix.SOCK_SEQPACKET, admit, mine.Name())
 		require.ErrorIs(t, err, unix.EAGAIN)
+	}
+}
+
+// nobodyLooks keeps the owners of names from being looked at during a test.
+func nobodyLooks(t *testing.T) {
+	owners.mu.Lock()
+	defer owners.mu.Unlock()
+	rest := owners.rest
+	owners.rest = time.Now().Add(time.Hour)
+	t.Cleanup(func() {
+		owners.mu.Lock()
+		defer owners.mu.Unlock()
+		owners.rest = rest
+	})
+}
+
+// Where nobody can say whose a name is that is full, what comes after it is looked at
+// all the same: a kernel may not tell, and a stranger may have so many sockets that not
+// all are looked at.
+func TestAFullQueueOfAnUnknownUserIsPassedOver(t *testing.T) {
+	nobodyLooks(t)
+	fullOne, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName()})
+	require.NoError(t, err)
+	defer fullOne.Close()
+	fill(t, fullOne.Name())
+	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
+	require.NoError(t, err)
+	defer l.Close()
+	for _, admit := range []func(Peer) bool{nil, everybody} {
+		c, err := Dial(unix.SOCK_SEQPACKET, admit, fullOne.Name(), l.Name())
+		require.NoError(t, err)
+		c.Close()
+		s, err := l.Accept()
+		require.NoError(t, err)
+		s.Close()
+		_, err = Dial(unix.SOCK_SEQPACKET, admit, fullOne.Name(), newName())
+		require.ErrorIs(t, err, unix.EAGAIN, "it may be ours, and is asked again")
+	}
+}
+
+// TCP leads to the more specific of two listeners, however long its queue is.
+func TestAFullQueueOfOurUserIsNotPassedOver(t *testing.T) {
+	tellsOwners(t)
+	fullOne, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName()})
+	require.NoError(t, err)
+	defer fullOne.Close()
+	fill(t, fullOne.Name())
+	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
+	require.NoError(t, err)
+	defer l.Close()
+	hang.Eventually(t, "the look's rest is over", func() bool {
+		return owners.of(unix.SOCK_SEQPACKET, fullOne.Name()) == ourUser
+	})
+	_, err = Dial(unix.SOCK_SEQPACKET, nil, fullOne.Name(), l.Name())
+	require.ErrorIs(t, err, unix.EAGAIN)
+}
+
+// AppArmor and Landlock forbid to connect to some sockets and not to others.
+func TestANameThatIsForbiddenIsPassedOver(t *testing.T) {
+	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
+	require.NoError(t, err)
+	defer l.Close()
+	for _, policy := range []error{unix.EPERM, unix.EACCES} {
+		c, err := dial(unix.SOCK_SEQPACKET, nil, 2, func(fd, i int) (owner, error) {
+			if i == 0 {
+				return unknownUser, policy
+			}
+			return unknownUser, connect(fd, l.Name())
+		})
+		require.NoError(t, err)
+		c.Close()
+		s, err := l.Accept()
+		require.NoError(t, err)
+		s.Close()
+		_, err = dial(unix.SOCK_SEQPACKET, nil, 2, func(fd, i int) (owner, error) {
+			if i == 0 {
+				return unknownUser, policy
+			}
+			return unknownUser, unix.ECONNREFUSED
+		})
+		require.ErrorIs(t, err, policy, "which is why nobody was found")
 	}
 }
 
