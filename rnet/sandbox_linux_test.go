@@ -41,20 +41,22 @@ func forbid(number uint32, with unix.Errno) error {
 }
 
 // The reason of a dial in a sandbox is the true one, and it is found before anybody is
-// waited for: with a head start without end a dial that is not would hang.
+// waited for: with a head start without end a dial that is not would hang. Nor is the
+// listener asked for a session, unless it takes its answer to find out.
 func TestSandboxShowsInTheReason(t *testing.T) {
 	for name, c := range map[string]struct {
 		role, argument string
 		want           []string // the type, the reason, and what is said
+		asked          uint64   // how often the listener is, at the most
 	}{
-		"without fstatfs":        {"withoutcall", fmt.Sprint(unix.SYS_FSTATFS), []string{"*net.TCPConn", "permission", "fstatfs", "sandbox"}},
-		"without recvmsg":        {"withoutcall", fmt.Sprint(unix.SYS_RECVMSG), []string{"*net.TCPConn", "permission", "recvmsg", "sandbox"}},
-		"without memfd_create":   {"withoutcall", fmt.Sprint(unix.SYS_MEMFD_CREATE), []string{"*net.TCPConn", "memfd-forbidden", "memfd_create", "seccomp"}},
-		"without /proc":          {"withoutproc", "", []string{"*net.TCPConn", "permission", "/proc", "sandbox"}},
-		"with fourteen files":    {"withfiles", "14", []string{"*net.TCPConn", "no-descriptors", "too many open files", "ulimit -n"}},
-		"with fifteen files":     {"withfiles", "15", []string{"*net.TCPConn", "no-descriptors", "too many open files", "ulimit -n"}},
-		"with sixteen files":     {"withfiles", "16", []string{"*net.TCPConn", "no-descriptors", "too many open files", "ulimit -n"}},
-		"with twenty-four files": {"withfiles", "24", []string{"*rnet.Conn"}},
+		"without fstatfs":        {"withoutcall", fmt.Sprint(unix.SYS_FSTATFS), []string{"*net.TCPConn", "permission", "fstatfs", "sandbox"}, 0},
+		"without recvmsg":        {"withoutcall", fmt.Sprint(unix.SYS_RECVMSG), []string{"*net.TCPConn", "permission", "recvmsg", "sandbox"}, 1},
+		"without memfd_create":   {"withoutcall", fmt.Sprint(unix.SYS_MEMFD_CREATE), []string{"*net.TCPConn", "memfd-forbidden", "memfd_create", "seccomp"}, 0},
+		"without /proc":          {"withoutproc", "", []string{"*net.TCPConn", "permission", "/proc", "sandbox"}, 0},
+		"with fourteen files":    {"withfiles", "14", []string{"*net.TCPConn", "no-descriptors", "too many open files", "ulimit -n"}, 0},
+		"with fifteen files":     {"withfiles", "15", []string{"*net.TCPConn", "no-descriptors", "too many open files", "ulimit -n"}, 0},
+		"with sixteen files":     {"withfiles", "16", []string{"*net.TCPConn", "no-descriptors", "too many open files", "ulimit -n"}, 0},
+		"with twenty-four files": {"withfiles", "24", []string{"*rnet.Conn"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ln := carrier{}.listen(t)
@@ -79,6 +81,7 @@ func TestSandboxShowsInTheReason(t *testing.T) {
 				require.Contains(t, said, want)
 			}
 			child.Stop()
+			require.LessOrEqual(t, ln.(*Listener).onFabrics()[0].Stats().Requests, c.asked)
 			ln.Close()
 			served()
 		})
