@@ -155,6 +155,36 @@ func TestConnectionManager(t *testing.T) {
 	}
 }
 
+// mckey of librdmacm joins a multicast group. Both wait for three seconds then, so that switches learn of it.
+func TestMulticastGroupOfTheConnectionManager(t *testing.T) {
+	for _, test := range []struct {
+		link  mlx5.Link
+		group string
+		gid   string
+	}{
+		{mlx5.InfiniBand, "239.1.2.3", "ff12:4001:ffff::f01:203 mlid 0xc000"},
+		{mlx5.Ethernet, "239.1.2.3", "::ffff:239.1.2.3 mlid 0x0"},
+	} {
+		t.Run(fmt.Sprintf("%v %s", test.link, test.group), func(t *testing.T) {
+			t.Parallel()
+			r := modeltest.NewTrial(t)
+			r.Config.Link = test.link
+			var outputs [2]bytes.Buffer
+			receiver := r.Start(t, &outputs[0], "mckey", "-m", test.group)
+			require.Eventually(t, func() bool { return r.Fabric.Members() == 1 }, 30*time.Second, time.Millisecond, "nobody joins: %s", &outputs[0])
+			sender := r.Start(t, &outputs[1], "mckey", "-m", test.group, "-s")
+			require.NoError(t, sender.Wait(), "%s", &outputs[1])
+			require.NoError(t, receiver.Wait(), "%s", &outputs[0])
+			require.Empty(t, r.Fabric.Violations())
+			for _, output := range outputs {
+				require.Contains(t, output.String(), "joined dgid: "+test.gid)
+				require.Contains(t, output.String(), "data transfers complete")
+				require.Contains(t, output.String(), "return status 0")
+			}
+		})
+	}
+}
+
 // Devices may be late, and QPs overtake each other.
 func TestProgramsOnHostileDevices(t *testing.T) {
 	for seed, args := range []string{

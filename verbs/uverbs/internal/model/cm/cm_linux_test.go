@@ -145,6 +145,31 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		require.ErrorIs(t, test.from.try(test.command, test.body, 0), test.errno, test.name)
 	}
 	runtime.KeepAlive(values)
+
+	const joinGroup, leaveGroup = 22, 17
+	group := func(id uint32, flags uint16) []byte {
+		b := make([]byte, 152)
+		le.PutUint32(b[16:], id)
+		le.PutUint16(b[20:], 16)
+		le.PutUint16(b[22:], flags)
+		copy(b[24:], address(0, netip.MustParseAddrPort("239.1.2.3:0"))[8:])
+		return b
+	}
+	for _, test := range []struct {
+		name    string
+		command uint32
+		body    []byte
+		out     int
+		errno   unix.Errno
+	}{
+		{"a group, and no room for its number", joinGroup, group(ud, 0), 0, unix.ENOSPC},
+		{"a group of who has no address", joinGroup, group(ud, 0), 4, unix.EINVAL},
+		{"a group of who listens", joinGroup, group(listening, 0), 4, unix.EINVAL},
+		{"a group in a way that does not exist", joinGroup, group(ud, 2), 4, unix.EINVAL},
+		{"to leave a group that nobody has joined", leaveGroup, make([]byte, 16), 4, unix.ENOENT},
+	} {
+		require.ErrorIs(t, d.try(test.command, test.body, test.out), test.errno, test.name)
+	}
 }
 
 type eventRejected struct {

@@ -25,6 +25,12 @@ const (
 	rejectVendorOption   = 35
 )
 
+// Status of a SIDR REP (enum ib_cm_sidr_status).
+const (
+	sidrUnsupported = 1
+	sidrReject      = 2
+)
+
 // A connParam is struct rdma_ucm_conn_param.
 type connParam struct {
 	qpn, qkey        uint32
@@ -95,9 +101,16 @@ func (f *file) connect(_ *frame.Message, b []byte, _ int) unix.Errno {
 	}
 	l := host.listener(i.space, i.remote)
 	if l == nil || l.pending >= l.backlog {
-		// A full backlog is a REQ that is rejected too: ucma_event_handler fails.
 		i.state = disconnected
-		i.report(event{kind: eventRejected, status: rejectInvalidService, ud: i.udParam(nil, 0, 0)})
+		switch {
+		case i.kind != typeUD:
+			// A full backlog is a REQ that is rejected too: ucma_event_handler fails.
+			i.report(event{kind: eventRejected, status: rejectInvalidService})
+		case l == nil:
+			i.report(event{kind: eventUnreachable, status: sidrUnsupported, ud: i.udParam(nil, 0, 0)})
+		default:
+			i.report(event{kind: eventUnreachable, status: sidrReject, ud: i.udParam(nil, 0, 0)})
+		}
 		return 0
 	}
 	made := &identifier{file: l.file, number: f.host.network.next(), space: i.space, kind: i.kind, state: requested, accepted: true,
@@ -141,19 +154,19 @@ func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
 		i.peer.state = connected
 		i.peer.report(event{kind: eventEstablished})
 		return 0
-	case !p.valid || i.state != requested || i.peer == nil:
+	case !p.valid || i.state != requested || i.peer == nil && i.kind != typeUD:
 		return unix.EINVAL // rdma_accept; ib_send_cm_rep
 	case i.kind == typeUD:
 		if len(p.private) > privateSREP {
 			return unix.EINVAL // ib_send_cm_sidr_rep
 		}
 		i.uid, i.param, i.state = le.Uint64(b), p, connected
-		qkey := p.qkey
-		if qkey == 0 {
-			qkey = defaultQKey
+		if i.peer == nil {
+			return 0 // who has asked is gone, which a SIDR REP does not find out
 		}
 		i.peer.state = connected
-		i.peer.report(event{kind: eventEstablished, ud: i.peer.udParam(padded(p.private, privateSREP), p.qpn, qkey)})
+		// The program's own Q_Key counts with addresses of InfiniBand only (ucma_copy_conn_param).
+		i.peer.report(event{kind: eventEstablished, ud: i.peer.udParam(padded(p.private, privateSREP), p.qpn, defaultQKey)})
 		return 0
 	case len(p.private) > privateREP:
 		return unix.EINVAL // ib_send_cm_rep
@@ -178,10 +191,14 @@ func (f *file) reject(_ *frame.Message, b []byte, _ int) unix.Errno {
 		reason = rejectConsumer
 	}
 	private := b[8 : 8+min(int(b[4]), 256)]
+	size := privateREJ
+	if i.kind == typeUD {
+		size = privateSREP // ib_send_cm_sidr_rep
+	}
 	switch {
 	case reason != rejectConsumer && reason != rejectVendorOption:
 		return unix.EINVAL
-	case len(private) > privateREJ || i.state != requested && i.state != replied:
+	case len(private) > size || i.state != requested && i.state != replied:
 		return unix.EINVAL // ib_send_cm_rej
 	}
 	i.refuse(reason, private)
@@ -193,8 +210,8 @@ func (i *identifier) refuse(reason int32, private []byte) {
 	if peer := i.peer; peer != nil {
 		i.peer, peer.peer, peer.state = nil, nil, disconnected
 		if peer.kind == typeUD {
-			// Of UD the REP has no reason (IB_SIDR_REJECT).
-			peer.report(event{kind: eventUnreachable, status: 1, ud: peer.udParam(padded(private, privateSREP), 0, 0)})
+			// Of UD the REP has no reason.
+			peer.report(event{kind: eventUnreachable, status: sidrReject, ud: peer.udParam(padded(private, privateSREP), 0, 0)})
 			return
 		}
 		peer.report(event{kind: eventRejected, status: reason, param: connParam{private: padded(private, privateREJ)}})
@@ -236,6 +253,12 @@ func (i *identifier) hangUp(report bool) {
 func (i *identifier) leave() {
 	switch i.state {
 	case requesting, requested, replied:
+		if i.kind == typeUD && i.state == requesting {
+			if i.peer != nil {
+				i.peer.peer = nil // nobody tells it
+			}
+			return
+		}
 		i.refuse(rejectConsumer, nil)
 	case connected, replying:
 		i.hangUp(false)

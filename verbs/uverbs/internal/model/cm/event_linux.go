@@ -20,6 +20,7 @@ const (
 	eventEstablished     = 9
 	eventDisconnected    = 10
 	eventDeviceRemoval   = 11
+	eventMulticastJoin   = 12
 )
 
 // An event is what a program is told of an id.
@@ -28,15 +29,16 @@ type event struct {
 	made   *identifier // the new id of a CONNECT_REQUEST
 	kind   uint32
 	status int32
-	param  connParam // of RC
-	ud     []byte    // struct rdma_ucm_ud_param of UD, or nil
+	param  connParam   // of RC
+	member *membership // whose it is, of a group
+	ud     []byte      // struct rdma_ucm_ud_param of UD, or nil
 }
 
 // report queues an event for the id's program. A program that has not given the id a name of
 // its own has no use for it (ucma.c, ucma_event_handler).
 func (i *identifier) report(e event) {
 	e.on = i
-	if i.uid == 0 {
+	if i.uid == 0 && e.member == nil || e.member != nil && e.member.uid == 0 {
 		return
 	}
 	i.file.events = append(i.file.events, e)
@@ -51,8 +53,12 @@ func (e *event) encode() []byte {
 	if e.made != nil {
 		subject = e.made
 	}
-	le.PutUint64(b, e.on.uid)
-	le.PutUint32(b[8:], subject.number)
+	uid, number := e.on.uid, subject.number
+	if e.member != nil {
+		uid, number = e.member.uid, e.member.number
+	}
+	le.PutUint64(b, uid)
+	le.PutUint32(b[8:], number)
 	le.PutUint32(b[12:], e.kind)
 	le.PutUint32(b[16:], uint32(e.status))
 	if e.ud != nil {
@@ -76,6 +82,9 @@ func (f *file) getEvent(m *frame.Message, b []byte, out int) unix.Errno {
 	f.events = f.events[1:]
 	f.count.Take()
 	e.on.reported++
+	if e.member != nil {
+		e.member.reported++
+	}
 	if e.kind == eventConnectRequest {
 		e.on.pending--
 		e.made.file = f

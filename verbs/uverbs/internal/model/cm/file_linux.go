@@ -65,6 +65,8 @@ type identifier struct {
 	reported uint32
 	timeout  byte
 
+	memberships []*membership
+
 	// Of a listener:
 	backlog int
 	pending int // requests that were not read
@@ -98,7 +100,7 @@ var commands = map[uint32]command{
 	0: {24, (*file).createID}, 1: {16, (*file).destroyID}, 4: {8, (*file).resolveRoute}, 6: {280, (*file).connect}, 7: {8, (*file).listen},
 	8: {288, (*file).accept}, 9: {264, (*file).reject}, 10: {4, (*file).disconnect}, 11: {16, (*file).initQPAttr}, 12: {8, (*file).getEvent},
 	14: {24, (*file).setOption}, 15: {8, (*file).notify}, 18: {16, (*file).migrate}, 19: {16, (*file).query}, 20: {136, (*file).bind},
-	21: {272, (*file).resolveAddr},
+	17: {16, (*file).leaveGroup}, 21: {272, (*file).resolveAddr}, 22: {152, (*file).join},
 }
 
 // Write is ucma.c, ucma_write. What is short is filled with zeros, as copy_from_user of min(in, size) does.
@@ -375,7 +377,7 @@ func (f *file) resolveAddr(_ *frame.Message, b []byte, _ int) unix.Errno {
 			return errno
 		}
 	}
-	if host, _ := f.host.network.find(to.Addr()); host == nil {
+	if host, _ := f.host.network.find(to.Addr()); host == nil && !to.Addr().IsMulticast() {
 		i.report(event{kind: eventAddrError, status: -int32(unix.EHOSTUNREACH)})
 		return 0
 	}

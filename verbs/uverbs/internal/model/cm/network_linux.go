@@ -51,7 +51,8 @@ func (p *Port) source(to netip.Addr) (Address, bool) {
 type Network struct {
 	mu     sync.Mutex // guards all that hosts have
 	hosts  []*Host
-	number uint32 // of the id made last, and source of PSNs
+	number uint32     // of the id made last, and source of PSNs
+	groups [][16]byte // those that have been joined, in the order of their LIDs
 }
 
 // A Host is the connection manager of one host.

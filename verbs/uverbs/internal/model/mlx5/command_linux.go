@@ -724,6 +724,9 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 	if len(q.groups) > 0 {
 		return unix.EBUSY // core/uverbs_std_types_qp.c, uverbs_free_qp
 	}
+	if q.service == serviceUD {
+		q.sendRest()
+	}
 	q.releaseAll()
 	if q.bfreg != noBfreg {
 		c.bfregs.count[q.bfreg]-- // qp.c, mlx5_ib_free_bfreg

@@ -82,6 +82,20 @@ func (f *Fabric) Stats() Stats {
 // Listens says whether a program listens for connections.
 func (f *Fabric) Listens() bool { return f.network.Listens() }
 
+// Members returns how many QPs are in multicast groups.
+func (f *Fabric) Members() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range f.devices {
+		for _, c := range d.contexts {
+			for _, q := range c.qps {
+				n += min(len(q.groups), 1)
+			}
+		}
+	}
+	return n
+}
+
 // Violations returns what drivers have done that a device cannot make sense of.
 func (f *Fabric) Violations() []string {
 	f.mu.Lock()

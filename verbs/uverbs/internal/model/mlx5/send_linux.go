@@ -59,6 +59,16 @@ func (q *queuePair) readAt(index uint16, n int) ([]byte, bool) {
 	return b, memory.Read(q.send+uint64(at), b[:first]) == nil && memory.Read(q.send, b[first:]) == nil
 }
 
+// sendRest sends the datagrams of a QP that is about to be destroyed. A device has seen a doorbell long before
+// the command that follows it, and programs count on that: nothing tells them when an unsignaled datagram is on its way.
+func (q *queuePair) sendRest() {
+	if q.context.takeDoorbells() {
+		q.context.readRecords()
+	}
+	for q.done != q.posted && q.execute(time.Now()) {
+	}
+}
+
 // execute does what is posted, and says whether there was something.
 func (q *queuePair) execute(now time.Time) bool {
 	const most = 64 // WQEs in a row, for the sake of the other QPs
