@@ -36,5 +36,26 @@
 // the QP. Post receives in ConnParam.Prepare, which runs before the peer can
 // send. A refusal is a [*RejectedError].
 //
+// # Datagrams
+//
+// UD QPs are not connected: one QP sends to many and receives from many, and all it
+// needs of another is a [Destination]. So the dialing side asks for one:
+//
+//	route, err := fabric.ResolveDatagram(ctx, addr)
+//	// ... a UD QP on route.Device()
+//	to, err := route.Lookup(ctx, qp, rcm.DatagramParam{PrivateData: hello})
+//	ah, err := pd.CreateAH(to.AV)
+//	// ... SendWR{Datagram: &verbs.Datagram{AH: ah, QPN: to.QPN, QKey: to.QKey}}
+//
+// and the other side answers each [DatagramRequest] of a [DatagramListener] with a QP,
+// the same one for all if it likes. That is all: there is nothing to disconnect. An
+// answer to a message needs no Lookup, as the message says where it came from.
+//
+// A multicast group is joined over a [GroupRoute], which ends with a [Membership]: the
+// group's Destination until Leave.
+//
+//	route, err := fabric.ResolveGroup(ctx, netip.MustParseAddr("239.1.2.3"))
+//	member, err := route.Join(ctx, qp, rcm.JoinParam{})
+//
 // Everything here may be called from any goroutine.
 package rcm

@@ -35,6 +35,21 @@ type Fabric interface {
 	// IPv4 unless cfg.V6Only is set. If the address is taken the error wraps
 	// syscall.EADDRINUSE.
 	Listen(addr netip.AddrPort, cfg ListenConfig) (Listener, error)
+
+	// ResolveDatagram, ListenDatagram and ResolveGroup are for UD QPs. Their
+	// ports are others than those of Resolve and Listen, as UDP's are others than
+	// TCP's. The errors are the same; where no device that leads there has UD
+	// they wrap errors.ErrUnsupported too.
+
+	// ResolveDatagram says over which device the UD QP behind addr can be reached.
+	ResolveDatagram(ctx context.Context, addr netip.AddrPort) (DatagramRoute, error)
+	// ListenDatagram takes questions for the UD QP at addr. Only Backlog, Device,
+	// V6Only, Arrived, and on software devices HandshakeTimeout and PeerPolicy
+	// of cfg count.
+	ListenDatagram(addr netip.AddrPort, cfg ListenConfig) (DatagramListener, error)
+	// ResolveGroup says over which device a multicast group is reached: the
+	// fabric's own, if it is restricted to one, or that of the routing table.
+	ResolveGroup(ctx context.Context, group netip.Addr) (GroupRoute, error)
 }
 
 // A Route is the way to one address, found by Fabric.Resolve. It must be

@@ -325,7 +325,8 @@ func (qp *QP) Fail() error {
 // of the group on InfiniBand. Before, somebody has to join the port to the group,
 // where there is a subnet manager or an Ethernet: on RoCE v2 a UDP socket that is a member of the
 // group's IP address on the interface of the port (net.ListenMulticastUDP) does. There the group is of the
-// same version of IP as the sender's GID. The error wraps ErrUnsupported on a
+// same version of IP as the sender's GID. Fabric.ResolveGroup of package rcm does all of it.
+// The error wraps ErrUnsupported on a
 // device without CapMulticast, or another service.
 func (qp *QP) AttachMulticast(gid GID, lid uint16) error {
 	return qp.multicast("attach multicast", gid, func(d MulticastDriver) error { return d.AttachMulticast(gid, lid) })

@@ -28,6 +28,7 @@ const (
 	ucmQuery        ucmCommand = 19
 	ucmBind         ucmCommand = 20
 	ucmResolveAddr  ucmCommand = 21
+	ucmJoin         ucmCommand = 22
 )
 
 var ucmCommandNames = map[ucmCommand]string{
@@ -35,13 +36,19 @@ var ucmCommandNames = map[ucmCommand]string{
 	ucmConnect: "CONNECT", ucmListen: "LISTEN", ucmAccept: "ACCEPT", ucmReject: "REJECT",
 	ucmDisconnect: "DISCONNECT", ucmInitQPAttr: "INIT_QP_ATTR", ucmGetEvent: "GET_EVENT",
 	ucmSetOption: "SET_OPTION", ucmQuery: "QUERY", ucmBind: "BIND", ucmResolveAddr: "RESOLVE_ADDR",
+	ucmJoin: "JOIN_MCAST",
 }
 
 // String names the command as the header does.
 func (c ucmCommand) String() string { return ucmCommandNames[c] }
 
-// portSpaceTCP is RDMA_PS_TCP: reliable connections, addressed like TCP's.
-const portSpaceTCP = 0x0106
+// portSpace is a number of enum rdma_ucm_port_space.
+type portSpace uint16
+
+const (
+	portSpaceTCP portSpace = 0x0106 // reliable connections, addressed like TCP's
+	portSpaceUDP portSpace = 0x0111 // UD QPs, addressed like UDP's
+)
 
 // Options of SET_OPTION at level RDMA_OPTION_ID.
 const (
@@ -67,11 +74,11 @@ type ucmHeader struct { // struct rdma_ucm_cmd_hdr
 }
 
 type ucmCreateIDBody struct { // struct rdma_ucm_create_id
-	uid       uint64
-	response  uint64 // address of a uint32, the id
-	portSpace uint16
-	qpType    uint8
-	_         [5]uint8
+	uid      uint64
+	response uint64 // address of a uint32, the id
+	space    uint16
+	qpType   uint8
+	_        [5]uint8
 }
 
 type ucmDestroyIDBody struct { // struct rdma_ucm_destroy_id
@@ -166,6 +173,18 @@ type ucmRejectBody struct { // struct rdma_ucm_reject
 type ucmDisconnectBody struct { // struct rdma_ucm_disconnect
 	id uint32
 }
+
+type ucmJoinBody struct { // struct rdma_ucm_join_mcast
+	response uint64 // address of a uint32, the kernel's name for the membership
+	uid      uint64 // of its events
+	id       uint32
+	addrSize uint16
+	flags    uint16
+	addr     [sockaddrSize]byte
+}
+
+// joinSendOnly is RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER.
+const joinSendOnly = 1
 
 type ucmInitQPAttrBody struct { // struct rdma_ucm_init_qp_attr
 	response uint64 // address of a ucmQPAttr

@@ -30,6 +30,7 @@ func TestCommandLayoutsAreThoseOfC(t *testing.T) {
 		option    ucmSetOptionBody
 		ah        ucmAHAttr
 		qp        ucmQPAttr
+		join      ucmJoinBody
 	)
 	for _, c := range []struct {
 		what      string
@@ -42,7 +43,7 @@ func TestCommandLayoutsAreThoseOfC(t *testing.T) {
 		{"create_id", unsafe.Sizeof(createID), 24},
 		{"create_id.uid", unsafe.Offsetof(createID.uid), 0},
 		{"create_id.response", unsafe.Offsetof(createID.response), 8},
-		{"create_id.ps", unsafe.Offsetof(createID.portSpace), 16},
+		{"create_id.ps", unsafe.Offsetof(createID.space), 16},
 		{"create_id.qp_type", unsafe.Offsetof(createID.qpType), 18},
 		{"destroy_id", unsafe.Sizeof(destroyID), 16},
 		{"destroy_id.id", unsafe.Offsetof(destroyID.id), 8},
@@ -102,6 +103,12 @@ func TestCommandLayoutsAreThoseOfC(t *testing.T) {
 		{"set_option.level", unsafe.Offsetof(option.level), 12},
 		{"set_option.optname", unsafe.Offsetof(option.name), 16},
 		{"set_option.optlen", unsafe.Offsetof(option.length), 20},
+		{"join_mcast", unsafe.Sizeof(join), 152},
+		{"join_mcast.uid", unsafe.Offsetof(join.uid), 8},
+		{"join_mcast.id", unsafe.Offsetof(join.id), 16},
+		{"join_mcast.addr_size", unsafe.Offsetof(join.addrSize), 20},
+		{"join_mcast.join_flags", unsafe.Offsetof(join.flags), 22},
+		{"join_mcast.addr", unsafe.Offsetof(join.addr), 24},
 		{"ah_attr", unsafe.Sizeof(ah), 32},
 		{"ah_attr.grh.flow_label", unsafe.Offsetof(ah.flowLabel), 16},
 		{"ah_attr.grh.sgid_index", unsafe.Offsetof(ah.sgidIndex), 20},

@@ -28,6 +28,9 @@ func (l *listener) listenOn(id *cmID, at netip.Addr) error {
 	if err := l.fabric.uses(device); err != nil {
 		return err
 	}
+	if err := device.checkSpace(l.space); err != nil {
+		return err
+	}
 	id.handle(func(ev cmEvent) { l.event(id, ev) })
 	err = id.listen(kernelBacklog)
 	switch {

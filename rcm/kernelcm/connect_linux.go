@@ -100,7 +100,7 @@ func (r *route) request(ctx context.Context, qp *verbs.QP, p *rcm.ConnParam) err
 			return connectError(err)
 		}
 		// rdma_cm has chosen a local port that a connection of TCP has.
-		again, err := r.fabric.resolveFrom(ctx, r.source, r.remote)
+		again, err := r.fabric.resolveFrom(ctx, r.source, r.remote, r.space)
 		if err != nil {
 			return err
 		}
@@ -189,19 +189,23 @@ func gaveUp(err error) error {
 // rejection is the error of a REJECTED. On iWARP its status is an errno:
 // ECONNREFUSED where nobody listens, ECONNRESET where the peer refused.
 func rejection(ev cmEvent) error {
-	reason := int(ev.status)
 	switch ev.status {
 	case -int32(unix.ECONNREFUSED):
-		reason = rcm.ReasonInvalidService
+		return &rcm.RejectedError{Reason: rcm.ReasonInvalidService}
 	case rcm.ReasonConsumer, -int32(unix.ECONNRESET):
-		reason = handshake.RefusalReason(ev.private)
+		return consumerRejection(ev.private)
 	}
-	if reason < 0 {
+	if ev.status < 0 {
 		return handshakeError(ev)
 	}
-	e := &rcm.RejectedError{Reason: reason}
-	if reason == rcm.ReasonConsumer {
-		e.PrivateData = ev.private
+	return &rcm.RejectedError{Reason: int(ev.status)}
+}
+
+// consumerRejection is the refusal of a program, or of a listener of ours.
+func consumerRejection(private []byte) error {
+	e := &rcm.RejectedError{Reason: handshake.RefusalReason(private)}
+	if e.Reason == rcm.ReasonConsumer {
+		e.PrivateData = private
 	}
 	return e
 }

@@ -55,6 +55,14 @@ func (d device) checkPort() error {
 	return nil
 }
 
+// checkSpace reports a device that has no QPs for a port space. The error wraps ErrNoRoute.
+func (d device) checkSpace(space portSpace) error {
+	if space == portSpaceUDP && d.transport == verbs.TransportIWARP {
+		return fmt.Errorf("%w: %s is an iWARP device, which has no datagrams: %w", rcm.ErrNoRoute, d.name, verbs.ErrUnsupported)
+	}
+	return nil
+}
+
 // noRouteIfGone makes ErrNoRoute of the error that a device is not there.
 func noRouteIfGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

@@ -32,6 +32,8 @@ const (
 	eventEstablished     eventKind = 9
 	eventDisconnected    eventKind = 10
 	eventDeviceRemoval   eventKind = 11
+	eventJoined          eventKind = 12
+	eventMembershipError eventKind = 13
 	eventAddrChange      eventKind = 14
 	eventTimewaitExit    eventKind = 15
 
@@ -45,7 +47,7 @@ var eventKindNames = map[eventKind]string{
 	eventRouteError: "ROUTE_ERROR", eventConnectRequest: "CONNECT_REQUEST", eventConnectResponse: "CONNECT_RESPONSE",
 	eventConnectError: "CONNECT_ERROR", eventUnreachable: "UNREACHABLE", eventRejected: "REJECTED",
 	eventEstablished: "ESTABLISHED", eventDisconnected: "DISCONNECTED", eventDeviceRemoval: "DEVICE_REMOVAL",
-	eventAddrChange: "ADDR_CHANGE", eventTimewaitExit: "TIMEWAIT_EXIT", eventLost: "LOST",
+	eventJoined: "MULTICAST_JOIN", eventMembershipError: "MULTICAST_ERROR", eventAddrChange: "ADDR_CHANGE", eventTimewaitExit: "TIMEWAIT_EXIT", eventLost: "LOST",
 }
 
 // String names the event as the kernel does.
@@ -56,8 +58,9 @@ func (k eventKind) String() string {
 	return fmt.Sprintf("EVENT(%d)", uint32(k))
 }
 
-// cmEvent is what the kernel reports about an id. The fields from private on
-// count for the events of a connection.
+// cmEvent is what the kernel reports about an id. The fields private, resources and
+// depth count for the events of a connection, and datagram for those of port space
+// UDP; the event does not say which it is, but its id does.
 type cmEvent struct {
 	uid uint64
 	id  uint32 // of the new id in a CONNECT_REQUEST
@@ -68,6 +71,7 @@ type cmEvent struct {
 	// Resources is how many READs the peer may have under way here, depth
 	// how many of ours there may be: the kernel has turned them round.
 	resources, depth uint8
+	datagram         rcm.Destination
 	conn             *cmID // the new id, for CONNECT_REQUEST
 	lost             error // why, for eventLost
 }
@@ -94,5 +98,20 @@ func parseEvent(b []byte) (cmEvent, error) {
 	if n := int(b[284]); n > 0 { // at most 255, the field has 256
 		ev.private = bytes.Clone(b[28 : 28+n])
 	}
+	ev.datagram = parseDatagram(b[20:])
 	return ev, nil
+}
+
+// parseDatagram reads a struct rdma_ucm_ud_param.
+func parseDatagram(b []byte) rcm.Destination {
+	order := binary.NativeEndian
+	ah := ucmAHAttr{ // from 8
+		dgid: [16]byte(b[8:]), flowLabel: order.Uint32(b[24:]), sgidIndex: b[28], hopLimit: b[29], trafficClass: b[30],
+		dlid: order.Uint16(b[32:]), sl: b[34], srcPathBits: b[35], staticRate: b[36], isGlobal: b[37], port: b[38],
+	}
+	const qpNumbers = 1<<24 - 1
+	return rcm.Destination{
+		AV: ah.vector(), QPN: order.Uint32(b) & qpNumbers, QKey: order.Uint32(b[4:]),
+		PrivateData: bytes.Clone(b[40 : 40+int(b[296])]), // at most 255, the field has 256
+	}
 }

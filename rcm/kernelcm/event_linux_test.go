@@ -3,11 +3,14 @@ package kernelcm
 import (
 	"bytes"
 	"encoding/binary"
+	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
+	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -29,9 +32,57 @@ func rawEvent(kind eventKind, status int32, private []byte) []byte {
 func TestAnEventSaysWhatTheKernelWrote(t *testing.T) {
 	ev, err := parseEvent(rawEvent(eventRejected, -111, []byte("no")))
 	require.NoError(t, err)
+	ev.datagram = rcm.Destination{} // it is none
 	require.Equal(t, cmEvent{
 		uid: 7, id: 42, kind: eventRejected, status: -111, private: []byte("no"), resources: 3, depth: 4,
 	}, ev)
+}
+
+// rawDatagram makes a struct rdma_ucm_event_resp of port space UDP.
+func rawDatagram(kind eventKind, status int32, private []byte) []byte {
+	b := rawEvent(kind, status, nil)
+	order := binary.NativeEndian
+	param := b[20:]
+	order.PutUint32(param, 0x12345678)
+	order.PutUint32(param[4:], 0x9abcdef0)
+	ah := param[8:]
+	copy(ah, net.IPv6loopback)
+	order.PutUint32(ah[16:], 0xfff00005)
+	copy(ah[20:], []byte{1, 2, 3})
+	order.PutUint16(ah[24:], 0xc001)
+	copy(ah[26:], []byte{4, 5, 6, 1, 7})
+	copy(param[40:296], private)
+	param[296] = byte(len(private))
+	return b
+}
+
+func TestAnEventOfDatagramsSaysWhereTheyGo(t *testing.T) {
+	ev, err := parseEvent(rawDatagram(eventEstablished, 0, []byte("welcome")))
+	require.NoError(t, err)
+	require.Equal(t, rcm.Destination{
+		AV: verbs.AddressVector{
+			DGID: verbs.GID(net.IPv6loopback), SGIDIndex: 1, FlowLabel: 5, HopLimit: 2, TrafficClass: 3,
+			DLID: 0xc001, SL: 4, SrcPathBits: 5, StaticRate: 6, IsGlobal: true, Port: 7,
+		},
+		QPN: 0x345678, QKey: 0x9abcdef0, PrivateData: []byte("welcome"),
+	}, ev.datagram)
+}
+
+func TestAnswersToALookupAreToldApart(t *testing.T) {
+	for _, c := range []struct {
+		status int32
+		data   []byte
+		is     error
+	}{
+		{sidrUnsupported, nil, rcm.ErrNoListener},
+		{sidrReject, handshake.Refusal(rcm.ReasonNoResources), rcm.ErrBusy},
+		{sidrReject, []byte("no"), syscall.ECONNREFUSED},
+		{3, nil, rcm.ErrMalformed}, // IB_SIDR_NO_QP
+	} {
+		ev, err := parseEvent(rawDatagram(eventUnreachable, c.status, c.data))
+		require.NoError(t, err)
+		require.ErrorIs(t, refusal(ev), c.is)
+	}
 }
 
 func TestAnEventOfAnOldKernelIsRead(t *testing.T) {
@@ -55,6 +106,8 @@ func FuzzCMEvent(f *testing.F) {
 		f.Add(rawEvent(kind, -110, handshake.Refusal(rcm.ReasonNoResources)))
 	}
 	f.Add(rawEvent(eventRejected, rcm.ReasonConsumer, bytes.Repeat([]byte{0xff}, 255)))
+	f.Add(rawDatagram(eventUnreachable, sidrReject, bytes.Repeat([]byte{0xff}, 255)))
+	f.Add(rawDatagram(eventJoined, 0, nil))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := bytes.Clone(b)
@@ -65,11 +118,11 @@ func FuzzCMEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(ev.private) > 255 || ev.kind == eventLost {
+		if len(ev.private) > 255 || len(ev.datagram.PrivateData) > 255 || ev.datagram.QPN >= 1<<24 || ev.kind == eventLost {
 			t.Fatalf("%+v", ev)
 		}
 		// What is made of it must not panic, and is an error.
-		for _, err := range []error{rejection(ev), handshakeError(ev), resolveError(ev)} {
+		for _, err := range []error{rejection(ev), handshakeError(ev), resolveError(ev), refusal(ev)} {
 			if err == nil || err.Error() == "" {
 				t.Fatalf("%+v is no error", ev)
 			}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cmID is an rdma_cm_id of the kernel: a connection, or a listener on one
-// address.
+// cmID is an rdma_cm_id of the kernel: a connection, a listener on one
+// address, or a membership in a group.
 type cmID struct {
 	file *ucmFile
 	uid  uint64
@@ -25,7 +25,7 @@ type cmID struct {
 }
 
 // newCMID makes an id.
-func newCMID() (*cmID, error) {
+func newCMID(space portSpace) (*cmID, error) {
 	ucm.Lock()
 	if ucm.file == nil {
 		f, err := openUCM()
@@ -41,7 +41,7 @@ func newCMID() (*cmID, error) {
 
 	var num uint32
 	err := pinned(&num, func(addr uint64) error {
-		return command(id.file, ucmCreateID, &ucmCreateIDBody{uid: id.uid, response: addr, portSpace: portSpaceTCP}, 4)
+		return command(id.file, ucmCreateID, &ucmCreateIDBody{uid: id.uid, response: addr, space: uint16(space)}, 4)
 	})
 	if err != nil {
 		id.file.unregister(id)
@@ -202,6 +202,21 @@ func (id *cmID) setOption(name uint32, value []byte) error {
 		return command(id.file, ucmSetOption, &ucmSetOptionBody{
 			value: addr, id: id.num, level: ucmLevelID, name: name, length: uint32(len(value)),
 		}, 0)
+	})
+}
+
+// join asks for the port of an id, whose address is resolved, to become a member
+// of a group. The outcome is an event. The membership ends with the id.
+func (id *cmID) join(group netip.Addr, flags uint16) error {
+	body := ucmJoinBody{uid: id.uid, id: id.num, flags: flags}
+	var err error
+	if body.addrSize, err = encodeSockaddr(&body.addr, netip.AddrPortFrom(group, 0)); err != nil {
+		return err
+	}
+	var number uint32
+	return pinned(&number, func(addr uint64) error {
+		body.response = addr
+		return command(id.file, ucmJoin, &body, 4)
 	})
 }
 

@@ -46,14 +46,14 @@ const settle = 10
 
 // Listen makes ids that listen on addr.
 func (f *fabric) Listen(addr netip.AddrPort, cfg rcm.ListenConfig) (rcm.Listener, error) {
-	l, err := f.listen(addr, cfg)
+	l, err := f.listen(addr, cfg, portSpaceTCP)
 	if err != nil {
 		return nil, fmt.Errorf("rcm: listen on %v: %w", addr, err)
 	}
 	return l, nil
 }
 
-func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, error) {
+func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig, space portSpace) (*listener, error) {
 	addr, cfg, err := handshake.CompleteListen(addr, cfg)
 	switch {
 	case err != nil:
@@ -70,6 +70,7 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 	}
 	l := &listener{
 		fabric:  fabric,
+		space:   space,
 		addr:    addr,
 		v6Only:  cfg.V6Only,
 		timeout: cfg.HandshakeTimeout,
@@ -86,6 +87,7 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig) (*listener, e
 
 type listener struct {
 	fabric  *fabric
+	space   portSpace
 	addr    netip.AddrPort
 	v6Only  bool
 	timeout time.Duration
@@ -255,9 +257,10 @@ func (l *listener) open() error {
 
 // openMissing opens what is missing. The error is about the first address that
 // could have been had but for somebody else; it wraps ErrNoRoute if no device has
-// any of the addresses. opening is held.
+// any of the addresses, and ErrUnsupported if those that have lack what it takes.
+// opening is held.
 func (l *listener) openMissing(host string, addrs []netip.Addr) error {
-	var firstErr error
+	var firstErr, lacking error
 	for _, at := range addrs {
 		if l.ids[at] != nil || !handshake.Serves(l.addr.Addr(), l.v6Only, at) {
 			continue
@@ -266,6 +269,8 @@ func (l *listener) openMissing(host string, addrs []netip.Addr) error {
 		switch {
 		case err == nil:
 			l.ids[at] = id
+		case errors.Is(err, verbs.ErrUnsupported):
+			lacking = err
 		case !errors.Is(err, rcm.ErrNoRoute) && firstErr == nil:
 			firstErr = err
 		}
@@ -274,6 +279,9 @@ func (l *listener) openMissing(host string, addrs []netip.Addr) error {
 	if firstErr != nil {
 		l.again = settle // what is taken now may be free later
 		return firstErr
+	}
+	if len(l.ids) == 0 && lacking != nil {
+		return lacking
 	}
 	if len(l.ids) == 0 {
 		return fmt.Errorf("%w: none that may be used has this address", rcm.ErrNoRoute)
@@ -306,7 +314,7 @@ func (l *listener) rescan(host string, addrs []netip.Addr) {
 
 // openID makes an id listen on one address.
 func (l *listener) openID(at netip.Addr) (*cmID, error) {
-	id, err := newCMID()
+	id, err := newCMID(l.space)
 	if err != nil {
 		return nil, err
 	}

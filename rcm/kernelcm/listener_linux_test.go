@@ -69,7 +69,7 @@ func TestAnotherProgramsWildcardHoldsThePort(t *testing.T) {
 		port := uint16(tcp.Addr().(*net.TCPAddr).Port)
 		tcp.Close()
 		// As C programs listen that do not name an address.
-		wildcard, err := newCMID()
+		wildcard, err := newCMID(portSpaceTCP)
 		require.NoError(t, err)
 		defer wildcard.destroy()
 		require.NoError(t, wildcard.bind(cmtest.At("::", port)))
@@ -265,7 +265,7 @@ func TestAFloodOfRequestsIsRefusedAtOnce(t *testing.T) {
 		// that stand for nothing do for requests.
 		l := listener{busy: true, backlog: handshake.NewBacklog[*request](netip.AddrPort{}, rcm.ListenConfig{})}
 		request := func() *cmID {
-			id, err := newCMID()
+			id, err := newCMID(portSpaceTCP)
 			require.NoError(t, err)
 			l.event(nil, cmEvent{kind: eventConnectRequest, conn: id})
 			return id
@@ -294,7 +294,7 @@ func TestAFloodOfRequestsIsRefusedAtOnce(t *testing.T) {
 func TestRemovalOfADeviceLeavesTheListenerOnAnother(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *cmtest.Fabric) {
 		l := f.MustListen(t, f.Addr(t), rcm.ListenConfig{}).(*listener)
-		gone, err := newCMID()
+		gone, err := newCMID(portSpaceTCP)
 		require.NoError(t, err)
 		l.event(gone, cmEvent{kind: eventDeviceRemoval})
 		l.working.Wait() // ends when gone is closed
@@ -310,7 +310,7 @@ func TestRemovalOfADeviceLeavesTheListenerOnAnother(t *testing.T) {
 
 func TestTheReaderMayDestroyTheLastID(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *cmtest.Fabric) {
-		id, err := newCMID()
+		id, err := newCMID(portSpaceTCP)
 		require.NoError(t, err)
 		destroyed := make(chan struct{})
 		id.handle(func(cmEvent) {

@@ -41,7 +41,7 @@ func (id *cmID) toInit(qp *verbs.QP, p *rcm.ConnParam) error {
 	if err := qp.Modify(attr, verbs.QPAttrMask(a.mask)&known); err != nil {
 		return err
 	}
-	return handshake.Prepare(p, qp)
+	return handshake.Prepare(p.Prepare, qp)
 }
 
 // toRTS takes a QP from INIT over RTR to RTS, once the peer's is known.

@@ -104,9 +104,12 @@ func (r *request) handshake(ctx context.Context, qp *verbs.QP, p *rcm.ConnParam)
 }
 
 func (r *request) Reject(privateData []byte) error {
-	if len(privateData) > rcm.MaxRejectData {
-		return fmt.Errorf("rcm: reject %v: %w: %d bytes of private data, at most %d",
-			r.remote, verbs.ErrInvalid, len(privateData), rcm.MaxRejectData)
+	return r.rejectWith(privateData, rcm.MaxRejectData)
+}
+
+func (r *request) rejectWith(privateData []byte, most int) error {
+	if err := handshake.CheckData(privateData, most); err != nil {
+		return fmt.Errorf("rcm: reject %v: %w", r.remote, err)
 	}
 	if r.answered.Swap(true) {
 		return fmt.Errorf("rcm: reject %v: %w: request was answered", r.remote, verbs.ErrInvalid)

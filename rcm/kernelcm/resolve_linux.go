@@ -24,11 +24,11 @@ const resolveTimeout = 5 * time.Second
 
 // Resolve asks the kernel for the device that leads to addr.
 func (f *fabric) Resolve(ctx context.Context, addr netip.AddrPort) (rcm.Route, error) {
-	r, err := f.resolve(ctx, addr)
+	r, err := f.resolve(ctx, addr, portSpaceTCP)
 	if err != nil {
 		return nil, fmt.Errorf("rcm: resolve %v: %w", addr, err)
 	}
-	return r, nil
+	return &route{r}, nil
 }
 
 // Reaches says, without asking anybody but sysfs, why no device of the fabric
@@ -44,7 +44,7 @@ func (f *fabric) Reaches(addr netip.AddrPort) error {
 	return nil
 }
 
-func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, error) {
+func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort, space portSpace) (*resolved, error) {
 	if ctx.Err() != nil {
 		return nil, handshake.ContextError(ctx)
 	}
@@ -55,7 +55,7 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	if err := f.anyDevice(); err != nil {
 		return nil, err
 	}
-	r, err := f.resolveFrom(ctx, f.cfg.Source, dst)
+	r, err := f.resolveFrom(ctx, f.cfg.Source, dst, space)
 	if !errors.Is(err, rcm.ErrOtherDevice) || f.cfg.Source.IsValid() {
 		return r, err
 	}
@@ -65,7 +65,7 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 		return nil, listErr
 	}
 	for _, src := range sources {
-		if r, srcErr := f.resolveFrom(ctx, src, dst); srcErr == nil {
+		if r, srcErr := f.resolveFrom(ctx, src, dst, space); srcErr == nil {
 			return r, nil
 		}
 	}
@@ -141,7 +141,7 @@ func (f *fabric) sources(ip netip.Addr) ([]netip.Addr, error) {
 
 // deviceAt returns the device that rdma_cm uses for an address of this host.
 func deviceAt(ip netip.Addr) (device, error) {
-	id, err := newCMID()
+	id, err := newCMID(portSpaceTCP)
 	if err != nil {
 		return device{}, err
 	}
@@ -156,27 +156,33 @@ func deviceAt(ip netip.Addr) (device, error) {
 	return deviceOf(a)
 }
 
-func (f *fabric) resolveFrom(ctx context.Context, src netip.Addr, dst netip.AddrPort) (*route, error) {
-	id, err := newCMID()
+// resolveFrom resolves dst, from src if that is valid. To a group there is no route:
+// there the device is all.
+func (f *fabric) resolveFrom(ctx context.Context, src netip.Addr, dst netip.AddrPort, space portSpace) (*resolved, error) {
+	id, err := newCMID(space)
 	if err != nil {
 		return nil, err
 	}
-	r := &route{fabric: f, source: src, id: id}
-	if err := f.resolveWith(ctx, r, src, dst); err != nil {
+	r := &resolved{fabric: f, space: space, source: src, id: id}
+	err = r.resolveDevice(ctx, src, dst)
+	if err == nil && !dst.Addr().IsMulticast() {
+		err = r.resolveRoute(ctx)
+	}
+	if err != nil {
 		id.destroy()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (f *fabric) resolveWith(ctx context.Context, r *route, src netip.Addr, dst netip.AddrPort) error {
+func (r *resolved) resolveDevice(ctx context.Context, src netip.Addr, dst netip.AddrPort) error {
+	f := r.fabric
 	if f.cfg.TOS != 0 {
 		if err := r.id.setOption(ucmOptionTOS, []byte{f.cfg.TOS}); err != nil {
 			return err
 		}
 	}
-	timeout := timeoutOf(ctx)
-	if err := r.id.resolveAddr(src, dst, timeout); err != nil {
+	if err := r.id.resolveAddr(src, dst, timeoutOf(ctx)); err != nil {
 		return fmt.Errorf("%w: %w", rcm.ErrNoRoute, err)
 	}
 	if err := expect(ctx, r.id, eventAddrResolved); err != nil {
@@ -192,11 +198,18 @@ func (f *fabric) resolveWith(ctx context.Context, r *route, src netip.Addr, dst 
 	if err := f.uses(r.device); err != nil {
 		return err
 	}
+	if err := r.device.checkSpace(r.space); err != nil {
+		return err
+	}
 	if err := r.device.checkPort(); err != nil {
 		return err
 	}
 	r.local, r.remote = a.local, dst
-	if err := r.id.resolveRoute(timeout); err != nil {
+	return nil
+}
+
+func (r *resolved) resolveRoute(ctx context.Context) error {
+	if err := r.id.resolveRoute(timeoutOf(ctx)); err != nil {
 		return fmt.Errorf("%w: %w", rcm.ErrNoRoute, err)
 	}
 	return expect(ctx, r.id, eventRouteResolved)
@@ -243,25 +256,29 @@ func timeoutOf(ctx context.Context) uint32 {
 	return uint32(max(left/time.Millisecond, 1))
 }
 
-// route is an id whose address and route are resolved.
-type route struct {
+// resolved is an id whose address is resolved, and the route unless it is a group's.
+type resolved struct {
 	fabric *fabric
+	space  portSpace
 	source netip.Addr // asked for, or invalid
 	id     *cmID
 	device device
 	local  netip.AddrPort
 	remote netip.AddrPort
-	used   atomic.Bool // Connect or Close has taken id
+	used   atomic.Bool // Connect, Lookup, Join or Close has taken id
 }
 
-func (r *route) Device() string             { return r.device.name }
-func (r *route) Port() uint8                { return r.device.port }
-func (r *route) LocalAddr() netip.Addr      { return r.local.Addr() }
-func (r *route) RemoteAddr() netip.AddrPort { return r.remote }
+func (r *resolved) Device() string             { return r.device.name }
+func (r *resolved) Port() uint8                { return r.device.port }
+func (r *resolved) LocalAddr() netip.Addr      { return r.local.Addr() }
+func (r *resolved) RemoteAddr() netip.AddrPort { return r.remote }
 
-func (r *route) Close() error {
+func (r *resolved) Close() error {
 	if !r.used.Swap(true) {
 		r.id.destroy()
 	}
 	return nil
 }
+
+// route is the way to a listener for connections.
+type route struct{ *resolved }

@@ -37,7 +37,7 @@ func toInit(qp *verbs.QP, p *rcm.ConnParam) error {
 	if err := qp.Modify(attr, mask); err != nil {
 		return err
 	}
-	return handshake.Prepare(p, qp)
+	return handshake.Prepare(p.Prepare, qp)
 }
 
 // toRTS takes a QP from INIT over RTR to RTS, connected to peer. A device that

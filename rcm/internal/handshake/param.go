@@ -19,8 +19,8 @@ const (
 // Complete returns p with its defaults filled in, its ranges checked and its
 // read depths within what the device of qp can do.
 func Complete(p rcm.ConnParam, qp *verbs.QP, maxData int) (rcm.ConnParam, error) {
-	if len(p.PrivateData) > maxData {
-		return p, fmt.Errorf("%w: %d bytes of private data, at most %d", verbs.ErrInvalid, len(p.PrivateData), maxData)
+	if err := CheckData(p.PrivateData, maxData); err != nil {
+		return p, err
 	}
 	for _, f := range []struct {
 		name  string

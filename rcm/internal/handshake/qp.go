@@ -7,12 +7,12 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// Prepare lets the caller make qp, which is in INIT, ready for the peer.
-func Prepare(p *rcm.ConnParam, qp *verbs.QP) error {
-	if p.Prepare == nil {
+// Prepare lets the caller, if it wants to, make qp, which is in INIT, ready for the peer.
+func Prepare(prepare func(*verbs.QP) error, qp *verbs.QP) error {
+	if prepare == nil {
 		return nil
 	}
-	if err := p.Prepare(qp); err != nil {
+	if err := prepare(qp); err != nil {
 		return fmt.Errorf("prepare QP: %w", err)
 	}
 	return nil

@@ -1,0 +1,200 @@
+package kernelcm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// Multicast groups. On InfiniBand the subnet administrator has a port join a group and
+// tells its LID and its Q_Key; on RoCE the kernel joins the IP group on the interface,
+// which tells the switches, and all groups have one Q_Key. The QP becomes a member
+// of the group at its device by a verb. An id has one membership and ends with it.
+
+// ResolveGroup asks the kernel for the device over which a group is reached: the one of
+// the fabric, or that of the routing table.
+func (f *fabric) ResolveGroup(ctx context.Context, group netip.Addr) (rcm.GroupRoute, error) {
+	r, err := f.resolveGroup(ctx, group.Unmap())
+	if err != nil {
+		return nil, fmt.Errorf("rcm: resolve group %v: %w", group, err)
+	}
+	return &groupRoute{r}, nil
+}
+
+func (f *fabric) resolveGroup(ctx context.Context, group netip.Addr) (*resolved, error) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, handshake.ContextError(ctx)
+	case !group.IsMulticast():
+		return nil, fmt.Errorf("%w: not a multicast address", verbs.ErrInvalid)
+	}
+	if err := f.anyDevice(); err != nil {
+		return nil, err
+	}
+	to := netip.AddrPortFrom(group, 0)
+	if f.cfg.Source.IsValid() {
+		return f.resolveFrom(ctx, f.cfg.Source, to, portSpaceUDP)
+	}
+	// A group is on every interface. With an address of one the routing table need
+	// not have it.
+	sources, err := f.sources(group)
+	if err != nil {
+		return nil, err
+	}
+	for _, src := range sources {
+		var r *resolved
+		if r, err = f.resolveFrom(ctx, src, to, portSpaceUDP); err == nil {
+			return r, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.resolveFrom(ctx, netip.Addr{}, to, portSpaceUDP)
+}
+
+// groupRoute is the way to a group.
+type groupRoute struct{ *resolved }
+
+func (r *groupRoute) Group() netip.Addr { return r.remote.Addr() }
+
+func (r *groupRoute) Join(ctx context.Context, qp *verbs.QP, p rcm.JoinParam) (rcm.Membership, error) {
+	if r.used.Swap(true) {
+		return nil, fmt.Errorf("rcm: join %v: %w: route was used or closed", r.Group(), verbs.ErrInvalid)
+	}
+	m, err := r.join(ctx, qp, p)
+	if err != nil {
+		r.id.destroy() // and with it the membership
+		return nil, fmt.Errorf("rcm: join %v over %s: %w", r.Group(), r.device.name, err)
+	}
+	return m, nil
+}
+
+func (r *groupRoute) join(ctx context.Context, qp *verbs.QP, p rcm.JoinParam) (*membership, error) {
+	if qp.PD().Context().Name() != r.device.name || qp.Attr().Type != verbs.QPTypeUD {
+		return nil, fmt.Errorf("%w: needs a UD QP on %s", verbs.ErrInvalid, r.device.name)
+	}
+	if ctx.Err() != nil {
+		return nil, handshake.ContextError(ctx)
+	}
+	to, err := r.joinPort(ctx, p.SendOnly)
+	if err != nil {
+		return nil, err
+	}
+	started, err := r.device.start(r.id, qp, to.QKey, p.Prepare)
+	if err != nil {
+		return nil, err
+	}
+	m := newMembership(r.id, qp, r.Group(), to, !p.SendOnly)
+	if err := m.attach(); err != nil {
+		if started {
+			return nil, handshake.Failed(qp, err)
+		}
+		return nil, err
+	}
+	r.id.handle(m.event)
+	return m, nil
+}
+
+// joinPort makes the port a member, and returns where messages to the group go.
+func (r *groupRoute) joinPort(ctx context.Context, sendOnly bool) (rcm.Destination, error) {
+	flags := uint16(0)
+	if sendOnly {
+		flags = joinSendOnly
+	}
+	if err := r.id.join(r.Group(), flags); err != nil {
+		return rcm.Destination{}, joinError(err)
+	}
+	ev, err := r.id.next(ctx) // ends with the subnet administrator's answer, the kernel's patience or ctx
+	switch {
+	case err != nil:
+		return rcm.Destination{}, err
+	case ev.kind == eventJoined:
+		return ev.datagram, nil
+	}
+	return rcm.Destination{}, handshakeError(ev)
+}
+
+// unsupported is the errno ENOTSUPP, which is the kernel's own and has no name outside.
+const unsupported = unix.Errno(524)
+
+// joinError says what a JOIN_MCAST that failed means.
+func joinError(err error) error {
+	switch {
+	case errors.Is(err, unsupported): // cma_iboe_join_multicast
+		return fmt.Errorf("%w: RoCE v2 has groups of IPv4 only: %w", verbs.ErrUnsupported, err)
+	case errors.Is(err, unix.EOPNOTSUPP): // cma_join_ib_multicast
+		return fmt.Errorf("%w: the subnet manager knows no members that only send: %w", verbs.ErrUnsupported, err)
+	}
+	return err
+}
+
+// membership is a QP in a group. It has no goroutine: what ends it comes from the reader of
+// events, and is done on a goroutine of the moment.
+type membership struct {
+	id       *cmID
+	qp       *verbs.QP
+	group    netip.Addr
+	to       rcm.Destination
+	receives bool
+
+	once   sync.Once
+	ended  context.Context // done when the membership has ended
+	cancel context.CancelCauseFunc
+}
+
+func newMembership(id *cmID, qp *verbs.QP, group netip.Addr, to rcm.Destination, receives bool) *membership {
+	m := &membership{id: id, qp: qp, group: group, to: to, receives: receives}
+	m.ended, m.cancel = context.WithCancelCause(context.Background())
+	return m
+}
+
+func (m *membership) Destination() rcm.Destination { return m.to }
+func (m *membership) Ended() <-chan struct{}       { return m.ended.Done() }
+func (m *membership) Err() error                   { return context.Cause(m.ended) }
+
+func (m *membership) attach() error {
+	if !m.receives {
+		return nil
+	}
+	return m.qp.AttachMulticast(m.to.AV.DGID, m.to.AV.DLID)
+}
+
+// event is called by the reader of events.
+func (m *membership) event(ev cmEvent) {
+	switch ev.kind {
+	case eventMembershipError:
+		go m.end(fmt.Errorf("the network has ended it: %w", syscall.ECONNRESET))
+	case eventDeviceRemoval:
+		go m.end(fmt.Errorf("%w: %w", rcm.ErrDeviceRemoved, syscall.ECONNRESET))
+	case eventLost:
+		go m.end(fmt.Errorf("%w: %w", ev.lost, syscall.ECONNRESET))
+	}
+}
+
+// end takes the QP and the port out of the group.
+func (m *membership) end(err error) {
+	m.once.Do(func() {
+		if m.receives {
+			// It may fail because the caller closed the QP or the device is gone: then the
+			// QP has left.
+			_ = m.qp.DetachMulticast(m.to.AV.DGID, m.to.AV.DLID)
+		}
+		m.id.destroy()
+		m.cancel(fmt.Errorf("rcm: membership in %v: %w", m.group, err))
+	})
+}
+
+func (m *membership) Leave() error {
+	m.end(net.ErrClosed)
+	return nil
+}
