@@ -48,7 +48,7 @@ const hookTest = "ramjet_hook_test.go"
 
 // hookTest is its content.
 func (s *suite) hookTest() string {
-	return fmt.Sprintf("package %s_test\n\nimport _ %q\n", s.name, hookPackage)
+	return fmt.Sprintf("package %s_test\n\nimport _ %q\n%s", s.name, hookPackage, s.more)
 }
 
 // copyModules copies the modules of the suites that are not of the standard library
