@@ -37,8 +37,21 @@ func Check(t testing.TB) {
 	t.Cleanup(func() {
 		if left := before.Leftovers(); left != "" {
 			t.Error("left behind:", left)
+		} else if !t.Skipped() { // whose last word is why
+			t.Log(before.counted())
 		}
 	})
+}
+
+// counted says what there is more than when r was counted, in the form that .ci/run adds up.
+func (r Resources) counted() string {
+	now := Count(r.others...)
+	descriptors := 0
+	for target, n := range now.descriptors {
+		descriptors += max(0, n-r.descriptors[target])
+	}
+	return fmt.Sprintf("left behind: %d descriptors, %d mappings, %d pinned bytes, %d goroutines",
+		descriptors, max(0, now.mappings-r.mappings), max(0, now.pinned-r.pinned), max(0, now.goroutines-r.goroutines))
 }
 
 // Resources are what a process has at a moment.
