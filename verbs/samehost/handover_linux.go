@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -177,6 +178,17 @@ func (e *entries) adopt(first string) error {
 			err = unix.Fchmodat(dir, first, e.mode, 0)
 		}
 		e.first, e.id = first, idOf(&st)
+		e.linked = e.links(dir)
 	})
 	return errors.Join(controlErr, err)
+}
+
+// adoptAtMost is how many names of a directory are looked at for those of a socket that was
+// handed over. Of more some stay until the socket is gone.
+const adoptAtMost = 1 << 14
+
+// links lists the names that the socket has beside its first one.
+func (e *entries) links(dir int) []string {
+	names, _ := e.dir.Readdirnames(adoptAtMost)
+	return slices.DeleteFunc(names, func(name string) bool { return name == e.first || !e.has(dir, name) })
 }

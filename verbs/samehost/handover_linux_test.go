@@ -108,6 +108,36 @@ func TestAListenerInADirectoryIsHandedOver(t *testing.T) {
 	require.Empty(t, list)
 }
 
+// Addresses go while a listener is on its way, or with it.
+func TestNamesThatAreNotWantedAnyMoreGoAfterAHandOver(t *testing.T) {
+	d := newDirectory(t)
+	others := meetAt(t, d, "others")
+	before := meetAt(t, d, "here")
+	gone, err := before.SetNames([]string{"here", "gone", "gone too"})
+	require.NoError(t, err)
+	require.False(t, gone)
+	before.Pause()
+	fds := handOver(t, before)
+	require.NoError(t, before.Close())
+	after, err := d.Adopt(meetingConfig, fds[0])
+	require.NoError(t, err)
+	defer after.Close()
+	_, err = after.SetNames([]string{"here", "new"})
+	require.NoError(t, err)
+	for name, there := range map[string]bool{"here": true, "new": true, "others": true, "gone": false, "gone too": false} {
+		c, err := d.dialOwn(name)
+		require.Equal(t, there, err == nil, "%s: %v", name, err)
+		if err == nil {
+			c.Close()
+		}
+	}
+	require.NoError(t, after.Close())
+	require.NoError(t, others.Close())
+	list, err := os.ReadDir(d.own())
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
 // Who wants the listener may be gone, and the name is free then.
 func TestAListenerThatNobodyTakesIsClosed(t *testing.T) {
 	cfg := ListenConfig{Type: unix.SOCK_SEQPACKET, Backlog: 8, Name: abstractName(t)}
