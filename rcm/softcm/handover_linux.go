@@ -120,7 +120,7 @@ func (f *fabric) adopt(addr netip.AddrPort, cfg rcm.ListenConfig, fds []int) (*l
 // adopt makes the listener of a socket that stands in the directory. If it cannot, one is
 // made as ever.
 func (m *meeting) adopt(fd int) {
-	ln, err := m.dir.Adopt(m.cfg, fd)
+	ln, err := m.dir.Adopt(m.cfg, fd, m.l.mayHave)
 	if err != nil {
 		return
 	}

@@ -219,3 +219,16 @@ func TestAPlaceInADirectoryIsHandedOver(t *testing.T) {
 		return errors.Is(err, unix.ECONNREFUSED)
 	})
 }
+
+func TestAListenerMayHaveTheNamesOfItsAddresses(t *testing.T) {
+	for at, want := range map[string]map[string]bool{
+		"192.0.2.1:9000": {"192.0.2.1:9000": true, "192.0.2.1:9000+": false, "192.0.2.1:9001": false, "192.0.2.2:9000": false},
+		"0.0.0.0:9000":   {"192.0.2.1:9000+": true, "192.0.2.1:9000": false, "192.0.2.1:9001+": false, "[2001:db8::1]:9000+": false, "+": false},
+		"[::]:9000":      {"192.0.2.1:9000+": true, "[2001:db8::1]:9000+": true, "other": false},
+	} {
+		l := &listener{addr: netip.MustParseAddrPort(at)}
+		for entry, may := range want {
+			require.Equal(t, may, l.mayHave(entry), "%s: %s", at, entry)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -54,6 +55,16 @@ func (l *listener) entriesOf() ([]string, error) {
 	}
 	slices.Sort(list)
 	return list, nil
+}
+
+// mayHave reports whether a name may be one of the listener's, at some time.
+func (l *listener) mayHave(entry string) bool {
+	if !l.addr.Addr().IsUnspecified() {
+		return entry == l.addr.String()
+	}
+	at, all := strings.CutSuffix(entry, "+")
+	target, err := netip.ParseAddrPort(at)
+	return all && err == nil && l.serves(target)
 }
 
 // directory returns the one in which to meet, nil if there is none.

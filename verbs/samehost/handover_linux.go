@@ -102,15 +102,15 @@ func Adopt(cfg ListenConfig, fd int) (*Listener, error) {
 }
 
 // Adopt is Listen with a socket that was handed over by a process of our user, and stands in
-// the directory. It has the names that it had.
-func (d *Directory) Adopt(cfg ListenConfig, fd int) (*Listener, error) {
+// the directory. It has the names that it had, all of which have to be names that it may have.
+func (d *Directory) Adopt(cfg ListenConfig, fd int, mayHave func(name string) bool) (*Listener, error) {
 	first, err := nameOfListening(cfg, fd)
 	var e *entries
 	if err == nil {
 		e, err = d.entries(cfg)
 	}
 	if err == nil {
-		if err = e.adopt(path.Base(first)); err != nil {
+		if err = e.adopt(path.Base(first), mayHave); err != nil {
 			e.dir.Close()
 		}
 	}
@@ -161,8 +161,8 @@ func relisten(cfg ListenConfig, fd int) (*Listener, error) {
 	return listenOn(cfg, fd, false)
 }
 
-// adopt takes over what stands under a first name.
-func (e *entries) adopt(first string) error {
+// adopt takes over what stands under a first name, if its other names may be had.
+func (e *entries) adopt(first string, mayHave func(name string) bool) error {
 	var err error
 	controlErr := e.raw(func(fd uintptr) {
 		dir := int(fd)
@@ -174,11 +174,15 @@ func (e *entries) adopt(first string) error {
 			err = errNotListening
 			return
 		}
+		e.first, e.id = first, idOf(&st)
+		e.linked = e.links(dir)
+		if slices.ContainsFunc(e.linked, func(name string) bool { return !mayHave(name) }) {
+			err = errNotListening
+			return
+		}
 		if st.Mode&0o777 != e.mode {
 			err = unix.Fchmodat(dir, first, e.mode, 0)
 		}
-		e.first, e.id = first, idOf(&st)
-		e.linked = e.links(dir)
 	})
 	return errors.Join(controlErr, err)
 }

@@ -36,6 +36,8 @@ func handOver(t *testing.T, listeners ...*Listener) []int {
 	return fds
 }
 
+func anyName(string) bool { return true }
+
 func abstractName(t *testing.T) string { return fmt.Sprintf("@%s/%d", t.Name(), os.Getpid()) }
 
 func TestAListenerIsHandedOverWithItsNameAndItsQueue(t *testing.T) {
@@ -87,7 +89,7 @@ func TestAListenerInADirectoryIsHandedOver(t *testing.T) {
 	require.NoError(t, before.Close())
 	others := meetingConfig
 	others.Others = true
-	after, err := d.Adopt(others, fds[0])
+	after, err := d.Adopt(others, fds[0], anyName)
 	require.NoError(t, err)
 	defer after.Close()
 	require.Equal(t, before.ID(), after.ID())
@@ -119,7 +121,7 @@ func TestNamesThatAreNotWantedAnyMoreGoAfterAHandOver(t *testing.T) {
 	before.Pause()
 	fds := handOver(t, before)
 	require.NoError(t, before.Close())
-	after, err := d.Adopt(meetingConfig, fds[0])
+	after, err := d.Adopt(meetingConfig, fds[0], anyName)
 	require.NoError(t, err)
 	defer after.Close()
 	_, err = after.SetNames([]string{"here", "new"})
@@ -189,11 +191,18 @@ func TestWhatIsNoListenerOfTheNameIsNotAdopted(t *testing.T) {
 		require.Error(t, err, what)
 	}
 	d := newDirectory(t)
-	_, err = d.Adopt(meetingConfig, of(cfg))
+	_, err = d.Adopt(meetingConfig, of(cfg), anyName)
 	require.Error(t, err, "an abstract name")
 	elsewhere := newDirectory(t)
 	l := meetAt(t, elsewhere, "here")
 	fds := handOver(t, l)
-	_, err = d.Adopt(meetingConfig, fds[0])
+	_, err = d.Adopt(meetingConfig, fds[0], anyName)
 	require.Error(t, err, "one in another directory")
+	there := meetAt(t, d, "there")
+	fds = handOver(t, there)
+	_, err = d.Adopt(meetingConfig, fds[0], func(name string) bool { return name == "here" })
+	require.Error(t, err, "one of another name")
+	c, err := d.dialOwn("there")
+	require.NoError(t, err, "its name is its own still")
+	c.Close()
 }
