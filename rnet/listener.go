@@ -39,6 +39,7 @@ type Listener struct {
 	mu       sync.Mutex
 	queue    []*Conn // streams that wait for Accept; guarded by mu
 	inTCP    bool    // somebody accepts from tcp, and looks at queue when interrupted; guarded by mu
+	closing  bool    // Close was called; guarded by mu
 	closed   bool
 	handed   bool // closed, but streams are taken and returned until over: see listener_handover.go; guarded by mu
 	over     bool // no more streams come; guarded by mu
@@ -278,16 +279,21 @@ func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Close stops listening. Connections that Accept has returned live on; those
 // that wait for it are reset. If another process of the same user waits to take the
-// listener on this host over (see NewListener), nothing is reset at once: Accept goes on to return
+// listener on this host over (see NewListener), Close waits up to 5 s for it to answer, while Accept returns
+// what comes, and nothing is reset at once: Accept goes on to return
 // the streams that have been dialed to this listener, until all who have dialed know of the
 // other one, mostly within half a second, and then fails. What is not accepted 5 s after Close
 // is reset.
 func (l *Listener) Close() error {
 	l.mu.Lock()
-	if l.closed {
+	if l.closing {
 		l.mu.Unlock()
 		return l.opError("close", net.ErrClosed)
 	}
+	l.closing = true
+	l.mu.Unlock()
+	l.offer()
+	l.mu.Lock()
 	l.closed, l.handed, l.expired = true, true, false // until it is known
 	if l.timer != nil {
 		l.timer.Stop()

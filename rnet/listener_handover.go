@@ -10,18 +10,30 @@ import (
 // fabric that process waits for, is not the end of the address when it closes. Over TCP the
 // queue of the socket goes on to live. Here
 //
-//  1. the fabric's listener is handed over: who looks for one finds the other process;
-//  2. the sessions are told that they get no more streams (GO_AWAY). Those that were opened
+//  1. the place is offered to the other process, and nothing else changes until that answers: one
+//     that is stopped, or too busy, would let everybody wait;
+//  2. the fabric's listener is handed over: who looks for one finds the other process;
+//  3. the sessions are told that they get no more streams (GO_AWAY). Those that were opened
 //     before are here, or on their way, and their dials have returned: they are taken still,
 //     and Accept goes on to return them;
-//  3. each peer answers after the last OPEN. When all have, or their sessions have ended, the
+//  4. each peer answers after the last OPEN. When all have, or their sessions have ended, the
 //     queue gets no longer, and Accept fails once it is empty;
-//  4. a peer that does not answer, and a program that does not call Accept any more, are
+//  5. a peer that does not answer, and a program that does not call Accept any more, are
 //     waited for no longer than drainTime.
 
 // drainTime is how long a listener that has closed takes streams for the listener that
 // comes after it.
 const drainTime = 5 * time.Second
+
+// offer offers the places on the fabrics to who waits for them, and returns when they have answered, or
+// are not worth a wait.
+func (l *Listener) offer() {
+	for _, fl := range l.onFabrics() {
+		if f, ok := fl.(interface{ Offer() }); ok {
+			f.Offer()
+		}
+	}
+}
 
 // handOver gives the places on the fabrics to who waits for them, and reports whether there
 // was one.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -18,9 +20,13 @@ import (
 // has it:
 //
 //	heir      connects to the listener, and says AWAIT with its address
-//	listener  when it closes: HAND, with the sockets that listen, to the first who awaits the
-//	          same address
+//	listener  when it is to close: OFFER, to all who await the same address
+//	heir      TAKE, at once: it runs
+//	listener  HAND, with the sockets that listen, to one who has answered
 //	heir      listens with them
+//
+// The listener serves until it has an answer, but waits for none without end, and not for
+// processes that are stopped. Who comes too late to be asked is handed the place if nobody has answered.
 //
 // What lies in the kernel's queues of the sockets, the heir finds there. Whom the listener has
 // accepted already it refuses, so that he dials again, and comes into the queue. Both are
@@ -75,13 +81,20 @@ func (s *socket) handed(ctx context.Context) (fds []int, err error) {
 		return nil, err
 	}
 	err = s.interruptible(ctx, func() error {
-		var buf [handshake.MaxMessage]byte
-		var n int
-		if n, fds, err = samehost.Receive(raw, buf[:]); err != nil { // ended by the listener, or ctx
-			return hangup(err)
+		for offered := false; ; offered = true {
+			var buf [handshake.MaxMessage]byte
+			var n int
+			if n, fds, err = samehost.Receive(raw, buf[:]); err != nil { // ended by the listener, or ctx
+				return hangup(err)
+			}
+			m, err := handshake.Parse(buf[:n])
+			if err != nil || m.Kind != handshake.KindOffer || offered || len(fds) > 0 {
+				return expected(m, err, handshake.KindHand)
+			}
+			if err := s.send(&handshake.Message{Kind: handshake.KindTake}); err != nil {
+				return err
+			}
 		}
-		m, err := handshake.Parse(buf[:n])
-		return expected(m, err, handshake.KindHand)
 	})
 	if err != nil {
 		samehost.CloseReceived(fds...)
@@ -144,7 +157,14 @@ func (l *listener) awaits(sock *socket, m handshake.Message) {
 	}
 	l.heirs = append(l.heirs, sock)
 	l.mu.Unlock()
-	_, err := sock.receive() // ended by the peer, who has nothing more to say, HandOver or Close
+	var err error
+	for err == nil {
+		var m handshake.Message
+		m, err = sock.receive() // ended by the peer, who has no more to say than TAKE, by HandOver or Close
+		if err = expected(m, err, handshake.KindTake); err == nil {
+			err = l.takes(sock)
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.handing && errors.Is(err, errHungUp) && slices.Contains(l.heirs, sock) {
@@ -154,9 +174,89 @@ func (l *listener) awaits(sock *socket, m handshake.Message) {
 	sock.Close()
 }
 
-// HandOver gives the names of the listener to the first process that awaits them, and reports
+// What a heir has been asked, and has said.
+const (
+	unasked = iota
+	asked
+	answered
+)
+
+const (
+	offerTime  = 5 * time.Second       // for which an answer is waited for: a busy machine may need it
+	offerPause = 50 * time.Millisecond // after which it is looked whether any may come
+)
+
+// Offer asks the processes that wait for our place whether they are there to take it, and waits until one has
+// answered, or none may: they are stopped, have hung up, or have had their time. Until then peers
+// are served as ever. HandOver follows.
+func (l *listener) Offer() {
+	l.mu.Lock()
+	if l.taken != nil {
+		l.mu.Unlock()
+		return
+	}
+	taken := make(chan struct{})
+	l.taken = taken
+	heirs := slices.Clone(l.heirs)
+	for _, heir := range heirs {
+		heir.offer = asked
+	}
+	l.mu.Unlock()
+	for _, heir := range heirs {
+		heir.SetWriteDeadline(time.Now().Add(offerPause)) // nothing was sent to it so far
+		_ = heir.send(&handshake.Message{Kind: handshake.KindOffer})
+	}
+	timer, ticker := time.NewTimer(offerTime), time.NewTicker(offerPause)
+	defer timer.Stop()
+	defer ticker.Stop()
+	for l.mayAnswer() {
+		select { // ends with an answer (takes), or the timers
+		case <-taken:
+			return
+		case <-ticker.C:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// mayAnswer reports whether one of those who were asked may answer yet.
+func (l *listener) mayAnswer() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.heirs, func(s *socket) bool { return s.offer == asked && !halted(s) })
+}
+
+// halted reports whether a peer certainly does nothing. One that has ended has hung up. A /proc of
+// another PID namespace, as a container may have, has other processes by the same numbers.
+func halted(s *socket) bool {
+	self, err := os.Readlink("/proc/self")
+	if err != nil || self != strconv.Itoa(os.Getpid()) {
+		return false
+	}
+	state := statOf(s.Peer().PID).state
+	return state == 'T' || state == 't'
+}
+
+// takes notes that a process takes our place. The error is that it was not asked.
+func (l *listener) takes(heir *socket) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if heir.offer != asked {
+		return fmt.Errorf("%w: TAKE of what was not offered", rcm.ErrMalformed)
+	}
+	heir.offer = answered
+	if !l.hasTaker {
+		l.hasTaker = true
+		close(l.taken)
+	}
+	return nil
+}
+
+// HandOver gives the names of the listener to a process that awaits them, and reports
 // whether there was one. Nothing is accepted any more in any case, and Close must follow.
 func (l *listener) HandOver() bool {
+	l.Offer()
 	lns := slices.Clone(l.lns)
 	if l.meeting != nil {
 		if ln := l.meeting.leave(); ln != nil {
@@ -199,13 +299,22 @@ func (l *listener) settled() []*socket {
 	return heirs
 }
 
-// handTo sends the listeners to the first of heirs that can be sent something, and hangs up on
-// all. It reports whether there was one.
+// handTo sends the listeners to the first of heirs that has taken them, or that was not asked and is not
+// stopped, if it can be sent something, and hangs up on all. It reports whether there was one.
 func (l *listener) handTo(heirs []*socket, lns []*samehost.Listener) bool {
-	done := false
+	l.mu.Lock()
+	var able []*socket
+	for _, offer := range []int{answered, unasked} {
+		for _, heir := range heirs {
+			if heir.offer == offer && !halted(heir) {
+				able = append(able, heir)
+			}
+		}
+	}
+	l.mu.Unlock()
 	packet := (&handshake.Message{Kind: handshake.KindHand}).AppendTo(nil)
+	done := slices.ContainsFunc(able, func(heir *socket) bool { return samehost.HandOver(heir.Conn, packet, lns...) == nil })
 	for _, heir := range heirs {
-		done = done || samehost.HandOver(heir.Conn, packet, lns...) == nil
 		heir.Close()
 	}
 	return done

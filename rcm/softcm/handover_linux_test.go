@@ -27,16 +27,26 @@ func mustListen(t *testing.T, f rcm.Fabric, addr netip.AddrPort, cfg rcm.ListenC
 	return l.(*listener)
 }
 
-// nextOf has f wait for the place of a listener.
+// nextOf has f wait for the place of a listener, from now on.
 func nextOf(t *testing.T, f rcm.Fabric, addr netip.AddrPort, cfg rcm.ListenConfig) func() *listener {
 	t.Helper()
 	next, err := f.(*fabric).Await(addr, cfg)
 	require.NoError(t, err)
+	type place struct {
+		rcm.Listener
+		err error
+	}
+	had := make(chan place, 1)
+	ctx := cmtest.Within(t)
+	go func() { // ends with the place, or ctx
+		l, err := next(ctx)
+		had <- place{l, err}
+	}()
 	return func() *listener {
-		l, err := next(cmtest.Within(t))
-		require.NoError(t, err)
-		t.Cleanup(func() { l.Close() })
-		return l.(*listener)
+		p := <-had
+		require.NoError(t, p.err)
+		t.Cleanup(func() { p.Close() })
+		return p.Listener.(*listener)
 	}
 }
 
@@ -108,10 +118,14 @@ func TestOnlyWhoAwaitsTheSamePlaceIsHandedIt(t *testing.T) {
 	cancel()
 	_, err = gone(ended)
 	require.ErrorIs(t, err, context.Canceled)
-	next := nextOf(t, f, all, rcm.ListenConfig{V6Only: true})
+	next, err := f.(*fabric).Await(all, rcm.ListenConfig{V6Only: true})
+	require.NoError(t, err)
 	require.False(t, l.HandOver(), "to one that serves other addresses, or one that has gone")
 	require.NoError(t, l.Close())
-	require.True(t, next().v6Only, "who was waiting has not got the place")
+	other, err := next(cmtest.Within(t))
+	require.NoError(t, err, "who was waiting has not got the place")
+	defer other.Close()
+	require.True(t, other.(*listener).v6Only)
 }
 
 // Who waits for another place, or is one too many, is hung up on, and takes no place of those
@@ -184,6 +198,100 @@ func TestWhoHasJustComeIsHandedThePlace(t *testing.T) {
 	require.True(t, l.HandOver())
 	require.NoError(t, l.Close())
 	next()
+}
+
+// heirProcess starts a process that waits for the place of l, and stops it.
+func heirProcess(t *testing.T, l *listener) (awaken func()) {
+	t.Helper()
+	c := cmtest.StartChild(t, 0, "await", l.addr.String())
+	t.Cleanup(func() { c.Cmd.Process.Kill() })
+	require.NoError(t, c.Cmd.Process.Signal(unix.SIGSTOP))
+	hang.Eventually(t, "the heir", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.heirs) == 1 && stopped(c.Cmd.Process.Pid)
+	})
+	return func() {
+		require.NoError(t, c.Cmd.Process.Signal(unix.SIGCONT))
+		c.Expect(t, "listens")
+	}
+}
+
+// A process that is stopped would let everybody wait who dials.
+func TestAProcessThatIsStoppedIsNotHandedThePlace(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	f := New(Config{})
+	l := mustListen(t, f, addr, rcm.ListenConfig{})
+	awaken := heirProcess(t, l)
+	require.False(t, l.HandOver())
+	require.NoError(t, l.Close())
+	_, err := f.Resolve(t.Context(), addr)
+	require.ErrorIs(t, err, rcm.ErrNoListener, "nobody serves")
+	awaken() // it takes the place, which is free
+	r, err := f.Resolve(t.Context(), addr)
+	require.NoError(t, err)
+	r.Close()
+}
+
+func TestThePlaceIsHandedToOneBehindAProcessThatIsStopped(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	f := New(Config{})
+	l := mustListen(t, f, addr, rcm.ListenConfig{})
+	heirProcess(t, l)
+	next := nextOf(t, f, addr, rcm.ListenConfig{})
+	require.True(t, l.HandOver())
+	require.NoError(t, l.Close())
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	r, err := next().Accept(cmtest.Within(t))
+	require.NoError(t, err)
+	require.NoError(t, r.Reject(nil))
+}
+
+// Until somebody has said that he takes the place.
+func TestPeersAreServedWhileThePlaceIsOffered(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	l := mustListen(t, New(Config{}), addr, rcm.ListenConfig{})
+	heir, err := dial(l.f.listenNames(addr, false), nil)
+	require.NoError(t, err)
+	defer heir.Close()
+	heir.TakeDescriptors()
+	require.NoError(t, heir.send(&handshake.Message{Kind: handshake.KindAwait, Dst: addr}))
+	hang.Eventually(t, "the heir", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.heirs) == 1 })
+	offered := make(chan struct{})
+	go func() { l.Offer(); close(offered) }()
+	_, err = heir.expect(handshake.KindOffer)
+	require.NoError(t, err)
+	s := speakTo(t, addr)
+	s.say(requestTo(addr))
+	r, err := l.Accept(cmtest.Within(t))
+	require.NoError(t, err)
+	require.NoError(t, r.Reject(nil))
+	require.NoError(t, heir.send(&handshake.Message{Kind: handshake.KindTake}))
+	<-offered
+	require.True(t, l.HandOver())
+}
+
+// Who says that he takes what nobody has offered breaks the rules, and so does who says it twice.
+func TestWhoTakesWhatIsNotOfferedIsHungUpOn(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	l := mustListen(t, New(Config{}), addr, rcm.ListenConfig{})
+	take := (&handshake.Message{Kind: handshake.KindTake}).AppendTo(nil)
+	s := speakTo(t, addr)
+	s.say((&handshake.Message{Kind: handshake.KindAwait, Dst: addr}).AppendTo(nil))
+	s.say(take)
+	s.awaitEnd()
+	twice := speakTo(t, addr)
+	twice.say((&handshake.Message{Kind: handshake.KindAwait, Dst: addr}).AppendTo(nil))
+	hang.Eventually(t, "the heir", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.heirs) == 1 })
+	offered := make(chan struct{})
+	go func() { l.Offer(); close(offered) }()
+	require.Equal(t, handshake.KindOffer, twice.read().Kind)
+	twice.say(take)
+	<-offered
+	twice.say(take)
+	twice.awaitEnd()
+	require.False(t, l.HandOver())
 }
 
 func TestAPlaceInADirectoryIsHandedOver(t *testing.T) {

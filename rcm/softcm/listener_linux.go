@@ -125,11 +125,13 @@ type listener struct {
 	running sync.WaitGroup // the handshakes
 	meeting *meeting       // nil without a directory
 
-	mu      sync.Mutex
-	shaking map[*socket]struct{} // guarded by mu; nil once closed
-	proving []*socket            // those of them who have yet to show the key, the oldest first; guarded by mu
-	heirs   []*socket            // of those who wait for our place, the first first; guarded by mu
-	handing bool                 // HandOver was called; guarded by mu
+	mu       sync.Mutex
+	shaking  map[*socket]struct{} // guarded by mu; nil once closed
+	proving  []*socket            // those of them who have yet to show the key, the oldest first; guarded by mu
+	heirs    []*socket            // of those who wait for our place, the first first; guarded by mu
+	handing  bool                 // HandOver was called; guarded by mu
+	taken    chan struct{}        // closed when one of the heirs has answered; nil before Offer; guarded by mu
+	hasTaker bool                 // taken is closed; guarded by mu
 
 	malformed, timedOut, denied atomic.Uint64
 }

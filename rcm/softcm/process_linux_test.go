@@ -1,6 +1,7 @@
 package softcm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,7 +16,7 @@ import (
 
 func init() {
 	cmtest.Roles["squat"], cmtest.Roles["hoard"], cmtest.Roles["knock"] = squat, hoard, knock
-	cmtest.Roles["toil"] = toil
+	cmtest.Roles["toil"], cmtest.Roles["await"] = toil, await
 }
 
 // onSoft is the fabric of the tests.
@@ -32,6 +33,23 @@ func squat(args []string) error {
 	if err != nil {
 		return err
 	}
+	cmtest.UntilStdinEnds()
+	return l.Close()
+}
+
+// await waits for the place of the listener at an address, and says when it has it.
+func await(args []string) error {
+	addr := netip.MustParseAddrPort(args[0])
+	next, err := New(Config{}).(*fabric).Await(addr, rcm.ListenConfig{})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	l, err := next(context.Background()) // ends with the listener's hang-up
+	if err != nil {
+		return err
+	}
+	fmt.Println("listens")
 	cmtest.UntilStdinEnds()
 	return l.Close()
 }

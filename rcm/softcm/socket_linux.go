@@ -56,6 +56,7 @@ type socket struct {
 	known  bool              // the kernel's word is enough to let the peer in; of a listener
 	proven bool              // both sides have shown that they have the key
 	shown  bool              // the peer may connect to the Unix socket; of a listener
+	offer  int               // unasked, asked or answered, of one who waits for a listener's place; guarded by its mu
 }
 
 func (s *socket) peer() rcm.Peer { return rcm.Peer(s.Peer()) }

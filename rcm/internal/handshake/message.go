@@ -34,14 +34,16 @@ const (
 type MessageKind uint8
 
 const (
-	KindRequest MessageKind = 1 // REQ, dialer to acceptor
-	KindReply   MessageKind = 2 // REP, acceptor to dialer
-	KindReject  MessageKind = 3 // REJ, acceptor to dialer
-	KindReady   MessageKind = 4 // RTU, dialer to acceptor
-	KindKey     MessageKind = 5 // KEY, either way, before others
-	KindShow    MessageKind = 6 // SHOW, acceptor to dialer, before REQ
-	KindAwait   MessageKind = 7 // AWAIT, to an acceptor from who wants its place
-	KindHand    MessageKind = 8 // HAND, the answer, with the acceptor's sockets
+	KindRequest MessageKind = 1  // REQ, dialer to acceptor
+	KindReply   MessageKind = 2  // REP, acceptor to dialer
+	KindReject  MessageKind = 3  // REJ, acceptor to dialer
+	KindReady   MessageKind = 4  // RTU, dialer to acceptor
+	KindKey     MessageKind = 5  // KEY, either way, before others
+	KindShow    MessageKind = 6  // SHOW, acceptor to dialer, before REQ
+	KindAwait   MessageKind = 7  // AWAIT, to an acceptor from who wants its place
+	KindHand    MessageKind = 8  // HAND, the answer, with the acceptor's sockets
+	KindOffer   MessageKind = 9  // OFFER, from an acceptor that is about to say HAND
+	KindTake    MessageKind = 10 // TAKE, the answer to that
 )
 
 // String names the message as the specification does.
@@ -63,6 +65,10 @@ func (k MessageKind) String() string {
 		return "AWAIT"
 	case KindHand:
 		return "HAND"
+	case KindOffer:
+		return "OFFER"
+	case KindTake:
+		return "TAKE"
 	}
 	return fmt.Sprintf("message(%d)", uint8(k))
 }
@@ -162,7 +168,7 @@ func Parse(packet []byte) (Message, error) {
 		err = m.parseKey(packet[headerSize:])
 	case KindAwait:
 		err = m.parseAwait(packet)
-	case KindReady, KindShow, KindHand:
+	case KindReady, KindShow, KindHand, KindOffer, KindTake:
 		if len(packet) != headerSize {
 			err = fmt.Errorf("%d bytes too many", len(packet)-headerSize)
 		}

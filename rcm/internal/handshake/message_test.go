@@ -35,6 +35,8 @@ func testMessages() map[string]Message {
 		"AWAIT":                   {Kind: KindAwait, Dst: netip.MustParseAddrPort("0.0.0.0:9000")},
 		"AWAIT for IPv6 only":     {Kind: KindAwait, Dst: netip.MustParseAddrPort("[::]:9000"), V6Only: true},
 		"HAND":                    {Kind: KindHand},
+		"OFFER":                   {Kind: KindOffer},
+		"TAKE":                    {Kind: KindTake},
 		"KEY of two parts":        {Kind: KindKey, Private: bytes.Repeat([]byte{5}, 64)},
 	}
 }
@@ -109,6 +111,8 @@ func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 		"AWAIT with an unknown flag":       change(await, headerSize+addrSize, 2),
 		"AWAIT of no port":                 change(await, headerSize+16, 0, 0),
 		"HAND with a tail":                 resize(Message{Kind: KindHand}, headerSize+1),
+		"OFFER with a tail":                resize(Message{Kind: KindOffer}, headerSize+1),
+		"TAKE with a tail":                 resize(Message{Kind: KindTake}, headerSize+1),
 		"RTU with a tail":                  resize(Message{Kind: KindReady}, headerSize+1),
 		"REQ cut off":                      resize(req, requestSize-1),
 		"REP cut off":                      resize(rep, replySize-1),
