@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -63,11 +64,11 @@ const (
 	LimitMissing                 // its kernel module, or its device file, is not there
 )
 
-// Explain asks the providers which limit made the operation fail, and for a sentence that
-// names it and its remedy. Providers look at the limits as they are now, by some dozen system
+// Explain asks the providers that have the device, all if none has it, which limit made the
+// operation fail, and for a sentence that names it and its remedy. Providers look at the limits as they are now, by some dozen system
 // calls.
 func (e *Error) Explain() (l Limit, remedy string) {
-	for _, p := range orderedProviders() {
+	for _, p := range providersOf(e.Device) {
 		if p, explains := p.(ExplainingProvider); explains {
 			if l, remedy = p.Explain(e); l != LimitUnknown {
 				return l, remedy
@@ -75,4 +76,20 @@ func (e *Error) Explain() (l Limit, remedy string) {
 		}
 	}
 	return LimitUnknown, ""
+}
+
+// providersOf returns the providers that list a device, all if none does: it may have gone.
+func providersOf(device string) []Provider {
+	all := orderedProviders()
+	var list []Provider
+	for _, p := range all {
+		devices, _ := p.Devices() // what cannot be listed is nobody's
+		if slices.ContainsFunc(devices, func(d DeviceInfo) bool { return d.Name == device }) {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		return all
+	}
+	return list
 }

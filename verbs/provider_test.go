@@ -164,6 +164,19 @@ func TestAnErrorIsExplainedByTheProviderOfItsDevice(t *testing.T) {
 	}
 }
 
+// explainingAll is a provider that does not know the devices of others.
+type explainingAll struct{ listing }
+
+func (explainingAll) Explain(*Error) (Limit, string) { return LimitMemlock, "ulimit -l" }
+
+func TestAnErrorOfADeviceIsNotExplainedByAnotherProvider(t *testing.T) {
+	onlyProviders(t, listing{name: "silent", devices: []string{"c0"}}, explainingAll{listing{name: "all", devices: []string{"a0"}}})
+	for device, want := range map[string]Limit{"a0": LimitMemlock, "c0": LimitUnknown, "": LimitMemlock, "gone": LimitMemlock} {
+		limit, _ := (&Error{Op: "register MR", Device: device, Err: syscall.ENOMEM}).Explain()
+		require.Equal(t, want, limit, "%q", device)
+	}
+}
+
 func TestAProviderThatCannotOpenLetsTheNextOneTry(t *testing.T) {
 	unable := serving{listing{name: "uverbs", devices: []string{"a0"}}, []string{"a0"}, nil}
 	able := serving{listing{name: "others", devices: []string{"a0"}}, []string{"a0"}, opened{by: "others"}}
