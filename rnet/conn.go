@@ -102,10 +102,10 @@ func (c *Conn) RemoteAddr() net.Addr {
 	return &c.tcpAddrs().remote
 }
 
-// network is "tcp", or "unix" at a Unix socket.
+// network is "tcp", or at a Unix socket "unix" or "unixpacket".
 func (c *Conn) network() string {
-	if c.s.unix != nil {
-		return "unix"
+	if u := c.s.unix; u != nil {
+		return u.local.Net
 	}
 	return "tcp"
 }
@@ -130,7 +130,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.deadlineError(c.st.SetWriteDeadline(t))
 }
 
-// deadlineError gives the error of setting a deadline the form that package net gives
+// deadlineError gives the error of setting a deadline, or of a MessageConn a buffer, the form that package net gives
 // it, which leaves the peer out of it.
 func (c *Conn) deadlineError(err error) error {
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // Dial is net.Dial: it connects to the address on the network, over the
 // fastest transport that reaches it. For "tcp", "tcp4" and "tcp6" that is a
 // [*Conn] if a ramjet listener is there and a *net.TCPConn otherwise; for "unix" a
-// *Conn or a *net.UnixConn. Other networks go to package net.
+// *Conn or a *net.UnixConn, for "unixpacket" a [*MessageConn] or a *net.UnixConn. Other networks go to package net.
 func Dial(network, address string) (net.Conn, error) {
 	var d Dialer
 	return d.Dial(network, address)
@@ -122,7 +122,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 // dial is DialContext for a stream that an event loop is to serve, or nobody
 // if p is nil.
 func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Poller) (net.Conn, error) {
-	if network != "tcp" && network != "tcp4" && network != "tcp6" && (network != "unix" || p != nil) {
+	if network != "tcp" && network != "tcp4" && network != "tcp6" && (!isUnix(network) || p != nil) {
 		return d.socketDialer().DialContext(ctx, network, address)
 	}
 	set, err := d.settings()
@@ -137,7 +137,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	a := attempt{d: d, set: set, chosen: chosen, network: network, address: address, poller: p}
-	if network == "unix" {
+	if isUnix(network) {
 		return a.dialUnix(ctx)
 	}
 	return a.dial(ctx)
@@ -309,7 +309,7 @@ func (a *attempt) remembered() string {
 	if a.set.Dir != settings.DefaultDir || a.set.Allow != (settings.Allow{}) {
 		name += " " + a.set.Dir + " " + a.set.Allow.Name()
 	}
-	if a.network == "unix" {
+	if isUnix(a.network) {
 		name = a.socket.String() + " " + name
 	}
 	return name
@@ -317,7 +317,7 @@ func (a *attempt) remembered() string {
 
 // plain is the transport of package net.
 func (a *attempt) plain() fallback.Transport {
-	if a.network == "unix" {
+	if isUnix(a.network) {
 		return fallback.Unix
 	}
 	return fallback.TCP
@@ -438,7 +438,7 @@ func (e *transportError) Timeout() bool {
 
 // addr is the address as it was dialed.
 func (a *attempt) addr() net.Addr {
-	if a.network == "unix" {
+	if isUnix(a.network) {
 		return &net.UnixAddr{Name: a.address, Net: a.network}
 	}
 	return addrText(a.address)

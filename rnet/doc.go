@@ -14,7 +14,8 @@
 //
 // A [*Conn] behaves as a *net.TCPConn does: deadlines, half close, errors and
 // addresses are the same, and its methods may be called at once by any goroutines.
-// Listen and Dial do the same at Unix sockets, for "unix".
+// Listen and Dial do the same at Unix sockets, for "unix", and for "unixpacket" with a
+// [*MessageConn].
 // [Conn.Peek] and [Conn.Discard] save the copy on the way in, [Conn.Reserve] and
 // [Conn.Commit] the one on the way out. It has no descriptor of
 // its own; [Conn.SyscallConn] lends one.

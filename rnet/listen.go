@@ -19,8 +19,8 @@ import (
 
 // Listen is net.Listen: for "tcp", "tcp4" and "tcp6" the listener serves
 // plain TCP peers, ramjet peers of this host, and those that come over the
-// host's RDMA devices, on the same address; for "unix" plain peers and ramjet peers
-// of the same user. Other networks go to package net.
+// host's RDMA devices, on the same address; for "unix" and "unixpacket" plain
+// peers and ramjet peers of the same user. Other networks go to package net.
 func Listen(network, address string) (net.Listener, error) {
 	var lc ListenConfig
 	return lc.Listen(context.Background(), network, address)
@@ -105,7 +105,7 @@ type PeerProcess struct {
 // listen.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	tcpConfig := lc.socketConfig()
-	if network != "tcp" && network != "tcp4" && network != "tcp6" && network != "unix" {
+	if network != "tcp" && network != "tcp4" && network != "tcp6" && !isUnix(network) {
 		return tcpConfig.Listen(ctx, network, address)
 	}
 	set, err := lc.settings()
@@ -113,11 +113,11 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
 	request := loop.ListenOf(ctx)
-	if network == "unix" && request != nil {
+	if isUnix(network) && request != nil {
 		return tcpConfig.Listen(ctx, network, address)
 	}
-	if network == "unix" {
-		return lc.listenUnix(ctx, tcpConfig, address, set)
+	if isUnix(network) {
+		return lc.listenUnix(ctx, tcpConfig, network, address, set)
 	}
 	if request != nil {
 		return lc.listenForLoops(request, network, address, set)

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
-// Listener is what Listen and NewListener return for the TCP networks and for "unix", unless
+// Listener is what Listen and NewListener return for the TCP networks, "unix" and "unixpacket", unless
 // the transport is TCP: then it is a *net.TCPListener or a *net.UnixListener. Its methods may be called from any
 // goroutine. Errors are *net.OpError values that wrap net.ErrClosed after Close.
 type Listener struct {
@@ -136,8 +136,8 @@ func (l *Listener) signal() {
 // came over TCP, which would wait for ever behind a queue that is never empty.
 const tcpFirst = 16
 
-// Accept waits for the next connection, a [*Conn], a *net.TCPConn or a *net.UnixConn. It ends
-// with Close and with the deadline. Any number of goroutines may call it; each
+// Accept waits for the next connection, a [*Conn] or a [*MessageConn], a *net.TCPConn or a
+// *net.UnixConn. It ends with Close and with the deadline. Any number of goroutines may call it; each
 // connection is returned to one of them.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.accepts.Add(1)%tcpFirst == 0 && l.tcpWaits() {
@@ -242,7 +242,7 @@ func (l *Listener) pop() (net.Conn, error) {
 	if len(l.queue) > 0 {
 		l.signal()
 	}
-	return c, nil
+	return connFor(l.network, c), nil
 }
 
 // SetDeadline makes Accept fail after t with an error that wraps

@@ -117,6 +117,29 @@ func sockaddr(at netip.AddrPort, family int) unix.Sockaddr {
 	return sa
 }
 
+// messageLimit returns how long a message may be over a Unix socket with a send buffer of
+// so many bytes, of the usual size if it is nil.
+func messageLimit(buffer *int) (int32, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	if buffer != nil {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, *buffer); err != nil {
+			return 0, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	if err != nil {
+		return 0, os.NewSyscallError("getsockopt", err)
+	}
+	return int32(min(n-sendBufferOverhead, maxMessage)), nil
+}
+
+// sendBufferOverhead is what Linux keeps of a send buffer for itself (unix_dgram_sendmsg).
+const sendBufferOverhead = 32
+
 // onlyV6 reports whether a listener on an IPv6 address takes no IPv4 peers.
 func onlyV6(c syscall.Conn) (only bool) {
 	raw, err := c.SyscallConn()

@@ -29,6 +29,8 @@ func holdPort(netip.AddrPort, socketOptions) (io.Closer, *net.TCPAddr, error) {
 	return nil, nil, errors.ErrUnsupported
 }
 
+func messageLimit(*int) (int32, error) { return 0, errors.ErrUnsupported }
+
 func onlyV6(syscall.Conn) bool { return false }
 
 func copyOf(tcp tcpListener) (*os.File, error) {

@@ -17,19 +17,25 @@ import (
 // which socket the path is, and whether it may connect to it: a session serves the dials to
 // its own socket only, and none after the path leads elsewhere or is forbidden.
 
+// unixPackets is the network of Unix sockets that keep messages apart: see message_conn.go.
+const unixPackets = "unixpacket"
+
+// isUnix reports whether a network is one of those of Unix sockets that streams serve.
+func isUnix(network string) bool { return network == "unix" || network == unixPackets }
+
 // listenUnix listens at a Unix socket.
-func (lc *ListenConfig) listenUnix(ctx context.Context, config net.ListenConfig, address string, set settings.Settings) (net.Listener, error) {
-	ln, err := config.Listen(ctx, "unix", address)
+func (lc *ListenConfig) listenUnix(ctx context.Context, config net.ListenConfig, network, address string, set settings.Settings) (net.Listener, error) {
+	ln, err := config.Listen(ctx, network, address)
 	if err != nil || plainUnix(set) {
 		return ln, err
 	}
-	l, err := lc.besideUnix(ln.(*net.UnixListener), set)
+	l, err := lc.besideUnix(ln.(*net.UnixListener), network, set)
 	if errors.Is(err, errors.ErrUnsupported) && set.Transport == fallback.Auto {
 		return ln, nil
 	}
 	if err != nil {
 		ln.Close()
-		return nil, &net.OpError{Op: "listen", Net: "unix", Addr: ln.Addr(), Err: err}
+		return nil, &net.OpError{Op: "listen", Net: network, Addr: ln.Addr(), Err: err}
 	}
 	return l, nil
 }
@@ -41,10 +47,10 @@ func plainUnix(set settings.Settings) bool {
 }
 
 // besideUnix makes the listener that has ln in it.
-func (lc *ListenConfig) besideUnix(ln *net.UnixListener, set settings.Settings) (*Listener, error) {
-	l := newListener(ln.Addr(), "unix", set, nil)
+func (lc *ListenConfig) besideUnix(ln *net.UnixListener, network string, set settings.Settings) (*Listener, error) {
+	l := newListener(ln.Addr(), network, set, nil)
 	var err error
-	if l.socket, err = softcm.UnixSocketAt(ln.Addr().String()); err == nil {
+	if l.socket, err = softcm.UnixSocketAt(network, ln.Addr().String()); err == nil {
 		err = l.listenFabrics(lc.Peers, false)
 	}
 	if err != nil {
@@ -55,7 +61,7 @@ func (lc *ListenConfig) besideUnix(ln *net.UnixListener, set settings.Settings) 
 	return l, nil
 }
 
-func (l *Listener) atUnixSocket() bool { return l.network == "unix" }
+func (l *Listener) atUnixSocket() bool { return isUnix(l.network) }
 
 // SetUnlinkOnClose is that of a *net.UnixListener, and does nothing for one of TCP.
 func (l *Listener) SetUnlinkOnClose(unlink bool) {
@@ -84,7 +90,7 @@ func (a *attempt) dialUnix(ctx context.Context) (net.Conn, error) {
 		negatives.Forget(a.remembered())
 		traceConnected(ctx, a.network, c)
 		a.record(c.s.transport, c.s.device, fallback.None, nil)
-		return c, nil
+		return connFor(a.network, c), nil
 	}
 	if a.set.Transport != fallback.Auto {
 		a.record(a.set.Transport, "", fallback.Classify(err), err)
@@ -100,7 +106,7 @@ func (a *attempt) dialUnix(ctx context.Context) (net.Conn, error) {
 // dialBesideUnix opens a stream to the server at a Unix socket.
 func (a *attempt) dialBesideUnix(ctx context.Context) (*Conn, error) {
 	var err error
-	if a.socket, err = softcm.UnixSocketAt(a.address); err == nil {
+	if a.socket, err = softcm.UnixSocketAt(a.network, a.address); err == nil {
 		err = a.socket.MayConnect()
 	}
 	if err != nil {
@@ -139,14 +145,22 @@ func (l *Listener) unixAddrs() *unixAddrs {
 	if !l.atUnixSocket() {
 		return nil
 	}
-	return &unixAddrs{local: net.UnixAddr{Name: l.addr.String(), Net: "unix"}, remote: net.UnixAddr{Name: noName, Net: "unix"}}
+	return &unixAddrs{local: net.UnixAddr{Name: l.addr.String(), Net: l.network}, remote: net.UnixAddr{Name: noName, Net: l.network}}
 }
 
 func (a *attempt) unixAddrs() *unixAddrs {
-	if a.network != "unix" {
+	if !isUnix(a.network) {
 		return nil
 	}
-	return &unixAddrs{local: net.UnixAddr{Name: noName, Net: "unix"}, remote: net.UnixAddr{Name: a.address, Net: "unix"}}
+	return &unixAddrs{local: net.UnixAddr{Name: noName, Net: a.network}, remote: net.UnixAddr{Name: a.address, Net: a.network}}
+}
+
+// connFor returns the connection of a network that a stream is for.
+func connFor(network string, c *Conn) net.Conn {
+	if network == unixPackets {
+		return newMessageConn(c)
+	}
+	return c
 }
 
 // name returns the name of the socket, "" at none.

@@ -383,7 +383,7 @@ func TestWhoDoesNotSeeThePathDoesNotReachItsServer(t *testing.T) {
 	path := unixPath(t)
 	ln := listenUnix(t, path)
 	go echoAll(ln) // ends with the test
-	socket, err := softcm.UnixSocketAt(path)
+	socket, err := softcm.UnixSocketAt("unix", path)
 	require.NoError(t, err)
 	require.NoError(t, os.Rename(path, path+".elsewhere"))
 	d := attempt{d: patient(), network: "unix", address: path, socket: socket}
@@ -404,7 +404,7 @@ func TestWhoTakesTheNameBesideAUnixSocketIsNotDialed(t *testing.T) {
 	require.Equal(t, "listens", child.Line(t))
 	l := newListener(&net.UnixAddr{Name: path, Net: "unix"}, "unix", mustSettings(t, &ListenConfig{}), nil)
 	var err error
-	l.socket, err = softcm.UnixSocketAt(path)
+	l.socket, err = softcm.UnixSocketAt("unix", path)
 	require.NoError(t, err)
 	require.NoError(t, l.listenFabrics(nil, false))
 	defer l.Close()
@@ -500,19 +500,6 @@ func TestWhatIsDemandedOfAUnixSocket(t *testing.T) {
 	_, err = (&Dialer{Transport: Soft}).Dial("unix", path+".nobody")
 	require.Equal(t, fallback.NoListener, fallback.Classify(err))
 	require.ErrorIs(t, err, syscall.ENOENT)
-}
-
-// A message of SOCK_SEQPACKET has a boundary, which a stream has not.
-func TestPacketsOfUnixSocketsAreLeftToPackageNet(t *testing.T) {
-	path := unixPath(t)
-	ln, err := Listen("unixpacket", path)
-	require.NoError(t, err)
-	defer ln.Close()
-	require.IsType(t, (*net.UnixListener)(nil), ln)
-	c, err := Dial("unixpacket", path)
-	require.NoError(t, err)
-	defer c.Close()
-	require.IsType(t, (*net.UnixConn)(nil), c)
 }
 
 // Nobody has to show anything: a connection with such a name is dropped, whoever makes it.

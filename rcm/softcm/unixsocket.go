@@ -11,12 +11,24 @@ import (
 type UnixSocket struct {
 	// Address is that of net.UnixAddr: a path, or an abstract name after an @.
 	Address string
+	// Packets says that it is of SOCK_SEQPACKET, and not of SOCK_STREAM.
+	Packets bool
 
 	device, inode uint64 // of the path's file; 0 for an abstract name
 }
 
 // String says which it is.
-func (s UnixSocket) String() string { return fmt.Sprintf("%s (%x:%x)", s.Address, s.device, s.inode) }
+func (s UnixSocket) String() string {
+	return fmt.Sprintf("%s %s (%x:%x)", s.kind(), s.Address, s.device, s.inode)
+}
+
+// kind is the name of the network, in package net and in that of the bootstrap socket.
+func (s UnixSocket) kind() string {
+	if s.Packets {
+		return "unixpacket"
+	}
+	return "unix"
+}
 
 // UnixSocketAddr stands where connections have addresses of a network, in those that are
 // made at a Unix socket.

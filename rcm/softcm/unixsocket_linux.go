@@ -33,10 +33,10 @@ import (
 // The dialer's end has a name by which the server knows the connection, when it comes to it
 // among those of plain peers, and drops it.
 
-// UnixSocketAt returns the Unix socket that has an address now. The error of a path is
-// that of stat.
-func UnixSocketAt(address string) (UnixSocket, error) {
-	s := UnixSocket{Address: address}
+// UnixSocketAt returns the Unix socket that has an address now, of the network "unix" or
+// "unixpacket". The error of a path is that of stat, which does not know the network.
+func UnixSocketAt(network, address string) (UnixSocket, error) {
+	s := UnixSocket{Address: address, Packets: network == "unixpacket"}
 	if s.abstract() {
 		return s, nil
 	}
@@ -69,9 +69,17 @@ func (s UnixSocket) abstract() bool { return s.Address == "" || strings.HasPrefi
 func (s UnixSocket) name() string {
 	if s.abstract() { // of up to 107 bytes, as long as a name may be
 		sum := sha256.Sum256([]byte(s.Address))
-		return fmt.Sprintf("@ramjet/rcm2/unix@%x", sum[:16])
+		return fmt.Sprintf("@ramjet/rcm2/%s@%x", s.kind(), sum[:16])
 	}
-	return fmt.Sprintf("@ramjet/rcm2/unix/%x:%x", s.device, s.inode)
+	return fmt.Sprintf("@ramjet/rcm2/%s/%x:%x", s.kind(), s.device, s.inode)
+}
+
+// sockType is the socket's type. Sockets of the two do not reach each other.
+func (s UnixSocket) sockType() int {
+	if s.Packets {
+		return unix.SOCK_SEQPACKET
+	}
+	return unix.SOCK_STREAM
 }
 
 // At returns the fabric of a Unix socket: its listener stands beside the one there, and its
@@ -93,7 +101,7 @@ func (f *fabric) resolveUnix() (*route, error) {
 
 // connectPlain connects to the Unix socket as who shows that it may.
 func (s UnixSocket) connectPlain() (fd int, err error) {
-	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err = unix.Socket(unix.AF_UNIX, s.sockType()|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
@@ -198,7 +206,7 @@ func (l *listener) receiveFirst(sock *socket) (handshake.Message, error) {
 // which this process listens. Of two that a process has bound to paths of the same words,
 // after it changed its working directory, one cannot be told from the other.
 func (s UnixSocket) leadsHere(fd int) bool {
-	if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || typ != unix.SOCK_STREAM {
+	if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || typ != s.sockType() {
 		return false
 	}
 	to, err := unix.Getpeername(fd)

@@ -19,7 +19,7 @@ func listenAtUnix(t *testing.T, path string) (UnixSocket, rcm.Listener) {
 	ln, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
-	s, err := UnixSocketAt(path)
+	s, err := UnixSocketAt("unix", path)
 	require.NoError(t, err)
 	l, err := New(Config{}).(*fabric).At(s).Listen(UnixSocketAddr, rcm.ListenConfig{HandshakeTimeout: 300 * time.Millisecond})
 	require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestAtAUnixSocketQPsAreConnected(t *testing.T) {
 func TestAtAUnixSocketADialerComesToWhoListensThere(t *testing.T) {
 	path := t.TempDir() + "/socket"
 	cmtest.StartChild(t, 0, "plain", path)
-	s, err := UnixSocketAt(path)
+	s, err := UnixSocketAt("unix", path)
 	require.NoError(t, err)
 	squatter, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: s.name()})
 	require.NoError(t, err)
@@ -160,10 +160,10 @@ func init() {
 func TestNamesBesideUnixSocketsDiffer(t *testing.T) {
 	long := "@" + string(make([]byte, 106))
 	names := make(map[string]bool)
-	for _, s := range []UnixSocket{{Address: "@a"}, {Address: "@b"}, {Address: long}, {Address: "/a", device: 1, inode: 23}, {Address: "/a", device: 12, inode: 3}} {
+	for _, s := range []UnixSocket{{Address: "@a"}, {Address: "@b"}, {Address: long}, {Address: "/a", device: 1, inode: 23}, {Address: "/a", device: 12, inode: 3}, {Address: "@a", Packets: true}, {Address: long, Packets: true}, {Address: "/a", Packets: true, device: 1, inode: 23}} {
 		require.Less(t, len(s.name()), 108)
 		names[s.name()] = true
 	}
-	require.Len(t, names, 5)
+	require.Len(t, names, 8)
 	require.Equal(t, UnixSocket{Address: "/a", device: 1, inode: 2}.name(), UnixSocket{Address: "a", device: 1, inode: 2}.name())
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // UnixSocketAt fails: there is no software HCA on this system.
-func UnixSocketAt(address string) (UnixSocket, error) {
+func UnixSocketAt(network, address string) (UnixSocket, error) {
 	return UnixSocket{}, fmt.Errorf("rcm: no software HCA on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 

@@ -26,10 +26,12 @@ type Chunk struct {
 const keepMin = 4 << 10
 
 // chunkSizes are the capacities of pooled chunks. Small ones gather frames of
-// a few bytes, large ones take what is moved out of the ring. Each is twice the one
+// a few bytes, large ones take what is moved out of the ring, the largest whole messages. Each is twice the one
 // before, so that what is kept takes no more than twice its length, but for the
 // least.
-var chunkSizes = [...]int{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}
+var chunkSizes = [...]int{
+	1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20,
+}
 
 var (
 	chunkPools [len(chunkSizes)]sync.Pool
@@ -83,6 +85,22 @@ func (k *Chunk) Space(n int) []byte { return k.buf[:n] }
 
 // SetLen says how much of Space was filled.
 func (k *Chunk) SetLen(n int) { k.buf = k.buf[:n] }
+
+// Skip takes n bytes off the start of what is unread.
+func (k *Chunk) Skip(n int) { k.r += n }
+
+// Append adds p to what is unread, and returns the chunk that has both: k, or one with room
+// for size bytes at least, and k is recycled.
+func (k *Chunk) Append(p []byte, size int) *Chunk {
+	if cap(k.buf)-len(k.buf) >= len(p) {
+		k.buf = append(k.buf, p...)
+		return k
+	}
+	larger := NewChunk(max(size, len(k.Unread())+len(p)))
+	larger.buf = append(append(larger.buf, k.Unread()...), p...)
+	k.Recycle()
+	return larger
+}
 
 // Recycle gives the chunk back; its ring space must have been freed.
 func (k *Chunk) Recycle() {

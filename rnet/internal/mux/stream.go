@@ -152,6 +152,13 @@ func (st *Stream) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// MayRead returns the error with which a Read would fail whatever has arrived: after Close
+// or the read deadline.
+func (st *Stream) MayRead() error { return st.recv.readable() }
+
+// MayWrite is MayRead for what writes.
+func (st *Stream) MayWrite() error { return st.send.writable() }
+
 // SetReadDeadline sets the time after which what reads fails; zero means never.
 func (st *Stream) SetReadDeadline(t time.Time) error {
 	if st.closed.Load() {
