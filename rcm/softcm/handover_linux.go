@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -227,13 +225,8 @@ func (l *listener) mayAnswer() bool {
 	return slices.ContainsFunc(l.heirs, func(s *socket) bool { return s.offer == asked && !halted(s) })
 }
 
-// halted reports whether a peer certainly does nothing. One that has ended has hung up. A /proc of
-// another PID namespace, as a container may have, has other processes by the same numbers.
+// halted reports whether a peer certainly does nothing. One that has ended has hung up.
 func halted(s *socket) bool {
-	self, err := os.Readlink("/proc/self")
-	if err != nil || self != strconv.Itoa(os.Getpid()) {
-		return false
-	}
 	state := statOf(s.Peer().PID).state
 	return state == 'T' || state == 't'
 }

@@ -16,7 +16,7 @@ import (
 
 func init() {
 	cmtest.Roles["squat"], cmtest.Roles["hoard"], cmtest.Roles["knock"] = squat, hoard, knock
-	cmtest.Roles["toil"], cmtest.Roles["await"] = toil, await
+	cmtest.Roles["toil"], cmtest.Roles["await"], cmtest.Roles["foreign"] = toil, await, foreign
 }
 
 // onSoft is the fabric of the tests.

@@ -294,9 +294,11 @@ type processStat struct {
 	ticks uint64 // of the clock in which it ran
 }
 
-// statOf returns the zero processStat if /proc does not tell.
+// statOf returns the zero processStat if /proc does not tell. One of another PID namespace, as a
+// container may have, has other processes by the same numbers.
 func statOf(pid int) (s processStat) {
-	if pid == 0 {
+	self, err := os.Readlink("/proc/self")
+	if pid == 0 || err != nil || self != strconv.Itoa(os.Getpid()) {
 		return s
 	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

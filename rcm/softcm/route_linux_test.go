@@ -1,11 +1,16 @@
 package softcm
 
 import (
+	"fmt"
 	"net"
+	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -102,4 +107,26 @@ func TestRouteTellsForHowLongTheListenersProcessHasRun(t *testing.T) {
 	require.NoError(t, c.Kill())
 	require.Error(t, cmtest.Await(t, dialed))
 	require.Zero(t, statOf(0))
+}
+
+// Of a process in a PID namespace of its own whose /proc is that of another one.
+func TestAForeignProcTellsNothing(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), cmtest.RoleVariable+"=foreign")
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
+	if err := cmd.Start(); err != nil {
+		skip.Because(t, err)
+	}
+	require.NoError(t, cmd.Wait()) // ends with the child, which waits for nothing
+}
+
+func foreign([]string) error {
+	if s := statOf(os.Getpid()); s != (processStat{}) {
+		return fmt.Errorf("process %d, which has this number elsewhere, is taken for us: %+v", os.Getpid(), s)
+	}
+	if stopped(os.Getpid()) {
+		return fmt.Errorf("we are said to be stopped")
+	}
+	return nil
 }

@@ -18,14 +18,14 @@ import (
 // Main turns the test binary into a peer process when a test started it
 // as one, and otherwise runs the tests, which fail if they leave something behind.
 func Main(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
+	if role := os.Getenv(RoleVariable); role != "" {
 		os.Exit(playRole(role))
 	}
 	leak.Main(m)
 }
 
-// roleVariable names the part that a child process plays, and its arguments.
-const roleVariable = "RCM_TEST_ROLE"
+// RoleVariable names the part that a child process plays, and its arguments.
+const RoleVariable = "RCM_TEST_ROLE"
 
 // Roles are what a child process may do; packages add theirs.
 var Roles = make(map[string]func(args []string) error)
@@ -56,7 +56,7 @@ type child struct {
 func StartChild(t testing.TB, uid uint32, role string, args ...string) *child {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), roleVariable+"="+role+" "+strings.Join(args, " "))
+	cmd.Env = append(os.Environ(), RoleVariable+"="+role+" "+strings.Join(args, " "))
 	cmd.Stderr = os.Stderr
 	if uid != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
