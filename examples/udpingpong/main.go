@@ -60,7 +60,7 @@ func newPong(e *endpoint.Endpoint, conn net.Conn) (*pong, error) {
 	if p.peer, err = endpoint.Exchange(conn, e.AddressOf(p.qp, nil)); err != nil {
 		return nil, err
 	}
-	p.ah, err = e.PD.CreateAH(e.Vector(p.peer.GID))
+	p.ah, err = e.PD.CreateAH(e.Vector(p.peer))
 	return p, err
 }
 

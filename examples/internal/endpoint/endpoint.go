@@ -29,6 +29,7 @@ type Endpoint struct {
 	Channel *verbs.CompChannel
 	CQ      *verbs.CQ
 	GID     verbs.GIDEntry
+	LID     uint16 // of the port, in an InfiniBand subnet
 }
 
 // Open opens a device. Of its GIDs it takes that of an IPv4 address, if there is one.
@@ -45,6 +46,11 @@ func Open(device string) (*Endpoint, error) {
 }
 
 func (e *Endpoint) prepare() error {
+	port, err := e.QueryPort(1)
+	if err != nil {
+		return err
+	}
+	e.LID = port.LID
 	gids, err := e.QueryGIDs(1)
 	if err != nil {
 		return err
@@ -80,6 +86,7 @@ func (e *Endpoint) NewQP(typ verbs.QPType, srq *verbs.SRQ, depth int) (*verbs.QP
 // Address is what one end tells the other.
 type Address struct {
 	GID  verbs.GID
+	LID  uint16
 	QPN  uint32
 	Addr uint64 // of memory that the other may use, with its key
 	RKey uint32
@@ -87,7 +94,7 @@ type Address struct {
 
 // AddressOf is the address of a QP; mr may be nil.
 func (e *Endpoint) AddressOf(qp *verbs.QP, mr *verbs.MR) Address {
-	a := Address{GID: e.GID.GID, QPN: qp.Num()}
+	a := Address{GID: e.GID.GID, LID: e.LID, QPN: qp.Num()}
 	if mr != nil {
 		a.Addr, a.RKey = mr.Addr(), mr.RKey()
 	}
@@ -117,9 +124,9 @@ func HungUp(conn net.Conn) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Vector is the way to a peer.
-func (e *Endpoint) Vector(to verbs.GID) verbs.AddressVector {
-	return verbs.AddressVector{DGID: to, SGIDIndex: uint8(e.GID.Index), HopLimit: 64, IsGlobal: true, Port: 1}
+// Vector is the way to a peer. On InfiniBand the LID leads there; RoCE has none, and goes by the GID.
+func (e *Endpoint) Vector(to Address) verbs.AddressVector {
+	return verbs.AddressVector{DLID: to.LID, DGID: to.GID, SGIDIndex: uint8(e.GID.Index), HopLimit: 64, IsGlobal: true, Port: 1}
 }
 
 // ConnectRC takes an RC QP from RESET to RTS towards a peer, which may do with our
@@ -131,7 +138,7 @@ func (e *Endpoint) ConnectRC(qp *verbs.QP, peer Address, access verbs.Access) er
 		return err
 	}
 	err = qp.Modify(verbs.QPAttr{
-		State: verbs.QPStateRTR, AV: e.Vector(peer.GID), PathMTU: verbs.MTU1024, DestQPN: peer.QPN, MaxDestRdAtomic: 1, MinRNRTimer: 12,
+		State: verbs.QPStateRTR, AV: e.Vector(peer), PathMTU: verbs.MTU1024, DestQPN: peer.QPN, MaxDestRdAtomic: 1, MinRNRTimer: 12,
 	}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|
 		verbs.QPAttrMaxDestRdAtomic|verbs.QPAttrMinRNRTimer)
 	if err != nil {

@@ -4,13 +4,13 @@ package endpointtest
 import (
 	"bytes"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/endpoint"
+	"github.com/seed-b9b531af/ramjet/internal/testhost"
 )
 
 // Main lets a test program be the server process that the client starts.
@@ -22,12 +22,14 @@ func Main(m *testing.M, main func()) {
 	os.Exit(m.Run())
 }
 
-// Run runs the program on the software HCA, and on rxe where RAMJET_DEVICES names it. It
-// has to print want.
+// Run runs the program on the software HCA, and on the devices that the machine has for
+// tests: rxe in the virtual machine, a ConnectX on the model. It has to print want.
 func Run(t *testing.T, p *endpoint.Program, want string) {
 	devices := []string{"soft0"}
-	if slices.Contains(strings.Split(os.Getenv("RAMJET_DEVICES"), ","), "rxe0") {
-		devices = append(devices, "rxe0")
+	for _, d := range testhost.Devices() {
+		if d.Name != "siw0" { // iWARP connects by a connection manager alone
+			devices = append(devices, d.Name)
+		}
 	}
 	for _, device := range devices {
 		t.Run(device, func(t *testing.T) {
