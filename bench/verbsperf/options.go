@@ -8,9 +8,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 // tests are all tests, in the order in which they run.
@@ -21,21 +24,28 @@ var tests = []string{
 
 // options are what the command line says.
 type options struct {
-	Device       string
-	Listen, Dial string
-	Tests        []string
-	Sizes        []int
-	Iterations   int
-	QPs          int
-	Depth        int
-	Inline       int
-	Events       bool
-	Both         bool
-	JSON         bool
+	Device          string
+	Listen, Dial    string
+	Tests           []string
+	Sizes, QPs      []int
+	Depths, Inlines []int
+	Iterations      int
+	GID             int // -1: chosen
+	CM              bool
+	Events, Both    bool
+	JSON            bool
+	SVG             string
 }
 
+// The most that a server lets a client ask for, whatever the device.
+const (
+	maxSize       = 1 << 30
+	maxIterations = 1 << 24
+	maxQPs        = 1024
+)
+
 func parseOptions(args []string, stderr io.Writer) (options, error) {
-	o := options{Tests: tests, Sizes: []int{2, 64, 1024, 4096, 65536, 1 << 20}}
+	o := options{Tests: tests, Sizes: []int{2, 64, 1024, 4096, 65536, 1 << 20}, QPs: []int{1}, Depths: []int{128}, Inlines: []int{0}}
 	f := flag.NewFlagSet("bench verbs", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.Device, "device", "soft0", "RDMA `device`")
@@ -50,24 +60,30 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 		}
 		return nil
 	})
-	f.Func("sizes", "`bytes` of a message, with commas (default 2,64,1024,4096,65536,1048576)", func(text string) error {
-		o.Sizes = nil
-		for _, word := range strings.Split(text, ",") {
-			n, err := strconv.Atoi(word)
-			if err != nil || n < 1 || n > 1<<30 {
-				return fmt.Errorf("size %q", word)
+	list := func(to *[]int, name, usage string, least, most int) {
+		f.Func(name, fmt.Sprintf("%s, with commas (default %s)", usage, words(*to)), func(text string) error {
+			*to = nil
+			for word := range strings.SplitSeq(text, ",") {
+				n, err := strconv.Atoi(word)
+				if err != nil || n < least || n > most {
+					return fmt.Errorf("%q is not a number from %d to %d", word, least, most)
+				}
+				*to = append(*to, n)
 			}
-			o.Sizes = append(o.Sizes, n)
-		}
-		return nil
-	})
+			return nil
+		})
+	}
+	list(&o.Sizes, "sizes", "`bytes` of a message", 1, maxSize)
+	list(&o.QPs, "qps", "`numbers` of queue pairs, for bandwidth", 1, maxQPs)
+	list(&o.Depths, "depth", "`requests` outstanding on a QP, for bandwidth", 1, math.MaxInt32)
+	list(&o.Inlines, "inline", "messages of up to so many `bytes` are sent inline", 0, maxSize)
 	f.IntVar(&o.Iterations, "n", 1000, "`iterations`, for each QP")
-	f.IntVar(&o.QPs, "qps", 1, "`number` of queue pairs, for bandwidth")
-	f.IntVar(&o.Depth, "depth", 128, "`requests` outstanding on a QP, for bandwidth")
-	f.IntVar(&o.Inline, "inline", 0, "messages of up to so many `bytes` are sent inline")
+	f.IntVar(&o.GID, "gid", -1, "`row` of this end's table of GIDs (default: on InfiniBand the LID, elsewhere a row with an IPv4 address)")
+	f.BoolVar(&o.CM, "rcm", false, "connect the queue pairs by a connection manager (package rcm); on iWARP there is no other way")
 	f.BoolVar(&o.Events, "events", false, "sleep until there is a completion, instead of polling")
 	f.BoolVar(&o.Both, "bidirectional", false, "both ends send, for bandwidth")
 	f.BoolVar(&o.JSON, "json", false, "print JSON")
+	f.StringVar(&o.SVG, "svg", "", "draw the figures into this `file`")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -76,26 +92,66 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("unknown argument %q", f.Arg(0))
 	case o.Listen != "" && o.Dial != "":
 		return o, errors.New("-listen and -dial exclude each other")
-	case o.Iterations < 1 || o.QPs < 1 || o.QPs > 1024 || o.Depth < 1 || o.Inline < 0:
-		return o, errors.New("a number is out of range")
+	case o.Iterations < 1 || o.Iterations > maxIterations:
+		return o, fmt.Errorf("-n %d is not from 1 to %d", o.Iterations, maxIterations)
+	case o.GID < -1 || o.GID > 255:
+		return o, fmt.Errorf("-gid %d is not a row", o.GID)
 	}
 	return o, nil
+}
+
+// words are the numbers with commas between them.
+func words(list []int) string {
+	return strings.Trim(strings.Join(strings.Fields(fmt.Sprint(list)), ","), "[]")
 }
 
 // spec is one measurement, as the client tells it to the server.
 type spec struct {
 	Test                                 string
 	Size, Iterations, QPs, Depth, Inline int
-	Events, Both                         bool
+	CM, Events, Both                     bool
 }
 
-// check is what a server demands of a client that it does not know.
+// check is what a server demands of a client that it does not know. fits does the rest.
 func (s *spec) check() error {
-	if !slices.Contains(tests, s.Test) || s.Size < 1 || s.Size > 1<<30 || s.Iterations < 1 || s.QPs < 1 || s.QPs > 1024 || s.Depth < 1 ||
-		s.Depth > 1<<16 || s.Inline < 0 || s.Test == polled && s.Size%4 != 0 {
+	if !slices.Contains(tests, s.Test) || s.Size < 1 || s.Size > maxSize || s.Iterations < 1 || s.Iterations > maxIterations ||
+		s.QPs < 1 || s.QPs > maxQPs || s.Depth < 1 || s.Depth > math.MaxInt32 || s.Inline < 0 || s.Test == polled && s.Size%4 != 0 {
 		return fmt.Errorf("the client wants what cannot be: %+v", *s)
 	}
 	return nil
+}
+
+// fits says which limit of the device the measurement is beyond.
+func (s *spec) fits(attr verbs.DeviceAttr, port verbs.PortAttr) error {
+	for _, l := range []struct {
+		option     string
+		need, most uint64
+		of         string
+	}{
+		{"-depth", uint64(s.Depth), uint64(attr.MaxQPWR), "requests in a queue"},
+		{"-n of send_bw", uint64(s.receives(attr)), uint64(attr.MaxQPWR), "receives in a queue"},
+		{"-qps", uint64(s.QPs), uint64(attr.MaxQP), "QPs"},
+		{"-depth times -qps,", uint64(s.Depth) * uint64(s.QPs), uint64(attr.MaxCQE), "entries of a CQ"},
+		{"-n of send_bw times -qps,", uint64(s.receives(attr)) * uint64(s.QPs), uint64(attr.MaxCQE), "entries of a CQ"},
+		{"-sizes", uint64(s.Size), uint64(port.MaxMsgSize), "bytes of a message"},
+	} {
+		if l.most > 0 && l.need > l.most { // 0: unknown
+			return fmt.Errorf("%s %d: %s has no more than %d %s", l.option, l.need, attr.Name, l.most, l.of)
+		}
+	}
+	if s.Inline > attr.MaxInline {
+		return fmt.Errorf("-inline %d: %s has no more than %d bytes inline", s.Inline, attr.Name, attr.MaxInline)
+	}
+	return nil
+}
+
+// receives are those posted on each QP. iWARP ends a connection if a message finds none, and does not
+// try again: a stream of messages has one for each.
+func (s *spec) receives(attr verbs.DeviceAttr) int {
+	if attr.Transport == verbs.TransportIWARP && s.operation() == "send" && !s.latency() {
+		return max(s.Depth, s.Iterations)
+	}
+	return s.Depth
 }
 
 func (s *spec) latency() bool { return strings.HasSuffix(s.Test, "_lat") }
@@ -103,7 +159,8 @@ func (s *spec) latency() bool { return strings.HasSuffix(s.Test, "_lat") }
 // polled is the test that looks at memory: the last word of a message tells its number.
 const polled = "write_lat"
 
-// specs are the measurements in their order. Atomics have one size.
+// specs are the measurements in their order, those of one table with nothing but sizes
+// between them. Atomics have one size. Of what an operation or a latency knows no difference in, one is left.
 func (o *options) specs() []spec {
 	var list []spec
 	for _, test := range o.Tests {
@@ -111,18 +168,37 @@ func (o *options) specs() []spec {
 		if strings.HasPrefix(test, "atomic") {
 			sizes = []int{8}
 		}
-		for _, size := range sizes {
-			s := spec{Test: test, Size: size, Iterations: o.Iterations, QPs: o.QPs, Depth: o.Depth, Inline: o.Inline, Events: o.Events, Both: o.Both}
-			if s.latency() {
-				s.QPs, s.Both = 1, false
-			}
-			if test == polled {
-				s.Size = max(4, size&^3)
-			}
-			if len(list) == 0 || list[len(list)-1] != s {
-				list = append(list, s)
+		for _, qps := range o.QPs {
+			for _, depth := range o.Depths {
+				for _, inline := range o.Inlines {
+					for _, size := range sizes {
+						s := o.spec(test)
+						s.QPs, s.Depth, s.Inline, s.Size = qps, depth, inline, size
+						if s.settle(); !slices.Contains(list, s) {
+							list = append(list, s)
+						}
+					}
+				}
 			}
 		}
 	}
 	return list
+}
+
+func (o *options) spec(test string) spec {
+	return spec{Test: test, Iterations: o.Iterations, CM: o.CM, Events: o.Events, Both: o.Both}
+}
+
+// settle sets what the test does not leave open.
+func (s *spec) settle() {
+	if s.latency() {
+		// A message comes in while the receive of the one before is posted anew.
+		s.QPs, s.Depth, s.Both = 1, 2, false
+	}
+	if op := s.operation(); op == "read" || op == "atomic" {
+		s.Inline = 0
+	}
+	if s.Test == polled {
+		s.Size = max(4, s.Size&^3)
+	}
 }

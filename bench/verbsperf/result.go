@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -72,12 +73,10 @@ func bandwidth(s spec, ends ...[]time.Duration) result {
 	return result{s, []column{{"BW peak[MB/sec]", peak}, {"BW average[MB/sec]", average}, {"MsgRate[Mpps]", rate}}}
 }
 
-// print writes the line, and a heading where the test is another than before.
+// print writes the line, and a heading if it begins a table.
 func (r *result) print(out io.Writer, heading bool) {
 	if heading {
-		fmt.Fprintf(out, "\n%s: %d QP, depth %d, inline up to %d, events %t, bidirectional %t\n", r.spec.Test, r.spec.QPs, r.spec.Depth,
-			r.spec.Inline, r.spec.Events, r.spec.Both)
-		fmt.Fprintf(out, " %-10s %-12s", "#bytes", "#iterations")
+		fmt.Fprintf(out, "\n%s: %s\n %-10s %-12s", r.spec.Test, r.spec.conditions(), "#bytes", "#iterations")
 		for _, c := range r.columns {
 			fmt.Fprintf(out, " %22s", c.name)
 		}
@@ -90,14 +89,59 @@ func (r *result) print(out io.Writer, heading bool) {
 	fmt.Fprintln(out)
 }
 
+// conditions are what the lines of a table have in common.
+func (s *spec) conditions() string {
+	var list []string
+	if !s.latency() {
+		list = append(list, fmt.Sprintf("%d QP, depth %d", s.QPs, s.Depth))
+	}
+	if s.Inline > 0 {
+		list = append(list, fmt.Sprintf("inline up to %d", s.Inline))
+	}
+	list = append(list, map[bool]string{false: "polling", true: "events"}[s.Events])
+	if s.Both {
+		list = append(list, "bidirectional")
+	}
+	if s.CM {
+		list = append(list, "by rcm")
+	}
+	return strings.Join(list, ", ")
+}
+
 // MarshalJSON has the figures by their names.
-func (r *result) MarshalJSON() ([]byte, error) {
+func (r result) MarshalJSON() ([]byte, error) {
 	m := map[string]any{
 		"test": r.spec.Test, "#bytes": r.spec.Size, "#iterations": r.spec.Iterations, "qps": r.spec.QPs, "depth": r.spec.Depth,
-		"inline": r.spec.Inline, "events": r.spec.Events, "bidirectional": r.spec.Both,
+		"inline": r.spec.Inline, "events": r.spec.Events, "bidirectional": r.spec.Both, "rcm": r.spec.CM,
 	}
 	for _, c := range r.columns {
 		m[c.name] = c.value
 	}
 	return json.Marshal(m)
+}
+
+// value is the figure of a name.
+func (r *result) value(name string) float64 {
+	for _, c := range r.columns {
+		if c.name == name {
+			return c.value
+		}
+	}
+	return 0
+}
+
+// page is what a run has measured.
+type page struct {
+	device  string
+	results []result
+}
+
+// goesOn reports whether r belongs to the table of the last result: nothing but the size is another.
+func (p *page) goesOn(r result) bool {
+	if len(p.results) == 0 {
+		return false
+	}
+	last := p.results[len(p.results)-1].spec
+	last.Size = r.spec.Size
+	return last == r.spec
 }

@@ -12,8 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	_ "github.com/seed-b9b531af/ramjet/verbs/soft"   // "soft0"
@@ -41,8 +41,19 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	dev, at, err := open(&o)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
 	if o.Listen != "" {
-		return serve(ctx, &o, stdout)
+		return serve(ctx, dev, at, &o, stdout, stderr)
+	}
+	specs := o.specs()
+	for _, sp := range specs { // before any work is done
+		if err := sp.fits(dev.Attr(), at.port); err != nil {
+			return err
+		}
 	}
 	if o.Dial == "" {
 		server, addr, err := startServer(ctx, &o, stderr)
@@ -55,7 +66,13 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			_ = server.Wait()
 		}()
 	}
-	return call(ctx, &o, stdout)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.Dial)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	return call(&meeting{ctx: ctx, dev: dev, place: at, control: newControl(conn)}, specs, &o, stdout)
 }
 
 const announcement = "listening on "
@@ -66,7 +83,7 @@ func startServer(ctx context.Context, o *options, stderr io.Writer) (*exec.Cmd, 
 	if err != nil {
 		return nil, "", err
 	}
-	cmd := exec.CommandContext(ctx, program, Page, "-listen", "127.0.0.1:0", "-device", o.Device)
+	cmd := exec.CommandContext(ctx, program, Page, "-listen", "127.0.0.1:0", "-device", o.Device, "-gid", strconv.Itoa(o.GID))
 	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -83,36 +100,8 @@ func startServer(ctx context.Context, o *options, stderr io.Writer) (*exec.Cmd, 
 	return cmd, addr, nil
 }
 
-// control is the TCP connection between the two ends.
-type control struct {
-	conn net.Conn
-	in   *json.Decoder
-	out  *json.Encoder
-}
-
-func newControl(conn net.Conn) *control {
-	return &control{conn: conn, in: json.NewDecoder(conn), out: json.NewEncoder(conn)}
-}
-
-// swap tells the other end something and returns what it tells. It ends at a deadline
-// that no measurement reaches.
-func swap[T any](c *control, mine T) (theirs T, err error) {
-	if err := c.conn.SetDeadline(time.Now().Add(10 * time.Minute)); err != nil {
-		return theirs, err
-	}
-	if err := c.out.Encode(mine); err != nil {
-		return theirs, err
-	}
-	return theirs, c.in.Decode(&theirs)
-}
-
 // serve measures what the clients want, one client after the other, until ctx ends.
-func serve(ctx context.Context, o *options, out io.Writer) error {
-	dev, err := verbs.Open(o.Device)
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
+func serve(ctx context.Context, dev *verbs.Context, at place, o *options, out, complaints io.Writer) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
 	if err != nil {
 		return err
@@ -128,19 +117,32 @@ func serve(ctx context.Context, o *options, out io.Writer) error {
 			}
 			return err
 		}
-		if err := serveClient(ctx, dev, conn); err != nil {
-			fmt.Fprintln(os.Stderr, "bench verbs: a client:", err)
+		if err := serveClient(ctx, dev, at, conn); err != nil {
+			fmt.Fprintln(complaints, "bench verbs: a client:", err)
 		}
 	}
 }
 
-func serveClient(ctx context.Context, dev *verbs.Context, conn net.Conn) error {
+// open opens the device.
+func open(o *options) (*verbs.Context, place, error) {
+	dev, err := verbs.Open(o.Device)
+	if err != nil {
+		return nil, place{}, err
+	}
+	at, err := placeOf(dev, o.GID)
+	if err != nil {
+		return nil, at, errors.Join(err, dev.Close())
+	}
+	return dev, at, nil
+}
+
+func serveClient(ctx context.Context, dev *verbs.Context, at place, conn net.Conn) error {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer conn.Close()
-	c := newControl(conn)
+	m := meeting{ctx: ctx, dev: dev, place: at, control: newControl(conn), server: true}
 	for {
 		var sp spec
-		if err := c.in.Decode(&sp); err != nil { // ends with a wish, or the client's hang-up
+		if err := m.control.receive(&sp); err != nil { // ends with a wish, or the client's hang-up
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -149,118 +151,42 @@ func serveClient(ctx context.Context, dev *verbs.Context, conn net.Conn) error {
 		if err := sp.check(); err != nil {
 			return err
 		}
-		if _, _, err := one(dev, c, sp, true); err != nil && !errors.Is(err, verbs.ErrUnsupported) {
+		if _, _, err := m.one(sp); err != nil && !errors.Is(err, verbs.ErrUnsupported) {
 			return err
 		}
 	}
 }
 
 // call measures all, as the client.
-func call(ctx context.Context, o *options, out io.Writer) error {
-	dev, err := verbs.Open(o.Device)
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.Dial)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	c := newControl(conn)
-	var results []result
-	last := ""
-	for _, sp := range o.specs() {
-		if err := c.out.Encode(sp); err != nil {
-			return err
+func call(m *meeting, specs []spec, o *options, out io.Writer) error {
+	page := page{device: m.dev.Name()}
+	leftOut := ""
+	for _, sp := range specs {
+		if sp.Test == leftOut {
+			continue
 		}
-		mine, theirs, err := one(dev, c, sp, false)
+		r, err := m.ask(sp)
 		if errors.Is(err, verbs.ErrUnsupported) {
-			if !o.JSON {
-				fmt.Fprintf(out, "\n%s of %d bytes: left out: %v\n", sp.Test, sp.Size, err)
+			if leftOut = sp.Test; !o.JSON {
+				fmt.Fprintf(out, "\n%s: left out: %v\n", sp.Test, err)
 			}
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("%s of %d bytes: %w", sp.Test, sp.Size, err)
 		}
-		r := bandwidth(sp, mine, theirs)
-		if sp.latency() {
-			r = latencies(sp, mine)
+		if !o.JSON {
+			r.print(out, !page.goesOn(r))
 		}
-		if results = append(results, r); !o.JSON {
-			r.print(out, sp.Test != last)
-		}
-		last = sp.Test
+		page.results = append(page.results, r)
 	}
 	if o.JSON {
-		list := make([]*result, len(results))
-		for i := range results {
-			list[i] = &results[i]
-		}
-		return json.NewEncoder(out).Encode(list)
-	}
-	return nil
-}
-
-// outcome is how far an end has come, with what it has measured.
-type outcome struct {
-	Failed      string
-	Unsupported bool
-	Times       []time.Duration
-}
-
-func outcomeOf(times []time.Duration, err error) outcome {
-	if err == nil {
-		return outcome{Times: times}
-	}
-	return outcome{Failed: err.Error(), Unsupported: errors.Is(err, verbs.ErrUnsupported)}
-}
-
-func (o *outcome) err() error {
-	switch {
-	case o.Unsupported:
-		return fmt.Errorf("the other end: %s: %w", o.Failed, verbs.ErrUnsupported)
-	case o.Failed != "":
-		return fmt.Errorf("the other end: %s", o.Failed)
-	}
-	return nil
-}
-
-// one does one measurement. After each step the ends tell each other how it went, so
-// that neither waits for one that has failed.
-func one(dev *verbs.Context, c *control, sp spec, server bool) (mine, theirs []time.Duration, err error) {
-	agree := func(err error) error {
-		other, swapped := swap(c, outcomeOf(nil, err))
-		if err != nil {
+		if err := json.NewEncoder(out).Encode(page.results); err != nil {
 			return err
 		}
-		return errors.Join(swapped, other.err())
 	}
-	s, err := newSide(dev, sp)
-	if s != nil {
-		defer s.close()
+	if o.SVG != "" {
+		return os.WriteFile(o.SVG, page.draw(), 0o666)
 	}
-	if err := agree(err); err != nil {
-		return nil, nil, err
-	}
-	peer, err := swap(c, s.addresses())
-	if err == nil {
-		err = s.connect(peer)
-	}
-	if err := agree(err); err != nil {
-		return nil, nil, err
-	}
-	mine, err = s.measure(server)
-	if err != nil { // so that the other end, which may be waiting, learns of it
-		for _, qp := range s.qps {
-			_ = qp.Fail()
-		}
-	}
-	other, swapped := swap(c, outcomeOf(mine, err))
-	if err != nil {
-		return nil, nil, err
-	}
-	return mine, other.Times, errors.Join(swapped, other.err())
+	return nil
 }

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -17,25 +17,20 @@ const patience = 20 * time.Second
 // side is one end of a measurement: connected QPs, and memory that is half for
 // what is sent and half for what arrives.
 type side struct {
-	spec spec
-	ctx  *verbs.Context
-	gid  verbs.GIDEntry
-	pd   *verbs.PD
-	ch   *verbs.CompChannel
-	send *verbs.CQ
-	recv *verbs.CQ
-	mr   *verbs.MR
-	qps  []*verbs.QP
-	peer []address
-	half int
-}
+	spec  spec
+	ctx   *verbs.Context
+	place place
+	pd    *verbs.PD
+	ch    *verbs.CompChannel
+	send  *verbs.CQ
+	recv  *verbs.CQ
+	mr    *verbs.MR
+	qps   []*verbs.QP
+	conns []rcm.Conn // with -rcm
+	peer  hello
+	half  int
 
-// address is what one end tells the other of a QP.
-type address struct {
-	GID  verbs.GID
-	QPN  uint32
-	Addr uint64 // of the half for what arrives
-	RKey uint32
+	receives int // posted on each QP
 }
 
 // needs are the capabilities of each operation.
@@ -46,53 +41,43 @@ var needs = map[string]verbs.Cap{
 // operation is the test's name without lat and bw.
 func (s *spec) operation() string { return s.Test[:strings.LastIndex(s.Test, "_")] }
 
-func newSide(ctx *verbs.Context, sp spec) (*side, error) {
+func newSide(ctx *verbs.Context, at place, sp spec) (*side, error) {
 	attr := ctx.Attr()
-	if attr.Transport == verbs.TransportIWARP {
-		return nil, fmt.Errorf("%s connects by a connection manager only: %w", attr.Name, verbs.ErrUnsupported)
+	if attr.Transport == verbs.TransportIWARP && !sp.CM {
+		return nil, fmt.Errorf("%s is an iWARP device, whose queue pairs are connected with -rcm only", attr.Name)
 	}
 	if need := needs[sp.operation()]; !attr.Caps.Has(need) {
-		return nil, fmt.Errorf("%s: %w", sp.operation(), verbs.ErrUnsupported)
+		return nil, fmt.Errorf("%s on %s: %w", sp.operation(), attr.Name, verbs.ErrUnsupported)
 	}
-	s := &side{spec: sp, ctx: ctx, half: max(4096, (sp.Size+4095)&^4095)}
+	if err := sp.fits(attr, at.port); err != nil {
+		return nil, err
+	}
+	s := &side{spec: sp, ctx: ctx, place: at, receives: sp.receives(attr), half: max(4096, (sp.Size+4095)&^4095)}
 	if err := s.make(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
-func (s *side) make() error {
-	gids, err := s.ctx.QueryGIDs(1)
-	if err != nil || len(gids) == 0 {
-		return cmp.Or(err, errors.New("the device has no GID"))
-	}
-	s.gid = gids[0]
-	for _, g := range gids {
-		if g.Type == verbs.GIDTypeRoCEv2 && netip.AddrFrom16(g.GID).Is4In6() {
-			s.gid = g
-		}
-	}
+func (s *side) make() (err error) {
 	if s.pd, err = s.ctx.AllocPD(); err != nil {
 		return err
 	}
 	if s.ch, err = s.ctx.CreateCompChannel(); err != nil {
 		return err
 	}
-	for _, cq := range []**verbs.CQ{&s.send, &s.recv} {
-		if *cq, err = s.ctx.CreateCQ(verbs.CQAttr{CQE: (s.spec.Depth + 1) * s.spec.QPs}, s.ch); err != nil {
-			return err
-		}
+	if s.send, err = s.ctx.CreateCQ(verbs.CQAttr{CQE: s.spec.Depth * s.spec.QPs}, s.ch); err != nil {
+		return err
 	}
-	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
-	if s.ctx.Attr().Caps.Has(verbs.CapAtomics) {
-		access |= verbs.AccessRemoteAtomic
+	if s.recv, err = s.ctx.CreateCQ(verbs.CQAttr{CQE: s.receives * s.spec.QPs}, s.ch); err != nil {
+		return err
 	}
-	if s.mr, err = s.pd.AllocMR(2*s.half, access, verbs.MROptions{}); err != nil {
+	if s.mr, err = s.pd.AllocMR(2*s.half, verbs.AccessLocalWrite|s.access(), verbs.MROptions{}); err != nil {
 		return err
 	}
 	for range s.spec.QPs {
 		qp, err := s.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: s.send, RecvCQ: s.recv, Cap: verbs.QPCap{
-			MaxSendWR: s.spec.Depth + 1, MaxRecvWR: s.spec.Depth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: s.spec.Inline,
+			MaxSendWR: s.spec.Depth, MaxRecvWR: s.receives, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: s.spec.Inline,
 		}})
 		if err != nil {
 			return err
@@ -102,8 +87,20 @@ func (s *side) make() error {
 	return nil
 }
 
+// access is what the other end may do.
+func (s *side) access() verbs.Access {
+	access := verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+	if s.ctx.Attr().Caps.Has(verbs.CapAtomics) {
+		access |= verbs.AccessRemoteAtomic
+	}
+	return access
+}
+
 func (s *side) close() error {
 	var errs []error
+	for _, conn := range s.conns {
+		errs = append(errs, conn.Disconnect())
+	}
 	for _, qp := range s.qps {
 		errs = append(errs, qp.Close())
 	}
@@ -124,55 +121,16 @@ func (s *side) close() error {
 	return errors.Join(errs...)
 }
 
-func (s *side) addresses() []address {
-	list := make([]address, len(s.qps))
-	for i, qp := range s.qps {
-		list[i] = address{GID: s.gid.GID, QPN: qp.Num(), Addr: s.mr.Addr() + uint64(s.half), RKey: s.mr.RKey()}
-	}
-	return list
-}
-
-// connect takes the QPs to RTS, and posts receives.
-func (s *side) connect(peer []address) error {
-	if len(peer) != len(s.qps) {
-		return fmt.Errorf("the other end has %d QPs, not %d", len(peer), len(s.qps))
-	}
-	s.peer = peer
-	access := verbs.AccessRemoteWrite | verbs.AccessRemoteRead
-	if s.ctx.Attr().Caps.Has(verbs.CapAtomics) {
-		access |= verbs.AccessRemoteAtomic
-	}
-	reads := uint8(min(16, s.ctx.Attr().MaxQPInitRdAtomic, s.ctx.Attr().MaxQPRdAtomic))
-	for i, qp := range s.qps {
-		err := qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: access},
-			verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess)
-		if err != nil {
-			return err
-		}
-		err = qp.Modify(verbs.QPAttr{
-			State: verbs.QPStateRTR, PathMTU: verbs.MTU1024, DestQPN: peer[i].QPN, MaxDestRdAtomic: reads, MinRNRTimer: 1,
-			AV: verbs.AddressVector{DGID: peer[i].GID, SGIDIndex: uint8(s.gid.Index), HopLimit: 64, IsGlobal: true, Port: 1},
-		}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|
-			verbs.QPAttrMaxDestRdAtomic|verbs.QPAttrMinRNRTimer)
-		if err != nil {
-			return err
-		}
-		err = qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 18, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: reads},
-			verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|verbs.QPAttrSQPSN|verbs.QPAttrMaxRdAtomic)
-		if err != nil {
-			return err
-		}
-		if s.uses() {
-			if err := s.receive(i, s.spec.Depth); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // uses reports whether the operation uses up receives.
 func (s *side) uses() bool { return s.spec.operation() == "send" || s.spec.operation() == "write_imm" }
+
+// ready posts the first receives of QP i.
+func (s *side) ready(i int) error {
+	if !s.uses() {
+		return nil
+	}
+	return s.receive(i, s.receives)
+}
 
 // receive posts n receives on QP i.
 func (s *side) receive(i, n int) error {
@@ -192,7 +150,7 @@ func (s *side) receive(i, n int) error {
 
 // request is what QP i posts.
 func (s *side) request(i int) verbs.SendWR {
-	wr := verbs.SendWR{ID: uint64(i), RemoteAddr: s.peer[i].Addr, RKey: s.peer[i].RKey, SGL: []verbs.SGE{s.mr.SGE(0, s.spec.Size)}}
+	wr := verbs.SendWR{ID: uint64(i), RemoteAddr: s.peer.Addr, RKey: s.peer.RKey, SGL: []verbs.SGE{s.mr.SGE(0, s.spec.Size)}}
 	switch s.spec.operation() {
 	case "send":
 		wr.Opcode = verbs.OpSend
