@@ -14,10 +14,10 @@ import (
 
 // Container is a network namespace, in which processes can be started.
 type Container struct {
-	IP string // its address in the network
+	IP      string // its address in the network
+	Network string // the path of the network namespace
 
-	namespace string      // the path of the network namespace
-	work      chan func() // for the thread that is in it
+	work chan func() // for the thread that is in it
 }
 
 // Pair makes two containers with a wire between them. It takes the rights of root and the
@@ -33,7 +33,7 @@ func Pair() (a, b *Container, err error) {
 		a.Close()
 		return nil, nil, err
 	}
-	err = a.ip("link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", b.namespace)
+	err = a.ip("link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", b.Network)
 	for _, c := range []*Container{a, b} {
 		if err == nil {
 			err = errors.Join(c.ip("addr", "add", c.IP+"/24", "dev", "wire"), c.ip("link", "set", "wire", "up"), c.ip("link", "set", "lo", "up"))
@@ -68,7 +68,7 @@ func (c *Container) serve(begun chan<- error) {
 		return
 	}
 	err := unix.Unshare(unix.CLONE_NEWNET)
-	c.namespace = fmt.Sprintf("/proc/%d/task/%d/ns/net", unix.Getpid(), unix.Gettid())
+	c.Network = fmt.Sprintf("/proc/%d/task/%d/ns/net", unix.Getpid(), unix.Gettid())
 	begun <- err
 	if err != nil {
 		return

@@ -10,7 +10,8 @@ import (
 
 // Container is a network namespace, in which processes can be started.
 type Container struct {
-	IP string // its address in the network
+	IP      string // its address in the network
+	Network string // the path of the network namespace
 }
 
 var errNone = fmt.Errorf("containers need Linux, this is %s", runtime.GOOS)

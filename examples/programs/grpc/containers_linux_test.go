@@ -23,6 +23,7 @@ type contained struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	lines *bufio.Scanner
+	end   func() // kills it
 }
 
 // contain starts this program in c. The directory in which the processes meet is dir; attr
@@ -36,13 +37,18 @@ func contain(t *testing.T, c *container.Container, attr syscall.SysProcAttr, dir
 	cmd.Env = append(append(os.Environ(), "RNET_DIR="+dir), env...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &attr
-	p := &contained{cmd: cmd}
-	p.stdin, err = cmd.StdinPipe()
+	start := func() error { return c.Start(cmd, (*exec.Cmd).Start) }
+	return started(t, cmd, start, func() { cmd.Process.Kill() })
+}
+
+func started(t *testing.T, cmd *exec.Cmd, start func() error, end func()) *contained {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	p.lines = bufio.NewScanner(stdout)
-	require.NoError(t, c.Start(cmd, (*exec.Cmd).Start))
+	require.NoError(t, start())
+	p := &contained{cmd, stdin, bufio.NewScanner(stdout), end}
 	t.Cleanup(p.kill)
 	return p
 }
@@ -56,11 +62,26 @@ func (p *contained) line(t *testing.T) string {
 
 // kill may be called again.
 func (p *contained) kill() {
-	p.cmd.Process.Kill()
+	p.end()
 	p.cmd.Wait()
 }
 
 const containerPort = "7001"
+
+// What the calls of a client go over.
+const accelerated, fallback = string(rnet.Soft), string(rnet.TCP)
+
+// place returns a directory of its owner, in which each user may make their own.
+func place(t *testing.T, owner int) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o777|os.ModeSticky))
+	require.NoError(t, os.Chown(dir, owner, owner))
+	for parent := filepath.Dir(dir); parent != os.TempDir() && parent != "/"; parent = filepath.Dir(parent) {
+		require.NoError(t, os.Chmod(parent, 0o755))
+	}
+	return dir
+}
 
 func serveIn(t *testing.T, c *container.Container, attr syscall.SysProcAttr, dir string, env ...string) *contained {
 	t.Helper()
@@ -93,16 +114,6 @@ func TestContainersCallEachOther(t *testing.T) {
 	skip.Because(t, err)
 	defer server.Close()
 	defer client.Close()
-	// Each user may make their own in it.
-	place := func(t *testing.T, owner int) string {
-		dir := t.TempDir()
-		require.NoError(t, os.Chmod(dir, 0o777|os.ModeSticky))
-		require.NoError(t, os.Chown(dir, owner, owner))
-		for parent := filepath.Dir(dir); parent != os.TempDir() && parent != "/"; parent = filepath.Dir(parent) {
-			require.NoError(t, os.Chmod(parent, 0o755))
-		}
-		return dir
-	}
 	root := syscall.SysProcAttr{}
 	// Root of a user namespace, who is another user outside.
 	mapped := syscall.SysProcAttr{
@@ -111,8 +122,6 @@ func TestContainersCallEachOther(t *testing.T) {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 1000, Size: 1}},
 		Credential:  &syscall.Credential{NoSetGroups: true},
 	}
-	const accelerated, fallback = string(rnet.Soft), string(rnet.TCP)
-
 	t.Run("by a directory, through restarts of either", func(t *testing.T) {
 		dir := place(t, 0)
 		s := serveIn(t, server, root, dir)

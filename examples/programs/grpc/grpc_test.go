@@ -20,6 +20,13 @@ import (
 // TestMain lets the test program be the server process that the client
 // starts.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "tied" {
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+		go func() {
+			io.Copy(io.Discard, os.Stdin) // ended by the test, or its death
+			os.Exit(0)
+		}()
+	}
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "-listen":
 		main()
