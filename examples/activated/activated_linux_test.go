@@ -1,0 +1,90 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/skip"
+	"github.com/seed-b9b531af/ramjet/rnet"
+)
+
+// TestMain lets the test program be the service.
+func TestMain(m *testing.M) {
+	if os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestAServiceThatSystemdStartsServesStreams(t *testing.T) {
+	activate, err := exec.LookPath("systemd-socket-activate")
+	skip.Because(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	address, err := freeport.Address("127.0.0.1")
+	require.NoError(t, err)
+	cmd := exec.Command(activate, "--listen="+address, self) // which becomes the service
+	cmd.Stderr = t.Output()
+	gone := make(chan struct{})
+	require.NoError(t, child.Tie(cmd, gone))
+	defer close(gone)
+	get := func(client http.Client) (string, error) {
+		defer client.CloseIdleConnections()
+		got, err := client.Get("http://" + address)
+		if err != nil {
+			return "", err
+		}
+		defer got.Body.Close()
+		text, err := io.ReadAll(got.Body)
+		return string(text), err
+	}
+	var first string
+	hang.Eventually(t, "the socket", func() bool {
+		first, err = get(http.Client{Transport: new(http.Transport)}) // for which the service is started
+		return err == nil
+	})
+	require.Equal(t, "this came over TCP\n", first)
+	streams := rnet.Dialer{Transport: rnet.Soft}
+	second, err := get(http.Client{Transport: &http.Transport{DialContext: streams.DialContext}})
+	require.NoError(t, err)
+	require.Equal(t, "this came over a stream\n", second)
+
+	require.NoError(t, cmd.Process.Signal(os.Interrupt)) // KillSignal
+	require.NoError(t, cmd.Wait())
+}
+
+func TestWithoutASocketItSaysWhatItNeeds(t *testing.T) {
+	require.ErrorContains(t, run(t.Context(), nil, io.Discard), "systemd-socket-activate")
+}
+
+func TestSystemdKnowsTheUnits(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	skip.Because(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	args := []string{"verify", "--man=no"}
+	for _, name := range []string{"activated.socket", "activated.service"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		unit := strings.Replace(string(text), "/usr/local/bin/activated", self, 1) // which is not there
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, []byte(unit), 0o600))
+		args = append(args, file)
+	}
+	out, err := exec.Command(analyze, args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NotContains(t, string(out), dir, "a warning")
+}
