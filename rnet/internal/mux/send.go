@@ -2,7 +2,6 @@ package mux
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
@@ -46,7 +45,7 @@ func (m *Mux) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendR
 	if min(w.window.Avail(), w.free()) < want {
 		if err := w.window.Grant(w.granted.Load()); err != nil {
 			go m.Fail(fmt.Errorf("rnet: peer opened the window too far: %w", err))
-			return 0, sendFailed, syscall.ECONNRESET
+			return 0, sendFailed, w.reset()
 		}
 		if want = min(want, w.window.Avail()); want == 0 {
 			m.passOn(w, queued)
@@ -116,7 +115,7 @@ func (m *Mux) sendFrame(w *sendHalf, p []byte, out *link.Buffer, off int) (int, 
 	}
 	if err != nil {
 		go m.Fail(fmt.Errorf("rnet: send: %w", err))
-		return 0, sendFailed, syscall.ECONNRESET
+		return 0, sendFailed, w.reset()
 	}
 	m.leaveShare(w)
 	m.framesOut++

@@ -127,6 +127,14 @@ func (w *sendHalf) ended() error {
 	return w.err
 }
 
+// reset is what the Write returns in which the mux fails: later ones need not wait for abort to
+// know. txMu is held.
+func (w *sendHalf) reset() error {
+	w.err = syscall.ECONNRESET
+	w.st.told.Store(true)
+	return w.err
+}
+
 // sendToNobody takes as much of p as the window allows, after the peer has closed, and
 // throws it away. Over TCP it would be lost too, and the sender would learn of that only
 // afterwards: programs count on it that the first Write after the end does not fail. txMu
