@@ -22,6 +22,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/internal/cgroup"
 	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/internal/skip"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -149,6 +150,12 @@ func init() {
 				fmt.Println("closed:", listeners[words[1]].Close())
 			case "dial":
 				fmt.Println(dialAndEcho(words[1], Dialer{Dir: words[2], Allow: allow(words[3:]), HeadStart: 5 * time.Second}))
+			case "stream":
+				fmt.Println(dialAndEcho(words[1], Dialer{Dir: words[2], Allow: allow(words[3:]), Transport: Soft}))
+			case "nonsense", "attack", "scribble":
+				which, _ := strconv.Atoi(words[1])
+				h := hostile{words[2], softcm.New(softcm.Config{Directory: words[3], Allow: softcm.Rules(allow(words[4:]))}), lines}
+				fmt.Println(h.do(words[0], which))
 			}
 		}
 		return nil

@@ -30,6 +30,7 @@ type rawPeer struct {
 	qp   *verbs.QP
 	mr   *verbs.MR // its receive ring, and what it sends from
 	out  *verbs.MR
+	by   rcm.Fabric
 	conn rcm.Conn
 	peer mux.Hello
 	tx   ring.Tx // where its next message goes
@@ -47,24 +48,34 @@ const (
 // newRawPeer makes all of a raw peer but the connection.
 func newRawPeer(t testing.TB) *rawPeer {
 	t.Helper()
-	p := new(rawPeer)
-	var err error
-	p.dev, err = acquireDevice("soft0")
+	p, err := rawPeerBy(softcm.New(softcm.Config{}))
 	require.NoError(t, err)
-	p.pd, err = p.dev.ctx.AllocPD()
-	require.NoError(t, err)
-	p.cq, err = p.dev.ctx.CreateCQ(verbs.CQAttr{CQE: 4 * rawPeerSlots}, nil)
-	require.NoError(t, err)
-	p.mr, err = p.pd.AllocMR(rawPeerRing, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
-	require.NoError(t, err)
-	p.out, err = p.pd.AllocMR(rawPeerRing, verbs.AccessLocalWrite, verbs.MROptions{})
-	require.NoError(t, err)
+	return p
+}
+
+// rawPeerBy is newRawPeer for a process without tests, and a fabric of the software HCA.
+func rawPeerBy(fabric rcm.Fabric) (p *rawPeer, err error) {
+	p = &rawPeer{by: fabric}
+	if p.dev, err = acquireDevice("soft0"); err != nil {
+		return nil, err
+	}
+	if p.pd, err = p.dev.ctx.AllocPD(); err != nil {
+		return nil, err
+	}
+	if p.cq, err = p.dev.ctx.CreateCQ(verbs.CQAttr{CQE: 4 * rawPeerSlots}, nil); err != nil {
+		return nil, err
+	}
+	if p.mr, err = p.pd.AllocMR(rawPeerRing, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{}); err != nil {
+		return nil, err
+	}
+	if p.out, err = p.pd.AllocMR(rawPeerRing, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
+		return nil, err
+	}
 	p.qp, err = p.pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: p.cq, RecvCQ: p.cq,
 		Cap: verbs.QPCap{MaxSendWR: rawPeerSlots, MaxRecvWR: 2 * rawPeerSlots, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: rawPeerRing},
 	})
-	require.NoError(t, err)
-	return p
+	return p, err
 }
 
 // hello returns what a decent raw peer says.
@@ -90,7 +101,7 @@ func (p *rawPeer) param(hello []byte) rcm.ConnParam {
 func (p *rawPeer) dial(address string, hello []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), hang.Time)
 	defer cancel()
-	route, err := softcm.New(softcm.Config{}).Resolve(ctx, netip.MustParseAddrPort(address))
+	route, err := p.by.Resolve(ctx, netip.MustParseAddrPort(address))
 	if err != nil {
 		return err
 	}
