@@ -165,7 +165,7 @@ func (s *suite) run(flags, env []string, dials string, verbose bool) (*result, e
 		args = append(args, "-skip", strings.Join(names, "|"))
 	}
 	cmd := exec.Command("go", append(args, s.pkg)...)
-	cmd.Env = append(env[:len(env):len(env)], "RAMJET_CONFORMANCE_DIALS="+dials)
+	cmd.Env = slices.Concat(env, s.env, []string{"RAMJET_CONFORMANCE_DIALS=" + dials})
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -5,7 +5,8 @@ type suite struct {
 	pkg  string
 	ci   bool     // in the selection for each change
 	args []string // for go test
-	// exceptions are the only tests left out. Most cannot pass with any connection
+	env  []string // of the tests
+	// exceptions are the only tests left out. They cannot pass with any connection
 	// but package net's own, since they assert its type.
 	exceptions []exception
 	// more is Go for the file that links rnet in: it tells the suite's own check of leaks
@@ -20,7 +21,7 @@ type suite struct {
 // An exception is a test that is left out.
 type exception struct{ test, why string }
 
-// typeOf is the reason of most: a type assertion.
+// typeOf is the reason of most.
 const typeOf = "asserts *net.TCPConn"
 
 var suites = []suite{
@@ -41,9 +42,8 @@ var suites = []suite{
 		{"TestTransportRequestWriteRoundTrip", typeOf},
 	}},
 	{pkg: "golang.org/x/net/http2"},
-	{pkg: "github.com/gorilla/websocket", ci: true, exceptions: []exception{
-		{"TestPreparedMessage", "fails over TCP too: it seeds math/rand, which Go 1.24 and later do not heed"},
-	}},
+	// TestPreparedMessage seeds math/rand, which Go 1.24 and later do not heed by themselves.
+	{pkg: "github.com/gorilla/websocket", ci: true, env: []string{"GODEBUG=randseednop=0"}},
 	{pkg: "google.golang.org/grpc/internal/transport", exceptions: []exception{
 		{"Test/TCPUserTimeout", typeOf},
 	}, more: `
