@@ -3,11 +3,8 @@
 package pools
 
 import (
-	"bufio"
 	"context"
-	"database/sql"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -29,140 +24,11 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
-// server accepts connections, and closes them when it is told to.
-type server struct {
-	net.Listener
-	accepted chan net.Conn
-}
-
-// serve serves each connection by handle. The listener is closed with the test.
-func serve(t *testing.T, transport rnet.Transport, handle func(net.Conn)) *server {
-	t.Helper()
-	lc := rnet.ListenConfig{Transport: transport}
-	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	s := &server{Listener: ln, accepted: make(chan net.Conn, 16)}
-	go func() {
-		for {
-			c, err := ln.Accept() // ended by a peer, or the end of the test
-			if err != nil {
-				return
-			}
-			s.accepted <- c
-			go handle(c)
-		}
-	}()
-	return s
-}
-
 // overEach runs a test over TCP, where it shows what is to be, and over streams.
 func overEach(t *testing.T, test func(t *testing.T, transport rnet.Transport)) {
 	for _, transport := range []rnet.Transport{rnet.TCP, rnet.Soft} {
 		t.Run(string(transport), func(t *testing.T) { test(t, transport) })
 	}
-}
-
-// arrived waits until the end of a connection that the server has closed can have been
-// seen at the other end: a round on another connection, of the same session, comes after.
-func arrived(t *testing.T, dialer rnet.Dialer, s *server) {
-	t.Helper()
-	c, err := dialer.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
-	(<-s.accepted).Close()
-	_, err = io.ReadAll(c)
-	require.NoError(t, err)
-}
-
-// redisServer gives the client's commands the answers that it expects.
-func redisServer(c net.Conn) {
-	defer c.Close()
-	in := bufio.NewReader(c)
-	for {
-		line, err := in.ReadString('\n') // ended by the client, or Close
-		if err != nil {
-			return
-		}
-		var words int
-		fmt.Sscanf(line, "*%d", &words)
-		var command string
-		for i := range words {
-			in.ReadString('\n')
-			word, _ := in.ReadString('\n')
-			if i == 0 {
-				command = strings.ToLower(strings.TrimSpace(word))
-			}
-		}
-		answer := "+OK\r\n"
-		switch command {
-		case "hello":
-			answer = "-ERR unknown command\r\n"
-		case "ping":
-			answer = "+PONG\r\n"
-		}
-		io.WriteString(c, answer)
-	}
-}
-
-func TestGoRedisNoticesAClosedConnection(t *testing.T) {
-	overEach(t, func(t *testing.T, transport rnet.Transport) {
-		dialer := rnet.Dialer{Transport: transport}
-		s := serve(t, transport, redisServer)
-		db := redis.NewClient(&redis.Options{
-			Addr: s.Addr().String(), PoolSize: 1, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
-			Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
-				return dialer.DialContext(ctx, network, address)
-			},
-		})
-		defer db.Close()
-		for range 5 {
-			require.NoError(t, db.Ping(t.Context()).Err())
-			(<-s.accepted).Close()
-			arrived(t, dialer, s)
-		}
-	})
-}
-
-// mysqlServer speaks as much of MySQL's protocol as the driver needs.
-func mysqlServer(c net.Conn) {
-	defer c.Close()
-	packet := func(number byte, body string) {
-		io.WriteString(c, string([]byte{byte(len(body)), byte(len(body) >> 8), 0, number})+body)
-	}
-	const ok = "\x00\x00\x00\x02\x00\x00\x00"
-	packet(0, "\x0a8.0.0\x00"+"\x01\x00\x00\x00"+"12345678\x00"+
-		"\x00\xa2"+"\x21"+"\x02\x00"+"\x08\x00"+"\x15"+strings.Repeat("\x00", 10)+"123456789012\x00"+"mysql_native_password\x00")
-	in := bufio.NewReader(c)
-	for number := byte(2); ; number = 1 {
-		var head [4]byte
-		if _, err := io.ReadFull(in, head[:]); err != nil { // ended by the client, or Close
-			return
-		}
-		in.Discard(int(head[0]) | int(head[1])<<8)
-		packet(number, ok)
-	}
-}
-
-func TestTheMySQLDriverNoticesAClosedConnection(t *testing.T) {
-	overEach(t, func(t *testing.T, transport rnet.Transport) {
-		dialer := rnet.Dialer{Transport: transport}
-		network := "rnet-" + string(transport)
-		mysql.RegisterDialContext(network, func(ctx context.Context, address string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "tcp", address)
-		})
-		s := serve(t, transport, mysqlServer)
-		db, err := sql.Open("mysql", fmt.Sprintf("user:@%s(%s)/", network, s.Addr()))
-		require.NoError(t, err)
-		defer db.Close()
-		db.SetMaxOpenConns(1)
-		for range 5 {
-			_, err = db.ExecContext(t.Context(), "DO 1")
-			require.NoError(t, err)
-			(<-s.accepted).Close()
-			arrived(t, dialer, s)
-		}
-	})
 }
 
 // What must not be sent twice, net/http does not send twice: so it has to notice before.
