@@ -98,7 +98,7 @@ func sumOf(header []byte) uint16 {
 }
 
 // ownGID finds the index of an address of a port. For a group it is the first one that sends to the group's version
-// of IP, and by RoCE v2 where there is that.
+// of IP, where that is between the devices, and by RoCE v2 where there is that.
 func (c *Context) ownGID(port uint8, to GID) (uint8, error) {
 	list, err := c.drv.QueryGIDs(port)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Context) ownGID(port uint8, to GID) (uint8, error) {
 		case g.Index > 255:
 			continue // an address vector has no room for it
 		case to.IsMulticast():
-			if netip.AddrFrom16(g.GID).Is4In6() != netip.AddrFrom16(to).Is4In6() {
+			if g.Type != GIDTypeSoft && netip.AddrFrom16(g.GID).Is4In6() != netip.AddrFrom16(to).Is4In6() {
 				continue
 			}
 		case g.GID != to:

@@ -56,3 +56,19 @@ func TestTheWayBackIsReadFromTheRouteHeader(t *testing.T) {
 	_, err := ctx.ReplyAddress(&global, nil, 2)
 	require.ErrorIs(t, err, ErrInvalid)
 }
+
+// The software HCA's GIDs are no addresses of IP, and its groups may be of either version.
+func TestTheWayBackFromAGroupOfTheSoftwareHCAIsFound(t *testing.T) {
+	ctx := &Context{attr: DeviceAttr{PhysPorts: 1}, drv: twoPorts{gids: []GIDEntry{{GID: gid("fd12::1"), Index: 0, Port: 1, Type: GIDTypeSoft}}}}
+	for _, group := range []string{"::ffff:239.1.2.3", "ff0e::1"} {
+		header := make([]byte, GRHSize)
+		header[0] = 6 << 4
+		from, to := gid("fd12::2"), gid(group)
+		copy(header[8:], from[:])
+		copy(header[24:], to[:])
+		av, err := ctx.ReplyAddress(&WC{Flags: WCGRH}, header, 1)
+		require.NoError(t, err)
+		require.Equal(t, from, av.DGID)
+		require.Zero(t, av.SGIDIndex)
+	}
+}
