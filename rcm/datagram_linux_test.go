@@ -2,8 +2,10 @@ package rcm_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +75,7 @@ func TestLookupFindsAQPThatAnswers(t *testing.T) {
 		m := far.Next()
 		require.Equal(t, "how are you?", m.Text)
 		require.Equal(t, near.QP.Num(), m.Imm)
-		far.Answer(m, "fine")
+		require.NoError(t, far.Answer(m, "fine"))
 		require.Equal(t, "fine", near.Next().Text)
 	})
 }
@@ -291,20 +293,92 @@ func TestOnlyGroupsAreJoined(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := f.ResolveGroup(ctx, f.GroupAddr())
+		_, err := f.ResolveGroup(ctx, f.GroupAddr(t))
 		require.ErrorIs(t, err, context.Canceled)
 
-		r, err := f.ResolveGroup(cmtest.Within(t), f.GroupAddr())
+		r, err := f.ResolveGroup(cmtest.Within(t), f.GroupAddr(t))
 		require.NoError(t, err)
 		require.Equal(t, f.Device, r.Device())
-		require.Equal(t, f.GroupAddr(), r.Group())
+		require.Equal(t, f.GroupAddr(t), r.Group())
 		require.EqualValues(t, 1, r.Port())
 		_, err = r.Join(cmtest.Within(t), f.NewSide(t).QP(t), rcm.JoinParam{})
 		require.ErrorIs(t, err, verbs.ErrInvalid, "an RC QP")
-		r, err = f.ResolveGroup(cmtest.Within(t), f.GroupAddr())
+		r, err = f.ResolveGroup(cmtest.Within(t), f.GroupAddr(t))
 		require.NoError(t, err)
 		require.NoError(t, r.Close())
 		_, err = r.Join(cmtest.Within(t), f.NewDatagrams(t).QP, rcm.JoinParam{})
 		require.ErrorIs(t, err, verbs.ErrInvalid, "it was closed")
+	})
+}
+
+// answerLookups answers lookups at an address, and is in a group, with one UD QP. What comes to
+// it is sent back.
+func answerLookups(args []string) error {
+	f := fabricOn(args[0])
+	d, err := cmtest.OpenDatagrams(args[0])
+	if err != nil {
+		return err
+	}
+	l, err := f.ListenDatagram(netip.MustParseAddrPort(args[1]), rcm.ListenConfig{})
+	if err != nil {
+		return err
+	}
+	r, err := f.ResolveGroup(context.Background(), netip.MustParseAddr(args[2]))
+	if err != nil {
+		return err
+	}
+	if _, err := r.Join(context.Background(), d.QP, rcm.JoinParam{Prepare: d.Receive}); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			r, err := l.Accept(context.Background())
+			if err == nil {
+				err = r.Accept(d.QP, rcm.DatagramParam{})
+			}
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "answer:", err)
+				return
+			}
+		}
+	}()
+	go func() {
+		for {
+			m, err := d.AwaitMessage()
+			if err == nil {
+				err = d.Answer(m, m.Text)
+			}
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "send back:", err)
+				return
+			}
+		}
+	}()
+	cmtest.UntilStdinEnds() // and with it the process
+	return nil
+}
+
+func init() { cmtest.Roles["answerLookups"] = answerLookups }
+
+func TestDatagramsGoToAnotherProcess(t *testing.T) {
+	overDatagrams(t, func(t *testing.T, f *cmtest.Fabric) {
+		near := f.NewDatagrams(t)
+		group := f.MustJoin(near, rcm.JoinParam{SendOnly: true, Prepare: near.Receive}).Destination()
+		addr := f.Addr(t)
+		cmtest.StartChild(t, 0, "answerLookups", f.Device, addr.String(), f.GroupAddr(t).String())
+		to, err := f.MustResolveDatagram(t, addr).Lookup(cmtest.Within(t), near.QP, rcm.DatagramParam{})
+		require.NoError(t, err)
+		near.SendTo(to, "to you")
+		require.Equal(t, "to you", near.Next().Text)
+
+		// On the software HCA it takes a moment until a member in another process is known.
+		for deadline := time.Now().Add(cmtest.Timeout); ; time.Sleep(10 * time.Millisecond) {
+			near.SendTo(group, "to all")
+			if m, ok := near.Arrived(); ok {
+				require.Equal(t, "to all", m.Text)
+				break
+			}
+			require.True(t, time.Now().Before(deadline), "the group does not answer")
+		}
 	})
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -79,7 +77,7 @@ func (r *groupRoute) Join(ctx context.Context, qp *verbs.QP, p rcm.JoinParam) (r
 	return m, nil
 }
 
-func (r *groupRoute) join(ctx context.Context, qp *verbs.QP, p rcm.JoinParam) (*membership, error) {
+func (r *groupRoute) join(ctx context.Context, qp *verbs.QP, p rcm.JoinParam) (*handshake.Membership, error) {
 	if qp.PD().Context().Name() != r.device.name || qp.Attr().Type != verbs.QPTypeUD {
 		return nil, fmt.Errorf("%w: needs a UD QP on %s", verbs.ErrInvalid, r.device.name)
 	}
@@ -94,15 +92,28 @@ func (r *groupRoute) join(ctx context.Context, qp *verbs.QP, p rcm.JoinParam) (*
 	if err != nil {
 		return nil, err
 	}
-	m := newMembership(r.id, qp, r.Group(), to, !p.SendOnly)
-	if err := m.attach(); err != nil {
+	m, err := handshake.Attach(qp, r.Group(), to, p, r.id.destroy)
+	if err != nil {
 		if started {
 			return nil, handshake.Failed(qp, err)
 		}
 		return nil, err
 	}
-	r.id.handle(m.event)
+	r.id.handle(func(ev cmEvent) { memberEvent(m, ev) })
 	return m, nil
+}
+
+// memberEvent is called by the reader of events. What it leads to is done on a goroutine
+// of the moment.
+func memberEvent(m *handshake.Membership, ev cmEvent) {
+	switch ev.kind {
+	case eventMembershipError:
+		go m.End(fmt.Errorf("the network has ended it: %w", syscall.ECONNRESET))
+	case eventDeviceRemoval:
+		go m.End(fmt.Errorf("%w: %w", rcm.ErrDeviceRemoved, syscall.ECONNRESET))
+	case eventLost:
+		go m.End(fmt.Errorf("%w: %w", ev.lost, syscall.ECONNRESET))
+	}
 }
 
 // joinPort makes the port a member, and returns where messages to the group go.
@@ -136,65 +147,4 @@ func joinError(err error) error {
 		return fmt.Errorf("%w: the subnet manager knows no members that only send: %w", verbs.ErrUnsupported, err)
 	}
 	return err
-}
-
-// membership is a QP in a group. It has no goroutine: what ends it comes from the reader of
-// events, and is done on a goroutine of the moment.
-type membership struct {
-	id       *cmID
-	qp       *verbs.QP
-	group    netip.Addr
-	to       rcm.Destination
-	receives bool
-
-	once   sync.Once
-	ended  context.Context // done when the membership has ended
-	cancel context.CancelCauseFunc
-}
-
-func newMembership(id *cmID, qp *verbs.QP, group netip.Addr, to rcm.Destination, receives bool) *membership {
-	m := &membership{id: id, qp: qp, group: group, to: to, receives: receives}
-	m.ended, m.cancel = context.WithCancelCause(context.Background())
-	return m
-}
-
-func (m *membership) Destination() rcm.Destination { return m.to }
-func (m *membership) Ended() <-chan struct{}       { return m.ended.Done() }
-func (m *membership) Err() error                   { return context.Cause(m.ended) }
-
-func (m *membership) attach() error {
-	if !m.receives {
-		return nil
-	}
-	return m.qp.AttachMulticast(m.to.AV.DGID, m.to.AV.DLID)
-}
-
-// event is called by the reader of events.
-func (m *membership) event(ev cmEvent) {
-	switch ev.kind {
-	case eventMembershipError:
-		go m.end(fmt.Errorf("the network has ended it: %w", syscall.ECONNRESET))
-	case eventDeviceRemoval:
-		go m.end(fmt.Errorf("%w: %w", rcm.ErrDeviceRemoved, syscall.ECONNRESET))
-	case eventLost:
-		go m.end(fmt.Errorf("%w: %w", ev.lost, syscall.ECONNRESET))
-	}
-}
-
-// end takes the QP and the port out of the group.
-func (m *membership) end(err error) {
-	m.once.Do(func() {
-		if m.receives {
-			// It may fail because the caller closed the QP or the device is gone: then the
-			// QP has left.
-			_ = m.qp.DetachMulticast(m.to.AV.DGID, m.to.AV.DLID)
-		}
-		m.id.destroy()
-		m.cancel(fmt.Errorf("rcm: membership in %v: %w", m.group, err))
-	})
-}
-
-func (m *membership) Leave() error {
-	m.end(net.ErrClosed)
-	return nil
 }

@@ -46,7 +46,7 @@ func TestWhatMckeySendsIsReceived(t *testing.T) {
 // mckey starts the C program, and waits until it is in the group.
 func mckey(t *testing.T, f *cmtest.Fabric, args ...string) *program {
 	t.Helper()
-	p := startProgram(t, "mckey", append(args, "-b", f.Host.String(), "-m", f.GroupAddr().String())...)
+	p := startProgram(t, "mckey", append(args, "-b", f.Host.String(), "-m", f.GroupAddr(t).String())...)
 	require.Eventually(t, func() bool { return strings.Contains(p.said(), "joined dgid") }, cmtest.Timeout, time.Millisecond, "mckey joins")
 	return p
 }

@@ -52,7 +52,7 @@ func TestAUdaddyClientIsServed(t *testing.T) {
 			require.Len(t, last.Text, 100)
 		}
 		for range udaddyMessages {
-			d.Answer(last, strings.Repeat("x", 100))
+			require.NoError(t, d.Answer(last, strings.Repeat("x", 100)))
 		}
 		require.NoError(t, client.wait())
 		require.Contains(t, client.said(), "data transfers complete")

@@ -5,4 +5,8 @@
 // package verbs/samehost. The socket stays open as long as the connection: its hang-up
 // is the peer's death. [New] makes the fabric; a [Config] chooses the device and the
 // peers. The names and each byte are in docs/protocol.md.
+//
+// UD QPs are looked up in the same way, over sockets of other names; not in a directory
+// or beside a Unix socket, and only among processes that the PeerPolicy lets in. Who may then send
+// them messages is for package verbs/soft to say (SetPeerPolicy).
 package softcm

@@ -68,6 +68,8 @@ type fabric struct {
 	rules  Rules               // who is met beside ours
 	asked  bool                // for that directory: it is not that of everybody
 	socket *UnixSocket         // beside which it is; nil: at addresses of the network
+
+	datagrams bool // it finds UD QPs; then there is neither a directory nor a socket
 }
 
 // In returns the fabric with another Config.Directory, and other Config.Allow.

@@ -145,6 +145,15 @@ func (l *listener) Stats() rcm.ListenStats {
 }
 
 func (l *listener) Accept(ctx context.Context) (rcm.Request, error) {
+	r, err := l.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// next returns the next request of a peer that still waits.
+func (l *listener) next(ctx context.Context) (*request, error) {
 	for {
 		r, err := l.backlog.Take(ctx)
 		if err != nil {
@@ -264,7 +273,7 @@ func (l *listener) handshake(sock *socket) {
 	}
 	sock.SetReadDeadline(time.Now().Add(l.timeout))
 	m, err := l.receiveFirst(sock)
-	if !sock.met && l.f.socket == nil && err == nil && m.Kind == handshake.KindAwait && sock.Peer().SameUser() {
+	if !sock.met && l.f.socket == nil && !l.f.datagrams && err == nil && m.Kind == handshake.KindAwait && sock.Peer().SameUser() {
 		l.awaits(sock, m)
 		l.release(sock)
 		return
@@ -283,7 +292,7 @@ func (l *listener) handshake(sock *socket) {
 		l.deny(sock)
 		return
 	}
-	if err = expected(m, err, handshake.KindRequest); err == nil {
+	if err = expected(m, err, l.f.asks()); err == nil {
 		err = l.check(sock, m)
 	}
 	switch {
@@ -314,6 +323,14 @@ func (l *listener) handshake(sock *socket) {
 		l.malformed.Add(1)
 		sock.Close()
 	}
+}
+
+// asks is the message with which a dialer of the fabric asks.
+func (f *fabric) asks() handshake.MessageKind {
+	if f.datagrams {
+		return handshake.KindLookup
+	}
+	return handshake.KindRequest
 }
 
 // admits reports whether the listener's own policy lets a peer in, and otherwise tells

@@ -45,7 +45,7 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	if err != nil {
 		return nil, err
 	}
-	names := namesFor(target)
+	names := f.namesFor(target)
 	sock, err := dial(names[:], f.allow)
 	if (errors.Is(err, rcm.ErrNoListener) || errors.Is(err, rcm.ErrPeerDenied)) && !f.rules.none() {
 		var r *route
@@ -81,7 +81,7 @@ func (f *fabric) resolveAllowed(target netip.AddrPort, before error) (*route, *s
 	if !f.rules.byKernel() {
 		return nil, nil, before
 	}
-	for _, name := range namesFor(target) {
+	for _, name := range f.namesFor(target) {
 		sock, err := asSocket(samehost.Dial(unix.SOCK_SEQPACKET, everybody, name))
 		if err != nil { // also that the queue is full, which may be that of a stranger
 			continue

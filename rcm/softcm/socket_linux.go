@@ -22,15 +22,23 @@ import (
 // nameOf is the abstract name of the listener on one address.
 func nameOf(addr netip.AddrPort) string { return "@ramjet/rcm2/" + addr.String() }
 
+// name is nameOf in the fabric's port space.
+func (f *fabric) name(addr netip.AddrPort) string {
+	if f.datagrams {
+		return "@ramjet/rcm2/udp/" + addr.String()
+	}
+	return nameOf(addr)
+}
+
 // listenNames lists the names that a listener on addr has: one, or two if it
 // serves both families.
 func (f *fabric) listenNames(addr netip.AddrPort, v6Only bool) []string {
 	if f.socket != nil {
 		return []string{f.socket.name()}
 	}
-	names := []string{nameOf(addr)}
+	names := []string{f.name(addr)}
 	if addr.Addr() == netip.IPv6Unspecified() && !v6Only {
-		names = append(names, nameOf(netip.AddrPortFrom(netip.IPv4Unspecified(), addr.Port())))
+		names = append(names, f.name(netip.AddrPortFrom(netip.IPv4Unspecified(), addr.Port())))
 	}
 	return names
 }
@@ -38,12 +46,12 @@ func (f *fabric) listenNames(addr netip.AddrPort, v6Only bool) []string {
 // namesFor lists the listeners that may serve target, the most specific
 // first, as TCP looks for them. Each costs a dial that finds nobody a system
 // call.
-func namesFor(target netip.AddrPort) [2]string {
+func (f *fabric) namesFor(target netip.AddrPort) [2]string {
 	all := netip.IPv6Unspecified()
 	if target.Addr().Is4() {
 		all = netip.IPv4Unspecified()
 	}
-	return [2]string{nameOf(target), nameOf(netip.AddrPortFrom(all, target.Port()))}
+	return [2]string{f.name(target), f.name(netip.AddrPortFrom(all, target.Port()))}
 }
 
 // socket is a connected bootstrap socket, over which no descriptors come before it is

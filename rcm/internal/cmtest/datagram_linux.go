@@ -25,20 +25,35 @@ const (
 	datagramSize  = verbs.GRHSize + 256
 )
 
-// NewDatagrams makes a UD QP in RESET on the device of the fabric, until the test ends.
-func (f *Fabric) NewDatagrams(t testing.TB) *Datagrams {
-	t.Helper()
-	d := &Datagrams{Side: f.NewSide(t), t: t}
-	var err error
-	d.mr, err = d.Pd.AllocMR((datagramRecvs+1)*datagramSize, verbs.AccessLocalWrite, verbs.MROptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.mr.Close()) })
+// OpenDatagrams makes a UD QP in RESET. The caller closes it.
+func OpenDatagrams(device string) (*Datagrams, error) {
+	side, err := OpenSide(device)
+	if err != nil {
+		return nil, err
+	}
+	d := &Datagrams{Side: side}
+	if d.mr, err = d.Pd.AllocMR((datagramRecvs+1)*datagramSize, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
+		return nil, err
+	}
 	d.QP, err = d.Pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeUD, SendCQ: d.cq, RecvCQ: d.cq,
 		Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: datagramRecvs, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
+	return d, err
+}
+
+// Close closes the QP, its memory and its device.
+func (d *Datagrams) Close() error {
+	return errors.Join(d.QP.Close(), d.mr.Close(), d.Side.Close())
+}
+
+// NewDatagrams makes a UD QP in RESET on the device of the fabric, until the test ends.
+func (f *Fabric) NewDatagrams(t testing.TB) *Datagrams {
+	t.Helper()
+	d, err := OpenDatagrams(f.Device)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.QP.Close()) })
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	d.t = t
 	return d
 }
 
@@ -70,28 +85,28 @@ func (d *Datagrams) SendTo(to rcm.Destination, message string) {
 	d.t.Helper()
 	ah, err := d.Pd.CreateAH(to.AV)
 	require.NoError(d.t, err)
-	d.send(verbs.Datagram{AH: ah, QPN: to.QPN, QKey: to.QKey}, message)
+	require.NoError(d.t, d.send(verbs.Datagram{AH: ah, QPN: to.QPN, QKey: to.QKey}, message))
 }
 
 // Answer sends a message to where another one came from.
-func (d *Datagrams) Answer(m Message, message string) {
-	d.t.Helper()
+func (d *Datagrams) Answer(m Message, message string) error {
 	ah, err := d.Pd.CreateReplyAH(&m.wc, m.received, 1)
-	require.NoError(d.t, err)
-	d.send(verbs.Datagram{AH: ah, QPN: m.wc.SrcQPN, QKey: rcm.DatagramQKey}, message)
+	if err != nil {
+		return err
+	}
+	return d.send(verbs.Datagram{AH: ah, QPN: m.wc.SrcQPN, QKey: rcm.DatagramQKey}, message)
 }
 
-func (d *Datagrams) send(to verbs.Datagram, message string) {
-	d.t.Helper()
+func (d *Datagrams) send(to verbs.Datagram, message string) error {
 	const at = datagramRecvs * datagramSize
 	copy(d.mr.Bytes()[at:], message)
 	_, err := d.QP.PostSend([]verbs.SendWR{{
 		Opcode: verbs.OpSendWithImm, Flags: verbs.SendSignaled, SGL: []verbs.SGE{d.mr.SGE(at, len(message))}, Imm: d.QP.Num(), Datagram: &to,
 	}})
-	require.NoError(d.t, err)
-	_, err = d.nextOf(verbs.WCSend)
-	require.NoError(d.t, err)
-	require.NoError(d.t, to.AH.Close())
+	if err == nil {
+		_, err = d.nextOf(verbs.WCSend)
+	}
+	return errors.Join(err, to.AH.Close())
 }
 
 // Message is one that was received.
@@ -105,20 +120,48 @@ type Message struct {
 // Next waits for a message, and makes room for another one.
 func (d *Datagrams) Next() Message {
 	d.t.Helper()
-	wc, err := d.nextOf(verbs.WCRecv)
+	m, err := d.AwaitMessage()
 	require.NoError(d.t, err)
+	return m
+}
+
+// AwaitMessage is Next outside of tests.
+func (d *Datagrams) AwaitMessage() (Message, error) {
+	wc, err := d.nextOf(verbs.WCRecv)
+	if err != nil {
+		return Message{}, err
+	}
+	return d.take(wc)
+}
+
+// Arrived returns a message that is there.
+func (d *Datagrams) Arrived() (m Message, ok bool) {
+	d.t.Helper()
+	wc, ok := d.earlyOf(verbs.WCRecv)
+	if !ok {
+		var wcs [1]verbs.WC
+		n, err := d.cq.Poll(wcs[:])
+		require.NoError(d.t, err)
+		if n == 0 {
+			return m, false
+		}
+		wc = wcs[0]
+	}
+	require.Equal(d.t, verbs.WCRecv, wc.Opcode)
+	m, err := d.take(wc)
+	require.NoError(d.t, err)
+	return m, true
+}
+
+func (d *Datagrams) take(wc verbs.WC) (Message, error) {
 	all := append([]byte(nil), d.mr.Bytes()[wc.ID*datagramSize:][:wc.ByteLen]...)
-	require.NoError(d.t, d.receive(wc.ID))
-	return Message{Text: string(all[verbs.GRHSize:]), Imm: wc.Imm, wc: wc, received: all}
+	return Message{Text: string(all[verbs.GRHSize:]), Imm: wc.Imm, wc: wc, received: all}, d.receive(wc.ID)
 }
 
 // nextOf waits for a completion. A message may come before the send that led to it is complete.
 func (d *Datagrams) nextOf(op verbs.WCOpcode) (verbs.WC, error) {
-	for i, wc := range d.early {
-		if wc.Opcode == op {
-			d.early = append(d.early[:i:i], d.early[i+1:]...)
-			return wc, nil
-		}
+	if wc, ok := d.earlyOf(op); ok {
+		return wc, nil
 	}
 	for {
 		wc, err := d.Side.Next()
@@ -129,11 +172,21 @@ func (d *Datagrams) nextOf(op verbs.WCOpcode) (verbs.WC, error) {
 	}
 }
 
+func (d *Datagrams) earlyOf(op verbs.WCOpcode) (verbs.WC, bool) {
+	for i, wc := range d.early {
+		if wc.Opcode == op {
+			d.early = append(d.early[:i:i], d.early[i+1:]...)
+			return wc, true
+		}
+	}
+	return verbs.WC{}, false
+}
+
 // OverDatagrams runs a test over each of some fabrics whose devices have UD QPs. Of the
 // others it asks that they say so.
 func OverDatagrams(t *testing.T, fabrics []*Fabric, test func(t *testing.T, f *Fabric)) {
 	OverAll(t, fabrics, func(t *testing.T, f *Fabric) {
-		if f.Kernel && !f.IWARP {
+		if !f.IWARP {
 			test(t, f)
 			return
 		}
@@ -141,9 +194,9 @@ func OverDatagrams(t *testing.T, fabrics []*Fabric, test func(t *testing.T, f *F
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		_, err = f.ResolveDatagram(Within(t), f.Addr(t))
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		_, err = f.ResolveGroup(Within(t), f.GroupAddr())
+		_, err = f.ResolveGroup(Within(t), f.GroupAddr(t))
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		t.Skip("no datagrams: " + f.Device)
+		t.Skip("iWARP has no datagrams")
 	})
 }
 
@@ -164,18 +217,26 @@ func (f *Fabric) MustResolveDatagram(t testing.TB, addr netip.AddrPort) rcm.Data
 	return r
 }
 
-// GroupAddr is a multicast group of the host's version of IP.
-func (f *Fabric) GroupAddr() netip.Addr {
-	if f.Host.Is4() {
-		return netip.MustParseAddr("239.1.2.78")
+// GroupAddr is a multicast group of the host's version of IP, which no other test has: on the
+// software HCA all processes of a user are in one network.
+func (f *Fabric) GroupAddr(t testing.TB) netip.Addr {
+	t.Helper()
+	if !f.group.IsValid() {
+		port := FreePort(t)
+		high, low := byte(port>>8), byte(port)
+		if f.Host.Is4() {
+			f.group = netip.AddrFrom4([4]byte{239, 1, high, low})
+		} else {
+			f.group = netip.AddrFrom16([16]byte{0: 0xff, 1: 0x0e, 14: high, 15: low})
+		}
 	}
-	return netip.MustParseAddr("ff0e::4e")
+	return f.group
 }
 
 // MustJoin makes a QP a member of the group of GroupAddr until the test ends.
 func (f *Fabric) MustJoin(d *Datagrams, p rcm.JoinParam) rcm.Membership {
 	d.t.Helper()
-	r, err := f.ResolveGroup(Within(d.t), f.GroupAddr())
+	r, err := f.ResolveGroup(Within(d.t), f.GroupAddr(d.t))
 	require.NoError(d.t, err)
 	m, err := r.Join(Within(d.t), d.QP, p)
 	if errors.Is(err, errors.ErrUnsupported) && f.Kernel && !f.Host.Is4() {

@@ -33,6 +33,7 @@ type Fabric struct {
 	Host   netip.Addr
 	// Kernel says that rdma_cm is behind it, IWARP that TCP is, too.
 	Kernel, IWARP bool
+	group         netip.Addr // that of GroupAddr, once it was asked for
 }
 
 // devicesVariable names the RDMA devices that tests must find.

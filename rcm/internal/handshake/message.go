@@ -24,6 +24,8 @@ const (
 	replySize    = headerSize + endpointSize + 4
 	awaitSize    = headerSize + addrSize + 4
 	rejectSize   = headerSize + 4
+	lookupSize   = headerSize + 2*addrSize + 4
+	foundSize    = headerSize + 20 + 4
 	keyPart      = 32 // a nonce or an HMAC-SHA256; KEY has up to two
 
 	// MaxMessage is the longest message there is, a reply.
@@ -44,6 +46,8 @@ const (
 	KindHand    MessageKind = 8  // HAND, the answer, with the acceptor's sockets
 	KindOffer   MessageKind = 9  // OFFER, from an acceptor that is about to say HAND
 	KindTake    MessageKind = 10 // TAKE, the answer to that
+	KindLookup  MessageKind = 11 // LOOKUP, dialer to acceptor, for datagrams
+	KindFound   MessageKind = 12 // FOUND, the answer
 )
 
 // String names the message as the specification does.
@@ -69,6 +73,10 @@ func (k MessageKind) String() string {
 		return "OFFER"
 	case KindTake:
 		return "TAKE"
+	case KindLookup:
+		return "LOOKUP"
+	case KindFound:
+		return "FOUND"
 	}
 	return fmt.Sprintf("message(%d)", uint8(k))
 }
@@ -76,14 +84,14 @@ func (k MessageKind) String() string {
 // Message is one Message; which fields count depends on its kind.
 type Message struct {
 	Kind      MessageKind
-	From      Endpoint       // REQ, REP
+	From      Endpoint       // REQ, REP; FOUND, without a packet number
 	Resources uint8          // REQ, REP: responder resources of the sender
 	Depth     uint8          // REQ, REP: initiator depth of the sender
-	Src       netip.AddrPort // REQ
-	Dst       netip.AddrPort // REQ, AWAIT
+	Src       netip.AddrPort // REQ, LOOKUP
+	Dst       netip.AddrPort // REQ, AWAIT, LOOKUP
 	V6Only    bool           // AWAIT
 	Reason    uint16         // REJ
-	Private   []byte         // REQ, REP, REJ, KEY
+	Private   []byte         // REQ, REP, REJ, KEY, LOOKUP, FOUND
 }
 
 // Endpoint is where a QP is and with which packet it begins.
@@ -115,6 +123,14 @@ func (m *Message) AppendTo(b []byte) []byte {
 		if m.V6Only {
 			b[len(b)-4] = 1
 		}
+	case KindLookup:
+		b = appendAddr(b, m.Src)
+		b = appendAddr(b, m.Dst)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(m.Private)))
+	case KindFound:
+		b = append(b, m.From.GID[:]...)
+		b = binary.BigEndian.AppendUint32(b, m.From.QPN)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(m.Private)))
 	case KindReject:
 		b = binary.BigEndian.AppendUint16(b, m.Reason)
 		b = binary.BigEndian.AppendUint16(b, uint16(len(m.Private)))
@@ -168,6 +184,10 @@ func Parse(packet []byte) (Message, error) {
 		err = m.parseKey(packet[headerSize:])
 	case KindAwait:
 		err = m.parseAwait(packet)
+	case KindLookup:
+		err = m.parseLookup(packet)
+	case KindFound:
+		err = m.parseFound(packet)
 	case KindReady, KindShow, KindHand, KindOffer, KindTake:
 		if len(packet) != headerSize {
 			err = fmt.Errorf("%d bytes too many", len(packet)-headerSize)
@@ -188,14 +208,42 @@ func (m *Message) parseRequest(p []byte) error {
 	if err := m.parseEnd(p[headerSize:], p[requestSize:], rcm.MaxRequestData); err != nil {
 		return err
 	}
-	var err error
-	if m.Src, err = parseAddr(p[requestSize-2*addrSize:]); err != nil {
+	return m.parseAddrs(p[requestSize-2*addrSize:])
+}
+
+// parseAddrs reads the addresses of both sides.
+func (m *Message) parseAddrs(p []byte) (err error) {
+	if m.Src, err = parseAddr(p); err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
-	if m.Dst, err = parseAddr(p[requestSize-addrSize:]); err != nil {
+	if m.Dst, err = parseAddr(p[addrSize:]); err != nil {
 		return fmt.Errorf("destination: %w", err)
 	}
 	return nil
+}
+
+func (m *Message) parseLookup(p []byte) error {
+	if len(p) < lookupSize {
+		return errShort
+	}
+	if err := m.parseAddrs(p[headerSize:]); err != nil {
+		return err
+	}
+	return m.parsePrivate(binary.BigEndian.Uint32(p[lookupSize-4:]), p[lookupSize:], rcm.MaxLookupData)
+}
+
+func (m *Message) parseFound(p []byte) error {
+	if len(p) < foundSize {
+		return errShort
+	}
+	var err error
+	if m.From, err = parseQP(p[headerSize:]); err != nil {
+		return err
+	}
+	if m.From.GID.IsMulticast() || m.From.QPN == 1<<24-1 {
+		return fmt.Errorf("QP %#x of %v is a group", m.From.QPN, m.From.GID)
+	}
+	return m.parsePrivate(binary.BigEndian.Uint32(p[foundSize-4:]), p[foundSize:], rcm.MaxLookupReplyData)
 }
 
 func (m *Message) parseReply(p []byte) error {
@@ -210,14 +258,14 @@ func (m *Message) parseReject(p []byte) error {
 		return errShort
 	}
 	m.Reason = binary.BigEndian.Uint16(p[headerSize:])
-	return m.parsePrivate(binary.BigEndian.Uint16(p[headerSize+2:]), p[rejectSize:], rcm.MaxRejectData)
+	return m.parsePrivate(uint32(binary.BigEndian.Uint16(p[headerSize+2:])), p[rejectSize:], rcm.MaxRejectData)
 }
 
 func (m *Message) parseKey(p []byte) error {
 	if len(p) > 2*keyPart || len(p)%keyPart != 0 {
 		return fmt.Errorf("%d bytes, want 0, %d or %d", len(p), keyPart, 2*keyPart)
 	}
-	return m.parsePrivate(uint16(len(p)), p, len(p))
+	return m.parsePrivate(uint32(len(p)), p, len(p))
 }
 
 func (m *Message) parseAwait(p []byte) error {
@@ -259,11 +307,11 @@ func (m *Message) parseEnd(p, private []byte, maxPrivate int) error {
 		return fmt.Errorf("packet number %#x has more than 24 bits", m.From.PSN)
 	}
 	m.Resources, m.Depth = p[24], p[25]
-	return m.parsePrivate(binary.BigEndian.Uint16(p[26:]), private, maxPrivate)
+	return m.parsePrivate(uint32(binary.BigEndian.Uint16(p[26:])), private, maxPrivate)
 }
 
-func (m *Message) parsePrivate(length uint16, data []byte, limit int) error {
-	if int(length) != len(data) || len(data) > limit {
+func (m *Message) parsePrivate(length uint32, data []byte, limit int) error {
+	if uint64(length) != uint64(len(data)) || len(data) > limit {
 		return fmt.Errorf("%d bytes of private data announced, %d there, %d allowed", length, len(data), limit)
 	}
 	if length > 0 {

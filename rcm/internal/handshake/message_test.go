@@ -37,7 +37,17 @@ func testMessages() map[string]Message {
 		"HAND":                    {Kind: KindHand},
 		"OFFER":                   {Kind: KindOffer},
 		"TAKE":                    {Kind: KindTake},
-		"KEY of two parts":        {Kind: KindKey, Private: bytes.Repeat([]byte{5}, 64)},
+		"LOOKUP": {
+			Kind: KindLookup, Src: netip.MustParseAddrPort("127.0.0.1:40000"), Dst: netip.MustParseAddrPort("127.0.0.2:9000"),
+			Private: []byte("hello"),
+		},
+		"LOOKUP of greatest length": {
+			Kind: KindLookup, Src: netip.MustParseAddrPort("[::1]:1"), Dst: netip.MustParseAddrPort("[::1]:2"),
+			Private: bytes.Repeat([]byte{7}, rcm.MaxLookupData),
+		},
+		"FOUND":                    {Kind: KindFound, From: Endpoint{GID: testEnd.GID, QPN: testEnd.QPN}, Private: []byte("welcome")},
+		"FOUND of greatest length": {Kind: KindFound, From: Endpoint{GID: testEnd.GID}, Private: bytes.Repeat([]byte{9}, rcm.MaxLookupReplyData)},
+		"KEY of two parts":         {Kind: KindKey, Private: bytes.Repeat([]byte{5}, 64)},
 	}
 }
 
@@ -64,6 +74,18 @@ func TestMessageBytesAreThoseOfTheDocumentation(t *testing.T) {
 			"524a434d 02 07 0020 00000000000000000000000000000000 2328 06 00 01 000000",
 		},
 		{Message{Kind: KindHand}, "524a434d 02 08 0008"},
+		{
+			Message{
+				Kind: KindLookup, Private: []byte{0xbb},
+				Src: netip.MustParseAddrPort("127.0.0.1:256"), Dst: netip.MustParseAddrPort("[::1]:9000"),
+			},
+			"524a434d 02 0b 0035 00000000000000000000ffff7f000001 0100 04 00" +
+				"00000000000000000000000000000001 2328 06 00 00000001 bb",
+		},
+		{
+			Message{Kind: KindFound, From: Endpoint{GID: testEnd.GID, QPN: testEnd.QPN}, Private: []byte{0xaa}},
+			"524a434d 02 0c 0021 fe000000000000000000000000000001 00123456 00000001 aa",
+		},
 		{Message{Kind: KindReject, Reason: 28, Private: []byte{0xaa}}, "524a434d 02 03 000d 001c 0001 aa"},
 		{
 			Message{
@@ -86,6 +108,7 @@ func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 	rep := testMessages()["REP"]
 	rej := testMessages()["REJ"]
 	await := testMessages()["AWAIT"]
+	lookup, found := testMessages()["LOOKUP"], testMessages()["FOUND"]
 	change := func(m Message, at int, b ...byte) []byte {
 		p := m.AppendTo(nil)
 		copy(p[at:], b)
@@ -98,40 +121,53 @@ func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 		return p
 	}
 	for name, packet := range map[string][]byte{
-		"nothing":                          {},
-		"half a header":                    []byte("RJCM"),
-		"HTTP":                             []byte("GET / HTTP/1.1\r\n\r\n"),
-		"length too small":                 change(req, 6, 0, 76),
-		"length too great":                 change(req, 6, 1, 0),
-		"kind 0":                           change(req, 5, 0),
-		"kind 9":                           change(req, 5, 9),
-		"SHOW with a tail":                 resize(Message{Kind: KindShow}, headerSize+1),
-		"AWAIT with a tail":                resize(await, awaitSize+1),
-		"AWAIT cut off":                    resize(await, awaitSize-1),
-		"AWAIT with an unknown flag":       change(await, headerSize+addrSize, 2),
-		"AWAIT of no port":                 change(await, headerSize+16, 0, 0),
-		"HAND with a tail":                 resize(Message{Kind: KindHand}, headerSize+1),
-		"OFFER with a tail":                resize(Message{Kind: KindOffer}, headerSize+1),
-		"TAKE with a tail":                 resize(Message{Kind: KindTake}, headerSize+1),
-		"RTU with a tail":                  resize(Message{Kind: KindReady}, headerSize+1),
-		"REQ cut off":                      resize(req, requestSize-1),
-		"REP cut off":                      resize(rep, replySize-1),
-		"REJ cut off":                      resize(rej, rejectSize-1),
-		"REQ with less data than said":     resize(req, requestSize+4),
-		"REQ with more data than said":     resize(req, requestSize+6),
-		"REQ without GID":                  change(req, 8, make([]byte, 16)...),
-		"QP number of 25 bits":             change(req, 24, 1),
-		"packet number of 25 bits":         change(req, 28, 1),
-		"source port 0":                    change(req, 52, 0, 0),
-		"destination port 0":               change(req, 72, 0, 0),
-		"family 5":                         change(req, 54, 5),
-		"IPv4 address of family 6":         change(req, 54, 6),
-		"reserved byte of an address":      change(req, 55, 1),
-		"REQ with too much private data":   resizePrivate(req, 34, rcm.MaxRequestData+1),
-		"REP with too much private data":   resizePrivate(rep, 34, rcm.MaxReplyData+1),
-		"REJ with too much private data":   resizePrivate(rej, 10, rcm.MaxRejectData+1),
-		"REP with 65535 bytes of fantasy":  change(rep, 34, 0xff, 0xff),
-		"REJ with a length beyond the end": change(rej, 10, 0, 3),
+		"nothing":                           {},
+		"half a header":                     []byte("RJCM"),
+		"HTTP":                              []byte("GET / HTTP/1.1\r\n\r\n"),
+		"length too small":                  change(req, 6, 0, 76),
+		"length too great":                  change(req, 6, 1, 0),
+		"kind 0":                            change(req, 5, 0),
+		"kind 13":                           change(req, 5, 13),
+		"LOOKUP cut off":                    resize(lookup, lookupSize-1),
+		"LOOKUP with a tail":                resize(lookup, lookupSize+6),
+		"LOOKUP with too much private data": resizePrivate(lookup, lookupSize-2, rcm.MaxLookupData+1),
+		"LOOKUP with 4 GiB of fantasy":      change(lookup, lookupSize-4, 0xff, 0xff, 0xff, 0xff),
+		"LOOKUP from port 0":                change(lookup, headerSize+16, 0, 0),
+		"LOOKUP of port 0":                  change(lookup, headerSize+addrSize+16, 0, 0),
+		"FOUND cut off":                     resize(found, foundSize-1),
+		"FOUND with a tail":                 resize(found, foundSize+8),
+		"FOUND with too much private data":  resizePrivate(found, foundSize-2, rcm.MaxLookupReplyData+1),
+		"FOUND without GID":                 change(found, headerSize, make([]byte, 16)...),
+		"FOUND with the GID of a group":     change(found, headerSize, 0xff),
+		"FOUND with the QP of a group":      change(found, headerSize+16, 0, 0xff, 0xff, 0xff),
+		"FOUND with a QP of 25 bits":        change(found, headerSize+16, 1),
+		"SHOW with a tail":                  resize(Message{Kind: KindShow}, headerSize+1),
+		"AWAIT with a tail":                 resize(await, awaitSize+1),
+		"AWAIT cut off":                     resize(await, awaitSize-1),
+		"AWAIT with an unknown flag":        change(await, headerSize+addrSize, 2),
+		"AWAIT of no port":                  change(await, headerSize+16, 0, 0),
+		"HAND with a tail":                  resize(Message{Kind: KindHand}, headerSize+1),
+		"OFFER with a tail":                 resize(Message{Kind: KindOffer}, headerSize+1),
+		"TAKE with a tail":                  resize(Message{Kind: KindTake}, headerSize+1),
+		"RTU with a tail":                   resize(Message{Kind: KindReady}, headerSize+1),
+		"REQ cut off":                       resize(req, requestSize-1),
+		"REP cut off":                       resize(rep, replySize-1),
+		"REJ cut off":                       resize(rej, rejectSize-1),
+		"REQ with less data than said":      resize(req, requestSize+4),
+		"REQ with more data than said":      resize(req, requestSize+6),
+		"REQ without GID":                   change(req, 8, make([]byte, 16)...),
+		"QP number of 25 bits":              change(req, 24, 1),
+		"packet number of 25 bits":          change(req, 28, 1),
+		"source port 0":                     change(req, 52, 0, 0),
+		"destination port 0":                change(req, 72, 0, 0),
+		"family 5":                          change(req, 54, 5),
+		"IPv4 address of family 6":          change(req, 54, 6),
+		"reserved byte of an address":       change(req, 55, 1),
+		"REQ with too much private data":    resizePrivate(req, 34, rcm.MaxRequestData+1),
+		"REP with too much private data":    resizePrivate(rep, 34, rcm.MaxReplyData+1),
+		"REJ with too much private data":    resizePrivate(rej, 10, rcm.MaxRejectData+1),
+		"REP with 65535 bytes of fantasy":   change(rep, 34, 0xff, 0xff),
+		"REJ with a length beyond the end":  change(rej, 10, 0, 3),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse(packet)
