@@ -45,19 +45,19 @@ func (w *sendHalf) init(st *Stream) {
 
 // writeFrame writes p if it fits into one frame that can be sent at once, and no other Write
 // is under way, in the middle of which it would come. Such a Write needs no other lock than
-// txMu. It reports whether it did.
-func (w *sendHalf) writeFrame(p []byte) bool {
+// txMu. It reports whether it was one; the error is that the mux fails.
+func (w *sendHalf) writeFrame(p []byte) (done bool, err error) {
 	m := w.st.m
 	if len(p) == 0 || len(p) > m.link.MaxPayload() || w.writable() != nil {
-		return false
+		return false, nil
 	}
 	m.txMu.Lock()
 	defer m.txMu.Unlock()
 	if w.writing || w.err != nil || w.peerGone || !m.goesAtOnce(w, len(p)) {
-		return false
+		return false, nil
 	}
-	_, _, err := m.sendFrame(w, p, nil, 0)
-	return err == nil
+	_, _, err = m.sendFrame(w, p, nil, 0)
+	return true, err
 }
 
 func (w *sendHalf) setWriting(on bool) {

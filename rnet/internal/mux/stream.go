@@ -143,7 +143,9 @@ func (st *Stream) Next() (*Chunk, error) {
 // whole, one after the other.
 func (st *Stream) Write(p []byte) (int, error) {
 	st.m.lookBeforeWrite()
-	if st.send.writeFrame(p) {
+	if done, err := st.send.writeFrame(p); err != nil {
+		return 0, st.reason(err)
+	} else if done {
 		return len(p), nil
 	}
 	st.send.callMu.Lock()
