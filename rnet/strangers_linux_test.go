@@ -33,17 +33,27 @@ func init() {
 }
 
 func TestStrangersHoldUpNobody(t *testing.T) {
-	t.Run("as the kernel is", strangersHoldUpNobody)
-	t.Run("without SO_PASSRIGHTS", func(t *testing.T) {
-		samehost.WithoutPassRights.Store(true)
-		defer samehost.WithoutPassRights.Store(false)
-		strangersHoldUpNobody(t)
-	})
+	for _, c := range []struct {
+		name  string
+		allow Allow // which lets somebody else in
+	}{
+		{"our user", Allow{}},
+		{"rules", Allow{Users: []uint32{4242}, Groups: []uint32{4242}, Cgroups: []uint64{1 << 62}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Run("as the kernel is", func(t *testing.T) { strangersHoldUpNobody(t, c.allow) })
+			t.Run("without SO_PASSRIGHTS", func(t *testing.T) {
+				samehost.WithoutPassRights.Store(true)
+				defer samehost.WithoutPassRights.Store(false)
+				strangersHoldUpNobody(t, c.allow)
+			})
+		})
+	}
 }
 
-func strangersHoldUpNobody(t *testing.T) {
+func strangersHoldUpNobody(t *testing.T, allow Allow) {
 	leak.Check(t)
-	ln, err := Listen("tcp", "127.0.0.1:0")
+	ln, err := (&ListenConfig{Allow: allow}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	go serveEchoes(ln)
 	// Started before there are strangers: their sockets must not be inherited by a
