@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/bench/verbsperf"
 	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/ibverbs"
@@ -19,6 +20,9 @@ func TestMain(m *testing.M) {
 	os.Setenv(verbs.ProvidersVar, ibverbs.ProviderName)
 	if os.Getenv("RAMJET_ROLE") == "peer" { // the second of two hosts
 		os.Setenv(verbs.ProvidersVar, uverbs.ProviderName)
+	}
+	if len(os.Args) > 1 && os.Args[1] == verbsperf.Page { // the server of TestBenchVerbs
+		verbsperf.Main(os.Args[2:])
 	}
 	leak.Main(m)
 }
