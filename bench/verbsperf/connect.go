@@ -2,6 +2,7 @@ package verbsperf
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -55,12 +56,17 @@ type hello struct {
 	Addr uint64 // of the half for what arrives
 	RKey uint32
 
+	Reads uint8 // READs and atomics of a QP that may be under way here
+
 	Listener netip.AddrPort // the server's, with -rcm
 	Token    []byte         // what its clients have to know
 }
 
 func (s *side) hello() hello {
-	h := hello{GID: s.place.gid.GID, LID: s.place.port.LID, MTU: s.place.port.ActiveMTU, Addr: s.mr.Addr() + uint64(s.half), RKey: s.mr.RKey()}
+	h := hello{
+		GID: s.place.gid.GID, LID: s.place.port.LID, MTU: s.place.port.ActiveMTU, Addr: s.mr.Addr() + uint64(s.half), RKey: s.mr.RKey(),
+		Reads: s.serves(),
+	}
 	for _, qp := range s.qps {
 		h.QPNs = append(h.QPNs, qp.Num())
 	}
@@ -123,11 +129,10 @@ func (s *side) vector() verbs.AddressVector {
 	return av
 }
 
-// reads is how many READs and atomics of a QP may be under way.
-func (s *side) reads() uint8 {
-	attr := s.ctx.Attr()
-	return uint8(min(16, attr.MaxQPInitRdAtomic, attr.MaxQPRdAtomic))
-}
+// serves is how many READs and atomics of the other end's QP may be under way here, and reads how many of ours there.
+func (s *side) serves() uint8 { return uint8(min(s.ctx.Attr().MaxQPRdAtomic, math.MaxUint8)) }
+
+func (s *side) reads() uint8 { return uint8(min(s.ctx.Attr().MaxQPInitRdAtomic, int(s.peer.Reads))) }
 
 func (s *side) connectQP(qp *verbs.QP, to uint32) error {
 	err := qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: s.access()},
@@ -137,7 +142,7 @@ func (s *side) connectQP(qp *verbs.QP, to uint32) error {
 	}
 	err = qp.Modify(verbs.QPAttr{
 		State: verbs.QPStateRTR, PathMTU: min(s.place.port.ActiveMTU, s.peer.MTU), DestQPN: to,
-		MaxDestRdAtomic: s.reads(), MinRNRTimer: minRNRTimer, AV: s.vector(),
+		MaxDestRdAtomic: s.serves(), MinRNRTimer: minRNRTimer, AV: s.vector(),
 	}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|
 		verbs.QPAttrMaxDestRdAtomic|verbs.QPAttrMinRNRTimer)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 
 // fabricOf connects QPs of the device.
 func fabricOf(dev *verbs.Context) rcm.Fabric {
-	if dev.Attr().Driver == "" {
+	if dev.Attr().Transport == verbs.TransportSoft {
 		return softcm.New(softcm.Config{Device: dev.Name()})
 	}
 	return kernelcm.New(kernelcm.Config{Device: dev.Name(), Port: 1})
@@ -141,7 +141,7 @@ func (s *side) dialQP(ctx context.Context, i int) error {
 func (s *side) param(i int, data []byte) rcm.ConnParam {
 	return rcm.ConnParam{
 		PrivateData: data, MinRNRTimer: minRNRTimer, Timeout: ackTimeout,
-		ResponderResources: s.reads(), InitiatorDepth: s.reads(), Access: s.access(),
+		ResponderResources: s.serves(), InitiatorDepth: s.reads(), Access: s.access(),
 		Prepare: func(*verbs.QP) error { return s.ready(i) },
 	}
 }

@@ -124,53 +124,58 @@ func (s *side) post(i int, wrs []verbs.SendWR) error {
 // parts is in how many the work is cut to find its peak.
 const parts = 16
 
-// stream keeps Depth requests outstanding on each QP, if it sends, and takes as many
-// messages as the other end sends.
+// stream keeps up to Depth requests outstanding on each QP, if it sends, of which each Mod-th and the last are
+// signaled, and takes as many messages as the other end sends.
 func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
 	total := s.spec.Iterations * len(s.qps)
 	toSend, toTake := 0, 0
 	if sends {
 		toSend = total
 	}
-	if receives && s.uses() {
+	if receives && s.spec.uses() {
 		toTake = total
 	}
 	requests := make([][]verbs.SendWR, len(s.qps))
-	posted, outstanding := make([]int, len(s.qps)), make([]int, len(s.qps))
+	posted, done := make([]int, len(s.qps)), make([]int, len(s.qps))
 	number := make(map[uint32]int, len(s.qps))
 	for i, qp := range s.qps {
 		requests[i] = []verbs.SendWR{s.request(i)}
-		requests[i][0].Flags |= verbs.SendSignaled
 		number[qp.Num()] = i
 	}
+	flags := s.request(0).Flags
 	var wcs [64]verbs.WC
-	var begun, done []time.Duration // of each part
+	var begun, ended []time.Duration // of each part
 	begin := time.Now()
 	var deadline time.Time
 	for all, sent, taken, idle := 0, 0, 0, 0; sent < toSend || taken < toTake; {
 		for i := range s.qps {
-			for toSend > 0 && posted[i] < s.spec.Iterations && outstanding[i] < s.spec.Depth {
+			for toSend > 0 && posted[i] < s.spec.Iterations && posted[i]-done[i] < s.spec.Depth {
 				for len(begun) < parts && all >= total*len(begun)/parts {
 					begun = append(begun, time.Since(begin))
 				}
 				all++
+				posted[i]++
+				requests[i][0].Flags = flags
+				if posted[i]%s.spec.Mod == 0 || posted[i] == s.spec.Iterations {
+					requests[i][0].Flags |= verbs.SendSignaled
+				}
 				if err := s.post(i, requests[i]); err != nil {
 					return nil, err
 				}
-				posted[i]++
-				outstanding[i]++
 			}
 		}
 		completed, err := poll(s.send, wcs[:])
 		if err != nil {
 			return nil, err
 		}
-		for j := range wcs[:completed] {
-			outstanding[wcs[j].ID]--
+		for j := range wcs[:completed] { // each for those that were not signaled before it, too
+			i := wcs[j].ID
+			more := min(s.spec.Mod, s.spec.Iterations-done[i])
+			done[i] += more
+			sent += more
 		}
-		sent += completed
-		for toSend > 0 && len(done) < parts && sent >= total*(len(done)+1)/parts {
-			done = append(done, time.Since(begin))
+		for toSend > 0 && len(ended) < parts && sent >= total*(len(ended)+1)/parts {
+			ended = append(ended, time.Since(begin))
 		}
 		came, err := poll(s.recv, wcs[:])
 		if err != nil {
@@ -190,5 +195,5 @@ func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
 		}
 		idle++
 	}
-	return append(begun, done...), nil
+	return append(begun, ended...), nil
 }

@@ -30,6 +30,7 @@ type options struct {
 	Sizes, QPs      []int
 	Depths, Inlines []int
 	Iterations      int
+	Mod             int
 	GID             int // -1: chosen
 	CM              bool
 	Events, Both    bool
@@ -78,6 +79,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	list(&o.Depths, "depth", "`requests` outstanding on a QP, for bandwidth", 1, math.MaxInt32)
 	list(&o.Inlines, "inline", "messages of up to so many `bytes` are sent inline", 0, maxSize)
 	f.IntVar(&o.Iterations, "n", 1000, "`iterations`, for each QP")
+	f.IntVar(&o.Mod, "cq-mod", 100, "of so many `requests` of a QP one is signaled, no fewer than one in each depth; for bandwidth")
 	f.IntVar(&o.GID, "gid", -1, "`row` of this end's table of GIDs (default: on InfiniBand the LID, elsewhere a row with an IPv4 address)")
 	f.BoolVar(&o.CM, "rcm", false, "connect the queue pairs by a connection manager (package rcm); on iWARP there is no other way")
 	f.BoolVar(&o.Events, "events", false, "sleep until there is a completion, instead of polling")
@@ -94,6 +96,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 		return o, errors.New("-listen and -dial exclude each other")
 	case o.Iterations < 1 || o.Iterations > maxIterations:
 		return o, fmt.Errorf("-n %d is not from 1 to %d", o.Iterations, maxIterations)
+	case o.Mod < 1:
+		return o, fmt.Errorf("-cq-mod %d is less than 1", o.Mod)
 	case o.GID < -1 || o.GID > 255:
 		return o, fmt.Errorf("-gid %d is not a row", o.GID)
 	}
@@ -107,15 +111,16 @@ func words(list []int) string {
 
 // spec is one measurement, as the client tells it to the server.
 type spec struct {
-	Test                                 string
-	Size, Iterations, QPs, Depth, Inline int
-	CM, Events, Both                     bool
+	Test                                      string
+	Size, Iterations, QPs, Depth, Mod, Inline int
+	CM, Events, Both                          bool
 }
 
 // check is what a server demands of a client that it does not know. fits does the rest.
 func (s *spec) check() error {
 	if !slices.Contains(tests, s.Test) || s.Size < 1 || s.Size > maxSize || s.Iterations < 1 || s.Iterations > maxIterations ||
-		s.QPs < 1 || s.QPs > maxQPs || s.Depth < 1 || s.Depth > math.MaxInt32 || s.Inline < 0 || s.Test == polled && s.Size%4 != 0 {
+		s.QPs < 1 || s.QPs > maxQPs || s.Depth < 1 || s.Depth > math.MaxInt32 || s.Mod < 1 || s.Mod > s.Depth ||
+		s.Inline < 0 || s.Test == polled && s.Size%4 != 0 {
 		return fmt.Errorf("the client wants what cannot be: %+v", *s)
 	}
 	return nil
@@ -145,13 +150,16 @@ func (s *spec) fits(attr verbs.DeviceAttr, port verbs.PortAttr) error {
 	return nil
 }
 
-// receives are those posted on each QP. iWARP ends a connection if a message finds none, and does not
-// try again: a stream of messages has one for each.
+// receives are those posted on each QP: for a stream as many as perftest has, where the device lets us, so that
+// messages seldom find none. iWARP ends a connection if one does, and does not try again: there each has one.
 func (s *spec) receives(attr verbs.DeviceAttr) int {
-	if attr.Transport == verbs.TransportIWARP && s.operation() == "send" && !s.latency() {
+	switch {
+	case s.latency() || !s.uses():
+		return s.Depth
+	case attr.Transport == verbs.TransportIWARP:
 		return max(s.Depth, s.Iterations)
 	}
-	return s.Depth
+	return max(s.Depth, min(512, attr.MaxQPWR, attr.MaxCQE/s.QPs))
 }
 
 func (s *spec) latency() bool { return strings.HasSuffix(s.Test, "_lat") }
@@ -186,15 +194,16 @@ func (o *options) specs() []spec {
 }
 
 func (o *options) spec(test string) spec {
-	return spec{Test: test, Iterations: o.Iterations, CM: o.CM, Events: o.Events, Both: o.Both}
+	return spec{Test: test, Iterations: o.Iterations, Mod: o.Mod, CM: o.CM, Events: o.Events, Both: o.Both}
 }
 
 // settle sets what the test does not leave open.
 func (s *spec) settle() {
 	if s.latency() {
 		// A message comes in while the receive of the one before is posted anew.
-		s.QPs, s.Depth, s.Both = 1, 2, false
+		s.QPs, s.Depth, s.Mod, s.Both = 1, 2, 1, false
 	}
+	s.Mod = min(s.Mod, s.Depth)
 	if op := s.operation(); op == "read" || op == "atomic" {
 		s.Inline = 0
 	}

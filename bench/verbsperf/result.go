@@ -111,7 +111,7 @@ func (s *spec) conditions() string {
 // MarshalJSON has the figures by their names.
 func (r result) MarshalJSON() ([]byte, error) {
 	m := map[string]any{
-		"test": r.spec.Test, "#bytes": r.spec.Size, "#iterations": r.spec.Iterations, "qps": r.spec.QPs, "depth": r.spec.Depth,
+		"test": r.spec.Test, "#bytes": r.spec.Size, "#iterations": r.spec.Iterations, "qps": r.spec.QPs, "depth": r.spec.Depth, "cq-mod": r.spec.Mod,
 		"inline": r.spec.Inline, "events": r.spec.Events, "bidirectional": r.spec.Both, "rcm": r.spec.CM,
 	}
 	for _, c := range r.columns {

@@ -76,7 +76,7 @@ func TestEveryTestRuns(t *testing.T) {
 	for _, device := range devices() {
 		modes := map[string][]string{
 			"one QP":         nil,
-			"several":        {"-qps", "3", "-depth", "4"},
+			"several":        {"-qps", "3", "-depth", "10", "-cq-mod", "4"},
 			"both ways":      {"-bidirectional", "-qps", "2"},
 			"events, inline": {"-events", "-inline", "64", "-depth", "8"},
 			"by rcm":         {"-rcm", "-qps", "2", "-depth", "8"},
@@ -199,12 +199,14 @@ func TestAServerOutlivesItsClients(t *testing.T) {
 	line, err := bufio.NewReader(said).ReadString('\n') // ends with the server's announcement
 	require.NoError(t, err)
 	addr := strings.TrimSpace(strings.TrimPrefix(line, announcement))
-	good := spec{Test: "send_lat", Size: 8, Iterations: 1, QPs: 1, Depth: 2}
+	good := spec{Test: "send_lat", Size: 8, Iterations: 1, QPs: 1, Depth: 2, Mod: 1}
 	for name, wish := range map[string]func(*spec){
 		"no such test":    func(s *spec) { s.Test = "x" },
 		"no such size":    func(s *spec) { s.Size = maxSize + 1 },
 		"endless":         func(s *spec) { s.Iterations = maxIterations + 1 },
 		"negative":        func(s *spec) { s.Depth = -1 },
+		"none signaled":   func(s *spec) { s.Mod = s.Depth + 1 },
+		"no modulus":      func(s *spec) { s.Mod = 0 },
 		"many QPs":        func(s *spec) { s.QPs = maxQPs + 1 },
 		"negative inline": func(s *spec) { s.Inline = -1 },
 	} {
@@ -217,7 +219,7 @@ func TestAServerOutlivesItsClients(t *testing.T) {
 		require.NoError(t, err, name)
 		require.NoError(t, c.Close())
 	}
-	for _, words := range []string{"", "no JSON", `{"Test":"send_lat","Size":8,"Iterations":1,"QPs":1,"Depth":2}{"Failed":"no"}`} {
+	for _, words := range []string{"", "no JSON", `{"Test":"send_lat","Size":8,"Iterations":1,"QPs":1,"Depth":2,"Mod":1}{"Failed":"no"}`} {
 		c, err := net.Dial("tcp", addr)
 		require.NoError(t, err)
 		_, err = io.WriteString(c, words)
@@ -240,7 +242,7 @@ func TestStrangersAreNotConnected(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	sp := spec{Test: "send_lat", Size: 8, Iterations: 1, QPs: 1, Depth: 2, CM: true}
+	sp := spec{Test: "send_lat", Size: 8, Iterations: 1, QPs: 1, Depth: 2, Mod: 1, CM: true}
 	ends := make([]*side, 3) // the server, the client, a stranger
 	for i := range ends {
 		ends[i], err = newSide(dev, at, sp)
@@ -305,7 +307,7 @@ func TestFiguresAreThoseOfTheTimes(t *testing.T) {
 }
 
 func TestOptionsThatCannotBe(t *testing.T) {
-	for _, args := range [][]string{{"-test", "no_lat"}, {"-sizes", "0"}, {"-sizes", "x"}, {"-n", "0"}, {"-depth", ""}, {"more"}} {
+	for _, args := range [][]string{{"-test", "no_lat"}, {"-sizes", "0"}, {"-sizes", "x"}, {"-n", "0"}, {"-cq-mod", "0"}, {"-depth", ""}, {"more"}} {
 		require.Error(t, Run(t.Context(), args, &bytes.Buffer{}, &bytes.Buffer{}), "%q", args)
 	}
 }

@@ -122,11 +122,11 @@ func (s *side) close() error {
 }
 
 // uses reports whether the operation uses up receives.
-func (s *side) uses() bool { return s.spec.operation() == "send" || s.spec.operation() == "write_imm" }
+func (s *spec) uses() bool { return s.operation() == "send" || s.operation() == "write_imm" }
 
 // ready posts the first receives of QP i.
 func (s *side) ready(i int) error {
-	if !s.uses() {
+	if !s.spec.uses() {
 		return nil
 	}
 	return s.receive(i, s.receives)
