@@ -1,10 +1,12 @@
 package softcm
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -112,4 +114,29 @@ func TestAnotherUserIsDenied(t *testing.T) {
 		cmtest.StartChild(t, stranger, "knock", addr.String()).Expect(t, "rejected")
 		require.Eventually(t, func() bool { return l.Stats().Denied == 1 }, time.Minute, time.Millisecond) // it is told first
 	})
+}
+
+// Beside whoever has a full queue the listener is found that a rule lets in, unless the queue
+// is that of a listener whom a rule lets in too: to that one TCP would lead.
+func TestAFullQueueOfAnotherUserIsPassedOverIfNoRuleLetsItIn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs the rights of root")
+	}
+	if _, err := samehost.Names(0); err != nil {
+		t.Skip("the kernel does not tell whose a socket is:", err)
+	}
+	target := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	cmtest.StartChild(t, stranger, "hoard", target.String())
+	cmtest.StartChild(t, friend, "squat", "soft0", cmtest.At("0.0.0.0", target.Port()).String())
+	ours := func(p rcm.Peer) bool { return p.UID == uint32(os.Geteuid()) }
+	for _, trusted := range []func(rcm.Peer) bool{nil, ours} {
+		r, err := New(Config{PeerPolicy: trusted, Allow: Rules{Users: []uint32{friend}}}).Resolve(cmtest.Within(t), target)
+		require.NoError(t, err)
+		require.EqualValues(t, friend, r.(*route).sock.Load().Peer().UID)
+		require.NoError(t, r.Close())
+		require.Eventually(t, func() bool { // the look at the sockets has its rests
+			_, err := New(Config{PeerPolicy: trusted, Allow: Rules{Users: []uint32{friend, stranger}}}).Resolve(cmtest.Within(t), target)
+			return errors.Is(err, rcm.ErrBusy)
+		}, hang.Time, time.Millisecond)
+	}
 }

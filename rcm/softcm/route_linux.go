@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -47,7 +48,7 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	}
 	names := f.namesFor(target)
 	sock, err := dial(names[:], f.allow)
-	if (errors.Is(err, rcm.ErrNoListener) || errors.Is(err, rcm.ErrPeerDenied)) && !f.rules.none() {
+	if mayBeAnothers(err) && !f.rules.none() {
 		var r *route
 		if r, sock, err = f.resolveAllowed(target, err); r != nil {
 			return r, nil
@@ -74,7 +75,7 @@ func (f *fabric) resolveAllowed(target netip.AddrPort, before error) (*route, *s
 		if err == nil {
 			return r, nil, nil
 		}
-		if !errors.Is(before, rcm.ErrPeerDenied) || errors.Is(err, rcm.ErrPeerDenied) {
+		if errors.Is(before, rcm.ErrNoListener) || !errors.Is(before, rcm.ErrBusy) && (errors.Is(err, rcm.ErrPeerDenied) || errors.Is(err, rcm.ErrBusy)) {
 			before = err
 		}
 	}
@@ -83,16 +84,29 @@ func (f *fabric) resolveAllowed(target netip.AddrPort, before error) (*route, *s
 	}
 	for _, name := range f.namesFor(target) {
 		sock, err := asSocket(samehost.Dial(unix.SOCK_SEQPACKET, everybody, name))
+		var full *samehost.FullError
+		if errors.As(err, &full) && full.UID >= 0 && slices.ContainsFunc(f.rules.Users, samehost.Peer{UID: uint32(full.UID)}.IsUser) {
+			return nil, nil, err // to that one TCP would lead too
+		}
 		if err != nil { // also that the queue is full, which may be that of a stranger
 			continue
 		}
 		if f.knows(sock.Conn) {
 			return nil, sock, nil
 		}
-		before = f.denies(sock)
+		if !errors.Is(before, rcm.ErrBusy) {
+			before = f.denies(sock)
+		}
 		sock.Close()
 	}
 	return nil, nil, before
+}
+
+// mayBeAnothers reports whether somebody may listen whom only the rules let in, after a look
+// for those who are let in without.
+func mayBeAnothers(err error) bool {
+	var full *samehost.FullError
+	return errors.Is(err, rcm.ErrNoListener) || errors.Is(err, rcm.ErrPeerDenied) || errors.As(err, &full)
 }
 
 // The ports that TCP would choose from by default

@@ -87,6 +87,7 @@ func dial(names []string, allow func(rcm.Peer) bool) (*socket, error) {
 // asSocket gives what comes of a dial the form that dial has.
 func asSocket(c *samehost.Conn, err error) (*socket, error) {
 	var denied *samehost.DeniedError
+	var full *samehost.FullError
 	switch {
 	case err == nil:
 		return &socket{Conn: c}, nil
@@ -94,6 +95,8 @@ func asSocket(c *samehost.Conn, err error) (*socket, error) {
 		return nil, rcm.ErrNoListener
 	case errors.As(err, &denied):
 		return nil, fmt.Errorf("%w: %w", rcm.ErrPeerDenied, err)
+	case errors.As(err, &full):
+		return nil, fmt.Errorf("%w: %w", rcm.ErrBusy, err)
 	case errors.Is(err, unix.EAGAIN):
 		return nil, fmt.Errorf("%w: the queue of its socket is full", rcm.ErrBusy)
 	}

@@ -70,14 +70,30 @@ func (e *DeniedError) Error() string {
 	return text
 }
 
+// FullError is a queue that is full, and not certainly that of our user. It wraps EAGAIN.
+type FullError struct {
+	UID int // whose it is, -1 if that is not known
+}
+
+// Error says whose the queue is.
+func (e *FullError) Error() string {
+	if e.UID < 0 {
+		return "the queue of its socket is full, and nobody tells whose that is"
+	}
+	return fmt.Sprintf("the queue of its socket, of user %d, is full", e.UID)
+}
+
+// Is reports whether target is EAGAIN.
+func (e *FullError) Is(target error) bool { return target == unix.EAGAIN }
+
 // Dial connects to the first of names, abstract ones of sockets of a type
 // (unix.SOCK_SEQPACKET), where a process listens that admit lets in, one of our user
 // if admit is nil. It does not wait. Each name is looked at for itself. Passed over is
 // what strangers have, what a policy of the system keeps from us, and a full queue, unless
 // it is certainly our user's: to that one TCP would lead too. The error wraps ECONNREFUSED
 // if nobody listens, EAGAIN if a queue is full that may be that of a process that is let
-// in, or too much of strangers waits to be closed; a *DeniedError tells that there are
-// only others.
+// in, a *FullError unless it is certainly our user's, or too much of strangers waits to be
+// closed; a *DeniedError tells that there are only others.
 func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
 	return dial(typ, admit, len(names), func(fd, i int) (whose owner, err error) {
 		if err = connect(fd, names[i]); err == unix.EAGAIN {
@@ -111,11 +127,11 @@ func dial(typ int, admit func(Peer) bool, names int, connectTo func(fd, name int
 		switch {
 		case err == unix.ECONNREFUSED || err == unix.EPROTOTYPE:
 			continue // nobody, or a socket of another type, which is none of ours
-		case err == unix.EAGAIN && whose == anotherUser && admit == nil:
+		case err == unix.EAGAIN && whose != unknownUser && !whose.ours() && admit == nil:
 			denied = &DeniedError{Full: true}
 			continue
-		case err == unix.EAGAIN && whose != ourUser:
-			full = os.NewSyscallError("connect", err)
+		case err == unix.EAGAIN && !whose.ours():
+			full = &FullError{int(whose)}
 			continue
 		case err == unix.EACCES || err == unix.EPERM: // AppArmor, Landlock
 			forbidden = os.NewSyscallError("connect", err)

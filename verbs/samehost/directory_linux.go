@@ -200,7 +200,7 @@ func openWithin(dir int, name string, flags uint64) (int, error) {
 }
 
 // anyUser is the owner of a socket who may be anybody.
-const anyUser = -1
+const anyUser = int(unknownUser)
 
 // openSocket opens the socket of a name, as a place only. EACCES, ELOOP, ENOTDIR and
 // the like mean, as ENOENT does, that no socket that may be used stands there.
@@ -279,10 +279,7 @@ func connectWithin(socket, dir int, name string, user int) (whose owner, id Sock
 	if err == unix.EACCES || err == unix.EPERM || err == unix.ENOENT { // not for us, or there is no /proc
 		err = unix.ECONNREFUSED
 	}
-	if user == os.Geteuid() {
-		return ourUser, id, err
-	}
-	return anotherUser, id, err
+	return owner(user), id, err
 }
 
 // placesAtMost is how many names in the directory are looked at: whoever makes more

@@ -113,14 +113,14 @@ type known struct {
 	until time.Time
 }
 
-// owner is who has a name.
+// owner is the user who has a name.
 type owner int
 
-const (
-	unknownUser owner = iota // the kernel does not tell, or there are too many to look at
-	ourUser                  // that of this process
-	anotherUser              // certainly
-)
+// unknownUser is that of a name of which the kernel does not tell, or that has too many
+// beside it to look at.
+const unknownUser owner = -1
+
+func (o owner) ours() bool { return o == owner(os.Geteuid()) }
 
 // of returns whose a name is that is taken. It waits for no more than one look.
 func (m *ownerMemory) of(typ int, name string) owner {
@@ -138,10 +138,7 @@ func (m *ownerMemory) of(typ int, name string) owner {
 	_ = lookAtSockets(func(s listening) bool { // without an answer it stays unknown
 		looked++
 		if s.typ == typ && s.name == name {
-			whose = anotherUser
-			if s.owner == os.Geteuid() {
-				whose = ourUser
-			}
+			whose = owner(s.owner)
 			return false
 		}
 		return looked < maxLooked

@@ -127,7 +127,7 @@ func TestAFullQueueOfOurUserIsNotPassedOver(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	hang.Eventually(t, "the look's rest is over", func() bool {
-		return owners.of(unix.SOCK_SEQPACKET, fullOne.Name()) == ourUser
+		return owners.of(unix.SOCK_SEQPACKET, fullOne.Name()).ours()
 	})
 	_, err = Dial(unix.SOCK_SEQPACKET, nil, fullOne.Name(), l.Name())
 	require.ErrorIs(t, err, unix.EAGAIN)
