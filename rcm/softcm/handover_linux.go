@@ -225,11 +225,9 @@ func (l *listener) mayAnswer() bool {
 	return slices.ContainsFunc(l.heirs, func(s *socket) bool { return s.offer == asked && !halted(s) })
 }
 
-// halted reports whether a peer certainly does nothing. One that has ended has hung up.
-func halted(s *socket) bool {
-	state := statOf(s.Peer().PID).state
-	return state == 'T' || state == 't'
-}
+// halted reports whether a peer is known to be stopped. Unlike stopped it gives one that cannot
+// be looked at the benefit of the doubt: the wait is bounded, and one that has ended has hung up.
+func halted(s *socket) bool { return statOf(s.Peer().PID).stopped() }
 
 // takes notes that a process takes our place. The error is that it was not asked.
 func (l *listener) takes(heir *socket) error {

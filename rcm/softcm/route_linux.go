@@ -66,9 +66,10 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	return r, nil
 }
 
-// resolveAllowed looks for a listener of this network namespace that the rules let in: in the
-// directory, where it may show a key, and then under the names of the namespace. The error is
-// that of the look before if nothing more is known.
+// resolveAllowed looks for a listener at an address of this network namespace that the rules
+// let in: in the directory, where it may show a key, and then under the names of the
+// namespace. before is the error of the look for one of our user, which is returned if
+// nothing more is known.
 func (f *fabric) resolveAllowed(target netip.AddrPort, before error) (*route, *socket, error) {
 	if dir := f.directory(); dir != nil && mayMeet(target.Addr()) {
 		r, err := f.meet(dir, target)
@@ -299,7 +300,7 @@ func stopped(pid int) bool {
 	if s.state == 0 { // gone, if there is a /proc
 		return statOf(os.Getpid()).state != 0
 	}
-	return s.state == 'T' || s.state == 't'
+	return s.stopped()
 }
 
 // processStat is what /proc says of a process.
@@ -307,6 +308,9 @@ type processStat struct {
 	state byte
 	ticks uint64 // of the clock in which it ran
 }
+
+// stopped reports whether the process is known to be stopped, by a signal or by a debugger.
+func (s processStat) stopped() bool { return s.state == 'T' || s.state == 't' }
 
 // statOf returns the zero processStat if /proc does not tell. One of another PID namespace, as a
 // container may have, has other processes by the same numbers.
