@@ -50,11 +50,3 @@ func (d *Datagrams) start(qp *verbs.QP) error {
 	}
 	return qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN)
 }
-
-// CheckData checks the length of private data.
-func CheckData(private []byte, most int) error {
-	if len(private) > most {
-		return fmt.Errorf("%w: %d bytes of private data, at most %d", verbs.ErrInvalid, len(private), most)
-	}
-	return nil
-}

@@ -72,3 +72,11 @@ func ContextError(ctx context.Context) error {
 	}
 	return err
 }
+
+// CheckData checks the length of private data.
+func CheckData(private []byte, most int) error {
+	if len(private) > most {
+		return fmt.Errorf("%w: %d bytes of private data, at most %d", verbs.ErrInvalid, len(private), most)
+	}
+	return nil
+}
