@@ -122,17 +122,17 @@ func (c *Conn) SetDeadline(t time.Time) error {
 // fail with an error that wraps os.ErrDeadlineExceeded, those included that
 // wait already; zero means never.
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	return c.deadlineError(c.st.SetReadDeadline(t))
+	return c.setError(c.st.SetReadDeadline(t))
 }
 
 // SetWriteDeadline is SetReadDeadline for Write, Reserve, Commit and ReadFrom.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	return c.deadlineError(c.st.SetWriteDeadline(t))
+	return c.setError(c.st.SetWriteDeadline(t))
 }
 
-// deadlineError gives the error of setting a deadline, or of a MessageConn a buffer, the form that package net gives
-// it, which leaves the peer out of it.
-func (c *Conn) deadlineError(err error) error {
+// setError gives the error of setting a deadline, or the buffer of a MessageConn, the form
+// that package net gives it, which leaves the peer out of it.
+func (c *Conn) setError(err error) error {
 	if err != nil {
 		err = &net.OpError{Op: "set", Net: c.network(), Addr: c.LocalAddr(), Err: err}
 	}

@@ -53,7 +53,7 @@ type MessageConn struct {
 
 	readMu sync.Mutex  // one Read at a time, which holds it while it waits
 	in     *mux.Chunk  // taken off the stream and not returned yet; nil: nothing; guarded by readMu
-	unread atomic.Bool // there is a whole message in it; changed under readMu
+	unread atomic.Bool // there is a whole message in it; changed under readMu, which Close has to do without
 
 	writeMu sync.Mutex // one Write at a time, which holds it while it waits
 	torn    *mux.Chunk // the rest of a message that is torn; nil: none; guarded by writeMu
@@ -118,7 +118,7 @@ func (c *MessageConn) read(p []byte) (int, error) {
 
 // next waits for a message, and returns it, and the mark after it. It stays until skip.
 // What has come of a message that is not whole stays, whatever ends the wait.
-func (c *MessageConn) next() (message []byte, mark byte, err error) {
+func (c *MessageConn) next() ([]byte, byte, error) {
 	for {
 		message, mark, missing, err := c.first()
 		if missing == 0 || err != nil {
@@ -283,7 +283,7 @@ func (c *MessageConn) SetReadBuffer(bytes int) error { return c.open() }
 // open returns an error after Close.
 func (c *MessageConn) open() error {
 	if c.conn.st.Closed() {
-		return c.conn.deadlineError(net.ErrClosed)
+		return c.conn.setError(net.ErrClosed)
 	}
 	return nil
 }
@@ -296,7 +296,7 @@ func (c *MessageConn) SetWriteBuffer(bytes int) error {
 	}
 	n, err := messageLimit(&bytes)
 	if err != nil {
-		return c.conn.deadlineError(err)
+		return c.conn.setError(err)
 	}
 	c.limit.Store(n)
 	return nil
