@@ -11,34 +11,46 @@ import (
 )
 
 // Multicast groups with mckey of librdmacm's examples. It joins a group, waits for three seconds,
-// and then sends ten messages of 100 bytes or looks whether it has got as many.
-
-const mckeyMessages = 10
+// and then sends messages of 100 bytes, ten if it is not told, or ends when it has got as many.
 
 func TestAMckeyReceiverGetsWhatIsSent(t *testing.T) {
 	overDatagrams(t, func(t *testing.T, f *cmtest.Fabric) {
 		d := f.NewDatagrams(t)
 		group := f.MustJoin(d, rcm.JoinParam{SendOnly: true}).Destination()
 		receiver := mckey(t, f)
-		for range mckeyMessages {
+		ended := make(chan error, 1)
+		go func() { ended <- receiver.wait() }()
+		for running := true; running; {
+			// A message may be lost, and what comes on top of ten is dropped.
 			d.SendTo(group, strings.Repeat("x", 100))
+			select {
+			case err := <-ended: // it has its messages, or time is up
+				require.NoError(t, err)
+				running = false
+			case <-time.After(20 * time.Millisecond):
+			}
 		}
-		require.NoError(t, receiver.wait())
 		require.Contains(t, receiver.said(), "data transfers complete")
 		require.Contains(t, receiver.said(), "return status 0")
 	})
 }
 
+// The C program destroys its QP as soon as it has posted the last message, and what rxe has not
+// sent by then is lost: of ten that may be all.
 func TestWhatMckeySendsIsReceived(t *testing.T) {
 	overDatagrams(t, func(t *testing.T, f *cmtest.Fabric) {
 		d := f.NewDatagrams(t)
 		m := f.MustJoin(d, d.Group())
-		sender := mckey(t, f, "-s")
-		for range mckeyMessages {
-			require.Len(t, d.Next().Text, 100)
+		for deadline := time.Now().Add(cmtest.Timeout); ; {
+			sender := mckey(t, f, "-s", "-C", "1000") // the first of so many get through
+			require.NoError(t, sender.wait())
+			require.Contains(t, sender.said(), "return status 0")
+			if message, ok := d.Arrived(); ok {
+				require.Len(t, message.Text, 100)
+				break
+			}
+			require.True(t, time.Now().Before(deadline), "nothing comes")
 		}
-		require.NoError(t, sender.wait())
-		require.Contains(t, sender.said(), "return status 0")
 		require.NoError(t, m.Err())
 	})
 }
