@@ -47,8 +47,16 @@ func (l *Listener) isPaused() bool {
 	}
 }
 
-// Poll returns the next peer that is admitted, and does not wait for one.
-func (l *Listener) Poll() (*Conn, error) { return l.next(false) }
+// Poll returns the next peer that is admitted, and does not wait for one. Of peers that come
+// meanwhile, without end perhaps, it looks at no more than lay in the queue.
+func (l *Listener) Poll() (*Conn, error) {
+	for range l.cfg.Backlog + 1 {
+		if c, err := l.next(false); c != nil || err != nil {
+			return c, err
+		}
+	}
+	return nil, errNobody
+}
 
 // HandOver sends the sockets of listeners to a peer, with a packet. It does not wait. If
 // there is an error the peer has none.

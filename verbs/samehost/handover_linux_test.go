@@ -3,9 +3,11 @@ package samehost
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -205,4 +207,38 @@ func TestWhatIsNoListenerOfTheNameIsNotAdopted(t *testing.T) {
 	c, err := d.dialOwn("there")
 	require.NoError(t, err, "its name is its own still")
 	c.Close()
+}
+
+// Strangers who come without end keep nobody from handing a listener over.
+func TestAFloodOfStrangersDoesNotHoldUpAHandOver(t *testing.T) {
+	cfg := ListenConfig{Type: unix.SOCK_SEQPACKET, Backlog: 8, Name: abstractName(t), Admit: func(Peer) bool { return false }}
+	var over atomic.Bool
+	begun := make(chan struct{}, 1)
+	come := func() {
+		if c, err := Dial(cfg.Type, nil, cfg.Name); err == nil {
+			c.Close()
+		}
+	}
+	cfg.Denied = func(Peer) { // the queue is never empty
+		if !over.Load() {
+			come()
+		}
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+	}
+	l, err := Listen(cfg)
+	require.NoError(t, err)
+	defer l.Close()
+	defer over.Store(true)
+	require.NoError(t, l.Serve(func(c *Conn) { c.Close() }))
+	come()
+	<-begun
+	hang.Start(t, l.Pause)()
+	come()
+	hang.Start(t, func() {
+		_, err := l.Poll()
+		assert.ErrorIs(t, err, errNobody)
+	})()
 }

@@ -143,7 +143,13 @@ func (l *Listener) isClosed() bool {
 
 // Accept waits for the next peer that is admitted. It ends with Close, with an error
 // that wraps net.ErrClosed, and with the deadline.
-func (l *Listener) Accept() (*Conn, error) { return l.next(true) }
+func (l *Listener) Accept() (*Conn, error) {
+	for {
+		if c, err := l.next(true); c != nil || err != nil {
+			return c, err
+		}
+	}
+}
 
 // Serve calls handle for each peer that is admitted, for one after the other, until
 // Close, which does not wait for it. It takes the place of Accept, and of a goroutine
@@ -157,7 +163,9 @@ func (l *Listener) Serve(handle func(*Conn)) error {
 			if err != nil {
 				return // nobody is left, or the listener is closed or paused
 			}
-			handle(c)
+			if c != nil {
+				handle(c)
+			}
 		}
 	})
 	if err != nil {
@@ -179,30 +187,30 @@ func (l *Listener) Serve(handle func(*Conn)) error {
 // errNobody is a queue without a connection in it.
 var errNobody = errors.New("nobody has connected")
 
-// next returns the next peer that is admitted, and waits for one if it is to.
+// next takes the next peer, and waits for one if it is to. It returns nil if that is not
+// admitted.
 func (l *Listener) next(wait bool) (*Conn, error) {
-	for {
-		for room := waiting.room(); room != nil; room = waiting.room() {
-			if err := l.await(room); err != nil { // ended by a closer that takes the next one
-				return nil, err
-			}
-		}
-		fd, err := l.accept(wait)
-		if err != nil {
+	for room := waiting.room(); room != nil; room = waiting.room() {
+		if err := l.await(room); err != nil { // ended by a closer that takes the next one
 			return nil, err
 		}
-		c, err := newConn(fd, l.bare)
-		if err != nil {
-			continue // there is nothing that is known of it
-		}
-		if admits(l.cfg.Admit, c.peer) {
-			return c, nil
-		}
-		c.Refuse(l.cfg.Denial)
-		if l.cfg.Denied != nil {
-			l.cfg.Denied(c.peer)
-		}
 	}
+	fd, err := l.accept(wait)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newConn(fd, l.bare)
+	if err != nil {
+		return nil, nil // there is nothing that is known of it
+	}
+	if admits(l.cfg.Admit, c.peer) {
+		return c, nil
+	}
+	c.Refuse(l.cfg.Denial)
+	if l.cfg.Denied != nil {
+		l.cfg.Denied(c.peer)
+	}
+	return nil, nil
 }
 
 // accept takes the next connection, whoever it is. What the process lacks to take it
