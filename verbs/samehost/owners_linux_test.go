@@ -92,26 +92,33 @@ func nobodyLooks(t *testing.T) {
 	})
 }
 
+// fullAndFree are listeners of our user: one whose queue is full, and one whose queue is not.
+func fullAndFree(t *testing.T) (full, free *Listener) {
+	t.Helper()
+	full, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName()})
+	require.NoError(t, err)
+	t.Cleanup(func() { full.Close() })
+	fill(t, full.Name())
+	free, err = Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
+	require.NoError(t, err)
+	t.Cleanup(func() { free.Close() })
+	return full, free
+}
+
 // Where nobody can say whose a name is that is full, what comes after it is looked at
 // all the same: a kernel may not tell, and a stranger may have so many sockets that not
 // all are looked at.
 func TestAFullQueueOfAnUnknownUserIsPassedOver(t *testing.T) {
 	nobodyLooks(t)
-	fullOne, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName()})
-	require.NoError(t, err)
-	defer fullOne.Close()
-	fill(t, fullOne.Name())
-	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
-	require.NoError(t, err)
-	defer l.Close()
+	full, l := fullAndFree(t)
 	for _, admit := range []func(Peer) bool{nil, everybody} {
-		c, err := Dial(unix.SOCK_SEQPACKET, admit, fullOne.Name(), l.Name())
+		c, err := Dial(unix.SOCK_SEQPACKET, admit, full.Name(), l.Name())
 		require.NoError(t, err)
 		c.Close()
 		s, err := l.Accept()
 		require.NoError(t, err)
 		s.Close()
-		_, err = Dial(unix.SOCK_SEQPACKET, admit, fullOne.Name(), newName())
+		_, err = Dial(unix.SOCK_SEQPACKET, admit, full.Name(), newName())
 		require.ErrorIs(t, err, unix.EAGAIN, "it may be ours, and is asked again")
 	}
 }
@@ -119,17 +126,11 @@ func TestAFullQueueOfAnUnknownUserIsPassedOver(t *testing.T) {
 // TCP leads to the more specific of two listeners, however long its queue is.
 func TestAFullQueueOfOurUserIsNotPassedOver(t *testing.T) {
 	tellsOwners(t)
-	fullOne, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName()})
-	require.NoError(t, err)
-	defer fullOne.Close()
-	fill(t, fullOne.Name())
-	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
-	require.NoError(t, err)
-	defer l.Close()
+	full, l := fullAndFree(t)
 	hang.Eventually(t, "the look's rest is over", func() bool {
-		return owners.of(unix.SOCK_SEQPACKET, fullOne.Name()).ours()
+		return owners.of(unix.SOCK_SEQPACKET, full.Name()).ours()
 	})
-	_, err = Dial(unix.SOCK_SEQPACKET, nil, fullOne.Name(), l.Name())
+	_, err := Dial(unix.SOCK_SEQPACKET, nil, full.Name(), l.Name())
 	require.ErrorIs(t, err, unix.EAGAIN)
 }
 
