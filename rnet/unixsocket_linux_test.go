@@ -42,7 +42,12 @@ func unixPath(t testing.TB) string {
 
 func listenUnix(t testing.TB, address string) *Listener {
 	t.Helper()
-	ln, err := Listen("unix", address)
+	return listenAt(t, &ListenConfig{}, "unix", address)
+}
+
+func listenAt(t testing.TB, lc *ListenConfig, network, address string) *Listener {
+	t.Helper()
+	ln, err := lc.Listen(t.Context(), network, address)
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
 	require.IsType(t, (*Listener)(nil), ln)
@@ -73,13 +78,16 @@ func unixAddresses(t *testing.T) map[string]string {
 	return map[string]string{"path": unixPath(t), "abstract": "@ramjet-test/" + strconv.Itoa(os.Getpid()) + t.Name()}
 }
 
-func TestStreamsAtAUnixSocketPassNettest(t *testing.T) {
+func TestStreamsAtAUnixSocketPassNettest(t *testing.T) { passNettestAt(t, "unix") }
+
+// passNettestAt runs nettest with both ends in one process, at a socket of each kind of address.
+func passNettestAt(t *testing.T, network string) {
 	leak.Check(t)
 	for kind, address := range unixAddresses(t) {
 		t.Run(kind, func(t *testing.T) {
-			ln := listenUnix(t, address)
+			ln := listenAt(t, &ListenConfig{}, network, address)
 			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-				if c1, err = (&Dialer{Transport: Soft}).Dial("unix", address); err != nil {
+				if c1, err = (&Dialer{Transport: Soft}).Dial(network, address); err != nil {
 					return nil, nil, nil, err
 				}
 				if c2, err = ln.Accept(); err != nil {
@@ -93,25 +101,30 @@ func TestStreamsAtAUnixSocketPassNettest(t *testing.T) {
 }
 
 func TestStreamsAtAUnixSocketPassNettestBetweenProcesses(t *testing.T) {
+	passNettestThroughAnother(t, "unix")
+}
+
+// passNettestThroughAnother runs nettest with another process in the middle, which relays.
+func passNettestThroughAnother(t *testing.T, network string) {
 	leak.Check(t)
 	there, back := unixPath(t), unixPath(t)
-	ln := listenUnix(t, back)
-	child := roles.Start(t, "relay-unix", there, back)
+	ln := listenAt(t, &ListenConfig{}, network, back)
+	child := roles.Start(t, "relay-unix", network, there, back)
 	require.Equal(t, "listens", child.Line(t))
 	nettest.TestConn(t, traffic.PipesThrough(func() (net.Conn, error) {
-		return (&Dialer{Transport: Soft}).Dial("unix", there)
+		return (&Dialer{Transport: Soft}).Dial(network, there)
 	}, ln))
 	child.Stop()
 }
 
 func init() {
 	roles.Add("relay-unix", func(args []string) error {
-		ln, err := Listen("unix", args[0])
+		ln, err := Listen(args[0], args[1])
 		if err != nil {
 			return err
 		}
 		fmt.Println("listens")
-		return traffic.Relay(ln, func() (net.Conn, error) { return (&Dialer{Transport: Soft}).Dial("unix", args[1]) })
+		return traffic.Relay(ln, func() (net.Conn, error) { return (&Dialer{Transport: Soft}).Dial(args[0], args[2]) })
 	})
 	roles.Add("dial-unix", func(args []string) error {
 		d := patient()
