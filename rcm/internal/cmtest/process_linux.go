@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,11 +70,37 @@ func StartChild(t testing.TB, uid uint32, role string, args ...string) *child {
 	c := &child{Cmd: cmd, lines: bufio.NewScanner(stdout)}
 	t.Cleanup(func() {
 		stdin.Close()
-		defer c.killAfter(Timeout)()
-		cmd.Wait() // ends with the child
+		c.awaitEnd(t)
 	})
 	c.Expect(t, "ready")
 	return c
+}
+
+// awaitEnd waits for the end of the child, which is killed when its time is up. One that
+// outlives that is held by the kernel, at the end of a device's object: the test tells where.
+func (c *child) awaitEnd(t testing.TB) {
+	defer c.killAfter(Timeout)()
+	ended := make(chan struct{})
+	go func() {
+		c.Cmd.Wait() // ends with the child
+		close(ended)
+	}()
+	select { // ended by the child, or the clock
+	case <-ended:
+	case <-time.After(Timeout + 10*time.Second):
+		t.Errorf("child %d does not end\n%s", c.PID(), kernelStacks(c.PID()))
+	}
+}
+
+// kernelStacks is where the threads of a process are in the kernel, which root may know.
+func kernelStacks(pid int) (text string) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stack", pid))
+	for _, file := range threads {
+		var stack []byte
+		stack, err = os.ReadFile(file)
+		text += fmt.Sprintf("%s\n%s", file, stack)
+	}
+	return fmt.Sprint(text, err)
 }
 
 // killAfter kills the child when its time is up, which ends all waits for it,
