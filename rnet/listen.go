@@ -220,6 +220,11 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 	var lastErr error
 	listening := false
 	for _, f := range fabricsAt(l.socket, l.set) {
+		if host, ok := f.Fabric.(interface {
+			Given(syscall.Conn) rcm.Fabric
+		}); ok && l.given != nil {
+			f.Fabric = host.Given(l.given)
+		}
 		at := f.at(addr)
 		if at.Port() == 0 {
 			continue
@@ -243,7 +248,7 @@ func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) e
 		listening = listening || ln != nil
 		fl.open(ln)
 	}
-	if !listening && l.set.Transport != fallback.Auto {
+	if !listening && (l.set.Transport != fallback.Auto || errors.Is(lastErr, softcm.ErrNotReached)) {
 		if lastErr == nil {
 			lastErr = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
 		}

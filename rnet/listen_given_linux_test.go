@@ -31,13 +31,7 @@ func serveGiven([]string) error {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || os.Getenv("LISTEN_FDS") != "1" {
 		return fmt.Errorf("LISTEN_PID=%s LISTEN_FDS=%s", os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"))
 	}
-	file := os.NewFile(3, "given")
-	tcp, err := net.FileListener(file)
-	if err != nil {
-		return err
-	}
-	file.Close()
-	ln, err := NewListener(tcp)
+	ln, err := givenListener()
 	if err != nil {
 		return err
 	}
@@ -53,10 +47,21 @@ func serveGiven([]string) error {
 	}
 }
 
+// givenListener makes a listener of descriptor 3.
+func givenListener() (net.Listener, error) {
+	file := os.NewFile(3, "given")
+	given, err := net.FileListener(file)
+	if err != nil {
+		return nil, err
+	}
+	file.Close()
+	return NewListener(given)
+}
+
 // told dials an address, and returns what it is told there.
-func told(t *testing.T, d Dialer, address string) string {
+func told(t *testing.T, d Dialer, network, address string) string {
 	t.Helper()
-	c, err := d.Dial("tcp", address)
+	c, err := d.Dial(network, address)
 	require.NoError(t, err)
 	defer c.Close()
 	text, err := io.ReadAll(c)
@@ -72,43 +77,70 @@ func systemdLike(cmd *exec.Cmd, socket *os.File) {
 	cmd.ExtraFiles = []*os.File{socket}
 }
 
+// carriedBy are the types of a network's connections: of streams, and of those of package net.
+var carriedBy = map[string]struct{ stream, plain string }{
+	"tcp":        {"*rnet.Conn", "*net.TCPConn"},
+	"unix":       {"*rnet.Conn", "*net.UnixConn"},
+	"unixpacket": {"*rnet.MessageConn", "*net.UnixConn"},
+}
+
 func TestAListenerThatSystemdGivesServesStreams(t *testing.T) {
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer tcp.Close()
-	address := tcp.Addr().String()
-	negatives.Forget(address)
-	file, err := tcp.(*net.TCPListener).File()
-	require.NoError(t, err)
-	defer file.Close()
-	p := roles.StartAs(t, func(cmd *exec.Cmd) { systemdLike(cmd, file) }, "listen-given")
-	require.Equal(t, "ready", p.Line(t))
-	require.Equal(t, "*rnet.Conn", told(t, Dialer{}, address))
-	require.Equal(t, "*net.TCPConn", told(t, Dialer{Transport: TCP}, address))
+	for network, want := range carriedBy {
+		t.Run(network, func(t *testing.T) {
+			given, err := net.Listen(network, addressOf(t, network))
+			require.NoError(t, err)
+			defer given.Close()
+			address := given.Addr().String()
+			negatives.Forget(address)
+			file, err := given.(interface{ File() (*os.File, error) }).File()
+			require.NoError(t, err)
+			defer file.Close()
+			p := roles.StartAs(t, func(cmd *exec.Cmd) { systemdLike(cmd, file) }, "listen-given")
+			require.Equal(t, "ready", p.Line(t))
+			require.Equal(t, want.stream, told(t, *patient(), network, address), "%v", Explain(address))
+			require.Equal(t, want.plain, told(t, Dialer{Transport: TCP}, network, address))
+		})
+	}
+}
+
+// addressOf returns an address of a network to listen at.
+func addressOf(t *testing.T, network string) string {
+	if network == "tcp" {
+		return namedPort(t, network, "127.0.0.1")
+	}
+	return unixPath(t)
 }
 
 // The program of systemd that does so for tests of services, where it is installed.
 func TestAServiceThatSystemdActivatesServesStreams(t *testing.T) {
 	activate, err := exec.LookPath("systemd-socket-activate")
 	skip.Because(t, err)
-	address := namedPort(t, "tcp", "127.0.0.1")
-	negatives.Forget(address)
-	p := roles.StartAs(t, func(cmd *exec.Cmd) {
-		cmd.Args = append([]string{activate, "--listen=" + address, "--setenv=" + roles.Variable}, cmd.Path)
-		cmd.Path = activate
-		cmd.Stderr = nil // it says what it does
-	}, "listen-given")
-	hang.Eventually(t, "the socket", func() bool {
-		c, err := net.Dial("tcp", address) // for which the service is started
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		require.Equal(t, "ready", p.Line(t))
-		text, err := io.ReadAll(c)
-		return err == nil && string(text) == "*net.TCPConn"
-	})
-	require.Equal(t, "*rnet.Conn", told(t, Dialer{}, address))
+	for network, want := range carriedBy {
+		t.Run(network, func(t *testing.T) {
+			address := addressOf(t, network)
+			negatives.Forget(address)
+			p := roles.StartAs(t, func(cmd *exec.Cmd) {
+				args := []string{activate, "--listen=" + address, "--setenv=" + roles.Variable}
+				if network == "unixpacket" {
+					args = append(args, "--seqpacket")
+				}
+				cmd.Args = append(args, cmd.Path)
+				cmd.Path = activate
+				cmd.Stderr = nil // it says what it does
+			}, "listen-given")
+			hang.Eventually(t, "the socket", func() bool {
+				c, err := net.Dial(network, address) // for which the service is started
+				if err != nil {
+					return false
+				}
+				defer c.Close()
+				require.Equal(t, "ready", p.Line(t))
+				text, err := io.ReadAll(c)
+				return err == nil && string(text) == want.plain
+			})
+			require.Equal(t, want.stream, told(t, *patient(), network, address), "%v", Explain(address))
+		})
+	}
 }
 
 func TestAListenerOfATestServesStreams(t *testing.T) {
@@ -173,12 +205,10 @@ func TestAListenerThatIsClosedIsRefused(t *testing.T) {
 }
 
 func TestListenersOfOtherKindsAreReturnedAsTheyAre(t *testing.T) {
-	unixListener, err := net.Listen("unix", t.TempDir()+"/socket")
+	piped := &pipedListener{}
+	ln, err := NewListener(piped)
 	require.NoError(t, err)
-	defer unixListener.Close()
-	ln, err := NewListener(unixListener)
-	require.NoError(t, err)
-	require.Same(t, unixListener, ln)
+	require.Same(t, piped, ln)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer tcp.Close()
@@ -189,6 +219,16 @@ func TestListenersOfOtherKindsAreReturnedAsTheyAre(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, tcp.Close(), "a listener that could not be used was closed")
 }
+
+// pipedListener is of a network of its own.
+type pipedListener struct{ net.Listener }
+
+func (*pipedListener) Addr() net.Addr { return pipedAddr{} }
+
+type pipedAddr struct{}
+
+func (pipedAddr) Network() string { return "pipe" }
+func (pipedAddr) String() string  { return "pipe" }
 
 func TestAGivenListenerServesTheFamiliesThatItsSocketServes(t *testing.T) {
 	for _, network := range []string{"tcp", "tcp6"} {

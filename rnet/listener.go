@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
@@ -25,6 +26,7 @@ type Listener struct {
 	network string
 	set     settings.Settings
 	socket  softcm.UnixSocket // that tcp is, the zero one if it is of TCP
+	given   syscall.Conn      // tcp, if that is a Unix socket that was not opened here; nil otherwise
 	fabrics []rcm.Listener    // guarded by mu
 
 	avail   chan struct{}   // one token: look at queue

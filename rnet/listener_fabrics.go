@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 )
 
 // A listener has a listener on each fabric for as long as it is open. It may
@@ -195,7 +196,7 @@ func (fl *fabricListener) listenNext() (rcm.Listener, error) {
 // worthWaiting reports whether a listener on a fabric may be had later that
 // cannot be had now.
 func worthWaiting(err error) bool {
-	return !errors.Is(err, rcm.ErrNoRoute) && !errors.Is(err, errors.ErrUnsupported)
+	return !errors.Is(err, rcm.ErrNoRoute) && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, softcm.ErrNotReached)
 }
 
 // addFabric takes in a listener on a fabric, unless the listener is closed.

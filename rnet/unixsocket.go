@@ -29,7 +29,8 @@ func (lc *ListenConfig) listenUnix(ctx context.Context, config net.ListenConfig,
 	if err != nil || plainUnix(set) {
 		return ln, err
 	}
-	l, err := lc.besideUnix(ln.(*net.UnixListener), network, set)
+	l := newListener(ln.Addr(), network, set, nil)
+	err = l.besideUnix(ln.(*net.UnixListener), lc.Peers)
 	if errors.Is(err, errors.ErrUnsupported) && set.Transport == fallback.Auto {
 		return ln, nil
 	}
@@ -46,19 +47,18 @@ func plainUnix(set settings.Settings) bool {
 	return set.Transport == fallback.TCP || set.Transport == fallback.RDMA || set.Transport == fallback.Auto && fakeTime()
 }
 
-// besideUnix makes the listener that has ln in it.
-func (lc *ListenConfig) besideUnix(ln *net.UnixListener, network string, set settings.Settings) (*Listener, error) {
-	l := newListener(ln.Addr(), network, set, nil)
-	var err error
-	if l.socket, err = softcm.UnixSocketAt(network, ln.Addr().String()); err == nil {
-		err = l.listenFabrics(lc.Peers, false)
+// besideUnix makes a listener that listens nowhere yet the one that has ln in it. If there is an
+// error it is closed, and ln is not.
+func (l *Listener) besideUnix(ln tcpListener, peers func(PeerProcess) bool) (err error) {
+	if l.socket, err = softcm.UnixSocketAt(l.network, ln.Addr().String()); err == nil {
+		err = l.listenFabrics(peers, false)
 	}
 	if err != nil {
 		l.Close()
-		return nil, err
+		return err
 	}
 	l.acceptFrom(ln)
-	return l, nil
+	return nil
 }
 
 func (l *Listener) atUnixSocket() bool { return isUnix(l.network) }

@@ -1,6 +1,10 @@
 package softcm
 
-import "github.com/seed-b9b531af/ramjet/rcm"
+import (
+	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/rcm"
+)
 
 // DefaultDevice is the software device that is used if a Config names none.
 const DefaultDevice = "soft0"
@@ -39,6 +43,7 @@ type fabric struct {
 	rules  Rules               // who is met beside ours
 	asked  bool                // for that directory: it is not that of everybody
 	socket *UnixSocket         // beside which it is; nil: at addresses of the network
+	given  syscall.Conn        // that socket, if this process did not open it; nil otherwise
 
 	datagrams bool // it finds UD QPs; then there is neither a directory nor a socket
 }

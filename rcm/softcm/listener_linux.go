@@ -84,6 +84,9 @@ func (l *listener) listenWith(listen func(cfg samehost.ListenConfig, i int) (*sa
 			named.Admit = everybody
 		}
 		named.Name = name
+		if f.given != nil {
+			named.Bound = f.claim
+		}
 		ln, err := listen(named, i)
 		if err != nil {
 			for _, ln := range l.lns {

@@ -1,6 +1,7 @@
 package softcm
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -29,6 +30,10 @@ func (s UnixSocket) kind() string {
 	}
 	return "unix"
 }
+
+// ErrNotReached is wrapped by the error of Listen if the address of a Unix socket that the
+// process was given does not lead to it from here.
+var ErrNotReached = errors.New("rcm: the socket cannot be reached at its address")
 
 // UnixSocketAddr stands where connections have addresses of a network, in those that are
 // made at a Unix socket.

@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -86,6 +88,71 @@ func (s UnixSocket) sockType() int {
 // routes lead to that, wherever addr says. In a Directory nobody is met.
 func (f *fabric) At(s UnixSocket) rcm.Fabric {
 	return &fabric{device: f.device, allow: f.allow, socket: &s}
+}
+
+// Given returns the fabric of a Unix socket whose listening end, c, this process did not open:
+// systemd did, or the process before it. The kernel names to those who connect the process that
+// has called listen last. So Listen calls it for c, once it has the name beside the socket:
+// of several processes that share a socket, the one that serves dials is the one that is named.
+func (f *fabric) Given(c syscall.Conn) rcm.Fabric {
+	given := *f
+	given.given = c
+	return &given
+}
+
+// claim has the kernel name this process as the one that listens at the socket that it was
+// given, and looks whether the socket is reached at its address: its file may be another by now,
+// of another mount or network namespace, or not for this user.
+func (f *fabric) claim() error {
+	err := f.socket.MayConnect()
+	if err == nil {
+		err = listenAgain(f.given)
+	}
+	if err == nil {
+		err = f.socket.checkLeadsHere()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotReached, err)
+	}
+	return nil
+}
+
+// listenAgain calls listen for a socket that listens. Its queue is then as long as the host
+// allows (somaxconn), as if package net had opened it. It is not known how long it was.
+func listenAgain(c syscall.Conn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		listens, optErr := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		switch {
+		case optErr != nil:
+			err = os.NewSyscallError("getsockopt SO_ACCEPTCONN", optErr)
+		case listens == 0:
+			err = errors.New("it does not listen")
+		default:
+			err = os.NewSyscallError("listen", unix.Listen(int(fd), math.MaxInt32))
+		}
+	})
+	return errors.Join(controlErr, err)
+}
+
+// checkLeadsHere connects to the socket, as a dialer does that shows that it may, and returns
+// nil if that leads to this process.
+func (s UnixSocket) checkLeadsHere() error {
+	fd, err := s.connectPlain()
+	if errors.Is(err, unix.EAGAIN) {
+		return nil // its queue is full, and dialers find out where it leads
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if !s.leadsHere(fd) {
+		return fmt.Errorf("%s leads to another socket", s.Address)
+	}
+	return nil
 }
 
 // resolveUnix is resolve for a Unix socket.

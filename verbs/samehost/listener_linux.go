@@ -28,6 +28,9 @@ type ListenConfig struct {
 	Denied func(Peer)
 	// Denial is what those are sent.
 	Denial []byte
+	// Bound is called by Listen when it has the name, and nobody can connect to it yet. Its
+	// error is that of Listen, which leaves the name then.
+	Bound func() error
 }
 
 // Listener accepts peers that are admitted.
@@ -65,6 +68,12 @@ func listen(cfg ListenConfig, bind func(fd int) error) (*Listener, error) {
 	if err := bind(fd); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("bind", err)
+	}
+	if cfg.Bound != nil {
+		if err := cfg.Bound(); err != nil {
+			unix.Close(fd)
+			return nil, err
+		}
 	}
 	return listenOn(cfg, fd, bare)
 }
