@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -33,16 +35,27 @@ func TestAServiceThatSystemdStartsServesStreams(t *testing.T) {
 	skip.Because(t, err)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	address, err := freeport.Address("127.0.0.1")
+	port, err := freeport.Address("127.0.0.1")
 	require.NoError(t, err)
+	for _, at := range []struct{ network, address, plain string }{
+		{"tcp", port, "TCP"}, {"unix", t.TempDir() + "/socket", "a Unix socket"},
+	} {
+		t.Run(at.network, func(t *testing.T) { servesStreams(t, activate, self, at.network, at.address, at.plain) })
+	}
+}
+
+func servesStreams(t *testing.T, activate, self, network, address, plain string) {
 	cmd := exec.Command(activate, "--listen="+address, self) // which becomes the service
 	cmd.Stderr = t.Output()
 	gone := make(chan struct{})
 	require.NoError(t, child.Tie(cmd, gone))
 	defer close(gone)
-	get := func(client http.Client) (string, error) {
+	get := func(d rnet.Dialer) (string, error) {
+		client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, network, address)
+		}}}
 		defer client.CloseIdleConnections()
-		got, err := client.Get("http://" + address)
+		got, err := client.Get("http://service/")
 		if err != nil {
 			return "", err
 		}
@@ -52,12 +65,12 @@ func TestAServiceThatSystemdStartsServesStreams(t *testing.T) {
 	}
 	var first string
 	hang.Eventually(t, "the socket", func() bool {
-		first, err = get(http.Client{Transport: new(http.Transport)}) // for which the service is started
+		var err error
+		first, err = get(rnet.Dialer{Transport: rnet.TCP}) // for which the service is started
 		return err == nil
 	})
-	require.Equal(t, "this came over TCP\n", first)
-	streams := rnet.Dialer{Transport: rnet.Soft}
-	second, err := get(http.Client{Transport: &http.Transport{DialContext: streams.DialContext}})
+	require.Equal(t, "this came over "+plain+"\n", first)
+	second, err := get(rnet.Dialer{Transport: rnet.Soft})
 	require.NoError(t, err)
 	require.Equal(t, "this came over a stream\n", second)
 

@@ -14,6 +14,8 @@
 //	systemd-socket-activate --listen=127.0.0.1:9000 /usr/local/bin/activated
 //	curl http://127.0.0.1:9000/
 //
+// A path in place of the address, also in the unit, is that of a Unix socket.
+//
 // Its answer is what the request came over.
 package main
 
@@ -35,13 +37,13 @@ func main() { program.Main("activated", run) }
 
 // run serves until ctx ends, and returns when the last request is answered.
 func run(ctx context.Context, _ []string, _ io.Writer) error {
-	tcp, err := given()
+	socket, err := given()
 	if err != nil {
 		return err
 	}
-	ln, err := rnet.NewListener(tcp)
+	ln, err := rnet.NewListener(socket)
 	if err != nil {
-		tcp.Close()
+		socket.Close()
 		return err
 	}
 	server := &http.Server{Handler: http.HandlerFunc(answer), ConnContext: withConn}
@@ -74,8 +76,11 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 
 func answer(w http.ResponseWriter, r *http.Request) {
 	over := "TCP"
-	if _, ok := r.Context().Value(connKey{}).(*rnet.Conn); ok {
+	switch r.Context().Value(connKey{}).(type) {
+	case *rnet.Conn:
 		over = "a stream"
+	case *net.UnixConn:
+		over = "a Unix socket"
 	}
 	fmt.Fprintln(w, "this came over", over)
 }
