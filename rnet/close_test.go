@@ -16,31 +16,59 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// The errors name what those of package net name: the operation, and the ends that it concerns.
 func TestEverythingFailsAfterClose(t *testing.T) {
+	type form struct{ op, network, source, addr string }
+	ends := func(c halfCloser, addr net.Addr) string {
+		switch addr {
+		case nil:
+			return ""
+		case c.LocalAddr():
+			return "local"
+		case c.RemoteAddr():
+			return "remote"
+		}
+		return addr.String()
+	}
+	calls := map[string]func(c halfCloser) error{
+		"Read":               func(c halfCloser) error { _, err := c.Read(make([]byte, 1)); return err },
+		"Read of nothing":    func(c halfCloser) error { _, err := c.Read(nil); return err },
+		"Write":              func(c halfCloser) error { _, err := c.Write([]byte("x")); return err },
+		"Close":              halfCloser.Close,
+		"CloseRead":          halfCloser.CloseRead,
+		"CloseWrite":         halfCloser.CloseWrite,
+		"SetDeadline":        func(c halfCloser) error { return c.SetDeadline(time.Time{}) },
+		"SetReadDeadline":    func(c halfCloser) error { return c.SetReadDeadline(time.Now()) },
+		"SetWriteDeadline":   func(c halfCloser) error { return c.SetWriteDeadline(time.Now()) },
+		"SetLinger":          func(c halfCloser) error { return c.SetLinger(0) },
+		"SetNoDelay":         func(c halfCloser) error { return c.SetNoDelay(true) },
+		"SetKeepAlive":       func(c halfCloser) error { return c.SetKeepAlive(true) },
+		"SetKeepAlivePeriod": func(c halfCloser) error { return c.SetKeepAlivePeriod(time.Second) },
+		"SetKeepAliveConfig": func(c halfCloser) error { return c.SetKeepAliveConfig(net.KeepAliveConfig{}) },
+		"SetReadBuffer":      func(c halfCloser) error { return c.SetReadBuffer(1 << 16) },
+		"SetWriteBuffer":     func(c halfCloser) error { return c.SetWriteBuffer(1 << 16) },
+		"ReadFrom":           func(c halfCloser) error { _, err := c.ReadFrom(bytes.NewReader([]byte("x"))); return err },
+		"WriteTo":            func(c halfCloser) error { _, err := c.WriteTo(io.Discard); return err },
+	}
+	formOf := func(t *testing.T, c halfCloser, name string) form {
+		err := calls[name](c)
+		require.ErrorIs(t, err, net.ErrClosed, name)
+		var op *net.OpError
+		require.ErrorAs(t, err, &op, name)
+		require.False(t, op.Timeout(), name)
+		return form{op.Op, op.Net, ends(c, op.Source), ends(c, op.Addr)}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	plain, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, plain.Close())
 	over(t, allCarriers, func(t *testing.T, k carrier) {
 		c, _ := k.ends(t)
 		require.NoError(t, c.Close())
-		for name, call := range map[string]func() error{
-			"Read":             func() error { _, err := c.Read(make([]byte, 1)); return err },
-			"Read of nothing":  func() error { _, err := c.Read(nil); return err },
-			"Write":            func() error { _, err := c.Write([]byte("x")); return err },
-			"Close":            c.Close,
-			"CloseRead":        c.CloseRead,
-			"CloseWrite":       c.CloseWrite,
-			"SetDeadline":      func() error { return c.SetDeadline(time.Time{}) },
-			"SetReadDeadline":  func() error { return c.SetReadDeadline(time.Now()) },
-			"SetWriteDeadline": func() error { return c.SetWriteDeadline(time.Now()) },
-			"SetLinger":        func() error { return c.SetLinger(0) },
-			"SetNoDelay":       func() error { return c.SetNoDelay(true) },
-			"SetKeepAlive":     func() error { return c.SetKeepAlive(true) },
-			"ReadFrom":         func() error { _, err := c.ReadFrom(bytes.NewReader([]byte("x"))); return err },
-			"WriteTo":          func() error { _, err := c.WriteTo(io.Discard); return err },
-		} {
-			err := call()
-			require.ErrorIs(t, err, net.ErrClosed, name)
-			var op *net.OpError
-			require.ErrorAs(t, err, &op, name)
-			require.False(t, op.Timeout(), name)
+		for name := range calls {
+			require.Equal(t, formOf(t, plain.(halfCloser), name), formOf(t, c, name), name)
 		}
 		require.IsType(t, (*net.TCPAddr)(nil), c.LocalAddr())
 		require.IsType(t, (*net.TCPAddr)(nil), c.RemoteAddr())

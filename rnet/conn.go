@@ -130,7 +130,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.setError(c.st.SetWriteDeadline(t))
 }
 
-// setError gives the error of setting a deadline, or the buffer of a MessageConn, the form
+// setError gives the error of setting a deadline or a buffer the form
 // that package net gives it, which leaves the peer out of it.
 func (c *Conn) setError(err error) error {
 	if err != nil {
@@ -163,11 +163,19 @@ func (c *Conn) SetKeepAlivePeriod(time.Duration) error { return c.option() }
 func (c *Conn) SetKeepAliveConfig(net.KeepAliveConfig) error { return c.option() }
 
 // SetReadBuffer does nothing: see Dialer and ListenConfig for the window.
-func (c *Conn) SetReadBuffer(int) error { return c.option() }
+func (c *Conn) SetReadBuffer(int) error { return c.buffer() }
 
 // SetWriteBuffer does nothing, see SetReadBuffer.
-func (c *Conn) SetWriteBuffer(int) error { return c.option() }
+func (c *Conn) SetWriteBuffer(int) error { return c.buffer() }
 
+func (c *Conn) buffer() error {
+	if c.st.Closed() {
+		return c.setError(net.ErrClosed)
+	}
+	return nil
+}
+
+// option is buffer for what package net names both ends in the errors of.
 func (c *Conn) option() error {
 	if c.st.Closed() {
 		return c.opError("set", net.ErrClosed)
