@@ -37,7 +37,7 @@ func Check(t testing.TB) {
 	t.Cleanup(func() {
 		if left := before.Leftovers(); left != "" {
 			t.Error("left behind:", left)
-		} else if !t.Skipped() { // whose last word is why
+		} else if !t.Skipped() { // what a skipped test logs last is its reason
 			t.Log(before.counted())
 		}
 	})
