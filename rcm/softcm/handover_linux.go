@@ -17,20 +17,19 @@ import (
 // The place of a listener goes from one process to the next without a moment at which nobody
 // has it:
 //
-//	heir      connects to the listener, and says AWAIT with its address
-//	listener  when it is to close: OFFER, to all who await the same address
-//	heir      TAKE, at once: it runs
-//	listener  HAND, with the sockets that listen, to one who has answered
-//	heir      listens with them
+//	the successor  connects to the listener, and says AWAIT with its address
+//	the listener   when it is to close: OFFER, to all who await the same address
+//	the successor  TAKE, at once: it runs
+//	the listener   HAND, with the sockets that listen, to one who has answered
+//	the successor  listens with them
 //
 // The listener serves until it has an answer, but waits for none without end, and not for
 // processes that are stopped. Who comes too late to be asked is handed the place if nobody has answered.
 //
-// What lies in the kernel's queues of the sockets, the heir finds there. Whom the listener has
+// What lies in the kernel's queues of the sockets, the successor finds there. Whom the listener has
 // accepted already it refuses, so that he dials again, and comes into the queue. Both are
 // of one user, whomever else the listener admits: dialers take what it hands over for its user's.
-// If the listener dies, the heir
-// sees it hang up, and takes the names, which are free.
+// If the listener dies, the successor sees it hang up, and takes the names, which are free.
 
 // Await gets in line for the place of the listener at addr, and does not wait: next does, and
 // must be called. It ends with ctx, or when the place is free, as far as that can be told, or
@@ -140,20 +139,20 @@ func (m *meeting) adopt(fd int) {
 	m.serve(ln)
 }
 
-// maxHeirs is how many may wait for the place of a listener. They take no places of handshakes.
-const maxHeirs = 16
+// maxSuccessors is how many may wait for the place of a listener. They take no places of handshakes.
+const maxSuccessors = 16
 
 // awaits keeps the connection of a peer who waits for our place, until that is had or he
 // hangs up.
 func (l *listener) awaits(sock *socket, m handshake.Message) {
 	sock.SetReadDeadline(time.Time{})
 	l.mu.Lock()
-	if m.Dst != l.addr || m.V6Only != l.v6Only || len(l.heirs) == maxHeirs {
+	if m.Dst != l.addr || m.V6Only != l.v6Only || len(l.successors) == maxSuccessors {
 		l.mu.Unlock()
 		sock.Close()
 		return
 	}
-	l.heirs = append(l.heirs, sock)
+	l.successors = append(l.successors, sock)
 	l.mu.Unlock()
 	var err error
 	for err == nil {
@@ -165,14 +164,14 @@ func (l *listener) awaits(sock *socket, m handshake.Message) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.handing && errors.Is(err, errHungUp) && slices.Contains(l.heirs, sock) {
+	if l.handing && errors.Is(err, errHungUp) && slices.Contains(l.successors, sock) {
 		return // HandOver has ended it, and needs it
 	}
-	l.heirs = slices.DeleteFunc(l.heirs, func(s *socket) bool { return s == sock })
+	l.successors = slices.DeleteFunc(l.successors, func(s *socket) bool { return s == sock })
 	sock.Close()
 }
 
-// What a heir has been asked, and has said.
+// What a successor has been asked, and has said.
 const (
 	unasked = iota
 	asked
@@ -195,14 +194,14 @@ func (l *listener) Offer() {
 	}
 	taken := make(chan struct{})
 	l.taken = taken
-	heirs := slices.Clone(l.heirs)
-	for _, heir := range heirs {
-		heir.offer = asked
+	successors := slices.Clone(l.successors)
+	for _, successor := range successors {
+		successor.offer = asked
 	}
 	l.mu.Unlock()
-	for _, heir := range heirs {
-		heir.SetWriteDeadline(time.Now().Add(offerPause)) // nothing was sent to it so far
-		_ = heir.send(&handshake.Message{Kind: handshake.KindOffer})
+	for _, successor := range successors {
+		successor.SetWriteDeadline(time.Now().Add(offerPause)) // nothing was sent to it so far
+		_ = successor.send(&handshake.Message{Kind: handshake.KindOffer})
 	}
 	timer, ticker := time.NewTimer(offerTime), time.NewTicker(offerPause)
 	defer timer.Stop()
@@ -222,7 +221,7 @@ func (l *listener) Offer() {
 func (l *listener) mayAnswer() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.heirs, func(s *socket) bool { return s.offer == asked && !halted(s) })
+	return slices.ContainsFunc(l.successors, func(s *socket) bool { return s.offer == asked && !halted(s) })
 }
 
 // halted reports whether a peer is known to be stopped. Unlike stopped it gives one that cannot
@@ -230,13 +229,13 @@ func (l *listener) mayAnswer() bool {
 func halted(s *socket) bool { return statOf(s.Peer().PID).stopped() }
 
 // takes notes that a process takes our place. The error is that it was not asked.
-func (l *listener) takes(heir *socket) error {
+func (l *listener) takes(successor *socket) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if heir.offer != asked {
+	if successor.offer != asked {
 		return fmt.Errorf("%w: TAKE of what was not offered", rcm.ErrMalformed)
 	}
-	heir.offer = answered
+	successor.offer = answered
 	if !l.hasTaker {
 		l.hasTaker = true
 		close(l.taken)
@@ -285,28 +284,28 @@ func (l *listener) settled() []*socket {
 	l.running.Wait() // ends: nothing is left to wait for
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	heirs := l.heirs
-	l.heirs = nil
-	return heirs
+	successors := l.successors
+	l.successors = nil
+	return successors
 }
 
-// handTo sends the listeners to the first of heirs that has taken them, or that was not asked and is not
+// handTo sends the listeners to the first of successors that has taken them, or that was not asked and is not
 // stopped, if it can be sent something, and hangs up on all. It reports whether there was one.
-func (l *listener) handTo(heirs []*socket, lns []*samehost.Listener) bool {
+func (l *listener) handTo(successors []*socket, lns []*samehost.Listener) bool {
 	l.mu.Lock()
 	var able []*socket
 	for _, offer := range []int{answered, unasked} {
-		for _, heir := range heirs {
-			if heir.offer == offer && !halted(heir) {
-				able = append(able, heir)
+		for _, successor := range successors {
+			if successor.offer == offer && !halted(successor) {
+				able = append(able, successor)
 			}
 		}
 	}
 	l.mu.Unlock()
 	packet := (&handshake.Message{Kind: handshake.KindHand}).AppendTo(nil)
-	done := slices.ContainsFunc(able, func(heir *socket) bool { return samehost.HandOver(heir.Conn, packet, lns...) == nil })
-	for _, heir := range heirs {
-		heir.Close()
+	done := slices.ContainsFunc(able, func(successor *socket) bool { return samehost.HandOver(successor.Conn, packet, lns...) == nil })
+	for _, successor := range successors {
+		successor.Close()
 	}
 	return done
 }

@@ -137,13 +137,13 @@ func TestWhoCannotBeHandedThePlaceIsNotKept(t *testing.T) {
 	wrong.say((&handshake.Message{Kind: handshake.KindAwait, Dst: cmtest.At("127.0.0.2", addr.Port())}).AppendTo(nil))
 	wrong.awaitEnd()
 	await := (&handshake.Message{Kind: handshake.KindAwait, Dst: addr}).AppendTo(nil)
-	for range maxHeirs {
+	for range maxSuccessors {
 		speakTo(t, addr).say(await)
 	}
 	hang.Eventually(t, "all to wait", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.heirs) == maxHeirs
+		return len(l.successors) == maxSuccessors
 	})
 	last := speakTo(t, addr)
 	last.say(await)
@@ -200,16 +200,16 @@ func TestWhoHasJustComeIsHandedThePlace(t *testing.T) {
 	next()
 }
 
-// heirProcess starts a process that waits for the place of l, and stops it.
-func heirProcess(t *testing.T, l *listener) (awaken func()) {
+// successorProcess starts a process that waits for the place of l, and stops it.
+func successorProcess(t *testing.T, l *listener) (awaken func()) {
 	t.Helper()
 	c := cmtest.StartChild(t, 0, "await", l.addr.String())
 	t.Cleanup(func() { c.Cmd.Process.Kill() })
 	require.NoError(t, c.Cmd.Process.Signal(unix.SIGSTOP))
-	hang.Eventually(t, "the heir", func() bool {
+	hang.Eventually(t, "the successor", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.heirs) == 1 && stopped(c.Cmd.Process.Pid)
+		return len(l.successors) == 1 && stopped(c.Cmd.Process.Pid)
 	})
 	return func() {
 		require.NoError(t, c.Cmd.Process.Signal(unix.SIGCONT))
@@ -222,7 +222,7 @@ func TestAProcessThatIsStoppedIsNotHandedThePlace(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	f := New(Config{})
 	l := mustListen(t, f, addr, rcm.ListenConfig{})
-	awaken := heirProcess(t, l)
+	awaken := successorProcess(t, l)
 	require.False(t, l.HandOver())
 	require.NoError(t, l.Close())
 	_, err := f.Resolve(t.Context(), addr)
@@ -237,7 +237,7 @@ func TestThePlaceIsHandedToOneBehindAProcessThatIsStopped(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	f := New(Config{})
 	l := mustListen(t, f, addr, rcm.ListenConfig{})
-	heirProcess(t, l)
+	successorProcess(t, l)
 	next := nextOf(t, f, addr, rcm.ListenConfig{})
 	require.True(t, l.HandOver())
 	require.NoError(t, l.Close())
@@ -252,22 +252,22 @@ func TestThePlaceIsHandedToOneBehindAProcessThatIsStopped(t *testing.T) {
 func TestPeersAreServedWhileThePlaceIsOffered(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	l := mustListen(t, New(Config{}), addr, rcm.ListenConfig{})
-	heir, err := dial(l.f.listenNames(addr, false), nil)
+	successor, err := dial(l.f.listenNames(addr, false), nil)
 	require.NoError(t, err)
-	defer heir.Close()
-	heir.TakeDescriptors()
-	require.NoError(t, heir.send(&handshake.Message{Kind: handshake.KindAwait, Dst: addr}))
-	hang.Eventually(t, "the heir", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.heirs) == 1 })
+	defer successor.Close()
+	successor.TakeDescriptors()
+	require.NoError(t, successor.send(&handshake.Message{Kind: handshake.KindAwait, Dst: addr}))
+	hang.Eventually(t, "the successor", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.successors) == 1 })
 	offered := make(chan struct{})
 	go func() { l.Offer(); close(offered) }()
-	_, err = heir.expect(handshake.KindOffer)
+	_, err = successor.expect(handshake.KindOffer)
 	require.NoError(t, err)
 	s := speakTo(t, addr)
 	s.say(requestTo(addr))
 	r, err := l.Accept(cmtest.Within(t))
 	require.NoError(t, err)
 	require.NoError(t, r.Reject(nil))
-	require.NoError(t, heir.send(&handshake.Message{Kind: handshake.KindTake}))
+	require.NoError(t, successor.send(&handshake.Message{Kind: handshake.KindTake}))
 	<-offered
 	require.True(t, l.HandOver())
 }
@@ -283,7 +283,7 @@ func TestWhoTakesWhatIsNotOfferedIsHungUpOn(t *testing.T) {
 	s.awaitEnd()
 	twice := speakTo(t, addr)
 	twice.say((&handshake.Message{Kind: handshake.KindAwait, Dst: addr}).AppendTo(nil))
-	hang.Eventually(t, "the heir", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.heirs) == 1 })
+	hang.Eventually(t, "the successor", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.successors) == 1 })
 	offered := make(chan struct{})
 	go func() { l.Offer(); close(offered) }()
 	require.Equal(t, handshake.KindOffer, twice.read().Kind)

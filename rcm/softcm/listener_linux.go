@@ -128,13 +128,13 @@ type listener struct {
 	running sync.WaitGroup // the handshakes
 	meeting *meeting       // nil without a directory
 
-	mu       sync.Mutex
-	shaking  map[*socket]struct{} // guarded by mu; nil once closed
-	proving  []*socket            // those of them who have yet to show the key, the oldest first; guarded by mu
-	heirs    []*socket            // of those who wait for our place, the first first; guarded by mu
-	handing  bool                 // HandOver was called; guarded by mu
-	taken    chan struct{}        // closed when one of the heirs has answered; nil before Offer; guarded by mu
-	hasTaker bool                 // taken is closed; guarded by mu
+	mu         sync.Mutex
+	shaking    map[*socket]struct{} // guarded by mu; nil once closed
+	proving    []*socket            // those of them who have yet to show the key, the oldest first; guarded by mu
+	successors []*socket            // of those who wait for our place, the first first; guarded by mu
+	handing    bool                 // HandOver was called; guarded by mu
+	taken      chan struct{}        // closed when one of the successors has answered; nil before Offer; guarded by mu
+	hasTaker   bool                 // taken is closed; guarded by mu
 
 	malformed, timedOut, denied atomic.Uint64
 }
@@ -233,7 +233,7 @@ func (l *listener) shake(sock *socket) {
 
 // full reports whether no peer is taken that may send its request. mu is held.
 func (l *listener) full() bool {
-	return len(l.shaking)-len(l.proving)-len(l.heirs) >= maxHandshakes
+	return len(l.shaking)-len(l.proving)-len(l.successors) >= maxHandshakes
 }
 
 func (l *listener) provesFirst(sock *socket) bool { return sock.met && !sock.known }
