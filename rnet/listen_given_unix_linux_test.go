@@ -211,6 +211,14 @@ func TestAGivenUnixListenerThatItsPathDoesNotLeadToStaysPlain(t *testing.T) {
 		child := roles.Start(t, "listen-unix", "net", path)
 		require.Equal(t, "listens", child.Line(t))
 		staysPlain(t, given)
+		file, err := copyOf(given)
+		require.NoError(t, err)
+		defer file.Close()
+		other := roles.StartAs(t, func(cmd *exec.Cmd) { cmd.ExtraFiles = []*os.File{file} }, "type-of-given")
+		require.Equal(t, "*net.UnixListener", other.Line(t))
+		listens, err := unix.GetsockoptUcred(int(file.Fd()), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		require.NoError(t, err)
+		require.EqualValues(t, os.Getpid(), listens.Pid, "the other one is named, and does not serve")
 	})
 }
 

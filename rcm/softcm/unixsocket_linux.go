@@ -101,15 +101,16 @@ func (f *fabric) Given(c syscall.Conn) rcm.Fabric {
 }
 
 // claim has the kernel name this process as the one that listens at the socket that it was
-// given, and looks whether the socket is reached at its address: its file may be another by now,
-// of another mount or network namespace, or not for this user.
+// given, unless the socket is not reached at its address: its file may be another by now,
+// of another mount or network namespace, or not for this user. Then who is named does not change, as
+// far as that can be told before: of two sockets at which one process listens it cannot.
 func (f *fabric) claim() error {
-	err := f.socket.MayConnect()
+	err := f.socket.mayBeReached(f.given)
 	if err == nil {
 		err = listenAgain(f.given)
 	}
 	if err == nil {
-		err = f.socket.checkLeadsHere()
+		err = f.socket.checkLeadsTo(int32(os.Getpid()))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotReached, err)
@@ -117,30 +118,58 @@ func (f *fabric) claim() error {
 	return nil
 }
 
-// listenAgain calls listen for a socket that listens. Its queue is then as long as the host
-// allows (somaxconn), as if package net had opened it. It is not known how long it was.
-func listenAgain(c syscall.Conn) error {
+// mayBeReached returns nil if the address leads to the socket that c is, or to one at which the
+// same process listens.
+func (s UnixSocket) mayBeReached(c syscall.Conn) error {
+	now, err := UnixSocketAt(s.kind(), s.Address)
+	if err == nil {
+		err = s.MayConnect()
+	}
+	if err != nil {
+		return err
+	}
+	if now != s { // whoever is there need not be asked
+		return s.leadsElsewhere()
+	}
+	var listens *unix.Ucred
+	err = control(c, func(fd int) (err error) {
+		listens, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return os.NewSyscallError("getsockopt SO_PEERCRED", err)
+	})
+	if err != nil {
+		return err
+	}
+	return s.checkLeadsTo(listens.Pid)
+}
+
+// control calls f with the descriptor of c.
+func control(c syscall.Conn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
-	controlErr := raw.Control(func(fd uintptr) {
-		listens, optErr := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-		switch {
-		case optErr != nil:
-			err = os.NewSyscallError("getsockopt SO_ACCEPTCONN", optErr)
-		case listens == 0:
-			err = errors.New("it does not listen")
-		default:
-			err = os.NewSyscallError("listen", unix.Listen(int(fd), math.MaxInt32))
-		}
-	})
+	controlErr := raw.Control(func(fd uintptr) { err = f(int(fd)) })
 	return errors.Join(controlErr, err)
 }
 
-// checkLeadsHere connects to the socket, as a dialer does that shows that it may, and returns
-// nil if that leads to this process.
-func (s UnixSocket) checkLeadsHere() error {
+// listenAgain calls listen for a socket that listens. Its queue is then as long as the host
+// allows (somaxconn), as if package net had opened it. It is not known how long it was.
+func listenAgain(c syscall.Conn) error {
+	return control(c, func(fd int) error {
+		listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		switch {
+		case err != nil:
+			return os.NewSyscallError("getsockopt SO_ACCEPTCONN", err)
+		case listens == 0:
+			return errors.New("it does not listen")
+		}
+		return os.NewSyscallError("listen", unix.Listen(fd, math.MaxInt32))
+	})
+}
+
+// checkLeadsTo connects to the socket, as a dialer does that shows that it may, and returns
+// nil if that leads to a process, of which the kernel says that it listens there.
+func (s UnixSocket) checkLeadsTo(pid int32) error {
 	fd, err := s.connectPlain()
 	if errors.Is(err, unix.EAGAIN) {
 		return nil // its queue is full, and dialers find out where it leads
@@ -149,10 +178,14 @@ func (s UnixSocket) checkLeadsHere() error {
 		return err
 	}
 	defer unix.Close(fd)
-	if !s.leadsHere(fd) {
-		return fmt.Errorf("%s leads to another socket", s.Address)
+	if !s.leadsTo(fd, pid) {
+		return s.leadsElsewhere()
 	}
 	return nil
+}
+
+func (s UnixSocket) leadsElsewhere() error {
+	return fmt.Errorf("%s leads to another socket", s.Address)
 }
 
 // resolveUnix is resolve for a Unix socket.
@@ -272,7 +305,10 @@ func (l *listener) receiveFirst(sock *socket) (handshake.Message, error) {
 // leadsHere reports whether a connection, which a peer has shown, is to the Unix socket at
 // which this process listens. Of two that a process has bound to paths of the same words,
 // after it changed its working directory, one cannot be told from the other.
-func (s UnixSocket) leadsHere(fd int) bool {
+func (s UnixSocket) leadsHere(fd int) bool { return s.leadsTo(fd, int32(os.Getpid())) }
+
+// leadsTo is leadsHere for any process.
+func (s UnixSocket) leadsTo(fd int, pid int32) bool {
 	if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || typ != s.sockType() {
 		return false
 	}
@@ -281,5 +317,5 @@ func (s UnixSocket) leadsHere(fd int) bool {
 		return false
 	}
 	listens, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	return err == nil && int(listens.Pid) == os.Getpid()
+	return err == nil && listens.Pid == pid
 }
