@@ -202,6 +202,9 @@ func TestAGivenUnixListenerThatItsPathDoesNotLeadToStaysPlain(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 		require.IsType(t, (*Conn)(nil), c, "the other process has lost its streams")
+		c.Close()
+		child.Kill()
+		hang.Start(t, held.(*Listener).work.Wait)() // for the other one's place, which is not ours
 	})
 	t.Run("a path of another process that has no streams", func(t *testing.T) {
 		path := unixPath(t)

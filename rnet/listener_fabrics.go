@@ -132,7 +132,7 @@ func (fl *fabricListener) serve() {
 }
 
 // await waits until it can listen there. It returns nil if the listener was closed
-// before.
+// before, or nobody would find it.
 func (fl *fabricListener) await() rcm.Listener {
 	l := fl.l
 	for pause := minListenPause; ; pause = min(2*pause, maxListenPause) {
@@ -151,6 +151,9 @@ func (fl *fabricListener) await() rcm.Listener {
 				return nil
 			}
 			return ln
+		}
+		if errors.Is(err, softcm.ErrNotReached) {
+			return nil // or a stranger at its address would see us there for ever
 		}
 		switch {
 		case time.Since(begun) > maxListenPause:

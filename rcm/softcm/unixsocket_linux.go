@@ -112,10 +112,10 @@ func (f *fabric) claim() error {
 	if err == nil {
 		err = f.socket.checkLeadsTo(int32(os.Getpid()))
 	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotReached, err)
+	if err == nil || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS) {
+		return err // what the process lacks says nothing of the socket
 	}
-	return nil
+	return fmt.Errorf("%w: %w", ErrNotReached, err)
 }
 
 // mayBeReached returns nil if the address leads to the socket that c is, or to one at which the

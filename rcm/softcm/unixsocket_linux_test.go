@@ -167,3 +167,22 @@ func TestNamesBesideUnixSocketsDiffer(t *testing.T) {
 	require.Len(t, names, 8)
 	require.Equal(t, UnixSocket{Address: "/a", device: 1, inode: 2}.name(), UnixSocket{Address: "a", device: 1, inode: 2}.name())
 }
+
+// What is not known of a socket is asked again later.
+func TestWithoutDescriptorsAGivenSocketIsNotGivenUp(t *testing.T) {
+	path := t.TempDir() + "/socket"
+	ln, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer ln.Close()
+	s, err := UnixSocketAt("unix", path)
+	require.NoError(t, err)
+	f := New(Config{}).(*fabric).At(s).(*fabric).Given(ln.(*net.UnixListener)).(*fabric)
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}))
+	err = f.claim()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.ErrorIs(t, err, unix.EMFILE)
+	require.NotErrorIs(t, err, ErrNotReached)
+	require.NoError(t, f.claim())
+}
