@@ -48,8 +48,8 @@ func NewListener(ln net.Listener) (net.Listener, error) {
 // the one that the kernel names: that which called listen last. So NewListener calls it again for
 // the socket of ln, when no other process serves streams there; its queue is then as long as
 // the host allows. Of processes that share the socket one has the streams, while plain peers
-// come to any of them. The next one has the streams within about a second of its end; a dial
-// before that is plain, and comes into the socket's queue. Whether Close removes the file is what ln would have
+// come to any of them. The next one has the streams within about a second of its end, if the path leads
+// to the socket then; a dial before that is plain, and comes into the socket's queue. Whether Close removes the file is what ln would have
 // done. If the path of ln does not lead to its socket, from this process, or this user may not
 // connect to it, ln is returned as it is; with Soft there is an error.
 //
