@@ -17,32 +17,43 @@ type Container struct {
 	IP      string // its address in the network
 	Network string // the path of the network namespace
 
-	work chan func() // for the thread that is in it
+	bridge *Container  // ends with it; nil: another one's does
+	work   chan func() // for the thread that is in it
 }
 
-// Pair makes two containers with a wire between them. It takes the rights of root and the
-// program ip. The caller closes both.
+// Pair makes two containers on one bridge, which is in a network namespace of its own, as
+// that of a host. It takes the rights of root and the program ip. The caller closes both.
 func Pair() (a, b *Container, err error) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return nil, nil, fmt.Errorf("containers need the program ip (iproute2): %w", err)
 	}
-	if a, err = open("10.99.0.1"); err != nil {
+	bridge, err := open("")
+	if err != nil {
 		return nil, nil, err
 	}
+	if a, err = open("10.99.0.1"); err != nil {
+		bridge.Close()
+		return nil, nil, err
+	}
+	a.bridge = bridge
 	if b, err = open("10.99.0.2"); err != nil {
 		a.Close()
 		return nil, nil, err
 	}
-	err = a.ip("link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", b.Network)
-	for _, c := range []*Container{a, b} {
+	err = errors.Join(bridge.ip("link", "add", "bridge", "type", "bridge"), bridge.ip("link", "set", "bridge", "up"))
+	for i, c := range []*Container{a, b} {
 		if err == nil {
-			err = errors.Join(c.ip("addr", "add", c.IP+"/24", "dev", "wire"), c.ip("link", "set", "wire", "up"), c.ip("link", "set", "lo", "up"))
+			port := fmt.Sprint("port", i)
+			err = errors.Join(
+				bridge.ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", c.Network),
+				bridge.ip("link", "set", port, "master", "bridge", "up"),
+				c.ip("addr", "add", c.IP+"/24", "dev", "eth0"), c.ip("link", "set", "eth0", "up"), c.ip("link", "set", "lo", "up"))
 		}
 	}
 	if err != nil {
 		a.Close()
 		b.Close()
-		return nil, nil, fmt.Errorf("containers need a pair of veth interfaces: %w", err)
+		return nil, nil, fmt.Errorf("containers need a bridge and veth interfaces: %w", err)
 	}
 	return a, b, nil
 }
@@ -106,4 +117,9 @@ func (c *Container) ip(args ...string) error {
 }
 
 // Close ends the container, and kills the processes that are left in it.
-func (c *Container) Close() { close(c.work) }
+func (c *Container) Close() {
+	if c.bridge != nil {
+		c.bridge.Close()
+	}
+	close(c.work)
+}
