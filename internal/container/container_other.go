@@ -16,7 +16,7 @@ type Container struct {
 
 var errNone = fmt.Errorf("containers need Linux, this is %s", runtime.GOOS)
 
-// Pair makes two containers with a wire between them.
+// Pair makes two containers on one bridge.
 func Pair() (a, b *Container, err error) { return nil, nil, errNone }
 
 // Start starts a process in the container.
