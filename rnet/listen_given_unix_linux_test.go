@@ -228,12 +228,16 @@ func TestAGivenUnixListenerThatItsPathDoesNotLeadToStaysPlain(t *testing.T) {
 func TestAGivenUnixListenerOfAnotherNetworkNamespaceStaysPlain(t *testing.T) {
 	var given *net.UnixListener
 	var err error
-	hang.Start(t, func() {
-		runtime.LockOSThread() // and it ends with the goroutine
-		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
-			given, err = net.ListenUnix("unix", &net.UnixAddr{Name: "@ramjet-test/" + strconv.Itoa(os.Getpid()) + t.Name(), Net: "unix"})
-		}
-	})()
+	// The thread comes back: if it is the first one, what /proc/self says of the network is of its namespace.
+	runtime.LockOSThread()
+	own, openErr := os.Open("/proc/thread-self/ns/net")
+	require.NoError(t, openErr)
+	defer own.Close()
+	if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+		given, err = net.ListenUnix("unix", &net.UnixAddr{Name: "@ramjet-test/" + strconv.Itoa(os.Getpid()) + t.Name(), Net: "unix"})
+		require.NoError(t, unix.Setns(int(own.Fd()), unix.CLONE_NEWNET))
+	}
+	runtime.UnlockOSThread()
 	if errors.Is(err, unix.EPERM) {
 		skip.Because(t, fmt.Errorf("it needs the rights of root: %w", err))
 	}
