@@ -133,7 +133,7 @@ func (m *mismatch) String() string {
 
 // pauses are how long what was sent may take to be taken in where nobody tells. The next
 // one is tried if the two differ, for a busy machine delays.
-var pauses = []time.Duration{time.Millisecond, 10 * time.Millisecond, 150 * time.Millisecond}
+var pauses = []time.Duration{time.Millisecond, 10 * time.Millisecond, 150 * time.Millisecond, time.Second}
 
 // differs runs a sequence over both, and returns nil if they do the same.
 func (b *bench) differs(q sequence) *mismatch {
