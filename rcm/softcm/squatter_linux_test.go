@@ -39,13 +39,25 @@ func asUser(t *testing.T, uid int, f func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // which ends with the goroutine: it has become the other user
-		const same = ^uintptr(0)
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+		runtime.LockOSThread()
+		become := func(uid int) syscall.Errno {
+			const same = ^uintptr(0)
+			_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(uid), same)
+			return errno
+		}
+		own := os.Geteuid()
+		if errno := become(uid); errno != 0 {
+			runtime.UnlockOSThread()
 			done <- errno
 			return
 		}
-		done <- f()
+		err := f()
+		// If it cannot go back the thread ends with the goroutine. The first one of the process
+		// would not, and /proc shows it as the process.
+		if become(own) == 0 {
+			runtime.UnlockOSThread()
+		}
+		done <- err
 	}()
 	err := <-done
 	if errors.Is(err, unix.EPERM) {
