@@ -1,9 +1,9 @@
 package soft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
@@ -20,8 +20,10 @@ import (
 //  4. publish stores the first seq, a full fence, and loads the peer's arm
 //     word. Only if that is set it costs a system call.
 //
-// Everything else takes the long way: attempt, and if that cannot go on, the
-// send queue.
+// Everything else goes through postSlow. With nothing queued before it, postAlone lets
+// attempt execute it; what cannot go on is put into the send queue (sendqueue_linux.go),
+// from which drive takes it up again. Either way conclude makes its completion. The
+// operations are in operation_linux.go.
 
 func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	q.sendMu.Lock()
@@ -45,15 +47,6 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	}
 	q.unlock()
 	return n, err
-}
-
-// WQEBytes is the descriptor that the peer gets, where it gets one: a long SEND makes several.
-func (q *qp) WQEBytes(wr *verbs.SendWR) int {
-	switch wr.Opcode {
-	case verbs.OpSend, verbs.OpSendWithImm, verbs.OpSendWithInv, verbs.OpWriteWithImm:
-		return protocol.DescriptorSize
-	}
-	return 0
 }
 
 // write executes a WRITE for which nothing unusual has to be done. It returns
@@ -139,6 +132,11 @@ func (q *qp) postSlow(wr *verbs.SendWR) error {
 	return nil
 }
 
+var (
+	errPostState  = fmt.Errorf("%w: the QP is not in RTS", verbs.ErrInvalid)
+	errQueueDepth = fmt.Errorf("%w: send queue", verbs.ErrQueueFull)
+)
+
 // postAlone runs a request that has nothing before it.
 func (q *qp) postAlone(wr *verbs.SendWR) {
 	state, v := q.attempt(wr)
@@ -152,10 +150,43 @@ func (q *qp) postAlone(wr *verbs.SendWR) {
 	q.drive() // says what it waits for
 }
 
-var (
-	errPostState  = fmt.Errorf("%w: the QP is not in RTS", verbs.ErrInvalid)
-	errQueueDepth = fmt.Errorf("%w: send queue", verbs.ErrQueueFull)
-)
+// drive runs what is queued until something is missing again.
+func (q *qp) drive() {
+	for q.sq.n != 0 && q.runs() {
+		if wait := time.Until(q.sq.notBefore); !q.sq.notBefore.IsZero() && wait > 0 {
+			q.wakeIn(wait)
+			break
+		}
+		e := q.sq.oldest()
+		state, v := q.attempt(&e.wr)
+		if state != finished {
+			if q.block(state) {
+				break
+			}
+			continue // also after give: what comes next may run, or the QP has failed
+		}
+		wr := e.wr
+		q.sq.drop()
+		q.conclude(&wr, v)
+	}
+	if q.out.Header != nil {
+		q.out.publish()
+	}
+	q.noteDrained()
+	q.open = q.mayRun()
+}
+
+// runs reports whether queued requests may run: in SQD only one that has
+// begun.
+func (q *qp) runs() bool {
+	switch q.state.Load() {
+	case stateRTS:
+		return true
+	case stateSQD:
+		return q.sq.begun
+	}
+	return false
+}
 
 // progress is how far an attempt came: to the end, or to something that it
 // has to wait for.
@@ -223,342 +254,6 @@ func fails(status verbs.WCStatus, tell protocol.FaultKind) (progress, outcome) {
 	return finished, outcome{status: status, tell: tell}
 }
 
-func (q *qp) attemptWrite(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	n := wr.Len()
-	if gate&protocol.GateWrite == 0 {
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	if !q.localOK(wr, 0) {
-		return fails(verbs.WCLocProtErr, protocol.FaultGone)
-	}
-	var dst []byte
-	if n > 0 {
-		p, mem, v := q.remoteBytes(wr, uint64(n), verbs.AccessRemoteWrite)
-		if p != finished || v.status != verbs.WCSuccess {
-			return p, v
-		}
-		dst = mem
-	}
-	withImm := wr.Opcode == verbs.OpWriteWithImm
-	if withImm {
-		if p := q.canDescribe(); p != finished {
-			return p, outcome{}
-		}
-	}
-	if wr.Flags&verbs.SendInline != 0 {
-		for _, b := range wr.Inline {
-			dst = dst[copy(dst, b):]
-		}
-	} else if !q.gather(dst, wr.SGL) {
-		return fails(verbs.WCLocProtErr, protocol.FaultGone)
-	}
-	if withImm {
-		q.out.recvs++
-		d := q.out.next()
-		d.Kind, d.Flags = protocol.KindWriteImm, 0
-		d.Imm, d.Length = wr.Imm, uint32(n)
-		q.out.push(d, n, wr.Flags&verbs.SendSolicited != 0)
-	}
-	return finished, outcome{n: n, described: withImm}
-}
-
-// canDescribe says what is missing for a message that uses up a receive.
-func (q *qp) canDescribe() progress {
-	f := q.dev.faults.Load()
-	switch {
-	case f != nil && f.refuseReceive(), !q.out.hasReceive():
-		if !q.sq.refused && !q.uc {
-			q.sq.refused = true
-			rnrs.Add(1)
-		}
-		return needRecv
-	case !q.out.hasEntry():
-		return needSpace
-	}
-	return finished
-}
-
-func (q *qp) attemptRead(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	n := wr.Len()
-	if gate&protocol.GateRead == 0 {
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	if !q.localOK(wr, verbs.AccessLocalWrite) {
-		return fails(verbs.WCLocProtErr, protocol.FaultGone)
-	}
-	if n > 0 {
-		p, src, v := q.remoteBytes(wr, uint64(n), verbs.AccessRemoteRead)
-		if p != finished || v.status != verbs.WCSuccess {
-			return p, v
-		}
-		if !q.scatter(wr.SGL, src) {
-			return fails(verbs.WCLocProtErr, protocol.FaultGone)
-		}
-	}
-	return finished, outcome{n: n}
-}
-
-// attemptAtomic works on the word in place. Atomics of the specification are
-// atomic among each other at one device; these are so for all processes that
-// have the memory mapped, and with sync/atomic in its owner.
-func (q *qp) attemptAtomic(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	switch {
-	case gate&protocol.GateAtomic == 0, wr.RemoteAddr%8 != 0:
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	case wr.Len() != 8:
-		return fails(verbs.WCLocLenErr, protocol.FaultGone)
-	case !q.localOK(wr, verbs.AccessLocalWrite):
-		return fails(verbs.WCLocProtErr, protocol.FaultGone)
-	}
-	p, mem, v := q.remoteBytes(wr, 8, verbs.AccessRemoteAtomic)
-	if p != finished || v.status != verbs.WCSuccess {
-		return p, v
-	}
-	if protocol.AddressOf(mem)%8 != 0 {
-		// An MR over a slice of the caller may begin anywhere; this one does
-		// not, as its addresses are real. A peer's may lie about its address.
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	word := protocol.Word64(mem)
-	var old uint64
-	if wr.Opcode == verbs.OpFetchAdd {
-		old = word.Add(wr.CompareAdd) - wr.CompareAdd
-	} else {
-		old = compareSwap(word, wr.CompareAdd, wr.Swap)
-	}
-	var bytes [8]byte
-	putNative(bytes[:], old)
-	if !q.scatter(wr.SGL, bytes[:]) {
-		return fails(verbs.WCLocProtErr, protocol.FaultGone)
-	}
-	return finished, outcome{n: 8}
-}
-
-// attemptAtomicWrite stores 8 bytes, of which nobody sees a part.
-func (q *qp) attemptAtomicWrite(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	if gate&protocol.GateWrite == 0 {
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	var bytes [8]byte
-	q.gatherAt(bytes[:], wr, 0) // always inline
-	p, mem, v := q.remoteBytes(wr, 8, verbs.AccessRemoteWrite)
-	if p != finished || v.status != verbs.WCSuccess {
-		return p, v
-	}
-	if protocol.AddressOf(mem)%8 != 0 { // as for atomics
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	protocol.Word64(mem).Store(binary.NativeEndian.Uint64(bytes[:]))
-	return finished, outcome{n: 8}
-}
-
-// attemptFlush has nothing to do but to look whether it may: what was written before
-// is in memory that the whole host sees alike, and the count of the completion is
-// a full fence.
-func (q *qp) attemptFlush(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	if gate&protocol.GateFlush == 0 {
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	n, at := uint64(wr.Flush.Length), wr.RemoteAddr
-	p, v := q.resolve(wr.RKey)
-	if p != finished || v.status != verbs.WCSuccess {
-		return p, v
-	}
-	if wr.Flush.Level == verbs.FlushMR {
-		n, at = 0, q.cached.addr
-	}
-	_, ok := q.cached.bytes(at, n, verbs.AccessFlushGlobal)
-	if !ok || wr.Flush.Type != verbs.FlushGlobal {
-		return fails(verbs.WCRemAccessErr, protocol.FaultAccess)
-	}
-	return finished, outcome{}
-}
-
-// attemptSend puts a message into the peer's SEND buffer, piece by piece if
-// it is longer than what is free there.
-func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
-	o := &q.out
-	n := wr.Len()
-	if q.sq.sent == 0 && !q.sq.begun {
-		if !q.localOK(wr, 0) {
-			return fails(verbs.WCLocProtErr, protocol.FaultGone)
-		}
-		if wr.Opcode == verbs.OpSendWithInv {
-			if p, v := q.resolve(wr.InvalidateRKey); p != finished || v.status != verbs.WCSuccess {
-				return p, v
-			}
-		}
-		if p := q.canDescribe(); p != finished {
-			return p, outcome{}
-		}
-		if !o.srq && uint64(n) > uint64(o.Lengths[o.recvs&uint64(len(o.Lengths)-1)].Load()) {
-			return fails(verbs.WCRemInvReqErr, protocol.FaultTooLong)
-		}
-		o.recvs++
-		q.sq.begun = true
-	}
-	solicited := wr.Flags&verbs.SendSolicited != 0
-	if n <= protocol.InlinePayload {
-		if !o.hasEntry() {
-			return needSpace, outcome{}
-		}
-		d := o.next()
-		if !q.gatherAt(d.Data[:n], wr, 0) {
-			return finished, outcome{status: verbs.WCLocProtErr, cut: true}
-		}
-		d.Flags, d.Length = protocol.FlagInDescriptor, uint32(n)
-		q.lastPiece(d, wr, n, solicited)
-		return finished, outcome{n: n, described: true}
-	}
-	for {
-		room, enough := q.sendRoom(n - q.sq.sent)
-		if !enough || !o.hasEntry() {
-			o.publish()
-			return needSpace, outcome{}
-		}
-		piece := min(room, n-q.sq.sent)
-		d := o.next()
-		at := o.sent & uint64(len(o.Send)-1)
-		if !q.gatherAt(o.Send[at:][:piece], wr, q.sq.sent) {
-			return finished, outcome{status: verbs.WCLocProtErr, cut: true}
-		}
-		o.sent += uint64((piece + protocol.SendAlign - 1) &^ (protocol.SendAlign - 1))
-		d.Flags, d.Length = 0, uint32(piece)
-		if q.sq.sent += piece; q.sq.sent == n {
-			q.lastPiece(d, wr, n, solicited)
-			return finished, outcome{n: n, described: true}
-		}
-		d.Kind, d.Imm, d.Total = protocol.KindPiece, 0, uint32(n)
-		o.push(d, piece, false)
-	}
-}
-
-// sendRoom returns how long the next piece may be, and whether that is worth
-// a descriptor.
-func (q *qp) sendRoom(left int) (int, bool) {
-	o := &q.out
-	// A quarter of the buffer, so that the peer copies out while we copy in.
-	most := min(left, len(o.Send)/4)
-	room := min(o.sendRoom(), most)
-	if room < most {
-		o.refresh()
-		room = min(o.sendRoom(), most)
-	}
-	toEnd := len(o.Send) - int(o.sent&uint64(len(o.Send)-1))
-	return room, room >= min(most, protocol.MinSendBuf, toEnd)
-}
-
-var descriptorKinds = [...]uint8{
-	verbs.OpSend: protocol.KindSend, verbs.OpSendWithImm: protocol.KindSendImm, verbs.OpSendWithInv: protocol.KindSendInv,
-}
-
-// lastPiece appends the descriptor that completes the receive.
-func (q *qp) lastPiece(d *protocol.Descriptor, wr *verbs.SendWR, n int, solicited bool) {
-	d.Kind, d.Imm, d.Total = descriptorKinds[wr.Opcode], wr.Imm, uint32(n)
-	if wr.Opcode == verbs.OpSendWithInv {
-		d.Imm = wr.InvalidateRKey
-	}
-	q.sq.sent, q.sq.begun = 0, false
-	q.out.push(d, n, solicited)
-}
-
-// gather copies local memory into dst; false if a key, bounds or rights do
-// not cover it. It may have copied a part then, into a buffer of the peer
-// that a failed request leaves undefined anyway.
-func (q *qp) gather(dst []byte, sgl []verbs.SGE) bool {
-	for i := range sgl {
-		e := &sgl[i]
-		if e.Length == 0 {
-			continue
-		}
-		src, ok := q.pd.localBytes(&q.sgl, e, 0)
-		if !ok {
-			if !q.pd.isNull(q.sgl, e) {
-				return false
-			}
-			clear(dst[:e.Length])
-			dst = dst[e.Length:]
-			continue
-		}
-		dst = dst[copy(dst, src):]
-	}
-	return true
-}
-
-// localOK reports whether all of the local memory may be used.
-func (q *qp) localOK(wr *verbs.SendWR, need verbs.Access) bool {
-	if wr.Flags&verbs.SendInline != 0 {
-		return true
-	}
-	for i := range wr.SGL {
-		if wr.SGL[i].Length == 0 {
-			continue
-		}
-		if _, ok := q.pd.localBytes(&q.sgl, &wr.SGL[i], need); !ok && !q.pd.isNull(q.sgl, &wr.SGL[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// gatherAt fills dst with the payload from byte skip on.
-func (q *qp) gatherAt(dst []byte, wr *verbs.SendWR, skip int) bool {
-	return gatherAt(q.pd, &q.sgl, dst, wr, skip)
-}
-
-func gatherAt(p *pd, last **region, dst []byte, wr *verbs.SendWR, skip int) bool {
-	if wr.Flags&verbs.SendInline != 0 {
-		for _, b := range wr.Inline {
-			if skip >= len(b) {
-				skip -= len(b)
-				continue
-			}
-			dst = dst[copy(dst, b[skip:]):]
-			skip = 0
-		}
-		return true
-	}
-	for i := range wr.SGL {
-		e := wr.SGL[i]
-		if skip >= int(e.Length) {
-			skip -= int(e.Length)
-			continue
-		}
-		src, ok := p.localBytes(last, &e, 0)
-		if !ok {
-			if !p.isNull(*last, &e) {
-				return false
-			}
-			n := min(len(dst), int(e.Length)-skip)
-			clear(dst[:n])
-			dst, skip = dst[n:], 0
-			continue
-		}
-		dst = dst[copy(dst, src[skip:]):]
-		skip = 0
-	}
-	return true
-}
-
-// scatter copies src into local memory.
-func (q *qp) scatter(sgl []verbs.SGE, src []byte) bool {
-	return scatter(q.pd, &q.sgl, sgl, 0, src)
-}
-
-// compareSwap stores swap if the word is compare, and returns what it was.
-func compareSwap(w *atomic.Uint64, compare, swap uint64) uint64 {
-	for {
-		old := w.Load()
-		if old != compare || w.CompareAndSwap(compare, swap) {
-			return old
-		}
-	}
-}
-
-// putNative stores v in the byte order of the machine, as the specification
-// has it for the result of an atomic.
-func putNative(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }
-
 // conclude gives a request that ran its completion, and fails the QP with it.
 func (q *qp) conclude(wr *verbs.SendWR, v outcome) {
 	if v.status == verbs.WCSuccess {
@@ -615,6 +310,12 @@ func (q *qp) signaled(wr *verbs.SendWR) bool {
 	return (wr.Flags|q.always)&verbs.SendSignaled != 0
 }
 
+// finish adds a completion to the send CQ.
+func (q *qp) finish(id uint64, op verbs.Opcode, n int, status verbs.WCStatus) {
+	q.unpolled.Add(1)
+	q.sendCQ.complete(&q.unpolled, verbs.WC{ID: id, Status: status, Opcode: wcOpcodes[op], ByteLen: uint32(n), QPN: q.num}, false)
+}
+
 var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.OpWrite: verbs.WCWrite, verbs.OpWriteWithImm: verbs.WCWrite,
 	verbs.OpSend: verbs.WCSend, verbs.OpSendWithImm: verbs.WCSend, verbs.OpSendWithInv: verbs.WCSend,
@@ -623,15 +324,18 @@ var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.OpAtomicWrite: verbs.WCAtomicWrite,
 }
 
-// finish adds a completion to the send CQ.
-func (q *qp) finish(id uint64, op verbs.Opcode, n int, status verbs.WCStatus) {
-	q.unpolled.Add(1)
-	q.sendCQ.complete(&q.unpolled, verbs.WC{ID: id, Status: status, Opcode: wcOpcodes[op], ByteLen: uint32(n), QPN: q.num}, false)
-}
-
 // polled gives slots of a queue back: n completions were polled.
 func polled(unpolled *atomic.Int32, n int32) {
 	if unpolled != nil && n != 0 {
 		unpolled.Add(-n)
 	}
+}
+
+// WQEBytes is the descriptor that the peer gets, where it gets one: a long SEND makes several.
+func (q *qp) WQEBytes(wr *verbs.SendWR) int {
+	switch wr.Opcode {
+	case verbs.OpSend, verbs.OpSendWithImm, verbs.OpSendWithInv, verbs.OpWriteWithImm:
+		return protocol.DescriptorSize
+	}
+	return 0
 }

@@ -113,44 +113,6 @@ func (s *sendQueue) drop() {
 
 func (s *sendQueue) clear() { *s = sendQueue{} }
 
-// drive runs what is queued until something is missing again.
-func (q *qp) drive() {
-	for q.sq.n != 0 && q.runs() {
-		if wait := time.Until(q.sq.notBefore); !q.sq.notBefore.IsZero() && wait > 0 {
-			q.wakeIn(wait)
-			break
-		}
-		e := q.sq.oldest()
-		state, v := q.attempt(&e.wr)
-		if state != finished {
-			if q.block(state) {
-				break
-			}
-			continue // also after give: what comes next may run, or the QP has failed
-		}
-		wr := e.wr
-		q.sq.drop()
-		q.conclude(&wr, v)
-	}
-	if q.out.Header != nil {
-		q.out.publish()
-	}
-	q.noteDrained()
-	q.open = q.mayRun()
-}
-
-// runs reports whether queued requests may run: in SQD only one that has
-// begun.
-func (q *qp) runs() bool {
-	switch q.state.Load() {
-	case stateRTS:
-		return true
-	case stateSQD:
-		return q.sq.begun
-	}
-	return false
-}
-
 // block arranges for drive to be called when the oldest request can go on.
 // It returns false if drive has to look again now: the request can go on, or has
 // been given up.

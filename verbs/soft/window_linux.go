@@ -228,19 +228,3 @@ func (q *qp) takeKey(key uint32) bool {
 func (r *region) lets(q *qp) bool {
 	return r.pd == q.pd && (r.only == nil || r.only == q) && r.remote.Load() == r.key
 }
-
-// attemptBind and attemptInvalidate are requests that go nowhere.
-func (q *qp) attemptBind(wr *verbs.SendWR) (progress, outcome) {
-	w, ok := wr.Bind.MW.Driver().(*window)
-	if !ok || !w.bind(q, wr.Bind) {
-		return fails(verbs.WCMWBindErr, protocol.FaultGone)
-	}
-	return finished, outcome{}
-}
-
-func (q *qp) attemptInvalidate(wr *verbs.SendWR) (progress, outcome) {
-	if !q.takeKey(wr.InvalidateRKey) {
-		return fails(verbs.WCLocQPOpErr, protocol.FaultGone)
-	}
-	return finished, outcome{}
-}
