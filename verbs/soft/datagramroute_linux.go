@@ -213,11 +213,7 @@ func (route *datagramRoute) close() {
 }
 
 func dialDatagrams(to verbs.GID) (*datagramRoute, error) {
-	policy := admit
-	if peerPolicy.Load() == nil {
-		policy = nil // the same, and known to be so
-	}
-	conn, err := samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(to))
+	conn, err := dialDevice(to)
 	if err != nil {
 		return nil, err
 	}
@@ -231,9 +227,6 @@ func dialDatagrams(to verbs.GID) (*datagramRoute, error) {
 	}
 	return &datagramRoute{conn: conn, raw: raw}, nil
 }
-
-// maxDatagramPeers is how many devices may send to one.
-const maxDatagramPeers = 1024
 
 // serveDatagrams delivers what comes over a connection until its end.
 func (l *listener) serveDatagrams(conn *samehost.Conn) {
@@ -270,25 +263,6 @@ func (l *listener) serveDatagrams(conn *samehost.Conn) {
 	delete(l.datagrams, conn)
 	l.mu.Unlock()
 	conn.Close()
-}
-
-func (l *listener) keepDatagrams(conn *samehost.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed || len(l.datagrams) >= maxDatagramPeers {
-		return false
-	}
-	l.datagrams[conn] = struct{}{}
-	return true
-}
-
-// endDatagrams hangs up on those who send: there is no QP any more.
-func (l *listener) endDatagrams() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for conn := range l.datagrams {
-		conn.Close()
-	}
 }
 
 // A group is found by other processes by the sockets that mark its members' devices:

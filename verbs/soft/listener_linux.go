@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -168,51 +169,6 @@ func (l *listener) greet(conn *samehost.Conn) {
 	}
 }
 
-// readHello returns nil without an error if datagrams follow instead.
-func readHello(conn *samehost.Conn) (*heldHello, error) {
-	if err := welcome(conn); err != nil {
-		return nil, err
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
-		return nil, err
-	}
-	h, err := takeHello(conn)
-	if err == errDatagrams {
-		return nil, conn.SetReadDeadline(time.Time{})
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := conn.SetReadDeadline(time.Time{}); err != nil {
-		samehost.CloseReceived(h.fds...)
-		return nil, err
-	}
-	return h, nil
-}
-
-// errDatagrams says that datagrams follow in the place of a hello.
-var errDatagrams = errors.New("datagrams instead of a hello")
-
-// takeHello reads one packet, which is to be a hello.
-func takeHello(conn *samehost.Conn) (*heldHello, error) {
-	m, fds, err := readPacket(conn) // ends with a packet, hang-up, the deadline, or Close
-	if err != nil {
-		return nil, err
-	}
-	if m.Kind == protocol.KindDatagrams && len(fds) == 0 {
-		return nil, errDatagrams
-	}
-	if m.Kind != protocol.KindHello {
-		samehost.CloseReceived(fds...)
-		return nil, protocol.Malformed("kind %d before hello", m.Kind)
-	}
-	if len(fds) != m.Hello.Descriptors() { // it may be held, and must not hold more
-		samehost.CloseReceived(fds...)
-		return nil, protocol.Malformed("hello with %d descriptors", len(fds))
-	}
-	return &heldHello{conn: conn, peer: peerOf(conn), hello: m.Hello, fds: fds}, nil
-}
-
 // waitingPairing returns the pairing that a hello is for.
 func (l *listener) waitingPairing(h *heldHello) *pairing {
 	if h.hello.To.GID != l.dev.gid || !h.hello.From.Less(h.hello.To) {
@@ -283,17 +239,47 @@ func (h *heldHello) drop() {
 	h.conn.Close()
 }
 
-// welcome lets a peer that was admitted send descriptors, and tells it so: where the
-// kernel has kept them off until now, its hello may have failed.
-func welcome(conn *samehost.Conn) error {
-	if !conn.TakeDescriptors() {
+func (l *listener) keepDatagrams(conn *samehost.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.datagrams) >= maxDatagramPeers {
+		return false
+	}
+	l.datagrams[conn] = struct{}{}
+	return true
+}
+
+// endDatagrams hangs up on those who send: there is no QP any more.
+func (l *listener) endDatagrams() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.datagrams {
+		conn.Close()
+	}
+}
+
+// maxDatagramPeers is how many devices may send to one.
+const maxDatagramPeers = 1024
+
+// dialDevice connects to the socket of a device.
+func dialDevice(gid verbs.GID) (*samehost.Conn, error) {
+	return samehost.Dial(unix.SOCK_SEQPACKET, admission(), socketName(gid))
+}
+
+// gone reports whether a dial failed because the peer's device is closed, or its name
+// is taken by somebody whom we do not talk to.
+func gone(err error) bool {
+	var denied *samehost.DeniedError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &denied)
+}
+
+// admission is what package samehost is to ask about a process that we connect to: admit,
+// or nothing where there is no policy, which comes to the same and is known to it.
+func admission() func(samehost.Peer) bool {
+	if peerPolicy.Load() == nil {
 		return nil
 	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return sendPacket(raw, protocol.EncodeBare(protocol.KindWelcome))
+	return admit
 }
 
 // admit asks the policy about the process at the other end.

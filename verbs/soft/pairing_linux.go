@@ -2,17 +2,14 @@ package soft
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
-	"golang.org/x/sys/unix"
 )
 
 // pairing joins a QP that reached RTR with its peer, in the background.
@@ -38,40 +35,7 @@ type pairing struct {
 	said   *inbound       // whose segment sayHello sent; of the goroutine that pairs
 }
 
-// connector is the connection manager of a QP.
-type connector struct {
-	begins  bool // and says hello first
-	connect func(over <-chan struct{}) (*samehost.Conn, error)
-	ended   func(err error)
-}
-
-// PairBy has the QP paired over the connection of its connection manager, which knows
-// who the peer has to be, and not by the sockets of the devices. One side begins.
-//
-// connect is called once, from RTR on, on a goroutine of the QP, and waits for the
-// connection, which is the QP's from then on. It waits no longer than until over is closed:
-// the two are paired without a connection if the peer is in this process. An error fails
-// the QP.
-//
-// ended is called when the peer has ended the pair, or the making of it: with nil if it
-// has left in good order, and otherwise with what is wrong. No lock is held. RESET and
-// Destroy do not call it, and end all that.
-func (q *qp) PairBy(begins bool, connect func(over <-chan struct{}) (*samehost.Conn, error), ended func(err error)) {
-	q.sendMu.Lock()
-	defer q.sendMu.Unlock()
-	q.by = &connector{begins, connect, ended}
-}
-
-// Leave tells the peer of a QP that has failed that this was in good order.
-func (q *qp) Leave() {
-	q.sendMu.Lock()
-	q.left = true
-	l := q.link
-	q.sendMu.Unlock()
-	if l != nil {
-		l.leave()
-	}
-}
+var errOver = errors.New("pairing given up")
 
 // strangers makes QPs of one process pair as those of two do, for tests.
 var strangers atomic.Bool
@@ -190,34 +154,6 @@ func (p *pairing) joinLocal(d *device) {
 	}
 }
 
-// tellIfFailed tells the peer over l that we do not work over l any more.
-func (q *qp) tellIfFailed(l link) {
-	q.sendMu.Lock()
-	ok := q.link == l && q.state.Load() != stateErr
-	tell := protocol.FaultGone
-	if q.link == l && !q.after.peerKnows {
-		tell = q.after.tell
-	}
-	left := q.link == l && q.left
-	q.sendMu.Unlock()
-	if !ok {
-		l.tell(tell)
-	}
-	if left {
-		l.leave()
-	}
-}
-
-// waitsFor returns the pairing if the QP waits to be paired with peer, nil if not.
-func (q *qp) waitsFor(peer protocol.Endpoint) *pairing {
-	q.sendMu.Lock()
-	defer q.sendMu.Unlock()
-	if q.pairing == nil || q.pairing.peer != peer {
-		return nil
-	}
-	return q.pairing
-}
-
 // joinSegment makes the segment of other, of the same process, the one that q
 // writes into.
 func (q *qp) joinSegment(other *qp, l link) {
@@ -273,6 +209,34 @@ func (q *qp) attach(l link, p *pairing, open func(*outbound)) *pairing {
 	return done
 }
 
+// waitsFor returns the pairing if the QP waits to be paired with peer, nil if not.
+func (q *qp) waitsFor(peer protocol.Endpoint) *pairing {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	if q.pairing == nil || q.pairing.peer != peer {
+		return nil
+	}
+	return q.pairing
+}
+
+// tellIfFailed tells the peer over l that we do not work over l any more.
+func (q *qp) tellIfFailed(l link) {
+	q.sendMu.Lock()
+	ok := q.link == l && q.state.Load() != stateErr
+	tell := protocol.FaultGone
+	if q.link == l && !q.after.peerKnows {
+		tell = q.after.tell
+	}
+	left := q.link == l && q.left
+	q.sendMu.Unlock()
+	if !ok {
+		l.tell(tell)
+	}
+	if left {
+		l.leave()
+	}
+}
+
 // The retries of a dial.
 const (
 	firstBackoff = time.Millisecond
@@ -311,6 +275,19 @@ func (p *pairing) pause(d time.Duration) bool {
 	}
 }
 
+func (p *pairing) dialOnce() (*socketLink, error) {
+	conn, err := p.connect()
+	if err != nil {
+		return nil, err
+	}
+	l, err := p.greet(conn)
+	if err != nil {
+		p.disconnect(conn)
+		return nil, err
+	}
+	return l, nil
+}
+
 // watchDelay is how long a peer that has to dial may take before we look
 // whether it is there.
 const watchDelay = 10 * time.Millisecond
@@ -332,6 +309,86 @@ func (p *pairing) watch() *socketLink {
 		}
 	}
 	return nil
+}
+
+// connect dials the peer's device; stop closes the connection.
+func (p *pairing) connect() (*samehost.Conn, error) {
+	conn, err := p.connectAny()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		conn.Close()
+		return nil, errOver
+	}
+	p.conn = conn
+	return conn, nil
+}
+
+func (p *pairing) connectAny() (*samehost.Conn, error) {
+	if p.by == nil {
+		return dialDevice(p.peer.GID)
+	}
+	conn, err := p.by.connect(p.finished)
+	if policy := admission(); err == nil && policy != nil && !policy(conn.Peer()) { // without a policy it is the manager's affair
+		denied := &samehost.DeniedError{Peer: conn.Peer()}
+		conn.Close()
+		return nil, denied
+	}
+	return conn, err
+}
+
+func (p *pairing) disconnect(conn *samehost.Conn) {
+	p.mu.Lock()
+	p.conn = nil
+	p.mu.Unlock()
+	conn.Close()
+}
+
+// giveUp fails the QP: the peer's device is closed, or we may not talk to it.
+func (p *pairing) giveUp() {
+	p.q.sendMu.Lock()
+	if p.q.pairing == p {
+		p.q.losePeer(failure{send: verbs.WCRetryExcErr, peerKnows: true})
+	}
+	p.q.unlock()
+}
+
+// serve lets the QP work over l, and reads l until its end.
+func (p *pairing) serve(l *socketLink) {
+	p.said.seg.closeFD() // the peer has its own
+	if ch := p.q.recvCQ.ch; ch != nil {
+		ch.peerHas(p.said) // as above
+	}
+	p.q.tellIfFailed(l)
+	p.q.onProgress()
+	l.serve()
+}
+
+// connector is the connection manager of a QP.
+type connector struct {
+	begins  bool // and says hello first
+	connect func(over <-chan struct{}) (*samehost.Conn, error)
+	ended   func(err error)
+}
+
+// PairBy has the QP paired over the connection of its connection manager, which knows
+// who the peer has to be, and not by the sockets of the devices. One side begins.
+//
+// connect is called once, from RTR on, on a goroutine of the QP, and waits for the
+// connection, which is the QP's from then on. It waits no longer than until over is closed:
+// the two are paired without a connection if the peer is in this process. An error fails
+// the QP.
+//
+// ended is called when the peer has ended the pair, or the making of it: with nil if it
+// has left in good order, and otherwise with what is wrong. No lock is held. RESET and
+// Destroy do not call it, and end all that.
+func (q *qp) PairBy(begins bool, connect func(over <-chan struct{}) (*samehost.Conn, error), ended func(err error)) {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	q.by = &connector{begins, connect, ended}
 }
 
 // pairBy makes the pair over the connection of the connection manager.
@@ -376,260 +433,13 @@ func (p *pairing) lose(conn *samehost.Conn, err error) {
 	}
 }
 
-// giveUp fails the QP: the peer's device is closed, or we may not talk to it.
-func (p *pairing) giveUp() {
-	p.q.sendMu.Lock()
-	if p.q.pairing == p {
-		p.q.losePeer(failure{send: verbs.WCRetryExcErr, peerKnows: true})
-	}
-	p.q.unlock()
-}
-
-// connect dials the peer's device; stop closes the connection.
-func (p *pairing) connect() (*samehost.Conn, error) {
-	conn, err := p.connectAny()
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
-		conn.Close()
-		return nil, errOver
-	}
-	p.conn = conn
-	return conn, nil
-}
-
-func (p *pairing) connectAny() (*samehost.Conn, error) {
-	policy := admit
-	if peerPolicy.Load() == nil {
-		policy = nil // the same, and known to be so
-	}
-	if p.by == nil {
-		return samehost.Dial(unix.SOCK_SEQPACKET, policy, socketName(p.peer.GID))
-	}
-	conn, err := p.by.connect(p.finished)
-	if err == nil && policy != nil && !policy(conn.Peer()) { // without a policy it is the manager's affair
-		denied := &samehost.DeniedError{Peer: conn.Peer()}
-		conn.Close()
-		return nil, denied
-	}
-	return conn, err
-}
-
-// gone reports whether a dial failed because the peer's device is closed, or its name
-// is taken by somebody whom we do not talk to.
-func gone(err error) bool {
-	var denied *samehost.DeniedError
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &denied)
-}
-
-func (p *pairing) disconnect(conn *samehost.Conn) {
-	p.mu.Lock()
-	p.conn = nil
-	p.mu.Unlock()
-	conn.Close()
-}
-
-func (p *pairing) dialOnce() (*socketLink, error) {
-	conn, err := p.connect()
-	if err != nil {
-		return nil, err
-	}
-	l, err := p.greet(conn)
-	if err != nil {
-		p.disconnect(conn)
-		return nil, err
-	}
-	return l, nil
-}
-
-var errOver = errors.New("pairing given up")
-
-// greet says hello over a dialed connection and takes the answer.
-func (p *pairing) greet(conn *samehost.Conn) (*socketLink, error) {
-	conn.TakeDescriptors()
-	welcome := false
-	err := p.sayHello(conn)
-	if errors.Is(err, unix.EPERM) { // the peer takes no descriptors until it knows who we are
-		if err = readWelcome(conn); err == nil {
-			welcome = true
-			err = p.sayHello(conn)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	m, fds, err := readPacket(conn) // ends with a hello, hang-up, or stop
-	if err == nil && m.Kind == protocol.KindWelcome && !welcome {
-		m, fds, err = readPacket(conn) // as above
-	}
-	if err != nil {
-		return nil, err
-	}
-	if m.Kind != protocol.KindHello || m.Hello.From != p.peer || m.Hello.To != p.self {
-		samehost.CloseReceived(fds...)
-		return nil, protocol.Malformed("kind %d is not the hello we wait for", m.Kind)
-	}
-	return p.join(conn, peerOf(conn), m.Hello, fds, func() error { return nil })
-}
-
-func readWelcome(conn *samehost.Conn) error {
-	m, fds, err := readPacket(conn) // ends with the welcome, hang-up, or stop
-	samehost.CloseReceived(fds...)
-	if err == nil && m.Kind != protocol.KindWelcome {
-		err = protocol.Malformed("kind %d before a welcome", m.Kind)
-	}
-	return err
-}
-
-// accept answers a hello that came to the device.
-func (p *pairing) accept(h *heldHello) *socketLink {
-	l, err := p.joinAndAnswer(h)
-	if err != nil {
-		h.conn.Close() // the peer dials again, if it still wants to
-		return nil
-	}
-	return l
-}
-
-// answer takes the peer's hello over the connection of the connection manager, and answers
-// it. The peer is in no hurry: it lives as long as the connection does.
-func (p *pairing) answer(conn *samehost.Conn) (*socketLink, error) {
-	if err := welcome(conn); err != nil {
-		return nil, err
-	}
-	h, err := takeHello(conn) // ends with a packet, hang-up, or stop
-	if err != nil {
-		return nil, err
-	}
-	if h.hello.From != p.peer || h.hello.To != p.self {
-		samehost.CloseReceived(h.fds...)
-		return nil, protocol.Malformed("hello of another QP, or for another")
-	}
-	return p.joinAndAnswer(h)
-}
-
-func (p *pairing) joinAndAnswer(h *heldHello) (*socketLink, error) {
-	// Our hello goes first: once the QP has its link it may have faults to
-	// tell, and the peer waits for a hello.
-	return p.join(h.conn, h.peer, h.hello, h.fds, func() error { return p.sayHello(h.conn) })
-}
-
-// serve lets the QP work over l, and reads l until its end.
-func (p *pairing) serve(l *socketLink) {
-	p.said.seg.closeFD() // the peer has its own
-	if ch := p.q.recvCQ.ch; ch != nil {
-		ch.peerHas(p.said) // as above
-	}
-	p.q.tellIfFailed(l)
-	p.q.onProgress()
-	l.serve()
-}
-
-// sayHello sends our segment and a wake-up socket.
-func (p *pairing) sayHello(conn syscall.Conn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	q := p.q
-	h := protocol.Hello{From: p.self, To: p.peer}
-	if q.srq != nil {
-		h.Flags |= protocol.HelloSRQ
-	}
-	if q.uc {
-		h.Flags |= protocol.HelloUC
-	}
+// Leave tells the peer of a QP that has failed that this was in good order.
+func (q *qp) Leave() {
 	q.sendMu.Lock()
-	defer q.sendMu.Unlock() // the segment stays the QP's while it is sent
-	if q.pairing != p {
-		return errOver // after a RESET it would be the next peer's
+	q.left = true
+	l := q.link
+	q.sendMu.Unlock()
+	if l != nil {
+		l.leave()
 	}
-	wakeFD := -1
-	if ch := q.recvCQ.ch; ch != nil {
-		if wakeFD, err = ch.wakeSocket(q.in); err != nil {
-			return err
-		}
-		defer unix.Close(wakeFD)
-	}
-	p.said = q.in
-	h.Geometry = q.in.seg.geo
-	fd := int(q.in.seg.fd.Load())
-	if fd < 0 {
-		return errOver
-	}
-	if wakeFD < 0 {
-		return sendPacket(raw, protocol.EncodeHello(h), fd)
-	}
-	h.Flags |= protocol.HelloWakeSocket
-	return sendPacket(raw, protocol.EncodeHello(h), fd, wakeFD)
-}
-
-// join makes the peer's segment the one that the QP writes into; answer is
-// called before that has an effect. It disposes of the descriptors.
-func (p *pairing) join(conn *samehost.Conn, peer Peer, h protocol.Hello, fds []int, answer func() error) (*socketLink, error) {
-	if uc := h.Flags&protocol.HelloUC != 0; uc != p.q.uc {
-		samehost.CloseReceived(fds...)
-		return nil, protocol.Malformed("hello of another service")
-	}
-	if len(fds) != h.Descriptors() {
-		samehost.CloseReceived(fds...)
-		return nil, protocol.Malformed("hello with %d descriptors", len(fds))
-	}
-	wakeFD := -1
-	if len(fds) == 2 {
-		if err := sys.CheckWakeSocket(fds[1]); err != nil {
-			samehost.CloseReceived(fds...)
-			return nil, err
-		}
-		wakeFD = fds[1]
-	}
-	mapping, err := p.q.dev.mapPeerSegment(fds[0], h.Geometry)
-	if err != nil {
-		samehost.CloseReceived(fds...)
-		return nil, err
-	}
-	sys.CloseFDs(fds[0])
-	l, err := newSocketLink(p.q, conn, peer)
-	if err == nil {
-		l.by = p.by
-		err = answer()
-	}
-	if err == nil && p.q.attach(l, p, func(o *outbound) {
-		o.open(protocol.ViewOf(mapping, h.Geometry), h, wakeFD)
-		o.mapping = mapping
-		l.seg = p.q.in.seg.retain()
-	}) == nil {
-		err = errOver
-	}
-	if err != nil {
-		sys.Unmap(mapping, sys.OfAPeer)
-		samehost.CloseReceived(wakeFD)
-		return nil, err
-	}
-	p.mu.Lock()
-	if p.conn == conn {
-		p.conn = nil // it is the link's now, stop must not close it
-	}
-	p.mu.Unlock()
-	p.stop()
-	return l, nil
-}
-
-// mapPeerSegment maps what a peer calls its segment.
-func (d *device) mapPeerSegment(fd int, geo protocol.Geometry) ([]byte, error) {
-	if err := sys.CheckSealed(fd, geo.Size()); err != nil {
-		return nil, err
-	}
-	mapping, err := d.mmap(fd, 0, geo.Size(), unix.PROT_READ|unix.PROT_WRITE)
-	if err != nil {
-		return nil, fmt.Errorf("map the peer's segment: %w", err)
-	}
-	if err := geo.Populate(mapping, populateLimit); err != nil {
-		sys.Unmap(mapping, sys.OfAPeer)
-		return nil, fmt.Errorf("map the peer's segment: %w", err)
-	}
-	return mapping, nil
 }
