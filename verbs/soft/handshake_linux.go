@@ -2,7 +2,6 @@ package soft
 
 import (
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
@@ -232,20 +231,4 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h protocol.Hello, fds []i
 	p.mu.Unlock()
 	p.stop()
 	return l, nil
-}
-
-// mapPeerSegment maps what a peer calls its segment.
-func (d *device) mapPeerSegment(fd int, geo protocol.Geometry) ([]byte, error) {
-	if err := sys.CheckSealed(fd, geo.Size()); err != nil {
-		return nil, err
-	}
-	mapping, err := d.mmap(fd, 0, geo.Size(), unix.PROT_READ|unix.PROT_WRITE)
-	if err != nil {
-		return nil, fmt.Errorf("map the peer's segment: %w", err)
-	}
-	if err := geo.Populate(mapping, populateLimit); err != nil {
-		sys.Unmap(mapping, sys.OfAPeer)
-		return nil, fmt.Errorf("map the peer's segment: %w", err)
-	}
-	return mapping, nil
 }

@@ -4,9 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -84,118 +82,6 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 		return nil, err
 	}
 	return &registration{region: r}, nil
-}
-
-// mapPrivate gets memory that only this process can reach.
-func (r *region) mapPrivate(length int, opt verbs.MROptions) error {
-	const huge = 2 << 20
-	size := protocol.PageAlign(length)
-	var err error
-	if opt.HugePages && length >= huge {
-		size = (length + huge - 1) &^ (huge - 1)
-		r.mapping, err = r.dev.mmapAnonymous(size, unix.MAP_HUGETLB)
-		if err != nil {
-			size = protocol.PageAlign(length)
-		}
-	}
-	if r.mapping == nil {
-		if r.mapping, err = r.dev.mmapAnonymous(size, 0); err != nil {
-			return err
-		}
-	}
-	if opt.HugePages {
-		_ = unix.Madvise(r.mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
-	}
-	if r.access&verbs.AccessOnDemand == 0 {
-		if err := sys.Populate(r.mapping); err != nil {
-			sys.Unmap(r.mapping, sys.OfNobody)
-			return err
-		}
-	}
-	r.mem = r.mapping[:length:length]
-	return nil
-}
-
-// mapShared gets memory that peers can map: a memfd of its own.
-func (r *region) mapShared(length int, opt verbs.MROptions) error {
-	size := protocol.PageAlign(length)
-	fd, err := r.dev.memfd("ramjet-mr", size)
-	if err != nil {
-		return err
-	}
-	mapping, err := r.dev.mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE)
-	if err != nil {
-		unix.Close(fd)
-		return err
-	}
-	r.fd, r.mapping, r.shared, r.onePeer = fd, mapping, true, opt.OnePeer
-	if opt.HugePages {
-		_ = unix.Madvise(mapping, unix.MADV_HUGEPAGE) // a wish; kernels without them refuse it
-	}
-	if opt.Sparse {
-		err = sys.Populate(mapping[:min(size, sparseSize)])
-	} else {
-		err = sys.Populate(mapping)
-	}
-	if err == nil {
-		err = r.sealShared()
-	}
-	if err != nil {
-		sys.Unmap(mapping, sys.OfMemfd)
-		unix.Close(fd)
-		r.fd = -1
-		return err
-	}
-	r.mem = mapping[:length:length]
-	return nil
-}
-
-// sealShared fixes the size. Memory that no key will ever let peers write to nobody
-// can map writable after us (Linux 5.1). Other memory only our user can open, so that
-// other users who get a descriptor to read with (descriptorFor) cannot make it one to
-// write with.
-func (r *region) sealShared() error {
-	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	if !r.everWritten() {
-		if sys.Seal(r.fd, seals|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL) == nil {
-			r.sealed = true
-			return nil
-		}
-	}
-	if r.access&remoteWrites == 0 || r.access&verbs.AccessMWBind != 0 { // some keys are to read only
-		err := sys.Refused("fchmod")
-		if err == nil {
-			err = unix.Fchmod(r.fd, 0o600)
-		}
-		if err != nil {
-			return os.NewSyscallError("fchmod", err)
-		}
-	}
-	return sys.Seal(r.fd, seals|unix.F_SEAL_SEAL)
-}
-
-// everWritten reports whether a key of this memory may let peers write: its own, or
-// that of a window.
-func (r *region) everWritten() bool {
-	const windows = verbs.AccessMWBind | verbs.AccessLocalWrite // without the second one none may write
-	return r.access&remoteWrites != 0 || r.access&windows == windows
-}
-
-// descriptorFor returns the descriptor of this memory for a peer with these rights.
-// Where they are to read only, and others may write, it is one of its own, which
-// cannot be mapped writable; done closes it.
-func (r *region) descriptorFor(access verbs.Access) (fd int, done func(), err error) {
-	if r.sealed || access&remoteWrites != 0 {
-		return r.fd, func() {}, nil
-	}
-	if err := sys.Refused("open"); err != nil {
-		return -1, nil, os.NewSyscallError("open", err)
-	}
-	fd, err = unix.Open("/proc/self/fd/"+strconv.Itoa(r.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, nil, os.NewSyscallError("open", err)
-	}
-	return fd, func() { unix.Close(fd) }, nil
 }
 
 func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error) {
@@ -324,18 +210,6 @@ func (r *region) invalidate() {
 	for l, place := range r.told.links {
 		l.seg.Header.Keys[place].Store(0)
 	}
-}
-
-func (r *region) free() {
-	sys.CloseFDs(r.fd)
-	switch {
-	case r.mapping == nil: // memory of the caller, or another region's by now
-	case r.shared:
-		sys.Unmap(r.mapping, sys.OfMemfd)
-	default:
-		sys.Unmap(r.mapping, sys.OfNobody)
-	}
-	r.pinner.Unpin()
 }
 
 // bytes returns the n bytes at addr if all of them are in the region.
@@ -472,29 +346,47 @@ func (m *registration) Reregister(mem []byte, iova uint64, p verbs.PDDriver, acc
 	return nil
 }
 
-// takeMapping gives r the memory of old, which is mapped anew if other processes
-// have it now, or are to have it: they keep what they have mapped.
-func (r *region) takeMapping(old *region) error {
-	if old.shared || forPeers(r.access) {
-		fresh := &region{dev: r.dev, access: r.access, fd: -1}
-		length := len(old.mapping)
-		var err error
-		if forPeers(r.access) {
-			err = fresh.mapShared(length, verbs.MROptions{Sparse: r.access&verbs.AccessOnDemand != 0})
-		} else {
-			err = fresh.mapPrivate(length, verbs.MROptions{})
+// onDemand says that all operations may use memory that has no pages yet (the bits are those of verbs.ODPCaps): a page comes
+// when one end touches it, as with all shared memory. Where there is none left, that is a signal and not an error,
+// which AdviseMR can be asked to find out before.
+var onDemand = verbs.ODPCaps{General: 1, RC: 0xff, UC: 1 | 2 | 4, UD: 1 | 2 | 32}
+
+// AdviseMR gives memory to pieces of regions that are paged in on demand, or says that there is none.
+func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
+	for i := range list {
+		for e := list[i]; ; {
+			done, err := p.prefetch(&e, advice)
+			if err != nil {
+				return fmt.Errorf("piece %d: %w", i, err)
+			}
+			if e.Length -= done; e.Length == 0 {
+				break
+			}
+			e.Addr += uint64(done)
 		}
-		if err != nil {
-			return err
-		}
-		copy(fresh.mapping, old.mapping)
-		if err := sys.MoveMapping(fresh.mapping, old.mapping); err != nil {
-			fresh.free()
-			return err
-		}
-		r.fd, r.shared, r.sealed = fresh.fd, fresh.shared, fresh.sealed
-		old.shared = fresh.shared
 	}
-	r.mapping, r.mem = old.mapping, old.mem
 	return nil
+}
+
+// prefetch does so for the beginning of a piece, and returns how many bytes that were. A region stays where it is while the
+// table of keys is held, which is not for long.
+func (p *pd) prefetch(e *verbs.SGE, advice verbs.Advice) (uint32, error) {
+	p.dev.keys.RLock()
+	defer p.dev.keys.RUnlock()
+	r := p.dev.keys.byKey[e.LKey]
+	if r == nil || !r.local.Load() || r.pd != p || r.access&verbs.AccessOnDemand == 0 {
+		return 0, fmt.Errorf("%w: key %#x is not that of an MR of this PD with AccessOnDemand", verbs.ErrInvalid, e.LKey)
+	}
+	if advice == verbs.AdvicePrefetchWrite && r.access&verbs.AccessLocalWrite == 0 {
+		return 0, fmt.Errorf("%w: the MR of key %#x is not to be written to", verbs.ErrInvalid, e.LKey)
+	}
+	mem, ok := r.bytes(e.Addr, e.Length)
+	if !ok {
+		return 0, fmt.Errorf("%w: %d bytes at %#x are not in the MR", verbs.ErrInvalid, e.Length, e.Addr)
+	}
+	if advice == verbs.AdvicePrefetchNoFault || len(mem) == 0 || r.mapping == nil {
+		return e.Length, nil // what is there is there for everybody; the caller's own may not be for writing, nor begin with a page
+	}
+	mem = mem[:min(len(mem), protocol.PagesAtOnce)]
+	return uint32(len(mem)), sys.Populate(protocol.PagesAround(mem))
 }

@@ -93,21 +93,6 @@ func (d *device) mapRemote(k protocol.KeyAnswer, fd int) (*remote, error) {
 	}, nil
 }
 
-// ahead returns how much of a peer's memory is faulted in ahead of use: a little of
-// what has no pages yet, for those would be ours to pay. The peer can take pages
-// away after we looked, so there is a limit to the rest too.
-func ahead(fd, size int) int {
-	if hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE); err != nil || hole < int64(size) {
-		return min(size, sparseSize)
-	}
-	return min(size, populateLimit)
-}
-
-const (
-	populateLimit = 4 << 20
-	sparseSize    = 4 << 10 // of a region that was made sparse
-)
-
 // PopulateRemote gives memory to n bytes from addr on of a region that the peer has
 // made sparse, so that running out of it is an error here and not a signal when they
 // are written to. It does nothing for a region that nothing was sent to yet. Callers
