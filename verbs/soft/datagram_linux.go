@@ -50,8 +50,7 @@ type datagramQP struct {
 }
 
 const (
-	grhSize     = 40 // bytes before the payload that a receive takes (InfiniBand Architecture Specification 11.4.1.2)
-	maxDatagram = 4096
+	grhSize     = 40      // bytes before the payload that a receive takes (InfiniBand Architecture Specification 11.4.1.2)
 	qkeyOfTheQP = 1 << 31 // in the Q_Key of a request: that of the QP counts (section 10.2.5)
 	groupQPN    = 1<<24 - 1
 	maxAH       = 1 << 20
@@ -324,7 +323,7 @@ func (q *datagramQP) PostSend(wrs []verbs.SendWR) (int, error) {
 }
 
 // WQEBytes is the header of the message.
-func (q *datagramQP) WQEBytes(*verbs.SendWR) int { return datagramHeaderSize }
+func (q *datagramQP) WQEBytes(*verbs.SendWR) int { return protocol.DatagramHeaderSize }
 
 func (q *datagramQP) post(wr *verbs.SendWR) error {
 	state := q.state.Load()
@@ -361,19 +360,19 @@ func (q *datagramQP) send(wr *verbs.SendWR) {
 	switch {
 	case !ok || ah.pd != q.pd || !ah.open.Load():
 		status = verbs.WCLocQPOpErr
-	case n > maxDatagram:
+	case n > protocol.MaxDatagram:
 		status = verbs.WCLocLenErr
 	default:
 		if q.buffer == nil {
-			q.buffer = make([]byte, datagramHeaderSize+maxDatagram)
+			q.buffer = make([]byte, protocol.DatagramHeaderSize+protocol.MaxDatagram)
 		}
-		message := q.buffer[:datagramHeaderSize+n]
-		if !gatherAt(q.pd, &q.sgl, message[datagramHeaderSize:], wr, 0) {
+		message := q.buffer[:protocol.DatagramHeaderSize+n]
+		if !gatherAt(q.pd, &q.sgl, message[protocol.DatagramHeaderSize:], wr, 0) {
 			status = verbs.WCLocProtErr
 			break
 		}
 		h := q.header(wr, ah)
-		h.encode(message)
+		h.Encode(message)
 		q.dev.forward(&h, message)
 	}
 	if status != verbs.WCSuccess {
@@ -386,19 +385,19 @@ func (q *datagramQP) send(wr *verbs.SendWR) {
 	}
 }
 
-func (q *datagramQP) header(wr *verbs.SendWR, ah *addressHandle) datagramHeader {
-	h := datagramHeader{
-		from: protocol.Endpoint{GID: q.dev.gid, QPN: q.num}, to: protocol.Endpoint{GID: ah.av.DGID, QPN: wr.Datagram.QPN}, qkey: wr.Datagram.QKey,
-		trafficClass: ah.av.TrafficClass, flowLabel: ah.av.FlowLabel, hopLimit: ah.av.HopLimit, sl: ah.av.SL,
+func (q *datagramQP) header(wr *verbs.SendWR, ah *addressHandle) protocol.Datagram {
+	h := protocol.Datagram{
+		From: protocol.Endpoint{GID: q.dev.gid, QPN: q.num}, To: protocol.Endpoint{GID: ah.av.DGID, QPN: wr.Datagram.QPN}, QKey: wr.Datagram.QKey,
+		TrafficClass: ah.av.TrafficClass, FlowLabel: ah.av.FlowLabel, HopLimit: ah.av.HopLimit, SL: ah.av.SL,
 	}
-	if h.qkey&qkeyOfTheQP != 0 {
-		h.qkey = q.attr.QKey
+	if h.QKey&qkeyOfTheQP != 0 {
+		h.QKey = q.attr.QKey
 	}
 	if wr.Opcode == verbs.OpSendWithImm {
-		h.flags, h.imm = datagramImm, wr.Imm
+		h.Flags, h.Imm = protocol.DatagramImm, wr.Imm
 	}
 	if wr.Flags&verbs.SendSolicited != 0 {
-		h.flags |= datagramSolicited
+		h.Flags |= protocol.DatagramSolicited
 	}
 	return h
 }
@@ -409,32 +408,32 @@ func (q *datagramQP) finish(id uint64, op verbs.Opcode, n int, status verbs.WCSt
 }
 
 // forward hands a message to the QPs that it is for, wherever they are.
-func (d *device) forward(h *datagramHeader, message []byte) {
-	if h.to.GID.IsMulticast() {
+func (d *device) forward(h *protocol.Datagram, message []byte) {
+	if h.To.GID.IsMulticast() {
 		d.forwardToGroup(h, message)
 		return
 	}
-	if to := deviceOf(h.to.GID); to != nil && (to == d || !strangers.Load()) {
-		to.deliver(h, message[datagramHeaderSize:])
+	if to := deviceOf(h.To.GID); to != nil && (to == d || !strangers.Load()) {
+		to.deliver(h, message[protocol.DatagramHeaderSize:])
 		return
 	}
-	d.routes.send(h.to.GID, message)
+	d.routes.send(h.To.GID, message)
 }
 
 // deliver hands a message to the QP here that it is for.
-func (d *device) deliver(h *datagramHeader, payload []byte) {
-	if !h.to.GID.IsMulticast() {
-		if q := d.datagramQP(h.to.QPN); q != nil {
+func (d *device) deliver(h *protocol.Datagram, payload []byte) {
+	if !h.To.GID.IsMulticast() {
+		if q := d.datagramQP(h.To.QPN); q != nil {
 			q.take(h, payload)
 		}
 		return
 	}
-	if h.to.QPN != groupQPN {
+	if h.To.QPN != groupQPN {
 		return
 	}
 	d.datagrams.RLock()
 	var members []*datagramQP
-	if g := d.datagrams.groups[h.to.GID]; g != nil {
+	if g := d.datagrams.groups[h.To.GID]; g != nil {
 		members = slices.Clone(g.members)
 	}
 	d.datagrams.RUnlock()
@@ -445,7 +444,7 @@ func (d *device) deliver(h *datagramHeader, payload []byte) {
 
 // take takes a message, or drops it. One that is longer than its receive is dropped
 // too: nobody who sends may stop a QP.
-func (q *datagramQP) take(h *datagramHeader, payload []byte) {
+func (q *datagramQP) take(h *protocol.Datagram, payload []byte) {
 	if !q.place(h, payload) {
 		// The sender holds a sendMu, which may be this one.
 		q.dev.listener.handlers.Go(q.failNow) // ends by itself
@@ -462,7 +461,7 @@ func (q *datagramQP) failNow() {
 }
 
 // place puts a message into the oldest receive; false if that is no good.
-func (q *datagramQP) place(h *datagramHeader, payload []byte) bool {
+func (q *datagramQP) place(h *protocol.Datagram, payload []byte) bool {
 	q.recvMu.Lock()
 	defer q.recvMu.Unlock()
 	switch q.state.Load() {
@@ -470,7 +469,7 @@ func (q *datagramQP) place(h *datagramHeader, payload []byte) bool {
 	default:
 		return true
 	}
-	if h.qkey != q.qkey {
+	if h.QKey != q.qkey {
 		return true
 	}
 	n := uint32(grhSize + len(payload))
@@ -478,19 +477,19 @@ func (q *datagramQP) place(h *datagramHeader, payload []byte) bool {
 	if !ok {
 		return true
 	}
-	wc := verbs.WC{ID: e.id, Opcode: verbs.WCRecv, Flags: verbs.WCGRH, ByteLen: n, QPN: q.num, SrcQPN: h.from.QPN}
-	if h.flags&datagramImm != 0 {
+	wc := verbs.WC{ID: e.id, Opcode: verbs.WCRecv, Flags: verbs.WCGRH, ByteLen: n, QPN: q.num, SrcQPN: h.From.QPN}
+	if h.Flags&protocol.DatagramImm != 0 {
 		wc.Flags |= verbs.WCWithImm
-		wc.Imm = h.imm
+		wc.Imm = h.Imm
 	}
 	var grh [grhSize]byte
-	h.route(grh[:], len(payload))
+	h.PutGRH(grh[:], len(payload))
 	ok = scatter(q.pd, &q.placed, sgl, 0, grh[:]) && scatter(q.pd, &q.placed, sgl, grhSize, payload)
 	if !ok {
 		wc = verbs.WC{ID: e.id, Status: verbs.WCLocProtErr, Opcode: verbs.WCRecv, QPN: q.num}
 	}
 	q.arrived.Add(1)
-	q.recvCQ.complete(&q.arrived, wc, h.flags&datagramSolicited != 0)
+	q.recvCQ.complete(&q.arrived, wc, h.Flags&protocol.DatagramSolicited != 0)
 	return ok
 }
 

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"maps"
@@ -18,70 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A message of a datagram QP to a device of another process: over a connection to the
-// socket of that device, on which both have looked who the other is. The first
-// packet says that datagrams follow; each of the others is one. Sending never waits: what
-// finds no room is lost.
-//
-//	0 "RJD"  3 version (1)  4 flags  5 SL  6 traffic class  7 hop limit
-//	8 GID of the sender (16)  24 its QPN (4)  28 GID of the receiver, or of a group (16)  44 its QPN (4)
-//	48 Q_Key (4)  52 immediate (4)  56 flow label (4)  60 payload, up to 4096
-const (
-	datagramHeaderSize = 60
-	datagramVersion    = 1
-
-	datagramImm       uint8 = 1 << 0
-	datagramSolicited uint8 = 1 << 1
-)
-
-// datagramHeader is what a message brings beside its payload.
-type datagramHeader struct {
-	from, to                          protocol.Endpoint
-	qkey, imm, flowLabel              uint32
-	flags, sl, trafficClass, hopLimit uint8
-}
-
-// encode writes the header to the beginning of b.
-func (h *datagramHeader) encode(b []byte) {
-	copy(b, "RJD")
-	b[3], b[4], b[5], b[6], b[7] = datagramVersion, h.flags, h.sl, h.trafficClass, h.hopLimit
-	copy(b[8:], h.from.GID[:])
-	binary.LittleEndian.PutUint32(b[24:], h.from.QPN)
-	copy(b[28:], h.to.GID[:])
-	binary.LittleEndian.PutUint32(b[44:], h.to.QPN)
-	binary.LittleEndian.PutUint32(b[48:], h.qkey)
-	binary.LittleEndian.PutUint32(b[52:], h.imm)
-	binary.LittleEndian.PutUint32(b[56:], h.flowLabel)
-}
-
-// parseDatagram reads a packet.
-func parseDatagram(b []byte) (datagramHeader, []byte, error) {
-	var h datagramHeader
-	if len(b) < datagramHeaderSize || len(b) > datagramHeaderSize+maxDatagram || string(b[:3]) != "RJD" || b[3] != datagramVersion {
-		return h, nil, protocol.Malformed("datagram of %d bytes", len(b))
-	}
-	h.flags, h.sl, h.trafficClass, h.hopLimit = b[4], b[5], b[6], b[7]
-	h.from = protocol.Endpoint{GID: verbs.GID(b[8:24]), QPN: binary.LittleEndian.Uint32(b[24:])}
-	h.to = protocol.Endpoint{GID: verbs.GID(b[28:44]), QPN: binary.LittleEndian.Uint32(b[44:])}
-	h.qkey = binary.LittleEndian.Uint32(b[48:])
-	h.imm = binary.LittleEndian.Uint32(b[52:])
-	h.flowLabel = binary.LittleEndian.Uint32(b[56:])
-	if h.flags&^(datagramImm|datagramSolicited) != 0 || h.sl >= 1<<4 || h.flowLabel >= 1<<20 || h.from.QPN >= 1<<24 || h.to.QPN >= 1<<24 {
-		return h, nil, protocol.Malformed("datagram from QP %#x to %#x with flags %#x", h.from.QPN, h.to.QPN, h.flags)
-	}
-	return h, b[datagramHeaderSize:], nil
-}
-
-// route writes the GRH of a message of n bytes (InfiniBand Architecture Specification
-// 8.3).
-func (h *datagramHeader) route(b []byte, n int) {
-	const nextHeader = 0x1b
-	binary.BigEndian.PutUint32(b, 6<<28|uint32(h.trafficClass)<<20|h.flowLabel)
-	binary.BigEndian.PutUint16(b[4:], uint16(n))
-	b[6], b[7] = nextHeader, h.hopLimit
-	copy(b[8:], h.from.GID[:])
-	copy(b[24:], h.to.GID[:])
-}
+// A message of a datagram QP to a device of another process goes over a connection to the
+// socket of that device, on which both have looked who the other is. Sending never waits:
+// what finds no room is lost.
 
 // datagramRoutes are the connections to devices of other processes. They close with
 // the last datagram QP, and without one none is opened.
@@ -236,7 +174,7 @@ func (l *listener) serveDatagrams(conn *samehost.Conn) {
 	}
 	raw, err := conn.SyscallConn()
 	reset := false
-	for buf := make([]byte, datagramHeaderSize+maxDatagram); err == nil; {
+	for buf := make([]byte, protocol.DatagramHeaderSize+protocol.MaxDatagram); err == nil; {
 		var n int
 		var fds []int
 		n, fds, err = samehost.Receive(raw, buf) // ends with a packet, hang-up, endDatagrams or close
@@ -249,13 +187,13 @@ func (l *listener) serveDatagrams(conn *samehost.Conn) {
 		if err != nil {
 			break
 		}
-		var h datagramHeader
+		var h protocol.Datagram
 		var payload []byte
-		if h, payload, err = parseDatagram(buf[:n]); len(fds) != 0 {
+		if h, payload, err = protocol.ParseDatagram(buf[:n]); len(fds) != 0 {
 			samehost.CloseReceived(fds...)
 			err = protocol.Malformed("datagram with descriptors")
 		}
-		if err == nil && (h.to.GID == l.dev.gid || h.to.GID.IsMulticast()) {
+		if err == nil && (h.To.GID == l.dev.gid || h.To.GID.IsMulticast()) {
 			l.dev.deliver(&h, payload)
 		}
 	}
@@ -318,16 +256,16 @@ const (
 )
 
 // forwardToGroup sends to the members of a group everywhere, its own among them.
-func (d *device) forwardToGroup(h *datagramHeader, message []byte) {
-	d.deliver(h, message[datagramHeaderSize:])
+func (d *device) forwardToGroup(h *protocol.Datagram, message []byte) {
+	d.deliver(h, message[protocol.DatagramHeaderSize:])
 	if !strangers.Load() {
 		for _, other := range openDevices() {
 			if other != d {
-				other.deliver(h, message[datagramHeaderSize:])
+				other.deliver(h, message[protocol.DatagramHeaderSize:])
 			}
 		}
 	}
-	for _, gid := range d.membersElsewhere(h.to.GID, message) {
+	for _, gid := range d.membersElsewhere(h.To.GID, message) {
 		d.routes.send(gid, message)
 	}
 }

@@ -15,11 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var goodDatagram = datagramHeader{
-	from: protocol.Endpoint{GID: verbs.GID{1, 2}, QPN: 5}, to: protocol.Endpoint{GID: verbs.GID{3, 15: 4}, QPN: 1<<24 - 1}, qkey: 0x11223344, imm: 0xaabbccdd,
-	flowLabel: 0xfffff, flags: datagramImm | datagramSolicited, sl: 15, trafficClass: 0xab, hopLimit: 64,
-}
-
 // A message to a device must not go to a group.
 func TestADeviceIsNotNamedLikeAGroup(t *testing.T) {
 	for range 1 << 13 {
@@ -27,15 +22,6 @@ func TestADeviceIsNotNamedLikeAGroup(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, gid.IsMulticast())
 	}
-}
-
-func TestDatagramsSurviveTheWire(t *testing.T) {
-	b := append(make([]byte, datagramHeaderSize), "payload"...)
-	goodDatagram.encode(b)
-	h, payload, err := parseDatagram(b)
-	require.NoError(t, err)
-	require.Equal(t, goodDatagram, h)
-	require.Equal(t, "payload", string(payload))
 }
 
 // A device that is not there is not dialed for each message, one that is there is
@@ -49,7 +35,7 @@ func TestRoutesAreRemembered(t *testing.T) {
 	other, err := openDevice(DeviceName)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
-	message := make([]byte, datagramHeaderSize)
+	message := make([]byte, protocol.DatagramHeaderSize)
 	r.send(other.gid, message)
 	there := r.route(other.gid)
 	require.NotNil(t, there.conn)
@@ -87,8 +73,8 @@ func TestManySendersWhileRoutesEnd(t *testing.T) {
 	require.NoError(t, err)
 	other.listener.begin()
 	d.routes.begin()
-	message := make([]byte, datagramHeaderSize)
-	goodDatagram.encode(message)
+	message := make([]byte, protocol.DatagramHeaderSize)
+	(&protocol.Datagram{}).Encode(message)
 	var senders sync.WaitGroup
 	for range 4 {
 		senders.Go(func() {
@@ -107,23 +93,6 @@ func TestManySendersWhileRoutesEnd(t *testing.T) {
 	require.Nil(t, d.routes.table.Load())
 	require.NoError(t, d.Close())
 	require.NoError(t, other.Close())
-}
-
-// FuzzDatagram: nothing panics, and what is accepted is what encode makes.
-func FuzzDatagram(f *testing.F) {
-	b := make([]byte, datagramHeaderSize+3)
-	goodDatagram.encode(b)
-	f.Add(b)
-	f.Add(b[:datagramHeaderSize])
-	f.Fuzz(func(t *testing.T, b []byte) {
-		h, payload, err := parseDatagram(b)
-		if err != nil {
-			return
-		}
-		again := append(make([]byte, datagramHeaderSize), payload...)
-		h.encode(again)
-		require.Equal(t, b, again)
-	})
 }
 
 // A peer that is admitted may send what it likes: it is hung up on, and the QP
@@ -152,18 +121,18 @@ func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
 		require.NoError(t, err)
 		return conn
 	}
-	message := func(change func(*datagramHeader)) []byte {
-		h := datagramHeader{from: protocol.Endpoint{QPN: 3}, to: protocol.Endpoint{GID: d.gid, QPN: q.num}, qkey: 7}
+	message := func(change func(*protocol.Datagram)) []byte {
+		h := protocol.Datagram{From: protocol.Endpoint{QPN: 3}, To: protocol.Endpoint{GID: d.gid, QPN: q.num}, QKey: 7}
 		change(&h)
-		b := make([]byte, datagramHeaderSize+4)
-		h.encode(b)
+		b := make([]byte, protocol.DatagramHeaderSize+4)
+		h.Encode(b)
 		return b
 	}
 	for name, b := range map[string][]byte{
-		"too short":         message(func(*datagramHeader) {})[:datagramHeaderSize-1],
-		"too long":          append(message(func(*datagramHeader) {}), make([]byte, maxDatagram)...),
-		"unknown flags":     message(func(h *datagramHeader) { h.flags = 1 << 7 }),
-		"a number too long": message(func(h *datagramHeader) { h.from.QPN = 1 << 24 }),
+		"too short":         message(func(*protocol.Datagram) {})[:protocol.DatagramHeaderSize-1],
+		"too long":          append(message(func(*protocol.Datagram) {}), make([]byte, protocol.MaxDatagram)...),
+		"unknown flags":     message(func(h *protocol.Datagram) { h.Flags = 1 << 7 }),
+		"a number too long": message(func(h *protocol.Datagram) { h.From.QPN = 1 << 24 }),
 		"another kind":      protocol.EncodeBare(protocol.KindNotify),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +146,7 @@ func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
 		conn := dial()
 		raw, err := conn.SyscallConn()
 		require.NoError(t, err)
-		err = sendPacket(raw, message(func(*datagramHeader) {}), 0)
+		err = sendPacket(raw, message(func(*protocol.Datagram) {}), 0)
 		if err == nil { // else the kernel has refused it
 			waitForHangUp(t, conn)
 		} else {
@@ -188,10 +157,10 @@ func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
 	_, err = q.PostRecv([]verbs.RecvWR{{ID: 9, SGL: []verbs.SGE{{Addr: mr.Addr(), Length: 100, LKey: mr.LKey()}}}})
 	require.NoError(t, err)
 	for _, b := range [][]byte{
-		message(func(h *datagramHeader) { h.to.GID[3]++ }),
-		message(func(h *datagramHeader) { h.to.QPN++ }),
-		message(func(h *datagramHeader) { h.qkey++ }),
-		message(func(*datagramHeader) {}),
+		message(func(h *protocol.Datagram) { h.To.GID[3]++ }),
+		message(func(h *protocol.Datagram) { h.To.QPN++ }),
+		message(func(h *protocol.Datagram) { h.QKey++ }),
+		message(func(*protocol.Datagram) {}),
 	} {
 		_, err := conn.Write(b)
 		require.NoError(t, err)

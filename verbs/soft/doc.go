@@ -21,7 +21,9 @@
 //
 // To read the code, begin with internal/protocol, which has the shared memory, its
 // writers and the order of their steps; then send_linux.go, the way of a message
-// out, and inbound_linux.go, the way in.
+// out, with operation_linux.go, what each operation does; and inbound_linux.go, the way
+// in. How two QPs find each other is in pairing_linux.go, and between processes in
+// handshake_linux.go.
 //
 // A device is named by its GID, which is random for each open context. QPs find
 // each other by GID and QP number: in one process by a table, between processes

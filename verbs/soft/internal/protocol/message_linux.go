@@ -39,7 +39,7 @@ const (
 	KindNotify    // something has changed in my segment
 	KindDrain     // take what is in your segment, I wait for room
 	KindWelcome   // I take descriptors from you
-	KindDatagrams // instead of a hello: datagrams follow (datagramroute_linux.go of package soft)
+	KindDatagrams // instead of a hello: datagrams follow
 	KindLeave     // my QP has failed in good order, and I hang up
 )
 
