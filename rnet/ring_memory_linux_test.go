@@ -106,20 +106,26 @@ func TestRestartOfARingThatIsNotReleasedEndsTheSession(t *testing.T) {
 			victim, err := ln.Accept()
 			require.NoError(t, err)
 			defer victim.Close()
+			ping := frame(mux.FramePing, 0, 0, nil)
 			if held {
 				require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, make([]byte, keepMin))))
-			}
-			ping := frame(mux.FramePing, 0, 0, nil)
-			require.NoError(t, p.write(0, ping, immRestart))
-			require.NoError(t, p.send(frame(mux.FrameData, 4711, 0, make([]byte, 64))))
-			if held {
+				require.NoError(t, p.write(0, ping, immRestart))
 				hang.Eventually(t, "end of the session", p.gone)
 				require.ErrorIs(t, victim.(*Conn).s.mux.Err(), mux.ErrProtocol)
 				return
 			}
-			pong := hang.Start(t, func() { victim.Write([]byte("x")) })
-			pong()
-			require.False(t, p.gone())
+			// The peer may do it when it was told that all is released, which is counted
+			// after Accept was woken.
+			hang.Eventually(t, "release of all", func() bool {
+				return victim.(*Conn).s.mux.Link().Stats().Released == p.tx.Sent()
+			})
+			p.tx.Credit(p.tx.Sent())
+			require.True(t, p.tx.Restart())
+			require.NoError(t, p.write(p.reserve(len(ping)), ping, immRestart))
+			require.NoError(t, p.open(1))
+			next, err := ln.Accept()
+			require.NoError(t, err)
+			require.NoError(t, next.Close())
 		})
 	}
 }
