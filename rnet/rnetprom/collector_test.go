@@ -2,6 +2,8 @@ package rnetprom
 
 import (
 	"io"
+	"os"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -121,6 +123,25 @@ func TestMetricsKeepTheConventionsOfPrometheus(t *testing.T) {
 	problems, err := testutil.CollectAndLint(NewCollector())
 	require.NoError(t, err)
 	require.Empty(t, problems)
+}
+
+// Their names are promised in docs/versions.md.
+func TestTheDocumentListsTheMetrics(t *testing.T) {
+	text, err := os.ReadFile("../../docs/observability.md")
+	require.NoError(t, err)
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		collector{}.Describe(descs)
+		close(descs)
+	}()
+	var named, documented []string
+	for d := range descs {
+		named = append(named, regexp.MustCompile(`fqName: "([a-z_]+)"`).FindStringSubmatch(d.String())[1])
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(rnet_[a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
+		documented = append(documented, row[1])
+	}
+	require.Equal(t, named, documented)
 }
 
 func TestNumberOfSeriesDoesNotGrowWithThePeers(t *testing.T) {
