@@ -12,6 +12,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/internal/abilities"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/conformance"
 	_ "github.com/seed-b9b531af/ramjet/verbs/uverbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	model "github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
 )
@@ -25,11 +26,11 @@ func TestMain(m *testing.M) {
 func TestConformance(t *testing.T) {
 	for name, config := range map[string]modeltest.Config{
 		"InfiniBand":                    {},
-		"RoCE":                          {Device: model.Config{Link: model.Ethernet}},
+		"RoCE":                          {Device: model.Config{Link: fabric.Ethernet}},
 		"CQEs of version 0, no atomics": {Device: model.Config{CQEVersion0: true, NoAtomics: true}},
-		"hostile":                       {Device: model.Config{Link: model.Ethernet}, Hostile: 1},
+		"hostile":                       {Device: model.Config{Link: fabric.Ethernet}, Hostile: 1},
 		// How commands are made is nothing to the data path.
-		"write, hostile, BlueFlame": {Device: model.Config{Link: model.Ethernet}, WriteOnly: true, Hostile: 1, BlueFlame: true},
+		"write, hostile, BlueFlame": {Device: model.Config{Link: fabric.Ethernet}, WriteOnly: true, Hostile: 1, BlueFlame: true},
 	} {
 		drv := "mlx5"
 		if config.BlueFlame {
@@ -54,7 +55,7 @@ func open(t testing.TB) *verbs.Context {
 
 // TestTheModelIsAsInTheTable compares what docs/verbs.md says.
 func TestTheModelIsAsInTheTable(t *testing.T) {
-	config := modeltest.Config{Device: model.Config{Link: model.Ethernet}, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"}}
+	config := modeltest.Config{Device: model.Config{Link: fabric.Ethernet}, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"}}
 	if modeltest.On(t, config) {
 		require.NoError(t, abilities.Compare(open(t), "mlx5 on a model"))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/rnet"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	model "github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
 )
@@ -24,13 +25,13 @@ func TestConnectionsOfTwoHosts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		hostile uint64
-		while   func(context.Context, []*model.Device)
-	}{{"RoCE", 0, nil}, {"hostile", 3, nil}, {"the link comes and goes", 0, func(ctx context.Context, devices []*model.Device) {
-		model.CutLinks(ctx, devices, 5*time.Millisecond)
+		while   func(context.Context, []fabric.Device)
+	}{{"RoCE", 0, nil}, {"hostile", 3, nil}, {"the link comes and goes", 0, func(ctx context.Context, devices []fabric.Device) {
+		fabric.CutLinks(ctx, devices, 5*time.Millisecond)
 	}}} {
 		t.Run(c.name, func(t *testing.T) {
 			if !modeltest.On(t, modeltest.Config{
-				Device: model.Config{Link: model.Ethernet}, Hosts: 2, Network: true, Hostile: c.hostile, While: c.while, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"},
+				Device: model.Config{Link: fabric.Ethernet}, Hosts: 2, Network: true, Hostile: c.hostile, While: c.while, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"},
 			}) {
 				return
 			}
@@ -77,8 +78,8 @@ func TestConnectionsOverADeviceThatIsRemoved(t *testing.T) {
 	for removed, name := range []string{"of the listener", "of the dialer"} {
 		t.Run(name, func(t *testing.T) {
 			if !modeltest.On(t, modeltest.Config{
-				Device: model.Config{Link: model.Ethernet}, Hosts: 2, Network: true, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"},
-				While: func(ctx context.Context, devices []*model.Device) {
+				Device: model.Config{Link: fabric.Ethernet}, Hosts: 2, Network: true, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"},
+				While: func(ctx context.Context, devices []fabric.Device) {
 					const traffic = 500
 					for ctx.Err() == nil && devices[0].Fabric().Stats().Requests < traffic {
 						time.Sleep(time.Millisecond)

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	model "github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
 )
@@ -23,7 +24,7 @@ import (
 // the bytes behind inline data, which nobody reads, and the UDP port of datagrams without a flow label, for which
 // any will do; RoCE v1 has none, and libmlx5 leaves it 0.
 func TestTheCLibraryWritesTheSameWQEs(t *testing.T) {
-	ethernet := model.Config{Link: model.Ethernet}
+	ethernet := model.Config{Link: fabric.Ethernet}
 	for _, c := range []struct {
 		program   string
 		config    model.Config
@@ -47,7 +48,7 @@ func TestTheCLibraryWritesTheSameWQEs(t *testing.T) {
 	} {
 		t.Run(c.program, func(t *testing.T) {
 			trial := modeltest.NewTrial(t)
-			trial.Config = c.config
+			trial.Device = c.config
 			var mu sync.Mutex
 			var wqes [][]byte
 			trial.Fabric.WQE = func(wqe []byte) {

@@ -17,7 +17,7 @@ import (
 func TestEachCheckNamesItsSource(t *testing.T) {
 	source := regexp.MustCompile(`\w_\w|firmware|the same|the model|guess`)
 	checks := 0
-	for _, pattern := range []string{"mlx5/*.go", "cm/*.go"} {
+	for _, pattern := range []string{"fabric/*.go", "mlx5/*.go", "cm/*.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files)

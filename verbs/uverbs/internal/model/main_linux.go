@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 )
@@ -46,32 +47,32 @@ func main() {
 		commands = append(commands, commands[0])
 		*network, *delay = true, 0
 	}
-	config := mlx5.Config{Link: links[*link], StaticUARs: *static || *write}
-	if len(commands) == 0 || config.Link == 0 || *pair && len(commands) != 2 {
+	device := mlx5.Config{Link: links[*link], StaticUARs: *static || *write}
+	if len(commands) == 0 || device.Link == 0 || *pair && len(commands) != 2 {
 		flag.Usage()
 		os.Exit(failure)
 	}
-	fabric := mlx5.NewFabric()
+	subnet := fabric.New()
 	if *network {
 		isolate(len(commands))
-		fabric.Addresses = frame.NamespaceAddresses()
+		subnet.Addresses = frame.NamespaceAddresses()
 	}
 	if *hostile != 0 {
-		fabric.Hostile = rand.New(rand.NewPCG(*hostile, 0))
+		subnet.Hostile = rand.New(rand.NewPCG(*hostile, 0))
 	}
 	if *wqes {
-		fabric.WQE = func(wqe []byte) { fmt.Fprintf(os.Stderr, "wqe %x\n", wqe) }
+		subnet.WQE = func(wqe []byte) { fmt.Fprintf(os.Stderr, "wqe %x\n", wqe) }
 	}
 	if *verbose {
-		fabric.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "model: "+format+"\n", args...) }
+		subnet.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "model: "+format+"\n", args...) }
 	}
-	go fabric.Run(context.Background())
-	status := run(fabric, config, commands, options{*write, *pair, *delay, *cut, *driver})
+	go subnet.Run(context.Background())
+	status := run(subnet, device, commands, options{*write, *pair, *delay, *cut, *driver})
 	if *verbose {
-		s := fabric.Stats()
-		fabric.Log("%d doorbells, %d WQEs, %d CQEs, %d events", s.Doorbells, s.Requests, s.Completions, s.Events)
+		s := subnet.Stats()
+		subnet.Log("%d doorbells, %d WQEs, %d CQEs, %d events", s.Doorbells, s.Requests, s.Completions, s.Events)
 	}
-	for _, v := range fabric.Violations() {
+	for _, v := range subnet.Violations() {
 		fmt.Fprintf(os.Stderr, "model: the driver violates the format: %s\n", v)
 		status = failure
 	}
@@ -105,7 +106,7 @@ func isolate(hosts int) {
 // roles are what tells the programs of a pair who they are.
 var roles = [][]string{{"RAMJET_PEER=10.77.0.2"}, {"RAMJET_PEER=10.77.0.1", "RAMJET_ROLE=peer"}}
 
-var links = map[string]mlx5.Link{"ib": mlx5.InfiniBand, "eth": mlx5.Ethernet}
+var links = map[string]fabric.Link{"ib": fabric.InfiniBand, "eth": fabric.Ethernet}
 
 // split returns the commands that stand between the arguments "--".
 func split(args []string) (commands [][]string) {
@@ -128,19 +129,20 @@ type options struct {
 	driver      string
 }
 
-func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, o options) (status int) {
+// run has each program run on a host of its own, with a device of that kind.
+func run(subnet *fabric.Fabric, kind fabric.Kind, commands [][]string, o options) (status int) {
 	var programs []*frame.Program
-	var devices []*mlx5.Device
+	var devices []fabric.Device
 	for i, command := range commands {
 		if i > 0 {
 			time.Sleep(o.delay)
 		}
-		device := fabric.NewDevice(config)
+		device := kind.NewDevice(subnet)
 		devices = append(devices, device)
 		host := device.Host()
-		host.WriteOnly, host.Log = o.write, fabric.Log
+		host.WriteOnly, host.Log = o.write, subnet.Log
 		env := []string{"RAMJET_MODEL=" + strconv.Itoa(i)}
-		if len(fabric.Addresses) > 1 { // where rcm works: Go's tests are to use the device
+		if len(subnet.Addresses) > 1 { // where rcm works: Go's tests are to use the device
 			env = append(env, "RAMJET_DEVICES=mlx5_0", "RAMJET_EXPERIMENTAL="+o.driver)
 		}
 		if o.pair {
@@ -155,7 +157,7 @@ func run(fabric *mlx5.Fabric, config mlx5.Config, commands [][]string, o options
 		programs = append(programs, p)
 	}
 	if o.cut > 0 {
-		go mlx5.CutLinks(context.Background(), devices, o.cut)
+		go fabric.CutLinks(context.Background(), devices, o.cut)
 	}
 	for i, p := range programs {
 		if o.pair && i > 0 {

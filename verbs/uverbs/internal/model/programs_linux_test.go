@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
@@ -32,15 +33,15 @@ func TestDevinfoDescribesTheDevice(t *testing.T) {
 	}{
 		{"InfiniBand", mlx5.Config{}, false, []string{"port_lid: 7", "link_layer: InfiniBand", "GID[ 0]: fe80:0000:0000:0000:0002:c903:00c0:0000"}},
 		{"by write", mlx5.Config{StaticUARs: true}, true, []string{"port_lid: 7", "link_layer: InfiniBand"}},
-		{"Ethernet", mlx5.Config{Link: mlx5.Ethernet}, false, []string{"port_lid: 0", "link_layer: Ethernet",
+		{"Ethernet", mlx5.Config{Link: fabric.Ethernet}, false, []string{"port_lid: 0", "link_layer: Ethernet",
 			"GID[ 1]: fe80::202:c9ff:fec0:0, RoCE v2", "GID[ 3]: ::ffff:127.0.0.1, RoCE v2"}},
 		{"without atomics", mlx5.Config{NoAtomics: true}, false, []string{"atomic_cap: ATOMIC_NONE (0)"}},
-		{"Ethernet by write", mlx5.Config{Link: mlx5.Ethernet, StaticUARs: true}, true, []string{"link_layer: Ethernet",
+		{"Ethernet by write", mlx5.Config{Link: fabric.Ethernet, StaticUARs: true}, true, []string{"link_layer: Ethernet",
 			"GID[ 3]: ::ffff:127.0.0.1, RoCE v2"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := modeltest.NewTrial(t)
-			r.WriteOnly, r.Config = test.writeOnly, test.config
+			r.WriteOnly, r.Device = test.writeOnly, test.config
 			var output bytes.Buffer
 			require.NoError(t, r.Start(t, &output, "ibv_devinfo", "-v").Wait(), "%s", &output)
 			for _, line := range append(test.lines, "hca_id: mlx5_0", "fw_ver: 16.35.1000", "vendor_part_id: 4119", "state: PORT_ACTIVE (4)") {
@@ -109,12 +110,12 @@ func TestPingpongOfOtherDevices(t *testing.T) {
 		args   string
 		config mlx5.Config
 	}{
-		{"ibv_rc_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet}},
-		{"ibv_rc_pingpong -c -n 200 -g 0", mlx5.Config{Link: mlx5.Ethernet}},
-		{"ibv_uc_pingpong -c -e -g 1", mlx5.Config{Link: mlx5.Ethernet}},
-		{"ibv_ud_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet}},
-		{"ibv_ud_pingpong -c -n 200 -g 1", mlx5.Config{Link: mlx5.Ethernet}},
-		{"ibv_srq_pingpong -c -e -g 3", mlx5.Config{Link: mlx5.Ethernet, StaticUARs: true}},
+		{"ibv_rc_pingpong -c -e -g 3", mlx5.Config{Link: fabric.Ethernet}},
+		{"ibv_rc_pingpong -c -n 200 -g 0", mlx5.Config{Link: fabric.Ethernet}},
+		{"ibv_uc_pingpong -c -e -g 1", mlx5.Config{Link: fabric.Ethernet}},
+		{"ibv_ud_pingpong -c -e -g 3", mlx5.Config{Link: fabric.Ethernet}},
+		{"ibv_ud_pingpong -c -n 200 -g 1", mlx5.Config{Link: fabric.Ethernet}},
+		{"ibv_srq_pingpong -c -e -g 3", mlx5.Config{Link: fabric.Ethernet, StaticUARs: true}},
 		{"ibv_rc_pingpong -c -e", mlx5.Config{StaticUARs: true}},
 		{"ibv_rc_pingpong -c -e", mlx5.Config{CQEVersion0: true}},
 		{"ibv_srq_pingpong -c -e", mlx5.Config{CQEVersion0: true, StaticUARs: true}},
@@ -122,7 +123,7 @@ func TestPingpongOfOtherDevices(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %+v", test.args, test.config), func(t *testing.T) {
 			r := modeltest.NewTrial(t)
-			r.Config = test.config
+			r.Device = test.config
 			server, client := r.Pair(t, strings.Fields(test.args)...)
 			for _, output := range []string{server, client} {
 				require.Contains(t, output, " iters in ")
@@ -144,10 +145,10 @@ func TestConnectionManager(t *testing.T) {
 		{"ucmatose -c 3", "ucmatose -s 127.0.0.1 -c 3", "return status 0"},
 		{"udaddy -c 3", "udaddy -s 127.0.0.1 -c 3", "return status 0"},
 	} {
-		for _, config := range []mlx5.Config{{}, {Link: mlx5.Ethernet}, {Link: mlx5.Ethernet, StaticUARs: true}} {
+		for _, config := range []mlx5.Config{{}, {Link: fabric.Ethernet}, {Link: fabric.Ethernet, StaticUARs: true}} {
 			t.Run(fmt.Sprintf("%s %+v", test.client, config), func(t *testing.T) {
 				r := modeltest.NewTrial(t)
-				r.Config = config
+				r.Device = config
 				out := r.Connected(t, test.server, test.client)
 				require.Contains(t, out, test.says)
 			})
@@ -158,17 +159,17 @@ func TestConnectionManager(t *testing.T) {
 // mckey of librdmacm joins a multicast group. Both wait for three seconds then, so that switches learn of it.
 func TestMulticastGroupOfTheConnectionManager(t *testing.T) {
 	for _, test := range []struct {
-		link  mlx5.Link
+		link  fabric.Link
 		group string
 		gid   string
 	}{
-		{mlx5.InfiniBand, "239.1.2.3", "ff12:4001:ffff::f01:203 mlid 0xc000"},
-		{mlx5.Ethernet, "239.1.2.3", "::ffff:239.1.2.3 mlid 0x0"},
+		{fabric.InfiniBand, "239.1.2.3", "ff12:4001:ffff::f01:203 mlid 0xc000"},
+		{fabric.Ethernet, "239.1.2.3", "::ffff:239.1.2.3 mlid 0x0"},
 	} {
 		t.Run(fmt.Sprintf("%v %s", test.link, test.group), func(t *testing.T) {
 			t.Parallel()
 			r := modeltest.NewTrial(t)
-			r.Config.Link = test.link
+			r.Device = mlx5.Config{Link: test.link}
 			var outputs [2]bytes.Buffer
 			receiver := r.Start(t, &outputs[0], "mckey", "-m", test.group)
 			require.Eventually(t, func() bool { return r.Fabric.Members() == 1 }, 30*time.Second, time.Millisecond, "nobody joins: %s", &outputs[0])
@@ -208,7 +209,7 @@ func TestConnectionManagerOnHostileDevices(t *testing.T) {
 	} {
 		t.Run(test[1], func(t *testing.T) {
 			r := modeltest.NewTrial(t, uint64(seed+1))
-			r.Config.Link = mlx5.Ethernet
+			r.Device = mlx5.Config{Link: fabric.Ethernet}
 			r.Connected(t, test[0], test[1])
 		})
 	}
@@ -280,14 +281,14 @@ func TestPerftest(t *testing.T) {
 
 // Of RoCE, and with kernels that have no dynamic UARs.
 func TestPerftestOfOtherDevices(t *testing.T) {
-	for _, config := range []mlx5.Config{{Link: mlx5.Ethernet}, {StaticUARs: true}, {Link: mlx5.Ethernet, StaticUARs: true}} {
+	for _, config := range []mlx5.Config{{Link: fabric.Ethernet}, {StaticUARs: true}, {Link: fabric.Ethernet, StaticUARs: true}} {
 		for _, args := range []string{
 			"ib_send_lat -e", "ib_send_lat -c UD -e", "ib_send_bw -c UC", "ib_send_bw -r 64 --use-srq -e", "ib_write_bw -c UC", "ib_write_bw -q 4",
 			"ib_read_bw -e", "ib_atomic_bw",
 		} {
 			t.Run(fmt.Sprintf("%s %+v", args, config), func(t *testing.T) {
 				trial := modeltest.NewTrial(t)
-				trial.Config = config
+				trial.Device = config
 				qps := 1
 				if strings.Contains(args, "-q 4") {
 					qps = 4

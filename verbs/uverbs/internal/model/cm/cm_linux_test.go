@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
 )
@@ -38,7 +39,7 @@ var first = netip.MustParseAddr("10.77.0.1")
 // Package rcm listens and resolves addresses on the model; the program that dials is one of raw
 // bytes, whose calls wait in the kernel.
 func TestAListenerOfRCMRejectsARequest(t *testing.T) {
-	for name, device := range map[string]mlx5.Config{"InfiniBand": {}, "RoCE": {Link: mlx5.Ethernet}} {
+	for name, device := range map[string]mlx5.Config{"InfiniBand": {}, "RoCE": {Link: fabric.Ethernet}} {
 		t.Run(name, func(t *testing.T) {
 			if !modeltest.On(t, modeltest.Config{Device: device, Hosts: 2, Network: true}) {
 				return

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
 
@@ -22,16 +23,7 @@ const (
 	maxModerationPeriod = 1<<12 - 1 // MLX5_MAX_CQ_PERIOD
 	maxSRQWR            = 1<<15 - 1
 	maxReads            = 16
-	maxMessage          = 1 << 30
-	mtu                 = 4096
-	mtuCode             = 5
-	portDown            = 1
-	portActive          = 4
 	defaultUidx         = 0xffffff
-	physDisabled        = 3
-	physLinkUp          = 5
-	speedEDR            = 32
-	width4X             = 2
 )
 
 // A ucontext is an open device: what mlx5_ib_ucontext is to the kernel. It has its objects
@@ -57,26 +49,26 @@ type ucontext struct {
 
 func (d *Device) open(pages []byte) (frame.File, error) {
 	c := &ucontext{device: d, pages: pages, objects: map[uint32]any{}, past: map[uint32]bool{}}
-	d.fabric.mu.Lock()
-	defer d.fabric.mu.Unlock()
+	d.Fabric().Lock()
+	defer d.Fabric().Unlock()
 	d.contexts = append(d.contexts, c)
 	return c, nil
 }
 
 // Close destroys what the program has left, as the kernel does.
 func (c *ucontext) Close() {
-	f := c.device.fabric
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f := c.device.Fabric()
+	f.Lock()
+	defer f.Unlock()
 	c.device.contexts = without(c.device.contexts, c)
 	for _, o := range c.objects {
 		switch o := o.(type) {
 		case *queuePair:
-			delete(c.device.qps, o.qpn)
-		case *memoryRegion:
-			delete(c.device.keys, o.key)
-		case *window:
-			delete(c.device.windows, o.key>>8)
+			delete(c.device.QPs, o.Number)
+		case *fabric.Region:
+			delete(c.device.Regions, o.Key)
+		case *fabric.Window:
+			delete(c.device.Windows, o.Key>>8)
 		case *frame.Channel:
 			o.Close()
 		}
@@ -86,17 +78,89 @@ func (c *ucontext) Close() {
 	}
 }
 
+// getContext is main.c, mlx5_ib_alloc_ucontext. The driver's part is struct
+// mlx5_ib_alloc_ucontext_req, or its second version.
+func (c *ucontext) getContext(r *frame.Request) unix.Errno {
+	const (
+		first       = 8
+		second      = 16 // without what was added to it
+		capsDynamic = 2  // MLX5_LIB_CAP_DYN_UAR
+	)
+	m := make([]byte, 32)
+	if copy(m, r.Driver); len(r.Driver) != first && len(r.Driver) < second {
+		return unix.EINVAL // mlx5_ib_alloc_ucontext
+	}
+	total, low := (le.Uint32(m)+1)&^1, le.Uint32(m[4:])
+	dynamic := le.Uint64(m[24:])&capsDynamic != 0 && !c.device.config.StaticUARs
+	switch {
+	case le.Uint32(m[8:]) != 0:
+		return unix.EOPNOTSUPP // DEVX: mlx5_ib_devx_create, and the device has no log_max_uctx
+	case le.Uint32(m[12:]) != 0 || m[17] != 0 || le.Uint16(m[18:]) != 0 || le.Uint32(m[20:]) != 0:
+		return unix.EOPNOTSUPP // comp_mask, reserved
+	case low > total-1:
+		return unix.EINVAL // calc_total_bfregs
+	case !dynamic && total == 0:
+		return unix.EINVAL // calc_total_bfregs
+	case !dynamic && total > mostBfregs:
+		return unix.ENOMEM // the same
+	}
+	async, err := frame.NewChannel()
+	if err != nil {
+		return unix.EMFILE // core/uverbs_cmd.c, ib_init_ucontext: get_unused_fd_flags
+	}
+	fd, errno := r.Give(async.FD())
+	if errno != 0 {
+		async.Close()
+		return errno
+	}
+	c.async, c.memory, c.cqeVersion = async, r.Process(), min(m[16], c.device.cqeVersion())
+	if !dynamic {
+		c.addStaticUARs(total, low)
+		c.bfregs.simple = len(r.Driver) == first
+	}
+	c.putClockInfo()
+	return r.Answer(words(uint32(fd), 1), c.describe())
+}
+
+// describe is main.c, set_ucontext_resp.
+func (c *ucontext) describe() []byte {
+	m := make([]byte, 72)
+	put := func(at int, v uint32) { le.PutUint32(m[at:], v) }
+	put(0, maxQP)
+	put(4, bfregSize)
+	if c.static != nil {
+		put(8, uint32(len(c.bfregs.count)))
+	}
+	put(12, 64) // cache line
+	le.PutUint16(m[16:], maxWQE)
+	le.PutUint16(m[18:], maxWQE)
+	put(20, maxWR)
+	put(24, maxWR)
+	put(28, maxSRQWR+1)
+	le.PutUint16(m[32:], 1) // ports
+	put(40, 72)             // response length
+	m[44] = c.cqeVersion
+	m[45] = 2 // CREATE_AH has an answer
+	if c.device.Link == fabric.Ethernet {
+		m[46] = 1 // no header has to be inline
+	}
+	m[47] = 1   // MLX5_IB_CLOCK_INFO_V1
+	put(56, 12) // log2 of a UAR's size
+	put(60, 1)  // UARs in a page
+	return m
+}
+
 // Command carries out a command.
 func (c *ucontext) Command(r *frame.Request) unix.Errno {
-	c.device.fabric.mu.Lock()
-	defer c.device.fabric.mu.Unlock()
+	c.device.Fabric().Lock()
+	defer c.device.Fabric().Unlock()
 	table := commands
 	if r.Extended {
 		table = extendedCommands
 	}
 	command, ok := table[r.Command]
 	switch {
-	case c.device.removed:
+	case c.device.Removed:
 		return unix.EIO // core/uverbs_main.c, ib_uverbs_write: disassociated
 	case !ok:
 		return unix.EOPNOTSUPP // core/rdma_core.h, uapi_get_method
@@ -112,10 +176,10 @@ func (c *ucontext) Command(r *frame.Request) unix.Errno {
 
 // Call carries out a method of the ioctl interface.
 func (c *ucontext) Call(r *frame.Call) unix.Errno {
-	c.device.fabric.mu.Lock()
-	defer c.device.fabric.mu.Unlock()
+	c.device.Fabric().Lock()
+	defer c.device.Fabric().Unlock()
 	switch {
-	case c.device.removed:
+	case c.device.Removed:
 		return unix.EIO // core/uverbs_ioctl.c, ib_uverbs_cmd_verbs: disassociated
 	case c.memory == nil:
 		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_get_ucontext_file
@@ -140,7 +204,7 @@ func (c *ucontext) readRecords() {
 	}
 	second := func(word uint64) uint32 { return bits.ReverseBytes32(uint32(word >> 32)) } // of the record, which is big-endian
 	for i, q := range c.qps {
-		if posted := uint16(second(c.words[i])); posted != q.posted && q.state >= stateInit {
+		if posted := uint16(second(c.words[i])); posted != q.Posted && q.State >= fabric.StateInit {
 			q.post(posted)
 		}
 	}

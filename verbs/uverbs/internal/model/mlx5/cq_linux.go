@@ -5,6 +5,9 @@ package mlx5
 import (
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
 
@@ -106,15 +109,15 @@ func (c *completionQueue) notify(seen uint32, overdue bool) {
 	c.armed, c.due = false, time.Time{}
 	c.notified = c.produced
 	c.events++
-	c.context.device.fabric.stats.Events++
+	c.context.device.Fabric().Counted.Events++
 	if !c.channel.Send(le.AppendUint64(nil, c.user)) {
-		c.context.device.fabric.violation("CQ %#x: its completion channel is full", c.cqn)
+		c.context.device.Fabric().Violation("CQ %#x: its completion channel is full", c.cqn)
 	}
 }
 
 // put writes a CQE, or holds it back if the devices are hostile.
 func (c *completionQueue) put(e completion) {
-	if c.context.device.fabric.Hostile != nil {
+	if c.context.device.Fabric().Hostile != nil {
 		c.held = append(c.held, e)
 		return
 	}
@@ -159,7 +162,7 @@ func (c *completionQueue) write(e completion) {
 	}
 	before := c.produced
 	c.produced++
-	c.context.device.fabric.stats.Completions++
+	c.context.device.Fabric().Counted.Completions++
 	if e.solicited || e.op == cqeRequestError || e.op == cqeResponseError {
 		c.solicited, c.anySolicited = c.produced, true
 	}
@@ -175,13 +178,171 @@ func (c *completionQueue) look() {
 
 func (c *completionQueue) overrun() {
 	c.dead = true
-	c.context.device.fabric.logf("CQ %#x has overrun", c.cqn)
+	c.context.device.Fabric().Logf("CQ %#x has overrun", c.cqn)
 	c.asyncEvents++
-	c.context.event(eventCQError, c.user)
+	c.context.event(fabric.EventCQError, c.user)
 	for _, q := range c.context.qps {
 		if q.sendCQ == c || q.recvCQ == c {
-			q.state = stateError
-			q.event(eventQPFatal)
+			q.State = fabric.StateError
+			q.Event(fabric.EventQPFatal)
 		}
 	}
+}
+
+// A completion channel is an object by its descriptor in the program, which has handles of
+// its own.
+type channelFD int
+
+func (c *ucontext) createChannel(r *frame.Request) unix.Errno {
+	channel, err := frame.NewChannel()
+	if err != nil {
+		return unix.EMFILE // uverbs_cmd.c, ib_uverbs_create_comp_channel: core/rdma_core.c, alloc_begin_fd_uobject
+	}
+	fd, errno := r.Give(channel.FD())
+	if errno != 0 {
+		channel.Close()
+		return errno
+	}
+	c.setChannel(channelFD(fd), channel)
+	return r.Answer(words(uint32(fd)), nil)
+}
+
+const channelHandles = 1 << 31
+
+func (c *ucontext) setChannel(fd channelFD, channel *frame.Channel) {
+	handle := channelHandles | uint32(fd)
+	if old, ok := lookup[*frame.Channel](c, handle); ok {
+		old.Close() // the program has closed its descriptor, or the number would not be free
+	}
+	c.objects[handle] = channel
+}
+
+func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
+	const (
+		least         = 22     // of struct mlx5_ib_create_cq: without flags
+		pageFlag      = 1 << 1 // UAR_PAGE_INDEX
+		realTimeFlag  = 1 << 2 // REAL_TIME_TS
+		knownFlags    = 1<<0 | pageFlag | realTimeFlag
+		paddingFlag   = 1 << 0 // CQE_128B_PAD
+		compress      = 1
+		sizeOfRequest = 32
+	)
+	b := r.Core
+	entries := le.Uint32(b[16:])
+	if len(r.Driver) < least {
+		return unix.EINVAL // cq.c, create_cq_user
+	}
+	m := make([]byte, sizeOfRequest)
+	copy(m, r.Driver)
+	flags := le.Uint16(m[22:])
+	var u *uar
+	switch {
+	case flags&pageFlag != 0:
+		u = c.uarOfPage(uint32(le.Uint16(m[24:])))
+	case c.static != nil:
+		u = c.static[0]
+	}
+	switch size := le.Uint32(m[16:]); {
+	case entries == 0 || entries > maxCQE:
+		return unix.EINVAL // uverbs_cmd.c, create_cq, and cq.c, mlx5_ib_create_cq
+	case le.Uint32(b[20:]) >= 1:
+		return unix.EINVAL // uverbs_cmd.c, create_cq: completion vectors
+	case flags&^knownFlags != 0:
+		return unix.EINVAL // cq.c, create_cq_user
+	case size != 64 && size != 128 || le.Uint16(m[26:]) != 0 || le.Uint32(m[28:]) != 0:
+		return unix.EINVAL // the same, also reserved0 and reserved1
+	case m[20] == compress || flags&paddingFlag != 0:
+		return unix.EOPNOTSUPP // the same: the device has neither
+	case size != 64:
+		return unix.EOPNOTSUPP // the model has no CQEs of 128 bytes
+	case u == nil:
+		return unix.EINVAL // cq.c, create_cq_user; a page that is another's is refused by the firmware
+	}
+	q := &completionQueue{context: c, user: le.Uint64(b[8:]), size: roundUp(entries + 1),
+		buffer: le.Uint64(m), record: le.Uint64(m[8:]), command: noCommand, uar: u,
+		realTime: flags&realTimeFlag != 0}
+	if fd := int32(le.Uint32(b[24:])); fd >= 0 {
+		var ok bool
+		if q.channel, ok = lookup[*frame.Channel](c, channelHandles|uint32(fd)); !ok {
+			return unix.EBADF // uverbs_cmd.c, ib_uverbs_lookup_comp_file: uobj_get_read of a descriptor
+		}
+	}
+	if !c.readable(q.buffer, uint64(q.size)*cqeSize) || c.memory.Write(q.record+4, words(noCommand)) != nil {
+		return unix.EFAULT // core/umem.c, ib_umem_get
+	}
+	q.cqn = c.device.Next()
+	q.handle = c.add(q)
+	c.cqs = append(c.cqs, q)
+	return r.Answer(words(q.handle, q.size-1), words(q.cqn, 0))
+}
+
+// resizeCQ is cq.c, mlx5_ib_resize_cq. The device writes a CQE that says so to the old buffer,
+// and goes on in the new one behind it; the driver takes over those between.
+func (c *ucontext) resizeCQ(r *frame.Request) unix.Errno {
+	b, m := r.Core, r.Driver
+	q, ok := lookup[*completionQueue](c, le.Uint32(b[8:]))
+	entries := le.Uint32(b[12:])
+	if !ok || entries < 1 || entries > maxCQE {
+		return unix.EINVAL // ib_uverbs_resize_cq; mlx5_ib_resize_cq
+	}
+	size := roundUp(entries + 1)
+	if size == q.size {
+		return r.Answer(words(size-1, 0), nil)
+	}
+	const room = 16 // struct mlx5_ib_resize_cq
+	switch {
+	case len(m) < room || le.Uint16(m[10:]) != 0 || le.Uint32(m[12:]) != 0:
+		return unix.EINVAL // resize_user
+	case le.Uint16(m[8:]) != cqeSize:
+		return unix.EINVAL // the firmware
+	case !c.readable(le.Uint64(m), uint64(size)*cqeSize):
+		return unix.EFAULT // core/umem.c, ib_umem_get
+	}
+	q.release()
+	q.look()
+	if used := q.produced - q.consumed; q.dead || used+1 >= size || used >= q.size {
+		return unix.EINVAL // the firmware: MODIFY_CQ has no room for what is there
+	}
+	q.write(completion{op: cqeResize})
+	q.buffer, q.size = le.Uint64(m), size
+	return r.Answer(words(size-1, 0), nil)
+}
+
+// modifyCQ is uverbs_cmd.c, ib_uverbs_ex_modify_cq, and cq.c, mlx5_ib_modify_cq.
+func (c *ucontext) modifyCQ(r *frame.Request) unix.Errno {
+	const moderate = 1 // IB_CQ_MODERATE
+	b := r.Core
+	if len(b) < 16 {
+		return unix.ENOSPC // core/uverbs_main.c, verify_hdr
+	}
+	mask, count, period := le.Uint32(b[4:]), le.Uint16(b[8:]), le.Uint16(b[10:])
+	q, ok := lookup[*completionQueue](c, le.Uint32(b))
+	switch {
+	case mask == 0 || le.Uint32(b[12:]) != 0:
+		return unix.EINVAL // ib_uverbs_ex_modify_cq
+	case mask > moderate:
+		return unix.EOPNOTSUPP // the same
+	case !ok || period > maxModerationPeriod:
+		return unix.EINVAL // the same; mlx5_ib_modify_cq
+	}
+	q.count, q.period = uint32(count), time.Duration(period)*time.Microsecond
+	return 0
+}
+
+func (c *ucontext) destroyCQ(r *frame.Request) unix.Errno {
+	q, ok := lookup[*completionQueue](c, le.Uint32(r.Core[8:]))
+	if !ok {
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
+	}
+	if q.users > 0 {
+		return unix.EBUSY // core/verbs.c, ib_destroy_cq_user
+	}
+	if q.channel != nil { // what was not read is not waited for
+		q.events -= uint32(q.channel.Remove(func(b []byte) bool { return le.Uint64(b) == q.user }))
+	}
+	q.asyncEvents -= c.unread(q.user, fabric.EventCQError)
+	c.past[q.cqn] = true
+	delete(c.objects, q.handle)
+	c.cqs = without(c.cqs, q)
+	return r.Answer(words(q.events, q.asyncEvents), nil)
 }

@@ -3,24 +3,18 @@
 package mlx5
 
 import (
-	"fmt"
+	"maps"
+	"time"
 
-	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/cm"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
-)
-
-// A Link is the kind of a device's port.
-type Link byte
-
-// The kinds of ports, as QUERY_PORT calls them.
-const (
-	InfiniBand Link = 1
-	Ethernet   Link = 2
 )
 
 // A Config says what a device is.
 type Config struct {
-	Link Link // InfiniBand if it is 0
+	Link fabric.Link // InfiniBand if it is 0
 	// StaticUARs makes the kernel one that knows no other UARs than those of a context, as
 	// before 5.7.
 	StaticUARs bool
@@ -32,137 +26,71 @@ type Config struct {
 
 // A Device is a ConnectX with one port.
 type Device struct {
+	*fabric.Port
 	config   Config
-	fabric   *Fabric
-	lid      uint16
-	guid     uint64
-	mac      [6]byte
-	gids     []gidEntry
 	contexts []*ucontext
-	keys     map[uint32]*memoryRegion
-	windows  map[uint32]*window // by the upper 24 bits of their keys
-	qps      map[uint32]*queuePair
-	number   uint32 // of the object made last
-	removed  bool
-	down     bool // the link
-	manager  *cm.Host
 }
 
-// NewDevice adds a device to the fabric.
-func (f *Fabric) NewDevice(config Config) *Device {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if config.Link == 0 {
-		config.Link = InfiniBand
-	}
-	n := len(f.devices)
-	d := &Device{config: config, fabric: f, keys: map[uint32]*memoryRegion{}, windows: map[uint32]*window{}, qps: map[uint32]*queuePair{},
-		// Numbers of different devices differ, so that one taken for the other is noticed.
-		number: 0x100 + uint32(n)<<16,
-		mac:    [6]byte{0x00, 0x02, 0xc9, 0xc0, 0, byte(n)}}
-	// The GUID is the modified EUI-64 of the MAC.
-	m := d.mac
-	d.guid = be.Uint64([]byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
-	if config.Link == InfiniBand {
-		d.lid = uint16(7 + n)
-		d.guid = 0x0002c903_00c00000 + uint64(n)<<8
-	}
-	d.manager = f.network.NewHost(cm.Port{Addresses: d.makeGIDs(n), Ethernet: config.Link == Ethernet, GUID: d.guid,
-		LID: d.lid, MTU: mtuCode})
-	f.devices = append(f.devices, d)
+// NewDevice adds a device to a fabric.
+func (c Config) NewDevice(f *fabric.Fabric) fabric.Device { return c.newDevice(f) }
+
+func (c Config) newDevice(f *fabric.Fabric) *Device {
+	d := &Device{config: c}
+	d.Port = f.NewPort(fabric.Config{Link: c.Link, NoAtomics: c.NoAtomics, Vendor: [3]byte{0x00, 0x02, 0xc9}}, d)
 	return d
 }
 
 // Host returns a machine that has the device as uverbs0.
 func (d *Device) Host() *frame.Host {
-	const major, minor, miscMajor, managerMinor = 231, 192, 10, 58
-	guid := fmt.Sprintf("%04x:%04x:%04x:%04x", d.guid>>48, d.guid>>32&0xffff, d.guid>>16&0xffff, d.guid&0xffff)
-	const verbs, device, port = "infiniband_verbs/", "infiniband/mlx5_0/", "infiniband/mlx5_0/ports/1/"
-	link := map[Link]string{InfiniBand: "InfiniBand", Ethernet: "Ethernet"}[d.config.Link]
-	files := map[string]string{
-		verbs + "abi_version":         "6",
-		verbs + "uverbs0/ibdev":       "mlx5_0",
-		verbs + "uverbs0/abi_version": "1",
-		verbs + "uverbs0/dev":         fmt.Sprintf("%d:%d", major, minor),
-		device + "node_type":          "1: CA",
-		device + "node_guid":          guid,
-		device + "sys_image_guid":     guid,
-		device + "node_desc":          "model",
-		device + "hca_type":           "MT4119",
-		device + "fw_ver":             "16.35.1000",
-		device + "device/modalias":    "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00",
-		port + "state":                "4: ACTIVE",
-		port + "phys_state":           "5: LinkUp",
-		port + "rate":                 "100 Gb/sec (4X EDR)",
-		port + "lid":                  fmt.Sprintf("%#x", d.lid),
-		port + "link_layer":           link,
-		port + "pkeys/0":              "0xffff",
-		"misc/rdma_cm/abi_version":    "4",
-		"misc/rdma_cm/dev":            fmt.Sprintf("%d:%d", miscMajor, managerMinor),
-	}
-	for i := range d.gidTable() {
-		g := gidEntry{}
-		if i < len(d.gids) {
-			g = d.gids[i]
-			files[fmt.Sprintf(port+"gid_attrs/types/%d", i)] = g.kind.String()
-			if d.config.Link == Ethernet {
-				files[fmt.Sprintf(port+"gid_attrs/ndevs/%d", i)] = netdev
+	const name, device = "mlx5_0", "infiniband/mlx5_0/"
+	host := d.Port.Host(name, frame.Node{Pages: nodePages, Methods: attributesOf(methods), Open: d.open})
+	maps.Copy(host.Sysfs, map[string]string{
+		"infiniband_verbs/uverbs0/abi_version": "1",
+		device + "hca_type":                    "MT4119",
+		device + "fw_ver":                      "16.35.1000",
+		device + "device/modalias":             "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00",
+	})
+	host.Links = map[string]string{device + "device/driver": "../../../../bus/pci/drivers/mlx5_core"}
+	return host
+}
+
+// Look looks at the registers of all programs, and at queues that have none.
+func (d *Device) Look(now time.Time) bool {
+	f, work := d.Fabric(), false
+	for _, c := range d.contexts {
+		if !f.Late() && c.takeDoorbells() {
+			work = true
+			f.Counted.Doorbells++
+			c.readRecords()
+		}
+		c.flushErrored(now)
+		for _, q := range c.cqs {
+			work = q.sendOverdue(now) || work
+			if len(q.held) > 0 && !f.Late() {
+				q.release()
+				work = true
 			}
 		}
-		files[fmt.Sprintf(port+"gids/%d", i)] = g.String()
 	}
-	return &frame.Host{
-		Nodes: map[string]frame.Node{"/dev/infiniband/uverbs0": {Major: major, Minor: minor, Pages: nodePages,
-			Methods: attributesOf(methods), Open: d.open},
-			"/dev/infiniband/rdma_cm": {Major: miscMajor, Minor: managerMinor, OpenMessages: d.manager.Open}},
-		Sysfs: files,
-		Links: map[string]string{device + "device/driver": "../../../../bus/pci/drivers/mlx5_core"},
+	return work
+}
+
+// Event tells all programs.
+func (d *Device) Event(kind uint32, element uint64) {
+	for _, c := range d.contexts {
+		c.event(kind, element)
 	}
 }
 
-// Fabric is what connects the device with others.
-func (d *Device) Fabric() *Fabric { return d.fabric }
-
-// SetLink takes the port's link away or gives it back. Requests to others wait as if
-// packets were lost.
-func (d *Device) SetLink(up bool) {
-	d.fabric.mu.Lock()
-	defer d.fabric.mu.Unlock()
-	if d.down == !up {
-		return
-	}
-	d.down = !up
-	kind := uint32(eventPortError)
-	if up {
-		kind = eventPortActive
-	}
+// Ended ends the completion channels of all programs.
+func (d *Device) Ended() {
 	for _, c := range d.contexts {
-		c.event(kind, 1)
-	}
-}
-
-// Remove takes the device away from programs that have it open: commands fail, nothing is
-// executed any more, and completion channels end (core/uverbs_main.c, ib_uverbs_remove_one; a
-// program reads the end of the channel and not EIO).
-func (d *Device) Remove() {
-	d.fabric.mu.Lock()
-	defer d.fabric.mu.Unlock()
-	if d.removed {
-		return
-	}
-	d.removed = true
-	d.manager.Remove()
-	for _, c := range d.contexts {
-		c.event(eventDeviceFatal, 0)
 		for _, q := range c.cqs {
 			if q.channel != nil {
 				q.channel.End()
 			}
 		}
 	}
-	clear(d.qps)
-	clear(d.keys)
-	clear(d.windows)
 }
 
 // cqeVersion is that of CQEs with the user's indices, if the device has them.
@@ -173,16 +101,71 @@ func (d *Device) cqeVersion() byte {
 	return 1
 }
 
-func (d *Device) state() byte {
-	if d.down {
-		return portDown
+const deviceAttributes = 176 // bytes of struct ib_uverbs_query_device_resp
+
+func (c *ucontext) attributes() []byte {
+	d := c.device
+	b := make([]byte, deviceAttributes)
+	put := func(at int, v uint32) { le.PutUint32(b[at:], v) }
+	le.PutUint64(b, 16<<32|35<<16|1000) // firmware
+	be.PutUint64(b[8:], d.GUID)
+	be.PutUint64(b[16:], d.GUID)
+	le.PutUint64(b[24:], 1<<40)      // max_mr_size
+	le.PutUint64(b[32:], 0xfffff000) // page sizes
+	put(40, 0x2c9)                   // vendor
+	put(44, 0x1017)                  // ConnectX-5
+	put(52, maxQP)
+	put(56, maxWR)
+	put(60, 1<<17|1<<24) // windows of type 1 and 2B: main.c, mlx5_ib_query_device
+	put(64, maxSGE)
+	put(68, maxSGE)
+	put(72, 1<<16) // CQs
+	put(76, maxCQE)
+	put(80, 1<<16) // MRs
+	put(84, 1<<16) // PDs
+	put(88, maxReads)
+	put(96, maxReads*maxQP)
+	put(100, maxReads)
+	if !d.NoAtomics {
+		put(108, 1) // among the device's QPs: main.c, get_atomic_caps
 	}
-	return portActive
+	put(120, 1<<16) // windows
+	put(132, fabric.MaxGroups)
+	put(136, fabric.MaxGroupsOfQP)
+	put(140, fabric.MaxGroups*fabric.MaxGroupsOfQP)
+	put(144, 1<<20) // AHs
+	put(156, 1<<16) // SRQs
+	put(160, maxSRQWR)
+	put(164, maxSGE)
+	le.PutUint16(b[168:], 1) // P_Keys
+	b[170], b[171] = 16, 1   // local_ca_ack_delay, ports
+	return b
 }
 
-func (d *Device) physicalState() byte {
-	if d.down {
-		return physDisabled
+func (c *ucontext) queryDevice(r *frame.Request) unix.Errno { return r.Answer(c.attributes(), nil) }
+
+// queryDeviceEx answers with struct ib_uverbs_ex_query_device_resp, whose other fields are 0.
+func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
+	const size = 304
+	if len(r.Core) < 8 {
+		return unix.ENOSPC // core/uverbs_main.c, verify_hdr
 	}
-	return physLinkUp
+	if le.Uint64(r.Core) != 0 {
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_ex_query_device: comp_mask, reserved
+	}
+	b := append(c.attributes(), make([]byte, size-deviceAttributes)...)
+	le.PutUint32(b[deviceAttributes+4:], size)
+	le.PutUint64(b[208:], timestampMask)
+	le.PutUint64(b[216:], clockKHz)
+	le.PutUint16(b[280:], maxModerationCount) // main.c, mlx5_ib_query_device
+	le.PutUint16(b[282:], maxModerationPeriod)
+	return r.Answer(b, nil)
+}
+
+// queryPort is uverbs_cmd.c, ib_uverbs_query_port.
+func (c *ucontext) queryPort(r *frame.Request) unix.Errno {
+	if r.Core[8] != 1 {
+		return unix.EINVAL // core/device.c, ib_query_port: rdma_is_port_valid
+	}
+	return r.Answer(c.device.Query(), nil)
 }

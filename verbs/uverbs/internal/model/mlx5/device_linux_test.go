@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
 
@@ -28,7 +29,7 @@ type driver struct {
 	memory  []byte // what is left for allocations
 }
 
-func newDriver(t *testing.T, f *Fabric, config Config) *driver {
+func newDriver(t *testing.T, f *fabric.Fabric, config Config) *driver {
 	t.Helper()
 	memory, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err)
@@ -37,7 +38,7 @@ func newDriver(t *testing.T, f *Fabric, config Config) *driver {
 	if err := self.Read(addressOf(memory), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
 		t.Skip("left out, as in emulators: ", err)
 	}
-	d := &driver{t: t, device: f.NewDevice(config), memory: memory}
+	d := &driver{t: t, device: config.newDevice(f), memory: memory}
 	file, err := d.device.open(make([]byte, nodePages))
 	require.NoError(t, err)
 	d.context = file.(*ucontext)
@@ -128,7 +129,7 @@ const (
 	cqSize    = 8 // entries
 	sendSize  = 16
 	recvSize  = 4
-	allAccess = accessLocalWrite | accessRemoteRead | accessRemoteWrite | accessRemoteAtomic
+	allAccess = fabric.AccessLocalWrite | fabric.AccessRemoteRead | fabric.AccessRemoteWrite | fabric.AccessRemoteAtomic
 )
 
 func cqRequest(channel int32) []byte {
@@ -139,7 +140,7 @@ func cqDriver(buffer, record uint64, size uint32) []byte {
 	return append(quads(buffer, record), words(size, 0, 0, 0)...)
 }
 
-func newEndpoint(t *testing.T, f *Fabric, config ...Config) *endpoint {
+func newEndpoint(t *testing.T, f *fabric.Fabric, config ...Config) *endpoint {
 	t.Helper()
 	d := newDriver(t, f, append(config, Config{})[0])
 	e := &endpoint{driver: d, domain: d.pd(), cqes: d.page(), record: d.page(), cqRecord: d.page(), data: d.page()}
@@ -154,7 +155,7 @@ func newEndpoint(t *testing.T, f *Fabric, config ...Config) *endpoint {
 
 func (e *endpoint) qpRequest() []byte {
 	b := append(quads(78), words(e.domain, e.cq, e.cq, 0, sendSize, recvSize, 1, 1, 0)...)
-	return append(b, 0, byte(serviceRC), 0, 0)
+	return append(b, 0, byte(fabric.RC), 0, 0)
 }
 
 func (e *endpoint) qpDriver(queues uint64) []byte {
@@ -166,23 +167,29 @@ func (e *endpoint) qpDriver(queues uint64) []byte {
 func (e *endpoint) modifyTo(state byte, mask uint32, peer *endpoint, access uint32, rnrRetry byte) []byte {
 	b := make([]byte, 112)
 	if peer != nil {
-		le.PutUint16(b[20:], peer.device.lid)
+		le.PutUint16(b[20:], peer.device.LID)
 		le.PutUint32(b[84:], peer.qpn)
 	}
 	b[31], b[104] = 1, 1
 	le.PutUint32(b[64:], e.handle)
-	le.PutUint32(b[68:], mask|maskState)
+	le.PutUint32(b[68:], mask|fabric.MaskState)
 	le.PutUint32(b[88:], access)
-	b[96], b[98], b[101], b[102] = state, mtuCode, 1, 1
+	b[96], b[98], b[101], b[102] = state, fabric.MTUCode, 1, 1
 	b[103], b[105], b[106], b[107] = 1, 1, 2, rnrRetry
 	return b
 }
 
+// required are the attributes that a QP of RC needs for each state.
+var required = map[byte]uint32{
+	fabric.StateInit: fabric.MaskPKey | fabric.MaskPort | fabric.MaskAccess,
+	fabric.StateRTR:  fabric.MaskAV | fabric.MaskMTU | fabric.MaskDest | fabric.MaskRQPSN | fabric.MaskMaxDest | fabric.MaskMinRNR,
+	fabric.StateRTS:  fabric.MaskTimeout | fabric.MaskRetry | fabric.MaskRNRRetry | fabric.MaskSQPSN | fabric.MaskMaxRead,
+}
+
 func (e *endpoint) connect(peer *endpoint, access uint32, rnrRetry byte) {
 	e.t.Helper()
-	for state := byte(stateInit); state <= stateRTS; state++ {
-		required := changes[serviceRC][[2]int{int(state) - 1, int(state)}].required
-		e.must(modify, e.modifyTo(state, required, peer, access, rnrRetry), nil)
+	for state := byte(fabric.StateInit); state <= fabric.StateRTS; state++ {
+		e.must(modify, e.modifyTo(state, required[state], peer, access, rnrRetry), nil)
 	}
 }
 
@@ -236,15 +243,15 @@ func (e *endpoint) completions() (found [][]byte) {
 }
 
 // run lets the hardware work for some time of its own.
-func run(f *Fabric, now *time.Time, d time.Duration) {
+func run(f *fabric.Fabric, now *time.Time, d time.Duration) {
 	for end := now.Add(d); now.Before(end); *now = now.Add(50 * time.Microsecond) {
-		f.step(*now)
+		f.Step(*now)
 	}
 }
 
-func newPair(t *testing.T, access uint32, rnrRetry byte) (f *Fabric, a, b *endpoint) {
+func newPair(t *testing.T, access uint32, rnrRetry byte) (f *fabric.Fabric, a, b *endpoint) {
 	t.Helper()
-	f = NewFabric()
+	f = fabric.New()
 	a, b = newEndpoint(t, f), newEndpoint(t, f)
 	for _, e := range []*endpoint{a, b} {
 		for i := range cqSize {
@@ -260,8 +267,8 @@ func read(a, b *endpoint) []byte {
 	return a.wqe(opRead, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 8, a.lkey))
 }
 
-// syndromes returns 0 for each CQE without an error.
-func syndromes(cqes [][]byte) (s []syndrome) {
+// causes returns 0 for each CQE without an error.
+func causes(cqes [][]byte) (s []syndrome) {
 	for _, c := range cqes {
 		cause := syndrome(0)
 		if op := c[63] >> 4; op == cqeRequestError || op == cqeResponseError {
@@ -275,7 +282,7 @@ func syndromes(cqes [][]byte) (s []syndrome) {
 // A request that fails has an error CQE, and what is posted behind it, and at a responder
 // that is in the error state, is flushed.
 func TestRequestsThatFail(t *testing.T) {
-	const remoteAll = accessRemoteRead | accessRemoteWrite | accessRemoteAtomic
+	const remoteAll = fabric.AccessRemoteRead | fabric.AccessRemoteWrite | fabric.AccessRemoteAtomic
 	for _, test := range []struct {
 		name   string
 		access uint32 // of the responder's QP
@@ -313,13 +320,13 @@ func TestRequestsThatFail(t *testing.T) {
 			wqe: func(a, b *endpoint) []byte {
 				return a.wqe(opWrite, remoteSegment(^uint64(0)-3, b.lkey), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
-		{name: "WRITE that the QP does not let in", access: accessRemoteRead, cause: remoteInvalid,
+		{name: "WRITE that the QP does not let in", access: fabric.AccessRemoteRead, cause: remoteInvalid,
 			wqe: func(a, b *endpoint) []byte {
 				return a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 		{name: "WRITE that the memory does not let in", access: remoteAll, cause: remoteAccess,
 			wqe: func(a, b *endpoint) []byte {
-				return a.wqe(opWrite, remoteSegment(addressOf(b.data), b.key(b.domain, b.data, accessLocalWrite|accessRemoteRead)),
+				return a.wqe(opWrite, remoteSegment(addressOf(b.data), b.key(b.domain, b.data, fabric.AccessLocalWrite|fabric.AccessRemoteRead)),
 					dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 		{name: "READ with another PD's key", access: remoteAll, cause: remoteAccess,
@@ -346,7 +353,7 @@ func TestRequestsThatFail(t *testing.T) {
 			wqe: func(a, b *endpoint) []byte { return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey)) }},
 		{name: "SEND to a QP that has failed", cause: retriesExceeded,
 			wqe: func(a, b *endpoint) []byte {
-				b.must(modify, b.modifyTo(stateError, 0, nil, 0, 0), nil)
+				b.must(modify, b.modifyTo(fabric.StateError, 0, nil, 0, 0), nil)
 				return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
 	} {
@@ -361,12 +368,12 @@ func TestRequestsThatFail(t *testing.T) {
 			now := time.Now()
 			run(f, &now, 50*time.Millisecond)
 			cqes := a.completions()
-			require.Equal(t, []syndrome{test.cause, flushed}, syndromes(cqes))
+			require.Equal(t, []syndrome{test.cause, flushed}, causes(cqes))
 			require.EqualValues(t, cqeRequestError, cqes[0][63]>>4)
 			require.Equal(t, test.cause.vendor(false), cqes[0][54])
 			require.EqualValues(t, 0, be.Uint16(cqes[0][60:]))
 			require.EqualValues(t, 1, be.Uint16(cqes[1][60:]))
-			require.Equal(t, test.remote, syndromes(b.completions()))
+			require.Equal(t, test.remote, causes(b.completions()))
 			require.Equal(t, before, b.data)
 			require.Empty(t, f.Violations())
 
@@ -374,7 +381,7 @@ func TestRequestsThatFail(t *testing.T) {
 			a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey)))
 			a.receive(dataSegment(addressOf(a.data), 8, a.lkey))
 			run(f, &now, 5*time.Millisecond)
-			require.Equal(t, []syndrome{flushed, flushed}, syndromes(a.completions()))
+			require.Equal(t, []syndrome{flushed, flushed}, causes(a.completions()))
 		})
 	}
 }
@@ -388,8 +395,8 @@ func TestAReceiveThatComesLateEndsTheRetries(t *testing.T) {
 	require.Empty(t, a.completions())
 	b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
 	run(f, &now, time.Millisecond)
-	require.Equal(t, []syndrome{0}, syndromes(a.completions()))
-	require.Equal(t, []syndrome{0}, syndromes(b.completions()))
+	require.Equal(t, []syndrome{0}, causes(a.completions()))
+	require.Equal(t, []syndrome{0}, causes(b.completions()))
 	require.Equal(t, "late", string(b.data[:4]))
 }
 
@@ -430,7 +437,7 @@ func TestAnOverfullSendQueueIsAViolation(t *testing.T) {
 
 // The device has executed the WQEs, but the driver cannot know: no CQE says so.
 func TestASlotThatIsUsedAgainBeforeItsCompletionIsAViolation(t *testing.T) {
-	f, a, b := newPair(t, accessRemoteWrite, 7)
+	f, a, b := newPair(t, fabric.AccessRemoteWrite, 7)
 	write := func(signaled byte) []byte {
 		w := a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 4, a.lkey))
 		w[11] = signaled
@@ -479,14 +486,14 @@ func TestASendQueueThatIsGoneIsNoViolation(t *testing.T) {
 	page, gone := a.page(), a.page()
 	wqe := a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey))
 	copy(page[pageSize-segmentSize:], wqe)
-	q := a.device.qps[a.qpn]
+	q := a.context.qps[0]
 	q.send = addressOf(gone) - segmentSize
 	require.NoError(t, unix.Mprotect(gone, unix.PROT_NONE))
 	a.post(nil)
 	now := time.Now()
 	run(f, &now, time.Millisecond)
 	require.Empty(t, f.Violations())
-	require.Equal(t, stateError, q.state)
+	require.Equal(t, fabric.StateError, q.State)
 }
 
 func TestAnOverfullReceiveQueueIsAViolation(t *testing.T) {
@@ -516,7 +523,7 @@ func TestADoorbellOfAnotherQueueIsAViolation(t *testing.T) {
 	} {
 		before := len(f.Violations())
 		test.register.Store(swap(test.value))
-		f.step(time.Now())
+		f.Step(time.Now())
 		require.Len(t, f.Violations(), before+1)
 		require.Contains(t, f.Violations()[before], test.says)
 	}
@@ -529,8 +536,8 @@ func TestLossOfTheLink(t *testing.T) {
 			f, a, b := newPair(t, 0, 7)
 			b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
 			b.device.SetLink(false)
-			require.EqualValues(t, 1, b.context.unread(1, eventPortError))
-			require.EqualValues(t, portDown, b.device.state())
+			require.EqualValues(t, 1, b.context.unread(1, fabric.EventPortError))
+			require.EqualValues(t, 1, b.device.Query()[26], "IB_PORT_DOWN")
 			a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
 			now := time.Now()
 			run(f, &now, 10*time.Microsecond)
@@ -538,11 +545,11 @@ func TestLossOfTheLink(t *testing.T) {
 			want := []syndrome{retriesExceeded}
 			if back {
 				b.device.SetLink(true)
-				require.EqualValues(t, 1, b.context.unread(1, eventPortActive))
+				require.EqualValues(t, 1, b.context.unread(1, fabric.EventPortActive))
 				want = []syndrome{0}
 			}
 			run(f, &now, time.Second)
-			require.Equal(t, want, syndromes(a.completions()))
+			require.Equal(t, want, causes(a.completions()))
 		})
 	}
 }
@@ -550,54 +557,54 @@ func TestLossOfTheLink(t *testing.T) {
 // Each outage is survived as often as the QP may try: what one has cost is not missing in the next.
 func TestEachOutageHasAllRetries(t *testing.T) {
 	f, a, b := newPair(t, 0, 7)
-	q := a.device.qps[a.qpn]
+	q := a.context.qps[0]
 	now := time.Now()
 	// tries returns how many times the timer runs out until the request fails, with the link down, or until it is up.
 	tries := func(most int) (n int) {
 		b.device.SetLink(false)
 		a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
-		f.step(now)
-		for ; n < most && q.state == stateRTS; n++ {
-			now = q.wait
-			f.step(now)
+		f.Step(now)
+		for ; n < most && q.State == fabric.StateRTS; n++ {
+			now = q.Wait
+			f.Step(now)
 		}
 		return n
 	}
 	for range 3 {
 		b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
-		require.Equal(t, int(q.attr.retry), tries(int(q.attr.retry)))
+		require.Equal(t, int(q.Attr.Retry), tries(int(q.Attr.Retry)))
 		b.device.SetLink(true)
-		now = q.wait
-		f.step(now)
-		require.Equal(t, []syndrome{0}, syndromes(a.completions()), "it was tried once more")
+		now = q.Wait
+		f.Step(now)
+		require.Equal(t, []syndrome{0}, causes(a.completions()), "it was tried once more")
 	}
-	require.Equal(t, int(q.attr.retry)+1, tries(100))
-	f.step(now)
-	require.Equal(t, []syndrome{retriesExceeded}, syndromes(a.completions()))
+	require.Equal(t, int(q.Attr.Retry)+1, tries(100))
+	f.Step(now)
+	require.Equal(t, []syndrome{retriesExceeded}, causes(a.completions()))
 }
 
 // An answer that the receiver is not ready is one: the timer for the next begins anew.
 func TestAnOutageAfterRNRHasAllRetries(t *testing.T) {
 	f, a, b := newPair(t, 0, 7)
-	q := a.device.qps[a.qpn]
+	q := a.context.qps[0]
 	a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
 	now := time.Now()
-	f.step(now)
-	require.False(t, q.wait.IsZero(), "it waits for a receive")
+	f.Step(now)
+	require.False(t, q.Wait.IsZero(), "it waits for a receive")
 	b.device.SetLink(false)
 	n := 0
-	for ; q.state == stateRTS; n++ {
-		now = q.wait
-		f.step(now)
+	for ; q.State == fabric.StateRTS; n++ {
+		now = q.Wait
+		f.Step(now)
 	}
-	require.Equal(t, 1+int(q.attr.retry)+1, n, "the wait of RNR, then the first try and the others")
+	require.Equal(t, 1+int(q.Attr.Retry)+1, n, "the wait of RNR, then the first try and the others")
 }
 
 func TestADeviceThatIsRemoved(t *testing.T) {
 	f, a, b := newPair(t, 0, 7)
 	b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
 	b.device.Remove()
-	require.EqualValues(t, 1, b.context.unread(0, eventDeviceFatal))
+	require.EqualValues(t, 1, b.context.unread(0, fabric.EventDeviceFatal))
 	_, errno := b.call(allocate, nil, nil)
 	require.Equal(t, unix.EIO, errno)
 	require.Equal(t, unix.EIO, b.context.Map(frame.Mapping{Length: pageSize, Flags: unix.MAP_SHARED}))
@@ -605,12 +612,12 @@ func TestADeviceThatIsRemoved(t *testing.T) {
 	b.post(b.wqe(opSend, dataSegment(addressOf(b.data), 4, b.lkey)))
 	now := time.Now()
 	run(f, &now, time.Second)
-	require.Equal(t, []syndrome{retriesExceeded}, syndromes(a.completions()))
+	require.Equal(t, []syndrome{retriesExceeded}, causes(a.completions()))
 	require.Empty(t, b.completions())
 }
 
 func TestResizeOfACQ(t *testing.T) {
-	f, a, b := newPair(t, accessRemoteWrite, 7)
+	f, a, b := newPair(t, fabric.AccessRemoteWrite, 7)
 	now := time.Now()
 	write := func() {
 		a.post(a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 4, a.lkey)))
@@ -645,16 +652,16 @@ func TestResizeOfACQ(t *testing.T) {
 }
 
 func TestReregistrationOfMemory(t *testing.T) {
-	f, a, b := newPair(t, accessRemoteWrite, 7)
-	region := a.context.device.keys[a.lkey]
+	f, a, b := newPair(t, fabric.AccessRemoteWrite, 7)
+	region := a.device.Regions[a.lkey]
 	other := a.page()
 	rereg := func(flags uint32, start uint64, pd, access uint32) unix.Errno {
-		_, errno := a.call(reregister, append(append(words(region.handle, flags), quads(start, pageSize, start)...), words(pd, access)...), nil)
+		_, errno := a.call(reregister, append(append(words(region.Handle, flags), quads(start, pageSize, start)...), words(pd, access)...), nil)
 		return errno
 	}
 	require.Equal(t, unix.EINVAL, rereg(0, 0, 0, 0), "nothing to change")
 	require.Equal(t, unix.EOPNOTSUPP, rereg(8, 0, 0, 0), "a change that does not exist")
-	require.Equal(t, unix.EINVAL, rereg(4, 0, 0, accessRemoteWrite), "remote write without local write")
+	require.Equal(t, unix.EINVAL, rereg(4, 0, 0, fabric.AccessRemoteWrite), "remote write without local write")
 	require.Equal(t, unix.EINVAL, rereg(2, 0, 999, 0), "a PD that does not exist")
 	require.Equal(t, unix.EFAULT, rereg(1, pageSize, 0, 0), "memory that does not exist")
 	require.Zero(t, rereg(1, addressOf(other), 0, 0))
@@ -668,7 +675,7 @@ func TestReregistrationOfMemory(t *testing.T) {
 	require.Equal(t, unix.EBUSY, func() unix.Errno { _, errno := a.call(deallocate, words(pd), nil); return errno }())
 	a.post(a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(other), 5, a.lkey)))
 	run(f, &now, time.Millisecond)
-	require.Equal(t, []syndrome{0, localProtection}, syndromes(a.completions()), "the key is of another PD now")
+	require.Equal(t, []syndrome{0, localProtection}, causes(a.completions()), "the key is of another PD now")
 }
 
 // The event is due if there is a CQE that the arm does not cover and no event has told of.
@@ -696,7 +703,7 @@ func TestArmedCQ(t *testing.T) {
 		{"solicited before it was armed", []step{{arm: noCommand, put: 1, se: true}, {arm: solicited, event: true}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			e := newEndpoint(t, NewFabric())
+			e := newEndpoint(t, fabric.New())
 			c := e.context.cqs[0]
 			require.Equal(t, words(noCommand), e.cqRecord[4:8])
 			var err error
@@ -707,7 +714,7 @@ func TestArmedCQ(t *testing.T) {
 				if s.arm != noCommand {
 					be.PutUint32(e.cqRecord[4:], s.arm)
 					e.ring()
-					e.device.fabric.step(time.Now())
+					e.device.Fabric().Step(time.Now())
 				}
 				for range s.put {
 					c.put(completion{op: cqeSend, solicited: s.se})
@@ -731,20 +738,19 @@ func TestAnOverrunCQBreaksItsQPs(t *testing.T) {
 	require.False(t, c.dead)
 	c.put(completion{op: cqeSend})
 	require.True(t, c.dead)
-	require.Equal(t, stateError, a.context.qps[0].state)
-	require.EqualValues(t, 1, a.context.unread(77, eventCQError))
-	require.EqualValues(t, 1, a.context.unread(78, eventQPFatal))
+	require.Equal(t, fabric.StateError, a.context.qps[0].State)
+	require.EqualValues(t, 1, a.context.unread(77, fabric.EventCQError))
+	require.EqualValues(t, 1, a.context.unread(78, fabric.EventQPFatal))
 	require.Empty(t, f.Violations())
 }
 
 // A QP takes no READs if it has no room for them, and no more at once than it has room for. All that were posted when the
 // first was sent may be under way at once.
 func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
-	const all = accessRemoteRead | accessRemoteWrite | accessRemoteAtomic
+	const all = fabric.AccessRemoteRead | fabric.AccessRemoteWrite | fabric.AccessRemoteAtomic
 	connect := func(e, peer *endpoint, sends, takes byte) {
-		for state := byte(stateInit); state <= stateRTS; state++ {
-			required := changes[serviceRC][[2]int{int(state) - 1, int(state)}].required
-			m := e.modifyTo(state, required, peer, all, 7)
+		for state := byte(fabric.StateInit); state <= fabric.StateRTS; state++ {
+			m := e.modifyTo(state, required[state], peer, all, 7)
 			m[101], m[102] = sends, takes
 			e.must(modify, m, nil)
 		}
@@ -765,7 +771,7 @@ func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
 		{"each waits for the one before", 16, 1, 3, true, []syndrome{0, 0, 0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := NewFabric()
+			f := fabric.New()
 			a, b := newEndpoint(t, f), newEndpoint(t, f)
 			for i := range cqSize {
 				a.cqes[i*cqeSize+63], b.cqes[i*cqeSize+63] = 0xf0, 0xf0
@@ -781,13 +787,13 @@ func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
 				a.post(w)
 			}
 			run(f, &now, time.Millisecond)
-			require.Equal(t, test.want, syndromes(a.completions()))
+			require.Equal(t, test.want, causes(a.completions()))
 			if test.want[len(test.want)-1] == 0 {
 				for range 3 { // the device has nothing under way
 					a.post(read(a, b))
 					run(f, &now, time.Millisecond)
 				}
-				require.Equal(t, []syndrome{0, 0, 0}, syndromes(a.completions()))
+				require.Equal(t, []syndrome{0, 0, 0}, causes(a.completions()))
 			}
 			require.Empty(t, f.Violations())
 		})
@@ -795,40 +801,36 @@ func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
 }
 
 func TestADeviceWithoutAtomics(t *testing.T) {
-	const all = accessRemoteRead | accessRemoteWrite | accessRemoteAtomic
-	f := NewFabric()
+	const all = fabric.AccessRemoteRead | fabric.AccessRemoteWrite | fabric.AccessRemoteAtomic
+	f := fabric.New()
 	a, b := newEndpoint(t, f, Config{NoAtomics: true}), newEndpoint(t, f)
 	require.Zero(t, le.Uint32(a.context.attributes()[108:]))
 	require.EqualValues(t, 1, le.Uint32(b.context.attributes()[108:]))
-	required := changes[serviceRC]
-	a.must(modify, a.modifyTo(stateInit, required[[2]int{stateReset, stateInit}].required, b, all, 7), nil) // no room for any yet
-	toRTR := a.modifyTo(stateRTR, required[[2]int{stateInit, stateRTR}].required, b, 0, 7)
+	a.must(modify, a.modifyTo(fabric.StateInit, required[fabric.StateInit], b, all, 7), nil) // no room for any yet
+	toRTR := a.modifyTo(fabric.StateRTR, required[fabric.StateRTR], b, 0, 7)
 	_, errno := a.call(modify, toRTR, nil)
 	require.Equal(t, unix.EOPNOTSUPP, errno)
-	a.must(modify, a.modifyTo(stateInit, maskAccess, b, accessRemoteRead, 7), nil)
+	a.must(modify, a.modifyTo(fabric.StateInit, fabric.MaskAccess, b, fabric.AccessRemoteRead, 7), nil)
 	a.must(modify, toRTR, nil)
 }
 
 // What a datagram's packet was: on InfiniBand the service level, on Ethernet the kind of its header.
 func TestThePacketOfADatagramInItsCQE(t *testing.T) {
-	f := NewFabric()
-	ib, eth := f.NewDevice(Config{}), f.NewDevice(Config{Link: Ethernet})
-	datagram := func(source byte, global bool) *workRequest {
-		w := &workRequest{}
-		w.to.source, w.to.global, w.to.sl = source, global, 5
-		return w
-	}
-	require.EqualValues(t, 5, ib.packet(datagram(0, false)))
-	require.EqualValues(t, 0x10|5, ib.packet(datagram(0, true)))
+	f := fabric.New()
+	ib, eth := Config{}.newDevice(f), Config{Link: fabric.Ethernet}.newDevice(f)
+	require.EqualValues(t, 5, packet(&fabric.Receipt{GID: ib.GIDs[0], SL: 5}))
+	require.EqualValues(t, 0x10|5, packet(&fabric.Receipt{GID: ib.GIDs[0], SL: 5, Global: true}))
 	for source, want := range []uint32{0x10, 0x11, 0x10, 0x12} { // RoCE v1 and v2 of the link-local address, and of 127.0.0.1
-		require.Equal(t, want, eth.packet(datagram(byte(source), true)), "%s, %v", eth.gids[source], eth.gids[source].kind)
+		g := eth.GIDs[source]
+		require.Equal(t, want, packet(&fabric.Receipt{GID: g, SL: 5, Global: true}), "%s, %v", g, g.Kind)
 	}
 }
 
 // A datagram to a group comes to its members on all devices, but not to the QP that sends it, a member too.
 func TestADatagramToAGroupComesToEachMember(t *testing.T) {
-	f := NewFabric()
-	const qkey, lid = 7, 0xc001
+	f := fabric.New()
+	const qkey, lid, groupQPN = 7, 0xc001, 0xffffff
+	now := time.Now()
 	gid := [16]byte{0: 0xff, 1: 0x0e, 15: 1}
 	member := func(e *endpoint, lid uint32) []byte { return append(gid[:], words(e.handle, lid)...) }
 	var ends []*endpoint
@@ -837,10 +839,10 @@ func TestADatagramToAGroupComesToEachMember(t *testing.T) {
 		for i := range cqSize {
 			e.cqes[i*cqeSize+63] = 0xf0
 		}
-		q := e.device.qps[e.qpn]
+		q := e.context.qps[0]
 		_, errno := e.call(attach, member(e, lid), nil)
 		require.Equal(t, unix.EINVAL, errno, "a QP of RC")
-		q.service, q.state, q.attr.qkey = serviceUD, stateRTS, qkey
+		q.Service, q.State, q.Attr.QKey = fabric.UD, fabric.StateRTS, qkey
 		_, errno = e.call(attach, member(e, 7), nil)
 		require.Equal(t, unix.EINVAL, errno, "a LID of one port")
 		e.must(attach, member(e, lid), nil)
@@ -848,13 +850,19 @@ func TestADatagramToAGroupComesToEachMember(t *testing.T) {
 		ends = append(ends, e)
 	}
 	send := func(qkey uint32) (came []int) {
-		w := &workRequest{control: control{op: opSend}, inline: []byte("all"), length: 3}
-		w.to = datagram{qkey: qkey, qpn: multicastQPN, address: address{lid: lid, global: true, gid: gid}}
 		for _, e := range ends {
 			e.receive(dataSegment(addressOf(e.data), 100, e.lkey))
 		}
-		q := ends[0].device.qps[ends[0].qpn]
-		q.datagram(w, nil)
+		av := make([]byte, 48)
+		be.PutUint32(av, qkey)
+		be.PutUint32(av[8:], groupQPN)
+		be.PutUint16(av[14:], lid)
+		be.PutUint32(av[28:], 1<<30)
+		copy(av[32:], gid[:])
+		w := ends[0].wqe(opSend, av, []byte{0x80, 0, 0, 3, 'a', 'l', 'l', 15: 0})
+		w[11] = 0
+		ends[0].post(w)
+		run(f, &now, time.Millisecond)
 		for _, e := range ends {
 			n := len(e.completions())
 			e.received -= 1 - n // that one is overwritten
@@ -891,7 +899,7 @@ func TestRegistersOfQPs(t *testing.T) {
 	require.Equal(t, []int{0, 0}, take(&bfregs{count: make([]int, 16), low: 4, simple: true}, 2))
 
 	// The answer counts those of the page that are for fast paths too.
-	e := newEndpoint(t, NewFabric())
+	e := newEndpoint(t, fabric.New())
 	require.Equal(t, 12, e.context.qps[0].bfreg)
 	require.EqualValues(t, 6, e.context.qps[0].uar.page)
 	answer := e.must(createQP, e.qpRequest(), e.qpDriver(addressOf(e.page())))
@@ -902,7 +910,7 @@ func TestRegistersOfQPs(t *testing.T) {
 }
 
 func TestQPsOfADeviceWithoutUserIndices(t *testing.T) {
-	f := NewFabric()
+	f := fabric.New()
 	d := newDriver(t, f, Config{CQEVersion0: true})
 	e := &endpoint{driver: d, domain: d.pd(), record: d.page()}
 	e.cq = le.Uint32(d.must(createCQ, cqRequest(-1), cqDriver(addressOf(d.page()), addressOf(d.page()), cqeSize)))
@@ -915,7 +923,7 @@ func TestQPsOfADeviceWithoutUserIndices(t *testing.T) {
 }
 
 func TestTheLimitOfAnSRQ(t *testing.T) {
-	e := newEndpoint(t, NewFabric())
+	e := newEndpoint(t, fabric.New())
 	request := append(quads(79), words(e.domain, 7, 1, 0)...)
 	provider := func(flags, reserved0, reserved1 uint32) []byte {
 		return append(quads(addressOf(e.page()), addressOf(e.page())), words(flags, reserved0, 0, reserved1)...)
@@ -937,7 +945,7 @@ func TestTheLimitOfAnSRQ(t *testing.T) {
 
 // Commands are refused as the kernel refuses them.
 func TestCommandsThatAreRefused(t *testing.T) {
-	e := newEndpoint(t, NewFabric())
+	e := newEndpoint(t, fabric.New())
 	page := addressOf(e.page())
 	mr := func(start, length, at uint64, pd, access uint32) []byte {
 		return append(quads(start, length, at), words(pd, access)...)
@@ -960,15 +968,15 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"an MR of memory that does not exist", register, mr(pageSize, 8, pageSize, e.domain, 1), nil, unix.EFAULT},
 		{"an MR with another offset in its page", register, mr(page, 8, page+1, e.domain, 1), nil, unix.EINVAL},
 		{"an MR of another kind's handle", register, mr(page, 8, page, e.cq, 1), nil, unix.EINVAL},
-		{"remote write without local write", register, mr(page, 8, page, e.domain, accessRemoteWrite), nil, unix.EINVAL},
+		{"remote write without local write", register, mr(page, 8, page, e.domain, fabric.AccessRemoteWrite), nil, unix.EINVAL},
 		{"access that does not exist", register, mr(page, 8, page, e.domain, 1<<10), nil, unix.EINVAL},
 		{"memory on demand", register, mr(page, 8, page, e.domain, 1|1<<6), nil, unix.EOPNOTSUPP},
 		{"FLUSH", register, mr(page, 8, page, e.domain, 1|1<<8), nil, unix.EOPNOTSUPP},
 		{"a window of no type", allocateMW, words(e.domain, 0), nil, unix.EINVAL},
 		{"a window of type 3", allocateMW, words(e.domain, 3), nil, unix.EINVAL},
-		{"a window with another kind's handle as PD", allocateMW, words(e.cq, typeTwo), nil, unix.EINVAL},
-		{"a window with a mask", allocateMW, words(e.domain, typeTwo), words(1, 0), unix.EOPNOTSUPP},
-		{"a window with more than there is", allocateMW, words(e.domain, typeTwo), words(0, 0, 1), unix.EOPNOTSUPP},
+		{"a window with another kind's handle as PD", allocateMW, words(e.cq, fabric.TypeTwo), nil, unix.EINVAL},
+		{"a window with a mask", allocateMW, words(e.domain, fabric.TypeTwo), words(1, 0), unix.EOPNOTSUPP},
+		{"a window with more than there is", allocateMW, words(e.domain, fabric.TypeTwo), words(0, 0, 1), unix.EOPNOTSUPP},
 		{"a window that does not exist is freed", deallocateMW, words(999), nil, unix.ENOENT},
 		{"a CQ without the driver's part", createCQ, cqRequest(-1), nil, unix.EINVAL},
 		{"a CQ with entries of 32 bytes", createCQ, cqRequest(-1), cqDriver(page, page, 32), unix.EINVAL},
@@ -996,9 +1004,9 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"a QP without a user index", createQP, e.qpRequest(), change(e.qpDriver(queues), 32, defaultUidx), unix.EINVAL},
 		{"a QP without buffers", createQP, e.qpRequest(), e.qpDriver(0), unix.EINVAL},
 		{"a QP with buffers that do not exist", createQP, e.qpRequest(), e.qpDriver(pageSize), unix.EFAULT},
-		{"RESET to RTS", modify, e.modifyTo(stateRTS, 0, nil, 0, 0), nil, unix.EINVAL},
-		{"RESET to INIT without a port", modify, e.modifyTo(stateInit, maskPKey|maskAccess, nil, 0, 0), nil, unix.EINVAL},
-		{"RESET to INIT with a Q_Key for RC", modify, e.modifyTo(stateInit, maskPKey|maskAccess|maskPort|maskQKey, nil, 0, 0), nil, unix.EINVAL},
+		{"RESET to RTS", modify, e.modifyTo(fabric.StateRTS, 0, nil, 0, 0), nil, unix.EINVAL},
+		{"RESET to INIT without a port", modify, e.modifyTo(fabric.StateInit, fabric.MaskPKey|fabric.MaskAccess, nil, 0, 0), nil, unix.EINVAL},
+		{"RESET to INIT with a Q_Key for RC", modify, e.modifyTo(fabric.StateInit, fabric.MaskPKey|fabric.MaskAccess|fabric.MaskPort|fabric.MaskQKey, nil, 0, 0), nil, unix.EINVAL},
 		{"a command that is cut off", createQP, e.qpRequest()[:20], nil, unix.ENOSPC},
 		{"a command that does not exist", 99, nil, nil, unix.EOPNOTSUPP},
 	} {

@@ -3,6 +3,8 @@ package mlx5
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 )
 
 var (
@@ -34,86 +36,31 @@ const (
 	ctrlFence          = 7 << 5 // MLX5_WQE_CTRL_FENCE and MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE
 )
 
-// remote is true for opcodes with a remote address segment.
-func (o opcode) remote() bool {
-	return o == opWrite || o == opWriteImm || o.answered()
-}
+// ops are the operations that opcodes stand for.
+var ops = map[opcode]fabric.Op{opNop: fabric.Nop, opSendInv: fabric.SendInv, opWrite: fabric.Write, opWriteImm: fabric.WriteImm,
+	opSend: fabric.Send, opSendImm: fabric.SendImm, opRead: fabric.Read, opCompare: fabric.Compare, opFetchAdd: fabric.FetchAdd, opUMR: fabric.ChangeKey}
 
-// atomic is true for opcodes with an atomic segment.
-func (o opcode) atomic() bool { return o == opCompare || o == opFetchAdd }
-
-// answered is true for opcodes whose data come from the other side.
-func (o opcode) answered() bool { return o == opRead || o.atomic() }
-
-// receives is true for opcodes that consume a receive request.
-func (o opcode) receives() bool {
-	return o == opSend || o == opSendImm || o == opSendInv || o == opWriteImm
-}
-
-// control is a WQE's first segment (struct mlx5_wqe_ctrl_seg).
+// control is a WQE's first segment (struct mlx5_wqe_ctrl_seg), and of the request what that says.
 type control struct {
-	op        opcode
-	index     uint16 // of the WQE, in basic blocks
-	qpn       uint32
-	size      int // of the WQE in bytes
-	signaled  bool
-	solicited bool
-	fenced    bool
-	imm       [4]byte
+	fabric.Request
+	qpn  uint32
+	size int // of the WQE in bytes
 }
 
 func parseControl(b []byte) control {
 	word := be.Uint32(b[4:])
-	return control{
-		op: opcode(b[3]), index: be.Uint16(b[1:]), qpn: word >> 8, size: int(word&0x3f) * segmentSize,
-		signaled: b[11]&(3<<2) == ctrlSignal, solicited: b[11]&ctrlSolicit != 0, fenced: b[11]&ctrlFence != 0, imm: [4]byte(b[12:16]),
-	}
+	size := int(word&0x3f) * segmentSize
+	return control{fabric.Request{Op: ops[opcode(b[3])], Index: be.Uint16(b[1:]), Slots: blocks(size),
+		Signaled: b[11]&(3<<2) == ctrlSignal, Solicited: b[11]&ctrlSolicit != 0, Fenced: b[11]&ctrlFence != 0, Imm: [4]byte(b[12:16])}, word >> 8, size}
 }
 
-// A scatter is an entry of a gather or scatter list (struct mlx5_wqe_data_seg).
-type scatter struct {
-	addr uint64
-	size uint32
-	key  uint32
-}
+// blocks is the number of basic blocks of a WQE.
+func blocks(size int) uint16 { return uint16((size + basicBlock - 1) / basicBlock) }
 
-// Access flags (IB_UVERBS_ACCESS_*).
-const (
-	accessLocalWrite   = 1
-	accessRemoteWrite  = 2
-	accessRemoteRead   = 4
-	accessRemoteAtomic = 8
-)
-
-// A datagram is the address segment of UD (struct mlx5_wqe_datagram_seg, with
-// struct mlx5_wqe_av).
-type datagram struct {
-	address
-	qkey uint32
-	qpn  uint32
-	sl   byte
-	mac  [6]byte
-}
-
-// An address is where packets go.
-type address struct {
-	lid    uint16 // InfiniBand
-	global bool
-	gid    [16]byte
-	source byte // index of the GID that they come from
-}
-
-// A workRequest is a WQE of a send queue.
+// A workRequest is a WQE of a send queue. The address of a datagram is struct mlx5_wqe_datagram_seg, with struct mlx5_wqe_av.
 type workRequest struct {
 	control
-	to             datagram // UD
-	addr           uint64   // remote
-	rkey           uint32
-	swapAdd, equal uint64 // atomics
-	list           []scatter
-	inline         []byte // data of the WQE itself; a WQE has these or a list
-	length         uint64 // of all data
-	keyChange             // UMR
+	keyChange // UMR
 }
 
 // A keyChange is what a UMR does with a key (struct mlx5_wqe_umr_ctrl_seg, mlx5_wqe_mkey_context_seg and
@@ -127,11 +74,8 @@ type keyChange struct {
 	qpn                 uint32
 	access              uint32
 	addr, length        uint64
-	target              scatter
+	target              fabric.Scatter
 }
-
-// anyQP is the number of no QP: each of the key's PD may use it.
-const anyQP = 0xffffff
 
 // parseKeyChange takes the segments of a UMR apart that libmlx5 writes to bind and free a memory window. The device
 // has others, for what the model does not have.
@@ -163,16 +107,16 @@ func parseKeyChange(key uint32, b []byte) (u keyChange, err error) {
 	case u.free:
 		return u, nil
 	}
-	for bit, right := range map[byte]uint32{atomic: accessRemoteAtomic, remoteWrite: accessRemoteWrite, remoteRead: accessRemoteRead} {
+	for bit, right := range map[byte]uint32{atomic: fabric.AccessRemoteAtomic, remoteWrite: fabric.AccessRemoteWrite, remoteRead: fabric.AccessRemoteRead} {
 		if k[2]&bit != 0 {
 			u.access |= right
 		}
 	}
 	u.addr, u.length = be.Uint64(k[16:]), be.Uint64(k[24:])
 	t := k[context:]
-	u.target = scatter{addr: be.Uint64(t[8:]), size: be.Uint32(t), key: be.Uint32(t[4:])}
-	if uint64(u.target.size) != u.length {
-		return u, fmt.Errorf("UMR of a key for %d bytes that leads to %d", u.length, u.target.size)
+	u.target = fabric.Scatter{Addr: be.Uint64(t[8:]), Size: be.Uint32(t), Key: be.Uint32(t[4:])}
+	if uint64(u.target.Size) != u.length {
+		return u, fmt.Errorf("UMR of a key for %d bytes that leads to %d", u.length, u.target.Size)
 	}
 	return u, nil
 }
@@ -191,57 +135,57 @@ func parseWQE(b []byte, ud bool) (w workRequest, err error) {
 		return head
 	}
 	switch {
-	case w.op == opNop:
+	case w.Op == fabric.Nop:
 		return w, nil
-	case w.op == opUMR:
-		w.keyChange, err = parseKeyChange(be.Uint32(w.imm[:]), rest)
+	case w.Op == fabric.ChangeKey:
+		w.keyChange, err = parseKeyChange(be.Uint32(w.Imm[:]), rest)
 		return w, err
-	case !w.op.receives() && !w.op.remote():
-		return w, fmt.Errorf("opcode %#x is not known", w.op)
+	case w.Op == "":
+		return w, fmt.Errorf("opcode %#x is not known", b[3])
 	}
 	if ud {
 		a := take(48)
 		flow := be.Uint32(a[28:])
-		w.to = datagram{qkey: be.Uint32(a), qpn: be.Uint32(a[8:]) & 0xffffff, sl: a[12] & 15, mac: [6]byte(a[20:26]),
-			address: address{lid: be.Uint16(a[14:]), global: flow>>30&1 != 0, gid: [16]byte(a[32:48]), source: byte(flow >> 20)}}
+		w.To = fabric.Datagram{QKey: be.Uint32(a), QPN: be.Uint32(a[8:]) & 0xffffff, SL: a[12] & 15, MAC: [6]byte(a[20:26]),
+			Address: fabric.Address{LID: be.Uint16(a[14:]), Global: flow>>30&1 != 0, GID: [16]byte(a[32:48]), Source: byte(flow >> 20)}}
 	}
-	if w.op.remote() {
+	if w.Op.Remote() {
 		a := take(16)
-		w.addr, w.rkey = be.Uint64(a), be.Uint32(a[8:])
+		w.Addr, w.RKey = be.Uint64(a), be.Uint32(a[8:])
 	}
-	if w.op.atomic() {
+	if w.Op.Atomic() {
 		a := take(16)
-		w.swapAdd, w.equal = be.Uint64(a), be.Uint64(a[8:])
+		w.SwapAdd, w.Equal = be.Uint64(a), be.Uint64(a[8:])
 	}
 	for err == nil && len(rest) > 0 {
 		n := be.Uint32(rest)
 		if n&inlineFlag != 0 {
 			n &= 0x3ff
 			data := take((4 + int(n) + 15) &^ 15)
-			w.inline = append(w.inline, data[4:4+n]...)
-			w.length += uint64(n)
+			w.Inline = append(w.Inline, data[4:4+n]...)
+			w.Length += uint64(n)
 			continue
 		}
 		a := take(segmentSize)
 		if n == 0 {
 			n = 1 << 31 // a length of 0 means the largest message
 		}
-		w.list = append(w.list, scatter{addr: be.Uint64(a[8:]), size: n, key: be.Uint32(a[4:])})
-		w.length += uint64(n)
+		w.List = append(w.List, fabric.Scatter{Addr: be.Uint64(a[8:]), Size: n, Key: be.Uint32(a[4:])})
+		w.Length += uint64(n)
 	}
-	if err == nil && w.inline != nil && (w.list != nil || w.op.answered()) {
-		err = fmt.Errorf("WQE with opcode %#x has inline data that it cannot have", w.op)
+	if err == nil && w.Inline != nil && (w.List != nil || w.Op.Answered()) {
+		err = fmt.Errorf("WQE with opcode %#x has inline data that it cannot have", b[3])
 	}
 	return w, err
 }
 
 // parseScatter returns the list of a WQE of a receive queue, which ends with the WQE or with
 // the invalid key.
-func parseScatter(b []byte) []scatter {
-	var list []scatter
+func parseScatter(b []byte) []fabric.Scatter {
+	var list []fabric.Scatter
 	for ; len(b) >= segmentSize; b = b[segmentSize:] {
-		s := scatter{addr: be.Uint64(b[8:]), size: be.Uint32(b), key: be.Uint32(b[4:])}
-		if s.size == 0 && s.key == invalidKey {
+		s := fabric.Scatter{Addr: be.Uint64(b[8:]), Size: be.Uint32(b), Key: be.Uint32(b[4:])}
+		if s.Size == 0 && s.Key == invalidKey {
 			break
 		}
 		list = append(list, s)
@@ -261,6 +205,9 @@ const (
 	cqeResponseError = 14
 )
 
+// cqeOps are those of what a receive request gets.
+var cqeOps = map[fabric.Op]byte{fabric.Send: cqeSend, fabric.SendImm: cqeSendImm, fabric.SendInv: cqeSendInv, fabric.WriteImm: cqeWriteImm}
+
 // A syndrome says why a request has failed (MLX5_CQE_SYNDROME_*).
 type syndrome byte
 
@@ -277,6 +224,11 @@ const (
 	retriesExceeded    syndrome = 0x15
 	rnrRetriesExceeded syndrome = 0x16
 )
+
+var syndromes = map[fabric.Status]syndrome{fabric.LocalLength: localLength, fabric.LocalOperation: localOperation,
+	fabric.LocalProtection: localProtection, fabric.Flushed: flushed, fabric.WindowBind: windowBind, fabric.LocalAccess: localAccess,
+	fabric.RemoteInvalid: remoteInvalid, fabric.RemoteAccess: remoteAccess, fabric.RemoteOperation: remoteOperation,
+	fabric.RetriesExceeded: retriesExceeded, fabric.RNRRetriesExceeded: rnrRetriesExceeded}
 
 // vendor returns the vendor's syndrome that ConnectX devices are seen to report with a
 // syndrome, or 0 where no report is at hand.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 )
 
 func bytesOf(t *testing.T, text string) []byte {
@@ -27,16 +29,16 @@ func TestSendQueueFormats(t *testing.T) {
 			name: "signaled SEND of 64 bytes",
 			wqe:  "0000000a 00011302 00000008 00000000 | 00000040 00011100 00005581 2a3b4c00",
 			want: workRequest{
-				control: control{op: opSend, qpn: 0x113, size: 32, signaled: true},
-				list:    []scatter{{addr: 0x55812a3b4c00, size: 64, key: 0x11100}}, length: 64,
+				control: control{fabric.Request{Op: fabric.Send, Slots: 1, Signaled: true,
+					List: []fabric.Scatter{{Addr: 0x55812a3b4c00, Size: 64, Key: 0x11100}}, Length: 64}, 0x113, 32},
 			},
 		},
 		{
 			name: "solicited SEND with immediate and two pieces",
 			wqe:  "0001020b 00011303 0000000a 01020304 | 00000001 00000200 00000000 00001000 | 00000002 00000300 00000000 00002000",
 			want: workRequest{
-				control: control{op: opSendImm, index: 0x102, qpn: 0x113, size: 48, signaled: true, solicited: true, imm: [4]byte{1, 2, 3, 4}},
-				list:    []scatter{{0x1000, 1, 0x200}, {0x2000, 2, 0x300}}, length: 3,
+				control: control{fabric.Request{Op: fabric.SendImm, Index: 0x102, Slots: 1, Signaled: true, Solicited: true, Imm: [4]byte{1, 2, 3, 4},
+					List: []fabric.Scatter{{Addr: 0x1000, Size: 1, Key: 0x200}, {Addr: 0x2000, Size: 2, Key: 0x300}}, Length: 3}, 0x113, 48},
 			},
 		},
 		{
@@ -44,8 +46,8 @@ func TestSendQueueFormats(t *testing.T) {
 			wqe: "00000008 00010403 00000008 00000000 | 0000556f 0e3b2000 0001026a 00000000 |" +
 				"80000003 00000100 00000000 00000000",
 			want: workRequest{
-				control: control{op: opWrite, qpn: 0x104, size: 48, signaled: true},
-				addr:    0x556f0e3b2000, rkey: 0x1026a, inline: []byte{0, 0, 1}, length: 3,
+				control: control{fabric.Request{Op: fabric.Write, Slots: 1, Signaled: true,
+					Addr: 0x556f0e3b2000, RKey: 0x1026a, Inline: []byte{0, 0, 1}, Length: 3}, 0x104, 48},
 			},
 		},
 		{
@@ -53,8 +55,8 @@ func TestSendQueueFormats(t *testing.T) {
 			wqe: "00000110 01010403 00000008 00000000 | 0000562d 0fc8e000 0001026a 00000000 |" +
 				"00000002 0101026a 000055f5 3b2a1000",
 			want: workRequest{
-				control: control{op: opRead, index: 1, qpn: 0x10104, size: 48, signaled: true},
-				addr:    0x562d0fc8e000, rkey: 0x1026a, list: []scatter{{0x55f53b2a1000, 2, 0x101026a}}, length: 2,
+				control: control{fabric.Request{Op: fabric.Read, Index: 1, Slots: 1, Signaled: true,
+					Addr: 0x562d0fc8e000, RKey: 0x1026a, List: []fabric.Scatter{{Addr: 0x55f53b2a1000, Size: 2, Key: 0x101026a}}, Length: 2}, 0x10104, 48},
 			},
 		},
 		{
@@ -62,8 +64,8 @@ func TestSendQueueFormats(t *testing.T) {
 			wqe: "00000011 00011304 00000008 00000000 | 00000000 00000010 0000abcd 00000000 |" +
 				"00000000 00000005 00000000 00000004 | 00000008 00000200 00000000 00001000",
 			want: workRequest{
-				control: control{op: opCompare, qpn: 0x113, size: 64, signaled: true},
-				addr:    0x10, rkey: 0xabcd, swapAdd: 5, equal: 4, list: []scatter{{0x1000, 8, 0x200}}, length: 8,
+				control: control{fabric.Request{Op: fabric.Compare, Slots: 1, Signaled: true,
+					Addr: 0x10, RKey: 0xabcd, SwapAdd: 5, Equal: 4, List: []fabric.Scatter{{Addr: 0x1000, Size: 8, Key: 0x200}}, Length: 8}, 0x113, 64},
 			},
 		},
 		{
@@ -72,37 +74,36 @@ func TestSendQueueFormats(t *testing.T) {
 			wqe: "0000000a 01010405 00000008 00000000 | 11111111 00000000 80000104 00000007 |" +
 				"00000000 00000000 00000000 00000000 | 00000000 00000000 00000000 00000000 | 00000400 0101026a 0000556e 999d9028",
 			want: workRequest{
-				control: control{op: opSend, qpn: 0x10104, size: 80, signaled: true},
-				to:      datagram{qkey: 0x11111111, qpn: 0x104, address: address{lid: 7}},
-				list:    []scatter{{0x556e999d9028, 1024, 0x101026a}}, length: 1024,
+				control: control{fabric.Request{Op: fabric.Send, Slots: 2, Signaled: true,
+					To: fabric.Datagram{QKey: 0x11111111, QPN: 0x104, Address: fabric.Address{LID: 7}}, List: []fabric.Scatter{{Addr: 0x556e999d9028, Size: 1024, Key: 0x101026a}}, Length: 1024}, 0x10104, 80},
 			},
 		},
 		{
 			name: "SEND_WITH_INV by libmlx5",
 			wqe:  "00000101 00010601 00000008 000108aa",
-			want: workRequest{control: control{op: opSendInv, index: 1, qpn: 0x106, size: 16, signaled: true, imm: [4]byte{0, 1, 8, 0xaa}}},
+			want: workRequest{control: control{fabric.Request{Op: fabric.SendInv, Index: 1, Slots: 1, Signaled: true, Imm: [4]byte{0, 1, 8, 0xaa}}, 0x106, 16}},
 		},
 		{
 			name: "BIND_MW of type 2 by libmlx5",
 			wqe:  libmlx5Bind,
 			want: workRequest{
-				control: control{op: opUMR, qpn: 0x107, size: 192, signaled: true, imm: [4]byte{0, 1, 8, 0xa8}},
+				control: control{fabric.Request{Op: fabric.ChangeKey, Slots: 3, Signaled: true, Imm: [4]byte{0, 1, 8, 0xa8}}, 0x107, 192},
 				keyChange: keyChange{key: 0x108a8, checkFree: true, setKey: true, setQPN: true, variant: 0xa9, qpn: 0x107,
-					access: accessRemoteWrite | accessRemoteRead, addr: 0x55c45f43c400, length: 0x400, target: scatter{0x55c45f43c400, 0x400, 0x104d4}},
+					access: fabric.AccessRemoteWrite | fabric.AccessRemoteRead, addr: 0x55c45f43c400, length: 0x400, target: fabric.Scatter{Addr: 0x55c45f43c400, Size: 0x400, Key: 0x104d4}},
 			},
 		},
 		{
 			name: "LOCAL_INV by libmlx5",
 			wqe:  libmlx5Free,
 			want: workRequest{
-				control:   control{op: opUMR, index: 3, qpn: 0x107, size: 128, signaled: true, fenced: true, imm: [4]byte{0, 1, 8, 0xa9}},
-				keyChange: keyChange{key: 0x108a9, checkQPN: true, setKey: true, setQPN: true, free: true, qpn: anyQP},
+				control:   control{fabric.Request{Op: fabric.ChangeKey, Index: 3, Slots: 2, Signaled: true, Fenced: true, Imm: [4]byte{0, 1, 8, 0xa9}}, 0x107, 128},
+				keyChange: keyChange{key: 0x108a9, checkQPN: true, setKey: true, setQPN: true, free: true, qpn: fabric.AnyQP},
 			},
 		},
 		{
 			name: "NOP",
 			wqe:  "00000100 00011301 00000000 00000000",
-			want: workRequest{control: control{op: opNop, index: 1, qpn: 0x113, size: 16}},
+			want: workRequest{control: control{fabric.Request{Op: fabric.Nop, Index: 1, Slots: 1}, 0x113, 16}},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -171,7 +172,7 @@ func TestWQEsThatAreNoneAreErrors(t *testing.T) {
 
 func TestReceiveListEndsWithTheInvalidKey(t *testing.T) {
 	wqe := bytesOf(t, "00000010 00000200 00000000 00001000 | 00000000 00000100 00000000 00000000 | 00000010 00000200 00000000 00002000")
-	require.Equal(t, []scatter{{0x1000, 16, 0x200}}, parseScatter(wqe))
+	require.Equal(t, []fabric.Scatter{{Addr: 0x1000, Size: 16, Key: 0x200}}, parseScatter(wqe))
 }
 
 // Offsets are those of struct mlx5_cqe64.

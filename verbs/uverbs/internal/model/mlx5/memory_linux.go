@@ -2,94 +2,129 @@
 
 package mlx5
 
-import "github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+import (
+	"golang.org/x/sys/unix"
 
-type protectionDomain struct {
-	handle uint32
-	users  int
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+func (c *ucontext) allocPD(r *frame.Request) unix.Errno {
+	return r.Answer(words(c.add(&fabric.PD{})), words(c.device.Next()))
 }
 
-type memoryRegion struct {
-	handle  uint32
-	pd      *protectionDomain
-	memory  *frame.Process
-	key     uint32
-	start   uint64 // in the program's memory
-	address uint64 // as requests name it
-	length  uint64
-	access  uint32
-}
-
-// A piece is memory that a request may access.
-type piece struct {
-	memory *frame.Process
-	addr   uint64
-	size   uint64
-}
-
-// resolve checks a key for a range and an access, and returns the memory.
-func (d *Device) resolve(pd *protectionDomain, key uint32, addr, size uint64, access uint32) (piece, bool) {
-	m := d.keys[key]
-	if m == nil || m.pd != pd || m.access&access != access || addr < m.address || addr-m.address > m.length ||
-		size > m.length-(addr-m.address) {
-		return piece{}, false
+func (c *ucontext) deallocPD(r *frame.Request) unix.Errno {
+	handle := le.Uint32(r.Core)
+	pd, ok := lookup[*fabric.PD](c, handle)
+	if !ok {
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
-	return piece{m.memory, m.start + (addr - m.address), size}, true
+	if pd.Users > 0 {
+		return unix.EBUSY // core/uverbs_std_types.c, uverbs_free_pd
+	}
+	delete(c.objects, handle)
+	return 0
 }
 
-// resolveList does the same for a list, of which at most limit bytes are needed.
-func (d *Device) resolveList(pd *protectionDomain, list []scatter, access uint32, limit uint64) ([]piece, bool) {
-	var pieces []piece
-	for _, s := range list {
-		if limit == 0 {
-			break
-		}
-		p, ok := d.resolve(pd, s.key, s.addr, uint64(s.size), access)
-		if !ok {
-			return nil, false
-		}
-		p.size = min(p.size, limit)
-		limit -= p.size
-		pieces = append(pieces, p)
+func (c *ucontext) regMR(r *frame.Request) unix.Errno {
+	b := r.Core
+	m := &fabric.Region{Memory: c.memory, Start: le.Uint64(b[8:]), Length: le.Uint64(b[16:]), Address: le.Uint64(b[24:]),
+		Access: le.Uint32(b[36:])}
+	var ok bool
+	switch m.PD, ok = lookup[*fabric.PD](c, le.Uint32(b[32:])); {
+	case m.Start%pageSize != m.Address%pageSize:
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_reg_mr
+	case checkAccess(m.Access) != 0:
+		return checkAccess(m.Access)
+	case !ok:
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_reg_mr
+	case m.Length == 0 || m.Start+m.Length < m.Start:
+		return unix.EINVAL // core/umem.c, ib_umem_get
+	case !c.readable(m.Start, m.Length):
+		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
-	return pieces, true
+	m.PD.Users++
+	m.Handle = c.add(m)
+	// The variant in the low byte differs from one key to the next, as mkeys of the driver do.
+	m.Key = c.device.Next()<<8 | m.Handle*0x35&0xff
+	if m.Key == invalidKey {
+		m.Key++
+	}
+	c.device.Regions[m.Key] = m
+	return r.Answer(words(m.Handle, m.Key, m.Key), nil)
 }
 
-// transfer copies from one list of pieces to another of at least the same length, through
-// a buffer.
-func transfer(to, from []piece, buffer []byte) error {
-	for len(from) > 0 && len(to) > 0 {
-		n := min(from[0].size, to[0].size, uint64(len(buffer)))
-		if err := from[0].memory.Read(from[0].addr, buffer[:n]); err != nil {
-			return err
-		}
-		if err := to[0].memory.Write(to[0].addr, buffer[:n]); err != nil {
-			return err
-		}
-		from, to = advance(from, n), advance(to, n)
+// checkAccess is include/rdma/ib_verbs.h, ib_check_mr_access, for a device without memory on demand and FLUSH.
+func checkAccess(access uint32) unix.Errno {
+	const (
+		onDemand  = 1 << 6
+		flush     = 1<<8 | 1<<9
+		optional  = 1<<30 - 1<<20
+		supported = 1<<10 - 1 | optional
+	)
+	switch {
+	case access&(fabric.AccessRemoteWrite|fabric.AccessRemoteAtomic) != 0 && access&fabric.AccessLocalWrite == 0:
+		return unix.EINVAL
+	case access&^supported != 0:
+		return unix.EINVAL
+	case access&(onDemand|flush) != 0:
+		return unix.EOPNOTSUPP
 	}
-	return nil
+	return 0
 }
 
-// store copies bytes to pieces.
-func store(to []piece, b []byte) error {
-	for _, p := range to {
-		n := min(p.size, uint64(len(b)))
-		if err := p.memory.Write(p.addr, b[:n]); err != nil {
-			return err
-		}
-		b = b[n:]
+// reregMR changes a region in place (uverbs_cmd.c, ib_uverbs_rereg_mr; mr.c, mlx5_ib_rereg_user_mr).
+func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
+	const translation, domain, access, supported = 1, 2, 4, 7
+	b := r.Core
+	flags := le.Uint32(b[12:])
+	m, ok := lookup[*fabric.Region](c, le.Uint32(b[8:]))
+	changed := fabric.Region{}
+	switch {
+	case flags == 0:
+		return unix.EINVAL // ib_uverbs_rereg_mr
+	case flags&^supported != 0:
+		return unix.EOPNOTSUPP // the same
+	case flags&translation != 0 && le.Uint64(b[16:])%pageSize != le.Uint64(b[32:])%pageSize:
+		return unix.EINVAL // the same
+	case !ok:
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
-	return nil
+	changed = *m
+	if flags&access != 0 {
+		changed.Access = le.Uint32(b[44:])
+		if errno := checkAccess(changed.Access); errno != 0 {
+			return errno
+		}
+	}
+	if flags&domain != 0 {
+		if changed.PD, ok = lookup[*fabric.PD](c, le.Uint32(b[40:])); !ok {
+			return unix.EINVAL // ib_uverbs_rereg_mr
+		}
+	}
+	if flags&translation != 0 {
+		changed.Start, changed.Length, changed.Address = le.Uint64(b[16:]), le.Uint64(b[24:]), le.Uint64(b[32:])
+		switch {
+		case changed.Length == 0 || changed.Start+changed.Length < changed.Start:
+			return unix.EINVAL // core/umem.c, ib_umem_get
+		case !c.readable(changed.Start, changed.Length):
+			return unix.EFAULT // the same
+		}
+	}
+	m.PD.Users--
+	changed.PD.Users++
+	*m = changed
+	return r.Answer(words(m.Key, m.Key), nil)
 }
 
-// advance returns what is left of pieces after n bytes of the first.
-func advance(pieces []piece, n uint64) []piece {
-	first := pieces[0]
-	if first.size == n {
-		return pieces[1:]
+func (c *ucontext) deregMR(r *frame.Request) unix.Errno {
+	handle := le.Uint32(r.Core)
+	m, ok := lookup[*fabric.Region](c, handle)
+	if !ok {
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
-	first.addr += n
-	first.size -= n
-	return append([]piece{first}, pieces[1:]...)
+	m.PD.Users--
+	delete(c.device.Regions, m.Key)
+	delete(c.objects, handle)
+	return 0
 }

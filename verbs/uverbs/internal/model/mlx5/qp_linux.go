@@ -7,209 +7,256 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
-
-type service byte
-
-// The types of QPs (IB_UVERBS_QPT_*).
-const (
-	serviceRC service = 2
-	serviceUC service = 3
-	serviceUD service = 4
-)
-
-// States of a QP.
-const (
-	stateReset = iota
-	stateInit
-	stateRTR
-	stateRTS
-	stateSQD
-	stateSQE
-	stateError
-)
-
-// Asynchronous events (IB_EVENT_*).
-const (
-	eventCQError     = 0
-	eventQPFatal     = 1
-	eventQPRequest   = 2
-	eventQPAccess    = 3
-	eventSQDrained   = 5
-	eventDeviceFatal = 8
-	eventPortActive  = 9
-	eventPortError   = 10
-	eventLastWQE     = 16
-	eventSRQLimit    = 15
-)
-
-// A receiveQueue is a ring of receive WQEs, a QP's own, or the list of an SRQ.
-type receiveQueue struct {
-	context       *ucontext
-	pd            *protectionDomain
-	buffer        uint64
-	record        uint64 // the word with the number of WQEs posted, modulo 2^16
-	size          uint32 // entries, a power of two
-	shift         uint32
-	consumed      uint16
-	returned      uint16 // consumed, and the CQE is in the program's memory
-	head          uint16 // SRQ: index of the next WQE
-	shared        bool
-	overfull      bool // and that was said
-	handle        uint32
-	srqn          uint32
-	user          uint64
-	users         int
-	limit         uint32
-	events        uint32
-	maxWR, maxSGE uint32
-}
-
-// next returns the WQE that is first, without consuming it, and its index. It is false if
-// there is none.
-func (r *receiveQueue) next() (list []scatter, index uint16, ok bool) {
-	var record [4]byte
-	if r.size == 0 || r.context.memory.Read(r.record, record[:]) != nil ||
-		uint16(be.Uint32(record[:])) == r.consumed {
-		return nil, 0, false
-	}
-	if posted := uint16(be.Uint32(record[:])); uint32(posted-r.returned) > r.size && !r.overfull {
-		r.overfull = true
-		r.context.device.fabric.violation("receive queue at %#x: %d WQEs are posted to a queue of %d", r.buffer, posted-r.returned, r.size)
-	}
-	index = r.consumed
-	if r.shared {
-		index = r.head
-	}
-	wqe := make([]byte, 1<<r.shift)
-	if r.context.memory.Read(r.at(index), wqe) != nil {
-		return nil, 0, false
-	}
-	if r.shared {
-		wqe = wqe[segmentSize:]
-	}
-	return parseScatter(wqe), index, true
-}
-
-func (r *receiveQueue) at(index uint16) uint64 {
-	return r.buffer + uint64(uint32(index)&(r.size-1))<<r.shift
-}
-
-// consume takes the first WQE.
-func (r *receiveQueue) consume() {
-	r.consumed++
-	if !r.shared {
-		return
-	}
-	var next [4]byte // struct mlx5_wqe_srq_next_seg
-	_ = r.context.memory.Read(r.at(r.head), next[:])
-	r.head = be.Uint16(next[2:])
-	if r.limit == 0 {
-		return
-	}
-	var record [4]byte
-	if r.context.memory.Read(r.record, record[:]) == nil && uint32(uint16(be.Uint32(record[:]))-r.consumed) < r.limit {
-		r.limit = 0
-		r.events++
-		r.context.event(eventSRQLimit, r.user)
-	}
-}
 
 // A queuePair has its send queue and its doorbell record in the program's memory.
 type queuePair struct {
-	context     *ucontext
-	pd          *protectionDomain
-	handle, qpn uint32
-	uar         *uar
-	bfreg       int // its register of static UARs, or noBfreg
-	user        uint64
-	uidx        uint32
-	service     service
-	signalAll   bool
-	send        uint64
-	sendSize    uint32 // basic blocks
-	record      uint64 // of the receive queue; the send queue's is 4 bytes behind it
-	recv        *receiveQueue
-	sendCQ      *completionQueue
-	recvCQ      *completionQueue
-	caps        [5]uint32 // as the program asked for them
-	events      uint32
-	groups      []multicastGroup
-
-	state  int
-	attr   attributes
-	posted uint16 // of the send queue, in basic blocks, as last read
-	done   uint16 // executed
+	fabric.QP
+	context   *ucontext
+	handle    uint32
+	uar       *uar
+	bfreg     int // its register of static UARs, or noBfreg
+	user      uint64
+	uidx      uint32
+	signalAll bool
+	send      uint64
+	sendSize  uint32 // basic blocks
+	record    uint64 // of the receive queue; the send queue's is 4 bytes behind it
+	recv      *receiveQueue
+	sendCQ    *completionQueue
+	recvCQ    *completionQueue
+	caps      [5]uint32 // as the program asked for them
+	events    uint32
 	// completed is where the WQE ends that the last CQE in the program's memory is of: the driver
 	// may use what is before it again.
-	completed uint16
-	snapshot  map[uint16][basicBlock]byte // see Hostile: blocks as they were at their doorbell
-
-	scheduled bool
-	wait      time.Time // not before
-	// Of the WQE at done, if trying:
-	trying     bool
-	unanswered bool // it has been sent, and its answer is due at wait
-	retries    int  // left
-	rnr        int
-	// burst is how many READs and atomics may be under way at once, the one at done among them, and known is what was posted
-	// when the last one was executed.
-	burst uint32
-	known uint16
-
-	changedKey bool // the WQE before the one at done is a UMR, for the end of which that has to wait
+	completed  uint16
+	snapshot   map[uint16][basicBlock]byte // see Hostile: blocks as they were at their doorbell
+	op         opcode                      // of the WQE that head has returned
+	wqe        []byte                      // that Next has returned
+	changedKey bool                        // the WQE before the next one is a UMR, for the end of which that has to wait
 }
 
-// attributes are those of MODIFY_QP that the model needs, and what QUERY_QP says.
-type attributes struct {
-	access    uint32
-	qkey      uint32
-	dest      uint32
-	path      [32]byte // struct ib_uverbs_qp_dest
-	mtu       byte
-	timeout   byte
-	retry     byte
-	rnrRetry  byte
-	minRNR    byte
-	rqPSN     uint32
-	sqPSN     uint32
-	maxRead   byte
-	maxDest   byte
-	port      byte
-	pkeyIndex uint16
-}
-
-// allowed is what peers may do: without room for READs and atomics neither of them (qp.c, set_qpc_atomic_flags).
-func (a *attributes) allowed() uint32 {
-	if a.maxDest == 0 {
-		return a.access & accessRemoteWrite
+func (c *ucontext) createQP(r *frame.Request) unix.Errno {
+	const leastRequest, knownRequest = 48, 52 // of struct mlx5_ib_create_qp: without ece_options, and without reserved
+	b, m := r.Core, r.Driver
+	if len(m) < leastRequest {
+		return unix.EINVAL // qp.c, process_udata_size
 	}
-	return a.access
+	if len(m) > knownRequest && !zero(m[knownRequest:]) {
+		return unix.EINVAL // qp.c, check_ucmd_data
+	}
+	// Scatter to CQE is allowed, and never done.
+	const (
+		registerFlag = 1 << 3  // BFREG_INDEX
+		pageFlag     = 1 << 10 // UAR_PAGE_INDEX
+		knownFlags   = 1<<1 | registerFlag | 1<<8 | pageFlag
+	)
+	flags := le.Uint32(m[28:])
+	q := &queuePair{QP: fabric.QP{Port: c.device.Port, Service: fabric.Service(b[53])}, context: c, user: le.Uint64(b[8:]), signalAll: b[52] != 0,
+		record: le.Uint64(m[8:]), sendSize: le.Uint32(m[16:]), uidx: le.Uint32(m[32:]), bfreg: noBfreg}
+	for i := range q.caps {
+		q.caps[i] = le.Uint32(b[32+4*i:])
+	}
+	own := &receiveQueue{context: c, buffer: le.Uint64(m), record: q.record, size: le.Uint32(m[20:]), shift: le.Uint32(m[24:])}
+	q.recv = own
+	var found [4]bool
+	q.Queues = q
+	q.PD, found[0] = lookup[*fabric.PD](c, le.Uint32(b[16:]))
+	q.sendCQ, found[1] = lookup[*completionQueue](c, le.Uint32(b[20:]))
+	q.recvCQ, found[2] = lookup[*completionQueue](c, le.Uint32(b[24:]))
+	found[3] = true
+	if b[54] != 0 {
+		q.recv, found[3] = lookup[*receiveQueue](c, le.Uint32(b[28:]))
+	}
+	own.pd = q.PD
+	receives := !q.recv.shared && q.caps[1] != 0 // qp.c, qp_has_rq
+	switch {
+	case q.Service != fabric.RC && q.Service != fabric.UC && q.Service != fabric.UD:
+		return unix.EOPNOTSUPP // the model has no others (uverbs_cmd.c, create_qp, knows some more)
+	case found != [4]bool{true, true, true, true}:
+		return unix.EINVAL // uverbs_cmd.c, create_qp
+	case q.Service == fabric.UC && q.recv.shared:
+		return unix.EINVAL // none of the kernel's checks: that the firmware refuses it is a guess
+	case flags&^knownFlags != 0:
+		return unix.EINVAL // qp.c, process_vendor_flags
+	case flags&(registerFlag|pageFlag) == registerFlag|pageFlag:
+		return unix.EINVAL // qp.c, _create_user_qp
+	case !c.validIndex(q.uidx):
+		return unix.EINVAL // mlx5_ib.h, get_qp_user_index
+	case q.caps[1] > maxWR:
+		return unix.EINVAL // qp.c, set_rq_size
+	case receives && own.shift > 32:
+		return unix.EINVAL // the same
+	case !receives && (own.size != 0 || own.shift != 0):
+		return unix.EINVAL // qp.c, create_user_qp
+	case q.sendSize != 0 && !powerOfTwo(q.sendSize) || q.sendSize > maxWR:
+		return unix.EINVAL // qp.c, set_user_buf_size
+	case receives && (!powerOfTwo(own.size) || own.size > maxWR || own.shift < 4 || own.shift > 9):
+		return unix.EINVAL // the firmware
+	case q.sendCQ.realTime || q.recvCQ.realTime:
+		return unix.EOPNOTSUPP // qp.c, get_qp_ts_format
+	}
+	bytes := uint64(q.sendSize) * basicBlock
+	q.send = own.buffer
+	if receives {
+		bytes += uint64(own.size) << own.shift
+		q.send += uint64(own.size) << own.shift
+	}
+	if bytes != 0 && own.buffer == 0 {
+		return unix.EINVAL // the firmware: the kernel pins nothing then (qp.c, _create_user_qp)
+	}
+	if bytes != 0 && !c.readable(own.buffer, bytes) || !c.readable(q.record, 8) {
+		return unix.EFAULT // core/umem.c, ib_umem_get
+	}
+	switch {
+	case flags&pageFlag != 0:
+		if q.uar = c.uarOfPage(le.Uint32(m[36:])); q.uar == nil {
+			return unix.EINVAL // the firmware: it is another's
+		}
+	case flags&registerFlag != 0:
+		// It is one of a dynamic page in static contexts (MLX5_IB_MMAP_ALLOC_WC), and the model has none.
+		return unix.EINVAL // qp.c, bfregn_to_uar_index
+	case c.static == nil:
+		return unix.EINVAL // qp.c, alloc_bfreg
+	}
+	register := uint32(noRegister)
+	if q.uar == nil {
+		q.bfreg = c.bfregs.alloc()
+		q.uar, register = c.static[q.bfreg/bfregsOfUser], adjusted(q.bfreg)
+	}
+	q.Number = c.device.Next()
+	q.handle = c.add(q)
+	q.PD.Users++
+	q.sendCQ.users++
+	q.recvCQ.users++
+	if q.recv.shared {
+		q.recv.users++
+	}
+	c.qps = append(c.qps, q)
+	c.device.QPs[q.Number] = &q.QP
+	core := append(words(q.handle, q.Number), b[32:52]...)
+	return r.Answer(append(core, words(0)...), append(words(register), make([]byte, 36)...))
 }
 
-// depth is how many READs and atomics a QP has under way at once, or takes, for its attribute: the device has powers of
-// two, and at least one (qp.c, __mlx5_ib_modify_qp: log_sra_max and log_rra_max).
-func depth(attribute byte) uint32 { return roundUp(uint32(attribute)) }
+// attachMulticast is uverbs_cmd.c, ib_uverbs_attach_mcast.
+func (c *ucontext) attachMulticast(r *frame.Request) unix.Errno {
+	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[16:]))
+	if !ok {
+		return unix.EINVAL
+	}
+	return q.Attach(r.Core)
+}
+
+// detachMulticast is uverbs_cmd.c, ib_uverbs_detach_mcast.
+func (c *ucontext) detachMulticast(r *frame.Request) unix.Errno {
+	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[16:]))
+	if !ok {
+		return unix.EINVAL
+	}
+	return q.Detach(r.Core)
+}
+
+const (
+	noBfreg    = -1
+	noRegister = 1 << 31 // MLX5_IB_INVALID_BFREG
+)
+
+// validIndex says whether a program may name a QP so in CQEs. The default is for CQEs of version 0, which have no such
+// indices (mlx5_ib.h, get_qp_user_index and verify_assign_uidx).
+func (c *ucontext) validIndex(uidx uint32) bool {
+	if c.cqeVersion == 0 {
+		return uidx == defaultUidx
+	}
+	return uidx < defaultUidx
+}
+
+func (c *ucontext) modifyQP(r *frame.Request) unix.Errno {
+	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[64:]))
+	if !ok {
+		return unix.EINVAL // uverbs_cmd.c, modify_qp
+	}
+	return q.Modify(r.Core, q.checkAttributes)
+}
+
+// checkAttributes is what mlx5_ib_modify_qp checks.
+func (q *queuePair) checkAttributes(a *fabric.Attributes) unix.Errno {
+	switch {
+	case a.PKeyIndex != 0:
+		return unix.EINVAL // only P_Key 0 is there
+	case a.MaxRead > maxReads || a.MaxDest > maxReads:
+		return unix.EINVAL
+	case q.Port.NoAtomics && a.Allowed()&fabric.AccessRemoteAtomic != 0:
+		return unix.EOPNOTSUPP // qp.c, set_qpc_atomic_flags
+	}
+	return 0
+}
+
+func (c *ucontext) queryQP(r *frame.Request) unix.Errno {
+	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[8:]))
+	if !ok {
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_query_qp
+	}
+	b := q.Query()
+	for i, v := range q.caps {
+		le.PutUint32(b[64+4*i:], v)
+	}
+	if q.signalAll {
+		b[122] = 1
+	}
+	return r.Answer(b, nil)
+}
+
+func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
+	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[8:]))
+	if !ok {
+		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
+	}
+	if q.Member() {
+		return unix.EBUSY // core/uverbs_std_types_qp.c, uverbs_free_qp
+	}
+	if q.Service == fabric.UD {
+		q.sendRest()
+	}
+	q.releaseAll()
+	if q.bfreg != noBfreg {
+		c.bfregs.count[q.bfreg]-- // qp.c, mlx5_ib_free_bfreg
+	}
+	c.past[q.Number] = true
+	q.PD.Users--
+	q.sendCQ.users--
+	q.recvCQ.users--
+	if q.recv.shared {
+		q.recv.users--
+	}
+	q.events -= c.unread(q.user, fabric.EventQPFatal, fabric.EventQPRequest, fabric.EventQPAccess, fabric.EventSQDrained, fabric.EventLastWQE)
+	delete(c.objects, q.handle)
+	delete(c.device.QPs, q.Number)
+	c.qps = without(c.qps, q)
+	return r.Answer(words(q.events), nil)
+}
 
 // post takes a new index of the send queue from the doorbell record.
 func (q *queuePair) post(posted uint16) {
-	f := q.device().fabric
+	f := q.Port.Fabric()
 	if used := posted - q.completed; uint32(used) > q.sendSize {
-		f.violation("QP %#x: %d basic blocks are in use of a send queue of %d: a slot was overwritten before its completion",
-			q.qpn, used, q.sendSize)
+		f.Violation("QP %#x: %d basic blocks are in use of a send queue of %d: a slot was overwritten before its completion",
+			q.Number, used, q.sendSize)
 	}
-	if f.Hostile != nil && uint32(posted-q.posted) <= q.sendSize {
+	if f.Hostile != nil && uint32(posted-q.Posted) <= q.sendSize {
 		if q.snapshot == nil {
 			q.snapshot = map[uint16][basicBlock]byte{}
 		}
-		for at := q.posted; at != posted; at++ {
+		for at := q.Posted; at != posted; at++ {
 			if b, ok := q.readAt(at, basicBlock); ok {
 				q.snapshot[at] = [basicBlock]byte(b)
 			}
 		}
 	}
-	q.posted = posted
-	q.schedule()
+	q.Posted = posted
+	q.Schedule()
 }
 
 // unchanged says whether a WQE is what it was when its doorbell was seen.
@@ -225,61 +272,42 @@ func (q *queuePair) unchanged(at uint16, wqe []byte) bool {
 	return true
 }
 
-func (q *queuePair) device() *Device { return q.context.device }
-
-func (q *queuePair) event(kind uint32) {
+// Event tells the program of an asynchronous event of the QP.
+func (q *queuePair) Event(kind uint32) {
 	q.events++
 	q.context.event(kind, q.user)
 }
 
-// peer returns the QP that the path leads to, or nil.
-func (q *queuePair) peer() *queuePair {
-	d := q.device().find(address{lid: le.Uint16(q.attr.path[20:]), global: q.attr.path[30] != 0,
-		gid: [16]byte(q.attr.path[:16]), source: q.attr.path[24]})
-	if d == nil || d.down || q.device().down {
-		return nil
-	}
-	p := d.qps[q.attr.dest]
-	if p == nil || p.service != q.service || p.attr.dest != q.qpn || p.state < stateRTR || p.state == stateError {
-		return nil // packets for another, or in such a state, are dropped
-	}
-	return p
-}
+// Broken says that the CQ of requests is.
+func (q *queuePair) Broken() bool { return q.sendCQ.dead }
 
-// fail ends a request with an error: the QP is in the error state, and what is left on its
-// queues is flushed.
-func (q *queuePair) fail(w *control, cause syndrome) {
-	q.device().fabric.logf("QP %#x: WQE %d with opcode %#x fails with syndrome %#x", q.qpn, w.index, w.op, cause)
-	q.complete(*w, cause, 0)
-	q.toError()
-}
+// Receives returns the queue of receive WQEs.
+func (q *queuePair) Receives() fabric.ReceiveQueue { return q.recv }
 
-func (q *queuePair) toError() {
-	if q.state == stateError {
-		return
-	}
-	q.state = stateError
-	if q.recv.shared {
-		q.event(eventLastWQE)
-	}
-	q.schedule()
-}
-
-// complete writes the CQE of a send WQE; bytes are those that came from the other side.
-func (q *queuePair) complete(w control, cause syndrome, bytes uint32) {
-	e := completion{op: cqeRequest, qpn: q.qpn, uidx: q.uidx, index: w.index, request: w.op, bytes: bytes}
-	e.written = func() { q.completed = w.index + blocks(w.size) }
-	if cause != 0 {
-		e.op, e.cause = cqeRequestError, cause
-	} else if !w.signaled && !q.signalAll {
+// Complete writes the CQE of a send WQE.
+func (q *queuePair) Complete(w *fabric.Request, status fabric.Status, bytes uint32) {
+	e := completion{op: cqeRequest, qpn: q.Number, uidx: q.uidx, index: w.Index, request: q.op, bytes: bytes}
+	e.written = func() { q.completed = w.Index + w.Slots }
+	if status != "" {
+		e.op, e.cause = cqeRequestError, syndromes[status]
+	} else if !w.Signaled && !q.signalAll {
 		return
 	}
 	q.sendCQ.put(e)
 }
 
-// received writes the CQE of a receive WQE.
-func (q *queuePair) received(index uint16, e completion) {
-	e.qpn, e.uidx, e.index = q.qpn, q.uidx, index
+// Received writes the CQE of a receive WQE.
+func (q *queuePair) Received(index uint16, r fabric.Receipt) {
+	e := completion{op: cqeOps[r.Op], qpn: q.Number, uidx: q.uidx, index: index, bytes: r.Bytes, solicited: r.Solicited, cause: syndromes[r.Status]}
+	if r.Op != fabric.Send {
+		e.imm = r.Imm
+	}
+	if r.Status != "" {
+		e.op = cqeResponseError
+	}
+	if q.Service == fabric.UD && r.Status == "" {
+		e.slid, e.source = r.LID, r.QPN|packet(&r)<<24
+	}
 	if q.uidx == defaultUidx { // CQEs of version 0 name an SRQ there (include/linux/mlx5/device.h, struct mlx5_cqe64)
 		e.uidx = q.recv.srqn
 	}
@@ -287,25 +315,43 @@ func (q *queuePair) received(index uint16, e completion) {
 	q.recvCQ.put(e)
 }
 
-// flush completes all that is posted to a QP in the error state.
-func (q *queuePair) flush() bool {
+// packet is what the CQE of a datagram says of its packet, beside the QP that it is from: whether it has a GRH, and the
+// service level, or on Ethernet, where packets have none, the kind of their header (cq.c, handle_responder; include/linux/mlx5/device.h,
+// MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
+func packet(r *fabric.Receipt) uint32 {
+	const global, ipv6, ipv4 = 1 << 4, 1, 2
+	switch {
+	case r.GID.Kind == fabric.KindIB && !r.Global:
+		return uint32(r.SL)
+	case r.GID.Kind == fabric.KindIB:
+		return global | uint32(r.SL)
+	case r.GID.Kind != fabric.KindRoCE2:
+		return global
+	case r.GID.IPv4():
+		return global | ipv4
+	}
+	return global | ipv6
+}
+
+// Flush completes all that is posted to a QP in the error state.
+func (q *queuePair) Flush() bool {
 	work := false
-	for q.done != q.posted {
+	for q.Done != q.Posted {
 		w, ok := q.head()
 		if !ok {
 			break
 		}
-		q.complete(w, flushed, 0)
-		q.done += blocks(w.size)
+		q.Complete(&w.Request, fabric.Flushed, 0)
+		q.Done += w.Slots
 		work = true
 	}
-	for q.state == stateError && !q.recv.shared && !q.recvCQ.dead {
-		_, index, ok := q.recv.next()
+	for q.State == fabric.StateError && !q.recv.shared && !q.recvCQ.dead {
+		_, index, ok := q.recv.Next()
 		if !ok {
 			break
 		}
-		q.recv.consume()
-		q.received(index, completion{op: cqeResponseError, cause: flushed})
+		q.recv.Consume()
+		q.Received(index, fabric.Receipt{Status: fabric.Flushed})
 		work = true
 	}
 	return work
@@ -320,8 +366,8 @@ func (c *ucontext) flushErrored(now time.Time) {
 	}
 	c.flushed = now
 	for _, q := range c.qps {
-		if q.state == stateError && !q.recv.shared {
-			q.schedule()
+		if q.State == fabric.StateError && !q.recv.shared {
+			q.Schedule()
 		}
 	}
 }
@@ -331,185 +377,12 @@ func (q *queuePair) releaseAll() {
 	q.recvCQ.release()
 }
 
-// reset makes a QP new.
-func (q *queuePair) reset() {
+// Reset makes the queues empty.
+func (q *queuePair) Reset() {
 	q.releaseAll()
-	q.posted, q.done, q.completed, q.trying, q.changedKey, q.wait, q.known, q.burst = 0, 0, 0, false, false, time.Time{}, 0, 0
+	q.completed, q.changedKey = 0, false
 	clear(q.snapshot)
-	q.attr = attributes{}
 	if !q.recv.shared {
 		q.recv.consumed, q.recv.returned = 0, 0
 	}
-}
-
-// modify carries out a MODIFY_QP: struct ib_uverbs_modify_qp.
-func (q *queuePair) modify(r []byte) unix.Errno {
-	mask := le.Uint32(r[68:])
-	to := q.state
-	if mask&maskState != 0 {
-		to = int(r[96])
-	}
-	if mask&maskCurrent != 0 && int(r[97]) != q.state {
-		return unix.EINVAL // the firmware: mlx5_ib_modify_qp takes the program's word
-	}
-	if mask&maskAlt != 0 && q.device().config.Link == Ethernet {
-		return unix.EINVAL // core/verbs.c, _ib_modify_qp
-	}
-	if mask&(maskAV|maskPort) == maskAV && (mask&maskState == 0 || to != stateRTR) {
-		mask |= maskPort // core/uverbs_cmd.c, modify_qp
-		r[104] = r[31]
-	}
-	if !transition(q.service, q.state, to, mask) {
-		return unix.EINVAL // core/verbs.c, ib_modify_qp_is_ok, from mlx5_ib_modify_qp
-	}
-	if mask&maskPort != 0 && r[104] != 1 {
-		return unix.EINVAL // mlx5_ib_modify_qp: port out of range
-	}
-	if mask&maskPKey != 0 && le.Uint16(r[92:]) != 0 {
-		return unix.EINVAL // the same: only P_Key 0 is there
-	}
-	if mask&maskMaxRead != 0 && r[101] > maxReads || mask&maskMaxDest != 0 && r[102] > maxReads {
-		return unix.EINVAL // mlx5_ib_modify_qp
-	}
-	if mask&maskAV != 0 {
-		if r[31] != 1 {
-			return unix.EINVAL // uverbs_cmd.c, modify_qp
-		}
-		if errno := q.device().checkPath(r[30] != 0, r[24]); errno != 0 {
-			return errno
-		}
-	}
-	if to == stateReset {
-		q.state = to
-		q.reset()
-		return 0
-	}
-	a := &q.attr
-	next := *a
-	if mask&maskAccess != 0 {
-		next.access = le.Uint32(r[88:])
-	}
-	if mask&maskMaxDest != 0 {
-		next.maxDest = r[102]
-	}
-	if q.device().config.NoAtomics && mask&(maskAccess|maskMaxDest) != 0 && next.allowed()&accessRemoteAtomic != 0 {
-		return unix.EOPNOTSUPP // qp.c, set_qpc_atomic_flags
-	}
-	a.access = next.access
-	if mask&maskAV != 0 {
-		copy(a.path[:], r[:32])
-	}
-	if mask&maskQKey != 0 {
-		a.qkey = le.Uint32(r[72:])
-	}
-	if mask&maskRQPSN != 0 {
-		a.rqPSN = le.Uint32(r[76:]) & 0xffffff
-	}
-	if mask&maskSQPSN != 0 {
-		a.sqPSN = le.Uint32(r[80:]) & 0xffffff
-	}
-	if mask&maskDest != 0 {
-		a.dest = le.Uint32(r[84:]) & 0xffffff
-	}
-	for bit, field := range map[uint32]struct {
-		to *byte
-		at int
-	}{maskMTU: {&a.mtu, 98}, maskMaxRead: {&a.maxRead, 101}, maskMaxDest: {&a.maxDest, 102}, maskMinRNR: {&a.minRNR, 103},
-		maskPort: {&a.port, 104}, maskTimeout: {&a.timeout, 105}, maskRetry: {&a.retry, 106}, maskRNRRetry: {&a.rnrRetry, 107}} {
-		if mask&bit != 0 {
-			*field.to = r[field.at]
-		}
-	}
-	if to == stateError {
-		q.toError()
-		return 0
-	}
-	q.state = to
-	if to == stateSQD && mask&maskSQD != 0 && r[100] != 0 {
-		q.event(eventSQDrained) // nothing that was begun is under way
-	}
-	q.schedule()
-	return 0
-}
-
-// Bits of attr_mask (enum ib_qp_attr_mask).
-const (
-	maskState    = 1 << 0
-	maskCurrent  = 1 << 1
-	maskSQD      = 1 << 2
-	maskAccess   = 1 << 3
-	maskPKey     = 1 << 4
-	maskPort     = 1 << 5
-	maskQKey     = 1 << 6
-	maskAV       = 1 << 7
-	maskMTU      = 1 << 8
-	maskTimeout  = 1 << 9
-	maskRetry    = 1 << 10
-	maskRNRRetry = 1 << 11
-	maskRQPSN    = 1 << 12
-	maskMaxRead  = 1 << 13
-	maskAlt      = 1 << 14
-	maskMinRNR   = 1 << 15
-	maskSQPSN    = 1 << 16
-	maskMaxDest  = 1 << 17
-	maskMigrate  = 1 << 18
-	maskDest     = 1 << 20
-)
-
-// A change of state requires some attributes and allows others, as ib_modify_qp_is_ok
-// has it (drivers/infiniband/core/verbs.c, qp_state_table).
-type change struct{ required, optional uint32 }
-
-var changes = map[service]map[[2]int]change{
-	serviceRC: {
-		{stateReset, stateInit}: {maskPKey | maskPort | maskAccess, 0},
-		{stateInit, stateInit}:  {0, maskPKey | maskPort | maskAccess},
-		{stateInit, stateRTR}: {maskAV | maskMTU | maskDest | maskRQPSN | maskMaxDest | maskMinRNR,
-			maskAlt | maskAccess | maskPKey},
-		{stateRTR, stateRTS}: {maskTimeout | maskRetry | maskRNRRetry | maskSQPSN | maskMaxRead,
-			maskCurrent | maskAlt | maskAccess | maskMinRNR | maskMigrate},
-		{stateRTS, stateRTS}: {0, maskCurrent | maskAccess | maskMinRNR | maskAlt | maskMigrate},
-		{stateRTS, stateSQD}: {0, maskSQD},
-		{stateSQD, stateRTS}: {0, maskCurrent | maskAlt | maskAccess | maskMinRNR | maskMigrate},
-		{stateSQD, stateSQD}: {0, maskPort | maskAV | maskTimeout | maskRetry | maskRNRRetry | maskMaxRead | maskMaxDest |
-			maskAlt | maskAccess | maskPKey | maskMinRNR | maskMigrate},
-	},
-	serviceUC: {
-		{stateReset, stateInit}: {maskPKey | maskPort | maskAccess, 0},
-		{stateInit, stateInit}:  {0, maskPKey | maskPort | maskAccess},
-		{stateInit, stateRTR}:   {maskAV | maskMTU | maskDest | maskRQPSN, maskAlt | maskAccess | maskPKey},
-		{stateRTR, stateRTS}:    {maskSQPSN, maskCurrent | maskAlt | maskAccess | maskMigrate},
-		{stateRTS, stateRTS}:    {0, maskCurrent | maskAccess | maskAlt | maskMigrate},
-		{stateRTS, stateSQD}:    {0, maskSQD},
-		{stateSQD, stateRTS}:    {0, maskCurrent | maskAlt | maskAccess | maskMigrate},
-		{stateSQD, stateSQD}:    {0, maskAV | maskAlt | maskAccess | maskPKey | maskMigrate},
-		{stateSQE, stateRTS}:    {0, maskCurrent | maskAccess},
-	},
-	serviceUD: {
-		{stateReset, stateInit}: {maskPKey | maskPort | maskQKey, 0},
-		{stateInit, stateInit}:  {0, maskPKey | maskPort | maskQKey},
-		{stateInit, stateRTR}:   {0, maskPKey | maskQKey},
-		{stateRTR, stateRTS}:    {maskSQPSN, maskCurrent | maskQKey},
-		{stateRTS, stateRTS}:    {0, maskCurrent | maskQKey},
-		{stateRTS, stateSQD}:    {0, maskSQD},
-		{stateSQD, stateRTS}:    {0, maskCurrent | maskQKey},
-		{stateSQD, stateSQD}:    {0, maskPKey | maskQKey},
-		{stateSQE, stateRTS}:    {0, maskCurrent | maskQKey},
-	},
-}
-
-// transition says whether a change of state with these attributes is one.
-func transition(s service, from, to int, mask uint32) bool {
-	if from > stateError || to > stateError {
-		return false
-	}
-	if mask&maskCurrent != 0 && from != stateRTR && from != stateRTS && from != stateSQD && from != stateSQE {
-		return false
-	}
-	if to == stateReset || to == stateError && from != stateReset {
-		return mask&^maskState == 0
-	}
-	c, ok := changes[s][[2]int{from, to}]
-	given := mask &^ maskState
-	return ok && given&c.required == c.required && given&^(c.required|c.optional) == 0
 }

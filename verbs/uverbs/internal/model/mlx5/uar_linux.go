@@ -142,7 +142,7 @@ func (c *ucontext) allocUAR(r *frame.Call) unix.Errno {
 	if index >= dynamicUARs {
 		return unix.ENOMEM // core/ib_core_uverbs.c, rdma_user_mmap_entry_insert_range
 	}
-	u := &uar{page: uint32(uint16(c.device.next())), dynamic: index, nonCached: kind == typeNonCached}
+	u := &uar{page: uint32(uint16(c.device.Next())), dynamic: index, nonCached: kind == typeNonCached}
 	offset := (mmapDynamic<<8 | index) * pageSize
 	u.add(c.pages, offset)
 	u.handle = c.add(u)
@@ -190,12 +190,12 @@ func (c *ucontext) uarOfPage(page uint32) *uar {
 
 // Map is main.c, mlx5_ib_mmap.
 func (c *ucontext) Map(m frame.Mapping) unix.Errno {
-	c.device.fabric.mu.Lock()
-	defer c.device.fabric.mu.Unlock()
+	c.device.Fabric().Lock()
+	defer c.device.Fabric().Unlock()
 	page := m.Offset / pageSize
 	command, index := page>>8&0xff, int(page&0xff|page>>16<<8)
 	switch {
-	case c.device.removed:
+	case c.device.Removed:
 		return unix.EIO // core/uverbs_main.c, ib_uverbs_mmap: disassociated
 	case c.memory == nil:
 		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_mmap: there is no context
@@ -219,7 +219,7 @@ func (c *ucontext) Map(m frame.Mapping) unix.Errno {
 // (Arm ARM, B2.8).
 func (u *uar) checkMapping(c *ucontext, command uint64) {
 	if u.mapped |= 1 << command; u.mapped&^(1<<command) != 0 {
-		c.device.fabric.violation("UAR %#x is mapped with write-combining and without", u.page)
+		c.device.Fabric().Violation("UAR %#x is mapped with write-combining and without", u.page)
 	}
 }
 
@@ -242,9 +242,9 @@ func (c *ucontext) takeDoorbells() bool {
 			}
 			if r.rest.Load() != taken {
 				r.rest.Store(taken)
-				c.device.fabric.stats.BlueFlames++
+				c.device.Fabric().Counted.BlueFlames++
 				if first := u.handle == 0 && u.page == 0 && i%(2*bfregsOfPage) < 2; first { // main.c, NUM_NON_BLUE_FLAME_BFREGS
-					c.device.fabric.violation("a WQE is written to register 0, which is for doorbells alone")
+					c.device.Fabric().Violation("a WQE is written to register 0, which is for doorbells alone")
 				}
 			}
 		}
@@ -258,7 +258,7 @@ func (c *ucontext) checkCQDoorbell(u *uar, v uint64) {
 	for _, q := range c.cqs {
 		if q.cqn == number {
 			if q.uar != u {
-				c.device.fabric.violation("CQ %#x is armed in UAR %#x, and has UAR %#x", number, u.page, q.uar.page)
+				c.device.Fabric().Violation("CQ %#x is armed in UAR %#x, and has UAR %#x", number, u.page, q.uar.page)
 			}
 			return
 		}
@@ -270,9 +270,9 @@ func (c *ucontext) checkCQDoorbell(u *uar, v uint64) {
 func (c *ucontext) checkSendDoorbell(u *uar, v uint64) {
 	number := uint32(v) >> 8
 	for _, q := range c.qps {
-		if q.qpn == number {
+		if q.Number == number {
 			if q.uar != u {
-				c.device.fabric.violation("the doorbell of QP %#x is rung in UAR %#x, and it has UAR %#x", number, u.page, q.uar.page)
+				c.device.Fabric().Violation("the doorbell of QP %#x is rung in UAR %#x, and it has UAR %#x", number, u.page, q.uar.page)
 			}
 			return
 		}
@@ -282,6 +282,6 @@ func (c *ucontext) checkSendDoorbell(u *uar, v uint64) {
 
 func (c *ucontext) unknownDoorbell(u *uar, what string, number uint32) {
 	if !c.past[number] { // or it was destroyed before the model looked
-		c.device.fabric.violation("UAR %#x: a doorbell is rung for %s %#x, which the context does not have", u.page, what, number)
+		c.device.Fabric().Violation("UAR %#x: a doorbell is rung for %s %#x, which the context does not have", u.page, what, number)
 	}
 }

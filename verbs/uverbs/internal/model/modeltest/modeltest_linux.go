@@ -15,9 +15,9 @@
 //
 // In the first process On waits for the others and returns false. The test fails there if it
 // fails on a host, or if the driver has done what a device cannot make sense of
-// ([mlx5.Fabric.Violations]). Everything is one process tree: a debugger or the race detector
+// ([fabric.Fabric.Violations]). Everything is one process tree: a debugger or the race detector
 // works as always. What else a test wants of the hosts, for instance a C program at one of
-// them, it does itself with packages frame and mlx5.
+// them, it does itself with packages frame, fabric and mlx5.
 package modeltest
 
 import (
@@ -38,14 +38,15 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/skip"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 )
 
 // A Config says on what a test runs.
 type Config struct {
-	// Device is what each host has.
-	Device mlx5.Config
+	// Device is what each host has; nil is an mlx5.Config{}.
+	Device fabric.Kind
 	// Hosts is how many there are; 0 means 1.
 	Hosts int
 	// WriteOnly makes the kernel of the hosts one without ioctl for uverbs.
@@ -53,7 +54,7 @@ type Config struct {
 	// Network gives the hosts a network namespace, in which their addresses are 10.77.0.1 and fd77::1 and on,
 	// and TCP reaches them. Otherwise they are 127.0.0.1 and on, which package rcm does not take.
 	Network bool
-	// Hostile, if it is not 0, makes the devices awkward by this seed. See [mlx5.Fabric]. RAMJET_MODEL_HOSTILE is a seed
+	// Hostile, if it is not 0, makes the devices awkward by this seed. See [fabric.Fabric]. RAMJET_MODEL_HOSTILE is a seed
 	// for all tests, also for those that have none of their own.
 	Hostile uint64
 	// WQE, if not nil, is given each WQE of a send queue before it is executed. It is called in the
@@ -63,7 +64,7 @@ type Config struct {
 	BlueFlame bool
 	// While, if not nil, is called in the first process when the hosts have been started, with their devices. It
 	// ends with its context, which is done when the hosts have ended.
-	While func(ctx context.Context, devices []*mlx5.Device)
+	While func(ctx context.Context, devices []fabric.Device)
 	// Env is added to the environment of the hosts' programs.
 	Env []string
 }
@@ -130,13 +131,16 @@ func On(t *testing.T, config Config) bool {
 		runIsolated(t)
 		return false
 	}
-	fabric := Fabric(t, config)
+	subnet := Fabric(t, config)
+	if config.Device == nil {
+		config.Device = mlx5.Config{}
+	}
 	meeting := filepath.Join(t.TempDir(), "exchange")
 	programs := make([]*frame.Program, max(config.Hosts, 1))
 	outputs := make([]bytes.Buffer, len(programs))
-	devices := make([]*mlx5.Device, len(programs))
+	devices := make([]fabric.Device, len(programs))
 	for i := range programs {
-		devices[i] = fabric.NewDevice(config.Device)
+		devices[i] = config.Device.NewDevice(subnet)
 		host := devices[i].Host()
 		host.WriteOnly = config.WriteOnly
 		env := append([]string{hostVariable + "=" + strconv.Itoa(i), exchangeVariable + "=" + meeting}, config.Env...)
@@ -156,8 +160,8 @@ func On(t *testing.T, config Config) bool {
 		defer cancel()
 	}
 	await(t, programs, outputs)
-	if config.BlueFlame && fabric.Stats().BlueFlames == 0 {
-		t.Errorf("no WQE was written to a register, of %d", fabric.Stats().Requests)
+	if config.BlueFlame && subnet.Stats().BlueFlames == 0 {
+		t.Errorf("no WQE was written to a register, of %d", subnet.Stats().Requests)
 	}
 	return false
 }
@@ -196,25 +200,25 @@ func await(t *testing.T, programs []*frame.Program, outputs []bytes.Buffer) {
 }
 
 // Fabric returns one whose hardware runs until the test ends. The test fails if there are violations.
-func Fabric(t *testing.T, config Config) *mlx5.Fabric {
+func Fabric(t *testing.T, config Config) *fabric.Fabric {
 	t.Helper()
-	fabric := mlx5.NewFabric()
-	fabric.WQE = config.WQE
+	subnet := fabric.New()
+	subnet.WQE = config.WQE
 	if isolated() {
-		fabric.Addresses = frame.NamespaceAddresses()
+		subnet.Addresses = frame.NamespaceAddresses()
 	}
-	fabric.Hostile = hostile(config.Hostile)
+	subnet.Hostile = hostile(config.Hostile)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { fabric.Run(ctx) })
+	running.Go(func() { subnet.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait() // ends with the context
-		for _, v := range fabric.Violations() {
+		for _, v := range subnet.Violations() {
 			t.Errorf("the driver violates the format: %s", v)
 		}
 	})
-	return fabric
+	return subnet
 }
 
 const hostileVariable = "RAMJET_MODEL_HOSTILE" // a seed

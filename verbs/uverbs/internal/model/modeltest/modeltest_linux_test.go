@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	_ "github.com/seed-b9b531af/ramjet/verbs/uverbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
 )
@@ -37,7 +38,7 @@ func TestDevicesAreListed(t *testing.T) {
 		transport verbs.Transport
 	}{
 		{"InfiniBand", modeltest.Config{}, verbs.TransportIB},
-		{"Ethernet", modeltest.Config{Device: mlx5.Config{Link: mlx5.Ethernet}}, verbs.TransportRoCE},
+		{"Ethernet", modeltest.Config{Device: mlx5.Config{Link: fabric.Ethernet}}, verbs.TransportRoCE},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if !modeltest.On(t, test.config) {
@@ -65,7 +66,7 @@ func TestRdmainfoShowsTheDevice(t *testing.T) {
 		out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/seed-b9b531af/ramjet/examples/rdmainfo").CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	if !modeltest.On(t, modeltest.Config{Device: mlx5.Config{Link: mlx5.Ethernet}, Env: []string{"RDMAINFO=" + program}}) {
+	if !modeltest.On(t, modeltest.Config{Device: mlx5.Config{Link: fabric.Ethernet}, Env: []string{"RDMAINFO=" + program}}) {
 		return
 	}
 	// A program that this one starts is on the host too.
@@ -90,15 +91,14 @@ func TestHostsExchange(t *testing.T) {
 // commands in an ioctl and by write, queues, doorbells, a completion channel on the
 // netpoller, while the garbage collector runs and goroutines are preempted by signals.
 func TestAGoProgramUsesTheDevice(t *testing.T) {
-	ethernet := mlx5.Config{Link: mlx5.Ethernet}
+	ethernet, static := mlx5.Config{Link: fabric.Ethernet}, mlx5.Config{Link: fabric.Ethernet, StaticUARs: true}
 	for name, config := range map[string]modeltest.Config{
 		"dynamic UARs":       {Device: ethernet},
-		"static UARs":        {Device: mlx5.Config{Link: mlx5.Ethernet, StaticUARs: true}},
-		"static UARs, write": {Device: mlx5.Config{Link: mlx5.Ethernet, StaticUARs: true}, WriteOnly: true},
+		"static UARs":        {Device: static, Env: []string{"STATIC=true"}},
+		"static UARs, write": {Device: static, WriteOnly: true, Env: []string{"STATIC=true", "WRITE=true"}},
 		"hostile":            {Device: ethernet, Hostile: 1},
 	} {
 		config.Hosts = 2
-		config.Env = []string{fmt.Sprintf("STATIC=%v", config.Device.StaticUARs), fmt.Sprintf("WRITE=%v", config.WriteOnly)}
 		t.Run(name, func(t *testing.T) {
 			if !modeltest.On(t, config) {
 				return

@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/internal/freeport"
 	"github.com/seed-b9b531af/ramjet/internal/skip"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/mlx5"
 	"github.com/stretchr/testify/require"
@@ -135,10 +136,10 @@ func releaseOf(dir, suite string, options []string) ([]string, error) {
 // A Trial is a fabric with hosts on which C programs of Debian run. They are unpacked to the directory
 // that RAMJET_MODEL_ROOT names, or from there if it is not empty.
 type Trial struct {
-	Fabric    *mlx5.Fabric
-	WriteOnly bool           // see [Config]
-	Config    mlx5.Config    // of the devices that are made next
-	Devices   []*mlx5.Device // of the programs
+	Fabric    *fabric.Fabric
+	WriteOnly bool            // see [Config]
+	Device    fabric.Kind     // of the devices that are made next; an mlx5.Config{} if not set
+	Devices   []fabric.Device // of the programs
 	bin       string
 	loader    []string // what runs the programs, if not the kernel
 	env       []string
@@ -148,7 +149,7 @@ type Trial struct {
 func NewTrial(t *testing.T, seed ...uint64) *Trial {
 	t.Helper()
 	bin, loader, env := programs(t)
-	r := &Trial{Fabric: mlx5.NewFabric(), bin: bin, loader: loader, env: env}
+	r := &Trial{Fabric: fabric.New(), Device: mlx5.Config{}, bin: bin, loader: loader, env: env}
 	r.Fabric.Hostile = hostile(append(seed, 0)[0])
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -166,7 +167,7 @@ func NewTrial(t *testing.T, seed ...uint64) *Trial {
 // Start runs a program on a host of its own.
 func (r *Trial) Start(t *testing.T, output io.Writer, args ...string) *frame.Program {
 	t.Helper()
-	device := r.Fabric.NewDevice(r.Config)
+	device := r.Device.NewDevice(r.Fabric)
 	r.Devices = append(r.Devices, device)
 	host := device.Host()
 	host.WriteOnly = r.WriteOnly

@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package mlx5
+package fabric
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/cm"
 )
 
-// A Fabric is a subnet of devices, one port each, connected with each other.
+// A Fabric is a subnet of devices, one port each, connected with each other. Its lock guards all that they have.
 type Fabric struct {
 	// Log, if not nil, is told what a driver does wrong, and what the devices do.
 	Log func(format string, args ...any)
@@ -33,18 +33,20 @@ type Fabric struct {
 	Hostile *rand.Rand
 
 	// Addresses are the IP addresses of the first device's host; those of the others follow. They are
-	// set before NewDevice is called. The default is 127.0.0.1: at 127.0.0.0/8 TCP works as well, on
+	// set before NewPort is called. The default is 127.0.0.1: at 127.0.0.0/8 TCP works as well, on
 	// any machine and without privileges.
 	Addresses []netip.Addr
 
+	// Counted is read by Stats, and written by devices.
+	Counted Stats
+
 	network cm.Network
 
-	mu         sync.Mutex // guards all devices and what they have
-	devices    []*Device
+	mu         sync.Mutex // guards all ports and what their devices have, and what follows
+	ports      []*Port
 	violations []string
-	stats      Stats
-	queue      []*queuePair // to be looked at by Run
-	buffer     []byte       // between the memories of two programs
+	queue      []*QP  // to be looked at by Run
+	buffer     []byte // between the memories of two programs
 }
 
 // Stats counts what has happened on a fabric.
@@ -67,16 +69,22 @@ func (f *Fabric) addresses(n int) []netip.Addr {
 	return list
 }
 
-// NewFabric returns a fabric without devices.
-func NewFabric() *Fabric {
+// New returns a fabric without devices.
+func New() *Fabric {
 	return &Fabric{Addresses: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, buffer: make([]byte, 1<<20)}
 }
+
+// Lock takes the lock of the fabric, as a device does for each command.
+func (f *Fabric) Lock() { f.mu.Lock() }
+
+// Unlock gives it back.
+func (f *Fabric) Unlock() { f.mu.Unlock() }
 
 // Stats returns the counters so far.
 func (f *Fabric) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stats
+	return f.Counted
 }
 
 // Listens says whether a program listens for connections.
@@ -86,11 +94,9 @@ func (f *Fabric) Listens() bool { return f.network.Listens() }
 func (f *Fabric) Members() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, d := range f.devices {
-		for _, c := range d.contexts {
-			for _, q := range c.qps {
-				n += min(len(q.groups), 1)
-			}
+	for _, p := range f.ports {
+		for _, q := range p.QPs {
+			n += min(len(q.groups), 1)
 		}
 	}
 	return n
@@ -103,25 +109,21 @@ func (f *Fabric) Violations() []string {
 	return append([]string(nil), f.violations...)
 }
 
-func (f *Fabric) violation(format string, args ...any) {
+// Violation notes what a driver has done wrong. The caller has the lock.
+func (f *Fabric) Violation(format string, args ...any) {
 	const most = 100
 	text := fmt.Sprintf(format, args...)
 	if len(f.violations) < most {
 		f.violations = append(f.violations, text)
 	}
-	f.logf("violation: %s", text)
+	f.Logf("violation: %s", text)
 }
 
-func (f *Fabric) logf(format string, args ...any) {
+// Logf tells the log, if there is one.
+func (f *Fabric) Logf(format string, args ...any) {
 	if f.Log != nil {
 		f.Log(format, args...)
 	}
-}
-
-// next returns a number that the device has not used.
-func (d *Device) next() uint32 {
-	d.number = (d.number + 1) & 0xffffff
-	return d.number
 }
 
 // Run is the devices' hardware. It returns when the context is done.
@@ -141,7 +143,7 @@ func (f *Fabric) Run(ctx context.Context) {
 	idle := 0
 	for last := time.Now(); ctx.Err() == nil; {
 		now := time.Now()
-		if f.step(now) {
+		if f.Step(now) {
 			last, idle = now, 0
 			continue
 		}
@@ -160,7 +162,7 @@ func (f *Fabric) Run(ctx context.Context) {
 // CutLinks takes the links of devices away by turns, each for that time, and leaves all up for ten times as long
 // in between: the eight tries that a request has hardly all meet a link that is away. It returns when the context
 // is done, with all links up.
-func CutLinks(ctx context.Context, devices []*Device, away time.Duration) {
+func CutLinks(ctx context.Context, devices []Device, away time.Duration) {
 	for n := 0; ; n++ {
 		d := devices[n%len(devices)]
 		for _, up := range []bool{false, true} {
@@ -179,29 +181,14 @@ func CutLinks(ctx context.Context, devices []*Device, away time.Duration) {
 	}
 }
 
-// step looks at all registers and queues once, and says whether there was something to do.
-func (f *Fabric) step(now time.Time) bool {
+// Step looks at all registers and queues once, and says whether there was something to do.
+func (f *Fabric) Step(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	work := false
-	for _, d := range f.devices {
-		if d.removed {
-			continue
-		}
-		for _, c := range d.contexts {
-			if !f.late() && c.takeDoorbells() {
-				work = true
-				f.stats.Doorbells++
-				c.readRecords()
-			}
-			c.flushErrored(now)
-			for _, q := range c.cqs {
-				work = q.sendOverdue(now) || work
-				if len(q.held) > 0 && !f.late() {
-					q.release()
-					work = true
-				}
-			}
+	for _, p := range f.ports {
+		if !p.Removed {
+			work = p.hardware.Look(now) || work
 		}
 	}
 	queue := f.queue
@@ -210,20 +197,12 @@ func (f *Fabric) step(now time.Time) bool {
 		f.Hostile.Shuffle(len(queue), func(i, j int) { queue[i], queue[j] = queue[j], queue[i] })
 	}
 	for _, q := range queue {
-		if q.execute(now) {
+		if q.Execute(now) {
 			work = true
 		}
 	}
 	return work
 }
 
-// late says, of hostile devices, that what could be done now is left for later.
-func (f *Fabric) late() bool { return f.Hostile != nil && f.Hostile.IntN(4) != 0 }
-
-// schedule puts a QP in the queue of those that Run looks at.
-func (q *queuePair) schedule() {
-	if !q.scheduled {
-		q.scheduled = true
-		q.device().fabric.queue = append(q.device().fabric.queue, q)
-	}
-}
+// Late says, of hostile devices, that what could be done now is left for later.
+func (f *Fabric) Late() bool { return f.Hostile != nil && f.Hostile.IntN(4) != 0 }
