@@ -16,7 +16,7 @@
 //   - [Memory] remembers for a while which addresses failed lately, and why.
 //   - [Gate] limits how many connections are set up at once.
 //   - [HeadStart] says how long a dial waits for the accelerated connection
-//     before it turns to TCP.
+//     before it takes TCP.
 //   - [Classify] turns an error into a [Reason]; code that knows better than an
 //     errno says so with [Because].
 //   - [Journal] keeps the last decisions for each address, each a [Decision], and counts them all.

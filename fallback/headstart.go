@@ -10,10 +10,9 @@ import (
 // start is over.
 var ErrTooSlow = errors.New("fallback: not set up in time")
 
-// HeadStart is how long a dial waits for an accelerated connection before it
-// turns to TCP. It is over after its time, unless the peer is at work on the
-// connection or the dial stands in a queue, as it would over TCP: then it goes
-// on, up to patienceFactor times as long. One goroutine uses it.
+// HeadStart is how long a dial waits for an accelerated connection before it takes TCP. It is over
+// after its time, unless the peer is at work on the connection or the dial waits in a queue, as it
+// would over TCP. Then it goes on, up to patienceFactor times as long. One goroutine uses it.
 type HeadStart struct {
 	time  time.Duration
 	first time.Duration // of it, until GoOn is asked for the first time

@@ -9,9 +9,9 @@ import (
 // Transport is what carries a connection.
 type Transport uint8
 
-// The transports. Auto is no transport but the wish to have the best one that
-// works; any other wish forbids the rest. Unix is what a dial to a Unix socket gets
-// where TCP would be the plain one, and cannot be wished for.
+// The transports. Auto is no transport: it asks for the best one that works. Any other choice
+// forbids the rest. Unix is what a dial to a Unix socket gets where TCP would be the plain one, and
+// cannot be chosen.
 const (
 	Auto Transport = iota
 	Soft           // the software HCA: shared memory on one host
@@ -20,7 +20,7 @@ const (
 	Unix           // a plain Unix socket
 
 	transportCount = iota
-	wishCount      = Unix // those that can be wished for
+	wishCount      = Unix // those that can be chosen
 )
 
 var transportNames = [transportCount]string{"auto", "soft", "rdma", "tcp", "unix"}

@@ -36,7 +36,7 @@
 // from the length alone, which arrives with the completion.
 //
 // A sender that knows that all is released may begin at offset 0 again ([Tx.Restart]).
-// That the receiver has to be told, with the message ([Rx.Restart]).
+// The receiver has to be told so with the message ([Rx.Restart]).
 //
 // # Credit
 //

@@ -90,8 +90,7 @@ func (t *Tx) Sent() uint64 { return t.sent }
 func (t *Tx) Acked() uint64 { return t.acked }
 
 // Credit takes the position up to which the peer has released its ring. A
-// stale one is ignored. One beyond Sent, or not at a multiple of Align, is a
-// lie: ErrCredit.
+// stale one is ignored. One beyond Sent, or not at a multiple of Align, is ErrCredit.
 func (t *Tx) Credit(pos uint64) error {
 	if pos <= t.acked {
 		return nil

@@ -50,13 +50,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the stream: a blocked Read or Write returns, what was written
-// is delivered, and the peer reads io.EOF after it, or an error that wraps
-// ECONNRESET if something that the peer has sent was not read: it is lost, and
-// the peer could not know otherwise. It does not wait, unless
-// SetLinger said so, or the device is one of a network: then it waits up to a
-// second, or as long as SetLinger said, for the end to be delivered, because
-// that stops when the process ends.
+// Close closes the stream. A blocked Read or Write returns, and what was written is delivered. The
+// peer then reads io.EOF. If something that the peer has sent was not read it is lost, and the peer
+// gets an error that wraps ECONNRESET instead. Close does not wait, unless SetLinger said so, or
+// the stream goes over a network. There it waits up to a second, or as long as SetLinger said, for
+// the end to be delivered, because the device stops when the process ends.
 func (c *Conn) Close() error {
 	err := c.st.Close(c.linger.Load())
 	c.dropSocketPair()

@@ -187,10 +187,10 @@ func worse(before, err error) error {
 	return err
 }
 
-// saying ranks failures by how near the fabric has come to the peer. What a
-// fabric says that is meant for other devices counts least. That something is
-// missing on the way over a device, or by a directory, tells more than that the peer is
-// no process of this host; but who is one and does not listen needs no device.
+// saying ranks failures by how much they tell about the peer. The failure of a fabric that is meant
+// for other devices counts least. Next is that the peer is on another host, then that something is
+// missing on the way over a device or through a directory. That the peer is on this host and does
+// not listen counts more: no device is needed there.
 func saying(err error) int {
 	switch reason := fallback.Classify(err); {
 	case errors.Is(err, rcm.ErrOtherDevice):

@@ -22,9 +22,9 @@
 //
 // # Choosing
 //
-// [Dialer] and [ListenConfig] have the fields and methods of their namesakes in package net
-// but for the deprecated fields, and beside them a choice of transport, device, [Profile] and [Limits]. The
-// environment chooses without a change to the program:
+// [Dialer] and [ListenConfig] have the fields and methods of the types of the same name in package
+// net, except the deprecated fields, and also a choice of transport, device, [Profile] and
+// [Limits]. The environment chooses without a change to the program:
 //
 //	RNET_TRANSPORT   auto, soft, rdma or tcp
 //	RNET_DEVICE      the only device to use: rxe0, or with a port mlx5_0/2

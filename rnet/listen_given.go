@@ -44,14 +44,15 @@ func NewListener(ln net.Listener) (net.Listener, error) {
 // one. Over shared memory, if both run as the same user, no dial comes between the two; over
 // an RDMA device such a dial takes TCP.
 //
-// At a Unix socket, of "unix" or "unixpacket", a dial compares the process beside the socket with
-// the one that the kernel names: that which called listen last. So NewListener calls it again for
-// the socket of ln, when no other process serves streams there; its queue is then as long as
-// the host allows. Of processes that share the socket one has the streams, while plain peers
-// come to any of them. The next one has the streams within about a second of its end, if the path leads
-// to the socket then; a dial before that is plain, and comes into the socket's queue. Whether Close removes the file is what ln would have
-// done. If the path of ln does not lead to its socket, from this process, or this user may not
-// connect to it, ln is returned as it is; with Soft there is an error.
+// At a Unix socket, of "unix" or "unixpacket", a dial compares the process that serves streams with
+// the one that the kernel names: the process that called listen last. So NewListener calls listen
+// again for the socket of ln, when no other process serves streams there; its queue is then as long
+// as the host allows. Of processes that share the socket one has the streams, while plain peers
+// come to any of them. The next one has the streams within about a second of its end, if the path
+// leads to the socket then; a dial before that is plain, and comes into the socket's queue. Whether
+// Close removes the file is what ln would have done. If the path of ln does not lead to its socket,
+// from this process, or this user may not connect to it, ln is returned as it is; with Soft there
+// is an error.
 //
 // Processes that share a socket have to leave it non-blocking, which the method Fd of a file that
 // package net made does not, and os/exec calls it: an Accept that blocks in the kernel is not
@@ -73,7 +74,7 @@ func (lc *ListenConfig) NewListener(ln net.Listener) (net.Listener, error) {
 	}
 	tcp, ok := ln.(tcpListener)
 	if !ok || !isSocketAddr(ln.Addr()) {
-		return fail(fmt.Errorf("rnet: a %T does not show its socket: make a listener of the one of package net in it, and put what is around that around the result", ln))
+		return fail(fmt.Errorf("rnet: a %T does not show its socket: call NewListener for package net's listener inside it, and wrap the result", ln))
 	}
 	if err := socketOpen(tcp); err != nil {
 		return fail(err)

@@ -157,7 +157,7 @@ func (fl *fabricListener) await() rcm.Listener {
 		}
 		switch {
 		case time.Since(begun) > maxListenPause:
-			pause = minListenPause // it was no idle question
+			pause = minListenPause // the last wait was long: begin anew
 		case errors.Is(err, rcm.ErrBusy):
 			pause = min(pause, maxLinePause) // we are not in line yet
 		}

@@ -13,11 +13,11 @@ import (
 // A session that is accepted is at work first, and then it waits for its peer. At most
 // maxSetUps are at work at once, in all listeners of the process together: a storm of
 // dials must not make each of them slow. That a peer is slow does not mean that it is
-// hostile: of a thousand processes that dial at once, most wait for a processor. So those
-// that wait hold up nobody, and are left alone, until there are most of them. Then the
-// next set-up does not begin before one of them is over or has waited for silentTime:
-// that one is ended. So an attacker with peers that say nothing delays another dial by
-// silentTime for each time that the queues before this one hold most others.
+// hostile: of a thousand processes that dial at once, most wait for a processor. So those that wait
+// hold up nobody, and are left alone, until mostWaiting of them wait. Then the next set-up does not
+// begin before one of them is over, or has waited for silentTime and is ended. So an attacker whose
+// peers send nothing delays another dial by silentTime for each time that the queues before this
+// one are full of others.
 //
 // A set-up does not wait for its peer any more when that has sent its first message,
 // which is before ours: what is ended here, no dial has returned.
@@ -74,9 +74,9 @@ func (l *acceptances) enter(ctx context.Context) error {
 	}
 }
 
-// room ends the first that waits if there are most of them and it has waited for long
-// enough. Otherwise it says after which time to ask again, or when left is closed. left
-// is nil if one more may wait.
+// room ends the first that waits, if as many wait as may and it has waited for long enough.
+// Otherwise it says after which time to ask again, or when left is closed. left is nil if one more
+// may wait.
 func (l *acceptances) room() (left <-chan struct{}, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -63,7 +63,7 @@ func (r *route) handshake(ctx context.Context, qp *verbs.QP, p *rcm.ConnParam) (
 	if err := r.request(ctx, qp, p); err != nil {
 		return nil, err
 	}
-	ev, err := r.id.next(ctx) // ends with the peer's answer, the kernel's patience or ctx
+	ev, err := r.id.next(ctx) // ends with the peer's answer, the kernel's timeout or ctx
 	if err != nil {
 		return nil, err
 	}

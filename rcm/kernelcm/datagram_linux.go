@@ -64,7 +64,7 @@ func (r *datagramRoute) ask(ctx context.Context, qp *verbs.QP, private []byte) (
 	if err := r.id.connect(datagramParam(qp, private)); err != nil {
 		return rcm.Destination{}, err
 	}
-	ev, err := r.id.next(ctx) // ends with the peer's answer, the kernel's patience or ctx
+	ev, err := r.id.next(ctx) // ends with the peer's answer, the kernel's timeout or ctx
 	if err != nil {
 		return rcm.Destination{}, err
 	}

@@ -125,7 +125,7 @@ func (r *groupRoute) joinPort(ctx context.Context, sendOnly bool) (rcm.Destinati
 	if err := r.id.join(r.Group(), flags); err != nil {
 		return rcm.Destination{}, joinError(err)
 	}
-	ev, err := r.id.next(ctx) // ends with the subnet administrator's answer, the kernel's patience or ctx
+	ev, err := r.id.next(ctx) // ends with the subnet administrator's answer, the kernel's timeout or ctx
 	switch {
 	case err != nil:
 		return rcm.Destination{}, err

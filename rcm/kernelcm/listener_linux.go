@@ -24,10 +24,10 @@ import (
 // at another port than the rest, since TCP has this one there, and that would make
 // the whole wildcard fail.
 //
-// A listener has no goroutine while nobody comes: requests are looked at on one that
-// ends with them, and so is, for all listeners of the process together, whether
-// addresses or devices have come or gone. Handshakes need no goroutine: the kernel has
-// done its part when it reports a request, and the rest is Accept's.
+// A listener has no goroutine while nobody dials. Requests are handled on a goroutine that ends
+// with them. A timer looks, for all listeners of the process together, whether addresses or devices
+// have come or gone. Handshakes need no goroutine: the kernel has done its part when it reports a
+// request, and the rest is Accept's.
 
 // kernelBacklog is how many requests the kernel keeps for us to read. Accept's
 // queue is our own.

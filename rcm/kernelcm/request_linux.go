@@ -88,7 +88,7 @@ func (r *request) handshake(ctx context.Context, qp *verbs.QP, p *rcm.ConnParam)
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	ev, err := r.id.next(ctx) // ends with RTU, the kernel's patience or ctx
+	ev, err := r.id.next(ctx) // ends with RTU, the kernel's timeout or ctx
 	switch {
 	case err != nil:
 		return err

@@ -24,12 +24,13 @@ import (
 //	the successor  listens with them
 //
 // The listener serves until it has an answer, but waits for none without end, and not for
-// processes that are stopped. Who comes too late to be asked is handed the place if nobody has answered.
+// processes that are stopped. A process that comes too late to be asked gets the place if none has
+// answered.
 //
-// What lies in the kernel's queues of the sockets, the successor finds there. Whom the listener has
-// accepted already it refuses, so that he dials again, and comes into the queue. Both are
-// of one user, whomever else the listener admits: dialers take what it hands over for its user's.
-// If the listener dies, the successor sees it hang up, and takes the names, which are free.
+// The successor finds what lies in the kernel's queues of the sockets. The listener refuses peers
+// that it has already accepted, so that they dial again and come into the queue. Both processes are
+// of one user, whoever else the listener admits: dialers take what it hands over for its user's. If
+// the listener dies, the successor sees it hang up, and takes the names, which are free.
 
 // Await gets in line for the place of the listener at addr, and does not wait: next does, and
 // must be called. It ends with ctx, or when the place is free, as far as that can be told, or

@@ -66,8 +66,8 @@ func keyMessage(parts ...[]byte) *handshake.Message {
 	return m
 }
 
-// proveToListener has both sides prove the key, and does not return nil otherwise but where
-// the listener has none and is known without.
+// proveToListener makes both sides prove that they have the key. It also returns nil if the
+// listener has no key and is admitted without one.
 func (s *socket) proveToListener(key []byte, known bool) error {
 	e := exchange{at: s.To()}
 	rand.Read(e.dialer[:])

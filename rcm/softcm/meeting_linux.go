@@ -120,10 +120,11 @@ func (f *fabric) routeTo(list []candidate, source netip.Addr, target netip.AddrP
 }
 
 // dialMet connects to the listener that a user has in the directory: ours comes first.
-// Others that may not be met, or are busy, are passed over if somebody else is there. With a
-// key there may be several, of whom nobody knows yet which has it, if one has. In the place of a
-// user of the rules only sockets of that user are asked. Elsewhere the owner may be anybody, so
-// that one whose queue is full is nobody: a stranger can fill that of his own.
+// Others that may not be met, or are busy, are passed over if somebody else is there. With a key
+// there may be several candidates, and which of them has the key is not known yet. In the directory
+// of a user whom the rules name, only sockets of that user are asked. Elsewhere the owner may be
+// anybody, and a socket with a full queue is ignored: a stranger can fill the queue of his own
+// socket.
 func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (list []candidate, err error) {
 	names := entriesFor(target)
 	sock, failed := asSocket(dir.Dial(unix.SOCK_SEQPACKET, policy(f.allow), os.Geteuid(), names...))

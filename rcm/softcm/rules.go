@@ -10,8 +10,7 @@ type Rules struct {
 	// Cgroups are ids of control groups (version 2), see samehost.Conn.Cgroup. The
 	// process has to be in the group itself, not in one below it.
 	Cgroups []uint64
-	// Key is known to those only who may be met. It has MinKey bytes or more, and is
-	// as good as random.
+	// Key is known only to those who may be met. It has MinKey bytes or more, and is random.
 	Key []byte
 }
 

@@ -9,16 +9,16 @@
 // (github.com/ebitengine/purego). But a program that imports it is linked dynamically
 // with the C library of the system, which is why this is a module of its own.
 //
-// Which provider serves a device that several have, says [verbs.Open]: package uverbs
-// where that has a driver, otherwise this one. With RAMJET_PROVIDERS=ibverbs in the
-// environment this one comes first.
+// [verbs.Open] says which provider serves a device that several have: package uverbs where that has
+// a driver, otherwise this one. With RAMJET_PROVIDERS=ibverbs in the environment this one comes
+// first.
 //
 // # What it does
 //
 // RC, UC and UD queue pairs, as far as the device has them, with SEND, WRITE, their
 // immediates, READ, atomics and inline data; completion channels, shared receive queues,
-// address handles and asynchronous events. Memory windows, FLUSH, ATOMIC_WRITE, on-demand
-// paging and DMA buffers it does not do, and the capabilities of a device say so.
+// address handles and asynchronous events. It has no memory windows, FLUSH, ATOMIC_WRITE, on-demand
+// paging and DMA buffers; the capabilities of a device say so.
 //
 // Work requests are laid out for the library in memory of the queue, and posting and
 // polling call the operations of the device's context: a call of C costs some 50 ns, and

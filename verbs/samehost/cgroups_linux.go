@@ -11,13 +11,13 @@ import (
 // ErrUnknownCgroup is a peer whose control group the kernel does not tell.
 var ErrUnknownCgroup = errors.New("the kernel does not tell the control group of the process")
 
-// Cgroup returns the id of the control group (version 2) that the process is in now which
-// connected or began to listen: the number of the inode of the group's directory, which no
-// other group of the host has or will have until it is started again. In a group of threads it is that of the
-// first one. It is asked for by a descriptor of the process (SO_PEERPIDFD, Linux 6.5; PIDFD_GET_INFO,
-// 6.13), so that no other can have taken its number, and the path by which a group is known, which
-// differs between namespaces, has no part in it. The error wraps ErrUnknownCgroup if the kernel is
-// older, or our PID namespace does not see the process, or it has ended.
+// Cgroup returns the id of the control group (version 2) of the process that connected or began to
+// listen, as it is now: the number of the inode of the group's directory, which no other group of
+// the host has or will have until it is started again. In a group of threads it is that of the
+// first one. It is asked for by a descriptor of the process (SO_PEERPIDFD, Linux 6.5;
+// PIDFD_GET_INFO, 6.13), so that no other can have taken its number, and the path by which a group
+// is known, which differs between namespaces, has no part in it. The error wraps ErrUnknownCgroup
+// if the kernel is older, or our PID namespace does not see the process, or it has ended.
 func (c *Conn) Cgroup() (id uint64, err error) {
 	controlErr := c.raw.Control(func(fd uintptr) {
 		var process int

@@ -88,12 +88,12 @@ func (e *FullError) Is(target error) bool { return target == unix.EAGAIN }
 
 // Dial connects to the first of names, abstract ones of sockets of a type
 // (unix.SOCK_SEQPACKET), where a process listens that admit lets in, one of our user
-// if admit is nil. It does not wait. Each name is looked at for itself. Passed over is
-// what strangers have, what a policy of the system keeps from us, and a full queue, unless
-// it is certainly our user's: to that one TCP would lead too. The error wraps ECONNREFUSED
-// if nobody listens, EAGAIN if a queue is full that may be that of a process that is let
-// in, a *FullError unless it is certainly our user's, or too much of strangers waits to be
-// closed; a *DeniedError tells that there are only others.
+// if admit is nil. It does not wait. Each name is looked at by itself. Dial passes over names that
+// strangers have, names that a policy of the system keeps from us, and full queues. A full queue
+// that is certainly our user's is not passed over, because TCP would lead to it too. The error
+// wraps ECONNREFUSED if nobody listens, EAGAIN if a queue is full that may be that of a process
+// that is let in, a *FullError unless it is certainly our user's, or too much of strangers waits to
+// be closed; a *DeniedError tells that there are only others.
 func Dial(typ int, admit func(Peer) bool, names ...string) (*Conn, error) {
 	return dial(typ, admit, len(names), func(fd, i int) (whose owner, err error) {
 		if err = connect(fd, names[i]); err == unix.EAGAIN {

@@ -11,10 +11,10 @@ import (
 )
 
 // A listening socket can be handed over to another process, with its names and with what
-// lies in its queue: so there is no moment at which nobody listens. The one who has it stops
-// to accept (Pause), sends it (HandOver), and closes its Listener, which leaves the names
-// alone then. The other one makes a Listener of what it was sent (Adopt). Peers see whose the
-// socket is by who called listen last, so that is called again.
+// lies in its queue: so there is no moment at which nobody listens. The owner stops accepting
+// (Pause), sends the socket (HandOver), and closes its Listener, which then leaves the names alone.
+// The other process makes a Listener of what it was sent (Adopt). Peers take the process that
+// called listen last for the owner, so listen is called again.
 
 // errPaused ends a wait for a listener that is about to be handed over.
 var errPaused = errors.New("the listener accepts no more")

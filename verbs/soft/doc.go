@@ -39,22 +39,20 @@
 //     slot of the send queue, and inline data has no useful limit.
 //   - A QP learns of the failure or the end of its peer without sending, and
 //     goes to ERR. That alone raises no asynchronous event.
-//   - The ACK timeout counts only while the peer is not paired, where with the
-//     retries it is held between 0.5 and 5 seconds, or has not answered about an
-//     rkey yet, for which it has 5. That is time in which this process runs: one
-//     that was stopped, or waited for a processor, does not blame its peer.
-//   - While an SRQ is empty, messages wait in the rings of their QPs; a
-//     request into an SRQ completes when the receiver polls, or a millisecond
-//     later without.
+//   - The ACK timeout counts only while the peer is not paired, or has not answered yet about an
+//     rkey. In the first case timeout and retries together are at least 0.5 and at most 5 seconds,
+//     in the second 5 seconds. Only time in which this process runs counts, not time in which it is
+//     stopped or waits for a processor.
+//   - While an SRQ is empty, messages wait in the rings of their QPs; a request into an SRQ
+//     completes when the receiver polls, or after a millisecond if it does not.
 //   - A message of a UD QP that is longer than the receive is dropped, and the receive
 //     stays. Between processes UD goes through the kernel, and so in microseconds.
 //     Members of a multicast group are found in processes of the same user, within
 //     100 ms of their joining.
 //   - What a UC QP sends before it is paired waits for that. One whose peer has gone
 //     through RESET loses what it sends until it goes there too.
-//   - A memory window keeps a peer within it that keeps the rules. A hostile process
-//     that got its key reaches the whole region: to share a part with somebody you do
-//     not trust, register it alone.
+//   - A memory window bounds only a peer that follows the rules. A hostile process that got its key
+//     reaches the whole region: to share a part with somebody you do not trust, register it alone.
 //   - FLUSH finds everything where it belongs; there is no persistent memory.
 //   - A slice of the caller (RegisterMR) is reached by QPs of this process
 //     only; others are refused with WCRemAccessErr.

@@ -51,7 +51,7 @@ type inbound struct {
 
 	gone      bool       // detached from its CQ
 	closed    bool       // flushed for good: the ring does not count any more
-	parked    []verbs.WC // taken at the peer's wish, before somebody polled
+	parked    []verbs.WC // taken at the peer's request, before somebody polled
 	pos       uint64     // descriptors taken
 	index     uint32     // entry of the next one
 	reach     uint32     // entries that have memory, as far as we know
@@ -486,5 +486,5 @@ func (in *inbound) place(c *descriptorCopy, data []byte) bool {
 	return true
 }
 
-// invalidate takes an rkey of ours away at the peer's wish.
+// invalidate takes an rkey of ours away at the peer's request.
 func (in *inbound) invalidate(key uint32) bool { return in.q.takeKey(key) }

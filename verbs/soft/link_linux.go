@@ -131,8 +131,8 @@ func (l *socketLink) mention(b []byte) {
 	}
 }
 
-// mustSend gives the peer up if it does not read: what it does not learn it
-// would wait for in vain.
+// mustSend gives up a peer that does not read: such a peer would wait forever for what it does not
+// get.
 func (l *socketLink) mustSend(b []byte, fds ...int) {
 	if sendPacket(l.raw, b, fds...) != nil {
 		l.conn.Close()
@@ -366,7 +366,7 @@ func (q *qp) peerFault(l link, kind protocol.FaultKind) {
 	q.unlock()
 }
 
-// drain takes what has arrived, at the peer's wish.
+// drain takes what has arrived, at the peer's request.
 func (q *qp) drain() {
 	q.recvMu.Lock()
 	in := q.in

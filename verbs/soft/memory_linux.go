@@ -153,10 +153,9 @@ func (r *region) mapShared(length int, opt verbs.MROptions) error {
 	return nil
 }
 
-// sealShared fixes the size. Memory that no key will ever let peers write to nobody
-// can map writable after us (Linux 5.1). Other memory only our user can open, so that
-// other users who get a descriptor to read with (descriptorFor) cannot make it one to
-// write with.
+// sealShared fixes the size. If no key will ever let peers write to the memory, nobody can map it
+// writable after us (Linux 5.1). Only our user can open other memory, so other users who get a
+// read-only descriptor (descriptorFor) cannot open it for writing.
 func (r *region) sealShared() error {
 	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	if !r.everWritten() {

@@ -17,8 +17,8 @@
 //
 // It connects two queue pairs of each port with each other, and tests what they can do.
 //
-// Everything else goes by package verbs. What a host has, and which limit of an
-// administrator an error came from, tells package rdmahost.
+// Everything else goes by package verbs. Package rdmahost tells what a host has, and from which
+// limit of an administrator an error came.
 //
 // # How it works
 //

@@ -19,11 +19,10 @@ type bounceBuffer struct {
 // bounceSize is more than a fast network has under way.
 const bounceSize = 512 << 10
 
-// grow gives the bounce buffer the size that the peer's ring is worth, or what there is.
-// It lets go of the least bounce buffer, which it has from allocRing if that knew that
-// there was to be one, when it has a larger one: sessions that are set up at the
-// same time, the other end of this one perhaps, take memory and the device's
-// objects too.
+// grow gives the bounce buffer the size that fits the peer's ring, or less where memory is short.
+// It frees the smallest bounce buffer, which allocRing may have made, only when it has a larger
+// one: sessions that are set up at the same time, perhaps the other end of this one, need memory
+// and objects of the device too.
 func (b *bounceBuffer) grow(pd *verbs.PD, ringSize uint32) error {
 	least := b.mr
 	size := min(bounceSize, ringSize)

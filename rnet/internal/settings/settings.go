@@ -1,5 +1,5 @@
-// Package settings makes of the wishes of a program and of the environment what rnet and
-// rgnet go by.
+// Package settings combines what a program and its environment choose into the settings of rnet and
+// rgnet.
 package settings
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
-// Environment is the policy that the environment asks for, read once. Who starts a program
-// that has more rights than he has says nothing of whom it meets and of what it reads.
+// Environment is the policy that the environment asks for, read once. If a program has more rights
+// than the user who starts it, the environment does not choose whom it meets and what it reads.
 var Environment = sync.OnceValues(func() (fallback.Policy, error) {
 	return fallback.FromEnv(func(name string) string {
 		if (name == "RNET_DIR" || name == "RNET_KEY_FILE") && elevated() {

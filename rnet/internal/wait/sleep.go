@@ -153,9 +153,9 @@ func (l *Lock) mayBlockThread() bool {
 }
 
 // EnterThread reports whether the next sleep of an event loop may be on its thread, and
-// counts it if so: LeaveThread follows. With one processor it does not matter how long the
-// sleeps are: the loop's other place to sleep keeps the processor just as long, and
-// from those who would wake it there.
+// counts it if so: LeaveThread follows. With one processor the length of the sleeps does not
+// matter: in gnet's epoll the loop keeps the processor just as long, and the engine that would wake
+// it there has to wait for it.
 func (s *Sleeps) EnterThread() bool {
 	return (procs == 1 || s.usual < threadPays) && EnterThread()
 }

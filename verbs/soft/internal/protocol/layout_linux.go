@@ -19,7 +19,7 @@ import (
 //	offset      what                writer        read by
 //	0           arm                 both, by CAS  peer after each publication
 //	4           gate                owner         peer before each operation
-//	8           cpu                 owner         peer, when it wonders whether to spin
+//	8           cpu                 owner         peer, before it polls
 //	128         posted              owner         peer, when its copy is used up
 //	136         consumed            owner         peer, when its copy is used up
 //	144         released            owner         peer, when its copy is used up

@@ -12,7 +12,7 @@ import (
 // Unix socket (SOCK_SEQPACKET: one message is one packet). Integers are
 // little endian.
 //
-//	all      0 "RJS"  3 version (4)  4 kind  5 zero  6 length of the body (2)
+//	all      0 "RJS"  3 version (5)  4 kind  5 zero  6 length of the body (2)
 //	hello    8 GID of the sender (16)  24 its QPN (4)  28 GID of the receiver (16)  44 its QPN (4)
 //	         48 receives (4)  52 bytes of the SEND buffer (4)  56 flags (4)
 //	         descriptors: segment, and a wake-up socket if flags has HelloWakeSocket
@@ -26,10 +26,10 @@ import (
 //	notify, drain, welcome, datagrams, leave
 //	         (no body)
 //
-// The one who dialed says hello first and gets a hello back; after that each
-// side sends what it has. Where the kernel keeps descriptors off until the dialer
-// is admitted, sending its hello fails with EPERM before the welcome that it then
-// gets, in any case before the hello.
+// The side that dialed sends its hello first, and gets a hello back; after that each side sends
+// what it has. Since Linux 6.16 the kernel refuses descriptors until the dialer is admitted. There
+// the other side sends a welcome before its hello. A hello that fails with EPERM is sent again
+// after the welcome.
 const (
 	KindHello byte = 1 + iota
 	KindKeyRequest
@@ -108,7 +108,7 @@ type KeyAnswer struct {
 	Offset uint64 // of the first byte in the descriptor's memory: a window's, 0 for others
 }
 
-// FaultKind is why a QP that went to ERR takes its peer along.
+// FaultKind is why a QP that went to ERR moves its peer's QP to ERR too.
 type FaultKind uint32
 
 // The faults.
@@ -244,7 +244,7 @@ func EncodeKeyAnswer(a KeyAnswer) []byte {
 	return binary.LittleEndian.AppendUint64(b, a.Offset)
 }
 
-// EncodeFault makes the message of a QP that takes its peer along.
+// EncodeFault makes the message by which a QP moves its peer's QP to ERR.
 func EncodeFault(k FaultKind) []byte {
 	b := binary.LittleEndian.AppendUint32(newPacket(KindFault), uint32(k))
 	return binary.LittleEndian.AppendUint32(b, 0)

@@ -99,7 +99,7 @@ func (c *context) mapUARs() error {
 }
 
 // findBlueFlames finds the bfregs that take WQEs. To the kernel and rdma-core the first is for doorbells alone
-// (NUM_NON_BLUE_FLAME_BFREGS of hw/mlx5), which need no turns and no lock.
+// (NUM_NON_BLUE_FLAME_BFREGS of hw/mlx5), which need no alternation between halves and no lock.
 func (c *context) findBlueFlames() {
 	size := int(c.out.bfRegSize)
 	for _, page := range c.uars {

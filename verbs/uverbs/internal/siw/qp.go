@@ -228,9 +228,8 @@ func (q *qp) WQEBytes(*verbs.SendWR) int { return abi.SizeOf[sqEntry]() }
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) { return postRecvs(&q.recv, wrs) }
 
 // putSGEs writes elements and returns how many. Empty ones are left out:
-// the kernel's driver takes no memory region for them and yet looks into it
-// (siw_tx_hdt of drivers/infiniband/sw/siw/siw_qp_tx.c, kernel 6.1), which is
-// the end of the kernel.
+// the kernel's driver takes no memory region for them and yet looks into it, which crashes the
+// kernel (siw_tx_hdt of drivers/infiniband/sw/siw/siw_qp_tx.c, kernel 6.1).
 func putSGEs(dst []sge, sgl []verbs.SGE) (n int) {
 	for i := range sgl {
 		if sgl[i].Length > 0 {

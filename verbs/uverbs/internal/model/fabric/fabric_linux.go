@@ -159,9 +159,9 @@ func (f *Fabric) Run(ctx context.Context) {
 	}
 }
 
-// CutLinks takes the links of devices away by turns, each for that time, and leaves all up for ten times as long
-// in between: the eight tries that a request has hardly all meet a link that is away. It returns when the context
-// is done, with all links up.
+// CutLinks takes the links of the devices down one after the other, each for that time, and leaves
+// all up for ten times as long in between. So a request rarely finds the link down in all of its
+// eight tries. It returns when the context is done, with all links up.
 func CutLinks(ctx context.Context, devices []Device, away time.Duration) {
 	for n := 0; ; n++ {
 		d := devices[n%len(devices)]
