@@ -17,18 +17,28 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// A loop is two QPs on one port that are connected to each other.
+// A loop is two QPs on one port that are connected to each other, or of UD.
 type loop struct {
 	ctx   *verbs.Context
+	kind  loopKind
 	a, b  *end
 	conns []rcm.Conn // where a connection manager has connected them
 }
+
+// A loopKind says what QPs these are.
+type loopKind struct {
+	service verbs.QPType
+	shared  bool // they receive from an SRQ each
+}
+
+var ofRC = loopKind{service: verbs.QPTypeRC}
 
 // An end is a QP with what it needs.
 type end struct {
 	pd   *verbs.PD
 	ch   *verbs.CompChannel
 	cq   *verbs.CQ
+	srq  *verbs.SRQ
 	qp   *verbs.QP
 	mr   *verbs.MR
 	done map[uint64]verbs.WC // completions that nobody has waited for
@@ -40,21 +50,22 @@ const (
 	loopRequests = 64      // in each queue
 	loopInline   = 64
 	loopTimeout  = 5 * time.Second // for one completion, and for a connection
+	loopQKey     = 0x1ee7
 	everyRight   = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 )
 
 // newLoop makes two QPs and connects them, from one row of the port's GID table to itself.
-func newLoop(ctx *verbs.Context, port uint8, gid verbs.GIDEntry) (l *loop, err error) {
-	l = &loop{ctx: ctx}
+func newLoop(ctx *verbs.Context, port uint8, gid verbs.GIDEntry, kind loopKind) (l *loop, err error) {
+	l = &loop{ctx: ctx, kind: kind}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close())
 		}
 	}()
-	if l.a, err = newEnd(ctx); err != nil {
+	if l.a, err = newEnd(ctx, kind); err != nil {
 		return l, err
 	}
-	if l.b, err = newEnd(ctx); err != nil {
+	if l.b, err = newEnd(ctx, kind); err != nil {
 		return l, err
 	}
 	if ctx.Attr().Transport == verbs.TransportIWARP {
@@ -70,7 +81,7 @@ func newLoop(ctx *verbs.Context, port uint8, gid verbs.GIDEntry) (l *loop, err e
 	return l, l.b.connect(l.a, port, &attr, gid)
 }
 
-func newEnd(ctx *verbs.Context) (*end, error) {
+func newEnd(ctx *verbs.Context, kind loopKind) (*end, error) {
 	e := &end{done: map[uint64]verbs.WC{}}
 	attr := ctx.Attr()
 	access := everyRight
@@ -90,7 +101,12 @@ func newEnd(ctx *verbs.Context) (*end, error) {
 	if e.mr, err = e.pd.AllocMR(loopMemory, access, verbs.MROptions{}); err != nil {
 		return e, err
 	}
-	e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{
+	if kind.shared {
+		if e.srq, err = e.pd.CreateSRQ(verbs.SRQAttr{MaxWR: loopRequests, MaxSGE: 1}); err != nil {
+			return e, err
+		}
+	}
+	e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: kind.service, SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq, Cap: verbs.QPCap{
 		MaxSendWR: loopRequests, MaxRecvWR: loopRequests, MaxSendSGE: min(3, attr.MaxSGE), MaxRecvSGE: 1, MaxInline: min(loopInline, attr.MaxInline),
 	}})
 	return e, err
@@ -99,25 +115,59 @@ func newEnd(ctx *verbs.Context) (*end, error) {
 // access is what the QP lets its peer do.
 func (e *end) access() verbs.Access { return e.mr.Access() &^ verbs.AccessLocalWrite }
 
-// connect brings the QP to RTS towards that of peer.
+// A step is a change of a QP's state with the attributes that its service has.
+type step struct {
+	state verbs.QPState
+	mask  verbs.QPAttrMask
+}
+
+var steps = map[verbs.QPType][3]step{
+	verbs.QPTypeRC: {
+		{verbs.QPStateInit, verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess},
+		{verbs.QPStateRTR, verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN | verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer},
+		{verbs.QPStateRTS, verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrSQPSN | verbs.QPAttrMaxRdAtomic},
+	},
+	verbs.QPTypeUC: {
+		{verbs.QPStateInit, verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess},
+		{verbs.QPStateRTR, verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN},
+		{verbs.QPStateRTS, verbs.QPAttrSQPSN},
+	},
+	verbs.QPTypeUD: {
+		{verbs.QPStateInit, verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrQKey},
+		{verbs.QPStateRTR, 0},
+		{verbs.QPStateRTS, verbs.QPAttrSQPSN},
+	},
+}
+
+// connect brings the QP to RTS, towards that of peer if its service connects QPs.
 func (e *end) connect(peer *end, port uint8, attr *verbs.PortAttr, gid verbs.GIDEntry) error {
 	const psn = 0x3579b
+	service := e.qp.Attr().Type
+	want := verbs.QPAttr{
+		Port: port, QKey: loopQKey, PathMTU: attr.ActiveMTU, DestQPN: peer.qp.Num(), RQPSN: psn, SQPSN: psn,
+		MaxDestRdAtomic: 1, MaxRdAtomic: 1, MinRNRTimer: 12, Timeout: 14, RetryCount: 7, RNRRetry: 7, AV: vector(port, attr, gid),
+	}
+	if service == verbs.QPTypeRC {
+		want.Access = e.access()
+	} else {
+		want.Access = e.access() & verbs.AccessRemoteWrite
+	}
+	for _, s := range steps[service] {
+		want.State = s.state
+		if err := e.qp.Modify(want, verbs.QPAttrState|s.mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// vector is the way from a port to itself.
+func vector(port uint8, attr *verbs.PortAttr, gid verbs.GIDEntry) verbs.AddressVector {
 	const infiniBand = 1
-	av := verbs.AddressVector{Port: port, DLID: attr.LID}
-	if attr.LinkLayer != infiniBand {
-		av = verbs.AddressVector{Port: port, DGID: gid.GID, SGIDIndex: uint8(gid.Index), HopLimit: 1, IsGlobal: true}
+	if attr.LinkLayer == infiniBand {
+		return verbs.AddressVector{Port: port, DLID: attr.LID}
 	}
-	if err := e.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: port, Access: e.access()},
-		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess); err != nil {
-		return err
-	}
-	if err := e.qp.Modify(verbs.QPAttr{
-		State: verbs.QPStateRTR, PathMTU: attr.ActiveMTU, DestQPN: peer.qp.Num(), RQPSN: psn, MaxDestRdAtomic: 1, MinRNRTimer: 12, AV: av,
-	}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|verbs.QPAttrMaxDestRdAtomic|verbs.QPAttrMinRNRTimer); err != nil {
-		return err
-	}
-	return e.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 14, RetryCount: 7, RNRRetry: 7, SQPSN: psn, MaxRdAtomic: 1},
-		verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|verbs.QPAttrSQPSN|verbs.QPAttrMaxRdAtomic)
+	return verbs.AddressVector{Port: port, DGID: gid.GID, SGIDIndex: uint8(gid.Index), HopLimit: 1, IsGlobal: true}
 }
 
 // connectByManager connects both ends over the device's own address.
@@ -197,6 +247,9 @@ func (e *end) close() (err error) {
 	if e.qp != nil {
 		err = e.qp.Close()
 	}
+	if e.srq != nil {
+		err = errors.Join(err, e.srq.Close())
+	}
 	if e.mr != nil {
 		err = errors.Join(err, e.mr.Close())
 	}
@@ -224,7 +277,11 @@ func (e *end) post(wr verbs.SendWR) (uint64, error) {
 // receive posts a receive and returns its id.
 func (e *end) receive(offset, length int) (uint64, error) {
 	e.next++
-	_, err := e.qp.PostRecv([]verbs.RecvWR{{ID: e.next, SGL: []verbs.SGE{e.mr.SGE(offset, length)}}})
+	post := e.qp.PostRecv
+	if e.srq != nil {
+		post = e.srq.PostRecv
+	}
+	_, err := post([]verbs.RecvWR{{ID: e.next, SGL: []verbs.SGE{e.mr.SGE(offset, length)}}})
 	return e.next, err
 }
 

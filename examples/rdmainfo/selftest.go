@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -72,6 +73,8 @@ type deviceTest struct {
 	port     *port
 	ctx      *verbs.Context
 	gid      verbs.GIDEntry
+	events   chan verbs.AsyncEvent // of the device; closed when it is
+	reader   sync.WaitGroup        // fills events
 	lines    []string
 	figures  string // of the check that runs
 	failures int
@@ -89,6 +92,7 @@ func (t *deviceTest) run(ctx context.Context, most time.Duration) {
 	if !t.check("open the device, find a GID", t.open) {
 		return
 	}
+	defer t.reader.Wait() // ends with the context
 	defer t.ctx.Close()
 	for _, c := range []struct {
 		name string
@@ -106,7 +110,8 @@ func (t *deviceTest) run(ctx context.Context, most time.Duration) {
 		{"FETCH_AND_ADD", t.fetchAdd},
 		{"WRITE by a memory window, until LOCAL_INV", t.windowTakenByItsOwner},
 		{"WRITE by a memory window, until SEND_WITH_INV", t.windowTakenByItsPeer},
-		{"completion events", t.events},
+		{"completion events", t.completionEvents},
+		{"completion events of solicited messages", t.solicitedEvents},
 		{"requests without completions, thrice round the queue", t.unsignaled},
 		{"a larger CQ", t.resized},
 		{"a wrong key is refused, and what is behind it flushed", t.refused},
@@ -114,16 +119,41 @@ func (t *deviceTest) run(ctx context.Context, most time.Duration) {
 		if ctx.Err() != nil {
 			return
 		}
-		t.check(c.name, func() error { return t.withLoop(c.run) })
+		t.check(c.name, func() error { return t.withLoop(ofRC, c.run) })
+	}
+	unreliable, datagrams := loopKind{service: verbs.QPTypeUC}, loopKind{service: verbs.QPTypeUD}
+	shared := loopKind{verbs.QPTypeRC, true}
+	for _, c := range []struct {
+		name  string
+		kind  loopKind
+		needs verbs.Cap
+		run   func(*loop) error
+	}{
+		{"UC: SEND, and with immediate", unreliable, verbs.CapUC, t.unreliableSends},
+		{"UC: WRITE, and with immediate", unreliable, verbs.CapUC, t.unreliableWrites},
+		{"UD: datagrams up to the MTU, and answers to where they came from", datagrams, verbs.CapUD, t.datagrams},
+		{"SRQ: SEND of 0 bytes to 1 MiB", shared, verbs.CapSRQ, t.sends},
+		{"SRQ: the event of its limit", shared, verbs.CapSRQ, t.limitReached},
+		{"SRQ: the event of a QP that will take no more from it", shared, verbs.CapSRQ, t.lastRequestReached},
+	} {
+		if ctx.Err() != nil {
+			return
+		}
+		t.check(c.name, func() error {
+			if err := t.needs(c.needs); err != nil {
+				return err
+			}
+			return t.withLoop(c.kind, c.run)
+		})
 	}
 	for _, l := range latencies {
 		if ctx.Err() != nil {
 			return
 		}
-		t.check("latency of "+l.name, func() error { return t.withLoop(func(p *loop) error { return t.latency(p, &l) }) })
+		t.check("latency of "+l.name, func() error { return t.withLoop(ofRC, func(p *loop) error { return t.latency(p, &l) }) })
 	}
 	t.check("traffic", func() error {
-		return t.withLoop(func(l *loop) error { return t.traffic(ctx, l, max(most-time.Since(began), 100*time.Millisecond)) })
+		return t.withLoop(ofRC, func(l *loop) error { return t.traffic(ctx, l, max(most-time.Since(began), 100*time.Millisecond)) })
 	})
 }
 
@@ -162,15 +192,18 @@ func (t *deviceTest) open() error {
 	}
 	if err != nil {
 		ctx.Close()
+		return err
 	}
-	return err
+	t.events = make(chan verbs.AsyncEvent, 16)
+	t.reader.Go(t.readEvents)
+	return nil
 }
 
 // withLoop gives each check QPs of its own.
-func (t *deviceTest) withLoop(run func(*loop) error) error {
-	l, err := newLoop(t.ctx, t.port.Port, t.gid)
+func (t *deviceTest) withLoop(kind loopKind, run func(*loop) error) error {
+	l, err := newLoop(t.ctx, t.port.Port, t.gid, kind)
 	if err != nil {
-		return fmt.Errorf("two connected QPs: %w", err)
+		return fmt.Errorf("two QPs: %w", err)
 	}
 	return errors.Join(run(l), l.close())
 }

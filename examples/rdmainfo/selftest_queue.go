@@ -7,7 +7,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-func (t *deviceTest) events(l *loop) error {
+func (t *deviceTest) completionEvents(l *loop) error {
 	for range 100 {
 		recv, err := l.b.receive(0, 8)
 		if err != nil {

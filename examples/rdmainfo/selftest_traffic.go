@@ -17,7 +17,7 @@ func (t *deviceTest) traffic(ctx context.Context, l *loop, most time.Duration) e
 	requests, compared := 0, 0
 	began := time.Now()
 	for time.Since(began) < most && ctx.Err() == nil {
-		from, to := l, &loop{ctx: l.ctx, a: l.b, b: l.a}
+		from, to := l, l.reversed()
 		if random.IntN(2) == 0 {
 			from, to = to, from
 		}
