@@ -173,6 +173,13 @@ func (b *SendBatch) SetAddress(ah *AH, qpn, qkey uint32) {
 	}
 }
 
+// SetRemoteSRQ says which SRQ of the peer a request of an XRC initiator is for.
+func (b *SendBatch) SetRemoteSRQ(num uint32) {
+	if wr := b.ofRequest("SetRemoteSRQ"); wr != nil {
+		wr.RemoteSRQ = num
+	}
+}
+
 func (b *SendBatch) begin(op Opcode) *SendWR {
 	if len(b.wrs) == len(b.extras) {
 		// What the requests point to lies where it did before.

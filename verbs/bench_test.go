@@ -17,7 +17,7 @@ func BenchmarkPostWithoutADevice(b *testing.B) {
 	for _, n := range []int{1, 16} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			ctx := &Context{attr: DeviceAttr{Caps: ^Cap(0)}}
-			qp := &QP{pd: &PD{ctx: ctx}, drv: takesAll{}, attr: QPInitAttr{Cap: QPCap{MaxInline: 64}}, plain: plainOperations(QPTypeRC, ctx.attr.Caps)}
+			qp := &QP{ctx: ctx, drv: takesAll{}, attr: QPInitAttr{Cap: QPCap{MaxInline: 64}}, plain: plainOperations(QPTypeRC, ctx.attr.Caps)}
 			wrs := make([]SendWR, n)
 			for i := range wrs {
 				wrs[i] = SendWR{Opcode: OpWrite, Flags: SendInline, Inline: [][]byte{make([]byte, 16)}}

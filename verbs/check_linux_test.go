@@ -40,7 +40,8 @@ func TestCreateQPChecksItsArguments(t *testing.T) {
 		want   error
 	}{
 		{"no type", func(a *verbs.QPInitAttr) { a.Type = 0 }, verbs.ErrInvalid},
-		{"unknown type", func(a *verbs.QPInitAttr) { a.Type = 9 }, verbs.ErrInvalid},
+		{"unknown type", func(a *verbs.QPInitAttr) { a.Type = 8 }, verbs.ErrInvalid},
+		{"no XRC", func(a *verbs.QPInitAttr) { a.Type = verbs.QPTypeXRCInitiator }, verbs.ErrUnsupported},
 		{"no send CQ", func(a *verbs.QPInitAttr) { a.SendCQ = nil }, verbs.ErrInvalid},
 		{"no receive CQ", func(a *verbs.QPInitAttr) { a.RecvCQ = nil }, verbs.ErrInvalid},
 		{"CQ of another device", func(a *verbs.QPInitAttr) { a.RecvCQ = other.cq }, verbs.ErrInvalid},

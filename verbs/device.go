@@ -133,6 +133,7 @@ const (
 	CapNullMR                           // PD.AllocNullMR
 	CapAdviseMR                         // PD.AdviseMR
 	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: a bounce buffer would be a second copy
+	CapXRC                              // Context.OpenXRCDomain, QPs of XRC
 )
 
 // Has reports whether all of want is in c.

@@ -86,6 +86,8 @@ func TestNumbersAreThoseOfTheKernel(t *testing.T) {
 			{"RC", uint64(QPTypeRC), 2},
 			{"UC", uint64(QPTypeUC), 3},
 			{"UD", uint64(QPTypeUD), 4},
+			{"XRC_INI", uint64(QPTypeXRCInitiator), 9},
+			{"XRC_TGT", uint64(QPTypeXRCTarget), 10},
 		},
 		"enum ib_qp_state, rdma/ib_verbs.h": {
 			{"RESET", uint64(QPStateReset), 0},

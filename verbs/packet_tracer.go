@@ -52,8 +52,9 @@ type source struct{ port, index uint8 }
 // The upper bits of opcodes by service, and the opcodes below them (InfiniBand Architecture
 // Specification 9.2.1).
 const (
-	wireUC = 0x20
-	wireUD = 0x60
+	wireUC  = 0x20
+	wireUD  = 0x60
+	wireXRC = 0xa0
 
 	wireSend        = 0 // first, and in this order middle, last, last with immediate, only, only with immediate
 	wireWrite       = 6 // the same
@@ -120,6 +121,8 @@ func (t *packetTracer) flowOf(qp *QP) *flow {
 		f.service = wireUC
 	case QPTypeUD:
 		f.service = wireUD
+	case QPTypeXRCInitiator:
+		f.service = wireXRC
 	}
 	if f.mtu == 0 || f.service == wireUD { // whose path MTU is not an attribute: whatever a device reports means nothing
 		f.mtu = uint32(MTU4096.Bytes())
@@ -134,7 +137,7 @@ func (f *flow) from(qp *QP, port uint8, av *AddressVector) GID {
 	if gid, ok := f.sources[s]; ok {
 		return gid
 	}
-	gids, _ := qp.pd.ctx.drv.QueryGIDs(s.port)
+	gids, _ := qp.ctx.drv.QueryGIDs(s.port)
 	for _, g := range gids {
 		if g.Index == int(s.index) {
 			f.sources[s] = g.GID
@@ -154,7 +157,7 @@ func (t *packetTracer) post(qp *QP, wr *SendWR) {
 	length := uint32(wr.Len()) // at most 2 GiB
 	packets := max(1, (length+f.mtu-1)/f.mtu)
 	port := f.port
-	p := packet{flow: f, qpn: qp.num, dest: f.dest, to: f.av, solicited: wr.Flags&SendSolicited != 0}
+	p := packet{flow: f, qpn: qp.num, dest: f.dest, to: f.av, srq: wr.RemoteSRQ, solicited: wr.Flags&SendSolicited != 0}
 	if d := wr.Datagram; d != nil {
 		p.dest, p.to, p.qkey = d.QPN, d.AH.av, d.QKey
 		port = d.AH.av.Port
@@ -254,9 +257,10 @@ type packet struct {
 	from      GID
 	to        AddressVector
 	qkey      uint32 // UD
+	srq       uint32 // XRC
 	opcode    byte
 	solicited bool
-	extra     []byte // headers after the BTH, and the DETH of UD
+	extra     []byte // headers after the BTH, and the DETH of UD or the XRCETH
 	payload   uint32 // bytes that are not captured
 }
 
@@ -274,6 +278,9 @@ func (t *packetTracer) packet(p *packet, numbers uint32) {
 	if p.flow.service == wireUD {
 		b = be.AppendUint32(b, p.qkey)
 		b = be.AppendUint32(b, p.qpn)
+	}
+	if p.flow.service == wireXRC {
+		b = be.AppendUint32(b, p.srq)
 	}
 	b = append(b, p.extra...)
 	rest := int(p.payload+pad) + icrcSize

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"iter"
 	"net/netip"
 	"testing"
 
@@ -22,7 +23,7 @@ func TestPacketsOfADatagramComeFromItsAH(t *testing.T) {
 	drv := twoPorts{gids: []GIDEntry{
 		{GID: GID{15: 1}, Index: 0, Port: 1}, {GID: GID{15: 2}, Index: 3, Port: 1}, {GID: GID{15: 3}, Index: 3, Port: 2},
 	}}
-	qp := &QP{pd: &PD{ctx: &Context{drv: drv}}}
+	qp := &QP{ctx: &Context{drv: drv}}
 	f := &flow{sources: make(map[source]GID)}
 	for range 2 {
 		require.Equal(t, GID{15: 1}, f.from(qp, 0, &AddressVector{}))
@@ -52,7 +53,7 @@ func TestTheFirstPacketNumberIsNotAskedForAfterThePost(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		drv := &countingQP{attr: QPAttr{State: QPStateRTR}}
 		ctx := &Context{drv: twoPorts{}}
-		qp := &QP{pd: &PD{ctx: ctx}, drv: drv, attr: QPInitAttr{Type: QPTypeUC}, plain: plainOperations(QPTypeUC, 0)}
+		qp := &QP{ctx: ctx, drv: drv, attr: QPInitAttr{Type: QPTypeUC}, plain: plainOperations(QPTypeUC, 0)}
 		var file bytes.Buffer
 		set := func() { ctx.SetTracer(NewPacketTracer(&file)) }
 		if !late {
@@ -67,16 +68,25 @@ func TestTheFirstPacketNumberIsNotAskedForAfterThePost(t *testing.T) {
 		_, err := qp.PostSend([]SendWR{{Opcode: OpSend}, {Opcode: OpSend}})
 		require.NoError(t, err)
 		var got []uint32
-		for b := file.Bytes(); len(b) > 0; b = b[binary.LittleEndian.Uint32(b[4:]):] {
-			if binary.LittleEndian.Uint32(b) == blockPacket {
-				got = append(got, binary.BigEndian.Uint32(b[28+40+8+8:])) // behind the headers of the block, IPv6 and UDP
-			}
+		for b := range blocks(file.Bytes()) {
+			got = append(got, binary.BigEndian.Uint32(b[28+40+8+8:])) // behind the headers of the block, IPv6 and UDP
 		}
 		want := []uint32{0xffffff, 0}
 		if late {
 			want = []uint32{0, 1}
 		}
 		require.Equal(t, want, got, "tracer set late: %v", late)
+	}
+}
+
+// blocks are those of the packets of a file.
+func blocks(file []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for b := file; len(b) > 0; b = b[binary.LittleEndian.Uint32(b[4:]):] {
+			if binary.LittleEndian.Uint32(b) == blockPacket && !yield(b) {
+				return
+			}
+		}
 	}
 }
 

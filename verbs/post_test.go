@@ -9,7 +9,7 @@ import (
 func TestRequestsNameOnlyWhatIsOfTheirDevice(t *testing.T) {
 	device := func() *PD { return &PD{ctx: &Context{attr: DeviceAttr{Caps: CapUD | CapMemWindow}}} }
 	here, there := device(), device()
-	rc, ud := &QP{pd: here}, &QP{pd: here, attr: QPInitAttr{Type: QPTypeUD}}
+	rc, ud := &QP{ctx: here.ctx}, &QP{ctx: here.ctx, attr: QPInitAttr{Type: QPTypeUD}}
 	to := func(pd *PD) *SendWR { return &SendWR{Opcode: OpSend, Datagram: &Datagram{AH: &AH{pd: pd}}} }
 	bind := func(window, memory *PD) *SendWR {
 		return &SendWR{Opcode: OpBindMW, Bind: &Bind{MW: &MW{pd: window}, MR: &MR{pd: memory}, Length: 1}}
@@ -25,7 +25,7 @@ func TestRequestsNameOnlyWhatIsOfTheirDevice(t *testing.T) {
 }
 
 func TestSendFlagsThatNobodyKnowsAreRefused(t *testing.T) {
-	qp := &QP{pd: &PD{ctx: new(Context)}}
+	qp := &QP{ctx: new(Context)}
 	for bit := range 8 {
 		err := qp.checkSend(&SendWR{Opcode: OpSend, Flags: 1 << bit})
 		if bit < 4 {
@@ -37,7 +37,7 @@ func TestSendFlagsThatNobodyKnowsAreRefused(t *testing.T) {
 }
 
 func TestServicesNeedTheirCapability(t *testing.T) {
-	for typ, need := range map[QPType]Cap{QPTypeUC: CapUC, QPTypeUD: CapUD} {
+	for typ, need := range map[QPType]Cap{QPTypeUC: CapUC, QPTypeUD: CapUD, QPTypeXRCInitiator: CapXRC, QPTypeXRCTarget: CapXRC} {
 		ctx := &Context{}
 		pd := &PD{ctx: ctx}
 		require.ErrorIs(t, pd.checkQP(&QPInitAttr{Type: typ}), ErrUnsupported)
@@ -47,7 +47,7 @@ func TestServicesNeedTheirCapability(t *testing.T) {
 }
 
 func TestAnUnreliableQPPostsNothingThatIsAnswered(t *testing.T) {
-	qp := &QP{pd: &PD{ctx: &Context{attr: DeviceAttr{Caps: ^Cap(0)}}}, attr: QPInitAttr{Type: QPTypeUC}}
+	qp := &QP{ctx: &Context{attr: DeviceAttr{Caps: ^Cap(0)}}, attr: QPInitAttr{Type: QPTypeUC}}
 	for _, op := range []Opcode{OpRead, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite} {
 		require.ErrorIs(t, qp.checkSend(&SendWR{Opcode: op}), ErrInvalid, "%v", op)
 	}
@@ -55,7 +55,7 @@ func TestAnUnreliableQPPostsNothingThatIsAnswered(t *testing.T) {
 }
 
 func TestAFlushIsOfAKindThatExists(t *testing.T) {
-	qp := &QP{pd: &PD{ctx: &Context{attr: DeviceAttr{Caps: ^Cap(0)}}}, attr: QPInitAttr{Type: QPTypeRC}}
+	qp := &QP{ctx: &Context{attr: DeviceAttr{Caps: ^Cap(0)}}, attr: QPInitAttr{Type: QPTypeRC}}
 	for _, f := range []Flush{{}, {Type: 4}, {Type: FlushGlobal, Level: 2}} {
 		require.ErrorIs(t, qp.checkSend(&SendWR{Opcode: OpFlush, Flush: &f}), ErrInvalid, "%+v", f)
 	}
@@ -68,7 +68,7 @@ func TestWhatFitsNeedsNoOtherCheck(t *testing.T) {
 	for _, typ := range []QPType{QPTypeRC, QPTypeUC, QPTypeUD} {
 		for _, caps := range all {
 			ctx := &Context{attr: DeviceAttr{Caps: caps}}
-			qp := &QP{pd: &PD{ctx: ctx}, attr: QPInitAttr{Type: typ, Cap: QPCap{MaxInline: 8, MaxSendSGE: 1}}, plain: plainOperations(typ, caps)}
+			qp := &QP{ctx: ctx, attr: QPInitAttr{Type: typ, Cap: QPCap{MaxInline: 8, MaxSendSGE: 1}}, plain: plainOperations(typ, caps)}
 			for op := range 40 {
 				for flags := range 2 * (sendKnown + 1) {
 					for size := range 3 {

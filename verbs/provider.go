@@ -129,6 +129,11 @@ type (
 	NowDriver interface {
 		Clock() (uint64, error)
 	}
+	// XRCDriver is a ContextDriver of a device with CapXRC. file is nil for a domain that nobody shares. The PDDriver of the
+	// device makes QPs of QPTypeXRCInitiator, with the send CQ twice.
+	XRCDriver interface {
+		OpenXRCDomain(file *os.File) (XRCDomainDriver, error)
+	}
 	// RNRDriver is a ContextDriver of a device that may count how often a
 	// request of this side found no receive at its peer. It is asked rarely.
 	RNRDriver interface {
@@ -145,6 +150,20 @@ type (
 		Entered(state QPState)
 	}
 )
+
+// XRCDomainDriver is an XRC domain of a provider. CreateQP and OpenQP give a target QP.
+type XRCDomainDriver interface {
+	CreateSRQ(pd PDDriver, cq CQDriver, attr *SRQAttr) (XRCSRQDriver, error)
+	CreateQP() (QPDriver, error)
+	OpenQP(num uint32) (QPDriver, error)
+	Close() error
+}
+
+// XRCSRQDriver is an SRQ of an XRC domain. Requests name it by its number, which is not 0.
+type XRCSRQDriver interface {
+	SRQDriver
+	Num() uint32
+}
 
 // AHDriver is an address handle of a provider.
 type AHDriver interface {

@@ -13,6 +13,10 @@ const (
 	QPTypeRC QPType = 2
 	QPTypeUC QPType = 3
 	QPTypeUD QPType = 4
+
+	// The ends of a connection of XRC. Requests go from the initiator to the target, which XRCDomain.CreateQP makes.
+	QPTypeXRCInitiator QPType = 9
+	QPTypeXRCTarget    QPType = 10
 )
 
 // QPCap holds the sizes of a QP. CreateQP raises them to what the device made.
@@ -28,7 +32,7 @@ type QPCap struct {
 type QPInitAttr struct {
 	Type   QPType
 	SendCQ *CQ
-	RecvCQ *CQ
+	RecvCQ *CQ  // nil for an XRC initiator, which receives nothing
 	SRQ    *SRQ // nil: the QP has a receive queue of its own
 	Cap    QPCap
 	// SignalAll makes every send work request give a completion.
@@ -38,7 +42,8 @@ type QPInitAttr struct {
 // QP is a queue pair. Post calls may come from any goroutine; requests of one
 // call stay together and in order.
 type QP struct {
-	pd    *PD
+	ctx   *Context
+	pd    *PD // nil: an XRC target
 	drv   QPDriver
 	attr  QPInitAttr
 	num   uint32
@@ -56,29 +61,40 @@ func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	if attr.SRQ != nil {
 		srq = attr.SRQ.drv
 	}
+	recv := attr.SendCQ
+	if attr.Type != QPTypeXRCInitiator {
+		recv = attr.RecvCQ
+	}
 	drv, err := charged(pd.ctx, func() (QPDriver, error) {
-		return pd.drv.CreateQP(&attr, attr.SendCQ.drv, attr.RecvCQ.drv, srq)
+		return pd.drv.CreateQP(&attr, attr.SendCQ.drv, recv.drv, srq)
 	})
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	return &QP{pd: pd, drv: drv, attr: attr, num: drv.Num(), plain: plainOperations(attr.Type, pd.ctx.attr.Caps)}, nil
+	return &QP{ctx: pd.ctx, pd: pd, drv: drv, attr: attr, num: drv.Num(), plain: plainOperations(attr.Type, pd.ctx.attr.Caps)}, nil
 }
 
 func (pd *PD) checkQP(attr *QPInitAttr) error {
 	dev := &pd.ctx.attr
 	c := &attr.Cap
 	switch {
-	case attr.Type == QPTypeUC && !dev.Caps.Has(CapUC), attr.Type == QPTypeUD && !dev.Caps.Has(CapUD):
+	case attr.Type == QPTypeUC && !dev.Caps.Has(CapUC), attr.Type == QPTypeUD && !dev.Caps.Has(CapUD),
+		(attr.Type == QPTypeXRCInitiator || attr.Type == QPTypeXRCTarget) && !dev.Caps.Has(CapXRC):
 		return fmt.Errorf("%w: QP type %d", ErrUnsupported, attr.Type)
-	case attr.Type != QPTypeRC && attr.Type != QPTypeUC && attr.Type != QPTypeUD:
+	case attr.Type == QPTypeXRCTarget:
+		return fmt.Errorf("%w: an XRC target belongs to a domain, whose CreateQP makes it", ErrInvalid)
+	case attr.Type != QPTypeRC && attr.Type != QPTypeUC && attr.Type != QPTypeUD && attr.Type != QPTypeXRCInitiator:
 		return fmt.Errorf("%w: QP type %d", ErrInvalid, attr.Type)
-	case attr.SendCQ == nil || attr.RecvCQ == nil:
+	case attr.Type == QPTypeXRCInitiator && (attr.RecvCQ != nil || attr.SRQ != nil || c.MaxRecvWR != 0 || c.MaxRecvSGE != 0):
+		return fmt.Errorf("%w: an XRC initiator has no receive queue, SRQ or receive CQ", ErrInvalid)
+	case attr.SendCQ == nil || attr.RecvCQ == nil && attr.Type != QPTypeXRCInitiator:
 		return fmt.Errorf("%w: a QP needs a send and a receive CQ", ErrInvalid)
-	case attr.SendCQ.ctx != pd.ctx || attr.RecvCQ.ctx != pd.ctx:
+	case attr.SendCQ.ctx != pd.ctx || attr.RecvCQ != nil && attr.RecvCQ.ctx != pd.ctx:
 		return fmt.Errorf("%w: CQ of another device", ErrInvalid)
 	case attr.SRQ != nil && attr.SRQ.pd.ctx != pd.ctx:
 		return fmt.Errorf("%w: SRQ of another device", ErrInvalid)
+	case attr.SRQ != nil && attr.SRQ.num != 0:
+		return fmt.Errorf("%w: the SRQ is of an XRC domain, where requests name it", ErrInvalid)
 	case c.MaxSendWR < 0 || c.MaxSendWR > dev.MaxQPWR || c.MaxRecvWR < 0 || c.MaxRecvWR > dev.MaxQPWR:
 		return fmt.Errorf("%w: queue of %d send and %d receive work requests, the device allows %d", ErrInvalid, c.MaxSendWR, c.MaxRecvWR, dev.MaxQPWR)
 	case c.MaxSendSGE < 0 || c.MaxSendSGE > dev.MaxSGE || c.MaxRecvSGE < 0 || c.MaxRecvSGE > dev.MaxSGE:
@@ -92,7 +108,7 @@ func (pd *PD) checkQP(attr *QPInitAttr) error {
 // Num returns the QP's number on its device (24 bits).
 func (qp *QP) Num() uint32 { return qp.num }
 
-// PD returns the QP's protection domain.
+// PD returns the QP's protection domain, nil of an XRC target.
 func (qp *QP) PD() *PD { return qp.pd }
 
 // Attr returns what the QP was made with, with the sizes it really has.
@@ -119,7 +135,7 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	if len(wrs) == 0 {
 		return 0, err
 	}
-	t := qp.pd.ctx.trace.Load()
+	t := qp.ctx.trace.Load()
 	if t != nil {
 		t.posting(qp, wrs)
 	}
@@ -143,7 +159,8 @@ var sendCaps = [...]Cap{
 // plainOperations are those of which a QP has to look at nothing but the flags and the size, a bit for each; of requests
 // with SendInline the second.
 func plainOperations(typ QPType, caps Cap) (plain [2]uint32) {
-	if typ == QPTypeUD {
+	switch typ {
+	case QPTypeUD, QPTypeXRCInitiator, QPTypeXRCTarget:
 		return plain // the destination is to be looked at
 	}
 	operations := []Opcode{OpWrite, OpWriteWithImm, OpSend, OpSendWithImm}
@@ -176,7 +193,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if int(wr.Opcode) >= len(sendCaps) || opcodeNames[wr.Opcode] == "" {
 		return fmt.Errorf("%w: opcode %d", ErrInvalid, wr.Opcode)
 	}
-	if need := sendCaps[wr.Opcode]; need != 0 && !qp.pd.ctx.attr.Caps.Has(need) {
+	if need := sendCaps[wr.Opcode]; need != 0 && !qp.ctx.attr.Caps.Has(need) {
 		return fmt.Errorf("%w: %v", ErrUnsupported, wr.Opcode)
 	}
 	if unknown := wr.Flags &^ sendKnown; unknown != 0 {
@@ -207,10 +224,16 @@ func (qp *QP) checkExtra(wr *SendWR) error {
 		if wr.Datagram == nil || wr.Datagram.AH == nil || wr.Opcode != OpSend && wr.Opcode != OpSendWithImm {
 			return fmt.Errorf("%w: a UD QP takes SEND with a destination", ErrInvalid)
 		}
-		if wr.Datagram.AH.pd.ctx != qp.pd.ctx {
+		if wr.Datagram.AH.pd.ctx != qp.ctx {
 			return fmt.Errorf("%w: AH of another device", ErrInvalid)
 		}
 		return nil
+	}
+	if qp.attr.Type == QPTypeXRCTarget {
+		return fmt.Errorf("%w: an XRC target has no send queue", ErrInvalid)
+	}
+	if qp.attr.Type == QPTypeXRCInitiator && wr.RemoteSRQ >= 1<<24 {
+		return fmt.Errorf("%w: SRQ number %#x has more than 24 bits", ErrInvalid, wr.RemoteSRQ)
 	}
 	if qp.attr.Type == QPTypeUC {
 		switch wr.Opcode {
@@ -225,7 +248,7 @@ func (qp *QP) checkExtra(wr *SendWR) error {
 		if b == nil || b.MW == nil || b.MR == nil && b.Length > 0 {
 			return fmt.Errorf("%w: BIND_MW without a window and its memory", ErrInvalid)
 		}
-		if b.MW.pd.ctx != qp.pd.ctx || b.MR != nil && b.MR.pd.ctx != qp.pd.ctx {
+		if b.MW.pd.ctx != qp.ctx || b.MR != nil && b.MR.pd.ctx != qp.ctx {
 			return fmt.Errorf("%w: window or memory of another device", ErrInvalid)
 		}
 	case OpFlush:
@@ -245,18 +268,21 @@ func (qp *QP) checkExtra(wr *SendWR) error {
 
 // PostRecv hands receive requests to the device, in order, and returns how
 // many it took; with an error, the error is about request n. It fails with
-// ErrInvalid on a QP with an SRQ or in RESET. It allocates nothing.
+// ErrInvalid on a QP with an SRQ, or of XRC, or in RESET. It allocates nothing.
 func (qp *QP) PostRecv(wrs []RecvWR) (int, error) {
-	if qp.attr.SRQ != nil {
+	switch {
+	case qp.attr.SRQ != nil:
 		return 0, fmt.Errorf("%w: the QP receives from an SRQ", ErrInvalid)
+	case qp.attr.Type == QPTypeXRCInitiator || qp.attr.Type == QPTypeXRCTarget:
+		return 0, fmt.Errorf("%w: a QP of XRC has no receive queue", ErrInvalid)
 	}
 	wrs, err := fittingRecvs(wrs, qp.attr.Cap.MaxRecvSGE)
 	if len(wrs) == 0 {
 		return 0, err
 	}
 	n, postErr := qp.drv.PostRecv(wrs)
-	if t := qp.pd.ctx.trace.Load(); t != nil {
-		t.postedRecvs(qp.pd.ctx, qp.num, wrs[:n])
+	if t := qp.ctx.trace.Load(); t != nil {
+		t.postedRecvs(qp.ctx, qp.num, wrs[:n])
 	}
 	if postErr != nil {
 		return n, postErr
@@ -288,18 +314,18 @@ func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 		err = qp.checkTransition(cur.State, &attr, mask)
 	}
 	if err == nil {
-		err = checkAttrValues(&attr, mask, &qp.pd.ctx.attr)
+		err = checkAttrValues(&attr, mask, &qp.ctx.attr)
 	}
 	if err == nil {
 		if err = qp.drv.Modify(&attr, mask); err == nil {
-			qp.pd.ctx.trace.Load().moved(qp, &attr, mask)
+			qp.ctx.trace.Load().moved(qp, &attr, mask)
 		}
 	}
-	return qp.pd.ctx.wrap("modify QP", err)
+	return qp.ctx.wrap("modify QP", err)
 }
 
 func (qp *QP) checkTransition(cur QPState, attr *QPAttr, mask QPAttrMask) error {
-	if qp.pd.ctx.attr.Transport == TransportIWARP {
+	if qp.ctx.attr.Transport == TransportIWARP {
 		// RFC 5040 and 5041 have no such states; what a driver wants is
 		// known to it and to the kernel's connection manager.
 		return nil
@@ -310,7 +336,7 @@ func (qp *QP) checkTransition(cur QPState, attr *QPAttr, mask QPAttrMask) error 
 // Query returns the present attributes.
 func (qp *QP) Query() (QPAttr, error) {
 	a, err := qp.drv.Query()
-	return a, qp.pd.ctx.wrap("query QP", err)
+	return a, qp.ctx.wrap("query QP", err)
 }
 
 // Fail moves the QP to ERR: what is posted completes with WCWRFlushErr. A QP
@@ -339,18 +365,18 @@ func (qp *QP) DetachMulticast(gid GID, lid uint16) error {
 
 func (qp *QP) multicast(op string, gid GID, do func(MulticastDriver) error) error {
 	d, ok := qp.drv.(MulticastDriver)
-	if !ok || qp.attr.Type != QPTypeUD || !qp.pd.ctx.attr.Caps.Has(CapMulticast) {
-		return qp.pd.ctx.wrap(op, ErrUnsupported)
+	if !ok || qp.attr.Type != QPTypeUD || !qp.ctx.attr.Caps.Has(CapMulticast) {
+		return qp.ctx.wrap(op, ErrUnsupported)
 	}
 	if !gid.IsMulticast() {
-		return qp.pd.ctx.wrap(op, fmt.Errorf("%w: %v is no multicast GID", ErrInvalid, gid))
+		return qp.ctx.wrap(op, fmt.Errorf("%w: %v is no multicast GID", ErrInvalid, gid))
 	}
-	return qp.pd.ctx.wrap(op, do(d))
+	return qp.ctx.wrap(op, do(d))
 }
 
 // Close destroys the QP. Completions that were not polled are discarded.
 func (qp *QP) Close() error {
 	err := qp.drv.Destroy()
-	qp.pd.ctx.trace.Load().closed(qp)
-	return qp.pd.ctx.ended("destroy QP", err)
+	qp.ctx.trace.Load().closed(qp)
+	return qp.ctx.ended("destroy QP", err)
 }

@@ -103,7 +103,7 @@ type transition struct{ from, to QPState }
 
 type attrRule struct{ required, optional QPAttrMask }
 
-// rcTransitions and the two tables after it hold what the specification
+// rcTransitions and the four tables after it hold what the specification
 // requires and allows beside QPAttrState, as the kernel's qp_state_table
 // (drivers/infiniband/core/verbs.c) has it. To RESET every state may go with
 // QPAttrState alone, and to ERR every state but RESET.
@@ -163,6 +163,59 @@ var udTransitions = map[transition]attrRule{
 	{QPStateSQE, QPStateRTS}:    {optional: QPAttrCurState | QPAttrQKey},
 }
 
+var initiatorTransitions = map[transition]attrRule{
+	{QPStateReset, QPStateInit}: {required: QPAttrPKeyIndex | QPAttrPort | QPAttrAccess},
+	{QPStateInit, QPStateInit}:  {optional: QPAttrPKeyIndex | QPAttrPort | QPAttrAccess},
+	{QPStateInit, QPStateRTR}: {
+		required: QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN,
+		optional: QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex,
+	},
+	{QPStateRTR, QPStateRTS}: {
+		required: QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetry | QPAttrSQPSN | QPAttrMaxRdAtomic,
+		optional: QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrPathMigState,
+	},
+	{QPStateRTS, QPStateRTS}: {optional: QPAttrCurState | QPAttrAccess | QPAttrAltPath | QPAttrPathMigState},
+	{QPStateRTS, QPStateSQD}: {optional: QPAttrEnSQDNotify},
+	{QPStateSQD, QPStateRTS}: {optional: QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrPathMigState},
+	{QPStateSQE, QPStateRTS}: {},
+	{QPStateSQD, QPStateSQD}: {
+		optional: QPAttrPort | QPAttrAV | QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetry | QPAttrMaxRdAtomic |
+			QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex | QPAttrPathMigState,
+	},
+}
+
+var targetTransitions = map[transition]attrRule{
+	{QPStateReset, QPStateInit}: {required: QPAttrPKeyIndex | QPAttrPort | QPAttrAccess},
+	{QPStateInit, QPStateInit}:  {optional: QPAttrPKeyIndex | QPAttrPort | QPAttrAccess},
+	{QPStateInit, QPStateRTR}: {
+		required: QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN | QPAttrMaxDestRdAtomic | QPAttrMinRNRTimer,
+		optional: QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex,
+	},
+	{QPStateRTR, QPStateRTS}: {
+		required: QPAttrTimeout | QPAttrSQPSN,
+		optional: QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrMinRNRTimer | QPAttrPathMigState,
+	},
+	{QPStateRTS, QPStateRTS}: {
+		optional: QPAttrCurState | QPAttrAccess | QPAttrAltPath | QPAttrPathMigState | QPAttrMinRNRTimer,
+	},
+	{QPStateRTS, QPStateSQD}: {optional: QPAttrEnSQDNotify},
+	{QPStateSQD, QPStateRTS}: {
+		optional: QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrMinRNRTimer | QPAttrPathMigState,
+	},
+	{QPStateSQE, QPStateRTS}: {},
+	{QPStateSQD, QPStateSQD}: {
+		optional: QPAttrPort | QPAttrAV | QPAttrTimeout | QPAttrMaxDestRdAtomic | QPAttrAltPath | QPAttrAccess |
+			QPAttrPKeyIndex | QPAttrMinRNRTimer | QPAttrPathMigState,
+	},
+}
+
+// meaningless are the attributes that a QP of a type does not have. The kernel ignores them (core/uverbs_cmd.c, modify_qp_mask),
+// so that the ends of a connection of XRC may be moved as those of RC are.
+var meaningless = map[QPType]QPAttrMask{
+	QPTypeXRCInitiator: QPAttrMaxDestRdAtomic | QPAttrMinRNRTimer,
+	QPTypeXRCTarget:    QPAttrMaxRdAtomic | QPAttrRetryCount | QPAttrRNRRetry,
+}
+
 func checkTransition(typ QPType, cur QPState, attr *QPAttr, mask QPAttrMask) error {
 	to := cur
 	if mask&QPAttrState != 0 {
@@ -200,6 +253,7 @@ func findFault(typ QPType, cur QPState, attr *QPAttr, mask QPAttrMask) transitio
 	if !ok {
 		return transitionFault{none: true}
 	}
+	mask &^= meaningless[typ]
 	return transitionFault{missing: rule.required &^ mask, extra: mask &^ (rule.required | rule.optional | QPAttrState)}
 }
 
@@ -213,6 +267,10 @@ func ruleFor(typ QPType, cur, to QPState) (rule attrRule, ok bool) {
 		table = ucTransitions
 	case QPTypeUD:
 		table = udTransitions
+	case QPTypeXRCInitiator:
+		table = initiatorTransitions
+	case QPTypeXRCTarget:
+		table = targetTransitions
 	}
 	rule, ok = table[transition{cur, to}]
 	return rule, ok

@@ -28,29 +28,45 @@ type SRQ struct {
 	pd     *PD
 	drv    SRQDriver
 	maxSGE int
+	num    uint32 // of an XRC domain
 }
 
 // CreateSRQ makes a shared receive queue.
 func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	const op = "create SRQ"
-	dev := &pd.ctx.attr
-	switch {
-	case !dev.Caps.Has(CapSRQ):
-		return nil, pd.ctx.wrap(op, ErrUnsupported)
-	case attr.MaxWR <= 0 || attr.MaxWR > dev.MaxSRQWR, attr.MaxSGE < 0 || attr.MaxSGE > dev.MaxSRQSGE:
-		return nil, pd.ctx.wrap(op, fmt.Errorf("%w: %d work requests of %d SGEs, the device allows %d of %d",
-			ErrInvalid, attr.MaxWR, attr.MaxSGE, dev.MaxSRQWR, dev.MaxSRQSGE))
+	if err := pd.ctx.checkSRQ(&attr); err != nil {
+		return nil, pd.ctx.wrap(op, err)
 	}
 	drv, err := charged(pd.ctx, func() (SRQDriver, error) { return pd.drv.CreateSRQ(&attr) })
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
+	return newSRQ(pd, drv, attr), nil
+}
+
+func (c *Context) checkSRQ(attr *SRQAttr) error {
+	dev := &c.attr
+	switch {
+	case !dev.Caps.Has(CapSRQ):
+		return ErrUnsupported
+	case attr.MaxWR <= 0 || attr.MaxWR > dev.MaxSRQWR, attr.MaxSGE < 0 || attr.MaxSGE > dev.MaxSRQSGE:
+		return fmt.Errorf("%w: %d work requests of %d SGEs, the device allows %d of %d",
+			ErrInvalid, attr.MaxWR, attr.MaxSGE, dev.MaxSRQWR, dev.MaxSRQSGE)
+	}
+	return nil
+}
+
+// newSRQ lists an SRQ as what events may be about.
+func newSRQ(pd *PD, drv SRQDriver, attr SRQAttr) *SRQ {
 	s := &SRQ{pd: pd, drv: drv, maxSGE: attr.MaxSGE}
 	pd.ctx.mu.Lock()
+	defer pd.ctx.mu.Unlock()
 	pd.ctx.srqs[drv] = s
-	pd.ctx.mu.Unlock()
-	return s, nil
+	return s
 }
+
+// Num returns the number by which requests name an SRQ of an XRC domain (SendWR.RemoteSRQ), 0 for any other SRQ.
+func (s *SRQ) Num() uint32 { return s.num }
 
 // PostRecv hands receive requests to the SRQ, in order, and returns how many
 // it took; with an error, the error is about request n. It allocates nothing.

@@ -53,6 +53,9 @@ func (t *textTracer) posted(e *TraceEvent, wr *SendWR) {
 	if wr.Datagram != nil {
 		more += fmt.Sprintf(" to QP %#x", wr.Datagram.QPN)
 	}
+	if wr.RemoteSRQ != 0 {
+		more += fmt.Sprintf(" SRQ %#x", wr.RemoteSRQ) // of XRC
+	}
 	for _, f := range []struct {
 		flag SendFlags
 		name string

@@ -71,7 +71,7 @@ func (t *Tracer) postedSends(qp *QP, all []SendWR, n int) {
 		if t.Event == nil && t.text == nil {
 			continue
 		}
-		e := TraceEvent{Kind: TracePostSend, Device: qp.pd.ctx.attr.Name, QPN: qp.num, Op: opcodeNames[wr.Opcode], ID: wr.ID, Bytes: wr.Len(), Time: time.Now()}
+		e := TraceEvent{Kind: TracePostSend, Device: qp.ctx.attr.Name, QPN: qp.num, Op: opcodeNames[wr.Opcode], ID: wr.ID, Bytes: wr.Len(), Time: time.Now()}
 		if d, ok := qp.drv.(WQEDriver); ok {
 			e.WQEBytes = d.WQEBytes(wr)
 		}

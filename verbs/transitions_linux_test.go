@@ -18,7 +18,8 @@ func TestEveryMaskOfEveryTransitionIsJudgedAsTheKernelDoes(t *testing.T) {
 		step = 1009 // a prime: all bits come and go
 	}
 	const all = verbs.QPAttrDestQPN<<1 - 1
-	for name, typ := range map[string]verbs.QPType{"RC": verbs.QPTypeRC, "UC": verbs.QPTypeUC, "UD": verbs.QPTypeUD} {
+	for name, typ := range map[string]verbs.QPType{"RC": verbs.QPTypeRC, "UC": verbs.QPTypeUC, "UD": verbs.QPTypeUD,
+		"XRC initiator": verbs.QPTypeXRCInitiator, "XRC target": verbs.QPTypeXRCTarget} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			allowed, wrong := 0, 0

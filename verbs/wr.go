@@ -86,6 +86,9 @@ type SendWR struct {
 	// and FLUSH.
 	RemoteAddr uint64
 	RKey       uint32
+	// RemoteSRQ is the number of the peer's SRQ that each request of an XRC initiator is for: it names whose
+	// receive is taken, and whose memory RemoteAddr and RKey are about.
+	RemoteSRQ uint32
 	// CompareAdd is the value to compare with (CMP_AND_SWP) or to add
 	// (FETCH_AND_ADD); Swap is the value to store (CMP_AND_SWP).
 	CompareAdd uint64

@@ -269,7 +269,7 @@ func abilities(c verbs.Cap) []string {
 		{verbs.CapFlush, "flush"}, {verbs.CapReregister, "reregister"}, {verbs.CapDMABuf, "dma-buf"},
 		{verbs.CapMulticast, "multicast"}, {verbs.CapModerateCQ, "moderate-cq"}, {verbs.CapTimestamps, "timestamps"},
 		{verbs.CapWallTime, "wall-time"}, {verbs.CapClock, "clock"}, {verbs.CapIOVA, "iova"}, {verbs.CapNullMR, "null-mr"},
-		{verbs.CapAdviseMR, "advise-mr"}, {verbs.CapInlineIsTransfer, "inline-is-transfer"},
+		{verbs.CapAdviseMR, "advise-mr"}, {verbs.CapInlineIsTransfer, "inline-is-transfer"}, {verbs.CapXRC, "xrc"},
 	} {
 		if c.Has(a.bit) {
 			list = append(list, a.name)

@@ -64,11 +64,40 @@ var rules = map[verbs.QPType]map[[2]verbs.QPState]rule{
 		{sqd, sqd}:   {0, 0x000050},
 		{sqe, rts}:   {0, 0x000042},
 	},
+	verbs.QPTypeXRCInitiator: {
+		{reset, ini}: {0x000038, 0},
+		{ini, ini}:   {0, 0x000038},
+		{ini, rtr}:   {0x101180, 0x004018},
+		{rtr, rts}:   {0x012e00, 0x04400a},
+		{rts, rts}:   {0, 0x04400a},
+		{rts, sqd}:   {0, 0x000004},
+		{sqd, rts}:   {0, 0x04400a},
+		{sqd, sqd}:   {0, 0x046eb8},
+		{sqe, rts}:   {0, 0},
+	},
+	verbs.QPTypeXRCTarget: {
+		{reset, ini}: {0x000038, 0},
+		{ini, ini}:   {0, 0x000038},
+		{ini, rtr}:   {0x129180, 0x004018},
+		{rtr, rts}:   {0x010200, 0x04c00a},
+		{rts, rts}:   {0, 0x04c00a},
+		{rts, sqd}:   {0, 0x000004},
+		{sqd, rts}:   {0, 0x04c00a},
+		{sqd, sqd}:   {0, 0x06c2b8},
+		{sqe, rts}:   {0, 0},
+	},
+}
+
+// ignored are the attributes that the kernel does not look at (core/uverbs_cmd.c, modify_qp_mask).
+var ignored = map[verbs.QPType]verbs.QPAttrMask{
+	verbs.QPTypeXRCInitiator: 0x028000,
+	verbs.QPTypeXRCTarget:    0x002c00,
 }
 
 // A Rule says with which attributes the kernel lets a QP make a transition: its ib_modify_qp_is_ok.
 type Rule struct {
 	rule
+	ignored        verbs.QPAttrMask
 	valid, current bool // there is such a transition; it takes CurState
 }
 
@@ -78,7 +107,7 @@ func (tr Transition) Rule() Rule {
 	if tr.To == reset || tr.To == errs && tr.From != reset {
 		r, valid = rule{}, true
 	}
-	return Rule{r, valid, tr.From == rtr || tr.From == rts || tr.From == sqd || tr.From == sqe}
+	return Rule{r, ignored[tr.Type], valid, tr.From == rtr || tr.From == rts || tr.From == sqd || tr.From == sqe}
 }
 
 // Exists reports whether there is such a transition.
@@ -86,6 +115,7 @@ func (r *Rule) Exists() bool { return r.valid }
 
 // Allows reports whether the attributes in mask are those of the rule.
 func (r *Rule) Allows(mask verbs.QPAttrMask) bool {
+	mask &^= r.ignored
 	return r.valid && (r.current || mask&verbs.QPAttrCurState == 0) && mask&r.required == r.required &&
 		mask&^(r.required|r.optional|verbs.QPAttrState) == 0
 }
