@@ -30,6 +30,7 @@ type cq struct {
 	queue driver.CQ      // guarded by mu, nil once destroyed
 	qps   map[uint32]*qp // guarded by mu: by number, who may report here
 	last  *qp            // guarded by mu: of qps, who reported last
+	srqs  int            // guarded by mu: SRQs of XRC domains that report here
 	kept  []verbs.WC     // guarded by mu: taken out of the queue already
 	// stranded are completions of requests that were taken back from a QP
 	// that has failed. They come after those in the queue. Guarded by mu.
@@ -190,9 +191,15 @@ func errOnlyIf(is bool, err error) error {
 }
 
 // count tells the QPs of their completions, and drops those of QPs that are
-// gone, and of empty WRITEs of the core. It returns how many stay, at the beginning of wcs.
+// gone, and of empty WRITEs of the core. Those of an SRQ of an XRC domain are no QP's. It returns how many stay, at the beginning of wcs.
 func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 	for i := range wcs {
+		if wcs[i].Flags&driver.OfXRC != 0 {
+			wcs[i].Flags &^= driver.OfXRC
+			wcs[n] = wcs[i]
+			n++
+			continue
+		}
 		q := c.qp(wcs[i].QPN)
 		if q == nil || wcs[i].ID == emptyWriteID {
 			continue
@@ -362,6 +369,22 @@ func (c *cq) attach(q *qp) {
 	c.qps[q.num], c.last = q, nil
 }
 
+// attachSRQ and detachSRQ count the SRQs of XRC domains that report here.
+func (c *cq) attachSRQ() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.srqs++
+}
+
+// detachSRQ is called when the driver's queue is gone. What nobody has polled of it is taken out of the CQ now, before
+// the kernel gives the number of the SRQ, or of a target QP, to another.
+func (c *cq) detachSRQ() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.srqs--
+	c.keep()
+}
+
 // purge drops the completions of q that nobody has polled, and q itself if it
 // leaves. The kernel has stopped q.
 func (c *cq) purge(q *qp, leaves bool) {
@@ -369,7 +392,7 @@ func (c *cq) purge(q *qp, leaves bool) {
 	defer c.mu.Unlock()
 	var kept []verbs.WC
 	for _, wc := range c.kept {
-		if wc.QPN != q.num {
+		if wc.QPN != q.num || wc.Flags&driver.OfXRC != 0 {
 			kept = append(kept, wc)
 		}
 	}
@@ -380,7 +403,7 @@ func (c *cq) purge(q *qp, leaves bool) {
 			c.broken = err
 		}
 		for i := range wcs[:n] {
-			if wcs[i].QPN != q.num && c.qps[wcs[i].QPN] != nil {
+			if wcs[i].QPN != q.num && c.qps[wcs[i].QPN] != nil || wcs[i].Flags&driver.OfXRC != 0 {
 				kept = append(kept, wcs[i])
 			}
 		}
@@ -443,7 +466,7 @@ func (c *cq) Destroy() error {
 		if c.queue == nil {
 			return verbs.ErrClosed
 		}
-		if len(c.qps) > 0 {
+		if len(c.qps)+c.srqs > 0 {
 			return verbs.ErrBusy
 		}
 		err := c.destroyAtKernel()

@@ -257,6 +257,9 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 	if attr.MaxMW > 0 && attr.KernelCaps&(abi.KernelCapMemWindow|abi.KernelCapWindow2A|abi.KernelCapWindow2B) != 0 {
 		caps |= verbs.CapMemWindow
 	}
+	if _, ok := d.driver.(driver.XRCContext); ok && attr.KernelCaps&abi.KernelCapXRC != 0 {
+		caps |= verbs.CapXRC
+	}
 	if attr.MaxModerationCount > 0 && attr.MaxModerationPeriod > 0 {
 		caps |= verbs.CapModerateCQ
 	}

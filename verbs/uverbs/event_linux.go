@@ -72,6 +72,12 @@ func (d *device) takeEvent(e abi.AsyncEventDesc) {
 			if netpoll.EndsQP(ev.Type) {
 				o.failedByKernel()
 			}
+		case *target:
+			num, ok := o.number()
+			if !ok {
+				return
+			}
+			ev.QPN = num
 		default:
 			return
 		}

@@ -20,7 +20,7 @@ type qp struct {
 	sendCQ *cq
 	recvCQ *cq
 	srq    *srq // nil: it has a receive queue
-	rc     bool
+	rc     bool // the service is reliable
 
 	queue                driver.QP          // also of send and recv, who look whether it is there
 	unflushed            driver.UnflushedQP // queue, or nil if the kernel flushes all requests
@@ -65,7 +65,7 @@ type qp struct {
 }
 
 func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, shared verbs.SRQDriver) (verbs.QPDriver, error) {
-	q := &qp{dev: p.dev, signalAll: attr.SignalAll, rc: attr.Type == verbs.QPTypeRC}
+	q := &qp{dev: p.dev, signalAll: attr.SignalAll, rc: attr.Type == verbs.QPTypeRC || attr.Type == verbs.QPTypeXRCInitiator}
 	var ok bool
 	if q.sendCQ, ok = send.(*cq); !ok || q.sendCQ.dev != p.dev {
 		return nil, fmt.Errorf("%w: send CQ of another device", verbs.ErrInvalid)

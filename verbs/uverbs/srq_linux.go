@@ -16,6 +16,8 @@ type srq struct {
 	dev    *device
 	id     uint64
 	handle uint32
+	num    uint32 // of an XRC domain
+	cq     *cq    // the same: where its receives complete
 	end    ending
 
 	// reached: the limit was, and has to be set again. siw goes on reporting
@@ -29,28 +31,39 @@ type srq struct {
 
 func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
 	s := &srq{dev: p.dev}
-	var err error
-	if s.id, err = p.dev.add(s); err != nil {
-		return nil, err
-	}
-	if err := p.end.use(func() error { return s.create(p, attr) }); err != nil {
-		p.dev.drop(s.id)
+	in := abi.CreateSRQIn{PDHandle: p.handle, MaxWR: uint32(attr.MaxWR), MaxSGE: uint32(max(attr.MaxSGE, 1)), Limit: uint32(attr.Limit)}
+	err := s.createOn([]*ending{&p.end}, func() error {
+		in.UserHandle = s.id
+		return s.create(attr, s.dev.driver.CreateSRQ, abi.CmdCreateSRQ, abi.BytesOf(&in))
+	})
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *srq) create(p *pd, attr *verbs.SRQAttr) error {
+// createOn makes the SRQ while what it is made of stays.
+func (s *srq) createOn(parts []*ending, create func() error) (err error) {
+	if s.id, err = s.dev.add(s); err != nil {
+		return err
+	}
+	if err := useAll(parts, create); err != nil {
+		s.dev.drop(s.id)
+		return err
+	}
+	return nil
+}
+
+// create makes the driver's queue, for which the command is given.
+func (s *srq) create(attr *verbs.SRQAttr, by func(verbs.SRQAttr, func(driver.Udata) (verbs.SRQAttr, error)) (driver.SRQ, error),
+	cmd abi.Command, in []byte) error {
 	s.mu.Lock() // Close of the device must not look at it half made
 	defer s.mu.Unlock()
-	in := abi.CreateSRQIn{
-		UserHandle: s.id, PDHandle: p.handle, MaxWR: uint32(attr.MaxWR), MaxSGE: uint32(max(attr.MaxSGE, 1)), Limit: uint32(attr.Limit),
-	}
 	made := false
-	queue, err := s.dev.driver.CreateSRQ(verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: int(in.MaxSGE)}, func(u driver.Udata) (verbs.SRQAttr, error) {
+	queue, err := by(verbs.SRQAttr{MaxWR: attr.MaxWR, MaxSGE: max(attr.MaxSGE, 1)}, func(u driver.Udata) (verbs.SRQAttr, error) {
 		var out abi.CreateSRQOut
-		err := s.dev.commandUdata(abi.CmdCreateSRQ, abi.BytesOf(&in), abi.BytesOf(&out), u)
-		s.handle, made = out.Handle, err == nil
+		err := s.dev.commandUdata(cmd, in, abi.BytesOf(&out), u)
+		s.handle, s.num, made = out.Handle, out.Num, err == nil
 		attr.MaxSGE = int(int32(out.MaxSGE))
 		return verbs.SRQAttr{MaxWR: int(int32(out.MaxWR)), MaxSGE: attr.MaxSGE}, err
 	})
@@ -148,6 +161,9 @@ func (s *srq) Destroy() error {
 		}
 		s.dev.drop(s.id)
 		s.release()
+		if s.cq != nil {
+			s.cq.detachSRQ()
+		}
 		return err
 	})
 }

@@ -34,6 +34,10 @@ const (
 	CmdModifySRQ         Command = 33
 	CmdQuerySRQ          Command = 34
 	CmdDestroySRQ        Command = 35
+	CmdOpenXRCDomain     Command = 37
+	CmdCloseXRCDomain    Command = 38
+	CmdCreateXSRQ        Command = 39
+	CmdOpenQP            Command = 40
 
 	// cmdExtended marks the commands of the second generation
 	// (IB_USER_VERBS_CMD_FLAG_EXTENDED), numbered like those of the first.
@@ -52,6 +56,7 @@ var commandNames = map[Command]string{
 	CmdQueryQP: "QUERY_QP", CmdModifyQP: "MODIFY_QP", CmdDestroyQP: "DESTROY_QP", CmdPostSend: "POST_SEND",
 	CmdAttachMulticast: "ATTACH_MCAST", CmdDetachMulticast: "DETACH_MCAST",
 	CmdCreateSRQ: "CREATE_SRQ", CmdModifySRQ: "MODIFY_SRQ", CmdQuerySRQ: "QUERY_SRQ", CmdDestroySRQ: "DESTROY_SRQ",
+	CmdOpenXRCDomain: "OPEN_XRCD", CmdCloseXRCDomain: "CLOSE_XRCD", CmdCreateXSRQ: "CREATE_XSRQ", CmdOpenQP: "OPEN_QP",
 }
 
 // String names the command as the header does.

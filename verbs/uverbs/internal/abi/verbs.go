@@ -99,6 +99,7 @@ type QueryDeviceOut struct {
 // rdma/ib_user_verbs.h).
 const (
 	KernelCapMemWindow   = 1 << 17
+	KernelCapXRC         = 1 << 20
 	KernelCapWindow2A    = 1 << 23
 	KernelCapWindow2B    = 1 << 24
 	KernelCapFlushGlobal = 1 << 38
@@ -179,8 +180,8 @@ type AllocPDOut struct {
 }
 
 // HandleOnly is every command that destroys by a handle and has no answer:
-// struct ib_uverbs_dealloc_pd, ib_uverbs_dereg_mr, ib_uverbs_dealloc_mw and
-// ib_uverbs_destroy_ah.
+// struct ib_uverbs_dealloc_pd, ib_uverbs_dereg_mr, ib_uverbs_dealloc_mw,
+// ib_uverbs_destroy_ah and ib_uverbs_close_xrcd.
 type HandleOnly struct {
 	Handle uint32
 }
@@ -520,7 +521,46 @@ type CreateSRQOut struct {
 	Handle uint32
 	MaxWR  uint32
 	MaxSGE uint32
-	_      uint32 // srqn
+	Num    uint32 // srqn, of an SRQ of an XRC domain
+}
+
+// OpenXRCDomainIn is struct ib_uverbs_open_xrcd.
+type OpenXRCDomainIn struct {
+	_     uint64 // response
+	FD    int32  // -1: none
+	Flags uint32 // those of open: O_CREAT, O_EXCL
+}
+
+// OpenXRCDomainOut is struct ib_uverbs_open_xrcd_resp.
+type OpenXRCDomainOut struct {
+	Handle uint32
+}
+
+// CreateXSRQIn is struct ib_uverbs_create_xsrq. It is answered with struct ib_uverbs_create_srq_resp.
+type CreateXSRQIn struct {
+	_            uint64 // response
+	UserHandle   uint64
+	Type         uint32
+	PDHandle     uint32
+	MaxWR        uint32
+	MaxSGE       uint32
+	Limit        uint32
+	_            uint32 // maxNumTags
+	DomainHandle uint32
+	CQHandle     uint32
+}
+
+// SRQTypeXRC is IB_UVERBS_SRQT_XRC (rdma/ib_user_ioctl_verbs.h).
+const SRQTypeXRC = 1
+
+// OpenQPIn is struct ib_uverbs_open_qp. It is answered with struct ib_uverbs_create_qp_resp.
+type OpenQPIn struct {
+	_            uint64 // response
+	UserHandle   uint64
+	DomainHandle uint32 // pd_handle
+	QPN          uint32
+	QPType       uint8
+	_            [7]uint8 // reserved
 }
 
 // ModifySRQIn is struct ib_uverbs_modify_srq.

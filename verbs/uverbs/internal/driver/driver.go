@@ -10,6 +10,7 @@
 //	interface     implement it if                                         example
 //	ErrnoContext  errnos mean other things than with other drivers        rxe
 //	ClockContext  the kernel tells what time the device's clock shows      mlx5
+//	XRCContext    the device has XRC domains                              mlx5
 //	EventCQ       arming takes the number of events that were read        mlx5
 //	ReservingCQ   the driver keeps entries of the CQ for itself           mlx5
 //	DoorbellQP    sends are started by a store to a page of the device    mlx5
@@ -151,6 +152,18 @@ type ErrnoContext interface {
 	// Errno is what the answer to a command that has failed means.
 	Errno(cmd abi.Command, errno syscall.Errno) syscall.Errno
 }
+
+// XRCContext is a Context of a device with XRC domains, whose QPs may be initiators (verbs.QPTypeXRCInitiator). Targets
+// have no queues, and are the core's alone: CREATE_QP has no driver's part then.
+type XRCContext interface {
+	Context
+	// CreateXRCSRQ makes an SRQ of a domain. create returns its number. Poll finds out by itself which completions are of it, marks them
+	// with OfXRC, and takes the number of the QP, which may be another process's, from the completion. After Unmap it leaves them out.
+	CreateXRCSRQ(attr verbs.SRQAttr, create func(Udata) (num uint32, err error)) (SRQ, error)
+}
+
+// OfXRC is a flag of completions between driver and core: it is of an SRQ of an XRC domain, and no QP's.
+const OfXRC verbs.WCFlags = 1 << 7
 
 // ClockContext is a Context of a device whose kernel says how its clock and that of the host go together.
 type ClockContext interface {

@@ -125,7 +125,7 @@ type createSRQIn struct {
 	record uint64
 	_      uint32 // flags
 	_      uint32 // reserved0
-	_      uint32 // uidx
+	index  uint32 // uidx, by which completions name an SRQ of an XRC domain
 	_      uint32 // reserved1
 }
 
@@ -177,6 +177,7 @@ const (
 	cqePathBits  = 17 // ml_path, the lower seven bits
 	cqeSLID      = 22 // be16
 	cqeFlagsRQPN = 24 // be32: flags << 28 | sl << 24 | source QP
+	cqeIndex     = 32 // be32, 24 bits: the uidx, of version 0 the number of the SRQ
 	cqeImm       = 36 // be32: immediate, or the invalidated key
 	cqeBytes     = 44 // be32
 	cqeTimestamp = 48 // be64, not of those with an error

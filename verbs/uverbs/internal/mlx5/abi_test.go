@@ -27,7 +27,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{resizeCQIn{}, 16, map[string]uintptr{"cqeSize": 8}},
 		{createQPIn{}, 48, map[string]uintptr{"record": 8, "sendSize": 16, "recvSize": 20, "recvShift": 24, "index": 32}},
 		{createQPOut{}, 40, map[string]uintptr{"bfregIndex": 0}},
-		{createSRQIn{}, 32, map[string]uintptr{"record": 8}},
+		{createSRQIn{}, 32, map[string]uintptr{"record": 8, "index": 24}},
 		{createSRQOut{}, 8, nil},
 		{createAHOut{}, 16, map[string]uintptr{"responseLength": 0, "dmac": 4}},
 	} {

@@ -144,7 +144,11 @@ func (c *cq) take(wcs []verbs.WC, qps driver.QPs) (n int, err error) {
 			q, _ = qps.Find(num).(*qp)
 		}
 		wanted := false
-		if q != nil {
+		if s, is := c.ctx.xrc.of(e, last); is {
+			if wanted, err = s.read(&wcs[n], e, num, last); err != nil {
+				break
+			}
+		} else if q != nil {
 			if wanted, err = q.read(&wcs[n], e, last); err != nil {
 				break
 			}
@@ -178,29 +182,14 @@ func (q *qp) read(wc *verbs.WC, cqe *entry, last uint32) (wanted bool, err error
 		wc.ByteLen = be.Uint32(cqe[cqeBytes:])
 		wc.Timestamp = be.Uint64(cqe[cqeTimestamp:])
 		return q.send.completed(wc, index)
-	case cqeWriteImm:
-		wc.Opcode, wc.Flags = verbs.WCRecvWriteWithImm, verbs.WCWithImm
-	case cqeRecv:
-		wc.Opcode = verbs.WCRecv
-	case cqeRecvImm:
-		wc.Opcode, wc.Flags = verbs.WCRecv, verbs.WCWithImm
-	case cqeRecvInv:
-		wc.Opcode, wc.Flags = verbs.WCRecv, verbs.WCWithInv
 	case cqeRequestError:
 		wc.Status, wc.VendorErr = status(cqe[cqeSyndrome]), uint32(cqe[cqeVendor])
 		return q.send.completed(wc, index)
-	case cqeResponseError:
-		wc.Opcode = verbs.WCRecv
-		wc.Status, wc.VendorErr = status(cqe[cqeSyndrome]), uint32(cqe[cqeVendor])
-		return q.received(wc, index)
-	default:
-		return false, fmt.Errorf("%w: %#x", errQueue, last)
 	}
-	wc.ByteLen, wc.Timestamp = be.Uint32(cqe[cqeBytes:]), be.Uint64(cqe[cqeTimestamp:])
-	if wc.Flags != 0 {
-		wc.Imm = be.Uint32(cqe[cqeImm:])
+	if err := wcOfReceive(wc, cqe, last); err != nil {
+		return false, err
 	}
-	if q.typ == verbs.QPTypeUD {
+	if q.typ == verbs.QPTypeUD && wc.Status == verbs.WCSuccess {
 		source := be.Uint32(cqe[cqeFlagsRQPN:])
 		wc.SrcQPN = source & 0xffffff
 		if !q.ctx.ethernet { // where the service level has the version of RoCE in its place
@@ -211,6 +200,31 @@ func (q *qp) read(wc *verbs.WC, cqe *entry, last uint32) (wanted bool, err error
 		}
 	}
 	return q.received(wc, index)
+}
+
+// wcOfReceive translates what all CQEs of receives have.
+func wcOfReceive(wc *verbs.WC, cqe *entry, last uint32) error {
+	switch last >> 4 & 0xf {
+	case cqeWriteImm:
+		wc.Opcode, wc.Flags = verbs.WCRecvWriteWithImm, verbs.WCWithImm
+	case cqeRecv:
+		wc.Opcode = verbs.WCRecv
+	case cqeRecvImm:
+		wc.Opcode, wc.Flags = verbs.WCRecv, verbs.WCWithImm
+	case cqeRecvInv:
+		wc.Opcode, wc.Flags = verbs.WCRecv, verbs.WCWithInv
+	case cqeResponseError:
+		wc.Opcode = verbs.WCRecv
+		wc.Status, wc.VendorErr = status(cqe[cqeSyndrome]), uint32(cqe[cqeVendor])
+		return nil
+	default:
+		return fmt.Errorf("%w: %#x", errQueue, last)
+	}
+	wc.ByteLen, wc.Timestamp = be.Uint32(cqe[cqeBytes:]), be.Uint64(cqe[cqeTimestamp:])
+	if wc.Flags != 0 {
+		wc.Imm = be.Uint32(cqe[cqeImm:])
+	}
+	return nil
 }
 
 // status translates a syndrome (MLX5_CQE_SYNDROME_*).

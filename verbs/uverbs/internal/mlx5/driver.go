@@ -54,6 +54,7 @@ type context struct {
 	blueFlames []*blueFlame // by number, if combines; nil is a bfreg for doorbells alone
 	// ethernet says that the ports are not InfiniBand's. Describe finds out.
 	ethernet bool
+	xrc      xrcSRQs
 	// largestCQ is how many entries the device has for a CQ, 0 before Describe.
 	largestCQ int
 }
@@ -65,6 +66,7 @@ func (d Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (dr
 	if err := getContext(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&c.out)}); err != nil {
 		return nil, err
 	}
+	c.xrc.byNumber = c.out.cqeVersion == 0
 	if err := c.mapUARs(); err != nil {
 		c.Close()
 		return nil, err

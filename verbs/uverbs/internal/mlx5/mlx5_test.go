@@ -205,6 +205,23 @@ func TestRequestsAreEncodedAsTheDeviceReadsThem(t *testing.T) {
 				"00000008 00000007 00000001 00000000"},
 		{"SEND_WITH_INV", verbs.QPTypeRC, verbs.SendWR{Opcode: verbs.OpSendWithInv, InvalidateRKey: 0x01020304, SGL: sgl(1)},
 			"00000001 12345602 00000000 01020304" + "00000001 00000007 00000001 00000000"},
+		{"SEND of XRC", verbs.QPTypeXRCInitiator, verbs.SendWR{Opcode: verbs.OpSendWithImm, Imm: 5, RemoteSRQ: 0xabcdef, SGL: sgl(1)},
+			"0000000b 12345603 00000000 00000005" + "00abcdef 00000000 00000000 00000000" + "00000001 00000007 00000001 00000000"},
+		{"inline WRITE of XRC", verbs.QPTypeXRCInitiator, verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{{7}},
+			RemoteSRQ: 3, RemoteAddr: 1, RKey: 2},
+			"00000008 12345604 00000000 00000000" + "00000003 00000000 00000000 00000000" + "00000000 00000001 00000002 00000000" +
+				"80000001 07000000 00000000 00000000"},
+		{"READ of XRC", verbs.QPTypeXRCInitiator, verbs.SendWR{Opcode: verbs.OpRead, RemoteSRQ: 3, RemoteAddr: 1, RKey: 2, SGL: sgl(1)},
+			"00000010 12345604 00000000 00000000" + "00000003 00000000 00000000 00000000" + "00000000 00000001 00000002 00000000" +
+				"00000001 00000007 00000001 00000000"},
+		{"CMP_AND_SWP of XRC", verbs.QPTypeXRCInitiator, verbs.SendWR{Opcode: verbs.OpCompareSwap, RemoteSRQ: 3, RemoteAddr: 8, RKey: 2, CompareAdd: 5,
+			Swap: 4, SGL: sgl(8)},
+			"00000011 12345605 00000000 00000000" + "00000003 00000000 00000000 00000000" + "00000000 00000008 00000002 00000000" +
+				"00000000 00000004 00000000 00000005" + "00000008 00000007 00000001 00000000"},
+		{"FETCH_AND_ADD of XRC", verbs.QPTypeXRCInitiator, verbs.SendWR{Opcode: verbs.OpFetchAdd, RemoteSRQ: 3, RemoteAddr: 8, RKey: 2, CompareAdd: 5,
+			SGL: sgl(8)},
+			"00000012 12345605 00000000 00000000" + "00000003 00000000 00000000 00000000" + "00000000 00000008 00000002 00000000" +
+				"00000000 00000005 00000000 00000000" + "00000008 00000007 00000001 00000000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, _ := newContext(t)
@@ -219,7 +236,8 @@ func TestRequestsAreEncodedAsTheDeviceReadsThem(t *testing.T) {
 			want, err := hex.DecodeString(strings.ReplaceAll(c.want, " ", ""))
 			require.NoError(t, err)
 			require.Equal(t, want, q.send.mem[:len(want)])
-			require.EqualValues(t, 1, bits.ReverseBytes32(q.record[1]), "blocks")
+			require.EqualValues(t, (len(want)+blockSize-1)/blockSize, bits.ReverseBytes32(q.record[1]), "blocks")
+			require.Equal(t, len(want), q.WQEBytes(&c.wr))
 			require.Equal(t, *abi.ViewAt[uint64](q.send.mem, 0), *abi.ViewAt[uint64](ctx.uars[1], firstBfreg+2*512), "bfreg 6 has the first bytes")
 		})
 	}

@@ -22,6 +22,7 @@ type srq struct {
 	ctx    *context
 	shift  int
 	record *uint32
+	index  uint32 // by which completions name it, 0 if it is of no XRC domain
 
 	mu     sync.Mutex
 	mem    []byte   // guarded by mu, nil once it is unmapped
@@ -36,8 +37,20 @@ type srq struct {
 // the next receive in its third and fourth byte.
 const nextSegment = 16
 
-// CreateSRQ gives the device memory in which all receives are one list.
+// CreateSRQ makes an SRQ for QPs.
 func (c *context) CreateSRQ(attr verbs.SRQAttr, create func(driver.Udata) (verbs.SRQAttr, error)) (driver.SRQ, error) {
+	s, err := c.newSRQ(attr, 0, func(u driver.Udata) error {
+		_, err := create(u)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// newSRQ gives the device memory in which all receives are one list.
+func (c *context) newSRQ(attr verbs.SRQAttr, index uint32, create func(driver.Udata) error) (*srq, error) {
 	if attr.MaxWR >= 1<<16 {
 		return nil, fmt.Errorf("%w: SRQ of %d receives", verbs.ErrInvalid, attr.MaxWR)
 	}
@@ -52,9 +65,9 @@ func (c *context) CreateSRQ(attr verbs.SRQAttr, create func(driver.Udata) (verbs
 		s.link(uint16(i), uint16((i+1)&(n-1)))
 	}
 	s.last = uint16(n - 1)
-	in := createSRQIn{buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[n<<shift:])}
+	in := createSRQIn{buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[n<<shift:]), index: index}
 	var out createSRQOut
-	if _, err := create(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)}); err != nil {
+	if err := create(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)}); err != nil {
 		c.mem.Unmap(mem)
 		return nil, err
 	}
@@ -117,6 +130,7 @@ func (s *srq) Modify(_ verbs.SRQAttr, mask verbs.SRQAttrMask, modify func(in []b
 // Unmap frees the memory, which the device has let go of. A CQ may be polled at the
 // same time, and find completions afterwards.
 func (s *srq) Unmap() {
+	s.ctx.xrc.remove(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ctx.mem.Unmap(s.mem)

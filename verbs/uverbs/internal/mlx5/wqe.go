@@ -39,11 +39,19 @@ const (
 	plain                     // data
 	addressed                 // whom to, data
 	remoteWrite               // where to, data
+	domainSend                // the SRQ, data
+	domainWrite               // the SRQ, where to, data
 	remoteRead                // where from, room for data
 	remoteSwap                // where, two values, room for data
 	remoteAdd                 // where, a value, room for data
+	domainRead                // the SRQ, where from, room for data
+	domainSwap                // the SRQ, where, two values, room for data
+	domainAdd                 // the SRQ, where, a value, room for data
 	keyChange                 // see putKeyChange
 )
+
+// inlines reports whether the data may be inline.
+func (l layout) inlines() bool { return l <= domainWrite }
 
 // argument is what the last word of the control segment is.
 type argument uint8
@@ -84,12 +92,29 @@ var datagrams = operations{
 	verbs.OpSendWithImm: {opSendImm, addressed, segmentSize + datagramSize, immediate, verbs.WCSend},
 }
 
+// extended are those of XRC initiators, whose requests have a segment for the SRQ of the other end
+// (struct mlx5_wqe_xrc_seg).
+var extended = operations{
+	verbs.OpSend:         {opSend, domainSend, 2 * segmentSize, nothing, verbs.WCSend},
+	verbs.OpSendWithImm:  {opSendImm, domainSend, 2 * segmentSize, immediate, verbs.WCSend},
+	verbs.OpSendWithInv:  {opSendInv, domainSend, 2 * segmentSize, invalidatedKey, verbs.WCSend},
+	verbs.OpWrite:        {opWrite, domainWrite, 3 * segmentSize, nothing, verbs.WCWrite},
+	verbs.OpWriteWithImm: {opWriteImm, domainWrite, 3 * segmentSize, immediate, verbs.WCWrite},
+	verbs.OpRead:         {opRead, domainRead, 3 * segmentSize, nothing, verbs.WCRead},
+	verbs.OpCompareSwap:  {opCompare, domainSwap, 4 * segmentSize, nothing, verbs.WCCompareSwap},
+	verbs.OpFetchAdd:     {opFetchAdd, domainAdd, 4 * segmentSize, nothing, verbs.WCFetchAdd},
+	verbs.OpBindMW:       reliable[verbs.OpBindMW],
+	verbs.OpLocalInv:     reliable[verbs.OpLocalInv],
+}
+
 func operationsOf(typ verbs.QPType) *operations {
 	switch typ {
 	case verbs.QPTypeRC:
 		return &reliable
 	case verbs.QPTypeUD:
 		return &datagrams
+	case verbs.QPTypeXRCInitiator:
+		return &extended
 	}
 	return &unreliable
 }
@@ -221,6 +246,8 @@ func (q *qp) encode(b []byte, at uint32, wr *verbs.SendWR, flags verbs.SendFlags
 	case remoteAdd:
 		head[1].put(wr.RemoteAddr, uint64(wr.RKey)<<32)
 		head[2].put(wr.CompareAdd, 0)
+	case domainSend, domainWrite, domainRead, domainSwap, domainAdd:
+		putDomain(head[1:], op.layout, wr)
 	default:
 		return q.encodeKeyChange(b, at, wr, flags)
 	}
@@ -228,7 +255,7 @@ func (q *qp) encode(b []byte, at uint32, wr *verbs.SendWR, flags verbs.SendFlags
 	switch data := b[op.header:]; {
 	case wr.Flags&verbs.SendInline == 0:
 		n = putSGEs(data, wr.SGL)
-	case op.layout <= remoteWrite:
+	case op.layout.inlines():
 		n = putInline(data, wr.Inline)
 	default:
 		n = -1
@@ -240,6 +267,20 @@ func (q *qp) encode(b []byte, at uint32, wr *verbs.SendWR, flags verbs.SendFlags
 	w.first = q.first(at, op.opcode, w.size)
 	head[0].put(w.first, uint64(q.controlFlags(flags))<<32|uint64(op.argument.of(wr)))
 	return w, nil
+}
+
+// putDomain writes what is between the control segment and the data of a request of XRC.
+func putDomain(b []segment, l layout, wr *verbs.SendWR) {
+	b[0].put(uint64(wr.RemoteSRQ)<<32, 0)
+	if l != domainSend {
+		b[1].put(wr.RemoteAddr, uint64(wr.RKey)<<32)
+	}
+	switch l {
+	case domainSwap:
+		b[2].put(wr.Swap, wr.CompareAdd)
+	case domainAdd:
+		b[2].put(wr.CompareAdd, 0)
+	}
 }
 
 func (a argument) of(wr *verbs.SendWR) uint32 {
@@ -306,7 +347,7 @@ var controlFlags = func() (table [knownFlags + 1]byte) {
 func (q *qp) refused(wr *verbs.SendWR) error {
 	length := wr.Len()
 	switch {
-	case wr.Flags&verbs.SendInline != 0 && q.operations[wr.Opcode].layout > remoteWrite:
+	case wr.Flags&verbs.SendInline != 0 && !q.operations[wr.Opcode].layout.inlines():
 		return fmt.Errorf("%w: inline data of %v", verbs.ErrInvalid, wr.Opcode)
 	case length > maxMessage:
 		return fmt.Errorf("%w: message of %d bytes, the device has %d", verbs.ErrInvalid, length, maxMessage)
@@ -393,6 +434,8 @@ func sendBlocks(typ verbs.QPType, size verbs.QPCap) int {
 		header += datagramSize
 	case verbs.QPTypeRC:
 		header += 2 * segmentSize
+	case verbs.QPTypeXRCInitiator:
+		header += 3 * segmentSize
 	default:
 		header += segmentSize
 	}
