@@ -10,57 +10,44 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// byAddress is the path by the RoCE v2 row of an address.
-func byAddress(addr string) func(*verbs.Context) (path, error) {
-	return func(ctx *verbs.Context) (path, error) {
-		gids, err := ctx.QueryGIDs(1)
-		for _, g := range gids {
-			if g.Type == verbs.GIDTypeRoCEv2 && g.GID.String() == "::ffff:"+addr {
-				return path{global: true, gid: g}, nil
-			}
-		}
-		return path{}, fmt.Errorf("no GID of %s in %+v: %w", addr, gids, err)
-	}
-}
-
 // endsOf makes two connected ends on one device, in contexts of their own.
-func endsOf(t testing.TB, device, addr string) (a, b *pingPong) {
+func endsOf(t testing.TB, device string) (a, b *pingpong.End) {
 	t.Helper()
-	ends := [2]*pingPong{}
+	ends := [2]*pingpong.End{}
 	for i := range ends {
-		p := &pingPong{device: device, size: 4096}
-		require.NoError(t, p.prepare(byAddress(addr)))
-		ends[i] = p
+		e := &pingpong.End{Game: pingpong.Game{Device: device, Size: 4096}}
+		require.NoError(t, e.Prepare(pingpong.PathOf))
+		ends[i] = e
 	}
 	a, b = ends[0], ends[1]
-	require.NoError(t, a.connect(b.address()))
-	require.NoError(t, b.connect(a.address()))
+	require.NoError(t, a.Connect(b.Address()))
+	require.NoError(t, b.Connect(a.Address()))
 	return a, b
 }
 
-func rxeEnds(t testing.TB) (a, b *pingPong) {
+func rxeEnds(t testing.TB) (a, b *pingpong.End) {
 	t.Helper()
 	requireDevice(t, "rxe0")
-	a, b = endsOf(t, "rxe0", "10.0.0.1")
+	a, b = endsOf(t, "rxe0")
 	t.Cleanup(func() {
-		require.NoError(t, a.ctx.Close())
-		require.NoError(t, b.ctx.Close())
+		require.NoError(t, a.Ctx.Close())
+		require.NoError(t, b.Ctx.Close())
 	})
 	return a, b
 }
 
 // one waits for a completion.
-func (p *pingPong) one(t testing.TB) verbs.WC {
+func one(t testing.TB, cq *verbs.CQ) verbs.WC {
 	t.Helper()
 	var wcs [1]verbs.WC
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		n, err := p.cq.Poll(wcs[:])
+		n, err := cq.Poll(wcs[:])
 		require.NoError(t, err)
 		if n == 1 {
 			return wcs[0]
@@ -79,16 +66,16 @@ func TestPostPollAndArmAllocateNothing(t *testing.T) {
 	})
 }
 
-func requireNoAllocations(t *testing.T, ends func(testing.TB) (a, b *pingPong)) {
+func requireNoAllocations(t *testing.T, ends func(testing.TB) (a, b *pingpong.End)) {
 	a, b := ends(t)
 	var wcs [4]verbs.WC
-	recv := b.recv[:1]
-	deadline := time.Now().Add(patience)
+	recv := b.Recv[:1]
+	deadline := time.Now().Add(pingpong.Patience)
 	allocations := testing.AllocsPerRun(200, func() {
-		_ = a.cq.Arm(false)
-		_, _ = a.qp.PostSend(a.send)
+		_ = a.CQ.Arm(false)
+		_, _ = a.QP.PostSend(a.Send)
 		for got := 0; got < 2; { // the SEND's at a, the receive's at b
-			for _, cq := range [...]*verbs.CQ{a.cq, b.cq} {
+			for _, cq := range [...]*verbs.CQ{a.CQ, b.CQ} {
 				n, err := cq.Poll(wcs[:])
 				if err != nil || n > 0 && wcs[0].Status != verbs.WCSuccess || time.Now().After(deadline) {
 					t.Fatal("a message did not arrive:", err, wcs[0])
@@ -96,11 +83,11 @@ func requireNoAllocations(t *testing.T, ends func(testing.TB) (a, b *pingPong)) 
 				got += n
 			}
 		}
-		_, _ = b.qp.PostRecv(recv)
-		if err := a.ch.Wait(deadline); err != nil { // ends with the event of the SEND
+		_, _ = b.QP.PostRecv(recv)
+		if err := a.Channel.Wait(deadline); err != nil { // ends with the event of the SEND
 			t.Fatal(err)
 		}
-		_ = a.ch.WaitThread(soon)
+		_ = a.Channel.WaitThread(soon)
 	})
 	require.Zero(t, allocations)
 }
@@ -110,33 +97,29 @@ var soon = time.Unix(1, 0)
 
 func TestACompletionQueueThatOverrunsSaysSo(t *testing.T) {
 	a, b := rxeEnds(t)
-	pd, err := a.ctx.AllocPD()
+	pd, err := a.Ctx.AllocPD()
 	require.NoError(t, err)
-	small, err := a.ctx.CreateCQ(verbs.CQAttr{CQE: 3}, nil)
-	require.NoError(t, err)
-	mr, err := pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
+	small, err := a.Ctx.CreateCQ(verbs.CQAttr{CQE: 3}, nil)
 	require.NoError(t, err)
 	qp, err := pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: small, RecvCQ: small, Cap: verbs.QPCap{MaxSendWR: 20, MaxSendSGE: 1},
 	})
 	require.NoError(t, err)
-	c := *a
-	c.qp, c.mr, c.pairs = qp, mr, []pingPongPair{{qp: qp}}
 	require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1},
 		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
-	require.NoError(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
-	require.NoError(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1},
+	require.NoError(t, b.QP.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
+	require.NoError(t, b.QP.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1},
 		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
-	b.free = b.recv
-	require.NoError(t, b.refill())
-	require.NoError(t, b.connect(c.address()))
-	require.NoError(t, c.connect(b.address()))
+	_, err = b.QP.PostRecv(b.Recv)
+	require.NoError(t, err)
+	require.NoError(t, b.Connect(a.Path.Address(qp)))
+	require.NoError(t, a.Path.Connect(qp, verbs.QPTypeRC, b.Address()))
 	for range 20 {
 		n, err := qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 	}
-	ev, err := nextEvent(a.ctx)
+	ev, err := nextEvent(a.Ctx)
 	require.NoError(t, err)
 	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: small}, ev)
 	var wcs [8]verbs.WC
@@ -169,9 +152,9 @@ func TestPortEventsFollowTheNetworkInterface(t *testing.T) {
 }
 
 // nextEvent waits for an event, and closes the context if none comes within
-// patience, which ends the wait too.
+// pingpong.Patience, which ends the wait too.
 func nextEvent(ctx *verbs.Context) (verbs.AsyncEvent, error) {
-	defer time.AfterFunc(patience, func() { _ = ctx.Close() }).Stop()
+	defer time.AfterFunc(pingpong.Patience, func() { _ = ctx.Close() }).Stop()
 	return ctx.NextEvent()
 }
 
@@ -197,7 +180,7 @@ func TestRemovalOfTheDeviceEndsEverything(t *testing.T) {
 	requireDevice(t, "rxe0")
 	ownRxe(t, "rxe9")
 	before := resources(t)
-	a, b := endsOf(t, "rxe9", "10.0.1.1")
+	a, b := endsOf(t, "rxe9")
 	ended := make(chan string, 8)
 	var waiters sync.WaitGroup
 	wait := func(what string, f func() error) {
@@ -210,27 +193,27 @@ func TestRemovalOfTheDeviceEndsEverything(t *testing.T) {
 			}
 		})
 	}
-	wait("Wait", func() error { return a.ch.Wait(time.Time{}) })
-	wait("WaitThread", func() error { return b.ch.WaitThread(time.Time{}) })
+	wait("Wait", func() error { return a.Channel.Wait(time.Time{}) })
+	wait("WaitThread", func() error { return b.Channel.WaitThread(time.Time{}) })
 	wait("Poll", func() error {
 		var wcs [4]verbs.WC
-		_, err := b.cq.Poll(wcs[:])
+		_, err := b.CQ.Poll(wcs[:])
 		time.Sleep(100 * time.Microsecond)
 		return err
 	})
 	wait("traffic", func() error {
 		var wcs [4]verbs.WC
-		if n, err := a.qp.PostSend(a.send); n == 0 && err != verbs.ErrQueueFull {
+		if n, err := a.QP.PostSend(a.Send); n == 0 && err != verbs.ErrQueueFull {
 			return err
 		}
-		n, err := a.cq.Poll(wcs[:])
-		_, _ = b.qp.PostRecv(b.recv[:1])
+		n, err := a.CQ.Poll(wcs[:])
+		_, _ = b.QP.PostRecv(b.Recv[:1])
 		_ = n
 		return err
 	})
 	removed := make(chan error, 1)
 	go func() { removed <- exec.Command("rdma", "link", "delete", "rxe9").Run() }()
-	for _, ctx := range []*verbs.Context{a.ctx, b.ctx} {
+	for _, ctx := range []*verbs.Context{a.Ctx, b.Ctx} {
 		ev, err := nextEvent(ctx) // ends with the removal
 		require.NoError(t, err)
 		require.Equal(t, verbs.EventDeviceFatal, ev.Type)
@@ -240,14 +223,14 @@ func TestRemovalOfTheDeviceEndsEverything(t *testing.T) {
 	for what := range ended {
 		require.Contains(t, what, "removed")
 	}
-	_, err := a.qp.PostSend(a.send)
+	_, err := a.QP.PostSend(a.Send)
 	require.ErrorIs(t, err, verbs.ErrClosed)
-	_, err = b.qp.PostRecv(b.recv[:1])
+	_, err = b.QP.PostRecv(b.Recv[:1])
 	require.ErrorIs(t, err, verbs.ErrClosed)
-	require.ErrorIs(t, a.cq.Arm(false), verbs.ErrClosed)
-	require.ErrorIs(t, a.ch.Wait(time.Time{}), verbs.ErrClosed)
-	require.NoError(t, a.ctx.Close())
-	require.NoError(t, b.ctx.Close())
+	require.ErrorIs(t, a.CQ.Arm(false), verbs.ErrClosed)
+	require.ErrorIs(t, a.Channel.Wait(time.Time{}), verbs.ErrClosed)
+	require.NoError(t, a.Ctx.Close())
+	require.NoError(t, b.Ctx.Close())
 	require.NoError(t, <-removed) // the kernel has waited for us
 	_, err = verbs.Open("rxe9")
 	require.ErrorIs(t, err, verbs.ErrNoDevice)
@@ -281,12 +264,12 @@ func resources(t testing.TB) held {
 func TestNothingIsLeftOfClosedContexts(t *testing.T) {
 	requireDevice(t, "rxe0")
 	play := func() {
-		a, b := endsOf(t, "rxe0", "10.0.0.1")
-		_, err := a.qp.PostSend(a.send)
+		a, b := endsOf(t, "rxe0")
+		_, err := a.QP.PostSend(a.Send)
 		require.NoError(t, err)
-		require.Equal(t, verbs.WCSuccess, b.one(t).Status)
-		require.NoError(t, a.ctx.Close())
-		require.NoError(t, b.ctx.Close())
+		require.Equal(t, verbs.WCSuccess, one(t, b.CQ).Status)
+		require.NoError(t, a.Ctx.Close())
+		require.NoError(t, b.Ctx.Close())
 	}
 	play() // what is opened once stays: the netpoller, pages for commands
 	before := resources(t)
@@ -304,19 +287,19 @@ func TestNothingIsLeftOfClosedContexts(t *testing.T) {
 func TestCloseMayComeAtAnyMoment(t *testing.T) {
 	requireDevice(t, "rxe0")
 	for round := range 9 {
-		a, b := endsOf(t, "rxe0", "10.0.0.1")
+		a, b := endsOf(t, "rxe0")
 		var busy sync.WaitGroup
 		stop := make(chan struct{})
 		for _, f := range []func(){
-			func() { _, _ = a.qp.PostSend(a.send) },
-			func() { _, _ = b.qp.PostRecv(b.recv[:2]) },
-			func() { var w [3]verbs.WC; _, _ = a.cq.Poll(w[:]) },
-			func() { var w [3]verbs.WC; _, _ = b.cq.Poll(w[:]) },
-			func() { _ = b.cq.Arm(false) },
-			func() { _ = b.ch.Wait(time.Now().Add(time.Millisecond)) },
-			func() { _ = a.ch.WaitThread(time.Now().Add(time.Millisecond)) },
-			func() { _, _ = a.qp.Query() },
-			func() { _ = a.cq.Resize(700) },
+			func() { _, _ = a.QP.PostSend(a.Send) },
+			func() { _, _ = b.QP.PostRecv(b.Recv[:2]) },
+			func() { var w [3]verbs.WC; _, _ = a.CQ.Poll(w[:]) },
+			func() { var w [3]verbs.WC; _, _ = b.CQ.Poll(w[:]) },
+			func() { _ = b.CQ.Arm(false) },
+			func() { _ = b.Channel.Wait(time.Now().Add(time.Millisecond)) },
+			func() { _ = a.Channel.WaitThread(time.Now().Add(time.Millisecond)) },
+			func() { _, _ = a.QP.Query() },
+			func() { _ = a.CQ.Resize(700) },
 		} {
 			busy.Go(func() {
 				for {
@@ -330,14 +313,14 @@ func TestCloseMayComeAtAnyMoment(t *testing.T) {
 			})
 		}
 		time.Sleep(2 * time.Millisecond)
-		closes := []func() error{a.qp.Close, a.ch.Close, a.cq.Close, a.mr.Close, b.qp.Close, b.cq.Close, b.ch.Close, b.mr.Close, b.ctx.Close}
+		closes := []func() error{a.QP.Close, a.Channel.Close, a.CQ.Close, a.MR.Close, b.QP.Close, b.CQ.Close, b.Channel.Close, b.MR.Close, b.Ctx.Close}
 		for i := range closes {
 			_ = closes[(i*4+round)%len(closes)]() // the order makes some of them refuse
 		}
-		require.NoError(t, a.ctx.Close())
+		require.NoError(t, a.Ctx.Close())
 		close(stop)
 		busy.Wait() // ends with stop
-		_ = b.ctx.Close()
+		_ = b.Ctx.Close()
 	}
 }
 
@@ -393,13 +376,13 @@ func TestAProcessThatChangesItsUserGoesOn(t *testing.T) {
 	a, b := rxeEnds(t)
 	require.NoError(t, syscall.Setuid(1000))
 	for range 10 {
-		_, err := a.qp.PostSend(a.send)
+		_, err := a.QP.PostSend(a.Send)
 		require.NoError(t, err, "the doorbell goes another way")
-		require.Equal(t, verbs.WCSuccess, a.one(t).Status)
-		require.Equal(t, verbs.WCSuccess, b.one(t).Status)
-		require.NoError(t, b.cq.Arm(false))
+		require.Equal(t, verbs.WCSuccess, one(t, a.CQ).Status)
+		require.Equal(t, verbs.WCSuccess, one(t, b.CQ).Status)
+		require.NoError(t, b.CQ.Arm(false))
 	}
-	qp, err := a.qp.PD().CreateQP(a.qp.Attr())
+	qp, err := a.QP.PD().CreateQP(a.QP.Attr())
 	require.NoError(t, err)
 	require.NoError(t, qp.Close())
 }

@@ -1,22 +1,9 @@
 package uverbs_test
 
 import (
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/internal/leak"
 )
 
-// TestMain turns the test binary into the server of a benchmark when one
-// started it as that.
-func TestMain(m *testing.M) {
-	if conf := os.Getenv(pingPongEnv); conf != "" {
-		if err := servePingPong(conf); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	leak.Main(m)
-}
+func TestMain(m *testing.M) { leak.Main(m) }

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
-
 	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // TestPacketsOfTheTracerAreThoseOnTheWire posts to a host that does not exist, and compares what the packet
@@ -72,10 +72,10 @@ func toNobody(t *testing.T, ctx *verbs.Context, typ verbs.QPType) (*verbs.QP, []
 	require.NoError(t, err)
 	mr, err := pd.AllocMR(64<<10, verbs.AccessLocalWrite, verbs.MROptions{})
 	require.NoError(t, err)
-	path, err := byAddress("10.0.0.1")(ctx)
+	path, err := pingpong.PathOf(ctx)
 	require.NoError(t, err)
 	av := verbs.AddressVector{
-		IsGlobal: true, DGID: netip.MustParseAddr("::ffff:10.0.0.77").As16(), SGIDIndex: uint8(path.gid.Index), HopLimit: 9, TrafficClass: 0x28, Port: 1,
+		IsGlobal: true, DGID: netip.MustParseAddr("::ffff:10.0.0.77").As16(), SGIDIndex: uint8(path.GID.Index), HopLimit: 9, TrafficClass: 0x28, Port: 1,
 	}
 	attr := verbs.QPAttr{
 		State: verbs.QPStateInit, Port: 1, QKey: 1, AV: av, PathMTU: verbs.MTU1024, DestQPN: 0xabcdef, MinRNRTimer: 1, MaxDestRdAtomic: 16,

@@ -3,24 +3,24 @@ package uverbs_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
+	"github.com/stretchr/testify/require"
 )
 
 func TestWhatWasPostedInSQDIsSentThoughNothingIsSignaled(t *testing.T) {
 	a, b := rxeEnds(t)
-	require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true},
+	require.NoError(t, a.QP.Modify(verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true},
 		verbs.QPAttrState|verbs.QPAttrEnSQDNotify))
-	ev, err := nextEvent(a.ctx)
+	ev, err := nextEvent(a.Ctx)
 	require.NoError(t, err)
 	require.Equal(t, verbs.EventSQDrained, ev.Type)
-	wr := a.send[0]
+	wr := a.Send[0]
 	wr.Flags = 0
-	_, err = a.qp.PostSend([]verbs.SendWR{wr})
+	_, err = a.QP.PostSend([]verbs.SendWR{wr})
 	require.NoError(t, err)
-	require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
-	require.Equal(t, verbs.WCSuccess, b.one(t).Status)
+	require.NoError(t, a.QP.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
+	require.Equal(t, verbs.WCSuccess, one(t, b.CQ).Status)
 }
 
 func TestFailedQPsWithoutReliabilityTakeAsManyRequestsAsBefore(t *testing.T) {
@@ -39,8 +39,7 @@ func TestFailedQPsWithoutReliabilityTakeAsManyRequestsAsBefore(t *testing.T) {
 				}
 				_, err := qp.PostSend([]verbs.SendWR{wr})
 				require.NoError(t, err, "QP type %d, round %d, request %d", typ, round, i)
-				p := pingPong{cq: cq}
-				require.NotEqual(t, verbs.WCSuccess, p.one(t).Status)
+				require.NotEqual(t, verbs.WCSuccess, one(t, cq).Status)
 			}
 		}
 		attr, err := qp.Query()
@@ -58,7 +57,6 @@ func TestAKeyThatDoesNotExistIsNotTheEndOfAReceiverWithoutReliability(t *testing
 	qp, cq, _ := toItself(t, ctx, verbs.QPInitAttr{Type: verbs.QPTypeUC, SRQ: srq})
 	mr, err := qp.PD().AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
 	require.NoError(t, err)
-	p := pingPong{cq: cq}
 	for _, c := range []struct {
 		rkey   uint32
 		status verbs.WCStatus
@@ -70,7 +68,7 @@ func TestAKeyThatDoesNotExistIsNotTheEndOfAReceiverWithoutReliability(t *testing
 			RemoteAddr: mr.Addr(), RKey: c.rkey,
 		}})
 		require.NoError(t, err)
-		wc := p.one(t)
+		wc := one(t, cq)
 		require.EqualValues(t, 1, wc.ID)
 		require.Equal(t, c.status, wc.Status)
 		attr, err := qp.Query()
@@ -89,9 +87,9 @@ func toItself(t *testing.T, ctx *verbs.Context, init verbs.QPInitAttr) (*verbs.Q
 	init.SendCQ, init.RecvCQ, init.Cap = cq, cq, verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInline: 16}
 	qp, err := pd.CreateQP(init)
 	require.NoError(t, err)
-	path, err := byAddress("10.0.0.1")(ctx)
+	path, err := pingpong.PathOf(ctx)
 	require.NoError(t, err)
-	av := path.to(0, path.gid.GID)
+	av := path.To(0, path.GID.GID)
 	ah, err := pd.CreateAH(av)
 	require.NoError(t, err)
 	if init.Type == verbs.QPTypeUD {

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/conformance"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
+	"github.com/stretchr/testify/require"
 )
 
 // siwDevice is the device of the guest, siwAddr its address.
@@ -86,17 +86,17 @@ func connectedSiw(t testing.TB, p rcm.ConnParam) (a, b *siwQP) {
 }
 
 // siwEnds is rxeEnds on the other device; a has dialed.
-func siwEnds(t testing.TB) (a, b *pingPong) {
+func siwEnds(t testing.TB) (a, b *pingpong.End) {
 	t.Helper()
 	recv := make([]verbs.RecvWR, 1)
 	dialed, accepted := connectedSiw(t, rcm.ConnParam{Prepare: func(qp *verbs.QP) error {
 		_, err := qp.PostRecv(recv)
 		return err
 	}})
-	ends := [2]*pingPong{}
+	ends := [2]*pingpong.End{}
 	for i, q := range []*siwQP{dialed, accepted} {
-		ends[i] = &pingPong{qp: q.QP, cq: q.cq, ch: q.ch, mr: q.mr, recv: recv}
-		ends[i].send = []verbs.SendWR{{ID: pingPongSendID, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}}
+		ends[i] = &pingpong.End{QP: q.QP, CQ: q.cq, Channel: q.ch, MR: q.mr, Recv: recv}
+		ends[i].Send = []verbs.SendWR{{ID: pingpong.SendID, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}}
 	}
 	return ends[0], ends[1]
 }

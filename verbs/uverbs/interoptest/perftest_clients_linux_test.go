@@ -1,4 +1,4 @@
-package uverbs_test
+package interoptest
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
+	"github.com/stretchr/testify/require"
 )
 
 // perftestStep is how far a message of size bytes is from the one before it.
@@ -69,7 +69,7 @@ func TestPerftestClientReadsOurMemory(t *testing.T) {
 	for _, tr := range perftestTransfers {
 		t.Run(fmt.Sprintf("%d of %d bytes", tr.n, tr.size), func(t *testing.T) {
 			p := newPerftest(t, verbs.AccessRemoteRead)
-			fill(p.mr.Bytes(), tr.size)
+			pingpong.Fill(p.mr.Bytes(), tr.size)
 			c := p.serve(t, 1, "ib_read_bw", "-s", strconv.Itoa(tr.size), "-n", strconv.Itoa(tr.n))
 			report := p.clientEnds(t, tr.size, tr.n)
 			half := max(tr.size, perftestCycle)
@@ -77,7 +77,7 @@ func TestPerftestClientReadsOurMemory(t *testing.T) {
 			for _, at := range perftestPlaces(tr.size, tr.n) {
 				require.True(t, bytes.Equal(p.mr.Bytes()[at:at+tr.size], got[at:at+tr.size]), "at %d", at)
 			}
-			require.True(t, bytes.Equal(fill(make([]byte, perftestMemory), tr.size), p.mr.Bytes()), "ours stays")
+			require.True(t, bytes.Equal(pingpong.Fill(make([]byte, perftestMemory), tr.size), p.mr.Bytes()), "ours stays")
 			require.Regexp(t, report.line(), p.leave(t, c), "it prints what it told us")
 		})
 	}
@@ -88,7 +88,7 @@ func TestPerftestClientAddsInOurMemory(t *testing.T) {
 	for _, n := range []int{5, 64, 1000} {
 		t.Run(fmt.Sprintf("%d times", n), func(t *testing.T) {
 			p := newPerftest(t, verbs.AccessRemoteAtomic)
-			want := fill(p.mr.Bytes(), n)
+			want := pingpong.Fill(p.mr.Bytes(), n)
 			want = bytes.Clone(want)
 			places := perftestPlaces(8, n)
 			last := make([]uint64, len(places)) // what the last FETCH_ADD there fetched
@@ -111,7 +111,7 @@ func TestPerftestClientAddsInOurMemory(t *testing.T) {
 func TestPerftestClientComparesInOurMemory(t *testing.T) {
 	const n = 20
 	p := newPerftest(t, verbs.AccessRemoteAtomic)
-	want := bytes.Clone(fill(p.mr.Bytes(), n))
+	want := bytes.Clone(pingpong.Fill(p.mr.Bytes(), n))
 	c := p.serve(t, 1, "ib_atomic_bw", "-A", "CMP_AND_SWAP", "-n", strconv.Itoa(n))
 	report := p.clientEnds(t, 8, n)
 	for _, at := range perftestPlaces(8, n) {

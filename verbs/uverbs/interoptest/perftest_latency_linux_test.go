@@ -1,4 +1,4 @@
-package uverbs_test
+package interoptest
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
+	"github.com/stretchr/testify/require"
 )
 
 // ib_write_lat is the one program that looks at what arrives: each side writes
@@ -25,7 +25,7 @@ func TestPerftestPlaysWithOurWrites(t *testing.T) {
 				// The peer's messages arrive at the start, ours go out from the end.
 				theirs, ours := p.mr.Bytes()[:size], p.mr.Bytes()[perftestMemory-size:]
 				scribble := func(number int) { // so that every byte of the next message shows
-					fill(theirs[:size-1], 5*number)
+					pingpong.Fill(theirs[:size-1], 5*number)
 				}
 				arrived := func(number int) {
 					want := make([]byte, size)
@@ -50,7 +50,7 @@ func TestPerftestPlaysWithOurWrites(t *testing.T) {
 						require.True(t, bytes.Equal(ours, c.peek(t, p.theirs.Addr, size)), "its memory before message %d", number)
 					}
 					scribble(number)
-					fill(ours, 3*number)[size-1] = byte(number)
+					pingpong.Fill(ours, 3*number)[size-1] = byte(number)
 					wc := p.do(t, 0, verbs.SendWR{Opcode: verbs.OpWrite, SGL: []verbs.SGE{p.mr.SGE(perftestMemory-size, size)}})
 					require.Equal(t, verbs.WCSuccess, wc.Status)
 				}

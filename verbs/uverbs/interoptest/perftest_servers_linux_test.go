@@ -1,4 +1,4 @@
-package uverbs_test
+package interoptest
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
+	"github.com/stretchr/testify/require"
 )
 
 func TestPerftestServerHoldsWhatWeWrite(t *testing.T) {
@@ -31,7 +31,7 @@ func TestPerftestServerHoldsWhatWeWrite(t *testing.T) {
 		{"nothing", 100, []int{0}, false},
 	} {
 		t.Log(w.name)
-		mem := fill(p.mr.Bytes(), 31*i+1)
+		mem := pingpong.Fill(p.mr.Bytes(), 31*i+1)
 		wr := verbs.SendWR{Opcode: verbs.OpWrite}
 		from := 5
 		for _, n := range w.pieces {
@@ -61,7 +61,7 @@ func TestPerftestServerGivesUsWhatItHolds(t *testing.T) {
 	for i, r := range []struct{ at, into, length int }{
 		{0, 0, size}, {12345, 3, 1}, {4093, 4001, 5000}, {size - 1500, 70_000, 1500}, {100, 0, 0}, {0, size, size},
 	} {
-		want := fill(make([]byte, perftestMemory), i)
+		want := pingpong.Fill(make([]byte, perftestMemory), i)
 		copy(p.mr.Bytes(), want)
 		copy(want[r.into:], held[r.at:r.at+r.length])
 		wc := p.do(t, r.at, verbs.SendWR{Opcode: verbs.OpRead, SGL: []verbs.SGE{p.mr.SGE(r.into, r.length)}})
@@ -69,7 +69,7 @@ func TestPerftestServerGivesUsWhatItHolds(t *testing.T) {
 		require.Equal(t, verbs.WCRead, wc.Opcode)
 		require.EqualValues(t, r.length, wc.ByteLen)
 		require.True(t, bytes.Equal(want, p.mr.Bytes()), "our memory after %+v", r)
-		held = fill(held, 17*i) // the next READ gets something new
+		held = pingpong.Fill(held, 17*i) // the next READ gets something new
 		c.poke(t, p.theirs.Addr, held)
 	}
 	require.Equal(t, held, c.peek(t, p.theirs.Addr, size), "READ changes nothing")
@@ -119,7 +119,7 @@ func TestPerftestServersRefuseWhatTheyDoNotMeasure(t *testing.T) {
 				p := newPerftest(t, 0)
 				c := p.dial(t, 1, name, "-n", "5")
 				held := c.peek(t, p.theirs.Addr, perftestCycle)
-				ours := bytes.Clone(fill(p.mr.Bytes(), 3))
+				ours := bytes.Clone(pingpong.Fill(p.mr.Bytes(), 3))
 				require.NotEqual(t, ours[:8], held[:8], "a WRITE or READ would show")
 				word := binary.NativeEndian.Uint64(held)
 				require.NotZero(t, word, "it starts with random bytes, and a FETCH_ADD would show")

@@ -1,4 +1,4 @@
-package uverbs_test
+package interoptest
 
 import (
 	"encoding/binary"
@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
+	"github.com/stretchr/testify/require"
 )
 
 // What perftest's programs allow, and what not (6.06): the QP and the memory of
@@ -72,7 +72,7 @@ type perftest struct {
 	qp      *verbs.QP
 	peer    *verbs.Datagram // UD
 	mr      *verbs.MR
-	path    path
+	path    pingpong.Path
 	mtu     verbs.MTU
 	mine    perftestKeys
 	theirs  perftestKeys
@@ -92,11 +92,14 @@ func newPerftest(t *testing.T, access verbs.Access) *perftest {
 
 func newPerftestOf(t *testing.T, service verbs.QPType, access verbs.Access) *perftest {
 	t.Helper()
-	p := &perftest{service: service, ctx: open(t, cDevice(t))}
+	ctx, err := verbs.Open(cDevice(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ctx.Close()) })
+	p := &perftest{service: service, ctx: ctx}
 	port, err := p.ctx.QueryPort(1)
 	require.NoError(t, err)
 	p.mtu = port.ActiveMTU
-	p.path, err = pathOf(p.ctx)
+	p.path, err = pingpong.PathOf(p.ctx)
 	require.NoError(t, err)
 	pd, err := p.ctx.AllocPD()
 	require.NoError(t, err)
@@ -115,16 +118,16 @@ func newPerftestOf(t *testing.T, service verbs.QPType, access verbs.Access) *per
 	if service == verbs.QPTypeUD {
 		mask = verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrQKey
 	}
-	require.NoError(t, p.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: access, QKey: pingPongQKey}, mask))
+	require.NoError(t, p.qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: access, QKey: pingpong.QKey}, mask))
 	p.mine = perftestKeys{
-		LID: p.path.lid, OutReads: perftestOutReads, QPN: p.qp.Num(), PSN: 0xabcdef, RKey: p.mr.RKey(), Addr: p.mr.Addr(),
-		GID: p.path.gid.GID,
+		LID: p.path.LID, OutReads: perftestOutReads, QPN: p.qp.Num(), PSN: 0xabcdef, RKey: p.mr.RKey(), Addr: p.mr.Addr(),
+		GID: p.path.GID.GID,
 	}
 	return p
 }
 
 func (p *perftest) args(port string, more ...string) []string {
-	return append(append(p.path.flag("-x"), "-d", p.ctx.Name(), "-F", "-p", port), more...)
+	return append(append(gidFlag(p.path, "-x"), "-d", p.ctx.Name(), "-F", "-p", port), more...)
 }
 
 // dial starts a C server and gets to where the client begins. rounds is how
@@ -166,8 +169,8 @@ func (p *perftest) meet(t *testing.T, conn perftestConn, rounds int) {
 		p.theirs, err = p.keys(p.mine)
 		require.NoError(t, err)
 	}
-	av := p.path.to(p.theirs.LID, p.theirs.GID)
-	require.NoError(t, toRTS(p.qp, p.service,
+	av := p.path.To(p.theirs.LID, p.theirs.GID)
+	require.NoError(t, pingpong.ToRTS(p.qp, p.service,
 		verbs.QPAttr{PathMTU: mtu, DestQPN: p.theirs.QPN, RQPSN: p.theirs.PSN, MaxDestRdAtomic: perftestOutReads, MinRNRTimer: 12, AV: av},
 		verbs.QPAttr{
 			Timeout: 14, RetryCount: 7, RNRRetry: 7, SQPSN: p.mine.PSN,
@@ -176,7 +179,7 @@ func (p *perftest) meet(t *testing.T, conn perftestConn, rounds int) {
 	if p.service == verbs.QPTypeUD {
 		ah, err := p.qp.PD().CreateAH(av)
 		require.NoError(t, err)
-		p.peer = &verbs.Datagram{AH: ah, QPN: p.theirs.QPN, QKey: pingPongQKey}
+		p.peer = &verbs.Datagram{AH: ah, QPN: p.theirs.QPN, QKey: pingpong.QKey}
 	}
 	p.await(t) // which the programs print
 	p.await(t) // both are ready
@@ -240,11 +243,3 @@ func (p *perftest) next(t *testing.T, cq *verbs.CQ) verbs.WC {
 // pause lets others run: on two processors there are the C program, which may not stop polling, and the
 // model of a device.
 func pause() { time.Sleep(20 * time.Microsecond) }
-
-// fill makes bytes that differ from place to place and from seed to seed.
-func fill(b []byte, seed int) []byte {
-	for i := range b {
-		b[i] = byte(i*7 + i>>8*13 + seed)
-	}
-	return b
-}

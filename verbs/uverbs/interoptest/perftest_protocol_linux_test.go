@@ -1,4 +1,4 @@
-package uverbs_test
+package interoptest
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package uverbs_test
+package interoptest
 
 import (
 	"bytes"
@@ -11,80 +11,45 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed-b9b531af/ramjet/internal/freeport"
+	"github.com/seed-b9b531af/ramjet/internal/testhost"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
+	"github.com/stretchr/testify/require"
 )
 
-// roceHosts are the addresses of the RoCE devices that run with the C programs: rxe in the
-// virtual machine, a ConnectX on a host of the model.
-var roceHosts = map[string]string{"rxe0": "10.0.0.1", "mlx5_0": "10.77.0.1"}
+const needsDevices = "needs RDMA devices: go build -o /tmp/guest ./verbs/guest && go test -exec /tmp/guest ./verbs/uverbs/interoptest"
 
-// cDevice is the device with which the C programs run here. Without one the test is skipped.
+// cDevice is the first device of RAMJET_DEVICES that is not iWARP, which these C programs do
+// not know. Without one the test is skipped.
 func cDevice(t testing.TB) string {
 	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv("RAMJET_DEVICES"), ","), "mlx5_0") {
-		return "mlx5_0"
+	devices := testhost.Devices()
+	if len(devices) == 0 {
+		t.Skip(needsDevices)
 	}
-	requireDevice(t, "rxe0")
-	return "rxe0"
-}
-
-// A path is how we and C programs on a device reach each other: by a row of its table of GIDs, or
-// by the LID.
-type path struct {
-	global bool
-	lid    uint16         // 0 on Ethernet
-	gid    verbs.GIDEntry // if global
-}
-
-// to is the way to a peer.
-func (p path) to(lid uint16, gid verbs.GID) verbs.AddressVector {
-	av := verbs.AddressVector{DLID: lid, Port: 1}
-	if p.global {
-		av.IsGlobal, av.DGID, av.SGIDIndex, av.HopLimit = true, gid, uint8(p.gid.Index), 1
+	known, err := verbs.Devices()
+	require.NoError(t, err)
+	for _, d := range devices {
+		iWARP := func(info verbs.DeviceInfo) bool { return info.Name == d.Name && info.Transport == verbs.TransportIWARP }
+		if !slices.ContainsFunc(known, iWARP) {
+			return d.Name
+		}
 	}
-	return av
+	t.Skipf("there is no RDMA device but iWARP among %+v", devices)
+	return ""
 }
 
-// flag is what a C program is told that takes the row by a flag of that name.
-func (p path) flag(name string) []string {
-	if !p.global {
+// gidFlag is what a C program is told that takes the row of the GID by a flag of that name.
+func gidFlag(p pingpong.Path, name string) []string {
+	if !p.Global {
 		return nil
 	}
-	return []string{name, strconv.Itoa(p.gid.Index)}
-}
-
-// pathOf is the path by LID on InfiniBand, and otherwise by the GID of the host's IPv4 address.
-func pathOf(ctx *verbs.Context) (path, error) {
-	port, err := ctx.QueryPort(1)
-	if err != nil {
-		return path{}, err
-	}
-	if port.LID != 0 {
-		return path{lid: port.LID}, nil
-	}
-	return byAddress(roceHosts[ctx.Name()])(ctx)
-}
-
-// byGID is the path by GID on InfiniBand too.
-func byGID(ctx *verbs.Context) (path, error) {
-	p, err := pathOf(ctx)
-	if err != nil || p.global {
-		return p, err
-	}
-	gids, err := ctx.QueryGIDs(1)
-	if err != nil {
-		return path{}, err
-	}
-	p.global, p.gid = true, gids[0]
-	return p, nil
+	return []string{name, strconv.Itoa(p.GID.Index)}
 }
 
 // program starts a C program, whose output shows if the test fails. It ends
@@ -153,8 +118,8 @@ func TestPingPongWithTheCProgram(t *testing.T) {
 	}{{"polling", false, false}, {"events", true, false}, {"events of a thread", true, true}} {
 		for size, rounds := range map[int]int{1: 300, 4096: 300, 100_000: 50} {
 			t.Run(fmt.Sprintf("%s, %d bytes", mode.name, size), func(t *testing.T) {
-				playWithC(t, pathOf, "ibv_rc_pingpong", pingPong{
-					device: device, size: size, rounds: rounds, events: mode.events, thread: mode.thread,
+				playWithC(t, pingpong.PathOf, "ibv_rc_pingpong", pingpong.Game{
+					Device: device, Size: size, Rounds: rounds, Events: mode.events, Thread: mode.thread,
 				})
 			})
 		}
@@ -168,52 +133,51 @@ func TestPingPongWithTheCProgramsOfOtherServices(t *testing.T) {
 	for _, game := range []struct {
 		name    string
 		program string
-		path    func(*verbs.Context) (path, error)
-		pingPong
+		path    func(*verbs.Context) (pingpong.Path, error)
+		pingpong.Game
 	}{
-		{"UC", "ibv_uc_pingpong", pathOf, pingPong{service: verbs.QPTypeUC, size: 1}},
-		{"UC", "ibv_uc_pingpong", pathOf, pingPong{service: verbs.QPTypeUC, size: 5000}},
-		{"UD", "ibv_ud_pingpong", pathOf, pingPong{service: verbs.QPTypeUD, size: 1}},
-		{"UD", "ibv_ud_pingpong", pathOf, pingPong{service: verbs.QPTypeUD, size: 1024}},
-		{"UD by GID", "ibv_ud_pingpong", byGID, pingPong{service: verbs.QPTypeUD, size: 1000}},
-		{"RC by GID", "ibv_rc_pingpong", byGID, pingPong{size: 1000}},
-		{"SRQ of a QP", "ibv_srq_pingpong", pathOf, pingPong{shared: 1, size: 3000}},
-		{"SRQ of 16 QPs", "ibv_srq_pingpong", pathOf, pingPong{shared: 16, size: 64}},
-		{"SRQ of 5 QPs by GID", "ibv_srq_pingpong", byGID, pingPong{shared: 5, size: 5000}},
+		{"UC", "ibv_uc_pingpong", pingpong.PathOf, pingpong.Game{Service: verbs.QPTypeUC, Size: 1}},
+		{"UC", "ibv_uc_pingpong", pingpong.PathOf, pingpong.Game{Service: verbs.QPTypeUC, Size: 5000}},
+		{"UD", "ibv_ud_pingpong", pingpong.PathOf, pingpong.Game{Service: verbs.QPTypeUD, Size: 1}},
+		{"UD", "ibv_ud_pingpong", pingpong.PathOf, pingpong.Game{Service: verbs.QPTypeUD, Size: 1024}},
+		{"UD by GID", "ibv_ud_pingpong", pingpong.PathByGID, pingpong.Game{Service: verbs.QPTypeUD, Size: 1000}},
+		{"RC by GID", "ibv_rc_pingpong", pingpong.PathByGID, pingpong.Game{Size: 1000}},
+		{"SRQ of a QP", "ibv_srq_pingpong", pingpong.PathOf, pingpong.Game{Shared: 1, Size: 3000}},
+		{"SRQ of 16 QPs", "ibv_srq_pingpong", pingpong.PathOf, pingpong.Game{Shared: 16, Size: 64}},
+		{"SRQ of 5 QPs by GID", "ibv_srq_pingpong", pingpong.PathByGID, pingpong.Game{Shared: 5, Size: 5000}},
 	} {
 		for _, events := range []bool{false, true} {
-			game.device, game.rounds, game.events = device, rounds, events
-			t.Run(fmt.Sprintf("%s, events %t, %d bytes", game.name, events, game.size), func(t *testing.T) {
-				playWithC(t, game.path, game.program, game.pingPong)
+			game.Device, game.Rounds, game.Events = device, rounds, events
+			t.Run(fmt.Sprintf("%s, events %t, %d bytes", game.name, events, game.Size), func(t *testing.T) {
+				playWithC(t, game.path, game.program, game.Game)
 			})
 		}
 	}
 }
 
 // playWithC plays a game with a C program, once as its client and once as its server.
-func playWithC(t *testing.T, pathOf func(*verbs.Context) (path, error), name string, game pingPong) {
-	prepare := func(t *testing.T) (p *pingPong, args []string) {
-		own := game
-		p = &own
-		p.echo = true
-		require.NoError(t, p.prepare(pathOf))
-		t.Cleanup(func() { require.NoError(t, p.ctx.Close()) })
-		args = append(p.path.flag("-g"), "-d", p.device, "-n", strconv.Itoa(p.rounds), "-s", strconv.Itoa(p.size))
-		if p.events {
+func playWithC(t *testing.T, pathOf func(*verbs.Context) (pingpong.Path, error), name string, game pingpong.Game) {
+	prepare := func(t *testing.T) (p *pingpong.End, args []string) {
+		p = &pingpong.End{Game: game}
+		p.Echo = true
+		require.NoError(t, p.Prepare(pathOf))
+		t.Cleanup(func() { require.NoError(t, p.Ctx.Close()) })
+		args = append(gidFlag(p.Path, "-g"), "-d", p.Device, "-n", strconv.Itoa(p.Rounds), "-s", strconv.Itoa(p.Size))
+		if p.Events {
 			args = append(args, "-e")
 		}
-		if p.shared > 0 {
-			args = append(args, "-q", strconv.Itoa(p.shared))
+		if p.Shared > 0 {
+			args = append(args, "-q", strconv.Itoa(p.Shared))
 		}
 		return p, args
 	}
-	iterations := strconv.Itoa(game.rounds) + " iters"
+	iterations := strconv.Itoa(game.Rounds) + " iters"
 	t.Run("C serves", func(t *testing.T) {
 		p, args := prepare(t)
 		number, port := freePort(t)
 		wait := program(t, name, append(args, "-p", port)...)
 		waitForListener(t, number)
-		require.NoError(t, p.dial("127.0.0.1:"+port))
+		require.NoError(t, p.Dial("127.0.0.1:"+port))
 		out, err := wait()
 		require.NoError(t, err)
 		require.Contains(t, out, iterations)
@@ -226,7 +190,7 @@ func playWithC(t *testing.T, pathOf func(*verbs.Context) (path, error), name str
 		_, port, err := net.SplitHostPort(ln.Addr().String())
 		require.NoError(t, err)
 		wait := program(t, name, append(args, "-p", port, "127.0.0.1")...)
-		require.NoError(t, p.serve(ln))
+		require.NoError(t, p.Serve(ln))
 		out, err := wait()
 		require.NoError(t, err)
 		require.Contains(t, out, iterations)

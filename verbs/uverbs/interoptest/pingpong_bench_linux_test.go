@@ -1,4 +1,4 @@
-package uverbs_test
+package interoptest
 
 import (
 	"bufio"
@@ -13,33 +13,29 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
 	"github.com/stretchr/testify/require"
 )
 
-// pingPongEnv makes this program the server of a benchmark, of which it holds
-// the pingPong.
+// pingPongEnv makes this program the server of a benchmark, which it holds.
 const pingPongEnv = "PINGPONG_SERVER"
 
-// game is what both ends of a benchmark agree on.
-type game struct {
-	Size, Rounds   int
-	Events, Thread bool
-	Procs          int // GOMAXPROCS, 0: as it is
-}
-
-func (g game) pingPong() *pingPong {
-	return &pingPong{device: "rxe0", size: g.Size, rounds: g.Rounds, events: g.Events, thread: g.Thread}
+// benchmark is what both ends of a benchmark agree on.
+type benchmark struct {
+	pingpong.Game
+	Procs int // GOMAXPROCS, 0: as it is
 }
 
 // servePingPong writes the port that it listens on to its standard output.
 func servePingPong(conf string) error {
-	var g game
+	var g benchmark
 	if err := json.Unmarshal([]byte(conf), &g); err != nil {
 		return err
 	}
 	runtime.GOMAXPROCS(g.Procs)
-	p := g.pingPong()
-	if err := p.prepare(pathOf); err != nil {
+	p := &pingpong.End{Game: g.Game}
+	if err := p.Prepare(pingpong.PathOf); err != nil {
 		return err
 	}
 	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -47,10 +43,10 @@ func servePingPong(conf string) error {
 		return err
 	}
 	fmt.Println(ln.Addr())
-	if err := p.serve(ln); err != nil {
+	if err := p.Serve(ln); err != nil {
 		return err
 	}
-	return p.ctx.Close()
+	return p.Ctx.Close()
 }
 
 // BenchmarkPingPong times messages of 64 bytes to and fro between two
@@ -58,25 +54,24 @@ func servePingPong(conf string) error {
 // time of a round trip. The C programs have one thread; "alone" are Go's with
 // GOMAXPROCS=1, where the scheduler finds no other CPU to wake threads for.
 func BenchmarkPingPong(b *testing.B) {
-	requireDevice(b, "rxe0")
+	device := cDevice(b)
 	for _, mode := range []struct {
-		name string
-		game game
+		name           string
+		events, thread bool
 	}{
-		{"polling", game{}}, {"events", game{Events: true}}, {"thread", game{Events: true, Thread: true}},
+		{"polling", false, false}, {"events", true, false}, {"thread", true, true},
 	} {
-		g := mode.game
-		g.Size = 64
+		g := benchmark{Game: pingpong.Game{Device: device, Size: 64, Events: mode.events, Thread: mode.thread}}
 		b.Run(mode.name+"/go", func(b *testing.B) { benchmarkGo(b, g) })
 		g.Procs = 1
 		b.Run(mode.name+"/go-alone", func(b *testing.B) { benchmarkGo(b, g) })
-		if !mode.game.Thread {
-			b.Run(mode.name+"/c", func(b *testing.B) { benchmarkC(b, 64, mode.game.Events) })
+		if !mode.thread {
+			b.Run(mode.name+"/c", func(b *testing.B) { benchmarkC(b, g.Game) })
 		}
 	}
 }
 
-func benchmarkGo(b *testing.B, g game) {
+func benchmarkGo(b *testing.B, g benchmark) {
 	g.Rounds = b.N
 	if g.Procs > 0 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(g.Procs))
@@ -91,22 +86,27 @@ func benchmarkGo(b *testing.B, g game) {
 	require.NoError(b, server.Start())
 	addr, err := bufio.NewReader(out).ReadString('\n') // ends with the line, or with the process
 	require.NoError(b, err)
-	p := g.pingPong()
-	require.NoError(b, p.prepare(pathOf))
-	require.NoError(b, p.dial(addr[:len(addr)-1]))
-	b.ReportMetric(float64(p.elapsed.Microseconds())/float64(g.Rounds), "us/round-trip")
+	p := &pingpong.End{Game: g.Game}
+	require.NoError(b, p.Prepare(pingpong.PathOf))
+	require.NoError(b, p.Dial(addr[:len(addr)-1]))
+	b.ReportMetric(float64(p.Elapsed.Microseconds())/float64(g.Rounds), "us/round-trip")
 	b.ReportMetric(0, "ns/op") // it includes the making of everything
 	_, _ = io.Copy(io.Discard, out)
 	require.NoError(b, server.Wait())
-	require.NoError(b, p.ctx.Close())
+	require.NoError(b, p.Ctx.Close())
 }
 
 var usecPerIter = regexp.MustCompile(`= ([0-9.]+) usec/iter`)
 
-func benchmarkC(b *testing.B, size int, events bool) {
+func benchmarkC(b *testing.B, g pingpong.Game) {
+	ctx, err := verbs.Open(g.Device)
+	require.NoError(b, err)
+	path, err := pingpong.PathOf(ctx)
+	require.NoError(b, err)
+	require.NoError(b, ctx.Close())
 	number, port := freePort(b)
-	args := []string{"-d", "rxe0", "-g", "1", "-n", strconv.Itoa(b.N), "-s", strconv.Itoa(size), "-p", port}
-	if events {
+	args := append(gidFlag(path, "-g"), "-d", g.Device, "-n", strconv.Itoa(b.N), "-s", strconv.Itoa(g.Size), "-p", port)
+	if g.Events {
 		args = append(args, "-e")
 	}
 	server := program(b, "ibv_rc_pingpong", args...)

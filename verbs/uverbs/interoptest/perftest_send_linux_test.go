@@ -1,4 +1,4 @@
-package uverbs_test
+package interoptest
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
+	"github.com/stretchr/testify/require"
 )
 
 // perftestSends are messages of each service. Those of UD are of such sizes that the receives of the C
@@ -19,15 +19,18 @@ var perftestSends = []struct {
 	typ     verbs.QPType
 	size, n int
 }{
+
 	{"RC", verbs.QPTypeRC, 1, 70}, {"RC", verbs.QPTypeRC, 2048, 5}, {"RC", verbs.QPTypeRC, 65_536, 5},
+
 	{"UC", verbs.QPTypeUC, 64, 20}, {"UC", verbs.QPTypeUC, 5120, 5},
+
 	{"UD", verbs.QPTypeUD, 24, 20}, {"UD", verbs.QPTypeUD, 984, 5},
 }
 
 // header is what a receive has in front of its message.
 func (p *perftest) header() int {
 	if p.service == verbs.QPTypeUD {
-		return grhSize
+		return pingpong.GRHSize
 	}
 	return 0
 }
@@ -67,7 +70,7 @@ func (p *perftest) received(t *testing.T, wc verbs.WC, n int, message []byte) {
 	require.EqualValues(t, p.header()+len(message), wc.ByteLen)
 	if p.service == verbs.QPTypeUD {
 		require.Equal(t, p.theirs.QPN, wc.SrcQPN)
-		require.Equal(t, p.path.global, wc.Flags&verbs.WCGRH != 0)
+		require.Equal(t, p.path.Global, wc.Flags&verbs.WCGRH != 0)
 	}
 	at := p.place(n, len(message)) + p.header()
 	require.True(t, bytes.Equal(message, p.mr.Bytes()[at:at+len(message)]), "message %d", n)
@@ -104,7 +107,7 @@ func TestPerftestServerReceivesWhatWeSend(t *testing.T) {
 			places := perftestPlaces(tr.size, tr.n)
 			want := map[int][]byte{}
 			for i := range tr.n {
-				message := fill(p.mr.Bytes()[:tr.size], 3*i)
+				message := pingpong.Fill(p.mr.Bytes()[:tr.size], 3*i)
 				wc := p.do(t, 0, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.mr.SGE(0, tr.size)}})
 				require.Equal(t, verbs.WCSuccess, wc.Status)
 				require.Equal(t, verbs.WCSend, wc.Opcode)
@@ -143,7 +146,7 @@ func TestPerftestPlaysWithOurSends(t *testing.T) {
 					if i > 0 && i%20 == 0 { // it waits for this message, and still has the one before
 						require.True(t, bytes.Equal(ours, c.peek(t, p.theirs.Addr+p.receiveAt(), tr.size)), "its memory before message %d", i)
 					}
-					fill(ours, 3*i)
+					pingpong.Fill(ours, 3*i)
 					wc := p.do(t, 0, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.mr.SGE(perftestMemory-tr.size, tr.size)}})
 					require.Equal(t, verbs.WCSuccess, wc.Status)
 				}
