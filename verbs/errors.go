@@ -3,7 +3,6 @@ package verbs
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -80,16 +79,13 @@ func (e *Error) Explain() (l Limit, remedy string) {
 
 // providersOf returns the providers that list a device, all if none does: it may have gone.
 func providersOf(device string) []Provider {
-	all := orderedProviders()
+	byDevice, _, _ := candidates() // what cannot be listed is nobody's
 	var list []Provider
-	for _, p := range all {
-		devices, _ := p.Devices() // what cannot be listed is nobody's
-		if slices.ContainsFunc(devices, func(d DeviceInfo) bool { return d.Name == device }) {
-			list = append(list, p)
-		}
+	for _, c := range byDevice[device] {
+		list = append(list, c.Provider)
 	}
 	if len(list) == 0 {
-		return all
+		return orderedProviders()
 	}
 	return list
 }
