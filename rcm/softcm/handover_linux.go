@@ -237,8 +237,9 @@ func (l *listener) takes(successor *socket) error {
 		return fmt.Errorf("%w: TAKE of what was not offered", rcm.ErrMalformed)
 	}
 	successor.offer = answered
-	if !l.hasTaker {
-		l.hasTaker = true
+	select {
+	case <-l.taken: // another one has answered
+	default:
 		close(l.taken)
 	}
 	return nil

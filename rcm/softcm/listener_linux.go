@@ -134,7 +134,6 @@ type listener struct {
 	successors []*socket            // of those who wait for our place, the first first; guarded by mu
 	handing    bool                 // HandOver was called; guarded by mu
 	taken      chan struct{}        // closed when one of the successors has answered; nil before Offer; guarded by mu
-	hasTaker   bool                 // taken is closed; guarded by mu
 
 	malformed, timedOut, denied atomic.Uint64
 }
