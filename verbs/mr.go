@@ -292,6 +292,9 @@ func (mr *MR) RKey() uint32 { return mr.rkey }
 // Access returns the rights that the MR was made with.
 func (mr *MR) Access() Access { return mr.access }
 
+// Driver returns the provider's object.
+func (mr *MR) Driver() MRDriver { return mr.drv }
+
 // SGE returns the scatter/gather element for n bytes at offset off. It panics
 // if they are not inside the MR, as slicing does, or if they are 4 GiB or
 // more.

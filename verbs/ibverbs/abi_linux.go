@@ -10,6 +10,9 @@ package ibverbs
 // Indexes of the operations of a context that programs call without the library (struct
 // ibv_context_ops).
 const (
+	opAllocMW     = 7
+	opBindMW      = 8
+	opDeallocMW   = 9
 	opPollCQ      = 11
 	opReqNotifyCQ = 12
 	opPostSRQRecv = 20
@@ -18,14 +21,72 @@ const (
 	contextOps    = 32
 )
 
+// extendedABI is abi_compat of a context that has a struct verbs_context around it.
+const extendedABI = ^uintptr(0)
+
+// condBytes is the size of pthread_cond_t.
+const condBytes = 48
+
+// IBV_CQ_ATTR_MODERATE, and what completions of a CQ tell: IBV_WC_STANDARD_FLAGS, and the time.
+const (
+	cqAttrModerate  = 1 << 0
+	wcStandard      = 1<<7 - 1
+	wcWithTimestamp = 1 << 7
+)
+
 type (
-	// ibvContext is the beginning of struct ibv_context.
+	// ibvContext is struct ibv_context.
 	ibvContext struct {
 		device         uintptr
 		ops            [contextOps]uintptr
 		cmdFD          int32
 		asyncFD        int32
 		numCompVectors int32
+		_              [mutexBytes]byte
+		abiCompat      uintptr
+	}
+
+	// verbsContext is the end of what lies in front of struct ibv_context (struct verbs_context): operations that came
+	// later, the newest first. What is newer than moderation is left out.
+	verbsContext struct {
+		modifyCQ      uintptr
+		_             [7]uintptr
+		createCQEx    uintptr
+		_             uintptr // priv
+		queryDeviceEx uintptr
+		_             [11]uintptr
+		sz            uintptr // of struct verbs_context, in which that is the last before the context
+	}
+
+	// ibvDeviceAttrEx is struct ibv_device_attr_ex.
+	ibvDeviceAttrEx struct {
+		_             ibvDeviceAttr
+		_             uint32 // comp_mask
+		_             odpCaps
+		timestampMask uint64
+		hcaCoreClock  uint64 // kHz
+		_             uint64 // device_cap_flags_ex
+		_             [2]uint32
+		_             rssCaps
+		_             [1 + 3 + 1 + 5]uint32 // max_wq_type_rq, packet_pacing_caps, raw_packet_caps, tm_caps
+		maxCQCount    uint16
+		maxCQPeriod   uint16 // microseconds
+		_             uint64 // max_dm_size
+		_             [3]uint16
+		_             [2]uint32 // xrc_odp_caps, phys_port_cnt_ex
+	}
+
+	// odpCaps is struct ibv_odp_caps.
+	odpCaps struct {
+		_ uint64
+		_ [3]uint32
+	}
+
+	// rssCaps is struct ibv_rss_caps.
+	rssCaps struct {
+		_ [3]uint32
+		_ uint64
+		_ uint8
 	}
 
 	// ibvDeviceAttr is struct ibv_device_attr.
@@ -124,6 +185,55 @@ type (
 		cqe     int32
 	}
 
+	// ibvCQInitAttrEx is struct ibv_cq_init_attr_ex.
+	ibvCQInitAttrEx struct {
+		cqe        uint32
+		_          uintptr // cq_context
+		channel    uintptr
+		compVector uint32
+		wcFlags    uint64
+		_          uint32  // comp_mask
+		_          uint32  // flags
+		_          uintptr // parent_domain
+	}
+
+	// ibvCQEx is struct ibv_cq_ex, which begins as struct ibv_cq does. Its functions take its address and tell of
+	// the completion that is looked at.
+	ibvCQEx struct {
+		_                [3]uintptr
+		_                [2]uint32
+		_                [mutexBytes + condBytes]byte
+		_                [3]uint32
+		status           int32
+		wrID             uint64
+		startPoll        uintptr
+		nextPoll         uintptr
+		endPoll          uintptr
+		readOpcode       uintptr
+		readVendorErr    uintptr
+		readByteLen      uintptr
+		readImm          uintptr
+		readQPNum        uintptr
+		readSrcQP        uintptr
+		readWCFlags      uintptr
+		readSLID         uintptr
+		readSL           uintptr
+		readDLIDPathBits uintptr
+		readTimestamp    uintptr
+	}
+
+	// ibvPollCQAttr is struct ibv_poll_cq_attr.
+	ibvPollCQAttr struct {
+		_ uint32 // comp_mask
+	}
+
+	// ibvModifyCQAttr is struct ibv_modify_cq_attr, with a struct ibv_moderate_cq.
+	ibvModifyCQAttr struct {
+		attrMask uint32
+		count    uint16
+		period   uint16 // microseconds
+	}
+
 	// ibvMR is struct ibv_mr.
 	ibvMR struct {
 		context uintptr
@@ -133,6 +243,30 @@ type (
 		_       uint32 // handle
 		lkey    uint32
 		rkey    uint32
+	}
+
+	// ibvMW is struct ibv_mw.
+	ibvMW struct {
+		context uintptr
+		pd      uintptr
+		rkey    uint32
+		_       uint32 // handle
+		typ     int32
+	}
+
+	// ibvMWBindInfo is struct ibv_mw_bind_info.
+	ibvMWBindInfo struct {
+		mr     uintptr
+		addr   uint64
+		length uint64
+		access uint32
+	}
+
+	// ibvMWBind is struct ibv_mw_bind.
+	ibvMWBind struct {
+		wrID      uint64
+		sendFlags uint32
+		info      ibvMWBindInfo
 	}
 
 	// ibvQPCap is struct ibv_qp_cap.
@@ -234,9 +368,15 @@ type (
 		lkey   uint32
 	}
 
+	// ibvBind is bind_mw of the last union of struct ibv_send_wr.
+	ibvBind struct {
+		mw   uintptr
+		rkey uint32
+		info ibvMWBindInfo
+	}
+
 	// ibvSendWR is struct ibv_send_wr. Of its first union, wr, there are rdma, atomic and
-	// ud; they share their words, which are named for none of them. Of the last one, which
-	// is for windows, there is the room.
+	// ud; they share their words, which are named for none of them.
 	ibvSendWR struct {
 		wrID      uint64
 		next      uintptr
@@ -247,7 +387,7 @@ type (
 		imm       uint32    // in network byte order, or the rkey to invalidate
 		wr        [4]uint64 // see remote, atomic and datagram
 		xrc       uint64
-		_         [6]uint64
+		bind      ibvBind
 	}
 
 	// ibvRecvWR is struct ibv_recv_wr.

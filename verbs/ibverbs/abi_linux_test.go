@@ -24,23 +24,33 @@ type field struct {
 }
 
 // layout is a structure, with how C calls it, and its size here. part says that it is but
-// the beginning of that of C.
+// the beginning of that of C, or its end before a member.
 type layout struct {
 	c      string
 	size   uintptr
 	part   bool
 	fields []field
+	before string
 }
 
 func layouts() []layout {
 	var (
 		context ibvContext
+		before  verbsContext
 		dev     ibvDeviceAttr
+		more    ibvDeviceAttrEx
 		port    ibvPortAttr
 		gid     ibvGIDEntry
 		channel ibvCompChannel
 		cq      ibvCQ
+		cqInit  ibvCQInitAttrEx
+		cqEx    ibvCQEx
+		poll    ibvPollCQAttr
+		cqAttr  ibvModifyCQAttr
 		mr      ibvMR
+		mw      ibvMW
+		info    ibvMWBindInfo
+		bind    ibvMWBind
 		init    ibvQPInitAttr
 		qpCap   ibvQPCap
 		qp      ibvQP
@@ -59,17 +69,26 @@ func layouts() []layout {
 	op := func(c string, n uintptr) field {
 		return of("ops."+c, unsafe.Offsetof(context.ops)+n*unsafe.Sizeof(context.device), unsafe.Sizeof(context.device))
 	}
+	end := func(c string, at, size uintptr) field { return field{c, unsafe.Sizeof(before) - at, size} }
 	union := unsafe.Offsetof(send.wr)
 	return []layout{
-		{"ibv_context", unsafe.Sizeof(context), true, []field{
+		{c: "ibv_context", size: unsafe.Sizeof(context), fields: []field{
 			of("device", unsafe.Offsetof(context.device), unsafe.Sizeof(context.device)),
+			op("alloc_mw", opAllocMW), op("bind_mw", opBindMW), op("dealloc_mw", opDeallocMW),
 			op("poll_cq", opPollCQ), op("req_notify_cq", opReqNotifyCQ), op("post_srq_recv", opPostSRQRecv),
 			op("post_send", opPostSend), op("post_recv", opPostRecv), op("_compat_async_event", contextOps-1),
 			of("cmd_fd", unsafe.Offsetof(context.cmdFD), unsafe.Sizeof(context.cmdFD)),
 			of("async_fd", unsafe.Offsetof(context.asyncFD), unsafe.Sizeof(context.asyncFD)),
 			of("num_comp_vectors", unsafe.Offsetof(context.numCompVectors), unsafe.Sizeof(context.numCompVectors)),
+			of("abi_compat", unsafe.Offsetof(context.abiCompat), unsafe.Sizeof(context.abiCompat)),
 		}},
-		{"ibv_device_attr", unsafe.Sizeof(dev), false, []field{
+		{c: "verbs_context", part: true, before: "context", fields: []field{
+			end("modify_cq", unsafe.Offsetof(before.modifyCQ), unsafe.Sizeof(before.modifyCQ)),
+			end("create_cq_ex", unsafe.Offsetof(before.createCQEx), unsafe.Sizeof(before.createCQEx)),
+			end("query_device_ex", unsafe.Offsetof(before.queryDeviceEx), unsafe.Sizeof(before.queryDeviceEx)),
+			end("sz", unsafe.Offsetof(before.sz), unsafe.Sizeof(before.sz)),
+		}},
+		{c: "ibv_device_attr", size: unsafe.Sizeof(dev), fields: []field{
 			of("fw_ver", unsafe.Offsetof(dev.fwVer), unsafe.Sizeof(dev.fwVer)),
 			of("node_guid", unsafe.Offsetof(dev.nodeGUID), unsafe.Sizeof(dev.nodeGUID)),
 			of("sys_image_guid", unsafe.Offsetof(dev.sysImageGUID), unsafe.Sizeof(dev.sysImageGUID)),
@@ -96,7 +115,13 @@ func layouts() []layout {
 			of("local_ca_ack_delay", unsafe.Offsetof(dev.localCAAckDelay), unsafe.Sizeof(dev.localCAAckDelay)),
 			of("phys_port_cnt", unsafe.Offsetof(dev.physPortCnt), unsafe.Sizeof(dev.physPortCnt)),
 		}},
-		{"ibv_port_attr", unsafe.Sizeof(port), true, []field{ // later ones have active_speed_ex behind it
+		{c: "ibv_device_attr_ex", size: unsafe.Sizeof(more), fields: []field{
+			of("completion_timestamp_mask", unsafe.Offsetof(more.timestampMask), unsafe.Sizeof(more.timestampMask)),
+			of("hca_core_clock", unsafe.Offsetof(more.hcaCoreClock), unsafe.Sizeof(more.hcaCoreClock)),
+			of("cq_mod_caps.max_cq_count", unsafe.Offsetof(more.maxCQCount), unsafe.Sizeof(more.maxCQCount)),
+			of("cq_mod_caps.max_cq_period", unsafe.Offsetof(more.maxCQPeriod), unsafe.Sizeof(more.maxCQPeriod)),
+		}},
+		{c: "ibv_port_attr", part: true, fields: []field{ // later ones have active_speed_ex behind it
 			of("state", unsafe.Offsetof(port.state), unsafe.Sizeof(port.state)),
 			of("max_mtu", unsafe.Offsetof(port.maxMTU), unsafe.Sizeof(port.maxMTU)),
 			of("active_mtu", unsafe.Offsetof(port.activeMTU), unsafe.Sizeof(port.activeMTU)),
@@ -111,37 +136,84 @@ func layouts() []layout {
 			of("phys_state", unsafe.Offsetof(port.physState), unsafe.Sizeof(port.physState)),
 			of("link_layer", unsafe.Offsetof(port.linkLayer), unsafe.Sizeof(port.linkLayer)),
 		}},
-		{"ibv_gid_entry", unsafe.Sizeof(gid), false, []field{
+		{c: "ibv_gid_entry", size: unsafe.Sizeof(gid), fields: []field{
 			of("gid", unsafe.Offsetof(gid.gid), unsafe.Sizeof(gid.gid)),
 			of("gid_index", unsafe.Offsetof(gid.index), unsafe.Sizeof(gid.index)),
 			of("port_num", unsafe.Offsetof(gid.port), unsafe.Sizeof(gid.port)),
 			of("gid_type", unsafe.Offsetof(gid.typ), unsafe.Sizeof(gid.typ)),
 			of("ndev_ifindex", unsafe.Offsetof(gid.ifindex), unsafe.Sizeof(gid.ifindex)),
 		}},
-		{"ibv_comp_channel", unsafe.Sizeof(channel), false, []field{
+		{c: "ibv_comp_channel", size: unsafe.Sizeof(channel), fields: []field{
 			of("context", unsafe.Offsetof(channel.context), unsafe.Sizeof(channel.context)),
 			of("fd", unsafe.Offsetof(channel.fd), unsafe.Sizeof(channel.fd)),
 		}},
-		{"ibv_cq", unsafe.Sizeof(cq), true, []field{
+		{c: "ibv_cq", part: true, fields: []field{
 			of("context", unsafe.Offsetof(cq.context), unsafe.Sizeof(cq.context)),
 			of("channel", unsafe.Offsetof(cq.channel), unsafe.Sizeof(cq.channel)),
 			of("cqe", unsafe.Offsetof(cq.cqe), unsafe.Sizeof(cq.cqe)),
 		}},
-		{"ibv_mr", unsafe.Sizeof(mr), false, []field{
+		{c: "ibv_cq_init_attr_ex", size: unsafe.Sizeof(cqInit), fields: []field{
+			of("cqe", unsafe.Offsetof(cqInit.cqe), unsafe.Sizeof(cqInit.cqe)),
+			of("channel", unsafe.Offsetof(cqInit.channel), unsafe.Sizeof(cqInit.channel)),
+			of("comp_vector", unsafe.Offsetof(cqInit.compVector), unsafe.Sizeof(cqInit.compVector)),
+			of("wc_flags", unsafe.Offsetof(cqInit.wcFlags), unsafe.Sizeof(cqInit.wcFlags)),
+		}},
+		{c: "ibv_cq_ex", part: true, fields: []field{
+			of("status", unsafe.Offsetof(cqEx.status), unsafe.Sizeof(cqEx.status)),
+			of("wr_id", unsafe.Offsetof(cqEx.wrID), unsafe.Sizeof(cqEx.wrID)),
+			of("start_poll", unsafe.Offsetof(cqEx.startPoll), unsafe.Sizeof(cqEx.startPoll)),
+			of("next_poll", unsafe.Offsetof(cqEx.nextPoll), unsafe.Sizeof(cqEx.nextPoll)),
+			of("end_poll", unsafe.Offsetof(cqEx.endPoll), unsafe.Sizeof(cqEx.endPoll)),
+			of("read_opcode", unsafe.Offsetof(cqEx.readOpcode), unsafe.Sizeof(cqEx.readOpcode)),
+			of("read_vendor_err", unsafe.Offsetof(cqEx.readVendorErr), unsafe.Sizeof(cqEx.readVendorErr)),
+			of("read_byte_len", unsafe.Offsetof(cqEx.readByteLen), unsafe.Sizeof(cqEx.readByteLen)),
+			of("read_imm_data", unsafe.Offsetof(cqEx.readImm), unsafe.Sizeof(cqEx.readImm)),
+			of("read_qp_num", unsafe.Offsetof(cqEx.readQPNum), unsafe.Sizeof(cqEx.readQPNum)),
+			of("read_src_qp", unsafe.Offsetof(cqEx.readSrcQP), unsafe.Sizeof(cqEx.readSrcQP)),
+			of("read_wc_flags", unsafe.Offsetof(cqEx.readWCFlags), unsafe.Sizeof(cqEx.readWCFlags)),
+			of("read_slid", unsafe.Offsetof(cqEx.readSLID), unsafe.Sizeof(cqEx.readSLID)),
+			of("read_sl", unsafe.Offsetof(cqEx.readSL), unsafe.Sizeof(cqEx.readSL)),
+			of("read_dlid_path_bits", unsafe.Offsetof(cqEx.readDLIDPathBits), unsafe.Sizeof(cqEx.readDLIDPathBits)),
+			of("read_completion_ts", unsafe.Offsetof(cqEx.readTimestamp), unsafe.Sizeof(cqEx.readTimestamp)),
+		}},
+		{c: "ibv_poll_cq_attr", size: unsafe.Sizeof(poll)},
+		{c: "ibv_modify_cq_attr", size: unsafe.Sizeof(cqAttr), fields: []field{
+			of("attr_mask", unsafe.Offsetof(cqAttr.attrMask), unsafe.Sizeof(cqAttr.attrMask)),
+			of("moderate.cq_count", unsafe.Offsetof(cqAttr.count), unsafe.Sizeof(cqAttr.count)),
+			of("moderate.cq_period", unsafe.Offsetof(cqAttr.period), unsafe.Sizeof(cqAttr.period)),
+		}},
+		{c: "ibv_mw", size: unsafe.Sizeof(mw), fields: []field{
+			of("context", unsafe.Offsetof(mw.context), unsafe.Sizeof(mw.context)),
+			of("pd", unsafe.Offsetof(mw.pd), unsafe.Sizeof(mw.pd)),
+			of("rkey", unsafe.Offsetof(mw.rkey), unsafe.Sizeof(mw.rkey)),
+			of("type", unsafe.Offsetof(mw.typ), unsafe.Sizeof(mw.typ)),
+		}},
+		{c: "ibv_mw_bind_info", size: unsafe.Sizeof(info), fields: []field{
+			of("mr", unsafe.Offsetof(info.mr), unsafe.Sizeof(info.mr)),
+			of("addr", unsafe.Offsetof(info.addr), unsafe.Sizeof(info.addr)),
+			of("length", unsafe.Offsetof(info.length), unsafe.Sizeof(info.length)),
+			of("mw_access_flags", unsafe.Offsetof(info.access), unsafe.Sizeof(info.access)),
+		}},
+		{c: "ibv_mw_bind", size: unsafe.Sizeof(bind), fields: []field{
+			of("wr_id", unsafe.Offsetof(bind.wrID), unsafe.Sizeof(bind.wrID)),
+			of("send_flags", unsafe.Offsetof(bind.sendFlags), unsafe.Sizeof(bind.sendFlags)),
+			of("bind_info", unsafe.Offsetof(bind.info), unsafe.Sizeof(bind.info)),
+		}},
+		{c: "ibv_mr", size: unsafe.Sizeof(mr), fields: []field{
 			of("context", unsafe.Offsetof(mr.context), unsafe.Sizeof(mr.context)),
 			of("pd", unsafe.Offsetof(mr.pd), unsafe.Sizeof(mr.pd)),
 			of("length", unsafe.Offsetof(mr.length), unsafe.Sizeof(mr.length)),
 			of("lkey", unsafe.Offsetof(mr.lkey), unsafe.Sizeof(mr.lkey)),
 			of("rkey", unsafe.Offsetof(mr.rkey), unsafe.Sizeof(mr.rkey)),
 		}},
-		{"ibv_qp_cap", unsafe.Sizeof(qpCap), false, []field{
+		{c: "ibv_qp_cap", size: unsafe.Sizeof(qpCap), fields: []field{
 			of("max_send_wr", unsafe.Offsetof(qpCap.maxSendWR), unsafe.Sizeof(qpCap.maxSendWR)),
 			of("max_recv_wr", unsafe.Offsetof(qpCap.maxRecvWR), unsafe.Sizeof(qpCap.maxRecvWR)),
 			of("max_send_sge", unsafe.Offsetof(qpCap.maxSendSGE), unsafe.Sizeof(qpCap.maxSendSGE)),
 			of("max_recv_sge", unsafe.Offsetof(qpCap.maxRecvSGE), unsafe.Sizeof(qpCap.maxRecvSGE)),
 			of("max_inline_data", unsafe.Offsetof(qpCap.maxInline), unsafe.Sizeof(qpCap.maxInline)),
 		}},
-		{"ibv_qp_init_attr", unsafe.Sizeof(init), false, []field{
+		{c: "ibv_qp_init_attr", size: unsafe.Sizeof(init), fields: []field{
 			of("send_cq", unsafe.Offsetof(init.sendCQ), unsafe.Sizeof(init.sendCQ)),
 			of("recv_cq", unsafe.Offsetof(init.recvCQ), unsafe.Sizeof(init.recvCQ)),
 			of("srq", unsafe.Offsetof(init.srq), unsafe.Sizeof(init.srq)),
@@ -149,21 +221,21 @@ func layouts() []layout {
 			of("qp_type", unsafe.Offsetof(init.qpType), unsafe.Sizeof(init.qpType)),
 			of("sq_sig_all", unsafe.Offsetof(init.sqSigAll), unsafe.Sizeof(init.sqSigAll)),
 		}},
-		{"ibv_qp", unsafe.Sizeof(qp), true, []field{
+		{c: "ibv_qp", part: true, fields: []field{
 			of("context", unsafe.Offsetof(qp.context), unsafe.Sizeof(qp.context)),
 			of("pd", unsafe.Offsetof(qp.pd), unsafe.Sizeof(qp.pd)),
 			of("send_cq", unsafe.Offsetof(qp.sendCQ), unsafe.Sizeof(qp.sendCQ)),
 			of("qp_num", unsafe.Offsetof(qp.qpNum), unsafe.Sizeof(qp.qpNum)),
 			of("qp_type", unsafe.Offsetof(qp.qpType), unsafe.Sizeof(qp.qpType)),
 		}},
-		{"ibv_global_route", unsafe.Sizeof(route), false, []field{
+		{c: "ibv_global_route", size: unsafe.Sizeof(route), fields: []field{
 			of("dgid", unsafe.Offsetof(route.dgid), unsafe.Sizeof(route.dgid)),
 			of("flow_label", unsafe.Offsetof(route.flowLabel), unsafe.Sizeof(route.flowLabel)),
 			of("sgid_index", unsafe.Offsetof(route.sgidIndex), unsafe.Sizeof(route.sgidIndex)),
 			of("hop_limit", unsafe.Offsetof(route.hopLimit), unsafe.Sizeof(route.hopLimit)),
 			of("traffic_class", unsafe.Offsetof(route.trafficClass), unsafe.Sizeof(route.trafficClass)),
 		}},
-		{"ibv_ah_attr", unsafe.Sizeof(ah), false, []field{
+		{c: "ibv_ah_attr", size: unsafe.Sizeof(ah), fields: []field{
 			of("grh", unsafe.Offsetof(ah.grh), unsafe.Sizeof(ah.grh)),
 			of("dlid", unsafe.Offsetof(ah.dlid), unsafe.Sizeof(ah.dlid)),
 			of("sl", unsafe.Offsetof(ah.sl), unsafe.Sizeof(ah.sl)),
@@ -172,7 +244,7 @@ func layouts() []layout {
 			of("is_global", unsafe.Offsetof(ah.isGlobal), unsafe.Sizeof(ah.isGlobal)),
 			of("port_num", unsafe.Offsetof(ah.portNum), unsafe.Sizeof(ah.portNum)),
 		}},
-		{"ibv_qp_attr", unsafe.Sizeof(attr), false, []field{
+		{c: "ibv_qp_attr", size: unsafe.Sizeof(attr), fields: []field{
 			of("qp_state", unsafe.Offsetof(attr.qpState), unsafe.Sizeof(attr.qpState)),
 			of("cur_qp_state", unsafe.Offsetof(attr.curQPState), unsafe.Sizeof(attr.curQPState)),
 			of("path_mtu", unsafe.Offsetof(attr.pathMTU), unsafe.Sizeof(attr.pathMTU)),
@@ -200,20 +272,20 @@ func layouts() []layout {
 			of("alt_timeout", unsafe.Offsetof(attr.altTimeout), unsafe.Sizeof(attr.altTimeout)),
 			of("rate_limit", unsafe.Offsetof(attr.rateLimit), unsafe.Sizeof(attr.rateLimit)),
 		}},
-		{"ibv_srq_attr", unsafe.Sizeof(srqAttr), false, []field{
+		{c: "ibv_srq_attr", size: unsafe.Sizeof(srqAttr), fields: []field{
 			of("max_wr", unsafe.Offsetof(srqAttr.maxWR), unsafe.Sizeof(srqAttr.maxWR)),
 			of("max_sge", unsafe.Offsetof(srqAttr.maxSGE), unsafe.Sizeof(srqAttr.maxSGE)),
 			of("srq_limit", unsafe.Offsetof(srqAttr.limit), unsafe.Sizeof(srqAttr.limit)),
 		}},
-		{"ibv_srq_init_attr", unsafe.Sizeof(srq), false, []field{
+		{c: "ibv_srq_init_attr", size: unsafe.Sizeof(srq), fields: []field{
 			of("attr", unsafe.Offsetof(srq.attr), unsafe.Sizeof(srq.attr)),
 		}},
-		{"ibv_sge", unsafe.Sizeof(sge), false, []field{
+		{c: "ibv_sge", size: unsafe.Sizeof(sge), fields: []field{
 			of("addr", unsafe.Offsetof(sge.addr), unsafe.Sizeof(sge.addr)),
 			of("length", unsafe.Offsetof(sge.length), unsafe.Sizeof(sge.length)),
 			of("lkey", unsafe.Offsetof(sge.lkey), unsafe.Sizeof(sge.lkey)),
 		}},
-		{"ibv_send_wr", unsafe.Sizeof(send), false, []field{
+		{c: "ibv_send_wr", size: unsafe.Sizeof(send), fields: []field{
 			of("wr_id", unsafe.Offsetof(send.wrID), unsafe.Sizeof(send.wrID)),
 			of("next", unsafe.Offsetof(send.next), unsafe.Sizeof(send.next)),
 			of("sg_list", unsafe.Offsetof(send.sgList), unsafe.Sizeof(send.sgList)),
@@ -223,19 +295,23 @@ func layouts() []layout {
 			of("imm_data", unsafe.Offsetof(send.imm), unsafe.Sizeof(send.imm)),
 			of("invalidate_rkey", unsafe.Offsetof(send.imm), unsafe.Sizeof(send.imm)),
 			of("wr", union, unsafe.Sizeof(send.wr)),
+			of("bind_mw", unsafe.Offsetof(send.bind), unsafe.Sizeof(send.bind)),
+			of("bind_mw.mw", unsafe.Offsetof(send.bind)+unsafe.Offsetof(send.bind.mw), unsafe.Sizeof(send.bind.mw)),
+			of("bind_mw.rkey", unsafe.Offsetof(send.bind)+unsafe.Offsetof(send.bind.rkey), unsafe.Sizeof(send.bind.rkey)),
+			of("bind_mw.bind_info", unsafe.Offsetof(send.bind)+unsafe.Offsetof(send.bind.info), unsafe.Sizeof(send.bind.info)),
 			// As remote, atomic and datagram fill it.
 			of("wr.rdma.remote_addr", union, 8), of("wr.rdma.rkey", union+8, 4),
 			of("wr.atomic.remote_addr", union, 8), of("wr.atomic.compare_add", union+8, 8),
 			of("wr.atomic.swap", union+16, 8), of("wr.atomic.rkey", union+24, 4),
 			of("wr.ud.ah", union, 8), of("wr.ud.remote_qpn", union+8, 4), of("wr.ud.remote_qkey", union+12, 4),
 		}},
-		{"ibv_recv_wr", unsafe.Sizeof(recv), false, []field{
+		{c: "ibv_recv_wr", size: unsafe.Sizeof(recv), fields: []field{
 			of("wr_id", unsafe.Offsetof(recv.wrID), unsafe.Sizeof(recv.wrID)),
 			of("next", unsafe.Offsetof(recv.next), unsafe.Sizeof(recv.next)),
 			of("sg_list", unsafe.Offsetof(recv.sgList), unsafe.Sizeof(recv.sgList)),
 			of("num_sge", unsafe.Offsetof(recv.numSGE), unsafe.Sizeof(recv.numSGE)),
 		}},
-		{"ibv_wc", unsafe.Sizeof(wc), false, []field{
+		{c: "ibv_wc", size: unsafe.Sizeof(wc), fields: []field{
 			of("wr_id", unsafe.Offsetof(wc.wrID), unsafe.Sizeof(wc.wrID)),
 			of("status", unsafe.Offsetof(wc.status), unsafe.Sizeof(wc.status)),
 			of("opcode", unsafe.Offsetof(wc.opcode), unsafe.Sizeof(wc.opcode)),
@@ -246,7 +322,7 @@ func layouts() []layout {
 			of("src_qp", unsafe.Offsetof(wc.srcQP), unsafe.Sizeof(wc.srcQP)),
 			of("wc_flags", unsafe.Offsetof(wc.wcFlags), unsafe.Sizeof(wc.wcFlags)),
 		}},
-		{"ibv_async_event", unsafe.Sizeof(event), false, []field{
+		{c: "ibv_async_event", size: unsafe.Sizeof(event), fields: []field{
 			of("element.cq", unsafe.Offsetof(event.element), unsafe.Sizeof(event.element)),
 			of("event_type", unsafe.Offsetof(event.eventType), unsafe.Sizeof(event.eventType)),
 		}},
@@ -276,8 +352,11 @@ func TestStructuresAreThoseOfTheHeader(t *testing.T) {
 			fmt.Fprintf(&want, "%s: %d\n", l.c, l.size)
 		}
 		for _, f := range l.fields {
-			fmt.Fprintf(&source, "printf(\"%s.%s: %%zu, %%zu\\n\", offsetof(struct %s, %s), sizeof(((struct %s *)0)->%s));\n",
-				l.c, f.c, l.c, f.c, l.c, f.c)
+			offset := fmt.Sprintf("offsetof(struct %s, %s)", l.c, f.c)
+			if l.before != "" {
+				offset = fmt.Sprintf("offsetof(struct %s, %s) - %s", l.c, l.before, offset)
+			}
+			fmt.Fprintf(&source, "printf(\"%s.%s: %%zu, %%zu\\n\", %s, sizeof(((struct %s *)0)->%s));\n", l.c, f.c, offset, l.c, f.c)
 			fmt.Fprintf(&want, "%s.%s: %d, %d\n", l.c, f.c, f.at, f.size)
 		}
 	}

@@ -48,12 +48,17 @@ func newLoop(t testing.TB, provider string) *loop {
 
 func loopOn(t testing.TB, ctx *verbs.Context, ch *verbs.CompChannel) *loop {
 	t.Helper()
+	return loopWith(t, ctx, verbs.CQAttr{CQE: 256}, ch)
+}
+
+func loopWith(t testing.TB, ctx *verbs.Context, cqAttr verbs.CQAttr, ch *verbs.CompChannel) *loop {
+	t.Helper()
 	pd, err := ctx.AllocPD()
 	require.NoError(t, err)
 	l := new(loop)
-	l.cq, err = ctx.CreateCQ(verbs.CQAttr{CQE: 256}, ch)
+	l.cq, err = ctx.CreateCQ(cqAttr, ch)
 	require.NoError(t, err)
-	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessMWBind
 	l.mr, err = pd.AllocMR(4096, access, verbs.MROptions{})
 	require.NoError(t, err)
 	l.qp, err = pd.CreateQP(verbs.QPInitAttr{
@@ -109,6 +114,15 @@ func (l *loop) drain(t testing.TB, n int) {
 
 func TestPostAndPollAllocateNothing(t *testing.T) {
 	l := newLoop(t, ibverbs.ProviderName)
+	l.allocateNothing(t)
+	ctx := l.qp.PD().Context()
+	if ctx.Attr().Caps.Has(verbs.CapTimestamps) {
+		loopWith(t, ctx, verbs.CQAttr{CQE: 256, Timestamps: true}, nil).allocateNothing(t)
+	}
+}
+
+func (l *loop) allocateNothing(t *testing.T) {
+	t.Helper()
 	wrs := l.writes(3)
 	recv := []verbs.RecvWR{{SGL: []verbs.SGE{l.mr.SGE(0, 64)}}}
 	imm := []verbs.SendWR{{Opcode: verbs.OpSendWithImm, Imm: 7, SGL: []verbs.SGE{l.mr.SGE(64, 64)}, Flags: verbs.SendSignaled}}

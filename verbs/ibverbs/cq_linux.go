@@ -8,9 +8,11 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // cq is a completion queue.
@@ -24,14 +26,15 @@ type cq struct {
 	ch      *channel // nil: polled only
 	life    lifetime
 
-	mu    sync.Mutex
-	gone  bool           // guarded by mu
-	qps   map[uint32]*qp // guarded by mu: by number, who may report here
-	last  *qp            // guarded by mu: of qps, who reported last
-	kept  []verbs.WC     // guarded by mu: taken from the library already
-	size  int            // guarded by mu: completions that the queue holds, but for the spare ones
-	spare int            // guarded by mu: entries that QPs may have
-	lent  int            // guarded by mu: those that they have
+	mu     sync.Mutex
+	gone   bool           // guarded by mu
+	qps    map[uint32]*qp // guarded by mu: by number, who may report here
+	last   *qp            // guarded by mu: of qps, who reported last
+	kept   []verbs.WC     // guarded by mu: taken from the library already
+	stamps bool           // completions have a time: it is made by ibv_create_cq_ex
+	size   int            // guarded by mu: completions that the queue holds, but for the spare ones
+	spare  int            // guarded by mu: entries that QPs may have
+	lent   int            // guarded by mu: those that they have
 	// armed is the number of the event after which the CQ was armed for any completion, if
 	// armedAny. Guarded by mu.
 	armed    uint64
@@ -44,7 +47,7 @@ type cq struct {
 }
 
 func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
-	c := &cq{dev: d, qps: make(map[uint32]*qp)}
+	c := &cq{dev: d, qps: make(map[uint32]*qp), stamps: attr.Timestamps}
 	if ch != nil {
 		var ok bool
 		if c.ch, ok = ch.(*channel); !ok || c.ch.dev != d {
@@ -70,7 +73,13 @@ func (c *cq) create(attr *verbs.CQAttr) (err error) {
 		}
 		channel = c.ch.address
 	}
-	c.address, err = handle(c.dev.lib.createCQ, c.dev.context, uintptr(attr.CQE+spareEntries(attr.CQE)), 0, channel, uintptr(attr.Vector))
+	entries := attr.CQE + spareEntries(attr.CQE)
+	if c.stamps {
+		in := &ibvCQInitAttrEx{cqe: uint32(entries), channel: channel, compVector: uint32(attr.Vector), wcFlags: wcStandard | wcWithTimestamp}
+		c.address, err = handle(c.dev.extension.createCQEx, c.dev.context, uintptr(unsafe.Pointer(in)))
+	} else {
+		c.address, err = handle(c.dev.lib.createCQ, c.dev.context, uintptr(entries), 0, channel, uintptr(attr.Vector))
+	}
 	if err == nil {
 		if v := view[ibvCQ](c.address); v.context == c.dev.context && v.channel == channel && v.cqe >= int32(attr.CQE) {
 			c.size, c.spare = attr.CQE, int(v.cqe)-attr.CQE
@@ -129,6 +138,9 @@ const most = arenaBytes / int(unsafe.Sizeof(ibvWC{}))
 // take takes completions from the library. all says that there are no more. The caller
 // holds mu.
 func (c *cq) take(wcs []verbs.WC) (n int, all bool) {
+	if c.stamps {
+		return c.takeExtended(wcs)
+	}
 	for n < len(wcs) {
 		want := min(len(wcs)-n, most)
 		wc := unsafe.Slice((*ibvWC)(unsafe.Pointer(&c.room.mem[0])), want)
@@ -136,11 +148,11 @@ func (c *cq) take(wcs []verbs.WC) (n int, all bool) {
 		poll.do()
 		got := int(int32(poll.result))
 		if got < 0 || got > want {
-			c.broken = fmt.Errorf("%w: the library answers %d when the completion queue is polled", verbs.ErrInvalid, got)
+			c.broken = errAnswer(got)
 			return n, true
 		}
 		for i := range wc[:got] {
-			if translate(&wc[i], &wcs[n], c.dev.entry.Transport); !c.marked(&wcs[n]) {
+			if c.dev.translate(&wc[i], &wcs[n]); !c.marked(&wcs[n]) {
 				n++
 			}
 		}
@@ -151,17 +163,27 @@ func (c *cq) take(wcs []verbs.WC) (n int, all bool) {
 	return n, false
 }
 
+func errAnswer(answer int) error {
+	return fmt.Errorf("%w: the library answers %d when the completion queue is polled", verbs.ErrInvalid, answer)
+}
+
 // The flags that mean the same here.
 const wcFlags = verbs.WCGRH | verbs.WCWithImm | verbs.WCWithInv
 
-func translate(from *ibvWC, to *verbs.WC, transport verbs.Transport) {
+// rxeWithInv is the flag of an invalidation as the kernel numbers it, which librxe passes on.
+const rxeWithInv = 1 << 2
+
+func (d *device) translate(from *ibvWC, to *verbs.WC) {
 	*to = verbs.WC{
 		ID: from.wrID, Status: verbs.WCStatus(from.status), Opcode: verbs.WCOpcode(from.opcode), Flags: verbs.WCFlags(from.wcFlags) & wcFlags,
 		ByteLen: from.byteLen, QPN: from.qpNum, SrcQPN: from.srcQP,
 	}
+	if from.wcFlags&rxeWithInv != 0 && d.entry.DriverID == rdmahost.DriverRXE {
+		to.Flags |= verbs.WCWithInv
+	}
 	// Some drivers leave them as they were in others, and libmlx5 takes for a service level what on Ethernet is the kind of
 	// the packet.
-	if to.Opcode >= verbs.WCRecv && transport == verbs.TransportIB {
+	if to.Opcode >= verbs.WCRecv && d.entry.Transport == verbs.TransportIB {
 		to.SLID, to.SL, to.PathBits = from.slid, from.sl, from.dlidPathBits
 	}
 	switch {
@@ -268,6 +290,15 @@ func (c *cq) Resize(cqe int) (int, error) {
 		return nil
 	})
 	return c.capacity(), err
+}
+
+func (c *cq) Moderate(count int, period time.Duration) error {
+	in := &ibvModifyCQAttr{attrMask: cqAttrModerate, count: uint16(count), period: uint16(period / time.Microsecond)}
+	return c.dev.during(func() error {
+		return c.life.during(func() error {
+			return failed("ibv_modify_cq", status(c.dev.extension.modifyCQ, c.address, uintptr(unsafe.Pointer(in))))
+		})
+	})
 }
 
 func (c *cq) capacity() int {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,12 +28,13 @@ import (
 // lifetime.mu, qp.send, qp.recv, srq.mu, cq.mu, channel.mu; and last mu. The library has
 // locks of its own, which it takes inside of a call.
 type device struct {
-	lib     *library
-	entry   rdmahost.Device
-	context uintptr // struct ibv_context
-	ops     [contextOps]uintptr
-	vectors int
-	events  *netpoll.Events
+	lib       *library
+	entry     rdmahost.Device
+	context   uintptr // struct ibv_context
+	ops       [contextOps]uintptr
+	vectors   int
+	extension verbsContext // those that came later, 0 if they are not there
+	events    *netpoll.Events
 
 	// life is held for reading by every call but those of the data path, which ask their
 	// objects, so that the context is not closed under it.
@@ -55,7 +57,8 @@ type object interface {
 }
 
 const (
-	rankQP = iota
+	rankMW = iota // a QP of rxe waits a minute for windows that are bound to it
+	rankQP
 	rankAH
 	rankSRQ
 	rankMR
@@ -75,7 +78,7 @@ func openDevice(entry rdmahost.Device) (*device, error) {
 	}
 	c := view[ibvContext](context)
 	d := &device{
-		lib: l, entry: entry, context: context, ops: c.ops, vectors: int(c.numCompVectors), objects: make(map[uintptr]object),
+		lib: l, entry: entry, context: context, ops: c.ops, extension: extensionOf(context), vectors: int(c.numCompVectors), objects: make(map[uintptr]object),
 	}
 	if err = d.checkContext(c); err == nil {
 		err = d.openEvents(int(c.asyncFD))
@@ -194,7 +197,11 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 		if err := status(d.lib.queryDevice, d.context, uintptr(unsafe.Pointer(out))); err != nil {
 			return failed("ibv_query_device", err)
 		}
-		attr = d.attr(out)
+		more, err := d.queryExtended()
+		if err != nil {
+			return err
+		}
+		attr = d.attr(out, more)
 		return nil
 	})
 	if err != nil {
@@ -203,12 +210,15 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 	return attr, d.probe(&attr)
 }
 
-// The bits of device_cap_flags that say that a device can take keys away from peers (enum
-// ibv_device_cap_flags: memory windows, and management extensions).
-const capInvalidate = 1<<17 | 1<<21
+// Bits of device_cap_flags (enum ibv_device_cap_flags): a device that has memory windows of a type, and one that can take
+// keys away from peers (memory windows, and management extensions).
+const (
+	capWindows    = 1<<17 | 1<<23 | 1<<24
+	capInvalidate = 1<<17 | 1<<21
+)
 
 // attr translates what the library tells of a device.
-func (d *device) attr(q *ibvDeviceAttr) verbs.DeviceAttr {
+func (d *device) attr(q *ibvDeviceAttr, more *ibvDeviceAttrEx) verbs.DeviceAttr {
 	a := verbs.DeviceAttr{
 		FirmwareVersion:   unix.ByteSliceToString(q.fwVer[:]),
 		VendorID:          q.vendorID,
@@ -228,6 +238,7 @@ func (d *device) attr(q *ibvDeviceAttr) verbs.DeviceAttr {
 		MaxSRQ:            int(q.maxSRQ),
 		MaxSRQWR:          int(q.maxSRQWR),
 		MaxSRQSGE:         int(q.maxSRQSGE),
+		MaxMW:             int(q.maxMW),
 		MaxAH:             int(q.maxAH),
 		MaxQPInitRdAtomic: int(q.maxQPInitRdAtom),
 		MaxQPRdAtomic:     int(q.maxQPRdAtom),
@@ -250,6 +261,17 @@ func (d *device) attr(q *ibvDeviceAttr) verbs.DeviceAttr {
 	}
 	if q.deviceCapFlags&capInvalidate != 0 {
 		a.Caps |= verbs.CapSendWithInv
+	}
+	if q.maxMcastGrp > 0 {
+		a.Caps |= verbs.CapMulticast
+	}
+	if d.extension.createCQEx != 0 && more.hcaCoreClock > 0 && more.timestampMask > 0 {
+		a.Caps |= verbs.CapTimestamps
+		a.ClockHz, a.TimestampMask = more.hcaCoreClock*1000, more.timestampMask
+	}
+	if d.extension.modifyCQ != 0 && more.maxCQCount > 0 && more.maxCQPeriod > 0 {
+		a.Caps |= verbs.CapModerateCQ
+		a.MaxModerationCount, a.MaxModerationPeriod = int(more.maxCQCount), time.Duration(more.maxCQPeriod)*time.Microsecond
 	}
 	return a
 }

@@ -17,12 +17,16 @@
 //
 // RC, UC and UD queue pairs, as far as the device has them, with SEND, WRITE, their
 // immediates, READ, atomics and inline data; completion channels, shared receive queues,
-// address handles and asynchronous events. It has no memory windows, FLUSH, ATOMIC_WRITE, on-demand
-// paging and DMA buffers; the capabilities of a device say so.
+// address handles, multicast groups and asynchronous events; memory windows of both types and
+// LOCAL_INV; completion queues whose events are moderated, or whose completions have the
+// device's time. It has no FLUSH, ATOMIC_WRITE, XRC, on-demand paging, DMA buffers, reregistration or addresses of the
+// caller's choice; the capabilities of a device say so.
 //
 // Work requests are laid out for the library in memory of the queue, and posting and
 // polling call the operations of the device's context: a call of C costs some 50 ns, and
-// allocates nothing. Goroutines that wait for completions are parked on Go's
+// allocates nothing. A batch is one call and one doorbell, but for binds of windows, of which each is a call of
+// its own; and a completion with a time takes a call for each of its fields. An address handle, or a window and its
+// memory, cannot be closed while a call posts them. Goroutines that wait for completions are parked on Go's
 // netpoller.
 //
 // The library has to be one of rdma-core 28 or later (2020). The versions of its symbols

@@ -27,6 +27,7 @@ type library struct {
 	createQP, modifyQP, queryQP, destroyQP            uintptr
 	createSRQ, modifySRQ, querySRQ, destroySRQ        uintptr
 	createAH, destroyAH, getAsyncEvent, ackAsyncEvent uintptr
+	attachMcast, detachMcast                          uintptr
 }
 
 // loaded opens the library once. It stays open: its drivers do not close.
@@ -71,6 +72,8 @@ func (l *library) symbols() []symbol {
 		{"ibv_destroy_srq", "IBVERBS_1.1", &l.destroySRQ, false},
 		{"ibv_create_ah", "IBVERBS_1.1", &l.createAH, false},
 		{"ibv_destroy_ah", "IBVERBS_1.1", &l.destroyAH, false},
+		{"ibv_attach_mcast", "IBVERBS_1.1", &l.attachMcast, false},
+		{"ibv_detach_mcast", "IBVERBS_1.1", &l.detachMcast, false},
 		{"ibv_get_async_event", "IBVERBS_1.1", &l.getAsyncEvent, false},
 		{"ibv_ack_async_event", "IBVERBS_1.1", &l.ackAsyncEvent, false},
 	}
@@ -132,8 +135,13 @@ func failed(function string, err error) error {
 		return fmt.Errorf("%s: %w", function, verbs.ErrBusy)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("%s: %w: %w", function, verbs.ErrInvalid, err)
-	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.ENOTTY), errors.Is(err, verbs.ErrUnsupported):
+	case isUnsupported(err):
 		return fmt.Errorf("%s: %w: %w", function, verbs.ErrUnsupported, err)
 	}
 	return fmt.Errorf("%s: %w", function, err)
+}
+
+// isUnsupported reports whether the library, its driver or that of the kernel does not do what it was asked for.
+func isUnsupported(err error) bool {
+	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ENOTTY) || errors.Is(err, verbs.ErrUnsupported)
 }

@@ -3,10 +3,13 @@
 package ibverbs
 
 import (
+	"errors"
+	"fmt"
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // pd is a protection domain.
@@ -138,6 +141,9 @@ func (r *region) destroy() error {
 	return r.life.end(func() error {
 		d.drop(r.address)
 		err := failed("ibv_dereg_mr", status(d.lib.deregMR, r.address))
+		if d.entry.DriverID == rdmahost.DriverRXE && errors.Is(err, verbs.ErrInvalid) {
+			err = fmt.Errorf("ibv_dereg_mr: %w", verbs.ErrBusy) // it says EINVAL of a region with windows
+		}
 		if d.restore(r.address, r, err) {
 			return err
 		}

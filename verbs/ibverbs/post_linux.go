@@ -71,8 +71,11 @@ func (q *qp) postAll(wrs []verbs.SendWR) (n int, err error) {
 	return n, err
 }
 
-// postSends posts what there is room for in the arena. The caller holds the send lock.
+// postSends posts what there is room for in the arena, before a bind, or that. The caller holds the send lock.
 func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
+	if wrs[0].Opcode == verbs.OpBindMW {
+		return q.postBind(&wrs[0])
+	}
 	room := &q.send.room
 	room.used = 0
 	bad := in[uintptr](room)
@@ -81,12 +84,16 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 	var last *ibvSendWR
 	laid := 0
 	run, given, marked := q.marks.run, q.marks.given, -1
+	var unfit error
 	for i := range wrs {
-		if room.left() < sendBytes(len(wrs[i].SGL), inlineBytes(&wrs[i])) {
+		if wrs[i].Opcode == verbs.OpBindMW || room.left() < sendBytes(len(wrs[i].SGL), inlineBytes(&wrs[i])) {
+			break
+		}
+		if unfit = q.hold(&wrs[i]); unfit != nil {
 			break
 		}
 		to := q.laySend(&wrs[i])
-		if q.signalAll || wrs[i].Flags&verbs.SendSignaled != 0 {
+		if q.completes(&wrs[i]) {
 			run, given = 0, given+1
 		} else if run++; marked < 0 && q.marks.mark(run, (q.sendLimit+1)/2) {
 			to.sendFlags |= uint32(verbs.SendSignaled)
@@ -99,16 +106,20 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 		last = to
 		laid++
 	}
-	if laid == 0 { // more memory than the QP was made for
-		return 0, fmt.Errorf("%w: the request is longer than those of the QP", verbs.ErrInvalid)
+	if laid == 0 && unfit == nil { // more memory than the QP was made for
+		unfit = fmt.Errorf("%w: the request is longer than those of the QP", verbs.ErrInvalid)
 	}
+	if laid == 0 {
+		return 0, unfit
+	}
+	defer q.letGo(wrs[:laid])
 	head := uintptr(unsafe.Pointer(&room.mem[first]))
 	post := call{fn: q.dev.ops[opPostSend], args: [6]uintptr{q.address, head, uintptr(unsafe.Pointer(bad))}}
 	post.do()
 	n := int32(post.result)
 	if n == 0 {
 		q.marks.run, q.marks.given = run, given
-		return laid, nil
+		return laid, unfit
 	}
 	taken := 0
 	for at := head; at != *bad && at != 0; at = view[ibvSendWR](at).next {
@@ -120,13 +131,39 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 		marked = -1
 	}
 	for i := range wrs[:taken] {
-		if i == marked || q.signalAll || wrs[i].Flags&verbs.SendSignaled != 0 {
+		if i == marked || q.completes(&wrs[i]) {
 			q.marks.run, q.marks.given = 0, q.marks.given+1
 		} else {
 			q.marks.run++
 		}
 	}
 	return taken, refused("ibv_post_send", n)
+}
+
+// hold keeps the address handle of a datagram until letGo: the library would read what it has freed.
+func (q *qp) hold(wr *verbs.SendWR) error {
+	if q.typ != verbs.QPTypeUD {
+		return nil
+	}
+	a, ok := wr.Datagram.AH.Driver().(*ah)
+	if !ok {
+		return fmt.Errorf("%w: address handle of another provider", verbs.ErrInvalid)
+	}
+	return a.life.use()
+}
+
+func (q *qp) letGo(wrs []verbs.SendWR) {
+	if q.typ != verbs.QPTypeUD {
+		return
+	}
+	for i := range wrs {
+		wrs[i].Datagram.AH.Driver().(*ah).life.release()
+	}
+}
+
+// completes reports whether the caller is told of the request.
+func (q *qp) completes(wr *verbs.SendWR) bool {
+	return q.signalAll || wr.Flags&verbs.SendSignaled != 0
 }
 
 // inlineBytes is the length of inline data.
@@ -145,7 +182,7 @@ func (q *qp) laySend(wr *verbs.SendWR) *ibvSendWR {
 	switch wr.Opcode {
 	case verbs.OpSendWithImm, verbs.OpWriteWithImm:
 		to.imm = bits.ReverseBytes32(wr.Imm)
-	case verbs.OpSendWithInv:
+	case verbs.OpSendWithInv, verbs.OpLocalInv:
 		to.imm = wr.InvalidateRKey
 	}
 	switch wr.Opcode {
@@ -154,10 +191,8 @@ func (q *qp) laySend(wr *verbs.SendWR) *ibvSendWR {
 	case verbs.OpCompareSwap, verbs.OpFetchAdd:
 		to.atomic(wr.RemoteAddr, wr.RKey, wr.CompareAdd, wr.Swap)
 	default:
-		if d := wr.Datagram; d != nil {
-			if a, ok := d.AH.Driver().(*ah); ok {
-				to.datagram(a.address, d.QPN, d.QKey)
-			}
+		if q.typ == verbs.QPTypeUD {
+			to.datagram(wr.Datagram.AH.Driver().(*ah).address, wr.Datagram.QPN, wr.Datagram.QKey)
 		}
 	}
 	if wr.Flags&verbs.SendInline == 0 {
@@ -228,7 +263,7 @@ func (q *qp) fitting(wrs []verbs.SendWR) (n, signaled int) {
 	}
 	free := q.sendLimit - int(q.send.posted-q.sendDone.Load())
 	for i := range wrs {
-		if q.signalAll || wrs[i].Flags&verbs.SendSignaled != 0 {
+		if q.completes(&wrs[i]) {
 			if signaled >= free {
 				return i, signaled
 			}

@@ -9,7 +9,7 @@ import (
 )
 
 // probe finds out what the library tells only of objects that were made: the services that
-// a device has, and its inline data; and whether its driver resizes CQs.
+// a device has, and its inline data; whether its driver resizes CQs, and makes memory windows.
 func (d *device) probe(attr *verbs.DeviceAttr) error {
 	p, err := d.allocPD()
 	if err != nil {
@@ -23,6 +23,9 @@ func (d *device) probe(attr *verbs.DeviceAttr) error {
 	defer made.Destroy()
 	if made.(*cq).resizable() {
 		attr.Caps |= verbs.CapResizeCQ
+	}
+	if attr.KernelCaps&capWindows != 0 && attr.MaxMW > 0 && p.hasWindows() {
+		attr.Caps |= verbs.CapMemWindow
 	}
 	for typ, caps := range map[verbs.QPType]verbs.Cap{verbs.QPTypeUC: verbs.CapUC, verbs.QPTypeUD: verbs.CapUD} {
 		if _, err := p.tries(typ, made, 0); err == nil {
@@ -51,4 +54,19 @@ func (p *pd) tries(typ verbs.QPType, with verbs.CQDriver, inline int) (int, erro
 		return 0, err
 	}
 	return attr.Cap.MaxInline, q.Destroy()
+}
+
+// hasWindows finds out whether the library makes windows of a type.
+func (p *pd) hasWindows() bool {
+	for _, op := range []int{opAllocMW, opBindMW, opDeallocMW} {
+		if p.dev.ops[op] == 0 {
+			return false
+		}
+	}
+	for _, typ := range []verbs.MWType{verbs.MWType1, verbs.MWType2} {
+		if w, err := p.AllocMW(typ); err == nil {
+			return w.Dealloc() == nil
+		}
+	}
+	return false
 }

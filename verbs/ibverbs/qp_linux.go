@@ -42,6 +42,7 @@ type qp struct {
 
 	send, recv queue
 	marks      marking
+	memberOf   memberships
 }
 
 // queue is what posting to one of the queues needs.
@@ -329,6 +330,7 @@ func (q *qp) destroy() error {
 	// Another QP that gets the number cannot report to the CQs before the completions of
 	// this one are out of them.
 	defer lockAll(q.sendCQ, q.recvCQ)()
+	q.leaveGroups()
 	q.dev.drop(q.address)
 	err := failed("ibv_destroy_qp", status(q.dev.lib.destroyQP, q.address))
 	if q.dev.restore(q.address, q, err) {

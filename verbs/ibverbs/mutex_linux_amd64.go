@@ -1,0 +1,4 @@
+package ibverbs
+
+// mutexBytes is the size of pthread_mutex_t, which structures of the library contain.
+const mutexBytes = 40
