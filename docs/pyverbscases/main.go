@@ -9,7 +9,8 @@
 //	go run ./docs/pyverbscases -record soft /tmp/log
 //
 // and so are TestConformance of package verbs/uverbs in the virtual machine, with -device rxe0 as column
-// "rxe" and with siw0 as "siw", and TestConformance/RoCE of verbs/uverbs/internal/mlx5 as "mlx5".
+// "rxe" and with siw0 as "siw", TestConformance/RoCE of verbs/uverbs/internal/mlx5 as "mlx5", and TestConformance of
+// verbs/ibverbs on the model as "libmlx5".
 package main
 
 import (
@@ -24,7 +25,7 @@ import (
 )
 
 // columns are the devices, in the order in which they are shown.
-var columns = []string{"soft", "rxe", "siw", "mlx5"}
+var columns = []string{"soft", "rxe", "siw", "mlx5", "libmlx5"}
 
 func main() {
 	record := flag.String("record", "", "the `column` of which the log in the argument is")

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/ibverbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/abilities"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/conformance"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs" // what has to stand back
 )
@@ -37,4 +38,16 @@ func TestConformance(t *testing.T) {
 	require.Equal(t, ibverbs.ProviderName, ctx.Attr().Provider, "who serves the device")
 	require.NoError(t, ctx.Close())
 	conformance.Run(t, device)
+}
+
+// TestDevicesAreAsInTheTable compares what docs/verbs.md says.
+func TestDevicesAreAsInTheTable(t *testing.T) {
+	device := os.Getenv("RAMJET_DEVICES")
+	if device != "mlx5_0" {
+		t.Skip("RAMJET_DEVICES does not name the device of the model")
+	}
+	ctx, err := verbs.Open(device)
+	require.NoError(t, err)
+	defer ctx.Close()
+	require.NoError(t, abilities.Compare(ctx, "mlx5 on a model, by libmlx5"))
 }
