@@ -123,10 +123,17 @@ func (h host) findUverbs(d *Device) {
 	}
 }
 
+// rdmaOfNetwork are the drivers whose devices belong to the PCI function of a network driver of
+// another name: what they make dev.parent of their devices (drivers/infiniband/hw).
+var rdmaOfNetwork = map[string]string{
+	"ice": "irdma", "i40e": "irdma", "bnxt_en": "bnxt_re", "hns3": "hns", "qede": "qedr", "be2net": "ocrdma",
+}
+
 // guessDriver says which driver a device probably has, where the kernel gave
 // no driver id. The software drivers are known by what they write into
 // node_desc: their parent in sysfs is the network card's driver. Other
-// devices have a parent whose driver it is; the name is the last resort.
+// devices have a parent whose driver it is, or which is the function of the network
+// driver beside it; the name is the last resort.
 func (h host) guessDriver(name string) (DriverID, string) {
 	dir := path.Join(classInfiniband, name)
 	switch desc := h.textOr("", dir, "node_desc"); {
@@ -137,6 +144,9 @@ func (h host) guessDriver(name string) (DriverID, string) {
 	}
 	if link, err := fs.ReadLink(h.FS, path.Join(dir, "device/driver")); err == nil {
 		module := path.Base(link)
+		if beside, ok := rdmaOfNetwork[module]; ok {
+			module = beside
+		}
 		if id := driverByName(module); id != driverUnknown {
 			return id, id.String()
 		}

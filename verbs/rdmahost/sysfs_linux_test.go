@@ -141,11 +141,15 @@ func TestDriverIsGuessedFromTheParentsModule(t *testing.T) {
 	files := fstest.MapFS{
 		classInfiniband + "/rocep1s0/node_desc":     {Data: []byte("host1 mlx5_0\n")},
 		classInfiniband + "/rocep1s0/device/driver": {Data: []byte("../../bus/pci/drivers/mlx5_core"), Mode: fs.ModeSymlink},
+		classInfiniband + "/rocep2s0/device/driver": {Data: []byte("../../bus/pci/drivers/bnxt_en"), Mode: fs.ModeSymlink},
 		classInfiniband + "/strange/device/driver":  {Data: []byte("../../bus/pci/drivers/fancy_rdma"), Mode: fs.ModeSymlink},
 	}
 	id, name := host{files}.guessDriver("rocep1s0")
 	require.Equal(t, "mlx5", id.String())
 	require.Equal(t, "mlx5", name)
+	id, name = host{files}.guessDriver("rocep2s0")
+	require.Equal(t, "bnxt_re", id.String())
+	require.Equal(t, "bnxt_re", name)
 	id, name = host{files}.guessDriver("strange")
 	require.Equal(t, driverUnknown, id)
 	require.Equal(t, "fancy_rdma", name)

@@ -17,9 +17,9 @@ import (
 // drivers are all drivers. A device has that of the name that its driver in the
 // kernel has (rdmahost.Device.Driver).
 var drivers = []knownDriver{
-	{name: "rxe", driver: rxe.Driver{}},
-	{name: "siw", driver: siw.Driver{}},
-	{name: "mlx5", driver: mlx5.Driver{}, experimental: true},
+	{name: "rxe", driver: rxe.Driver{}, minABI: 2, maxABI: 2},                       // RXE_UVERBS_ABI_VERSION
+	{name: "siw", driver: siw.Driver{}, minABI: 1, maxABI: 1},                       // SIW_ABI_VERSION
+	{name: "mlx5", driver: mlx5.Driver{}, experimental: true, minABI: 1, maxABI: 1}, // MLX5_IB_UVERBS_ABI_VERSION
 }
 
 // experimentalVar is the environment variable with the names of the experimental drivers
@@ -28,7 +28,7 @@ const experimentalVar = "RAMJET_EXPERIMENTAL"
 
 // variants are drivers that take the place of one of the same name, if experimentalVar names them.
 var variants = map[string]knownDriver{
-	"mlx5-blueflame": {name: "mlx5", driver: mlx5.Driver{BlueFlame: true}, experimental: true},
+	"mlx5-blueflame": {name: "mlx5", driver: mlx5.Driver{BlueFlame: true}, experimental: true, minABI: 1, maxABI: 1},
 }
 
 type knownDriver struct {
@@ -37,10 +37,23 @@ type knownDriver struct {
 	// experimental: it has never run on such a device, but on a model of it. It
 	// is off unless experimentalVar names it.
 	experimental bool
+	// The versions of the driver's part of commands that it speaks (uverbs_abi_ver of the
+	// kernel's driver, rdmahost.Device.ABI).
+	minABI, maxABI uint32
 }
 
 func (k knownDriver) isOn() bool {
 	return !k.experimental || slices.ContainsFunc(experimental(), func(name string) bool { return name == k.name || variants[name].name == k.name })
+}
+
+// speaks is nil if the driver speaks the version that the device's driver in the kernel speaks, or
+// nobody knows which that is.
+func (k knownDriver) speaks(entry rdmahost.Device) error {
+	if entry.ABI == 0 || entry.ABI >= k.minABI && entry.ABI <= k.maxABI {
+		return nil
+	}
+	return fmt.Errorf("%w: the driver %q of device %s speaks version %d of its ABI, and ramjet %d to %d",
+		verbs.ErrUnsupported, entry.Driver, entry.Name, entry.ABI, k.minABI, k.maxABI)
 }
 
 func experimental() []string { return strings.Split(os.Getenv(experimentalVar), ",") }
@@ -50,13 +63,13 @@ func driverOf(entry rdmahost.Device) (driver.Driver, error) {
 	var names []string
 	for _, name := range experimental() {
 		if k, ok := variants[name]; ok && k.name == entry.Driver {
-			return k.driver, nil
+			return k.driver, k.speaks(entry)
 		}
 	}
 	for _, k := range drivers {
 		switch {
 		case k.name == entry.Driver && k.isOn():
-			return k.driver, nil
+			return k.driver, k.speaks(entry)
 		case k.experimental:
 			names = append(names, fmt.Sprintf("%s with %s=%s", k.name, experimentalVar, k.name))
 		default:

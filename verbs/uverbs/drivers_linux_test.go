@@ -1,6 +1,7 @@
 package uverbs
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -23,10 +24,23 @@ func TestAnExperimentalDriverIsUsedOnlyIfItIsNamed(t *testing.T) {
 			require.Equal(t, mlx5.Driver{BlueFlame: strings.Contains(c.variable, "blueflame")}, drv)
 		} else {
 			require.ErrorIs(t, err, verbs.ErrUnsupported)
-			require.ErrorContains(t, err, "(rxe, siw, mlx5 with RAMJET_EXPERIMENTAL=mlx5)")
+			require.ErrorContains(t, err, "rxe, siw, mlx5 with RAMJET_EXPERIMENTAL=mlx5")
 		}
 		require.Equal(t, c.on, Drives("mlx5"), c.variable)
 	}
 	require.True(t, Experimental("mlx5"))
 	require.False(t, Experimental("rxe"))
+}
+
+func TestADriverIsUsedOnlyForTheVersionsThatItSpeaks(t *testing.T) {
+	t.Setenv(experimentalVar, "mlx5-blueflame")
+	for name, version := range map[string]uint32{"rxe": 2, "siw": 1, "mlx5": 1} {
+		for _, v := range []uint32{0, version} { // 0: not known
+			_, err := driverOf(rdmahost.Device{Name: name, Driver: name, ABI: v})
+			require.NoError(t, err)
+		}
+		_, err := driverOf(rdmahost.Device{Name: name, Driver: name, ABI: version + 1})
+		require.ErrorIs(t, err, verbs.ErrUnsupported)
+		require.ErrorContains(t, err, fmt.Sprintf("speaks version %d of its ABI, and ramjet %d to %d", version+1, version, version))
+	}
 }

@@ -1,40 +1,49 @@
 // Package driver is the contract between the provider of kernel devices, the core,
 // and its drivers, one package each.
 //
-// The core's table of them is in drivers_linux.go of package uverbs. A driver
-// implements [Driver], which opens a [Context], and the queues that the context makes:
-// [CQ], [QP] and [SRQ]. Where a device needs more of the core, its context and its
-// queues have further methods, which the core finds by type assertion. They do not
-// depend on each other:
+// What is called a driver here is called a provider in rdma-core. The core's table of them is
+// in drivers_linux.go of package uverbs.
+//
+// The driver implements [Driver], which opens a [Context], and the queues that the context makes:
+// [CQ], [QP] and [SRQ]. The core implements [Memory], [QPs], [Window] and [AH], and gives them to the
+// driver. Where a device needs more of the core, its context and its
+// queues have further methods, which the core finds by type assertion. A device whose transports
+// differ in that (iWARP and RoCE of one driver) has a type of QP for each; [Context.Describe] tells the
+// transport.
 //
 //	interface     implement it if                                         example
 //	ErrnoContext  errnos mean other things than with other drivers        rxe
-//	ClockContext  the kernel tells what time the device's clock shows      mlx5
+//	ClockContext  the kernel tells what time the device's clock shows     mlx5
 //	XRCContext    the device has XRC domains                              mlx5
 //	EventCQ       arming takes the number of events that were read        mlx5
 //	ReservingCQ   the driver keeps entries of the CQ for itself           mlx5
-//	DoorbellQP    sends are started by a store to a page of the device    mlx5
+//	DoorbellQP    PostSend itself starts sends, by a page of the device   mlx5
 //	RefusingQP    the kernel refuses the doorbell where that is no error  siw
 //	UnflushedQP   requests posted after a failure never complete          siw
 //	ManagedQP     the connection manager moves the QP from state to state siw
-//	LengthQP      the driver knows how long requests are in its queue      all
+//	LengthQP      the driver knows how long requests are in its queue     all
 //	EmptyWriteQP  the peer may miss what arrives before it is ready       siw
 //
 // # The life of a queue
 //
-// [Driver.Open] and [Context.Describe] are called once, before all else; what makes objects,
-// by any number of goroutines at once. Of a QP, for example:
+// [Driver.Open] and [Context.Describe] are called once, before a program makes an object. In between the core
+// tries commands, to see which the kernel's driver has; one of them is ALLOC_PD, of a PD that is freed
+// at once, so [Context.Udata] and [ErrnoContext].Errno are called before Describe too. What makes objects
+// is called by any number of goroutines at once. Of a QP, for example:
 //
 //  1. The core calls [Context.CreateQP]. The driver gets memory, gives CREATE_QP with its
 //     part of the command, maps what the answer names, and returns the queues.
-//  2. [QP.PostSend] writes requests, under the send lock; the core rings for all of one
-//     call together, by the kernel's POST_SEND or by [DoorbellQP].Ring.
+//  2. [QP.PostSend] writes requests, under the send lock. Then the core gives the kernel's
+//     POST_SEND, once for all of the call. A [DoorbellQP] has no need of that: its PostSend
+//     rings, once, before it returns.
 //  3. [CQ.Poll] takes completions, under the lock of the CQ. The driver writes the number of
 //     the QP into each, and the id of the request, which it finds in the completion or,
 //     through [QPs], in the queue. The core leaves out those of QPs that are gone, and
 //     counts the others off.
 //  4. MODIFY_QP is the core's. It empties the queues by [QP.Reset] when the QP goes to
-//     RESET, after it has taken its completions out of both CQs.
+//     RESET, after it has taken its completions out of both CQs. A QP that has failed it takes to
+//     ERR again, for all drivers: when it learns of the failure, and after each PostRecv from then
+//     on, for that is when rxe and siw look at the receives to flush them.
 //  5. To destroy the QP the core gives the command under both locks, calls [QP.Unmap], and
 //     then takes its completions out of the CQs. Until that is over nobody gets its number.
 //
@@ -42,24 +51,42 @@
 // is the [Window] that SendWR.Bind.MW.Driver returns.
 //
 // A DoorbellQP has no doorbell of the kernel, so Refused is never called on it, and its
-// PostSend and PostEmptyWrite never ask for that doorbell.
+// PostSend and PostEmptyWrite never ask for that doorbell. Unless it is RC the core takes it that a
+// request that fails takes it to SQE, as the specification has it; rxe takes such QPs to ERR.
+//
+// # Who sets which capability
+//
+// Before Describe the core has set RegisterSlice, and what the answer to QUERY_DEVICE shows: SRQ, MemWindow,
+// ModerateCQ, Timestamps, OnDemandPaging, Multicast, Atomics. By trying commands it has set AdviseMR, Reregister,
+// ResizeCQ and DMABuf. Describe clears what the driver has no part for, an SRQ or timestamps in completions
+// for instance, and sets the rest: services, operations, inline.
+//
+// # Rules
+//
+// A driver makes no system calls but by Memory and by the functions that it is given. It compiles, and its tests
+// do, on all systems; where it cannot run (another processor) its Open says so, as in mlx5/driver_other.go.
 //
 // # Limits
 //
-// The contract is what rxe, siw and mlx5 need. What other devices would have to
-// have added to it:
+// The contract is what rxe, siw and mlx5 need. Most cards need more, for which the contract and these
+// functions of package uverbs would have to be changed; both are internal, and may be:
 //
-//   - Queues are told of by the command that makes them. A driver cannot give commands of
-//     its own before that. irdma does: it registers the memory of each queue by REG_MR, on
-//     a PD that it keeps for this.
-//   - [Context.Udata] has the driver's part of three commands. The driver does not learn
-//     whether the command succeeded, nor which PD, MR or MW it made. bnxt_re is told in
-//     the answer to ALLOC_PD where its doorbells are.
-//   - MODIFY_QP and the commands that destroy have no driver's part.
-//   - All commands are those of the write interface. Methods of the ioctl interface that
-//     drivers define for themselves (mlx5's objects for UARs, for instance) cannot be called.
-//   - [Driver.Open] is not told the version of the driver's ABI, and the core does not
-//     check it.
+//	what is missing                                               who needs it                where
+//	commands of the driver's own, before those of the core        irdma: REG_MR for the       CreateCQ, CreateQP,
+//	                                                              memory of each queue        CreateSRQ
+//	the PD, in QPAttr and in CreateSRQ                            irdma registers that        the same
+//	                                                              memory on the program's
+//	what a command has answered, and which PD, MR or MW it made   bnxt_re: ALLOC_PD says      allocPD, register
+//	                                                              where the doorbells are
+//	the driver's part of MODIFY_QP, also for a post after a       irdma flushes by it         Modify, flushAlive
+//	failure, and of the commands that destroy
+//	the driver's part of REREG_MR and REG_DMABUF_MR               none of those               Reregister, registerDMABuf
+//	GET_CONTEXT a second time, with other contents                irdma on older kernels      getContext
+//	QPs that completions name by a handle of the driver's         bnxt_re                     QPs.Find
+//	methods of the ioctl interface that a driver defines itself   bnxt_re (toggle pages),     package abi
+//	                                                              mlx5's objects for UARs
+//
+// A driver's part of a command and its answer have 1,500 bytes each at most, in multiples of 4.
 //
 // Go's atomic operations do not order stores to memory before stores to a page of the
 // device. A driver that rings doorbells itself needs barriers: those of package mlx5 are in
@@ -98,8 +125,9 @@ type Memory interface {
 	// slice has length and capacity size.
 	Map(offset uint64, size int, may Protection) ([]byte, error)
 	// Alloc returns zeros that have an address for as long as they are not
-	// unmapped, and begin at a page's.
+	// unmapped, and begin at a page's. A child process does not inherit them.
 	Alloc(size int) ([]byte, error)
+	// Unmap takes exactly what Map or Alloc has returned.
 	Unmap(mem []byte)
 }
 
@@ -123,7 +151,7 @@ type Context interface {
 	// attr.KernelCaps and the kernel's limits are there already, and so are
 	// the bits of Caps that the core has found by trying commands; Describe
 	// clears those that the driver cannot serve. It is called once, before
-	// anything is made, so that the driver may keep limits for later.
+	// a program makes an object, so that the driver may keep limits for later.
 	Describe(attr *verbs.DeviceAttr)
 	// Udata is the driver's part of commands by which no queue is made:
 	// ALLOC_PD, REG_MR, ALLOC_MW. It is called before each of them, and the
@@ -135,10 +163,11 @@ type Context interface {
 	// CreateQP makes a QP. The driver cannot ask the kernel for other sizes
 	// than the core does, but its queues may be larger (QP.Capacity).
 	CreateQP(attr *QPAttr, create func(Udata) (CreatedQP, error)) (QP, error)
-	// CreateSRQ makes an SRQ. What CreateQP says of sizes holds here too.
+	// CreateSRQ makes an SRQ. What CreateQP says of sizes holds here too. It is called only
+	// if Describe has left verbs.CapSRQ.
 	CreateSRQ(attr verbs.SRQAttr, create func(Udata) (verbs.SRQAttr, error)) (SRQ, error)
 	// CreateAH returns what requests call an address handle. The driver
-	// finds it there by AddressHandle.
+	// finds it there by AddressHandle. It is called only if Describe has left verbs.CapUD.
 	CreateAH(av *verbs.AddressVector, create func(Udata) error) (any, error)
 	// Close is called once, when all objects are gone, and unmaps what Open
 	// has mapped.
@@ -196,17 +225,21 @@ type CreatedQP struct {
 // lock of the CQ, never after Unmap. The memory is hostile: whatever it holds,
 // the methods return.
 type CQ interface {
-	// Poll moves up to len(wcs) completions into wcs. Each names its QP, by
+	// Poll moves up to len(wcs) completions into wcs, fewer only if there are
+	// no more now: the core takes that for an empty queue. Each names its QP, by
 	// which the core drops those of QPs that are gone. Where a completion has
 	// a place in the QP's queue instead of an id, qps finds the queue. An error
 	// means that the memory cannot be a completion queue.
 	Poll(wcs []verbs.WC, qps QPs) (int, error)
 	// Arm asks for an event, or returns false if that takes a command
-	// (REQ_NOTIFY_CQ), which the core then makes.
+	// (REQ_NOTIFY_CQ), which the core then makes. It gives none for completions that are
+	// there already. A CQ that is armed for any completion is not weakened by Arm(true): the
+	// driver remembers that.
 	Arm(solicited bool) bool
 	// Resize goes over to a queue of at least cqe entries. If it fails though
 	// the command has not, the CQ is of no use any more. The driver may ask the
-	// kernel for more entries, and of a CQ that is a ReservingCQ for nothing.
+	// kernel for more entries. Only a ReservingCQ may leave the command out, if it
+	// has enough already.
 	Resize(cqe int, resize func(cqe int, u Udata) error) error
 	Unmap()
 }
@@ -231,7 +264,9 @@ type QPs interface {
 	// Find returns the queues of a QP, nil if it is gone. They may be unmapped
 	// already, for the lock of the CQ is not the QP's: a driver that reads or
 	// writes mapped memory of the QP here would crash. What Poll needs of a QP,
-	// the ids of requests for instance, is to be in memory of Go.
+	// the ids of requests for instance, is to be in memory of Go. And PostSend and
+	// PostRecv of the QP run at the same time, and the Poll of its other CQ: what they
+	// share with Poll is atomic, as the two counters of sendQueue in mlx5/queue.go.
 	Find(num uint32) QP
 }
 
@@ -254,15 +289,17 @@ type QP interface {
 	Unmap()
 }
 
-// DoorbellQP is a QP that rings a doorbell of the device: PostSend never asks for
-// the kernel's. It learns from completions alone what is done, also of requests
+// DoorbellQP is a QP whose PostSend rings a doorbell of the device, once for all that it has
+// written, and never asks for the kernel's. It learns from completions alone what is done, also of requests
 // that give none to the program. So where its send queue is full the core polls
 // the CQ, keeps what it finds for those who poll, and posts once more.
 //
 // Of a completion with an error too, Opcode is below verbs.WCRecv if it is of the send queue.
 type DoorbellQP interface {
 	QP
-	// Ring rings the doorbell for all that is posted, under the send lock.
+	// Ring rings the doorbell again for all that is posted, under the send lock. The core
+	// calls it when the QP has come to RTS, or back: requests may have been posted in SQD, or during
+	// the transition. Often there are none.
 	Ring()
 	// Outstanding counts the requests that give a completion of which the CQ was not
 	// polled yet, under the send lock and the CQ's.
