@@ -17,8 +17,8 @@ type Kind int
 const (
 	In        Kind = iota // data for the kernel
 	Out                   // room for data of the kernel
-	Object                // the handle of an object
-	NewObject             // room for the handle of an object that the method makes
+	Object                // the handle of an object, or the descriptor that it is
+	NewObject             // room for that of an object that the method makes
 )
 
 // An Attribute is what a method takes.
@@ -74,10 +74,10 @@ var (
 	}
 )
 
-// parseIoctl takes the buffer of RDMA_VERBS_IOCTL apart, with the checks of
+// ParseIoctl takes the buffer of RDMA_VERBS_IOCTL of a process apart, with the checks of
 // drivers/infiniband/core/uverbs_ioctl.c. A method that is not there is EPROTONOSUPPORT, on
-// which libibverbs takes the write command.
-func parseIoctl(p *Process, addr uint64, methods Methods) (*Call, unix.Errno) {
+// which libibverbs takes the write command. Descriptors cannot be given for a call that is not a system call's.
+func ParseIoctl(p *Process, addr uint64, methods Methods) (*Call, unix.Errno) {
 	header := make([]byte, ioctlHeader)
 	if p.Read(addr, header) != nil {
 		return nil, unix.EFAULT
@@ -149,6 +149,34 @@ func (c *Call) take(attributes map[uint16]Attribute, b []byte, at uint64) unix.E
 	}
 	c.arguments[id] = v
 	return 0
+}
+
+// Request returns the request of a command that does the same as the method: its struct is given, and the driver's part is
+// that of the call.
+func (c *Call) Request(core []byte) *Request {
+	return &Request{Core: core, Driver: c.In(attrDriverIn), process: c.process, program: c.program, id: c.id,
+		driver: c.room(attrDriverOut), call: c}
+}
+
+// Driver adds the driver's parts to the attributes of a method (UVERBS_ATTR_UHW).
+func Driver(attributes map[uint16]Attribute) map[uint16]Attribute {
+	attributes[attrDriverIn] = Attribute{Kind: In, Optional: true}
+	attributes[attrDriverOut] = Attribute{Kind: Out, Optional: true}
+	return attributes
+}
+
+// Give copies a descriptor of this process to the program, and returns its number there.
+func (c *Call) Give(fd int) (int, unix.Errno) {
+	if c.program == nil {
+		return 0, unix.EINVAL
+	}
+	return c.program.give(c.id, fd, -1)
+}
+
+// Has says whether an argument was passed.
+func (c *Call) Has(id uint16) bool {
+	_, ok := c.arguments[id]
+	return ok
 }
 
 // Process returns the process whose call it is.

@@ -393,7 +393,7 @@ func (p *Program) ioctl(n *notification, f *openFile) unix.Errno {
 	if f.messages != nil || uint32(n.args[1]) != verbsIoctl || p.host.WriteOnly {
 		return unix.ENOTTY
 	}
-	c, errno := parseIoctl(f.owner, n.args[2], f.node.Methods)
+	c, errno := ParseIoctl(f.owner, n.args[2], f.node.Methods)
 	if errno != 0 {
 		return errno
 	}

@@ -21,7 +21,9 @@ type Request struct {
 	id         uint64 // of the notification
 	core       span
 	driver     span
-	contiguous bool // write(2): the driver's answer follows the core's, whatever that has room for
+	contiguous bool  // write(2): the driver's answer follows the core's, whatever that has room for
+	call       *Call // whose request it is, if it is none of a command; the core's answer is kept then
+	answered   []byte
 }
 
 type span struct {
@@ -35,6 +37,10 @@ func (r *Request) Process() *Process { return r.process }
 // Answer writes the response: the core's struct and the provider's part. Both are cut
 // to the room that the program gave.
 func (r *Request) Answer(core, driver []byte) unix.Errno {
+	if r.call != nil {
+		r.answered = core
+		return r.call.Answer(attrDriverOut, driver)
+	}
 	if r.contiguous {
 		core, driver = append(append([]byte(nil), core...), driver...), nil
 	}
@@ -53,6 +59,9 @@ func (r *Request) DriverRoom(core int) int {
 	}
 	return r.driver.size
 }
+
+// Answered returns what the core's part of the answer to [Call.Request] was.
+func (r *Request) Answered() []byte { return r.answered }
 
 // Give copies a descriptor of this process to the program, and returns its number there.
 func (r *Request) Give(fd int) (int, unix.Errno) {

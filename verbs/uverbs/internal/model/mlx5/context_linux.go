@@ -16,6 +16,7 @@ import (
 // Limits of the device, as it reports them.
 const (
 	maxQP               = 1 << 16
+	vectors             = 1 // of completions
 	maxWR               = 1 << 15
 	maxSGE              = 30
 	maxCQE              = 1<<22 - 1
@@ -78,9 +79,37 @@ func (c *ucontext) Close() {
 	}
 }
 
-// getContext is main.c, mlx5_ib_alloc_ucontext. The driver's part is struct
-// mlx5_ib_alloc_ucontext_req, or its second version.
+// getContext is uverbs_cmd.c, ib_uverbs_get_context.
 func (c *ucontext) getContext(r *frame.Request) unix.Errno {
+	if errno := c.alloc(r); errno != 0 {
+		return errno
+	}
+	fd, errno := c.newAsync(r.Give)
+	if errno != 0 {
+		c.memory = nil
+		return errno
+	}
+	return r.Answer(words(uint32(fd), vectors), c.describe())
+}
+
+// newAsync makes the channel of asynchronous events, and gives it to the program.
+func (c *ucontext) newAsync(give func(fd int) (int, unix.Errno)) (int, unix.Errno) {
+	async, err := frame.NewChannel()
+	if err != nil {
+		return 0, unix.EMFILE // core/rdma_core.c, alloc_begin_fd_uobject: get_unused_fd_flags
+	}
+	fd, errno := give(async.FD())
+	if errno != 0 {
+		async.Close()
+		return 0, errno
+	}
+	c.async = async
+	return fd, 0
+}
+
+// alloc is main.c, mlx5_ib_alloc_ucontext. The driver's part is struct
+// mlx5_ib_alloc_ucontext_req, or its second version.
+func (c *ucontext) alloc(r *frame.Request) unix.Errno {
 	const (
 		first       = 8
 		second      = 16 // without what was added to it
@@ -104,22 +133,13 @@ func (c *ucontext) getContext(r *frame.Request) unix.Errno {
 	case !dynamic && total > mostBfregs:
 		return unix.ENOMEM // the same
 	}
-	async, err := frame.NewChannel()
-	if err != nil {
-		return unix.EMFILE // core/uverbs_cmd.c, ib_init_ucontext: get_unused_fd_flags
-	}
-	fd, errno := r.Give(async.FD())
-	if errno != 0 {
-		async.Close()
-		return errno
-	}
-	c.async, c.memory, c.cqeVersion = async, r.Process(), min(m[16], c.device.cqeVersion())
+	c.memory, c.cqeVersion = r.Process(), min(m[16], c.device.cqeVersion())
 	if !dynamic {
 		c.addStaticUARs(total, low)
 		c.bfregs.simple = len(r.Driver) == first
 	}
 	c.putClockInfo()
-	return r.Answer(words(uint32(fd), 1), c.describe())
+	return 0
 }
 
 // describe is main.c, set_ucontext_resp.
@@ -181,7 +201,7 @@ func (c *ucontext) Call(r *frame.Call) unix.Errno {
 	switch {
 	case c.device.Removed:
 		return unix.EIO // core/uverbs_ioctl.c, ib_uverbs_cmd_verbs: disassociated
-	case c.memory == nil:
+	case c.memory == nil && r.MethodID != getContextMethod:
 		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_get_ucontext_file
 	}
 	return methods[r.MethodID].run(c, r)
@@ -225,6 +245,9 @@ func (c *ucontext) event(kind uint32, element uint64) {
 // unread takes the events of an object from the asynchronous channel that the program has not
 // read. They are of these kinds.
 func (c *ucontext) unread(element uint64, kinds ...uint32) uint32 {
+	if c.async == nil { // the program has not asked for it
+		return 0
+	}
 	return uint32(c.async.Remove(func(b []byte) bool {
 		for _, kind := range kinds {
 			if le.Uint64(b) == element && le.Uint32(b[8:]) == kind {

@@ -245,7 +245,7 @@ func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
 	switch size := le.Uint32(m[16:]); {
 	case entries == 0 || entries > maxCQE:
 		return unix.EINVAL // uverbs_cmd.c, create_cq, and cq.c, mlx5_ib_create_cq
-	case le.Uint32(b[20:]) >= 1:
+	case le.Uint32(b[20:]) >= vectors:
 		return unix.EINVAL // uverbs_cmd.c, create_cq: completion vectors
 	case flags&^knownFlags != 0:
 		return unix.EINVAL // cq.c, create_cq_user

@@ -43,7 +43,7 @@ func (c Config) newDevice(f *fabric.Fabric) *Device {
 // Host returns a machine that has the device as uverbs0.
 func (d *Device) Host() *frame.Host {
 	const name, device = "mlx5_0", "infiniband/mlx5_0/"
-	host := d.Port.Host(name, frame.Node{Pages: nodePages, Methods: attributesOf(methods), Open: d.open})
+	host := d.Port.Host(name, frame.Node{Pages: nodePages, Methods: attributesOf(methods, d.config.StaticUARs), Open: d.open})
 	maps.Copy(host.Sysfs, map[string]string{
 		"infiniband_verbs/uverbs0/abi_version": "1",
 		device + "hca_type":                    "MT4119",
