@@ -9,12 +9,11 @@ import (
 )
 
 // The operations, and after them the local memory that they read and write. attempt calls
-// each with sendMu held, and learns how far it came.
+// each with sendMu held and with the length of the message, and learns how far it came.
 
 // attemptWrite is write with all that write leaves to others: it may have to ask for the
 // key or to wait for a receive, and says what was wrong.
-func (q *qp) attemptWrite(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	n := wr.Len()
+func (q *qp) attemptWrite(wr *verbs.SendWR, n int, gate uint32) (progress, outcome) {
 	if gate&protocol.GateWrite == 0 {
 		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	}
@@ -69,8 +68,7 @@ func (q *qp) canDescribe() progress {
 }
 
 // attemptRead copies what is in the peer's region to where the request wants it.
-func (q *qp) attemptRead(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	n := wr.Len()
+func (q *qp) attemptRead(wr *verbs.SendWR, n int, gate uint32) (progress, outcome) {
 	if gate&protocol.GateRead == 0 {
 		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	}
@@ -92,11 +90,11 @@ func (q *qp) attemptRead(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 // attemptAtomic works on the word in place. Atomics of the specification are
 // atomic among each other at one device; these are so for all processes that
 // have the memory mapped, and with sync/atomic in its owner.
-func (q *qp) attemptAtomic(wr *verbs.SendWR, gate uint32) (progress, outcome) {
+func (q *qp) attemptAtomic(wr *verbs.SendWR, n int, gate uint32) (progress, outcome) {
 	switch {
 	case gate&protocol.GateAtomic == 0, wr.RemoteAddr%8 != 0:
 		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	case wr.Len() != 8:
+	case n != 8:
 		return fails(verbs.WCLocLenErr, protocol.FaultGone)
 	case !q.localOK(wr, verbs.AccessLocalWrite):
 		return fails(verbs.WCLocProtErr, protocol.FaultGone)
@@ -181,9 +179,8 @@ func (q *qp) attemptFlush(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 
 // attemptSend puts a message into the peer's SEND buffer, piece by piece if
 // it is longer than what is free there.
-func (q *qp) attemptSend(wr *verbs.SendWR) (progress, outcome) {
+func (q *qp) attemptSend(wr *verbs.SendWR, n int) (progress, outcome) {
 	o := &q.out
-	n := wr.Len()
 	if q.sq.sent == 0 && !q.sq.begun {
 		if !q.localOK(wr, 0) {
 			return fails(verbs.WCLocProtErr, protocol.FaultGone)

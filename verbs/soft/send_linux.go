@@ -223,7 +223,7 @@ func (q *qp) attempt(wr *verbs.SendWR) (progress, outcome) {
 	case q.link == nil:
 		return needPeer, outcome{}
 	}
-	gate := q.out.Header.Gate.Load()
+	n, gate := wr.Len(), q.out.Header.Gate.Load()
 	switch {
 	case gate&protocol.GateFailed != 0:
 		return finished, outcome{status: verbs.WCRetryExcErr}
@@ -231,22 +231,22 @@ func (q *qp) attempt(wr *verbs.SendWR) (progress, outcome) {
 		return needPeer, outcome{}
 	case !q.out.sane():
 		return finished, outcome{status: verbs.WCBadRespErr}
-	case uint64(wr.Len()) > maxMessageSize:
+	case uint64(n) > maxMessageSize:
 		return finished, outcome{status: verbs.WCLocLenErr}
 	}
 	switch wr.Opcode {
 	case verbs.OpWrite, verbs.OpWriteWithImm:
-		return q.attemptWrite(wr, gate)
+		return q.attemptWrite(wr, n, gate)
 	case verbs.OpRead:
-		return q.attemptRead(wr, gate)
+		return q.attemptRead(wr, n, gate)
 	case verbs.OpCompareSwap, verbs.OpFetchAdd:
-		return q.attemptAtomic(wr, gate)
+		return q.attemptAtomic(wr, n, gate)
 	case verbs.OpAtomicWrite:
 		return q.attemptAtomicWrite(wr, gate)
 	case verbs.OpFlush:
 		return q.attemptFlush(wr, gate)
 	default:
-		return q.attemptSend(wr)
+		return q.attemptSend(wr, n)
 	}
 }
 
