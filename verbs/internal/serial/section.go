@@ -1,0 +1,104 @@
+package serial
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Section is a mutex with two kinds of callers. Those of the data path Begin and End, all
+// others Lock and Unlock. The zero value is a mutex for both.
+//
+// Once Promise has been called, calls on the data path never overlap: the program has said
+// so. They Enter and Leave: they say by a plain store that they are there, and look by a plain load whether
+// somebody waits; the fence that this needs is made by the one who waits, in all threads of
+// the process (membarrier(2)).
+//
+//	word     written by
+//	inside   the data path: it is there
+//	wanted   who holds Mutex: the data path is to stay out
+//
+//	data path              who waits
+//	inside = 1             wanted = 1
+//	look at wanted         a fence in all threads
+//	                       look at inside
+//
+// Either the data path sees wanted, and waits for Mutex, or the other sees inside, and waits
+// for left, which the data path gives when it leaves.
+//
+// Under the race detector all callers take Mutex, and the data path touches a variable that
+// only the promise guards: calls that overlap are reported.
+type Section struct {
+	sync.Mutex // of the data path if there is no promise, else of who waits for it
+	Promised   bool
+	inside     Word
+	wanted     atomic.Uint32 // written under Mutex
+	left       chan struct{} // has room for one
+	//lint:ignore U1000 used under the race detector
+	touched uint // by the data path
+}
+
+// Promise is called before all else where the program promises that calls on the data path
+// do not overlap. Without the fence the section stays a mutex.
+func (s *Section) Promise() {
+	if s.Promised = canFence(); s.Promised {
+		s.left = make(chan struct{}, 1)
+	}
+}
+
+// Begin is Enter, or Lock of the mutex without a promise. Where a nanosecond counts the
+// caller looks at Promised itself, for the compiler to inline both.
+func (s *Section) Begin() {
+	if s.Promised {
+		s.Enter()
+	} else {
+		s.Mutex.Lock()
+	}
+}
+
+// End ends what Begin began.
+func (s *Section) End() {
+	if s.Promised {
+		s.Leave()
+	} else {
+		s.Mutex.Unlock()
+	}
+}
+
+// Lock waits until the data path has left, and keeps it out.
+func (s *Section) Lock() {
+	s.Mutex.Lock()
+	if !s.Promised || raceDetector {
+		return
+	}
+	s.wanted.Store(1)
+	fence()
+	for s.inside.Load() != 0 {
+		<-s.left // by Leave, or by await
+	}
+}
+
+// Unlock lets the data path in.
+func (s *Section) Unlock() {
+	if s.Promised {
+		s.wanted.Store(0)
+	}
+	s.Mutex.Unlock()
+}
+
+// await waits outside until nobody wants the section. Whoever wants it next takes Mutex after
+// that, and sees inside.
+func (s *Section) await() {
+	s.inside.Store(0)
+	s.giveLeft()
+	s.Mutex.Lock() // ends with whoever holds it
+	s.inside.Store(1)
+	s.Mutex.Unlock()
+}
+
+// giveLeft wakes who waits for the data path. One that finds it there all the same waits again.
+func (s *Section) giveLeft() {
+	select {
+	case s.left <- struct{}{}:
+	default:
+	}
+}

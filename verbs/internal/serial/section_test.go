@@ -1,0 +1,115 @@
+package serial
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// guarded are two numbers that whoever is in the section leaves equal.
+type guarded struct {
+	section  Section
+	one, two int
+}
+
+func (g *guarded) change(t *testing.T) {
+	if g.one != g.two {
+		t.Errorf("somebody else is in the section: %d and %d", g.one, g.two)
+	}
+	g.one++
+	g.two++
+}
+
+func TestLockKeepsTheDataPathOut(t *testing.T) {
+	for name, promise := range map[string]bool{"a promise": true, "a mutex": false} {
+		t.Run(name, func(t *testing.T) {
+			g := new(guarded)
+			if promise {
+				g.section.Promise()
+			}
+			const others, locks = 3, 500
+			ended := make(chan struct{})
+			var dataPath, group sync.WaitGroup
+			posts := 0
+			dataPath.Go(func() {
+				for ; ; posts++ {
+					g.section.Begin()
+					g.change(t)
+					g.section.End()
+					select {
+					case <-ended:
+						posts++
+						return
+					default:
+					}
+				}
+			})
+			for range others {
+				group.Go(func() {
+					for range locks {
+						g.section.Lock()
+						g.change(t)
+						g.section.Unlock()
+					}
+				})
+			}
+			group.Wait() // Lock ends though the data path goes on and on
+			close(ended)
+			dataPath.Wait()
+			require.Equal(t, posts+others*locks, g.one)
+			require.Equal(t, g.one, g.two)
+		})
+	}
+}
+
+// The data path comes from one goroutine and then from another: the promise is that its calls do not overlap.
+func TestTheDataPathMayComeFromAnyGoroutine(t *testing.T) {
+	g := new(guarded)
+	g.section.Promise()
+	for range 100 {
+		var one sync.WaitGroup
+		one.Go(func() {
+			g.section.Begin()
+			g.change(t)
+			g.section.End()
+		})
+		one.Wait()
+	}
+	require.Equal(t, 100, g.two)
+}
+
+func TestABrokenPromiseIsARace(t *testing.T) {
+	const variable = "RAMJET_TEST_BREAK_A_PROMISE"
+	if !raceDetector {
+		t.Skip("without the race detector nobody sees it")
+	}
+	if os.Getenv(variable) == "" {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$")
+		child.Env = append(os.Environ(), variable+"=yes", "GORACE=halt_on_error=1 exitcode=66")
+		out, err := child.CombinedOutput()
+		var exit *exec.ExitError
+		require.Truef(t, errors.As(err, &exit), "%v: %s", err, out)
+		require.Contains(t, string(out), "DATA RACE")
+		require.Contains(t, string(out), "serial.(*Section)")
+		return
+	}
+	s := new(Section)
+	s.Promise()
+	if !s.Promised {
+		s.Promised = true // the kernel has no fence, which the race detector does without
+	}
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() {
+			for range 1000 {
+				s.Begin()
+				s.End()
+			}
+		})
+	}
+	group.Wait()
+}
