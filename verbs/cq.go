@@ -61,6 +61,10 @@ type CQAttr struct {
 	// Timestamps asks for WC.Timestamp, of a device with CapTimestamps. The software HCA reads
 	// a clock for it: when a request of this process is done, and when an arrival is polled.
 	Timestamps bool
+	// SingleThreaded promises that the calls of Poll and Arm, and those of PostSend on all QPs of which this is
+	// the SendCQ, do not overlap (IBV_CREATE_CQ_ATTR_SINGLE_THREADED). These QPs are to be
+	// SingleThreaded, too. All else may be called at any time, as there.
+	SingleThreaded bool
 }
 
 // CQ is a completion queue.

@@ -45,7 +45,8 @@
 // error that wraps [ErrBusy]; but a Context takes all that was made of it with it, and
 // a CompChannel ends its waits.
 //
-// Every method may be called from any goroutine. PostSend, PostRecv and Poll
+// Every method may be called from any goroutine, at any time, unless the program promises
+// otherwise (SingleThreaded of [QPInitAttr] and [CQAttr]). PostSend, PostRecv and Poll
 // allocate nothing. Errors wrap those of this package, such as
 // [ErrUnsupported] for what a device cannot do. Registered memory counts against a
 // limit of the process, [SetPinLimit].

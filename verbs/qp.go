@@ -37,6 +37,12 @@ type QPInitAttr struct {
 	Cap    QPCap
 	// SignalAll makes every send work request give a completion.
 	SignalAll bool
+	// SingleThreaded promises that no two calls of PostSend overlap, and no two of PostRecv, whichever
+	// goroutines they come from: the thread domain of the verbs (ibv_alloc_td). A provider that
+	// makes use of it posts without a lock. All else may be called at any time as ever, Modify,
+	// Query and Close too, and waits for the call that runs. A program that breaks the promise
+	// mixes up its own requests; the race detector reports it.
+	SingleThreaded bool
 }
 
 // QP is a queue pair. Post calls may come from any goroutine; requests of one
@@ -91,6 +97,8 @@ func (pd *PD) checkQP(attr *QPInitAttr) error {
 		return fmt.Errorf("%w: a QP needs a send and a receive CQ", ErrInvalid)
 	case attr.SendCQ.ctx != pd.ctx || attr.RecvCQ != nil && attr.RecvCQ.ctx != pd.ctx:
 		return fmt.Errorf("%w: CQ of another device", ErrInvalid)
+	case attr.SendCQ.attr.SingleThreaded && !attr.SingleThreaded:
+		return fmt.Errorf("%w: the send CQ is SingleThreaded, and its QPs have to be", ErrInvalid)
 	case attr.SRQ != nil && attr.SRQ.pd.ctx != pd.ctx:
 		return fmt.Errorf("%w: SRQ of another device", ErrInvalid)
 	case attr.SRQ != nil && attr.SRQ.num != 0:

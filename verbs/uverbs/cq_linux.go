@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
@@ -26,7 +26,7 @@ type cq struct {
 	events driver.EventCQ // the queue, or nil if it need not know of events
 	end    ending
 
-	mu    sync.Mutex
+	mu    serial.Section
 	queue driver.CQ      // guarded by mu, nil once destroyed
 	qps   map[uint32]*qp // guarded by mu: by number, who may report here
 	last  *qp            // guarded by mu: of qps, who reported last
@@ -43,6 +43,9 @@ type cq struct {
 
 func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
 	c := &cq{dev: d, qps: make(map[uint32]*qp)}
+	if attr.SingleThreaded {
+		c.mu.Promise()
+	}
 	in := abi.CreateCQIn{CQE: uint32(attr.CQE), CompVector: uint32(attr.Vector), CompChannel: -1}
 	if ch != nil {
 		var ok bool
@@ -104,18 +107,27 @@ func (c *cq) destroyAtKernel() error {
 
 func (c *cq) Poll(wcs []verbs.WC) (n int, err error) {
 	failed := false
-	c.mu.Lock()
-	if c.isPlain() {
-		if n, err = c.queue.Poll(wcs, c); n == 0 && err == nil {
-			c.mu.Unlock()
-			return 0, nil
-		}
-		n, failed = c.count(wcs[:n])
+	if c.mu.Promised {
+		c.mu.Enter()
+	} else {
+		c.mu.Mutex.Lock()
 	}
-	if n == 0 {
+	empty := false
+	if c.isPlain() {
+		if n, err = c.queue.Poll(wcs, c); n > 0 || err != nil {
+			n, failed = c.count(wcs[:n])
+		} else {
+			empty = true
+		}
+	}
+	if n == 0 && !empty {
 		n, failed, err = c.take(wcs)
 	}
-	c.mu.Unlock()
+	if c.mu.Promised {
+		c.mu.Leave()
+	} else {
+		c.mu.Mutex.Unlock()
+	}
 	if failed {
 		for i := range wcs[:n] {
 			c.noteFailure(&wcs[i])
@@ -219,9 +231,9 @@ func (c *cq) noteFailure(wc *verbs.WC) {
 	if wc.Status == verbs.WCSuccess {
 		return
 	}
-	c.mu.Lock()
+	c.mu.Begin()
 	q := c.qps[wc.QPN]
-	c.mu.Unlock()
+	c.mu.End()
 	if q != nil && q.fails(wc.Status) {
 		q.failedByKernel()
 	}
@@ -231,8 +243,8 @@ func (c *cq) Arm(solicited bool) error {
 	if c.ch == nil {
 		return fmt.Errorf("%w: the CQ has no completion channel", verbs.ErrInvalid)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.Begin()
+	defer c.mu.End()
 	if c.queue == nil {
 		return verbs.ErrClosed
 	}
@@ -323,8 +335,8 @@ func (c *cq) mapped() driver.CQ {
 // gather takes completions out of the queue, for a QP that learns from them what
 // is done. Whoever polls finds them first.
 func (c *cq) gather() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.Begin()
+	defer c.mu.End()
 	c.keep()
 }
 
@@ -345,12 +357,12 @@ func (c *cq) keep() {
 
 // restart counts anew which of q's requests, of which it has posted so many, hold a slot when q comes
 // from SQE: those whose completion nobody has polled, and those that the device has not yet flushed.
-func (c *cq) restart(q *qp, posted uint64) {
+func (c *cq) restart(q *qp, posted uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keep()
 	q.errorsBefore = q.ownDoorbell.Outstanding()
-	unpolled := uint64(q.errorsBefore)
+	unpolled := uint32(q.errorsBefore)
 	for i := range c.kept {
 		if wc := &c.kept[i]; wc.QPN == q.num && wc.Opcode < verbs.WCRecv {
 			unpolled++

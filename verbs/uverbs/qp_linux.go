@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
@@ -36,7 +37,7 @@ type qp struct {
 	failed atomic.Bool
 	// sendDone and recvDone count completions that were polled without
 	// error; those who post compare them with what they have posted.
-	sendDone, recvDone atomic.Uint64
+	sendDone, recvDone serial.Word // free running: written by who polls
 	// errorsBefore is how many completions with an error, of requests from before the last
 	// restart, are to be polled. They count too. Guarded by sendCQ.mu.
 	errorsBefore int
@@ -52,20 +53,24 @@ type qp struct {
 	memberOf memberships // locked before life
 
 	send struct {
-		sync.Mutex
-		queue    driver.QP           // guarded by the mutex, nil once destroyed
-		posted   uint64              // guarded by the mutex: requests that will give a completion
-		doorbell abi.PreparedCommand // guarded by the mutex
+		serial.Section
+		queue    driver.QP           // guarded by the section, nil once destroyed
+		posted   uint32              // guarded by the section, free running: requests that will give a completion
+		doorbell abi.PreparedCommand // guarded by the section
 	}
 	recv struct {
-		sync.Mutex
-		queue  driver.QP // guarded by the mutex, nil once destroyed
-		posted uint64    // guarded by the mutex
+		serial.Section
+		queue  driver.QP // guarded by the section, nil once destroyed
+		posted uint32    // guarded by the section, free running
 	}
 }
 
 func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, shared verbs.SRQDriver) (verbs.QPDriver, error) {
 	q := &qp{dev: p.dev, signalAll: attr.SignalAll, rc: attr.Type == verbs.QPTypeRC || attr.Type == verbs.QPTypeXRCInitiator}
+	if attr.SingleThreaded {
+		q.send.Promise()
+		q.recv.Promise()
+	}
 	var ok bool
 	if q.sendCQ, ok = send.(*cq); !ok || q.sendCQ.dev != p.dev {
 		return nil, fmt.Errorf("%w: send CQ of another device", verbs.ErrInvalid)

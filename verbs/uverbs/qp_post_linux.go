@@ -16,9 +16,17 @@ import (
 // kernel would let the slot go before; but then nobody who sizes a CQ by what
 // its QPs can have outstanding would be safe from overrunning it.
 func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
-	q.send.Lock()
+	if q.send.Promised {
+		q.send.Enter()
+	} else {
+		q.send.Mutex.Lock()
+	}
 	n, stuck, err := q.putSends(wrs)
-	q.send.Unlock()
+	if q.send.Promised {
+		q.send.Leave()
+	} else {
+		q.send.Mutex.Unlock()
+	}
 	if stuck {
 		q.failedByKernel()
 	} else if n > 0 && q.unflushed != nil && q.failed.Load() {
@@ -30,10 +38,15 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 // putSends is PostSend but for what a QP that has failed needs. stuck says
 // that the kernel cannot execute one of the requests. The caller holds the send lock.
 func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
-	if err := q.maySend(); err != nil {
-		return 0, false, err
+	if verbs.QPState(q.state.Load()) != verbs.QPStateRTS || q.send.queue == nil || q.dev.gone.Load() {
+		if err := q.maySend(); err != nil {
+			return 0, false, err
+		}
 	}
-	fit := q.fitting(wrs)
+	fit := len(wrs)
+	if q.failed.Load() || fit > q.freeSends() {
+		fit = q.fitting(wrs)
+	}
 	n, doorbell, err := q.send.queue.PostSend(wrs[:fit])
 	if err != nil && q.ownDoorbell != nil && errors.Is(err, verbs.ErrQueueFull) {
 		q.sendCQ.gather()
@@ -44,7 +57,7 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	if err == nil && fit < len(wrs) {
 		err = verbs.ErrQueueFull
 	}
-	q.send.posted += uint64(q.countSignaled(wrs[:n]))
+	q.send.posted += uint32(q.countSignaled(wrs[:n]))
 	if doorbell {
 		refusal := q.send.doorbell.Run(brief(wrs[:n]))
 		if refusal != nil && q.refusing != nil {
@@ -98,6 +111,9 @@ func brief(wrs []verbs.SendWR) bool {
 	return bytes <= briefBytes
 }
 
+// freeSends is how many requests that give a completion there is room for. The caller holds the send lock.
+func (q *qp) freeSends() int { return q.sendLimit - int(q.send.posted-q.sendDone.Load()) }
+
 // fitting is how many requests there is room for.
 func (q *qp) fitting(wrs []verbs.SendWR) int {
 	if q.failed.Load() {
@@ -108,10 +124,7 @@ func (q *qp) fitting(wrs []verbs.SendWR) int {
 		}
 		return len(wrs)
 	}
-	free := q.sendLimit - int(q.send.posted-q.sendDone.Load())
-	if len(wrs) <= free {
-		return len(wrs)
-	}
+	free := q.freeSends()
 	for i := range wrs {
 		if q.signalAll || wrs[i].Flags&verbs.SendSignaled != 0 {
 			if free <= 0 {
@@ -137,9 +150,17 @@ func (q *qp) countSignaled(wrs []verbs.SendWR) (n int) {
 
 // PostRecv puts receives into the queue, which takes no system call.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
-	q.recv.Lock()
+	if q.recv.Promised {
+		q.recv.Enter()
+	} else {
+		q.recv.Mutex.Lock()
+	}
 	n, err := q.putRecvs(wrs)
-	q.recv.Unlock()
+	if q.recv.Promised {
+		q.recv.Leave()
+	} else {
+		q.recv.Mutex.Unlock()
+	}
 	if n > 0 && q.failed.Load() {
 		q.flush()
 	}
@@ -170,7 +191,7 @@ func (q *qp) putRecvs(wrs []verbs.RecvWR) (int, error) {
 	if err == nil && fit < len(wrs) {
 		err = verbs.ErrQueueFull
 	}
-	q.recv.posted += uint64(n)
+	q.recv.posted += uint32(n)
 	return n, err
 }
 
@@ -181,13 +202,13 @@ func (q *qp) completed(wc *verbs.WC) (failed bool) {
 	case wc.Status != verbs.WCSuccess:
 		if q.knowsSQE() && wc.Opcode < verbs.WCRecv && q.errorsBefore > 0 {
 			q.errorsBefore--
-			q.sendDone.Add(1)
+			q.sendDone.Store(q.sendDone.Load() + 1)
 		}
 		return true
 	case wc.Opcode < verbs.WCRecv:
-		q.sendDone.Add(1)
+		q.sendDone.Store(q.sendDone.Load() + 1)
 	case q.srq == nil:
-		q.recvDone.Add(1)
+		q.recvDone.Store(q.recvDone.Load() + 1)
 	}
 	return false
 }

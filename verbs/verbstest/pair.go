@@ -103,6 +103,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		{"Contract", testContract},
 		{"Lifetime", testLifetimes},
 		{"Concurrency", testConcurrency},
+		{"SingleThreaded", testSingleThreaded},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) { g.run(t, s) })
@@ -115,6 +116,7 @@ type config struct {
 	cqe       int
 	stamps    bool
 	signalAll bool
+	single    bool // SingleThreaded
 	memory    int
 	memAccess verbs.Access // 0: every right
 	qpAccess  verbs.Access // of both QPs; noAccess for none, 0: every right
@@ -201,9 +203,9 @@ func newSide(t testing.TB, ctx *verbs.Context, gidIndex int, conf config) *side 
 	require.NoError(t, err)
 	s.ch, err = ctx.CreateCompChannel()
 	require.NoError(t, err)
-	s.send, err = ctx.CreateCQ(verbs.CQAttr{CQE: conf.cqe, Timestamps: conf.stamps}, s.ch)
+	s.send, err = ctx.CreateCQ(verbs.CQAttr{CQE: conf.cqe, Timestamps: conf.stamps, SingleThreaded: conf.single}, s.ch)
 	require.NoError(t, err)
-	s.recv, err = ctx.CreateCQ(verbs.CQAttr{CQE: conf.cqe, Timestamps: conf.stamps}, s.ch)
+	s.recv, err = ctx.CreateCQ(verbs.CQAttr{CQE: conf.cqe, Timestamps: conf.stamps, SingleThreaded: conf.single}, s.ch)
 	require.NoError(t, err)
 	if conf.srq != nil {
 		s.srq, err = s.pd.CreateSRQ(*conf.srq)
@@ -227,6 +229,7 @@ func (s *side) newQP() *verbs.QP {
 	}
 	qp, err := s.pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: s.send, RecvCQ: s.recv, SRQ: s.srq, Cap: c, SignalAll: s.conf.signalAll,
+		SingleThreaded: s.conf.single,
 	})
 	require.NoError(s.t, err)
 	return qp

@@ -33,10 +33,11 @@
 //
 //  1. The core calls [Context.CreateQP]. The driver gets memory, gives CREATE_QP with its
 //     part of the command, maps what the answer names, and returns the queues.
-//  2. [QP.PostSend] writes requests, under the send lock. Then the core gives the kernel's
+//  2. [QP.PostSend] writes requests, under the send lock, or while the program promises that no other
+//     call does (verbs.QPInitAttr.SingleThreaded). Then the core gives the kernel's
 //     POST_SEND, once for all of the call. A [DoorbellQP] has no need of that: its PostSend
 //     rings, once, before it returns.
-//  3. [CQ.Poll] takes completions, under the lock of the CQ. The driver writes the number of
+//  3. [CQ.Poll] takes completions, under the lock of the CQ, or with the same promise. The driver writes the number of
 //     the QP into each, and the id of the request, which it finds in the completion or,
 //     through [QPs], in the queue. The core leaves out those of QPs that are gone, and
 //     counts the others off.
