@@ -4,9 +4,9 @@ package mlx5
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
@@ -25,15 +25,15 @@ type sendQueue struct {
 	// it completes. Where there was none for half of the queue, one is marked:
 	// its completion takes a reserved entry of the CQ, and nobody sees it. So a
 	// request for which there is no room waits for a completion that comes.
-	marks   bool          // there is a reserved entry for this QP
-	marking bool          // the request before block marked may not have completed
-	marked  uint32        // the block after the last marked request
-	silent  int           // requests since the last one that completes
-	count   uint32        // free running: requests posted
-	posted  atomic.Uint32 // free running, blocks: written by who posts, after requests
-	done    atomic.Uint32 // the same: written by who polls, after it has read requests
-	last    uint32        // first block of the request posted last
-	fence   bool          // that one changes a key, which the next may use
+	marks   bool        // there is a reserved entry for this QP
+	marking bool        // the request before block marked may not have completed
+	marked  uint32      // the block after the last marked request
+	silent  int         // requests since the last one that completes
+	count   uint32      // free running: requests posted
+	posted  serial.Word // free running, blocks: written by who posts, after requests
+	done    serial.Word // the same: written by who polls, after it has read requests
+	last    uint32      // first block of the request posted last
+	fence   bool        // that one changes a key, which the next may use
 	scratch [maxSGE*segmentSize + maxInline + 2*blockSize]byte
 }
 
@@ -137,8 +137,8 @@ type recvQueue struct {
 	mask   uint32
 	most   int
 	ids    []uint64
-	posted atomic.Uint32 // free running: as in sendQueue
-	done   atomic.Uint32
+	posted serial.Word // free running: as in sendQueue
+	done   serial.Word
 }
 
 func newRecvQueue(mem []byte, shift, most int) recvQueue {
