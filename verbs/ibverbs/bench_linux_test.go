@@ -31,6 +31,12 @@ type loop struct {
 
 func newLoop(t testing.TB, provider string) *loop {
 	t.Helper()
+	return loopOn(t, openWith(t, provider), nil)
+}
+
+// openWith opens the first device, with a provider.
+func openWith(t testing.TB, provider string) *verbs.Context {
+	t.Helper()
 	t.Setenv(verbs.ProvidersVar, provider)
 	list, err := verbs.Devices()
 	require.NoError(t, err)
@@ -43,7 +49,7 @@ func newLoop(t testing.TB, provider string) *loop {
 	if got := ctx.Attr().Provider; got != provider {
 		t.Skipf("%s serves the device", got)
 	}
-	return loopOn(t, ctx, nil)
+	return ctx
 }
 
 func loopOn(t testing.TB, ctx *verbs.Context, ch *verbs.CompChannel) *loop {
@@ -62,7 +68,7 @@ func loopWith(t testing.TB, ctx *verbs.Context, cqAttr verbs.CQAttr, ch *verbs.C
 	l.mr, err = pd.AllocMR(4096, access, verbs.MROptions{})
 	require.NoError(t, err)
 	l.qp, err = pd.CreateQP(verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq,
+		Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, SingleThreaded: cqAttr.SingleThreaded,
 		Cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 64},
 	})
 	require.NoError(t, err)
@@ -195,11 +201,18 @@ func BenchmarkPollOfAnEmptyQueue(b *testing.B) {
 }
 
 // measure runs rounds, which return nanoseconds or 0, on a device of this provider and on the same of package uverbs,
-// and those of the program in C that have a name.
-func measure(b *testing.B, name string, round func(*loop) float64) {
-	for _, provider := range []string{ibverbs.ProviderName, uverbs.ProviderName} {
-		b.Run(provider, func(b *testing.B) {
-			l := newLoop(b, provider)
+// and those of the program in C that have a name; the last two with locks, and where calls are promised not to overlap.
+func measure(b *testing.B, measurement string, round func(*loop) float64) {
+	for _, over := range []struct {
+		name, provider string
+		single         bool
+	}{
+		{"ibverbs", ibverbs.ProviderName, false},
+		{"uverbs", uverbs.ProviderName, false},
+		{"uverbs single-threaded", uverbs.ProviderName, true},
+	} {
+		b.Run(over.name, func(b *testing.B) {
+			l := loopWith(b, openWith(b, over.provider), verbs.CQAttr{CQE: 256, SingleThreaded: over.single}, nil)
 			var rounds []float64
 			for b.Loop() {
 				rounds = append(rounds, round(l))
@@ -207,18 +220,20 @@ func measure(b *testing.B, name string, round func(*loop) float64) {
 			reportMedian(b, rounds)
 		})
 	}
-	b.Run("C", func(b *testing.B) {
-		program := compileCost(b)
-		out, err := exec.Command(program, name, strconv.Itoa(b.N)).Output()
+	b.Run("C", func(b *testing.B) { measureC(b, measurement, strconv.Itoa(b.N)) })
+	b.Run("C single-threaded", func(b *testing.B) { measureC(b, measurement, strconv.Itoa(b.N), "yes") })
+}
+
+func measureC(b *testing.B, arguments ...string) {
+	out, err := exec.Command(compileCost(b), arguments...).Output()
+	require.NoError(b, err)
+	var rounds []float64
+	for _, line := range strings.Fields(string(out)) {
+		ns, err := strconv.ParseFloat(line, 64)
 		require.NoError(b, err)
-		var rounds []float64
-		for _, line := range strings.Fields(string(out)) {
-			ns, err := strconv.ParseFloat(line, 64)
-			require.NoError(b, err)
-			rounds = append(rounds, ns)
-		}
-		reportMedian(b, rounds)
-	})
+		rounds = append(rounds, ns)
+	}
+	reportMedian(b, rounds)
 }
 
 func reportMedian(b *testing.B, rounds []float64) {
@@ -229,6 +244,9 @@ func reportMedian(b *testing.B, rounds []float64) {
 		median = rounds[len(rounds)/2]
 	}
 	b.ReportMetric(median, "ns/op")
+	if len(rounds) > 0 {
+		b.ReportMetric(rounds[0], "least-ns")
+	}
 }
 
 // compileCost compiles testdata/cost.c as distributions compile programs.

@@ -1,5 +1,6 @@
 // What a post and a poll take of a process that calls libibverbs from C: the counterpart of the benchmarks in
-// bench_linux_test.go, which compile it. "cost MEASUREMENT ROUNDS" prints nanoseconds for each round.
+// bench_linux_test.go, which compile it. "cost MEASUREMENT ROUNDS" prints nanoseconds for each round,
+// and with a third argument does so in a thread domain.
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +22,27 @@ static void need(int ok, const char *what) {
 	}
 }
 
+// single_threaded_cq makes a CQ without a lock.
+static struct ibv_cq *single_threaded_cq(struct ibv_context *ctx) {
+	struct ibv_cq_init_attr_ex init = {.cqe = 256, .wc_flags = IBV_WC_STANDARD_FLAGS,
+		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED};
+	struct ibv_cq_ex *ex = ibv_create_cq_ex(ctx, &init);
+	need(ex != NULL, "single-threaded CQ");
+	return ibv_cq_ex_to_cq(ex);
+}
+
+// thread_domain makes a PD whose QPs have no locks.
+static struct ibv_pd *thread_domain(struct ibv_context *ctx, struct ibv_pd *pd) {
+	struct ibv_td_init_attr none = {};
+	struct ibv_parent_domain_init_attr init = {.pd = pd, .td = ibv_alloc_td(ctx, &none)};
+	need(init.td != NULL, "thread domain");
+	struct ibv_pd *parent = ibv_alloc_parent_domain(ctx, &init);
+	need(parent != NULL, "parent domain");
+	return parent;
+}
+
 // connect_with_itself makes an RC QP on the first device.
-static void connect_with_itself(void) {
+static void connect_with_itself(int single) {
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 	need(devices && devices[0], "a device");
 	struct ibv_context *ctx = ibv_open_device(devices[0]);
@@ -31,11 +51,11 @@ static void connect_with_itself(void) {
 	need(pd != NULL, "PD");
 	mr = ibv_reg_mr(pd, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	need(mr != NULL, "MR");
-	cq = ibv_create_cq(ctx, 256, NULL, NULL, 0);
+	cq = single ? single_threaded_cq(ctx) : ibv_create_cq(ctx, 256, NULL, NULL, 0);
 	need(cq != NULL, "CQ");
 	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = 128, .max_recv_wr = 128, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64}};
-	qp = ibv_create_qp(pd, &init);
+	qp = ibv_create_qp(single ? thread_domain(ctx, pd) : pd, &init);
 	need(qp != NULL, "QP");
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 	need(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
@@ -72,9 +92,9 @@ static void drain(int n) {
 }
 
 int main(int argc, char **argv) {
-	need(argc == 3, "cost MEASUREMENT ROUNDS");
+	need(argc == 3 || argc == 4, "cost MEASUREMENT ROUNDS [SINGLE-THREADED]");
 	int batch = strcmp(argv[1], "sixteen") ? 1 : list, empty = !strcmp(argv[1], "empty"), found = !strcmp(argv[1], "found");
-	connect_with_itself();
+	connect_with_itself(argc == 4);
 	struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = bytes};
 	struct ibv_send_wr wrs[list] = {}, *bad;
 	for (int i = 0; i < batch; i++)
