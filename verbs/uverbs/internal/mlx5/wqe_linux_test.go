@@ -26,25 +26,32 @@ import (
 func TestTheCLibraryWritesTheSameWQEs(t *testing.T) {
 	ethernet := model.Config{Link: fabric.Ethernet}
 	for _, c := range []struct {
-		program   string
-		config    model.Config
-		datagrams bool
-		opcodes   []byte // that are seen at least
+		program string
+		config  model.Config
+		typ     verbs.QPType
+		opcodes []byte // that are seen at least
 	}{
-		{"ib_send_bw -n 20", model.Config{}, false, []byte{opSend}},
-		{"ib_send_lat -n 20 -I 128 -s 100", model.Config{}, false, []byte{opSend}},
-		{"ib_send_lat -n 20 -I 16 -s 1 -c UC", model.Config{}, false, []byte{opSend}},
-		{"ib_send_lat -n 20 -c UD", model.Config{}, true, []byte{opSend}},
-		{"ib_write_bw -n 20", model.Config{}, false, []byte{opWrite}},
-		{"ib_write_lat -n 20 -I 200 -s 190", model.Config{}, false, []byte{opWrite}},
-		{"ib_read_bw -n 20", model.Config{}, false, []byte{opRead}},
-		{"ib_atomic_bw -n 20 -A FETCH_AND_ADD", model.Config{}, false, []byte{opFetchAdd}},
-		{"ib_atomic_bw -n 20 -A CMP_AND_SWAP", model.Config{}, false, []byte{opCompare}},
-		{"ibv_ud_pingpong -n 20", model.Config{}, true, []byte{opSend}},
-		{"ibv_ud_pingpong -n 20 -g 3", ethernet, true, []byte{opSend}},
-		{"ibv_ud_pingpong -n 20 -g 0 -l 3", ethernet, true, []byte{opSend}},
-		{"rstream -S 65536 -C 20", ethernet, false, []byte{opWriteImm}},
-		{"udaddy -c 1 -C 20", ethernet, true, []byte{opSendImm}},
+		{"ib_send_bw -n 20", model.Config{}, verbs.QPTypeRC, []byte{opSend}},
+		{"ib_send_lat -n 20 -I 128 -s 100", model.Config{}, verbs.QPTypeRC, []byte{opSend}},
+		{"ib_send_lat -n 20 -I 16 -s 1 -c UC", model.Config{}, verbs.QPTypeRC, []byte{opSend}},
+		{"ib_send_lat -n 20 -c UD", model.Config{}, verbs.QPTypeUD, []byte{opSend}},
+		{"ib_write_bw -n 20", model.Config{}, verbs.QPTypeRC, []byte{opWrite}},
+		{"ib_write_lat -n 20 -I 200 -s 190", model.Config{}, verbs.QPTypeRC, []byte{opWrite}},
+		{"ib_read_bw -n 20", model.Config{}, verbs.QPTypeRC, []byte{opRead}},
+		{"ib_atomic_bw -n 20 -A FETCH_AND_ADD", model.Config{}, verbs.QPTypeRC, []byte{opFetchAdd}},
+		{"ib_atomic_bw -n 20 -A CMP_AND_SWAP", model.Config{}, verbs.QPTypeRC, []byte{opCompare}},
+		{"ibv_ud_pingpong -n 20", model.Config{}, verbs.QPTypeUD, []byte{opSend}},
+		{"ibv_ud_pingpong -n 20 -g 3", ethernet, verbs.QPTypeUD, []byte{opSend}},
+		{"ibv_ud_pingpong -n 20 -g 0 -l 3", ethernet, verbs.QPTypeUD, []byte{opSend}},
+		{"ibv_xsrq_pingpong -n 20", model.Config{}, verbs.QPTypeXRCInitiator, []byte{opSend}},
+		{"ibv_xsrq_pingpong -n 20 -g 3", ethernet, verbs.QPTypeXRCInitiator, []byte{opSend}},
+		{"ib_send_bw -n 20 -c XRC", model.Config{}, verbs.QPTypeXRCInitiator, []byte{opSend}},
+		{"ib_write_lat -n 20 -c XRC -I 200 -s 190", model.Config{}, verbs.QPTypeXRCInitiator, []byte{opWrite}},
+		{"ib_read_bw -n 20 -c XRC", model.Config{}, verbs.QPTypeXRCInitiator, []byte{opRead}},
+		{"ib_atomic_bw -n 20 -c XRC -A FETCH_AND_ADD", model.Config{}, verbs.QPTypeXRCInitiator, []byte{opFetchAdd}},
+		{"ib_atomic_bw -n 20 -c XRC -A CMP_AND_SWAP", model.Config{}, verbs.QPTypeXRCInitiator, []byte{opCompare}},
+		{"rstream -S 65536 -C 20", ethernet, verbs.QPTypeRC, []byte{opWriteImm}},
+		{"udaddy -c 1 -C 20", ethernet, verbs.QPTypeUD, []byte{opSendImm}},
 	} {
 		t.Run(c.program, func(t *testing.T) {
 			trial := modeltest.NewTrial(t)
@@ -66,8 +73,8 @@ func TestTheCLibraryWritesTheSameWQEs(t *testing.T) {
 			defer mu.Unlock()
 			seen := map[byte]bool{}
 			for _, wqe := range wqes {
-				ours := rewritten(t, wqe, c.datagrams)
-				require.Equal(t, fmt.Sprintf("%x", maskInline(wqe, c.datagrams)), fmt.Sprintf("%x", maskInline(ours, c.datagrams)))
+				ours := rewritten(t, wqe, c.typ)
+				require.Equal(t, fmt.Sprintf("%x", maskInline(wqe, c.typ)), fmt.Sprintf("%x", maskInline(ours, c.typ)))
 				seen[wqe[3]] = true
 			}
 			for _, opcode := range c.opcodes {
@@ -78,7 +85,7 @@ func TestTheCLibraryWritesTheSameWQEs(t *testing.T) {
 }
 
 // rewritten reads a WQE as a request and returns what the driver writes for it.
-func rewritten(t *testing.T, wqe []byte, datagrams bool) []byte {
+func rewritten(t *testing.T, wqe []byte, typ verbs.QPType) []byte {
 	t.Helper()
 	word, flags := be.Uint32(wqe), wqe[ctrlFlags]
 	wr := verbs.SendWR{Opcode: map[byte]verbs.Opcode{opSend: verbs.OpSend, opSendImm: verbs.OpSendWithImm, opWrite: verbs.OpWrite,
@@ -92,9 +99,15 @@ func rewritten(t *testing.T, wqe []byte, datagrams bool) []byte {
 		}
 	}
 	b := wqe[segmentSize:]
+	datagrams := typ == verbs.QPTypeUD
 	if datagrams {
 		b = b[datagramSize:]
-	} else if wr.Opcode != verbs.OpSend && wr.Opcode != verbs.OpSendWithImm {
+	}
+	if typ == verbs.QPTypeXRCInitiator {
+		wr.RemoteSRQ = be.Uint32(b)
+		b = b[segmentSize:]
+	}
+	if !datagrams && wr.Opcode != verbs.OpSend && wr.Opcode != verbs.OpSendWithImm {
 		wr.RemoteAddr, wr.RKey = be.Uint64(b), be.Uint32(b[8:])
 		b = b[segmentSize:]
 	}
@@ -115,6 +128,9 @@ func rewritten(t *testing.T, wqe []byte, datagrams bool) []byte {
 		wr.SGL = append(wr.SGL, verbs.SGE{Length: be.Uint32(b), LKey: be.Uint32(b[4:]), Addr: be.Uint64(b[8:])})
 	}
 	q := &qp{typ: verbs.QPTypeRC, operations: &reliable, number: be.Uint32(wqe[4:]) >> 8}
+	if typ == verbs.QPTypeXRCInitiator {
+		q.typ, q.operations = typ, &extended
+	}
 	ours := make([]byte, 8*blockSize)
 	w, err := q.encode(ours, word>>8&0xffff, &wr, wr.Flags)
 	require.NoError(t, err)
@@ -167,11 +183,15 @@ func readdressed(t *testing.T, segment []byte) []byte {
 }
 
 // maskInline returns a WQE with zeros behind its inline data.
-func maskInline(wqe []byte, datagrams bool) []byte {
+func maskInline(wqe []byte, typ verbs.QPType) []byte {
 	at := segmentSize
-	if datagrams {
+	switch typ {
+	case verbs.QPTypeUD:
 		at += datagramSize
-	} else if op := wqe[3]; op == opWrite || op == opWriteImm {
+	case verbs.QPTypeXRCInitiator:
+		at += segmentSize
+	}
+	if op := wqe[3]; typ != verbs.QPTypeUD && (op == opWrite || op == opWriteImm) {
 		at += segmentSize
 	}
 	wqe = bytes.Clone(wqe)

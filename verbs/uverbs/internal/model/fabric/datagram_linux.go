@@ -38,7 +38,7 @@ func (q *QP) deliver(p *QP, w *Request, local []piece) {
 		return
 	}
 	receives.Consume()
-	pieces, cause := p.buffers(list, grh+w.Length)
+	pieces, cause := p.buffers(p.Queues.Receives().PD(), list, grh+w.Length)
 	if cause != "" {
 		p.Queues.Received(index, Receipt{Status: cause})
 		p.toError()

@@ -78,7 +78,7 @@ func (q *QP) perform(w *Request, now time.Time) outcome {
 		return done
 	}
 	switch {
-	case w.Op == ChangeKey && q.Service == UD, w.Op == SendInv && q.Service != RC:
+	case w.Op == ChangeKey && q.Service == UD, w.Op == SendInv && !q.Service.reliable():
 		return q.failed(w, LocalOperation)
 	case w.Op == ChangeKey:
 		if cause := w.Change(); cause != "" {
@@ -115,7 +115,7 @@ func (q *QP) perform(w *Request, now time.Time) outcome {
 	}
 	p := q.peer()
 	if p == nil {
-		if q.Service == RC {
+		if q.Service.reliable() {
 			return q.retry(w, now)
 		}
 		q.Queues.Complete(w, "", 0)
@@ -138,7 +138,7 @@ func (q *QP) perform(w *Request, now time.Time) outcome {
 }
 
 func (q *QP) failed(w *Request, cause Status) outcome {
-	if q.Service == RC {
+	if q.Service.reliable() {
 		q.Fail(w, cause)
 		return ended
 	}
@@ -195,6 +195,12 @@ func (q *QP) respond(w *Request, local []piece, burst uint32) (cause Status, mis
 		q.toError()
 		return RemoteInvalid, false
 	}
+	receives, ok := q.receiverOf(w)
+	if !ok { // that it is this status and this event is a guess
+		q.Queues.Event(EventQPRequest)
+		q.toError()
+		return RemoteInvalid, false
+	}
 	var remote []piece
 	if w.Op.Remote() && w.Length > 0 {
 		p, cause := q.remote(w)
@@ -203,7 +209,6 @@ func (q *QP) respond(w *Request, local []piece, burst uint32) (cause Status, mis
 		}
 		remote = []piece{p}
 	}
-	receives := q.Queues.Receives()
 	var index uint16
 	if w.Op.Receives() {
 		var list []Scatter
@@ -212,11 +217,11 @@ func (q *QP) respond(w *Request, local []piece, burst uint32) (cause Status, mis
 			return "", true
 		}
 		if w.Op != WriteImm {
-			remote, cause = q.buffers(list, w.Length)
+			remote, cause = q.buffers(receives.PD(), list, w.Length)
 		}
 		if cause != "" {
 			receives.Consume()
-			q.Queues.Received(index, Receipt{Status: cause})
+			receives.received(index, Receipt{Status: cause})
 			q.toError()
 			if cause == LocalLength {
 				return RemoteInvalid, false
@@ -232,14 +237,14 @@ func (q *QP) respond(w *Request, local []piece, burst uint32) (cause Status, mis
 	}
 	if w.Op == SendInv && !q.takeAway(be.Uint32(w.Imm[:])) {
 		receives.Consume()
-		q.Queues.Received(index, Receipt{Status: LocalAccess})
+		receives.received(index, Receipt{Status: LocalAccess})
 		q.Queues.Event(EventQPAccess)
 		q.toError()
 		return RemoteAccess, false
 	}
 	if w.Op.Receives() {
 		receives.Consume()
-		q.Queues.Received(index, w.receipt())
+		receives.received(index, w.receipt())
 	}
 	return "", false
 }
@@ -250,7 +255,7 @@ func (w *Request) receipt() Receipt {
 }
 
 // buffers returns where a message goes.
-func (q *QP) buffers(list []Scatter, length uint64) ([]piece, Status) {
+func (q *QP) buffers(pd *PD, list []Scatter, length uint64) ([]piece, Status) {
 	room := uint64(0)
 	for _, s := range list {
 		room += uint64(s.Size)
@@ -258,7 +263,7 @@ func (q *QP) buffers(list []Scatter, length uint64) ([]piece, Status) {
 	if room < length {
 		return nil, LocalLength
 	}
-	pieces, ok := q.Port.resolveList(q.Queues.Receives().PD(), list, AccessLocalWrite, length)
+	pieces, ok := q.Port.resolveList(pd, list, AccessLocalWrite, length)
 	if !ok {
 		return nil, LocalProtection
 	}

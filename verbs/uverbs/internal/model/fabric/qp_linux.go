@@ -9,16 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Service is the type of a QP (IB_UVERBS_QPT_*).
-type Service byte
-
-// The services that there are.
-const (
-	RC Service = 2
-	UC Service = 3
-	UD Service = 4
-)
-
 // States of a QP.
 const (
 	StateReset = iota
@@ -53,7 +43,7 @@ type Queues interface {
 	Begin(*Request)
 	// Complete writes the completion of a request, if it is to have one. The bytes are those that came from the other side.
 	Complete(w *Request, status Status, bytes uint32)
-	// Receives returns the queue of receive requests.
+	// Receives returns the queue of receive requests, nil if there is none.
 	Receives() ReceiveQueue
 	// Received writes the completion of the receive request with that index.
 	Received(index uint16, r Receipt)
@@ -83,6 +73,7 @@ type ReceiveQueue interface {
 type QP struct {
 	Port    *Port
 	PD      *PD
+	Domain  *Domain // of a target of XRC, whose PD is that of the SRQ in use
 	Number  uint32
 	Service Service
 	Queues  Queues
@@ -153,7 +144,7 @@ func (q *QP) peer() *QP {
 		return nil
 	}
 	p := port.QPs[a.Dest]
-	if p == nil || p.Service != q.Service || p.Attr.Dest != q.Number || p.State < StateRTR || p.State == StateError {
+	if p == nil || p.Service != q.Service.other() || p.Attr.Dest != q.Number || p.State < StateRTR || p.State == StateError {
 		return nil // packets for another, or in such a state, are dropped
 	}
 	return p
@@ -172,7 +163,7 @@ func (q *QP) toError() {
 		return
 	}
 	q.State = StateError
-	if q.Queues.Receives().Shared() {
+	if r := q.Queues.Receives(); r != nil && r.Shared() {
 		q.Queues.Event(EventLastWQE)
 	}
 	q.Schedule()
@@ -203,6 +194,7 @@ func (q *QP) Modify(r []byte, check func(*Attributes) unix.Errno) unix.Errno {
 		mask |= MaskPort // core/uverbs_cmd.c, modify_qp
 		r[104] = r[31]
 	}
+	mask &^= ignored[q.Service]
 	if !transition(q.Service, q.State, to, mask) {
 		return unix.EINVAL // core/verbs.c, ib_modify_qp_is_ok, which the driver calls
 	}
@@ -341,6 +333,30 @@ var changes = map[Service]map[[2]int]change{
 		{StateSQD, StateRTS}:    {0, maskCurrent | MaskQKey},
 		{StateSQD, StateSQD}:    {0, MaskPKey | MaskQKey},
 		{StateSQE, StateRTS}:    {0, maskCurrent | MaskQKey},
+	},
+	XRCInitiator: {
+		{StateReset, StateInit}: {MaskPKey | MaskPort | MaskAccess, 0},
+		{StateInit, StateInit}:  {0, MaskPKey | MaskPort | MaskAccess},
+		{StateInit, StateRTR}:   {MaskAV | MaskMTU | MaskDest | MaskRQPSN, maskAlt | MaskAccess | MaskPKey},
+		{StateRTR, StateRTS}: {MaskTimeout | MaskRetry | MaskRNRRetry | MaskSQPSN | MaskMaxRead,
+			maskCurrent | maskAlt | MaskAccess | maskMigrate},
+		{StateRTS, StateRTS}: {0, maskCurrent | MaskAccess | maskAlt | maskMigrate},
+		{StateRTS, StateSQD}: {0, maskSQD},
+		{StateSQD, StateRTS}: {0, maskCurrent | maskAlt | MaskAccess | maskMigrate},
+		{StateSQD, StateSQD}: {0, MaskPort | MaskAV | MaskTimeout | MaskRetry | MaskRNRRetry | MaskMaxRead |
+			maskAlt | MaskAccess | MaskPKey | maskMigrate},
+	},
+	XRCTarget: {
+		{StateReset, StateInit}: {MaskPKey | MaskPort | MaskAccess, 0},
+		{StateInit, StateInit}:  {0, MaskPKey | MaskPort | MaskAccess},
+		{StateInit, StateRTR}: {MaskAV | MaskMTU | MaskDest | MaskRQPSN | MaskMaxDest | MaskMinRNR,
+			maskAlt | MaskAccess | MaskPKey},
+		{StateRTR, StateRTS}: {MaskTimeout | MaskSQPSN, maskCurrent | maskAlt | MaskAccess | MaskMinRNR | maskMigrate},
+		{StateRTS, StateRTS}: {0, maskCurrent | MaskAccess | maskAlt | maskMigrate | MaskMinRNR},
+		{StateRTS, StateSQD}: {0, maskSQD},
+		{StateSQD, StateRTS}: {0, maskCurrent | maskAlt | MaskAccess | MaskMinRNR | maskMigrate},
+		{StateSQD, StateSQD}: {0, MaskPort | MaskAV | MaskTimeout | MaskMaxDest |
+			maskAlt | MaskAccess | MaskPKey | MaskMinRNR | maskMigrate},
 	},
 }
 

@@ -7,6 +7,19 @@ var (
 	be = binary.BigEndian
 )
 
+// A Service is the type of a QP (IB_UVERBS_QPT_*).
+type Service byte
+
+// The services that there are.
+const (
+	RC Service = 2
+	UC Service = 3
+	UD Service = 4
+
+	XRCInitiator Service = 9
+	XRCTarget    Service = 10 // its queues are those of its Domain
+)
+
 // An Op is what a request does.
 type Op string
 
@@ -100,6 +113,7 @@ type Request struct {
 	To             Datagram // UD
 	Addr           uint64   // remote
 	RKey           uint32
+	SRQ            uint32 // XRC: the number of that which it is for
 	SwapAdd, Equal uint64 // atomics
 	List           []Scatter
 	Inline         []byte        // data of the request itself; it has these or a list

@@ -41,6 +41,15 @@ func (p *Process) has(number int) bool {
 	return err == nil
 }
 
+// File says which file a descriptor of the process is, by device and inode. It is false if there is none.
+func (p *Process) File(number int) (id [2]uint64, ok bool) {
+	var s unix.Stat_t
+	if unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", p.pid, number), &s) != nil {
+		return id, false
+	}
+	return [2]uint64{s.Dev, s.Ino}, true
+}
+
 // Read fills b from the process's memory. Not all of it readable is an error.
 func (p *Process) Read(addr uint64, b []byte) error {
 	if len(b) == 0 {

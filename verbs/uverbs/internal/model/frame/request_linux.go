@@ -74,11 +74,11 @@ func (r *Request) Give(fd int) (int, unix.Errno) {
 // sizes of the request structs, without the header: what follows is the provider's.
 var coreSize = map[uint32]int{
 	0: 8, 1: 8, 2: 16, 3: 8, 4: 4, 5: 56, 8: 4, 9: 40, 11: 48, 13: 4, 14: 16, 16: 4, 17: 8, 18: 32, 19: 16, 20: 16,
-	24: 56, 25: 16, 26: 112, 27: 16, 30: 24, 31: 24, 32: 32, 33: 16, 34: 16, 35: 16,
+	24: 56, 25: 16, 26: 112, 27: 16, 30: 24, 31: 24, 32: 32, 33: 16, 34: 16, 35: 16, 37: 16, 38: 4, 39: 48, 40: 32,
 }
 
 // noAnswer are the commands whose request struct does not begin with a u64 response.
-var noAnswer = map[uint32]bool{4: true, 8: true, 13: true, 16: true, 26: true, 30: true, 31: true, 33: true}
+var noAnswer = map[uint32]bool{4: true, 8: true, 13: true, 16: true, 26: true, 30: true, 31: true, 33: true, 38: true}
 
 var le = binary.LittleEndian
 

@@ -41,6 +41,10 @@ var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 	33:         (*ucontext).modifySRQ,
 	34:         (*ucontext).querySRQ,
 	35:         (*ucontext).destroySRQ,
+	37:         (*ucontext).openDomain,
+	38:         (*ucontext).closeDomain,
+	39:         (*ucontext).createDomainSRQ,
+	40:         (*ucontext).openQP,
 }
 
 // extendedCommands are those of the second generation.

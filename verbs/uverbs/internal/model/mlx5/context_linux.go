@@ -62,6 +62,7 @@ func (c *ucontext) Close() {
 	f.Lock()
 	defer f.Unlock()
 	c.device.contexts = without(c.device.contexts, c)
+	c.leaveDomains()
 	for _, o := range c.objects {
 		switch o := o.(type) {
 		case *queuePair:

@@ -29,13 +29,14 @@ type Device struct {
 	*fabric.Port
 	config   Config
 	contexts []*ucontext
+	domains  map[[2]uint64]*domain // of XRC, by their files
 }
 
 // NewDevice adds a device to a fabric.
 func (c Config) NewDevice(f *fabric.Fabric) fabric.Device { return c.newDevice(f) }
 
 func (c Config) newDevice(f *fabric.Fabric) *Device {
-	d := &Device{config: c}
+	d := &Device{config: c, domains: map[[2]uint64]*domain{}}
 	d.Port = f.NewPort(fabric.Config{Link: c.Link, NoAtomics: c.NoAtomics, Vendor: [3]byte{0x00, 0x02, 0xc9}}, d)
 	return d
 }
@@ -116,7 +117,7 @@ func (c *ucontext) attributes() []byte {
 	put(44, 0x1017)                  // ConnectX-5
 	put(52, maxQP)
 	put(56, maxWR)
-	put(60, 1<<17|1<<24) // windows of type 1 and 2B: main.c, mlx5_ib_query_device
+	put(60, 1<<17|1<<20|1<<24) // windows of type 1 and 2B, XRC: main.c, mlx5_ib_query_device
 	put(64, maxSGE)
 	put(68, maxSGE)
 	put(72, 1<<16) // CQs

@@ -122,7 +122,7 @@ func parseKeyChange(key uint32, b []byte) (u keyChange, err error) {
 }
 
 // parseWQE takes a WQE apart. What does not fit is an error.
-func parseWQE(b []byte, ud bool) (w workRequest, err error) {
+func parseWQE(b []byte, service fabric.Service) (w workRequest, err error) {
 	w.control = parseControl(b)
 	rest := b[segmentSize:]
 	take := func(n int) []byte {
@@ -143,7 +143,10 @@ func parseWQE(b []byte, ud bool) (w workRequest, err error) {
 	case w.Op == "":
 		return w, fmt.Errorf("opcode %#x is not known", b[3])
 	}
-	if ud {
+	switch service {
+	case fabric.XRCInitiator: // struct mlx5_wqe_xrc_seg
+		w.SRQ = be.Uint32(take(16)) & 0xffffff
+	case fabric.UD:
 		a := take(48)
 		flow := be.Uint32(a[28:])
 		w.To = fabric.Datagram{QKey: be.Uint32(a), QPN: be.Uint32(a[8:]) & 0xffffff, SL: a[12] & 15, MAC: [6]byte(a[20:26]),

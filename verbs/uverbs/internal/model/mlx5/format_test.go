@@ -20,10 +20,10 @@ func bytesOf(t *testing.T, text string) []byte {
 // What is by libmlx5 was printed by model -wqe; the rest follows its mlx5dv.h.
 func TestSendQueueFormats(t *testing.T) {
 	for _, test := range []struct {
-		name string
-		ud   bool
-		wqe  string
-		want workRequest
+		name    string
+		service fabric.Service
+		wqe     string
+		want    workRequest
 	}{
 		{
 			name: "signaled SEND of 64 bytes",
@@ -69,8 +69,8 @@ func TestSendQueueFormats(t *testing.T) {
 			},
 		},
 		{
-			name: "SEND of UD by LID, by libmlx5",
-			ud:   true,
+			name:    "SEND of UD by LID, by libmlx5",
+			service: fabric.UD,
 			wqe: "0000000a 01010405 00000008 00000000 | 11111111 00000000 80000104 00000007 |" +
 				"00000000 00000000 00000000 00000000 | 00000000 00000000 00000000 00000000 | 00000400 0101026a 0000556e 999d9028",
 			want: workRequest{
@@ -101,13 +101,23 @@ func TestSendQueueFormats(t *testing.T) {
 			},
 		},
 		{
+			name:    "READ of XRC",
+			service: fabric.XRCInitiator,
+			wqe: "00000010 00011304 00000008 00000000 | 00abcdef 00000000 00000000 00000000 |" +
+				"00000000 00000010 0000abcd 00000000 | 00000001 00000200 00000000 00001000",
+			want: workRequest{
+				control: control{fabric.Request{Op: fabric.Read, Slots: 1, Signaled: true, SRQ: 0xabcdef,
+					Addr: 0x10, RKey: 0xabcd, List: []fabric.Scatter{{Addr: 0x1000, Size: 1, Key: 0x200}}, Length: 1}, 0x113, 64},
+			},
+		},
+		{
 			name: "NOP",
 			wqe:  "00000100 00011301 00000000 00000000",
 			want: workRequest{control: control{fabric.Request{Op: fabric.Nop, Index: 1, Slots: 1}, 0x113, 16}},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := parseWQE(bytesOf(t, test.wqe), test.ud)
+			got, err := parseWQE(bytesOf(t, test.wqe), test.service)
 			require.NoError(t, err)
 			require.Equal(t, test.want, got)
 		})
@@ -145,15 +155,16 @@ func TestKeyChangesThatAreNoneAreErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			wqe := bytesOf(t, c.wqe)
 			wqe[c.at] = c.b
-			_, err := parseWQE(wqe, false)
+			_, err := parseWQE(wqe, fabric.RC)
 			require.Error(t, err)
-			_, err = parseWQE(wqe[:len(wqe)-64], false)
+			_, err = parseWQE(wqe[:len(wqe)-64], fabric.RC)
 			require.Error(t, err)
 		})
 	}
 }
 
 func TestWQEsThatAreNoneAreErrors(t *testing.T) {
+	services := map[string]fabric.Service{"UD ": fabric.UD, "XRC": fabric.XRCInitiator}
 	for name, wqe := range map[string]string{
 		"unknown opcode":                    "0000007f 00011301 00000000 00000000",
 		"WRITE without a remote address":    "00000008 00011301 00000000 00000000",
@@ -161,10 +172,11 @@ func TestWQEsThatAreNoneAreErrors(t *testing.T) {
 		"READ into the WQE":                 "00000010 00011303 00000000 00000000 | 00000000 00000010 0000abcd 00000000 | 80000001 61000000 00000000 00000000",
 		"half a compare and swap":           "00000011 00011302 00000000 00000000 | 00000000 00000010 0000abcd 00000000",
 		"UD without an address":             "0000000a 00011302 00000000 00000000 | 00000000 00000000 00000000 00000000",
+		"XRC without an SRQ":                "0000000a 00011301 00000000 00000000",
 		"inline data beside a gather entry": "0000000a 00011303 00000000 00000000 | 80000001 61000000 00000000 00000000 | 00000001 00000200 00000000 00001000",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseWQE(bytesOf(t, wqe), strings.HasPrefix(name, "UD"))
+			_, err := parseWQE(bytesOf(t, wqe), services[name[:3]])
 			require.Error(t, err)
 		})
 	}

@@ -42,6 +42,9 @@ type queuePair struct {
 func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 	const leastRequest, knownRequest = 48, 52 // of struct mlx5_ib_create_qp: without ece_options, and without reserved
 	b, m := r.Core, r.Driver
+	if fabric.Service(b[53]) == fabric.XRCTarget {
+		return c.createTarget(r)
+	}
 	if len(m) < leastRequest {
 		return unix.EINVAL // qp.c, process_udata_size
 	}
@@ -64,19 +67,25 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 	q.recv = own
 	var found [4]bool
 	q.Queues = q
+	initiator := q.Service == fabric.XRCInitiator
+	if initiator { // core/uverbs_cmd.c, create_qp
+		q.caps[1], q.caps[3] = 0, 0
+	}
 	q.PD, found[0] = lookup[*fabric.PD](c, le.Uint32(b[16:]))
 	q.sendCQ, found[1] = lookup[*completionQueue](c, le.Uint32(b[20:]))
 	q.recvCQ, found[2] = lookup[*completionQueue](c, le.Uint32(b[24:]))
 	found[3] = true
-	if b[54] != 0 {
+	if initiator {
+		q.recvCQ, found[2] = q.sendCQ, true
+	} else if b[54] != 0 {
 		q.recv, found[3] = lookup[*receiveQueue](c, le.Uint32(b[28:]))
 	}
 	own.pd = q.PD
 	receives := !q.recv.shared && q.caps[1] != 0 // qp.c, qp_has_rq
 	switch {
-	case q.Service != fabric.RC && q.Service != fabric.UC && q.Service != fabric.UD:
+	case q.Service != fabric.RC && q.Service != fabric.UC && q.Service != fabric.UD && !initiator:
 		return unix.EOPNOTSUPP // the model has no others (uverbs_cmd.c, create_qp, knows some more)
-	case found != [4]bool{true, true, true, true}:
+	case found != [4]bool{true, true, true, true} || q.recv.domain != nil:
 		return unix.EINVAL // uverbs_cmd.c, create_qp
 	case q.Service == fabric.UC && q.recv.shared:
 		return unix.EINVAL // none of the kernel's checks: that the firmware refuses it is a guess
@@ -174,27 +183,33 @@ func (c *ucontext) validIndex(uidx uint32) bool {
 }
 
 func (c *ucontext) modifyQP(r *frame.Request) unix.Errno {
+	if o, ok := lookup[*openTarget](c, le.Uint32(r.Core[64:])); ok {
+		return o.target.Modify(r.Core, c.checkAttributes)
+	}
 	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[64:]))
 	if !ok {
 		return unix.EINVAL // uverbs_cmd.c, modify_qp
 	}
-	return q.Modify(r.Core, q.checkAttributes)
+	return q.Modify(r.Core, c.checkAttributes)
 }
 
 // checkAttributes is what mlx5_ib_modify_qp checks.
-func (q *queuePair) checkAttributes(a *fabric.Attributes) unix.Errno {
+func (c *ucontext) checkAttributes(a *fabric.Attributes) unix.Errno {
 	switch {
 	case a.PKeyIndex != 0:
 		return unix.EINVAL // only P_Key 0 is there
 	case a.MaxRead > maxReads || a.MaxDest > maxReads:
 		return unix.EINVAL
-	case q.Port.NoAtomics && a.Allowed()&fabric.AccessRemoteAtomic != 0:
+	case c.device.NoAtomics && a.Allowed()&fabric.AccessRemoteAtomic != 0:
 		return unix.EOPNOTSUPP // qp.c, set_qpc_atomic_flags
 	}
 	return 0
 }
 
 func (c *ucontext) queryQP(r *frame.Request) unix.Errno {
+	if o, ok := lookup[*openTarget](c, le.Uint32(r.Core[8:])); ok {
+		return r.Answer(o.target.Query(), nil)
+	}
 	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[8:]))
 	if !ok {
 		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_query_qp
@@ -210,6 +225,10 @@ func (c *ucontext) queryQP(r *frame.Request) unix.Errno {
 }
 
 func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
+	if o, ok := lookup[*openTarget](c, le.Uint32(r.Core[8:])); ok {
+		o.close()
+		return r.Answer(words(o.events), nil)
+	}
 	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[8:]))
 	if !ok {
 		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
@@ -298,13 +317,8 @@ func (q *queuePair) Complete(w *fabric.Request, status fabric.Status, bytes uint
 
 // Received writes the CQE of a receive WQE.
 func (q *queuePair) Received(index uint16, r fabric.Receipt) {
-	e := completion{op: cqeOps[r.Op], qpn: q.Number, uidx: q.uidx, index: index, bytes: r.Bytes, solicited: r.Solicited, cause: syndromes[r.Status]}
-	if r.Op != fabric.Send {
-		e.imm = r.Imm
-	}
-	if r.Status != "" {
-		e.op = cqeResponseError
-	}
+	e := completionOf(q.Number, index, &r)
+	e.uidx = q.uidx
 	if q.Service == fabric.UD && r.Status == "" {
 		e.slid, e.source = r.LID, r.QPN|packet(&r)<<24
 	}
@@ -313,6 +327,18 @@ func (q *queuePair) Received(index uint16, r fabric.Receipt) {
 	}
 	e.written = func() { q.recv.returned++ }
 	q.recvCQ.put(e)
+}
+
+// completionOf is what is the same for all receive WQEs.
+func completionOf(qpn uint32, index uint16, r *fabric.Receipt) completion {
+	e := completion{op: cqeOps[r.Op], qpn: qpn, index: index, bytes: r.Bytes, solicited: r.Solicited, cause: syndromes[r.Status]}
+	if r.Op != fabric.Send {
+		e.imm = r.Imm
+	}
+	if r.Status != "" {
+		e.op = cqeResponseError
+	}
+	return e
 }
 
 // packet is what the CQE of a datagram says of its packet, beside the QP that it is from: whether it has a GRH, and the

@@ -60,7 +60,7 @@ func (q *queuePair) Next() *fabric.Request {
 		q.lose()
 		return nil
 	}
-	w, err := parseWQE(b, q.Service == fabric.UD)
+	w, err := parseWQE(b, q.Service)
 	if err != nil {
 		q.Port.Fabric().Violation("QP %#x: %v", q.Number, err)
 		q.Fail(&c.Request, fabric.LocalOperation)

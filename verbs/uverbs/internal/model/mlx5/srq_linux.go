@@ -31,6 +31,10 @@ type receiveQueue struct {
 	limit         uint32
 	events        uint32
 	maxWR, maxSGE uint32
+	// Of an XRC domain:
+	domain *openDomain
+	cq     *completionQueue
+	uidx   uint32
 }
 
 // Next returns the WQE that is first, without consuming it, and its index. It is false if
@@ -90,31 +94,46 @@ func (r *receiveQueue) PD() *fabric.PD { return r.pd }
 func (r *receiveQueue) Shared() bool { return r.shared }
 
 func (c *ucontext) createSRQ(r *frame.Request) unix.Errno {
-	const sizeOfRequest = 32 // of struct mlx5_ib_create_srq
-	m := make([]byte, sizeOfRequest)
-	b, known := r.Core, copy(m, r.Driver)
-	wr, sge := le.Uint32(b[20:]), le.Uint32(b[24:])
+	b := r.Core
 	pd, ok := lookup[*fabric.PD](c, le.Uint32(b[16:]))
-	switch {
-	case !ok:
+	if !ok {
 		return unix.EINVAL // uverbs_cmd.c, __uverbs_create_xsrq
+	}
+	s := &receiveQueue{context: c, pd: pd, shared: true, user: le.Uint64(b[8:]), limit: le.Uint32(b[28:])}
+	return s.create(r, le.Uint32(b[20:]), le.Uint32(b[24:]))
+}
+
+// create makes an SRQ for so many WQEs.
+func (r *receiveQueue) create(q *frame.Request, wr, sge uint32) unix.Errno {
+	const sizeOfRequest = 32 // of struct mlx5_ib_create_srq
+	c := r.context
+	m := make([]byte, sizeOfRequest)
+	known := copy(m, q.Driver)
+	r.uidx = le.Uint32(m[24:])
+	switch {
 	case wr > maxSRQWR || sge > maxSGE:
 		return unix.EINVAL // srq.c, mlx5_ib_create_srq
-	case le.Uint32(m[20:]) != 0 || le.Uint32(m[28:]) != 0 || !zero(r.Driver[known:]):
+	case le.Uint32(m[20:]) != 0 || le.Uint32(m[28:]) != 0 || !zero(q.Driver[known:]):
 		return unix.EINVAL // srq.c, create_srq_user: reserved0, reserved1. It asks for none of the flags
+	case r.domain != nil && !c.validIndex(r.uidx):
+		return unix.EINVAL // mlx5_ib.h, get_srq_user_index
 	}
-	s := &receiveQueue{context: c, pd: pd, buffer: le.Uint64(m), record: le.Uint64(m[8:]), size: roundUp(wr + 1),
-		shared: true, user: le.Uint64(b[8:]), limit: le.Uint32(b[28:])}
+	r.buffer, r.record, r.size = le.Uint64(m), le.Uint64(m[8:]), roundUp(wr+1)
 	// srq.c, mlx5_ib_create_srq: the size of a WQE follows from the number of its segments.
-	s.shift = uint32(bits.Len32(roundUp(max(32, segmentSize*(1+sge))))) - 1
-	s.maxWR, s.maxSGE = s.size-1, (1<<s.shift-segmentSize)/segmentSize
-	if !c.readable(s.buffer, uint64(s.size)<<s.shift) || !c.readable(s.record, 4) {
+	r.shift = uint32(bits.Len32(roundUp(max(32, segmentSize*(1+sge))))) - 1
+	r.maxWR, r.maxSGE = r.size-1, (1<<r.shift-segmentSize)/segmentSize
+	if !c.readable(r.buffer, uint64(r.size)<<r.shift) || !c.readable(r.record, 4) {
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
-	pd.Users++
-	s.srqn = c.device.Next()
-	s.handle = c.add(s)
-	return r.Answer(words(s.handle, s.maxWR, s.maxSGE, s.srqn), words(s.srqn, 0))
+	r.pd.Users++
+	r.srqn = c.device.Next()
+	r.handle = c.add(r)
+	number := uint32(0) // uverbs_cmd.c, __uverbs_create_xsrq
+	if r.domain != nil {
+		r.join()
+		number = r.srqn
+	}
+	return q.Answer(words(r.handle, r.maxWR, r.maxSGE, number), words(r.srqn, 0))
 }
 
 func (c *ucontext) modifySRQ(r *frame.Request) unix.Errno {
@@ -150,6 +169,9 @@ func (c *ucontext) destroySRQ(r *frame.Request) unix.Errno {
 		return unix.EBUSY // core/verbs.c, ib_destroy_srq_user
 	}
 	s.pd.Users--
+	if s.domain != nil {
+		s.leave()
+	}
 	s.events -= c.unread(s.user, fabric.EventSRQLimit)
 	delete(c.objects, s.handle)
 	return r.Answer(words(s.events), nil)
