@@ -92,6 +92,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		{"State", testStates},
 		{"Transition", testTransitions},
 		{"SRQ", testSRQ},
+		{"XRC", testXRC},
 		{"Invalidate", testInvalidate},
 		{"Window", testWindows},
 		{"Reregister", testReregister},

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -128,6 +129,28 @@ func (p *prober) services() {
 		p.try(service.name, func() (interface{ Close() error }, error) { return p.newQP(service.typ, nil) })
 	}
 	p.add("multicast", yes(p.attr.Caps.Has(verbs.CapMulticast)))
+	p.xrc()
+}
+
+// xrc tries both ends, which belong together.
+func (p *prober) xrc() {
+	p.try("XRC", func() (interface{ Close() error }, error) {
+		domain, err := p.ctx.OpenXRCDomain(nil)
+		if err != nil {
+			return nil, err
+		}
+		target, err := domain.CreateQP()
+		if err != nil {
+			return nil, errors.Join(err, domain.Close())
+		}
+		if err := target.Close(); err != nil {
+			return nil, err
+		}
+		if err := domain.Close(); err != nil {
+			return nil, err
+		}
+		return p.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeXRCInitiator, SendCQ: p.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+	})
 }
 
 func (p *prober) memory() {
