@@ -90,7 +90,7 @@ func (m *meeting) connect(s *side) error {
 			return err
 		}
 	}
-	peer, err := swap(m.control, mine)
+	peer, err := swap(m.control, mine, setUpLimit)
 	if err == nil && len(peer.QPNs) != len(s.qps) {
 		err = fmt.Errorf("the other end has %d QPs, not %d", len(peer.QPNs), len(s.qps))
 	}

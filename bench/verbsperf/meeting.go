@@ -1,6 +1,7 @@
 package verbsperf
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,22 +30,30 @@ func newControl(conn net.Conn) *control {
 	return c
 }
 
-func (c *control) receive(to any) error {
+// How long an end waits for each word of the other one before a measurement, and how long that may take.
+const (
+	setUpLimit   = time.Minute
+	measureLimit = 10 * time.Minute
+)
+
+// receive waits for so long.
+func (c *control) receive(to any, limit time.Duration) error {
+	if err := c.conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
 	c.left.N = c.most
 	return c.in.Decode(to)
 }
 
-// swap tells the other end something and returns what it tells. It ends at a deadline
-// that no measurement reaches.
-func swap[T any](c *control, mine T) (theirs T, err error) {
-	if err := c.conn.SetDeadline(time.Now().Add(10 * time.Minute)); err != nil {
+// swap tells the other end something and returns what it tells.
+func swap[T any](c *control, mine T, limit time.Duration) (theirs T, err error) {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return theirs, err
 	}
-	defer c.conn.SetDeadline(time.Time{})
 	if err := c.out.Encode(mine); err != nil {
 		return theirs, err
 	}
-	return theirs, c.receive(&theirs)
+	return theirs, c.receive(&theirs, limit)
 }
 
 // outcome is how far an end has come, with what it has measured.
@@ -78,10 +87,14 @@ type meeting struct {
 	place   place
 	control *control
 	server  bool
+	memory  *budget // a server's for all clients
 }
 
 // ask has the server do a measurement with us.
 func (m *meeting) ask(sp spec) (result, error) {
+	if err := m.control.conn.SetWriteDeadline(time.Now().Add(setUpLimit)); err != nil {
+		return result{}, err
+	}
 	if err := m.control.out.Encode(sp); err != nil {
 		return result{}, err
 	}
@@ -97,7 +110,7 @@ func (m *meeting) ask(sp spec) (result, error) {
 
 // agree tells the other end whether a step has failed. It fails if it has for one of them.
 func (m *meeting) agree(err error) error {
-	other, swapped := swap(m.control, outcomeOf(nil, err))
+	other, swapped := swap(m.control, outcomeOf(nil, err), setUpLimit)
 	if err != nil {
 		return err
 	}
@@ -107,8 +120,17 @@ func (m *meeting) agree(err error) error {
 // one does one measurement. After each step the ends tell each other how it went, so
 // that neither waits for one that has failed.
 func (m *meeting) one(sp spec) (mine, theirs []time.Duration, err error) {
-	m.control.most = mostSaid + int64(sp.Iterations)*int64(len("1000000000,"))
-	s, err := newSide(m.dev, m.place, sp)
+	if !m.server {
+		m.control.most = mostSaid + int64(sp.Iterations)*int64(len("1000000000,"))
+	}
+	ctx, stop := context.WithTimeout(m.ctx, measureLimit)
+	defer stop()
+	bytes := sp.memory(m.dev.Attr())
+	var s *side
+	if err = m.memory.take(bytes); err == nil {
+		defer m.memory.give(bytes)
+		s, err = newSide(ctx, m.dev, m.place, sp)
+	}
 	if s != nil {
 		defer s.close()
 	}
@@ -118,13 +140,17 @@ func (m *meeting) one(sp spec) (mine, theirs []time.Duration, err error) {
 	if err := m.connect(s); err != nil {
 		return nil, nil, err
 	}
+	defer context.AfterFunc(ctx, s.fail)() // ends what waits for completions
 	mine, err = s.measure(m.server)
 	if err != nil { // so that the other end, which may be waiting, learns of it
-		for _, qp := range s.qps {
-			_ = qp.Fail()
-		}
+		s.fail()
+		err = cmp.Or(context.Cause(ctx), err)
 	}
-	other, swapped := swap(m.control, outcomeOf(mine, err))
+	tell := outcomeOf(nil, err)
+	if m.server { // the figures are the client's affair
+		tell = outcomeOf(mine, err)
+	}
+	other, swapped := swap(m.control, tell, measureLimit)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -100,29 +100,6 @@ func startServer(ctx context.Context, o *options, stderr io.Writer) (*exec.Cmd, 
 	return cmd, addr, nil
 }
 
-// serve measures what the clients want, one client after the other, until ctx ends.
-func serve(ctx context.Context, dev *verbs.Context, at place, o *options, out, complaints io.Writer) error {
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
-	if err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { ln.Close() })()
-	defer ln.Close()
-	fmt.Fprintf(out, "%s%s\n", announcement, ln.Addr())
-	for {
-		conn, err := ln.Accept() // ends with a client, or with ctx
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-		if err := serveClient(ctx, dev, at, conn); err != nil {
-			fmt.Fprintln(complaints, "bench verbs: a client:", err)
-		}
-	}
-}
-
 // open opens the device.
 func open(o *options) (*verbs.Context, place, error) {
 	dev, err := verbs.Open(o.Device)
@@ -134,27 +111,6 @@ func open(o *options) (*verbs.Context, place, error) {
 		return nil, at, errors.Join(err, dev.Close())
 	}
 	return dev, at, nil
-}
-
-func serveClient(ctx context.Context, dev *verbs.Context, at place, conn net.Conn) error {
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	defer conn.Close()
-	m := meeting{ctx: ctx, dev: dev, place: at, control: newControl(conn), server: true}
-	for {
-		var sp spec
-		if err := m.control.receive(&sp); err != nil { // ends with a wish, or the client's hang-up
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		}
-		if err := sp.check(); err != nil {
-			return err
-		}
-		if _, _, err := m.one(sp); err != nil && !errors.Is(err, verbs.ErrUnsupported) {
-			return err
-		}
-	}
 }
 
 // call measures all, as the client.

@@ -245,7 +245,7 @@ func TestStrangersAreNotConnected(t *testing.T) {
 	sp := spec{Test: "send_lat", Size: 8, Iterations: 1, QPs: 1, Depth: 2, Mod: 1, CM: true}
 	ends := make([]*side, 3) // the server, the client, a stranger
 	for i := range ends {
-		ends[i], err = newSide(dev, at, sp)
+		ends[i], err = newSide(t.Context(), dev, at, sp)
 		require.NoError(t, err)
 		defer ends[i].close()
 	}

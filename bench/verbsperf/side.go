@@ -2,6 +2,7 @@ package verbsperf
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,6 +18,7 @@ const patience = 20 * time.Second
 // side is one end of a measurement: connected QPs, and memory that is half for
 // what is sent and half for what arrives.
 type side struct {
+	life  context.Context // ends the measurement
 	spec  spec
 	ctx   *verbs.Context
 	place place
@@ -41,8 +43,8 @@ var needs = map[string]verbs.Cap{
 // operation is the test's name without lat and bw.
 func (s *spec) operation() string { return s.Test[:strings.LastIndex(s.Test, "_")] }
 
-func newSide(ctx *verbs.Context, at place, sp spec) (*side, error) {
-	attr := ctx.Attr()
+func newSide(life context.Context, dev *verbs.Context, at place, sp spec) (*side, error) {
+	attr := dev.Attr()
 	if attr.Transport == verbs.TransportIWARP && !sp.CM {
 		return nil, fmt.Errorf("%s is an iWARP device, whose queue pairs are connected with -rcm only", attr.Name)
 	}
@@ -52,12 +54,15 @@ func newSide(ctx *verbs.Context, at place, sp spec) (*side, error) {
 	if err := sp.fits(attr, at.port); err != nil {
 		return nil, err
 	}
-	s := &side{spec: sp, ctx: ctx, place: at, receives: sp.receives(attr), half: max(4096, (sp.Size+4095)&^4095)}
+	s := &side{life: life, spec: sp, ctx: dev, place: at, receives: sp.receives(attr), half: sp.half()}
 	if err := s.make(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
+
+// half is how many bytes each half of the memory has.
+func (s *spec) half() int { return max(4096, (s.Size+4095)&^4095) }
 
 func (s *side) make() (err error) {
 	if s.pd, err = s.ctx.AllocPD(); err != nil {
@@ -94,6 +99,13 @@ func (s *side) access() verbs.Access {
 		access |= verbs.AccessRemoteAtomic
 	}
 	return access
+}
+
+// fail has all requests end.
+func (s *side) fail() {
+	for _, qp := range s.qps {
+		_ = qp.Fail() // one that is closed has none
+	}
 }
 
 func (s *side) close() error {
