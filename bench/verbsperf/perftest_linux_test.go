@@ -29,6 +29,7 @@ import (
 var (
 	rounds     = flag.Int("rounds", 0, "how often TestBesidePerftest measures each test; it shows medians")
 	iterations = flag.Int("iterations", 50, "of each measurement of TestBesidePerftest")
+	only       = flag.String("only", "", "`names` of the tests that TestBesidePerftest measures, with commas (default all)")
 )
 
 // cPrograms are perftest's, by our names, with the index of the figure that is compared behind the
@@ -62,7 +63,7 @@ func TestBesidePerftest(t *testing.T) {
 	fmt.Fprintf(&b, "%s, Linux %s, medians of %d rounds of %d iterations\n\n", device, kernel(t), max(1, *rounds), *iterations)
 	b.WriteString("| | bytes | perftest | `bench verbs` | |\n|---|---|---|---|---|\n")
 	for _, c := range cPrograms {
-		if *rounds == 0 && c.test != "send_lat" && c.test != "read_bw" {
+		if *rounds == 0 && c.test != "send_lat" && c.test != "read_bw" || *only != "" && !slices.Contains(strings.Split(*only, ","), c.test) {
 			continue
 		}
 		sizes := []int{64, 65536}
