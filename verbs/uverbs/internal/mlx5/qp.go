@@ -32,6 +32,7 @@ type qp struct {
 	record     *[2]uint32
 	bfreg      *uint64
 	blueFlame  *blueFlame // nil: bfreg has doorbells alone
+	ordered    bool       // the page of bfreg does not combine stores: storeDoorbell is all that a doorbell takes
 	send       sendQueue
 	recv       recvQueue
 	srq        *srq // nil: it has recv
@@ -84,6 +85,7 @@ func (c *context) CreateQP(attr *driver.QPAttr, create func(driver.Udata) (drive
 		q.number = made.Num
 		q.bfreg, err = c.bfreg(out.bfregIndex)
 	}
+	q.ordered = !c.combines
 	if err == nil && c.combines {
 		q.blueFlame = c.blueFlames[out.bfregIndex]
 	}
@@ -117,30 +119,41 @@ func (q *qp) Unmap() {
 // PostSend writes WQEs and rings once.
 func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	s := &q.send
-	at := s.posted.Load() // which nobody else writes
-	room := s.room()
-	var last wqe
-	for n < len(wrs) {
-		if n >= room {
-			err = verbs.ErrQueueFull
-			break
-		}
-		if k, w := q.writeSmall(at, wrs[n:min(len(wrs), room)]); k > 0 {
-			n, at, last = n+k, at+uint32(k), w
-			continue
-		}
-		var w wqe
-		if w, err = q.write(at, &wrs[n]); err != nil {
-			break
-		}
-		n, at, last = n+1, at+w.blocks(), w
+	at, room := s.posted.Load(), max(s.room(), 0) // posted is written by nobody else
+	n, last := q.writeSmall(at, wrs[:min(len(wrs), room)])
+	at += uint32(n)
+	if n < len(wrs) {
+		n, at, last, err = q.writeRest(at, wrs, n, room, last)
 	}
 	if n > 0 {
 		s.last = at - last.blocks()
 		s.posted.Store(at)
-		q.ring(at, last.first, len(wrs) == 1 && last.size > segmentSize)
+		if q.ordered {
+			storeDoorbell(&q.record[1], bits.ReverseBytes32(at&0xffff), q.bfreg, bits.ReverseBytes64(last.first))
+		} else {
+			q.ring(at, last.first, len(wrs) == 1 && last.size > segmentSize)
+		}
 	}
 	return n, false, err
+}
+
+// writeRest goes on behind the n requests that writeSmall has written. It returns how many are written then, the block
+// behind them, and the last.
+func (q *qp) writeRest(at uint32, wrs []verbs.SendWR, n, room int, last wqe) (int, uint32, wqe, error) {
+	for n < len(wrs) {
+		if n >= room {
+			return n, at, last, verbs.ErrQueueFull
+		}
+		w, err := q.write(at, &wrs[n])
+		if err != nil {
+			return n, at, last, err
+		}
+		n, at, last = n+1, at+w.blocks(), w
+		if k, w := q.writeSmall(at, wrs[n:min(len(wrs), room)]); k > 0 {
+			n, at, last = n+k, at+uint32(k), w
+		}
+	}
+	return n, at, last, nil
 }
 
 // Ring tells the device of what is posted.
