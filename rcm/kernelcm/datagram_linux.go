@@ -105,6 +105,9 @@ func datagramParam(qp *verbs.QP, private []byte) *ucmConnParam {
 
 // start brings a UD QP from RESET to RTS, which started says, unless it is there.
 func (d device) start(id *cmID, qp *verbs.QP, qkey uint32, prepare func(*verbs.QP) error) (started bool, err error) {
+	if t := qp.Attr().Type; t != verbs.QPTypeUD {
+		return false, fmt.Errorf("%w: QP of type %v, datagrams need a UD QP", verbs.ErrInvalid, t)
+	}
 	if name := qp.PD().Context().Name(); name != d.name {
 		return false, fmt.Errorf("%w: QP on %s, the address is on %s", verbs.ErrInvalid, name, d.name)
 	}

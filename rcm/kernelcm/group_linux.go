@@ -78,7 +78,7 @@ func (r *groupRoute) Join(ctx context.Context, qp *verbs.QP, p rcm.JoinParam) (r
 }
 
 func (r *groupRoute) join(ctx context.Context, qp *verbs.QP, p rcm.JoinParam) (*handshake.Membership, error) {
-	if qp.PD().Context().Name() != r.device.name || qp.Attr().Type != verbs.QPTypeUD {
+	if qp.Attr().Type != verbs.QPTypeUD || qp.PD().Context().Name() != r.device.name {
 		return nil, fmt.Errorf("%w: needs a UD QP on %s", verbs.ErrInvalid, r.device.name)
 	}
 	if ctx.Err() != nil {
