@@ -98,7 +98,10 @@ func newQP(t *testing.T, f *fabric.Fabric) *queues {
 	if err := self.Read(address(d.qp.memory), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
 		t.Skip("left out, as in emulators: ", err)
 	}
-	d.Port = f.NewPort(fabric.Config{}, d)
+	f.NewPort(fabric.Config{}, func(p *fabric.Port) fabric.Hardware {
+		d.Port = p
+		return d
+	})
 	q := d.qp
 	q.QP = fabric.QP{Port: d.Port, PD: &fabric.PD{}, Number: d.Next(), Service: fabric.RC, Queues: q}
 	q.key = d.Next()

@@ -85,8 +85,8 @@ const (
 	width4X      = 2
 )
 
-// NewPort adds a port to the fabric.
-func (f *Fabric) NewPort(config Config, hardware Hardware) *Port {
+// NewPort adds a port to the fabric. of is told the port and returns its hardware, before anybody looks at it.
+func (f *Fabric) NewPort(config Config, of func(*Port) Hardware) *Port {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if config.Link == 0 {
@@ -94,7 +94,7 @@ func (f *Fabric) NewPort(config Config, hardware Hardware) *Port {
 	}
 	n := len(f.ports)
 	v := config.Vendor
-	p := &Port{Config: config, fabric: f, hardware: hardware, Regions: map[uint32]*Region{}, Windows: map[uint32]*Window{}, QPs: map[uint32]*QP{},
+	p := &Port{Config: config, fabric: f, Regions: map[uint32]*Region{}, Windows: map[uint32]*Window{}, QPs: map[uint32]*QP{},
 		// Numbers of different devices differ, so that one taken for the other is noticed.
 		number: 0x100 + uint32(n)<<16,
 		MAC:    [6]byte{v[0], v[1], v[2], 0xc0, 0, byte(n)}}
@@ -107,6 +107,7 @@ func (f *Fabric) NewPort(config Config, hardware Hardware) *Port {
 	}
 	p.manager = f.network.NewHost(cm.Port{Addresses: p.makeGIDs(n), Ethernet: config.Link == Ethernet, GUID: p.GUID,
 		LID: p.LID, MTU: MTUCode})
+	p.hardware = of(p)
 	f.ports = append(f.ports, p)
 	return p
 }

@@ -37,7 +37,10 @@ func (c Config) NewDevice(f *fabric.Fabric) fabric.Device { return c.newDevice(f
 
 func (c Config) newDevice(f *fabric.Fabric) *Device {
 	d := &Device{config: c, domains: map[[2]uint64]*domain{}}
-	d.Port = f.NewPort(fabric.Config{Link: c.Link, NoAtomics: c.NoAtomics, Vendor: [3]byte{0x00, 0x02, 0xc9}}, d)
+	f.NewPort(fabric.Config{Link: c.Link, NoAtomics: c.NoAtomics, Vendor: [3]byte{0x00, 0x02, 0xc9}}, func(p *fabric.Port) fabric.Hardware {
+		d.Port = p
+		return d
+	})
 	return d
 }
 
