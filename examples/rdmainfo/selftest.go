@@ -83,8 +83,7 @@ type deviceTest struct {
 // errLeftOut says that a device has no such thing.
 var errLeftOut = errors.New("left out")
 
-// errOfSIW says that a device does something wrong of which is known that its driver in
-// the kernel always does, so that it says nothing about this device.
+// errOfSIW is a failure that comes from a known defect of the kernel's siw driver.
 var errOfSIW = errors.New("a defect of the kernel's siw driver, see docs/troubleshooting.md")
 
 func (t *deviceTest) run(ctx context.Context, most time.Duration) {

@@ -130,7 +130,7 @@ func (x *xrcDomain) OpenQP(num uint32) (verbs.QPDriver, error) {
 
 func (x *xrcDomain) newTarget(create func(id uint64) (abi.CreateQPOut, error)) (verbs.QPDriver, error) {
 	t := &target{dev: x.dev}
-	t.life.Lock() // who hears of it before it is made waits
+	t.life.Lock() // an event of it that comes before it is made waits
 	defer t.life.Unlock()
 	var err error
 	if t.id, err = x.dev.add(t); err != nil {

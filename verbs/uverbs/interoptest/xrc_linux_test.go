@@ -96,7 +96,7 @@ func (e *xsrqEnd) tell(t *testing.T, c net.Conn) {
 	require.NoError(t, err)
 }
 
-func (e *xsrqEnd) hear(t *testing.T, c net.Conn) {
+func (e *xsrqEnd) learn(t *testing.T, c net.Conn) {
 	t.Helper()
 	b := make([]byte, xsrqMessage)
 	_, err := io.ReadFull(c, b)
@@ -181,7 +181,7 @@ func TestPingPongOfXRCWithTheCProgram(t *testing.T) {
 			defer c.Close()
 			require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 			e.tell(t, c)
-			e.hear(t, c)
+			e.learn(t, c)
 			e.connect(t)
 			e.play(t, false)
 			_, err = io.WriteString(c, end)
@@ -205,7 +205,7 @@ func TestPingPongOfXRCWithTheCProgram(t *testing.T) {
 			require.NoError(t, err)
 			defer c.Close()
 			require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
-			e.hear(t, c)
+			e.learn(t, c)
 			e.connect(t)
 			e.tell(t, c)
 			e.play(t, true)
