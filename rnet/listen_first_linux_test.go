@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http/httptrace"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/thread"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
@@ -207,21 +207,17 @@ func TestListenFailsAsPackageNetDoes(t *testing.T) {
 func withoutPrivilegedPorts(t *testing.T, f func()) {
 	t.Helper()
 	hang.Start(t, func() {
-		runtime.LockOSThread()
-		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var own [2]unix.CapUserData
-		if !assert.NoError(t, unix.Capget(&head, &own[0])) {
-			return
-		}
-		less := own
-		less[0].Effective &^= 1 << unix.CAP_NET_BIND_SERVICE
-		if !assert.NoError(t, unix.Capset(&head, &less[0])) {
-			return
-		}
-		// The first thread of a process does not end with the goroutine.
-		defer runtime.UnlockOSThread()
-		defer func() { assert.NoError(t, unix.Capset(&head, &own[0])) }()
-		f()
+		thread.Run(func() {
+			head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			var caps [2]unix.CapUserData
+			if !assert.NoError(t, unix.Capget(&head, &caps[0])) {
+				return
+			}
+			caps[0].Effective &^= 1 << unix.CAP_NET_BIND_SERVICE
+			if assert.NoError(t, unix.Capset(&head, &caps[0])) {
+				f()
+			}
+		})
 	})()
 }
 

@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/internal/skip"
+	"github.com/seed-b9b531af/ramjet/internal/thread"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/stretchr/testify/require"
@@ -37,29 +37,15 @@ func squatAs(t *testing.T, uid int, dir, place, name string, backlog int) {
 // asUser runs f on a thread of another effective user.
 func asUser(t *testing.T, uid int, f func() error) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		become := func(uid int) syscall.Errno {
-			const same = ^uintptr(0)
-			_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(uid), same)
-			return errno
-		}
-		own := os.Geteuid()
-		if errno := become(uid); errno != 0 {
-			runtime.UnlockOSThread()
-			done <- errno
+	var err error
+	thread.Run(func() {
+		const same = ^uintptr(0)
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+			err = errno
 			return
 		}
-		err := f()
-		// If it cannot go back the thread ends with the goroutine. The first one of the process
-		// would not, and /proc shows it as the process.
-		if become(own) == 0 {
-			runtime.UnlockOSThread()
-		}
-		done <- err
-	}()
-	err := <-done
+		err = f()
+	})
 	if errors.Is(err, unix.EPERM) {
 		skip.Because(t, err)
 	}

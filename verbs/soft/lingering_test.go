@@ -5,11 +5,11 @@ package soft
 import (
 	"net"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/seed-b9b531af/ramjet/internal/thread"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
@@ -94,14 +94,15 @@ func within(t testing.TB, what string, end func(), f func()) {
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		runtime.LockOSThread() // to the end of the thread
-		var urgent unix.Sigset_t
-		bit := uint(unix.SIGURG) - 1
-		urgent.Val[bit/uint(8*unsafe.Sizeof(urgent.Val[0]))] |= 1 << (bit % uint(8*unsafe.Sizeof(urgent.Val[0])))
-		if err := unix.PthreadSigmask(unix.SIG_BLOCK, &urgent, nil); err != nil {
-			t.Error(err)
-		}
-		f()
+		thread.Run(func() {
+			var urgent unix.Sigset_t
+			bit := uint(unix.SIGURG) - 1
+			urgent.Val[bit/uint(8*unsafe.Sizeof(urgent.Val[0]))] |= 1 << (bit % uint(8*unsafe.Sizeof(urgent.Val[0])))
+			if err := unix.PthreadSigmask(unix.SIG_BLOCK, &urgent, nil); err != nil {
+				t.Error(err)
+			}
+			f()
+		})
 	}()
 	select {
 	case <-returned:

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
+	"github.com/seed-b9b531af/ramjet/internal/thread"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -73,23 +72,11 @@ func TestAServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 		err    error
 		thread int
 	}
-	started := make(chan result)
-	var start func()
-	start = func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine
-		if unix.Gettid() == os.Getpid() {
-			// but the first one of a program, which is kept from the next one
-			defer runtime.UnlockOSThread()
-			var other sync.WaitGroup
-			other.Go(start)
-			other.Wait() // ended by the start
-			return
-		}
-		p, err := child.Start(t.Context(), "server")
-		started <- result{p, err, unix.Gettid()}
-	}
-	go start()
-	r := <-started
+	var r result
+	thread.Run(func() {
+		r.p, r.err = child.Start(t.Context(), "server")
+		r.thread = unix.Gettid()
+	})
 	require.NoError(t, r.err)
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", r.thread))
