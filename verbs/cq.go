@@ -63,7 +63,7 @@ type CQAttr struct {
 	Timestamps bool
 	// SingleThreaded promises that the calls of Poll and Arm, and those of PostSend on all QPs of which this is
 	// the SendCQ, do not overlap (IBV_CREATE_CQ_ATTR_SINGLE_THREADED). These QPs are to be
-	// SingleThreaded, too. All else may be called at any time, as there.
+	// SingleThreaded, too. All else may be called at any time, and what a broken promise does is as there.
 	SingleThreaded bool
 }
 

@@ -41,7 +41,8 @@ type QPInitAttr struct {
 	// goroutines they come from: the thread domain of the verbs (ibv_alloc_td). A provider that
 	// makes use of it posts without a lock. All else may be called at any time as ever, Modify,
 	// Query and Close too, and waits for the call that runs. A program that breaks the promise
-	// mixes up its own requests; the race detector reports it.
+	// mixes up its requests, and may write to memory that Close has unmapped: it can crash. The race
+	// detector reports it.
 	SingleThreaded bool
 }
 

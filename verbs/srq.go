@@ -41,7 +41,7 @@ func (pd *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	if err != nil {
 		return nil, pd.ctx.wrap(op, err)
 	}
-	return newSRQ(pd, drv, attr), nil
+	return newSRQ(pd, drv, attr, 0), nil
 }
 
 func (c *Context) checkSRQ(attr *SRQAttr) error {
@@ -57,8 +57,8 @@ func (c *Context) checkSRQ(attr *SRQAttr) error {
 }
 
 // newSRQ lists an SRQ as what events may be about.
-func newSRQ(pd *PD, drv SRQDriver, attr SRQAttr) *SRQ {
-	s := &SRQ{pd: pd, drv: drv, maxSGE: attr.MaxSGE}
+func newSRQ(pd *PD, drv SRQDriver, attr SRQAttr, num uint32) *SRQ {
+	s := &SRQ{pd: pd, drv: drv, maxSGE: attr.MaxSGE, num: num}
 	pd.ctx.mu.Lock()
 	defer pd.ctx.mu.Unlock()
 	pd.ctx.srqs[drv] = s

@@ -44,9 +44,7 @@ func (d *XRCDomain) CreateSRQ(pd *PD, cq *CQ, attr SRQAttr) (*SRQ, error) {
 	if err != nil {
 		return nil, d.ctx.wrap(op, err)
 	}
-	s := newSRQ(pd, drv, attr)
-	s.num = drv.Num()
-	return s, nil
+	return newSRQ(pd, drv, attr, drv.Num()), nil
 }
 
 // CreateQP makes a target QP in state RESET. It has no queues: it is there to be connected, with Modify, and

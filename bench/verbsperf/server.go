@@ -26,11 +26,11 @@ func serve(ctx context.Context, dev *verbs.Context, at place, o *options, out, c
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
+	var clients sync.WaitGroup
+	defer clients.Wait() // each ends with its client, a time limit, or ctx
 	defer ln.Close()
 	fmt.Fprintf(out, "%s%s\n", announcement, ln.Addr())
 	complain := log.New(complaints, "bench verbs: ", 0)
-	var clients sync.WaitGroup
-	defer clients.Wait() // each ends with its client, a time limit, or ctx
 	places, shared := make(chan struct{}, maxClients), &budget{left: maxMemory}
 	for {
 		select {
@@ -49,7 +49,7 @@ func serve(ctx context.Context, dev *verbs.Context, at place, o *options, out, c
 			defer func() { <-places }()
 			m := meeting{ctx: ctx, dev: dev, place: at, control: newControl(conn), server: true, memory: shared}
 			if err := m.serve(); err != nil {
-				complain.Printf("client %v: %v", conn.RemoteAddr(), err)
+				complain.Printf("client %v: %.300q", conn.RemoteAddr(), err.Error()) // of the client's words, too
 			}
 		})
 	}

@@ -112,7 +112,7 @@ func brief(wrs []verbs.SendWR) bool {
 }
 
 // freeSends is how many requests that give a completion there is room for. The caller holds the send lock.
-func (q *qp) freeSends() int { return q.sendLimit - int(q.send.posted-q.sendDone.Load()) }
+func (q *qp) freeSends() int { return q.sendLimit - int(int32(q.send.posted-q.sendDone.Load())) }
 
 // fitting is how many requests there is room for.
 func (q *qp) fitting(wrs []verbs.SendWR) int {
@@ -183,7 +183,7 @@ func (q *qp) putRecvs(wrs []verbs.RecvWR) (int, error) {
 	}
 	fit := len(wrs)
 	if !q.failed.Load() {
-		fit = min(fit, max(0, q.recvLimit-int(q.recv.posted-q.recvDone.Load())))
+		fit = min(fit, max(0, q.recvLimit-int(int32(q.recv.posted-q.recvDone.Load()))))
 	} else if q.unflushed != nil {
 		fit = q.recvCQ.room(fit)
 	}

@@ -15,11 +15,12 @@ const (
 
 // canFence reports whether the kernel does it. It registers the process, once.
 var canFence = sync.OnceValue(func() bool {
-	return membarrier(registerPrivateExpedited) == 0 && membarrier(privateExpedited) == 0
+	// It waits for a grace period of RCU, milliseconds.
+	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, registerPrivateExpedited, 0, 0)
+	return errno == 0 && membarrier(privateExpedited) == 0
 })
 
-// fence is a fence in all threads of the process that run. It takes some microseconds and
-// does not block.
+// fence is a fence in all threads of the process that run. It takes some microseconds.
 func fence() {
 	if errno := membarrier(privateExpedited); errno != 0 {
 		// It has worked before: the process has taken the system call away from itself.

@@ -95,8 +95,14 @@ func (s *Section) await() {
 	s.Mutex.Unlock()
 }
 
-// giveLeft wakes who waits for the data path. One that finds it there all the same waits again.
+// giveLeft wakes whoever waits for the data path, who looks at inside again. It takes a token
+// that nobody has waited for first: a send to a full channel would return without the
+// channel's lock, which is the fence between the store to inside and the look for somebody who waits.
 func (s *Section) giveLeft() {
+	select {
+	case <-s.left:
+	default:
+	}
 	select {
 	case s.left <- struct{}{}:
 	default:

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,6 +65,58 @@ func TestLockKeepsTheDataPathOut(t *testing.T) {
 			require.Equal(t, posts+others*locks, g.one)
 			require.Equal(t, g.one, g.two)
 		})
+	}
+}
+
+// Locks in a row, as Modify to RTS has them, against a data path that pauses after each round, with stores
+// that are on their way when it leaves: one that misses that it has left waits for ever, and the
+// data path with it.
+func TestWhoWaitsLearnsThatTheDataPathHasLeft(t *testing.T) {
+	const locks, posts, stores = 3, 2, 40
+	rounds := uint64(20_000)
+	if testing.Short() {
+		rounds = 500
+	}
+	s := new(Section)
+	s.Promise()
+	memory := make([]byte, 16<<20)
+	var begun, done atomic.Uint64
+	reached := func(v *atomic.Uint64, n uint64) { // ended by the other goroutine
+		for i := 1; v.Load() != n; i++ {
+			if i%1000 == 0 {
+				runtime.Gosched()
+			}
+		}
+	}
+	go func() {
+		for r := uint64(1); r <= rounds; r++ {
+			reached(&begun, r)
+			for range locks {
+				s.Lock()
+				for range 600 {
+					_ = s.wanted.Load()
+				}
+				s.Unlock()
+			}
+			done.Store(r)
+		}
+	}()
+	x := uint32(1)
+	for r := uint64(1); r <= rounds; r++ {
+		begun.Store(r)
+		for range posts {
+			s.Begin()
+			x = x*1664525 + 1013904223
+			for i := range x >> 19 {
+				_ = i
+			}
+			for y, i := x, 0; i < stores; i++ {
+				y = y*1664525 + 1013904223
+				memory[y>>8] = byte(i)
+			}
+			s.End()
+		}
+		reached(&done, r)
 	}
 }
 
