@@ -122,6 +122,26 @@ func BenchmarkOpenClose(b *testing.B) {
 	}
 }
 
+// BenchmarkFirstDial dials another process, has a byte echoed and hangs up, with a session for each
+// connection: so it costs what the first dial of a process does.
+func BenchmarkFirstDial(b *testing.B) {
+	for _, k := range []carrier{overTCP, {name: "soft-dedicated", transport: Soft, dedicated: true}} {
+		b.Run(k.name, func(b *testing.B) {
+			address := roles.Start(b, "target", k.name).Line(b)
+			d, buf := k.dialer(), make([]byte, 1)
+			for b.Loop() {
+				c, err := d.Dial("tcp", address)
+				require.NoError(b, err)
+				_, err = c.Write([]byte{traffic.Echo, 0})
+				require.NoError(b, err)
+				_, err = io.ReadFull(c, buf)
+				require.NoError(b, err)
+				require.NoError(b, c.Close())
+			}
+		})
+	}
+}
+
 // BenchmarkRequests has 1000 streams in a request-response loop each.
 func BenchmarkRequests1000Streams(b *testing.B) {
 	const streams = 1000

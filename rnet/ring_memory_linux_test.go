@@ -126,6 +126,7 @@ func TestRestartOfARingThatIsNotReleasedEndsTheSession(t *testing.T) {
 			next, err := ln.Accept()
 			require.NoError(t, err)
 			require.NoError(t, next.Close())
+			require.False(t, p.gone())
 		})
 	}
 }

@@ -87,7 +87,8 @@
 //	methods of the ioctl interface that a driver defines itself   bnxt_re (toggle pages),     package abi
 //	                                                              mlx5's objects for UARs
 //
-// A driver's part of a command and its answer have 1,500 bytes each at most, in multiples of 4.
+// A command and the driver's part of it have 1,536 bytes at most, the two answers 2,048, all in
+// multiples of 4 (abi.PageIn, abi.PageOut).
 //
 // Go's atomic operations do not order stores to memory before stores to a page of the
 // device. A driver that rings doorbells itself needs barriers: those of package mlx5 are in
