@@ -329,6 +329,22 @@ func (e *end) succeed(id uint64) (verbs.WC, error) {
 	return wc, err
 }
 
+// awaitEvent waits for the completion of a request by events alone. The CQ was armed before the request could complete.
+func (e *end) awaitEvent(id uint64, solicited bool) error {
+	for !e.has(id) {
+		if err := e.ch.Wait(time.Now().Add(loopTimeout)); err != nil { // ends with the event
+			return fmt.Errorf("no event: %w", err)
+		}
+		if err := e.cq.Arm(solicited); err != nil {
+			return err
+		}
+		if _, err := e.poll(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // sleep waits for an event of the completion channel, after the CQ was armed and found empty.
 func (e *end) sleep() error {
 	if err := e.cq.Arm(false); err != nil {

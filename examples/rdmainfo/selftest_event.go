@@ -96,16 +96,8 @@ func (t *deviceTest) solicitedEvents(l *loop) error {
 			return err
 		}
 		if flags != 0 {
-			for !l.b.has(recv) {
-				if err := l.b.ch.Wait(time.Now().Add(loopTimeout)); err != nil { // ends with the event
-					return fmt.Errorf("no event: %w", err)
-				}
-				if err := l.b.cq.Arm(true); err != nil {
-					return err
-				}
-				if _, err := l.b.poll(); err != nil {
-					return err
-				}
+			if err := l.b.awaitEvent(recv, true); err != nil {
+				return err
 			}
 		}
 		if _, err := l.b.succeed(recv); err != nil {

@@ -9,8 +9,10 @@ import (
 
 const remoteOffset = 2 << 20 // of what is written and read
 
-func (t *deviceTest) writes(l *loop) error {
-	for i, n := range transferSizes {
+func (t *deviceTest) writes(l *loop) error { return l.writes(transferSizes) }
+
+func (l *loop) writes(sizes []int) error {
+	for i, n := range sizes {
 		fill(l.a.mr.Bytes()[:n], i+10)
 		if err := l.do(verbs.SendWR{Opcode: verbs.OpWrite, RemoteAddr: remoteOffset, SGL: []verbs.SGE{l.a.mr.SGE(0, n)}}); err != nil {
 			return err

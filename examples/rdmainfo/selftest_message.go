@@ -8,8 +8,10 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-func (t *deviceTest) sends(l *loop) error {
-	for i, n := range append([]int{0}, transferSizes...) {
+func (t *deviceTest) sends(l *loop) error { return l.sends(append([]int{0}, transferSizes...)) }
+
+func (l *loop) sends(sizes []int) error {
+	for i, n := range sizes {
 		fill(l.a.mr.Bytes()[:n], i)
 		clear(l.b.mr.Bytes()[:n+1])
 		if err := l.message(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{l.a.mr.SGE(0, n)}}, n, nil); err != nil {

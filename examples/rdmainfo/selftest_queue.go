@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -20,21 +19,15 @@ func (t *deviceTest) completionEvents(l *loop) error {
 		if err != nil {
 			return err
 		}
-		for !l.b.has(recv) {
-			if err := l.b.ch.Wait(time.Now().Add(loopTimeout)); err != nil { // ends with the event
-				return fmt.Errorf("no event: %w", err)
-			}
-			if err := l.b.cq.Arm(false); err != nil {
-				return err
-			}
-			if _, err := l.b.poll(); err != nil {
-				return err
-			}
+		if err := l.b.awaitEvent(recv, false); err != nil {
+			return err
+		}
+		if _, err := l.b.succeed(recv); err != nil {
+			return err
 		}
 		if _, err := l.a.succeed(sent); err != nil {
 			return err
 		}
-		delete(l.b.done, recv)
 	}
 	return nil
 }

@@ -12,14 +12,8 @@ import (
 var unreliableSizes = []int{0, 1, 100, 4096, 65_537}
 
 func (t *deviceTest) unreliableSends(l *loop) error {
-	for i, n := range unreliableSizes {
-		fill(l.a.mr.Bytes()[:n], i)
-		if err := l.message(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{l.a.mr.SGE(0, n)}}, n, nil); err != nil {
-			return err
-		}
-		if err := sameBytes(l.a.mr.Bytes()[:n], l.b.mr.Bytes()[:n]); err != nil {
-			return err
-		}
+	if err := l.sends(unreliableSizes); err != nil {
+		return err
 	}
 	if err := t.immediate(l); !errors.Is(err, errLeftOut) {
 		return err
@@ -28,17 +22,8 @@ func (t *deviceTest) unreliableSends(l *loop) error {
 }
 
 func (t *deviceTest) unreliableWrites(l *loop) error {
-	for i, n := range unreliableSizes[1:] {
-		fill(l.a.mr.Bytes()[:n], i+10)
-		if err := l.do(verbs.SendWR{Opcode: verbs.OpWrite, RemoteAddr: remoteOffset, SGL: []verbs.SGE{l.a.mr.SGE(0, n)}}); err != nil {
-			return err
-		}
-		if err := l.placed(); err != nil {
-			return err
-		}
-		if err := sameBytes(l.a.mr.Bytes()[:n], l.b.mr.Bytes()[remoteOffset:][:n]); err != nil {
-			return err
-		}
+	if err := l.writes(unreliableSizes[1:]); err != nil {
+		return err
 	}
 	if err := t.writeImmediate(l); !errors.Is(err, errLeftOut) {
 		return err
