@@ -3,6 +3,8 @@
 package mlx5
 
 import (
+	"cmp"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
@@ -124,14 +126,7 @@ func (c *ucontext) getContextByMethod(r *frame.Call) unix.Errno {
 	if errno := c.alloc(request); errno != 0 {
 		return errno
 	}
-	for _, errno := range []unix.Errno{
-		request.Answer(nil, c.describe()), r.Answer(0, words(vectors)), r.Answer(1, quads(optionalAccess)),
-	} {
-		if errno != 0 {
-			return errno
-		}
-	}
-	return 0
+	return cmp.Or(request.Answer(nil, c.describe()), r.Answer(0, words(vectors)), r.Answer(1, quads(optionalAccess)))
 }
 
 // allocAsync is UVERBS_HANDLER(UVERBS_METHOD_ASYNC_EVENT_ALLOC).
@@ -226,12 +221,7 @@ func (c *ucontext) createQPByMethod(r *frame.Call) unix.Errno {
 		return errno
 	}
 	made := request.Answered()
-	for _, errno := range []unix.Errno{r.AnswerHandle(0, le.Uint32(made)), r.Answer(13, made[8:28]), r.Answer(14, made[4:8])} {
-		if errno != 0 {
-			return errno
-		}
-	}
-	return 0
+	return cmp.Or(r.AnswerHandle(0, le.Uint32(made)), r.Answer(13, made[8:28]), r.Answer(14, made[4:8]))
 }
 
 // createSRQByMethod is UVERBS_HANDLER(UVERBS_METHOD_SRQ_CREATE).
@@ -248,10 +238,5 @@ func (c *ucontext) createSRQByMethod(r *frame.Call) unix.Errno {
 		return errno
 	}
 	made := request.Answered()
-	for _, errno := range []unix.Errno{r.AnswerHandle(0, le.Uint32(made)), r.Answer(11, made[4:8]), r.Answer(12, made[8:12])} {
-		if errno != 0 {
-			return errno
-		}
-	}
-	return 0
+	return cmp.Or(r.AnswerHandle(0, le.Uint32(made)), r.Answer(11, made[4:8]), r.Answer(12, made[8:12]))
 }

@@ -3,6 +3,7 @@
 package mlx5
 
 import (
+	"cmp"
 	"sync/atomic"
 	"unsafe"
 
@@ -147,15 +148,8 @@ func (c *ucontext) allocUAR(r *frame.Call) unix.Errno {
 	u.add(c.pages, offset)
 	u.handle = c.add(u)
 	c.uars = append(c.uars, u)
-	for _, errno := range []unix.Errno{
-		r.AnswerHandle(attrUARHandle, u.handle), r.Answer(attrUAROffset, quads(uint64(offset))),
-		r.Answer(attrUARPage, words(u.page)), r.Answer(attrUARLength, words(pageSize)),
-	} {
-		if errno != 0 {
-			return errno
-		}
-	}
-	return 0
+	return cmp.Or(r.AnswerHandle(attrUARHandle, u.handle), r.Answer(attrUAROffset, quads(uint64(offset))),
+		r.Answer(attrUARPage, words(u.page)), r.Answer(attrUARLength, words(pageSize)))
 }
 
 func (c *ucontext) destroyUAR(r *frame.Call) unix.Errno {
