@@ -24,7 +24,7 @@ import (
 
 // device is an open context of the library.
 //
-// Lock order, outermost first: life of the device; of the objects qp.modify, qp.life, qp.memberOf,
+// Lock order, outermost first: life of the device; of the objects qp.modify, qp.life, qp.groups,
 // lifetime.mu, qp.send, qp.recv, srq.mu, cq.mu, channel.mu; and last mu. The lifetime.mu of what a request names
 // (address handle, window, region) comes after qp.send: under it nothing else is taken but that of the PD, and mu. The
 // library has locks of its own, which it takes inside of a call.

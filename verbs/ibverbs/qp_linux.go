@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/multicast"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
@@ -42,7 +43,7 @@ type qp struct {
 
 	send, recv queue
 	marks      marking
-	memberOf   memberships
+	groups     multicast.Groups
 }
 
 // queue is what posting to one of the queues needs.
@@ -330,9 +331,10 @@ func (q *qp) destroy() error {
 	// Another QP that gets the number cannot report to the CQs before the completions of
 	// this one are out of them.
 	defer lockAll(q.sendCQ, q.recvCQ)()
-	q.leaveGroups()
-	q.dev.drop(q.address)
-	err := failed("ibv_destroy_qp", status(q.dev.lib.destroyQP, q.address))
+	err := q.groups.Destroy(q.attach, q.detach, func() error {
+		q.dev.drop(q.address)
+		return failed("ibv_destroy_qp", status(q.dev.lib.destroyQP, q.address))
+	})
 	if q.dev.restore(q.address, q, err) {
 		return err
 	}

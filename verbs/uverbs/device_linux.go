@@ -21,7 +21,7 @@ import (
 
 // device is an open context of a kernel device.
 //
-// Lock order, outermost first: of the objects qp.life, qp.modify, qp.send,
+// Lock order, outermost first: of the objects qp.life, qp.modify, qp.groups, qp.send,
 // qp.recv, ending.mu, srq.mu, cq.mu, and those of the others; then life, and
 // last mu. A command holds life for reading, so that the descriptor is not
 // closed under it; it may be given under locks of objects, so Close does not

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/multicast"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
@@ -50,7 +51,7 @@ type qp struct {
 	gone   bool       // guarded by life: destroyed
 	modify sync.Mutex // orders transitions
 
-	memberOf memberships // locked before life
+	groups multicast.Groups
 
 	send struct {
 		serial.Section
@@ -438,8 +439,6 @@ func (q *qp) query() (verbs.QPAttr, error) {
 // Destroy destroys the QP and drops its completions. It waits for the commands
 // about the QP that run.
 func (q *qp) Destroy() error {
-	q.memberOf.Lock()
-	defer q.memberOf.Unlock()
 	q.life.Lock() // ends with those commands
 	defer q.life.Unlock()
 	if q.gone {
@@ -447,10 +446,8 @@ func (q *qp) Destroy() error {
 	}
 	q.dev.numbers.leave(q.num)
 	defer q.dev.numbers.left(q.num)
-	left := q.leaveGroups()
-	err := q.destroyQuietly()
+	err := q.groups.Destroy(q.attach, q.detach, q.destroyQuietly)
 	if errors.Is(err, verbs.ErrBusy) {
-		q.rejoin(left)
 		if q.failed.Load() {
 			q.flushAlive() // for those who have not waited
 		}

@@ -1,0 +1,41 @@
+//go:build amd64 || arm64
+
+package ibverbs
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/multicast"
+)
+
+func TestAQPThatIsBusyStaysInItsGroups(t *testing.T) {
+	device := os.Getenv("RAMJET_DEVICES")
+	if device == "" {
+		t.Skip("RAMJET_DEVICES names no device")
+	}
+	ctx, err := verbs.Open(device)
+	require.NoError(t, err)
+	defer ctx.Close()
+	if !ctx.Attr().Caps.Has(verbs.CapMulticast) {
+		t.Skip("the device has no multicast")
+	}
+	pd, err := ctx.AllocPD()
+	require.NoError(t, err)
+	cq, err := ctx.CreateCQ(verbs.CQAttr{CQE: 2}, nil)
+	require.NoError(t, err)
+	made, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}})
+	require.NoError(t, err)
+	const lid = 0xc077
+	ours, hidden := verbs.GID{0: 0xff, 1: 0x0e, 15: 0x77}, multicast.Group{GID: verbs.GID{0: 0xff, 1: 0x0e, 15: 0x78}, LID: lid}
+	require.NoError(t, made.AttachMulticast(ours, lid))
+	q := made.Driver().(*qp)
+	require.NoError(t, q.attach(hidden)) // which is not known to Destroy
+	require.ErrorIs(t, made.Close(), verbs.ErrBusy)
+	require.NoError(t, made.DetachMulticast(ours, lid), "it is a member still")
+	require.NoError(t, q.detach(hidden))
+	require.NoError(t, made.Close())
+}

@@ -1,0 +1,78 @@
+package multicast_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/multicast"
+)
+
+// A kernel is what a QP is a member of there.
+type kernel struct {
+	groups []multicast.Group
+	stuck  uint16 // LID of the one that cannot be left
+}
+
+func (k *kernel) attach(g multicast.Group) error {
+	k.groups = append(k.groups, g)
+	return nil
+}
+
+func (k *kernel) detach(g multicast.Group) error {
+	i := slices.Index(k.groups, g)
+	if i < 0 || g.LID == k.stuck {
+		return verbs.ErrInvalid
+	}
+	k.groups = slices.Delete(k.groups, i, i+1)
+	return nil
+}
+
+func (k *kernel) destroy() error {
+	if len(k.groups) > 0 {
+		return fmt.Errorf("destroy: %w", verbs.ErrBusy)
+	}
+	return nil
+}
+
+func TestAQPThatIsDestroyedLeavesItsGroups(t *testing.T) {
+	var k kernel
+	var s multicast.Groups
+	for lid := uint16(1); lid <= 3; lid++ {
+		require.NoError(t, s.Attach(multicast.Group{LID: lid}, k.attach))
+	}
+	require.NoError(t, s.Detach(multicast.Group{LID: 1}, k.detach))
+	require.ErrorIs(t, s.Detach(multicast.Group{LID: 1}, k.detach), verbs.ErrInvalid)
+	require.NoError(t, s.Destroy(k.attach, k.detach, k.destroy))
+	require.Empty(t, k.groups)
+}
+
+func TestAQPThatIsNotDestroyedIsInItsGroupsAgain(t *testing.T) {
+	k := kernel{stuck: 2}
+	var s multicast.Groups
+	var all []multicast.Group
+	for lid := uint16(1); lid <= 3; lid++ {
+		all = append(all, multicast.Group{LID: lid})
+		require.NoError(t, s.Attach(all[lid-1], k.attach))
+	}
+	for range 2 {
+		require.ErrorIs(t, s.Destroy(k.attach, k.detach, k.destroy), verbs.ErrBusy)
+		require.ElementsMatch(t, all, k.groups)
+	}
+	k.stuck = 0
+	require.NoError(t, s.Destroy(k.attach, k.detach, k.destroy))
+	require.Empty(t, k.groups)
+}
+
+func TestAQPWhoseDeviceIsGoneIsInNoGroup(t *testing.T) {
+	var k kernel
+	var s multicast.Groups
+	require.NoError(t, s.Attach(multicast.Group{LID: 1}, k.attach))
+	gone := errors.New("gone")
+	require.ErrorIs(t, s.Destroy(k.attach, k.detach, func() error { return gone }), gone)
+	require.Empty(t, k.groups)
+}
