@@ -40,19 +40,16 @@ const (
 	plain                     // data
 	addressed                 // whom to, data
 	remoteWrite               // where to, data
-	domainSend                // the SRQ, data
-	domainWrite               // the SRQ, where to, data
 	remoteRead                // where from, room for data
 	remoteSwap                // where, two values, room for data
 	remoteAdd                 // where, a value, room for data
-	domainRead                // the SRQ, where from, room for data
-	domainSwap                // the SRQ, where, two values, room for data
-	domainAdd                 // the SRQ, where, a value, room for data
 	keyChange                 // see putKeyChange
+
+	domain layout = 1 << 4 // with one of the others: the SRQ before that (struct mlx5_wqe_xrc_seg)
 )
 
 // inlines reports whether the data may be inline.
-func (l layout) inlines() bool { return l <= domainWrite }
+func (l layout) inlines() bool { return l&^domain <= remoteWrite }
 
 // argument is what the last word of the control segment is.
 type argument uint8
@@ -93,17 +90,16 @@ var datagrams = operations{
 	verbs.OpSendWithImm: {opSendImm, addressed, segmentSize + datagramSize, immediate, verbs.WCSend},
 }
 
-// extended are those of XRC initiators, whose requests have a segment for the SRQ of the other end
-// (struct mlx5_wqe_xrc_seg).
+// extended are those of XRC initiators, whose requests have a segment for the SRQ of the other end.
 var extended = operations{
-	verbs.OpSend:         {opSend, domainSend, 2 * segmentSize, nothing, verbs.WCSend},
-	verbs.OpSendWithImm:  {opSendImm, domainSend, 2 * segmentSize, immediate, verbs.WCSend},
-	verbs.OpSendWithInv:  {opSendInv, domainSend, 2 * segmentSize, invalidatedKey, verbs.WCSend},
-	verbs.OpWrite:        {opWrite, domainWrite, 3 * segmentSize, nothing, verbs.WCWrite},
-	verbs.OpWriteWithImm: {opWriteImm, domainWrite, 3 * segmentSize, immediate, verbs.WCWrite},
-	verbs.OpRead:         {opRead, domainRead, 3 * segmentSize, nothing, verbs.WCRead},
-	verbs.OpCompareSwap:  {opCompare, domainSwap, 4 * segmentSize, nothing, verbs.WCCompareSwap},
-	verbs.OpFetchAdd:     {opFetchAdd, domainAdd, 4 * segmentSize, nothing, verbs.WCFetchAdd},
+	verbs.OpSend:         {opSend, domain | plain, 2 * segmentSize, nothing, verbs.WCSend},
+	verbs.OpSendWithImm:  {opSendImm, domain | plain, 2 * segmentSize, immediate, verbs.WCSend},
+	verbs.OpSendWithInv:  {opSendInv, domain | plain, 2 * segmentSize, invalidatedKey, verbs.WCSend},
+	verbs.OpWrite:        {opWrite, domain | remoteWrite, 3 * segmentSize, nothing, verbs.WCWrite},
+	verbs.OpWriteWithImm: {opWriteImm, domain | remoteWrite, 3 * segmentSize, immediate, verbs.WCWrite},
+	verbs.OpRead:         {opRead, domain | remoteRead, 3 * segmentSize, nothing, verbs.WCRead},
+	verbs.OpCompareSwap:  {opCompare, domain | remoteSwap, 4 * segmentSize, nothing, verbs.WCCompareSwap},
+	verbs.OpFetchAdd:     {opFetchAdd, domain | remoteAdd, 4 * segmentSize, nothing, verbs.WCFetchAdd},
 	verbs.OpBindMW:       reliable[verbs.OpBindMW],
 	verbs.OpLocalInv:     reliable[verbs.OpLocalInv],
 }
@@ -241,20 +237,23 @@ func (q *qp) write(at uint32, wr *verbs.SendWR) (w wqe, err error) {
 func (q *qp) encode(b []byte, at uint32, wr *verbs.SendWR, flags verbs.SendFlags) (w wqe, err error) {
 	op := &q.operations[wr.Opcode]
 	head := abi.ViewAt[[blockSize / segmentSize]segment](b, 0)
-	switch op.layout {
+	behind := head[1:]
+	if op.layout&domain != 0 {
+		behind[0].put(uint64(wr.RemoteSRQ)<<32, 0)
+		behind = behind[1:]
+	}
+	switch op.layout &^ domain {
 	case plain:
 	case addressed:
 		putDatagram(b[segmentSize:], wr.Datagram)
 	case remoteWrite, remoteRead:
-		head[1].put(wr.RemoteAddr, uint64(wr.RKey)<<32)
+		behind[0].put(wr.RemoteAddr, uint64(wr.RKey)<<32)
 	case remoteSwap:
-		head[1].put(wr.RemoteAddr, uint64(wr.RKey)<<32)
-		head[2].put(wr.Swap, wr.CompareAdd)
+		behind[0].put(wr.RemoteAddr, uint64(wr.RKey)<<32)
+		behind[1].put(wr.Swap, wr.CompareAdd)
 	case remoteAdd:
-		head[1].put(wr.RemoteAddr, uint64(wr.RKey)<<32)
-		head[2].put(wr.CompareAdd, 0)
-	case domainSend, domainWrite, domainRead, domainSwap, domainAdd:
-		putDomain(head[1:], op.layout, wr)
+		behind[0].put(wr.RemoteAddr, uint64(wr.RKey)<<32)
+		behind[1].put(wr.CompareAdd, 0)
 	default:
 		return q.encodeKeyChange(b, at, wr, flags)
 	}
@@ -274,20 +273,6 @@ func (q *qp) encode(b []byte, at uint32, wr *verbs.SendWR, flags verbs.SendFlags
 	w.first = q.first(at, op.opcode, w.size)
 	head[0].put(w.first, uint64(q.controlFlags(flags))<<32|uint64(op.argument.of(wr)))
 	return w, nil
-}
-
-// putDomain writes what is between the control segment and the data of a request of XRC.
-func putDomain(b []segment, l layout, wr *verbs.SendWR) {
-	b[0].put(uint64(wr.RemoteSRQ)<<32, 0)
-	if l != domainSend {
-		b[1].put(wr.RemoteAddr, uint64(wr.RKey)<<32)
-	}
-	switch l {
-	case domainSwap:
-		b[2].put(wr.Swap, wr.CompareAdd)
-	case domainAdd:
-		b[2].put(wr.CompareAdd, 0)
-	}
 }
 
 func (a argument) of(wr *verbs.SendWR) uint32 {
