@@ -56,7 +56,7 @@ func (x *xrcSRQs) newIndex() (uint32, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	table := x.copied()
+	table := x.load()
 	if len(table) >= maxEntries {
 		return 0, fmt.Errorf("%w: %d SRQs of XRC domains", verbs.ErrInvalid, len(table))
 	}
@@ -74,7 +74,10 @@ func (x *xrcSRQs) add(s *srq, index uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s.index = index
-	table := x.copied()
+	table := maps.Clone(x.load())
+	if table == nil {
+		table = make(map[uint32]*srq)
+	}
 	table[index] = s
 	x.table.Store(&table)
 }
@@ -83,20 +86,20 @@ func (x *xrcSRQs) add(s *srq, index uint32) {
 func (x *xrcSRQs) remove(s *srq) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if table := x.table.Load(); table == nil || (*table)[s.index] != s {
+	if x.load()[s.index] != s {
 		return
 	}
-	table := x.copied()
+	table := maps.Clone(x.load())
 	delete(table, s.index)
 	x.table.Store(&table)
 }
 
-// copied returns the table to be changed. The caller holds mu.
-func (x *xrcSRQs) copied() map[uint32]*srq {
+// load returns the table, which nobody changes.
+func (x *xrcSRQs) load() map[uint32]*srq {
 	if table := x.table.Load(); table != nil {
-		return maps.Clone(*table)
+		return *table
 	}
-	return make(map[uint32]*srq)
+	return nil
 }
 
 // of returns the SRQ of a CQE, and whether it is of one of a domain at all; that may be gone: nil.
