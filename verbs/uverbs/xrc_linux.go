@@ -21,7 +21,7 @@ type xrcDomain struct {
 }
 
 func (d *device) OpenXRCDomain(file *os.File) (verbs.XRCDomainDriver, error) {
-	open := func(fd int32) (*xrcDomain, error) {
+	open := func(fd int32) (verbs.XRCDomainDriver, error) {
 		var out abi.OpenXRCDomainOut
 		in := abi.OpenXRCDomainIn{FD: fd, Flags: unix.O_CREAT}
 		if err := d.command(abi.CmdOpenXRCDomain, abi.BytesOf(&in), abi.BytesOf(&out)); err != nil {
@@ -30,26 +30,18 @@ func (d *device) OpenXRCDomain(file *os.File) (verbs.XRCDomainDriver, error) {
 		return &xrcDomain{dev: d, handle: out.Handle}, nil
 	}
 	if file == nil {
-		return result(open(-1))
+		return open(-1)
 	}
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("%w: the file of an XRC domain: %w", verbs.ErrInvalid, err)
-	}
-	var x *xrcDomain
+	var x verbs.XRCDomainDriver
 	var openErr error
-	if err := conn.Control(func(fd uintptr) { x, openErr = open(int32(fd)) }); err != nil {
+	conn, err := file.SyscallConn()
+	if err == nil {
+		err = conn.Control(func(fd uintptr) { x, openErr = open(int32(fd)) })
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: the file of an XRC domain: %w", verbs.ErrInvalid, err)
 	}
-	return result(x, openErr)
-}
-
-// result leaves no typed nil in the interface.
-func result(x *xrcDomain, err error) (verbs.XRCDomainDriver, error) {
-	if err != nil {
-		return nil, err
-	}
-	return x, nil
+	return x, openErr
 }
 
 func (x *xrcDomain) Close() error {
