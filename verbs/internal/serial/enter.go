@@ -2,8 +2,6 @@
 
 package serial
 
-const raceDetector = false
-
 // Enter is called by the data path after a promise.
 func (s *Section) Enter() {
 	s.inside.Store(1)

@@ -2,8 +2,6 @@
 
 package serial
 
-const raceDetector = true
-
 // Enter is called by the data path after a promise. What it touches it touches without the
 // mutex, which would order calls that overlap.
 func (s *Section) Enter() {

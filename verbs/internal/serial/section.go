@@ -3,6 +3,8 @@ package serial
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/internal/race"
 )
 
 // Section is a mutex with two kinds of callers. Those of the data path Begin and End, all
@@ -67,7 +69,7 @@ func (s *Section) End() {
 // Lock waits until the data path has left, and keeps it out.
 func (s *Section) Lock() {
 	s.Mutex.Lock()
-	if !s.Promised || raceDetector {
+	if !s.Promised || race.Enabled {
 		return
 	}
 	s.wanted.Store(1)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/internal/race"
 )
 
 // guarded are two numbers that whoever is in the section leaves equal.
@@ -138,7 +140,7 @@ func TestTheDataPathMayComeFromAnyGoroutine(t *testing.T) {
 
 func TestABrokenPromiseIsARace(t *testing.T) {
 	const variable = "RAMJET_TEST_BREAK_A_PROMISE"
-	if !raceDetector {
+	if !race.Enabled {
 		t.Skip("without the race detector nobody sees it")
 	}
 	if os.Getenv(variable) == "" {
@@ -152,10 +154,7 @@ func TestABrokenPromiseIsARace(t *testing.T) {
 		return
 	}
 	s := new(Section)
-	s.Promise()
-	if !s.Promised {
-		s.Promised = true // the kernel has no fence, which the race detector does without
-	}
+	s.Promised = true // also where the kernel has no fence, which the race detector does without
 	var group sync.WaitGroup
 	for range 2 {
 		group.Go(func() {
