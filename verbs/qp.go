@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 )
@@ -68,10 +69,7 @@ func (pd *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	if attr.SRQ != nil {
 		srq = attr.SRQ.drv
 	}
-	recv := attr.SendCQ
-	if attr.Type != QPTypeXRCInitiator {
-		recv = attr.RecvCQ
-	}
+	recv := cmp.Or(attr.RecvCQ, attr.SendCQ) // an XRC initiator has none
 	drv, err := charged(pd.ctx, func() (QPDriver, error) {
 		return pd.drv.CreateQP(&attr, attr.SendCQ.drv, recv.drv, srq)
 	})
