@@ -389,7 +389,7 @@ func (c *cq) attachSRQ() {
 }
 
 // detachSRQ is called when the driver's queue is gone. What nobody has polled of it is taken out of the CQ now, before
-// the kernel gives the number of the SRQ, or of a target QP, to another.
+// another SRQ has its number.
 func (c *cq) detachSRQ() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -38,7 +38,8 @@ type device struct {
 	file   abi.File // its descriptor is guarded by life
 	closed bool     // guarded by life
 
-	numbers qpNumbers // those of QPs that are being destroyed
+	numbers    numbers // those of QPs that are being destroyed
+	srqNumbers numbers // the same of SRQs of XRC domains
 
 	// gone: the device was removed. Nothing is expected of the kernel any
 	// more, but to take back what it gave.
@@ -104,7 +105,7 @@ func (d *device) openContext(drv driver.Driver) error {
 func newDevice(entry rdmahost.Device, fd int) *device {
 	d := &device{entry: entry, file: abi.File{FD: fd, DriverID: uint32(entry.DriverID)}, objects: make(map[uint64]object)}
 	d.submit = d.file.Submit
-	d.numbers.changed.L = &d.numbers.mu
+	d.numbers.changed.L, d.srqNumbers.changed.L = &d.numbers.mu, &d.srqNumbers.mu
 	d.events = netpoll.NewEvents()
 	return d
 }

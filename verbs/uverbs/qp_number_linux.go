@@ -2,11 +2,12 @@ package uverbs
 
 import "sync"
 
-// qpNumbers are the numbers of QPs that are being destroyed. The kernel may
+// numbers are those of QPs that are being destroyed. The kernel may
 // give such a number to the next QP while completions of the one before lie in
 // its CQs, and completions name their QP by nothing else. So nobody may have
-// that QP until the CQs are purged.
-type qpNumbers struct {
+// that QP until the CQs are purged. The same holds for SRQs of XRC domains, which
+// completions name too.
+type numbers struct {
 	mu      sync.Mutex
 	changed sync.Cond           // of mu: numbers were taken out of leaving
 	leaving map[uint32]struct{} // guarded by mu
@@ -14,7 +15,7 @@ type qpNumbers struct {
 
 // leave is called before the kernel destroys the QP, and left when its
 // completions are purged, or when the QP has stayed.
-func (n *qpNumbers) leave(num uint32) {
+func (n *numbers) leave(num uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.leaving == nil {
@@ -23,7 +24,7 @@ func (n *qpNumbers) leave(num uint32) {
 	n.leaving[num] = struct{}{}
 }
 
-func (n *qpNumbers) left(num uint32) {
+func (n *numbers) left(num uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.leaving, num)
@@ -31,7 +32,7 @@ func (n *qpNumbers) left(num uint32) {
 }
 
 // await returns when no completions of an earlier QP of this number are left.
-func (n *qpNumbers) await(num uint32) {
+func (n *numbers) await(num uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for {

@@ -155,6 +155,10 @@ func (s *srq) Destroy() error {
 		if s.queue == nil {
 			return verbs.ErrClosed
 		}
+		if s.cq != nil {
+			s.dev.srqNumbers.leave(s.num)
+			defer s.dev.srqNumbers.left(s.num)
+		}
 		err := s.destroyAtKernel()
 		if errors.Is(err, verbs.ErrBusy) {
 			return err

@@ -81,6 +81,7 @@ func (s *srq) createXRC(ctx driver.XRCContext, attr *verbs.SRQAttr, in *abi.Crea
 	err := s.create(attr, func(wanted verbs.SRQAttr, create func(driver.Udata) (verbs.SRQAttr, error)) (driver.SRQ, error) {
 		return ctx.CreateXRCSRQ(wanted, func(u driver.Udata) (uint32, error) {
 			_, err := create(u)
+			s.dev.srqNumbers.await(s.num)
 			return s.num, err
 		})
 	}, abi.CmdCreateXSRQ, abi.BytesOf(in))

@@ -4,7 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -187,6 +189,33 @@ func TestAnSRQOfAnXRCDomainHasItsCQAndItsNumber(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 	_, err = x.CreateSRQ(&pd{dev: d}, &cq{dev: other}, &verbs.SRQAttr{MaxWR: 1})
 	require.ErrorIs(t, err, verbs.ErrInvalid)
+}
+
+func TestNoSRQGetsTheNumberOfOneWhoseCompletionsAreThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _, k := xrcDevice(t)
+		x, c, s := xrcObjects(t, d)
+		p, err := d.AllocPD()
+		require.NoError(t, err)
+		var made atomic.Bool
+		early, ended := false, make(chan error, 1)
+		d.submit = func(in []byte, r *abi.Request) error {
+			err := k.submit(in, r)
+			if r.Cmd == abi.CmdDestroySRQ { // the kernel gives its number away at once
+				go func() {
+					_, err := x.CreateSRQ(p, c, &verbs.SRQAttr{MaxWR: 5})
+					made.Store(true)
+					ended <- err
+				}()
+				synctest.Wait()
+				early = made.Load()
+			}
+			return err
+		}
+		require.NoError(t, s.Destroy())
+		require.NoError(t, <-ended)
+		require.False(t, early)
+	})
 }
 
 func TestAnSRQOfAnXRCDomainThatIsNotMadeHoldsNothing(t *testing.T) {
