@@ -140,13 +140,10 @@ func (p *prober) xrc() {
 			return nil, err
 		}
 		target, err := domain.CreateQP()
-		if err != nil {
-			return nil, errors.Join(err, domain.Close())
+		if err == nil {
+			err = target.Close()
 		}
-		if err := target.Close(); err != nil {
-			return nil, err
-		}
-		if err := domain.Close(); err != nil {
+		if err = errors.Join(err, domain.Close()); err != nil {
 			return nil, err
 		}
 		return p.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeXRCInitiator, SendCQ: p.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
