@@ -38,7 +38,7 @@ func (q *QP) deliver(p *QP, w *Request, local []piece) {
 		return
 	}
 	receives.Consume()
-	pieces, cause := p.buffers(p.Queues.Receives().PD(), list, grh+w.Length)
+	pieces, cause := p.buffers(receives.PD(), list, grh+w.Length)
 	if cause != "" {
 		p.Queues.Received(index, Receipt{Status: cause})
 		p.toError()
@@ -47,13 +47,9 @@ func (q *QP) deliver(p *QP, w *Request, local []piece) {
 	if w.To.Global {
 		_ = store(pieces, q.Port.header(w))
 	}
-	for left := uint64(grh); left > 0; {
+	for left := uint64(grh); left > 0; { // there is room for it and the message
 		n := min(left, pieces[0].size)
-		pieces = advance(pieces, n)
-		left -= n
-		if len(pieces) == 0 {
-			break
-		}
+		pieces, left = advance(pieces, n), left-n
 	}
 	_ = p.move(w, local, pieces)
 	r := w.receipt()
