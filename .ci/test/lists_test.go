@@ -21,6 +21,34 @@ func TestEachTestOfAHostilePeerIsThere(t *testing.T) {
 	}
 }
 
+// A test that is renamed would run in the emulator, which cannot run it.
+func TestEachTestThatArm64LeavesOutIsThere(t *testing.T) {
+	list, err := os.ReadFile("../arm64")
+	require.NoError(t, err)
+	listed := make(map[string]bool)
+	for _, line := range strings.Split(strings.TrimSuffix(string(list), "\n"), "\n") {
+		if line != "" && !strings.HasPrefix(line, "#") {
+			require.Regexp(t, `^Test\w+$`, line)
+			require.False(t, listed[line], "%s is there twice", line)
+			listed[line] = true
+		}
+	}
+	there := make(map[string]bool)
+	require.NoError(t, filepath.WalkDir("../..", func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, f := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+			there[f[1]] = true
+		}
+		return err
+	}))
+	for name := range listed {
+		require.True(t, there[name], "%s is nowhere", name)
+	}
+}
+
 func hasTest(t *testing.T, dir, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
