@@ -98,8 +98,9 @@ func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
 }
 
 // wakesKept is after how many armings the wake-up socket is read. What it holds until then
-// is far from what a socket can.
-const wakesKept = 64
+// is far from what a socket can. Each byte is a buffer of the kernel's, so that a read of 64
+// takes as long as a round trip, and would be the slowest of a hundred waits.
+const wakesKept = 16
 
 // hasEvent reports whether there is one. Wait calls it once before it parks, and
 // after each edge.
