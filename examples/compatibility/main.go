@@ -105,9 +105,9 @@ type row struct {
 
 func table(rows []row) string {
 	var b strings.Builder
-	b.WriteString("| | version | the client's line | both ends | one end | |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| | version | lines | the client's line | both ends | one end | |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
-		changes := r.changes()
+		changes, lines := r.changes()
 		for i := range changes {
 			changes[i] = "`" + changes[i] + "`"
 		}
@@ -115,8 +115,8 @@ func table(rows []row) string {
 		if r.went[2] != oneEnd {
 			oneEnd += ", " + r.went[2]
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
-			r.title(), r.version(), strings.Join(changes, "<br>"), r.went[0], oneEnd, r.remark)
+		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s |\n",
+			r.title(), r.version(), lines, strings.Join(changes, "<br>"), r.went[0], oneEnd, r.remark)
 	}
 	return b.String()
 }

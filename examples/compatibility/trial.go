@@ -86,14 +86,13 @@ func (t trial) version() string {
 var sources embed.FS
 
 // changes are the lines of the trial that differ from what a program over TCP has, as a
-// program writes them: those that use the network which run is given. The usual Listen is
-// left out.
-func (t trial) changes() []string {
+// program writes them, but for the usual Listen, and how many they are with it: those that use
+// the network which run is given.
+func (t trial) changes() (lines []string, n int) {
 	files, err := sources.ReadDir(".")
 	if err != nil {
 		panic(err) // they are part of the program
 	}
-	var lines []string
 	function := regexp.MustCompile(`(?ms)^func (?:` + t.source + `)\(.*?^}$`)
 	uses := regexp.MustCompile(`\b(?:[a-z]\.)?n\.(Listen|DialContext|Dial)\b`)
 	for _, file := range files {
@@ -103,7 +102,10 @@ func (t trial) changes() []string {
 		}
 		for _, body := range function.FindAllString(string(text), -1) {
 			for line := range strings.Lines(body) {
-				if !uses.MatchString(line) || strings.Contains(line, `n.Listen("tcp", "127.0.0.1:0")`) {
+				if !uses.MatchString(line) {
+					continue
+				}
+				if n++; strings.Contains(line, `n.Listen("tcp", "127.0.0.1:0")`) {
 					continue
 				}
 				line = uses.ReplaceAllString(strings.TrimSpace(line), "rnet.$1")
@@ -111,7 +113,7 @@ func (t trial) changes() []string {
 			}
 		}
 	}
-	return lines
+	return lines, n
 }
 
 // way says which ends of the connections use rnet.
