@@ -567,14 +567,22 @@ func (p *Program) statAt(n *notification) (int64, unix.Errno, outcome) {
 	return 0, writeStat(caller, &stat, n.args[2]), answered
 }
 
-// watch closes what a process has left open when it has ended. The caller holds mu.
+// watch closes what a process has left open when it has ended. The caller holds mu, and the
+// process waits for an answer: later it may have ended, and its number be another's.
 func (p *Program) watch(owner *Process) {
 	if p.watched[owner.pid] {
 		return
 	}
 	p.watched[owner.pid] = true
+	pidfd, err := unix.PidfdOpen(owner.pid, 0)
 	p.watches.Go(func() {
-		p.awaitEnd(owner)
+		switch err {
+		case nil:
+			awaitEnd(pidfd)
+		case unix.ESRCH: // it was killed meanwhile
+		default:
+			<-p.served // the kernel does not tell the end of a process, but that of all
+		}
 		p.mu.Lock()
 		var left []*openFile
 		for at, f := range p.files {
@@ -591,17 +599,11 @@ func (p *Program) watch(owner *Process) {
 	})
 }
 
-// awaitEnd returns when a process has ended, or where the kernel does not tell that, all of
-// the program.
-func (p *Program) awaitEnd(owner *Process) {
-	fd, err := unix.PidfdOpen(owner.pid, 0)
-	if err != nil {
-		<-p.served
-		return
-	}
-	defer unix.Close(fd)
+// awaitEnd returns when a process has ended, and closes its descriptor.
+func awaitEnd(pidfd int) {
+	defer unix.Close(pidfd)
 	for {
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != unix.EINTR {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, -1); err != unix.EINTR {
 			return
 		}
 	}
