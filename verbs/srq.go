@@ -107,7 +107,8 @@ func (s *SRQ) Query() (SRQAttr, error) {
 	return a, s.pd.ctx.wrap("query SRQ", err)
 }
 
-// Close destroys the SRQ. The error wraps ErrBusy while QPs use it.
+// Close destroys the SRQ. The error wraps ErrBusy while QPs use it. Completions of an SRQ of an XRC domain that were not
+// polled are discarded.
 func (s *SRQ) Close() error {
 	err := s.drv.Destroy()
 	if !errors.Is(err, ErrBusy) {

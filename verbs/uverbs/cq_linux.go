@@ -207,7 +207,7 @@ func errOnlyIf(is bool, err error) error {
 func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 	for i := range wcs {
 		if wcs[i].Flags&driver.OfXRC != 0 {
-			wcs[i].Flags &^= driver.OfXRC
+			wcs[i].Flags, wcs[i].SrcQPN = wcs[i].Flags&^driver.OfXRC, 0
 			wcs[n] = wcs[i]
 			n++
 			continue
@@ -381,20 +381,21 @@ func (c *cq) attach(q *qp) {
 	c.qps[q.num], c.last = q, nil
 }
 
-// attachSRQ and detachSRQ count the SRQs of XRC domains that report here.
+// attachSRQ counts an SRQ of an XRC domain that reports here.
 func (c *cq) attachSRQ() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.srqs++
 }
 
-// detachSRQ is called when the driver's queue is gone. What nobody has polled of it is taken out of the CQ now, before
-// another SRQ has its number.
-func (c *cq) detachSRQ() {
+// detachSRQ drops the completions of an SRQ that nobody has polled, and unmaps the SRQ. The kernel has destroyed it. The driver knows its
+// completions as long as it is mapped, so nobody polls in between; afterwards another SRQ may have its number.
+func (c *cq) detachSRQ(num uint32, unmap func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.drop(func(wc *verbs.WC) bool { return wc.Flags&driver.OfXRC != 0 && wc.SrcQPN == num })
+	unmap()
 	c.srqs--
-	c.keep()
 }
 
 // purge drops the completions of q that nobody has polled, and q itself if it
@@ -402,10 +403,24 @@ func (c *cq) detachSRQ() {
 func (c *cq) purge(q *qp, leaves bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.drop(func(wc *verbs.WC) bool { return wc.Flags&driver.OfXRC == 0 && wc.QPN == q.num })
+	c.dropStranded(q)
+	if c == q.sendCQ {
+		q.errorsBefore = 0
+	}
+	if leaves && c.qps[q.num] == q {
+		delete(c.qps, q.num)
+		c.last = nil
+	}
+}
+
+// drop drops the completions that nobody has polled and that are stale, and those of QPs that are not here. The others
+// are kept, however many they are: none that is stale stays in the queue. The caller holds mu.
+func (c *cq) drop(stale func(*verbs.WC) bool) {
 	var kept []verbs.WC
-	for _, wc := range c.kept {
-		if wc.QPN != q.num || wc.Flags&driver.OfXRC != 0 {
-			kept = append(kept, wc)
+	for i := range c.kept {
+		if !stale(&c.kept[i]) {
+			kept = append(kept, c.kept[i])
 		}
 	}
 	var wcs [16]verbs.WC
@@ -415,7 +430,8 @@ func (c *cq) purge(q *qp, leaves bool) {
 			c.broken = err
 		}
 		for i := range wcs[:n] {
-			if wcs[i].QPN != q.num && c.qps[wcs[i].QPN] != nil || wcs[i].Flags&driver.OfXRC != 0 {
+			known := wcs[i].Flags&driver.OfXRC != 0 || c.qps[wcs[i].QPN] != nil
+			if known && !stale(&wcs[i]) {
 				kept = append(kept, wcs[i])
 			}
 		}
@@ -424,14 +440,6 @@ func (c *cq) purge(q *qp, leaves bool) {
 		}
 	}
 	c.kept = kept
-	c.dropStranded(q)
-	if c == q.sendCQ {
-		q.errorsBefore = 0
-	}
-	if leaves && c.qps[q.num] == q {
-		delete(c.qps, q.num)
-		c.last = nil
-	}
 }
 
 // flushed adds completions of requests that the kernel did not flush. They

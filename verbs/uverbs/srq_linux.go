@@ -164,9 +164,10 @@ func (s *srq) Destroy() error {
 			return err
 		}
 		s.dev.drop(s.id)
-		s.release()
 		if s.cq != nil {
-			s.cq.detachSRQ()
+			s.cq.detachSRQ(s.num, s.release)
+		} else {
+			s.release()
 		}
 		return err
 	})

@@ -19,7 +19,8 @@ import (
 // xrcDriver is the driver of a device with XRC domains, whose completions a test puts into its CQs.
 type xrcDriver struct {
 	driver.Context
-	wcs []verbs.WC
+	wcs    []verbs.WC
+	mapped map[uint32]bool // SRQs, by number
 }
 
 type xrcCQ struct {
@@ -34,30 +35,46 @@ func (d *xrcDriver) CreateCQ(cqe int, create func(int, driver.Udata) error) (dri
 }
 
 func (d *xrcDriver) CreateXRCSRQ(attr verbs.SRQAttr, create func(driver.Udata) (uint32, error)) (driver.SRQ, error) {
-	if _, err := create(driver.Udata{In: []byte{0xab}}); err != nil {
+	num, err := create(driver.Udata{In: []byte{0xab}})
+	if err != nil {
 		return nil, err
 	}
-	return xrcQueue{}, nil
+	if d.mapped == nil {
+		d.mapped = make(map[uint32]bool)
+	}
+	d.mapped[num] = true
+	return xrcQueue{of: d, num: num}, nil
 }
 
+// Poll knows the completions of an SRQ as long as it is mapped, as that of a ConnectX does whose completions are of version 0.
 func (c xrcCQ) Poll(wcs []verbs.WC, _ driver.QPs) (int, error) {
 	n := copy(wcs, c.of.wcs)
 	c.of.wcs = c.of.wcs[n:]
+	for i := range wcs[:n] {
+		if wc := &wcs[i]; wc.Flags&driver.OfXRC != 0 && !c.of.mapped[wc.SrcQPN] {
+			wc.Flags, wc.SrcQPN = wc.Flags&^driver.OfXRC, 0
+		}
+	}
 	return n, nil
 }
 
 func (xrcCQ) Unmap() {}
 
-type xrcQueue struct{ driver.SRQ }
+type xrcQueue struct {
+	driver.SRQ
+	of  *xrcDriver
+	num uint32
+}
 
 func (xrcQueue) Capacity() int { return 7 }
-func (xrcQueue) Unmap()        {}
+func (q xrcQueue) Unmap()      { delete(q.of.mapped, q.num) }
 
 // xrcKernel keeps the commands that it is given, and answers them.
 type xrcKernel struct {
 	mu       sync.Mutex
 	commands []abi.Request // guarded by mu
 	errno    error         // guarded by mu: of the next command
+	srqs     uint32        // guarded by mu: added to the number of the next SRQ
 }
 
 func (k *xrcKernel) submit(_ []byte, r *abi.Request) error {
@@ -78,7 +95,7 @@ func (k *xrcKernel) submit(_ []byte, r *abi.Request) error {
 	case abi.CmdCreateCQ:
 		*abi.ViewAt[abi.CreateCQOut](r.Out, 0) = abi.CreateCQOut{Handle: 13, CQE: 16}
 	case abi.CmdCreateXSRQ:
-		*abi.ViewAt[abi.CreateSRQOut](r.Out, 0) = abi.CreateSRQOut{Handle: 14, MaxWR: 7, MaxSGE: 2, Num: 0x51}
+		*abi.ViewAt[abi.CreateSRQOut](r.Out, 0) = abi.CreateSRQOut{Handle: 14, MaxWR: 7, MaxSGE: 2, Num: 0x51 + k.srqs}
 	case abi.CmdCreateQP, abi.CmdOpenQP:
 		*abi.ViewAt[abi.CreateQPOut](r.Out, 0) = abi.CreateQPOut{Handle: 15, QPN: 0x99}
 	case abi.CmdQueryQP:
@@ -162,15 +179,16 @@ func TestAnSRQOfAnXRCDomainHasItsCQAndItsNumber(t *testing.T) {
 	// The QP of a completion may be another process's, or have the number of one of ours.
 	q := &qp{dev: d, num: 0x99, rc: true}
 	c.(*cq).attach(q)
-	drv.wcs = []verbs.WC{{ID: 1, QPN: 0x1234, Opcode: verbs.WCRecv, Flags: driver.OfXRC | verbs.WCWithImm}, {ID: 2, QPN: 0x1234, Opcode: verbs.WCRecv},
-		{ID: 3, QPN: 0x99, Opcode: verbs.WCRecv, Flags: driver.OfXRC, Status: verbs.WCLocLenErr}}
+	drv.wcs = []verbs.WC{{ID: 1, QPN: 0x1234, SrcQPN: 0x51, Opcode: verbs.WCRecv, Flags: driver.OfXRC | verbs.WCWithImm},
+		{ID: 2, QPN: 0x1234, Opcode: verbs.WCRecv},
+		{ID: 3, QPN: 0x99, SrcQPN: 0x51, Opcode: verbs.WCRecv, Flags: driver.OfXRC, Status: verbs.WCLocLenErr}}
 	wcs := make([]verbs.WC, 4)
 	n, err := c.Poll(wcs)
 	require.NoError(t, err)
 	require.Equal(t, []verbs.WC{{ID: 1, QPN: 0x1234, Opcode: verbs.WCRecv, Flags: verbs.WCWithImm},
 		{ID: 3, QPN: 0x99, Opcode: verbs.WCRecv, Status: verbs.WCLocLenErr}}, wcs[:n])
 	require.Zero(t, q.recvDone.Load())
-	drv.wcs = []verbs.WC{{ID: 4, QPN: 0x99, Opcode: verbs.WCRecv, Flags: driver.OfXRC}, {ID: 5, QPN: 0x99, Opcode: verbs.WCRecv}}
+	drv.wcs = []verbs.WC{{ID: 4, QPN: 0x99, SrcQPN: 0x51, Opcode: verbs.WCRecv, Flags: driver.OfXRC}, {ID: 5, QPN: 0x99, Opcode: verbs.WCRecv}}
 	c.(*cq).gather()
 	c.(*cq).purge(q, true)
 	n, err = c.Poll(wcs)
@@ -189,6 +207,58 @@ func TestAnSRQOfAnXRCDomainHasItsCQAndItsNumber(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 	_, err = x.CreateSRQ(&pd{dev: d}, &cq{dev: other}, &verbs.SRQAttr{MaxWR: 1})
 	require.ErrorIs(t, err, verbs.ErrInvalid)
+}
+
+func TestCompletionsOfADestroyedXRCSRQAreDropped(t *testing.T) {
+	for name, kept := range map[string]int{"in the queue": 0, "kept": 10, "kept and in the queue": 16} {
+		t.Run(name, func(t *testing.T) {
+			d, drv, k := xrcDevice(t)
+			x, c, s := xrcObjects(t, d)
+			p, err := d.AllocPD()
+			require.NoError(t, err)
+			k.srqs = 1
+			other, err := x.CreateSRQ(p, c, &verbs.SRQAttr{MaxWR: 5})
+			require.NoError(t, err)
+			q := &qp{dev: d, num: 0x99, rc: true} // the kernel has given it the number of the target by which they came
+			c.(*cq).attach(q)
+			for i := range uint64(16) {
+				wc := verbs.WC{ID: i, QPN: 0x99, SrcQPN: s.Num(), Opcode: verbs.WCRecv, Flags: driver.OfXRC}
+				if i%8 == 3 {
+					wc.SrcQPN = other.Num()
+				}
+				drv.wcs = append(drv.wcs, wc)
+			}
+			late := append([]verbs.WC{{ID: 100, QPN: 0x99, SrcQPN: other.Num(), Opcode: verbs.WCRecv, Flags: driver.OfXRC}}, drv.wcs[kept:]...)
+			if kept > 0 {
+				drv.wcs = drv.wcs[:kept]
+				c.(*cq).gather() // as a QP does whose send queue is full
+				require.Len(t, c.(*cq).kept, kept)
+			}
+			if kept == 16 { // as many as the CQ has room for, so the rest stays in the queue
+				late = append(late, verbs.WC{ID: 101, QPN: 0x99, SrcQPN: s.Num(), Opcode: verbs.WCRecv, Flags: driver.OfXRC})
+			}
+			drv.wcs = late
+			require.NoError(t, s.Destroy())
+			k.srqs = 0
+			again, err := x.CreateSRQ(p, c, &verbs.SRQAttr{MaxWR: 5})
+			require.NoError(t, err)
+			require.Equal(t, s.Num(), again.Num())
+			var ids []uint64
+			for wcs := make([]verbs.WC, 32); ; {
+				n, err := c.Poll(wcs)
+				require.NoError(t, err)
+				if n == 0 {
+					break
+				}
+				for _, wc := range wcs[:n] {
+					require.Equal(t, verbs.WC{ID: wc.ID, QPN: 0x99, Opcode: verbs.WCRecv}, wc)
+					ids = append(ids, wc.ID)
+				}
+			}
+			require.ElementsMatch(t, []uint64{3, 11, 100}, ids, "those of the other SRQ")
+			require.Zero(t, q.recvDone.Load(), "they are no QP's")
+		})
+	}
 }
 
 func TestNoSRQGetsTheNumberOfOneWhoseCompletionsAreThere(t *testing.T) {

@@ -163,6 +163,42 @@ func testXRC(t *testing.T, s *suite) {
 		b.awaitState(verbs.QPStateErr)
 		b.silent(b.recv) // the second receive stays in the SRQ
 	})
+	t.Run("completions of a closed SRQ are dropped", func(t *testing.T) {
+		a, b, domain := s.domains(t, nil)
+		send := func(id uint64) {
+			a.post(verbs.SendWR{ID: id, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, RemoteSRQ: b.srq.Num()})
+			a.sent(id, verbs.WCSuccess)
+		}
+		b.receive(receives(1, 3)...)
+		send(1)
+		// A QP whose send queue is full takes completions out of its CQ to see what is done, those of the SRQ too.
+		busy := *b
+		busy.send, busy.srq = b.recv, nil
+		busy.qp = busy.newQP()
+		busy.toInit()
+		full := busy.qp
+		require.NoError(t, full.Modify(verbs.QPAttr{State: verbs.QPStateErr}, verbs.QPAttrState))
+		var err error
+		flushed := 0
+		for err == nil {
+			var n int
+			n, err = full.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
+			flushed += n
+			require.Less(t, flushed, 1000)
+		}
+		require.ErrorIs(t, err, verbs.ErrQueueFull)
+		send(2) // stays in the queue
+		require.NoError(t, b.srq.Close())
+		b.srq, err = domain.CreateSRQ(b.pd, b.recv, verbs.SRQAttr{MaxWR: 32, MaxSGE: 2})
+		require.NoError(t, err)
+		for _, wc := range b.poll(b.recv, flushed) {
+			require.Equal(t, full.Num(), wc.QPN)
+		}
+		b.silent(b.recv)
+		b.receive(verbs.RecvWR{ID: 4})
+		send(3)
+		b.received(4, verbs.WCSuccess)
+	})
 	t.Run("many messages go round small queues", func(t *testing.T) {
 		a, b, _ := s.domains(t, nil)
 		const n = 500

@@ -193,7 +193,8 @@ type XRCContext interface {
 	CreateXRCSRQ(attr verbs.SRQAttr, create func(Udata) (num uint32, err error)) (SRQ, error)
 }
 
-// OfXRC is a flag of completions between driver and core: it is of an SRQ of an XRC domain, and no QP's.
+// OfXRC is a flag of completions between driver and core: it is of an SRQ of an XRC domain, and no QP's. SrcQPN is the number of the SRQ,
+// by which the core drops what nobody has polled when the SRQ is destroyed.
 const OfXRC verbs.WCFlags = 1 << 7
 
 // ClockContext is a Context of a device whose kernel says how its clock and that of the host go together.

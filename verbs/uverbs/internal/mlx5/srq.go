@@ -23,6 +23,7 @@ type srq struct {
 	shift  int
 	record *uint32
 	index  uint32 // by which completions name it, 0 if it is of no XRC domain
+	number uint32 // the kernel's, of one of an XRC domain
 
 	mu     sync.Mutex
 	mem    []byte   // guarded by mu, nil once it is unmapped

@@ -42,6 +42,7 @@ func (c *context) CreateXRCSRQ(attr verbs.SRQAttr, create func(driver.Udata) (ui
 	if err != nil {
 		return nil, err
 	}
+	s.number = number
 	if c.xrc.byNumber {
 		index = number
 	}
@@ -127,7 +128,7 @@ func (s *srq) read(wc *verbs.WC, cqe *entry, qpn, last uint32) (wanted bool, err
 	if s == nil {
 		return false, nil
 	}
-	*wc = verbs.WC{QPN: qpn}
+	*wc = verbs.WC{QPN: qpn, SrcQPN: s.number}
 	if err := wcOfReceive(wc, cqe, last); err != nil {
 		return false, err
 	}

@@ -77,9 +77,9 @@ func TestReceivesOfAnXRCSRQAreFoundByWhatItsCompletionsSay(t *testing.T) {
 			n, err = c.Poll(wcs, one)
 			require.NoError(t, err)
 			require.Equal(t, []verbs.WC{
-				{ID: 11, QPN: 0x777, Opcode: verbs.WCRecv, Flags: driver.OfXRC},
+				{ID: 11, QPN: 0x777, SrcQPN: 0x44, Opcode: verbs.WCRecv, Flags: driver.OfXRC},
 				{ID: 100, QPN: qpn, Opcode: verbs.WCRecv},
-				{ID: 10, QPN: 0x777, Opcode: verbs.WCRecv, Flags: driver.OfXRC, Status: verbs.WCGeneralErr},
+				{ID: 10, QPN: 0x777, SrcQPN: 0x44, Opcode: verbs.WCRecv, Flags: driver.OfXRC, Status: verbs.WCGeneralErr},
 			}, wcs[:n], "the other SRQ was gone when they were polled")
 			again, index := newXRCSRQ(t, ctx, 0x55)
 			if version == 1 {
