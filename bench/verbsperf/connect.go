@@ -1,6 +1,7 @@
 package verbsperf
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/netip"
@@ -90,17 +91,19 @@ func (m *meeting) connect(s *side) error {
 			return err
 		}
 	}
-	peer, err := swap(m.control, mine, setUpLimit)
+	peer, err := swap(m.control, mine)
 	if err == nil && len(peer.QPNs) != len(s.qps) {
 		err = fmt.Errorf("the other end has %d QPs, not %d", len(peer.QPNs), len(s.qps))
 	}
 	s.peer = peer
+	ctx, stop := context.WithDeadline(m.ctx, m.control.by)
+	defer stop()
 	switch {
 	case err != nil:
 	case from != nil:
-		err = from.accept(m.ctx, s)
+		err = from.accept(ctx, s)
 	case s.spec.CM:
-		err = s.dial(m.ctx)
+		err = s.dial(ctx)
 	default:
 		err = s.exchange()
 	}

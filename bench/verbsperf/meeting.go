@@ -20,6 +20,7 @@ type control struct {
 	left io.LimitedReader // what it may still say
 	in   *json.Decoder
 	out  *json.Encoder
+	by   time.Time // when the words of both ends must be there
 }
 
 const mostSaid = 1 << 20 // without the times of round trips
@@ -30,30 +31,38 @@ func newControl(conn net.Conn) *control {
 	return c
 }
 
-// How long an end waits for each word of the other one before a measurement, and how long that may take.
+// How long the ends have. At a server they bound how long a client that does not go on holds its place.
 const (
-	setUpLimit   = time.Minute
-	measureLimit = 10 * time.Minute
+	wishLimit    = 20 * time.Second       // for a client's wish, from when it came or from the end of its last measurement
+	setUpLimit   = time.Minute            // for a set-up, at a client once it has a place
+	setUpOfQP    = 100 * time.Millisecond // more, for each QP
+	measureLimit = 10 * time.Minute       // for a measurement with its set-up
 )
 
-// receive waits for so long.
-func (c *control) receive(to any, limit time.Duration) error {
-	if err := c.conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+// within gives the words that follow so long, all together.
+func (c *control) within(limit time.Duration) { c.by = time.Now().Add(limit) }
+
+func (c *control) receive(to any) error {
+	if err := c.conn.SetReadDeadline(c.by); err != nil {
 		return err
 	}
 	c.left.N = c.most
 	return c.in.Decode(to)
 }
 
+func (c *control) send(what any) error {
+	if err := c.conn.SetWriteDeadline(c.by); err != nil {
+		return err
+	}
+	return c.out.Encode(what)
+}
+
 // swap tells the other end something and returns what it tells.
-func swap[T any](c *control, mine T, limit time.Duration) (theirs T, err error) {
-	if err := c.conn.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+func swap[T any](c *control, mine T) (theirs T, err error) {
+	if err := c.send(mine); err != nil {
 		return theirs, err
 	}
-	if err := c.out.Encode(mine); err != nil {
-		return theirs, err
-	}
-	return theirs, c.receive(&theirs, limit)
+	return theirs, c.receive(&theirs)
 }
 
 // outcome is how far an end has come, with what it has measured.
@@ -92,10 +101,8 @@ type meeting struct {
 
 // ask has the server do a measurement with us.
 func (m *meeting) ask(sp spec) (result, error) {
-	if err := m.control.conn.SetWriteDeadline(time.Now().Add(setUpLimit)); err != nil {
-		return result{}, err
-	}
-	if err := m.control.out.Encode(sp); err != nil {
+	m.control.within(setUpLimit) // also for a place at the server
+	if err := m.control.send(sp); err != nil {
 		return result{}, err
 	}
 	mine, theirs, err := m.one(sp)
@@ -110,7 +117,7 @@ func (m *meeting) ask(sp spec) (result, error) {
 
 // agree tells the other end whether a step has failed. It fails if it has for one of them.
 func (m *meeting) agree(err error) error {
-	other, swapped := swap(m.control, outcomeOf(nil, err), setUpLimit)
+	other, swapped := swap(m.control, outcomeOf(nil, err))
 	if err != nil {
 		return err
 	}
@@ -123,8 +130,12 @@ func (m *meeting) one(sp spec) (mine, theirs []time.Duration, err error) {
 	if !m.server {
 		m.control.most = mostSaid + int64(sp.Iterations)*int64(len("1000000000,"))
 	}
-	ctx, stop := context.WithTimeout(m.ctx, measureLimit)
+	end := time.Now().Add(measureLimit)
+	ctx, stop := context.WithDeadline(m.ctx, end)
 	defer stop()
+	if m.server {
+		m.control.within(sp.setUp())
+	}
 	bytes := sp.memory(m.dev.Attr())
 	var s *side
 	if err = m.memory.take(bytes); err == nil {
@@ -137,10 +148,14 @@ func (m *meeting) one(sp spec) (mine, theirs []time.Duration, err error) {
 	if err := m.agree(err); err != nil {
 		return nil, nil, err
 	}
+	if !m.server { // which has begun when it had a place for us
+		m.control.within(sp.setUp())
+	}
 	if err := m.connect(s); err != nil {
 		return nil, nil, err
 	}
-	defer context.AfterFunc(ctx, s.fail)() // ends what waits for completions
+	m.control.within(time.Until(end) + patience) // so that the other end learns of one that took too long
+	defer context.AfterFunc(ctx, s.fail)()       // ends what waits for completions
 	mine, err = s.measure(m.server)
 	if err != nil { // so that the other end, which may be waiting, learns of it
 		s.fail()
@@ -150,7 +165,7 @@ func (m *meeting) one(sp spec) (mine, theirs []time.Duration, err error) {
 	if m.server { // the figures are the client's affair
 		tell = outcomeOf(mine, err)
 	}
-	other, swapped := swap(m.control, tell, measureLimit)
+	other, swapped := swap(m.control, tell)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,14 +3,20 @@ package verbsperf
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"log"
 	"net"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/internal/race"
 )
 
 // oneMessage is what a client may wish.
@@ -96,14 +102,135 @@ func TestClientsShareMemory(t *testing.T) {
 }
 
 func TestTheOtherEndIsNotWaitedForWithoutLimit(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer ours.Close()
-	defer theirs.Close()
-	_, err := swap(newControl(ours), outcome{}, time.Millisecond) // nobody reads
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	go io.Copy(io.Discard, theirs)                                  // ends with the pipe
-	_, err = swap(newControl(ours), outcome{}, 50*time.Millisecond) // nobody answers
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		defer theirs.Close()
+		c := newControl(ours)
+		c.within(time.Minute)
+		_, err := swap(c, outcome{}) // nobody reads
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		go io.Copy(io.Discard, theirs) // ends with the pipe
+		c.within(time.Minute)
+		_, err = swap(c, outcome{}) // nobody answers
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	})
+}
+
+// A client that says each word late holds its place no longer than one that is silent.
+func TestASetUpHasOneLimit(t *testing.T) {
+	for name, dribble := range map[string]func(*testing.T, *json.Encoder, *json.Decoder){
+		"no wish": func(*testing.T, *json.Encoder, *json.Decoder) {},
+		"words": func(t *testing.T, out *json.Encoder, in *json.Decoder) {
+			time.Sleep(wishLimit - time.Second)
+			require.NoError(t, out.Encode(oneMessage))
+			for _, word := range []any{outcome{}, hello{QPNs: []uint32{1}}} {
+				var theirs json.RawMessage
+				require.NoError(t, in.Decode(&theirs))
+				time.Sleep(setUpLimit * 2 / 3)
+				_ = out.Encode(word) // the server hears no more of the second one
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dev, at, err := open(&options{Device: "soft0", GID: -1})
+				require.NoError(t, err)
+				defer dev.Close()
+				ours, theirs := net.Pipe()
+				defer theirs.Close()
+				var held time.Duration
+				ended := make(chan error, 1)
+				go func() {
+					begin := time.Now()
+					m := meeting{ctx: t.Context(), dev: dev, place: at, control: newControl(ours), server: true}
+					err := m.serve()
+					held = time.Since(begin)
+					ended <- err
+				}()
+				dribble(t, json.NewEncoder(theirs), json.NewDecoder(theirs))
+				require.ErrorIs(t, <-ended, os.ErrDeadlineExceeded)
+				require.LessOrEqual(t, held, wishLimit+oneMessage.setUp())
+			})
+		})
+	}
+}
+
+// refusing is a listener of which some calls fail before it goes on.
+type refusing struct {
+	net.Listener
+	errs []error
+}
+
+func (l *refusing) Accept() (net.Conn, error) {
+	if len(l.errs) == 0 {
+		return l.Listener.Accept()
+	}
+	err := l.errs[0]
+	l.errs = l.errs[1:]
+	return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
+}
+
+func TestAServerOutlivesAClientThatCannotBeAccepted(t *testing.T) {
+	dev, at, err := open(&options{Device: "soft0", GID: -1})
+	require.NoError(t, err)
+	defer dev.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var said strings.Builder
+	ended := make(chan error, 1)
+	go func() {
+		ended <- serveAt(ctx, &refusing{ln, []error{unix.EMFILE, unix.ECONNABORTED, unix.EPERM}}, dev, at, log.New(&said, "", 0))
+	}()
+	require.NoError(t, measureAt(t.Context(), ln.Addr().String()))
+	stop()
+	require.NoError(t, <-ended)
+	require.Equal(t, 3, strings.Count(said.String(), "trying again"), said.String())
+}
+
+// The server is a process of its own, whose peak tells.
+func TestWhatAClientCostsIsCounted(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector has memory of its own")
+	}
+	for name, sp := range map[string]spec{
+		"messages":      {Test: "send_bw", Size: 1 << 16, Iterations: 50, QPs: 50, Depth: 16, Mod: 1},
+		"queue pairs":   {Test: "write_bw", Size: 8, Iterations: 20, QPs: 200, Depth: 1, Mod: 1},
+		"requests":      {Test: "send_bw", Size: 8, Iterations: 4000, QPs: 20, Depth: 2000, Mod: 1, Both: true},
+		"much to write": {Test: "write_bw", Size: 8 << 20, Iterations: 5, QPs: 1, Depth: 2, Mod: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options{Device: "soft0", GID: -1}
+			server, addr, err := startServer(t.Context(), &o, os.Stderr)
+			require.NoError(t, err)
+			defer func() {
+				require.NoError(t, server.Process.Kill())
+				_ = server.Wait() // it was killed
+			}()
+			dev, at, err := open(&o)
+			require.NoError(t, err)
+			defer dev.Close()
+			peak := func() int64 {
+				status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", server.Process.Pid))
+				require.NoError(t, err)
+				_, line, found := strings.Cut(string(status), "VmHWM:")
+				require.True(t, found)
+				var kib int64
+				_, err = fmt.Sscan(line, &kib)
+				require.NoError(t, err)
+				return kib << 10
+			}
+			before := peak()
+			m := meeting{ctx: t.Context(), dev: dev, place: at, control: newControl(dialed(t, addr))}
+			_, err = m.ask(sp)
+			require.NoError(t, err)
+			cost := peak() - before
+			t.Logf("%d bytes, counted as %d", cost, sp.memory(dev.Attr()))
+			require.LessOrEqual(t, cost, sp.memory(dev.Attr()))
+		})
+	}
 }
 
 // A measurement ends with its context, whatever the other end does.
