@@ -110,6 +110,13 @@ type Datagram struct {
 // Bind says what a memory window is to cover. A window of type 2 gets a new
 // rkey, which the caller chooses: the upper 24 bits of [MW.RKey] and any other
 // lower 8 bits.
+//
+// A window of type 1 gets its next key with the post, which MW.RKey then returns. What the window had before, memory and key, it has
+// until the request is executed. QPs of the PD may bind it in turn, but QPs execute in no order. So a device of the kernel
+// has one QP at a time bind a window of either type: the post of another QP fails with an error that wraps ErrBusy until a completion
+// was polled of the bind or of a request behind it, or the QP has failed or is closed. The software HCA executes
+// the binds of all QPs one after the other, and MW.RKey is the key of the last one. Goroutines that post binds of a window on one QP
+// have to make sure among themselves whose key it is that MW.RKey returns.
 type Bind struct {
 	MW     *MW
 	RKey   uint32 // the new one

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/binding"
 )
 
 // window is a memory window.
@@ -16,7 +17,8 @@ type window struct {
 	address uintptr // struct ibv_mw
 	typ     verbs.MWType
 	made    uint32        // the key that it was made with
-	current atomic.Uint32 // of type 1, the key that the last bind gave it
+	current atomic.Uint32 // of type 1, the key that the last bind gave it; written by the QP that has binding, as that of struct ibv_mw
+	binding binding.Window
 	life    lifetime
 }
 
@@ -86,8 +88,9 @@ func (q *qp) bindParts(b *verbs.Bind) (w *window, r *region, err error) {
 }
 
 // postBind posts the bind of a window, alone: the library takes that of type 1 by a function of its own, and for
-// one of type 2 drivers look at the key that the last bind gave it. The caller holds the send lock.
-func (q *qp) postBind(wr *verbs.SendWR) (int, error) {
+// one of type 2 drivers look at the key that the last bind gave it. The caller holds the send lock, and has posted so many requests that
+// give a completion before.
+func (q *qp) postBind(wr *verbs.SendWR, giving uint64) (int, error) {
 	w, r, err := q.bindParts(wr.Bind)
 	if err != nil {
 		return 0, err
@@ -104,6 +107,10 @@ func (q *qp) postBind(wr *verbs.SendWR) (int, error) {
 		defer r.life.release()
 		info.mr = r.address
 	}
+	before, err := w.binding.Take(q, binding.Place{Reset: q.resets.Load(), Count: giving + 1}) // its own completion, or the next
+	if err != nil {
+		return 0, err
+	}
 
 	run, given, flags := q.marks.run+1, q.marks.given, uint32(wr.Flags)
 	marked := !q.completes(wr) && q.marks.mark(run, (q.sendLimit+1)/2)
@@ -112,6 +119,7 @@ func (q *qp) postBind(wr *verbs.SendWR) (int, error) {
 		q.marks.place.Store(given + 1) // before the completion can be seen
 	}
 	if n := q.giveBind(w, wr, flags, &info); n != 0 {
+		w.binding.GiveBack(before)
 		if marked {
 			q.marks.place.Store(0)
 		}
@@ -122,6 +130,11 @@ func (q *qp) postBind(wr *verbs.SendWR) (int, error) {
 	}
 	q.marks.run, q.marks.given = run, given
 	return 1, nil
+}
+
+// Executed implements binding.Queue: it is known from completions that were polled.
+func (q *qp) Executed(p binding.Place) bool {
+	return q.resets.Load() != p.Reset || q.failed.Load() || q.sendDone.Load() >= p.Count
 }
 
 // giveBind gives the library a bind, and returns its answer.

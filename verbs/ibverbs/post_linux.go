@@ -45,12 +45,10 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 		return 0, errGone
 	}
 	fit, signaled := q.fitting(wrs)
-	n, err := q.postAll(wrs[:fit])
+	n, err := q.postAll(wrs[:fit], 0)
 	if err == verbs.ErrQueueFull && q.marks.spare {
 		q.sendCQ.gather()
-		var more int
-		more, err = q.postAll(wrs[n:fit])
-		n += more
+		n, err = q.postAll(wrs[:fit], n)
 	}
 	if n < fit {
 		signaled = q.countSignaled(wrs[:n])
@@ -61,21 +59,26 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	return n, err
 }
 
-// postAll posts requests, as many at once as there is room for. The caller holds the send lock.
-func (q *qp) postAll(wrs []verbs.SendWR) (n int, err error) {
-	for n < len(wrs) && err == nil {
+// postAll posts requests behind the first n, as many at once as there is room for, and returns how many are posted then. The
+// caller holds the send lock.
+func (q *qp) postAll(wrs []verbs.SendWR, n int) (int, error) {
+	for n < len(wrs) {
 		var k int
-		k, err = q.postSends(wrs[n:])
-		n += k
+		var err error
+		if wrs[n].Opcode == verbs.OpBindMW {
+			k, err = q.postBind(&wrs[n], q.send.posted+uint64(q.countSignaled(wrs[:n])))
+		} else {
+			k, err = q.postSends(wrs[n:])
+		}
+		if n += k; err != nil {
+			return n, err
+		}
 	}
-	return n, err
+	return n, nil
 }
 
-// postSends posts what there is room for in the arena, before a bind, or that. The caller holds the send lock.
+// postSends posts what there is room for in the arena, before a bind. The caller holds the send lock.
 func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
-	if wrs[0].Opcode == verbs.OpBindMW {
-		return q.postBind(&wrs[0])
-	}
 	room := &q.send.room
 	room.used = 0
 	bad := in[uintptr](room)

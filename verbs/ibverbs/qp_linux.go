@@ -44,6 +44,7 @@ type qp struct {
 	send, recv queue
 	marks      marking
 	groups     multicast.Groups
+	resets     atomic.Uint32 // how often the queues were emptied, for good in the end
 }
 
 // queue is what posting to one of the queues needs.
@@ -227,6 +228,7 @@ func (q *qp) empty() {
 	}
 	q.send.posted, q.recv.posted = 0, 0
 	q.marks.reset()
+	q.resets.Add(1)
 	q.sendDone.Store(0)
 	q.recvDone.Store(0)
 	q.failed.Store(false)
@@ -339,6 +341,7 @@ func (q *qp) destroy() error {
 		return err
 	}
 	q.gone = true
+	q.resets.Add(1)
 	for _, c := range []*cq{q.sendCQ, q.recvCQ} {
 		c.purge(q)
 		if c.qps[q.num] == q {

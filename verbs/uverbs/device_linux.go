@@ -41,6 +41,8 @@ type device struct {
 	numbers    numbers // those of QPs that are being destroyed
 	srqNumbers numbers // the same of SRQs of XRC domains
 
+	windows atomic.Int32 // memory windows that are there: only then posts look for binds
+
 	// gone: the device was removed. Nothing is expected of the kernel any
 	// more, but to take back what it gave.
 	gone atomic.Bool

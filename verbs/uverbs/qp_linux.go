@@ -52,11 +52,13 @@ type qp struct {
 	modify sync.Mutex // orders transitions
 
 	groups multicast.Groups
+	resets atomic.Uint32 // how often the queues were emptied, for good in the end
 
 	send struct {
 		serial.Section
 		queue    driver.QP           // guarded by the section, nil once destroyed
 		posted   uint32              // guarded by the section, free running: requests that will give a completion
+		taken    []taken             // guarded by the section: windows that the requests of a post bind
 		doorbell abi.PreparedCommand // guarded by the section
 	}
 	recv struct {
@@ -282,6 +284,7 @@ func (q *qp) empty() {
 		q.send.queue.Reset()
 	}
 	q.send.posted, q.recv.posted = 0, 0
+	q.resets.Add(1)
 	q.sendDone.Store(0)
 	q.recvDone.Store(0)
 	q.failed.Store(false)
@@ -454,6 +457,7 @@ func (q *qp) Destroy() error {
 		return err
 	}
 	q.gone = true
+	q.resets.Add(1)
 	q.dev.drop(q.id)
 	q.sendCQ.purge(q, true)
 	q.recvCQ.purge(q, true)

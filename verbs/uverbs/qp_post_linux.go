@@ -47,6 +47,14 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	if q.failed.Load() || fit > q.freeSends() {
 		fit = q.fitting(wrs)
 	}
+	short := verbs.ErrQueueFull // of less than all
+	binds := q.dev.windows.Load() > 0
+	if binds {
+		var refused error
+		if fit, refused = q.takeWindows(wrs[:fit]); refused != nil {
+			short = refused
+		}
+	}
 	n, doorbell, err := q.send.queue.PostSend(wrs[:fit])
 	if err != nil && q.ownDoorbell != nil && errors.Is(err, verbs.ErrQueueFull) {
 		q.sendCQ.gather()
@@ -55,7 +63,10 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 		n += more
 	}
 	if err == nil && fit < len(wrs) {
-		err = verbs.ErrQueueFull
+		err = short
+	}
+	if binds {
+		q.giveBackWindows(n)
 	}
 	q.send.posted += uint32(q.countSignaled(wrs[:n]))
 	if doorbell {

@@ -146,6 +146,51 @@ func testWindows(t *testing.T, s *suite) {
 		w.a.post(w.a.write(w.mr.Addr()+1024, second, 512))
 		w.a.sent(50, verbs.WCRemAccessErr)
 	})
+	t.Run("one QP at a time binds a window", func(t *testing.T) {
+		for _, typ := range []verbs.MWType{verbs.MWType1, verbs.MWType2} {
+			w := s.windowed(t)
+			c := w.b.again()
+			far := *w.a
+			far.qp = w.a.newQP()
+			join(&far, c)
+			require.NoError(t, w.mw.Close())
+			var err error
+			w.mw, err = w.b.pd.AllocMW(typ)
+			require.NoError(t, err)
+			w.key = w.mw.RKey()
+			wr := w.bind(rights)
+			w.b.post(wr) // its completion is not polled
+			first := w.mw.RKey()
+			other := w.bind(rights)
+			other.ID, other.Bind.Addr, other.Bind.Length = 80, w.mr.Addr(), 512
+			if n, err := c.qp.PostSend([]verbs.SendWR{other}); n == 0 {
+				require.ErrorIs(t, err, verbs.ErrBusy)
+				require.Equal(t, first, w.mw.RKey(), "the key of the bind that is under way")
+				w.b.sent(70, verbs.WCSuccess)
+				if typ == verbs.MWType2 { // it is bound to the first QP
+					w.b.post(verbs.SendWR{ID: 71, Opcode: verbs.OpLocalInv, Flags: verbs.SendSignaled, InvalidateRKey: wr.Bind.RKey})
+					w.b.sent(71, verbs.WCSuccess)
+				}
+				c.post(other)
+				c.sent(80, verbs.WCSuccess)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, verbs.TransportSoft, w.b.ctx.Attr().Transport, "QPs of a device execute in no order")
+				if typ == verbs.MWType2 {
+					continue
+				}
+				for _, wc := range w.b.poll(w.b.send, 2) {
+					require.Equal(t, verbs.WCSuccess, wc.Status)
+				}
+			}
+			key := other.Bind.RKey
+			if typ == verbs.MWType1 {
+				key = w.mw.RKey()
+			}
+			far.post(far.write(w.mr.Addr(), key, 512))
+			far.sent(50, verbs.WCSuccess)
+		}
+	})
 	t.Run("a key that has come round names what it was bound to last", func(t *testing.T) {
 		w := s.windowed(t)
 		if w.a.pair.Lacks&LackWindowBounds != 0 {

@@ -376,7 +376,8 @@ type SRQ interface {
 	Unmap()
 }
 
-// Window is a memory window of the core. Its key changes with each bind.
+// Window is a memory window of the core. Its key changes with each bind. PostSend uses it without a lock: the core lets one QP at a time
+// bind it.
 type Window interface {
 	Key() uint32
 	SetKey(key uint32)

@@ -1,0 +1,60 @@
+// Package binding keeps which queue pair binds a memory window.
+//
+// A bind takes effect when its queue pair executes it, and gives the window the key that its post has chosen. Two
+// queue pairs execute in no order: of two binds under way, that whose key the window has last is anybody's guess. So
+// there is one queue pair at a time that has binds of a window under way.
+package binding
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// A Queue is the send queue of a queue pair.
+type Queue interface {
+	// Executed reports whether the request of a place is known to be executed, or never will be. It waits for nobody.
+	Executed(Place) bool
+	Num() uint32
+}
+
+// A Place is that of a request in its queue.
+type Place struct {
+	Reset uint32 // how often the queue was emptied before
+	// Count is of the completion that shows that the request is executed, its own or the next: how many requests that give
+	// one were posted up to it.
+	Count uint64
+}
+
+// A Turn is the bind of a window that was posted last. The zero value is none.
+type Turn struct {
+	queue Queue
+	place Place
+}
+
+// Window is what a memory window has of this. The zero value is one that was never bound.
+type Window struct {
+	mu   sync.Mutex
+	last Turn // guarded by mu
+}
+
+// Take is called before a bind is posted, by who holds the lock of the queue. Until that bind is executed no other queue pair takes the
+// window: the error wraps verbs.ErrBusy. Otherwise it returns what GiveBack wants if the post fails.
+func (w *Window) Take(q Queue, at Place) (before Turn, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before = w.last
+	if other := before.queue; other != nil && other != q && !other.Executed(before.place) {
+		return before, fmt.Errorf("%w: QP %d binds the memory window", verbs.ErrBusy, other.Num())
+	}
+	w.last = Turn{q, at}
+	return before, nil
+}
+
+// GiveBack undoes a Take. Of several by one queue pair the last goes first.
+func (w *Window) GiveBack(before Turn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = before
+}
