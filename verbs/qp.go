@@ -381,7 +381,8 @@ func (qp *QP) multicast(op string, gid GID, do func(MulticastDriver) error) erro
 	return qp.ctx.wrap(op, do(d))
 }
 
-// Close destroys the QP. Completions that were not polled are discarded.
+// Close destroys the QP. Completions that were not polled are discarded. If the error wraps ErrBusy, the QP is still there, in its multicast
+// groups too, though what came to these meanwhile may be lost; if it could not join one again, the error says so.
 func (qp *QP) Close() error {
 	err := qp.drv.Destroy()
 	qp.ctx.trace.Load().closed(qp)

@@ -333,11 +333,14 @@ func (q *qp) destroy() error {
 	// Another QP that gets the number cannot report to the CQs before the completions of
 	// this one are out of them.
 	defer lockAll(q.sendCQ, q.recvCQ)()
+	busy := false
 	err := q.groups.Destroy(q.attach, q.detach, func() error {
 		q.dev.drop(q.address)
-		return failed("ibv_destroy_qp", status(q.dev.lib.destroyQP, q.address))
+		err := failed("ibv_destroy_qp", status(q.dev.lib.destroyQP, q.address))
+		busy = q.dev.restore(q.address, q, err) // events are about it again
+		return err
 	})
-	if q.dev.restore(q.address, q, err) {
+	if busy {
 		return err
 	}
 	q.gone = true

@@ -3,6 +3,7 @@ package multicast
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -43,8 +44,9 @@ func (s *Groups) Detach(g Group, call func(Group) error) error {
 	return err
 }
 
-// Destroy takes the QP out of its groups and destroys it by those calls. If it is busy, it is in them again. That it could
-// not be taken out of one shows when it is destroyed.
+// Destroy takes the QP out of its groups and destroys it by those calls. If it is busy, it is put into them again, and the error says
+// which it is not in any more because that has failed. That it could not be taken out of one shows when it is destroyed. After any other
+// answer it is in none: it is gone.
 func (s *Groups) Destroy(attach, detach func(Group) error, destroy func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,12 +59,16 @@ func (s *Groups) Destroy(attach, detach func(Group) error, destroy func() error)
 		return true
 	})
 	err := destroy()
-	if errors.Is(err, verbs.ErrBusy) {
-		for _, g := range left {
-			if attach(g) == nil {
-				s.list = append(s.list, g)
-			}
+	if !errors.Is(err, verbs.ErrBusy) {
+		s.list = nil
+		return err
+	}
+	for _, g := range left {
+		if lost := attach(g); lost != nil {
+			err = fmt.Errorf("%w; and it is no longer in multicast group %v: %v", err, g.GID, lost) // that is not why it is there still
+			continue
 		}
+		s.list = append(s.list, g)
 	}
 	return err
 }

@@ -16,9 +16,15 @@ import (
 type kernel struct {
 	groups []multicast.Group
 	stuck  uint16 // LID of the one that cannot be left
+	full   uint16 // LID of the one that nobody can join
 }
 
+var errFull = errors.New("full")
+
 func (k *kernel) attach(g multicast.Group) error {
+	if g.LID == k.full {
+		return errFull
+	}
 	k.groups = append(k.groups, g)
 	return nil
 }
@@ -63,6 +69,30 @@ func TestAQPThatIsNotDestroyedIsInItsGroupsAgain(t *testing.T) {
 		require.ErrorIs(t, s.Destroy(k.attach, k.detach, k.destroy), verbs.ErrBusy)
 		require.ElementsMatch(t, all, k.groups)
 	}
+	k.stuck = 0
+	require.NoError(t, s.Destroy(k.attach, k.detach, k.destroy))
+	require.Empty(t, k.groups)
+}
+
+func TestAQPThatCannotJoinAgainIsNotInTheGroup(t *testing.T) {
+	k := kernel{stuck: 2}
+	var s multicast.Groups
+	lost, kept := multicast.Group{GID: verbs.GID{0: 0xff, 15: 1}, LID: 1}, []multicast.Group{{LID: 2}, {LID: 3}}
+	for _, g := range append(kept, lost) {
+		require.NoError(t, s.Attach(g, k.attach))
+	}
+	k.full = lost.LID
+	err := s.Destroy(k.attach, k.detach, k.destroy)
+	require.ErrorIs(t, err, verbs.ErrBusy)
+	require.ErrorContains(t, err, lost.GID.String()+": full", "the caller is told")
+	require.ElementsMatch(t, kept, k.groups)
+	err = s.Destroy(k.attach, k.detach, k.destroy)
+	require.ErrorIs(t, err, verbs.ErrBusy)
+	require.NotContains(t, err.Error(), "full", "it was told once")
+	require.ElementsMatch(t, kept, k.groups)
+
+	k.full = 0
+	require.NoError(t, s.Attach(lost, k.attach))
 	k.stuck = 0
 	require.NoError(t, s.Destroy(k.attach, k.detach, k.destroy))
 	require.Empty(t, k.groups)
