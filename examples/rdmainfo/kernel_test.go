@@ -60,8 +60,29 @@ func TestSelfTestOfKernelDevices(t *testing.T) {
 			said := run(t, "-selftest", "-time", "3s", "-device", name)
 			require.Contains(t, said, "ramjet self test of "+name+", port 1: PASSED\n")
 			require.NotContains(t, said, "FAILED")
+			t.Setenv(experimentalVar, "mlx5") // or it would not be opened to be described
+			for _, d := range decoded(t).Devices {
+				if d.Name == name {
+					requireWhatItCan(t, said, d.Caps.Abilities)
+				}
+			}
 			t.Log(said)
 		})
+	}
+}
+
+// requireWhatItCan requires that what a device can do was checked, and nothing else.
+func requireWhatItCan(t *testing.T, said string, abilities []string) {
+	t.Helper()
+	for ability, check := range map[string]string{
+		"srq": "SRQ: SEND of 0 bytes to 1 MiB", "xrc": "XRC: each message finds the SRQ that it names", "multicast": "UD: datagrams to a multicast group",
+		"timestamps": "the device's time of completions", "moderate-cq": "events of a moderated CQ",
+	} {
+		want := "left out  "
+		if slices.Contains(abilities, ability) {
+			want = "passed    "
+		}
+		require.Contains(t, said, "\n  "+want+check, "it can: %v", abilities)
 	}
 }
 

@@ -27,22 +27,25 @@ type loop struct {
 
 // A loopKind says what QPs these are.
 type loopKind struct {
-	service verbs.QPType
-	shared  bool // they receive from an SRQ each
+	service verbs.QPType // of a; b is the target of an XRC initiator
+	shared  bool         // they receive from an SRQ each
+	stamped bool         // completions have the device's time
 }
 
 var ofRC = loopKind{service: verbs.QPTypeRC}
 
 // An end is a QP with what it needs.
 type end struct {
-	pd   *verbs.PD
-	ch   *verbs.CompChannel
-	cq   *verbs.CQ
-	srq  *verbs.SRQ
-	qp   *verbs.QP
-	mr   *verbs.MR
-	done map[uint64]verbs.WC // completions that nobody has waited for
-	next uint64              // id
+	pd     *verbs.PD
+	ch     *verbs.CompChannel
+	cq     *verbs.CQ
+	domain *verbs.XRCDomain // of an XRC target
+	srq    *verbs.SRQ
+	qp     *verbs.QP
+	mr     *verbs.MR
+	remote uint32              // of an XRC initiator: the SRQ that its requests name
+	done   map[uint64]verbs.WC // completions that nobody has waited for
+	next   uint64              // id
 }
 
 const (
@@ -65,8 +68,15 @@ func newLoop(ctx *verbs.Context, port uint8, gid verbs.GIDEntry, kind loopKind) 
 	if l.a, err = newEnd(ctx, kind); err != nil {
 		return l, err
 	}
-	if l.b, err = newEnd(ctx, kind); err != nil {
+	other := kind
+	if kind.service == verbs.QPTypeXRCInitiator {
+		other.service = verbs.QPTypeXRCTarget
+	}
+	if l.b, err = newEnd(ctx, other); err != nil {
 		return l, err
+	}
+	if l.b.domain != nil {
+		l.a.remote = l.b.srq.Num()
 	}
 	if ctx.Attr().Transport == verbs.TransportIWARP {
 		return l, l.connectByManager()
@@ -95,20 +105,27 @@ func newEnd(ctx *verbs.Context, kind loopKind) (*end, error) {
 	if e.ch, err = ctx.CreateCompChannel(); err != nil {
 		return e, err
 	}
-	if e.cq, err = ctx.CreateCQ(verbs.CQAttr{CQE: 2 * loopRequests}, e.ch); err != nil {
+	if e.cq, err = ctx.CreateCQ(verbs.CQAttr{CQE: 2 * loopRequests, Timestamps: kind.stamped}, e.ch); err != nil {
 		return e, err
 	}
 	if e.mr, err = e.pd.AllocMR(loopMemory, access, verbs.MROptions{}); err != nil {
 		return e, err
+	}
+	if kind.service == verbs.QPTypeXRCTarget {
+		return e, e.openDomain()
 	}
 	if kind.shared {
 		if e.srq, err = e.pd.CreateSRQ(verbs.SRQAttr{MaxWR: loopRequests, MaxSGE: 1}); err != nil {
 			return e, err
 		}
 	}
-	e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: kind.service, SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq, Cap: verbs.QPCap{
+	want := verbs.QPInitAttr{Type: kind.service, SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq, Cap: verbs.QPCap{
 		MaxSendWR: loopRequests, MaxRecvWR: loopRequests, MaxSendSGE: min(3, attr.MaxSGE), MaxRecvSGE: 1, MaxInline: min(loopInline, attr.MaxInline),
-	}})
+	}}
+	if kind.service == verbs.QPTypeXRCInitiator { // which receives nothing
+		want.RecvCQ, want.Cap.MaxRecvWR, want.Cap.MaxRecvSGE = nil, 0, 0
+	}
+	e.qp, err = e.pd.CreateQP(want)
 	return e, err
 }
 
@@ -139,6 +156,14 @@ var steps = map[verbs.QPType][3]step{
 	},
 }
 
+// stepsOf returns those of a service. The ends of XRC are moved as those of RC are.
+func stepsOf(service verbs.QPType) [3]step {
+	if service == verbs.QPTypeXRCInitiator || service == verbs.QPTypeXRCTarget {
+		service = verbs.QPTypeRC
+	}
+	return steps[service]
+}
+
 // connect brings the QP to RTS, towards that of peer if its service connects QPs.
 func (e *end) connect(peer *end, port uint8, attr *verbs.PortAttr, gid verbs.GIDEntry) error {
 	const psn = 0x3579b
@@ -147,12 +172,11 @@ func (e *end) connect(peer *end, port uint8, attr *verbs.PortAttr, gid verbs.GID
 		Port: port, QKey: loopQKey, PathMTU: attr.ActiveMTU, DestQPN: peer.qp.Num(), RQPSN: psn, SQPSN: psn,
 		MaxDestRdAtomic: 1, MaxRdAtomic: 1, MinRNRTimer: 12, Timeout: 14, RetryCount: 7, RNRRetry: 7, AV: vector(port, attr, gid),
 	}
-	if service == verbs.QPTypeRC {
-		want.Access = e.access()
-	} else {
-		want.Access = e.access() & verbs.AccessRemoteWrite
+	want.Access = e.access()
+	if service == verbs.QPTypeUC {
+		want.Access &= verbs.AccessRemoteWrite
 	}
-	for _, s := range steps[service] {
+	for _, s := range stepsOf(service) {
 		want.State = s.state
 		if err := e.qp.Modify(want, verbs.QPAttrState|s.mask); err != nil {
 			return err
@@ -250,6 +274,9 @@ func (e *end) close() (err error) {
 	if e.srq != nil {
 		err = errors.Join(err, e.srq.Close())
 	}
+	if e.domain != nil {
+		err = errors.Join(err, e.domain.Close())
+	}
 	if e.mr != nil {
 		err = errors.Join(err, e.mr.Close())
 	}
@@ -268,7 +295,7 @@ func (e *end) close() (err error) {
 // post posts a request that completes, and returns its id.
 func (e *end) post(wr verbs.SendWR) (uint64, error) {
 	e.next++
-	wr.ID = e.next
+	wr.ID, wr.RemoteSRQ = e.next, e.remote
 	wr.Flags |= verbs.SendSignaled
 	_, err := e.qp.PostSend([]verbs.SendWR{wr})
 	return wr.ID, err

@@ -11,7 +11,8 @@
 //
 // The self test connects two queue pairs on each active port of each device with each
 // other, and tries all operations, errors, latencies and, for what is left of ten
-// seconds, traffic that is compared. What it prints can be pasted into an issue. It
+// seconds, traffic that is compared. It leaves out what a device does not have, and says
+// so. What it prints can be pasted into an issue. It
 // uses the experimental driver of a ConnectX too, which is off otherwise.
 //
 // It needs no privileges, and says so where they would show more. For an

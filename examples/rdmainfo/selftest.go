@@ -80,8 +80,12 @@ type deviceTest struct {
 	failures int
 }
 
-// errLeftOut says that a device has no such thing.
-var errLeftOut = errors.New("left out")
+// leftOut says why there is nothing to check.
+type leftOut string
+
+func (why leftOut) Error() string { return string(why) }
+
+const errNone = leftOut("the device has none")
 
 // errOfSIW is a failure that comes from a known defect of the kernel's siw driver.
 var errOfSIW = errors.New("a defect of the kernel's siw driver, see docs/troubleshooting.md")
@@ -121,7 +125,8 @@ func (t *deviceTest) run(ctx context.Context, most time.Duration) {
 		t.check(c.name, func() error { return t.withLoop(ofRC, c.run) })
 	}
 	unreliable, datagrams := loopKind{service: verbs.QPTypeUC}, loopKind{service: verbs.QPTypeUD}
-	shared := loopKind{verbs.QPTypeRC, true}
+	shared, xrc := loopKind{service: verbs.QPTypeRC, shared: true}, loopKind{service: verbs.QPTypeXRCInitiator}
+	stamped := loopKind{service: verbs.QPTypeRC, stamped: true}
 	for _, c := range []struct {
 		name  string
 		kind  loopKind
@@ -131,9 +136,17 @@ func (t *deviceTest) run(ctx context.Context, most time.Duration) {
 		{"UC: SEND, and with immediate", unreliable, verbs.CapUC, t.unreliableSends},
 		{"UC: WRITE, and with immediate", unreliable, verbs.CapUC, t.unreliableWrites},
 		{"UD: datagrams up to the MTU, and answers to where they came from", datagrams, verbs.CapUD, t.datagrams},
+		{"UD: datagrams to a multicast group", datagrams, verbs.CapUD | verbs.CapMulticast, t.multicast},
 		{"SRQ: SEND of 0 bytes to 1 MiB", shared, verbs.CapSRQ, t.sends},
 		{"SRQ: the event of its limit", shared, verbs.CapSRQ, t.limitReached},
 		{"SRQ: the event of a QP that will take no more from it", shared, verbs.CapSRQ, t.lastRequestReached},
+		{"XRC: SEND of 0 bytes to 1 MiB", xrc, verbs.CapXRC, t.sends},
+		{"XRC: each message finds the SRQ that it names", xrc, verbs.CapXRC, t.namedSRQs},
+		{"XRC: WRITE of 1 byte to 1 MiB", xrc, verbs.CapXRC, t.writes},
+		{"XRC: READ of 1 byte to 1 MiB", xrc, verbs.CapXRC | verbs.CapRead, t.reads},
+		{"XRC: FETCH_AND_ADD", xrc, verbs.CapXRC | verbs.CapAtomics, t.fetchAdd},
+		{"the device's time of completions", stamped, verbs.CapTimestamps, t.timestamps},
+		{"events of a moderated CQ", ofRC, verbs.CapModerateCQ, t.moderated},
 	} {
 		if ctx.Err() != nil {
 			return
@@ -159,9 +172,11 @@ func (t *deviceTest) run(ctx context.Context, most time.Duration) {
 // check does one thing, and notes what came of it.
 func (t *deviceTest) check(name string, run func() error) bool {
 	t.figures = ""
-	switch err := run(); {
-	case errors.Is(err, errLeftOut):
-		t.note("left out  %s: the device has none", name)
+	err := run()
+	why, isLeftOut := errors.AsType[leftOut](err)
+	switch {
+	case isLeftOut:
+		t.note("left out  %s: %v", name, why)
 		return true
 	case errors.Is(err, errOfSIW):
 		t.note("wrong     %s: %v", name, err)
@@ -257,7 +272,7 @@ var transferSizes = []int{1, 100, 4096, 65_537, 1 << 20}
 
 func (t *deviceTest) needs(c verbs.Cap) error {
 	if !t.ctx.Attr().Caps.Has(c) {
-		return errLeftOut
+		return errNone
 	}
 	return nil
 }
