@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/abilities"
@@ -59,4 +60,28 @@ func TestTheModelIsAsInTheTable(t *testing.T) {
 	if modeltest.On(t, config) {
 		require.NoError(t, abilities.Compare(open(t), "mlx5 on a model"))
 	}
+}
+
+// The kernel looks at a descriptor before it takes a DMA buffer. None can be had here.
+func TestADescriptorThatIsNoDMABufferIsRefused(t *testing.T) {
+	config := modeltest.Config{Device: model.Config{DMABuf: true}, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"}}
+	if !modeltest.On(t, config) {
+		return
+	}
+	ctx := open(t)
+	require.True(t, ctx.Attr().Caps.Has(verbs.CapDMABuf))
+	pd, err := ctx.AllocPD()
+	require.NoError(t, err)
+	file, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer file.Close()
+	register := func(fd int, offset uint64, access verbs.Access) error {
+		_, err := pd.RegisterDMABuf(fd, offset, 4096, 0, access)
+		return err
+	}
+	require.ErrorIs(t, register(int(file.Fd()), 0, verbs.AccessLocalWrite), verbs.ErrInvalid)
+	require.ErrorIs(t, register(-1, 0, verbs.AccessLocalWrite), unix.EBADF)
+	require.ErrorIs(t, register(-1, 1, verbs.AccessLocalWrite), verbs.ErrInvalid, "the address is at another place in its page")
+	require.ErrorIs(t, register(-1, 0, verbs.AccessLocalWrite|verbs.AccessMWBind), verbs.ErrInvalid, "buffers have no windows")
+	require.NoError(t, pd.Close(), "nothing was registered")
 }

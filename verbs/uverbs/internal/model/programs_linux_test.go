@@ -44,7 +44,7 @@ func TestDevinfoDescribesTheDevice(t *testing.T) {
 			r.WriteOnly, r.Device = test.writeOnly, test.config
 			var output bytes.Buffer
 			require.NoError(t, r.Start(t, &output, "ibv_devinfo", "-v").Wait(), "%s", &output)
-			for _, line := range append(test.lines, "hca_id: mlx5_0", "fw_ver: 16.35.1000", "vendor_part_id: 4119", "state: PORT_ACTIVE (4)") {
+			for _, line := range append(test.lines, "hca_id: mlx5_0", "fw_ver: 16.35.1000", "vendor_part_id: 4119", "state: PORT_ACTIVE (4)", "maximum available device memory: 131072Bytes") {
 				require.Contains(t, strings.Join(strings.Fields(output.String()), " "), line)
 			}
 		})
@@ -90,6 +90,7 @@ func TestAsyncwatchIsToldOfEvents(t *testing.T) {
 func TestPingpong(t *testing.T) {
 	for _, args := range []string{
 		"ibv_rc_pingpong -c -e", "ibv_rc_pingpong -c -t -n 200", "ibv_rc_pingpong -c -e -s 1 -n 200", "ibv_rc_pingpong -c -e -s 300000 -n 50",
+		"ibv_rc_pingpong -c -j", "ibv_rc_pingpong -c -e -j -s 5000 -n 200", // between memory of the devices
 		"ibv_uc_pingpong -c -e", "ibv_uc_pingpong -c -n 200",
 		"ibv_ud_pingpong -c -e", "ibv_ud_pingpong -c -n 200",
 		"ibv_srq_pingpong -c -e", "ibv_srq_pingpong -c -n 200",
@@ -117,6 +118,7 @@ func TestPingpongOfOtherDevices(t *testing.T) {
 		{"ibv_ud_pingpong -c -n 200 -g 1", mlx5.Config{Link: fabric.Ethernet}},
 		{"ibv_srq_pingpong -c -e -g 3", mlx5.Config{Link: fabric.Ethernet, StaticUARs: true}},
 		{"ibv_rc_pingpong -c -e", mlx5.Config{StaticUARs: true}},
+		{"ibv_rc_pingpong -c -e -j -g 3", mlx5.Config{Link: fabric.Ethernet, StaticUARs: true}},
 		{"ibv_rc_pingpong -c -e", mlx5.Config{CQEVersion0: true}},
 		{"ibv_srq_pingpong -c -e", mlx5.Config{CQEVersion0: true, StaticUARs: true}},
 		{"ibv_ud_pingpong -c -e", mlx5.Config{StaticUARs: true}},

@@ -7,13 +7,17 @@ import "github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 // A PD is a protection domain. It cannot be freed while it has users.
 type PD struct{ Users int }
 
+// A DeviceMemory is memory of the device. It cannot be freed while it has users.
+type DeviceMemory struct{ Users int }
+
 // A Region is registered memory.
 type Region struct {
 	Handle  uint32
 	PD      *PD
+	Device  *DeviceMemory // whose memory it is, nil of a program's
 	Memory  *frame.Process
 	Key     uint32
-	Start   uint64 // in the program's memory
+	Start   uint64 // in the process's memory
 	Address uint64 // as requests name it
 	Length  uint64
 	Access  uint32

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,13 @@ func (p *Process) File(number int) (id [2]uint64, ok bool) {
 		return id, false
 	}
 	return [2]uint64{s.Dev, s.Ino}, true
+}
+
+// DMABuf says whether a descriptor of the process is of a DMA buffer (drivers/dma-buf/dma-buf.c, dmabuffs_dname). It is
+// not ok if there is none.
+func (p *Process) DMABuf(number int) (is, ok bool) {
+	name, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", p.pid, number))
+	return strings.HasPrefix(name, "/dmabuf:"), err == nil
 }
 
 // Read fills b from the process's memory. Not all of it readable is an error.

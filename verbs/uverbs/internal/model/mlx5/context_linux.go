@@ -25,6 +25,7 @@ const (
 	maxSRQWR            = 1<<15 - 1
 	maxReads            = 16
 	defaultUidx         = 0xffffff
+	memoryPages         = 32 // of the device
 )
 
 // A ucontext is an open device: what mlx5_ib_ucontext is to the kernel. It has its objects
@@ -71,6 +72,8 @@ func (c *ucontext) Close() {
 			delete(c.device.Regions, o.Key)
 		case *fabric.Window:
 			delete(c.device.Windows, o.Key>>8)
+		case *deviceMemory:
+			o.release()
 		case *frame.Channel:
 			o.Close()
 		}

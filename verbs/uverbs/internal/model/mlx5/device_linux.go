@@ -22,6 +22,9 @@ type Config struct {
 	NoAtomics bool
 	// CQEVersion0 makes it a device whose CQEs name no user indices, as the first ones that there were.
 	CQEVersion0 bool
+	// DMABuf makes the kernel one that takes DMA buffers. It looks at what is said of one, and then the model has to refuse
+	// it, for it cannot reach its memory.
+	DMABuf bool
 }
 
 // A Device is a ConnectX with one port.
@@ -30,6 +33,7 @@ type Device struct {
 	config   Config
 	contexts []*ucontext
 	domains  map[[2]uint64]*domain // of XRC, by their files
+	memory   [memoryPages]bool     // which pages of its memory are given away
 }
 
 // NewDevice adds a device to a fabric.
@@ -163,6 +167,7 @@ func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
 	le.PutUint64(b[216:], clockKHz)
 	le.PutUint16(b[280:], maxModerationCount) // main.c, mlx5_ib_query_device
 	le.PutUint16(b[282:], maxModerationPeriod)
+	le.PutUint64(b[288:], memoryPages*pageSize)
 	return r.Answer(b, nil)
 }
 

@@ -43,6 +43,12 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 	case !c.readable(m.Start, m.Length):
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
+	c.addRegion(m)
+	return r.Answer(words(m.Handle, m.Key, m.Key), nil)
+}
+
+// addRegion gives a region its handle and its key.
+func (c *ucontext) addRegion(m *fabric.Region) {
 	m.PD.Users++
 	m.Handle = c.add(m)
 	// The variant in the low byte differs from one key to the next, as mkeys of the driver do.
@@ -51,21 +57,21 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 		m.Key++
 	}
 	c.device.Regions[m.Key] = m
-	return r.Answer(words(m.Handle, m.Key, m.Key), nil)
 }
+
+// supportedAccess are the rights that there are, also those that need not be known (IB_ACCESS_SUPPORTED, IB_ACCESS_OPTIONAL).
+const supportedAccess = 1<<10 - 1 | 1<<30 - 1<<20
 
 // checkAccess is include/rdma/ib_verbs.h, ib_check_mr_access, for a device without memory on demand and FLUSH.
 func checkAccess(access uint32) unix.Errno {
 	const (
-		onDemand  = 1 << 6
-		flush     = 1<<8 | 1<<9
-		optional  = 1<<30 - 1<<20
-		supported = 1<<10 - 1 | optional
+		onDemand = 1 << 6
+		flush    = 1<<8 | 1<<9
 	)
 	switch {
 	case access&(fabric.AccessRemoteWrite|fabric.AccessRemoteAtomic) != 0 && access&fabric.AccessLocalWrite == 0:
 		return unix.EINVAL
-	case access&^supported != 0:
+	case access&^supportedAccess != 0:
 		return unix.EINVAL
 	case access&(onDemand|flush) != 0:
 		return unix.EOPNOTSUPP
@@ -89,6 +95,8 @@ func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
 		return unix.EINVAL // the same
 	case !ok:
 		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
+	case m.Device != nil:
+		return unix.EINVAL // ib_uverbs_rereg_mr: memory of the device
 	}
 	changed = *m
 	if flags&access != 0 {
@@ -124,7 +132,66 @@ func (c *ucontext) deregMR(r *frame.Request) unix.Errno {
 		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
 	m.PD.Users--
+	if m.Device != nil {
+		m.Device.Users--
+	}
 	delete(c.device.Regions, m.Key)
 	delete(c.objects, handle)
 	return 0
+}
+
+// registerDMABuf is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_REG_DMABUF_MR), and mr.c,
+// mlx5_ib_reg_user_mr_dmabuf.
+func (c *ucontext) registerDMABuf(r *frame.Call) unix.Errno {
+	const (
+		relaxedOrdering = 1 << 20
+		supported       = 1<<4 - 1 | relaxedOrdering
+		dataDirect      = 1 << 0
+	)
+	offset, length, iova, access := r.Uint64(2), r.Uint64(3), r.Uint64(4), r.Uint64(6)
+	if errno := c.known(r, 1); errno != 0 {
+		return errno
+	}
+	_, ok := lookup[*fabric.PD](c, r.Handle(1))
+	switch {
+	case !ok:
+		return unix.EINVAL // core/rdma_core.c, rdma_lookup_get_uobject
+	case offset%pageSize != iova%pageSize:
+		return unix.EINVAL // UVERBS_METHOD_REG_DMABUF_MR
+	case access&^supported != 0:
+		return unix.EINVAL // core/uverbs_ioctl.c, uverbs_get_flags32
+	case checkAccess(uint32(access)) != 0:
+		return checkAccess(uint32(access))
+	case !c.device.config.DMABuf:
+		return unix.EOPNOTSUPP // mlx5_ib_reg_user_mr_dmabuf: without CONFIG_INFINIBAND_ON_DEMAND_PAGING
+	}
+	switch flags := r.Uint64(attrDMABufAccess); {
+	case flags&^dataDirect != 0:
+		return unix.EINVAL // core/uverbs_ioctl.c, uverbs_get_flags32
+	case flags&dataDirect != 0 && iova%pageSize != 0:
+		return unix.EOPNOTSUPP // mr.c, reg_user_mr_dmabuf_by_data_direct
+	case flags&dataDirect != 0:
+		return unix.EINVAL // the same: there is no such function of the device
+	}
+	if offset+length < offset {
+		return unix.EINVAL // core/umem_dmabuf.c, ib_umem_dmabuf_get_with_dma_device
+	}
+	switch isBuffer, ok := c.memory.DMABuf(int(int32(r.Uint64(5)))); {
+	case !ok:
+		return unix.EBADF // drivers/dma-buf/dma-buf.c, dma_buf_get
+	case !isBuffer:
+		return unix.EINVAL // the same
+	}
+	return unix.EOPNOTSUPP // the model cannot reach the memory of one
+}
+
+// advise is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_ADVISE_MR).
+func (c *ucontext) advise(r *frame.Call) unix.Errno {
+	if errno := c.known(r, 0); errno != 0 {
+		return errno
+	}
+	if _, ok := lookup[*fabric.PD](c, r.Handle(0)); !ok {
+		return unix.EINVAL // core/rdma_core.c, rdma_lookup_get_uobject
+	}
+	return unix.EOPNOTSUPP // odp.c, mlx5_ib_odp_init_one: a device without memory on demand takes none
 }

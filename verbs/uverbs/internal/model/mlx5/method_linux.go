@@ -31,18 +31,31 @@ var (
 
 // Objects of the core (include/uapi/rdma/ib_user_ioctl_cmds.h, enum uverbs_default_objects).
 const (
-	objectDevice = 0
-	objectPD     = 1
-	objectCQ     = 3
-	objectQP     = 4
-	objectSRQ    = 5
-	objectAH     = 6
-	objectMR     = 7
-	objectMW     = 8
-	objectAsync  = 16
+	objectDevice   = 0
+	objectPD       = 1
+	objectCQ       = 3
+	objectQP       = 4
+	objectSRQ      = 5
+	objectAH       = 6
+	objectMR       = 7
+	objectMW       = 8
+	objectDM       = 14
+	objectCounters = 15
+	objectAsync    = 16
 )
 
-var getContextMethod = frame.MethodID{Object: objectDevice, Method: 3}
+// Attributes of the driver (include/uapi/rdma/mlx5_user_ioctl_cmds.h).
+const (
+	attrMemoryOffset = 0x1000
+	attrMemoryPage   = 0x1001
+	attrMemoryType   = 0x1002
+	attrDMABufAccess = 0x1000
+)
+
+var (
+	getContextMethod = frame.MethodID{Object: objectDevice, Method: 3}
+	dmaBufMethod     = frame.MethodID{Object: objectMR, Method: 4}
+)
 
 // methods are without those attributes of XRC domains, of work queues and of tags, which the model does not have: for what
 // needs one libibverbs goes back to the write interface.
@@ -53,12 +66,24 @@ var methods = map[frame.MethodID]method{
 		0: constant, 1: flags, 2: {Kind: frame.Out}, 3: out64}},
 	{Object: objectDevice, Method: 6}: {func(c *ucontext, r *frame.Call) unix.Errno { return c.device.QueryGIDEntry(r) }, map[uint16]frame.Attribute{
 		0: constant, 1: constant, 2: flags, 3: {Kind: frame.Out, Min: 32}}},
-	{Object: objectAsync}:         {(*ucontext).allocAsync, map[uint16]frame.Attribute{0: newObject}},
-	{Object: objectPD}:            {destroyBy((*ucontext).deallocPD, 0), map[uint16]frame.Attribute{0: object}},
-	{Object: objectAH}:            {destroyBy((*ucontext).destroyAH, 0), map[uint16]frame.Attribute{0: object}},
-	{Object: objectMW}:            {destroyBy((*ucontext).deallocMW, 0), map[uint16]frame.Attribute{0: object}},
-	{Object: objectMR, Method: 1}: {destroyBy((*ucontext).deregMR, 0), map[uint16]frame.Attribute{0: object}},
-	{Object: objectMR, Method: 3}: {(*ucontext).queryMR, map[uint16]frame.Attribute{0: object, 1: out32, 2: out32, 3: out64, 4: optional(out64)}},
+	{Object: objectAsync}: {(*ucontext).allocAsync, map[uint16]frame.Attribute{0: newObject}},
+	{Object: objectPD}:    {destroyBy((*ucontext).deallocPD, 0), map[uint16]frame.Attribute{0: object}},
+	{Object: objectAH}:    {destroyBy((*ucontext).destroyAH, 0), map[uint16]frame.Attribute{0: object}},
+	{Object: objectMW}:    {destroyBy((*ucontext).deallocMW, 0), map[uint16]frame.Attribute{0: object}},
+	{Object: objectMR}: {(*ucontext).registerMemory, map[uint16]frame.Attribute{
+		0: newObject, 1: in64, 2: in64, 3: object, 4: flags, 5: object, 6: out32, 7: out32}},
+	{Object: objectMR, Method: 2}: {(*ucontext).advise, map[uint16]frame.Attribute{
+		0: object, 1: constant, 2: {Kind: frame.In, Min: 4, Max: 8}, 3: {Kind: frame.In, Min: 16}}},
+	dmaBufMethod: {(*ucontext).registerDMABuf, map[uint16]frame.Attribute{
+		0: newObject, 1: object, 2: in64, 3: in64, 4: in64, 5: in32, 6: flags, 7: out32, 8: out32, attrDMABufAccess: flags}},
+	{Object: objectDM}: {(*ucontext).allocMemory, map[uint16]frame.Attribute{
+		0: newObject, 1: in64, 2: in32, attrMemoryOffset: out64, attrMemoryPage: optional(frame.Attribute{Kind: frame.Out, Min: 2, Max: 2}), attrMemoryType: optional(constant)}},
+	{Object: objectDM, Method: 1}:       {(*ucontext).freeMemory, map[uint16]frame.Attribute{0: object}},
+	{Object: objectCounters}:            {(*ucontext).createCounters, map[uint16]frame.Attribute{0: newObject}},
+	{Object: objectCounters, Method: 1}: {(*ucontext).destroyCounters, map[uint16]frame.Attribute{0: object}},
+	{Object: objectCounters, Method: 2}: {(*ucontext).readCounters, map[uint16]frame.Attribute{0: object, 1: {Kind: frame.Out}, 2: flags}},
+	{Object: objectMR, Method: 1}:       {destroyBy((*ucontext).deregMR, 0), map[uint16]frame.Attribute{0: object}},
+	{Object: objectMR, Method: 3}:       {(*ucontext).queryMR, map[uint16]frame.Attribute{0: object, 1: out32, 2: out32, 3: out64, 4: optional(out64)}},
 	{Object: objectCQ}: {(*ucontext).createCQByMethod, frame.Driver(map[uint16]frame.Attribute{
 		0: newObject, 1: in32, 2: in64, 3: optional(object), 4: in32, 5: flags, 6: out32, 7: optional(object)})},
 	{Object: objectCQ, Method: 1}: {destroyBy((*ucontext).destroyCQ, 8), map[uint16]frame.Attribute{0: object, 1: {Kind: frame.Out, Min: 8, Max: 8}}},
@@ -80,11 +105,11 @@ func optional(a frame.Attribute) frame.Attribute {
 }
 
 // attributesOf returns the methods as the frame wants them. Kernels that have no dynamic UARs do not make contexts, QPs
-// and SRQs by methods either: these came one release before or after them.
+// and SRQs by methods either: these came one release before or after them. Nor do they know DMA buffers, which came later.
 func attributesOf(methods map[frame.MethodID]method, static bool) frame.Methods {
 	list := frame.Methods{}
 	for id, m := range methods {
-		late := id == getContextMethod || id.Object == objectAsync || id.Object == objectQP || id.Object == objectSRQ || id.Object == objectUAR
+		late := id == getContextMethod || id == dmaBufMethod || id.Object == objectAsync || id.Object == objectQP || id.Object == objectSRQ || id.Object == objectUAR
 		if !static || !late {
 			list[id] = m.attributes
 		}

@@ -21,6 +21,7 @@ const (
 	mmapRegular   = 0 // write-combining where the platform has it
 	mmapNonCache  = 3
 	mmapClockInfo = 7
+	mmapMemory    = 8 // of the device
 	mmapDynamic   = 9 // MLX5_IB_MMAP_OFFSET_START
 	dynamicUARs   = 255
 	nodePages     = (mmapDynamic<<8 + dynamicUARs) * pageSize
@@ -193,7 +194,11 @@ func (c *ucontext) Map(m frame.Mapping) unix.Errno {
 		return unix.EIO // core/uverbs_main.c, ib_uverbs_mmap: disassociated
 	case c.memory == nil:
 		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_mmap: there is no context
-	case m.Length != pageSize || m.Flags&unix.MAP_SHARED == 0:
+	case m.Flags&unix.MAP_SHARED == 0:
+		return unix.EINVAL // uar_mmap; core/ib_core_uverbs.c, rdma_user_mmap_pre
+	case command == mmapMemory:
+		return c.checkMemoryMapping(m, index)
+	case m.Length != pageSize:
 		return unix.EINVAL // uar_mmap; core/ib_core_uverbs.c, rdma_user_mmap_pre
 	case command == mmapClockInfo:
 		return checkClockMapping(m, index)

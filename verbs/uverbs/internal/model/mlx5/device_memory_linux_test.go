@@ -1,0 +1,229 @@
+//go:build amd64 || arm64
+
+package mlx5
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
+)
+
+const zeroBased = 1 << 5 // IB_ZERO_BASED
+
+// allocDM asks for memory of the device, and returns where a program would find it when it has mapped its pages.
+func (d *driver) allocDM(length uint64, alignment uint32) (handle uint64, page uint16, offset uint64, errno unix.Errno) {
+	d.t.Helper()
+	at, number := make([]byte, 8), make([]byte, 2)
+	handle, errno = d.method(objectDM, 0, attr{id: 0}, u64(1, length), u32(2, alignment), attr{id: 0x1000, out: at}, attr{id: 0x1001, out: number})
+	return handle, le.Uint16(number), le.Uint64(at), errno
+}
+
+func (d *driver) regDM(pd uint32, dm, offset, length uint64, access uint32, change ...attr) (handle uint64, key uint32, errno unix.Errno) {
+	d.t.Helper()
+	keys := make([]byte, 8)
+	handle, errno = d.method(objectMR, 0, append([]attr{{id: 0}, u64(1, offset), u64(2, length), {id: 3, data: uint64(pd)}, u32(4, access), {id: 5, data: dm},
+		{id: 6, out: keys[:4]}, {id: 7, out: keys[4:]}}, change...)...)
+	require.Equal(d.t, keys[:4], keys[4:])
+	return handle, le.Uint32(keys), errno
+}
+
+// Requests reach memory of the device, which begins with address 0, at both ends.
+func TestDeviceMemory(t *testing.T) {
+	f, a, b := newPair(t, fabric.AccessRemoteWrite|fabric.AccessRemoteRead, 0)
+	dm, page, offset, errno := b.allocDM(100, 0)
+	require.Zero(t, errno)
+	require.EqualValues(t, pageSize-128, offset, "100 bytes take two units of 64")
+	handle, key, errno := b.regDM(b.domain, dm, 36, 64, allAccess|zeroBased)
+	require.Zero(t, errno)
+	mapped := b.context.pages[(mmapMemory<<8+int(page))*pageSize+int(offset)+36:][:64]
+	require.Zero(t, b.context.Map(frame.Mapping{Offset: (mmapMemory<<8 | uint64(page)) * pageSize, Length: pageSize, Flags: unix.MAP_SHARED}))
+
+	now := time.Now()
+	copy(a.data, "to the device")
+	a.post(a.wqe(opWrite, remoteSegment(51, key), dataSegment(addressOf(a.data), 13, a.lkey)))
+	run(f, &now, time.Millisecond)
+	require.Equal(t, []syndrome{0}, causes(a.completions()))
+	require.Equal(t, "to the device", string(mapped[51:]))
+
+	copy(mapped, "from it")
+	a.receive(dataSegment(addressOf(a.data), 7, a.lkey))
+	b.post(b.wqe(opSend, dataSegment(0, 7, key)))
+	run(f, &now, time.Millisecond)
+	require.Equal(t, []syndrome{0}, causes(b.completions()))
+	require.Equal(t, []syndrome{0}, causes(a.completions()))
+	require.Equal(t, "from it", string(a.data[:7]))
+
+	// What is behind its end is out of reach.
+	a.post(a.wqe(opWrite, remoteSegment(52, key), dataSegment(addressOf(a.data), 13, a.lkey)))
+	run(f, &now, time.Millisecond)
+	require.Equal(t, []syndrome{remoteAccess}, causes(a.completions()))
+
+	_, errno = b.method(objectDM, 1, attr{id: 0, data: dm})
+	require.Equal(t, unix.EBUSY, errno, "a region is of it")
+	_, errno = b.call(reregister, append(words(uint32(handle), 4), append(quads(0, 0, 0), words(b.domain, allAccess)...)...), nil)
+	require.Equal(t, unix.EINVAL, errno, "its region is not changed")
+	b.must(deregister, words(uint32(handle)), nil)
+	_, errno = b.method(objectDM, 1, attr{id: 0, data: dm})
+	require.Zero(t, errno)
+	require.Empty(t, f.Violations())
+}
+
+func TestDeviceMemoryIsLimited(t *testing.T) {
+	d := newDriver(t, fabric.New(), Config{})
+	var handles []uint64
+	for i := range 4 {
+		dm, page, offset, errno := d.allocDM(memoryPages/4*pageSize, 12)
+		require.Zero(t, errno)
+		require.EqualValues(t, i*memoryPages/4, page)
+		require.Zero(t, offset)
+		handles = append(handles, dm)
+	}
+	_, _, _, errno := d.allocDM(1, 0)
+	require.Equal(t, unix.ENOMEM, errno)
+	_, errno = d.method(objectDM, 1, attr{id: 0, data: handles[2]})
+	require.Zero(t, errno)
+	_, _, _, errno = d.allocDM(memoryPages/4*pageSize+1, 0)
+	require.Equal(t, unix.ENOMEM, errno, "no gap is so large")
+	_, page, offset, errno := d.allocDM(pageSize+64, 7)
+	require.Zero(t, errno)
+	require.EqualValues(t, memoryPages/2, page)
+	require.EqualValues(t, pageSize-128, offset)
+	d.context.Close()
+	require.NotContains(t, d.device.memory[:], true, "what a program leaves behind is freed")
+}
+
+// Methods of memory and counters are refused as the kernel refuses them.
+func TestMethodsOfMemoryThatAreRefused(t *testing.T) {
+	e := newEndpoint(t, fabric.New())
+	domain, none := e.domain, uint64(999)
+	dm, page, _, errno := e.allocDM(4096+64, 0)
+	require.Zero(t, errno)
+	alloc := func(length uint64, alignment uint32, change ...attr) func() unix.Errno {
+		return func() unix.Errno {
+			_, errno := e.method(objectDM, 0, append([]attr{{id: 0}, u64(1, length), u32(2, alignment), {id: 0x1000, out: make([]byte, 8)}}, change...)...)
+			return errno
+		}
+	}
+	reg := func(pd uint32, dm, offset, length uint64, access uint32) func() unix.Errno {
+		return func() unix.Errno {
+			_, _, errno := e.regDM(pd, dm, offset, length, access)
+			return errno
+		}
+	}
+	call := func(object, number uint16, attrs ...attr) func() unix.Errno {
+		return func() unix.Errno {
+			_, errno := e.method(object, number, attrs...)
+			return errno
+		}
+	}
+	mapping := func(page uint16, length uint64, flags int) func() unix.Errno {
+		return func() unix.Errno {
+			return e.context.Map(frame.Mapping{Offset: (mmapMemory<<8 | uint64(page)) * pageSize, Length: length, Flags: flags})
+		}
+	}
+	advise := func(pd uint64) func() unix.Errno {
+		return call(objectMR, 2, attr{id: 0, data: pd}, u64(1, 0), u32(2, 1), attr{id: 3, in: make([]byte, 16)})
+	}
+	counters, errno := e.method(objectCounters, 0, attr{id: 0})
+	require.Zero(t, errno)
+	for _, test := range []struct {
+		name  string
+		call  func() unix.Errno
+		errno unix.Errno
+	}{
+		{"memory", alloc(64, 0), 0},
+		{"no memory", alloc(0, 0), unix.EINVAL},
+		{"memory of all addresses", alloc(^uint64(0), 0), unix.EINVAL},
+		{"more than there is", alloc(memoryPages*pageSize+1, 0), unix.ENOMEM},
+		{"an alignment that the device does not have", alloc(64, 13), unix.EINVAL},
+		{"memory for steering", alloc(64, 0, u64(0x1002, 1)), unix.EOPNOTSUPP},
+		{"a region", reg(domain, dm, 64, 4096, allAccess|zeroBased), 0},
+		{"a region of a PD that does not exist", reg(999, dm, 0, 64, zeroBased), unix.ENOENT},
+		{"a region of memory that does not exist", reg(domain, none, 0, 64, zeroBased), unix.ENOENT},
+		{"a region of memory that is a PD", reg(domain, uint64(domain), 0, 64, zeroBased), unix.EINVAL},
+		{"a region of a PD that is memory", reg(uint32(dm), dm, 0, 64, zeroBased), unix.EINVAL},
+		{"a region that does not begin with 0", reg(domain, dm, 0, 64, allAccess), unix.EINVAL},
+		{"a region with a right that does not exist", reg(domain, dm, 0, 64, zeroBased|1<<11), unix.EINVAL},
+		{"a region with remote WRITE alone", reg(domain, dm, 0, 64, zeroBased|fabric.AccessRemoteWrite), unix.EINVAL},
+		{"a region on demand", reg(domain, dm, 0, 64, zeroBased|1<<6), unix.EOPNOTSUPP},
+		{"a region for windows", reg(domain, dm, 0, 64, zeroBased|1<<4), unix.EINVAL},
+		{"a region over the end", reg(domain, dm, 65, 4096, zeroBased), unix.EINVAL},
+		{"a region behind the end", reg(domain, dm, 4161, 0, zeroBased), unix.EINVAL},
+		{"a region at the end of all addresses", reg(domain, dm, 1, ^uint64(0), zeroBased), unix.EINVAL},
+		{"memory that does not exist is freed", call(objectDM, 1, attr{id: 0, data: none}), unix.ENOENT},
+		{"a PD is freed as memory", call(objectDM, 1, attr{id: 0, data: uint64(domain)}), unix.EINVAL},
+		{"a mapping", mapping(page, 2*pageSize, unix.MAP_SHARED), 0},
+		{"a private mapping", mapping(page, 2*pageSize, unix.MAP_PRIVATE), unix.EINVAL},
+		{"a mapping of a part", mapping(page, pageSize, unix.MAP_SHARED), unix.EINVAL},
+		{"a mapping from the middle", mapping(page+1, pageSize, unix.MAP_SHARED), unix.EINVAL},
+		{"advice", advise(uint64(domain)), unix.EOPNOTSUPP},
+		{"advice to a PD that does not exist", advise(none), unix.ENOENT},
+		{"advice to a PD that is a CQ", advise(uint64(e.cq)), unix.EINVAL},
+		{"advice about nothing", call(objectMR, 2, attr{id: 0, data: uint64(domain)}, u64(1, 0), u32(2, 1), attr{id: 3}), unix.EINVAL},
+		{"counters that count nothing are read", call(objectCounters, 2, attr{id: 0, data: counters}, attr{id: 1, out: make([]byte, 16)}), unix.EINVAL},
+		{"counters that do not exist are read", call(objectCounters, 2, attr{id: 0, data: none}, attr{id: 1, out: make([]byte, 16)}), unix.ENOENT},
+		{"a PD is destroyed as counters", call(objectCounters, 1, attr{id: 0, data: uint64(domain)}), unix.EINVAL},
+		{"counters are destroyed", call(objectCounters, 1, attr{id: 0, data: counters}), 0},
+		{"and once more", call(objectCounters, 1, attr{id: 0, data: counters}), unix.ENOENT},
+	} {
+		t.Run(test.name, func(t *testing.T) { require.Equal(t, test.errno, test.call()) })
+	}
+}
+
+// What is said of a DMA buffer is looked at in the kernel's order.
+func TestDMABuffersThatAreRefused(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "no buffer"))
+	require.NoError(t, err)
+	defer file.Close()
+	with, without := newEndpoint(t, fabric.New(), Config{DMABuf: true}), newEndpoint(t, fabric.New())
+	type request struct {
+		pd                   uint32
+		offset, length, iova uint64
+		fd                   int32
+		access               uint32
+		ofDriver             []attr
+	}
+	call := func(e *endpoint, r request) unix.Errno {
+		_, errno := e.method(objectMR, 4, append([]attr{{id: 0}, {id: 1, data: uint64(r.pd)}, u64(2, r.offset), u64(3, r.length), u64(4, r.iova),
+			u32(5, uint32(r.fd)), u32(6, r.access), {id: 7, out: make([]byte, 4)}, {id: 8, out: make([]byte, 4)}}, r.ofDriver...)...)
+		return errno
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*request)
+		errno  unix.Errno
+		always bool // a kernel without DMA buffers says so too
+	}{
+		{"a file that is no buffer", func(r *request) {}, unix.EINVAL, false},
+		{"no file", func(r *request) { r.fd = -1 }, unix.EBADF, false},
+		{"an end behind all addresses", func(r *request) { r.fd, r.offset, r.length = -1, pageSize, ^uint64(0) }, unix.EINVAL, false},
+		{"direct access at an odd address", func(r *request) { r.offset, r.iova, r.ofDriver = 1, 1, []attr{u32(0x1000, 1)} }, unix.EOPNOTSUPP, true},
+		{"direct access", func(r *request) { r.ofDriver = []attr{u32(0x1000, 1)} }, unix.EINVAL, false},
+		{"a flag that does not exist", func(r *request) { r.fd, r.ofDriver = -1, []attr{u32(0x1000, 2)} }, unix.EINVAL, false},
+		{"a PD that does not exist", func(r *request) { r.pd = 999 }, unix.ENOENT, true},
+		{"a PD that is a CQ", func(r *request) { r.fd, r.pd = -1, with.cq }, unix.EINVAL, true},
+		{"another place in its page", func(r *request) { r.fd, r.iova = -1, 1 }, unix.EINVAL, true},
+		{"rights that buffers do not have", func(r *request) { r.fd, r.access = -1, 1<<4 }, unix.EINVAL, true},
+		{"remote WRITE alone", func(r *request) { r.fd, r.access = -1, fabric.AccessRemoteWrite }, unix.EINVAL, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := request{pd: with.domain, length: pageSize, fd: int32(file.Fd()), access: fabric.AccessLocalWrite}
+			test.change(&r)
+			require.Equal(t, test.errno, call(with, r))
+			want := unix.EOPNOTSUPP
+			if test.always {
+				want = test.errno
+			}
+			require.Equal(t, want, call(without, r))
+		})
+	}
+	old := newEndpoint(t, fabric.New(), Config{StaticUARs: true, DMABuf: true})
+	require.Equal(t, unix.EPROTONOSUPPORT, call(old, request{pd: old.domain}), "a kernel before 5.12")
+}
