@@ -65,11 +65,13 @@ func (f *file) initQPAttr(m *frame.Message, b []byte, out int) unix.Errno {
 	to := le.Uint32(b[12:])
 	switch {
 	case out < size:
-		return unix.ENOSPC
+		return unix.ENOSPC // ucma.c, ucma_init_qp_attr
+	case to > 6:
+		return unix.EINVAL // the same
 	case errno != 0:
 		return errno
-	case to > 6 || !i.onDevice:
-		return unix.EINVAL
+	case !i.onDevice:
+		return unix.EINVAL // ucma.c, ucma_get_ctx_dev
 	}
 	a := make([]byte, size)
 	put := func(at int, v uint32) { le.PutUint32(a[at:], v) }
@@ -93,7 +95,7 @@ func (f *file) initQPAttr(m *frame.Message, b []byte, out int) unix.Errno {
 		}
 	case to == stateRTR: // cm_init_qp_rtr_attr
 		if i.peer == nil || i.state == requesting {
-			return unix.EINVAL // cm_init_qp_rtr_attr
+			return unix.EINVAL // cm.c, cm_init_qp_rtr_attr
 		}
 		mask |= maskAV | maskMTU | maskDest | maskRQPSN | maskMaxDest | maskMinRNR
 		put(12, uint32(f.host.port.MTU))
@@ -103,7 +105,7 @@ func (f *file) initQPAttr(m *frame.Message, b []byte, out int) unix.Errno {
 		a[131] = i.ourResources()
 	case to == stateRTS: // cm_init_qp_rts_attr
 		if i.peer == nil || i.state == requesting {
-			return unix.EINVAL // cm_init_qp_rts_attr
+			return unix.EINVAL // cm.c, cm_init_qp_rts_attr
 		}
 		mask |= maskSQPSN | maskRetry | maskRNRRetry | maskMaxRead | maskTimeout
 		put(28, i.peer.psn)
@@ -113,7 +115,7 @@ func (f *file) initQPAttr(m *frame.Message, b []byte, out int) unix.Errno {
 			a[134] = i.timeout
 		}
 	default:
-		return unix.EINVAL // ib_cm_init_qp_attr
+		return unix.EINVAL // cm.c, ib_cm_init_qp_attr
 	}
 	put(0, mask)
 	put(4, to)
@@ -164,11 +166,11 @@ func (f *file) query(m *frame.Message, b []byte, out int) unix.Errno {
 	case paths:
 		answer = i.pathAnswer(out)
 	default:
-		return unix.ENOSYS
+		return unix.ENOSYS // ucma.c, ucma_query
 	}
 	const oldSize = 272 // of addresses, before 5.4
 	if out < min(len(answer), oldSize) {
-		return unix.ENOSPC
+		return unix.ENOSPC // ucma.c, ucma_query_addr; ucma.c, ucma_query_gid; ucma.c, ucma_query_path
 	}
 	return write(m, le.Uint64(b), answer[:min(out, len(answer))])
 }

@@ -88,7 +88,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 	if !modeltest.On(t, modeltest.Config{Network: true}) {
 		return
 	}
-	const resolveRoute, listen, getOption, setOption, bind = 4, 7, 13, 14, 20
+	const resolveRoute, connect, listen, reject, initAttr, getOption, setOption, migrate, bind, resolveAddr = 4, 6, 7, 9, 11, 13, 14, 18, 20, 21
 	d, other := &dialer{t, open(t), 0}, &dialer{t, open(t), 0}
 	ids := func(id, value uint32) []byte { return le.AppendUint32(le.AppendUint32(nil, id), value) }
 	address := func(id uint32, at netip.AddrPort) []byte {
@@ -118,6 +118,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 	d.command(bind, address(wild, netip.AddrPortFrom(any, served+1)), 0)
 	d.command(setOption, option(rc, ackTimeout, 1, 14), 0)
 	d.command(setOption, option(wild, reuse, 4, 1), 0)
+	room := map[uint32]int{migrate: 4} // for the answers of commands
 	for _, test := range []struct {
 		name    string
 		from    *dialer
@@ -142,10 +143,18 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"reuse of who listens", d, setOption, option(listening, reuse, 4, 1), unix.EINVAL},
 		{"no reuse of who has an address", d, setOption, option(wild, reuse, 4, 0), unix.EINVAL},
 		{"one family for who listens", d, setOption, option(listening, only, 4, 1), unix.EINVAL},
+		// What is wrong with the rest of a command comes before an id that does not exist.
+		{"a connection without parameters", d, connect, make([]byte, 288), unix.EINVAL},
+		{"a reason that is none", d, reject, append(le.AppendUint32(nil, 1<<20), 0, 1, 0, 0), unix.EINVAL},
+		{"an address of no size", d, bind, make([]byte, 136), unix.EINVAL},
+		{"a destination of no size", d, resolveAddr, make([]byte, 272), unix.EINVAL},
+		{"an id from a descriptor that is closed", d, migrate, append(make([]byte, 12), 0xff, 0xff, 0xff, 0xff), unix.ENOENT},
+		{"an id from a file of another kind", d, migrate, append(make([]byte, 12), 0, 0, 0, 0), unix.EINVAL},
 	} {
-		require.ErrorIs(t, test.from.try(test.command, test.body, 0), test.errno, test.name)
+		require.ErrorIs(t, test.from.try(test.command, test.body, room[test.command]), test.errno, test.name)
 	}
 	runtime.KeepAlive(values)
+	require.ErrorIs(t, d.try(initAttr, append(make([]byte, 8), 0, 0, 0x10, 0, 7, 0, 0, 0), 144), unix.EINVAL, "a state that does not exist")
 
 	const joinGroup, leaveGroup = 22, 17
 	group := func(id uint32, flags uint16) []byte {
@@ -171,6 +180,17 @@ func TestCommandsThatAreRefused(t *testing.T) {
 	} {
 		require.ErrorIs(t, d.try(test.command, test.body, test.out), test.errno, test.name)
 	}
+	d.command(bind, address(ud, netip.AddrPortFrom(first, served)), 0)
+	answer := make([]byte, 4)
+	values = append(values, answer)
+	join := group(ud, 0)
+	le.PutUint64(join, uint64(uintptr(unsafe.Pointer(&answer[0]))))
+	d.command(joinGroup, join, len(answer))
+	leave := le.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(&answer[0]))))
+	leave = append(append(leave, answer...), 0, 0, 0, 0)
+	require.ErrorIs(t, other.try(leaveGroup, leave, len(answer)), unix.EINVAL, "to leave a group that another file has joined")
+	d.command(leaveGroup, leave, len(answer))
+	runtime.KeepAlive(values)
 }
 
 type eventRejected struct {

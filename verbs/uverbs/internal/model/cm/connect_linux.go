@@ -76,6 +76,10 @@ func (p connParam) turned(size int) connParam {
 
 // connect is ucma_connect. It sends a REQ, or of UD a SIDR REQ.
 func (f *file) connect(_ *frame.Message, b []byte, _ int) unix.Errno {
+	p := parseParam(b)
+	if !p.valid {
+		return unix.EINVAL // ucma.c, ucma_connect
+	}
 	i, errno := f.get(le.Uint32(b[272:]))
 	if errno != 0 {
 		return errno
@@ -84,19 +88,16 @@ func (f *file) connect(_ *frame.Message, b []byte, _ int) unix.Errno {
 	if i.kind == typeUD {
 		size = privateSIDR
 	}
-	p := parseParam(b)
 	switch {
-	case !p.valid:
-		return unix.EINVAL
 	case i.state != routed:
-		return unix.EINVAL // rdma_connect
+		return unix.EINVAL // cma.c, rdma_connect
 	case len(p.private) > size:
-		return unix.EINVAL // cm_validate_req_param, and of UD ib_send_cm_sidr_req
+		return unix.EINVAL // cm.c, cm_validate_req_param; cm.c, ib_send_cm_sidr_req (of UD)
 	}
 	i.param, i.state = p, requesting
 	host, _ := f.host.network.find(i.remote.Addr())
 	if host == nil {
-		i.report(event{kind: eventUnreachable, status: -int32(unix.ETIMEDOUT)})
+		i.report(event{kind: eventUnreachable, status: -int32(unix.ETIMEDOUT)}) // cma.c, cma_ib_handler: IB_CM_REQ_ERROR
 		return 0
 	}
 	l := host.listener(i.space, i.remote)
@@ -149,16 +150,16 @@ func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
 	case !p.valid && i.state == replied:
 		i.state = connected
 		if i.peer == nil {
-			return unix.EINVAL // ib_send_cm_rtu
+			return unix.EINVAL // cm.c, ib_send_cm_rtu
 		}
 		i.peer.state = connected
 		i.peer.report(event{kind: eventEstablished})
 		return 0
 	case !p.valid || i.state != requested || i.peer == nil && i.kind != typeUD:
-		return unix.EINVAL // rdma_accept; ib_send_cm_rep
+		return unix.EINVAL // cma.c, rdma_accept; cm.c, ib_send_cm_rep
 	case i.kind == typeUD:
 		if len(p.private) > privateSREP {
-			return unix.EINVAL // ib_send_cm_sidr_rep
+			return unix.EINVAL // cm.c, ib_send_cm_sidr_rep
 		}
 		i.uid, i.param, i.state = le.Uint64(b), p, connected
 		if i.peer == nil {
@@ -169,7 +170,7 @@ func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
 		i.peer.report(event{kind: eventEstablished, ud: i.peer.udParam(padded(p.private, privateSREP), p.qpn, defaultQKey)})
 		return 0
 	case len(p.private) > privateREP:
-		return unix.EINVAL // ib_send_cm_rep
+		return unix.EINVAL // cm.c, ib_send_cm_rep
 	}
 	i.uid, i.param, i.state = le.Uint64(b), p, replying
 	i.resources, i.depth = p.resources, p.depth
@@ -182,24 +183,24 @@ func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
 
 // reject is ucma_reject. It sends a REJ.
 func (f *file) reject(_ *frame.Message, b []byte, _ int) unix.Errno {
-	i, errno := f.get(le.Uint32(b))
-	if errno != 0 {
-		return errno
-	}
 	reason := int32(b[5])
 	if reason == 0 {
 		reason = rejectConsumer
+	}
+	if reason != rejectConsumer && reason != rejectVendorOption {
+		return unix.EINVAL // ucma.c, ucma_reject
+	}
+	i, errno := f.get(le.Uint32(b))
+	if errno != 0 {
+		return errno
 	}
 	private := b[8 : 8+min(int(b[4]), 256)]
 	size := privateREJ
 	if i.kind == typeUD {
 		size = privateSREP // ib_send_cm_sidr_rep
 	}
-	switch {
-	case reason != rejectConsumer && reason != rejectVendorOption:
-		return unix.EINVAL
-	case len(private) > size || i.state != requested && i.state != replied:
-		return unix.EINVAL // ib_send_cm_rej
+	if len(private) > size || i.state != requested && i.state != replied {
+		return unix.EINVAL // cm.c, ib_send_cm_rej
 	}
 	i.refuse(reason, private)
 	return 0
@@ -229,7 +230,7 @@ func (f *file) disconnect(_ *frame.Message, b []byte, _ int) unix.Errno {
 		i.hangUp(true)
 	case disconnected:
 	default:
-		return unix.EINVAL // rdma_disconnect
+		return unix.EINVAL // cma.c, rdma_disconnect
 	}
 	return 0
 }

@@ -73,7 +73,7 @@ func (e *event) encode() []byte {
 func (f *file) getEvent(m *frame.Message, b []byte, out int) unix.Errno {
 	const oldSize = 324 // before 5.8 there was no ECE
 	if out < oldSize {
-		return unix.ENOSPC
+		return unix.ENOSPC // ucma.c, ucma_get_event
 	}
 	if len(f.events) == 0 {
 		return frame.NotReady

@@ -105,11 +105,10 @@ var commands = map[uint32]command{
 
 // Write is ucma.c, ucma_write. What is short is filled with zeros, as copy_from_user of min(in, size) does.
 //
-// The checks of a command are those of the function of ucma.c that its comment names, or of the one that stands beside
-// them: in cma.c, if it begins with rdma_ or cma_, and in cm.c if with ib_ or cm_.
+// The functions that checks name are those of drivers/infiniband/core.
 func (f *file) Write(m *frame.Message) unix.Errno {
 	if len(m.Bytes) < 8 {
-		return unix.EINVAL
+		return unix.EINVAL // ucma.c, ucma_write
 	}
 	in, out := int(le.Uint16(m.Bytes[4:])), int(le.Uint16(m.Bytes[6:]))
 	const last = 22 // RDMA_USER_CM_CMD_JOIN_MCAST
@@ -117,9 +116,9 @@ func (f *file) Write(m *frame.Message) unix.Errno {
 	c, ok := commands[number]
 	switch {
 	case number > last:
-		return unix.EINVAL
+		return unix.EINVAL // the same
 	case in+8 > len(m.Bytes):
-		return unix.EINVAL
+		return unix.EINVAL // the same
 	case !ok:
 		return unix.ENOSYS // the model does not have it
 	}
@@ -147,16 +146,16 @@ func (f *file) get(number uint32) (*identifier, unix.Errno) {
 	}
 	for _, other := range f.host.files {
 		if other.identifiers[number] != nil {
-			return nil, unix.EINVAL
+			return nil, unix.EINVAL // ucma.c, _ucma_find_context
 		}
 	}
-	return nil, unix.ENOENT
+	return nil, unix.ENOENT // the same
 }
 
 // write answers, as copy_to_user in the functions of ucma.c.
 func write(m *frame.Message, at uint64, b []byte) unix.Errno {
 	if m.Process().Write(at, b) != nil {
-		return unix.EFAULT
+		return unix.EFAULT // ucma.c, ucma_write: copy_to_user in the functions that it calls
 	}
 	return 0
 }
@@ -171,7 +170,7 @@ func words(values ...uint32) (b []byte) {
 // createID is ucma_create_id.
 func (f *file) createID(m *frame.Message, b []byte, out int) unix.Errno {
 	if out < 4 {
-		return unix.ENOSPC
+		return unix.ENOSPC // ucma.c, ucma_create_id
 	}
 	i := &identifier{file: f, uid: le.Uint64(b), space: le.Uint16(b[16:]), kind: typeRC}
 	switch i.space { // ucma_get_qp_type
@@ -181,7 +180,7 @@ func (f *file) createID(m *frame.Message, b []byte, out int) unix.Errno {
 	case spaceIB:
 		i.kind = b[18]
 	default:
-		return unix.EINVAL // ucma_get_qp_type
+		return unix.EINVAL // ucma.c, ucma_get_qp_type
 	}
 	i.number = f.host.network.next()
 	i.psn = i.number * 0x3cd1 & 0xffffff
@@ -192,7 +191,7 @@ func (f *file) createID(m *frame.Message, b []byte, out int) unix.Errno {
 // destroyID is ucma_destroy_id.
 func (f *file) destroyID(m *frame.Message, b []byte, out int) unix.Errno {
 	if out < 4 {
-		return unix.ENOSPC
+		return unix.ENOSPC // ucma.c, ucma_destroy_id
 	}
 	i, errno := f.get(le.Uint32(b[8:]))
 	if errno != 0 {
@@ -230,11 +229,15 @@ func (i *identifier) destroy() {
 // migrate takes an id over from another file (ucma_migrate_id).
 func (f *file) migrate(m *frame.Message, b []byte, out int) unix.Errno {
 	if out < 4 {
-		return unix.ENOSPC
+		return unix.ENOSPC // ucma.c, ucma_migrate_id
 	}
-	from, ok := m.File(int(int32(le.Uint32(b[12:])))).(*file)
+	fd := int(int32(le.Uint32(b[12:])))
+	if _, open := m.Process().File(fd); !open {
+		return unix.ENOENT // ucma.c, ucma_migrate_id
+	}
+	from, ok := m.File(fd).(*file)
 	if !ok {
-		return unix.EINVAL
+		return unix.EINVAL // the same
 	}
 	i, errno := from.get(le.Uint32(b[8:]))
 	if errno != 0 {
@@ -272,7 +275,7 @@ func parseAddress(b []byte, size uint16) (a netip.AddrPort, errno unix.Errno) {
 	case family == familyIB && size == 48:
 		return netip.AddrPort{}, 0
 	}
-	return a, unix.EINVAL // ucma_bind: rdma_addr_size_kss
+	return a, unix.EINVAL // ucma.c, ucma_bind: rdma_addr_size_kss
 }
 
 // putAddress writes a sockaddr and returns its size.
@@ -293,14 +296,14 @@ func putAddress(b []byte, a netip.AddrPort) uint16 {
 
 // bind is ucma_bind.
 func (f *file) bind(_ *frame.Message, b []byte, _ int) unix.Errno {
-	i, errno := f.get(le.Uint32(b))
-	if errno != 0 {
-		return errno
-	}
 	a, errno := parseAddress(b[8:], le.Uint16(b[4:]))
+	if errno != 0 || le.Uint16(b[6:]) != 0 {
+		return unix.EINVAL // ucma.c, ucma_bind
+	}
+	i, errno := f.get(le.Uint32(b))
 	switch {
-	case errno != 0 || le.Uint16(b[6:]) != 0:
-		return unix.EINVAL
+	case errno != 0:
+		return errno
 	case i.state != idle:
 		return unix.EINVAL // rdma_bind_addr
 	case !a.IsValid() && i.space == spaceIB:
@@ -329,7 +332,7 @@ func (f *file) listen(_ *frame.Message, b []byte, _ int) unix.Errno {
 		i.state = bound
 	}
 	if i.state != bound {
-		return unix.EINVAL // rdma_listen
+		return unix.EINVAL // cma.c, rdma_listen
 	}
 	if i.reuse { // rdma_listen: it has its address for itself now
 		i.reuse = false
@@ -347,13 +350,13 @@ func (f *file) listen(_ *frame.Message, b []byte, _ int) unix.Errno {
 
 // resolveAddr is ucma_resolve_addr. It finds the destination: who has the address has a device.
 func (f *file) resolveAddr(_ *frame.Message, b []byte, _ int) unix.Errno {
+	to, errno := parseAddress(b[144:], le.Uint16(b[10:]))
+	if errno != 0 || !to.IsValid() {
+		return unix.EINVAL // ucma.c, ucma_resolve_addr
+	}
 	i, errno := f.get(le.Uint32(b))
 	if errno != 0 {
 		return errno
-	}
-	to, errno := parseAddress(b[144:], le.Uint16(b[10:]))
-	if errno != 0 || !to.IsValid() {
-		return unix.EINVAL
 	}
 	if i.state > bound {
 		return unix.EINVAL // cma.c, resolve_prepare_src
@@ -361,7 +364,7 @@ func (f *file) resolveAddr(_ *frame.Message, b []byte, _ int) unix.Errno {
 	if size := le.Uint16(b[8:]); size != 0 && i.state == idle {
 		from, errno := parseAddress(b[16:], size)
 		if errno != 0 || !from.IsValid() {
-			return unix.EINVAL
+			return unix.EINVAL // ucma.c, ucma_resolve_addr
 		}
 		if errno := f.host.bind(i, from); errno != 0 {
 			return errno
@@ -369,7 +372,7 @@ func (f *file) resolveAddr(_ *frame.Message, b []byte, _ int) unix.Errno {
 	}
 	source, here := f.host.port.source(to.Addr())
 	if !here {
-		i.report(event{kind: eventAddrError, status: -int32(unix.ENODEV)})
+		i.report(event{kind: eventAddrError, status: -int32(unix.ENODEV)}) // cma.c, addr_handler
 		return 0
 	}
 	if !i.local.IsValid() {
@@ -378,7 +381,7 @@ func (f *file) resolveAddr(_ *frame.Message, b []byte, _ int) unix.Errno {
 		}
 	}
 	if host, _ := f.host.network.find(to.Addr()); host == nil && !to.Addr().IsMulticast() {
-		i.report(event{kind: eventAddrError, status: -int32(unix.EHOSTUNREACH)})
+		i.report(event{kind: eventAddrError, status: -int32(unix.EHOSTUNREACH)}) // cma.c, addr_handler
 		return 0
 	}
 	if i.local.Addr().IsUnspecified() {
@@ -399,7 +402,7 @@ func (f *file) resolveRoute(_ *frame.Message, b []byte, _ int) unix.Errno {
 	case errno != 0:
 		return errno
 	case i.state != resolved:
-		return unix.EINVAL // rdma_resolve_route
+		return unix.EINVAL // cma.c, rdma_resolve_route
 	}
 	i.state = routed
 	i.report(event{kind: eventRouteResolved})
@@ -424,29 +427,29 @@ func (f *file) setOption(m *frame.Message, b []byte, _ int) unix.Errno {
 	want, ok := sizes[name]
 	switch {
 	case level != levelID || !ok:
-		return unix.ENOSYS
+		return unix.ENOSYS // ucma.c, ucma_set_option_level; ucma.c, ucma_set_option_id
 	case size != want:
-		return unix.EINVAL
+		return unix.EINVAL // ucma.c, ucma_set_option_id
 	}
 	v := make([]byte, 4)
 	if m.Process().Read(le.Uint64(b), v[:size]) != nil {
-		return unix.EFAULT
+		return unix.EFAULT // ucma.c, ucma_set_option
 	}
 	set := le.Uint32(v) != 0
 	switch name {
 	case reuse:
 		if i.state == listening || i.state != idle && !set {
-			return unix.EINVAL // rdma_set_reuseaddr
+			return unix.EINVAL // cma.c, rdma_set_reuseaddr
 		}
 		i.reuse = set
 	case only:
 		if i.state > bound {
-			return unix.EINVAL // rdma_set_afonly
+			return unix.EINVAL // cma.c, rdma_set_afonly
 		}
 		i.only = set
 	case ackTimeout:
 		if i.kind != typeRC {
-			return unix.EINVAL // rdma_set_ack_timeout
+			return unix.EINVAL // cma.c, rdma_set_ack_timeout
 		}
 		i.timeout = v[0]
 	}

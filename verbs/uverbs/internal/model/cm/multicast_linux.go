@@ -34,20 +34,20 @@ type membership struct {
 func (f *file) join(m *frame.Message, b []byte, out int) unix.Errno {
 	const all, sendOnly = 0, 1 // RDMA_MC_JOIN_FLAG_*
 	if out < 4 {
-		return unix.ENOSPC
+		return unix.ENOSPC // ucma.c, ucma_process_join
 	}
 	group, errno := parseAddress(b[24:], le.Uint16(b[20:]))
 	if flags := le.Uint16(b[22:]); errno != 0 || flags != all && flags != sendOnly {
-		return unix.EINVAL
+		return unix.EINVAL // the same
 	}
 	i, errno := f.get(le.Uint32(b[16:]))
 	switch {
 	case errno != 0:
 		return errno
 	case !i.onDevice || i.state != bound && i.state != resolved:
-		return unix.EINVAL // rdma_join_multicast
+		return unix.EINVAL // cma.c, rdma_join_multicast
 	case !group.IsValid() || group.Addr().IsUnspecified():
-		return unix.EINVAL // cma_iboe_join_multicast; the model has no addresses of InfiniBand
+		return unix.EINVAL // cma.c, cma_iboe_join_multicast: the model has no addresses of InfiniBand
 	case f.host.port.Ethernet && !group.Addr().Is4():
 		return errnoUnsupported // cma_iboe_join_multicast
 	}
@@ -106,7 +106,7 @@ func (n *Network) groupLID(gid [16]byte) uint16 {
 // leaveGroup is ucma_leave_multicast.
 func (f *file) leaveGroup(m *frame.Message, b []byte, out int) unix.Errno {
 	if out < 4 {
-		return unix.ENOSPC
+		return unix.ENOSPC // ucma.c, ucma_leave_multicast
 	}
 	number := le.Uint32(b[8:])
 	for _, i := range f.identifiers {
@@ -118,7 +118,14 @@ func (f *file) leaveGroup(m *frame.Message, b []byte, out int) unix.Errno {
 			}
 		}
 	}
-	return unix.ENOENT
+	for _, other := range f.host.files {
+		for _, i := range other.identifiers {
+			if slices.ContainsFunc(i.memberships, func(m *membership) bool { return m.number == number }) {
+				return unix.EINVAL // ucma.c, ucma_leave_multicast: of another file
+			}
+		}
+	}
+	return unix.ENOENT // the same
 }
 
 // drop forgets events that nobody has read (ucma_cleanup_mc_events).

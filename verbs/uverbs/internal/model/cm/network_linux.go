@@ -166,9 +166,9 @@ func (h *Host) conflict(i *identifier, local netip.AddrPort) unix.Errno {
 		a, b := other.local.Addr().Unmap(), local.Addr().Unmap()
 		switch {
 		case a.IsUnspecified() || b.IsUnspecified():
-			return unix.EADDRNOTAVAIL
+			return unix.EADDRNOTAVAIL // cma.c, cma_check_port
 		case a == b:
-			return unix.EADDRINUSE
+			return unix.EADDRINUSE // the same
 		}
 	}
 	return 0

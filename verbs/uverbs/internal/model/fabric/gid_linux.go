@@ -55,9 +55,9 @@ func (p *Port) gidTable() int {
 func (p *Port) CheckPath(global bool, source byte) unix.Errno {
 	switch {
 	case p.Link == Ethernet && !global:
-		return unix.EINVAL
+		return unix.EINVAL // core/verbs.c, rdma_check_ah_attr
 	case global && int(source) >= p.gidTable():
-		return unix.EINVAL
+		return unix.EINVAL // core/cache.c, rdma_get_gid_attr
 	case global && int(source) >= len(p.GIDs):
 		return unix.ENODATA // core/cache.c, rdma_get_gid_attr
 	}
@@ -125,7 +125,7 @@ func (p *Port) row(index int) (b []byte) {
 func (p *Port) QueryGIDTable(r *frame.Call) unix.Errno {
 	size := int(min(r.Uint64(0), 1<<16))
 	if size == 0 || r.Uint64(1) != 0 {
-		return unix.EINVAL
+		return unix.EINVAL // core/uverbs_std_types_device.c, UVERBS_METHOD_QUERY_GID_TABLE
 	}
 	var rows []byte
 	n := 0
@@ -145,9 +145,9 @@ func (p *Port) QueryGIDEntry(r *frame.Call) unix.Errno {
 	port, index := r.Uint64(0), r.Uint64(1)
 	switch {
 	case r.Uint64(2) != 0 || port != 1 || index >= uint64(p.gidTable()):
-		return unix.EINVAL
+		return unix.EINVAL // core/uverbs_std_types_device.c, UVERBS_METHOD_QUERY_GID_ENTRY; core/cache.c, rdma_get_gid_attr
 	case index >= uint64(len(p.GIDs)):
-		return unix.ENODATA
+		return unix.ENODATA // core/cache.c, rdma_get_gid_attr
 	}
 	return r.Answer(3, p.row(int(index)))
 }

@@ -45,7 +45,7 @@ func (q *QP) Attach(r []byte) unix.Errno {
 	case slices.Contains(q.groups, g):
 		return 0
 	case !multicast(g.gid) || q.Service != UD || !q.Port.validGroup(g):
-		return unix.EINVAL
+		return unix.EINVAL // core/verbs.c, ib_attach_mcast
 	case len(q.groups) >= MaxGroupsOfQP:
 		return unix.ENOMEM // the firmware: of mlx5 mcg.c, mlx5_cmd_attach_mcg
 	}
@@ -57,7 +57,7 @@ func (q *QP) Attach(r []byte) unix.Errno {
 func (q *QP) Detach(r []byte) unix.Errno {
 	g := q.Port.group([16]byte(r), le.Uint16(r[20:]))
 	if !multicast(g.gid) || q.Service != UD || !slices.Contains(q.groups, g) {
-		return unix.EINVAL
+		return unix.EINVAL // core/uverbs_cmd.c, ib_uverbs_detach_mcast; core/verbs.c, ib_detach_mcast
 	}
 	q.groups = slices.DeleteFunc(q.groups, func(other multicastGroup) bool { return other == g })
 	return 0

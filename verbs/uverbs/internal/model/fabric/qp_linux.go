@@ -196,7 +196,7 @@ func (q *QP) Modify(r []byte, check func(*Attributes) unix.Errno) unix.Errno {
 	}
 	mask &^= ignored[q.Service]
 	if !transition(q.Service, q.State, to, mask) {
-		return unix.EINVAL // core/verbs.c, ib_modify_qp_is_ok, which the driver calls
+		return unix.EINVAL // core/verbs.c, ib_modify_qp_is_ok: the driver calls it
 	}
 	if mask&MaskPort != 0 && r[104] != 1 {
 		return unix.EINVAL // uverbs_cmd.c, modify_qp: port out of range

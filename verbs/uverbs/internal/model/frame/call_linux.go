@@ -80,11 +80,11 @@ var (
 func ParseIoctl(p *Process, addr uint64, methods Methods) (*Call, unix.Errno) {
 	header := make([]byte, ioctlHeader)
 	if p.Read(addr, header) != nil {
-		return nil, unix.EFAULT
+		return nil, unix.EFAULT // core/uverbs_ioctl.c, ib_uverbs_ioctl
 	}
 	length, count := int(le.Uint16(header)), int(le.Uint16(header[6:]))
 	if length > 4096 || length != ioctlHeader+count*ioctlAttribute {
-		return nil, unix.EINVAL // ib_uverbs_ioctl
+		return nil, unix.EINVAL // the same
 	}
 	c := &Call{MethodID: MethodID{le.Uint16(header[2:]), le.Uint16(header[4:])}, process: p, arguments: map[uint16]argument{}}
 	attributes, ok := methods[c.MethodID]
@@ -92,11 +92,11 @@ func ParseIoctl(p *Process, addr uint64, methods Methods) (*Call, unix.Errno) {
 		attributes, ok = invokeWriteAttributes, true
 	}
 	if le.Uint64(header[8:]) != 0 || le.Uint32(header[20:]) != 0 || !ok {
-		return nil, unix.EPROTONOSUPPORT // ib_uverbs_ioctl, ib_uverbs_cmd_verbs
+		return nil, unix.EPROTONOSUPPORT // core/uverbs_ioctl.c, ib_uverbs_ioctl; core/uverbs_ioctl.c, ib_uverbs_cmd_verbs
 	}
 	given := make([]byte, count*ioctlAttribute)
 	if p.Read(addr+ioctlHeader, given) != nil {
-		return nil, unix.EFAULT
+		return nil, unix.EFAULT // core/uverbs_ioctl.c, ib_uverbs_run_method
 	}
 	for i := range count {
 		if errno := c.take(attributes, given[i*ioctlAttribute:], addr+uint64(ioctlHeader+i*ioctlAttribute)); errno != 0 {
@@ -105,7 +105,7 @@ func ParseIoctl(p *Process, addr uint64, methods Methods) (*Call, unix.Errno) {
 	}
 	for id, a := range attributes {
 		if _, ok := c.arguments[id]; !ok && !a.Optional {
-			return nil, unix.EINVAL // ib_uverbs_run_method
+			return nil, unix.EINVAL // the same
 		}
 	}
 	return c, 0
@@ -117,33 +117,33 @@ func (c *Call) take(attributes map[uint16]Attribute, b []byte, at uint64) unix.E
 	a, ok := attributes[id]
 	if !ok {
 		if le.Uint16(b[4:])&mandatory != 0 {
-			return unix.EPROTONOSUPPORT
+			return unix.EPROTONOSUPPORT // core/uverbs_ioctl.c, uverbs_set_attr
 		}
 		return 0
 	}
 	if _, twice := c.arguments[id]; twice || le.Uint16(b[6:]) != 0 {
-		return unix.EINVAL
+		return unix.EINVAL // core/uverbs_ioctl.c, uverbs_set_attr; core/uverbs_ioctl.c, uverbs_process_attr
 	}
 	v := argument{at: at, size: int(le.Uint16(b[2:])), data: le.Uint64(b[8:])}
 	switch {
 	case a.Kind == Object || a.Kind == NewObject:
 		if v.size != 0 {
-			return unix.EINVAL
+			return unix.EINVAL // core/uverbs_ioctl.c, uverbs_process_attr
 		}
 	case v.size < a.Min:
-		return unix.EINVAL
+		return unix.EINVAL // the same
 	case a.Kind == In && v.size <= inlineSize:
 		v.in = append([]byte(nil), b[8:8+v.size]...)
 	case a.Kind == In:
 		v.in = make([]byte, v.size)
 		if c.process.Read(v.data, v.in) != nil {
-			return unix.EFAULT
+			return unix.EFAULT // the same
 		}
 	}
 	if a.Max != 0 && v.size > a.Max {
 		for _, x := range v.in[min(a.Max, len(v.in)):] {
 			if x != 0 {
-				return unix.EOPNOTSUPP
+				return unix.EOPNOTSUPP // the same
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func Driver(attributes map[uint16]Attribute) map[uint16]Attribute {
 // Give copies a descriptor of this process to the program, and returns its number there.
 func (c *Call) Give(fd int) (int, unix.Errno) {
 	if c.program == nil {
-		return 0, unix.EINVAL
+		return 0, unix.EINVAL // the model gives descriptors to programs alone
 	}
 	return c.program.give(c.id, fd, -1)
 }
@@ -208,7 +208,7 @@ func (c *Call) Answer(id uint16, b []byte) unix.Errno {
 		return 0
 	}
 	if c.process.Write(v.data, b[:min(len(b), v.size)]) != nil {
-		return unix.EFAULT
+		return unix.EFAULT // core/uverbs_ioctl.c, uverbs_copy_to
 	}
 	return c.valid(v)
 }
@@ -217,11 +217,11 @@ func (c *Call) Answer(id uint16, b []byte) unix.Errno {
 func (c *Call) valid(v argument) unix.Errno {
 	var flags [2]byte
 	if c.process.Read(v.at+4, flags[:]) != nil {
-		return unix.EFAULT
+		return unix.EFAULT // core/uverbs_ioctl.c, uverbs_set_output
 	}
 	flags[0] |= validOutput
 	if c.process.Write(v.at+4, flags[:]) != nil {
-		return unix.EFAULT
+		return unix.EFAULT // the same
 	}
 	return 0
 }
@@ -229,7 +229,7 @@ func (c *Call) valid(v argument) unix.Errno {
 // AnswerHandle gives the program the handle of an object that was made.
 func (c *Call) AnswerHandle(id uint16, handle uint32) unix.Errno {
 	if c.process.Write(c.arguments[id].at+8, le.AppendUint64(nil, uint64(handle))) != nil {
-		return unix.EFAULT
+		return unix.EFAULT // core/uverbs_ioctl.c, uverbs_process_attr
 	}
 	return 0
 }

@@ -63,7 +63,7 @@ func filter() []unix.SockFilter {
 		{code: equal, k: unix.AF_NETLINK, no: "allow", condition: true},
 		{code: load, k: arg2},
 		{code: equal, k: unix.NETLINK_RDMA, yes: "refuse", no: "allow", condition: true},
-		{label: "refuse", code: ret, k: unix.SECCOMP_RET_ERRNO | uint32(unix.EPROTONOSUPPORT)},
+		{label: "refuse", code: ret, k: unix.SECCOMP_RET_ERRNO | uint32(unix.EPROTONOSUPPORT)}, // net/netlink/af_netlink.c, netlink_create: as if nobody had registered it
 		{label: "notify", code: ret, k: unix.SECCOMP_RET_USER_NOTIF},
 		{label: "allow", code: ret, k: unix.SECCOMP_RET_ALLOW},
 	}

@@ -344,7 +344,7 @@ func (p *Program) call(n *notification) (value int64, errno unix.Errno, how outc
 		return 0, 0, byKernel // the kernel closes the number
 	case unix.SYS_MMAP:
 		if f.messages != nil {
-			return 0, unix.ENODEV, answered
+			return 0, unix.ENODEV, answered // mm/mmap.c, do_mmap
 		}
 		errno := f.use(func() unix.Errno {
 			return f.file.Map(Mapping{n.args[5], n.args[1], int(n.args[2]), int(n.args[3])})
@@ -371,7 +371,7 @@ func (f *openFile) use(do func() unix.Errno) unix.Errno {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return unix.EBADF
+		return unix.EBADF // the model has closed it meanwhile
 	}
 	return do()
 }
@@ -380,7 +380,7 @@ func (p *Program) write(n *notification, f *openFile) (int64, unix.Errno) {
 	const most = 8 + 65535*8*2
 	b := make([]byte, min(n.args[2], most))
 	if f.owner.Read(n.args[1], b) != nil {
-		return 0, unix.EFAULT
+		return 0, unix.EFAULT // core/uverbs_main.c, ib_uverbs_write
 	}
 	r, errno := ParseWrite(f.owner, b)
 	if errno == 0 {
@@ -391,7 +391,7 @@ func (p *Program) write(n *notification, f *openFile) (int64, unix.Errno) {
 
 func (p *Program) ioctl(n *notification, f *openFile) unix.Errno {
 	if f.messages != nil || uint32(n.args[1]) != verbsIoctl || p.host.WriteOnly {
-		return unix.ENOTTY
+		return unix.ENOTTY // core/uverbs_ioctl.c, ib_uverbs_ioctl; fs/ioctl.c, vfs_ioctl
 	}
 	c, errno := ParseIoctl(f.owner, n.args[2], f.node.Methods)
 	if errno != 0 {
@@ -469,7 +469,7 @@ func (p *Program) open(n *notification) (int64, unix.Errno, outcome) {
 	node, ok := p.host.Nodes[name]
 	if !ok {
 		if strings.HasPrefix(name, nodeDir+"/") {
-			return 0, unix.ENOENT, answered
+			return 0, unix.ENOENT, answered // the model has no such node
 		}
 		return 0, 0, byKernel
 	}
@@ -487,7 +487,7 @@ func (p *Program) openNode(n *notification, name string, node Node) (int, unix.E
 	number := firstFD
 	for ; number <= lastFD && f.owner.has(number); number++ {
 	}
-	errno := unix.EMFILE
+	errno := unix.EMFILE // fs/file.c, alloc_fd
 	if number <= lastFD {
 		_, errno = p.give(n.id, fd, number)
 	}
@@ -621,7 +621,7 @@ func (p *Program) readLink(n *notification) (int64, unix.Errno, outcome) {
 	}
 	size := min(uint64(len(target)), n.args[3])
 	if caller.Write(n.args[2], []byte(target)[:size]) != nil {
-		return 0, unix.EFAULT, answered
+		return 0, unix.EFAULT, answered // fs/namei.c, readlink_copy
 	}
 	return int64(size), 0, answered
 }
@@ -650,7 +650,7 @@ func statNode(p *Process, node Node, addr uint64) unix.Errno {
 func writeStat(p *Process, stat *unix.Stat_t, addr uint64) unix.Errno {
 	b := unsafe.Slice((*byte)(unsafe.Pointer(stat)), unsafe.Sizeof(*stat))
 	if p.Write(addr, b) != nil {
-		return unix.EFAULT
+		return unix.EFAULT // fs/stat.c, cp_new_stat
 	}
 	return 0
 }
@@ -660,5 +660,5 @@ func errnoOf(err error) unix.Errno {
 	if errors.As(err, &errno) {
 		return errno
 	}
-	return unix.EIO
+	return unix.EIO // the model does not know more
 }

@@ -132,7 +132,7 @@ func (p *Process) path(addr uint64) string {
 
 func completed(what string, addr uint64, n, want int, err error) error {
 	if err == nil && n != want {
-		err = unix.EFAULT
+		err = unix.EFAULT // the model reaches a part of it alone
 	}
 	if err != nil {
 		return fmt.Errorf("%s %d bytes at %#x of the program's memory: %w", what, want, addr, err)

@@ -102,14 +102,14 @@ func (p *Program) message(n *notification, f *openFile) (int64, unix.Errno, outc
 	const most = 4096
 	m := &Message{Bytes: make([]byte, min(n.args[2], most)), process: f.owner, program: p, id: n.id, value: int64(n.args[2])}
 	if f.owner.Read(n.args[1], m.Bytes) != nil {
-		return 0, unix.EFAULT, answered
+		return 0, unix.EFAULT, answered // core/ucma.c, ucma_write
 	}
 	errno := f.use(func() unix.Errno {
 		errno := f.messages.Write(m)
 		if errno == NotReady && f.count.waits() {
 			f.waiting = append(f.waiting, m)
 		} else if errno == NotReady {
-			errno = unix.EAGAIN
+			errno = unix.EAGAIN // core/ucma.c, ucma_get_event
 		}
 		return errno
 	})

@@ -46,7 +46,7 @@ func (r *Request) Answer(core, driver []byte) unix.Errno {
 	}
 	if r.process.Write(r.core.addr, core[:min(len(core), r.core.size)]) != nil ||
 		r.process.Write(r.driver.addr, driver[:min(len(driver), r.driver.size)]) != nil {
-		return unix.EFAULT
+		return unix.EFAULT // core/uverbs_cmd.c, uverbs_response; core/uverbs_ioctl.c, uverbs_copy_to
 	}
 	return 0
 }
@@ -66,7 +66,7 @@ func (r *Request) Answered() []byte { return r.answered }
 // Give copies a descriptor of this process to the program, and returns its number there.
 func (r *Request) Give(fd int) (int, unix.Errno) {
 	if r.program == nil {
-		return 0, unix.EINVAL
+		return 0, unix.EINVAL // the model gives descriptors to programs alone
 	}
 	return r.program.give(r.id, fd, -1)
 }
@@ -88,24 +88,24 @@ var le = binary.LittleEndian
 func ParseWrite(p *Process, b []byte) (*Request, unix.Errno) {
 	const extended = 1 << 31
 	if len(b) < 8 {
-		return nil, unix.EINVAL
+		return nil, unix.EINVAL // core/uverbs_main.c, ib_uverbs_write
 	}
 	r := &Request{process: p, Command: le.Uint32(b) &^ (0xff << 24), Extended: le.Uint32(b)&extended != 0}
 	in, out := int(le.Uint16(b[4:])), int(le.Uint16(b[6:]))
 	if le.Uint32(b)&(0x7f<<24) != 0 {
-		return nil, unix.EINVAL
+		return nil, unix.EINVAL // core/rdma_core.h, uapi_get_method
 	}
 	if r.Extended {
 		if len(b) < 24 || le.Uint32(b[20:]) != 0 {
-			return nil, unix.EINVAL
+			return nil, unix.EINVAL // core/uverbs_main.c, ib_uverbs_write; core/uverbs_main.c, verify_hdr
 		}
 		driverIn, driverOut := int(le.Uint16(b[16:])), int(le.Uint16(b[18:]))
 		if len(b) != 24+(in+driverIn)*8 {
-			return nil, unix.EINVAL
+			return nil, unix.EINVAL // core/uverbs_main.c, verify_hdr
 		}
 		answer := le.Uint64(b[8:])
 		if (answer == 0) != (out+driverOut == 0) {
-			return nil, unix.EINVAL
+			return nil, unix.EINVAL // the same
 		}
 		r.Core, r.Driver = b[24:24+in*8], b[24+in*8:]
 		r.core = span{answer, out * 8}
@@ -113,14 +113,14 @@ func ParseWrite(p *Process, b []byte) (*Request, unix.Errno) {
 		return r, 0
 	}
 	if len(b) != in*4 {
-		return nil, unix.EINVAL
+		return nil, unix.EINVAL // the same
 	}
 	size, ok := coreSize[r.Command]
 	if !ok {
-		return nil, unix.EOPNOTSUPP
+		return nil, unix.EOPNOTSUPP // core/rdma_core.h, uapi_get_method
 	}
 	if len(b) < 8+size {
-		return nil, unix.ENOSPC
+		return nil, unix.ENOSPC // core/uverbs_main.c, verify_hdr
 	}
 	r.Core, r.Driver, r.contiguous = b[8:8+size], b[8+size:], true
 	if !noAnswer[r.Command] {
@@ -136,7 +136,7 @@ func requestOf(c *Call) (*Request, unix.Errno) {
 	r := &Request{process: c.process, Command: command &^ (0xff << 24), Extended: command&(1<<31) != 0,
 		Core: c.In(attrCoreIn), Driver: c.In(attrDriverIn), core: c.room(attrCoreOut), driver: c.room(attrDriverOut)}
 	if !r.Extended && len(r.Core) < coreSize[r.Command] {
-		return nil, unix.ENOSPC
+		return nil, unix.ENOSPC // core/uverbs_std_types_device.c, UVERBS_METHOD_INVOKE_WRITE
 	}
 	return r, 0
 }

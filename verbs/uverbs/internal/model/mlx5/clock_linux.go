@@ -39,9 +39,9 @@ func (c *ucontext) putClockInfo() {
 func checkClockMapping(m frame.Mapping, index int) unix.Errno {
 	switch {
 	case index != 0:
-		return unix.EOPNOTSUPP
+		return unix.EOPNOTSUPP // main.c, mlx5_ib_mmap_clock_info_page
 	case m.Protection&(unix.PROT_WRITE|unix.PROT_EXEC) != 0:
-		return unix.EPERM
+		return unix.EPERM // the same
 	}
 	return 0
 }

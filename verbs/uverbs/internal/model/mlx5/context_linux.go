@@ -117,6 +117,7 @@ func (c *ucontext) alloc(r *frame.Request) unix.Errno {
 	const (
 		first       = 8
 		second      = 16 // without what was added to it
+		flagDEVX    = 1  // MLX5_IB_ALLOC_UCTX_DEVX
 		capsDynamic = 2  // MLX5_LIB_CAP_DYN_UAR
 	)
 	m := make([]byte, 32)
@@ -126,16 +127,18 @@ func (c *ucontext) alloc(r *frame.Request) unix.Errno {
 	total, low := (le.Uint32(m)+1)&^1, le.Uint32(m[4:])
 	dynamic := le.Uint64(m[24:])&capsDynamic != 0 && !c.device.config.StaticUARs
 	switch {
-	case le.Uint32(m[8:]) != 0:
-		return unix.EOPNOTSUPP // DEVX: mlx5_ib_devx_create, and the device has no log_max_uctx
+	case le.Uint32(m[8:])&^flagDEVX != 0:
+		return unix.EOPNOTSUPP // main.c, mlx5_ib_alloc_ucontext
 	case le.Uint32(m[12:]) != 0 || m[17] != 0 || le.Uint16(m[18:]) != 0 || le.Uint32(m[20:]) != 0:
-		return unix.EOPNOTSUPP // comp_mask, reserved
+		return unix.EOPNOTSUPP // main.c, mlx5_ib_alloc_ucontext: comp_mask, reserved
 	case low > total-1:
-		return unix.EINVAL // calc_total_bfregs
+		return unix.EINVAL // the same
 	case !dynamic && total == 0:
-		return unix.EINVAL // calc_total_bfregs
+		return unix.EINVAL // main.c, calc_total_bfregs
 	case !dynamic && total > mostBfregs:
 		return unix.ENOMEM // the same
+	case le.Uint32(m[8:])&flagDEVX != 0:
+		return unix.EINVAL // devx.c, mlx5_ib_devx_create: the device has no log_max_uctx
 	}
 	c.memory, c.cqeVersion = r.Process(), min(m[16], c.device.cqeVersion())
 	if !dynamic {

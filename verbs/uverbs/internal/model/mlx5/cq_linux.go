@@ -244,7 +244,7 @@ func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
 	}
 	switch size := le.Uint32(m[16:]); {
 	case entries == 0 || entries > maxCQE:
-		return unix.EINVAL // uverbs_cmd.c, create_cq, and cq.c, mlx5_ib_create_cq
+		return unix.EINVAL // uverbs_cmd.c, create_cq; cq.c, mlx5_ib_create_cq
 	case le.Uint32(b[20:]) >= vectors:
 		return unix.EINVAL // uverbs_cmd.c, create_cq: completion vectors
 	case flags&^knownFlags != 0:
@@ -256,7 +256,7 @@ func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
 	case size != 64:
 		return unix.EOPNOTSUPP // the model has no CQEs of 128 bytes
 	case u == nil:
-		return unix.EINVAL // cq.c, create_cq_user; a page that is another's is refused by the firmware
+		return unix.EINVAL // cq.c, create_cq_user: a page that is another's is refused by the firmware
 	}
 	q := &completionQueue{context: c, user: le.Uint64(b[8:]), size: roundUp(entries + 1),
 		buffer: le.Uint64(m), record: le.Uint64(m[8:]), command: noCommand, uar: u,
@@ -283,7 +283,7 @@ func (c *ucontext) resizeCQ(r *frame.Request) unix.Errno {
 	q, ok := lookup[*completionQueue](c, le.Uint32(b[8:]))
 	entries := le.Uint32(b[12:])
 	if !ok || entries < 1 || entries > maxCQE {
-		return unix.EINVAL // ib_uverbs_resize_cq; mlx5_ib_resize_cq
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_resize_cq; cq.c, mlx5_ib_resize_cq
 	}
 	size := roundUp(entries + 1)
 	if size == q.size {
@@ -292,7 +292,7 @@ func (c *ucontext) resizeCQ(r *frame.Request) unix.Errno {
 	const room = 16 // struct mlx5_ib_resize_cq
 	switch {
 	case len(m) < room || le.Uint16(m[10:]) != 0 || le.Uint32(m[12:]) != 0:
-		return unix.EINVAL // resize_user
+		return unix.EINVAL // cq.c, resize_user
 	case le.Uint16(m[8:]) != cqeSize:
 		return unix.EINVAL // the firmware
 	case !c.readable(le.Uint64(m), uint64(size)*cqeSize):

@@ -943,6 +943,38 @@ func TestTheLimitOfAnSRQ(t *testing.T) {
 	}
 }
 
+// contextDriver is struct mlx5_ib_alloc_ucontext_req_v2.
+func contextDriver(registers, low, flags, mask, reserved uint32, libCaps uint64) []byte {
+	return append(words(registers, low, flags, mask, 0, reserved), quads(libCaps)...)
+}
+
+// GET_CONTEXT is refused as mlx5_ib_alloc_ucontext refuses it.
+func TestContextsThatAreRefused(t *testing.T) {
+	const dynamic = 2
+	for _, test := range []struct {
+		name   string
+		driver []byte
+		errno  unix.Errno
+	}{
+		{"a request of no version", make([]byte, 12), unix.EINVAL},
+		{"a flag that does not exist", contextDriver(16, 4, 2, 0, 0, 0), unix.EOPNOTSUPP},
+		{"a mask", contextDriver(16, 4, 0, 1, 0, 0), unix.EOPNOTSUPP},
+		{"more than there is", contextDriver(16, 4, 0, 0, 1, 0), unix.EOPNOTSUPP},
+		{"more registers for one QP each than there are", contextDriver(16, 17, 0, 0, 0, 0), unix.EINVAL},
+		{"no registers", contextDriver(0, 0, 0, 0, 0, 0), unix.EINVAL},
+		{"too many registers", contextDriver(mostBfregs+1, 4, 0, 0, 0, 0), unix.ENOMEM},
+		{"DEVX", contextDriver(16, 4, 1, 0, 0, 0), unix.EINVAL},
+		{"DEVX with dynamic UARs", contextDriver(16, 4, 1, 0, 0, dynamic), unix.EINVAL},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := newDriver(t, fabric.New(), Config{})
+			d.context.memory = nil // as before GET_CONTEXT
+			_, errno := d.call(getContext, nil, test.driver)
+			require.Equal(t, test.errno, errno)
+		})
+	}
+}
+
 // Commands are refused as the kernel refuses them.
 func TestCommandsThatAreRefused(t *testing.T) {
 	e := newEndpoint(t, fabric.New())

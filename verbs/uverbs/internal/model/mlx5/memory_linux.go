@@ -70,11 +70,11 @@ func checkAccess(access uint32) unix.Errno {
 	)
 	switch {
 	case access&(fabric.AccessRemoteWrite|fabric.AccessRemoteAtomic) != 0 && access&fabric.AccessLocalWrite == 0:
-		return unix.EINVAL
+		return unix.EINVAL // include/rdma/ib_verbs.h, ib_check_mr_access
 	case access&^supportedAccess != 0:
-		return unix.EINVAL
+		return unix.EINVAL // the same
 	case access&(onDemand|flush) != 0:
-		return unix.EOPNOTSUPP
+		return unix.EOPNOTSUPP // the same
 	}
 	return 0
 }

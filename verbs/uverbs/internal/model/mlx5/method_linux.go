@@ -134,7 +134,7 @@ func destroyBy(command func(*ucontext, *frame.Request) unix.Errno, at int) func(
 func (c *ucontext) known(r *frame.Call, attributes ...uint16) unix.Errno {
 	for _, id := range attributes {
 		if r.Has(id) && c.objects[r.Handle(id)] == nil {
-			return unix.ENOENT
+			return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 		}
 	}
 	return 0
@@ -222,11 +222,11 @@ func (c *ucontext) createQPByMethod(r *frame.Call) unix.Errno {
 	kind, of := r.Uint64(9), r.Uint64(10)
 	switch {
 	case kind > 0xff:
-		return unix.EINVAL
+		return unix.EINVAL // core/uverbs_std_types_qp.c, UVERBS_METHOD_QP_CREATE
 	case of&^(signalAll|others) != 0:
 		return unix.EINVAL // core/uverbs_ioctl.c, uverbs_get_flags32
 	case of&others != 0 && fabric.Service(kind) != fabric.UD:
-		return unix.EINVAL // check_creation_flags
+		return unix.EINVAL // core/uverbs_std_types_qp.c, check_creation_flags
 	case of&others != 0:
 		return unix.EOPNOTSUPP // the model has no such QPs
 	}
@@ -251,11 +251,15 @@ func (c *ucontext) createQPByMethod(r *frame.Call) unix.Errno {
 
 // createSRQByMethod is UVERBS_HANDLER(UVERBS_METHOD_SRQ_CREATE).
 func (c *ucontext) createSRQByMethod(r *frame.Call) unix.Errno {
-	if r.Uint64(9) != 0 {
-		return unix.EINVAL // without the attributes that other types need
-	}
+	const mostTypes = 2 // IB_UVERBS_SRQT_TM
 	if errno := c.known(r, 1); errno != 0 {
 		return errno
+	}
+	switch kind := r.Uint64(9); {
+	case kind > mostTypes:
+		return unix.EINVAL // core/uverbs_std_types_srq.c, UVERBS_METHOD_SRQ_CREATE
+	case kind != 0:
+		return unix.ENOENT // the same: without the CQ and the domain that other types need
 	}
 	core := append(quads(0, r.Uint64(4)), words(r.Handle(1), uint32(r.Uint64(5)), uint32(r.Uint64(6)), uint32(r.Uint64(7)))...)
 	request := r.Request(core)

@@ -88,7 +88,7 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 	case found != [4]bool{true, true, true, true} || q.recv.domain != nil:
 		return unix.EINVAL // uverbs_cmd.c, create_qp
 	case q.Service == fabric.UC && q.recv.shared:
-		return unix.EINVAL // none of the kernel's checks: that the firmware refuses it is a guess
+		return unix.EINVAL // a guess: the firmware refuses it, and none of the kernel's checks does
 	case flags&^knownFlags != 0:
 		return unix.EINVAL // qp.c, process_vendor_flags
 	case flags&(registerFlag|pageFlag) == registerFlag|pageFlag:
@@ -154,7 +154,7 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 func (c *ucontext) attachMulticast(r *frame.Request) unix.Errno {
 	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[16:]))
 	if !ok {
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_attach_mcast
 	}
 	return q.Attach(r.Core)
 }
@@ -163,7 +163,7 @@ func (c *ucontext) attachMulticast(r *frame.Request) unix.Errno {
 func (c *ucontext) detachMulticast(r *frame.Request) unix.Errno {
 	q, ok := lookup[*queuePair](c, le.Uint32(r.Core[16:]))
 	if !ok {
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_detach_mcast
 	}
 	return q.Detach(r.Core)
 }
@@ -197,9 +197,9 @@ func (c *ucontext) modifyQP(r *frame.Request) unix.Errno {
 func (c *ucontext) checkAttributes(a *fabric.Attributes) unix.Errno {
 	switch {
 	case a.PKeyIndex != 0:
-		return unix.EINVAL // only P_Key 0 is there
+		return unix.EINVAL // qp.c, mlx5_ib_modify_qp: there is one P_Key
 	case a.MaxRead > maxReads || a.MaxDest > maxReads:
-		return unix.EINVAL
+		return unix.EINVAL // the same
 	case c.device.NoAtomics && a.Allowed()&fabric.AccessRemoteAtomic != 0:
 		return unix.EOPNOTSUPP // qp.c, set_qpc_atomic_flags
 	}

@@ -135,7 +135,7 @@ const (
 func (c *ucontext) allocUAR(r *frame.Call) unix.Errno {
 	kind := r.Uint64(attrUARType)
 	if kind != typeBlueFlame && kind != typeNonCached {
-		return unix.EOPNOTSUPP
+		return unix.EOPNOTSUPP // main.c, MLX5_IB_METHOD_UAR_OBJ_ALLOC
 	}
 	index := 0
 	for c.dynamicUAR(index) != nil {
@@ -195,16 +195,16 @@ func (c *ucontext) Map(m frame.Mapping) unix.Errno {
 	case c.memory == nil:
 		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_mmap: there is no context
 	case m.Flags&unix.MAP_SHARED == 0:
-		return unix.EINVAL // uar_mmap; core/ib_core_uverbs.c, rdma_user_mmap_pre
+		return unix.EINVAL // main.c, uar_mmap; core/ib_core_uverbs.c, rdma_user_mmap_pre
 	case command == mmapMemory:
 		return c.checkMemoryMapping(m, index)
 	case m.Length != pageSize:
-		return unix.EINVAL // uar_mmap; core/ib_core_uverbs.c, rdma_user_mmap_pre
+		return unix.EINVAL // the same
 	case command == mmapClockInfo:
 		return checkClockMapping(m, index)
 	case command == mmapRegular || command == mmapNonCache:
 		if index >= len(c.static) {
-			return unix.EINVAL // uar_mmap, get_index
+			return unix.EINVAL // main.c, uar_mmap: get_index
 		}
 		c.static[index].checkMapping(c, command)
 	case command != mmapDynamic || c.dynamicUAR(index) == nil:

@@ -44,11 +44,11 @@ func (c *ucontext) openDomain(r *frame.Request) unix.Errno {
 		known := c.device.domains[file]
 		switch {
 		case !ok:
-			return unix.EBADF
+			return unix.EBADF // uverbs_cmd.c, ib_uverbs_open_xrcd
 		case known == nil && flags&create == 0:
-			return unix.EAGAIN
+			return unix.EAGAIN // the same
 		case known != nil && flags&exclusive != 0:
-			return unix.EINVAL
+			return unix.EINVAL // the same
 		case known != nil:
 			d = known
 		default:
@@ -89,7 +89,7 @@ func (c *ucontext) createDomainSRQ(r *frame.Request) unix.Errno {
 	s.domain, found[1] = lookup[*openDomain](c, le.Uint32(b[40:]))
 	s.cq, found[2] = lookup[*completionQueue](c, le.Uint32(b[44:]))
 	if found != [3]bool{true, true, true} {
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, __uverbs_create_xsrq
 	}
 	return s.create(r, le.Uint32(b[24:]), le.Uint32(b[28:]))
 }
@@ -143,7 +143,7 @@ type openTarget struct {
 func (c *ucontext) createTarget(r *frame.Request) unix.Errno {
 	d, ok := lookup[*openDomain](c, le.Uint32(r.Core[16:]))
 	if !ok {
-		return unix.EINVAL
+		return unix.EINVAL // uverbs_cmd.c, create_qp
 	}
 	t := &target{domain: d.domain, QP: fabric.QP{Port: c.device.Port, Service: fabric.XRCTarget, Number: c.device.Next(), Domain: &d.Domain}}
 	t.Queues = t
