@@ -77,6 +77,15 @@ var coreSize = map[uint32]int{
 	24: 56, 25: 16, 26: 112, 27: 16, 30: 24, 31: 24, 32: 32, 33: 16, 34: 16, 35: 16, 37: 16, 38: 4, 39: 48, 40: 32,
 }
 
+// sizes of the response structs, without what is the provider's: a command that has less room is refused.
+var (
+	answerSize = map[uint32]int{
+		0: 8, 1: 176, 2: 40, 3: 4, 5: 4, 9: 12, 11: 8, 14: 8, 17: 4, 18: 8, 19: 8, 20: 8,
+		24: 32, 25: 128, 27: 4, 32: 16, 34: 16, 35: 4, 37: 4, 39: 16, 40: 32,
+	}
+	extendedAnswerSize = map[uint32]int{1: 184} // through response_length
+)
+
 // noAnswer are the commands whose request struct does not begin with a u64 response.
 var noAnswer = map[uint32]bool{4: true, 8: true, 13: true, 16: true, 26: true, 30: true, 31: true, 33: true, 38: true}
 
@@ -108,6 +117,9 @@ func ParseWrite(p *Process, b []byte) (*Request, unix.Errno) {
 			return nil, unix.EINVAL // the same
 		}
 		r.Core, r.Driver = b[24:24+in*8], b[24+in*8:]
+		if answer != 0 && out*8 < extendedAnswerSize[r.Command] {
+			return nil, unix.ENOSPC // core/uverbs_main.c, verify_hdr
+		}
 		r.core = span{answer, out * 8}
 		r.driver = span{answer + uint64(out*8), driverOut * 8}
 		return r, 0
@@ -122,6 +134,9 @@ func ParseWrite(p *Process, b []byte) (*Request, unix.Errno) {
 	if len(b) < 8+size {
 		return nil, unix.ENOSPC // core/uverbs_main.c, verify_hdr
 	}
+	if out*4 < answerSize[r.Command] {
+		return nil, unix.ENOSPC // the same
+	}
 	r.Core, r.Driver, r.contiguous = b[8:8+size], b[8+size:], true
 	if !noAnswer[r.Command] {
 		r.core = span{le.Uint64(r.Core), out * 4}
@@ -135,7 +150,11 @@ func requestOf(c *Call) (*Request, unix.Errno) {
 	command := uint32(c.Uint64(attrCommand))
 	r := &Request{process: c.process, Command: command &^ (0xff << 24), Extended: command&(1<<31) != 0,
 		Core: c.In(attrCoreIn), Driver: c.In(attrDriverIn), core: c.room(attrCoreOut), driver: c.room(attrDriverOut)}
-	if !r.Extended && len(r.Core) < coreSize[r.Command] {
+	least, room := coreSize[r.Command], answerSize[r.Command]
+	if r.Extended {
+		least, room = 0, extendedAnswerSize[r.Command]
+	}
+	if len(r.Core) < least || r.core.size < room {
 		return nil, unix.ENOSPC // core/uverbs_std_types_device.c, UVERBS_METHOD_INVOKE_WRITE
 	}
 	return r, 0
