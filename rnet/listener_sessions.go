@@ -163,7 +163,7 @@ func retireAll(sessions []*session, retire func(*mux.Mux)) {
 	here := make(map[uint64]bool) // the tokens of the other ends
 	for _, s := range sessions {
 		if s.mux.PeerIsLocal() {
-			here[s.mux.PeerToken()] = true
+			here[s.mux.Peer().Token] = true
 		}
 		retire(s.mux)
 	}
@@ -171,7 +171,7 @@ func retireAll(sessions []*session, retire func(*mux.Mux)) {
 		return
 	}
 	for _, s := range liveSessions.list() {
-		if s.mux.Dialed() && here[s.mux.Token()] {
+		if s.mux.Config().Dialed && here[s.mux.Token()] {
 			s.mux.PeerLeaves()
 		}
 	}

@@ -43,7 +43,7 @@ func otherEnd(t *testing.T, c *Conn) *mux.Stream {
 	t.Helper()
 	for _, s := range liveSessions.list() {
 		for _, other := range s.mux.SomeStreams(mux.MaxStreams) {
-			if other.ID() == c.st.ID() && s.mux.Dialed() && s.mux.Token() == c.s.mux.PeerToken() {
+			if other.ID() == c.st.ID() && s.mux.Config().Dialed && s.mux.Token() == c.s.mux.Peer().Token {
 				return other
 			}
 		}

@@ -191,7 +191,7 @@ func (s *session) readStats() SessionStats {
 	return SessionStats{
 		Number: s.number, Transport: Transport(s.transport.String()), Device: s.device, Experimental: s.experimental,
 		LocalAddr: s.mux.LocalAddr(), RemoteAddr: s.mux.RemoteAddr(), Unix: s.unix.name(),
-		PeerPID: s.mux.PeerPID(), Dialed: s.listener == nil, Opened: s.opened,
+		PeerPID: int(s.mux.Peer().PID), Dialed: s.listener == nil, Opened: s.opened,
 		Streams: in.Streams, RingSize: s.over.RingSize(), RingHeld: in.Link.Held,
 		Counters: Counters{
 			StreamsOpened: in.StreamsOpened,
@@ -214,7 +214,7 @@ func (s *session) streamStats(st *mux.Stream) StreamStats {
 		Session: s.number, ID: st.ID(),
 		BytesIn: in.BytesIn, BytesOut: in.BytesOut, Unread: in.Unread, Unsent: in.Unsent, SendWindow: in.SendWindow,
 		LocalAddr: st.LocalAddr(), RemoteAddr: st.RemoteAddr(), Unix: s.unix.name(),
-		Transport: Transport(s.transport.String()), PeerPID: s.mux.PeerPID(), SessionStreams: s.mux.Len(),
+		Transport: Transport(s.transport.String()), PeerPID: int(s.mux.Peer().PID), SessionStreams: s.mux.Len(),
 	}
 }
 

@@ -22,26 +22,6 @@ func (m *polled) Arm() error {
 	return nil
 }
 
-// initWaiting makes the session the owner of its poll lock, until it starts.
-func (m *Mux) initWaiting() {
-	m.threads = m.link.WakesThreads()
-	cfg := wait.Config{Profile: m.cfg.Profile, Thread: m.threads, Wire: m.link.OnWire(), Accepts: !m.cfg.Dialed}
-	if m.host = m.link.Host(); m.host != nil {
-		cfg.Peer = m.host
-	}
-	m.pollLock.Init((*polled)(m), m.link.Channel(), cfg)
-}
-
-// release gives up the poll lock of a session that has started: to its event
-// loop, or to whoever waits.
-func (m *Mux) release() {
-	if m.cfg.Poller != nil {
-		m.pollLock.CallEngine()
-		return
-	}
-	m.pollLock.Start(m.host != nil && m.host.PeerIsLocal())
-}
-
 // engine is the session's goroutine: it polls when nobody else does and
 // something arrives, and it ends the session.
 func (m *Mux) engine() {

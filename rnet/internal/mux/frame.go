@@ -115,7 +115,10 @@ func (m *Mux) controlFrame(h link.Header, payload []byte) error {
 	case FrameGoAway:
 		m.PeerLeaves()
 	case FrameAddrs:
-		return m.addrsCame(payload)
+		if !m.cfg.Dialed {
+			return fmt.Errorf("%w: ADDRS of a side that has none to give", ErrProtocol)
+		}
+		return m.addrs.learn(payload, &m.streams)
 	default:
 		return fmt.Errorf("%w: frame of kind %d", ErrProtocol, h.Kind)
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
@@ -71,7 +70,6 @@ type Mux struct {
 
 	local, remote netip.AddrPort
 	addrs         addrs
-	noAddrs       bool // the peer was told that there are no more; see giveAddrs
 
 	streams   table
 	goingAway atomic.Bool // the peer opens no more streams, or lets us open none
@@ -91,8 +89,7 @@ type Mux struct {
 	closing  atomic.Bool   // the engine must leave
 	done     chan struct{} // closed when the engine has left and all is freed
 
-	idleMu      sync.Mutex
-	idleTimer   *time.Timer  // closes the mux when nobody uses it
+	idle        idleTimer    // closes the mux when nobody uses it
 	flushChecks atomic.Int32 // how often expire has put it off
 
 	stats counters
@@ -117,10 +114,16 @@ func newToken() uint64 {
 // SendLock returns the send lock, for the link.
 func (m *Mux) SendLock() *sync.Mutex { return &m.txMu }
 
-// Use gives the mux its link, of which it is the user, and which it closes.
+// Use gives the mux its link, of which it is the user, and which it closes. Its caller owns
+// the poll lock until Start.
 func (m *Mux) Use(l *link.Link) {
 	m.link = l
-	m.initWaiting()
+	m.threads = l.WakesThreads()
+	cfg := wait.Config{Profile: m.cfg.Profile, Thread: m.threads, Wire: l.OnWire(), Accepts: !m.cfg.Dialed}
+	if m.host = l.Host(); m.host != nil {
+		cfg.Peer = m.host
+	}
+	m.pollLock.Init((*polled)(m), l.Channel(), cfg)
 }
 
 // Hello returns what the peer has to know.
@@ -157,13 +160,16 @@ func (m *Mux) LocalAddr() netip.AddrPort { return m.local }
 // RemoteAddr returns that of the peer.
 func (m *Mux) RemoteAddr() netip.AddrPort { return m.remote }
 
-// Start lets the mux live: what comes is taken in from here on.
+// Start lets the mux live: what comes is taken in from here on, by its event loop or by
+// whoever waits.
 func (m *Mux) Start() {
 	go m.engine()
-	m.release()
-	if m.cfg.Poller != nil {
-		m.cfg.Poller.add(m)
+	if m.cfg.Poller == nil {
+		m.pollLock.Start(m.PeerIsLocal())
+		return
 	}
+	m.pollLock.CallEngine()
+	m.cfg.Poller.add(m)
 }
 
 // Broken is Fail, for the link.
@@ -177,7 +183,7 @@ func (m *Mux) Fail(cause error) {
 		m.failed.Store(true)
 		m.user.Failed(cause)
 		m.link.Fail()
-		m.stopIdleTimer()
+		m.idle.stop()
 		m.user.Leaving()
 		m.closing.Store(true)
 		m.pollLock.End()
@@ -214,7 +220,9 @@ func (m *Mux) shutdown() {
 
 func (m *Mux) free() {
 	m.link.Close()
-	m.returnAddrs()
+	if given := m.addrs.list.Load(); !m.cfg.Dialed && given != nil {
+		m.user.Give(*given)
+	}
 }
 
 // PollLock returns the poll lock.
@@ -229,17 +237,11 @@ func (m *Mux) Config() Config { return m.cfg }
 // Done returns a channel that is closed when the mux has ended.
 func (m *Mux) Done() <-chan struct{} { return m.done }
 
-// PeerPID returns the process that the peer says it is.
-func (m *Mux) PeerPID() int { return int(m.peer.PID) }
-
-// PeerToken returns what the peer says is its Token.
-func (m *Mux) PeerToken() uint64 { return m.peer.Token }
+// Peer returns what the peer has said of itself.
+func (m *Mux) Peer() Hello { return m.peer }
 
 // Token returns the number by which the two ends of a mux in one process can be matched.
 func (m *Mux) Token() uint64 { return m.token }
-
-// Dialed reports whether this end was dialed, not accepted.
-func (m *Mux) Dialed() bool { return m.cfg.Dialed }
 
 // PeerIsLocal reports whether the peer is in this process.
 func (m *Mux) PeerIsLocal() bool { return m.host != nil && m.host.PeerIsLocal() }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -83,10 +84,8 @@ func (m *Mux) Left() {
 	switch {
 	case !m.cfg.Dialed && (!m.goingAway.Load() || m.draining.Load()):
 	case m.cfg.Dialed && !m.cfg.Alone:
-		m.flushChecks.Store(0)
 		m.ExpireAfter(IdleTime)
 	case m.link.OnWire():
-		m.flushChecks.Store(0)
 		m.ExpireAfter(flushCheck)
 	default:
 		m.expire()
@@ -97,23 +96,16 @@ func (m *Mux) Left() {
 // has delivered what it sent.
 const flushCheck = time.Millisecond
 
+// ExpireAfter closes the session after d, if it has no stream then.
 func (m *Mux) ExpireAfter(d time.Duration) {
-	m.idleMu.Lock()
-	defer m.idleMu.Unlock()
-	if m.failed.Load() {
-		return
-	}
-	if m.idleTimer == nil {
-		m.idleTimer = time.AfterFunc(d, m.expire)
-		return
-	}
-	m.idleTimer.Reset(d)
+	m.flushChecks.Store(0)
+	m.idle.set(d, m.expire)
 }
 
 // expire closes the session if it has had no stream since Left.
 func (m *Mux) expire() {
 	if m.link.OnWire() && m.underWay() && m.flushChecks.Add(1) < int32(FlushTime/flushCheck) {
-		m.ExpireAfter(flushCheck)
+		m.idle.set(flushCheck, m.expire)
 		return
 	}
 	if m.streams.shutIfEmpty() {
@@ -121,10 +113,31 @@ func (m *Mux) expire() {
 	}
 }
 
-func (m *Mux) stopIdleTimer() {
-	m.idleMu.Lock()
-	defer m.idleMu.Unlock()
-	if m.idleTimer != nil {
-		m.idleTimer.Stop()
+// idleTimer is a timer until it is stopped for good.
+type idleTimer struct {
+	mu      sync.Mutex
+	timer   *time.Timer
+	stopped bool
+}
+
+// set has f called after d, and no sooner.
+func (t *idleTimer) set(d time.Duration, f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.stopped:
+	case t.timer == nil:
+		t.timer = time.AfterFunc(d, f)
+	default:
+		t.timer.Reset(d)
+	}
+}
+
+func (t *idleTimer) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	if t.timer != nil {
+		t.timer.Stop()
 	}
 }

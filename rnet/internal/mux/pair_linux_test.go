@@ -91,7 +91,7 @@ func (e *end) live(ctx context.Context, conn rcm.Conn, private []byte) error {
 		}
 	}
 	e.SetAddrs(conn.LocalAddr(), conn.RemoteAddr())
-	if !e.Dialed() {
+	if !e.Config().Dialed {
 		if err := e.AwaitPeer(ctx, conn.Err); err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ type SlotAddrs struct {
 type addrs struct {
 	list  atomic.Pointer[[]SlotAddrs] // in the order of their slots, without a gap
 	slots atomic.Uint32               // how many slots have an address
+	none  bool                        // the peer was told that there are no more for now
 }
 
 // add adds the next range.
@@ -119,37 +120,63 @@ const (
 // told reports whether the listening side has said which slots may be used.
 func (a *addrs) told() bool { return a.list.Load() != nil }
 
-// giveAddrs gives addresses to more slots, if half of those that have one are
-// in use. The owner of the listening side's poll lock calls it, or who starts the session.
-func (m *Mux) giveAddrs() {
-	if m.cfg.Dialed {
-		return
-	}
-	slots := int(m.addrs.slots.Load())
-	if slots >= m.streams.limit || m.streams.len()*2 < slots {
-		return
+// extend takes addresses for more slots from user, if half of those that have one are in
+// use, and reports whether there is something to tell the peer. The owner of the listening
+// side's poll lock calls it, or who starts the session.
+func (a *addrs) extend(user User, streams *table) (r SlotAddrs, ok bool) {
+	slots := int(a.slots.Load())
+	if slots >= streams.limit || streams.len()*2 < slots {
+		return r, false
 	}
 	want, share := slots, laterShare
 	if slots == 0 {
 		want, share = firstSlots, firstShare
 	}
-	want = min(want, m.streams.limit-slots)
-	var addr netip.AddrPort
+	want = min(want, streams.limit-slots)
 	got := 0
-	if !m.addrs.full() {
-		addr, got = m.user.Take(want, share)
+	if !a.full() {
+		r.Addr, got = user.Take(want, share)
 	}
-	if got == 0 && m.noAddrs {
-		return // the peer knows
+	if got == 0 && a.none {
+		return r, false
 	}
-	m.noAddrs = got == 0
-	r := SlotAddrs{Slot: uint32(slots), Count: uint32(got), Addr: addr}
-	m.addrs.add(r)
-	m.streams.allow(slots + got)
-	m.txMu.Lock()
-	m.ctlAddrs = append(m.ctlAddrs, r)
-	m.flushControl()
-	m.txMu.Unlock()
+	a.none = got == 0
+	r.Slot, r.Count = uint32(slots), uint32(got)
+	a.add(r)
+	streams.allow(slots + got)
+	return r, true
+}
+
+// learn takes in what the listening side has said. The owner of the poll lock calls it.
+func (a *addrs) learn(payload []byte, streams *table) error {
+	slots := a.slots.Load()
+	r, err := parseAddrs(payload, slots, uint32(streams.limit))
+	if err != nil {
+		return err
+	}
+	if r.Count > 0 && a.full() {
+		return fmt.Errorf("%w: addresses in more than %d pieces", ErrProtocol, maxRanges)
+	}
+	a.add(r)
+	if r.Count == 0 {
+		streams.forbid()
+		return nil
+	}
+	streams.allow(int(slots + r.Count))
+	return nil
+}
+
+// giveAddrs gives addresses to more slots, on the side that has them to give.
+func (m *Mux) giveAddrs() {
+	if m.cfg.Dialed {
+		return
+	}
+	if r, ok := m.addrs.extend(m.user, &m.streams); ok {
+		m.txMu.Lock()
+		m.ctlAddrs = append(m.ctlAddrs, r)
+		m.flushControl()
+		m.txMu.Unlock()
+	}
 }
 
 // postAddrs tells the peer of a range of slots. txMu is held.
@@ -157,35 +184,6 @@ func (m *Mux) postAddrs() error {
 	m.ctlAddrs[0].Put(&m.addrsFrame)
 	m.ctlAddrs = m.ctlAddrs[1:]
 	return m.link.Send(link.Header{Kind: FrameAddrs}, m.addrsFrame[:])
-}
-
-// addrsCame takes in what the listening side has said. The owner of the poll lock calls it.
-func (m *Mux) addrsCame(payload []byte) error {
-	if !m.cfg.Dialed {
-		return fmt.Errorf("%w: ADDRS of a side that has none to give", ErrProtocol)
-	}
-	slots := m.addrs.slots.Load()
-	r, err := parseAddrs(payload, slots, uint32(m.streams.limit))
-	if err != nil {
-		return err
-	}
-	if r.Count > 0 && m.addrs.full() {
-		return fmt.Errorf("%w: addresses in more than %d pieces", ErrProtocol, maxRanges)
-	}
-	m.addrs.add(r)
-	if r.Count == 0 {
-		m.streams.forbid()
-		return nil
-	}
-	m.streams.allow(int(slots + r.Count))
-	return nil
-}
-
-// returnAddrs gives back the addresses of a session that has ended.
-func (m *Mux) returnAddrs() {
-	if list := m.addrs.list.Load(); !m.cfg.Dialed && list != nil {
-		m.user.Give(*list)
-	}
 }
 
 // ErrNoSlot: the peer has not yet said what another stream would be called.
