@@ -1,13 +1,31 @@
 package mux
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
-// The control frames that a stream can have queued. They are idempotent bits:
-// queueing needs no memory, and the queue cannot grow beyond the streams.
+// controls are the control frames that are to be sent. Those of a stream, and most of the
+// session's, are idempotent bits: queueing needs no memory, and the queue cannot grow beyond
+// the streams. The send lock guards all of it.
+type controls struct {
+	link     *link.Link
+	received *receiverShare
+
+	streams  waitQueue   // with frames to send
+	session  uint8       // say* bits
+	refusals []uint32    // streams that the peer opened and we do not take, to be reset
+	addrs    []SlotAddrs // addresses that the peer was not told yet
+	over     bool        // sayLast was queued: no OPEN may be any more
+
+	payload [AddrsLen]byte // of the frame that is sent
+	lastFin link.Mark      // of the last end of a stream
+	windows uint64         // WINDOW frames that were sent
+}
+
+// The control frames that a stream can have queued.
 const (
 	ctlOpen uint8 = 1 << iota
 	ctlWindow
@@ -17,53 +35,79 @@ const (
 	ctlShare // the session window, on behalf of a stream
 )
 
+// The control frames of the session.
+const (
+	sayAway uint8 = 1 << iota
+	sayPing
+	sayShare
+	sayLast // the answer to the peer's GO_AWAY
+)
+
 // control queues control frames of the stream and sends what can be sent.
 func (st *Stream) control(bits uint8) {
-	m := st.m
-	m.txMu.Lock()
-	m.ctlShare = m.ctlShare || bits&ctlShare != 0
-	if bits &^= ctlShare; bits != 0 {
-		st.send.ctl |= bits
-		m.ctlQueue.push(&st.send, ctlLink)
+	if bits == 0 {
+		return
 	}
-	m.flushControl()
-	m.txMu.Unlock()
+	out := &st.m.out
+	out.mu.Lock()
+	if bits&ctlShare != 0 {
+		out.control.session |= sayShare
+	}
+	out.control.push(&st.send, bits&^ctlShare)
+	out.flushControl()
+	out.mu.Unlock()
 }
 
 // sayOpen queues the OPEN of a stream. It reports false if the peer was told that there are no
 // more.
 func (st *Stream) sayOpen() bool {
-	m := st.m
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
-	if m.last {
+	out := &st.m.out
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if out.control.over {
 		return false
 	}
-	st.send.ctl |= ctlOpen
-	m.ctlQueue.push(&st.send, ctlLink)
-	m.flushControl()
+	out.control.push(&st.send, ctlOpen)
+	out.flushControl()
 	return true
-}
-
-// sayLast answers the peer's GO_AWAY, once: what was opened before comes before it.
-func (m *Mux) sayLast() {
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
-	if m.last {
-		return
-	}
-	m.last, m.ctlLast = true, true
-	m.flushControl()
 }
 
 // forgetControl takes back what was to be said about the stream: the peer has ended
 // it.
 func (st *Stream) forgetControl() {
-	m := st.m
-	m.txMu.Lock()
+	out := &st.m.out
+	out.mu.Lock()
 	st.send.ctl = 0
-	m.ctlQueue.remove(&st.send, ctlLink)
-	m.txMu.Unlock()
+	out.control.streams.remove(&st.send, ctlLink)
+	out.mu.Unlock()
+}
+
+// say queues control frames of the session.
+func (s *sender) say(bits uint8) {
+	s.mu.Lock()
+	s.control.session |= bits
+	s.flushControl()
+	s.mu.Unlock()
+}
+
+// sayLast answers the peer's GO_AWAY, once: what was opened before comes before it.
+func (s *sender) sayLast() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.control.over {
+		return
+	}
+	s.control.over = true
+	s.control.session |= sayLast
+	s.flushControl()
+}
+
+// sayAddrs queues the addresses of more slots.
+func (s *sender) sayAddrs(r SlotAddrs) {
+	s.mu.Lock()
+	s.control.addrs = append(s.control.addrs, r)
+	s.flushControl()
+	s.mu.Unlock()
 }
 
 // maxRefusals bounds what a peer that opens too many streams, and takes no
@@ -72,102 +116,126 @@ const maxRefusals = 1024
 
 // refuse queues a reset for a stream that was not taken. An error means that
 // the peer has too many of them.
-func (m *Mux) refuse(id uint32) error {
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
-	if len(m.refusals) >= maxRefusals {
-		return fmt.Errorf("%w: %d streams opened beyond the limit, and no answer taken", ErrProtocol, len(m.refusals))
+func (s *sender) refuse(id uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.control.refusals); n >= maxRefusals {
+		return fmt.Errorf("%w: %d streams opened beyond the limit, and no answer taken", ErrProtocol, n)
 	}
-	m.refusals = append(m.refusals, id)
-	m.flushControl()
+	s.control.refusals = append(s.control.refusals, id)
+	s.flushControl()
 	return nil
 }
 
-// sessionControl queues a ping or a go-away.
-func (m *Mux) sessionControl(ping, away bool) {
-	m.txMu.Lock()
-	m.ctlPing = m.ctlPing || ping
-	m.ctlAway = m.ctlAway || away
-	m.flushControl()
-	m.txMu.Unlock()
-}
-
 // flushControl sends queued control frames as far as there is room, and
-// reports whether all are gone. txMu is held.
-func (m *Mux) flushControl() bool {
-	for m.ctlAway || m.ctlPing || m.ctlShare || m.ctlLast || len(m.ctlAddrs) > 0 || len(m.refusals) > 0 || !m.ctlQueue.empty() {
-		if m.link.Stopped() {
+// reports whether all are gone. mu is held.
+func (s *sender) flushControl() bool {
+	for !s.control.empty() {
+		if s.link.Stopped() {
 			return false
 		}
-		least := 8
-		if len(m.ctlAddrs) > 0 {
-			least = AddrsLen
-		}
-		if m.link.Room(least) < least {
-			m.txBlocked.Store(true)
-			if m.link.Room(least) < least { // see txBlocked
+		if least := s.control.least(); s.link.Room(least) < least {
+			s.blocked.Store(true)
+			if s.link.Room(least) < least { // see blocked
 				return false
 			}
 		}
-		var err error
-		switch {
-		case len(m.ctlAddrs) > 0:
-			err = m.postAddrs()
-		case m.ctlAway:
-			m.ctlAway = false
-			err = m.link.Send(link.Header{Kind: FrameGoAway}, nil)
-		case m.ctlPing:
-			m.ctlPing = false
-			err = m.link.Send(link.Header{Kind: FramePing}, nil)
-		case m.ctlShare:
-			m.ctlShare = false
-			err = m.postShare()
-		case len(m.refusals) > 0:
-			id := m.refusals[0]
-			m.refusals = m.refusals[1:]
-			err = m.link.Send(link.Header{Stream: id, Kind: FrameReset}, nil)
-		case !m.ctlQueue.empty():
-			err = m.postControl(m.ctlQueue.first())
-		default:
-			m.ctlLast = false
-			err = m.link.Send(link.Header{Kind: FrameGoAway}, nil)
-		}
-		if err != nil {
-			go m.Fail(fmt.Errorf("rnet: send control frame: %w", err))
+		if err := s.control.post(); err != nil {
+			go s.mux.Fail(fmt.Errorf("rnet: send control frame: %w", err))
 			return false
 		}
 	}
 	return true
 }
 
-// postControl sends one control frame of a stream and takes it off the queue when it
+// push queues control frames of a stream.
+func (c *controls) push(w *sendHalf, bits uint8) {
+	if bits != 0 {
+		w.ctl |= bits
+		c.streams.push(w, ctlLink)
+	}
+}
+
+func (c *controls) empty() bool {
+	return c.session == 0 && c.streams.empty() && len(c.addrs) == 0 && len(c.refusals) == 0
+}
+
+// least returns the room that the next frame needs.
+func (c *controls) least() int {
+	if len(c.addrs) > 0 {
+		return AddrsLen
+	}
+	return 8
+}
+
+// take takes a bit of the session, and reports whether it was there.
+func (c *controls) take(bit uint8) bool {
+	was := c.session
+	c.session &^= bit
+	return was&bit != 0
+}
+
+// post sends the next frame.
+func (c *controls) post() error {
+	switch {
+	case len(c.addrs) > 0:
+		c.addrs[0].Put(&c.payload)
+		c.addrs = c.addrs[1:]
+		return c.link.Send(link.Header{Kind: FrameAddrs}, c.payload[:])
+	case c.take(sayAway):
+		return c.link.Send(link.Header{Kind: FrameGoAway}, nil)
+	case c.take(sayPing):
+		return c.link.Send(link.Header{Kind: FramePing}, nil)
+	case c.take(sayShare):
+		limit, news := c.received.tell()
+		if !news {
+			return nil
+		}
+		return c.link.Send(link.Header{Kind: FrameSessionWindow}, c.position(limit))
+	case len(c.refusals) > 0:
+		id := c.refusals[0]
+		c.refusals = c.refusals[1:]
+		return c.link.Send(link.Header{Stream: id, Kind: FrameReset}, nil)
+	case !c.streams.empty():
+		return c.postStream(c.streams.first())
+	}
+	c.session = 0
+	return c.link.Send(link.Header{Kind: FrameGoAway}, nil)
+}
+
+// position returns the payload of a WINDOW or SESSION_WINDOW frame.
+func (c *controls) position(limit uint64) []byte {
+	return binary.LittleEndian.AppendUint64(c.payload[:0], limit)
+}
+
+// postStream sends one control frame of a stream and takes it off the queue when it
 // was the last. The order is that of a stream's life.
-func (m *Mux) postControl(w *sendHalf) (err error) {
+func (c *controls) postStream(w *sendHalf) (err error) {
 	st := w.st
 	h := link.Header{Stream: st.id}
 	switch {
 	case w.ctl&ctlOpen != 0:
 		w.ctl &^= ctlOpen
 		h.Kind = FrameOpen
-		err = m.link.Send(h, nil)
+		err = c.link.Send(h, nil)
 	case w.ctl&ctlReset != 0:
 		w.ctl = 0
 		if !st.ended() {
 			h.Kind = FrameReset
-			err = m.postEnd(st, h, endReset)
+			err = c.postEnd(st, h, endReset)
 		}
 	case w.ctl&ctlWindow != 0:
 		w.ctl &^= ctlWindow
 		if !st.ended() {
 			h.Kind = FrameWindow
-			m.stats.windowsSent.Add(1)
-			err = m.link.Send(h, st.recv.takeUpdate())
+			c.windows++
+			err = c.link.Send(h, c.position(st.recv.takeUpdate()))
 		}
 	case w.ctl&ctlBlocked != 0:
 		w.ctl &^= ctlBlocked
 		if !st.ended() {
 			h.Kind = FrameBlocked
-			err = m.link.Send(h, nil)
+			err = c.link.Send(h, nil)
 		}
 	case w.ctl&ctlFin != 0:
 		w.ctl &^= ctlFin
@@ -178,11 +246,11 @@ func (m *Mux) postControl(w *sendHalf) (err error) {
 			h.Flags = FlagClosed
 		}
 		if !st.ended() && st.ends.Load()&bits != bits { // a Close after CloseWrite has more to say
-			err = m.postEnd(st, h, bits)
+			err = c.postEnd(st, h, bits)
 		}
 	}
 	if w.ctl == 0 {
-		m.ctlQueue.remove(w, ctlLink)
+		c.streams.remove(w, ctlLink)
 	}
 	return err
 }
@@ -190,18 +258,18 @@ func (m *Mux) postControl(w *sendHalf) (err error) {
 // postEnd sends a frame that ends st. The end is noted before it is posted: the
 // peer may answer, and use the id again, at once. But the session may end with
 // its last stream only after that.
-func (m *Mux) postEnd(st *Stream, h link.Header, bits uint32) error {
+func (c *controls) postEnd(st *Stream, h link.Header, bits uint32) error {
 	last := st.note(bits)
-	mark, err := m.link.SendMarked(h, nil)
+	mark, err := c.link.SendMarked(h, nil)
 	if err == nil {
-		m.lastFin = mark
+		c.lastFin = mark
 	}
-	st.send.finAt = m.lastFin
+	st.send.finAt = c.lastFin
 	if bits&endCloseSent != 0 {
 		st.send.wake() // a lingering Close
 	}
 	if last {
-		m.Left()
+		st.m.Left()
 	}
 	return err
 }

@@ -16,15 +16,14 @@ import (
 // A handler that takes long must not delay what others have written before it:
 // corkWatch sends what has waited for one of its periods.
 type cork struct {
-	corks uint64 // how often the cork was begun anew; guarded by txMu
+	begun uint64 // how often the cork was begun anew; guarded by the send lock
 
 	// Of corkWatch.
-	seen    uint64 // corks at the last look
+	seen    uint64 // begun at the last look
 	guarded atomic.Bool
 
-	// Of the loop's goroutine.
-	corked bool // handlers of a batch run, or streams that had to wait send
-	slow   bool // those of the last batch took their time: their answers do not wait
+	// Of the loop's goroutine: handlers of a batch run, or streams that had to wait send.
+	on bool
 }
 
 const (
@@ -35,31 +34,31 @@ const (
 
 // sendSoon puts a frame into the cork. It returns false if it has to go the
 // usual way.
-func (m *Mux) sendSoon(w *sendHalf, p []byte) bool {
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
-	defer m.wakeShare()
-	if w.err != nil || w.peerGone || m.txBlocked.Load() || w.window.Avail() < len(p) || m.allot(w, len(p)) < len(p) {
+func (s *sender) sendSoon(w *sendHalf, p []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.share.wake()
+	if w.err != nil || w.peerGone || s.blocked.Load() || w.window.Avail() < len(p) || s.share.allot(w, len(p)) < len(p) {
 		return false
 	}
-	return m.gatherFrame(w, p)
+	return s.gatherFrame(w, p)
 }
 
-// gatherFrame is sendSoon for a stream that may send. txMu is held.
-func (m *Mux) gatherFrame(w *sendHalf, p []byte) bool {
-	if !m.link.Gathers(len(p)) {
+// gatherFrame is sendSoon for a stream that may send. mu is held.
+func (s *sender) gatherFrame(w *sendHalf, p []byte) bool {
+	if !s.link.Gathers(len(p)) {
 		return false
 	}
-	if m.link.Gathered() == 0 {
-		m.corks++
-		if !m.guarded.Load() {
-			corkWatch.add(m)
+	if s.link.Gathered() == 0 {
+		s.cork.begun++
+		if !s.cork.guarded.Load() {
+			corkWatch.add(s)
 		}
 	}
-	m.link.Gather(link.Header{Stream: w.st.id, Kind: FrameData, Flags: m.charge(w, len(p))}, p)
-	m.leaveShare(w)
-	m.framesOut++
-	m.bytesOut += uint64(len(p))
+	s.link.Gather(link.Header{Stream: w.st.id, Kind: FrameData, Flags: s.share.charge(w, len(p))}, p)
+	s.share.leave(w)
+	s.frames++
+	s.bytes += uint64(len(p))
 	return true
 }
 
@@ -72,22 +71,22 @@ func (m *Mux) handOut() {
 		return
 	}
 	begin := time.Now()
-	m.corked = !m.slow
+	m.out.cork.on = !m.slow
 	for i := range m.events {
 		m.events[i].tell()
-		if m.corked && i%corkFrames == corkFrames-1 {
-			m.sendCork()
+		if m.out.cork.on && i%corkFrames == corkFrames-1 {
+			m.out.sendCork()
 		}
 	}
-	if m.corked {
-		m.corked = false
-		m.sendCork()
+	if m.out.cork.on {
+		m.out.cork.on = false
+		m.out.sendCork()
 	}
 	m.slow = time.Since(begin) > time.Duration(len(m.events))*slowHandler
 }
 
-func (m *Mux) sendCork() {
-	m.txMu.Lock()
-	m.link.Flush()
-	m.txMu.Unlock()
+func (s *sender) sendCork() {
+	s.mu.Lock()
+	s.link.Flush()
+	s.mu.Unlock()
 }

@@ -15,19 +15,19 @@ const corkPeriod = time.Millisecond
 
 type corkList struct {
 	mu      sync.Mutex
-	entries []*Mux // guarded by mu
-	running bool   // guarded by mu
+	entries []*sender // guarded by mu
+	running bool      // guarded by mu
 }
 
 // add begins to look after a session. It comes before a frame is put into the
-// cork; the session's txMu is held.
-func (w *corkList) add(m *Mux) {
+// cork; the session's send lock is held.
+func (w *corkList) add(s *sender) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if m.guarded.Swap(true) {
+	if s.cork.guarded.Swap(true) {
 		return
 	}
-	w.entries = append(w.entries, m)
+	w.entries = append(w.entries, s)
 	if !w.running {
 		w.running = true
 		go w.run()
@@ -35,7 +35,7 @@ func (w *corkList) add(m *Mux) {
 }
 
 func (w *corkList) run() {
-	var list []*Mux
+	var list []*sender
 	for {
 		time.Sleep(corkPeriod)
 		w.mu.Lock()
@@ -43,9 +43,9 @@ func (w *corkList) run() {
 		w.entries = w.entries[:0]
 		w.mu.Unlock()
 		left := list[:0]
-		for _, m := range list {
-			if m.sendOldCork() {
-				left = append(left, m)
+		for _, s := range list {
+			if s.sendOldCork() {
+				left = append(left, s)
 			}
 		}
 		w.mu.Lock()
@@ -62,15 +62,15 @@ func (w *corkList) run() {
 
 // sendOldCork sends what has been in the cork since the last look. It returns
 // false, and looks after the session no more, if nothing was put in since.
-func (m *Mux) sendOldCork() bool {
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
-	fresh := m.corks != m.seen
-	m.seen = m.corks
+func (s *sender) sendOldCork() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := s.cork.begun != s.cork.seen
+	s.cork.seen = s.cork.begun
 	if fresh {
 		return true
 	}
-	m.link.Flush()
-	m.guarded.Store(false)
+	s.link.Flush()
+	s.cork.guarded.Store(false)
 	return false
 }

@@ -66,7 +66,7 @@
 //	an event loop                      Owner.Wake, by the engine, an unblocked stream, a new session
 //
 // A writer is in the queue before it looks for the last time whether there is room; credit
-// is noted before the queue is looked at: see txBlocked.
+// is noted before the queue is looked at: see sender.blocked.
 //
 // # Locks
 //

@@ -82,7 +82,7 @@ func (m *Mux) keepAlive() {
 		return
 	}
 	if wantsFrame && (m.link.OnWire() || m.streams.len() > 0) {
-		m.sessionControl(true, false)
+		m.out.say(sayPing)
 	}
 }
 

@@ -54,9 +54,9 @@ func (m *Mux) giveUp(err error) error {
 func (m *Mux) greet(ctx context.Context, alive func() error) error {
 	defer context.AfterFunc(ctx, m.link.Channel().Wake)()
 	m.giveAddrs()
-	m.txMu.Lock()
+	m.out.mu.Lock()
 	mark, err := m.link.Greet(link.Header{Kind: FramePing})
-	m.txMu.Unlock()
+	m.out.mu.Unlock()
 	if err != nil {
 		return err
 	}

@@ -54,8 +54,8 @@ func TestCloseWaitsForTheEndThatHasNoRoomYet(t *testing.T) {
 				continue // so busy a machine that Close may have given up
 			}
 			require.False(t, early, "Close returned before the end of the stream was sent")
-			dialed.txMu.Lock()
-			defer dialed.txMu.Unlock()
+			dialed.out.mu.Lock()
+			defer dialed.out.mu.Unlock()
 			require.NotZero(t, c.send.finAt.Requests)
 			require.True(t, dialed.link.Reached(c.send.finAt))
 			return
@@ -76,8 +76,8 @@ func TestCloseWaitsForTheProbe(t *testing.T) {
 			begun = time.Now()
 			require.NoError(t, c.Close(unlimited))
 		}
-		dialed.txMu.Lock()
-		defer dialed.txMu.Unlock()
+		dialed.out.mu.Lock()
+		defer dialed.out.mu.Unlock()
 		require.NotZero(t, c.send.finAt.Requests)
 		require.Equal(t, !dialed.link.Immediates(), c.send.finAt.Probes > 0)
 		require.True(t, dialed.link.Reached(c.send.finAt))

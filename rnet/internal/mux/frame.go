@@ -50,7 +50,9 @@ func (m *Mux) poll() int {
 		b = m.link.Poll()
 	}
 	if b.Completions > 0 {
-		m.settleAtOnce()
+		if m.share.settle(m.share.size / 8) {
+			m.out.say(sayShare)
+		}
 		if m.arrived.sum != m.arrived.bytes.Load() {
 			release.Store(&m.arrived.bytes, m.arrived.sum)
 		}
@@ -60,11 +62,11 @@ func (m *Mux) poll() int {
 		return b.Completions
 	}
 	if b.Credit {
-		if m.txBlocked.Load() {
-			m.creditCame()
+		if m.out.blocked.Load() {
+			m.out.creditCame()
 		}
-		if m.sentBlocked.Load() {
-			m.wakeDone()
+		if m.sent.blocked.Load() {
+			m.sent.wake()
 		}
 	}
 	return b.Completions
@@ -79,7 +81,7 @@ func (m *Mux) Frame(h link.Header, payload []byte) error {
 			return st.recv.deliver(payload, h.Flags&FlagCounted != 0)
 		}
 		if h.Flags&FlagCounted != 0 {
-			return m.arriveForNobody(len(payload))
+			return m.share.arrive(len(payload))
 		}
 		return nil // late data of a stream that is gone
 	}
@@ -109,9 +111,13 @@ func (m *Mux) controlFrame(h link.Header, payload []byte) error {
 		}
 	case FramePing:
 	case FrameSessionWindow:
-		return m.shareGranted(payload)
+		return m.out.shareGranted(payload)
 	case FrameBlocked:
-		m.peerBlocked(st)
+		m.share.settle(0)
+		m.out.say(sayShare)
+		if st != nil {
+			st.recv.blocked()
+		}
 	case FrameGoAway:
 		m.PeerLeaves()
 	case FrameAddrs:
@@ -137,11 +143,11 @@ func (m *Mux) peerOpened(id uint32, payload []byte, counted bool) error {
 			return fmt.Errorf("%w: stream %#x opened twice", ErrProtocol, id)
 		}
 		if counted {
-			if err := m.arriveForNobody(len(payload)); err != nil {
+			if err := m.share.arrive(len(payload)); err != nil {
 				return err
 			}
 		}
-		return m.refuse(id)
+		return m.out.refuse(id)
 	}
 	m.giveAddrs()
 	refused := m.onLoop() && !m.loopAccepts(st)

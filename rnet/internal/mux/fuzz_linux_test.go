@@ -65,7 +65,7 @@ func FuzzFrames(f *testing.F) {
 			n := min(int(binary.LittleEndian.Uint16(script[8:])), len(script)-link.HeaderLen, keepMin-1) // a longer one would stay in the ring
 			payload := script[link.HeaderLen : link.HeaderLen+n : link.HeaderLen+n]
 			script = script[min(len(script), (link.HeaderLen+n+link.Align-1)&^(link.Align-1)):]
-			if err := m.takes(h, payload); err != nil {
+			if err := takes(m, h, payload); err != nil {
 				require.True(t, errors.Is(err, ErrProtocol), "%v", err)
 				return
 			}
@@ -102,11 +102,13 @@ func loneMux(t testing.TB, dev *verbs.Context) *Mux {
 }
 
 // takes is what poll does for one frame of a peer, and then what readers may find.
-func (m *Mux) takes(h link.Header, payload []byte) error {
+func takes(m *Mux, h link.Header, payload []byte) error {
 	if err := m.Frame(h, payload); err != nil {
 		return err
 	}
-	m.settleAtOnce()
+	if m.share.settle(m.share.size / 8) {
+		m.out.say(sayShare)
+	}
 	streams := m.streams.list()
 	if len(streams) > m.streams.limit {
 		panic("more streams than the limit")

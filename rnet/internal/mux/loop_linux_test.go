@@ -114,9 +114,9 @@ func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
 		left[i], k.Writables = messages*size, 1
 	}
 	l.Until(t, "everything is sent", func() bool {
-		m.txMu.Lock()
-		most = max(most, m.awake)
-		m.txMu.Unlock()
+		m.out.mu.Lock()
+		most = max(most, m.out.awake)
+		m.out.mu.Unlock()
 		all := true
 		for i, k := range l.Sinks {
 			for left[i] > 0 && k.Writables > 0 {
@@ -135,8 +135,8 @@ func TestCreditWakesAsManyStreamsAsHaveRoom(t *testing.T) {
 	require.EqualValues(t, streams, whole.Load())
 	require.Greater(t, most, 1, "they had to wait")
 	require.LessOrEqual(t, most, link.MinRing/size)
-	require.Zero(t, m.awake)
-	require.Zero(t, m.promised)
+	require.Zero(t, m.out.awake)
+	require.Zero(t, m.out.promised)
 }
 
 func TestAnswersOfABatchShareMessages(t *testing.T) {
@@ -207,8 +207,8 @@ func TestFlushSendsWhatIsGathered(t *testing.T) {
 	m := l.Sinks[0].Stream.m
 	m.slow = false
 	gathered := func() int {
-		m.txMu.Lock()
-		defer m.txMu.Unlock()
+		m.out.mu.Lock()
+		defer m.out.mu.Unlock()
 		return m.link.Gathered()
 	}
 	last := l.Sinks[streams-1]
@@ -253,9 +253,9 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 			}
 		}
 	}
-	m.txMu.Lock()
-	require.False(t, m.txWait.empty(), "they have to wait")
-	m.txMu.Unlock()
+	m.out.mu.Lock()
+	require.False(t, m.out.room.empty(), "they have to wait")
+	m.out.mu.Unlock()
 
 	var readers sync.WaitGroup
 	for i, k := range l.Sinks {
@@ -348,7 +348,7 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 	l.Until(t, "everything is sent", func() bool { return !slices.ContainsFunc(written, func(n int) bool { return n < messages*size }) })
 	hang.Start(t, readers.Wait)()
 	nobodyIsAwake(t, m)
-	require.NotZero(t, m.stats.creditStalls.Load())
+	require.NotZero(t, m.Stats().CreditStalls)
 	require.Less(t, m.link.Mark().Requests-before, uint64(streams*messages*3/4))
-	t.Logf("%d frames in %d messages, of %d writes that waited", streams*messages, m.link.Mark().Requests-before, m.stats.creditStalls.Load())
+	t.Logf("%d frames in %d messages, of %d writes that waited", streams*messages, m.link.Mark().Requests-before, m.Stats().CreditStalls)
 }

@@ -23,13 +23,12 @@ type looped struct {
 	batch     int // completions that a poll takes
 
 	// Of the loop's goroutine.
-	quiet int // polls in a row that brought nothing
+	quiet int  // polls in a row that brought nothing
+	slow  bool // the handlers of the last batch took their time: their answers do not wait
 
 	// cold says that the loop does not poll the session: it is armed. Who
 	// takes it back wakes the loop.
 	cold atomic.Bool
-
-	cork
 
 	unblockMu sync.Mutex
 	unblocked []*Stream // may write again; guarded by unblockMu
@@ -142,9 +141,7 @@ func (st *Stream) consumeLoop(n int) {
 	st.recv.flow.Consume(n)
 	bits := st.recv.settle(st.recv.err == nil && !st.closed.Load())
 	st.recv.mu.Unlock()
-	if bits != 0 {
-		st.control(bits)
-	}
+	st.control(bits)
 }
 
 // unblock puts st on the list of streams on which the loop may go on to write. Any
@@ -174,19 +171,19 @@ func (m *Mux) tellUnblocked() {
 	m.unblocked = nil
 	m.unblocks.Store(false)
 	m.unblockMu.Unlock()
-	m.corked = true
+	m.out.cork.on = true
 	for _, st := range list {
 		if st.sink != nil && !st.closed.Load() {
 			st.sink.Writable()
 		}
 	}
-	m.corked = false
-	m.txMu.Lock()
+	m.out.cork.on = false
+	m.out.mu.Lock()
 	m.link.Flush()
-	if m.txBlocked.Load() {
-		m.wakeQueue() // a send that gathers its frame does not wake the next in the queue
+	if m.out.blocked.Load() {
+		m.out.wakeQueue() // a send that gathers its frame does not wake the next in the queue
 	}
-	m.txMu.Unlock()
+	m.out.mu.Unlock()
 }
 
 // warm makes the loop poll the session again if it does not.

@@ -12,11 +12,11 @@ type LoopStream Stream
 // follows.
 func (st *LoopStream) Write(p []byte) (n int, err error) {
 	s := (*Stream)(st)
-	if s.m.corked && len(p) > 0 && !s.inLine && s.m.sendSoon(&s.send, p) {
+	if s.m.out.cork.on && len(p) > 0 && !s.inLine && s.m.out.sendSoon(&s.send, p) {
 		return len(p), nil
 	}
 	for n < len(p) {
-		m, result, err := s.m.send(&s.send, p[n:], nil, 0)
+		m, result, err := s.m.out.send(&s.send, p[n:], nil, 0)
 		if result == sendFailed {
 			s.inLine = false
 			return n, err
@@ -36,8 +36,8 @@ func (st *LoopStream) Write(p []byte) (n int, err error) {
 
 // Flush sends what handlers of the batch have written.
 func (st *LoopStream) Flush() {
-	if m := st.m; m.corked {
-		m.sendCork()
+	if m := st.m; m.out.cork.on {
+		m.out.sendCork()
 	}
 }
 
@@ -51,7 +51,7 @@ func (st *LoopStream) Close(reset bool) {
 	unread := s.recv.drop() || s.untold > 0
 	if s.inLine {
 		s.inLine = false
-		s.m.leaveQueue(&s.send)
+		s.m.out.leaveQueue(&s.send)
 	}
 	s.send.fail(net.ErrClosed)
 	if reset || unread {

@@ -58,9 +58,9 @@ type Config struct {
 //
 //	pollLock is owned by the one goroutine that polls the link: a stream's reader
 //	         or writer that has nothing better to do, or the engine
-//	txMu     is the link's send lock: it orders everything that is sent
+//	out.mu   is the send lock, also the link's: it orders everything that is sent
 //
-// Lock order: pollLock, the link's receive lock, txMu, receiveHalf.mu.
+// Lock order: pollLock, the link's receive lock, out.mu, receiveHalf.mu.
 type Mux struct {
 	cfg   Config
 	user  User
@@ -75,8 +75,9 @@ type Mux struct {
 	goingAway atomic.Bool // the peer opens no more streams, or lets us open none
 	draining  atomic.Bool // the peer is yet to say that it opens no more; see Drain
 
-	sender
-	sharedReceiver
+	out      sender
+	sent     sentQueue
+	share    receiverShare // of the session window
 	arrived  arrived
 	pollLock wait.Lock
 	host     link.Host // nil where the peer is not on this host
@@ -91,13 +92,13 @@ type Mux struct {
 
 	idle        idleTimer    // closes the mux when nobody uses it
 	flushChecks atomic.Int32 // how often expire has put it off
-
-	stats counters
 }
 
 // New makes a mux, which is to be given a link (Use).
 func New(cfg Config, user User) *Mux {
 	m := &Mux{cfg: cfg, user: user, token: newToken(), done: make(chan struct{})}
+	m.out.mux = m
+	m.share.init(cfg.SessionWindow)
 	m.batch = link.PollBatch
 	if cfg.Poller != nil {
 		m.handed = make(chan struct{})
@@ -112,12 +113,14 @@ func newToken() uint64 {
 }
 
 // SendLock returns the send lock, for the link.
-func (m *Mux) SendLock() *sync.Mutex { return &m.txMu }
+func (m *Mux) SendLock() *sync.Mutex { return &m.out.mu }
 
 // Use gives the mux its link, of which it is the user, and which it closes. Its caller owns
 // the poll lock until Start.
 func (m *Mux) Use(l *link.Link) {
-	m.link = l
+	m.link, m.out.link = l, l
+	m.out.control.link, m.out.control.received = l, &m.share
+	m.sent.link, m.sent.mu = l, &m.out.mu
 	m.threads = l.WakesThreads()
 	cfg := wait.Config{Profile: m.cfg.Profile, Thread: m.threads, Wire: l.OnWire(), Accepts: !m.cfg.Dialed}
 	if m.host = l.Host(); m.host != nil {
@@ -145,7 +148,7 @@ func (m *Mux) Learn(private []byte) error {
 	}
 	m.peer = h
 	m.streams.limit = int(min(m.cfg.Streams, h.Streams))
-	if err := m.initShare(); err != nil {
+	if err := m.out.share.window.Init(h.SessionWindow); err != nil {
 		return err
 	}
 	return m.link.Connect(h.Link)
@@ -212,7 +215,8 @@ func (m *Mux) shutdown() {
 		st.abort(syscall.ECONNRESET)
 	}
 	m.streams.clear()
-	m.wakeSenders()
+	m.out.end()
+	m.sent.wake()
 	m.user.Ended()
 	close(m.done)
 	m.free()

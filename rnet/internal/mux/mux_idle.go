@@ -46,7 +46,7 @@ func (m *Mux) Open() (*Stream, error) {
 func (m *Mux) Retire() {
 	m.goingAway.Store(true)
 	m.draining.Store(false)
-	m.sessionControl(false, true)
+	m.out.say(sayAway)
 	if m.streams.shutIfEmpty() {
 		m.Fail(fmt.Errorf("%w: the listener was closed", ErrIdle))
 	}
@@ -58,7 +58,7 @@ func (m *Mux) Retire() {
 func (m *Mux) Drain() {
 	m.draining.Store(true)
 	m.goingAway.Store(true)
-	m.sessionControl(false, true)
+	m.out.say(sayAway)
 }
 
 // PeerLeaves notes that the peer takes no more streams or, on the listening side, opens
@@ -67,7 +67,7 @@ func (m *Mux) PeerLeaves() {
 	m.goingAway.Store(true)
 	m.draining.Store(false)
 	if m.cfg.Dialed {
-		m.sayLast()
+		m.out.sayLast()
 	}
 	m.user.Leaving()
 	if m.streams.len() == 0 {
@@ -111,6 +111,18 @@ func (m *Mux) expire() {
 	if m.streams.shutIfEmpty() {
 		m.Fail(ErrIdle)
 	}
+}
+
+// underWay reports whether the end of a stream may not have reached the peer
+// yet. A session on the wire must not end before.
+func (m *Mux) underWay() bool {
+	if !m.link.OnWire() || m.failed.Load() {
+		return false
+	}
+	m.pollLock.Look()
+	m.out.mu.Lock()
+	defer m.out.mu.Unlock()
+	return !m.link.Stopped() && !m.link.Reached(m.out.control.lastFin)
 }
 
 // idleTimer is a timer until it is stopped for good.

@@ -1,10 +1,6 @@
 package mux
 
-import (
-	"sync/atomic"
-
-	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
-)
+import "github.com/seed-b9b531af/ramjet/rnet/internal/link"
 
 // Stats are the statistics of a mux since it was made.
 type Stats struct {
@@ -21,13 +17,13 @@ type Stats struct {
 // Stats returns them. It takes the locks of the mux for a moment each.
 func (m *Mux) Stats() Stats {
 	st := Stats{
-		BytesIn: m.arrived.bytes.Load(), CreditStalls: m.stats.creditStalls.Load(), WindowsSent: m.stats.windowsSent.Load(),
-		Link: m.link.Stats(),
+		BytesIn: m.arrived.bytes.Load(), Link: m.link.Stats(),
 	}
 	st.Streams, st.StreamsOpened = m.streams.counts()
-	m.txMu.Lock()
-	st.FramesOut, st.BytesOut = m.framesOut, m.bytesOut
-	m.txMu.Unlock()
+	m.out.mu.Lock()
+	st.FramesOut, st.BytesOut = m.out.frames, m.out.bytes
+	st.CreditStalls, st.WindowsSent = m.out.stalls, m.out.control.windows
+	m.out.mu.Unlock()
 	return st
 }
 
@@ -60,15 +56,9 @@ func (st *Stream) Stats() (stats StreamStats) {
 		stats.Unread += inbound
 		stats.Unsent = outbound
 	}
-	st.m.txMu.Lock()
+	st.m.out.mu.Lock()
 	stats.BytesOut = st.send.window.Sent()
 	stats.SendWindow = int(max(st.send.granted.Load(), st.send.window.Granted()) - stats.BytesOut)
-	st.m.txMu.Unlock()
+	st.m.out.mu.Unlock()
 	return stats
-}
-
-// counters count what is not counted under a lock.
-type counters struct {
-	creditStalls atomic.Uint64
-	windowsSent  atomic.Uint64
 }

@@ -205,9 +205,9 @@ func stopPolling(t testing.TB, m *Mux) (goOn func()) {
 // come back. There must be none that sends.
 func nobodyIsAwake(t testing.TB, m *Mux) {
 	t.Helper()
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
-	require.Zero(t, m.awake)
-	require.Zero(t, m.promised)
-	require.True(t, m.txWait.empty())
+	m.out.mu.Lock()
+	defer m.out.mu.Unlock()
+	require.Zero(t, m.out.awake)
+	require.Zero(t, m.out.promised)
+	require.True(t, m.out.room.empty())
 }

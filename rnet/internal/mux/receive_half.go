@@ -1,7 +1,6 @@
 package mux
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -52,7 +51,7 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 	if r.dst != nil && r.queue.head == nil {
 		taken = min(len(payload), len(r.dst)-r.dstLen)
 	}
-	if err := r.st.m.arrive(r, len(payload), len(payload)-taken, counted); err != nil {
+	if err := r.count(len(payload), len(payload)-taken, counted); err != nil {
 		r.mu.Unlock()
 		return err
 	}
@@ -60,9 +59,7 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 		r.flow.Consume(len(payload))
 		bits := r.settle(false)
 		r.mu.Unlock()
-		if bits != 0 {
-			r.st.control(bits)
-		}
+		r.st.control(bits)
 		return nil
 	}
 	if r.st.shut.Load() == shutWrite|shutRead && len(payload) > 0 {
@@ -70,9 +67,7 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 		bits := r.settle(false)
 		told := r.err != nil
 		r.mu.Unlock()
-		if bits != 0 {
-			r.st.control(bits)
-		}
+		r.st.control(bits)
 		if !told {
 			r.st.resetPeer()
 		}
@@ -102,6 +97,36 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 		r.wake()
 	}
 	return nil
+}
+
+// count counts n bytes of a frame that has arrived in the session window; for kept of them
+// no Read waited. mu is held.
+func (r *receiveHalf) count(n, kept int, counted bool) error {
+	m := r.st.m
+	if !counted {
+		read := r.flow.Granted() - uint64(m.cfg.Window)
+		if end := r.flow.Arrived(); end > read+StreamMinimum {
+			return fmt.Errorf("%w: stream %#x: %d bytes up to %d do not count, %d were read",
+				ErrProtocol, r.st.id, n, end, read)
+		}
+		return nil
+	}
+	if err := m.share.arrive(n); err != nil {
+		return err
+	}
+	m.share.freedAtOnce -= uint64(kept)
+	r.counted += int32(kept)
+	r.eager = false
+	return nil
+}
+
+// blocked notes that the peer has data, and neither session window nor what is free.
+func (r *receiveHalf) blocked() {
+	r.mu.Lock()
+	r.eager = true
+	bits := r.settle(r.err == nil && !r.st.closed.Load())
+	r.mu.Unlock()
+	r.st.control(bits)
 }
 
 // read is Read without the lock.
@@ -135,9 +160,7 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 		r.dst, r.dstLen, r.waiting = nil, 0, false
 		bits := r.consumed(n)
 		r.mu.Unlock()
-		if bits != 0 {
-			r.st.control(bits)
-		}
+		r.st.control(bits)
 		if n > 0 {
 			return n, nil
 		}
@@ -220,9 +243,7 @@ func (r *receiveHalf) tookAndUnlock(n int) {
 	bits := r.consumed(n)
 	dropped := r.dropped
 	r.mu.Unlock()
-	if bits != 0 {
-		r.st.control(bits)
-	}
+	r.st.control(bits)
 	if dropped {
 		r.drop()
 	}
@@ -242,11 +263,9 @@ func (r *receiveHalf) consumed(n int) (bits uint8) {
 // frames by which the peer should be told; a WINDOW of the stream only if it is still open.
 // mu is held.
 func (r *receiveHalf) settle(open bool) (bits uint8) {
-	m := r.st.m
 	if over := r.counted - int32(r.flow.Buffered()); over > 0 {
 		r.counted -= over
-		m.freed.Add(uint64(over))
-		if m.untoldShare() >= uint64(m.cfg.SessionWindow)/4 {
+		if r.st.m.share.free(uint64(over)) {
 			bits = ctlShare
 		}
 	}
@@ -262,14 +281,11 @@ func (r *receiveHalf) settle(open bool) (bits uint8) {
 	return bits
 }
 
-// takeUpdate returns the payload of a WINDOW frame. txMu is held, and the
-// session's scratch is used.
-func (r *receiveHalf) takeUpdate() []byte {
+// takeUpdate returns the position of a WINDOW frame. The send lock is held.
+func (r *receiveHalf) takeUpdate() uint64 {
 	r.mu.Lock()
-	limit := r.flow.TakeUpdate()
-	r.mu.Unlock()
-	binary.LittleEndian.PutUint64(r.st.m.winScratch[:], limit)
-	return r.st.m.winScratch[:]
+	defer r.mu.Unlock()
+	return r.flow.TakeUpdate()
 }
 
 // awaitData waits until something is queued. callMu is held.
@@ -383,9 +399,7 @@ func (r *receiveHalf) drop() (unread bool) {
 	if lent.m != nil {
 		r.st.m.link.Pin(lent.token)
 	}
-	if bits != 0 {
-		r.st.control(bits)
-	}
+	r.st.control(bits)
 	return unread
 }
 

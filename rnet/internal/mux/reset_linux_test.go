@@ -12,9 +12,9 @@ func TestAWriteThatFindsTheLinkStoppedTellsTheReset(t *testing.T) {
 	for _, size := range []int{1, 1 << 20} {
 		dialed, accepted := overSoft.pair(t)
 		c, _ := open(t, dialed, accepted)
-		dialed.txMu.Lock()
+		dialed.out.mu.Lock()
 		dialed.link.Stop()
-		dialed.txMu.Unlock()
+		dialed.out.mu.Unlock()
 		_, err := c.Write(make([]byte, size))
 		require.Equal(t, syscall.ECONNRESET, err, "%d bytes", size)
 		_, err = c.Write(make([]byte, size))

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
 
-// sendHalf is the half of a stream that sends. The mux's txMu guards what is below
+// sendHalf is the half of a stream that sends. The send lock guards what is below
 // granted.
 type sendHalf struct {
 	st      *Stream
@@ -30,7 +30,7 @@ type sendHalf struct {
 	broken   bool  // reset, by either side
 	ctl      uint8 // control frames to send
 	links    [4]waitLink
-	wants    int  // bytes that it waits to send, in txWait
+	wants    int  // bytes that it waits to send, in the queue for room
 	woken    bool // woken from there, and not back yet
 	share    shareState
 	finAt    link.Mark // where the FIN stands, zero before it
@@ -45,25 +45,25 @@ func (w *sendHalf) init(st *Stream) {
 
 // writeFrame writes p if it fits into one frame that can be sent at once, and no other Write
 // is under way, in the middle of which it would come. Such a Write needs no other lock than
-// txMu. It reports whether it was one; the error is that the mux fails.
+// the send lock. It reports whether it was one; the error is that the mux fails.
 func (w *sendHalf) writeFrame(p []byte) (done bool, err error) {
 	m := w.st.m
 	if len(p) == 0 || len(p) > m.link.MaxPayload() || w.writable() != nil {
 		return false, nil
 	}
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
-	if w.writing || w.err != nil || w.peerGone || !m.goesAtOnce(w, len(p)) {
+	m.out.mu.Lock()
+	defer m.out.mu.Unlock()
+	if w.writing || w.err != nil || w.peerGone || !m.out.goesAtOnce(w, len(p)) {
 		return false, nil
 	}
-	_, _, err = m.sendFrame(w, p, nil, 0)
+	_, _, err = m.out.sendFrame(w, p, nil, 0)
 	return true, err
 }
 
 func (w *sendHalf) setWriting(on bool) {
-	w.st.m.txMu.Lock()
+	w.st.m.out.mu.Lock()
 	w.writing = on
-	w.st.m.txMu.Unlock()
+	w.st.m.out.mu.Unlock()
 }
 
 // write is Write without the lock. If out is not nil, p is the start of it, and
@@ -75,14 +75,14 @@ func (w *sendHalf) write(p []byte, out *link.Buffer) (n int, err error) {
 	for {
 		if err := w.writable(); err != nil {
 			if inLine { // woken, perhaps: the next may go
-				w.st.m.leaveQueue(w)
+				w.st.m.out.leaveQueue(w)
 			}
 			return n, err
 		}
 		if len(p) == 0 {
 			return 0, w.sendable()
 		}
-		m, result, err := w.st.m.send(w, p[n:], out, n)
+		m, result, err := w.st.m.out.send(w, p[n:], out, n)
 		n += m
 		switch {
 		case result == sendFailed:
@@ -113,12 +113,12 @@ func (w *sendHalf) writable() error {
 // sendable tells why nothing can be sent any more, nil if something can. A Write
 // of nothing asks no more than that.
 func (w *sendHalf) sendable() error {
-	w.st.m.txMu.Lock()
-	defer w.st.m.txMu.Unlock()
+	w.st.m.out.mu.Lock()
+	defer w.st.m.out.mu.Unlock()
 	return w.st.reason(w.ended())
 }
 
-// ended is sendable with txMu held. A reset is reported once, by a Write or a Read:
+// ended is sendable with the send lock held. A reset is reported once, by a Write or a Read:
 // after that Writes fail with EPIPE.
 func (w *sendHalf) ended() error {
 	if w.err == syscall.ECONNRESET && w.st.told.Swap(true) {
@@ -128,7 +128,7 @@ func (w *sendHalf) ended() error {
 }
 
 // reset is what the Write returns in which the mux fails: later ones need not wait for abort to
-// know. txMu is held.
+// know. The send lock is held.
 func (w *sendHalf) reset() error {
 	w.err = syscall.ECONNRESET
 	w.st.told.Store(true)
@@ -137,8 +137,8 @@ func (w *sendHalf) reset() error {
 
 // sendToNobody takes as much of p as the window allows, after the peer has closed, and
 // throws it away. Over TCP it would be lost too, and the sender would learn of that only
-// afterwards: programs count on it that the first Write after the end does not fail. txMu
-// is held.
+// afterwards: programs count on it that the first Write after the end does not fail. The
+// send lock is held.
 func (w *sendHalf) sendToNobody(p []byte) (n int, err error) {
 	w.err, w.broken = syscall.EPIPE, true
 	if n = min(len(p), w.window.Avail()); n == 0 {
@@ -152,8 +152,8 @@ func (w *sendHalf) mayWait(result sendResult) bool {
 	if w.writable() != nil {
 		return false
 	}
-	w.st.m.txMu.Lock()
-	defer w.st.m.txMu.Unlock()
+	w.st.m.out.mu.Lock()
+	defer w.st.m.out.mu.Unlock()
 	if w.err != nil || w.peerGone || w.st.m.link.Stopped() {
 		return false
 	}
@@ -163,10 +163,10 @@ func (w *sendHalf) mayWait(result sendResult) bool {
 	if result == sendShare {
 		return w.links[shareLink].in && w.window.Granted() >= w.granted.Load()
 	}
-	return w.links[txLink].in // popped already: woken before begin
+	return w.links[roomLink].in // popped already: woken before begin
 }
 
-// free returns how many bytes need no share. txMu is held.
+// free returns how many bytes need no share. The send lock is held.
 func (w *sendHalf) free() int {
 	read := w.window.Granted() - uint64(w.st.m.peer.Window)
 	return max(0, int(int64(read+StreamMinimum-w.window.Sent())))
@@ -182,11 +182,11 @@ func (w *sendHalf) grant(limit uint64) {
 
 // fail makes all further sending fail with err.
 func (w *sendHalf) fail(err error) {
-	w.st.m.txMu.Lock()
+	w.st.m.out.mu.Lock()
 	if w.err == nil {
 		w.err = err
 	}
-	w.st.m.txMu.Unlock()
+	w.st.m.out.mu.Unlock()
 	w.wake()
 }
 
@@ -211,9 +211,9 @@ func (w *sendHalf) flushUntil(end time.Time) {
 	if !w.st.m.link.OnWire() {
 		return
 	}
-	w.st.m.txMu.Lock()
+	w.st.m.out.mu.Lock()
 	until := w.finAt
-	w.st.m.txMu.Unlock()
+	w.st.m.out.mu.Unlock()
 	if w.st.m.link.Reached(until) {
 		return
 	}
@@ -223,11 +223,11 @@ func (w *sendHalf) flushUntil(end time.Time) {
 	defer timer.Stop()
 	for {
 		w.wait.Begin()
-		if w.st.m.failed.Load() || !time.Now().Before(end) || !w.st.m.awaitDone(w, until) {
+		if w.st.m.failed.Load() || !time.Now().Before(end) || !w.st.m.sent.await(w, until) {
 			return
 		}
 		w.st.m.pollLock.Wait(&w.wait) // ended by the completion, peer death, the timer
-		w.st.m.forgetDone(w)
+		w.st.m.sent.leave(w)
 	}
 }
 

@@ -75,9 +75,9 @@ func (w *sendHalf) awaitSent(until link.Mark) error {
 		if w.st.m.failed.Load() {
 			return syscall.ECONNRESET
 		}
-		if w.st.m.awaitDone(w, until) {
+		if w.st.m.sent.await(w, until) {
 			w.st.m.pollLock.Wait(&w.wait) // ended by a completion, deadline, close, peer death
-			w.st.m.forgetDone(w)
+			w.st.m.sent.leave(w)
 		} else if !w.st.m.link.Reached(until) {
 			return syscall.ECONNRESET
 		}

@@ -1,55 +1,56 @@
 package mux
 
-import "github.com/seed-b9b531af/ramjet/rnet/internal/link"
+import (
+	"sync"
+	"sync/atomic"
 
-// awaitDone puts w among those that the owner of the poll lock wakes when the mark is reached.
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+)
+
+// sentQueue is who waits until the device has sent something.
+type sentQueue struct {
+	mu      *sync.Mutex // the send lock, which guards queue
+	link    *link.Link
+	queue   waitQueue
+	blocked atomic.Bool // somebody waits; as sender.blocked
+}
+
+// await puts w among those that the owner of the poll lock wakes when the mark is reached.
 // It returns false if there is nothing to wait for.
-func (m *Mux) awaitDone(w *sendHalf, until link.Mark) bool {
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
+func (q *sentQueue) await(w *sendHalf, until link.Mark) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	w.sentAt = until
-	m.sentWait.push(w, sentLink)
-	m.sentBlocked.Store(true)
-	if m.link.Reached(until) || m.link.Stopped() { // see sentBlocked
-		m.sentWait.remove(w, sentLink)
+	q.queue.push(w, sentLink)
+	q.blocked.Store(true)
+	if q.link.Reached(until) || q.link.Stopped() { // see blocked
+		q.queue.remove(w, sentLink)
 		return false
 	}
 	return true
 }
 
-// forgetDone takes w out again, when something else has woken it.
-func (m *Mux) forgetDone(w *sendHalf) {
-	m.txMu.Lock()
-	m.sentWait.remove(w, sentLink)
-	m.txMu.Unlock()
+// leave takes w out again, when something else has woken it.
+func (q *sentQueue) leave(w *sendHalf) {
+	q.mu.Lock()
+	q.queue.remove(w, sentLink)
+	q.mu.Unlock()
 }
 
-// wakeDone is called by the owner of the poll lock after completions came that somebody waits
-// for.
-func (m *Mux) wakeDone() {
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
-	for w := m.sentWait.first(); w != nil; {
+// wake is called by the owner of the poll lock after completions came that somebody waits
+// for, and when the session is dead, which stops the link.
+func (q *sentQueue) wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for w := q.queue.first(); w != nil; {
 		next := w.links[sentLink].next
-		if m.link.Reached(w.sentAt) {
-			m.sentWait.remove(w, sentLink)
+		if q.link.Reached(w.sentAt) || q.link.Stopped() {
+			q.queue.remove(w, sentLink)
 			w.wake()
 		}
 		w = next
 	}
-	if m.sentWait.empty() {
-		m.sentBlocked.Store(false)
+	if q.queue.empty() {
+		q.blocked.Store(false)
 	}
-}
-
-// underWay reports whether the end of a stream may not have reached the peer
-// yet. A session on the wire must not end before.
-func (m *Mux) underWay() bool {
-	if !m.link.OnWire() || m.failed.Load() {
-		return false
-	}
-	m.pollLock.Look()
-	m.txMu.Lock()
-	defer m.txMu.Unlock()
-	return !m.link.Stopped() && !m.link.Reached(m.lastFin)
 }

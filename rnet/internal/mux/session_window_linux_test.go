@@ -43,7 +43,9 @@ func TestSessionWindowIsGivenBack(t *testing.T) {
 			sent()
 			var counted, freed uint64
 			hang.Eventually(t, "nobody polls", func() bool {
-				return accepted.pollLock.Do(func() { counted, freed = accepted.counted, accepted.freed.Load()+accepted.freedAtOnce })
+				return accepted.pollLock.Do(func() {
+					counted, freed = accepted.share.counted, accepted.share.freed.Load()+accepted.share.freedAtOnce
+				})
 			})
 			require.Equal(t, counted, freed)
 		})

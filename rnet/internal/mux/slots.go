@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sort"
 	"sync/atomic"
-
-	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // The addresses of the streams of a session. The end that listens has the listener's
@@ -172,18 +170,8 @@ func (m *Mux) giveAddrs() {
 		return
 	}
 	if r, ok := m.addrs.extend(m.user, &m.streams); ok {
-		m.txMu.Lock()
-		m.ctlAddrs = append(m.ctlAddrs, r)
-		m.flushControl()
-		m.txMu.Unlock()
+		m.out.sayAddrs(r)
 	}
-}
-
-// postAddrs tells the peer of a range of slots. txMu is held.
-func (m *Mux) postAddrs() error {
-	m.ctlAddrs[0].Put(&m.addrsFrame)
-	m.ctlAddrs = m.ctlAddrs[1:]
-	return m.link.Send(link.Header{Kind: FrameAddrs}, m.addrsFrame[:])
 }
 
 // ErrNoSlot: the peer has not yet said what another stream would be called.

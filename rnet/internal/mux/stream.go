@@ -28,7 +28,7 @@ type Stream struct {
 
 	// Of streams that an event loop serves: who is told of what happens, written
 	// by the owner of the poll lock and under recv.mu; and whether the stream stands in
-	// txWait, or is woken from it, which is the loop's to know.
+	// the queue for room, or is woken from it, which is the loop's to know.
 	sink   Sink
 	inLine bool
 	untold int // bytes that have come and the sink was not told of; guarded by the poll lock
@@ -248,13 +248,13 @@ func (st *Stream) CloseWrite() error {
 		return net.ErrClosed
 	}
 	st.m.pollLock.Look() // the peer may have ended its half
-	st.m.txMu.Lock()
+	st.m.out.mu.Lock()
 	over := st.disconnected()
 	again := st.shut.Or(shutWrite)&shutWrite != 0
 	if st.send.err == nil {
 		st.send.err = syscall.EPIPE
 	}
-	st.m.txMu.Unlock()
+	st.m.out.mu.Unlock()
 	switch {
 	case over:
 		return syscall.ENOTCONN
@@ -273,9 +273,9 @@ func (st *Stream) CloseRead() error {
 		return net.ErrClosed
 	}
 	st.m.pollLock.Look() // the peer may have ended its half
-	st.m.txMu.Lock()
+	st.m.out.mu.Lock()
 	over := st.disconnected()
-	st.m.txMu.Unlock()
+	st.m.out.mu.Unlock()
 	if over {
 		return syscall.ENOTCONN
 	}
@@ -287,7 +287,7 @@ func (st *Stream) CloseRead() error {
 }
 
 // disconnected reports whether both directions have come to their end, or the
-// stream was reset. txMu is held.
+// stream was reset. The send lock is held.
 func (st *Stream) disconnected() bool {
 	return st.send.broken || st.shut.Load()&shutWrite != 0 && st.ends.Load()&endFinRecv != 0
 }
@@ -336,9 +336,9 @@ func (st *Stream) finished(closedToo bool) {
 	if closedToo {
 		// What we might still send nobody would read: answer the FIN for
 		// the application, so that the stream ends on both sides.
-		st.m.txMu.Lock()
+		st.m.out.mu.Lock()
 		st.send.peerGone = true
-		st.m.txMu.Unlock()
+		st.m.out.mu.Unlock()
 		st.send.wake()
 		st.control(ctlFin)
 	}
@@ -375,12 +375,12 @@ func (st *Stream) abort(err error) {
 	}
 	st.recv.waiting = false
 	st.recv.mu.Unlock()
-	st.m.txMu.Lock()
+	st.m.out.mu.Lock()
 	st.send.broken = true
 	if st.send.err == nil || st.send.err == syscall.EPIPE {
 		st.send.err = sendErr
 	}
-	st.m.txMu.Unlock()
+	st.m.out.mu.Unlock()
 	st.send.wake()
 	st.recv.wake()
 	st.noteEnd(err)

@@ -84,8 +84,8 @@ type WriteState struct {
 
 // WriteState returns the state as it is now.
 func (st *Stream) WriteState() WriteState {
-	st.m.txMu.Lock()
-	defer st.m.txMu.Unlock()
+	st.m.out.mu.Lock()
+	defer st.m.out.mu.Unlock()
 	return WriteState{
 		Ended:    st.send.err != nil || st.send.broken,
 		peerGone: st.send.peerGone,

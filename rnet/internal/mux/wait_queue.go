@@ -2,7 +2,7 @@ package mux
 
 // waitQueue is a list of streams, first in first out, linked through their send halves:
 // joining needs no memory, leaving from the middle no search. A send half has a link
-// for each queue that it can be in. txMu guards queues and links.
+// for each queue that it can be in. The send lock guards queues and links.
 type waitQueue struct {
 	head, tail *sendHalf
 }
@@ -14,7 +14,7 @@ type waitLink struct {
 
 // The queues that a stream can be in.
 const (
-	txLink    = 0 // writers that wait for credit
+	roomLink  = 0 // writers that wait for room
 	ctlLink   = 1 // streams with control frames to send
 	sentLink  = 2 // who waits until the device has sent something
 	shareLink = 3 // writers that wait for the session window

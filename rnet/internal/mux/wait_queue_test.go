@@ -12,12 +12,12 @@ func TestWaitQueueKeepsOrder(t *testing.T) {
 	var q waitQueue
 	a, b, c := new(sendHalf), new(sendHalf), new(sendHalf)
 	for _, x := range []*sendHalf{a, b, c, a} {
-		q.push(x, txLink)
+		q.push(x, roomLink)
 	}
-	q.remove(b, txLink)
-	q.remove(b, txLink)
-	require.Same(t, a, q.pop(txLink))
-	require.Same(t, c, q.pop(txLink))
+	q.remove(b, roomLink)
+	q.remove(b, roomLink)
+	require.Same(t, a, q.pop(roomLink))
+	require.Same(t, c, q.pop(roomLink))
 	require.True(t, q.empty())
 	require.Nil(t, q.first())
 }
@@ -25,12 +25,12 @@ func TestWaitQueueKeepsOrder(t *testing.T) {
 func TestWaitQueueLetsOneInAtItsHead(t *testing.T) {
 	var q waitQueue
 	a, b, c := new(sendHalf), new(sendHalf), new(sendHalf)
-	q.pushFirst(b, txLink)
-	q.push(c, txLink)
-	q.pushFirst(a, txLink)
-	q.pushFirst(c, txLink) // is in it already
+	q.pushFirst(b, roomLink)
+	q.push(c, roomLink)
+	q.pushFirst(a, roomLink)
+	q.pushFirst(c, roomLink) // is in it already
 	for _, x := range []*sendHalf{a, b, c} {
-		require.Same(t, x, q.pop(txLink))
+		require.Same(t, x, q.pop(roomLink))
 	}
 	require.True(t, q.empty())
 }
@@ -38,14 +38,14 @@ func TestWaitQueueLetsOneInAtItsHead(t *testing.T) {
 func TestAStreamCanBeInTwoWaitQueues(t *testing.T) {
 	var tx, ctl waitQueue
 	a, b := new(sendHalf), new(sendHalf)
-	tx.push(a, txLink)
-	tx.push(b, txLink)
+	tx.push(a, roomLink)
+	tx.push(b, roomLink)
 	ctl.push(b, ctlLink)
 	ctl.push(a, ctlLink)
-	tx.remove(a, txLink)
+	tx.remove(a, roomLink)
 	require.Same(t, b, ctl.pop(ctlLink))
 	require.Same(t, a, ctl.pop(ctlLink))
-	require.Same(t, b, tx.pop(txLink))
+	require.Same(t, b, tx.pop(roomLink))
 }
 
 func TestWaitQueueBehavesLikeAList(t *testing.T) {
