@@ -24,14 +24,18 @@
 //	receive_half.go        what has arrived and who waits for it; receive_peek.go, chunk.go
 //	send_half.go           what may be sent and who waits to; send_reserve.go
 //	frame.go               what comes: a poll, and each kind of frame
-//	send.go, wait_queue.go  what goes: data, and the queues of streams that wait to send
+//	sender.go, wait_queue.go  what goes: data, and the queues of streams that wait to send
 //	control.go, sent.go    control frames; waiting until the device has sent something
 //	session_window.go      the window that all streams have together
 //	hello.go, first_message.go  before there are streams
 //	table.go, slots.go     streams by id; their slots and addresses
 //	engine.go              what polls when nobody else does
-//	loop.go, loop_*.go     event loops in its place; cork.go, cork_watch.go
+//	loop.go, loop_*.go     event loops in its place; cork.go
 //	deadline.go            the deadlines of a half
+//
+// A Mux has parts with a state of their own: a table of streams, addrs, a sender (with
+// senderShare, controls and cork), a sentQueue, a receiverShare, an idleTimer, and looped for
+// an event loop. Methods of Mux are what needs several of them.
 //
 // # Who owns which memory
 //
@@ -60,7 +64,7 @@
 //	Write: window used up              a WINDOW frame (grant); a deadline; Close; the end
 //	Write: no room on the link         credit (creditCame), in the order of the queue; who before it leaves the queue
 //	Write: session window used up      a SESSION_WINDOW frame (shareGranted), in the order of that queue
-//	Reserve, Close on a network        the device's completion (wakeDone)
+//	Reserve, Close on a network        the device's completion (sentQueue.wake)
 //	Close that lingers                 the FIN's departure (postEnd); its timer
 //	Open: no slot                      ADDRS, the end of a stream, the end of the mux (table.vacated)
 //	an event loop                      Owner.Wake, by the engine, an unblocked stream, a new session

@@ -26,7 +26,10 @@ func (m *polled) Arm() error {
 // something arrives, and it ends the session.
 func (m *Mux) engine() {
 	m.pollLock.Run(&wait.Engine{Period: link.KeepAlivePeriod, Tick: m.keepAlive, LoopEvent: m.onLoopEvent})
-	m.leaveLoop()
+	if p := m.cfg.Poller; p != nil {
+		p.warm(m)
+		<-m.loop.handed // ended by the loop's next iteration, or its end
+	}
 	m.pollLock.Close()
 	m.drain()
 	m.shutdown()
@@ -70,7 +73,7 @@ func (m *Mux) onLoopEvent() bool {
 	if !m.onLoop() {
 		return false
 	}
-	m.warm()
+	m.cfg.Poller.warm(m)
 	return true
 }
 

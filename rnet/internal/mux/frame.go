@@ -45,7 +45,7 @@ type arrived struct {
 func (m *Mux) poll() int {
 	var b link.Batch
 	if m.onLoop() {
-		b = m.link.Collect(m.batch)
+		b = m.link.Collect(m.loop.batch)
 	} else {
 		b = m.link.Poll()
 	}
@@ -150,7 +150,7 @@ func (m *Mux) peerOpened(id uint32, payload []byte, counted bool) error {
 		return m.out.refuse(id)
 	}
 	m.giveAddrs()
-	refused := m.onLoop() && !m.loopAccepts(st)
+	refused := m.onLoop() && !st.acceptLoop()
 	if len(payload) > 0 {
 		if err := st.recv.deliver(payload, counted); err != nil {
 			return err

@@ -55,7 +55,7 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*St
 func TestWakeEndsTheSleepOfALoop(t *testing.T) {
 	l, _ := onHandLoop(t, overSoft, 1)
 	l.Sleeps(t)
-	l.Sinks[0].Stream.m.warm()
+	l.poller.warm(l.Sinks[0].Stream.m)
 	l.poller.Poll()
 	var over atomic.Bool
 	woken := make(chan struct{})
@@ -77,7 +77,7 @@ func TestALoopSleepsOnItsThreadWhileItsSleepsAreShort(t *testing.T) {
 	l, _ := onHandLoop(t, overSoft, 1)
 	l.Sleeps(t)
 	sleeps := func() bool {
-		l.Sinks[0].Stream.m.warm()
+		l.poller.warm(l.Sinks[0].Stream.m)
 		l.poller.Poll()
 		return l.poller.Sleep(time.Now().Add(time.Millisecond))
 	}
@@ -149,9 +149,9 @@ func TestAnswersOfABatchShareMessages(t *testing.T) {
 		_, err := c.Write(fmt.Append(nil, "request ", c.id))
 		require.NoError(t, err)
 	}
-	m.slow = false // as the batches of the set-up may have
+	m.loop.slow = false // as the batches of the set-up may have
 	l.Until(t, "all requests are there", func() bool {
-		m.slow = false // on a busy machine a batch takes long
+		m.loop.slow = false // on a busy machine a batch takes long
 		for _, k := range l.Sinks {
 			if len(k.Got) == 0 {
 				return false
@@ -174,7 +174,7 @@ func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
 	const streams, busy = 8, 5
 	l, dialed := onHandLoop(t, overSoft, streams)
 	l.Answer = true
-	l.Sinks[0].Stream.m.slow = false
+	l.Sinks[0].Stream.m.loop.slow = false
 	answered := make(chan error, 1)
 	l.Sinks[busy].Then = func() {
 		select { // ended by the answers, or the clock
@@ -205,7 +205,7 @@ func TestFlushSendsWhatIsGathered(t *testing.T) {
 	l, dialed := onHandLoop(t, overSoft, streams)
 	l.Answer = true
 	m := l.Sinks[0].Stream.m
-	m.slow = false
+	m.loop.slow = false
 	gathered := func() int {
 		m.out.mu.Lock()
 		defer m.out.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
@@ -112,13 +113,15 @@ func (p *Poller) add(m *Mux) {
 	p.owner.Wake()
 }
 
-// wake makes a session hot that was cold. Any goroutine calls it.
-func (p *Poller) wake(m *Mux) {
-	p.mu.Lock()
-	p.warmed = append(p.warmed, m)
-	p.woken.Store(true)
-	p.mu.Unlock()
-	p.owner.Wake()
+// warm makes a session hot if it is cold. Any goroutine calls it.
+func (p *Poller) warm(m *Mux) {
+	if m.loop.cold.Load() && m.loop.cold.CompareAndSwap(true, false) {
+		p.mu.Lock()
+		p.warmed = append(p.warmed, m)
+		p.woken.Store(true)
+		p.mu.Unlock()
+		p.owner.Wake()
+	}
 }
 
 // takeWarmed makes the sessions hot that are to be.
@@ -127,7 +130,7 @@ func (p *Poller) takeWarmed() {
 	defer p.mu.Unlock()
 	for i, m := range p.warmed {
 		if _, ok := p.all[m]; ok {
-			m.quiet = 0
+			m.loop.quiet = 0
 			p.hot = append(p.hot, m)
 		}
 		p.warmed[i] = nil
@@ -164,12 +167,12 @@ func (p *Poller) visit(m *Mux) (n int, keep bool) {
 	}
 	m.pollLock.Disarm()
 	n = m.poll()
-	if n > 0 || m.unblocks.Load() || len(m.events) > 0 {
+	if n > 0 || m.loop.unblocks.Load() || len(m.loop.events) > 0 {
 		m.pollLock.CountHit()
 		m.dispatch()
 		n++
-		m.quiet = 0
-	} else if m.quiet++; m.quiet > quietPolls {
+		m.loop.quiet = 0
+	} else if m.loop.quiet++; m.loop.quiet > quietPolls {
 		return p.cool(m)
 	}
 	return n, true
@@ -177,16 +180,16 @@ func (p *Poller) visit(m *Mux) (n int, keep bool) {
 
 // cool arms a session and makes it cold, unless there is something.
 func (p *Poller) cool(m *Mux) (n int, keep bool) {
-	m.quiet = 0
-	m.cold.Store(true)
+	m.loop.quiet = 0
+	m.loop.cold.Store(true)
 	n = m.pollLock.Rearm()
-	if n == 0 && !m.unblocks.Load() && !m.closing.Load() {
+	if n == 0 && !m.loop.unblocks.Load() && !m.closing.Load() {
 		m.pollLock.PollMisses.Add(1)
 		return 0, false
 	}
 	m.dispatch()
 	// If somebody else took it back it comes by takeWarmed.
-	return n + 1, m.cold.CompareAndSwap(true, false)
+	return n + 1, m.loop.cold.CompareAndSwap(true, false)
 }
 
 // Arm makes all sessions cold.
@@ -230,7 +233,7 @@ func (p *Poller) Sleep(until time.Time) bool {
 	case n > 0:
 		m.pollLock.CountHit()
 		m.dispatch()
-	case !p.woken.Load() && !m.unblocks.Load() && !m.closing.Load():
+	case !p.woken.Load() && !m.loop.unblocks.Load() && !m.closing.Load():
 		m.pollLock.PollMisses.Add(1)
 		m.pollLock.ThreadWaits.Add(1)
 		p.threadSleeps.Add(1)
@@ -250,12 +253,21 @@ func (p *Poller) Wake() {
 	}
 }
 
-// finish ends the loop's part in a session that fails.
+// finish is what the loop does with a session that fails: what arrived before is delivered,
+// and each stream is told.
 func (p *Poller) finish(m *Mux) {
 	p.mu.Lock()
 	delete(p.all, m)
 	p.mu.Unlock()
-	m.finishLoop()
+	for m.poll() > 0 {
+		m.dispatch()
+	}
+	m.dispatch()
+	for _, st := range m.streams.shutNow() {
+		st.abort(syscall.ECONNRESET)
+	}
+	m.dispatch()
+	m.handBack()
 }
 
 // Spin returns how long the loop may poll in vain.
@@ -284,7 +296,7 @@ func (p *Poller) PeersOnOurCPU() bool {
 // what has come. It returns false if the stream is not of this poller, or its session has
 // come to an end.
 func (p *Poller) Attach(st *Stream, sink func(*LoopStream) Sink) bool {
-	if st.m.cfg.Poller != p || st.m.unlooped.Load() { // by the loop, as it failed perhaps
+	if st.m.cfg.Poller != p || st.m.loop.ended.Load() { // by the loop, as it failed perhaps
 		return false
 	}
 	st.attach(sink)

@@ -3,19 +3,18 @@ package mux
 import (
 	"sync"
 	"sync/atomic"
-	"syscall"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
-// looped is the part of a session that an event loop serves. Its loop owns the
+// looped is the part of a mux that an event loop serves. Its loop owns the
 // poll lock for good: who waits on one of its streams parks. Poll notes what came for which
 // stream, and the loop tells the sinks after that (dispatch), before it
 // releases what was told. See docs/gnet.md.
 type looped struct {
-	Poller   *Poller       // nil: who waits polls; set before the session starts
-	unlooped atomic.Bool   // the loop has handed the session back
-	handed   chan struct{} // closed then
+	ended  atomic.Bool   // the loop has handed the session back
+	handed chan struct{} // closed then
 
 	// Guarded by the poll lock.
 	events    []loopEvent
@@ -30,8 +29,8 @@ type looped struct {
 	// takes it back wakes the loop.
 	cold atomic.Bool
 
-	unblockMu sync.Mutex
-	unblocked []*Stream // may write again; guarded by unblockMu
+	mu        sync.Mutex
+	unblocked []*Stream // may write again; guarded by mu
 	unblocks  atomic.Bool
 }
 
@@ -44,15 +43,15 @@ type loopEvent struct {
 }
 
 // onLoop reports whether a loop polls the session.
-func (m *Mux) onLoop() bool { return m.cfg.Poller != nil && !m.unlooped.Load() }
+func (m *Mux) onLoop() bool { return m.cfg.Poller != nil && !m.loop.ended.Load() }
 
-// noteEvent puts an event on the list. The loop calls it, as owner of the poll lock.
-func (m *Mux) noteEvent(e loopEvent) { m.events = append(m.events, e) }
+// note puts an event on the list. The loop calls it, as owner of the poll lock.
+func (l *looped) note(e loopEvent) { l.events = append(l.events, e) }
 
 // noteEnd puts the end of st on the list, if st has a sink: then the caller is the loop.
 func (st *Stream) noteEnd(err error) {
 	if st.sink != nil && !st.closed.Load() {
-		st.m.noteEvent(loopEvent{st: st, err: err})
+		st.m.loop.note(loopEvent{st: st, err: err})
 	}
 }
 
@@ -63,21 +62,21 @@ func (st *Stream) takeLoop(payload []byte) {
 		st.recv.queue.appendCopy(payload)
 		return
 	}
-	st.m.collected += len(payload)
+	st.m.loop.collected += len(payload)
 	st.untold += len(payload)
-	st.m.noteEvent(loopEvent{st: st, p: payload})
+	st.m.loop.note(loopEvent{st: st, p: payload})
 }
 
-// loopAccepts gives a stream that the peer has opened to the loop. The owner of the poll lock
-// calls it.
-func (m *Mux) loopAccepts(st *Stream) bool {
-	sink := m.cfg.Poller.owner.Accept((*LoopStream)(st))
+// acceptLoop gives the stream, which the peer has opened, to the loop. The owner of the poll
+// lock calls it.
+func (st *Stream) acceptLoop() bool {
+	sink := st.m.cfg.Poller.owner.Accept((*LoopStream)(st))
 	if sink == nil {
 		return false
 	}
 	st.setSink(sink)
-	m.user.Served()
-	m.noteEvent(loopEvent{st: st, opens: true})
+	st.m.user.Served()
+	st.m.loop.note(loopEvent{st: st, opens: true})
 	return true
 }
 
@@ -92,17 +91,15 @@ func (st *Stream) setSink(sink Sink) {
 // dispatch tells the sinks what the last poll has brought, and then releases that part of
 // the ring. The loop calls it, with no lock but the poll lock held.
 func (m *Mux) dispatch() {
-	if len(m.events) > 0 {
-		m.handOut()
-		m.fitBatch()
-		clear(m.events)
-		m.events = m.events[:0]
+	if len(m.loop.events) > 0 {
+		m.loop.handOut(&m.out)
+		m.loop.fitBatch(m.link.RingSize())
 	}
 	if err := m.link.Release(); err != nil {
 		m.Fail(err)
 	}
-	if m.unblocks.Load() {
-		m.tellUnblocked()
+	if m.loop.unblocks.Load() {
+		m.loop.tellUnblocked(&m.out)
 	}
 }
 
@@ -124,15 +121,41 @@ func (e *loopEvent) tell() {
 	}
 }
 
+// handOut tells the sinks of the events that came in one batch, which gather what they
+// write in the cork of out.
+func (l *looped) handOut(out *sender) {
+	corked := len(l.events) >= corkMin
+	var begin time.Time
+	if corked {
+		begin = time.Now()
+		out.cork.on = !l.slow
+	}
+	for i := range l.events {
+		l.events[i].tell()
+		if out.cork.on && i%corkFrames == corkFrames-1 {
+			out.sendCork()
+		}
+	}
+	if out.cork.on {
+		out.cork.on = false
+		out.sendCork()
+	}
+	if corked {
+		l.slow = time.Since(begin) > time.Duration(len(l.events))*slowHandler
+	}
+	clear(l.events)
+	l.events = l.events[:0]
+}
+
 // fitBatch keeps what one poll takes to a part of the ring, so that the peer
 // can go on writing while it is handled.
-func (m *Mux) fitBatch() {
-	if m.collected > m.link.RingSize()/8 {
-		m.batch = max(1, m.batch/2)
-	} else if m.collected < m.link.RingSize()/32 {
-		m.batch = min(link.PollBatch, 2*m.batch)
+func (l *looped) fitBatch(ringSize int) {
+	if l.collected > ringSize/8 {
+		l.batch = max(1, l.batch/2)
+	} else if l.collected < ringSize/32 {
+		l.batch = min(link.PollBatch, 2*l.batch)
 	}
-	m.collected = 0
+	l.collected = 0
 }
 
 // consumeLoop moves the window over n bytes that the sink has had.
@@ -153,11 +176,11 @@ func (m *Mux) unblock(st *Stream) {
 		}
 		return
 	}
-	m.unblockMu.Lock()
-	m.unblocked = append(m.unblocked, st)
-	m.unblocks.Store(true)
-	m.unblockMu.Unlock()
-	m.warm() // after the list: see cool and Sleep
+	m.loop.mu.Lock()
+	m.loop.unblocked = append(m.loop.unblocked, st)
+	m.loop.unblocks.Store(true)
+	m.loop.mu.Unlock()
+	m.cfg.Poller.warm(m) // after the list: see cool and Sleep
 	if m.cfg.Poller.sleeping.Load() == m {
 		m.cfg.Poller.owner.Wake()
 	}
@@ -165,69 +188,36 @@ func (m *Mux) unblock(st *Stream) {
 
 // tellUnblocked calls Writable for the streams on the list. Streams that block again
 // meanwhile are left for the next time.
-func (m *Mux) tellUnblocked() {
-	m.unblockMu.Lock()
-	list := m.unblocked
-	m.unblocked = nil
-	m.unblocks.Store(false)
-	m.unblockMu.Unlock()
-	m.out.cork.on = true
+func (l *looped) tellUnblocked(out *sender) {
+	l.mu.Lock()
+	list := l.unblocked
+	l.unblocked = nil
+	l.unblocks.Store(false)
+	l.mu.Unlock()
+	out.cork.on = true
 	for _, st := range list {
 		if st.sink != nil && !st.closed.Load() {
 			st.sink.Writable()
 		}
 	}
-	m.out.cork.on = false
-	m.out.mu.Lock()
-	m.link.Flush()
-	if m.out.blocked.Load() {
-		m.out.wakeQueue() // a send that gathers its frame does not wake the next in the queue
+	out.cork.on = false
+	out.sendCork()
+	if out.blocked.Load() {
+		out.creditCame() // a send that gathers its frame does not wake the next in the queue
 	}
-	m.out.mu.Unlock()
-}
-
-// warm makes the loop poll the session again if it does not.
-func (m *Mux) warm() {
-	if m.cold.Load() && m.cold.CompareAndSwap(true, false) {
-		m.cfg.Poller.wake(m)
-	}
-}
-
-// finishLoop is what the loop does with a session that fails: what arrived
-// before is delivered, and each stream is told.
-func (m *Mux) finishLoop() {
-	for m.poll() > 0 {
-		m.dispatch()
-	}
-	m.dispatch()
-	for _, st := range m.streams.shutNow() {
-		st.abort(syscall.ECONNRESET)
-	}
-	m.dispatch()
-	m.handBack()
 }
 
 // handBack ends the loop's part: the session's engine polls from here on. The
 // loop has closed its streams.
 func (m *Mux) handBack() {
-	m.unlooped.Store(true)
+	m.loop.ended.Store(true)
 	for _, st := range m.streams.list() {
 		if st.sink != nil {
 			(*LoopStream)(st).Close(true) // the loop was never told of it
 		}
 	}
-	clear(m.events)
-	m.events = nil
-	m.batch = link.PollBatch
+	m.loop.events = nil
+	m.loop.batch = link.PollBatch
 	m.pollLock.Release()
-	close(m.handed)
-}
-
-// leaveLoop waits until the loop has handed a failed session back.
-func (m *Mux) leaveLoop() {
-	if m.cfg.Poller == nil {
-		return
-	}
-	m.warm()
-	<-m.handed // ended by the loop's next iteration, or its end
+	close(m.loop.handed)
 }

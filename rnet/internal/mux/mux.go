@@ -82,7 +82,7 @@ type Mux struct {
 	pollLock wait.Lock
 	host     link.Host // nil where the peer is not on this host
 	threads  bool      // the device wakes threads faster than goroutines
-	looped
+	loop     looped
 
 	failOnce sync.Once
 	cause    error // why it failed; set before failed
@@ -99,9 +99,9 @@ func New(cfg Config, user User) *Mux {
 	m := &Mux{cfg: cfg, user: user, token: newToken(), done: make(chan struct{})}
 	m.out.mux = m
 	m.share.init(cfg.SessionWindow)
-	m.batch = link.PollBatch
+	m.loop.batch = link.PollBatch
 	if cfg.Poller != nil {
-		m.handed = make(chan struct{})
+		m.loop.handed = make(chan struct{})
 	}
 	return m
 }

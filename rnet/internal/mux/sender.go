@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -41,4 +42,253 @@ type sender struct {
 type session interface {
 	Fail(cause error)
 	onLoop() bool
+}
+
+// sendResult says how send ended if nothing was sent.
+type sendResult uint8
+
+const (
+	sendOK     sendResult = iota
+	sendWindow            // the stream's window is used up
+	sendRoom              // the session's credit is used up
+	sendShare             // the session window is used up
+	sendFailed            // err says why
+)
+
+// send sends as much of p as one frame holds. A writer that was woken from the queue for room keeps
+// its place: it need not go to the end of the queue.
+//
+// The bytes lie at off of out, or in ordinary memory if out is nil.
+func (s *sender) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.share.wake()
+	woken := s.back(w)
+	queued := woken || w.links[roomLink].in
+	if err := w.ended(); err != nil {
+		s.passOn(w, queued)
+		s.share.leave(w)
+		return 0, sendFailed, err
+	}
+	if w.peerGone {
+		s.passOn(w, queued)
+		s.share.leave(w)
+		n, err := w.sendToNobody(p)
+		if err != nil {
+			return 0, sendFailed, err
+		}
+		return n, sendOK, nil
+	}
+	want := min(len(p), s.link.MaxPayload())
+	if min(w.window.Avail(), w.free()) < want {
+		if err := w.window.Grant(w.granted.Load()); err != nil {
+			go s.mux.Fail(fmt.Errorf("rnet: peer opened the window too far: %w", err))
+			return 0, sendFailed, w.reset()
+		}
+		if want = min(want, w.window.Avail()); want == 0 {
+			s.passOn(w, queued)
+			s.share.leave(w)
+			return 0, sendWindow, nil
+		}
+	}
+	wanted := want
+	if want = s.share.allot(w, want); want == 0 {
+		s.passOn(w, queued)
+		s.awaitShare(w, wanted)
+		return 0, sendShare, nil
+	}
+	if woken && s.cork.on && want == len(p) && s.flushControl() && s.gatherFrame(w, p) {
+		return want, sendOK, nil // tellUnblocked wakes the next
+	}
+	if !s.blocked.Load() || s.mayBarge(queued) {
+		if n := s.link.Room(want); n > 0 {
+			return s.sendFrame(w, p[:n], out, off)
+		}
+	}
+	w.wants = want
+	if woken {
+		s.room.pushFirst(w, roomLink)
+	} else {
+		s.room.push(w, roomLink)
+	}
+	s.blocked.Store(true)
+	if s.room.first() == w { // see blocked
+		if n := s.link.Room(want); n > 0 {
+			s.room.remove(w, roomLink)
+			return s.sendFrame(w, p[:n], out, off)
+		}
+	}
+	s.stalls++
+	return 0, sendRoom, nil
+}
+
+// goesAtOnce reports whether nothing keeps w from sending n bytes, which fit into a frame.
+// mu is held.
+func (s *sender) goesAtOnce(w *sendHalf, n int) bool {
+	if s.blocked.Load() || w.woken {
+		return false
+	}
+	if min(w.window.Avail(), w.free()) < n && w.window.Grant(w.granted.Load()) != nil || n > w.window.Avail() {
+		return false
+	}
+	return s.share.allows(w, n) && s.link.Room(n) == n
+}
+
+// mayBarge reports whether a writer may send although something is blocked: control
+// frames go first, then the writers that waited in the queue.
+func (s *sender) mayBarge(queued bool) bool {
+	return s.flushControl() && (queued || s.room.empty())
+}
+
+func (s *sender) sendFrame(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
+	h := link.Header{Stream: w.st.id, Kind: FrameData, Flags: s.share.charge(w, len(p))}
+	var err error
+	if out == nil {
+		err = s.link.Send(h, p)
+	} else {
+		err = s.link.SendFrom(h, out, off, len(p))
+	}
+	if err != nil {
+		go s.mux.Fail(fmt.Errorf("rnet: send: %w", err))
+		return 0, sendFailed, w.reset()
+	}
+	s.share.leave(w)
+	s.frames++
+	s.bytes += uint64(len(p))
+	if !s.room.empty() {
+		s.room.remove(w, roomLink) // woken by something else
+		s.wakeQueue()
+	}
+	return len(p), sendOK, nil
+}
+
+// passOn takes a writer that does not send out of the queue, and wakes the next in its
+// place. mu is held.
+func (s *sender) passOn(w *sendHalf, queued bool) {
+	if queued {
+		s.room.remove(w, roomLink)
+		s.wakeQueue()
+	}
+}
+
+// leaveQueue is called when w gives up: it takes w out of the queue for room, or, if w was woken
+// already, wakes the next in the queue.
+func (s *sender) leaveQueue(w *sendHalf) {
+	s.mu.Lock()
+	s.back(w)
+	s.passOn(w, true)
+	s.share.leave(w)
+	s.share.wake()
+	s.mu.Unlock()
+}
+
+// The most writers that are awake because they were first in the queue. Each that comes back
+// makes room for the next. Writers that find no room would only go back to the queue, so
+// few are woken at once. An event loop takes its whole list in one go.
+const (
+	wakeBatch     = 16
+	wakeBatchLoop = 128
+)
+
+// back notes that w is back, and reports whether it was woken from the queue. mu is
+// held.
+func (s *sender) back(w *sendHalf) bool {
+	if !w.woken {
+		return false
+	}
+	w.woken = false
+	s.awake--
+	s.promised -= w.wants + link.HeaderLen
+	return true
+}
+
+// wakeFirst wakes the first in the queue, if there is room for it beside the writers that are
+// awake. mu is held.
+func (s *sender) wakeFirst() bool {
+	w := s.room.first()
+	if s.link.Room(w.wants) < 0 {
+		return false
+	}
+	need := w.wants + link.HeaderLen
+	messages, bytes := s.link.Unused()
+	if s.awake > 0 && (s.awake >= messages || s.promised+need > bytes) {
+		return false
+	}
+	s.room.pop(roomLink)
+	w.woken = true
+	s.awake++
+	s.promised += need
+	w.wake()
+	return true
+}
+
+// creditCame is called by the owner of the poll lock after it noted credit while something
+// was blocked.
+func (s *sender) creditCame() {
+	s.mu.Lock()
+	s.wakeQueue()
+	s.mu.Unlock()
+}
+
+// wakeQueue sends control frames and wakes writers, as far as there is room.
+// mu is held.
+func (s *sender) wakeQueue() {
+	if !s.flushControl() {
+		return
+	}
+	batch := wakeBatch
+	if s.mux.onLoop() {
+		batch = wakeBatchLoop
+	}
+	for s.awake < batch {
+		if s.room.empty() {
+			s.blocked.Store(false)
+			return
+		}
+		if !s.wakeFirst() {
+			return
+		}
+	}
+}
+
+// awaitShare puts w in the queue for the session window, and lets the peer know. mu is held.
+func (s *sender) awaitShare(w *sendHalf, want int) {
+	s.stalls++
+	if !s.share.await(w, want) {
+		s.control.push(w, ctlBlocked)
+		s.flushControl()
+	}
+}
+
+// shareGranted takes a SESSION_WINDOW frame. The owner of the poll lock calls it.
+func (s *sender) shareGranted(payload []byte) error {
+	limit, err := parseWindow(payload)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.share.window.Grant(limit); err != nil {
+		return fmt.Errorf("%w: session window: %w", ErrProtocol, err)
+	}
+	s.share.wake()
+	return nil
+}
+
+// end wakes all who wait to send: the session is dead.
+func (s *sender) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link.Stop()
+	for !s.room.empty() {
+		s.room.pop(roomLink).wake()
+	}
+	for !s.share.queue.empty() {
+		s.share.queue.pop(shareLink).wake()
+	}
+	for !s.control.streams.empty() {
+		w := s.control.streams.pop(ctlLink)
+		w.ctl = 0
+		w.wake()
+	}
 }
