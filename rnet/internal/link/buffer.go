@@ -2,10 +2,31 @@ package link
 
 import (
 	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
+
+// memory is what registered memory lives in. It keeps the device open until the last of
+// its users is gone: the link, and each Buffer.
+type memory struct {
+	device  *verbs.Context
+	release func()
+	pd      *verbs.PD
+	users   atomic.Int32
+}
+
+// free takes a user away.
+func (m *memory) free() {
+	if m.users.Add(-1) > 0 {
+		return
+	}
+	if m.pd != nil {
+		m.pd.Close()
+	}
+	m.release()
+}
 
 // Buffer is registered memory from which frames are sent without a copy. It outlives
 // the link, and keeps the device open until Discard.
@@ -21,15 +42,15 @@ func (l *Link) NewBuffer(size int) (*Buffer, error) {
 	if err := l.useMemory(); err != nil {
 		return nil, err
 	}
-	mr, err := l.pd.AllocMR(size, verbs.AccessLocalWrite, verbs.MROptions{})
+	mr, err := l.memory.pd.AllocMR(size, verbs.AccessLocalWrite, verbs.MROptions{})
 	if err != nil {
-		l.freeMemory()
+		l.memory.free()
 		return nil, err
 	}
 	return &Buffer{link: l, mr: mr}, nil
 }
 
-// useMemory keeps the memory's domain open until freeMemory, and makes what frames from
+// useMemory keeps the memory's domain open until memory.free, and makes what frames from
 // registered memory need.
 func (l *Link) useMemory() (err error) {
 	l.sendMu.Lock()
@@ -38,11 +59,11 @@ func (l *Link) useMemory() (err error) {
 		return syscall.ECONNRESET
 	}
 	if l.heads == nil {
-		if l.heads, err = l.pd.AllocMR(l.sqLen*HeaderLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
+		if l.heads, err = l.memory.pd.AllocMR(l.has.sqLen*HeaderLen, verbs.AccessLocalWrite, verbs.MROptions{}); err != nil {
 			return err
 		}
 	}
-	l.memoryUsers.Add(1)
+	l.memory.users.Add(1)
 	return nil
 }
 
@@ -76,7 +97,7 @@ func (l *Link) freeBuffers() {
 	l.sendMu.Unlock()
 	for _, b := range free {
 		b.mr.Close()
-		l.freeMemory()
+		l.memory.free()
 	}
 }
 
@@ -92,7 +113,7 @@ func (l *Link) SendFrom(h Header, b *Buffer, off, n int) error {
 // where they lie, with a completion that tells when they were read. A header
 // has its place until the SQ has gone round.
 func (l *Link) gather(payload []byte, from piece) {
-	at := int(l.requests%uint64(l.sqLen)) * HeaderLen
+	at := int(l.requests%uint64(l.has.sqLen)) * HeaderLen
 	copy(l.heads.Bytes()[at:], l.head[:])
 	l.sge[0] = l.heads.SGE(at, HeaderLen)
 	l.sge[1] = from.mr.SGE(from.off, len(payload))

@@ -163,7 +163,7 @@ func FuzzMessage(f *testing.F) {
 			n := int(binary.LittleEndian.Uint16(script))
 			script = script[2:]
 			n = min(n, len(script))
-			if err := l.arrives(script[:n]); err != nil {
+			if err := arrives(l, script[:n]); err != nil {
 				require.True(t, errors.Is(err, ErrProtocol), "%v", err)
 				return
 			}
@@ -173,22 +173,26 @@ func FuzzMessage(f *testing.F) {
 }
 
 // arrives is what Poll does for one message of a peer.
-func (l *Link) arrives(msg []byte) error {
-	l.recvMu.Lock()
-	defer l.recvMu.Unlock()
-	ahead := l.rx // a copy: where the message will be placed
+func arrives(l *Link, msg []byte) error {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	ahead := l.in.rx // a copy: where the message will be placed
 	if off, err := ahead.Place(len(msg)); err == nil {
-		copy(l.ring.Bytes()[off:], msg)
+		copy(l.in.mr.Bytes()[off:], msg)
 	}
-	if err := l.message(&verbs.WC{ByteLen: uint32(len(msg))}); err != nil {
+	msg, err := l.in.message(&verbs.WC{ByteLen: uint32(len(msg))})
+	if err != nil {
 		return err
 	}
-	l.publish()
-	if released, placed := l.rx.Released(), l.rx.Placed(); released > placed || placed-released > uint64(l.ringSize) {
+	if err := l.takeFrames(msg); err != nil {
+		return err
+	}
+	l.in.publish()
+	if released, placed := l.in.rx.Released(), l.in.rx.Placed(); released > placed || placed-released > uint64(l.in.size) {
 		panic("released more than was placed, or less than the ring allows")
 	}
-	if l.rx.Retained() > int(l.ringSize)/2 {
-		l.moveOut(int(l.ringSize) / 4)
+	if l.in.rx.Retained() > int(l.in.size)/2 {
+		l.in.moveOut(int(l.in.size) / 4)
 	}
 	return nil
 }

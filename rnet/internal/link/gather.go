@@ -17,7 +17,7 @@ func (l *Link) Gathers(n int) bool {
 		return false
 	}
 	n += align(len(l.frames)) + HeaderLen
-	return n <= gatherSize && l.txSlots.Avail() > 0 && l.inQueue+l.requestsPerMessage() <= l.sqLen &&
+	return n <= gatherSize && l.txSlots.Avail() > 0 && l.inQueue+l.has.requestsPerMessage() <= l.has.sqLen &&
 		n <= l.bounce.room() && n <= max(l.tx.Tail(), l.tx.Room())
 }
 
@@ -47,6 +47,6 @@ func (l *Link) Flush() {
 	}
 	l.head = [HeaderLen]byte(frames)
 	if err := l.postMessage(frames[HeaderLen:], piece{}); err != nil {
-		go l.user.Broken(fmt.Errorf("rnet: send: %w", err))
+		go l.user.Fail(fmt.Errorf("rnet: send: %w", err))
 	}
 }

@@ -18,8 +18,8 @@ type User interface {
 	// valid until Frame returns, unless it is kept (Retain); what came in Collect is
 	// valid until Release. An error ends the link.
 	Frame(h Header, payload []byte) error
-	// Broken says that the link cannot go on. It has a goroutine of its own.
-	Broken(cause error)
+	// Fail says that the link cannot go on. It has a goroutine of its own.
+	Fail(cause error)
 }
 
 // Config says what a link is made of.
@@ -65,73 +65,76 @@ const controlSlots = 16
 // call them; those of set-up and end are called by one goroutine, before and after all
 // others.
 type Link struct {
-	user User
-	sizes
-
-	device  *verbs.Context
-	release func()
-	// memoryUsers keep pd and device open: the link, and each Buffer.
-	memoryUsers atomic.Int32
-	pd          *verbs.PD
-	ch          *verbs.CompChannel
-	cq          *verbs.CQ
-	qp          *verbs.QP
-	ring        *verbs.MR // the receive ring
-	peer        Params
+	user   User
+	has    sizes
+	memory memory
+	ch     *verbs.CompChannel
+	cq     *verbs.CQ
+	qp     *verbs.QP
+	peer   Params
 
 	failed atomic.Bool // Fail was called
 
 	sender
-	receiver
+
+	// Of the owner of the poll lock.
+	wcs      []verbs.WC // grows to PollBatch where that much comes at a time
+	credit   bool       // the batch brought credit
+	violated bool       // the peer broke the protocol: nothing it writes counts any more
+	receives receiveQueue
+
+	in receiveRing
 }
 
 // New makes all of a link but the connection. If it fails nothing is left, and Release
 // has been called.
 func New(cfg Config, user User) (l *Link, err error) {
-	l = &Link{user: user, device: cfg.Device, release: cfg.Release}
+	l = &Link{user: user}
+	l.memory.device, l.memory.release = cfg.Device, cfg.Release
 	l.sendMu = cfg.Send
-	l.ringSize, l.slots = cfg.RingSize, cfg.Slots
+	l.in.size, l.has.slots = cfg.RingSize, cfg.Slots
 	l.wcs = make([]verbs.WC, firstBatch)
-	l.memoryUsers.Store(1)
+	l.memory.users.Store(1)
 	half := l // the result is nil by then
 	defer func() {
 		if err != nil {
 			half.Close()
 		}
 	}()
-	attr := l.device.Attr()
-	if err = l.fit(&attr); err != nil {
+	attr := l.memory.device.Attr()
+	if err = l.has.fit(&attr); err != nil {
 		return nil, fmt.Errorf("device %s: %w", attr.Name, err)
 	}
-	if l.pd, err = l.device.AllocPD(); err != nil {
+	if l.memory.pd, err = l.memory.device.AllocPD(); err != nil {
 		return nil, err
 	}
-	receives, sends := l.queues()
-	if l.emulation != nil {
-		if err = l.emulation.alloc(l.pd, receives); err != nil {
+	receives, sends := l.has.queues()
+	if l.has.emulation != nil {
+		if err = l.has.emulation.alloc(l.memory.pd, receives); err != nil {
 			return nil, err
 		}
 	}
 	if err = l.allocRing(); err != nil {
 		return nil, err
 	}
-	if l.ch, err = l.device.CreateCompChannel(); err != nil {
+	if l.ch, err = l.memory.device.CreateCompChannel(); err != nil {
 		return nil, err
 	}
-	if l.cq, err = l.device.CreateCQ(verbs.CQAttr{CQE: receives + sends}, l.ch); err != nil {
+	if l.cq, err = l.memory.device.CreateCQ(verbs.CQAttr{CQE: receives + sends}, l.ch); err != nil {
 		return nil, err
 	}
-	l.qp, err = l.pd.CreateQP(verbs.QPInitAttr{
+	l.qp, err = l.memory.pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq,
-		Cap: verbs.QPCap{MaxSendWR: sends, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: l.inline},
+		Cap: verbs.QPCap{MaxSendWR: sends, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: l.has.inline},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err = l.rx.Init(l.ringSize); err != nil {
+	if err = l.in.rx.Init(l.in.size); err != nil {
 		return nil, err
 	}
-	return l, l.rxSlots.Init(int(l.slots))
+	l.receives.qp, l.receives.emulation = l.qp, l.has.emulation
+	return l, l.receives.slots.Init(int(l.has.slots))
 }
 
 // QP returns the queue pair, for package rcm to connect.
@@ -139,12 +142,13 @@ func (l *Link) QP() *verbs.QP { return l.qp }
 
 // ConnParam returns what both ends ask of the connection.
 func (l *Link) ConnParam(private []byte) rcm.ConnParam {
+	receives, _ := l.has.queues()
 	p := rcm.ConnParam{
 		PrivateData: private,
 		Access:      verbs.AccessRemoteWrite,
-		Prepare:     func(*verbs.QP) error { return l.postReceives() },
+		Prepare:     func(*verbs.QP) error { return l.receives.fill(receives) },
 	}
-	if l.probes {
+	if l.has.probes {
 		p.Access |= verbs.AccessRemoteRead
 		p.InitiatorDepth, p.ResponderResources = 1, 1
 	}
@@ -153,13 +157,26 @@ func (l *Link) ConnParam(private []byte) rcm.ConnParam {
 
 // Connect takes what the peer has said of itself: from here on the link can send.
 func (l *Link) Connect(peer Params) error {
-	_, charged := l.qp.Driver().(remoteMemory)
-	if most := max(MaxChargedRing, l.ringSize); charged && peer.RingSize > most {
+	remote, charged := l.qp.Driver().(remoteMemory)
+	if most := max(MaxChargedRing, l.in.size); charged && peer.RingSize > most {
 		return fmt.Errorf("%w: %d bytes, it allows %d, or as much as its own RingSize", ErrRing, peer.RingSize, most)
 	}
 	l.peer = peer
-	l.probes = l.probes && peer.Probes
-	return l.initSender()
+	l.has.probes = l.has.probes && peer.Probes
+	if err := l.tx.Init(peer.RingSize); err != nil {
+		return err
+	}
+	l.remote.init(remote, &l.peer)
+	if err := l.txSlots.Init(int(peer.Slots)); err != nil {
+		return err
+	}
+	l.peerPosted.Store(uint64(peer.Slots))
+	l.told.posted = uint64(l.has.slots)
+	l.has.inline = l.qp.Attr().Cap.MaxInline
+	if !l.has.bounce() {
+		return nil
+	}
+	return l.bounce.grow(l.memory.pd, peer.RingSize)
 }
 
 // Fail ends the link: its QP goes to ERR. Poll goes on to deliver what arrived before,
@@ -176,8 +193,8 @@ func (l *Link) Close() {
 	l.stopped = true
 	registered := []*verbs.MR{l.bounce.mr, l.heads}
 	l.bounce, l.heads = bounceBuffer{}, nil
-	if l.emulation != nil {
-		registered = append(registered, l.emulation.mr)
+	if l.has.emulation != nil {
+		registered = append(registered, l.has.emulation.mr)
 	}
 	l.sendMu.Unlock()
 	if l.qp != nil {
@@ -198,22 +215,9 @@ func (l *Link) Close() {
 		}
 	}
 	l.freeBuffers()
-	if l.ring != nil {
-		l.closeRingWhenFree()
-		return
+	if l.in.mr == nil || l.in.end() {
+		l.freeRing()
 	}
-	l.freeMemory()
-}
-
-// freeMemory closes what the link's memory lived in, when the last piece of it is gone.
-func (l *Link) freeMemory() {
-	if l.memoryUsers.Add(-1) > 0 {
-		return
-	}
-	if l.pd != nil {
-		l.pd.Close()
-	}
-	l.release()
 }
 
 // Arm makes the next arrival an event of Channel, see verbs.CQ.Arm, and Disarm
@@ -243,22 +247,22 @@ func (l *Link) Host() Host {
 }
 
 // RingSize returns the length of the receive ring.
-func (l *Link) RingSize() int { return int(l.ringSize) }
+func (l *Link) RingSize() int { return int(l.in.size) }
 
 // MaxPayload returns the most payload of a frame.
-func (l *Link) MaxPayload() int { return l.piece }
+func (l *Link) MaxPayload() int { return l.has.piece }
 
 // OnWire reports whether what was sent is on its way only, and lost if the process
 // ends: see SendMarked.
-func (l *Link) OnWire() bool { return l.onWire }
+func (l *Link) OnWire() bool { return l.has.onWire }
 
 // WakesThreads reports whether the device wakes a thread that waits for it faster than
 // a goroutine.
-func (l *Link) WakesThreads() bool { return l.device.Attr().Caps.Has(verbs.CapThreadWait) }
+func (l *Link) WakesThreads() bool { return l.memory.device.Attr().Caps.Has(verbs.CapThreadWait) }
 
 // Immediates reports whether the device has them. Where it has none, as on iWARP, the
 // end that accepts must not send before the other has (Arrived).
-func (l *Link) Immediates() bool { return l.emulation == nil }
+func (l *Link) Immediates() bool { return l.has.emulation == nil }
 
 // Stats are the statistics of a link.
 type Stats struct {
@@ -271,9 +275,9 @@ type Stats struct {
 
 // Stats returns them. It takes the receive lock and the send lock for a moment.
 func (l *Link) Stats() (st Stats) {
-	l.recvMu.Lock()
-	st.Frames, st.Released, st.Held, st.MovedOut = l.framesIn, l.released.Load(), l.rx.Retained(), l.movedOut
-	l.recvMu.Unlock()
+	l.in.mu.Lock()
+	st.Frames, st.Released, st.Held, st.MovedOut = l.in.frames, l.in.released.Load(), l.in.rx.Retained(), l.in.movedOut
+	l.in.mu.Unlock()
 	l.sendMu.Lock()
 	st.CreditsSent = l.creditsSent
 	l.sendMu.Unlock()

@@ -107,12 +107,12 @@ func TestKeptPiecesAreMovedOutBeforeTheyHoldUpTheRing(t *testing.T) {
 	to.link.Fail()
 	for to.link.Poll().Completions > 0 {
 	}
-	to.link.closeRingWhenFree()
+	require.False(t, to.link.in.end())
 	require.False(t, last.moved, "it is pinned")
 	require.True(t, to.got[frames-2].kept.moved, "all others leave a ring that ends")
-	to.link.recvMu.Lock()
-	to.link.ringOver = false // the end of the test closes the link
-	to.link.recvMu.Unlock()
+	to.link.in.mu.Lock()
+	to.link.in.over = false // the end of the test closes the link
+	to.link.in.mu.Unlock()
 	to.link.Free(last.token)
 }
 
@@ -155,7 +155,7 @@ func TestGatheredFramesAreOneMessage(t *testing.T) {
 		require.NotZero(t, from.link.Gathered())
 		from.send.Unlock()
 		require.True(t, from.trySend(Header{Stream: frames}, payloadOf(frames, 300)))
-		require.LessOrEqual(t, from.link.Mark().Requests-before, uint64(2*from.link.requestsPerMessage()))
+		require.LessOrEqual(t, from.link.Mark().Requests-before, uint64(2*from.link.has.requestsPerMessage()))
 		require.Zero(t, from.link.Gathered())
 		to.until("all frames", func() bool { return len(to.got) == frames+1 })
 		for i, a := range to.got[:frames] {
@@ -234,7 +234,7 @@ func TestCreditMessagesDoNotEatTheSlotsOfData(t *testing.T) {
 	for i := range 50 * MinRing / MinPiece {
 		from.until("room", func() bool { return from.trySend(Header{}, payloadOf(i, MinPiece-HeaderLen)) })
 		require.NoError(t, to.link.Poll().Err)
-		require.Less(t, from.link.used-from.link.usedData, controlSlots/2)
+		require.Less(t, from.link.receives.used-from.link.receives.usedData, controlSlots/2)
 	}
 	require.Greater(t, to.link.Stats().CreditsSent, uint64(controlSlots))
 }

@@ -57,7 +57,7 @@ func (u *user) Frame(h Header, payload []byte) error {
 	return nil
 }
 
-func (u *user) Broken(cause error) {
+func (u *user) Fail(cause error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.broken == nil {

@@ -28,7 +28,7 @@ func (p *Params) Check() error {
 // Params returns what the peer has to know.
 func (l *Link) Params() Params {
 	return Params{
-		RingAddr: l.ring.Addr(), RingKey: l.ring.RKey(), RingSize: l.ringSize, Slots: l.slots,
-		Probes: l.probes, Short: l.emulation != nil && l.emulation.place >= shortMessage,
+		RingAddr: l.in.mr.Addr(), RingKey: l.in.mr.RKey(), RingSize: l.in.size, Slots: l.has.slots,
+		Probes: l.has.probes, Short: l.has.emulation != nil && l.has.emulation.place >= shortMessage,
 	}
 }

@@ -61,8 +61,8 @@ func (l *Link) postProbe() error {
 	wr := &l.wr[0]
 	wr.Opcode, wr.RemoteAddr, wr.RKey = verbs.OpRead, l.peer.RingAddr, l.peer.RingKey
 	wr.Inline, wr.SGL, wr.Flags = nil, nil, verbs.SendSignaled
-	if l.emulation != nil {
-		wr.SGL = l.emulation.sink[:]
+	if l.has.emulation != nil {
+		wr.SGL = l.has.emulation.sink[:]
 	}
 	_, err := l.qp.PostSend(l.wr[:])
 	if err != nil {
@@ -81,7 +81,7 @@ func (l *Link) probeAgain() {
 	}
 	l.probeWanted.Store(false)
 	if err := l.postProbe(); err != nil {
-		go l.user.Broken(fmt.Errorf("rnet: send probe: %w", err))
+		go l.user.Fail(fmt.Errorf("rnet: send probe: %w", err))
 	}
 }
 
@@ -95,7 +95,7 @@ const KeepAlivePeriod = 15 * time.Second
 // came either. Where there are no probes it returns true: any frame will do.
 func (l *Link) KeepAlive() (wantsFrame bool, err error) {
 	l.trim()
-	if !l.probes {
+	if !l.has.probes {
 		return true, nil
 	}
 	life := l.lifeSigns()
@@ -116,8 +116,8 @@ func (l *Link) KeepAlive() (wantsFrame bool, err error) {
 type lifeSigns struct{ frames, released, posted, done, probes uint64 }
 
 func (l *Link) lifeSigns() lifeSigns {
-	l.recvMu.Lock()
-	frames := l.framesIn
-	l.recvMu.Unlock()
+	l.in.mu.Lock()
+	frames := l.in.frames
+	l.in.mu.Unlock()
 	return lifeSigns{frames, l.peerReleased.Load(), l.peerPosted.Load(), l.done.Load(), l.probesDone.Load()}
 }

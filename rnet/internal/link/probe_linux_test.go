@@ -19,7 +19,7 @@ func TestProbesComeBack(t *testing.T) {
 		t.Run(device, func(t *testing.T) {
 			u, _ := pair(t, device, MinRing)
 			l := u.link
-			require.True(t, l.probes)
+			require.True(t, l.has.probes)
 			for range 20 {
 				before := l.probesDone.Load()
 				wantsFrame, err := l.KeepAlive()
@@ -61,7 +61,7 @@ func TestAPeerThatSaysNothingForAPeriodIsGivenUp(t *testing.T) {
 	u, _ := pair(t, soft.TestDeviceName, MinRing)
 	_, err := u.link.KeepAlive() // nobody polls: the probe stays out
 	require.NoError(t, err)
-	u.link.framesIn++ // as if a frame had come before it
+	u.link.in.frames++ // as if a frame had come before it
 	_, err = u.link.KeepAlive()
 	require.NoError(t, err)
 	_, err = u.link.KeepAlive()

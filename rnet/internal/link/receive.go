@@ -2,7 +2,6 @@ package link
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -10,28 +9,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
-
-// receiver is the half of a link that receives.
-type receiver struct {
-	// The poll lock guards these.
-	wcs      []verbs.WC // grows to PollBatch where that much comes at a time
-	used     int        // receives used up and not posted again
-	usedData int        // of these, how many count as slots
-	rxSlots  ring.RecvSlots
-	credit   bool // the batch brought credit
-	violated bool // the peer broke the protocol: nothing it writes counts any more
-
-	recvMu   sync.Mutex // the receive lock; it guards these
-	rx       ring.Rx
-	holders  holders
-	framesIn uint64 // that have arrived
-	movedOut uint64 // pieces
-	asked    uint64 // released position at which sendCredit was called
-	ringOver bool   // the link was closed: the last piece closes the ring
-
-	released atomic.Uint64 // ring bytes released; written under the receive lock
-	posted   atomic.Uint64 // receives posted for data; written under the poll lock
-}
 
 const (
 	// PollBatch is the most that one poll takes.
@@ -48,27 +25,61 @@ const (
 // the ring. All links have them together, and nobody writes to them.
 var bareReceives [repostBatch]verbs.RecvWR
 
-// postReceives fills the receive queue before the peer can write.
-func (l *Link) postReceives() error {
-	for left, _ := l.queues(); left > 0; {
-		n, err := l.postRecvs(left)
+// receiveQueue is the QP's. The poll lock guards it.
+type receiveQueue struct {
+	qp        *verbs.QP
+	emulation *emulation
+	used      int // receives used up and not posted again
+	usedData  int // of these, how many count as slots
+	slots     ring.RecvSlots
+	posted    atomic.Uint64 // receives posted for data
+}
+
+// fill fills the receive queue before the peer can write.
+func (q *receiveQueue) fill(length int) error {
+	for length > 0 {
+		n, err := q.post(length)
 		if err != nil {
 			return err
 		}
-		left -= n
+		length -= n
 	}
-	l.posted.Store(l.rxSlots.Posted())
+	q.posted.Store(q.slots.Posted())
 	return nil
 }
 
-// postRecvs posts up to count receives and returns how many.
-func (l *Link) postRecvs(count int) (int, error) {
-	if l.emulation != nil {
-		n, err := l.qp.PostRecv(l.emulation.receives(count))
-		l.emulation.posted(n)
+// post posts up to count receives and returns how many.
+func (q *receiveQueue) post(count int) (int, error) {
+	if q.emulation != nil {
+		n, err := q.qp.PostRecv(q.emulation.receives(count))
+		q.emulation.posted(n)
 		return n, err
 	}
-	return l.qp.PostRecv(bareReceives[:min(count, len(bareReceives))])
+	return q.qp.PostRecv(bareReceives[:min(count, len(bareReceives))])
+}
+
+// due reports whether it is time to post again.
+func (q *receiveQueue) due() bool {
+	return q.used >= repostBatch || q.used-q.usedData >= controlSlots/2
+}
+
+// repost posts receives in the place of those used up and reports whether the
+// peer may want to know.
+func (q *receiveQueue) repost() (due bool, err error) {
+	for q.used > 0 {
+		n, err := q.post(q.used)
+		if err != nil {
+			return false, fmt.Errorf("rnet: post receives: %w", err)
+		}
+		q.used -= n
+	}
+	q.slots.Post(q.usedData)
+	q.usedData = 0
+	q.posted.Store(q.slots.Posted())
+	if due = q.slots.CreditDue(); due {
+		q.slots.TakeCredit()
+	}
+	return due, nil
 }
 
 // Batch is what a poll brought.
@@ -89,7 +100,7 @@ func (l *Link) Poll() Batch {
 		return Batch{Err: pollError(err)}
 	}
 	var b Batch
-	l.recvMu.Lock()
+	l.in.mu.Lock()
 	for i := range l.wcs[:n] {
 		wc := &l.wcs[i]
 		// What arrived after a failure of ours is still good, and where a
@@ -97,15 +108,15 @@ func (l *Link) Poll() Batch {
 		if err := l.complete(wc); err != nil && b.Err == nil {
 			b.Err = err
 		}
-		if wc.ByteLen >= longMessage && l.publish() {
+		if wc.ByteLen >= longMessage && l.in.publish() {
 			l.sendCredit() // the peer need not wait for the end of the batch
 		}
 	}
-	if l.rx.Retained() > int(l.ringSize)/2 {
-		l.moveOut(int(l.ringSize) / 4)
+	if l.in.rx.Retained() > int(l.in.size)/2 {
+		l.in.moveOut(int(l.in.size) / 4)
 	}
-	due := l.publish()
-	l.recvMu.Unlock()
+	due := l.in.publish()
+	l.in.mu.Unlock()
 	return l.finish(b, n, due, true)
 }
 
@@ -117,23 +128,23 @@ func (l *Link) Collect(most int) Batch {
 		return Batch{Err: pollError(err)}
 	}
 	var b Batch
-	l.recvMu.Lock()
+	l.in.mu.Lock()
 	for i := range l.wcs[:n] {
 		if err := l.complete(&l.wcs[i]); err != nil && b.Err == nil {
 			b.Err = err
 		}
 	}
-	l.recvMu.Unlock()
-	return l.finish(b, n, false, l.emulation == nil) // short messages lie in the places of receives
+	l.in.mu.Unlock()
+	return l.finish(b, n, false, l.has.emulation == nil) // short messages lie in the places of receives
 }
 
 // Release gives back to the peer what the last Collect has brought. The caller has the
 // poll lock.
 func (l *Link) Release() error {
-	l.recvMu.Lock()
-	due := l.publish()
-	l.recvMu.Unlock()
-	return l.finish(Batch{}, 0, due, l.emulation != nil).Err
+	l.in.mu.Lock()
+	due := l.in.publish()
+	l.in.mu.Unlock()
+	return l.finish(Batch{}, 0, due, l.has.emulation != nil).Err
 }
 
 // finish posts receives and tells the peer what is due, when all frames were handled.
@@ -145,9 +156,9 @@ func (l *Link) finish(b Batch, n int, due, repost bool) Batch {
 	if b.Err != nil {
 		return b
 	}
-	if repost && (l.used >= repostBatch || l.used-l.usedData >= controlSlots/2) {
-		again, err := l.repost()
-		if due = due || again; err != nil {
+	if repost && l.receives.due() {
+		again, err := l.receives.repost()
+		if due = due || again; err != nil && !l.failed.Load() {
 			b.Err = err
 			return b
 		}
@@ -177,29 +188,31 @@ func (l *Link) complete(wc *verbs.WC) error {
 		return fmt.Errorf("%w: %w", syscall.ECONNRESET, wc.Err())
 	}
 	var short []byte
-	if l.emulation != nil && wc.Opcode == verbs.WCRecv {
+	if l.has.emulation != nil && wc.Opcode == verbs.WCRecv {
 		var err error
-		if short, err = l.emulation.read(wc); err != nil {
+		if short, err = l.has.emulation.read(wc); err != nil {
 			return err
 		}
 	}
 	switch wc.Opcode {
 	case verbs.WCRecvWriteWithImm:
-		l.used++
+		l.receives.used++
 		if wc.Imm&immCredit != 0 {
 			released, slots := parseCreditImm(wc.Imm, l.peerReleased.Load(), l.peer.RingSize)
 			l.noteCredit(released, slots)
 			return nil
 		}
-		l.usedData++
+		l.receives.usedData++
 		if l.violated {
 			return nil
 		}
 		var err error
-		if short != nil {
-			err = l.takeFrames(short)
-		} else {
-			err = l.message(wc)
+		message := short
+		if short == nil {
+			message, err = l.in.message(wc)
+		}
+		if err == nil {
+			err = l.takeFrames(message)
 		}
 		l.violated = err != nil
 		return err
@@ -216,38 +229,6 @@ func (l *Link) complete(wc *verbs.WC) error {
 	return fmt.Errorf("%w: completion of operation %d", ErrProtocol, wc.Opcode)
 }
 
-// message works on one message that was written to the ring.
-func (l *Link) message(wc *verbs.WC) error {
-	if wc.Imm&immRestart != 0 {
-		if err := l.restart(); err != nil {
-			return err
-		}
-	}
-	off, err := l.rx.Place(int(wc.ByteLen))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
-	}
-	// The ring counts as released what nobody keeps. What was not published yet
-	// (it was collected, and not handled) the peer has no credit for.
-	if released := l.released.Load(); l.rx.Placed()-released > uint64(l.ringSize) {
-		return fmt.Errorf("%w: message of %d bytes reaches to %d, released %d, ring %d",
-			ErrProtocol, wc.ByteLen, l.rx.Placed(), released, l.ringSize)
-	}
-	return l.takeFrames(l.ring.Bytes()[off : off+wc.ByteLen])
-}
-
-// restart goes on at the start of the ring, as the peer does. Only who was told that
-// all is released may.
-func (l *Link) restart() error {
-	if err := l.rx.Restart(); err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
-	}
-	if released := l.released.Load(); released != l.rx.Placed() {
-		return fmt.Errorf("%w: restart of the ring at %d, released %d", ErrProtocol, l.rx.Placed(), released)
-	}
-	return nil
-}
-
 // takeFrames works on the frames of one message.
 func (l *Link) takeFrames(rest []byte) (err error) {
 	for len(rest) > 0 {
@@ -257,7 +238,7 @@ func (l *Link) takeFrames(rest []byte) (err error) {
 			return err
 		}
 		l.noteCredit(l.peerReleased.Load()+ahead32(h.credit, l.peerReleased.Load()), h.slots)
-		l.framesIn++
+		l.in.frames++
 		if err = l.user.Frame(h.Header, payload); err != nil {
 			return err
 		}
@@ -281,41 +262,4 @@ func (l *Link) noteCredit(released uint64, slots uint16) {
 }
 
 // Arrived returns how many messages have come since receives were posted last.
-func (l *Link) Arrived() int { return l.used }
-
-// repost posts receives in the place of those used up and reports whether the
-// peer may want to know.
-func (l *Link) repost() (due bool, err error) {
-	for l.used > 0 {
-		n, err := l.postRecvs(l.used)
-		if err != nil {
-			if l.failed.Load() {
-				return false, nil
-			}
-			return false, fmt.Errorf("rnet: post receives: %w", err)
-		}
-		l.used -= n
-	}
-	l.rxSlots.Post(l.usedData)
-	l.usedData = 0
-	l.posted.Store(l.rxSlots.Posted())
-	if due = l.rxSlots.CreditDue(); due {
-		l.rxSlots.TakeCredit()
-	}
-	return due, nil
-}
-
-// publish notes what is released, for the sending half, and reports whether sendCredit is
-// worth a call. The receive lock is held.
-func (l *Link) publish() (due bool) {
-	released := l.rx.Released()
-	if released == l.released.Load() {
-		return false
-	}
-	release.Store(&l.released, released) // seen late by the sending half, it tells less
-	if released-l.asked < uint64(l.ringSize)/8 {
-		return false
-	}
-	l.asked = released
-	return true
-}
+func (l *Link) Arrived() int { return l.receives.used }

@@ -22,9 +22,10 @@ type remoteMemory interface {
 // remoteRing is the sender's account of the peer's ring beside its positions. The
 // send lock guards it.
 type remoteRing struct {
+	peer    *Params
 	pages   remoteMemory // nil: all has memory
 	page    uint32       // of the memory
-	reach   uint32       // so much has, from the start
+	reached uint32       // so much has, from the start
 	restart bool         // the next message tells the peer to go on at the start
 	idleAt  uint64       // payload sent by the last look of trim
 }
@@ -40,11 +41,11 @@ const (
 	reachAtOnce = 64 << 10
 )
 
-func (l *Link) initRemote() {
-	l.remote.reach = l.peer.RingSize
-	if l.remote.pages, _ = l.qp.Driver().(remoteMemory); l.remote.pages != nil {
-		l.remote.reach = min(leastReach, l.peer.RingSize)
-		l.remote.page = uint32(max(leastReach, l.remote.pages.RemotePageSize()))
+func (r *remoteRing) init(pages remoteMemory, peer *Params) {
+	r.peer, r.reached = peer, peer.RingSize
+	if r.pages = pages; pages != nil {
+		r.reached = min(leastReach, peer.RingSize)
+		r.page = uint32(max(leastReach, pages.RemotePageSize()))
 	}
 }
 
@@ -60,26 +61,26 @@ func (l *Link) rewind() {
 }
 
 // restarts returns the immediate of the next message in the ring. The send lock is held.
-func (l *Link) restarts() uint32 {
-	if l.remote.restart {
-		l.remote.restart = false
+func (r *remoteRing) restarts() uint32 {
+	if r.restart {
+		r.restart = false
 		return immRestart
 	}
 	return immFrames
 }
 
 // reach makes sure that the ring has memory up to an offset. The send lock is held.
-func (l *Link) reach(end uint32) error {
-	if end <= l.remote.reach {
+func (r *remoteRing) reach(end uint32) error {
+	if end <= r.reached {
 		return nil
 	}
-	from := l.remote.reach
+	from := r.reached
 	most := min(2*from, from+reachAtOnce) // ahead of use
-	to := min((max(most, end)+l.remote.page-1)&^(l.remote.page-1), l.peer.RingSize)
-	if err := l.remote.pages.PopulateRemote(l.peer.RingKey, l.peer.RingAddr+uint64(from), int(to-from)); err != nil {
+	to := min((max(most, end)+r.page-1)&^(r.page-1), r.peer.RingSize)
+	if err := r.pages.PopulateRemote(r.peer.RingKey, r.peer.RingAddr+uint64(from), int(to-from)); err != nil {
 		return fmt.Errorf("memory for %d bytes of the peer's ring: %w", to, err)
 	}
-	l.remote.reach = to
+	r.reached = to
 	return nil
 }
 
@@ -103,17 +104,17 @@ func (l *Link) trimPart() bool {
 	l.sendMu.Lock()
 	defer l.sendMu.Unlock()
 	r := &l.remote
-	if r.idleAt != l.payloadOut || r.pages == nil || r.reach <= leastReach || l.stopped || len(l.frames) > 0 {
+	if r.idleAt != l.payloadOut || r.pages == nil || r.reached <= leastReach || l.stopped || len(l.frames) > 0 {
 		return false
 	}
 	if !l.takeCredit() || !l.tx.Restart() {
 		return false
 	}
 	r.restart = true
-	from := max(leastReach, r.reach-min(r.reach, reachAtOnce))
-	if r.pages.DiscardRemote(l.peer.RingKey, l.peer.RingAddr+uint64(from), int(r.reach-from)) != nil {
+	from := max(leastReach, r.reached-min(r.reached, reachAtOnce))
+	if r.pages.DiscardRemote(l.peer.RingKey, l.peer.RingAddr+uint64(from), int(r.reached-from)) != nil {
 		return false
 	}
-	r.reach = from
+	r.reached = from
 	return true
 }

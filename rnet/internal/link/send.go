@@ -52,23 +52,6 @@ type sender struct {
 // told is what the peer was last told about our receive ring.
 type told struct{ released, posted uint64 }
 
-func (l *Link) initSender() error {
-	if err := l.tx.Init(l.peer.RingSize); err != nil {
-		return err
-	}
-	l.initRemote()
-	if err := l.txSlots.Init(int(l.peer.Slots)); err != nil {
-		return err
-	}
-	l.peerPosted.Store(uint64(l.peer.Slots))
-	l.told.posted = uint64(l.slots)
-	l.inline = l.qp.Attr().Cap.MaxInline
-	if l.inline >= l.piece+HeaderLen {
-		return nil
-	}
-	return l.bounce.grow(l.pd, l.peer.RingSize)
-}
-
 // MinPiece is the least payload worth a frame when a larger one was wanted:
 // waiting for more room costs less than many small frames.
 const MinPiece = 2 << 10
@@ -89,7 +72,7 @@ func (l *Link) Room(want int) int {
 }
 
 func (l *Link) roomKnown(want int) int {
-	if l.txSlots.Avail() == 0 || l.inQueue+l.requestsPerMessage() > l.sqLen {
+	if l.txSlots.Avail() == 0 || l.inQueue+l.has.requestsPerMessage() > l.has.sqLen {
 		return -1
 	}
 	least := min(want, MinPiece)
@@ -126,7 +109,7 @@ func (l *Link) takeCredit() bool {
 		err = l.txSlots.Credit(l.peerPosted.Load())
 	}
 	if err != nil {
-		go l.user.Broken(fmt.Errorf("rnet: peer gave credit that it does not have: %w", err))
+		go l.user.Fail(fmt.Errorf("rnet: peer gave credit that it does not have: %w", err))
 		return false
 	}
 	return true
@@ -138,12 +121,12 @@ func (l *Link) Send(h Header, payload []byte) error { return l.send(h, payload, 
 // SendMarked is Send of a frame whose arrival somebody will wait for: the mark is
 // reached when the peer's device has it.
 func (l *Link) SendMarked(h Header, payload []byte) (m Mark, err error) {
-	l.marked = l.onWire
+	l.marked = l.has.onWire
 	if err = l.send(h, payload, piece{}); err != nil {
 		return m, err
 	}
 	m = l.Mark()
-	if l.probes && l.emulation != nil {
+	if l.has.probes && l.has.emulation != nil {
 		m.Probes, err = l.probe()
 	}
 	return m, err
@@ -166,7 +149,7 @@ func (l *Link) send(h Header, payload []byte, from piece) error {
 
 // putHead makes head that of a frame, with the credit that goes with it.
 func (l *Link) putHead(h Header, length int) {
-	l.told = told{released: l.released.Load(), posted: l.posted.Load()}
+	l.told = told{released: l.in.released.Load(), posted: l.receives.posted.Load()}
 	w := wireHeader{Header: h, slots: uint16(l.told.posted), length: uint32(length), credit: uint32(l.told.released)}
 	w.put(&l.head)
 	l.payloadOut += uint64(length)
@@ -183,17 +166,17 @@ func (l *Link) postMessage(payload []byte, from piece) error {
 		if !ok {
 			return fmt.Errorf("rnet: no room for %d bytes after asking", n)
 		}
-		if err := l.reach(off + uint32(n)); err != nil {
+		if err := l.remote.reach(off + uint32(n)); err != nil {
 			return err
 		}
-		wr.Opcode, wr.Imm = verbs.OpWriteWithImm, l.restarts()
+		wr.Opcode, wr.Imm = verbs.OpWriteWithImm, l.remote.restarts()
 		wr.RemoteAddr, wr.RKey = l.peer.RingAddr+uint64(off), l.peer.RingKey
 	}
 	l.txSlots.Take()
 	switch {
 	case from.mr != nil:
 		l.gather(payload, from)
-	case n <= l.inline:
+	case n <= l.has.inline:
 		l.vec[0], l.vec[1] = l.head[:], payload
 		wr.Inline, wr.SGL, wr.Flags = l.vec[:], nil, verbs.SendInline
 	default:
@@ -209,7 +192,7 @@ func (l *Link) postMessage(payload []byte, from piece) error {
 // post hands wr to the QP and accounts for it.
 func (l *Link) post() error {
 	wr := &l.wr[0]
-	split := l.emulation != nil && wr.Opcode != verbs.OpSend
+	split := l.has.emulation != nil && wr.Opcode != verbs.OpSend
 	count := 1
 	if split && wr.Len() > 0 {
 		count = 2
@@ -217,14 +200,14 @@ func (l *Link) post() error {
 	l.inQueue += count
 	l.unasked += count
 	l.requests += uint64(count)
-	if l.unasked >= l.sqLen/4 || l.bounce.due() || wr.Flags&verbs.SendSignaled != 0 {
+	if l.unasked >= l.has.sqLen/4 || l.bounce.due() || wr.Flags&verbs.SendSignaled != 0 {
 		wr.Flags |= verbs.SendSignaled
 		wr.ID = l.bounce.since<<32 | uint64(l.unasked)
 		l.unasked, l.bounce.since = 0, 0
 	}
 	wrs := l.wr[:]
 	if split {
-		wrs = l.emulation.split(wr)
+		wrs = l.has.emulation.split(wr)
 	}
 	_, err := l.qp.PostSend(wrs)
 	if err != nil {
@@ -239,8 +222,8 @@ func (l *Link) post() error {
 func (l *Link) sendCredit() {
 	l.sendMu.Lock()
 	defer l.sendMu.Unlock()
-	released, posted := l.released.Load(), l.posted.Load()
-	if released-l.told.released < uint64(l.ringSize)/4 && posted-l.told.posted < uint64(l.slots)/4 {
+	released, posted := l.in.released.Load(), l.receives.posted.Load()
+	if released-l.told.released < uint64(l.in.size)/4 && posted-l.told.posted < uint64(l.has.slots)/4 {
 		return
 	}
 	if l.stopped {
@@ -248,14 +231,14 @@ func (l *Link) sendCredit() {
 	}
 	l.creditsSent++
 	if err := l.postCredit(released, posted, 0); err != nil {
-		go l.user.Broken(fmt.Errorf("rnet: send credit: %w", err))
+		go l.user.Fail(fmt.Errorf("rnet: send credit: %w", err))
 	}
 }
 
 func (l *Link) postCredit(released, posted uint64, flags verbs.SendFlags) error {
 	l.told = told{released: released, posted: posted}
 	wr := &l.wr[0]
-	wr.Opcode, wr.Imm = verbs.OpWriteWithImm, creditImm(released, l.ringSize, uint16(posted))
+	wr.Opcode, wr.Imm = verbs.OpWriteWithImm, creditImm(released, l.in.size, uint16(posted))
 	wr.RemoteAddr, wr.RKey = l.peer.RingAddr, l.peer.RingKey
 	wr.Inline, wr.SGL, wr.Flags = nil, nil, flags
 	return l.post()
@@ -274,8 +257,8 @@ func (l *Link) Greet(h Header) (Mark, error) {
 	if err := l.Send(h, nil); err != nil { // needs the peer's memory
 		return Mark{}, err
 	}
-	err := l.postCredit(l.released.Load(), l.posted.Load(), verbs.SendSignaled)
-	if l.emulation != nil && l.peer.Short {
+	err := l.postCredit(l.in.released.Load(), l.receives.posted.Load(), verbs.SendSignaled)
+	if l.has.emulation != nil && l.peer.Short {
 		l.short = shortMessage
 	}
 	return l.Mark(), err

@@ -94,12 +94,11 @@ func (s *sender) say(bits uint8) {
 func (s *sender) sayLast() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.control.over {
-		return
+	if !s.control.over {
+		s.control.over = true
+		s.control.session |= sayLast
+		s.flushControl()
 	}
-	s.control.over = true
-	s.control.session |= sayLast
-	s.flushControl()
 }
 
 // sayAddrs queues the addresses of more slots.

@@ -175,9 +175,6 @@ func (m *Mux) Start() {
 	m.cfg.Poller.add(m)
 }
 
-// Broken is Fail, for the link.
-func (m *Mux) Broken(cause error) { m.Fail(cause) }
-
 // Fail ends the mux: its link fails, its streams get ECONNRESET
 // unless they had come to their end, and the engine frees everything.
 func (m *Mux) Fail(cause error) {

@@ -55,17 +55,10 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 		r.mu.Unlock()
 		return err
 	}
-	if r.dropped {
+	if ended := r.st.shut.Load() == shutWrite|shutRead && len(payload) > 0; r.dropped || ended {
 		r.flow.Consume(len(payload))
 		bits := r.settle(false)
-		r.mu.Unlock()
-		r.st.control(bits)
-		return nil
-	}
-	if r.st.shut.Load() == shutWrite|shutRead && len(payload) > 0 {
-		r.flow.Consume(len(payload))
-		bits := r.settle(false)
-		told := r.err != nil
+		told := r.dropped || r.err != nil
 		r.mu.Unlock()
 		r.st.control(bits)
 		if !told {
