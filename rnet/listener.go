@@ -14,6 +14,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/peeraddr"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
@@ -50,7 +51,7 @@ type Listener struct {
 	sessions map[*session]struct{} // guarded by mu
 	pushed   uint64                // streams that came; guarded by mu
 
-	space addrSpace // addresses of the streams' peers
+	space peeraddr.Space // addresses of the streams' peers
 
 	overTCP, failed atomic.Uint64 // connections over TCP, sessions that did not come about
 }

@@ -197,8 +197,8 @@ func (s *session) Ended() {
 
 // Take gives the mux addresses for its streams, on the listening side.
 func (s *session) Take(want, share int) (netip.AddrPort, int) {
-	return s.listener.space.take(s.mux.RemoteAddr().Addr(), s.transport == fallback.Soft, want, share)
+	return s.listener.space.Take(s.mux.RemoteAddr().Addr(), s.transport == fallback.Soft, want, share)
 }
 
 // Give takes back what Take gave.
-func (s *session) Give(list []mux.SlotAddrs) { s.listener.space.give(s.mux.RemoteAddr().Addr(), list) }
+func (s *session) Give(list []mux.SlotAddrs) { s.listener.space.Give(s.mux.RemoteAddr().Addr(), list) }

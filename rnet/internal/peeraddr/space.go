@@ -1,4 +1,5 @@
-package rnet
+// Package peeraddr has the addresses by which a listener knows its streams' peers.
+package peeraddr
 
 import (
 	"fmt"
@@ -11,8 +12,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
-// addrSpace gives out the addresses by which a listener knows its streams'
-// peers. Each goes to one session at a time, and one that was given back is
+// Space gives out the addresses of one listener. Each goes to one session at a time, and one that was given back is
 // given out again only after all others: a program that uses addresses as keys does
 // not soon see that of a former peer again.
 //
@@ -27,7 +27,7 @@ import (
 // more streams than that: the further ones show addresses of 127.128.0.0/9, from
 // which TCP comes only if somebody binds to one. A client of another host gets
 // no further ones, and its dials go over TCP.
-type addrSpace struct {
+type Space struct {
 	mu    sync.Mutex
 	hosts map[netip.Addr]*portSet // of clients that have ports; guarded by mu
 	next  uint32                  // the port to begin with; guarded by mu
@@ -49,16 +49,16 @@ const (
 
 	spareBits  = 23
 	sparePorts = 1<<16 - firstPort // of one spare address
-	// fewPorts is how many ports are left when sessions of this host go on
+	// FewPorts is how many ports are left when sessions of this host go on
 	// with spare addresses.
-	fewPorts = 64
+	FewPorts = 64
 )
 
 // newPortSet returns the ports that are outside the range from which TCP takes
 // its own.
 func newPortSet() *portSet {
 	p := new(portSet)
-	low, high := tcpPortRange()
+	low, high := tcpPorts()
 	p.put(firstPort, low-firstPort)
 	p.put(high+1, 1<<16-(high+1))
 	if p.count < portsWorth {
@@ -70,9 +70,9 @@ func newPortSet() *portSet {
 	return p
 }
 
-// tcpPortRange returns the first and the last port that the kernel gives to TCP
+// tcpPorts returns the first and the last port that the kernel gives to TCP
 // connections that ask for none.
-var tcpPortRange = sync.OnceValues(func() (low, high int) {
+var tcpPorts = sync.OnceValues(func() (low, high int) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err == nil {
 		_, err = fmt.Sscan(string(text), &low, &high)
@@ -120,11 +120,11 @@ func (p *portSet) find(from int) int {
 	return -1
 }
 
-// take gives out addresses for up to want streams of a client with address ip,
+// Take gives out addresses for up to want streams of a client with address ip,
 // at consecutive ports, and returns the first and how many. share is the part
 // of the free ports that one session may have at a time: 1 of share. With none
 // left it returns 0.
-func (s *addrSpace) take(ip netip.Addr, thisHost bool, want, share int) (netip.AddrPort, int) {
+func (s *Space) Take(ip netip.Addr, thisHost bool, want, share int) (netip.AddrPort, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.hosts == nil {
@@ -137,7 +137,7 @@ func (s *addrSpace) take(ip netip.Addr, thisHost bool, want, share int) (netip.A
 		s.hosts[ip] = ports
 	}
 	switch {
-	case thisHost && (ports.tcps || ports.count < fewPorts):
+	case thisHost && (ports.tcps || ports.count < FewPorts):
 		return s.takeSpare(min(want, sparePorts))
 	case ports.count == 0:
 		return netip.AddrPort{}, 0
@@ -148,7 +148,7 @@ func (s *addrSpace) take(ip netip.Addr, thisHost bool, want, share int) (netip.A
 }
 
 // takeSpare gives out a spare address. mu is held.
-func (s *addrSpace) takeSpare(count int) (netip.AddrPort, int) {
+func (s *Space) takeSpare(count int) (netip.AddrPort, int) {
 	if len(s.spare) == 1<<spareBits {
 		return netip.AddrPort{}, 0
 	}
@@ -163,8 +163,8 @@ func (s *addrSpace) takeSpare(count int) (netip.AddrPort, int) {
 	return netip.AddrPortFrom(ip, firstPort), count
 }
 
-// give takes back what a session of a client with address ip was given.
-func (s *addrSpace) give(ip netip.Addr, list []mux.SlotAddrs) {
+// Give takes back what a session of a client with address ip was given.
+func (s *Space) Give(ip netip.Addr, list []mux.SlotAddrs) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ports := s.hosts[ip]

@@ -1,4 +1,4 @@
-package rnet
+package peeraddr
 
 import (
 	"net/netip"
@@ -10,14 +10,14 @@ import (
 )
 
 func TestClientsOfOtherHostsShareTheirPorts(t *testing.T) {
-	var space addrSpace
+	var space Space
 	here, there := netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("10.0.0.8")
 	most := newPortSet().most
 	used := make(map[netip.AddrPort]bool)
 	var ranges []mux.SlotAddrs
 	slots := uint32(0)
 	for {
-		addr, got := space.take(here, false, 100, 4)
+		addr, got := space.Take(here, false, 100, 4)
 		if got == 0 {
 			break
 		}
@@ -33,27 +33,27 @@ func TestClientsOfOtherHostsShareTheirPorts(t *testing.T) {
 	}
 	require.Len(t, used, most)
 
-	_, got := space.take(there, false, 100, 4)
+	_, got := space.Take(there, false, 100, 4)
 	require.Equal(t, 100, got, "another client has ports of its own")
 
 	last := ranges[len(ranges)-1]
-	space.give(here, ranges[:1])
-	space.give(here, ranges[len(ranges)-1:])
-	addr, got := space.take(here, false, 1, 1)
+	space.Give(here, ranges[:1])
+	space.Give(here, ranges[len(ranges)-1:])
+	addr, got := space.Take(here, false, 1, 1)
 	require.Equal(t, 1, got)
 	require.Contains(t, []netip.AddrPort{ranges[0].Addr, last.Addr}, addr)
-	space.give(here, ranges[1:len(ranges)-1])
-	space.give(here, []mux.SlotAddrs{{Count: 1, Addr: addr}})
+	space.Give(here, ranges[1:len(ranges)-1])
+	space.Give(here, []mux.SlotAddrs{{Count: 1, Addr: addr}})
 	require.NotContains(t, space.hosts, here, "a client that has gone costs nothing")
 }
 
 func TestSpareAddressesAreOneSessionsEach(t *testing.T) {
-	var space addrSpace
+	var space Space
 	ip := netip.MustParseAddr("::1")
 	var all []mux.SlotAddrs
 	seen := make(map[netip.Addr]bool)
 	for len(seen) < 100 {
-		addr, got := space.take(ip, true, sparePorts, 1)
+		addr, got := space.Take(ip, true, sparePorts, 1)
 		require.NotZero(t, got)
 		all = append(all, mux.SlotAddrs{Count: uint32(got), Addr: addr})
 		if addr.Addr() != ip {
@@ -62,7 +62,7 @@ func TestSpareAddressesAreOneSessionsEach(t *testing.T) {
 			seen[addr.Addr()] = true
 		}
 	}
-	space.give(ip, all)
+	space.Give(ip, all)
 	require.Empty(t, space.spare)
 	require.Empty(t, space.hosts)
 }
@@ -70,22 +70,22 @@ func TestSpareAddressesAreOneSessionsEach(t *testing.T) {
 // Where TCP takes nearly all ports, no stream of this host shows one that a TCP peer of the
 // same listener may have.
 func TestStreamsOfThisHostShareNoPortWithTCP(t *testing.T) {
-	usual := tcpPortRange
-	tcpPortRange = func() (low, high int) { return firstPort, 1<<16 - 1 }
-	t.Cleanup(func() { tcpPortRange = usual })
-	var space addrSpace
+	usual := tcpPorts
+	tcpPorts = func() (low, high int) { return firstPort, 1<<16 - 1 }
+	t.Cleanup(func() { tcpPorts = usual })
+	var space Space
 	ip := netip.MustParseAddr("127.0.0.1")
 	var all []mux.SlotAddrs
 	for range 100 {
-		addr, got := space.take(ip, true, 8, 4)
+		addr, got := space.Take(ip, true, 8, 4)
 		require.Equal(t, 8, got)
 		require.NotEqual(t, ip, addr.Addr())
 		all = append(all, mux.SlotAddrs{Count: uint32(got), Addr: addr})
 	}
-	space.give(ip, all)
+	space.Give(ip, all)
 	require.Empty(t, space.hosts)
 
-	addr, got := space.take(netip.MustParseAddr("10.0.0.7"), false, 8, 4)
+	addr, got := space.Take(netip.MustParseAddr("10.0.0.7"), false, 8, 4)
 	require.Equal(t, 8, got, "another host has no other address")
 	require.Equal(t, "10.0.0.7", addr.Addr().String())
 }
