@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/internal/hang"
-	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 )
 
 func TestWriteBlocksUntilTheWindowOpens(t *testing.T) {
@@ -183,5 +185,23 @@ func TestAShortWriteDoesNotComeIntoTheMiddleOfALongOne(t *testing.T) {
 		require.Zero(t, at%len(short))
 		require.True(t, bytes.HasPrefix(got[at:], long), "the long Write has been cut")
 		require.Equal(t, strings.Repeat(short, shorts), string(got[:at])+string(got[at+len(long):]))
+	})
+}
+
+func TestBytesGoRound(t *testing.T) {
+	leak.Check(t)
+	over(t, allCarriers, func(t *testing.T, k carrier) {
+		c, s := k.pair(t)
+		_, err := c.Write([]byte("ping"))
+		require.NoError(t, err)
+		buf := make([]byte, 4)
+		_, err = io.ReadFull(s, buf)
+		require.NoError(t, err)
+		require.Equal(t, "ping", string(buf))
+		_, err = s.Write([]byte("pong"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, buf)
+		require.NoError(t, err)
+		require.Equal(t, "pong", string(buf))
 	})
 }
