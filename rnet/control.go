@@ -62,11 +62,7 @@ func (p *packetListener) control(network, address string, c syscall.RawConn) err
 	return nil
 }
 
-// only reports whether the listener is for TCP alone.
-func (p *packetListener) only(set settings.Settings) bool {
-	return onlyForPackets(p.option, set)
-}
-
+// onlyForPackets reports whether a listener with this option is for TCP alone.
 func onlyForPackets(option string, set settings.Settings) bool {
 	if option == "" || set.Transport != fallback.Auto {
 		return false

@@ -132,7 +132,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	}
 	for try := 1; ; try++ {
 		tcp, err := tcpConfig.Listen(ctx, network, address)
-		if err != nil || packets.only(set) {
+		if err != nil || onlyForPackets(packets.option, set) {
 			return tcp, err
 		}
 		l, err := lc.listenBeside(tcp, network, set, try < portTries)
@@ -149,7 +149,7 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 		if err := packets.control(name, resolved, c); err != nil {
 			return err
 		}
-		if first == nil && !packets.only(set) { // net comes twice if it tries MPTCP in vain
+		if first == nil && !onlyForPackets(packets.option, set) { // net comes twice if it tries MPTCP in vain
 			first = lc.listenFirst(network, resolved, c, set)
 		}
 		return nil
@@ -159,7 +159,7 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 	case err != nil && first != nil:
 		first.Close()
 		return nil, err
-	case err != nil || packets.only(set):
+	case err != nil || onlyForPackets(packets.option, set):
 		if first != nil {
 			first.Close()
 		}

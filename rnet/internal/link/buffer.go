@@ -2,31 +2,10 @@ package link
 
 import (
 	"slices"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
-
-// memory is what registered memory lives in. It keeps the device open until the last of
-// its users is gone: the link, and each Buffer.
-type memory struct {
-	device  *verbs.Context
-	release func()
-	pd      *verbs.PD
-	users   atomic.Int32
-}
-
-// free takes a user away.
-func (m *memory) free() {
-	if m.users.Add(-1) > 0 {
-		return
-	}
-	if m.pd != nil {
-		m.pd.Close()
-	}
-	m.release()
-}
 
 // Buffer is registered memory from which frames are sent without a copy. It outlives
 // the link, and keeps the device open until Discard.

@@ -2,7 +2,6 @@ package link
 
 import (
 	"fmt"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/internal/release"
@@ -17,70 +16,7 @@ const (
 	firstBatch = 4
 	// longMessage is from which length a message's room is worth being told at once.
 	longMessage = 4 << 10
-	// repostBatch is how many receives are posted again at a time.
-	repostBatch = 64
 )
-
-// bareReceives are what is posted: receives without a buffer, for messages that go to
-// the ring. All links have them together, and nobody writes to them.
-var bareReceives [repostBatch]verbs.RecvWR
-
-// receiveQueue is the QP's. The poll lock guards it.
-type receiveQueue struct {
-	qp        *verbs.QP
-	emulation *emulation
-	used      int // receives used up and not posted again
-	usedData  int // of these, how many count as slots
-	slots     ring.RecvSlots
-	posted    atomic.Uint64 // receives posted for data
-}
-
-// fill fills the receive queue before the peer can write.
-func (q *receiveQueue) fill(length int) error {
-	for length > 0 {
-		n, err := q.post(length)
-		if err != nil {
-			return err
-		}
-		length -= n
-	}
-	q.posted.Store(q.slots.Posted())
-	return nil
-}
-
-// post posts up to count receives and returns how many.
-func (q *receiveQueue) post(count int) (int, error) {
-	if q.emulation != nil {
-		n, err := q.qp.PostRecv(q.emulation.receives(count))
-		q.emulation.posted(n)
-		return n, err
-	}
-	return q.qp.PostRecv(bareReceives[:min(count, len(bareReceives))])
-}
-
-// due reports whether it is time to post again.
-func (q *receiveQueue) due() bool {
-	return q.used >= repostBatch || q.used-q.usedData >= controlSlots/2
-}
-
-// repost posts receives in the place of those used up and reports whether the
-// peer may want to know.
-func (q *receiveQueue) repost() (due bool, err error) {
-	for q.used > 0 {
-		n, err := q.post(q.used)
-		if err != nil {
-			return false, fmt.Errorf("rnet: post receives: %w", err)
-		}
-		q.used -= n
-	}
-	q.slots.Post(q.usedData)
-	q.usedData = 0
-	q.posted.Store(q.slots.Posted())
-	if due = q.slots.CreditDue(); due {
-		q.slots.TakeCredit()
-	}
-	return due, nil
-}
 
 // Batch is what a poll brought.
 type Batch struct {
@@ -263,3 +199,43 @@ func (l *Link) noteCredit(released uint64, slots uint16) {
 
 // Arrived returns how many messages have come since receives were posted last.
 func (l *Link) Arrived() int { return l.receives.used }
+
+// Retain keeps the message of the present Frame in the ring, until Free. Frame calls it.
+func (l *Link) Retain(k Holder) ring.Token {
+	t := l.in.rx.Retain()
+	l.in.holders.add(t, k)
+	return t
+}
+
+// Free gives back what Retain has kept and MoveOut has not moved. No lock is held.
+func (l *Link) Free(t ring.Token) {
+	l.in.mu.Lock()
+	l.in.rx.Free(t)
+	l.in.holders.remove(t)
+	last := l.in.over && l.in.holders.count == 0
+	due := !l.in.over && l.in.publish()
+	l.in.mu.Unlock()
+	if last {
+		l.freeRing()
+	} else if due {
+		l.sendCredit()
+	}
+}
+
+// Pin lets a piece stay where it is until it is freed, and lets go of its holder, unless
+// it was freed meanwhile. No lock is held.
+func (l *Link) Pin(t ring.Token) {
+	l.in.mu.Lock()
+	if l.in.holders.has(t) {
+		l.in.holders.at(t.Seq()).holder = pinned{}
+	}
+	l.in.mu.Unlock()
+}
+
+// freeRing closes the ring when the last piece of it is free.
+func (l *Link) freeRing() {
+	if l.in.mr != nil {
+		l.in.mr.Close()
+	}
+	l.memory.free()
+}

@@ -1,9 +1,7 @@
 package link
 
 import (
-	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -106,21 +104,4 @@ func (l *Link) allocRing() error {
 		}
 		l.in.size /= 2
 	}
-}
-
-// allocUpTo registers size bytes, a power of two, or where memory is short the
-// half of it, and so on down to MinRing.
-func allocUpTo(pd *verbs.PD, size uint32, access verbs.Access, opt verbs.MROptions) (*verbs.MR, error) {
-	for {
-		mr, err := pd.AllocMR(int(size), access, opt)
-		if err == nil || !isShort(err) || size/2 < MinRing {
-			return mr, err
-		}
-		size /= 2
-	}
-}
-
-// isShort reports whether an error may be due to the size of what was asked.
-func isShort(err error) bool {
-	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, verbs.ErrPinLimit)
 }

@@ -82,23 +82,16 @@ func (st *Stream) forgetControl() {
 	out.mu.Unlock()
 }
 
-// say queues control frames of the session.
+// say queues control frames of the session; sayLast once only, after what was opened before.
 func (s *sender) say(bits uint8) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.control.over {
+		bits &^= sayLast
+	}
+	s.control.over = s.control.over || bits&sayLast != 0
 	s.control.session |= bits
 	s.flushControl()
-	s.mu.Unlock()
-}
-
-// sayLast answers the peer's GO_AWAY, once: what was opened before comes before it.
-func (s *sender) sayLast() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.control.over {
-		s.control.over = true
-		s.control.session |= sayLast
-		s.flushControl()
-	}
 }
 
 // sayAddrs queues the addresses of more slots.
@@ -133,7 +126,11 @@ func (s *sender) flushControl() bool {
 		if s.link.Stopped() {
 			return false
 		}
-		if least := s.control.least(); s.link.Room(least) < least {
+		least := 8
+		if len(s.control.addrs) > 0 {
+			least = AddrsLen
+		}
+		if s.link.Room(least) < least {
 			s.blocked.Store(true)
 			if s.link.Room(least) < least { // see blocked
 				return false
@@ -157,14 +154,6 @@ func (c *controls) push(w *sendHalf, bits uint8) {
 
 func (c *controls) empty() bool {
 	return c.session == 0 && c.streams.empty() && len(c.addrs) == 0 && len(c.refusals) == 0
-}
-
-// least returns the room that the next frame needs.
-func (c *controls) least() int {
-	if len(c.addrs) > 0 {
-		return AddrsLen
-	}
-	return 8
 }
 
 // take takes a bit of the session, and reports whether it was there.

@@ -108,7 +108,7 @@ func (e *loopEvent) tell() {
 	switch st := e.st; {
 	case st.closed.Load(): // by its sink, or before it was told
 		if e.p != nil {
-			st.consumeLoop(len(e.p))
+			st.recv.release(len(e.p))
 		}
 	case e.opens:
 		st.sink.Opened()
@@ -117,7 +117,7 @@ func (e *loopEvent) tell() {
 	default:
 		st.untold -= len(e.p)
 		st.sink.Readable(e.p)
-		st.consumeLoop(len(e.p))
+		st.recv.release(len(e.p))
 	}
 }
 
@@ -156,15 +156,6 @@ func (l *looped) fitBatch(ringSize int) {
 		l.batch = min(link.PollBatch, 2*l.batch)
 	}
 	l.collected = 0
-}
-
-// consumeLoop moves the window over n bytes that the sink has had.
-func (st *Stream) consumeLoop(n int) {
-	st.recv.mu.Lock()
-	st.recv.flow.Consume(n)
-	bits := st.recv.settle(st.recv.err == nil && !st.closed.Load())
-	st.recv.mu.Unlock()
-	st.control(bits)
 }
 
 // unblock puts st on the list of streams on which the loop may go on to write. Any

@@ -82,7 +82,7 @@ func (st *Stream) attach(makeSink func(*LoopStream) Sink) {
 		if !st.closed.Load() {
 			st.sink.Readable(k.Unread())
 		}
-		st.consumeLoop(len(k.Unread()))
+		st.recv.release(len(k.Unread()))
 		k.Recycle()
 	}
 	if end != nil && !st.closed.Load() {

@@ -67,7 +67,7 @@ func (m *Mux) PeerLeaves() {
 	m.goingAway.Store(true)
 	m.draining.Store(false)
 	if m.cfg.Dialed {
-		m.out.sayLast()
+		m.out.say(sayLast)
 	}
 	m.user.Leaving()
 	if m.streams.len() == 0 {

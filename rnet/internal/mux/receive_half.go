@@ -117,6 +117,14 @@ func (r *receiveHalf) count(n, kept int, counted bool) error {
 func (r *receiveHalf) blocked() {
 	r.mu.Lock()
 	r.eager = true
+	r.mu.Unlock()
+	r.release(0)
+}
+
+// release moves the window over n bytes that a loop's sink has had, and tells the peer.
+func (r *receiveHalf) release(n int) {
+	r.mu.Lock()
+	r.flow.Consume(n)
 	bits := r.settle(r.err == nil && !r.st.closed.Load())
 	r.mu.Unlock()
 	r.st.control(bits)

@@ -1,0 +1,73 @@
+package link
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/ring"
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// repostBatch is how many receives are posted again at a time.
+const repostBatch = 64
+
+// bareReceives are what is posted: receives without a buffer, for messages that go to
+// the ring. All links have them together, and nobody writes to them.
+var bareReceives [repostBatch]verbs.RecvWR
+
+// receiveQueue is the QP's. The poll lock guards it.
+type receiveQueue struct {
+	qp        *verbs.QP
+	emulation *emulation
+	used      int // receives used up and not posted again
+	usedData  int // of these, how many count as slots
+	slots     ring.RecvSlots
+	posted    atomic.Uint64 // receives posted for data
+}
+
+// fill fills the receive queue before the peer can write.
+func (q *receiveQueue) fill(length int) error {
+	for length > 0 {
+		n, err := q.post(length)
+		if err != nil {
+			return err
+		}
+		length -= n
+	}
+	q.posted.Store(q.slots.Posted())
+	return nil
+}
+
+// post posts up to count receives and returns how many.
+func (q *receiveQueue) post(count int) (int, error) {
+	if q.emulation != nil {
+		n, err := q.qp.PostRecv(q.emulation.receives(count))
+		q.emulation.posted(n)
+		return n, err
+	}
+	return q.qp.PostRecv(bareReceives[:min(count, len(bareReceives))])
+}
+
+// due reports whether it is time to post again.
+func (q *receiveQueue) due() bool {
+	return q.used >= repostBatch || q.used-q.usedData >= controlSlots/2
+}
+
+// repost posts receives in the place of those used up and reports whether the
+// peer may want to know.
+func (q *receiveQueue) repost() (due bool, err error) {
+	for q.used > 0 {
+		n, err := q.post(q.used)
+		if err != nil {
+			return false, fmt.Errorf("rnet: post receives: %w", err)
+		}
+		q.used -= n
+	}
+	q.slots.Post(q.usedData)
+	q.usedData = 0
+	q.posted.Store(q.slots.Posted())
+	if due = q.slots.CreditDue(); due {
+		q.slots.TakeCredit()
+	}
+	return due, nil
+}
