@@ -180,14 +180,14 @@ func arrives(l *Link, msg []byte) error {
 	if off, err := ahead.Place(len(msg)); err == nil {
 		copy(l.in.mr.Bytes()[off:], msg)
 	}
-	msg, err := l.in.message(&verbs.WC{ByteLen: uint32(len(msg))})
+	msg, err := l.in.message(&verbs.WC{ByteLen: uint32(len(msg))}, l.given.released.Load())
 	if err != nil {
 		return err
 	}
 	if err := l.takeFrames(msg); err != nil {
 		return err
 	}
-	l.in.publish()
+	l.in.publish(&l.given)
 	if released, placed := l.in.rx.Released(), l.in.rx.Placed(); released > placed || placed-released > uint64(l.in.size) {
 		panic("released more than was placed, or less than the ring allows")
 	}

@@ -84,6 +84,16 @@ type Link struct {
 	receives receiveQueue
 
 	in receiveRing
+
+	given given
+}
+
+// given is what was given back to the peer. Who sends looks at it each time, so it has a
+// cache line in which nothing is written more often.
+type given struct {
+	_        [64]byte
+	released atomic.Uint64 // bytes of the ring; written under the receive lock
+	posted   atomic.Uint64 // receives posted for data; written under the poll lock
 }
 
 // New makes all of a link but the connection. If it fails nothing is left, and Release
@@ -146,7 +156,7 @@ func (l *Link) ConnParam(private []byte) rcm.ConnParam {
 	p := rcm.ConnParam{
 		PrivateData: private,
 		Access:      verbs.AccessRemoteWrite,
-		Prepare:     func(*verbs.QP) error { return l.receives.fill(receives) },
+		Prepare:     func(*verbs.QP) error { return l.receives.fill(receives, &l.given) },
 	}
 	if l.has.probes {
 		p.Access |= verbs.AccessRemoteRead
@@ -276,7 +286,7 @@ type Stats struct {
 // Stats returns them. It takes the receive lock and the send lock for a moment.
 func (l *Link) Stats() (st Stats) {
 	l.in.mu.Lock()
-	st.Frames, st.Released, st.Held, st.MovedOut = l.in.frames, l.in.released.Load(), l.in.rx.Retained(), l.in.movedOut
+	st.Frames, st.Released, st.Held, st.MovedOut = l.in.frames, l.given.released.Load(), l.in.rx.Retained(), l.in.movedOut
 	l.in.mu.Unlock()
 	l.sendMu.Lock()
 	st.CreditsSent = l.creditsSent

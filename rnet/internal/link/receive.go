@@ -44,14 +44,14 @@ func (l *Link) Poll() Batch {
 		if err := l.complete(wc); err != nil && b.Err == nil {
 			b.Err = err
 		}
-		if wc.ByteLen >= longMessage && l.in.publish() {
+		if wc.ByteLen >= longMessage && l.in.publish(&l.given) {
 			l.sendCredit() // the peer need not wait for the end of the batch
 		}
 	}
 	if l.in.rx.Retained() > int(l.in.size)/2 {
 		l.in.moveOut(int(l.in.size) / 4)
 	}
-	due := l.in.publish()
+	due := l.in.publish(&l.given)
 	l.in.mu.Unlock()
 	return l.finish(b, n, due, true)
 }
@@ -78,7 +78,7 @@ func (l *Link) Collect(most int) Batch {
 // poll lock.
 func (l *Link) Release() error {
 	l.in.mu.Lock()
-	due := l.in.publish()
+	due := l.in.publish(&l.given)
 	l.in.mu.Unlock()
 	return l.finish(Batch{}, 0, due, l.has.emulation != nil).Err
 }
@@ -93,7 +93,7 @@ func (l *Link) finish(b Batch, n int, due, repost bool) Batch {
 		return b
 	}
 	if repost && l.receives.due() {
-		again, err := l.receives.repost()
+		again, err := l.receives.repost(&l.given)
 		if due = due || again; err != nil && !l.failed.Load() {
 			b.Err = err
 			return b
@@ -145,7 +145,7 @@ func (l *Link) complete(wc *verbs.WC) error {
 		var err error
 		message := short
 		if short == nil {
-			message, err = l.in.message(wc)
+			message, err = l.in.message(wc, l.given.released.Load())
 		}
 		if err == nil {
 			err = l.takeFrames(message)
@@ -213,7 +213,7 @@ func (l *Link) Free(t ring.Token) {
 	l.in.rx.Free(t)
 	l.in.holders.remove(t)
 	last := l.in.over && l.in.holders.count == 0
-	due := !l.in.over && l.in.publish()
+	due := !l.in.over && l.in.publish(&l.given)
 	l.in.mu.Unlock()
 	if last {
 		l.freeRing()

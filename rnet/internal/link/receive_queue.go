@@ -2,7 +2,6 @@ package link
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -22,11 +21,10 @@ type receiveQueue struct {
 	used      int // receives used up and not posted again
 	usedData  int // of these, how many count as slots
 	slots     ring.RecvSlots
-	posted    atomic.Uint64 // receives posted for data
 }
 
 // fill fills the receive queue before the peer can write.
-func (q *receiveQueue) fill(length int) error {
+func (q *receiveQueue) fill(length int, back *given) error {
 	for length > 0 {
 		n, err := q.post(length)
 		if err != nil {
@@ -34,7 +32,7 @@ func (q *receiveQueue) fill(length int) error {
 		}
 		length -= n
 	}
-	q.posted.Store(q.slots.Posted())
+	back.posted.Store(q.slots.Posted())
 	return nil
 }
 
@@ -55,7 +53,7 @@ func (q *receiveQueue) due() bool {
 
 // repost posts receives in the place of those used up and reports whether the
 // peer may want to know.
-func (q *receiveQueue) repost() (due bool, err error) {
+func (q *receiveQueue) repost(back *given) (due bool, err error) {
 	for q.used > 0 {
 		n, err := q.post(q.used)
 		if err != nil {
@@ -65,7 +63,7 @@ func (q *receiveQueue) repost() (due bool, err error) {
 	}
 	q.slots.Post(q.usedData)
 	q.usedData = 0
-	q.posted.Store(q.slots.Posted())
+	back.posted.Store(q.slots.Posted())
 	if due = q.slots.CreditDue(); due {
 		q.slots.TakeCredit()
 	}

@@ -3,7 +3,6 @@ package link
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/internal/release"
 	"github.com/seed-b9b531af/ramjet/ring"
@@ -22,14 +21,12 @@ type receiveRing struct {
 	movedOut uint64 // pieces
 	asked    uint64 // released position at which publish said that credit was due
 	over     bool   // the link was closed: the last piece closes the ring
-
-	released atomic.Uint64 // bytes released; written under the receive lock
 }
 
 // message returns the message that was written to the ring. mu is held.
-func (r *receiveRing) message(wc *verbs.WC) ([]byte, error) {
+func (r *receiveRing) message(wc *verbs.WC, released uint64) ([]byte, error) {
 	if wc.Imm&immRestart != 0 {
-		if err := r.restart(); err != nil {
+		if err := r.restart(released); err != nil {
 			return nil, err
 		}
 	}
@@ -39,7 +36,7 @@ func (r *receiveRing) message(wc *verbs.WC) ([]byte, error) {
 	}
 	// The ring counts as released what nobody keeps. What was not published yet
 	// (it was collected, and not handled) the peer has no credit for.
-	if released := r.released.Load(); r.rx.Placed()-released > uint64(r.size) {
+	if r.rx.Placed()-released > uint64(r.size) {
 		return nil, fmt.Errorf("%w: message of %d bytes reaches to %d, released %d, ring %d",
 			ErrProtocol, wc.ByteLen, r.rx.Placed(), released, r.size)
 	}
@@ -48,11 +45,11 @@ func (r *receiveRing) message(wc *verbs.WC) ([]byte, error) {
 
 // restart goes on at the start of the ring, as the peer does. Only who was told that
 // all is released may.
-func (r *receiveRing) restart() error {
+func (r *receiveRing) restart(released uint64) error {
 	if err := r.rx.Restart(); err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	if released := r.released.Load(); released != r.rx.Placed() {
+	if released != r.rx.Placed() {
 		return fmt.Errorf("%w: restart of the ring at %d, released %d", ErrProtocol, r.rx.Placed(), released)
 	}
 	return nil
@@ -60,12 +57,12 @@ func (r *receiveRing) restart() error {
 
 // publish notes what is released, for the sending half, and reports whether sendCredit is
 // worth a call. The receive lock is held.
-func (r *receiveRing) publish() (due bool) {
+func (r *receiveRing) publish(back *given) (due bool) {
 	released := r.rx.Released()
-	if released == r.released.Load() {
+	if released == back.released.Load() {
 		return false
 	}
-	release.Store(&r.released, released) // seen late by the sending half, it tells less
+	release.Store(&back.released, released) // seen late by the sending half, it tells less
 	if released-r.asked < uint64(r.size)/8 {
 		return false
 	}

@@ -149,7 +149,7 @@ func (l *Link) send(h Header, payload []byte, from piece) error {
 
 // putHead makes head that of a frame, with the credit that goes with it.
 func (l *Link) putHead(h Header, length int) {
-	l.told = told{released: l.in.released.Load(), posted: l.receives.posted.Load()}
+	l.told = told{released: l.given.released.Load(), posted: l.given.posted.Load()}
 	w := wireHeader{Header: h, slots: uint16(l.told.posted), length: uint32(length), credit: uint32(l.told.released)}
 	w.put(&l.head)
 	l.payloadOut += uint64(length)
@@ -222,7 +222,7 @@ func (l *Link) post() error {
 func (l *Link) sendCredit() {
 	l.sendMu.Lock()
 	defer l.sendMu.Unlock()
-	released, posted := l.in.released.Load(), l.receives.posted.Load()
+	released, posted := l.given.released.Load(), l.given.posted.Load()
 	if released-l.told.released < uint64(l.in.size)/4 && posted-l.told.posted < uint64(l.has.slots)/4 {
 		return
 	}
@@ -257,7 +257,7 @@ func (l *Link) Greet(h Header) (Mark, error) {
 	if err := l.Send(h, nil); err != nil { // needs the peer's memory
 		return Mark{}, err
 	}
-	err := l.postCredit(l.in.released.Load(), l.receives.posted.Load(), verbs.SendSignaled)
+	err := l.postCredit(l.given.released.Load(), l.given.posted.Load(), verbs.SendSignaled)
 	if l.has.emulation != nil && l.peer.Short {
 		l.short = shortMessage
 	}
