@@ -20,9 +20,9 @@ type bounceBuffer struct {
 const bounceSize = 512 << 10
 
 // grow gives the bounce buffer the size that fits the peer's ring, or less where memory is short.
-// It frees the smallest bounce buffer, which allocRing may have made, only when it has a larger
-// one: sessions that are set up at the same time, perhaps the other end of this one, need memory
-// and objects of the device too.
+// It frees the smallest bounce buffer, which receiveRing.alloc may have made, only when it has a
+// larger one: sessions that are set up at the same time, perhaps the other end of this one, need
+// memory and objects of the device too.
 func (b *bounceBuffer) grow(pd *verbs.PD, ringSize uint32) error {
 	least := b.mr
 	size := min(bounceSize, ringSize)

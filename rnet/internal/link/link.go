@@ -124,7 +124,7 @@ func New(cfg Config, user User) (l *Link, err error) {
 			return nil, err
 		}
 	}
-	if err = l.allocRing(); err != nil {
+	if err = l.in.alloc(l.memory.pd, &l.has, &l.bounce); err != nil {
 		return nil, err
 	}
 	if l.ch, err = l.memory.device.CreateCompChannel(); err != nil {

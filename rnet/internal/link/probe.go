@@ -98,7 +98,10 @@ func (l *Link) KeepAlive() (wantsFrame bool, err error) {
 	if !l.has.probes {
 		return true, nil
 	}
-	life := l.lifeSigns()
+	l.in.mu.Lock()
+	frames := l.in.frames
+	l.in.mu.Unlock()
+	life := lifeSigns{frames, l.peerReleased.Load(), l.peerPosted.Load(), l.done.Load(), l.probesDone.Load()}
 	if l.lastProbe > l.probesDone.Load() && life == l.lastLife {
 		return false, fmt.Errorf("%w: nothing came from the peer for %v", syscall.ETIMEDOUT, KeepAlivePeriod)
 	}
@@ -114,10 +117,3 @@ func (l *Link) KeepAlive() (wantsFrame bool, err error) {
 
 // lifeSigns changes when anything comes from the peer.
 type lifeSigns struct{ frames, released, posted, done, probes uint64 }
-
-func (l *Link) lifeSigns() lifeSigns {
-	l.in.mu.Lock()
-	frames := l.in.frames
-	l.in.mu.Unlock()
-	return lifeSigns{frames, l.peerReleased.Load(), l.peerPosted.Load(), l.done.Load(), l.probesDone.Load()}
-}

@@ -23,6 +23,34 @@ type receiveRing struct {
 	over     bool   // the link was closed: the last piece closes the ring
 }
 
+// alloc makes the ring, and the bounce buffer if there is to be one. Where memory is short a smaller ring is
+// better than none, and so is one that leaves the bounce buffer its least.
+func (r *receiveRing) alloc(pd *verbs.PD, has *sizes, bounce *bounceBuffer) error {
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	if has.probes && has.emulation != nil {
+		access |= verbs.AccessRemoteRead // see probing
+	}
+	for {
+		mr, err := allocUpTo(pd, r.size, access, verbs.MROptions{Sparse: true, OnePeer: true})
+		if err != nil {
+			return err
+		}
+		r.size = uint32(len(mr.Bytes()))
+		if has.bounce() { // it grows when the peer's ring is known
+			bounce.mr, err = pd.AllocMR(MinRing, verbs.AccessLocalWrite, verbs.MROptions{})
+		}
+		if err == nil {
+			r.mr = mr
+			return nil
+		}
+		mr.Close()
+		if !isShort(err) || r.size/2 < MinRing {
+			return err
+		}
+		r.size /= 2
+	}
+}
+
 // message returns the message that was written to the ring. mu is held.
 func (r *receiveRing) message(wc *verbs.WC, released uint64) ([]byte, error) {
 	if wc.Imm&immRestart != 0 {

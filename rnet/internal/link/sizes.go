@@ -77,31 +77,3 @@ func (s *sizes) queues() (receives, sends int) {
 // messages and a probe. A credit message is a single WR on any device; what is
 // left on iWARP is more than package rcm/kernelcm posts there (siw_linux.go).
 func (s *sizes) spareSends() int { return controlSlots*s.requestsPerMessage() + 1 }
-
-// allocRing makes the receive ring. Where memory is short a smaller ring is
-// better than none, and so is one that leaves the bounce buffer its least.
-func (l *Link) allocRing() error {
-	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
-	if l.has.probes && l.has.emulation != nil {
-		access |= verbs.AccessRemoteRead // see probing
-	}
-	for {
-		mr, err := allocUpTo(l.memory.pd, l.in.size, access, verbs.MROptions{Sparse: true, OnePeer: true})
-		if err != nil {
-			return err
-		}
-		l.in.size = uint32(len(mr.Bytes()))
-		if l.has.bounce() { // it grows when the peer's ring is known
-			l.bounce.mr, err = l.memory.pd.AllocMR(MinRing, verbs.AccessLocalWrite, verbs.MROptions{})
-		}
-		if err == nil {
-			l.in.mr = mr
-			return nil
-		}
-		mr.Close()
-		if !isShort(err) || l.in.size/2 < MinRing {
-			return err
-		}
-		l.in.size /= 2
-	}
-}
