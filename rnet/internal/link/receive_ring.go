@@ -23,8 +23,8 @@ type receiveRing struct {
 	over     bool   // the link was closed: the last piece closes the ring
 }
 
-// alloc makes the ring, and the bounce buffer if there is to be one. Where memory is short a smaller ring is
-// better than none, and so is one that leaves the bounce buffer its least.
+// alloc makes the ring, and the least bounce buffer if there is to be one. Where memory is short
+// a smaller ring is better than none, and so is one that leaves the bounce buffer its least.
 func (r *receiveRing) alloc(pd *verbs.PD, has *sizes, bounce *bounceBuffer) error {
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	if has.probes && has.emulation != nil {

@@ -55,8 +55,8 @@ const (
 	sendFailed            // err says why
 )
 
-// send sends as much of p as one frame holds. A writer that was woken from the queue for room keeps
-// its place: it need not go to the end of the queue.
+// send sends as much of p as one frame holds. A writer that was woken from the queue for room
+// keeps its place: it need not go to the end of the queue.
 //
 // The bytes lie at off of out, or in ordinary memory if out is nil.
 func (s *sender) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
