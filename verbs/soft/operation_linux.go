@@ -8,26 +8,12 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 )
 
-// The operations, and after them the local memory that they read and write. attempt calls
-// each with sendMu held and with the length of the message, and learns how far it came.
+// The operations. attempt calls each with sendMu held, with the length of the message and,
+// if the request names some, with the peer's memory. permit has looked whether the request
+// may use that, and its own. attempt learns how far the operation came.
 
-// attemptWrite is write with all that write leaves to others: it may have to ask for the
-// key or to wait for a receive, and says what was wrong.
-func (q *qp) attemptWrite(wr *verbs.SendWR, n int, gate uint32) (progress, outcome) {
-	if gate&protocol.GateWrite == 0 {
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	if !q.localOK(wr, 0) {
-		return fails(verbs.WCLocProtErr, protocol.FaultGone)
-	}
-	var dst []byte
-	if n > 0 {
-		p, mem, v := q.remoteBytes(wr, uint64(n), verbs.AccessRemoteWrite)
-		if p != finished || v.status != verbs.WCSuccess {
-			return p, v
-		}
-		dst = mem
-	}
+// attemptWrite may have to wait for a receive, which write leaves to it.
+func (q *qp) attemptWrite(wr *verbs.SendWR, n int, dst []byte) (progress, outcome) {
 	withImm := wr.Opcode == verbs.OpWriteWithImm
 	if withImm {
 		if p := q.canDescribe(); p != finished {
@@ -68,21 +54,9 @@ func (q *qp) canDescribe() progress {
 }
 
 // attemptRead copies what is in the peer's region to where the request wants it.
-func (q *qp) attemptRead(wr *verbs.SendWR, n int, gate uint32) (progress, outcome) {
-	if gate&protocol.GateRead == 0 {
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	if !q.localOK(wr, verbs.AccessLocalWrite) {
+func (q *qp) attemptRead(wr *verbs.SendWR, n int, src []byte) (progress, outcome) {
+	if n > 0 && !q.scatter(wr.SGL, src) {
 		return fails(verbs.WCLocProtErr, protocol.FaultGone)
-	}
-	if n > 0 {
-		p, src, v := q.remoteBytes(wr, uint64(n), verbs.AccessRemoteRead)
-		if p != finished || v.status != verbs.WCSuccess {
-			return p, v
-		}
-		if !q.scatter(wr.SGL, src) {
-			return fails(verbs.WCLocProtErr, protocol.FaultGone)
-		}
 	}
 	return finished, outcome{n: n}
 }
@@ -90,25 +64,7 @@ func (q *qp) attemptRead(wr *verbs.SendWR, n int, gate uint32) (progress, outcom
 // attemptAtomic works on the word in place. Atomics of the specification are
 // atomic among each other at one device; these are so for all processes that
 // have the memory mapped, and with sync/atomic in its owner.
-func (q *qp) attemptAtomic(wr *verbs.SendWR, n int, gate uint32) (progress, outcome) {
-	switch {
-	case gate&protocol.GateAtomic == 0, wr.RemoteAddr%8 != 0:
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	case n != 8:
-		return fails(verbs.WCLocLenErr, protocol.FaultGone)
-	case !q.localOK(wr, verbs.AccessLocalWrite):
-		return fails(verbs.WCLocProtErr, protocol.FaultGone)
-	}
-	p, mem, v := q.remoteBytes(wr, 8, verbs.AccessRemoteAtomic)
-	if p != finished || v.status != verbs.WCSuccess {
-		return p, v
-	}
-	if protocol.AddressOf(mem)%8 != 0 {
-		// An MR over a slice of the caller may begin anywhere; this one does
-		// not, as its addresses are real. A peer's may lie about its address.
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	word := protocol.Word64(mem)
+func (q *qp) attemptAtomic(wr *verbs.SendWR, word *atomic.Uint64) (progress, outcome) {
 	var old uint64
 	if wr.Opcode == verbs.OpFetchAdd {
 		old = word.Add(wr.CompareAdd) - wr.CompareAdd
@@ -138,35 +94,18 @@ func compareSwap(w *atomic.Uint64, compare, swap uint64) uint64 {
 func putNative(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }
 
 // attemptAtomicWrite stores 8 bytes, of which nobody sees a part.
-func (q *qp) attemptAtomicWrite(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	if gate&protocol.GateWrite == 0 {
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
+func (q *qp) attemptAtomicWrite(wr *verbs.SendWR, word *atomic.Uint64) (progress, outcome) {
 	var bytes [8]byte
 	q.gatherAt(bytes[:], wr, 0) // always inline
-	p, mem, v := q.remoteBytes(wr, 8, verbs.AccessRemoteWrite)
-	if p != finished || v.status != verbs.WCSuccess {
-		return p, v
-	}
-	if protocol.AddressOf(mem)%8 != 0 { // as for atomics
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
-	protocol.Word64(mem).Store(binary.NativeEndian.Uint64(bytes[:]))
+	word.Store(binary.NativeEndian.Uint64(bytes[:]))
 	return finished, outcome{n: 8}
 }
 
 // attemptFlush has nothing to do but to look whether it may: what was written before
 // is in memory that the whole host sees alike, and the count of the completion is
 // a full fence.
-func (q *qp) attemptFlush(wr *verbs.SendWR, gate uint32) (progress, outcome) {
-	if gate&protocol.GateFlush == 0 {
-		return fails(verbs.WCRemInvReqErr, protocol.FaultRequest)
-	}
+func (q *qp) attemptFlush(wr *verbs.SendWR) (progress, outcome) {
 	n, at := uint64(wr.Flush.Length), wr.RemoteAddr
-	p, v := q.resolve(wr.RKey)
-	if p != finished || v.status != verbs.WCSuccess {
-		return p, v
-	}
 	if wr.Flush.Level == verbs.FlushMR {
 		n, at = 0, q.cached.addr
 	}
@@ -181,15 +120,7 @@ func (q *qp) attemptFlush(wr *verbs.SendWR, gate uint32) (progress, outcome) {
 // it is longer than what is free there.
 func (q *qp) attemptSend(wr *verbs.SendWR, n int) (progress, outcome) {
 	o := &q.out
-	if q.sq.sent == 0 && !q.sq.begun {
-		if !q.localOK(wr, 0) {
-			return fails(verbs.WCLocProtErr, protocol.FaultGone)
-		}
-		if wr.Opcode == verbs.OpSendWithInv {
-			if p, v := q.resolve(wr.InvalidateRKey); p != finished || v.status != verbs.WCSuccess {
-				return p, v
-			}
-		}
+	if !q.sq.begun {
 		if p := q.canDescribe(); p != finished {
 			return p, outcome{}
 		}
@@ -262,103 +193,4 @@ func (q *qp) lastPiece(d *protocol.Descriptor, wr *verbs.SendWR, n int, solicite
 	}
 	q.sq.sent, q.sq.begun = 0, false
 	q.out.push(d, n, solicited)
-}
-
-// attemptBind and attemptInvalidate are requests that go nowhere.
-func (q *qp) attemptBind(wr *verbs.SendWR) (progress, outcome) {
-	w, ok := wr.Bind.MW.Driver().(*window)
-	if !ok || !w.bind(q, wr.Bind) {
-		return fails(verbs.WCMWBindErr, protocol.FaultGone)
-	}
-	return finished, outcome{}
-}
-
-func (q *qp) attemptInvalidate(wr *verbs.SendWR) (progress, outcome) {
-	if !q.takeKey(wr.InvalidateRKey) {
-		return fails(verbs.WCLocQPOpErr, protocol.FaultGone)
-	}
-	return finished, outcome{}
-}
-
-// gather copies local memory into dst; false if a key, bounds or rights do
-// not cover it. It may have copied a part then, into a buffer of the peer
-// that a failed request leaves undefined anyway.
-func (q *qp) gather(dst []byte, sgl []verbs.SGE) bool {
-	for i := range sgl {
-		e := &sgl[i]
-		if e.Length == 0 {
-			continue
-		}
-		src, ok := q.pd.localBytes(&q.sgl, e, 0)
-		if !ok {
-			if !q.pd.isNull(q.sgl, e) {
-				return false
-			}
-			clear(dst[:e.Length])
-			dst = dst[e.Length:]
-			continue
-		}
-		dst = dst[copy(dst, src):]
-	}
-	return true
-}
-
-// localOK reports whether all of the local memory may be used.
-func (q *qp) localOK(wr *verbs.SendWR, need verbs.Access) bool {
-	if wr.Flags&verbs.SendInline != 0 {
-		return true
-	}
-	for i := range wr.SGL {
-		if wr.SGL[i].Length == 0 {
-			continue
-		}
-		if _, ok := q.pd.localBytes(&q.sgl, &wr.SGL[i], need); !ok && !q.pd.isNull(q.sgl, &wr.SGL[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// gatherAt fills dst with the payload from byte skip on.
-func (q *qp) gatherAt(dst []byte, wr *verbs.SendWR, skip int) bool {
-	return gatherAt(q.pd, &q.sgl, dst, wr, skip)
-}
-
-func gatherAt(p *pd, last **region, dst []byte, wr *verbs.SendWR, skip int) bool {
-	if wr.Flags&verbs.SendInline != 0 {
-		for _, b := range wr.Inline {
-			if skip >= len(b) {
-				skip -= len(b)
-				continue
-			}
-			dst = dst[copy(dst, b[skip:]):]
-			skip = 0
-		}
-		return true
-	}
-	for i := range wr.SGL {
-		e := wr.SGL[i]
-		if skip >= int(e.Length) {
-			skip -= int(e.Length)
-			continue
-		}
-		src, ok := p.localBytes(last, &e, 0)
-		if !ok {
-			if !p.isNull(*last, &e) {
-				return false
-			}
-			n := min(len(dst), int(e.Length)-skip)
-			clear(dst[:n])
-			dst, skip = dst[n:], 0
-			continue
-		}
-		dst = dst[copy(dst, src[skip:]):]
-		skip = 0
-	}
-	return true
-}
-
-// scatter copies src into local memory.
-func (q *qp) scatter(sgl []verbs.SGE, src []byte) bool {
-	return scatter(q.pd, &q.sgl, sgl, 0, src)
 }

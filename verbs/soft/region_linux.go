@@ -252,6 +252,89 @@ func (p *pd) isNull(last *region, e *verbs.SGE) bool {
 	return last != nil && last.null && last.key == e.LKey && last.pd == p && last.local.Load()
 }
 
+// localOK reports whether all of the local memory may be used.
+func (q *qp) localOK(wr *verbs.SendWR, need verbs.Access) bool {
+	if wr.Flags&verbs.SendInline != 0 {
+		return true
+	}
+	for i := range wr.SGL {
+		if wr.SGL[i].Length == 0 {
+			continue
+		}
+		if _, ok := q.pd.localBytes(&q.sgl, &wr.SGL[i], need); !ok && !q.pd.isNull(q.sgl, &wr.SGL[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// gather copies local memory into dst; false if a key, bounds or rights do
+// not cover it. It may have copied a part then, into a buffer of the peer
+// that a failed request leaves undefined anyway.
+func (q *qp) gather(dst []byte, sgl []verbs.SGE) bool {
+	for i := range sgl {
+		e := &sgl[i]
+		if e.Length == 0 {
+			continue
+		}
+		src, ok := q.pd.localBytes(&q.sgl, e, 0)
+		if !ok {
+			if !q.pd.isNull(q.sgl, e) {
+				return false
+			}
+			clear(dst[:e.Length])
+			dst = dst[e.Length:]
+			continue
+		}
+		dst = dst[copy(dst, src):]
+	}
+	return true
+}
+
+// gatherAt fills dst with the payload from byte skip on.
+func (q *qp) gatherAt(dst []byte, wr *verbs.SendWR, skip int) bool {
+	return gatherAt(q.pd, &q.sgl, dst, wr, skip)
+}
+
+func gatherAt(p *pd, last **region, dst []byte, wr *verbs.SendWR, skip int) bool {
+	if wr.Flags&verbs.SendInline != 0 {
+		for _, b := range wr.Inline {
+			if skip >= len(b) {
+				skip -= len(b)
+				continue
+			}
+			dst = dst[copy(dst, b[skip:]):]
+			skip = 0
+		}
+		return true
+	}
+	for i := range wr.SGL {
+		e := wr.SGL[i]
+		if skip >= int(e.Length) {
+			skip -= int(e.Length)
+			continue
+		}
+		src, ok := p.localBytes(last, &e, 0)
+		if !ok {
+			if !p.isNull(*last, &e) {
+				return false
+			}
+			n := min(len(dst), int(e.Length)-skip)
+			clear(dst[:n])
+			dst, skip = dst[n:], 0
+			continue
+		}
+		dst = dst[copy(dst, src[skip:]):]
+		skip = 0
+	}
+	return true
+}
+
+// scatter copies src into local memory.
+func (q *qp) scatter(sgl []verbs.SGE, src []byte) bool {
+	return scatter(q.pd, &q.sgl, sgl, 0, src)
+}
+
 // scatter copies src to where sgl says, from byte skip on.
 func scatter(p *pd, last **region, sgl []verbs.SGE, skip int, src []byte) bool {
 	for i := range sgl {

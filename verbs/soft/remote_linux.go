@@ -228,19 +228,6 @@ func (r *region) revoke() {
 	}
 }
 
-// remoteBytes resolves the peer's memory that a request names.
-func (q *qp) remoteBytes(wr *verbs.SendWR, n uint64, need verbs.Access) (progress, []byte, outcome) {
-	p, v := q.resolve(wr.RKey)
-	if p != finished || v.status != verbs.WCSuccess {
-		return p, nil, v
-	}
-	mem, ok := q.cached.bytes(wr.RemoteAddr, n, need)
-	if !ok {
-		return finished, nil, outcome{status: verbs.WCRemAccessErr, tell: protocol.FaultAccess}
-	}
-	return finished, mem, outcome{}
-}
-
 // resolve makes the region of a key the cached one.
 func (q *qp) resolve(key uint32) (progress, outcome) {
 	r := q.cached

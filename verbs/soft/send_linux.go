@@ -22,8 +22,9 @@ import (
 //
 // Everything else goes through postSlow. With nothing queued before it, postAlone lets
 // attempt execute it; what cannot go on is put into the send queue (sendqueue_linux.go),
-// from which drive takes it up again. Either way conclude makes its completion. The
-// operations are in operation_linux.go.
+// from which drive takes it up again. permit looks whether the request has what
+// it needs, and the operations of operation_linux.go do it. Either way conclude makes the
+// completion.
 
 func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	q.sendMu.Lock()
@@ -211,7 +212,7 @@ type outcome struct {
 
 // attempt executes a request as far as it goes, with sendMu held. A request
 // that it began and could not finish is resumed by the next attempt: only a
-// SEND can be (sq.sent).
+// SEND can be (sq.begun).
 func (q *qp) attempt(wr *verbs.SendWR) (progress, outcome) {
 	switch {
 	case wr.Opcode == verbs.OpBindMW:
@@ -234,20 +235,95 @@ func (q *qp) attempt(wr *verbs.SendWR) (progress, outcome) {
 	case uint64(n) > maxMessageSize:
 		return finished, outcome{status: verbs.WCLocLenErr}
 	}
+	p, mem, v := q.permit(wr, n, gate)
+	if p != finished || v.status != verbs.WCSuccess {
+		return p, v
+	}
 	switch wr.Opcode {
 	case verbs.OpWrite, verbs.OpWriteWithImm:
-		return q.attemptWrite(wr, n, gate)
+		return q.attemptWrite(wr, n, mem)
 	case verbs.OpRead:
-		return q.attemptRead(wr, n, gate)
+		return q.attemptRead(wr, n, mem)
 	case verbs.OpCompareSwap, verbs.OpFetchAdd:
-		return q.attemptAtomic(wr, n, gate)
+		return q.attemptAtomic(wr, protocol.Word64(mem))
 	case verbs.OpAtomicWrite:
-		return q.attemptAtomicWrite(wr, gate)
+		return q.attemptAtomicWrite(wr, protocol.Word64(mem))
 	case verbs.OpFlush:
-		return q.attemptFlush(wr, gate)
+		return q.attemptFlush(wr)
 	default:
 		return q.attemptSend(wr, n)
 	}
+}
+
+// needs are what an operation has to have before it moves a byte.
+type needs struct {
+	gate   uint32       // what the peer's QP has to let in
+	word   bool         // it is on 8 bytes of the peer, whose address is a multiple of 8
+	local  verbs.Access // rights to the memory of its SGL
+	remote verbs.Access // rights to the peer's memory, 0 if it names none
+}
+
+var needsOf = [...]needs{
+	verbs.OpWrite:        {gate: protocol.GateWrite, remote: verbs.AccessRemoteWrite},
+	verbs.OpWriteWithImm: {gate: protocol.GateWrite, remote: verbs.AccessRemoteWrite},
+	verbs.OpSend:         {gate: protocol.GateOpen},
+	verbs.OpSendWithImm:  {gate: protocol.GateOpen},
+	verbs.OpSendWithInv:  {gate: protocol.GateOpen},
+	verbs.OpRead:         {gate: protocol.GateRead, local: verbs.AccessLocalWrite, remote: verbs.AccessRemoteRead},
+	verbs.OpCompareSwap:  {gate: protocol.GateAtomic, word: true, local: verbs.AccessLocalWrite, remote: verbs.AccessRemoteAtomic},
+	verbs.OpFetchAdd:     {gate: protocol.GateAtomic, word: true, local: verbs.AccessLocalWrite, remote: verbs.AccessRemoteAtomic},
+	verbs.OpAtomicWrite:  {gate: protocol.GateWrite, word: true, remote: verbs.AccessRemoteWrite},
+	verbs.OpFlush:        {gate: protocol.GateFlush}, // attemptFlush looks at its range, which is not the payload's
+}
+
+// permit looks whether a request of n bytes has what its operation needs, and returns the
+// memory of the peer that it names. A SEND that has begun is not asked again.
+func (q *qp) permit(wr *verbs.SendWR, n int, gate uint32) (progress, []byte, outcome) {
+	if q.sq.begun {
+		return finished, nil, outcome{}
+	}
+	need := &needsOf[wr.Opcode]
+	key, asks := peerKey(wr, n)
+	refused := func(status verbs.WCStatus, tell protocol.FaultKind) (progress, []byte, outcome) {
+		return finished, nil, outcome{status: status, tell: tell}
+	}
+	switch {
+	case gate&need.gate == 0, need.word && wr.RemoteAddr%8 != 0:
+		return refused(verbs.WCRemInvReqErr, protocol.FaultRequest)
+	case need.word && n != 8:
+		return refused(verbs.WCLocLenErr, protocol.FaultGone)
+	case wr.Opcode != verbs.OpFlush && !q.localOK(wr, need.local): // a FLUSH has no memory of its own
+		return refused(verbs.WCLocProtErr, protocol.FaultGone)
+	}
+	if asks {
+		if p, v := q.resolve(key); p != finished || v.status != verbs.WCSuccess {
+			return p, nil, v
+		}
+	}
+	if need.remote == 0 || n == 0 {
+		return finished, nil, outcome{}
+	}
+	mem, ok := q.cached.bytes(wr.RemoteAddr, uint64(n), need.remote)
+	switch {
+	case !ok:
+		return refused(verbs.WCRemAccessErr, protocol.FaultAccess)
+	case need.word && protocol.AddressOf(mem)%8 != 0:
+		// An MR over a slice of the caller may begin anywhere; this one does
+		// not, as its addresses are real. A peer's may lie about its address.
+		return refused(verbs.WCRemInvReqErr, protocol.FaultRequest)
+	}
+	return finished, mem, outcome{}
+}
+
+// peerKey returns the key of the peer that a request of n bytes uses; false if it uses none.
+func peerKey(wr *verbs.SendWR, n int) (uint32, bool) {
+	switch wr.Opcode {
+	case verbs.OpSendWithInv:
+		return wr.InvalidateRKey, true
+	case verbs.OpFlush:
+		return wr.RKey, true
+	}
+	return wr.RKey, n > 0 && needsOf[wr.Opcode].remote != 0
 }
 
 func fails(status verbs.WCStatus, tell protocol.FaultKind) (progress, outcome) {

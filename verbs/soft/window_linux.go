@@ -128,6 +128,15 @@ func (w *window) bind(q *qp, b *verbs.Bind) bool {
 	return true
 }
 
+// attemptBind executes a BIND_MW. Like LOCAL_INV, the peer has no part in it.
+func (q *qp) attemptBind(wr *verbs.SendWR) (progress, outcome) {
+	w, ok := wr.Bind.MW.Driver().(*window)
+	if !ok || !w.bind(q, wr.Bind) {
+		return fails(verbs.WCMWBindErr, protocol.FaultGone)
+	}
+	return finished, outcome{}
+}
+
 // part makes the region that b describes, with key; nil if it must not be. The window
 // is of the QP's PD.
 func (w *window) part(q *qp, b *verbs.Bind, key uint32) *region {
@@ -205,6 +214,14 @@ func (d *device) dropWindows(q *qp) {
 	for _, r := range list {
 		r.window.takeAway(r)
 	}
+}
+
+// attemptInvalidate executes a LOCAL_INV.
+func (q *qp) attemptInvalidate(wr *verbs.SendWR) (progress, outcome) {
+	if !q.takeKey(wr.InvalidateRKey) {
+		return fails(verbs.WCLocQPOpErr, protocol.FaultGone)
+	}
+	return finished, outcome{}
 }
 
 // takeKey takes the key of a region or of a window away, for LOCAL_INV and
