@@ -256,6 +256,50 @@ func expired(deadline time.Time) error {
 	return nil
 }
 
+// holdBack goes on with a wait that an event has ended, until an event is due: Wake, a CQ
+// with as many completions as it waits for, or the end of the first period.
+func (ch *channel) holdBack(deadline time.Time, wait func(*channel, time.Time) error) error {
+	for {
+		if ch.interrupted.Swap(false) {
+			return nil
+		}
+		period, err := ch.collect()
+		if err != nil || period == 0 {
+			return err
+		}
+		if end := time.Now().Add(period); deadline.IsZero() || end.Before(deadline) {
+			deadline = end
+		}
+		switch err := wait(ch, deadline); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil // there are completions, if fewer than was asked for
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// collect arms the CQs of the channel in which too few completions wait for an event, and
+// returns the shortest of their periods: 0 if one has enough, or none has any.
+func (ch *channel) collect() (shortest time.Duration, _ error) {
+	for _, c := range ch.dev.allCQs() {
+		if c.ch != ch || c.lockedWaiting(1) == 0 {
+			continue
+		}
+		count, period := c.moderation.get()
+		if period == 0 {
+			return 0, nil
+		}
+		if err := c.Arm(false); err != nil || c.lockedWaiting(count) >= count {
+			return 0, err
+		}
+		if shortest == 0 || period < shortest {
+			shortest = period
+		}
+	}
+	return shortest, nil
+}
+
 // takeWake reports whether signal was called since the last WaitThread.
 func (ch *channel) takeWake() (woken, closed bool) {
 	ch.mu.Lock()

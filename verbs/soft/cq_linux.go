@@ -2,8 +2,10 @@ package soft
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
@@ -224,6 +226,65 @@ func (c *cq) notify(solicited bool) {
 			return
 		}
 	}
+}
+
+// Limits of moderation: those of the kernel's interface.
+const (
+	maxModerationCount  = math.MaxUint16
+	maxModerationPeriod = math.MaxUint16 * time.Microsecond
+)
+
+// moderation is when an event of a CQ is due. Zero is at once.
+type moderation struct {
+	count  atomic.Int64
+	period atomic.Int64 // a time.Duration
+}
+
+// get returns a period of 0 where nothing is held back.
+func (m *moderation) get() (count int, period time.Duration) {
+	if count = int(m.count.Load()); count > 0 {
+		period = time.Duration(m.period.Load())
+	}
+	return count, period
+}
+
+// Moderate is heeded by the waits on the channel: a peer wakes us for the first completion, as
+// always. The wait then arms the CQ again and goes on, so each further completion is a
+// wake-up for it, but not for the program.
+func (c *cq) Moderate(count int, period time.Duration) error {
+	if c.users.closed() {
+		return verbs.ErrClosed
+	}
+	c.moderation.count.Store(int64(count))
+	c.moderation.period.Store(int64(period))
+	if c.ch != nil && count > 1 && period > 0 {
+		c.ch.moderated.Store(true)
+	}
+	return nil
+}
+
+// lockedWaiting is waiting for those who do not hold pollMu. A CQ that is broken or closed has none:
+// Poll is to say so.
+func (c *cq) lockedWaiting(enough int) int {
+	if c.users.closed() || c.local.broken.Load() {
+		return 0
+	}
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	return c.waiting(enough)
+}
+
+// waiting counts the completions that could be polled, until there are enough: each piece of a
+// long SEND as one, and of a QP that has failed one of all that it will flush. The caller holds pollMu.
+func (c *cq) waiting(enough int) int {
+	n := int(c.local.waiting.Load())
+	for _, in := range *c.all.Load() {
+		n += in.arrived(enough - n)
+		if in.attention.Load() {
+			n++
+		}
+	}
+	return n
 }
 
 // stampArrivals gives the time to completions that Poll has made. Those of our own have theirs.

@@ -96,6 +96,20 @@ func (in *inbound) ready() bool {
 	return ok
 }
 
+// arrived counts the descriptors that are published, up to most.
+func (in *inbound) arrived(most int) (n int) {
+	ring := in.seg.Ring
+	for pos, i := in.pos, in.index; n < most && i < uint32(len(ring)) && ring[i].Seq.Load() == uint32(pos)+1; pos++ {
+		n++
+		next := i + 1
+		if ring[i].Flags&protocol.FlagElsewhere != 0 {
+			next = ring[i].Next
+		}
+		i = next
+	}
+	return n
+}
+
 // take makes work completions of what has arrived. The caller holds pollMu.
 func (in *inbound) take(wcs []verbs.WC) int {
 	n := 0
