@@ -110,7 +110,7 @@ func (f *fabric) claim() error {
 		err = listenAgain(f.given)
 	}
 	if err == nil {
-		err = f.socket.checkLeadsTo(int32(os.Getpid()))
+		err = f.socket.checkLeadsTo(os.Getpid())
 	}
 	if err == nil || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS) {
 		return err // what the process lacks says nothing of the socket
@@ -131,15 +131,15 @@ func (s UnixSocket) mayBeReached(c syscall.Conn) error {
 	if now != s { // whoever is there need not be asked
 		return s.leadsElsewhere()
 	}
-	var listens *unix.Ucred
+	var listens samehost.Peer
 	err = control(c, func(fd int) (err error) {
-		listens, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-		return os.NewSyscallError("getsockopt SO_PEERCRED", err)
+		listens, err = samehost.PeerOf(fd)
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	return s.checkLeadsTo(listens.Pid)
+	return s.checkLeadsTo(listens.PID)
 }
 
 // control calls f with the descriptor of c.
@@ -169,7 +169,7 @@ func listenAgain(c syscall.Conn) error {
 
 // checkLeadsTo connects to the socket, as a dialer does that shows that it may, and returns
 // nil if that leads to a process, of which the kernel says that it listens there.
-func (s UnixSocket) checkLeadsTo(pid int32) error {
+func (s UnixSocket) checkLeadsTo(pid int) error {
 	fd, err := s.connectPlain()
 	if errors.Is(err, unix.EAGAIN) {
 		return nil // its queue is full, and dialers find out where it leads
@@ -234,15 +234,14 @@ func (r *route) show() (fd int, err error) {
 	if err != nil {
 		return -1, fmt.Errorf("%w: %w", rcm.ErrNoListener, err)
 	}
-	there, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	there, err := samehost.PeerOf(fd)
 	peer := r.sock.Load().Peer()
 	switch {
 	case err != nil:
-		err = os.NewSyscallError("getsockopt SO_PEERCRED", err)
 	case peer.PID == 0:
 		err = fmt.Errorf("%w: a process of a PID namespace that this one does not see listens", rcm.ErrPeerDenied)
-	case int(there.Pid) != peer.PID || there.Uid != peer.UID:
-		err = fmt.Errorf("%w: process %d listens at %s, and process %d beside it", rcm.ErrPeerDenied, there.Pid, r.unix.Address, peer.PID)
+	case there.PID != peer.PID || there.UID != peer.UID:
+		err = fmt.Errorf("%w: process %d listens at %s, and process %d beside it", rcm.ErrPeerDenied, there.PID, r.unix.Address, peer.PID)
 	default:
 		_, err = r.sock.Load().expect(handshake.KindShow)
 	}
@@ -305,10 +304,10 @@ func (l *listener) receiveFirst(sock *socket) (handshake.Message, error) {
 // leadsHere reports whether a connection, which a peer has shown, is to the Unix socket at
 // which this process listens. Of two that a process has bound to paths of the same words,
 // after it changed its working directory, one cannot be told from the other.
-func (s UnixSocket) leadsHere(fd int) bool { return s.leadsTo(fd, int32(os.Getpid())) }
+func (s UnixSocket) leadsHere(fd int) bool { return s.leadsTo(fd, os.Getpid()) }
 
 // leadsTo is leadsHere for any process.
-func (s UnixSocket) leadsTo(fd int, pid int32) bool {
+func (s UnixSocket) leadsTo(fd, pid int) bool {
 	if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || typ != s.sockType() {
 		return false
 	}
@@ -316,6 +315,6 @@ func (s UnixSocket) leadsTo(fd int, pid int32) bool {
 	if at, ok := to.(*unix.SockaddrUnix); err != nil || !ok || at.Name != s.Address {
 		return false
 	}
-	listens, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	return err == nil && listens.Pid == pid
+	listens, err := samehost.PeerOf(fd)
+	return err == nil && listens.PID == pid
 }

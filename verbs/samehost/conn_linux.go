@@ -43,7 +43,7 @@ func newConn(fd int, bare bool) (*Conn, error) {
 	c.bare.Store(bare)
 	var err error
 	if c.raw, err = c.file.SyscallConn(); err == nil {
-		c.peer, err = peerOf(fd)
+		c.peer, err = PeerOf(fd)
 	}
 	if err != nil {
 		c.Close()

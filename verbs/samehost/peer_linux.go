@@ -79,7 +79,9 @@ func mapsAllUsers(uidMap string) bool {
 	return slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
 }
 
-func peerOf(fd int) (Peer, error) {
+// PeerOf returns who is at the other end of a Unix socket that is connected. Of one that
+// listens it returns who called listen last.
+func PeerOf(fd int) (Peer, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return Peer{}, os.NewSyscallError("getsockopt SO_PEERCRED", err)
