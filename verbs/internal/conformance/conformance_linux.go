@@ -3,20 +3,13 @@
 package conformance
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-b9b531af/ramjet/rcm"
-	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 	"github.com/seed-b9b531af/ramjet/verbs/verbstest"
@@ -63,18 +56,22 @@ var lacks = map[[2]string]verbstest.Lack{
 	{"ibverbs", "rxe"}:  verbstest.LackSRQBound | verbstest.LackLateRefusal | verbstest.LackResume,
 }
 
-// Run runs the tests between QPs of one device, of its first port, which must be up.
-func Run(t *testing.T, device string) {
+// Connector returns what connects two QPs of an iWARP device, which are in RESET. A connection
+// manager has to do that.
+type Connector func(t testing.TB, device string) (connect func(t testing.TB, a, b *verbs.QP) error)
+
+// Run runs the tests between QPs of one device, of its first port, which must be up. Only
+// for an iWARP device it calls connector.
+func Run(t *testing.T, device string, connector Connector) {
 	liftPinningLimit(t)
 	var p verbstest.Pair
 	ctx := open(t, device)
 	port, err := ctx.QueryPort(1)
 	require.NoError(t, err)
 	require.Equal(t, verbs.PortActive, port.State, "port 1 of %s", device)
-	var addr netip.Addr // iWARP: where the device is reached
+	var connect func(t testing.TB, a, b *verbs.QP) error
 	if ctx.Attr().Transport == verbs.TransportIWARP {
-		addr, err = addressOf(device)
-		require.NoError(t, err)
+		connect = connector(t, device)
 	} else {
 		gids, err := ctx.QueryGIDs(1)
 		require.NoError(t, err)
@@ -91,8 +88,8 @@ func Run(t *testing.T, device string) {
 	verbstest.Run(t, func(t testing.TB) verbstest.Pair {
 		pair := p
 		pair.A, pair.B = open(t, device), open(t, device)
-		if addr.IsValid() {
-			pair.Connect = func(a, b *verbs.QP) error { return connect(t, device, addr, a, b) }
+		if connect != nil {
+			pair.Connect = func(a, b *verbs.QP) error { return connect(t, a, b) }
 		}
 		return pair
 	})
@@ -125,77 +122,4 @@ func liftPinningLimit(t testing.TB) {
 		return
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &old)) })
-}
-
-// ports counts up: the kernel's TCP keeps a port for a while.
-var ports atomic.Uint32
-
-func nextPort() uint16 { return uint16(20000 + ports.Add(1)%10000) }
-
-// addressOf returns an address of the host at which the device can be reached.
-func addressOf(device string) (netip.Addr, error) {
-	addrs, err := rdmahost.Addrs()
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	for _, addr := range addrs {
-		ln, err := listen(device, netip.AddrPortFrom(addr, nextPort()))
-		if err == nil {
-			return addr, ln.Close()
-		}
-		if !errors.Is(err, rcm.ErrNoRoute) {
-			return netip.Addr{}, err
-		}
-	}
-	return netip.Addr{}, fmt.Errorf("no address of this host is on %s", device)
-}
-
-func listen(device string, addr netip.AddrPort) (rcm.Listener, error) {
-	return kernelcm.New(kernelcm.Config{Device: device}).Listen(addr, rcm.ListenConfig{})
-}
-
-// connect connects two QPs in RESET by the kernel's connection manager; a dials.
-func connect(t testing.TB, device string, addr netip.Addr, a, b *verbs.QP) error {
-	conns, err := Connect(device, netip.AddrPortFrom(addr, nextPort()), a, b, rcm.ConnParam{
-		ResponderResources: 16, InitiatorDepth: 16, Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite,
-	})
-	t.Cleanup(func() {
-		for _, c := range conns {
-			if c != nil {
-				require.NoError(t, c.Disconnect())
-			}
-		}
-	})
-	return err
-}
-
-// Connect connects two QPs of a device, which are in RESET, by the kernel's connection
-// manager at an address of the device. a dials. It takes 20 seconds at most.
-func Connect(device string, addr netip.AddrPort, a, b *verbs.QP, p rcm.ConnParam) (conns [2]rcm.Conn, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	ln, err := listen(device, addr)
-	if err != nil {
-		return conns, err
-	}
-	defer ln.Close()
-	accepted := make(chan error, 1)
-	go func() { // ends with ctx
-		req, err := ln.Accept(ctx)
-		if err == nil {
-			conns[1], err = req.Accept(ctx, b, p)
-		}
-		accepted <- err
-	}()
-	route, err := kernelcm.New(kernelcm.Config{Device: device}).Resolve(ctx, addr)
-	if err == nil {
-		conns[0], err = route.Connect(ctx, a, p)
-	}
-	if err != nil {
-		cancel()
-	}
-	if acceptErr := <-accepted; err == nil { // ends with ctx
-		err = acceptErr
-	}
-	return conns, err
 }

@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 		config.Env = []string{"RAMJET_EXPERIMENTAL=" + drv}
 		t.Run(name, func(t *testing.T) {
 			if modeltest.On(t, config) {
-				conformance.Run(t, "mlx5_0")
+				conformance.Run(t, "mlx5_0", nil)
 			}
 		})
 	}
