@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/internal/passrights"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/attach"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
-	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 )
 
 // What another user of the host can do to a process with a listener, by the Unix
@@ -43,8 +43,8 @@ func TestStrangersHoldUpNobody(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Run("as the kernel is", func(t *testing.T) { strangersHoldUpNobody(t, c.allow) })
 			t.Run("without SO_PASSRIGHTS", func(t *testing.T) {
-				samehost.WithoutPassRights.Store(true)
-				defer samehost.WithoutPassRights.Store(false)
+				passrights.Missing.Store(true)
+				defer passrights.Missing.Store(false)
 				strangersHoldUpNobody(t, c.allow)
 			})
 		})

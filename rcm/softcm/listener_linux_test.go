@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/internal/passrights"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -155,8 +155,8 @@ func openSocket() (int, error) {
 }
 
 func TestDescriptorsOfGarbageSpeakersAreNotKept(t *testing.T) {
-	samehost.WithoutPassRights.Store(true) // the kernel keeps them off by itself
-	t.Cleanup(func() { samehost.WithoutPassRights.Store(false) })
+	passrights.Missing.Store(true) // the kernel keeps them off by itself
+	t.Cleanup(func() { passrights.Missing.Store(false) })
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	l := onSoft().MustListen(t, addr, rcm.ListenConfig{})
 	s := speakTo(t, addr)

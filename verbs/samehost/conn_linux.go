@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/passrights"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,18 +24,6 @@ type Conn struct {
 	to   SocketID // that it was connected to, in a Directory
 	// bare is set while no descriptor can have come: then closing cannot wait.
 	bare atomic.Bool
-}
-
-// soPassRights is SO_PASSRIGHTS: with 0, who sends descriptors gets EPERM. It is
-// on in new sockets.
-const soPassRights = 83
-
-// WithoutPassRights has sockets made as kernels before 6.16 make them, for tests.
-var WithoutPassRights atomic.Bool
-
-// passRights sets SO_PASSRIGHTS, and reports whether the kernel has it.
-func passRights(fd, on int) bool {
-	return !WithoutPassRights.Load() && unix.SetsockoptInt(fd, unix.SOL_SOCKET, soPassRights, on) == nil
 }
 
 // newConn takes fd. A bare one has never taken descriptors.
@@ -139,7 +128,7 @@ func dial(typ int, admit func(Peer) bool, names int, connectTo func(fd, name int
 		case err != nil:
 			return nil, os.NewSyscallError("connect", err)
 		}
-		passRights(fd, 0)
+		passrights.Set(fd, 0)
 		c, err := newConn(fd, false) // something may have come before
 		fd = -1
 		if err != nil {
@@ -266,7 +255,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 // before.
 func (c *Conn) TakeDescriptors() (could bool) {
 	c.bare.Store(false)
-	c.raw.Control(func(fd uintptr) { could = passRights(int(fd), 1) })
+	c.raw.Control(func(fd uintptr) { could = passrights.Set(int(fd), 1) })
 	return could
 }
 

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/seed-b9b531af/ramjet/internal/passrights"
 	"golang.org/x/sys/unix"
 )
 
@@ -165,7 +166,7 @@ func relisten(cfg ListenConfig, fd int) (*Listener, error) {
 		CloseReceived(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	passRights(fd, 0)
+	passrights.Set(fd, 0)
 	return listenOn(cfg, fd, false)
 }
 

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/passrights"
 	"golang.org/x/sys/unix"
 )
 
@@ -64,7 +65,7 @@ func listen(cfg ListenConfig, bind func(fd int) error) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	bare := passRights(fd, 0)
+	bare := passrights.Set(fd, 0)
 	if err := bind(fd); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("bind", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/passrights"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -85,14 +86,14 @@ func attack(t *testing.T, typ int, name string, packets ...string) (c net.Conn, 
 func onBothKernels(t *testing.T, test func(t *testing.T, old bool)) {
 	fd, err := newSocket(unix.SOCK_SEQPACKET)
 	require.NoError(t, err)
-	has := passRights(fd, 0)
+	has := passrights.Set(fd, 0)
 	unix.Close(fd)
 	if has {
 		t.Run("with SO_PASSRIGHTS", func(t *testing.T) { test(t, false) })
 	}
 	t.Run("without SO_PASSRIGHTS", func(t *testing.T) {
-		WithoutPassRights.Store(true)
-		defer WithoutPassRights.Store(false)
+		passrights.Missing.Store(true)
+		defer passrights.Missing.Store(false)
 		test(t, true)
 	})
 }
@@ -198,9 +199,9 @@ func TestCloseDoesNotWaitForWhatIsUnread(t *testing.T) {
 				require.Equal(t, !old, c.TakeDescriptors())
 				require.NoError(t, c.Close(), "of which nothing is unread")
 
-				WithoutPassRights.Store(true) // so that something comes
+				passrights.Missing.Store(true) // so that something comes
 				peer, sent := attack(t, unix.SOCK_SEQPACKET, l.Name(), packets...)
-				WithoutPassRights.Store(!old)
+				passrights.Missing.Store(!old)
 				if !sent { // before it was admitted
 					return
 				}
