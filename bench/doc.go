@@ -20,8 +20,8 @@
 // event handlers, run by gnet over TCP and Unix sockets and by package rgnet
 // over ramjet.
 //
-// A test is cut into short rounds, and the transports take turns (A B C A B
-// C), so that whatever else goes on in the machine hits all of them alike. A
+// A test is cut into short rounds, and the rounds of the transports alternate
+// (A B C A B C), so that whatever else goes on in the machine hits all of them alike. A
 // figure is the median over the rounds. In each round the client opens its
 // connections, works without being measured for a while (-warmup), works
 // measured (-duration), and closes. Pairs of processes that are not at work

@@ -68,7 +68,7 @@ func ExampleJournal() {
 	// tcp no-listener and 2 more
 }
 
-// A goroutine that finds a gate full waits for its turn, or until its time is over.
+// A goroutine that finds a gate full waits for room, or until its time is over.
 func ExampleGate() {
 	gate := fallback.NewGate(1)
 	fmt.Println(gate.Enter(context.Background()))

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Gate limits how many connections are set up at once. A goroutine that finds it full waits
-// for its turn, first come, first served: a storm of set-ups must not make each
+// Gate limits how many connections are set up at once. Goroutines that find it full wait,
+// and enter in the order in which they came: a storm of set-ups must not make each
 // of them slow, and none of them has to go without.
 type Gate struct {
 	limit int
@@ -29,16 +29,16 @@ func (g *Gate) Enter(ctx context.Context) error {
 		g.mu.Unlock()
 		return nil
 	}
-	turn := make(chan struct{})
-	g.queue = append(g.queue, turn)
+	admitted := make(chan struct{})
+	g.queue = append(g.queue, admitted)
 	g.mu.Unlock()
 	select {
-	case <-turn: // ended by Leave
+	case <-admitted: // ended by Leave
 		return nil
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
-	i := slices.Index(g.queue, turn)
+	i := slices.Index(g.queue, admitted)
 	if i >= 0 {
 		g.queue = slices.Delete(g.queue, i, i+1)
 	}

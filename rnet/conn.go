@@ -152,7 +152,7 @@ func (c *Conn) SetLinger(sec int) error {
 // SetNoDelay does nothing: data is never delayed.
 func (c *Conn) SetNoDelay(bool) error { return c.option() }
 
-// SetKeepAlive does nothing: the session notices a dead peer by itself.
+// SetKeepAlive does nothing: the session detects a dead peer by itself.
 func (c *Conn) SetKeepAlive(bool) error { return c.option() }
 
 // SetKeepAlivePeriod does nothing, see SetKeepAlive.

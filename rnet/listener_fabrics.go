@@ -182,7 +182,7 @@ func (fl *fabricListener) getInLine() (err error) {
 	return err
 }
 
-// listenNext listens when it is our turn.
+// listenNext listens when those who waited before have listened.
 func (fl *fabricListener) listenNext() (rcm.Listener, error) {
 	if fl.next == nil {
 		if err := fl.getInLine(); errors.Is(err, rcm.ErrBusy) {

@@ -218,7 +218,7 @@ const (
 // countMessages makes round trips between marks. In the first batches both ends are in this process, and poll; in
 // the others the answer comes after a pause, from the address of the argument.
 func countMessages(args []string) error {
-	runtime.GOMAXPROCS(1) // the ends take turns, and the device has the other processor
+	runtime.GOMAXPROCS(1) // the ends run alternately, and the device has the other processor
 	host, _, err := net.SplitHostPort(args[0])
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 var rounds = flag.Int("rstream.rounds", 1, "rounds of TestBesideRstream; its figures need 5 and a machine that does nothing else")
 
 // TestBesideRstream measures kernel TCP, ramjet over each kernel device, and
-// rstream of librdmacm, which is rsocket over the same device, in turns:
+// rstream of librdmacm, which is rsocket over the same device, alternately:
 //
 //	go test -exec guest ./bench/harness -run TestBesideRstream -v -rstream.rounds 5
 //

@@ -50,7 +50,7 @@ var cPrograms = []struct {
 	{"atomic_bw", []string{"ib_atomic_bw", "-A", "FETCH_AND_ADD"}, 1, "BW average[MB/sec]"},
 }
 
-// Both programs measure by turns, on one device, and one table shows what they say.
+// Both programs measure alternately, on one device, and one table shows what they say.
 func TestBesidePerftest(t *testing.T) {
 	device := devices()[0]
 	switch device {

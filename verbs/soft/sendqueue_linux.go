@@ -192,7 +192,7 @@ type silence struct {
 	ends  time.Time // the present one; zero before the first
 }
 
-// silenceSteps is more than the turns that two processes take to pair and tell a key.
+// silenceSteps is more than the steps that two processes take to pair and tell a key.
 const silenceSteps = 16
 
 // left returns the rest of the present step, 0 when a peer may not be silent any longer

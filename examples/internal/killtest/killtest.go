@@ -1,7 +1,7 @@
-// Package killtest puts an example under its real workload while the process at
-// the other end is killed and started again, over TCP and over what ramjet
-// offers instead, and compares what the example sees of it. It also
-// holds the examples to the transport that the environment forces on them.
+// Package killtest has the kill tests of the examples. A kill test puts an example under
+// its real workload, kills the process at the other end and starts it again. It does so
+// over TCP and over what ramjet offers instead, and compares what the example sees. The
+// package also checks that an example takes the transport that the environment forces on it.
 package killtest
 
 import (
@@ -24,12 +24,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// timeVariable is the environment variable that says how long a Trial takes, as
+// timeVariable is the environment variable that says how long a kill test takes, as
 // time.ParseDuration has it.
 const timeVariable = "RAMJET_KILL_TEST"
 
-// defaultTime is how long a Trial takes if nobody says so: what CI has time
-// for.
+// defaultTime is how long a kill test takes if nobody says so: what CI has time for.
 const defaultTime = 2 * time.Second
 
 // pause is how long a worker waits after a failure, as a sensible program does.
@@ -42,7 +41,7 @@ const hold = 3
 // patience is how long something may take that must come.
 const patience = time.Minute
 
-// Trial is a workload and the process at its other end.
+// Trial is what a kill test needs: a workload and the process at its other end.
 type Trial struct {
 	// Address is what the workload dials.
 	Address string
@@ -62,12 +61,12 @@ type Trial struct {
 	Behind bool
 }
 
-// Compare makes the same trial over TCP and over shared memory. The workload
+// Compare makes the same kill test over TCP and over shared memory. The workload
 // must not fail before the kill and not after it has recovered, must recover,
 // over the transport that it had, and must see the same kinds of failure over
 // both, see agree. Over shared memory a process that was killed must not seem to
 // have closed its connections, see noEnd. What one kill leads to is in part chance:
-// where the kinds differ the trials are made again, and all kills count together.
+// where the kinds differ the kill tests are made again, and all kills count together.
 func Compare(t *testing.T, prepare func(t *testing.T, dialer rnet.Dialer) Trial) {
 	t.Helper()
 	if testing.Short() {
@@ -93,7 +92,7 @@ func Compare(t *testing.T, prepare func(t *testing.T, dialer rnet.Dialer) Trial)
 // kills is how many a comparison takes at most.
 const kills = 5
 
-// tryOver makes a trial and adds the kinds of failure to those that were seen.
+// tryOver makes a kill test and adds the kinds of failure to those that were seen.
 func tryOver(t *testing.T, over rnet.Transport, seen map[string]bool, prepare func(t *testing.T, dialer rnet.Dialer) Trial) bool {
 	want := over
 	if over == rnet.Auto {
@@ -166,7 +165,7 @@ func carried(address string) (n uint64) {
 	return n
 }
 
-// phase is a part of a trial.
+// phase is a part of a kill test.
 type phase int
 
 const (
@@ -185,7 +184,7 @@ type log struct {
 	kinds  [phases]map[string]int
 }
 
-// run makes the trial. It returns the kinds of failure that the kill led to, and
+// run makes the kill test. It returns the kinds of failure that the kill led to, and
 // how many bytes went over sessions after the restart.
 func (t *Trial) run(tb testing.TB) (kinds []string, overSessions uint64) {
 	kind := t.Kind

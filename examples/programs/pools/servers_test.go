@@ -82,7 +82,7 @@ func (d *lastDialed) closed(t *testing.T) {
 	})
 }
 
-// What MariaDB closes, for each of its reasons, go-sql-driver/mysql notices before it sends a
+// What MariaDB closes, for each of its reasons, go-sql-driver/mysql detects before it sends a
 // statement, which it would not send twice.
 func TestTheMySQLDriverNoticesWhatMariaDBHasClosed(t *testing.T) {
 	t.Parallel()

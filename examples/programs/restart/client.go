@@ -175,7 +175,7 @@ func (c *client) restart(ctx context.Context) error {
 		if now != old {
 			break
 		}
-		time.Sleep(time.Millisecond) // until the old one has heard of it
+		time.Sleep(time.Millisecond) // until the old one knows of it
 	}
 	for range ticksAfter {
 		line, err := lines.ReadString('\n')

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the dialing side has opened before it has heard that it shall open no more, the other
+// What the dialing side has opened before it knows that it shall open no more, the other
 // side gets before the answer, and nothing after it.
 func TestEachStreamComesBeforeTheAnswerToGoAway(t *testing.T) {
 	for _, k := range []carrier{overSoft, overNarrow, {device: wireLike[0]}} {

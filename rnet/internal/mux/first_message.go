@@ -17,7 +17,7 @@ const greetCheck = 10 * time.Millisecond
 // (Greet): so the peer has no session before that, and if we give this one up its
 // dial can still take another way. iWARP wants this order too (RFC 5044, section 7.1: the
 // dialing side might still take our message for a part of the MPA handshake). That siw
-// notices the first message is up to package rcm (rcm/kernelcm/siw_linux.go).
+// detects the first message is up to package rcm (rcm/kernelcm/siw_linux.go).
 func (m *Mux) AwaitPeer(ctx context.Context, alive func() error) error {
 	defer context.AfterFunc(ctx, m.link.Channel().Wake)()
 	if err := m.pollUntil(ctx, alive, func() bool { return m.link.Arrived() >= 1 }); err != nil {

@@ -29,7 +29,7 @@ func main() {
 	write := flag.Bool("write", false, "offer commands by write only, as kernels before 5.0 did")
 	hostile := flag.Uint64("hostile", 0, "make the devices awkward (late, out of order between QPs), by this `seed`; 0: do not")
 	wqes := flag.Bool("wqe", false, "print each WQE, in hexadecimal, on standard error")
-	cut := flag.Duration("cut", 0, "take the devices' links away by turns, each `for so long`; 0: do not")
+	cut := flag.Duration("cut", 0, "take the devices' links away one after the other, each `for so long`; 0: do not")
 	link := flag.String("link", "ib", "the ports' `link`: ib or eth (RoCE)")
 	network := flag.Bool("net", false, "run in a network namespace, in which the hosts have addresses from 10.77.0.1 on")
 	pair := flag.Bool("pair", false, "as -net, and run the program on two hosts: the first has RAMJET_PEER=10.77.0.2, the second\nRAMJET_PEER=10.77.0.1 and RAMJET_ROLE=peer; it is ended with the first")
