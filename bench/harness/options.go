@@ -64,7 +64,8 @@ turn, and prints one table. Without flags it takes less than a minute.
   go run ./bench programs                         another page: programs as people have them; see programs -help
 
 The column "vs TCP" says how many times better a figure is than TCP's in the
-same run: 2x is half the time, or twice the rate.
+same run: 2x is half the time, or twice the rate. A legend below the table
+explains the other columns.
 
 Tests:
 `

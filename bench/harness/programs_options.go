@@ -27,7 +27,7 @@ about two minutes.
   go run ./bench programs -containers -transport ramjet -run '^(http1|rpc|echo)/'
 
 Beside TCP's figure stands how many times better each other transport is; what
-is worse than TCP is marked <.
+is worse than TCP is marked <. A legend below the table explains the columns.
 
 Flags:
 `

@@ -45,10 +45,30 @@ const (
 	maxQPs        = 1024
 )
 
+const usage = `Bench verbs measures latency and bandwidth of the verbs between two processes, with the
+tests and columns of perftest.
+
+  go run ./bench verbs -test send_lat,write_bw -sizes 64,65536     starts both processes
+  go run ./bench verbs -device rxe0 -listen :18515                 on two hosts: the server,
+  go run ./bench verbs -device rxe0 -dial 10.0.0.1:18515           and the client, which prints
+
+Latency (_lat): one message after the other. The times are half of a round trip, of READ
+and atomics a whole one. t_typical is the median.
+Bandwidth (_bw): up to -depth requests of each queue pair are outstanding. BW average is of
+the whole test, BW peak of its fastest part; a MB has 2^20 bytes. MsgRate is millions of
+messages a second. With -bidirectional both ends are added.
+
+Flags:
+`
+
 func parseOptions(args []string, stderr io.Writer) (options, error) {
 	o := options{Tests: tests, Sizes: []int{2, 64, 1024, 4096, 65536, 1 << 20}, QPs: []int{1}, Depths: []int{128}, Inlines: []int{0}}
 	f := flag.NewFlagSet("bench verbs", flag.ContinueOnError)
 	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		f.PrintDefaults()
+	}
 	f.StringVar(&o.Device, "device", "soft0", "RDMA `device`")
 	f.StringVar(&o.Listen, "listen", "", "be the server, on this TCP `address`; the client says what is measured")
 	f.StringVar(&o.Dial, "dial", "", "be the client of the server at this TCP `address` (default: start one)")
@@ -80,7 +100,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	list(&o.Inlines, "inline", "messages of up to so many `bytes` are sent inline", 0, maxSize)
 	f.IntVar(&o.Iterations, "n", 1000, "`iterations`, for each QP")
 	f.IntVar(&o.Mod, "cq-mod", 100, "of so many `requests` of a QP one is signaled, no fewer than one in each depth; for bandwidth")
-	f.IntVar(&o.GID, "gid", -1, "`row` of this end's table of GIDs (default: on InfiniBand the LID, elsewhere a row with an IPv4 address)")
+	f.IntVar(&o.GID, "gid", -1, "`row` of this end's table of GIDs; -1: on InfiniBand the LID, elsewhere a row with an IPv4 address")
 	f.BoolVar(&o.CM, "rcm", false, "connect the queue pairs by a connection manager (package rcm); on iWARP there is no other way")
 	f.BoolVar(&o.Events, "events", false, "sleep until there is a completion, instead of polling")
 	f.BoolVar(&o.Both, "bidirectional", false, "both ends send, for bandwidth")

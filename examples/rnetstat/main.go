@@ -7,24 +7,8 @@
 //	go run ./examples/rnetstat -once         a page: listeners, sessions, streams
 //	go run ./examples/rnetstat -json -once   for programs
 //
-// Keys: q ends it, s changes between sessions and streams, < and > choose the column by
-// which is sorted, r reverses the order, / asks for a text that lines have to have, Escape
-// forgets it, and space stops and goes on. Where its output is no terminal it prints a page
-// each second.
-//
-// What the columns say:
-//
-//	OVER     the device: soft0 is shared memory
-//	->, <-   the process has dialed the session, or accepted it
-//	STREAMS  connections on it
-//	IN, OUT  bytes a second that it has received and sent
-//	MSG      messages a second, both ways; a Write is one for each 16 KiB
-//	HIT      the share of waits that polling ended, without a sleep
-//	STALL    how often a Write waited because the peer's ring was full
-//	SPILL    pieces that were moved out of the ring for a reader that is slow
-//	RING     the size of the receive ring
-//	UNREAD   bytes of a stream that have arrived and were not read
-//	WINDOW   bytes that may be sent on a stream before the peer reads
+// Where its output is no terminal it prints a page each second. With -help it explains the
+// keys and the columns.
 //
 // A process is there as long as it has a session or a listener. One that has
 // RNET_STATS=off in its environment, that belongs to another user, or that is
@@ -49,10 +33,57 @@ import (
 
 func main() { program.Main("rnetstat", rnetstat) }
 
+const usage = `Usage: rnetstat [flags] [pid ...]
+
+Rnetstat shows the sessions and streams of running processes of this user, on a
+terminal as top shows processes: the busiest first. Elsewhere, and with -once, it
+prints a page of listeners, sessions and streams.
+
+Keys:
+  q       quit
+  s       sessions or streams
+  < >     choose the column by which the lines are sorted
+  r       reverse the order
+  /       show only lines that have a text; Escape shows all again
+  space   pause, and go on
+
+Columns of sessions; all numbers but those a second are since it opened:
+  OVER    the device: soft0 is shared memory
+  -> <-   the process has dialed the session, or accepted it
+  PEER    the process at the other end, by its own account
+  AGE     how long the session has been open
+  STREAMS connections on it
+  IN/s    bytes received a second
+  OUT/s   bytes sent a second
+  MSG/s   messages a second, both ways, on a page MSG-IN/s and MSG-OUT/s; a Write
+          is one for each 16 KiB (64 KiB on an RDMA device)
+  HIT     the share of waits that polling ended, without a sleep
+  WAKE    how often somebody who waited has slept
+  STALL   how often a Write waited because the peer's ring was full
+  SPILL   pieces that were moved out of the ring for a reader that is slow
+  RING    the size of the receive ring; on a page also what readers have not taken of it
+
+Columns of streams, numbered by session and stream:
+  IN OUT  bytes received and sent since it was opened; with /s, a second
+  UNREAD  bytes that have arrived and were not read
+  WINDOW  bytes that may be sent before the peer reads
+
+Columns of listeners, on a page:
+  LISTEN  the address, or the Unix socket
+  SESSIONS and STREAMS
+          sessions that are open; streams that peers have opened since it listens
+  WAITING streams that wait for Accept
+  TCP     connections that came over TCP, or plain ones at a Unix socket
+  DENIED  peers that may not open a session
+  FAILED  sessions that did not come about for other reasons
+
+Flags:
+`
+
 func rnetstat(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("rnetstat", flag.ContinueOnError)
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "usage: rnetstat [flags] [pid ...]")
+		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
 	asJSON := flags.Bool("json", false, "print JSON, a line for each look, for programs")

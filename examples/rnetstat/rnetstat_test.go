@@ -254,3 +254,13 @@ func TestProcessThatDoesNotAnswerIsSaidToBeThere(t *testing.T) {
 	require.NoError(t, w.show(&look{Processes: []process{{PID: 9, Error: "it is stopped\n"}}}))
 	require.Contains(t, out.String(), "9  it is stopped?\n")
 }
+
+func TestTheUsageExplainsEachColumn(t *testing.T) {
+	for _, c := range append(append([]column{}, sessionColumns...), streamColumns...) {
+		switch title := strings.TrimSuffix(c.title, "/s"); title {
+		case "", "PID", "PROGRAM", "LOCAL", "REMOTE", "STREAM": // say it themselves
+		default:
+			require.Regexp(t, `(?m)^  (IN )?`+title+`\b`, usage)
+		}
+	}
+}
