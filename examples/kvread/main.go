@@ -113,7 +113,8 @@ func read(e *endpoint.Endpoint, server net.Conn, count int, out io.Writer) error
 		}
 	}
 	took := time.Since(begin)
-	fmt.Fprintf(out, "%d values read over %s, %.2f us each\n", count, e.Name(), float64(took.Microseconds())/float64(max(count, 1)))
+	fmt.Fprintf(out, "%d values read over %s, %.2f us each\nOne READ after the other: posted, waited for, checked. The server does nothing meanwhile.\n",
+		count, e.Name(), float64(took.Microseconds())/float64(max(count, 1)))
 	if !e.Attr().Caps.Has(verbs.CapAtomics) {
 		return nil
 	}

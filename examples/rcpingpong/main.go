@@ -133,6 +133,7 @@ func call(e *endpoint.Endpoint, server net.Conn, count int, out io.Writer) error
 		}
 	}
 	took := time.Since(begin)
-	fmt.Fprintf(out, "%d round trips of %d bytes over %s, %.2f us each\n", count, size, e.Name(), float64(took.Microseconds())/float64(count))
+	fmt.Fprintf(out, "%d round trips of %d bytes over %s, %.2f us each\nA round trip: a SEND and a SEND back, one after the other. Each end sleeps until it has a completion.\n",
+		count, size, e.Name(), float64(took.Microseconds())/float64(count))
 	return nil
 }

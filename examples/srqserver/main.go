@@ -142,7 +142,7 @@ func call(e *endpoint.Endpoint, server net.Conn, count int, out io.Writer) error
 			}
 		}
 	}
-	fmt.Fprintf(out, "%d messages of %d QPs answered from %d receives over %s in %v\n",
+	fmt.Fprintf(out, "%d messages of %d QPs answered from %d receives over %s in %v\nEach QP sends a message, and the next when all QPs have their answers.\n",
 		count*clients, clients, receives, e.Name(), time.Since(begin).Round(time.Millisecond))
 	return nil
 }

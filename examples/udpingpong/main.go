@@ -143,7 +143,7 @@ func call(e *endpoint.Endpoint, server net.Conn, count int, out io.Writer) error
 			}
 		}
 	}
-	each := float64(time.Since(begin).Microseconds()) / float64(count)
-	fmt.Fprintf(out, "%d round trips of %d bytes over %s, %.2f us each, %d sent again\n", count, size, e.Name(), each, lost)
+	fmt.Fprintf(out, "%d round trips of %d bytes over %s, %.2f us each, %d sent again\nA round trip: a datagram and its answer, one after the other; one that is lost takes 200 ms more.\n",
+		count, size, e.Name(), float64(time.Since(begin).Microseconds())/float64(count), lost)
 	return nil
 }
