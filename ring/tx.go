@@ -1,6 +1,9 @@
 package ring
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 const (
 	// Align is the boundary in bytes at which messages start; their lengths
@@ -9,6 +12,19 @@ const (
 	// MinSize and MaxSize bound the size of a ring in bytes.
 	MinSize = 4096
 	MaxSize = 1 << 30
+)
+
+// Errors that calls of this package wrap.
+var (
+	// ErrSize: a ring size, window or number of slots is out of range. When
+	// the number came from the peer, the peer is broken.
+	ErrSize = errors.New("ring: size out of range")
+	// ErrCredit: the peer gave credit for what was never sent, or more than
+	// there can be. The connection cannot be trusted any more.
+	ErrCredit = errors.New("ring: impossible credit")
+	// ErrOverrun: the peer sent more than it had credit for, or a length that
+	// no message can have. The connection cannot be trusted any more.
+	ErrOverrun = errors.New("ring: data beyond credit")
 )
 
 // Tx is the sender's twin of the peer's receive ring: it knows what was sent

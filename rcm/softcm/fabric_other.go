@@ -36,3 +36,11 @@ func (f *fabric) ListenDatagram(addr netip.AddrPort, _ rcm.ListenConfig) (rcm.Da
 func (f *fabric) ResolveGroup(_ context.Context, group netip.Addr) (rcm.GroupRoute, error) {
 	return nil, fmt.Errorf("rcm: resolve group %v: %w: no software HCA on %s: %w", group, rcm.ErrNoRoute, runtime.GOOS, errors.ErrUnsupported)
 }
+
+// UnixSocketAt fails: there is no software HCA on this system.
+func UnixSocketAt(network, address string) (UnixSocket, error) {
+	return UnixSocket{}, fmt.Errorf("rcm: no software HCA on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}
+
+// MayConnect fails: there is no software HCA on this system.
+func (s UnixSocket) MayConnect() error { return errors.ErrUnsupported }
