@@ -246,7 +246,7 @@ func (d *device) attr(q *ibvDeviceAttr, more *ibvDeviceAttrEx) verbs.DeviceAttr 
 		PhysPorts:         int(q.physPortCnt),
 		AckDelay:          q.localCAAckDelay,
 		CompVectors:       d.vectors,
-		Caps:              verbs.CapRegisterSlice | verbs.CapRead,
+		Caps:              verbs.CapRegisterSlice | verbs.CapRead | verbs.CapIOVA,
 	}
 	a.DeviceInfo = d.entry.Info()
 	a.Provider = ProviderName

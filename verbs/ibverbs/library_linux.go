@@ -21,7 +21,7 @@ type library struct {
 	getDeviceList, freeDeviceList, getDeviceName      uintptr
 	openDevice, closeDevice, queryDevice, queryPort   uintptr
 	queryGIDTable                                     uintptr // 0 before rdma-core 33
-	allocPD, deallocPD, regMR, deregMR                uintptr
+	allocPD, deallocPD, regMR, reregMR, deregMR       uintptr
 	createCompChannel, destroyCompChannel             uintptr
 	createCQ, destroyCQ, resizeCQ, getCQEvent, ackCQ  uintptr
 	createQP, modifyQP, queryQP, destroyQP            uintptr
@@ -54,6 +54,7 @@ func (l *library) symbols() []symbol {
 		{"ibv_alloc_pd", "IBVERBS_1.1", &l.allocPD, false},
 		{"ibv_dealloc_pd", "IBVERBS_1.1", &l.deallocPD, false},
 		{"ibv_reg_mr_iova2", "IBVERBS_1.8", &l.regMR, false},
+		{"ibv_rereg_mr", "IBVERBS_1.1", &l.reregMR, false},
 		{"ibv_dereg_mr", "IBVERBS_1.1", &l.deregMR, false},
 		{"ibv_create_comp_channel", "IBVERBS_1.0", &l.createCompChannel, false},
 		{"ibv_destroy_comp_channel", "IBVERBS_1.0", &l.destroyCompChannel, false},

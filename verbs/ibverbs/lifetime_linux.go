@@ -43,6 +43,19 @@ func (l *lifetime) during(f func() error) error {
 	return f()
 }
 
+// alone runs a call that changes the object if nobody uses it.
+func (l *lifetime) alone(f func() error) error {
+	l.mu.Lock() // ends with the call that changes the object, or destroys it
+	defer l.mu.Unlock()
+	switch {
+	case l.ended:
+		return verbs.ErrClosed
+	case l.users > 0:
+		return verbs.ErrBusy
+	}
+	return f()
+}
+
 // end destroys the object if nobody uses it. After any answer but ErrBusy it is gone.
 func (l *lifetime) end(destroy func() error) error {
 	l.mu.Lock()

@@ -3,13 +3,9 @@
 package ibverbs
 
 import (
-	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
-	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // pd is a protection domain.
@@ -63,94 +59,6 @@ func (p *pd) destroy() error {
 		p.dev.drop(p.address)
 		err := failed("ibv_dealloc_pd", status(p.dev.lib.deallocPD, p.address))
 		p.dev.restore(p.address, p, err)
-		return err
-	})
-}
-
-// region is a memory region.
-type region struct {
-	pd      *pd
-	address uintptr // struct ibv_mr
-	mem     []byte
-	addr    uint64
-	keys    ibvMR
-
-	life  lifetime
-	owned []byte // what AllocMR mapped
-}
-
-func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verbs.MRDriver, error) {
-	mapped, err := pages.Map(length, opt.HugePages)
-	if err != nil {
-		return nil, err
-	}
-	r, err := p.register(&region{pd: p, mem: mapped[:length:length], owned: mapped}, access)
-	if err != nil {
-		pages.Unmap(mapped)
-		return nil, err
-	}
-	return r, nil
-}
-
-// RegisterMR registers memory of the caller. The list of what is open keeps
-// it reachable, and Go does not move what is on its heap.
-func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error) {
-	r, err := p.register(&region{pd: p, mem: mem}, access)
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
-func (p *pd) register(r *region, access verbs.Access) (*region, error) {
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))
-	r.addr = uint64(start)
-	if access&verbs.AccessZeroBased != 0 {
-		r.addr %= uint64(pages.Size) // the kernel wants the offset within the page to agree
-	}
-	err := p.make(func() (err error) {
-		r.address, err = handle(p.dev.lib.regMR, p.address, start, uintptr(len(r.mem)), uintptr(r.addr), uintptr(access))
-		if err != nil {
-			return failed("ibv_reg_mr_iova2", err)
-		}
-		r.keys = *view[ibvMR](r.address)
-		if r.keys.context != p.dev.context || r.keys.pd != p.address || r.keys.length != uintptr(len(r.mem)) {
-			number(p.dev.lib.deregMR, r.address)
-			return unknownLayout("ibv_mr")
-		}
-		p.dev.add(r.address, r)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
-func (r *region) Bytes() []byte { return r.mem }
-func (r *region) Addr() uint64  { return r.addr }
-func (r *region) LKey() uint32  { return r.keys.lkey }
-func (r *region) RKey() uint32  { return r.keys.rkey }
-
-func (r *region) Deregister() error { return r.pd.dev.during(r.destroy) }
-
-func (r *region) rank() int { return rankMR }
-
-func (r *region) destroy() error {
-	d := r.pd.dev
-	return r.life.end(func() error {
-		d.drop(r.address)
-		err := failed("ibv_dereg_mr", status(d.lib.deregMR, r.address))
-		if d.entry.DriverID == rdmahost.DriverRXE && errors.Is(err, verbs.ErrInvalid) {
-			err = fmt.Errorf("ibv_dereg_mr: %w", verbs.ErrBusy) // it says EINVAL of a region with windows
-		}
-		if d.restore(r.address, r, err) {
-			return err
-		}
-		r.pd.life.release()
-		if err == nil {
-			pages.Unmap(r.owned)
-		}
 		return err
 	})
 }

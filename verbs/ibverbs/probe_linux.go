@@ -9,7 +9,7 @@ import (
 )
 
 // probe finds out what the library tells only of objects that were made: the services that
-// a device has, and its inline data; whether its driver resizes CQs, and makes memory windows.
+// a device has, and its inline data; whether its driver resizes CQs, changes regions, and makes memory windows.
 func (d *device) probe(attr *verbs.DeviceAttr) error {
 	p, err := d.allocPD()
 	if err != nil {
@@ -23,6 +23,9 @@ func (d *device) probe(attr *verbs.DeviceAttr) error {
 	defer made.Destroy()
 	if made.(*cq).resizable() {
 		attr.Caps |= verbs.CapResizeCQ
+	}
+	if p.changesRegions() {
+		attr.Caps |= verbs.CapReregister
 	}
 	if attr.KernelCaps&capWindows != 0 && attr.MaxMW > 0 && p.hasWindows() {
 		attr.Caps |= verbs.CapMemWindow
@@ -69,4 +72,14 @@ func (p *pd) hasWindows() bool {
 		}
 	}
 	return false
+}
+
+// changesRegions finds out whether the library gives regions other rights.
+func (p *pd) changesRegions() bool {
+	made, err := p.AllocMR(1, verbs.AccessLocalWrite, verbs.MROptions{})
+	if err != nil {
+		return false
+	}
+	defer made.Deregister()
+	return made.(*region).Reregister(nil, 0, nil, verbs.AccessLocalWrite, verbs.MRChangeAccess) == nil
 }

@@ -1,0 +1,156 @@
+//go:build amd64 || arm64
+
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+)
+
+// region is a memory region.
+type region struct {
+	dev     *device
+	address uintptr // struct ibv_mr
+	life    lifetime
+	owned   []byte // what AllocMR mapped
+
+	// What Reregister changes: no other call about the region runs then but destroy, which life keeps apart.
+	pd   *pd
+	mem  []byte
+	addr uint64
+	keys ibvMR
+}
+
+func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verbs.MRDriver, error) {
+	mapped, err := pages.Map(length, opt.HugePages)
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.register(&region{mem: mapped[:length:length], owned: mapped, addr: opt.IOVA}, access)
+	if err != nil {
+		pages.Unmap(mapped)
+		return nil, err
+	}
+	return r, nil
+}
+
+// RegisterMR registers memory of the caller. The list of what is open keeps
+// it reachable, and Go does not move what is on its heap.
+func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error) {
+	return p.RegisterMRAt(mem, 0, access)
+}
+
+// RegisterMRAt is RegisterMR with addresses from iova on, or if that is 0 from that of the memory.
+func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.MRDriver, error) {
+	r, err := p.register(&region{mem: mem, addr: iova}, access)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// register makes the library's side of r. If it has no address yet it gets that of its memory.
+func (p *pd) register(r *region, access verbs.Access) (*region, error) {
+	start := startOf(r.mem)
+	switch {
+	case r.addr != 0:
+	case access&verbs.AccessZeroBased != 0:
+		r.addr = uint64(start) % uint64(pages.Size) // the kernel wants the offset within the page to agree
+	default:
+		r.addr = uint64(start)
+	}
+	r.dev, r.pd = p.dev, p
+	err := p.make(func() (err error) {
+		r.address, err = handle(p.dev.lib.regMR, p.address, start, uintptr(len(r.mem)), uintptr(r.addr), uintptr(access))
+		if err != nil {
+			return failed("ibv_reg_mr_iova2", err)
+		}
+		r.keys = *view[ibvMR](r.address)
+		if r.keys.context != p.dev.context || r.keys.pd != p.address || r.keys.length != uintptr(len(r.mem)) {
+			number(p.dev.lib.deregMR, r.address)
+			return unknownLayout("ibv_mr")
+		}
+		p.dev.add(r.address, r)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// startOf is where memory begins, which does not move.
+func startOf(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
+
+func (r *region) Bytes() []byte { return r.mem }
+func (r *region) Addr() uint64  { return r.addr }
+func (r *region) LKey() uint32  { return r.keys.lkey }
+func (r *region) RKey() uint32  { return r.keys.rkey }
+
+// Reregister changes a region. Its keys may change with it. The library lets nobody choose the addresses of other
+// memory, which are its own then.
+func (r *region) Reregister(mem []byte, iova uint64, to verbs.PDDriver, access verbs.Access, mask verbs.MRChange) error {
+	moves := mask&verbs.MRChangeMemory != 0
+	if moves && (iova != 0 && iova != uint64(startOf(mem)) || access&verbs.AccessZeroBased != 0) {
+		return fmt.Errorf("%w: ibv_rereg_mr gives other memory no other addresses than its own", verbs.ErrUnsupported)
+	}
+	return r.dev.during(func() error {
+		return r.life.alone(func() error { return r.change(mem, to, access, mask) })
+	})
+}
+
+func (r *region) change(mem []byte, to verbs.PDDriver, access verbs.Access, mask verbs.MRChange) error {
+	p, address := r.pd, uintptr(0)
+	if mask&verbs.MRChangePD != 0 {
+		var ok bool
+		if p, ok = to.(*pd); !ok || p.dev != r.dev {
+			return fmt.Errorf("%w: PD of another device", verbs.ErrInvalid)
+		}
+		address = p.address
+	}
+	if mask&verbs.MRChangeAccess == 0 {
+		access = 0 // the library takes no others then
+	}
+	if err := p.life.use(); err != nil {
+		return err
+	}
+	err := status(r.dev.lib.reregMR, r.address, uintptr(mask), address, startOf(mem), uintptr(len(mem)), uintptr(access))
+	if err != nil {
+		p.life.release()
+		return failed("ibv_rereg_mr", err)
+	}
+	r.pd.life.release()
+	r.pd, r.keys = p, *view[ibvMR](r.address)
+	if mask&verbs.MRChangeMemory != 0 {
+		r.mem, r.addr = mem, uint64(startOf(mem))
+	}
+	return nil
+}
+
+func (r *region) Deregister() error { return r.dev.during(r.destroy) }
+
+func (r *region) rank() int { return rankMR }
+
+func (r *region) destroy() error {
+	d := r.dev
+	return r.life.end(func() error {
+		d.drop(r.address)
+		err := failed("ibv_dereg_mr", status(d.lib.deregMR, r.address))
+		if d.entry.DriverID == rdmahost.DriverRXE && errors.Is(err, verbs.ErrInvalid) {
+			err = fmt.Errorf("ibv_dereg_mr: %w", verbs.ErrBusy) // it says EINVAL of a region with windows
+		}
+		if d.restore(r.address, r, err) {
+			return err
+		}
+		r.pd.life.release()
+		if err == nil {
+			pages.Unmap(r.owned)
+		}
+		return err
+	})
+}
