@@ -34,6 +34,16 @@ const (
 	wcWithTimestamp = 1 << 7
 )
 
+// Which fields of the structures of XRC are given (enum ibv_xrcd_init_attr_mask, ibv_srq_init_attr_mask,
+// ibv_qp_init_attr_mask and ibv_qp_open_attr_mask), and IBV_SRQT_XRC.
+const (
+	xrcdAttrFile   = 1<<0 | 1<<1
+	srqAttrXRC     = 1<<0 | 1<<1 | 1<<2 | 1<<3
+	qpAttrDomain   = 1 << 1
+	openAttrTarget = 1<<0 | 1<<1 | 1<<3
+	srqTypeXRC     = 1
+)
+
 type (
 	// ibvContext is struct ibv_context.
 	ibvContext struct {
@@ -54,7 +64,14 @@ type (
 		createCQEx    uintptr
 		_             uintptr // priv
 		queryDeviceEx uintptr
-		_             [11]uintptr
+		_             [4]uintptr
+		openQP        uintptr
+		createQPEx    uintptr
+		getSRQNum     uintptr
+		createSRQEx   uintptr
+		openXRCD      uintptr
+		closeXRCD     uintptr
+		_             uintptr
 		sz            uintptr // of struct verbs_context, in which that is the last before the context
 	}
 
@@ -285,6 +302,51 @@ type (
 		sqSigAll  int32
 	}
 
+	// ibvQPInitAttrEx is struct ibv_qp_init_attr_ex.
+	ibvQPInitAttrEx struct {
+		_        [4]uintptr // qp_context, send_cq, recv_cq, srq
+		_        ibvQPCap
+		qpType   int32
+		_        int32 // sq_sig_all
+		compMask uint32
+		_        uintptr // pd
+		xrcd     uintptr
+		_        uint32 // create_flags
+		_        uint16 // max_tso_header
+		_        uintptr
+		_        rxHashConf
+		_        uint32 // source_qpn
+		_        uint64 // send_ops_flags
+	}
+
+	// rxHashConf is struct ibv_rx_hash_conf.
+	rxHashConf struct {
+		_ [2]uint8
+		_ uintptr
+		_ uint64
+	}
+
+	// ibvQPOpenAttr is struct ibv_qp_open_attr.
+	ibvQPOpenAttr struct {
+		compMask uint32
+		qpNum    uint32
+		xrcd     uintptr
+		_        uintptr // qp_context
+		qpType   int32
+	}
+
+	// ibvXRCDInitAttr is struct ibv_xrcd_init_attr.
+	ibvXRCDInitAttr struct {
+		compMask uint32
+		fd       int32
+		oflags   int32
+	}
+
+	// ibvXRCD is struct ibv_xrcd.
+	ibvXRCD struct {
+		context uintptr
+	}
+
 	// ibvQP is the beginning of struct ibv_qp.
 	ibvQP struct {
 		context uintptr
@@ -361,6 +423,18 @@ type (
 		attr       ibvSRQAttr
 	}
 
+	// ibvSRQInitAttrEx is struct ibv_srq_init_attr_ex.
+	ibvSRQInitAttrEx struct {
+		_        uintptr // srq_context
+		attr     ibvSRQAttr
+		compMask uint32
+		srqType  int32
+		pd       uintptr
+		xrcd     uintptr
+		cq       uintptr
+		_        [2]uint32 // tm_cap
+	}
+
 	// ibvSGE is struct ibv_sge.
 	ibvSGE struct {
 		addr   uint64
@@ -386,7 +460,8 @@ type (
 		sendFlags uint32
 		imm       uint32    // in network byte order, or the rkey to invalidate
 		wr        [4]uint64 // see remote, atomic and datagram
-		xrc       uint64
+		remoteSRQ uint32    // of the second union, qp_type
+		_         uint32
 		bind      ibvBind
 	}
 

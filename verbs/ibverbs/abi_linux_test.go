@@ -52,6 +52,11 @@ func layouts() []layout {
 		info    ibvMWBindInfo
 		bind    ibvMWBind
 		init    ibvQPInitAttr
+		initEx  ibvQPInitAttrEx
+		open    ibvQPOpenAttr
+		domain  ibvXRCDInitAttr
+		xrcd    ibvXRCD
+		srqEx   ibvSRQInitAttrEx
 		qpCap   ibvQPCap
 		qp      ibvQP
 		route   ibvGlobalRoute
@@ -86,6 +91,12 @@ func layouts() []layout {
 			end("modify_cq", unsafe.Offsetof(before.modifyCQ), unsafe.Sizeof(before.modifyCQ)),
 			end("create_cq_ex", unsafe.Offsetof(before.createCQEx), unsafe.Sizeof(before.createCQEx)),
 			end("query_device_ex", unsafe.Offsetof(before.queryDeviceEx), unsafe.Sizeof(before.queryDeviceEx)),
+			end("open_qp", unsafe.Offsetof(before.openQP), unsafe.Sizeof(before.openQP)),
+			end("create_qp_ex", unsafe.Offsetof(before.createQPEx), unsafe.Sizeof(before.createQPEx)),
+			end("get_srq_num", unsafe.Offsetof(before.getSRQNum), unsafe.Sizeof(before.getSRQNum)),
+			end("create_srq_ex", unsafe.Offsetof(before.createSRQEx), unsafe.Sizeof(before.createSRQEx)),
+			end("open_xrcd", unsafe.Offsetof(before.openXRCD), unsafe.Sizeof(before.openXRCD)),
+			end("close_xrcd", unsafe.Offsetof(before.closeXRCD), unsafe.Sizeof(before.closeXRCD)),
 			end("sz", unsafe.Offsetof(before.sz), unsafe.Sizeof(before.sz)),
 		}},
 		{c: "ibv_device_attr", size: unsafe.Sizeof(dev), fields: []field{
@@ -221,6 +232,33 @@ func layouts() []layout {
 			of("qp_type", unsafe.Offsetof(init.qpType), unsafe.Sizeof(init.qpType)),
 			of("sq_sig_all", unsafe.Offsetof(init.sqSigAll), unsafe.Sizeof(init.sqSigAll)),
 		}},
+		{c: "ibv_qp_init_attr_ex", size: unsafe.Sizeof(initEx), fields: []field{
+			of("qp_type", unsafe.Offsetof(initEx.qpType), unsafe.Sizeof(initEx.qpType)),
+			of("comp_mask", unsafe.Offsetof(initEx.compMask), unsafe.Sizeof(initEx.compMask)),
+			of("xrcd", unsafe.Offsetof(initEx.xrcd), unsafe.Sizeof(initEx.xrcd)),
+		}},
+		{c: "ibv_qp_open_attr", size: unsafe.Sizeof(open), fields: []field{
+			of("comp_mask", unsafe.Offsetof(open.compMask), unsafe.Sizeof(open.compMask)),
+			of("qp_num", unsafe.Offsetof(open.qpNum), unsafe.Sizeof(open.qpNum)),
+			of("xrcd", unsafe.Offsetof(open.xrcd), unsafe.Sizeof(open.xrcd)),
+			of("qp_type", unsafe.Offsetof(open.qpType), unsafe.Sizeof(open.qpType)),
+		}},
+		{c: "ibv_xrcd_init_attr", size: unsafe.Sizeof(domain), fields: []field{
+			of("comp_mask", unsafe.Offsetof(domain.compMask), unsafe.Sizeof(domain.compMask)),
+			of("fd", unsafe.Offsetof(domain.fd), unsafe.Sizeof(domain.fd)),
+			of("oflags", unsafe.Offsetof(domain.oflags), unsafe.Sizeof(domain.oflags)),
+		}},
+		{c: "ibv_xrcd", size: unsafe.Sizeof(xrcd), fields: []field{
+			of("context", unsafe.Offsetof(xrcd.context), unsafe.Sizeof(xrcd.context)),
+		}},
+		{c: "ibv_srq_init_attr_ex", size: unsafe.Sizeof(srqEx), fields: []field{
+			of("attr", unsafe.Offsetof(srqEx.attr), unsafe.Sizeof(srqEx.attr)),
+			of("comp_mask", unsafe.Offsetof(srqEx.compMask), unsafe.Sizeof(srqEx.compMask)),
+			of("srq_type", unsafe.Offsetof(srqEx.srqType), unsafe.Sizeof(srqEx.srqType)),
+			of("pd", unsafe.Offsetof(srqEx.pd), unsafe.Sizeof(srqEx.pd)),
+			of("xrcd", unsafe.Offsetof(srqEx.xrcd), unsafe.Sizeof(srqEx.xrcd)),
+			of("cq", unsafe.Offsetof(srqEx.cq), unsafe.Sizeof(srqEx.cq)),
+		}},
 		{c: "ibv_qp", part: true, fields: []field{
 			of("context", unsafe.Offsetof(qp.context), unsafe.Sizeof(qp.context)),
 			of("pd", unsafe.Offsetof(qp.pd), unsafe.Sizeof(qp.pd)),
@@ -295,6 +333,7 @@ func layouts() []layout {
 			of("imm_data", unsafe.Offsetof(send.imm), unsafe.Sizeof(send.imm)),
 			of("invalidate_rkey", unsafe.Offsetof(send.imm), unsafe.Sizeof(send.imm)),
 			of("wr", union, unsafe.Sizeof(send.wr)),
+			of("qp_type.xrc.remote_srqn", unsafe.Offsetof(send.remoteSRQ), unsafe.Sizeof(send.remoteSRQ)),
 			of("bind_mw", unsafe.Offsetof(send.bind), unsafe.Sizeof(send.bind)),
 			of("bind_mw.mw", unsafe.Offsetof(send.bind)+unsafe.Offsetof(send.bind.mw), unsafe.Sizeof(send.bind.mw)),
 			of("bind_mw.rkey", unsafe.Offsetof(send.bind)+unsafe.Offsetof(send.bind.rkey), unsafe.Sizeof(send.bind.rkey)),

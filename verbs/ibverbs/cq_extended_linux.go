@@ -16,22 +16,32 @@ func (c *cq) takeExtended(wcs []verbs.WC) (n int, all bool) {
 	x := view[ibvCQEx](c.address)
 	attr := view[ibvPollCQAttr](uintptr(unsafe.Pointer(&c.room.mem[0])))
 	*attr = ibvPollCQAttr{}
-	poll := call{fn: x.startPoll, args: [6]uintptr{c.address, uintptr(unsafe.Pointer(attr))}}
+	start := call{fn: x.startPoll, args: [6]uintptr{c.address, uintptr(unsafe.Pointer(attr))}}
+	poll, begun := start, false
 	for n < len(wcs) {
 		poll.do()
-		if answer := int32(poll.result); answer != 0 {
-			if answer != int32(unix.ENOENT) {
-				c.broken = errAnswer(int(answer))
+		answer := int32(poll.result)
+		if answer == 0 {
+			if c.describe(x, &wcs[n]); !c.marked(&wcs[n]) {
+				n++
 			}
-			all = true
-			break
+			poll, begun = call{fn: x.nextPoll, args: [6]uintptr{c.address}}, true
+			continue
 		}
-		if c.describe(x, &wcs[n]); !c.marked(&wcs[n]) {
-			n++
+		if answer != int32(unix.ENOENT) {
+			if c.passesOver() {
+				if begun {
+					c.ask(x.endPoll)
+				}
+				poll, begun = start, false
+				continue
+			}
+			c.broken = errAnswer(int(answer))
 		}
-		poll = call{fn: x.nextPoll, args: [6]uintptr{c.address}}
+		all = true
+		break
 	}
-	if poll.fn == x.nextPoll { // it has begun
+	if begun {
 		c.ask(x.endPoll)
 	}
 	return n, all

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
@@ -19,7 +22,8 @@ import (
 //
 // The path of a poll: the library lays completions out in memory of the CQ, and each is
 // looked up by the number of its QP, which counts it as done. A completion of a QP that is
-// not here any more is dropped: some drivers leave those of destroyed QPs where they are.
+// not here any more is dropped: some drivers leave those of destroyed QPs where they are. That of an SRQ of an XRC domain
+// names a QP that may be of another process.
 type cq struct {
 	dev     *device
 	address uintptr  // struct ibv_cq
@@ -30,6 +34,8 @@ type cq struct {
 	gone   bool           // guarded by mu
 	qps    map[uint32]*qp // guarded by mu: by number, who may report here
 	last   *qp            // guarded by mu: of qps, who reported last
+	srqs   int            // guarded by mu: SRQs of XRC domains that complete here, by QPs that others may have
+	odd    int            // guarded by mu: completions of which the library may make no sense, see leave
 	kept   []verbs.WC     // guarded by mu: taken from the library already
 	stamps bool           // completions have a time: it is made by ibv_create_cq_ex
 	size   int            // guarded by mu: completions that the queue holds, but for the spare ones
@@ -143,11 +149,17 @@ func (c *cq) take(wcs []verbs.WC) (n int, all bool) {
 	}
 	for n < len(wcs) {
 		want := min(len(wcs)-n, most)
+		if c.odd > 0 {
+			want = 1 // with an error the library tells of none
+		}
 		wc := unsafe.Slice((*ibvWC)(unsafe.Pointer(&c.room.mem[0])), want)
 		poll := call{fn: c.dev.ops[opPollCQ], args: [6]uintptr{c.address, uintptr(want), uintptr(unsafe.Pointer(&wc[0]))}}
 		poll.do()
 		got := int(int32(poll.result))
 		if got < 0 || got > want {
+			if c.passesOver() {
+				continue
+			}
 			c.broken = errAnswer(got)
 			return n, true
 		}
@@ -197,14 +209,14 @@ func (d *device) translate(from *ibvWC, to *verbs.WC) {
 }
 
 // count tells the QPs of their completions, and drops those of QPs that are
-// gone. It returns how many stay, at the beginning of wcs. The caller holds mu.
+// gone, if it cannot be those of SRQs. It returns how many stay, at the beginning of wcs. The caller holds mu.
 func (c *cq) count(wcs []verbs.WC) (n int) {
 	for i := range wcs {
-		q := c.qp(wcs[i].QPN)
-		if q == nil {
+		if q := c.qp(wcs[i].QPN); q != nil {
+			q.completed(&wcs[i])
+		} else if c.srqs == 0 {
 			continue
 		}
-		q.completed(&wcs[i])
 		if n != i {
 			wcs[n] = wcs[i]
 		}
@@ -330,24 +342,60 @@ func (c *cq) attach(q *qp) {
 // purge drops the completions of q that nobody has polled. The device has stopped q, and
 // the caller holds mu.
 func (c *cq) purge(q *qp) {
-	var kept []verbs.WC
-	for _, wc := range c.kept {
-		if wc.QPN != q.num {
-			kept = append(kept, wc)
-		}
-	}
+	c.keep(func(num uint32) bool { return num != q.num && (c.qps[num] != nil || c.srqs > 0) })
+}
+
+// keep takes all completions from the library, and keeps those of certain QPs. The caller holds mu.
+func (c *cq) keep(wanted func(num uint32) bool) {
+	kept := slices.DeleteFunc(c.kept, func(wc verbs.WC) bool { return !wanted(wc.QPN) })
 	var wcs [16]verbs.WC
 	for looked, all := 0, false; !all && looked <= c.size+c.spare; {
 		var n int
 		n, all = c.take(wcs[:])
 		for i := range wcs[:n] {
-			if wcs[i].QPN != q.num && c.qps[wcs[i].QPN] != nil {
+			if wanted(wcs[i].QPN) {
 				kept = append(kept, wcs[i])
 			}
 		}
 		looked += n
 	}
 	c.kept = kept
+}
+
+// join is called when an SRQ of an XRC domain was made that completes here.
+func (c *cq) join() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.srqs++
+}
+
+// leave destroys one, and takes its completions out: a later SRQ may get its index, and the library would take them for
+// those of that one. Until there is one the library makes no sense of them, and says that polling has failed, without a
+// word of the completions that it has found before.
+func (c *cq) leave(destroy func() error) error {
+	c.dev.xrc.Lock()
+	defer c.dev.xrc.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := destroy()
+	if errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	c.srqs--
+	c.odd = c.size + c.spare
+	c.keep(func(num uint32) bool { return c.qps[num] != nil || c.srqs > 0 })
+	c.odd = 0
+	return err
+}
+
+// passesOver reports whether a completion that the library makes no sense of is that of an SRQ that is gone. The library
+// has taken it out of the queue. The caller holds mu.
+func (c *cq) passesOver() bool {
+	if c.odd == 0 {
+		return false
+	}
+	c.odd--
+	return true
 }
 
 func (c *cq) Destroy() error { return c.dev.during(c.destroy) }

@@ -24,8 +24,8 @@ import (
 
 // device is an open context of the library.
 //
-// Lock order, outermost first: life of the device; of the objects qp.modify, qp.life, qp.groups,
-// lifetime.mu, qp.send, qp.recv, srq.mu, cq.mu, channel.mu; and last mu. The lifetime.mu of what a request names
+// Lock order, outermost first: life of the device; of the objects qp.modify, qp.life, target.life, qp.groups,
+// lifetime.mu, qp.send, qp.recv, srq.mu, xrc, cq.mu, channel.mu; and last mu. The lifetime.mu of what a request names
 // (address handle, window, region) comes after qp.send: under it nothing else is taken but that of the PD, and mu. The
 // library has locks of its own, which it takes inside of a call.
 type device struct {
@@ -45,6 +45,9 @@ type device struct {
 	// gone: the device was removed.
 	gone atomic.Bool
 
+	// xrc is held while an SRQ of an XRC domain is made, or destroyed and its completions taken out of its CQ.
+	xrc sync.Mutex
+
 	mu      sync.Mutex
 	objects map[uintptr]object // guarded by mu: what is open, by its address in the library
 }
@@ -62,6 +65,7 @@ const (
 	rankQP
 	rankAH
 	rankSRQ
+	rankDomain
 	rankMR
 	rankCQ
 	rankChannel
@@ -211,9 +215,10 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 	return attr, d.probe(&attr)
 }
 
-// Bits of device_cap_flags (enum ibv_device_cap_flags): a device that has memory windows of a type, and one that can take
+// Bits of device_cap_flags (enum ibv_device_cap_flags): a device that has XRC, one that has memory windows of a type, and one that can take
 // keys away from peers (memory windows, and management extensions).
 const (
+	capXRC        = 1 << 20
 	capWindows    = 1<<17 | 1<<23 | 1<<24
 	capInvalidate = 1<<17 | 1<<21
 )
@@ -262,6 +267,9 @@ func (d *device) attr(q *ibvDeviceAttr, more *ibvDeviceAttrEx) verbs.DeviceAttr 
 	}
 	if q.deviceCapFlags&capInvalidate != 0 {
 		a.Caps |= verbs.CapSendWithInv
+	}
+	if q.deviceCapFlags&capXRC != 0 && d.hasDomains() {
+		a.Caps |= verbs.CapXRC
 	}
 	if q.maxMcastGrp > 0 {
 		a.Caps |= verbs.CapMulticast

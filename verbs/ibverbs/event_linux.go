@@ -103,6 +103,8 @@ func (r *eventReader) take() {
 			if netpoll.EndsQP(ev.Type) {
 				o.failed.Store(true)
 			}
+		case *target:
+			ev.QPN = o.num
 		default:
 			return
 		}

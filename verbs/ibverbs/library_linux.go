@@ -25,6 +25,7 @@ type library struct {
 	createCompChannel, destroyCompChannel             uintptr
 	createCQ, destroyCQ, resizeCQ, getCQEvent, ackCQ  uintptr
 	createQP, modifyQP, queryQP, destroyQP            uintptr
+	commandDestroyQP                                  uintptr // 0 if drivers of the library call it otherwise
 	createSRQ, modifySRQ, querySRQ, destroySRQ        uintptr
 	createAH, destroyAH, getAsyncEvent, ackAsyncEvent uintptr
 	attachMcast, detachMcast                          uintptr
@@ -40,6 +41,9 @@ type symbol struct {
 	address       *uintptr
 	optional      bool
 }
+
+// privateVersion is that of functions for the drivers of the library, which has the number of its release.
+const privateVersion = ""
 
 func (l *library) symbols() []symbol {
 	return []symbol{
@@ -67,6 +71,7 @@ func (l *library) symbols() []symbol {
 		{"ibv_modify_qp", "IBVERBS_1.1", &l.modifyQP, false},
 		{"ibv_query_qp", "IBVERBS_1.1", &l.queryQP, false},
 		{"ibv_destroy_qp", "IBVERBS_1.1", &l.destroyQP, false},
+		{"ibv_cmd_destroy_qp", privateVersion, &l.commandDestroyQP, true},
 		{"ibv_create_srq", "IBVERBS_1.1", &l.createSRQ, false},
 		{"ibv_modify_srq", "IBVERBS_1.1", &l.modifySRQ, false},
 		{"ibv_query_srq", "IBVERBS_1.1", &l.querySRQ, false},
@@ -112,6 +117,10 @@ var versionedSymbol, errnoLocation uintptr
 
 // find returns the address of the function, 0 if the library has none of that version.
 func (s *symbol) find(opened uintptr) uintptr {
+	if s.version == privateVersion {
+		address, _ := purego.Dlsym(opened, s.name)
+		return address
+	}
 	name, version := terminated(s.name), terminated(s.version)
 	address, _ := handle(versionedSymbol, opened, uintptr(unsafe.Pointer(&name[0])), uintptr(unsafe.Pointer(&version[0])))
 	return address

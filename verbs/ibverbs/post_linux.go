@@ -181,7 +181,7 @@ func inlineBytes(wr *verbs.SendWR) int {
 func (q *qp) laySend(wr *verbs.SendWR) *ibvSendWR {
 	room := &q.send.room
 	to := in[ibvSendWR](room)
-	*to = ibvSendWR{wrID: wr.ID, opcode: int32(wr.Opcode), sendFlags: uint32(wr.Flags)}
+	*to = ibvSendWR{wrID: wr.ID, opcode: int32(wr.Opcode), sendFlags: uint32(wr.Flags), remoteSRQ: wr.RemoteSRQ}
 	switch wr.Opcode {
 	case verbs.OpSendWithImm, verbs.OpWriteWithImm:
 		to.imm = bits.ReverseBytes32(wr.Imm)
@@ -294,7 +294,7 @@ func (q *qp) completed(wc *verbs.WC) {
 	case wc.Status != verbs.WCSuccess:
 		// On a service that is not reliable a QP goes on if a message found a receive in an
 		// SRQ and was not allowed to go where it wanted.
-		if q.typ == verbs.QPTypeRC || wc.Status != verbs.WCRemInvReqErr && wc.Status != verbs.WCRemAccessErr {
+		if q.typ == verbs.QPTypeRC || q.typ == verbs.QPTypeXRCInitiator || wc.Status != verbs.WCRemInvReqErr && wc.Status != verbs.WCRemAccessErr {
 			q.failed.Store(true)
 		}
 	case wc.Opcode < verbs.WCRecv:

@@ -105,6 +105,9 @@ func (q *qp) create(attr *verbs.QPInitAttr) (err error) {
 	if q.srq != nil {
 		in.srq, in.cap.maxRecvWR, in.cap.maxRecvSGE = q.srq.address, 0, 0
 	}
+	if q.typ == verbs.QPTypeXRCInitiator {
+		in.recvCQ = 0
+	}
 	if q.address, err = handle(q.dev.lib.createQP, q.pd.address, uintptr(unsafe.Pointer(in))); err != nil {
 		return failed("ibv_create_qp", err)
 	}

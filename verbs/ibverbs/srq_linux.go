@@ -15,6 +15,11 @@ type srq struct {
 	address uintptr // struct ibv_srq
 	life    lifetime
 
+	// Of one of an XRC domain: that, where its receives complete, and its number.
+	domain *xrcDomain
+	cq     *cq
+	num    uint32
+
 	queue      // its lock is called mu in the lock order
 	gone  bool // guarded by the lock
 	maxWR int  // guarded by the lock
@@ -33,8 +38,13 @@ func (s *srq) create(attr *verbs.SRQAttr) (err error) {
 	if s.address, err = handle(s.dev.lib.createSRQ, s.pd.address, uintptr(unsafe.Pointer(in))); err != nil {
 		return failed("ibv_create_srq", err)
 	}
+	return s.created(attr, &in.attr)
+}
+
+// created ends the making of an SRQ, of which the library has told what it has.
+func (s *srq) created(attr *verbs.SRQAttr, has *ibvSRQAttr) (err error) {
 	// Of mlx5 it is the double that is told, and that of half of it which is taken.
-	s.maxWR, attr.MaxSGE = attr.MaxWR, int(in.attr.maxSGE)
+	s.maxWR, attr.MaxSGE = attr.MaxWR, int(has.maxSGE)
 	if s.room, err = newArena(recvBytes(attr.MaxSGE)); err != nil {
 		number(s.dev.lib.destroySRQ, s.address)
 		return err
@@ -94,13 +104,25 @@ func (s *srq) destroy() error {
 		s.Lock()
 		defer s.Unlock()
 		s.dev.drop(s.address)
-		err := failed("ibv_destroy_srq", status(s.dev.lib.destroySRQ, s.address))
+		err := failed("ibv_destroy_srq", s.free())
 		if s.dev.restore(s.address, s, err) {
 			return err
 		}
 		s.gone = true
 		s.room.free()
 		s.pd.life.release()
+		if s.domain != nil {
+			releaseAll(&s.domain.life, &s.cq.life)
+		}
 		return err
 	})
+}
+
+// free has the library destroy the SRQ. The caller holds the lock.
+func (s *srq) free() error {
+	destroy := func() error { return status(s.dev.lib.destroySRQ, s.address) }
+	if s.domain == nil {
+		return destroy()
+	}
+	return s.cq.leave(destroy)
 }

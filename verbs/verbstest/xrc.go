@@ -266,9 +266,44 @@ func testXRC(t *testing.T, s *suite) {
 		a.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, RemoteSRQ: srq.Num()})
 		a.sent(2, verbs.WCSuccess)
 		require.EqualValues(t, 8, a.poll(a.recv, 1)[0].ID, "the target stays as long as one has it open")
+		if err := target.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState); err != nil {
+			require.ErrorIs(t, err, verbs.ErrUnsupported) // over libmlx5, see package ibverbs
+		}
 		require.NoError(t, target.Close())
 		require.NoError(t, srq.Close())
 		require.NoError(t, same.Close())
+	})
+	t.Run("completions of an SRQ that is gone are for nobody", func(t *testing.T) {
+		a, b, domain := s.domains(t, nil)
+		send := func(id uint64, srq *verbs.SRQ) {
+			a.post(verbs.SendWR{ID: id, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, RemoteSRQ: srq.Num()})
+			a.sent(id, verbs.WCSuccess)
+		}
+		b.receive(receives(1, 8)...)
+		later, err := domain.CreateSRQ(b.pd, b.recv, verbs.SRQAttr{MaxWR: 8, MaxSGE: 1})
+		require.NoError(t, err)
+		_, err = later.PostRecv(receives(20, 8))
+		require.NoError(t, err)
+		send(1, b.srq)
+		send(2, later)
+		send(3, b.srq)
+		send(4, b.srq)
+		send(5, later)
+		time.Sleep(time.Millisecond) // they are in the CQ
+		require.NoError(t, b.srq.Close())
+		for _, id := range []uint64{20, 21} {
+			require.Equal(t, id, b.poll(b.recv, 1)[0].ID)
+		}
+		b.silent(b.recv)
+		again, err := domain.CreateSRQ(b.pd, b.recv, verbs.SRQAttr{MaxWR: 8, MaxSGE: 1})
+		require.NoError(t, err)
+		_, err = again.PostRecv(receives(40, 8))
+		require.NoError(t, err)
+		for id := range uint64(8) {
+			send(id, again)
+			require.Equal(t, 40+id, b.poll(b.recv, 1)[0].ID)
+		}
+		b.silent(b.recv)
 	})
 	t.Run("what is in use stays", func(t *testing.T) {
 		_, b, domain := s.domains(t, nil)
