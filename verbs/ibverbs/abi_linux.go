@@ -27,11 +27,13 @@ const extendedABI = ^uintptr(0)
 // condBytes is the size of pthread_cond_t.
 const condBytes = 48
 
-// IBV_CQ_ATTR_MODERATE, and what completions of a CQ tell: IBV_WC_STANDARD_FLAGS, and the time.
+// IBV_CQ_ATTR_MODERATE, and what completions of a CQ tell: IBV_WC_STANDARD_FLAGS, the time by the clock of the device, and by
+// that of the host.
 const (
 	cqAttrModerate  = 1 << 0
 	wcStandard      = 1<<7 - 1
 	wcWithTimestamp = 1 << 7
+	wcWithWallTime  = 1 << 11
 )
 
 // Which fields of the structures of XRC are given (enum ibv_xrcd_init_attr_mask, ibv_srq_init_attr_mask,
@@ -237,6 +239,8 @@ type (
 		readSL           uintptr
 		readDLIDPathBits uintptr
 		readTimestamp    uintptr
+		_                [3]uintptr
+		readWallTime     uintptr
 	}
 
 	// ibvPollCQAttr is struct ibv_poll_cq_attr.

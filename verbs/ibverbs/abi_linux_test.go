@@ -186,6 +186,7 @@ func layouts() []layout {
 			of("read_sl", unsafe.Offsetof(cqEx.readSL), unsafe.Sizeof(cqEx.readSL)),
 			of("read_dlid_path_bits", unsafe.Offsetof(cqEx.readDLIDPathBits), unsafe.Sizeof(cqEx.readDLIDPathBits)),
 			of("read_completion_ts", unsafe.Offsetof(cqEx.readTimestamp), unsafe.Sizeof(cqEx.readTimestamp)),
+			of("read_completion_wallclock_ns", unsafe.Offsetof(cqEx.readWallTime), unsafe.Sizeof(cqEx.readWallTime)),
 		}},
 		{c: "ibv_poll_cq_attr", size: unsafe.Sizeof(poll)},
 		{c: "ibv_modify_cq_attr", size: unsafe.Sizeof(cqAttr), fields: []field{

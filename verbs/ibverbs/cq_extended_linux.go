@@ -22,7 +22,11 @@ func (c *cq) takeExtended(wcs []verbs.WC) (n int, all bool) {
 		poll.do()
 		answer := int32(poll.result)
 		if answer == 0 {
-			if c.describe(x, &wcs[n]); !c.marked(&wcs[n]) {
+			c.describe(x, &wcs[n])
+			if !begun && wcs[n].Timestamp != 0 && c.dev.clock.hz != 0 {
+				c.dev.clock.seen(wcs[n].Timestamp, c.ask(x.readWallTime))
+			}
+			if !c.marked(&wcs[n]) {
 				n++
 			}
 			poll, begun = call{fn: x.nextPoll, args: [6]uintptr{c.address}}, true

@@ -82,6 +82,9 @@ func (c *cq) create(attr *verbs.CQAttr) (err error) {
 	entries := attr.CQE + spareEntries(attr.CQE)
 	if c.stamps {
 		in := &ibvCQInitAttrEx{cqe: uint32(entries), channel: channel, compVector: uint32(attr.Vector), wcFlags: wcStandard | wcWithTimestamp}
+		if c.dev.clock.hz != 0 {
+			in.wcFlags |= wcWithWallTime
+		}
 		c.address, err = handle(c.dev.extension.createCQEx, c.dev.context, uintptr(unsafe.Pointer(in)))
 	} else {
 		c.address, err = handle(c.dev.lib.createCQ, c.dev.context, uintptr(entries), 0, channel, uintptr(attr.Vector))

@@ -36,6 +36,7 @@ type device struct {
 	vectors   int
 	extension verbsContext // those that came later, 0 if they are not there
 	events    *netpoll.Events
+	clock     clock
 
 	// life is held for reading by every call but those of the data path, which ask their
 	// objects, so that the context is not closed under it.

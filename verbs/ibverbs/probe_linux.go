@@ -9,7 +9,8 @@ import (
 )
 
 // probe finds out what the library tells only of objects that were made: the services that
-// a device has, and its inline data; whether its driver resizes CQs, changes regions, and makes memory windows.
+// a device has, and its inline data; whether its driver tells the wall time, resizes CQs, changes regions, and makes memory
+// windows.
 func (d *device) probe(attr *verbs.DeviceAttr) error {
 	p, err := d.allocPD()
 	if err != nil {
@@ -23,6 +24,10 @@ func (d *device) probe(attr *verbs.DeviceAttr) error {
 	defer made.Destroy()
 	if made.(*cq).resizable() {
 		attr.Caps |= verbs.CapResizeCQ
+	}
+	if attr.Caps.Has(verbs.CapTimestamps) && d.tellsWallTime() {
+		attr.Caps |= verbs.CapWallTime
+		d.clock.hz, d.clock.mask = attr.ClockHz, attr.TimestampMask // nobody polls yet
 	}
 	if p.changesRegions() {
 		attr.Caps |= verbs.CapReregister
