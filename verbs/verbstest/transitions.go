@@ -154,7 +154,10 @@ func testTransitions(t *testing.T, s *suite) {
 	for _, service := range []struct {
 		name string
 		typ  verbs.QPType
-	}{{"RC", verbs.QPTypeRC}, {"UC", verbs.QPTypeUC}, {"UD", verbs.QPTypeUD}} {
+	}{
+		{"RC", verbs.QPTypeRC}, {"UC", verbs.QPTypeUC}, {"UD", verbs.QPTypeUD},
+		{"XRC initiator", verbs.QPTypeXRCInitiator}, {"XRC target", verbs.QPTypeXRCTarget},
+	} {
 		t.Run(service.name, func(t *testing.T) {
 			w := newWalker(t, s, service.typ)
 			for from := reset; from <= errs; from++ {
@@ -219,6 +222,16 @@ type walker struct {
 }
 
 func newWalker(t *testing.T, s *suite, typ verbs.QPType) *walker {
+	if typ == verbs.QPTypeXRCInitiator || typ == verbs.QPTypeXRCTarget {
+		initiator, target, _ := s.domains(t, nil)
+		for _, end := range []*side{initiator, target} {
+			require.NoError(t, end.qp.Modify(verbs.QPAttr{State: reset}, verbs.QPAttrState))
+		}
+		if typ == verbs.QPTypeXRCTarget {
+			return &walker{side: target, peer: initiator, typ: typ}
+		}
+		return &walker{side: initiator, peer: target, typ: typ}
+	}
 	conf := usual
 	conf.memory = 4096
 	a, b := s.sides(t, conf)
@@ -305,7 +318,7 @@ func (w *walker) goTo(state verbs.QPState) bool {
 	case sqd:
 		w.step(ini, rtr, rts, sqd)
 	case sqe:
-		return w.typ != verbs.QPTypeRC && w.fail()
+		return (w.typ == verbs.QPTypeUC || w.typ == verbs.QPTypeUD) && w.fail()
 	}
 	return true
 }
