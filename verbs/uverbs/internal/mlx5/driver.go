@@ -162,6 +162,7 @@ const (
 // is a power of two of entries, of which one stays free and some are the driver's.
 func (c *context) Describe(attr *verbs.DeviceAttr) {
 	attr.Caps &^= verbs.CapOnDemandPaging | verbs.CapAdviseMR
+	attr.ODP = verbs.ODPCaps{}
 	attr.Caps |= verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ | verbs.CapIOVA
 	c.ethernet = attr.Transport == verbs.TransportRoCE
 	if c.clock != nil {

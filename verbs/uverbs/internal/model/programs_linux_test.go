@@ -89,7 +89,8 @@ func TestAsyncwatchIsToldOfEvents(t *testing.T) {
 // The programs of ibverbs-utils, which compare what they receive (-c).
 func TestPingpong(t *testing.T) {
 	for _, args := range []string{
-		"ibv_rc_pingpong -c -e", "ibv_rc_pingpong -c -t -n 200", "ibv_rc_pingpong -c -e -s 1 -n 200", "ibv_rc_pingpong -c -e -s 300000 -n 50",
+		"ibv_rc_pingpong -c -e", "ibv_rc_pingpong -c -t -n 200", "ibv_rc_pingpong -c -o -n 200", "ibv_rc_pingpong -c -o -P -n 200",
+		"ibv_rc_pingpong -c -e -s 1 -n 200", "ibv_rc_pingpong -c -e -s 300000 -n 50",
 		"ibv_rc_pingpong -c -j", "ibv_rc_pingpong -c -e -j -s 5000 -n 200", // between memory of the devices
 		"ibv_uc_pingpong -c -e", "ibv_uc_pingpong -c -n 200",
 		"ibv_ud_pingpong -c -e", "ibv_ud_pingpong -c -n 200",

@@ -22,8 +22,8 @@ type Config struct {
 	NoAtomics bool
 	// CQEVersion0 makes it a device whose CQEs name no user indices, as the first ones that there were.
 	CQEVersion0 bool
-	// DMABuf makes the kernel one that takes DMA buffers. It looks at what is said of one, and then the model has to refuse
-	// it, for it cannot reach its memory.
+	// DMABuf has DMA buffers looked at, as a kernel that pages on demand does. Then the model has to refuse them, for it cannot
+	// reach their memory.
 	DMABuf bool
 }
 
@@ -163,6 +163,12 @@ func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
 	}
 	b := append(c.attributes(), make([]byte, size-deviceAttributes)...)
 	le.PutUint32(b[deviceAttributes+4:], size)
+	// On-demand paging, which a card has for SRQs and for all memory too: odp.c, internal_fill_odp_caps.
+	const send, recv, write, read, atomic = 1, 2, 4, 8, 16
+	le.PutUint64(b[184:], 1)
+	le.PutUint32(b[192:], send|recv|write|read|atomic) // RC
+	le.PutUint32(b[196:], send)                        // UC
+	le.PutUint32(b[200:], send)                        // UD
 	le.PutUint64(b[208:], timestampMask)
 	le.PutUint64(b[216:], clockKHz)
 	le.PutUint16(b[280:], maxModerationCount) // main.c, mlx5_ib_query_device

@@ -1002,7 +1002,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"an MR of another kind's handle", register, mr(page, 8, page, e.cq, 1), nil, unix.EINVAL},
 		{"remote write without local write", register, mr(page, 8, page, e.domain, fabric.AccessRemoteWrite), nil, unix.EINVAL},
 		{"access that does not exist", register, mr(page, 8, page, e.domain, 1<<10), nil, unix.EINVAL},
-		{"memory on demand", register, mr(page, 8, page, e.domain, 1|1<<6), nil, unix.EOPNOTSUPP},
+		{"memory on demand with another offset in its page", register, mr(page, 8, page+1, e.domain, 1|1<<6), nil, unix.EINVAL},
 		{"FLUSH", register, mr(page, 8, page, e.domain, 1|1<<8), nil, unix.EOPNOTSUPP},
 		{"a window of no type", allocateMW, words(e.domain, 0), nil, unix.EINVAL},
 		{"a window of type 3", allocateMW, words(e.domain, 3), nil, unix.EINVAL},

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -128,9 +129,6 @@ func TestMethodsOfMemoryThatAreRefused(t *testing.T) {
 			return e.context.Map(frame.Mapping{Offset: (mmapMemory<<8 | uint64(page)) * pageSize, Length: length, Flags: flags})
 		}
 	}
-	advise := func(pd uint64) func() unix.Errno {
-		return call(objectMR, 2, attr{id: 0, data: pd}, u64(1, 0), u32(2, 1), attr{id: 3, in: make([]byte, 16)})
-	}
 	counters, errno := e.method(objectCounters, 0, attr{id: 0})
 	require.Zero(t, errno)
 	for _, test := range []struct {
@@ -152,7 +150,7 @@ func TestMethodsOfMemoryThatAreRefused(t *testing.T) {
 		{"a region that does not begin with 0", reg(domain, dm, 0, 64, allAccess), unix.EINVAL},
 		{"a region with a right that does not exist", reg(domain, dm, 0, 64, zeroBased|1<<11), unix.EINVAL},
 		{"a region with remote WRITE alone", reg(domain, dm, 0, 64, zeroBased|fabric.AccessRemoteWrite), unix.EINVAL},
-		{"a region on demand", reg(domain, dm, 0, 64, zeroBased|1<<6), unix.EOPNOTSUPP},
+		{"a region on demand", reg(domain, dm, 0, 64, zeroBased|1<<6), unix.EINVAL},
 		{"a region for windows", reg(domain, dm, 0, 64, zeroBased|1<<4), unix.EINVAL},
 		{"a region over the end", reg(domain, dm, 65, 4096, zeroBased), unix.EINVAL},
 		{"a region behind the end", reg(domain, dm, 4161, 0, zeroBased), unix.EINVAL},
@@ -163,10 +161,6 @@ func TestMethodsOfMemoryThatAreRefused(t *testing.T) {
 		{"a private mapping", mapping(page, 2*pageSize, unix.MAP_PRIVATE), unix.EINVAL},
 		{"a mapping of a part", mapping(page, pageSize, unix.MAP_SHARED), unix.EINVAL},
 		{"a mapping from the middle", mapping(page+1, pageSize, unix.MAP_SHARED), unix.EINVAL},
-		{"advice", advise(uint64(domain)), unix.EOPNOTSUPP},
-		{"advice to a PD that does not exist", advise(none), unix.ENOENT},
-		{"advice to a PD that is a CQ", advise(uint64(e.cq)), unix.EINVAL},
-		{"advice about nothing", call(objectMR, 2, attr{id: 0, data: uint64(domain)}, u64(1, 0), u32(2, 1), attr{id: 3}), unix.EINVAL},
 		{"counters that count nothing are read", call(objectCounters, 2, attr{id: 0, data: counters}, attr{id: 1, out: make([]byte, 16)}), unix.EINVAL},
 		{"counters that do not exist are read", call(objectCounters, 2, attr{id: 0, data: none}, attr{id: 1, out: make([]byte, 16)}), unix.ENOENT},
 		{"a PD is destroyed as counters", call(objectCounters, 1, attr{id: 0, data: uint64(domain)}), unix.EINVAL},
@@ -175,6 +169,81 @@ func TestMethodsOfMemoryThatAreRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) { require.Equal(t, test.errno, test.call()) })
 	}
+}
+
+// Advice is about regions on demand of the PD, and about what they have.
+func TestAdviceThatIsRefused(t *testing.T) {
+	const onDemand, read, write, noFault = 1 << 6, 0, 1, 2
+	e := newEndpoint(t, fabric.New())
+	domain, other := uint64(e.domain), uint64(e.pd())
+	dm, _, _, errno := e.allocDM(64, 0)
+	require.Zero(t, errno)
+	_, deviceKey, errno := e.regDM(e.domain, dm, 0, 64, allAccess|zeroBased)
+	require.Zero(t, errno)
+	at := addressOf(e.data)
+	key, readOnly := e.key(e.domain, e.data, allAccess|onDemand), e.key(e.domain, e.data, onDemand)
+	piece := func(at uint64, size, key uint32) []byte { return append(quads(at), words(size, key)...) }
+	whole := piece(at, pageSize, key)
+	for _, test := range []struct {
+		name   string
+		pd     uint64
+		advice uint64
+		flags  uint32
+		list   []byte
+		errno  unix.Errno
+	}{
+		{"a region", domain, write, 1, whole, 0},
+		{"later", domain, read, 0, whole, 0},
+		{"several", domain, noFault, 1, append(piece(at+8, pageSize-8, key), piece(at, 8, readOnly)...), 0},
+		{"a region that is read", domain, read, 1, piece(at, 8, readOnly), 0},
+		{"a PD that does not exist", 999, read, 1, whole, unix.ENOENT},
+		{"a PD that is a CQ", uint64(e.cq), read, 1, whole, unix.EINVAL},
+		{"a flag that does not exist", domain, read, 2, whole, unix.EINVAL},
+		{"nothing", domain, read, 1, nil, unix.EINVAL},
+		{"half a piece", domain, read, 1, append(whole[:16:16], 0, 0, 0, 0, 0, 0, 0, 0), unix.EINVAL},
+		{"advice that does not exist", domain, 3, 1, whole, unix.EOPNOTSUPP},
+		{"a region that does not exist", domain, read, 1, piece(at, 8, 0), unix.ENOENT},
+		{"a region that is pinned", domain, read, 1, piece(at, 8, e.lkey), unix.ENOENT},
+		{"a region of the device's memory", domain, read, 1, piece(0, 8, deviceKey), unix.ENOENT},
+		{"a region of another PD", other, read, 1, whole, unix.EPERM},
+		{"a region that is not written", domain, write, 1, piece(at, 8, readOnly), unix.EPERM},
+		{"what is before a region", domain, read, 1, piece(at-8, 8, key), unix.EFAULT},
+		{"what is behind a region", domain, read, 1, piece(at+8, pageSize, key), unix.EFAULT},
+		{"the second of two", domain, read, 1, append(whole[:16:16], piece(at, 8, 0)...), unix.ENOENT},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, errno := e.method(objectMR, 2, attr{id: 0, data: test.pd}, u64(1, test.advice), u32(2, test.flags), attr{id: 3, in: test.list})
+			require.Equal(t, test.errno, errno)
+		})
+	}
+}
+
+// Memory of a region on demand need not be there when it is registered, but when a request comes for it.
+func TestMemoryOnDemand(t *testing.T) {
+	const onDemand = 1 << 6
+	f, a, b := newPair(t, fabric.AccessRemoteWrite|fabric.AccessRemoteRead, 0)
+	memory, err := unix.Mmap(-1, 0, pageSize, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(memory)) }()
+	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
+	region := func(access uint32) []byte { return append(quads(at, pageSize, at), words(b.domain, access)...) }
+	_, errno := b.call(register, region(allAccess), nil)
+	require.Equal(t, unix.EFAULT, errno, "memory that is pinned has to be there")
+	key := le.Uint32(b.must(register, region(allAccess|onDemand), nil)[4:])
+
+	require.NoError(t, unix.Mprotect(memory, unix.PROT_READ|unix.PROT_WRITE))
+	now := time.Now()
+	copy(a.data, "it is there now")
+	a.post(a.wqe(opWrite, remoteSegment(at, key), dataSegment(addressOf(a.data), 15, a.lkey)))
+	run(f, &now, time.Millisecond)
+	require.Equal(t, []syndrome{0}, causes(a.completions()))
+	require.Equal(t, "it is there now", string(memory[:15]))
+
+	require.NoError(t, unix.Mprotect(memory, unix.PROT_NONE))
+	a.post(a.wqe(opWrite, remoteSegment(at, key), dataSegment(addressOf(a.data), 15, a.lkey)))
+	run(f, &now, time.Millisecond)
+	require.Equal(t, []syndrome{remoteOperation}, causes(a.completions()))
+	require.Empty(t, f.Violations())
 }
 
 // What is said of a DMA buffer is looked at in the kernel's order.

@@ -40,7 +40,7 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_reg_mr
 	case m.Length == 0 || m.Start+m.Length < m.Start:
 		return unix.EINVAL // core/umem.c, ib_umem_get
-	case !c.readable(m.Start, m.Length):
+	case m.Access&onDemand == 0 && !c.readable(m.Start, m.Length):
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
 	c.addRegion(m)
@@ -62,18 +62,18 @@ func (c *ucontext) addRegion(m *fabric.Region) {
 // supportedAccess are the rights that there are, also those that need not be known (IB_ACCESS_SUPPORTED, IB_ACCESS_OPTIONAL).
 const supportedAccess = 1<<10 - 1 | 1<<30 - 1<<20
 
-// checkAccess is include/rdma/ib_verbs.h, ib_check_mr_access, for a device without memory on demand and FLUSH.
+// onDemand is IB_ACCESS_ON_DEMAND: the memory is not pinned, and may not be there when a request comes for it.
+const onDemand = 1 << 6
+
+// checkAccess is include/rdma/ib_verbs.h, ib_check_mr_access, for a device without FLUSH.
 func checkAccess(access uint32) unix.Errno {
-	const (
-		onDemand = 1 << 6
-		flush    = 1<<8 | 1<<9
-	)
+	const flush = 1<<8 | 1<<9
 	switch {
 	case access&(fabric.AccessRemoteWrite|fabric.AccessRemoteAtomic) != 0 && access&fabric.AccessLocalWrite == 0:
 		return unix.EINVAL // include/rdma/ib_verbs.h, ib_check_mr_access
 	case access&^supportedAccess != 0:
 		return unix.EINVAL // the same
-	case access&(onDemand|flush) != 0:
+	case access&flush != 0:
 		return unix.EOPNOTSUPP // the same
 	}
 	return 0
@@ -115,7 +115,7 @@ func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
 		switch {
 		case changed.Length == 0 || changed.Start+changed.Length < changed.Start:
 			return unix.EINVAL // core/umem.c, ib_umem_get
-		case !c.readable(changed.Start, changed.Length):
+		case changed.Access&onDemand == 0 && !c.readable(changed.Start, changed.Length):
 			return unix.EFAULT // the same
 		}
 	}
@@ -163,7 +163,7 @@ func (c *ucontext) registerDMABuf(r *frame.Call) unix.Errno {
 	case checkAccess(uint32(access)) != 0:
 		return checkAccess(uint32(access))
 	case !c.device.config.DMABuf:
-		return unix.EOPNOTSUPP // mlx5_ib_reg_user_mr_dmabuf: without CONFIG_INFINIBAND_ON_DEMAND_PAGING
+		return unix.EOPNOTSUPP // the model cannot reach the memory of one
 	}
 	switch flags := r.Uint64(attrDMABufAccess); {
 	case flags&^dataDirect != 0:
@@ -185,13 +185,35 @@ func (c *ucontext) registerDMABuf(r *frame.Call) unix.Errno {
 	return unix.EOPNOTSUPP // the model cannot reach the memory of one
 }
 
-// advise is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_ADVISE_MR).
+// advise is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_ADVISE_MR), and mr.c, mlx5_ib_advise_mr. The model pages
+// nothing in: its process does, when requests are executed.
 func (c *ucontext) advise(r *frame.Call) unix.Errno {
+	const flush, prefetchWrite, prefetchNoFault = 1 << 0, 1, 2 // IB_UVERBS_ADVISE_MR_*
 	if errno := c.known(r, 0); errno != 0 {
 		return errno
 	}
-	if _, ok := lookup[*fabric.PD](c, r.Handle(0)); !ok {
+	pd, ok := lookup[*fabric.PD](c, r.Handle(0))
+	advice, list := r.Uint64(1), r.In(3)
+	switch {
+	case !ok:
 		return unix.EINVAL // core/rdma_core.c, rdma_lookup_get_uobject
+	case r.Uint64(2)&^flush != 0:
+		return unix.EINVAL // core/uverbs_ioctl.c, uverbs_get_flags32
+	case len(list)%16 != 0:
+		return unix.EINVAL // include/rdma/uverbs_ioctl.h, uverbs_attr_ptr_get_array_size
+	case advice > prefetchNoFault:
+		return unix.EOPNOTSUPP // mlx5_ib_advise_mr
 	}
-	return unix.EOPNOTSUPP // odp.c, mlx5_ib_odp_init_one: a device without memory on demand takes none
+	for ; len(list) > 0; list = list[16:] {
+		addr, size := le.Uint64(list), uint64(le.Uint32(list[8:]))
+		switch m := c.device.Regions[le.Uint32(list[12:])]; {
+		case m == nil || m.Access&onDemand == 0:
+			return unix.ENOENT // odp.c, get_prefetchable_mr: it is not among odp_mkeys
+		case m.PD != pd || advice == prefetchWrite && m.Access&fabric.AccessLocalWrite == 0:
+			return unix.EPERM // odp.c, get_prefetchable_mr
+		case addr < m.Address || addr-m.Address > m.Length || size > m.Length-(addr-m.Address):
+			return unix.EFAULT // odp.c, pagefault_mr; odp.c, pagefault_real_mr
+		}
+	}
+	return 0
 }
