@@ -36,6 +36,9 @@ const (
 	wcWithWallTime  = 1 << 11
 )
 
+// adviseFlush is IBV_ADVISE_MR_FLAG_FLUSH: the call returns when it is done.
+const adviseFlush = 1 << 0
+
 // Which fields of the structures of XRC are given (enum ibv_xrcd_init_attr_mask, ibv_srq_init_attr_mask,
 // ibv_qp_init_attr_mask and ibv_qp_open_attr_mask), and IBV_SRQT_XRC.
 const (
@@ -59,8 +62,10 @@ type (
 	}
 
 	// verbsContext is the end of what lies in front of struct ibv_context (struct verbs_context): operations that came
-	// later, the newest first. What is newer than moderation is left out.
+	// later, the newest first. What is newer than advice is left out.
 	verbsContext struct {
+		adviseMR      uintptr
+		_             [15]uintptr
 		modifyCQ      uintptr
 		_             [7]uintptr
 		createCQEx    uintptr
@@ -81,7 +86,7 @@ type (
 	ibvDeviceAttrEx struct {
 		_             ibvDeviceAttr
 		_             uint32 // comp_mask
-		_             odpCaps
+		odp           odpCaps
 		timestampMask uint64
 		hcaCoreClock  uint64 // kHz
 		_             uint64 // device_cap_flags_ex
@@ -97,8 +102,8 @@ type (
 
 	// odpCaps is struct ibv_odp_caps.
 	odpCaps struct {
-		_ uint64
-		_ [3]uint32
+		general    uint64
+		rc, uc, ud uint32
 	}
 
 	// rssCaps is struct ibv_rss_caps.

@@ -88,6 +88,7 @@ func layouts() []layout {
 			of("abi_compat", unsafe.Offsetof(context.abiCompat), unsafe.Sizeof(context.abiCompat)),
 		}},
 		{c: "verbs_context", part: true, before: "context", fields: []field{
+			end("advise_mr", unsafe.Offsetof(before.adviseMR), unsafe.Sizeof(before.adviseMR)),
 			end("modify_cq", unsafe.Offsetof(before.modifyCQ), unsafe.Sizeof(before.modifyCQ)),
 			end("create_cq_ex", unsafe.Offsetof(before.createCQEx), unsafe.Sizeof(before.createCQEx)),
 			end("query_device_ex", unsafe.Offsetof(before.queryDeviceEx), unsafe.Sizeof(before.queryDeviceEx)),
@@ -127,6 +128,10 @@ func layouts() []layout {
 			of("phys_port_cnt", unsafe.Offsetof(dev.physPortCnt), unsafe.Sizeof(dev.physPortCnt)),
 		}},
 		{c: "ibv_device_attr_ex", size: unsafe.Sizeof(more), fields: []field{
+			of("odp_caps.general_caps", unsafe.Offsetof(more.odp)+unsafe.Offsetof(more.odp.general), unsafe.Sizeof(more.odp.general)),
+			of("odp_caps.per_transport_caps.rc_odp_caps", unsafe.Offsetof(more.odp)+unsafe.Offsetof(more.odp.rc), unsafe.Sizeof(more.odp.rc)),
+			of("odp_caps.per_transport_caps.uc_odp_caps", unsafe.Offsetof(more.odp)+unsafe.Offsetof(more.odp.uc), unsafe.Sizeof(more.odp.uc)),
+			of("odp_caps.per_transport_caps.ud_odp_caps", unsafe.Offsetof(more.odp)+unsafe.Offsetof(more.odp.ud), unsafe.Sizeof(more.odp.ud)),
 			of("completion_timestamp_mask", unsafe.Offsetof(more.timestampMask), unsafe.Sizeof(more.timestampMask)),
 			of("hca_core_clock", unsafe.Offsetof(more.hcaCoreClock), unsafe.Sizeof(more.hcaCoreClock)),
 			of("cq_mod_caps.max_cq_count", unsafe.Offsetof(more.maxCQCount), unsafe.Sizeof(more.maxCQCount)),

@@ -275,6 +275,9 @@ func (d *device) attr(q *ibvDeviceAttr, more *ibvDeviceAttrEx) verbs.DeviceAttr 
 	if q.maxMcastGrp > 0 {
 		a.Caps |= verbs.CapMulticast
 	}
+	if a.ODP = (verbs.ODPCaps{General: more.odp.general, RC: more.odp.rc, UC: more.odp.uc, UD: more.odp.ud}); a.ODP.General&1 != 0 {
+		a.Caps |= verbs.CapOnDemandPaging
+	}
 	if d.extension.createCQEx != 0 && more.hcaCoreClock > 0 && more.timestampMask > 0 {
 		a.Caps |= verbs.CapTimestamps
 		a.ClockHz, a.TimestampMask = more.hcaCoreClock*1000, more.timestampMask

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
@@ -82,6 +84,29 @@ func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// AdviseMR tells the device of memory that is paged in on demand.
+func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
+	pieces := make([]ibvSGE, len(list))
+	for i, e := range list {
+		pieces[i] = ibvSGE{addr: e.Addr, length: e.Length, lkey: e.LKey}
+	}
+	advise := p.dev.extension.adviseMR
+	if advise == 0 {
+		return verbs.ErrUnsupported
+	}
+	return p.dev.during(func() error {
+		return p.life.during(func() error {
+			err := status(advise, p.address, uintptr(advice), adviseFlush, uintptr(unsafe.Pointer(&pieces[0])), uintptr(len(pieces)))
+			switch {
+			case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EPERM), errors.Is(err, unix.EFAULT):
+				// Of the PD there is no such MR, or one that is pinned; it has not that right; or it is shorter.
+				return fmt.Errorf("ibv_advise_mr: %w: %w", verbs.ErrInvalid, err)
+			}
+			return failed("ibv_advise_mr", err)
+		})
+	})
 }
 
 // startOf is where memory begins, which does not move.

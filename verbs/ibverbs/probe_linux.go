@@ -29,6 +29,9 @@ func (d *device) probe(attr *verbs.DeviceAttr) error {
 		attr.Caps |= verbs.CapWallTime
 		d.clock.hz, d.clock.mask = attr.ClockHz, attr.TimestampMask // nobody polls yet
 	}
+	if attr.Caps.Has(verbs.CapOnDemandPaging) && p.takesAdvice() {
+		attr.Caps |= verbs.CapAdviseMR
+	}
 	if p.changesRegions() {
 		attr.Caps |= verbs.CapReregister
 	}
@@ -77,6 +80,16 @@ func (p *pd) hasWindows() bool {
 		}
 	}
 	return false
+}
+
+// takesAdvice finds out whether the library has advice for memory on demand.
+func (p *pd) takesAdvice() bool {
+	made, err := p.AllocMR(1, verbs.AccessOnDemand, verbs.MROptions{})
+	if err != nil {
+		return false
+	}
+	defer made.Deregister()
+	return p.AdviseMR(verbs.AdvicePrefetch, []verbs.SGE{{Addr: made.Addr(), Length: 1, LKey: made.LKey()}}) == nil
 }
 
 // changesRegions finds out whether the library gives regions other rights.

@@ -218,6 +218,15 @@ func testMemory(t *testing.T, s *suite) {
 			require.EqualValues(t, 6, binary.NativeEndian.Uint64(b.mr.Bytes()[1<<20:]))
 			require.EqualValues(t, 5, binary.NativeEndian.Uint64(a.mr.Bytes()[2<<20:]))
 		}
+	})
+	t.Run("a datagram comes from memory on demand, and goes there", func(t *testing.T) {
+		const send, recv = 1, 2
+		if attr := s.open(t).A.Attr(); !attr.Caps.Has(verbs.CapOnDemandPaging) || attr.ODP.UD&(send|recv) != send|recv {
+			t.Skip("the device pins all memory of such QPs")
+		}
+		conf := usual
+		conf.memAccess, conf.qpAccess = everyRight|verbs.AccessOnDemand, everyRight
+		a, b := s.connected(t, conf)
 		for _, end := range []*side{a, b} {
 			end.other(verbs.QPTypeUD)
 			end.toDatagramRTS()
