@@ -12,6 +12,14 @@ type takesAll struct{ QPDriver }
 
 func (takesAll) PostSend(wrs []SendWR) (int, error) { return len(wrs), nil }
 
+// finds is a queue in which there are always so many completions.
+type finds struct {
+	CQDriver
+	n int
+}
+
+func (f finds) Poll([]WC) (int, error) { return f.n, nil }
+
 // BenchmarkPostWithoutADevice is what package verbs adds to a post: the checks of each request.
 func BenchmarkPostWithoutADevice(b *testing.B) {
 	for _, n := range []int{1, 16} {
@@ -22,19 +30,43 @@ func BenchmarkPostWithoutADevice(b *testing.B) {
 			for i := range wrs {
 				wrs[i] = SendWR{Opcode: OpWrite, Flags: SendInline, Inline: [][]byte{make([]byte, 16)}}
 			}
-			const calls = 64
-			var rounds []time.Duration
-			for b.Loop() {
-				begin := time.Now()
+			median(b, func(calls int) {
 				for range calls {
 					if k, _ := qp.PostSend(wrs); k != n {
 						b.Fatal("a request was refused")
 					}
 				}
-				rounds = append(rounds, time.Since(begin))
-			}
-			slices.Sort(rounds)
-			b.ReportMetric(float64(rounds[len(rounds)/2])/calls, "ns/op") // whatever else the machine did
+			})
 		})
 	}
+}
+
+// BenchmarkPollWithoutADevice is what package verbs adds to a poll: the look for a tracer.
+func BenchmarkPollWithoutADevice(b *testing.B) {
+	for _, n := range []int{0, 1, 16} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			cq := &CQ{ctx: new(Context), drv: finds{n: n}}
+			wcs := make([]WC, 16)
+			median(b, func(calls int) {
+				for range calls {
+					if k, _ := cq.Poll(wcs); k != n {
+						b.Fatal("other completions")
+					}
+				}
+			})
+		})
+	}
+}
+
+// median reports the median time of a call, of rounds of as many, whatever else the machine did.
+func median(b *testing.B, round func(calls int)) {
+	const calls = 64
+	var rounds []time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		round(calls)
+		rounds = append(rounds, time.Since(begin))
+	}
+	slices.Sort(rounds)
+	b.ReportMetric(float64(rounds[len(rounds)/2])/calls, "ns/op")
 }

@@ -37,19 +37,65 @@ func postWithoutADriver(b *testing.B, n int, singleThreaded bool) {
 	}
 	wrs := make([]verbs.SendWR, n)
 	wrs[n-1].Flags = verbs.SendSignaled
-	const calls = 64
-	var rounds []time.Duration
-	for b.Loop() {
-		begin := time.Now()
+	median(b, func(calls int) {
 		for range calls {
 			k, err := q.PostSend(wrs)
 			if k != n {
 				require.NoError(b, err)
 			}
 		}
+	}, func() { q.sendDone.Store(q.send.posted) })
+}
+
+// finds is a queue in which there are always so many completions.
+type finds struct {
+	driver.CQ
+	n int
+}
+
+func (f finds) Poll([]verbs.WC, driver.QPs) (int, error) { return f.n, nil }
+
+// BenchmarkPollWithoutADriver is what the core of this package adds to a poll: a lock, the look whether there is anything but
+// the queue, and the QP of each completion, which counts it.
+func BenchmarkPollWithoutADriver(b *testing.B) {
+	for _, n := range []int{0, 1, 16} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) { pollWithoutADriver(b, n, false) })
+		b.Run(strconv.Itoa(n)+" single-threaded", func(b *testing.B) { pollWithoutADriver(b, n, true) })
+	}
+}
+
+func pollWithoutADriver(b *testing.B, n int, singleThreaded bool) {
+	d, _ := recordingDevice(b)
+	q := &qp{dev: d, num: 17}
+	c := &cq{dev: d, queue: finds{n: n}, size: 128, qps: map[uint32]*qp{q.num: q}}
+	if singleThreaded {
+		c.mu.Promise()
+	}
+	wcs := make([]verbs.WC, 16)
+	for i := range wcs {
+		wcs[i] = verbs.WC{QPN: q.num, Opcode: verbs.WCWrite}
+	}
+	median(b, func(calls int) {
+		for range calls {
+			k, err := c.Poll(wcs)
+			if k != n {
+				require.NoError(b, err)
+			}
+		}
+	}, func() {})
+}
+
+// median reports the median time of a call, of rounds of as many, whatever else the machine did. What comes between rounds
+// does not count.
+func median(b *testing.B, round func(calls int), between func()) {
+	const calls = 64
+	var rounds []time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		round(calls)
 		rounds = append(rounds, time.Since(begin))
-		q.sendDone.Store(q.send.posted)
+		between()
 	}
 	slices.Sort(rounds)
-	b.ReportMetric(float64(rounds[len(rounds)/2])/calls, "ns/op") // whatever else the machine did
+	b.ReportMetric(float64(rounds[len(rounds)/2])/calls, "ns/op")
 }

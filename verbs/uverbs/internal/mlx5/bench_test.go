@@ -52,6 +52,50 @@ func writes(b *testing.B, n int) (*qp, []verbs.SendWR) {
 	return newQP(b, ctx, attr), wrs
 }
 
+// BenchmarkPoll is what completions of requests cost beside the device, with memory in its place.
+func BenchmarkPoll(b *testing.B) {
+	const round = 64
+	ctx, _ := newContext(b)
+	c := newCQ(b, ctx, round)
+	q := newQP(b, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 2 * round, MaxInline: 64}, SendCQ: c})
+	var table driver.QPs = one{q}
+	wrs := make([]verbs.SendWR, round)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendSignaled | verbs.SendInline, RemoteAddr: 1 << 40, RKey: 7}
+	}
+	wcs := make([]verbs.WC, 16)
+	b.Run("CQEs of 0", func(b *testing.B) {
+		median(b, func() {
+			if n, _ := c.Poll(wcs, table); n != 0 {
+				b.Fatal("a completion of nothing")
+			}
+		})
+	})
+	for _, n := range []int{1, 16} {
+		b.Run("CQEs of "+strconv.Itoa(n), func(b *testing.B) {
+			var rounds []time.Duration
+			for b.Loop() {
+				at := q.send.posted.Load()
+				if k, _, err := q.PostSend(wrs); k != round {
+					b.Fatal(err)
+				}
+				for i := range uint32(round) {
+					device(c, c.next+i, cqeRequest, uint16(at+i), nil)
+				}
+				begin := time.Now()
+				for range round / n {
+					if k, _ := c.Poll(wcs[:n], table); k != n {
+						b.Fatal("completions were lost")
+					}
+				}
+				rounds = append(rounds, time.Since(begin))
+			}
+			slices.Sort(rounds)
+			b.ReportMetric(float64(rounds[len(rounds)/2])/float64(round/n), "ns/op")
+		})
+	}
+}
+
 // median reports the median of rounds of 64 calls, whatever else the machine did.
 func median(b *testing.B, call func()) {
 	const calls = 64

@@ -45,3 +45,31 @@ func BenchmarkPost(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPoll is what completions cost in the ring that the kernel writes.
+func BenchmarkPoll(b *testing.B) {
+	const round = 64
+	c, _, mem := newCQ(b, 7)
+	wcs := make([]verbs.WC, 16)
+	for _, n := range []int{0, 1, 16} {
+		b.Run("completions of "+strconv.Itoa(n), func(b *testing.B) {
+			calls := round / max(n, 1)
+			var rounds []time.Duration
+			for b.Loop() {
+				for i := range n * calls {
+					complete(mem, abi.WC{WRID: uint64(i), QPNum: 17})
+				}
+				begin := time.Now()
+				for range calls {
+					if k, _ := c.Poll(wcs[:max(n, 1)], nil); k != n {
+						b.Fatal("completions were lost")
+					}
+				}
+				rounds = append(rounds, time.Since(begin))
+			}
+			slices.Sort(rounds)
+			b.ReportMetric(float64(rounds[len(rounds)/2])/float64(calls), "ns/op")
+			b.ReportMetric(float64(rounds[0])/float64(calls), "least-ns")
+		})
+	}
+}
