@@ -49,9 +49,9 @@ func NewMemory(limit int, now func() time.Time) *Memory {
 // out longest: HandshakeTimeout is here that of a network. (A listener of this host
 // that is slow is no reason to remember anything; who dials does not call Remember.)
 // That there is nothing but TCP is found out quickly, and may be different in a
-// moment; it is remembered for that moment only, and only if it was found twice: a server that starts listens for streams before TCP connects
-// to it, so a dial that found no streams and then TCP may have come in between,
-// but not the next one.
+// moment; it is remembered for that moment only, and only if it was found twice: a server that
+// starts listens for streams before TCP connects to it, so a dial that found no streams and then
+// TCP may have come in between, but not the next one.
 var terms = [reasonCount]struct{ first, most time.Duration }{
 	NotLocal:         {nothingTime, nothingTime},
 	Directory:        {nothingTime, nothingTime},

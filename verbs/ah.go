@@ -31,12 +31,14 @@ func (pd *PD) CreateAH(av AddressVector) (*AH, error) {
 	return &AH{pd: pd, drv: drv, av: av}, nil
 }
 
-// GRHSize is how many bytes lie before the payload of what a UD QP receives: the global route header, or on
-// RoCE v2 the header of IPv6, or 20 bytes and that of IPv4 (InfiniBand Architecture Specification 11.4.1.2, annex A17).
+// GRHSize is how many bytes lie before the payload of what a UD QP receives: the global route
+// header, or on RoCE v2 the header of IPv6, or 20 bytes and that of IPv4 (InfiniBand Architecture
+// Specification 11.4.1.2, annex A17).
 const GRHSize = 40
 
-// CreateReplyAH makes the address handle of who has sent the message of wc (ibv_create_ah_from_wc). received is what the receive holds, of
-// which the first GRHSize bytes count, and port that of the QP. The other end's QP number is WC.SrcQPN.
+// CreateReplyAH makes the address handle of who has sent the message of wc (ibv_create_ah_from_wc).
+// received is what the receive holds, of which the first GRHSize bytes count, and port that of the
+// QP. The other end's QP number is WC.SrcQPN.
 func (pd *PD) CreateReplyAH(wc *WC, received []byte, port uint8) (*AH, error) {
 	av, err := pd.ctx.ReplyAddress(wc, received, port)
 	if err != nil {
@@ -45,8 +47,8 @@ func (pd *PD) CreateReplyAH(wc *WC, received []byte, port uint8) (*AH, error) {
 	return pd.CreateAH(av)
 }
 
-// ReplyAddress is the way back to who has sent the message of wc (ibv_init_ah_from_wc), as for CreateReplyAH. The error wraps
-// ErrInvalid if the message did not come to an address of the port.
+// ReplyAddress is the way back to who has sent the message of wc (ibv_init_ah_from_wc), as for
+// CreateReplyAH. The error wraps ErrInvalid if the message did not come to an address of the port.
 func (c *Context) ReplyAddress(wc *WC, received []byte, port uint8) (AddressVector, error) {
 	const op = "find the way back"
 	if err := c.checkPort(port); err != nil {
@@ -66,14 +68,16 @@ func (c *Context) ReplyAddress(wc *WC, received []byte, port uint8) (AddressVect
 	return av, c.wrap(op, err)
 }
 
-// maxHops is the hop limit of an answer: what is left of the message's own says nothing of the way back.
+// maxHops is the hop limit of an answer: what is left of the message's own says nothing of the way
+// back.
 const maxHops = 255
 
 // reverse fills in what a route header says, and returns where the message went.
 func (av *AddressVector) reverse(grh []byte) (to GID, err error) {
 	av.IsGlobal, av.HopLimit = true, maxHops
 	first := binary.BigEndian.Uint32(grh)
-	// What lies before the header of IPv4 may be anything. Who makes no packet, as rxe between QPs of one host, makes no sum.
+	// What lies before the header of IPv4 may be anything. Who makes no packet, as rxe between QPs
+	// of one host, makes no sum.
 	if ip4 := grh[20:]; ip4[0] == 0x45 && (first>>28 != 6 || sumOf(ip4) == 0xffff) {
 		av.TrafficClass = ip4[1]
 		av.DGID = netip.AddrFrom16(netip.AddrFrom4([4]byte(ip4[12:])).As16()).As16()
@@ -97,8 +101,8 @@ func sumOf(header []byte) uint16 {
 	return uint16(sum + sum>>16)
 }
 
-// ownGID finds the index of an address of a port. For a group it is the first one that sends to the group's version
-// of IP, where that is between the devices, and by RoCE v2 where there is that.
+// ownGID finds the index of an address of a port. For a group it is the first one that sends to the
+// group's version of IP, where that is between the devices, and by RoCE v2 where there is that.
 func (c *Context) ownGID(port uint8, to GID) (uint8, error) {
 	list, err := c.drv.QueryGIDs(port)
 	if err != nil {

@@ -154,8 +154,8 @@ func (b *SendBatch) SetInline(data []byte) {
 	}
 }
 
-// SetInlineList says what pieces it sends inline, one after the other. It keeps nothing of list, but the bytes must stay as
-// they are until Complete.
+// SetInlineList says what pieces it sends inline, one after the other. It keeps nothing of list,
+// but the bytes must stay as they are until Complete.
 func (b *SendBatch) SetInlineList(list [][]byte) {
 	if wr := b.ofRequest("SetInlineList"); wr != nil {
 		b.pieces = append(b.pieces, list...)

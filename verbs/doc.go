@@ -24,7 +24,8 @@
 //   - [PD.CreateQP] makes a [QP], one end of a connection. Package rcm connects
 //     two of them; by hand it takes three calls of [QP.Modify].
 //   - [QP.PostSend] and [QP.PostRecv] take work requests, [SendWR] and [RecvWR].
-//     [QP.NewSendBatch] builds several to be posted at once. [CQ.Poll] returns each as a [WC]; [WC.Err] says how it went.
+//     [QP.NewSendBatch] builds several to be posted at once. [CQ.Poll] returns
+//     each as a [WC]; [WC.Err] says how it went.
 //
 // In Go, with errors left out:
 //

@@ -64,8 +64,8 @@ const (
 )
 
 // Explain asks the providers that have the device, all if none has it, which limit made the
-// operation fail, and for a sentence that names it and its remedy. Providers look at the limits as they are now, by some dozen system
-// calls.
+// operation fail, and for a sentence that names it and its remedy. Providers look at the limits as
+// they are now, by some dozen system calls.
 func (e *Error) Explain() (l Limit, remedy string) {
 	for _, p := range providersOf(e.Device) {
 		if p, explains := p.(ExplainingProvider); explains {

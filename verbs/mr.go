@@ -107,18 +107,18 @@ func (pd *PD) AllocMR(length int, access Access, opt MROptions) (*MR, error) {
 }
 
 // RegisterMR registers mem, of any alignment, but not empty. It may be of the Go heap: it is
-// kept where it is until Close, and counts as pinned, but for AccessOnDemand. A device without CapRegisterSlice
-// accepts it for local use only. The error wraps ErrPinLimit or ErrInvalid, or what the
-// device says.
+// kept where it is until Close, and counts as pinned, but for AccessOnDemand. A device without
+// CapRegisterSlice accepts it for local use only. The error wraps ErrPinLimit or ErrInvalid, or
+// what the device says.
 func (pd *PD) RegisterMR(mem []byte, access Access) (*MR, error) {
 	return pd.newMR("register MR", len(mem), access, func() (MRDriver, error) {
 		return pd.drv.RegisterMR(mem, access)
 	})
 }
 
-// RegisterMRAt is RegisterMR, but work requests name the first byte by the address iova (ibv_reg_mr_iova):
-// two processes may give their memory the same addresses. iova is not 0, and lies where in a page mem[0] does. The error wraps ErrUnsupported
-// on a device without CapIOVA.
+// RegisterMRAt is RegisterMR, but work requests name the first byte by the address iova
+// (ibv_reg_mr_iova): two processes may give their memory the same addresses. iova is not 0, and
+// lies where in a page mem[0] does. The error wraps ErrUnsupported on a device without CapIOVA.
 func (pd *PD) RegisterMRAt(mem []byte, iova uint64, access Access) (*MR, error) {
 	const op = "register MR"
 	d, ok := pd.drv.(IOVADriver)
@@ -153,9 +153,10 @@ func (pd *PD) checkIOVA(iova, at uint64, length int, access Access) error {
 // addressOf is where memory lies, which does not move.
 func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// AllocNullMR makes an MR without memory (ibv_alloc_null_mr): what is read from it is zero, and what is written to it is
-// lost. It is for local use: an SGE with its LKey, whatever the address, skips bytes of what a peer sends, for instance.
-// Its Bytes are nil, and it has no rkey. The error wraps ErrUnsupported on a device without CapNullMR.
+// AllocNullMR makes an MR without memory (ibv_alloc_null_mr): what is read from it is zero, and
+// what is written to it is lost. It is for local use: an SGE with its LKey, whatever the address,
+// skips bytes of what a peer sends, for instance. Its Bytes are nil, and it has no rkey. The error
+// wraps ErrUnsupported on a device without CapNullMR.
 func (pd *PD) AllocNullMR() (*MR, error) {
 	const op = "allocate null MR"
 	d, ok := pd.drv.(NullDriver)
@@ -165,7 +166,8 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 	return pd.newWithoutMemory(op, AccessLocalWrite, d.AllocNullMR)
 }
 
-// Advice is what AdviseMR says of memory (enum ib_uverbs_advise_mr_advice, rdma/ib_user_ioctl_verbs.h).
+// Advice is what AdviseMR says of memory (enum ib_uverbs_advise_mr_advice,
+// rdma/ib_user_ioctl_verbs.h).
 type Advice uint32
 
 // The advice.
@@ -175,8 +177,9 @@ const (
 	AdvicePrefetchNoFault Advice = 2 // as AdvicePrefetch, of what is in memory
 )
 
-// AdviseMR has the device prepare memory of MRs with AccessOnDemand for its use (ibv_advise_mr), and returns when
-// it has. The error wraps ErrInvalid if a piece is not of such an MR, and ErrUnsupported on a device without CapAdviseMR.
+// AdviseMR has the device prepare memory of MRs with AccessOnDemand for its use (ibv_advise_mr),
+// and returns when it has. The error wraps ErrInvalid if a piece is not of such an MR, and
+// ErrUnsupported on a device without CapAdviseMR.
 func (pd *PD) AdviseMR(advice Advice, list []SGE) error {
 	const op = "advise MR"
 	d, ok := pd.drv.(AdviseDriver)

@@ -14,8 +14,8 @@ import (
 // answers and repetitions are not. They end where the payload begins. LOCAL_INV and BIND_MW
 // make none, and on iWARP the packets are other ones.
 //
-// Packet numbers are those of the device if the tracer was set before the QP got its first one, or while nothing that was posted
-// was under way.
+// Packet numbers are those of the device if the tracer was set before the QP got its first one, or
+// while nothing that was posted was under way.
 //
 // It costs a Write for each request, one at a time, and more for a request of more than some
 // hundred packets. What w does not take is lost. A Write must not post to the traced
@@ -82,8 +82,8 @@ func (t *packetTracer) moved(qp *QP, attr *QPAttr, mask QPAttrMask) {
 	}
 }
 
-// posting is called before requests are given to the device, for QPs that had their packet number before
-// there was a tracer.
+// posting is called before requests are given to the device, for QPs that had their packet number
+// before there was a tracer.
 func (t *packetTracer) posting(qp *QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

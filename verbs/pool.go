@@ -17,7 +17,8 @@ type Usage struct {
 // its parts, or tenants. The zero value has no limits. The limits of the kernel,
 // which count for a whole cgroup, apply as well; package verbs/rdmahost reads them.
 type Pool struct {
-	// Parent is charged with all that this pool is, and limits it too. It is nil, or is set before the pool is used.
+	// Parent is charged with all that this pool is, and limits it too. It is nil, or is set before
+	// the pool is used.
 	Parent *Pool
 
 	mu      sync.Mutex
@@ -28,7 +29,8 @@ type Pool struct {
 // account is what is used of a limit.
 type account struct{ limit, used Usage }
 
-// SetLimit sets the limits of all devices together, of which 0 is none, and returns the former ones. What is there already stays.
+// SetLimit sets the limits of all devices together, of which 0 is none, and returns the former
+// ones. What is there already stays.
 func (p *Pool) SetLimit(limit Usage) (former Usage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,8 +38,8 @@ func (p *Pool) SetLimit(limit Usage) (former Usage) {
 	return former
 }
 
-// SetDeviceLimit sets the limits of the device of that name, of which 0 is none, and returns the former ones. They hold
-// beside those of SetLimit; the kernel's controller has no others.
+// SetDeviceLimit sets the limits of the device of that name, of which 0 is none, and returns the
+// former ones. They hold beside those of SetLimit; the kernel's controller has no others.
 func (p *Pool) SetDeviceLimit(device string, limit Usage) (former Usage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,9 +68,9 @@ func (p *Pool) DeviceUsage() map[string]Usage {
 	return list
 }
 
-// Open is the function [Open], with the device and what is made of it charged to the pool and its parents.
-// Where a limit is reached, it and the methods that make objects fail with an error that wraps
-// ErrPoolLimit and names the limit.
+// Open is the function [Open], with the device and what is made of it charged to the pool and its
+// parents. Where a limit is reached, it and the methods that make objects fail with an error that
+// wraps ErrPoolLimit and names the limit.
 func (p *Pool) Open(name string) (*Context, error) {
 	if err := p.charge(name, Usage{Handles: 1}); err != nil {
 		return nil, &Error{Op: "open", Device: name, Err: err, Hint: hintFor("open", err)}

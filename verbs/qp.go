@@ -15,7 +15,8 @@ const (
 	QPTypeUC QPType = 3
 	QPTypeUD QPType = 4
 
-	// The ends of a connection of XRC. Requests go from the initiator to the target, which XRCDomain.CreateQP makes.
+	// The ends of a connection of XRC. Requests go from the initiator to the target, which
+	// XRCDomain.CreateQP makes.
 	QPTypeXRCInitiator QPType = 9
 	QPTypeXRCTarget    QPType = 10
 )
@@ -38,12 +39,12 @@ type QPInitAttr struct {
 	Cap    QPCap
 	// SignalAll makes every send work request give a completion.
 	SignalAll bool
-	// SingleThreaded promises that no two calls of PostSend overlap, and no two of PostRecv, whichever
-	// goroutines they come from: the thread domain of the verbs (ibv_alloc_td). A provider that
-	// makes use of it posts without a lock. All else may be called at any time as ever, Modify,
-	// Query and Close too, and waits for the call that runs. A program that breaks the promise
-	// mixes up its requests, and may write to memory that Close has unmapped: it can crash. The race
-	// detector reports it.
+	// SingleThreaded promises that no two calls of PostSend overlap, and no two of PostRecv,
+	// whichever goroutines they come from: the thread domain of the verbs (ibv_alloc_td). A
+	// provider that makes use of it posts without a lock. All else may be called at any time as
+	// ever, Modify, Query and Close too, and waits for the call that runs. A program that breaks
+	// the promise mixes up its requests, and may write to memory that Close has unmapped: it can
+	// crash. The race detector reports it.
 	SingleThreaded bool
 }
 
@@ -163,8 +164,8 @@ var sendCaps = [...]Cap{
 	OpLocalInv: CapMemWindow, OpBindMW: CapMemWindow, OpFlush: CapFlush, OpAtomicWrite: CapAtomicWrite,
 }
 
-// plainOperations are those of which a QP has to look at nothing but the flags and the size, a bit for each; of requests
-// with SendInline the second.
+// plainOperations are those of which a QP has to look at nothing but the flags and the size, a bit
+// for each; of requests with SendInline the second.
 func plainOperations(typ QPType, caps Cap) (plain [2]uint32) {
 	switch typ {
 	case QPTypeUD, QPTypeXRCInitiator, QPTypeXRCTarget:
@@ -185,7 +186,8 @@ func plainOperations(typ QPType, caps Cap) (plain [2]uint32) {
 	return plain
 }
 
-// fits reports whether a request is one that the QP surely takes: checkSend finds nothing wrong, and takes longer.
+// fits reports whether a request is one that the QP surely takes: checkSend finds nothing wrong,
+// and takes longer.
 func (qp *QP) fits(wr *SendWR) bool {
 	if wr.Flags&^sendKnown != 0 {
 		return false
@@ -245,7 +247,8 @@ func (qp *QP) checkExtra(wr *SendWR) error {
 	if qp.attr.Type == QPTypeUC {
 		switch wr.Opcode {
 		case OpRead, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite, OpSendWithInv:
-			// InfiniBand Architecture Specification 9.2.1: the opcodes of UC end with those of WRITE.
+			// InfiniBand Architecture Specification 9.2.1: the opcodes of UC end with those of
+			// WRITE.
 			return fmt.Errorf("%w: a UC QP has no %v", ErrInvalid, wr.Opcode)
 		}
 	}
@@ -357,10 +360,9 @@ func (qp *QP) Fail() error {
 // handle with the group's GID, QP number 0xffffff and the Q_Key of the QP. lid is that
 // of the group on InfiniBand. Before, somebody has to join the port to the group,
 // where there is a subnet manager or an Ethernet: on RoCE v2 a UDP socket that is a member of the
-// group's IP address on the interface of the port (net.ListenMulticastUDP) does. There the group is of the
-// same version of IP as the sender's GID. Fabric.ResolveGroup of package rcm does all of it.
-// The error wraps ErrUnsupported on a
-// device without CapMulticast, or another service.
+// group's IP address on the interface of the port (net.ListenMulticastUDP) does. There the group is
+// of the same version of IP as the sender's GID. Fabric.ResolveGroup of package rcm does all of it.
+// The error wraps ErrUnsupported on a device without CapMulticast, or another service.
 func (qp *QP) AttachMulticast(gid GID, lid uint16) error {
 	return qp.multicast("attach multicast", gid, func(d MulticastDriver) error { return d.AttachMulticast(gid, lid) })
 }

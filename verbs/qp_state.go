@@ -209,8 +209,9 @@ var targetTransitions = map[transition]attrRule{
 	},
 }
 
-// meaningless are the attributes that a QP of a type does not have. The kernel ignores them (core/uverbs_cmd.c, modify_qp_mask),
-// so that the ends of a connection of XRC may be moved as those of RC are.
+// meaningless are the attributes that a QP of a type does not have. The kernel ignores them
+// (core/uverbs_cmd.c, modify_qp_mask), so that the ends of a connection of XRC may be moved as
+// those of RC are.
 var meaningless = map[QPType]QPAttrMask{
 	QPTypeXRCInitiator: QPAttrMaxDestRdAtomic | QPAttrMinRNRTimer,
 	QPTypeXRCTarget:    QPAttrMaxRdAtomic | QPAttrRetryCount | QPAttrRNRRetry,

@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// NewTaskTracer returns a tracer that makes a task of runtime/trace of each send request that gives a completion, from
-// before its post until the completion is polled: "go tool trace" shows under "User-defined tasks" how long they take, by
-// operation. While no trace is written it costs a little of what the tasks do.
+// NewTaskTracer returns a tracer that makes a task of runtime/trace of each send request that gives
+// a completion, from before its post until the completion is polled: "go tool trace" shows under
+// "User-defined tasks" how long they take, by operation. While no trace is written it costs a
+// little of what the tasks do.
 func NewTaskTracer() *Tracer {
 	return &Tracer{tasks: &taskTracer{open: make(map[taskKey][]*trace.Task)}}
 }

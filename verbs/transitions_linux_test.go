@@ -10,8 +10,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/verbstest"
 )
 
-// TestEveryMaskOfEveryTransitionIsJudgedAsTheKernelDoes asks for all 2^21 sets of attributes, and for a few of transitions that
-// do not exist.
+// TestEveryMaskOfEveryTransitionIsJudgedAsTheKernelDoes asks for all 2^21 sets of attributes, and
+// for a few of transitions that do not exist.
 func TestEveryMaskOfEveryTransitionIsJudgedAsTheKernelDoes(t *testing.T) {
 	step := verbs.QPAttrMask(1)
 	if race.Enabled || testing.Short() {

@@ -5,18 +5,20 @@ import (
 	"os"
 )
 
-// XRCDomain is a domain of the extended reliable connected service (XRC, InfiniBand Architecture Specification,
-// annex A14). An initiator QP (QPTypeXRCInitiator) is connected to a target QP of the domain at the other end, and each of its
-// requests names an SRQ of the domain (SendWR.RemoteSRQ): one connection serves all SRQs of a host, also those of other
-// processes that share the domain. The PD of the SRQ decides what memory a request reaches.
+// XRCDomain is a domain of the extended reliable connected service (XRC, InfiniBand Architecture
+// Specification, annex A14). An initiator QP (QPTypeXRCInitiator) is connected to a target QP of
+// the domain at the other end, and each of its requests names an SRQ of the domain
+// (SendWR.RemoteSRQ): one connection serves all SRQs of a host, also those of other processes that
+// share the domain. The PD of the SRQ decides what memory a request reaches.
 type XRCDomain struct {
 	ctx *Context
 	drv XRCDomainDriver
 }
 
-// OpenXRCDomain opens the domain of a file: all processes that give a descriptor of the same file, which may be empty and is
-// never read, share its target QPs and the numbers of its SRQs. Without a file, nil, the domain is this object's alone. The file may be closed
-// afterwards. The error wraps ErrUnsupported on a device without CapXRC.
+// OpenXRCDomain opens the domain of a file: all processes that give a descriptor of the same file,
+// which may be empty and is never read, share its target QPs and the numbers of its SRQs. Without a
+// file, nil, the domain is this object's alone. The file may be closed afterwards. The error wraps
+// ErrUnsupported on a device without CapXRC.
 func (c *Context) OpenXRCDomain(file *os.File) (*XRCDomain, error) {
 	const op = "open XRC domain"
 	d, ok := c.drv.(XRCDriver)
@@ -30,8 +32,9 @@ func (c *Context) OpenXRCDomain(file *os.File) (*XRCDomain, error) {
 	return &XRCDomain{ctx: c, drv: drv}, nil
 }
 
-// CreateSRQ makes an SRQ of the domain. Its receives complete on cq, whichever target QP the messages came by: WC.QPN
-// is the number of that. A message reaches memory of pd alone. SRQ.Num is what initiators call it by.
+// CreateSRQ makes an SRQ of the domain. Its receives complete on cq, whichever target QP the
+// messages came by: WC.QPN is the number of that. A message reaches memory of pd alone. SRQ.Num is
+// what initiators call it by.
 func (d *XRCDomain) CreateSRQ(pd *PD, cq *CQ, attr SRQAttr) (*SRQ, error) {
 	const op = "create SRQ"
 	if pd == nil || cq == nil || pd.ctx != d.ctx || cq.ctx != d.ctx {
@@ -47,14 +50,15 @@ func (d *XRCDomain) CreateSRQ(pd *PD, cq *CQ, attr SRQAttr) (*SRQ, error) {
 	return newSRQ(pd, drv, attr, drv.Num()), nil
 }
 
-// CreateQP makes a target QP in state RESET. It has no queues: it is there to be connected, with Modify, and
-// destroyed. It is destroyed when all who have it open have closed it.
+// CreateQP makes a target QP in state RESET. It has no queues: it is there to be connected, with
+// Modify, and destroyed. It is destroyed when all who have it open have closed it.
 func (d *XRCDomain) CreateQP() (*QP, error) {
 	return d.target("create QP", d.drv.CreateQP)
 }
 
-// OpenQP opens a target QP of the domain by its number, which another process, or this one, has made (ibv_open_qp): to be moved from
-// state to state, asked, and held: as long as it is open it stays. The error wraps ErrInvalid if the domain has no such QP.
+// OpenQP opens a target QP of the domain by its number, which another process, or this one, has
+// made (ibv_open_qp): to be moved from state to state, asked, and held: as long as it is open it
+// stays. The error wraps ErrInvalid if the domain has no such QP.
 func (d *XRCDomain) OpenQP(num uint32) (*QP, error) {
 	return d.target("open QP", func() (QPDriver, error) { return d.drv.OpenQP(num) })
 }
@@ -70,5 +74,6 @@ func (d *XRCDomain) target(op string, make func() (QPDriver, error)) (*QP, error
 // Context returns the device of the domain.
 func (d *XRCDomain) Context() *Context { return d.ctx }
 
-// Close closes the domain. The error wraps ErrBusy while SRQs or target QPs that were made with this object, or opened, are there.
+// Close closes the domain. The error wraps ErrBusy while SRQs or target QPs that were made with
+// this object, or opened, are there.
 func (d *XRCDomain) Close() error { return d.ctx.ended("close XRC domain", d.drv.Close()) }

@@ -170,8 +170,9 @@ func (s *spec) fits(attr verbs.DeviceAttr, port verbs.PortAttr) error {
 	return nil
 }
 
-// receives are those posted on each QP: for a stream as many as perftest has, where the device lets us, so that
-// messages seldom find none. iWARP ends a connection if one does, and does not try again: there each has one.
+// receives are those posted on each QP: for a stream as many as perftest has, where the device lets
+// us, so that messages seldom find none. iWARP ends a connection if one does, and does not try
+// again: there each has one.
 func (s *spec) receives(attr verbs.DeviceAttr) int {
 	switch {
 	case s.latency() || !s.uses():
@@ -188,7 +189,8 @@ func (s *spec) latency() bool { return strings.HasSuffix(s.Test, "_lat") }
 const polled = "write_lat"
 
 // specs are the measurements in their order, those of one table with nothing but sizes
-// between them. Atomics have one size. Of what an operation or a latency knows no difference in, one is left.
+// between them. Atomics have one size. Of what an operation or a latency knows no difference in,
+// one is left.
 func (o *options) specs() []spec {
 	var list []spec
 	for _, test := range o.Tests {

@@ -22,8 +22,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/internal/freeport"
 )
 
-// Without -rounds TestBesidePerftest shows that it works, by two tests in a short round; a table of all of them takes
-// minutes:
+// Without -rounds TestBesidePerftest shows that it works, by two tests in a short round; a table of
+// all of them takes minutes:
 //
 //	go test -exec "guest -kernel 6.1 -devices rxe0" ./bench/verbsperf -run BesidePerftest -v -args -rounds 5 -iterations 300
 var (

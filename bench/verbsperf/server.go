@@ -13,8 +13,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// What all clients of a server have together, whatever each of them asks for. A client that comes when there are so
-// many waits, with what it has said, until one of them has gone.
+// What all clients of a server have together, whatever each of them asks for. A client that comes
+// when there are so many waits, with what it has said, until one of them has gone.
 const (
 	maxClients = 16
 	maxMemory  = 4 << 30 // bytes

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// domains makes two sides of which a has an initiator, and b a domain with the target that that is connected with, and an SRQ. If file is
-// not nil the domain is that of it.
+// domains makes two sides of which a has an initiator, and b a domain with the target that that is
+// connected with, and an SRQ. If file is not nil the domain is that of it.
 func (s *suite) domains(t testing.TB, file *os.File) (a, b *side, domain *verbs.XRCDomain) {
 	t.Helper()
 	if !s.open(t).A.Attr().Caps.Has(verbs.CapXRC) {

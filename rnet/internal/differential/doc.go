@@ -1,8 +1,8 @@
 // Package differential tests that rnet's connections are as TCP's. Its tests do the
 // same random calls on a TCP connection and on a stream over the software HCA, in one
 // process and between two, of which either may be the one that dials and the one that
-// ends, and compare what each call returned: counts, bytes, errors with all they wrap. What may differ is listed in docs/differences.md, and nothing
-// else may.
+// ends, and compare what each call returned: counts, bytes, errors with all they wrap. What may
+// differ is listed in docs/differences.md, and nothing else may.
 //
 // Time does not count. After each call the test waits until all that it has sent has
 // been taken in at the other end: on TCP until the kernel says so, on a session until
