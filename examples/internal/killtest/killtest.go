@@ -81,13 +81,21 @@ func Compare(t *testing.T, prepare func(t *testing.T, dialer rnet.Dialer) Trial)
 		if !tryOver(t, rnet.TCP, tcp, prepare) || !tryOver(t, rnet.Auto, fast, prepare) {
 			return
 		}
-		if differ = agree(tcp, fast); differ == nil {
+		if fast[between] {
+			delete(fast, between)
+			differ = errors.New("after the restart all went over TCP: the one dial found no streams, and then the server began to listen")
+		} else if differ = agree(tcp, fast); differ == nil {
 			return
 		}
 		t.Log("once more: ", differ)
 	}
 	require.NoError(t, differ)
 }
+
+// between is no kind of failure: a dial came in between the moment in which it found nobody
+// who serves streams and the one in which the server had begun to. It goes over TCP for as long as it lives, and a
+// workload with one connection with it. That is rare.
+const between = "came in between"
 
 // kills is how many a comparison takes at most.
 const kills = 5
@@ -107,9 +115,13 @@ func tryOver(t *testing.T, over rnet.Transport, seen map[string]bool, prepare fu
 		if want == rnet.Soft {
 			require.NoError(t, noEnd(kinds, trial.Behind))
 		}
-		require.Equal(t, want == rnet.Soft, overSessions > 0, "bytes have gone over sessions")
 		told := rnet.Explain(trial.Address)
 		require.NotEmpty(t, told)
+		if last := told[len(told)-1]; want == rnet.Soft && overSessions == 0 && last.Transport == rnet.TCP && last.Reason == "no-listener" {
+			seen[between] = true
+			return
+		}
+		require.Equal(t, want == rnet.Soft, overSessions > 0, "bytes have gone over sessions; %v", told)
 		require.Equal(t, want, told[len(told)-1].Transport, "after the restart: %s", told[len(told)-1])
 	})
 }
