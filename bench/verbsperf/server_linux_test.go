@@ -128,7 +128,7 @@ func TestASetUpHasOneLimit(t *testing.T) {
 				var theirs json.RawMessage
 				require.NoError(t, in.Decode(&theirs))
 				time.Sleep(setUpLimit * 2 / 3)
-				_ = out.Encode(word) // the server hears no more of the second one
+				_ = out.Encode(word) // the second one comes when the server has hung up
 			}
 		},
 	} {

@@ -19,7 +19,7 @@ func (e *end) openDomain() (err error) {
 	return err
 }
 
-// namedSRQs sends to two SRQs of the domain by turns.
+// namedSRQs sends alternately to two SRQs of the domain.
 func (t *deviceTest) namedSRQs(l *loop) (err error) {
 	const rounds, size = 4, 64
 	first := l.b.srq

@@ -134,7 +134,7 @@ func TestReleaseDoesNotWaitForAReader(t *testing.T) {
 	slow, err := net.Dial("unix", only(t, os.Getpid()).name)
 	require.NoError(t, err)
 	defer slow.Close()
-	<-asked // ended by the reader's turn
+	<-asked // ended by the server, which answers the reader
 	s.Release()
 	require.NoError(t, slow.SetDeadline(time.Now().Add(30*time.Second)))
 	told, err := io.ReadAll(slow)

@@ -81,7 +81,7 @@ func knock(args []string) error {
 }
 
 // flood connects again and again. What it has closed stays in the queue until
-// its turn.
+// the server takes it.
 func flood(args []string) error {
 	for n := 0; ; n++ {
 		if conn, err := net.Dial("unix", args[0]); err == nil {

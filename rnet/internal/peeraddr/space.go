@@ -12,9 +12,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
-// Space gives out the addresses of one listener. Each goes to one session at a time, and one that was given back is
-// given out again only after all others: a program that uses addresses as keys does
-// not soon see that of a former peer again.
+// Space gives out the addresses of one listener. Each goes to one session at a time, and
+// one that was given back is given out again only after all others: a program that uses
+// addresses as keys does not soon see that of a former peer again.
 //
 // A client shows its own IP address and a port that TCP does not give to its
 // connections, from 1024 on: the listener serves TCP peers too. Where
