@@ -119,7 +119,7 @@ func (q *qp) postBind(wr *verbs.SendWR, giving uint64) (int, error) {
 		q.marks.place.Store(given + 1) // before the completion can be seen
 	}
 	if n := q.giveBind(w, wr, flags, &info); n != 0 {
-		w.binding.GiveBack(before)
+		w.binding.GiveBack(q, before)
 		if marked {
 			q.marks.place.Store(0)
 		}

@@ -62,7 +62,7 @@ func (w *window) Dealloc() error {
 type taken struct {
 	index  int // of the request
 	window *window
-	before binding.Turn
+	before binding.Bind
 }
 
 // takeWindows takes the windows that requests bind. It returns how many of the requests may be posted, and why no more. The caller holds the
@@ -95,7 +95,7 @@ func (q *qp) takeWindows(wrs []verbs.SendWR) (int, error) {
 func (q *qp) giveBackWindows(n int) {
 	for _, t := range slices.Backward(q.send.taken) {
 		if t.index >= n {
-			t.window.binding.GiveBack(t.before)
+			t.window.binding.GiveBack(q, t.before)
 		}
 	}
 	q.send.taken = q.send.taken[:0]

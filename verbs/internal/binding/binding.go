@@ -27,8 +27,8 @@ type Place struct {
 	Count uint64
 }
 
-// A Turn is the bind of a window that was posted last. The zero value is none.
-type Turn struct {
+// A Bind is that of a window that was posted last. The zero value is none.
+type Bind struct {
 	queue Queue
 	place Place
 }
@@ -36,25 +36,28 @@ type Turn struct {
 // Window is what a memory window has of this. The zero value is one that was never bound.
 type Window struct {
 	mu   sync.Mutex
-	last Turn // guarded by mu
+	last Bind // guarded by mu
 }
 
 // Take is called before a bind is posted, by who holds the lock of the queue. Until that bind is executed no other queue pair takes the
 // window: the error wraps verbs.ErrBusy. Otherwise it returns what GiveBack wants if the post fails.
-func (w *Window) Take(q Queue, at Place) (before Turn, err error) {
+func (w *Window) Take(q Queue, at Place) (before Bind, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before = w.last
 	if other := before.queue; other != nil && other != q && !other.Executed(before.place) {
 		return before, fmt.Errorf("%w: QP %d binds the memory window", verbs.ErrBusy, other.Num())
 	}
-	w.last = Turn{q, at}
+	w.last = Bind{q, at}
 	return before, nil
 }
 
-// GiveBack undoes a Take. Of several by one queue pair the last goes first.
-func (w *Window) GiveBack(before Turn) {
+// GiveBack undoes a Take by q. Of several by one queue pair the last goes first. If q has
+// failed meanwhile another queue pair may have taken the window, and keeps it.
+func (w *Window) GiveBack(q Queue, before Bind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last = before
+	if w.last.queue == q {
+		w.last = before
+	}
 }

@@ -44,12 +44,26 @@ func TestABindThatIsNotPostedIsNotUnderWay(t *testing.T) {
 	require.NoError(t, err)
 	one, err := w.Take(first, binding.Place{Count: 2})
 	require.NoError(t, err)
-	w.GiveBack(one)
+	w.GiveBack(first, one)
 	first.polled = 1
 	before, err := w.Take(second, binding.Place{Count: 1})
 	require.NoError(t, err)
-	w.GiveBack(before)
-	w.GiveBack(none)
+	w.GiveBack(second, before)
+	w.GiveBack(first, none)
 	_, err = w.Take(second, binding.Place{Count: 1})
 	require.NoError(t, err)
+}
+
+// A QP that fails while it posts a bind has lost the window to another one that has taken it.
+func TestABindThatIsNotPostedLeavesThatOfAnotherQPAlone(t *testing.T) {
+	var w binding.Window
+	first, second, third := &queue{num: 1}, &queue{num: 2}, &queue{num: 3}
+	before, err := w.Take(first, binding.Place{Count: 1})
+	require.NoError(t, err)
+	first.polled = 1 // as that of a QP which has failed, its bind counts as executed
+	_, err = w.Take(second, binding.Place{Count: 1})
+	require.NoError(t, err)
+	w.GiveBack(first, before)
+	_, err = w.Take(third, binding.Place{Count: 1})
+	require.ErrorIs(t, err, verbs.ErrBusy)
 }
