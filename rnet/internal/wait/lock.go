@@ -52,6 +52,8 @@ type Config struct {
 	Local bool
 	// Accepts says that the peer may open streams, which nobody waits for.
 	Accepts bool
+	// Few is how many completions a Poll may return that has taken in all there was.
+	Few int
 	// Wire says that messages come from a network: they take longer, and polling may
 	// keep the kernel from receiving them on that processor.
 	Wire bool
@@ -77,7 +79,12 @@ type Lock struct {
 	call    chan struct{} // has the token of a call to the engine
 	asleep  atomic.Bool   // an owner sleeps, so that it polls nothing
 
+	// Who asks for a poll, and which of them owners have answered.
+	asked    atomic.Uint32
+	answered atomic.Uint32
+
 	// Used by the owner of the lock only.
+	told    uint32 // answered
 	cqArmed bool
 	rests   bool // the engine is not at the channel, nor called there
 	lone    int  // events in a row for which at most one waited
@@ -225,7 +232,7 @@ func (l *Lock) armAndPoll() bool {
 		return true // it has failed
 	}
 	l.cqArmed = true
-	return l.src.Poll() > 0
+	return l.poll() > 0
 }
 
 func (l *Lock) disarm() {
@@ -235,12 +242,24 @@ func (l *Lock) disarm() {
 	}
 }
 
+// poll is how an owner polls. If it has taken in all there was, it answers who had
+// asked before it: what had arrived by then is delivered.
+func (l *Lock) poll() int {
+	asked := l.asked.Load()
+	n := l.src.Poll()
+	if asked != l.told && n <= l.cfg.Few {
+		l.told = asked
+		l.answered.Store(asked)
+	}
+	return n
+}
+
 // Look polls until nothing more comes, and reports whether it did. It does not if another
 // goroutine has the lock.
 func (l *Lock) Look() bool {
 	return l.Do(func() {
 		for range leaveRounds {
-			if l.src.Poll() == 0 {
+			if l.poll() == 0 {
 				return
 			}
 		}
@@ -252,19 +271,43 @@ func (l *Lock) Look() bool {
 // delivered.
 func (l *Lock) Asleep() bool { return l.asleep.Load() }
 
-// LookSoon is Look, but that another owner has to leave before. It gives up if that takes
-// longer than timeout.
+// LookSoon is Look, but if another goroutine has the lock, it returns when that has taken in all there was, or
+// takes the lock from it. It gives up if that takes longer than timeout.
 func (l *Lock) LookSoon(timeout time.Duration) {
+	if l.askOwner() {
+		return
+	}
 	if !l.enter() { // registered: the owner will not go to sleep
 		l.channel.Wake()
 		if !l.takeOver(time.Now().Add(timeout)) {
 			return
 		}
 	}
-	l.src.Poll()
+	l.poll()
 	l.word.note() // the CQ was armed
 	l.leave()
 }
+
+// askOwner waits for a moment until the owner has answered. One that polls does so at once, and goes on;
+// to take the lock from it would cost it and all who wait a wake-up.
+func (l *Lock) askOwner() bool {
+	want := l.asked.Add(1)
+	for try := range askTries {
+		if int32(l.answered.Load()-want) >= 0 {
+			return true
+		}
+		if try%askYield == askYield-1 {
+			runtime.Gosched() // it may be on our processor of Go
+		}
+	}
+	return false
+}
+
+// A poll takes some 20 ns, a look at what another CPU has written as long or longer.
+const (
+	askTries = 256
+	askYield = 32
+)
 
 // takeOver makes the caller, a registered waiter, the owner when the present one has left.
 // It returns false, and the caller is not registered any more, if that is not before end.
