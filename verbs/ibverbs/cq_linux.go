@@ -423,6 +423,13 @@ func (c *cq) destroy() error {
 	})
 }
 
+func (c *cq) abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = true
+	c.room.free()
+}
+
 // lockAll locks the CQs of a QP, which may be one.
 func lockAll(a, b *cq) (unlock func()) {
 	switch {

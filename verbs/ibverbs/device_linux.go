@@ -61,6 +61,12 @@ type object interface {
 	destroy() error
 }
 
+// queues are objects that programs use without during.
+type queues interface {
+	// abandon has no call of the data path reach the library any more.
+	abandon()
+}
+
 const (
 	rankMW = iota // a QP of rxe waits a minute for windows that are bound to it
 	rankQP
@@ -171,7 +177,8 @@ func (d *device) lost() {
 	}
 }
 
-// Close destroys what is open, what uses others before them.
+// Close destroys what is open, what uses others before them. What stays busy the kernel destroys with the context, which
+// the library frees: nothing may call it about that any more.
 func (d *device) Close() error {
 	d.life.Lock() // ends with the calls that run
 	if d.closed {
@@ -185,7 +192,10 @@ func (d *device) Close() error {
 	list := slices.SortedFunc(maps.Values(d.objects), func(a, b object) int { return cmp.Compare(a.rank(), b.rank()) })
 	d.mu.Unlock()
 	for _, o := range list {
-		_ = o.destroy() // the context goes, and all that the kernel has of it
+		err := o.destroy() // the context goes, and all that the kernel has of it
+		if q, ok := o.(queues); ok && errors.Is(err, verbs.ErrBusy) {
+			q.abandon()
+		}
 	}
 	d.events.Close()
 	return failed("ibv_close_device", status(d.lib.closeDevice, d.context))

@@ -361,3 +361,13 @@ func (q *qp) destroy() error {
 	releaseAll(q.parts()...)
 	return err
 }
+
+func (q *qp) abandon() {
+	q.life.Lock()
+	defer q.life.Unlock()
+	q.lock()
+	defer q.unlock()
+	q.gone = true
+	q.send.room.free()
+	q.recv.room.free()
+}

@@ -118,6 +118,13 @@ func (s *srq) destroy() error {
 	})
 }
 
+func (s *srq) abandon() {
+	s.Lock()
+	defer s.Unlock()
+	s.gone = true
+	s.room.free()
+}
+
 // free has the library destroy the SRQ. The caller holds the lock.
 func (s *srq) free() error {
 	destroy := func() error { return status(s.dev.lib.destroySRQ, s.address) }
