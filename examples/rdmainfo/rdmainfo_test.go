@@ -71,6 +71,27 @@ func TestSelfTestFindsWhatIsWrong(t *testing.T) {
 	require.Contains(t, out.String(), "  FAILED    data: byte 1 of 2 is 0x3 and was sent as 0x2\n  left out  atomics: the device has none\n")
 }
 
+// What is left out has QPs, and those are closed.
+func TestSelfTestTellsOfWhatCannotBeClosed(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the software HCA needs Linux")
+	}
+	d := &deviceTest{device: &device{Name: "soft0"}, port: &port{Port: 1}}
+	require.NoError(t, d.open())
+	defer d.reader.Wait() // ends with the context
+	defer d.ctx.Close()
+	for _, what := range []error{nil, errNone} {
+		require.False(t, d.check("windows", func() error {
+			return d.withLoop(ofRC, func(l *loop) error {
+				_, err := l.a.pd.AllocMR(1, verbs.AccessLocalWrite, verbs.MROptions{}) // which the PD waits for
+				require.NoError(t, err)
+				return what
+			})
+		}), "%v", what)
+	}
+	require.True(t, d.check("windows", func() error { return d.withLoop(ofRC, func(*loop) error { return errNone }) }))
+}
+
 func TestReportIsTheSameForPeopleAndPrograms(t *testing.T) {
 	text, r := run(t), decoded(t)
 	require.Empty(t, r.Problems)

@@ -219,7 +219,11 @@ func (t *deviceTest) withLoop(kind loopKind, run func(*loop) error) error {
 	if err != nil {
 		return fmt.Errorf("two QPs: %w", err)
 	}
-	return errors.Join(run(l), l.close())
+	ran, closed := run(l), l.close()
+	if _, isLeftOut := errors.AsType[leftOut](ran); isLeftOut && closed != nil {
+		return closed // which is a failure
+	}
+	return errors.Join(ran, closed)
 }
 
 func (t *deviceTest) print(out io.Writer) error {
