@@ -5,6 +5,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"sync"
@@ -23,7 +24,7 @@ import (
 // The path of a poll: the library lays completions out in memory of the CQ, and each is
 // looked up by the number of its QP, which counts it as done. A completion of a QP that is
 // not here any more is dropped: some drivers leave those of destroyed QPs where they are. That of an SRQ of an XRC domain
-// names a QP that may be of another process.
+// names a QP that may be of another process, and is looked up by the id of its receive, which the SRQ has chosen.
 type cq struct {
 	dev     *device
 	address uintptr  // struct ibv_cq
@@ -34,7 +35,6 @@ type cq struct {
 	gone   bool           // guarded by mu
 	qps    map[uint32]*qp // guarded by mu: by number, who may report here
 	last   *qp            // guarded by mu: of qps, who reported last
-	srqs   int            // guarded by mu: SRQs of XRC domains that complete here, by QPs that others may have
 	odd    int            // guarded by mu: completions of which the library may make no sense, see leave
 	kept   []verbs.WC     // guarded by mu: taken from the library already
 	stamps bool           // completions have a time: it is made by ibv_create_cq_ex
@@ -48,6 +48,11 @@ type cq struct {
 	lost     error // guarded by mu: completions were lost
 	broken   error // guarded by mu: what the library answered when it was polled
 	room     arena // guarded by mu
+
+	// receives are those of SRQs of XRC domains, by the ids that the library has of them. Guarded by mu, as given, which
+	// counts them.
+	receives map[uint64]receive
+	given    uint64
 
 	events atomic.Uint64 // that were taken from the channel
 }
@@ -211,13 +216,16 @@ func (d *device) translate(from *ibvWC, to *verbs.WC) {
 	}
 }
 
-// count tells the QPs of their completions, and drops those of QPs that are
-// gone, if it cannot be those of SRQs. It returns how many stay, at the beginning of wcs. The caller holds mu.
+// count tells the QPs of their completions, gives those of receives of XRC domains the ids of their callers, and drops
+// those of QPs that are gone. It returns how many stay, at the beginning of wcs. The caller holds mu.
 func (c *cq) count(wcs []verbs.WC) (n int) {
 	for i := range wcs {
 		if q := c.qp(wcs[i].QPN); q != nil {
 			q.completed(&wcs[i])
-		} else if c.srqs == 0 {
+		} else if r, ok := c.receives[wcs[i].ID]; ok {
+			delete(c.receives, wcs[i].ID)
+			wcs[i].ID = r.id
+		} else {
 			continue
 		}
 		if n != i {
@@ -345,18 +353,24 @@ func (c *cq) attach(q *qp) {
 // purge drops the completions of q that nobody has polled. The device has stopped q, and
 // the caller holds mu.
 func (c *cq) purge(q *qp) {
-	c.keep(func(num uint32) bool { return num != q.num && (c.qps[num] != nil || c.srqs > 0) })
+	c.keep(func(wc *verbs.WC) bool { return wc.QPN != q.num && c.known(wc) })
 }
 
-// keep takes all completions from the library, and keeps those of certain QPs. The caller holds mu.
-func (c *cq) keep(wanted func(num uint32) bool) {
-	kept := slices.DeleteFunc(c.kept, func(wc verbs.WC) bool { return !wanted(wc.QPN) })
+// known reports whether the QP or the receive of a completion is here. The caller holds mu.
+func (c *cq) known(wc *verbs.WC) bool {
+	_, ok := c.receives[wc.ID]
+	return ok || c.qps[wc.QPN] != nil
+}
+
+// keep takes all completions from the library, and keeps certain ones. The caller holds mu.
+func (c *cq) keep(wanted func(*verbs.WC) bool) {
+	kept := slices.DeleteFunc(c.kept, func(wc verbs.WC) bool { return !wanted(&wc) })
 	var wcs [16]verbs.WC
 	for looked, all := 0, false; !all && looked <= c.size+c.spare; {
 		var n int
 		n, all = c.take(wcs[:])
 		for i := range wcs[:n] {
-			if wanted(wcs[i].QPN) {
+			if wanted(&wcs[i]) {
 				kept = append(kept, wcs[i])
 			}
 		}
@@ -365,17 +379,39 @@ func (c *cq) keep(wanted func(num uint32) bool) {
 	c.kept = kept
 }
 
-// join is called when an SRQ of an XRC domain was made that completes here.
-func (c *cq) join() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.srqs++
+// receive is one of an SRQ of an XRC domain: its completion names neither that nor a QP that is here.
+type receive struct {
+	srq *srq
+	id  uint64 // the caller's
 }
 
-// leave destroys one, and takes its completions out: a later SRQ may get its index, and the library would take them for
-// those of that one. Until there is one the library makes no sense of them, and says that polling has failed, without a
-// word of the completions that it has found before.
-func (c *cq) leave(destroy func() error) error {
+// expect gives receives that s is about to post ids of their own.
+func (c *cq) expect(s *srq, wrs []verbs.RecvWR) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.receives == nil {
+		c.receives = make(map[uint64]receive)
+	}
+	for i := range wrs {
+		c.given++
+		c.receives[c.given] = receive{s, wrs[i].ID}
+		wrs[i].ID = c.given
+	}
+}
+
+// forget is called with those that were not posted.
+func (c *cq) forget(wrs []verbs.RecvWR) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range wrs {
+		delete(c.receives, wrs[i].ID)
+	}
+}
+
+// leave destroys an SRQ of an XRC domain, and takes its completions out: a later SRQ may get its index, and the library
+// would take them for those of that one. Until there is one the library makes no sense of them, and says that polling has
+// failed, without a word of the completions that it has found before.
+func (c *cq) leave(s *srq, destroy func() error) error {
 	c.dev.xrc.Lock()
 	defer c.dev.xrc.Unlock()
 	c.mu.Lock()
@@ -384,9 +420,9 @@ func (c *cq) leave(destroy func() error) error {
 	if errors.Is(err, unix.EBUSY) {
 		return err
 	}
-	c.srqs--
+	maps.DeleteFunc(c.receives, func(_ uint64, r receive) bool { return r.srq == s })
 	c.odd = c.size + c.spare
-	c.keep(func(num uint32) bool { return c.qps[num] != nil || c.srqs > 0 })
+	c.keep(c.known)
 	c.odd = 0
 	return err
 }

@@ -19,6 +19,7 @@ type srq struct {
 	domain *xrcDomain
 	cq     *cq
 	num    uint32
+	wrs    []verbs.RecvWR // guarded by the lock: those of a post, with ids of their own
 
 	queue      // its lock is called mu in the lock order
 	gone  bool // guarded by the lock
@@ -62,6 +63,19 @@ func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	case s.dev.gone.Load():
 		return 0, errGone
 	}
+	if s.domain == nil {
+		return s.post(wrs)
+	}
+	s.wrs = append(s.wrs[:0], wrs...)
+	s.cq.expect(s, s.wrs) // before one can complete
+	n, err := s.post(s.wrs)
+	s.cq.forget(s.wrs[n:])
+	clear(s.wrs)
+	return n, err
+}
+
+// post posts receives. The caller holds the lock.
+func (s *srq) post(wrs []verbs.RecvWR) (int, error) {
 	return s.postRecvs("ibv_post_srq_recv", s.dev.ops[opPostSRQRecv], s.address, wrs)
 }
 
@@ -131,5 +145,5 @@ func (s *srq) free() error {
 	if s.domain == nil {
 		return destroy()
 	}
-	return s.cq.leave(destroy)
+	return s.cq.leave(s, destroy)
 }

@@ -125,11 +125,7 @@ func (s *srq) createXRC(attr *verbs.SRQAttr) (err error) {
 		return failed("ibv_get_srq_num", err)
 	}
 	s.num = *num
-	if err := s.created(attr, &in.attr); err != nil {
-		return err
-	}
-	s.cq.join() // nothing completes before its first receive
-	return nil
+	return s.created(attr, &in.attr)
 }
 
 // Num is the number by which requests name an SRQ of an XRC domain.
