@@ -90,8 +90,9 @@ func (ln *listener) acceptQP(ctx context.Context, s *side) error {
 		}
 		data := request.PrivateData()
 		if len(data) < dataSize || subtle.ConstantTimeCompare(data[:tokenSize], ln.token) != 1 || request.Device() != s.ctx.Name() {
-			if err := request.Reject(nil); err != nil {
-				return err
+			_ = request.Reject(nil) // who has gone need not be told
+			if ctx.Err() != nil {
+				return context.Cause(ctx) // Accept returns those that are there all the same
 			}
 			continue
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/internal/race"
+	"github.com/seed-b9b531af/ramjet/rcm"
 )
 
 // oneMessage is what a client may wish.
@@ -188,6 +189,32 @@ func TestAServerOutlivesAClientThatCannotBeAccepted(t *testing.T) {
 	stop()
 	require.NoError(t, <-ended)
 	require.Equal(t, 3, strings.Count(said.String(), "trying again"), said.String())
+}
+
+// strangers come to a listener one behind the other.
+type strangers struct {
+	rcm.Listener
+	came int
+}
+
+func (s *strangers) Accept(context.Context) (rcm.Request, error) {
+	s.came++
+	return stranger{}, nil
+}
+
+// A stranger knows no token, and has gone when it is rejected.
+type stranger struct{ rcm.Request }
+
+func (stranger) PrivateData() []byte { return nil }
+func (stranger) Reject([]byte) error { return unix.EPIPE }
+
+func TestStrangersNeitherEndAMeasurementNorHoldItUp(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	s := &strangers{}
+	err := (&listener{s, make([]byte, tokenSize)}).acceptQP(ctx, &side{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Greater(t, s.came, 1)
 }
 
 // The server is a process of its own, whose peak tells.
