@@ -3,6 +3,7 @@
 package soft_test
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,7 +29,10 @@ func TestTheEventOfAFailedCompletionIsNotLostBesideArm(t *testing.T) {
 		together := func(f func()) {
 			group.Go(func() {
 				ready.Add(1)
-				for ready.Load() < 2 { // ends when the other is there
+				for try := 1; ready.Load() < 2; try++ { // ends when the other is there
+					if try%1000 == 0 {
+						runtime.Gosched() // it may need this processor of Go
+					}
 				}
 				f()
 			})
