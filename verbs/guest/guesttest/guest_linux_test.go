@@ -59,7 +59,7 @@ func TestRpingInCRunsOnEveryAddress(t *testing.T) {
 				// server's time is over.
 				for tries := 3; tries > 0 && !strings.Contains(out, "ping data: rdma-ping-0"); tries-- {
 					s = serve(t, cmListener(t), "rping", "-s", "-a", address, "-C", "10", "-V", "-v")
-					out = output(t, "rping", "-c", "-a", address, "-C", "10", "-V", "-v")
+					out = rping(t, "-c", "-a", address, "-C", "10", "-V", "-v")
 					if device != "siw0" {
 						break
 					}
