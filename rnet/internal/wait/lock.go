@@ -292,20 +292,23 @@ func (l *Lock) LookSoon(timeout time.Duration) {
 // to take the lock from it would cost it and all who wait a wake-up.
 func (l *Lock) askOwner() bool {
 	want := l.asked.Add(1)
-	for try := range askTries {
+	end := now() + askTime
+	for try := 1; ; try++ {
 		if int32(l.answered.Load()-want) >= 0 {
 			return true
 		}
-		if try%askYield == askYield-1 {
+		if try%askYield == 0 {
+			if now() > end {
+				return false
+			}
 			runtime.Gosched() // it may be on our processor of Go
 		}
 	}
-	return false
 }
 
 // A poll takes some 20 ns, a look at what another CPU has written as long or longer.
 const (
-	askTries = 256
+	askTime  = 10 * time.Microsecond
 	askYield = 32
 )
 
