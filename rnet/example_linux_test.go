@@ -163,6 +163,5 @@ func ExampleExplain() {
 	fmt.Println(last.Remedy)
 	// Output:
 	// tcp because of no-listener
-	// Let the peer listen with rnet.Listen on that address, in the same network namespace or with a
-	// directory (RNET_DIR) in common.
+	// Let the peer listen with rnet.Listen on that address, in the same network namespace or with a directory (RNET_DIR) in common.
 }
