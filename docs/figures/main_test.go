@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,33 @@ func TestTheDocumentsShowTheFiguresOfTheRuns(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, string(text), "go run ./docs/figures")
 	}
+}
+
+// Figures of different machines, or of a busy one, do not belong beside each other.
+func TestAllFiguresAreOfOneIdleMachine(t *testing.T) {
+	machine := regexp.MustCompile(`^(.*), (\d+)% idle before\n`)
+	var first string
+	for _, name := range []string{"bench.txt", "programs.txt"} {
+		text, err := os.ReadFile(filepath.Join("..", name))
+		require.NoError(t, err)
+		found := machine.FindStringSubmatch(string(text))
+		require.NotEmpty(t, found, "%s does not say how idle the machine was", name)
+		idle, err := strconv.Atoi(found[2])
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, idle, 80, name)
+		if first == "" {
+			first = found[1]
+		}
+		require.Equal(t, first, found[1], name)
+	}
+	// The picture is of the run of bench.txt: its first row has the same ratio.
+	text, err := os.ReadFile("../bench.txt")
+	require.NoError(t, err)
+	ratio := regexp.MustCompile(`(?m)^round trip, 64 B +p50 .* ([\d.]+x)$`).FindStringSubmatch(string(text))
+	require.NotEmpty(t, ratio)
+	picture, err := os.ReadFile("../bench.svg")
+	require.NoError(t, err)
+	require.Contains(t, string(picture), ratio[1])
 }
 
 func TestARunThatCannotBeShownIsRefused(t *testing.T) {
