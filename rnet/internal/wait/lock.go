@@ -79,12 +79,12 @@ type Lock struct {
 	call    chan struct{} // has the token of a call to the engine
 	asleep  atomic.Bool   // an owner sleeps, so that it polls nothing
 
-	// Who asks for a poll, and which of them owners have answered.
+	// How many have asked an owner whether it has taken in all there was, and how many of them
+	// have their answer.
 	asked    atomic.Uint32
-	answered atomic.Uint32
+	answered atomic.Uint32 // written by the owner
 
 	// Used by the owner of the lock only.
-	told    uint32 // answered
 	cqArmed bool
 	rests   bool // the engine is not at the channel, nor called there
 	lone    int  // events in a row for which at most one waited
@@ -247,8 +247,7 @@ func (l *Lock) disarm() {
 func (l *Lock) poll() int {
 	asked := l.asked.Load()
 	n := l.src.Poll()
-	if asked != l.told && n <= l.cfg.Few {
-		l.told = asked
+	if n <= l.cfg.Few && asked != l.answered.Load() {
 		l.answered.Store(asked)
 	}
 	return n
@@ -417,7 +416,8 @@ func (l *Lock) CallEngine() {
 	}
 }
 
-// Rearm arms the CQ for such an owner, and polls what came before.
+// Rearm arms the CQ for such an owner, and polls what came before. It answers nobody who asks
+// an owner: a loop may take fewer at a time than there are.
 func (l *Lock) Rearm() (n int) {
 	l.tellHits()
 	if l.src.Arm() != nil {
