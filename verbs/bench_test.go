@@ -1,10 +1,10 @@
 package verbs
 
 import (
-	"slices"
 	"strconv"
 	"testing"
-	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs/internal/rounds"
 )
 
 // takesAll is a device that does nothing.
@@ -30,13 +30,13 @@ func BenchmarkPostWithoutADevice(b *testing.B) {
 			for i := range wrs {
 				wrs[i] = SendWR{Opcode: OpWrite, Flags: SendInline, Inline: [][]byte{make([]byte, 16)}}
 			}
-			median(b, func(calls int) {
+			rounds.Median(b, func(calls int) {
 				for range calls {
 					if k, _ := qp.PostSend(wrs); k != n {
 						b.Fatal("a request was refused")
 					}
 				}
-			})
+			}, nil)
 		})
 	}
 }
@@ -47,26 +47,13 @@ func BenchmarkPollWithoutADevice(b *testing.B) {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			cq := &CQ{ctx: new(Context), drv: finds{n: n}}
 			wcs := make([]WC, 16)
-			median(b, func(calls int) {
+			rounds.Median(b, func(calls int) {
 				for range calls {
 					if k, _ := cq.Poll(wcs); k != n {
 						b.Fatal("other completions")
 					}
 				}
-			})
+			}, nil)
 		})
 	}
-}
-
-// median reports the median time of a call, of rounds of as many, whatever else the machine did.
-func median(b *testing.B, round func(calls int)) {
-	const calls = 64
-	var rounds []time.Duration
-	for b.Loop() {
-		begin := time.Now()
-		round(calls)
-		rounds = append(rounds, time.Since(begin))
-	}
-	slices.Sort(rounds)
-	b.ReportMetric(float64(rounds[len(rounds)/2])/calls, "ns/op")
 }

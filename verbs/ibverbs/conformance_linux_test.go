@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/bench/verbsperf"
-	"github.com/seed-b9b531af/ramjet/internal/iwarp"
 	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/rcm/iwarptest"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/ibverbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/abilities"
@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, ibverbs.ProviderName, ctx.Attr().Provider, "who serves the device")
 	require.NoError(t, ctx.Close())
-	conformance.Run(t, device, iwarp.Connector)
+	conformance.Run(t, device, iwarptest.Connector)
 }
 
 // TestDevicesAreAsInTheTable compares what docs/verbs.md says.

@@ -59,13 +59,7 @@ func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.M
 // register makes the library's side of r. If it has no address yet it gets that of its memory.
 func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 	start := startOf(r.mem)
-	switch {
-	case r.addr != 0:
-	case access&verbs.AccessZeroBased != 0:
-		r.addr = uint64(start) % uint64(pages.Size) // the kernel wants the offset within the page to agree
-	default:
-		r.addr = uint64(start)
-	}
+	r.addr = pages.DeviceAddress(uint64(start), r.addr, access&verbs.AccessZeroBased != 0)
 	r.dev, r.pd = p.dev, p
 	err := p.make(func() (err error) {
 		r.address, err = handle(p.dev.lib.regMR, p.address, start, uintptr(len(r.mem)), uintptr(r.addr), uintptr(access))

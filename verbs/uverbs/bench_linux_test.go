@@ -1,14 +1,13 @@
 package uverbs
 
 import (
-	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/rounds"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
@@ -37,7 +36,7 @@ func postWithoutADriver(b *testing.B, n int, singleThreaded bool) {
 	}
 	wrs := make([]verbs.SendWR, n)
 	wrs[n-1].Flags = verbs.SendSignaled
-	median(b, func(calls int) {
+	rounds.Median(b, func(calls int) {
 		for range calls {
 			k, err := q.PostSend(wrs)
 			if k != n {
@@ -75,27 +74,12 @@ func pollWithoutADriver(b *testing.B, n int, singleThreaded bool) {
 	for i := range wcs {
 		wcs[i] = verbs.WC{QPN: q.num, Opcode: verbs.WCWrite}
 	}
-	median(b, func(calls int) {
+	rounds.Median(b, func(calls int) {
 		for range calls {
 			k, err := c.Poll(wcs)
 			if k != n {
 				require.NoError(b, err)
 			}
 		}
-	}, func() {})
-}
-
-// median reports the median time of a call, of rounds of as many, whatever else the machine did. What comes between rounds
-// does not count.
-func median(b *testing.B, round func(calls int), between func()) {
-	const calls = 64
-	var rounds []time.Duration
-	for b.Loop() {
-		begin := time.Now()
-		round(calls)
-		rounds = append(rounds, time.Since(begin))
-		between()
-	}
-	slices.Sort(rounds)
-	b.ReportMetric(float64(rounds[len(rounds)/2])/calls, "ns/op")
+	}, nil)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-b9b531af/ramjet/internal/iwarp"
+	"github.com/seed-b9b531af/ramjet/rcm/iwarptest"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/conformance"
 )
 
@@ -18,6 +18,6 @@ func TestConformance(t *testing.T) {
 		t.Skip(needsDevices)
 	}
 	for device := range strings.SplitSeq(devices, ",") {
-		t.Run(device, func(t *testing.T) { conformance.Run(t, device, iwarp.Connector) })
+		t.Run(device, func(t *testing.T) { conformance.Run(t, device, iwarptest.Connector) })
 	}
 }

@@ -62,7 +62,7 @@ func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.M
 // register makes the kernel's side of r. If it has no address yet it gets that of its memory.
 func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 	in := abi.RegMRIn{
-		Start: abi.AddressOf(r.mem), Length: uint64(len(r.mem)), HCAVA: deviceAddress(r.mem, r.addr, access), PDHandle: p.handle, AccessFlags: uint32(access),
+		Start: abi.AddressOf(r.mem), Length: uint64(len(r.mem)), HCAVA: pages.DeviceAddress(abi.AddressOf(r.mem), r.addr, access&verbs.AccessZeroBased != 0), PDHandle: p.handle, AccessFlags: uint32(access),
 	}
 	var out abi.RegMROut
 	err := p.end.use(func() error {
@@ -73,19 +73,6 @@ func (p *pd) register(r *region, access verbs.Access) (*region, error) {
 	}
 	r.dev, r.addr, r.handle, r.lkey, r.rkey = p.dev, in.HCAVA, out.Handle, out.LKey, out.RKey
 	return r.list()
-}
-
-// deviceAddress is by what the device knows memory: iova, or if that is 0 its own address, or the offset within its page,
-// where the kernel wants it to agree with the address.
-func deviceAddress(mem []byte, iova uint64, access verbs.Access) uint64 {
-	switch at := abi.AddressOf(mem); {
-	case iova != 0:
-		return iova
-	case access&verbs.AccessZeroBased != 0:
-		return at % uint64(pages.Size)
-	default:
-		return at
-	}
 }
 
 // list makes Close of the device know r.
@@ -140,7 +127,7 @@ func (r *region) Reregister(mem []byte, iova uint64, to verbs.PDDriver, access v
 	}
 	in := abi.ReregMRIn{Handle: r.handle, Flags: uint32(mask), AccessFlags: uint32(access)}
 	if mask&verbs.MRChangeMemory != 0 {
-		in.Start, in.Length, in.HCAVA = abi.AddressOf(mem), uint64(len(mem)), deviceAddress(mem, iova, access)
+		in.Start, in.Length, in.HCAVA = abi.AddressOf(mem), uint64(len(mem)), pages.DeviceAddress(abi.AddressOf(mem), iova, access&verbs.AccessZeroBased != 0)
 	}
 	var out abi.ReregMROut
 	rereg := func() error { return r.dev.command(abi.CmdReregMR, abi.BytesOf(&in), abi.BytesOf(&out)) }

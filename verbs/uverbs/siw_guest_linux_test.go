@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/internal/iwarp"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/rcm/iwarptest"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
 	"github.com/stretchr/testify/require"
@@ -25,7 +25,7 @@ var siwPort atomic.Uint32
 // connectSiw connects two QPs in RESET, the first of which dials.
 func connectSiw(a, b *verbs.QP, p rcm.ConnParam) ([2]rcm.Conn, error) {
 	addr := netip.AddrPortFrom(siwAddr, uint16(30000+siwPort.Add(1)%10000))
-	return iwarp.Connect(siwDevice, addr, a, b, p)
+	return iwarptest.Connect(siwDevice, addr, a, b, p)
 }
 
 // siwQP is a QP with what it needs.

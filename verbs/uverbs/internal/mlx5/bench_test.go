@@ -3,7 +3,6 @@
 package mlx5
 
 import (
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/rounds"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
@@ -73,7 +73,7 @@ func BenchmarkPoll(b *testing.B) {
 	})
 	for _, n := range []int{1, 16} {
 		b.Run("CQEs of "+strconv.Itoa(n), func(b *testing.B) {
-			var rounds []time.Duration
+			var times rounds.Times
 			for b.Loop() {
 				at := q.send.posted.Load()
 				if k, _, err := q.PostSend(wrs); k != round {
@@ -88,25 +88,17 @@ func BenchmarkPoll(b *testing.B) {
 						b.Fatal("completions were lost")
 					}
 				}
-				rounds = append(rounds, time.Since(begin))
+				times.Add(begin)
 			}
-			slices.Sort(rounds)
-			b.ReportMetric(float64(rounds[len(rounds)/2])/float64(round/n), "ns/op")
+			times.Report(b, round/n)
 		})
 	}
 }
 
-// median reports the median of rounds of 64 calls, whatever else the machine did.
 func median(b *testing.B, call func()) {
-	const calls = 64
-	var rounds []time.Duration
-	for b.Loop() {
-		begin := time.Now()
+	rounds.Median(b, func(calls int) {
 		for range calls {
 			call()
 		}
-		rounds = append(rounds, time.Since(begin))
-	}
-	slices.Sort(rounds)
-	b.ReportMetric(float64(rounds[len(rounds)/2])/calls, "ns/op")
+	}, nil)
 }

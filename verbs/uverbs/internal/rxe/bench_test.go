@@ -1,7 +1,6 @@
 package rxe
 
 import (
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/rounds"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
@@ -28,7 +28,7 @@ func BenchmarkPost(b *testing.B) {
 				wrs[i] = verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 16)}, RemoteAddr: 1 << 40, RKey: 7}
 			}
 			const calls = depth / 16
-			var rounds []time.Duration
+			var times rounds.Times
 			for b.Loop() {
 				begin := time.Now()
 				for range calls {
@@ -36,12 +36,10 @@ func BenchmarkPost(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				rounds = append(rounds, time.Since(begin))
+				times.Add(begin)
 				*abi.ViewAt[uint32](send, offsetConsumer) = *abi.ViewAt[uint32](send, offsetProducer) // all is done
 			}
-			slices.Sort(rounds)
-			b.ReportMetric(float64(rounds[len(rounds)/2])/calls, "ns/op")
-			b.ReportMetric(float64(rounds[0])/calls, "least-ns")
+			times.Report(b, calls)
 		})
 	}
 }
@@ -54,7 +52,7 @@ func BenchmarkPoll(b *testing.B) {
 	for _, n := range []int{0, 1, 16} {
 		b.Run("completions of "+strconv.Itoa(n), func(b *testing.B) {
 			calls := round / max(n, 1)
-			var rounds []time.Duration
+			var times rounds.Times
 			for b.Loop() {
 				for i := range n * calls {
 					complete(mem, abi.WC{WRID: uint64(i), QPNum: 17})
@@ -65,11 +63,9 @@ func BenchmarkPoll(b *testing.B) {
 						b.Fatal("completions were lost")
 					}
 				}
-				rounds = append(rounds, time.Since(begin))
+				times.Add(begin)
 			}
-			slices.Sort(rounds)
-			b.ReportMetric(float64(rounds[len(rounds)/2])/float64(calls), "ns/op")
-			b.ReportMetric(float64(rounds[0])/float64(calls), "least-ns")
+			times.Report(b, calls)
 		})
 	}
 }

@@ -1,6 +1,6 @@
-// Package iwarp connects two queue pairs of an iWARP device, for tests. A program cannot do
+// Package iwarptest connects two queue pairs of an iWARP device, for tests. A program cannot do
 // that by states, as with other devices: the kernel's connection manager has the TCP connection.
-package iwarp
+package iwarptest
 
 import (
 	"context"
