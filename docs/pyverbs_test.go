@@ -64,8 +64,8 @@ func TestTheTestsBesidePyverbsAreThere(t *testing.T) {
 	require.Greater(t, count, 60)
 }
 
-// TestWhatPassesInPyverbsHasARow looks on the page for each case that passed on rxe: it needs a test
-// of ours, or a reason.
+// TestWhatPassesInPyverbsHasARow looks on the page for each case that passed on rxe: it needs a
+// test of ours, or a reason.
 func TestWhatPassesInPyverbsHasARow(t *testing.T) {
 	modules, cells := make(map[string]bool), make(map[string]string) // by the names of cases
 	for line := range strings.Lines(read(t, "pyverbs.md")) {

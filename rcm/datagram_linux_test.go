@@ -137,7 +137,8 @@ func TestARefusedLookupSaysWhy(t *testing.T) {
 		require.Equal(t, rcm.ReasonConsumer, rejected.Reason)
 		cmtest.Carried(f, t, rejected.PrivateData, "no")
 
-		// One request waits, and the next one finds no room. Close refuses that which waits.
+		// One request waits, and the next one finds no room. Close
+		// refuses that which waits.
 		waiting := make(chan error, 1)
 		near := f.NewDatagrams(t)
 		go func() {
@@ -263,7 +264,8 @@ func TestWhatIsSentToAGroupComesToItsMembers(t *testing.T) {
 		require.ErrorIs(t, first.Err(), net.ErrClosed)
 		require.NoError(t, first.Leave(), "it does nothing")
 
-		// What comes to a after it has left is its own: b has what was sent to the group before.
+		// What comes to a after it has left is its own: b has what was sent
+		// to the group before.
 		sender.SendTo(group, "to those who stay")
 		require.Equal(t, "to those who stay", b.Next().Text)
 		l := f.MustListenDatagram(t, f.Addr(t), rcm.ListenConfig{})

@@ -45,7 +45,8 @@ func (a *attempt) look(ctx context.Context, addr netip.AddrPort) (*way, error) {
 			if err := f.Reaches(addr); err == nil {
 				w.others = append(w.others, f)
 			} else {
-				// Of a device that cannot be there nothing has to be said if there is more to say.
+				// Of a device that cannot be there nothing has to be said if
+				// there is more to say.
 				w.err = worse(because(f.transport, err), w.err)
 			}
 			continue

@@ -21,7 +21,8 @@ import (
 // Dial is net.Dial: it connects to the address on the network, over the
 // fastest transport that reaches it. For "tcp", "tcp4" and "tcp6" that is a
 // [*Conn] if a ramjet listener is there and a *net.TCPConn otherwise; for "unix" a
-// *Conn or a *net.UnixConn, for "unixpacket" a [*MessageConn] or a *net.UnixConn. Other networks go to package net.
+// *Conn or a *net.UnixConn, for "unixpacket" a [*MessageConn] or a *net.UnixConn. Other
+// networks go to package net.
 func Dial(network, address string) (net.Conn, error) {
 	var d Dialer
 	return d.Dial(network, address)
@@ -80,9 +81,9 @@ type Dialer struct {
 	// it.
 	Dedicated bool
 	// HeadStart is how long a dial waits for the session to an address before
-	// it connects to it over TCP, 200 ms if 0, and not at all if negative. Where there is something to wait
-	// for, because the listener is at work on the session or many are being set
-	// up, it waits up to ten times as long, not counting the time in which the
+	// it connects to it over TCP, 200 ms if 0, and not at all if negative. Where there is
+	// something to wait for, because the listener is at work on the session or many are
+	// being set up, it waits up to ten times as long, not counting the time in which the
 	// listener's process runs, and ten seconds at most. Half of the time that the dial
 	// itself has is left for TCP.
 	HeadStart time.Duration

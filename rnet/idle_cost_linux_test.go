@@ -72,7 +72,8 @@ func TestIdleSessionCostsLittle(t *testing.T) {
 	both := 0
 	for i, pid := range pids {
 		after := costOf(t, pid)
-		// What the peer has got is closed by the goroutine that has paired, in its own time.
+		// What the peer has got is closed by the goroutine that has
+		// paired, in its own time.
 		for deadline := time.Now().Add(10 * time.Second); after.descriptors-before[i].descriptors > maxIdleDescriptors*sessions && time.Now().Before(deadline); after = costOf(t, pid) {
 			time.Sleep(5 * time.Millisecond)
 		}

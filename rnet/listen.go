@@ -53,10 +53,10 @@ type ListenConfig struct {
 	Dir string
 	// Allow says whose processes may come beside those of this process's user.
 	Allow Allow
-	// Peers narrows down which processes of the same user, and of those of Allow, may connect by
-	// the software HCA; nil means all of them. Others are served over TCP. It is asked once for
-	// each session, on goroutines of the listener, by several at once, and delays only the peer
-	// that it is asked about.
+	// Peers narrows down which processes of the same user, and of those of Allow, may connect
+	// by the software HCA; nil means all of them. Others are served over TCP. It is asked once
+	// for each session, on goroutines of the listener, by several at once, and delays only the
+	// peer that it is asked about.
 	Peers func(PeerProcess) bool
 	// Limits are the sizes of the sessions of this listener.
 	Limits Limits
@@ -81,14 +81,14 @@ type Allow struct {
 	Groups []uint32
 	// Cgroups are ids of control groups of version 2, as stat -c %i prints them of their
 	// directories: a service or a container, of any user. The process has to be in the group
-	// itself, not in one below it, when it is asked about. It takes Linux 6.13, and a process that
-	// is seen in the PID namespace of this one: otherwise the rule does not hold. Whoever may move
-	// processes into the group decides who is in it. Dir has to be readable then.
+	// itself, not in one below it, when it is asked about. It takes Linux 6.13, and a process
+	// that is seen in the PID namespace of this one: otherwise the rule does not hold. Whoever
+	// may move processes into the group decides who is in it. Dir has to be readable then.
 	Cgroups []uint64
 	// Key is a secret that both sides have, of 16 random bytes or more, from a
-	// file for example, for those who are met in Dir. Each proves to the other that it has it, and
-	// sends nothing by which it could be learned. It works also where users cannot be told apart,
-	// between user namespaces. Dir has to be readable then.
+	// file for example, for those who are met in Dir. Each proves to the other that it has it,
+	// and sends nothing by which it could be learned. It works also where users cannot be told
+	// apart, between user namespaces. Dir has to be readable then.
 	Key []byte
 }
 

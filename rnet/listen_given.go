@@ -35,9 +35,9 @@ func NewListener(ln net.Listener) (net.Listener, error) {
 // any if the transport is TCP, or the socket has an option of packets, see Control.
 //
 // ln must be a *net.TCPListener or a *net.UnixListener, or have the methods SyscallConn and
-// SetDeadline of one. A listener around another one, as of TLS or with a limit, sees no streams: make
-// a listener of what is in it, and put the other around that. So one that does not
-// show its socket is refused.
+// SetDeadline of one. A listener around another one, as of TLS or with a limit, sees no
+// streams: make a listener of what is in it, and put the other around that. So one that does
+// not show its socket is refused.
 //
 // While another process still listens at the address, which has handed the socket
 // over, streams go to that one, until it closes its listener. From that moment on they go to this

@@ -228,7 +228,8 @@ func TestAGivenUnixListenerThatItsPathDoesNotLeadToStaysPlain(t *testing.T) {
 func TestAGivenUnixListenerOfAnotherNetworkNamespaceStaysPlain(t *testing.T) {
 	var given *net.UnixListener
 	var err error
-	// The thread comes back: if it is the first one, what /proc/self says of the network is of its namespace.
+	// The thread comes back: if it is the first one, what /proc/self says of the network
+	// is of its namespace.
 	runtime.LockOSThread()
 	own, openErr := os.Open("/proc/thread-self/ns/net")
 	require.NoError(t, openErr)

@@ -18,9 +18,10 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
 )
 
-// Listener is what Listen and NewListener return for the TCP networks, "unix" and "unixpacket", unless
-// the transport is TCP: then it is a *net.TCPListener or a *net.UnixListener. Its methods may be called from any
-// goroutine. Errors are *net.OpError values that wrap net.ErrClosed after Close.
+// Listener is what Listen and NewListener return for the TCP networks, "unix" and "unixpacket",
+// unless the transport is TCP: then it is a *net.TCPListener or a *net.UnixListener. Its
+// methods may be called from any goroutine. Errors are *net.OpError values that wrap
+// net.ErrClosed after Close.
 type Listener struct {
 	tcp     tcpListener // of plain peers; nil if somebody else listens there: see loops
 	addr    net.Addr
@@ -140,8 +141,8 @@ func (l *Listener) signal() {
 const tcpFirst = 16
 
 // Accept waits for the next connection, a [*Conn] or a [*MessageConn], a *net.TCPConn or a
-// *net.UnixConn. It ends with Close and with the deadline. Any number of goroutines may call it; each
-// connection is returned to one of them.
+// *net.UnixConn. It ends with Close and with the deadline. Any number of goroutines may call it;
+// each connection is returned to one of them.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.accepts.Add(1)%tcpFirst == 0 && l.tcpWaits() {
 		select {
@@ -282,11 +283,10 @@ func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Close stops listening. Connections that Accept has returned live on; those
 // that wait for it are reset. If another process of the same user waits to take the
-// listener on this host over (see NewListener), Close waits up to 5 s for it to answer, while Accept returns
-// what comes, and nothing is reset at once: Accept goes on to return
-// the streams that have been dialed to this listener, until all who have dialed know of the
-// other one, mostly within half a second, and then fails. What is not accepted 5 s after Close
-// is reset.
+// listener on this host over (see NewListener), Close waits up to 5 s for it to answer, while
+// Accept returns what comes, and nothing is reset at once: Accept goes on to return the streams
+// that have been dialed to this listener, until all who have dialed know of the other one, mostly
+// within half a second, and then fails. What is not accepted 5 s after Close is reset.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.closing {

@@ -25,8 +25,8 @@ import (
 // comes after it.
 const drainTime = 5 * time.Second
 
-// offer offers the places on the fabrics to who waits for them, and returns when they have answered, or
-// are not worth a wait.
+// offer offers the places on the fabrics to who waits for them, and returns when they have
+// answered, or are not worth a wait.
 func (l *Listener) offer() {
 	for _, fl := range l.onFabrics() {
 		if f, ok := fl.(interface{ Offer() }); ok {

@@ -137,8 +137,8 @@ func (c *MessageConn) arrived(k *mux.Chunk) {
 	if c.in == nil {
 		c.in = k
 	} else {
-		// The length of a message is what a peer says: room for it is taken as it comes, and no
-		// more than the longest has, for what was there is not whole.
+		// The length of a message is what a peer says: room for it is taken as it comes,
+		// and no more than the longest has, for what was there is not whole.
 		c.in = c.in.Append(k.Unread(), min(2*len(c.in.Unread()), maxMessage+messageOverhead))
 		k.Recycle()
 	}

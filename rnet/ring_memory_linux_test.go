@@ -114,8 +114,8 @@ func TestRestartOfARingThatIsNotReleasedEndsTheSession(t *testing.T) {
 				require.ErrorIs(t, victim.(*Conn).s.mux.Err(), mux.ErrProtocol)
 				return
 			}
-			// The peer may do it when it was told that all is released, which is counted
-			// after Accept was woken.
+			// The peer may do it when it was told that all is released, which is
+			// counted after Accept was woken.
 			hang.Eventually(t, "release of all", func() bool {
 				return victim.(*Conn).s.mux.Link().Stats().Released == p.tx.Sent()
 			})

@@ -207,16 +207,18 @@ func syscallOf(tid int) (nr uint64, args [2]uint64, entry bool) {
 
 func init() { roles.Add("countmessages", countMessages) }
 
-// The round trips whose system calls are counted, in batches: so many in which both ends poll, and so many in which
-// one waits. A batch is short, for whoever is kept from a processor for long is right to give it away.
+// The round trips whose system calls are counted, in batches: so many in which both ends poll, and
+// so many in which one waits. A batch is short, for whoever is kept from a processor for long is
+// right to give it away.
 const (
 	countedTrips = 4
 	busyBatches  = 400
 	lateBatches  = 20
 )
 
-// countMessages makes round trips between marks. In the first batches both ends are in this process, and poll; in
-// the others the answer comes after a pause, from the address of the argument.
+// countMessages makes round trips between marks. In the first batches both ends are in
+// this process, and poll; in the others the answer comes after a pause, from the
+// address of the argument.
 func countMessages(args []string) error {
 	runtime.GOMAXPROCS(1) // the ends run alternately, and the device has the other processor
 	host, _, err := net.SplitHostPort(args[0])
@@ -279,8 +281,8 @@ func answerLate(ln net.Listener, pause time.Duration) {
 	}
 }
 
-// Over a device whose doorbell is a store, ends that poll make no system call, and one that sleeps a few for
-// each message.
+// Over a device whose doorbell is a store, ends that poll make no system call, and one that sleeps
+// a few for each message.
 func TestMessagesCostNoSystemCallsWhileBothEndsPoll(t *testing.T) {
 	const device = "mlx5_0" // the doorbells of rxe and siw are system calls
 	i := slices.IndexFunc(kernelCarriers(), func(k carrier) bool { return k.name == device })

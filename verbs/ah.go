@@ -76,8 +76,8 @@ const maxHops = 255
 func (av *AddressVector) reverse(grh []byte) (to GID, err error) {
 	av.IsGlobal, av.HopLimit = true, maxHops
 	first := binary.BigEndian.Uint32(grh)
-	// What lies before the header of IPv4 may be anything. Who makes no packet, as rxe between QPs
-	// of one host, makes no sum.
+	// What lies before the header of IPv4 may be anything. Who makes no packet, as rxe between
+	// QPs of one host, makes no sum.
 	if ip4 := grh[20:]; ip4[0] == 0x45 && (first>>28 != 6 || sumOf(ip4) == 0xffff) {
 		av.TrafficClass = ip4[1]
 		av.DGID = netip.AddrFrom16(netip.AddrFrom4([4]byte(ip4[12:])).As16()).As16()

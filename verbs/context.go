@@ -74,8 +74,8 @@ func (c *Context) QueryGIDs(port uint8) ([]GIDEntry, error) {
 	return g, c.wrap("query GIDs", err)
 }
 
-// QueryGID returns a row of the GID table of a port. The GID of an empty row is zero. Indexes are below
-// PortAttr.GIDTableLen.
+// QueryGID returns a row of the GID table of a port. The GID of an empty row is zero. Indexes are
+// below PortAttr.GIDTableLen.
 func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
 	const op = "query GID"
 	attr, err := c.QueryPort(port)
@@ -94,8 +94,8 @@ func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
 	return GIDEntry{Index: index, Port: port}, c.wrap(op, err)
 }
 
-// PKeyIndex returns the index of the first row of a port's P_Key table that has key. The error wraps
-// ErrInvalid if none has.
+// PKeyIndex returns the index of the first row of a port's P_Key table that has key. The error
+// wraps ErrInvalid if none has.
 func (c *Context) PKeyIndex(port uint8, key uint16) (uint16, error) {
 	const op = "find P_Key"
 	attr, err := c.QueryPort(port)
@@ -148,8 +148,8 @@ func (c *Context) RNRs() (count uint64, counted bool) {
 }
 
 // WallTime is when WC.Timestamp was, by the clock of the host, or of the network that sets the
-// device's. Ask soon: the timestamp may go round, and clocks are set. The error wraps ErrUnsupported on
-// a device without CapWallTime.
+// device's. Ask soon: the timestamp may go round, and clocks are set. The error wraps
+// ErrUnsupported on a device without CapWallTime.
 func (c *Context) WallTime(timestamp uint64) (time.Time, error) {
 	const op = "convert timestamp"
 	d, ok := c.drv.(ClockDriver)
@@ -160,8 +160,8 @@ func (c *Context) WallTime(timestamp uint64) (time.Time, error) {
 	return t, c.wrap(op, err)
 }
 
-// Clock returns what the clock of WC.Timestamp shows now, in ticks (DeviceAttr.ClockHz of them are a second). The error
-// wraps ErrUnsupported on a device without CapClock.
+// Clock returns what the clock of WC.Timestamp shows now, in ticks (DeviceAttr.ClockHz of them are
+// a second). The error wraps ErrUnsupported on a device without CapClock.
 func (c *Context) Clock() (uint64, error) {
 	const op = "read clock"
 	d, ok := c.drv.(NowDriver)

@@ -61,9 +61,10 @@ type CQAttr struct {
 	// Timestamps asks for WC.Timestamp, of a device with CapTimestamps. The software HCA reads
 	// a clock for it: when a request of this process is done, and when an arrival is polled.
 	Timestamps bool
-	// SingleThreaded promises that the calls of Poll and Arm, and those of PostSend on all QPs of which this is
-	// the SendCQ, do not overlap (IBV_CREATE_CQ_ATTR_SINGLE_THREADED). These QPs are to be
-	// SingleThreaded, too. All else may be called at any time, and what a broken promise does is as there.
+	// SingleThreaded promises that the calls of Poll and Arm, and those of PostSend on all QPs
+	// of which this is the SendCQ, do not overlap (IBV_CREATE_CQ_ATTR_SINGLE_THREADED). These
+	// QPs are to be SingleThreaded, too. All else may be called at any time, and what a broken
+	// promise does is as there.
 	SingleThreaded bool
 }
 
@@ -122,8 +123,8 @@ func (cq *CQ) Poll(wcs []WC) (int, error) {
 // if solicited is set, when the next solicited or failed one arrives. A
 // completion that arrived before Arm gives no event, so poll once more after
 // it, before you wait. What is armed for any completion stays so until its event:
-// asking for solicited ones meanwhile changes nothing. An event may come late, for a completion that was polled
-// before, and uses up what was armed since: Arm anew before each wait.
+// asking for solicited ones meanwhile changes nothing. An event may come late, for a completion
+// that was polled before, and uses up what was armed since: Arm anew before each wait.
 func (cq *CQ) Arm(solicited bool) error { return cq.drv.Arm(solicited) }
 
 // Disarm withdraws Arm as far as the device allows. It is a hint that saves
@@ -166,8 +167,8 @@ func (cq *CQ) Resize(cqe int) error {
 // wake-ups, for completions that are polled later. Device and
 // process may give an event before that. With a count or a period of 0 nothing is held
 // back any more, as when the CQ was made. The
-// limits are DeviceAttr.MaxModerationCount and MaxModerationPeriod. The error wraps ErrInvalid beyond them,
-// and ErrUnsupported on a device without CapModerateCQ.
+// limits are DeviceAttr.MaxModerationCount and MaxModerationPeriod. The error wraps ErrInvalid
+// beyond them, and ErrUnsupported on a device without CapModerateCQ.
 func (cq *CQ) Moderate(count int, period time.Duration) error {
 	const op = "moderate CQ"
 	attr := &cq.ctx.attr

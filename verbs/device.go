@@ -153,7 +153,8 @@ type DeviceInfo struct {
 // knows beside it). Sizes are in bytes.
 type DeviceAttr struct {
 	DeviceInfo
-	// Experimental says that the provider's driver has never run on such a device, but on a model of it.
+	// Experimental says that the provider's driver has never run on such a device,
+	// but on a model of it.
 	Experimental      bool
 	FirmwareVersion   string
 	VendorID          uint32
@@ -182,7 +183,8 @@ type DeviceAttr struct {
 	PhysPorts         int
 	AckDelay          uint8 // code as verbs.AckTimeout of the device's own delay before an ACK
 	ODP               ODPCaps
-	// The clock of WC.Timestamp: ticks a second, and the bits that it has. 0 without CapTimestamps.
+	// The clock of WC.Timestamp: ticks a second, and the bits that it has. 0
+	// without CapTimestamps.
 	ClockHz       uint64
 	TimestampMask uint64
 	// Limits of CQ.Moderate, 0 without CapModerateCQ.

@@ -50,8 +50,8 @@ type MROptions struct {
 	// be bound: others may be refused. The software HCA keeps a descriptor of the process
 	// for all other memory that peers may reach.
 	OnePeer bool
-	// IOVA is the address by which work requests name the first byte, of a device with CapIOVA: a
-	// multiple of the page size. 0 is that of the memory.
+	// IOVA is the address by which work requests name the first byte, of a device with CapIOVA:
+	// a multiple of the page size. 0 is that of the memory.
 	IOVA uint64
 }
 

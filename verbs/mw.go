@@ -40,8 +40,9 @@ func (pd *PD) AllocMW(typ MWType) (*MW, error) {
 	return &MW{pd: pd, drv: drv, typ: typ}, nil
 }
 
-// RKey returns the key of a window of type 1: that of the bind that was posted last, or on the software HCA executed last (see Bind), or
-// else that which it was made with. For a window of type 2 it is the last of these always: when it is bound it has the one of its Bind.
+// RKey returns the key of a window of type 1: that of the bind that was posted last, or on the
+// software HCA executed last (see Bind), or else that which it was made with. For a window of type
+// 2 it is the last of these always: when it is bound it has the one of its Bind.
 func (mw *MW) RKey() uint32 { return mw.drv.RKey() }
 
 // Type returns the kind of the window.

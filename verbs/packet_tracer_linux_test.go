@@ -93,7 +93,8 @@ func TestWiresharkReadsThePackets(t *testing.T) {
 	out, err := command.Output()
 	require.NoError(t, err)
 	// IP and UDP have 48 bytes, the BTH 12, the ICRC 4.
-	// Opcodes 28 and 29, of release 1.6 of the specification, are unknown to Wireshark 4.0: it shows no more of them.
+	// Opcodes 28 and 29, of release 1.6 of the specification, are unknown to Wireshark 4.0: it
+	// shows no more of them.
 	keyOf := func(mr *verbs.MR) string { return fmt.Sprintf("%08x", mr.RKey()) }
 	require.Equal(t, strings.Join([]string{
 		"72|4791|4|3|0||||||",                       // SEND only

@@ -17,8 +17,8 @@ type Usage struct {
 // its parts, or tenants. The zero value has no limits. The limits of the kernel,
 // which count for a whole cgroup, apply as well; package verbs/rdmahost reads them.
 type Pool struct {
-	// Parent is charged with all that this pool is, and limits it too. It is nil, or is set before
-	// the pool is used.
+	// Parent is charged with all that this pool is, and limits it too. It is nil, or is set
+	// before the pool is used.
 	Parent *Pool
 
 	mu      sync.Mutex

@@ -129,8 +129,9 @@ type (
 	NowDriver interface {
 		Clock() (uint64, error)
 	}
-	// XRCDriver is a ContextDriver of a device with CapXRC. file is nil for a domain that nobody
-	// shares. The PDDriver of the device makes QPs of QPTypeXRCInitiator, with the send CQ twice.
+	// XRCDriver is a ContextDriver of a device with CapXRC. file is nil for a domain
+	// that nobody shares. The PDDriver of the device makes QPs of QPTypeXRCInitiator,
+	// with the send CQ twice.
 	XRCDriver interface {
 		OpenXRCDomain(file *os.File) (XRCDomainDriver, error)
 	}
@@ -139,8 +140,8 @@ type (
 	RNRDriver interface {
 		RNRs() (count uint64, counted bool)
 	}
-	// WQEDriver is a QPDriver that knows how long a request is in its queue, for tracers. wr was
-	// posted.
+	// WQEDriver is a QPDriver that knows how long a request is in its queue, for
+	// tracers. wr was posted.
 	WQEDriver interface {
 		WQEBytes(wr *SendWR) int
 	}

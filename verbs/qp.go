@@ -42,9 +42,9 @@ type QPInitAttr struct {
 	// SingleThreaded promises that no two calls of PostSend overlap, and no two of PostRecv,
 	// whichever goroutines they come from: the thread domain of the verbs (ibv_alloc_td). A
 	// provider that makes use of it posts without a lock. All else may be called at any time as
-	// ever, Modify, Query and Close too, and waits for the call that runs. A program that breaks
-	// the promise mixes up its requests, and may write to memory that Close has unmapped: it can
-	// crash. The race detector reports it.
+	// ever, Modify, Query and Close too, and waits for the call that runs. A program that
+	// breaks the promise mixes up its requests, and may write to memory that Close has
+	// unmapped: it can crash. The race detector reports it.
 	SingleThreaded bool
 }
 
@@ -247,8 +247,8 @@ func (qp *QP) checkExtra(wr *SendWR) error {
 	if qp.attr.Type == QPTypeUC {
 		switch wr.Opcode {
 		case OpRead, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite, OpSendWithInv:
-			// InfiniBand Architecture Specification 9.2.1: the opcodes of UC end with those of
-			// WRITE.
+			// InfiniBand Architecture Specification 9.2.1: the opcodes of UC end
+			// with those of WRITE.
 			return fmt.Errorf("%w: a UC QP has no %v", ErrInvalid, wr.Opcode)
 		}
 	}
@@ -383,8 +383,9 @@ func (qp *QP) multicast(op string, gid GID, do func(MulticastDriver) error) erro
 	return qp.ctx.wrap(op, do(d))
 }
 
-// Close destroys the QP. Completions that were not polled are discarded. If the error wraps ErrBusy, the QP is still there, in its multicast
-// groups too, though what came to these meanwhile may be lost; if it could not join one again, the error says so.
+// Close destroys the QP. Completions that were not polled are discarded. If the error wraps
+// ErrBusy, the QP is still there, in its multicast groups too, though what came to these meanwhile
+// may be lost; if it could not join one again, the error says so.
 func (qp *QP) Close() error {
 	err := qp.drv.Destroy()
 	qp.ctx.trace.Load().closed(qp)

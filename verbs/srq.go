@@ -65,7 +65,8 @@ func newSRQ(pd *PD, drv SRQDriver, attr SRQAttr, num uint32) *SRQ {
 	return s
 }
 
-// Num returns the number by which requests name an SRQ of an XRC domain (SendWR.RemoteSRQ), 0 for any other SRQ.
+// Num returns the number by which requests name an SRQ of an XRC domain (SendWR.RemoteSRQ),
+// 0 for any other SRQ.
 func (s *SRQ) Num() uint32 { return s.num }
 
 // PostRecv hands receive requests to the SRQ, in order, and returns how many
@@ -107,8 +108,8 @@ func (s *SRQ) Query() (SRQAttr, error) {
 	return a, s.pd.ctx.wrap("query SRQ", err)
 }
 
-// Close destroys the SRQ. The error wraps ErrBusy while QPs use it. Completions of an SRQ of an XRC domain that were not
-// polled are discarded.
+// Close destroys the SRQ. The error wraps ErrBusy while QPs use it. Completions of an SRQ of an XRC
+// domain that were not polled are discarded.
 func (s *SRQ) Close() error {
 	err := s.drv.Destroy()
 	if !errors.Is(err, ErrBusy) {

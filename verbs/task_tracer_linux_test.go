@@ -14,7 +14,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// TestTasksOfATraceLastFromPostToCompletion has "go tool trace" tell of the tasks of a few requests.
+// TestTasksOfATraceLastFromPostToCompletion has "go tool trace" tell of the
+// tasks of a few requests.
 func TestTasksOfATraceLastFromPostToCompletion(t *testing.T) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {

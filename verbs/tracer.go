@@ -41,9 +41,9 @@ type TraceEvent struct {
 	ID     uint64
 	// Bytes is the payload of the request, or what a completion says of it.
 	Bytes int
-	// WQEBytes is the length of a send request in the queue between the program and the device. It
-	// is 0 where the request is in none, as a WRITE of the software HCA, or where the device's
-	// driver does not tell.
+	// WQEBytes is the length of a send request in the queue between the program and the device.
+	// It is 0 where the request is in none, as a WRITE of the software HCA, or where the
+	// device's driver does not tell.
 	WQEBytes int
 	Status   WCStatus  // of a completion
 	Time     time.Time // after the call to the device

@@ -127,8 +127,8 @@ type WC struct {
 	VendorErr uint32
 	SLID      uint16 // UD receives only: the sender's LID, 0 on Ethernet
 	PathBits  uint8  // UD receives only: the low bits of the LID that it was sent to
-	// Timestamp is when the request was done, by the clock of the device (DeviceAttr.ClockHz), if
-	// the CQ was made with CQAttr.Timestamps. A request that failed may have none: 0.
+	// Timestamp is when the request was done, by the clock of the device (DeviceAttr.ClockHz),
+	// if the CQ was made with CQAttr.Timestamps. A request that failed may have none: 0.
 	Timestamp uint64
 }
 

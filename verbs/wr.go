@@ -86,8 +86,8 @@ type SendWR struct {
 	// and FLUSH.
 	RemoteAddr uint64
 	RKey       uint32
-	// RemoteSRQ is the number of the peer's SRQ that each request of an XRC initiator is for: it names whose
-	// receive is taken, and whose memory RemoteAddr and RKey are about.
+	// RemoteSRQ is the number of the peer's SRQ that each request of an XRC initiator is for:
+	// it names whose receive is taken, and whose memory RemoteAddr and RKey are about.
 	RemoteSRQ uint32
 	// CompareAdd is the value to compare with (CMP_AND_SWP) or to add
 	// (FETCH_AND_ADD); Swap is the value to store (CMP_AND_SWP).
@@ -111,12 +111,14 @@ type Datagram struct {
 // rkey, which the caller chooses: the upper 24 bits of [MW.RKey] and any other
 // lower 8 bits.
 //
-// A window of type 1 gets its next key with the post, which MW.RKey then returns. What the window had before, memory and key, it has
-// until the request is executed. QPs of the PD may bind it in turn, but QPs execute in no order. So a device of the kernel
-// has one QP at a time bind a window of either type: the post of another QP fails with an error that wraps ErrBusy until a completion
-// was polled of the bind or of a request behind it, or the QP has failed or is closed. The software HCA executes
-// the binds of all QPs one after the other, and MW.RKey is the key of the last one. Goroutines that post binds of a window on one QP
-// have to make sure among themselves whose key it is that MW.RKey returns.
+// A window of type 1 gets its next key with the post, which MW.RKey then returns. What the window
+// had before, memory and key, it has until the request is executed. QPs of the PD may bind it in
+// turn, but QPs execute in no order. So a device of the kernel has one QP at a time bind a window
+// of either type: the post of another QP fails with an error that wraps ErrBusy until a completion
+// was polled of the bind or of a request behind it, or the QP has failed or is closed. The software
+// HCA executes the binds of all QPs one after the other, and MW.RKey is the key of the last one.
+// Goroutines that post binds of a window on one QP have to make sure among themselves whose key it
+// is that MW.RKey returns.
 type Bind struct {
 	MW     *MW
 	RKey   uint32 // the new one

@@ -132,7 +132,8 @@ func (s *side) vector() verbs.AddressVector {
 	return av
 }
 
-// serves is how many READs and atomics of the other end's QP may be under way here, and reads how many of ours there.
+// serves is how many READs and atomics of the other end's QP may be under way here, and reads
+// how many of ours there.
 func (s *side) serves() uint8 { return uint8(min(s.ctx.Attr().MaxQPRdAtomic, math.MaxUint8)) }
 
 func (s *side) reads() uint8 { return uint8(min(s.ctx.Attr().MaxQPInitRdAtomic, int(s.peer.Reads))) }

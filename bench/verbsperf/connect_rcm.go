@@ -38,7 +38,8 @@ type listener struct {
 	token []byte
 }
 
-// listen listens at an address of the device: that at which the client has come by TCP if it is one, or another.
+// listen listens at an address of the device: that at which the client has come by TCP if
+// it is one, or another.
 func (m *meeting) listen() (*listener, error) {
 	reached, _ := m.control.conn.LocalAddr().(*net.TCPAddr)
 	addrs := []netip.Addr{reached.AddrPort().Addr().Unmap()}

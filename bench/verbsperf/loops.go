@@ -132,8 +132,8 @@ func (s *side) post(i int, wrs []verbs.SendWR) error {
 // parts is in how many the work is cut to find its peak.
 const parts = 16
 
-// stream keeps up to Depth requests outstanding on each QP, if it sends, of which each Mod-th and the last are
-// signaled, and takes as many messages as the other end sends.
+// stream keeps up to Depth requests outstanding on each QP, if it sends, of which each Mod-th and
+// the last are signaled, and takes as many messages as the other end sends.
 func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
 	total := s.spec.Iterations * len(s.qps)
 	toSend, toTake := 0, 0

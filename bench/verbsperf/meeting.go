@@ -31,7 +31,8 @@ func newControl(conn net.Conn) *control {
 	return c
 }
 
-// How long the ends have. At a server they bound how long a client that does not go on holds its place.
+// How long the ends have. At a server they bound how long a client that does not
+// go on holds its place.
 const (
 	wishLimit    = 20 * time.Second       // for a client's wish, from when it came or from the end of its last measurement
 	setUpLimit   = time.Minute            // for a set-up, at a client once it has a place

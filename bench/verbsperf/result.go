@@ -136,7 +136,8 @@ type page struct {
 	results []result
 }
 
-// goesOn reports whether r belongs to the table of the last result: nothing but the size is another.
+// goesOn reports whether r belongs to the table of the last result: nothing but
+// the size is another.
 func (p *page) goesOn(r result) bool {
 	if len(p.results) == 0 {
 		return false

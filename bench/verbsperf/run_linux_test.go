@@ -25,7 +25,8 @@ import (
 // wirePort is where the second machine of two serves.
 const wirePort = "18601"
 
-// TestMain lets the test program be the server that the client starts, and that of the second machine of two.
+// TestMain lets the test program be the server that the client starts, and that of the
+// second machine of two.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == Page {
 		Main(os.Args[2:])
@@ -234,7 +235,8 @@ func TestAServerOutlivesItsClients(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// A QP that somebody else connects, who does not know the token, is not taken for one of the client.
+// A QP that somebody else connects, who does not know the token, is not taken
+// for one of the client.
 func TestStrangersAreNotConnected(t *testing.T) {
 	dev, at, err := open(&options{Device: "soft0", GID: -1})
 	require.NoError(t, err)

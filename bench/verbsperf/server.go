@@ -20,12 +20,14 @@ const (
 	maxMemory  = 4 << 30 // bytes
 )
 
-// serve measures what the clients want, each with queue pairs and memory of its own, until ctx ends.
+// serve measures what the clients want, each with queue pairs and memory of its
+// own, until ctx ends.
 //
-// It is a tool for hosts that trust each other: whoever reaches the address may measure, as often as it likes, and so keep a
-// place. But no client stops it. One that does not go on loses its place: see wishLimit and those that follow it. Memory
-// has a limit (maxMemory), beside the words of each client, which are short. Where a client cannot be accepted, for
-// want of descriptors for instance, the others go on.
+// It is a tool for hosts that trust each other: whoever reaches the address may measure, as often
+// as it likes, and so keep a place. But no client stops it. One that does not go on loses its
+// place: see wishLimit and those that follow it. Memory has a limit (maxMemory), beside the words
+// of each client, which are short. Where a client cannot be accepted, for want of descriptors for
+// instance, the others go on.
 func serve(ctx context.Context, dev *verbs.Context, at place, o *options, out, complaints io.Writer) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
 	if err != nil {
@@ -65,8 +67,8 @@ func serveAt(ctx context.Context, ln net.Listener, dev *verbs.Context, at place,
 	}
 }
 
-// accept waits for a client. An error of one connection, or a want of descriptors or memory, is not the end of the listener: it tries
-// again, more and more slowly.
+// accept waits for a client. An error of one connection, or a want of descriptors or memory, is not
+// the end of the listener: it tries again, more and more slowly.
 func accept(ctx context.Context, ln net.Listener, complain *log.Logger) (net.Conn, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		conn, err := ln.Accept() // ends with a client, or with ctx
@@ -107,9 +109,10 @@ func (m *meeting) serve() error {
 // setUp is how long the set-up of a measurement may take, the making of QPs and connecting them.
 func (s *spec) setUp() time.Duration { return setUpLimit + time.Duration(s.QPs)*setUpOfQP }
 
-// memory is what a measurement costs one end at most, in bytes, whatever the device: its messages, each QP, with what the software HCA
-// keeps of SENDs for it, and for each request entries of a queue and of a CQ, which have sizes that are powers of two, what
-// providers remember of the request, and as much again until Go's collector has run.
+// memory is what a measurement costs one end at most, in bytes, whatever the device: its messages,
+// each QP, with what the software HCA keeps of SENDs for it, and for each request entries of a
+// queue and of a CQ, which have sizes that are powers of two, what providers remember of the
+// request, and as much again until Go's collector has run.
 func (s *spec) memory(attr verbs.DeviceAttr) int64 {
 	const words, qp, request = 4 << 20, 320 << 10, 384
 	inline := 0

@@ -1,5 +1,6 @@
-// Command pyverbscases writes, beside each case of pyverbs in docs/pyverbs.md, on which devices the tests of ours
-// that the row names have run. What ran is in docs/verbstest.txt. Run it in the main folder:
+// Command pyverbscases writes, beside each case of pyverbs in docs/pyverbs.md, on which
+// devices the tests of ours that the row names have run. What ran is in docs/verbstest.txt.
+// Run it in the main folder:
 //
 //	go run ./docs/pyverbscases
 //
@@ -8,9 +9,9 @@
 //	go test -v ./verbs/soft -run TestSemanticsWithinOneProcess >/tmp/log
 //	go run ./docs/pyverbscases -record soft /tmp/log
 //
-// and so are TestConformance of package verbs/uverbs in the virtual machine, with -device rxe0 as column
-// "rxe" and with siw0 as "siw", TestConformance/RoCE of verbs/uverbs/internal/mlx5 as "mlx5", and TestConformance of
-// verbs/ibverbs on the model as "libmlx5".
+// and so are TestConformance of package verbs/uverbs in the virtual machine, with -device rxe0 as
+// column "rxe" and with siw0 as "siw", TestConformance/RoCE of verbs/uverbs/internal/mlx5 as
+// "mlx5", and TestConformance of verbs/ibverbs on the model as "libmlx5".
 package main
 
 import (
@@ -194,7 +195,8 @@ func parse(log, device string, groups []string) (map[string]string, error) {
 	return prune(list, log, groups), nil
 }
 
-// prune leaves out groups that are there by their tests, and parents that passed while all of their parts were skipped.
+// prune leaves out groups that are there by their tests, and parents that passed while all of
+// their parts were skipped.
 func prune(list map[string]string, log string, groups []string) map[string]string {
 	children := make(map[string][]string)
 	for name := range list {

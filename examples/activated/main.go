@@ -57,7 +57,8 @@ func run(ctx context.Context, _ []string, _ io.Writer) error {
 	}
 }
 
-// given returns the listener that this process was given: descriptor 3 is the first, sd_listen_fds(3).
+// given returns the listener that this process was given: descriptor 3 is the
+// first, sd_listen_fds(3).
 func given() (net.Listener, error) {
 	pid, _ := strconv.Atoi(os.Getenv("LISTEN_PID"))
 	if pid != os.Getpid() || os.Getenv("LISTEN_FDS") != "1" {

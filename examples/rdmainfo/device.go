@@ -146,7 +146,8 @@ func kernelDevice(k *rdmahost.Description, pool *verbs.Pool) (d device, closes f
 	return d, closes
 }
 
-// open opens the device, which shows whether it can be used, and asks it. It returns what closes it.
+// open opens the device, which shows whether it can be used, and asks it. It
+// returns what closes it.
 func (d *device) open(pool *verbs.Pool) (closes func()) {
 	ctx, err := pool.Open(d.Name)
 	if err != nil {

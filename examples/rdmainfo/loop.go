@@ -356,7 +356,8 @@ func (e *end) succeed(id uint64) (verbs.WC, error) {
 	return wc, err
 }
 
-// awaitEvent waits for the completion of a request by events alone. The CQ was armed before the request could complete.
+// awaitEvent waits for the completion of a request by events alone. The CQ was armed before the
+// request could complete.
 func (e *end) awaitEvent(id uint64, solicited bool) error {
 	for !e.has(id) {
 		if err := e.ch.Wait(time.Now().Add(loopTimeout)); err != nil { // ends with the event
@@ -394,8 +395,8 @@ func fill(b []byte, seed int) {
 	}
 }
 
-// chooseGID returns the row of the table by which the two QPs find each other: on Ethernet that of RoCE v2 and
-// IPv4, if there is one.
+// chooseGID returns the row of the table by which the two QPs find each other: on Ethernet that of
+// RoCE v2 and IPv4, if there is one.
 func chooseGID(table []verbs.GIDEntry) (verbs.GIDEntry, error) {
 	if len(table) == 0 {
 		return verbs.GIDEntry{}, errors.New("the port has no GID")

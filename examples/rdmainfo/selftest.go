@@ -19,8 +19,8 @@ import (
 // experimentalVar names the experimental drivers that package uverbs is to use.
 const experimentalVar = "RAMJET_EXPERIMENTAL"
 
-// selfTest tests the usable devices, or the one of that name, and prints a report of each. It is there to try
-// experimental drivers too, so it turns on those that the environment leaves off.
+// selfTest tests the usable devices, or the one of that name, and prints a report of each. It is
+// there to try experimental drivers too, so it turns on those that the environment leaves off.
 func selfTest(ctx context.Context, out io.Writer, name string, most time.Duration) error {
 	if os.Getenv(experimentalVar) == "" {
 		if err := os.Setenv(experimentalVar, "mlx5"); err != nil {

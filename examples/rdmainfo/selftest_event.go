@@ -8,7 +8,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// readEvents hands asynchronous events to those who wait for them. What nobody waits for is dropped.
+// readEvents hands asynchronous events to those who wait for them. What nobody
+// waits for is dropped.
 func (t *deviceTest) readEvents() {
 	for {
 		e, err := t.ctx.NextEvent() // ends with the context

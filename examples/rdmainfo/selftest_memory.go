@@ -138,7 +138,8 @@ func (l *loop) do(wr verbs.SendWR) error {
 	return nil
 }
 
-// placed returns when what a has written is in b's memory: of iWARP and UC only a message behind it says so.
+// placed returns when what a has written is in b's memory: of iWARP and UC only a
+// message behind it says so.
 func (l *loop) placed() error {
 	if l.ctx.Attr().Transport != verbs.TransportIWARP && l.kind.service != verbs.QPTypeUC {
 		return nil

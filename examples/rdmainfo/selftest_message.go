@@ -69,7 +69,8 @@ func (t *deviceTest) gathered(l *loop) error {
 	return sameBytes(slices.Concat(memory[20_000:20_777], memory[1:4096], memory[10_000:10_002]), l.b.mr.Bytes()[:4874])
 }
 
-// message sends one from a to b, whose completion says so many bytes, and lets look see the completion.
+// message sends one from a to b, whose completion says so many bytes, and lets
+// look see the completion.
 func (l *loop) message(wr verbs.SendWR, n int, look func(verbs.WC) error) error {
 	recv, err := l.b.receive(0, loopMemory)
 	if err != nil {

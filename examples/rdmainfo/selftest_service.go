@@ -11,8 +11,8 @@ import (
 
 const multicastQPN = 1<<24 - 1 // which requests to a group name
 
-// unreliableSizes are of messages of UC, which nobody sends again: few packets, of which none is lost on the way from a
-// port to itself.
+// unreliableSizes are of messages of UC, which nobody sends again: few packets, of which none is
+// lost on the way from a port to itself.
 var unreliableSizes = []int{0, 1, 100, 4096, 65_537}
 
 func (t *deviceTest) unreliableSends(l *loop) error {
@@ -99,8 +99,9 @@ func (t *deviceTest) multicast(l *loop) (err error) {
 	group, lid := verbs.GID{0: 0xff, 1: 0x0e, 15: 0x77}, uint16(0)
 	alone := vector(t.port.Port, &attr, t.gid)
 	if alone.DLID != 0 {
-		// That the subnet manager knows no such group is no matter: what leads to a QP of the same adapter need not leave
-		// it (InfiniBand Architecture Specification, 10.5.2).
+		// That the subnet manager knows no such group is no matter: what leads to a QP
+		// of the same adapter need not leave it (InfiniBand Architecture
+		// Specification, 10.5.2).
 		lid = 0xc077
 	}
 	if t.gid.Type == verbs.GIDTypeRoCEv2 {

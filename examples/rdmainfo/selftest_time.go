@@ -70,9 +70,9 @@ func (t *deviceTest) timestamps(l *loop) error {
 	return nil
 }
 
-// moderated has events wait for more completions, or for the period. A device may count that from its last event, so of
-// several waits one behind the other most are long. A wait may end early, and a process may wait for its processor: each
-// is tried until it comes out right.
+// moderated has events wait for more completions, or for the period. A device may count that from
+// its last event, so of several waits one behind the other most are long. A wait may end early, and
+// a process may wait for its processor: each is tried until it comes out right.
 func (t *deviceTest) moderated(l *loop) error {
 	const count, tries = 4, 200
 	attr := t.ctx.Attr()

@@ -31,8 +31,8 @@ func (t *deviceTest) windowTakenByItsPeer(l *loop) error {
 	})
 }
 
-// window binds a memory window twice, with a key of its own each time. The peer writes by it, it is taken away, and
-// then the peer cannot write any more.
+// window binds a memory window twice, with a key of its own each time. The peer writes by it, it is
+// taken away, and then the peer cannot write any more.
 func (t *deviceTest) window(l *loop, take func(key uint32) error) (err error) {
 	if err := t.needs(verbs.CapMemWindow); err != nil {
 		return err

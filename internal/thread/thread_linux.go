@@ -11,7 +11,8 @@ import (
 
 // Run runs f on a thread that ends after it. No other goroutine gets that thread: even one whose
 // credentials were put back is another one to the kernel (ib_safe_file_access compares pointers).
-// It is not the first thread of the process, which does not end, and which /proc shows as the process.
+// It is not the first thread of the process, which does not end, and which /proc
+// shows as the process.
 func Run(f func()) {
 	var apart sync.WaitGroup
 	apart.Go(func() {

@@ -140,7 +140,8 @@ func (m *meeting) adopt(fd int) {
 	m.serve(ln)
 }
 
-// maxSuccessors is how many may wait for the place of a listener. They take no places of handshakes.
+// maxSuccessors is how many may wait for the place of a listener. They take no
+// places of handshakes.
 const maxSuccessors = 16
 
 // awaits keeps the connection of a peer who waits for our place, until that is had or he
@@ -184,9 +185,9 @@ const (
 	offerPause = 50 * time.Millisecond // after which it is looked whether any may come
 )
 
-// Offer asks the processes that wait for our place whether they are there to take it, and waits until one has
-// answered, or none may: they are stopped, have hung up, or have had their time. Until then peers
-// are served as ever. HandOver follows.
+// Offer asks the processes that wait for our place whether they are there to take it, and waits
+// until one has answered, or none may: they are stopped, have hung up, or have had their time.
+// Until then peers are served as ever. HandOver follows.
 func (l *listener) Offer() {
 	l.mu.Lock()
 	if l.taken != nil {
@@ -291,8 +292,9 @@ func (l *listener) settled() []*socket {
 	return successors
 }
 
-// handTo sends the listeners to the first of successors that has taken them, or that was not asked and is not
-// stopped, if it can be sent something, and hangs up on all. It reports whether there was one.
+// handTo sends the listeners to the first of successors that has taken them, or that was not
+// asked and is not stopped, if it can be sent something, and hangs up on all. It reports
+// whether there was one.
 func (l *listener) handTo(successors []*socket, lns []*samehost.Listener) bool {
 	l.mu.Lock()
 	var able []*socket

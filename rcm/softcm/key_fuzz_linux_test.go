@@ -36,8 +36,8 @@ func FuzzKeyExchange(f *testing.F) {
 	const name = "attacker"
 	standIn(f, dir, name, func(s *socket) { arrived <- s })
 
-	// The pieces of which a KEY is made: zeros, a nonce, the dialer's nonce, and what comes, here
-	// the listener's nonce and its proof.
+	// The pieces of which a KEY is made: zeros, a nonce, the dialer's nonce, and what comes,
+	// here the listener's nonce and its proof.
 	const nonce, ofDialer, ofListener, proof = 1, 2, 3, 4
 	ask := []byte{sendKey, 1, nonce, readOne}
 	relay := []byte{sendSaid, 1, 0, 0, readOne, sendSaid | toDialer, 0, 0, 0}

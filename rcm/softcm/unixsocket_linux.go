@@ -102,8 +102,8 @@ func (f *fabric) Given(c syscall.Conn) rcm.Fabric {
 
 // claim has the kernel name this process as the one that listens at the socket that it was
 // given, unless the socket is not reached at its address: its file may be another by now,
-// of another mount or network namespace, or not for this user. Then who is named does not change, as
-// far as that can be told before: of two sockets at which one process listens it cannot.
+// of another mount or network namespace, or not for this user. Then who is named does not change,
+// as far as that can be told before: of two sockets at which one process listens it cannot.
 func (f *fabric) claim() error {
 	err := f.socket.mayBeReached(f.given)
 	if err == nil {

@@ -27,8 +27,8 @@ const extendedABI = ^uintptr(0)
 // condBytes is the size of pthread_cond_t.
 const condBytes = 48
 
-// IBV_CQ_ATTR_MODERATE, and what completions of a CQ tell: IBV_WC_STANDARD_FLAGS, the time by the clock of the device, and by
-// that of the host.
+// IBV_CQ_ATTR_MODERATE, and what completions of a CQ tell: IBV_WC_STANDARD_FLAGS, the time by the
+// clock of the device, and by that of the host.
 const (
 	cqAttrModerate  = 1 << 0
 	wcStandard      = 1<<7 - 1
@@ -39,8 +39,8 @@ const (
 // adviseFlush is IBV_ADVISE_MR_FLAG_FLUSH: the call returns when it is done.
 const adviseFlush = 1 << 0
 
-// Which fields of the structures of XRC are given (enum ibv_xrcd_init_attr_mask, ibv_srq_init_attr_mask,
-// ibv_qp_init_attr_mask and ibv_qp_open_attr_mask), and IBV_SRQT_XRC.
+// Which fields of the structures of XRC are given (enum ibv_xrcd_init_attr_mask,
+// ibv_srq_init_attr_mask, ibv_qp_init_attr_mask and ibv_qp_open_attr_mask), and IBV_SRQT_XRC.
 const (
 	xrcdAttrFile   = 1<<0 | 1<<1
 	srqAttrXRC     = 1<<0 | 1<<1 | 1<<2 | 1<<3
@@ -61,8 +61,9 @@ type (
 		abiCompat      uintptr
 	}
 
-	// verbsContext is the end of what lies in front of struct ibv_context (struct verbs_context): operations that came
-	// later, the newest first. What is newer than advice is left out.
+	// verbsContext is the end of what lies in front of struct ibv_context (struct
+	// verbs_context): operations that came later, the newest first. What is newer
+	// than advice is left out.
 	verbsContext struct {
 		adviseMR      uintptr
 		_             [15]uintptr
@@ -221,8 +222,8 @@ type (
 		_          uintptr // parent_domain
 	}
 
-	// ibvCQEx is struct ibv_cq_ex, which begins as struct ibv_cq does. Its functions take its address and tell of
-	// the completion that is looked at.
+	// ibvCQEx is struct ibv_cq_ex, which begins as struct ibv_cq does. Its functions take its
+	// address and tell of the completion that is looked at.
 	ibvCQEx struct {
 		_                [3]uintptr
 		_                [2]uint32

@@ -143,8 +143,9 @@ func (l *loop) allocateNothing(t *testing.T) {
 	}))
 }
 
-// What requests and completions take of a process: over each provider, and in C (testdata/cost.c). The device
-// works beside it. A round is 64 requests, completions or calls, and the figure is the median of the rounds.
+// What requests and completions take of a process: over each provider, and in C (testdata/cost.c).
+// The device works beside it. A round is 64 requests, completions or calls, and the figure is the
+// median of the rounds.
 func BenchmarkPost(b *testing.B) { measure(b, "post", posts(b, 1)) }
 
 // Sixteen requests with each call.
@@ -200,8 +201,9 @@ func BenchmarkPollOfAnEmptyQueue(b *testing.B) {
 	})
 }
 
-// measure runs rounds, which return nanoseconds or 0, on a device of this provider and on the same of package uverbs,
-// and those of the program in C that have a name; the last two with locks, and where calls are promised not to overlap.
+// measure runs rounds, which return nanoseconds or 0, on a device of this provider and on the same
+// of package uverbs, and those of the program in C that have a name; the last two with locks, and
+// where calls are promised not to overlap.
 func measure(b *testing.B, measurement string, round func(*loop) float64) {
 	for _, over := range []struct {
 		name, provider string

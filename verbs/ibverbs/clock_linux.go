@@ -11,8 +11,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// clock tells when something was by the clock of the host. The library does it for completions alone, so that other times
-// are counted from that of a completion, which was seen not long ago.
+// clock tells when something was by the clock of the host. The library does it for completions
+// alone, so that other times are counted from that of a completion, which was seen not long ago.
 type clock struct {
 	hz, mask uint64 // as in verbs.DeviceAttr; 0 if the library does not tell
 
@@ -58,7 +58,8 @@ func (d *device) WallTime(ticks uint64) (at time.Time, err error) {
 	return at, err
 }
 
-// tellsWallTime finds out whether the library tells what times of completions are by the clock of the host.
+// tellsWallTime finds out whether the library tells what times of completions are by
+// the clock of the host.
 func (d *device) tellsWallTime() bool {
 	return d.during(func() error {
 		in := &ibvCQInitAttrEx{cqe: 1, wcFlags: wcStandard | wcWithTimestamp | wcWithWallTime}

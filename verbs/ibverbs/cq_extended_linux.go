@@ -10,8 +10,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// takeExtended is take for a CQ whose completions have a time. The library shows one completion after the other, and
-// holds its lock of the CQ meanwhile; each field is told by a call. The caller holds mu.
+// takeExtended is take for a CQ whose completions have a time. The library shows one
+// completion after the other, and holds its lock of the CQ meanwhile; each field is told by a
+// call. The caller holds mu.
 func (c *cq) takeExtended(wcs []verbs.WC) (n int, all bool) {
 	x := view[ibvCQEx](c.address)
 	attr := view[ibvPollCQAttr](uintptr(unsafe.Pointer(&c.room.mem[0])))

@@ -23,8 +23,9 @@ import (
 //
 // The path of a poll: the library lays completions out in memory of the CQ, and each is
 // looked up by the number of its QP, which counts it as done. A completion of a QP that is
-// not here any more is dropped: some drivers leave those of destroyed QPs where they are. That of an SRQ of an XRC domain
-// names a QP that may be of another process, and is looked up by the id of its receive, which the SRQ has chosen.
+// not here any more is dropped: some drivers leave those of destroyed QPs where they are. That of
+// an SRQ of an XRC domain names a QP that may be of another process, and is looked up by the id of
+// its receive, which the SRQ has chosen.
 type cq struct {
 	dev     *device
 	address uintptr  // struct ibv_cq
@@ -49,8 +50,8 @@ type cq struct {
 	broken   error // guarded by mu: what the library answered when it was polled
 	room     arena // guarded by mu
 
-	// receives are those of SRQs of XRC domains, by the ids that the library has of them. Guarded by mu, as given, which
-	// counts them.
+	// receives are those of SRQs of XRC domains, by the ids that the library has of them.
+	// Guarded by mu, as given, which counts them.
 	receives map[uint64]receive
 	given    uint64
 
@@ -201,8 +202,8 @@ func (d *device) translate(from *ibvWC, to *verbs.WC) {
 	if from.wcFlags&rxeWithInv != 0 && d.entry.DriverID == rdmahost.DriverRXE {
 		to.Flags |= verbs.WCWithInv
 	}
-	// Some drivers leave them as they were in others, and libmlx5 takes for a service level what on Ethernet is the kind of
-	// the packet.
+	// Some drivers leave them as they were in others, and libmlx5 takes for a service level
+	// what on Ethernet is the kind of the packet.
 	if to.Opcode >= verbs.WCRecv && d.entry.Transport == verbs.TransportIB {
 		to.SLID, to.SL, to.PathBits = from.slid, from.sl, from.dlidPathBits
 	}
@@ -216,8 +217,9 @@ func (d *device) translate(from *ibvWC, to *verbs.WC) {
 	}
 }
 
-// count tells the QPs of their completions, gives those of receives of XRC domains the ids of their callers, and drops
-// those of QPs that are gone. It returns how many stay, at the beginning of wcs. The caller holds mu.
+// count tells the QPs of their completions, gives those of receives of XRC domains the ids of their
+// callers, and drops those of QPs that are gone. It returns how many stay, at the beginning of wcs.
+// The caller holds mu.
 func (c *cq) count(wcs []verbs.WC) (n int) {
 	for i := range wcs {
 		if q := c.qp(wcs[i].QPN); q != nil {
@@ -379,7 +381,8 @@ func (c *cq) keep(wanted func(*verbs.WC) bool) {
 	c.kept = kept
 }
 
-// receive is one of an SRQ of an XRC domain: its completion names neither that nor a QP that is here.
+// receive is one of an SRQ of an XRC domain: its completion names neither that
+// nor a QP that is here.
 type receive struct {
 	srq *srq
 	id  uint64 // the caller's
@@ -408,9 +411,10 @@ func (c *cq) forget(wrs []verbs.RecvWR) {
 	}
 }
 
-// leave destroys an SRQ of an XRC domain, and takes its completions out: a later SRQ may get its index, and the library
-// would take them for those of that one. Until there is one the library makes no sense of them, and says that polling has
-// failed, without a word of the completions that it has found before.
+// leave destroys an SRQ of an XRC domain, and takes its completions out: a later SRQ may get its
+// index, and the library would take them for those of that one. Until there is one the library
+// makes no sense of them, and says that polling has failed, without a word of the completions that
+// it has found before.
 func (c *cq) leave(s *srq, destroy func() error) error {
 	c.dev.xrc.Lock()
 	defer c.dev.xrc.Unlock()
@@ -427,8 +431,8 @@ func (c *cq) leave(s *srq, destroy func() error) error {
 	return err
 }
 
-// passesOver reports whether a completion that the library makes no sense of is that of an SRQ that is gone. The library
-// has taken it out of the queue. The caller holds mu.
+// passesOver reports whether a completion that the library makes no sense of is that of an SRQ that
+// is gone. The library has taken it out of the queue. The caller holds mu.
 func (c *cq) passesOver() bool {
 	if c.odd == 0 {
 		return false

@@ -24,10 +24,11 @@ import (
 
 // device is an open context of the library.
 //
-// Lock order, outermost first: life of the device; of the objects qp.modify, qp.life, target.life, qp.groups,
-// lifetime.mu, qp.send, qp.recv, srq.mu, xrc, cq.mu, channel.mu; and last mu. The lifetime.mu of what a request names
-// (address handle, window, region) comes after qp.send: under it nothing else is taken but that of the PD, and mu. The
-// library has locks of its own, which it takes inside of a call.
+// Lock order, outermost first: life of the device; of the objects qp.modify, qp.life, target.life,
+// qp.groups, lifetime.mu, qp.send, qp.recv, srq.mu, xrc, cq.mu, channel.mu; and last mu. The
+// lifetime.mu of what a request names (address handle, window, region) comes after qp.send: under
+// it nothing else is taken but that of the PD, and mu. The library has locks of its own, which it
+// takes inside of a call.
 type device struct {
 	lib       *library
 	entry     rdmahost.Device
@@ -46,7 +47,8 @@ type device struct {
 	// gone: the device was removed.
 	gone atomic.Bool
 
-	// xrc is held while an SRQ of an XRC domain is made, or destroyed and its completions taken out of its CQ.
+	// xrc is held while an SRQ of an XRC domain is made, or destroyed and its completions
+	// taken out of its CQ.
 	xrc sync.Mutex
 
 	mu      sync.Mutex
@@ -177,8 +179,8 @@ func (d *device) lost() {
 	}
 }
 
-// Close destroys what is open, what uses others before them. What stays busy the kernel destroys with the context, which
-// the library frees: nothing may call it about that any more.
+// Close destroys what is open, what uses others before them. What stays busy the kernel destroys
+// with the context, which the library frees: nothing may call it about that any more.
 func (d *device) Close() error {
 	d.life.Lock() // ends with the calls that run
 	if d.closed {
@@ -226,8 +228,9 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 	return attr, d.probe(&attr)
 }
 
-// Bits of device_cap_flags (enum ibv_device_cap_flags): a device that has XRC, one that has memory windows of a type, and one that can take
-// keys away from peers (memory windows, and management extensions).
+// Bits of device_cap_flags (enum ibv_device_cap_flags): a device that has XRC, one that has
+// memory windows of a type, and one that can take keys away from peers (memory windows, and
+// management extensions).
 const (
 	capXRC        = 1 << 20
 	capWindows    = 1<<17 | 1<<23 | 1<<24

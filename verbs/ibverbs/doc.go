@@ -18,17 +18,17 @@
 // RC, UC and UD queue pairs, as far as the device has them, with SEND, WRITE, their
 // immediates, READ, atomics and inline data; completion channels, shared receive queues,
 // address handles, multicast groups and asynchronous events; memory windows of both types and
-// LOCAL_INV; MRs at addresses of the caller's choice, and reregistration; completion queues whose events are
-// moderated, or whose completions have the device's time, and the wall time of these; XRC; on-demand paging. It has no FLUSH,
-// which the library of rdma-core 44 does not have, nor ATOMIC_WRITE, MRs without memory or DMA buffers; the capabilities of
-// a device say so.
+// LOCAL_INV; MRs at addresses of the caller's choice, and reregistration; completion queues whose
+// events are moderated, or whose completions have the device's time, and the wall time of these;
+// XRC; on-demand paging. It has no FLUSH, which the library of rdma-core 44 does not have, nor
+// ATOMIC_WRITE, MRs without memory or DMA buffers; the capabilities of a device say so.
 //
 // Work requests are laid out for the library in memory of the queue, and posting and
 // polling call the operations of the device's context: a call of C costs some 50 ns, and
-// allocates nothing. A batch is one call and one doorbell, but for binds of windows, of which each is a call of
-// its own; and a completion with a time takes a call for each of its fields. An address handle, or a window and its
-// memory, cannot be closed while a call posts them. Goroutines that wait for completions are parked on Go's
-// netpoller.
+// allocates nothing. A batch is one call and one doorbell, but for binds of windows, of which each
+// is a call of its own; and a completion with a time takes a call for each of its fields. An
+// address handle, or a window and its memory, cannot be closed while a call posts them. Goroutines
+// that wait for completions are parked on Go's netpoller.
 //
 // The library has to be one of rdma-core 28 or later (2020). The versions of its symbols
 // are checked, and one that has others is refused.

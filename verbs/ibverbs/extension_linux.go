@@ -4,7 +4,8 @@ package ibverbs
 
 import "unsafe"
 
-// extensionOf returns the operations that came later than those of the context, none if the library has it without.
+// extensionOf returns the operations that came later than those of the context, none if the
+// library has it without.
 func extensionOf(context uintptr) verbsContext {
 	if view[ibvContext](context).abiCompat != extendedABI {
 		return verbsContext{}
@@ -16,7 +17,8 @@ func extensionOf(context uintptr) verbsContext {
 	return e
 }
 
-// queryExtended returns what the library tells of a device beside struct ibv_device_attr, nothing if it does not.
+// queryExtended returns what the library tells of a device beside struct ibv_device_attr,
+// nothing if it does not.
 func (d *device) queryExtended() (*ibvDeviceAttrEx, error) {
 	out := new(ibvDeviceAttrEx)
 	if d.extension.queryDeviceEx == 0 {

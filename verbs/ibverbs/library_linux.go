@@ -42,7 +42,8 @@ type symbol struct {
 	optional      bool
 }
 
-// privateVersion is that of functions for the drivers of the library, which has the number of its release.
+// privateVersion is that of functions for the drivers of the library, which has the
+// number of its release.
 const privateVersion = ""
 
 func (l *library) symbols() []symbol {
@@ -151,7 +152,8 @@ func failed(function string, err error) error {
 	return fmt.Errorf("%s: %w", function, err)
 }
 
-// isUnsupported reports whether the library, its driver or that of the kernel does not do what it was asked for.
+// isUnsupported reports whether the library, its driver or that of the kernel does not do
+// what it was asked for.
 func isUnsupported(err error) bool {
 	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ENOTTY) || errors.Is(err, verbs.ErrUnsupported)
 }

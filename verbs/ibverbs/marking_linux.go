@@ -9,8 +9,8 @@ import "sync/atomic"
 // Where nobody has for half of the queue, one request is marked: it gives a completion, which
 // takes a spare entry of the CQ, and nobody sees it.
 //
-// A completion has the id of its request and nothing of ours, so a marked one is known by its place:
-// requests complete in order.
+// A completion has the id of its request and nothing of ours, so a marked one is known by its
+// place: requests complete in order.
 type marking struct {
 	spare bool   // the QP has a spare entry
 	run   int    // guarded by the send lock: requests since the last that completes

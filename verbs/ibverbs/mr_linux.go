@@ -21,7 +21,8 @@ type region struct {
 	life    lifetime
 	owned   []byte // what AllocMR mapped
 
-	// What Reregister changes: no other call about the region runs then but destroy, which life keeps apart.
+	// What Reregister changes: no other call about the region runs then but destroy,
+	// which life keeps apart.
 	pd   *pd
 	mem  []byte
 	addr uint64
@@ -95,7 +96,8 @@ func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
 			err := status(advise, p.address, uintptr(advice), adviseFlush, uintptr(unsafe.Pointer(&pieces[0])), uintptr(len(pieces)))
 			switch {
 			case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EPERM), errors.Is(err, unix.EFAULT):
-				// Of the PD there is no such MR, or one that is pinned; it has not that right; or it is shorter.
+				// Of the PD there is no such MR, or one that is pinned; it has not
+				// that right; or it is shorter.
 				return fmt.Errorf("ibv_advise_mr: %w: %w", verbs.ErrInvalid, err)
 			}
 			return failed("ibv_advise_mr", err)
@@ -111,8 +113,8 @@ func (r *region) Addr() uint64  { return r.addr }
 func (r *region) LKey() uint32  { return r.keys.lkey }
 func (r *region) RKey() uint32  { return r.keys.rkey }
 
-// Reregister changes a region. Its keys may change with it. The library lets nobody choose the addresses of other
-// memory, which are its own then.
+// Reregister changes a region. Its keys may change with it. The library lets nobody choose the
+// addresses of other memory, which are its own then.
 func (r *region) Reregister(mem []byte, iova uint64, to verbs.PDDriver, access verbs.Access, mask verbs.MRChange) error {
 	moves := mask&verbs.MRChangeMemory != 0
 	if moves && (iova != 0 && iova != uint64(startOf(mem)) || access&verbs.AccessZeroBased != 0) {

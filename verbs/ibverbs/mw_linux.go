@@ -45,7 +45,8 @@ func (p *pd) AllocMW(typ verbs.MWType) (verbs.MWDriver, error) {
 	return w, nil
 }
 
-// RKey is the key that peers use for a window of type 1, and for one of type 2 that of which its user makes new ones.
+// RKey is the key that peers use for a window of type 1, and for one of type 2 that of which its
+// user makes new ones.
 func (w *window) RKey() uint32 { return w.current.Load() }
 
 func (w *window) Dealloc() error { return w.pd.dev.during(w.destroy) }
@@ -87,9 +88,9 @@ func (q *qp) bindParts(b *verbs.Bind) (w *window, r *region, err error) {
 	return w, r, nil
 }
 
-// postBind posts the bind of a window, alone: the library takes that of type 1 by a function of its own, and for
-// one of type 2 drivers look at the key that the last bind gave it. The caller holds the send lock, and has posted so many requests that
-// give a completion before.
+// postBind posts the bind of a window, alone: the library takes that of type 1 by a function of its
+// own, and for one of type 2 drivers look at the key that the last bind gave it. The caller holds
+// the send lock, and has posted so many requests that give a completion before.
 func (q *qp) postBind(wr *verbs.SendWR, giving uint64) (int, error) {
 	w, r, err := q.bindParts(wr.Bind)
 	if err != nil {

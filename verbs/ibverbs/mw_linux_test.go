@@ -12,8 +12,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/ibverbs"
 )
 
-// The library posts binds alone. Those around them keep their order, and none of them, whoever asks for no completion, keeps
-// its slot in the queue.
+// The library posts binds alone. Those around them keep their order, and none of them, whoever asks
+// for no completion, keeps its slot in the queue.
 func TestBindsStandAmongOtherRequests(t *testing.T) {
 	l := newLoop(t, ibverbs.ProviderName)
 	pd := l.qp.PD()

@@ -59,8 +59,8 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	return n, err
 }
 
-// postAll posts requests behind the first n, as many at once as there is room for, and returns how many are posted then. The
-// caller holds the send lock.
+// postAll posts requests behind the first n, as many at once as there is room for, and returns how
+// many are posted then. The caller holds the send lock.
 func (q *qp) postAll(wrs []verbs.SendWR, n int) (int, error) {
 	for n < len(wrs) {
 		var k int
@@ -77,7 +77,8 @@ func (q *qp) postAll(wrs []verbs.SendWR, n int) (int, error) {
 	return n, nil
 }
 
-// postSends posts what there is room for in the arena, before a bind. The caller holds the send lock.
+// postSends posts what there is room for in the arena, before a bind. The caller
+// holds the send lock.
 func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 	room := &q.send.room
 	room.used = 0
@@ -143,7 +144,8 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 	return taken, refused("ibv_post_send", n)
 }
 
-// hold keeps the address handle of a datagram until letGo: the library would read what it has freed.
+// hold keeps the address handle of a datagram until letGo: the library would
+// read what it has freed.
 func (q *qp) hold(wr *verbs.SendWR) error {
 	if q.typ != verbs.QPTypeUD {
 		return nil

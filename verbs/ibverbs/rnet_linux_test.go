@@ -52,8 +52,8 @@ func TestConnPassesNettest(t *testing.T) {
 	})
 }
 
-// On two hosts this end has the C library and the other one our driver: connections that each of them dials. The other
-// one sends back what this one sends and compares.
+// On two hosts this end has the C library and the other one our driver: connections that each of
+// them dials. The other one sends back what this one sends and compares.
 func TestOurDriverAtTheOtherEnd(t *testing.T) {
 	const port = "9100"
 	peer := os.Getenv("RAMJET_PEER")

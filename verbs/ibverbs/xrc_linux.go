@@ -138,7 +138,8 @@ type target struct {
 	num     uint32
 	opened  bool // another one has made it
 
-	// life is held for reading by whoever names the QP in a call, and for writing by who destroys it.
+	// life is held for reading by whoever names the QP in a call, and for
+	// writing by who destroys it.
 	life   sync.RWMutex
 	gone   bool       // guarded by life
 	modify sync.Mutex // orders transitions
@@ -208,7 +209,8 @@ func (t *target) use(f func() error) error {
 
 func (t *target) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if t.opened && mask&verbs.QPAttrState != 0 && attr.State == verbs.QPStateReset {
-		// libmlx5 then resets a doorbell that only who has made the QP has, and the process dies.
+		// libmlx5 then resets a doorbell that only who has made the QP has,
+		// and the process dies.
 		return fmt.Errorf("%w: an XRC target is taken to RESET by who has made it", verbs.ErrUnsupported)
 	}
 	return t.use(func() error {

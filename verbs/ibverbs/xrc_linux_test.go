@@ -35,7 +35,8 @@ func openXRC(t *testing.T) (ctx [2]*verbs.Context, domain [2]*verbs.XRCDomain) {
 	return ctx, domain
 }
 
-// libmlx5 kills the process where a QP that was opened is taken to RESET, or destroyed as others are.
+// libmlx5 kills the process where a QP that was opened is taken to RESET, or
+// destroyed as others are.
 func TestATargetThatAnotherHasMadeIsNotTakenToReset(t *testing.T) {
 	_, domain := openXRC(t)
 	made, err := domain[0].CreateQP()

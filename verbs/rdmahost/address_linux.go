@@ -12,9 +12,9 @@ import (
 )
 
 // Addrs lists the host's addresses but those of loopback, which are where RDMA
-// devices may be found; link-local ones of IPv6 have their zone. It asks the kernel twice, where net would ask
-// again for each interface: a host of containers has hundreds, and listeners
-// ask every second.
+// devices may be found; link-local ones of IPv6 have their zone. It asks the kernel twice,
+// where net would ask again for each interface: a host of containers has hundreds, and
+// listeners ask every second.
 func Addrs() ([]netip.Addr, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {

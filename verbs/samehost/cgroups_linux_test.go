@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newCgroup makes a control group, which ends with the test. Where the kernel does not tell those of others
-// the test ends, after it has looked at what Cgroup says of that.
+// newCgroup makes a control group, which ends with the test. Where the kernel does not tell those
+// of others the test ends, after it has looked at what Cgroup says of that.
 func newCgroup(t *testing.T, name string) *cgroup.Group {
 	t.Helper()
 	from, _ := sockets(t)

@@ -18,8 +18,8 @@ type processInfo struct {
 const (
 	infoCgroup = 1 << 2 // PIDFD_INFO_CGROUPID
 
-	// getInfo is PIDFD_GET_INFO, _IOWR(0xFF, 11, struct pidfd_info), whose size the kernel takes
-	// from the number.
+	// getInfo is PIDFD_GET_INFO, _IOWR(0xFF, 11, struct pidfd_info), whose size the kernel
+	// takes from the number.
 	getInfo = 3<<30 | uint32(unsafe.Sizeof(processInfo{}))<<16 | 0xff<<8 | 11
 )
 

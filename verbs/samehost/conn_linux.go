@@ -349,8 +349,8 @@ func Receive(raw syscall.RawConn, b []byte) (n int, fds []int, err error) {
 			switch {
 			case errno == unix.EINTR:
 			case errno == nil && n == 0 && oobn == 0 && !ended:
-				// The kernel looks for a packet first, and then whether the peer has
-				// hung up: a packet that came in between is behind the end.
+				// The kernel looks for a packet first, and then whether the peer
+				// has hung up: a packet that came in between is behind the end.
 				ended = true
 			case errno == nil:
 				fds = rightsIn(oob[:oobn])

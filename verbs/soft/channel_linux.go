@@ -218,7 +218,8 @@ func (ch *channel) pollSocket(deadline time.Time, stop int) error {
 			if ch.hungUp {
 				ch.pfds[0].Fd = -1 // or it would end each poll
 			}
-			// Ends with a byte, the peer's hang-up, stop (signal and Close) and the deadline.
+			// Ends with a byte, the peer's hang-up, stop (signal and
+			// Close) and the deadline.
 			sys.PollReadable(ch.pfds[:], timeout)
 			arrived = sys.DrainWakes(int(fd))
 			ch.hungUp = ch.hungUp || ch.pfds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
@@ -429,7 +430,8 @@ func (ch *channel) wakeSocket(in *inbound) (int, error) {
 	return sys.DupFD(extra.far)
 }
 
-// passOn makes what comes to the wake-up socket of a QP beyond the first one an event of the channel.
+// passOn makes what comes to the wake-up socket of a QP beyond the first one an
+// event of the channel.
 func (ch *channel) passOn(near *os.File) {
 	raw, err := near.SyscallConn()
 	if err != nil {

@@ -263,8 +263,8 @@ func (c *cq) Moderate(count int, period time.Duration) error {
 	return nil
 }
 
-// lockedWaiting is waiting for those who do not hold pollMu. A CQ that is broken or closed has none:
-// Poll is to say so.
+// lockedWaiting is waiting for those who do not hold pollMu. A CQ that is broken or closed has
+// none: Poll is to say so.
 func (c *cq) lockedWaiting(enough int) int {
 	if c.users.closed() || c.local.broken.Load() {
 		return 0
@@ -275,7 +275,8 @@ func (c *cq) lockedWaiting(enough int) int {
 }
 
 // waiting counts the completions that could be polled, until there are enough: each piece of a
-// long SEND as one, and of a QP that has failed one of all that it will flush. The caller holds pollMu.
+// long SEND as one, and of a QP that has failed one of all that it will flush. The
+// caller holds pollMu.
 func (c *cq) waiting(enough int) int {
 	n := int(c.local.waiting.Load())
 	for _, in := range *c.all.Load() {

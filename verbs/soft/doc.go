@@ -64,8 +64,8 @@
 // of the QP that it is paired with, and the regions that it got a key for, the
 // read-only ones read-only. Whatever it writes there is read once and checked
 // when it is used; what breaks the rules ends the pair with
-// [verbs.EventQPFatal] and harms nothing else. Peers cannot truncate what we have mapped: descriptors that come
-// from them must be sealed memfds of the announced size, or Unix sockets.
+// [verbs.EventQPFatal] and harms nothing else. Peers cannot truncate what we have mapped:
+// descriptors that come from them must be sealed memfds of the announced size, or Unix sockets.
 //
 // A peer that is admitted can wake us for nothing.
 package soft

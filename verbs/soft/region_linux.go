@@ -120,8 +120,8 @@ func (p *pd) AllocNullMR() (verbs.MRDriver, error) {
 	return &registration{region: r}, nil
 }
 
-// addRegion gives r a key that nobody can guess and makes it good. If it has no address yet it gets that of its
-// memory.
+// addRegion gives r a key that nobody can guess and makes it good. If it has no address yet it
+// gets that of its memory.
 func (p *pd) addRegion(r *region) error {
 	d := p.dev
 	if r.addr == 0 && !r.null {
@@ -246,8 +246,8 @@ func (p *pd) localBytes(last **region, e *verbs.SGE, need verbs.Access) ([]byte,
 	return r.bytes(e.Addr, e.Length)
 }
 
-// isNull reports whether a scatter/gather element that localBytes refused is of a region without memory. last is
-// what localBytes has left there.
+// isNull reports whether a scatter/gather element that localBytes refused is of a region without
+// memory. last is what localBytes has left there.
 func (p *pd) isNull(last *region, e *verbs.SGE) bool {
 	return last != nil && last.null && last.key == e.LKey && last.pd == p && last.local.Load()
 }
@@ -429,12 +429,13 @@ func (m *registration) Reregister(mem []byte, iova uint64, p verbs.PDDriver, acc
 	return nil
 }
 
-// onDemand says that all operations may use memory that has no pages yet (the bits are those of verbs.ODPCaps): a page comes
-// when one end touches it, as with all shared memory. Where there is none left, that is a signal and not an error,
-// which AdviseMR can be asked to find out before.
+// onDemand says that all operations may use memory that has no pages yet (the bits are those of
+// verbs.ODPCaps): a page comes when one end touches it, as with all shared memory. Where there is
+// none left, that is a signal and not an error, which AdviseMR can be asked to find out before.
 var onDemand = verbs.ODPCaps{General: 1, RC: 0xff, UC: 1 | 2 | 4, UD: 1 | 2 | 32}
 
-// AdviseMR gives memory to pieces of regions that are paged in on demand, or says that there is none.
+// AdviseMR gives memory to pieces of regions that are paged in on demand, or
+// says that there is none.
 func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
 	for i := range list {
 		for e := list[i]; ; {
@@ -451,8 +452,8 @@ func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
 	return nil
 }
 
-// prefetch does so for the beginning of a piece, and returns how many bytes that were. A region stays where it is while the
-// table of keys is held, which is not for long.
+// prefetch does so for the beginning of a piece, and returns how many bytes that were. A region
+// stays where it is while the table of keys is held, which is not for long.
 func (p *pd) prefetch(e *verbs.SGE, advice verbs.Advice) (uint32, error) {
 	p.dev.keys.RLock()
 	defer p.dev.keys.RUnlock()

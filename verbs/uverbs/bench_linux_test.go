@@ -16,8 +16,8 @@ type takesAll struct{ driver.DoorbellQP }
 
 func (takesAll) PostSend(wrs []verbs.SendWR) (int, bool, error) { return len(wrs), false, nil }
 
-// BenchmarkPostWithoutADriver is what the core of this package adds to a post: a lock, the state, and the counting of
-// those that give a completion.
+// BenchmarkPostWithoutADriver is what the core of this package adds to a post: a lock, the state,
+// and the counting of those that give a completion.
 func BenchmarkPostWithoutADriver(b *testing.B) {
 	for _, n := range []int{1, 16} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) { postWithoutADriver(b, n, false) })
@@ -54,8 +54,8 @@ type finds struct {
 
 func (f finds) Poll([]verbs.WC, driver.QPs) (int, error) { return f.n, nil }
 
-// BenchmarkPollWithoutADriver is what the core of this package adds to a poll: a lock, the look whether there is anything but
-// the queue, and the QP of each completion, which counts it.
+// BenchmarkPollWithoutADriver is what the core of this package adds to a poll: a lock, the look
+// whether there is anything but the queue, and the QP of each completion, which counts it.
 func BenchmarkPollWithoutADriver(b *testing.B) {
 	for _, n := range []int{0, 1, 16} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) { pollWithoutADriver(b, n, false) })

@@ -203,7 +203,8 @@ func errOnlyIf(is bool, err error) error {
 }
 
 // count tells the QPs of their completions, and drops those of QPs that are
-// gone, and of empty WRITEs of the core. Those of an SRQ of an XRC domain are no QP's. It returns how many stay, at the beginning of wcs.
+// gone, and of empty WRITEs of the core. Those of an SRQ of an XRC domain are no QP's. It returns
+// how many stay, at the beginning of wcs.
 func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 	for i := range wcs {
 		if wcs[i].Flags&driver.OfXRC != 0 {
@@ -355,8 +356,9 @@ func (c *cq) keep() {
 	}
 }
 
-// restart counts anew which of q's requests, of which it has posted so many, hold a slot when q comes
-// from SQE: those whose completion nobody has polled, and those that the device has not yet flushed.
+// restart counts anew which of q's requests, of which it has posted so many, hold a slot
+// when q comes from SQE: those whose completion nobody has polled, and those that the device
+// has not yet flushed.
 func (c *cq) restart(q *qp, posted uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -388,8 +390,9 @@ func (c *cq) attachSRQ() {
 	c.srqs++
 }
 
-// detachSRQ drops the completions of an SRQ that nobody has polled, and unmaps the SRQ. The kernel has destroyed it. The driver knows its
-// completions as long as it is mapped, so nobody polls in between; afterwards another SRQ may have its number.
+// detachSRQ drops the completions of an SRQ that nobody has polled, and unmaps the SRQ. The kernel
+// has destroyed it. The driver knows its completions as long as it is mapped, so nobody polls in
+// between; afterwards another SRQ may have its number.
 func (c *cq) detachSRQ(num uint32, unmap func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -414,8 +417,9 @@ func (c *cq) purge(q *qp, leaves bool) {
 	}
 }
 
-// drop drops the completions that nobody has polled and that are stale, and those of QPs that are not here. The others
-// are kept, however many they are: none that is stale stays in the queue. The caller holds mu.
+// drop drops the completions that nobody has polled and that are stale, and those of QPs that are
+// not here. The others are kept, however many they are: none that is stale stays in the queue.
+// The caller holds mu.
 func (c *cq) drop(stale func(*verbs.WC) bool) {
 	var kept []verbs.WC
 	for i := range c.kept {

@@ -23,7 +23,8 @@ var drivers = []knownDriver{
 }
 
 // experimentalVar is the environment variable with the names of the experimental drivers
-// that are to be used, with commas between them; mlx5-blueflame is mlx5 with [mlx5.Driver.BlueFlame].
+// that are to be used, with commas between them; mlx5-blueflame is mlx5 with
+// [mlx5.Driver.BlueFlame].
 const experimentalVar = "RAMJET_EXPERIMENTAL"
 
 // variants are drivers that take the place of one of the same name, if experimentalVar names them.
@@ -86,8 +87,8 @@ func Drives(name string) bool {
 	return slices.ContainsFunc(drivers, func(k knownDriver) bool { return k.name == name && k.isOn() })
 }
 
-// Experimental reports whether the driver of this package for devices whose driver in the kernel has that
-// name has never run on such a device, but on a model of it.
+// Experimental reports whether the driver of this package for devices whose driver in the kernel
+// has that name has never run on such a device, but on a model of it.
 func Experimental(name string) bool {
 	return slices.ContainsFunc(drivers, func(k knownDriver) bool { return k.name == name && k.experimental })
 }

@@ -65,8 +65,8 @@ type taken struct {
 	before binding.Bind
 }
 
-// takeWindows takes the windows that requests bind. It returns how many of the requests may be posted, and why no more. The caller holds the
-// send lock.
+// takeWindows takes the windows that requests bind. It returns how many of the requests may be
+// posted, and why no more. The caller holds the send lock.
 func (q *qp) takeWindows(wrs []verbs.SendWR) (int, error) {
 	q.send.taken = q.send.taken[:0]
 	giving := q.send.posted
@@ -101,8 +101,9 @@ func (q *qp) giveBackWindows(n int) {
 	q.send.taken = q.send.taken[:0]
 }
 
-// Executed implements binding.Queue: it is known from completions that were polled. No more of them are missing than
-// the queue has room for, so the counters, which are free running, may have come round.
+// Executed implements binding.Queue: it is known from completions that were polled. No more
+// of them are missing than the queue has room for, so the counters, which are free running,
+// may have come round.
 func (q *qp) Executed(p binding.Place) bool {
 	missing := uint32(p.Count) - q.sendDone.Load()
 	return q.resets.Load() != p.Reset || q.failed.Load() || missing == 0 || missing > uint32(q.sendLimit)+1

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPacketsOfTheTracerAreThoseOnTheWire posts to a host that does not exist, and compares what the packet
-// tracer writes with what rxe sends: addresses, lengths, and all headers of InfiniBand.
+// TestPacketsOfTheTracerAreThoseOnTheWire posts to a host that does not exist, and compares what
+// the packet tracer writes with what rxe sends: addresses, lengths, and all headers of InfiniBand.
 func TestPacketsOfTheTracerAreThoseOnTheWire(t *testing.T) {
 	requireDevice(t, "rxe0")
 	// dummy0 asks nobody for addresses, and what goes to its own does not leave the host.
@@ -43,7 +43,8 @@ func TestPacketsOfTheTracerAreThoseOnTheWire(t *testing.T) {
 					_, err := qp.PostSend([]verbs.SendWR{wr})
 					require.NoError(t, err)
 					wire.next(t)
-					// rxe may count a packet after it is on its way, and a tracer that comes asks for the count.
+					// rxe may count a packet after it is on its way, and a
+					// tracer that comes asks for the count.
 					hang.Eventually(t, "the number after the two packets", func() bool {
 						attr, err := qp.Query()
 						require.NoError(t, err)
@@ -173,7 +174,8 @@ func (p packets) next(t *testing.T) []byte {
 	}
 }
 
-// requireSamePackets takes as many packets from the wire as the tracer has written, of so many requests at least.
+// requireSamePackets takes as many packets from the wire as the tracer has written, of so
+// many requests at least.
 func requireSamePackets(t *testing.T, requests int, file *bytes.Buffer, wire packets) {
 	t.Helper()
 	var traced, sent []string
@@ -189,8 +191,9 @@ func requireSamePackets(t *testing.T, requests int, file *bytes.Buffer, wire pac
 	require.Equal(t, strings.Join(traced, "\n"), strings.Join(sent, "\n"), "traced and sent")
 }
 
-// described says what is in the headers of a packet, of so many bytes. Whether an acknowledgement is asked for, how many
-// hops are left, and the identification and the checksums of IP and UDP, are the affair of device and kernel.
+// described says what is in the headers of a packet, of so many bytes. Whether an acknowledgement
+// is asked for, how many hops are left, and the identification and the checksums of IP and UDP, are
+// the affair of device and kernel.
 func described(b []byte, headers int) string {
 	bth := bytes.Clone(b[28:headers])
 	bth[8] &^= 0x80

@@ -255,8 +255,8 @@ func (q *qp) enter(state verbs.QPState) {
 // That is so with hardware; rxe takes QPs that are not reliable to ERR.
 func (q *qp) knowsSQE() bool { return !q.rc && q.ownDoorbell != nil }
 
-// restart takes the QP to RTS. If it comes from SQE, everything that was posted completes, if need be
-// with an error, and what was polled already holds no slot any more.
+// restart takes the QP to RTS. If it comes from SQE, everything that was posted completes, if need
+// be with an error, and what was polled already holds no slot any more.
 func (q *qp) restart(change func() error) error {
 	q.send.Lock() // nothing is posted between the transition and the count
 	defer q.send.Unlock()

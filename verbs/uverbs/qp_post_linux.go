@@ -122,7 +122,8 @@ func brief(wrs []verbs.SendWR) bool {
 	return bytes <= briefBytes
 }
 
-// freeSends is how many requests that give a completion there is room for. The caller holds the send lock.
+// freeSends is how many requests that give a completion there is room for. The caller
+// holds the send lock.
 func (q *qp) freeSends() int { return q.sendLimit - int(int32(q.send.posted-q.sendDone.Load())) }
 
 // fitting is how many requests there is room for.

@@ -46,7 +46,8 @@ func (d *xrcDriver) CreateXRCSRQ(attr verbs.SRQAttr, create func(driver.Udata) (
 	return xrcQueue{of: d, num: num}, nil
 }
 
-// Poll knows the completions of an SRQ as long as it is mapped, as that of a ConnectX does whose completions are of version 0.
+// Poll knows the completions of an SRQ as long as it is mapped, as that of a ConnectX does whose
+// completions are of version 0.
 func (c xrcCQ) Poll(wcs []verbs.WC, _ driver.QPs) (int, error) {
 	n := copy(wcs, c.of.wcs)
 	c.of.wcs = c.of.wcs[n:]

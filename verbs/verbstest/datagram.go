@@ -281,8 +281,8 @@ func testDatagrams(t *testing.T, s *suite) {
 	})
 }
 
-// joinedGroup returns the GID of a multicast group that the port of s has joined. On RoCE the group is one of the
-// same version of IP as the GID of s, and a UDP socket joins it.
+// joinedGroup returns the GID of a multicast group that the port of s has joined. On RoCE the group
+// is one of the same version of IP as the GID of s, and a UDP socket joins it.
 func (s *side) joinedGroup() verbs.GID {
 	s.t.Helper()
 	group := verbs.GID{0: 0xff, 1: 0x0e, 15: 0x77}

@@ -197,7 +197,8 @@ func testQPSizes(t *testing.T, s *suite, typ verbs.QPType) {
 		{MaxSendWR: 1, MaxSendSGE: 1},
 		{MaxRecvWR: 1, MaxRecvSGE: 1},
 		{MaxSendWR: 33, MaxRecvWR: 65, MaxSendSGE: 3, MaxRecvSGE: 2, MaxInline: 31},
-		// libmlx5 counts what else is in a request as SGEs: it takes fewer than the device has.
+		// libmlx5 counts what else is in a request as SGEs: it takes fewer
+		// than the device has.
 		{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: min(most.MaxSendSGE, 16), MaxRecvSGE: min(most.MaxRecvSGE, 16)},
 		{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: min(most.MaxInline, 4096)},
 	} {

@@ -160,7 +160,8 @@ func testEvents(t *testing.T, s *suite) {
 				}
 				return d
 			}
-			// A wait may end early for no reason, and a process may wait for its processor.
+			// A wait may end early for no reason, and a process may
+			// wait for its processor.
 			once := func(n int, ok func(d time.Duration) bool, what string) {
 				for range 100 {
 					if ok(took(n)) {

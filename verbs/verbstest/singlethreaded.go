@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testSingleThreaded keeps the promise of QPInitAttr.SingleThreaded, and does beside it what may be done at any time.
+// testSingleThreaded keeps the promise of QPInitAttr.SingleThreaded, and does beside it what may
+// be done at any time.
 func testSingleThreaded(t *testing.T, s *suite) {
 	single := usual
 	single.single = true

@@ -180,7 +180,8 @@ func testTransitions(t *testing.T, s *suite) {
 // seedVar chooses other random masks.
 const seedVar = "RAMJET_SEED"
 
-// tryRandom tries random masks for random transitions: half of them are those of the table with a few bits changed.
+// tryRandom tries random masks for random transitions: half of them are those of the table
+// with a few bits changed.
 func (w *walker) tryRandom(t *testing.T) {
 	seed := uint64(1)
 	if text := os.Getenv(seedVar); text != "" {

@@ -173,7 +173,8 @@ func testXRC(t *testing.T, s *suite) {
 		require.NoError(t, err)
 		b.receive(receives(1, 3)...)
 		send(1)
-		// A QP whose send queue is full takes completions out of its CQ to see what is done, those of the SRQ too.
+		// A QP whose send queue is full takes completions out of its CQ to see what is
+		// done, those of the SRQ too.
 		busy := *b
 		busy.send, busy.srq = b.recv, nil
 		busy.qp = busy.newQP()

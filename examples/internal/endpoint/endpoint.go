@@ -124,7 +124,8 @@ func HungUp(conn net.Conn) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Vector is the way to a peer. On InfiniBand the LID leads there; RoCE has none, and goes by the GID.
+// Vector is the way to a peer. On InfiniBand the LID leads there; RoCE has none,
+// and goes by the GID.
 func (e *Endpoint) Vector(to Address) verbs.AddressVector {
 	return verbs.AddressVector{DLID: to.LID, DGID: to.GID, SGIDIndex: uint8(e.GID.Index), HopLimit: 64, IsGlobal: true, Port: 1}
 }

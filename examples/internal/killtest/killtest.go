@@ -105,8 +105,8 @@ func Compare(t *testing.T, prepare func(t *testing.T, dialer rnet.Dialer) Trial)
 const kills = 5
 
 // tryOver makes a kill test and adds the kinds of failure to those that were seen. It is too early
-// if a dial found nobody who serves streams, and connected when the server had begun to listen: that
-// connection goes over TCP for as long as it lives, and a workload that has no other with it.
+// if a dial found nobody who serves streams, and connected when the server had begun to listen:
+// that connection goes over TCP for as long as it lives, and a workload that has no other with it.
 func tryOver(t *testing.T, over rnet.Transport, seen map[string]bool, prepare func(t *testing.T, dialer rnet.Dialer) Trial) (tooEarly, ok bool) {
 	want := over
 	if over == rnet.Auto {

@@ -45,8 +45,8 @@ func (m *Membership) Err() error                   { return context.Cause(m.ende
 func (m *Membership) End(err error) {
 	m.once.Do(func() {
 		if m.receives {
-			// It may fail because the caller closed the QP or the device is gone: then the
-			// QP has left.
+			// It may fail because the caller closed the QP or the device is gone:
+			// then the QP has left.
 			_ = m.qp.DetachMulticast(m.to.AV.DGID, m.to.AV.DLID)
 		}
 		m.release()

@@ -133,8 +133,8 @@ func (m *mismatch) String() string {
 
 // pauses are how long what was sent may take to be taken in where nobody tells. The next
 // one is tried if the two differ, for a busy machine delays. The last one is longer than it takes
-// until a process that only dials, and does not wait, looks at a session: half a second, two periods of
-// the sweep of package wait.
+// until a process that only dials, and does not wait, looks at a session: half a second, two
+// periods of the sweep of package wait.
 var pauses = []time.Duration{time.Millisecond, 10 * time.Millisecond, 150 * time.Millisecond, time.Second}
 
 // differs runs a sequence over both, and returns nil if they do the same.

@@ -26,9 +26,9 @@ type Chunk struct {
 const keepMin = 4 << 10
 
 // chunkSizes are the capacities of pooled chunks. Small ones gather frames of
-// a few bytes, large ones take what is moved out of the ring, the largest whole messages. Each is twice the one
-// before, so that what is kept takes no more than twice its length, but for the
-// least.
+// a few bytes, large ones take what is moved out of the ring, the largest whole
+// messages. Each is twice the one before, so that what is kept takes no more than twice
+// its length, but for the least.
 var chunkSizes = [...]int{
 	1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20,
 }

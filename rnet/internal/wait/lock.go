@@ -270,8 +270,8 @@ func (l *Lock) Look() bool {
 // delivered.
 func (l *Lock) Asleep() bool { return l.asleep.Load() }
 
-// LookSoon is Look, but if another goroutine has the lock, it returns when that has taken in all there was, or
-// takes the lock from it. It gives up if that takes longer than timeout.
+// LookSoon is Look, but if another goroutine has the lock, it returns when that has taken in all
+// there was, or takes the lock from it. It gives up if that takes longer than timeout.
 func (l *Lock) LookSoon(timeout time.Duration) {
 	if l.askOwner() {
 		return
@@ -287,8 +287,8 @@ func (l *Lock) LookSoon(timeout time.Duration) {
 	l.leave()
 }
 
-// askOwner waits for a moment until the owner has answered. One that polls does so at once, and goes on;
-// to take the lock from it would cost it and all who wait a wake-up.
+// askOwner waits for a moment until the owner has answered. One that polls does so at once, and
+// goes on; to take the lock from it would cost it and all who wait a wake-up.
 func (l *Lock) askOwner() bool {
 	want := l.asked.Add(1)
 	end := now() + askTime

@@ -54,9 +54,9 @@ func TestRpingInCRunsOnEveryAddress(t *testing.T) {
 			t.Run(device+"/"+address, func(t *testing.T) {
 				var s *server
 				var out string
-				// siw can leave the client's first message in the socket until a second one comes
-				// (rcm/kernelcm/siw_linux.go), which rping does not send: it waits until the
-				// server's time is over.
+				// siw can leave the client's first message in the socket until a
+				// second one comes (rcm/kernelcm/siw_linux.go), which rping does
+				// not send: it waits until the server's time is over.
 				for tries := 3; tries > 0 && !strings.Contains(out, "ping data: rdma-ping-0"); tries-- {
 					s = serve(t, cmListener(t), "rping", "-s", "-a", address, "-C", "10", "-V", "-v")
 					out = rping(t, "-c", "-a", address, "-C", "10", "-V", "-v")

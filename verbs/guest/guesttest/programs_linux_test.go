@@ -47,9 +47,10 @@ func rping(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// failedAtItsEnd says whether rping has failed after all that it was to do: that of Debian 12 destroys
-// the event channel while another thread of it may read from that, whose error ends the program
-// (rdma-core, librdmacm/examples/rping.c, main and cm_thread; later ones end the thread first).
+// failedAtItsEnd says whether rping has failed after all that it was to do: that of Debian
+// 12 destroys the event channel while another thread of it may read from that, whose error
+// ends the program (rdma-core, librdmacm/examples/rping.c, main and cm_thread; later ones
+// end the thread first).
 func failedAtItsEnd(printed string) bool {
 	return strings.Contains(printed, " DISCONNECT EVENT...\nrdma_get_cm_event: Bad file descriptor")
 }

@@ -2,8 +2,8 @@
 //
 //	RAMJET_PROVIDERS=ibverbs go run -C verbs/ibverbs ./bench -device mlx5_0
 //
-// Its arguments, and what it prints, are those of `go run ./bench verbs`. RAMJET_PROVIDERS decides for
-// devices that the library and package uverbs both have.
+// Its arguments, and what it prints, are those of `go run ./bench verbs`. RAMJET_PROVIDERS decides
+// for devices that the library and package uverbs both have.
 package main
 
 import (

@@ -1,8 +1,9 @@
 // Package binding keeps which queue pair binds a memory window.
 //
-// A bind takes effect when its queue pair executes it, and gives the window the key that its post has chosen. Two
-// queue pairs execute in no order: of two binds under way, that whose key the window has last is anybody's guess. So
-// there is one queue pair at a time that has binds of a window under way.
+// A bind takes effect when its queue pair executes it, and gives the window the key that its
+// post has chosen. Two queue pairs execute in no order: of two binds under way, that whose key
+// the window has last is anybody's guess. So there is one queue pair at a time that has binds
+// of a window under way.
 package binding
 
 import (
@@ -14,7 +15,8 @@ import (
 
 // A Queue is the send queue of a queue pair.
 type Queue interface {
-	// Executed reports whether the request of a place is known to be executed, or never will be. It waits for nobody.
+	// Executed reports whether the request of a place is known to be executed, or never will
+	// be. It waits for nobody.
 	Executed(Place) bool
 	Num() uint32
 }
@@ -22,8 +24,8 @@ type Queue interface {
 // A Place is that of a request in its queue.
 type Place struct {
 	Reset uint32 // how often the queue was emptied before
-	// Count is of the completion that shows that the request is executed, its own or the next: how many requests that give
-	// one were posted up to it.
+	// Count is of the completion that shows that the request is executed, its own or the next:
+	// how many requests that give one were posted up to it.
 	Count uint64
 }
 
@@ -39,8 +41,9 @@ type Window struct {
 	last Bind // guarded by mu
 }
 
-// Take is called before a bind is posted, by who holds the lock of the queue. Until that bind is executed no other queue pair takes the
-// window: the error wraps verbs.ErrBusy. Otherwise it returns what GiveBack wants if the post fails.
+// Take is called before a bind is posted, by who holds the lock of the queue. Until that bind is
+// executed no other queue pair takes the window: the error wraps verbs.ErrBusy. Otherwise it
+// returns what GiveBack wants if the post fails.
 func (w *Window) Take(q Queue, at Place) (before Bind, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -25,8 +25,8 @@ type difference struct {
 
 // differences are those of the kernel's drivers by name; one that is not here has none.
 var differences = map[string]difference{
-	// Its kernel driver makes the keys of regions without the right to be taken away (en_rinval), and sees
-	// nothing of binds.
+	// Its kernel driver makes the keys of regions without the right to be taken away
+	// (en_rinval), and sees nothing of binds.
 	"mlx5": {lacks: func(string) verbstest.Lack { return verbstest.LackRegionInvalidation | verbstest.LackBoundRegion }},
 	"rxe": {
 		// It has one status for all that is wrong with local memory and requests, and one

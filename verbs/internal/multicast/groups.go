@@ -44,9 +44,10 @@ func (s *Groups) Detach(g Group, call func(Group) error) error {
 	return err
 }
 
-// Destroy takes the QP out of its groups and destroys it by those calls. If it is busy, it is put into them again, and the error says
-// which it is not in any more because that has failed. That it could not be taken out of one shows when it is destroyed. After any other
-// answer it is in none: it is gone.
+// Destroy takes the QP out of its groups and destroys it by those calls. If it is busy, it is
+// put into them again, and the error says which it is not in any more because that has failed.
+// That it could not be taken out of one shows when it is destroyed. After any other answer it is
+// in none: it is gone.
 func (s *Groups) Destroy(attach, detach func(Group) error, destroy func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,8 +46,9 @@ func Unmap(mem []byte) {
 	}
 }
 
-// DeviceAddress is by what the device knows memory that begins at start: iova, or if that is 0 start itself. That of a
-// zero-based region is the offset within its page, where the kernel wants it to agree with start.
+// DeviceAddress is by what the device knows memory that begins at start: iova, or if that is 0
+// start itself. That of a zero-based region is the offset within its page, where the kernel wants
+// it to agree with start.
 func DeviceAddress(start, iova uint64, zeroBased bool) uint64 {
 	switch {
 	case iova != 0:

@@ -11,8 +11,8 @@ import (
 // others Lock and Unlock. The zero value is a mutex for both.
 //
 // Once Promise has been called, calls on the data path never overlap: the program has said
-// so. They Enter and Leave: they say by a plain store that they are there, and look by a plain load whether
-// somebody waits; the fence that this needs is made by the one who waits, in all threads of
+// so. They Enter and Leave: they say by a plain store that they are there, and look by a plain load
+// whether somebody waits; the fence that this needs is made by the one who waits, in all threads of
 // the process (membarrier(2)).
 //
 //	word     written by
@@ -99,7 +99,8 @@ func (s *Section) await() {
 
 // giveLeft wakes whoever waits for the data path, who looks at inside again. It takes a token
 // that nobody has waited for first: a send to a full channel would return without the
-// channel's lock, which is the fence between the store to inside and the look for somebody who waits.
+// channel's lock, which is the fence between the store to inside and the look
+// for somebody who waits.
 func (s *Section) giveLeft() {
 	select {
 	case <-s.left:

@@ -70,9 +70,9 @@ func TestLockKeepsTheDataPathOut(t *testing.T) {
 	}
 }
 
-// Locks in a row, as Modify to RTS has them, against a data path that pauses after each round, with stores
-// that are on their way when it leaves: one that misses that it has left waits for ever, and the
-// data path with it.
+// Locks in a row, as Modify to RTS has them, against a data path that pauses after each round, with
+// stores that are on their way when it leaves: one that misses that it has left waits for ever, and
+// the data path with it.
 func TestWhoWaitsLearnsThatTheDataPathHasLeft(t *testing.T) {
 	const locks, posts, stores = 3, 2, 40
 	rounds := uint64(20_000)
@@ -122,7 +122,8 @@ func TestWhoWaitsLearnsThatTheDataPathHasLeft(t *testing.T) {
 	}
 }
 
-// The data path comes from one goroutine and then from another: the promise is that its calls do not overlap.
+// The data path comes from one goroutine and then from another: the promise is that its
+// calls do not overlap.
 func TestTheDataPathMayComeFromAnyGoroutine(t *testing.T) {
 	g := new(guarded)
 	g.section.Promise()

@@ -22,7 +22,8 @@ func TestPerftestPlaysWithOurWrites(t *testing.T) {
 			t.Run(fmt.Sprintf("%d bytes, we dial %v", size, dials), func(t *testing.T) {
 				const n = 300 // the number goes around once
 				p := newPerftest(t, verbs.AccessRemoteWrite)
-				// The peer's messages arrive at the start, ours go out from the end.
+				// The peer's messages arrive at the start, ours
+				// go out from the end.
 				theirs, ours := p.mr.Bytes()[:size], p.mr.Bytes()[perftestMemory-size:]
 				scribble := func(number int) { // so that every byte of the next message shows
 					pingpong.Fill(theirs[:size-1], 5*number)

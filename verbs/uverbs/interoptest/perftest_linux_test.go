@@ -240,6 +240,6 @@ func (p *perftest) next(t *testing.T, cq *verbs.CQ) verbs.WC {
 	}
 }
 
-// pause lets others run: on two processors there are the C program, which may not stop polling, and the
-// model of a device.
+// pause lets others run: on two processors there are the C program, which may not stop polling, and
+// the model of a device.
 func pause() { time.Sleep(20 * time.Microsecond) }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// perftestSends are messages of each service. Those of UD are of such sizes that the receives of the C
-// programs, which are a message apart, have room for the GRH.
+// perftestSends are messages of each service. Those of UD are of such sizes that the receives of
+// the C programs, which are a message apart, have room for the GRH.
 var perftestSends = []struct {
 	service string
 	typ     verbs.QPType
@@ -35,8 +35,8 @@ func (p *perftest) header() int {
 	return 0
 }
 
-// receiveAt is how far behind the address that the C program names it receives: what a cache line has
-// before it is for the GRH.
+// receiveAt is how far behind the address that the C program names it receives: what a cache line
+// has before it is for the GRH.
 func (p *perftest) receiveAt() uint64 {
 	if p.service == verbs.QPTypeUD {
 		return perftestCacheLine
@@ -44,7 +44,8 @@ func (p *perftest) receiveAt() uint64 {
 	return 0
 }
 
-// postReceives posts receives of messages, each with a place of its own in the first half of our memory.
+// postReceives posts receives of messages, each with a place of its own in the
+// first half of our memory.
 func (p *perftest) postReceives(t *testing.T, n, size int) {
 	t.Helper()
 	var wrs []verbs.RecvWR
@@ -55,7 +56,8 @@ func (p *perftest) postReceives(t *testing.T, n, size int) {
 	require.NoError(t, err)
 }
 
-// place is where a receive is. There is room for as many as a test looks at; later ones take the places of earlier ones.
+// place is where a receive is. There is room for as many as a test looks at; later ones take the
+// places of earlier ones.
 func (p *perftest) place(i, size int) int {
 	size += p.header()
 	return i % (perftestMemory / 2 / size) * size
@@ -123,8 +125,8 @@ func TestPerftestServerReceivesWhatWeSend(t *testing.T) {
 	}
 }
 
-// ib_send_lat sends the next message when ours has come. It polls: with events (-e) it takes that of one of its
-// CQs for one of the other now and then, and waits for ever.
+// ib_send_lat sends the next message when ours has come. It polls: with events (-e) it takes that
+// of one of its CQs for one of the other now and then, and waits for ever.
 func TestPerftestPlaysWithOurSends(t *testing.T) {
 	cDevice(t)
 	const n = 60

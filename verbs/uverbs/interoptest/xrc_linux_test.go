@@ -15,8 +15,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
 )
 
-// xsrqEnd is one end of ibv_xsrq_pingpong with one client: a target and an initiator, and an SRQ of the domain for
-// one message at a time. The server sends first, and each end answers what it receives.
+// xsrqEnd is one end of ibv_xsrq_pingpong with one client: a target and an initiator, and
+// an SRQ of the domain for one message at a time. The server sends first, and each end
+// answers what it receives.
 type xsrqEnd struct {
 	path      pingpong.Path
 	ch        *verbs.CompChannel

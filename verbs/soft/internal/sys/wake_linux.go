@@ -25,7 +25,8 @@ func NewWakeSocket() (near, far int, err error) {
 		return -1, -1, os.NewSyscallError("socketpair", err)
 	}
 	_ = unix.SetsockoptInt(ends[0], unix.SOL_SOCKET, SoPassRights, 0) // older kernels have no such option
-	// With out-of-band data descriptors can come too, which a read that passes them over closes.
+	// With out-of-band data descriptors can come too, which a read that
+	// passes them over closes.
 	_ = unix.SetsockoptInt(ends[0], unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
 	return ends[0], ends[1], nil
 }

@@ -103,7 +103,8 @@ func (c *PreparedCommand) write(brief bool) error {
 	}
 }
 
-// Free gives the memory of the command back. It may be called more than once, and on the zero value.
+// Free gives the memory of the command back. It may be called more than once,
+// and on the zero value.
 func (c *PreparedCommand) Free() {
 	if c.cell != nil {
 		c.file.prepared.give(c.cell[:CellSize])

@@ -536,7 +536,8 @@ type OpenXRCDomainOut struct {
 	Handle uint32
 }
 
-// CreateXSRQIn is struct ib_uverbs_create_xsrq. It is answered with struct ib_uverbs_create_srq_resp.
+// CreateXSRQIn is struct ib_uverbs_create_xsrq. It is answered with struct
+// ib_uverbs_create_srq_resp.
 type CreateXSRQIn struct {
 	_            uint64 // response
 	UserHandle   uint64

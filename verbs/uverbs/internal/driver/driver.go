@@ -5,11 +5,10 @@
 // in drivers_linux.go of package uverbs.
 //
 // The driver implements [Driver], which opens a [Context], and the queues that the context makes:
-// [CQ], [QP] and [SRQ]. The core implements [Memory], [QPs], [Window] and [AH], and gives them to the
-// driver. Where a device needs more of the core, its context and its
-// queues have further methods, which the core finds by type assertion. A device whose transports
-// differ in that (iWARP and RoCE of one driver) has a type of QP for each; [Context.Describe] tells the
-// transport.
+// [CQ], [QP] and [SRQ]. The core implements [Memory], [QPs], [Window] and [AH], and gives them to
+// the driver. Where a device needs more of the core, its context and its queues have further
+// methods, which the core finds by type assertion. A device whose transports differ in that (iWARP
+// and RoCE of one driver) has a type of QP for each; [Context.Describe] tells the transport.
 //
 //	interface     implement it if                                         example
 //	ErrnoContext  errnos mean other things than with other drivers        rxe
@@ -26,21 +25,22 @@
 //
 // # The life of a queue
 //
-// [Driver.Open] and [Context.Describe] are called once, before a program makes an object. In between the core
-// tries commands, to see which the kernel's driver has; one of them is ALLOC_PD, of a PD that is freed
-// at once, so [Context.Udata] and [ErrnoContext].Errno are called before Describe too. What makes objects
-// is called by any number of goroutines at once. Of a QP, for example:
+// [Driver.Open] and [Context.Describe] are called once, before a program makes an object. In
+// between the core tries commands, to see which the kernel's driver has; one of them is
+// ALLOC_PD, of a PD that is freed at once, so [Context.Udata] and [ErrnoContext].Errno are
+// called before Describe too. What makes objects is called by any number of goroutines at once.
+// Of a QP, for example:
 //
 //  1. The core calls [Context.CreateQP]. The driver gets memory, gives CREATE_QP with its
 //     part of the command, maps what the answer names, and returns the queues.
-//  2. [QP.PostSend] writes requests, under the send lock, or while the program promises that no other
-//     call does (verbs.QPInitAttr.SingleThreaded). Then the core gives the kernel's
-//     POST_SEND, once for all of the call. A [DoorbellQP] has no need of that: its PostSend
-//     rings, once, before it returns.
-//  3. [CQ.Poll] takes completions, under the lock of the CQ, or with the same promise. The driver writes the number of
-//     the QP into each, and the id of the request, which it finds in the completion or,
-//     through [QPs], in the queue. The core leaves out those of QPs that are gone, and
-//     counts the others off.
+//  2. [QP.PostSend] writes requests, under the send lock, or while the program promises that no
+//     other call does (verbs.QPInitAttr.SingleThreaded). Then the core gives the kernel's
+//     POST_SEND, once for all of the call. A [DoorbellQP] has no need of that: its PostSend rings,
+//     once, before it returns.
+//  3. [CQ.Poll] takes completions, under the lock of the CQ, or with the same promise. The driver
+//     writes the number of the QP into each, and the id of the request, which it finds in the
+//     completion or, through [QPs], in the queue. The core leaves out those of QPs that are gone,
+//     and counts the others off.
 //  4. MODIFY_QP is the core's. It empties the queues by [QP.Reset] when the QP goes to
 //     RESET, after it has taken its completions out of both CQs. A QP that has failed it takes to
 //     ERR again, for all drivers: when it learns of the failure, and after each PostRecv from then
@@ -57,20 +57,22 @@
 //
 // # Who sets which capability
 //
-// Before Describe the core has set RegisterSlice, and what the answer to QUERY_DEVICE shows: SRQ, MemWindow,
-// ModerateCQ, Timestamps, OnDemandPaging, Multicast, Atomics. By trying commands it has set AdviseMR, Reregister,
-// ResizeCQ and DMABuf. Describe clears what the driver has no part for, an SRQ or timestamps in completions
-// for instance, and sets the rest: services, operations, inline.
+// Before Describe the core has set RegisterSlice, and what the answer to QUERY_DEVICE shows:
+// SRQ, MemWindow, ModerateCQ, Timestamps, OnDemandPaging, Multicast, Atomics. By trying
+// commands it has set AdviseMR, Reregister, ResizeCQ and DMABuf. Describe clears what the
+// driver has no part for, an SRQ or timestamps in completions for instance, and sets the rest:
+// services, operations, inline.
 //
 // # Rules
 //
-// A driver makes no system calls but by Memory and by the functions that it is given. It compiles, and its tests
-// do, on all systems; where it cannot run (another processor) its Open says so, as in mlx5/driver_other.go.
+// A driver makes no system calls but by Memory and by the functions that it is given. It compiles,
+// and its tests do, on all systems; where it cannot run (another processor) its Open says so, as in
+// mlx5/driver_other.go.
 //
 // # Limits
 //
-// The contract is what rxe, siw and mlx5 need. Most cards need more, for which the contract and these
-// functions of package uverbs would have to be changed; both are internal, and may be:
+// The contract is what rxe, siw and mlx5 need. Most cards need more, for which the contract and
+// these functions of package uverbs would have to be changed; both are internal, and may be:
 //
 //	what is missing                                               who needs it                where
 //	commands of the driver's own, before those of the core        irdma: REG_MR for the       CreateCQ, CreateQP,
@@ -184,20 +186,24 @@ type ErrnoContext interface {
 	Errno(cmd abi.Command, errno syscall.Errno) syscall.Errno
 }
 
-// XRCContext is a Context of a device with XRC domains, whose QPs may be initiators (verbs.QPTypeXRCInitiator). Targets
-// have no queues, and are the core's alone: CREATE_QP has no driver's part then.
+// XRCContext is a Context of a device with XRC domains, whose QPs may be initiators
+// (verbs.QPTypeXRCInitiator). Targets have no queues, and are the core's alone: CREATE_QP has
+// no driver's part then.
 type XRCContext interface {
 	Context
-	// CreateXRCSRQ makes an SRQ of a domain. create returns its number. Poll finds out by itself which completions are of it, marks them
-	// with OfXRC, and takes the number of the QP, which may be another process's, from the completion. After Unmap it leaves them out.
+	// CreateXRCSRQ makes an SRQ of a domain. create returns its number. Poll finds out by
+	// itself which completions are of it, marks them with OfXRC, and takes the number of the
+	// QP, which may be another process's, from the completion. After Unmap it leaves them out.
 	CreateXRCSRQ(attr verbs.SRQAttr, create func(Udata) (num uint32, err error)) (SRQ, error)
 }
 
-// OfXRC is a flag of completions between driver and core: it is of an SRQ of an XRC domain, and no QP's. SrcQPN is the number of the SRQ,
-// by which the core drops what nobody has polled when the SRQ is destroyed.
+// OfXRC is a flag of completions between driver and core: it is of an SRQ of an XRC domain, and
+// no QP's. SrcQPN is the number of the SRQ, by which the core drops what nobody has polled when
+// the SRQ is destroyed.
 const OfXRC verbs.WCFlags = 1 << 7
 
-// ClockContext is a Context of a device whose kernel says how its clock and that of the host go together.
+// ClockContext is a Context of a device whose kernel says how its clock and that of
+// the host go together.
 type ClockContext interface {
 	Context
 	// WallTime is called while the context is open. A device that has none for now has no
@@ -293,16 +299,16 @@ type QP interface {
 }
 
 // DoorbellQP is a QP whose PostSend rings a doorbell of the device, once for all that it has
-// written, and never asks for the kernel's. It learns from completions alone what is done, also of requests
-// that give none to the program. So where its send queue is full the core polls
-// the CQ, keeps what it finds for those who poll, and posts once more.
+// written, and never asks for the kernel's. It learns from completions alone what is done, also of
+// requests that give none to the program. So where its send queue is full the core polls the CQ,
+// keeps what it finds for those who poll, and posts once more.
 //
 // Of a completion with an error too, Opcode is below verbs.WCRecv if it is of the send queue.
 type DoorbellQP interface {
 	QP
 	// Ring rings the doorbell again for all that is posted, under the send lock. The core
-	// calls it when the QP has come to RTS, or back: requests may have been posted in SQD, or during
-	// the transition. Often there are none.
+	// calls it when the QP has come to RTS, or back: requests may have been posted in SQD, or
+	// during the transition. Often there are none.
 	Ring()
 	// Outstanding counts the requests that give a completion of which the CQ was not
 	// polled yet, under the send lock and the CQ's.
@@ -344,8 +350,8 @@ type ManagedQP interface {
 	State(reported, known verbs.QPState) verbs.QPState
 }
 
-// LengthQP is a QP that knows how many bytes a request that was posted has in its queue. WQEBytes uses no mapped memory, and is called
-// without locks.
+// LengthQP is a QP that knows how many bytes a request that was posted has in its queue. WQEBytes
+// uses no mapped memory, and is called without locks.
 type LengthQP interface {
 	QP
 	WQEBytes(wr *verbs.SendWR) int
@@ -376,8 +382,8 @@ type SRQ interface {
 	Unmap()
 }
 
-// Window is a memory window of the core. Its key changes with each bind. PostSend uses it without a lock: the core lets one QP at a time
-// bind it.
+// Window is a memory window of the core. Its key changes with each bind. PostSend uses it without a
+// lock: the core lets one QP at a time bind it.
 type Window interface {
 	Key() uint32
 	SetKey(key uint32)

@@ -101,8 +101,8 @@ type createQPIn struct {
 	_         uint64 // sq_buf_addr
 }
 
-// defaultIndex is the uidx of QPs whose completions have none (MLX5_IB_DEFAULT_UIDX): the kernel wants it of devices
-// with completions of version 0, and refuses it of others.
+// defaultIndex is the uidx of QPs whose completions have none (MLX5_IB_DEFAULT_UIDX): the kernel
+// wants it of devices with completions of version 0, and refuses it of others.
 const defaultIndex = 0xffffff
 
 // createQPOut is struct mlx5_ib_create_qp_resp, of which kernels before 5.8 have

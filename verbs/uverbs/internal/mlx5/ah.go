@@ -57,8 +57,8 @@ func (c *context) CreateAH(av *verbs.AddressVector, create func(driver.Udata) er
 
 // sourcePort is the UDP port from which RoCE v2 sends a flow
 // (rdma_flow_label_to_udp_sport of the kernel's rdma/ib_verbs.h). Without a flow label any will do:
-// switches choose among their ways by it, so each address handle gets one of its own. Of RoCE v1 the
-// field is reserved.
+// switches choose among their ways by it, so each address handle gets one of its own. Of RoCE v1
+// the field is reserved.
 func sourcePort(flowLabel uint32) uint16 {
 	if flowLabel == 0 {
 		return uint16(rand.Uint32()) | 0xc000

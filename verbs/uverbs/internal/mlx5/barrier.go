@@ -12,8 +12,8 @@ package mlx5
 //go:noescape
 func storeRecord(record *uint32, value uint32)
 
-// storeDoorbell is storeRecord, and then stores to a register of a page that is not cached. The device
-// takes the eight bytes as one.
+// storeDoorbell is storeRecord, and then stores to a register of a page that is not cached. The
+// device takes the eight bytes as one.
 //
 //go:noescape
 func storeDoorbell(record *uint32, value uint32, register *uint64, doorbell uint64)
@@ -24,8 +24,8 @@ func storeDoorbell(record *uint32, value uint32, register *uint64, doorbell uint
 //go:noescape
 func storeCombined(register *uint64, doorbell uint64)
 
-// storeBlueFlame copies basic blocks of 64 bytes to a register of a page that combines stores, so that
-// the device gets each of them in one piece, as a rule, and does not leave them waiting there.
+// storeBlueFlame copies basic blocks of 64 bytes to a register of a page that combines stores, so
+// that the device gets each of them in one piece, as a rule, and does not leave them waiting there.
 //
 //go:noescape
 func storeBlueFlame(register, wqe *byte, blocks int)

@@ -8,11 +8,13 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
-// blueFlame is a bfreg to which whole WQEs are written: its two halves one after the other, so that what is still on its way to
-// one is not overwritten. QPs share it, and must not mix their stores, hence the lock.
+// blueFlame is a bfreg to which whole WQEs are written: its two halves one after the other, so
+// that what is still on its way to one is not overwritten. QPs share it, and must not mix their
+// stores, hence the lock.
 //
-// The device that gets the stores of a WQE in one piece need not read it from memory; one that does not takes the
-// first eight bytes as the doorbell that they are. So the WQE is in the queue, and the record says so, before.
+// The device that gets the stores of a WQE in one piece need not read it from memory; one that does
+// not takes the first eight bytes as the doorbell that they are. So the WQE is in the queue, and
+// the record says so, before.
 type blueFlame struct {
 	mu     sync.Mutex
 	halves [2][]byte
@@ -24,7 +26,8 @@ func newBlueFlame(register []byte) *blueFlame {
 	return &blueFlame{halves: [2][]byte{register[:half:half], register[half:]}}
 }
 
-// write writes the basic blocks of a WQE, of which there is one at least, or rings if there is no room for them.
+// write writes the basic blocks of a WQE, of which there is one at least, or rings if there
+// is no room for them.
 func (f *blueFlame) write(wqe []byte) {
 	if len(wqe) > len(f.halves[0]) {
 		f.ring(*abi.ViewAt[uint64](wqe, 0))

@@ -46,9 +46,9 @@ func TestBfregsAreWhereTheirDoorbellsFit(t *testing.T) {
 	}
 }
 
-// Requests that are posted alone go to the halves of the register alternately. The register gets a request whole if
-// there is room for it there, it does not go over the end of the queue, and it is more than the first segment. Of others
-// it gets the first eight bytes.
+// Requests that are posted alone go to the halves of the register alternately. The register gets a
+// request whole if there is room for it there, it does not go over the end of the queue, and it is
+// more than the first segment. Of others it gets the first eight bytes.
 func TestBlueFlameHasTheWQEsThatAreInTheQueue(t *testing.T) {
 	ctx, mem := newContextOf(t, Driver{BlueFlame: true})
 	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxInline: 256}})

@@ -58,8 +58,8 @@ type cq struct {
 // other libraries. A large CQ is for many QPs, and has a quarter more.
 const minReserved = 64
 
-// entries is the size of a queue for so many completions, and so many reserved entries at least. The
-// device may not have the quarter.
+// entries is the size of a queue for so many completions, and so many reserved entries at least.
+// The device may not have the quarter.
 func (c *context) entries(cqe, lent int) int {
 	return max(roundUp(cqe+max(minReserved, lent)+1), min(roundUp(cqe+cqe/4+1), c.largestCQ))
 }
@@ -106,8 +106,8 @@ func (c *context) emptyCQ(entries int) ([]byte, error) {
 // entry is the memory of a CQE.
 type entry [cqeSize]byte
 
-// at returns CQE i and its last word, or false if the device has not written it. The load of the last
-// word is before those of the others.
+// at returns CQE i and its last word, or false if the device has not written it. The load of the
+// last word is before those of the others.
 func (c *cq) at(i uint32) (e *entry, last uint32, ok bool) {
 	e = &c.entries[i&c.mask]
 	last = bits.ReverseBytes32(abi.WordAt(e[:], cqeLast).Load())
@@ -300,8 +300,8 @@ func (c *cq) giveBack() {
 // Notified counts an event.
 func (c *cq) Notified() { c.events.Add(1) }
 
-// Resize gives the device memory of another size. It writes a CQE that says so behind those in the old
-// memory, and the CQE that follows to the new one. The record stays where it is.
+// Resize gives the device memory of another size. It writes a CQE that says so behind those in the
+// old memory, and the CQE that follows to the new one. The record stays where it is.
 func (c *cq) Resize(cqe int, resize func(int, driver.Udata) error) error {
 	c.lending.Lock() // no QP borrows while the reserved entries are counted anew
 	defer c.lending.Unlock()
@@ -345,8 +345,8 @@ func (c *cq) waiting() int {
 	return int(n)
 }
 
-// moveTo copies the CQEs that wait to the new memory, each one place on: the CQE of the resize, which
-// is the last in the old memory, counts as the first that is taken.
+// moveTo copies the CQEs that wait to the new memory, each one place on: the CQE of the resize,
+// which is the last in the old memory, counts as the first that is taken.
 func (c *cq) moveTo(mem []byte, mask uint32) error {
 	for i := c.next; i-c.next <= c.mask && i-c.next < mask; i++ {
 		cqe, last, ok := c.at(i)

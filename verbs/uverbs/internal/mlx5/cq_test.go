@@ -50,8 +50,8 @@ func TestALargeCQHasReservedEntriesForManyQPs(t *testing.T) {
 	}
 }
 
-// Resized, a CQ has its completions in their order, whatever their places in the two rings, and no more
-// reserved entries than there are.
+// Resized, a CQ has its completions in their order, whatever their places in the two rings, and no
+// more reserved entries than there are.
 func TestCompletionsMoveWithTheirCQ(t *testing.T) {
 	for _, sizes := range [][]int{{100, 1000}, {1000, 100}, {100, 1000, 200, 100}, {100, 101}} {
 		for _, taken := range []uint32{0, 1, 60, 1000} { // before

@@ -20,12 +20,13 @@ import (
 // Driver is the driver of ConnectX devices (drivers/infiniband/hw/mlx5 of the
 // kernel, rdma/mlx5-abi.h).
 type Driver struct {
-	// BlueFlame has a request that is posted alone written to the device's register too, from where the device takes
-	// it without reading it from memory. See blueFlame.
+	// BlueFlame has a request that is posted alone written to the device's register too, from
+	// where the device takes it without reading it from memory. See blueFlame.
 	BlueFlame bool
 }
 
-// Registers of a page (UAR): the doorbell of CQs, and four bfregs for QPs, of which two count as the context's.
+// Registers of a page (UAR): the doorbell of CQs, and four bfregs for QPs, of which two
+// count as the context's.
 const (
 	pageSize      = 4096
 	cqDoorbell    = 0x20
@@ -48,8 +49,9 @@ type context struct {
 	uars [][]byte // mapped
 	// clock is a clockInfo, nil if the kernel has none.
 	clock []byte
-	// combines says that the UARs are mapped so that stores are combined, for BlueFlame. They are not cached
-	// otherwise. A page that is mapped in both ways has that of the first in both.
+	// combines says that the UARs are mapped so that stores are combined, for
+	// BlueFlame. They are not cached otherwise. A page that is mapped in both ways has
+	// that of the first in both.
 	combines   bool
 	blueFlames []*blueFlame // by number, if combines; nil is a bfreg for doorbells alone
 	// ethernet says that the ports are not InfiniBand's. Describe finds out.
@@ -100,8 +102,9 @@ func (c *context) mapUARs() error {
 	return nil
 }
 
-// findBlueFlames finds the bfregs that take WQEs. To the kernel and rdma-core the first is for doorbells alone
-// (NUM_NON_BLUE_FLAME_BFREGS of hw/mlx5), which need no alternation between halves and no lock.
+// findBlueFlames finds the bfregs that take WQEs. To the kernel and rdma-core the first is
+// for doorbells alone (NUM_NON_BLUE_FLAME_BFREGS of hw/mlx5), which need no alternation
+// between halves and no lock.
 func (c *context) findBlueFlames() {
 	size := int(c.out.bfRegSize)
 	for _, page := range c.uars {

@@ -9,9 +9,10 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
-// A memory window is a key of the device that leads to another one: to a part of the memory of an MR's. The kernel
-// makes it free, for the PD (mlx5_ib_alloc_mw). BIND_MW and LOCAL_INV are requests that change it (UMR, user mode
-// memory registration), as set_bind_wr of rdma-core's providers/mlx5/qp.c writes them:
+// A memory window is a key of the device that leads to another one: to a part of the memory of an
+// MR's. The kernel makes it free, for the PD (mlx5_ib_alloc_mw). BIND_MW and LOCAL_INV are requests
+// that change it (UMR, user mode memory registration), as set_bind_wr of rdma-core's
+// providers/mlx5/qp.c writes them:
 //
 //	segment                                     bytes
 //	struct mlx5_wqe_ctrl_seg, with the key      16
@@ -19,10 +20,10 @@ import (
 //	struct mlx5_wqe_mkey_context_seg            64   the fields
 //	struct mlx5_wqe_umr_klm_seg, and zeros      64   of BIND_MW: where the key leads
 //
-// A window of type 2 is bound if it is free, to the QP, and that QP alone makes it free again. One of type 1 is bound
-// as it is. The device looks at what the key leads to when a peer uses it, and knows nothing of the right to be bound:
-// that is checked here. The kernel does not know what is bound: an MR with a window can be closed, and then the
-// window leads nowhere.
+// A window of type 2 is bound if it is free, to the QP, and that QP alone makes it free again. One
+// of type 1 is bound as it is. The device looks at what the key leads to when a peer uses it, and
+// knows nothing of the right to be bound: that is checked here. The kernel does not know what is
+// bound: an MR with a window can be closed, and then the window leads nowhere.
 const (
 	umrControl   = 48
 	umrKey       = 64
@@ -83,8 +84,8 @@ func (q *qp) keySize(wr *verbs.SendWR) (int, error) {
 	return binding, nil
 }
 
-// putKeyChange writes the segments of a BIND_MW or LOCAL_INV behind the first, which are all of b, and returns the
-// key that it changes. Of that the device takes the upper 24 bits.
+// putKeyChange writes the segments of a BIND_MW or LOCAL_INV behind the first, which are all of b,
+// and returns the key that it changes. Of that the device takes the upper 24 bits.
 func (q *qp) putKeyChange(b []byte, wr *verbs.SendWR) (key uint32) {
 	if wr.Opcode == verbs.OpLocalInv {
 		putKey(b, &keyContext{typ: verbs.MWType2, qpn: anyQP})

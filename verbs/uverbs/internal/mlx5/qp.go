@@ -137,8 +137,8 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, doorbell bool, err error) {
 	return n, false, err
 }
 
-// writeRest goes on behind the n requests that writeSmall has written. It returns how many are written then, the block
-// behind them, and the last.
+// writeRest goes on behind the n requests that writeSmall has written. It returns how many are
+// written then, the block behind them, and the last.
 func (q *qp) writeRest(at uint32, wrs []verbs.SendWR, n, room int, last wqe) (int, uint32, wqe, error) {
 	for n < len(wrs) {
 		if n >= room {
@@ -167,9 +167,10 @@ func (q *qp) Ring() {
 // Outstanding implements driver.DoorbellQP.
 func (q *qp) Outstanding() int { return q.send.outstanding() }
 
-// ring is for blocks posted so far; first are the first eight bytes of the last WQE. whole says that BlueFlame may
-// have all of it: it was posted by itself, for those before it would have to be read from memory first, and is more
-// than a doorbell and the rest of its segment, as it is with rdma-core.
+// ring is for blocks posted so far; first are the first eight bytes of the last WQE. whole
+// says that BlueFlame may have all of it: it was posted by itself, for those before it would
+// have to be read from memory first, and is more than a doorbell and the rest of its segment,
+// as it is with rdma-core.
 func (q *qp) ring(posted uint32, first uint64, whole bool) {
 	record, value, first := &q.record[1], bits.ReverseBytes32(posted&0xffff), bits.ReverseBytes64(first)
 	if q.blueFlame == nil {

@@ -61,7 +61,8 @@ func TestACompletionFreesTheRequestsBeforeIt(t *testing.T) {
 	require.Equal(t, 6, n)
 }
 
-// When a QP fails all its requests complete, and its CQ may have room for as many as it was made for.
+// When a QP fails all its requests complete, and its CQ may have room for as
+// many as it was made for.
 func TestAQueueTakesNoMoreRequestsThanItWasMadeForHoweverSmall(t *testing.T) {
 	ctx, _ := newContext(t)
 	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 8, MaxInline: 200}, SendCQ: newCQ(t, ctx, 8)})

@@ -43,9 +43,9 @@ type request struct {
 	summary
 }
 
-// summary is the rest in one word, for a post stores it at once: how many requests were posted before (free running, 32
-// bits), the blocks of the WQE, 0 where none begins, what the request completes as, and whether it gives a
-// completion, without an error too, or is marked.
+// summary is the rest in one word, for a post stores it at once: how many requests were posted
+// before (free running, 32 bits), the blocks of the WQE, 0 where none begins, what the request
+// completes as, and whether it gives a completion, without an error too, or is marked.
 type summary uint64
 
 const (
@@ -76,8 +76,9 @@ func (s *sendQueue) reset() {
 	s.marking, s.silent, s.fence = false, 0, false
 }
 
-// room is how many requests may be posted. The blocks are enough for as many of the largest size; more than that of
-// smaller ones would overrun a CQ that was sized by the QP, for all complete when the QP fails.
+// room is how many requests may be posted. The blocks are enough for as many of the largest
+// size; more than that of smaller ones would overrun a CQ that was sized by the QP, for all
+// complete when the QP fails.
 func (s *sendQueue) room() int {
 	posted, done := s.posted.Load(), s.done.Load()
 	if int32(done-s.marked) >= 0 {
@@ -97,8 +98,8 @@ func (s *sendQueue) block(at uint32) *block { return &s.blocks[at&s.mask] }
 // from is the queue from a block to the end.
 func (s *sendQueue) from(at uint32) []byte { return s.mem[int(at&s.mask)*blockSize:] }
 
-// outstanding counts the requests that give a completion of which none was polled. Who posts and who
-// polls wait for it.
+// outstanding counts the requests that give a completion of which none was polled. Who posts and
+// who polls wait for it.
 func (s *sendQueue) outstanding() (n int) {
 	posted := s.posted.Load()
 	for at := s.done.Load(); int32(posted-at) > 0; { // also if the device lets done be within a request

@@ -72,8 +72,8 @@ func TestConnectionsOfTwoHosts(t *testing.T) {
 	}
 }
 
-// A device that is removed, of who dials or of who listens, ends the streams over it at both ends, and new dials go
-// over TCP.
+// A device that is removed, of who dials or of who listens, ends the streams over it at both ends,
+// and new dials go over TCP.
 func TestConnectionsOverADeviceThatIsRemoved(t *testing.T) {
 	for removed, name := range []string{"of the listener", "of the dialer"} {
 		t.Run(name, func(t *testing.T) {

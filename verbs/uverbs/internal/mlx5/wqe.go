@@ -11,9 +11,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
 )
 
-// A WQE is a control segment, what the layout of its operation says, and then the data: inline, or a segment for
-// each SGE. It is written front to back, and the control segment, which has the size, at the end; the device looks at
-// it when the record says so.
+// A WQE is a control segment, what the layout of its operation says, and then the data: inline, or
+// a segment for each SGE. It is written front to back, and the control segment, which has the size,
+// at the end; the device looks at it when the record says so.
 
 // wqe is what was written for a request.
 type wqe struct {
@@ -123,11 +123,13 @@ func (s *segment) put(first, second uint64) {
 	s[0], s[1] = bits.ReverseBytes64(first), bits.ReverseBytes64(second)
 }
 
-// writeSmall writes WQEs, from block at on, as long as they are small: SENDs, WRITEs and READs with at most one SGE
-// or one piece of inline data, in one block each. It returns how many, and the last.
+// writeSmall writes WQEs, from block at on, as long as they are small: SENDs, WRITEs and
+// READs with at most one SGE or one piece of inline data, in one block each. It returns
+// how many, and the last.
 //
-// This is the path of most requests. It is one loop with its counters in registers: where the device has
-// read the queue a store waits for the memory, and a processor has room for some dozens of stores.
+// This is the path of most requests. It is one loop with its counters in registers: where
+// the device has read the queue a store waits for the memory, and a processor has room for
+// some dozens of stores.
 func (q *qp) writeSmall(at uint32, wrs []verbs.SendWR) (n int, w wqe) {
 	s := &q.send
 	if s.fence {
@@ -199,8 +201,8 @@ func (q *qp) writeSmall(at uint32, wrs []verbs.SendWR) (n int, w wqe) {
 	return n, w
 }
 
-// write writes the WQE of any request, from block at on. Where the largest would go over the end of the queue it is
-// made elsewhere and copied.
+// write writes the WQE of any request, from block at on. Where the largest would go over the end of
+// the queue it is made elsewhere and copied.
 func (q *qp) write(at uint32, wr *verbs.SendWR) (w wqe, err error) {
 	s := &q.send
 	b := s.from(at)
@@ -374,8 +376,8 @@ func inlineSize(length int) int {
 	return (4 + length + segmentSize - 1) &^ (segmentSize - 1)
 }
 
-// putInline writes the one segment of inline data, if there is any, with zeros behind it, and returns its size, or -1
-// if b has no room for it.
+// putInline writes the one segment of inline data, if there is any, with zeros behind it, and
+// returns its size, or -1 if b has no room for it.
 func putInline(b []byte, pieces [][]byte) int {
 	length := 0
 	for _, piece := range pieces {
@@ -397,8 +399,9 @@ func putInline(b []byte, pieces [][]byte) int {
 	return size
 }
 
-// putSGEs writes a segment for each element but the empty ones: to the device a length of 0 is the largest. It returns
-// the size of all, or -1 if b has no room for them or the device none for so long a message.
+// putSGEs writes a segment for each element but the empty ones: to the device a length of 0 is
+// the largest. It returns the size of all, or -1 if b has no room for them or the device none
+// for so long a message.
 func putSGEs(b []byte, sgl []verbs.SGE) (size int) {
 	length := 0
 	for i := range sgl {

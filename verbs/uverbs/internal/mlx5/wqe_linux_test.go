@@ -20,9 +20,9 @@ import (
 )
 
 // The programs of Debian post their requests by libmlx5, and the model sees the WQEs. Each of
-// them is read as a request, and what this driver writes for that request is the same bit for bit. Left out are
-// the bytes behind inline data, which nobody reads, and the UDP port of datagrams without a flow label, for which
-// any will do; RoCE v1 has none, and libmlx5 leaves it 0.
+// them is read as a request, and what this driver writes for that request is the same bit for bit.
+// Left out are the bytes behind inline data, which nobody reads, and the UDP port of datagrams
+// without a flow label, for which any will do; RoCE v1 has none, and libmlx5 leaves it 0.
 func TestTheCLibraryWritesTheSameWQEs(t *testing.T) {
 	ethernet := model.Config{Link: fabric.Ethernet}
 	for _, c := range []struct {

@@ -82,7 +82,8 @@ func TestRequestsAreEncodedAsTheDeviceReadsThem(t *testing.T) {
 	}
 }
 
-// Most requests are written in one loop that knows of little. It writes what is written for any request.
+// Most requests are written in one loop that knows of little. It writes what is
+// written for any request.
 func TestSmallRequestsAreWrittenAsAllAre(t *testing.T) {
 	ctx, _ := newContext(t)
 	attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 64, MaxSendSGE: 3, MaxInline: 100}, SendCQ: newCQ(t, ctx, 8)}
@@ -127,7 +128,8 @@ func TestSmallRequestsAreWrittenAsAllAre(t *testing.T) {
 	require.Greater(t, small, 1000)
 }
 
-// The bytes are libmlx5's (rdma-core 44.0), as a model printed them, for a QP with the number 0x107.
+// The bytes are libmlx5's (rdma-core 44.0), as a model printed them, for a QP
+// with the number 0x107.
 func TestKeysAreChangedAsTheCLibraryChangesThem(t *testing.T) {
 	const rights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead
 	zeros := func(n int) string { return strings.Repeat("00", n) }

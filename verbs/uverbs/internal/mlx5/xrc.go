@@ -12,17 +12,18 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
-// xrcSRQs are the SRQs of XRC domains. The completion of a receive names its SRQ, and a QP that may be another process's.
-// Of version 0 that is the number of any SRQ, and 0 without one. Of version 1 it is the index that the SRQ or the QP
-// was made with: QPs have 0, and SRQs of domains one of their own.
+// xrcSRQs are the SRQs of XRC domains. The completion of a receive names its SRQ, and a QP that
+// may be another process's. Of version 0 that is the number of any SRQ, and 0 without one. Of
+// version 1 it is the index that the SRQ or the QP was made with: QPs have 0, and SRQs of
+// domains one of their own.
 type xrcSRQs struct {
 	byNumber bool // completions are of version 0
 
 	mu   sync.Mutex
 	last uint32 // guarded by mu: the index that was given out last
 
-	// table has them by index, or by number. It is replaced under mu, so that who polls needs no lock; nil is one in which
-	// there never was any.
+	// table has them by index, or by number. It is replaced under mu, so that who polls needs
+	// no lock; nil is one in which there never was any.
 	table atomic.Pointer[map[uint32]*srq]
 }
 
@@ -122,8 +123,8 @@ func (x *xrcSRQs) find(table map[uint32]*srq, cqe *entry, last uint32) (s *srq, 
 	return s, s != nil || index != 0 && !x.byNumber
 }
 
-// read translates a CQE of an SRQ of a domain, with the QP that it names, and reports whether the program is to see it. Those of
-// one that is gone are for nobody.
+// read translates a CQE of an SRQ of a domain, with the QP that it names, and reports whether the
+// program is to see it. Those of one that is gone are for nobody.
 func (s *srq) read(wc *verbs.WC, cqe *entry, qpn, last uint32) (wanted bool, err error) {
 	if s == nil {
 		return false, nil

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each refusal of a call says where it is from, in a comment at the end of its line. That begins with one of these:
+// Each refusal of a call says where it is from, in a comment at the end of its line. That
+// begins with one of these:
 //
 //	file.c, function    of the kernel. What a file without a directory is of says the package.
 //	function            whose file is named with it by another comment of the package
@@ -23,7 +24,8 @@ import (
 //	the model           which has less than the kernel
 //	a guess
 //
-// Several functions are separated by "; ". What follows a colon, or stands in parentheses, explains.
+// Several functions are separated by "; ". What follows a colon, or stands in
+// parentheses, explains.
 func TestEachCheckNamesItsSource(t *testing.T) {
 	refusals := 0
 	for _, directory := range []string{"frame", "fabric", "mlx5", "cm"} {

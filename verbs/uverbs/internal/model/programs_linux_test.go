@@ -57,8 +57,8 @@ func TestDevicesAreListed(t *testing.T) {
 	require.Regexp(t, `(?m)^\s*mlx5_0\s+0002c90300c00000$`, output.String())
 }
 
-// ibv_asyncwatch prints events until it is ended. It is told of the link's going and coming, and of the
-// end of the device.
+// ibv_asyncwatch prints events until it is ended. It is told of the link's going and coming, and of
+// the end of the device.
 func TestAsyncwatchIsToldOfEvents(t *testing.T) {
 	r := modeltest.NewTrial(t)
 	out, theirs, err := os.Pipe()
@@ -159,7 +159,8 @@ func TestConnectionManager(t *testing.T) {
 	}
 }
 
-// mckey of librdmacm joins a multicast group. Both wait for three seconds then, so that switches learn of it.
+// mckey of librdmacm joins a multicast group. Both wait for three seconds then, so that
+// switches learn of it.
 func TestMulticastGroupOfTheConnectionManager(t *testing.T) {
 	for _, test := range []struct {
 		link  fabric.Link

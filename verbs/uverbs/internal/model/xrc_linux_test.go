@@ -14,8 +14,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/modeltest"
 )
 
-// Each end has a target and an initiator, and an SRQ that the other end's requests name. That the program
-// says so is that all messages came.
+// Each end has a target and an initiator, and an SRQ that the other end's requests name. That the
+// program says so is that all messages came.
 func TestPingpongOfXRC(t *testing.T) {
 	for _, test := range []struct {
 		args      string

@@ -13,7 +13,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
-// BenchmarkPost is what requests cost in the ring that the kernel reads, without the doorbell, which is a system call.
+// BenchmarkPost is what requests cost in the ring that the kernel reads, without the doorbell,
+// which is a system call.
 func BenchmarkPost(b *testing.B) {
 	for _, n := range []int{1, 16} {
 		b.Run("WQEs of "+strconv.Itoa(n), func(b *testing.B) {

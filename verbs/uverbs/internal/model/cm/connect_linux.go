@@ -166,7 +166,8 @@ func (f *file) accept(_ *frame.Message, b []byte, _ int) unix.Errno {
 			return 0 // who has asked is gone, which a SIDR REP does not find out
 		}
 		i.peer.state = connected
-		// The program's own Q_Key counts with addresses of InfiniBand only (ucma_copy_conn_param).
+		// The program's own Q_Key counts with addresses of InfiniBand only
+		// (ucma_copy_conn_param).
 		i.peer.report(event{kind: eventEstablished, ud: i.peer.udParam(padded(p.private, privateSREP), p.qpn, defaultQKey)})
 		return 0
 	case len(p.private) > privateREP:

@@ -103,7 +103,8 @@ var commands = map[uint32]command{
 	17: {16, (*file).leaveGroup}, 21: {272, (*file).resolveAddr}, 22: {152, (*file).join},
 }
 
-// Write is ucma.c, ucma_write. What is short is filled with zeros, as copy_from_user of min(in, size) does.
+// Write is ucma.c, ucma_write. What is short is filled with zeros, as copy_from_user
+// of min(in, size) does.
 //
 // The functions that checks name are those of drivers/infiniband/core.
 func (f *file) Write(m *frame.Message) unix.Errno {

@@ -61,8 +61,9 @@ func (q *QP) Execute(now time.Time) bool {
 	return work
 }
 
-// countBurst counts the READs and atomics that a device may have sent before the first one was answered, with this one:
-// those that were posted when the one before was executed. A fence waits for all.
+// countBurst counts the READs and atomics that a device may have sent before the first one
+// was answered, with this one: those that were posted when the one before was executed. A
+// fence waits for all.
 func (q *QP) countBurst(w *Request) {
 	if w.Fenced || int16(q.known-q.Done) <= 0 {
 		q.burst = 0
@@ -188,7 +189,8 @@ func rnrTimer(code byte) time.Duration {
 }
 
 // respond is the responder's part: it says how the requester's request fails, or
-// that a receive request is missing. It then has done nothing. A READ or atomic is one of a burst that may be here at once.
+// that a receive request is missing. It then has done nothing. A READ or atomic is one of a burst
+// that may be here at once.
 func (q *QP) respond(w *Request, local []piece, burst uint32) (cause Status, missing bool) {
 	if w.Op.Answered() && burst > depth(q.Attr.MaxDest) { // IBA 9.7.5.2.4: more than it has room for
 		q.Queues.Event(EventQPRequest)

@@ -17,7 +17,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/cm"
 )
 
-// A Fabric is a subnet of devices, one port each, connected with each other. Its lock guards all that they have.
+// A Fabric is a subnet of devices, one port each, connected with each other. Its lock
+// guards all that they have.
 type Fabric struct {
 	// Log, if not nil, is told what a driver does wrong, and what the devices do.
 	Log func(format string, args ...any)
@@ -32,9 +33,9 @@ type Fabric struct {
 	// It is set before Run is called.
 	Hostile *rand.Rand
 
-	// Addresses are the IP addresses of the first device's host; those of the others follow. They are
-	// set before NewPort is called. The default is 127.0.0.1: at 127.0.0.0/8 TCP works as well, on
-	// any machine and without privileges.
+	// Addresses are the IP addresses of the first device's host; those of the others follow.
+	// They are set before NewPort is called. The default is 127.0.0.1: at 127.0.0.0/8 TCP works
+	// as well, on any machine and without privileges.
 	Addresses []netip.Addr
 
 	// Counted is read by Stats, and written by devices.

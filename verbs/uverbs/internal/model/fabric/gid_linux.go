@@ -20,8 +20,8 @@ const (
 const gidTableRoCE = 16
 
 // makeGIDs fills the table: of Ethernet the link-local address of the MAC and the n-th
-// host's addresses, each for both versions of RoCE in the kernel's order. It returns what the connection
-// manager is to use.
+// host's addresses, each for both versions of RoCE in the kernel's order. It returns what the
+// connection manager is to use.
 func (p *Port) makeGIDs(n int) (list []cm.Address) {
 	var local [16]byte
 	be.PutUint64(local[:], 0xfe80<<48)

@@ -19,8 +19,8 @@ const (
 	permissiveLID  = 0xffff
 )
 
-// A multicastGroup is what QPs are members of. There is no subnet manager: each LID leads to those that have it, and on
-// Ethernet each address to those whose port would have joined it.
+// A multicastGroup is what QPs are members of. There is no subnet manager: each LID leads to those
+// that have it, and on Ethernet each address to those whose port would have joined it.
 type multicastGroup struct {
 	gid [16]byte
 	lid uint16 // 0 on Ethernet
@@ -37,8 +37,8 @@ func multicastMAC(gid [16]byte) [6]byte {
 	return [6]byte{0x33, 0x33, gid[12], gid[13], gid[14], gid[15]}
 }
 
-// Attach is uverbs_cmd.c, ib_uverbs_attach_mcast, with core/verbs.c, ib_attach_mcast. The request is struct
-// ib_uverbs_attach_mcast.
+// Attach is uverbs_cmd.c, ib_uverbs_attach_mcast, with core/verbs.c, ib_attach_mcast. The request
+// is struct ib_uverbs_attach_mcast.
 func (q *QP) Attach(r []byte) unix.Errno {
 	g := q.Port.group([16]byte(r), le.Uint16(r[20:]))
 	switch {
@@ -78,7 +78,8 @@ func (p *Port) validGroup(g multicastGroup) bool {
 	return p.Link == Ethernet || g.lid >= firstMulticast && g.lid != permissiveLID
 }
 
-// spread delivers a datagram to the members of its group, but not to the QP that has sent it, which is a guess.
+// spread delivers a datagram to the members of its group, but not to the QP that has sent
+// it, which is a guess.
 func (q *QP) spread(w *Request, local []piece) {
 	from := q.Port
 	g := from.group(w.To.GID, w.To.LID)

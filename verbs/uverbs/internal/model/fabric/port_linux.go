@@ -36,7 +36,8 @@ type Device interface {
 
 // Hardware is what is behind a port. It is called with the lock of the fabric.
 type Hardware interface {
-	// Look looks at what programs have written for the device, and says whether there was something.
+	// Look looks at what programs have written for the device, and says whether
+	// there was something.
 	Look(now time.Time) bool
 	// Event tells all programs that have the device open of an asynchronous event.
 	Event(kind uint32, element uint64)
@@ -85,7 +86,8 @@ const (
 	width4X      = 2
 )
 
-// NewPort adds a port to the fabric. of is told the port and returns its hardware, before anybody looks at it.
+// NewPort adds a port to the fabric. of is told the port and returns its hardware, before
+// anybody looks at it.
 func (f *Fabric) NewPort(config Config, of func(*Port) Hardware) *Port {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,8 +114,8 @@ func (f *Fabric) NewPort(config Config, of func(*Port) Hardware) *Port {
 	return p
 }
 
-// Host returns a machine that has the port's device, with that name and node, as uverbs0. What sysfs says of the kind of
-// device is missing.
+// Host returns a machine that has the port's device, with that name and node, as uverbs0. What
+// sysfs says of the kind of device is missing.
 func (p *Port) Host(name string, node frame.Node) *frame.Host {
 	const miscMajor, managerMinor = 10, 58
 	node.Major, node.Minor = 231, 192

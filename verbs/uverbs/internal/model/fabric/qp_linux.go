@@ -36,18 +36,20 @@ const (
 
 // Queues are those of a QP in the form of its device. They are called with the lock of the fabric.
 type Queues interface {
-	// Next returns the request that is first on the send queue. If there is none that can be carried out, though one
-	// is posted, it is nil, and the QP is in the error state.
+	// Next returns the request that is first on the send queue. If there is none that can be
+	// carried out, though one is posted, it is nil, and the QP is in the error state.
 	Next() *Request
 	// Begin is called before that request is tried for the first time.
 	Begin(*Request)
-	// Complete writes the completion of a request, if it is to have one. The bytes are those that came from the other side.
+	// Complete writes the completion of a request, if it is to have one. The bytes are those
+	// that came from the other side.
 	Complete(w *Request, status Status, bytes uint32)
 	// Receives returns the queue of receive requests, nil if there is none.
 	Receives() ReceiveQueue
 	// Received writes the completion of the receive request with that index.
 	Received(index uint16, r Receipt)
-	// Flush completes all that is posted to a QP in the error state, and says whether there was something.
+	// Flush completes all that is posted to a QP in the error state, and says whether
+	// there was something.
 	Flush() bool
 	// Reset makes them empty.
 	Reset()
@@ -59,7 +61,8 @@ type Queues interface {
 
 // A ReceiveQueue is that of a QP, or an SRQ.
 type ReceiveQueue interface {
-	// Next returns the request that is first, without consuming it, and its index. It is false if there is none.
+	// Next returns the request that is first, without consuming it, and its index. It is
+	// false if there is none.
 	Next() (list []Scatter, index uint16, ok bool)
 	// Consume takes that request away.
 	Consume()
@@ -91,8 +94,8 @@ type QP struct {
 	unanswered bool // it has been sent, and its answer is due at Wait
 	retries    int  // left
 	rnr        int
-	// burst is how many READs and atomics may be under way at once, the one at Done among them, and known is what was posted
-	// when the last one was executed.
+	// burst is how many READs and atomics may be under way at once, the one at Done among them,
+	// and known is what was posted when the last one was executed.
 	burst uint32
 	known uint16
 }
@@ -116,7 +119,8 @@ type Attributes struct {
 	PKeyIndex uint16
 }
 
-// Allowed is what peers may do: without room for READs and atomics neither of them (of mlx5 qp.c, set_qpc_atomic_flags).
+// Allowed is what peers may do: without room for READs and atomics neither of them (of mlx5 qp.c,
+// set_qpc_atomic_flags).
 func (a *Attributes) Allowed() uint32 {
 	if a.MaxDest == 0 {
 		return a.Access & AccessRemoteWrite
@@ -124,8 +128,9 @@ func (a *Attributes) Allowed() uint32 {
 	return a.Access
 }
 
-// depth is how many READs and atomics a QP has under way at once, or takes, for its attribute: devices have powers of
-// two, and at least one (of mlx5 qp.c, __mlx5_ib_modify_qp: log_sra_max and log_rra_max).
+// depth is how many READs and atomics a QP has under way at once, or takes, for its
+// attribute: devices have powers of two, and at least one (of mlx5 qp.c, __mlx5_ib_modify_qp:
+// log_sra_max and log_rra_max).
 func depth(attribute byte) uint32 { return 1 << bits.Len8(max(attribute, 1)-1) }
 
 // Schedule puts the QP in the queue of those that Run looks at.
@@ -176,8 +181,8 @@ func (q *QP) reset() {
 	q.Queues.Reset()
 }
 
-// Modify carries out a MODIFY_QP: struct ib_uverbs_modify_qp. The checks that only the device makes are those of
-// check, which is given what the attributes will be.
+// Modify carries out a MODIFY_QP: struct ib_uverbs_modify_qp. The checks that only the device makes
+// are those of check, which is given what the attributes will be.
 func (q *QP) Modify(r []byte, check func(*Attributes) unix.Errno) unix.Errno {
 	mask := le.Uint32(r[68:])
 	to := q.State

@@ -31,8 +31,8 @@ func (q *QP) window(key uint32) *Window {
 	return w
 }
 
-// resolveRemote checks a key of a peer's request, of a region or of a window. What a window leads to is looked
-// up with each use, as odp.c of mlx5 does, pagefault_single_data_segment.
+// resolveRemote checks a key of a peer's request, of a region or of a window. What a window leads
+// to is looked up with each use, as odp.c of mlx5 does, pagefault_single_data_segment.
 func (q *QP) resolveRemote(key uint32, addr, size uint64, access uint32) (piece, bool) {
 	if q.Port.Windows[key>>8] == nil {
 		return q.Port.resolve(q.PD, key, addr, size, access)
@@ -48,8 +48,8 @@ func (q *QP) resolveRemote(key uint32, addr, size uint64, access uint32) (piece,
 	return q.Port.resolve(q.PD, w.Target.Key, w.Target.Addr+(addr-w.Addr), size, local)
 }
 
-// takeAway makes the window of a key free that a SEND names, and says whether it was one that q's peer may name. Only
-// windows of type 2 are.
+// takeAway makes the window of a key free that a SEND names, and says whether it was one that q's
+// peer may name. Only windows of type 2 are.
 func (q *QP) takeAway(key uint32) bool {
 	w := q.window(key)
 	if w == nil || w.Type != TypeTwo {

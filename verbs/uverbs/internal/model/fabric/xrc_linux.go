@@ -2,15 +2,18 @@
 
 package fabric
 
-// A Domain is what QPs of XRC that receive have in common: the SRQs that requests name, by their numbers.
+// A Domain is what QPs of XRC that receive have in common: the SRQs that requests
+// name, by their numbers.
 type Domain struct {
 	SRQs map[uint32]DomainQueue
 }
 
-// A DomainQueue is an SRQ of a domain. Its receive requests complete where it says, whichever QP a message came by.
+// A DomainQueue is an SRQ of a domain. Its receive requests complete where it says, whichever
+// QP a message came by.
 type DomainQueue interface {
 	ReceiveQueue
-	// Received writes the completion of the receive request with that index, of a message to the QP of that number.
+	// Received writes the completion of the receive request with that index, of a message to
+	// the QP of that number.
 	Received(qpn uint32, index uint16, r Receipt)
 }
 
@@ -20,8 +23,8 @@ type receiver struct {
 	received func(index uint16, r Receipt)
 }
 
-// receiverOf returns what a request is for. The PD of a target is that of the SRQ (IBA annex A14). It is false if the domain
-// has no SRQ of that number.
+// receiverOf returns what a request is for. The PD of a target is that of the SRQ (IBA annex A14).
+// It is false if the domain has no SRQ of that number.
 func (q *QP) receiverOf(w *Request) (r receiver, ok bool) {
 	if q.Service != XRCTarget {
 		return receiver{q.Queues.Receives(), q.Queues.Received}, true

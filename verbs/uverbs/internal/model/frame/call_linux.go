@@ -76,7 +76,8 @@ var (
 
 // ParseIoctl takes the buffer of RDMA_VERBS_IOCTL of a process apart, with the checks of
 // drivers/infiniband/core/uverbs_ioctl.c. A method that is not there is EPROTONOSUPPORT, on
-// which libibverbs takes the write command. Descriptors cannot be given for a call that is not a system call's.
+// which libibverbs takes the write command. Descriptors cannot be given for a call that is
+// not a system call's.
 func ParseIoctl(p *Process, addr uint64, methods Methods) (*Call, unix.Errno) {
 	header := make([]byte, ioctlHeader)
 	if p.Read(addr, header) != nil {
@@ -151,8 +152,8 @@ func (c *Call) take(attributes map[uint16]Attribute, b []byte, at uint64) unix.E
 	return 0
 }
 
-// Request returns the request of a command that does the same as the method: its struct is given, and the driver's part is
-// that of the call.
+// Request returns the request of a command that does the same as the method: its struct is given,
+// and the driver's part is that of the call.
 func (c *Call) Request(core []byte) *Request {
 	return &Request{Core: core, Driver: c.In(attrDriverIn), process: c.process, program: c.program, id: c.id,
 		driver: c.room(attrDriverOut), call: c}

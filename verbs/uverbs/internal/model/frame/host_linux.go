@@ -195,7 +195,8 @@ func (f *openFile) close() {
 	if f.messages != nil {
 		f.messages.Close()
 		f.count.close()
-		// Calls that wait have the file still, as in the kernel, and end with their process.
+		// Calls that wait have the file still, as in the kernel, and
+		// end with their process.
 		f.waiting = nil
 		return
 	}
@@ -448,7 +449,8 @@ func (p *Program) place(name string) (string, bool) {
 	return "", false
 }
 
-// A host's directory of files has one more, with empty files by the names of its nodes, for who lists them.
+// A host's directory of files has one more, with empty files by the names of its
+// nodes, for who lists them.
 const (
 	nodeDir   = "/dev/infiniband"
 	nodeNames = "dev"

@@ -42,7 +42,8 @@ func (p *Process) has(number int) bool {
 	return err == nil
 }
 
-// File says which file a descriptor of the process is, by device and inode. It is false if there is none.
+// File says which file a descriptor of the process is, by device and inode. It is
+// false if there is none.
 func (p *Process) File(number int) (id [2]uint64, ok bool) {
 	var s unix.Stat_t
 	if unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", p.pid, number), &s) != nil {
@@ -51,8 +52,8 @@ func (p *Process) File(number int) (id [2]uint64, ok bool) {
 	return [2]uint64{s.Dev, s.Ino}, true
 }
 
-// DMABuf says whether a descriptor of the process is of a DMA buffer (drivers/dma-buf/dma-buf.c, dmabuffs_dname). It is
-// not ok if there is none.
+// DMABuf says whether a descriptor of the process is of a DMA buffer (drivers/dma-buf/dma-buf.c,
+// dmabuffs_dname). It is not ok if there is none.
 func (p *Process) DMABuf(number int) (is, ok bool) {
 	name, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", p.pid, number))
 	return strings.HasPrefix(name, "/dmabuf:"), err == nil

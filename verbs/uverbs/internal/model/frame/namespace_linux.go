@@ -28,13 +28,14 @@ func Isolated(args ...string) *exec.Cmd {
 	return c
 }
 
-// NamespaceAddresses are those of the first host in a network namespace; those of the others follow.
+// NamespaceAddresses are those of the first host in a network namespace; those
+// of the others follow.
 func NamespaceAddresses() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::1")}
 }
 
-// AddAddresses gives the loopback interface of a new network namespace the addresses of so many hosts,
-// and takes it into service. Then they reach each other by TCP.
+// AddAddresses gives the loopback interface of a new network namespace the addresses of so many
+// hosts, and takes it into service. Then they reach each other by TCP.
 func AddAddresses(hosts int) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

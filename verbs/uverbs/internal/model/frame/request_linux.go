@@ -77,7 +77,8 @@ var coreSize = map[uint32]int{
 	24: 56, 25: 16, 26: 112, 27: 16, 30: 24, 31: 24, 32: 32, 33: 16, 34: 16, 35: 16, 37: 16, 38: 4, 39: 48, 40: 32,
 }
 
-// sizes of the response structs, without what is the provider's: a command that has less room is refused.
+// sizes of the response structs, without what is the provider's: a command that has
+// less room is refused.
 var (
 	answerSize = map[uint32]int{
 		0: 8, 1: 176, 2: 40, 3: 4, 5: 4, 9: 12, 11: 8, 14: 8, 17: 4, 18: 8, 19: 8, 20: 8,

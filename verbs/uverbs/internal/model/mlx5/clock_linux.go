@@ -21,8 +21,8 @@ const (
 // clock is what the clock of the devices shows: one for all.
 func clock() uint64 { return uint64(time.Now().UnixNano()) >> clockShift * clockTicks }
 
-// putClockInfo writes struct mlx5_ib_clock_info, as mlx5_core does every few seconds (core/lib/clock.c,
-// mlx5_update_clock_info_page). Here the clocks do not drift, so once is enough.
+// putClockInfo writes struct mlx5_ib_clock_info, as mlx5_core does every few seconds
+// (core/lib/clock.c, mlx5_update_clock_info_page). Here the clocks do not drift, so once is enough.
 func (c *ucontext) putClockInfo() {
 	const page, shift = mmapClockInfo << 8 * pageSize, 24
 	b := c.pages[page:][:pageSize]

@@ -12,8 +12,8 @@ const getContext = 0
 
 // commands by number (include/uapi/rdma/ib_user_verbs.h). Structs are those of that header and,
 // for the provider's part, of mlx5-abi.h. The checks are cited where they are made: files
-// without a directory are those of drivers/infiniband/hw/mlx5, uverbs_cmd.c is the core's. A function alone is of the file
-// that another comment of the package names with it.
+// without a directory are those of drivers/infiniband/hw/mlx5, uverbs_cmd.c is the core's. A
+// function alone is of the file that another comment of the package names with it.
 var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 	getContext: (*ucontext).getContext,
 	1:          (*ucontext).queryDevice,

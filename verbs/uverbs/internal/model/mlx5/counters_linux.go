@@ -8,11 +8,12 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
 
-// counters are for flows (struct mlx5_ib_mcounters), of which the model has none: nothing is ever counted.
+// counters are for flows (struct mlx5_ib_mcounters), of which the model has none:
+// nothing is ever counted.
 type counters struct{}
 
-// createCounters is core/uverbs_std_types_counters.c, UVERBS_HANDLER(UVERBS_METHOD_COUNTERS_CREATE), and counters.c,
-// mlx5_ib_create_counters.
+// createCounters is core/uverbs_std_types_counters.c,
+// UVERBS_HANDLER(UVERBS_METHOD_COUNTERS_CREATE), and counters.c, mlx5_ib_create_counters.
 func (c *ucontext) createCounters(r *frame.Call) unix.Errno {
 	return r.AnswerHandle(0, c.add(&counters{}))
 }

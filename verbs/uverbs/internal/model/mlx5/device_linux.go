@@ -20,10 +20,11 @@ type Config struct {
 	StaticUARs bool
 	// NoAtomics takes atomic operations away: QPs cannot let them in either.
 	NoAtomics bool
-	// CQEVersion0 makes it a device whose CQEs name no user indices, as the first ones that there were.
+	// CQEVersion0 makes it a device whose CQEs name no user indices, as the first
+	// ones that there were.
 	CQEVersion0 bool
-	// DMABuf has DMA buffers looked at, as a kernel that pages on demand does. Then the model has to refuse them, for it cannot
-	// reach their memory.
+	// DMABuf has DMA buffers looked at, as a kernel that pages on demand does. Then the model
+	// has to refuse them, for it cannot reach their memory.
 	DMABuf bool
 }
 
@@ -163,7 +164,8 @@ func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
 	}
 	b := append(c.attributes(), make([]byte, size-deviceAttributes)...)
 	le.PutUint32(b[deviceAttributes+4:], size)
-	// On-demand paging, which a card has for SRQs and for all memory too: odp.c, internal_fill_odp_caps.
+	// On-demand paging, which a card has for SRQs and for all memory too: odp.c,
+	// internal_fill_odp_caps.
 	const send, recv, write, read, atomic = 1, 2, 4, 8, 16
 	le.PutUint64(b[184:], 1)
 	le.PutUint32(b[192:], send|recv|write|read|atomic) // RC

@@ -559,7 +559,8 @@ func TestEachOutageHasAllRetries(t *testing.T) {
 	f, a, b := newPair(t, 0, 7)
 	q := a.context.qps[0]
 	now := time.Now()
-	// tries returns how many times the timer runs out until the request fails, with the link down, or until it is up.
+	// tries returns how many times the timer runs out until the request fails, with the link
+	// down, or until it is up.
 	tries := func(most int) (n int) {
 		b.device.SetLink(false)
 		a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
@@ -744,8 +745,8 @@ func TestAnOverrunCQBreaksItsQPs(t *testing.T) {
 	require.Empty(t, f.Violations())
 }
 
-// A QP takes no READs if it has no room for them, and no more at once than it has room for. All that were posted when the
-// first was sent may be under way at once.
+// A QP takes no READs if it has no room for them, and no more at once than it has room for. All
+// that were posted when the first was sent may be under way at once.
 func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
 	const all = fabric.AccessRemoteRead | fabric.AccessRemoteWrite | fabric.AccessRemoteAtomic
 	connect := func(e, peer *endpoint, sends, takes byte) {
@@ -814,7 +815,8 @@ func TestADeviceWithoutAtomics(t *testing.T) {
 	a.must(modify, toRTR, nil)
 }
 
-// What a datagram's packet was: on InfiniBand the service level, on Ethernet the kind of its header.
+// What a datagram's packet was: on InfiniBand the service level, on Ethernet
+// the kind of its header.
 func TestThePacketOfADatagramInItsCQE(t *testing.T) {
 	f := fabric.New()
 	ib, eth := Config{}.newDevice(f), Config{Link: fabric.Ethernet}.newDevice(f)
@@ -826,7 +828,8 @@ func TestThePacketOfADatagramInItsCQE(t *testing.T) {
 	}
 }
 
-// A datagram to a group comes to its members on all devices, but not to the QP that sends it, a member too.
+// A datagram to a group comes to its members on all devices, but not to the QP that
+// sends it, a member too.
 func TestADatagramToAGroupComesToEachMember(t *testing.T) {
 	f := fabric.New()
 	const qkey, lid, groupQPN = 7, 0xc001, 0xffffff

@@ -13,8 +13,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/frame"
 )
 
-// A deviceMemory is memory of the device that a program has asked for (struct mlx5_ib_dm_memic): whole pages, of which it is
-// told where its part begins. The pages are the model's own memory, which the program may map.
+// A deviceMemory is memory of the device that a program has asked for (struct mlx5_ib_dm_memic):
+// whole pages, of which it is told where its part begins. The pages are the model's own memory,
+// which the program may map.
 type deviceMemory struct {
 	fabric.DeviceMemory
 	device      *Device
@@ -23,8 +24,8 @@ type deviceMemory struct {
 	length      uint64 // as the program asked for it
 }
 
-// The unit of sizes and the least alignment (dm.h, MLX5_MEMIC_BASE_SIZE and MLX5_MEMIC_BASE_ALIGN), and the largest that the
-// device has.
+// The unit of sizes and the least alignment (dm.h, MLX5_MEMIC_BASE_SIZE and MLX5_MEMIC_BASE_ALIGN),
+// and the largest that the device has.
 const (
 	memoryUnit      = 64
 	leastAlignment  = 6 // log2
@@ -33,8 +34,8 @@ const (
 	memoryZeroBased = 1 << 5
 )
 
-// allocMemory is core/uverbs_std_types_dm.c, UVERBS_HANDLER(UVERBS_METHOD_DM_ALLOC), and dm.c, handle_alloc_dm_memic and
-// mlx5_cmd_alloc_memic.
+// allocMemory is core/uverbs_std_types_dm.c, UVERBS_HANDLER(UVERBS_METHOD_DM_ALLOC), and dm.c,
+// handle_alloc_dm_memic and mlx5_cmd_alloc_memic.
 func (c *ucontext) allocMemory(r *frame.Call) unix.Errno {
 	m := &deviceMemory{device: c.device, length: r.Uint64(1)}
 	size := (m.length + memoryUnit - 1) &^ (memoryUnit - 1)
@@ -49,7 +50,8 @@ func (c *ucontext) allocMemory(r *frame.Call) unix.Errno {
 	case size > memoryPages*pageSize || !m.take(int((size+pageSize-1)/pageSize)):
 		return unix.ENOMEM // the same
 	}
-	// At the end of its pages, so that a program which takes it for their beginning writes where nothing is.
+	// At the end of its pages, so that a program which takes it for their beginning
+	// writes where nothing is.
 	m.begin = (uint64(m.pages)*pageSize - size) &^ (1<<alignment - 1)
 	return cmp.Or(r.AnswerHandle(0, c.add(m)), r.Answer(attrMemoryPage, le.AppendUint16(nil, uint16(m.page))),
 		r.Answer(attrMemoryOffset, quads(m.begin)))
@@ -71,7 +73,8 @@ func (m *deviceMemory) take(pages int) bool {
 	return false
 }
 
-// release gives the pages back. The kernel does so when the program has unmapped them too, which the model does not see.
+// release gives the pages back. The kernel does so when the program has unmapped them too, which
+// the model does not see.
 func (m *deviceMemory) release() { m.mark(false) }
 
 func (m *deviceMemory) mark(taken bool) {
@@ -97,7 +100,8 @@ func (c *ucontext) freeMemory(r *frame.Call) unix.Errno {
 	return 0
 }
 
-// registerMemory is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_DM_MR_REG), and mr.c, mlx5_ib_reg_dm_mr.
+// registerMemory is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_DM_MR_REG), and
+// mr.c, mlx5_ib_reg_dm_mr.
 func (c *ucontext) registerMemory(r *frame.Call) unix.Errno {
 	const allowed = 1<<4 - 1 | memoryZeroBased // MLX5_IB_DM_MEMIC_ALLOWED_ACCESS
 	if errno := c.known(r, 3, 5); errno != 0 {

@@ -18,7 +18,8 @@ import (
 
 const zeroBased = 1 << 5 // IB_ZERO_BASED
 
-// allocDM asks for memory of the device, and returns where a program would find it when it has mapped its pages.
+// allocDM asks for memory of the device, and returns where a program would find it when it
+// has mapped its pages.
 func (d *driver) allocDM(length uint64, alignment uint32) (handle uint64, page uint16, offset uint64, errno unix.Errno) {
 	d.t.Helper()
 	at, number := make([]byte, 8), make([]byte, 2)
@@ -218,7 +219,8 @@ func TestAdviceThatIsRefused(t *testing.T) {
 	}
 }
 
-// Memory of a region on demand need not be there when it is registered, but when a request comes for it.
+// Memory of a region on demand need not be there when it is registered, but when a
+// request comes for it.
 func TestMemoryOnDemand(t *testing.T) {
 	const onDemand = 1 << 6
 	f, a, b := newPair(t, fabric.AccessRemoteWrite|fabric.AccessRemoteRead, 0)

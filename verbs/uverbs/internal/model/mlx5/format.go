@@ -57,14 +57,15 @@ func parseControl(b []byte) control {
 // blocks is the number of basic blocks of a WQE.
 func blocks(size int) uint16 { return uint16((size + basicBlock - 1) / basicBlock) }
 
-// A workRequest is a WQE of a send queue. The address of a datagram is struct mlx5_wqe_datagram_seg, with struct mlx5_wqe_av.
+// A workRequest is a WQE of a send queue. The address of a datagram is struct
+// mlx5_wqe_datagram_seg, with struct mlx5_wqe_av.
 type workRequest struct {
 	control
 	keyChange // UMR
 }
 
-// A keyChange is what a UMR does with a key (struct mlx5_wqe_umr_ctrl_seg, mlx5_wqe_mkey_context_seg and
-// mlx5_wqe_umr_klm_seg).
+// A keyChange is what a UMR does with a key (struct mlx5_wqe_umr_ctrl_seg,
+// mlx5_wqe_mkey_context_seg and mlx5_wqe_umr_klm_seg).
 type keyChange struct {
 	key                 uint32 // that is changed
 	checkFree, checkQPN bool
@@ -77,8 +78,8 @@ type keyChange struct {
 	target              fabric.Scatter
 }
 
-// parseKeyChange takes the segments of a UMR apart that libmlx5 writes to bind and free a memory window. The device
-// has others, for what the model does not have.
+// parseKeyChange takes the segments of a UMR apart that libmlx5 writes to bind and free a memory
+// window. The device has others, for what the model does not have.
 func parseKeyChange(key uint32, b []byte) (u keyChange, err error) {
 	const (
 		control, context, target                 = 48, 64, 64

@@ -59,10 +59,12 @@ func (c *ucontext) addRegion(m *fabric.Region) {
 	c.device.Regions[m.Key] = m
 }
 
-// supportedAccess are the rights that there are, also those that need not be known (IB_ACCESS_SUPPORTED, IB_ACCESS_OPTIONAL).
+// supportedAccess are the rights that there are, also those that need not be known
+// (IB_ACCESS_SUPPORTED, IB_ACCESS_OPTIONAL).
 const supportedAccess = 1<<10 - 1 | 1<<30 - 1<<20
 
-// onDemand is IB_ACCESS_ON_DEMAND: the memory is not pinned, and may not be there when a request comes for it.
+// onDemand is IB_ACCESS_ON_DEMAND: the memory is not pinned, and may not be there when a
+// request comes for it.
 const onDemand = 1 << 6
 
 // checkAccess is include/rdma/ib_verbs.h, ib_check_mr_access, for a device without FLUSH.
@@ -79,7 +81,8 @@ func checkAccess(access uint32) unix.Errno {
 	return 0
 }
 
-// reregMR changes a region in place (uverbs_cmd.c, ib_uverbs_rereg_mr; mr.c, mlx5_ib_rereg_user_mr).
+// reregMR changes a region in place (uverbs_cmd.c, ib_uverbs_rereg_mr; mr.c,
+// mlx5_ib_rereg_user_mr).
 func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
 	const translation, domain, access, supported = 1, 2, 4, 7
 	b := r.Core
@@ -140,8 +143,8 @@ func (c *ucontext) deregMR(r *frame.Request) unix.Errno {
 	return 0
 }
 
-// registerDMABuf is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_REG_DMABUF_MR), and mr.c,
-// mlx5_ib_reg_user_mr_dmabuf.
+// registerDMABuf is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_REG_DMABUF_MR), and
+// mr.c, mlx5_ib_reg_user_mr_dmabuf.
 func (c *ucontext) registerDMABuf(r *frame.Call) unix.Errno {
 	const (
 		relaxedOrdering = 1 << 20
@@ -185,8 +188,8 @@ func (c *ucontext) registerDMABuf(r *frame.Call) unix.Errno {
 	return unix.EOPNOTSUPP // the model cannot reach the memory of one
 }
 
-// advise is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_ADVISE_MR), and mr.c, mlx5_ib_advise_mr. The model pages
-// nothing in: its process does, when requests are executed.
+// advise is core/uverbs_std_types_mr.c, UVERBS_HANDLER(UVERBS_METHOD_ADVISE_MR), and mr.c,
+// mlx5_ib_advise_mr. The model pages nothing in: its process does, when requests are executed.
 func (c *ucontext) advise(r *frame.Call) unix.Errno {
 	const flush, prefetchWrite, prefetchNoFault = 1 << 0, 1, 2 // IB_UVERBS_ADVISE_MR_*
 	if errno := c.known(r, 0); errno != 0 {

@@ -57,8 +57,8 @@ var (
 	dmaBufMethod     = frame.MethodID{Object: objectMR, Method: 4}
 )
 
-// methods are without those attributes of XRC domains, of work queues and of tags, which the model does not have: for what
-// needs one libibverbs goes back to the write interface.
+// methods are without those attributes of XRC domains, of work queues and of tags, which the model
+// does not have: for what needs one libibverbs goes back to the write interface.
 var methods = map[frame.MethodID]method{
 	{Object: objectDevice, Method: 2}: {(*ucontext).queryPortByMethod, map[uint16]frame.Attribute{0: constant, 1: {Kind: frame.Out, Min: 48}}},
 	getContextMethod:                  {(*ucontext).getContextByMethod, frame.Driver(map[uint16]frame.Attribute{0: optional(out32), 1: optional(out64)})},
@@ -104,8 +104,9 @@ func optional(a frame.Attribute) frame.Attribute {
 	return a
 }
 
-// attributesOf returns the methods as the frame wants them. Kernels that have no dynamic UARs do not make contexts, QPs
-// and SRQs by methods either: these came one release before or after them. Nor do they know DMA buffers, which came later.
+// attributesOf returns the methods as the frame wants them. Kernels that have no dynamic UARs do
+// not make contexts, QPs and SRQs by methods either: these came one release before or after them.
+// Nor do they know DMA buffers, which came later.
 func attributesOf(methods map[frame.MethodID]method, static bool) frame.Methods {
 	list := frame.Methods{}
 	for id, m := range methods {
@@ -129,8 +130,8 @@ func destroyBy(command func(*ucontext, *frame.Request) unix.Errno, at int) func(
 	}
 }
 
-// known is core/rdma_core.c, rdma_lookup_get_uobject, of the handles that were passed. Of which kind they are looks who
-// uses them.
+// known is core/rdma_core.c, rdma_lookup_get_uobject, of the handles that were passed. Of which
+// kind they are looks who uses them.
 func (c *ucontext) known(r *frame.Call, attributes ...uint16) unix.Errno {
 	for _, id := range attributes {
 		if r.Has(id) && c.objects[r.Handle(id)] == nil {
@@ -140,8 +141,8 @@ func (c *ucontext) known(r *frame.Call, attributes ...uint16) unix.Errno {
 	return 0
 }
 
-// getContextByMethod is UVERBS_HANDLER(UVERBS_METHOD_GET_CONTEXT). The channel of asynchronous events is asked for by
-// itself.
+// getContextByMethod is UVERBS_HANDLER(UVERBS_METHOD_GET_CONTEXT). The channel of asynchronous
+// events is asked for by itself.
 func (c *ucontext) getContextByMethod(r *frame.Call) unix.Errno {
 	const optionalAccess = 1 // IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS
 	if c.memory != nil {
@@ -166,7 +167,8 @@ func (c *ucontext) allocAsync(r *frame.Call) unix.Errno {
 	return r.AnswerHandle(0, uint32(fd))
 }
 
-// queryPortByMethod is UVERBS_HANDLER(UVERBS_METHOD_QUERY_PORT), with struct ib_uverbs_query_port_resp_ex.
+// queryPortByMethod is UVERBS_HANDLER(UVERBS_METHOD_QUERY_PORT), with struct
+// ib_uverbs_query_port_resp_ex.
 func (c *ucontext) queryPortByMethod(r *frame.Call) unix.Errno {
 	if r.Uint64(0) != 1 {
 		return unix.EINVAL // core/device.c, ib_query_port: rdma_is_port_valid

@@ -23,7 +23,8 @@ type attr struct {
 	may    bool // be unknown
 }
 
-// method calls one of the ioctl interface, and returns the handle of what it has made, which is attribute 0.
+// method calls one of the ioctl interface, and returns the handle of what it has made,
+// which is attribute 0.
 func (d *driver) method(object, number uint16, attrs ...attr) (handle uint64, errno unix.Errno) {
 	d.t.Helper()
 	b := make([]byte, 24)

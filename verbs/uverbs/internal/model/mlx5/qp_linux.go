@@ -30,8 +30,8 @@ type queuePair struct {
 	recvCQ    *completionQueue
 	caps      [5]uint32 // as the program asked for them
 	events    uint32
-	// completed is where the WQE ends that the last CQE in the program's memory is of: the driver
-	// may use what is before it again.
+	// completed is where the WQE ends that the last CQE in the program's memory is of: the
+	// driver may use what is before it again.
 	completed  uint16
 	snapshot   map[uint16][basicBlock]byte // see Hostile: blocks as they were at their doorbell
 	op         opcode                      // of the WQE that head has returned
@@ -126,7 +126,8 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 			return unix.EINVAL // the firmware: it is another's
 		}
 	case flags&registerFlag != 0:
-		// It is one of a dynamic page in static contexts (MLX5_IB_MMAP_ALLOC_WC), and the model has none.
+		// It is one of a dynamic page in static contexts (MLX5_IB_MMAP_ALLOC_WC),
+		// and the model has none.
 		return unix.EINVAL // qp.c, bfregn_to_uar_index
 	case c.static == nil:
 		return unix.EINVAL // qp.c, alloc_bfreg
@@ -173,8 +174,8 @@ const (
 	noRegister = 1 << 31 // MLX5_IB_INVALID_BFREG
 )
 
-// validIndex says whether a program may name a QP so in CQEs. The default is for CQEs of version 0, which have no such
-// indices (mlx5_ib.h, get_qp_user_index and verify_assign_uidx).
+// validIndex says whether a program may name a QP so in CQEs. The default is for CQEs of version 0,
+// which have no such indices (mlx5_ib.h, get_qp_user_index and verify_assign_uidx).
 func (c *ucontext) validIndex(uidx uint32) bool {
 	if c.cqeVersion == 0 {
 		return uidx == defaultUidx
@@ -341,9 +342,9 @@ func completionOf(qpn uint32, index uint16, r *fabric.Receipt) completion {
 	return e
 }
 
-// packet is what the CQE of a datagram says of its packet, beside the QP that it is from: whether it has a GRH, and the
-// service level, or on Ethernet, where packets have none, the kind of their header (cq.c, handle_responder; include/linux/mlx5/device.h,
-// MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
+// packet is what the CQE of a datagram says of its packet, beside the QP that it is from: whether
+// it has a GRH, and the service level, or on Ethernet, where packets have none, the kind of their
+// header (cq.c, handle_responder; include/linux/mlx5/device.h, MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
 func packet(r *fabric.Receipt) uint32 {
 	const global, ipv6, ipv4 = 1 << 4, 1, 2
 	switch {

@@ -31,8 +31,8 @@ func (q *queuePair) head() (control, bool) {
 	return w, true
 }
 
-// lose ends a QP whose send queue makes no sense. That it is memory that the program no longer has is no violation:
-// the device would have pinned it.
+// lose ends a QP whose send queue makes no sense. That it is memory that the program no longer has
+// is no violation: the device would have pinned it.
 func (q *queuePair) lose() {
 	q.State = fabric.StateError
 	q.Posted = q.Done
@@ -89,8 +89,9 @@ func (q *queuePair) Begin(w *fabric.Request) {
 	q.changedKey = w.Op == fabric.ChangeKey
 }
 
-// sendRest sends the datagrams of a QP that is about to be destroyed. A device has seen a doorbell long before
-// the command that follows it, and programs count on that: nothing tells them when an unsignaled datagram is on its way.
+// sendRest sends the datagrams of a QP that is about to be destroyed. A device has seen a doorbell
+// long before the command that follows it, and programs count on that: nothing tells them when an
+// unsignaled datagram is on its way.
 func (q *queuePair) sendRest() {
 	if q.context.takeDoorbells() {
 		q.context.readRecords()

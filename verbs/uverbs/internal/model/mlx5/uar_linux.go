@@ -51,8 +51,8 @@ type uar struct {
 	mapped    int // the ways in which a program has mapped it: a bit for each command
 }
 
-// half of a BlueFlame register: its first eight bytes, which are the doorbell, and the next, which are written with
-// whole WQEs alone.
+// half of a BlueFlame register: its first eight bytes, which are the doorbell, and the next, which
+// are written with whole WQEs alone.
 type half struct {
 	doorbell, rest *atomic.Uint64
 }
@@ -71,8 +71,8 @@ func (u *uar) add(pages []byte, base int) {
 	}
 }
 
-// addStaticUARs makes the UARs that a context has by itself, for so many registers. The last low ones are each for one
-// QP alone.
+// addStaticUARs makes the UARs that a context has by itself, for so many registers. The last low
+// ones are each for one QP alone.
 func (c *ucontext) addStaticUARs(total, low uint32) {
 	c.bfregs = bfregs{count: make([]int, total), low: int(low)}
 	for i := range total / bfregsOfUser {
@@ -92,9 +92,9 @@ type bfregs struct {
 	simple bool // the program's GET_CONTEXT is of the first version: all QPs have register 0
 }
 
-// alloc gives a QP a register: one of its own as long as there are, then the one of the others that the fewest have. Register
-// 0 is for doorbells alone, and is given if there are no others (qp.c, alloc_bfreg, alloc_high_class_bfreg and
-// alloc_med_class_bfreg).
+// alloc gives a QP a register: one of its own as long as there are, then the one of the others that
+// the fewest have. Register 0 is for doorbells alone, and is given if there are no others (qp.c,
+// alloc_bfreg, alloc_high_class_bfreg and alloc_med_class_bfreg).
 func (b *bfregs) alloc() int {
 	found := 0
 	shared := max(len(b.count)-b.low-1, 0)
@@ -115,7 +115,8 @@ func (b *bfregs) alloc() int {
 	return found
 }
 
-// adjusted is how the answer of CREATE_QP names a register: among all of its page (qp.c, adjust_bfregn).
+// adjusted is how the answer of CREATE_QP names a register: among all of its page
+// (qp.c, adjust_bfregn).
 func adjusted(bfreg int) uint32 { return uint32(bfreg/bfregsOfUser*bfregsOfPage + bfreg%bfregsOfUser) }
 
 // Methods and attributes of UARs (include/uapi/rdma/mlx5_user_ioctl_cmds.h).
@@ -213,9 +214,9 @@ func (c *ucontext) Map(m frame.Mapping) unix.Errno {
 	return 0
 }
 
-// checkMapping has a program map a UAR in one way. Without a word, the kernel of amd64 gives a second mapping the memory
-// type of the first (arch/x86/mm/pat/memtype.c, reserve_pfn_range); on arm64 two that differ promise little
-// (Arm ARM, B2.8).
+// checkMapping has a program map a UAR in one way. Without a word, the kernel of amd64 gives a
+// second mapping the memory type of the first (arch/x86/mm/pat/memtype.c, reserve_pfn_range); on
+// arm64 two that differ promise little (Arm ARM, B2.8).
 func (u *uar) checkMapping(c *ucontext, command uint64) {
 	if u.mapped |= 1 << command; u.mapped&^(1<<command) != 0 {
 		c.device.Fabric().Violation("UAR %#x is mapped with write-combining and without", u.page)

@@ -46,8 +46,8 @@ func (c *ucontext) deallocMW(r *frame.Request) unix.Errno {
 	return 0
 }
 
-// changeKey executes a UMR. It changes windows, and no other keys, though a device lets a program do that with keys that
-// have umr_en.
+// changeKey executes a UMR. It changes windows, and no other keys, though a device lets a program
+// do that with keys that have umr_en.
 func (q *queuePair) changeKey(u *keyChange) fabric.Status {
 	m := q.Port.Windows[u.key>>8]
 	switch {

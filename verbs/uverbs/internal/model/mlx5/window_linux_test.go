@@ -20,7 +20,8 @@ func (e *endpoint) window(pd uint32, typ byte) (handle, key uint32) {
 	return le.Uint32(answer), le.Uint32(answer[4:])
 }
 
-// umrSegments are those of a UMR that makes a key free, or leads it to the first half of the endpoint's page.
+// umrSegments are those of a UMR that makes a key free, or leads it to the first half of
+// the endpoint's page.
 type umrSegments struct {
 	flags, variant, access byte
 	mask                   uint64

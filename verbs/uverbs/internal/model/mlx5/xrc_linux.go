@@ -111,8 +111,8 @@ func (r *receiveQueue) leave() {
 	r.cq.users--
 }
 
-// Received writes the CQE of a WQE of a domain's SRQ. It names that by its index, or of version 0 by its
-// number (include/linux/mlx5/device.h, struct mlx5_cqe64).
+// Received writes the CQE of a WQE of a domain's SRQ. It names that by its index, or of version 0
+// by its number (include/linux/mlx5/device.h, struct mlx5_cqe64).
 func (r *receiveQueue) Received(qpn uint32, index uint16, receipt fabric.Receipt) {
 	e := completionOf(qpn, index, &receipt)
 	if e.uidx = r.uidx; e.uidx == defaultUidx {
@@ -139,7 +139,8 @@ type openTarget struct {
 	events  uint32
 }
 
-// createTarget is uverbs_cmd.c, create_qp, and core/verbs.c, create_xrc_qp_user. The driver's part is not looked at.
+// createTarget is uverbs_cmd.c, create_qp, and core/verbs.c, create_xrc_qp_user. The driver's
+// part is not looked at.
 func (c *ucontext) createTarget(r *frame.Request) unix.Errno {
 	d, ok := lookup[*openDomain](c, le.Uint32(r.Core[16:]))
 	if !ok {

@@ -51,19 +51,20 @@ type Config struct {
 	Hosts int
 	// WriteOnly makes the kernel of the hosts one without ioctl for uverbs.
 	WriteOnly bool
-	// Network gives the hosts a network namespace, in which their addresses are 10.77.0.1 and fd77::1 and on,
-	// and TCP reaches them. Otherwise they are 127.0.0.1 and on, which package rcm does not take.
+	// Network gives the hosts a network namespace, in which their addresses are 10.77.0.1 and
+	// fd77::1 and on, and TCP reaches them. Otherwise they are 127.0.0.1 and on, which
+	// package rcm does not take.
 	Network bool
-	// Hostile, if it is not 0, makes the devices awkward by this seed. See [fabric.Fabric]. RAMJET_MODEL_HOSTILE is a seed
-	// for all tests, also for those that have none of their own.
+	// Hostile, if it is not 0, makes the devices awkward by this seed. See [fabric.Fabric].
+	// RAMJET_MODEL_HOSTILE is a seed for all tests, also for those that have none of their own.
 	Hostile uint64
-	// WQE, if not nil, is given each WQE of a send queue before it is executed. It is called in the
-	// first process.
+	// WQE, if not nil, is given each WQE of a send queue before it is executed. It is called
+	// in the first process.
 	WQE func(wqe []byte)
 	// BlueFlame has the test fail if no WQE was written to a register.
 	BlueFlame bool
-	// While, if not nil, is called in the first process when the hosts have been started, with their devices. It
-	// ends with its context, which is done when the hosts have ended.
+	// While, if not nil, is called in the first process when the hosts have been started, with
+	// their devices. It ends with its context, which is done when the hosts have ended.
 	While func(ctx context.Context, devices []fabric.Device)
 	// Env is added to the environment of the hosts' programs.
 	Env []string
@@ -199,7 +200,8 @@ func await(t *testing.T, programs []*frame.Program, outputs []bytes.Buffer) {
 	}
 }
 
-// Fabric returns one whose hardware runs until the test ends. The test fails if there are violations.
+// Fabric returns one whose hardware runs until the test ends. The test fails if
+// there are violations.
 func Fabric(t *testing.T, config Config) *fabric.Fabric {
 	t.Helper()
 	subnet := fabric.New()

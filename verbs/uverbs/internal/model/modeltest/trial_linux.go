@@ -34,15 +34,15 @@ var packages = []string{"libibverbs1", "ibverbs-providers", "ibverbs-utils", "pe
 	"libnl-3-200", "libnl-route-3-200", "libibumad3", "libpci3", "libibverbs-dev"}
 
 // rootVariable names the directory to which the packages were unpacked. If it is empty, they
-// are downloaded first. suiteVariable names the release of Debian that they are of, if not the machine's, as
-// "trixie": with it come the C library that they need, and its loader.
+// are downloaded first. suiteVariable names the release of Debian that they are of, if not the
+// machine's, as "trixie": with it come the C library that they need, and its loader.
 const (
 	rootVariable  = "RAMJET_MODEL_ROOT"
 	suiteVariable = "RAMJET_MODEL_SUITE"
 )
 
-// newer are the packages of a release after Debian 12: those that were renamed, and what the others need of
-// the release.
+// newer are the packages of a release after Debian 12: those that were renamed, and what the others
+// need of the release.
 func newer(packages []string) []string {
 	packages = slices.Clone(packages)
 	packages[slices.Index(packages, "librdmacm1")] = "librdmacm1t64"
@@ -57,8 +57,8 @@ var unpacked = sync.OnceValues(func() (root string, err error) {
 	return root, unpack(root)
 })
 
-// programs returns the directory of the C programs, the loader that they are run by, if they have one of
-// their own, and the environment that they need.
+// programs returns the directory of the C programs, the loader that they are run by, if they have
+// one of their own, and the environment that they need.
 func programs(t *testing.T) (bin string, loader, env []string) {
 	t.Helper()
 	if os.Getenv(rootVariable) == "" {
@@ -113,8 +113,8 @@ func unpack(dir string) error {
 	return err
 }
 
-// releaseOf returns apt's options for a release in place of the machine's, with its lists in a directory below
-// dir.
+// releaseOf returns apt's options for a release in place of the machine's, with its lists in a
+// directory below dir.
 func releaseOf(dir, suite string, options []string) ([]string, error) {
 	apt := filepath.Join(dir, "apt")
 	for _, d := range []string{"lists/partial", "cache/archives/partial", "parts"} {
@@ -133,8 +133,8 @@ func releaseOf(dir, suite string, options []string) ([]string, error) {
 	return options, os.WriteFile(sources, []byte(line), 0o644)
 }
 
-// A Trial is a fabric with hosts on which C programs of Debian run. They are unpacked to the directory
-// that RAMJET_MODEL_ROOT names, or from there if it is not empty.
+// A Trial is a fabric with hosts on which C programs of Debian run. They are unpacked to the
+// directory that RAMJET_MODEL_ROOT names, or from there if it is not empty.
 type Trial struct {
 	Fabric    *fabric.Fabric
 	WriteOnly bool            // see [Config]
