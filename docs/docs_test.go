@@ -51,6 +51,15 @@ func TestReasonsThatAreGoneAreNotExplained(t *testing.T) {
 	}
 }
 
+func TestEveryVariableOfRnetIsExplained(t *testing.T) {
+	names := regexp.MustCompile(`"(RNET_[A-Z_]+)"`).FindAllStringSubmatch(read(t, "../fallback/policy.go"), -1)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		require.Contains(t, read(t, "../README.md"), "\n| `"+name[1]+"` |")
+		require.Contains(t, read(t, "../rnet/doc.go"), "\n//\t"+name[1]+" ")
+	}
+}
+
 func TestEveryModuleOfGoModHasAReason(t *testing.T) {
 	text := read(t, "dependencies.md")
 	for file, line := range map[string]string{
