@@ -96,7 +96,8 @@ func TestDialersBeyondTheBacklogAreTold(t *testing.T) {
 		require.Equal(t, rcm.ListenStats{Requests: 2, Overflows: 1}, l.Stats())
 		require.NoError(t, l.Close())
 		for _, w := range waiting {
-			require.ErrorIs(t, cmtest.Await(t, w), rcm.ErrNoListener) // each ends with the REJ of Close
+			// each ends with the REJ of Close
+			require.ErrorIs(t, cmtest.Await(t, w), rcm.ErrNoListener)
 		}
 	})
 }

@@ -47,7 +47,8 @@ func TestNoTwoConnectionsOfAListenerHaveOneAddress(t *testing.T) {
 		seen := make(map[string]bool)
 		for i := range 4 {
 			d := k.dialer()
-			d.Limits = Limits{RingSize: minRingSize, Window: mux.MinWindow, Streams: 700 + i} // a kernel device may pin 8 MiB
+			// a kernel device may pin 8 MiB
+			d.Limits = Limits{RingSize: minRingSize, Window: mux.MinWindow, Streams: 700 + i}
 			for range 3 {
 				c, err := d.Dial("tcp", ln.Addr().String())
 				require.NoError(t, err)

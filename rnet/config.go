@@ -24,7 +24,8 @@ type Profile string
 
 // The profiles.
 const (
-	Balanced  Profile = "balanced"  // polls up to 200 us, and up to 1 ms on a network, where that has ended waits lately
+	// polls up to 200 us, and up to 1 ms on a network, where that has ended waits lately
+	Balanced  Profile = "balanced"
 	Latency   Profile = "latency"   // polls up to 2 ms
 	Efficient Profile = "efficient" // sleeps at once
 )

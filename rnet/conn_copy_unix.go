@@ -74,7 +74,8 @@ func (s *socketReader) next() (*mux.Chunk, error) {
 		return mux.NewChunk(0), io.EOF
 	}
 	s.k, s.err = nil, nil
-	if s.raw.Read(s.tryIt) != nil || s.k == nil { // closed, or a deadline: Read says it as it should be said
+	// closed, or a deadline: Read says it as it should be said
+	if s.raw.Read(s.tryIt) != nil || s.k == nil {
 		one := eagerReader{r: s.conn, size: 1}
 		s.k, s.err = one.next()
 	}

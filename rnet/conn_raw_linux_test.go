@@ -245,7 +245,8 @@ func TestAWriteByDescriptorWaitsForAnEvent(t *testing.T) {
 		require.Equal(t, 1, calls, "it was called though nothing had happened")
 
 		n, much := 0, make([]byte, 4<<20)
-		for m := 1; m > 0 || n == 0; n += m { // until the window is used up: it opens again only if much of it is read
+		// until the window is used up: it opens again only if much of it is read
+		for m := 1; m > 0 || n == 0; n += m {
 			require.NoError(t, c.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 			var err error
 			m, err = c.Write(much)

@@ -139,7 +139,8 @@ func init() {
 				lc := ListenConfig{Dir: words[2]}
 				ln, err := lc.Listen(context.Background(), "tcp", words[1])
 				if err == nil {
-					go http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // ends with the process
+					// ends with the process
+					go http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						fmt.Fprintf(w, "%s comes from %s", r.URL.Path, r.RemoteAddr)
 					}))
 				}

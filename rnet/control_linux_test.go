@@ -76,7 +76,8 @@ func TestOptionsOfPacketsMakeADialGoOverTCP(t *testing.T) {
 		}),
 		"SO_ATTACH_FILTER": doing(func(fd int) error { return attachFilter(fd, 1) }),
 		"IP_OPTIONS": doing(func(fd int) error {
-			return unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x94\x04\x00\x00") // a router alert
+			// a router alert
+			return unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x94\x04\x00\x00")
 		}),
 		"SO_MARK":               settingAt(unix.SOL_SOCKET, unix.SO_MARK, 7),
 		"SO_PRIORITY or IP_TOS": settingAt(unix.SOL_SOCKET, unix.SO_PRIORITY, 3),

@@ -288,7 +288,8 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 	}
 	reason := fallback.Classify(fastErr)
 	var late lateError
-	if conn != nil && !errors.As(fastErr, &late) { // over TCP: without that, the address may just not be there
+	// over TCP: without that, the address may just not be there
+	if conn != nil && !errors.As(fastErr, &late) {
 		negatives.Remember(a.remembered(), reason, a.begun)
 	}
 	why := fastErr

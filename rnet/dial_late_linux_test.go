@@ -287,7 +287,8 @@ func dialAtTheShot(args []string) error {
 	if err := unix.Flock(int(gate.Fd()), unix.LOCK_SH); err != nil { // ended by the parent
 		return err
 	}
-	c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", args[0]) // what else than time keeps it on TCP?
+	// what else than time keeps it on TCP?
+	c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", args[0])
 	if err != nil {
 		return err
 	}

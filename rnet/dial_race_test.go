@@ -96,7 +96,8 @@ func TestOneDialIsOneConnection(t *testing.T) {
 		_, port, err := net.SplitHostPort(ln.Addr().String())
 		require.NoError(t, err)
 		for i, headStart := range []time.Duration{hang.Time, -1, time.Microsecond} {
-			d := Dialer{HeadStart: headStart, Limits: Limits{Window: mux.MinWindow << i}} // sessions of its own
+			// sessions of its own
+			d := Dialer{HeadStart: headStart, Limits: Limits{Window: mux.MinWindow << i}}
 			for range 4 {
 				c, err := d.Dial("tcp", host+":"+port)
 				require.NoError(t, err)
@@ -294,7 +295,8 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			t.Cleanup(func() { c.Close() }) // not before all have theirs: they would share an address
+			// not before all have theirs: they would share an address
+			t.Cleanup(func() { c.Close() })
 			if _, ok := c.(*Conn); !ok {
 				overTCP.Add(1)
 			}

@@ -38,7 +38,8 @@ func TestWritesOfAProcessThatOnlyDialsLearnOfTheEnd(t *testing.T) {
 					require.Equal(t, "has read", child.Line(t))
 					require.NoError(t, c.(*Conn).SetLinger(want.linger))
 					require.NoError(t, c.Close())
-					time.Sleep(20 * time.Millisecond) // so that the end has arrived, most of the time
+					// so that the end has arrived, most of the time
+					time.Sleep(20 * time.Millisecond)
 					_, err = say.Write([]byte("closed\n"))
 					require.NoError(t, err)
 					var writes int

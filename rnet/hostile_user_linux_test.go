@@ -159,7 +159,8 @@ func admittedPeers(t *testing.T, own, theirs string) {
 		require.NotNil(t, c)
 		return c
 	}
-	dialed, err := (&Dialer{Transport: Soft, Dir: dir}).Dial("tcp4", address) // goes on all the time
+	// goes on all the time
+	dialed, err := (&Dialer{Transport: Soft, Dir: dir}).Dial("tcp4", address)
 	require.NoError(t, err)
 	defer dialed.Close()
 	kept := accept()

@@ -159,7 +159,8 @@ func TestHTTPRequestsComeBackUnchanged(t *testing.T) {
 				}
 				work.Wait()
 				hang.Eventually(t, "the server has shut down", func() bool {
-					transport.CloseIdleConnections() // those too that were dialed in vain and are there only now
+					// those too that were dialed in vain and are there only now
+					transport.CloseIdleConnections()
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					return server.Shutdown(ctx) == nil

@@ -149,7 +149,8 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 		if err := packets.control(name, resolved, c); err != nil {
 			return err
 		}
-		if first == nil && !onlyForPackets(packets.option, set) { // net comes twice if it tries MPTCP in vain
+		// net comes twice if it tries MPTCP in vain
+		if first == nil && !onlyForPackets(packets.option, set) {
 			first = lc.listenFirst(network, resolved, c, set)
 		}
 		return nil

@@ -93,7 +93,8 @@ func TestDialThatBeganBeforeTheListenerGetsAStream(t *testing.T) {
 		var ln net.Listener
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectStart: func(string, string) {
 			var err error
-			if ln, err = Listen("tcp", address); assert.NoError(t, err) { // for streams it was too late
+			// for streams it was too late
+			if ln, err = Listen("tcp", address); assert.NoError(t, err) {
 				t.Cleanup(func() { ln.Close() })
 			}
 		}})

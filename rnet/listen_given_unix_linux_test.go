@@ -277,7 +277,8 @@ func init() {
 		fmt.Println(typeName(ln))
 		return nil
 	})
-	roles.Add("serve-given", func([]string) error { // until SIGHUP; says which process it is, and by what
+	// until SIGHUP; says which process it is, and by what
+	roles.Add("serve-given", func([]string) error {
 		ended := make(chan os.Signal, 1)
 		signal.Notify(ended, unix.SIGHUP)
 		ln, err := givenListener()
@@ -350,7 +351,8 @@ func TestAGivenUnixSocketGoesToTheNextProcess(t *testing.T) {
 	} {
 		t.Run(network, func(t *testing.T) {
 			path := unixPath(t)
-			file, err := copyOf(plainUnixListener(t, network, path)) // which stays non-blocking, for all who share it
+			// which stays non-blocking, for all who share it
+			file, err := copyOf(plainUnixListener(t, network, path))
 			require.NoError(t, err)
 			defer file.Close()
 			first := serveThere(t, file)

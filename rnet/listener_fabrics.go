@@ -33,7 +33,8 @@ type fabricListener struct {
 	fabric fabric
 	at     netip.AddrPort
 	cfg    rcm.ListenConfig
-	next   func(context.Context) (rcm.Listener, error) // waits in line for the place; nil if nobody does; of who opens or serves
+	// waits in line for the place; nil if nobody does; of who opens or serves
+	next func(context.Context) (rcm.Listener, error)
 
 	mu      sync.Mutex
 	ln      rcm.Listener // nil while there is none; guarded by mu

@@ -126,7 +126,8 @@ func (c *MessageConn) next() ([]byte, byte, error) {
 		}
 		k, err := c.conn.st.Next() // ended by data, FIN, reset, deadline, close, peer death
 		if err != nil {
-			return nil, 0, err // the part of a message that is there, its sender has torn, and then ended
+			// What is there of a message is a part: its sender ended in the middle of it.
+			return nil, 0, err
 		}
 		c.arrived(k)
 	}

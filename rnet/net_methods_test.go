@@ -145,7 +145,8 @@ func TestSocketsOfOneKindAreThoseOfPackageNet(t *testing.T) {
 	udp, err := d.DialUDP(t.Context(), "udp", netip.AddrPort{}, pc.LocalAddr().(*net.UDPAddr).AddrPort())
 	require.NoError(t, err)
 	udp.Close()
-	if ip, err := d.DialIP(t.Context(), "ip4:icmp", netip.Addr{}, netip.MustParseAddr("127.0.0.1")); err == nil { // for root
+	// for root
+	if ip, err := d.DialIP(t.Context(), "ip4:icmp", netip.Addr{}, netip.MustParseAddr("127.0.0.1")); err == nil {
 		ip.Close()
 	}
 	at := &net.UnixAddr{Name: t.TempDir() + "/s", Net: "unix"}

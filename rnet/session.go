@@ -153,7 +153,9 @@ func (s *session) openWhenTold(ctx context.Context, o openOptions) (*Conn, error
 			return c, err
 		}
 		select {
-		case <-freed: // ended by the owner of the poll lock: addresses, or the end of a stream; or the end of the session
+		case <-freed:
+			// ended by the owner of the poll lock: addresses, or the end of a stream;
+			// or the end of the session
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
 		case <-over:

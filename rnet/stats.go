@@ -37,15 +37,20 @@ type Counters struct {
 	BytesIn       uint64 `json:"bytesIn"`       // payload of data in them
 	FramesOut     uint64 `json:"framesOut"`     // frames of data sent
 	BytesOut      uint64 `json:"bytesOut"`      // their payload
-	PollHits      uint64 `json:"pollHits"`      // waits that polling ended, added 64 at a time while they come in a row; on an event loop: polls that brought something
-	PollMisses    uint64 `json:"pollMisses"`    // waits that polling did not end, and that slept; on an event loop: times that it stopped polling the session
-	ThreadWaits   uint64 `json:"threadWaits"`   // sleeps of a thread
-	Parks         uint64 `json:"parks"`         // sleeps of a goroutine
-	Wakeups       uint64 `json:"wakeups"`       // times that the engine was woken, or on a network the owner of the poll lock in its place
-	CreditStalls  uint64 `json:"creditStalls"`  // sends that had to wait for the peer's ring
-	CreditsSent   uint64 `json:"creditsSent"`   // credit messages
-	WindowsSent   uint64 `json:"windowsSent"`   // window updates
-	Spills        uint64 `json:"spills"`        // pieces moved out of the ring for a slow reader
+	// waits that polling ended, added 64 at a time while they come in a row; on an event loop:
+	// polls that brought something
+	PollHits uint64 `json:"pollHits"`
+	// waits that polling did not end, and that slept; on an event loop: times that it stopped
+	// polling the session
+	PollMisses  uint64 `json:"pollMisses"`
+	ThreadWaits uint64 `json:"threadWaits"` // sleeps of a thread
+	Parks       uint64 `json:"parks"`       // sleeps of a goroutine
+	// times that the engine was woken, or on a network the owner of the poll lock in its place
+	Wakeups      uint64 `json:"wakeups"`
+	CreditStalls uint64 `json:"creditStalls"` // sends that had to wait for the peer's ring
+	CreditsSent  uint64 `json:"creditsSent"`  // credit messages
+	WindowsSent  uint64 `json:"windowsSent"`  // window updates
+	Spills       uint64 `json:"spills"`       // pieces moved out of the ring for a slow reader
 }
 
 // HitRatio returns the share of waits that polling ended, 0 to 1; 0 if there
@@ -76,29 +81,32 @@ func (c *Counters) add(o *Counters) {
 
 // SessionStats are the statistics of one session since it was opened.
 type SessionStats struct {
-	Number       uint64         `json:"session"`                // 1 is the first of the process
-	Transport    Transport      `json:"transport"`              // Soft or RDMA
-	Device       string         `json:"device"`                 // with the port where it has several
-	Experimental bool           `json:"experimental,omitempty"` // its driver has never run on such a device (verbs.DeviceAttr)
-	LocalAddr    netip.AddrPort `json:"local"`                  // of the session's connection, not of a stream
-	RemoteAddr   netip.AddrPort `json:"remote"`                 // the same of the peer
-	Unix         string         `json:"unix,omitempty"`         // the Unix socket at which it was made; the addresses mean nothing then
-	PeerPID      int            `json:"peerPID"`                // process id that the peer says it has
-	Dialed       bool           `json:"dialed"`                 // this process opened it
-	Opened       time.Time      `json:"opened"`                 // when it was ready for streams
-	Streams      int            `json:"streams"`                // open now
-	RingSize     int            `json:"ringSize"`               // of the receive ring, in bytes
-	RingHeld     int            `json:"ringHeld"`               // bytes of it that readers have not taken
+	Number    uint64    `json:"session"`   // 1 is the first of the process
+	Transport Transport `json:"transport"` // Soft or RDMA
+	Device    string    `json:"device"`    // with the port where it has several
+	// its driver has never run on such a device (verbs.DeviceAttr)
+	Experimental bool           `json:"experimental,omitempty"`
+	LocalAddr    netip.AddrPort `json:"local"`  // of the session's connection, not of a stream
+	RemoteAddr   netip.AddrPort `json:"remote"` // the same of the peer
+	// the Unix socket at which it was made; the addresses mean nothing then
+	Unix     string    `json:"unix,omitempty"`
+	PeerPID  int       `json:"peerPID"`  // process id that the peer says it has
+	Dialed   bool      `json:"dialed"`   // this process opened it
+	Opened   time.Time `json:"opened"`   // when it was ready for streams
+	Streams  int       `json:"streams"`  // open now
+	RingSize int       `json:"ringSize"` // of the receive ring, in bytes
+	RingHeld int       `json:"ringHeld"` // bytes of it that readers have not taken
 	Counters
 }
 
 // StreamStats are the statistics of one connection.
 type StreamStats struct {
-	Session        uint64         `json:"session"`        // SessionStats.Number
-	ID             uint32         `json:"stream"`         // in frames of the session
-	BytesIn        uint64         `json:"bytesIn"`        // arrived, read or not
-	BytesOut       uint64         `json:"bytesOut"`       // sent
-	Unread         int            `json:"unread"`         // arrived and not read; by a handler of package rgnet: not taken
+	Session  uint64 `json:"session"`  // SessionStats.Number
+	ID       uint32 `json:"stream"`   // in frames of the session
+	BytesIn  uint64 `json:"bytesIn"`  // arrived, read or not
+	BytesOut uint64 `json:"bytesOut"` // sent
+	// arrived and not read; by a handler of package rgnet: not taken
+	Unread         int            `json:"unread"`
 	Unsent         int            `json:"unsent"`         // written by such a handler, and waits for room
 	SendWindow     int            `json:"sendWindow"`     // bytes that the peer lets us send now
 	LocalAddr      netip.AddrPort `json:"local"`          // as Conn.LocalAddr

@@ -299,7 +299,9 @@ func TestMessagesCostNoSystemCallsWhileBothEndsPoll(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	go answerLate(ln, 2*time.Millisecond) // ends with the listener
-	const tries = 20                      // on a machine that is busy the model may not answer in time, and who polls yields or sleeps
+	// on a machine that is busy the model may not answer in time, and who polls yields or
+	// sleeps
+	const tries = 20
 	none := 0
 	for try := 0; none == 0 && try < tries; try++ {
 		done := make(chan []int)

@@ -6,9 +6,11 @@
 //
 // Devices come from providers. A program links in those that it wants:
 //
-//	import _ "github.com/seed-b9b531af/ramjet/verbs/soft"   // the software HCA, "soft0"
-//	import _ "github.com/seed-b9b531af/ramjet/verbs/uverbs" // devices of the kernel: rxe, siw
-//	import _ "github.com/seed-b9b531af/ramjet/verbs/ibverbs" // others by rdma-core's C library; a module of its own
+//	import _ "github.com/seed-b9b531af/ramjet/verbs/soft"    // the software HCA, "soft0"
+//	import _ "github.com/seed-b9b531af/ramjet/verbs/uverbs"  // devices of the kernel: rxe, siw
+//	import _ "github.com/seed-b9b531af/ramjet/verbs/ibverbs" // by rdma-core's C library
+//
+// (The last one is a module of its own.)
 //
 // # From a device to a completion
 //
@@ -33,7 +35,8 @@
 //	pd, err := dev.AllocPD()
 //	mr, err := pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
 //	cq, err := dev.CreateCQ(verbs.CQAttr{CQE: 16}, nil)
-//	qp, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes})
+//	attr := verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes}
+//	qp, err := pd.CreateQP(attr)
 //
 // The example of the package is a whole program. [SRQ], [MW] and [AH] are there
 // for devices that have them.

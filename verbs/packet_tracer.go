@@ -124,7 +124,8 @@ func (t *packetTracer) flowOf(qp *QP) *flow {
 	case QPTypeXRCInitiator:
 		f.service = wireXRC
 	}
-	if f.mtu == 0 || f.service == wireUD { // whose path MTU is not an attribute: whatever a device reports means nothing
+	// whose path MTU is not an attribute: whatever a device reports means nothing
+	if f.mtu == 0 || f.service == wireUD {
 		f.mtu = uint32(MTU4096.Bytes())
 	}
 	t.flows[qp] = f

@@ -69,7 +69,8 @@ func TestTheFirstPacketNumberIsNotAskedForAfterThePost(t *testing.T) {
 		require.NoError(t, err)
 		var got []uint32
 		for b := range blocks(file.Bytes()) {
-			got = append(got, binary.BigEndian.Uint32(b[28+40+8+8:])) // behind the headers of the block, IPv6 and UDP
+			// behind the headers of the block, IPv6 and UDP
+			got = append(got, binary.BigEndian.Uint32(b[28+40+8+8:]))
 		}
 		want := []uint32{0xffffff, 0}
 		if late {

@@ -37,8 +37,10 @@ type TraceEvent struct {
 	Kind   TraceKind
 	Device string
 	QPN    uint32 // 0 for the receives of an SRQ
-	Op     string // as the specification names it: "WRITE_WITH_IMM"; of a receive, and of a completion that has failed, "RECV" or ""
-	ID     uint64
+	// as the specification names it: "WRITE_WITH_IMM"; of a receive, and of a completion that
+	// has failed, "RECV" or ""
+	Op string
+	ID uint64
 	// Bytes is the payload of the request, or what a completion says of it.
 	Bytes int
 	// WQEBytes is the length of a send request in the queue between the program and the device.

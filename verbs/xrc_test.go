@@ -205,7 +205,8 @@ func TestRequestsOfXRCNameAnSRQ(t *testing.T) {
 	require.Equal(t, 2, n)
 	var got []string
 	for packet := range blocks(file.Bytes()) {
-		got = append(got, hex.EncodeToString(packet[28+40+8:][:16])) // behind the headers of the block, IPv6 and UDP: BTH, XRCETH
+		// behind the headers of the block, IPv6 and UDP: BTH, XRCETH
+		got = append(got, hex.EncodeToString(packet[28+40+8:][:16]))
 	}
 	require.Equal(t, []string{"a000ffff000000090000000300abcdef", "a230ffff000000090000000400abcdef", "ac00ffff000000090000000500000051"}, got,
 		"the opcodes are those of RC with another service")

@@ -51,15 +51,17 @@ type reply struct {
 	Err  string `json:"err,omitempty"` // the command failed as a whole
 	Addr string `json:"addr,omitempty"`
 
-	CPU      time.Duration `json:"cpu,omitempty"` // user and system; since the start for a snapshot, of the run after finish
+	// user and system; since the start for a snapshot, of the run after finish
+	CPU      time.Duration `json:"cpu,omitempty"`
 	Failures int           `json:"failures,omitempty"`
 	Failure  string        `json:"failure,omitempty"` // the first of them
 
 	Heap     uint64 `json:"heap,omitempty"`     // bytes of live Go objects
 	Stack    uint64 `json:"stack,omitempty"`    // bytes of goroutine stacks
 	Resident uint64 `json:"resident,omitempty"` // proportional set size in bytes, 0 if unknown
-	Whole    uint64 `json:"whole,omitempty"`    // resident set size in bytes, memory that is shared and all; 0 if unknown
-	Files    int    `json:"files,omitempty"`    // open descriptors, 0 if unknown
+	// resident set size in bytes, memory that is shared and all; 0 if unknown
+	Whole uint64 `json:"whole,omitempty"`
+	Files int    `json:"files,omitempty"` // open descriptors, 0 if unknown
 
 	Used     string        `json:"used,omitempty"`      // what the connections really are
 	Opened   int64         `json:"opened,omitempty"`    // connections so far

@@ -261,7 +261,8 @@ func (h *callers) closeConns() {
 		}
 	}
 	h.list = nil
-	for end := time.Now().Add(closeTime); h.open.Load() > 0; time.Sleep(100 * time.Microsecond) { // ended by the loops, or the clock
+	// ended by the loops, or the clock
+	for end := time.Now().Add(closeTime); h.open.Load() > 0; time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(end) {
 			h.c.fail(fmt.Errorf("close: %d connections are still there", h.open.Load()))
 			return

@@ -39,7 +39,8 @@ func mapFloor(fd int) (floorMemory, error) {
 		return floorMemory{}, fmt.Errorf("map shared memory: %w", err)
 	}
 	word := func(line int) *atomic.Uint64 {
-		return (*atomic.Uint64)(unsafe.Pointer(&b[line*256])) // beyond what a processor fetches ahead
+		// beyond what a processor fetches ahead
+		return (*atomic.Uint64)(unsafe.Pointer(&b[line*256]))
 	}
 	return floorMemory{count: word(0), active: word(1), head: word(2), tail: word(3), ring: b[ringAt:]}, nil
 }

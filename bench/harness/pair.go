@@ -139,7 +139,8 @@ func (p *pair) measure(ctx context.Context) (round, error) {
 	if err != nil {
 		return round{}, err
 	}
-	if failures, first := countFailures(ready); failures > 0 { // the round is lost, the next one may be better
+	// the round is lost, the next one may be better
+	if failures, first := countFailures(ready); failures > 0 {
 		return round{latency: newHistogram(), failures: failures, failure: first}, p.beside(ctx, finish)
 	}
 	before, err := p.used(ctx)

@@ -18,7 +18,8 @@ var readerLoop = Program{
 	Title: "reader goroutine with a channel",
 	Serve: func(ln net.Listener, fail func(error)) (func(), error) {
 		go AcceptUntilClosed(ln, fail, func(conn net.Conn) error {
-			_, err := io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}, make([]byte, swallowBuffer)) // ended by the client
+			// ended by the client
+			_, err := io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}, make([]byte, swallowBuffer))
 			return err
 		})
 		return func() { ln.Close() }, nil

@@ -62,7 +62,8 @@ func TestContainersAreMeasuredBesideOne(t *testing.T) {
 		r, table = runPrograms(t, "^echo/1$", "-containers", "-transport", "ramjet")
 		require.Equal(t, []string{"ramjet", "ramjet-apart"}, r.Transports)
 		together, between = r.Results[0].Cells[0], r.Results[0].Cells[1]
-		if together.FellBack+between.FellBack == 0 { // a busy machine may take longer than a dial waits
+		// a busy machine may take longer than a dial waits
+		if together.FellBack+between.FellBack == 0 {
 			break
 		}
 	}

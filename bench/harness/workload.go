@@ -23,22 +23,27 @@ const (
 // dialing process need to know about it. It is handed to both as JSON.
 type workload struct {
 	Kind     kind          `json:"kind"`
-	Size     int           `json:"size"`              // bytes in a message, at least minMessage
-	Conns    int           `json:"conns"`             // connections, or dials in flight for openings
-	Duration time.Duration `json:"duration"`          // measured part of a round
-	Warmup   time.Duration `json:"warmup"`            // same work before it, not measured
-	Rate     float64       `json:"rate,omitempty"`    // messages/s over all connections and client processes for an open loop, 0 for a closed one
-	Profile  string        `json:"profile,omitempty"` // RNET_PROFILE of both processes, "" leaves it as it is
-	Loops    int           `json:"loops,omitempty"`   // gnet event loops on each side that do the work, 0 for a goroutine for each connection
+	Size     int           `json:"size"`     // bytes in a message, at least minMessage
+	Conns    int           `json:"conns"`    // connections, or dials in flight for openings
+	Duration time.Duration `json:"duration"` // measured part of a round
+	Warmup   time.Duration `json:"warmup"`   // same work before it, not measured
+	// messages/s over all connections and client processes for an open loop, 0 for a closed one
+	Rate    float64 `json:"rate,omitempty"`
+	Profile string  `json:"profile,omitempty"` // RNET_PROFILE of both processes, "" leaves it as it is
+	// gnet event loops on each side that do the work, 0 for a goroutine for each connection
+	Loops int `json:"loops,omitempty"`
 
-	Program    string        `json:"program,omitempty"`    // whose calls are the round trips, Conns at a time; "" for messages on plain connections
-	Clients    int           `json:"clients,omitempty"`    // client processes, 0 for one; each has Conns
-	Client     int           `json:"client,omitempty"`     // which of them this process is, from 0
-	Hop        bool          `json:"hop,omitempty"`        // the server passes everything on, by TCP, to a third process that answers
-	Local      bool          `json:"local,omitempty"`      // one process has both ends
-	Think      time.Duration `json:"think,omitempty"`      // the client computes so long after each answer
-	Busy       bool          `json:"busy,omitempty"`       // each process computes beside the work, in a goroutine for each processor
-	Neighbours int           `json:"neighbours,omitempty"` // processes that compute beside the work
+	// whose calls are the round trips, Conns at a time; "" for messages on plain connections
+	Program string `json:"program,omitempty"`
+	Clients int    `json:"clients,omitempty"` // client processes, 0 for one; each has Conns
+	Client  int    `json:"client,omitempty"`  // which of them this process is, from 0
+	// the server passes everything on, by TCP, to a third process that answers
+	Hop   bool          `json:"hop,omitempty"`
+	Local bool          `json:"local,omitempty"` // one process has both ends
+	Think time.Duration `json:"think,omitempty"` // the client computes so long after each answer
+	// each process computes beside the work, in a goroutine for each processor
+	Busy       bool `json:"busy,omitempty"`
+	Neighbours int  `json:"neighbours,omitempty"` // processes that compute beside the work
 }
 
 // A message is stamped with its number, so that a lost, repeated, torn or

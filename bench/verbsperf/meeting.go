@@ -34,7 +34,8 @@ func newControl(conn net.Conn) *control {
 // How long the ends have. At a server they bound how long a client that does not
 // go on holds its place.
 const (
-	wishLimit    = 20 * time.Second       // for a client's wish, from when it came or from the end of its last measurement
+	// for a client's wish, from when it came or from the end of its last measurement
+	wishLimit    = 20 * time.Second
 	setUpLimit   = time.Minute            // for a set-up, at a client once it has a place
 	setUpOfQP    = 100 * time.Millisecond // more, for each QP
 	measureLimit = 10 * time.Minute       // for a measurement with its set-up

@@ -25,7 +25,8 @@ import (
 // Without -rounds TestBesidePerftest shows that it works, by two tests in a short round; a table of
 // all of them takes minutes:
 //
-//	go test -exec "guest -kernel 6.1 -devices rxe0" ./bench/verbsperf -run BesidePerftest -v -args -rounds 5 -iterations 300
+//	go test -exec "guest -kernel 6.1 -devices rxe0" ./bench/verbsperf -run BesidePerftest -v \
+//		-args -rounds 5 -iterations 300
 var (
 	rounds     = flag.Int("rounds", 0, "how often TestBesidePerftest measures each test; it shows medians")
 	iterations = flag.Int("iterations", 50, "of each measurement of TestBesidePerftest")

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 		Main(os.Args[2:])
 	}
 	if testhost.PlaysPeer() {
-		Main([]string{"-listen", ":" + wirePort, "-device", testhost.Devices()[0].Name}) // ended by the machine
+		// ended by the machine
+		Main([]string{"-listen", ":" + wirePort, "-device", testhost.Devices()[0].Name})
 	}
 	flag.Parse()
 	os.Exit(m.Run())
@@ -105,7 +106,8 @@ func TestWire(t *testing.T) {
 		t.Skip(testhost.PeerVariable + " is not set: run this on two hosts, go test -exec 'guest -pair -devices rxe0'")
 	}
 	server := net.JoinHostPort(testhost.Peer(), wirePort)
-	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) { // until the other machine is up
+	// until the other machine is up
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		c, err := net.DialTimeout("tcp", server, 10*time.Second)
 		if err == nil {
 			require.NoError(t, c.Close())

@@ -61,7 +61,8 @@ func serveAt(ctx context.Context, ln net.Listener, dev *verbs.Context, at place,
 			defer func() { <-places }()
 			m := meeting{ctx: ctx, dev: dev, place: at, control: newControl(conn), server: true, memory: shared}
 			if err := m.serve(); err != nil {
-				complain.Printf("client %v: %.300q", conn.RemoteAddr(), err.Error()) // of the client's words, too
+				// of the client's words, too
+				complain.Printf("client %v: %.300q", conn.RemoteAddr(), err.Error())
 			}
 		})
 	}
@@ -91,7 +92,8 @@ func (m *meeting) serve() error {
 	for {
 		var sp spec
 		m.control.within(wishLimit)
-		if err := m.control.receive(&sp); err != nil { // ends with a wish, the client's hang-up, or the time
+		// ends with a wish, the client's hang-up, or the time
+		if err := m.control.receive(&sp); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}

@@ -59,7 +59,8 @@ func TestAServerServesClientsAtOnce(t *testing.T) {
 	silent := dialed(t, addr)
 	require.NoError(t, json.NewEncoder(silent).Encode(oneMessage))
 	var answer outcome
-	require.NoError(t, json.NewDecoder(silent).Decode(&answer)) // the server has made its side, and waits for ours
+	// the server has made its side, and waits for ours
+	require.NoError(t, json.NewDecoder(silent).Decode(&answer))
 	require.NoError(t, answer.err())
 	ended := make(chan error)
 	for range 4 {

@@ -149,7 +149,8 @@ var (
 
 // groups are those of package verbstest.
 func groups(docs string) []string {
-	text, _ := os.ReadFile(filepath.Join(docs, "../verbs/verbstest/pair.go")) // without it nothing is found
+	// without it nothing is found
+	text, _ := os.ReadFile(filepath.Join(docs, "../verbs/verbstest/pair.go"))
 	var list []string
 	for _, m := range groupPattern.FindAllStringSubmatch(string(text), -1) {
 		list = append(list, m[1])

@@ -92,7 +92,8 @@ func TestSystemdKnowsTheUnits(t *testing.T) {
 	for _, name := range []string{"activated.socket", "activated.service"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		unit := strings.Replace(string(text), "/usr/local/bin/activated", self, 1) // which is not there
+		// which is not there
+		unit := strings.Replace(string(text), "/usr/local/bin/activated", self, 1)
 		file := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(file, []byte(unit), 0o600))
 		args = append(args, file)

@@ -63,7 +63,8 @@ func (p *pong) send() error {
 // next waits until the message is here, and the one before is gone.
 func (p *pong) next(completions int) error {
 	for range completions {
-		if _, err := p.e.Wait(time.Time{}); err != nil { // ends with the message, or with the connection
+		// ends with the message, or with the connection
+		if _, err := p.e.Wait(time.Time{}); err != nil {
 			return err
 		}
 	}

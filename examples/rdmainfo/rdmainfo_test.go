@@ -83,7 +83,8 @@ func TestSelfTestTellsOfWhatCannotBeClosed(t *testing.T) {
 	for _, what := range []error{nil, errNone} {
 		require.False(t, d.check("windows", func() error {
 			return d.withLoop(ofRC, func(l *loop) error {
-				_, err := l.a.pd.AllocMR(1, verbs.AccessLocalWrite, verbs.MROptions{}) // which the PD waits for
+				// which the PD waits for
+				_, err := l.a.pd.AllocMR(1, verbs.AccessLocalWrite, verbs.MROptions{})
 				require.NoError(t, err)
 				return what
 			})

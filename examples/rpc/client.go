@@ -76,7 +76,8 @@ func (c *client) call(ctx context.Context, server *rpc.Client) error {
 	rand.Read(sent)
 	var got []byte
 	select {
-	case call := <-server.Go("Echo.Bytes", sent, &got, nil).Done: // ended by the answer, or the connection's end
+	case call := <-server.Go("Echo.Bytes", sent, &got, nil).Done:
+		// ended by the answer, or the connection's end
 		if call.Error != nil {
 			return call.Error
 		}

@@ -120,6 +120,7 @@ func (c *Group) remove() error {
 		if err != unix.EBUSY || try == tries {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond) // the last process leaves after its parent has learned of its end
+		// the last process leaves after its parent has learned of its end
+		time.Sleep(10 * time.Millisecond)
 	}
 }

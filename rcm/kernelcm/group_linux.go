@@ -125,7 +125,8 @@ func (r *groupRoute) joinPort(ctx context.Context, sendOnly bool) (rcm.Destinati
 	if err := r.id.join(r.Group(), flags); err != nil {
 		return rcm.Destination{}, joinError(err)
 	}
-	ev, err := r.id.next(ctx) // ends with the subnet administrator's answer, the kernel's timeout or ctx
+	// ends with the subnet administrator's answer, the kernel's timeout or ctx
+	ev, err := r.id.next(ctx)
 	switch {
 	case err != nil:
 		return rcm.Destination{}, err

@@ -18,7 +18,8 @@ import (
 
 func TestConnectFindsOutThatNobodyListens(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *cmtest.Fabric) {
-		err := <-f.DialAsync(t, cmtest.Within(t), f.Addr(t), rcm.ConnParam{}) // ends with the peer's reject
+		// ends with the peer's reject
+		err := <-f.DialAsync(t, cmtest.Within(t), f.Addr(t), rcm.ConnParam{})
 		require.ErrorIs(t, err, rcm.ErrNoListener)
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	})
@@ -90,7 +91,8 @@ func TestAnIPv6OnlyWildcardServesNoIPv4(t *testing.T) {
 			require.NoError(t, r.Reject(nil))
 		}
 		var rejected *rcm.RejectedError
-		require.ErrorAs(t, cmtest.Await(t, dialed), &rejected) // ends with the REJ of the program or the kernel
+		// ends with the REJ of the program or the kernel
+		require.ErrorAs(t, cmtest.Await(t, dialed), &rejected)
 		require.Equal(t, uint64(f.Host.BitLen()/128), l.Stats().Requests)
 	})
 }
@@ -213,7 +215,8 @@ func TestSilentDialersHoldUpNobody(t *testing.T) {
 		require.NoError(t, cmtest.Await(t, dialed)) // ends with the handshake
 		require.NoError(t, c.Disconnect())
 		for range silent {
-			require.ErrorIs(t, cmtest.Await(t, outcome), rcm.ErrTimeout) // each ends with the handshake timeout
+			// each ends with the handshake timeout
+			require.ErrorIs(t, cmtest.Await(t, outcome), rcm.ErrTimeout)
 		}
 	})
 }

@@ -214,7 +214,8 @@ func TestADeviceMayGoBetweenAnyTwoSteps(t *testing.T) {
 			})
 			time.Sleep(time.Duration(10+7*round) * time.Millisecond)
 			removed := dev.remove(t)
-			require.NoError(t, cmtest.Await(t, removed)) // ends when no step holds the device any more
+			// ends when no step holds the device any more
+			require.NoError(t, cmtest.Await(t, removed))
 			close(stop)
 			require.NoError(t, l.Close())
 			loops.Wait() // ends with Close, and after one more dial

@@ -161,7 +161,8 @@ func TestConnectToASilentHostEndsWithItsContext(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		err := <-f.DialAsync(t, ctx, netip.AddrPortFrom(neighbor(f), 9000), rcm.ConnParam{}) // ends with the deadline
+		// ends with the deadline
+		err := <-f.DialAsync(t, ctx, netip.AddrPortFrom(neighbor(f), 9000), rcm.ConnParam{})
 		require.ErrorIs(t, err, rcm.ErrTimeout)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
@@ -252,7 +253,8 @@ func TestAProcessThatChangesItsUserIsToldSo(t *testing.T) {
 	overDevices(t, func(t *testing.T, f *cmtest.Fabric) {
 		addr := f.Addr(t)
 		c := cmtest.StartChild(t, 0, "dropPrivileges", f.Device, addr.String())
-		err := <-f.DialAsync(t, cmtest.Within(t), addr, rcm.ConnParam{}) // ends when the child's descriptor is closed
+		// ends when the child's descriptor is closed
+		err := <-f.DialAsync(t, cmtest.Within(t), addr, rcm.ConnParam{})
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		c.Expect(t, "failed")
 	})

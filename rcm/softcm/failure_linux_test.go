@@ -128,8 +128,9 @@ func TestAConnectionEndsWithASocketOverWhichNoPairComesAbout(t *testing.T) {
 	require.NoError(t, err)
 	for name, from := range map[string]handshake.Endpoint{"of another process": elsewhere, "of this process, it says": ofUs} {
 		for what, do := range map[string]func(s speaker){
-			"hangs up":     func(s speaker) { s.Close() },
-			"says garbage": func(s speaker) { s.Write([]byte("garbage")) }, // fails if it has ended already
+			"hangs up": func(s speaker) { s.Close() },
+			// fails if it has ended already
+			"says garbage": func(s speaker) { s.Write([]byte("garbage")) },
 			"says RTU":     func(s speaker) { s.Write((&handshake.Message{Kind: handshake.KindReady}).AppendTo(nil)) },
 		} {
 			t.Run(name+", "+what, func(t *testing.T) {
@@ -155,7 +156,8 @@ func TestADisconnectBeforeThePairIsMadeHangsUp(t *testing.T) {
 	require.NoError(t, c.Disconnect())
 	require.NoError(t, c.qp.Close())
 	for {
-		if n, err := s.Read(make([]byte, 1024)); err != nil || n == 0 { // ends with the hang-up, after a welcome
+		// ends with the hang-up, after a welcome
+		if n, err := s.Read(make([]byte, 1024)); err != nil || n == 0 {
 			break
 		}
 	}

@@ -82,7 +82,8 @@ func (s *socket) handed(ctx context.Context) (fds []int, err error) {
 		for offered := false; ; offered = true {
 			var buf [handshake.MaxMessage]byte
 			var n int
-			if n, fds, err = samehost.Receive(raw, buf[:]); err != nil { // ended by the listener, or ctx
+			// ended by the listener, or ctx
+			if n, fds, err = samehost.Receive(raw, buf[:]); err != nil {
 				return hangup(err)
 			}
 			m, err := handshake.Parse(buf[:n])
@@ -159,7 +160,8 @@ func (l *listener) awaits(sock *socket, m handshake.Message) {
 	var err error
 	for err == nil {
 		var m handshake.Message
-		m, err = sock.receive() // ended by the peer, who has no more to say than TAKE, by HandOver or Close
+		// ended by the peer, who has no more to say than TAKE, by HandOver or Close
+		m, err = sock.receive()
 		if err = expected(m, err, handshake.KindTake); err == nil {
 			err = l.takes(sock)
 		}

@@ -307,7 +307,8 @@ func TestAPlaceInADirectoryIsHandedOver(t *testing.T) {
 		places = append(places, c.To())
 		require.NoError(t, l.Close())
 		l = next()
-		hungUp(t, l.say(t, dir, handshake.Message{Kind: handshake.KindReady})) // it serves: nothing begins so
+		// it serves: nothing begins so
+		hungUp(t, l.say(t, dir, handshake.Message{Kind: handshake.KindReady}))
 	}
 	require.Equal(t, places[0], places[2], "it is another socket")
 	require.NoError(t, l.Close())
@@ -319,7 +320,8 @@ func TestAPlaceInADirectoryIsHandedOver(t *testing.T) {
 	require.True(t, l.HandOver())
 	require.NoError(t, l.Close())
 	next()
-	hang.Eventually(t, "the end of the socket there", func() bool { // what is not wanted is closed elsewhere
+	// what is not wanted is closed elsewhere
+	hang.Eventually(t, "the end of the socket there", func() bool {
 		c, err := dir.Dial(unix.SOCK_SEQPACKET, nil, os.Geteuid(), entriesFor(l.addr)...)
 		if err == nil {
 			c.Close()

@@ -106,13 +106,15 @@ func TestAnotherUserIsDenied(t *testing.T) {
 		addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 		l := onSoft().MustListen(t, addr, rcm.ListenConfig{PeerPolicy: func(rcm.Peer) bool { return true }})
 		cmtest.StartChild(t, stranger, "knock", addr.String()).Expect(t, "rejected")
-		require.Eventually(t, func() bool { return l.Stats().Denied == 1 }, time.Minute, time.Millisecond) // it is told first
+		// it is told first
+		require.Eventually(t, func() bool { return l.Stats().Denied == 1 }, time.Minute, time.Millisecond)
 	})
 	t.Run("as a dialer", func(t *testing.T) {
 		addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 		l := onSoft().MustListen(t, addr, rcm.ListenConfig{})
 		cmtest.StartChild(t, stranger, "knock", addr.String()).Expect(t, "rejected")
-		require.Eventually(t, func() bool { return l.Stats().Denied == 1 }, time.Minute, time.Millisecond) // it is told first
+		// it is told first
+		require.Eventually(t, func() bool { return l.Stats().Denied == 1 }, time.Minute, time.Millisecond)
 	})
 }
 

@@ -289,7 +289,8 @@ func (l *listener) receiveFirst(sock *socket) (handshake.Message, error) {
 		return handshake.Message{}, err
 	}
 	var buf [handshake.MaxMessage]byte
-	n, fds, err := samehost.Receive(raw, buf[:]) // ended by a message, the hang-up, the deadline or Close
+	// ended by a message, the hang-up, the deadline or Close
+	n, fds, err := samehost.Receive(raw, buf[:])
 	if errors.Is(err, samehost.ErrTruncated) {
 		err = fmt.Errorf("%w: %w", rcm.ErrMalformed, err)
 	}

@@ -100,7 +100,8 @@ func (l *look) ask(ctx context.Context, endpoints []attach.Endpoint) {
 			asking.Go(func() { l.read(ctx, e, conn) })
 		case errors.Is(err, attach.ErrBusy):
 			return true
-		case errors.Is(err, attach.ErrStranger), errors.Is(err, syscall.ECONNREFUSED): // it has gone
+		case errors.Is(err, attach.ErrStranger), errors.Is(err, syscall.ECONNREFUSED):
+			// it has gone
 		default:
 			l.silent(e, err)
 		}

@@ -75,7 +75,8 @@ const (
 // them: their queues are full.
 func crowd([]string) error {
 	for i := range many {
-		name := fmt.Sprintf("@ramjet/stats1/0/%d/%016x", phantom+i, rand.Uint64()) // not those of a test beside this one
+		// not those of a test beside this one
+		name := fmt.Sprintf("@ramjet/stats1/0/%d/%016x", phantom+i, rand.Uint64())
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		if err != nil {
 			return err

@@ -58,7 +58,8 @@ func TestKernelDialUsesTheDeviceChosen(t *testing.T) {
 	go traffic.Serve(ln)
 	for _, k := range devices {
 		address := portOf(t, ln, k.host)
-		exchangeOver(t, &rnet.Dialer{HeadStart: hang.Time, Limits: limits}, address, "soft soft0") // the peer is of this host
+		// the peer is of this host
+		exchangeOver(t, &rnet.Dialer{HeadStart: hang.Time, Limits: limits}, address, "soft soft0")
 		exchangeOver(t, &rnet.Dialer{Device: k.name, HeadStart: hang.Time, Limits: limits}, address, "rdma "+k.name)
 		exchangeOver(t, &rnet.Dialer{Device: k.name + "/1", HeadStart: hang.Time, Limits: limits}, address, "rdma "+k.name)
 		_, err := (&rnet.Dialer{Transport: rnet.RDMA, Device: k.name + "/2"}).Dial("tcp", address)

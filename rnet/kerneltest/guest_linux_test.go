@@ -35,7 +35,8 @@ func countKernelResources(t testing.TB) kernelResources {
 	}
 	var resources []string
 	for line := range strings.Lines(run(t, "rdma", "resource")) {
-		_, rest, _ := strings.Cut(line, ": ") // a device that was removed has another index when it is back
+		// a device that was removed has another index when it is back
+		_, rest, _ := strings.Cut(line, ": ")
 		resources = append(resources, strings.TrimSpace(rest))
 	}
 	slices.Sort(resources)

@@ -20,7 +20,8 @@ func init() { roles.Add("exchange", dialExchange) }
 // dialExchange dials an address, by package net if the second argument says
 // so, exchanges so many bytes, and tells over what.
 func dialExchange(args []string) error {
-	dial := (&rnet.Dialer{HeadStart: hang.Time}).Dial // TCP is not to win by the slowness of the guest
+	// TCP is not to win by the slowness of the guest
+	dial := (&rnet.Dialer{HeadStart: hang.Time}).Dial
 	if args[1] == "plain" {
 		dial = net.Dial
 	}

@@ -108,7 +108,8 @@ func TestKernelDeviceIsRemovedAndComesBack(t *testing.T) {
 			back := time.Now()
 			for _, address := range addresses {
 				awaitDevice(t, d, address)
-				require.Less(t, time.Since(back), time.Second+slowness) // listeners look each second
+				// listeners look each second
+				require.Less(t, time.Since(back), time.Second+slowness)
 				exchangeOver(t, d, address, "rdma "+k.name)
 			}
 		}

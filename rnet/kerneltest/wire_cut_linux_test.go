@@ -82,7 +82,8 @@ func TestWireIsCutWhileThePeerIsStopped(t *testing.T) {
 		for _, c := range conns {
 			b.Add(t, func() error { _, err := c.Write(make([]byte, 64<<10)); return err })
 		}
-		time.Sleep(link.KeepAlivePeriod + 5*time.Second) // the peer is there, and so it is waited for
+		// the peer is there, and so it is waited for
+		time.Sleep(link.KeepAlivePeriod + 5*time.Second)
 		require.Empty(t, b.Told())
 		begun := time.Now()
 		mend := cutWire(t)

@@ -89,7 +89,8 @@ func TestWireDialReachesAPlainTCPServer(t *testing.T) {
 			require.Equal(t, "no-listener", last.Reason, "%v", last)
 		})
 	}
-	c, err := rnet.Dial("tcp", net.JoinHostPort(peersHosts()[0], port)) // the function that most programs call
+	// the function that most programs call
+	c, err := rnet.Dial("tcp", net.JoinHostPort(peersHosts()[0], port))
 	require.NoError(t, err)
 	require.IsType(t, (*net.TCPConn)(nil), c)
 	require.NoError(t, c.Close())

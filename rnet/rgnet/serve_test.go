@@ -128,7 +128,8 @@ func (k carrier) tryServe(t testing.TB, handler gnet.EventHandler, address strin
 	h := check(t, handler)
 	opts = append([]gnet.Option{gnet.WithLogger(quiet{})}, opts...)
 	go func() { s.ended <- k.cfg.Run(h, "tcp://"+s.address, opts...) }() // ended by stop
-	select {                                                             // ended by the engine, or the clock
+	// ended by the engine, or the clock
+	select {
 	case <-h.booted:
 	case err := <-s.ended:
 		return nil, err
@@ -192,7 +193,8 @@ func finish(t testing.TB, work *sync.WaitGroup) {
 	}()
 	select {
 	case <-finished:
-	case <-time.After(3 * hang.Time): // the work itself takes half of that in an emulated machine, over TCP too
+	case <-time.After(3 * hang.Time):
+		// the work itself takes half of that in an emulated machine, over TCP too
 		t.Fatal("not in time: all have finished")
 	}
 }

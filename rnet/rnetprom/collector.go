@@ -8,7 +8,8 @@
 // Sums include the sessions that have ended. The share of waits that polling
 // ended is
 //
-//	rate(rnet_poll_hits_total[5m]) / (rate(rnet_poll_hits_total[5m]) + rate(rnet_poll_misses_total[5m]))
+//	rate(rnet_poll_hits_total[5m]) /
+//		(rate(rnet_poll_hits_total[5m]) + rate(rnet_poll_misses_total[5m]))
 package rnetprom
 
 import (

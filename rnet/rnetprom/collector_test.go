@@ -34,7 +34,8 @@ func exchange(t *testing.T, transport rnet.Transport, n int) (end func()) {
 			}()
 		}
 	}()
-	d := rnet.Dialer{Transport: transport, Dedicated: true, HeadStart: time.Minute} // however busy the machine is
+	// however busy the machine is
+	d := rnet.Dialer{Transport: transport, Dedicated: true, HeadStart: time.Minute}
 	c, err := d.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
 	_, err = c.Write(make([]byte, n))
@@ -83,7 +84,8 @@ func TestSeriesTellWhatWentThroughAndOutliveTheirSessions(t *testing.T) {
 		return v
 	}
 	nobody := func() bool { return at("rnet_sessions") == 0 }
-	require.Eventually(t, nobody, 30*time.Second, 10*time.Millisecond) // those of other tests go idle
+	// those of other tests go idle
+	require.Eventually(t, nobody, 30*time.Second, 10*time.Millisecond)
 	const n = 100_000
 	sent, received, opened := at("rnet_sent_bytes_total"), at("rnet_received_bytes_total"), at("rnet_streams_opened_total")
 	end := exchange(t, rnet.Soft, n)

@@ -137,7 +137,8 @@ func layouts() []layout {
 			of("cq_mod_caps.max_cq_count", unsafe.Offsetof(more.maxCQCount), unsafe.Sizeof(more.maxCQCount)),
 			of("cq_mod_caps.max_cq_period", unsafe.Offsetof(more.maxCQPeriod), unsafe.Sizeof(more.maxCQPeriod)),
 		}},
-		{c: "ibv_port_attr", part: true, fields: []field{ // later ones have active_speed_ex behind it
+		// later ones have active_speed_ex behind it
+		{c: "ibv_port_attr", part: true, fields: []field{
 			of("state", unsafe.Offsetof(port.state), unsafe.Sizeof(port.state)),
 			of("max_mtu", unsafe.Offsetof(port.maxMTU), unsafe.Sizeof(port.maxMTU)),
 			of("active_mtu", unsafe.Offsetof(port.activeMTU), unsafe.Sizeof(port.activeMTU)),

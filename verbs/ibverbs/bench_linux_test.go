@@ -176,7 +176,8 @@ func (l *loop) post(t testing.TB, wrs []verbs.SendWR, calls int) float64 {
 func BenchmarkPollOfCompletions(b *testing.B) {
 	measure(b, "found", func(l *loop) float64 {
 		l.post(b, l.writes(1), len(l.wcs))
-		time.Sleep(time.Millisecond) // until the device has done them; else the round does not count
+		// until the device has done them; else the round does not count
+		time.Sleep(time.Millisecond)
 		begin := time.Now()
 		n, err := l.cq.Poll(l.wcs[:])
 		took := time.Since(begin)
@@ -254,7 +255,8 @@ func reportMedian(b *testing.B, rounds []float64) {
 // compileCost compiles testdata/cost.c as distributions compile programs.
 func compileCost(t testing.TB) (program string) {
 	t.Helper()
-	root := os.Getenv("RAMJET_MODEL_ROOT") // where Debian's libibverbs-dev was unpacked, if it is not installed
+	// where Debian's libibverbs-dev was unpacked, if it is not installed
+	root := os.Getenv("RAMJET_MODEL_ROOT")
 	libraries, err := filepath.Glob(filepath.Join(root, "/usr/lib/*/libibverbs.so"))
 	require.NoError(t, err)
 	if _, err := exec.LookPath("gcc"); err != nil || len(libraries) == 0 {

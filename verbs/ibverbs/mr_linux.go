@@ -163,7 +163,8 @@ func (r *region) destroy() error {
 		d.drop(r.address)
 		err := failed("ibv_dereg_mr", status(d.lib.deregMR, r.address))
 		if d.entry.DriverID == rdmahost.DriverRXE && errors.Is(err, verbs.ErrInvalid) {
-			err = fmt.Errorf("ibv_dereg_mr: %w", verbs.ErrBusy) // it says EINVAL of a region with windows
+			// it says EINVAL of a region with windows
+			err = fmt.Errorf("ibv_dereg_mr: %w", verbs.ErrBusy)
 		}
 		if d.restore(r.address, r, err) {
 			return err

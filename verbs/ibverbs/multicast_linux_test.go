@@ -53,7 +53,8 @@ func TestADeviceIsClosedWithAQPThatIsBusy(t *testing.T) {
 	require.NoError(t, made.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, QKey: 1},
 		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrQKey))
 	q := made.Driver().(*qp)
-	require.NoError(t, q.attach(multicast.Group{GID: verbs.GID{0: 0xff, 1: 0x0e, 15: 0x78}, LID: 0xc077})) // which is not known to Destroy
+	// which is not known to Destroy
+	require.NoError(t, q.attach(multicast.Group{GID: verbs.GID{0: 0xff, 1: 0x0e, 15: 0x78}, LID: 0xc077}))
 	_ = ctx.Close()
 	_, err := made.PostRecv(make([]verbs.RecvWR, 1))
 	require.ErrorIs(t, err, verbs.ErrClosed)

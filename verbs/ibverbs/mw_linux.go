@@ -16,8 +16,10 @@ type window struct {
 	pd      *pd
 	address uintptr // struct ibv_mw
 	typ     verbs.MWType
-	made    uint32        // the key that it was made with
-	current atomic.Uint32 // of type 1, the key that the last bind gave it; written by the QP that has binding, as that of struct ibv_mw
+	made    uint32 // the key that it was made with
+	// of type 1, the key that the last bind gave it; written by the QP that has binding, as
+	// that of struct ibv_mw
+	current atomic.Uint32
 	binding binding.Window
 	life    lifetime
 }
@@ -108,7 +110,8 @@ func (q *qp) postBind(wr *verbs.SendWR, giving uint64) (int, error) {
 		defer r.life.release()
 		info.mr = r.address
 	}
-	before, err := w.binding.Take(q, binding.Place{Reset: q.resets.Load(), Count: giving + 1}) // its own completion, or the next
+	// its own completion, or the next
+	before, err := w.binding.Take(q, binding.Place{Reset: q.resets.Load(), Count: giving + 1})
 	if err != nil {
 		return 0, err
 	}

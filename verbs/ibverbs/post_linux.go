@@ -228,7 +228,8 @@ func (to *ibvSendWR) atomic(addr uint64, rkey uint32, compareAdd, swap uint64) {
 }
 
 func (to *ibvSendWR) datagram(ah uintptr, qpn, qkey uint32) {
-	to.wr[0], to.wr[1] = uint64(ah), uint64(qpn)|uint64(qkey)<<32 // two words of a processor that is little-endian
+	// two words of a processor that is little-endian
+	to.wr[0], to.wr[1] = uint64(ah), uint64(qpn)|uint64(qkey)<<32
 }
 
 // layList lays a list of memory out, without pieces of no bytes: to many devices a length of

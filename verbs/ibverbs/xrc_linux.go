@@ -254,7 +254,9 @@ func (t *target) destroy() error {
 	d.drop(t.address)
 	destroy := d.lib.destroyQP
 	if t.opened && d.entry.Driver == "mlx5" {
-		destroy = d.lib.commandDestroyQP // libmlx5 would free the doorbell that it does not have; so it keeps the struct ibv_qp
+		// libmlx5 would free the doorbell that it does not have; so it keeps the struct
+		// ibv_qp
+		destroy = d.lib.commandDestroyQP
 	}
 	err := failed("ibv_destroy_qp", status(destroy, t.address))
 	if d.restore(t.address, t, err) {

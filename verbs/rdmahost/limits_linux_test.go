@@ -250,7 +250,8 @@ func TestAnErrorIsExplainedWithTheKindOfItsLimit(t *testing.T) {
 	l, remedy := ExplainError(&verbs.Error{Op: "create QP", Device: "x", Err: fmt.Errorf("ioctl: %w", syscall.EACCES)})
 	require.Equal(t, verbs.LimitPermission, l)
 	require.Contains(t, remedy, "other credentials")
-	for _, err := range []error{syscall.EINVAL, syscall.EAGAIN, errors.New("other")} { // EAGAIN: no group has the device
+	// EAGAIN: no group has the device
+	for _, err := range []error{syscall.EINVAL, syscall.EAGAIN, errors.New("other")} {
 		l, remedy = ExplainError(&verbs.Error{Op: "create QP", Device: "x", Err: err})
 		require.Zero(t, l, err)
 		require.Empty(t, remedy, err)

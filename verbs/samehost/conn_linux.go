@@ -329,8 +329,9 @@ var ErrTruncated = errors.New("packet is too long, or has more descriptors than 
 
 // control holds the control messages of a packet: with room for all descriptors that
 // it can have, and for the credentials that hasUnread asks for, the kernel closes
-// none, which it would do in the thread that reads.
-type control [16 + 4*253 + 4 + 16 + 12 + 4]byte // struct cmsghdr, SCM_MAX_FD, padding; cmsghdr, ucred, padding
+// none, which it would do in the thread that reads. The terms of its length: struct cmsghdr,
+// SCM_MAX_FD descriptors, padding; cmsghdr, ucred, padding.
+type control [16 + 4*253 + 4 + 16 + 12 + 4]byte
 
 var controls = sync.Pool{New: func() any { return new(control) }}
 

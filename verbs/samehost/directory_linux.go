@@ -85,7 +85,9 @@ func (d *Directory) open() (*os.File, error) {
 	d.mu.Lock()
 	if d.look == nil && !time.Now().Before(d.until) {
 		d.look, d.since = make(chan struct{}), time.Now()
-		go d.lookAgain() // ends with the calls of openRoot, which on a file system of another machine may take long
+		// ends with the calls of openRoot, which on a file system of another machine may
+		// take long
+		go d.lookAgain()
 	}
 	look, left := d.look, openTime-time.Since(d.since)
 	d.mu.Unlock()
@@ -192,7 +194,8 @@ func openWithin(dir int, name string, flags uint64) (int, error) {
 	const tries = 8
 	for try := 1; ; try++ {
 		fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
-		if err == unix.EINTR || err == unix.EAGAIN && try < tries { // something was renamed meanwhile
+		// something was renamed meanwhile
+		if err == unix.EINTR || err == unix.EAGAIN && try < tries {
 			continue
 		}
 		return fd, err
@@ -276,7 +279,8 @@ func connectWithin(socket, dir int, name string, user int) (whose owner, id Sock
 	}
 	defer unix.Close(fd)
 	err = connect(socket, place(fd))
-	if err == unix.EACCES || err == unix.EPERM || err == unix.ENOENT { // not for us, or there is no /proc
+	// not for us, or there is no /proc
+	if err == unix.EACCES || err == unix.EPERM || err == unix.ENOENT {
 		err = unix.ECONNREFUSED
 	}
 	return owner(user), id, err

@@ -266,7 +266,8 @@ func TestDirectoriesThatAreNotSafeAreNotUsed(t *testing.T) {
 func TestADirectoryThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	d := newDirectory(t)
 	d.mu.Lock()
-	d.look, d.since = make(chan struct{}), time.Now().Add(-openTime+openTime/20) // as if a look had begun
+	// as if a look had begun
+	d.look, d.since = make(chan struct{}), time.Now().Add(-openTime+openTime/20)
 	d.mu.Unlock()
 	require.ErrorContains(t, d.Err(), "does not answer")
 	begun := time.Now()

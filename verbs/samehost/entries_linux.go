@@ -130,7 +130,8 @@ func ownDirectory(root *os.File, name string, others bool) (*os.File, error) {
 			return
 		}
 		if (made || others) && st.Mode&0o711 != 0o711 {
-			_ = unix.Fchmod(fd, 0o711) // what the umask took away; if that fails others stay outside
+			// what the umask took away; if that fails others stay outside
+			_ = unix.Fchmod(fd, 0o711)
 		}
 	})
 	if err = errors.Join(controlErr, err); err != nil {
@@ -202,7 +203,8 @@ func (l *Listener) SetNames(want []string) (gone bool, err error) {
 				continue
 			}
 			linkErr := e.link(dir, name)
-			if linkErr == unix.EADDRINUSE && e.has(dir, name) { // it was when the socket was handed over
+			// it was when the socket was handed over
+			if linkErr == unix.EADDRINUSE && e.has(dir, name) {
 				linkErr = nil
 			}
 			if linkErr != nil {

@@ -289,7 +289,8 @@ func (l *Listener) Close() error {
 		return net.ErrClosed
 	}
 	close(l.closed)
-	_ = l.file.SetReadDeadline(time.Unix(1, 0)) // Accept leaves, so that nobody else has the last hold on the file
+	// Accept leaves, so that nobody else has the last hold on the file
+	_ = l.file.SetReadDeadline(time.Unix(1, 0))
 	w := l.watch
 	l.mu.Unlock()
 	switch {

@@ -46,7 +46,8 @@ func play(role, name string) {
 	case "squat":
 		_, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: name})
 		fmt.Println(err)
-		time.Sleep(time.Hour) // ended by the test; without cgo a select of nothing would be a deadlock
+		// ended by the test; without cgo a select of nothing would be a deadlock
+		time.Sleep(time.Hour)
 	case "dial":
 		_, err := Dial(unix.SOCK_SEQPACKET, nil, name)
 		fmt.Println(err)

@@ -74,7 +74,8 @@ func lookAtSockets(see func(listening) (more bool)) error {
 		return os.NewSyscallError("sendto", err)
 	}
 	for buf := make([]byte, 64<<10); ; {
-		n, _, err := unix.Recvfrom(fd, buf, 0) // does not wait long: the kernel answers, or says why not
+		// does not wait long: the kernel answers, or says why not
+		n, _, err := unix.Recvfrom(fd, buf, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}

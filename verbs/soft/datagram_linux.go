@@ -50,7 +50,9 @@ type datagramQP struct {
 }
 
 const (
-	grhSize     = 40      // bytes before the payload that a receive takes (InfiniBand Architecture Specification 11.4.1.2)
+	// bytes before the payload that a receive takes (InfiniBand Architecture Specification
+	// 11.4.1.2)
+	grhSize     = 40
 	qkeyOfTheQP = 1 << 31 // in the Q_Key of a request: that of the QP counts (section 10.2.5)
 	groupQPN    = 1<<24 - 1
 	maxAH       = 1 << 20

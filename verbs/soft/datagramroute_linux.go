@@ -177,7 +177,8 @@ func (l *listener) serveDatagrams(conn *samehost.Conn) {
 	for buf := make([]byte, protocol.DatagramHeaderSize+protocol.MaxDatagram); err == nil; {
 		var n int
 		var fds []int
-		n, fds, err = samehost.Receive(raw, buf) // ends with a packet, hang-up, endDatagrams or close
+		// ends with a packet, hang-up, endDatagrams or close
+		n, fds, err = samehost.Receive(raw, buf)
 		if errors.Is(err, unix.ECONNRESET) && !reset {
 			// Said once, before what is there: the peer has hung up, and has not read
 			// our welcome.

@@ -138,7 +138,8 @@ func TestAStoppedPeerIsNotDead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, verbs.WCSuccess, poll(t, e.send, 1)[0].Status, "they are paired")
 	require.NoError(t, c.cmd.Process.Signal(unix.SIGSTOP))
-	require.NoError(t, unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WSTOPPED, nil)) // all its threads have stopped
+	// all its threads have stopped
+	require.NoError(t, unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WSTOPPED, nil))
 	_, err = e.qp.PostSend([]verbs.SendWR{{
 		Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, RemoteAddr: e.peer.Addr, RKey: e.peer.RKey,
 	}})
@@ -191,7 +192,8 @@ func TestNothingIsLostWhenThePeerCloses(t *testing.T) {
 			sent := 1 + i%50
 			go func() {
 				for range sent {
-					_, _ = a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}}) // what does not go is missed below
+					// what does not go is missed below
+					_, _ = a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
 				}
 				_ = a.qp.Close()
 			}()

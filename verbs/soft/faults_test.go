@@ -109,7 +109,8 @@ func TestARequestThatFindsNoReceiveIsCountedOnce(t *testing.T) {
 			for range requests {
 				_, err := a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
 				require.NoError(t, err)
-				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); { // it is tried again and again
+				// it is tried again and again
+				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
 					n, err := b.recv.Poll(make([]verbs.WC, 1))
 					require.NoError(t, err)
 					require.Zero(t, n)

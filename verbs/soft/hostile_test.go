@@ -287,7 +287,8 @@ func FuzzHostileSegment(f *testing.F) {
 			case fuzzSend:
 				v.fuzzPost(arg(1), int(arg(3)))
 			case fuzzWait:
-				_ = v.ch.WaitThread(time.Now().Add(time.Microsecond)) // an end without event is one too
+				// an end without event is one too
+				_ = v.ch.WaitThread(time.Now().Add(time.Microsecond))
 			case fuzzArrive:
 				v.arrive(descriptorCopy{
 					kind: uint8(arg(1)), flags: uint8(arg(1)), imm: uint32(arg(1)), length: uint32(arg(4)), total: uint32(arg(4)),

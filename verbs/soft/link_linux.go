@@ -170,7 +170,8 @@ func readPacket(conn syscall.Conn) (protocol.Message, []int, error) {
 		return protocol.Message{}, nil, err
 	}
 	var buf [protocol.MaxMessage]byte
-	n, fds, err := samehost.Receive(raw, buf[:]) // ends with a packet, the peer's hang-up, a deadline or Close
+	// ends with a packet, the peer's hang-up, a deadline or Close
+	n, fds, err := samehost.Receive(raw, buf[:])
 	if err != nil {
 		return protocol.Message{}, nil, err
 	}

@@ -112,7 +112,8 @@ func (l *listener) accept() {
 		conn, err := l.ln.Accept() // ends with a peer, end or close
 		if err == nil {
 			if l.mayGreet(conn) {
-				l.handlers.Go(func() { l.greet(conn) }) // ends with the hello, its timeout, or the link
+				// ends with the hello, its timeout, or the link
+				l.handlers.Go(func() { l.greet(conn) })
 			} else {
 				conn.Close()
 			}

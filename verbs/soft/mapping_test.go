@@ -34,7 +34,8 @@ func closeAtLimitOfMappings() error {
 			return err
 		}
 		mem[i] = mrs[i].Bytes()
-		for at := 0; at < size; at += unix.Getpagesize() { // an emulator gives no pages ahead of use
+		// an emulator gives no pages ahead of use
+		for at := 0; at < size; at += unix.Getpagesize() {
 			mem[i][at] = 1
 		}
 	}

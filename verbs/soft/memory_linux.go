@@ -164,7 +164,8 @@ func (r *region) sealShared() error {
 			return nil
 		}
 	}
-	if r.access&remoteWrites == 0 || r.access&verbs.AccessMWBind != 0 { // some keys are to read only
+	// some keys are to read only
+	if r.access&remoteWrites == 0 || r.access&verbs.AccessMWBind != 0 {
 		err := sys.Refused("fchmod")
 		if err == nil {
 			err = unix.Fchmod(r.fd, 0o600)

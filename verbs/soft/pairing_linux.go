@@ -332,7 +332,8 @@ func (p *pairing) connectAny() (*samehost.Conn, error) {
 		return dialDevice(p.peer.GID)
 	}
 	conn, err := p.by.connect(p.finished)
-	if policy := admission(); err == nil && policy != nil && !policy(conn.Peer()) { // without a policy it is the manager's affair
+	// without a policy it is the manager's affair
+	if policy := admission(); err == nil && policy != nil && !policy(conn.Peer()) {
 		denied := &samehost.DeniedError{Peer: conn.Peer()}
 		conn.Close()
 		return nil, denied

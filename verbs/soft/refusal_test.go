@@ -58,7 +58,8 @@ func TestWhatARequestIsRefusedForFirst(t *testing.T) {
 				return a.post(t, wr)
 			}
 			require.Equal(t, verbs.WCRemInvReqErr, status(all&^c.right, true, true))
-			if c.op != verbs.OpFlush && c.op != verbs.OpAtomicWrite { // they have no memory of their own
+			// they have no memory of their own
+			if c.op != verbs.OpFlush && c.op != verbs.OpAtomicWrite {
 				require.Equal(t, verbs.WCLocProtErr, status(all, true, true))
 			}
 			require.Equal(t, verbs.WCRemAccessErr, status(all, false, true))

@@ -469,7 +469,9 @@ func (p *pd) prefetch(e *verbs.SGE, advice verbs.Advice) (uint32, error) {
 		return 0, fmt.Errorf("%w: %d bytes at %#x are not in the MR", verbs.ErrInvalid, e.Length, e.Addr)
 	}
 	if advice == verbs.AdvicePrefetchNoFault || len(mem) == 0 || r.mapping == nil {
-		return e.Length, nil // what is there is there for everybody; the caller's own may not be for writing, nor begin with a page
+		// what is there is there for everybody; the caller's own may not be for writing,
+		// nor begin with a page
+		return e.Length, nil
 	}
 	mem = mem[:min(len(mem), protocol.PagesAtOnce)]
 	return uint32(len(mem)), sys.Populate(protocol.PagesAround(mem))

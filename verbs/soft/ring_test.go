@@ -31,7 +31,8 @@ func newNumbered(t *testing.T, receives int) *numbered {
 	wrs := make([]verbs.RecvWR, receives)
 	_, err := b.qp.PostRecv(wrs)
 	require.NoError(t, err)
-	_, err = a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpWriteWithImm}}) // goes when they are paired
+	// goes when they are paired
+	_, err = a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpWriteWithImm}})
 	require.NoError(t, err)
 	n.sent++
 	require.Eventually(t, func() bool { n.receive(1); return n.seen == 1 }, 10*time.Second, time.Millisecond)

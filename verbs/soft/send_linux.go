@@ -273,7 +273,8 @@ var needsOf = [...]needs{
 	verbs.OpCompareSwap:  {gate: protocol.GateAtomic, word: true, local: verbs.AccessLocalWrite, remote: verbs.AccessRemoteAtomic},
 	verbs.OpFetchAdd:     {gate: protocol.GateAtomic, word: true, local: verbs.AccessLocalWrite, remote: verbs.AccessRemoteAtomic},
 	verbs.OpAtomicWrite:  {gate: protocol.GateWrite, word: true, remote: verbs.AccessRemoteWrite},
-	verbs.OpFlush:        {gate: protocol.GateFlush}, // attemptFlush looks at its range, which is not the payload's
+	// attemptFlush looks at its range, which is not the payload's
+	verbs.OpFlush: {gate: protocol.GateFlush},
 }
 
 // permit looks whether a request of n bytes has what its operation needs, and returns the
@@ -292,7 +293,8 @@ func (q *qp) permit(wr *verbs.SendWR, n int, gate uint32) (progress, []byte, out
 		return refused(verbs.WCRemInvReqErr, protocol.FaultRequest)
 	case need.word && n != 8:
 		return refused(verbs.WCLocLenErr, protocol.FaultGone)
-	case wr.Opcode != verbs.OpFlush && !q.localOK(wr, need.local): // a FLUSH has no memory of its own
+	case wr.Opcode != verbs.OpFlush && !q.localOK(wr, need.local):
+		// a FLUSH has no memory of its own
 		return refused(verbs.WCLocProtErr, protocol.FaultGone)
 	}
 	if asks {

@@ -338,8 +338,10 @@ func TestThePolicyDecidesWhoMayPair(t *testing.T) {
 		return false
 	})
 	conn := s.dial()
-	s.hungUp(conn)                                                                                        // it need not even say hello
-	require.Equal(t, Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: os.Getpid()}, <-asked) // sent before the hang-up
+	// it need not even say hello
+	s.hungUp(conn)
+	// sent before the hang-up
+	require.Equal(t, Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: os.Getpid()}, <-asked)
 	require.False(t, s.paired())
 	SetPeerPolicy(nil)
 	s.pair()

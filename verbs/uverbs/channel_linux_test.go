@@ -33,7 +33,8 @@ func TestSignalsDoNotEndWaitThread(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			return
 		case <-time.After(time.Millisecond):
-			_ = unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) // the thread is there until the test is over
+			// the thread is there until the test is over
+			_ = unix.Tgkill(unix.Getpid(), tid, unix.SIGURG)
 		}
 	}
 }

@@ -169,7 +169,8 @@ func run(t testing.TB, name string, args ...string) {
 func ownRxe(t testing.TB, name string) {
 	t.Helper()
 	run(t, "rdma", "link", "add", name, "type", "rxe", "netdev", "dummy1")
-	t.Cleanup(func() { _ = exec.Command("rdma", "link", "delete", name).Run() }) // it may be gone already
+	// it may be gone already
+	t.Cleanup(func() { _ = exec.Command("rdma", "link", "delete", name).Run() })
 	require.Eventually(t, func() bool {
 		_, err := os.Stat("/sys/class/infiniband/" + name)
 		return err == nil

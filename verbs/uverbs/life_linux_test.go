@@ -327,7 +327,8 @@ func TestZeroBasedMemoryAgreesWithTheKernelsPage(t *testing.T) {
 	pages.Size = 64 << 10 // as kernels for arm64 may have
 	o := newObjects(t)
 	mem := make([]byte, 192<<10)
-	at := 12<<10 + int(-abi.AddressOf(mem)&(64<<10-1)) // not where pages of 4 KiB and of 64 KiB begin both
+	// not where pages of 4 KiB and of 64 KiB begin both
+	at := 12<<10 + int(-abi.AddressOf(mem)&(64<<10-1))
 	mr, err := o.pd.RegisterMR(mem[at:at+8], verbs.AccessLocalWrite|verbs.AccessZeroBased)
 	require.NoError(t, err)
 	require.EqualValues(t, 12<<10, mr.Addr())

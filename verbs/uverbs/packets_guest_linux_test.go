@@ -89,7 +89,8 @@ func toNobody(t *testing.T, ctx *verbs.Context, typ verbs.QPType) (*verbs.QP, []
 		mask |= verbs.QPAttrQKey
 	case verbs.QPTypeRC:
 		toRTR |= verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
-		toRTS |= verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRdAtomic // nothing is repeated
+		// nothing is repeated
+		toRTS |= verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRdAtomic
 	}
 	if typ != verbs.QPTypeUD {
 		mask |= verbs.QPAttrAccess

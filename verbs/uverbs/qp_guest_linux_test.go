@@ -32,7 +32,8 @@ func TestFailedQPsWithoutReliabilityTakeAsManyRequestsAsBefore(t *testing.T) {
 			for i := range room {
 				wr := verbs.SendWR{
 					ID: uint64(i), Opcode: verbs.OpSend, Flags: verbs.SendSignaled,
-					SGL: []verbs.SGE{{Addr: 4096, Length: 8, LKey: 0xbad}}, // there is no such region
+					// there is no such region
+					SGL: []verbs.SGE{{Addr: 4096, Length: 8, LKey: 0xbad}},
 				}
 				if typ == verbs.QPTypeUD {
 					wr.Datagram = &verbs.Datagram{AH: ah, QPN: qp.Num()}

@@ -393,7 +393,8 @@ func (q *qp) flush() {
 // flushAlive is flush for those who hold life.
 func (q *qp) flushAlive() {
 	in := abi.ModifyQPIn{Handle: q.handle, AttrMask: uint32(verbs.QPAttrState), QPState: uint8(verbs.QPStateErr)}
-	err := q.dev.command(abi.CmdModifyQP, abi.BytesOf(&in), nil) // a QP that cannot has nothing to flush
+	// a QP that cannot has nothing to flush
+	err := q.dev.command(abi.CmdModifyQP, abi.BytesOf(&in), nil)
 	if err == nil && q.unflushed != nil {
 		q.takeBack()
 	}

@@ -121,7 +121,8 @@ func (m sharedMemory) rxeQueue(answer []byte, offset uint64, log, elementLog int
 	binary.NativeEndian.PutUint32(mem[4:], 1<<log-1)
 	m[offset] = mem
 	answer = binary.NativeEndian.AppendUint64(answer, offset)
-	return binary.NativeEndian.AppendUint64(answer, uint64(len(mem))) // of 32 bits, and 32 that nobody reads
+	// of 32 bits, and 32 that nobody reads
+	return binary.NativeEndian.AppendUint64(answer, uint64(len(mem)))
 }
 
 func newRxeCQ(t testing.TB, m sharedMemory, log int) driver.CQ {

@@ -220,7 +220,8 @@ func TestCompletionsOfADestroyedXRCSRQAreDropped(t *testing.T) {
 			k.srqs = 1
 			other, err := x.CreateSRQ(p, c, &verbs.SRQAttr{MaxWR: 5})
 			require.NoError(t, err)
-			q := &qp{dev: d, num: 0x99, rc: true} // the kernel has given it the number of the target by which they came
+			// the kernel has given it the number of the target by which they came
+			q := &qp{dev: d, num: 0x99, rc: true}
 			c.(*cq).attach(q)
 			for i := range uint64(16) {
 				wc := verbs.WC{ID: i, QPN: 0x99, SrcQPN: s.Num(), Opcode: verbs.WCRecv, Flags: driver.OfXRC}

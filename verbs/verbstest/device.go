@@ -28,7 +28,8 @@ func testDevice(t *testing.T, s *suite) {
 		for n := uint8(1); int(n) <= attr.PhysPorts; n++ {
 			port, err := p.A.QueryPort(n)
 			require.NoError(t, err)
-			if attr.Transport != verbs.TransportIWARP { // siw of Linux 6.12 has a greater one than it has
+			// siw of Linux 6.12 has a greater one than it has
+			if attr.Transport != verbs.TransportIWARP {
 				require.GreaterOrEqual(t, port.MaxMTU, port.ActiveMTU)
 			}
 			require.NotZero(t, port.ActiveMTU.Bytes())

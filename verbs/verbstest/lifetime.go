@@ -225,7 +225,8 @@ func testConcurrency(t *testing.T, s *suite) {
 					return
 				}
 				for _, wc := range wcs[:n] {
-					_, _ = b.qp.PostRecv([]verbs.RecvWR{recv(wc.ID)}) // a refusal shows as a message that does not come
+					// a refusal shows as a message that does not come
+					_, _ = b.qp.PostRecv([]verbs.RecvWR{recv(wc.ID)})
 					credits.add(1)
 				}
 				if n == 0 {

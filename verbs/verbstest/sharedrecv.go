@@ -123,7 +123,8 @@ func testSRQ(t *testing.T, s *suite) {
 		b.receive(receives(0, 3)...)
 		want := min(2*attr.MaxWR, b.ctx.Attr().MaxSRQWR)
 		if err := b.srq.Modify(verbs.SRQAttr{MaxWR: want}, verbs.SRQAttrMaxWR); err != nil {
-			if b.ctx.Attr().Provider != "ibverbs" { // for whose library it is the size that is wrong
+			// for whose library it is the size that is wrong
+			if b.ctx.Attr().Provider != "ibverbs" {
 				require.ErrorIs(t, err, verbs.ErrUnsupported)
 			}
 			t.Skip("it cannot")

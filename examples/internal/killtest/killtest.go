@@ -113,7 +113,8 @@ func tryOver(t *testing.T, over rnet.Transport, seen map[string]bool, prepare fu
 		want = rnet.Soft
 	}
 	ok = t.Run("over "+string(want), func(t *testing.T) {
-		trial := prepare(t, rnet.Dialer{Transport: over, HeadStart: time.Minute}) // however busy the machine is
+		// however busy the machine is
+		trial := prepare(t, rnet.Dialer{Transport: over, HeadStart: time.Minute})
 		kinds, overSessions := trial.run(t)
 		for _, kind := range kinds {
 			seen[kind] = true

@@ -91,7 +91,8 @@ func Bytes(t *testing.T) int64 {
 	require.NoError(t, err)
 	_, line, found := strings.Cut(string(text), "lo:")
 	require.True(t, found, "%s", text)
-	n, err := strconv.ParseInt(strings.Fields(line)[0], 10, 64) // bytes received, which were sent too
+	// bytes received, which were sent too
+	n, err := strconv.ParseInt(strings.Fields(line)[0], 10, 64)
 	require.NoError(t, err)
 	return n
 }

@@ -90,8 +90,10 @@ func serveHandlers() (string, error) {
 	}
 	h := &echo{up: make(chan struct{})}
 	ended := make(chan error, 1)
-	go func() { ended <- rgnet.Run(h, "tcp://"+address, gnet.WithTicker(true)) }() // ends with the process
-	select {                                                                       // ended by the engine's first tick, or its failure
+	// ends with the process
+	go func() { ended <- rgnet.Run(h, "tcp://"+address, gnet.WithTicker(true)) }()
+	// ended by the engine's first tick, or its failure
+	select {
 	case <-h.up:
 		return address, nil
 	case err := <-ended:
@@ -118,7 +120,8 @@ func startServer(t *testing.T, name string) (address string) {
 		cmd.Wait() // ended by that
 	})
 	for lines := bufio.NewScanner(stdout); lines.Scan(); { // ended by the server, or its end
-		if address, ok := strings.CutPrefix(lines.Text(), child.Announcement); ok { // gnet has things to say too
+		// gnet has things to say too
+		if address, ok := strings.CutPrefix(lines.Text(), child.Announcement); ok {
 			return address
 		}
 	}

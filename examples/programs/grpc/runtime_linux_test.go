@@ -49,7 +49,8 @@ func (i image) bundle(t *testing.T, c *container.Container, args ...string) (dir
 		mounts = append(mounts, object{"destination": destination, "type": "bind", "source": source, "options": list{"rbind", access}})
 	}
 	bind(self, "/grpc", "ro")
-	for _, libraries := range []string{"/lib", "/lib64", "/usr/lib"} { // with the race detector it is not static
+	// with the race detector it is not static
+	for _, libraries := range []string{"/lib", "/lib64", "/usr/lib"} {
 		if _, err := os.Stat(libraries); err == nil {
 			bind(libraries, libraries, "ro")
 		}

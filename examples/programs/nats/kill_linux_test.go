@@ -24,7 +24,8 @@ func TestTheBytesDoNotGoOverTCP(t *testing.T) {
 		c := client{addr: server.Addr, messages: 500, requests: 100, workers: 4, maxBody: 16 << 10, dialer: rnet.Dialer{Transport: over}}
 		require.NoError(t, c.run(t.Context(), t.Output()))
 		require.NoError(t, server.Stop())
-		return int64((c.messages + c.requests) * c.maxBody / 2) // more than once, half of it on average
+		// more than once, half of it on average
+		return int64((c.messages + c.requests) * c.maxBody / 2)
 	})
 }
 

@@ -175,7 +175,8 @@ func TestGoRedisNoticesWhatRedisHasClosed(t *testing.T) {
 			}},
 			{"timeout", func(int64) {
 				require.NoError(t, admin.ConfigSet(t.Context(), "timeout", "1").Err())
-				t.Cleanup(func() { admin.ConfigSet(context.Background(), "timeout", "0") }) // also if the server is gone
+				// also if the server is gone
+				t.Cleanup(func() { admin.ConfigSet(context.Background(), "timeout", "0") })
 			}},
 			{"a restart", func(int64) {
 				require.NoError(t, server.Kill())

@@ -115,7 +115,8 @@ func (c *cluster) call(ctx context.Context, m *member, method string, args, repl
 		return err
 	}
 	select {
-	case call := <-conn.Go("Node."+method, args, reply, nil).Done: // ended by the answer, or the connection's end
+	case call := <-conn.Go("Node."+method, args, reply, nil).Done:
+		// ended by the answer, or the connection's end
 		var answer rpc.ServerError
 		if call.Error != nil && !errors.As(call.Error, &answer) {
 			m.lose(conn)

@@ -51,7 +51,8 @@ func (n *node) run(ctx context.Context, addr string, out io.Writer) error {
 	}
 	config := raft.DefaultConfig()
 	config.LocalID = raft.ServerID(n.addr)
-	config.LeaderLeaseTimeout = config.HeartbeatTimeout // the default is soon over on a busy machine
+	// the default is soon over on a busy machine
+	config.LeaderLeaseTimeout = config.HeartbeatTimeout
 	config.Logger = log
 	if err := n.bootstrap(config, store, snapshots, transport); err != nil {
 		return err

@@ -55,7 +55,8 @@ func TestRoomEndsAndComesBack(t *testing.T) {
 				sent++
 				require.Less(t, sent, 100_000)
 				if from.link.OnWire() {
-					require.NoError(t, from.link.Poll().Err) // completions of what the device has sent
+					// completions of what the device has sent
+					require.NoError(t, from.link.Poll().Err)
 				}
 			}
 			messages, bytes := from.link.Unused()

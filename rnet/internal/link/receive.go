@@ -72,7 +72,8 @@ func (l *Link) Collect(most int) Batch {
 		}
 	}
 	l.in.mu.Unlock()
-	return l.finish(b, n, false, l.has.emulation == nil) // short messages lie in the places of receives
+	// short messages lie in the places of receives
+	return l.finish(b, n, false, l.has.emulation == nil)
 }
 
 // Release gives back to the peer what the last Collect has brought. The caller has the

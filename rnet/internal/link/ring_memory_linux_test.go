@@ -32,7 +32,8 @@ func TestRingGetsMemoryInWholePages(t *testing.T) {
 	for _, page := range []int{4 << 10, 16 << 10, 64 << 10} {
 		const ring = 1 << 20
 		from, _ := pair(t, soft.DeviceName, ring)
-		given := &pagesGiven{from.link.remote.pages, page, from.link.peer.RingAddr, map[uint64]bool{0: true}} // the first has it already
+		// the first has it already
+		given := &pagesGiven{from.link.remote.pages, page, from.link.peer.RingAddr, map[uint64]bool{0: true}}
 		from.link.remote.pages, from.link.remote.page = given, uint32(page)
 		payload := make([]byte, 8<<10)
 		for from.trySend(Header{Stream: 1, Kind: 9}, payload) {

@@ -9,7 +9,7 @@
 //	m.Use(l)
 //	err = m.Learn(hello)                       // what the peer says of itself; Hello is ours
 //	m.SetAddrs(local, remote)
-//	err = m.AwaitPeer(ctx, alive)              // on the listening side: the peer's message is first
+//	err = m.AwaitPeer(ctx, alive)              // when listening: the peer's message is first
 //	err = m.Greet(ctx, alive)                  // first messages, to and fro
 //	m.Start()                                  // its engine runs, until Fail
 //	st, err := m.Open()                        // on the dialing side; User.Accept on the other
@@ -59,15 +59,19 @@
 //
 // # What wakes whom
 //
-//	waits                              woken by
-//	Read, Peek, Discard, Next          data, FIN, RESET (deliver, finished, reset); a deadline; Close; the end
-//	Write: window used up              a WINDOW frame (grant); a deadline; Close; the end
-//	Write: no room on the link         credit (creditCame), in the order of the queue; who before it leaves the queue
-//	Write: session window used up      a SESSION_WINDOW frame (shareGranted), in the order of that queue
-//	Reserve, Close on a network        the device's completion (sentQueue.wake)
-//	Close that lingers                 the FIN's departure (postEnd); its timer
-//	Open: no slot                      ADDRS, the end of a stream, the end of the mux (table.vacated)
-//	an event loop                      Owner.Wake, by the engine, an unblocked stream, a new session
+//	waits                          woken by
+//	Read, Peek, Discard, Next      data, FIN, RESET (deliver, finished, reset); a deadline;
+//	                               Close; the end
+//	Write: window used up          a WINDOW frame (grant); a deadline; Close; the end
+//	Write: no room on the link     credit (creditCame), in the order of the queue; who is
+//	                               before it and leaves the queue
+//	Write: session window used up  a SESSION_WINDOW frame (shareGranted), in the order of
+//	                               that queue
+//	Reserve, Close on a network    the device's completion (sentQueue.wake)
+//	Close that lingers             the FIN's departure (postEnd); its timer
+//	Open: no slot                  ADDRS, the end of a stream or of the mux (table.vacated)
+//	an event loop                  Owner.Wake, by the engine, an unblocked stream, a new
+//	                               session
 //
 // A writer is in the queue before it looks for the last time whether there is room; credit
 // is noted before the queue is looked at: see sender.blocked.

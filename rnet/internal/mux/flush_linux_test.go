@@ -69,7 +69,8 @@ func TestCloseWaitsForTheProbe(t *testing.T) {
 	overEach(t, wireLike, func(t *testing.T, device string) {
 		dialed, accepted := carrier{device: device}.pair(t)
 		var c *Stream
-		for begun := time.Now().Add(-FlushTime); time.Since(begun) >= FlushTime; { // so busy a machine that Close may have given up
+		// so busy a machine that Close may have given up
+		for begun := time.Now().Add(-FlushTime); time.Since(begun) >= FlushTime; {
 			c, _ = open(t, dialed, accepted)
 			_, err := c.Write(make([]byte, 100<<10))
 			require.NoError(t, err)

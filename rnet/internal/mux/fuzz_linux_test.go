@@ -62,7 +62,8 @@ func FuzzFrames(f *testing.F) {
 		defer m.Abandon()
 		for len(script) >= link.HeaderLen {
 			h := link.Header{Stream: binary.LittleEndian.Uint32(script), Kind: script[4], Flags: script[5]}
-			n := min(int(binary.LittleEndian.Uint16(script[8:])), len(script)-link.HeaderLen, keepMin-1) // a longer one would stay in the ring
+			// a longer one would stay in the ring
+			n := min(int(binary.LittleEndian.Uint16(script[8:])), len(script)-link.HeaderLen, keepMin-1)
 			payload := script[link.HeaderLen : link.HeaderLen+n : link.HeaderLen+n]
 			script = script[min(len(script), (link.HeaderLen+n+link.Align-1)&^(link.Align-1)):]
 			if err := takes(m, h, payload); err != nil {

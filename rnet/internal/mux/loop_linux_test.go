@@ -242,7 +242,8 @@ func TestStreamsThatCloseWhenWokenLetTheOthersThrough(t *testing.T) {
 
 	message := make([]byte, size)
 	left := make([]int, streams)
-	for i, k := range l.Sinks { // until nobody can send: all are in the queue, or wait for their window
+	// until nobody can send: all are in the queue, or wait for their window
+	for i, k := range l.Sinks {
 		left[i], k.Writables = messages*size, 0
 		for {
 			n, err := k.Stream.Write(message)

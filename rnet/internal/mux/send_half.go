@@ -16,12 +16,13 @@ import (
 // sendHalf is the half of a stream that sends. The send lock guards what is below
 // granted.
 type sendHalf struct {
-	st      *Stream
-	callMu  sync.Mutex // one Write at a time, but for those that are a frame and need not wait
-	end     deadline
-	wait    wait.Waiter
-	buffer  atomic.Pointer[outBuffer] // what Reserve gives out; changed under callMu
-	granted atomic.Uint64             // position up to which the peer lets us send; written by the owner of the poll lock
+	st     *Stream
+	callMu sync.Mutex // one Write at a time, but for those that are a frame and need not wait
+	end    deadline
+	wait   wait.Waiter
+	buffer atomic.Pointer[outBuffer] // what Reserve gives out; changed under callMu
+	// position up to which the peer lets us send; written by the owner of the poll lock
+	granted atomic.Uint64
 
 	window   ring.SendWindow
 	writing  bool // a Write is under way that has callMu
@@ -90,7 +91,8 @@ func (w *sendHalf) write(p []byte, out *link.Buffer) (n int, err error) {
 		case result != sendOK:
 			w.wait.Begin()
 			if w.mayWait(result) {
-				w.st.m.pollLock.Wait(&w.wait) // ended by window, credit, deadline, close, reset, peer death
+				// ended by window, credit, deadline, close, reset, peer death
+				w.st.m.pollLock.Wait(&w.wait)
 			}
 		case n == len(p):
 			return n, nil

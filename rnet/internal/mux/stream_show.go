@@ -112,6 +112,7 @@ func (st *Stream) AwaitWrite(was WriteState) error {
 		case st.m.failed.Load():
 			return syscall.ECONNRESET
 		}
-		st.m.pollLock.Wait(&st.send.wait) // ended by window, CloseWrite, deadline, close, reset, peer death
+		// ended by window, CloseWrite, deadline, close, reset, peer death
+		st.m.pollLock.Wait(&st.send.wait)
 	}
 }

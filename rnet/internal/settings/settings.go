@@ -98,7 +98,8 @@ func (a Allow) Name() string {
 }
 
 func pack[N uint32 | uint64](numbers []N) string {
-	b, _ := binary.Append(nil, binary.NativeEndian, slices.Compact(slices.Sorted(slices.Values(numbers)))) // fails for other types
+	// fails for other types
+	b, _ := binary.Append(nil, binary.NativeEndian, slices.Compact(slices.Sorted(slices.Values(numbers))))
 	return string(b)
 }
 

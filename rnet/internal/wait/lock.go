@@ -182,7 +182,8 @@ func (l *Lock) leave() {
 		if s.has(noted) && !l.word.swap(s, s&^noted) {
 			continue
 		}
-		if l.src.Failed() { // after the note was taken: Close, which leaves one, has seen that before
+		// after the note was taken: Close, which leaves one, has seen that before
+		if l.src.Failed() {
 			l.leaveFailed()
 			return
 		}

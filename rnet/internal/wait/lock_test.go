@@ -114,7 +114,8 @@ func (b *box) WaitThread(until time.Time) error { return b.Wait(until) }
 // while others begin to wait and what they wait for arrives.
 func TestWhatArrivesDuringADelayIsNoticed(t *testing.T) {
 	b := newBox(t)
-	for _, pause := range []time.Duration{0, SweepTime + acceptSweep} { // left a moment ago, and armed
+	// left a moment ago, and armed
+	for _, pause := range []time.Duration{0, SweepTime + acceptSweep} {
 		time.Sleep(pause)
 		var w Waiter
 		inside, parked := make(chan struct{}), make(chan struct{})

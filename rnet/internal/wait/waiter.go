@@ -54,8 +54,9 @@ func (w *Waiter) park() bool {
 	return w.state.CompareAndSwap(waiterWaiting, waiterParked)
 }
 
-// block sleeps until the waiter is ready.
-func (w *Waiter) block() { <-w.token } // ended by Lock.Wake, whose caller has what the waiter waits for
+// block sleeps until the waiter is ready. It is ended by Lock.Wake, whose caller has what the
+// waiter waits for.
+func (w *Waiter) block() { <-w.token }
 
 // fallAsleep declares the waiter asleep on the completion channel. It returns false if
 // the waiter is ready.

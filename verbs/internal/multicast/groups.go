@@ -66,7 +66,8 @@ func (s *Groups) Destroy(attach, detach func(Group) error, destroy func() error)
 	}
 	for _, g := range left {
 		if lost := attach(g); lost != nil {
-			err = fmt.Errorf("%w; and it is no longer in multicast group %v: %v", err, g.GID, lost) // that is not why it is there still
+			// that is not why it is there still
+			err = fmt.Errorf("%w; and it is no longer in multicast group %v: %v", err, g.GID, lost)
 			continue
 		}
 		s.list = append(s.list, g)

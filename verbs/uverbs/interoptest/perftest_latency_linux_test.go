@@ -47,7 +47,9 @@ func TestPerftestPlaysWithOurWrites(t *testing.T) {
 					c = p.serve(t, 2, "ib_write_lat", args...)
 				}
 				write := func(number int) {
-					if number > 1 && number%30 == 0 { // the program waits for this message, and still has the one before
+					// the program waits for this message, and still has the one
+					// before
+					if number > 1 && number%30 == 0 {
 						require.True(t, bytes.Equal(ours, c.peek(t, p.theirs.Addr, size)), "its memory before message %d", number)
 					}
 					scribble(number)

@@ -92,7 +92,8 @@ func TestPerftestClientSendsToUs(t *testing.T) {
 			for i := range tr.n {
 				from := places[i%len(places)]
 				wc := p.next(t, p.recvCQ)
-				p.received(t, wc, i, sent[from:from+tr.size]) // each message of the C program at a place is the same
+				// each message of the C program at a place is the same
+				p.received(t, wc, i, sent[from:from+tr.size])
 			}
 			require.Regexp(t, fmt.Sprintf(`(?m)^ *%d +%d +\d`, tr.size, tr.n), p.leave(t, c))
 		})
@@ -145,7 +146,8 @@ func TestPerftestPlaysWithOurSends(t *testing.T) {
 				p.await(t) // both have posted their receives
 				ours := p.mr.Bytes()[perftestMemory-tr.size:]
 				send := func(i int) {
-					if i > 0 && i%20 == 0 { // it waits for this message, and still has the one before
+					// it waits for this message, and still has the one before
+					if i > 0 && i%20 == 0 {
 						require.True(t, bytes.Equal(ours, c.peek(t, p.theirs.Addr+p.receiveAt(), tr.size)), "its memory before message %d", i)
 					}
 					pingpong.Fill(ours, 3*i)
@@ -162,7 +164,8 @@ func TestPerftestPlaysWithOurSends(t *testing.T) {
 						send(i)
 					}
 				}
-				require.Regexp(t, fmt.Sprintf(`(?m)^ *%d +%d +(\d|inf)`, tr.size, n), p.leave(t, c)) // an emulated clock may have no frequency
+				// an emulated clock may have no frequency
+				require.Regexp(t, fmt.Sprintf(`(?m)^ *%d +%d +(\d|inf)`, tr.size, n), p.leave(t, c))
 			})
 		}
 	}

@@ -2,7 +2,8 @@
 // software HCA here; what other devices said is recorded in devices.json, and is
 // replaced by
 //
-//	go run -exec "GUEST -kernel 6.1" ./verbs/internal/abilities/table -probe rxe0 -as "rxe, Linux 6.1" | tee /tmp/log
+//	go run -exec "GUEST -kernel 6.1" ./verbs/internal/abilities/table \
+//		-probe rxe0 -as "rxe, Linux 6.1" | tee /tmp/log
 //	go run ./verbs/internal/abilities/table -record /tmp/log
 //
 // with the guest of CONTRIBUTING.md, or by what a test that finds the record stale has

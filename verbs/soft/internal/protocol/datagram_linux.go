@@ -10,7 +10,8 @@ import (
 // that device's socket, whose first packet was KindDatagrams.
 //
 //	0 "RJD"  3 version (1)  4 flags  5 SL  6 traffic class  7 hop limit
-//	8 GID of the sender (16)  24 its QPN (4)  28 GID of the receiver, or of a group (16)  44 its QPN (4)
+//	8 GID of the sender (16)  24 its QPN (4)
+//	28 GID of the receiver, or of a group (16)  44 its QPN (4)
 //	48 Q_Key (4)  52 immediate (4)  56 flow label (4)  60 payload, up to 4096
 const (
 	DatagramHeaderSize = 60

@@ -19,8 +19,8 @@ import (
 //	key-request, key-gone
 //	         8 key (4)
 //	key-answer
-//	         8 key (4)  12 good (4)  16 access (4)  20 place among the keys (4)  24 address (8)  32 length (8)
-//	         40 offset in the descriptor (8)
+//	         8 key (4)  12 good (4)  16 access (4)  20 place among the keys (4)
+//	         24 address (8)  32 length (8)  40 offset in the descriptor (8)
 //	         descriptor: the region, if good
 //	fault    8 what (4)  12 zero (4)
 //	notify, drain, welcome, datagrams, leave

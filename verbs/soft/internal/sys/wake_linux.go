@@ -24,7 +24,8 @@ func NewWakeSocket() (near, far int, err error) {
 	if err != nil {
 		return -1, -1, os.NewSyscallError("socketpair", err)
 	}
-	_ = unix.SetsockoptInt(ends[0], unix.SOL_SOCKET, SoPassRights, 0) // older kernels have no such option
+	// older kernels have no such option
+	_ = unix.SetsockoptInt(ends[0], unix.SOL_SOCKET, SoPassRights, 0)
 	// With out-of-band data descriptors can come too, which a read that
 	// passes them over closes.
 	_ = unix.SetsockoptInt(ends[0], unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)

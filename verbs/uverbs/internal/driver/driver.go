@@ -74,20 +74,24 @@
 // The contract is what rxe, siw and mlx5 need. Most cards need more, for which the contract and
 // these functions of package uverbs would have to be changed; both are internal, and may be:
 //
-//	what is missing                                               who needs it                where
-//	commands of the driver's own, before those of the core        irdma: REG_MR for the       CreateCQ, CreateQP,
-//	                                                              memory of each queue        CreateSRQ
-//	the PD, in QPAttr and in CreateSRQ                            irdma registers that        the same
-//	                                                              memory on the program's
-//	what a command has answered, and which PD, MR or MW it made   bnxt_re: ALLOC_PD says      allocPD, register
-//	                                                              where the doorbells are
-//	the driver's part of MODIFY_QP, also for a post after a       irdma flushes by it         Modify, flushAlive
-//	failure, and of the commands that destroy
-//	the driver's part of REREG_MR and REG_DMABUF_MR               none of those               Reregister, registerDMABuf
-//	GET_CONTEXT a second time, with other contents                irdma on older kernels      getContext
-//	QPs that completions name by a handle of the driver's         bnxt_re                     QPs.Find
-//	methods of the ioctl interface that a driver defines itself   bnxt_re (toggle pages),     package abi
-//	                                                              mlx5's objects for UARs
+//	what is missing                              who needs it            where
+//	commands of the driver's own, before         irdma: REG_MR for the   CreateCQ, CreateQP,
+//	those of the core                            memory of each queue    CreateSRQ
+//	the PD, in QPAttr and in CreateSRQ           irdma registers that    the same
+//	                                             memory on the program's
+//	what a command has answered, and which PD,   bnxt_re: ALLOC_PD says  allocPD, register
+//	MR or MW it made                             where the doorbells are
+//	the driver's part of MODIFY_QP, also for a   irdma flushes by it     Modify, flushAlive
+//	post after a failure, and of the commands
+//	that destroy
+//	the driver's part of REREG_MR and            none of those           Reregister,
+//	REG_DMABUF_MR                                                        registerDMABuf
+//	GET_CONTEXT a second time, with other        irdma on older kernels  getContext
+//	contents
+//	QPs that completions name by a handle of     bnxt_re                 QPs.Find
+//	the driver's
+//	methods of the ioctl interface that a        bnxt_re: toggle pages;  package abi
+//	driver defines itself                        mlx5's objects for UARs
 //
 // A command and the driver's part of it have 1,536 bytes at most, the two answers 2,048, all in
 // multiples of 4 (abi.PageIn, abi.PageOut).

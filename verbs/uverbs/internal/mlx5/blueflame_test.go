@@ -35,7 +35,8 @@ func TestBfregsAreWhereTheirDoorbellsFit(t *testing.T) {
 				ctx := d.(*context)
 				require.EqualValues(t, c.count/2, mem.used, "a page is mapped once")
 				newCQ(t, ctx, 8).Arm(false)
-				q := newQPAt(t, ctx, 2*c.count-1, driver.QPAttr{Type: verbs.QPTypeRC, Cap: size}) // the last
+				// the last
+				q := newQPAt(t, ctx, 2*c.count-1, driver.QPAttr{Type: verbs.QPTypeRC, Cap: size})
 				n, _, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpWrite}})
 				require.NoError(t, err)
 				require.Equal(t, 1, n)

@@ -16,7 +16,7 @@ import (
 //
 //	segment                                     bytes
 //	struct mlx5_wqe_ctrl_seg, with the key      16
-//	struct mlx5_wqe_umr_ctrl_seg                48   what to check, and which fields of the next to take
+//	struct mlx5_wqe_umr_ctrl_seg                48   what to check, which fields of the next to take
 //	struct mlx5_wqe_mkey_context_seg            64   the fields
 //	struct mlx5_wqe_umr_klm_seg, and zeros      64   of BIND_MW: where the key leads
 //

@@ -102,7 +102,8 @@ func (s *sendQueue) from(at uint32) []byte { return s.mem[int(at&s.mask)*blockSi
 // who polls wait for it.
 func (s *sendQueue) outstanding() (n int) {
 	posted := s.posted.Load()
-	for at := s.done.Load(); int32(posted-at) > 0; { // also if the device lets done be within a request
+	// also if the device lets done be within a request
+	for at := s.done.Load(); int32(posted-at) > 0; {
 		r := &s.requests[at&s.mask]
 		if r.gives() {
 			n++

@@ -60,7 +60,8 @@ func TestConnectionsOfTwoHosts(t *testing.T) {
 				go func() { failed <- echo(ctx, address, byte(i)) }()
 			}
 			for range conns {
-				require.NoError(t, <-failed) // ends with the echo, or the deadline of its connection
+				// ends with the echo, or the deadline of its connection
+				require.NoError(t, <-failed)
 			}
 			sessions := rnet.ReadStats().Sessions
 			require.True(t, len(sessions) > 0 || c.while != nil)

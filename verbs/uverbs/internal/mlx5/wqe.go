@@ -160,7 +160,8 @@ func (q *qp) writeSmall(at uint32, wrs []verbs.SendWR) (n int, w wqe) {
 			size = (size + 4 + uint32(len(piece)) + segmentSize - 1) &^ (segmentSize - 1)
 			segments[(size-segmentSize)/segmentSize%uint32(len(segments))] = segment{}
 			*abi.ViewAt[uint32](b[:], int(data)) = bits.ReverseBytes32(inlineFlag | uint32(len(piece)))
-			if n := len(piece); n >= 8 && n <= 16 { // without a call: most small messages are so long
+			// without a call: most small messages are so long
+			if n := len(piece); n >= 8 && n <= 16 {
 				head, tail := binary.LittleEndian.Uint64(piece), binary.LittleEndian.Uint64(piece[n-8:])
 				binary.LittleEndian.PutUint64(b[data+4:], head)
 				binary.LittleEndian.PutUint64(b[data+4+uint32(n)-8:], tail)

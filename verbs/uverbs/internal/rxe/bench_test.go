@@ -38,7 +38,8 @@ func BenchmarkPost(b *testing.B) {
 					}
 				}
 				times.Add(begin)
-				*abi.ViewAt[uint32](send, offsetConsumer) = *abi.ViewAt[uint32](send, offsetProducer) // all is done
+				// all is done
+				*abi.ViewAt[uint32](send, offsetConsumer) = *abi.ViewAt[uint32](send, offsetProducer)
 			}
 			times.Report(b, calls)
 		})

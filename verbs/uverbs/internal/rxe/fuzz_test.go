@@ -103,7 +103,8 @@ func FuzzRxeRequests(f *testing.F) {
 			}
 		}
 		before := k.mapped
-		_ = srq.Modify(attr, verbs.SRQAttrMaxWR, k.resizes(shared)) // to what is there now, or not at all
+		// to what is there now, or not at all
+		_ = srq.Modify(attr, verbs.SRQAttrMaxWR, k.resizes(shared))
 		if k.mapped != before {
 			t.Fatalf("%d mappings where there were %d", k.mapped, before)
 		}
