@@ -27,18 +27,6 @@ func place1(t testing.TB, rx *Rx, n int) uint32 {
 	return off
 }
 
-func TestPlaceFollowsTheRuleOfReserve(t *testing.T) {
-	tx, rx := newTx(t, 4096), newRx(t, 4096)
-	for i := range 10_000 {
-		n := i*i%1500 + 1
-		want, ok := tx.Reserve(n)
-		require.True(t, ok)
-		require.Equal(t, want, place1(t, rx, n))
-		require.Equal(t, tx.Sent(), rx.Placed())
-		require.NoError(t, tx.Credit(rx.TakeCredit()))
-	}
-}
-
 func TestPlaceRefusesWhatThePeerHadNoCreditFor(t *testing.T) {
 	for _, n := range []int{0, -1, math.MinInt, math.MaxInt, 4097} {
 		rx := newRx(t, 4096)
@@ -47,6 +35,7 @@ func TestPlaceRefusesWhatThePeerHadNoCreditFor(t *testing.T) {
 		require.Zero(t, rx.Placed())
 	}
 
+	require.Zero(t, place1(t, newRx(t, 4096), 4096), "the whole ring")
 	rx := newRx(t, 4096)
 	place1(t, rx, 1024)
 	rx.Retain()
@@ -57,37 +46,6 @@ func TestPlaceRefusesWhatThePeerHadNoCreditFor(t *testing.T) {
 	require.EqualValues(t, 3072, place1(t, rx, 1024))
 	_, err = rx.Place(1)
 	require.ErrorIs(t, err, ErrOverrun)
-}
-
-func TestReleaseIsContiguousWhateverTheOrderOfFree(t *testing.T) {
-	rx := newRx(t, 4096)
-	var tokens [4]Token
-	for i := range tokens {
-		place1(t, rx, 256)
-		tokens[i] = rx.Retain()
-	}
-	place1(t, rx, 256) // consumed at once
-	require.Zero(t, rx.Released())
-	require.Equal(t, 5*256, rx.Retained())
-
-	rx.Free(tokens[2])
-	rx.Free(tokens[1])
-	require.Zero(t, rx.Released())
-	oldest, ok := rx.Oldest()
-	require.True(t, ok)
-	require.Equal(t, tokens[0], oldest)
-
-	rx.Free(tokens[0])
-	require.EqualValues(t, 3*256, rx.Released())
-	oldest, ok = rx.Oldest()
-	require.True(t, ok)
-	require.Equal(t, tokens[3], oldest)
-
-	rx.Free(tokens[3])
-	require.Equal(t, rx.Placed(), rx.Released())
-	require.Zero(t, rx.Retained())
-	_, ok = rx.Oldest()
-	require.False(t, ok)
 }
 
 func TestSeveralRetentionsKeepOneMessage(t *testing.T) {
@@ -102,14 +60,6 @@ func TestSeveralRetentionsKeepOneMessage(t *testing.T) {
 	require.EqualValues(t, 64, rx.Released())
 }
 
-func TestSkippedEndIsReleasedWithWhatIsBeforeIt(t *testing.T) {
-	rx := rxAt(t, 4096, 4000)
-	require.Zero(t, place1(t, rx, 200))
-	rx.Retain()
-	require.EqualValues(t, 4096, rx.Released())
-	require.EqualValues(t, 208, rx.Retained())
-}
-
 func TestMisuseOfRetentionPanics(t *testing.T) {
 	rx := newRx(t, 4096)
 	require.Panics(t, func() { rx.Retain() }, "nothing was placed")
@@ -119,6 +69,7 @@ func TestMisuseOfRetentionPanics(t *testing.T) {
 	place1(t, rx, 16)
 	b := rx.Retain()
 	require.Panics(t, func() { rx.Free(Token{}) }, "the zero token")
+	require.Panics(t, func() { rx.Free(Token{b.Seq() + 1}) }, "not given out yet")
 	rx.Free(b)
 	require.Panics(t, func() { rx.Free(b) }, "freed while an older one is kept")
 	rx.Free(a)
@@ -134,7 +85,7 @@ func TestManyRetentionsGrowTheListInOrder(t *testing.T) {
 	for i := range 5000 {
 		place1(t, rx, 16)
 		tokens = append(tokens, rx.Retain())
-		if i%3 == 2 { // so that the list wraps before it grows
+		if i%2 == 1 { // so that the list wraps before it grows
 			rx.Free(tokens[0])
 			tokens = tokens[1:]
 		}
@@ -169,6 +120,7 @@ func TestCreditIsDueAfterAQuarter(t *testing.T) {
 
 	require.ErrorIs(t, rx.SetCreditStep(8), ErrSize)
 	require.ErrorIs(t, rx.SetCreditStep(1025), ErrSize)
+	require.NoError(t, rx.SetCreditStep(1024))
 	rx.TakeCredit()
 	require.NoError(t, rx.SetCreditStep(16))
 	place1(t, rx, 1)
@@ -202,6 +154,7 @@ func TestRestartedRingBeginsAgainOnBothSides(t *testing.T) {
 	}
 	for lap := range 5 {
 		require.Zero(t, move(100))
+		require.EqualValues(t, 112, tx.Offset())
 		require.EqualValues(t, 112, move(200+16*lap))
 		require.False(t, tx.Restart(), "not released, as far as it knows")
 		require.NoError(t, tx.Credit(rx.TakeCredit()))

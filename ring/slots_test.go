@@ -55,7 +55,13 @@ func TestSlotsRefuseImpossibleCounts(t *testing.T) {
 	require.NoError(t, send.Credit16(5))
 	require.ErrorIs(t, send.Credit(math.MaxUint64), ErrCredit)
 	require.ErrorIs(t, send.Credit16(1<<15), ErrCredit)
+	require.NoError(t, send.Credit(4), "stale")
 	require.Equal(t, 4, send.Avail())
+
+	var one RecvSlots
+	require.NoError(t, one.Init(1))
+	one.Post(1)
+	require.True(t, one.CreditDue(), "a quarter, but at least one")
 }
 
 func TestTakeWithoutASlotPanics(t *testing.T) {

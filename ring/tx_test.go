@@ -87,37 +87,6 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-func TestRoomAndTailAreExact(t *testing.T) {
-	const size = 4096
-	for sent := uint64(0); sent < 2*size; sent += 5 * Align {
-		for free := uint64(0); free <= size; free += 3 * Align {
-			tx := newTx(t, size)
-			tx.sent, tx.acked = sent+size, sent+free
-			room, tail := tx.Room(), tx.Tail()
-			require.LessOrEqual(t, tail, room)
-
-			if room > 0 {
-				probe := *tx
-				_, ok := probe.Reserve(room)
-				require.True(t, ok, "room %d of %d at %d", room, free, sent)
-			}
-			probe := *tx
-			_, ok := probe.Reserve(room + 1)
-			require.False(t, ok, "more than room %d of %d at %d", room, free, sent)
-
-			if tail > 0 {
-				probe := *tx
-				off, ok := probe.Reserve(tail)
-				require.True(t, ok)
-				require.Equal(t, uint32(tx.sent%size), off, "tail skips nothing")
-			}
-			probe = *tx
-			off, ok := probe.Reserve(tail + 1)
-			require.True(t, !ok || off == 0 && tx.sent%size != 0, "more than tail %d of %d at %d", tail, free, sent)
-		}
-	}
-}
-
 func TestCredit(t *testing.T) {
 	const base = 3<<32 + 1024 // beyond what 32 bits hold
 	for _, test := range []struct {
@@ -146,27 +115,4 @@ func TestCredit(t *testing.T) {
 			require.Equal(t, test.after, narrow.Acked())
 		})
 	}
-}
-
-func TestCredit32CrossesTheWrapOfItsBits(t *testing.T) {
-	tx := txAt(t, 4096, 1<<32-64)
-	_, ok := tx.Reserve(128)
-	require.True(t, ok)
-	require.Equal(t, uint64(1<<32+128), tx.Sent(), "the end of the ring was skipped")
-	require.NoError(t, tx.Credit32(64))
-	require.Equal(t, uint64(1<<32+64), tx.Acked())
-	require.NoError(t, tx.Credit32(1<<32-64), "stale")
-	require.Equal(t, uint64(1<<32+64), tx.Acked())
-}
-
-func TestLaterCreditHealsALostOne(t *testing.T) {
-	tx := newTx(t, 4096)
-	for range 4 {
-		_, ok := tx.Reserve(1024)
-		require.True(t, ok)
-	}
-	require.Zero(t, tx.Room())
-	// Positions 1024 and 2048 were lost on the way.
-	require.NoError(t, tx.Credit(3072))
-	require.Equal(t, 3072, tx.Room())
 }

@@ -32,6 +32,7 @@ func TestSendWindowOpensByGrants(t *testing.T) {
 func TestSendWindowRefusesImpossibleGrants(t *testing.T) {
 	var w SendWindow
 	require.ErrorIs(t, w.Init(MaxWindow+1), ErrSize)
+	require.NoError(t, w.Init(MaxWindow))
 	require.NoError(t, w.Init(10))
 	w.Take(10)
 	require.ErrorIs(t, w.Grant(10+MaxWindow+1), ErrCredit)
@@ -89,8 +90,10 @@ func TestWindowThatIsResizedNeverGoesBack(t *testing.T) {
 	require.False(t, w.UpdateDue())
 	require.EqualValues(t, 1000, w.TakeUpdate(), "what was granted stays granted")
 	require.NoError(t, w.Arrive(1000))
+	require.Zero(t, w.Untold(), "not even what was consumed, of a window that has shrunk")
 	w.Consume(925)
 	require.True(t, w.UpdateDue())
+	require.Equal(t, 25, w.Untold())
 	require.EqualValues(t, 1025, w.TakeUpdate())
 
 	require.NoError(t, w.Resize(4000))
