@@ -60,6 +60,21 @@ func TestEveryVariableOfRnetIsExplained(t *testing.T) {
 	}
 }
 
+func TestEachPackageThatOthersShareHasItsPlace(t *testing.T) {
+	folders, err := filepath.Glob("../internal/*")
+	require.NoError(t, err)
+	for _, of := range []string{"rnet", "rcm", "verbs"} {
+		more, err := filepath.Glob("../" + of + "/internal/*")
+		require.NoError(t, err)
+		require.NotEmpty(t, more)
+		folders = append(folders, more...)
+	}
+	text := read(t, "../CONTRIBUTING.md") + read(t, "architecture.md")
+	for _, folder := range folders {
+		require.Contains(t, text, strings.TrimPrefix(folder, "../"))
+	}
+}
+
 func TestEveryModuleOfGoModHasAReason(t *testing.T) {
 	text := read(t, "dependencies.md")
 	for file, line := range map[string]string{
