@@ -108,7 +108,8 @@ func (q *qp) create(attr *verbs.QPInitAttr) (err error) {
 	if q.typ == verbs.QPTypeXRCInitiator {
 		in.recvCQ = 0
 	}
-	if q.address, err = handle(q.dev.lib.createQP, q.pd.address, uintptr(unsafe.Pointer(in))); err != nil {
+	q.address, err = q.dev.numbered(func() (uintptr, error) { return handle(q.dev.lib.createQP, q.pd.address, uintptr(unsafe.Pointer(in))) })
+	if err != nil {
 		return failed("ibv_create_qp", err)
 	}
 	v := view[ibvQP](q.address)

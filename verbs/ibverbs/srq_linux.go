@@ -36,7 +36,8 @@ func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
 
 func (s *srq) create(attr *verbs.SRQAttr) (err error) {
 	in := &ibvSRQInitAttr{attr: ibvSRQAttr{maxWR: uint32(attr.MaxWR), maxSGE: uint32(max(attr.MaxSGE, 1)), limit: uint32(attr.Limit)}}
-	if s.address, err = handle(s.dev.lib.createSRQ, s.pd.address, uintptr(unsafe.Pointer(in))); err != nil {
+	s.address, err = s.dev.numbered(func() (uintptr, error) { return handle(s.dev.lib.createSRQ, s.pd.address, uintptr(unsafe.Pointer(in))) })
+	if err != nil {
 		return failed("ibv_create_srq", err)
 	}
 	return s.created(attr, &in.attr)

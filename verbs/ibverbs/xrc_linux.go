@@ -110,13 +110,14 @@ func (x *xrcDomain) CreateSRQ(of verbs.PDDriver, completions verbs.CQDriver, att
 
 func (s *srq) createXRC(attr *verbs.SRQAttr) (err error) {
 	d := s.dev
-	d.xrc.Lock()
-	defer d.xrc.Unlock()
 	in := &ibvSRQInitAttrEx{
 		attr:     ibvSRQAttr{maxWR: uint32(attr.MaxWR), maxSGE: uint32(max(attr.MaxSGE, 1)), limit: uint32(attr.Limit)},
 		compMask: srqAttrXRC, srqType: srqTypeXRC, pd: s.pd.address, xrcd: s.domain.address, cq: s.cq.address,
 	}
-	if s.address, err = handle(d.extension.createSRQEx, d.context, uintptr(unsafe.Pointer(in))); err != nil {
+	s.address, err = d.numbered(func() (uintptr, error) {
+		return handle(d.extension.createSRQEx, d.context, uintptr(unsafe.Pointer(in)))
+	})
+	if err != nil {
 		return failed("ibv_create_srq_ex", err)
 	}
 	num := new(uint32)
@@ -126,6 +127,14 @@ func (s *srq) createXRC(attr *verbs.SRQAttr) (err error) {
 	}
 	s.num = *num
 	return s.created(attr, &in.attr)
+}
+
+// numbered makes what completions name by an index or a number of the library's: any SRQ or QP. Of a device whose
+// completions are of version 0 that of an SRQ is its number, of later ones SRQs of XRC domains and QPs share the indexes.
+func (d *device) numbered(create func() (uintptr, error)) (uintptr, error) {
+	d.xrc.RLock()
+	defer d.xrc.RUnlock()
+	return create()
 }
 
 // Num is the number by which requests name an SRQ of an XRC domain.

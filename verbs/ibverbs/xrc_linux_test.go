@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -90,4 +91,47 @@ func TestADeviceIsClosedWithItsDomains(t *testing.T) {
 	_, err = opened.Query()
 	require.NoError(t, err)
 	require.NoError(t, ctx[1].Close())
+}
+
+// An index or a number that completions of a closed SRQ still have goes to nobody before they are taken out: the library
+// would free a receive of another one.
+func TestNothingGetsTheNumberOfAnSRQWhoseCompletionsAreThere(t *testing.T) {
+	ctx, _ := openXRC(t)
+	d := ctx[0].Driver().(*device)
+	p, err := d.allocPD()
+	require.NoError(t, err)
+	var completions [2]verbs.CQDriver
+	for i := range completions {
+		completions[i], err = d.CreateCQ(&verbs.CQAttr{CQE: 4}, nil)
+		require.NoError(t, err)
+	}
+	domain, err := d.OpenXRCDomain(nil)
+	require.NoError(t, err)
+	attr := verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}
+	closed, err := domain.CreateSRQ(p, completions[0], &attr)
+	require.NoError(t, err)
+	made := make(chan error)
+	creations := []func() error{
+		func() error { _, err := p.CreateSRQ(&verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}); return err },
+		func() error {
+			_, err := domain.CreateSRQ(p, completions[1], &verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
+			return err
+		},
+		func() error { _, err := p.tries(verbs.QPTypeRC, completions[1], 0); return err },
+	}
+	require.NoError(t, completions[0].(*cq).leave(closed.(*srq), func() error {
+		for _, create := range creations {
+			go func() { made <- create() }()
+		}
+		select {
+		case <-made:
+			t.Error("something was made while the completions were there")
+			creations = creations[1:]
+		case <-time.After(50 * time.Millisecond):
+		}
+		return nil
+	}))
+	for range creations {
+		require.NoError(t, <-made)
+	}
 }
