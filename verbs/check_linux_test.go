@@ -160,3 +160,14 @@ func TestSGEsStayWithinTheirMR(t *testing.T) {
 	require.Same(t, b.pd, mr.PD())
 	require.Equal(t, verbs.AccessLocalWrite, mr.Access())
 }
+
+func TestAllMemoryIsRegisteredWhereTheDeviceCan(t *testing.T) {
+	b := newBench(t)
+	require.False(t, b.dev.Attr().Caps.Has(verbs.CapRegisterAll))
+	_, err := b.pd.RegisterAll(verbs.AccessLocalWrite)
+	require.ErrorIs(t, err, verbs.ErrUnsupported)
+	mr, err := b.pd.AllocMR(64, 0, verbs.MROptions{})
+	require.NoError(t, err)
+	require.Panics(t, func() { mr.SGEOf(mr.Bytes()) }, "it has memory of its own")
+	require.NoError(t, mr.Close())
+}

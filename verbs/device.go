@@ -107,36 +107,34 @@ type Cap uint64
 
 // The capabilities.
 const (
-	CapWriteWithImm   Cap = 1 << iota // RDMA WRITE with immediate data
-	CapSendWithImm                    // SEND with immediate data
-	CapSendWithInv                    // SEND that invalidates an rkey
-	CapRead                           // RDMA READ
-	CapAtomics                        // CMP_AND_SWP and FETCH_AND_ADD
-	CapSRQ                            // shared receive queues
-	CapRegisterSlice                  // MRs over memory of the caller, remote access included
-	CapThreadWait                     // CompChannel.WaitThread is cheaper than Wait
-	CapMemWindow                      // memory windows
-	CapOnDemandPaging                 // MRs that need not be pinned
-	CapResizeCQ                       // CQ.Resize
-	CapUC                             // unreliable connection service
-	CapUD                             // unreliable datagram service
-	CapAtomicWrite                    // ATOMIC_WRITE
-	CapFlush                          // FLUSH
-	CapReregister                     // MR.Reregister
-	CapDMABuf                         // PD.RegisterDMABuf
-	CapMulticast                      // QP.AttachMulticast
-	CapModerateCQ                     // CQ.Moderate
-	CapTimestamps                     // CQAttr.Timestamps
-	CapWallTime                       // Context.WallTime
-	CapClock                          // Context.Clock
-	// MRs whose addresses begin where the caller says: MROptions.IOVA, PD.RegisterMRAt
-	CapIOVA
-	CapNullMR   // PD.AllocNullMR
-	CapAdviseMR // PD.AdviseMR
-	// inline data is placed at the peer while it is posted: a bounce buffer would be a second
-	// copy
-	CapInlineIsTransfer
-	CapXRC // Context.OpenXRCDomain, QPs of XRC
+	CapWriteWithImm     Cap = 1 << iota // RDMA WRITE with immediate data
+	CapSendWithImm                      // SEND with immediate data
+	CapSendWithInv                      // SEND that invalidates an rkey
+	CapRead                             // RDMA READ
+	CapAtomics                          // CMP_AND_SWP and FETCH_AND_ADD
+	CapSRQ                              // shared receive queues
+	CapRegisterSlice                    // MRs over memory of the caller, remote access included
+	CapThreadWait                       // CompChannel.WaitThread is cheaper than Wait
+	CapMemWindow                        // memory windows
+	CapOnDemandPaging                   // MRs that need not be pinned
+	CapResizeCQ                         // CQ.Resize
+	CapUC                               // unreliable connection service
+	CapUD                               // unreliable datagram service
+	CapAtomicWrite                      // ATOMIC_WRITE
+	CapFlush                            // FLUSH
+	CapReregister                       // MR.Reregister
+	CapDMABuf                           // PD.RegisterDMABuf
+	CapMulticast                        // QP.AttachMulticast
+	CapModerateCQ                       // CQ.Moderate
+	CapTimestamps                       // CQAttr.Timestamps
+	CapWallTime                         // Context.WallTime
+	CapClock                            // Context.Clock
+	CapIOVA                             // MRs whose addresses begin where the caller says: MROptions.IOVA, PD.RegisterMRAt
+	CapNullMR                           // PD.AllocNullMR
+	CapAdviseMR                         // PD.AdviseMR
+	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: a bounce buffer would be a second copy
+	CapXRC                              // Context.OpenXRCDomain, QPs of XRC
+	CapRegisterAll                      // PD.RegisterAll
 )
 
 // Has reports whether all of want is in c.

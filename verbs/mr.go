@@ -166,6 +166,27 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 	return pd.newWithoutMemory(op, AccessLocalWrite, d.AllocNullMR)
 }
 
+// RegisterAll registers all memory of the process, also what it will have later, and pins none of it (implicit on-demand
+// paging: ibv_reg_mr from NULL on, of SIZE_MAX bytes). access has AccessOnDemand by itself. Requests name memory by where it
+// lies, for which there is SGEOf; Bytes is nil. With rights for peers the rkey lets them at all that the process has, its
+// code's data and the stacks of its goroutines, which is to give the process away. The error wraps ErrUnsupported on a device
+// without CapRegisterAll.
+func (pd *PD) RegisterAll(access Access) (*MR, error) {
+	const op = "register all memory"
+	d, ok := pd.drv.(AllMemoryDriver)
+	if !ok || !pd.ctx.attr.Caps.Has(CapRegisterAll) {
+		return nil, pd.ctx.wrap(op, ErrUnsupported)
+	}
+	access |= AccessOnDemand
+	if access&AccessZeroBased != 0 {
+		return nil, pd.ctx.wrap(op, fmt.Errorf("%w: addresses that count from 0", ErrInvalid))
+	}
+	if err := checkMR(1, access, &pd.ctx.attr); err != nil {
+		return nil, pd.ctx.wrap(op, err)
+	}
+	return pd.newWithoutMemory(op, access, func() (MRDriver, error) { return d.RegisterAll(access) })
+}
+
 // Advice is what AdviseMR says of memory (enum ib_uverbs_advise_mr_advice,
 // rdma/ib_user_ioctl_verbs.h).
 type Advice uint32
@@ -307,6 +328,19 @@ func (mr *MR) SGE(off, n int) SGE {
 		panic("verbs: SGE longer than 4 GiB")
 	}
 	return SGE{Addr: mr.addr + uint64(off), Length: uint32(n), LKey: mr.lkey}
+}
+
+// SGEOf returns the scatter/gather element for memory of the process, through an MR that RegisterAll has made. The memory has
+// to stay where it is until the request is done: a [runtime.Pinner] keeps what is Go's, which may else lie on a stack. SGEOf
+// panics if the MR has Bytes, or if mem has 4 GiB or more.
+func (mr *MR) SGEOf(mem []byte) SGE {
+	if mr.bytes != nil {
+		panic("verbs: SGEOf of an MR that has its own memory")
+	}
+	if uint64(len(mem)) > math.MaxUint32 {
+		panic("verbs: SGE longer than 4 GiB")
+	}
+	return SGE{Addr: addressOf(mem), Length: uint32(len(mem)), LKey: mr.lkey}
 }
 
 // Close deregisters the MR and, if AllocMR made it, unmaps the memory. Work

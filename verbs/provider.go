@@ -107,6 +107,10 @@ type (
 	NullDriver interface {
 		AllocNullMR() (MRDriver, error)
 	}
+	// AllMemoryDriver is a PDDriver of a device with CapRegisterAll. The MR has no Bytes, and addresses from 0 on.
+	AllMemoryDriver interface {
+		RegisterAll(access Access) (MRDriver, error)
+	}
 	// AdviseDriver is a PDDriver of a device with CapAdviseMR.
 	AdviseDriver interface {
 		AdviseMR(advice Advice, list []SGE) error

@@ -290,6 +290,9 @@ func (d *device) attr(q *ibvDeviceAttr, more *ibvDeviceAttrEx) verbs.DeviceAttr 
 	}
 	if a.ODP = (verbs.ODPCaps{General: more.odp.general, RC: more.odp.rc, UC: more.odp.uc, UD: more.odp.ud}); a.ODP.General&1 != 0 {
 		a.Caps |= verbs.CapOnDemandPaging
+		if a.ODP.General&2 != 0 {
+			a.Caps |= verbs.CapRegisterAll
+		}
 	}
 	if d.extension.createCQEx != 0 && more.hcaCoreClock > 0 && more.timestampMask > 0 {
 		a.Caps |= verbs.CapTimestamps

@@ -34,7 +34,7 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 	if err != nil {
 		return nil, err
 	}
-	r, err := p.register(&region{mem: mapped[:length:length], owned: mapped, addr: opt.IOVA}, access)
+	r, err := p.registerMemory(&region{mem: mapped[:length:length], owned: mapped, addr: opt.IOVA}, access)
 	if err != nil {
 		pages.Unmap(mapped)
 		return nil, err
@@ -50,25 +50,39 @@ func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error)
 
 // RegisterMRAt is RegisterMR with addresses from iova on, or if that is 0 from that of the memory.
 func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.MRDriver, error) {
-	r, err := p.register(&region{mem: mem, addr: iova}, access)
+	r, err := p.registerMemory(&region{mem: mem, addr: iova}, access)
 	if err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// register makes the library's side of r. If it has no address yet it gets that of its memory.
-func (p *pd) register(r *region, access verbs.Access) (*region, error) {
+// RegisterAll registers all addresses (implicit on-demand paging).
+func (p *pd) RegisterAll(access verbs.Access) (verbs.MRDriver, error) {
+	r, err := p.register(new(region), 0, ^uintptr(0), access)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// registerMemory registers the memory of r. If r has no address yet it gets that of its memory.
+func (p *pd) registerMemory(r *region, access verbs.Access) (*region, error) {
 	start := startOf(r.mem)
 	r.addr = pages.DeviceAddress(uint64(start), r.addr, access&verbs.AccessZeroBased != 0)
+	return p.register(r, start, uintptr(len(r.mem)), access)
+}
+
+// register makes the library's side of r.
+func (p *pd) register(r *region, start, length uintptr, access verbs.Access) (*region, error) {
 	r.dev, r.pd = p.dev, p
 	err := p.make(func() (err error) {
-		r.address, err = handle(p.dev.lib.regMR, p.address, start, uintptr(len(r.mem)), uintptr(r.addr), uintptr(access))
+		r.address, err = handle(p.dev.lib.regMR, p.address, start, length, uintptr(r.addr), uintptr(access))
 		if err != nil {
 			return failed("ibv_reg_mr_iova2", err)
 		}
 		r.keys = *view[ibvMR](r.address)
-		if r.keys.context != p.dev.context || r.keys.pd != p.address || r.keys.length != uintptr(len(r.mem)) {
+		if r.keys.context != p.dev.context || r.keys.pd != p.address || r.keys.length != length {
 			number(p.dev.lib.deregMR, r.address)
 			return unknownLayout("ibv_mr")
 		}

@@ -178,7 +178,9 @@ func (p *prober) memory() {
 			return p.pd.AllocMR(4096, verbs.AccessLocalWrite|c.access, verbs.MROptions{})
 		})
 	}
-	p.add("on-demand paging of all memory (implicit)", yes(p.attr.ODP.General&2 != 0))
+	p.try("MR of all memory, paged on demand (implicit)", func() (interface{ Close() error }, error) {
+		return p.pd.RegisterAll(verbs.AccessLocalWrite)
+	})
 }
 
 func (p *prober) queues() {

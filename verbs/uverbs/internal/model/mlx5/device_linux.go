@@ -164,10 +164,10 @@ func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
 	}
 	b := append(c.attributes(), make([]byte, size-deviceAttributes)...)
 	le.PutUint32(b[deviceAttributes+4:], size)
-	// On-demand paging, which a card has for SRQs and for all memory too: odp.c,
-	// internal_fill_odp_caps.
+	// On-demand paging, which a card has for SRQs too: odp.c, internal_fill_odp_caps.
+	const supported, implicit = 1, 2
 	const send, recv, write, read, atomic = 1, 2, 4, 8, 16
-	le.PutUint64(b[184:], 1)
+	le.PutUint64(b[184:], supported|implicit)
 	le.PutUint32(b[192:], send|recv|write|read|atomic) // RC
 	le.PutUint32(b[196:], send)                        // UC
 	le.PutUint32(b[200:], send)                        // UD

@@ -3,6 +3,7 @@
 package mlx5
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -245,6 +246,31 @@ func TestMemoryOnDemand(t *testing.T) {
 	a.post(a.wqe(opWrite, remoteSegment(at, key), dataSegment(addressOf(a.data), 15, a.lkey)))
 	run(f, &now, time.Millisecond)
 	require.Equal(t, []syndrome{remoteOperation}, causes(a.completions()))
+	require.Empty(t, f.Violations())
+}
+
+// A region on demand of 2^64-1 bytes from 0 on is of all memory (implicit).
+func TestAllMemoryOnDemand(t *testing.T) {
+	const onDemand, hugeTLB = 1 << 6, 1 << 7
+	f, a, b := newPair(t, fabric.AccessRemoteWrite|fabric.AccessRemoteRead, 0)
+	region := func(iova uint64, access uint32) []byte {
+		return append(quads(0, math.MaxUint64, iova), words(b.domain, access)...)
+	}
+	for name, request := range map[string][]byte{
+		"addresses of the caller's": region(pageSize, allAccess|onDemand),
+		"huge pages":                region(0, allAccess|onDemand|hugeTLB),
+	} {
+		_, errno := b.call(register, request, nil)
+		require.Equal(t, unix.EINVAL, errno, name)
+	}
+	key := le.Uint32(b.must(register, region(0, allAccess|onDemand), nil)[4:])
+	memory := make([]byte, 64)
+	copy(a.data, "wherever it lies")
+	a.post(a.wqe(opWrite, remoteSegment(addressOf(memory), key), dataSegment(addressOf(a.data), 16, a.lkey)))
+	now := time.Now()
+	run(f, &now, time.Millisecond)
+	require.Equal(t, []syndrome{0}, causes(a.completions()))
+	require.Equal(t, "wherever it lies", string(memory[:16]))
 	require.Empty(t, f.Violations())
 }
 

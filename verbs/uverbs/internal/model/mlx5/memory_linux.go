@@ -38,6 +38,10 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 		return checkAccess(m.Access)
 	case !ok:
 		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_reg_mr
+	case m.Access&onDemand != 0 && m.Start == 0 && m.Length == allMemory && m.Address != 0:
+		return unix.EINVAL // mr.c, create_user_odp_mr
+	case m.Access&onDemand != 0 && m.Start == 0 && m.Length == allMemory && m.Access&hugeTLB != 0:
+		return unix.EINVAL // core/umem_odp.c, ib_umem_odp_alloc_implicit
 	case m.Length == 0 || m.Start+m.Length < m.Start:
 		return unix.EINVAL // core/umem.c, ib_umem_get
 	case m.Access&onDemand == 0 && !c.readable(m.Start, m.Length):
@@ -66,6 +70,13 @@ const supportedAccess = 1<<10 - 1 | 1<<30 - 1<<20
 // onDemand is IB_ACCESS_ON_DEMAND: the memory is not pinned, and may not be there when a
 // request comes for it.
 const onDemand = 1 << 6
+
+// hugeTLB is IB_ACCESS_HUGETLB, and allMemory the length of a region of whatever the process has, if it begins at 0 and is paged
+// on demand (implicit).
+const (
+	hugeTLB   = 1 << 7
+	allMemory = ^uint64(0)
+)
 
 // checkAccess is include/rdma/ib_verbs.h, ib_check_mr_access, for a device without FLUSH.
 func checkAccess(access uint32) unix.Errno {
