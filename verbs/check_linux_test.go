@@ -161,6 +161,15 @@ func TestSGEsStayWithinTheirMR(t *testing.T) {
 	require.Equal(t, verbs.AccessLocalWrite, mr.Access())
 }
 
+func TestDeviceMemoryIsWhereTheDeviceHasSome(t *testing.T) {
+	b := newBench(t)
+	require.False(t, b.dev.Attr().Caps.Has(verbs.CapDeviceMemory))
+	_, err := b.dev.AllocDM(64)
+	require.ErrorIs(t, err, verbs.ErrUnsupported)
+	_, err = b.pd.RegisterDM(nil, 0, 64, verbs.AccessLocalWrite)
+	require.ErrorIs(t, err, verbs.ErrUnsupported)
+}
+
 func TestAllMemoryIsRegisteredWhereTheDeviceCan(t *testing.T) {
 	b := newBench(t)
 	require.False(t, b.dev.Attr().Caps.Has(verbs.CapRegisterAll))

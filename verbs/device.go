@@ -135,6 +135,7 @@ const (
 	CapInlineIsTransfer                 // inline data is placed at the peer while it is posted: a bounce buffer would be a second copy
 	CapXRC                              // Context.OpenXRCDomain, QPs of XRC
 	CapRegisterAll                      // PD.RegisterAll
+	CapDeviceMemory                     // Context.AllocDM, PD.RegisterDM
 )
 
 // Has reports whether all of want is in c.
@@ -165,6 +166,7 @@ type DeviceAttr struct {
 	Caps              Cap
 	KernelCaps        uint64 // device_cap_flags and device_cap_flags_ex, as the kernel has them
 	MaxMRSize         uint64
+	MaxDMSize         uint64 // bytes of the device's own memory, 0 without CapDeviceMemory
 	MaxQP             int
 	MaxQPWR           int // largest send or receive queue
 	MaxSGE            int

@@ -66,7 +66,11 @@ type (
 	// than advice is left out.
 	verbsContext struct {
 		adviseMR      uintptr
-		_             [15]uintptr
+		_             [5]uintptr
+		regDMMR       uintptr
+		allocDM       uintptr
+		freeDM        uintptr
+		_             [7]uintptr
 		modifyCQ      uintptr
 		_             [7]uintptr
 		createCQEx    uintptr
@@ -96,7 +100,7 @@ type (
 		_             [1 + 3 + 1 + 5]uint32 // max_wq_type_rq, packet_pacing_caps, raw_packet_caps, tm_caps
 		maxCQCount    uint16
 		maxCQPeriod   uint16 // microseconds
-		_             uint64 // max_dm_size
+		maxDMSize     uint64
 		_             [3]uint16
 		_             [2]uint32 // xrc_odp_caps, phys_port_cnt_ex
 	}
@@ -270,6 +274,22 @@ type (
 		_       uint32 // handle
 		lkey    uint32
 		rkey    uint32
+	}
+
+	// ibvAllocDMAttr is struct ibv_alloc_dm_attr.
+	ibvAllocDMAttr struct {
+		length uintptr
+		_      uint32 // log_align_req
+		_      uint32 // comp_mask
+	}
+
+	// ibvDM is struct ibv_dm.
+	ibvDM struct {
+		context    uintptr
+		memcpyTo   uintptr
+		memcpyFrom uintptr
+		_          uint32 // comp_mask
+		_          uint32 // handle
 	}
 
 	// ibvMW is struct ibv_mw.

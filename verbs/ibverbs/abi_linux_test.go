@@ -48,6 +48,8 @@ func layouts() []layout {
 		poll    ibvPollCQAttr
 		cqAttr  ibvModifyCQAttr
 		mr      ibvMR
+		dmAttr  ibvAllocDMAttr
+		dm      ibvDM
 		mw      ibvMW
 		info    ibvMWBindInfo
 		bind    ibvMWBind
@@ -89,6 +91,9 @@ func layouts() []layout {
 		}},
 		{c: "verbs_context", part: true, before: "context", fields: []field{
 			end("advise_mr", unsafe.Offsetof(before.adviseMR), unsafe.Sizeof(before.adviseMR)),
+			end("reg_dm_mr", unsafe.Offsetof(before.regDMMR), unsafe.Sizeof(before.regDMMR)),
+			end("alloc_dm", unsafe.Offsetof(before.allocDM), unsafe.Sizeof(before.allocDM)),
+			end("free_dm", unsafe.Offsetof(before.freeDM), unsafe.Sizeof(before.freeDM)),
 			end("modify_cq", unsafe.Offsetof(before.modifyCQ), unsafe.Sizeof(before.modifyCQ)),
 			end("create_cq_ex", unsafe.Offsetof(before.createCQEx), unsafe.Sizeof(before.createCQEx)),
 			end("query_device_ex", unsafe.Offsetof(before.queryDeviceEx), unsafe.Sizeof(before.queryDeviceEx)),
@@ -136,6 +141,15 @@ func layouts() []layout {
 			of("hca_core_clock", unsafe.Offsetof(more.hcaCoreClock), unsafe.Sizeof(more.hcaCoreClock)),
 			of("cq_mod_caps.max_cq_count", unsafe.Offsetof(more.maxCQCount), unsafe.Sizeof(more.maxCQCount)),
 			of("cq_mod_caps.max_cq_period", unsafe.Offsetof(more.maxCQPeriod), unsafe.Sizeof(more.maxCQPeriod)),
+			of("max_dm_size", unsafe.Offsetof(more.maxDMSize), unsafe.Sizeof(more.maxDMSize)),
+		}},
+		{c: "ibv_alloc_dm_attr", size: unsafe.Sizeof(dmAttr), fields: []field{
+			of("length", unsafe.Offsetof(dmAttr.length), unsafe.Sizeof(dmAttr.length)),
+		}},
+		{c: "ibv_dm", size: unsafe.Sizeof(dm), fields: []field{
+			of("context", unsafe.Offsetof(dm.context), unsafe.Sizeof(dm.context)),
+			of("memcpy_to_dm", unsafe.Offsetof(dm.memcpyTo), unsafe.Sizeof(dm.memcpyTo)),
+			of("memcpy_from_dm", unsafe.Offsetof(dm.memcpyFrom), unsafe.Sizeof(dm.memcpyFrom)),
 		}},
 		// later ones have active_speed_ex behind it
 		{c: "ibv_port_attr", part: true, fields: []field{

@@ -76,6 +76,7 @@ const (
 	rankSRQ
 	rankDomain
 	rankMR
+	rankDM
 	rankCQ
 	rankChannel
 	rankPD
@@ -293,6 +294,10 @@ func (d *device) attr(q *ibvDeviceAttr, more *ibvDeviceAttrEx) verbs.DeviceAttr 
 		if a.ODP.General&2 != 0 {
 			a.Caps |= verbs.CapRegisterAll
 		}
+	}
+	if more.maxDMSize > 0 && d.hasMemory() {
+		a.Caps |= verbs.CapDeviceMemory
+		a.MaxDMSize = more.maxDMSize
 	}
 	if d.extension.createCQEx != 0 && more.hcaCoreClock > 0 && more.timestampMask > 0 {
 		a.Caps |= verbs.CapTimestamps

@@ -19,7 +19,8 @@ type region struct {
 	dev     *device
 	address uintptr // struct ibv_mr
 	life    lifetime
-	owned   []byte // what AllocMR mapped
+	owned   []byte        // what AllocMR mapped
+	dm      *deviceMemory // whose memory it is, nil of the process's
 
 	// What Reregister changes: no other call about the region runs then but destroy,
 	// which life keeps apart.
@@ -184,6 +185,9 @@ func (r *region) destroy() error {
 			return err
 		}
 		r.pd.life.release()
+		if r.dm != nil {
+			r.dm.life.release()
+		}
 		if err == nil {
 			pages.Unmap(r.owned)
 		}

@@ -178,6 +178,7 @@ func (p *prober) memory() {
 			return p.pd.AllocMR(4096, verbs.AccessLocalWrite|c.access, verbs.MROptions{})
 		})
 	}
+	p.try("device memory", func() (interface{ Close() error }, error) { return p.ctx.AllocDM(64) })
 	p.try("MR of all memory, paged on demand (implicit)", func() (interface{ Close() error }, error) {
 		return p.pd.RegisterAll(verbs.AccessLocalWrite)
 	})
