@@ -155,8 +155,8 @@ func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.
 
 // AllocNullMR makes an MR without memory (ibv_alloc_null_mr): what is read from it is zero, and
 // what is written to it is lost. It is for local use: an SGE with its LKey, whatever the address,
-// skips bytes of what a peer sends, for instance. Its Bytes are nil, and it has no rkey. The error
-// wraps ErrUnsupported on a device without CapNullMR.
+// skips bytes of what a peer sends, for instance. Its Bytes are nil, and it has no rkey. The LKey may be one of the device,
+// for all such MRs and for ever. The error wraps ErrUnsupported on a device without CapNullMR.
 func (pd *PD) AllocNullMR() (*MR, error) {
 	const op = "allocate null MR"
 	d, ok := pd.drv.(NullDriver)

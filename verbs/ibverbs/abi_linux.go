@@ -66,7 +66,8 @@ type (
 	// than advice is left out.
 	verbsContext struct {
 		adviseMR      uintptr
-		_             [5]uintptr
+		allocNullMR   uintptr
+		_             [4]uintptr
 		regDMMR       uintptr
 		allocDM       uintptr
 		freeDM        uintptr

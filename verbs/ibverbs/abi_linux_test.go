@@ -91,6 +91,7 @@ func layouts() []layout {
 		}},
 		{c: "verbs_context", part: true, before: "context", fields: []field{
 			end("advise_mr", unsafe.Offsetof(before.adviseMR), unsafe.Sizeof(before.adviseMR)),
+			end("alloc_null_mr", unsafe.Offsetof(before.allocNullMR), unsafe.Sizeof(before.allocNullMR)),
 			end("reg_dm_mr", unsafe.Offsetof(before.regDMMR), unsafe.Sizeof(before.regDMMR)),
 			end("alloc_dm", unsafe.Offsetof(before.allocDM), unsafe.Sizeof(before.allocDM)),
 			end("free_dm", unsafe.Offsetof(before.freeDM), unsafe.Sizeof(before.freeDM)),

@@ -105,9 +105,5 @@ func (r *region) registerDM(offset, length int, access verbs.Access) (err error)
 	if err != nil {
 		return failed("ibv_reg_dm_mr", err)
 	}
-	if r.keys = *view[ibvMR](r.address); r.keys.context != d.context {
-		return unknownLayout("ibv_mr") // nor can it be deregistered, which looks there
-	}
-	d.add(r.address, r)
-	return nil
+	return r.adopt()
 }

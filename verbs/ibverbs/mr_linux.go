@@ -96,6 +96,30 @@ func (p *pd) register(r *region, start, length uintptr, access verbs.Access) (*r
 	return r, nil
 }
 
+// AllocNullMR makes a region without memory.
+func (p *pd) AllocNullMR() (verbs.MRDriver, error) {
+	r := &region{dev: p.dev, pd: p}
+	err := p.make(func() (err error) {
+		if r.address, err = handle(p.dev.extension.allocNullMR, p.address); err != nil {
+			return failed("ibv_alloc_null_mr", err)
+		}
+		return r.adopt()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// adopt takes the keys of a region that has no memory of the process.
+func (r *region) adopt() error {
+	if r.keys = *view[ibvMR](r.address); r.keys.context != r.dev.context {
+		return unknownLayout("ibv_mr") // nor can it be deregistered, which looks there
+	}
+	r.dev.add(r.address, r)
+	return nil
+}
+
 // AdviseMR tells the device of memory that is paged in on demand.
 func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
 	pieces := make([]ibvSGE, len(list))

@@ -9,8 +9,8 @@ import (
 )
 
 // probe finds out what the library tells only of objects that were made: the services that
-// a device has, and its inline data; whether its driver tells the wall time, resizes CQs, changes
-// regions, and makes memory windows.
+// a device has, and its inline data; whether its driver tells the wall time, resizes CQs, changes regions, and makes regions
+// without memory, and memory windows.
 func (d *device) probe(attr *verbs.DeviceAttr) error {
 	p, err := d.allocPD()
 	if err != nil {
@@ -31,6 +31,11 @@ func (d *device) probe(attr *verbs.DeviceAttr) error {
 	}
 	if attr.Caps.Has(verbs.CapOnDemandPaging) && p.takesAdvice() {
 		attr.Caps |= verbs.CapAdviseMR
+	}
+	if d.extension.allocNullMR != 0 {
+		if null, err := p.AllocNullMR(); err == nil && null.Deregister() == nil {
+			attr.Caps |= verbs.CapNullMR
+		}
 	}
 	if p.changesRegions() {
 		attr.Caps |= verbs.CapReregister

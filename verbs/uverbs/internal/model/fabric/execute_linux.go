@@ -317,7 +317,7 @@ func (q *QP) move(w *Request, local, remote []piece) error {
 	case w.Op.Atomic():
 		var word [8]byte
 		at := remote[0]
-		if err := at.memory.Read(at.addr, word[:]); err != nil {
+		if err := at.read(word[:]); err != nil {
 			return err
 		}
 		before := le.Uint64(word[:])
@@ -332,7 +332,7 @@ func (q *QP) move(w *Request, local, remote []piece) error {
 			return err
 		}
 		le.PutUint64(word[:], after)
-		return at.memory.Write(at.addr, word[:])
+		return at.write(word[:])
 	case w.Inline != nil:
 		return store(remote, w.Inline)
 	}

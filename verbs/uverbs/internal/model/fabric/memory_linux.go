@@ -23,15 +23,37 @@ type Region struct {
 	Access  uint32
 }
 
-// A piece is memory that a request may access.
+// DumpFillKey is the key of no memory, which requests of any PD may name in their lists: what is read there is zero, and what is
+// written is lost (dump_fill_mkey). No region has it, whose keys begin with a number.
+const DumpFillKey = 0xd7
+
+// A piece is memory that a request may access, or that of DumpFillKey.
 type piece struct {
-	memory *frame.Process
+	memory *frame.Process // nil: none
 	addr   uint64
 	size   uint64
 }
 
+func (p *piece) read(b []byte) error {
+	if p.memory == nil {
+		clear(b)
+		return nil
+	}
+	return p.memory.Read(p.addr, b)
+}
+
+func (p *piece) write(b []byte) error {
+	if p.memory == nil {
+		return nil
+	}
+	return p.memory.Write(p.addr, b)
+}
+
 // resolve checks a key for a range and an access, and returns the memory.
 func (p *Port) resolve(pd *PD, key uint32, addr, size uint64, access uint32) (piece, bool) {
+	if key == DumpFillKey && access&^AccessLocalWrite == 0 {
+		return piece{size: size}, true
+	}
 	m := p.Regions[key]
 	if m == nil || m.PD != pd || m.Access&access != access || addr < m.Address || addr-m.Address > m.Length ||
 		size > m.Length-(addr-m.Address) {
@@ -63,10 +85,10 @@ func (p *Port) resolveList(pd *PD, list []Scatter, access uint32, limit uint64) 
 func transfer(to, from []piece, buffer []byte) error {
 	for len(from) > 0 && len(to) > 0 {
 		n := min(from[0].size, to[0].size, uint64(len(buffer)))
-		if err := from[0].memory.Read(from[0].addr, buffer[:n]); err != nil {
+		if err := from[0].read(buffer[:n]); err != nil {
 			return err
 		}
-		if err := to[0].memory.Write(to[0].addr, buffer[:n]); err != nil {
+		if err := to[0].write(buffer[:n]); err != nil {
 			return err
 		}
 		from, to = advance(from, n), advance(to, n)
@@ -76,9 +98,9 @@ func transfer(to, from []piece, buffer []byte) error {
 
 // store copies bytes to pieces.
 func store(to []piece, b []byte) error {
-	for _, p := range to {
-		n := min(p.size, uint64(len(b)))
-		if err := p.memory.Write(p.addr, b[:n]); err != nil {
+	for i := range to {
+		n := min(to[i].size, uint64(len(b)))
+		if err := to[i].write(b[:n]); err != nil {
 			return err
 		}
 		b = b[n:]

@@ -165,6 +165,7 @@ func (c *ucontext) describe() []byte {
 	put(24, maxWR)
 	put(28, maxSRQWR+1)
 	le.PutUint16(m[32:], 1) // ports
+	put(36, 1<<1)           // MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY
 	put(40, 72)             // response length
 	m[44] = c.cqeVersion
 	m[45] = 2 // CREATE_AH has an answer
@@ -174,6 +175,7 @@ func (c *ucontext) describe() []byte {
 	m[47] = 1   // MLX5_IB_CLOCK_INFO_V1
 	put(56, 12) // log2 of a UAR's size
 	put(60, 1)  // UARs in a page
+	put(68, fabric.DumpFillKey)
 	return m
 }
 
