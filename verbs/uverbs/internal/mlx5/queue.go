@@ -81,7 +81,7 @@ func (s *sendQueue) reset() {
 // complete when the QP fails.
 func (s *sendQueue) room() int {
 	posted, done := s.posted.Load(), s.done.Load()
-	if int32(done-s.marked) >= 0 {
+	if s.marking && int32(done-s.marked) >= 0 {
 		s.marking = false
 	}
 	if posted == done {

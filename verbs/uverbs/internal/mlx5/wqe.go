@@ -123,21 +123,19 @@ func (s *segment) put(first, second uint64) {
 	s[0], s[1] = bits.ReverseBytes64(first), bits.ReverseBytes64(second)
 }
 
-// writeSmall writes WQEs, from block at on, as long as they are small: SENDs, WRITEs and
-// READs with at most one SGE or one piece of inline data, in one block each. It returns
-// how many, and the last.
+// writeSmall writes WQEs, from block first on, as long as they are small: SENDs, WRITEs and READs with at most one SGE
+// or one piece of inline data, in one block each. It returns how many, and the last.
 //
-// This is the path of most requests. It is one loop with its counters in registers: where
-// the device has read the queue a store waits for the memory, and a processor has room for
-// some dozens of stores.
-func (q *qp) writeSmall(at uint32, wrs []verbs.SendWR) (n int, w wqe) {
+// This is the path of most requests. It is one loop with its counters in registers: where the device has
+// read the queue a store waits for the memory, and a processor has room for some dozens of stores.
+func (q *qp) writeSmall(first uint32, wrs []verbs.SendWR) (n int, last wqe) {
 	s := &q.send
 	if s.fence {
-		return 0, w
+		return 0, last
 	}
-	count, silent := s.count, s.silent
+	silent := s.silent
 	for n < len(wrs) {
-		wr := &wrs[n]
+		wr, at := &wrs[n], first+uint32(n)
 		op := &q.operations[wr.Opcode]
 		b := &s.blocks[at&s.mask]
 		segments := abi.ViewAt[[blockSize / segmentSize]segment](b[:], 0)
@@ -189,17 +187,16 @@ func (q *qp) writeSmall(at uint32, wrs []verbs.SendWR) (n int, w wqe) {
 				break
 			}
 		}
-		w.size = size
-		w.first = q.first(at, op.opcode, size)
-		segments[0].put(w.first, uint64(controlFlags[flags&knownFlags])<<32|uint64(op.argument.of(wr)))
+		last.first = q.first(at, op.opcode, size)
+		segments[0].put(last.first, uint64(controlFlags[flags&knownFlags])<<32|uint64(op.argument.of(wr)))
 		r := &s.requests[at&s.mask]
-		r.id, r.summary = wr.ID, summaryOf(count, 1, op.completes, is)
-		count++
-		at++
+		r.id, r.summary = wr.ID, summaryOf(s.count+uint32(n), 1, op.completes, is)
 		n++
 	}
-	s.count, s.silent = count, silent
-	return n, w
+	s.count += uint32(n)
+	s.silent = silent
+	last.size = uint32(last.first&maxSegments) * segmentSize
+	return n, last
 }
 
 // write writes the WQE of any request, from block at on. Where the largest would go over the end of
@@ -287,6 +284,9 @@ func (a argument) of(wr *verbs.SendWR) uint32 {
 	}
 	return 0
 }
+
+// maxSegments is how many segments a WQE may have by its format (the width of ds in struct mlx5_wqe_ctrl_seg).
+const maxSegments = 1<<6 - 1
 
 // first are the first eight bytes of a WQE of this size.
 func (q *qp) first(at uint32, opcode byte, size uint32) uint64 {
