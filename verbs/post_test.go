@@ -73,7 +73,7 @@ func TestWhatFitsNeedsNoOtherCheck(t *testing.T) {
 				for flags := range 2 * (sendKnown + 1) {
 					for size := range 3 {
 						wr := SendWR{Opcode: Opcode(op), Flags: flags, SGL: make([]SGE, size), Inline: [][]byte{make([]byte, 5*size)}}
-						fits, err := qp.fits(&wr), qp.checkSend(&wr)
+						fits, err := qp.knows(wr.Opcode, wr.Flags) && qp.hasRoom(&wr), qp.checkSend(&wr)
 						if fits && err != nil || !fits && err == nil && typ != QPTypeUD && op <= int(OpFetchAdd) {
 							t.Fatalf("%v of flags %#x, %d SGEs and %d bytes on a QP of type %d: fits %v, %v", wr.Opcode, flags, size, 5*size, typ, fits, err)
 						}

@@ -133,11 +133,23 @@ func (qp *QP) Driver() QPDriver { return qp.drv }
 // not. It allocates nothing.
 func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	for i := range wrs {
-		if !qp.fits(&wrs[i]) {
-			if err = qp.checkSend(&wrs[i]); err != nil {
-				wrs = wrs[:i]
-				break
-			}
+		if wr := &wrs[i]; !qp.knows(wr.Opcode, wr.Flags) || !qp.hasRoom(wr) {
+			return qp.postChecked(wrs)
+		}
+	}
+	if len(wrs) == 0 || qp.ctx.trace.Load() != nil {
+		return qp.postChecked(wrs)
+	}
+	return qp.drv.PostSend(wrs)
+}
+
+// postChecked is PostSend of whatever a program gives it, with a tracer or without. It is a function of its own for
+// PostSend to keep its arguments in registers.
+func (qp *QP) postChecked(wrs []SendWR) (n int, err error) {
+	for i := range wrs {
+		if err = qp.checkSend(&wrs[i]); err != nil {
+			wrs = wrs[:i]
+			break
 		}
 	}
 	if len(wrs) == 0 {
@@ -186,16 +198,17 @@ func plainOperations(typ QPType, caps Cap) (plain [2]uint32) {
 	return plain
 }
 
-// fits reports whether a request is one that the QP surely takes: checkSend finds nothing wrong,
-// and takes longer.
-func (qp *QP) fits(wr *SendWR) bool {
-	if wr.Flags&^sendKnown != 0 {
-		return false
+// knows and hasRoom report whether a request is one that the QP surely takes: checkSend finds nothing wrong,
+// and takes longer. They are two for the compiler to inline them.
+func (qp *QP) knows(op Opcode, flags SendFlags) bool {
+	return flags&^sendKnown == 0 && qp.plain[flags&SendInline/SendInline]>>op&1 != 0
+}
+
+func (qp *QP) hasRoom(wr *SendWR) bool {
+	if wr.Flags&SendInline == 0 {
+		return len(wr.SGL) <= qp.attr.Cap.MaxSendSGE
 	}
-	if wr.Flags&SendInline != 0 {
-		return qp.plain[1]>>wr.Opcode&1 != 0 && wr.Len() <= qp.attr.Cap.MaxInline
-	}
-	return qp.plain[0]>>wr.Opcode&1 != 0 && len(wr.SGL) <= qp.attr.Cap.MaxSendSGE
+	return wr.inlineLen() <= qp.attr.Cap.MaxInline
 }
 
 func (qp *QP) checkSend(wr *SendWR) error {

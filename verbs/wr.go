@@ -157,15 +157,19 @@ type Flush struct {
 
 // Len returns the payload length in bytes.
 func (wr *SendWR) Len() int {
-	n := 0
 	if wr.Flags&SendInline != 0 {
-		for _, b := range wr.Inline {
-			n += len(b)
-		}
-		return n
+		return wr.inlineLen()
 	}
+	n := 0
 	for i := range wr.SGL {
 		n += int(wr.SGL[i].Length)
+	}
+	return n
+}
+
+func (wr *SendWR) inlineLen() (n int) {
+	for _, b := range wr.Inline {
+		n += len(b)
 	}
 	return n
 }
