@@ -2,17 +2,19 @@ package verbs
 
 import "fmt"
 
-// DM is memory of the device itself (ibv_alloc_dm): there is little of it, and what peers read and write there does not
-// cross the bus. Requests name it by an MR of RegisterDM, and the process copies to it and from it. Its methods may be
-// called at the same time; what of bytes that are written and read at the same time is seen the device decides.
+// DM is memory of the device itself (ibv_alloc_dm): there is little of it, and what peers
+// read and write there does not cross the bus. Requests name it by an MR of RegisterDM, and
+// the process copies to it and from it. Its methods may be called at the same time; what of
+// bytes that are written and read at the same time is seen the device decides.
 type DM struct {
 	ctx    *Context
 	drv    DMDriver
 	length int
 }
 
-// AllocDM takes memory of the device, which has DeviceAttr.MaxDMSize bytes in all. The error wraps ErrUnsupported on a device
-// without CapDeviceMemory, and is the system's if there is no more.
+// AllocDM takes memory of the device, which has DeviceAttr.MaxDMSize bytes in all. The
+// error wraps ErrUnsupported on a device without CapDeviceMemory, and is the system's if
+// there is no more.
 func (c *Context) AllocDM(length int) (*DM, error) {
 	const op = "allocate device memory"
 	d, ok := c.drv.(DeviceMemoryDriver)
@@ -29,8 +31,9 @@ func (c *Context) AllocDM(length int) (*DM, error) {
 	return &DM{ctx: c, drv: drv, length: length}, nil
 }
 
-// RegisterDM registers length bytes at offset of dm. Requests name them by addresses from 0 on (AccessZeroBased, which access
-// has by itself). The MR's Bytes is nil: ReadAt and WriteAt of dm are the way to them.
+// RegisterDM registers length bytes at offset of dm. Requests name them by addresses from 0
+// on (AccessZeroBased, which access has by itself). The MR's Bytes is nil: ReadAt and
+// WriteAt of dm are the way to them.
 func (pd *PD) RegisterDM(dm *DM, offset, length int, access Access) (*MR, error) {
 	const op = "register device memory"
 	d, ok := pd.drv.(DMRegionDriver)
@@ -66,8 +69,8 @@ func (dm *DM) Context() *Context { return dm.ctx }
 // Len returns how many bytes it is.
 func (dm *DM) Len() int { return dm.length }
 
-// ReadAt copies from the memory, all of b or nothing. Devices may want offset and length to be multiples of some bytes (4 on
-// a ConnectX), and refuse others with ErrInvalid.
+// ReadAt copies from the memory, all of b or nothing. Devices may want offset and length to
+// be multiples of some bytes (4 on a ConnectX), and refuse others with ErrInvalid.
 func (dm *DM) ReadAt(b []byte, offset int64) (int, error) {
 	return dm.copy("read device memory", b, offset, dm.drv.Read)
 }

@@ -153,10 +153,11 @@ func (pd *PD) checkIOVA(iova, at uint64, length int, access Access) error {
 // addressOf is where memory lies, which does not move.
 func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// AllocNullMR makes an MR without memory (ibv_alloc_null_mr): what is read from it is zero, and
-// what is written to it is lost. It is for local use: an SGE with its LKey, whatever the address,
-// skips bytes of what a peer sends, for instance. Its Bytes are nil, and it has no rkey. The LKey may be one of the device,
-// for all such MRs and for ever. The error wraps ErrUnsupported on a device without CapNullMR.
+// AllocNullMR makes an MR without memory (ibv_alloc_null_mr): what is read from it is zero,
+// and what is written to it is lost. It is for local use: an SGE with its LKey, whatever
+// the address, skips bytes of what a peer sends, for instance. Its Bytes are nil, and it
+// has no rkey. The LKey may be one of the device, for all such MRs and for ever. The error
+// wraps ErrUnsupported on a device without CapNullMR.
 func (pd *PD) AllocNullMR() (*MR, error) {
 	const op = "allocate null MR"
 	d, ok := pd.drv.(NullDriver)
@@ -166,11 +167,12 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 	return pd.newWithoutMemory(op, AccessLocalWrite, d.AllocNullMR)
 }
 
-// RegisterAll registers all memory of the process, also what it will have later, and pins none of it (implicit on-demand
-// paging: ibv_reg_mr from NULL on, of SIZE_MAX bytes). access has AccessOnDemand by itself. Requests name memory by where it
-// lies, for which there is SGEOf; Bytes is nil. With rights for peers the rkey lets them at all that the process has, its
-// code's data and the stacks of its goroutines, which is to give the process away. The error wraps ErrUnsupported on a device
-// without CapRegisterAll.
+// RegisterAll registers all memory of the process, also what it will have later, and pins
+// none of it (implicit on-demand paging: ibv_reg_mr from NULL on, of SIZE_MAX bytes).
+// access has AccessOnDemand by itself. Requests name memory by where it lies, for which
+// there is SGEOf; Bytes is nil. With rights for peers the rkey lets them at all that the
+// process has, its code's data and the stacks of its goroutines, which is to give the
+// process away. The error wraps ErrUnsupported on a device without CapRegisterAll.
 func (pd *PD) RegisterAll(access Access) (*MR, error) {
 	const op = "register all memory"
 	d, ok := pd.drv.(AllMemoryDriver)
@@ -330,9 +332,10 @@ func (mr *MR) SGE(off, n int) SGE {
 	return SGE{Addr: mr.addr + uint64(off), Length: uint32(n), LKey: mr.lkey}
 }
 
-// SGEOf returns the scatter/gather element for memory of the process, through an MR that RegisterAll has made. The memory has
-// to stay where it is until the request is done: a [runtime.Pinner] keeps what is Go's, which may else lie on a stack. SGEOf
-// panics if the MR has Bytes, or if mem has 4 GiB or more.
+// SGEOf returns the scatter/gather element for memory of the process, through an MR that
+// RegisterAll has made. The memory has to stay where it is until the request is done: a
+// [runtime.Pinner] keeps what is Go's, which may else lie on a stack. SGEOf panics if the
+// MR has Bytes, or if mem has 4 GiB or more.
 func (mr *MR) SGEOf(mem []byte) SGE {
 	if mr.bytes != nil {
 		panic("verbs: SGEOf of an MR that has its own memory")

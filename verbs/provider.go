@@ -107,15 +107,16 @@ type (
 	NullDriver interface {
 		AllocNullMR() (MRDriver, error)
 	}
-	// DeviceMemoryDriver is a ContextDriver, and DMRegionDriver a PDDriver, of a device with CapDeviceMemory. The MR has no
-	// Bytes, and addresses from 0 on.
+	// DeviceMemoryDriver is a ContextDriver, and DMRegionDriver a PDDriver, of a device
+	// with CapDeviceMemory. The MR has no Bytes, and addresses from 0 on.
 	DeviceMemoryDriver interface {
 		AllocDM(length int) (DMDriver, error)
 	}
 	DMRegionDriver interface {
 		RegisterDM(dm DMDriver, offset, length int, access Access) (MRDriver, error)
 	}
-	// AllMemoryDriver is a PDDriver of a device with CapRegisterAll. The MR has no Bytes, and addresses from 0 on.
+	// AllMemoryDriver is a PDDriver of a device with CapRegisterAll. The MR has no
+	// Bytes, and addresses from 0 on.
 	AllMemoryDriver interface {
 		RegisterAll(access Access) (MRDriver, error)
 	}
@@ -179,7 +180,8 @@ type XRCSRQDriver interface {
 	Num() uint32
 }
 
-// DMDriver is memory of a device. Read and Write copy at least one byte, at an offset; all of b lies inside.
+// DMDriver is memory of a device. Read and Write copy at least one byte, at an offset; all
+// of b lies inside.
 type DMDriver interface {
 	Read(b []byte, offset int) error
 	Write(b []byte, offset int) error

@@ -143,8 +143,8 @@ func (qp *QP) PostSend(wrs []SendWR) (n int, err error) {
 	return qp.drv.PostSend(wrs)
 }
 
-// postChecked is PostSend of whatever a program gives it, with a tracer or without. It is a function of its own for
-// PostSend to keep its arguments in registers.
+// postChecked is PostSend of whatever a program gives it, with a tracer or without. It is a
+// function of its own for PostSend to keep its arguments in registers.
 func (qp *QP) postChecked(wrs []SendWR) (n int, err error) {
 	for i := range wrs {
 		if err = qp.checkSend(&wrs[i]); err != nil {
@@ -198,8 +198,8 @@ func plainOperations(typ QPType, caps Cap) (plain [2]uint32) {
 	return plain
 }
 
-// knows and hasRoom report whether a request is one that the QP surely takes: checkSend finds nothing wrong,
-// and takes longer. They are two for the compiler to inline them.
+// knows and hasRoom report whether a request is one that the QP surely takes: checkSend
+// finds nothing wrong, and takes longer. They are two for the compiler to inline them.
 func (qp *QP) knows(op Opcode, flags SendFlags) bool {
 	return flags&^sendKnown == 0 && qp.plain[flags&SendInline/SendInline]>>op&1 != 0
 }

@@ -411,9 +411,10 @@ func (c *cq) forget(wrs []verbs.RecvWR) {
 	}
 }
 
-// leave destroys an SRQ of an XRC domain, and takes its completions out: a later SRQ or QP may get its index or number, and
-// the library would take them for those of that one. Until there is one the library makes no sense of them, and says that
-// polling has failed, without a word of the completions that it has found before.
+// leave destroys an SRQ of an XRC domain, and takes its completions out: a later SRQ or QP
+// may get its index or number, and the library would take them for those of that one. Until
+// there is one the library makes no sense of them, and says that polling has failed,
+// without a word of the completions that it has found before.
 func (c *cq) leave(s *srq, destroy func() error) error {
 	c.dev.xrc.Lock()
 	defer c.dev.xrc.Unlock()

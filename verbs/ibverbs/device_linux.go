@@ -47,8 +47,9 @@ type device struct {
 	// gone: the device was removed.
 	gone atomic.Bool
 
-	// xrc is held for writing while an SRQ of an XRC domain is destroyed and its completions are taken out of its CQ, and for
-	// reading by who makes what may get its index or number.
+	// xrc is held for writing while an SRQ of an XRC domain is destroyed and its
+	// completions are taken out of its CQ, and for reading by who makes what may get
+	// its index or number.
 	xrc sync.RWMutex
 
 	mu      sync.Mutex

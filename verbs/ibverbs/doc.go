@@ -17,11 +17,12 @@
 //
 // RC, UC and UD queue pairs, as far as the device has them, with SEND, WRITE, their
 // immediates, READ, atomics and inline data; completion channels, shared receive queues,
-// address handles, multicast groups and asynchronous events; memory windows of both types and
-// LOCAL_INV; MRs without memory or at addresses of the caller's choice, and reregistration; completion queues
-// whose events are moderated, or whose completions have the device's time, and the wall time of these; XRC;
-// on-demand paging, of all memory too; device memory. It has no FLUSH and no ATOMIC_WRITE, which of the library's
-// drivers that of rxe alone has, and no DMA buffers; the capabilities of a device say so.
+// address handles, multicast groups and asynchronous events; memory windows of both types
+// and LOCAL_INV; MRs without memory or at addresses of the caller's choice, and
+// reregistration; completion queues whose events are moderated, or whose completions have
+// the device's time, and the wall time of these; XRC; on-demand paging, of all memory too;
+// device memory. It has no FLUSH and no ATOMIC_WRITE, which of the library's drivers that
+// of rxe alone has, and no DMA buffers; the capabilities of a device say so.
 //
 // Work requests are laid out for the library in memory of the queue, and posting and
 // polling call the operations of the device's context: a call of C costs some 50 ns, and

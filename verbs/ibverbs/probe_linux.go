@@ -9,8 +9,8 @@ import (
 )
 
 // probe finds out what the library tells only of objects that were made: the services that
-// a device has, and its inline data; whether its driver tells the wall time, resizes CQs, changes regions, and makes regions
-// without memory, and memory windows.
+// a device has, and its inline data; whether its driver tells the wall time, resizes CQs,
+// changes regions, and makes regions without memory, and memory windows.
 func (d *device) probe(attr *verbs.DeviceAttr) error {
 	p, err := d.allocPD()
 	if err != nil {

@@ -129,8 +129,9 @@ func (s *srq) createXRC(attr *verbs.SRQAttr) (err error) {
 	return s.created(attr, &in.attr)
 }
 
-// numbered makes what completions name by an index or a number of the library's: any SRQ or QP. Of a device whose
-// completions are of version 0 that of an SRQ is its number, of later ones SRQs of XRC domains and QPs share the indexes.
+// numbered makes what completions name by an index or a number of the library's: any SRQ or
+// QP. Of a device whose completions are of version 0 that of an SRQ is its number, of later
+// ones SRQs of XRC domains and QPs share the indexes.
 func (d *device) numbered(create func() (uintptr, error)) (uintptr, error) {
 	d.xrc.RLock()
 	defer d.xrc.RUnlock()

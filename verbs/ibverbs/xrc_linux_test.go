@@ -93,8 +93,8 @@ func TestADeviceIsClosedWithItsDomains(t *testing.T) {
 	require.NoError(t, ctx[1].Close())
 }
 
-// An index or a number that completions of a closed SRQ still have goes to nobody before they are taken out: the library
-// would free a receive of another one.
+// An index or a number that completions of a closed SRQ still have goes to nobody before
+// they are taken out: the library would free a receive of another one.
 func TestNothingGetsTheNumberOfAnSRQWhoseCompletionsAreThere(t *testing.T) {
 	ctx, _ := openXRC(t)
 	d := ctx[0].Driver().(*device)

@@ -44,8 +44,9 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	return n, err
 }
 
-// postsDirectly reports whether requests for which there is room may go to the queue without a further look, as nearly all do
-// whose device has a doorbell of its own: putSends would do no more. The caller holds the send lock.
+// postsDirectly reports whether requests for which there is room may go to the queue
+// without a further look, as nearly all do whose device has a doorbell of its own: putSends
+// would do no more. The caller holds the send lock.
 func (q *qp) postsDirectly() bool {
 	return q.ownDoorbell != nil && verbs.QPState(q.state.Load()) == verbs.QPStateRTS && q.send.queue != nil &&
 		!q.failed.Load() && q.dev.windows.Load() == 0 && !q.dev.gone.Load()
@@ -97,8 +98,9 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 	return n, stuck, err
 }
 
-// putRest posts what is behind the n requests that a queue with its own doorbell has taken, with an error about the next: it may be full
-// only until the CQ is polled. The caller holds the send lock.
+// putRest posts what is behind the n requests that a queue with its own doorbell has taken,
+// with an error about the next: it may be full only until the CQ is polled. The caller
+// holds the send lock.
 func (q *qp) putRest(wrs []verbs.SendWR, n int, err error) (int, error) {
 	if !errors.Is(err, verbs.ErrQueueFull) {
 		return n, err

@@ -123,11 +123,13 @@ func (s *segment) put(first, second uint64) {
 	s[0], s[1] = bits.ReverseBytes64(first), bits.ReverseBytes64(second)
 }
 
-// writeSmall writes WQEs, from block first on, as long as they are small: SENDs, WRITEs and READs with at most one SGE
-// or one piece of inline data, in one block each. It returns how many, and the last.
+// writeSmall writes WQEs, from block first on, as long as they are small: SENDs, WRITEs and
+// READs with at most one SGE or one piece of inline data, in one block each. It returns how
+// many, and the last.
 //
-// This is the path of most requests. It is one loop with its counters in registers: where the device has
-// read the queue a store waits for the memory, and a processor has room for some dozens of stores.
+// This is the path of most requests. It is one loop with its counters in registers: where
+// the device has read the queue a store waits for the memory, and a processor has room for
+// some dozens of stores.
 func (q *qp) writeSmall(first uint32, wrs []verbs.SendWR) (n int, last wqe) {
 	s := &q.send
 	if s.fence {
@@ -285,7 +287,8 @@ func (a argument) of(wr *verbs.SendWR) uint32 {
 	return 0
 }
 
-// maxSegments is how many segments a WQE may have by its format (the width of ds in struct mlx5_wqe_ctrl_seg).
+// maxSegments is how many segments a WQE may have by its format (the width of ds in struct
+// mlx5_wqe_ctrl_seg).
 const maxSegments = 1<<6 - 1
 
 // first are the first eight bytes of a WQE of this size.

@@ -23,8 +23,9 @@ type Region struct {
 	Access  uint32
 }
 
-// DumpFillKey is the key of no memory, which requests of any PD may name in their lists: what is read there is zero, and what is
-// written is lost (dump_fill_mkey). No region has it, whose keys begin with a number.
+// DumpFillKey is the key of no memory, which requests of any PD may name in their lists:
+// what is read there is zero, and what is written is lost (dump_fill_mkey). No region has
+// it, whose keys begin with a number.
 const DumpFillKey = 0xd7
 
 // A piece is memory that a request may access, or that of DumpFillKey.

@@ -71,8 +71,8 @@ const supportedAccess = 1<<10 - 1 | 1<<30 - 1<<20
 // request comes for it.
 const onDemand = 1 << 6
 
-// hugeTLB is IB_ACCESS_HUGETLB, and allMemory the length of a region of whatever the process has, if it begins at 0 and is paged
-// on demand (implicit).
+// hugeTLB is IB_ACCESS_HUGETLB, and allMemory the length of a region of whatever the
+// process has, if it begins at 0 and is paged on demand (implicit).
 const (
 	hugeTLB   = 1 << 7
 	allMemory = ^uint64(0)
