@@ -10,6 +10,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/driver"
 )
 
 // region is a memory region.
@@ -19,7 +20,8 @@ type region struct {
 	handle uint32
 	lkey   uint32
 	rkey   uint32
-	mem    []byte // nil if the memory is a DMA buffer
+	mem    []byte // nil if the memory is a DMA buffer, and if there is none
+	null   bool   // it has no memory, and the kernel knows nothing of it
 	addr   uint64
 
 	mu     sync.Mutex
@@ -53,6 +55,27 @@ func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error)
 // RegisterMRAt is RegisterMR with addresses from iova on.
 func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.MRDriver, error) {
 	r, err := p.register(&region{mem: mem, addr: iova}, access)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// AllocNullMR makes a region without memory, whose key is the device's.
+func (p *pd) AllocNullMR() (verbs.MRDriver, error) {
+	ctx, ok := p.dev.driver.(driver.NullContext)
+	if !ok {
+		return nil, verbs.ErrUnsupported
+	}
+	key, ok := ctx.NullKey()
+	if !ok {
+		return nil, verbs.ErrUnsupported
+	}
+	r := &region{dev: p.dev, null: true, lkey: key}
+	err := p.end.use(func() (err error) {
+		_, err = r.list()
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +118,11 @@ func (r *region) Deregister() error {
 	defer r.mu.Unlock()
 	if r.closed {
 		return verbs.ErrClosed
+	}
+	if r.null {
+		r.dev.drop(r.id)
+		r.unmap()
+		return nil
 	}
 	err := r.dev.command(abi.CmdDeregMR, abi.BytesOf(&abi.HandleOnly{Handle: r.handle}), nil)
 	if errors.Is(err, verbs.ErrBusy) {

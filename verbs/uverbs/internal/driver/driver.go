@@ -14,6 +14,7 @@
 //	ErrnoContext  errnos mean other things than with other drivers        rxe
 //	ClockContext  the kernel tells what time the device's clock shows     mlx5
 //	XRCContext    the device has XRC domains                              mlx5
+//	NullContext   the device has a key of no memory                       mlx5
 //	EventCQ       arming takes the number of events that were read        mlx5
 //	ReservingCQ   the driver keeps entries of the CQ for itself           mlx5
 //	DoorbellQP    PostSend itself starts sends, by a page of the device   mlx5
@@ -213,6 +214,15 @@ type ClockContext interface {
 	// WallTime is called while the context is open. A device that has none for now has no
 	// verbs.CapWallTime.
 	WallTime(ticks uint64) (time.Time, error)
+}
+
+// NullContext is a Context of a device that may have a key of no memory, for MRs without memory.
+// Requests of any PD may name it, for local use, as long as the context is open.
+type NullContext interface {
+	Context
+	// NullKey returns that key, or false if this device has none. Describe sets
+	// verbs.CapNullMR if it has.
+	NullKey() (lkey uint32, ok bool)
 }
 
 // QPAttr is what a QP is to be. The CQ of its receives is not here, for no driver

@@ -33,7 +33,7 @@ type contextOut struct {
 	_                 uint32 // max_srq_recv_wr
 	_                 uint16 // num_ports
 	_                 uint16 // flow_action_flags
-	_                 uint32 // comp_mask
+	compMask          uint32
 	_                 uint32 // response_length
 	cqeVersion        uint8
 	_                 uint8 // cmds_supp_uhw
@@ -43,8 +43,10 @@ type contextOut struct {
 	logUARSize        uint32
 	uarsPerPage       uint32 // num_uars_per_page
 	_                 uint32 // num_dyn_bfregs
-	_                 uint32 // dump_fill_mkey
+	dumpFillMKey      uint32
 }
+
+const hasDumpFillMKey = 1 << 1 // MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY
 
 // Commands of mmap, from bit 8 of the page's number on
 // (enum mlx5_ib_mmap_cmd).

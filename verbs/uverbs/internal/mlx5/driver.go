@@ -125,6 +125,11 @@ func (c *context) ring(record *uint32, value uint32, register *uint64, doorbell 
 	storeCombined(register, doorbell)
 }
 
+// NullKey is the key of no memory, which the device has for all PDs.
+func (c *context) NullKey() (uint32, bool) {
+	return c.out.dumpFillMKey, c.out.compMask&hasDumpFillMKey != 0
+}
+
 // Close unmaps the UARs and the clock.
 func (c *context) Close() {
 	if c.clock != nil {
@@ -170,6 +175,9 @@ func (c *context) Describe(attr *verbs.DeviceAttr) {
 	c.ethernet = attr.Transport == verbs.TransportRoCE
 	if c.clock != nil {
 		attr.Caps |= verbs.CapWallTime
+	}
+	if _, ok := c.NullKey(); ok {
+		attr.Caps |= verbs.CapNullMR
 	}
 	attr.MaxInline = maxInline
 	c.largestCQ = roundUp(min(attr.MaxCQE+1, maxEntries)+1) / 2

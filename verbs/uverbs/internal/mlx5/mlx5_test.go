@@ -178,3 +178,21 @@ func benchmarkPostAndPoll(b *testing.B, of Driver) {
 		}
 	}
 }
+
+func TestADeviceHasAKeyOfNoMemoryIfTheKernelSaysSo(t *testing.T) {
+	for _, mask := range []uint32{0, 1, hasDumpFillMKey} {
+		d, err := Driver{}.Open(new(hostMemory), func(u driver.Udata) error {
+			err := kernelThatSays(512, 16)(u)
+			out := abi.ViewAt[contextOut](u.Out, 0)
+			out.compMask, out.dumpFillMKey = mask, 0xd7
+			return err
+		})
+		require.NoError(t, err)
+		var attr verbs.DeviceAttr
+		d.Describe(&attr)
+		key, ok := d.(driver.NullContext).NullKey()
+		require.Equal(t, mask == hasDumpFillMKey, ok)
+		require.Equal(t, ok, attr.Caps.Has(verbs.CapNullMR))
+		require.EqualValues(t, 0xd7, key)
+	}
+}
