@@ -1,7 +1,7 @@
 package rnet
 
 import (
-	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -167,7 +167,7 @@ func echo(d *Dialer, address string) error {
 	}
 	defer c.Close()
 	if _, ok := c.(*Conn); !ok {
-		return errors.New("a dial went over TCP")
+		return fmt.Errorf("a dial went over TCP: %v", Explain(address))
 	}
 	c.SetDeadline(time.Now().Add(hang.Time))
 	if _, err := c.Write([]byte{1}); err != nil {
