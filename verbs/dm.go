@@ -93,5 +93,6 @@ func (dm *DM) copy(op string, b []byte, offset int64, copy func([]byte, int) err
 	return len(b), nil
 }
 
-// Close gives the memory back. The error wraps ErrBusy while MRs use it.
+// Close gives the memory back. The error wraps ErrBusy while MRs use it, or a copy is under
+// way.
 func (dm *DM) Close() error { return dm.ctx.ended("free device memory", dm.drv.Free()) }

@@ -335,7 +335,8 @@ func (mr *MR) SGE(off, n int) SGE {
 // SGEOf returns the scatter/gather element for memory of the process, through an MR that
 // RegisterAll has made. The memory has to stay where it is until the request is done: a
 // [runtime.Pinner] keeps what is Go's, which may else lie on a stack. SGEOf panics if the
-// MR has Bytes, or if mem has 4 GiB or more.
+// MR has Bytes, or if mem has 4 GiB or more. Of an MR without Bytes that RegisterAll has not
+// made the element names no memory of the process.
 func (mr *MR) SGEOf(mem []byte) SGE {
 	if mr.bytes != nil {
 		panic("verbs: SGEOf of an MR that has its own memory")
