@@ -21,16 +21,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	} else {
 		q.send.Mutex.Lock()
 	}
-	n, stuck, err := 0, false, error(nil)
-	if signaled := q.countSignaled(wrs); signaled <= q.freeSends() && q.postsDirectly() {
-		if n, _, err = q.ownDoorbell.PostSend(wrs); err != nil {
-			n, err = q.putRest(wrs, n, err)
-			signaled = q.countSignaled(wrs[:n])
-		}
-		q.send.posted += uint32(signaled)
-	} else {
-		n, stuck, err = q.putSends(wrs)
-	}
+	n, stuck, err := q.putSends(wrs)
 	if q.send.Promised {
 		q.send.Leave()
 	} else {
@@ -42,14 +33,6 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 		q.flush()
 	}
 	return n, err
-}
-
-// postsDirectly reports whether requests for which there is room may go to the queue
-// without a further look, as nearly all do whose device has a doorbell of its own: putSends
-// would do no more. The caller holds the send lock.
-func (q *qp) postsDirectly() bool {
-	return q.ownDoorbell != nil && verbs.QPState(q.state.Load()) == verbs.QPStateRTS && q.send.queue != nil &&
-		!q.failed.Load() && q.dev.windows.Load() == 0 && !q.dev.gone.Load()
 }
 
 // putSends is PostSend but for what a QP that has failed needs. stuck says
@@ -73,8 +56,11 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 		}
 	}
 	n, doorbell, err := q.send.queue.PostSend(wrs[:fit])
-	if err != nil && q.ownDoorbell != nil {
-		n, err = q.putRest(wrs[:fit], n, err)
+	if err != nil && q.ownDoorbell != nil && errors.Is(err, verbs.ErrQueueFull) {
+		q.sendCQ.gather()
+		var more int
+		more, doorbell, err = q.send.queue.PostSend(wrs[n:fit])
+		n += more
 	}
 	if err == nil && fit < len(wrs) {
 		err = short
@@ -96,18 +82,6 @@ func (q *qp) putSends(wrs []verbs.SendWR) (n int, stuck bool, err error) {
 		}
 	}
 	return n, stuck, err
-}
-
-// putRest posts what is behind the n requests that a queue with its own doorbell has taken,
-// with an error about the next: it may be full only until the CQ is polled. The caller
-// holds the send lock.
-func (q *qp) putRest(wrs []verbs.SendWR, n int, err error) (int, error) {
-	if !errors.Is(err, verbs.ErrQueueFull) {
-		return n, err
-	}
-	q.sendCQ.gather()
-	more, _, err := q.ownDoorbell.PostSend(wrs[n:])
-	return n + more, err
 }
 
 // maySend says why nothing can be sent, nil if it can. The caller holds the send lock.
@@ -179,7 +153,9 @@ func (q *qp) countSignaled(wrs []verbs.SendWR) (n int) {
 		return len(wrs)
 	}
 	for i := range wrs {
-		n += int(wrs[i].Flags&verbs.SendSignaled) / int(verbs.SendSignaled)
+		if wrs[i].Flags&verbs.SendSignaled != 0 {
+			n++
+		}
 	}
 	return n
 }
