@@ -63,15 +63,14 @@ func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.M
 
 // AllocNullMR makes a region without memory, whose key is the device's.
 func (p *pd) AllocNullMR() (verbs.MRDriver, error) {
+	r := &region{dev: p.dev, null: true}
 	ctx, ok := p.dev.driver.(driver.NullContext)
+	if ok {
+		r.lkey, ok = ctx.NullKey()
+	}
 	if !ok {
 		return nil, verbs.ErrUnsupported
 	}
-	key, ok := ctx.NullKey()
-	if !ok {
-		return nil, verbs.ErrUnsupported
-	}
-	r := &region{dev: p.dev, null: true, lkey: key}
 	err := p.end.use(func() (err error) {
 		_, err = r.list()
 		return err
@@ -119,12 +118,10 @@ func (r *region) Deregister() error {
 	if r.closed {
 		return verbs.ErrClosed
 	}
-	if r.null {
-		r.dev.drop(r.id)
-		r.unmap()
-		return nil
+	var err error
+	if !r.null {
+		err = r.dev.command(abi.CmdDeregMR, abi.BytesOf(&abi.HandleOnly{Handle: r.handle}), nil)
 	}
-	err := r.dev.command(abi.CmdDeregMR, abi.BytesOf(&abi.HandleOnly{Handle: r.handle}), nil)
 	if errors.Is(err, verbs.ErrBusy) {
 		return err
 	}
