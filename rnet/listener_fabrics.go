@@ -141,14 +141,14 @@ func (fl *fabricListener) await() rcm.Listener {
 		ln, err := fl.listenNext()
 		if l.open.Err() != nil {
 			if err == nil {
-				ln.Close()
+				handOn(ln)
 			}
 			return nil
 		}
 		if err == nil {
 			l.set.Log.Debug("rnet: listen", "address", fl.at, "transport", fl.fabric.transport, "waited", true)
 			if !l.addFabric(ln) {
-				ln.Close()
+				handOn(ln)
 				return nil
 			}
 			return ln
@@ -168,6 +168,15 @@ func (fl *fabricListener) await() rcm.Listener {
 			return nil
 		}
 	}
+}
+
+// handOn closes a listener that was had when nobody wanted it any more. Another process may be
+// in line for the place already.
+func handOn(ln rcm.Listener) {
+	if f, ok := ln.(interface{ HandOver() bool }); ok {
+		f.HandOver()
+	}
+	ln.Close()
 }
 
 // line is a fabric where the place of a listener can be waited for, and is handed over.

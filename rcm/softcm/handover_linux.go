@@ -36,6 +36,9 @@ import (
 // must be called. It ends with ctx, or when the place is free, as far as that can be told, or
 // was handed over. It returns the error of Listen if somebody else has it even so. The error of
 // Await is that of Resolve.
+//
+// A place that was handed over before ctx ended next returns all the same, for nobody else has
+// it: who does not want it any more hands it on.
 func (f *fabric) Await(addr netip.AddrPort, cfg rcm.ListenConfig) (next func(context.Context) (rcm.Listener, error), err error) {
 	fail := func(err error) error { return fmt.Errorf("rcm: wait for %v: %w", addr, err) }
 	if f.socket != nil { // nobody has two processes listen there
@@ -57,10 +60,6 @@ func (f *fabric) Await(addr netip.AddrPort, cfg rcm.ListenConfig) (next func(con
 	return func(ctx context.Context) (rcm.Listener, error) {
 		defer sock.Close()
 		fds, err := sock.handed(ctx)
-		if ctx.Err() != nil {
-			samehost.CloseReceived(fds...)
-			return nil, fail(handshake.ContextError(ctx))
-		}
 		if err == nil {
 			l, err := f.adopt(at, complete, fds)
 			if err != nil {
@@ -68,38 +67,54 @@ func (f *fabric) Await(addr netip.AddrPort, cfg rcm.ListenConfig) (next func(con
 			}
 			return l, nil
 		}
+		if ctx.Err() != nil {
+			return nil, fail(handshake.ContextError(ctx))
+		}
 		return f.Listen(addr, cfg)
 	}, nil
 }
 
-// handed waits for HAND. The error may be that the place is free.
+// handed waits for HAND. The error may be that the place is free. If ctx ends, what the listener
+// has sent by then is read still; it cannot send more, and so knows that it has to ask somebody
+// else.
 func (s *socket) handed(ctx context.Context) (fds []int, err error) {
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	err = s.interruptible(ctx, func() error {
-		for offered := false; ; offered = true {
+	offered := false
+	read := func() error {
+		for {
 			var buf [handshake.MaxMessage]byte
-			var n int
-			// ended by the listener, or ctx
-			if n, fds, err = samehost.Receive(raw, buf[:]); err != nil {
+			// ended by the listener, ctx, or EndOfWords
+			n, received, err := samehost.Receive(raw, buf[:])
+			if err != nil {
+				samehost.CloseReceived(received...)
 				return hangup(err)
 			}
 			m, err := handshake.Parse(buf[:n])
-			if err != nil || m.Kind != handshake.KindOffer || offered || len(fds) > 0 {
+			switch {
+			case err == nil && m.Kind == handshake.KindHand:
+				fds = received
+				return nil
+			case err != nil || m.Kind != handshake.KindOffer || offered || len(received) > 0:
+				samehost.CloseReceived(received...)
 				return expected(m, err, handshake.KindHand)
+			}
+			offered = true
+			if ctx.Err() != nil {
+				continue
 			}
 			if err := s.send(&handshake.Message{Kind: handshake.KindTake}); err != nil {
 				return err
 			}
 		}
-	})
-	if err != nil {
-		samehost.CloseReceived(fds...)
-		return nil, err
 	}
-	return fds, nil
+	if err = s.interruptible(ctx, read); err != nil && ctx.Err() != nil {
+		s.EndOfWords()
+		err = read()
+	}
+	return fds, err
 }
 
 // adopt makes a listener of sockets that were handed over: one for each name, and one for the

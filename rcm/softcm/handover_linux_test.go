@@ -14,6 +14,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -87,6 +88,55 @@ func TestThereIsAlwaysAListenerWhenOneHandsOver(t *testing.T) {
 		require.NoError(t, <-looked)
 		require.NoError(t, l.Close())
 	}
+}
+
+// Who has the place handed over when it is about to leave itself hands it on: each look finds
+// a listener, however soon that is.
+func TestThePlaceOutlivesWhoLeavesBeforeHavingIt(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	f := New(Config{})
+	looking, stop := context.WithCancel(t.Context())
+	looked := make(chan error)
+	var place rcm.Listener = mustListen(t, f, addr, rcm.ListenConfig{})
+	go func() {
+		for looking.Err() == nil {
+			r, err := f.Resolve(looking, addr)
+			if err == nil {
+				r.Close()
+				time.Sleep(100 * time.Microsecond) // the queue has an end
+			} else if looking.Err() == nil && !errors.Is(err, rcm.ErrBusy) {
+				looked <- err
+				return
+			}
+		}
+		looked <- nil
+	}()
+	leave := func() {
+		require.NotNil(t, place)
+		place.(*listener).HandOver()
+		require.NoError(t, place.Close())
+	}
+	for range 200 {
+		next, err := f.(*fabric).Await(addr, rcm.ListenConfig{})
+		require.NoError(t, err)
+		waiting, end := context.WithCancel(t.Context())
+		had := make(chan rcm.Listener)
+		go func() {
+			l, err := next(waiting)
+			assert.NoError(t, err)
+			had <- l
+		}()
+		leave()
+		end()
+		if place = <-had; place == nil {
+			break
+		}
+	}
+	stop()
+	require.NoError(t, <-looked)
+	leave()
+	_, err := f.Resolve(cmtest.Within(t), addr)
+	require.ErrorIs(t, err, rcm.ErrNoListener)
 }
 
 // Who comes to a listener that hands over is served by the next one.
