@@ -38,7 +38,7 @@ func TestKernelPeerIsKilled(t *testing.T) {
 					b.Use(t, c, traffic.ReadMode(t, c))
 				}
 			}
-			awaitTraffic(t)
+			awaitTraffic(t, 0)
 			killed := time.Now()
 			child.Kill()
 			hang.Start(t, b.Wait)()

@@ -86,7 +86,7 @@ func TestKernelBusyConnectionsWhileTheirInterfaceIsDown(t *testing.T) {
 			require.Equal(t, "rdma "+k.name, carriedBy(c))
 			b.Use(t, c, mode)
 		}
-		awaitTraffic(t)
+		awaitTraffic(t, 0)
 		begun := time.Now()
 		k.setInterface(t, "down")
 		// Mostly at once; if all that was to be sent waited for the peer, which

@@ -89,7 +89,7 @@ func TestKernelDeviceIsRemovedAndComesBack(t *testing.T) {
 					b.Use(t, c, mode)
 				}
 			}
-			awaitTraffic(t)
+			awaitTraffic(t, 0)
 			removed := time.Now()
 			hang.Start(t, func() { k.removeDevice(t) })()
 			took := time.Since(removed)
@@ -116,16 +116,17 @@ func TestKernelDeviceIsRemovedAndComesBack(t *testing.T) {
 	})
 }
 
-// awaitTraffic waits until each session has carried some data.
-func awaitTraffic(t testing.TB) {
+// awaitTraffic waits until each session, but so many that are stuck, has carried some data.
+func awaitTraffic(t testing.TB, stuck int) {
 	t.Helper()
 	hang.Eventually(t, "traffic", func() bool {
+		waiting := 0
 		for _, s := range rnet.ReadStats().Sessions {
 			if s.BytesIn+s.BytesOut < 1<<20 {
-				return false
+				waiting++
 			}
 		}
-		return true
+		return waiting <= stuck
 	})
 }
 

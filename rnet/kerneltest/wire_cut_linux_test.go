@@ -46,51 +46,43 @@ func awaitLoss(t testing.TB, b *traffic.Waiters, begun time.Time) {
 }
 
 // A call that waits for a peer that cannot be reached any more fails, whatever
-// it waits for, and dials reach the peer once the wire is back.
+// it waits for, and dials reach the peer once the wire is back. So does one whose peer
+// was there but took nothing, so that nothing could be sent to it.
 func TestWireIsCut(t *testing.T) {
 	overWire(t, func(t *testing.T, k device) {
-		server := startOnPeer(t, "wireserve", k.name)
-		address := server.line(t)
+		stopped := startOnPeer(t, "wireserve", k.name)
+		stoppedAt := stopped.line(t)
+		var full []net.Conn
+		for range 4 { // windows of more than the ring
+			full = append(full, dialMode(t, wireDialer(k.name), stoppedAt, traffic.Sink))
+		}
+		onPeer(t, "kill", "-STOP", stopped.pid)
+		var held traffic.Waiters
+		for _, c := range full {
+			held.Add(t, func() error { _, err := c.Write(make([]byte, 64<<10)); return err })
+		}
+		// the peer is there, and so it is waited for
+		time.Sleep(link.KeepAlivePeriod + 5*time.Second)
+		require.Empty(t, held.Told())
+
+		address := startOnPeer(t, "wireserve", k.name).line(t)
 		var b traffic.Waiters
 		for _, mode := range []byte(traffic.AllModes) {
 			b.Use(t, dialMode(t, wireDialer(k.name), address, mode), mode)
 		}
-		awaitTraffic(t)
+		awaitTraffic(t, 1)
 		// A session on which nothing happens, but that somebody waits.
 		idle := dialMode(t, &rnet.Dialer{Transport: rnet.RDMA, Device: k.name, Dedicated: true}, address, traffic.Silent)
 		b.Add(t, func() error { _, err := idle.Read(make([]byte, 1)); return err })
-		begun := time.Now()
-		mend := cutWire(t)
-		awaitLoss(t, &b, begun)
-		mend()
-		k.requireExchange(t, address)
-	})
-}
 
-// When nothing can be sent, because the peer's process takes nothing, a
-// session can still find out that the peer cannot be reached.
-func TestWireIsCutWhileThePeerIsStopped(t *testing.T) {
-	overWire(t, func(t *testing.T, k device) {
-		server := startOnPeer(t, "wireserve", k.name)
-		address := server.line(t)
-		var conns []net.Conn
-		for range 4 { // windows of more than the ring
-			conns = append(conns, dialMode(t, wireDialer(k.name), address, traffic.Sink))
-		}
-		onPeer(t, "kill", "-STOP", server.pid)
-		var b traffic.Waiters
-		for _, c := range conns {
-			b.Add(t, func() error { _, err := c.Write(make([]byte, 64<<10)); return err })
-		}
-		// the peer is there, and so it is waited for
-		time.Sleep(link.KeepAlivePeriod + 5*time.Second)
-		require.Empty(t, b.Told())
 		begun := time.Now()
 		mend := cutWire(t)
 		awaitLoss(t, &b, begun)
+		awaitLoss(t, &held, begun)
 		mend()
-		onPeer(t, "kill", "-CONT", server.pid)
+		onPeer(t, "kill", "-CONT", stopped.pid)
 		k.requireExchange(t, address)
+		k.requireExchange(t, stoppedAt)
 	})
 }
 
@@ -102,7 +94,7 @@ func TestWireIsAwayForASecond(t *testing.T) {
 		address := server.line(t)
 		done := make(chan wireReport)
 		go func() { done <- exchangesThrough(wireDialer(k.name), address, 8, 2<<20) }()
-		awaitTraffic(t)
+		awaitTraffic(t, 0)
 		mend := cutWire(t)
 		time.Sleep(time.Second)
 		mend()
