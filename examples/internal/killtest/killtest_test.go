@@ -5,9 +5,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
+	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
 
@@ -62,4 +65,21 @@ func TestKindsAgreeHoweverConnectionsAreLost(t *testing.T) {
 			require.Error(t, agree(c.tcp, c.fast), name)
 		}
 	}
+}
+
+// A dial that found nobody and one that was refused have the same reason, and are told apart.
+func TestDialsThatCameTooEarlyHaveConnected(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := ln.Addr().String()
+	c, err := rnet.Dial("tcp", address)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.True(t, slices.ContainsFunc(rnet.Explain(address), connectedOnly))
+
+	address, err = freeport.Address("127.0.0.1")
+	require.NoError(t, err)
+	_, err = rnet.Dial("tcp", address)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	require.False(t, slices.ContainsFunc(rnet.Explain(address), connectedOnly))
 }
