@@ -137,7 +137,7 @@ func (fl *fabricListener) serve() {
 func (fl *fabricListener) await() rcm.Listener {
 	l := fl.l
 	for pause := minListenPause; ; pause = min(2*pause, maxListenPause) {
-		begun := time.Now()
+		begun, inLine := time.Now(), fl.next != nil
 		ln, err := fl.listenNext()
 		if l.open.Err() != nil {
 			if err == nil {
@@ -157,6 +157,8 @@ func (fl *fabricListener) await() rcm.Listener {
 			return nil // or a stranger at its address would see us there for ever
 		}
 		switch {
+		case inLine && time.Since(begun) > minListenPause:
+			continue // the place went to somebody before us: now we wait for that one
 		case time.Since(begun) > maxListenPause:
 			pause = minListenPause // the last wait was long: begin anew
 		case errors.Is(err, rcm.ErrBusy):
@@ -173,8 +175,8 @@ func (fl *fabricListener) await() rcm.Listener {
 // handOn closes a listener that was had when nobody wanted it any more. Another process may be
 // in line for the place already.
 func handOn(ln rcm.Listener) {
-	if f, ok := ln.(interface{ HandOver() bool }); ok {
-		f.HandOver()
+	if f, ok := ln.(interface{ HandOn() bool }); ok {
+		f.HandOn()
 	}
 	ln.Close()
 }

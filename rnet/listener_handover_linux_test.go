@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -149,9 +150,13 @@ func TestNoDialIsLostWhenAListenerIsHandedOver(t *testing.T) {
 			before := answers[i].Load()
 			hang.Eventually(t, "answers", func() bool { return answers[i].Load() > before+1 || len(failed) > 0 })
 		}
-		next := shared(t, address)
+		between, next := shared(t, address), shared(t, address)
+		serve(between)
 		serve(next)
+		// The place may be on its way to the one between when that closes, too.
+		closeBetween := hang.Start(t, func() { assert.NoError(t, between.Close()) })
 		require.NoError(t, ln.Close())
+		closeBetween()
 		ln = next
 	}
 	close(stop)

@@ -84,10 +84,14 @@ func (s *socket) handed(ctx context.Context) (fds []int, err error) {
 	}
 	offered := false
 	read := func() error {
-		for {
+		for again := true; ; {
 			var buf [handshake.MaxMessage]byte
 			// ended by the listener, ctx, or EndOfWords
 			n, received, err := samehost.Receive(raw, buf[:])
+			if again && errors.Is(err, unix.ECONNRESET) {
+				again = false // said before what the listener sent is given out, see receive
+				continue
+			}
 			if err != nil {
 				samehost.CloseReceived(received...)
 				return hangup(err)
@@ -102,11 +106,9 @@ func (s *socket) handed(ctx context.Context) (fds []int, err error) {
 				return expected(m, err, handshake.KindHand)
 			}
 			offered = true
-			if ctx.Err() != nil {
-				continue
-			}
-			if err := s.send(&handshake.Message{Kind: handshake.KindTake}); err != nil {
-				return err
+			if ctx.Err() == nil {
+				// If the listener has gone already, what it has sent before says so, or is HAND.
+				_ = s.send(&handshake.Message{Kind: handshake.KindTake})
 			}
 		}
 	}
@@ -172,6 +174,10 @@ func (l *listener) awaits(sock *socket, m handshake.Message) {
 	}
 	l.successors = append(l.successors, sock)
 	l.mu.Unlock()
+	select {
+	case l.awaited <- struct{}{}:
+	default:
+	}
 	var err error
 	for err == nil {
 		var m handshake.Message
@@ -195,6 +201,7 @@ const (
 	unasked = iota
 	asked
 	answered
+	silent // for all of its time
 )
 
 const (
@@ -231,7 +238,19 @@ func (l *listener) Offer() {
 			return
 		case <-ticker.C:
 		case <-timer.C:
+			l.giveUp()
 			return
+		}
+	}
+}
+
+// giveUp notes who has not answered in time.
+func (l *listener) giveUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.successors {
+		if s.offer == asked {
+			s.offer = silent
 		}
 	}
 }
@@ -251,7 +270,7 @@ func halted(s *socket) bool { return statOf(s.Peer().PID).stopped() }
 func (l *listener) takes(successor *socket) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if successor.offer != asked {
+	if successor.offer != asked && successor.offer != silent {
 		return fmt.Errorf("%w: TAKE of what was not offered", rcm.ErrMalformed)
 	}
 	successor.offer = answered
@@ -292,6 +311,21 @@ func (l *listener) HandOver() bool {
 	return l.handTo(l.settled(), lns)
 }
 
+// HandOn is HandOver of one who has just been handed the place and does not want it any more.
+// Those who waited for it as well were hung up on, and come here: for that it gives them a moment.
+func (l *listener) HandOn() bool {
+	moment := time.NewTimer(handOnTime)
+	defer moment.Stop()
+	select {
+	case <-l.awaited:
+	case <-moment.C:
+	}
+	return l.HandOver()
+}
+
+// handOnTime is how long the first of those takes at the most, on a busy machine.
+const handOnTime = 200 * time.Millisecond
+
 // settled ends the handshakes, with what the peers have said so far, and returns those who
 // wait for our place.
 func (l *listener) settled() []*socket {
@@ -309,13 +343,13 @@ func (l *listener) settled() []*socket {
 	return successors
 }
 
-// handTo sends the listeners to the first of successors that has taken them, or that was not
-// asked and is not stopped, if it can be sent something, and hangs up on all. It reports
-// whether there was one.
+// handTo sends the listeners to the first of successors that has taken them, that was not asked,
+// or that may answer still, for the one who has may be gone; if it is not stopped and can be sent
+// something. It hangs up on all, and reports whether there was one.
 func (l *listener) handTo(successors []*socket, lns []*samehost.Listener) bool {
 	l.mu.Lock()
 	var able []*socket
-	for _, offer := range []int{answered, unasked} {
+	for _, offer := range []int{answered, unasked, asked} {
 		for _, successor := range successors {
 			if successor.offer == offer && !halted(successor) {
 				able = append(able, successor)

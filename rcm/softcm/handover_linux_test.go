@@ -298,6 +298,56 @@ func TestThePlaceIsHandedToOneBehindAProcessThatIsStopped(t *testing.T) {
 	require.NoError(t, r.Reject(nil))
 }
 
+// The one who has said that he takes the place may be gone, and the others not have answered yet.
+func TestThePlaceIsHandedToOneWhoHasNotAnsweredYet(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	l := mustListen(t, New(Config{}), addr, rcm.ListenConfig{})
+	waits := func() *socket {
+		s, err := dial(l.f.listenNames(addr, false), nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { s.Close() })
+		s.TakeDescriptors()
+		require.NoError(t, s.send(&handshake.Message{Kind: handshake.KindAwait, Dst: addr}))
+		return s
+	}
+	waiting := func(n int) {
+		hang.Eventually(t, "successors", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.successors) == n })
+	}
+	first, second := waits(), waits()
+	waiting(2)
+	offered := make(chan struct{})
+	go func() { l.Offer(); close(offered) }()
+	_, err := first.expect(handshake.KindOffer)
+	require.NoError(t, err)
+	require.NoError(t, first.send(&handshake.Message{Kind: handshake.KindTake}))
+	<-offered
+	first.Close()
+	waiting(1)
+	require.True(t, l.HandOver())
+	require.NoError(t, l.Close())
+	fds, err := second.handed(cmtest.Within(t)) // its TAKE comes too late
+	require.NoError(t, err)
+	require.Len(t, fds, 1)
+	samehost.CloseReceived(fds...)
+}
+
+// Of two who wait one is handed the place, and does not want it any more. The other one was hung up on, and
+// has yet to come there.
+func TestThePlaceIsHandedOnToOneWhoWaitedElsewhere(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	f := New(Config{})
+	l := mustListen(t, f, addr, rcm.ListenConfig{})
+	first := nextOf(t, f, addr, rcm.ListenConfig{})
+	require.True(t, l.HandOver())
+	require.NoError(t, l.Close())
+	l = first()
+	handed := hang.Start(t, func() { assert.True(t, l.HandOn()) })
+	next := nextOf(t, f, addr, rcm.ListenConfig{})
+	handed()
+	require.NoError(t, l.Close())
+	next()
+}
+
 // Until somebody has said that he takes the place.
 func TestPeersAreServedWhileThePlaceIsOffered(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))

@@ -65,6 +65,7 @@ func (f *fabric) newListener(addr netip.AddrPort, cfg rcm.ListenConfig) *listene
 		allow:   cfg.PeerPolicy,
 		backlog: handshake.NewBacklog[*request](addr, cfg),
 		shaking: make(map[*socket]struct{}),
+		awaited: make(chan struct{}, 1),
 	}
 }
 
@@ -132,6 +133,7 @@ type listener struct {
 	shaking    map[*socket]struct{} // guarded by mu; nil once closed
 	proving    []*socket            // those of them who have yet to show the key, the oldest first; guarded by mu
 	successors []*socket            // of those who wait for our place, the first first; guarded by mu
+	awaited    chan struct{}        // has room for one: somebody has come who waits for our place
 	handing    bool                 // HandOver was called; guarded by mu
 	taken      chan struct{}        // closed when one of the successors has answered; nil before Offer; guarded by mu
 
