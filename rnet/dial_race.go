@@ -186,8 +186,9 @@ func (r *tcpRace) giveWay(ctx context.Context) {
 
 // tcpTime is how long TCP may take to connect before it is stopped for the sake
 // of a session that is there. The server may have accepted what is stopped, so
-// it must not be a connection that is about to be made.
-const tcpTime = time.Second
+// it must not be a connection that is about to be made: it is between the first two repetitions of a SYN,
+// a second and three after the first try.
+const tcpTime = 1500 * time.Millisecond
 
 // watch stops TCP if it hangs, and a session is there after all.
 func (r *tcpRace) watch(ps *pendingSession) {

@@ -46,6 +46,7 @@ var listed = []difference{
 		return soft.Op == "ReadFrom" && soft.N == first && tcp.N > first && strings.Contains(soft.Err, "EPIPE")
 	}},
 	{name: "Buffers"},
+	{name: "A connection that is dropped without Close"},
 	{name: "Type"},
 	{name: "SyscallConn"},
 	{name: "File"},
@@ -54,6 +55,8 @@ var listed = []difference{
 	{name: "Tools"},
 	{name: "Ports of the dialing side"},
 	{name: "Backlog"},
+	{name: "Several listeners at one port (SO_REUSEPORT)"},
+	{name: "Listeners that close one after the other while a dial is under way"},
 	{name: "Close of a listener that is handed over"},
 	{name: "Goroutines"},
 }
