@@ -263,6 +263,7 @@ type addFD struct {
 const (
 	notifReceive  = 0xc0502100
 	notifSend     = 0xc0182101
+	notifIDValid  = 0x40082102
 	notifAddFD    = 0x40182103
 	flagContinue  = 1
 	flagSetNumber = 1
@@ -310,37 +311,33 @@ func (p *Program) answer(id uint64, value int64, errno unix.Errno) {
 	_, _ = notifIoctl(p.listener, notifSend, unsafe.Pointer(&r)) // fails if the caller is gone
 }
 
+// waits says whether the caller still waits for the answer. Its number, and that of its process,
+// may be another's if not: what was found out by them must not be used before waits is asked.
+func (p *Program) waits(id uint64) bool {
+	_, errno := notifIoctl(p.listener, notifIDValid, unsafe.Pointer(&id))
+	return errno == 0
+}
+
 // call carries out a system call, or says that the kernel shall.
 func (p *Program) call(n *notification) (value int64, errno unix.Errno, how outcome) {
-	switch n.nr {
-	case unix.SYS_OPENAT:
-		return p.open(n)
-	case sysStatAt:
-		return p.statAt(n)
-	case unix.SYS_READLINKAT:
-		return p.readLink(n)
-	case unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2:
-		return p.access(n)
-	}
 	at := n.args[0]
-	if n.nr == unix.SYS_MMAP {
+	switch n.nr {
+	case unix.SYS_OPENAT, sysStatAt, unix.SYS_READLINKAT, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2:
+		return p.byName(n)
+	case unix.SYS_MMAP:
 		at = n.args[4]
 	}
-	caller := ProcessOf(int(n.pid))
-	key := descriptor{caller.pid, int(int32(at))}
-	p.mu.Lock()
-	f := p.files[key]
-	if n.nr == unix.SYS_CLOSE {
-		delete(p.files, key)
-	}
-	p.mu.Unlock()
+	f := p.find(n, at)
 	if f == nil {
 		return 0, 0, byKernel // another file, or the device of the process that has forked this one
 	}
 	switch n.nr {
 	case unix.SYS_FSTAT:
-		return 0, statNode(caller, f.node, n.args[1]), answered
+		return 0, statNode(f.owner, f.node, n.args[1]), answered
 	case unix.SYS_CLOSE:
+		p.mu.Lock()
+		delete(p.files, descriptor{f.owner.pid, int(int32(at))})
+		p.mu.Unlock()
 		f.close()
 		return 0, 0, byKernel // the kernel closes the number
 	case unix.SYS_MMAP:
@@ -365,6 +362,35 @@ func (p *Program) call(n *notification) (value int64, errno unix.Errno, how outc
 		return 0, p.ioctl(n, f), answered
 	}
 	return 0, 0, byKernel
+}
+
+// byName carries out a system call that begins with a path.
+func (p *Program) byName(n *notification) (value int64, errno unix.Errno, how outcome) {
+	caller := &Process{int(n.pid)}
+	name := caller.path(n.args[1])
+	if !p.waits(n.id) {
+		return 0, 0, byKernel // which fails
+	}
+	switch n.nr {
+	case unix.SYS_OPENAT:
+		return p.open(n, name)
+	case sysStatAt:
+		return p.statAt(n, caller, name)
+	case unix.SYS_READLINKAT:
+		return p.readLink(n, caller, name)
+	}
+	return p.access(n, name)
+}
+
+// find returns the file that the caller has by a number, or nil.
+func (p *Program) find(n *notification, number uint64) *openFile {
+	key := descriptor{ProcessOf(int(n.pid)).pid, int(int32(number))}
+	if !p.waits(n.id) {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.files[key]
 }
 
 // use runs a function on the file, if it is open.
@@ -456,9 +482,7 @@ const (
 	nodeNames = "dev"
 )
 
-func (p *Program) open(n *notification) (int64, unix.Errno, outcome) {
-	caller := &Process{int(n.pid)}
-	name := caller.path(n.args[1])
+func (p *Program) open(n *notification, name string) (int64, unix.Errno, outcome) {
 	if file, ok := p.place(name); ok {
 		fd, err := unix.Open(file, int(n.args[2])|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -543,13 +567,9 @@ func (p *Program) give(id uint64, fd, number int) (int, unix.Errno) {
 	return notifIoctl(p.listener, notifAddFD, unsafe.Pointer(&a))
 }
 
-func (p *Program) statAt(n *notification) (int64, unix.Errno, outcome) {
-	caller := &Process{int(n.pid)}
-	name := caller.path(n.args[1])
+func (p *Program) statAt(n *notification, caller *Process, name string) (int64, unix.Errno, outcome) {
 	if name == "" {
-		p.mu.Lock()
-		f := p.files[descriptor{ProcessOf(caller.pid).pid, int(int32(n.args[0]))}]
-		p.mu.Unlock()
+		f := p.find(n, n.args[0])
 		if f == nil || n.args[3]&unix.AT_EMPTY_PATH == 0 {
 			return 0, 0, byKernel
 		}
@@ -611,9 +631,8 @@ func awaitEnd(pidfd int) {
 	}
 }
 
-func (p *Program) readLink(n *notification) (int64, unix.Errno, outcome) {
-	caller := &Process{int(n.pid)}
-	file, ok := p.place(caller.path(n.args[1]))
+func (p *Program) readLink(n *notification, caller *Process, name string) (int64, unix.Errno, outcome) {
+	file, ok := p.place(name)
 	if !ok {
 		return 0, 0, byKernel
 	}
@@ -629,8 +648,7 @@ func (p *Program) readLink(n *notification) (int64, unix.Errno, outcome) {
 }
 
 // access says that everybody may do everything with a device.
-func (p *Program) access(n *notification) (int64, unix.Errno, outcome) {
-	name := (&Process{int(n.pid)}).path(n.args[1])
+func (p *Program) access(n *notification, name string) (int64, unix.Errno, outcome) {
 	if _, ok := p.host.Nodes[name]; ok {
 		return 0, 0, answered
 	}

@@ -5,7 +5,6 @@ package frame
 import (
 	"slices"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -130,8 +129,7 @@ func (f *openFile) retry() {
 		return
 	}
 	f.waiting = slices.DeleteFunc(f.waiting, func(m *Message) bool {
-		const notifIDValid = 0x40082102
-		if _, errno := notifIoctl(m.program.listener, notifIDValid, unsafe.Pointer(&m.id)); errno != 0 {
+		if !m.program.waits(m.id) {
 			return true // a signal has ended the call
 		}
 		errno := f.messages.Write(m)
