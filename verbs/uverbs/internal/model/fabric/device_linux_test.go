@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"os"
 	"testing"
 	"time"
 	"unsafe"
@@ -93,7 +92,7 @@ func (q *queues) all() []fabric.Scatter {
 // newQP makes a device with a QP of RC, in INIT.
 func newQP(t *testing.T, f *fabric.Fabric) *queues {
 	t.Helper()
-	self := frame.ProcessOf(os.Getpid())
+	self := frame.Self()
 	d := &device{qp: &queues{memory: make([]byte, 64)}}
 	if err := self.Read(address(d.qp.memory), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
 		t.Skip("left out, as in emulators: ", err)

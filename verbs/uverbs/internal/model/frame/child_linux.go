@@ -75,7 +75,7 @@ func Supported() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, getNotifSizes, 0, uintptr(unsafe.Pointer(&sizes))); errno != 0 {
 		return fmt.Errorf("seccomp with user notification: %w", errno)
 	}
-	if err := ProcessOf(os.Getpid()).Read(uint64(uintptr(unsafe.Pointer(&sizes))), make([]byte, 1)); err != nil {
+	if err := Self().Read(uint64(uintptr(unsafe.Pointer(&sizes))), make([]byte, 1)); err != nil {
 		return err
 	}
 	return nil

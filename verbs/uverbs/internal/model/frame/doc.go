@@ -9,7 +9,11 @@
 //
 // The descriptor of a node is a memfd, so that the program maps the node's pages
 // by itself and both sides see what the other stores there. The program's memory
-// is reached by process_vm_readv and process_vm_writev.
+// is reached by /proc/PID/mem.
+//
+// The kernel tells of a system call with the number of its thread. That says which process it is
+// while the call waits for its answer, and no longer: what is kept of a process, or used later,
+// is bound to descriptors of it ([Process]).
 //
 // This package parses the commands of uverbs (write, its extended form, and the ioctl
 // that carries write commands) into a [Request], and the device carries them out. A

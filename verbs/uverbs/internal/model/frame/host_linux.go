@@ -66,6 +66,10 @@ type Host struct {
 	WriteOnly bool
 	// Log, if not nil, is called for each command.
 	Log func(format string, args ...any)
+
+	// ended, if not nil, is called when the end of a process was noticed, before what it has left
+	// is closed: for tests.
+	ended func(*Program)
 }
 
 // A Program runs on a host.
@@ -79,15 +83,18 @@ type Program struct {
 
 	mu      sync.Mutex
 	files   map[descriptor]*openFile // guarded by mu
-	watched map[int]bool             // guarded by mu: processes whose end is waited for
-	watches sync.WaitGroup
+	watches sync.WaitGroup           // of ends of the files' owners
 }
 
 // A descriptor is a number in a process. A program may be several processes.
+//
+// The model is not told of all that ends its meaning: the process may have ended, and its number be
+// another's, or it has closed the descriptor by execve. So there may be a file that was the
+// descriptor's once. [Program.find] asks for its owner.
 type descriptor struct{ pid, number int }
 
 type openFile struct {
-	owner *Process
+	owner *Process // closed with the file
 	node  Node
 
 	mu     sync.Mutex // the file's commands
@@ -116,7 +123,7 @@ const (
 // Start runs a program, found in PATH, with the environment of this one and what is in
 // env. The caller calls Wait.
 func (h *Host) Start(args, env []string, stdout, stderr io.Writer) (*Program, error) {
-	p := &Program{host: h, served: make(chan struct{}), ended: make(chan struct{}), files: map[descriptor]*openFile{}, watched: map[int]bool{}}
+	p := &Program{host: h, served: make(chan struct{}), ended: make(chan struct{}), files: map[descriptor]*openFile{}}
 	var err error
 	if p.sysfs, err = h.makeSysfs(); err != nil {
 		return nil, err
@@ -192,6 +199,7 @@ func (f *openFile) close() {
 		return
 	}
 	f.closed = true
+	defer f.owner.close()
 	if f.messages != nil {
 		f.messages.Close()
 		f.count.close()
@@ -335,10 +343,7 @@ func (p *Program) call(n *notification) (value int64, errno unix.Errno, how outc
 	case unix.SYS_FSTAT:
 		return 0, statNode(f.owner, f.node, n.args[1]), answered
 	case unix.SYS_CLOSE:
-		p.mu.Lock()
-		delete(p.files, descriptor{f.owner.pid, int(int32(at))})
-		p.mu.Unlock()
-		f.close()
+		p.drop(descriptor{f.owner.pid, int(int32(at))}, f)
 		return 0, 0, byKernel // the kernel closes the number
 	case unix.SYS_MMAP:
 		if f.messages != nil {
@@ -366,7 +371,11 @@ func (p *Program) call(n *notification) (value int64, errno unix.Errno, how outc
 
 // byName carries out a system call that begins with a path.
 func (p *Program) byName(n *notification) (value int64, errno unix.Errno, how outcome) {
-	caller := &Process{int(n.pid)}
+	caller, err := openMemory(int(n.pid))
+	if err != nil {
+		return 0, 0, byKernel // which the model may not look at, or that is gone
+	}
+	defer caller.close()
 	name := caller.path(n.args[1])
 	if !p.waits(n.id) {
 		return 0, 0, byKernel // which fails
@@ -384,13 +393,33 @@ func (p *Program) byName(n *notification) (value int64, errno unix.Errno, how ou
 
 // find returns the file that the caller has by a number, or nil.
 func (p *Program) find(n *notification, number uint64) *openFile {
-	key := descriptor{ProcessOf(int(n.pid)).pid, int(int32(number))}
+	thread := int(n.pid)
+	key := descriptor{group(thread), int(int32(number))}
+	p.mu.Lock()
+	f := p.files[key]
+	p.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	runs := f.owner.runs(thread)
 	if !p.waits(n.id) {
 		return nil
 	}
+	if !runs { // the owner has ended, or it has closed the file by execve
+		p.drop(key, f)
+		return nil
+	}
+	return f
+}
+
+// drop closes a file, whose descriptor is closed.
+func (p *Program) drop(key descriptor, f *openFile) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.files[key]
+	if p.files[key] == f {
+		delete(p.files, key)
+	}
+	p.mu.Unlock()
+	f.close()
 }
 
 // use runs a function on the file, if it is open.
@@ -504,26 +533,37 @@ func (p *Program) open(n *notification, name string) (int64, unix.Errno, outcome
 }
 
 func (p *Program) openNode(n *notification, name string, node Node) (int, unix.Errno) {
-	f := &openFile{owner: ProcessOf(int(n.pid)), node: node}
-	fd, err := f.open(name, int(n.args[2]))
+	owner, err := openProcess(int(n.pid))
 	if err != nil {
 		return 0, errnoOf(err)
 	}
-	p.mu.Lock()
+	f := &openFile{owner: owner, node: node}
+	fd, err := f.open(name, int(n.args[2]))
+	if err != nil {
+		owner.close()
+		return 0, errnoOf(err)
+	}
 	number := firstFD
-	for ; number <= lastFD && f.owner.has(number); number++ {
+	for ; number <= lastFD && owner.has(number); number++ {
 	}
-	errno := unix.EMFILE // fs/file.c, alloc_fd
-	if number <= lastFD {
-		_, errno = p.give(n.id, fd, number)
+	if number > lastFD {
+		f.close()
+		return 0, unix.EMFILE // fs/file.c, alloc_fd
 	}
+	key := descriptor{owner.pid, number}
+	p.mu.Lock()
+	_, errno := p.give(n.id, fd, number) // fails if the caller has ended: then owner may be another process
+	old := p.files[key]
 	if errno == 0 {
-		p.files[descriptor{f.owner.pid, number}] = f
-		p.watch(f.owner)
+		p.files[key] = f
+		p.watch(key, f)
 	}
 	p.mu.Unlock()
-	if errno != 0 {
+	switch {
+	case errno != 0:
 		f.close()
+	case old != nil:
+		old.close() // its descriptor was closed, or the number would not be free
 	}
 	return number, errno
 }
@@ -589,46 +629,17 @@ func (p *Program) statAt(n *notification, caller *Process, name string) (int64, 
 	return 0, writeStat(caller, &stat, n.args[2]), answered
 }
 
-// watch closes what a process has left open when it has ended. The caller holds mu, and the
-// process waits for an answer: later it may have ended, and its number be another's.
-func (p *Program) watch(owner *Process) {
-	if p.watched[owner.pid] {
-		return
-	}
-	p.watched[owner.pid] = true
-	pidfd, err := unix.PidfdOpen(owner.pid, 0)
-	p.watches.Go(func() {
-		switch err {
-		case nil:
-			awaitEnd(pidfd)
-		case unix.ESRCH: // it was killed meanwhile
-		default:
-			<-p.served // the kernel does not tell the end of a process, but that of all
-		}
-		p.mu.Lock()
-		var left []*openFile
-		for at, f := range p.files {
-			if at.pid == owner.pid {
-				left = append(left, f)
-				delete(p.files, at)
-			}
-		}
-		delete(p.watched, owner.pid)
-		p.mu.Unlock()
-		for _, f := range left {
-			f.close()
-		}
-	})
-}
-
-// awaitEnd returns when a process has ended, and closes its descriptor.
-func awaitEnd(pidfd int) {
-	defer unix.Close(pidfd)
-	for {
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, -1); err != unix.EINTR {
+// watch closes a file when its owner has ended, if nothing has closed it before.
+func (p *Program) watch(key descriptor, f *openFile) {
+	p.watches.Go(func() { // ends with the process, or the file
+		if !f.owner.awaitEnd() {
 			return
 		}
-	}
+		if p.host.ended != nil {
+			p.host.ended(p)
+		}
+		p.drop(key, f)
+	})
 }
 
 func (p *Program) readLink(n *notification, caller *Process, name string) (int64, unix.Errno, outcome) {

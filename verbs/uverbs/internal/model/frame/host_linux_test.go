@@ -33,7 +33,9 @@ func TestACallerThatIsGoneIsNotAnswered(t *testing.T) {
 	defer func() { require.NoError(t, os.RemoveAll(p.sysfs)) }()
 	count, err := newEventCount(0)
 	require.NoError(t, err)
-	f := &openFile{owner: ProcessOf(os.Getpid()), messages: closing{&closed}, count: count}
+	owner, err := openProcess(os.Getpid())
+	require.NoError(t, err)
+	f := &openFile{owner: owner, messages: closing{&closed}, count: count}
 	p.files[descriptor{os.Getpid(), firstFD}] = f
 
 	name, link, answer := []byte(node+"\x00"), []byte("/sys/class/infiniband/mlx5_0\x00"), make([]byte, 256)

@@ -4,7 +4,6 @@ package frame
 
 import (
 	"errors"
-	"os"
 	"testing"
 	"unsafe"
 
@@ -15,7 +14,7 @@ import (
 // A command for whose answer there is no room is refused before it is carried out.
 func TestACommandNeedsRoomForItsAnswer(t *testing.T) {
 	const queryPort, createCQ, deallocatePD, queryDeviceEx = 2, 18, 4, 1
-	self := ProcessOf(os.Getpid())
+	self := Self()
 	byIoctl := func(command uint32, extended bool, core []byte, room int) unix.Errno {
 		if extended {
 			command |= 1 << 31

@@ -301,7 +301,7 @@ func words(values ...uint32) []byte {
 // readable says whether the kernel could pin a buffer of the program (ib_umem_get is EFAULT).
 func (c *ucontext) readable(addr, size uint64) bool {
 	var b [1]byte
-	return size > 0 && c.memory.Read(addr, b[:]) == nil && c.memory.Read(addr+size-1, b[:]) == nil
+	return c.memory.Readable(addr, size) && c.memory.Read(addr, b[:]) == nil && c.memory.Read(addr+size-1, b[:]) == nil
 }
 
 // quads returns a response of u64 fields.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,7 +33,7 @@ func newDriver(t *testing.T, f *fabric.Fabric, config Config) *driver {
 	memory, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = unix.Munmap(memory) })
-	self := frame.ProcessOf(os.Getpid())
+	self := frame.Self()
 	if err := self.Read(addressOf(memory), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
 		t.Skip("left out, as in emulators: ", err)
 	}
@@ -488,12 +487,23 @@ func TestASendQueueThatIsGoneIsNoViolation(t *testing.T) {
 	copy(page[pageSize-segmentSize:], wqe)
 	q := a.context.qps[0]
 	q.send = addressOf(gone) - segmentSize
-	require.NoError(t, unix.Mprotect(gone, unix.PROT_NONE))
+	takeAway(t, gone)
 	a.post(nil)
 	now := time.Now()
 	run(f, &now, time.Millisecond)
 	require.Empty(t, f.Violations())
 	require.Equal(t, fabric.StateError, q.State)
+}
+
+// takeAway replaces a page by one of a file, behind its end: nobody else can get the address, and
+// what is there cannot be reached.
+func takeAway(t *testing.T, page []byte) {
+	t.Helper()
+	file, err := unix.MemfdCreate("empty", unix.MFD_CLOEXEC)
+	require.NoError(t, err)
+	defer unix.Close(file)
+	_, err = unix.MmapPtr(file, 0, unsafe.Pointer(&page[0]), pageSize, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED)
+	require.NoError(t, err)
 }
 
 func TestAnOverfullReceiveQueueIsAViolation(t *testing.T) {

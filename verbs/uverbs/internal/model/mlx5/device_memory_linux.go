@@ -4,7 +4,6 @@ package mlx5
 
 import (
 	"cmp"
-	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -126,7 +125,7 @@ func (c *ucontext) registerMemory(r *frame.Call) unix.Errno {
 	}
 	m.Users++
 	at := c.pages[uint64(mmapMemory<<8+m.page)*pageSize+m.begin+offset:]
-	region := &fabric.Region{PD: pd, Device: &m.DeviceMemory, Memory: frame.ProcessOf(os.Getpid()),
+	region := &fabric.Region{PD: pd, Device: &m.DeviceMemory, Memory: frame.Self(),
 		Start: uint64(uintptr(unsafe.Pointer(&at[0]))), Length: length, Access: uint32(access)}
 	c.addRegion(region)
 	return cmp.Or(r.AnswerHandle(0, region.Handle), r.Answer(6, words(region.Key)), r.Answer(7, words(region.Key)))

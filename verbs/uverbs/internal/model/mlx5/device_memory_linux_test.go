@@ -225,7 +225,8 @@ func TestAdviceThatIsRefused(t *testing.T) {
 func TestMemoryOnDemand(t *testing.T) {
 	const onDemand = 1 << 6
 	f, a, b := newPair(t, fabric.AccessRemoteWrite|fabric.AccessRemoteRead, 0)
-	memory, err := unix.Mmap(-1, 0, pageSize, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	// The model cannot write to shared memory that is protected; to private memory it could.
+	memory, err := unix.Mmap(-1, 0, pageSize, unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_ANON)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, unix.Munmap(memory)) }()
 	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))

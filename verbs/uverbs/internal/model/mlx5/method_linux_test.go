@@ -48,7 +48,7 @@ func (d *driver) method(object, number uint16, attrs ...attr) (handle uint64, er
 	le.PutUint16(b[2:], object)
 	le.PutUint16(b[4:], number)
 	le.PutUint16(b[6:], uint16(len(attrs)))
-	c, errno := frame.ParseIoctl(frame.ProcessOf(unix.Getpid()), addressOf(b), attributesOf(methods, d.device.config.StaticUARs))
+	c, errno := frame.ParseIoctl(frame.Self(), addressOf(b), attributesOf(methods, d.device.config.StaticUARs))
 	if errno == 0 {
 		errno = d.context.Call(c)
 	}
