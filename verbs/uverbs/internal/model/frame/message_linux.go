@@ -38,11 +38,12 @@ func (m *Message) Process() *Process { return m.process }
 // File returns the open file of this kind that has a number in the process, or nil.
 func (m *Message) File(number int) MessageFile {
 	m.program.mu.Lock()
-	defer m.program.mu.Unlock()
-	if f := m.program.files[descriptor{m.process.pid, number}]; f != nil {
-		return f.messages
+	f := m.program.files[descriptor{m.process.pid, number}]
+	m.program.mu.Unlock()
+	if f == nil || !f.owner.runs(f.owner.pid) { // its owner's number may be another's now
+		return nil
 	}
-	return nil
+	return f.messages
 }
 
 // An EventCount is how many events a file has for its program. Its methods are safe for

@@ -22,8 +22,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/internal/skip"
 )
 
-// The test's program is also what runs on the host, as this variable says, and the test runs it anew
-// in a PID namespace, where it can say which number the next process gets.
+// The test's program is also what runs on the host, as this variable says, and the test runs it
+// anew in a PID namespace, where it can say which number the next process gets.
 const (
 	partVariable     = "RAMJET_FRAME_PART"
 	isolatedVariable = "RAMJET_FRAME_ISOLATED"
@@ -149,8 +149,12 @@ func open() (int, error) {
 	return fd, err
 }
 
+// leave opens the node twice, and leaves it open.
 func leave() error {
 	_, err := open()
+	if err == nil {
+		_, err = unix.Open(testNode, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	}
 	return err
 }
 
@@ -263,6 +267,8 @@ func (f *testFile) Write(m *Message) unix.Errno {
 		f.owner = m.Process()
 		if first := f.host.files[0]; f != first {
 			assert.Error(f.host, first.owner.Write(first.secret, []byte("overwrite")), "the memory of the first is gone")
+			assert.Equal(f.host, MessageFile(f), m.File(firstFD))
+			assert.Nil(f.host, m.File(firstFD+1), "a file that the first has left")
 			assert.Error(f.host, first.owner.Read(first.secret, make([]byte, 1)), "the memory of the first is gone")
 		}
 	case kind == "use     " && !f.host.clean:
@@ -294,8 +300,8 @@ func (h *testHost) run(name string) {
 	require.Empty(h, p.files)
 }
 
-// The number of a process that has left a node open is another one's before the model has cleaned up
-// after the first: the second process gets a file of its own, and keeps it.
+// The number of a process that has left a node open is another one's before the model has cleaned
+// up after the first: the second process gets a file of its own, and keeps it.
 func TestAProcessWithTheNumberOfAnotherHasItsOwnFiles(t *testing.T) {
 	if !inPIDNamespace(t) {
 		return
@@ -304,7 +310,7 @@ func TestAProcessWithTheNumberOfAnotherHasItsOwnFiles(t *testing.T) {
 	opened := func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return len(h.files) == 2 && h.files[1].owner != nil
+		return len(h.files) == 3 && h.files[2].owner != nil
 	}
 	var once sync.Once
 	h.ended = func(*Program) {
@@ -319,8 +325,8 @@ func TestAProcessWithTheNumberOfAnotherHasItsOwnFiles(t *testing.T) {
 		})
 	}
 	h.run("reuse to open")
-	require.Len(t, h.files, 2)
-	require.Equal(t, 1, h.files[1].used)
+	require.Len(t, h.files, 3)
+	require.Equal(t, 1, h.files[2].used)
 }
 
 // The same, if the second process has something else by the number of the node.
@@ -331,7 +337,7 @@ func TestAProcessWithTheNumberOfAnotherHasNotItsFiles(t *testing.T) {
 	h := newTestHost(t)
 	h.ended = func(p *Program) { <-p.ended }
 	h.run("reuse for a pipe")
-	require.Len(t, h.files, 1)
+	require.Len(t, h.files, 2)
 	require.Zero(t, h.files[0].used)
 }
 
@@ -342,5 +348,5 @@ func TestAProgramThatExecutesAnotherHasNoNodeLeft(t *testing.T) {
 	}
 	h := newTestHost(t)
 	h.run("exec")
-	require.Len(t, h.files, 2)
+	require.Len(t, h.files, 3)
 }
