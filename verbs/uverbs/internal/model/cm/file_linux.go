@@ -155,7 +155,7 @@ func (f *file) get(number uint32) (*identifier, unix.Errno) {
 
 // write answers, as copy_to_user in the functions of ucma.c.
 func write(m *frame.Message, at uint64, b []byte) unix.Errno {
-	if m.Process().Write(at, b) != nil {
+	if m.Process().Answer(at, b) != nil {
 		return unix.EFAULT // ucma.c, ucma_write: copy_to_user in the functions that it calls
 	}
 	return 0

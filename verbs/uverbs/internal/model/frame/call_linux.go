@@ -208,7 +208,7 @@ func (c *Call) Answer(id uint16, b []byte) unix.Errno {
 	if !ok {
 		return 0
 	}
-	if c.process.Write(v.data, b[:min(len(b), v.size)]) != nil {
+	if c.process.Answer(v.data, b[:min(len(b), v.size)]) != nil {
 		return unix.EFAULT // core/uverbs_ioctl.c, uverbs_copy_to
 	}
 	return c.valid(v)
@@ -221,7 +221,7 @@ func (c *Call) valid(v argument) unix.Errno {
 		return unix.EFAULT // core/uverbs_ioctl.c, uverbs_set_output
 	}
 	flags[0] |= validOutput
-	if c.process.Write(v.at+4, flags[:]) != nil {
+	if c.process.Answer(v.at+4, flags[:]) != nil {
 		return unix.EFAULT // the same
 	}
 	return 0
@@ -229,7 +229,7 @@ func (c *Call) valid(v argument) unix.Errno {
 
 // AnswerHandle gives the program the handle of an object that was made.
 func (c *Call) AnswerHandle(id uint16, handle uint32) unix.Errno {
-	if c.process.Write(c.arguments[id].at+8, le.AppendUint64(nil, uint64(handle))) != nil {
+	if c.process.Answer(c.arguments[id].at+8, le.AppendUint64(nil, uint64(handle))) != nil {
 		return unix.EFAULT // core/uverbs_ioctl.c, uverbs_process_attr
 	}
 	return 0

@@ -652,7 +652,7 @@ func (p *Program) readLink(n *notification, caller *Process, name string) (int64
 		return 0, errnoOf(err), answered
 	}
 	size := min(uint64(len(target)), n.args[3])
-	if caller.Write(n.args[2], []byte(target)[:size]) != nil {
+	if caller.Answer(n.args[2], []byte(target)[:size]) != nil {
 		return 0, unix.EFAULT, answered // fs/namei.c, readlink_copy
 	}
 	return int64(size), 0, answered
@@ -680,7 +680,7 @@ func statNode(p *Process, node Node, addr uint64) unix.Errno {
 // writeStat gives the struct to a program of the same architecture.
 func writeStat(p *Process, stat *unix.Stat_t, addr uint64) unix.Errno {
 	b := unsafe.Slice((*byte)(unsafe.Pointer(stat)), unsafe.Sizeof(*stat))
-	if p.Write(addr, b) != nil {
+	if p.Answer(addr, b) != nil {
 		return unix.EFAULT // fs/stat.c, cp_new_stat
 	}
 	return 0

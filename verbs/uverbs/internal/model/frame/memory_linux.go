@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Process is a running program, or was one. It is reached by descriptors and not by its number, which
-// may be another process's when it has ended: then nothing of it can be reached any more, and nothing of
-// the other. Its memory is that which it had when it was opened. execve gives it another one, and what
-// was pinned for a device is not there.
+// A Process is a running program, or was one. It is reached by descriptors and not by its number,
+// which may be another process's when it has ended: then nothing of it can be reached any more, and
+// nothing of the other. Its memory is that which it had when it was opened. execve gives it another
+// one, and what was registered is not there.
 //
-// The memory is reached whatever its protection is: a card does not know of that, and /proc/PID/mem
+// Its memory is reached whatever the protection is: a card does not know of that, and /proc/PID/mem
 // passes it over. Only shared memory that is not writable cannot be written.
 type Process struct {
 	pid       int      // for the log, and for keys
@@ -32,12 +32,10 @@ type Process struct {
 // openProcess opens the process of a thread. The thread must be known to live then, or be asked for
 // later, before the process is used.
 func openProcess(thread int) (*Process, error) {
-	p := &Process{pid: group(thread)}
-	directory, err := unix.Open(fmt.Sprintf("/proc/%d", p.pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	p, err := openDirectory(group(thread))
 	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", p.pid, err)
+		return nil, err
 	}
-	p.directory = os.NewFile(uintptr(directory), "process")
 	end, err := unix.PidfdOpen(p.pid, 0)
 	if err == nil {
 		if err = unix.SetNonblock(end, true); err != nil {
@@ -55,13 +53,24 @@ func openProcess(thread int) (*Process, error) {
 	return p, nil
 }
 
-// openMemory opens the memory of a thread, without its process.
+// openMemory opens the memory of a thread, without what tells of the end of its process.
 func openMemory(thread int) (*Process, error) {
-	memory, err := unix.Open(fmt.Sprintf("/proc/%d/mem", thread), unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
+	p, err := openDirectory(thread)
+	if err == nil {
+		if p.memory, err = p.open("mem", unix.O_RDWR); err != nil {
+			p.close()
+		}
 	}
-	return &Process{memory: os.NewFile(uintptr(memory), "memory")}, nil
+	return p, err
+}
+
+// openDirectory opens what /proc has of a process, or of a thread.
+func openDirectory(number int) (*Process, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d", number), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", number, err)
+	}
+	return &Process{pid: number, directory: os.NewFile(uintptr(fd), "process")}, nil
 }
 
 // Self returns this process.
@@ -170,7 +179,13 @@ func (p *Process) DMABuf(number int) (is, ok bool) {
 }
 
 // Readable says whether all of a range of memory is there, and the process may read it.
-func (p *Process) Readable(addr, size uint64) bool {
+func (p *Process) Readable(addr, size uint64) bool { return p.permits(addr, size, 'r') }
+
+// Writable says whether all of a range of memory is there, and the process may write to it.
+func (p *Process) Writable(addr, size uint64) bool { return p.permits(addr, size, 'w') }
+
+// permits says whether the mappings of a range, which has no gaps, have a permission.
+func (p *Process) permits(addr, size uint64, permission byte) bool {
 	f, err := p.open("maps", unix.O_RDONLY)
 	if err != nil {
 		return false
@@ -184,15 +199,14 @@ func (p *Process) Readable(addr, size uint64) bool {
 	for line := range strings.Lines(string(maps)) { // in ascending order: 5581a0000000-5581a0021000 rw-p ...
 		area, rest, _ := strings.Cut(line, " ")
 		from, to, _ := strings.Cut(area, "-")
-		start, err1 := strconv.ParseUint(from, 16, 64)
-		end, err2 := strconv.ParseUint(to, 16, 64)
-		if err1 != nil || err2 != nil {
+		start, startErr := strconv.ParseUint(from, 16, 64)
+		end, endErr := strconv.ParseUint(to, 16, 64)
+		switch permissions, _, _ := strings.Cut(rest, " "); {
+		case startErr != nil || endErr != nil:
 			return false
-		}
-		if end <= next {
+		case end <= next:
 			continue
-		}
-		if start > next || !strings.HasPrefix(rest, "r") {
+		case start > next || strings.IndexByte(permissions, permission) < 0:
 			return false
 		}
 		if next = end; next >= addr+size {
@@ -219,6 +233,15 @@ func (p *Process) Write(addr uint64, b []byte) error {
 	}
 	_, err := p.memory.WriteAt(b, int64(addr))
 	return reached("write", addr, len(b), err)
+}
+
+// Answer copies b as the kernel does to the caller of a system call (copy_to_user): not where the
+// process itself may not write.
+func (p *Process) Answer(addr uint64, b []byte) error {
+	if len(b) > 0 && !p.Writable(addr, uint64(len(b))) {
+		return reached("write", addr, len(b), unix.EFAULT) // include/linux/uaccess.h, copy_to_user
+	}
+	return p.Write(addr, b)
 }
 
 // WriteLast copies b to the process's memory, its last byte after all others: a thread

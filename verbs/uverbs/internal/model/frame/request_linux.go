@@ -44,8 +44,8 @@ func (r *Request) Answer(core, driver []byte) unix.Errno {
 	if r.contiguous {
 		core, driver = append(append([]byte(nil), core...), driver...), nil
 	}
-	if r.process.Write(r.core.addr, core[:min(len(core), r.core.size)]) != nil ||
-		r.process.Write(r.driver.addr, driver[:min(len(driver), r.driver.size)]) != nil {
+	if r.process.Answer(r.core.addr, core[:min(len(core), r.core.size)]) != nil ||
+		r.process.Answer(r.driver.addr, driver[:min(len(driver), r.driver.size)]) != nil {
 		return unix.EFAULT // core/uverbs_cmd.c, uverbs_response; core/uverbs_ioctl.c, uverbs_copy_to
 	}
 	return 0

@@ -77,4 +77,17 @@ func TestACommandNeedsRoomForItsAnswer(t *testing.T) {
 	}
 }
 
+// The kernel does not answer where the program may not write. /proc/PID/mem would.
+func TestAnAnswerIsNotWrittenToProtectedMemory(t *testing.T) {
+	room, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(room)) }()
+	r := &Request{process: Self(), core: span{addressOf(room), 4}}
+	require.Equal(t, unix.EFAULT, r.Answer([]byte{1, 2, 3, 4}, nil))
+	require.Equal(t, make([]byte, 4), room[:4])
+	require.NoError(t, unix.Mprotect(room, unix.PROT_READ|unix.PROT_WRITE))
+	require.Zero(t, r.Answer([]byte{1, 2, 3, 4}, nil))
+	require.Equal(t, []byte{1, 2, 3, 4}, room[:4])
+}
+
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }

@@ -300,8 +300,13 @@ func words(values ...uint32) []byte {
 
 // readable says whether the kernel could pin a buffer of the program (ib_umem_get is EFAULT).
 func (c *ucontext) readable(addr, size uint64) bool {
-	var b [1]byte
+	var b [1]byte // which may be behind the end of a file
 	return c.memory.Readable(addr, size) && c.memory.Read(addr, b[:]) == nil && c.memory.Read(addr+size-1, b[:]) == nil
+}
+
+// writable says the same of a buffer that the device writes to.
+func (c *ucontext) writable(addr, size uint64) bool {
+	return c.readable(addr, size) && c.memory.Writable(addr, size)
 }
 
 // quads returns a response of u64 fields.

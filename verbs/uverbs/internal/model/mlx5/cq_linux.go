@@ -267,7 +267,7 @@ func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
 			return unix.EBADF // uverbs_cmd.c, ib_uverbs_lookup_comp_file: uobj_get_read of a descriptor
 		}
 	}
-	if !c.readable(q.buffer, uint64(q.size)*cqeSize) || c.memory.Write(q.record+4, words(noCommand)) != nil {
+	if !c.writable(q.buffer, uint64(q.size)*cqeSize) || c.memory.Write(q.record+4, words(noCommand)) != nil {
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
 	q.cqn = c.device.Next()
@@ -295,7 +295,7 @@ func (c *ucontext) resizeCQ(r *frame.Request) unix.Errno {
 		return unix.EINVAL // cq.c, resize_user
 	case le.Uint16(m[8:]) != cqeSize:
 		return unix.EINVAL // the firmware
-	case !c.readable(le.Uint64(m), uint64(size)*cqeSize):
+	case !c.writable(le.Uint64(m), uint64(size)*cqeSize):
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
 	q.release()

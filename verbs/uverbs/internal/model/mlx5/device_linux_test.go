@@ -495,6 +495,16 @@ func TestASendQueueThatIsGoneIsNoViolation(t *testing.T) {
 	require.Equal(t, fabric.StateError, q.State)
 }
 
+// twoPages maps pages of which the first may be read, and the second may not.
+func twoPages(t *testing.T) []byte {
+	t.Helper()
+	pages, err := unix.Mmap(-1, 0, 2*pageSize, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(pages)) })
+	require.NoError(t, unix.Mprotect(pages[:pageSize], unix.PROT_READ))
+	return pages
+}
+
 // takeAway replaces a page by one of a file, behind its end: nobody else can get the address, and
 // what is there cannot be reached.
 func takeAway(t *testing.T, page []byte) {
@@ -1001,6 +1011,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		return b
 	}
 	queues := addressOf(e.page())
+	readOnly := addressOf(twoPages(t))
 	for _, test := range []struct {
 		name              string
 		command           uint32
@@ -1011,6 +1022,8 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"a PD that does not exist is freed", deallocate, words(999), nil, unix.ENOENT},
 		{"an MR of nothing", register, mr(page, 0, page, e.domain, 1), nil, unix.EINVAL},
 		{"an MR of memory that does not exist", register, mr(pageSize, 8, pageSize, e.domain, 1), nil, unix.EFAULT},
+		{"an MR for writing, of memory that is read-only", register, mr(readOnly, 8, readOnly, e.domain, 1), nil, unix.EFAULT},
+		{"an MR over the end of memory", register, mr(readOnly, 2*pageSize, readOnly, e.domain, 0), nil, unix.EFAULT},
 		{"an MR with another offset in its page", register, mr(page, 8, page+1, e.domain, 1), nil, unix.EINVAL},
 		{"an MR of another kind's handle", register, mr(page, 8, page, e.cq, 1), nil, unix.EINVAL},
 		{"remote write without local write", register, mr(page, 8, page, e.domain, fabric.AccessRemoteWrite), nil, unix.EINVAL},
@@ -1034,6 +1047,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"a CQ with too many entries", createCQ, change(cqRequest(-1), 8, maxCQE+1), cqDriver(page, page, cqeSize), unix.EINVAL},
 		{"a CQ with a vector that does not exist", createCQ, change(cqRequest(-1), 12, 1), cqDriver(page, page, cqeSize), unix.EINVAL},
 		{"a CQ with a channel that does not exist", createCQ, cqRequest(999), cqDriver(page, page, cqeSize), unix.EBADF},
+		{"a CQ in memory that is read-only", createCQ, cqRequest(-1), cqDriver(readOnly, page, cqeSize), unix.EFAULT},
 		{"a CQ without a buffer", createCQ, cqRequest(-1), cqDriver(0, page, cqeSize), unix.EFAULT},
 		{"a CQ of a QP is destroyed", destroyCQ, words(e.cq, 0), nil, unix.EBUSY},
 		{"a QP with another kind's handle as PD", createQP, change(e.qpRequest(), 8, e.cq), e.qpDriver(queues), unix.EINVAL},

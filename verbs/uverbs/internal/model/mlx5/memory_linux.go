@@ -44,11 +44,21 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 		return unix.EINVAL // core/umem_odp.c, ib_umem_odp_alloc_implicit
 	case m.Length == 0 || m.Start+m.Length < m.Start:
 		return unix.EINVAL // core/umem.c, ib_umem_get
-	case m.Access&onDemand == 0 && !c.readable(m.Start, m.Length):
+	case m.Access&onDemand == 0 && !c.pinnable(m):
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
 	c.addRegion(m)
 	return r.Answer(words(m.Handle, m.Key, m.Key), nil)
+}
+
+// pinnable says whether the kernel could pin the memory of a region (core/umem.c, ib_umem_get; for
+// writing, as include/rdma/ib_verbs.h, ib_access_writable, says).
+func (c *ucontext) pinnable(m *fabric.Region) bool {
+	const bind = 1 << 4
+	if m.Access&(fabric.AccessLocalWrite|fabric.AccessRemoteWrite|fabric.AccessRemoteAtomic|bind) != 0 {
+		return c.writable(m.Start, m.Length)
+	}
+	return c.readable(m.Start, m.Length)
 }
 
 // addRegion gives a region its handle and its key.
@@ -129,7 +139,7 @@ func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
 		switch {
 		case changed.Length == 0 || changed.Start+changed.Length < changed.Start:
 			return unix.EINVAL // core/umem.c, ib_umem_get
-		case changed.Access&onDemand == 0 && !c.readable(changed.Start, changed.Length):
+		case changed.Access&onDemand == 0 && !c.pinnable(&changed):
 			return unix.EFAULT // the same
 		}
 	}
