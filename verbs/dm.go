@@ -13,16 +13,16 @@ type DM struct {
 }
 
 // AllocDM takes memory of the device, which has DeviceAttr.MaxDMSize bytes in all. The
-// error wraps ErrUnsupported on a device without CapDeviceMemory, and is the system's if
-// there is no more.
+// error wraps ErrUnsupported on a device without CapDeviceMemory, ErrInvalid for more bytes
+// than that, and is the system's if others have them.
 func (c *Context) AllocDM(length int) (*DM, error) {
 	const op = "allocate device memory"
 	d, ok := c.drv.(DeviceMemoryDriver)
 	if !ok || !c.attr.Caps.Has(CapDeviceMemory) {
 		return nil, c.wrap(op, ErrUnsupported)
 	}
-	if length <= 0 {
-		return nil, c.wrap(op, fmt.Errorf("%w: %d bytes", ErrInvalid, length))
+	if length <= 0 || uint64(length) > c.attr.MaxDMSize {
+		return nil, c.wrap(op, fmt.Errorf("%w: %d bytes of %d", ErrInvalid, length, c.attr.MaxDMSize))
 	}
 	drv, err := charged(c, func() (DMDriver, error) { return d.AllocDM(length) })
 	if err != nil {

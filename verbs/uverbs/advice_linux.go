@@ -32,24 +32,11 @@ func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
 }
 
 func (d *device) advise(pd uint32, advice verbs.Advice, list []verbs.SGE) error {
-	d.life.RLock()
-	defer d.life.RUnlock()
-	if d.closed {
-		return verbs.ErrClosed
+	err := d.method("ADVISE_MR", func(page []byte) abi.Call { return layAdvice(page, pd, advice, list) }, nil)
+	if errors.Is(err, unix.ENOENT) { // of the PD there is no such MR, or one that is pinned
+		return fmt.Errorf("%w: %w", verbs.ErrInvalid, err)
 	}
-	page, err := abi.TakePage()
-	if err != nil {
-		return err
-	}
-	defer abi.ReturnPage(page)
-	call := layAdvice(page, pd, advice, list)
-	switch err := call.Run(&d.file); {
-	case errors.Is(err, unix.ENOENT): // of the PD there is no such MR, or one that is pinned
-		return fmt.Errorf("ADVISE_MR: %w: %w", verbs.ErrInvalid, err)
-	case err != nil:
-		return d.failed("ADVISE_MR", err)
-	}
-	return nil
+	return err
 }
 
 // layAdvice lays the call out on a page. The kernel is to return when it has done it.

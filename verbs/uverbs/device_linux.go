@@ -248,6 +248,9 @@ func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 		attr.Caps |= verbs.CapAtomics
 	}
 	d.driver.Describe(&attr)
+	if !attr.Caps.Has(verbs.CapDeviceMemory) {
+		attr.MaxDMSize = 0
+	}
 	return attr, nil
 }
 
@@ -262,6 +265,10 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 	}
 	if _, ok := d.driver.(driver.XRCContext); ok && attr.KernelCaps&abi.KernelCapXRC != 0 {
 		caps |= verbs.CapXRC
+	}
+	// Methods are not there where commands go by write(2).
+	if _, ok := d.driver.(driver.MemoryContext); ok && attr.MaxDMSize > 0 && !d.file.ByWrite {
+		caps |= verbs.CapDeviceMemory
 	}
 	if attr.MaxModerationCount > 0 && attr.MaxModerationPeriod > 0 {
 		caps |= verbs.CapModerateCQ
@@ -308,6 +315,7 @@ func deviceAttr(ex *abi.ExQueryDeviceOut) verbs.DeviceAttr {
 		SystemImageGUID:     binary.BigEndian.Uint64(q.SysImageGUID[:]),
 		KernelCaps:          uint64(q.DeviceCapFlags) | ex.DeviceCapFlagsEx,
 		MaxMRSize:           q.MaxMRSize,
+		MaxDMSize:           ex.MaxDMSize,
 		MaxQP:               int(int32(q.MaxQP)),
 		MaxQPWR:             int(int32(q.MaxQPWR)),
 		MaxSGE:              int(int32(q.MaxSGE)),
@@ -400,6 +408,29 @@ func (d *device) run(r *abi.Request) error {
 	return nil
 }
 
+// method runs a method of the ioctl interface, which lay lays out on a page. answer, if it is not
+// nil, looks at what the kernel has answered there.
+func (d *device) method(name string, lay func(page []byte) abi.Call, answer func(*abi.Call)) error {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if d.closed {
+		return verbs.ErrClosed
+	}
+	page, err := abi.TakePage()
+	if err != nil {
+		return err
+	}
+	defer abi.ReturnPage(page)
+	call := lay(page)
+	if err := call.Run(&d.file); err != nil {
+		return d.failed(name, err)
+	}
+	if answer != nil {
+		answer(&call)
+	}
+	return nil
+}
+
 // failed makes an error of what the kernel answered to a named operation.
 func (d *device) failed(op string, err error) error {
 	var errno unix.Errno
@@ -456,7 +487,7 @@ func (d *device) Map(offset uint64, size int, may driver.Protection) ([]byte, er
 	}
 	mem, err := unix.Mmap(d.file.FD, int64(offset), size, prot, unix.MAP_SHARED)
 	if err != nil {
-		return nil, d.failed("map queue", err)
+		return nil, d.failed("mmap", err)
 	}
 	_ = unix.Madvise(mem, unix.MADV_DONTFORK) // refused only by kernels that do not know it
 	return mem[:size:size], nil

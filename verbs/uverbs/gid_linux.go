@@ -54,23 +54,13 @@ func (d *device) gidTable(port uint8) ([]verbs.GIDEntry, error) {
 }
 
 func (d *device) queryGIDTable(rows []abi.GIDEntry) (n uint64, err error) {
-	d.life.RLock()
-	defer d.life.RUnlock()
-	if d.closed {
-		return 0, verbs.ErrClosed
-	}
-	p, err := abi.TakePage()
-	if err != nil {
-		return 0, err
-	}
-	defer abi.ReturnPage(p)
-	call := abi.Call{Page: p, Object: abi.ObjectDevice, Method: abi.MethodQueryGIDTable}
-	call.Constant(abi.AttrGIDEntrySize, uint64(abi.SizeOf[abi.GIDEntry]()))
-	call.In(abi.AttrGIDFlags, abi.PageIn, 4)
-	call.Add(abi.IoctlAttr{AttrID: abi.AttrGIDEntries, Len: uint16(len(rows) * abi.SizeOf[abi.GIDEntry]()), Data: abi.AddressOf(abi.BytesOf(&rows[0]))})
-	call.Out(abi.AttrGIDCount, abi.PageOut, 8)
-	if err := call.Run(&d.file); err != nil {
-		return 0, d.failed("QUERY_GID_TABLE", err)
-	}
-	return *abi.ViewAt[uint64](p, abi.PageOut), nil
+	err = d.method("QUERY_GID_TABLE", func(page []byte) abi.Call {
+		call := abi.Call{Page: page, Object: abi.ObjectDevice, Method: abi.MethodQueryGIDTable}
+		call.Constant(abi.AttrGIDEntrySize, uint64(abi.SizeOf[abi.GIDEntry]()))
+		call.In(abi.AttrGIDFlags, abi.PageIn, 4)
+		call.Add(abi.IoctlAttr{AttrID: abi.AttrGIDEntries, Len: uint16(len(rows) * abi.SizeOf[abi.GIDEntry]()), Data: abi.AddressOf(abi.BytesOf(&rows[0]))})
+		call.Out(abi.AttrGIDCount, abi.PageOut, 8)
+		return call
+	}, func(call *abi.Call) { n = *abi.ViewAt[uint64](call.Page, abi.PageOut) })
+	return n, err
 }

@@ -20,7 +20,7 @@ type region struct {
 	handle uint32
 	lkey   uint32
 	rkey   uint32
-	mem    []byte // nil if the memory is a DMA buffer, and if there is none
+	mem    []byte // nil if the memory is a DMA buffer's or the device's, and if there is none
 	null   bool   // it has no memory, and the kernel knows nothing of it
 	addr   uint64
 
@@ -180,37 +180,32 @@ func (r *region) Reregister(mem []byte, iova uint64, to verbs.PDDriver, access v
 // RegisterDMABuf registers a piece of a DMA buffer, for instance of a GPU.
 func (p *pd) RegisterDMABuf(fd int, offset uint64, length int, iova uint64, access verbs.Access) (verbs.MRDriver, error) {
 	r := &region{dev: p.dev, addr: iova}
-	err := p.end.use(func() error { return r.registerDMABuf(p, fd, offset, length, access) })
-	if err != nil {
-		return nil, err
+	return r.registerBy([]*ending{&p.end}, regDMABufName, func(page []byte) abi.Call {
+		return layDMABuf(page, regDMABuf{pd: p.handle, fd: int32(fd), offset: offset, length: uint64(length), iova: iova, access: access})
+	})
+}
+
+// registerBy makes the kernel's side of r, which has no memory of the process, by a method whose
+// answer is as that of layDMABuf. It names the objects of ends.
+func (r *region) registerBy(ends []*ending, name string, lay func(page []byte) abi.Call) (verbs.MRDriver, error) {
+	err := useAll(ends, func() error { return r.registerAtKernel(name, lay) })
+	if err == nil {
+		_, err = r.list()
 	}
-	r, err = r.list()
 	if err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *region) registerDMABuf(p *pd, fd int, offset uint64, length int, access verbs.Access) error {
-	d := p.dev
-	d.life.RLock()
-	defer d.life.RUnlock()
-	if d.closed {
-		return verbs.ErrClosed
-	}
-	page, err := abi.TakePage()
-	if err != nil {
-		return err
-	}
-	defer abi.ReturnPage(page)
-	call := layDMABuf(page, regDMABuf{pd: p.handle, fd: int32(fd), offset: offset, length: uint64(length), iova: r.addr, access: access})
-	if err := call.Run(&d.file); err != nil {
-		return d.failed("REG_DMABUF_MR", err)
-	}
-	r.handle = uint32(call.Attr(0))
-	r.lkey, r.rkey = *abi.ViewAt[uint32](page, abi.PageOut), *abi.ViewAt[uint32](page, abi.PageOut+8)
-	return nil
+func (r *region) registerAtKernel(name string, lay func(page []byte) abi.Call) error {
+	return r.dev.method(name, lay, func(call *abi.Call) {
+		r.handle = uint32(call.Attr(0))
+		r.lkey, r.rkey = *abi.ViewAt[uint32](call.Page, abi.PageOut), *abi.ViewAt[uint32](call.Page, abi.PageOut+8)
+	})
 }
+
+const regDMABufName = "REG_DMABUF_MR"
 
 // regDMABuf is what REG_DMABUF_MR is told.
 type regDMABuf struct {
@@ -246,6 +241,8 @@ func (d *device) hasDMABuf() bool {
 		return false
 	}
 	defer p.Dealloc()
-	err = new(region).registerDMABuf(p, -1, 0, pages.Size, verbs.AccessLocalWrite)
+	err = d.method(regDMABufName, func(page []byte) abi.Call {
+		return layDMABuf(page, regDMABuf{pd: p.handle, fd: -1, length: uint64(pages.Size), access: verbs.AccessLocalWrite})
+	}, nil)
 	return errors.Is(err, unix.EBADF)
 }

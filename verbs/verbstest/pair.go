@@ -97,6 +97,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		{"Window", testWindows},
 		{"Reregister", testReregister},
 		{"Memory", testMemory},
+		{"DeviceMemory", testDeviceMemory},
 		{"Datagram", testDatagrams},
 		{"Unreliable", testUnreliable},
 		{"Durable", testDurable},

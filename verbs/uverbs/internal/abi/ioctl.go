@@ -71,6 +71,31 @@ const (
 	AdviseFlush     = 1
 )
 
+// The native methods DM_ALLOC and DM_FREE of ObjectDM (rdma/ib_user_ioctl_cmds.h, kernel 4.17)
+// and their attributes.
+const (
+	ObjectDM             = 14
+	MethodAllocDM        = 0
+	AttrAllocDMHandle    = 0
+	AttrAllocDMLength    = 1
+	AttrAllocDMAlignment = 2 // log2
+	MethodFreeDM         = 1
+	AttrFreeDMHandle     = 0
+)
+
+// The native method DM_MR_REG of ObjectMR (the same) and its attributes.
+const (
+	MethodRegDM     = 0
+	AttrRegDMHandle = 0
+	AttrRegDMOffset = 1
+	AttrRegDMLength = 2
+	AttrRegDMPD     = 3
+	AttrRegDMAccess = 4
+	AttrRegDMMemory = 5
+	AttrRegDMLKey   = 6
+	AttrRegDMRKey   = 7
+)
+
 // The native method REG_DMABUF_MR (rdma/ib_user_ioctl_cmds.h, kernel 5.12)
 // and its attributes.
 const (

@@ -136,7 +136,7 @@ type ExQueryDeviceOut struct {
 	MaxModCount      uint16    // cqModerationCaps
 	MaxModPeriod     uint16
 	_                uint32
-	_                uint64 // maxDMSize
+	MaxDMSize        uint64
 	_                uint32 // xrcODPCaps
 	_                uint32 // reserved
 }

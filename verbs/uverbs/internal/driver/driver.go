@@ -15,6 +15,7 @@
 //	ClockContext  the kernel tells what time the device's clock shows     mlx5
 //	XRCContext    the device has XRC domains                              mlx5
 //	NullContext   the device has a key of no memory                       mlx5
+//	MemoryContext the device has memory of its own                        mlx5
 //	EventCQ       arming takes the number of events that were read        mlx5
 //	ReservingCQ   the driver keeps entries of the CQ for itself           mlx5
 //	DoorbellQP    PostSend itself starts sends, by a page of the device   mlx5
@@ -59,7 +60,7 @@
 // # Who sets which capability
 //
 // Before Describe the core has set RegisterSlice, and what the answer to QUERY_DEVICE shows:
-// SRQ, MemWindow, ModerateCQ, Timestamps, OnDemandPaging, Multicast, Atomics. By trying
+// SRQ, MemWindow, ModerateCQ, Timestamps, OnDemandPaging, Multicast, Atomics, DeviceMemory. By trying
 // commands it has set AdviseMR, Reregister, ResizeCQ and DMABuf. Describe clears what the
 // driver has no part for, an SRQ or timestamps in completions for instance, and sets the rest:
 // services, operations, inline.
@@ -223,6 +224,32 @@ type NullContext interface {
 	// NullKey returns that key, or false if this device has none. Describe sets
 	// verbs.CapNullMR if it has.
 	NullKey() (lkey uint32, ok bool)
+}
+
+// MemoryContext is a Context of a device that may have memory of its own, which programs map.
+type MemoryContext interface {
+	Context
+	// AllocDM makes memory of length bytes, no more than the device has. alloc gives DM_ALLOC
+	// with the driver's attributes, which all are room for answers.
+	AllocDM(length int, alloc func([]Attr) error) (DM, error)
+}
+
+// Attr is an attribute that the driver of the kernel adds to a method of the ioctl interface:
+// Out is room for its answer.
+type Attr struct {
+	ID  uint16
+	Out []byte
+}
+
+// DM is memory of the device, mapped. Goroutines call Read and Write at once, never after
+// Unmap.
+type DM interface {
+	// Read and Write copy len(b) bytes, at least one, which lie inside. They refuse those
+	// that the processor cannot copy with verbs.ErrInvalid. When Write returns the device
+	// has the bytes.
+	Read(b []byte, offset int) error
+	Write(b []byte, offset int) error
+	Unmap()
 }
 
 // QPAttr is what a QP is to be. The CQ of its receives is not here, for no driver

@@ -54,6 +54,15 @@ const (
 	mmapRegular   = 0 // combines stores where the processor can
 	mmapNonCached = 3
 	mmapClockInfo = 7 // of the version that is its index, 0
+	mmapMemory    = 8 // of the device
+)
+
+// Attributes that DM_ALLOC has of the driver (rdma/mlx5_user_ioctl_cmds.h, enum
+// mlx5_ib_alloc_dm_attrs). Without MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, which the first kernels with
+// device memory do not know, it is of the type that programs map.
+const (
+	attrMemoryOffset = 0x1000 // MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, of eight bytes
+	attrMemoryPage   = 0x1001 // MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, of two
 )
 
 const clockInfoV1 = 1 // 1 << MLX5_IB_CLOCK_INFO_V1

@@ -3,7 +3,7 @@
 package mlx5
 
 // What the device reads without being asked, and what it is told by, is written
-// by these functions alone. All are ordered after all stores before them, as
+// by these functions alone. All but the last two are ordered after all stores before them, as
 // the device sees them.
 
 // storeRecord stores a word of a doorbell record. The requests, or the reads
@@ -29,3 +29,15 @@ func storeCombined(register *uint64, doorbell uint64)
 //
 //go:noescape
 func storeBlueFlame(register, wqe *byte, blocks int)
+
+// storeWords copies words of four bytes to memory of the device, which combines stores, one by
+// one, and does not leave them waiting there.
+//
+//go:noescape
+func storeWords(to, from *byte, words int)
+
+// loadWords copies words of four bytes from memory of the device, one by one: none before what
+// was read before, a completion for instance.
+//
+//go:noescape
+func loadWords(to, from *byte, words int)

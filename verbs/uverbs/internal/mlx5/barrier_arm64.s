@@ -51,3 +51,32 @@ loop:
 	BNE  loop
 	DSB  $14
 	RET
+
+// Memory of the device is mapped in the same way. DMB OSHLD orders what was read before it ahead of what is read
+// after it (Arm ARM, B2.3).
+
+// func storeWords(to, from *byte, words int)
+TEXT ·storeWords(SB), NOSPLIT, $0-24
+	MOVD to+0(FP), R0
+	MOVD from+8(FP), R1
+	MOVD words+16(FP), R2
+loop:
+	MOVWU.P 4(R1), R3
+	MOVW.P  R3, 4(R0)
+	SUBS    $1, R2
+	BNE     loop
+	DSB     $14
+	RET
+
+// func loadWords(to, from *byte, words int)
+TEXT ·loadWords(SB), NOSPLIT, $0-24
+	MOVD to+0(FP), R0
+	MOVD from+8(FP), R1
+	MOVD words+16(FP), R2
+	DMB  $1
+loop:
+	MOVWU.P 4(R1), R3
+	MOVW.P  R3, 4(R0)
+	SUBS    $1, R2
+	BNE     loop
+	RET
