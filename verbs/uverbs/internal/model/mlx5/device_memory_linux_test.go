@@ -275,6 +275,62 @@ func TestAllMemoryOnDemand(t *testing.T) {
 	require.Empty(t, f.Violations())
 }
 
+// What a region on demand may be of is checked as well when it is made of other memory.
+func TestMemoryOnDemandThatIsRefused(t *testing.T) {
+	const onDemand, hugeTLB, translation, access = 1 << 6, 1 << 7, 1, 4
+	e := newEndpoint(t, fabric.New())
+	at := addressOf(e.data)
+	made := func() []byte {
+		return words(le.Uint32(e.must(register, append(quads(at, pageSize, at), words(e.domain, allAccess|onDemand)...), nil)))
+	}
+	for _, test := range []struct {
+		name                string
+		start, length, iova uint64
+		access              uint32
+		errno               unix.Errno
+	}{
+		{"all memory", 0, math.MaxUint64, 0, 0, 0},
+		{"all memory from another address on", 0, math.MaxUint64, pageSize, 0, unix.EINVAL},
+		{"all memory in huge pages", 0, math.MaxUint64, 0, hugeTLB, unix.EINVAL},
+		{"memory behind the end", pageSize, math.MaxUint64, pageSize, 0, unix.EOVERFLOW},
+		{"memory up to the end", math.MaxUint64 - 9, 9, math.MaxUint64 - 9, 0, unix.EOVERFLOW},
+		{"no memory", pageSize, 0, pageSize, 0, unix.EINVAL},
+		{"no memory from 0 on", 0, 0, 0, 0, unix.EOVERFLOW},
+		{"memory that is not there", pageSize, 9, pageSize, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			to := quads(test.start, test.length, test.iova)
+			rights := words(e.domain, allAccess|onDemand|test.access)
+			_, errno := e.call(register, append(append([]byte(nil), to...), rights...), nil)
+			require.Equal(t, test.errno, errno)
+			_, errno = e.call(reregister, append(append(made(), words(translation|access)...), append(to, rights...)...), nil)
+			require.Equal(t, test.errno, errno)
+		})
+	}
+}
+
+// Some rights of a region on demand take another one, which is of the memory that the request names.
+func TestRightsOfMemoryOnDemand(t *testing.T) {
+	const onDemand, windows, access = 1 << 6, 1 << 4, 4
+	e := newEndpoint(t, fabric.New())
+	at := addressOf(e.data)
+	handle := le.Uint32(e.must(register, append(quads(at, pageSize, at), words(e.domain, fabric.AccessLocalWrite|onDemand)...), nil))
+	change := func(start, length uint64, rights uint32) unix.Errno {
+		_, errno := e.call(reregister, append(words(handle, access), append(quads(start, length, start), words(0, rights)...)...), nil)
+		return errno
+	}
+	region := e.context.objects[handle].(*fabric.Region)
+	require.Zero(t, change(0, 0, allAccess|onDemand))
+	require.Equal(t, unix.EOVERFLOW, change(0, 0, allAccess|windows|onDemand))
+	require.Equal(t, unix.EINVAL, change(0, 0, allAccess), "nothing to pin")
+	require.EqualValues(t, pageSize, region.Length)
+	require.Zero(t, change(at+8, 64, allAccess|windows|onDemand))
+	require.Equal(t, []uint64{at + 8, 64, at + 8}, []uint64{region.Start, region.Length, region.Address})
+	require.Zero(t, change(at, pageSize, allAccess))
+	require.Zero(t, change(0, 0, allAccess|windows), "of memory that is pinned it stays")
+	require.EqualValues(t, pageSize, region.Length)
+}
+
 // What is said of a DMA buffer is looked at in the kernel's order.
 func TestDMABuffersThatAreRefused(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "no buffer"))

@@ -38,14 +38,9 @@ func (c *ucontext) regMR(r *frame.Request) unix.Errno {
 		return checkAccess(m.Access)
 	case !ok:
 		return unix.EINVAL // uverbs_cmd.c, ib_uverbs_reg_mr
-	case m.Access&onDemand != 0 && m.Start == 0 && m.Length == allMemory && m.Address != 0:
-		return unix.EINVAL // mr.c, create_user_odp_mr
-	case m.Access&onDemand != 0 && m.Start == 0 && m.Length == allMemory && m.Access&hugeTLB != 0:
-		return unix.EINVAL // core/umem_odp.c, ib_umem_odp_alloc_implicit
-	case m.Length == 0 || m.Start+m.Length < m.Start:
-		return unix.EINVAL // core/umem.c, ib_umem_get
-	case m.Access&onDemand == 0 && !c.pinnable(m):
-		return unix.EFAULT // core/umem.c, ib_umem_get
+	}
+	if errno := c.checkMemory(m); errno != 0 {
+		return errno
 	}
 	c.addRegion(m)
 	return r.Answer(words(m.Handle, m.Key, m.Key), nil)
@@ -59,6 +54,34 @@ func (c *ucontext) pinnable(m *fabric.Region) bool {
 		return c.writable(m.Start, m.Length)
 	}
 	return c.readable(m.Start, m.Length)
+}
+
+// checkMemory is mr.c, mlx5_ib_reg_user_mr: what a region may be of.
+func (c *ucontext) checkMemory(m *fabric.Region) unix.Errno {
+	end := m.Start + m.Length
+	if m.Access&onDemand == 0 {
+		switch {
+		case m.Length == 0 || end < m.Start:
+			return unix.EINVAL // core/umem.c, ib_umem_get
+		case !c.pinnable(m):
+			return unix.EFAULT // the same
+		}
+		return 0
+	}
+	first, last := m.Start&^(pageSize-1), (end+pageSize-1)&^(pageSize-1)
+	switch implicit := m.Start == 0 && m.Length == allMemory; {
+	case implicit && m.Address != 0:
+		return unix.EINVAL // mr.c, create_user_odp_mr
+	case implicit && m.Access&hugeTLB != 0:
+		return unix.EINVAL // core/umem_odp.c, ib_umem_odp_alloc_implicit
+	case implicit:
+		return 0
+	case end < m.Start || last < pageSize:
+		return unix.EOVERFLOW // core/umem_odp.c, ib_init_umem_odp
+	case last == first:
+		return unix.EINVAL // the same: no pages
+	}
+	return 0
 }
 
 // addRegion gives a region its handle and its key.
@@ -80,6 +103,14 @@ const supportedAccess = 1<<10 - 1 | 1<<30 - 1<<20
 // onDemand is IB_ACCESS_ON_DEMAND: the memory is not pinned, and may not be there when a
 // request comes for it.
 const onDemand = 1 << 6
+
+// changedInPlace are the rights that the driver gives and takes without making the region anew
+// (mr.c, can_use_umr_rereg_access). One on demand that is made anew is made of the memory that the
+// request names, also if that is not to change.
+const changedInPlace = fabric.AccessLocalWrite | fabric.AccessRemoteWrite | fabric.AccessRemoteRead | fabric.AccessRemoteAtomic | relaxedOrdering
+
+// relaxedOrdering is IB_ACCESS_RELAXED_ORDERING.
+const relaxedOrdering = 1 << 20
 
 // hugeTLB is IB_ACCESS_HUGETLB, and allMemory the length of a region of whatever the
 // process has, if it begins at 0 and is paged on demand (implicit).
@@ -134,13 +165,10 @@ func (c *ucontext) reregMR(r *frame.Request) unix.Errno {
 			return unix.EINVAL // ib_uverbs_rereg_mr
 		}
 	}
-	if flags&translation != 0 {
+	if flags&translation != 0 || m.Access&onDemand != 0 && (m.Access^changed.Access)&^changedInPlace != 0 {
 		changed.Start, changed.Length, changed.Address = le.Uint64(b[16:]), le.Uint64(b[24:]), le.Uint64(b[32:])
-		switch {
-		case changed.Length == 0 || changed.Start+changed.Length < changed.Start:
-			return unix.EINVAL // core/umem.c, ib_umem_get
-		case changed.Access&onDemand == 0 && !c.pinnable(&changed):
-			return unix.EFAULT // the same
+		if errno := c.checkMemory(&changed); errno != 0 {
+			return errno
 		}
 	}
 	m.PD.Users--
@@ -168,9 +196,8 @@ func (c *ucontext) deregMR(r *frame.Request) unix.Errno {
 // mr.c, mlx5_ib_reg_user_mr_dmabuf.
 func (c *ucontext) registerDMABuf(r *frame.Call) unix.Errno {
 	const (
-		relaxedOrdering = 1 << 20
-		supported       = 1<<4 - 1 | relaxedOrdering
-		dataDirect      = 1 << 0
+		supported  = 1<<4 - 1 | relaxedOrdering
+		dataDirect = 1 << 0
 	)
 	offset, length, iova, access := r.Uint64(2), r.Uint64(3), r.Uint64(4), r.Uint64(6)
 	if errno := c.known(r, 1); errno != 0 {
