@@ -179,7 +179,13 @@ func (r *region) change(mem []byte, to verbs.PDDriver, access verbs.Access, mask
 	if err := p.life.use(); err != nil {
 		return err
 	}
-	err := status(r.dev.lib.reregMR, r.address, uintptr(mask), address, startOf(mem), uintptr(len(mem)), uintptr(access))
+	of := mem
+	if mask&verbs.MRChangeMemory == 0 && r.addr == uint64(startOf(r.mem)) {
+		// The kernel makes some regions on demand anew for other rights, of the memory that is
+		// named, with its own addresses.
+		of = r.mem
+	}
+	err := status(r.dev.lib.reregMR, r.address, uintptr(mask), address, startOf(of), uintptr(len(of)), uintptr(access))
 	if err != nil {
 		p.life.release()
 		return failed("ibv_rereg_mr", err)

@@ -33,7 +33,10 @@ func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
 
 func (d *device) advise(pd uint32, advice verbs.Advice, list []verbs.SGE) error {
 	err := d.method("ADVISE_MR", func(page []byte) abi.Call { return layAdvice(page, pd, advice, list) }, nil)
-	if errors.Is(err, unix.ENOENT) { // of the PD there is no such MR, or one that is pinned
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EPERM), errors.Is(err, unix.EFAULT):
+		// Of the PD there is no such MR, or one that is pinned; it has not that right; or it is
+		// shorter.
 		return fmt.Errorf("%w: %w", verbs.ErrInvalid, err)
 	}
 	return err

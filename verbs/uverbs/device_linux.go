@@ -276,9 +276,13 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 	if attr.ClockHz > 0 && attr.TimestampMask > 0 {
 		caps |= verbs.CapTimestamps
 	}
-	if attr.ODP.General&1 != 0 {
+	const supported, implicit = 1, 2
+	if attr.ODP.General&supported != 0 {
 		caps |= verbs.CapOnDemandPaging
-		if d.takesAdvice() {
+		if attr.ODP.General&implicit != 0 {
+			caps |= verbs.CapRegisterAll
+		}
+		if !d.file.ByWrite && d.takesAdvice() {
 			caps |= verbs.CapAdviseMR
 		}
 	}

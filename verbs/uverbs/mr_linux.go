@@ -20,7 +20,7 @@ type region struct {
 	handle uint32
 	lkey   uint32
 	rkey   uint32
-	mem    []byte // nil if the memory is a DMA buffer's or the device's, and if there is none
+	mem    []byte // nil if the memory is a DMA buffer's, the device's or all, and if there is none
 	null   bool   // it has no memory, and the kernel knows nothing of it
 	addr   uint64
 
@@ -34,7 +34,7 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 	if err != nil {
 		return nil, err
 	}
-	r, err := p.register(&region{mem: mapped[:length:length], owned: mapped, addr: opt.IOVA}, access)
+	r, err := p.registerMemory(&region{mem: mapped[:length:length], owned: mapped, addr: opt.IOVA}, access)
 	if err != nil {
 		pages.Unmap(mapped)
 		return nil, err
@@ -45,7 +45,7 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 // RegisterMR registers memory of the caller. The list of what is open keeps
 // it reachable, and Go does not move what is on its heap.
 func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error) {
-	r, err := p.register(&region{mem: mem}, access)
+	r, err := p.registerMemory(&region{mem: mem}, access)
 	if err != nil {
 		return nil, err
 	}
@@ -54,12 +54,24 @@ func (p *pd) RegisterMR(mem []byte, access verbs.Access) (verbs.MRDriver, error)
 
 // RegisterMRAt is RegisterMR with addresses from iova on.
 func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.MRDriver, error) {
-	r, err := p.register(&region{mem: mem, addr: iova}, access)
+	r, err := p.registerMemory(&region{mem: mem, addr: iova}, access)
 	if err != nil {
 		return nil, err
 	}
 	return r, nil
 }
+
+// RegisterAll registers all addresses (implicit on-demand paging).
+func (p *pd) RegisterAll(access verbs.Access) (verbs.MRDriver, error) {
+	r, err := p.register(new(region), abi.RegMRIn{Length: allMemory, AccessFlags: uint32(access)})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// allMemory is the length of a region of all addresses (ULONG_MAX of the kernel).
+const allMemory = 1<<64 - 1
 
 // AllocNullMR makes a region without memory, whose key is the device's.
 func (p *pd) AllocNullMR() (verbs.MRDriver, error) {
@@ -81,11 +93,17 @@ func (p *pd) AllocNullMR() (verbs.MRDriver, error) {
 	return r, nil
 }
 
-// register makes the kernel's side of r. If it has no address yet it gets that of its memory.
-func (p *pd) register(r *region, access verbs.Access) (*region, error) {
-	in := abi.RegMRIn{
-		Start: abi.AddressOf(r.mem), Length: uint64(len(r.mem)), HCAVA: pages.DeviceAddress(abi.AddressOf(r.mem), r.addr, access&verbs.AccessZeroBased != 0), PDHandle: p.handle, AccessFlags: uint32(access),
-	}
+// registerMemory registers the memory of r. If r has no address yet it gets that of its memory.
+func (p *pd) registerMemory(r *region, access verbs.Access) (*region, error) {
+	start := abi.AddressOf(r.mem)
+	return p.register(r, abi.RegMRIn{
+		Start: start, Length: uint64(len(r.mem)), HCAVA: pages.DeviceAddress(start, r.addr, access&verbs.AccessZeroBased != 0), AccessFlags: uint32(access),
+	})
+}
+
+// register makes the kernel's side of r.
+func (p *pd) register(r *region, in abi.RegMRIn) (*region, error) {
+	in.PDHandle = p.handle
 	var out abi.RegMROut
 	err := p.end.use(func() error {
 		return p.dev.commandUdata(abi.CmdRegMR, abi.BytesOf(&in), abi.BytesOf(&out), p.dev.driver.Udata(abi.CmdRegMR))
@@ -150,7 +168,11 @@ func (r *region) Reregister(mem []byte, iova uint64, to verbs.PDDriver, access v
 	if r.closed {
 		return verbs.ErrClosed
 	}
-	in := abi.ReregMRIn{Handle: r.handle, Flags: uint32(mask), AccessFlags: uint32(access)}
+	// The driver of ConnectX makes some regions on demand anew for other rights, of the memory that
+	// the command names, also if that does not change (mr.c of hw/mlx5, mlx5_ib_rereg_user_mr).
+	in := abi.ReregMRIn{
+		Handle: r.handle, Flags: uint32(mask), AccessFlags: uint32(access), Start: abi.AddressOf(r.mem), Length: uint64(len(r.mem)), HCAVA: r.addr,
+	}
 	if mask&verbs.MRChangeMemory != 0 {
 		in.Start, in.Length, in.HCAVA = abi.AddressOf(mem), uint64(len(mem)), pages.DeviceAddress(abi.AddressOf(mem), iova, access&verbs.AccessZeroBased != 0)
 	}

@@ -3,6 +3,7 @@ package verbstest
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -223,6 +224,87 @@ func testMemory(t *testing.T, s *suite) {
 			require.EqualValues(t, 6, binary.NativeEndian.Uint64(b.mr.Bytes()[1<<20:]))
 			require.EqualValues(t, 5, binary.NativeEndian.Uint64(a.mr.Bytes()[2<<20:]))
 		}
+	})
+	t.Run("memory on demand gets other rights, and is pinned", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		if !b.ctx.Attr().Caps.Has(verbs.CapOnDemandPaging | verbs.CapReregister) {
+			t.Skip("the device pins all memory, or cannot change regions")
+		}
+		pinned := verbs.PinnedBytes()
+		mr, err := b.pd.AllocMR(8192, verbs.AccessLocalWrite|verbs.AccessOnDemand, verbs.MROptions{})
+		require.NoError(t, err)
+		for i, access := range []verbs.Access{
+			verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessOnDemand, verbs.AccessLocalWrite | verbs.AccessRemoteWrite,
+			verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessOnDemand, verbs.AccessLocalWrite | verbs.AccessOnDemand,
+		} {
+			addr := mr.Addr()
+			require.NoError(t, mr.Reregister(verbs.MRUpdate{Access: access}, verbs.MRChangeAccess), i)
+			require.Equal(t, addr, mr.Addr())
+			counted := int64(0)
+			if access&verbs.AccessOnDemand == 0 {
+				counted = 8192
+			}
+			require.Equal(t, counted, verbs.PinnedBytes()-pinned)
+			want := pattern(a.mr.Bytes()[:100], byte(i))
+			a.post(a.write(addr+5000, mr.RKey(), 100))
+			if access&verbs.AccessRemoteWrite == 0 {
+				a.refused(50, verbs.WCRemAccessErr)
+				break // the QP has failed
+			}
+			a.sent(50, verbs.WCSuccess)
+			a.placed(b)
+			require.Equal(t, want, mr.Bytes()[5000:][:100])
+		}
+	})
+	t.Run("one MR has all memory", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		if !b.ctx.Attr().Caps.Has(verbs.CapRegisterAll) {
+			_, err := b.pd.RegisterAll(verbs.AccessLocalWrite)
+			require.ErrorIs(t, err, verbs.ErrUnsupported)
+			t.Skip("the device does not page all memory")
+		}
+		pinned := verbs.PinnedBytes()
+		all, err := b.pd.RegisterAll(verbs.AccessLocalWrite | verbs.AccessRemoteWrite)
+		require.NoError(t, err)
+		require.Equal(t, pinned, verbs.PinnedBytes())
+		require.Nil(t, all.Bytes())
+		require.Zero(t, all.Addr())
+		_, err = b.pd.RegisterAll(verbs.AccessZeroBased)
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+		require.ErrorIs(t, all.Reregister(verbs.MRUpdate{}, verbs.MRChangeAccess), verbs.ErrUnsupported)
+
+		// Memory that was mapped later, and Go's, which is held where it is.
+		later, err := b.pd.AllocMR(1<<20, verbs.AccessLocalWrite, verbs.MROptions{})
+		require.NoError(t, err)
+		mapped, message := later.Bytes(), pattern(make([]byte, 5000), 6)
+		var held runtime.Pinner
+		defer held.Unpin()
+		held.Pin(&message[0])
+		if b.ctx.Attr().Caps.Has(verbs.CapAdviseMR) {
+			require.NoError(t, b.pd.AdviseMR(verbs.AdvicePrefetch, []verbs.SGE{all.SGEOf(message), all.SGEOf(mapped[:8])}))
+		}
+		want := pattern(a.mr.Bytes()[:4000], 5)
+		a.post(a.write(all.SGEOf(mapped[70_000:]).Addr, all.RKey(), len(want)))
+		a.sent(50, verbs.WCSuccess)
+		a.placed(b)
+		require.Equal(t, want, mapped[70_000:][:len(want)])
+
+		a.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{a.mr.SGE(0, len(message))}})
+		b.receive(verbs.RecvWR{ID: 2, SGL: []verbs.SGE{all.SGEOf(mapped[:len(message)])}})
+		send := verbs.SendWR{ID: 3, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{all.SGEOf(message)}}
+		b.post(send)
+		a.received(1, verbs.WCSuccess)
+		b.sent(3, verbs.WCSuccess)
+		require.Equal(t, message, a.mr.Bytes()[:len(message)])
+		send.SGL = []verbs.SGE{a.mr.SGE(0, len(message))}
+		a.post(send)
+		b.received(2, verbs.WCSuccess)
+		a.sent(3, verbs.WCSuccess)
+		require.Equal(t, message, mapped[:len(message)])
+
+		require.NoError(t, all.Close())
+		a.post(a.write(all.SGEOf(mapped).Addr, all.RKey(), 8))
+		a.refused(50, verbs.WCRemAccessErr)
 	})
 	t.Run("a datagram comes from memory on demand, and goes there", func(t *testing.T) {
 		const send, recv = 1, 2

@@ -60,10 +60,10 @@
 // # Who sets which capability
 //
 // Before Describe the core has set RegisterSlice, and what the answer to QUERY_DEVICE shows:
-// SRQ, MemWindow, ModerateCQ, Timestamps, OnDemandPaging, Multicast, Atomics, DeviceMemory. By trying
-// commands it has set AdviseMR, Reregister, ResizeCQ and DMABuf. Describe clears what the
-// driver has no part for, an SRQ or timestamps in completions for instance, and sets the rest:
-// services, operations, inline.
+// SRQ, MemWindow, ModerateCQ, Timestamps, OnDemandPaging, RegisterAll, Multicast, Atomics,
+// DeviceMemory. By trying commands it has set AdviseMR, Reregister, ResizeCQ and DMABuf. Describe
+// clears what the driver has no part for, an SRQ or timestamps in completions for instance, and
+// sets the rest: services, operations, inline.
 //
 // # Rules
 //

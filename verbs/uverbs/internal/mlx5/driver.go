@@ -166,11 +166,9 @@ const (
 	maxSGE     = 16
 )
 
-// Describe leaves out what this driver does not do: memory that is paged in. A CQ
-// is a power of two of entries, of which one stays free and some are the driver's.
+// Describe adds what the queues of this driver can do. A CQ is a power of two of entries, of which
+// one stays free and some are the driver's.
 func (c *context) Describe(attr *verbs.DeviceAttr) {
-	attr.Caps &^= verbs.CapOnDemandPaging | verbs.CapAdviseMR
-	attr.ODP = verbs.ODPCaps{}
 	attr.Caps |= verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ | verbs.CapIOVA
 	c.ethernet = attr.Transport == verbs.TransportRoCE
 	if c.clock != nil {
