@@ -73,7 +73,7 @@ func TestMemoryIsTakenAwayUnderTraffic(t *testing.T) {
 }
 
 // TestEverythingIsClosedUnderTraffic closes contexts while goroutines post,
-// poll, arm and wait.
+// poll, arm, wait, and make MRs without memory.
 func TestEverythingIsClosedUnderTraffic(t *testing.T) {
 	bothWays(t, func(t *testing.T) {
 		for i := range 20 {
@@ -102,6 +102,13 @@ func TestEverythingIsClosedUnderTraffic(t *testing.T) {
 					n, _ := e.recv.Poll(wcs[:])
 					_, _ = e.qp.PostRecv(make([]verbs.RecvWR, n+1))
 					_, _ = e.send.Poll(wcs[:])
+				})
+				loop(func() {
+					if null, err := e.pd.AllocNullMR(); err == nil {
+						nothing := []verbs.SGE{{Length: 5000, LKey: null.LKey()}}
+						_, _ = e.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpWrite, SGL: nothing, RemoteAddr: peer.mr.Addr(), RKey: peer.mr.RKey()}})
+						_ = null.Close()
+					}
 				})
 				loop(func() {
 					_ = e.recv.Arm(false)

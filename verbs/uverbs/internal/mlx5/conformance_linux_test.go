@@ -46,6 +46,16 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestCloseMayComeAtAnyMoment(t *testing.T) {
+	for name, link := range map[string]fabric.Link{"InfiniBand": fabric.InfiniBand, "RoCE": fabric.Ethernet} {
+		t.Run(name, func(t *testing.T) {
+			if modeltest.On(t, modeltest.Config{Device: model.Config{Link: link}, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"}}) {
+				conformance.CloseAtAnyMoment(t, "mlx5_0")
+			}
+		})
+	}
+}
+
 func open(t testing.TB) *verbs.Context {
 	t.Helper()
 	ctx, err := verbs.Open("mlx5_0")
