@@ -39,7 +39,7 @@ var groups = []struct {
 	{name: "open", about: "opening connections", tests: openTests},
 	{name: "idle", about: "memory of idle connections", tests: idleTests},
 	{name: "floor", about: "what shared memory allows for a round trip, and for throughput", tests: floorTests},
-	{name: "gnetidle", about: "the same of connections that event handlers have", tests: eventIdleTests, onlyAsked: true},
+	{name: "gnetidle", about: "memory of idle connections that event handlers have", tests: eventIdleTests, onlyAsked: true},
 }
 
 // suite is the list of tests that the options choose.

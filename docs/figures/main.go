@@ -12,9 +12,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -212,8 +214,38 @@ func programTable(printed string) (string, error) {
 	if m == nil {
 		return "", errors.New("it does not say in how many figures ramjet is worse than TCP")
 	}
-	fmt.Fprintf(&b, "\nOf all figures in [programs.txt](docs/programs.txt) ramjet is worse than TCP in %s of %s, in %s of %s tests.\n", m[1], m[2], m[3], m[4])
+	fmt.Fprintf(&b, "\nOf all figures in [programs.txt](docs/programs.txt) ramjet is worse than TCP in %s of %s, in %s of %s tests.", m[1], m[2], m[3], m[4])
+	worst, err := worst(body)
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(&b, " The worst is %s.\n", worst)
 	return b.String(), nil
+}
+
+// worst says which of ramjet's figures is the least beside TCP's.
+func worst(body []string) (string, error) {
+	least, found := math.Inf(1), ""
+	for _, line := range body {
+		cells := gap.Split(line, -1)
+		if len(cells) != 16 {
+			continue
+		}
+		for i, name := range []string{"rate", "p50", "p99", "p99.9", "CPU time"} {
+			times := strings.TrimRight(cells[3*i+3], "x<")
+			value, err := strconv.ParseFloat(times, 64)
+			if err != nil {
+				continue // the heading
+			}
+			if value < least {
+				least, found = value, fmt.Sprintf("a %s of %sx (%s)", name, times, cells[0])
+			}
+		}
+	}
+	if found == "" {
+		return "", errors.New("it has no figures of ramjet")
+	}
+	return found, nil
 }
 
 // head returns the two lines that say where and how was measured, and the lines of the
