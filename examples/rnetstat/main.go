@@ -58,7 +58,7 @@ Columns of sessions; all numbers but those a second are since it opened:
   MSG/s   messages a second, both ways, on a page MSG-IN/s and MSG-OUT/s; a Write
           is one for each 16 KiB (64 KiB on an RDMA device)
   HIT     the share of waits that polling ended, without a sleep
-  WAKE    how often somebody who waited has slept
+  WAKE    how often a wait slept
   STALL   how often a Write waited because the peer's ring was full
   SPILL   pieces that were moved out of the ring for a reader that is slow
   RING    the size of the receive ring; on a page also what readers have not taken of it

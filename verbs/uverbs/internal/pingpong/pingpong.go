@@ -1,4 +1,4 @@
-// Package pingpong plays the game of rdma-core's pingpong programs: two queue pairs send
+// Package pingpong does what rdma-core's pingpong programs do: two queue pairs send
 // each other messages in turn. It is for tests of devices: of one with itself, and with the
 // C programs at the other end.
 package pingpong
