@@ -47,7 +47,7 @@
 // together, and the extremes.
 //
 // Nobody polls (parked). The same with RNET_PROFILE=efficient, which forbids
-// ramjet to spin. TCP and Unix sockets never spin; they are measured again to
+// ramjet to poll. TCP and Unix sockets never poll; they are measured again to
 // stand in the same rounds. The other tests run with ramjet's default, or with
 // -profile.
 //

@@ -44,9 +44,9 @@ type Profile uint8
 
 // The profiles.
 const (
-	Balanced  Profile = iota // spins while it pays
-	Latency                  // spins longer, at the expense of CPU time
-	Efficient                // never spins
+	Balanced  Profile = iota // polls while it pays
+	Latency                  // polls longer, at the expense of CPU time
+	Efficient                // never polls
 
 	profileCount = iota
 )

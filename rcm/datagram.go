@@ -30,7 +30,7 @@ type Destination struct {
 	PrivateData []byte
 }
 
-// DatagramParam says how a UD QP begins; the zero value is good.
+// DatagramParam says how a UD QP begins; the zero value is ready to use.
 type DatagramParam struct {
 	// PrivateData goes to the peer with the question (MaxLookupData) or the
 	// answer (MaxLookupReplyData).
@@ -116,7 +116,7 @@ type GroupRoute interface {
 	Close() error
 }
 
-// JoinParam says how to join a group; the zero value is good.
+// JoinParam says how to join a group; the zero value is ready to use.
 type JoinParam struct {
 	// SendOnly joins without receiving, so that no network carries the group's
 	// messages here. On InfiniBand the subnet manager must know of it.

@@ -2,8 +2,8 @@ package rcm
 
 import "github.com/seed-b9b531af/ramjet/verbs"
 
-// ConnParam says how a QP is to be connected. The zero value is good for
-// SEND and RDMA WRITE; each side gives its own.
+// ConnParam says how a QP is to be connected. The zero value is ready to
+// use for SEND and RDMA WRITE; each side gives its own.
 type ConnParam struct {
 	// PrivateData goes to the peer with the request (MaxRequestData) or the
 	// reply (MaxReplyData).

@@ -72,7 +72,7 @@ type Route interface {
 	Close() error
 }
 
-// ListenConfig says how to listen; the zero value is good.
+// ListenConfig says how to listen; the zero value is ready to use.
 type ListenConfig struct {
 	// Backlog is how many complete requests may wait for Accept, 128 if 0.
 	// What comes on top is rejected with ReasonNoResources.

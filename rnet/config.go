@@ -31,9 +31,8 @@ const (
 )
 
 // Limits are the sizes that a Dialer or ListenConfig gives its sessions, for
-// what this side receives; the peer has its own. Zero fields mean the defaults,
-// which are good. A value out of range makes each Dial and Listen fail. See
-// docs/tuning.md.
+// what this side receives; the peer has its own. Zero fields mean the defaults.
+// A value out of range makes each Dial and Listen fail. See docs/tuning.md.
 type Limits struct {
 	// RingSize is the receive ring of a session in bytes: a power of two from
 	// 64 KiB to 1 GiB. Default 1 MiB. On a kernel device it is pinned as long as

@@ -36,7 +36,7 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 
 // Dialer is net.Dialer with a choice of transport. The fields that net.Dialer
 // has too mean the same; FallbackDelay and the two of keep-alive are for what
-// goes over TCP. The zero value is good, and any number of goroutines may use
+// goes over TCP. The zero value is ready to use, and any number of goroutines may use
 // one. Dials share sessions if Transport, Device, Dir, Allow, Profile and
 // Limits are the same, also those of several Dialers.
 type Dialer struct {
@@ -56,7 +56,7 @@ type Dialer struct {
 	Control        func(network, address string, c syscall.RawConn) error
 	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
 
-	// Transport and Profile win over the environment.
+	// Transport and Profile take precedence over the environment.
 	Transport Transport
 	Profile   Profile
 	// Device is the name of the only device to use, "rxe0" or the like, or
@@ -71,7 +71,7 @@ type Dialer struct {
 	// Allow says whose listeners may be dialed beside those of this process's user.
 	Allow Allow
 	// Choose, if set, is asked before each dial, on the goroutine that dials,
-	// and wins over Transport unless it returns "".
+	// and takes precedence over Transport unless it returns "".
 	Choose func(ctx context.Context, network, address string) Transport
 	// Lanes is over how many sessions the streams to one address are spread,
 	// 1 if 0 or less: more lanes let more CPUs work for one address. With Dedicated

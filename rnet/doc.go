@@ -17,7 +17,7 @@
 // Listen and Dial do the same at Unix sockets, for "unix", and for "unixpacket" with a
 // [*MessageConn].
 // [Conn.Peek] and [Conn.Discard] save the copy on the way in, [Conn.Reserve] and
-// [Conn.Commit] the one on the way out. It has no descriptor of
+// [Conn.Commit] the one on the way out. A [*Conn] has no descriptor of
 // its own; [Conn.SyscallConn] lends one.
 //
 // # Choosing
@@ -29,7 +29,7 @@
 //	RNET_TRANSPORT   auto, soft, rdma or tcp
 //	RNET_DEVICE      the only device to use: rxe0, or with a port mlx5_0/2
 //	RNET_DIR         where containers of one host meet: a directory, or none
-//	RNET_KEY_FILE    a file with the key of those who may meet there ([Allow])
+//	RNET_KEY_FILE    a file with the key of those who may meet there (see Allow)
 //	RNET_PROFILE     how waiting is done: balanced, latency or efficient
 //	RNET_LOG         debug: print each decision
 //	RNET_STATS       off: nobody else can read the statistics

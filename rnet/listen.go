@@ -27,7 +27,7 @@ func Listen(network, address string) (net.Listener, error) {
 }
 
 // ListenConfig is net.ListenConfig with a choice of transport. The zero value
-// is good.
+// is ready to use.
 //
 // RDMA devices, and addresses on them, have to be there when Listen is called:
 // with Auto a listener that finds none serves no RDMA peers later either. What
@@ -40,7 +40,7 @@ type ListenConfig struct {
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 
-	// Transport and Profile win over the environment. With Soft or RDMA the
+	// Transport and Profile take precedence over the environment. With Soft or RDMA the
 	// address is still taken as a TCP port, and TCP peers are reset.
 	Transport Transport
 	Profile   Profile

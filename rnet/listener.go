@@ -282,11 +282,12 @@ func (l *Listener) SetDeadline(t time.Time) error {
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Close stops listening. Connections that Accept has returned live on; those
-// that wait for it are reset. If another process of the same user waits to take the
-// listener on this host over (see NewListener), Close waits up to 5 s for it to answer, while
-// Accept returns what comes, and nothing is reset at once: Accept goes on to return the streams
-// that have been dialed to this listener, until all who have dialed know of the other one, mostly
-// within half a second, and then fails. What is not accepted 5 s after Close is reset.
+// that wait for it are reset.
+//
+// If another process of the same user waits to take the listener over (see NewListener), Close
+// waits up to 5 s for its answer. Meanwhile, and until all who have dialed know of the other
+// process, mostly within half a second, Accept returns what has been dialed here; then it fails.
+// What is not accepted 5 s after Close is reset.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.closing {

@@ -39,7 +39,7 @@ const (
 // Remote reports whether a peer may reach the memory.
 func (a Access) Remote() bool { return a&accessRemote != 0 }
 
-// MROptions are wishes for AllocMR; the zero value is good.
+// MROptions are wishes for AllocMR; the zero value is ready to use.
 type MROptions struct {
 	// HugePages asks for huge pages and falls back to ordinary ones.
 	HugePages bool

@@ -126,11 +126,11 @@ func connectTCP(ctx context.Context, id *cmID, param *ucmConnParam) error {
 }
 
 // withoutSignals calls f while the thread takes no signals, those with which
-// Go's scheduler interrupts goroutines above all. siw breaks off a connect that
-// is interrupted and begins again; and the listener of a siw that sees a
-// connection end before it has taken it is lost, without an event, until it is
-// closed, which can bring its kernel down (siw_cm_llp_state_change takes the end
-// for the listener's, and siw_destroy_listen frees what is freed; 6.1 and 6.12).
+// Go's scheduler interrupts goroutines above all. siw breaks off a connect that a
+// signal interrupts, and begins again. A siw listener that sees a connection end
+// before it has taken it is lost without an event. Closing that listener can crash
+// its kernel (siw_cm_llp_state_change takes the end for the listener's, and
+// siw_destroy_listen frees what is freed; 6.1 and 6.12).
 func withoutSignals(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

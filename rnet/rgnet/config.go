@@ -13,7 +13,7 @@ import (
 // options have no room for. The fields mean what those of rnet.ListenConfig and
 // rnet.Dialer mean; the zero value leaves all to the environment.
 type Config struct {
-	// Transport and Profile win over the environment. With Soft or RDMA TCP
+	// Transport and Profile take precedence over the environment. With Soft or RDMA TCP
 	// peers are reset, and Run fails if there is no such device.
 	Transport rnet.Transport
 	Profile   rnet.Profile

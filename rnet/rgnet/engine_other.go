@@ -15,7 +15,7 @@ import (
 )
 
 // CountConnections returns how many connections the engine serves, -1 if it
-// runs not.
+// is not running.
 func CountConnections(eng gnet.Engine) int { return eng.CountConnections() }
 
 // rotate leaves everything to gnet: there are no devices here.

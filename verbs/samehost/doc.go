@@ -2,13 +2,13 @@
 // host meet: the bootstrap sockets of package rcm, the pair sockets of package
 // verbs/soft and the statistics sockets of package rnet. Their names are abstract,
 // so that anybody in the network namespace can connect to them and can take a name
-// that is free. Here is decided who is at the other end ([Peer]), and what is done
-// with others ([Conn.Refuse]).
+// that is free. This package decides who is at the other end ([Peer]), and what
+// happens to others ([Conn.Refuse]).
 //
 // [Listen] takes a name, and [Listener.Accept] or [Listener.Serve] give a [Conn] for each
-// peer that is let in. [Dial] connects to a name, if who listens there is let in. A Conn
-// is a stream or a socket of packets, by which descriptors come only from
-// [Conn.TakeDescriptors] on.
+// peer that is admitted. [Dial] connects to a name, if the process that listens there is
+// admitted. A Conn is a stream or a packet socket. It takes descriptors only after
+// [Conn.TakeDescriptors].
 //
 // # Who a peer is
 //
@@ -19,9 +19,9 @@
 //
 // # What a stranger sends
 //
-// A packet can carry descriptors, and what is done at the last close of one is done
-// by the thread that takes it or throws it away: the last close of a TCP socket with
-// SO_LINGER and data that nobody reads takes as long as the sender has chosen. So
+// A packet can carry descriptors. The thread that receives or drops it may have to do the
+// last close of one, and that can take as long as the sender likes: a TCP socket with
+// SO_LINGER and data that nobody reads. So
 //
 //   - credentials are looked at before anything is received;
 //   - nothing can be sent to us before that: listening sockets have SO_PASSRIGHTS

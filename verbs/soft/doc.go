@@ -6,8 +6,8 @@
 //
 //	ctx, err := verbs.Open("soft0")
 //
-// Everything else goes by package verbs. What this package exports beside is for
-// few: [SetPeerPolicy] says which processes may be peers, [InjectFaults] makes
+// Everything else goes by package verbs. Few programs need the rest:
+// [SetPeerPolicy] says which processes may be peers, [InjectFaults] makes
 // things go wrong in the tests of callers.
 //
 // # How it works

@@ -7,7 +7,10 @@
 //	go run ./verbs/internal/abilities/table -record /tmp/log
 //
 // with the guest of CONTRIBUTING.md, or by what a test that finds the record stale has
-// printed.
+// printed. For a card the first command runs on its machine, without the guest:
+//
+//	RAMJET_EXPERIMENTAL=DRIVER go run ./verbs/internal/abilities/table \
+//		-probe DEVICE -as "irdma, Linux 6.12" | tee /tmp/log
 package main
 
 import (

@@ -42,7 +42,7 @@
 //  3. [CQ.Poll] takes completions, under the lock of the CQ, or with the same promise. The driver
 //     writes the number of the QP into each, and the id of the request, which it finds in the
 //     completion or, through [QPs], in the queue. The core leaves out those of QPs that are gone,
-//     and counts the others off.
+//     and counts the others.
 //  4. MODIFY_QP is the core's. It empties the queues by [QP.Reset] when the QP goes to
 //     RESET, after it has taken its completions out of both CQs. A QP that has failed it takes to
 //     ERR again, for all drivers: when it learns of the failure, and after each PostRecv from then
@@ -54,8 +54,8 @@
 // is the [Window] that SendWR.Bind.MW.Driver returns.
 //
 // A DoorbellQP has no doorbell of the kernel, so Refused is never called on it, and its
-// PostSend and PostEmptyWrite never ask for that doorbell. Unless it is RC the core takes it that a
-// request that fails takes it to SQE, as the specification has it; rxe takes such QPs to ERR.
+// PostSend and PostEmptyWrite never ask for that doorbell. Unless the QP is RC, the core assumes
+// that a failed request takes it to SQE, as the specification says; rxe takes such QPs to ERR.
 //
 // # Who sets which capability
 //
