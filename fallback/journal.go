@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"hash/maphash"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,21 +115,6 @@ func (j *Journal) Last(addr string) []Decision {
 	for i := range list {
 		list[i] = h.last[(h.count-1-i)%JournalDepth]
 	}
-	return list
-}
-
-// Addrs returns the addresses that the journal has decisions of, sorted.
-func (j *Journal) Addrs() []string {
-	var list []string
-	for i := range j.shards {
-		s := &j.shards[i]
-		s.mu.Lock()
-		for addr := range s.addrs {
-			list = append(list, addr)
-		}
-		s.mu.Unlock()
-	}
-	slices.Sort(list)
 	return list
 }
 

@@ -66,7 +66,20 @@ func TestDecisionsOfOneAddressDoNotDisturbAnother(t *testing.T) {
 	}
 	require.Len(t, j.Last("a:1"), 1)
 	require.Equal(t, 2, j.Last("a:2")[0].Repeats)
-	require.Equal(t, []string{"a:1", "a:2"}, j.Addrs())
+	require.ElementsMatch(t, []string{"a:1", "a:2"}, addresses(&j))
+}
+
+// addresses are those that the journal has decisions of.
+func addresses(j *Journal) (list []string) {
+	for i := range j.shards {
+		s := &j.shards[i]
+		s.mu.Lock()
+		for addr := range s.addrs {
+			list = append(list, addr)
+		}
+		s.mu.Unlock()
+	}
+	return list
 }
 
 func TestJournalForgetsTheAddressesOfLongAgo(t *testing.T) {
@@ -77,7 +90,7 @@ func TestJournalForgetsTheAddressesOfLongAgo(t *testing.T) {
 		j.Record(Decision{Addr: addr, Transport: TCP, At: c.pass(time.Second).now()})
 		require.Len(t, j.Last(addr), 1, "nothing is left of who was there before")
 	}
-	require.LessOrEqual(t, len(j.Addrs()), JournalAddrs)
+	require.LessOrEqual(t, len(addresses(&j)), JournalAddrs)
 	require.Nil(t, j.Last("a:0"))
 	require.Equal(t, []Count{{TCP, None, 20 * JournalAddrs}}, j.Counts(), "the counts go on")
 }
@@ -110,10 +123,10 @@ func TestJournalIsSharedByManyDials(t *testing.T) {
 	}
 	require.EqualValues(t, 8*2000, sum)
 	sum = 0
-	for _, addr := range j.Addrs() {
+	for _, addr := range addresses(&j) {
 		require.Len(t, j.Last(addr), JournalDepth)
 	}
-	require.Len(t, j.Addrs(), 5)
+	require.Len(t, addresses(&j), 5)
 }
 
 func BenchmarkRecordTheUsual(b *testing.B) {

@@ -46,7 +46,6 @@ type load interface {
 	// were.
 	work(d time.Duration) int64
 	closeConns()
-	close()
 }
 
 func newClient(t transport, addr string, w workload) *client {

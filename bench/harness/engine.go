@@ -27,7 +27,6 @@ type engine struct {
 // eventClient is what gnet's client and rgnet's have in common.
 type eventClient interface {
 	Start() error
-	Stop() error
 	DialContext(network, address string, ctx any) (gnet.Conn, error)
 }
 

@@ -74,13 +74,6 @@ func (h *callers) start() error {
 	return nil
 }
 
-func (h *callers) close() {
-	h.closeConns()
-	if h.started {
-		h.engine.Stop()
-	}
-}
-
 func (h *callers) connect(n int) {
 	if err := h.start(); err != nil {
 		h.c.fail(err)

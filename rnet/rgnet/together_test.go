@@ -174,6 +174,23 @@ func TestAStreamGoesOverNoSocket(t *testing.T) {
 	require.IsType(t, (*rnet.Conn)(nil), c)
 }
 
+func TestRotateOfThePackageServesStreams(t *testing.T) {
+	h := check(t, new(echo))
+	s := &served{address: auto.freeAddress(t), ended: make(chan error, 1)}
+	go func() { s.ended <- Rotate(h, []string{"tcp://" + s.address}, gnet.WithLogger(quiet{})) }()
+	hang.Receive(t, h.booted, "the engine boots")
+	s.engine = h.engine
+	t.Cleanup(func() { s.stop(t) })
+	auto.awaitListener(t, s.address)
+	d := auto.dialer()
+	d.HeadStart = hang.Time
+	c, err := d.Dial("tcp", s.address)
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*rnet.Conn)(nil), c)
+	echoes(t, c, 10, 100)
+}
+
 func TestRotateServesAtAllItsAddresses(t *testing.T) {
 	over(t, func(t *testing.T, k carrier) {
 		h := check(t, new(echo))
