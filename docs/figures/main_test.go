@@ -73,3 +73,16 @@ func TestADocumentKeepsWhatStandsAroundTheFigures(t *testing.T) {
 	_, err = replace("none", nil)
 	require.Error(t, err)
 }
+
+func TestTheWorstFigureIsNamed(t *testing.T) {
+	got, err := worst([]string{
+		"                  TCP   Unix  ramjet  TCP   Unix  ramjet  TCP   Unix  ramjet  TCP   Unix  ramjet  TCP   Unix  ramjet",
+		"echo, 1 call      1 /s  0.1<   2.0x   1 us  0.1<   1.0x   1 us  0.1<   0.50<  1 us  0.1<   1.00x  1 us  0.1<   0.90<",
+		"echo, 64 calls    1 /s  0.1<   2.0x   1 us  0.1<   1.0x   1 us  0.1<   0.80<  1 us  0.1<   0.45<  1 us  0.1<   0.90<",
+		"  the worst client                                       1 us  0.1<   0.20<",
+	})
+	require.NoError(t, err)
+	require.Equal(t, "a p99.9 of 0.45x (echo, 64 calls)", got)
+	_, err = worst(nil)
+	require.Error(t, err)
+}
