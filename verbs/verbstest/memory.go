@@ -200,6 +200,10 @@ func testMemory(t *testing.T, s *suite) {
 		conf := usual
 		conf.memAccess, conf.qpAccess = everyRight|verbs.AccessOnDemand, everyRight
 		caps := s.open(t).A.Attr().Caps
+		if !caps.Has(verbs.CapAtomics) {
+			conf.memAccess &^= verbs.AccessRemoteAtomic
+			conf.qpAccess &^= verbs.AccessRemoteAtomic
+		}
 		if caps.Has(verbs.CapFlush) {
 			conf.memAccess |= verbs.AccessFlushGlobal
 			conf.qpAccess |= verbs.AccessFlushGlobal
