@@ -9,7 +9,7 @@ import (
 // Completion channels, which are file descriptors, do not count there either.
 type Usage struct {
 	Handles int // hca_handle: open devices
-	Objects int // hca_object: PDs, MRs, memory windows, address handles, CQs, QPs, SRQs, XRC domains
+	Objects int // hca_object: PDs, MRs, device memory, memory windows, address handles, CQs, QPs, SRQs, XRC domains
 }
 
 // Pool bounds what the contexts opened by it may make together, whoever uses them: those that

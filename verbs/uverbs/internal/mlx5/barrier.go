@@ -30,13 +30,13 @@ func storeCombined(register *uint64, doorbell uint64)
 //go:noescape
 func storeBlueFlame(register, wqe *byte, blocks int)
 
-// storeWords copies words of four bytes to memory of the device, which combines stores, one by
+// storeWords copies words of four bytes, at least one, to memory of the device, which combines stores, one by
 // one, and does not leave them waiting there.
 //
 //go:noescape
 func storeWords(to, from *byte, words int)
 
-// loadWords copies words of four bytes from memory of the device, one by one: none before what
+// loadWords copies words of four bytes, at least one, from memory of the device, one by one: none before what
 // was read before, a completion for instance.
 //
 //go:noescape

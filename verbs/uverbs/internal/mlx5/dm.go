@@ -19,7 +19,10 @@ type memory struct {
 	bytes  []byte // of these, what was asked for
 }
 
-const wordSize = 4
+const (
+	wordSize  = 4
+	pieceSize = 1024
+)
 
 // AllocDM maps the pages in which the kernel has put the memory.
 func (c *context) AllocDM(length int, alloc func([]driver.Attr) error) (driver.DM, error) {
@@ -47,26 +50,29 @@ func memoryPage(index uint16) uint64 {
 }
 
 func (m *memory) Read(b []byte, offset int) error {
-	words, err := wordsOf(b, offset)
-	if err == nil {
-		loadWords(unsafe.SliceData(b), unsafe.SliceData(m.bytes[offset:][:len(b)]), words)
-	}
-	return err
+	return m.eachPiece(b, offset, func(b, ofDevice []byte) {
+		loadWords(unsafe.SliceData(b), unsafe.SliceData(ofDevice), len(b)/wordSize)
+	})
 }
 
 func (m *memory) Write(b []byte, offset int) error {
-	words, err := wordsOf(b, offset)
-	if err == nil {
-		storeWords(unsafe.SliceData(m.bytes[offset:][:len(b)]), unsafe.SliceData(b), words)
-	}
-	return err
+	return m.eachPiece(b, offset, func(b, ofDevice []byte) {
+		storeWords(unsafe.SliceData(ofDevice), unsafe.SliceData(b), len(b)/wordSize)
+	})
 }
 
-func wordsOf(b []byte, offset int) (int, error) {
+// eachPiece copies b in pieces. A load from a card takes about a microsecond, and no goroutine can be
+// stopped in assembly: all would wait for the whole copy when the garbage collector stops them.
+func (m *memory) eachPiece(b []byte, offset int, copy func(b, ofDevice []byte)) error {
 	if len(b)%wordSize != 0 || offset%wordSize != 0 {
-		return 0, fmt.Errorf("%w: %d bytes at %d, where the device takes words of %d", verbs.ErrInvalid, len(b), offset, wordSize)
+		return fmt.Errorf("%w: %d bytes at %d, where the device takes words of %d", verbs.ErrInvalid, len(b), offset, wordSize)
 	}
-	return len(b) / wordSize, nil
+	for ofDevice := m.bytes[offset:][:len(b)]; len(b) > 0; {
+		n := min(len(b), pieceSize)
+		copy(b[:n], ofDevice[:n])
+		b, ofDevice = b[n:], ofDevice[n:]
+	}
+	return nil
 }
 
 func (m *memory) Unmap() { m.mem.Unmap(m.mapped) }
