@@ -158,9 +158,15 @@ func testDeviceMemoryOperations(t *testing.T, s *suite) {
 	b.received(4, verbs.WCSuccess)
 	require.Equal(t, [3]uint64{43, 43, 43}, words(memory[1]))
 	require.EqualValues(t, 40, words(memory[0])[0], "that of the other context is its own")
-	wr := a.write(60, mr.RKey(), 8)
-	a.post(wr)
+	last := []byte("last")
+	_, err = memory[1].WriteAt(last, 60)
+	require.NoError(t, err)
+	a.post(a.write(60, mr.RKey(), 8))
 	a.refused(50, verbs.WCRemAccessErr) // the MR ends at 64
+	got := make([]byte, len(last))
+	_, err = memory[1].ReadAt(got, 60)
+	require.NoError(t, err)
+	require.Equal(t, last, got)
 	require.EqualValues(t, 40, words(memory[0])[0])
 }
 
