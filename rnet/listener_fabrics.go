@@ -175,8 +175,8 @@ func (fl *fabricListener) await() rcm.Listener {
 // handOn closes a listener that was had when nobody wanted it any more. Another process may be
 // in line for the place already.
 func handOn(ln rcm.Listener) {
-	if f, ok := ln.(interface{ HandOn() bool }); ok {
-		f.HandOn()
+	if f, ok := ln.(interface{ HandOver() bool }); ok {
+		f.HandOver()
 	}
 	ln.Close()
 }

@@ -38,7 +38,7 @@ import (
 // Await is that of Resolve.
 //
 // A place that was handed over before ctx ended next returns all the same, for nobody else has
-// it: who does not want it any more hands it on.
+// it: who does not want it any more hands it over.
 func (f *fabric) Await(addr netip.AddrPort, cfg rcm.ListenConfig) (next func(context.Context) (rcm.Listener, error), err error) {
 	fail := func(err error) error { return fmt.Errorf("rcm: wait for %v: %w", addr, err) }
 	if f.socket != nil { // nobody has two processes listen there
@@ -128,6 +128,7 @@ func (f *fabric) adopt(addr netip.AddrPort, cfg rcm.ListenConfig, fds []int) (*l
 		return nil, fmt.Errorf("%w: HAND with %d descriptors", rcm.ErrMalformed, len(fds))
 	}
 	l := f.newListener(addr, cfg)
+	l.adopted = time.Now()
 	err := l.listenWith(func(sc samehost.ListenConfig, i int) (*samehost.Listener, error) {
 		fd := fds[i]
 		fds[i] = -1
@@ -212,7 +213,11 @@ const (
 // Offer asks the processes that wait for our place whether they are there to take it, and waits
 // until one has answered, or none may: they are stopped, have hung up, or have had their time.
 // Until then peers are served as ever. HandOver follows.
+//
+// If we were handed the place ourselves a moment ago, those who waited for it as well were hung up
+// on, and are on their way to us.
 func (l *listener) Offer() {
+	l.expectSuccessors()
 	l.mu.Lock()
 	if l.taken != nil {
 		l.mu.Unlock()
@@ -241,6 +246,24 @@ func (l *listener) Offer() {
 			l.giveUp()
 			return
 		}
+	}
+}
+
+// lineTime is how long those who were in line take to get in line again at the most, on a busy
+// machine.
+const lineTime = 200 * time.Millisecond
+
+// expectSuccessors waits until one has come, or none may come any more.
+func (l *listener) expectSuccessors() {
+	rest := time.Until(l.adopted.Add(lineTime))
+	if rest <= 0 {
+		return
+	}
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	select { // ends with a successor (awaits), or the clock
+	case <-l.awaited:
+	case <-timer.C:
 	}
 }
 
@@ -310,21 +333,6 @@ func (l *listener) HandOver() bool {
 	}
 	return l.handTo(l.settled(), lns)
 }
-
-// HandOn is HandOver of one who has just been handed the place and does not want it any more.
-// Those who waited for it as well were hung up on, and come here: for that it gives them a moment.
-func (l *listener) HandOn() bool {
-	moment := time.NewTimer(handOnTime)
-	defer moment.Stop()
-	select {
-	case <-l.awaited:
-	case <-moment.C:
-	}
-	return l.HandOver()
-}
-
-// handOnTime is how long the first of those takes at the most, on a busy machine.
-const handOnTime = 200 * time.Millisecond
 
 // settled ends the handshakes, with what the peers have said so far, and returns those who
 // wait for our place.

@@ -331,8 +331,8 @@ func TestThePlaceIsHandedToOneWhoHasNotAnsweredYet(t *testing.T) {
 	samehost.CloseReceived(fds...)
 }
 
-// Of two who wait one is handed the place, and does not want it any more. The other one was hung up on, and
-// has yet to come there.
+// Of two who wait one is handed the place, and closes at once. The other one was hung up on, and has yet to
+// come there.
 func TestThePlaceIsHandedOnToOneWhoWaitedElsewhere(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	f := New(Config{})
@@ -341,7 +341,7 @@ func TestThePlaceIsHandedOnToOneWhoWaitedElsewhere(t *testing.T) {
 	require.True(t, l.HandOver())
 	require.NoError(t, l.Close())
 	l = first()
-	handed := hang.Start(t, func() { assert.True(t, l.HandOn()) })
+	handed := hang.Start(t, func() { assert.True(t, l.HandOver()) })
 	next := nextOf(t, f, addr, rcm.ListenConfig{})
 	handed()
 	require.NoError(t, l.Close())

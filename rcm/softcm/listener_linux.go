@@ -127,6 +127,7 @@ type listener struct {
 	lns     []*samehost.Listener // one for each name
 	backlog *handshake.Backlog[*request]
 	running sync.WaitGroup // the handshakes
+	adopted time.Time      // when the place was handed over to us; zero if it was not
 	meeting *meeting       // nil without a directory
 
 	mu         sync.Mutex
