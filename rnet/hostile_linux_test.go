@@ -1,7 +1,6 @@
 package rnet
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -91,11 +90,17 @@ var attacks = []struct {
 	{"first data that does not count beyond a stream's minimum", func(p *rawPeer, _ *Conn) error {
 		return p.send(frame(mux.FrameOpen, 1, 0, make([]byte, mux.StreamMinimum+1)))
 	}},
+	{"FIN of a Close without a position", func(p *rawPeer, _ *Conn) error {
+		return p.send(frame(mux.FrameFin, 0, mux.FlagClosed, nil))
+	}},
+	{"FIN of a Close that has read what was never sent", func(p *rawPeer, _ *Conn) error {
+		return p.send(frame(mux.FrameFin, 0, mux.FlagClosed, position(1<<40)))
+	}},
 	{"session window of the wrong size", func(p *rawPeer, _ *Conn) error {
 		return p.send(frame(mux.FrameSessionWindow, 0, 0, []byte{1, 2, 3}))
 	}},
 	{"session window of the universe", func(p *rawPeer, _ *Conn) error {
-		return p.send(frame(mux.FrameSessionWindow, 0, 0, binary.LittleEndian.AppendUint64(nil, 1<<63)))
+		return p.send(frame(mux.FrameSessionWindow, 0, 0, position(1<<63)))
 	}},
 	{"SEND instead of WRITE", func(p *rawPeer, _ *Conn) error {
 		return p.post(verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendInline, Inline: [][]byte{{1}}})
@@ -235,7 +240,7 @@ var nonsense = []struct {
 	change func(h *mux.Hello)
 	want   string // reason of a dial that gets it
 }{
-	{"version of the future", func(h *mux.Hello) { h.MinVersion, h.MaxVersion = 3, 4 }, "version-mismatch"},
+	{"version of the future", func(h *mux.Hello) { h.MinVersion, h.MaxVersion = 4, 5 }, "version-mismatch"},
 	{"huge ring", func(h *mux.Hello) { h.Link.RingSize = 2 * maxRingSize }, "handshake-garbage"},
 	{"ring that we would have to pay for", func(h *mux.Hello) { h.Link.RingSize = 2 * link.MaxChargedRing }, "no-memory"},
 	{"no streams", func(h *mux.Hello) { h.Streams = 0 }, "handshake-garbage"},
@@ -248,7 +253,7 @@ var oddities = []struct {
 }{
 	{"frames for a stream that never was", func(p *rawPeer) error {
 		return p.send(message(
-			frame(mux.FrameData, 4711, 0, []byte("hello?")), frame(mux.FrameFin, 4711, mux.FlagClosed, nil),
+			frame(mux.FrameData, 4711, 0, []byte("hello?")), frame(mux.FrameFin, 4711, mux.FlagClosed, position(0)),
 			frame(mux.FrameReset, 4711, 0, nil), windowFrame(4711, 1<<62)))
 	}},
 	{"stream with an id far above the limit", func(p *rawPeer) error { return p.open(1<<slotBits - 1) }},
@@ -278,7 +283,7 @@ var oddities = []struct {
 		return nil
 	}},
 	{"data and FIN together with the OPEN", func(p *rawPeer) error {
-		return p.send(message(frame(mux.FrameOpen, 3, 0, []byte("a")), frame(mux.FrameData, 3, 0, []byte("b")), frame(mux.FrameFin, 3, mux.FlagClosed, nil)))
+		return p.send(message(frame(mux.FrameOpen, 3, 0, []byte("a")), frame(mux.FrameData, 3, 0, []byte("b")), frame(mux.FrameFin, 3, mux.FlagClosed, position(0))))
 	}},
 	{"credit that was given before", func(p *rawPeer) error {
 		return p.write(0, nil, creditImm(0, rawPeerRing, 0))

@@ -81,7 +81,7 @@ func rawPeerBy(fabric rcm.Fabric) (p *rawPeer, err error) {
 // hello returns what a decent raw peer says.
 func (p *rawPeer) hello() mux.Hello {
 	return mux.Hello{
-		MinVersion: 2, MaxVersion: 2,
+		MinVersion: 3, MaxVersion: 3,
 		Link:   link.Params{RingAddr: p.mr.Addr(), RingKey: p.mr.RKey(), RingSize: rawPeerRing, Slots: rawPeerSlots},
 		Window: 64 << 10, Streams: rawPeerStreams, PID: 1, Token: 1, SessionWindow: 1 << 20,
 	}
@@ -277,5 +277,8 @@ func addrsOf(first, count uint32) []byte {
 }
 
 func windowFrame(stream uint32, limit uint64) []byte {
-	return frame(mux.FrameWindow, stream, 0, binary.LittleEndian.AppendUint64(nil, limit))
+	return frame(mux.FrameWindow, stream, 0, position(limit))
 }
+
+// position is the payload of a frame that says one.
+func position(at uint64) []byte { return binary.LittleEndian.AppendUint64(nil, at) }

@@ -103,7 +103,7 @@ func New(cfg Config, user User) (l *Link, err error) {
 	l.memory.device, l.memory.release = cfg.Device, cfg.Release
 	l.sendMu = cfg.Send
 	l.in.size, l.has.slots = cfg.RingSize, cfg.Slots
-	l.wcs = make([]verbs.WC, FirstBatch)
+	l.wcs = make([]verbs.WC, firstBatch)
 	l.memory.users.Store(1)
 	half := l // the result is nil by then
 	defer func() {

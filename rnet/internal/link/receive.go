@@ -12,9 +12,9 @@ import (
 const (
 	// PollBatch is the most that one poll takes.
 	PollBatch = 32
-	// FirstBatch is the least that Poll looks for at a time: most sessions never have more.
+	// firstBatch is the least that Poll looks for at a time: most sessions never have more.
 	// Fewer completions mean that no more had arrived.
-	FirstBatch = 4
+	firstBatch = 4
 	// longMessage is from which length a message's room is worth being told at once.
 	longMessage = 4 << 10
 )

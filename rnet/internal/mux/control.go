@@ -29,7 +29,8 @@ type controls struct {
 const (
 	ctlOpen uint8 = 1 << iota
 	ctlWindow
-	ctlFin
+	ctlFin   // of CloseWrite, or the answer to the peer's Close
+	ctlClose // the FIN of Close
 	ctlReset
 	ctlBlocked
 	ctlShare // the session window, on behalf of a stream
@@ -210,7 +211,7 @@ func (c *controls) postStream(w *sendHalf) (err error) {
 		w.ctl = 0
 		if !st.ended() {
 			h.Kind = FrameReset
-			err = c.postEnd(st, h, endReset)
+			err = c.postEnd(st, h, nil, endReset)
 		}
 	case w.ctl&ctlWindow != 0:
 		w.ctl &^= ctlWindow
@@ -225,16 +226,17 @@ func (c *controls) postStream(w *sendHalf) (err error) {
 			h.Kind = FrameBlocked
 			err = c.link.Send(h, nil)
 		}
+	case w.ctl&ctlClose != 0: // says all that ctlFin would
+		w.ctl &^= ctlClose | ctlFin
+		if !st.ended() && st.ends.Load()&endCloseSent == 0 {
+			h.Kind, h.Flags = FrameFin, FlagClosed
+			err = c.postEnd(st, h, c.position(st.recv.readTo()), endFinSent|endCloseSent)
+		}
 	case w.ctl&ctlFin != 0:
 		w.ctl &^= ctlFin
-		bits := endFinSent
-		h.Kind = FrameFin
-		if st.closed.Load() {
-			bits |= endCloseSent
-			h.Flags = FlagClosed
-		}
-		if !st.ended() && st.ends.Load()&bits != bits { // a Close after CloseWrite has more to say
-			err = c.postEnd(st, h, bits)
+		if !st.ended() && st.ends.Load()&endFinSent == 0 {
+			h.Kind = FrameFin
+			err = c.postEnd(st, h, nil, endFinSent)
 		}
 	}
 	if w.ctl == 0 {
@@ -246,9 +248,9 @@ func (c *controls) postStream(w *sendHalf) (err error) {
 // postEnd sends a frame that ends st. The end is noted before it is posted: the
 // peer may answer, and use the id again, at once. But the session may end with
 // its last stream only after that.
-func (c *controls) postEnd(st *Stream, h link.Header, bits uint32) error {
+func (c *controls) postEnd(st *Stream, h link.Header, payload []byte, bits uint32) error {
 	last := st.note(bits)
-	mark, err := c.link.SendMarked(h, nil)
+	mark, err := c.link.SendMarked(h, payload)
 	if err == nil {
 		c.lastFin = mark
 	}

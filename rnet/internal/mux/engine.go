@@ -50,18 +50,13 @@ func (m *Mux) lookBeforeWrite() {
 	}
 }
 
-// lookBeforeEnd takes in what has arrived, before an end of our own: after Close what nobody
-// has read is lost, and the peer to be told; after CloseRead it comes before io.EOF. If another
+// lookBeforeEnd takes in what has arrived, which comes before the io.EOF of CloseRead. If another
 // goroutine has the poll lock it may be about to be woken by what has arrived, or have polled
 // that and not delivered it yet.
 func (m *Mux) lookBeforeEnd() {
-	if m.pollLock.Look() || m.onLoop() {
-		return
+	if !m.pollLock.Look() && !m.onLoop() {
+		m.pollLock.LookSoon(endLook)
 	}
-	if m.host != nil && !m.host.HasArrival() && m.pollLock.Asleep() {
-		return // in this order: what was there before is delivered
-	}
-	m.pollLock.LookSoon(endLook)
 }
 
 // endLook bounds the wait for an owner of the poll lock that is kept from going on.

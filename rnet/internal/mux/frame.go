@@ -14,7 +14,7 @@ const (
 	FrameAccept uint8 = 2 // reserved: an opener never waits for an answer
 	FrameData   uint8 = 3
 	FrameWindow uint8 = 4 // payload: u64, absolute position up to which the peer may send
-	FrameFin    uint8 = 5 // no more data follows
+	FrameFin    uint8 = 5 // no more data follows; with FlagClosed its payload is u64, up to where the sender has read
 	FrameReset  uint8 = 6 // the stream is gone, both ways
 	FramePing   uint8 = 7 // keeps the session alive; the transport acknowledges it
 	FrameGoAway uint8 = 8 // open no more streams on this session
@@ -94,7 +94,7 @@ func (m *Mux) controlFrame(h link.Header, payload []byte) error {
 	case FrameOpen:
 		return m.peerOpened(h.Stream, payload, h.Flags&FlagCounted != 0)
 	case FrameWindow:
-		limit, err := parseWindow(payload)
+		limit, err := parsePosition(payload)
 		if err != nil {
 			return err
 		}
@@ -102,9 +102,7 @@ func (m *Mux) controlFrame(h link.Header, payload []byte) error {
 			st.send.grant(limit)
 		}
 	case FrameFin:
-		if st != nil {
-			st.finished(h.Flags&FlagClosed != 0)
-		}
+		return m.peerFinished(st, payload, h.Flags&FlagClosed != 0)
 	case FrameReset:
 		if st != nil {
 			st.reset()
@@ -129,6 +127,21 @@ func (m *Mux) controlFrame(h link.Header, payload []byte) error {
 		return fmt.Errorf("%w: frame of kind %d", ErrProtocol, h.Kind)
 	}
 	return nil
+}
+
+// peerFinished takes a FIN. st is nil if the stream is gone.
+func (m *Mux) peerFinished(st *Stream, payload []byte, closedToo bool) error {
+	if !closedToo {
+		if st != nil {
+			st.finished()
+		}
+		return nil
+	}
+	read, err := parsePosition(payload)
+	if err != nil || st == nil {
+		return err
+	}
+	return st.peerClosed(read)
 }
 
 // peerOpened makes the stream that the peer opens.

@@ -32,7 +32,7 @@ const (
 	helloStart = 6 // of it all versions have: magic and versions
 	helloMagic = 'R' | 'J'<<8 | 'T'<<16 | '1'<<24
 
-	protocolVersion = 2 // 1 had no session window
+	protocolVersion = 3 // 1 had no session window, 2 no position in the FIN of a Close
 
 	helloProbes = 1 << 0
 	helloShort  = 1 << 1

@@ -57,7 +57,7 @@ func (st *LoopStream) Close(reset bool) {
 	if reset || unread {
 		s.control(ctlReset)
 	} else {
-		s.control(ctlFin)
+		s.control(ctlClose)
 	}
 }
 

@@ -28,6 +28,7 @@ type receiveHalf struct {
 	dstLen      int             // bytes in it
 	waiting     bool            // a Read waits for data
 	dropped     bool            // closed: nobody will read any more
+	readAt      uint64          // then: up to where the application has read
 	counted     int32           // unread bytes that count in the session window
 	eager       bool            // the peer wants to know of all that is read
 	lent        *Chunk          // Peek gave out a piece of it: the first one, or dropped; changed under callMu too
@@ -370,6 +371,9 @@ func (r *receiveHalf) dropHead() {
 // whether there was anything.
 func (r *receiveHalf) drop() (unread bool) {
 	r.mu.Lock()
+	if !r.dropped {
+		r.readAt = r.flow.Arrived() // what Reads are about to return included
+	}
 	r.dropped = true
 	var freed []ring.Token
 	var lent loan
@@ -402,6 +406,13 @@ func (r *receiveHalf) drop() (unread bool) {
 	}
 	r.st.control(bits)
 	return unread
+}
+
+// readTo returns up to where the application had read when it closed. The send lock is held.
+func (r *receiveHalf) readTo() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.readAt
 }
 
 // dropLater is drop for the goroutine that delivers, with the link's receive lock held.

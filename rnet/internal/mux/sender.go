@@ -262,7 +262,7 @@ func (s *sender) awaitShare(w *sendHalf, want int) {
 
 // shareGranted takes a SESSION_WINDOW frame. The owner of the poll lock calls it.
 func (s *sender) shareGranted(payload []byte) error {
-	limit, err := parseWindow(payload)
+	limit, err := parsePosition(payload)
 	if err != nil {
 		return err
 	}

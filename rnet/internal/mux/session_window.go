@@ -171,10 +171,10 @@ func (r *receiverShare) tell() (limit uint64, news bool) {
 	return r.told.Add(untold), untold > 0
 }
 
-// parseWindow reads the payload of a WINDOW or SESSION_WINDOW frame.
-func parseWindow(payload []byte) (uint64, error) {
+// parsePosition reads the payload of a WINDOW or SESSION_WINDOW frame, or of the FIN of a Close.
+func parsePosition(payload []byte) (uint64, error) {
 	if len(payload) != 8 {
-		return 0, fmt.Errorf("%w: WINDOW of %d bytes", ErrProtocol, len(payload))
+		return 0, fmt.Errorf("%w: position of %d bytes", ErrProtocol, len(payload))
 	}
 	return binary.LittleEndian.Uint64(payload), nil
 }

@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -191,9 +192,6 @@ func (st *Stream) Closed() bool { return st.closed.Load() }
 // It waits for up to linger seconds until the end is sent; on a network for
 // FlushTime at least, until the peer's device has it.
 func (st *Stream) Close(linger int32) error {
-	if !st.ended() && !st.closed.Load() {
-		st.m.lookBeforeEnd()
-	}
 	if st.closed.Swap(true) {
 		return net.ErrClosed
 	}
@@ -207,7 +205,7 @@ func (st *Stream) Close(linger int32) error {
 		st.send.unlockOut()
 	}
 	st.send.fail(net.ErrClosed)
-	end := ctlFin
+	end := ctlClose
 	if linger == 0 || unread {
 		end = ctlReset
 	}
@@ -322,9 +320,40 @@ func (st *Stream) detach() (last bool) {
 	return st.m.streams.remove(st, st.m.cfg.Dialed) == 0
 }
 
-// finished takes a FIN. closedToo says that the peer reads no more. The owner of the poll lock
-// calls it.
-func (st *Stream) finished(closedToo bool) {
+// finished takes a FIN that says no more. The owner of the poll lock calls it.
+func (st *Stream) finished() {
+	st.noMoreComes()
+	st.noteArrived(endFinRecv)
+}
+
+// peerClosed takes the FIN of a Close. The peer has read so many of our bytes: if that is not all
+// that we have sent it is a reset for us. Over TCP the peer's kernel tells us, which knows what has
+// arrived; here we know what has not been read, wherever it is. The owner of the poll lock calls it.
+func (st *Stream) peerClosed(read uint64) error {
+	st.m.out.mu.Lock()
+	sent := st.send.window.Sent()
+	st.m.out.mu.Unlock()
+	switch {
+	case read > sent:
+		return fmt.Errorf("%w: stream %#x: %d bytes read, %d sent", ErrProtocol, st.id, read, sent)
+	case read < sent:
+		st.abort(syscall.ECONNRESET)
+	default:
+		st.noMoreComes()
+		st.m.out.mu.Lock()
+		st.send.peerGone = true
+		st.m.out.mu.Unlock()
+		st.send.wake()
+	}
+	// What we might still send nobody would read: answer the FIN for the application, so
+	// that the stream ends on both sides.
+	st.control(ctlFin)
+	st.noteArrived(endFinRecv)
+	return nil
+}
+
+// noMoreComes ends the half that receives, behind what has arrived.
+func (st *Stream) noMoreComes() {
 	st.recv.mu.Lock()
 	if st.recv.err == nil {
 		st.recv.err = io.EOF
@@ -333,16 +362,6 @@ func (st *Stream) finished(closedToo bool) {
 	st.recv.mu.Unlock()
 	st.recv.wake()
 	st.noteEnd(io.EOF)
-	if closedToo {
-		// What we might still send nobody would read: answer the FIN for
-		// the application, so that the stream ends on both sides.
-		st.m.out.mu.Lock()
-		st.send.peerGone = true
-		st.m.out.mu.Unlock()
-		st.send.wake()
-		st.control(ctlFin)
-	}
-	st.noteArrived(endFinRecv)
 }
 
 // reset takes a RESET. The owner of the poll lock calls it.

@@ -52,8 +52,6 @@ type Config struct {
 	Local bool
 	// Accepts says that the peer may open streams, which nobody waits for.
 	Accepts bool
-	// Few is how many completions a Poll may return that has taken in all there was.
-	Few int
 	// Wire says that messages come from a network: they take longer, and polling may
 	// keep the kernel from receiving them on that processor.
 	Wire bool
@@ -77,12 +75,6 @@ type Lock struct {
 	free    chan struct{} // has a token when an owner has left a source that failed
 	over    chan struct{} // closed by End
 	call    chan struct{} // has the token of a call to the engine
-	asleep  atomic.Bool   // an owner sleeps, so that it polls nothing
-
-	// How many have asked an owner whether it has taken in all there was, and how many of them
-	// have their answer.
-	asked    atomic.Uint32
-	answered atomic.Uint32 // written by the owner
 
 	// Used by the owner of the lock only.
 	cqArmed bool
@@ -233,7 +225,7 @@ func (l *Lock) armAndPoll() bool {
 		return true // it has failed
 	}
 	l.cqArmed = true
-	return l.poll() > 0
+	return l.src.Poll() > 0
 }
 
 func (l *Lock) disarm() {
@@ -243,23 +235,12 @@ func (l *Lock) disarm() {
 	}
 }
 
-// poll is how an owner polls. If it has taken in all there was, it answers who had
-// asked before it: what had arrived by then is delivered.
-func (l *Lock) poll() int {
-	asked := l.asked.Load()
-	n := l.src.Poll()
-	if n <= l.cfg.Few && asked != l.answered.Load() {
-		l.answered.Store(asked)
-	}
-	return n
-}
-
 // Look polls until nothing more comes, and reports whether it did. It does not if another
 // goroutine has the lock.
 func (l *Lock) Look() bool {
 	return l.Do(func() {
 		for range leaveRounds {
-			if l.poll() == 0 {
+			if l.src.Poll() == 0 {
 				return
 			}
 		}
@@ -267,50 +248,19 @@ func (l *Lock) Look() bool {
 	})
 }
 
-// Asleep reports whether the owner of the lock sleeps: then all that it has polled is
-// delivered.
-func (l *Lock) Asleep() bool { return l.asleep.Load() }
-
 // LookSoon is Look, but if another goroutine has the lock, it returns when that has taken in all
 // there was, or takes the lock from it. It gives up if that takes longer than timeout.
 func (l *Lock) LookSoon(timeout time.Duration) {
-	if l.askOwner() {
-		return
-	}
 	if !l.enter() { // registered: the owner will not go to sleep
 		l.channel.Wake()
 		if !l.takeOver(time.Now().Add(timeout)) {
 			return
 		}
 	}
-	l.poll()
+	l.src.Poll()
 	l.word.note() // the CQ was armed
 	l.leave()
 }
-
-// askOwner waits for a moment until the owner has answered. One that polls does so at once, and
-// goes on; to take the lock from it would cost it and all who wait a wake-up.
-func (l *Lock) askOwner() bool {
-	want := l.asked.Add(1)
-	end := now() + askTime
-	for try := 1; ; try++ {
-		if int32(l.answered.Load()-want) >= 0 {
-			return true
-		}
-		if try%askYield == 0 {
-			if now() > end {
-				return false
-			}
-			runtime.Gosched() // it may be on our processor of Go
-		}
-	}
-}
-
-// A poll takes some 20 ns, a look at what another CPU has written as long or longer.
-const (
-	askTime  = 10 * time.Microsecond
-	askYield = 32
-)
 
 // takeOver makes the caller, a registered waiter, the owner when the present one has left.
 // It returns false, and the caller is not registered any more, if that is not before end.
@@ -417,8 +367,7 @@ func (l *Lock) CallEngine() {
 	}
 }
 
-// Rearm arms the CQ for such an owner, and polls what came before. It answers nobody who asks
-// an owner: a loop may take fewer at a time than there are.
+// Rearm arms the CQ for such an owner, and polls what came before.
 func (l *Lock) Rearm() (n int) {
 	l.tellHits()
 	if l.src.Arm() != nil {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -230,46 +229,4 @@ func TestAnEngineDoesNotPollForAPeerInItsProcess(t *testing.T) {
 		sp.hit()
 		require.False(t, sp.on(), profile)
 	}
-}
-
-// Who only has to know that all is taken in does not take the lock from an owner that polls: it
-// would have to sleep then, and all who wait with it.
-func TestAnOwnerThatPollsAnswersAndKeepsTheLock(t *testing.T) {
-	b := new(box)
-	b.lock.Init(b, b, Config{}) // and is ours
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		var w Waiter
-		for range 100 {
-			w.Begin()
-			b.publish(&w)
-			for !b.lock.askOwner() { // as often as the owner is not running
-			}
-			assert.True(t, w.Ready(), "answered before what had arrived was taken in")
-		}
-	}()
-	for {
-		b.lock.poll()
-		select {
-		case <-over:
-			require.True(t, b.lock.word.load().has(owned))
-			return
-		default:
-		}
-	}
-}
-
-// An owner that does not poll answers nothing.
-func TestAnOwnerThatDoesNotPollAnswersNobody(t *testing.T) {
-	b := new(box)
-	b.lock.Init(b, b, Config{})
-	require.False(t, b.lock.askOwner())
-	b.lock.poll()
-	require.False(t, b.lock.askOwner(), "the answer was to who had asked before")
-	b.publish(new(Waiter))
-	b.lock.poll() // brings something: there may be more
-	require.NotEqual(t, b.lock.asked.Load(), b.lock.answered.Load())
-	b.lock.poll()
-	require.Equal(t, b.lock.asked.Load(), b.lock.answered.Load())
 }

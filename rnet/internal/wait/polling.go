@@ -61,7 +61,7 @@ var pollers atomic.Int32
 
 // pollFor polls until w is ready, no longer than the policy allows.
 func (l *Lock) pollFor(w *Waiter) bool {
-	l.poll()
+	l.src.Poll()
 	if w.Ready() {
 		l.countHit()
 		l.policy.won()
@@ -140,7 +140,7 @@ func (l *Lock) spinFor(w *Waiter) bool {
 	t, yielded, yieldedCPU := begin, begin, begin
 	for {
 		for range pollBatch {
-			l.poll()
+			l.src.Poll()
 			if w.Ready() {
 				p.won()
 				p.pay(t-begin, true) // but for less than a batch

@@ -60,21 +60,19 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 		// Both are ended by an arrival (data, credit) and by Wake (of w: deadline,
 		// close; of End); on a thread also by the slice.
 		begin := now()
-		l.asleep.Store(true)
 		if thread {
 			l.blockThread()
 		} else {
 			l.Wakeups.Add(1)
 			l.channel.Wait(time.Time{})
 		}
-		l.asleep.Store(false)
 		if short := l.sleeper.slept(now()-begin, thread); thread && !short {
 			LeaveThread() // for others, while this one parks
 			thread = false
 		}
 		w.awake()
 		l.cqArmed = true
-		l.poll()
+		l.src.Poll()
 		if !thread && !l.rests {
 			return w.Ready()
 		}
@@ -188,7 +186,7 @@ func (l *Lock) runOthers(w *Waiter) bool {
 		begin := now()
 		runtime.Gosched()
 		took := now() - begin
-		l.poll()
+		l.src.Poll()
 		if w.Ready() {
 			return true
 		}
