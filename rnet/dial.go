@@ -213,7 +213,8 @@ func (a *attempt) quick(ctx context.Context) *Conn {
 	if ctx.Err() != nil || a.d.Timeout < 0 || !a.d.Deadline.IsZero() && !time.Now().Before(a.d.Deadline) {
 		return nil
 	}
-	return pool.quick(a.key())
+	key := a.key()
+	return pool.quick(&key)
 }
 
 // tcpOnly returns the reason for which nothing but TCP is tried.

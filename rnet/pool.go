@@ -51,8 +51,11 @@ type poolKey struct {
 var pool sessionPool
 
 type sessionPool struct {
-	// quickest maps a poolKey to its *laneSet, for look-ups without a lock.
+	// quickest maps a poolKey to its *laneSet, for look-ups without a lock; latest is the one
+	// that was found last, perhaps not in the map any more: to compare two keys takes less than to
+	// hash one.
 	quickest sync.Map
+	latest   atomic.Pointer[laneSet]
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*pendingSession
@@ -129,6 +132,7 @@ func (e lateError) Unwrap() error { return e.error }
 
 // laneSet is what a dial with the same words may use again.
 type laneSet struct {
+	key   poolKey
 	lanes []atomic.Pointer[session]
 	next  atomic.Uint32
 	until time.Time // a name is looked up again after this; zero for addresses
@@ -139,15 +143,27 @@ type laneSet struct {
 const nameTime = time.Second
 
 // quick opens a stream on a session that lives, if there is one; nil if not.
-func (p *sessionPool) quick(key poolKey) *Conn {
+func (p *sessionPool) quick(key *poolKey) *Conn {
 	if key.dedicated {
 		return nil
 	}
-	v, ok := p.quickest.Load(key)
-	if !ok {
+	latest := p.latest.Load()
+	if latest != nil && latest.key == *key {
+		if c := latest.open(); c != nil {
+			return c
+		}
+	}
+	v, ok := p.quickest.Load(*key)
+	if !ok || v == latest {
 		return nil
 	}
 	set := v.(*laneSet)
+	p.latest.Store(set)
+	return set.open()
+}
+
+// open opens a stream on the session of the next lane; nil if it has none.
+func (set *laneSet) open() *Conn {
 	if !set.until.IsZero() && time.Now().After(set.until) {
 		return nil
 	}
@@ -285,7 +301,7 @@ func (p *sessionPool) lanes(key poolKey) *laneSet {
 			return set
 		}
 	}
-	set := &laneSet{lanes: make([]atomic.Pointer[session], key.lanes)}
+	set := &laneSet{key: key, lanes: make([]atomic.Pointer[session], key.lanes)}
 	if _, err := netip.ParseAddrPort(key.address); err != nil {
 		set.until = time.Now().Add(nameTime)
 	}

@@ -98,6 +98,9 @@ func (a Allow) Name() string {
 }
 
 func pack[N uint32 | uint64](numbers []N) string {
+	if len(numbers) == 0 {
+		return ""
+	}
 	// fails for other types
 	b, _ := binary.Append(nil, binary.NativeEndian, slices.Compact(slices.Sorted(slices.Values(numbers))))
 	return string(b)
