@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -154,7 +155,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 	}
 	for {
-		conn, err := l.pop()
+		conn, err := l.popSoon()
 		if conn != nil {
 			return conn, nil
 		}
@@ -220,6 +221,17 @@ func (l *Listener) leaveTCP() {
 	if !l.closed {
 		l.tcpFree <- struct{}{}
 	}
+}
+
+// popSoon is pop, but lets other goroutines run if the queue is empty: of those that take in
+// what arrives one may have a stream for it. To wait with TCP's backlog takes several system calls.
+func (l *Listener) popSoon() (net.Conn, error) {
+	conn, err := l.pop()
+	if conn != nil || err != nil {
+		return conn, err
+	}
+	runtime.Gosched()
+	return l.pop()
 }
 
 // pop returns the oldest stream in the queue, or the reason for which Accept
