@@ -263,7 +263,7 @@ func (l *Link) RingSize() int { return int(l.in.size) }
 func (l *Link) MaxPayload() int { return l.has.piece }
 
 // OnWire reports whether what was sent is on its way only, and lost if the process
-// ends: see SendMarked.
+// ends: see Track.
 func (l *Link) OnWire() bool { return l.has.onWire }
 
 // WakesThreads reports whether the device wakes a thread that waits for it faster than

@@ -45,7 +45,9 @@ func TestMarksAreReached(t *testing.T) {
 		t.Run(device, func(t *testing.T) {
 			u, _ := pair(t, device, MinRing)
 			u.send.Lock()
-			m, err := u.link.SendMarked(Header{}, []byte("the end"))
+			u.link.Track()
+			require.NoError(t, u.link.Send(Header{}, []byte("the end")))
+			m, err := u.link.Tracked()
 			u.send.Unlock()
 			require.NoError(t, err)
 			require.NotZero(t, m.Requests)

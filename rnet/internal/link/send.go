@@ -118,13 +118,11 @@ func (l *Link) takeCredit() bool {
 // Send sends one frame, for whose payload Room has been asked.
 func (l *Link) Send(h Header, payload []byte) error { return l.send(h, payload, piece{}) }
 
-// SendMarked is Send of a frame whose arrival somebody will wait for: the mark is
-// reached when the peer's device has it.
-func (l *Link) SendMarked(h Header, payload []byte) (m Mark, err error) {
-	l.marked = l.has.onWire
-	if err = l.send(h, payload, piece{}); err != nil {
-		return m, err
-	}
+// Track says that somebody will wait for the arrival of the next frame that is sent.
+func (l *Link) Track() { l.marked = l.has.onWire }
+
+// Tracked returns the mark that is reached when the peer's device has that frame.
+func (l *Link) Tracked() (m Mark, err error) {
 	m = l.Mark()
 	if l.has.probes && l.has.emulation != nil {
 		m.Probes, err = l.probe()

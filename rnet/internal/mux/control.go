@@ -20,9 +20,10 @@ type controls struct {
 	addrs    []SlotAddrs // addresses that the peer was not told yet
 	over     bool        // sayLast was queued: no OPEN may be any more
 
-	payload [AddrsLen]byte // of the frame that is sent
-	lastFin link.Mark      // of the last end of a stream
-	windows uint64         // WINDOW frames that were sent
+	frame   controlFrame // that is sent
+	payload [AddrsLen]byte
+	lastFin link.Mark // of the last end of a stream
+	windows uint64    // WINDOW frames that were sent
 }
 
 // The control frames that a stream can have queued.
@@ -137,12 +138,24 @@ func (s *sender) flushControl() bool {
 				return false
 			}
 		}
-		if err := s.control.post(); err != nil {
-			go s.mux.Fail(fmt.Errorf("rnet: send control frame: %w", err))
+		if err := s.control.sendNext(); err != nil {
+			s.controlFailed(err)
 			return false
 		}
 	}
 	return true
+}
+
+func (s *sender) controlFailed(err error) {
+	go s.mux.Fail(fmt.Errorf("rnet: send control frame: %w", err))
+}
+
+// controlFrame is a frame to be sent.
+type controlFrame struct {
+	h       link.Header
+	payload []byte
+	ends    *Stream // that it ends, or a half of it
+	bits    uint32  // which, as end* bits
 }
 
 // push queues control frames of a stream.
@@ -164,32 +177,57 @@ func (c *controls) take(bit uint8) bool {
 	return was&bit != 0
 }
 
-// post sends the next frame.
-func (c *controls) post() error {
+// sendNext sends the next frame.
+func (c *controls) sendNext() error {
+	f := &c.frame
+	if *f = (controlFrame{}); !c.next(f) {
+		return nil
+	}
+	st := f.ends
+	if st == nil {
+		return c.link.Send(f.h, f.payload)
+	}
+	// The end is noted before it is sent: the peer may answer, and use the id again, at once.
+	// But the session may end with its last stream only after that.
+	last := st.note(f.bits)
+	c.link.Track()
+	err := c.link.Send(f.h, f.payload)
+	if err == nil {
+		c.lastFin, err = c.link.Tracked()
+	}
+	st.send.endSent(c.lastFin, f.bits)
+	f.ends = nil
+	if last {
+		st.m.Left()
+	}
+	return err
+}
+
+// next takes the next frame off the queue. There may be none after all.
+func (c *controls) next(f *controlFrame) bool {
 	switch {
 	case len(c.addrs) > 0:
 		c.addrs[0].Put(&c.payload)
 		c.addrs = c.addrs[1:]
-		return c.link.Send(link.Header{Kind: FrameAddrs}, c.payload[:])
+		f.h.Kind, f.payload = FrameAddrs, c.payload[:]
 	case c.take(sayAway):
-		return c.link.Send(link.Header{Kind: FrameGoAway}, nil)
+		f.h.Kind = FrameGoAway
 	case c.take(sayPing):
-		return c.link.Send(link.Header{Kind: FramePing}, nil)
+		f.h.Kind = FramePing
 	case c.take(sayShare):
-		limit, news := c.received.tell()
-		if !news {
-			return nil
+		if limit, news := c.received.tell(); news {
+			f.h.Kind, f.payload = FrameSessionWindow, c.position(limit)
 		}
-		return c.link.Send(link.Header{Kind: FrameSessionWindow}, c.position(limit))
 	case len(c.refusals) > 0:
-		id := c.refusals[0]
+		f.h = link.Header{Stream: c.refusals[0], Kind: FrameReset}
 		c.refusals = c.refusals[1:]
-		return c.link.Send(link.Header{Stream: id, Kind: FrameReset}, nil)
 	case !c.streams.empty():
-		return c.postStream(c.streams.first())
+		c.nextOf(c.streams.first(), f)
+	default: // sayLast
+		c.session = 0
+		f.h.Kind = FrameGoAway
 	}
-	c.session = 0
-	return c.link.Send(link.Header{Kind: FrameGoAway}, nil)
+	return f.h.Kind != 0
 }
 
 // position returns the payload of a WINDOW or SESSION_WINDOW frame.
@@ -197,69 +235,48 @@ func (c *controls) position(limit uint64) []byte {
 	return binary.LittleEndian.AppendUint64(c.payload[:0], limit)
 }
 
-// postStream sends one control frame of a stream and takes it off the queue when it
-// was the last. The order is that of a stream's life.
-func (c *controls) postStream(w *sendHalf) (err error) {
+// nextOf is next for a frame of a stream, which it takes off the queue when that was the last. The
+// order is that of a stream's life.
+func (c *controls) nextOf(w *sendHalf, f *controlFrame) {
 	st := w.st
-	h := link.Header{Stream: st.id}
-	switch {
+	f.h.Stream = st.id
+	switch over := st.ended(); {
 	case w.ctl&ctlOpen != 0:
 		w.ctl &^= ctlOpen
-		h.Kind = FrameOpen
-		err = c.link.Send(h, nil)
+		f.h.Kind = FrameOpen
+	case over:
+		w.ctl = 0
 	case w.ctl&ctlReset != 0:
 		w.ctl = 0
-		if !st.ended() {
-			h.Kind = FrameReset
-			err = c.postEnd(st, h, nil, endReset)
-		}
+		f.h.Kind, f.ends, f.bits = FrameReset, st, endReset
 	case w.ctl&ctlWindow != 0:
 		w.ctl &^= ctlWindow
-		if !st.ended() {
-			h.Kind = FrameWindow
-			c.windows++
-			err = c.link.Send(h, c.position(st.recv.takeUpdate()))
-		}
+		c.windows++
+		f.h.Kind, f.payload = FrameWindow, c.position(st.recv.takeUpdate())
 	case w.ctl&ctlBlocked != 0:
 		w.ctl &^= ctlBlocked
-		if !st.ended() {
-			h.Kind = FrameBlocked
-			err = c.link.Send(h, nil)
-		}
+		f.h.Kind = FrameBlocked
 	case w.ctl&ctlClose != 0: // says all that ctlFin would
 		w.ctl &^= ctlClose | ctlFin
-		if !st.ended() && st.ends.Load()&endCloseSent == 0 {
-			h.Kind, h.Flags = FrameFin, FlagClosed
-			err = c.postEnd(st, h, c.position(st.recv.readTo()), endFinSent|endCloseSent)
+		if st.ends.Load()&endCloseSent == 0 {
+			f.h.Kind, f.h.Flags, f.payload = FrameFin, FlagClosed, c.position(st.recv.readTo())
+			f.ends, f.bits = st, endFinSent|endCloseSent
 		}
 	case w.ctl&ctlFin != 0:
 		w.ctl &^= ctlFin
-		if !st.ended() && st.ends.Load()&endFinSent == 0 {
-			h.Kind = FrameFin
-			err = c.postEnd(st, h, nil, endFinSent)
+		if st.ends.Load()&endFinSent == 0 {
+			f.h.Kind, f.ends, f.bits = FrameFin, st, endFinSent
 		}
 	}
 	if w.ctl == 0 {
 		c.streams.remove(w, ctlLink)
 	}
-	return err
 }
 
-// postEnd sends a frame that ends st. The end is noted before it is posted: the
-// peer may answer, and use the id again, at once. But the session may end with
-// its last stream only after that.
-func (c *controls) postEnd(st *Stream, h link.Header, payload []byte, bits uint32) error {
-	last := st.note(bits)
-	mark, err := c.link.SendMarked(h, payload)
-	if err == nil {
-		c.lastFin = mark
-	}
-	st.send.finAt = c.lastFin
+// endSent notes where the frame stands that has ended the half. The send lock is held.
+func (w *sendHalf) endSent(at link.Mark, bits uint32) {
+	w.finAt = at
 	if bits&endCloseSent != 0 {
-		st.send.wake() // a lingering Close
+		w.wake() // a lingering Close
 	}
-	if last {
-		st.m.Left()
-	}
-	return err
 }

@@ -141,7 +141,7 @@ func (s *sender) mayBarge(queued bool) bool {
 }
 
 func (s *sender) sendFrame(w *sendHalf, p []byte, out *link.Buffer, off int) (int, sendResult, error) {
-	h := link.Header{Stream: w.st.id, Kind: FrameData, Flags: s.share.charge(w, len(p))}
+	h := s.dataHeader(w, len(p))
 	var err error
 	if out == nil {
 		err = s.link.Send(h, p)
@@ -149,17 +149,32 @@ func (s *sender) sendFrame(w *sendHalf, p []byte, out *link.Buffer, off int) (in
 		err = s.link.SendFrom(h, out, off, len(p))
 	}
 	if err != nil {
-		go s.mux.Fail(fmt.Errorf("rnet: send: %w", err))
-		return 0, sendFailed, w.reset()
+		return 0, sendFailed, s.sendFailed(w, err)
 	}
+	s.frameSent(w, len(p))
+	return len(p), sendOK, nil
+}
+
+// dataHeader returns the header of a frame of w with n bytes, which it charges to the windows.
+func (s *sender) dataHeader(w *sendHalf, n int) link.Header {
+	return link.Header{Stream: w.st.id, Kind: FrameData, Flags: s.share.charge(w, n)}
+}
+
+// sendFailed ends the mux because the link does not send, and returns what the Write returns.
+func (s *sender) sendFailed(w *sendHalf, err error) error {
+	go s.mux.Fail(fmt.Errorf("rnet: send: %w", err))
+	return w.reset()
+}
+
+// frameSent accounts for a frame of w with n bytes.
+func (s *sender) frameSent(w *sendHalf, n int) {
 	s.share.leave(w)
 	s.frames++
-	s.bytes += uint64(len(p))
+	s.bytes += uint64(n)
 	if !s.room.empty() {
 		s.room.remove(w, roomLink) // woken by something else
 		s.wakeQueue()
 	}
-	return len(p), sendOK, nil
 }
 
 // passOn takes a writer that does not send out of the queue, and wakes the next in its

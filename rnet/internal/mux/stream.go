@@ -213,19 +213,20 @@ func (st *Stream) Close(linger int32) error {
 	if !st.m.cfg.Dialed {
 		st.m.pollLock.EnsureArmed()
 	}
-	if end == ctlReset {
-		return nil
+	if end == ctlClose && (linger > 0 || st.m.link.OnWire()) {
+		st.linger(time.Duration(linger) * time.Second)
 	}
-	patience := time.Duration(linger) * time.Second
+	return nil
+}
+
+// linger waits until the FIN has been sent, and on a network has arrived.
+func (st *Stream) linger(patience time.Duration) {
 	if st.m.link.OnWire() {
 		patience = max(patience, FlushTime)
 	}
-	if patience > 0 {
-		end := time.Now().Add(patience)
-		st.send.lingerUntil(end)
-		st.send.flushUntil(end)
-	}
-	return nil
+	end := time.Now().Add(patience)
+	st.send.lingerUntil(end)
+	st.send.flushUntil(end)
 }
 
 // FlushTime bounds the wait of Close for the network, unless its caller allows more.
