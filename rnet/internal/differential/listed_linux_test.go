@@ -32,6 +32,7 @@ var listed = []difference{
 			return e.End != soft.End && (e.Op == "Exit" || e.Op == "Kill")
 		})
 	}},
+	{name: "A Write while the peer closes"},
 	{"net.Buffers", func(tcp, soft event, _ runs) bool {
 		if strings.ReplaceAll(tcp.Err, "writev", "write") == soft.Err && tcp.N == soft.N {
 			return tcp.Op == "Buffers"
