@@ -37,6 +37,7 @@ type Listener struct {
 	done    chan struct{}   // closed by Close
 	work    sync.WaitGroup  // what is done for peers, and the waits for names
 	accepts atomic.Uint32   // calls of Accept
+	tcpIdle atomic.Int64    // until when, after started, TCP's backlog is not looked at again: see tcpDue
 	open    context.Context // ends with Close, and with it the set-up of sessions
 	stop    context.CancelFunc
 	loops   *loopChoice // for the sessions; nil: the streams wait for Accept
@@ -50,6 +51,7 @@ type Listener struct {
 	over     bool // no more streams come; guarded by mu
 	expired  bool
 	timer    *time.Timer           // of the deadline, or of the end of handed
+	tcpRest  *time.Timer           // gives tcpFree back; made when it is first needed; guarded by mu
 	sessions map[*session]struct{} // guarded by mu
 	pushed   uint64                // streams that came; guarded by mu
 
@@ -145,7 +147,7 @@ const tcpFirst = 16
 // *net.UnixConn. It ends with Close and with the deadline. Any number of goroutines may call it;
 // each connection is returned to one of them.
 func (l *Listener) Accept() (net.Conn, error) {
-	if l.accepts.Add(1)%tcpFirst == 0 && l.tcpWaits() {
+	if l.accepts.Add(1)%tcpFirst == 0 && l.tcpDue() {
 		select {
 		case <-l.tcpFree:
 			if conn, err := l.acceptTCP(true); conn != nil || err != nil {
@@ -172,6 +174,22 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
+// tcpDue reports whether a connection waits in TCP's backlog. To look costs a system call: if none
+// did it looks again after a tcpRestTime.
+func (l *Listener) tcpDue() bool {
+	now := int64(time.Since(started))
+	if now < l.tcpIdle.Load() {
+		return false
+	}
+	waits := l.tcpWaits()
+	if !waits {
+		l.tcpIdle.Store(now + int64(tcpRestTime))
+	}
+	return waits
+}
+
+var started = time.Now()
+
 // maxVain is how long an Accept that prefers TCP waits for a connection that was in
 // the backlog, and has gone.
 const maxVain = time.Millisecond
@@ -180,7 +198,9 @@ const maxVain = time.Millisecond
 // a connection nor an error when it was interrupted by signal, and unless it is to
 // prefer TCP does not begin if there is anything else that Accept can return.
 func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
-	defer l.leaveTCP()
+	began := time.Now()
+	streamsCame := false
+	defer func() { l.leaveTCP(streamsCame && time.Since(began) < shortTCPWait) }()
 	for {
 		var deadline time.Time
 		if prefer {
@@ -198,6 +218,7 @@ func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
 		l.mu.Lock()
 		l.inTCP = false
 		closed := l.closed
+		streamsCame = err != nil && len(l.queue) > 0
 		l.mu.Unlock()
 		switch {
 		case err == nil && l.atUnixSocket() && softcm.IsProof(conn.RemoteAddr().String()):
@@ -214,12 +235,26 @@ func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
 	}
 }
 
-// leaveTCP lets another Accept go to the TCP listener, unless that is closed.
-func (l *Listener) leaveTCP() {
+// If streams interrupt waits with TCP's backlog that were shorter than shortTCPWait, nobody waits there
+// for a tcpRestTime: the next stream would do the same, and each time costs several system calls.
+const (
+	shortTCPWait = 200 * time.Microsecond
+	tcpRestTime  = time.Millisecond
+)
+
+// leaveTCP lets another Accept go to the TCP listener, unless that is closed: at once, or in
+// a while.
+func (l *Listener) leaveTCP(rest bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed {
+	switch {
+	case l.closed:
+	case !rest:
 		l.tcpFree <- struct{}{}
+	case l.tcpRest == nil:
+		l.tcpRest = time.AfterFunc(tcpRestTime, func() { l.leaveTCP(false) })
+	default:
+		l.tcpRest.Reset(tcpRestTime)
 	}
 }
 
