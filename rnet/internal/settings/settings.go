@@ -114,6 +114,23 @@ func unpack[N uint32 | uint64](s string) []N {
 
 // Resolve fills in what the environment wishes.
 func Resolve(w Wishes) (Settings, error) {
+	if w.none() {
+		return standard()
+	}
+	return resolve(w)
+}
+
+// none reports whether all is left to the environment.
+func (w *Wishes) none() bool {
+	a := &w.Allow
+	return w.Transport == "" && w.Profile == "" && w.Device == "" && w.Dir == "" && w.Logger == nil && w.Limits == Limits{} &&
+		len(a.Users)+len(a.Groups)+len(a.Cgroups)+len(a.Key) == 0
+}
+
+// standard is what is to be done then: the environment is read once.
+var standard = sync.OnceValues(func() (Settings, error) { return resolve(Wishes{}) })
+
+func resolve(w Wishes) (Settings, error) {
 	env, err := Environment()
 	if err != nil {
 		return Settings{}, err
