@@ -259,7 +259,7 @@ func (c *controls) nextOf(w *sendHalf, f *controlFrame) {
 	case w.ctl&ctlClose != 0: // says all that ctlFin would
 		w.ctl &^= ctlClose | ctlFin
 		if st.ends.Load()&endCloseSent == 0 {
-			f.h.Kind, f.h.Flags, f.payload = FrameFin, FlagClosed, c.position(st.recv.readTo())
+			f.h.Kind, f.h.Flags, f.payload = FrameFin, FlagClosed, c.position(w.readTo)
 			f.ends, f.bits = st, endFinSent|endCloseSent
 		}
 	case w.ctl&ctlFin != 0:

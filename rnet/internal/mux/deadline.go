@@ -12,13 +12,20 @@ import (
 // that, and sets itself again.
 type deadline struct {
 	expired atomic.Bool
+	use     atomic.Uint32 // deadline*
 
-	mu      sync.Mutex
-	stopped bool
-	timer   *time.Timer
-	at      time.Duration // on the clock of monotonic; 0: none
-	fires   time.Duration // when timer fires; 0: it does not run
+	mu    sync.Mutex
+	timer *time.Timer
+	at    time.Duration // on the clock of monotonic; 0: none
+	fires time.Duration // when timer fires; 0: it does not run
 }
+
+// What has become of a deadline.
+const (
+	deadlineUnused uint32 = iota
+	deadlineUsed
+	deadlineStopped
+)
 
 // half is what a deadline wakes.
 type half interface{ wake() }
@@ -37,8 +44,13 @@ func monotonic() time.Duration { return time.Since(clockStart) + 1 }
 func (d *deadline) set(t time.Time, h half) (passed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stopped {
+	switch d.use.Load() {
+	case deadlineStopped:
 		return false
+	case deadlineUnused:
+		if !d.use.CompareAndSwap(deadlineUnused, deadlineUsed) {
+			return false // stopped at this moment
+		}
 	}
 	if t.IsZero() {
 		d.at = 0
@@ -78,7 +90,7 @@ func (d *deadline) pass() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fires = 0
-	if d.stopped || d.at == 0 {
+	if d.at == 0 || d.use.Load() == deadlineStopped {
 		return false
 	}
 	if left := d.at - monotonic(); left > 0 {
@@ -93,9 +105,11 @@ func (d *deadline) pass() bool {
 
 // stop ends the deadline for good.
 func (d *deadline) stop() {
+	if d.use.Swap(deadlineStopped) == deadlineUnused {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stopped = true
 	if d.timer != nil {
 		d.timer.Stop()
 	}

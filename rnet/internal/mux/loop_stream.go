@@ -1,7 +1,6 @@
 package mux
 
 import (
-	"net"
 	"net/netip"
 )
 
@@ -48,17 +47,16 @@ func (st *LoopStream) Close(reset bool) {
 	if s.closed.Swap(true) {
 		return
 	}
-	unread := s.recv.drop() || s.untold > 0
+	read, unread := s.recv.drop()
 	if s.inLine {
 		s.inLine = false
 		s.m.out.leaveQueue(&s.send)
 	}
-	s.send.fail(net.ErrClosed)
-	if reset || unread {
-		s.control(ctlReset)
-	} else {
-		s.control(ctlClose)
+	end := ctlClose
+	if reset || unread || s.untold > 0 {
+		end = ctlReset
 	}
+	s.send.close(end, read)
 }
 
 // LocalAddr returns the address of our end.

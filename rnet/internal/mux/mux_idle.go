@@ -23,7 +23,9 @@ func (m *Mux) Refused() error {
 // Open makes a stream to the peer. The error is net.ErrClosed if the mux
 // is ending. With ErrNoSlot it may be called again, see AwaitSlot.
 func (m *Mux) Open() (*Stream, error) {
-	m.pollLock.Look()
+	if m.host == nil || m.host.HasArrival() {
+		m.pollLock.Look() // a GO_AWAY, perhaps
+	}
 	if err := m.Refused(); err != nil {
 		return nil, err
 	}

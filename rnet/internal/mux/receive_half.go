@@ -28,7 +28,6 @@ type receiveHalf struct {
 	dstLen      int             // bytes in it
 	waiting     bool            // a Read waits for data
 	dropped     bool            // closed: nobody will read any more
-	readAt      uint64          // then: up to where the application has read
 	counted     int32           // unread bytes that count in the session window
 	eager       bool            // the peer wants to know of all that is read
 	lent        *Chunk          // Peek gave out a piece of it: the first one, or dropped; changed under callMu too
@@ -367,14 +366,13 @@ func (r *receiveHalf) dropHead() {
 	k.Recycle()
 }
 
-// drop throws away what was received and will be, for Close, and reports
-// whether there was anything.
-func (r *receiveHalf) drop() (unread bool) {
+// drop throws away what was received and will be, for Close. It returns whether there was
+// anything, and otherwise up to where the application has read: to the end of what has arrived,
+// which Reads may be about to return.
+func (r *receiveHalf) drop() (read uint64, unread bool) {
 	r.mu.Lock()
-	if !r.dropped {
-		r.readAt = r.flow.Arrived() // what Reads are about to return included
-	}
 	r.dropped = true
+	read = r.flow.Arrived()
 	var freed []ring.Token
 	var lent loan
 	for k := r.queue.head; k != nil; k = r.queue.head {
@@ -405,14 +403,7 @@ func (r *receiveHalf) drop() (unread bool) {
 		r.st.m.link.Pin(lent.token)
 	}
 	r.st.control(bits)
-	return unread
-}
-
-// readTo returns up to where the application had read when it closed. The send lock is held.
-func (r *receiveHalf) readTo() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.readAt
+	return read, unread
 }
 
 // dropLater is drop for the goroutine that delivers, with the link's receive lock held.

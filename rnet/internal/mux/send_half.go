@@ -34,6 +34,7 @@ type sendHalf struct {
 	wants    int  // bytes that it waits to send, in the queue for room
 	woken    bool // woken from there, and not back yet
 	share    shareState
+	readTo   uint64    // up to where the application had read when it closed
 	finAt    link.Mark // where the FIN stands, zero before it
 	sentAt   link.Mark // what Close or Reserve waits for the device to have done
 }
@@ -187,13 +188,18 @@ func (w *sendHalf) grant(limit uint64) {
 	}
 }
 
-// fail makes all further sending fail with err.
-func (w *sendHalf) fail(err error) {
-	w.st.m.out.mu.Lock()
+// close makes all further sending fail, and tells the peer that the application has closed, and
+// has read up to read, or by ctlReset.
+func (w *sendHalf) close(end uint8, read uint64) {
+	out := &w.st.m.out
+	out.mu.Lock()
 	if w.err == nil {
-		w.err = err
+		w.err = net.ErrClosed
 	}
-	w.st.m.out.mu.Unlock()
+	w.readTo = read
+	out.control.push(w, end)
+	out.flushControl()
+	out.mu.Unlock()
 	w.wake()
 }
 

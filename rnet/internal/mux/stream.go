@@ -199,17 +199,16 @@ func (st *Stream) Close(linger int32) error {
 	st.send.end.stop()
 	st.recv.wake()
 	st.send.wake()
-	unread := st.recv.drop()
+	read, unread := st.recv.drop()
 	if st.send.buffer.Load() != nil {
 		st.send.callMu.Lock() // ended by the Write or Commit that Close has woken
 		st.send.unlockOut()
 	}
-	st.send.fail(net.ErrClosed)
 	end := ctlClose
 	if linger == 0 || unread {
 		end = ctlReset
 	}
-	st.control(end)
+	st.send.close(end, read)
 	if !st.m.cfg.Dialed {
 		st.m.pollLock.EnsureArmed()
 	}
@@ -235,9 +234,8 @@ const FlushTime = time.Second
 // refuse ends a stream that nobody took.
 func (st *Stream) refuse() {
 	st.closed.Store(true)
-	st.send.fail(net.ErrClosed)
 	st.recv.dropLater()
-	st.control(ctlReset)
+	st.send.close(ctlReset, 0)
 }
 
 // CloseWrite ends the sending half: the peer reads io.EOF after what was written. It
@@ -331,24 +329,25 @@ func (st *Stream) finished() {
 // that we have sent it is a reset for us. Over TCP the peer's kernel tells us, which knows what has
 // arrived; here we know what has not been read, wherever it is. The owner of the poll lock calls it.
 func (st *Stream) peerClosed(read uint64) error {
-	st.m.out.mu.Lock()
+	out := &st.m.out
+	out.mu.Lock()
 	sent := st.send.window.Sent()
-	st.m.out.mu.Unlock()
-	switch {
-	case read > sent:
+	if read > sent {
+		out.mu.Unlock()
 		return fmt.Errorf("%w: stream %#x: %d bytes read, %d sent", ErrProtocol, st.id, read, sent)
-	case read < sent:
-		st.abort(syscall.ECONNRESET)
-	default:
-		st.noMoreComes()
-		st.m.out.mu.Lock()
-		st.send.peerGone = true
-		st.m.out.mu.Unlock()
-		st.send.wake()
 	}
+	st.send.peerGone = true
 	// What we might still send nobody would read: answer the FIN for the application, so
 	// that the stream ends on both sides.
-	st.control(ctlFin)
+	out.control.push(&st.send, ctlFin)
+	out.flushControl()
+	out.mu.Unlock()
+	if read < sent {
+		st.abort(syscall.ECONNRESET)
+	} else {
+		st.noMoreComes()
+		st.send.wake()
+	}
 	st.noteArrived(endFinRecv)
 	return nil
 }
