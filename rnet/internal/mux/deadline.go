@@ -6,26 +6,24 @@ import (
 	"time"
 )
 
-// deadline is the deadline of one half of a Conn. Moving it allocates nothing
-// after the first time, and does not touch the timer when it moves later,
-// which is what servers do for every request: the timer fires early, sees
-// that, and sets itself again.
-type deadline struct {
-	expired atomic.Bool
-	use     atomic.Uint32 // deadline*
+// deadline is the deadline of one half of a Conn. Most have none, and take no memory for it.
+type deadline struct{ timed atomic.Pointer[timedDeadline] }
 
-	mu    sync.Mutex
-	timer *time.Timer
-	at    time.Duration // on the clock of monotonic; 0: none
-	fires time.Duration // when timer fires; 0: it does not run
+// timedDeadline is a deadline that was set. Moving it allocates nothing after the first time, and
+// does not touch the timer when it moves later, which is what servers do for every request: the
+// timer fires early, sees that, and sets itself again.
+type timedDeadline struct {
+	expired atomic.Bool
+
+	mu      sync.Mutex
+	stopped bool
+	timer   *time.Timer
+	at      time.Duration // on the clock of monotonic; 0: none
+	fires   time.Duration // when timer fires; 0: it does not run
 }
 
-// What has become of a deadline.
-const (
-	deadlineUnused uint32 = iota
-	deadlineUsed
-	deadlineStopped
-)
+// stoppedDeadline takes the place of one that is stopped.
+var stoppedDeadline = new(timedDeadline)
 
 // half is what a deadline wakes.
 type half interface{ wake() }
@@ -39,18 +37,40 @@ var clockStart = time.Now()
 // monotonic is the time since the process began. It never is 0.
 func monotonic() time.Duration { return time.Since(clockStart) + 1 }
 
+// expired reports whether the deadline has passed.
+func (d *deadline) expired() bool {
+	t := d.timed.Load()
+	return t != nil && t.expired.Load()
+}
+
 // set moves the deadline of h and reports whether it has passed
 // already, in which case the caller wakes the half. Later the timer does.
 func (d *deadline) set(t time.Time, h half) (passed bool) {
+	for {
+		switch timed := d.timed.Load(); {
+		case timed == stoppedDeadline:
+			return false
+		case timed != nil:
+			return timed.set(t, h)
+		case t.IsZero():
+			return false
+		}
+		d.timed.CompareAndSwap(nil, new(timedDeadline))
+	}
+}
+
+// stop ends the deadline for good.
+func (d *deadline) stop() {
+	if timed := d.timed.Swap(stoppedDeadline); timed != nil && timed != stoppedDeadline {
+		timed.stop()
+	}
+}
+
+func (d *timedDeadline) set(t time.Time, h half) (passed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch d.use.Load() {
-	case deadlineStopped:
+	if d.stopped {
 		return false
-	case deadlineUnused:
-		if !d.use.CompareAndSwap(deadlineUnused, deadlineUsed) {
-			return false // stopped at this moment
-		}
 	}
 	if t.IsZero() {
 		d.at = 0
@@ -78,7 +98,7 @@ func (d *deadline) set(t time.Time, h half) (passed bool) {
 }
 
 // fire is what the timer calls.
-func (d *deadline) fire(h half) {
+func (d *timedDeadline) fire(h half) {
 	if d.pass() {
 		h.wake()
 	}
@@ -86,11 +106,11 @@ func (d *deadline) fire(h half) {
 
 // pass reports whether the deadline has passed; if it was moved, the timer is
 // set again.
-func (d *deadline) pass() bool {
+func (d *timedDeadline) pass() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fires = 0
-	if d.at == 0 || d.use.Load() == deadlineStopped {
+	if d.stopped || d.at == 0 {
 		return false
 	}
 	if left := d.at - monotonic(); left > 0 {
@@ -103,13 +123,10 @@ func (d *deadline) pass() bool {
 	return true
 }
 
-// stop ends the deadline for good.
-func (d *deadline) stop() {
-	if d.use.Swap(deadlineStopped) == deadlineUnused {
-		return
-	}
+func (d *timedDeadline) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.stopped = true
 	if d.timer != nil {
 		d.timer.Stop()
 	}

@@ -22,10 +22,10 @@ func TestDeadlineExpiresWhenItIsDue(t *testing.T) {
 		require.False(t, c.recv.end.set(time.Now().Add(time.Second), &c.recv))
 		time.Sleep(time.Second - 1)
 		synctest.Wait()
-		require.False(t, c.recv.end.expired.Load())
+		require.False(t, c.recv.end.expired())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		require.True(t, c.recv.end.expired.Load())
+		require.True(t, c.recv.end.expired())
 		require.ErrorIs(t, c.recv.readable(), os.ErrDeadlineExceeded)
 	})
 }
@@ -70,15 +70,15 @@ func TestDeadlineMoves(t *testing.T) {
 				if tc.end == 0 {
 					time.Sleep(time.Hour)
 					synctest.Wait()
-					require.False(t, c.recv.end.expired.Load())
+					require.False(t, c.recv.end.expired())
 					return
 				}
 				time.Sleep(time.Until(start.Add(tc.end)) - 1)
 				synctest.Wait()
-				require.False(t, c.recv.end.expired.Load())
+				require.False(t, c.recv.end.expired())
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
-				require.True(t, c.recv.end.expired.Load())
+				require.True(t, c.recv.end.expired())
 			})
 		})
 	}
@@ -92,8 +92,21 @@ func TestStoppedDeadlineStaysQuiet(t *testing.T) {
 		require.False(t, c.recv.end.set(time.Now().Add(-time.Second), &c.recv))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.False(t, c.recv.end.expired.Load())
+		require.False(t, c.recv.end.expired())
 	})
+}
+
+func TestADeadlineThatWasNeverSetTakesNoMemory(t *testing.T) {
+	var d deadline
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		d.timed.Store(nil)
+		d.set(time.Time{}, nil)
+		d.stop()
+		if d.set(time.Now().Add(-time.Second), nil) || d.expired() {
+			panic("it was stopped")
+		}
+		d.stop()
+	}))
 }
 
 func TestMovingADeadlineAllocatesNothing(t *testing.T) {

@@ -188,7 +188,7 @@ func (r *receiveHalf) readable() error {
 	if r.st.closed.Load() {
 		return net.ErrClosed
 	}
-	if r.end.expired.Load() {
+	if r.end.expired() {
 		return os.ErrDeadlineExceeded
 	}
 	return nil

@@ -112,7 +112,7 @@ func (w *sendHalf) writable() error {
 	if w.st.closed.Load() {
 		return net.ErrClosed
 	}
-	if w.end.expired.Load() {
+	if w.end.expired() {
 		return os.ErrDeadlineExceeded
 	}
 	return nil
