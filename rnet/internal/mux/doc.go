@@ -60,15 +60,15 @@
 // # What wakes whom
 //
 //	waits                          woken by
-//	Read, Peek, Discard, Next      data, FIN, RESET (deliver, finished, reset); a deadline;
-//	                               Close; the end
+//	Read, Peek, Discard, Next      data, FIN, RESET (deliver, finished, peerClosed, reset);
+//	                               a deadline; Close; the end
 //	Write: window used up          a WINDOW frame (grant); a deadline; Close; the end
 //	Write: no room on the link     credit (creditCame), in the order of the queue; who is
 //	                               before it and leaves the queue
 //	Write: session window used up  a SESSION_WINDOW frame (shareGranted), in the order of
 //	                               that queue
 //	Reserve, Close on a network    the device's completion (sentQueue.wake)
-//	Close that lingers             the FIN's departure (postEnd); its timer
+//	Close that lingers             the FIN's departure (endSent); its timer
 //	Open: no slot                  ADDRS, the end of a stream or of the mux (table.vacated)
 //	an event loop                  Owner.Wake, by the engine, an unblocked stream, a new
 //	                               session

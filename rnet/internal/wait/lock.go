@@ -248,8 +248,8 @@ func (l *Lock) Look() bool {
 	})
 }
 
-// LookSoon is Look, but if another goroutine has the lock, it returns when that has taken in all
-// there was, or takes the lock from it. It gives up if that takes longer than timeout.
+// LookSoon is Look, but takes the lock from another goroutine that has it. It gives up if that
+// takes longer than timeout.
 func (l *Lock) LookSoon(timeout time.Duration) {
 	if !l.enter() { // registered: the owner will not go to sleep
 		l.channel.Wake()
