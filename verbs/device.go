@@ -136,6 +136,7 @@ const (
 	CapXRC                              // Context.OpenXRCDomain, QPs of XRC
 	CapRegisterAll                      // PD.RegisterAll
 	CapDeviceMemory                     // Context.AllocDM, PD.RegisterDM
+	CapBlueFlame                        // requests can be written to registers of the device, which need not fetch them then
 )
 
 // Has reports whether all of want is in c.

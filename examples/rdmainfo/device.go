@@ -271,7 +271,7 @@ func abilities(c verbs.Cap) []string {
 		{verbs.CapMulticast, "multicast"}, {verbs.CapModerateCQ, "moderate-cq"}, {verbs.CapTimestamps, "timestamps"},
 		{verbs.CapWallTime, "wall-time"}, {verbs.CapClock, "clock"}, {verbs.CapIOVA, "iova"}, {verbs.CapNullMR, "null-mr"},
 		{verbs.CapAdviseMR, "advise-mr"}, {verbs.CapInlineIsTransfer, "inline-is-transfer"}, {verbs.CapXRC, "xrc"},
-		{verbs.CapDeviceMemory, "device-memory"}, {verbs.CapRegisterAll, "register-all"},
+		{verbs.CapDeviceMemory, "device-memory"}, {verbs.CapRegisterAll, "register-all"}, {verbs.CapBlueFlame, "blueflame"},
 	} {
 		if c.Has(a.bit) {
 			list = append(list, a.name)

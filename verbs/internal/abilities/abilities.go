@@ -55,6 +55,7 @@ var operations = []struct {
 	{"MR of the caller's memory, remote access included", verbs.CapRegisterSlice}, {"MR of a DMA buffer", verbs.CapDMABuf},
 	{"MR at an address of the caller's choice", verbs.CapIOVA}, {"MR without memory (null)", verbs.CapNullMR}, {"PD.AdviseMR", verbs.CapAdviseMR},
 	{"inline data is placed while it is posted", verbs.CapInlineIsTransfer}, {"WaitThread is cheaper than Wait", verbs.CapThreadWait},
+	{"BlueFlame", verbs.CapBlueFlame},
 }
 
 // Of tries what the device can do.

@@ -18,8 +18,8 @@ func TestBfregsAreWhereTheirDoorbellsFit(t *testing.T) {
 		size, count uint32
 		fits        bool
 	}{
-		{512, 16, true}, {512, 2, true}, {16, 16, true}, {64, 1 << 10, true},
-		{0, 16, false}, {1, 16, false}, {8, 16, false}, {24, 16, false}, {500, 16, false}, {1024, 16, false}, {1 << 31, 16, false},
+		{512, 16, true}, {512, 2, true}, {16, 16, true}, {64, 1 << 10, true}, {0, 16, true},
+		{1, 16, false}, {8, 16, false}, {24, 16, false}, {500, 16, false}, {1024, 16, false}, {1 << 31, 16, false},
 		{512, 0, false}, {512, 1, false}, {512, 1<<10 + 1, false}, {512, 1<<32 - 1, false},
 	} {
 		for _, of := range []Driver{{}, {BlueFlame: true}} {
@@ -40,8 +40,11 @@ func TestBfregsAreWhereTheirDoorbellsFit(t *testing.T) {
 				n, _, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.OpWrite}})
 				require.NoError(t, err)
 				require.Equal(t, 1, n)
-				last := ctx.uars[c.count/2-1][firstBfreg+3*c.size:][:c.size]
-				require.Equal(t, q.send.mem[:8], last[:8])
+				require.Equal(t, q.send.mem[:8], ctx.uars[c.count/2-1][firstBfreg+3*c.size:][:8])
+				require.Equal(t, of.BlueFlame && c.size > 0, ctx.combines)
+				var attr verbs.DeviceAttr
+				ctx.Describe(&attr)
+				require.Equal(t, c.size > 0, attr.Caps.Has(verbs.CapBlueFlame))
 			})
 		}
 	}

@@ -25,19 +25,22 @@ func TestMain(m *testing.M) {
 
 // TestConformance runs the conformance test of devices on the model of a ConnectX.
 func TestConformance(t *testing.T) {
+	blueFlame := []string{"RAMJET_EXPERIMENTAL=mlx5-blueflame"}
 	for name, config := range map[string]modeltest.Config{
-		"InfiniBand":                    {},
-		"RoCE":                          {Device: model.Config{Link: fabric.Ethernet}},
-		"CQEs of version 0, no atomics": {Device: model.Config{CQEVersion0: true, NoAtomics: true}},
-		"hostile":                       {Device: model.Config{Link: fabric.Ethernet}, Hostile: 1},
+		"InfiniBand": {},
+		"RoCE":       {Device: model.Config{Link: fabric.Ethernet}},
+		// The driver is told to use BlueFlame, and does without.
+		"CQEs of version 0, no atomics, no BlueFlame": {Device: model.Config{CQEVersion0: true, NoAtomics: true, NoBlueFlame: true},
+			Env: blueFlame},
+		"hostile": {Device: model.Config{Link: fabric.Ethernet}, Hostile: 1},
 		// How commands are made is nothing to the data path.
 		"write, hostile, BlueFlame": {Device: model.Config{Link: fabric.Ethernet}, WriteOnly: true, Hostile: 1, BlueFlame: true},
 	} {
-		drv := "mlx5"
 		if config.BlueFlame {
-			drv = "mlx5-blueflame"
+			config.Env = blueFlame
+		} else if config.Env == nil {
+			config.Env = []string{"RAMJET_EXPERIMENTAL=mlx5"}
 		}
-		config.Env = []string{"RAMJET_EXPERIMENTAL=" + drv}
 		t.Run(name, func(t *testing.T) {
 			if modeltest.On(t, config) {
 				conformance.Run(t, "mlx5_0", nil)

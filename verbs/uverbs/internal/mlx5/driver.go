@@ -63,12 +63,13 @@ type context struct {
 
 // Open maps the UARs that the kernel has set aside for the context.
 func (d Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (driver.Context, error) {
-	c := &context{mem: mem, combines: d.BlueFlame}
+	c := &context{mem: mem}
 	in := contextIn{totalNumBfregs: bfregs, numLowLatencyBfregs: lowLatency, maxCQEVersion: 1, libCaps: capPages4K}
 	if err := getContext(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&c.out)}); err != nil {
 		return nil, err
 	}
 	c.xrc.byNumber = c.out.cqeVersion == 0
+	c.combines = d.BlueFlame && c.hasBlueFlame()
 	if err := c.mapUARs(); err != nil {
 		c.Close()
 		return nil, err
@@ -80,11 +81,16 @@ func (d Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (dr
 	return c, nil
 }
 
+// hasBlueFlame reports whether bfregs take WQEs. The kernel gives them no size if the device does
+// not do that, or the machine does not combine stores (main.c, set_ucontext_resp). Then there is
+// one in a page, a doorbell, that all QPs of the page share.
+func (c *context) hasBlueFlame() bool { return c.out.bfRegSize != 0 }
+
 func (c *context) mapUARs() error {
 	o := &c.out
-	// A bfreg is two halves with room for a doorbell each, at least.
-	if o.logUARSize != 12 || o.uarsPerPage != 1 || o.bfRegSize < 16 || o.bfRegSize > (pageSize-firstBfreg)/bfregsPerUAR ||
-		bits.OnesCount32(o.bfRegSize) != 1 || o.totBfregs < countedPerUAR || o.totBfregs > 1<<10 {
+	// A bfreg that takes WQEs is two halves with room for a doorbell each, at least.
+	badSize := c.hasBlueFlame() && (o.bfRegSize < 16 || o.bfRegSize > (pageSize-firstBfreg)/bfregsPerUAR || bits.OnesCount32(o.bfRegSize) != 1)
+	if o.logUARSize != 12 || o.uarsPerPage != 1 || badSize || o.totBfregs < countedPerUAR || o.totBfregs > 1<<10 {
 		return fmt.Errorf("%w: the device has %d bfregs of %d bytes in UARs of 2^%d, %d of those in one of the machine's",
 			verbs.ErrUnsupported, o.totBfregs, o.bfRegSize, o.logUARSize, o.uarsPerPage)
 	}
@@ -176,6 +182,9 @@ func (c *context) Describe(attr *verbs.DeviceAttr) {
 	}
 	if _, ok := c.NullKey(); ok {
 		attr.Caps |= verbs.CapNullMR
+	}
+	if c.hasBlueFlame() {
+		attr.Caps |= verbs.CapBlueFlame
 	}
 	attr.MaxInline = maxInline
 	c.largestCQ = roundUp(min(attr.MaxCQE+1, maxEntries)+1) / 2

@@ -106,7 +106,7 @@ func TestPingpong(t *testing.T) {
 	}
 }
 
-// Of RoCE, and with kernels that have no dynamic UARs.
+// Of RoCE, without BlueFlame, and with kernels that have no dynamic UARs.
 func TestPingpongOfOtherDevices(t *testing.T) {
 	for _, test := range []struct {
 		args   string
@@ -122,6 +122,8 @@ func TestPingpongOfOtherDevices(t *testing.T) {
 		{"ibv_rc_pingpong -c -e -j -g 3", mlx5.Config{Link: fabric.Ethernet, StaticUARs: true}},
 		{"ibv_rc_pingpong -c -e", mlx5.Config{CQEVersion0: true}},
 		{"ibv_srq_pingpong -c -e", mlx5.Config{CQEVersion0: true, StaticUARs: true}},
+		{"ibv_rc_pingpong -c -e -g 3", mlx5.Config{Link: fabric.Ethernet, NoBlueFlame: true}},
+		{"ibv_ud_pingpong -c -n 200", mlx5.Config{StaticUARs: true, NoBlueFlame: true}},
 		{"ibv_ud_pingpong -c -e", mlx5.Config{StaticUARs: true}},
 	} {
 		t.Run(fmt.Sprintf("%s %+v", test.args, test.config), func(t *testing.T) {

@@ -154,7 +154,9 @@ func (c *ucontext) describe() []byte {
 	m := make([]byte, 72)
 	put := func(at int, v uint32) { le.PutUint32(m[at:], v) }
 	put(0, maxQP)
-	put(4, bfregSize)
+	if !c.device.config.NoBlueFlame {
+		put(4, bfregSize)
+	}
 	if c.static != nil {
 		put(8, uint32(len(c.bfregs.count)))
 	}

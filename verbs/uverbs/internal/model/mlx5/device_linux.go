@@ -23,6 +23,9 @@ type Config struct {
 	// CQEVersion0 makes it a device whose CQEs name no user indices, as the first
 	// ones that there were.
 	CQEVersion0 bool
+	// NoBlueFlame makes it a device whose registers are for doorbells alone, as those of some
+	// virtual functions, or the pages of a machine that cannot combine stores to them.
+	NoBlueFlame bool
 	// DMABuf has DMA buffers looked at, as a kernel that pages on demand does. Then the model
 	// has to refuse them, for it cannot reach their memory.
 	DMABuf bool

@@ -138,6 +138,9 @@ func (c *ucontext) allocUAR(r *frame.Call) unix.Errno {
 	if kind != typeBlueFlame && kind != typeNonCached {
 		return unix.EOPNOTSUPP // main.c, MLX5_IB_METHOD_UAR_OBJ_ALLOC
 	}
+	if kind == typeBlueFlame && c.device.config.NoBlueFlame {
+		return unix.EOPNOTSUPP // the same: wc_support
+	}
 	index := 0
 	for c.dynamicUAR(index) != nil {
 		index++
@@ -243,6 +246,9 @@ func (c *ucontext) takeDoorbells() bool {
 			if r.rest.Load() != taken {
 				r.rest.Store(taken)
 				c.device.Fabric().Counted.BlueFlames++
+				if c.device.config.NoBlueFlame {
+					c.device.Fabric().Violation("a WQE is written to a register of a device without BlueFlame")
+				}
 				if first := u.handle == 0 && u.page == 0 && i%(2*bfregsOfPage) < 2; first { // main.c, NUM_NON_BLUE_FLAME_BFREGS
 					c.device.Fabric().Violation("a WQE is written to register 0, which is for doorbells alone")
 				}
