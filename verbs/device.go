@@ -198,12 +198,13 @@ type DeviceAttr struct {
 }
 
 // ODPCaps says for which operations memory need not be pinned (struct
-// ib_uverbs_odp_caps, rdma/ib_user_verbs.h).
+// ib_uverbs_odp_caps and xrc_odp_caps of struct ib_uverbs_ex_query_device_resp,
+// rdma/ib_user_verbs.h). A kernel older than XRC's says nothing of that.
 type ODPCaps struct {
 	General uint64 // 1: supported at all, 2: implicitly for all memory
-	// RC, UC and UD are sets of 1 SEND, 2 RECV, 4 WRITE, 8 READ, 16 atomics,
+	// RC, UC, UD and XRC are sets of 1 SEND, 2 RECV, 4 WRITE, 8 READ, 16 atomics,
 	// 32 SRQ receive, 64 FLUSH, 128 ATOMIC_WRITE.
-	RC, UC, UD uint32
+	RC, UC, UD, XRC uint32
 }
 
 // PortAttr describes a port (struct ib_uverbs_query_port_resp).

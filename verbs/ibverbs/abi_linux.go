@@ -103,7 +103,8 @@ type (
 		maxCQPeriod   uint16 // microseconds
 		maxDMSize     uint64
 		_             [3]uint16
-		_             [2]uint32 // xrc_odp_caps, phys_port_cnt_ex
+		xrcODP        uint32
+		_             uint32 // phys_port_cnt_ex
 	}
 
 	// odpCaps is struct ibv_odp_caps.

@@ -143,6 +143,7 @@ func layouts() []layout {
 			of("cq_mod_caps.max_cq_count", unsafe.Offsetof(more.maxCQCount), unsafe.Sizeof(more.maxCQCount)),
 			of("cq_mod_caps.max_cq_period", unsafe.Offsetof(more.maxCQPeriod), unsafe.Sizeof(more.maxCQPeriod)),
 			of("max_dm_size", unsafe.Offsetof(more.maxDMSize), unsafe.Sizeof(more.maxDMSize)),
+			of("xrc_odp_caps", unsafe.Offsetof(more.xrcODP), unsafe.Sizeof(more.xrcODP)),
 		}},
 		{c: "ibv_alloc_dm_attr", size: unsafe.Sizeof(dmAttr), fields: []field{
 			of("length", unsafe.Offsetof(dmAttr.length), unsafe.Sizeof(dmAttr.length)),

@@ -290,7 +290,8 @@ func (d *device) attr(q *ibvDeviceAttr, more *ibvDeviceAttrEx) verbs.DeviceAttr 
 	if q.maxMcastGrp > 0 {
 		a.Caps |= verbs.CapMulticast
 	}
-	if a.ODP = (verbs.ODPCaps{General: more.odp.general, RC: more.odp.rc, UC: more.odp.uc, UD: more.odp.ud}); a.ODP.General&1 != 0 {
+	a.ODP = verbs.ODPCaps{General: more.odp.general, RC: more.odp.rc, UC: more.odp.uc, UD: more.odp.ud, XRC: more.xrcODP}
+	if a.ODP.General&1 != 0 {
 		a.Caps |= verbs.CapOnDemandPaging
 		if a.ODP.General&2 != 0 {
 			a.Caps |= verbs.CapRegisterAll

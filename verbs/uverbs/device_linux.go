@@ -341,7 +341,7 @@ func deviceAttr(ex *abi.ExQueryDeviceOut) verbs.DeviceAttr {
 		TimestampMask:       ex.TimestampMask,
 		MaxModerationCount:  int(ex.MaxModCount),
 		MaxModerationPeriod: time.Duration(ex.MaxModPeriod) * time.Microsecond,
-		ODP:                 verbs.ODPCaps{General: ex.ODP.General, RC: ex.ODP.RC, UC: ex.ODP.UC, UD: ex.ODP.UD},
+		ODP:                 verbs.ODPCaps{General: ex.ODP.General, RC: ex.ODP.RC, UC: ex.ODP.UC, UD: ex.ODP.UD, XRC: ex.XRCODP},
 	}
 }
 

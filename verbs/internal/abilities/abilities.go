@@ -179,10 +179,30 @@ func (p *prober) memory() {
 			return p.pd.AllocMR(4096, verbs.AccessLocalWrite|c.access, verbs.MROptions{})
 		})
 	}
+	for _, service := range []struct {
+		name       string
+		operations uint32
+	}{{"RC", p.attr.ODP.RC}, {"UC", p.attr.ODP.UC}, {"UD", p.attr.ODP.UD}, {"XRC", p.attr.ODP.XRC}} {
+		p.add("on-demand paging of "+service.name, onDemand(service.operations))
+	}
 	p.try("device memory", func() (interface{ Close() error }, error) { return p.ctx.AllocDM(64) })
 	p.try("MR of all memory, paged on demand (implicit)", func() (interface{ Close() error }, error) {
 		return p.pd.RegisterAll(verbs.AccessLocalWrite)
 	})
+}
+
+// onDemand lists operations, by the bits of verbs.ODPCaps.
+func onDemand(operations uint32) string {
+	var names []string
+	for i, name := range []string{"SEND", "RECV", "WRITE", "READ", "atomics", "SRQ", "FLUSH", "ATOMIC_WRITE"} {
+		if operations&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return yes(false)
+	}
+	return strings.Join(names, ", ")
 }
 
 func (p *prober) queues() {

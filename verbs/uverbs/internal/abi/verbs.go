@@ -137,7 +137,7 @@ type ExQueryDeviceOut struct {
 	MaxModPeriod     uint16
 	_                uint32
 	MaxDMSize        uint64
-	_                uint32 // xrcODPCaps
+	XRCODP           uint32 // xrc_odp_caps: of the same bits as ODP.RC
 	_                uint32 // reserved
 }
 

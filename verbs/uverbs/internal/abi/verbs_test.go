@@ -29,7 +29,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{ExQueryDeviceIn{}, 8, nil},
 		{odpCaps{}, 24, map[string]uintptr{"RC": 8, "UC": 12, "UD": 16}},
 		{ExQueryDeviceOut{}, 304, map[string]uintptr{
-			"ODP": 184, "TimestampMask": 208, "HCACoreClock": 216, "DeviceCapFlagsEx": 224, "MaxModCount": 280, "MaxModPeriod": 282, "MaxDMSize": 288,
+			"ODP": 184, "TimestampMask": 208, "HCACoreClock": 216, "DeviceCapFlagsEx": 224, "MaxModCount": 280, "MaxModPeriod": 282, "MaxDMSize": 288, "XRCODP": 296,
 		}},
 		{QueryPortIn{}, 16, map[string]uintptr{"PortNum": 8}},
 		{QueryPortOut{}, 40, map[string]uintptr{

@@ -172,13 +172,13 @@ func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
 	const send, recv, write, read, atomic = 1, 2, 4, 8, 16
 	le.PutUint64(b[184:], supported|implicit)
 	le.PutUint32(b[192:], send|recv|write|read|atomic) // RC
-	le.PutUint32(b[196:], send)                        // UC
-	le.PutUint32(b[200:], send)                        // UD
+	le.PutUint32(b[200:], send)                        // UD; UC has none
 	le.PutUint64(b[208:], timestampMask)
 	le.PutUint64(b[216:], clockKHz)
 	le.PutUint16(b[280:], maxModerationCount) // main.c, mlx5_ib_query_device
 	le.PutUint16(b[282:], maxModerationPeriod)
 	le.PutUint64(b[288:], memoryPages*pageSize)
+	le.PutUint32(b[296:], send|write|read|atomic) // XRC
 	return r.Answer(b, nil)
 }
 
