@@ -24,18 +24,21 @@ func (d *device) AllocDM(length int) (verbs.DMDriver, error) {
 		return nil, verbs.ErrUnsupported
 	}
 	m, made := &deviceMemory{dev: d}, false
+	m.end.mu.Lock() // Close of the device waits for what is half made, and unmaps it
+	defer m.end.mu.Unlock()
 	var err error
+	if m.id, err = d.add(m); err != nil {
+		return nil, err
+	}
 	m.memory, err = ctx.AllocDM(length, func(attrs []driver.Attr) error {
 		err := m.alloc(length, attrs)
 		made = err == nil
 		return err
 	})
 	if err == nil {
-		if m.id, err = d.add(m); err == nil {
-			return m, nil
-		}
-		m.memory.Unmap()
+		return m, nil
 	}
+	d.drop(m.id)
 	if made {
 		_ = m.freeAtKernel() // the first error is the one to tell
 	}

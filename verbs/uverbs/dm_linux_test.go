@@ -1,7 +1,9 @@
 package uverbs
 
 import (
+	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,4 +87,53 @@ func TestMemoryOfADeviceStaysMappedWhileItIsCopied(t *testing.T) {
 	require.ErrorIs(t, m.Free(), verbs.ErrClosed)
 	require.ErrorIs(t, m.Read(nil, 0), verbs.ErrClosed)
 	m.abandon()
+}
+
+// slowMemory is a driver whose AllocDM ends when it may.
+type slowMemory struct {
+	driver.Context
+	memory memoryOfTest
+	mapped chan struct{}
+	goOn   chan struct{}
+	closed bool
+}
+
+func (c *slowMemory) AllocDM(int, func([]driver.Attr) error) (driver.DM, error) {
+	close(c.mapped)
+	<-c.goOn
+	return &c.memory, nil
+}
+
+func (c *slowMemory) Close() { c.closed = true }
+
+func TestADeviceIsNotClosedBeforeMemoryThatIsBeingMade(t *testing.T) {
+	d := deviceWithoutFile(t)
+	events, other, err := os.Pipe()
+	require.NoError(t, err)
+	defer other.Close()
+	d.events.Open(events, "")
+	ctx := &slowMemory{mapped: make(chan struct{}), goOn: make(chan struct{})}
+	d.driver = ctx
+	made := make(chan error)
+	go func() { _, err := d.AllocDM(64); made <- err }() // ends when it may go on
+	<-ctx.mapped
+	closed := make(chan error)
+	go func() { closed <- d.Close() }() // ends with AllocDM
+	require.Eventually(t, func() bool {
+		d.life.RLock()
+		defer d.life.RUnlock()
+		return d.closed
+	}, time.Minute, time.Millisecond)
+	select {
+	case <-closed:
+		t.Error("Close has returned while memory was mapped")
+	case <-time.After(20 * time.Millisecond):
+	}
+	require.False(t, ctx.closed)
+	close(ctx.goOn)
+	<-made // of the two the one or the other is first
+	require.Error(t, <-closed, "there is no descriptor")
+	require.True(t, ctx.memory.unmapped)
+	require.True(t, ctx.closed)
+	require.Empty(t, d.all())
 }
