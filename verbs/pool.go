@@ -9,7 +9,9 @@ import (
 // Completion channels, which are file descriptors, do not count there either.
 type Usage struct {
 	Handles int // hca_handle: open devices
-	Objects int // hca_object: PDs, MRs, device memory, memory windows, address handles, CQs, QPs, SRQs, XRC domains
+	// hca_object: PDs, MRs, device memory, memory windows, address handles, CQs, QPs, SRQs, XRC domains. An MR of
+	// PD.AllocNullMR counts too, of which the kernel does not know.
+	Objects int
 }
 
 // Pool bounds what the contexts opened by it may make together, whoever uses them: those that
