@@ -12,9 +12,10 @@ type DM struct {
 	length int
 }
 
-// AllocDM takes memory of the device, which has DeviceAttr.MaxDMSize bytes in all. The
-// error wraps ErrUnsupported on a device without CapDeviceMemory, ErrInvalid for more bytes
-// than that, and is the system's if others have them.
+// AllocDM takes memory of the device, which has DeviceAttr.MaxDMSize bytes in all. What it
+// holds at first is undefined: the kernel's driver for ConnectX does not clear it, and it may
+// have been another process's. The error wraps ErrUnsupported on a device without
+// CapDeviceMemory, ErrInvalid for more bytes than that, and is the system's if others have them.
 func (c *Context) AllocDM(length int) (*DM, error) {
 	const op = "allocate device memory"
 	d, ok := c.drv.(DeviceMemoryDriver)
@@ -70,7 +71,8 @@ func (dm *DM) Context() *Context { return dm.ctx }
 func (dm *DM) Len() int { return dm.length }
 
 // ReadAt copies from the memory, all of b or nothing. Devices may want offset and length to
-// be multiples of some bytes (4 on a ConnectX), and refuse others with ErrInvalid.
+// be multiples of some bytes (4 on a ConnectX), and refuse others with ErrInvalid. On a device that
+// was removed the error wraps ErrClosed, and what is in b then is no content of the memory.
 func (dm *DM) ReadAt(b []byte, offset int64) (int, error) {
 	return dm.copy("read device memory", b, offset, dm.drv.Read)
 }

@@ -87,7 +87,10 @@ func (m *deviceMemory) Write(b []byte, offset int) error {
 	return m.use(func() error { return m.memory.Write(b, offset) })
 }
 
-// use runs a copy. Close of the device, which unmaps the memory, waits for it.
+// use runs a copy. Close of the device, which unmaps the memory, waits for it. In place of what a
+// device that was removed has mapped the kernel puts zeros, after it has begun to refuse commands
+// (core/uverbs_main.c, ib_uverbs_free_hw_resources): one that works after the copy shows that
+// there was a device.
 func (m *deviceMemory) use(copy func() error) error {
 	return m.end.use(func() error {
 		m.dev.life.RLock()
@@ -95,7 +98,14 @@ func (m *deviceMemory) use(copy func() error) error {
 		if m.dev.closed {
 			return verbs.ErrClosed
 		}
-		return copy()
+		if err := copy(); err != nil {
+			return err
+		}
+		if m.dev.gone.Load() || m.dev.isGone() {
+			m.dev.lost()
+			return errGone
+		}
+		return nil
 	})
 }
 

@@ -3,8 +3,12 @@
 package mlx5_test
 
 import (
+	"bytes"
+	"context"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -97,4 +101,46 @@ func TestADescriptorThatIsNoDMABufferIsRefused(t *testing.T) {
 	require.ErrorIs(t, register(-1, 1, verbs.AccessLocalWrite), verbs.ErrInvalid, "the address is at another place in its page")
 	require.ErrorIs(t, register(-1, 0, verbs.AccessLocalWrite|verbs.AccessMWBind), verbs.ErrInvalid, "buffers have no windows")
 	require.NoError(t, pd.Close(), "nothing was registered")
+}
+
+// Memory of a device that is removed is not read as the zeros that the kernel puts in its place.
+func TestMemoryOfADeviceThatIsRemovedCannotBeCopied(t *testing.T) {
+	const variable = "RAMJET_TEST_WRITTEN"
+	written := filepath.Join(t.TempDir(), "written")
+	if !modeltest.On(t, modeltest.Config{
+		Env: []string{"RAMJET_EXPERIMENTAL=mlx5", variable + "=" + written},
+		While: func(ctx context.Context, devices []fabric.Device) {
+			for ctx.Err() == nil {
+				if _, err := os.Stat(written); err == nil {
+					devices[0].Remove()
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		},
+	}) {
+		return
+	}
+	ctx := open(t)
+	dm, err := ctx.AllocDM(4096)
+	require.NoError(t, err)
+	want := bytes.Repeat([]byte{0xa5}, 4096)
+	_, err = dm.WriteAt(want, 0)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(os.Getenv(variable), nil, 0o600))
+	for err == nil { // ends with the removal
+		got := make([]byte, len(want))
+		if _, err = dm.ReadAt(got, 0); err == nil {
+			require.True(t, bytes.Equal(want, got), "%x", got[:16])
+		}
+	}
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	require.ErrorContains(t, err, "removed")
+	_, err = dm.WriteAt(want, 0)
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	require.ErrorContains(t, err, "removed")
+	ev, err := ctx.NextEvent()
+	require.NoError(t, err)
+	require.Equal(t, verbs.EventDeviceFatal, ev.Type)
+	require.NoError(t, dm.Close())
 }

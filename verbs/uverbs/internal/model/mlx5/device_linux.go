@@ -94,9 +94,12 @@ func (d *Device) Event(kind uint32, element uint64) {
 	}
 }
 
-// Ended ends the completion channels of all programs.
+// Ended ends the completion channels of all programs, and puts zeros in the place of the memory
+// of the device that they have mapped (core/uverbs_main.c, uverbs_user_mmap_disassociate;
+// rdma_umap_fault).
 func (d *Device) Ended() {
 	for _, c := range d.contexts {
+		clear(c.pages[mmapMemory<<8*pageSize:][:memoryPages*pageSize])
 		for _, q := range c.cqs {
 			if q.channel != nil {
 				q.channel.End()
