@@ -10,7 +10,7 @@
 //	go run ./docs/pyverbscases -record soft /tmp/log
 //
 // and so are TestConformance of package verbs/uverbs in the virtual machine, with -device rxe0 as
-// column "rxe" and with siw0 as "siw", TestConformance/RoCE of verbs/uverbs/internal/mlx5 as
+// column "rxe" and with siw0 as "siw" where it has Linux 6.1, with rxe0 as "rxe 6.12" where it has 6.12, TestConformance/RoCE of verbs/uverbs/internal/mlx5 as
 // "mlx5", and TestConformance of verbs/ibverbs on the model as "libmlx5".
 package main
 
@@ -26,7 +26,7 @@ import (
 )
 
 // columns are the devices, in the order in which they are shown.
-var columns = []string{"soft", "rxe", "siw", "mlx5", "libmlx5"}
+var columns = []string{"soft", "rxe", "rxe 6.12", "siw", "mlx5", "libmlx5"}
 
 func main() {
 	record := flag.String("record", "", "the `column` of which the log in the argument is")
@@ -85,16 +85,18 @@ func read(docs string) (results, error) {
 		return nil, err
 	}
 	list := make(results)
+	var of []string // the columns of the record, which may be older than a column
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), " | ")
-		if len(fields) != 1+len(columns) {
-			return nil, fmt.Errorf("verbstest.txt: %q has not %d fields", line, 1+len(columns))
-		}
 		if fields[0] == "test" {
+			of = fields[1:]
 			continue
 		}
+		if len(fields) != 1+len(of) {
+			return nil, fmt.Errorf("verbstest.txt: %q has not %d fields", line, 1+len(of))
+		}
 		list[fields[0]] = make(map[string]string)
-		for i, column := range columns {
+		for i, column := range of {
 			if fields[1+i] != "-" {
 				list[fields[0]][column] = fields[1+i]
 			}

@@ -50,17 +50,17 @@ func TestALogSaysWhatRanAndWhyNot(t *testing.T) {
 
 func TestARowSaysWhatRanOnEachDevice(t *testing.T) {
 	r := results{
-		"A/one_thing":     {"soft": ran, "rxe": "skipped: no one", "siw": ran, "mlx5": ran, "libmlx5": ran},
-		"A/another":       {"soft": ran, "rxe": "skipped: no one", "siw": "skipped: no other", "mlx5": ran, "libmlx5": ran},
+		"A/one_thing":     {"soft": ran, "rxe": "skipped: no one", "rxe 6.12": ran, "siw": ran, "mlx5": ran, "libmlx5": ran},
+		"A/another":       {"soft": ran, "rxe": "skipped: no one", "rxe 6.12": ran, "siw": "skipped: no other", "mlx5": ran, "libmlx5": ran},
 		"Gone":            {"siw": "skipped: all of it"},
-		"Gone/everywhere": {"soft": ran, "rxe": ran, "mlx5": ran, "libmlx5": ran},
+		"Gone/everywhere": {"soft": ran, "rxe": ran, "rxe 6.12": ran, "mlx5": ran, "libmlx5": ran},
 	}
 	got, err := fill("| a | b |\n|---|---|\n| x | y |\n\n| pyverbs | ours |\n|---|---|\n"+
 		"| t | `A/one thing`, `A/another` |\n| t | `TestX` | old | old | old | old |\n| t | `Gone/everywhere` |\n\n| x | y |\n", r)
 	require.NoError(t, err)
-	require.Equal(t, "| a | b |\n|---|---|\n| x | y |\n\n| pyverbs | ours | soft | rxe | siw | mlx5 | libmlx5 |\n|---|---|---|---|---|---|---|\n"+
-		"| t | `A/one thing`, `A/another` | ran | skipped: no one | skipped: no other | ran | ran |\n"+
-		"| t | `TestX` |  |  |  |  |  |\n| t | `Gone/everywhere` | ran | ran | skipped: all of it | ran | ran |\n\n| x | y |\n", got)
+	require.Equal(t, "| a | b |\n|---|---|\n| x | y |\n\n| pyverbs | ours | soft | rxe | rxe 6.12 | siw | mlx5 | libmlx5 |\n|---|---|---|---|---|---|---|---|\n"+
+		"| t | `A/one thing`, `A/another` | ran | skipped: no one | ran | skipped: no other | ran | ran |\n"+
+		"| t | `TestX` |  |  |  |  |  |  |\n| t | `Gone/everywhere` | ran | ran | ran | skipped: all of it | ran | ran |\n\n| x | y |\n", got)
 	_, err = fill("| pyverbs | ours |\n|---|---|\n| t | `A/unknown` |\n", r)
 	require.ErrorContains(t, err, "A/unknown")
 }
