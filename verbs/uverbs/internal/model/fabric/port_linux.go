@@ -41,7 +41,8 @@ type Hardware interface {
 	Look(now time.Time) bool
 	// Event tells all programs that have the device open of an asynchronous event.
 	Event(kind uint32, element uint64)
-	// Ended ends the completion channels of these programs.
+	// Ended ends the completion channels of these programs, and what registers show them: the device
+	// was removed.
 	Ended()
 }
 

@@ -5,6 +5,7 @@ package mlx5
 import (
 	"bytes"
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,8 +35,9 @@ type ucontext struct {
 	device     *Device
 	memory     *frame.Process // nil before GET_CONTEXT
 	pages      []byte
-	static     []*uar // those that the context has by itself
-	bfregs     bfregs // of these
+	clock      *atomic.Uint64 // the register that shows the clock, nil until it is mapped
+	static     []*uar         // those that the context has by itself
+	bfregs     bfregs         // of these
 	uars       []*uar
 	async      *frame.Channel
 	objects    map[uint32]any
@@ -167,14 +169,15 @@ func (c *ucontext) describe() []byte {
 	put(24, maxWR)
 	put(28, maxSRQWR+1)
 	le.PutUint16(m[32:], 1) // ports
-	put(36, 1<<1)           // MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY
+	put(36, 1<<0|1<<1)      // MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET, _DUMP_FILL_MKEY
 	put(40, 72)             // response length
 	m[44] = c.cqeVersion
 	m[45] = 2 // CREATE_AH has an answer
 	if c.device.Link == fabric.Ethernet {
 		m[46] = 1 // no header has to be inline
 	}
-	m[47] = 1   // MLX5_IB_CLOCK_INFO_V1
+	m[47] = 1 // MLX5_IB_CLOCK_INFO_V1
+	le.PutUint64(m[48:], coreClockOffset)
 	put(56, 12) // log2 of a UAR's size
 	put(60, 1)  // UARs in a page
 	put(68, fabric.DumpFillKey)

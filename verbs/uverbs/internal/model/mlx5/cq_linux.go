@@ -150,7 +150,7 @@ func (c *completionQueue) write(e completion) {
 		}
 	}
 	if e.op != cqeRequestError && e.op != cqeResponseError {
-		e.timestamp = clock()
+		e.timestamp = c.context.device.tick()
 	}
 	owner := byte(0)
 	if c.produced&c.size != 0 {

@@ -69,6 +69,7 @@ func (d *Device) Host() *frame.Host {
 // Look looks at the registers of all programs, and at queues that have none.
 func (d *Device) Look(now time.Time) bool {
 	f, work := d.Fabric(), false
+	d.tick()
 	for _, c := range d.contexts {
 		if !f.Late() && c.takeDoorbells() {
 			work = true
@@ -94,10 +95,11 @@ func (d *Device) Event(kind uint32, element uint64) {
 	}
 }
 
-// Ended ends the completion channels of all programs, and puts zeros in the place of the memory
-// of the device that they have mapped (core/uverbs_main.c, uverbs_user_mmap_disassociate;
-// rdma_umap_fault).
+// Ended ends the completion channels of all programs and the clock that they see, and puts zeros
+// in the place of the memory of the device that they have mapped (core/uverbs_main.c,
+// uverbs_user_mmap_disassociate; rdma_umap_fault).
 func (d *Device) Ended() {
+	d.stopClock()
 	for _, c := range d.contexts {
 		clear(c.pages[mmapMemory<<8*pageSize:][:memoryPages*pageSize])
 		for _, q := range c.cqs {

@@ -20,6 +20,7 @@ const (
 	pageSize      = 4096
 	mmapRegular   = 0 // write-combining where the platform has it
 	mmapNonCache  = 3
+	mmapCoreClock = 5
 	mmapClockInfo = 7
 	mmapMemory    = 8 // of the device
 	mmapDynamic   = 9 // MLX5_IB_MMAP_OFFSET_START
@@ -198,6 +199,8 @@ func (c *ucontext) Map(m frame.Mapping) unix.Errno {
 		return unix.EIO // core/uverbs_main.c, ib_uverbs_mmap: disassociated
 	case c.memory == nil:
 		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_mmap: there is no context
+	case command == mmapCoreClock:
+		return c.mapCoreClock(m, index)
 	case m.Flags&unix.MAP_SHARED == 0:
 		return unix.EINVAL // main.c, uar_mmap; core/ib_core_uverbs.c, rdma_user_mmap_pre
 	case command == mmapMemory:
