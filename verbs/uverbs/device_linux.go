@@ -358,6 +358,23 @@ func (d *device) WallTime(ticks uint64) (time.Time, error) {
 	return time.Time{}, verbs.ErrUnsupported
 }
 
+// Clock asks the driver. The kernel replaces pages of a device that was removed with zeros, and one
+// that was pulled out answers with all ones until then.
+func (d *device) Clock() (uint64, error) {
+	c, ok := d.driver.(driver.NowContext)
+	if !ok {
+		return 0, verbs.ErrUnsupported
+	}
+	ticks, err := c.Clock()
+	if err == nil && (ticks == 0 || ticks == 1<<64-1) {
+		err = d.command(abi.CmdQueryDevice, abi.BytesOf(&abi.ResponseOnly{}), abi.BytesOf(&abi.QueryDeviceOut{}))
+	}
+	if err != nil {
+		return 0, err
+	}
+	return ticks, nil
+}
+
 // RNRs reads the driver's counter, of all ports.
 func (d *device) RNRs() (count uint64, counted bool) { return rdmahost.RNRs(d.entry.Name) }
 

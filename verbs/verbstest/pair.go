@@ -89,6 +89,7 @@ func Run(t *testing.T, open func(testing.TB) Pair) {
 		{"Event", testEvents},
 		{"Queue", testQueues},
 		{"Timestamp", testTimestamps},
+		{"Clock", testClock},
 		{"State", testStates},
 		{"Transition", testTransitions},
 		{"SRQ", testSRQ},

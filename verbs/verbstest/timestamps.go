@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testTimestamps compares the clock of the device with that of the process.
+// testTimestamps compares the times of completions with the clock of the process.
 func testTimestamps(t *testing.T, s *suite) {
 	attr := s.open(t).A.Attr()
 	if !attr.Caps.Has(verbs.CapTimestamps) {
@@ -18,38 +18,18 @@ func testTimestamps(t *testing.T, s *suite) {
 		require.ErrorIs(t, err, verbs.ErrUnsupported)
 		_, err = a.ctx.WallTime(0)
 		require.ErrorIs(t, err, verbs.ErrUnsupported)
-		_, err = a.ctx.Clock()
-		require.ErrorIs(t, err, verbs.ErrUnsupported)
 		t.Skip("the device gives completions no time")
 	}
 	conf := usual
 	conf.stamps = true
 	a, b := s.connected(t, conf)
-	// between returns how far the device's clock has gone. It may have gone round.
-	between := func(from, to uint64) time.Duration {
-		ticks := (to - from) & attr.TimestampMask
-		return time.Duration(float64(ticks) / float64(attr.ClockHz) * float64(time.Second))
-	}
 	send := func() (sent, received uint64) {
 		b.receive(verbs.RecvWR{ID: 2})
 		a.post(verbs.SendWR{ID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
 		return a.sent(1, verbs.WCSuccess).Timestamp, b.received(2, verbs.WCSuccess).Timestamp
 	}
 	start := time.Now()
-	began, err := a.ctx.Clock()
-	hasClock := a.ctx.Attr().Caps.Has(verbs.CapClock)
-	if !hasClock {
-		require.ErrorIs(t, err, verbs.ErrUnsupported)
-	} else {
-		require.NoError(t, err)
-	}
 	sent, received := send()
-	if hasClock {
-		ended, err := a.ctx.Clock()
-		require.NoError(t, err)
-		require.LessOrEqual(t, between(began, sent), between(began, ended), "the request was done between two looks at the clock")
-		require.LessOrEqual(t, between(began, ended), time.Since(start)+time.Millisecond)
-	}
 	testWallTime(t, a, start, sent)
 	require.NotZero(t, sent)
 	require.NotZero(t, received)
@@ -57,7 +37,7 @@ func testTimestamps(t *testing.T, s *suite) {
 	time.Sleep(pause)
 	sentAgain, receivedAgain := send()
 	all := time.Since(start)
-	for name, took := range map[string]time.Duration{"sends": between(sent, sentAgain), "receives": between(received, receivedAgain)} {
+	for name, took := range map[string]time.Duration{"sends": elapsed(attr, sent, sentAgain), "receives": elapsed(attr, received, receivedAgain)} {
 		require.GreaterOrEqual(t, took, pause-slack, name)
 		require.LessOrEqual(t, took, all+slack, name)
 	}

@@ -13,6 +13,7 @@
 //	interface     implement it if                                         example
 //	ErrnoContext  errnos mean other things than with other drivers        rxe
 //	ClockContext  the kernel tells what time the device's clock shows     mlx5
+//	NowContext    the device shows its clock in a page                    mlx5
 //	XRCContext    the device has XRC domains                              mlx5
 //	NullContext   the device has a key of no memory                       mlx5
 //	MemoryContext the device has memory of its own                        mlx5
@@ -215,6 +216,16 @@ type ClockContext interface {
 	// WallTime is called while the context is open. A device that has none for now has no
 	// verbs.CapWallTime.
 	WallTime(ticks uint64) (time.Time, error)
+}
+
+// NowContext is a Context of a device that may show what its clock is now. Describe sets
+// verbs.CapClock if it does.
+type NowContext interface {
+	Context
+	// Clock may map memory. Goroutines call it at once, also while Close runs and after it, when
+	// it fails with verbs.ErrClosed. What it reads of a device that was removed is 0, or all
+	// ones.
+	Clock() (ticks uint64, err error)
 }
 
 // NullContext is a Context of a device that may have a key of no memory, for MRs without memory.

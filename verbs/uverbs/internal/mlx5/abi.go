@@ -39,20 +39,25 @@ type contextOut struct {
 	_                 uint8 // cmds_supp_uhw
 	_                 uint8 // eth_min_inline
 	clockInfoVersions uint8
-	_                 uint64 // hca_core_clock_offset
+	coreClockOffset   uint64 // hca_core_clock_offset, in a page
 	logUARSize        uint32
 	uarsPerPage       uint32 // num_uars_per_page
 	_                 uint32 // num_dyn_bfregs
 	dumpFillMKey      uint32
 }
 
-const hasDumpFillMKey = 1 << 1 // MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY
+// What of contextOut there is (enum mlx5_ib_alloc_ucontext_resp_mask).
+const (
+	hasCoreClock    = 1 << 0 // MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET
+	hasDumpFillMKey = 1 << 1 // MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY
+)
 
 // Commands of mmap, from bit 8 of the page's number on
 // (enum mlx5_ib_mmap_cmd).
 const (
 	mmapRegular   = 0 // combines stores where the processor can
 	mmapNonCached = 3
+	mmapCoreClock = 5
 	mmapClockInfo = 7 // of the version that is its index, 0
 	mmapMemory    = 8 // of the device
 )

@@ -18,7 +18,7 @@ func TestStructuresAreLaidOutAsInC(t *testing.T) {
 		{contextIn{}, 32, map[string]uintptr{"numLowLatencyBfregs": 4, "maxCQEVersion": 16, "libCaps": 24}},
 		{contextOut{}, 72, map[string]uintptr{
 			"bfRegSize": 4, "totBfregs": 8, "maxSendWQE": 16, "maxRecvWQE": 18, "maxSendBlocks": 20, "maxRecvWR": 24,
-			"compMask": 36, "clockInfoVersions": 47, "logUARSize": 56, "uarsPerPage": 60, "dumpFillMKey": 68,
+			"compMask": 36, "clockInfoVersions": 47, "coreClockOffset": 48, "logUARSize": 56, "uarsPerPage": 60, "dumpFillMKey": 68,
 		}},
 		{clockInfo{}, 56, map[string]uintptr{"nsec": 8, "cycles": 16, "mult": 32, "shift": 36, "mask": 40}},
 		{allocPDOut{}, 4, nil},

@@ -5,6 +5,7 @@ package mlx5
 import (
 	"fmt"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,4 +70,59 @@ func sinceThen(ticks, mask uint64, mult, shift uint32) uint64 {
 		return -nanoseconds(-ticks)
 	}
 	return nanoseconds(ticks)
+}
+
+// coreClock is the page of the device that shows its clock.
+type coreClock struct {
+	mu     sync.Mutex
+	page   []byte // guarded by mu: nil until it is first read
+	closed bool   // guarded by mu
+}
+
+// hasCoreClock says whether the device shows its clock. Where pages of the host are larger than the
+// device's the kernel shows nobody what lies behind.
+func (c *context) hasCoreClock() bool {
+	const halves = 8
+	return c.out.compMask&hasCoreClock != 0 && c.out.coreClockOffset <= pageSize-halves && c.out.coreClockOffset%4 == 0
+}
+
+// Clock maps the page when it is first called.
+func (c *context) Clock() (uint64, error) {
+	if !c.hasCoreClock() {
+		return 0, verbs.ErrUnsupported
+	}
+	c.now.mu.Lock()
+	defer c.now.mu.Unlock()
+	if c.now.closed {
+		return 0, verbs.ErrClosed
+	}
+	if c.now.page == nil {
+		page, err := c.mem.Map(mmapCoreClock<<8*pageSize, pageSize, driver.MayRead)
+		if err != nil {
+			return 0, err
+		}
+		c.now.page = page
+	}
+	at := int(c.out.coreClockOffset)
+	return readHalves(abi.ViewAt[atomic.Uint32](c.now.page, at).Load, abi.ViewAt[atomic.Uint32](c.now.page, at+4).Load), nil
+}
+
+// readHalves reads a counter in halves, which are in network byte order. If the lower one has gone
+// round meanwhile, it is read again: that was not long ago.
+func readHalves(upper, lower func() uint32) uint64 {
+	high, low := upper(), lower()
+	if again := upper(); again != high {
+		high, low = again, lower()
+	}
+	return uint64(bits.ReverseBytes32(high))<<32 | uint64(bits.ReverseBytes32(low))
+}
+
+func (n *coreClock) close(mem driver.Memory) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	if n.page != nil {
+		mem.Unmap(n.page)
+		n.page = nil
+	}
 }

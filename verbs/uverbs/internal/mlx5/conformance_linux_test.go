@@ -71,6 +71,50 @@ func open(t testing.TB) *verbs.Context {
 	return ctx
 }
 
+// The clock of a device that was removed is an error, whether it was read before or not.
+func TestADeviceThatIsRemovedShowsNoClock(t *testing.T) {
+	config := modeltest.Config{
+		Env: []string{"RAMJET_EXPERIMENTAL=mlx5"},
+		While: func(ctx context.Context, devices []fabric.Device) {
+			for ctx.Err() == nil && devices[0].Fabric().Members() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			devices[0].Remove()
+		},
+	}
+	if !modeltest.On(t, config) {
+		return
+	}
+	read, unread := open(t), open(t)
+	last, err := read.Clock()
+	require.NoError(t, err)
+	joinGroup(t, read) // for which the model waits
+	for err == nil {
+		now := uint64(0)
+		if now, err = read.Clock(); err == nil { // ends with the removal
+			require.GreaterOrEqual(t, now, last)
+			last = now
+		}
+	}
+	for _, ctx := range []*verbs.Context{read, unread} {
+		_, err := ctx.Clock()
+		require.ErrorIs(t, err, verbs.ErrClosed)
+		require.ErrorContains(t, err, "removed")
+	}
+}
+
+// joinGroup has a QP of the device in a multicast group.
+func joinGroup(t *testing.T, ctx *verbs.Context) {
+	t.Helper()
+	pd, err := ctx.AllocPD()
+	require.NoError(t, err)
+	cq, err := ctx.CreateCQ(verbs.CQAttr{CQE: 1}, nil)
+	require.NoError(t, err)
+	qp, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}})
+	require.NoError(t, err)
+	require.NoError(t, qp.AttachMulticast(verbs.GID{0: 0xff, 1: 0x12, 15: 1}, 0xc001))
+}
+
 // TestTheModelIsAsInTheTable compares what docs/verbs.md says.
 func TestTheModelIsAsInTheTable(t *testing.T) {
 	config := modeltest.Config{Device: model.Config{Link: fabric.Ethernet}, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"}}

@@ -49,6 +49,7 @@ type context struct {
 	uars [][]byte // mapped
 	// clock is a clockInfo, nil if the kernel has none.
 	clock []byte
+	now   coreClock
 	// combines says that the UARs are mapped so that stores are combined, for
 	// BlueFlame. They are not cached otherwise. A page that is mapped in both ways has
 	// that of the first in both.
@@ -136,8 +137,9 @@ func (c *context) NullKey() (uint32, bool) {
 	return c.out.dumpFillMKey, c.out.compMask&hasDumpFillMKey != 0
 }
 
-// Close unmaps the UARs and the clock.
+// Close unmaps the UARs and the clock's pages.
 func (c *context) Close() {
+	c.now.close(c.mem)
 	if c.clock != nil {
 		c.mem.Unmap(c.clock)
 		c.clock = nil
@@ -179,6 +181,9 @@ func (c *context) Describe(attr *verbs.DeviceAttr) {
 	c.ethernet = attr.Transport == verbs.TransportRoCE
 	if c.clock != nil {
 		attr.Caps |= verbs.CapWallTime
+	}
+	if attr.Caps.Has(verbs.CapTimestamps) && c.hasCoreClock() {
+		attr.Caps |= verbs.CapClock
 	}
 	if _, ok := c.NullKey(); ok {
 		attr.Caps |= verbs.CapNullMR
