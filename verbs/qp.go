@@ -41,10 +41,11 @@ type QPInitAttr struct {
 	SignalAll bool
 	// SingleThreaded promises that no two calls of PostSend overlap, and no two of PostRecv,
 	// whichever goroutines they come from: the thread domain of the verbs (ibv_alloc_td). A
-	// provider that makes use of it posts without a lock. All else may be called at any time as
-	// ever, Modify, Query and Close too, and waits for the call that runs. A program that
-	// breaks the promise mixes up its requests, and may write to memory that Close has
-	// unmapped: it can crash. The race detector reports it.
+	// provider that makes use of it posts without a lock, or has its library do so. All else
+	// may be called at any time as ever, Modify, Query and Close too, and waits for the call
+	// that runs. A program that breaks the promise mixes up its requests, and may write to
+	// memory that Close has unmapped: it can crash. The race detector reports it where the
+	// provider takes no lock.
 	SingleThreaded bool
 }
 

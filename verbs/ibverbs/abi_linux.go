@@ -27,6 +27,12 @@ const extendedABI = ^uintptr(0)
 // condBytes is the size of pthread_cond_t.
 const condBytes = 48
 
+// IBV_CQ_INIT_ATTR_MASK_FLAGS, and IBV_CREATE_CQ_ATTR_SINGLE_THREADED of them.
+const (
+	cqInitFlags      = 1 << 0
+	cqSingleThreaded = 1 << 0
+)
+
 // IBV_CQ_ATTR_MODERATE, and what completions of a CQ tell: IBV_WC_STANDARD_FLAGS, the time by the
 // clock of the device, and by that of the host.
 const (
@@ -71,7 +77,10 @@ type (
 		regDMMR       uintptr
 		allocDM       uintptr
 		freeDM        uintptr
-		_             [7]uintptr
+		_             [4]uintptr
+		allocParent   uintptr
+		deallocTD     uintptr
+		allocTD       uintptr
 		modifyCQ      uintptr
 		_             [7]uintptr
 		createCQEx    uintptr
@@ -223,8 +232,8 @@ type (
 		channel    uintptr
 		compVector uint32
 		wcFlags    uint64
-		_          uint32  // comp_mask
-		_          uint32  // flags
+		compMask   uint32
+		flags      uint32
 		_          uintptr // parent_domain
 	}
 
@@ -265,6 +274,29 @@ type (
 		attrMask uint32
 		count    uint16
 		period   uint16 // microseconds
+	}
+
+	// ibvPD is the beginning of struct ibv_pd.
+	ibvPD struct {
+		context uintptr
+	}
+
+	// ibvTDInitAttr is struct ibv_td_init_attr.
+	ibvTDInitAttr struct {
+		_ uint32 // comp_mask
+	}
+
+	// ibvTD is struct ibv_td.
+	ibvTD struct {
+		context uintptr
+	}
+
+	// ibvParentDomainInitAttr is struct ibv_parent_domain_init_attr.
+	ibvParentDomainInitAttr struct {
+		pd uintptr
+		td uintptr
+		_  uint32     // comp_mask
+		_  [3]uintptr // alloc, free, pd_context
 	}
 
 	// ibvMR is struct ibv_mr.

@@ -47,6 +47,10 @@ func layouts() []layout {
 		cqEx    ibvCQEx
 		poll    ibvPollCQAttr
 		cqAttr  ibvModifyCQAttr
+		pd      ibvPD
+		tdInit  ibvTDInitAttr
+		td      ibvTD
+		parent  ibvParentDomainInitAttr
 		mr      ibvMR
 		dmAttr  ibvAllocDMAttr
 		dm      ibvDM
@@ -95,6 +99,9 @@ func layouts() []layout {
 			end("reg_dm_mr", unsafe.Offsetof(before.regDMMR), unsafe.Sizeof(before.regDMMR)),
 			end("alloc_dm", unsafe.Offsetof(before.allocDM), unsafe.Sizeof(before.allocDM)),
 			end("free_dm", unsafe.Offsetof(before.freeDM), unsafe.Sizeof(before.freeDM)),
+			end("alloc_parent_domain", unsafe.Offsetof(before.allocParent), unsafe.Sizeof(before.allocParent)),
+			end("dealloc_td", unsafe.Offsetof(before.deallocTD), unsafe.Sizeof(before.deallocTD)),
+			end("alloc_td", unsafe.Offsetof(before.allocTD), unsafe.Sizeof(before.allocTD)),
 			end("modify_cq", unsafe.Offsetof(before.modifyCQ), unsafe.Sizeof(before.modifyCQ)),
 			end("create_cq_ex", unsafe.Offsetof(before.createCQEx), unsafe.Sizeof(before.createCQEx)),
 			end("query_device_ex", unsafe.Offsetof(before.queryDeviceEx), unsafe.Sizeof(before.queryDeviceEx)),
@@ -190,6 +197,8 @@ func layouts() []layout {
 			of("channel", unsafe.Offsetof(cqInit.channel), unsafe.Sizeof(cqInit.channel)),
 			of("comp_vector", unsafe.Offsetof(cqInit.compVector), unsafe.Sizeof(cqInit.compVector)),
 			of("wc_flags", unsafe.Offsetof(cqInit.wcFlags), unsafe.Sizeof(cqInit.wcFlags)),
+			of("comp_mask", unsafe.Offsetof(cqInit.compMask), unsafe.Sizeof(cqInit.compMask)),
+			of("flags", unsafe.Offsetof(cqInit.flags), unsafe.Sizeof(cqInit.flags)),
 		}},
 		{c: "ibv_cq_ex", part: true, fields: []field{
 			of("status", unsafe.Offsetof(cqEx.status), unsafe.Sizeof(cqEx.status)),
@@ -232,6 +241,17 @@ func layouts() []layout {
 			of("wr_id", unsafe.Offsetof(bind.wrID), unsafe.Sizeof(bind.wrID)),
 			of("send_flags", unsafe.Offsetof(bind.sendFlags), unsafe.Sizeof(bind.sendFlags)),
 			of("bind_info", unsafe.Offsetof(bind.info), unsafe.Sizeof(bind.info)),
+		}},
+		{c: "ibv_pd", part: true, fields: []field{
+			of("context", unsafe.Offsetof(pd.context), unsafe.Sizeof(pd.context)),
+		}},
+		{c: "ibv_td_init_attr", size: unsafe.Sizeof(tdInit)},
+		{c: "ibv_td", size: unsafe.Sizeof(td), fields: []field{
+			of("context", unsafe.Offsetof(td.context), unsafe.Sizeof(td.context)),
+		}},
+		{c: "ibv_parent_domain_init_attr", size: unsafe.Sizeof(parent), fields: []field{
+			of("pd", unsafe.Offsetof(parent.pd), unsafe.Sizeof(parent.pd)),
+			of("td", unsafe.Offsetof(parent.td), unsafe.Sizeof(parent.td)),
 		}},
 		{c: "ibv_mr", size: unsafe.Sizeof(mr), fields: []field{
 			of("context", unsafe.Offsetof(mr.context), unsafe.Sizeof(mr.context)),

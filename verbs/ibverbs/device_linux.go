@@ -52,6 +52,8 @@ type device struct {
 	// its index or number.
 	xrc sync.RWMutex
 
+	singleThreaded atomic.Int32 // thread domains, see maxThreadDomains
+
 	mu      sync.Mutex
 	objects map[uintptr]object // guarded by mu: what is open, by its address in the library
 }

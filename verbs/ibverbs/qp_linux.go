@@ -17,7 +17,8 @@ import (
 type qp struct {
 	dev     *device
 	pd      *pd
-	address uintptr // struct ibv_qp
+	domain  threadDomain // if it is SingleThreaded, and the driver has any
+	address uintptr      // struct ibv_qp
 	num     uint32
 	typ     verbs.QPType
 	sendCQ  *cq
@@ -91,9 +92,16 @@ func (q *qp) create(attr *verbs.QPInitAttr) (err error) {
 		if err != nil {
 			q.send.room.free()
 			q.recv.room.free()
+			q.domain.free(q.dev)
 			releaseAll(q.parts()...)
 		}
 	}()
+	pd := q.pd.address
+	if attr.SingleThreaded {
+		if q.domain = q.pd.allocThreadDomain(); q.domain.parent != 0 {
+			pd = q.domain.parent
+		}
+	}
 	c := &attr.Cap
 	in := &ibvQPInitAttr{
 		sendCQ: q.sendCQ.address, recvCQ: q.recvCQ.address, qpType: int32(attr.Type), sqSigAll: int32(flag(attr.SignalAll)),
@@ -108,7 +116,7 @@ func (q *qp) create(attr *verbs.QPInitAttr) (err error) {
 	if q.typ == verbs.QPTypeXRCInitiator {
 		in.recvCQ = 0
 	}
-	q.address, err = q.dev.numbered(func() (uintptr, error) { return handle(q.dev.lib.createQP, q.pd.address, uintptr(unsafe.Pointer(in))) })
+	q.address, err = q.dev.numbered(func() (uintptr, error) { return handle(q.dev.lib.createQP, pd, uintptr(unsafe.Pointer(in))) })
 	if err != nil {
 		return failed("ibv_create_qp", err)
 	}
@@ -119,7 +127,7 @@ func (q *qp) create(attr *verbs.QPInitAttr) (err error) {
 		MaxRecvSGE: int(in.cap.maxRecvSGE), MaxInline: int(in.cap.maxInline),
 	}
 	q.sendLimit, q.recvLimit = c.MaxSendWR, c.MaxRecvWR
-	if v.context != q.dev.context || v.pd != q.pd.address || v.sendCQ != q.sendCQ.address || v.qpType != in.qpType || v.qpNum >= 1<<24 {
+	if v.context != q.dev.context || v.pd != pd || v.sendCQ != q.sendCQ.address || v.qpType != in.qpType || v.qpNum >= 1<<24 {
 		err = unknownLayout("ibv_qp")
 	}
 	if err == nil {
@@ -359,6 +367,7 @@ func (q *qp) destroy() error {
 	q.send.room.free()
 	q.recv.room.free()
 	q.marks.giveBack(q.sendCQ)
+	q.domain.free(q.dev)
 	releaseAll(q.parts()...)
 	return err
 }
