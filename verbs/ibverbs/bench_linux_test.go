@@ -122,8 +122,13 @@ func TestPostAndPollAllocateNothing(t *testing.T) {
 	l := newLoop(t, ibverbs.ProviderName)
 	l.allocateNothing(t)
 	ctx := l.qp.PD().Context()
+	attrs := []verbs.CQAttr{{SingleThreaded: true}}
 	if ctx.Attr().Caps.Has(verbs.CapTimestamps) {
-		loopWith(t, ctx, verbs.CQAttr{CQE: 256, Timestamps: true}, nil).allocateNothing(t)
+		attrs = append(attrs, verbs.CQAttr{Timestamps: true}, verbs.CQAttr{Timestamps: true, SingleThreaded: true})
+	}
+	for _, attr := range attrs {
+		attr.CQE = 256
+		loopWith(t, ctx, attr, nil).allocateNothing(t)
 	}
 }
 
@@ -203,7 +208,7 @@ func BenchmarkPollOfAnEmptyQueue(b *testing.B) {
 }
 
 // measure runs rounds, which return nanoseconds or 0, on a device of this provider and on the same
-// of package uverbs, and those of the program in C that have a name; the last two with locks, and
+// of package uverbs, and those of the program in C that have a name; all with locks, and
 // where calls are promised not to overlap.
 func measure(b *testing.B, measurement string, round func(*loop) float64) {
 	for _, over := range []struct {
@@ -211,6 +216,7 @@ func measure(b *testing.B, measurement string, round func(*loop) float64) {
 		single         bool
 	}{
 		{"ibverbs", ibverbs.ProviderName, false},
+		{"ibverbs single-threaded", ibverbs.ProviderName, true},
 		{"uverbs", uverbs.ProviderName, false},
 		{"uverbs single-threaded", uverbs.ProviderName, true},
 	} {

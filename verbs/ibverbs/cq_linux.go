@@ -85,16 +85,7 @@ func (c *cq) create(attr *verbs.CQAttr) (err error) {
 		}
 		channel = c.ch.address
 	}
-	entries := attr.CQE + spareEntries(attr.CQE)
-	if c.stamps {
-		in := &ibvCQInitAttrEx{cqe: uint32(entries), channel: channel, compVector: uint32(attr.Vector), wcFlags: wcStandard | wcWithTimestamp}
-		if c.dev.clock.hz != 0 {
-			in.wcFlags |= wcWithWallTime
-		}
-		c.address, err = handle(c.dev.extension.createCQEx, c.dev.context, uintptr(unsafe.Pointer(in)))
-	} else {
-		c.address, err = handle(c.dev.lib.createCQ, c.dev.context, uintptr(entries), 0, channel, uintptr(attr.Vector))
-	}
+	c.address, err = c.allocate(attr, channel)
 	if err == nil {
 		if v := view[ibvCQ](c.address); v.context == c.dev.context && v.channel == channel && v.cqe >= int32(attr.CQE) {
 			c.size, c.spare = attr.CQE, int(v.cqe)-attr.CQE
@@ -111,6 +102,32 @@ func (c *cq) create(attr *verbs.CQAttr) (err error) {
 	}
 	c.room.free()
 	return err
+}
+
+// allocate has the library make the CQ.
+func (c *cq) allocate(attr *verbs.CQAttr, channel uintptr) (uintptr, error) {
+	d, entries := c.dev, attr.CQE+spareEntries(attr.CQE)
+	in := &ibvCQInitAttrEx{cqe: uint32(entries), channel: channel, compVector: uint32(attr.Vector), wcFlags: wcStandard}
+	if c.stamps {
+		in.wcFlags |= wcWithTimestamp
+		if d.clock.hz != 0 {
+			in.wcFlags |= wcWithWallTime
+		}
+	}
+	extended := func() (uintptr, error) {
+		return handle(d.extension.createCQEx, d.context, uintptr(unsafe.Pointer(in)))
+	}
+	if attr.SingleThreaded && d.extension.createCQEx != 0 {
+		in.compMask, in.flags = cqInitFlags, cqSingleThreaded
+		if address, err := extended(); err == nil {
+			return address, nil
+		}
+		in.compMask, in.flags = 0, 0 // not every driver takes it
+	}
+	if c.stamps {
+		return extended()
+	}
+	return handle(d.lib.createCQ, d.context, uintptr(entries), 0, channel, uintptr(attr.Vector))
 }
 
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {

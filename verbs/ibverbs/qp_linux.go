@@ -179,13 +179,22 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 			q.setState(to) // nothing is posted from now on
 		}
 		in := qpAttr(attr)
-		if err := status(q.dev.lib.modifyQP, q.address, uintptr(unsafe.Pointer(&in)), uintptr(mask)); err != nil {
+		if err := q.transit(to, &in, mask); err != nil {
 			q.setState(from)
 			return failed("ibv_modify_qp", err)
 		}
 		q.enter(to)
 		return nil
 	})
+}
+
+// transit has the library modify the QP. For RESET it takes the completions of the QP out of its
+// CQs, without a lock of those that are SingleThreaded: nobody polls meanwhile.
+func (q *qp) transit(to verbs.QPState, attr *ibvQPAttr, mask verbs.QPAttrMask) error {
+	if to == verbs.QPStateReset {
+		defer lockAll(q.sendCQ, q.recvCQ)()
+	}
+	return status(q.dev.lib.modifyQP, q.address, uintptr(unsafe.Pointer(attr)), uintptr(mask))
 }
 
 // setState waits for those who post: none of them publishes requests for a

@@ -5,7 +5,9 @@ package ibverbs
 import (
 	"os"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -33,9 +35,16 @@ func openSingle(t *testing.T) *single {
 	}
 	s.pd, err = ctx.AllocPD()
 	require.NoError(t, err)
-	s.cq, err = ctx.CreateCQ(verbs.CQAttr{CQE: 16}, nil)
-	require.NoError(t, err)
+	s.cq = s.createCQ(t, verbs.CQAttr{})
 	return s
+}
+
+func (s *single) createCQ(t *testing.T, attr verbs.CQAttr) *verbs.CQ {
+	t.Helper()
+	attr.CQE = 16
+	cq, err := s.pd.Context().CreateCQ(attr, nil)
+	require.NoError(t, err)
+	return cq
 }
 
 func (s *single) createQP(t *testing.T, singleThreaded bool) *verbs.QP {
@@ -93,4 +102,44 @@ func TestASingleThreadedQPNeedsNoThreadDomain(t *testing.T) {
 	require.True(t, inPD(t, qp))
 	require.NoError(t, qp.Close())
 	require.NoError(t, s.pd.Close())
+}
+
+// startPoll is the function of the library that begins to poll a CQ, 0 if it has made none that is extended.
+func (s *single) startPoll(t *testing.T, attr verbs.CQAttr) uintptr {
+	t.Helper()
+	attr.CQE = 16
+	made, err := s.dev.CreateCQ(&attr, nil)
+	require.NoError(t, err)
+	return view[ibvCQEx](made.(*cq).address).startPoll
+}
+
+// That which takes no lock is another one.
+func TestTheLibraryKnowsThatACQIsSingleThreaded(t *testing.T) {
+	s := openSingle(t)
+	require.Zero(t, s.startPoll(t, verbs.CQAttr{}))
+	require.NotZero(t, s.startPoll(t, verbs.CQAttr{SingleThreaded: true}))
+	locked := s.startPoll(t, verbs.CQAttr{Timestamps: true})
+	require.NotZero(t, locked)
+	require.NotContains(t, []uintptr{0, locked}, s.startPoll(t, verbs.CQAttr{Timestamps: true, SingleThreaded: true}))
+	s.dev.extension.createCQEx = 0
+	require.Zero(t, s.startPoll(t, verbs.CQAttr{SingleThreaded: true}))
+}
+
+// The library takes the completions of a QP in RESET out of a CQ for which it has no lock.
+func TestNobodyPollsWhileAQPIsTakenToReset(t *testing.T) {
+	s := openSingle(t)
+	s.cq = s.createCQ(t, verbs.CQAttr{Timestamps: true, SingleThreaded: true})
+	of := s.createQP(t, true)
+	require.NoError(t, of.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1},
+		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
+	completions := of.Driver().(*qp).sendCQ
+	completions.mu.Lock() // as Poll does
+	done := make(chan error, 1)
+	go func() { done <- of.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState) }()
+	assert.Never(t, func() bool {
+		attr, err := of.Query()
+		return err != nil || attr.State != verbs.QPStateInit
+	}, 20*time.Millisecond, time.Millisecond)
+	completions.mu.Unlock()
+	require.NoError(t, <-done) // ends with the lock
 }
