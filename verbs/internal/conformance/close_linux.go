@@ -14,10 +14,11 @@ import (
 )
 
 // CloseAtAnyMoment closes a device, and what is made of it, while others use all that it has:
-// nobody may touch memory that is unmapped, or that a library has freed.
+// nobody may touch memory that is unmapped, or that a library has freed. In every other round
+// the QPs are SingleThreaded, to which one goroutine posts sends, and one receives.
 func CloseAtAnyMoment(t *testing.T, device string) {
 	for round := range 30 {
-		o := openAll(t, device)
+		o := openAll(t, device, round%2 == 1)
 		var users sync.WaitGroup
 		for name, use := range o.uses() {
 			users.Go(func() {
@@ -77,7 +78,7 @@ type objects struct {
 	ofMemory *verbs.MR
 }
 
-func openAll(t *testing.T, device string) *objects {
+func openAll(t *testing.T, device string, singleThreaded bool) *objects {
 	t.Helper()
 	o := new(objects)
 	var err error
@@ -100,7 +101,8 @@ func openAll(t *testing.T, device string) *objects {
 		require.NoError(t, err)
 	}
 	o.qp, err = o.pd.CreateQP(verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: o.cq, RecvCQ: o.cq, Cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 1, MaxRecvSGE: 1},
+		Type: verbs.QPTypeRC, SendCQ: o.cq, RecvCQ: o.cq, SingleThreaded: singleThreaded,
+		Cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
 	require.NoError(t, err)
 	gids, err := o.ctx.QueryGIDs(1)
