@@ -16,9 +16,8 @@ import (
 // that the functions of its groups name, by literals or by tables that they range over.
 func TestEachTestOfTheSuiteHasARow(t *testing.T) {
 	rows := make(map[string]bool)
-	for line := range strings.Lines(read(t, "verbstest.txt")) {
-		name, _, _ := strings.Cut(line, " | ")
-		rows[name] = true
+	for _, row := range record(t) {
+		rows[row[0]] = true
 	}
 	files, err := filepath.Glob("../verbs/verbstest/*.go")
 	require.NoError(t, err)
@@ -52,6 +51,47 @@ func TestEachTestOfTheSuiteHasARow(t *testing.T) {
 		}
 	}
 	require.Greater(t, count, 110)
+}
+
+// TestEachColumnOfTheSuiteIsRecorded looks for a result of each test on each device. A group that is
+// skipped as a whole has one of its own, and none of its tests.
+func TestEachColumnOfTheSuiteIsRecorded(t *testing.T) {
+	const none = "-"
+	rows := record(t)
+	columns := rows[0]
+	of := func(group, column string) string { return group + " on " + column }
+	skipped, tried := make(map[string]bool), make(map[string]bool)
+	for _, row := range rows[1:] {
+		require.Len(t, row, len(columns), "%v", row)
+		group, _, isTest := strings.Cut(row[0], "/")
+		for i, result := range row[1:] {
+			switch at := of(group, columns[1+i]); {
+			case result == none:
+			case isTest:
+				tried[at] = true
+			case strings.HasPrefix(result, "skipped: "):
+				skipped[at] = true
+			}
+		}
+	}
+	for _, row := range rows[1:] {
+		group, _, isTest := strings.Cut(row[0], "/")
+		for i, result := range row[1:] {
+			at := of(group, columns[1+i])
+			require.False(t, skipped[at] && tried[at], "%s is skipped as a whole, and a test of it is not", at)
+			if result == none {
+				require.True(t, isTest && skipped[at] || !isTest && tried[at], "nothing is recorded of %s", of(row[0], columns[1+i]))
+			}
+		}
+	}
+}
+
+// record returns the lines of verbstest.txt, by columns.
+func record(t *testing.T) (rows [][]string) {
+	for line := range strings.Lines(read(t, "verbstest.txt")) {
+		rows = append(rows, strings.Split(strings.TrimSuffix(line, "\n"), " | "))
+	}
+	return rows
 }
 
 // subtests are the names that a function gives to t.Run, without those of parts of these tests.
