@@ -42,6 +42,9 @@ const (
 	wcWithWallTime  = 1 << 11
 )
 
+// valuesRawClock is IBV_VALUES_MASK_RAW_CLOCK.
+const valuesRawClock = 1 << 0
+
 // adviseFlush is IBV_ADVISE_MR_FLAG_FLUSH: the call returns when it is done.
 const adviseFlush = 1 << 0
 
@@ -82,7 +85,8 @@ type (
 		deallocTD     uintptr
 		allocTD       uintptr
 		modifyCQ      uintptr
-		_             [7]uintptr
+		_             [6]uintptr
+		queryRTValues uintptr
 		createCQEx    uintptr
 		_             uintptr // priv
 		queryDeviceEx uintptr
@@ -297,6 +301,13 @@ type (
 		td uintptr
 		_  uint32     // comp_mask
 		_  [3]uintptr // alloc, free, pd_context
+	}
+
+	// ibvValuesEx is struct ibv_values_ex, with its struct timespec.
+	ibvValuesEx struct {
+		compMask uint32
+		_        int64 // raw_clock.tv_sec
+		ticks    uint64
 	}
 
 	// ibvMR is struct ibv_mr.

@@ -51,6 +51,7 @@ func layouts() []layout {
 		tdInit  ibvTDInitAttr
 		td      ibvTD
 		parent  ibvParentDomainInitAttr
+		values  ibvValuesEx
 		mr      ibvMR
 		dmAttr  ibvAllocDMAttr
 		dm      ibvDM
@@ -103,6 +104,7 @@ func layouts() []layout {
 			end("dealloc_td", unsafe.Offsetof(before.deallocTD), unsafe.Sizeof(before.deallocTD)),
 			end("alloc_td", unsafe.Offsetof(before.allocTD), unsafe.Sizeof(before.allocTD)),
 			end("modify_cq", unsafe.Offsetof(before.modifyCQ), unsafe.Sizeof(before.modifyCQ)),
+			end("query_rt_values", unsafe.Offsetof(before.queryRTValues), unsafe.Sizeof(before.queryRTValues)),
 			end("create_cq_ex", unsafe.Offsetof(before.createCQEx), unsafe.Sizeof(before.createCQEx)),
 			end("query_device_ex", unsafe.Offsetof(before.queryDeviceEx), unsafe.Sizeof(before.queryDeviceEx)),
 			end("open_qp", unsafe.Offsetof(before.openQP), unsafe.Sizeof(before.openQP)),
@@ -224,6 +226,10 @@ func layouts() []layout {
 			of("attr_mask", unsafe.Offsetof(cqAttr.attrMask), unsafe.Sizeof(cqAttr.attrMask)),
 			of("moderate.cq_count", unsafe.Offsetof(cqAttr.count), unsafe.Sizeof(cqAttr.count)),
 			of("moderate.cq_period", unsafe.Offsetof(cqAttr.period), unsafe.Sizeof(cqAttr.period)),
+		}},
+		{c: "ibv_values_ex", size: unsafe.Sizeof(values), fields: []field{
+			of("comp_mask", unsafe.Offsetof(values.compMask), unsafe.Sizeof(values.compMask)),
+			of("raw_clock.tv_nsec", unsafe.Offsetof(values.ticks), unsafe.Sizeof(values.ticks)),
 		}},
 		{c: "ibv_mw", size: unsafe.Sizeof(mw), fields: []field{
 			of("context", unsafe.Offsetof(mw.context), unsafe.Sizeof(mw.context)),

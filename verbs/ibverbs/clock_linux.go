@@ -3,10 +3,13 @@
 package ibverbs
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -69,4 +72,43 @@ func (d *device) tellsWallTime() bool {
 		}
 		return status(d.lib.destroyCQ, cq)
 	}) == nil
+}
+
+// Clock asks the driver of the library, which reads a page of the device. The kernel replaces that of a
+// device that was removed with zeros, and one that was pulled out answers with all ones until then.
+func (d *device) Clock() (uint64, error) {
+	ticks, err := d.readClock()
+	if err != nil || ticks != 0 && ticks != 1<<64-1 {
+		return ticks, err
+	}
+	err = d.during(func() error {
+		return status(d.lib.queryDevice, d.context, uintptr(unsafe.Pointer(new(ibvDeviceAttr))))
+	})
+	if errors.Is(err, unix.EIO) {
+		d.lost()
+		err = errGone
+	}
+	return ticks, err
+}
+
+// readClock is ibv_query_rt_values_ex, whose drivers give ticks for nanoseconds.
+func (d *device) readClock() (ticks uint64, err error) {
+	err = d.during(func() error {
+		switch {
+		case d.extension.queryRTValues == 0:
+			return verbs.ErrUnsupported
+		case d.gone.Load():
+			return errGone
+		}
+		values := &ibvValuesEx{compMask: valuesRawClock}
+		if err := status(d.extension.queryRTValues, d.context, uintptr(unsafe.Pointer(values))); err != nil {
+			return failed("ibv_query_rt_values_ex", err)
+		}
+		if values.compMask&valuesRawClock == 0 {
+			return verbs.ErrUnsupported
+		}
+		ticks = values.ticks
+		return nil
+	})
+	return ticks, err
 }

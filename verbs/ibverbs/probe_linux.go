@@ -9,7 +9,7 @@ import (
 )
 
 // probe finds out what the library tells only of objects that were made: the services that
-// a device has, and its inline data; whether its driver tells the wall time, resizes CQs,
+// a device has, and its inline data; whether its driver tells the wall time and shows the clock, resizes CQs,
 // changes regions, and makes regions without memory, and memory windows.
 func (d *device) probe(attr *verbs.DeviceAttr) error {
 	p, err := d.allocPD()
@@ -28,6 +28,9 @@ func (d *device) probe(attr *verbs.DeviceAttr) error {
 	if attr.Caps.Has(verbs.CapTimestamps) && d.tellsWallTime() {
 		attr.Caps |= verbs.CapWallTime
 		d.clock.hz, d.clock.mask = attr.ClockHz, attr.TimestampMask // nobody polls yet
+	}
+	if _, err := d.readClock(); err == nil && attr.Caps.Has(verbs.CapTimestamps) {
+		attr.Caps |= verbs.CapClock
 	}
 	if attr.Caps.Has(verbs.CapOnDemandPaging) && p.takesAdvice() {
 		attr.Caps |= verbs.CapAdviseMR
