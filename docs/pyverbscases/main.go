@@ -4,14 +4,23 @@
 //
 //	go run ./docs/pyverbscases
 //
-// What go test -v printed of package verbstest on a device, as its column, is recorded by
+// What go test -v printed is recorded as a column, all of it at once:
 //
-//	go test -v ./verbs/soft -run TestSemanticsWithinOneProcess >/tmp/log
-//	go run ./docs/pyverbscases -record soft /tmp/log
+//	go test -v ./verbs/soft -run TestSemanticsWithinOneProcess >/tmp/suite
+//	go test -v ./rcm ./rcm/kernelcm >/tmp/rcm
+//	go run ./docs/pyverbscases -record soft /tmp/suite /tmp/rcm
 //
-// and so are TestConformance of package verbs/uverbs in the virtual machine, with -device rxe0 as
-// column "rxe" and with siw0 as "siw" where it has Linux 6.1, with rxe0 as "rxe 6.12" where it has 6.12, TestConformance/RoCE of verbs/uverbs/internal/mlx5 as
-// "mlx5", and TestConformance of verbs/ibverbs on the model as "libmlx5".
+// The logs have the tests of package verbstest, and those beside it that the page names, with
+// their packages. What they say of the devices of other columns counts for nothing. The columns are
+//
+//	soft        TestSemanticsWithinOneProcess of verbs/soft
+//	rxe, siw    TestConformance of verbs/uverbs in the virtual machine with Linux 6.1
+//	rxe 6.12    the same with 6.12
+//	mlx5        TestConformance/RoCE of verbs/uverbs/internal/mlx5
+//	libmlx5     TestConformance of verbs/ibverbs on the model, -net -link eth
+//	none        tests that need no device
+//
+// and beside these in each the packages rcm, rcm/kernelcm and examples/rdmainfo, where they run.
 package main
 
 import (
@@ -19,40 +28,60 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// columns are the devices, in the order in which they are shown.
+// columns are those of the page, in the order in which they are shown.
 var columns = []string{"soft", "rxe", "rxe 6.12", "siw", "mlx5", "libmlx5"}
 
+// none is the column of tests that need no device, which the page has not.
+const none = "none"
+
+// devices are the names of the devices of columns in logs.
+var devices = map[string]string{
+	"soft": "soft0", "rxe": "rxe0", "rxe 6.12": "rxe0", "siw": "siw0", "mlx5": "mlx5_0", "libmlx5": "mlx5_0", none: "",
+}
+
+// recorded are the columns of the record.
+var recorded = append(slices.Clone(columns), none)
+
 func main() {
-	record := flag.String("record", "", "the `column` of which the log in the argument is")
-	device := flag.String("device", "", "take only lines of this `name`")
+	record := flag.String("record", "", "the `column` of which the logs in the arguments are")
 	docs := flag.String("docs", "docs", "the `folder` of the documents")
 	flag.Parse()
-	if err := run(*docs, *record, *device, flag.Arg(0)); err != nil {
+	if err := run(*docs, *record, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "cases:", err)
 		os.Exit(1)
 	}
 }
 
-func run(docs, record, device, log string) error {
+func run(docs, record string, logs []string) error {
 	results, err := read(docs)
 	if err != nil {
 		return err
 	}
+	page := filepath.Join(docs, "pyverbs.md")
+	old, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
 	if record != "" {
-		if !slices.Contains(columns, record) {
-			return fmt.Errorf("%q is none of the columns %v", record, columns)
+		if !slices.Contains(recorded, record) {
+			return fmt.Errorf("%q is none of the columns %v", record, recorded)
 		}
-		text, err := os.ReadFile(log)
-		if err != nil {
-			return err
+		var log []byte
+		for _, name := range logs {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			log = append(log, text...)
 		}
-		ran, err := parse(string(text), device, groups(docs))
+		ran, err := parse(string(log), devices[record], groups(docs), beside(string(old)))
 		if err != nil {
 			return err
 		}
@@ -61,11 +90,6 @@ func run(docs, record, device, log string) error {
 			return err
 		}
 	}
-	page := filepath.Join(docs, "pyverbs.md")
-	old, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
 	text, err := fill(string(old), results)
 	if err != nil {
 		return err
@@ -73,7 +97,8 @@ func run(docs, record, device, log string) error {
 	return os.WriteFile(page, []byte(text), 0o666)
 }
 
-// results are what became of each test, "Group/name" with underscores for blanks, by column.
+// results are what became of each test, by column: "Group/name" with underscores for blanks, or
+// "package.TestName" of those beside the suite.
 type results map[string]map[string]string
 
 const ran = "ran"
@@ -107,7 +132,7 @@ func read(docs string) (results, error) {
 
 func (r results) encode() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "test | %s\n", strings.Join(columns, " | "))
+	fmt.Fprintf(&b, "test | %s\n", strings.Join(recorded, " | "))
 	names := make([]string, 0, len(r))
 	for name, of := range r {
 		if len(of) > 0 {
@@ -117,7 +142,7 @@ func (r results) encode() []byte {
 	slices.Sort(names)
 	for _, name := range names {
 		fmt.Fprint(&b, name)
-		for _, column := range columns {
+		for _, column := range recorded {
 			result := r[name][column]
 			if result == "" {
 				result = "-"
@@ -147,6 +172,8 @@ var (
 	beginPattern   = regexp.MustCompile(`^\s*=== (?:RUN|NAME|CONT)\s+(\S+)`)
 	messagePattern = regexp.MustCompile(`^\s*\w+\.go:\d+: (.*)`)
 	resultPattern  = regexp.MustCompile(`^\s*--- (PASS|SKIP|FAIL): (\S+)`)
+	packagePattern = regexp.MustCompile(`^(?:ok|FAIL)\s+(\S+/\S+)`)
+	besidePattern  = regexp.MustCompile("`(\\w+\\.Test\\w+)`")
 )
 
 // groups are those of package verbstest.
@@ -160,47 +187,87 @@ func groups(docs string) []string {
 	return list
 }
 
-// parse reads a log: a test has run if a part of it has.
-func parse(log, device string, groups []string) (map[string]string, error) {
+// beside are the tests beside the suite that a page names, with their packages.
+func beside(page string) []string {
+	var list []string
+	for _, m := range besidePattern.FindAllStringSubmatch(page, -1) {
+		list = append(list, m[1])
+	}
+	return list
+}
+
+// parse reads logs of tests on a device: a test has run if a part of it has.
+func parse(log, device string, groups, beside []string) (map[string]string, error) {
 	reasons, list := make(map[string]string), make(map[string]string)
 	current := ""
+	var tests []test // of the package
 	for line := range strings.Lines(log) {
 		if m := beginPattern.FindStringSubmatch(line); m != nil {
 			current = m[1]
 		} else if m := messagePattern.FindStringSubmatch(line); m != nil {
 			reasons[current] = m[1]
-		}
-		m := resultPattern.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		if m[1] == "FAIL" {
-			return nil, fmt.Errorf("the log has a failure: %s", m[2])
-		}
-		parts := strings.Split(m[2], "/")
-		at := slices.IndexFunc(parts, func(part string) bool { return slices.Contains(groups, part) })
-		if at < 0 || device != "" && !slices.Contains(parts[:at], device) {
-			continue
-		}
-		// A group that is skipped has no tests; of one that is not, the tests count.
-		for end := at + 1; end <= len(parts); end++ {
-			name := strings.Join(parts[at:end], "/")
-			if m[1] == "PASS" {
-				list[name] = ran
-			} else if list[name] == "" {
-				list[name] = "skipped: " + reasons[m[2]]
+		} else if m := resultPattern.FindStringSubmatch(line); m != nil {
+			if m[1] == "FAIL" {
+				return nil, fmt.Errorf("the log has a failure: %s", m[2])
 			}
+			result := ran
+			if m[1] == "SKIP" {
+				reason, _, _ := strings.Cut(reasons[m[2]], ": go ") // the command with which it is not
+				result = "skipped: " + reason
+			}
+			tests = append(tests, test{m[2], result})
+		} else if m := packagePattern.FindStringSubmatch(line); m != nil {
+			for _, t := range tests {
+				if !t.ofOthers(device) {
+					t.record(list, path.Base(m[1]), groups, beside)
+				}
+			}
+			tests = nil
 		}
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("the log has no results")
 	}
-	return prune(list, log, groups), nil
+	return prune(list, groups), nil
+}
+
+// test is a test of a package, or a part of one, and what became of it.
+type test struct{ name, result string }
+
+// ofOthers reports whether a test, by the names of its parts, is of another device.
+func (t test) ofOthers(device string) bool {
+	for part := range strings.SplitSeq(t.name, "/") {
+		for _, other := range devices {
+			if other != "" && other != device && (part == other || strings.HasPrefix(part, other+"_")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// record adds a test to the results, if it is one of the groups or one of those beside them.
+func (t test) record(list map[string]string, pkg string, groups, beside []string) {
+	parts := strings.Split(t.name, "/")
+	at, begin := slices.IndexFunc(parts, func(part string) bool { return slices.Contains(groups, part) }), ""
+	if slices.Contains(beside, pkg+"."+parts[0]) {
+		at, begin = 0, pkg+"."
+	}
+	if at < 0 {
+		return
+	}
+	// What is skipped has no parts; of what is not, the parts count.
+	for end := at + 1; end <= len(parts); end++ {
+		name := begin + strings.Join(parts[at:end], "/")
+		if t.result == ran || list[name] == "" {
+			list[name] = t.result
+		}
+	}
 }
 
 // prune leaves out groups that are there by their tests, and parents that passed while all of
 // their parts were skipped.
-func prune(list map[string]string, log string, groups []string) map[string]string {
+func prune(list map[string]string, groups []string) map[string]string {
 	children := make(map[string][]string)
 	for name := range list {
 		if i := strings.LastIndex(name, "/"); i > 0 {
@@ -222,13 +289,14 @@ func prune(list map[string]string, log string, groups []string) map[string]strin
 		list[name] = result
 		return result
 	}
-	for _, group := range groups {
-		if _, ok := list[group]; ok {
-			settle(group)
+	for name := range list {
+		if !strings.Contains(name, "/") {
+			settle(name)
 		}
 	}
 	for name := range list {
-		if depth := strings.Count(name, "/"); depth > 1 || depth == 0 && len(children[name]) > 0 {
+		depth, group := strings.Count(name, "/"), slices.Contains(groups, strings.Split(name, "/")[0])
+		if depth > 1 || depth == 1 && !group || depth == 0 && group && len(children[name]) > 0 {
 			delete(list, name)
 		}
 	}
@@ -271,9 +339,9 @@ func fill(page string, r results) (string, error) {
 // cell says whether all tests that are named have run, or why some have not.
 func (r results) cell(ours, column string) (string, error) {
 	var reasons []string
-	count := 0
+	count, free, missing := 0, 0, false // free: of devices
 	for _, m := range namePattern.FindAllStringSubmatch(ours, -1) {
-		if !strings.Contains(m[1], "/") || strings.HasPrefix(m[1], "Test") {
+		if !strings.Contains(m[1], "/") && !besidePattern.MatchString(m[0]) {
 			continue
 		}
 		name := strings.ReplaceAll(m[1], " ", "_")
@@ -281,24 +349,32 @@ func (r results) cell(ours, column string) (string, error) {
 		if parts := strings.Split(name, "/"); len(parts) > 2 {
 			of = r[strings.Join(parts[:2], "/")]
 		}
-		if of == nil {
-			return "", fmt.Errorf("nothing is recorded of %q", m[1])
-		}
-		count++
 		group, _, _ := strings.Cut(name, "/")
 		result := of[column]
-		if result == "" && r[group] != nil {
+		if result == "" {
 			result = r[group][column]
 		}
-		if reason, skipped := strings.CutPrefix(result, "skipped: "); skipped && !slices.Contains(reasons, reason) {
-			reasons = append(reasons, reason)
-		} else if result == "" {
+		count++
+		switch reason, skipped := strings.CutPrefix(result, "skipped: "); {
+		case of == nil:
+			return "", fmt.Errorf("nothing is recorded of %q", m[1])
+		case of[none] == ran:
+			free++
+		case result == "" && group == name: // not of the suite
+			missing = true
+		case result == "":
 			return "", fmt.Errorf("of %q nothing is recorded on %s", m[1], column)
+		case skipped && !slices.Contains(reasons, reason):
+			reasons = append(reasons, reason)
 		}
 	}
 	switch {
 	case count == 0:
 		return "", nil
+	case free == count:
+		return "needs no device", nil
+	case missing:
+		return "not run", nil
 	case len(reasons) == 0:
 		return ran, nil
 	}

@@ -126,6 +126,22 @@ func testDatagrams(t *testing.T, s *suite) {
 		_, err = b.pd.CreateReplyAH(&wc, b.mr.Bytes(), 0)
 		require.ErrorIs(t, err, verbs.ErrInvalid)
 	})
+	t.Run("a message that comes ends the wait", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		ah, err := a.pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{b.mr.SGE(0, grhSize)}})
+		require.NoError(t, b.recv.Arm(false))
+		go func() {
+			time.Sleep(2 * time.Millisecond)
+			_, _ = a.qp.PostSend([]verbs.SendWR{{ // the wait shows whether it worked
+				ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
+			}})
+		}()
+		require.NoError(t, b.ch.Wait(time.Now().Add(patience)))
+		b.received(1, verbs.WCSuccess)
+		a.sent(2, verbs.WCSuccess)
+	})
 	t.Run("a message may be empty", func(t *testing.T) {
 		a, b := s.datagrams(t)
 		ah, err := a.pd.CreateAH(a.vectorTo(b))

@@ -2,8 +2,10 @@ package verbstest
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -14,6 +16,27 @@ import (
 // addressInPage is where in its page memory begins.
 func addressInPage(mem []byte) int {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(mem))) % uintptr(os.Getpagesize()))
+}
+
+// ofHugePages asks the kernel, where it says that, whether memory is of pages that are larger than
+// the usual ones.
+func ofHugePages(t *testing.T, mem []byte) bool {
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Logf("the kernel does not say: %v", err)
+		return false
+	}
+	at, inside := uintptr(unsafe.Pointer(unsafe.SliceData(mem))), false
+	for line := range strings.Lines(string(smaps)) {
+		var from, to uintptr
+		var size int
+		if n, _ := fmt.Sscanf(line, "%x-%x ", &from, &to); n == 2 {
+			inside = from <= at && at < to
+		} else if n, _ := fmt.Sscanf(line, "KernelPageSize: %d kB", &size); n == 1 && inside {
+			return size<<10 > os.Getpagesize()
+		}
+	}
+	return false
 }
 
 // testMemory registers memory in other ways than the usual one.
@@ -193,41 +216,79 @@ func testMemory(t *testing.T, s *suite) {
 		b.sent(2, verbs.WCSuccess)
 		require.Equal(t, slice.Bytes(), a.mr.Bytes()[:5000])
 	})
-	t.Run("every operation works on memory on demand", func(t *testing.T) {
-		if !s.open(t).A.Attr().Caps.Has(verbs.CapOnDemandPaging) {
-			t.Skip("the device pins all memory")
+	t.Run("atomics work on memory on demand", func(t *testing.T) {
+		const atomic = 16
+		attr := s.open(t).A.Attr()
+		if !attr.Caps.Has(verbs.CapOnDemandPaging|verbs.CapAtomics) || attr.ODP.RC&atomic == 0 {
+			t.Skip("the device pins all memory, or has no atomics")
 		}
 		conf := usual
 		conf.memAccess, conf.qpAccess = everyRight|verbs.AccessOnDemand, everyRight
-		caps := s.open(t).A.Attr().Caps
-		if !caps.Has(verbs.CapAtomics) {
-			conf.memAccess &^= verbs.AccessRemoteAtomic
-			conf.qpAccess &^= verbs.AccessRemoteAtomic
-		}
-		if caps.Has(verbs.CapFlush) {
-			conf.memAccess |= verbs.AccessFlushGlobal
-			conf.qpAccess |= verbs.AccessFlushGlobal
-		}
 		a, b := s.connected(t, conf)
 		at, key := b.mr.Addr()+1<<20, b.mr.RKey()
 		word := []verbs.SGE{a.mr.SGE(2<<20, 8)}
 		for _, wr := range []verbs.SendWR{
 			{Opcode: verbs.OpFetchAdd, SGL: word, CompareAdd: 5, RemoteAddr: at, RKey: key},
 			{Opcode: verbs.OpCompareSwap, SGL: word, CompareAdd: 5, Swap: 6, RemoteAddr: at, RKey: key},
-			{Opcode: verbs.OpAtomicWrite, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 8)}, RemoteAddr: at + 1<<20, RKey: key},
-			{Opcode: verbs.OpFlush, RemoteAddr: at, RKey: key, Flush: &verbs.Flush{Type: verbs.FlushGlobal, Length: 1 << 20}},
 		} {
-			wr.ID, wr.Flags = 7, wr.Flags|verbs.SendSignaled
-			if _, err := a.qp.PostSend([]verbs.SendWR{wr}); err != nil {
-				require.ErrorIs(t, err, verbs.ErrUnsupported)
-				continue
-			}
+			wr.ID, wr.Flags = 7, verbs.SendSignaled
+			a.post(wr)
 			a.sent(7, verbs.WCSuccess)
 		}
-		if caps.Has(verbs.CapAtomics) {
-			require.EqualValues(t, 6, binary.NativeEndian.Uint64(b.mr.Bytes()[1<<20:]))
-			require.EqualValues(t, 5, binary.NativeEndian.Uint64(a.mr.Bytes()[2<<20:]))
+		require.EqualValues(t, 6, binary.NativeEndian.Uint64(b.mr.Bytes()[1<<20:]))
+		require.EqualValues(t, 5, binary.NativeEndian.Uint64(a.mr.Bytes()[2<<20:]))
+	})
+	t.Run("ATOMIC_WRITE and FLUSH work on memory on demand", func(t *testing.T) {
+		caps := s.open(t).A.Attr().Caps
+		if !caps.Has(verbs.CapOnDemandPaging) {
+			t.Skip("the device pins all memory")
 		}
+		if !caps.Has(verbs.CapAtomicWrite | verbs.CapFlush) {
+			t.Skip("the device has not both of them")
+		}
+		conf := usual
+		conf.qpAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessFlushGlobal
+		conf.memAccess = conf.qpAccess | verbs.AccessOnDemand
+		a, b := s.connected(t, conf)
+		at, key := b.mr.Addr()+1<<20, b.mr.RKey()
+		want := pattern(make([]byte, 8), 3)
+		a.post(
+			verbs.SendWR{Opcode: verbs.OpAtomicWrite, Flags: verbs.SendInline, Inline: [][]byte{want}, RemoteAddr: at, RKey: key},
+			verbs.SendWR{
+				ID: 7, Opcode: verbs.OpFlush, Flags: verbs.SendSignaled, RemoteAddr: at, RKey: key,
+				Flush: &verbs.Flush{Type: verbs.FlushGlobal, Length: 1 << 20},
+			},
+		)
+		a.sent(7, verbs.WCSuccess)
+		require.Equal(t, want, b.mr.Bytes()[1<<20:][:8])
+	})
+	t.Run("huge pages are paged in on demand", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		if !a.ctx.Attr().Caps.Has(verbs.CapOnDemandPaging) {
+			t.Skip("the device pins all memory")
+		}
+		pinned := verbs.PinnedBytes()
+		const length, at, n = 2 << 20, 1 << 20, 100_000
+		access := verbs.AccessLocalWrite | verbs.AccessOnDemand
+		to, err := b.pd.AllocMR(length, access, verbs.MROptions{HugePages: true})
+		require.NoError(t, err)
+		mapped, err := a.pd.AllocMR(length, access, verbs.MROptions{HugePages: true})
+		require.NoError(t, err)
+		for _, mr := range []*verbs.MR{to, mapped} {
+			if !ofHugePages(t, mr.Bytes()) {
+				t.Skip("the host has no huge pages: /proc/sys/vm/nr_hugepages")
+			}
+		}
+		from, err := a.pd.RegisterMR(mapped.Bytes(), access|verbs.AccessHugeTLB) // those of the caller
+		require.NoError(t, err)
+		require.Equal(t, pinned, verbs.PinnedBytes())
+		want := pattern(from.Bytes()[at:][:n], 4)
+		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{to.SGE(at, n)}})
+		a.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{from.SGE(at, n)}})
+		b.received(1, verbs.WCSuccess)
+		a.sent(2, verbs.WCSuccess)
+		require.Equal(t, want, to.Bytes()[at:][:n])
+		require.NoError(t, from.Close())
 	})
 	t.Run("memory on demand gets other rights, and is pinned", func(t *testing.T) {
 		a, b := s.connected(t, usual)
@@ -310,30 +371,37 @@ func testMemory(t *testing.T, s *suite) {
 		a.post(a.write(all.SGEOf(mapped).Addr, all.RKey(), 8))
 		a.refused(50, verbs.WCRemAccessErr)
 	})
-	t.Run("a datagram comes from memory on demand, and goes there", func(t *testing.T) {
-		const send, recv = 1, 2
-		if attr := s.open(t).A.Attr(); !attr.Caps.Has(verbs.CapOnDemandPaging) || attr.ODP.UD&(send|recv) != send|recv {
-			t.Skip("the device pins all memory of such QPs")
-		}
-		conf := usual
-		conf.memAccess, conf.qpAccess = everyRight|verbs.AccessOnDemand, everyRight
-		a, b := s.connected(t, conf)
-		for _, end := range []*side{a, b} {
-			end.other(verbs.QPTypeUD)
-			end.toDatagramRTS()
-		}
-		ah, err := a.pd.CreateAH(a.vectorTo(b))
-		require.NoError(t, err)
-		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{b.mr.SGE(3<<20, grhSize+100)}})
-		want := pattern(a.mr.Bytes()[3<<20:][:100], 4)
-		a.post(verbs.SendWR{
-			ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(3<<20, 100)},
-			Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
+	for name, paged := range map[string]uint32{"a datagram comes from memory on demand": 1, "a datagram goes to memory on demand": 2} { // send and receive of ODP
+		t.Run(name, func(t *testing.T) {
+			if attr := s.open(t).A.Attr(); !attr.Caps.Has(verbs.CapOnDemandPaging) || attr.ODP.UD&paged == 0 {
+				t.Skip("the device does not page that")
+			}
+			a, b := s.connected(t, usual)
+			for _, end := range []*side{a, b} {
+				end.other(verbs.QPTypeUD)
+				end.toDatagramRTS()
+			}
+			from, to := a.mr, b.mr
+			for end, mr := range map[*side]**verbs.MR{a: &from, b: &to} {
+				if (end == a) == (paged == 1) {
+					var err error
+					*mr, err = end.pd.AllocMR(end.conf.memory, verbs.AccessLocalWrite|verbs.AccessOnDemand, verbs.MROptions{})
+					require.NoError(t, err)
+				}
+			}
+			ah, err := a.pd.CreateAH(a.vectorTo(b))
+			require.NoError(t, err)
+			b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{to.SGE(3<<20, grhSize+100)}})
+			want := pattern(from.Bytes()[3<<20:][:100], 4)
+			a.post(verbs.SendWR{
+				ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{from.SGE(3<<20, 100)},
+				Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
+			})
+			a.sent(2, verbs.WCSuccess)
+			b.received(1, verbs.WCSuccess)
+			require.Equal(t, want, to.Bytes()[3<<20+grhSize:][:100])
 		})
-		a.sent(2, verbs.WCSuccess)
-		b.received(1, verbs.WCSuccess)
-		require.Equal(t, want, b.mr.Bytes()[3<<20+grhSize:][:100])
-	})
+	}
 	t.Run("a device is told what memory it will use", func(t *testing.T) {
 		a, _ := s.sides(t, usual)
 		list := []verbs.SGE{a.mr.SGE(100, 10)}

@@ -291,7 +291,7 @@ func testReregister(t *testing.T, s *suite) {
 			require.ErrorIs(t, err, verbs.ErrUnsupported)
 			require.Equal(t, before, verbs.PinnedBytes())
 			require.Len(t, mr.Bytes(), 4096, "nothing has changed")
-			return
+			t.Skip("the device changes no memory")
 		}
 		require.Equal(t, before+4096, verbs.PinnedBytes())
 		require.Equal(t, &other[0], &mr.Bytes()[0])

@@ -92,16 +92,26 @@ func testXRC(t *testing.T, s *suite) {
 	t.Run("WRITE and READ reach the memory of the SRQ's PD", func(t *testing.T) {
 		a, b, _ := s.domains(t, nil)
 		writeAndRead(t, a, b)
-		const write, read = 4, 8
-		if attr := a.ctx.Attr(); !attr.Caps.Has(verbs.CapOnDemandPaging) || attr.ODP.XRC&(write|read) != write|read {
-			return // the device pins all memory of such QPs
+	})
+	t.Run("memory is paged in on demand, but for receives", func(t *testing.T) {
+		a, b, _ := s.domains(t, nil)
+		const send, write, read = 1, 4, 8
+		if attr := a.ctx.Attr(); !attr.Caps.Has(verbs.CapOnDemandPaging) || attr.ODP.XRC&(send|write|read) != send|write|read {
+			t.Skip("the device pins all memory of such QPs")
 		}
+		pinned := b.mr
 		for _, end := range []*side{a, b} {
 			var err error
 			end.mr, err = end.pd.AllocMR(1<<20, everyRight|verbs.AccessOnDemand, verbs.MROptions{})
 			require.NoError(t, err)
 		}
 		writeAndRead(t, a, b)
+		want := pattern(a.mr.Bytes()[:100], 3)
+		b.receive(verbs.RecvWR{ID: 4, SGL: []verbs.SGE{pinned.SGE(0, 100)}})
+		a.post(verbs.SendWR{ID: 5, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, RemoteSRQ: b.srq.Num(), SGL: []verbs.SGE{a.mr.SGE(0, 100)}})
+		b.received(4, verbs.WCSuccess)
+		a.sent(5, verbs.WCSuccess)
+		require.Equal(t, want, pinned.Bytes()[:100])
 	})
 	t.Run("atomics work on the memory of the SRQ's PD", func(t *testing.T) {
 		a, b, _ := s.domains(t, nil)
