@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"runtime"
 	"sort"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/rounds"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
 )
@@ -29,6 +31,69 @@ func warm(t testing.TB, a, b *end) {
 	}})
 	require.NoError(t, err)
 	poll(t, b.recv, 1)
+}
+
+// BenchmarkPostWrite is a WRITE of 16 bytes inline, and sixteen with one call, of which the last gives
+// a completion: what package verbs and the device take together.
+func BenchmarkPostWrite(b *testing.B) {
+	for _, n := range []int{1, 16} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			x, y := newPair(b, deep)
+			warm(b, x, y)
+			wrs := writes(y, n)
+			wrs[n-1].Flags |= verbs.SendSignaled
+			var posted int
+			rounds.Median(b, func(calls int) {
+				for range calls {
+					if k, err := x.qp.PostSend(wrs); k != n {
+						b.Fatal(err)
+					}
+				}
+				posted = calls
+			}, func() { poll(b, x.send, posted) })
+		})
+	}
+}
+
+// BenchmarkPollSent is a poll for completions of such WRITEs.
+func BenchmarkPollSent(b *testing.B) {
+	const round = 64
+	for _, n := range []int{0, 1, 16} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			x, y := newPair(b, deep)
+			warm(b, x, y)
+			wrs, wcs := writes(y, round), make([]verbs.WC, 16)
+			for i := range wrs {
+				wrs[i].Flags |= verbs.SendSignaled
+			}
+			calls := round / max(n, 1)
+			var times rounds.Times
+			for b.Loop() {
+				if n > 0 {
+					if k, err := x.qp.PostSend(wrs); k != round {
+						b.Fatal(err)
+					}
+				}
+				begin := time.Now()
+				for range calls {
+					if k, _ := x.send.Poll(wcs[:max(n, 1)]); k != n {
+						b.Fatal(k)
+					}
+				}
+				times.Add(begin)
+			}
+			times.Report(b, calls)
+		})
+	}
+}
+
+// writes are WRITEs of 16 bytes inline to the memory of an end.
+func writes(to *end, n int) []verbs.SendWR {
+	wrs := make([]verbs.SendWR, n)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendInline, Inline: [][]byte{make([]byte, 16)}, RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}
+	}
+	return wrs
 }
 
 // BenchmarkPostWriteImm is a frame header and a small payload, unsignaled.
