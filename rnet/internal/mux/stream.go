@@ -209,8 +209,12 @@ func (st *Stream) Close(linger int32) error {
 		end = ctlReset
 	}
 	st.send.close(end, read)
-	if !st.m.cfg.Dialed {
-		st.m.pollLock.EnsureArmed()
+	blocked := st.m.out.blocked.Load()
+	if blocked {
+		st.m.pollLock.Look() // credit may have come: the process may end at once
+	}
+	if blocked || !st.m.cfg.Dialed {
+		st.m.pollLock.EnsureArmed() // for the credit; for the last OPEN of a client
 	}
 	if end == ctlClose && (linger > 0 || st.m.link.OnWire()) {
 		st.linger(time.Duration(linger) * time.Second)

@@ -168,11 +168,18 @@ func (l *Lock) step(step func(word) (word, bool)) bool {
 
 // leave gives up the lock. It is the only way to do so.
 func (l *Lock) leave() {
+	wasNoted := false
 	for round := 0; ; round++ {
 		s := l.word.load()
 		how := s.departing()
-		if s.has(noted) && !l.word.swap(s, s&^noted) {
-			continue
+		if s.has(noted) {
+			if !l.word.swap(s, s&^noted) {
+				continue
+			}
+			wasNoted = true
+		}
+		if wasNoted { // for who left it, whatever the polls of this call bring
+			how = departArmed
 		}
 		// after the note was taken: Close, which leaves one, has seen that before
 		if l.src.Failed() {

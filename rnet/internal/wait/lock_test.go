@@ -230,3 +230,27 @@ func TestAnEngineDoesNotPollForAPeerInItsProcess(t *testing.T) {
 		require.False(t, sp.on(), profile)
 	}
 }
+
+// What it finds when it arms may be a part of what has arrived, and be for nobody who waits.
+func TestEnsureArmedArmsAlsoIfSomethingHasArrived(t *testing.T) {
+	b := &box{wake: make(chan struct{}, 1)}
+	b.lock.Init(b, b, Config{})
+	b.run(t)
+	require.True(t, b.lock.Look())
+	b.lock.word.Store(b.lock.word.Load() &^ uint64(armed))
+	b.publish(new(Waiter))
+	b.lock.EnsureArmed()
+	require.True(t, b.lock.word.load().has(armed))
+}
+
+func TestTheSweepArmsAlsoIfSomethingHasArrived(t *testing.T) {
+	b := &box{wake: make(chan struct{}, 1)}
+	b.lock.Init(b, b, Config{})
+	b.run(t)
+	b.lock.word.Store(0) // left unarmed
+	b.publish(new(Waiter))
+	for b.lock.visit() != visitArm {
+	}
+	b.lock.leave() // as round does
+	require.True(t, b.lock.word.load().has(armed))
+}

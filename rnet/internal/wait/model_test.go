@@ -35,6 +35,7 @@ type world struct {
 	engine  modelEngine
 	sweep   modelSweep
 	onSweep bool
+	unarmed bool // an owner who had been left a note has left without arming
 	called  bool
 	flying  [modelWaiters]bool // a wake has made the waiter ready, and goes on to withdraw it
 
@@ -77,9 +78,10 @@ type modelSweep struct {
 
 // leaver is the state of a call of leave.
 type leaver struct {
-	lpc int8
-	s   word
-	how departure
+	lpc   int8
+	s     word
+	how   departure
+	noted bool // it has taken a note
 }
 
 // The program counters of leave, 0: it is not called.
@@ -134,6 +136,7 @@ type fault struct {
 	noPollAsleep  bool // an owner arms, and sleeps without polling again
 	noNote        bool // the engine does not note an event that it could not follow
 	ignoreNote    bool // a note does not keep the owner from leaving
+	forgetNote    bool // the owner takes the note, and leaves unarmed after a poll that brings something
 	noCount       bool // nor does a waiter
 	noSweep       bool // nobody sweeps
 	noCall        bool // the engine is not called from its rest
@@ -167,8 +170,12 @@ func (w *world) final() error {
 	return nil
 }
 
-// valid is what holds in each state: a parked waiter need not wait for the sweep.
+// valid is what holds in each state: neither a parked waiter need wait for the sweep, nor who has left a
+// note.
 func (w *world) valid() error {
+	if w.unarmed {
+		return errors.New("a note was taken, and the completion queue not armed")
+	}
 	for i := range w.waiters {
 		if !w.word.has(owned|armed) && w.waiters[i].state == waiterParked && !w.failed {
 			return fmt.Errorf("waiter %d is parked, and nobody listens", i)
@@ -401,7 +408,9 @@ func (w *world) leaveSteps(who string, of func(w *world) *leaver, left func(w *w
 			if w.noCount {
 				s &= oneWaiter - 1
 			}
-			l.how = s.departing()
+			if l.how = s.departing(); l.noted && !w.forgetNote {
+				l.how = departArmed
+			}
 			if l.lpc = lFailed; s.has(noted) {
 				l.lpc = lClearNote
 			}
@@ -409,7 +418,7 @@ func (w *world) leaveSteps(who string, of func(w *world) *leaver, left func(w *w
 	case lClearNote:
 		do("takes the note", func(w *world, l *leaver) {
 			if swap(w, l, l.s&^noted) {
-				l.lpc = lFailed
+				l.lpc, l.noted = lFailed, true
 			}
 		})
 	case lFailed:
@@ -468,6 +477,7 @@ func (w *world) leaveSteps(who string, of func(w *world) *leaver, left func(w *w
 				return
 			}
 			if swap(w, l, next) {
+				w.unarmed = l.noted && l.how == departFree
 				if l.how == departFree && !l.s.has(swept) {
 					w.onSweep = !w.noSweep
 				}
@@ -768,6 +778,7 @@ func TestTheModelFindsMistakes(t *testing.T) {
 		"a sleeper does not poll again":             {noPollAsleep: true},
 		"the engine leaves no note":                 {noNote: true},
 		"a note is ignored":                         {ignoreNote: true},
+		"a note is forgotten":                       {forgetNote: true},
 		"a waiter is ignored":                       {noCount: true},
 		"nobody sweeps":                             {noSweep: true},
 		"the engine is not called":                  {noCall: true},
