@@ -78,17 +78,31 @@ func (d *device) tellsWallTime() bool {
 // device that was removed with zeros, and one that was pulled out answers with all ones until then.
 func (d *device) Clock() (uint64, error) {
 	ticks, err := d.readClock()
-	if err != nil || ticks != 0 && ticks != 1<<64-1 {
-		return ticks, err
+	switch {
+	case err == nil && ticks == 1<<64-1:
+		err = errGone
+	case err == nil && ticks == 0:
+		err = d.seen(d.during(d.answers))
 	}
-	err = d.during(func() error {
-		return status(d.lib.queryDevice, d.context, uintptr(unsafe.Pointer(new(ibvDeviceAttr))))
-	})
+	if err != nil {
+		return 0, err
+	}
+	return ticks, nil
+}
+
+// answers is the kernel's answer to a question that it always answers while there is a device. It is
+// called within during.
+func (d *device) answers() error {
+	return status(d.lib.queryDevice, d.context, uintptr(unsafe.Pointer(new(ibvDeviceAttr))))
+}
+
+// seen returns err, or that the device is gone if it says so, and then ends what waits for it.
+func (d *device) seen(err error) error {
 	if errors.Is(err, unix.EIO) {
 		d.lost()
-		err = errGone
+		return errGone
 	}
-	return ticks, err
+	return err
 }
 
 // readClock is ibv_query_rt_values_ex, whose drivers give ticks for nanoseconds.

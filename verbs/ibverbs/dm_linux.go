@@ -57,19 +57,17 @@ func (m *deviceMemory) Write(b []byte, offset int) error {
 }
 
 // named runs a call that names the memory. The library does not look whether the device was removed, and
-// the kernel has put zeros in the place of the memory then.
+// the kernel has put zeros in the place of the memory then: one that answers after the copy shows that there
+// was a device.
 func (m *deviceMemory) named(function string, f func(*ibvDM) error) error {
-	return m.dev.during(func() error {
+	return m.dev.seen(m.dev.during(func() error {
 		return m.life.during(func() error {
 			if err := f(view[ibvDM](m.address)); err != nil {
 				return failed(function, err)
 			}
-			if m.dev.gone.Load() {
-				return errGone
-			}
-			return nil
+			return m.dev.answers()
 		})
-	})
+	}))
 }
 
 func (m *deviceMemory) Free() error { return m.dev.during(m.destroy) }

@@ -366,7 +366,10 @@ func (d *device) Clock() (uint64, error) {
 		return 0, verbs.ErrUnsupported
 	}
 	ticks, err := c.Clock()
-	if err == nil && (ticks == 0 || ticks == 1<<64-1) {
+	switch {
+	case err == nil && ticks == 1<<64-1:
+		err = errGone
+	case err == nil && ticks == 0:
 		err = d.command(abi.CmdQueryDevice, abi.BytesOf(&abi.ResponseOnly{}), abi.BytesOf(&abi.QueryDeviceOut{}))
 	}
 	if err != nil {
@@ -452,7 +455,7 @@ func (d *device) method(name string, lay func(page []byte) abi.Call, answer func
 	return nil
 }
 
-// failed makes an error of what the kernel answered to a named operation.
+// failed makes an error of what the kernel answered to a named operation. It is nil if err is.
 func (d *device) failed(op string, err error) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
@@ -478,14 +481,18 @@ func (d *device) failed(op string, err error) error {
 // let go of the device (drivers/infiniband/core/rdma_core.c), but a driver may
 // have other reasons for it too. The caller makes sure that the descriptor is
 // open.
-func (d *device) isGone() bool {
+func (d *device) isGone() bool { return errors.Is(d.answers(), unix.EIO) }
+
+// answers is the kernel's answer to a question that it always answers while there is a device. The
+// caller makes sure that the descriptor is open.
+func (d *device) answers() error {
 	p, err := abi.TakePage()
 	if err != nil {
-		return false
+		return err
 	}
 	defer abi.ReturnPage(p)
 	r := abi.Request{Cmd: abi.CmdQueryDevice, In: abi.BytesOf(&abi.ResponseOnly{}), Out: abi.BytesOf(&abi.QueryDeviceOut{})}
-	return errors.Is(d.file.Submit(p, &r), unix.EIO)
+	return d.file.Submit(p, &r)
 }
 
 // Map maps a queue. A child process that is not meant to have it does not

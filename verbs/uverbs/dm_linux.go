@@ -101,11 +101,7 @@ func (m *deviceMemory) use(copy func() error) error {
 		if err := copy(); err != nil {
 			return err
 		}
-		if m.dev.gone.Load() || m.dev.isGone() {
-			m.dev.lost()
-			return errGone
-		}
-		return nil
+		return m.dev.failed("query device", m.dev.answers())
 	})
 }
 
