@@ -39,6 +39,17 @@ func ofHugePages(t *testing.T, mem []byte) bool {
 	return false
 }
 
+// relax gives sides memory to which the device may write out of order. What is in it once a completion
+// has come is the same as without that.
+func relax(ends ...*side) {
+	for _, end := range ends {
+		end.t.Helper()
+		var err error
+		end.mr, err = end.pd.AllocMR(1<<20, everyRight|verbs.AccessRelaxedOrdering, verbs.MROptions{})
+		require.NoError(end.t, err)
+	}
+}
+
 // testMemory registers memory in other ways than the usual one.
 func testMemory(t *testing.T, s *suite) {
 	t.Run("addresses begin where the caller says", func(t *testing.T) {
@@ -402,6 +413,46 @@ func testMemory(t *testing.T, s *suite) {
 			require.Equal(t, want, to.Bytes()[3<<20+grhSize:][:100])
 		})
 	}
+	t.Run("messages and WRITEs go between regions of relaxed ordering", func(t *testing.T) {
+		a, b := s.connected(t, usual)
+		relax(a, b)
+		theirs := make([]byte, 100_000) // not of AllocMR
+		slice, err := b.pd.RegisterMR(theirs, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRelaxedOrdering)
+		require.NoError(t, err)
+		for i, n := range []int{1, 5000, 100_000} { // a packet of a byte, and many
+			for _, to := range []struct {
+				mr  *verbs.MR
+				mem []byte
+			}{{b.mr, b.mr.Bytes()}, {slice, theirs}} {
+				want := pattern(a.mr.Bytes()[:n], byte(2*i+1))
+				b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{to.mr.SGE(0, n)}})
+				a.post(verbs.SendWR{ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, n)}})
+				require.EqualValues(t, n, b.received(1, verbs.WCSuccess).ByteLen)
+				a.sent(2, verbs.WCSuccess)
+				require.Equal(t, want, to.mem[:n])
+				want = pattern(a.mr.Bytes()[:n], byte(2*i+2))
+				a.post(a.write(to.mr.SGE(0, 0).Addr, to.mr.RKey(), n))
+				a.sent(50, verbs.WCSuccess)
+				a.placed(b)
+				require.Equal(t, want, to.mem[:n])
+			}
+		}
+	})
+	t.Run("a datagram goes between regions of relaxed ordering", func(t *testing.T) {
+		a, b := s.datagrams(t)
+		relax(a, b)
+		ah, err := a.pd.CreateAH(a.vectorTo(b))
+		require.NoError(t, err)
+		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{b.mr.SGE(0, grhSize+1000)}})
+		want := pattern(a.mr.Bytes()[:1000], 4)
+		a.post(verbs.SendWR{
+			ID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, 1000)},
+			Datagram: &verbs.Datagram{AH: ah, QPN: b.qp.Num(), QKey: datagramQKey},
+		})
+		a.sent(2, verbs.WCSuccess)
+		require.EqualValues(t, grhSize+1000, b.received(1, verbs.WCSuccess).ByteLen)
+		require.Equal(t, want, b.mr.Bytes()[grhSize:][:1000])
+	})
 	t.Run("a device is told what memory it will use", func(t *testing.T) {
 		a, _ := s.sides(t, usual)
 		list := []verbs.SGE{a.mr.SGE(100, 10)}

@@ -93,6 +93,17 @@ func testXRC(t *testing.T, s *suite) {
 		a, b, _ := s.domains(t, nil)
 		writeAndRead(t, a, b)
 	})
+	t.Run("a message goes between regions of relaxed ordering", func(t *testing.T) {
+		a, b, _ := s.domains(t, nil)
+		relax(a, b)
+		want := pattern(a.mr.Bytes()[:5000], 3)
+		b.receive(verbs.RecvWR{ID: 4, SGL: []verbs.SGE{b.mr.SGE(8192, 5000)}})
+		a.post(verbs.SendWR{ID: 5, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, RemoteSRQ: b.srq.Num(), SGL: []verbs.SGE{a.mr.SGE(0, 5000)}})
+		require.EqualValues(t, 5000, b.received(4, verbs.WCSuccess).ByteLen)
+		a.sent(5, verbs.WCSuccess)
+		require.Equal(t, want, b.mr.Bytes()[8192:][:5000])
+		writeAndRead(t, a, b)
+	})
 	t.Run("memory is paged in on demand, but for receives", func(t *testing.T) {
 		a, b, _ := s.domains(t, nil)
 		const send, write, read = 1, 4, 8
