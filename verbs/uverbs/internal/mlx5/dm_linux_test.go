@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/model/fabric"
@@ -91,4 +92,77 @@ func testMemoryOfTwoHosts(t *testing.T, ctx *verbs.Context) {
 	require.NoError(t, err)
 	require.Equal(t, sent, got)
 	modeltest.Exchange(t, nil) // both have read
+}
+
+// Two processes share the memory of one device: neither has what the other one took, and each can
+// have what the other one gave back.
+func TestMemoryOfADeviceIsOfTheProcessThatTookIt(t *testing.T) {
+	if modeltest.On(t, modeltest.Config{Hosts: 2, OneDevice: true, Env: []string{"RAMJET_EXPERIMENTAL=mlx5"}}) {
+		testMemoryOfTwoProcesses(t, open(t))
+	}
+}
+
+func testMemoryOfTwoProcesses(t *testing.T, ctx *verbs.Context) {
+	const access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	me := modeltest.Host()
+	half := int(ctx.Attr().MaxDMSize) / 2
+	pd, err := ctx.AllocPD()
+	require.NoError(t, err)
+	dm, err := ctx.AllocDM(half)
+	require.NoError(t, err)
+	mr, err := pd.RegisterDM(dm, 0, half, access)
+	require.NoError(t, err)
+	want := pingpong.Fill(make([]byte, half), me)
+	_, err = dm.WriteAt(want, 0)
+	require.NoError(t, err)
+
+	cq, err := ctx.CreateCQ(verbs.CQAttr{CQE: 4}, nil)
+	require.NoError(t, err)
+	qp, err := pd.CreateQP(verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
+	})
+	require.NoError(t, err)
+	require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: access},
+		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
+	path, err := pingpong.PathOf(ctx)
+	require.NoError(t, err)
+	mine, err := json.Marshal(place{path.Address(qp), mr.RKey()})
+	require.NoError(t, err)
+	var peer place
+	require.NoError(t, json.Unmarshal(modeltest.Exchange(t, mine), &peer))
+	require.NotEqual(t, mr.RKey(), peer.RKey)
+	require.NoError(t, path.Connect(qp, verbs.QPTypeRC, peer.Address))
+	modeltest.Exchange(t, nil) // both have their memory, and are connected
+
+	_, err = ctx.AllocDM(64)
+	require.ErrorIs(t, err, unix.ENOMEM) // each has a half
+	request := verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{{Length: 64, LKey: peer.RKey}},
+		RemoteAddr: 0, RKey: peer.RKey} // from the other one's memory, as if it were ours
+	_, err = qp.PostSend([]verbs.SendWR{request})
+	require.NoError(t, err)
+	wcs := make([]verbs.WC, 1)
+	for n := 0; n == 0; {
+		n, err = cq.Poll(wcs)
+		require.NoError(t, err)
+	}
+	require.Equal(t, verbs.WCLocProtErr, wcs[0].Status)
+	got := make([]byte, half)
+	_, err = dm.ReadAt(got, 0)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	modeltest.Exchange(t, nil) // both have looked
+
+	for giver := range 2 {
+		if me == giver {
+			require.NoError(t, mr.Close())
+			require.NoError(t, dm.Close())
+		}
+		modeltest.Exchange(t, nil) // it is given back
+		if me != giver {
+			other, err := ctx.AllocDM(half)
+			require.NoError(t, err)
+			require.NoError(t, other.Close())
+		}
+		modeltest.Exchange(t, nil)
+	}
 }

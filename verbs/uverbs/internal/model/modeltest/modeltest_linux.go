@@ -49,6 +49,8 @@ type Config struct {
 	Device fabric.Kind
 	// Hosts is how many there are; 0 means 1.
 	Hosts int
+	// OneDevice has one host with one device run all programs that Hosts counts.
+	OneDevice bool
 	// WriteOnly makes the kernel of the hosts one without ioctl for uverbs.
 	WriteOnly bool
 	// Network gives the hosts a network namespace, in which their addresses are 10.77.0.1 and
@@ -141,7 +143,11 @@ func On(t *testing.T, config Config) bool {
 	outputs := make([]bytes.Buffer, len(programs))
 	devices := make([]fabric.Device, len(programs))
 	for i := range programs {
-		devices[i] = config.Device.NewDevice(subnet)
+		if i > 0 && config.OneDevice {
+			devices[i] = devices[0]
+		} else {
+			devices[i] = config.Device.NewDevice(subnet)
+		}
 		host := devices[i].Host()
 		host.WriteOnly = config.WriteOnly
 		env := append([]string{hostVariable + "=" + strconv.Itoa(i), exchangeVariable + "=" + meeting}, config.Env...)
