@@ -16,7 +16,7 @@
 //	soft        TestSemanticsWithinOneProcess of verbs/soft
 //	rxe, siw    TestConformance of verbs/uverbs in the virtual machine with Linux 6.1
 //	rxe 6.12    the same with 6.12
-//	mlx5        TestConformance/RoCE of verbs/uverbs/internal/mlx5
+//	mlx5        TestConformance/RoCE of verbs/uverbs/internal/mlx5, and those of its tests that the page names
 //	libmlx5     TestConformance of verbs/ibverbs on the model, -net -link eth
 //	none        tests that need no device
 //
