@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
@@ -80,7 +79,7 @@ func TestMemoryOfADeviceStaysMappedWhileItIsCopied(t *testing.T) {
 	require.False(t, mem.unmapped)
 	require.False(t, d.life.TryLock(), "nor can the device be closed")
 	close(mem.goOn)
-	require.ErrorIs(t, <-read, unix.EBADF, "nobody says that there is a device")
+	require.Error(t, <-read, "nobody says that there is a device")
 	err := m.Free() // there is no kernel
 	require.Error(t, err)
 	require.NotErrorIs(t, err, verbs.ErrBusy)
