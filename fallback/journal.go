@@ -14,6 +14,7 @@ type Decision struct {
 	Device    string        // that it goes over, with the port if it has several; empty if it is none
 	Reason    Reason        // why not something faster
 	Err       error         // what the faster one, or the dial, failed with
+	Failed    bool          // no connection came of it: Err is the dial's
 	At        time.Time     // when it was decided
 	Took      time.Duration // from the call of Dial until then
 
@@ -83,7 +84,7 @@ func (j *Journal) Record(d Decision) {
 	h.used = s.clock
 	if h.count > 0 {
 		last := h.newest()
-		if last.Transport == d.Transport && last.Device == d.Device && last.Reason == d.Reason {
+		if last.Transport == d.Transport && last.Device == d.Device && last.Reason == d.Reason && last.Failed == d.Failed {
 			last.repeat(&d)
 			return
 		}

@@ -40,6 +40,16 @@ func TestRepetitionsAreCountedNotKept(t *testing.T) {
 	require.Equal(t, []Count{{Soft, None, 1001}, {TCP, NoListener, 1}}, j.Counts())
 }
 
+// Both say that nobody listens for streams: one connected without, one was refused.
+func TestAFailureIsNoRepetitionOfAConnection(t *testing.T) {
+	var j Journal
+	connected := Decision{Addr: "a:1", Transport: TCP, Reason: NoListener, Err: errors.New("no streams")}
+	failed := Decision{Addr: "a:1", Transport: TCP, Reason: NoListener, Err: errors.New("refused"), Failed: true}
+	j.Record(connected)
+	j.Record(failed)
+	require.Equal(t, []Decision{failed, connected}, j.Last("a:1"))
+}
+
 func TestRepetitionWithoutATimeLeavesTheLastOne(t *testing.T) {
 	var j Journal
 	d := Decision{Addr: "a:1", Transport: Soft, At: newClock().now(), Took: time.Millisecond}

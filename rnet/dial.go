@@ -180,12 +180,12 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 	if a.set.Transport != fallback.Auto {
 		conn, err := a.dialFast(ctx)
 		if err != nil {
-			a.record(a.set.Transport, "", fallback.Classify(err), err)
+			a.record(a.set.Transport, "", fallback.Classify(err), err, true)
 			return nil, a.opError(err)
 		}
 		c := conn.(*Conn)
 		traceConnected(ctx, a.network, c)
-		a.record(a.set.Transport, c.s.device, fallback.None, nil)
+		a.record(a.set.Transport, c.s.device, fallback.None, nil, false)
 		return conn, nil
 	}
 	if reason, ok := negatives.Recall(a.remembered()); ok && reason.Nothing() {
@@ -274,7 +274,7 @@ func (a *attempt) dialTCP(ctx context.Context, reason fallback.Reason, why error
 		why = err
 		negatives.Forget(a.remembered()) // who is there next may be another server
 	}
-	a.record(a.plain(), "", reason, why)
+	a.record(a.plain(), "", reason, why, err != nil)
 	return conn, err
 }
 
@@ -284,7 +284,7 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 	if conn != nil && fastErr == nil {
 		negatives.Forget(a.remembered())
 		s := conn.(*Conn).s
-		a.record(s.transport, s.device, fallback.None, nil)
+		a.record(s.transport, s.device, fallback.None, nil, false)
 		return conn, nil
 	}
 	reason := fallback.Classify(fastErr)
@@ -298,7 +298,7 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 		why = err
 		negatives.Forget(a.remembered())
 	}
-	a.record(a.plain(), "", reason, why)
+	a.record(a.plain(), "", reason, why, err != nil)
 	return conn, err
 }
 
@@ -326,10 +326,12 @@ func (a *attempt) plain() fallback.Transport {
 	return fallback.TCP
 }
 
-// record counts the decision and prints it.
-func (a *attempt) record(t fallback.Transport, device string, reason fallback.Reason, err error) {
+// record counts the decision and prints it. failed says that err is the dial's, of which no connection came.
+func (a *attempt) record(t fallback.Transport, device string, reason fallback.Reason, err error, failed bool) {
 	took := time.Since(a.begun)
-	decided.Record(fallback.Decision{Addr: a.address, Transport: t, Device: device, Reason: reason, Err: err, At: a.begun, Took: took})
+	decided.Record(fallback.Decision{
+		Addr: a.address, Transport: t, Device: device, Reason: reason, Err: err, Failed: failed, At: a.begun, Took: took,
+	})
 	a.set.Log.Debug("rnet: dial", "network", a.network, "address", a.address, "transport", t, "device", device, "reason", reason, "took", took, "err", err)
 }
 

@@ -89,11 +89,11 @@ func (a *attempt) dialUnix(ctx context.Context) (net.Conn, error) {
 	if err == nil {
 		negatives.Forget(a.remembered())
 		traceConnected(ctx, a.network, c)
-		a.record(c.s.transport, c.s.device, fallback.None, nil)
+		a.record(c.s.transport, c.s.device, fallback.None, nil, false)
 		return connFor(a.network, c), nil
 	}
 	if a.set.Transport != fallback.Auto {
-		a.record(a.set.Transport, "", fallback.Classify(err), err)
+		a.record(a.set.Transport, "", fallback.Classify(err), err, true)
 		return nil, a.opError(err)
 	}
 	conn, plainErr := a.dialSocket(ctx)

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/internal/freeport"
+	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 )
@@ -107,8 +107,7 @@ const kills = 5
 
 // tryOver makes a kill test and adds the kinds of failure to those that were seen. It is too early
 // if a dial found nobody who serves streams, and connected when the server had begun to listen:
-// that connection goes over TCP for as long as it lives, and a workload that has no other with it. Its dial
-// cannot be told from those that were refused: of dials that went the same way Explain has the error of the last.
+// that connection goes over TCP for as long as it lives, and a workload that has no other with it.
 func tryOver(t *testing.T, over rnet.Transport, seen map[string]bool, prepare func(t *testing.T, dialer rnet.Dialer) Trial) (tooEarly, ok bool) {
 	want := over
 	if over == rnet.Auto {
@@ -126,22 +125,21 @@ func tryOver(t *testing.T, over rnet.Transport, seen map[string]bool, prepare fu
 		}
 		told := rnet.Explain(trial.Address)
 		require.NotEmpty(t, told)
-		if tooEarly = want == rnet.Soft && overSessions == 0 && slices.ContainsFunc(told, foundNobody); tooEarly {
-			t.Log("no byte has gone over sessions: ", told)
+		if tooEarly = want == rnet.Soft && overSessions == 0 && slices.ContainsFunc(told, connectedOnly); tooEarly {
 			return
 		}
 		require.Equal(t, want == rnet.Soft, overSessions > 0, "bytes have gone over sessions; %v", told)
-		if last := told[len(told)-1]; !foundNobody(last) {
+		if last := told[len(told)-1]; !connectedOnly(last) {
 			require.Equal(t, want, last.Transport, "after the restart: %s", last)
 		}
 	})
 	return tooEarly, ok
 }
 
-// foundNobody reports whether a dial found nobody who serves streams. It need not be the last dial: others of the
-// same moment may have found streams, and been too late to be used.
-func foundNobody(d rnet.Decision) bool {
-	return d.Transport == rnet.TCP && d.Reason == fallback.NoListener.String()
+// connectedOnly reports whether a dial that found nobody who serves streams has connected all the same. It need
+// not be the last dial: others of the same moment may have found streams, and been too late to be used.
+func connectedOnly(d rnet.Decision) bool {
+	return d.Transport == rnet.TCP && errors.Is(d.Err, rcm.ErrNoListener)
 }
 
 // The ways in which a connection fails when its peer dies.
