@@ -67,7 +67,8 @@ func TestTheTestsBesidePyverbsAreThere(t *testing.T) {
 }
 
 // TestEachCaseOfPyverbsHasARow looks on the page for each case of its modules, but for those that are
-// passed over: it needs tests of ours, or a reason. Where the case passed on rxe, of one kernel or the other, all of them have run there.
+// passed over: it needs tests of ours, or a reason. Where the case passed on rxe, of one kernel or the
+// other, all of them have run there.
 func TestEachCaseOfPyverbsHasARow(t *testing.T) {
 	modules, passedOver, rows := make(map[string]bool), make(map[string]bool), make(map[string][][]string) // rows by the names of cases
 	for line := range strings.Lines(read(t, "pyverbs.md")) {

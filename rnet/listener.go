@@ -37,7 +37,7 @@ type Listener struct {
 	done    chan struct{}   // closed by Close
 	work    sync.WaitGroup  // what is done for peers, and the waits for names
 	accepts atomic.Uint32   // calls of Accept
-	tcpIdle atomic.Int64    // until when, after started, TCP's backlog is not looked at again: see tcpDue
+	tcpIdle atomic.Int64    // until when, after processBegan, TCP's backlog is not looked at again: see tcpDue
 	open    context.Context // ends with Close, and with it the set-up of sessions
 	stop    context.CancelFunc
 	loops   *loopChoice // for the sessions; nil: the streams wait for Accept
@@ -177,7 +177,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 // tcpDue reports whether a connection waits in TCP's backlog. To look costs a system call: if none
 // did it looks again after a tcpRestTime.
 func (l *Listener) tcpDue() bool {
-	now := int64(time.Since(started))
+	now := int64(time.Since(processBegan))
 	if now < l.tcpIdle.Load() {
 		return false
 	}
@@ -187,8 +187,6 @@ func (l *Listener) tcpDue() bool {
 	}
 	return waits
 }
-
-var started = time.Now()
 
 // maxVain is how long an Accept that prefers TCP waits for a connection that was in
 // the backlog, and has gone.

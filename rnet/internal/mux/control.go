@@ -230,7 +230,7 @@ func (c *controls) next(f *controlFrame) bool {
 	return f.h.Kind != 0
 }
 
-// position returns the payload of a WINDOW or SESSION_WINDOW frame.
+// position returns the payload of a WINDOW or SESSION_WINDOW frame, or of the FIN of a Close.
 func (c *controls) position(limit uint64) []byte {
 	return binary.LittleEndian.AppendUint64(c.payload[:0], limit)
 }

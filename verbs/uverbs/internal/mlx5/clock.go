@@ -82,8 +82,8 @@ type coreClock struct {
 // hasCoreClock says whether the device shows its clock. Where pages of the host are larger than the
 // device's the kernel shows nobody what lies behind.
 func (c *context) hasCoreClock() bool {
-	const halves = 8
-	return c.out.compMask&hasCoreClock != 0 && c.out.coreClockOffset <= pageSize-halves && c.out.coreClockOffset%4 == 0
+	const clockBytes = 8
+	return c.out.compMask&hasCoreClock != 0 && c.out.coreClockOffset <= pageSize-clockBytes && c.out.coreClockOffset%4 == 0
 }
 
 // Clock maps the page when it is first called.

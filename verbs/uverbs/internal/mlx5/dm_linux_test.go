@@ -36,16 +36,11 @@ type place struct {
 	RKey uint32
 }
 
-func testMemoryOfTwoHosts(t *testing.T, ctx *verbs.Context) {
-	const half = 512 // what is written from, and what is written to
-	const access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
-	pd, err := ctx.AllocPD()
-	require.NoError(t, err)
+// connected makes a QP that is connected to that of the other end, and its CQ, and returns the key of what
+// the other end has registered.
+func connected(t *testing.T, pd *verbs.PD, access verbs.Access, mr *verbs.MR) (*verbs.QP, *verbs.CQ, uint32) {
+	ctx := pd.Context()
 	cq, err := ctx.CreateCQ(verbs.CQAttr{CQE: 4}, nil)
-	require.NoError(t, err)
-	dm, err := ctx.AllocDM(2 * half)
-	require.NoError(t, err)
-	mr, err := pd.RegisterDM(dm, 0, 2*half, access)
 	require.NoError(t, err)
 	qp, err := pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
@@ -60,6 +55,19 @@ func testMemoryOfTwoHosts(t *testing.T, ctx *verbs.Context) {
 	var peer place
 	require.NoError(t, json.Unmarshal(modeltest.Exchange(t, mine), &peer))
 	require.NoError(t, path.Connect(qp, verbs.QPTypeRC, peer.Address))
+	return qp, cq, peer.RKey
+}
+
+func testMemoryOfTwoHosts(t *testing.T, ctx *verbs.Context) {
+	const half = 512 // what is written from, and what is written to
+	const access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+	pd, err := ctx.AllocPD()
+	require.NoError(t, err)
+	dm, err := ctx.AllocDM(2 * half)
+	require.NoError(t, err)
+	mr, err := pd.RegisterDM(dm, 0, 2*half, access)
+	require.NoError(t, err)
+	qp, cq, peerKey := connected(t, pd, access, mr)
 
 	host := modeltest.Host()
 	sent, want := pingpong.Fill(make([]byte, half), host), pingpong.Fill(make([]byte, half), 1-host)
@@ -67,7 +75,7 @@ func testMemoryOfTwoHosts(t *testing.T, ctx *verbs.Context) {
 	require.NoError(t, err)
 	modeltest.Exchange(t, nil) // both are connected
 	move := func(op verbs.Opcode) {
-		request := verbs.SendWR{Opcode: op, Flags: verbs.SendSignaled, SGL: []verbs.SGE{{Length: half, LKey: mr.LKey()}}, RemoteAddr: half, RKey: peer.RKey}
+		request := verbs.SendWR{Opcode: op, Flags: verbs.SendSignaled, SGL: []verbs.SGE{{Length: half, LKey: mr.LKey()}}, RemoteAddr: half, RKey: peerKey}
 		_, err := qp.PostSend([]verbs.SendWR{request})
 		require.NoError(t, err)
 		for wcs := make([]verbs.WC, 1); ; { // ends with the completion
@@ -116,28 +124,14 @@ func testMemoryOfTwoProcesses(t *testing.T, ctx *verbs.Context) {
 	_, err = dm.WriteAt(want, 0)
 	require.NoError(t, err)
 
-	cq, err := ctx.CreateCQ(verbs.CQAttr{CQE: 4}, nil)
-	require.NoError(t, err)
-	qp, err := pd.CreateQP(verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
-	})
-	require.NoError(t, err)
-	require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateInit, Port: 1, Access: access},
-		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
-	path, err := pingpong.PathOf(ctx)
-	require.NoError(t, err)
-	mine, err := json.Marshal(place{path.Address(qp), mr.RKey()})
-	require.NoError(t, err)
-	var peer place
-	require.NoError(t, json.Unmarshal(modeltest.Exchange(t, mine), &peer))
-	require.NotEqual(t, mr.RKey(), peer.RKey)
-	require.NoError(t, path.Connect(qp, verbs.QPTypeRC, peer.Address))
+	qp, cq, peerKey := connected(t, pd, access, mr)
+	require.NotEqual(t, mr.RKey(), peerKey)
 	modeltest.Exchange(t, nil) // both have their memory, and are connected
 
 	_, err = ctx.AllocDM(64)
 	require.ErrorIs(t, err, unix.ENOMEM) // each has a half
-	request := verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{{Length: 64, LKey: peer.RKey}},
-		RemoteAddr: 0, RKey: peer.RKey} // from the other one's memory, as if it were ours
+	request := verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{{Length: 64, LKey: peerKey}},
+		RemoteAddr: 0, RKey: peerKey} // from the other one's memory, as if it were ours
 	_, err = qp.PostSend([]verbs.SendWR{request})
 	require.NoError(t, err)
 	wcs := make([]verbs.WC, 1)
