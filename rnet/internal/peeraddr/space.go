@@ -91,19 +91,39 @@ func (p *portSet) put(first, count int) {
 	}
 }
 
-// take takes the first run of free ports from a port on, or else from the first
-// one on, and no more than count of them. There must be one.
+// take takes count consecutive free ports, the first such from a port on, or else from the
+// first port on, and the longest run that there is if none has as many. One must be free.
+//
+// A run that is cut short by the end of the range does not do while there are others: the
+// session it goes to would use its few addresses again at once.
 func (p *portSet) take(from uint32, count int) (first, got int) {
-	first = p.find(int(from))
-	if first < 0 {
-		first = p.find(0)
+	for _, at := range []int{int(from), 0} {
+		for got < count {
+			at = p.find(at)
+			if at < 0 {
+				break
+			}
+			n := p.run(at, count)
+			if n > got {
+				first, got = at, n
+			}
+			at += n
+		}
 	}
-	for i := first; got < count && i < 1<<16 && p.free[i/64]&(1<<(i%64)) != 0; i++ {
+	for i := first; i < first+got; i++ {
 		p.free[i/64] &^= 1 << (i % 64)
-		p.count--
-		got++
 	}
+	p.count -= got
 	return first, got
+}
+
+// run returns how many ports are free from a port on, and no more than most.
+func (p *portSet) run(from, most int) int {
+	n := 0
+	for i := from; n < most && i < 1<<16 && p.free[i/64]&(1<<(i%64)) != 0; i++ {
+		n++
+	}
+	return n
 }
 
 // find returns the first free port from a port on, -1 if there is none.

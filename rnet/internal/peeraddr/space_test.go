@@ -47,6 +47,19 @@ func TestClientsOfOtherHostsShareTheirPorts(t *testing.T) {
 	require.NotContains(t, space.hosts, here, "a client that has gone costs nothing")
 }
 
+// A session with few addresses would use each again at once.
+func TestNoSessionGetsTheRestOfARange(t *testing.T) {
+	ip := netip.MustParseAddr("127.0.0.1")
+	low, high := tcpPorts()
+	for _, next := range []int{0, firstPort - 1, low - 1, low, high, high + 1, 1<<16 - 100, 1<<16 - 1} {
+		space := Space{hosts: make(map[netip.Addr]*portSet), spare: make(map[uint32]struct{}), next: uint32(next)}
+		for range 4 {
+			addr, got := space.Take(ip, true, 256, 64)
+			require.Equal(t, 256, got, "%v, from %d on", addr, next)
+		}
+	}
+}
+
 func TestSpareAddressesAreOneSessionsEach(t *testing.T) {
 	var space Space
 	ip := netip.MustParseAddr("::1")
