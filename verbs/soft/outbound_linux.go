@@ -14,20 +14,21 @@ import (
 // only when they are used up.
 type outbound struct {
 	protocol.View
-	head      uint64 // descriptors written
-	plain     uint64 // descriptors before this one go into free entries that follow each other
-	index     uint32 // entry of the next descriptor
-	unseen    uint32 // entry of the first descriptor that the peer cannot see
-	published uint64 // descriptors that the peer can see
-	consumed  uint64 // copy: descriptors that the peer has polled
-	lap       uint32 // entries in use
-	grown     uint64 // descriptors before this one lie where they did before the lap grew
-	recvs     uint64 // receives of the peer used
-	posted    uint64 // copy: receives that the peer has posted
-	sent      uint64 // bytes put into the SEND buffer
-	released  uint64 // copy: bytes that the peer has taken from it
-	pileUp    int    // bytes of payload behind unpublished descriptors
-	solicited bool   // one of the unpublished ones is solicited
+	head      uint64  // descriptors written
+	plain     uint64  // descriptors before this one go into free entries that follow each other
+	index     uint32  // entry of the next descriptor
+	unseen    uint32  // entry of the first descriptor that the peer cannot see
+	published uint64  // descriptors that the peer can see
+	consumed  uint64  // copy: descriptors that the peer has polled
+	lap       uint32  // entries in use
+	grown     uint64  // descriptors before this one lie where they did before the lap grew
+	recvs     uint64  // receives of the peer used
+	posted    uint64  // copy: receives that the peer has posted
+	sent      uint64  // bytes put into the SEND buffer
+	released  uint64  // copy: bytes that the peer has taken from it
+	pileUp    int     // bytes of payload behind unpublished descriptors
+	behind    uintptr // where the last payload ends, 0 if there was none
+	solicited bool    // one of the unpublished ones is solicited
 
 	srq     bool     // the peer receives from an SRQ
 	wakeFD  int      // the peer's wake-up socket, -1: it has none

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/prefetch"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 )
@@ -19,6 +20,8 @@ import (
 //     unless much payload lies between them.
 //  4. publish stores the first seq, a full fence, and loads the peer's arm
 //     word. Only if that is set it costs a system call.
+//  5. The peer's cache lines behind the payload are asked for: a program that goes round
+//     a ring writes there next, and publish would wait for them.
 //
 // Everything else goes through postSlow. With nothing queued before it, postAlone lets
 // attempt execute it; what cannot go on is put into the send queue (sendqueue_linux.go),
@@ -41,6 +44,10 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	}
 	if q.out.published != q.out.head {
 		q.out.publish()
+	}
+	if q.out.behind != 0 {
+		prefetch.ForWrite(q.out.behind + prefetch.Line - 1) // that at behind is here, if it was written to
+		q.out.behind = 0
 	}
 	if !q.pending {
 		q.sendMu.Unlock()
@@ -79,6 +86,7 @@ func (q *qp) write(wr *verbs.SendWR) bool {
 		if !ok {
 			return false
 		}
+		o.behind = uintptr(protocol.AddressOf(dst)) + uintptr(n)
 		if wr.Flags&verbs.SendInline != 0 {
 			for _, b := range wr.Inline {
 				dst = dst[copy(dst, b):]

@@ -3,7 +3,9 @@ package link
 import (
 	"fmt"
 	"syscall"
+	"unsafe"
 
+	"github.com/seed-b9b531af/ramjet/internal/prefetch"
 	"github.com/seed-b9b531af/ramjet/internal/release"
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -169,6 +171,9 @@ func (l *Link) complete(wc *verbs.WC) error {
 
 // takeFrames works on the frames of one message.
 func (l *Link) takeFrames(rest []byte) (err error) {
+	if len(rest) > prefetch.Line {
+		prefetch.ForRead(uintptr(unsafe.Pointer(&rest[prefetch.Line]))) // comes while the header is read
+	}
 	for len(rest) > 0 {
 		var h wireHeader
 		var payload []byte
