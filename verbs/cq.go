@@ -61,9 +61,9 @@ type CQAttr struct {
 	// Timestamps asks for WC.Timestamp, of a device with CapTimestamps. The software HCA reads
 	// a clock for it: when a request of this process is done, and when an arrival is polled.
 	Timestamps bool
-	// SingleThreaded promises that the calls of Poll and Arm, and those of PostSend on all QPs
-	// of which this is the SendCQ, do not overlap (IBV_CREATE_CQ_ATTR_SINGLE_THREADED). These
-	// QPs are to be SingleThreaded, too. All else may be called at any time, and what a broken
+	// SingleThreaded promises that no two calls of Poll, Arm and Disarm overlap
+	// (IBV_CREATE_CQ_ATTR_SINGLE_THREADED). The QPs of which this is the SendCQ are to be
+	// SingleThreaded, too. All else may be called at any time, PostSend as well, and what a broken
 	// promise does is as there.
 	SingleThreaded bool
 }

@@ -110,7 +110,7 @@ func (c *cq) Poll(wcs []verbs.WC) (n int, err error) {
 	if c.mu.Promised {
 		c.mu.Enter()
 	} else {
-		c.mu.Mutex.Lock()
+		c.mu.Begin()
 	}
 	empty := false
 	if c.isPlain() {
@@ -334,10 +334,10 @@ func (c *cq) mapped() driver.CQ {
 }
 
 // gather takes completions out of the queue, for a QP that learns from them what
-// is done. Whoever polls finds them first.
+// is done. Whoever polls finds them first. It is called by PostSend, which may overlap with Poll.
 func (c *cq) gather() {
-	c.mu.Begin()
-	defer c.mu.End()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.keep()
 }
 

@@ -19,7 +19,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	if q.send.Promised {
 		q.send.Enter()
 	} else {
-		q.send.Mutex.Lock()
+		q.send.Begin()
 	}
 	n, stuck, err := q.putSends(wrs)
 	if q.send.Promised {
@@ -165,7 +165,7 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if q.recv.Promised {
 		q.recv.Enter()
 	} else {
-		q.recv.Mutex.Lock()
+		q.recv.Begin()
 	}
 	n, err := q.putRecvs(wrs)
 	if q.recv.Promised {

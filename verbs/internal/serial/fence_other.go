@@ -2,7 +2,7 @@
 
 package serial
 
-// canFence reports that there is none: sections stay mutexes.
-func canFence() bool { return false }
+// registerFence reports that there is none: sections stay mutexes.
+func registerFence() bool { return false }
 
 func fence() {}

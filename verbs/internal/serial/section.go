@@ -11,9 +11,11 @@ import (
 // others Lock and Unlock. The zero value is a mutex for both.
 //
 // Once Promise has been called, calls on the data path never overlap: the program has said
-// so. They Enter and Leave: they say by a plain store that they are there, and look by a plain load
+// so. From the first of them on for which the kernel's fence is ready they Enter and Leave: they say
+// by a plain store that they are there, and look by a plain load
 // whether somebody waits; the fence that this needs is made by the one who waits, in all threads of
-// the process (membarrier(2)).
+// the process (membarrier(2)). So Lock takes microseconds, and longer where the process has lost
+// the fence (fence).
 //
 //	word     written by
 //	inside   the data path: it is there
@@ -30,8 +32,9 @@ import (
 // Under the race detector all callers take Mutex, and the data path touches a variable that
 // only the promise guards: calls that overlap are reported.
 type Section struct {
-	sync.Mutex // of the data path if there is no promise, else of who waits for it
-	Promised   bool
+	sync.Mutex      // of the data path if there is no promise, else of who waits for it
+	Promised   bool // the promise is made use of; written by the data path, under Mutex
+	asked      bool // Promise was called, and Promised not set yet; as Promised
 	inside     Word
 	wanted     atomic.Uint32 // written under Mutex
 	left       chan struct{} // has room for one
@@ -40,24 +43,39 @@ type Section struct {
 }
 
 // Promise is called before all else where the program promises that calls on the data path
-// do not overlap. Without the fence the section stays a mutex.
+// do not overlap. It does not wait for the fence, which takes milliseconds the first time in a
+// process: until it is ready the section stays a mutex, and for good if there is none.
 func (s *Section) Promise() {
-	if s.Promised = canFence(); s.Promised {
-		s.left = make(chan struct{}, 1)
-	}
+	s.asked, s.left = true, make(chan struct{}, 1)
+	prepareFence()
 }
 
 // Begin is Enter, or Lock of the mutex without a promise. Where a nanosecond counts the
-// caller looks at Promised itself, for the compiler to inline both.
+// caller looks at Promised itself, for the compiler to inline Enter.
 func (s *Section) Begin() {
 	if s.Promised {
 		s.Enter()
-	} else {
-		s.Mutex.Lock()
+		return
+	}
+	s.Mutex.Lock()
+	if s.asked {
+		s.makeUse()
 	}
 }
 
-// End ends what Begin began.
+// makeUse makes use of the promise if the fence is ready. The data path has Mutex: whoever takes
+// it next sees what is done here.
+func (s *Section) makeUse() {
+	switch fenceState() {
+	case fenceReady:
+		s.asked, s.Promised = false, true
+		s.entered()
+	case fenceRefused:
+		s.asked = false
+	}
+}
+
+// End ends what Begin began. The caller may look at Promised as before Begin.
 func (s *Section) End() {
 	if s.Promised {
 		s.Leave()
@@ -85,6 +103,29 @@ func (s *Section) Unlock() {
 		s.wanted.Store(0)
 	}
 	s.Mutex.Unlock()
+}
+
+// Outlast returns when the calls have ended that were in one of the sections when it was called.
+// Those that begin later see what the caller has stored before. It is Lock and Unlock of each,
+// but with one fence for all.
+func Outlast(sections []*Section) {
+	promised := false
+	for _, s := range sections {
+		s.Mutex.Lock() // ends with whoever has it
+		promised = promised || s.Promised
+		s.Mutex.Unlock()
+	}
+	if !promised || race.Enabled {
+		return
+	}
+	fence()
+	for _, s := range sections {
+		if s.inside.Load() != 0 {
+			s.Lock() // ends with the call
+			//lint:ignore SA2001 waiting for the holder is the purpose
+			s.Unlock()
+		}
+	}
 }
 
 // await waits outside until nobody wants the section. Whoever wants it next takes Mutex after

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -33,7 +34,7 @@ func TestLockKeepsTheDataPathOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := new(guarded)
 			if promise {
-				g.section.Promise()
+				makeUse(t, &g.section)
 			}
 			const others, locks = 3, 500
 			ended := make(chan struct{})
@@ -80,7 +81,7 @@ func TestWhoWaitsLearnsThatTheDataPathHasLeft(t *testing.T) {
 		rounds = 500
 	}
 	s := new(Section)
-	s.Promise()
+	makeUse(t, s)
 	memory := make([]byte, 16<<20)
 	var begun, done atomic.Uint64
 	reached := func(v *atomic.Uint64, n uint64) { // ended by the other goroutine
@@ -122,11 +123,97 @@ func TestWhoWaitsLearnsThatTheDataPathHasLeft(t *testing.T) {
 	}
 }
 
+// makeUse promises, and waits until use is made of it. Without a fence the section stays a mutex.
+func makeUse(t *testing.T, s *Section) {
+	t.Helper()
+	s.Promise()
+	require.Eventually(t, func() bool { return fenceState() != fenceUnknown }, time.Minute, time.Millisecond)
+	s.Begin()
+	s.End()
+	require.Equal(t, fenceState() == fenceReady, s.Promised)
+}
+
+// Who calls before the fence is ready takes the mutex, as whoever waits, and goes over
+// while others wait.
+func TestTheFirstCallThatFindsTheFenceReadyMakesUseOfThePromise(t *testing.T) {
+	makeUse(t, new(Section)) // the state of the fence is known
+	for range 200 {
+		g := new(guarded)
+		g.section.Promise()
+		const others, locks, posts = 2, 20, 100
+		var group sync.WaitGroup
+		for range others {
+			group.Go(func() {
+				for range locks {
+					g.section.Lock()
+					g.change(t)
+					g.section.Unlock()
+				}
+			})
+		}
+		ready := fencing.state.Load()
+		if !race.Enabled {
+			fencing.state.Store(fenceUnknown) // as at the start of the process
+		}
+		for i := range posts {
+			if i == posts/2 {
+				fencing.state.Store(ready)
+			}
+			g.section.Begin()
+			g.change(t)
+			g.section.End()
+			if i%16 == 0 {
+				runtime.Gosched()
+			}
+		}
+		group.Wait()
+		require.Equal(t, posts+others*locks, g.one)
+		require.Equal(t, fenceState() == fenceReady, g.section.Promised)
+	}
+}
+
+func TestOutlastWaitsForTheCallsThatRun(t *testing.T) {
+	for _, promised := range []bool{true, false} {
+		sections := make([]*Section, 3)
+		for i := range sections {
+			sections[i] = new(Section)
+			if promised {
+				makeUse(t, sections[i])
+			}
+		}
+		var gone atomic.Bool // what a call of the data path must not find once Outlast has returned
+		var over atomic.Bool
+		var group sync.WaitGroup
+		for _, s := range sections {
+			group.Go(func() {
+				for !over.Load() {
+					s.Begin()
+					if !gone.Load() {
+						for range 100 {
+							_ = s.wanted.Load()
+						}
+						if over.Load() {
+							t.Error("a call that began before has outlasted Outlast")
+						}
+					}
+					s.End()
+					runtime.Gosched()
+				}
+			})
+		}
+		time.Sleep(time.Millisecond)
+		gone.Store(true)
+		Outlast(sections)
+		over.Store(true)
+		group.Wait()
+	}
+}
+
 // The data path comes from one goroutine and then from another: the promise is that its
 // calls do not overlap.
 func TestTheDataPathMayComeFromAnyGoroutine(t *testing.T) {
 	g := new(guarded)
-	g.section.Promise()
+	makeUse(t, &g.section)
 	for range 100 {
 		var one sync.WaitGroup
 		one.Go(func() {
