@@ -291,7 +291,7 @@ func (ch *channel) collect() (shortest time.Duration, _ error) {
 		if period == 0 {
 			return 0, nil
 		}
-		if err := c.Arm(false); err != nil || c.lockedWaiting(count) >= count {
+		if err := c.armBeside(); err != nil || c.lockedWaiting(count) >= count {
 			return 0, err
 		}
 		if shortest == 0 || period < shortest {

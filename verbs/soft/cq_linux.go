@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 )
 
@@ -17,7 +18,7 @@ import (
 // flushed requests) lies in the local queue.
 //
 // The path of a poll: one load says whether anything local waits, one load
-// per QP whether its next descriptor is published. Only if so it takes
+// per QP whether its next descriptor is published. Only if so it enters
 // pollMu.
 type cq struct {
 	// work counts local completions and inbounds that want attention.
@@ -37,10 +38,10 @@ type cq struct {
 	local      localQueue
 	moderation moderation
 
-	pollMu   sync.Mutex
-	next     int        // guarded by pollMu: which inbound goes first
-	broken   []*inbound // guarded by pollMu: found to be lying, to be failed after unlock
-	toNotify []*inbound // guarded by pollMu: whose peers wait for space
+	pollMu   serial.Section // of Poll, Arm and Disarm
+	next     int            // guarded by pollMu: which inbound goes first
+	broken   []*inbound     // guarded by pollMu: found to be lying, to be failed after unlock
+	toNotify []*inbound     // guarded by pollMu: whose peers wait for space
 }
 
 func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs.CQDriver, error) {
@@ -49,6 +50,9 @@ func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs
 	}
 	c := &cq{dev: d, stamp: attr.Timestamps}
 	c.all.Store(new([]*inbound))
+	if attr.SingleThreaded {
+		c.pollMu.Promise()
+	}
 	c.local.init(attr.CQE)
 	attr.CQE = c.local.capacity()
 	if ch != nil {
@@ -104,9 +108,20 @@ func (c *cq) poll(wcs []verbs.WC) (int, error) {
 	if f := c.dev.faults.Load(); f != nil {
 		return f.poll(c, wcs)
 	}
-	c.pollMu.Lock()
+	if c.pollMu.Promised {
+		c.pollMu.Enter()
+	} else {
+		c.pollMu.Begin()
+	}
 	n := c.take(wcs)
-	c.unlockAndTell()
+	switch {
+	case len(c.broken)+len(c.toNotify) != 0:
+		c.endAndTell()
+	case c.pollMu.Promised:
+		c.pollMu.Leave()
+	default:
+		c.pollMu.Mutex.Unlock()
+	}
 	if c.stamp {
 		c.stampArrivals(wcs[:n])
 	}
@@ -138,16 +153,28 @@ func (c *cq) take(wcs []verbs.WC) int {
 // share is what one of several sources may take of space.
 func (c *cq) share(space, sources int) int { return (space + sources - 1) / sources }
 
-// unlockAndTell releases pollMu and does what must not be done under it: fail
+// unlockAndTell ends what pollMu.Lock began, and does what must not be done under it: fail
 // QPs whose peers lie, and notify peers that wait for space.
 func (c *cq) unlockAndTell() {
-	if len(c.broken)+len(c.toNotify) == 0 {
-		c.pollMu.Unlock()
-		return
-	}
-	broken, toNotify := c.broken, c.toNotify
-	c.broken, c.toNotify = nil, nil
+	broken, toNotify := c.takeTold()
 	c.pollMu.Unlock()
+	tell(broken, toNotify)
+}
+
+// endAndTell is unlockAndTell for what pollMu.Begin began.
+func (c *cq) endAndTell() {
+	broken, toNotify := c.takeTold()
+	c.pollMu.End()
+	tell(broken, toNotify)
+}
+
+func (c *cq) takeTold() (broken, toNotify []*inbound) {
+	broken, toNotify = c.broken, c.toNotify
+	c.broken, c.toNotify = nil, nil
+	return broken, toNotify
+}
+
+func tell(broken, toNotify []*inbound) {
 	for _, in := range toNotify {
 		in.q.notifyPeer()
 	}
@@ -165,11 +192,33 @@ func (c *cq) Arm(solicited bool) error {
 	if c.ch == nil {
 		return fmt.Errorf("%w: the CQ has no completion channel", verbs.ErrInvalid)
 	}
+	c.pollMu.Begin()
+	c.arm(solicited)
+	c.endAndTell()
+	c.heedFaults()
+	return nil
+}
+
+// armBeside is Arm for who waits on the channel, which the promise of SingleThreaded lets him do
+// while others poll and arm. The CQ has a channel.
+func (c *cq) armBeside() error {
+	if c.users.closed() {
+		return verbs.ErrClosed
+	}
+	c.pollMu.Lock()
+	c.arm(false)
+	c.unlockAndTell()
+	c.heedFaults()
+	return nil
+}
+
+// arm is Arm with pollMu held. The store to asked is a full fence, and so is each change of a word
+// that is armed: the poll that follows Arm comes after them.
+func (c *cq) arm(solicited bool) {
 	want := protocol.ArmArmed
 	if solicited {
 		want |= protocol.ArmSolicited
 	}
-	c.pollMu.Lock()
 	c.asked.Store(true)
 	for {
 		w := c.armed.Load()
@@ -183,11 +232,13 @@ func (c *cq) Arm(solicited bool) error {
 		}
 		in.arm(want)
 	}
-	c.unlockAndTell()
+}
+
+// heedFaults has what is withheld give the event that Arm asked for.
+func (c *cq) heedFaults() {
 	if f := c.dev.faults.Load(); f != nil {
 		f.armed(c)
 	}
-	return nil
 }
 
 // stronger is what is armed where w was and want is asked for: what is armed
@@ -204,13 +255,13 @@ func (c *cq) Disarm() {
 	if !c.asked.Load() {
 		return
 	}
-	c.pollMu.Lock()
+	c.pollMu.Begin()
 	c.asked.Store(false)
 	c.armed.Store(0)
 	for _, in := range *c.all.Load() {
 		in.arm(0)
 	}
-	c.unlockAndTell()
+	c.endAndTell()
 }
 
 // notify gives the event that Arm asked for, once.

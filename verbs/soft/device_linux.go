@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"golang.org/x/sys/unix"
 )
@@ -409,14 +410,13 @@ func (d *device) endObjects() {
 // before it has ended. It is called between marking memory as gone and unmapping
 // it, and so the data path needs no reference counts.
 func quiesce() {
+	var sections []*serial.Section
 	for _, d := range openDevices() {
 		for _, q := range d.allQPs() {
-			q.sendMu.Lock() // ends with the post that holds it
-			//lint:ignore SA2001 waiting for the holder is the purpose
-			q.sendMu.Unlock()
+			sections = append(sections, &q.sendMu)
 		}
 		for _, q := range d.allDatagramQPs() {
-			q.sendMu.Lock() // as above
+			q.sendMu.Lock() // ends with the post that holds it
 			//lint:ignore SA2001 waiting for the holder is the purpose
 			q.sendMu.Unlock()
 			q.recvMu.Lock() // ends with the delivery that holds it
@@ -424,11 +424,10 @@ func quiesce() {
 			q.recvMu.Unlock()
 		}
 		for _, c := range d.allCQs() {
-			c.pollMu.Lock() // ends with the poll that holds it
-			//lint:ignore SA2001 waiting for the holder is the purpose
-			c.pollMu.Unlock()
+			sections = append(sections, &c.pollMu)
 		}
 	}
+	serial.Outlast(sections) // ends with the posts and polls
 }
 
 // pd is a protection domain: what MRs and QPs have in common.

@@ -112,13 +112,13 @@ func (f *faultState) refuseReceive() bool {
 
 // poll is cq.poll with completions that come late, in batches, or slowly.
 func (f *faultState) poll(c *cq, wcs []verbs.WC) (int, error) {
-	c.pollMu.Lock()
+	c.pollMu.Begin()
 	if f.withheld(c, true) > 0 {
-		c.pollMu.Unlock()
+		c.pollMu.End()
 		return 0, nil
 	}
 	n := c.take(wcs)
-	c.unlockAndTell()
+	c.endAndTell()
 	if c.stamp {
 		c.stampArrivals(wcs[:n])
 	}

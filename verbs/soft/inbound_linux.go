@@ -182,8 +182,9 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 		}
 	}
 	if in.pos != start {
-		// Both may be seen late. PostRecv would then see less room than there is, and
-		// ready an entry that was taken. Who polls after arming has had pollMu since (Arm).
+		// Both may be seen late, as nothing behind them needs to be a fence. PostRecv would then
+		// see less room than there is, and ready an entry that was taken. Who polls after arming sees
+		// them: polls come after one another, by pollMu or by what keeps the program's promise.
 		release.Store(&in.recvs.tail, tail)
 		release.Store(&in.cursor, uint64(in.index)<<32|uint64(uint32(in.pos)))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 )
 
@@ -14,7 +15,7 @@ import (
 // sendqueue_linux.go, outbound) works on the peer's segment, its receive half
 // (inbound) on our own.
 type qp struct {
-	sendMu sync.Mutex
+	sendMu serial.Section // of PostSend
 	// open: posts may take the fast path, because nothing is queued before
 	// them and the peer is there. Guarded by sendMu, as all of the next ones.
 	open     bool
@@ -54,8 +55,10 @@ type qp struct {
 	recvCQ *cq
 	srq    *srq
 
-	recvMu sync.Mutex
-	in     *inbound // replaced by RESET under sendMu and recvMu, nil once destroyed
+	recvMu serial.Section // of PostRecv
+	in     *inbound       // replaced by RESET under sendMu and recvMu, nil once destroyed
+
+	cpus cpuWords
 
 	life      sync.Mutex // one RESET or Destroy at a time; outermost
 	destroyed atomic.Bool
@@ -82,6 +85,10 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, s verbs
 	q := &qp{dev: p.dev, pd: p, uc: attr.Type == verbs.QPTypeUC, sendCQ: send.(*cq), recvCQ: recv.(*cq)}
 	q.cap = attr.Cap
 	q.cap.MaxSendWR = max(q.cap.MaxSendWR, 1)
+	if attr.SingleThreaded {
+		q.sendMu.Promise()
+		q.recvMu.Promise()
+	}
 	if attr.SignalAll {
 		q.always = verbs.SendSignaled
 	}
@@ -116,6 +123,7 @@ func (q *qp) begin() error {
 		return err
 	}
 	q.in = in
+	q.cpus.set(&in.seg.Header.CPU, nil)
 	// Once it is in the table it may be destroyed with the device: not before
 	// it is whole.
 	q.life.Lock()
@@ -252,6 +260,7 @@ func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 	q.in.seg.Header.Gate.Store(protocol.GateFailed)
 	p, l := q.pairing, q.link
 	q.pairing, q.link, q.by, q.left = nil, nil, nil, false
+	q.cpus.set(nil, nil) // before the memory goes in which they are
 	q.out.close()
 	q.forgetRemotes()
 	q.sq.clear()
@@ -261,6 +270,9 @@ func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 	q.recvMu.Lock()
 	q.state.Store(stateReset)
 	old := replace()
+	if q.in != nil {
+		q.cpus.set(&q.in.seg.Header.CPU, nil)
+	}
 	q.recvMu.Unlock()
 	q.sendMu.Unlock()
 	if p != nil {
@@ -449,25 +461,45 @@ func (q *qp) losePeer(f failure) {
 	q.drive()
 }
 
-// unlock releases sendMu and then does what must not be done under it.
+// unlock ends what sendMu.Lock began, and then does what must not be done under it.
 func (q *qp) unlock() {
-	if q.gone != nil {
-		defer closeRemotes(q.gone)
-		q.gone = nil
-	}
-	if !q.pending {
-		q.sendMu.Unlock()
+	work := q.takeWork()
+	q.sendMu.Unlock()
+	q.do(work)
+}
+
+// end is unlock for what sendMu.Begin began.
+func (q *qp) end() {
+	work := q.takeWork()
+	q.sendMu.End()
+	q.do(work)
+}
+
+// work is what must not be done under sendMu.
+type work struct {
+	gone   []*remote // to be unmapped
+	failed bool      // the QP has gone to ERR
+	after  failure   // for this
+	link   link
+}
+
+func (q *qp) takeWork() work {
+	w := work{gone: q.gone, failed: q.pending, after: q.after, link: q.link}
+	q.gone, q.pending = nil, false
+	return w
+}
+
+func (q *qp) do(w work) {
+	defer closeRemotes(w.gone)
+	if !w.failed {
 		return
 	}
-	q.pending = false
-	f, l := q.after, q.link
-	q.sendMu.Unlock()
 	q.recvCQ.notify(true)
-	if l != nil && !f.peerKnows {
-		l.tell(f.tell)
+	if w.link != nil && !w.after.peerKnows {
+		w.link.tell(w.after.tell)
 	}
-	if f.raise {
-		q.dev.raise(verbs.DriverEvent{Type: f.event, QPN: q.num})
+	if w.after.raise {
+		q.dev.raise(verbs.DriverEvent{Type: w.after.event, QPN: q.num})
 	}
 	if q.srq != nil {
 		q.dev.raise(verbs.DriverEvent{Type: verbs.EventLastWQEReached, QPN: q.num})
@@ -481,14 +513,13 @@ func (q *qp) unlock() {
 // PublishCPU tells the peer on which CPU we run; a negative number says that
 // we do not know. It costs a store if that has changed, and a load if not.
 func (q *qp) PublishCPU(cpu int) {
-	q.recvMu.Lock()
-	defer q.recvMu.Unlock()
-	if q.in == nil {
+	q.cpus.mu.Lock()
+	defer q.cpus.mu.Unlock()
+	if q.cpus.own == nil {
 		return
 	}
-	word := &q.in.seg.Header.CPU
-	if next := uint32(max(cpu, -1) + 1); word.Load() != next {
-		word.Store(next)
+	if next := uint32(max(cpu, -1) + 1); q.cpus.own.Load() != next {
+		q.cpus.own.Store(next)
 	}
 }
 
@@ -496,16 +527,30 @@ func (q *qp) PublishCPU(cpu int) {
 // not, or there is no peer. The number is the peer's claim: do not index with
 // it unchecked.
 func (q *qp) PeerCPU() (cpu int, ok bool) {
-	q.sendMu.Lock()
-	defer q.sendMu.Unlock()
-	if q.link == nil {
+	q.cpus.mu.Lock()
+	defer q.cpus.mu.Unlock()
+	if q.cpus.peers == nil {
 		return 0, false
 	}
-	n := q.out.Header.CPU.Load()
+	n := q.cpus.peers.Load()
 	if n == 0 || n > maxCPU {
 		return 0, false
 	}
 	return int(n) - 1, true
+}
+
+// cpuWords are where the two ends say on which CPUs they run. They have a lock of their own:
+// sendMu and recvMu may cost microseconds whoever does not post. It comes after these.
+type cpuWords struct {
+	mu    sync.Mutex
+	own   *atomic.Uint32 // guarded by mu: in our segment, nil once destroyed
+	peers *atomic.Uint32 // guarded by mu: in the peer's segment, nil if the QP is not paired
+}
+
+func (c *cpuWords) set(own, peers *atomic.Uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own, c.peers = own, peers
 }
 
 // maxCPU is more than any machine has.

@@ -110,10 +110,10 @@ func totalOf(sgl []verbs.SGE) (uint32, error) {
 const maxMessageSize = 1 << 31
 
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
-	q.recvMu.Lock()
+	q.recvMu.Begin()
 	in := q.in
 	if in == nil || q.state.Load() == stateReset {
-		q.recvMu.Unlock()
+		q.recvMu.End()
 		if in == nil {
 			return 0, verbs.ErrClosed
 		}
@@ -137,13 +137,13 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	}
 	if n > 0 {
 		r.head.Store(head)
-		in.seg.Header.Posted.Store(head)
+		in.seg.Header.Posted.Store(head) // full fence: the load of flushing comes after the store to head
 		if in.flushing.Load() {
 			in.wantAttention()
 			q.recvCQ.notify(true)
 		}
 	}
-	q.recvMu.Unlock()
+	q.recvMu.End()
 	return n, err
 }
 

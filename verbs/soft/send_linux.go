@@ -12,7 +12,7 @@ import (
 
 // The path of a WRITE, with or without immediate:
 //
-//  1. PostSend takes sendMu. If nothing is queued before it, write checks
+//  1. PostSend enters sendMu. If nothing is queued before it, write checks
 //     the peer's gate, the key, bounds and rights, and that the peer has a
 //     receive and a free descriptor, from our own copies of its counters.
 //  2. The payload is copied into the peer's region.
@@ -30,7 +30,11 @@ import (
 // completion.
 
 func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
-	q.sendMu.Lock()
+	if q.sendMu.Promised {
+		q.sendMu.Enter()
+	} else {
+		q.sendMu.Begin()
+	}
 	var err error
 	n := 0
 	for n < len(wrs) {
@@ -49,11 +53,14 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 		prefetch.ForWrite(q.out.behind + prefetch.Line - 1) // that at behind is here, if it was written to
 		q.out.behind = 0
 	}
-	if !q.pending {
-		q.sendMu.Unlock()
-		return n, err
+	switch {
+	case q.pending:
+		q.end()
+	case q.sendMu.Promised:
+		q.sendMu.Leave()
+	default:
+		q.sendMu.Mutex.Unlock()
 	}
-	q.unlock()
 	return n, err
 }
 
