@@ -25,6 +25,23 @@ func TestSemanticsBetweenStrangers(t *testing.T) {
 	})
 }
 
+func TestSemanticsWithinOneProcessSingleThreaded(t *testing.T) {
+	verbstest.Run(t, singleThreaded)
+}
+
+func TestSemanticsBetweenStrangersSingleThreaded(t *testing.T) {
+	verbstest.Run(t, func(t testing.TB) verbstest.Pair {
+		soft.PairAsStrangers(t)
+		return singleThreaded(t)
+	})
+}
+
+func singleThreaded(t testing.TB) verbstest.Pair {
+	p := openPair(t)
+	p.SingleThreaded = true
+	return p
+}
+
 func openPair(t testing.TB) verbstest.Pair {
 	open := func() *verbs.Context {
 		ctx, err := verbs.Open(soft.DeviceName)

@@ -28,7 +28,7 @@ func (s *side) other(typ verbs.QPType) {
 	}
 	require.NoError(s.t, s.qp.Close())
 	var err error
-	s.qp, err = s.pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: s.send, RecvCQ: s.recv, Cap: s.conf.cap})
+	s.qp, err = s.pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: s.send, RecvCQ: s.recv, SingleThreaded: s.conf.single, Cap: s.conf.cap})
 	require.NoError(s.t, err)
 	attr := verbs.QPAttr{State: verbs.QPStateInit, Port: 1, QKey: datagramQKey, Access: everyRight}
 	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
@@ -224,7 +224,7 @@ func testDatagrams(t *testing.T, s *suite) {
 		b.srq, err = b.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
 		require.NoError(t, err)
 		b.qp, err = b.pd.CreateQP(verbs.QPInitAttr{
-			Type: verbs.QPTypeUD, SendCQ: b.send, RecvCQ: b.recv, SRQ: b.srq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1},
+			Type: verbs.QPTypeUD, SendCQ: b.send, RecvCQ: b.recv, SRQ: b.srq, SingleThreaded: b.conf.single, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1},
 		})
 		require.NoError(t, err)
 		b.toDatagramRTS()

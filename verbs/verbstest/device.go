@@ -200,7 +200,7 @@ func testQPSizes(t *testing.T, s *suite, typ verbs.QPType) {
 	a, _ := s.sides(t, usual)
 	dev := a.ctx.Attr()
 	if typ == verbs.QPTypeUC && !dev.Caps.Has(verbs.CapUC) || typ == verbs.QPTypeUD && !dev.Caps.Has(verbs.CapUD) {
-		_, err := a.pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: a.send, RecvCQ: a.recv, Cap: usual.cap})
+		_, err := a.pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: a.send, RecvCQ: a.recv, SingleThreaded: a.conf.single, Cap: usual.cap})
 		require.ErrorIs(t, err, verbs.ErrUnsupported)
 		t.Skip("the device has no such service")
 	}
@@ -215,7 +215,7 @@ func testQPSizes(t *testing.T, s *suite, typ verbs.QPType) {
 		{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: min(most.MaxSendSGE, 16), MaxRecvSGE: min(most.MaxRecvSGE, 16)},
 		{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: min(most.MaxInline, 4096)},
 	} {
-		qp, err := a.pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: a.send, RecvCQ: a.recv, Cap: sizes, SignalAll: i%2 == 0})
+		qp, err := a.pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: a.send, RecvCQ: a.recv, SingleThreaded: a.conf.single, Cap: sizes, SignalAll: i%2 == 0})
 		require.NoError(t, err, "%+v", sizes)
 		attr := qp.Attr()
 		got, err := qp.Query()
@@ -241,7 +241,7 @@ func testQPSizes(t *testing.T, s *suite, typ verbs.QPType) {
 		bad := verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}
 		*[]*int{&bad.MaxSendWR, &bad.MaxRecvWR, &bad.MaxSendSGE, &bad.MaxRecvSGE, &bad.MaxInline}[i] =
 			1 + []int{most.MaxSendWR, most.MaxRecvWR, most.MaxSendSGE, most.MaxRecvSGE, most.MaxInline}[i]
-		_, err := a.pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: a.send, RecvCQ: a.recv, Cap: bad})
+		_, err := a.pd.CreateQP(verbs.QPInitAttr{Type: typ, SendCQ: a.send, RecvCQ: a.recv, SingleThreaded: a.conf.single, Cap: bad})
 		require.ErrorIs(t, err, verbs.ErrInvalid, fmt.Sprintf("%+v", bad))
 	}
 }

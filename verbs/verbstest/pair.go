@@ -21,6 +21,8 @@ type Pair struct {
 	// Also names statuses by which the device reports failures for which the
 	// specification has another one, the key: both are taken.
 	Also map[verbs.WCStatus][]verbs.WCStatus
+	// SingleThreaded makes the QPs and CQs so, of all tests that keep the promise.
+	SingleThreaded bool
 	// Lacks says what the device does not do although the specification
 	// says so, and no capability bit tells.
 	Lacks Lack
@@ -184,6 +186,7 @@ func join(a, b *side) {
 func (s *suite) sides(t testing.TB, conf config) (a, b *side) {
 	t.Helper()
 	p := s.open(t)
+	conf.single = conf.single || p.SingleThreaded
 	confA := conf
 	confA.srq = nil
 	a, b = newSide(t, p.A, p.GIDIndexA, confA), newSide(t, p.B, p.GIDIndexB, conf)

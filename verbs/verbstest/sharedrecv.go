@@ -167,7 +167,7 @@ func testSRQ(t *testing.T, s *suite) {
 		require.Equal(t, 1, n, "the one before it was posted")
 		_, err = b.qp.PostRecv([]verbs.RecvWR{{}})
 		require.ErrorIs(t, err, verbs.ErrInvalid, "its receives come from the SRQ")
-		_, err = a.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: a.send, RecvCQ: a.recv, SRQ: b.srq, Cap: usual.cap})
+		_, err = a.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: a.send, RecvCQ: a.recv, SRQ: b.srq, SingleThreaded: a.conf.single, Cap: usual.cap})
 		require.ErrorIs(t, err, verbs.ErrInvalid, "SRQ of another device")
 	})
 	run("many messages of all sizes get through a small SRQ", shared, func(t *testing.T, a, b *side) {
