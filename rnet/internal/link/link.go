@@ -130,11 +130,12 @@ func New(cfg Config, user User) (l *Link, err error) {
 	if l.ch, err = l.memory.device.CreateCompChannel(); err != nil {
 		return nil, err
 	}
-	if l.cq, err = l.memory.device.CreateCQ(verbs.CQAttr{CQE: receives + sends}, l.ch); err != nil {
+	// The poll lock is held by who polls, arms and posts receives, the send lock by who sends.
+	if l.cq, err = l.memory.device.CreateCQ(verbs.CQAttr{CQE: receives + sends, SingleThreaded: true}, l.ch); err != nil {
 		return nil, err
 	}
 	l.qp, err = l.memory.pd.CreateQP(verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq,
+		Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, SingleThreaded: true,
 		Cap: verbs.QPCap{MaxSendWR: sends, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: l.has.inline},
 	})
 	if err != nil {
