@@ -44,7 +44,8 @@ func closeBesidePost() error {
 	const size = 64 << 20
 	long := usual
 	long.memory = size
-	for range 10 {
+	for i := range 10 {
+		long.single = i%2 == 1
 		a, b, err := joined(long)
 		if err != nil {
 			return err

@@ -32,8 +32,10 @@ func bothWays(t *testing.T, f func(t *testing.T)) {
 // what it reads from while it does so: the request fails, nobody crashes.
 func TestMemoryIsTakenAwayUnderTraffic(t *testing.T) {
 	bothWays(t, func(t *testing.T) {
-		for range 20 {
-			a, b := newPair(t, usual)
+		for i := range 20 {
+			s := usual
+			s.single = i%2 == 1
+			a, b := newPair(t, s)
 			warm(t, a, b)
 			target, err := b.pd.AllocMR(1<<16, everyRight, verbs.MROptions{})
 			require.NoError(t, err)

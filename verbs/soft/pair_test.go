@@ -35,6 +35,7 @@ type shape struct {
 	memory int
 	cqe    int
 	srq    bool // receives are posted to one
+	single bool // SingleThreaded
 }
 
 var usual = shape{
@@ -70,15 +71,23 @@ func (e *end) populate(s shape) error {
 	}
 	step(func() error { e.pd, err = e.ctx.AllocPD(); return err })
 	step(func() error { e.ch, err = e.ctx.CreateCompChannel(); return err })
-	step(func() error { e.send, err = e.ctx.CreateCQ(verbs.CQAttr{CQE: s.cqe}, e.ch); return err })
-	step(func() error { e.recv, err = e.ctx.CreateCQ(verbs.CQAttr{CQE: s.cqe}, e.ch); return err })
+	step(func() error {
+		e.send, err = e.ctx.CreateCQ(verbs.CQAttr{CQE: s.cqe, SingleThreaded: s.single}, e.ch)
+		return err
+	})
+	step(func() error {
+		e.recv, err = e.ctx.CreateCQ(verbs.CQAttr{CQE: s.cqe, SingleThreaded: s.single}, e.ch)
+		return err
+	})
 	step(func() error {
 		if s.srq {
 			if e.srq, err = e.pd.CreateSRQ(verbs.SRQAttr{MaxWR: s.cap.MaxRecvWR, MaxSGE: s.cap.MaxRecvSGE}); err != nil {
 				return err
 			}
 		}
-		e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.send, RecvCQ: e.recv, SRQ: e.srq, Cap: s.cap})
+		e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{
+			Type: verbs.QPTypeRC, SendCQ: e.send, RecvCQ: e.recv, SRQ: e.srq, Cap: s.cap, SingleThreaded: s.single,
+		})
 		return err
 	})
 	step(func() error { e.mr, err = e.pd.AllocMR(s.memory, everyRight, verbs.MROptions{}); return err })
