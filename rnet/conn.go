@@ -53,9 +53,10 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // Close closes the stream. A blocked Read or Write returns, and what was written is delivered. The
 // peer then reads io.EOF. If something that the peer has sent was not read it is lost, and the peer
-// gets an error that wraps ECONNRESET instead. Close does not wait, unless SetLinger said so, or
-// the stream goes over a network. There it waits up to a second, or as long as SetLinger said, for
-// the end to be delivered, because the device stops when the process ends.
+// gets an error that wraps ECONNRESET instead. Close does not wait, unless SetLinger said so, the
+// peer has no room for the end, because it has not seen hundreds of others yet, or the stream goes over a
+// network. Then it waits up to a second, or as long as SetLinger said, for the end to be delivered, which
+// nobody does when the process has ended.
 func (c *Conn) Close() error {
 	err := c.st.Close(c.linger.Load())
 	c.dropSocketPair()
@@ -140,7 +141,7 @@ func (c *Conn) setError(err error) error {
 
 // SetLinger sets what Close does with what was not sent yet: sec < 0, the
 // default, sends it in the background, for which Close waits up to a second over an
-// RDMA device; 0 resets the connection; sec > 0 waits up to sec seconds.
+// RDMA device, or where the peer has no room; 0 resets the connection; sec > 0 waits up to sec seconds.
 func (c *Conn) SetLinger(sec int) error {
 	if c.st.Closed() {
 		return c.opError("set", net.ErrClosed)

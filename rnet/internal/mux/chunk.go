@@ -76,6 +76,14 @@ func (k *Chunk) MoveOut() bool {
 	return true
 }
 
+// longerThan reports whether the chunk and those behind it have more than n bytes.
+func (k *Chunk) longerThan(n int) bool {
+	for ; k != nil && n >= 0; k = k.next {
+		n -= len(k.Unread())
+	}
+	return n < 0
+}
+
 // Unread returns the bytes of the chunk.
 func (k *Chunk) Unread() []byte { return k.buf[k.r:] }
 

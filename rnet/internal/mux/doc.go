@@ -68,7 +68,8 @@
 //	Write: session window used up  a SESSION_WINDOW frame (shareGranted), in the order of
 //	                               that queue
 //	Reserve, Close on a network    the device's completion (sentQueue.wake)
-//	Close that lingers             the FIN's departure (endSent); its timer
+//	Close that lingers, or finds   the FIN's departure (endSent); its timer
+//	no room
 //	Open: no slot                  ADDRS, the end of a stream or of the mux (table.vacated)
 //	an event loop                  Owner.Wake, by the engine, an unblocked stream, a new
 //	                               session

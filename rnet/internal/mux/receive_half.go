@@ -27,6 +27,7 @@ type receiveHalf struct {
 	dst         []byte          // the buffer of the Read that waits
 	dstLen      int             // bytes in it
 	waiting     bool            // a Read waits for data
+	taking      int             // how much the Read takes that copies without the lock; see take
 	dropped     bool            // closed: nobody will read any more
 	counted     int32           // unread bytes that count in the session window
 	eager       bool            // the peer wants to know of all that is read
@@ -217,7 +218,7 @@ func (r *receiveHalf) take(p []byte) (n int) {
 		k := r.queue.head
 		src := k.Unread()
 		if k.inRing {
-			k.busy = true
+			k.busy, r.taking = true, len(p)-n
 			r.mu.Unlock()
 			m := copy(p[n:], src)
 			r.mu.Lock()
@@ -367,8 +368,8 @@ func (r *receiveHalf) dropHead() {
 }
 
 // drop throws away what was received and will be, for Close. It returns whether there was
-// anything, and otherwise up to where the application has read: to the end of what has arrived,
-// which Reads may be about to return.
+// anything that no Read is about to return, and otherwise up to where the application has read: to
+// the end of what has arrived.
 func (r *receiveHalf) drop() (read uint64, unread bool) {
 	r.mu.Lock()
 	r.dropped = true
@@ -377,6 +378,7 @@ func (r *receiveHalf) drop() (read uint64, unread bool) {
 	var lent loan
 	for k := r.queue.head; k != nil; k = r.queue.head {
 		if k.busy && k != r.lent {
+			unread = k.longerThan(r.taking)
 			break // a reader is at it, and drops the rest when it is done
 		}
 		r.queue.pop()

@@ -203,16 +203,24 @@ func (w *sendHalf) close(end uint8, read uint64) {
 	w.wake()
 }
 
-// lingerUntil waits until the FIN has been posted.
-func (w *sendHalf) lingerUntil(t time.Time) {
+// lingerUntil waits until the FIN has been posted, or never will be. It returns false if that takes
+// too long.
+func (w *sendHalf) lingerUntil(t time.Time) bool {
+	over := func() bool { return w.st.ends.Load()&(endFinSent|endReset|endDetached) != 0 || w.st.m.failed.Load() }
+	if over() {
+		return true
+	}
 	w.callMu.Lock() // ended by the Write that Close has woken
 	defer w.callMu.Unlock()
 	timer := time.AfterFunc(time.Until(t), w.wake)
 	defer timer.Stop()
 	for {
 		w.wait.Begin()
-		if w.st.ends.Load()&(endFinSent|endReset|endDetached) != 0 || w.st.m.failed.Load() || !time.Now().Before(t) {
-			return
+		if over() {
+			return true
+		}
+		if !time.Now().Before(t) {
+			return false
 		}
 		w.st.m.pollLock.Wait(&w.wait) // ended by the FIN's departure, peer death, the timer
 	}

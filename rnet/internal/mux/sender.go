@@ -36,6 +36,9 @@ type sender struct {
 	// asked again; the link notes credit before its Poll returns, after which the caller
 	// looks at blocked: one of the two sees the other.
 	blocked atomic.Bool
+
+	// stuck says that a Close has waited for room in vain, and that no credit has come since.
+	stuck atomic.Bool
 }
 
 // session is the mux as its sender sees it.
@@ -240,6 +243,7 @@ func (s *sender) wakeFirst() bool {
 // creditCame is called by the owner of the poll lock after it noted credit while something
 // was blocked.
 func (s *sender) creditCame() {
+	s.stuck.Store(false)
 	s.mu.Lock()
 	s.wakeQueue()
 	s.mu.Unlock()

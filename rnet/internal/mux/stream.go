@@ -189,8 +189,9 @@ func (st *Stream) Closed() bool { return st.closed.Load() }
 
 // Close ends the stream: what waits returns, what was written is delivered, and the
 // peer reads io.EOF after it, or a reset if linger is 0 or something was not read.
-// It waits for up to linger seconds until the end is sent; on a network for
-// FlushTime at least, until the peer's device has it.
+// It waits for up to linger seconds until the end is sent; if that is negative for FlushTime,
+// unless such a wait was in vain before; on a network for FlushTime at least, until the peer's
+// device has it.
 func (st *Stream) Close(linger int32) error {
 	if st.closed.Swap(true) {
 		return net.ErrClosed
@@ -216,8 +217,12 @@ func (st *Stream) Close(linger int32) error {
 	if blocked || !st.m.cfg.Dialed {
 		st.m.pollLock.EnsureArmed() // for the credit; for the last OPEN of a client
 	}
-	if end == ctlClose && (linger > 0 || st.m.link.OnWire()) {
+	switch {
+	case end == ctlReset:
+	case linger > 0 || st.m.link.OnWire():
 		st.linger(time.Duration(linger) * time.Second)
+	case blocked && !st.m.onLoop():
+		st.lingerForRoom()
 	}
 	return nil
 }
@@ -232,7 +237,16 @@ func (st *Stream) linger(patience time.Duration) {
 	st.send.flushUntil(end)
 }
 
-// FlushTime bounds the wait of Close for the network, unless its caller allows more.
+// lingerForRoom waits until the FIN has been sent: over TCP a process may exit right after Close. If the
+// peer takes nothing, only the first Close waits.
+func (st *Stream) lingerForRoom() {
+	out := &st.m.out
+	if !out.stuck.Load() && !st.send.lingerUntil(time.Now().Add(FlushTime)) {
+		out.stuck.Store(true)
+	}
+}
+
+// FlushTime bounds the wait of Close for the network, or for room, unless its caller allows more.
 const FlushTime = time.Second
 
 // refuse ends a stream that nobody took.
