@@ -152,7 +152,7 @@ func (c *Context) RNRs() (count uint64, counted bool) {
 // ErrUnsupported on a device without CapWallTime.
 func (c *Context) WallTime(timestamp uint64) (time.Time, error) {
 	const op = "convert timestamp"
-	d, ok := c.drv.(ClockDriver)
+	d, ok := c.drv.(WallTimeDriver)
 	if !ok || !c.attr.Caps.Has(CapWallTime) {
 		return time.Time{}, c.wrap(op, ErrUnsupported)
 	}
@@ -164,7 +164,7 @@ func (c *Context) WallTime(timestamp uint64) (time.Time, error) {
 // a second). The error wraps ErrUnsupported on a device without CapClock.
 func (c *Context) Clock() (uint64, error) {
 	const op = "read clock"
-	d, ok := c.drv.(NowDriver)
+	d, ok := c.drv.(ClockDriver)
 	if !ok || !c.attr.Caps.Has(CapClock) {
 		return 0, c.wrap(op, ErrUnsupported)
 	}

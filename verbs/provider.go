@@ -134,12 +134,12 @@ type (
 	ModerationDriver interface {
 		Moderate(count int, period time.Duration) error
 	}
-	// ClockDriver is a ContextDriver of a device with CapWallTime.
-	ClockDriver interface {
+	// WallTimeDriver is a ContextDriver of a device with CapWallTime.
+	WallTimeDriver interface {
 		WallTime(timestamp uint64) (time.Time, error)
 	}
-	// NowDriver is a ContextDriver of a device with CapClock.
-	NowDriver interface {
+	// ClockDriver is a ContextDriver of a device with CapClock.
+	ClockDriver interface {
 		Clock() (uint64, error)
 	}
 	// XRCDriver is a ContextDriver of a device with CapXRC. file is nil for a domain

@@ -352,7 +352,7 @@ func (d *device) WallTime(ticks uint64) (time.Time, error) {
 	if d.closed {
 		return time.Time{}, verbs.ErrClosed
 	}
-	if c, ok := d.driver.(driver.ClockContext); ok {
+	if c, ok := d.driver.(driver.WallTimeContext); ok {
 		return c.WallTime(ticks)
 	}
 	return time.Time{}, verbs.ErrUnsupported
@@ -361,7 +361,7 @@ func (d *device) WallTime(ticks uint64) (time.Time, error) {
 // Clock asks the driver. The kernel replaces pages of a device that was removed with zeros, and one
 // that was pulled out answers with all ones until then.
 func (d *device) Clock() (uint64, error) {
-	c, ok := d.driver.(driver.NowContext)
+	c, ok := d.driver.(driver.ClockContext)
 	if !ok {
 		return 0, verbs.ErrUnsupported
 	}

@@ -10,21 +10,21 @@
 // methods, which the core finds by type assertion. A device whose transports differ in that (iWARP
 // and RoCE of one driver) has a type of QP for each; [Context.Describe] tells the transport.
 //
-//	interface     implement it if                                         example
-//	ErrnoContext  errnos mean other things than with other drivers        rxe
-//	ClockContext  the kernel tells what time the device's clock shows     mlx5
-//	NowContext    the device shows its clock in a page                    mlx5
-//	XRCContext    the device has XRC domains                              mlx5
-//	NullContext   the device has a key of no memory                       mlx5
-//	MemoryContext the device has memory of its own                        mlx5
-//	EventCQ       arming takes the number of events that were read        mlx5
-//	ReservingCQ   the driver keeps entries of the CQ for itself           mlx5
-//	DoorbellQP    PostSend itself starts sends, by a page of the device   mlx5
-//	RefusingQP    the kernel refuses the doorbell where that is no error  siw
-//	UnflushedQP   requests posted after a failure never complete          siw
-//	ManagedQP     the connection manager moves the QP from state to state siw
-//	LengthQP      the driver knows how long requests are in its queue     all
-//	EmptyWriteQP  the peer may miss what arrives before it is ready       siw
+//	interface       implement it if                                         example
+//	ErrnoContext    errnos mean other things than with other drivers        rxe
+//	WallTimeContext the kernel tells what time the device's clock shows     mlx5
+//	ClockContext    the device shows its clock in a page                    mlx5
+//	XRCContext      the device has XRC domains                              mlx5
+//	NullContext     the device has a key of no memory                       mlx5
+//	MemoryContext   the device has memory of its own                        mlx5
+//	EventCQ         arming takes the number of events that were read        mlx5
+//	ReservingCQ     the driver keeps entries of the CQ for itself           mlx5
+//	DoorbellQP      PostSend itself starts sends, by a page of the device   mlx5
+//	RefusingQP      the kernel refuses the doorbell where that is no error  siw
+//	UnflushedQP     requests posted after a failure never complete          siw
+//	ManagedQP       the connection manager moves the QP from state to state siw
+//	LengthQP        the driver knows how long requests are in its queue     all
+//	EmptyWriteQP    the peer may miss what arrives before it is ready       siw
 //
 // # The life of a queue
 //
@@ -209,18 +209,18 @@ type XRCContext interface {
 // the SRQ is destroyed.
 const OfXRC verbs.WCFlags = 1 << 7
 
-// ClockContext is a Context of a device whose kernel says how its clock and that of
+// WallTimeContext is a Context of a device whose kernel says how its clock and that of
 // the host go together.
-type ClockContext interface {
+type WallTimeContext interface {
 	Context
 	// WallTime is called while the context is open. A device that has none for now has no
 	// verbs.CapWallTime.
 	WallTime(ticks uint64) (time.Time, error)
 }
 
-// NowContext is a Context of a device that may show what its clock is now. Describe sets
+// ClockContext is a Context of a device that may show what its clock is now. Describe sets
 // verbs.CapClock if it does.
-type NowContext interface {
+type ClockContext interface {
 	Context
 	// Clock may map memory. Goroutines call it at once, also while Close runs and after it, when
 	// it fails with verbs.ErrClosed. What it reads of a device that was removed is 0, or all

@@ -29,13 +29,13 @@ type clockInfo struct {
 	_      uint64 // overflow_period
 }
 
-// mapClock maps the page, where the kernel has it. A device can do without.
-func (c *context) mapClock() {
+// mapClockInfo maps the page, where the kernel has it. A device can do without.
+func (c *context) mapClockInfo() {
 	if c.out.clockInfoVersions&clockInfoV1 == 0 {
 		return
 	}
 	if page, err := c.mem.Map(mmapClockInfo<<8*pageSize, pageSize, driver.MayRead); err == nil {
-		c.clock = page
+		c.clockInfo = page
 	}
 }
 
@@ -44,10 +44,10 @@ const clockTries = 1000
 
 // WallTime reads the page until it is whole.
 func (c *context) WallTime(ticks uint64) (time.Time, error) {
-	if c.clock == nil {
+	if c.clockInfo == nil {
 		return time.Time{}, verbs.ErrUnsupported
 	}
-	info := abi.ViewAt[clockInfo](c.clock, 0)
+	info := abi.ViewAt[clockInfo](c.clockInfo, 0)
 	for range clockTries {
 		sign := info.sign.Load()
 		nsec, cycles, mask := info.nsec.Load(), info.cycles.Load(), info.mask.Load()
@@ -91,20 +91,20 @@ func (c *context) Clock() (uint64, error) {
 	if !c.hasCoreClock() {
 		return 0, verbs.ErrUnsupported
 	}
-	c.now.mu.Lock()
-	defer c.now.mu.Unlock()
-	if c.now.closed {
+	c.coreClock.mu.Lock()
+	defer c.coreClock.mu.Unlock()
+	if c.coreClock.closed {
 		return 0, verbs.ErrClosed
 	}
-	if c.now.page == nil {
+	if c.coreClock.page == nil {
 		page, err := c.mem.Map(mmapCoreClock<<8*pageSize, pageSize, driver.MayRead)
 		if err != nil {
 			return 0, err
 		}
-		c.now.page = page
+		c.coreClock.page = page
 	}
 	at := int(c.out.coreClockOffset)
-	return readHalves(abi.ViewAt[atomic.Uint32](c.now.page, at).Load, abi.ViewAt[atomic.Uint32](c.now.page, at+4).Load), nil
+	return readHalves(abi.ViewAt[atomic.Uint32](c.coreClock.page, at).Load, abi.ViewAt[atomic.Uint32](c.coreClock.page, at+4).Load), nil
 }
 
 // readHalves reads a counter in halves, which are in network byte order. If the lower one has gone

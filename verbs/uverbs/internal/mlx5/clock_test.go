@@ -18,8 +18,8 @@ import (
 )
 
 func TestWallTimeIsThatOfTheKernelsPage(t *testing.T) {
-	c := &context{clock: make([]byte, pageSize)}
-	info := abi.ViewAt[clockInfo](c.clock, 0)
+	c := &context{clockInfo: make([]byte, pageSize)}
+	info := abi.ViewAt[clockInfo](c.clockInfo, 0)
 	const mask = 1<<48 - 1
 	info.nsec.Store(1_000_000)
 	info.mult.Store(64 << 4) // 64 ns a tick

@@ -47,9 +47,9 @@ type context struct {
 	mem  driver.Memory
 	out  contextOut
 	uars [][]byte // mapped
-	// clock is a clockInfo, nil if the kernel has none.
-	clock []byte
-	now   coreClock
+	// clockInfo is a page with one, nil if the kernel has none.
+	clockInfo []byte
+	coreClock coreClock
 	// combines says that the UARs are mapped so that stores are combined, for
 	// BlueFlame. They are not cached otherwise. A page that is mapped in both ways has
 	// that of the first in both.
@@ -78,7 +78,7 @@ func (d Driver) Open(mem driver.Memory, getContext func(driver.Udata) error) (dr
 	if c.combines {
 		c.findBlueFlames()
 	}
-	c.mapClock()
+	c.mapClockInfo()
 	return c, nil
 }
 
@@ -139,10 +139,10 @@ func (c *context) NullKey() (uint32, bool) {
 
 // Close unmaps the UARs and the clock's pages.
 func (c *context) Close() {
-	c.now.close(c.mem)
-	if c.clock != nil {
-		c.mem.Unmap(c.clock)
-		c.clock = nil
+	c.coreClock.close(c.mem)
+	if c.clockInfo != nil {
+		c.mem.Unmap(c.clockInfo)
+		c.clockInfo = nil
 	}
 	for _, page := range c.uars {
 		c.mem.Unmap(page)
@@ -179,7 +179,7 @@ const (
 func (c *context) Describe(attr *verbs.DeviceAttr) {
 	attr.Caps |= verbs.CapSendWithImm | verbs.CapSendWithInv | verbs.CapWriteWithImm | verbs.CapRead | verbs.CapUC | verbs.CapUD | verbs.CapResizeCQ | verbs.CapIOVA
 	c.ethernet = attr.Transport == verbs.TransportRoCE
-	if c.clock != nil {
+	if c.clockInfo != nil {
 		attr.Caps |= verbs.CapWallTime
 	}
 	if attr.Caps.Has(verbs.CapTimestamps) && c.hasCoreClock() {
