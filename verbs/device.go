@@ -201,11 +201,41 @@ type DeviceAttr struct {
 // ib_uverbs_odp_caps and xrc_odp_caps of struct ib_uverbs_ex_query_device_resp,
 // rdma/ib_user_verbs.h). A kernel older than XRC's says nothing of that.
 type ODPCaps struct {
-	General uint64 // 1: supported at all, 2: implicitly for all memory
-	// RC, UC, UD and XRC are sets of 1 SEND, 2 RECV, 4 WRITE, 8 READ, 16 atomics,
-	// 32 SRQ receive, 64 FLUSH, 128 ATOMIC_WRITE.
-	RC, UC, UD, XRC uint32
+	General         ODPGeneral
+	RC, UC, UD, XRC ODPOps // the services
 }
+
+// ODPGeneral says which memory is paged in on demand (enum ibv_odp_general_caps of rdma-core's
+// infiniband/verbs.h; rdma/ib_user_verbs.h does not name the bits).
+type ODPGeneral uint64
+
+// What memory is paged in on demand.
+const (
+	ODPSupported ODPGeneral = 1 << iota // that of MRs with AccessOnDemand
+	ODPImplicit                         // all that the process has: PD.RegisterAll
+)
+
+// Has reports whether all of want is in g.
+func (g ODPGeneral) Has(want ODPGeneral) bool { return g&want == want }
+
+// ODPOps is a set of operations that memory need not be pinned for (enum
+// ibv_odp_transport_cap_bits of rdma-core's infiniband/verbs.h).
+type ODPOps uint32
+
+// The operations on memory that is paged in on demand, at either end.
+const (
+	ODPSend ODPOps = 1 << iota
+	ODPRecv
+	ODPWrite
+	ODPRead
+	ODPAtomic
+	ODPSRQRecv // a receive from an SRQ
+	ODPFlush
+	ODPAtomicWrite
+)
+
+// Has reports whether all of want is in o.
+func (o ODPOps) Has(want ODPOps) bool { return o&want == want }
 
 // PortAttr describes a port (struct ib_uverbs_query_port_resp).
 type PortAttr struct {

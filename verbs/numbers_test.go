@@ -82,6 +82,20 @@ func TestNumbersAreThoseOfTheKernel(t *testing.T) {
 			{"ZERO_BASED", uint64(AccessZeroBased), 0x20},
 			{"ON_DEMAND", uint64(AccessOnDemand), 0x40},
 		},
+		"enum ibv_odp_general_caps, infiniband/verbs.h": {
+			{"SUPPORT", uint64(ODPSupported), 1},
+			{"SUPPORT_IMPLICIT", uint64(ODPImplicit), 2},
+		},
+		"enum ibv_odp_transport_cap_bits, infiniband/verbs.h": {
+			{"SEND", uint64(ODPSend), 1},
+			{"RECV", uint64(ODPRecv), 2},
+			{"WRITE", uint64(ODPWrite), 4},
+			{"READ", uint64(ODPRead), 8},
+			{"ATOMIC", uint64(ODPAtomic), 16},
+			{"SRQ_RECV", uint64(ODPSRQRecv), 32},
+			{"FLUSH", uint64(ODPFlush), 64},
+			{"ATOMIC_WRITE", uint64(ODPAtomicWrite), 128},
+		},
 		"enum ib_uverbs_qp_type, rdma/ib_user_ioctl_verbs.h": {
 			{"RC", uint64(QPTypeRC), 2},
 			{"UC", uint64(QPTypeUC), 3},

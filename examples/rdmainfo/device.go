@@ -66,6 +66,13 @@ type caps struct {
 	ReadsIn    int      `json:"readDepthIn"` // as responder
 	AckDelay   uint8    `json:"ackDelay"`    // the code of the device's own delay before an ACK
 	CompVector int      `json:"compVectors"`
+	OnDemand   []paging `json:"onDemandPaging,omitempty"` // of the services that have it
+}
+
+// paging is for which operations of a service memory need not be pinned.
+type paging struct {
+	Service    string   `json:"service"`
+	Operations []string `json:"operations"`
 }
 
 // port is a port of a device. The kernel tells its state and its place in the
@@ -177,6 +184,7 @@ func (d *device) open(pool *verbs.Pool) (closes func()) {
 		MaxCQ: a.MaxCQ, MaxCQE: a.MaxCQE, MaxMR: a.MaxMR, MaxMRSize: a.MaxMRSize, MaxPD: a.MaxPD,
 		MaxSRQ: a.MaxSRQ, MaxSRQWR: a.MaxSRQWR, MaxSRQSGE: a.MaxSRQSGE, MaxMW: a.MaxMW, MaxAH: a.MaxAH,
 		ReadDepth: a.MaxQPInitRdAtomic, ReadsIn: a.MaxQPRdAtomic, AckDelay: a.AckDelay, CompVector: max(1, a.CompVectors),
+		OnDemand: onDemand(&a.ODP),
 	}
 	if len(d.Ports) == 0 {
 		for n := 1; n <= a.PhysPorts; n++ {
@@ -274,6 +282,36 @@ func abilities(c verbs.Cap) []string {
 		{verbs.CapDeviceMemory, "device-memory"}, {verbs.CapRegisterAll, "register-all"}, {verbs.CapBlueFlame, "blueflame"},
 	} {
 		if c.Has(a.bit) {
+			list = append(list, a.name)
+		}
+	}
+	return list
+}
+
+// onDemand lists the services that have on-demand paging, and names the bits of each.
+func onDemand(o *verbs.ODPCaps) []paging {
+	var list []paging
+	for _, service := range []struct {
+		name string
+		ops  verbs.ODPOps
+	}{{"RC", o.RC}, {"UC", o.UC}, {"UD", o.UD}, {"XRC", o.XRC}} {
+		if ops := operations(service.ops); len(ops) > 0 {
+			list = append(list, paging{service.name, ops})
+		}
+	}
+	return list
+}
+
+func operations(o verbs.ODPOps) []string {
+	var list []string
+	for _, a := range []struct {
+		bit  verbs.ODPOps
+		name string
+	}{
+		{verbs.ODPSend, "send"}, {verbs.ODPRecv, "recv"}, {verbs.ODPWrite, "write"}, {verbs.ODPRead, "read"}, {verbs.ODPAtomic, "atomics"},
+		{verbs.ODPSRQRecv, "srq-recv"}, {verbs.ODPFlush, "flush"}, {verbs.ODPAtomicWrite, "atomic-write"},
+	} {
+		if o.Has(a.bit) {
 			list = append(list, a.name)
 		}
 	}

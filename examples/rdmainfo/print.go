@@ -64,6 +64,9 @@ func (w *printer) device(d *device) {
 	w.list("  ", d.Maker.String(), prefixed("model ", d.Model), prefixed("board ", d.Board), prefixed("revision ", d.Revision))
 	if c := d.Caps; c != nil {
 		w.line("  can: %s", strings.Join(c.Abilities, " "))
+		for _, p := range c.OnDemand {
+			w.line("  pages memory in on demand for %s: %s", p.Service, strings.Join(p.Operations, " "))
+		}
 		w.line("  most: %d QPs of %d requests with %d SGEs and %d bytes inline, %d CQs of %d, %d MRs of %s, %d PDs, %d SRQs of %d requests with %d SGEs, %d MWs, %d AHs, %d READs under way (%d as responder)",
 			c.MaxQP, c.MaxQPWR, c.MaxSGE, c.MaxInline, c.MaxCQ, c.MaxCQE, c.MaxMR, amount(c.MaxMRSize), c.MaxPD, c.MaxSRQ, c.MaxSRQWR, c.MaxSRQSGE, c.MaxMW, c.MaxAH, c.ReadDepth, c.ReadsIn)
 	}

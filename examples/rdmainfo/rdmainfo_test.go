@@ -287,10 +287,26 @@ func TestWatchStopsWhenAskedTo(t *testing.T) {
 
 func TestEachAbilityHasAName(t *testing.T) {
 	names := make(map[string]bool)
-	for bit := verbs.Cap(1); bit <= verbs.CapInlineIsTransfer; bit <<= 1 {
+	for bit := verbs.Cap(1); bit <= verbs.CapBlueFlame; bit <<= 1 {
 		list := abilities(bit)
 		require.Len(t, list, 1, "%#x", uint64(bit))
 		require.False(t, names[list[0]], list[0])
 		names[list[0]] = true
 	}
+	names = make(map[string]bool)
+	for bit := verbs.ODPSend; bit <= verbs.ODPAtomicWrite; bit <<= 1 {
+		list := operations(bit)
+		require.Len(t, list, 1, "%#x", uint32(bit))
+		require.False(t, names[list[0]], list[0])
+		names[list[0]] = true
+	}
+}
+
+func TestReportSaysForWhatMemoryIsPagedIn(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the software HCA needs Linux")
+	}
+	require.Contains(t, run(t), "\n  pages memory in on demand for UD: send recv srq-recv\n")
+	list := onDemand(&verbs.ODPCaps{RC: verbs.ODPSend | verbs.ODPRead, XRC: verbs.ODPAtomic})
+	require.Equal(t, []paging{{"RC", []string{"send", "read"}}, {"XRC", []string{"atomics"}}}, list)
 }

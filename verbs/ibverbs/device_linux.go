@@ -292,10 +292,13 @@ func (d *device) attr(q *ibvDeviceAttr, more *ibvDeviceAttrEx) verbs.DeviceAttr 
 	if q.maxMcastGrp > 0 {
 		a.Caps |= verbs.CapMulticast
 	}
-	a.ODP = verbs.ODPCaps{General: more.odp.general, RC: more.odp.rc, UC: more.odp.uc, UD: more.odp.ud, XRC: more.xrcODP}
-	if a.ODP.General&1 != 0 {
+	a.ODP = verbs.ODPCaps{
+		General: verbs.ODPGeneral(more.odp.general),
+		RC:      verbs.ODPOps(more.odp.rc), UC: verbs.ODPOps(more.odp.uc), UD: verbs.ODPOps(more.odp.ud), XRC: verbs.ODPOps(more.xrcODP),
+	}
+	if a.ODP.General.Has(verbs.ODPSupported) {
 		a.Caps |= verbs.CapOnDemandPaging
-		if a.ODP.General&2 != 0 {
+		if a.ODP.General.Has(verbs.ODPImplicit) {
 			a.Caps |= verbs.CapRegisterAll
 		}
 	}

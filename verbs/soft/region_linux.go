@@ -429,10 +429,16 @@ func (m *registration) Reregister(mem []byte, iova uint64, p verbs.PDDriver, acc
 	return nil
 }
 
-// onDemand says that all operations may use memory that has no pages yet (the bits are those of
-// verbs.ODPCaps): a page comes when one end touches it, as with all shared memory. Where there is
-// none left, that is a signal and not an error, which AdviseMR can be asked to find out before.
-var onDemand = verbs.ODPCaps{General: 1, RC: 0xff, UC: 1 | 2 | 4, UD: 1 | 2 | 32}
+// onDemand says that all operations may use memory that has no pages yet: a page comes when one end
+// touches it, as with all shared memory. Where there is none left, that is a signal and not an error,
+// which AdviseMR can be asked to find out before.
+var onDemand = verbs.ODPCaps{
+	General: verbs.ODPSupported,
+	RC: verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv |
+		verbs.ODPFlush | verbs.ODPAtomicWrite,
+	UC: verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite,
+	UD: verbs.ODPSend | verbs.ODPRecv | verbs.ODPSRQRecv,
+}
 
 // AdviseMR gives memory to pieces of regions that are paged in on demand, or
 // says that there is none.

@@ -276,10 +276,9 @@ func (d *device) probe(attr *verbs.DeviceAttr) verbs.Cap {
 	if attr.ClockHz > 0 && attr.TimestampMask > 0 {
 		caps |= verbs.CapTimestamps
 	}
-	const supported, implicit = 1, 2
-	if attr.ODP.General&supported != 0 {
+	if attr.ODP.General.Has(verbs.ODPSupported) {
 		caps |= verbs.CapOnDemandPaging
-		if attr.ODP.General&implicit != 0 {
+		if attr.ODP.General.Has(verbs.ODPImplicit) {
 			caps |= verbs.CapRegisterAll
 		}
 		if !d.file.ByWrite && d.takesAdvice() {
@@ -341,7 +340,10 @@ func deviceAttr(ex *abi.ExQueryDeviceOut) verbs.DeviceAttr {
 		TimestampMask:       ex.TimestampMask,
 		MaxModerationCount:  int(ex.MaxModCount),
 		MaxModerationPeriod: time.Duration(ex.MaxModPeriod) * time.Microsecond,
-		ODP:                 verbs.ODPCaps{General: ex.ODP.General, RC: ex.ODP.RC, UC: ex.ODP.UC, UD: ex.ODP.UD, XRC: ex.XRCODP},
+		ODP: verbs.ODPCaps{
+			General: verbs.ODPGeneral(ex.ODP.General),
+			RC:      verbs.ODPOps(ex.ODP.RC), UC: verbs.ODPOps(ex.ODP.UC), UD: verbs.ODPOps(ex.ODP.UD), XRC: verbs.ODPOps(ex.XRCODP),
+		},
 	}
 }
 

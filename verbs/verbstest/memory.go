@@ -197,21 +197,20 @@ func testMemory(t *testing.T, s *suite) {
 			t.Skip("the device pins all memory")
 		}
 		odp := b.ctx.Attr().ODP
-		require.EqualValues(t, 1, odp.General&1)
-		const write, read = 4, 8
+		require.True(t, odp.General.Has(verbs.ODPSupported))
 		before := verbs.PinnedBytes()
 		const length = 8 << 20
 		mr, err := b.pd.AllocMR(length, everyRight|verbs.AccessOnDemand, verbs.MROptions{})
 		require.NoError(t, err)
 		require.Equal(t, before, verbs.PinnedBytes())
-		if odp.RC&write != 0 {
+		if odp.RC.Has(verbs.ODPWrite) {
 			want := pattern(a.mr.Bytes()[:100_000], 5)
 			a.post(a.write(mr.Addr()+3<<20, mr.RKey(), 100_000))
 			a.sent(50, verbs.WCSuccess)
 			a.placed(b)
 			require.Equal(t, want, mr.Bytes()[3<<20:][:100_000])
 		}
-		if odp.RC&read != 0 {
+		if odp.RC.Has(verbs.ODPRead) {
 			a.post(verbs.SendWR{
 				ID: 4, Opcode: verbs.OpRead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, 4096)}, RemoteAddr: mr.Addr() + 5<<20, RKey: mr.RKey(),
 			})
@@ -228,9 +227,8 @@ func testMemory(t *testing.T, s *suite) {
 		require.Equal(t, slice.Bytes(), a.mr.Bytes()[:5000])
 	})
 	t.Run("atomics work on memory on demand", func(t *testing.T) {
-		const atomic = 16
 		attr := s.open(t).A.Attr()
-		if !attr.Caps.Has(verbs.CapOnDemandPaging|verbs.CapAtomics) || attr.ODP.RC&atomic == 0 {
+		if !attr.Caps.Has(verbs.CapOnDemandPaging|verbs.CapAtomics) || !attr.ODP.RC.Has(verbs.ODPAtomic) {
 			t.Skip("the device pins all memory, or has no atomics")
 		}
 		conf := usual
@@ -382,9 +380,11 @@ func testMemory(t *testing.T, s *suite) {
 		a.post(a.write(all.SGEOf(mapped).Addr, all.RKey(), 8))
 		a.refused(50, verbs.WCRemAccessErr)
 	})
-	for name, paged := range map[string]uint32{"a datagram comes from memory on demand": 1, "a datagram goes to memory on demand": 2} { // send and receive of ODP
+	for name, paged := range map[string]verbs.ODPOps{
+		"a datagram comes from memory on demand": verbs.ODPSend, "a datagram goes to memory on demand": verbs.ODPRecv,
+	} {
 		t.Run(name, func(t *testing.T) {
-			if attr := s.open(t).A.Attr(); !attr.Caps.Has(verbs.CapOnDemandPaging) || attr.ODP.UD&paged == 0 {
+			if attr := s.open(t).A.Attr(); !attr.Caps.Has(verbs.CapOnDemandPaging) || !attr.ODP.UD.Has(paged) {
 				t.Skip("the device does not page that")
 			}
 			a, b := s.connected(t, usual)
@@ -394,7 +394,7 @@ func testMemory(t *testing.T, s *suite) {
 			}
 			from, to := a.mr, b.mr
 			for end, mr := range map[*side]**verbs.MR{a: &from, b: &to} {
-				if (end == a) == (paged == 1) {
+				if (end == a) == (paged == verbs.ODPSend) {
 					var err error
 					*mr, err = end.pd.AllocMR(end.conf.memory, verbs.AccessLocalWrite|verbs.AccessOnDemand, verbs.MROptions{})
 					require.NoError(t, err)

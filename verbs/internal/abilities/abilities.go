@@ -181,7 +181,7 @@ func (p *prober) memory() {
 	}
 	for _, service := range []struct {
 		name       string
-		operations uint32
+		operations verbs.ODPOps
 	}{{"RC", p.attr.ODP.RC}, {"UC", p.attr.ODP.UC}, {"UD", p.attr.ODP.UD}, {"XRC", p.attr.ODP.XRC}} {
 		p.add("on-demand paging of "+service.name, onDemand(service.operations))
 	}
@@ -191,12 +191,18 @@ func (p *prober) memory() {
 	})
 }
 
-// onDemand lists operations, by the bits of verbs.ODPCaps.
-func onDemand(operations uint32) string {
+// onDemand lists operations.
+func onDemand(operations verbs.ODPOps) string {
 	var names []string
-	for i, name := range []string{"SEND", "RECV", "WRITE", "READ", "atomics", "SRQ", "FLUSH", "ATOMIC_WRITE"} {
-		if operations&(1<<i) != 0 {
-			names = append(names, name)
+	for _, operation := range []struct {
+		bit  verbs.ODPOps
+		name string
+	}{
+		{verbs.ODPSend, "SEND"}, {verbs.ODPRecv, "RECV"}, {verbs.ODPWrite, "WRITE"}, {verbs.ODPRead, "READ"}, {verbs.ODPAtomic, "atomics"},
+		{verbs.ODPSRQRecv, "SRQ"}, {verbs.ODPFlush, "FLUSH"}, {verbs.ODPAtomicWrite, "ATOMIC_WRITE"},
+	} {
+		if operations.Has(operation.bit) {
+			names = append(names, operation.name)
 		}
 	}
 	if names == nil {
