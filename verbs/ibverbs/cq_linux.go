@@ -322,7 +322,8 @@ func (c *cq) Resize(cqe int) (int, error) {
 		if c.gone {
 			return verbs.ErrClosed
 		}
-		if len(c.kept) > cqe {
+		// The library's queue has more room than was asked for, and does not say how many wait there.
+		if c.gather(cqe + 1); len(c.kept) > cqe {
 			return fmt.Errorf("%w: more than %d completions wait", verbs.ErrInvalid, cqe)
 		}
 		if err := status(c.dev.lib.resizeCQ, c.address, uintptr(cqe+max(spareEntries(cqe), c.lent))); err != nil {
@@ -349,15 +350,20 @@ func (c *cq) capacity() int {
 	return c.size
 }
 
-// gather takes completions from the library, so that slots of queues get free. Whoever
-// polls finds them first.
-func (c *cq) gather() {
+// drain takes completions from the library, so that slots of queues get free.
+func (c *cq) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.gather(c.size)
+}
+
+// gather takes completions from the library until there are no more there, or limit are kept.
+// Whoever polls finds them first. The caller holds mu.
+func (c *cq) gather(limit int) {
 	var wcs [16]verbs.WC
-	for all := c.gone || c.broken != nil; !all && len(c.kept) < c.size; {
+	for all := c.gone || c.broken != nil; !all && len(c.kept) < limit; {
 		var n int
-		n, all = c.take(wcs[:min(len(wcs), c.size-len(c.kept))])
+		n, all = c.take(wcs[:min(len(wcs), limit-len(c.kept))])
 		c.kept = append(c.kept, wcs[:n]...)
 	}
 }

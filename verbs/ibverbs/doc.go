@@ -29,9 +29,7 @@
 // allocates nothing. A batch is one call and one doorbell, but for binds of windows, of which each
 // is a call of its own; and a completion with a time takes a call for each of its fields. An
 // address handle, or a window and its memory, cannot be closed while a call posts them. Goroutines
-// that wait for completions are parked on Go's netpoller. CQ.Resize does not count the completions
-// that wait in the library: where its queue is larger than what was asked for, it can be given a
-// capacity that is smaller than these, and none is lost.
+// that wait for completions are parked on Go's netpoller.
 //
 // The library has to be one of rdma-core 28 or later (2020). The versions of its symbols
 // are checked, and one that has others is refused.

@@ -47,7 +47,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	fit, signaled := q.fitting(wrs)
 	n, err := q.postAll(wrs[:fit], 0)
 	if err == verbs.ErrQueueFull && q.marks.spare {
-		q.sendCQ.gather()
+		q.sendCQ.drain()
 		n, err = q.postAll(wrs[:fit], n)
 	}
 	if n < fit {

@@ -58,8 +58,6 @@ const (
 	// LackBoundRegion: a region can be closed while a memory window is bound to it, which
 	// then lets nobody in.
 	LackBoundRegion
-	// LackCQCount: a CQ can be made smaller than what waits in it, as far as there is room.
-	LackCQCount
 	// LackSQE: a request that fails takes a QP without reliability to ERR, not to SQE.
 	LackSQE
 )
