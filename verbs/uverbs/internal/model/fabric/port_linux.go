@@ -202,9 +202,9 @@ func (p *Port) SetLink(up bool) {
 	p.hardware.Event(kind, 1)
 }
 
-// Remove takes the device away from programs that have it open: commands fail, nothing is
-// executed any more, and completion channels end (core/uverbs_main.c, ib_uverbs_remove_one; a
-// program reads the end of the channel and not EIO).
+// Remove takes the device away from programs that have it open: commands fail, but for those that
+// destroy an object, nothing is executed any more, and completion channels end
+// (core/uverbs_main.c, ib_uverbs_remove_one; a program reads the end of the channel and not EIO).
 func (p *Port) Remove() {
 	p.fabric.mu.Lock()
 	defer p.fabric.mu.Unlock()

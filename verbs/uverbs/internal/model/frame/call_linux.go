@@ -26,6 +26,7 @@ type Attribute struct {
 	Kind     Kind
 	Min, Max int // size of the data; a Max of 0: any. What a program passes beyond Max must be zero.
 	Optional bool
+	Destroys bool // the object: the method does (UVERBS_ACCESS_DESTROY)
 }
 
 // Methods are those that a device has besides INVOKE_WRITE, with their attributes by number.

@@ -47,6 +47,9 @@ var commands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 	40:         (*ucontext).openQP,
 }
 
+// destroyCommands are those that the kernel carries out after the device was removed too.
+var destroyCommands = map[uint32]bool{4: true, 8: true, 13: true, 16: true, 20: true, 27: true, 35: true, 38: true}
+
 // extendedCommands are those of the second generation.
 var extendedCommands = map[uint32]func(*ucontext, *frame.Request) unix.Errno{
 	1:  (*ucontext).queryDeviceEx,

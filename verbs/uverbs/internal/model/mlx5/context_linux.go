@@ -194,8 +194,8 @@ func (c *ucontext) Command(r *frame.Request) unix.Errno {
 	}
 	command, ok := table[r.Command]
 	switch {
-	case c.device.Removed:
-		return unix.EIO // core/uverbs_main.c, ib_uverbs_write: disassociated
+	case c.device.Removed && (r.Extended || !destroyCommands[r.Command]):
+		return unix.EIO // core/rdma_core.c, rdma_lookup_get_uobject: disassociated
 	case !ok:
 		return unix.EOPNOTSUPP // core/rdma_core.h, uapi_get_method
 	case !r.Extended && r.Command == getContext:
@@ -212,14 +212,19 @@ func (c *ucontext) Command(r *frame.Request) unix.Errno {
 func (c *ucontext) Call(r *frame.Call) unix.Errno {
 	c.device.Fabric().Lock()
 	defer c.device.Fabric().Unlock()
+	m := methods[r.MethodID]
 	switch {
-	case c.device.Removed:
-		return unix.EIO // core/uverbs_ioctl.c, ib_uverbs_cmd_verbs: disassociated
+	case c.device.Removed && !m.destroys():
+		return unix.EIO // core/rdma_core.c, rdma_lookup_get_uobject: disassociated
 	case c.memory == nil && r.MethodID != getContextMethod:
 		return unix.EINVAL // core/uverbs_main.c, ib_uverbs_get_ucontext_file
 	}
-	return methods[r.MethodID].run(c, r)
+	return m.run(c, r)
 }
+
+// inUse says that an object cannot be destroyed, because of others that use it. With the device the
+// kernel has destroyed all objects, and has handles of them left (core/rdma_core.c, uverbs_destroy_uobject).
+func (c *ucontext) inUse(used bool) bool { return used && !c.device.Removed }
 
 // readRecords looks at the doorbell records of all queues.
 func (c *ucontext) readRecords() {

@@ -334,7 +334,7 @@ func (c *ucontext) destroyCQ(r *frame.Request) unix.Errno {
 	if !ok {
 		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
-	if q.users > 0 {
+	if c.inUse(q.users > 0) {
 		return unix.EBUSY // core/verbs.c, ib_destroy_cq_user
 	}
 	if q.channel != nil { // what was not read is not waited for

@@ -635,6 +635,15 @@ func TestADeviceThatIsRemoved(t *testing.T) {
 	run(f, &now, time.Second)
 	require.Equal(t, []syndrome{retriesExceeded}, causes(a.completions()))
 	require.Empty(t, b.completions())
+	destroy := func(command, handle uint32) unix.Errno {
+		_, errno := b.call(command, words(handle, 0), nil)
+		return errno
+	}
+	require.Zero(t, destroy(destroyCQ, b.cq), "the QP that uses it is gone")
+	require.Equal(t, unix.ENOENT, destroy(destroyCQ, b.cq))
+	require.Zero(t, destroy(destroyQP, b.handle))
+	_, errno = b.call(deallocate, words(b.domain), nil)
+	require.Zero(t, errno, "the regions that use it are gone")
 }
 
 func TestResizeOfACQ(t *testing.T) {

@@ -91,7 +91,7 @@ func (c *ucontext) freeMemory(r *frame.Call) unix.Errno {
 	switch {
 	case !ok:
 		return unix.EINVAL // core/rdma_core.c, rdma_lookup_get_uobject
-	case m.Users > 0:
+	case c.inUse(m.Users > 0):
 		return unix.EBUSY // core/uverbs_std_types_dm.c, uverbs_free_dm
 	}
 	m.release()

@@ -19,7 +19,7 @@ func (c *ucontext) deallocPD(r *frame.Request) unix.Errno {
 	if !ok {
 		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
-	if pd.Users > 0 {
+	if c.inUse(pd.Users > 0) {
 		return unix.EBUSY // core/uverbs_std_types.c, uverbs_free_pd
 	}
 	delete(c.objects, handle)

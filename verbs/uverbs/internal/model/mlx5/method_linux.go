@@ -26,6 +26,7 @@ var (
 	in32      = frame.Attribute{Kind: frame.In, Min: 4, Max: 4}
 	in64      = frame.Attribute{Kind: frame.In, Min: 8, Max: 8}
 	object    = frame.Attribute{Kind: frame.Object}
+	destroyed = frame.Attribute{Kind: frame.Object, Destroys: true}
 	newObject = frame.Attribute{Kind: frame.NewObject}
 )
 
@@ -67,9 +68,9 @@ var methods = map[frame.MethodID]method{
 	{Object: objectDevice, Method: 6}: {func(c *ucontext, r *frame.Call) unix.Errno { return c.device.QueryGIDEntry(r) }, map[uint16]frame.Attribute{
 		0: constant, 1: constant, 2: flags, 3: {Kind: frame.Out, Min: 32}}},
 	{Object: objectAsync}: {(*ucontext).allocAsync, map[uint16]frame.Attribute{0: newObject}},
-	{Object: objectPD}:    {destroyBy((*ucontext).deallocPD, 0), map[uint16]frame.Attribute{0: object}},
-	{Object: objectAH}:    {destroyBy((*ucontext).destroyAH, 0), map[uint16]frame.Attribute{0: object}},
-	{Object: objectMW}:    {destroyBy((*ucontext).deallocMW, 0), map[uint16]frame.Attribute{0: object}},
+	{Object: objectPD}:    {destroyBy((*ucontext).deallocPD, 0), map[uint16]frame.Attribute{0: destroyed}},
+	{Object: objectAH}:    {destroyBy((*ucontext).destroyAH, 0), map[uint16]frame.Attribute{0: destroyed}},
+	{Object: objectMW}:    {destroyBy((*ucontext).deallocMW, 0), map[uint16]frame.Attribute{0: destroyed}},
 	{Object: objectMR}: {(*ucontext).registerMemory, map[uint16]frame.Attribute{
 		0: newObject, 1: in64, 2: in64, 3: object, 4: flags, 5: object, 6: out32, 7: out32}},
 	{Object: objectMR, Method: 2}: {(*ucontext).advise, map[uint16]frame.Attribute{
@@ -78,25 +79,35 @@ var methods = map[frame.MethodID]method{
 		0: newObject, 1: object, 2: in64, 3: in64, 4: in64, 5: in32, 6: flags, 7: out32, 8: out32, attrDMABufAccess: flags}},
 	{Object: objectDM}: {(*ucontext).allocMemory, map[uint16]frame.Attribute{
 		0: newObject, 1: in64, 2: in32, attrMemoryOffset: out64, attrMemoryPage: optional(frame.Attribute{Kind: frame.Out, Min: 2, Max: 2}), attrMemoryType: optional(constant)}},
-	{Object: objectDM, Method: 1}:       {(*ucontext).freeMemory, map[uint16]frame.Attribute{0: object}},
+	{Object: objectDM, Method: 1}:       {(*ucontext).freeMemory, map[uint16]frame.Attribute{0: destroyed}},
 	{Object: objectCounters}:            {(*ucontext).createCounters, map[uint16]frame.Attribute{0: newObject}},
-	{Object: objectCounters, Method: 1}: {(*ucontext).destroyCounters, map[uint16]frame.Attribute{0: object}},
+	{Object: objectCounters, Method: 1}: {(*ucontext).destroyCounters, map[uint16]frame.Attribute{0: destroyed}},
 	{Object: objectCounters, Method: 2}: {(*ucontext).readCounters, map[uint16]frame.Attribute{0: object, 1: {Kind: frame.Out}, 2: flags}},
-	{Object: objectMR, Method: 1}:       {destroyBy((*ucontext).deregMR, 0), map[uint16]frame.Attribute{0: object}},
+	{Object: objectMR, Method: 1}:       {destroyBy((*ucontext).deregMR, 0), map[uint16]frame.Attribute{0: destroyed}},
 	{Object: objectMR, Method: 3}:       {(*ucontext).queryMR, map[uint16]frame.Attribute{0: object, 1: out32, 2: out32, 3: out64, 4: optional(out64)}},
 	{Object: objectCQ}: {(*ucontext).createCQByMethod, frame.Driver(map[uint16]frame.Attribute{
 		0: newObject, 1: in32, 2: in64, 3: optional(object), 4: in32, 5: flags, 6: out32, 7: optional(object)})},
-	{Object: objectCQ, Method: 1}: {destroyBy((*ucontext).destroyCQ, 8), map[uint16]frame.Attribute{0: object, 1: {Kind: frame.Out, Min: 8, Max: 8}}},
+	{Object: objectCQ, Method: 1}: {destroyBy((*ucontext).destroyCQ, 8), map[uint16]frame.Attribute{0: destroyed, 1: {Kind: frame.Out, Min: 8, Max: 8}}},
 	{Object: objectQP}: {(*ucontext).createQPByMethod, frame.Driver(map[uint16]frame.Attribute{
 		0: newObject, 2: optional(object), 3: optional(object), 4: optional(object), 5: optional(object), 7: in64,
 		8: {Kind: frame.In, Min: 20, Max: 20}, 9: constant, 10: flags, 12: optional(object), 13: {Kind: frame.Out, Min: 20}, 14: out32})},
-	{Object: objectQP, Method: 1}: {destroyBy((*ucontext).destroyQP, 8), map[uint16]frame.Attribute{0: object, 1: out32}},
+	{Object: objectQP, Method: 1}: {destroyBy((*ucontext).destroyQP, 8), map[uint16]frame.Attribute{0: destroyed, 1: out32}},
 	{Object: objectSRQ}: {(*ucontext).createSRQByMethod, frame.Driver(map[uint16]frame.Attribute{
 		0: newObject, 1: object, 4: in64, 5: in32, 6: in32, 7: in32, 9: constant, 10: optional(object), 11: out32, 12: out32})},
-	{Object: objectSRQ, Method: 1}: {destroyBy((*ucontext).destroySRQ, 8), map[uint16]frame.Attribute{0: object, 1: out32}},
+	{Object: objectSRQ, Method: 1}: {destroyBy((*ucontext).destroySRQ, 8), map[uint16]frame.Attribute{0: destroyed, 1: out32}},
 	{Object: objectUAR, Method: driverMethod}: {(*ucontext).allocUAR, map[uint16]frame.Attribute{
 		attrUARHandle: newObject, attrUARType: constant, attrUAROffset: out64, attrUARLength: out32, attrUARPage: out32}},
-	{Object: objectUAR, Method: driverMethod + 1}: {(*ucontext).destroyUAR, map[uint16]frame.Attribute{attrUARHandle: object}},
+	{Object: objectUAR, Method: driverMethod + 1}: {(*ucontext).destroyUAR, map[uint16]frame.Attribute{attrUARHandle: destroyed}},
+}
+
+// destroys says that the method destroys an object.
+func (m *method) destroys() bool {
+	for _, a := range m.attributes {
+		if a.Destroys {
+			return true
+		}
+	}
+	return false
 }
 
 func optional(a frame.Attribute) frame.Attribute {

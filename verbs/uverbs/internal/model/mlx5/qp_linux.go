@@ -234,13 +234,15 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 	if !ok {
 		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
-	if q.Member() {
+	if c.inUse(q.Member()) {
 		return unix.EBUSY // core/uverbs_std_types_qp.c, uverbs_free_qp
 	}
-	if q.Service == fabric.UD {
-		q.sendRest()
+	if !c.device.Removed { // or nothing is written any more
+		if q.Service == fabric.UD {
+			q.sendRest()
+		}
+		q.releaseAll()
 	}
-	q.releaseAll()
 	if q.bfreg != noBfreg {
 		c.bfregs.count[q.bfreg]-- // qp.c, mlx5_ib_free_bfreg
 	}

@@ -165,7 +165,7 @@ func (c *ucontext) destroySRQ(r *frame.Request) unix.Errno {
 	if !ok {
 		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
-	if s.users > 0 {
+	if c.inUse(s.users > 0) {
 		return unix.EBUSY // core/verbs.c, ib_destroy_srq_user
 	}
 	s.pd.Users--

@@ -66,7 +66,7 @@ func (c *ucontext) closeDomain(r *frame.Request) unix.Errno {
 	if !ok {
 		return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject
 	}
-	if o.uses > 0 {
+	if c.inUse(o.uses > 0) {
 		return unix.EBUSY // core/uverbs_std_types.c, uverbs_free_xrcd
 	}
 	if o.shared {
