@@ -7,7 +7,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -260,6 +263,50 @@ func TestPingpongEndsWhenADeviceIsRemoved(t *testing.T) {
 	r.Devices[0].Remove()
 	require.Error(t, server.Wait())
 	require.Contains(t, output[0].String(), "Failed to get cq_event")
+	require.Empty(t, r.Fabric.Violations())
+}
+
+// The provider over the C library is told too. What must happen then is in the test of package
+// ibverbs, a program of another module.
+func TestRemovalOverTheCLibrary(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds a program")
+	}
+	const test = "TestRemovalOfTheDeviceEndsEverything"
+	r := modeltest.NewTrial(t)
+	program, wanted := filepath.Join(t.TempDir(), "ibverbs.test"), filepath.Join(t.TempDir(), "wanted")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, ".")
+	build.Dir = "../../../ibverbs"
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Setenv("RAMJET_TEST_REMOVAL", wanted)
+	for _, link := range []fabric.Link{fabric.InfiniBand, fabric.Ethernet} {
+		require.NoError(t, os.RemoveAll(wanted))
+		r.Device = mlx5.Config{Link: link}
+		var output bytes.Buffer
+		p := r.Start(t, &output, program, "-test.v", "-test.run=^"+test+"$")
+		device, ended := r.Devices[len(r.Devices)-1], make(chan struct{})
+		var removal sync.WaitGroup
+		removal.Go(func() { // ends with the program
+			for tick := time.NewTicker(time.Millisecond); ; {
+				select {
+				case <-ended:
+					return
+				case <-tick.C:
+				}
+				if _, err := os.Stat(wanted); err == nil {
+					device.Remove()
+					return
+				}
+			}
+		})
+		err := p.Wait()
+		close(ended)
+		removal.Wait()
+		require.NoError(t, err, "%s", &output)
+		require.Contains(t, output.String(), "--- PASS: "+test+" ")
+	}
 	require.Empty(t, r.Fabric.Violations())
 }
 

@@ -164,15 +164,18 @@ func NewTrial(t *testing.T, seed ...uint64) *Trial {
 	return r
 }
 
-// Start runs a program on a host of its own.
+// Start runs a program on a host of its own: one of Debian, or another one by its absolute path.
 func (r *Trial) Start(t *testing.T, output io.Writer, args ...string) *frame.Program {
 	t.Helper()
 	device := r.Device.NewDevice(r.Fabric)
 	r.Devices = append(r.Devices, device)
 	host := device.Host()
 	host.WriteOnly = r.WriteOnly
-	command := append(slices.Clone(r.loader), filepath.Join(r.bin, args[0]))
-	p, err := host.Start(append(command, args[1:]...), r.env, output, output)
+	command := append(slices.Clone(r.loader), args...)
+	if program := &command[len(r.loader)]; !filepath.IsAbs(*program) {
+		*program = filepath.Join(r.bin, *program)
+	}
+	p, err := host.Start(command, r.env, output, output)
 	require.NoError(t, err)
 	watch := time.AfterFunc(time.Minute, p.Kill)
 	t.Cleanup(func() { watch.Stop() })
