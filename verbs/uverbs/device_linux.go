@@ -479,10 +479,10 @@ func (d *device) failed(op string, err error) error {
 	return fmt.Errorf("%s: %w", op, errno)
 }
 
-// isGone asks the kernel. EIO is what it answers to everything once it has
-// let go of the device (drivers/infiniband/core/rdma_core.c), but a driver may
-// have other reasons for it too. The caller makes sure that the descriptor is
-// open.
+// isGone asks the kernel. EIO is what it answers to everything but what destroys
+// an object once it has let go of the device (drivers/infiniband/core/rdma_core.c),
+// but a driver may have other reasons for it too. The caller makes sure that the
+// descriptor is open.
 func (d *device) isGone() bool { return errors.Is(d.answers(), unix.EIO) }
 
 // answers is the kernel's answer to a question that it always answers while there is a device. The
