@@ -53,6 +53,7 @@ var listed = []difference{
 	{name: "File"},
 	{name: "Socket options"},
 	{name: "Close over a network"},
+	{name: "Close of more connections than the peer takes in"},
 	{name: "Tools"},
 	{name: "Ports of the dialing side"},
 	{name: "Backlog"},
