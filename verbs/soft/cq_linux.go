@@ -17,8 +17,8 @@ import (
 // into work completions. Only what this process itself completes (sends,
 // flushed requests) lies in the local queue.
 //
-// The path of a poll: one load says whether anything local waits, one load
-// per QP whether its next descriptor is published. Only if so it enters
+// The path of a poll: one load per QP says whether its next descriptor is
+// published, one load whether anything local waits. Only if so it enters
 // pollMu.
 type cq struct {
 	// work counts local completions and inbounds that want attention.
@@ -79,13 +79,14 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 
 // hasSome reports whether there are completions.
 func (c *cq) hasSome() bool {
-	if c.work.Load() != 0 {
-		return true
-	}
+	arrived := false
 	if in := c.single.Load(); in != nil {
-		return in.ready()
+		arrived = in.ready()
+	} else {
+		arrived = c.anyReady()
 	}
-	return c.anyReady()
+	// After the rings: what drain has taken out of one counts here before its ring looks empty.
+	return arrived || c.work.Load() != 0
 }
 
 func (c *cq) anyReady() bool {

@@ -207,3 +207,6 @@ func MemoryOf(t testing.TB, v *verbs.QP, mr *verbs.MR) int {
 	}
 	return int(st.Blocks) * 512
 }
+
+// Drain takes what has arrived at a QP, as at its peer's request.
+func Drain(v *verbs.QP) { v.Driver().(*qp).drain() }
