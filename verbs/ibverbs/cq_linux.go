@@ -117,7 +117,9 @@ func (c *cq) allocate(attr *verbs.CQAttr, channel uintptr) (uintptr, error) {
 	extended := func() (uintptr, error) {
 		return handle(d.extension.createCQEx, d.context, uintptr(unsafe.Pointer(in)))
 	}
-	if attr.SingleThreaded && d.extension.createCQEx != 0 {
+	// In libmlx5 a post takes the lock of its CQ only to read how far polls are, so it may overlap with
+	// them. That is not known of other drivers.
+	if attr.SingleThreaded && d.entry.Driver == "mlx5" && d.extension.createCQEx != 0 {
 		in.compMask, in.flags = cqInitFlags, cqSingleThreaded
 		if address, err := extended(); err == nil {
 			return address, nil
