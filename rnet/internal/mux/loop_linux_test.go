@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -198,6 +199,34 @@ func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
 		answered <- nil
 	}()
 	l.Until(t, "all requests are there", func() bool { return len(l.Sinks[streams-1].Got) > 0 })
+}
+
+func TestAStreamThatIsClosedAsItIsAttachedDoesNotSayThatAllWasRead(t *testing.T) {
+	l := new(handLoop)
+	l.poller = NewPoller(l, fallback.Balanced)
+	l.Poller = l.poller
+	k := overSoft
+	k.dialPoller = l.poller
+	dialed, accepted := k.pair(t)
+	t.Cleanup(l.poller.Close) // before the muxes are waited for
+	c, err := dialed.Open()
+	require.NoError(t, err)
+	s := <-accepted.opened // sent by the engine
+	for range 2 {          // pieces that do not fit into one chunk
+		_, err := s.Write(make([]byte, 3000))
+		require.NoError(t, err)
+	}
+	l.Until(t, "the data have come", func() bool {
+		c.recv.mu.Lock()
+		defer c.recv.mu.Unlock()
+		return c.recv.flow.Buffered() == 6000
+	})
+	require.True(t, l.poller.Attach(c, func(ls *LoopStream) Sink {
+		return &sink{Loop: &l.Loop, Stream: ls, Then: func() { ls.Close(false) }}
+	}))
+	require.Len(t, l.Sinks[0].Got, 3000)
+	_, err = s.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
 func TestFlushSendsWhatIsGathered(t *testing.T) {

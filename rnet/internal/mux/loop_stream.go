@@ -75,9 +75,13 @@ func (st *Stream) attach(makeSink func(*LoopStream) Sink) {
 	st.recv.queue = chunkQueue{}
 	end := st.recv.err
 	st.recv.mu.Unlock()
+	for k := early.head; k != nil; k = k.next {
+		st.untold += len(k.Unread())
+	}
 	for early.head != nil {
 		k := early.pop()
 		if !st.closed.Load() {
+			st.untold -= len(k.Unread())
 			st.sink.Readable(k.Unread())
 		}
 		st.recv.release(len(k.Unread()))

@@ -23,10 +23,11 @@ import (
 
 // carrier says over what two muxes are connected, and what they have.
 type carrier struct {
-	device   string // the software HCA if empty
-	ringSize uint32
-	window   uint32
-	poller   *Poller // of the accepting end
+	device     string // the software HCA if empty
+	ringSize   uint32
+	window     uint32
+	poller     *Poller // of the accepting end
+	dialPoller *Poller // of the side that dials
 
 	sessionWindow uint32
 }
@@ -110,7 +111,7 @@ func (k carrier) pair(t testing.TB) (dialed, accepted *end) {
 	dev, err := verbs.Open(name)
 	require.NoError(t, err)
 	t.Cleanup(func() { dev.Close() })
-	dialed = k.make(t, dev, Config{Dialed: true})
+	dialed = k.make(t, dev, Config{Dialed: true, Poller: k.dialPoller})
 	accepted = k.make(t, dev, Config{Poller: k.poller})
 	tcp, err := net.Listen("tcp", "127.0.0.1:0") // its port is nobody else's
 	require.NoError(t, err)
