@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
@@ -47,21 +49,31 @@ func (p *perftest) clientEnds(t *testing.T, size, n int) perftestReport {
 func TestPerftestClientWritesIntoOurMemory(t *testing.T) {
 	cDevice(t)
 	for _, tr := range perftestTransfers {
-		t.Run(fmt.Sprintf("%d of %d bytes", tr.n, tr.size), func(t *testing.T) {
-			p := newPerftest(t, verbs.AccessRemoteWrite)
-			c := p.serve(t, 1, "ib_write_bw", "-s", strconv.Itoa(tr.size), "-n", strconv.Itoa(tr.n))
-			report := p.clientEnds(t, tr.size, tr.n)
-			half := max(tr.size, perftestCycle) // what it sends is before what it lets us write
-			sent := c.peek(t, p.theirs.Addr-uint64(half), half)
-			want := make([]byte, perftestMemory)
-			for _, at := range perftestPlaces(tr.size, tr.n) {
-				copy(want[at:at+tr.size], sent[at:])
-			}
-			require.NotEqual(t, make([]byte, perftestMemory), want, "it sends random bytes")
-			require.True(t, bytes.Equal(want, p.mr.Bytes()))
-			require.Regexp(t, report.line(), p.leave(t, c), "it prints what it told us")
+		t.Run(fmt.Sprintf("RC, %d of %d bytes", tr.n, tr.size), func(t *testing.T) {
+			testClientThatWrites(t, "RC", verbs.QPTypeRC, tr.size, tr.n)
 		})
 	}
+	for size, n := range map[int]int{64: 70, 4096: 5} {
+		t.Run(fmt.Sprintf("UC, %d of %d bytes", n, size), func(t *testing.T) {
+			testClientThatWrites(t, "UC", verbs.QPTypeUC, size, n)
+		})
+	}
+}
+
+func testClientThatWrites(t *testing.T, name string, service verbs.QPType, size, n int) {
+	p := newPerftestOf(t, service, verbs.AccessRemoteWrite)
+	c := p.serve(t, 1, "ib_write_bw", "-c", name, "-s", strconv.Itoa(size), "-n", strconv.Itoa(n))
+	report := p.clientEnds(t, size, n)
+	half := max(size, perftestCycle) // what it sends is before what it lets us write
+	sent := c.peek(t, p.theirs.Addr-uint64(half), half)
+	want := make([]byte, perftestMemory)
+	for _, at := range perftestPlaces(size, n) {
+		copy(want[at:at+size], sent[at:])
+	}
+	require.NotEqual(t, make([]byte, perftestMemory), want, "it sends random bytes")
+	require.Eventually(t, func() bool { return bytes.Equal(want, p.mr.Bytes()) }, 20*time.Second, time.Millisecond,
+		"of UC it knows only that they were sent")
+	require.Regexp(t, report.line(), p.leave(t, c), "it prints what it told us")
 }
 
 func TestPerftestClientReadsOurMemory(t *testing.T) {
@@ -106,6 +118,52 @@ func TestPerftestClientAddsInOurMemory(t *testing.T) {
 			require.Regexp(t, report.line(), p.leave(t, c), "it prints what it told us")
 		})
 	}
+}
+
+// The programs of latency stay at the first place.
+func TestPerftestClientReadsOurMemoryAndWaits(t *testing.T) {
+	cDevice(t)
+	for _, tr := range []struct{ size, n int }{{1, 5}, {100, 40}, {65_536, 5}} {
+		t.Run(fmt.Sprintf("%d of %d bytes", tr.n, tr.size), func(t *testing.T) {
+			p := newPerftest(t, verbs.AccessRemoteRead)
+			want := bytes.Clone(pingpong.Fill(p.mr.Bytes(), tr.size))
+			c := p.serve(t, 2, "ib_read_lat", "-s", strconv.Itoa(tr.size), "-n", strconv.Itoa(tr.n))
+			p.latencyClientEnds(t, c, tr.size, tr.n, func() {
+				got := c.peek(t, p.theirs.Addr-uint64(max(tr.size, perftestCycle)), tr.size)
+				require.True(t, bytes.Equal(want[:tr.size], got))
+				require.True(t, bytes.Equal(want, p.mr.Bytes()), "ours stays")
+			})
+		})
+	}
+}
+
+func TestPerftestClientAddsInOurMemoryAndWaits(t *testing.T) {
+	const n = 50
+	p := newPerftest(t, verbs.AccessRemoteAtomic)
+	want := bytes.Clone(pingpong.Fill(p.mr.Bytes(), n))
+	first := binary.NativeEndian.Uint64(want)
+	binary.NativeEndian.PutUint64(want, first+n)
+	c := p.serve(t, 2, "ib_atomic_lat", "-A", "FETCH_AND_ADD", "-n", strconv.Itoa(n))
+	p.latencyClientEnds(t, c, 8, n, func() {
+		require.Equal(t, first+n-1, c.word(t, p.theirs.Addr-perftestCycle), "fetched by the last one")
+		require.True(t, bytes.Equal(want, p.mr.Bytes()))
+	})
+}
+
+// latencyClientEnds waits until the C client is done, looks, and sees it off. It stays until we have
+// answered, and tells us nothing of what it has measured.
+func (p *perftest) latencyClientEnds(t *testing.T, c *perftestProgram, size, n int, look func()) {
+	t.Helper()
+	_, err := io.ReadFull(p, make([]byte, len(p.mine.text()))) // ends as in exchange
+	require.NoError(t, err)
+	look()
+	_, err = p.Write(p.mine.text())
+	require.NoError(t, err)
+	require.NoError(t, p.done())
+	out, err := c.wait()
+	require.NoError(t, err)
+	// an emulated clock may have no frequency
+	require.Regexp(t, fmt.Sprintf(`(?m)^ *%d +%d +(\d|inf)`, size, n), out)
 }
 
 func TestPerftestClientComparesInOurMemory(t *testing.T) {
