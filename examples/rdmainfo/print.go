@@ -51,14 +51,17 @@ func noDeviceBecause(missing []string) string {
 
 func (w *printer) device(d *device) {
 	w.line("%s: %s%s", d.Name, d.Transport, prefixed(", driver ", d.Driver))
-	if d.Usable {
-		experimental := ""
-		if uverbs.Experimental(d.Driver) {
-			experimental = ", by an experimental driver: try -selftest"
-		}
-		w.line("  ramjet can use it%s%s", prefixed(", through ", d.Node), experimental)
-	} else {
+	experimental := uverbs.Experimental(d.Driver)
+	switch {
+	case d.Usable && experimental:
+		w.line("  ramjet can use it%s, by an experimental driver: try -selftest", prefixed(", through ", d.Node))
+	case d.Usable:
+		w.line("  ramjet can use it%s", prefixed(", through ", d.Node))
+	default:
 		w.line("  ramjet cannot use it: %s", d.Reason)
+		if experimental {
+			w.line("  there is an experimental driver for it, which -selftest turns on for as long as it runs")
+		}
 	}
 	w.list("  ", d.NodeType, prefixed("node GUID ", d.NodeGUID), prefixed("system image GUID ", d.ImageGUID), prefixed("firmware ", d.Firmware))
 	w.list("  ", d.Maker.String(), prefixed("model ", d.Model), prefixed("board ", d.Board), prefixed("revision ", d.Revision))

@@ -159,8 +159,17 @@ func TestLimitsAreSpelledOut(t *testing.T) {
 func TestUnusableDeviceSaysWhy(t *testing.T) {
 	var out bytes.Buffer
 	w := &printer{out: &out}
-	w.device(&device{Name: "mlx5_0", Transport: "infiniband", Driver: "mlx5", Reason: "no driver for it", Ports: []port{{Port: 1, State: "ACTIVE", LinkLayer: "InfiniBand", LID: 7, SMLID: 1}}})
-	require.Equal(t, "mlx5_0: infiniband, driver mlx5\n  ramjet cannot use it: no driver for it\n  port 1: ACTIVE, InfiniBand\n    LID 7, LMC 0, SM LID 1, capability mask 0x00000000\n", out.String())
+	ports := []port{{Port: 1, State: "ACTIVE", LinkLayer: "InfiniBand", LID: 7, SMLID: 1}}
+	const of = "  port 1: ACTIVE, InfiniBand\n    LID 7, LMC 0, SM LID 1, capability mask 0x00000000\n"
+	w.device(&device{Name: "mlx4_0", Transport: "infiniband", Driver: "mlx4", Reason: "no driver for it", Ports: ports})
+	require.Equal(t, "mlx4_0: infiniband, driver mlx4\n  ramjet cannot use it: no driver for it\n"+of, out.String())
+	if runtime.GOOS != "linux" {
+		return // there is no driver at all
+	}
+	out.Reset()
+	w.device(&device{Name: "mlx5_0", Transport: "infiniband", Driver: "mlx5", Reason: "it is off", Ports: ports})
+	require.Equal(t, "mlx5_0: infiniband, driver mlx5\n  ramjet cannot use it: it is off\n"+
+		"  there is an experimental driver for it, which -selftest turns on for as long as it runs\n"+of, out.String())
 }
 
 func TestDeviceIsShownAsByTheToolsOfTheFabric(t *testing.T) {
