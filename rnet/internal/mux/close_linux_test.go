@@ -2,10 +2,13 @@ package mux
 
 import (
 	"math/rand/v2"
+	"net"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
@@ -59,4 +62,48 @@ func TestACloseBesideAReadDoesNotSayThatAllWasRead(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNRESET, "%d of %d bytes were read", n, len(data))
 		require.NoError(t, c.Close(-1))
 	}
+}
+
+// While a Close waits for room, what else writes to the stream learns at once that it is closed.
+func TestACloseThatWaitsKeepsNoWriteWaiting(t *testing.T) {
+	dialed, accepted := overNarrow.pair(t)
+	c, _ := open(t, dialed, accepted)
+	others := make([]*Stream, 2500)
+	for i := range others {
+		others[i], _ = open(t, dialed, accepted)
+	}
+	goOn := stopPolling(t, accepted.Mux)
+	t.Cleanup(func() { goOn() })
+	for _, other := range others {
+		require.NoError(t, other.Close(0))
+	}
+	require.True(t, dialed.out.blocked.Load(), "all RESETs had room")
+	var beside [4]func()
+	for i := range beside { // one of them waits for room, and the others for that one
+		beside[i] = hang.Start(t, func() {
+			_, err := c.Write(make([]byte, MinWindow)) // ended by Close
+			assert.ErrorIs(t, err, net.ErrClosed)
+		})
+	}
+	hang.Eventually(t, "a Write that waits", c.send.wait.Parked)
+	var closed atomic.Bool
+	closing := hang.Start(t, func() { // ended by the credit
+		assert.NoError(t, c.Close(100))
+		closed.Store(true)
+	})
+	for i := range beside {
+		beside[i]()
+	}
+	hang.Eventually(t, "a Close that waits", c.send.wait.Parked)
+	for name, call := range map[string]func() error{
+		"Write":      func() error { _, err := c.Write(make([]byte, 1)); return err },
+		"Reserve":    func() error { _, err := c.Reserve(1); return err },
+		"AwaitWrite": func() error { return c.AwaitWrite(c.WriteState()) },
+	} {
+		hang.Start(t, func() { assert.ErrorIs(t, call(), net.ErrClosed, name) })() // ended by its look at Closed
+	}
+	require.False(t, closed.Load(), "there was room")
+	goOn()
+	goOn = func() {}
+	closing()
 }

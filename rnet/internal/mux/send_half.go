@@ -19,7 +19,7 @@ type sendHalf struct {
 	st     *Stream
 	callMu sync.Mutex // one Write at a time, but for those that are a frame and need not wait
 	end    deadline
-	wait   wait.Waiter
+	wait   wait.Waiter               // of who has callMu, and after Close has taken that once, of Close
 	buffer atomic.Pointer[outBuffer] // what Reserve gives out; changed under callMu
 	// position up to which the peer lets us send; written by the owner of the poll lock
 	granted atomic.Uint64
@@ -210,8 +210,7 @@ func (w *sendHalf) lingerUntil(t time.Time) bool {
 	if over() {
 		return true
 	}
-	w.callMu.Lock() // ended by the Write that Close has woken
-	defer w.callMu.Unlock()
+	w.outlastWrites()
 	timer := time.AfterFunc(time.Until(t), w.wake)
 	defer timer.Stop()
 	for {
@@ -226,6 +225,14 @@ func (w *sendHalf) lingerUntil(t time.Time) bool {
 	}
 }
 
+// outlastWrites gives wait to Close: it returns when the call has ended that had callMu. Those that get
+// callMu after it find the stream closed, and neither wait nor keep each other waiting.
+func (w *sendHalf) outlastWrites() {
+	w.callMu.Lock() // ended by the call that Close has woken
+	//lint:ignore SA2001 waiting for the holder is the purpose
+	w.callMu.Unlock()
+}
+
 // flushUntil waits until the peer has our FIN. That has been posted: before,
 // nobody knows where it stands.
 func (w *sendHalf) flushUntil(end time.Time) {
@@ -238,8 +245,7 @@ func (w *sendHalf) flushUntil(end time.Time) {
 	if w.st.m.link.Reached(until) {
 		return
 	}
-	w.callMu.Lock() // ended by the Write that Close has woken
-	defer w.callMu.Unlock()
+	w.outlastWrites()
 	timer := time.AfterFunc(time.Until(end), w.wake)
 	defer timer.Stop()
 	for {

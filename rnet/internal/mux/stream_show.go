@@ -100,6 +100,9 @@ func (st *Stream) AwaitWrite(was WriteState) error {
 	st.send.callMu.Lock()
 	defer st.send.unlockOut()
 	for {
+		if err := st.send.writable(); err != nil {
+			return err // before Begin: after Close, wait is Close's
+		}
 		st.send.wait.Begin()
 		if err := st.send.writable(); err != nil {
 			return err
