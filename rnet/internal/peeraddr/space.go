@@ -91,23 +91,20 @@ func (p *portSet) put(first, count int) {
 	}
 }
 
-// take takes count consecutive free ports, the first such from a port on, or else from the
-// first port on, and the longest run that there is if none has as many. One must be free.
+// take takes up to count consecutive free ports: the first run, from a port on or else from the first one
+// on, that has half of them, or half of the longest run if none has as many. One must be free.
 //
-// A run that is cut short by the end of the range does not do while there are others: the
-// session it goes to would use its few addresses again at once.
+// A shorter run, as that before the end of the range, does not do: the session it goes to would use its
+// few addresses again at once. Nor does only the longest: while others are held between them, one run
+// would be given out again and again.
 func (p *portSet) take(from uint32, count int) (first, got int) {
-	for _, at := range []int{int(from), 0} {
-		for got < count {
-			at = p.find(at)
-			if at < 0 {
-				break
-			}
-			n := p.run(at, count)
-			if n > got {
-				first, got = at, n
-			}
-			at += n
+	enough := (p.longest(count) + 1) / 2
+	for first = p.find(int(from)); ; first = p.find(first + got) {
+		if first < 0 {
+			first = p.find(0)
+		}
+		if got = p.run(first, count); got >= enough {
+			break
 		}
 	}
 	for i := first; i < first+got; i++ {
@@ -115,6 +112,16 @@ func (p *portSet) take(from uint32, count int) (first, got int) {
 	}
 	p.count -= got
 	return first, got
+}
+
+// longest returns how many ports the longest free run has, and no more than most.
+func (p *portSet) longest(most int) (n int) {
+	for at := p.find(0); at >= 0 && n < most; {
+		k := p.run(at, most)
+		n = max(n, k)
+		at = p.find(at + k)
+	}
+	return n
 }
 
 // run returns how many ports are free from a port on, and no more than most.

@@ -60,6 +60,35 @@ func TestNoSessionGetsTheRestOfARange(t *testing.T) {
 	}
 }
 
+// Connections with a session of their own hold one address each, between which no run is left that
+// is as long as a session wants. The longest of them is no better than the others.
+func TestShortRunsAreGivenOutInTurn(t *testing.T) {
+	var space Space
+	ip := netip.MustParseAddr("10.0.0.7")
+	var gaps []mux.SlotAddrs
+	for got := 1; got != 0; {
+		if _, got = space.Take(ip, false, 1, 1); got == 0 {
+			break
+		}
+		want := 40
+		if len(gaps) == 50 {
+			want = 44
+		}
+		var addr netip.AddrPort
+		addr, got = space.Take(ip, false, want, 1)
+		gaps = append(gaps, mux.SlotAddrs{Count: uint32(got), Addr: addr})
+	}
+	space.Give(ip, gaps)
+	seen := make(map[netip.AddrPort]bool)
+	for range 200 {
+		addr, got := space.Take(ip, false, 512, 64)
+		require.GreaterOrEqual(t, got, 22)
+		require.False(t, seen[addr], "%v after %d others", addr, len(seen))
+		seen[addr] = true
+		space.Give(ip, []mux.SlotAddrs{{Count: uint32(got), Addr: addr}})
+	}
+}
+
 func TestSpareAddressesAreOneSessionsEach(t *testing.T) {
 	var space Space
 	ip := netip.MustParseAddr("::1")
