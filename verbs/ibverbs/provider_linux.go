@@ -4,6 +4,9 @@ package ibverbs
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -48,9 +51,11 @@ func (provider) Devices() ([]verbs.DeviceInfo, error) {
 	return list, nil
 }
 
-// served leaves siw to package uverbs: that of the library neither flushes what is posted to a QP
-// that has failed, nor keeps from the kernel what makes that fail.
-func served(d *rdmahost.Device) bool { return d.DriverID != rdmahost.DriverSIW }
+// served leaves siw to package uverbs, unless the library was asked for: its driver for siw neither
+// flushes what is posted to a QP that has failed, nor keeps from the kernel what makes that fail.
+func served(d *rdmahost.Device) bool {
+	return d.DriverID != rdmahost.DriverSIW || slices.Contains(strings.Split(os.Getenv(verbs.ProvidersVar), ","), ProviderName)
+}
 
 // eachDevice calls f for the devices of the library until it returns false.
 func (l *library) eachDevice(f func(name string, device uintptr) bool) error {

@@ -22,7 +22,7 @@ import (
 )
 
 // hosts are the addresses of the devices of the model and of the virtual machine.
-var hosts = map[string]string{"rxe0": "10.0.0.1", "mlx5_0": "10.77.0.1"}
+var hosts = map[string]string{"rxe0": "10.0.0.1", "siw0": "10.0.2.1", "mlx5_0": "10.77.0.1"}
 
 // Package rnet's connections run over the provider by the kernel's connection manager, which
 // knows nothing of it.
