@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,6 +35,7 @@ var roles = map[string]func(e *end, in io.Reader, out io.Writer) error{
 }
 
 func TestMain(m *testing.M) {
+	serial.PaysAfter = 1 // most tests make few calls
 	if role := os.Getenv(roleVariable); role != "" {
 		if err := runRole(role); err != nil {
 			fmt.Fprintln(os.Stderr, "child:", err)

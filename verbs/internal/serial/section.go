@@ -11,7 +11,7 @@ import (
 // others Lock and Unlock. The zero value is a mutex for both.
 //
 // Once Promise has been called, calls on the data path never overlap: the program has said
-// so. From the first of them on for which the kernel's fence is ready they Enter and Leave: they say
+// so. After some hundred of them (PaysAfter) they Enter and Leave: they say
 // by a plain store that they are there, and look by a plain load
 // whether somebody waits; the fence that this needs is made by the one who waits, in all threads of
 // the process (membarrier(2)). So Lock takes microseconds, and longer where the process has lost
@@ -32,9 +32,9 @@ import (
 // Under the race detector all callers take Mutex, and the data path touches a variable that
 // only the promise guards: calls that overlap are reported.
 type Section struct {
-	sync.Mutex      // of the data path if there is no promise, else of who waits for it
-	Promised   bool // the promise is made use of; written by the data path, under Mutex
-	asked      bool // Promise was called, and Promised not set yet; as Promised
+	sync.Mutex        // of the data path if there is no promise, else of who waits for it
+	Promised   bool   // the promise is made use of; written by the data path, under Mutex
+	calls      uint32 // how many more before the promise is made use of; 0: none is, or it is; as Promised
 	inside     Word
 	wanted     atomic.Uint32 // written under Mutex
 	left       chan struct{} // has room for one
@@ -43,12 +43,20 @@ type Section struct {
 }
 
 // Promise is called before all else where the program promises that calls on the data path
-// do not overlap. It does not wait for the fence, which takes milliseconds the first time in a
-// process: until it is ready the section stays a mutex, and for good if there is none.
+// do not overlap. The section stays a mutex for the first calls (PaysAfter), and until the fence is
+// ready, which takes milliseconds the first time in a process: for good if there is none.
 func (s *Section) Promise() {
-	s.asked, s.left = true, make(chan struct{}, 1)
+	s.calls, s.left = PaysAfter, make(chan struct{}, 1)
+	if race.Enabled {
+		s.calls = 1 // the sooner the promise is looked after
+	}
 	prepareFence()
 }
+
+// PaysAfter is after how many calls on the data path the promise is made use of. What is made, used
+// a little, and closed has a dozen of Locks or more, of which each costs as much with the fence as some
+// hundred calls save. A variable for tests.
+var PaysAfter uint32 = 256
 
 // Begin is Enter, or Lock of the mutex without a promise. Where a nanosecond counts the
 // caller looks at Promised itself, for the compiler to inline Enter.
@@ -58,20 +66,23 @@ func (s *Section) Begin() {
 		return
 	}
 	s.Mutex.Lock()
-	if s.asked {
-		s.makeUse()
+	if s.calls > 0 {
+		s.count()
 	}
 }
 
-// makeUse makes use of the promise if the fence is ready. The data path has Mutex: whoever takes
-// it next sees what is done here.
-func (s *Section) makeUse() {
+// count counts a call, and makes use of the promise if it is time to. The data path has Mutex:
+// whoever takes it next sees what is done here.
+func (s *Section) count() {
+	if s.calls--; s.calls > 0 {
+		return
+	}
 	switch fenceState() {
 	case fenceReady:
-		s.asked, s.Promised = false, true
+		s.Promised = true
 		s.entered()
-	case fenceRefused:
-		s.asked = false
+	case fenceUnknown:
+		s.calls = 1
 	}
 }
 
