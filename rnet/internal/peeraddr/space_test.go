@@ -66,16 +66,16 @@ func TestShortRunsAreGivenOutInTurn(t *testing.T) {
 	var space Space
 	ip := netip.MustParseAddr("10.0.0.7")
 	var gaps []mux.SlotAddrs
-	for got := 1; got != 0; {
-		if _, got = space.Take(ip, false, 1, 1); got == 0 {
-			break
-		}
+	for {
 		want := 40
 		if len(gaps) == 50 {
 			want = 44
 		}
-		var addr netip.AddrPort
-		addr, got = space.Take(ip, false, want, 1)
+		space.Take(ip, false, 1, 1)
+		addr, got := space.Take(ip, false, want, 1)
+		if got == 0 {
+			break // all are taken
+		}
 		gaps = append(gaps, mux.SlotAddrs{Count: uint32(got), Addr: addr})
 	}
 	space.Give(ip, gaps)
