@@ -64,6 +64,37 @@ func TestACloseBesideAReadDoesNotSayThatAllWasRead(t *testing.T) {
 	}
 }
 
+// The peer gives credit after a Close has waited in vain, and a Write that gives up finds it before the owner
+// of the poll lock has told of it: the next Close that finds no room waits again.
+func TestACloseWaitsAgainAfterThePeerHasGoneOn(t *testing.T) {
+	dialed, accepted := overNarrow.pair(t)
+	c, _ := open(t, dialed, accepted)
+	others := make([]*Stream, 2500)
+	for i := range others {
+		others[i], _ = open(t, dialed, accepted)
+	}
+	goOn := stopPolling(t, accepted.Mux)
+	for _, other := range others[1:] {
+		require.NoError(t, other.Close(0))
+	}
+	require.NoError(t, others[0].Close(-1))
+	require.True(t, dialed.out.stuck.Load(), "there was room")
+	_, result, err := dialed.out.send(&c.send, []byte{1}, nil, 0)
+	require.NoError(t, err)
+	require.Equal(t, sendRoom, result)
+	hang.Eventually(t, "the poll lock", func() bool {
+		return dialed.pollLock.Do(func() {
+			goOn()
+			hang.Eventually(t, "credit", func() bool {
+				dialed.link.Poll()
+				dialed.out.leaveQueue(&c.send)
+				return !dialed.out.blocked.Load()
+			})
+		})
+	})
+	require.False(t, dialed.out.stuck.Load())
+}
+
 // While a Close waits for room, what else writes to the stream learns at once that it is closed.
 func TestACloseThatWaitsKeepsNoWriteWaiting(t *testing.T) {
 	dialed, accepted := overNarrow.pair(t)

@@ -262,6 +262,7 @@ func (s *sender) wakeQueue() {
 	for s.awake < batch {
 		if s.room.empty() {
 			s.blocked.Store(false)
+			s.stuck.Store(false) // creditCame may not be called any more
 			return
 		}
 		if !s.wakeFirst() {
