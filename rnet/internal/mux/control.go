@@ -146,6 +146,13 @@ func (s *sender) flushControl() bool {
 	return true
 }
 
+// unsaid reports whether there are control frames that may yet be sent.
+func (s *sender) unsaid() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.control.empty() && !s.link.Stopped()
+}
+
 func (s *sender) controlFailed(err error) {
 	go s.mux.Fail(fmt.Errorf("rnet: send control frame: %w", err))
 }

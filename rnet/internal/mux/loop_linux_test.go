@@ -92,6 +92,39 @@ func TestALoopSleepsOnItsThreadWhileItsSleepsAreShort(t *testing.T) {
 	require.True(t, sleeps())
 }
 
+// As a Close of a stream does: the process may exit right after the loop has ended.
+func TestALoopThatEndsWaitsForRoomForTheEndsOfItsStreams(t *testing.T) {
+	l, dialed := onHandLoop(t, overSoft, 3000)
+	goOn := stopPolling(t, dialed[0].m)
+	for _, k := range l.Sinks {
+		k.Stream.Close(false)
+	}
+	m := l.Sinks[0].Stream.m
+	require.True(t, m.out.blocked.Load(), "all FINs had room")
+	unsent, took := 0, time.Duration(0)
+	closing := make(chan struct{})
+	go func() { // ended by the credit
+		defer close(closing)
+		begin := time.Now()
+		l.poller.Close()
+		took = time.Since(begin)
+		for _, k := range l.Sinks {
+			if k.Stream.ends.Load()&endFinSent == 0 {
+				unsent++
+			}
+		}
+	}()
+	select {
+	case <-closing:
+	case <-time.After(FlushTime / 20):
+	}
+	goOn()
+	hang.Receive(t, closing, "the end of the loop")
+	if took < FlushTime { // else the machine was too busy
+		require.Zero(t, unsent)
+	}
+}
+
 // More streams want to send than the ring has room for. What comes back of it
 // wakes as many as there is room for, not all each time, and each that is woken
 // comes back.

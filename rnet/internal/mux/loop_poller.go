@@ -317,7 +317,7 @@ func (p *Poller) Sessions() int {
 }
 
 // Close hands all sessions back to their engines, and gives a network up to a
-// second to deliver the ends of streams, as Conn.Close does.
+// second to deliver the ends of streams, and peers that long to make room for them, as Conn.Close does.
 func (p *Poller) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -328,10 +328,10 @@ func (p *Poller) Close() {
 	for m := range left {
 		m.handBack()
 	}
-	// The process may end now, and what is under way on a network with it.
+	// The process may end now, and what has no room or is under way on a network with it.
 	end := time.Now().Add(FlushTime)
 	for m := range left {
-		for m.underWay() && time.Now().Before(end) {
+		for (m.out.unsaid() || m.underWay()) && time.Now().Before(end) {
 			time.Sleep(flushCheck)
 		}
 	}
