@@ -203,23 +203,19 @@ func (w *sendHalf) close(end uint8, read uint64) {
 	w.wake()
 }
 
-// lingerUntil waits until the FIN has been posted, or never will be. It returns false if that takes
-// too long.
-func (w *sendHalf) lingerUntil(t time.Time) bool {
+// lingerUntil waits until the FIN has been posted, or never will be.
+func (w *sendHalf) lingerUntil(t time.Time) {
 	over := func() bool { return w.st.ends.Load()&(endFinSent|endReset|endDetached) != 0 || w.st.m.failed.Load() }
 	if over() {
-		return true
+		return
 	}
 	w.outlastWrites()
 	timer := time.AfterFunc(time.Until(t), w.wake)
 	defer timer.Stop()
 	for {
 		w.wait.Begin()
-		if over() {
-			return true
-		}
-		if !time.Now().Before(t) {
-			return false
+		if over() || !time.Now().Before(t) {
+			return
 		}
 		w.st.m.pollLock.Wait(&w.wait) // ended by the FIN's departure, peer death, the timer
 	}

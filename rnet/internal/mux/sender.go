@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
@@ -37,8 +38,7 @@ type sender struct {
 	// looks at blocked: one of the two sees the other.
 	blocked atomic.Bool
 
-	// stuck says that a Close has waited for room in vain, and that no credit has come since.
-	stuck atomic.Bool
+	patience patience // of Closes that find no room
 }
 
 // session is the mux as its sender sees it.
@@ -243,7 +243,6 @@ func (s *sender) wakeFirst() bool {
 // creditCame is called by the owner of the poll lock after it noted credit while something
 // was blocked.
 func (s *sender) creditCame() {
-	s.stuck.Store(false)
 	s.mu.Lock()
 	s.wakeQueue()
 	s.mu.Unlock()
@@ -262,13 +261,34 @@ func (s *sender) wakeQueue() {
 	for s.awake < batch {
 		if s.room.empty() {
 			s.blocked.Store(false)
-			s.stuck.Store(false) // creditCame may not be called any more
+			s.patience.spent = 0
 			return
 		}
 		if !s.wakeFirst() {
 			return
 		}
 	}
+}
+
+// patience bounds how long the Closes of a session wait for room: FlushTime in all while something is
+// blocked, and a tenth of the time that passes. So a peer that takes nothing, or one end after the other,
+// holds up no more than that. The send lock guards it.
+type patience struct {
+	spent time.Duration
+	at    time.Time // when spent was so much
+}
+
+// leastPatience is the least for which it is worth it to wait.
+const leastPatience = 10 * time.Millisecond
+
+// spend notes that a Close has waited so long.
+func (p *patience) spend(took time.Duration) { p.spent = min(FlushTime, p.spent+took) }
+
+// left returns how long a Close may wait that begins now.
+func (p *patience) left(now time.Time) time.Duration {
+	p.spent = max(0, p.spent-now.Sub(p.at)/10)
+	p.at = now
+	return FlushTime - p.spent
 }
 
 // awaitShare puts w in the queue for the session window, and lets the peer know. mu is held.

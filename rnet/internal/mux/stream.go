@@ -189,9 +189,8 @@ func (st *Stream) Closed() bool { return st.closed.Load() }
 
 // Close ends the stream: what waits returns, what was written is delivered, and the
 // peer reads io.EOF after it, or a reset if linger is 0 or something was not read.
-// It waits for up to linger seconds until the end is sent; if that is negative for FlushTime,
-// unless such a wait was in vain before; on a network for FlushTime at least, until the peer's
-// device has it.
+// It waits for up to linger seconds until the end is sent, if that is negative for as long as patience
+// allows; on a network for FlushTime at least, until the peer's device has it.
 func (st *Stream) Close(linger int32) error {
 	if st.closed.Swap(true) {
 		return net.ErrClosed
@@ -237,13 +236,21 @@ func (st *Stream) linger(patience time.Duration) {
 	st.send.flushUntil(end)
 }
 
-// lingerForRoom waits until the FIN has been sent: over TCP a process may exit right after Close. If the
-// peer takes nothing, only the first Close waits.
+// lingerForRoom waits until the FIN has been sent: over TCP a process may exit right after Close.
 func (st *Stream) lingerForRoom() {
 	out := &st.m.out
-	if !out.stuck.Load() && !st.send.lingerUntil(time.Now().Add(FlushTime)) {
-		out.stuck.Store(true)
+	begin := time.Now()
+	out.mu.Lock()
+	left := out.patience.left(begin)
+	out.mu.Unlock()
+	if left < leastPatience {
+		return
 	}
+	st.send.lingerUntil(begin.Add(left))
+	took := time.Since(begin)
+	out.mu.Lock()
+	out.patience.spend(took)
+	out.mu.Unlock()
 }
 
 // FlushTime bounds the wait of Close for the network, or for room, unless its caller allows more.
