@@ -47,7 +47,7 @@ func TestACloseThatFindsNoRoomArmsForTheCredit(t *testing.T) {
 // gets a reset.
 func TestACloseBesideAReadDoesNotSayThatAllWasRead(t *testing.T) {
 	dialed, accepted := overSoft.pair(t)
-	open(t, dialed, accepted) // without a stream the session would end after a while
+	open(t, dialed, accepted)    // without a stream the session would end after a while
 	data := make([]byte, 48<<10) // stays in the ring, from which it is copied without a lock
 	for range 2000 {
 		c, s := open(t, dialed, accepted)
