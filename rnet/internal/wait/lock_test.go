@@ -240,7 +240,7 @@ func TestEnsureArmedArmsAlsoIfSomethingHasArrived(t *testing.T) {
 	b.lock.word.Store(b.lock.word.Load() &^ uint64(armed))
 	b.publish(new(Waiter))
 	b.lock.EnsureArmed()
-	require.True(t, b.lock.word.load().has(armed))
+	require.False(t, b.lock.Unattended()) // the engine, which was armed once, may have it just now
 }
 
 func TestTheSweepArmsAlsoIfSomethingHasArrived(t *testing.T) {
@@ -251,6 +251,6 @@ func TestTheSweepArmsAlsoIfSomethingHasArrived(t *testing.T) {
 	b.publish(new(Waiter))
 	for b.lock.visit() != visitArm {
 	}
-	b.lock.leave() // as round does
-	require.True(t, b.lock.word.load().has(armed))
+	b.lock.leave()                        // as round does
+	require.False(t, b.lock.Unattended()) // as above
 }
