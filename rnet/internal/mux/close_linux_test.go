@@ -66,16 +66,23 @@ func TestACloseBesideAReadDoesNotSayThatAllWasRead(t *testing.T) {
 	}
 }
 
-// The peer gives credit after a Close has waited in vain, and a Write that gives up finds it before the owner
-// of the poll lock has told of it: the next Close that finds no room waits again.
-func TestACloseWaitsAgainAfterThePeerHasGoneOn(t *testing.T) {
+// toAStoppedPeer returns a stream, and more others than a peer that has stopped polling has room for the ends of.
+// It polls again when goOn is called.
+func toAStoppedPeer(t *testing.T) (dialed *end, c *Stream, others []*Stream, goOn func()) {
+	t.Helper()
 	dialed, accepted := overNarrow.pair(t)
-	c, _ := open(t, dialed, accepted)
-	others := make([]*Stream, 2500)
+	c, _ = open(t, dialed, accepted)
+	others = make([]*Stream, 2500)
 	for i := range others {
 		others[i], _ = open(t, dialed, accepted)
 	}
-	goOn := stopPolling(t, accepted.Mux)
+	return dialed, c, others, stopPolling(t, accepted.Mux)
+}
+
+// The peer gives credit after a Close has waited in vain, and a Write that gives up finds it before the owner
+// of the poll lock has told of it: the next Close that finds no room waits again.
+func TestACloseWaitsAgainAfterThePeerHasGoneOn(t *testing.T) {
+	dialed, c, others, goOn := toAStoppedPeer(t)
 	for _, other := range others[1:] {
 		require.NoError(t, other.Close(0))
 	}
@@ -104,13 +111,7 @@ func TestACloseWaitsAgainAfterThePeerHasGoneOn(t *testing.T) {
 
 // While a Close waits for room, what else writes to the stream learns at once that it is closed.
 func TestACloseThatWaitsKeepsNoWriteWaiting(t *testing.T) {
-	dialed, accepted := overNarrow.pair(t)
-	c, _ := open(t, dialed, accepted)
-	others := make([]*Stream, 2500)
-	for i := range others {
-		others[i], _ = open(t, dialed, accepted)
-	}
-	goOn := stopPolling(t, accepted.Mux)
+	dialed, c, others, goOn := toAStoppedPeer(t)
 	t.Cleanup(func() { goOn() })
 	for _, other := range others {
 		require.NoError(t, other.Close(0))

@@ -378,7 +378,7 @@ func (r *receiveHalf) drop() (read uint64, unread bool) {
 	var lent loan
 	for k := r.queue.head; k != nil; k = r.queue.head {
 		if k.busy && k != r.lent {
-			unread = k.longerThan(r.taking)
+			unread = unread || k.longerThan(r.taking)
 			break // a reader is at it, and drops the rest when it is done
 		}
 		r.queue.pop()
