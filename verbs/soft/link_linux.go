@@ -24,9 +24,11 @@ type link interface {
 	ask(key uint32)
 	// tell takes the peer's QP to ERR.
 	tell(kind protocol.FaultKind)
-	// notify has the peer look at what it waits for.
+	// notify has the peer look at what it waits for. A peer that is behind with what it was
+	// told may not be told: it looks again by itself (onTimer).
 	notify()
-	// drain has the peer take what is in its ring, though nobody polls there.
+	// drain has the peer take what is in its ring, though nobody polls there. As notify; who
+	// waits for the room asks again.
 	drain()
 	// leave says that the QP, which has failed, did so in good order.
 	leave()
@@ -80,6 +82,7 @@ type socketLink struct {
 	raw  syscall.RawConn
 	peer Peer
 	by   *connector // nil without a connection manager
+	half int        // of what may be unread in the socket: bytes, as the kernel counts them
 
 	seg *segment // ours, for which the peer has this link; kept until serve ends
 
@@ -97,14 +100,23 @@ func newSocketLink(q *qp, conn *samehost.Conn, peer Peer) (*socketLink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &socketLink{q: q, conn: conn, raw: raw, peer: peer, given: make(map[*region]uint32), served: make(chan struct{})}, nil
+	size := 0
+	if failed := raw.Control(func(fd uintptr) {
+		size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+	}); failed != nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &socketLink{q: q, conn: conn, raw: raw, peer: peer, half: size / 2, given: make(map[*region]uint32), served: make(chan struct{})}, nil
 }
 
 func (l *socketLink) lookup(uint32) (*remote, bool) { return nil, false }
 func (l *socketLink) ask(key uint32)                { l.mustSend(protocol.EncodeKey(protocol.KindKeyRequest, key)) }
 func (l *socketLink) tell(kind protocol.FaultKind)  { l.mustSend(protocol.EncodeFault(kind)) }
-func (l *socketLink) notify()                       { l.mustSend(protocol.EncodeBare(protocol.KindNotify)) }
-func (l *socketLink) drain()                        { l.mustSend(protocol.EncodeBare(protocol.KindDrain)) }
+func (l *socketLink) notify()                       { l.mention(protocol.EncodeBare(protocol.KindNotify)) }
+func (l *socketLink) drain()                        { l.mention(protocol.EncodeBare(protocol.KindDrain)) }
 func (l *socketLink) leave()                        { l.mustSend(protocol.EncodeBare(protocol.KindLeave)) }
 func (l *socketLink) pid() int                      { return l.peer.PID }
 
@@ -115,16 +127,13 @@ func (l *socketLink) close() {
 }
 
 // mention sends what the peer can do without, while less than half of the
-// socket is full: the rest is for what it cannot do without.
+// socket is full: the rest is for what it cannot do without. A peer that does not run
+// for a while does not read either, and is not dead.
 func (l *socketLink) mention(b []byte) {
 	room := false
 	_ = l.raw.Control(func(fd uintptr) { // fails on a closed socket, which sendPacket finds too
-		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-		if err != nil {
-			return
-		}
 		unread, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
-		room = err == nil && unread < size/2
+		room = err == nil && unread < l.half
 	})
 	if room {
 		_ = sendPacket(l.raw, b) // a peer that is gone needs no word

@@ -135,8 +135,13 @@ func (s *stranger) paired() bool {
 // pair does it right.
 func (s *stranger) pair() *net.UnixConn {
 	s.t.Helper()
+	return s.pairAs(s.hello())
+}
+
+func (s *stranger) pairAs(h protocol.Hello) *net.UnixConn {
+	s.t.Helper()
 	conn := s.dial()
-	s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
+	s.say(conn, protocol.EncodeHello(h), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
 	m, fds, err := s.nextPacket(conn)
 	require.NoError(s.t, err)
 	require.Equal(s.t, protocol.KindHello, m.Kind)
@@ -292,6 +297,44 @@ func TestAStrangerWhoMisbehavesOncePairedFailsItsQP(t *testing.T) {
 			require.Equal(t, stateErr, s.v.q.state.Load())
 		})
 	}
+}
+
+// A peer that does not run for a while does not read what it is told, over and over: to look at its ring,
+// and that there is room in ours. It has its time all the same, and is told what matters.
+func TestAPeerThatDoesNotReadIsNotGivenUp(t *testing.T) {
+	s := newStranger(t)
+	srq := s.hello()
+	srq.Flags = protocol.HelloSRQ
+	conn := s.pairAs(srq)
+	require.NoError(t, s.v.q.Modify(&verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 14, RetryCount: 7, RNRRetry: 7},
+		verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry))
+	s.v.q.sendMu.Lock()
+	s.v.q.out.Header.Gate.Store(protocol.GateOpen)
+	s.v.q.sendMu.Unlock()
+	_, err := s.v.q.PostSend([]verbs.SendWR{{ID: 4, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
+	require.NoError(t, err)
+	for range 10_000 {
+		s.v.q.onTimer()    // the peer is to take what is in its ring
+		s.v.q.notifyPeer() // it waits for room, as far as we know
+	}
+	s.v.q.sendMu.Lock()
+	s.v.q.link.ask(9)
+	s.v.q.sendMu.Unlock()
+	for m := (protocol.Message{}); m.Kind != protocol.KindKeyRequest; {
+		m, _, err = readPacket(conn)
+		require.NoError(t, err)
+	}
+	require.Equal(t, stateRTS, s.v.q.state.Load())
+	s.v.q.sendMu.Lock()
+	s.v.q.out.Header.Consumed.Store(1)
+	s.v.q.sendMu.Unlock()
+	s.say(conn, protocol.EncodeBare(protocol.KindNotify))
+	var wcs [1]verbs.WC
+	require.Eventually(t, func() bool {
+		n, err := s.v.send.Poll(wcs[:])
+		return err == nil && n == 1
+	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, verbs.WCSuccess, wcs[0].Status)
 }
 
 func TestAKeyIsGivenOnlyToQPsOfItsPD(t *testing.T) {
