@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,8 @@ type device struct {
 	mu      sync.Mutex
 	nextID  uint64            // guarded by mu
 	objects map[uint64]object // guarded by mu: all that is open, nil once closed
+	closing bool              // guarded by mu: between that and the end of the kernel's context
+	freed   [][]byte          // guarded by mu: memory of what was closed meanwhile
 }
 
 // object is whatever is made from a device. abandon lets go of its memory and
@@ -191,29 +194,29 @@ func (d *device) Close() error {
 		d.life.Unlock()
 		return verbs.ErrClosed
 	}
-	d.closed = true
-	d.life.Unlock()
-
+	d.closed = true // no command destroys anything from now on
 	d.mu.Lock()
 	list := d.objects
-	d.objects = nil
+	d.objects, d.closing = nil, true
 	d.mu.Unlock()
-	var regions []*region
+	d.life.Unlock()
+
 	for _, o := range list {
-		if r, ok := o.(*region); ok {
-			regions = append(regions, r)
-			continue
-		}
 		o.abandon()
 	}
 	d.events.Close()
-	// No mapping of a queue is left, so this is the last that the kernel's
+	d.driver.Close()
+	// No mapping is left, so this is the last that the kernel's
 	// context hangs on: it destroys everything before close returns.
 	err := unix.Close(d.file.FD)
-	for _, r := range regions {
-		r.abandon()
+	runtime.KeepAlive(list) // and so what regions of the caller's memory are of
+	d.mu.Lock()
+	freed := d.freed
+	d.freed, d.closing = nil, false
+	d.mu.Unlock()
+	for _, mem := range freed {
+		pages.Unmap(mem)
 	}
-	d.driver.Close()
 	d.file.FreePrepared()
 	if err != nil {
 		return os.NewSyscallError("close", err)
@@ -537,4 +540,19 @@ const maxQueue = 1 << 31
 
 func (d *device) Unmap(mem []byte) {
 	_ = unix.Munmap(mem[:cap(mem)]) // fails only for memory that is not mapped
+}
+
+// Free frees what Alloc, or pages.Map, has returned: during Close when the kernel has destroyed what lies
+// there. Until then the device may look there, and the next mapping of the process would have the address.
+func (d *device) Free(mem []byte) {
+	mem = mem[:cap(mem)]
+	d.mu.Lock()
+	closing := d.closing
+	if closing {
+		d.freed = append(d.freed, mem)
+	}
+	d.mu.Unlock()
+	if !closing {
+		pages.Unmap(mem)
+	}
 }

@@ -36,7 +36,7 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 	}
 	r, err := p.registerMemory(&region{mem: mapped[:length:length], owned: mapped, addr: opt.IOVA}, access)
 	if err != nil {
-		pages.Unmap(mapped)
+		p.dev.Free(mapped)
 		return nil, err
 	}
 	return r, nil
@@ -151,8 +151,10 @@ func (r *region) Deregister() error {
 // unmap frees the memory. The caller holds mu.
 func (r *region) unmap() {
 	r.closed = true
-	pages.Unmap(r.owned)
-	r.owned = nil
+	if r.owned != nil {
+		r.dev.Free(r.owned)
+		r.owned = nil
+	}
 }
 
 func (r *region) abandon() {

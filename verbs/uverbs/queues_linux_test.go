@@ -32,6 +32,8 @@ func (m sharedMemory) Alloc(size int) ([]byte, error) { return make([]byte, size
 
 func (m sharedMemory) Unmap([]byte) {}
 
+func (m sharedMemory) Free([]byte) {}
+
 // context opens a driver whose queues are in m.
 func (m sharedMemory) context(t testing.TB, d driver.Driver) driver.Context {
 	t.Helper()

@@ -138,8 +138,11 @@ type Memory interface {
 	// Alloc returns zeros that have an address for as long as they are not
 	// unmapped, and begin at a page's. A child process does not inherit them.
 	Alloc(size int) ([]byte, error)
-	// Unmap takes exactly what Map or Alloc has returned.
+	// Unmap takes exactly what Map has returned.
 	Unmap(mem []byte)
+	// Free takes exactly what Alloc has returned. While the device is closed, the memory goes
+	// back when the kernel has destroyed what lies in it.
+	Free(mem []byte)
 }
 
 // Protection is what may be done with mapped memory.
@@ -180,8 +183,9 @@ type Context interface {
 	// CreateAH returns what requests call an address handle. The driver
 	// finds it there by AddressHandle. It is called only if Describe has left verbs.CapUD.
 	CreateAH(av *verbs.AddressVector, create func(Udata) error) (any, error)
-	// Close is called once, when all objects are gone, and unmaps what Open
-	// has mapped.
+	// Close is called once, when all queues are unmapped, and unmaps what Open
+	// has mapped. The descriptor of the device is closed behind it: a mapping that is left
+	// would keep the kernel's context.
 	Close()
 }
 

@@ -84,7 +84,7 @@ func (c *context) CreateCQ(cqe int, create func(int, driver.Udata) error) (drive
 	in := createCQIn{buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[entries*cqeSize:]), cqeSize: cqeSize}
 	var out createCQOut
 	if err := create(entries-1, driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)}); err != nil {
-		c.mem.Unmap(mem)
+		c.mem.Free(mem)
 		return nil, err
 	}
 	q.number = out.cqn
@@ -322,7 +322,7 @@ func (c *cq) Resize(cqe int, resize func(int, driver.Udata) error) error {
 	}
 	in := resizeCQIn{buffer: abi.AddressOf(mem), cqeSize: cqeSize}
 	if err := resize(entries-1, driver.Udata{In: abi.BytesOf(&in)}); err != nil {
-		c.ctx.mem.Unmap(mem)
+		c.ctx.mem.Free(mem)
 		return err
 	}
 	err = c.moveTo(mem, uint32(entries-1))
@@ -366,12 +366,12 @@ func (c *cq) moveTo(mem []byte, mask uint32) error {
 
 func (c *cq) unmapLatest() {
 	if &c.mem[0] != &c.first[0] {
-		c.ctx.mem.Unmap(c.mem)
+		c.ctx.mem.Free(c.mem)
 	}
 }
 
 // Unmap frees the memory, which the device has let go of.
 func (c *cq) Unmap() {
 	c.unmapLatest()
-	c.ctx.mem.Unmap(c.first)
+	c.ctx.mem.Free(c.first)
 }

@@ -27,6 +27,8 @@ func (m *hostMemory) Alloc(size int) ([]byte, error) {
 
 func (m *hostMemory) Unmap([]byte) { m.used-- }
 
+func (m *hostMemory) Free([]byte) { m.used-- }
+
 func newContext(t testing.TB) (*context, *hostMemory) {
 	t.Helper()
 	return newContextOf(t, Driver{})

@@ -110,7 +110,7 @@ func (q *qp) Reset() {
 
 // Unmap frees the memory, which the device has let go of.
 func (q *qp) Unmap() {
-	q.ctx.mem.Unmap(q.mem)
+	q.ctx.mem.Free(q.mem)
 	if q.reservedIn != nil {
 		q.reservedIn.giveBack()
 	}

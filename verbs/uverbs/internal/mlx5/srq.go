@@ -69,7 +69,7 @@ func (c *context) newSRQ(attr verbs.SRQAttr, index uint32, create func(driver.Ud
 	in := createSRQIn{buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[n<<shift:]), index: index}
 	var out createSRQOut
 	if err := create(driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)}); err != nil {
-		c.mem.Unmap(mem)
+		c.mem.Free(mem)
 		return nil, err
 	}
 	return s, nil
@@ -134,6 +134,6 @@ func (s *srq) Unmap() {
 	s.ctx.xrc.remove(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ctx.mem.Unmap(s.mem)
+	s.ctx.mem.Free(s.mem)
 	s.mem = nil
 }

@@ -38,6 +38,8 @@ func (k *kernel) Alloc(size int) ([]byte, error) {
 
 func (k *kernel) Unmap([]byte) { k.mapped-- }
 
+func (k *kernel) Free([]byte) { k.mapped-- }
+
 // answer answers a command as the kernel's rxe driver does.
 func (k *kernel) answer(out []byte) func(driver.Udata) error {
 	return func(u driver.Udata) error {

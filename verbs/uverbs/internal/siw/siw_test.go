@@ -41,6 +41,8 @@ func (m *testMemory) Alloc(int) ([]byte, error) { return nil, errNoMapping }
 
 func (m *testMemory) Unmap([]byte) { m.mapped-- }
 
+func (m *testMemory) Free([]byte) { m.mapped-- }
+
 func (m *testMemory) context() *context { return &context{mem: m} }
 
 // answer answers a command as the kernel's siw driver does.

@@ -4,6 +4,7 @@ package mlx5
 
 import (
 	"bytes"
+	"errors"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -69,7 +70,12 @@ func (c *ucontext) Close() {
 	for _, o := range c.objects {
 		switch o := o.(type) {
 		case *queuePair:
+			c.checkPresence("QP", o.Number, o.record)
 			delete(c.device.QPs, o.Number)
+		case *completionQueue:
+			c.checkPresence("CQ", o.cqn, o.record)
+		case *receiveQueue:
+			c.checkPresence("SRQ", o.srqn, o.record)
 		case *fabric.Region:
 			delete(c.device.Regions, o.Key)
 		case *fabric.Window:
@@ -82,6 +88,18 @@ func (c *ucontext) Close() {
 	}
 	if c.async != nil {
 		c.async.Close()
+	}
+}
+
+// checkPresence is for a queue that is there until the program's file is closed: its memory has to be
+// there too. A device has pinned it, and goes on with it, while the model would take what the program has at
+// that address next for the queue. A program that has ended has no memory.
+func (c *ucontext) checkPresence(what string, number uint32, record uint64) {
+	if c.device.Removed {
+		return // with all that it had
+	}
+	if err := c.memory.Read(record, make([]byte, 4)); errors.Is(err, unix.EIO) { // fs/proc/base.c, mem_rw
+		c.device.Fabric().Violation("the memory of %s %#x was unmapped before it: %v", what, number, err)
 	}
 }
 
