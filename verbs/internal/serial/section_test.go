@@ -77,7 +77,7 @@ func TestLockKeepsTheDataPathOut(t *testing.T) {
 func TestWhoWaitsLearnsThatTheDataPathHasLeft(t *testing.T) {
 	const locks, posts, stores = 3, 2, 40
 	rounds := uint64(20_000)
-	if testing.Short() {
+	if testing.Short() || race.Enabled { // there the section is a mutex, and each store is looked at
 		rounds = 500
 	}
 	s := new(Section)
