@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
 )
@@ -152,8 +153,14 @@ func (tr Transition) String() string {
 
 // testTransitions tries every transition with many masks. Of a device of the kernel it asks
 // what the kernel decides, past package verbs, and of the software HCA what that package
-// decides, to which it leaves that. It must be what the specification says.
+// decides, to which it leaves that. It must be what the specification says. The race detector,
+// under which it takes a third of the time of all tests, sees a few of the masks: one goroutine
+// asks for them one after the other.
 func testTransitions(t *testing.T, s *suite) {
+	step := 1
+	if race.Enabled {
+		step = 11 // a prime: all bits come and go
+	}
 	for _, service := range []struct {
 		name string
 		typ  verbs.QPType
@@ -165,8 +172,10 @@ func testTransitions(t *testing.T, s *suite) {
 			w := newWalker(t, s, service.typ)
 			for from := reset; from <= errs; from++ {
 				for to := reset; to <= errs+1; to++ {
-					for _, mask := range masks(rules[service.typ][[2]verbs.QPState{from, to}]) {
-						w.try(Transition{service.typ, from, to, mask})
+					for i, mask := range masks(rules[service.typ][[2]verbs.QPState{from, to}]) {
+						if i%step == 0 {
+							w.try(Transition{service.typ, from, to, mask})
+						}
 					}
 				}
 			}
