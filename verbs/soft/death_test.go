@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
@@ -18,7 +19,7 @@ const kills = 200
 
 func TestNothingIsLeftOfKilledPeers(t *testing.T) {
 	n := kills
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		n = 20
 	}
 	soft.CheckLeaks(t)

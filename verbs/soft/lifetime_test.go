@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
@@ -77,8 +78,12 @@ func TestMemoryIsTakenAwayUnderTraffic(t *testing.T) {
 // TestEverythingIsClosedUnderTraffic closes contexts while goroutines post,
 // poll, arm, wait, and make MRs without memory.
 func TestEverythingIsClosedUnderTraffic(t *testing.T) {
+	rounds := 20
+	if race.Enabled {
+		rounds = 10 // in which each of the two is closed first, after each of the pauses
+	}
 	bothWays(t, func(t *testing.T) {
-		for i := range 20 {
+		for i := range rounds {
 			a, b := newPair(t, usual)
 			warm(t, a, b)
 			var group sync.WaitGroup
