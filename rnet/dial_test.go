@@ -277,14 +277,14 @@ func TestDialsWithTheUsualHeadStartReachTheirServerOnce(t *testing.T) {
 	defer plain.Close()
 	for _, d := range []*Dialer{{}, {Dedicated: true}} { // one session for all, and one for each
 		for _, atOnce := range []int{1, 20} {
-			const dials = 200
+			dials := orRaced(200, 60)
 			ln, begun := carrier{}.listen(t), time.Now()
 			address, plainAddress := ln.Addr().String(), plain.Addr().String()
 			negatives.Forget(address) // another test may have had the port
 			negatives.Forget(plainAddress)
 			served, servedPlain := greet(t, ln, dials), greet(t, plain, dials)
 			var left, streams, plainStreams atomic.Int32
-			left.Store(dials)
+			left.Store(int32(dials))
 			var work sync.WaitGroup
 			for range atOnce {
 				work.Go(func() {

@@ -55,8 +55,10 @@ func useEcho(c net.Conn) error {
 // Whatever fails while a session is set up, and on whichever side, the dial
 // ends in a connection that works.
 func TestDialSurvivesEachFailureOfItsOwn(t *testing.T) {
+	errnos := []syscall.Errno{syscall.ENOMEM, syscall.EMFILE, syscall.EPERM}
+	errnos = errnos[:orRaced(len(errnos), 1)] // what is undone is the same
 	for _, call := range failingCalls {
-		for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EMFILE, syscall.EPERM} {
+		for _, errno := range errnos {
 			t.Run(fmt.Sprint(call.name, " ", unix.ErrnoName(errno)), func(t *testing.T) {
 				leak.Check(t)
 				child := roles.Start(t, "target", "auto")

@@ -111,11 +111,12 @@ func scribble() error {
 // the same user can: it ends its own session.
 func TestAdmittedPeersOfOtherUsersHurtThemselvesAlone(t *testing.T) {
 	const key = "key0123456789abcdef"
-	for _, rules := range [][2]string{ // of the listener and of those who dial
+	admitted := [][2]string{ // of the listener and of those who dial
 		{"user1000", "user0"},
 		{"group1000", "group0"},
 		{key, key},
-	} {
+	}
+	for _, rules := range admitted[:orRaced(len(admitted), 1)] {
 		t.Run(strings.TrimRight(rules[0], "0123456789abcdef"), func(t *testing.T) { admittedPeers(t, rules[0], rules[1]) })
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 )
 
@@ -20,6 +21,15 @@ var (
 func TestMain(m *testing.M) {
 	roles.Play()
 	leak.MainOnceIdle(m)
+}
+
+// orRaced returns usual, and under the race detector few: it finds a race of two goroutines the first
+// time, and each time takes ten times as long.
+func orRaced(usual, few int) int {
+	if race.Enabled && !*fullRun {
+		return few
+	}
+	return usual
 }
 
 // times returns full in a full run, and few otherwise.

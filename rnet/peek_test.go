@@ -81,7 +81,7 @@ func TestPeekedBytesOutliveAClose(t *testing.T) {
 
 			writing, reading := k.connect(t, ln) // writes over all that was freed
 			const total = 4 << 20
-			sent := hang.Start(t, func() { traffic.Write(writing, traffic.NewRand(1), 8, total, 200) })
+			sent := hang.Start(t, func() { traffic.Write(writing, traffic.NewRand(1), 8, total, orRaced(200, 2000)) })
 			require.NoError(t, traffic.Read(reading, traffic.NewRand(2), 8, total, 64<<10))
 			sent()
 			require.NoError(t, traffic.Check(fromDialer, 7, 0))

@@ -22,7 +22,7 @@ func TestManySessionsComeAndGo(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		k.dedicated = true
 		ln := k.listen(t)
-		for i := range 100 {
+		for i := range orRaced(100, 30) {
 			dialed, accepted := k.connect(t, ln)
 			_, err := dialed.Write([]byte("request"))
 			require.NoError(t, err)

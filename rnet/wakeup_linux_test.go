@@ -36,7 +36,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 						c, err := k.dialer().Dial("tcp", address)
 						require.NoError(t, err)
 						defer c.Close()
-						work.Go(func() { exchangeWithPauses(t, c, uint64(i), times(100, 3000)) })
+						work.Go(func() { exchangeWithPauses(t, c, uint64(i), orRaced(times(100, 3000), 30)) })
 					}
 					work.Wait()
 				}
