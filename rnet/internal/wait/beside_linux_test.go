@@ -212,7 +212,7 @@ func TestSocketsAndTimersGoOnBesidePollers(t *testing.T) {
 					b := newRawSleeper(t, patience)
 					b.lock.src = counted{b.dormitory, &polls}
 					b.lock.policy.profile = fallback.Latency
-					b.lock.policy.limit = time.Hour
+					b.lock.policy.pace.init(time.Hour, time.Hour)
 					b.w.Begin()
 					sleepers[i] = b
 				}

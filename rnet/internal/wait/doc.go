@@ -29,7 +29,8 @@
 //
 // # What a wait costs others
 //
-// Polling is paid from an allowance (policy). It gives way to other goroutines each
+// Polling is paid from an allowance (policy), unless it costs less than a wake-up, or messages
+// come sooner for it (pace). It gives way to other goroutines each
 // microsecond, and to other threads after 50. It never happens for a peer in our process,
 // nor for one on our CPU, which the owner leaves now and then (leavePeersCPU).
 //

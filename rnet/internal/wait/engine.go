@@ -79,7 +79,7 @@ func (l *Lock) serve() (rest bool) {
 	waited := l.word.load().waiters() == 1
 	sp := l.engineSpin()
 	for {
-		if l.src.Poll() > 0 {
+		if l.poll() > 0 {
 			sp.hit()
 		}
 		if waited && l.lone >= loneEvents && l.word.load().waiters() == 0 {

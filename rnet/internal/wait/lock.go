@@ -232,7 +232,7 @@ func (l *Lock) armAndPoll() bool {
 		return true // it has failed
 	}
 	l.cqArmed = true
-	return l.src.Poll() > 0
+	return l.poll() > 0
 }
 
 func (l *Lock) disarm() {
@@ -247,7 +247,7 @@ func (l *Lock) disarm() {
 func (l *Lock) Look() bool {
 	return l.Do(func() {
 		for range leaveRounds {
-			if l.src.Poll() == 0 {
+			if l.poll() == 0 {
 				return
 			}
 		}
@@ -264,7 +264,7 @@ func (l *Lock) LookSoon(timeout time.Duration) {
 			return
 		}
 	}
-	l.src.Poll()
+	l.poll()
 	l.word.note() // the CQ was armed
 	l.leave()
 }
@@ -381,7 +381,7 @@ func (l *Lock) Rearm() (n int) {
 		return 1 // it has failed
 	}
 	l.cqArmed = true
-	return l.src.Poll()
+	return l.poll()
 }
 
 // Disarm withdraws Rearm.

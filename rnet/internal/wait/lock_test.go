@@ -181,17 +181,17 @@ func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
 		if !p.afford(at) {
 			break
 		}
-		p.pay(p.limit, false)
+		p.tokens -= int64(p.pace.limit)
 	}
 	require.False(t, p.afford(at), "polling in vain ends")
 	for range 1000 {
-		p.pay(p.cheap, true)
+		p.hit(p.pace.cheap)
 	}
 	require.False(t, p.afford(at), "waits that cost nothing give nothing")
 	require.True(t, p.afford(at+time.Second), "time does")
 	for range 100 { // however long it goes on
 		for p.afford(at) {
-			p.pay(p.limit, false)
+			p.tokens -= int64(p.pace.limit)
 		}
 		at += time.Minute
 	}

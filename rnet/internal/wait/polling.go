@@ -12,8 +12,7 @@ import (
 // policy decides how long the owners of a lock poll before they sleep.
 type policy struct {
 	profile fallback.Profile
-	limit   time.Duration // most polling of one wait
-	cheap   time.Duration // a shorter wait costs less by polling than by a wake-up
+	pace    pace
 	yields  time.Duration // between two chances for other goroutines
 
 	same    bool // the peer was on our CPU when we looked last
@@ -43,25 +42,34 @@ func now() time.Duration { return time.Since(start) }
 
 func (p *policy) init(cfg *Config) {
 	p.profile = cfg.Profile
-	p.limit, p.cheap, p.yields = balancedSpin, cheapSpin, spinYield
+	p.yields = spinYield
+	limit, cheap := balancedSpin, cheapSpin
 	if cfg.Wire {
-		p.limit, p.cheap = time.Millisecond, 500*time.Microsecond
+		limit, cheap = time.Millisecond, 500*time.Microsecond
 		if procs > 1 {
 			p.yields = 50 * time.Microsecond
 		}
 	}
 	if cfg.Profile == fallback.Latency {
-		p.limit = LatencySpin
+		limit = LatencySpin
 	}
+	p.pace.init(limit, cheap)
 	p.tokens, p.rate = allowance, fullRate
 }
 
 // pollers counts the owners in this process that have polled for longer than placement.
 var pollers atomic.Int32
 
+// poll is the only caller of the source's Poll.
+func (l *Lock) poll() int {
+	n := l.src.Poll()
+	l.policy.pace.arrived += n
+	return n
+}
+
 // pollFor polls until w is ready, no longer than the policy allows.
 func (l *Lock) pollFor(w *Waiter) bool {
-	l.src.Poll()
+	l.poll()
 	if w.Ready() {
 		l.countHit()
 		l.policy.won()
@@ -96,7 +104,7 @@ const (
 	pollBatch    = 16                   // polls between two looks at the clock
 	placement    = 3 * time.Microsecond // polled before we ask on which CPUs the two ends run
 	balancedSpin = 200 * time.Microsecond
-	cheapSpin    = 80 * time.Microsecond
+	cheapSpin    = 30 * time.Microsecond
 
 	// spinYield is between two chances for other goroutines, cpuYield between two
 	// for other threads of the CPU, beginning after cpuYieldAfter: polling for so long
@@ -121,14 +129,17 @@ func (l *Lock) spinFor(w *Waiter) bool {
 	if p.same || procs == 1 {
 		if p.same && p.sameFor < 16 {
 			p.sameFor++
+			p.pace.forget()
 			return false
 		}
 		if p.peerOnSameCPU(l.cfg.Peer) && !p.leavePeersCPU(l.cfg.Peer) {
+			p.pace.forget()
 			return false
 		}
 	}
 	begin := now()
-	if p.profile == fallback.Balanced && !p.afford(begin) {
+	most, ok := p.mayPoll(begin)
+	if !ok {
 		return false
 	}
 	asked, counted := procs == 1, false
@@ -140,15 +151,16 @@ func (l *Lock) spinFor(w *Waiter) bool {
 	t, yielded, yieldedCPU := begin, begin, begin
 	for {
 		for range pollBatch {
-			l.src.Poll()
+			l.poll()
 			if w.Ready() {
 				p.won()
-				p.pay(t-begin, true) // but for less than a batch
+				p.hit(t - begin) // but for less than a batch
 				return true
 			}
 		}
 		t = now()
-		if t-begin > p.limit {
+		if t-begin > most {
+			p.pace.miss()
 			break
 		}
 		if !asked && t-begin > placement {
@@ -174,7 +186,7 @@ func (l *Lock) spinFor(w *Waiter) bool {
 			yieldedCPU = t
 		}
 	}
-	p.pay(now()-begin, false)
+	p.tokens -= int64(now() - begin)
 	return false
 }
 
@@ -215,6 +227,16 @@ func SameCPU(peer Peer) bool {
 	return ok && other == cpu
 }
 
+// mayPoll begins a wait at t, and reports whether it may poll and for how long.
+func (p *policy) mayPoll(t time.Duration) (most time.Duration, ok bool) {
+	if p.profile == fallback.Latency {
+		return p.pace.limit, true
+	}
+	p.pace.begin(t)
+	p.pace.polls = p.afford(t) && !p.pace.compares()
+	return p.pace.most(), p.pace.polls
+}
+
 // afford reports whether the allowance has anything left for polling. It grows with time,
 // and more slowly each time that it has been used up.
 func (p *policy) afford(t time.Duration) bool {
@@ -235,14 +257,21 @@ func (p *policy) afford(t time.Duration) bool {
 	return false
 }
 
-func (p *policy) pay(took time.Duration, won bool) {
-	if took > p.cheap || !won {
-		p.tokens -= int64(took)
+// hit is called when polling for so long has ended a wait.
+func (p *policy) hit(took time.Duration) {
+	p.pace.hit(took)
+	if p.pace.pays(took) {
+		p.paid()
 	} else {
-		p.stays = 0
-		if p.rate < fullRate {
-			p.rate++
-		}
+		p.tokens -= int64(took)
+	}
+}
+
+// paid is called when polling was worth its CPU time.
+func (p *policy) paid() {
+	p.stays = 0
+	if p.rate < fullRate {
+		p.rate++
 	}
 }
 
@@ -305,7 +334,7 @@ func (sp *spin) pay(took time.Duration, won bool) {
 		return
 	}
 	if won && took <= engineCheap {
-		p.pay(took, true)
+		p.paid()
 		return
 	}
 	if p.tokens -= int64(took); !p.afford(now()) {

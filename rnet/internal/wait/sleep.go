@@ -72,7 +72,7 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 		}
 		w.awake()
 		l.cqArmed = true
-		l.src.Poll()
+		l.poll()
 		if !thread && !l.rests {
 			return w.Ready()
 		}
@@ -186,7 +186,7 @@ func (l *Lock) runOthers(w *Waiter) bool {
 		begin := now()
 		runtime.Gosched()
 		took := now() - begin
-		l.src.Poll()
+		l.poll()
 		if w.Ready() {
 			return true
 		}

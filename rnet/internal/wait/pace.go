@@ -1,0 +1,103 @@
+package wait
+
+import "time"
+
+// pace is what is known of when the next message arrives after a wait that polled, and
+// after one that slept. Where the peer waits for us, as in a loop of requests and
+// answers, it arrives sooner if we were awake for this one. Where messages have a pace of
+// their own it does not, and polling for the next one takes CPU time and gives nothing.
+type pace struct {
+	limit   time.Duration // most polling of one wait
+	cheap   time.Duration // a shorter wait costs less by polling than by a wake-up, whatever it gains
+	begun   time.Duration // when the last wait began; 0 if that is not known
+	polls   bool          // whether that one has polled
+	arrived int           // messages since then
+	polled  interval
+	slept   interval
+	usual   time.Duration // mean length of the waits that polling has ended
+	trial   uint32        // counts waits up to the next ones that sleep for comparison
+	bound   time.Duration // how long to poll, but for one wait in fullEvery
+	full    uint32        // counts these
+}
+
+// interval is the mean time from one message to the next, over the last waits.
+type interval struct {
+	time     int64 // ns, of which each wait forgets 1/32
+	messages int64 // the same, 1024 for each
+}
+
+func (i *interval) add(t time.Duration, messages int) {
+	i.time += int64(t) - i.time/32
+	i.messages += int64(messages)<<10 - i.messages/32
+}
+
+// mean is 0 as long as little is known.
+func (i *interval) mean() time.Duration {
+	if i.messages < 4<<10 {
+		return 0
+	}
+	return time.Duration(i.time << 10 / i.messages)
+}
+
+const (
+	// gainPart: polling is worth its CPU time if each message comes sooner by a third of it.
+	gainPart = 3
+	// Of so many waits so many sleep for comparison, in a row: who wakes up late has less to
+	// wait the next time.
+	trialEvery = 512
+	trialWaits = 8
+	fullEvery  = 16
+)
+
+func (p *pace) init(limit, cheap time.Duration) { p.limit, p.cheap, p.bound = limit, cheap, limit }
+
+// begin begins a wait, which sleeps unless polls is set. One that took longer than most do
+// is left out: it says nothing of the pace.
+func (p *pace) begin(t time.Duration) {
+	if took := t - p.begun; p.begun != 0 && took < 2*p.limit {
+		if p.polls {
+			p.polled.add(took, p.arrived)
+		} else {
+			p.slept.add(took, p.arrived)
+		}
+	}
+	p.begun, p.polls, p.arrived = t, false, 0
+}
+
+// forget is for a wait for which sleeping was the only choice.
+func (p *pace) forget() { p.begun = 0 }
+
+// most is for how long to poll: less if the waits are longer than that.
+func (p *pace) most() time.Duration {
+	if p.full++; p.full%fullEvery == 0 {
+		return p.limit
+	}
+	return p.bound
+}
+
+// hit is called when polling has ended a wait, miss when it has not.
+func (p *pace) hit(took time.Duration) {
+	p.usual += (took - p.usual) / 16
+	p.bound = p.limit
+}
+
+func (p *pace) miss() { p.bound = max(p.bound/2, min(p.cheap, p.limit)) }
+
+// pays reports whether to poll for so long was worth its CPU time.
+func (p *pace) pays(took time.Duration) bool {
+	if took <= p.cheap {
+		return true
+	}
+	polled := p.polled.mean()
+	return polled != 0 && p.slept.mean()-polled >= took/gainPart
+}
+
+// compares reports whether to sleep in this wait to see what that would be like: where polling
+// is worth it for nothing else but what it gains.
+func (p *pace) compares() bool {
+	if p.usual <= p.cheap {
+		return false
+	}
+	p.trial++
+	return p.trial%trialEvery >= trialEvery-trialWaits
+}
