@@ -133,7 +133,7 @@ func (l *socketLink) mention(b []byte) {
 	room := false
 	_ = l.raw.Control(func(fd uintptr) { // fails on a closed socket, which sendPacket finds too
 		unread, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
-		room = err == nil && unread < l.half
+		room = err != nil || unread < l.half // who is not told may try: sendPacket does not wait
 	})
 	if room {
 		_ = sendPacket(l.raw, b) // a peer that is gone needs no word

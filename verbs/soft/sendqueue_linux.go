@@ -366,6 +366,7 @@ func (q *qp) countStarvation() {
 	if a.due.IsZero() || a.starved != oldest {
 		a.starved, a.tries, a.due = oldest, 0, time.Time{}
 	} else if now.Before(a.due) {
+		q.wakeIn(a.due.Sub(now)) // the timer may have been set for earlier
 		return
 	}
 	if a.tries == 0 {
@@ -376,9 +377,16 @@ func (q *qp) countStarvation() {
 		return
 	}
 	wait := verbs.RNRTimer(uint8(q.out.Header.Gate.Load() >> protocol.GateRNR & 31))
+	if a.tries > quickTries {
+		wait = max(wait, drainDelay) // it may go on like that for ever
+	}
 	a.due = now.Add(wait)
 	q.wakeIn(wait)
 }
+
+// quickTries is how often the peer's RNR timer is heeded that is shorter than drainDelay: no more than
+// a QP can ask for, but for those that go on without end.
+const quickTries = 7
 
 // flushAcks completes what the peer has not consumed, the oldest with status
 // and the rest as flushed. It returns the status for what comes next.

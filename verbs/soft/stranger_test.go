@@ -303,16 +303,7 @@ func TestAStrangerWhoMisbehavesOncePairedFailsItsQP(t *testing.T) {
 // and that there is room in ours. It has its time all the same, and is told what matters.
 func TestAPeerThatDoesNotReadIsNotGivenUp(t *testing.T) {
 	s := newStranger(t)
-	srq := s.hello()
-	srq.Flags = protocol.HelloSRQ
-	conn := s.pairAs(srq)
-	require.NoError(t, s.v.q.Modify(&verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 14, RetryCount: 7, RNRRetry: 7},
-		verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry))
-	s.v.q.sendMu.Lock()
-	s.v.q.out.Header.Gate.Store(protocol.GateOpen)
-	s.v.q.sendMu.Unlock()
-	_, err := s.v.q.PostSend([]verbs.SendWR{{ID: 4, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
-	require.NoError(t, err)
+	conn := s.sendToSRQ(7)
 	for range 10_000 {
 		s.v.q.onTimer()    // the peer is to take what is in its ring
 		s.v.q.notifyPeer() // it waits for room, as far as we know
@@ -321,6 +312,7 @@ func TestAPeerThatDoesNotReadIsNotGivenUp(t *testing.T) {
 	s.v.q.link.ask(9)
 	s.v.q.sendMu.Unlock()
 	for m := (protocol.Message{}); m.Kind != protocol.KindKeyRequest; {
+		var err error
 		m, _, err = readPacket(conn)
 		require.NoError(t, err)
 	}
@@ -329,12 +321,56 @@ func TestAPeerThatDoesNotReadIsNotGivenUp(t *testing.T) {
 	s.v.q.out.Header.Consumed.Store(1)
 	s.v.q.sendMu.Unlock()
 	s.say(conn, protocol.EncodeBare(protocol.KindNotify))
+	require.Equal(t, verbs.WCSuccess, s.sent().Status)
+}
+
+// What a peer says of its SRQ, and that it has taken something, may come at any time, and the packet that tells of
+// it may be left out.
+func TestASendIsLookedAtAgainWhileTheSRQIsEmpty(t *testing.T) {
+	for name, want := range map[string]verbs.WCStatus{"it is taken": verbs.WCSuccess, "the retries end": verbs.WCRNRRetryExcErr} {
+		t.Run(name, func(t *testing.T) {
+			s := newStranger(t)
+			s.sendToSRQ(2)
+			s.v.q.sendMu.Lock()
+			s.v.q.out.Header.Starved.Store(1)
+			s.v.q.sendMu.Unlock()
+			s.v.q.onProgress()         // before the timer that the post has set
+			time.Sleep(3 * drainDelay) // which is over then; the RNR timer is longer
+			if want == verbs.WCSuccess {
+				s.v.q.sendMu.Lock()
+				s.v.q.out.Header.Consumed.Store(1)
+				s.v.q.sendMu.Unlock()
+			}
+			require.Equal(t, want, s.sent().Status)
+		})
+	}
+}
+
+// sendToSRQ pairs with a stranger that has an SRQ, and has the victim send something.
+func (s *stranger) sendToSRQ(rnrRetry uint8) *net.UnixConn {
+	s.t.Helper()
+	h := s.hello()
+	h.Flags = protocol.HelloSRQ
+	conn := s.pairAs(h)
+	require.NoError(s.t, s.v.q.Modify(&verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 14, RetryCount: 7, RNRRetry: rnrRetry},
+		verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry))
+	s.v.q.sendMu.Lock()
+	s.v.q.out.Header.Gate.Store(protocol.GateOpen | 20<<protocol.GateRNR) // 10 ms
+	s.v.q.sendMu.Unlock()
+	_, err := s.v.q.PostSend([]verbs.SendWR{{ID: 4, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
+	require.NoError(s.t, err)
+	return conn
+}
+
+// sent waits for the completion of what the victim has sent.
+func (s *stranger) sent() verbs.WC {
+	s.t.Helper()
 	var wcs [1]verbs.WC
-	require.Eventually(t, func() bool {
+	require.Eventually(s.t, func() bool {
 		n, err := s.v.send.Poll(wcs[:])
 		return err == nil && n == 1
 	}, 10*time.Second, time.Millisecond)
-	require.Equal(t, verbs.WCSuccess, wcs[0].Status)
+	return wcs[0]
 }
 
 func TestAKeyIsGivenOnlyToQPsOfItsPD(t *testing.T) {

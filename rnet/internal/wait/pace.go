@@ -10,7 +10,7 @@ type pace struct {
 	limit   time.Duration // most polling of one wait
 	cheap   time.Duration // a shorter wait costs less by polling than by a wake-up, whatever it gains
 	begun   time.Duration // when the last wait began; 0 if that is not known
-	polls   bool          // whether that one has polled
+	polls   bool          // whether that one was to poll, for as long as it may
 	arrived int           // messages since then
 	polled  interval
 	slept   interval
@@ -44,17 +44,17 @@ const (
 	gainPart = 3
 	// Of so many waits so many sleep for comparison, in a row: who wakes up late has less to
 	// wait the next time.
-	trialEvery = 512
+	trialEvery = 1024
 	trialWaits = 8
 	fullEvery  = 16
 )
 
 func (p *pace) init(limit, cheap time.Duration) { p.limit, p.cheap, p.bound = limit, cheap, limit }
 
-// begin begins a wait, which sleeps unless polls is set. One that took longer than most do
-// is left out: it says nothing of the pace.
+// begin begins a wait, which sleeps unless polls is set. What took much longer than anybody
+// polls is left out: it says nothing of the pace.
 func (p *pace) begin(t time.Duration) {
-	if took := t - p.begun; p.begun != 0 && took < 2*p.limit {
+	if took := t - p.begun; p.begun != 0 && took < 10*p.limit {
 		if p.polls {
 			p.polled.add(took, p.arrived)
 		} else {

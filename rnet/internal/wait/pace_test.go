@@ -38,7 +38,7 @@ func (p pacing) next(t time.Duration, polls bool) (time.Duration, int) {
 
 // waitFor goes through so many waits from t on, and returns when they are over. Of the last half it
 // says which part polling has ended, and which part of the time was polled in vain.
-func waitFor(p *policy, from peer, t time.Duration, waits int) (end time.Duration, ended, inVain float64) {
+func waitFor(p *policy, from peer, t time.Duration, waits int, work time.Duration) (end time.Duration, ended, inVain float64) {
 	var since, vain time.Duration
 	hits := 0
 	for i := range waits {
@@ -58,7 +58,7 @@ func waitFor(p *policy, from peer, t time.Duration, waits int) (end time.Duratio
 			at, messages = from.next(t+most, false)
 		}
 		p.pace.arrived += messages
-		t = at + 5*time.Microsecond
+		t = at + work
 	}
 	return t, float64(hits) / float64((waits+1)/2), float64(vain) / float64(t-since)
 }
@@ -68,22 +68,28 @@ func TestPollingIsForWhatItGains(t *testing.T) {
 	answersSooner := answering{60 * us, 100 * us}
 	answersSlowly := answering{150 * us, 220 * us}
 	answersAnyway := answering{60 * us, 70 * us}
+	wakesLate := answering{60 * us, 450 * us}
 	soon := answering{25 * us, 26 * us}
 	often := pacing{50 * us, 20 * us}
+	lateOften := pacing{50 * us, 120 * us} // who sleeps finds three at once
 	seldom := pacing{150 * us, 40 * us}
 	rare := pacing{time.Millisecond, 40 * us}
 	for name, turns := range map[string][]struct {
 		from  peer
 		polls bool
+		work  time.Duration // between two waits, 5 us more
 	}{
-		"who answers sooner":             {{answersSooner, true}},
-		"who answers slowly, and sooner": {{answersSlowly, true}},
-		"who answers no sooner":          {{answersAnyway, false}},
-		"who answers at once":            {{soon, true}},
-		"messages at a pace":             {{often, false}},
-		"seldom":                         {{seldom, false}},
-		"rarely":                         {{rare, false}},
-		"in turn":                        {{often, false}, {answersSooner, true}, {seldom, false}, {answersSlowly, true}, {often, false}, {soon, true}},
+		"who answers sooner":             {{answersSooner, true, 0}},
+		"who answers slowly, and sooner": {{answersSlowly, true, 0}},
+		"who answers no sooner":          {{answersAnyway, false, 0}},
+		"who would be woken very late":   {{wakesLate, true, 0}},
+		"who answers at once":            {{soon, true, 0}},
+		"messages at a pace":             {{often, false, 0}},
+		"who works between waits":        {{often, false, 0}, {answersSooner, true, 350 * us}},
+		"several at once":                {{lateOften, false, 0}},
+		"seldom":                         {{seldom, false, 0}},
+		"rarely":                         {{rare, false, 0}},
+		"in turn":                        {{often, false, 0}, {answersSooner, true, 0}, {seldom, false, 0}, {answersSlowly, true, 0}, {often, false, 0}, {soon, true, 0}, {lateOften, false, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := new(policy)
@@ -91,7 +97,7 @@ func TestPollingIsForWhatItGains(t *testing.T) {
 			at := time.Second
 			for _, turn := range turns {
 				var ended, inVain float64
-				at, ended, inVain = waitFor(p, turn.from, at, 20_000)
+				at, ended, inVain = waitFor(p, turn.from, at, 40_000, 5*us+turn.work)
 				require.Less(t, inVain, 0.05, "%+v", turn.from)
 				if turn.polls {
 					require.Greater(t, ended, 0.95, "%+v", turn.from)

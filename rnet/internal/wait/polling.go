@@ -166,12 +166,14 @@ func (l *Lock) spinFor(w *Waiter) bool {
 		if !asked && t-begin > placement {
 			asked = true
 			if p.peerOnSameCPU(l.cfg.Peer) {
+				p.pace.forget()
 				break
 			}
 		}
 		if !counted && t-begin > placement {
 			counted = true
 			if pollers.Add(1) > int32(max(1, procs-1)) && p.profile != fallback.Latency {
+				p.pace.forget()
 				break
 			}
 		}
@@ -260,7 +262,7 @@ func (p *policy) afford(t time.Duration) bool {
 // hit is called when polling for so long has ended a wait.
 func (p *policy) hit(took time.Duration) {
 	p.pace.hit(took)
-	if p.pace.pays(took) {
+	if p.profile == fallback.Latency || p.pace.pays(took) {
 		p.paid()
 	} else {
 		p.tokens -= int64(took)

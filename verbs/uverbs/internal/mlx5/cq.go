@@ -80,7 +80,6 @@ func (c *context) CreateCQ(cqe int, create func(int, driver.Udata) error) (drive
 	}
 	q := &cq{ctx: c, mem: mem, entries: abi.SliceAt[entry](mem, 0, entries), first: mem, capacity: cqe, reserved: entries - 1 - cqe, mask: uint32(entries - 1),
 		record: abi.ViewAt[[2]uint32](mem, entries*cqeSize)}
-	q.doorbell = abi.ViewAt[uint64](c.uars[0], cqDoorbell)
 	in := createCQIn{buffer: abi.AddressOf(mem), record: abi.AddressOf(mem[entries*cqeSize:]), cqeSize: cqeSize}
 	var out createCQOut
 	if err := create(entries-1, driver.Udata{In: abi.BytesOf(&in), Out: abi.BytesOf(&out)}); err != nil {
@@ -88,6 +87,7 @@ func (c *context) CreateCQ(cqe int, create func(int, driver.Udata) error) (drive
 		return nil, err
 	}
 	q.number = out.cqn
+	q.doorbell = abi.ViewAt[uint64](c.uars[0], cqDoorbell) // Close, which unmaps it, waits for what was created
 	return q, nil
 }
 

@@ -230,3 +230,12 @@ func FuzzCompletions(f *testing.F) {
 		require.LessOrEqual(t, completed, posted)
 	})
 }
+
+// A CQ may be begun before the device is closed, and be refused by the kernel after that.
+func TestACQThatCloseOvertakesIsRefused(t *testing.T) {
+	ctx, mem := newContext(t)
+	ctx.Close()
+	_, err := ctx.CreateCQ(16, func(int, driver.Udata) error { return verbs.ErrClosed })
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	require.Zero(t, mem.used)
+}

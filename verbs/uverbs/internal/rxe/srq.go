@@ -41,7 +41,7 @@ func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask, modify func(in 
 	if err != nil {
 		return err
 	}
-	defer s.mem.Unmap(answer)
+	defer s.mem.Free(answer)
 	if err := modify(abi.BytesOf(&modifySRQIn{answer: abi.AddressOf(answer)})); err != nil {
 		return err
 	}
