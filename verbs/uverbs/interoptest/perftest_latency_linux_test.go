@@ -68,7 +68,8 @@ func TestPerftestPlaysWithOurWrites(t *testing.T) {
 				}
 				out, err := c.wait()
 				require.NoError(t, err)
-				require.Regexp(t, fmt.Sprintf(`(?m)^ *%d +%d +\d`, size, n), out)
+				// inf: it has failed to measure the frequency of the processor
+				require.Regexp(t, fmt.Sprintf(`(?m)^ *%d +%d +(\d|inf)`, size, n), out)
 			})
 		}
 	}
