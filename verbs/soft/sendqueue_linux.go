@@ -137,7 +137,7 @@ func (q *qp) block(state progress) bool {
 			q.give(verbs.WCRNRRetryExcErr)
 			return false
 		}
-		wait := verbs.RNRTimer(uint8(q.out.Header.Gate.Load() >> protocol.GateRNR & 31))
+		wait := q.rnrWait(q.sq.tries)
 		q.sq.notBefore = time.Now().Add(wait)
 		q.wakeIn(wait)
 		return true
@@ -376,16 +376,21 @@ func (q *qp) countStarvation() {
 		q.failLocked(failure{send: verbs.WCRNRRetryExcErr})
 		return
 	}
-	wait := verbs.RNRTimer(uint8(q.out.Header.Gate.Load() >> protocol.GateRNR & 31))
-	if a.tries > quickTries {
-		wait = max(wait, drainDelay) // it may go on like that for ever
-	}
+	wait := q.rnrWait(a.tries)
 	a.due = now.Add(wait)
 	q.wakeIn(wait)
 }
 
-// quickTries is how often the peer's RNR timer is heeded that is shorter than drainDelay: no more than
-// a QP can ask for, but for those that go on without end.
+// rnrWait is the peer's RNR timer. One that is shorter than drainDelay is heeded for quickTries:
+// more of them than a QP can ask for go on without end.
+func (q *qp) rnrWait(tries int) time.Duration {
+	wait := verbs.RNRTimer(uint8(q.out.Header.Gate.Load() >> protocol.GateRNR & 31))
+	if tries > quickTries {
+		wait = max(wait, drainDelay)
+	}
+	return wait
+}
+
 const quickTries = 7
 
 // flushAcks completes what the peer has not consumed, the oldest with status

@@ -497,8 +497,8 @@ func (c *cq) Destroy() error {
 		if errors.Is(err, verbs.ErrBusy) {
 			return err
 		}
-		c.dev.drop(c.id)
 		c.release()
+		c.dev.drop(c.id) // after that: Close of the device waits for what is on the list
 		return err
 	})
 }

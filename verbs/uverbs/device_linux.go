@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +55,7 @@ type device struct {
 	nextID  uint64            // guarded by mu
 	objects map[uint64]object // guarded by mu: all that is open, nil once closed
 	closing bool              // guarded by mu: between that and the end of the kernel's context
+	late    []object          // guarded by mu: what was made meanwhile, for the memory that it is of
 	freed   [][]byte          // guarded by mu: memory of what was closed meanwhile
 }
 
@@ -137,6 +139,9 @@ func (d *device) add(o object) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.objects == nil {
+		if d.closing {
+			d.late = append(d.late, o)
+		}
 		return 0, verbs.ErrClosed
 	}
 	d.nextID++
@@ -206,13 +211,15 @@ func (d *device) Close() error {
 	}
 	d.events.Close()
 	d.driver.Close()
-	// No mapping is left, so this is the last that the kernel's
-	// context hangs on: it destroys everything before close returns.
+	// No mapping is left, nor a child process that has yet to call execve, so this is the last that
+	// the kernel's context hangs on: it destroys everything before close returns.
+	syscall.ForkLock.RLock()
 	err := unix.Close(d.file.FD)
+	syscall.ForkLock.RUnlock()
 	runtime.KeepAlive(list) // and so what regions of the caller's memory are of
 	d.mu.Lock()
 	freed := d.freed
-	d.freed, d.closing = nil, false
+	d.freed, d.late, d.closing = nil, nil, false
 	d.mu.Unlock()
 	for _, mem := range freed {
 		pages.Unmap(mem)

@@ -109,8 +109,8 @@ func (m *deviceMemory) Free() error {
 	return m.end.once(func() error {
 		err := m.freeAtKernel()
 		if !errors.Is(err, verbs.ErrBusy) {
-			m.dev.drop(m.id)
 			m.unmap()
+			m.dev.drop(m.id) // after that: see cq.Destroy
 		}
 		return err
 	})

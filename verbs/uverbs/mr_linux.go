@@ -119,7 +119,7 @@ func (p *pd) register(r *region, in abi.RegMRIn) (*region, error) {
 func (r *region) list() (*region, error) {
 	id, err := r.dev.add(r)
 	if err != nil {
-		return nil, err // the kernel has destroyed it with the device
+		return nil, err // the kernel destroys it with the device
 	}
 	r.id = id
 	return r, nil

@@ -163,12 +163,12 @@ func (s *srq) Destroy() error {
 		if errors.Is(err, verbs.ErrBusy) {
 			return err
 		}
-		s.dev.drop(s.id)
 		if s.cq != nil {
 			s.cq.detachSRQ(s.num, s.release)
 		} else {
 			s.release()
 		}
+		s.dev.drop(s.id) // after that: see cq.Destroy
 		return err
 	})
 }

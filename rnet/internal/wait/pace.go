@@ -26,7 +26,12 @@ type interval struct {
 	messages int64 // the same, 1024 for each
 }
 
+// add leaves most of a pause out, in which somebody had other things to do: one in a hundred would be
+// most of the mean.
 func (i *interval) add(t time.Duration, messages int) {
+	if mean := i.mean(); mean != 0 {
+		t = min(t, 4*mean*time.Duration(max(messages, 1)))
+	}
 	i.time += int64(t) - i.time/32
 	i.messages += int64(messages)<<10 - i.messages/32
 }

@@ -25,6 +25,19 @@ func (a answering) next(t time.Duration, polls bool) (time.Duration, int) {
 	return t + a.slept, 1
 }
 
+// pausing is a peer that does something else in one of a hundred waits.
+type pausing struct {
+	peer
+	waits *int
+}
+
+func (p pausing) next(t time.Duration, polls bool) (time.Duration, int) {
+	if *p.waits++; *p.waits%100 == 0 {
+		t += 1800 * time.Microsecond
+	}
+	return p.peer.next(t, polls)
+}
+
 // pacing sends one each period, whatever we do.
 type pacing struct{ period, wakeUp time.Duration }
 
@@ -86,6 +99,8 @@ func TestPollingIsForWhatItGains(t *testing.T) {
 		"who answers at once":            {{soon, true, 0}},
 		"messages at a pace":             {{often, false, 0}},
 		"who works between waits":        {{often, false, 0}, {answersSooner, true, 350 * us}},
+		"who pauses, and answers sooner": {{pausing{answersSooner, new(int)}, true, 0}},
+		"who pauses":                     {{pausing{answersAnyway, new(int)}, false, 0}},
 		"several at once":                {{lateOften, false, 0}},
 		"seldom":                         {{seldom, false, 0}},
 		"rarely":                         {{rare, false, 0}},

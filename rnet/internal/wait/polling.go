@@ -60,7 +60,7 @@ func (p *policy) init(cfg *Config) {
 // pollers counts the owners in this process that have polled for longer than placement.
 var pollers atomic.Int32
 
-// poll is the only caller of the source's Poll.
+// poll polls the source. An event loop does so by itself.
 func (l *Lock) poll() int {
 	n := l.src.Poll()
 	l.policy.pace.arrived += n
