@@ -20,6 +20,8 @@ type controls struct {
 	addrs    []SlotAddrs // addresses that the peer was not told yet
 	over     bool        // sayLast was queued: no OPEN may be any more
 
+	unheard bool // an OPEN or GO_AWAY was sent, which nobody may wait for
+
 	frame   controlFrame // that is sent
 	payload [AddrsLen]byte
 	lastFin link.Mark // of the last end of a stream
@@ -70,7 +72,8 @@ func (st *Stream) sayOpen() bool {
 		return false
 	}
 	out.control.push(&st.send, ctlOpen)
-	out.flushControl()
+	out.sendControl()
+	out.control.unheard = false // the caller attends; to what is not sent yet, who sends it
 	return true
 }
 
@@ -124,6 +127,15 @@ func (s *sender) refuse(id uint32) error {
 // flushControl sends queued control frames as far as there is room, and
 // reports whether all are gone. mu is held.
 func (s *sender) flushControl() bool {
+	all := s.sendControl()
+	if s.control.unheard {
+		s.control.unheard = false
+		s.mux.attendSoon()
+	}
+	return all
+}
+
+func (s *sender) sendControl() bool {
 	for !s.control.empty() {
 		if s.link.Stopped() {
 			return false
@@ -192,6 +204,7 @@ func (c *controls) sendNext() error {
 	}
 	st := f.ends
 	if st == nil {
+		c.unheard = c.unheard || f.h.Kind == FrameOpen || f.h.Kind == FrameGoAway
 		return c.link.Send(f.h, f.payload)
 	}
 	// The end is noted before it is sent: the peer may answer, and use the id again, at once.

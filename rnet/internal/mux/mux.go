@@ -83,6 +83,7 @@ type Mux struct {
 	host     link.Host // nil where the peer is not on this host
 	threads  bool      // the device wakes threads faster than goroutines
 	loop     looped
+	twin     atomic.Pointer[Mux] // the other end, if it is in this process
 
 	failOnce sync.Once
 	cause    error // why it failed; set before failed
@@ -166,6 +167,9 @@ func (m *Mux) RemoteAddr() netip.AddrPort { return m.remote }
 // Start lets the mux live: what comes is taken in from here on, by its event loop or by
 // whoever waits.
 func (m *Mux) Start() {
+	if m.PeerIsLocal() {
+		m.meetTwin()
+	}
 	go m.engine()
 	if m.cfg.Poller == nil {
 		m.pollLock.Start(m.PeerIsLocal())
@@ -214,6 +218,7 @@ func (m *Mux) shutdown() {
 	m.streams.clear()
 	m.out.end()
 	m.sent.wake()
+	m.leaveTwin()
 	m.user.Ended()
 	close(m.done)
 	m.free()

@@ -40,6 +40,7 @@ func (m *Mux) Open() (*Stream, error) {
 		}
 		return nil, net.ErrClosed
 	}
+	m.attend()
 	return st, nil
 }
 

@@ -45,6 +45,7 @@ type sender struct {
 type session interface {
 	Fail(cause error)
 	onLoop() bool
+	attendSoon()
 }
 
 // sendResult says how send ended if nothing was sent.
