@@ -237,20 +237,26 @@ func TestEnsureArmedArmsAlsoIfSomethingHasArrived(t *testing.T) {
 	b.lock.Init(b, b, Config{})
 	b.run(t)
 	require.True(t, b.lock.Look())
-	b.lock.word.Store(b.lock.word.Load() &^ uint64(armed))
+	b.leaveUnarmed()
 	b.publish(new(Waiter))
 	b.lock.EnsureArmed()
-	require.False(t, b.lock.Unattended()) // the engine, which was armed once, may have it just now
+	require.False(t, b.lock.Unattended())
 }
 
 func TestTheSweepArmsAlsoIfSomethingHasArrived(t *testing.T) {
 	b := &box{wake: make(chan struct{}, 1)}
 	b.lock.Init(b, b, Config{})
 	b.run(t)
-	b.lock.word.Store(0) // left unarmed
+	b.leaveUnarmed()
 	b.publish(new(Waiter))
-	for b.lock.visit() != visitArm {
-	}
-	b.lock.leave()                        // as round does
-	require.False(t, b.lock.Unattended()) // as above
+	require.Equal(t, visitArm, b.lock.visit())
+	b.lock.leave() // as round does
+	require.False(t, b.lock.Unattended())
+}
+
+// leaveUnarmed takes back that the lock, which nobody has, was left armed: no event comes to the engine,
+// which could have the lock otherwise.
+func (b *box) leaveUnarmed() {
+	b.Disarm()
+	b.lock.word.Store(0)
 }
