@@ -34,7 +34,7 @@
 //	deadline.go            the deadlines of a half
 //
 // A Mux has parts with a state of their own: a table of streams, addrs, a sender (with
-// senderShare, controls and cork), a sentQueue, a receiverShare, an idleTimer, and looped for
+// senderShare, controls and cork), a sentQueue, a receiverShare, a timedDeadline, and looped for
 // an event loop. Methods of Mux are what needs several of them.
 //
 // # Who owns which memory

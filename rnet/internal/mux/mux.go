@@ -90,8 +90,8 @@ type Mux struct {
 	closing  atomic.Bool   // the engine must leave
 	done     chan struct{} // closed when the engine has left and all is freed
 
-	idle        idleTimer    // closes the mux when nobody uses it
-	flushChecks atomic.Int32 // how often expire has put it off
+	idle        timedDeadline // closes the mux when nobody uses it
+	flushChecks atomic.Int32  // how often expire has put it off
 }
 
 // New makes a mux, which is to be given a link (Use).

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -101,13 +100,18 @@ const flushCheck = time.Millisecond
 // ExpireAfter closes the session after d, if it has no stream then.
 func (m *Mux) ExpireAfter(d time.Duration) {
 	m.flushChecks.Store(0)
-	m.idle.set(d, m.expire)
+	m.idle.setAfter(d, (*expiry)(m))
 }
+
+// expiry is a mux as its timer sees it.
+type expiry Mux
+
+func (m *expiry) wake() { (*Mux)(m).expire() }
 
 // expire closes the session if it has had no stream since Left.
 func (m *Mux) expire() {
 	if m.link.OnWire() && m.underWay() && m.flushChecks.Add(1) < int32(FlushTime/flushCheck) {
-		m.idle.set(flushCheck, m.expire)
+		m.idle.setAfter(flushCheck, (*expiry)(m))
 		return
 	}
 	if m.streams.shutIfEmpty() {
@@ -125,33 +129,4 @@ func (m *Mux) underWay() bool {
 	m.out.mu.Lock()
 	defer m.out.mu.Unlock()
 	return !m.link.Stopped() && !m.link.Reached(m.out.control.lastFin)
-}
-
-// idleTimer is a timer until it is stopped for good.
-type idleTimer struct {
-	mu      sync.Mutex
-	timer   *time.Timer
-	stopped bool
-}
-
-// set has f called after d, and no sooner.
-func (t *idleTimer) set(d time.Duration, f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case t.stopped:
-	case t.timer == nil:
-		t.timer = time.AfterFunc(d, f)
-	default:
-		t.timer.Reset(d)
-	}
-}
-
-func (t *idleTimer) stop() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stopped = true
-	if t.timer != nil {
-		t.timer.Stop()
-	}
 }
