@@ -228,7 +228,7 @@ func (s *session) streamStats(st *mux.Stream) StreamStats {
 
 func (l *Listener) readStats() ListenerStats {
 	l.mu.Lock()
-	st := ListenerStats{Sessions: len(l.sessions), Waiting: len(l.queue), Streams: l.pushed}
+	st := ListenerStats{Sessions: len(l.sessions), Waiting: l.queued(), Streams: l.pushed}
 	l.mu.Unlock()
 	if l.atUnixSocket() {
 		st.Unix = l.addr.String()
