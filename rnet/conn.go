@@ -26,15 +26,16 @@ import (
 // peer's last byte comes by itself. What is not as with TCP is listed in
 // docs/differences.md.
 type Conn struct {
-	st     *mux.Stream
+	st     mux.Stream
 	s      *session
 	linger atomic.Int32 // seconds, -1: default
 	addrs  atomic.Pointer[connAddrs]
 	pair   atomic.Pointer[socketPair] // made when a descriptor is asked for, see SyscallConn
 }
 
-func newConn(s *session, st *mux.Stream) *Conn {
-	c := &Conn{s: s, st: st}
+// newConn makes a Conn whose stream is yet to be opened. The two are one piece of memory.
+func newConn(s *session) *Conn {
+	c := &Conn{s: s}
 	c.linger.Store(-1)
 	return c
 }

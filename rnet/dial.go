@@ -117,7 +117,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	conn, err := d.dial(ctx, network, address, request.Poller)
 	if c, ok := conn.(*Conn); ok {
-		request.Stream = c.st
+		request.Stream = &c.st
 	}
 	return conn, err
 }

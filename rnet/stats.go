@@ -214,7 +214,7 @@ func (s *session) readStats() SessionStats {
 }
 
 // Stats returns the statistics of the connection.
-func (c *Conn) Stats() StreamStats { return c.s.streamStats(c.st) }
+func (c *Conn) Stats() StreamStats { return c.s.streamStats(&c.st) }
 
 func (s *session) streamStats(st *mux.Stream) StreamStats {
 	in := st.Stats()

@@ -149,7 +149,15 @@ func (m *Mux) peerOpened(id uint32, payload []byte, counted bool) error {
 	if m.cfg.Dialed {
 		return fmt.Errorf("%w: the listening side opens a stream", ErrProtocol)
 	}
-	st := newStream(m)
+	var st *Stream
+	var in Incoming
+	if m.onLoop() {
+		st = new(Stream)
+	} else {
+		in = m.user.Incoming()
+		st = in.Stream()
+	}
+	st.init(m)
 	st.id = id
 	if !m.streams.insert(st) {
 		if m.streams.get(id) != nil {
@@ -163,13 +171,13 @@ func (m *Mux) peerOpened(id uint32, payload []byte, counted bool) error {
 		return m.out.refuse(id)
 	}
 	m.giveAddrs()
-	refused := m.onLoop() && !st.acceptLoop()
+	refused := in == nil && !st.acceptLoop()
 	if len(payload) > 0 {
 		if err := st.recv.deliver(payload, counted); err != nil {
 			return err
 		}
 	}
-	if refused || !m.onLoop() && !m.user.Accept(st) {
+	if refused || in != nil && !in.Accept() {
 		st.refuse()
 	}
 	return nil

@@ -81,7 +81,7 @@ func FuzzFrames(f *testing.F) {
 // picky is the user of a listening mux without a peer. It refuses some streams.
 type picky struct{}
 
-func (picky) Accept(st *Stream) bool { return st.id%5 != 4 }
+func (picky) Incoming() Incoming { return new(perhaps) }
 func (picky) Take(want, _ int) (netip.AddrPort, int) {
 	return netip.MustParseAddrPort("127.0.0.1:1024"), want
 }
@@ -91,6 +91,12 @@ func (picky) Served()      {}
 func (picky) Leaving()     {}
 func (picky) Failed(error) {}
 func (picky) Ended()       {}
+
+// perhaps is a stream of picky.
+type perhaps struct{ st Stream }
+
+func (p *perhaps) Stream() *Stream { return &p.st }
+func (p *perhaps) Accept() bool    { return p.st.id%5 != 4 }
 
 // loneMux is a listening mux without a peer: what it would send is dropped. It must be
 // abandoned.

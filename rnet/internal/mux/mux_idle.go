@@ -19,27 +19,27 @@ func (m *Mux) Refused() error {
 	return nil
 }
 
-// Open makes a stream to the peer. The error is net.ErrClosed if the mux
-// is ending. With ErrNoSlot it may be called again, see AwaitSlot.
-func (m *Mux) Open() (*Stream, error) {
+// Open makes the zero Stream st one to the peer. The error is net.ErrClosed if the mux
+// is ending. With ErrNoSlot it may be called again for another Stream, see AwaitSlot.
+func (m *Mux) Open(st *Stream) error {
 	if m.host == nil || m.host.HasArrival() {
 		m.pollLock.Look() // a GO_AWAY, perhaps
 	}
 	if err := m.Refused(); err != nil {
-		return nil, err
+		return err
 	}
-	st := newStream(m)
+	st.init(m)
 	if err := m.streams.add(st); err != nil {
-		return nil, err
+		return err
 	}
 	if m.Refused() != nil || !st.sayOpen() { // fail may not have seen it
 		st.abort(syscall.ECONNRESET)
 		if st.detach() {
 			m.Left()
 		}
-		return nil, net.ErrClosed
+		return net.ErrClosed
 	}
-	return st, nil
+	return nil
 }
 
 // Retire lets the session end with its last stream; the peer is told to open no

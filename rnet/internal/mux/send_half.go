@@ -25,14 +25,15 @@ type sendHalf struct {
 	granted atomic.Uint64
 
 	window   ring.SendWindow
-	writing  bool // a Write is under way that has callMu
 	err      error
+	links    [4]waitLink
+	queues   uint8 // in which it is linked, as bits
+	ctl      uint8 // control frames to send
+	writing  bool  // a Write is under way that has callMu
 	peerGone bool  // the peer has closed: one Write is taken, and goes nowhere
 	broken   bool  // reset, by either side
-	ctl      uint8 // control frames to send
-	links    [4]waitLink
-	wants    int  // bytes that it waits to send, in the queue for room
-	woken    bool // woken from there, and not back yet
+	woken    bool  // woken from the queue for room, and not back yet
+	wants    int32 // bytes that it waits to send there
 	share    shareState
 	readTo   uint64    // up to where the application had read when it closed
 	finAt    link.Mark // where the FIN stands, zero before it
@@ -169,9 +170,9 @@ func (w *sendHalf) mayWait(result sendResult) bool {
 		return w.window.Granted() >= w.granted.Load()
 	}
 	if result == sendShare {
-		return w.links[shareLink].in && w.window.Granted() >= w.granted.Load()
+		return w.waits(shareLink) && w.window.Granted() >= w.granted.Load()
 	}
-	return w.links[roomLink].in // popped already: woken before begin
+	return w.waits(roomLink) // popped already: woken before begin
 }
 
 // free returns how many bytes need no share. The send lock is held.

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Stream is one byte stream of a mux: two halves, and what is about both.
+// Stream is one byte stream of a mux: two halves, and what is about both. Mux.Open makes
+// one of the zero Stream, or the peer's OPEN does.
 //
 // Errors are bare: net.ErrClosed after Close, os.ErrDeadlineExceeded, errnos, and
 // io.EOF after the peer's last byte. A reset is told of once, by a Read or a Write:
@@ -31,8 +32,8 @@ type Stream struct {
 	// by the owner of the poll lock and under recv.mu; and whether the stream stands in
 	// the queue for room, or is woken from it, which is the loop's to know.
 	sink   Sink
-	inLine bool
 	untold int // bytes that have come and the sink was not told of; guarded by the poll lock
+	inLine bool
 }
 
 // The events that end a stream. When it has ended the mux forgets it.
@@ -50,11 +51,11 @@ const (
 	shutRead
 )
 
-func newStream(m *Mux) *Stream {
-	st := &Stream{m: m}
+// init makes a zero Stream one of m.
+func (st *Stream) init(m *Mux) {
+	st.m = m
 	st.recv.init(st)
 	st.send.init(st)
-	return st
 }
 
 // Mux returns the mux of the stream.
