@@ -2,7 +2,6 @@ package mux
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"syscall"
 	"time"
@@ -48,8 +47,8 @@ func (m *Mux) Retire() {
 	m.goingAway.Store(true)
 	m.draining.Store(false)
 	m.out.say(sayAway)
-	if m.streams.shutIfEmpty() {
-		m.Fail(fmt.Errorf("%w: the listener was closed", ErrIdle))
+	if m.streams.len() == 0 {
+		m.Left()
 	}
 }
 

@@ -198,8 +198,10 @@ func (w *sendHalf) close(end uint8, read uint64) {
 		w.err = net.ErrClosed
 	}
 	w.readTo = read
-	out.control.push(w, end)
-	out.flushControl()
+	if !w.st.ended() {
+		out.control.push(w, end)
+		out.flushControl()
+	}
 	out.mu.Unlock()
 	w.wake()
 }

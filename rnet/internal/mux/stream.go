@@ -41,8 +41,8 @@ const (
 	endFinSent uint32 = 1 << iota
 	endFinRecv
 	endReset
-	endDetached  // taken out of the mux's table
-	endCloseSent // the FIN that was sent said that we read no more
+	endDetached // taken out of the mux's table
+	endClosed   // the FIN of a Close was sent or has come: it ends both directions
 )
 
 // What the application has ended by CloseWrite and CloseRead.
@@ -324,17 +324,10 @@ func (st *Stream) ended() bool { return st.ends.Load()&endDetached != 0 }
 // mux's Left, after it has sent what is to be sent.
 func (st *Stream) note(bits uint32) (last bool) {
 	ends := st.ends.Or(bits) | bits
-	if ends&endReset != 0 || ends&(endFinSent|endFinRecv) == endFinSent|endFinRecv {
+	if ends&(endReset|endClosed) != 0 || ends&(endFinSent|endFinRecv) == endFinSent|endFinRecv {
 		return st.detach()
 	}
 	return false
-}
-
-// noteArrived is note for what the peer has sent.
-func (st *Stream) noteArrived(bits uint32) {
-	if st.note(bits) {
-		st.m.Left()
-	}
 }
 
 // detach is note for a stream that ends without a word.
@@ -348,7 +341,9 @@ func (st *Stream) detach() (last bool) {
 // finished takes a FIN that says no more. The owner of the poll lock calls it.
 func (st *Stream) finished() {
 	st.noMoreComes()
-	st.noteArrived(endFinRecv)
+	if st.note(endFinRecv) {
+		st.m.Left()
+	}
 }
 
 // peerClosed takes the FIN of a Close. The peer has read so many of our bytes: if that is not all
@@ -363,18 +358,18 @@ func (st *Stream) peerClosed(read uint64) error {
 		return fmt.Errorf("%w: stream %#x: %d bytes read, %d sent", ErrProtocol, st.id, read, sent)
 	}
 	st.send.peerGone = true
-	// What we might still send nobody would read: answer the FIN for the application, so
-	// that the stream ends on both sides.
-	out.control.push(&st.send, ctlFin)
-	out.flushControl()
+	out.control.drop(&st.send)
 	out.mu.Unlock()
+	last := st.note(endFinRecv | endClosed) // before those who look for it are woken
 	if read < sent {
 		st.abort(syscall.ECONNRESET)
 	} else {
 		st.noMoreComes()
 		st.send.wake()
 	}
-	st.noteArrived(endFinRecv)
+	if last {
+		st.m.Left()
+	}
 	return nil
 }
 
