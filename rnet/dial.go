@@ -129,17 +129,16 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 		return d.socketDialer().DialContext(ctx, network, address)
 	}
 	set, err := d.settings()
-	chosen := false
+	a := attempt{d: d, set: *set, network: network, address: address, poller: p}
 	if err == nil && d.Choose != nil {
 		if t := d.Choose(ctx, network, address); t != "" {
-			set.Transport, err = fallback.ParseTransport(string(t))
-			chosen = true
+			a.set.Transport, err = fallback.ParseTransport(string(t))
+			a.chosen = true
 		}
 	}
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	a := attempt{d: d, set: set, chosen: chosen, network: network, address: address, poller: p}
 	if !isUnix(network) && a.tcpOnly() == fallback.None {
 		if c := a.quick(ctx); c != nil {
 			traceConnected(ctx, network, c)
@@ -155,8 +154,8 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 }
 
 // settings returns what the Dialer and the environment together want.
-func (d *Dialer) settings() (settings.Settings, error) {
-	return settings.Resolve(settings.Wishes{
+func (d *Dialer) settings() (*settings.Settings, error) {
+	return settings.Resolve(&settings.Wishes{
 		Transport: string(d.Transport), Profile: string(d.Profile), Device: d.Device, Dir: d.Dir, Allow: softcm.Rules(d.Allow),
 		Limits: settings.Limits(d.Limits), Logger: d.Logger,
 	})

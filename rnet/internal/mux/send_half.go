@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/release"
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
@@ -43,7 +44,7 @@ type sendHalf struct {
 func (w *sendHalf) init(st *Stream) {
 	w.st = st
 	w.window.Init(st.m.peer.Window)
-	w.granted.Store(uint64(st.m.peer.Window))
+	release.Store(&w.granted, uint64(st.m.peer.Window))
 }
 
 // writeFrame writes p if it fits into one frame that can be sent at once, and no other Write
