@@ -191,18 +191,20 @@ func (w *sendHalf) grant(limit uint64) {
 }
 
 // close makes all further sending fail, and tells the peer that the application has closed, and
-// has read up to read, or by ctlReset.
+// has read up to read, or by ctlReset. If the stream has ended there is nothing to tell, and what
+// would send learns that it is closed.
 func (w *sendHalf) close(end uint8, read uint64) {
+	if w.st.ended() {
+		return
+	}
 	out := &w.st.m.out
 	out.mu.Lock()
 	if w.err == nil {
 		w.err = net.ErrClosed
 	}
 	w.readTo = read
-	if !w.st.ended() {
-		out.control.push(w, end)
-		out.flushControl()
-	}
+	out.control.push(w, end)
+	out.flushControl()
 	out.mu.Unlock()
 	w.wake()
 }
