@@ -26,18 +26,15 @@ import (
 // peer's last byte comes by itself. What is not as with TCP is listed in
 // docs/differences.md.
 type Conn struct {
-	st     *mux.Stream
+	st     mux.Stream
 	s      *session
-	linger atomic.Int32 // seconds, -1: default
+	linger atomic.Int32 // one more than the seconds, 0: default
 	addrs  atomic.Pointer[connAddrs]
 	pair   atomic.Pointer[socketPair] // made when a descriptor is asked for, see SyscallConn
 }
 
-func newConn(s *session, st *mux.Stream) *Conn {
-	c := &Conn{s: s, st: st}
-	c.linger.Store(-1)
-	return c
-}
+// newConn makes a Conn whose stream is yet to be opened. The two are one piece of memory.
+func newConn(s *session) *Conn { return &Conn{s: s} }
 
 // Write writes p. It returns when all bytes have been copied out of p; the peer may
 // not have them yet. It blocks while the peer's window or its
@@ -58,7 +55,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 // network. Then it waits up to a second, or as long as SetLinger said, for the end to be delivered, which
 // nobody does when the process has ended.
 func (c *Conn) Close() error {
-	err := c.st.Close(c.linger.Load())
+	err := c.st.Close(c.linger.Load() - 1)
 	c.dropSocketPair()
 	return c.closeError(err)
 }
@@ -146,7 +143,7 @@ func (c *Conn) SetLinger(sec int) error {
 	if c.st.Closed() {
 		return c.opError("set", net.ErrClosed)
 	}
-	c.linger.Store(int32(max(-1, min(sec, 1<<30))))
+	c.linger.Store(int32(max(-1, min(sec, 1<<30))) + 1)
 	return nil
 }
 

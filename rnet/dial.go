@@ -24,9 +24,11 @@ import (
 // *Conn or a *net.UnixConn, for "unixpacket" a [*MessageConn] or a *net.UnixConn. Other
 // networks go to package net.
 func Dial(network, address string) (net.Conn, error) {
-	var d Dialer
-	return d.Dial(network, address)
+	return plainDialer.Dial(network, address)
 }
+
+// plainDialer is the zero Dialer: one of each Dial would have to be allocated.
+var plainDialer Dialer
 
 // DialTimeout is Dial with a time limit for the whole of it.
 func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
@@ -115,7 +117,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	conn, err := d.dial(ctx, network, address, request.Poller)
 	if c, ok := conn.(*Conn); ok {
-		request.Stream = c.st
+		request.Stream = &c.st
 	}
 	return conn, err
 }
@@ -127,26 +129,33 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 		return d.socketDialer().DialContext(ctx, network, address)
 	}
 	set, err := d.settings()
-	chosen := false
+	a := attempt{d: d, set: *set, network: network, address: address, poller: p}
 	if err == nil && d.Choose != nil {
 		if t := d.Choose(ctx, network, address); t != "" {
-			set.Transport, err = fallback.ParseTransport(string(t))
-			chosen = true
+			a.set.Transport, err = fallback.ParseTransport(string(t))
+			a.chosen = true
 		}
 	}
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	a := attempt{d: d, set: set, chosen: chosen, network: network, address: address, poller: p}
-	if isUnix(network) {
-		return a.dialUnix(ctx)
+	if !isUnix(network) && a.tcpOnly() == fallback.None {
+		if c := a.quick(ctx); c != nil {
+			traceConnected(ctx, network, c)
+			decided.Record(fallback.Decision{Addr: address, Transport: c.s.transport, Device: c.s.device})
+			return c, nil
+		}
 	}
-	return a.dial(ctx)
+	slow := a // allocated only now: what follows keeps it
+	if isUnix(network) {
+		return slow.dialUnix(ctx)
+	}
+	return slow.dial(ctx)
 }
 
 // settings returns what the Dialer and the environment together want.
-func (d *Dialer) settings() (settings.Settings, error) {
-	return settings.Resolve(settings.Wishes{
+func (d *Dialer) settings() (*settings.Settings, error) {
+	return settings.Resolve(&settings.Wishes{
 		Transport: string(d.Transport), Profile: string(d.Profile), Device: d.Device, Dir: d.Dir, Allow: softcm.Rules(d.Allow),
 		Limits: settings.Limits(d.Limits), Logger: d.Logger,
 	})
@@ -164,17 +173,11 @@ type attempt struct {
 }
 
 func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
+	a.begun = time.Now()
 	if reason := a.tcpOnly(); reason != fallback.None {
-		a.begun = time.Now()
 		return a.dialTCP(ctx, reason, nil)
 	}
-	if c := a.quick(ctx); c != nil {
-		traceConnected(ctx, a.network, c)
-		decided.Record(fallback.Decision{Addr: a.address, Transport: c.s.transport, Device: c.s.device})
-		return c, nil
-	}
 	defer region("rnet.dial").End()
-	a.begun = time.Now()
 	ctx, cancel := a.limit(ctx)
 	defer cancel()
 	if a.set.Transport != fallback.Auto {

@@ -178,7 +178,7 @@ func raceAt(t *testing.T, address string, d *Dialer) *tcpRace {
 	t.Helper()
 	set, err := new(Dialer).settings()
 	require.NoError(t, err)
-	a := &attempt{d: d, set: set, network: "tcp", address: address, begun: time.Now()}
+	a := &attempt{d: d, set: *set, network: "tcp", address: address, begun: time.Now()}
 	return &tcpRace{a: a, stop: func() {}, over: make(chan struct{})}
 }
 

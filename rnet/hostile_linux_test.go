@@ -240,7 +240,7 @@ var nonsense = []struct {
 	change func(h *mux.Hello)
 	want   string // reason of a dial that gets it
 }{
-	{"version of the future", func(h *mux.Hello) { h.MinVersion, h.MaxVersion = 4, 5 }, "version-mismatch"},
+	{"version of the future", func(h *mux.Hello) { h.MinVersion, h.MaxVersion = 5, 6 }, "version-mismatch"},
 	{"huge ring", func(h *mux.Hello) { h.Link.RingSize = 2 * maxRingSize }, "handshake-garbage"},
 	{"ring that we would have to pay for", func(h *mux.Hello) { h.Link.RingSize = 2 * link.MaxChargedRing }, "no-memory"},
 	{"no streams", func(h *mux.Hello) { h.Streams = 0 }, "handshake-garbage"},

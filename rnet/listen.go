@@ -174,10 +174,11 @@ func (lc *ListenConfig) listenAt(ctx context.Context, tcpConfig net.ListenConfig
 
 // settings returns what the configuration and the environment together want.
 func (lc *ListenConfig) settings() (settings.Settings, error) {
-	return settings.Resolve(settings.Wishes{
+	set, err := settings.Resolve(&settings.Wishes{
 		Transport: string(lc.Transport), Profile: string(lc.Profile), Device: lc.Device, Dir: lc.Dir, Allow: softcm.Rules(lc.Allow),
 		Limits: settings.Limits(lc.Limits), Logger: lc.Logger,
 	})
+	return *set, err
 }
 
 // portTries is how many ports are tried where any will do: the connection

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,7 +44,9 @@ type Listener struct {
 	loops   *loopChoice // for the sessions; nil: the streams wait for Accept
 
 	mu       sync.Mutex
-	queue    []*Conn // streams that wait for Accept; guarded by mu
+	queue    []*Conn // streams that wait for Accept, from first on; guarded by mu
+	first    int     // guarded by mu
+	waiting  int     // calls of Accept that wait for a token of avail and were sent none; guarded by mu
 	inTCP    bool    // somebody accepts from tcp, and looks at queue when interrupted; guarded by mu
 	closing  bool    // Close was called; guarded by mu
 	closed   bool
@@ -115,7 +118,7 @@ const maxBacklog = 1 << 17
 func (l *Listener) push(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.refuses() || len(l.queue) >= maxBacklog {
+	if l.refuses() || l.queued() >= maxBacklog {
 		return false
 	}
 	l.queue = append(l.queue, c)
@@ -124,14 +127,20 @@ func (l *Listener) push(c *Conn) bool {
 	return true
 }
 
+// queued returns how many streams wait for Accept. mu is held.
+func (l *Listener) queued() int { return len(l.queue) - l.first }
+
 // longAgo is a deadline that ends a wait at once.
 var longAgo = time.Unix(1, 0)
 
 // signal makes one Accept look at the state. mu is held.
 func (l *Listener) signal() {
-	select {
-	case l.avail <- struct{}{}:
-	default:
+	if l.waiting > 0 {
+		select {
+		case l.avail <- struct{}{}:
+			l.waiting--
+		default: // who gets that token looks, and signals the next
+		}
 	}
 	if l.inTCP {
 		l.inTCP = false
@@ -167,6 +176,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		select {
 		case <-l.avail: // ended by push, a deadline, Close, another Accept
 		case <-l.tcpFree: // ended by another Accept
+			l.waitNoMore()
 			if conn, err := l.acceptTCP(false); conn != nil || err != nil {
 				return conn, err
 			}
@@ -205,7 +215,7 @@ func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
 			deadline = time.Now().Add(maxVain)
 		}
 		l.mu.Lock()
-		if l.closed || l.expired || len(l.queue) > 0 && !prefer {
+		if l.closed || l.expired || l.queued() > 0 && !prefer {
 			l.mu.Unlock()
 			return nil, nil
 		}
@@ -216,7 +226,7 @@ func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
 		l.mu.Lock()
 		l.inTCP = false
 		closed := l.closed
-		streamsCame = err != nil && len(l.queue) > 0
+		streamsCame = err != nil && l.queued() > 0
 		l.mu.Unlock()
 		switch {
 		case err == nil && l.atUnixSocket() && softcm.IsProof(conn.RemoteAddr().String()):
@@ -258,22 +268,47 @@ func (l *Listener) leaveTCP(rest bool) {
 
 // popSoon is pop, but lets other goroutines run if the queue is empty: of those that take in
 // what arrives one may have a stream for it. To wait with TCP's backlog takes several system calls.
+// If it returns neither a stream nor an error, the caller is to wait for avail.
 func (l *Listener) popSoon() (net.Conn, error) {
 	conn, err := l.pop()
 	if conn != nil || err != nil {
 		return conn, err
 	}
 	runtime.Gosched()
-	return l.pop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	conn, err = l.popLocked()
+	if conn == nil && err == nil {
+		l.waiting++
+	}
+	return conn, err
 }
 
-// pop returns the oldest stream in the queue, or the reason for which Accept
-// must not wait, or neither.
+// waitNoMore takes back that the caller is to wait for avail.
+func (l *Listener) waitNoMore() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting > 0 {
+		l.waiting--
+		return
+	}
+	select {
+	case <-l.avail: // it was for the caller, who looks now
+	default:
+	}
+}
+
 func (l *Listener) pop() (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.popLocked()
+}
+
+// popLocked returns the oldest stream in the queue, or the reason for which Accept
+// must not wait, or neither. mu is held.
+func (l *Listener) popLocked() (net.Conn, error) {
 	switch {
-	case l.closed && (!l.handed || l.over && len(l.queue) == 0):
+	case l.closed && (!l.handed || l.over && l.queued() == 0):
 		if l.timer != nil {
 			l.timer.Stop()
 		}
@@ -282,13 +317,16 @@ func (l *Listener) pop() (net.Conn, error) {
 	case l.expired:
 		l.signal()
 		return nil, os.ErrDeadlineExceeded
-	case len(l.queue) == 0:
+	case l.queued() == 0:
 		return nil, nil
 	}
-	c := l.queue[0]
-	l.queue[0] = nil
-	l.queue = l.queue[1:]
-	if len(l.queue) > 0 {
+	c := l.queue[l.first]
+	l.queue[l.first] = nil
+	if l.first++; 2*l.first >= len(l.queue) {
+		l.queue = slices.Delete(l.queue, 0, l.first)
+		l.first = 0
+	}
+	if l.queued() > 0 {
 		l.signal()
 	}
 	return connFor(l.network, c), nil
@@ -380,8 +418,8 @@ func (l *Listener) Close() error {
 // resetQueue resets the streams that nobody has accepted.
 func (l *Listener) resetQueue() {
 	l.mu.Lock()
-	queue := l.queue
-	l.queue = nil
+	queue := l.queue[l.first:]
+	l.queue, l.first = nil, 0
 	l.mu.Unlock()
 	for _, c := range queue {
 		c.SetLinger(0)

@@ -57,7 +57,7 @@ func (l *Listener) drain() {
 	if len(l.sessions) == 0 {
 		l.drained()
 	}
-	if !l.over || len(l.queue) > 0 {
+	if !l.over || l.queued() > 0 {
 		l.timer = time.AfterFunc(drainTime, l.endDrain)
 	}
 }

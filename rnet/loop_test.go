@@ -139,7 +139,7 @@ func TestACloseThatLingersLeavesTheSessionToItsLoop(t *testing.T) {
 		return c.(*Conn)
 	}
 	used := &sink{Loop: &l.Loop}
-	l.poller.Attach(dial().st, func(st *mux.LoopStream) mux.Sink { used.Stream = st; return used })
+	l.poller.Attach(&dial().st, func(st *mux.LoopStream) mux.Sink { used.Stream = st; return used })
 	var lost []*Conn
 	for range rounds {
 		lost = append(lost, dial())

@@ -243,7 +243,7 @@ func (c *MessageConn) send(k *mux.Chunk) (int, error) {
 // Close is that of [Conn]: messages that were written are delivered, and if one that the
 // peer has sent was not read, the peer learns that by an error that wraps ECONNRESET.
 func (c *MessageConn) Close() error {
-	linger := c.conn.linger.Load()
+	linger := c.conn.linger.Load() - 1
 	if c.unread.Load() {
 		linger = 0
 	}

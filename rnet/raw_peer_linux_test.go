@@ -81,7 +81,7 @@ func rawPeerBy(fabric rcm.Fabric) (p *rawPeer, err error) {
 // hello returns what a decent raw peer says.
 func (p *rawPeer) hello() mux.Hello {
 	return mux.Hello{
-		MinVersion: 3, MaxVersion: 3,
+		MinVersion: 4, MaxVersion: 4,
 		Link:   link.Params{RingAddr: p.mr.Addr(), RingKey: p.mr.RKey(), RingSize: rawPeerRing, Slots: rawPeerSlots},
 		Window: 64 << 10, Streams: rawPeerStreams, PID: 1, Token: 1, SessionWindow: 1 << 20,
 	}

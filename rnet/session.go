@@ -125,11 +125,11 @@ func (s *session) disconnected() {
 // is ending; the caller makes another session then. With mux.ErrNoSlot it may be
 // called again, see openWhenTold.
 func (s *session) open() (*Conn, error) {
-	st, err := s.mux.Open()
-	if err != nil {
+	c := newConn(s)
+	if err := s.mux.Open(&c.st); err != nil {
 		return nil, err
 	}
-	return newConn(s, st), nil
+	return c, nil
 }
 
 // openWhenTold is open, but waits where the listening side has to give an
@@ -166,12 +166,17 @@ func (s *session) openWhenTold(ctx context.Context, o openOptions) (*Conn, error
 	}
 }
 
-// Accept takes a stream that the peer has opened, for the mux.
-func (s *session) Accept(st *mux.Stream) bool {
-	if s.listener.loops != nil { // the loop has ended
-		return false
-	}
-	return s.listener.push(newConn(s, st))
+// Incoming makes the Conn of a stream that the peer opens.
+func (s *session) Incoming() mux.Incoming { return (*incoming)(newConn(s)) }
+
+// incoming is a Conn as the mux sees it that makes its stream.
+type incoming Conn
+
+func (in *incoming) Stream() *mux.Stream { return &in.st }
+
+func (in *incoming) Accept() bool {
+	l := in.s.listener
+	return l.loops == nil && l.push((*Conn)(in)) // if there were loops, the stream's has ended
 }
 
 // Served counts a stream that the peer has opened and an event loop serves.

@@ -214,7 +214,7 @@ func (s *session) readStats() SessionStats {
 }
 
 // Stats returns the statistics of the connection.
-func (c *Conn) Stats() StreamStats { return c.s.streamStats(c.st) }
+func (c *Conn) Stats() StreamStats { return c.s.streamStats(&c.st) }
 
 func (s *session) streamStats(st *mux.Stream) StreamStats {
 	in := st.Stats()
@@ -228,7 +228,7 @@ func (s *session) streamStats(st *mux.Stream) StreamStats {
 
 func (l *Listener) readStats() ListenerStats {
 	l.mu.Lock()
-	st := ListenerStats{Sessions: len(l.sessions), Waiting: len(l.queue), Streams: l.pushed}
+	st := ListenerStats{Sessions: len(l.sessions), Waiting: l.queued(), Streams: l.pushed}
 	l.mu.Unlock()
 	if l.atUnixSocket() {
 		st.Unix = l.addr.String()

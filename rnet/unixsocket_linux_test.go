@@ -399,9 +399,9 @@ func TestWhoDoesNotSeeThePathDoesNotReachItsServer(t *testing.T) {
 	socket, err := softcm.UnixSocketAt("unix", path)
 	require.NoError(t, err)
 	require.NoError(t, os.Rename(path, path+".elsewhere"))
-	d := attempt{d: patient(), network: "unix", address: path, socket: socket}
-	d.set, err = d.d.settings()
+	set, err := patient().settings()
 	require.NoError(t, err)
+	d := attempt{d: patient(), set: *set, network: "unix", address: path, socket: socket}
 	_, _, err = pool.open(t.Context(), d.key(), softcm.UnixSocketAddr, &d, openOptions{})
 	require.ErrorIs(t, err, syscall.ENOENT)
 	require.NoError(t, os.Rename(path+".elsewhere", path))

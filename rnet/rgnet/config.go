@@ -68,10 +68,11 @@ func NewClient(handler gnet.EventHandler, opts ...gnet.Option) (*Client, error) 
 
 // settings returns what the configuration and the environment together want.
 func (cfg Config) settings() (settings.Settings, error) {
-	return settings.Resolve(settings.Wishes{
+	set, err := settings.Resolve(&settings.Wishes{
 		Transport: string(cfg.Transport), Profile: string(cfg.Profile), Device: cfg.Device,
 		Limits: settings.Limits(cfg.Limits), Logger: cfg.Logger,
 	})
+	return *set, err
 }
 
 func (cfg Config) listenConfig() *rnet.ListenConfig {

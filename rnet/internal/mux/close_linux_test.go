@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"io"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -41,6 +42,47 @@ func TestACloseThatFindsNoRoomArmsForTheCredit(t *testing.T) {
 	require.False(t, dialed.pollLock.Unattended())
 	goOn()
 	hang.Eventually(t, "the ends of the streams", func() bool { return dialed.Len() == 0 && accepted.Len() == 0 })
+}
+
+// A peer that takes nothing in keeps no stream that we have closed: its slot may be used again, many
+// times over, and each of the peer's streams ends as its own did.
+func TestACloseEndsTheStreamWithoutAnAnswer(t *testing.T) {
+	for _, k := range []carrier{overSoft, overNarrow} {
+		dialed, accepted := k.pair(t)
+		keep, _ := open(t, dialed, accepted) // without a stream the session would end after a while
+		_, s := open(t, dialed, accepted)
+		goOn := stopPolling(t, dialed.Mux)
+		require.NoError(t, s.Close(-1))
+		require.Equal(t, 1, accepted.Len())
+		goOn()
+		hang.Eventually(t, "the end of the stream", func() bool { return dialed.Len() == 1 })
+
+		goOn = stopPolling(t, accepted.Mux)
+		const streams = 600 // more than there are slots with an address
+		for i := range streams {
+			c, err := dialed.open()
+			require.NoError(t, err)
+			_, err = c.Write([]byte{byte(i)})
+			require.NoError(t, err)
+			require.NoError(t, c.Close(-1))
+			require.Equal(t, 1, dialed.Len())
+		}
+		goOn()
+		for i := range streams {
+			s := hang.Receive(t, accepted.opened, "a stream")
+			p := make([]byte, 2)
+			n, err := s.Read(p)
+			require.NoError(t, err)
+			require.Equal(t, []byte{byte(i)}, p[:n])
+			_, err = s.Read(p)
+			require.Equal(t, io.EOF, err)
+			_, err = s.Write(p)
+			require.NoError(t, err, "the first after the peer's Close")
+			require.NoError(t, s.Close(-1))
+		}
+		require.Equal(t, 1, accepted.Len())
+		require.NoError(t, keep.Close(-1))
+	}
 }
 
 // Whoever closes while a Read is under way knows what that will take, and that the rest is lost: the peer

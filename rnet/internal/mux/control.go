@@ -32,7 +32,7 @@ type controls struct {
 const (
 	ctlOpen uint8 = 1 << iota
 	ctlWindow
-	ctlFin   // of CloseWrite, or the answer to the peer's Close
+	ctlFin   // of CloseWrite
 	ctlClose // the FIN of Close
 	ctlReset
 	ctlBlocked
@@ -82,8 +82,7 @@ func (st *Stream) sayOpen() bool {
 func (st *Stream) forgetControl() {
 	out := &st.m.out
 	out.mu.Lock()
-	st.send.ctl = 0
-	out.control.streams.remove(&st.send, ctlLink)
+	out.control.drop(&st.send)
 	out.mu.Unlock()
 }
 
@@ -185,6 +184,12 @@ func (c *controls) push(w *sendHalf, bits uint8) {
 	}
 }
 
+// drop takes back what was queued of a stream.
+func (c *controls) drop(w *sendHalf) {
+	w.ctl = 0
+	c.streams.remove(w, ctlLink)
+}
+
 func (c *controls) empty() bool {
 	return c.session == 0 && c.streams.empty() && len(c.addrs) == 0 && len(c.refusals) == 0
 }
@@ -277,11 +282,9 @@ func (c *controls) nextOf(w *sendHalf, f *controlFrame) {
 		w.ctl &^= ctlBlocked
 		f.h.Kind = FrameBlocked
 	case w.ctl&ctlClose != 0: // says all that ctlFin would
-		w.ctl &^= ctlClose | ctlFin
-		if st.ends.Load()&endCloseSent == 0 {
-			f.h.Kind, f.h.Flags, f.payload = FrameFin, FlagClosed, c.position(w.readTo)
-			f.ends, f.bits = st, endFinSent|endCloseSent
-		}
+		w.ctl = 0
+		f.h.Kind, f.h.Flags, f.payload = FrameFin, FlagClosed, c.position(w.readTo)
+		f.ends, f.bits = st, endFinSent|endClosed
 	case w.ctl&ctlFin != 0:
 		w.ctl &^= ctlFin
 		if st.ends.Load()&endFinSent == 0 {
@@ -296,7 +299,7 @@ func (c *controls) nextOf(w *sendHalf, f *controlFrame) {
 // endSent notes where the frame stands that has ended the half. The send lock is held.
 func (w *sendHalf) endSent(at link.Mark, bits uint32) {
 	w.finAt = at
-	if bits&endCloseSent != 0 {
+	if bits&endClosed != 0 {
 		w.wake() // a lingering Close
 	}
 }

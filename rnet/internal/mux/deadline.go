@@ -83,6 +83,21 @@ func (d *timedDeadline) set(t time.Time, h half) (passed bool) {
 		d.expired.Store(true)
 		return true
 	}
+	d.setLeft(left, h)
+	return false
+}
+
+// setAfter is set for a time from now.
+func (d *timedDeadline) setAfter(left time.Duration, h half) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.stopped {
+		d.setLeft(left, h)
+	}
+}
+
+// setLeft is setAfter with mu held.
+func (d *timedDeadline) setLeft(left time.Duration, h half) {
 	d.at = monotonic() + left
 	d.expired.Store(false)
 	switch {
@@ -91,10 +106,9 @@ func (d *timedDeadline) set(t time.Time, h half) (passed bool) {
 	case d.fires == 0 || d.at < d.fires:
 		d.timer.Reset(left)
 	default:
-		return false
+		return
 	}
 	d.fires = d.at
-	return false
 }
 
 // fire is what the timer calls.

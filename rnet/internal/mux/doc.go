@@ -12,7 +12,7 @@
 //	err = m.AwaitPeer(ctx, alive)              // when listening: the peer's message is first
 //	err = m.Greet(ctx, alive)                  // first messages, to and fro
 //	m.Start()                                  // its engine runs, until Fail
-//	st, err := m.Open()                        // on the dialing side; User.Accept on the other
+//	err := m.Open(st)                          // on the dialing side; User.Incoming on the other
 //
 // # Files
 //
@@ -35,7 +35,7 @@
 //	deadline.go            the deadlines of a half
 //
 // A Mux has parts with a state of their own: a table of streams, addrs, a sender (with
-// senderShare, controls and cork), a sentQueue, a receiverShare, an idleTimer, and looped for
+// senderShare, controls and cork), a sentQueue, a receiverShare, a timedDeadline, and looped for
 // an event loop. Methods of Mux are what needs several of them.
 //
 // # Who owns which memory

@@ -23,7 +23,7 @@ func TestEachStreamComesBeforeTheAnswerToGoAway(t *testing.T) {
 			for range 4 {
 				work.Go(func() {
 					for range mostStreams / 4 {
-						_, err := dialed.Open()
+						_, err := dialed.open()
 						if errors.Is(err, ErrNoSlot) {
 							runtime.Gosched()
 							continue
@@ -47,7 +47,7 @@ func TestEachStreamComesBeforeTheAnswerToGoAway(t *testing.T) {
 			work.Wait()
 			require.EqualValues(t, opened.Load(), came)
 			require.Len(t, accepted.opened, came)
-			_, err := dialed.Open()
+			_, err := dialed.open()
 			require.ErrorIs(t, err, net.ErrClosed)
 			require.NoError(t, accepted.Err(), "the session has ended with streams on it")
 			dialed.Fail(net.ErrClosed)
@@ -59,7 +59,7 @@ func TestEachStreamComesBeforeTheAnswerToGoAway(t *testing.T) {
 // A session without streams does not end before the answer, but then.
 func TestADrainedSessionWithoutStreamsEndsWithTheAnswer(t *testing.T) {
 	dialed, accepted := overSoft.pair(t)
-	st, err := dialed.Open()
+	st, err := dialed.open()
 	require.NoError(t, err)
 	far := <-accepted.opened
 	accepted.Drain()

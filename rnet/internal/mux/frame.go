@@ -39,10 +39,24 @@ type arrived struct {
 	bytes atomic.Uint64 // the same, for goroutines without the lock
 }
 
-// poll takes in what has arrived, one batch. The caller owns the poll lock. It returns
-// how many completions there were; after a failure of the session it goes on to drain
-// the link.
+// openRounds is how many batches more than one a poll takes in while the peer opens streams.
+const openRounds = 4
+
+// poll takes in what has arrived. The caller owns the poll lock. It returns how many completions
+// there were; after a failure of the session it goes on to drain the link.
+//
+// It is one batch, unless that has opened a stream: the first data come right behind, and whoever
+// accepts a stream that has them need not wait for them.
 func (m *Mux) poll() int {
+	n := m.pollBatch()
+	for more := 0; m.opened && more < openRounds; more++ {
+		m.opened = false
+		n += m.pollBatch()
+	}
+	return n
+}
+
+func (m *Mux) pollBatch() int {
 	var b link.Batch
 	if m.onLoop() {
 		b = m.link.Collect(m.loop.batch)
@@ -149,7 +163,16 @@ func (m *Mux) peerOpened(id uint32, payload []byte, counted bool) error {
 	if m.cfg.Dialed {
 		return fmt.Errorf("%w: the listening side opens a stream", ErrProtocol)
 	}
-	st := newStream(m)
+	var st *Stream
+	var in Incoming
+	if m.onLoop() {
+		st = new(Stream)
+	} else {
+		in = m.user.Incoming()
+		st = in.Stream()
+		m.opened = true
+	}
+	st.init(m)
 	st.id = id
 	if !m.streams.insert(st) {
 		if m.streams.get(id) != nil {
@@ -163,13 +186,13 @@ func (m *Mux) peerOpened(id uint32, payload []byte, counted bool) error {
 		return m.out.refuse(id)
 	}
 	m.giveAddrs()
-	refused := m.onLoop() && !st.acceptLoop()
+	refused := in == nil && !st.acceptLoop()
 	if len(payload) > 0 {
 		if err := st.recv.deliver(payload, counted); err != nil {
 			return err
 		}
 	}
-	if refused || !m.onLoop() && !m.user.Accept(st) {
+	if refused || in != nil && !in.Accept() {
 		st.refuse()
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 // FuzzParseHello reads any private data: what is accepted is in range, and
 // says the same when it is written again.
 func FuzzParseHello(f *testing.F) {
-	good := Hello{MinVersion: 3, MaxVersion: 3, SessionWindow: 1 << 20, Link: link.Params{RingAddr: 1 << 40, RingKey: 9, RingSize: 1 << 20, Slots: 2048}, Window: 1 << 19, Streams: 1 << 20, PID: 1, Token: 2}
+	good := Hello{MinVersion: 4, MaxVersion: 4, SessionWindow: 1 << 20, Link: link.Params{RingAddr: 1 << 40, RingKey: 9, RingSize: 1 << 20, Slots: 2048}, Window: 1 << 19, Streams: 1 << 20, PID: 1, Token: 2}
 	f.Add(good.Marshal())
 	f.Add(append(good.Marshal(), 0, 0, 0, 0, 0, 0, 0, 0))
 	good.Link.RingSize++
@@ -81,7 +81,7 @@ func FuzzFrames(f *testing.F) {
 // picky is the user of a listening mux without a peer. It refuses some streams.
 type picky struct{}
 
-func (picky) Accept(st *Stream) bool { return st.id%5 != 4 }
+func (picky) Incoming() Incoming { return new(perhaps) }
 func (picky) Take(want, _ int) (netip.AddrPort, int) {
 	return netip.MustParseAddrPort("127.0.0.1:1024"), want
 }
@@ -92,6 +92,12 @@ func (picky) Leaving()     {}
 func (picky) Failed(error) {}
 func (picky) Ended()       {}
 
+// perhaps is a stream of picky.
+type perhaps struct{ st Stream }
+
+func (p *perhaps) Stream() *Stream { return &p.st }
+func (p *perhaps) Accept() bool    { return p.st.id%5 != 4 }
+
 // loneMux is a listening mux without a peer: what it would send is dropped. It must be
 // abandoned.
 func loneMux(t testing.TB, dev *verbs.Context) *Mux {
@@ -99,7 +105,7 @@ func loneMux(t testing.TB, dev *verbs.Context) *Mux {
 	l, err := link.New(link.Config{Device: dev, Release: func() {}, RingSize: link.MinRing, Slots: link.DefaultSlots, Send: m.SendLock()}, m)
 	require.NoError(t, err)
 	m.Use(l)
-	peer := Hello{MinVersion: 3, MaxVersion: 3, SessionWindow: MinSessionWindow, Link: link.Params{RingSize: link.MinRing, Slots: link.MinSlots}, Window: MinWindow, Streams: 64}
+	peer := Hello{MinVersion: 4, MaxVersion: 4, SessionWindow: MinSessionWindow, Link: link.Params{RingSize: link.MinRing, Slots: link.MinSlots}, Window: MinWindow, Streams: 64}
 	require.NoError(t, m.Learn(peer.Marshal()))
 	l.Stop()
 	m.giveAddrs()

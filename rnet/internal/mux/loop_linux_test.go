@@ -45,7 +45,7 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*St
 	far, _ := k.pair(t)
 	t.Cleanup(l.poller.Close) // before the muxes are waited for
 	for range streams {
-		c, err := far.Open()
+		c, err := far.open()
 		require.NoError(t, err)
 		dialed = append(dialed, c)
 		l.Until(t, "the stream is open", func() bool { return len(l.Sinks) == len(dialed) })
@@ -242,7 +242,7 @@ func TestAStreamThatIsClosedAsItIsAttachedDoesNotSayThatAllWasRead(t *testing.T)
 	k.dialPoller = l.poller
 	dialed, accepted := k.pair(t)
 	t.Cleanup(l.poller.Close) // before the muxes are waited for
-	c, err := dialed.Open()
+	c, err := dialed.open()
 	require.NoError(t, err)
 	s := <-accepted.opened // sent by the engine
 	for range 2 {          // pieces that do not fit into one chunk

@@ -16,9 +16,9 @@ import (
 
 // User is told what happens to a mux. Its methods must not wait.
 type User interface {
-	// Accept takes a stream that the peer has opened; false refuses it. The owner of the
-	// poll lock calls it.
-	Accept(*Stream) bool
+	// Incoming returns what is to be a stream that the peer opens. The owner of the poll lock
+	// calls it.
+	Incoming() Incoming
 	// Served tells of one that an event loop has taken instead.
 	Served()
 	// Leaving says that no stream can be added any more, by us or by the peer. It may come more
@@ -35,6 +35,15 @@ type User interface {
 	Take(want, share int) (netip.AddrPort, int)
 	// Give takes back what Take gave out.
 	Give([]SlotAddrs)
+}
+
+// Incoming is a stream that the peer opens, together with what its user adds to it.
+type Incoming interface {
+	// Stream returns the stream, which is a zero one.
+	Stream() *Stream
+	// Accept takes the stream when it is open; false refuses it. The owner of the poll lock
+	// calls it.
+	Accept() bool
 }
 
 // Sizes are what a mux has for what it receives; the peer has its own.
@@ -79,6 +88,7 @@ type Mux struct {
 	sent     sentQueue
 	share    receiverShare // of the session window
 	arrived  arrived
+	opened   bool // the last batch has opened a stream; guarded by the poll lock
 	pollLock wait.Lock
 	host     link.Host // nil where the peer is not on this host
 	threads  bool      // the device wakes threads faster than goroutines
@@ -91,8 +101,8 @@ type Mux struct {
 	closing  atomic.Bool   // the engine must leave
 	done     chan struct{} // closed when the engine has left and all is freed
 
-	idle        idleTimer    // closes the mux when nobody uses it
-	flushChecks atomic.Int32 // how often expire has put it off
+	idle        timedDeadline // closes the mux when nobody uses it
+	flushChecks atomic.Int32  // how often expire has put it off
 }
 
 // New makes a mux, which is to be given a link (Use).

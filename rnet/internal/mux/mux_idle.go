@@ -2,9 +2,7 @@ package mux
 
 import (
 	"errors"
-	"fmt"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -20,28 +18,28 @@ func (m *Mux) Refused() error {
 	return nil
 }
 
-// Open makes a stream to the peer. The error is net.ErrClosed if the mux
-// is ending. With ErrNoSlot it may be called again, see AwaitSlot.
-func (m *Mux) Open() (*Stream, error) {
+// Open makes the zero Stream st one to the peer. The error is net.ErrClosed if the mux
+// is ending. With ErrNoSlot it may be called again for another Stream, see AwaitSlot.
+func (m *Mux) Open(st *Stream) error {
 	if m.host == nil || m.host.HasArrival() {
 		m.pollLock.Look() // a GO_AWAY, perhaps
 	}
 	if err := m.Refused(); err != nil {
-		return nil, err
+		return err
 	}
-	st := newStream(m)
+	st.init(m)
 	if err := m.streams.add(st); err != nil {
-		return nil, err
+		return err
 	}
 	if m.Refused() != nil || !st.sayOpen() { // fail may not have seen it
 		st.abort(syscall.ECONNRESET)
 		if st.detach() {
 			m.Left()
 		}
-		return nil, net.ErrClosed
+		return net.ErrClosed
 	}
 	m.attend()
-	return st, nil
+	return nil
 }
 
 // Retire lets the session end with its last stream; the peer is told to open no
@@ -50,8 +48,8 @@ func (m *Mux) Retire() {
 	m.goingAway.Store(true)
 	m.draining.Store(false)
 	m.out.say(sayAway)
-	if m.streams.shutIfEmpty() {
-		m.Fail(fmt.Errorf("%w: the listener was closed", ErrIdle))
+	if m.streams.len() == 0 {
+		m.Left()
 	}
 }
 
@@ -102,13 +100,18 @@ const flushCheck = time.Millisecond
 // ExpireAfter closes the session after d, if it has no stream then.
 func (m *Mux) ExpireAfter(d time.Duration) {
 	m.flushChecks.Store(0)
-	m.idle.set(d, m.expire)
+	m.idle.setAfter(d, (*expiry)(m))
 }
+
+// expiry is a mux as its timer sees it.
+type expiry Mux
+
+func (m *expiry) wake() { (*Mux)(m).expire() }
 
 // expire closes the session if it has had no stream since Left.
 func (m *Mux) expire() {
 	if m.link.OnWire() && m.underWay() && m.flushChecks.Add(1) < int32(FlushTime/flushCheck) {
-		m.idle.set(flushCheck, m.expire)
+		m.idle.setAfter(flushCheck, (*expiry)(m))
 		return
 	}
 	if m.streams.shutIfEmpty() {
@@ -126,33 +129,4 @@ func (m *Mux) underWay() bool {
 	m.out.mu.Lock()
 	defer m.out.mu.Unlock()
 	return !m.link.Stopped() && !m.link.Reached(m.out.control.lastFin)
-}
-
-// idleTimer is a timer until it is stopped for good.
-type idleTimer struct {
-	mu      sync.Mutex
-	timer   *time.Timer
-	stopped bool
-}
-
-// set has f called after d, and no sooner.
-func (t *idleTimer) set(d time.Duration, f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case t.stopped:
-	case t.timer == nil:
-		t.timer = time.AfterFunc(d, f)
-	default:
-		t.timer.Reset(d)
-	}
-}
-
-func (t *idleTimer) stop() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stopped = true
-	if t.timer != nil {
-		t.timer.Stop()
-	}
 }

@@ -52,10 +52,26 @@ type end struct {
 	gone   chan struct{} // closed when nothing uses the device any more
 }
 
-func (e *end) Accept(st *Stream) bool { e.opened <- st; return true }
-func (e *end) Served()                {}
-func (e *end) Failed(error)           {}
-func (e *end) Ended()                 { e.conn.Disconnect() }
+func (e *end) Incoming() Incoming { return &opened{end: e} }
+func (e *end) Served()            {}
+func (e *end) Failed(error)       {}
+func (e *end) Ended()             { e.conn.Disconnect() }
+
+// open opens a stream.
+func (e *end) open() (*Stream, error) {
+	st := new(Stream)
+	return st, e.Open(st)
+}
+
+// opened is a stream that the peer has opened.
+type opened struct {
+	st  Stream
+	end *end
+}
+
+func (o *opened) Stream() *Stream { return &o.st }
+func (o *opened) Accept() bool    { o.end.opened <- &o.st; return true }
+
 func (e *end) Leaving() {
 	select {
 	case e.left <- struct{}{}:
@@ -161,7 +177,7 @@ func (k carrier) pair(t testing.TB) (dialed, accepted *end) {
 // open opens a stream and takes it at the other end.
 func open(t testing.TB, dialed, accepted *end) (c, s *Stream) {
 	t.Helper()
-	c, err := dialed.Open()
+	c, err := dialed.open()
 	require.NoError(t, err)
 	hang.Start(t, func() { s = <-accepted.opened })() // ended by OPEN
 	return c, s

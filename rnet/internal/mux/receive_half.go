@@ -26,10 +26,10 @@ type receiveHalf struct {
 	err         error           // after the queue: io.EOF or a reset
 	dst         []byte          // the buffer of the Read that waits
 	dstLen      int             // bytes in it
-	waiting     bool            // a Read waits for data
 	taking      int             // how much the Read takes that copies without the lock; see take
-	dropped     bool            // closed: nobody will read any more
 	counted     int32           // unread bytes that count in the session window
+	waiting     bool            // a Read waits for data
+	dropped     bool            // closed: nobody will read any more
 	eager       bool            // the peer wants to know of all that is read
 	lent        *Chunk          // Peek gave out a piece of it: the first one, or dropped; changed under callMu too
 	unreachable runtime.Cleanup // of the latter, if it lies in the ring

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/release"
 	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
@@ -25,14 +26,15 @@ type sendHalf struct {
 	granted atomic.Uint64
 
 	window   ring.SendWindow
-	writing  bool // a Write is under way that has callMu
 	err      error
+	links    [4]waitLink
+	queues   uint8 // in which it is linked, as bits
+	ctl      uint8 // control frames to send
+	writing  bool  // a Write is under way that has callMu
 	peerGone bool  // the peer has closed: one Write is taken, and goes nowhere
 	broken   bool  // reset, by either side
-	ctl      uint8 // control frames to send
-	links    [4]waitLink
-	wants    int  // bytes that it waits to send, in the queue for room
-	woken    bool // woken from there, and not back yet
+	woken    bool  // woken from the queue for room, and not back yet
+	wants    int32 // bytes that it waits to send there
 	share    shareState
 	readTo   uint64    // up to where the application had read when it closed
 	finAt    link.Mark // where the FIN stands, zero before it
@@ -42,7 +44,7 @@ type sendHalf struct {
 func (w *sendHalf) init(st *Stream) {
 	w.st = st
 	w.window.Init(st.m.peer.Window)
-	w.granted.Store(uint64(st.m.peer.Window))
+	release.Store(&w.granted, uint64(st.m.peer.Window))
 }
 
 // writeFrame writes p if it fits into one frame that can be sent at once, and no other Write
@@ -169,9 +171,9 @@ func (w *sendHalf) mayWait(result sendResult) bool {
 		return w.window.Granted() >= w.granted.Load()
 	}
 	if result == sendShare {
-		return w.links[shareLink].in && w.window.Granted() >= w.granted.Load()
+		return w.waits(shareLink) && w.window.Granted() >= w.granted.Load()
 	}
-	return w.links[roomLink].in // popped already: woken before begin
+	return w.waits(roomLink) // popped already: woken before begin
 }
 
 // free returns how many bytes need no share. The send lock is held.
@@ -189,8 +191,12 @@ func (w *sendHalf) grant(limit uint64) {
 }
 
 // close makes all further sending fail, and tells the peer that the application has closed, and
-// has read up to read, or by ctlReset.
+// has read up to read, or by ctlReset. If the stream has ended there is nothing to tell, and what
+// would send learns that it is closed.
 func (w *sendHalf) close(end uint8, read uint64) {
+	if w.st.ended() {
+		return
+	}
 	out := &w.st.m.out
 	out.mu.Lock()
 	if w.err == nil {

@@ -68,7 +68,7 @@ func (s *sender) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, se
 	defer s.mu.Unlock()
 	defer s.share.wake()
 	woken := s.back(w)
-	queued := woken || w.links[roomLink].in
+	queued := woken || w.waits(roomLink)
 	if err := w.ended(); err != nil {
 		s.passOn(w, queued)
 		s.share.leave(w)
@@ -109,7 +109,7 @@ func (s *sender) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, se
 			return s.sendFrame(w, p[:n], out, off)
 		}
 	}
-	w.wants = want
+	w.wants = int32(want)
 	if woken {
 		s.room.pushFirst(w, roomLink)
 	} else {
@@ -217,7 +217,7 @@ func (s *sender) back(w *sendHalf) bool {
 	}
 	w.woken = false
 	s.awake--
-	s.promised -= w.wants + link.HeaderLen
+	s.promised -= int(w.wants) + link.HeaderLen
 	return true
 }
 
@@ -225,10 +225,11 @@ func (s *sender) back(w *sendHalf) bool {
 // awake. mu is held.
 func (s *sender) wakeFirst() bool {
 	w := s.room.first()
-	if s.link.Room(w.wants) < 0 {
+	wants := int(w.wants)
+	if s.link.Room(wants) < 0 {
 		return false
 	}
-	need := w.wants + link.HeaderLen
+	need := wants + link.HeaderLen
 	messages, bytes := s.link.Unused()
 	if s.awake > 0 && (s.awake >= messages || s.promised+need > bytes) {
 		return false

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Stream is one byte stream of a mux: two halves, and what is about both.
+// Stream is one byte stream of a mux: two halves, and what is about both. Mux.Open makes
+// one of the zero Stream, or the peer's OPEN does.
 //
 // Errors are bare: net.ErrClosed after Close, os.ErrDeadlineExceeded, errnos, and
 // io.EOF after the peer's last byte. A reset is told of once, by a Read or a Write:
@@ -31,8 +32,8 @@ type Stream struct {
 	// by the owner of the poll lock and under recv.mu; and whether the stream stands in
 	// the queue for room, or is woken from it, which is the loop's to know.
 	sink   Sink
-	inLine bool
 	untold int // bytes that have come and the sink was not told of; guarded by the poll lock
+	inLine bool
 }
 
 // The events that end a stream. When it has ended the mux forgets it.
@@ -40,8 +41,8 @@ const (
 	endFinSent uint32 = 1 << iota
 	endFinRecv
 	endReset
-	endDetached  // taken out of the mux's table
-	endCloseSent // the FIN that was sent said that we read no more
+	endDetached // taken out of the mux's table
+	endClosed   // the FIN of a Close was sent or has come: it ends both directions
 )
 
 // What the application has ended by CloseWrite and CloseRead.
@@ -50,11 +51,11 @@ const (
 	shutRead
 )
 
-func newStream(m *Mux) *Stream {
-	st := &Stream{m: m}
+// init makes a zero Stream one of m.
+func (st *Stream) init(m *Mux) {
+	st.m = m
 	st.recv.init(st)
 	st.send.init(st)
-	return st
 }
 
 // Mux returns the mux of the stream.
@@ -323,17 +324,10 @@ func (st *Stream) ended() bool { return st.ends.Load()&endDetached != 0 }
 // mux's Left, after it has sent what is to be sent.
 func (st *Stream) note(bits uint32) (last bool) {
 	ends := st.ends.Or(bits) | bits
-	if ends&endReset != 0 || ends&(endFinSent|endFinRecv) == endFinSent|endFinRecv {
+	if ends&(endReset|endClosed) != 0 || ends&(endFinSent|endFinRecv) == endFinSent|endFinRecv {
 		return st.detach()
 	}
 	return false
-}
-
-// noteArrived is note for what the peer has sent.
-func (st *Stream) noteArrived(bits uint32) {
-	if st.note(bits) {
-		st.m.Left()
-	}
 }
 
 // detach is note for a stream that ends without a word.
@@ -347,7 +341,9 @@ func (st *Stream) detach() (last bool) {
 // finished takes a FIN that says no more. The owner of the poll lock calls it.
 func (st *Stream) finished() {
 	st.noMoreComes()
-	st.noteArrived(endFinRecv)
+	if st.note(endFinRecv) {
+		st.m.Left()
+	}
 }
 
 // peerClosed takes the FIN of a Close. The peer has read so many of our bytes: if that is not all
@@ -362,18 +358,18 @@ func (st *Stream) peerClosed(read uint64) error {
 		return fmt.Errorf("%w: stream %#x: %d bytes read, %d sent", ErrProtocol, st.id, read, sent)
 	}
 	st.send.peerGone = true
-	// What we might still send nobody would read: answer the FIN for the application, so
-	// that the stream ends on both sides.
-	out.control.push(&st.send, ctlFin)
-	out.flushControl()
+	out.control.drop(&st.send)
 	out.mu.Unlock()
+	last := st.note(endFinRecv | endClosed) // before those who look for it are woken
 	if read < sent {
 		st.abort(syscall.ECONNRESET)
 	} else {
 		st.noMoreComes()
 		st.send.wake()
 	}
-	st.noteArrived(endFinRecv)
+	if last {
+		st.m.Left()
+	}
 	return nil
 }
 

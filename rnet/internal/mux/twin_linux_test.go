@@ -10,7 +10,7 @@ import (
 func TestAnOpenIsHeardInTheSameProcess(t *testing.T) {
 	const rounds = 100
 	dialed, accepted := overSoft.pair(t)
-	used, err := dialed.Open()
+	used, err := dialed.open()
 	require.NoError(t, err)
 	reader := <-accepted.opened
 	heard := 0
@@ -21,7 +21,7 @@ func TestAnOpenIsHeardInTheSameProcess(t *testing.T) {
 			_, err = reader.Read(b)
 			require.NoError(t, err)
 		}
-		st, err := dialed.Open()
+		st, err := dialed.open()
 		require.NoError(t, err)
 		heard += len(accepted.opened)
 		got := <-accepted.opened

@@ -7,10 +7,7 @@ type waitQueue struct {
 	head, tail *sendHalf
 }
 
-type waitLink struct {
-	prev, next *sendHalf
-	in         bool
-}
+type waitLink struct{ prev, next *sendHalf }
 
 // The queues that a stream can be in.
 const (
@@ -20,15 +17,18 @@ const (
 	shareLink = 3 // writers that wait for the session window
 )
 
+// waits reports whether a send half is in a queue.
+func (w *sendHalf) waits(link int) bool { return w.queues&(1<<link) != 0 }
+
 func (q *waitQueue) empty() bool      { return q.head == nil }
 func (q *waitQueue) first() *sendHalf { return q.head }
 
 func (q *waitQueue) push(w *sendHalf, link int) {
-	l := &w.links[link]
-	if l.in {
+	if w.waits(link) {
 		return
 	}
-	*l = waitLink{prev: q.tail, in: true}
+	w.queues |= 1 << link
+	w.links[link] = waitLink{prev: q.tail}
 	if q.tail == nil {
 		q.head = w
 	} else {
@@ -39,11 +39,11 @@ func (q *waitQueue) push(w *sendHalf, link int) {
 
 // pushFirst lets w in at the head.
 func (q *waitQueue) pushFirst(w *sendHalf, link int) {
-	l := &w.links[link]
-	if l.in {
+	if w.waits(link) {
 		return
 	}
-	*l = waitLink{next: q.head, in: true}
+	w.queues |= 1 << link
+	w.links[link] = waitLink{next: q.head}
 	if q.head == nil {
 		q.tail = w
 	} else {
@@ -53,10 +53,10 @@ func (q *waitQueue) pushFirst(w *sendHalf, link int) {
 }
 
 func (q *waitQueue) remove(w *sendHalf, link int) {
-	l := &w.links[link]
-	if !l.in {
+	if !w.waits(link) {
 		return
 	}
+	l := &w.links[link]
 	if l.prev == nil {
 		q.head = l.next
 	} else {
@@ -67,6 +67,7 @@ func (q *waitQueue) remove(w *sendHalf, link int) {
 	} else {
 		l.next.links[link].prev = l.prev
 	}
+	w.queues &^= 1 << link
 	*l = waitLink{}
 }
 

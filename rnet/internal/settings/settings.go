@@ -112,12 +112,13 @@ func unpack[N uint32 | uint64](s string) []N {
 	return list
 }
 
-// Resolve fills in what the environment wishes.
-func Resolve(w Wishes) (Settings, error) {
+// Resolve fills in what the environment wishes. The settings must not be changed.
+func Resolve(w *Wishes) (*Settings, error) {
 	if w.none() {
 		return standard()
 	}
-	return resolve(w)
+	set, err := resolve(*w)
+	return &set, err
 }
 
 // none reports whether all is left to the environment.
@@ -128,7 +129,10 @@ func (w *Wishes) none() bool {
 }
 
 // standard is what is to be done then: the environment is read once.
-var standard = sync.OnceValues(func() (Settings, error) { return resolve(Wishes{}) })
+var standard = sync.OnceValues(func() (*Settings, error) {
+	set, err := resolve(Wishes{})
+	return &set, err
+})
 
 func resolve(w Wishes) (Settings, error) {
 	env, err := Environment()
