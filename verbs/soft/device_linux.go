@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/eventqueue"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"golang.org/x/sys/unix"
@@ -115,9 +116,7 @@ type device struct {
 	handles   atomic.Int64 // address handles
 
 	faults atomic.Pointer[faultState]
-	events chan verbs.DriverEvent
-	lost   atomic.Uint64 // events that nobody fetched
-	done   chan struct{} // closed by Close
+	events eventqueue.Queue
 	once   sync.Once
 }
 
@@ -127,9 +126,6 @@ type keyTable struct {
 	byKey   map[uint32]*region // nil once closed
 	windows map[uint32]*window // by the upper 24 bits of their keys
 }
-
-// eventBacklog bounds the events that wait for NextEvent.
-const eventBacklog = 1024
 
 // devices are the open contexts of this process. QPs whose peer is among
 // them pair without a socket.
@@ -147,8 +143,6 @@ func openDevice(name string) (*device, error) {
 		cqs:      make(map[*cq]struct{}),
 		srqs:     make(map[*srq]struct{}),
 		channels: make(map[*channel]struct{}),
-		events:   make(chan verbs.DriverEvent, eventBacklog),
-		done:     make(chan struct{}),
 	}
 	d.keys.byKey = make(map[uint32]*region)
 	d.keys.windows = make(map[uint32]*window)
@@ -253,28 +247,10 @@ func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
 
 func (d *device) QueryPKey(uint8, uint16) (uint16, error) { return 0xffff, nil }
 
-func (d *device) NextEvent() (verbs.DriverEvent, error) {
-	select { // ends with an event or with Close
-	case ev := <-d.events:
-		return ev, nil
-	default:
-	}
-	select {
-	case ev := <-d.events:
-		return ev, nil
-	case <-d.done:
-		return verbs.DriverEvent{}, verbs.ErrClosed
-	}
-}
+func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.Next() }
 
 // raise queues an event. A program that never fetches them loses the newest.
-func (d *device) raise(ev verbs.DriverEvent) {
-	select {
-	case d.events <- ev:
-	default:
-		d.lost.Add(1)
-	}
-}
+func (d *device) raise(ev verbs.DriverEvent) { _ = d.events.Raise(ev) }
 
 // addQP gives q a number that was not in use for long.
 func (d *device) addQP(q *qp) error {
@@ -344,7 +320,7 @@ func (d *device) allCQs() []*cq {
 // other.
 func (d *device) Close() error {
 	d.once.Do(func() {
-		close(d.done)
+		d.events.Close()
 		d.listener.close()
 		d.mu.Lock()
 		d.closed = true
