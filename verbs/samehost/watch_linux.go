@@ -113,7 +113,7 @@ func (w *watcher) control(op int, one *watch) error {
 // run starts what there is to do, until the descriptor is closed.
 func (w *watcher) run(raw syscall.RawConn, ended chan struct{}) {
 	defer close(ended)
-	var events [16]unix.EpollEvent
+	var events [10]unix.EpollEvent
 	raw.Read(func(epfd uintptr) bool { // ended by a socket, or endIfIdle
 		for {
 			n, err := unix.EpollWait(int(epfd), events[:], 0)
