@@ -55,14 +55,14 @@ type channel struct {
 	far      int                           // guarded by mu: the peer's wake-up socket, -1 once the peer has it
 	stop     int                           // guarded by mu: eventfd that ends poll(2), -1 until somebody polls
 	of       *inbound                      // guarded by mu: the QP whose peer was given far
-	spent    bool                          // guarded by mu: that QP has gone, and its peer may still have far
 	others   map[*inbound]*extraWakeSocket // guarded by mu
-	closed   bool                          // guarded by mu
 	waiters  int                           // guarded by mu: WaitThread calls
 	polling  int                           // guarded by mu: of these, in poll(2)
 	inbounds map[*inbound]struct{}         // guarded by mu
 	sleeper  *inbound                      // guarded by mu: on whose word WaitThread sleeps
+	spent    bool                          // guarded by mu: the QP of has gone, and its peer may still have far
 	woken    bool                          // guarded by mu: signal was called and no WaitThread has seen it
+	closed   bool                          // guarded by mu
 }
 
 // extraWakeSocket is the pair of wake-up sockets of a QP that is not the channel's first.

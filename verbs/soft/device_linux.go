@@ -97,7 +97,7 @@ func attrOf(name string) verbs.DeviceAttr {
 // localQueue.mu, srq.mu, region.told (that of a window before that of its region).
 type device struct {
 	gid      verbs.GID
-	attr     verbs.DeviceAttr
+	name     string
 	opened   time.Time // where the clock begins
 	listener *listener
 
@@ -136,7 +136,7 @@ var devices struct {
 
 func openDevice(name string) (*device, error) {
 	d := &device{
-		attr:     attrOf(name),
+		name:     name,
 		opened:   time.Now(),
 		qps:      make(map[uint32]*qp),
 		pds:      make(map[*pd]struct{}),
@@ -197,7 +197,7 @@ func changeDevices(change func(byGID map[verbs.GID]*device)) {
 	devices.byGID.Store(&byGID)
 }
 
-func (d *device) QueryDevice() (verbs.DeviceAttr, error) { return d.attr, nil }
+func (d *device) QueryDevice() (verbs.DeviceAttr, error) { return attrOf(d.name), nil }
 
 // clock counts nanoseconds. They are those of Unix time when the device was opened, and none is
 // left out or repeated when that is set.
