@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"crypto/rand"
 	"fmt"
 	"maps"
 	"math"
@@ -9,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/random"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/eventqueue"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
@@ -149,14 +149,10 @@ func openDevice(name string) (*device, error) {
 	d.datagrams.byNum = make(map[uint32]*datagramQP)
 	d.datagrams.groups = make(map[verbs.GID]*group)
 	var seed [3]byte
-	var err error
-	if d.gid, err = newGID(); err != nil {
-		return nil, err
-	}
-	if _, err := rand.Read(seed[:]); err != nil {
-		return nil, err
-	}
+	d.gid = newGID()
+	random.Read(seed[:])
 	d.nextQPN = uint32(seed[0]) | uint32(seed[1])<<8 | uint32(seed[2])<<16
+	var err error
 	if d.listener, err = listen(d); err != nil {
 		return nil, err
 	}
@@ -165,14 +161,11 @@ func openDevice(name string) (*device, error) {
 }
 
 // newGID makes the name of a device: random, and not that of a group.
-func newGID() (verbs.GID, error) {
-	var gid verbs.GID
+func newGID() (gid verbs.GID) {
 	for gid == (verbs.GID{}) || gid.IsMulticast() {
-		if _, err := rand.Read(gid[:]); err != nil {
-			return gid, err
-		}
+		random.Read(gid[:])
 	}
-	return gid, nil
+	return gid
 }
 
 // deviceOf returns the open context of this process that has the GID, or nil.
