@@ -479,8 +479,11 @@ type localCompletion struct {
 	unpolled *atomic.Int32 // the count of its QP
 }
 
-// shortQueue is how many entries a queue has from its first use on.
-const shortQueue = 4
+// How many entries a queue has from its first use on.
+const (
+	shortQueue      = 4
+	shortLocalQueue = 2
+)
 
 func (l *localQueue) init(cqe int) {
 	l.most = cqe
@@ -500,7 +503,7 @@ func (l *localQueue) push(unpolled *atomic.Int32, wc verbs.WC) bool {
 			l.mu.Unlock()
 			return false
 		}
-		l.move(min(max(2*l.n, shortQueue), l.most))
+		l.move(min(max(2*l.n, shortLocalQueue), l.most))
 	}
 	at := l.first + l.n
 	if at >= len(l.ring) {
