@@ -438,7 +438,9 @@ func (q *qp) learn(l link, key uint32, r *remote, err error) {
 		q.sendMu.Unlock()
 		return
 	}
-	delete(q.asked, key)
+	if delete(q.asked, key); len(q.asked) == 0 {
+		q.asked = nil // most QPs have asked about all keys then
+	}
 	if r != nil {
 		r.valid = &q.out.Header.Keys[r.place]
 		q.addRemote(r)
