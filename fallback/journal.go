@@ -51,9 +51,9 @@ type journalShard struct {
 
 // history is a circular list of the decisions of one address.
 type history struct {
-	last  [JournalDepth]Decision
-	count int    // decisions ever, repeats not counted
-	used  uint64 // the shard's clock at the last decision
+	last  []Decision // grows to JournalDepth: most addresses are always decided in one way
+	count int        // decisions ever, repeats not counted
+	used  uint64     // the shard's clock at the last decision
 }
 
 var journalSeed = maphash.MakeSeed()
@@ -91,7 +91,11 @@ func (j *Journal) Record(d Decision) {
 	}
 	d.Repeats = 0
 	h.count++
-	*h.newest() = d
+	if len(h.last) < JournalDepth {
+		h.last = append(h.last, d)
+	} else {
+		*h.newest() = d
+	}
 }
 
 // repeat adds another decision that went the same way.
@@ -112,7 +116,7 @@ func (j *Journal) Last(addr string) []Decision {
 	if h == nil {
 		return nil
 	}
-	list := make([]Decision, min(h.count, JournalDepth))
+	list := make([]Decision, len(h.last))
 	for i := range list {
 		list[i] = h.last[(h.count-1-i)%JournalDepth]
 	}

@@ -2,7 +2,6 @@ package softcm
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,8 +26,7 @@ type conn struct {
 	private []byte
 
 	handed chan *samehost.Conn // the socket, which the QP takes; closed if there will be none
-	ended  context.Context     // done when the connection has ended
-	end    context.CancelCauseFunc
+	ended  ending
 }
 
 // pairer is a QP of the software HCA.
@@ -54,7 +52,6 @@ func newConn(qp *verbs.QP, dials bool, local, remote netip.AddrPort) (*conn, err
 		return nil, fmt.Errorf("%w: the QP's device pairs by itself", verbs.ErrUnsupported)
 	}
 	c := &conn{qp: qp, driver: driver, local: local, remote: remote, handed: make(chan *samehost.Conn, 1)}
-	c.ended, c.end = context.WithCancelCause(context.Background())
 	driver.PairBy(dials, c.hand, c.lost)
 	return c, nil
 }
@@ -86,7 +83,7 @@ func (c *conn) establish(sock *socket, private []byte) {
 func (c *conn) abandon() {
 	if c != nil {
 		close(c.handed)
-		c.end(net.ErrClosed)
+		c.ended.end(net.ErrClosed)
 	}
 }
 
@@ -94,10 +91,10 @@ func (c *conn) PrivateData() []byte           { return c.private }
 func (c *conn) LocalAddr() netip.AddrPort     { return c.local }
 func (c *conn) RemoteAddr() netip.AddrPort    { return c.remote }
 func (c *conn) Peer() rcm.Peer                { return c.peer }
-func (c *conn) Disconnected() <-chan struct{} { return c.ended.Done() }
-func (c *conn) Err() error                    { return context.Cause(c.ended) }
+func (c *conn) Disconnected() <-chan struct{} { return c.ended.done() }
+func (c *conn) Err() error                    { return c.ended.why() }
 
-func (c *conn) AfterDisconnect(f func()) { context.AfterFunc(c.ended, f) }
+func (c *conn) AfterDisconnect(f func()) { c.ended.after(f) }
 
 // lost is called by the QP when the peer has ended the pair.
 func (c *conn) lost(err error) {
@@ -109,16 +106,16 @@ func (c *conn) lost(err error) {
 	default:
 		err = fmt.Errorf("%w: %w", err, syscall.ECONNRESET)
 	}
-	c.end(fmt.Errorf("rcm: connection with %v: %w", c.remote, err))
+	c.ended.end(fmt.Errorf("rcm: connection with %v: %w", c.remote, err))
 }
 
 func (c *conn) Disconnect() error {
-	if c.ended.Err() == nil {
+	if c.ended.why() == nil {
 		// It may fail because the caller closed the QP: then nothing is left to stop.
 		_ = c.qp.Fail()
 		c.driver.Leave()
 	}
-	c.end(fmt.Errorf("rcm: connection with %v: %w", c.remote, net.ErrClosed))
+	c.ended.end(fmt.Errorf("rcm: connection with %v: %w", c.remote, net.ErrClosed))
 	select {
 	case sock := <-c.handed: // the QP has not taken it
 		sock.Close()

@@ -251,6 +251,17 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.file.SetWriteDeadl
 // SyscallConn gives access to the descriptor.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 
+// Watch has take called, on a goroutine of its own, when something is there to be read or the
+// peer has hung up, and not again before it has returned. What runs of it when stop is called
+// goes on. Close does not call take.
+func (c *Conn) Watch(take func()) (stop func(), err error) {
+	one, err := watching.add(c.raw, take)
+	if err != nil {
+		return nil, err
+	}
+	return func() { watching.remove(one) }, nil
+}
+
 // TakeDescriptors lets the peer send descriptors, and reports whether it could not
 // before.
 func (c *Conn) TakeDescriptors() (could bool) {

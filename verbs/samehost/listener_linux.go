@@ -39,13 +39,13 @@ type Listener struct {
 	cfg    ListenConfig
 	file   *os.File
 	raw    syscall.RawConn
-	bare   bool // the kernel lets no descriptors into the queue
 	closed chan struct{}
 
 	accepting sync.Mutex // held while Accept uses file
 	serving   sync.Mutex // held while Serve takes what is there
 
 	paused chan struct{} // closed by Pause
+	bare   bool          // the kernel lets no descriptors into the queue
 	handed atomic.Bool   // another process has the socket, and its names
 
 	mu       sync.Mutex    // guards closed and paused being closed

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process may have many listening sockets that hardly anybody ever connects to. One
-// goroutine waits for all of them: for an epoll descriptor, on Go's network poller.
+// A process may have many listening sockets that hardly anybody ever connects to, and many
+// connections on which hardly anything is ever said. One goroutine waits for all of them:
+// for an epoll descriptor, on Go's network poller.
 // What comes is dealt with on a goroutine that ends with it. A socket is asked about
 // once (EPOLLONESHOT), and again when nothing is left in its queue.
 var watching watcher
@@ -41,7 +42,9 @@ func (w *watcher) add(socket syscall.RawConn, take func()) (*watch, error) {
 			return nil, err
 		}
 	}
-	w.last++
+	for w.last++; w.watches[w.last] != nil; {
+		w.last++
+	}
 	one := &watch{number: w.last, socket: socket, take: take}
 	w.watches[one.number] = one
 	if err := w.control(unix.EPOLL_CTL_ADD, one); err != nil {
@@ -113,7 +116,7 @@ func (w *watcher) control(op int, one *watch) error {
 // run starts what there is to do, until the descriptor is closed.
 func (w *watcher) run(raw syscall.RawConn, ended chan struct{}) {
 	defer close(ended)
-	var events [16]unix.EpollEvent
+	var events [10]unix.EpollEvent
 	raw.Read(func(epfd uintptr) bool { // ended by a socket, or endIfIdle
 		for {
 			n, err := unix.EpollWait(int(epfd), events[:], 0)

@@ -55,14 +55,14 @@ type channel struct {
 	far      int                           // guarded by mu: the peer's wake-up socket, -1 once the peer has it
 	stop     int                           // guarded by mu: eventfd that ends poll(2), -1 until somebody polls
 	of       *inbound                      // guarded by mu: the QP whose peer was given far
-	spent    bool                          // guarded by mu: that QP has gone, and its peer may still have far
 	others   map[*inbound]*extraWakeSocket // guarded by mu
-	closed   bool                          // guarded by mu
 	waiters  int                           // guarded by mu: WaitThread calls
 	polling  int                           // guarded by mu: of these, in poll(2)
-	inbounds map[*inbound]struct{}         // guarded by mu
+	inbounds *inbound                      // guarded by mu: all QPs, each leads to the next
 	sleeper  *inbound                      // guarded by mu: on whose word WaitThread sleeps
+	spent    bool                          // guarded by mu: the QP of has gone, and its peer may still have far
 	woken    bool                          // guarded by mu: signal was called and no WaitThread has seen it
+	closed   bool                          // guarded by mu
 }
 
 // extraWakeSocket is the pair of wake-up sockets of a QP that is not the channel's first.
@@ -78,7 +78,6 @@ func (d *device) CreateCompChannel() (verbs.CompChannelDriver, error) {
 	}
 	ch := &channel{
 		dev: d, far: far, stop: -1, file: os.NewFile(uintptr(near), "completion channel"),
-		inbounds: make(map[*inbound]struct{}), others: make(map[*inbound]*extraWakeSocket),
 	}
 	ch.read = ch.hasEvent
 	if ch.raw, err = ch.file.SyscallConn(); err != nil {
@@ -424,6 +423,9 @@ func (ch *channel) wakeSocket(in *inbound) (int, error) {
 			return -1, err
 		}
 		extra = &extraWakeSocket{os.NewFile(uintptr(near), "wake-up socket"), far}
+		if ch.others == nil { // most channels have one QP
+			ch.others = make(map[*inbound]*extraWakeSocket)
+		}
 		ch.others[in] = extra
 		go ch.passOn(extra.file) // ends when the QP is detached, or with the channel
 	}
@@ -473,7 +475,7 @@ func (ch *channel) closeExtra(in *inbound) {
 func (ch *channel) attach(in *inbound) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.inbounds[in] = struct{}{}
+	in.nextOfChannel, ch.inbounds = ch.inbounds, in
 	ch.setSingle()
 	// A second QP cannot wake a futex on the word of the first.
 	ch.wakeSleeper()
@@ -482,7 +484,12 @@ func (ch *channel) attach(in *inbound) {
 func (ch *channel) detach(in *inbound) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	delete(ch.inbounds, in)
+	for at := &ch.inbounds; *at != nil; at = &(*at).nextOfChannel {
+		if *at == in {
+			*at, in.nextOfChannel = in.nextOfChannel, nil
+			break
+		}
+	}
 	if ch.of == in {
 		ch.of, ch.spent = nil, true
 	}
@@ -497,12 +504,9 @@ func (ch *channel) detach(in *inbound) {
 // wake-up socket. A goroutine that waits for it may have to wait for another now. mu is held.
 func (ch *channel) setSingle() {
 	ch.single.Store(nil)
-	if len(ch.inbounds) == 1 {
-		for in := range ch.inbounds {
-			if !ch.spent && (ch.of == nil || ch.of == in) {
-				ch.single.Store(in)
-			}
-		}
+	in := ch.inbounds
+	if in != nil && in.nextOfChannel == nil && !ch.spent && (ch.of == nil || ch.of == in) {
+		ch.single.Store(in)
 	}
 }
 

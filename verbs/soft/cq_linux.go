@@ -479,12 +479,14 @@ type localCompletion struct {
 	unpolled *atomic.Int32 // the count of its QP
 }
 
-// shortQueue is how many entries a queue has before it is used.
-const shortQueue = 4
+// How many entries a queue has from its first use on.
+const (
+	shortQueue      = 4
+	shortLocalQueue = 2
+)
 
 func (l *localQueue) init(cqe int) {
 	l.most = cqe
-	l.ring = make([]localCompletion, min(cqe, shortQueue))
 }
 
 func (l *localQueue) capacity() int {
@@ -501,7 +503,7 @@ func (l *localQueue) push(unpolled *atomic.Int32, wc verbs.WC) bool {
 			l.mu.Unlock()
 			return false
 		}
-		l.move(min(2*l.n, l.most))
+		l.move(min(max(2*l.n, shortLocalQueue), l.most))
 	}
 	at := l.first + l.n
 	if at >= len(l.ring) {

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"crypto/rand"
 	"fmt"
 	"maps"
 	"math"
@@ -9,7 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/random"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/eventqueue"
 	"github.com/seed-b9b531af/ramjet/verbs/internal/serial"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"golang.org/x/sys/unix"
@@ -93,10 +94,11 @@ func attrOf(name string) verbs.DeviceAttr {
 //
 // Lock order, outermost first: pairing (process wide), device.mu, qp.sendMu,
 // qp.recvMu, cq.pollMu, window.mu, channel.mu, and then the leaves: device.keys,
-// localQueue.mu, srq.mu, region.told (that of a window before that of its region).
+// localQueue.mu, srq.mu, region.told (that of a window before that of its region), below which
+// is linkReader.mu.
 type device struct {
 	gid      verbs.GID
-	attr     verbs.DeviceAttr
+	name     string
 	opened   time.Time // where the clock begins
 	listener *listener
 
@@ -115,9 +117,7 @@ type device struct {
 	handles   atomic.Int64 // address handles
 
 	faults atomic.Pointer[faultState]
-	events chan verbs.DriverEvent
-	lost   atomic.Uint64 // events that nobody fetched
-	done   chan struct{} // closed by Close
+	events eventqueue.Queue
 	once   sync.Once
 }
 
@@ -128,9 +128,6 @@ type keyTable struct {
 	windows map[uint32]*window // by the upper 24 bits of their keys
 }
 
-// eventBacklog bounds the events that wait for NextEvent.
-const eventBacklog = 1024
-
 // devices are the open contexts of this process. QPs whose peer is among
 // them pair without a socket.
 var devices struct {
@@ -140,29 +137,23 @@ var devices struct {
 
 func openDevice(name string) (*device, error) {
 	d := &device{
-		attr:     attrOf(name),
+		name:     name,
 		opened:   time.Now(),
 		qps:      make(map[uint32]*qp),
 		pds:      make(map[*pd]struct{}),
 		cqs:      make(map[*cq]struct{}),
 		srqs:     make(map[*srq]struct{}),
 		channels: make(map[*channel]struct{}),
-		events:   make(chan verbs.DriverEvent, eventBacklog),
-		done:     make(chan struct{}),
 	}
 	d.keys.byKey = make(map[uint32]*region)
 	d.keys.windows = make(map[uint32]*window)
 	d.datagrams.byNum = make(map[uint32]*datagramQP)
 	d.datagrams.groups = make(map[verbs.GID]*group)
 	var seed [3]byte
-	var err error
-	if d.gid, err = newGID(); err != nil {
-		return nil, err
-	}
-	if _, err := rand.Read(seed[:]); err != nil {
-		return nil, err
-	}
+	d.gid = newGID()
+	random.Read(seed[:])
 	d.nextQPN = uint32(seed[0]) | uint32(seed[1])<<8 | uint32(seed[2])<<16
+	var err error
 	if d.listener, err = listen(d); err != nil {
 		return nil, err
 	}
@@ -171,14 +162,11 @@ func openDevice(name string) (*device, error) {
 }
 
 // newGID makes the name of a device: random, and not that of a group.
-func newGID() (verbs.GID, error) {
-	var gid verbs.GID
+func newGID() (gid verbs.GID) {
 	for gid == (verbs.GID{}) || gid.IsMulticast() {
-		if _, err := rand.Read(gid[:]); err != nil {
-			return gid, err
-		}
+		random.Read(gid[:])
 	}
-	return gid, nil
+	return gid
 }
 
 // deviceOf returns the open context of this process that has the GID, or nil.
@@ -203,7 +191,7 @@ func changeDevices(change func(byGID map[verbs.GID]*device)) {
 	devices.byGID.Store(&byGID)
 }
 
-func (d *device) QueryDevice() (verbs.DeviceAttr, error) { return d.attr, nil }
+func (d *device) QueryDevice() (verbs.DeviceAttr, error) { return attrOf(d.name), nil }
 
 // clock counts nanoseconds. They are those of Unix time when the device was opened, and none is
 // left out or repeated when that is set.
@@ -253,28 +241,10 @@ func (d *device) QueryGIDs(port uint8) ([]verbs.GIDEntry, error) {
 
 func (d *device) QueryPKey(uint8, uint16) (uint16, error) { return 0xffff, nil }
 
-func (d *device) NextEvent() (verbs.DriverEvent, error) {
-	select { // ends with an event or with Close
-	case ev := <-d.events:
-		return ev, nil
-	default:
-	}
-	select {
-	case ev := <-d.events:
-		return ev, nil
-	case <-d.done:
-		return verbs.DriverEvent{}, verbs.ErrClosed
-	}
-}
+func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.Next() }
 
 // raise queues an event. A program that never fetches them loses the newest.
-func (d *device) raise(ev verbs.DriverEvent) {
-	select {
-	case d.events <- ev:
-	default:
-		d.lost.Add(1)
-	}
-}
+func (d *device) raise(ev verbs.DriverEvent) { _ = d.events.Raise(ev) }
 
 // addQP gives q a number that was not in use for long.
 func (d *device) addQP(q *qp) error {
@@ -344,7 +314,7 @@ func (d *device) allCQs() []*cq {
 // other.
 func (d *device) Close() error {
 	d.once.Do(func() {
-		close(d.done)
+		d.events.Close()
 		d.listener.close()
 		d.mu.Lock()
 		d.closed = true

@@ -73,13 +73,33 @@ func ModeOfRegion(t testing.TB, v *verbs.QP, mr *verbs.MR) uint32 {
 // RegionsGiven returns how many regions a QP remembers to have given to its
 // peer of another process.
 func RegionsGiven(v *verbs.QP) int {
-	q := v.Driver().(*qp)
-	q.sendMu.Lock()
-	l := q.link.(*socketLink)
-	q.sendMu.Unlock()
+	l := linkOf(v)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.given)
+}
+
+// LinkRests reports whether nobody reads the link of a QP to a peer of another process.
+func LinkRests(v *verbs.QP) bool {
+	l := linkOf(v)
+	if l == nil {
+		return false
+	}
+	l.reader.mu.Lock()
+	defer l.reader.mu.Unlock()
+	return l.reader.rests
+}
+
+// ShutLink does what is done when a word to the peer does not go.
+func ShutLink(v *verbs.QP) { linkOf(v).shut() }
+
+// linkOf is nil if there is none yet.
+func linkOf(v *verbs.QP) *socketLink {
+	q := v.Driver().(*qp)
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	l, _ := q.link.(*socketLink)
+	return l
 }
 
 // PagesOf has the provider believe in pages of size bytes, which are no

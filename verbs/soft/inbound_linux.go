@@ -47,6 +47,8 @@ type inbound struct {
 	// flushStatus is the status of the first flushed receive, if not WR_FLUSH.
 	flushStatus atomic.Uint32
 
+	nextOfChannel *inbound // guarded by the channel's mu
+
 	// What follows is guarded by the CQ's pollMu.
 
 	gone      bool       // detached from its CQ

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
@@ -74,8 +75,9 @@ func (l *localLink) ended(err error) {
 	}
 }
 
-// socketLink joins two QPs of different processes. One goroutine reads it
-// (serve); whoever has something to say writes.
+// socketLink joins two QPs of different processes. One goroutine reads it (serve) while
+// something is said, and none for the rest of the time: then the socket is watched together
+// with all others of the process. Whoever has something to say writes.
 type socketLink struct {
 	q    *qp
 	conn *samehost.Conn
@@ -91,8 +93,18 @@ type socketLink struct {
 	free  []uint32           // guarded by mu: places that were used
 	used  uint32             // guarded by mu: how many places ever were
 
+	reader linkReader
 	closed atomic.Bool   // close was called
 	served chan struct{} // closed when serve has ended
+}
+
+// linkReader says who reads a link.
+type linkReader struct {
+	mu      sync.Mutex
+	rests   bool   // nobody does: wake will be called; guarded by mu
+	shut    bool   // the socket is closed, which ends the one who reads; guarded by mu
+	unwatch func() // set by the one who reads when he first rests; guarded by mu
+	alone   bool   // the socket cannot be watched; of the one who reads
 }
 
 func newSocketLink(q *qp, conn *samehost.Conn, peer Peer) (*socketLink, error) {
@@ -122,7 +134,7 @@ func (l *socketLink) pid() int                      { return l.peer.PID }
 
 func (l *socketLink) close() {
 	l.closed.Store(true)
-	l.conn.Close()
+	l.shut()
 	<-l.served // ends because reads from a closed socket fail
 }
 
@@ -144,7 +156,19 @@ func (l *socketLink) mention(b []byte) {
 // get.
 func (l *socketLink) mustSend(b []byte, fds ...int) {
 	if sendPacket(l.raw, b, fds...) != nil {
-		l.conn.Close()
+		l.shut()
+	}
+}
+
+// shut closes the socket, at which serve ends.
+func (l *socketLink) shut() {
+	l.conn.Close()
+	l.reader.mu.Lock()
+	defer l.reader.mu.Unlock()
+	l.reader.shut = true
+	if l.reader.rests {
+		l.reader.rests = false
+		go l.serve() // ends, see above
 	}
 }
 
@@ -192,19 +216,96 @@ func readPacket(conn syscall.Conn) (protocol.Message, []int, error) {
 	return m, fds, nil
 }
 
+// quiet is for how long nothing is said before serve rests, twice that at most. A goroutine that
+// waits costs some 5 KiB, and one that is begun again some microseconds, which a message of
+// the many while keys are exchanged, or the SEND buffer is full, should not take longer.
+const quiet = 20 * time.Millisecond
+
 // serve reads what the peer says until it hangs up, which is its death or the
-// end of its QP, or until close.
+// end of its QP, or until close. It returns earlier when nothing is said: then wake goes on.
 func (l *socketLink) serve() {
-	var err error
-	for err == nil {
-		var m protocol.Message
-		var fds []int
-		if m, fds, err = readPacket(l.conn); err == nil {
-			err = l.handle(m, fds)
-			samehost.CloseReceived(fds...)
+	for {
+		switch err := l.read(); {
+		case err != errQuiet:
+			l.end(err)
+			return
+		case l.rest():
+			return
 		}
 	}
+}
+
+// wake is called when something is said, or the peer has hung up.
+func (l *socketLink) wake() {
+	l.reader.mu.Lock()
+	rested := l.reader.rests
+	l.reader.rests = false
+	l.reader.mu.Unlock()
+	if rested {
+		l.serve()
+	}
+}
+
+// rest leaves the socket to wake. It returns false if the caller has to read on: the socket was
+// closed, or cannot be watched.
+func (l *socketLink) rest() bool {
+	l.reader.mu.Lock()
+	defer l.reader.mu.Unlock()
+	if l.reader.shut {
+		return false
+	}
+	if l.reader.unwatch == nil {
+		unwatch, err := l.conn.Watch(l.wake)
+		if err != nil {
+			l.reader.alone = true // there was no descriptor, or no memory
+			return false
+		}
+		l.reader.unwatch = unwatch
+	}
+	l.reader.rests = true
+	return true
+}
+
+// errQuiet is a while in which nothing is said.
+var errQuiet = errors.New("nothing is said")
+
+// read reads until nothing is said for a while, or the end.
+func (l *socketLink) read() error {
+	for {
+		var deadline time.Time
+		if !l.reader.alone {
+			deadline = time.Now().Add(quiet)
+		}
+		_ = l.conn.SetReadDeadline(deadline) // fails only on a closed socket, where reads fail too
+		for heard := false; ; heard = true {
+			m, fds, err := readPacket(l.conn)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				if !heard {
+					return errQuiet
+				}
+				break
+			}
+			if err != nil {
+				return err
+			}
+			err = l.handle(m, fds)
+			samehost.CloseReceived(fds...)
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// end ends the link for err.
+func (l *socketLink) end(err error) {
 	l.conn.Close()
+	l.reader.mu.Lock()
+	unwatch := l.reader.unwatch
+	l.reader.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
 	l.mu.Lock()
 	given := l.given
 	l.given = nil
@@ -337,7 +438,9 @@ func (q *qp) learn(l link, key uint32, r *remote, err error) {
 		q.sendMu.Unlock()
 		return
 	}
-	delete(q.asked, key)
+	if delete(q.asked, key); len(q.asked) == 0 {
+		q.asked = nil // most QPs have asked about all keys then
+	}
 	if r != nil {
 		r.valid = &q.out.Header.Keys[r.place]
 		q.addRemote(r)

@@ -23,13 +23,15 @@ func TestSQDrainedWaitsForASendThatHasBegun(t *testing.T) {
 		return attr.SQDraining
 	}
 	require.NoError(t, v.q.Modify(&verbs.QPAttr{State: verbs.QPStateSQD, EnSQDAsyncNotify: true}, verbs.QPAttrState|verbs.QPAttrEnSQDNotify))
-	require.Empty(t, v.d.events)
+	require.Zero(t, v.d.events.Len())
 	require.True(t, draining())
 	v.peer.Header.Released.Store(4 * uint64(len(data)))
 	v.peer.Header.Consumed.Store(4)
 	v.q.onProgress()
-	require.Len(t, v.d.events, 1)
-	require.Equal(t, verbs.EventSQDrained, (<-v.d.events).Type)
+	require.Equal(t, 1, v.d.events.Len())
+	ev, err := v.d.NextEvent()
+	require.NoError(t, err)
+	require.Equal(t, verbs.EventSQDrained, ev.Type)
 	require.False(t, draining())
 }
 

@@ -1,12 +1,12 @@
 package soft
 
 import (
-	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"runtime"
 	"sync/atomic"
 
+	"github.com/seed-b9b531af/ramjet/internal/random"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
@@ -137,9 +137,7 @@ func (p *pd) addRegion(r *region) error {
 	}
 	for r.key == 0 || d.keys.byKey[r.key] != nil || d.keys.windows[r.key>>8] != nil {
 		var b [4]byte
-		if _, err := rand.Read(b[:]); err != nil {
-			return err
-		}
+		random.Read(b[:])
 		r.key = binary.LittleEndian.Uint32(b[:])
 	}
 	if err := p.users.add(); err != nil {

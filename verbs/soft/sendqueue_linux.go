@@ -16,6 +16,7 @@ type sendQueue struct {
 	ring  []sendEntry // grows with use
 	first int
 	n     int
+	kept  bool // the ring stays when it is empty
 
 	// How far the oldest is.
 	begun     bool      // a SEND that has its receive
@@ -106,7 +107,10 @@ func (s *sendQueue) drop() {
 		e.inline[0] = nil
 	}
 	s.first = (s.first + 1) % len(s.ring)
-	s.n--
+	if s.n--; s.n == 0 && !s.kept {
+		// Each QP waits once, for the key of its peer. Most never wait again.
+		s.ring, s.first, s.kept = nil, 0, true
+	}
 	s.begun, s.refused, s.sent, s.tries, s.asks = false, false, 0, 0, 0
 	s.notBefore, s.silence = time.Time{}, silence{}
 }

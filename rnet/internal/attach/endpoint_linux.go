@@ -1,11 +1,11 @@
 package attach
 
 import (
-	"crypto/rand"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/random"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"golang.org/x/sys/unix"
 )
@@ -33,7 +33,7 @@ func listen(document func() ([]byte, error)) (*endpoint, error) {
 		return nil, err
 	}
 	var nonce [nonceLen / 2]byte
-	rand.Read(nonce[:])
+	random.Read(nonce[:])
 	ln, err := samehost.Listen(samehost.ListenConfig{
 		Type: unix.SOCK_STREAM, Name: name(os.Geteuid(), os.Getpid(), nonce), Backlog: backlog,
 		Denied: func(samehost.Peer) { time.Sleep(Rest) },

@@ -1,7 +1,6 @@
 package mux
 
 import (
-	"crypto/rand"
 	"encoding/binary"
 	"net/netip"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/random"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
@@ -119,7 +119,7 @@ func New(cfg Config, user User) *Mux {
 
 func newToken() uint64 {
 	var b [8]byte
-	rand.Read(b[:])
+	random.Read(b[:])
 	return binary.LittleEndian.Uint64(b[:])
 }
 

@@ -77,39 +77,58 @@ var (
 // DefaultDir is where processes of other network namespaces are met if nobody says where.
 const DefaultDir = "/run/ramjet"
 
-// Allow is softcm.Rules in a form that can be compared: the bytes of each number.
-type Allow struct{ users, groups, cgroups, key string }
+// Allow is softcm.Rules in a form that can be compared, and that is short: it is part of the
+// keys by which a dial finds its session. The zero value is no rules.
+type Allow struct {
+	// packed has the users, the groups and the cgroups, each as the number of their bytes
+	// and these, and then the key. It is empty if all of them are.
+	packed string
+}
 
 func allowOf(r softcm.Rules) Allow {
-	return Allow{pack(r.Users), pack(r.Groups), pack(r.Cgroups), string(r.Key)}
+	if len(r.Users)+len(r.Groups)+len(r.Cgroups)+len(r.Key) == 0 {
+		return Allow{}
+	}
+	b := pack(nil, r.Users)
+	b = pack(b, r.Groups)
+	b = pack(b, r.Cgroups)
+	return Allow{string(append(b, r.Key...))}
 }
 
 // Rules returns the rules.
-func (a Allow) Rules() softcm.Rules {
-	return softcm.Rules{
-		Users: unpack[uint32](a.users), Groups: unpack[uint32](a.groups), Cgroups: unpack[uint64](a.cgroups), Key: []byte(a.key),
+func (a Allow) Rules() (r softcm.Rules) {
+	if a.packed == "" {
+		return r
 	}
+	b := []byte(a.packed)
+	r.Users, b = unpack[uint32](b)
+	r.Groups, b = unpack[uint32](b)
+	r.Cgroups, b = unpack[uint64](b)
+	r.Key = b
+	return r
 }
 
 // Name tells these rules from others, and the key to nobody.
 func (a Allow) Name() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", a.users, a.groups, a.cgroups, a.key))
+	sum := sha256.Sum256([]byte(a.packed))
 	return string(sum[:])
 }
 
-func pack[N uint32 | uint64](numbers []N) string {
-	if len(numbers) == 0 {
-		return ""
-	}
-	// fails for other types
-	b, _ := binary.Append(nil, binary.NativeEndian, slices.Compact(slices.Sorted(slices.Values(numbers))))
-	return string(b)
+// pack appends numbers, sorted and each once.
+func pack[N uint32 | uint64](b []byte, numbers []N) []byte {
+	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
+	b = binary.NativeEndian.AppendUint64(b, uint64(binary.Size(numbers)))
+	b, _ = binary.Append(b, binary.NativeEndian, numbers) // fails for other types
+	return b
 }
 
-func unpack[N uint32 | uint64](s string) []N {
-	list := make([]N, len(s)/binary.Size(N(0)))
-	_, _ = binary.Decode([]byte(s), binary.NativeEndian, list)
-	return list
+// unpack returns what pack has appended, and what follows it.
+func unpack[N uint32 | uint64](b []byte) (list []N, rest []byte) {
+	size := binary.NativeEndian.Uint64(b)
+	packed, rest := b[8:8+size], b[8+size:]
+	list = make([]N, len(packed)/binary.Size(N(0)))
+	_, _ = binary.Decode(packed, binary.NativeEndian, list)
+	return list, rest
 }
 
 // Resolve fills in what the environment wishes. The settings must not be changed.

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/eventqueue"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
@@ -14,20 +15,13 @@ import (
 type Events struct {
 	file    *os.File               // the descriptor of events; nil until Open
 	removal *rdmahost.RemovalWatch // nil until Open, and where it is not allowed
-	events  chan verbs.DriverEvent
-	done    chan struct{} // closed by Close
+	waiting eventqueue.Queue
 	once    sync.Once
 	running sync.WaitGroup
 }
 
-// backlog bounds the events that wait for Next. A program that never fetches them
-// loses the newest.
-const backlog = 1024
-
 // NewEvents returns an empty queue.
-func NewEvents() *Events {
-	return &Events{events: make(chan verbs.DriverEvent, backlog), done: make(chan struct{})}
-}
+func NewEvents() *Events { return new(Events) }
 
 // Open takes over the file of the events, of a device with that node in /dev.
 func (q *Events) Open(file *os.File, node string) {
@@ -47,33 +41,16 @@ func (q *Events) Start(read func(*os.File), lost func()) {
 	}
 }
 
-// Raise queues an event.
-func (q *Events) Raise(ev verbs.DriverEvent) {
-	select { // never waits
-	case q.events <- ev:
-	default:
-	}
-}
+// Raise queues an event. A program that never fetches them loses the newest.
+func (q *Events) Raise(ev verbs.DriverEvent) { _ = q.waiting.Raise(ev) }
 
-// Next waits for an event, or for Close.
-func (q *Events) Next() (verbs.DriverEvent, error) {
-	select { // what came before Close is still there
-	case ev := <-q.events:
-		return ev, nil
-	default:
-	}
-	select { // ends with an event or with Close
-	case ev := <-q.events:
-		return ev, nil
-	case <-q.done:
-		return verbs.DriverEvent{}, verbs.ErrClosed
-	}
-}
+// Next waits for an event, or for Close. What came before Close is still there.
+func (q *Events) Next() (verbs.DriverEvent, error) { return q.waiting.Next() }
 
 // Close ends Next and the goroutines.
 func (q *Events) Close() {
 	q.once.Do(func() {
-		close(q.done)
+		q.waiting.Close()
 		q.file.Close()
 		if q.removal != nil {
 			q.removal.Close()

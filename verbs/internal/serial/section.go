@@ -37,7 +37,7 @@ type Section struct {
 	calls      uint32 // how many more before the promise is made use of; 0: none is, or it is; as Promised
 	inside     Word
 	wanted     atomic.Uint32 // written under Mutex
-	left       chan struct{} // has room for one
+	left       chan struct{} // has room for one; made with Promised
 	//lint:ignore U1000 used under the race detector
 	touched uint // by the data path
 }
@@ -46,7 +46,7 @@ type Section struct {
 // do not overlap. The section stays a mutex for the first calls (PaysAfter), and until the fence is
 // ready, which takes milliseconds the first time in a process: for good if there is none.
 func (s *Section) Promise() {
-	s.calls, s.left = PaysAfter, make(chan struct{}, 1)
+	s.calls = PaysAfter
 	if race.Enabled {
 		s.calls = 1 // the sooner the promise is looked after
 	}
@@ -79,7 +79,7 @@ func (s *Section) count() {
 	}
 	switch fenceState() {
 	case fenceReady:
-		s.Promised = true
+		s.left, s.Promised = make(chan struct{}, 1), true
 		s.entered()
 	case fenceUnknown:
 		s.calls = 1

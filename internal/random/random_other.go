@@ -1,0 +1,5 @@
+//go:build !linux
+
+package random
+
+func fromSystem([]byte) bool { return false }
