@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
 
 // controls are the control frames that are to be sent. Those of a stream, and most of the
@@ -20,7 +21,7 @@ type controls struct {
 	addrs    []SlotAddrs // addresses that the peer was not told yet
 	over     bool        // sayLast was queued: no OPEN may be any more
 
-	unheard bool // an OPEN or GO_AWAY was sent, which nobody may wait for
+	local bool // the peer is in this process
 
 	frame   controlFrame // that is sent
 	payload [AddrsLen]byte
@@ -72,8 +73,7 @@ func (st *Stream) sayOpen() bool {
 		return false
 	}
 	out.control.push(&st.send, ctlOpen)
-	out.sendControl()
-	out.control.unheard = false // the caller attends; to what is not sent yet, who sends it
+	out.flushControl()
 	return true
 }
 
@@ -126,15 +126,6 @@ func (s *sender) refuse(id uint32) error {
 // flushControl sends queued control frames as far as there is room, and
 // reports whether all are gone. mu is held.
 func (s *sender) flushControl() bool {
-	all := s.sendControl()
-	if s.control.unheard {
-		s.control.unheard = false
-		s.mux.attendSoon()
-	}
-	return all
-}
-
-func (s *sender) sendControl() bool {
 	for !s.control.empty() {
 		if s.link.Stopped() {
 			return false
@@ -146,6 +137,7 @@ func (s *sender) sendControl() bool {
 		if s.link.Room(least) < least {
 			s.blocked.Store(true)
 			if s.link.Room(least) < least { // see blocked
+				s.control.sweepSoon()
 				return false
 			}
 		}
@@ -209,8 +201,11 @@ func (c *controls) sendNext() error {
 	}
 	st := f.ends
 	if st == nil {
-		c.unheard = c.unheard || f.h.Kind == FrameOpen || f.h.Kind == FrameGoAway
-		return c.link.Send(f.h, f.payload)
+		err := c.link.Send(f.h, f.payload)
+		if f.h.Kind != FrameWindow && f.h.Kind != FrameSessionWindow {
+			c.sweepSoon()
+		}
+		return err
 	}
 	// The end is noted before it is sent: the peer may answer, and use the id again, at once.
 	// But the session may end with its last stream only after that.
@@ -220,12 +215,21 @@ func (c *controls) sendNext() error {
 	if err == nil {
 		c.lastFin, err = c.link.Tracked()
 	}
+	c.sweepSoon()
 	st.send.endSent(c.lastFin, f.bits)
 	f.ends = nil
 	if last {
 		st.m.Left()
 	}
 	return err
+}
+
+// sweepSoon is called when the peer is to learn of something, and may have nobody who waits: a frame that
+// was sent, or that what is to be sent needs credit. A peer in this process is looked after rarely.
+func (c *controls) sweepSoon() {
+	if c.local {
+		wait.SweepSoon()
+	}
 }
 
 // next takes the next frame off the queue. There may be none after all.

@@ -30,7 +30,6 @@
 //	hello.go, first_message.go  before there are streams
 //	table.go, slots.go     streams by id; their slots and addresses
 //	engine.go              what polls when nobody else does
-//	twin.go                the two ends of a mux in one process
 //	loop.go, loop_*.go     event loops in its place; cork.go
 //	deadline.go            the deadlines of a half
 //

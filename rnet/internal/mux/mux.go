@@ -93,7 +93,6 @@ type Mux struct {
 	host     link.Host // nil where the peer is not on this host
 	threads  bool      // the device wakes threads faster than goroutines
 	loop     looped
-	twin     atomic.Pointer[Mux] // the other end, if it is in this process
 
 	failOnce sync.Once
 	cause    error // why it failed; set before failed
@@ -177,12 +176,13 @@ func (m *Mux) RemoteAddr() netip.AddrPort { return m.remote }
 // Start lets the mux live: what comes is taken in from here on, by its event loop or by
 // whoever waits.
 func (m *Mux) Start() {
-	if m.PeerIsLocal() {
-		m.meetTwin()
-	}
+	local := m.PeerIsLocal()
+	m.out.mu.Lock()
+	m.out.control.local = local
+	m.out.mu.Unlock()
 	go m.engine()
 	if m.cfg.Poller == nil {
-		m.pollLock.Start(m.PeerIsLocal())
+		m.pollLock.Start(local)
 		return
 	}
 	m.pollLock.CallEngine()
@@ -227,8 +227,8 @@ func (m *Mux) shutdown() {
 	}
 	m.streams.clear()
 	m.out.end()
+	m.out.control.sweepSoon()
 	m.sent.wake()
-	m.leaveTwin()
 	m.user.Ended()
 	close(m.done)
 	m.free()

@@ -38,7 +38,6 @@ func (m *Mux) Open(st *Stream) error {
 		}
 		return net.ErrClosed
 	}
-	m.attend()
 	return nil
 }
 

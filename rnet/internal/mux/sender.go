@@ -45,7 +45,6 @@ type sender struct {
 type session interface {
 	Fail(cause error)
 	onLoop() bool
-	attendSoon()
 }
 
 // sendResult says how send ended if nothing was sent.
@@ -92,6 +91,7 @@ func (s *sender) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, se
 		if want = min(want, w.window.Avail()); want == 0 {
 			s.passOn(w, queued)
 			s.share.leave(w)
+			s.control.sweepSoon()
 			return 0, sendWindow, nil
 		}
 	}
@@ -123,6 +123,7 @@ func (s *sender) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, se
 		}
 	}
 	s.stalls++
+	s.control.sweepSoon()
 	return 0, sendRoom, nil
 }
 
@@ -296,6 +297,7 @@ func (p *patience) left(now time.Time) time.Duration {
 // awaitShare puts w in the queue for the session window, and lets the peer know. mu is held.
 func (s *sender) awaitShare(w *sendHalf, want int) {
 	s.stalls++
+	s.control.sweepSoon()
 	if !s.share.await(w, want) {
 		s.control.push(w, ctlBlocked)
 		s.flushControl()

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
 
 // A stream id is a slot of the session's table in its low slotBits and the
@@ -153,7 +155,11 @@ func (t *table) forbid() {
 
 // AwaitSlot returns a channel that is closed when Open may have another answer than
 // ErrNoSlot.
-func (m *Mux) AwaitSlot() <-chan struct{} { return m.streams.awaitSlot() }
+func (m *Mux) AwaitSlot() <-chan struct{} {
+	freed := m.streams.awaitSlot()
+	wait.SweepSoon() // nobody may poll for it
+	return freed
+}
 
 // awaitSlot returns a channel that is closed when add may have another answer
 // than ErrNoSlot.

@@ -50,7 +50,8 @@ type Config struct {
 	Thread bool
 	// Local says that the peer is in this process.
 	Local bool
-	// Accepts says that the peer may open streams, which nobody waits for.
+	// Accepts says that the peer may open streams, which nobody waits for. A peer in this
+	// process calls SweepSoon then.
 	Accepts bool
 	// Wire says that messages come from a network: they take longer, and polling may
 	// keep the kernel from receiving them on that processor.
@@ -96,10 +97,11 @@ func (l *Lock) Init(src Source, channel Channel, cfg Config) {
 	l.word.Store(uint64(owned))
 }
 
-// Start gives the lock up for the first time. Run has been called, or will be.
+// Start gives the lock up for the first time. Run has been called, or will be. local is as in
+// Config.
 func (l *Lock) Start(local bool) {
 	if l.cfg.Local = local; local {
-		l.cfg.Accepts = false // the peer calls Attend
+		l.cfg.Accepts = false // see there
 	}
 	l.word.note()
 	l.leave()
@@ -246,28 +248,15 @@ func (l *Lock) disarm() {
 
 // Look polls until nothing more comes, and reports whether it did. It does not if another
 // goroutine has the lock.
-func (l *Lock) Look() bool { return l.Do(l.takeIn) }
-
-// Attend has what has arrived before taken in, by the caller, the owner or the engine, though nobody
-// may wait for it.
-func (l *Lock) Attend() {
-	if l.word.load().has(armed) {
-		return // that arrival was an event
-	}
-	if l.enterOrNote() {
-		l.takeIn()
-		l.leave()
-	}
-}
-
-// takeIn polls until nothing more comes.
-func (l *Lock) takeIn() {
-	for range leaveRounds {
-		if l.poll() == 0 {
-			return
+func (l *Lock) Look() bool {
+	return l.Do(func() {
+		for range leaveRounds {
+			if l.poll() == 0 {
+				return
+			}
 		}
-	}
-	l.word.note() // traffic that does not end: leave arms the CQ
+		l.word.note() // traffic that does not end: leave arms the CQ
+	})
 }
 
 // LookSoon is Look, but takes the lock from another goroutine that has it. It gives up if that

@@ -260,3 +260,26 @@ func (b *box) leaveUnarmed() {
 	b.Disarm()
 	b.lock.word.Store(0)
 }
+
+// What is sent to nobody who waits is taken in soon, however rarely the sweep looked until then, and also where
+// the lock was left only now, and another was not.
+func TestTheSweepLooksSoonWhenAsked(t *testing.T) {
+	sw := sweeper{period: time.Hour, shortest: time.Hour, longest: time.Hour}
+	var boxes [2]*box
+	for i := range boxes {
+		b := &box{wake: make(chan struct{}, 1)}
+		b.lock.Init(b, b, Config{})
+		b.run(t)
+		b.leaveUnarmed()
+		sw.add(&b.lock)
+		b.publish(new(Waiter))
+		boxes[i] = b
+	}
+	boxes[1].lock.word.Store(uint64(fresh))
+	sw.soon()
+	for _, b := range boxes {
+		for b.lock.Unattended() {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
