@@ -39,24 +39,10 @@ type arrived struct {
 	bytes atomic.Uint64 // the same, for goroutines without the lock
 }
 
-// openRounds is how many batches more than one a poll takes in while the peer opens streams.
-const openRounds = 4
-
-// poll takes in what has arrived. The caller owns the poll lock. It returns how many completions
-// there were; after a failure of the session it goes on to drain the link.
-//
-// It is one batch, unless that has opened a stream: the first data come right behind, and whoever
-// accepts a stream that has them need not wait for them.
+// poll takes in what has arrived, one batch. The caller owns the poll lock. It returns
+// how many completions there were; after a failure of the session it goes on to drain
+// the link.
 func (m *Mux) poll() int {
-	n := m.pollBatch()
-	for more := 0; m.opened && more < openRounds; more++ {
-		m.opened = false
-		n += m.pollBatch()
-	}
-	return n
-}
-
-func (m *Mux) pollBatch() int {
 	var b link.Batch
 	if m.onLoop() {
 		b = m.link.Collect(m.loop.batch)
@@ -170,7 +156,6 @@ func (m *Mux) peerOpened(id uint32, payload []byte, counted bool) error {
 	} else {
 		in = m.user.Incoming()
 		st = in.Stream()
-		m.opened = true
 	}
 	st.init(m)
 	st.id = id

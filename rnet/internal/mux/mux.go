@@ -88,7 +88,6 @@ type Mux struct {
 	sent     sentQueue
 	share    receiverShare // of the session window
 	arrived  arrived
-	opened   bool // the last batch has opened a stream; guarded by the poll lock
 	pollLock wait.Lock
 	host     link.Host // nil where the peer is not on this host
 	threads  bool      // the device wakes threads faster than goroutines
