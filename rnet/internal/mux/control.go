@@ -218,8 +218,8 @@ func (c *controls) sendNext() error {
 	c.sweepSoon()
 	st.send.endSent(c.lastFin, f.bits)
 	f.ends = nil
-	if last {
-		st.m.Left()
+	if last && st.m.left() && st.m.streams.shutIfEmpty() {
+		st.m.Fail(ErrIdle) // as expire, which takes the send lock
 	}
 	return err
 }

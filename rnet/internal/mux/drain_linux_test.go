@@ -2,13 +2,18 @@ package mux
 
 import (
 	"errors"
+	"io"
 	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // What the dialing side has opened before it knows that it shall open no more, the other
@@ -79,4 +84,43 @@ func TestRetireEndsADrainThatHasNoAnswer(t *testing.T) {
 	accepted.Retire()
 	<-accepted.Done()
 	require.ErrorIs(t, accepted.Err(), ErrIdle)
+}
+
+// The end of a stream is noted before it is sent. A session that is to end with its last stream does
+// not end in between.
+func TestASessionDoesNotEndBeforeItsLastFinIsSent(t *testing.T) {
+	for _, end := range []struct {
+		name string
+		end  func(m *Mux)
+	}{
+		{"Retire", func(m *Mux) { m.Retire() }},
+		{"GO_AWAY", func(m *Mux) { m.PeerLeaves() }},
+		{"timer", func(m *Mux) { m.ExpireAfter(0) }},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			for _, k := range []carrier{overSoft, {device: wireLike[0]}} {
+				dialed, accepted := k.pair(t)
+				c, s := open(t, dialed, accepted)
+				_, err := s.Write([]byte("all"))
+				require.NoError(t, err)
+				out := &accepted.out
+				out.mu.Lock()
+				require.True(t, s.note(endFinSent|endClosed), "the last") // as sendNext
+				await := hang.Start(t, func() { end.end(accepted.Mux) })
+				time.Sleep(10 * time.Millisecond)
+				err = accepted.Err()
+				h := link.Header{Stream: s.id, Kind: FrameFin, Flags: FlagClosed}
+				require.NoError(t, out.link.Send(h, out.control.position(0)))
+				out.mu.Unlock()
+				require.NoError(t, err, "the session has ended")
+				await()
+				p := make([]byte, 4)
+				n, err := c.Read(p)
+				require.NoError(t, err)
+				require.Equal(t, "all", string(p[:n]))
+				_, err = c.Read(p)
+				require.Equal(t, io.EOF, err)
+			}
+		})
+	}
 }

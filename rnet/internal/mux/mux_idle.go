@@ -79,8 +79,16 @@ func (m *Mux) PeerLeaves() {
 // program that opens one connection after the other.
 const IdleTime = 500 * time.Millisecond
 
-// Left is called when the last stream has gone.
+// Left is called when the last stream has gone, without the send lock.
 func (m *Mux) Left() {
+	if m.left() {
+		m.expire()
+	}
+}
+
+// left does what there is to do when the last stream has gone, and reports whether the session is to
+// end at once.
+func (m *Mux) left() bool {
 	switch {
 	case !m.cfg.Dialed && (!m.goingAway.Load() || m.draining.Load()):
 	case m.cfg.Dialed && !m.cfg.Alone:
@@ -88,8 +96,9 @@ func (m *Mux) Left() {
 	case m.link.OnWire():
 		m.ExpireAfter(flushCheck)
 	default:
-		m.expire()
+		return true
 	}
+	return false
 }
 
 // flushCheck is how often a session that is to end looks whether the network
@@ -107,13 +116,18 @@ type expiry Mux
 
 func (m *expiry) wake() { (*Mux)(m).expire() }
 
-// expire closes the session if it has had no stream since Left.
+// expire closes the session if it has had no stream since Left. A stream leaves the table before its end is
+// sent: with the send lock held that has been done too.
 func (m *Mux) expire() {
-	if m.link.OnWire() && m.underWay() && m.flushChecks.Add(1) < int32(FlushTime/flushCheck) {
+	m.lookForSent()
+	m.out.mu.Lock()
+	late := m.undelivered() && m.flushChecks.Add(1) < int32(FlushTime/flushCheck)
+	empty := !late && m.streams.shutIfEmpty()
+	m.out.mu.Unlock()
+	switch {
+	case late:
 		m.idle.setAfter(flushCheck, (*expiry)(m))
-		return
-	}
-	if m.streams.shutIfEmpty() {
+	case empty:
 		m.Fail(ErrIdle)
 	}
 }
@@ -121,11 +135,20 @@ func (m *Mux) expire() {
 // underWay reports whether the end of a stream may not have reached the peer
 // yet. A session on the wire must not end before.
 func (m *Mux) underWay() bool {
-	if !m.link.OnWire() || m.failed.Load() {
-		return false
-	}
-	m.pollLock.Look()
+	m.lookForSent()
 	m.out.mu.Lock()
 	defer m.out.mu.Unlock()
-	return !m.link.Stopped() && !m.link.Reached(m.out.control.lastFin)
+	return m.undelivered()
+}
+
+// lookForSent takes in what the network has delivered.
+func (m *Mux) lookForSent() {
+	if m.link.OnWire() && !m.failed.Load() {
+		m.pollLock.Look()
+	}
+}
+
+// undelivered is underWay with the send lock held.
+func (m *Mux) undelivered() bool {
+	return m.link.OnWire() && !m.failed.Load() && !m.link.Stopped() && !m.link.Reached(m.out.control.lastFin)
 }
