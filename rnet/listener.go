@@ -326,7 +326,7 @@ func (l *Listener) popLocked() (net.Conn, error) {
 		l.queue = slices.Delete(l.queue, 0, l.first)
 		l.first = 0
 	}
-	if l.queued() > 0 {
+	if l.queued() > 0 || l.over { // over: the next one who waits learns that
 		l.signal()
 	}
 	return connFor(l.network, c), nil
