@@ -35,18 +35,25 @@ func TestALinkThatRestsHearsWhatIsSaid(t *testing.T) {
 	}
 }
 
+// strangersAtRest returns a pair whose links nobody reads. The first has a receive.
+func strangersAtRest(t *testing.T) (a, b *end) {
+	t.Helper()
+	soft.PairAsStrangers(t)
+	soft.CheckLeaks(t)
+	a, b = newPair(t, usual)
+	_, err := a.qp.PostRecv(make([]verbs.RecvWR, 1))
+	require.NoError(t, err)
+	awaitRest(t, a.qp, b.qp)
+	return a, b
+}
+
 func TestALinkThatRestsHearsOfTheEnd(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, b *end){
 		"ERR":     func(t *testing.T, b *end) { require.NoError(t, b.qp.Fail()) },
 		"Destroy": func(t *testing.T, b *end) { require.NoError(t, b.qp.Close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			soft.PairAsStrangers(t)
-			soft.CheckLeaks(t)
-			a, b := newPair(t, usual)
-			_, err := a.qp.PostRecv(make([]verbs.RecvWR, 1))
-			require.NoError(t, err)
-			awaitRest(t, a.qp, b.qp)
+			a, b := strangersAtRest(t)
 			end(t, b)
 			drainUntilFlushed(t, a)
 		})
@@ -67,12 +74,7 @@ func TestALinkThatRestsHearsOfTheEnd(t *testing.T) {
 
 // A peer that does not read is given up though nobody reads the link either.
 func TestALinkThatRestsIsShutForAPeerThatDoesNotRead(t *testing.T) {
-	soft.PairAsStrangers(t)
-	soft.CheckLeaks(t)
-	a, b := newPair(t, usual)
-	_, err := a.qp.PostRecv(make([]verbs.RecvWR, 1))
-	require.NoError(t, err)
-	awaitRest(t, a.qp, b.qp)
+	a, _ := strangersAtRest(t)
 	soft.ShutLink(a.qp)
 	drainUntilFlushed(t, a)
 }

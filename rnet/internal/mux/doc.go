@@ -12,7 +12,7 @@
 //	err = m.AwaitPeer(ctx, alive)              // when listening: the peer's message is first
 //	err = m.Greet(ctx, alive)                  // first messages, to and fro
 //	m.Start()                                  // its engine runs, until Fail
-//	err := m.Open(st)                          // on the dialing side; User.Incoming on the other
+//	err = m.Open(st)                           // on the dialing side; User.Incoming on the other
 //
 // # Files
 //

@@ -191,8 +191,8 @@ func (w *sendHalf) grant(limit uint64) {
 }
 
 // close makes all further sending fail, and tells the peer that the application has closed, and
-// has read up to read, or by ctlReset. If the stream has ended there is nothing to tell, and what
-// would send learns that it is closed.
+// has read up to read, or by ctlReset. If the stream has ended there is nothing to tell: a Write looks
+// first whether it was closed, and so does rgnet before it calls that of a LoopStream.
 func (w *sendHalf) close(end uint8, read uint64) {
 	if w.st.ended() {
 		return
