@@ -9,6 +9,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+	"golang.org/x/sys/unix"
 )
 
 // Device is a device of the kernel as far as connections are concerned.
@@ -72,11 +73,19 @@ func noRouteIfGone(err error) error {
 }
 
 // hostState returns the host's addresses, and a string that changes with them
-// or with the RDMA devices.
+// or with the RDMA devices. A new device may have the name of one that has just gone, but
+// not its inode in sysfs, whose numbers go on (__kernfs_new_node, fs/kernfs/dir.c).
 func hostState() (state string, addrs []netip.Addr, err error) {
 	if addrs, err = rdmahost.Addrs(); err != nil {
 		return "", nil, err
 	}
 	names, err := rdmahost.Names()
-	return fmt.Sprint(addrs, names), addrs, err
+	inodes := make([]uint64, len(names))
+	for i, name := range names {
+		var st unix.Stat_t
+		if unix.Lstat("/sys/class/infiniband/"+name, &st) == nil { // not if it goes just now
+			inodes[i] = st.Ino
+		}
+	}
+	return fmt.Sprint(addrs, names, inodes), addrs, err
 }

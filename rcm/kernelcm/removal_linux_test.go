@@ -170,6 +170,40 @@ func TestRemovalOfADeviceEndsWhatIsOnIt(t *testing.T) {
 	})
 }
 
+// The removal of a device lasts until nobody has it open. By then a listener no longer looks
+// for it, and at the next look a new device may have the name.
+func TestAListenerUsesADeviceMadeAnewBetweenTwoLooks(t *testing.T) {
+	overDevices(t, func(t *testing.T, f *cmtest.Fabric) {
+		dev, d := linkUnder(f, t), newRemovedSides(f, t)
+		addr := f.Addr(t)
+		l := f.MustListen(t, addr, rcm.ListenConfig{}).(*listener)
+		d.qp(t)
+		removed := dev.remove(t)
+		require.Eventually(t, func() bool { // ends when the listener knows
+			l.opening.Lock()
+			defer l.opening.Unlock()
+			return len(l.ids) == 0
+		}, time.Minute, 10*time.Millisecond)
+		for range settle + 1 { // in place of waiting for the timer's
+			host, addrs, err := hostState()
+			require.NoError(t, err)
+			l.rescan(host, addrs)
+		}
+		func() {
+			l.opening.Lock() // the next look comes later
+			defer l.opening.Unlock()
+			require.Zero(t, l.again)
+			d.close()
+			require.NoError(t, cmtest.Await(t, removed)) // ends because everything is closed
+			dev.add(t)
+		}()
+		awaitListener(t, addr)
+		near, far := d.connect(t, l, addr)
+		require.NoError(t, near.Disconnect())
+		require.NoError(t, far.Disconnect())
+	})
+}
+
 // awaitListener waits until a listener listens there again. A second one would find the
 // address taken before that, on iWARP by what is left of connections.
 func awaitListener(t *testing.T, addr netip.AddrPort) {
