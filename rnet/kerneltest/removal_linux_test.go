@@ -148,6 +148,11 @@ func TestKernelDialsSurviveRemoval(t *testing.T) {
 	overKernel(t, func(t *testing.T, k device) {
 		child := roles.Start(t, "serve", "auto", k.host)
 		address := child.Line(t)
+		defer func() {
+			if t.Failed() {
+				t.Logf("dials so far: %v", rnet.Explain(address))
+			}
+		}()
 		d := &rnet.Dialer{Device: k.name, HeadStart: hang.Time, Dedicated: true}
 		var over atomic.Bool
 		var fast, plain, lost atomic.Int64
