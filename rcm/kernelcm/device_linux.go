@@ -74,7 +74,7 @@ func noRouteIfGone(err error) error {
 
 // hostState returns the host's addresses, and a string that changes with them
 // or with the RDMA devices. A new device may have the name of one that has just gone, but
-// not its inode in sysfs, whose numbers go on (__kernfs_new_node, fs/kernfs/dir.c).
+// not its inode in sysfs, whose numbers go on since Linux 4.14 (__kernfs_new_node, fs/kernfs/dir.c).
 func hostState() (state string, addrs []netip.Addr, err error) {
 	if addrs, err = rdmahost.Addrs(); err != nil {
 		return "", nil, err

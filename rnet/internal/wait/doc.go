@@ -30,8 +30,9 @@
 // # What a wait costs others
 //
 // Polling is paid from an allowance (policy), unless it costs less than a wake-up, or messages
-// come sooner for it (pace). It gives way to other goroutines each
-// microsecond, and to other threads after 50. It never happens for a peer in our process,
+// come sooner for it (pace). It gives way to other goroutines each microsecond, to other
+// threads after 50, and where as many poll as there are processors, to those for whom
+// something has come to a socket (netpoller). It never happens for a peer in our process,
 // nor for one on our CPU, which the owner leaves now and then (leavePeersCPU).
 //
 // Sleeping on a thread keeps one of Go's processors. So at most GOMAXPROCS-1 owners of

@@ -21,6 +21,7 @@ type policy struct {
 	stays   int  // bound of stay at the last attempt
 	wins    int  // waits that ended while polling, since the last chance for other goroutines
 	yielded time.Duration
+	joined  uint32 // period of crowd in which we were counted last
 
 	tokens int64 // ns of polling that may yet be in vain
 	filled time.Duration
@@ -90,14 +91,11 @@ func (p *policy) won() {
 		return
 	}
 	p.wins = 0
-	if procs > 1 {
-		t := now()
-		if t-p.yielded < time.Millisecond {
-			return
-		}
-		p.yielded = t
+	t := now()
+	if procs > 1 && t-p.yielded < time.Millisecond && !p.mayLook(t) {
+		return
 	}
-	runtime.Gosched()
+	p.yielded = p.giveWay()
 }
 
 const (
@@ -178,8 +176,7 @@ func (l *Lock) spinFor(w *Waiter) bool {
 			}
 		}
 		if t-yielded >= p.yields {
-			runtime.Gosched()
-			t = now()
+			t = p.giveWay()
 			yielded = t
 		}
 		if t-begin >= cpuYieldAfter && t-yieldedCPU >= cpuYield {
@@ -308,7 +305,7 @@ func (sp *spin) hit() {
 	t := now()
 	sp.pay(t-sp.last, true)
 	sp.last = t
-	runtime.Gosched() // let those run whom the batch has woken
+	sp.policy.giveWay() // let those run whom the batch has woken
 }
 
 // on reports whether to poll once more.
