@@ -86,7 +86,7 @@ func TestOneLookOfTheMonitorsDoesNotMakePollersLookRarely(t *testing.T) {
 	n := newNetpoller()
 	n.state = netpollAnswered
 	n.look()
-	require.Less(t, time.Duration(n.next.Load())-now(), netpollRarely/2)
+	require.NotEqual(t, netpollIdle, n.state)
 	n.next.Store(0)
 	n.state = netpollAnswered
 	n.look()
