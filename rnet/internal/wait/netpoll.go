@@ -78,8 +78,7 @@ func (n *netpoller) look() {
 	switch n.state {
 	case netpollAsked:
 		begin := t
-		n.park(begin)
-		if t = now(); !n.due(t) {
+		if t = n.park(begin); !n.due(t) {
 			return
 		}
 		if took := t - begin; took >= netpollLong {
@@ -100,8 +99,8 @@ func (n *netpoller) look() {
 }
 
 // park waits for watch, but no longer than netpollLong: the caller may own a lock, and what it
-// waits for may have come. Timers fire where goroutines are runnable all the time.
-func (n *netpoller) park(begin time.Duration) {
+// waits for may have come. Timers fire where goroutines are runnable all the time. It returns the time.
+func (n *netpoller) park(begin time.Duration) time.Duration {
 	n.calm = 0
 	if n.parked++; n.parked == 1 {
 		if n.enough == nil {
@@ -110,12 +109,14 @@ func (n *netpoller) park(begin time.Duration) {
 			n.enough.Reset(netpollLong)
 		}
 	}
-	for answers := n.answers; n.answers == answers && now()-begin < netpollLong; {
+	t := begin
+	for answers := n.answers; n.answers == answers && t-begin < netpollLong; t = now() {
 		n.seen.Wait() // ended by watch, or enough
 	}
 	if n.parked--; n.parked == 0 {
 		n.enough.Stop()
 	}
+	return t
 }
 
 // timeout is called by enough.

@@ -36,7 +36,8 @@ func TestSocketsAreReadBesideGoroutinesThatPoll(t *testing.T) {
 			t.Run(fmt.Sprint(of[0], " on ", of[1], " ", name), func(t *testing.T) {
 				n := of[0]
 				onProcessors(t, of[1])
-				send, come := echo(t)
+				come := make(chan struct{})
+				send := causes["TCP"](t, func() { come <- struct{}{} })
 				netpoll.mu.Lock()
 				netpoll.every = time.Microsecond
 				netpoll.mu.Unlock()
@@ -72,12 +73,6 @@ func TestSocketsAreReadBesideGoroutinesThatPoll(t *testing.T) {
 			})
 		}
 	}
-}
-
-// echo returns what makes something come.
-func echo(t *testing.T) (send func(), come chan struct{}) {
-	come = make(chan struct{})
-	return causes["TCP"](t, func() { come <- struct{}{} }), come
 }
 
 // An answer that nobody has parked for may have come from the runtime's monitor, which looks each
