@@ -122,7 +122,10 @@ func TestGRPCNoticesAClosedConnection(t *testing.T) {
 		for range rounds {
 			_, err = grpc_health_v1.NewHealthClient(client).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 			require.NoError(t, err)
-			require.Equal(t, connectivity.Ready, client.GetState())
+			// gRPC lets calls begin a moment before it says that it is ready (ccBalancerWrapper.UpdateState).
+			for s := client.GetState(); s != connectivity.Ready; s = client.GetState() {
+				require.True(t, client.WaitForStateChange(t.Context(), s))
+			}
 			(<-accepted).Close()
 			require.True(t, client.WaitForStateChange(t.Context(), connectivity.Ready))
 		}
