@@ -76,6 +76,7 @@ type Lock struct {
 	free    chan struct{} // has a token when an owner has left a source that failed
 	over    chan struct{} // closed by End
 	call    chan struct{} // has the token of a call to the engine
+	shared  *sharedPoller
 
 	// Used by the owner of the lock only.
 	cqArmed bool
@@ -94,6 +95,7 @@ func (l *Lock) Init(src Source, channel Channel, cfg Config) {
 	l.free, l.over, l.call = make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
 	l.rests = true
 	l.policy.init(&cfg)
+	l.shared = &sharedPollers[nextShared.Add(1)%uint32(len(sharedPollers))]
 	l.word.Store(uint64(owned))
 }
 
@@ -112,17 +114,22 @@ func (l *Lock) Start(local bool) {
 func (l *Lock) Wait(w *Waiter) {
 	for !w.Ready() {
 		if l.enter() {
-			if l.pollFor(w) || l.sleepFor(w) {
+			ended, shares := l.pollFor(w)
+			if ended || !shares && l.sleepFor(w) {
 				l.leave()
 				return
 			}
-			// Others wait too, and the engine serves all.
+			// The shared poller polls, or others wait too, and the engine serves all.
 			l.word.register()
 			parked := w.park()
 			if !parked {
 				l.word.withdraw()
 			}
-			l.leave()
+			if parked && shares {
+				l.shared.offer(l)
+			} else {
+				l.leave()
+			}
 			if !parked {
 				return
 			}
@@ -263,6 +270,7 @@ func (l *Lock) Look() bool {
 // takes longer than timeout.
 func (l *Lock) LookSoon(timeout time.Duration) {
 	if !l.enter() { // registered: the owner will not go to sleep
+		l.word.note() // for a shared poller
 		l.channel.Wake()
 		if !l.takeOver(time.Now().Add(timeout)) {
 			return

@@ -34,6 +34,8 @@ type world struct {
 	waiters [modelWaiters]modelWaiter
 	engine  modelEngine
 	sweep   modelSweep
+	poller  modelPoller
+	shares  bool // owners may hand the lock over to the shared poller
 	onSweep bool
 	unarmed bool // an owner who had been left a note has left without arming
 	called  bool
@@ -76,6 +78,12 @@ type modelSweep struct {
 	leaver
 }
 
+// modelPoller is the shared poller.
+type modelPoller struct {
+	owns bool
+	leaver
+}
+
 // leaver is the state of a call of leave.
 type leaver struct {
 	lpc   int8
@@ -114,6 +122,8 @@ const (
 	wSleepThread
 	wRegister
 	wLeaveBlock
+	wRegisterOffer
+	wOfferBlock
 	wLeave
 	wDone
 )
@@ -144,6 +154,7 @@ type fault struct {
 	drop          bool // Do gives the lock up without leave
 	lateEnd       bool // End wakes the engine before there is anything for it to see
 	noWakeSoon    bool // LookSoon does not wake the owner
+	dropOffer     bool // the shared poller gives the lock up without leave
 	noFree        bool // the owner of a source that failed does not tell Close
 }
 
@@ -234,6 +245,7 @@ func (w *world) steps() (list []step) {
 	}
 	w.engineSteps(add)
 	w.sweepSteps(add)
+	w.pollerSteps(add)
 	w.otherSteps(add)
 	return list
 }
@@ -308,6 +320,9 @@ func (w *world) waiterSteps(i int, add func(string, func(w *world))) {
 			}
 		})
 	case wChoose:
+		if w.shares {
+			do("is to hand the lock over", func(w *world, m *modelWaiter) { m.pc = wRegisterOffer })
+		}
 		if w.word.waiters() > 0 {
 			do("leaves the waiting to the engine", func(w *world, m *modelWaiter) { m.pc = wRegister })
 			return
@@ -374,6 +389,21 @@ func (w *world) waiterSteps(i int, add func(string, func(w *world))) {
 				w.word -= oneWaiter
 			}
 			m.lpc = lLoad
+		})
+	case wRegisterOffer:
+		do("registers to hand the lock over", func(w *world, m *modelWaiter) {
+			w.word += oneWaiter
+			m.pc = wOfferBlock
+		})
+	case wOfferBlock:
+		do("parks, and hands the lock over", func(w *world, m *modelWaiter) {
+			if ready(m) {
+				w.word -= oneWaiter
+				m.pc = wLeave
+				return
+			}
+			m.state, m.pc = waiterParked, wBlock
+			w.poller.owns = true
 		})
 	case wLeave:
 		do("leaves", func(w *world, m *modelWaiter) { m.lpc = lLoad })
@@ -588,6 +618,30 @@ func (w *world) sweepSteps(add func(string, func(w *world))) {
 	})
 }
 
+// pollerSteps are those of the shared poller. It may leave the lock at any time.
+func (w *world) pollerSteps(add func(string, func(w *world))) {
+	if w.poller.lpc != 0 {
+		w.leaveSteps("poller", func(w *world) *leaver { return &w.poller.leaver }, func(*world) {}, add)
+		return
+	}
+	if !w.poller.owns {
+		return
+	}
+	polled := *w
+	if polled.poll(); polled != *w { // otherwise it brings nothing
+		add("poller polls", func(w *world) { w.poll() })
+	}
+	add("poller leaves", func(w *world) {
+		w.poller.owns = false
+		if w.dropOffer {
+			w.word &^= owned
+			return
+		}
+		w.word |= noted
+		w.poller.lpc = lLoad
+	})
+}
+
 // otherSteps are those of the peer, of a deadline, of Do, and of the end.
 func (w *world) otherSteps(add func(string, func(w *world))) {
 	switch {
@@ -685,6 +739,7 @@ func (w *world) soonSteps(add func(string, func(w *world))) {
 		})
 	case sWake:
 		add("LookSoon wakes the owner", func(w *world) {
+			w.word |= noted
 			if w.soon = sTakeOver; !w.noWakeSoon {
 				w.wakeChan, w.wakeThr = true, true
 			}
@@ -758,6 +813,16 @@ func situations(f fault) map[string]world {
 		fails := newWorld(f, at, 0)
 		fails.fails = true
 		list[name+", a failure"] = fails
+		shared := map[string]world{
+			"one waiter": newWorld(f, at, 0, 0), "a deadline": deadline, "Do": looked, "a failure": fails,
+		}
+		if at { // there are too many orders otherwise
+			shared["two waiters"], shared["LookSoon"] = newWorld(f, at, 0, 1), soon
+		}
+		for what, w := range shared {
+			w.shares = true
+			list[name+", a shared poller, "+what] = w
+		}
 	}
 	return list
 }
@@ -786,6 +851,7 @@ func TestTheModelFindsMistakes(t *testing.T) {
 		"Do leaves without leave":                   {drop: true},
 		"End wakes first":                           {lateEnd: true},
 		"Close is not told":                         {noFree: true},
+		"the shared poller leaves without leave":    {dropOffer: true},
 		"LookSoon lets the owner sleep":             {noWakeSoon: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -179,7 +179,7 @@ func (p *policy) giveWay() time.Duration {
 
 // mayLook reports whether to look at t.
 func (p *policy) mayLook(t time.Duration) bool {
-	return netpoll.due(t) && (procs == 1 || crowd.join(p, t) >= procs)
+	return netpoll.due(t) && (procs == 1 || crowd.join(&p.joined, t) >= procs)
 }
 
 // crowd counts the locks whose owners poll. Where they are fewer than the processors, one of
@@ -191,8 +191,9 @@ var crowd counter
 // in this one.
 type counter struct{ atomic.Uint64 }
 
-// join counts p in the period of t, and returns how many were counted in it, or in the one before.
-func (c *counter) join(p *policy, t time.Duration) int {
+// join counts a lock in the period of t, and returns how many were counted in it, or in the one before.
+// joined is the period in which that lock was counted last.
+func (c *counter) join(joined *uint32, t time.Duration) int {
 	period := uint32(t >> 20)
 	for {
 		v := c.Load()
@@ -204,14 +205,14 @@ func (c *counter) join(p *policy, t time.Duration) int {
 			if before, count = count, 0; period-last > 1 {
 				before = 0
 			}
-		} else if p.joined == period {
+		} else if *joined == period {
 			return int(max(before, count))
 		}
-		if p.joined != period {
+		if *joined != period {
 			count++
 		}
 		if c.CompareAndSwap(v, uint64(period)<<32|uint64(before)<<16|uint64(count)) {
-			p.joined = period
+			*joined = period
 			return int(max(before, count))
 		}
 	}

@@ -99,7 +99,7 @@ func TestNobodyParksForLong(t *testing.T) {
 func TestALateMemberOfTheCrowdLeavesItAsItIs(t *testing.T) {
 	var c counter
 	at := func(n int) time.Duration { return time.Duration(n) << 20 }
-	three := make([]policy, 3)
+	var three [3]uint32
 	for i := range three {
 		c.join(&three[i], at(9))
 	}

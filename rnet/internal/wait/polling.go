@@ -22,6 +22,7 @@ type policy struct {
 	wins    int  // waits that ended while polling, since the last chance for other goroutines
 	yielded time.Duration
 	joined  uint32 // period of crowd in which we were counted last
+	used    uint32 // the same of inUse
 
 	tokens int64 // ns of polling that may yet be in vain
 	filled time.Duration
@@ -68,20 +69,26 @@ func (l *Lock) poll() int {
 	return n
 }
 
-// pollFor polls until w is ready, no longer than the policy allows.
-func (l *Lock) pollFor(w *Waiter) bool {
+// pollFor polls until w is ready, no longer than the policy allows. It polls but once if the lock
+// is to be handed over to the shared poller.
+func (l *Lock) pollFor(w *Waiter) (ended, shares bool) {
 	l.poll()
 	if w.Ready() {
 		l.countHit()
 		l.policy.won()
-		return true
+		return true, false
 	}
-	if l.spinFor(w) {
+	begin := now()
+	if l.shares(begin) {
+		l.policy.pace.forget()
+		return false, true
+	}
+	if l.spinFor(w, begin) {
 		l.countHit()
-		return true
+		return true, false
 	}
 	l.PollMisses.Add(1)
-	return false
+	return false, false
 }
 
 // won is called when polling has ended a wait. Every 32nd time it lets other goroutines
@@ -118,8 +125,8 @@ const (
 	leastRate = 8
 )
 
-// spinFor is pollFor after the first poll.
-func (l *Lock) spinFor(w *Waiter) bool {
+// spinFor is pollFor after the first poll. It is called at begin.
+func (l *Lock) spinFor(w *Waiter, begin time.Duration) bool {
 	p := &l.policy
 	if p.profile == fallback.Efficient || l.cfg.Local {
 		return false
@@ -135,7 +142,6 @@ func (l *Lock) spinFor(w *Waiter) bool {
 			return false
 		}
 	}
-	begin := now()
 	most, ok := p.mayPoll(begin)
 	if !ok {
 		return false
