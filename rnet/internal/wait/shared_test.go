@@ -2,6 +2,7 @@ package wait
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,53 +66,45 @@ func TestASharedPollerLosesNoWakeUp(t *testing.T) {
 	}
 }
 
-// Traffic of another session does not keep the poller from leaving a lock that somebody asks for.
+// Traffic does not keep the poller from leaving a lock that somebody asks for.
 func TestASharedPollerLeavesALockThatIsAskedFor(t *testing.T) {
-	var p sharedPoller
-	boxes := newSharedBoxes(t, &p, 2)
-	asked, busy := boxes[0], boxes[1]
-	waiters := make([]Waiter, 3)
-	wait := func(b *box, w *Waiter) chan struct{} {
+	for _, ask := range []func(*Lock){(*Lock).EnsureArmed, func(l *Lock) { l.LookSoon(time.Minute) }} {
+		var p sharedPoller
+		p.active.Store(true)
+		b := &busyBox{box: box{wake: make(chan struct{}, 1)}}
+		b.lock.Init(b, b, Config{Accepts: true})
+		b.lock.shared = &p
+		b.run(t)
+		b.busy.Store(true)
+		var w Waiter
 		w.Begin()
 		ended := make(chan struct{})
-		go func() { b.lock.Wait(w); close(ended) }()
-		return ended
-	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() { // it never ends by itself
-		defer close(stopped)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				busy.publish(new(Waiter))
-			}
-		}
-	}()
-	first := wait(busy, &waiters[0])
-	for range 2 { // by LookSoon, and by what EnsureArmed leaves
-		p.active.Store(true)
-		ended := wait(asked, &waiters[1])
-		for asked.lock.word.load().waiters() == 0 { // ended when it is parked
-			time.Sleep(time.Millisecond)
-		}
-		asked.publish(&waiters[1])
-		asked.lock.LookSoon(time.Minute)
+		go func() { b.lock.Wait(&w); close(ended) }()
+		require.Eventually(t, func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.running
+		}, 10*time.Second, time.Millisecond)
+		ask(&b.lock)
+		p.ends(t)
+		b.busy.Store(false)
+		b.publish(&w)
 		<-ended
 	}
-	ended := wait(asked, &waiters[2])
-	for asked.lock.word.load().waiters() == 0 {
-		time.Sleep(time.Millisecond)
+}
+
+// busyBox is a box to which something comes all the time, for nobody.
+type busyBox struct {
+	box
+	busy atomic.Bool
+}
+
+func (b *busyBox) Poll() int {
+	n := b.box.Poll()
+	if b.busy.Load() {
+		n++
 	}
-	asked.lock.EnsureArmed()
-	asked.publish(&waiters[2])
-	<-ended
-	close(stop)
-	<-stopped
-	busy.publish(&waiters[0])
-	<-first
-	p.ends(t)
+	return n
 }
 
 // Polling that finds nothing ends, and is not begun again for a while, which gets longer.
