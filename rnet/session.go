@@ -192,7 +192,8 @@ func (s *session) Leaving() {
 // Failed is called by the mux when it has come to its end.
 func (s *session) Failed(cause error) {
 	if cause != nil && !errors.Is(cause, mux.ErrIdle) && !errors.Is(cause, net.ErrClosed) {
-		s.log.Debug("rnet: session failed", "peer", s.mux.RemoteAddr(), "device", s.device, "pid", s.mux.Peer().PID, "err", cause)
+		// The handler is the program's, and who calls Failed may poll for other sessions.
+		go s.log.Debug("rnet: session failed", "peer", s.mux.RemoteAddr(), "device", s.device, "pid", s.mux.Peer().PID, "err", cause)
 	}
 }
 

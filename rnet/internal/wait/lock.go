@@ -76,7 +76,6 @@ type Lock struct {
 	free    chan struct{} // has a token when an owner has left a source that failed
 	over    chan struct{} // closed by End
 	call    chan struct{} // has the token of a call to the engine
-	shared  *sharedPoller
 
 	// Used by the owner of the lock only.
 	cqArmed bool
@@ -85,6 +84,7 @@ type Lock struct {
 	hits    uint64
 	policy  policy
 	sleeper sleeper
+	shared  *sharedPoller // nil before the lock was handed over for the first time
 
 	Counters
 }
@@ -95,7 +95,6 @@ func (l *Lock) Init(src Source, channel Channel, cfg Config) {
 	l.free, l.over, l.call = make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
 	l.rests = true
 	l.policy.init(&cfg)
-	l.shared = &sharedPollers[nextShared.Add(1)%uint32(len(sharedPollers))]
 	l.word.Store(uint64(owned))
 }
 
@@ -114,18 +113,18 @@ func (l *Lock) Start(local bool) {
 func (l *Lock) Wait(w *Waiter) {
 	for !w.Ready() {
 		if l.enter() {
-			ended, shares := l.pollFor(w)
-			if ended || !shares && l.sleepFor(w) {
+			did := l.pollFor(w)
+			if did == pollEnded || did == pollMissed && l.sleepFor(w) {
 				l.leave()
 				return
 			}
-			// The shared poller polls, or others wait too, and the engine serves all.
+			// The shared poller polls on, or others wait too and the engine serves all.
 			l.word.register()
 			parked := w.park()
 			if !parked {
 				l.word.withdraw()
 			}
-			if parked && shares {
+			if parked && did == pollShares {
 				l.shared.offer(l)
 			} else {
 				l.leave()
@@ -270,7 +269,6 @@ func (l *Lock) Look() bool {
 // takes longer than timeout.
 func (l *Lock) LookSoon(timeout time.Duration) {
 	if !l.enter() { // registered: the owner will not go to sleep
-		l.word.note() // for a shared poller
 		l.channel.Wake()
 		if !l.takeOver(time.Now().Add(timeout)) {
 			return
@@ -287,12 +285,16 @@ func (l *Lock) takeOver(end time.Time) bool {
 	for try := 0; ; try++ {
 		s := l.word.load()
 		next, owns := s.takenOver()
+		if !owns && !s.has(asked) {
+			l.word.ask()
+		}
 		switch {
 		case owns && l.word.swap(s, next):
 			l.disarm()
 			return true
 		case owns:
 		case l.src.Failed() || !time.Now().Before(end):
+			l.word.unask()
 			l.word.withdraw()
 			return false
 		case try < 100:

@@ -36,6 +36,7 @@ type world struct {
 	sweep   modelSweep
 	poller  modelPoller
 	shares  bool // owners may hand the lock over to the shared poller
+	busy    bool // which has so much to do that it leaves the lock only if it is told to
 	onSweep bool
 	unarmed bool // an owner who had been left a note has left without arming
 	called  bool
@@ -78,7 +79,7 @@ type modelSweep struct {
 	leaver
 }
 
-// modelPoller is the shared poller.
+// modelPoller is the shared poller. The start and the end of its goroutine are not modelled.
 type modelPoller struct {
 	owns bool
 	leaver
@@ -154,6 +155,7 @@ type fault struct {
 	drop          bool // Do gives the lock up without leave
 	lateEnd       bool // End wakes the engine before there is anything for it to see
 	noWakeSoon    bool // LookSoon does not wake the owner
+	neverAsks     bool // nor does it ask a shared poller for the lock
 	dropOffer     bool // the shared poller gives the lock up without leave
 	noFree        bool // the owner of a source that failed does not tell Close
 }
@@ -186,6 +188,9 @@ func (w *world) final() error {
 func (w *world) valid() error {
 	if w.unarmed {
 		return errors.New("a note was taken, and the completion queue not armed")
+	}
+	if w.word.waiters() > modelWaiters+1 {
+		return errors.New("a waiter was withdrawn that had not registered")
 	}
 	for i := range w.waiters {
 		if !w.word.has(owned|armed) && w.waiters[i].state == waiterParked && !w.failed {
@@ -631,6 +636,9 @@ func (w *world) pollerSteps(add func(string, func(w *world))) {
 	if polled.poll(); polled != *w { // otherwise it brings nothing
 		add("poller polls", func(w *world) { w.poll() })
 	}
+	if w.busy && !w.word.has(noted|asked) {
+		return
+	}
 	add("poller leaves", func(w *world) {
 		w.poller.owns = false
 		if w.dropOffer {
@@ -739,7 +747,6 @@ func (w *world) soonSteps(add func(string, func(w *world))) {
 		})
 	case sWake:
 		add("LookSoon wakes the owner", func(w *world) {
-			w.word |= noted
 			if w.soon = sTakeOver; !w.noWakeSoon {
 				w.wakeChan, w.wakeThr = true, true
 			}
@@ -751,10 +758,13 @@ func (w *world) soonSteps(add func(string, func(w *world))) {
 				w.took()
 				w.soon = sPoll
 			})
+		} else if !w.word.has(asked) && !w.neverAsks {
+			add("LookSoon asks for the lock", func(w *world) { w.word |= asked })
 		}
 		if w.failed {
 			add("LookSoon gives up", func(w *world) {
 				w.word -= oneWaiter
+				w.word &^= asked
 				w.soon = sOver
 			})
 		}
@@ -813,17 +823,21 @@ func situations(f fault) map[string]world {
 		fails := newWorld(f, at, 0)
 		fails.fails = true
 		list[name+", a failure"] = fails
-		shared := map[string]world{
-			"one waiter": newWorld(f, at, 0, 0), "a deadline": deadline, "Do": looked, "a failure": fails,
-		}
-		if at { // there are too many orders otherwise
-			shared["two waiters"], shared["LookSoon"] = newWorld(f, at, 0, 1), soon
-		}
-		for what, w := range shared {
+		looksSoon := newWorld(f, at, 0)
+		looksSoon.soon, looksSoon.patient = sEnter, true
+		for what, w := range map[string]world{
+			"one waiter": newWorld(f, at, 0, 0), "a deadline": deadline, "Do": looked, "LookSoon": looksSoon,
+			"a failure": fails,
+		} {
 			w.shares = true
 			list[name+", a shared poller, "+what] = w
+			w.busy = true
+			list[name+", a busy shared poller, "+what] = w
 		}
 	}
+	two := newWorld(f, true, 0, 1)
+	two.shares = true
+	list["engine at the channel, a shared poller, two waiters"] = two
 	return list
 }
 
@@ -852,6 +866,7 @@ func TestTheModelFindsMistakes(t *testing.T) {
 		"End wakes first":                           {lateEnd: true},
 		"Close is not told":                         {noFree: true},
 		"the shared poller leaves without leave":    {dropOffer: true},
+		"LookSoon does not ask for the lock":        {neverAsks: true},
 		"LookSoon lets the owner sleep":             {noWakeSoon: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -59,7 +59,7 @@ func (p *policy) init(cfg *Config) {
 	p.tokens, p.rate = allowance, fullRate
 }
 
-// pollers counts the owners in this process that have polled for longer than placement.
+// pollers counts the owners in this process that have polled for longer than placement, and the shared pollers.
 var pollers atomic.Int32
 
 // poll polls the source. An event loop does so by itself.
@@ -69,26 +69,34 @@ func (l *Lock) poll() int {
 	return n
 }
 
-// pollFor polls until w is ready, no longer than the policy allows. It polls but once if the lock
-// is to be handed over to the shared poller.
-func (l *Lock) pollFor(w *Waiter) (ended, shares bool) {
+// polling is how polling for a waiter has ended.
+type polling uint8
+
+const (
+	pollEnded  polling = iota // the waiter is ready
+	pollMissed                // the policy does not allow any more
+	pollShares                // the lock is to be handed over to the shared poller
+)
+
+// pollFor polls until w is ready, no longer than the policy allows.
+func (l *Lock) pollFor(w *Waiter) polling {
 	l.poll()
 	if w.Ready() {
 		l.countHit()
 		l.policy.won()
-		return true, false
+		return pollEnded
 	}
 	begin := now()
 	if l.shares(begin) {
 		l.policy.pace.forget()
-		return false, true
+		return pollShares
 	}
 	if l.spinFor(w, begin) {
 		l.countHit()
-		return true, false
+		return pollEnded
 	}
 	l.PollMisses.Add(1)
-	return false, false
+	return pollMissed
 }
 
 // won is called when polling has ended a wait. Every 32nd time it lets other goroutines

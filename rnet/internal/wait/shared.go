@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,40 +13,51 @@ import (
 // a few poll. The peers of these are answered at once, and send again at once; all others are
 // found late, for milliseconds, by a wake-up that the pollers keep from a CPU. So there the owners
 // hand their locks over to shared pollers, and park.
-var sharedPollers = make([]sharedPoller, max(1, procs/2))
+var (
+	sharedPollers = make([]sharedPoller, max(1, procs/2))
+	nextShared    atomic.Uint32 // the poller of the next lock
+	sharedActive  atomic.Int32  // pollers whose goroutine runs
+)
 
-var nextShared atomic.Uint32 // the poller of the next lock
-
-// sharedPoller owns the locks of many sessions, and polls one after the other in a goroutine. Of
-// whom it finds a message it polls on for a while: a peer that is awake is answered without
-// a wake-up. So all of them have their turns, and most messages of a turn come fast.
+// sharedPoller owns the locks of many sessions, and polls one after the other in a goroutine. A lock of
+// which it finds a message has a slice, in which it polls that alone: a peer that is awake is answered
+// without a wake-up. So all have their share, and most messages of a slice come fast.
 //
-// Who needs a lock that the poller owns parks, or leaves a note: then the poller leaves the lock.
+// Who needs a lock that the poller owns parks, leaves a note, or asks for it: in the two last cases the poller leaves the lock.
 type sharedPoller struct {
-	closed atomic.Int64 // until when no lock is taken, as now tells it: polling has not paid
-	active atomic.Bool  // the goroutine polls
-	offers atomic.Bool  // offered is not empty
+	_         [64]byte     // owners read what follows, and the poller writes what comes after
+	notBefore atomic.Int64 // until then no lock is taken, as now tells it: polling has not paid
+	offers    atomic.Bool  // offered is not empty
+	_         [64]byte
 
 	mu      sync.Mutex
 	running bool
 	offered []*Lock // by their owners
 
 	// Of the goroutine.
-	policy  policy // for giveWay
 	locks   []sharedLock
 	t       time.Duration // the present time
+	yielded time.Duration // when other threads of the CPU had their last chance
 	left    time.Duration // to poll without finding anything
-	vain    time.Duration // polled without finding anything, since it began
-	hits    int           // polls that have found something since then
-	yielded time.Duration // to other threads of the CPU
 	pause   time.Duration // the last one
+	account
+}
+
+// account is what a poller has done since it was settled last. Of longer times than longPoll between two
+// looks only that counts as polling.
+type account struct {
+	since  time.Duration // when that was
+	polled time.Duration // in all, also before
+	begun  time.Duration // polled at since
+	vain   time.Duration // polled without finding anything
+	hits   int           // polls that have found something
 }
 
 type sharedLock struct {
-	lock  *Lock
-	hit   time.Duration // when a poll brought something
-	skips int           // messages of the peer that are not to begin a turn
-	slow  int           // bound of skips, after the last turn that was in vain
+	lock      *Lock
+	hit       time.Duration // polled when a poll found something
+	skips     int           // polls that find something and are not to begin a slice
+	lastSkips int           // how many these were the last time, 0 after a slice that paid
 }
 
 const (
@@ -53,44 +65,56 @@ const (
 	// Fewer share the processors well enough, and are faster without a goroutine between.
 	sharedMany = 4
 
-	// sharedSpin is how long the poller polls without finding anything. It leaves all locks then. If
-	// that was dearer than the wake-ups that it saved it takes none for a while, which gets longer.
-	sharedSpin     = 50 * time.Microsecond
+	// sharedSpin is how long a poller polls without finding anything. It leaves all locks then, and also
+	// where it finds something for no more locks than the processors that it stands for.
+	sharedSpin = 50 * time.Microsecond
+	// sharedIdle is how long it polls a lock for which nothing comes.
+	sharedIdle = 10 * time.Millisecond
+
+	// Each sharedAccount, and at the end, a poller sees whether polling was dearer than the
+	// wake-ups that it saved. Then no lock is handed over for a while, which gets longer.
+	sharedAccount  = 20 * time.Millisecond
 	sharedMinPause = time.Millisecond
 	sharedMaxPause = 128 * time.Millisecond
 
-	// sharedIdle is how long a lock stays for which nothing comes, while others are in use.
-	sharedIdle = 10 * time.Millisecond
+	// A slice ends after sharedSlice, or its part of sharedSlices, which is for all locks, or when nothing
+	// has come for sliceSpin: a peer that slept needs that to send again. If messages were
+	// further apart than slicePays, the next minSkips to maxSkips polls that find something begin none.
+	sharedSlice  = 300 * time.Microsecond
+	sharedSlices = 4 * time.Millisecond
+	sliceSpin    = 30 * time.Microsecond
+	slicePays    = 10 * time.Microsecond
+	minSkips     = 8
+	maxSkips     = 16
 
-	// A turn ends after sharedTurn, or when all turns together take sharedTurns, or when nothing has come
-	// for turnSpin: a peer that slept needs that to send again. It was in vain if messages were
-	// further apart than turnPays: then the next ones of that peer, up to maxSkips, begin none.
-	sharedTurn  = 300 * time.Microsecond
-	sharedTurns = 4 * time.Millisecond
-	turnSpin    = 30 * time.Microsecond
-	turnPays    = 10 * time.Microsecond
-	minSkips    = 8
-	maxSkips    = 16
-
-	// sharedYield is how long nothing has come when the poller begins to give way to other threads of its CPU:
-	// peers are among them, and there may be many.
+	// sharedYield is how long nothing has come when the poller begins to give way to other threads of its
+	// CPU: peers are among them, and there may be many.
 	sharedYield = 10 * time.Microsecond
 
-	// longPoll is the most that one look at a lock, or at all, counts as polling: if it took longer
-	// other goroutines ran, or other threads.
+	// longPoll is the most that a batch of polls counts as polling: if it took longer other goroutines ran,
+	// or other threads.
 	longPoll = 5 * time.Microsecond
 )
 
-// inUse counts the locks that have an owner who waits.
-var inUse counter
+// inUse counts the locks whose owners wait. All of them read it, each time.
+var inUse struct {
+	_ [64]byte
+	counter
+	_ [64]byte
+}
 
 // shares reports whether the owner is to hand the lock over at t.
 func (l *Lock) shares(t time.Duration) bool {
 	if l.policy.profile != fallback.Balanced || l.cfg.Local || l.cfg.Wire {
 		return false
 	}
-	many := inUse.join(&l.policy.used, t) > sharedMany*procs
-	return (many || l.shared.active.Load()) && int64(t) >= l.shared.closed.Load()
+	if inUse.join(&l.policy.used, t) <= sharedMany*procs && sharedActive.Load() == 0 {
+		return false
+	}
+	if l.shared == nil {
+		l.shared = &sharedPollers[nextShared.Add(1)%uint32(len(sharedPollers))]
+	}
+	return int64(t) >= l.shared.notBefore.Load()
 }
 
 // offer hands l over to the poller. The caller owns it, and is parked there.
@@ -101,19 +125,19 @@ func (p *sharedPoller) offer(l *Lock) {
 	p.offers.Store(true)
 	if !p.running {
 		p.running = true
-		go p.run() // ends when nothing has come for sharedSpin
+		sharedActive.Add(1)
+		go p.run() // ends when it has left all locks
 	}
 }
 
 func (p *sharedPoller) run() {
 	defer region("rnet.poller").End()
 	pollers.Add(1)
-	p.active.Store(true)
+	defer pollers.Add(-1)
 	p.t = now()
 	for p.take() {
 		p.poll()
 	}
-	pollers.Add(-1)
 }
 
 // take takes the locks that were offered. It returns false, and the goroutine ends, if it has
@@ -122,32 +146,34 @@ func (p *sharedPoller) take() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.offered {
-		p.locks = append(p.locks, sharedLock{lock: l, hit: p.t})
+		p.locks = append(p.locks, sharedLock{lock: l, hit: p.polled})
 	}
 	clear(p.offered)
 	p.offered = p.offered[:0]
 	p.offers.Store(false)
 	if p.running = len(p.locks) > 0; !p.running {
-		p.active.Store(false)
+		sharedActive.Add(-1)
 	}
 	return p.running
 }
 
-// poll polls until nothing has come for sharedSpin, and leaves all locks.
+// poll polls as long as that is of use, and leaves all locks.
 func (p *sharedPoller) poll() {
-	p.left, p.vain, p.hits = sharedSpin, 0, 0
-	for p.left > 0 {
+	p.left = sharedSpin
+	p.settle()
+	for p.left > 0 && len(p.locks) > 0 {
 		if p.offers.Load() {
 			p.take()
 		}
 		p.round()
+		if p.t-p.since >= sharedAccount {
+			few := p.found() <= max(1, procs/len(sharedPollers))
+			if !p.settle() || few {
+				break
+			}
+		}
 	}
-	if p.vain <= time.Duration(p.hits)*engineCheap {
-		p.pause = 0
-	} else {
-		p.pause = min(max(2*p.pause, sharedMinPause), sharedMaxPause)
-		p.closed.Store(int64(p.t + p.pause))
-	}
+	p.settle()
 	for i := range p.locks {
 		p.locks[i].leave()
 	}
@@ -156,22 +182,50 @@ func (p *sharedPoller) poll() {
 	p.t = now()
 }
 
-// round looks at each lock once.
+// found returns of how many locks something was found since the account was settled, or that came since.
+func (p *sharedPoller) found() (n int) {
+	for i := range p.locks {
+		if p.locks[i].hit >= p.begun {
+			n++
+		}
+	}
+	return n
+}
+
+// settle settles the account. It returns false, and no lock is handed over for a while, if polling has not paid.
+func (p *sharedPoller) settle() bool {
+	paid := p.vain <= time.Duration(p.hits)*engineCheap
+	switch {
+	case !paid:
+		p.pause = min(max(2*p.pause, sharedMinPause), sharedMaxPause)
+		p.notBefore.Store(int64(p.t + p.pause))
+	case p.hits > 0:
+		p.pause = 0
+	}
+	p.since, p.begun, p.vain, p.hits = p.t, p.polled, 0, 0
+	return paid
+}
+
+// round polls each lock once.
 func (p *sharedPoller) round() {
 	found := false
 	for i := 0; i < len(p.locks); i++ {
+		if i%pollBatch == pollBatch-1 {
+			p.giveWay(found)
+			found = false
+		}
 		s := &p.locks[i]
 		if s.lock.poll() > 0 {
 			p.hits++
-			s.hit = p.t
+			s.hit = p.polled
 			if s.skips > 0 {
 				s.skips--
 				found = true
 			} else {
-				p.turn(s)
+				p.pollOne(s)
 			}
 		}
-		if p.t-s.hit > sharedIdle || s.lock.word.load().has(noted) {
+		if p.polled-s.hit > sharedIdle || s.lock.word.load().has(noted|asked) {
 			s.leave()
 			last := len(p.locks) - 1
 			p.locks[i] = p.locks[last]
@@ -183,51 +237,57 @@ func (p *sharedPoller) round() {
 	p.giveWay(found)
 }
 
-// turn polls one lock, for which something has come.
-func (p *sharedPoller) turn(s *sharedLock) {
-	begin := p.t
-	end := begin + min(sharedTurn, sharedTurns/time.Duration(len(p.locks)))
+// pollOne gives a lock its slice. Something has been found for it.
+func (p *sharedPoller) pollOne(s *sharedLock) {
 	p.giveWay(true)
+	begin := p.t
+	end := begin + min(sharedSlice, sharedSlices/time.Duration(len(p.locks)))
 	hits := 0
-	for left := turnSpin; left > 0 && p.t < end; {
+	for left := sliceSpin; left > 0 && p.t < end; {
 		if s.lock.poll() > 0 {
 			hits++
 			p.giveWay(true)
-			left = turnSpin
+			left = sliceSpin
 		} else {
 			left -= p.giveWay(false)
 		}
 	}
 	p.hits += hits
-	s.hit = p.t
-	if p.t-begin < time.Duration(hits)*turnPays {
-		s.slow = 0
+	s.hit = p.polled
+	if p.t-begin < time.Duration(hits)*slicePays {
+		s.lastSkips = 0
 		return
 	}
-	s.slow = min(2*s.slow+minSkips, maxSkips)
-	s.skips = s.slow
+	s.lastSkips = min(2*s.lastSkips+minSkips, maxSkips)
+	s.skips = s.lastSkips
 }
 
-// giveWay lets those run whom a poll has woken, and all others. It returns how long was polled in vain.
+// giveWay lets those run whom polls have woken, and all others. It returns how long was polled since the last
+// time, 0 if something was found.
 func (p *sharedPoller) giveWay(found bool) (vain time.Duration) {
 	begin := p.t
-	p.t = p.policy.giveWay()
+	runtime.Gosched()
+	if p.t = now(); netpoll.due(p.t) {
+		netpoll.look()
+		p.t = now()
+	}
+	took := min(p.t-begin, longPoll)
+	p.polled += took
 	if found {
 		p.left = sharedSpin
 		return 0
 	}
-	vain = min(p.t-begin, longPoll)
-	p.left -= vain
-	p.vain += vain
+	p.left -= took
+	p.vain += took
 	if p.left < sharedSpin-sharedYield && p.t-p.yielded >= cpuYield {
 		yieldCPU()
 		p.t = now()
 		p.yielded = p.t
 	}
-	return vain
+	return took
 }
 
-// leave leaves the lock armed: many may wait there.
+// leave leaves the lock armed: nobody may come back to it soon, and the sweep need not look.
 func (s *sharedLock) leave() {
 	s.lock.word.note()
 	s.lock.leave()

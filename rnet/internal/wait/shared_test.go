@@ -2,25 +2,17 @@ package wait
 
 import (
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// newSharedBoxes returns boxes whose owners hand their locks over to p.
-func newSharedBoxes(t *testing.T, p *sharedPoller, n int) []*box {
-	p.active.Store(true)
-	boxes := make([]*box, n)
-	for i := range boxes {
-		b := &box{wake: make(chan struct{}, 1)}
-		b.lock.Init(b, b, Config{Accepts: true})
-		b.lock.shared = p
-		b.run(t)
-		boxes[i] = b
-	}
-	return boxes
+// beShared makes the owners of l hand it over to p.
+func (p *sharedPoller) beShared(t *testing.T, l *Lock) {
+	l.shared = p
+	sharedActive.Add(1)
+	t.Cleanup(func() { sharedActive.Add(-1) })
 }
 
 // ends waits until p has left all locks.
@@ -34,18 +26,21 @@ func (p *sharedPoller) ends(t *testing.T) {
 
 func TestASharedPollerLosesNoWakeUp(t *testing.T) {
 	var p sharedPoller
-	boxes := newSharedBoxes(t, &p, 6)
+	boxes := make([]*box, 6)
 	var work sync.WaitGroup
-	for i, b := range boxes {
+	for i := range boxes {
+		b := newBox(t)
+		p.beShared(t, &b.lock)
+		boxes[i] = b
 		for range 2 {
 			work.Go(func() {
 				var w Waiter
 				for n := range 1000 {
-					p.active.Store(true) // it is false when the poller has ended
+					p.notBefore.Store(0) // so that locks are handed over, whether it pays or not
 					w.Begin()
 					go b.publish(&w)
 					if (n+i)%64 == 0 {
-						time.Sleep(sharedIdle)
+						time.Sleep(2 * time.Millisecond)
 					}
 					b.lock.Wait(&w) // ended by what is published
 				}
@@ -60,6 +55,7 @@ func TestASharedPollerLosesNoWakeUp(t *testing.T) {
 		t.Fatal("lost wake-up")
 	}
 	p.ends(t)
+	require.NotZero(t, p.polled)
 	for _, b := range boxes {
 		require.Zero(t, b.lock.word.load().waiters())
 		require.Eventually(t, func() bool { return !b.lock.Unattended() }, 10*time.Second, time.Millisecond)
@@ -68,83 +64,135 @@ func TestASharedPollerLosesNoWakeUp(t *testing.T) {
 
 // Traffic does not keep the poller from leaving a lock that somebody asks for.
 func TestASharedPollerLeavesALockThatIsAskedFor(t *testing.T) {
-	for _, ask := range []func(*Lock){(*Lock).EnsureArmed, func(l *Lock) { l.LookSoon(time.Minute) }} {
-		var p sharedPoller
-		p.active.Store(true)
-		b := &busyBox{box: box{wake: make(chan struct{}, 1)}}
-		b.lock.Init(b, b, Config{Accepts: true})
-		b.lock.shared = &p
-		b.run(t)
-		b.busy.Store(true)
-		var w Waiter
-		w.Begin()
-		ended := make(chan struct{})
-		go func() { b.lock.Wait(&w); close(ended) }()
-		require.Eventually(t, func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.running
-		}, 10*time.Second, time.Millisecond)
-		ask(&b.lock)
-		p.ends(t)
-		b.busy.Store(false)
-		b.publish(&w)
-		<-ended
+	for what, ask := range map[string]func(*Lock) bool{
+		"a note": func(l *Lock) bool { l.word.note(); return true },
+		"LookSoon": func(l *Lock) bool {
+			l.word.register()
+			return l.takeOver(time.Now().Add(10 * time.Second))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var p sharedPoller
+			l, _ := p.newLocks(t, func() int { return 1 }, 2)
+			ended := make(chan struct{})
+			go func() { p.poll(); close(ended) }()
+			require.True(t, ask(l[0]))
+			if what == "LookSoon" {
+				l[0].leave()
+			}
+			require.Eventually(t, func() bool { return !l[0].word.load().has(owned) }, 10*time.Second, time.Millisecond)
+			l[1].word.note()
+			<-ended
+		})
 	}
 }
 
-// busyBox is a box to which something comes all the time, for nobody.
-type busyBox struct {
-	box
-	busy atomic.Bool
+// newLocks gives p locks of which nobody else knows. poll is their Poll.
+func (p *sharedPoller) newLocks(t *testing.T, poll func() int, n int) (locks []*Lock, s *source) {
+	s = &source{poll: poll}
+	for range n {
+		l := new(Lock)
+		l.Init(s, s, Config{})
+		l.rests = false // there is no engine
+		p.locks = append(p.locks, sharedLock{lock: l, hit: p.polled})
+		locks = append(locks, l)
+	}
+	return locks, s
 }
 
-func (b *busyBox) Poll() int {
-	n := b.box.Poll()
-	if b.busy.Load() {
-		n++
-	}
-	return n
+type source struct {
+	still
+	poll func() int
 }
+
+func (s *source) Poll() int { return s.poll() }
+func (*source) Wake()       {}
 
 // Polling that finds nothing ends, and is not begun again for a while, which gets longer.
 func TestASharedPollerRestsWhereItFindsNothing(t *testing.T) {
 	var p sharedPoller
-	p.poll()
+	vain := func() {
+		p.newLocks(t, func() int { return 0 }, 1)
+		p.poll()
+	}
+	vain()
 	require.Equal(t, sharedMinPause, p.pause)
-	p.poll()
+	vain()
 	require.Equal(t, 2*sharedMinPause, p.pause)
 	for range 20 {
-		p.poll()
+		vain()
 	}
 	require.Equal(t, sharedMaxPause, p.pause)
 
-	l := &newSharedBoxes(t, &p, 1)[0].lock
-	require.False(t, l.shares(p.t))
-	require.True(t, l.shares(p.t+2*sharedMaxPause))
+	var l Lock
+	l.Init(newStill(), newStill(), Config{})
+	p.beShared(t, &l)
+	until := time.Duration(p.notBefore.Load())
+	require.False(t, l.shares(until-1))
+	require.True(t, l.shares(until))
 
-	s := &steady{left: 3}
-	var busy Lock
-	busy.Init(s, s, Config{})
-	busy.rests = false // there is no engine
-	p.locks = []sharedLock{{lock: &busy, skips: maxSkips}}
+	left := 3
+	locks, _ := p.newLocks(t, func() int {
+		if left == 0 {
+			return 0
+		}
+		left--
+		return 1
+	}, 1)
+	p.locks[0].skips = maxSkips
 	p.poll()
-	require.Zero(t, s.left)
+	require.Zero(t, left)
 	require.Zero(t, p.pause, "it has paid")
-	require.False(t, busy.word.load().has(owned))
-	require.True(t, l.shares(p.t+2*sharedMaxPause))
+	require.False(t, locks[0].word.load().has(owned))
 }
 
-// steady is a source of which a number of polls find something.
-type steady struct {
-	still
-	left int
-}
-
-func (s *steady) Poll() int {
-	if s.left == 0 {
+// What comes at a pace, before the poller has polled in vain for long enough to end, does not pay for it.
+func TestASharedPollerEndsWhereItFindsLittle(t *testing.T) {
+	p := sharedPoller{t: now()}
+	polls := 0
+	p.newLocks(t, func() int {
+		polls++
+		p.vain += longPoll // as if each look took so long, on however slow a machine
+		if polls%9 == 0 {
+			return 1
+		}
 		return 0
-	}
-	s.left--
-	return 1
+	}, 3*procs)
+	p.poll() // would not end
+	require.NotZero(t, p.pause)
+}
+
+// Where the peers of a few locks are left, their owners do better by themselves.
+func TestASharedPollerEndsWhereFewAreInUse(t *testing.T) {
+	p := sharedPoller{t: now()}
+	p.newLocks(t, func() int { return 1 }, 1)
+	p.poll() // would not end
+	require.Zero(t, p.pause)
+}
+
+func TestALockIsNotPolledForLongForWhichNothingComes(t *testing.T) {
+	var p sharedPoller
+	locks, _ := p.newLocks(t, func() int { return 0 }, 1)
+	p.polled = sharedIdle
+	p.round()
+	require.Len(t, p.locks, 1)
+	p.polled++
+	p.round()
+	require.Empty(t, p.locks)
+	require.False(t, locks[0].word.load().has(owned))
+	require.True(t, locks[0].word.load().has(armed))
+}
+
+// A peer that does not send again at once has no more slices for a while.
+func TestASliceThatWasInVainIsFollowedByPollsWithoutOne(t *testing.T) {
+	var p sharedPoller
+	p.newLocks(t, func() int { return 0 }, 1)
+	s := &p.locks[0]
+	p.pollOne(s)
+	require.Equal(t, minSkips, s.skips)
+	p.pollOne(s)
+	require.Equal(t, maxSkips, s.skips)
+	s.lock.src.(*source).poll = func() int { return 1 }
+	p.round()
+	require.Equal(t, maxSkips-1, s.skips)
 }

@@ -22,6 +22,7 @@ const (
 	noted // a goroutine that may have consumed an event found the lock owned: the owner arms and polls before it leaves
 	swept // on the list of the sweep
 	fresh // the lock was left since the sweep looked
+	asked // a registered waiter is to be the next owner: a shared poller leaves the lock
 
 	oneWaiter word = 1 << 8 // from here on: how many are parked, or about to be
 )
@@ -51,7 +52,7 @@ func (s word) takenOver() (next word, owns bool) {
 	if s.has(owned) {
 		return s, false
 	}
-	return (s-oneWaiter)&^armed | owned, true
+	return (s-oneWaiter)&^(armed|asked) | owned, true
 }
 
 // departure is what an owner has to do before it may leave.
@@ -114,6 +115,10 @@ func (c *cell) swap(old, next word) bool { return c.CompareAndSwap(uint64(old), 
 // register and withdraw count a waiter other than the owner.
 func (c *cell) register() { c.Add(uint64(oneWaiter)) }
 func (c *cell) withdraw() { c.Add(^uint64(oneWaiter - 1)) }
+
+// ask makes a shared poller leave, for takenOver. unask takes that back.
+func (c *cell) ask()   { c.Or(uint64(asked)) }
+func (c *cell) unask() { c.And(^uint64(asked)) }
 
 // note makes the owner arm and poll before it leaves.
 func (c *cell) note() { c.Or(uint64(noted)) }
