@@ -14,12 +14,20 @@
 // a goroutine in [Lock.Run], polls if something comes while nobody has the lock.
 // An event loop owns the lock of its sources for good.
 //
+// Where many more locks are in use than there are processors, owners hand them over to a shared
+// poller, a goroutine that owns many locks and polls one after the other. Who has handed
+// its lock over is parked like any waiter, and is woken by the poll that brings what it waits for.
+// The poller leaves a lock for which nothing has come for a while, or that somebody asks for, and all of
+// them when it finds nothing. It leaves them armed. What Poll calls must not wait for
+// another lock, nor call code of the program.
+//
 // # Lost wake-ups
 //
 // There are none, for three reasons.
 //
 //   - A goroutine that needs something takes the lock, or is known to its owner (it is
-//     counted, or leaves a note), in one atomic step: see word.
+//     counted, or leaves a note), in one atomic step: see word. To hand a lock over changes
+//     nothing in the word but that count.
 //   - The lock is given up in one place, [Lock.leave], and in one step, which is not
 //     possible while somebody is counted or a note is left, unless the CQ has been
 //     armed, and polled after that, and the engine is there for its event.
@@ -32,8 +40,8 @@
 // Polling is paid from an allowance (policy), unless it costs less than a wake-up, or messages
 // come sooner for it (pace). It gives way to other goroutines each microsecond, to other
 // threads after 50, and where as many poll as there are processors, to those for whom
-// something has come to a socket (netpoller). It never happens for a peer in our process,
-// nor for one on our CPU, which the owner leaves now and then (leavePeersCPU).
+// something has come to a socket (netpoller). An owner never polls for a peer in our
+// process, nor for one on our CPU, which it leaves now and then (leavePeersCPU).
 //
 // Sleeping on a thread keeps one of Go's processors. So at most GOMAXPROCS-1 owners of
 // the process do it, each after the other runnable goroutines have run (runOthers). All

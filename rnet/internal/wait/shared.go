@@ -239,9 +239,13 @@ func (p *sharedPoller) round() {
 
 // pollOne gives a lock its slice. Something has been found for it.
 func (p *sharedPoller) pollOne(s *sharedLock) {
-	p.giveWay(true)
-	begin := p.t
+	if SameCPU(s.lock.cfg.Peer) { // it could not send while we poll
+		p.giveWay(true)
+		return
+	}
+	begin := p.t // what others use of the slice now is not given back: the machine is busy
 	end := begin + min(sharedSlice, sharedSlices/time.Duration(len(p.locks)))
+	p.giveWay(true)
 	hits := 0
 	for left := sliceSpin; left > 0 && p.t < end; {
 		if s.lock.poll() > 0 {

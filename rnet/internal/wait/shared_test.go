@@ -183,6 +183,14 @@ func TestALockIsNotPolledForLongForWhichNothingComes(t *testing.T) {
 	require.True(t, locks[0].word.load().has(armed))
 }
 
+// Other goroutines keep the runtime from looking at sockets beside a poller, as many processors as there are.
+func TestASharedPollerSeesToSockets(t *testing.T) {
+	netpoll.next.Store(0)
+	var p sharedPoller
+	p.giveWay(true)
+	require.False(t, netpoll.due(p.t))
+}
+
 // A peer that does not send again at once has no more slices for a while.
 func TestASliceThatWasInVainIsFollowedByPollsWithoutOne(t *testing.T) {
 	var p sharedPoller
