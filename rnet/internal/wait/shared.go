@@ -239,9 +239,8 @@ func (p *sharedPoller) round() {
 
 // pollOne gives a lock its slice. Something has been found for it.
 func (p *sharedPoller) pollOne(s *sharedLock) {
-	if SameCPU(s.lock.cfg.Peer) { // it could not send while we poll
-		p.giveWay(true)
-		return
+	if peer := s.lock.cfg.Peer; peer != nil {
+		peer.PublishCPU(currentCPU()) // it polls if it has another one
 	}
 	begin := p.t // what others use of the slice now is not given back: the machine is busy
 	end := begin + min(sharedSlice, sharedSlices/time.Duration(len(p.locks)))
