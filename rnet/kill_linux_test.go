@@ -1,8 +1,10 @@
 package rnet
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -116,6 +118,46 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 		k.connect(t, ln) // the listener has survived all of them
 	})
 }
+
+// The handler of a Logger is the program's. Who polls, and finds that the peer is gone, may poll for others.
+func TestASlowLoggerDoesNotKeepAKilledPeerSecret(t *testing.T) {
+	h := stuckHandler{begun: make(chan struct{}), end: make(chan struct{})}
+	ln, err := (&ListenConfig{Transport: Soft, Logger: slog.New(h)}).Listen(ctxBackground, "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	child := roles.Start(t, "caller", overSoft.name, ln.Addr().String(), string([]byte{traffic.Sink}))
+	defer child.Stop()
+	c, err := ln.Accept()
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.ReadFull(c, make([]byte, 1))
+	require.NoError(t, err)
+	require.Equal(t, "ready", child.Line(t))
+	await := hang.Start(t, func() {
+		_, err := c.Read(make([]byte, 1))
+		assert.Error(t, err)
+	})
+	child.Kill()
+	await()
+	<-h.begun // ended by the handler
+	close(h.end)
+}
+
+// stuckHandler is the handler of a Logger that does not return from the end of a session.
+type stuckHandler struct{ begun, end chan struct{} }
+
+func (stuckHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h stuckHandler) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "rnet: session failed" {
+		close(h.begun)
+		<-h.end // ended by the test
+	}
+	return nil
+}
+
+func (h stuckHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h stuckHandler) WithGroup(string) slog.Handler      { return h }
 
 func TestDialFallsBackWhenItsPeerIsKilled(t *testing.T) {
 	leak.Check(t)
