@@ -59,12 +59,13 @@ type world struct {
 }
 
 type modelWaiter struct {
-	pc    int8
-	state uint32
-	token bool
-	want  int8 // messages
-	got   int8 // delivered and not taken
-	park  bool
+	pc     int8
+	state  uint32
+	token  bool
+	want   int8 // messages
+	got    int8 // delivered and not taken
+	park   bool
+	offers bool // it hands the lock over if it parks
 	leaver
 }
 
@@ -123,8 +124,6 @@ const (
 	wSleepThread
 	wRegister
 	wLeaveBlock
-	wRegisterOffer
-	wOfferBlock
 	wLeave
 	wDone
 )
@@ -276,7 +275,7 @@ func (w *world) waiterSteps(i int, add func(string, func(w *world))) {
 	switch m.pc {
 	case wBegin:
 		do("begins, and looks for what it waits for", func(w *world, m *modelWaiter) {
-			m.state, m.park = waiterWaiting, false
+			m.state, m.park, m.offers = waiterWaiting, false, false
 			switch {
 			case m.got > 0:
 				m.got--
@@ -326,7 +325,7 @@ func (w *world) waiterSteps(i int, add func(string, func(w *world))) {
 		})
 	case wChoose:
 		if w.shares {
-			do("is to hand the lock over", func(w *world, m *modelWaiter) { m.pc = wRegisterOffer })
+			do("is to hand the lock over", func(w *world, m *modelWaiter) { m.pc, m.offers = wRegister, true })
 		}
 		if w.word.waiters() > 0 {
 			do("leaves the waiting to the engine", func(w *world, m *modelWaiter) { m.pc = wRegister })
@@ -387,28 +386,17 @@ func (w *world) waiterSteps(i int, add func(string, func(w *world))) {
 			m.pc = wLeaveBlock
 		})
 	case wLeaveBlock:
-		do("parks, and leaves", func(w *world, m *modelWaiter) {
+		do("parks, and leaves or hands over", func(w *world, m *modelWaiter) {
 			if m.park = !ready(m); m.park {
 				m.state = waiterParked
 			} else {
 				w.word -= oneWaiter
 			}
-			m.lpc = lLoad
-		})
-	case wRegisterOffer:
-		do("registers to hand the lock over", func(w *world, m *modelWaiter) {
-			w.word += oneWaiter
-			m.pc = wOfferBlock
-		})
-	case wOfferBlock:
-		do("parks, and hands the lock over", func(w *world, m *modelWaiter) {
-			if ready(m) {
-				w.word -= oneWaiter
-				m.pc = wLeave
+			if m.park && m.offers {
+				w.poller.owns, m.pc = true, wBlock
 				return
 			}
-			m.state, m.pc = waiterParked, wBlock
-			w.poller.owns = true
+			m.lpc = lLoad
 		})
 	case wLeave:
 		do("leaves", func(w *world, m *modelWaiter) { m.lpc = lLoad })

@@ -23,7 +23,8 @@ var (
 // which it finds a message has a slice, in which it polls that alone: a peer that is awake is answered
 // without a wake-up. So all have their share, and most messages of a slice come fast.
 //
-// Who needs a lock that the poller owns parks, leaves a note, or asks for it: in the two last cases the poller leaves the lock.
+// Who needs a lock that the poller owns parks, leaves a note, or asks for it. The poller leaves the lock
+// for the last two.
 type sharedPoller struct {
 	_         [64]byte     // owners read what follows, and the poller writes what comes after
 	notBefore atomic.Int64 // until then no lock is taken, as now tells it: polling has not paid
@@ -159,8 +160,7 @@ func (p *sharedPoller) take() bool {
 
 // poll polls as long as that is of use, and leaves all locks.
 func (p *sharedPoller) poll() {
-	p.left = sharedSpin
-	p.settle()
+	p.left, p.since, p.begun = sharedSpin, p.t, p.polled
 	for p.left > 0 && len(p.locks) > 0 {
 		if p.offers.Load() {
 			p.take()
@@ -266,7 +266,8 @@ func (p *sharedPoller) pollOne(s *sharedLock) {
 }
 
 // giveWay lets those run whom polls have woken, and all others. It returns how long was polled since the last
-// time, 0 if something was found.
+// time, 0 if something was found. Unlike an owner it looks after sockets however few poll: what it finds keeps
+// all other processors busy.
 func (p *sharedPoller) giveWay(found bool) (vain time.Duration) {
 	begin := p.t
 	runtime.Gosched()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 )
 
 // beShared makes the owners of l hand it over to p.
@@ -17,11 +19,11 @@ func (p *sharedPoller) beShared(t *testing.T, l *Lock) {
 
 // ends waits until p has left all locks.
 func (p *sharedPoller) ends(t *testing.T) {
-	require.Eventually(t, func() bool {
+	hang.Eventually(t, "the poller ends", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return !p.running
-	}, 10*time.Second, time.Millisecond)
+	})
 }
 
 func TestASharedPollerLosesNoWakeUp(t *testing.T) {
@@ -47,18 +49,12 @@ func TestASharedPollerLosesNoWakeUp(t *testing.T) {
 			})
 		}
 	}
-	done := make(chan struct{})
-	go func() { work.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(60 * time.Second):
-		t.Fatal("lost wake-up")
-	}
+	hang.Start(t, work.Wait)()
 	p.ends(t)
 	require.NotZero(t, p.polled)
 	for _, b := range boxes {
 		require.Zero(t, b.lock.word.load().waiters())
-		require.Eventually(t, func() bool { return !b.lock.Unattended() }, 10*time.Second, time.Millisecond)
+		hang.Eventually(t, "the lock is attended", func() bool { return !b.lock.Unattended() })
 	}
 }
 
@@ -74,15 +70,14 @@ func TestASharedPollerLeavesALockThatIsAskedFor(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			var p sharedPoller
 			l, _ := p.newLocks(t, func() int { return 1 }, 2)
-			ended := make(chan struct{})
-			go func() { p.poll(); close(ended) }()
+			await := hang.Start(t, p.poll)
 			require.True(t, ask(l[0]))
 			if what == "LookSoon" {
 				l[0].leave()
 			}
-			require.Eventually(t, func() bool { return !l[0].word.load().has(owned) }, 10*time.Second, time.Millisecond)
+			hang.Eventually(t, "the lock is left", func() bool { return !l[0].word.load().has(owned) })
 			l[1].word.note()
-			<-ended
+			await()
 		})
 	}
 }
