@@ -144,8 +144,7 @@ func New(cfg Config, user User) (l *Link, err error) {
 	if err = l.in.rx.Init(l.in.size); err != nil {
 		return nil, err
 	}
-	l.receives.qp, l.receives.emulation = l.qp, l.has.emulation
-	return l, l.receives.slots.Init(int(l.has.slots))
+	return l, l.receives.init(l.qp, &l.has)
 }
 
 // QP returns the queue pair, for package rcm to connect.

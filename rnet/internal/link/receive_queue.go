@@ -7,7 +7,8 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-// repostBatch is how many receives are posted again at a time.
+// repostBatch is how many receives are posted again at a time, or a quarter of them if that is
+// less.
 const repostBatch = 64
 
 // bareReceives are what is posted: receives without a buffer, for messages that go to
@@ -18,9 +19,17 @@ var bareReceives [repostBatch]verbs.RecvWR
 type receiveQueue struct {
 	qp        *verbs.QP
 	emulation *emulation
+	batch     int // repostBatch or less
 	used      int // receives used up and not posted again
 	usedData  int // of these, how many count as slots
 	slots     ring.RecvSlots
+}
+
+// init makes the queue that of a QP.
+func (q *receiveQueue) init(qp *verbs.QP, has *sizes) error {
+	q.qp, q.emulation = qp, has.emulation
+	q.batch = min(repostBatch, int(has.slots)/4)
+	return q.slots.Init(int(has.slots))
 }
 
 // fill fills the receive queue before the peer can write.
@@ -48,7 +57,7 @@ func (q *receiveQueue) post(count int) (int, error) {
 
 // due reports whether it is time to post again.
 func (q *receiveQueue) due() bool {
-	return q.used >= repostBatch || q.used-q.usedData >= controlSlots/2
+	return q.used >= q.batch || q.used-q.usedData >= controlSlots/2
 }
 
 // repost posts receives in the place of those used up and reports whether the

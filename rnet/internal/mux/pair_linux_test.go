@@ -25,6 +25,7 @@ import (
 type carrier struct {
 	device     string // the software HCA if empty
 	ringSize   uint32
+	slots      uint32 // receives for data, link.DefaultSlots if 0
 	window     uint32
 	poller     *Poller // of the accepting end
 	dialPoller *Poller // of the side that dials
@@ -92,7 +93,7 @@ func (k carrier) make(t testing.TB, dev *verbs.Context, cfg Config) *end {
 	cfg.Sizes = Sizes{Window: cmp.Or(k.window, 512<<10), SessionWindow: cmp.Or(k.sessionWindow, 16<<20), Streams: mostStreams}
 	e.Mux = New(cfg, e)
 	l, err := link.New(link.Config{
-		Device: dev, Release: func() { close(e.gone) }, RingSize: cmp.Or(k.ringSize, 1<<20), Slots: link.DefaultSlots, Send: e.SendLock(),
+		Device: dev, Release: func() { close(e.gone) }, RingSize: cmp.Or(k.ringSize, 1<<20), Slots: cmp.Or(k.slots, link.DefaultSlots), Send: e.SendLock(),
 	}, e.Mux)
 	require.NoError(t, err)
 	e.Use(l)

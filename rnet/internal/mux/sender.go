@@ -116,7 +116,7 @@ func (s *sender) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, se
 		s.room.push(w, roomLink)
 	}
 	s.blocked.Store(true)
-	if s.room.first() == w { // see blocked
+	if s.room.first() == w && s.flushControl() { // see blocked
 		if n := s.link.Room(want); n > 0 {
 			s.room.remove(w, roomLink)
 			return s.sendFrame(w, p[:n], out, off)

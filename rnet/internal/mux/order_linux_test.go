@@ -1,0 +1,54 @@
+package mux
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+)
+
+// The OPEN of a stream that waits for room comes before the stream's data, wherever in a Write
+// the room comes.
+func TestOpenComesBeforeData(t *testing.T) {
+	dialed, accepted := carrier{slots: link.MinSlots}.pair(t)
+	for range 200 {
+		goOn := stopPolling(t, accepted.Mux)
+		var streams []*Stream
+		var last *Stream
+		for last == nil || !dialed.out.unsaid() {
+			st, err := dialed.open()
+			require.NoError(t, err)
+			streams, last = append(streams, st), st
+		}
+		await := hang.Start(t, func() {
+			goOn()
+			for dialed.out.blocked.Load() { // until there is credit
+				dialed.pollLock.Look()
+			}
+		})
+		for {
+			_, result, err := dialed.out.send(&last.send, []byte("x"), nil, 0)
+			require.NoError(t, err)
+			if result == sendOK {
+				break
+			}
+			dialed.out.leaveQueue(&last.send)
+		}
+		await()
+		for _, st := range streams {
+			far := <-accepted.opened
+			require.Equal(t, st.id, far.id)
+			if st == last {
+				require.NoError(t, st.CloseWrite())
+				got, err := io.ReadAll(far)
+				require.NoError(t, err)
+				require.Equal(t, "x", string(got))
+			}
+			require.NoError(t, st.Close(0))
+			require.NoError(t, far.Close(0))
+		}
+	}
+}
