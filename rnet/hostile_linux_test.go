@@ -50,6 +50,12 @@ var attacks = []struct {
 	{"half a header behind a good frame", func(p *rawPeer, _ *Conn) error {
 		return p.send(append(frame(mux.FramePing, 0, 0, nil), 1, 2, 3))
 	}},
+	{"data of a stream that was not opened", func(p *rawPeer, _ *Conn) error {
+		return p.send(frame(mux.FrameData, 1, 0, []byte("hello?")))
+	}},
+	{"end of a stream that will be opened", func(p *rawPeer, _ *Conn) error {
+		return p.send(message(frame(mux.FrameFin, 1<<slotBits, 0, nil), frame(mux.FrameReset, 0, 0, nil), frame(mux.FrameOpen, 1<<slotBits, 0, nil)))
+	}},
 	{"stream opened twice", func(p *rawPeer, _ *Conn) error { return p.open(0) }},
 	{"window of the wrong size", func(p *rawPeer, _ *Conn) error { return p.send(frame(mux.FrameWindow, 0, 0, []byte{1, 2, 3})) }},
 	{"window of the universe", func(p *rawPeer, s *Conn) error {
@@ -225,8 +231,9 @@ func TestMessagesBeyondTheRingEndTheSession(t *testing.T) {
 	require.NoError(t, err)
 	defer victim.Close()
 	goOn := stopPolling(t, victim.(*Conn).s)
+	require.NoError(t, p.openFormer())
 	for range p.peer.Link.RingSize/maxPayload + 1 {
-		require.NoError(t, p.send(frame(mux.FrameData, 4711, 0, make([]byte, maxPayload))))
+		require.NoError(t, p.send(frame(mux.FrameData, former, 0, make([]byte, maxPayload))))
 	}
 	goOn()
 	hang.Eventually(t, "end of the session", p.gone)
@@ -251,10 +258,13 @@ var oddities = []struct {
 	name string
 	do   func(p *rawPeer) error
 }{
-	{"frames for a stream that never was", func(p *rawPeer) error {
+	{"frames for a stream that is gone", func(p *rawPeer) error {
+		if err := p.openFormer(); err != nil {
+			return err
+		}
 		return p.send(message(
-			frame(mux.FrameData, 4711, 0, []byte("hello?")), frame(mux.FrameFin, 4711, mux.FlagClosed, position(0)),
-			frame(mux.FrameReset, 4711, 0, nil), windowFrame(4711, 1<<62)))
+			frame(mux.FrameData, former, 0, []byte("hello?")), frame(mux.FrameFin, former, mux.FlagClosed, position(0)),
+			frame(mux.FrameReset, former, 0, nil), windowFrame(former, 1<<62)))
 	}},
 	{"stream with an id far above the limit", func(p *rawPeer) error { return p.open(1<<slotBits - 1) }},
 	{"thousands of streams opened and reset", func(p *rawPeer) error {
@@ -289,8 +299,11 @@ var oddities = []struct {
 		return p.write(0, nil, creditImm(0, rawPeerRing, 0))
 	}},
 	{"streams that say they are blocked, and are not", func(p *rawPeer) error {
+		if err := p.openFormer(); err != nil {
+			return err
+		}
 		for i := range 3000 {
-			if err := p.send(frame(mux.FrameBlocked, uint32(i%2)*4711, 0, nil)); err != nil {
+			if err := p.send(frame(mux.FrameBlocked, uint32(i%2)*former, 0, nil)); err != nil {
 				return err
 			}
 			p.poll()
@@ -307,9 +320,12 @@ var oddities = []struct {
 		return nil
 	}},
 	{"bytes that change while they are read", func(p *rawPeer) error {
+		if err := p.openFormer(); err != nil {
+			return err
+		}
 		// The same place of the ring is written again and again, announced or not.
 		for i := range 2000 {
-			msg := frame(mux.FrameData, 4711, 0, traffic.Bytes(uint64(i), 512))
+			msg := frame(mux.FrameData, former, 0, traffic.Bytes(uint64(i), 512))
 			off := p.reserve(len(msg))
 			if err := p.write(off, msg, immFrames); err != nil {
 				return err

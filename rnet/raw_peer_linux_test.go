@@ -257,6 +257,13 @@ func (p *rawPeer) poll() []verbs.WC {
 // open opens a stream.
 func (p *rawPeer) open(stream uint32) error { return p.send(frame(mux.FrameOpen, stream, 0, nil)) }
 
+// former is a stream that is gone after openFormer.
+const former = 9
+
+func (p *rawPeer) openFormer() error {
+	return p.send(message(frame(mux.FrameOpen, former, 0, nil), frame(mux.FrameReset, former, 0, nil)))
+}
+
 // gone reports whether the peer has ended the session.
 func (p *rawPeer) gone() bool {
 	p.poll()

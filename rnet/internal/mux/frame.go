@@ -81,18 +81,54 @@ func (m *Mux) Frame(h link.Header, payload []byte) error {
 			return st.recv.deliver(payload, h.Flags&FlagCounted != 0)
 		}
 		if h.Flags&FlagCounted != 0 {
-			return m.share.arrive(len(payload))
+			if err := m.share.arrive(len(payload)); err != nil {
+				return err
+			}
 		}
-		return nil // late data of a stream that is gone
+		return m.gone(h.Stream)
 	}
 	return m.controlFrame(h, payload)
 }
 
+// gone takes a frame of a stream that is not in the table. It may be late; before the OPEN it
+// would be lost without a word.
+func (m *Mux) gone(id uint32) error {
+	if m.cfg.Dialed || m.streams.wasOpened(id) {
+		return nil
+	}
+	return fmt.Errorf("%w: a frame of stream %#x, which was not opened", ErrProtocol, id)
+}
+
 func (m *Mux) controlFrame(h link.Header, payload []byte) error {
-	st := m.streams.get(h.Stream)
 	switch h.Kind {
 	case FrameOpen:
 		return m.peerOpened(h.Stream, payload, h.Flags&FlagCounted != 0)
+	case FrameWindow, FrameFin, FrameReset, FrameBlocked:
+		return m.streamFrame(h, payload)
+	case FramePing:
+	case FrameSessionWindow:
+		return m.out.shareGranted(payload)
+	case FrameGoAway:
+		m.PeerLeaves()
+	case FrameAddrs:
+		if !m.cfg.Dialed {
+			return fmt.Errorf("%w: ADDRS of a side that has none to give", ErrProtocol)
+		}
+		return m.addrs.learn(payload, &m.streams)
+	default:
+		return fmt.Errorf("%w: frame of kind %d", ErrProtocol, h.Kind)
+	}
+	return nil
+}
+
+func (m *Mux) streamFrame(h link.Header, payload []byte) error {
+	st := m.streams.get(h.Stream)
+	if st == nil {
+		if err := m.gone(h.Stream); err != nil {
+			return err
+		}
+	}
+	switch h.Kind {
 	case FrameWindow:
 		limit, err := parsePosition(payload)
 		if err != nil {
@@ -107,24 +143,12 @@ func (m *Mux) controlFrame(h link.Header, payload []byte) error {
 		if st != nil {
 			st.reset()
 		}
-	case FramePing:
-	case FrameSessionWindow:
-		return m.out.shareGranted(payload)
 	case FrameBlocked:
 		m.share.settle(0)
 		m.out.say(sayShare)
 		if st != nil {
 			st.recv.blocked()
 		}
-	case FrameGoAway:
-		m.PeerLeaves()
-	case FrameAddrs:
-		if !m.cfg.Dialed {
-			return fmt.Errorf("%w: ADDRS of a side that has none to give", ErrProtocol)
-		}
-		return m.addrs.learn(payload, &m.streams)
-	default:
-		return fmt.Errorf("%w: frame of kind %d", ErrProtocol, h.Kind)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type table struct {
 	pages atomic.Pointer[[]*tablePage]
 
 	mu    sync.Mutex
-	gens  []uint16  // generation of each slot given out so far; dialing side only
+	gens  []uint16  // generation of each slot given out so far; see wasOpened for the listening side
 	free  slotQueue // slots to use again; dialing side only
 	count int       // streams in the table
 	total uint64    // streams that ever were in it
@@ -187,7 +187,11 @@ func (t *table) insert(st *Stream) bool {
 	defer t.mu.Unlock()
 	slot := st.id & slotMask
 	// A slot that the peer was not told of is a lie that would only cost us memory.
-	if t.shut || t.count >= t.limit || int(slot) >= t.slots {
+	if int(slot) >= t.slots {
+		return false
+	}
+	t.noteOpened(slot, st.id>>slotBits)
+	if t.shut || t.count >= t.limit {
 		return false
 	}
 	cell := t.cell(slot)
@@ -198,6 +202,29 @@ func (t *table) insert(st *Stream) bool {
 	t.total++
 	cell.Store(st)
 	return true
+}
+
+// On the listening side gens has the generation that was opened last, and this bit, or 0.
+const genOpened = 1 << (32 - slotBits)
+
+func (t *table) noteOpened(slot, gen uint32) {
+	if n := int(slot) + 1 - len(t.gens); n > 0 {
+		t.gens = append(t.gens, make([]uint16, n)...)
+	}
+	t.gens[slot] = uint16(gen | genOpened)
+}
+
+// wasOpened reports whether the peer has opened the stream called id, which may be gone. The
+// listening side asks.
+func (t *table) wasOpened(id uint32) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slot := int(id & slotMask)
+	if slot >= len(t.gens) || t.gens[slot] == 0 {
+		return false
+	}
+	age := (uint32(t.gens[slot]) - id>>slotBits) % genOpened
+	return age < genOpened/2
 }
 
 // remove takes a stream out and returns how many streams are left.

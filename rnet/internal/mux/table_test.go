@@ -125,3 +125,20 @@ func TestShutTableTakesNothing(t *testing.T) {
 	require.True(t, tab.shutIfEmpty())
 	require.Zero(t, tab.len())
 }
+
+func TestAFrameBeforeTheOpenIsToldFromALateOne(t *testing.T) {
+	tab := tableOf(8)
+	id := func(slot, gen uint32) uint32 { return slot | gen<<slotBits }
+	open := func(id uint32) { tab.insert(&Stream{id: id}) }
+	require.False(t, tab.wasOpened(id(5, 0)))
+	open(id(5, 0))
+	require.True(t, tab.wasOpened(id(5, 0)))
+	require.False(t, tab.wasOpened(id(4, 0)), "a slot that is used out of turn")
+	require.False(t, tab.wasOpened(id(5, 1)), "the next one in this slot")
+	open(id(9, 0))
+	require.False(t, tab.wasOpened(id(9, 0)), "a slot that was not given")
+	const last = 1<<(32-slotBits) - 1
+	open(id(5, last))
+	require.True(t, tab.wasOpened(id(5, last-1)), "late")
+	require.False(t, tab.wasOpened(id(5, 0)), "generations start again")
+}
