@@ -16,6 +16,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rcm"
+	"github.com/seed-b9b531af/ramjet/ring"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
@@ -221,23 +222,22 @@ func TestDataBeyondTheSessionWindowEndsTheSession(t *testing.T) {
 	require.ErrorIs(t, victim.(*Conn).s.mux.Err(), mux.ErrProtocol)
 }
 
-// More comes in one batch than the ring can hold, so nothing of it is released meanwhile.
+// More comes than the ring can hold, and nobody reads it. What lies over the first is the same.
 func TestMessagesBeyondTheRingEndTheSession(t *testing.T) {
 	leak.Check(t)
 	ln := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize}}.listen(t)
 	p := dialRawPeer(t, ln.Addr().String())
-	require.NoError(t, p.open(0))
+	require.NoError(t, p.openInFirstPlace(maxPayload))
 	victim, err := ln.Accept()
 	require.NoError(t, err)
 	defer victim.Close()
 	goOn := stopPolling(t, victim.(*Conn).s)
-	require.NoError(t, p.openFormer())
 	for range p.peer.Link.RingSize/maxPayload + 1 {
-		require.NoError(t, p.send(frame(mux.FrameData, former, 0, make([]byte, maxPayload))))
+		require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, make([]byte, maxPayload-frameHeaderLen))))
 	}
 	goOn()
 	hang.Eventually(t, "end of the session", p.gone)
-	require.ErrorIs(t, victim.(*Conn).s.mux.Err(), mux.ErrProtocol)
+	require.ErrorIs(t, victim.(*Conn).s.mux.Err(), ring.ErrOverrun)
 }
 
 // nonsense is what a hello must not say, for each kind of answer to it; package mux has

@@ -15,22 +15,21 @@ func TestAPeerThatOverwritesABatchEndsItsSession(t *testing.T) {
 	k := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize}}
 	l, _ := onHandLoop(t, k, 0)
 	p := dialRawPeer(t, l.address)
-	openRawPeer(t, l, p)
-	for i := range minRingSize/maxPayload + 1 { // the last lies where the first did
-		payload := bytes.Repeat([]byte{byte(i)}, maxPayload-frameHeaderLen)
+	const length = minRingSize / 2 // so few fit into one poll
+	openRawPeer(t, l, p, length)
+	for i := range 3 { // the last lies where the first did
+		payload := bytes.Repeat([]byte{byte(i)}, length-frameHeaderLen)
 		require.NoError(t, p.send(frame(mux.FrameData, 0, mux.FlagCounted, payload)))
 	}
 	l.Until(t, "the session ends", p.gone)
 	require.Len(t, l.Sinks[0].Errs, 1)
+	require.ErrorContains(t, (*mux.Stream)(l.Sinks[0].Stream).Mux().Err(), "reaches to")
 }
 
-// openRawPeer makes a raw peer open stream 0, in a message as long as those that
-// follow: none of them lies across the end of the ring.
-func openRawPeer(t *testing.T, l *handLoop, p *rawPeer) {
+// openRawPeer makes a raw peer open stream 0 in the first place of the ring, which has a length.
+func openRawPeer(t *testing.T, l *handLoop, p *rawPeer, length int) {
 	t.Helper()
-	first := message(frame(mux.FrameOpen, 0, 0, nil), frame(mux.FrameData, 0, mux.FlagCounted, make([]byte, maxPayload-2*frameHeaderLen)))
-	require.Len(t, first, maxPayload)
-	require.NoError(t, p.send(first))
+	require.NoError(t, p.openInFirstPlace(length))
 	l.Until(t, "the stream is open", func() bool { return len(l.Sinks) == 1 && len(l.Sinks[0].Got) > 0 })
 }
 
@@ -39,7 +38,7 @@ func TestAPeerThatWaitsForCreditIsServedByALoop(t *testing.T) {
 	k := carrier{name: "small ring", transport: Soft, limits: Limits{RingSize: minRingSize}}
 	l, _ := onHandLoop(t, k, 0)
 	p := dialRawPeer(t, l.address)
-	openRawPeer(t, l, p)
+	openRawPeer(t, l, p, maxPayload)
 	p.pace = (*mux.Stream)(l.Sinks[0].Stream).Mux()
 	sent := len(l.Sinks[0].Got)
 	for range 10 {

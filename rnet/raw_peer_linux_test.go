@@ -257,6 +257,13 @@ func (p *rawPeer) poll() []verbs.WC {
 // open opens a stream.
 func (p *rawPeer) open(stream uint32) error { return p.send(frame(mux.FrameOpen, stream, 0, nil)) }
 
+// openInFirstPlace opens stream 0 in a message, with some data, that ends at length in the ring.
+// Messages of that length which follow lie one over the other when the ring is full.
+func (p *rawPeer) openInFirstPlace(length int) error {
+	data := make([]byte, length-int(p.tx.Offset())-2*frameHeaderLen)
+	return p.send(message(frame(mux.FrameOpen, 0, 0, nil), frame(mux.FrameData, 0, mux.FlagCounted, data)))
+}
+
 // former is a stream that is gone after openFormer.
 const former = 9
 

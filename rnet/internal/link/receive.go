@@ -204,8 +204,8 @@ func (l *Link) noteCredit(released uint64, slots uint16) {
 	}
 }
 
-// Arrived returns how many messages have come since receives were posted last.
-func (l *Link) Arrived() int { return l.receives.used }
+// Arrived returns how many frames have come. The caller has the poll lock.
+func (l *Link) Arrived() uint64 { return l.in.frames }
 
 // Retain keeps the message of the present Frame in the ring, until Free. Frame calls it.
 func (l *Link) Retain(k Holder) ring.Token {

@@ -165,6 +165,7 @@ func (l *Link) postMessage(payload []byte, from piece) error {
 			return fmt.Errorf("rnet: no room for %d bytes after asking", n)
 		}
 		if err := l.remote.reach(off + uint32(n)); err != nil {
+			l.stopped = true // as post
 			return err
 		}
 		wr.Opcode, wr.Imm = verbs.OpWriteWithImm, l.remote.restarts()

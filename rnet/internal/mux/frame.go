@@ -85,14 +85,14 @@ func (m *Mux) Frame(h link.Header, payload []byte) error {
 				return err
 			}
 		}
-		return m.gone(h.Stream)
+		return m.checkLate(h.Stream)
 	}
 	return m.controlFrame(h, payload)
 }
 
-// gone takes a frame of a stream that is not in the table. It may be late; before the OPEN it
-// would be lost without a word.
-func (m *Mux) gone(id uint32) error {
+// checkLate checks that a frame of a stream that is not in the table is late. One that came
+// before the OPEN would be lost without a word.
+func (m *Mux) checkLate(id uint32) error {
 	if m.cfg.Dialed || m.streams.wasOpened(id) {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (m *Mux) controlFrame(h link.Header, payload []byte) error {
 func (m *Mux) streamFrame(h link.Header, payload []byte) error {
 	st := m.streams.get(h.Stream)
 	if st == nil {
-		if err := m.gone(h.Stream); err != nil {
+		if err := m.checkLate(h.Stream); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,7 @@ func TestOpenComesBeforeData(t *testing.T) {
 		}
 		await()
 		for _, st := range streams {
-			far := <-accepted.opened
+			far := hang.Receive(t, accepted.opened, "the OPEN")
 			require.Equal(t, st.id, far.id)
 			if st == last {
 				require.NoError(t, st.CloseWrite())

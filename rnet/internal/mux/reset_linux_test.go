@@ -26,6 +26,21 @@ func TestAWriteThatFindsTheLinkStoppedTellsTheReset(t *testing.T) {
 	}
 }
 
+// The queue does not move any more, and the loop's goroutine must not wait for that.
+func TestALoopsWriteThatFindsTheLinkStoppedDoesNotQueue(t *testing.T) {
+	l, _ := onHandLoop(t, overSoft, 2)
+	st, other := l.Sinks[0].Stream, (*Stream)(l.Sinks[1].Stream)
+	out := &st.m.out
+	out.mu.Lock()
+	out.blocked.Store(true)
+	out.control.push(&other.send, ctlWindow)
+	out.link.Stop()
+	out.mu.Unlock()
+	var err error
+	hang.Start(t, func() { _, err = st.Write([]byte("x")) })()
+	require.Equal(t, syscall.ECONNRESET, err)
+}
+
 // What is unread at a Close may lie in the ring, taken in by nobody: the peer knows of it all the
 // same. It still reads what it was sent before.
 func TestACloseResetsThePeerOfWhatHasArrivedAndWasNotTakenIn(t *testing.T) {

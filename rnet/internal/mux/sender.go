@@ -82,6 +82,11 @@ func (s *sender) send(w *sendHalf, p []byte, out *link.Buffer, off int) (int, se
 		}
 		return n, sendOK, nil
 	}
+	if s.link.Stopped() { // no credit comes any more, nor does the queue empty
+		s.passOn(w, queued)
+		s.share.leave(w)
+		return 0, sendFailed, w.reset()
+	}
 	want := min(len(p), s.link.MaxPayload())
 	if min(w.window.Avail(), w.free()) < want {
 		if err := w.window.Grant(w.granted.Load()); err != nil {

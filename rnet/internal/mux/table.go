@@ -29,7 +29,7 @@ type table struct {
 	pages atomic.Pointer[[]*tablePage]
 
 	mu    sync.Mutex
-	gens  []uint16  // generation of each slot given out so far; see wasOpened for the listening side
+	gens  []uint16  // generation of each slot given out so far; on the listening side see genOpened
 	free  slotQueue // slots to use again; dialing side only
 	count int       // streams in the table
 	total uint64    // streams that ever were in it
@@ -207,6 +207,8 @@ func (t *table) insert(st *Stream) bool {
 // On the listening side gens has the generation that was opened last, and this bit, or 0.
 const genOpened = 1 << (32 - slotBits)
 
+// noteOpened notes an OPEN, also one that is refused: more of that stream may be under way. mu
+// is held.
 func (t *table) noteOpened(slot, gen uint32) {
 	if n := int(slot) + 1 - len(t.gens); n > 0 {
 		t.gens = append(t.gens, make([]uint16, n)...)

@@ -142,3 +142,14 @@ func TestAFrameBeforeTheOpenIsToldFromALateOne(t *testing.T) {
 	require.True(t, tab.wasOpened(id(5, last-1)), "late")
 	require.False(t, tab.wasOpened(id(5, 0)), "generations start again")
 }
+
+func TestARefusedOpenCountsAsOpened(t *testing.T) {
+	tab := tableOf(1)
+	tab.allow(4)
+	require.True(t, tab.insert(&Stream{id: 0}))
+	require.False(t, tab.insert(&Stream{id: 1}), "full")
+	require.True(t, tab.wasOpened(1))
+	tab.shutNow()
+	require.False(t, tab.insert(&Stream{id: 2}), "shut")
+	require.True(t, tab.wasOpened(2))
+}
