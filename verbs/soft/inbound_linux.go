@@ -349,7 +349,11 @@ func (in *inbound) arm(want uint32) {
 			in.expected.Store(want != 0)
 			in.expectedThread.Store(want != 0)
 			in.armings.Add(1)
-			return
+			if want == 0 || arm.Load()&protocol.ArmArmed != 0 {
+				return
+			}
+			// The peer has taken it already, perhaps for what was polled before. Who
+			// waits may have looked before the event was expected, and park again.
 		}
 	}
 	// Nobody changes the word that often, except to harm us.

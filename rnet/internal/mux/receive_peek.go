@@ -28,9 +28,10 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 		}
 		if ok || err != nil {
 			if head := r.queue.head; len(p) > 0 {
-				head.busy = head.inRing
 				if lend {
-					r.lent = head
+					head.busy, r.lent = head.inRing, head
+				} else { // also from a Close, which would give its memory to another stream
+					head.busy, r.taking = true, 0
 				}
 			}
 			r.mu.Unlock()

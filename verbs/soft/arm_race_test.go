@@ -1,0 +1,58 @@
+//go:build linux
+
+package soft
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
+)
+
+// A peer may take the arm word at once, for what was polled before, and who waits then looks
+// before an event is expected, and parks again. Such an arming must not be the last.
+func TestAnEventThatComesWhileTheCQIsArmedIsExpected(t *testing.T) {
+	s := newStranger(t)
+	conn := s.dial()
+	s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
+	_, fds, err := s.nextPacket(conn)
+	require.NoError(t, err)
+	defer sys.CloseFDs(fds...)
+	require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
+	in := s.v.q.in
+	arm := &in.seg.Header.Arm
+	procs := runtime.GOMAXPROCS(0)
+	var over, looks, missed atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for !over.Load() {
+			looks.Store(true)
+			if w := arm.Load(); w&protocol.ArmArmed != 0 && arm.CompareAndSwap(w, w&^protocol.ArmArmed) {
+				missed.Store(!in.expected.Load()) // as hasEvent, after a wake
+			}
+			looks.Store(false)
+			if procs == 1 {
+				runtime.Gosched()
+			}
+		}
+	}()
+	for range 20000 {
+		in.expected.Store(false)
+		in.arm(protocol.ArmArmed)
+		for arm.Load()&protocol.ArmArmed != 0 || looks.Load() {
+			runtime.Gosched()
+		}
+		if missed.Load() {
+			break
+		}
+	}
+	over.Store(true)
+	<-ended
+	require.False(t, missed.Load(), "the wake-up is lost")
+}
