@@ -45,6 +45,8 @@ func newHandLoop(t testing.TB, k carrier) *handLoop {
 	return l
 }
 
+func noWork() bool { return false }
+
 // onHandLoop makes a loop, and streams to it that are open on both sides.
 func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Conn) {
 	t.Helper()
@@ -109,7 +111,7 @@ func TestAnArrivalEndsTheSleepOfALoop(t *testing.T) {
 			l.poller.Slept(0) // after long sleeps it would not sleep on its thread
 		}
 		end := time.Now().Add(hang.Time)
-		require.True(t, l.poller.Sleep(end))
+		require.True(t, l.poller.Sleep(end, noWork))
 		require.True(t, time.Now().Before(end), "it slept on")
 		over.Store(true)
 		<-written
@@ -121,7 +123,7 @@ func TestAnArrivalEndsTheSleepOfALoop(t *testing.T) {
 func TestALoopWithSeveralSessionsDoesNotSleepOnOne(t *testing.T) {
 	l, _ := onHandLoop(t, carrier{name: "soft-dedicated", transport: Soft, dedicated: true}, 2)
 	require.Equal(t, 2, l.poller.Sessions())
-	require.False(t, l.poller.Sleep(time.Now().Add(hang.Time)))
+	require.False(t, l.poller.Sleep(time.Now().Add(hang.Time), noWork))
 }
 
 // Streams that a loop has dialed and never attached (they lost a race) wait in

@@ -113,7 +113,7 @@ func (l *eventLoop) sleepOnThread(end time.Time) bool {
 		return false
 	}
 	l.rest.Store(sleeping)
-	slept := l.pending.Load() || l.poller.Sleep(end)
+	slept := l.poller.Sleep(end, l.pending.Load)
 	l.rest.Store(awake)
 	return slept
 }

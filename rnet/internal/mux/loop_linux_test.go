@@ -35,6 +35,8 @@ type sink = handloop.Sink[*LoopStream]
 
 func (l *handLoop) Accept(s *LoopStream) Sink { return &sink{Loop: &l.Loop, Stream: s} }
 
+func noWork() bool { return false }
+
 // onHandLoop makes a loop, and streams to it that are open on both sides.
 func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Stream) {
 	t.Helper()
@@ -68,10 +70,27 @@ func TestWakeEndsTheSleepOfALoop(t *testing.T) {
 		}
 	}()
 	end := time.Now().Add(hang.Time)
-	require.True(t, l.poller.Sleep(end))
+	require.True(t, l.poller.Sleep(end, noWork))
 	over.Store(true)
 	<-woken
 	require.True(t, time.Now().Before(end))
+}
+
+// Work that comes just before Wake could end the sleep is seen.
+func TestALoopThatHasWorkDoesNotSleep(t *testing.T) {
+	l, _ := onHandLoop(t, overSoft, 1)
+	l.Sleeps(t)
+	l.poller.warm(l.Sinks[0].Stream.m)
+	l.poller.Poll()
+	hang.Start(t, func() {
+		asked := false
+		assert.True(t, l.poller.Sleep(time.Now().Add(2*hang.Time), func() bool {
+			asked = true
+			assert.NotNil(t, l.poller.sleeping.Load(), "Wake ends the sleep")
+			return true
+		}))
+		assert.True(t, asked)
+	})()
 }
 
 func TestALoopSleepsOnItsThreadWhileItsSleepsAreShort(t *testing.T) {
@@ -80,7 +99,7 @@ func TestALoopSleepsOnItsThreadWhileItsSleepsAreShort(t *testing.T) {
 	sleeps := func() bool {
 		l.poller.warm(l.Sinks[0].Stream.m)
 		l.poller.Poll()
-		return l.poller.Sleep(time.Now().Add(time.Millisecond))
+		return l.poller.Sleep(time.Now().Add(time.Millisecond), noWork)
 	}
 	for range 16 {
 		l.poller.Slept(time.Millisecond)

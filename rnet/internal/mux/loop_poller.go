@@ -215,9 +215,10 @@ func (p *Poller) Arm() bool {
 // Sleep sleeps on the completion channel of the only session, which wakes a
 // thread directly; the way through the engine and the loop's socket wakes two. The
 // engine, which waits beside it, can take an event away that comes before the
-// thread sleeps: then the session is looked at when the time has come. It returns false
-// if the loop is to sleep elsewhere.
-func (p *Poller) Sleep(until time.Time) bool {
+// thread sleeps: then the session is looked at when the time has come. It does not sleep if
+// the loop has work, which is asked after Wake would end it. It returns false if the loop is
+// to sleep elsewhere.
+func (p *Poller) Sleep(until time.Time, work func() bool) bool {
 	if len(p.hot) != 1 || p.Sessions() != 1 {
 		return false
 	}
@@ -233,7 +234,7 @@ func (p *Poller) Sleep(until time.Time) bool {
 	case n > 0:
 		m.pollLock.CountHit()
 		m.dispatch()
-	case !p.woken.Load() && !m.loop.unblocks.Load() && !m.closing.Load():
+	case !work() && !p.woken.Load() && !m.loop.unblocks.Load() && !m.closing.Load():
 		m.pollLock.PollMisses.Add(1)
 		m.pollLock.ThreadWaits.Add(1)
 		p.threadSleeps.Add(1)

@@ -314,7 +314,11 @@ func (l *Lock) Unattended() bool { return !l.word.load().has(owned | armed) }
 func (l *Lock) Do(f func()) bool {
 	s := l.word.load()
 	next, owns := s.entered()
-	if !owns || !l.word.swap(s, next) {
+	for owns && !l.word.swap(s, next) { // a note, perhaps
+		s = l.word.load()
+		next, owns = s.entered()
+	}
+	if !owns {
 		return false
 	}
 	l.disarm()
