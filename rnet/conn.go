@@ -204,22 +204,16 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 // Peek returns at least the next n bytes without taking them, and all that
-// lies together with them; it waits until they are there. The bytes lie where
-// they arrived, if the connection was dialed with a session of its own
-// (Dialer.Dedicated), else in ordinary memory. With n greater than the stream's
-// window (Limits.Window) it fails with an error that wraps bufio.ErrBufferFull;
+// lies together with them; it waits until they are there. With n greater than the stream's
+// window, or the session's (Limits.Window, Limits.SessionWindow), it fails with an error
+// that wraps bufio.ErrBufferFull;
 // if the peer ends before, it returns what there is, and io.EOF. An n below 1
 // counts as 1.
 //
 // The bytes are valid until the next call of Read, Discard, Peek or WriteTo,
 // whatever happens meanwhile: a Close, by any goroutine, and the end of the
 // session leave them where they are. After a Close they are freed by such a
-// call, or when nothing refers to the connection any more, so keep the
-// connection as long as the bytes.
-//
-// On a session of its own they lie where a peer that breaks the protocol could
-// change them meanwhile: copy what is checked first and used afterwards. There
-// a piece also takes room that the peer needs to send more: discard it soon.
+// call, or when nothing refers to the connection any more.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	p, err := c.st.Peek(n)
 	if err != nil && err != io.EOF {

@@ -16,8 +16,8 @@
 // addresses are the same, and its methods may be called at once by any goroutines.
 // Listen and Dial do the same at Unix sockets, for "unix", and for "unixpacket" with a
 // [*MessageConn].
-// [Conn.Peek] and [Conn.Discard] save the copy on the way in, [Conn.Reserve] and
-// [Conn.Commit] the one on the way out. A [*Conn] has no descriptor of
+// [Conn.Peek] and [Conn.Discard] save the program's buffer on the way in, [Conn.Reserve] and
+// [Conn.Commit] the copy on the way out. A [*Conn] has no descriptor of
 // its own; [Conn.SyscallConn] lends one.
 //
 // # Choosing

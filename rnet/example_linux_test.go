@@ -62,8 +62,8 @@ func ExampleListenConfig() {
 	// Output: admitted
 }
 
-// A message begins with its length. Peek shows both where they arrived, so
-// that nothing is copied, and Discard gives the memory back.
+// A message begins with its length. Peek shows both without a buffer of the program's, and
+// Discard gives the memory back.
 func ExampleConn_Peek() {
 	dialed, accepted := connect()
 	defer dialed.Close()

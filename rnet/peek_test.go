@@ -3,17 +3,16 @@ package rnet
 import (
 	"net"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
-	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 func TestFailedPeekHoldsUpNobody(t *testing.T) {
@@ -94,33 +93,33 @@ func TestPeekedBytesOutliveAClose(t *testing.T) {
 	})
 }
 
-// forgettable returns the ends of a connection that the test does not keep.
-func (k carrier) forgettable(t *testing.T) (dialed, accepted *Conn) {
-	t.Helper()
-	ln := k.listen(t)
-	c, err := k.dialer().Dial("tcp", ln.Addr().String())
+// What is peeked does not keep the peer's windows from coming: they have nothing but the ring.
+func TestAWriteGoesOnBesideWhatIsPeeked(t *testing.T) {
+	leak.Check(t)
+	k := carrier{name: "dedicated", transport: Soft, dedicated: true, limits: Limits{RingSize: minRingSize}}
+	c, s := k.streams(t)
+	_, err := s.Write(make([]byte, keepMin))
 	require.NoError(t, err)
-	s, err := ln.Accept()
+	p, err := c.Peek(1)
 	require.NoError(t, err)
-	return c.(*Conn), s.(*Conn)
-}
-
-func TestPieceThatWasPeekedAndClosedIsFreedWithItsConnection(t *testing.T) {
-	awaitNoSessions(t)
-	before := verbs.PinnedBytes()
-	func() {
-		k := carrier{name: "soft", transport: Soft, dedicated: true}
-		c, s := k.forgettable(t)
-		require.NoError(t, traffic.Write(s, traffic.NewRand(1), 7, maxPayload, maxPayload))
-		_, err := c.Peek(1)
-		require.NoError(t, err)
-		require.NoError(t, c.Close())
-		require.NoError(t, s.Close())
-		<-c.s.mux.Done() // ended by the engine
-		require.Greater(t, verbs.PinnedBytes(), before, "the ring is still lent")
-	}()
-	hang.Eventually(t, "the ring is freed", func() bool {
-		runtime.GC()
-		return verbs.PinnedBytes() == before
-	})
+	const size = 1 << 20 // more than a window
+	write := func(end *Conn, most int) (await func()) {
+		return hang.Start(t, func() { assert.NoError(t, traffic.Write(end, traffic.NewRand(1), 7, size, most)) })
+	}
+	fromAcceptor := write(s, 16) // until the ring is full to the last byte
+	fromDialer := write(c, maxPayload)
+	for before := uint64(0); ; {
+		now := c.st.Stats().BytesIn
+		if now > keepMin && now == before {
+			break
+		}
+		before = now
+		time.Sleep(20 * time.Millisecond)
+	}
+	hang.Start(t, func() { assert.NoError(t, traffic.Read(s, traffic.NewRand(2), 7, size, maxPayload)) })()
+	fromDialer()
+	_, err = c.Discard(len(p))
+	require.NoError(t, err)
+	require.NoError(t, traffic.Read(c, traffic.NewRand(2), 7, size, maxPayload))
+	fromAcceptor()
 }

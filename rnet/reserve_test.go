@@ -177,3 +177,14 @@ func TestReservedMemoryOfAForgottenConnectionIsFreed(t *testing.T) {
 		return verbs.PinnedBytes() == before
 	})
 }
+
+// forgettable returns the ends of a connection that the test does not keep.
+func (k carrier) forgettable(t *testing.T) (dialed, accepted *Conn) {
+	t.Helper()
+	ln := k.listen(t)
+	c, err := k.dialer().Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	s, err := ln.Accept()
+	require.NoError(t, err)
+	return c.(*Conn), s.(*Conn)
+}

@@ -76,9 +76,13 @@ type heldPiece struct {
 	p     []byte
 	token ring.Token
 	moved bool
+	stays bool // somebody is at it
 }
 
 func (k *heldPiece) MoveOut() bool {
+	if k.stays {
+		return false
+	}
 	k.p, k.moved = bytes.Clone(k.p), true
 	return true
 }

@@ -229,16 +229,6 @@ func (l *Link) Free(t ring.Token) {
 	}
 }
 
-// Pin lets a piece stay where it is until it is freed, and lets go of its holder, unless
-// it was freed meanwhile. No lock is held.
-func (l *Link) Pin(t ring.Token) {
-	l.in.mu.Lock()
-	if l.in.holders.has(t) {
-		l.in.holders.at(t.Seq()).holder = pinned{}
-	}
-	l.in.mu.Unlock()
-}
-
 // freeRing closes the ring when the last piece of it is free.
 func (l *Link) freeRing() {
 	if l.in.mr != nil {

@@ -131,11 +131,6 @@ type Holder interface {
 	MoveOut() bool
 }
 
-// pinned holds a piece that is never moved out.
-type pinned struct{}
-
-func (pinned) MoveOut() bool { return false }
-
 // holding is a piece and who has it.
 type holding struct {
 	holder Holder // nil: the piece was freed
@@ -167,11 +162,6 @@ func (q *holders) add(t ring.Token, k Holder) {
 	*q.at(q.tail) = holding{k, t}
 	q.tail++
 	q.count++
-}
-
-// has reports whether the piece of a token was not freed yet.
-func (q *holders) has(t ring.Token) bool {
-	return t.Seq()-q.head < q.tail-q.head && q.at(t.Seq()).holder != nil
 }
 
 func (q *holders) grow() {

@@ -19,7 +19,7 @@ func TestHoldersForgetFreedPiecesFromTheFront(t *testing.T) {
 		_, err := rx.Place(100)
 		require.NoError(t, err)
 		token := rx.Retain()
-		q.add(token, pinned{})
+		q.add(token, new(heldPiece))
 		kept = append(kept, token)
 	}
 	q.remove(kept[1])
@@ -45,7 +45,7 @@ func TestHoldersGrowInOrder(t *testing.T) {
 		_, err := rx.Place(16)
 		require.NoError(t, err)
 		token := rx.Retain()
-		q.add(token, pinned{})
+		q.add(token, new(heldPiece))
 		kept = append(kept, token)
 		if rnd.IntN(3) > 0 && len(kept) > 0 {
 			i := rnd.IntN(len(kept))

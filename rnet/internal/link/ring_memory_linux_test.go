@@ -1,6 +1,7 @@
 package link
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
@@ -59,4 +60,23 @@ func TestRingOfThePeerThatCostsTooMuchIsRefused(t *testing.T) {
 		peer.RingSize = max(MaxChargedRing, own)
 		require.NoError(t, l.Connect(peer))
 	}
+}
+
+// noMemory is a provider that has none left for the ring.
+type noMemory struct{ remoteMemory }
+
+func (noMemory) PopulateRemote(uint32, uint64, int) error { return syscall.ENOMEM }
+
+// The frame has its place in the ring already: one that followed would lie where the peer does
+// not look.
+func TestNothingIsSentAfterAFrameWithoutMemory(t *testing.T) {
+	from, _ := pair(t, soft.DeviceName, MinRing)
+	l := from.link
+	l.remote.pages = noMemory{l.remote.pages}
+	from.send.Lock()
+	defer from.send.Unlock()
+	payload := make([]byte, 8<<10)
+	require.Equal(t, len(payload), l.Room(len(payload)))
+	require.ErrorIs(t, l.Send(Header{Stream: 1, Kind: 9}, payload), syscall.ENOMEM)
+	require.ErrorIs(t, l.Send(Header{Stream: 1, Kind: 9}, nil), syscall.ECONNRESET)
 }

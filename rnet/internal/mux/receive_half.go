@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 
 	"github.com/seed-b9b531af/ramjet/ring"
@@ -20,19 +19,18 @@ type receiveHalf struct {
 	wait   wait.Waiter
 	end    deadline
 
-	mu          sync.Mutex
-	queue       chunkQueue
-	flow        ring.RecvWindow
-	err         error           // after the queue: io.EOF or a reset
-	dst         []byte          // the buffer of the Read that waits
-	dstLen      int             // bytes in it
-	taking      int             // how much the Read takes that copies without the lock; see take
-	counted     int32           // unread bytes that count in the session window
-	waiting     bool            // a Read waits for data
-	dropped     bool            // closed: nobody will read any more
-	eager       bool            // the peer wants to know of all that is read
-	lent        *Chunk          // Peek gave out a piece of it: the first one, or dropped; changed under callMu too
-	unreachable runtime.Cleanup // of the latter, if it lies in the ring
+	mu      sync.Mutex
+	queue   chunkQueue
+	flow    ring.RecvWindow
+	err     error  // after the queue: io.EOF or a reset
+	dst     []byte // the buffer of the Read that waits
+	dstLen  int    // bytes in it
+	taking  int    // how much the Read takes that copies without the lock; see take
+	counted int32  // unread bytes that count in the session window
+	waiting bool   // a Read waits for data
+	dropped bool   // closed: nobody will read any more
+	eager   bool   // the peer wants to know of all that is read
+	lent    *Chunk // Peek gave out a piece of it: the first one, or dropped; changed under callMu too
 }
 
 func (r *receiveHalf) init(st *Stream) {
@@ -375,24 +373,20 @@ func (r *receiveHalf) drop() (read uint64, unread bool) {
 	r.dropped = true
 	read = r.flow.Arrived()
 	var freed []ring.Token
-	var lent loan
 	for k := r.queue.head; k != nil; k = r.queue.head {
-		if k.busy && k != r.lent {
+		if k.busy {
 			unread = unread || k.longerThan(r.taking)
 			break // a reader is at it, and drops the rest when it is done
 		}
 		r.queue.pop()
 		unread = true
 		r.flow.Consume(len(k.Unread()))
-		if k == r.lent {
-			if k.inRing { // who borrowed it may never make another call
-				lent = loan{r.st.m, k.token}
-				r.unreachable = runtime.AddCleanup(r.st, loan.end, lent)
-			}
-		} else if k.inRing {
+		switch {
+		case k == r.lent: // it is the borrower's
+		case k.inRing:
 			freed = append(freed, k.token)
 			k.busy = true
-		} else {
+		default:
 			k.Recycle()
 		}
 	}
@@ -400,9 +394,6 @@ func (r *receiveHalf) drop() (read uint64, unread bool) {
 	r.mu.Unlock()
 	for _, t := range freed {
 		r.st.m.link.Free(t)
-	}
-	if lent.m != nil {
-		r.st.m.link.Pin(lent.token)
 	}
 	r.st.control(bits)
 	return read, unread

@@ -3,17 +3,15 @@ package mux
 import (
 	"bufio"
 	"fmt"
-
-	"github.com/seed-b9b531af/ramjet/ring"
 )
 
 // peek is Peek without the lock. If what it returns is lent to the application,
-// the chunk stays until the next call. Otherwise it is busy: it stays where it is
-// until discard.
+// it lies in ordinary memory, which stays until the next call. Otherwise only its length is
+// of use, and discard follows.
 func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 	r.endLoan()
-	if n > int(r.st.m.cfg.Window) {
-		return nil, fmt.Errorf("%w: %d bytes wanted, the window is %d", bufio.ErrBufferFull, n, r.st.m.cfg.Window)
+	if most := min(r.st.m.cfg.Window, r.st.m.cfg.SessionWindow); n > int(most) {
+		return nil, fmt.Errorf("%w: %d bytes wanted, the window is %d", bufio.ErrBufferFull, n, most)
 	}
 	r.lookIfShut(n)
 	for {
@@ -29,9 +27,9 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 		if ok || err != nil {
 			if head := r.queue.head; len(p) > 0 {
 				if lend {
-					head.busy, r.lent = head.inRing, head
-				} else { // also from a Close, which would give its memory to another stream
-					head.busy, r.taking = true, 0
+					r.lent = head
+				} else {
+					head.busy, r.taking = head.inRing, 0
 				}
 			}
 			r.mu.Unlock()
@@ -58,9 +56,9 @@ func (r *receiveHalf) gather(n int, lend bool) (p []byte, ok bool) {
 	if head == nil {
 		return nil, false
 	}
-	if p = head.Unread(); lend && head.inRing && !r.st.m.cfg.Alone && len(p) >= n {
-		// In the ring it would hold up others, for as long as the application
-		// takes, and after a Close nobody can tell how long that is.
+	if p = head.Unread(); lend && head.inRing && len(p) >= n {
+		// In the ring it would hold up what the peer sends, its windows too, for as long as
+		// the application takes, and after a Close nobody can tell how long that is.
 		n = len(p)
 		r.merge(n)
 		if head = r.queue.head; head == nil {
@@ -86,10 +84,11 @@ func (r *receiveHalf) gather(n int, lend bool) (p []byte, ok bool) {
 	return p, len(p) >= n
 }
 
-// merge replaces the first chunks by one that holds at least n bytes. mu
-// is held, and given up in between: the queue may be dropped meanwhile.
+// merge replaces the first chunks by one that holds at least n bytes. mu is held, and given up
+// when that one is in the queue: a Close in between would not know of what is in neither.
 func (r *receiveHalf) merge(n int) {
 	m := NewChunk(n)
+	var done chunkQueue
 	for len(m.buf) < n && r.queue.head != nil {
 		k := r.queue.head
 		part := k.Unread()
@@ -97,20 +96,24 @@ func (r *receiveHalf) merge(n int) {
 		m.buf = append(m.buf, part...)
 		k.r += len(part)
 		if k.r == len(k.buf) {
-			r.dropHead()
+			k.busy = k.inRing // MoveOut must not take it meanwhile
+			done.push(r.queue.pop())
 		}
-	}
-	if r.dropped {
-		r.flow.Consume(len(m.buf))
-		r.settle(false)
-		m.Recycle()
-		return
 	}
 	m.next = r.queue.head
 	r.queue.head = m
 	if m.next == nil {
 		r.queue.tail = m
 	}
+	r.mu.Unlock()
+	for done.head != nil {
+		k := done.pop()
+		if k.inRing {
+			r.st.m.link.Free(k.token)
+		}
+		k.Recycle()
+	}
+	r.mu.Lock()
 }
 
 // endLoan takes back what Peek gave out. callMu is held.
@@ -122,18 +125,10 @@ func (r *receiveHalf) endLoan() {
 	r.mu.Lock()
 	r.lent = nil
 	queued := k == r.queue.head
-	if queued {
-		k.busy = false
-	}
 	r.mu.Unlock()
-	if queued {
-		return
+	if !queued {
+		k.Recycle()
 	}
-	if k.inRing {
-		r.unreachable.Stop()
-		r.st.m.link.Free(k.token)
-	}
-	k.Recycle()
 }
 
 // discard takes n bytes off the head of the queue, which has so many.
@@ -151,14 +146,3 @@ func (r *receiveHalf) discard(n int) {
 	}
 	r.tookAndUnlock(n)
 }
-
-// loan is a piece of the ring that Peek gave out of a stream that was closed
-// before it was given back.
-type loan struct {
-	m     *Mux
-	token ring.Token
-}
-
-// end frees the piece when nothing refers to the stream any more. It is a
-// cleanup, and must not wait.
-func (l loan) end() { go l.m.link.Free(l.token) }

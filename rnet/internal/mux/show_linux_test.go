@@ -1,28 +1,69 @@
 package mux
 
 import (
+	"syscall"
 	"testing"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
-// A Close while f looks at the data does not give its memory to another stream.
+// A Close while f looks at the data does not give its memory to another stream. What f does
+// not take then is lost, and the peer told.
 func TestWhatShowShowsStaysWhereItIs(t *testing.T) {
-	dialed, accepted := overSoft.pair(t)
+	for _, size := range []int{4, 2 * keepMin} {
+		dialed, accepted := overSoft.pair(t)
+		c, s := open(t, dialed, accepted)
+		_, err := c.Write(make([]byte, size))
+		require.NoError(t, err)
+		_, err = s.Read(make([]byte, size)) // which is over
+		require.NoError(t, err)
+		_, err = c.Write(make([]byte, size))
+		require.NoError(t, err)
+		err = s.Show(func(data []byte, _ error) (int, bool) {
+			if len(data) == 0 {
+				return 0, false
+			}
+			require.NoError(t, s.Close(-1))
+			for range 100 {
+				k := NewChunk(len(data))
+				require.NotEqual(t, unsafe.Pointer(unsafe.SliceData(data)), unsafe.Pointer(unsafe.SliceData(k.buf)))
+			}
+			return 0, true
+		})
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET, "%d bytes", size)
+	}
+}
+
+// As long as f takes, the other streams go on.
+func TestAFunctionOfShowThatWaitsHoldsUpNobody(t *testing.T) {
+	dialed, accepted := overNarrow.pair(t)
 	c, s := open(t, dialed, accepted)
-	_, err := c.Write([]byte("data"))
+	_, err := c.Write(make([]byte, keepMin))
 	require.NoError(t, err)
-	err = s.Show(func(data []byte, _ error) (int, bool) {
-		if len(data) == 0 {
-			return 0, false
-		}
-		require.NoError(t, s.Close(-1))
-		for range 100 {
-			k := NewChunk(len(data))
-			require.NotEqual(t, unsafe.Pointer(unsafe.SliceData(data)), unsafe.Pointer(unsafe.SliceData(k.buf)))
-		}
-		return len(data), true
+	shown, goOn := make(chan struct{}), make(chan struct{})
+	await := hang.Start(t, func() {
+		assert.NoError(t, s.Show(func(data []byte, _ error) (int, bool) {
+			if len(data) == 0 {
+				return 0, false
+			}
+			close(shown)
+			<-goOn
+			return len(data), true
+		}))
 	})
-	require.NoError(t, err)
+	<-shown
+	other, far := open(t, dialed, accepted)
+	const size = 4 * link.MinRing
+	written := hang.Start(t, func() { assert.NoError(t, writeAll(other, size)) })
+	hang.Start(t, func() { assert.NoError(t, readAll(far, size)) })()
+	written()
+	close(goOn)
+	await()
 }

@@ -66,11 +66,12 @@ func (r *receiveHalf) show(f func(data []byte, end error) (taken int, done bool)
 		_, done = f(nil, end)
 		return done, nil
 	}
-	data, err := r.peek(1, false)
+	data, err := r.peek(1, true) // f may take its time, and Close come meanwhile
 	if err != nil {
 		return false, err
 	}
 	taken, done := f(data, nil)
+	r.endLoan()
 	r.discard(taken)
 	return done, nil
 }

@@ -1,0 +1,77 @@
+package mux
+
+import (
+	"bufio"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
+)
+
+// slowUser waits when a stream is opened. Who polls has the link's receive lock then.
+type slowUser struct {
+	*end
+	slow        atomic.Bool
+	waits, goOn chan struct{}
+}
+
+func (u *slowUser) Incoming() Incoming {
+	if u.slow.Swap(false) {
+		close(u.waits)
+		<-u.goOn
+	}
+	return u.end.Incoming()
+}
+
+// A Close while Peek copies pieces together, and frees them, knows of what was not read.
+func TestACloseWhileAPeekGathersIsAReset(t *testing.T) {
+	dialed, accepted := overSoft.pair(t)
+	u := &slowUser{end: accepted, waits: make(chan struct{}), goOn: make(chan struct{})}
+	accepted.user = u
+	c, s := open(t, dialed, accepted)
+	_, err := c.Write(make([]byte, 2*keepMin))
+	require.NoError(t, err)
+	inRing := func() bool {
+		s.recv.mu.Lock()
+		defer s.recv.mu.Unlock()
+		head := s.recv.queue.head
+		return head != nil && head.inRing
+	}
+	dropped := func() bool {
+		s.recv.mu.Lock()
+		defer s.recv.mu.Unlock()
+		return s.recv.dropped
+	}
+	hang.Eventually(t, "a piece in the ring", func() bool { accepted.pollLock.Look(); return inRing() })
+	u.slow.Store(true)
+	_, err = dialed.open()
+	require.NoError(t, err)
+	polled := hang.Start(t, func() {
+		for len(accepted.opened) == 0 {
+			accepted.pollLock.Look()
+		}
+	})
+	<-u.waits
+	peeked := hang.Start(t, func() { s.Peek(1) })
+	hang.Eventually(t, "the copy", func() bool { return !inRing() })
+	closed := hang.Start(t, func() { assert.NoError(t, s.Close(-1)) })
+	hang.Eventually(t, "the Close", dropped)
+	close(u.goOn)
+	closed()
+	peeked()
+	polled()
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+func TestAPeekBeyondTheSessionWindowFails(t *testing.T) {
+	_, accepted := carrier{sessionWindow: MinSessionWindow}.pair(t)
+	s := new(Stream)
+	s.init(accepted.Mux)
+	_, err := s.Peek(MinSessionWindow + 1)
+	require.ErrorIs(t, err, bufio.ErrBufferFull)
+}
