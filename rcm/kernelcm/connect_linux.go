@@ -113,9 +113,9 @@ func (r *route) request(ctx context.Context, qp *verbs.QP, p *rcm.ConnParam) err
 // and cannot be told to stop; the goroutine here waits in our place.
 func connectTCP(ctx context.Context, id *cmID, param *ucmConnParam) error {
 	sent := make(chan error, 1)
-	go func() {
+	id.busy.Go(func() {
 		sent <- withoutSignals(func() error { return id.connect(param) }) // ends as TCP does
-	}()
+	})
 	// Ends with TCP's success or failure, or ctx.
 	select {
 	case err := <-sent:

@@ -17,6 +17,7 @@ type cmID struct {
 	uid  uint64
 	num  uint32 // the kernel's name for it
 	once sync.Once
+	busy sync.WaitGroup // commands that nobody waits for; destroy does
 
 	mu    sync.Mutex
 	queue []cmEvent     // guarded by mu; what next has not taken yet
@@ -53,9 +54,11 @@ func newCMID(space portSpace) (*cmID, error) {
 
 // destroy ends the id and what it stands for: a peer that waits is rejected,
 // one that is connected is told. It waits until the kernel is done with the
-// id, which on iWARP may take until a handshake has timed out.
+// id, which on iWARP may take until a handshake has timed out. No command names the id after
+// that: the kernel gives its number to the next one at once.
 func (id *cmID) destroy() {
 	id.once.Do(func() {
+		id.busy.Wait() // as the kernel would
 		var events uint32
 		// An error means that the file was closed, and all ids with it.
 		_ = pinned(&events, func(addr uint64) error {

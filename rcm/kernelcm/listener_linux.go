@@ -78,7 +78,7 @@ func (f *fabric) listen(addr netip.AddrPort, cfg rcm.ListenConfig, space portSpa
 		ids:     make(map[netip.Addr]*cmID),
 	}
 	if err := l.open(); err != nil {
-		l.closeIDs()
+		l.shutDown() // peers may have come to the addresses that it had
 		return nil, err
 	}
 	rescans.add(l)

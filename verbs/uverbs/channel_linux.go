@@ -21,9 +21,9 @@ import (
 //
 // A goroutine in Wait parks on the netpoller, and one in WaitThread in
 // poll(2), both for the same descriptor. What one of them reads it has taken
-// from the other, so it tells it: through the eventfd to WaitThread, and by
-// the counter of events to Wait, which the netpoller wakes for an event that
-// it may not find any more.
+// from the other, so it tells it: through the eventfd to WaitThread, and to Wait by
+// the counter of events and as Wake does. The netpoller wakes nobody for an event that
+// is gone when it looks.
 type channel struct {
 	dev   *device
 	id    uint64
@@ -34,7 +34,8 @@ type channel struct {
 	seen    uint64
 	readErr error
 
-	events atomic.Uint64 // events that were read
+	events  atomic.Uint64 // events that were read
+	waiting atomic.Bool   // Wait runs
 	// numbered: there are CQs that have to know how many of their events were
 	// read. Only then it is looked at whose an event is.
 	numbered atomic.Bool
@@ -112,7 +113,9 @@ func (ch *channel) takeEvent(fd int) error {
 
 // Wait parks the goroutine on the netpoller.
 func (ch *channel) Wait(deadline time.Time) error {
+	ch.waiting.Store(true) // before it looks at events
 	came, err := ch.waits.Wait(deadline)
+	ch.waiting.Store(false)
 	if !came {
 		return err
 	}
@@ -146,7 +149,7 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 	if woken || ch.dev.gone.Load() {
 		return ch.waits.Err()
 	}
-	switch err := ch.takeEvent(fd); err {
+	switch err := ch.takeForThread(fd); err {
 	case nil:
 		return nil
 	case unix.EIO:
@@ -170,11 +173,20 @@ func (ch *channel) WaitThread(deadline time.Time) error {
 		if n, err := unix.Ppoll(ch.pfds[:], timeout, nil); n == 0 || err == unix.EINTR {
 			continue
 		}
-		if ch.pfds[0].Revents != 0 && ch.takeEvent(fd) == unix.EIO {
+		if ch.pfds[0].Revents != 0 && ch.takeForThread(fd) == unix.EIO {
 			ch.dev.lost()
 		}
 		return ch.waits.Err()
 	}
+}
+
+// takeForThread is takeEvent of WaitThread.
+func (ch *channel) takeForThread(fd int) error {
+	err := ch.takeEvent(fd)
+	if err == nil && ch.waiting.Load() {
+		ch.waits.Wake()
+	}
+	return err
 }
 
 // enter begins a WaitThread.

@@ -217,7 +217,12 @@ func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 		if q == nil || wcs[i].ID == emptyWriteID {
 			continue
 		}
-		failed = q.completed(&wcs[i]) || failed
+		if q.completed(&wcs[i]) {
+			failed = true
+			if q.fails(wcs[i].Status) {
+				q.suspect.Store(true)
+			}
+		}
 		if n != i {
 			wcs[n] = wcs[i]
 		}
@@ -227,7 +232,7 @@ func (c *cq) count(wcs []verbs.WC) (n int, failed bool) {
 }
 
 // noteFailure looks after the QP of a completion with an error: receives that were
-// posted while it failed may not have been flushed.
+// posted while it failed may not have been flushed. Another one may have its number by now.
 func (c *cq) noteFailure(wc *verbs.WC) {
 	if wc.Status == verbs.WCSuccess {
 		return
@@ -235,8 +240,8 @@ func (c *cq) noteFailure(wc *verbs.WC) {
 	c.mu.Begin()
 	q := c.qps[wc.QPN]
 	c.mu.End()
-	if q != nil && q.fails(wc.Status) {
-		q.failedByKernel()
+	if q != nil && q.suspect.Load() {
+		q.lookAfter()
 	}
 }
 

@@ -36,6 +36,9 @@ type qp struct {
 	// kernel takes a QP to ERR by itself; failed says that it was seen.
 	state  atomic.Uint32
 	failed atomic.Bool
+	// suspect: a completion that was counted shows that it has failed, and nobody has looked
+	// after it. RESET takes that back.
+	suspect atomic.Bool
 	// sendDone and recvDone count completions that were polled without
 	// error; those who post compare them with what they have posted.
 	sendDone, recvDone serial.Word // free running: written by who polls
@@ -244,8 +247,8 @@ func (q *qp) enter(state verbs.QPState) {
 		q.resume()
 	case verbs.QPStateErr:
 		q.failed.Store(true)
-		if q.unflushed != nil {
-			q.flushAlive()
+		if q.ownDoorbell == nil {
+			q.flushAlive() // of receives that came between the command and failed nobody has told the kernel
 		}
 	}
 	q.setState(state)
@@ -288,6 +291,7 @@ func (q *qp) empty() {
 	q.sendDone.Store(0)
 	q.recvDone.Store(0)
 	q.failed.Store(false)
+	q.suspect.Store(false)
 }
 
 // resume rings the doorbell for requests that were posted in SQD, signaled or
@@ -343,6 +347,15 @@ func (q *qp) failedByKernel() {
 	}
 	if !q.failed.Swap(true) {
 		q.flush()
+	}
+}
+
+// lookAfter is failedByKernel of a QP that is suspect. RESET comes before it, or after.
+func (q *qp) lookAfter() {
+	q.modify.Lock() // ends with the transition that runs
+	defer q.modify.Unlock()
+	if q.suspect.Swap(false) {
+		q.failedByKernel()
 	}
 }
 

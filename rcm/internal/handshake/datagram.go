@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -15,11 +16,13 @@ type Datagrams struct {
 }
 
 // Start brings a UD QP from RESET to RTS, which started says, or to ERR. One that is at RTS
-// with the Q_Key is left as it is.
+// with the Q_Key is left as it is, and so is one that another Start brings there: the two may
+// overlap, for one QP serves any number of questions.
 func (d *Datagrams) Start(qp *verbs.QP) (started bool, err error) {
 	if t := qp.Attr().Type; t != verbs.QPTypeUD {
 		return false, fmt.Errorf("%w: QP of type %v, datagrams need a UD QP", verbs.ErrInvalid, t)
 	}
+	defer starts.begin(qp)()
 	a, err := qp.Query()
 	switch {
 	case err != nil:
@@ -49,4 +52,34 @@ func (d *Datagrams) start(qp *verbs.QP) error {
 		return err
 	}
 	return qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN)
+}
+
+// starts are the QPs that a Start is about.
+var starts starting
+
+type starting struct {
+	mu  sync.Mutex
+	qps map[*verbs.QP]chan struct{} // closed when it is over; guarded by mu
+}
+
+// begin waits until no other Start is about qp. end must be called.
+func (s *starting) begin(qp *verbs.QP) (end func()) {
+	s.mu.Lock()
+	for other := s.qps[qp]; other != nil; other = s.qps[qp] {
+		s.mu.Unlock()
+		<-other // ends with that Start, which calls Prepare
+		s.mu.Lock()
+	}
+	defer s.mu.Unlock()
+	if s.qps == nil {
+		s.qps = make(map[*verbs.QP]chan struct{})
+	}
+	over := make(chan struct{})
+	s.qps[qp] = over
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.qps, qp)
+		close(over)
+	}
 }

@@ -1,0 +1,38 @@
+package uverbs
+
+import (
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// What WaitThread takes ends a Wait too.
+func TestWaitEndsWithTheEventThatWaitThreadTakes(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	defer unix.Close(fds[1])
+	var gone atomic.Bool
+	ch := &channel{dev: &device{}, fd: fds[0]}
+	ch.eventfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	require.NoError(t, err)
+	require.NoError(t, ch.waits.Open(os.NewFile(uintptr(fds[0]), "channel"), &gone, ch.readEvent))
+	defer ch.shut()
+	waited := make(chan error, 1)
+	go func() { waited <- ch.Wait(time.Time{}) }()
+	time.Sleep(20 * time.Millisecond) // it is parked
+	_, err = unix.Write(fds[1], make([]byte, 8))
+	require.NoError(t, err)
+	require.NoError(t, ch.WaitThread(time.Now().Add(time.Second))) // it takes the event at once
+	select {
+	case err := <-waited:
+		require.NoError(t, err)
+	case <-time.After(2 * time.Second):
+		t.Fatal("Wait sleeps on")
+	}
+}
