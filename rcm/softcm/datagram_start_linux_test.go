@@ -51,28 +51,3 @@ func TestTwoAnswersBeginOneQP(t *testing.T) {
 		require.Equal(t, handshake.KindFound, s.read().Kind)
 	}
 }
-
-// The same without a hand in it: they look at the QP at once.
-func TestManyAnswersBeginOneQP(t *testing.T) {
-	for range 500 {
-		qp := datagramQP(t)
-		const many = 4
-		failed := make(chan error, many)
-		for range many {
-			go func() {
-				_, err := start(qp, nil)
-				failed <- err
-			}()
-		}
-		var errs []error
-		for range many {
-			if err := <-failed; err != nil {
-				errs = append(errs, err)
-			}
-		}
-		attr, err := qp.Query()
-		require.NoError(t, err)
-		require.Empty(t, errs, "the QP is in %v", attr.State)
-		require.Equal(t, verbs.QPStateRTS, attr.State)
-	}
-}

@@ -109,6 +109,9 @@ func (c *conn) settle() {
 	}
 	c.fresh = nil
 	c.endPeek()
+	if c.state >= connClosed {
+		c.inbound.Done()
+	}
 	if len(c.lent) > 0 {
 		c.takeBack()
 	}
@@ -165,10 +168,13 @@ func (c *conn) close(err error) error {
 		return nil
 	}
 	c.state = connClosing
+	shown := c.peeked // to a handler that runs: settle follows
 	action := c.l.b.handler.OnClose(c, err)
 	c.state = connClosed
 	c.l.streams.Add(-1)
-	c.inbound.Done()
+	if !shown {
+		c.inbound.Done()
+	}
 	c.ctx = nil
 	c.safe.Store(nil)
 	c.shut.Store(true)

@@ -185,6 +185,10 @@ func (ch *channel) block(deadline time.Time) error {
 	if !ok {
 		return os.ErrDeadlineExceeded
 	}
+	if deadline.IsZero() || time.Until(deadline) > unwakeable {
+		ch.timeout = unix.NsecToTimespec(int64(unwakeable)) // the caller comes again
+		timeout = &ch.timeout
+	}
 	// Ends when the peer takes ArmArmed away, or signal ArmFutex; with the
 	// deadline, and with a signal of the runtime.
 	sys.FutexWait(in.armWord(), word, timeout)
@@ -198,6 +202,10 @@ func (ch *channel) block(deadline time.Time) error {
 
 // unstoppable is for how long a thread polls that nobody can stop, for want of a descriptor.
 const unstoppable = time.Millisecond
+
+// unwakeable is for how long a peer can keep a thread in its futex: it can move it to one of its
+// own (FUTEX_REQUEUE), or write the word again that signal has changed.
+const unwakeable = 500 * time.Millisecond
 
 // pollSocket is WaitThread where no futex will do: with several QPs, or none armed.
 // stop is -1 if there is none.

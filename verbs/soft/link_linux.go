@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -336,13 +337,14 @@ func (l *socketLink) handle(m protocol.Message, fds []int) error {
 	case protocol.KindKeyRequest:
 		l.answer(m.Key)
 	case protocol.KindKeyAnswer:
-		if !l.q.hasAsked(l, m.Answer.Key) {
+		asked, longest := l.q.hasAsked(l, m.Answer.Key)
+		if !asked {
 			return protocol.Malformed("answer about a key that nobody asked for")
 		}
 		var r *remote
 		var err error
 		if m.Answer.Good {
-			r, err = l.q.dev.mapRemote(m.Answer, fds[0])
+			r, err = l.q.dev.mapRemote(m.Answer, fds[0], longest)
 		}
 		l.q.learn(l, m.Answer.Key, r, err)
 	case protocol.KindKeyGone:
@@ -417,13 +419,13 @@ func (l *socketLink) takeBack(r *region) {
 	}
 }
 
-// hasAsked reports whether the peer owes an answer about a key. To map what nobody
-// has asked for would let the peer choose how much is mapped.
-func (q *qp) hasAsked(l link, key uint32) bool {
+// hasAsked reports whether the peer owes an answer about a key, and how long its region may
+// be. To map what nobody has asked for would let the peer choose how much is mapped.
+func (q *qp) hasAsked(l link, key uint32) (asked bool, longest uint64) {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
-	_, asked := q.asked[key]
-	return asked && q.link == l
+	_, asked = q.asked[key]
+	return asked && q.link == l, cmp.Or(q.longest, protocol.MaxMRSize)
 }
 
 // learn takes the answer about a key: a region, an error of our own, or a

@@ -76,7 +76,7 @@ func TestPeersMemoryIsNotOursToPay(t *testing.T) {
 
 	const size = 1 << 30
 	fd = sparseMemfd(t, size)
-	r, err := d.mapRemote(protocol.KeyAnswer{Key: 1, Good: true, Access: verbs.AccessRemoteWrite, Length: size}, fd)
+	r, err := d.mapRemote(protocol.KeyAnswer{Key: 1, Good: true, Access: verbs.AccessRemoteWrite, Length: size}, fd, protocol.MaxMRSize)
 	require.NoError(t, err)
 	r.close()
 	require.LessOrEqual(t, pagesOf(t, fd), int64(sparseSize))

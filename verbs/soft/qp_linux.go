@@ -26,6 +26,7 @@ type qp struct {
 	sgl      *region // last local region used
 	remotes  map[uint32]*remote
 	sweepAt  int                 // how many of them there may be before the dead ones go
+	longest  uint64              // of its regions that we map; 0: MaxMRSize
 	asked    map[uint32]struct{} // keys that the peer was asked for
 	refused  map[uint32]error    // keys that it refused, until they are reported
 	gone     []*remote           // to be unmapped when sendMu is released

@@ -60,9 +60,9 @@ func remoteOf(r *region) *remote {
 var errBadRegion = errors.New("peer describes an impossible region")
 
 // mapRemote maps a region that a peer sent with descriptor fd, which stays
-// the caller's. learn says where its key is.
-func (d *device) mapRemote(k protocol.KeyAnswer, fd int) (*remote, error) {
-	if k.Length == 0 || k.Length > protocol.MaxMRSize || k.Addr+k.Length < k.Addr {
+// the caller's. learn says where its key is. A region of more than longest bytes is not mapped.
+func (d *device) mapRemote(k protocol.KeyAnswer, fd int, longest uint64) (*remote, error) {
+	if k.Length == 0 || k.Length > longest || k.Addr+k.Length < k.Addr {
 		return nil, errBadRegion
 	}
 	if k.Offset > protocol.MaxMRSize-k.Length {
@@ -91,6 +91,15 @@ func (d *device) mapRemote(k protocol.KeyAnswer, fd int) (*remote, error) {
 	return &remote{
 		key: k.Key, access: access, addr: k.Addr, place: k.Place, mem: mapping[skip:], mapping: mapping,
 	}, nil
+}
+
+// LimitRemote has no region of a peer in another process mapped that is longer than n bytes: it
+// costs the peer nothing to have one that takes most of our address space. Requests that name
+// one fail. Callers find it as PopulateRemote.
+func (q *qp) LimitRemote(n uint64) {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	q.longest = n
 }
 
 // PopulateRemote gives memory to n bytes from addr on of a region that the peer has

@@ -168,8 +168,11 @@ func (l *Link) ConnParam(private []byte) rcm.ConnParam {
 // Connect takes what the peer has said of itself: from here on the link can send.
 func (l *Link) Connect(peer Params) error {
 	remote, charged := l.qp.Driver().(remoteMemory)
-	if most := max(MaxChargedRing, l.in.size); charged && peer.RingSize > most {
-		return fmt.Errorf("%w: %d bytes, it allows %d, or as much as its own RingSize", ErrRing, peer.RingSize, most)
+	if most := max(MaxChargedRing, l.in.size); charged {
+		if peer.RingSize > most {
+			return fmt.Errorf("%w: %d bytes, it allows %d, or as much as its own RingSize", ErrRing, peer.RingSize, most)
+		}
+		remote.LimitRemote(uint64(most)) // the ring need not be all of its region
 	}
 	l.peer = peer
 	l.has.probes = l.has.probes && peer.Probes

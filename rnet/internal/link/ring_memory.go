@@ -14,7 +14,8 @@ import "fmt"
 type remoteMemory interface {
 	PopulateRemote(rkey uint32, addr uint64, n int) error
 	DiscardRemote(rkey uint32, addr uint64, n int) error
-	ShrinkRing() error // of descriptors
+	ShrinkRing() error    // of descriptors
+	LimitRemote(n uint64) // the longest region of the peer that is mapped
 	// RemotePageSize is what the two give and take: whole pages.
 	RemotePageSize() int
 }

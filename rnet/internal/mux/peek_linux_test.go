@@ -2,6 +2,7 @@ package mux
 
 import (
 	"bufio"
+	"io"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -74,4 +75,20 @@ func TestAPeekBeyondTheSessionWindowFails(t *testing.T) {
 	s.init(accepted.Mux)
 	_, err := s.Peek(MinSessionWindow + 1)
 	require.ErrorIs(t, err, bufio.ErrBufferFull)
+}
+
+// What Peek shows at the end of a stream is a copy too: the peer cannot change it, and a Close
+// lets nothing of it stay in the ring, where it would hold up the other streams.
+func TestPeekAtTheEndOfAStreamLendsNothingOfTheRing(t *testing.T) {
+	dialed, accepted := overSoft.pair(t)
+	c, s := open(t, dialed, accepted)
+	_, err := c.Write(make([]byte, keepMin))
+	require.NoError(t, err)
+	require.NoError(t, c.CloseWrite())
+	p, err := s.Peek(keepMin + 1)
+	require.ErrorIs(t, err, io.EOF)
+	require.Len(t, p, keepMin)
+	require.Zero(t, accepted.Link().Stats().Held)
+	require.NoError(t, s.Close(-1))
+	require.Zero(t, accepted.Link().Stats().Held)
 }

@@ -28,7 +28,7 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 			if head := r.queue.head; len(p) > 0 {
 				if lend {
 					r.lent = head
-				} else {
+				} else if ok {
 					head.busy, r.taking = head.inRing, 0
 				}
 			}
@@ -56,32 +56,29 @@ func (r *receiveHalf) gather(n int, lend bool) (p []byte, ok bool) {
 	if head == nil {
 		return nil, false
 	}
-	if p = head.Unread(); lend && head.inRing && len(p) >= n {
-		// In the ring it would hold up what the peer sends, its windows too, for as long as
-		// the application takes, and after a Close nobody can tell how long that is.
-		n = len(p)
-		r.merge(n)
-		if head = r.queue.head; head == nil {
-			return nil, false
-		}
-		p = head.Unread()
-	} else if len(p) < n {
+	if p, ok = head.Unread(), true; len(p) < n {
 		all := 0
 		for k := head; k != nil; k = k.next {
 			all += len(k.Unread())
 		}
-		if all < n && r.ended() == nil {
+		if ok = all >= n; !ok && r.ended() == nil {
 			return nil, false
 		}
-		if head.next != nil {
-			r.merge(min(n, all))
-			if head = r.queue.head; head == nil {
-				return nil, false
-			}
-			p = head.Unread()
-		}
+		n = min(n, all)
 	}
-	return p, len(p) >= n
+	switch {
+	case lend && head.inRing:
+		// In the ring it would hold up what the peer sends, its windows too, for as long as
+		// the application takes, and after a Close nobody can tell how long that is.
+		n = max(n, len(p))
+	case len(p) >= n:
+		return p, ok
+	}
+	r.merge(n)
+	if head = r.queue.head; head == nil {
+		return nil, false
+	}
+	return head.Unread(), ok
 }
 
 // merge replaces the first chunks by one that holds at least n bytes. mu is held, and given up

@@ -1,8 +1,11 @@
 package mux
 
 import (
+	"io"
+	"net"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -66,4 +69,38 @@ func TestAFunctionOfShowThatWaitsHoldsUpNobody(t *testing.T) {
 	written()
 	close(goOn)
 	await()
+}
+
+// A Show that finds the stream closed, at its end, leaves nothing behind.
+func TestShowThatEndsWithAClosedStreamKeepsNothing(t *testing.T) {
+	for range 20 {
+		dialed, accepted := overSoft.pair(t)
+		c, s := open(t, dialed, accepted)
+		_, err := c.Write(make([]byte, keepMin))
+		require.NoError(t, err)
+		shown := make(chan struct{}, 1)
+		await := hang.Start(t, func() {
+			assert.ErrorIs(t, s.Show(func(data []byte, _ error) (int, bool) {
+				if len(data) > 0 {
+					shown <- struct{}{}
+				}
+				return 0, false
+			}), net.ErrClosed)
+		})
+		<-shown
+		time.Sleep(5 * time.Millisecond) // it waits for more
+		r := &s.recv
+		r.mu.Lock()
+		r.wake()
+		time.Sleep(2 * time.Millisecond) // it waits for mu
+		closed := hang.Start(t, func() { assert.NoError(t, s.Close(-1)) })
+		hang.Eventually(t, "the Close", s.closed.Load)
+		time.Sleep(2 * time.Millisecond)
+		r.err = io.EOF // as noMoreComes
+		r.mu.Unlock()
+		await()
+		closed()
+		require.Zero(t, accepted.Link().Stats().Held)
+		require.Nil(t, r.queue.head)
+	}
 }

@@ -158,6 +158,9 @@ func (s *Space) Take(ip netip.Addr, thisHost bool, want, share int) (netip.AddrP
 		s.hosts, s.spare = make(map[netip.Addr]*portSet), make(map[uint32]struct{})
 		s.next, s.later = rand.Uint32N(1<<16), rand.Uint32N(1<<spareBits)
 	}
+	if isSpare(ip) { // ports of its own would be those of a spare address
+		return s.takeSpare(min(want, sparePorts))
+	}
 	ports := s.hosts[ip]
 	if ports == nil {
 		ports = newPortSet()
@@ -190,13 +193,18 @@ func (s *Space) takeSpare(count int) (netip.AddrPort, int) {
 	return netip.AddrPortFrom(ip, firstPort), count
 }
 
+// isSpare reports whether an address is of 127.128.0.0/9. A client of this host may say that it has one.
+func isSpare(ip netip.Addr) bool {
+	return ip.Is4() && ip.As4()[0] == 127 && ip.As4()[1]&0x80 != 0
+}
+
 // Give takes back what a session of a client with address ip was given.
 func (s *Space) Give(ip netip.Addr, list []mux.SlotAddrs) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ports := s.hosts[ip]
 	for _, r := range list {
-		if r.Addr.Addr() == ip {
+		if !isSpare(r.Addr.Addr()) {
 			ports.put(int(r.Addr.Port()), int(r.Count))
 			continue
 		}

@@ -1,0 +1,55 @@
+//go:build linux
+
+package soft
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
+)
+
+// A peer can move who sleeps in a futex on the arm word to another word of its own
+// (FUTEX_CMP_REQUEUE), where no FUTEX_WAKE of ours finds him. The sleep ends all the same.
+func TestAPeerThatMovesTheSleeperToAnotherFutexDoesNotKeepIt(t *testing.T) {
+	s := newStranger(t)
+	conn := s.dial()
+	s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
+	_, fds, err := s.nextPacket(conn)
+	require.NoError(t, err)
+	defer sys.CloseFDs(fds...)
+	require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
+
+	geo := s.v.q.in.seg.geo
+	mem, err := sys.MapFD(fds[0], 0, geo.Size(), unix.PROT_READ|unix.PROT_WRITE) // as the peer has it
+	require.NoError(t, err)
+	defer sys.Unmap(mem, sys.OfAPeer)
+	own, err := sys.MapFD(s.memfd(4096, 0), 0, 4096, unix.PROT_READ|unix.PROT_WRITE)
+	require.NoError(t, err)
+	defer sys.Unmap(own, sys.OfAPeer)
+	word := sys.Word(&protocol.ViewOf(mem, geo).Header.Arm)
+	const requeue = 3 // FUTEX_REQUEUE
+	move := func(from, to *uint32) uintptr {
+		n, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(from)), requeue, 0, 1, uintptr(unsafe.Pointer(to)), 0)
+		require.Zero(t, errno)
+		return n
+	}
+	ch := s.v.recv.ch
+	require.NoError(t, s.v.recv.Arm(false))
+	ended := make(chan error, 1)
+	go func() { ended <- ch.WaitThread(time.Time{}) }()
+	require.Eventually(t, func() bool { return move(word, (*uint32)(unsafe.Pointer(&own[0]))) == 1 }, 10*time.Second, time.Millisecond)
+	ch.Wake()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		sys.FutexWake((*uint32)(unsafe.Pointer(&own[0])))
+		require.Fail(t, "the sleeper does not wake")
+	}
+}
