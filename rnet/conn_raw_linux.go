@@ -1,7 +1,6 @@
 package rnet
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -140,7 +139,8 @@ func (p *socketPair) failWrites() {
 	}
 }
 
-// written reads what the function has written to near. It does not wait.
+// written looks at what the function has written to near, which stays until sent. It does
+// not wait.
 func (p *socketPair) written(b []byte) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,12 +154,31 @@ func (p *socketPair) written(b []byte) int {
 		}
 		b = b[:min(len(b), n-1)]
 	}
-	n, _, err := unix.Recvfrom(p.far, b, unix.MSG_DONTWAIT)
+	n, _, err := unix.Recvfrom(p.far, b, unix.MSG_DONTWAIT|unix.MSG_PEEK)
 	if err != nil {
 		return 0
 	}
-	p.taken.Add(uint64(n))
 	return n
+}
+
+// hasWritten reports whether the function has written something that was not sent.
+func (p *socketPair) hasWritten() bool {
+	var b [1]byte
+	return p.written(b[:]) > 0
+}
+
+// sent takes what written has returned, and what has gone.
+func (p *socketPair) sent(b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.far < 0 || len(b) == 0 {
+		return
+	}
+	n, _, err := unix.Recvfrom(p.far, b, unix.MSG_DONTWAIT)
+	for err == unix.EINTR {
+		n, _, err = unix.Recvfrom(p.far, b, unix.MSG_DONTWAIT)
+	}
+	p.taken.Add(uint64(max(n, 0)))
 }
 
 // holdSocketPair returns the pair of c, with a hold on it, and makes it if there is none.
@@ -217,15 +236,26 @@ func (c *Conn) show(p *socketPair, data []byte, end error, f func(fd uintptr) bo
 	return taken, done
 }
 
-// sendWritten sends what was written to the descriptor.
-func (c *Conn) sendWritten(p *socketPair) (err error) {
+// sendWritten sends what was written to the descriptor. What a deadline leaves of it goes with
+// the next call.
+func (c *Conn) sendWritten(p *socketPair) error {
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	var piece [4 << 10]byte
-	for n := p.written(piece[:]); n > 0 && err == nil; n = p.written(piece[:]) {
-		_, err = c.st.Write(piece[:n])
+	var buf [4 << 10]byte
+	for {
+		piece := buf[:p.written(buf[:])]
+		if len(piece) == 0 {
+			return nil
+		}
+		n, err := c.st.Write(piece)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			n = len(piece) // it never will go
+		}
+		p.sent(piece[:n])
+		if err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // rawConn is a Conn as a syscall.RawConn.
@@ -264,13 +294,18 @@ func (r *rawConn) Control(f func(fd uintptr)) error {
 // or the end. It ends with the read deadline and Close.
 func (r *rawConn) Read(f func(fd uintptr) bool) error {
 	return r.use("raw-read", func(c *Conn, p *socketPair) error {
-		var sendErr error
-		err := c.st.Show(func(data []byte, end error) (taken int, done bool) {
-			taken, done = c.show(p, data, end, f)
-			sendErr = c.sendWritten(p)
-			return taken, done || sendErr != nil
-		})
-		return cmp.Or(err, sendErr)
+		for done := false; ; {
+			err := c.st.Show(func(data []byte, end error) (taken int, leave bool) {
+				taken, done = c.show(p, data, end, f)
+				return taken, done || p.hasWritten()
+			})
+			if err == nil { // behind Show, which keeps others from reading: it may wait for the peer
+				err = c.sendWritten(p)
+			}
+			if err != nil || done {
+				return err
+			}
+		}
 	})
 }
 

@@ -109,9 +109,6 @@ func (c *conn) settle() {
 	}
 	c.fresh = nil
 	c.endPeek()
-	if c.state >= connClosed {
-		c.inbound.Done()
-	}
 	if len(c.lent) > 0 {
 		c.takeBack()
 	}
@@ -168,13 +165,10 @@ func (c *conn) close(err error) error {
 		return nil
 	}
 	c.state = connClosing
-	shown := c.peeked // to a handler that runs: settle follows
 	action := c.l.b.handler.OnClose(c, err)
 	c.state = connClosed
 	c.l.streams.Add(-1)
-	if !shown {
-		c.inbound.Done()
-	}
+	c.inbound = elastic.RingBuffer{} // not to the pool: a handler may look at it still, or WriteTo write it
 	c.ctx = nil
 	c.safe.Store(nil)
 	c.shut.Store(true)

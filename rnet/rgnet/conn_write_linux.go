@@ -7,6 +7,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
+	"github.com/panjf2000/gnet/v2/pkg/pool/byteslice"
 )
 
 // OutboundBuffered returns how many bytes wait for room.
@@ -94,8 +95,25 @@ func (c *conn) Writev(bs [][]byte) (int, error) {
 	return total, nil
 }
 
-// ReadFrom takes all that r has. It is sent by Flush, or with the next Write.
-func (c *conn) ReadFrom(r io.Reader) (int64, error) { return c.out.ReadFrom(r) }
+// readFromSize is how much ReadFrom reads at a time.
+const readFromSize = 32 << 10
+
+// ReadFrom takes all that r has. It is sent by Flush, or with the next Write. The buffer's own
+// ReadFrom adds memory that nobody has filled where r gives nothing, or less than it has room for.
+func (c *conn) ReadFrom(r io.Reader) (n int64, err error) {
+	piece := byteslice.Get(readFromSize)
+	defer byteslice.Put(piece)
+	for err == nil {
+		var m int
+		m, err = r.Read(piece)
+		c.out.Write(piece[:m])
+		n += int64(m)
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
 
 // Flush sends what there is room for, also what is being gathered to be sent
 // together with what other connections write.

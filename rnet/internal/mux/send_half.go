@@ -17,11 +17,12 @@ import (
 // sendHalf is the half of a stream that sends. The send lock guards what is below
 // granted.
 type sendHalf struct {
-	st     *Stream
-	callMu sync.Mutex // one Write at a time, but for those that are a frame and need not wait
-	end    deadline
-	wait   wait.Waiter               // of who has callMu, and after Close has taken that once, of Close
-	buffer atomic.Pointer[outBuffer] // what Reserve gives out; changed under callMu
+	st       *Stream
+	callMu   sync.Mutex // one Write at a time, but for those that are a frame and need not wait
+	end      deadline
+	wait     wait.Waiter               // of who has callMu, and after Close has taken that once, of Close
+	awaiting atomic.Pointer[awaiter]   // whoever waits to be able to write, without callMu
+	buffer   atomic.Pointer[outBuffer] // what Reserve gives out; changed under callMu
 	// position up to which the peer lets us send; written by the owner of the poll lock
 	granted atomic.Uint64
 
@@ -260,11 +261,14 @@ func (w *sendHalf) flushUntil(end time.Time) {
 	}
 }
 
-// wake ends the wait of a Write.
+// wake ends the wait of a Write, and that of AwaitWrite.
 func (w *sendHalf) wake() {
 	if w.st.m.onLoop() {
 		w.st.m.unblock(w.st)
 		return
 	}
 	w.st.m.pollLock.Wake(&w.wait)
+	if a := w.awaiting.Load(); a != nil {
+		w.st.m.pollLock.Wake(&a.wait)
+	}
 }

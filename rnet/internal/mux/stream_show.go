@@ -2,7 +2,10 @@ package mux
 
 import (
 	"io"
+	"sync"
 	"syscall"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/wait"
 )
 
 // Show calls f with what has arrived, as far as it lies together, or if nothing has
@@ -33,10 +36,14 @@ func (st *Stream) Show(f func(data []byte, end error) (taken int, done bool)) er
 			return ended // there is nothing to wait for
 		}
 		// Ended by more data, the end, the deadline, Close.
-		if _, err := st.recv.peek(left+1, false); err != nil && err != io.EOF && err != syscall.ECONNRESET {
+		p, err := st.recv.peek(left+1, false)
+		if err != nil && err != io.EOF && err != syscall.ECONNRESET {
 			return err
 		}
 		st.recv.discard(0)
+		if err != nil && left > 0 && len(p) == left {
+			return err // f does not want what there is, and no more comes
+		}
 	}
 }
 
@@ -94,17 +101,25 @@ func (st *Stream) WriteState() WriteState {
 	}
 }
 
+// awaiter is where AwaitWrite waits. Few streams have one.
+type awaiter struct {
+	mu   sync.Mutex // one AwaitWrite at a time
+	wait wait.Waiter
+}
+
 // AwaitWrite waits until the state is no longer as it was: the window has opened, or
-// there is an end. It holds up Writes of more than a frame, and ends with the deadline. It
-// fails as a Write would if there is nothing to wait for.
+// there is an end. It holds up no Write, for which the window may open, and ends with the
+// deadline. It fails as a Write would if there is nothing to wait for.
 func (st *Stream) AwaitWrite(was WriteState) error {
-	st.send.callMu.Lock()
-	defer st.send.unlockOut()
+	a := st.send.awaiting.Load()
+	if a == nil {
+		st.send.awaiting.CompareAndSwap(nil, new(awaiter))
+		a = st.send.awaiting.Load()
+	}
+	a.mu.Lock() // ended by what ends the wait below
+	defer a.mu.Unlock()
 	for {
-		if err := st.send.writable(); err != nil {
-			return err // before Begin: after Close, wait is Close's
-		}
-		st.send.wait.Begin()
+		a.wait.Begin()
 		if err := st.send.writable(); err != nil {
 			return err
 		}
@@ -117,6 +132,6 @@ func (st *Stream) AwaitWrite(was WriteState) error {
 			return syscall.ECONNRESET
 		}
 		// ended by window, CloseWrite, deadline, close, reset, peer death
-		st.m.pollLock.Wait(&st.send.wait)
+		st.m.pollLock.Wait(&a.wait)
 	}
 }
