@@ -36,7 +36,8 @@ type DatagramParam struct {
 	// answer (MaxLookupReplyData).
 	PrivateData []byte
 	// Prepare, unless nil, is called with a QP that was in RESET, in INIT,
-	// before anybody knows of it: the place to post receives.
+	// before anybody knows of it: the place to post receives. It must not answer
+	// another request with the same QP.
 	Prepare func(*verbs.QP) error
 }
 

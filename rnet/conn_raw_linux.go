@@ -17,7 +17,8 @@ import (
 // written to the other end, and shut down if that is all there will be. Afterwards what
 // the function has not read is taken back, what it has read is taken off the stream, and
 // what it has written is sent. So the pair is empty between two calls, and a Read, a Write
-// and the functions of RawConn may come in any order.
+// and the functions of RawConn may come in any order. What a write deadline leaves stays in
+// the pair, and goes with the next call whose function writes.
 
 // socketPair is used by calls, each of which holds it, and by the Conn until Close.
 type socketPair struct {
@@ -161,10 +162,15 @@ func (p *socketPair) written(b []byte) int {
 	return n
 }
 
-// hasWritten reports whether the function has written something that was not sent.
-func (p *socketPair) hasWritten() bool {
-	var b [1]byte
-	return p.written(b[:]) > 0
+// wrote returns how many bytes functions have written to near so far.
+func (p *socketPair) wrote() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	if p.far >= 0 {
+		n, _ = unix.IoctlGetInt(p.far, unix.TIOCINQ)
+	}
+	return p.taken.Load() + uint64(max(n, 0))
 }
 
 // sent takes what written has returned, and what has gone.
@@ -236,8 +242,7 @@ func (c *Conn) show(p *socketPair, data []byte, end error, f func(fd uintptr) bo
 	return taken, done
 }
 
-// sendWritten sends what was written to the descriptor. What a deadline leaves of it goes with
-// the next call.
+// sendWritten sends what was written to the descriptor. What a deadline leaves of it stays.
 func (c *Conn) sendWritten(p *socketPair) error {
 	p.sending.Lock()
 	defer p.sending.Unlock()
@@ -279,12 +284,16 @@ func (r *rawConn) use(op string, call func(c *Conn, p *socketPair) error) error 
 // Control calls f. If no Read waits it finds what Read would find.
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	return r.use("raw-control", func(c *Conn, p *socketPair) error {
+		before := p.wrote()
 		shown := c.st.TryShow(func(data []byte, end error) int {
 			taken, _ := c.show(p, data, end, func(fd uintptr) bool { f(fd); return true })
 			return taken
 		})
 		if !shown {
 			f(uintptr(p.near))
+		}
+		if p.wrote() == before {
+			return nil
 		}
 		return c.sendWritten(p)
 	})
@@ -294,16 +303,27 @@ func (r *rawConn) Control(f func(fd uintptr)) error {
 // or the end. It ends with the read deadline and Close.
 func (r *rawConn) Read(f func(fd uintptr) bool) error {
 	return r.use("raw-read", func(c *Conn, p *socketPair) error {
-		for done := false; ; {
-			err := c.st.Show(func(data []byte, end error) (taken int, leave bool) {
+		left := -1 // bytes that f has left, -1 before the first call
+		for {
+			var done, wrote bool
+			var ended error
+			err := c.st.Show(left, func(data []byte, end error) (taken int, leave bool) {
+				before := p.wrote()
 				taken, done = c.show(p, data, end, f)
-				return taken, done || p.hasWritten()
+				wrote, ended = p.wrote() > before, end
+				if left = len(data) - taken; taken > 0 && left > 0 {
+					left = -1 // it may want more of it
+				}
+				return taken, done || wrote
 			})
-			if err == nil { // behind Show, which keeps others from reading: it may wait for the peer
+			if err == nil && wrote { // behind Show, which keeps others from reading: it may wait for the peer
 				err = c.sendWritten(p)
 			}
 			if err != nil || done {
 				return err
+			}
+			if ended != nil {
+				return ended // there is nothing to wait for
 			}
 		}
 	})

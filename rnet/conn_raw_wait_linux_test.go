@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -20,13 +21,13 @@ func TestADeadlineLosesNothingThatWasWrittenByDescriptor(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
 		n := fillWindow(t, c, s)
-		require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 		data := traffic.Bytes(7, 20_000)
 		written := 0
 		err := rawOf(t, c).Write(func(fd uintptr) bool {
 			m, err := unix.Write(int(fd), data)
 			require.NoError(t, err)
 			written = m
+			require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 			return true
 		})
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -36,10 +37,14 @@ func TestADeadlineLosesNothingThatWasWrittenByDescriptor(t *testing.T) {
 		require.NoError(t, err)
 		var got []byte
 		await := hang.Start(t, func() { got, _ = io.ReadAll(s) })
-		require.NoError(t, rawOf(t, c).Write(func(uintptr) bool { return true }))
+		require.NoError(t, rawOf(t, c).Write(func(fd uintptr) bool {
+			_, err := unix.Write(int(fd), []byte("."))
+			require.NoError(t, err)
+			return true
+		}))
 		require.NoError(t, c.CloseWrite())
 		await()
-		require.True(t, bytes.Equal(data, got))
+		require.True(t, bytes.Equal(append(data, '.'), got))
 	})
 }
 
@@ -134,4 +139,27 @@ func TestAReadByDescriptorThatWritesHoldsUpNoReader(t *testing.T) {
 		reader()
 		asks()
 	})
+}
+
+// A function that writes, and wants more than there is, is called again when there is more.
+func TestAReadByDescriptorThatWritesWaitsForMore(t *testing.T) {
+	c, s := overSoft.streams(t)
+	calls := 0
+	await := hang.Start(t, func() {
+		err := rawOf(t, c).Read(func(fd uintptr) bool {
+			calls++
+			_, err := unix.Write(int(fd), []byte("?"))
+			assert.NoError(t, err)
+			n, _ := unix.Read(int(fd), make([]byte, 1))
+			return n == 1
+		})
+		assert.NoError(t, err)
+	})
+	_, err := io.ReadFull(s, make([]byte, 1))
+	require.NoError(t, err)
+	time.Sleep(20 * time.Millisecond)
+	_, err = s.Write([]byte("x"))
+	require.NoError(t, err)
+	await()
+	require.Equal(t, 2, calls)
 }

@@ -33,8 +33,8 @@ func TestNoConnectIsGivenAfterItsIDWasDestroyed(t *testing.T) {
 		defer f.file.Close()
 
 		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // while the caller prepares the QP, say
-		require.Error(t, connectTCP(ctx, id, new(ucmConnParam)))
+		cancel()                                   // while the caller prepares the QP, say
+		_ = connectTCP(ctx, id, new(ucmConnParam)) // it may have been sent
 		device{transport: verbs.TransportIWARP}.drop(id)
 
 		var got []ucmCommand

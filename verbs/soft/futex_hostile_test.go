@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -41,14 +42,25 @@ func TestAPeerThatMovesTheSleeperToAnotherFutexDoesNotKeepIt(t *testing.T) {
 	}
 	ch := s.v.recv.ch
 	require.NoError(t, s.v.recv.Arm(false))
+	var moved atomic.Bool
 	ended := make(chan error, 1)
-	go func() { ended <- ch.WaitThread(time.Time{}) }()
-	require.Eventually(t, func() bool { return move(word, (*uint32)(unsafe.Pointer(&own[0]))) == 1 }, 10*time.Second, time.Millisecond)
+	go func() {
+		for { // a signal of the runtime ends it too
+			if err := ch.WaitThread(time.Time{}); err != nil || moved.Load() {
+				ended <- err
+				return
+			}
+		}
+	}()
+	require.Eventually(t, func() bool {
+		moved.Store(move(word, (*uint32)(unsafe.Pointer(&own[0]))) == 1)
+		return moved.Load()
+	}, 10*time.Second, time.Millisecond)
 	ch.Wake()
 	select {
 	case err := <-ended:
 		require.NoError(t, err)
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		sys.FutexWake((*uint32)(unsafe.Pointer(&own[0])))
 		require.Fail(t, "the sleeper does not wake")
 	}

@@ -353,7 +353,8 @@ func (in *inbound) arm(want uint32) {
 				return
 			}
 			// The peer has taken it already, perhaps for what was polled before. Who
-			// waits may have looked before the event was expected, and park again.
+			// waits may have looked before the event was expected, and park again. What it
+			// took for what has come since, the poll after Arm finds.
 		}
 	}
 	// Nobody changes the word that often, except to harm us.

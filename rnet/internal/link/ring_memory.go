@@ -10,7 +10,7 @@ import "fmt"
 // The free part of a ring is the sender's, so it is the sender who gives it memory
 // when it gets there, and takes that away again when the link has been idle.
 
-// remoteMemory is what a provider offers whose regions have memory on use.
+// remoteMemory is what a provider offers whose regions have memory on use, and are mapped.
 type remoteMemory interface {
 	PopulateRemote(rkey uint32, addr uint64, n int) error
 	DiscardRemote(rkey uint32, addr uint64, n int) error

@@ -67,6 +67,7 @@
 //	                               before it and leaves the queue
 //	Write: session window used up  a SESSION_WINDOW frame (shareGranted), in the order of
 //	                               that queue
+//	AwaitWrite                     whatever wakes a Write (sendHalf.wake)
 //	Reserve, Close on a network    the device's completion (sentQueue.wake)
 //	Close that lingers, or finds   the FIN's departure (endSent); its timer
 //	no room
@@ -81,5 +82,6 @@
 //
 // The order is poll lock, receive lock of the link, send lock, receiveHalf.mu. callMu of
 // the two halves, which let one Read and one Write run at a time, come before all of
-// them. Any other lock of this package is held for a few instructions only.
+// them, and so does awaiter.mu, which lets one AwaitWrite wait at a time. Any other lock of this
+// package is held for a few instructions only.
 package mux

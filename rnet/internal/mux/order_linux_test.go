@@ -2,6 +2,7 @@ package mux
 
 import (
 	"io"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,9 +24,10 @@ func TestOpenComesBeforeData(t *testing.T) {
 			require.NoError(t, err)
 			streams, last = append(streams, st), st
 		}
+		var sent atomic.Bool
 		await := hang.Start(t, func() {
 			goOn()
-			for dialed.out.blocked.Load() { // until there is credit
+			for dialed.out.blocked.Load() && !sent.Load() { // until there is credit
 				dialed.pollLock.Look()
 			}
 		})
@@ -37,6 +39,7 @@ func TestOpenComesBeforeData(t *testing.T) {
 			}
 			dialed.out.leaveQueue(&last.send)
 		}
+		sent.Store(true)
 		await()
 		for _, st := range streams {
 			far := hang.Receive(t, accepted.opened, "the OPEN")

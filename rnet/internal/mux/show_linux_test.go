@@ -27,7 +27,7 @@ func TestWhatShowShowsStaysWhereItIs(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.Write(make([]byte, size))
 		require.NoError(t, err)
-		err = s.Show(func(data []byte, _ error) (int, bool) {
+		err = s.Show(-1, func(data []byte, _ error) (int, bool) {
 			if len(data) == 0 {
 				return 0, false
 			}
@@ -52,7 +52,7 @@ func TestAFunctionOfShowThatWaitsHoldsUpNobody(t *testing.T) {
 	require.NoError(t, err)
 	shown, goOn := make(chan struct{}), make(chan struct{})
 	await := hang.Start(t, func() {
-		assert.NoError(t, s.Show(func(data []byte, _ error) (int, bool) {
+		assert.NoError(t, s.Show(-1, func(data []byte, _ error) (int, bool) {
 			if len(data) == 0 {
 				return 0, false
 			}
@@ -80,7 +80,7 @@ func TestShowThatEndsWithAClosedStreamKeepsNothing(t *testing.T) {
 		require.NoError(t, err)
 		shown := make(chan struct{}, 1)
 		await := hang.Start(t, func() {
-			assert.ErrorIs(t, s.Show(func(data []byte, _ error) (int, bool) {
+			assert.ErrorIs(t, s.Show(-1, func(data []byte, _ error) (int, bool) {
 				if len(data) > 0 {
 					shown <- struct{}{}
 				}

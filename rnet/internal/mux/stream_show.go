@@ -11,38 +11,39 @@ import (
 // Show calls f with what has arrived, as far as it lies together, or if nothing has
 // with the end, nil if there is none yet. It takes off the stream as many bytes as f
 // says, and calls f again until that is done, each time when there is more than f has
-// left. It ends as Read does too. f may not read from the stream.
-func (st *Stream) Show(f func(data []byte, end error) (taken int, done bool)) error {
+// left. If left is not negative, f has left so much before. It ends as Read does too, and
+// with the end where no more comes than f has left. f may not read from the stream.
+func (st *Stream) Show(left int, f func(data []byte, end error) (taken int, done bool)) error {
 	st.recv.callMu.Lock()
 	defer st.recv.callMu.Unlock()
 	for {
 		if err := st.recv.readable(); err != nil {
 			return err
 		}
-		left := 0
-		again, ended := false, error(nil)
+		if left >= 0 {
+			// Ended by more data, the end, the deadline, Close.
+			p, err := st.recv.peek(left+1, false)
+			if err != nil && err != io.EOF && err != syscall.ECONNRESET {
+				return err
+			}
+			st.recv.discard(0)
+			if err != nil && left > 0 && len(p) == left {
+				return err
+			}
+		}
+		ended := error(nil)
 		done, err := st.recv.show(func(data []byte, end error) (int, bool) {
 			taken, done := f(data, end)
-			left, ended = len(data)-taken, end
-			again = taken > 0 && left > 0
+			if left, ended = len(data)-taken, end; taken > 0 && left > 0 {
+				left = -1
+			}
 			return taken, done
 		})
 		switch {
 		case err != nil || done:
 			return err
-		case again:
-			continue
 		case ended != nil:
 			return ended // there is nothing to wait for
-		}
-		// Ended by more data, the end, the deadline, Close.
-		p, err := st.recv.peek(left+1, false)
-		if err != nil && err != io.EOF && err != syscall.ECONNRESET {
-			return err
-		}
-		st.recv.discard(0)
-		if err != nil && left > 0 && len(p) == left {
-			return err // f does not want what there is, and no more comes
 		}
 	}
 }
@@ -115,6 +116,9 @@ func (st *Stream) AwaitWrite(was WriteState) error {
 	if a == nil {
 		st.send.awaiting.CompareAndSwap(nil, new(awaiter))
 		a = st.send.awaiting.Load()
+	}
+	if st.WriteState() != was {
+		return nil // who has mu may wait for the state after that
 	}
 	a.mu.Lock() // ended by what ends the wait below
 	defer a.mu.Unlock()

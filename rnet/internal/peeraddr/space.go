@@ -25,7 +25,8 @@ import (
 // By default an IP address has 36,280 such ports. TCP would let a client have
 // 28,232 connections to one listener and no more. A client of this host may have
 // more streams than that: the further ones show addresses of 127.128.0.0/9, from
-// which TCP comes only if somebody binds to one. A client of another host gets
+// which TCP comes only if somebody binds to one. A client whose own address is one of these
+// shows others of them. A client of another host gets
 // no further ones, and its dials go over TCP.
 type Space struct {
 	mu    sync.Mutex
@@ -193,7 +194,7 @@ func (s *Space) takeSpare(count int) (netip.AddrPort, int) {
 	return netip.AddrPortFrom(ip, firstPort), count
 }
 
-// isSpare reports whether an address is of 127.128.0.0/9. A client of this host may say that it has one.
+// isSpare reports whether an address is of 127.128.0.0/9. Any client may say that it has one.
 func isSpare(ip netip.Addr) bool {
 	return ip.Is4() && ip.As4()[0] == 127 && ip.As4()[1]&0x80 != 0
 }

@@ -24,7 +24,9 @@ func TestClientWithASpareAddressConfusesNobody(t *testing.T) {
 		r := mux.SlotAddrs{Count: uint32(n), Addr: at}
 		for i := range uint16(n) {
 			one := netip.AddrPortFrom(at.Addr(), at.Port()+i)
-			require.False(t, inUse[one], "%v is given twice", one)
+			if inUse[one] {
+				t.Fatalf("%v is given twice", one)
+			}
 			inUse[one] = true
 		}
 		all = append(all, held{ip, r})

@@ -47,9 +47,9 @@ func TestAListenThatFailsRefusesWhoHasCome(t *testing.T) {
 		b[271] = 1
 		le.PutUint32(b[272:], d.id)
 		d.command(6, b, 0)
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, 2000)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, 20000)
 		for err == unix.EINTR {
-			n, err = unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, 2000)
+			n, err = unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, 20000)
 		}
 		require.NoError(t, err)
 		require.Equal(t, 1, n, "an answer; before: %v", answers)
