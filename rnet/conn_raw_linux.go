@@ -303,17 +303,14 @@ func (r *rawConn) Control(f func(fd uintptr)) error {
 // or the end. It ends with the read deadline and Close.
 func (r *rawConn) Read(f func(fd uintptr) bool) error {
 	return r.use("raw-read", func(c *Conn, p *socketPair) error {
-		left := -1 // bytes that f has left, -1 before the first call
+		left := -1
 		for {
 			var done, wrote bool
 			var ended error
-			err := c.st.Show(left, func(data []byte, end error) (taken int, leave bool) {
+			err := c.st.Show(&left, func(data []byte, end error) (taken int, leave bool) {
 				before := p.wrote()
 				taken, done = c.show(p, data, end, f)
 				wrote, ended = p.wrote() > before, end
-				if left = len(data) - taken; taken > 0 && left > 0 {
-					left = -1 // it may want more of it
-				}
 				return taken, done || wrote
 			})
 			if err == nil && wrote { // behind Show, which keeps others from reading: it may wait for the peer

@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
-	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
+	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
 // The kernel gives the number of an id that was destroyed to the next one, at once: a CONNECT

@@ -103,16 +103,7 @@ const readFromSize = 32 << 10
 func (c *conn) ReadFrom(r io.Reader) (n int64, err error) {
 	piece := byteslice.Get(readFromSize)
 	defer byteslice.Put(piece)
-	for err == nil {
-		var m int
-		m, err = r.Read(piece)
-		c.out.Write(piece[:m])
-		n += int64(m)
-	}
-	if err == io.EOF {
-		err = nil
-	}
-	return n, err
+	return io.CopyBuffer(struct{ io.Writer }{&c.out}, struct{ io.Reader }{r}, piece)
 }
 
 // Flush sends what there is room for, also what is being gathered to be sent

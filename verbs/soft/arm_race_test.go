@@ -11,19 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
-	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 )
 
 // A peer may take the arm word at once, for what was polled before, and who waits then looks
 // before an event is expected, and parks again. Such an arming must not be the last.
 func TestAnEventThatComesWhileTheCQIsArmedIsExpected(t *testing.T) {
 	s := newStranger(t)
-	conn := s.dial()
-	s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
-	_, fds, err := s.nextPacket(conn)
-	require.NoError(t, err)
-	defer sys.CloseFDs(fds...)
-	require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
+	s.pair()
 	in := s.v.q.in
 	arm := &in.seg.Header.Arm
 	procs := runtime.GOMAXPROCS(0)

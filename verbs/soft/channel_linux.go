@@ -185,7 +185,7 @@ func (ch *channel) block(deadline time.Time) error {
 	if !ok {
 		return os.ErrDeadlineExceeded
 	}
-	if deadline.IsZero() || time.Until(deadline) > unwakeable {
+	if timeout == nil || timeout.Nano() > int64(unwakeable) {
 		ch.timeout = unix.NsecToTimespec(int64(unwakeable)) // the caller comes again
 		timeout = &ch.timeout
 	}

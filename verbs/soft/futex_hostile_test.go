@@ -19,13 +19,8 @@ import (
 // (FUTEX_CMP_REQUEUE), where no FUTEX_WAKE of ours finds him. The sleep ends all the same.
 func TestAPeerThatMovesTheSleeperToAnotherFutexDoesNotKeepIt(t *testing.T) {
 	s := newStranger(t)
-	conn := s.dial()
-	s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
-	_, fds, err := s.nextPacket(conn)
-	require.NoError(t, err)
+	_, fds := s.pairWith(s.hello())
 	defer sys.CloseFDs(fds...)
-	require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
-
 	geo := s.v.q.in.seg.geo
 	mem, err := sys.MapFD(fds[0], 0, geo.Size(), unix.PROT_READ|unix.PROT_WRITE) // as the peer has it
 	require.NoError(t, err)

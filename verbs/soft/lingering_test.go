@@ -160,12 +160,7 @@ func TestTheWakeSocketOfAPeerThatIsNotTakenIsClosedWithoutWaiting(t *testing.T) 
 func TestDescriptorsThatComeToAWakeSocketAreClosedElsewhere(t *testing.T) {
 	// pair returns what the peer wakes us by.
 	pair := func(t *testing.T, s *stranger) int {
-		conn := s.dial()
-		s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
-		_, fds, err := s.nextPacket(conn)
-		require.NoError(t, err)
-		require.Len(t, fds, 2)
-		require.Eventually(t, s.paired, 10*time.Second, time.Millisecond)
+		_, fds := s.pairWith(s.hello())
 		t.Cleanup(func() { sys.CloseFDs(fds...) })
 		return fds[1]
 	}

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -425,7 +424,7 @@ func (q *qp) hasAsked(l link, key uint32) (asked bool, longest uint64) {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
 	_, asked = q.asked[key]
-	return asked && q.link == l, cmp.Or(q.longest, protocol.MaxMRSize)
+	return asked && q.link == l, q.longest
 }
 
 // learn takes the answer about a key: a region, an error of our own, or a

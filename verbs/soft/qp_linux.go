@@ -26,7 +26,7 @@ type qp struct {
 	sgl      *region // last local region used
 	remotes  map[uint32]*remote
 	sweepAt  int                 // how many of them there may be before the dead ones go
-	longest  uint64              // of its regions that we map; 0: MaxMRSize
+	longest  uint64              // of its regions that we map
 	asked    map[uint32]struct{} // keys that the peer was asked for
 	refused  map[uint32]error    // keys that it refused, until they are reported
 	gone     []*remote           // to be unmapped when sendMu is released
@@ -83,7 +83,7 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, s verbs
 	if attr.Type == verbs.QPTypeUC && s != nil {
 		return nil, fmt.Errorf("%w: an SRQ for a UC QP", verbs.ErrUnsupported)
 	}
-	q := &qp{dev: p.dev, pd: p, uc: attr.Type == verbs.QPTypeUC, sendCQ: send.(*cq), recvCQ: recv.(*cq)}
+	q := &qp{dev: p.dev, pd: p, uc: attr.Type == verbs.QPTypeUC, sendCQ: send.(*cq), recvCQ: recv.(*cq), longest: protocol.MaxMRSize}
 	q.cap = attr.Cap
 	q.cap.MaxSendWR = max(q.cap.MaxSendWR, 1)
 	if attr.SingleThreaded {

@@ -99,7 +99,7 @@ func (d *device) mapRemote(k protocol.KeyAnswer, fd int, longest uint64) (*remot
 func (q *qp) LimitRemote(n uint64) {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
-	q.longest = n
+	q.longest = min(n, protocol.MaxMRSize)
 }
 
 // PopulateRemote gives memory to n bytes from addr on of a region that the peer has

@@ -140,15 +140,23 @@ func (s *stranger) pair() *net.UnixConn {
 
 func (s *stranger) pairAs(h protocol.Hello) *net.UnixConn {
 	s.t.Helper()
-	conn := s.dial()
+	conn, fds := s.pairWith(h)
+	sys.CloseFDs(fds...)
+	return conn
+}
+
+// pairWith also returns what the victim gives: its segment, and the socket that wakes it. They
+// are the caller's.
+func (s *stranger) pairWith(h protocol.Hello) (conn *net.UnixConn, fds []int) {
+	s.t.Helper()
+	conn = s.dial()
 	s.say(conn, protocol.EncodeHello(h), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
 	m, fds, err := s.nextPacket(conn)
 	require.NoError(s.t, err)
 	require.Equal(s.t, protocol.KindHello, m.Kind)
 	require.Len(s.t, fds, 2)
-	sys.CloseFDs(fds...)
 	require.Eventually(s.t, s.paired, 10*time.Second, time.Millisecond)
-	return conn
+	return conn, fds
 }
 
 // memfd makes one, closed when the test ends.
@@ -506,11 +514,7 @@ func TestHelloesForNobodyAreBounded(t *testing.T) {
 // it holds.
 func TestAPeerCannotMakeUsBlockOnOurWakeSocket(t *testing.T) {
 	s := newStranger(t)
-	conn := s.dial()
-	s.say(conn, protocol.EncodeHello(s.hello()), s.memfd(protocol.GeometryFor(32).Size(), segmentSeals))
-	_, fds, err := s.nextPacket(conn)
-	require.NoError(t, err)
-	require.Len(t, fds, 2)
+	_, fds := s.pairWith(s.hello())
 	defer sys.CloseFDs(fds...)
 	require.NoError(t, unix.SetNonblock(fds[1], false))
 	ch := s.v.recv.ch

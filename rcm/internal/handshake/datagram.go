@@ -55,7 +55,7 @@ func (d *Datagrams) start(qp *verbs.QP) error {
 }
 
 // starts are the QPs that a Start is about.
-var starts starting
+var starts = starting{qps: make(map[*verbs.QP]chan struct{})}
 
 type starting struct {
 	mu  sync.Mutex
@@ -71,9 +71,6 @@ func (s *starting) begin(qp *verbs.QP) (end func()) {
 		s.mu.Lock()
 	}
 	defer s.mu.Unlock()
-	if s.qps == nil {
-		s.qps = make(map[*verbs.QP]chan struct{})
-	}
 	over := make(chan struct{})
 	s.qps[qp] = over
 	return func() {

@@ -27,7 +27,7 @@ func TestWhatShowShowsStaysWhereItIs(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.Write(make([]byte, size))
 		require.NoError(t, err)
-		err = s.Show(-1, func(data []byte, _ error) (int, bool) {
+		err = s.Show(atOnce(), func(data []byte, _ error) (int, bool) {
 			if len(data) == 0 {
 				return 0, false
 			}
@@ -44,6 +44,12 @@ func TestWhatShowShowsStaysWhereItIs(t *testing.T) {
 	}
 }
 
+// atOnce has Show call its function at once.
+func atOnce() *int {
+	left := -1
+	return &left
+}
+
 // As long as f takes, the other streams go on.
 func TestAFunctionOfShowThatWaitsHoldsUpNobody(t *testing.T) {
 	dialed, accepted := overNarrow.pair(t)
@@ -52,7 +58,7 @@ func TestAFunctionOfShowThatWaitsHoldsUpNobody(t *testing.T) {
 	require.NoError(t, err)
 	shown, goOn := make(chan struct{}), make(chan struct{})
 	await := hang.Start(t, func() {
-		assert.NoError(t, s.Show(-1, func(data []byte, _ error) (int, bool) {
+		assert.NoError(t, s.Show(atOnce(), func(data []byte, _ error) (int, bool) {
 			if len(data) == 0 {
 				return 0, false
 			}
@@ -80,7 +86,7 @@ func TestShowThatEndsWithAClosedStreamKeepsNothing(t *testing.T) {
 		require.NoError(t, err)
 		shown := make(chan struct{}, 1)
 		await := hang.Start(t, func() {
-			assert.ErrorIs(t, s.Show(-1, func(data []byte, _ error) (int, bool) {
+			assert.ErrorIs(t, s.Show(atOnce(), func(data []byte, _ error) (int, bool) {
 				if len(data) > 0 {
 					shown <- struct{}{}
 				}

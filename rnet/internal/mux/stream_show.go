@@ -11,31 +11,32 @@ import (
 // Show calls f with what has arrived, as far as it lies together, or if nothing has
 // with the end, nil if there is none yet. It takes off the stream as many bytes as f
 // says, and calls f again until that is done, each time when there is more than f has
-// left. If left is not negative, f has left so much before. It ends as Read does too, and
-// with the end where no more comes than f has left. f may not read from the stream.
-func (st *Stream) Show(left int, f func(data []byte, end error) (taken int, done bool)) error {
+// left. How much that is it keeps in left, for the next Show; -1 is for f to be called at once. It ends
+// as Read does too, and with the end where no more comes than f has left. f may not read from
+// the stream.
+func (st *Stream) Show(left *int, f func(data []byte, end error) (taken int, done bool)) error {
 	st.recv.callMu.Lock()
 	defer st.recv.callMu.Unlock()
 	for {
 		if err := st.recv.readable(); err != nil {
 			return err
 		}
-		if left >= 0 {
+		if *left >= 0 {
 			// Ended by more data, the end, the deadline, Close.
-			p, err := st.recv.peek(left+1, false)
+			p, err := st.recv.peek(*left+1, false)
 			if err != nil && err != io.EOF && err != syscall.ECONNRESET {
 				return err
 			}
 			st.recv.discard(0)
-			if err != nil && left > 0 && len(p) == left {
+			if err != nil && *left > 0 && len(p) == *left {
 				return err
 			}
 		}
 		ended := error(nil)
 		done, err := st.recv.show(func(data []byte, end error) (int, bool) {
 			taken, done := f(data, end)
-			if left, ended = len(data)-taken, end; taken > 0 && left > 0 {
-				left = -1
+			if *left, ended = len(data)-taken, end; taken > 0 && *left > 0 {
+				*left = -1 // f may want more of it
 			}
 			return taken, done
 		})

@@ -159,7 +159,7 @@ func (s *Space) Take(ip netip.Addr, thisHost bool, want, share int) (netip.AddrP
 		s.hosts, s.spare = make(map[netip.Addr]*portSet), make(map[uint32]struct{})
 		s.next, s.later = rand.Uint32N(1<<16), rand.Uint32N(1<<spareBits)
 	}
-	if isSpare(ip) { // ports of its own would be those of a spare address
+	if spares.Contains(ip) { // ports of its own would be those of a spare address
 		return s.takeSpare(min(want, sparePorts))
 	}
 	ports := s.hosts[ip]
@@ -194,10 +194,8 @@ func (s *Space) takeSpare(count int) (netip.AddrPort, int) {
 	return netip.AddrPortFrom(ip, firstPort), count
 }
 
-// isSpare reports whether an address is of 127.128.0.0/9. Any client may say that it has one.
-func isSpare(ip netip.Addr) bool {
-	return ip.Is4() && ip.As4()[0] == 127 && ip.As4()[1]&0x80 != 0
-}
+// spares are the spare addresses. Any client may say that it has one.
+var spares = netip.MustParsePrefix("127.128.0.0/9")
 
 // Give takes back what a session of a client with address ip was given.
 func (s *Space) Give(ip netip.Addr, list []mux.SlotAddrs) {
@@ -205,7 +203,7 @@ func (s *Space) Give(ip netip.Addr, list []mux.SlotAddrs) {
 	defer s.mu.Unlock()
 	ports := s.hosts[ip]
 	for _, r := range list {
-		if !isSpare(r.Addr.Addr()) {
+		if !spares.Contains(r.Addr.Addr()) {
 			ports.put(int(r.Addr.Port()), int(r.Count))
 			continue
 		}

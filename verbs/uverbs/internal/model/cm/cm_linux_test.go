@@ -243,7 +243,13 @@ func (d *dialer) create(space uint16) uint32 {
 func (d *dialer) event(kind uint32, poll bool) []byte {
 	d.Helper()
 	if poll {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, int(10*time.Second/time.Millisecond))
+		await := func() (int, error) {
+			return unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, int(20*time.Second/time.Millisecond))
+		}
+		n, err := await()
+		for err == unix.EINTR {
+			n, err = await()
+		}
 		require.NoError(d, err)
 		require.Equal(d, 1, n, "there is an event")
 	}
@@ -251,6 +257,13 @@ func (d *dialer) event(kind uint32, poll bool) []byte {
 	d.command(12, le.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(&answer[0])))), len(answer))
 	require.Equal(d, kind, le.Uint32(answer[12:]), "event")
 	return answer
+}
+
+func (d *dialer) destroy() {
+	d.Helper()
+	answer := make([]byte, 4)
+	b := le.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(&answer[0]))))
+	d.command(1, append(le.AppendUint32(b, d.id), 0, 0, 0, 0), 4)
 }
 
 func (d *dialer) resolve(to netip.AddrPort) {
@@ -270,12 +283,23 @@ func (d *dialer) resolve(to netip.AddrPort) {
 
 func (d *dialer) connect(private string) eventRejected {
 	d.Helper()
+	d.request(private)
+	return d.rejected(false)
+}
+
+func (d *dialer) request(private string) {
+	d.Helper()
 	b := make([]byte, 288)
 	copy(b[8:], private)
 	b[264], b[271] = byte(len(private)), 1
 	le.PutUint32(b[272:], d.id)
 	d.command(6, b, 0)
-	e := d.event(8, false)
+}
+
+// rejected waits for the answer to request as event does.
+func (d *dialer) rejected(poll bool) eventRejected {
+	d.Helper()
+	e := d.event(8, poll)
 	data := e[28:]
 	for n := range data {
 		if data[n] == 0 {
