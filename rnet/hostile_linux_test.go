@@ -55,7 +55,7 @@ var attacks = []struct {
 		return p.send(frame(mux.FrameData, 1, 0, []byte("hello?")))
 	}},
 	{"end of a stream that will be opened", func(p *rawPeer, _ *Conn) error {
-		return p.send(message(frame(mux.FrameFin, 1<<slotBits, 0, nil), frame(mux.FrameReset, 0, 0, nil), frame(mux.FrameOpen, 1<<slotBits, 0, nil)))
+		return p.send(message(frame(mux.FrameFin, 1<<slotBits, 0, position(0)), frame(mux.FrameReset, 0, 0, nil), frame(mux.FrameOpen, 1<<slotBits, 0, nil)))
 	}},
 	{"stream opened twice", func(p *rawPeer, _ *Conn) error { return p.open(0) }},
 	{"window of the wrong size", func(p *rawPeer, _ *Conn) error { return p.send(frame(mux.FrameWindow, 0, 0, []byte{1, 2, 3})) }},
@@ -97,11 +97,20 @@ var attacks = []struct {
 	{"first data that does not count beyond a stream's minimum", func(p *rawPeer, _ *Conn) error {
 		return p.send(frame(mux.FrameOpen, 1, 0, make([]byte, mux.StreamMinimum+1)))
 	}},
+	{"FIN without a length", func(p *rawPeer, _ *Conn) error {
+		return p.send(frame(mux.FrameFin, 0, 0, nil))
+	}},
 	{"FIN of a Close without a position", func(p *rawPeer, _ *Conn) error {
-		return p.send(frame(mux.FrameFin, 0, mux.FlagClosed, nil))
+		return p.send(frame(mux.FrameFin, 0, mux.FlagClosed, position(0)))
 	}},
 	{"FIN of a Close that has read what was never sent", func(p *rawPeer, _ *Conn) error {
-		return p.send(frame(mux.FrameFin, 0, mux.FlagClosed, position(1<<40)))
+		return p.send(closeFrame(0, 0, 1<<40))
+	}},
+	{"FIN of more than was sent", func(p *rawPeer, _ *Conn) error {
+		return p.send(message(frame(mux.FrameData, 0, 0, []byte("x")), frame(mux.FrameFin, 0, 0, position(2))))
+	}},
+	{"FIN of a Close of less than was sent", func(p *rawPeer, _ *Conn) error {
+		return p.send(message(frame(mux.FrameData, 0, 0, []byte("x")), closeFrame(0, 0, 0)))
 	}},
 	{"session window of the wrong size", func(p *rawPeer, _ *Conn) error {
 		return p.send(frame(mux.FrameSessionWindow, 0, 0, []byte{1, 2, 3}))
@@ -247,7 +256,7 @@ var nonsense = []struct {
 	change func(h *mux.Hello)
 	want   string // reason of a dial that gets it
 }{
-	{"version of the future", func(h *mux.Hello) { h.MinVersion, h.MaxVersion = 5, 6 }, "version-mismatch"},
+	{"version of the future", func(h *mux.Hello) { h.MinVersion, h.MaxVersion = 254, 255 }, "version-mismatch"},
 	{"huge ring", func(h *mux.Hello) { h.Link.RingSize = 2 * maxRingSize }, "handshake-garbage"},
 	{"ring that we would have to pay for", func(h *mux.Hello) { h.Link.RingSize = 2 * link.MaxChargedRing }, "no-memory"},
 	{"no streams", func(h *mux.Hello) { h.Streams = 0 }, "handshake-garbage"},
@@ -263,7 +272,7 @@ var oddities = []struct {
 			return err
 		}
 		return p.send(message(
-			frame(mux.FrameData, former, 0, []byte("hello?")), frame(mux.FrameFin, former, mux.FlagClosed, position(0)),
+			frame(mux.FrameData, former, 0, []byte("hello?")), closeFrame(former, 6, 0),
 			frame(mux.FrameReset, former, 0, nil), windowFrame(former, 1<<62)))
 	}},
 	{"stream with an id far above the limit", func(p *rawPeer) error { return p.open(1<<slotBits - 1) }},
@@ -293,7 +302,7 @@ var oddities = []struct {
 		return nil
 	}},
 	{"data and FIN together with the OPEN", func(p *rawPeer) error {
-		return p.send(message(frame(mux.FrameOpen, 3, 0, []byte("a")), frame(mux.FrameData, 3, 0, []byte("b")), frame(mux.FrameFin, 3, mux.FlagClosed, position(0))))
+		return p.send(message(frame(mux.FrameOpen, 3, 0, []byte("a")), frame(mux.FrameData, 3, 0, []byte("b")), closeFrame(3, 2, 0)))
 	}},
 	{"credit that was given before", func(p *rawPeer) error {
 		return p.write(0, nil, creditImm(0, rawPeerRing, 0))

@@ -81,7 +81,7 @@ func rawPeerBy(fabric rcm.Fabric) (p *rawPeer, err error) {
 // hello returns what a decent raw peer says.
 func (p *rawPeer) hello() mux.Hello {
 	return mux.Hello{
-		MinVersion: 4, MaxVersion: 4,
+		MinVersion: 5, MaxVersion: 5,
 		Link:   link.Params{RingAddr: p.mr.Addr(), RingKey: p.mr.RKey(), RingSize: rawPeerRing, Slots: rawPeerSlots},
 		Window: 64 << 10, Streams: rawPeerStreams, PID: 1, Token: 1, SessionWindow: 1 << 20,
 	}
@@ -292,6 +292,11 @@ func addrsOf(first, count uint32) []byte {
 
 func windowFrame(stream uint32, limit uint64) []byte {
 	return frame(mux.FrameWindow, stream, 0, position(limit))
+}
+
+// closeFrame returns the FIN of a Close.
+func closeFrame(stream uint32, sent, read uint64) []byte {
+	return frame(mux.FrameFin, stream, mux.FlagClosed, append(position(sent), position(read)...))
 }
 
 // position is the payload of a frame that says one.

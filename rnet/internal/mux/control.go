@@ -130,7 +130,7 @@ func (s *sender) flushControl() bool {
 		if s.link.Stopped() {
 			return false
 		}
-		least := 8
+		least := finLen
 		if len(s.control.addrs) > 0 {
 			least = AddrsLen
 		}
@@ -259,9 +259,9 @@ func (c *controls) next(f *controlFrame) bool {
 	return f.h.Kind != 0
 }
 
-// position returns the payload of a WINDOW or SESSION_WINDOW frame, or of the FIN of a Close.
-func (c *controls) position(limit uint64) []byte {
-	return binary.LittleEndian.AppendUint64(c.payload[:0], limit)
+// position returns the payload of a WINDOW or SESSION_WINDOW frame, or of the FIN of CloseWrite.
+func (c *controls) position(at uint64) []byte {
+	return binary.LittleEndian.AppendUint64(c.payload[:0], at)
 }
 
 // nextOf is next for a frame of a stream, which it takes off the queue when that was the last. The
@@ -287,12 +287,13 @@ func (c *controls) nextOf(w *sendHalf, f *controlFrame) {
 		f.h.Kind = FrameBlocked
 	case w.ctl&ctlClose != 0: // says all that ctlFin would
 		w.ctl = 0
-		f.h.Kind, f.h.Flags, f.payload = FrameFin, FlagClosed, c.position(w.readTo)
+		f.h.Kind, f.h.Flags, f.payload = FrameFin, FlagClosed, binary.LittleEndian.AppendUint64(c.position(w.window.Sent()), w.readTo)
 		f.ends, f.bits = st, endFinSent|endClosed
 	case w.ctl&ctlFin != 0:
 		w.ctl &^= ctlFin
 		if st.ends.Load()&endFinSent == 0 {
-			f.h.Kind, f.ends, f.bits = FrameFin, st, endFinSent
+			f.h.Kind, f.payload = FrameFin, c.position(w.window.Sent())
+			f.ends, f.bits = st, endFinSent
 		}
 	}
 	if w.ctl == 0 {

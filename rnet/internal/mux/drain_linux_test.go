@@ -110,7 +110,7 @@ func TestASessionDoesNotEndBeforeItsLastFinIsSent(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 				err = accepted.Err()
 				h := link.Header{Stream: s.id, Kind: FrameFin, Flags: FlagClosed}
-				require.NoError(t, out.link.Send(h, out.control.position(0)))
+				require.NoError(t, out.link.Send(h, position(s.send.window.Sent(), 0)))
 				out.mu.Unlock()
 				require.NoError(t, err, "the session has ended")
 				await()

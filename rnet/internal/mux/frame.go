@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 
@@ -14,7 +15,7 @@ const (
 	FrameAccept uint8 = 2 // reserved: an opener never waits for an answer
 	FrameData   uint8 = 3
 	FrameWindow uint8 = 4 // payload: u64, absolute position up to which the peer may send
-	FrameFin    uint8 = 5 // no more data follows; with FlagClosed its payload is u64, up to where the sender has read
+	FrameFin    uint8 = 5 // no more data follows; payload: u64, how much was sent; with FlagClosed another, up to where the sender has read
 	FrameReset  uint8 = 6 // the stream is gone, both ways
 	FramePing   uint8 = 7 // keeps the session alive; the transport acknowledges it
 	FrameGoAway uint8 = 8 // open no more streams on this session
@@ -26,6 +27,9 @@ const (
 
 // FlagClosed on a FIN says that the sender will not read any more either.
 const FlagClosed uint8 = 1 << 0
+
+// finLen is the length of the payload of a FIN with FlagClosed.
+const finLen = 16
 
 // FlagCounted on OPEN or DATA says that the payload counts in the session window.
 const FlagCounted uint8 = 1 << 0
@@ -155,17 +159,30 @@ func (m *Mux) streamFrame(h link.Header, payload []byte) error {
 
 // peerFinished takes a FIN. st is nil if the stream is gone.
 func (m *Mux) peerFinished(st *Stream, payload []byte, closedToo bool) error {
-	if !closedToo {
-		if st != nil {
-			st.finished()
-		}
-		return nil
-	}
-	read, err := parsePosition(payload)
+	sent, read, err := parseFin(payload, closedToo)
 	if err != nil || st == nil {
 		return err
 	}
-	return st.peerClosed(read)
+	if err := st.recv.complete(sent); err != nil {
+		return err
+	}
+	if closedToo {
+		return st.peerClosed(read)
+	}
+	st.finished()
+	return nil
+}
+
+// parseFin reads the payload of a FIN.
+func parseFin(payload []byte, closed bool) (sent, read uint64, err error) {
+	if !closed {
+		sent, err = parsePosition(payload)
+		return sent, 0, err
+	}
+	if len(payload) != finLen {
+		return 0, 0, fmt.Errorf("%w: FIN of a Close with %d bytes", ErrProtocol, len(payload))
+	}
+	return binary.LittleEndian.Uint64(payload), binary.LittleEndian.Uint64(payload[8:]), nil
 }
 
 // peerOpened makes the stream that the peer opens.

@@ -18,7 +18,7 @@ import (
 // FuzzParseHello reads any private data: what is accepted is in range, and
 // says the same when it is written again.
 func FuzzParseHello(f *testing.F) {
-	good := Hello{MinVersion: 4, MaxVersion: 4, SessionWindow: 1 << 20, Link: link.Params{RingAddr: 1 << 40, RingKey: 9, RingSize: 1 << 20, Slots: 2048}, Window: 1 << 19, Streams: 1 << 20, PID: 1, Token: 2}
+	good := Hello{MinVersion: protocolVersion, MaxVersion: protocolVersion, SessionWindow: 1 << 20, Link: link.Params{RingAddr: 1 << 40, RingKey: 9, RingSize: 1 << 20, Slots: 2048}, Window: 1 << 19, Streams: 1 << 20, PID: 1, Token: 2}
 	f.Add(good.Marshal())
 	f.Add(append(good.Marshal(), 0, 0, 0, 0, 0, 0, 0, 0))
 	good.Link.RingSize++
@@ -50,11 +50,14 @@ func FuzzFrames(f *testing.F) {
 	f.Add(message(open, data, window))
 	f.Add(message(open, open))
 	f.Add(message(open, data, window, data))
-	read := frame(FrameFin, 1, FlagClosed, make([]byte, 8))
-	f.Add(message(open, read, data))
-	f.Add(message(open, frame(FrameFin, 1, 0, nil), data, read))
+	fin := frame(FrameFin, 1, 0, position(10))
+	closed := frame(FrameFin, 1, FlagClosed, position(10, 0))
+	f.Add(message(open, closed, data))
+	f.Add(message(open, fin, closed))
+	f.Add(message(open, fin, data))
+	f.Add(message(open, data, closed))
 	f.Add(message(open, frame(FrameFin, 1, FlagClosed, nil)))
-	f.Add(message(open, frame(FrameFin, 1, FlagClosed, []byte{1, 0, 0, 0, 0, 0, 0, 0})))
+	f.Add(message(open, frame(FrameFin, 1, FlagClosed, position(10, 1))))
 	f.Add(message(open, frame(FrameReset, 1, 0, nil), open))
 	f.Add(message(frame(FrameGoAway, 0, 0, nil), frame(FramePing, 0, 0, nil)))
 	f.Add(frame(FrameOpen, 0xffffffff, 0, nil))
@@ -105,7 +108,7 @@ func loneMux(t testing.TB, dev *verbs.Context) *Mux {
 	l, err := link.New(link.Config{Device: dev, Release: func() {}, RingSize: link.MinRing, Slots: link.DefaultSlots, Send: m.SendLock()}, m)
 	require.NoError(t, err)
 	m.Use(l)
-	peer := Hello{MinVersion: 4, MaxVersion: 4, SessionWindow: MinSessionWindow, Link: link.Params{RingSize: link.MinRing, Slots: link.MinSlots}, Window: MinWindow, Streams: 64}
+	peer := Hello{MinVersion: protocolVersion, MaxVersion: protocolVersion, SessionWindow: MinSessionWindow, Link: link.Params{RingSize: link.MinRing, Slots: link.MinSlots}, Window: MinWindow, Streams: 64}
 	require.NoError(t, m.Learn(peer.Marshal()))
 	l.Stop()
 	m.giveAddrs()
@@ -150,6 +153,14 @@ func frame(kind uint8, stream uint32, flags uint8, payload []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
 	b = binary.LittleEndian.AppendUint32(b, 0)
 	return append(b, payload...)
+}
+
+// position returns the payload of a frame that tells positions.
+func position(at ...uint64) (p []byte) {
+	for _, x := range at {
+		p = binary.LittleEndian.AppendUint64(p, x)
+	}
+	return p
 }
 
 // message puts frames together.

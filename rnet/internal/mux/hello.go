@@ -32,7 +32,7 @@ const (
 	helloStart = 6 // of it all versions have: magic and versions
 	helloMagic = 'R' | 'J'<<8 | 'T'<<16 | '1'<<24
 
-	protocolVersion = 4 // 1 had no session window, 2 no position in the FIN of a Close, which 3 answered
+	protocolVersion = 5 // 1 had no session window, 2 no position in the FIN of a Close, which 3 answered, 4 no length in a FIN
 
 	helloProbes = 1 << 0
 	helloShort  = 1 << 1

@@ -12,7 +12,7 @@ import (
 
 func goodHello() Hello {
 	return Hello{
-		MinVersion: 4, MaxVersion: 4,
+		MinVersion: protocolVersion, MaxVersion: protocolVersion,
 		Link:   link.Params{RingAddr: 0x7f0011223344, RingKey: 0xabad1dea, RingSize: 1 << 20, Slots: 2048},
 		Window: 512 << 10, Streams: 1000, PID: 4711, Token: 0x0102030405060708, SessionWindow: 1 << 24,
 	}
@@ -59,9 +59,9 @@ var badHellos = []struct {
 	change func(h *Hello)
 	want   error
 }{
-	{"version of the future", func(h *Hello) { h.MinVersion, h.MaxVersion = 5, 6 }, ErrVersion},
-	{"version of the past", func(h *Hello) { h.MinVersion, h.MaxVersion = 1, 3 }, ErrVersion},
-	{"versions upside down", func(h *Hello) { h.MinVersion = 5 }, ErrHello},
+	{"version of the future", func(h *Hello) { h.MinVersion, h.MaxVersion = protocolVersion+1, protocolVersion+2 }, ErrVersion},
+	{"version of the past", func(h *Hello) { h.MinVersion, h.MaxVersion = 1, protocolVersion-1 }, ErrVersion},
+	{"versions upside down", func(h *Hello) { h.MinVersion = protocolVersion + 1 }, ErrHello},
 	{"no ring", func(h *Hello) { h.Link.RingSize = 0 }, ErrHello},
 	{"small ring", func(h *Hello) { h.Link.RingSize = link.MinRing / 2 }, ErrHello},
 	{"huge ring", func(h *Hello) { h.Link.RingSize = 2 * link.MaxRing }, ErrHello},

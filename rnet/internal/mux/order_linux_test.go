@@ -9,6 +9,8 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
 
 // The OPEN of a stream that waits for room comes before the stream's data, wherever in a Write
@@ -54,4 +56,17 @@ func TestOpenComesBeforeData(t *testing.T) {
 			require.NoError(t, far.Close(0))
 		}
 	}
+}
+
+// What comes behind the end that a peer has told is not added to the stream, whose reader may have
+// had that end.
+func TestDataBehindAFinIsAViolation(t *testing.T) {
+	dev, err := verbs.Open(soft.DeviceName)
+	require.NoError(t, err)
+	defer dev.Close()
+	m := loneMux(t, dev)
+	defer m.Abandon()
+	require.NoError(t, takes(m, link.Header{Stream: 1, Kind: FrameOpen}, []byte("all")))
+	require.NoError(t, takes(m, link.Header{Stream: 1, Kind: FrameFin}, position(3)))
+	require.ErrorIs(t, takes(m, link.Header{Stream: 1, Kind: FrameData}, []byte("x")), ErrProtocol)
 }

@@ -39,9 +39,13 @@ func (r *receiveHalf) init(st *Stream) {
 }
 
 // deliver takes the payload of a DATA frame, as Frame does: with the receive lock
-// held. An error means that the peer sent more than its window.
+// held. An error means that the peer sent more than its window, or behind its FIN.
 func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 	r.mu.Lock()
+	if r.err == io.EOF {
+		r.mu.Unlock()
+		return fmt.Errorf("%w: stream %#x: data behind its end", ErrProtocol, r.st.id)
+	}
 	if err := r.flow.Arrive(len(payload)); err != nil {
 		r.mu.Unlock()
 		return fmt.Errorf("%w: stream %#x: %w", ErrProtocol, r.st.id, err)
@@ -87,6 +91,17 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 	r.mu.Unlock()
 	if wake {
 		r.wake()
+	}
+	return nil
+}
+
+// complete checks that all has arrived that the peer says, in its FIN, that it has sent. What was
+// lost on the way would otherwise be the end of a shorter stream. The owner of the poll lock calls it.
+func (r *receiveHalf) complete(sent uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if arrived := r.flow.Arrived(); arrived != sent {
+		return fmt.Errorf("%w: stream %#x: %d bytes arrived, %d were sent", ErrProtocol, r.st.id, arrived, sent)
 	}
 	return nil
 }

@@ -171,7 +171,7 @@ func (r *receiverShare) tell() (limit uint64, news bool) {
 	return r.told.Add(untold), untold > 0
 }
 
-// parsePosition reads the payload of a WINDOW or SESSION_WINDOW frame, or of the FIN of a Close.
+// parsePosition reads the payload of a WINDOW or SESSION_WINDOW frame, or of the FIN of CloseWrite.
 func parsePosition(payload []byte) (uint64, error) {
 	if len(payload) != 8 {
 		return 0, fmt.Errorf("%w: position of %d bytes", ErrProtocol, len(payload))
