@@ -229,6 +229,18 @@ func (c *Context) drop(mr *MR) bool {
 	return open
 }
 
+// recount sets the bytes of an MR that has changed, of which some more than before are counted.
+func (c *Context) recount(mr *MR, bytes, more int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mrs == nil { // Close has counted out what it was
+		unpin(more)
+		return
+	}
+	unpin(mr.pinned + more - bytes)
+	mr.pinned = bytes
+}
+
 // ended is wrap for what closes an object: one that is closed already stays so.
 func (c *Context) ended(op string, err error) error {
 	if errors.Is(err, ErrClosed) {

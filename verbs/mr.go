@@ -85,7 +85,7 @@ type MR struct {
 	addr   uint64
 	lkey   uint32
 	rkey   uint32
-	pinned int64 // bytes counted
+	pinned int64 // bytes counted; written with mu and that of ctx
 
 	mu     sync.Mutex
 	closed bool // guarded by mu

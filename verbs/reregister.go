@@ -72,14 +72,16 @@ func (mr *MR) Reregister(u MRUpdate, mask MRChange) error {
 		}
 	}
 	counted := countedBytes(length, access)
-	if err := pin(counted - mr.pinned); err != nil {
+	more := max(0, counted-mr.pinned) // what is less is free only when the change is made
+	if err := pin(more); err != nil {
 		return ctx.wrap(op, err)
 	}
 	if err := d.Reregister(memory, iova, pdDrv, access, mask); err != nil {
-		unpin(counted - mr.pinned)
+		unpin(more)
 		return ctx.wrap(op, failedChange(err))
 	}
-	mr.pd, mr.access, mr.pinned = pd, access, counted
+	ctx.recount(mr, counted, more)
+	mr.pd, mr.access = pd, access
 	mr.bytes, mr.addr, mr.lkey, mr.rkey = mr.drv.Bytes(), mr.drv.Addr(), mr.drv.LKey(), mr.drv.RKey()
 	return nil
 }

@@ -18,7 +18,7 @@ func (u unchanging) Reregister([]byte, uint64, PDDriver, Access, MRChange) error
 
 func TestErrorsOfReregisterTellWhetherTheMRIsUsable(t *testing.T) {
 	defer SetPinLimit(SetPinLimit(PinnedBytes() + 1))
-	pd := &PD{ctx: &Context{attr: DeviceAttr{Caps: CapReregister}}}
+	pd := &PD{ctx: reregistering()}
 	region := func(answer error) *MR {
 		return &MR{pd: pd, drv: unchanging{answer: answer}, bytes: make([]byte, 8), pinned: 8}
 	}
@@ -58,30 +58,76 @@ func TestErrorsOfReregisterTellWhetherTheMRIsUsable(t *testing.T) {
 	require.Equal(t, before, PinnedBytes())
 }
 
+func reregistering() *Context {
+	return &Context{drv: closable{}, attr: DeviceAttr{Caps: CapReregister}, mrs: make(map[*MR]struct{})}
+}
+
+// closable is a device that can be closed.
+type closable struct{ ContextDriver }
+
+func (closable) Close() error { return nil }
+
 // recording is a region whose device does what it is asked, and says what.
 type recording struct {
 	MRDriver
-	mask   MRChange
-	access Access
+	mask      MRChange
+	access    Access
+	meanwhile func() error // its answer, nil for none
 }
 
 func (r *recording) Reregister(_ []byte, _ uint64, _ PDDriver, access Access, mask MRChange) error {
 	r.mask, r.access = mask, access
+	if r.meanwhile != nil {
+		return r.meanwhile()
+	}
 	return nil
 }
-func (r *recording) Bytes() []byte { return make([]byte, 8) }
-func (r *recording) Addr() uint64  { return 0 }
-func (r *recording) LKey() uint32  { return 1 }
-func (r *recording) RKey() uint32  { return 1 }
+func (r *recording) Bytes() []byte     { return make([]byte, 8) }
+func (r *recording) Addr() uint64      { return 0 }
+func (r *recording) LKey() uint32      { return 1 }
+func (r *recording) RKey() uint32      { return 1 }
+func (r *recording) Deregister() error { return ErrClosed }
 
 func TestRightsAreTakenUntilNoneIsLeft(t *testing.T) {
 	drv := &recording{}
 	mr := &MR{
-		pd: &PD{ctx: &Context{attr: DeviceAttr{Caps: CapReregister}}}, drv: drv, bytes: make([]byte, 8), pinned: 8,
+		pd: &PD{ctx: reregistering()}, drv: drv, bytes: make([]byte, 8), pinned: 8,
 		access: AccessLocalWrite | AccessRemoteWrite,
 	}
 	require.NoError(t, mr.Reregister(MRUpdate{Access: 0}, MRChangeAccess))
 	require.Equal(t, MRChangeAccess, drv.mask)
 	require.Zero(t, drv.access)
 	require.Zero(t, mr.Access())
+}
+
+// The device makes the change, and is closed before Reregister has counted it.
+func TestADeviceMayBeClosedWhileAnMRGrows(t *testing.T) {
+	for _, was := range []int64{0, 8, 64, 100} {
+		before := PinnedBytes()
+		ctx := reregistering()
+		mr := &MR{pd: &PD{ctx: ctx}, drv: &recording{meanwhile: ctx.Close}, bytes: make([]byte, 8), pinned: was}
+		require.True(t, ctx.keep(mr))
+		require.NoError(t, pin(was))
+		require.NoError(t, mr.Reregister(MRUpdate{Memory: make([]byte, 64)}, MRChangeMemory))
+		require.NoError(t, mr.Close())
+		require.Equal(t, before, PinnedBytes(), "of %d bytes 64", was)
+	}
+}
+
+func TestWhatAnMRLosesIsFreeWhenItHasLostIt(t *testing.T) {
+	before := PinnedBytes()
+	defer SetPinLimit(SetPinLimit(before + 64))
+	require.NoError(t, pin(64))
+	busy := func() error {
+		require.ErrorIs(t, pin(56), ErrPinLimit)
+		return ErrBusy
+	}
+	drv := &recording{meanwhile: busy}
+	mr := &MR{pd: &PD{ctx: reregistering()}, drv: drv, bytes: make([]byte, 64), pinned: 64}
+	require.ErrorIs(t, mr.Reregister(MRUpdate{Memory: make([]byte, 8)}, MRChangeMemory), ErrBusy)
+	require.Equal(t, before+64, PinnedBytes())
+	drv.meanwhile = nil
+	require.NoError(t, mr.Reregister(MRUpdate{Memory: make([]byte, 8)}, MRChangeMemory))
+	require.Equal(t, before+8, PinnedBytes())
+	unpin(8)
 }
