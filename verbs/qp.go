@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -402,6 +403,8 @@ func (qp *QP) multicast(op string, gid GID, do func(MulticastDriver) error) erro
 // may be lost; if it could not join one again, the error says so.
 func (qp *QP) Close() error {
 	err := qp.drv.Destroy()
-	qp.ctx.trace.Load().closed(qp)
+	if !errors.Is(err, ErrBusy) && !errors.Is(err, ErrClosed) { // another QP may have the number of one that was closed before
+		qp.ctx.trace.Load().closed(qp)
+	}
 	return qp.ctx.ended("destroy QP", err)
 }
