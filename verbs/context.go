@@ -194,6 +194,7 @@ func (c *Context) NextEvent() (AsyncEvent, error) {
 func (c *Context) Close() error {
 	c.once.Do(func() {
 		c.err = c.wrap("close", c.drv.Close())
+		c.trace.Load().forget(c)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for mr := range c.mrs {

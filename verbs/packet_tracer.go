@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"maps"
 	"sync"
 	"time"
 )
@@ -97,6 +98,13 @@ func (t *packetTracer) closed(qp *QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.flows, qp)
+}
+
+// forget is called when the QPs of a device have ended, or are not traced any more.
+func (t *packetTracer) forget(c *Context) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.flows, func(qp *QP, _ *flow) bool { return qp.ctx == c })
 }
 
 // flowOf returns nil if the QP has gone meanwhile.

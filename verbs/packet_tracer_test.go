@@ -67,17 +67,34 @@ func TestTheFirstPacketNumberIsNotAskedForAfterThePost(t *testing.T) {
 		}
 		_, err := qp.PostSend([]SendWR{{Opcode: OpSend}, {Opcode: OpSend}})
 		require.NoError(t, err)
-		var got []uint32
-		for b := range blocks(file.Bytes()) {
-			// behind the headers of the block, IPv6 and UDP
-			got = append(got, binary.BigEndian.Uint32(b[28+40+8+8:]))
-		}
 		want := []uint32{0xffffff, 0}
 		if late {
 			want = []uint32{0, 1}
 		}
-		require.Equal(t, want, got, "tracer set late: %v", late)
+		require.Equal(t, want, numbersOf(file.Bytes()), "tracer set late: %v", late)
 	}
+}
+
+// What was posted while the tracer was away is counted by the device alone.
+func TestATracerThatIsSetAgainAsksForThePacketNumber(t *testing.T) {
+	ctx := &Context{drv: twoPorts{}}
+	qp := &QP{ctx: ctx, drv: &countingQP{attr: QPAttr{State: QPStateRTS}}, attr: QPInitAttr{Type: QPTypeUC}, plain: plainOperations(QPTypeUC, 0)}
+	var file bytes.Buffer
+	tracer := NewPacketTracer(&file)
+	for _, set := range []*Tracer{tracer, nil, tracer} {
+		ctx.SetTracer(set)
+		_, err := qp.PostSend([]SendWR{{Opcode: OpSend}})
+		require.NoError(t, err)
+	}
+	require.Equal(t, []uint32{0, 2}, numbersOf(file.Bytes()))
+}
+
+// numbersOf returns the packet numbers of a file, behind the headers of the block, IPv6 and UDP.
+func numbersOf(file []byte) (psns []uint32) {
+	for b := range blocks(file) {
+		psns = append(psns, binary.BigEndian.Uint32(b[28+40+8+8:]))
+	}
+	return psns
 }
 
 // blocks are those of the packets of a file.

@@ -22,8 +22,9 @@ type taskTracer struct {
 
 // taskKey is how a completion names its request.
 type taskKey struct {
-	qpn uint32
-	id  uint64
+	device *Context
+	qpn    uint32
+	id     uint64
 }
 
 // completes reports whether a request gives a completion, if it does not fail.
@@ -39,7 +40,7 @@ func (t *taskTracer) begin(qp *QP, wrs []SendWR) {
 	for i := range wrs {
 		if wr := &wrs[i]; qp.completes(wr) {
 			_, task := trace.NewTask(context.Background(), wr.Opcode.String())
-			key := taskKey{qp.num, wr.ID}
+			key := taskKey{qp.ctx, qp.num, wr.ID}
 			t.open[key] = append(t.open[key], task)
 		}
 	}
@@ -50,7 +51,7 @@ func (t *taskTracer) drop(qp *QP, wrs []SendWR) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range wrs {
-		if key := (taskKey{qp.num, wrs[i].ID}); qp.completes(&wrs[i]) {
+		if key := (taskKey{qp.ctx, qp.num, wrs[i].ID}); qp.completes(&wrs[i]) {
 			if list := t.open[key]; len(list) > 0 {
 				list[len(list)-1].End()
 				t.keep(key, list[:len(list)-1])
@@ -60,13 +61,13 @@ func (t *taskTracer) drop(qp *QP, wrs []SendWR) {
 }
 
 // end ends the task of a completion.
-func (t *taskTracer) end(wc *WC) {
+func (t *taskTracer) end(c *Context, wc *WC) {
 	if wc.Status == WCSuccess && wc.Opcode >= WCRecv {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key := taskKey{wc.QPN, wc.ID}
+	key := taskKey{c, wc.QPN, wc.ID}
 	if list := t.open[key]; len(list) > 0 {
 		list[0].End()
 		t.keep(key, list[1:])
@@ -83,10 +84,19 @@ func (t *taskTracer) keep(key taskKey, list []*trace.Task) {
 
 // closed ends the tasks of a QP that is gone or reset, whose completions nobody gets.
 func (t *taskTracer) closed(qp *QP) {
+	t.endAll(func(key taskKey) bool { return key.device == qp.ctx && key.qpn == qp.num })
+}
+
+// forget ends the tasks of a device, whose completions the tracer does not see.
+func (t *taskTracer) forget(c *Context) {
+	t.endAll(func(key taskKey) bool { return key.device == c })
+}
+
+func (t *taskTracer) endAll(over func(taskKey) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, list := range t.open {
-		if key.qpn == qp.num {
+		if over(key) {
 			for _, task := range list {
 				task.End()
 			}

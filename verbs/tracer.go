@@ -116,6 +116,19 @@ func (t *Tracer) closed(qp *QP) {
 	}
 }
 
+// forget is called when a device is closed, or has another tracer.
+func (t *Tracer) forget(c *Context) {
+	if t == nil {
+		return
+	}
+	if t.packets != nil {
+		t.packets.forget(c)
+	}
+	if t.tasks != nil {
+		t.tasks.forget(c)
+	}
+}
+
 func (t *Tracer) postedRecvs(c *Context, qpn uint32, wrs []RecvWR) {
 	for i := range wrs {
 		wr := &wrs[i]
@@ -146,7 +159,7 @@ func (t *Tracer) polled(c *Context, wcs []WC) {
 			t.Completion(wc)
 		}
 		if t.tasks != nil {
-			t.tasks.end(wc)
+			t.tasks.end(c, wc)
 		}
 		if t.Event == nil && t.text == nil {
 			continue
@@ -167,8 +180,15 @@ func (t *Tracer) polled(c *Context, wcs []WC) {
 }
 
 // SetTracer installs t for all objects of the device, or removes the tracer
-// if t is nil. Without one, tracing costs a load and a predictable branch.
-func (c *Context) SetTracer(t *Tracer) { c.trace.Store(t) }
+// if t is nil. One that is removed, as by a Close of the device, forgets what of that is under way.
+// Without one, tracing costs a load and a predictable branch.
+func (c *Context) SetTracer(t *Tracer) {
+	if c.trace.Load() == t {
+		return
+	}
+	t.forget(c) // what calls that ran when it was removed have left
+	c.trace.Swap(t).forget(c)
+}
 
 // wcOpcodeNames are those of the specification.
 var wcOpcodeNames = [...]string{

@@ -16,6 +16,14 @@ type endingQP struct {
 
 func (q *endingQP) Destroy() error { return q.answer }
 
+// completing is a CQ with completions of QP 5.
+type completing struct{ CQDriver }
+
+func (completing) Poll(wcs []WC) (int, error) {
+	wcs[0] = WC{ID: 1, QPN: 5}
+	return 1, nil
+}
+
 // tracedQP is a QP with number 5.
 func tracedQP(ctx *Context) (*QP, *endingQP) {
 	drv := &endingQP{countingQP: countingQP{attr: QPAttr{State: QPStateRTS}}}
@@ -81,4 +89,41 @@ func TestASecondCloseEndsNothingOfTheNextQPOfThatNumber(t *testing.T) {
 	send(t, next)
 	require.NoError(t, former.Close())
 	require.Equal(t, 1, tracer.Tasks())
+}
+
+func TestATaskEndsWithTheCompletionOfItsOwnDevice(t *testing.T) {
+	startTrace(t)
+	tracer := NewTaskTracer()
+	one, other := tracedContext(), tracedContext()
+	one.SetTracer(tracer)
+	other.SetTracer(tracer)
+	qp, _ := tracedQP(one)
+	send(t, qp)
+	_, err := (&CQ{ctx: other, drv: completing{}}).Poll(make([]WC, 1))
+	require.NoError(t, err)
+	require.Equal(t, 1, tracer.Tasks(), "QP 5 of the other device has completed a request")
+	_, err = (&CQ{ctx: one, drv: completing{}}).Poll(make([]WC, 1))
+	require.NoError(t, err)
+	require.Zero(t, tracer.Tasks())
+}
+
+func TestATracerForgetsADeviceThatIsClosedOrThatItLeaves(t *testing.T) {
+	startTrace(t)
+	for name, leave := range map[string]func(*Context) error{
+		"closed":         (*Context).Close,
+		"no tracer":      func(c *Context) error { c.SetTracer(nil); return nil },
+		"another tracer": func(c *Context) error { c.SetTracer(&Tracer{}); return nil },
+	} {
+		for _, tracer := range []*Tracer{NewTaskTracer(), NewPacketTracer(io.Discard)} {
+			ctx, stays := tracedContext(), tracedContext()
+			for _, c := range []*Context{ctx, stays} {
+				c.SetTracer(tracer)
+				qp, _ := tracedQP(c)
+				send(t, qp)
+			}
+			require.Equal(t, 2, underWay(tracer))
+			require.NoError(t, leave(ctx))
+			require.Equal(t, 1, underWay(tracer), name)
+		}
+	}
 }
