@@ -177,7 +177,7 @@ func (e *Endpoint) Wait(deadline time.Time) (verbs.WC, error) {
 		if err != nil || n > 0 {
 			return wc[0], cmp.Or(err, wc[0].Err())
 		}
-		// ends with a completion, the deadline or Close
+		// ends with a completion, the deadline, an interrupt or Close
 		if err := e.Channel.Wait(deadline); err != nil {
 			return wc[0], err
 		}
