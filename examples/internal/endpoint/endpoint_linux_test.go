@@ -43,3 +43,9 @@ func TestAnInterruptEndsBothEnds(t *testing.T) {
 	require.NoError(t, <-served)
 	require.ErrorIs(t, <-called, context.Canceled)
 }
+
+func TestThereIsSomethingToCount(t *testing.T) {
+	for _, n := range []string{"0", "-1"} {
+		require.ErrorContains(t, new(Program).Run(t.Context(), []string{"-n", n}, io.Discard), "-n is "+n)
+	}
+}

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"net"
 
@@ -29,6 +30,9 @@ func (p *Program) Run(ctx context.Context, args []string, out io.Writer) error {
 	count := flags.Int("n", 1000, "`count` of operations of the client")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *count < 1 {
+		return fmt.Errorf("-n is %d, and has to be 1 or more", *count)
 	}
 	e, err := Open(*device)
 	if err != nil {
