@@ -3,6 +3,7 @@ package rdmahost
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -81,9 +82,16 @@ func isRemoval(message []byte, node string) bool {
 }
 
 // missing reports whether the device is gone already.
-func (w *RemovalWatch) missing() bool {
-	_, err := thisHost.text(classVerbs, w.node, "dev")
-	return errors.Is(err, os.ErrNotExist)
+func (w *RemovalWatch) missing() bool { return thisHost.lacks(w.node) }
+
+// lacks reports whether sysfs shows that there is no such device. A process may have no sysfs, as
+// in a chroot. The class is there as long as anybody has a device open.
+func (h host) lacks(node string) bool {
+	if _, err := fs.Stat(h.FS, classVerbs); err != nil {
+		return false
+	}
+	_, err := h.text(classVerbs, node, "dev")
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // Close ends the watch, and a wait that runs.

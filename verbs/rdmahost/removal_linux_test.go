@@ -3,6 +3,7 @@ package rdmahost
 import (
 	"bytes"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,6 +21,23 @@ func TestOnlyTheRemovalOfOurNodeIsOurs(t *testing.T) {
 		"": false,
 	} {
 		require.Equal(t, want, isRemoval([]byte(message), "uverbs1"), "%q", message)
+	}
+}
+
+// A process without sysfs may open devices, and learns of their removal by netlink.
+func TestWithoutSysfsADeviceIsNotTakenForRemoved(t *testing.T) {
+	dev := &fstest.MapFile{Data: []byte("231:192\n")}
+	for _, c := range []struct {
+		name  string
+		files fstest.MapFS
+		lacks bool
+	}{
+		{"no sysfs", fstest.MapFS{"dev/infiniband/uverbs0": dev}, false},
+		{"sysfs with the device", fstest.MapFS{"sys/class/infiniband_verbs/uverbs0/dev": dev}, false},
+		{"sysfs with another device", fstest.MapFS{"sys/class/infiniband_verbs/uverbs1/dev": dev}, true},
+		{"sysfs without devices", fstest.MapFS{"sys/class/infiniband_verbs/abi_version": dev}, true},
+	} {
+		require.Equal(t, c.lacks, host{c.files}.lacks("uverbs0"), c.name)
 	}
 }
 
