@@ -201,6 +201,8 @@ func (c *Context) Close() error {
 			unpin(mr.pinned)
 		}
 		c.mrs = nil
+		clear(c.cqs)
+		clear(c.srqs)
 		if c.pool != nil {
 			c.pool.release(c.attr.Name, Usage{Handles: 1, Objects: c.objects})
 		}
