@@ -180,3 +180,18 @@ func TestAllMemoryIsRegisteredWhereTheDeviceCan(t *testing.T) {
 	require.Panics(t, func() { mr.SGEOf(mr.Bytes()) }, "it has memory of its own")
 	require.NoError(t, mr.Close())
 }
+
+func TestCreateSRQChecksItsArguments(t *testing.T) {
+	b := newBench(t)
+	dev := b.dev.Attr()
+	for _, attr := range []verbs.SRQAttr{
+		{MaxWR: 0}, {MaxWR: dev.MaxSRQWR + 1}, {MaxWR: 4, MaxSGE: -1}, {MaxWR: 4, MaxSGE: dev.MaxSRQSGE + 1},
+		{MaxWR: 4, Limit: -1}, {MaxWR: 4, Limit: 5},
+	} {
+		_, err := b.pd.CreateSRQ(attr)
+		require.ErrorIs(t, err, verbs.ErrInvalid, "%+v", attr)
+	}
+	srq, err := b.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 4, Limit: 4})
+	require.NoError(t, err)
+	require.NoError(t, srq.Close())
+}

@@ -52,6 +52,8 @@ func (c *Context) checkSRQ(attr *SRQAttr) error {
 	case attr.MaxWR <= 0 || attr.MaxWR > dev.MaxSRQWR, attr.MaxSGE < 0 || attr.MaxSGE > dev.MaxSRQSGE:
 		return fmt.Errorf("%w: %d work requests of %d SGEs, the device allows %d of %d",
 			ErrInvalid, attr.MaxWR, attr.MaxSGE, dev.MaxSRQWR, dev.MaxSRQSGE)
+	case attr.Limit < 0 || attr.Limit > attr.MaxWR:
+		return fmt.Errorf("%w: limit %d of %d work requests", ErrInvalid, attr.Limit, attr.MaxWR)
 	}
 	return nil
 }
