@@ -370,41 +370,42 @@ func (l *socketLink) handle(m protocol.Message, fds []int) error {
 func (l *socketLink) answer(key uint32) {
 	r := l.q.dev.region(key)
 	if r != nil && r.lets(l.q) {
-		if place, ok := l.placeFor(r); ok {
+		if place, fresh, ok := l.placeFor(r); ok {
 			if r.give(l, place) {
 				return
 			}
-			l.takeBack(r)
+			if fresh { // else the peer has it since an earlier answer, and the region knows of that
+				l.takeBack(r)
+			}
 		}
 	}
 	l.mustSend(protocol.EncodeKeyAnswer(protocol.KeyAnswer{Key: key}))
 }
 
-// placeFor finds a place for the key of a region; false if there is none, or
-// no memory for it.
-func (l *socketLink) placeFor(r *region) (uint32, bool) {
+// placeFor finds a place for the key of a region, a fresh one if the peer does not have the
+// region yet; ok is false if there is none, or no memory for it.
+func (l *socketLink) placeFor(r *region) (place uint32, fresh, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if place, ok := l.given[r]; ok {
-		return place, true
+		return place, false, true
 	}
-	var place uint32
 	switch n := len(l.free); {
 	case l.given == nil:
-		return 0, false
+		return 0, false, false
 	case n > 0:
 		place, l.free = l.free[n-1], l.free[:n-1]
 	case l.used == protocol.KeySlots:
-		return 0, false
+		return 0, false, false
 	default:
 		place = l.used
 		if at := protocol.KeysAt + int(place)*4; at%protocol.PageSize == 0 && sys.Populate(l.seg.mem[at:at+protocol.PageSize]) != nil {
-			return 0, false
+			return 0, false, false
 		}
 		l.used++
 	}
 	l.given[r] = place
-	return place, true
+	return place, true, true
 }
 
 // takeBack frees the place of a region that the peer has no more, or has not

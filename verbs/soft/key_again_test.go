@@ -1,0 +1,35 @@
+//go:build linux
+
+package soft
+
+import (
+	"testing"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
+	"github.com/stretchr/testify/require"
+)
+
+// A region that is for one peer is given once. Who asks for it again is refused, and has it still. The
+// region would write to a segment that is gone when the peer has hung up.
+func TestAPeerThatAsksAgainForARegionThatItHasIsForgotten(t *testing.T) {
+	s := newStranger(t)
+	mr, err := s.v.pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{OnePeer: true})
+	require.NoError(t, err)
+	key := mr.RKey()
+	conn := s.pair()
+	for _, good := range []bool{true, false} {
+		s.say(conn, protocol.EncodeKey(protocol.KindKeyRequest, key))
+		m, fds, err := readPacket(conn)
+		require.NoError(t, err)
+		sys.CloseFDs(fds...)
+		require.Equal(t, good, m.Answer.Good)
+	}
+	require.Equal(t, key, s.v.q.in.seg.Header.Keys[0].Load())
+	conn.Close()
+	require.Eventually(t, func() bool { return s.v.q.state.Load() == stateErr }, 10*time.Second, time.Millisecond)
+	require.NoError(t, s.v.q.Destroy())
+	require.NoError(t, mr.Deregister())
+}
