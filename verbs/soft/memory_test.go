@@ -92,6 +92,33 @@ func sparseMemfd(t *testing.T, size int) int {
 	return fd
 }
 
+// What a peer says of its memory is looked at whole, also where an int has 32 bits.
+func TestARegionBehindTheEndOfItsMemoryIsRefused(t *testing.T) {
+	d := &device{}
+	fd, err := sys.NewMemfd("long", 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Ftruncate(fd, 1<<32))
+	require.NoError(t, sys.Seal(fd, segmentSeals))
+	page := uint64(protocol.PageSize)
+	answer := protocol.KeyAnswer{Key: 1, Good: true, Access: verbs.AccessRemoteRead, Offset: 1<<32 - page}
+	for length, good := range map[uint64]bool{page: true, 2 * page: false, 1 << 31: false, 1<<32 + page: false} {
+		answer.Length = length
+		r, err := d.mapRemote(answer, fd, protocol.MaxMRSize)
+		if good {
+			require.NoError(t, err)
+			r.close()
+		} else {
+			require.Error(t, err, length)
+		}
+	}
+	answer.Offset, answer.Length = page, 1<<32-page // longer than an int of 32 bits
+	if r, err := d.mapRemote(answer, fd, protocol.MaxMRSize); err == nil {
+		require.Len(t, r.mem, int(answer.Length))
+		r.close()
+	}
+}
+
 func pagesOf(t *testing.T, fd int) (bytes int64) {
 	t.Helper()
 	var st unix.Stat_t

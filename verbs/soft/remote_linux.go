@@ -3,6 +3,7 @@ package soft
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -57,18 +58,21 @@ func remoteOf(r *region) *remote {
 	return &remote{key: r.key, access: r.access & protocol.RemoteRights, addr: r.addr, mem: r.mem, valid: &r.remote}
 }
 
+// mostMapped leaves room for the beginning of a page, of any size, in an int of the machine.
+const mostMapped = math.MaxInt - 1<<16
+
 var errBadRegion = errors.New("peer describes an impossible region")
 
 // mapRemote maps a region that a peer sent with descriptor fd, which stays
 // the caller's. learn says where its key is. A region of more than longest bytes is not mapped.
 func (d *device) mapRemote(k protocol.KeyAnswer, fd int, longest uint64) (*remote, error) {
-	if k.Length == 0 || k.Length > longest || k.Addr+k.Length < k.Addr {
+	if k.Length == 0 || k.Length > min(longest, mostMapped) || k.Addr+k.Length < k.Addr {
 		return nil, errBadRegion
 	}
 	if k.Offset > protocol.MaxMRSize-k.Length {
 		return nil, errBadRegion
 	}
-	if err := sys.CheckSealed(fd, int(k.Offset+k.Length)); err != nil {
+	if err := sys.CheckSealed(fd, int64(k.Offset+k.Length)); err != nil {
 		return nil, err
 	}
 	skip := int(k.Offset) & (protocol.PageSize - 1)

@@ -80,7 +80,7 @@ var errNotSealed = errors.New("descriptor from the peer is not a sealed memfd of
 
 // CheckSealed makes sure that fd, which came from a peer, is a memfd that
 // cannot shrink below size while we have it mapped.
-func CheckSealed(fd, size int) error {
+func CheckSealed(fd int, size int64) error {
 	const need = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	if Refused("fcntl F_GET_SEALS") != nil {
 		return errNotSealed
@@ -90,7 +90,7 @@ func CheckSealed(fd, size int) error {
 		return errNotSealed
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Size < int64(size) {
+	if err := unix.Fstat(fd, &st); err != nil || st.Size < size {
 		return errNotSealed
 	}
 	// A memfd of huge pages can be sealed too, but a hole punched into it may
