@@ -26,8 +26,12 @@ type Conn struct {
 	bare atomic.Bool
 }
 
-// newConn takes fd. A bare one has never taken descriptors.
-func newConn(fd int, bare bool) (*Conn, error) {
+// newConn takes fd, a socket of a type. A bare one has never taken descriptors.
+func newConn(fd, typ int, bare bool) (*Conn, error) {
+	if typ == unix.SOCK_STREAM && !bare {
+		// Out-of-band data can have descriptors too, which a read that passes it over closes.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
+	}
 	c := &Conn{file: os.NewFile(uintptr(fd), "unix")}
 	c.bare.Store(bare)
 	var err error
@@ -129,7 +133,7 @@ func dial(typ int, admit func(Peer) bool, names int, connectTo func(fd, name int
 			return nil, os.NewSyscallError("connect", err)
 		}
 		passrights.Set(fd, 0)
-		c, err := newConn(fd, false) // something may have come before
+		c, err := newConn(fd, typ, false) // something may have come before
 		fd = -1
 		if err != nil {
 			return nil, err

@@ -17,9 +17,9 @@ func sockets(t *testing.T) (from, to *Conn) {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	require.NoError(t, err)
-	from, err = newConn(ends[0], false)
+	from, err = newConn(ends[0], unix.SOCK_SEQPACKET, false)
 	require.NoError(t, err)
-	to, err = newConn(ends[1], false)
+	to, err = newConn(ends[1], unix.SOCK_SEQPACKET, false)
 	require.NoError(t, err)
 	t.Cleanup(func() { from.Close(); to.Close() })
 	return from, to

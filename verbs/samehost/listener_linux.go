@@ -209,7 +209,7 @@ func (l *Listener) next(wait bool) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(fd, l.bare)
+	c, err := newConn(fd, l.cfg.Type, l.bare)
 	if err != nil {
 		return nil, nil // there is nothing that is known of it
 	}

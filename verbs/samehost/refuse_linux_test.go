@@ -216,6 +216,39 @@ func TestCloseDoesNotWaitForWhatIsUnread(t *testing.T) {
 	}
 }
 
+// Out-of-band data of a stream is no way to send something that is closed where the stream is read.
+func TestAReadDoesNotWaitForWhatIsOutOfBand(t *testing.T) {
+	onBothKernels(t, func(t *testing.T, old bool) {
+		l, err := Listen(ListenConfig{Type: unix.SOCK_STREAM, Name: newName(), Backlog: 8})
+		require.NoError(t, err)
+		defer l.Close()
+		peer, err := Dial(unix.SOCK_STREAM, nil, l.Name())
+		require.NoError(t, err)
+		defer peer.Close()
+		c, err := l.Accept()
+		require.NoError(t, err)
+		fd, tcp := lingering(t)
+		raw, err := peer.SyscallConn()
+		require.NoError(t, err)
+		require.NoError(t, raw.Control(func(to uintptr) {
+			_, err = unix.SendmsgN(int(to), []byte("x"), unix.UnixRights(fd), nil, unix.MSG_OOB)
+		}))
+		if err != nil { // the kernel refuses descriptors, or has no out-of-band data
+			require.True(t, !old || err == unix.EOPNOTSUPP, err)
+			tcp.Close() // so that it does not linger here
+		}
+		unix.Close(fd)
+		_, err = peer.Write([]byte("y"))
+		require.NoError(t, err)
+		for got := 0; got == 0; {
+			within(t, "Read", func() { got, err = c.Read(make([]byte, 1)) })
+			require.NoError(t, err)
+		}
+		require.NoError(t, c.Close())
+		closed(t)
+	})
+}
+
 // Who reads while another closes is the last to let go of the descriptor, and does not
 // wait for what is unread either.
 func TestAReadThatCloseEndsDoesNotWait(t *testing.T) {
