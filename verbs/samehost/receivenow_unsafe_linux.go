@@ -8,10 +8,10 @@ import (
 )
 
 // ReceiveNow takes a piece of what a stream socket holds, and does not wait: it is one
-// system call, of which the scheduler is not told. Descriptors that come with it are
-// closed elsewhere. With nothing there the error is EAGAIN, at the end of the stream n
-// is 0.
-func ReceiveNow(fd int, b []byte) (n int, err syscall.Errno) {
+// system call, of which the scheduler is not told. Descriptors that come with it, which it
+// reports, are closed elsewhere. With nothing there the error is EAGAIN, at the end of the
+// stream n is 0.
+func ReceiveNow(fd int, b []byte) (n int, descriptors bool, err syscall.Errno) {
 	oob := controls.Get().(*control)
 	iov := unix.Iovec{Base: unsafe.SliceData(b)}
 	iov.SetLen(len(b))
@@ -21,10 +21,10 @@ func ReceiveNow(fd int, b []byte) (n int, err syscall.Errno) {
 	got, _, err := syscall.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&header)), unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if err == 0 {
 		n = int(got)
-		if header.Controllen > 0 {
+		if descriptors = header.Controllen > 0; descriptors {
 			CloseReceived(rightsIn(oob[:header.Controllen])...)
 		}
 	}
 	controls.Put(oob)
-	return n, err
+	return n, descriptors, err
 }

@@ -48,6 +48,7 @@ type channel struct {
 	moderated   atomic.Bool // a CQ is or was, so that events may have to be held back
 	interrupted atomic.Bool // Wake was called, and no holdBack has seen it
 
+	spoiled  atomic.Bool             // the wake-up socket is not to be read any more
 	signaled atomic.Bool             // signal was called, and no Wait has seen it
 	single   atomic.Pointer[inbound] // the only QP, nil if there are none or several
 
@@ -109,13 +110,26 @@ func (ch *channel) hasEvent(fd uintptr) bool {
 	}
 	in := ch.single.Load()
 	if in == nil {
-		return sys.DrainWakes(int(fd))
+		return ch.drainWakes(fd)
 	}
 	if n := in.armings.Load(); n-ch.armings >= wakesKept {
 		ch.armings = n
-		sys.DrainWakes(int(fd))
+		ch.drainWakes(fd)
 	}
 	return in.hasEvent()
+}
+
+// drainWakes reports whether the wake-up socket has held something. From a peer that
+// spoils it nothing more is heard.
+func (ch *channel) drainWakes(fd uintptr) bool {
+	if ch.spoiled.Load() {
+		return false
+	}
+	some, spoiled := sys.DrainWakes(int(fd))
+	if spoiled {
+		ch.spoiled.Store(true)
+	}
+	return some
 }
 
 // Wait parks the goroutine on the netpoller.
@@ -228,7 +242,7 @@ func (ch *channel) pollSocket(deadline time.Time, stop int) error {
 			// Ends with a byte, the peer's hang-up, stop (signal and
 			// Close) and the deadline.
 			sys.PollReadable(ch.pfds[:], timeout)
-			arrived = sys.DrainWakes(int(fd))
+			arrived = ch.drainWakes(fd)
 			ch.hungUp = ch.hungUp || ch.pfds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
 			if ch.pfds[1].Revents != 0 {
 				sys.TakeStop(stop)
@@ -450,7 +464,12 @@ func (ch *channel) passOn(near *os.File) {
 	var wakes [wakesKept]byte
 	for {
 		_, fds, err := samehost.Receive(raw, wakes[:]) // ended by the peer, or closeExtra
-		samehost.CloseReceived(fds...)
+		if len(fds) > 0 {
+			samehost.CloseReceived(fds...)
+			// as drainWakes does
+			_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+			return
+		}
 		if err != nil {
 			return
 		}

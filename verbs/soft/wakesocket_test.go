@@ -108,5 +108,6 @@ func TestNoDescriptorsComeToAWakeSocket(t *testing.T) {
 	}
 	require.ErrorIs(t, unix.Sendmsg(far, []byte{0}, unix.UnixRights(far), nil, unix.MSG_DONTWAIT), unix.EPERM)
 	sys.SendWake(far)
-	require.True(t, sys.DrainWakes(near))
+	some, spoiled := sys.DrainWakes(near)
+	require.True(t, some && !spoiled)
 }

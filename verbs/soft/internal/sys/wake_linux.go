@@ -43,40 +43,52 @@ func SendWake(fd int) {
 
 // DrainWakes takes what a wake-up socket holds and reports whether that is something.
 // The peer may have sent descriptors to it, whose last close takes as long as the peer
-// wants: none is closed here.
-func DrainWakes(fd int) (some bool) {
+// wants: none is closed here. Nobody bounds how many those are, so with the first of them
+// the socket is spoiled: nothing more comes, and what it holds is not to be read.
+func DrainWakes(fd int) (some, spoiled bool) {
 	var buf [256]byte
 	for range wakeReads {
-		n, err := samehost.ReceiveNow(fd, buf[:])
+		n, descriptors, err := samehost.ReceiveNow(fd, buf[:])
 		if err != 0 || n == 0 {
 			break
 		}
 		some = true
+		if descriptors {
+			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+			return true, true
+		}
 		if n < len(buf) {
 			break
 		}
 	}
-	return some
+	return some, false
 }
 
 // wakeReads bounds the work that a peer which sends all the time can make.
 const wakeReads = 4
 
-// CloseNear closes a wake-up socket of ours. What the peer has sent to it is taken
-// out before, as DrainWakes does.
+// CloseNear closes a wake-up socket of ours. If the peer has sent descriptors to it, the last
+// close is done elsewhere.
 func CloseNear(near *os.File) error {
+	rest := -1
 	if raw, err := near.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
 			_ = unix.Shutdown(int(fd), unix.SHUT_RDWR) // so that nothing more comes
 			var buf [256]byte
-			for {
-				if n, err := samehost.ReceiveNow(int(fd), buf[:]); n == 0 && err != unix.EINTR && err != unix.ECONNRESET {
+			for rest < 0 {
+				n, descriptors, err := samehost.ReceiveNow(int(fd), buf[:])
+				if n == 0 && err != unix.EINTR && err != unix.ECONNRESET {
 					return
+				}
+				if descriptors { // without a descriptor for that, they are taken out here
+					rest, _ = DupFD(int(fd))
 				}
 			}
 		})
 	}
-	return near.Close()
+	err := near.Close()
+	samehost.CloseReceived(rest)
+	return err
 }
 
 // CheckWakeSocket makes sure that fd, which came from a peer, is a Unix stream socket:
