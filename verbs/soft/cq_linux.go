@@ -180,7 +180,7 @@ func tell(broken, toNotify []*inbound) {
 		in.q.notifyPeer()
 	}
 	for _, in := range broken {
-		in.q.fail(in.cause)
+		in.q.failFor(in)
 	}
 }
 

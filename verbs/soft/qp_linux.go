@@ -431,6 +431,15 @@ func (q *qp) fail(f failure) {
 	q.unlock()
 }
 
+// failFor is fail for what was found in in, unless the QP has been through RESET since.
+func (q *qp) failFor(in *inbound) {
+	q.sendMu.Lock()
+	if q.in == in {
+		q.failLocked(in.cause)
+	}
+	q.unlock()
+}
+
 // failLocked does what belongs under sendMu: from here on the peer finds the
 // gate shut, and what is queued is flushed in order. The rest is for unlock.
 func (q *qp) failLocked(f failure) {
