@@ -242,7 +242,7 @@ func (r *region) free() {
 
 // mapPeerSegment maps what a peer calls its segment.
 func (d *device) mapPeerSegment(fd int, geo protocol.Geometry) ([]byte, error) {
-	if err := sys.CheckSealed(fd, int64(geo.Size())); err != nil {
+	if err := sys.CheckSealed(fd, int64(geo.Size()), int64(geo.Size())); err != nil {
 		return nil, err
 	}
 	mapping, err := d.mmap(fd, 0, geo.Size(), unix.PROT_READ|unix.PROT_WRITE)

@@ -119,6 +119,22 @@ func TestARegionBehindTheEndOfItsMemoryIsRefused(t *testing.T) {
 	}
 }
 
+// The last who has a memfd frees its memory: for a long one that could keep a thread for many seconds.
+func TestNoMoreOfAPeersMemoryIsHeldThanIsUsed(t *testing.T) {
+	d := &device{}
+	geo := protocol.GeometryFor(1)
+	_, err := d.mapPeerSegment(sparseMemfd(t, geo.Size()+1), geo)
+	require.Error(t, err)
+	page := uint64(protocol.PageSize)
+	fd := sparseMemfd(t, 3*protocol.PageSize)
+	answer := protocol.KeyAnswer{Key: 1, Good: true, Access: verbs.AccessRemoteWrite, Length: page}
+	_, err = d.mapRemote(answer, fd, 2*page)
+	require.Error(t, err)
+	r, err := d.mapRemote(answer, fd, 2*page+1)
+	require.NoError(t, err)
+	r.close()
+}
+
 func pagesOf(t *testing.T, fd int) (bytes int64) {
 	t.Helper()
 	var st unix.Stat_t

@@ -64,7 +64,8 @@ const mostMapped = math.MaxInt - 1<<16
 var errBadRegion = errors.New("peer describes an impossible region")
 
 // mapRemote maps a region that a peer sent with descriptor fd, which stays
-// the caller's. learn says where its key is. A region of more than longest bytes is not mapped.
+// the caller's. learn says where its key is. A region of more than longest bytes is not mapped,
+// nor a part of one.
 func (d *device) mapRemote(k protocol.KeyAnswer, fd int, longest uint64) (*remote, error) {
 	if k.Length == 0 || k.Length > min(longest, mostMapped) || k.Addr+k.Length < k.Addr {
 		return nil, errBadRegion
@@ -72,7 +73,8 @@ func (d *device) mapRemote(k protocol.KeyAnswer, fd int, longest uint64) (*remot
 	if k.Offset > protocol.MaxMRSize-k.Length {
 		return nil, errBadRegion
 	}
-	if err := sys.CheckSealed(fd, int64(k.Offset+k.Length)); err != nil {
+	pages := int64(protocol.PageSize)
+	if err := sys.CheckSealed(fd, int64(k.Offset+k.Length), (int64(longest)+pages-1)&^(pages-1)); err != nil {
 		return nil, err
 	}
 	skip := int(k.Offset) & (protocol.PageSize - 1)
@@ -97,9 +99,9 @@ func (d *device) mapRemote(k protocol.KeyAnswer, fd int, longest uint64) (*remot
 	}, nil
 }
 
-// LimitRemote has no region of a peer in another process mapped that is longer than n bytes: it
-// costs the peer nothing to have one that takes most of our address space. Requests that name
-// one fail. Callers find it as PopulateRemote.
+// LimitRemote has no region of a peer in another process mapped that is longer than n bytes, nor a
+// part of one: it costs the peer nothing to have one that takes most of our address space, and
+// its memory may be freed in our process. Requests that name one fail. Callers find it as PopulateRemote.
 func (q *qp) LimitRemote(n uint64) {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()

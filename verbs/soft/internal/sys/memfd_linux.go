@@ -78,9 +78,10 @@ func Seal(fd, seals int) error {
 
 var errNotSealed = errors.New("descriptor from the peer is not a sealed memfd of the announced size")
 
-// CheckSealed makes sure that fd, which came from a peer, is a memfd that
-// cannot shrink below size while we have it mapped.
-func CheckSealed(fd int, size int64) error {
+// CheckSealed makes sure that fd, which came from a peer, is a memfd of least to most bytes
+// that keeps its size while we have it mapped. When we are the last who have it, its memory is
+// freed in our call of munmap, which takes a second for each GiB or two, whatever part is mapped.
+func CheckSealed(fd int, least, most int64) error {
 	const need = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	if Refused("fcntl F_GET_SEALS") != nil {
 		return errNotSealed
@@ -90,7 +91,7 @@ func CheckSealed(fd int, size int64) error {
 		return errNotSealed
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Size < size {
+	if err := unix.Fstat(fd, &st); err != nil || st.Size < least || st.Size > most {
 		return errNotSealed
 	}
 	// A memfd of huge pages can be sealed too, but a hole punched into it may
