@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/random"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
@@ -205,15 +206,17 @@ func (l *listener) serveDatagrams(conn *samehost.Conn) {
 }
 
 // A group is found by other processes by the sockets that mark its members' devices:
-// "@ramjet-group-", the GID of the group, a hyphen, the GID of the device. Nobody
-// connects to them.
+// "@ramjet-group-", the GID of the group, a hyphen, the GID of the device, a hyphen, and what
+// keeps strangers from having taken the name. Nobody connects to them.
 const groupPrefix = "ramjet-group-"
 
 type groupMark struct{ ln *samehost.Listener }
 
 func markGroup(gid, device verbs.GID) (*groupMark, error) {
+	var end [8]byte
+	random.Read(end[:])
 	ln, err := samehost.Listen(samehost.ListenConfig{
-		Type: unix.SOCK_SEQPACKET, Name: "@" + groupPrefix + hex.EncodeToString(gid[:]) + "-" + hex.EncodeToString(device[:]),
+		Type: unix.SOCK_SEQPACKET, Name: "@" + groupPrefix + hex.EncodeToString(gid[:]) + "-" + hex.EncodeToString(device[:]) + "-" + hex.EncodeToString(end[:]),
 	})
 	if err != nil {
 		return nil, err
@@ -234,7 +237,11 @@ func groupsOf(gid verbs.GID) ([]verbs.GID, error) {
 			continue
 		}
 		var device verbs.GID
-		if n, err := hex.Decode(device[:], []byte(rest[:min(len(rest), 2*len(device))])); err == nil && n == len(device) && len(rest) == 2*n {
+		inHex, _, _ := strings.Cut(rest, "-")
+		if len(inHex) != hex.EncodedLen(len(device)) {
+			continue
+		}
+		if _, err := hex.Decode(device[:], []byte(inHex)); err == nil && !slices.Contains(devices, device) {
 			devices = append(devices, device)
 		}
 	}

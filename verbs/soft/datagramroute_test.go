@@ -4,6 +4,7 @@ package soft
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -21,6 +22,30 @@ func TestADeviceIsNotNamedLikeAGroup(t *testing.T) {
 		gid := newGID()
 		require.False(t, gid.IsMulticast())
 	}
+}
+
+// A device's name is no secret, so a stranger may have taken names that are made of it.
+func TestNobodyKeepsADeviceOutOfAGroup(t *testing.T) {
+	d, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	group := verbs.GID{0xff, 0x0e, 15: 7}
+	taken, err := net.ListenUnix("unixpacket", &net.UnixAddr{
+		Net: "unixpacket", Name: fmt.Sprintf("@%s%x-%x", groupPrefix, group[:], d.gid[:]),
+	})
+	require.NoError(t, err)
+	defer taken.Close()
+	mark, err := markGroup(group, d.gid)
+	require.NoError(t, err)
+	defer mark.ln.Close()
+	devices, err := groupsOf(group)
+	require.NoError(t, err)
+	require.Contains(t, devices, d.gid)
+	other := group
+	other[15]++
+	devices, err = groupsOf(other)
+	require.NoError(t, err)
+	require.Empty(t, devices)
 }
 
 // A device that is not there is not dialed for each message, one that is there is
