@@ -86,8 +86,8 @@ func ProductionGoroutines(others ...string) []string {
 	})
 }
 
-// startedBy returns the stacks of goroutines by what stands behind "created by" there: a
-// function, and on the next line its file.
+// startedBy returns the stacks of goroutines by who has started them: a function, and on the next line
+// its file.
 func startedBy(wanted func(creator string) bool) []string {
 	buf := make([]byte, 1<<20)
 	n := runtime.Stack(buf, true)
@@ -97,9 +97,26 @@ func startedBy(wanted func(creator string) bool) []string {
 	}
 	var own []string
 	for _, stack := range strings.Split(string(buf[:n]), "\n\n")[1:] {
-		if _, creator, ok := strings.Cut(stack, "created by "); ok && wanted(creator) {
+		if wanted(creatorOf(stack)) {
 			own = append(own, strings.TrimSpace(stack))
 		}
 	}
 	return own
+}
+
+// forOthers are functions of the standard library that start goroutines for their callers.
+var forOthers = []string{"sync.(*WaitGroup).Go", "time.goFunc", "context."}
+
+// creatorOf returns what stands behind "created by" in a stack. Where that is a function which does so for
+// others, it is theirs that it has called there.
+func creatorOf(stack string) string {
+	calls, creator, _ := strings.Cut(stack, "\ncreated by ")
+	lines := strings.Split(calls, "\n") // of each call two, the outermost is the last
+	for i := len(lines) - 2; i > 0; i -= 2 {
+		if !slices.ContainsFunc(forOthers, func(name string) bool { return strings.HasPrefix(creator, name) }) {
+			break
+		}
+		creator = lines[i] + "\n" + lines[i+1]
+	}
+	return creator
 }
