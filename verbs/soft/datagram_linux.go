@@ -352,6 +352,9 @@ func (q *datagramQP) drive() {
 		q.send(&q.sq.oldest().wr)
 		q.sq.drop()
 	}
+	if q.state.Load() == stateSQE {
+		q.flushSends() // what stands behind the request that has failed
+	}
 }
 
 // send sends a message and completes its request. An error of our own takes the QP to SQE.

@@ -135,6 +135,17 @@ func TestSendQueueErrorOfADatagramQP(t *testing.T) {
 	require.NoError(t, b.listen(0, 10))
 	require.Equal(t, verbs.WCSuccess, a.say(t, gidOf(b), b.qp.Num(), "again"))
 	poll(t, b.recv, 1)
+
+	// What waits behind the request is flushed too.
+	require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateSQD}, verbs.QPAttrState))
+	wr, err = a.datagram(gidOf(b), b.qp.Num(), strings.Repeat("x", 4097))
+	require.NoError(t, err)
+	_, err = a.qp.PostSend([]verbs.SendWR{wr, wr})
+	require.NoError(t, err)
+	require.NoError(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState))
+	wcs := poll(t, a.send, 2)
+	require.Equal(t, []verbs.WCStatus{verbs.WCLocLenErr, verbs.WCWRFlushErr}, []verbs.WCStatus{wcs[0].Status, wcs[1].Status})
+	back()
 }
 
 // In SQD requests wait; in ERR all that is posted is flushed; RESET drops all.
