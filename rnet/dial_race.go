@@ -104,7 +104,7 @@ func (r *tcpRace) before(ctx context.Context, network, address string, c syscall
 	}
 	r.giveWay(ctx)
 	if ctx.Err() != nil {
-		return errTaken
+		return r.ended(ctx)
 	}
 	hs := r.a.headStart()
 	defer hs.Stop()
@@ -132,6 +132,22 @@ func (r *tcpRace) before(ctx context.Context, network, address string, c syscall
 		r.work.Go(func() { r.watch(ps) })
 	}
 	return nil
+}
+
+// ended returns what package net is told where the time for an address was over before we looked
+// there: if no stream was opened at another one, what it would have said itself.
+func (r *tcpRace) ended(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn != nil {
+		return errTaken
+	}
+	_, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:1") // dials nothing
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
 }
 
 // open opens the one stream of the dial.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,6 +87,33 @@ func TestDialLeadsToTheServerThatPackageNetReaches(t *testing.T) {
 			}
 			nobodyElse(t, ln4)
 			nobodyElse(t, ln6)
+		})
+	}
+}
+
+// A program's Control may take the time that there is for the dial, or end the dial.
+func TestDialThatEndsInControlFailsAsWithPackageNet(t *testing.T) {
+	ln := carrier{}.listen(t)
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		cancels bool
+	}{
+		"canceled": {0, true},
+		"late":     {5 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), hang.Time)
+			defer cancel()
+			d := Dialer{Timeout: c.timeout, ControlContext: func(dial context.Context, _, _ string, _ syscall.RawConn) error {
+				if c.cancels {
+					cancel()
+				}
+				<-dial.Done()
+				return nil
+			}}
+			_, err := d.DialContext(ctx, "tcp", ln.Addr().String())
+			_, want := (&net.Dialer{Timeout: -c.timeout}).DialContext(ctx, "tcp", ln.Addr().String())
+			require.Equal(t, want, err)
 		})
 	}
 }
