@@ -8,6 +8,7 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -210,6 +211,19 @@ func TestLooksAtTwoAddressesDoNotWaitForEachOther(t *testing.T) {
 	require.NoError(t, told)
 	trace.ConnectDone("tcp", "[2001:db8::1]:1", taken)
 	require.ErrorIs(t, told, context.Canceled)
+}
+
+// Package net does not wait for the address that was slower, where the program's Control may still run.
+func TestDialThatIsOverTakesNothingIn(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	raw, err := ln.(syscall.Conn).SyscallConn()
+	require.NoError(t, err)
+	b := raceAt(t, ln.Addr().String(), &Dialer{Control: settingAt(unix.SOL_SOCKET, unix.SO_PRIORITY, 3)})
+	b.done = true
+	require.ErrorIs(t, b.before(t.Context(), "tcp4", ln.Addr().String(), raw), errTaken)
+	require.NoError(t, b.err)
 }
 
 // Package net would be connected to the first address at once, and would not come to

@@ -93,10 +93,7 @@ func (r *tcpRace) before(ctx context.Context, network, address string, c syscall
 		return err
 	}
 	if tcpOnly != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.err = worse(r.err, tcpOnly)
-		return nil
+		return r.toTCP(tcpOnly, nil)
 	}
 	addr, err := dialedAddr(network, address)
 	if err != nil {
@@ -118,18 +115,27 @@ func (r *tcpRace) before(ctx context.Context, network, address string, c syscall
 	if found != nil {
 		defer close(found)
 	}
+	if err != nil {
+		return r.toTCP(err, ps)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil {
-		r.won = address
-	}
-	if err == nil || r.conn != nil || r.done {
+	r.won = address
+	return errTaken
+}
+
+// toTCP notes why there is no stream to an address, and the session that was too slow, if one
+// was. It returns nil if package net is to connect: the dial may have come to its end meanwhile.
+func (r *tcpRace) toTCP(why error, slow *pendingSession) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn != nil || r.done {
 		return errTaken
 	}
-	r.err = worse(r.err, err)
-	if ps != nil {
-		r.late = append(r.late, ps)
-		r.work.Go(func() { r.watch(ps) })
+	r.err = worse(r.err, why)
+	if slow != nil {
+		r.late = append(r.late, slow)
+		r.work.Go(func() { r.watch(slow) })
 	}
 	return nil
 }
