@@ -348,8 +348,14 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	if t.IsZero() {
 		return nil
 	}
+	left := time.Until(t)
+	if left <= 0 { // an Accept right after this must not see what waits
+		l.expired = true
+		l.signal()
+		return nil
+	}
 	var timer *time.Timer
-	timer = time.AfterFunc(time.Until(t), func() {
+	timer = time.AfterFunc(left, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.timer == timer {

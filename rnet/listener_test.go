@@ -86,6 +86,24 @@ func TestAcceptHasADeadline(t *testing.T) {
 	})
 }
 
+// A deadline that has passed ends Accept also where a connection waits.
+func TestPassedDeadlineGoesBeforeWhatWaits(t *testing.T) {
+	ln := overSoft.listen(t).(*Listener)
+	for range 20 {
+		c, err := overSoft.dialer().Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		hang.Eventually(t, "it waits", func() bool { return ln.readStats().Waiting == 1 })
+		require.NoError(t, ln.SetDeadline(time.Now()))
+		_, err = ln.Accept()
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.NoError(t, ln.SetDeadline(time.Time{}))
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		c.Close()
+		s.Close()
+	}
+}
+
 func TestDeadlinesOfAcceptDoNotPileUp(t *testing.T) {
 	ln := overSoft.listen(t).(*Listener)
 	for i := range 1000 {
