@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -306,7 +307,8 @@ func (a *attempt) decide(conn net.Conn, fastErr, err error) (net.Conn, error) {
 }
 
 // remembered is what negatives knows the address by: that one device does not
-// lead there says nothing of the others, nor one directory of another.
+// lead there says nothing of the others, nor one directory of another, nor what one family of IP
+// or one resolver makes of a name.
 func (a *attempt) remembered() string {
 	name := a.address
 	if a.set.Device != (fallback.Device{}) {
@@ -317,6 +319,11 @@ func (a *attempt) remembered() string {
 	}
 	if isUnix(a.network) {
 		name = a.socket.String() + " " + name
+	} else if a.network != "tcp" {
+		name = a.network + " " + name
+	}
+	if a.d.Resolver != nil {
+		name = fmt.Sprintf("%p %s", a.d.Resolver, name)
 	}
 	return name
 }

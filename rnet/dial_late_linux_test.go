@@ -248,6 +248,35 @@ func TestListenerOfThisHostIsWaitedForBeforeAnotherAddress(t *testing.T) {
 	b.work.Wait()
 }
 
+// The same words may stand for another server.
+func TestWhatIsRememberedOfOneServerSaysNothingOfAnother(t *testing.T) {
+	ln6, ln4, port := listenBoth(t, Listen, net.Listen)
+	for range 2 { // what is found twice is remembered
+		c, err := Dial("tcp4", ":"+port)
+		require.NoError(t, err)
+		require.IsType(t, (*net.TCPConn)(nil), c)
+		c.Close()
+		s, err := ln4.Accept()
+		require.NoError(t, err)
+		s.Close()
+	}
+	c, err := Dial("tcp6", ":"+port)
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*Conn)(nil), c)
+	nobodyElse(t, ln4)
+	s, err := ln6.Accept()
+	require.NoError(t, err)
+	s.Close()
+
+	var names []string
+	for _, resolver := range []*net.Resolver{nil, {PreferGo: true}, {PreferGo: true}} {
+		a := attempt{d: &Dialer{Resolver: resolver}, network: "tcp", address: "name:1"}
+		require.NotContains(t, names, a.remembered())
+		names = append(names, a.remembered())
+	}
+}
+
 // Clients that start at the same moment are served one after the other, and none of
 // them settles for TCP.
 func TestManyProcessesThatDialAtOnceAllGetStreams(t *testing.T) {

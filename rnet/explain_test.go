@@ -120,7 +120,7 @@ func TestAFailureOverOneDeviceSaysNothingOfOthers(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		ln := k.listen(t)
 		address := ln.Addr().String()
-		a := attempt{address: address, set: settings.Settings{Device: fallback.Device{Name: "rxe7"}}}
+		a := attempt{d: &Dialer{}, network: "tcp", address: address, set: settings.Settings{Device: fallback.Device{Name: "rxe7"}}}
 		negatives.Remember(a.remembered(), fallback.HandshakeTimeout, time.Now())
 		c, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", address)
 		require.NoError(t, err)
