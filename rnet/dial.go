@@ -367,10 +367,7 @@ func (a *attempt) dialFast(ctx context.Context) (net.Conn, error) {
 // resolve returns the addresses to try. A literal address costs no look-up.
 func (a *attempt) resolve(ctx context.Context) ([]netip.AddrPort, error) {
 	if ap, err := netip.ParseAddrPort(a.address); err == nil {
-		if !fits(a.network, ap.Addr()) {
-			return nil, &net.AddrError{Err: "no suitable address found", Addr: a.address}
-		}
-		return []netip.AddrPort{netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}, nil
+		return a.fitting([]netip.Addr{ap.Addr()}, ap.Port())
 	}
 	host, service, err := net.SplitHostPort(a.address)
 	if err != nil {
@@ -385,27 +382,30 @@ func (a *attempt) resolve(ctx context.Context) ([]netip.AddrPort, error) {
 		return nil, err
 	}
 	if host == "" { // the local host, as in package net
-		return a.loopback(uint16(port)), nil
+		return a.fitting([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, uint16(port))
 	}
 	ips, err := resolver.LookupNetIP(ctx, "ip"+a.network[len("tcp"):], host)
 	if err != nil {
 		return nil, err
 	}
-	addrs := make([]netip.AddrPort, 0, len(ips))
-	for _, ip := range ips {
-		addrs = append(addrs, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
-	}
-	return addrs, nil
+	return a.fitting(ips, uint16(port))
 }
 
-func (a *attempt) loopback(port uint16) []netip.AddrPort {
-	var addrs []netip.AddrPort
-	for _, ip := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+// fitting returns those addresses that are of the network, at a port.
+func (a *attempt) fitting(ips []netip.Addr, port uint16) ([]netip.AddrPort, error) {
+	if len(ips) == 1 && ips[0] == netip.IPv6Unspecified() { // this host, perhaps by IPv4, as in package net
+		ips = append(ips, netip.IPv4Unspecified())
+	}
+	addrs := make([]netip.AddrPort, 0, len(ips))
+	for _, ip := range ips {
 		if fits(a.network, ip) {
-			addrs = append(addrs, netip.AddrPortFrom(ip, port))
+			addrs = append(addrs, netip.AddrPortFrom(ip.Unmap(), port))
 		}
 	}
-	return addrs
+	if len(addrs) == 0 {
+		return nil, &net.AddrError{Err: "no suitable address found", Addr: a.address}
+	}
+	return addrs, nil
 }
 
 func fits(network string, ip netip.Addr) bool {

@@ -187,6 +187,24 @@ func TestNamesAreResolved(t *testing.T) {
 	}
 }
 
+// To package net [::] is this host, also where that is reached by IPv4 only.
+func TestNoAddressOfIPv6IsThisHost(t *testing.T) {
+	ln := overSoft.listen(t)
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	for _, network := range []string{"tcp", "tcp4"} {
+		c, err := overSoft.dialer().Dial(network, "[::]:"+port)
+		require.NoError(t, err, network)
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		require.Equal(t, ln.Addr().String(), c.RemoteAddr().String())
+		c.Close()
+		s.Close()
+	}
+	_, err = overSoft.dialer().Dial("tcp6", "[::]:"+port)
+	require.Equal(t, fallback.NoListener, fallback.Classify(err))
+}
+
 func TestDialedAddressesAreNotRemembered(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
