@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http/httptrace"
 	"os"
@@ -38,6 +39,34 @@ func reachable(address string) string {
 		return "127.0.0.1" + address
 	}
 	return strings.Replace(strings.Replace(address, "0.0.0.0", "127.0.0.1", 1), "[::]", "[::1]", 1)
+}
+
+// Where a zone is written by its number, or says nothing, the address is that of the socket all the same.
+func TestAddressOfAListenerHasTheZoneOfItsSocket(t *testing.T) {
+	hosts := []string{"::1%lo", "::1%1"}
+	all, err := net.Interfaces()
+	require.NoError(t, err)
+	for _, ifi := range all {
+		addrs, err := ifi.Addrs()
+		require.NoError(t, err)
+		for _, a := range addrs {
+			if n := a.(*net.IPNet); n.IP.To4() == nil && n.IP.IsLinkLocalUnicast() {
+				hosts = append(hosts, fmt.Sprintf("%v%%%s", n.IP, ifi.Name), fmt.Sprintf("%v%%%d", n.IP, ifi.Index))
+			}
+		}
+	}
+	for _, host := range hosts {
+		address := namedPort(t, "tcp", host)
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(false) // of which the kernel does not tell the zone
+		plain, err := lc.Listen(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		require.NoError(t, plain.Close())
+		ln, err := Listen("tcp", address)
+		require.NoError(t, err)
+		require.Equal(t, plain.Addr(), ln.Addr())
+		require.NoError(t, ln.Close())
+	}
 }
 
 func TestWhoFindsTheTCPListenerFindsTheOthersToo(t *testing.T) {

@@ -89,9 +89,20 @@ func bindTo(fd int, at netip.AddrPort, o socketOptions) (*net.TCPAddr, error) {
 	case *unix.SockaddrInet4:
 		return &net.TCPAddr{IP: sa.Addr[:], Port: sa.Port}, nil
 	case *unix.SockaddrInet6:
-		return &net.TCPAddr{IP: sa.Addr[:], Port: sa.Port, Zone: at.Addr().Zone()}, nil
+		return &net.TCPAddr{IP: sa.Addr[:], Port: sa.Port, Zone: zoneName(sa.ZoneId)}, nil
 	}
 	return nil, fmt.Errorf("bound to %T", bound)
+}
+
+// zoneName is what package net calls the zone of a socket's address, which only link-local ones have.
+func zoneName(id uint32) string {
+	if id == 0 {
+		return ""
+	}
+	if ifi, err := net.InterfaceByIndex(int(id)); err == nil {
+		return ifi.Name
+	}
+	return strconv.FormatUint(uint64(id), 10)
 }
 
 // sockaddr is an address as sockets of the family have it. 0.0.0.0 is [::] for
