@@ -19,8 +19,9 @@ func (c *Conn) tcpAddrs() *connAddrs {
 		return a
 	}
 	a := new(connAddrs)
-	fillTCPAddr(&a.local, &a.localIP, c.st.LocalAddr())
-	fillTCPAddr(&a.remote, &a.remoteIP, c.st.RemoteAddr())
+	in6 := c.s.listener != nil && c.s.listener.servesIPv6()
+	fillTCPAddr(&a.local, &a.localIP, c.st.LocalAddr(), in6)
+	fillTCPAddr(&a.remote, &a.remoteIP, c.st.RemoteAddr(), in6)
 	if !c.addrs.CompareAndSwap(nil, a) {
 		return c.addrs.Load()
 	}
@@ -28,19 +29,22 @@ func (c *Conn) tcpAddrs() *connAddrs {
 }
 
 // fillTCPAddr fills in to, whose IP is kept in memory. IPv4 takes 4 bytes, as
-// in an address that package net has from a socket.
-func fillTCPAddr(to *net.TCPAddr, memory *[16]byte, from netip.AddrPort) {
+// in an address that package net has from a socket, or 16 if that is one of IPv6.
+func fillTCPAddr(to *net.TCPAddr, memory *[16]byte, from netip.AddrPort, in6 bool) {
 	ip := from.Addr()
-	if ip.Is4() {
+	if ip.Is4() && !in6 {
 		b := ip.As4()
-		copy(memory[:], b[:])
+		to.IP = memory[:copy(memory[:], b[:]):len(b)]
 	} else {
 		*memory = ip.As16()
+		to.IP = memory[:]
 	}
-	to.IP = memory[: ip.BitLen()/8 : ip.BitLen()/8]
 	to.Port = int(from.Port())
 	to.Zone = ip.Zone()
 }
+
+// servesIPv6 reports whether the socket is one of IPv6, which may serve IPv4 too.
+func (l *Listener) servesIPv6() bool { return l.addr.(*net.TCPAddr).IP.To4() == nil }
 
 // addrPort returns the address at which the listeners of the fabrics are.
 func (l *Listener) addrPort() netip.AddrPort {

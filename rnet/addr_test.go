@@ -26,6 +26,32 @@ func TestAddressesAreTCPAddresses(t *testing.T) {
 	})
 }
 
+// What a server sees of a peer does not depend on the transport, down to netip.Addr.Is4In6.
+func TestAddressesHaveTheLengthOfPackageNets(t *testing.T) {
+	for _, at := range []struct{ network, host, dial string }{
+		{"tcp", "", "127.0.0.1"}, {"tcp", "", "[::1]"}, {"tcp4", "", "127.0.0.1"}, {"tcp", "127.0.0.1", "127.0.0.1"}, {"tcp", "[::1]", "[::1]"},
+	} {
+		ln, err := Listen(at.network, at.host+":0")
+		require.NoError(t, err)
+		defer ln.Close()
+		_, port, err := net.SplitHostPort(ln.Addr().String())
+		require.NoError(t, err)
+		ends := func(transport Transport) (ips []net.IP) {
+			c, err := (&Dialer{Transport: transport}).Dial("tcp", at.dial+":"+port)
+			require.NoError(t, err)
+			defer c.Close()
+			s, err := ln.Accept()
+			require.NoError(t, err)
+			defer s.Close()
+			for _, a := range []net.Addr{c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr()} {
+				ips = append(ips, a.(*net.TCPAddr).IP)
+			}
+			return ips
+		}
+		require.Equal(t, ends(TCP), ends(Soft), "%v", at)
+	}
+}
+
 func TestStreamsOfOneSessionHaveDifferentPorts(t *testing.T) {
 	awaitNoSessions(t)
 	ln := overSoft.listen(t)
