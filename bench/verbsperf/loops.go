@@ -132,6 +132,9 @@ func (s *side) post(i int, wrs []verbs.SendWR) error {
 // parts is in how many the work is cut to find its peak.
 const parts = 16
 
+// partsEnd is how many of all messages the first n parts have.
+func partsEnd(total, n int) int { return total * n / parts }
+
 // stream keeps up to Depth requests outstanding on each QP, if it sends, of which each Mod-th and
 // the last are signaled, and takes as many messages as the other end sends.
 func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
@@ -158,7 +161,7 @@ func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
 	for all, sent, taken, idle := 0, 0, 0, 0; sent < toSend || taken < toTake; {
 		for i := range s.qps {
 			for toSend > 0 && posted[i] < s.spec.Iterations && posted[i]-done[i] < s.spec.Depth {
-				for len(begun) < parts && all >= total*len(begun)/parts {
+				for len(begun) < parts && all >= partsEnd(total, len(begun)) {
 					begun = append(begun, time.Since(begin))
 				}
 				all++
@@ -182,7 +185,7 @@ func (s *side) stream(sends, receives bool) ([]time.Duration, error) {
 			done[i] += more
 			sent += more
 		}
-		for toSend > 0 && len(ended) < parts && sent >= total*(len(ended)+1)/parts {
+		for toSend > 0 && len(ended) < parts && sent >= partsEnd(total, len(ended)+1) {
 			ended = append(ended, time.Since(begin))
 		}
 		came, err := poll(s.recv, wcs[:])

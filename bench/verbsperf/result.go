@@ -52,20 +52,22 @@ func latencies(s spec, times []time.Duration) result {
 // first of them was begun.
 func bandwidth(s spec, ends ...[]time.Duration) result {
 	peak, average, rate := 0.0, 0.0, 0.0
-	messages := float64(s.Iterations * s.QPs)
-	mb := messages * float64(s.Size) / (1 << 20)
+	total := s.Iterations * s.QPs
+	mb := float64(s.Size) / (1 << 20) // of a message
 	for _, marks := range ends {
 		if len(marks) != 2*parts {
 			continue // it has sent nothing
 		}
 		begun, done := marks[:parts], marks[parts:]
 		took := done[parts-1].Seconds()
-		average += mb / took
-		rate += messages / took / 1e6
+		average += mb * float64(total) / took
+		rate += float64(total) / took / 1e6
 		best := 0.0
 		for i := range done {
 			for j := range begun[:i+1] {
-				best = max(best, mb*float64(i-j+1)/parts/(done[i]-begun[j]).Seconds())
+				if n := partsEnd(total, i+1) - partsEnd(total, j); n > 0 { // parts of few messages may have none
+					best = max(best, mb*float64(n)/(done[i]-begun[j]).Seconds())
+				}
 			}
 		}
 		peak += best

@@ -310,6 +310,18 @@ func TestFiguresAreThoseOfTheTimes(t *testing.T) {
 	require.InDelta(t, 16e-6, r.columns[2].value, 1e-9)
 }
 
+func TestThePeakOfFewMessagesIsNoMoreThanTheyWere(t *testing.T) {
+	const total = 5 // a part has one or none
+	marks := make([]time.Duration, 2*parts)
+	for i := range parts { // a message each second
+		marks[i] = time.Duration(partsEnd(total, i)) * time.Second
+		marks[parts+i] = time.Duration(partsEnd(total, i+1))*time.Second + 1
+	}
+	r := bandwidth(spec{Test: "write_bw", Size: 1 << 20, Iterations: total, QPs: 1}, marks, nil)
+	require.InDelta(t, 1, r.columns[0].value, 1e-6)
+	require.InDelta(t, 1, r.columns[1].value, 1e-6)
+}
+
 func TestOptionsThatCannotBe(t *testing.T) {
 	for _, args := range [][]string{{"-test", "no_lat"}, {"-sizes", "0"}, {"-sizes", "x"}, {"-n", "0"}, {"-cq-mod", "0"}, {"-depth", ""}, {"more"}} {
 		require.Error(t, Run(t.Context(), args, &bytes.Buffer{}, &bytes.Buffer{}), "%q", args)
