@@ -26,6 +26,7 @@ var tests = []string{
 type options struct {
 	Device          string
 	Listen, Dial    string
+	Tied            bool
 	Tests           []string
 	Sizes, QPs      []int
 	Depths, Inlines []int
@@ -71,6 +72,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	}
 	f.StringVar(&o.Device, "device", "soft0", "RDMA `device`")
 	f.StringVar(&o.Listen, "listen", "", "be the server, on this TCP `address`; the client says what is measured")
+	f.BoolVar(&o.Tied, "tied", false, "as the server, end when standard input does")
 	f.StringVar(&o.Dial, "dial", "", "be the client of the server at this TCP `address` (default: start one)")
 	f.Func("test", "`names` of tests, with commas: "+strings.Join(tests, ", ")+" (default all)", func(text string) error {
 		o.Tests = strings.Split(text, ",")

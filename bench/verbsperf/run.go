@@ -47,6 +47,9 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer dev.Close()
 	if o.Listen != "" {
+		if o.Tied {
+			ctx = untilEOF(ctx, os.Stdin)
+		}
 		return serve(ctx, dev, at, &o, stdout, stderr)
 	}
 	specs := o.specs()
@@ -62,7 +65,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		o.Dial = addr
 		defer func() {
-			_ = server.Process.Kill() // it has ended if all went well
+			_ = server.Process.Kill()
 			_ = server.Wait()
 		}()
 	}
@@ -77,14 +80,28 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 const announcement = "listening on "
 
-// startServer starts this program as a server that ends with its first client.
+// untilEOF returns a context that ends when in does.
+func untilEOF(ctx context.Context, in io.Reader) context.Context {
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		end()
+	}()
+	return ctx
+}
+
+// startServer starts this program as a server that ends with this process, however that ends: it
+// reads from a pipe whose other end we have.
 func startServer(ctx context.Context, o *options, stderr io.Writer) (*exec.Cmd, string, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, "", err
 	}
-	cmd := exec.CommandContext(ctx, program, Page, "-listen", "127.0.0.1:0", "-device", o.Device, "-gid", strconv.Itoa(o.GID))
+	cmd := exec.CommandContext(ctx, program, Page, "-tied", "-listen", "127.0.0.1:0", "-device", o.Device, "-gid", strconv.Itoa(o.GID))
 	cmd.Stderr = stderr
+	if _, err := cmd.StdinPipe(); err != nil { // closed by Wait, and by our end
+		return nil, "", err
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, "", err

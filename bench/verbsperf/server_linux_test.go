@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,31 @@ func TestAServerServesClientsAtOnce(t *testing.T) {
 	for range 4 {
 		require.NoError(t, <-ended)
 	}
+}
+
+func TestTheServerOfARunEndsWithItHoweverThatEnds(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	both, held, err := os.Pipe()
+	require.NoError(t, err)
+	defer both.Close()
+	args := []string{Page, "-test", "send_lat", "-n", "20000", "-sizes", "1"}
+	for size := 2; size < 1000; size++ { // which takes longer than until the kill
+		args[len(args)-1] += fmt.Sprintf(",%d", size)
+	}
+	run := exec.Command(self, args...)
+	run.Stderr = held // and the server's
+	stdout, err := run.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, run.Start())
+	require.NoError(t, held.Close())
+	_, err = stdout.Read(make([]byte, 1)) // the server serves
+	require.NoError(t, err)
+	require.NoError(t, run.Process.Kill())
+	require.Error(t, run.Wait())
+	require.NoError(t, both.SetReadDeadline(time.Now().Add(patience)))
+	_, err = io.Copy(io.Discard, both) // ends with both
+	require.NoError(t, err)
 }
 
 func TestAClientOfAFullServerWaitsForAPlace(t *testing.T) {
