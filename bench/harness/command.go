@@ -12,13 +12,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"syscall"
 )
 
 // Main is the command, whose arguments are the process's. With programs it is
 // the page of programs with these in place of its own. It does not return.
 func Main(list ...Program) {
 	Begin(list...)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the next one ends the process at once
 	err := Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	switch {

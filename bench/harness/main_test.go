@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain lets the test program be the measured processes too, and gives
-// all of them transports that do not work.
+// TestMain lets the test program be the command and the measured processes too,
+// and gives all of them transports that do not work.
 func TestMain(m *testing.M) {
 	listenTCP := transports[0].listen
 	transports = append(transports,
@@ -47,6 +47,9 @@ func TestMain(m *testing.M) {
 			dial:   func(string) (net.Conn, error) { os.Exit(3); return nil, nil },
 		},
 	)
+	if len(os.Args) > 1 && os.Args[1] == "-transport" {
+		Main()
+	}
 	runIfChild()
 	// A race detector's process sleeps a second before it ends, to let other
 	// goroutines report; ours have ended by then.

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	_ "github.com/seed-b9b531af/ramjet/verbs/soft"   // "soft0"
@@ -25,7 +26,8 @@ const Page = "verbs"
 
 // Main is the command with the arguments behind the page's name. It does not return.
 func Main(args []string) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the next one ends the process at once
 	err := Run(ctx, args, os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,7 +75,7 @@ func servesStreams(t *testing.T, activate, self, network, address, plain string)
 	require.NoError(t, err)
 	require.Equal(t, "this came over a stream\n", second)
 
-	require.NoError(t, cmd.Process.Signal(os.Interrupt)) // KillSignal
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM)) // by which systemd stops it
 	require.NoError(t, cmd.Wait())
 }
 

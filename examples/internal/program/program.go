@@ -12,14 +12,16 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 )
 
-// Main runs an example with the arguments of the process. An interrupt ends ctx.
+// Main runs an example with the arguments of the process. An interrupt ends ctx, and so does SIGTERM, by which
+// systemd and container runtimes end programs.
 func Main(name string, run func(ctx context.Context, args []string, out io.Writer) error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
