@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -31,7 +32,9 @@ func TestMain(m *testing.M) {
 		transport{
 			name:   "lost",
 			listen: listenTCP,
-			dial:   func(string) (net.Conn, error) { return nil, errors.New("nobody is there") },
+			dial: func(string) (net.Conn, error) {
+				return nil, fmt.Errorf("nobody is there, with profile %q", os.Getenv("RNET_PROFILE"))
+			},
 		},
 		transport{
 			name:   "stuck",
@@ -188,9 +191,20 @@ func TestProcessThatHangsIsAFailureAndGoesAway(t *testing.T) {
 	o, err := parseOptions(append(quick, "-test", "rtt", "-size", "64", "-transport", "stuck"), io.Discard)
 	require.NoError(t, err)
 	at := place{serverCPU: -1, clientCPU: -1, stderr: io.Discard, patience: time.Second}
-	res := measureTest(t.Context(), suite(o)[0], o, at, func(int, string) {})
+	hung := suite(o)[0]
+	hung.Workload.Clients = 30 // they are killed at once
+	res := measureTest(t.Context(), hung, o, at, func(int, string) {})
 	require.Equal(t, 1, res.Cells[0].Failures)
 	require.Contains(t, res.Cells[0].Failure, "gives no answer")
+}
+
+func TestProcessesHaveTheProfileOfTheRun(t *testing.T) {
+	t.Setenv("RNET_PROFILE", "latency")
+	for profile, says := range map[string]string{"": `profile ""`, "efficient": `profile "efficient"`} {
+		table, _, err := runBench(t, "-transport", "lost", "-test", "rtt", "-profile", profile)
+		require.Error(t, err)
+		require.Contains(t, table, says)
+	}
 }
 
 func TestInterruptEndsTheRun(t *testing.T) {

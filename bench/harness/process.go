@@ -32,10 +32,8 @@ func start(a assignment, cpu int, at place) (*process, error) {
 		return nil, fmt.Errorf("encode assignment: %w", err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
-	if a.Workload.Profile != "" {
-		cmd.Env = append(cmd.Env, "RNET_PROFILE="+a.Workload.Profile)
-	}
+	// The profile also if it is empty: ours may have another one.
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "RNET_PROFILE="+a.Workload.Profile)
 	cmd.Stderr = at.stderr
 	orders, err := cmd.StdinPipe()
 	if err != nil {
@@ -62,7 +60,7 @@ func (p *process) listen(output io.Reader) {
 		if err := decoder.Decode(&r); err != nil {
 			return
 		}
-		p.replies <- r // taken by ask, or drained by stop
+		p.replies <- r // taken by await, or drained by stopAll
 	}
 }
 
@@ -113,7 +111,7 @@ func (p *process) await(ctx context.Context, work time.Duration) (reply, error) 
 func (p *process) dump() {
 	if p.at.verbose {
 		p.cmd.Process.Signal(syscall.SIGQUIT)
-		time.Sleep(time.Second) // for it to write; stop kills it if it does not end
+		time.Sleep(time.Second) // for it to write; stopAll kills it if it does not end
 	}
 }
 
@@ -121,18 +119,11 @@ func (p *process) dump() {
 func stopAll(all []*process) {
 	for _, p := range all {
 		p.orders.Close() // a process ends when its input does
+		defer time.AfterFunc(2*time.Second, func() { p.cmd.Process.Kill() }).Stop()
 	}
 	for _, p := range all {
-		p.stop()
+		for range p.replies { // ended by the end of the process
+		}
+		p.cmd.Wait()
 	}
-}
-
-// stop ends the process, as stopAll does.
-func (p *process) stop() {
-	p.orders.Close()
-	kill := time.AfterFunc(2*time.Second, func() { p.cmd.Process.Kill() })
-	defer kill.Stop()
-	for range p.replies { // ended by the end of the process
-	}
-	p.cmd.Wait()
 }
