@@ -82,6 +82,11 @@ func (c *client) obey(cmd command) reply {
 func (c *client) prepare() reply {
 	c.load.closeConns()
 	c.failures, c.first = 0, nil
+	c.ops, c.elapsed, c.cpu = 0, 0, 0
+	defer func() {
+		resetRecorders(c.lats)
+		c.late.h.Reset()
+	}()
 	if c.w.Busy {
 		c.beside.start()
 	}
@@ -99,8 +104,6 @@ func (c *client) prepare() reply {
 	if !c.w.holds() {
 		c.load.work(c.w.Warmup)
 	}
-	resetRecorders(c.lats)
-	c.late.h.Reset()
 	return c.failed()
 }
 

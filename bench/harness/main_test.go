@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 // and gives all of them transports that do not work.
 func TestMain(m *testing.M) {
 	listenTCP := transports[0].listen
+	var dialed atomic.Int64
 	transports = append(transports,
 		transport{
 			name:   "refused",
@@ -34,6 +36,16 @@ func TestMain(m *testing.M) {
 			listen: listenTCP,
 			dial: func(string) (net.Conn, error) {
 				return nil, fmt.Errorf("nobody is there, with profile %q", os.Getenv("RNET_PROFILE"))
+			},
+		},
+		transport{
+			name:   "half",
+			listen: listenTCP,
+			dial: func(addr string) (net.Conn, error) {
+				if dialed.Add(1)%2 == 0 {
+					return nil, errors.New("enough")
+				}
+				return net.Dial("tcp", addr)
 			},
 		},
 		transport{
@@ -196,6 +208,19 @@ func TestProcessThatHangsIsAFailureAndGoesAway(t *testing.T) {
 	res := measureTest(t.Context(), hung, o, at, func(int, string) {})
 	require.Equal(t, 1, res.Cells[0].Failures)
 	require.Contains(t, res.Cells[0].Failure, "gives no answer")
+}
+
+func TestARoundThatIsLostIsFinishedAllTheSame(t *testing.T) {
+	o, err := parseOptions(append(quick, "-test", "requests", "-conns", "2", "-transport", "half"), io.Discard)
+	require.NoError(t, err)
+	at := place{site: site{Host: "127.0.0.1"}, serverCPU: -1, clientCPU: -1, stderr: io.Discard, patience: patience}
+	res := measureTest(t.Context(), suite(o)[0], o, at, func(int, string) {})
+	c := res.Cells[0]
+	require.Equal(t, 2, c.Failures, c.Failure)
+	require.Contains(t, c.Failure, "enough")
+	require.EqualValues(t, 2, c.Opened, "in two rounds")
+	require.EqualValues(t, 2, c.FellBack)
+	require.Empty(t, c.Median)
 }
 
 func TestProcessesHaveTheProfileOfTheRun(t *testing.T) {

@@ -139,20 +139,18 @@ func (p *pair) measure(ctx context.Context) (round, error) {
 	if err != nil {
 		return round{}, err
 	}
-	// the round is lost, the next one may be better
-	if failures, first := countFailures(ready); failures > 0 {
-		return round{latency: newHistogram(), failures: failures, failure: first}, p.beside(ctx, finish)
-	}
-	before, err := p.used(ctx)
-	if err != nil {
-		return round{}, err
-	}
-	if _, err := askAll(ctx, p.clients, run, p.w.Duration); err != nil {
-		return round{}, err
-	}
-	after, err := p.used(ctx)
-	if err != nil {
-		return round{}, err
+	// Without all of them the round is lost. They finish it, and the next one may be better.
+	var before, after resources
+	if failures, _ := countFailures(ready); failures == 0 {
+		if before, err = p.used(ctx); err != nil {
+			return round{}, err
+		}
+		if _, err := askAll(ctx, p.clients, run, p.w.Duration); err != nil {
+			return round{}, err
+		}
+		if after, err = p.used(ctx); err != nil {
+			return round{}, err
+		}
 	}
 	done, err := askAll(ctx, p.clients, finish, 0)
 	if err != nil {
