@@ -83,7 +83,8 @@
 //
 // Idle connection. With one connection open and used, both processes collect
 // garbage and report their memory; then a thousand more are opened, each used
-// once, and both report it again. The difference by connection is "Go heap and
+// once, and both report it again; each round has new processes, as connections
+// leave memory behind that others use again. The difference by connection is "Go heap and
 // stacks", where the server has a goroutine in Read for each connection, as
 // Go servers do, and the client has none; "Go heap alone" is without the
 // stacks. "Resident" is the proportional set size: all memory of the process

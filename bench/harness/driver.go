@@ -50,7 +50,8 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (report, error
 
 // measureTest runs one test: a pair of processes for each transport, all
 // there at once but at work one after the other, a short round each in turn,
-// so that what else goes on in the machine hits all of them alike.
+// so that what else goes on in the machine hits all of them alike. Where memory
+// is measured each round has new processes.
 func measureTest(ctx context.Context, t test, o options, at place, say func(round int, transport string)) result {
 	res := result{test: t, Cells: make([]cell, len(o.Transports))}
 	names, cells := o.Transports, res.Cells
@@ -71,6 +72,12 @@ func measureTest(ctx context.Context, t test, o options, at place, say func(roun
 			pairs[i] = nil
 		}
 	}
+	begin := func(i int) {
+		var err error
+		if pairs[i], err = startPair(ctx, t, names[i], at); err != nil {
+			end(i, err)
+		}
+	}
 	pin := t.Pin
 	if pin == "" {
 		pin = o.Pin
@@ -87,9 +94,7 @@ func measureTest(ctx context.Context, t test, o options, at place, say func(roun
 			cells[i].LeftOut = err.Error()
 			continue
 		}
-		if pairs[i], err = startPair(ctx, t, name, at); err != nil {
-			end(i, err)
-		}
+		begin(i)
 	}
 	rounds := o.Rounds
 	if t.Once {
@@ -98,6 +103,11 @@ func measureTest(ctx context.Context, t test, o options, at place, say func(roun
 	for n := range rounds {
 		for i, name := range names {
 			say(n+1, name)
+			if n > 0 && pairs[i] != nil && t.Workload.holds() {
+				// The connections of the round before have left memory that those of this one would use.
+				end(i, nil)
+				begin(i)
+			}
 			if pairs[i] == nil || ctx.Err() != nil {
 				continue
 			}

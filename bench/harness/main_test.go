@@ -154,6 +154,19 @@ func TestEventHandlersOfSeveralLoopsDoEachOfTheirTests(t *testing.T) {
 	require.Contains(t, table, "gnet, idle connection, 20 open, 2 loops")
 }
 
+func TestMemoryOfIdleConnectionsIsThatOfTheFirstOnesInEachRound(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "out.json")
+	_, progress, err := runBench(t, "-transport", "tcp", "-test", "idle", "-idle", "1000", "-json", file)
+	require.NoError(t, err, progress)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r report
+	require.NoError(t, json.Unmarshal(text, &r))
+	rounds := r.Results[0].Cells[0].Rounds
+	require.Len(t, rounds, 2)
+	require.InEpsilon(t, rounds[0][goHeap], rounds[1][goHeap], 0.2)
+}
+
 func TestOpenLoopRunsOnSeveralConnections(t *testing.T) {
 	_, progress, err := runBench(t, "-transport", "tcp", "-test", "requests", "-conns", "3", "-rate", "2000", "-duration", "100ms")
 	require.NoError(t, err, progress)

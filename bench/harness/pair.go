@@ -21,7 +21,10 @@ type pair struct {
 	servers    []*process // none if the client has both ends; the one that is dialed is the last
 	clients    []*process
 	neighbours []*process
-	counted    int // failures of the servers that earlier rounds have reported
+
+	// what earlier rounds have reported
+	counted          int // failures of the servers
+	opened, fellBack int64
 }
 
 // round is what one round of a pair gave.
@@ -31,7 +34,7 @@ type round struct {
 	failures int
 	failure  string // the first of them
 	used     string
-	opened   int64 // connections, in this and all rounds before
+	opened   int64 // connections
 	fellBack int64 // of those, TCP instead of what was asked for
 }
 
@@ -163,7 +166,7 @@ func (p *pair) measure(ctx context.Context) (round, error) {
 	if err != nil {
 		return round{}, err
 	}
-	r := round{latency: newHistogram()}
+	r := round{latency: newHistogram(), opened: -p.opened, fellBack: -p.fellBack}
 	var worst int64 // p99 of a client
 	for _, d := range done {
 		latency, err := decodeLatency(d.Latency)
@@ -178,6 +181,7 @@ func (p *pair) measure(ctx context.Context) (round, error) {
 		r.opened += d.Opened
 		r.fellBack += d.FellBack
 	}
+	p.opened, p.fellBack = p.opened+r.opened, p.fellBack+r.fellBack
 	r.failures, r.failure = countFailures(done)
 	failures, first := countFailures(last)
 	if p.counted == 0 && r.failure == "" {

@@ -84,7 +84,7 @@ func (c *cell) add(r round) {
 	if c.Used == "" || r.fellBack > 0 {
 		c.Used = r.used
 	}
-	c.Opened, c.FellBack = r.opened, r.fellBack
+	c.Opened, c.FellBack = c.Opened+r.opened, c.FellBack+r.fellBack
 	if c.all == nil {
 		c.all = newHistogram()
 	}
