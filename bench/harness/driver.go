@@ -88,7 +88,7 @@ func measureTest(ctx context.Context, t test, o options, at place, say func(roun
 		cells[i].Transport = name
 		err := pinErr
 		if err == nil && t.Floor == nil {
-			err = allowFor(name, t.Workload)
+			err = allowFor(name, t.Workload, len(names))
 		}
 		if err != nil {
 			cells[i].LeftOut = err.Error()
