@@ -45,7 +45,7 @@ func call(ctx context.Context, addr string, count int, out io.Writer) error {
 	}
 	took := time.Since(begin)
 	fmt.Fprintf(out, "%d messages of %d bytes echoed in %v, %v each\n",
-		count, messageSize, took.Round(time.Microsecond), took/time.Duration(max(1, count)))
+		count, messageSize, took.Round(time.Microsecond), took/time.Duration(count))
 	fmt.Fprintln(out, "One round trip after the other: a write, the server's echo, and a check of it.")
 	return nil
 }

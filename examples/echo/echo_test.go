@@ -138,6 +138,10 @@ func TestShutdownEndsIdleConnectionsAfterTheirEchoes(t *testing.T) {
 	require.Equal(t, io.EOF, err)
 }
 
+func TestACountOfNothingIsRefused(t *testing.T) {
+	require.ErrorContains(t, echo(t.Context(), []string{"-n", "0"}, io.Discard), "-n must be at least 1")
+}
+
 func TestNobodyListensIsAnError(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -16,6 +16,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"io"
 	"strings"
@@ -34,6 +35,8 @@ func echo(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	switch {
+	case *count < 1:
+		return errors.New("-n must be at least 1")
 	case *listen != "":
 		return serve(ctx, *listen, out)
 	case *dial != "":
