@@ -106,6 +106,21 @@ func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
 	require.NoError(t, server.Stop())
 }
 
+func TestTheServerEndsAlthoughAStreamStays(t *testing.T) {
+	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+	require.NoError(t, err)
+	c := client{addr: server.Addr}
+	conn, err := c.connect()
+	require.NoError(t, err)
+	defer conn.Close()
+	stream, err := pb.NewTestServiceClient(conn).FullDuplexCall(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+	_, err = stream.Recv() // the server has it
+	require.NoError(t, err)
+	require.NoError(t, server.Stop())
+}
+
 func TestNoServerIsAnError(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"-n", "1", "-dial", programtest.NobodysAddress(t)}, io.Discard), "refused")
 }
