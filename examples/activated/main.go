@@ -28,6 +28,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/program"
 	"github.com/seed-b9b531af/ramjet/rnet"
@@ -35,7 +36,10 @@ import (
 
 func main() { program.Main("activated", run) }
 
-// run serves until ctx ends, and returns when the last request is answered.
+// drain is how long requests under way may take when the service is stopped.
+const drain = 5 * time.Second
+
+// run serves until ctx ends, and returns when the last request is answered, or drain is over.
 func run(ctx context.Context, _ []string, _ io.Writer) error {
 	socket, err := given()
 	if err != nil {
@@ -53,8 +57,10 @@ func run(ctx context.Context, _ []string, _ io.Writer) error {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		return server.Shutdown(context.Background()) // ended by the last answer
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	return server.Shutdown(ctx) // ended by the last answer, or the time
 }
 
 // given returns the listener that this process was given: descriptor 3 is the
