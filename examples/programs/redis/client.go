@@ -44,7 +44,7 @@ func (c *client) run(ctx context.Context, out io.Writer) error {
 	for i := range c.workers {
 		workers.Go(func() {
 			w := worker{db: db, maxValue: c.maxValue, prefix: fmt.Sprintf("ramjet:%s:%d:", rand.Text(), i)}
-			defer w.forget(ctx)
+			defer w.forget(context.WithoutCancel(ctx)) // also after an interrupt
 			for range (c.rounds + i) / c.workers {
 				if err := w.round(ctx); err != nil {
 					fail(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
@@ -28,6 +29,24 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "200"}, &out))
 	require.Contains(t, out.String(), "200 rounds in")
 	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
+}
+
+func TestAClientThatIsInterruptedDeletesItsKeys(t *testing.T) {
+	needServer(t)
+	s, err := start(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.stop()) }()
+	c := client{addr: s.proxy.Addr, rounds: 1 << 30, workers: 4}
+	db := c.connect(redis.Options{})
+	defer db.Close()
+	keys := func() int { return len(db.Keys(t.Context(), "ramjet:*").Val()) }
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.run(ctx, io.Discard) }()
+	require.Eventually(t, func() bool { return keys() > 0 }, time.Minute, time.Millisecond)
+	interrupt()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	require.Zero(t, keys())
 }
 
 func TestNoProxyIsAnError(t *testing.T) {
