@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/rpc"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -45,12 +44,8 @@ func startCluster(ctx context.Context, dir string, dialer rnet.Dialer) (*cluster
 	}
 	nodes := strings.Join(addrs[:size], ",")
 	for i := range size {
-		own := filepath.Join(dir, fmt.Sprint(i))
-		if err := os.Mkdir(own, 0o700); err != nil {
-			return nil, errors.Join(err, c.stop())
-		}
 		addr := addrs[size+i]
-		m := &member{addr: addr, args: []string{"-listen", addr, "-node", addrs[i], "-cluster", nodes, "-dir", own}}
+		m := &member{addr: addr, args: []string{"-listen", addr, "-node", addrs[i], "-cluster", nodes, "-dir", filepath.Join(dir, fmt.Sprint(i))}}
 		if err := m.start(ctx); err != nil {
 			return nil, errors.Join(err, c.stop())
 		}

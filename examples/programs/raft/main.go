@@ -14,6 +14,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"io"
 	"strings"
@@ -29,14 +30,20 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var n node
 	flags.StringVar(&n.addr, "node", "", "the node's `address` for other nodes")
 	cluster := flags.String("cluster", "", "the `addresses` of all nodes, with commas")
-	flags.StringVar(&n.dir, "dir", "", "where the node keeps its log, a `directory`")
+	flags.StringVar(&n.dir, "dir", "", "where the node keeps its log, a `directory`, which it makes")
 	count := flags.Int("n", 500, "entries to append before the leader is killed, and after it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *listen != "" {
+		if n.addr == "" || *cluster == "" || n.dir == "" {
+			return errors.New("a node needs -node, -cluster and -dir")
+		}
 		n.cluster = strings.Split(*cluster, ",")
 		return n.run(ctx, *listen, out)
+	}
+	if *count < 1 {
+		return errors.New("-n must be at least 1")
 	}
 	return demonstrate(ctx, *count, out)
 }

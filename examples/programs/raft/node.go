@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/rpc"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -40,6 +41,9 @@ func (n *node) run(ctx context.Context, addr string, out io.Writer) error {
 		Stream: streams{ln}, MaxPool: 3, Timeout: 2 * time.Second, Logger: log,
 	})
 	defer transport.Close()
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return err
+	}
 	store, err := raftboltdb.NewBoltStore(filepath.Join(n.dir, "log"))
 	if err != nil {
 		return err

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,6 +27,17 @@ func TestTheClusterSurvivesTheDeathOfItsLeader(t *testing.T) {
 	if strings.Contains(out.String(), ": soft\n") {
 		require.LessOrEqual(t, strings.Count(out.String(), ": tcp\n"), 1, "all have what some have")
 	}
+}
+
+func TestANodeByItselfIsAClusterOfOne(t *testing.T) {
+	addr := killtest.FreeAddress(t)
+	m := member{addr: killtest.FreeAddress(t)}
+	m.args = []string{"-listen", m.addr, "-node", addr, "-cluster", addr, "-dir", filepath.Join(t.TempDir(), "node")}
+	require.NoError(t, m.start(t.Context()))
+	w := writer{cluster: &cluster{members: []*member{&m}}, name: "entry"}
+	require.NoError(t, w.appendAll(t.Context(), 3, t.Output()))
+	require.NoError(t, w.cluster.stop())
+	require.ErrorContains(t, run(t.Context(), []string{"-listen", addr}, io.Discard), "needs -node")
 }
 
 func TestVerifyNoticesWhatIsLostDoubledOrOutOfOrder(t *testing.T) {
