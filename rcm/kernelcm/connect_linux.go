@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -110,17 +111,25 @@ func (r *route) request(ctx context.Context, qp *verbs.QP, p *rcm.ConnParam) err
 }
 
 // connectTCP sends the request on iWARP. The kernel waits for TCP to connect,
-// and cannot be told to stop; the goroutine here waits in our place.
+// and cannot be told to stop; the goroutine here waits in our place. Once ctx has ended it
+// sends none: the caller closes the QP then, whose number another QP has next.
 func connectTCP(ctx context.Context, id *cmID, param *ucmConnParam) error {
 	sent := make(chan error, 1)
+	var decided atomic.Bool // that it is sent, or that it is not
 	id.busy.Go(func() {
-		sent <- withoutSignals(func() error { return id.connect(param) }) // ends as TCP does
+		sent <- withoutSignals(func() error {
+			if ctx.Err() != nil || decided.Swap(true) {
+				return handshake.ContextError(ctx)
+			}
+			return id.connect(param) // ends as TCP does
+		})
 	})
 	// Ends with TCP's success or failure, or ctx.
 	select {
 	case err := <-sent:
 		return err
 	case <-ctx.Done():
+		decided.Store(true)
 		return handshake.ContextError(ctx)
 	}
 }
