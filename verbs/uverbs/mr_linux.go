@@ -140,7 +140,13 @@ func (r *region) Deregister() error {
 	if !r.null {
 		err = r.dev.command(abi.CmdDeregMR, abi.BytesOf(&abi.HandleOnly{Handle: r.handle}), nil)
 	}
-	if errors.Is(err, verbs.ErrBusy) {
+	switch {
+	case errors.Is(err, verbs.ErrBusy):
+		return err
+	case err != nil && !errors.Is(err, verbs.ErrClosed):
+		// The kernel has not destroyed it, and peers may write there: the memory stays until
+		// Close of the device.
+		r.closed = true
 		return err
 	}
 	r.dev.drop(r.id)
