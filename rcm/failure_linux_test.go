@@ -39,6 +39,29 @@ func TestBadParametersLeaveTheQPInReset(t *testing.T) {
 	})
 }
 
+func TestOnlyRCIsConnected(t *testing.T) {
+	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
+		addr := f.Addr(t)
+		l := f.MustListen(t, addr, rcm.ListenConfig{})
+		s := f.NewSide(t)
+		connected := false
+		for typ, c := range map[verbs.QPType]verbs.Cap{verbs.QPTypeUC: verbs.CapUC, verbs.QPTypeUD: verbs.CapUD} {
+			if !s.Pd.Context().Attr().Caps.Has(c) {
+				continue
+			}
+			connected = true
+			qp, err := s.NewQPOf(typ)
+			require.NoError(t, err)
+			_, err = f.MustResolve(t, addr).Connect(cmtest.Within(t), qp, rcm.ConnParam{})
+			require.ErrorIs(t, err, verbs.ErrInvalid)
+			require.ErrorContains(t, err, "not RC")
+			require.NoError(t, qp.Close())
+		}
+		require.Equal(t, !f.IWARP, connected)
+		require.Zero(t, l.Stats().Requests, "the peer is not bothered with it")
+	})
+}
+
 func TestARouteIsGoodForOneConnection(t *testing.T) {
 	overFabrics(t, func(t *testing.T, f *cmtest.Fabric) {
 		addr := f.Addr(t)

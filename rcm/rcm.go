@@ -61,7 +61,7 @@ type Route interface {
 	Port() uint8
 	LocalAddr() netip.Addr
 	RemoteAddr() netip.AddrPort
-	// Connect brings qp, which is in RESET, to RTS, connected to the QP that
+	// Connect brings qp, an RC QP in RESET, to RTS, connected to the QP that
 	// the peer accepts with. It waits for the peer's answer until ctx ends.
 	// If the peer rejects, the error is a *RejectedError. On any error qp is
 	// in RESET or ERR and left to the caller, who closes it, and nothing
@@ -137,7 +137,7 @@ type Request interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
 	Peer() Peer
-	// Accept brings qp, which is in RESET, to RTS, answers, and waits for
+	// Accept brings qp, an RC QP in RESET, to RTS, answers, and waits for
 	// the peer to be connected too, no longer than ctx and the handshake
 	// timeout allow. On any error qp is in RESET or ERR and left to the
 	// caller, and nothing else remains.

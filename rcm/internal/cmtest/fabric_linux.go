@@ -140,9 +140,12 @@ func (s *Side) Close() error {
 }
 
 // NewQP makes a QP, which the caller closes.
-func (s *Side) NewQP() (*verbs.QP, error) {
+func (s *Side) NewQP() (*verbs.QP, error) { return s.NewQPOf(verbs.QPTypeRC) }
+
+// NewQPOf is NewQP for any type.
+func (s *Side) NewQPOf(typ verbs.QPType) (*verbs.QP, error) {
 	return s.Pd.CreateQP(verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,
+		Type: typ, SendCQ: s.cq, RecvCQ: s.cq,
 		Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 64},
 	})
 }

@@ -22,8 +22,8 @@ func Complete(p rcm.ConnParam, qp *verbs.QP, maxData int) (rcm.ConnParam, error)
 	if err := CheckData(p.PrivateData, maxData); err != nil {
 		return p, err
 	}
-	if t := qp.Attr().Type; t == verbs.QPTypeXRCInitiator || t == verbs.QPTypeXRCTarget {
-		return p, fmt.Errorf("%w: QP of type %v, Modify connects those of XRC", verbs.ErrInvalid, t)
+	if t := qp.Attr().Type; t != verbs.QPTypeRC {
+		return p, fmt.Errorf("%w: QP of type %v, Modify connects those that are not RC", verbs.ErrInvalid, t)
 	}
 	for _, f := range []struct {
 		name  string
