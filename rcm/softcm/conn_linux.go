@@ -32,6 +32,7 @@ type conn struct {
 // pairer is a QP of the software HCA.
 type pairer interface {
 	PairBy(begins bool, connect func(over <-chan struct{}) (*samehost.Conn, error), ended func(err error))
+	IsLocal(verbs.GID) bool
 	PeerIsLocal() bool
 	Leave()
 }

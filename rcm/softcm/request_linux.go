@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/rcm"
@@ -57,6 +58,11 @@ func (r *request) accept(ctx context.Context, qp *verbs.QP, p rcm.ConnParam) (rc
 	c, err := newConn(qp, false, r.req.Dst, r.req.Src)
 	if err != nil {
 		return nil, handshake.Failed(qp, err)
+	}
+	// Not in a dial: there the kernel may name the process that has handed its listener over.
+	if c.driver.IsLocal(r.req.From.GID) && r.sock.Peer().PID != os.Getpid() {
+		c.abandon()
+		return nil, handshake.Failed(qp, fmt.Errorf("%w: REQ of process %d with a QP of this one", rcm.ErrMalformed, r.sock.Peer().PID))
 	}
 	// The QP is at RTS before REP leaves: the peer may send as soon as it
 	// has it.

@@ -130,7 +130,7 @@ func (p *pairing) joinLocal(d *device) {
 	}
 	localPairing.Lock()
 	ours, theirs := p.q.waitsFor(p.peer), other.waitsFor(p.self)
-	if ours == nil || theirs == nil || other.uc != p.q.uc {
+	if ours == nil || theirs == nil || other.uc != p.q.uc || ours.by.isAs(theirs.by) {
 		localPairing.Unlock()
 		return
 	}
@@ -374,6 +374,12 @@ type connector struct {
 	begins  bool // and says hello first
 	connect func(over <-chan struct{}) (*samehost.Conn, error)
 	ended   func(err error)
+}
+
+// isAs reports whether both have dialed, or both have accepted. Such two are no pair, whatever
+// their peers say: each has a peer of its own, that says that it is the other one.
+func (c *connector) isAs(other *connector) bool {
+	return c != nil && other != nil && c.begins == other.begins
 }
 
 // PairBy has the QP paired over the connection of its connection manager, which knows

@@ -580,6 +580,9 @@ func (q *qp) PeerPID() int {
 // HasArrival reports whether a poll of the CQ for what is received would find something.
 func (q *qp) HasArrival() bool { return q.recvCQ.hasSome() }
 
+// IsLocal reports whether a GID is that of a device of this process.
+func (q *qp) IsLocal(gid verbs.GID) bool { return deviceOf(gid) != nil }
+
 // PeerIsLocal reports whether the peer is in this process.
 func (q *qp) PeerIsLocal() bool {
 	q.sendMu.Lock()
