@@ -141,6 +141,8 @@ func TestParserRefusesWhatIsNotAMessage(t *testing.T) {
 		"FOUND with the GID of a group":     change(found, headerSize, 0xff),
 		"FOUND with the QP of a group":      change(found, headerSize+16, 0, 0xff, 0xff, 0xff),
 		"FOUND with a QP of 25 bits":        change(found, headerSize+16, 1),
+		"KEY of half a nonce":               resize(Message{Kind: KindKey}, headerSize+keyPart/2),
+		"KEY with a tail":                   resize(Message{Kind: KindKey}, headerSize+3*keyPart),
 		"SHOW with a tail":                  resize(Message{Kind: KindShow}, headerSize+1),
 		"AWAIT with a tail":                 resize(await, awaitSize+1),
 		"AWAIT cut off":                     resize(await, awaitSize-1),
