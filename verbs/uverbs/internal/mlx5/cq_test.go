@@ -178,6 +178,42 @@ func TestAReceiveOfAnSRQThatIsGoneCompletes(t *testing.T) {
 	require.Equal(t, before, freed, "memory that was freed")
 }
 
+// A card that finds no page behind a receive of an SRQ completes that with an error, and waits for
+// the peer to send again. libmlx5 posts the receive once more (cq.c, is_odp_pfault_err).
+func TestAReceiveOfAnSRQWhosePageWasMissingIsPostedAgain(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 3, MaxSGE: 1}, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
+	require.NoError(t, err)
+	s := made.(*srq)
+	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 1}, SRQ: s})
+	_, err = s.PostRecv([]verbs.RecvWR{{ID: 5, SGL: sgl(100)}, {ID: 6}, {ID: 7}})
+	require.NoError(t, err)
+	device(c, 0, cqeResponseError, 0, func(cqe []byte) { cqe[cqeSyndrome], cqe[cqeVendor] = 0x22, pageFault })
+	var wcs [3]verbs.WC
+	n, err := c.Poll(wcs[:], one{q})
+	require.NoError(t, err)
+	require.Zero(t, n, "nothing has come, and nothing has failed")
+	require.Equal(t, bits.ReverseBytes32(4), *s.record)
+	require.Equal(t, s.slot(0)[nextSegment:], s.slot(3)[nextSegment:])
+	_, err = s.PostRecv([]verbs.RecvWR{{ID: 8}})
+	require.ErrorIs(t, err, verbs.ErrQueueFull, "three are posted")
+	for i, index := range []uint16{1, 2, 3} {
+		device(c, uint32(1+i), cqeRecv, index, nil)
+	}
+	n, err = c.Poll(wcs[:], one{q})
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	require.Equal(t, []uint64{6, 7, 5}, []uint64{wcs[0].ID, wcs[1].ID, wcs[2].ID})
+	device(c, 4, cqeResponseError, 0, func(cqe []byte) { cqe[cqeSyndrome] = 0x22 })
+	n, err = s.PostRecv([]verbs.RecvWR{{ID: 9}})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	n, err = c.Poll(wcs[:], one{q})
+	require.NoError(t, err)
+	require.Equal(t, []verbs.WC{{ID: 9, QPN: qpn, Opcode: verbs.WCRecv, Status: verbs.WCRemAbortErr}}, wcs[:n])
+}
+
 // FuzzCompletions has anything in a CQ, and in completions of a QP with a receive
 // queue and of one with an SRQ: polls end, nothing panics, and no request completes
 // twice.

@@ -96,16 +96,20 @@ func (s *srq) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 			break
 		}
 		s.ids[s.next], s.taken[s.next] = wrs[n].ID, true
-		s.next = be.Uint16(slot[2:]) & uint16(len(s.ids)-1)
-		s.posted++
+		s.advance(slot)
 	}
 	if n > 0 {
-		storeRecord(s.record, bits.ReverseBytes32(s.posted&0xffff))
+		s.ring()
 	}
 	return n, err
 }
 
-// completed frees the receive of a completion.
+// pageFault is the vendor's syndrome of a receive into memory on demand that was not there
+// (MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT of rdma-core). The status is that of a peer's abort then.
+const pageFault = 0x93
+
+// completed frees the receive of a completion. Where a page was missing, the device has taken the
+// receive and not the message, which the peer sends again: the receive is posted again.
 func (s *srq) completed(wc *verbs.WC, index uint16) (wanted bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,12 +117,34 @@ func (s *srq) completed(wc *verbs.WC, index uint16) (wanted bool, err error) {
 		return false, fmt.Errorf("%w: receive %d is not posted", errQueue, index)
 	}
 	wc.ID, s.taken[index] = s.ids[index], false
+	again := wc.Status == verbs.WCRemAbortErr && wc.VendorErr == pageFault
 	if s.mem != nil {
 		s.link(s.last, index)
 		s.last = index
+		if again {
+			s.repost(index)
+		}
 	}
-	return true, nil
+	return !again, nil
 }
+
+// repost posts a receive that was freed once more, in the place of the first free one: the kernel
+// looks where the receive was for the pages that are missing. The caller holds mu.
+func (s *srq) repost(index uint16) {
+	slot := s.slot(s.next)
+	copy(slot[nextSegment:], s.slot(index)[nextSegment:])
+	s.ids[s.next], s.taken[s.next] = s.ids[index], true
+	s.advance(slot)
+	s.ring()
+}
+
+// advance counts what was written to the first free slot as posted.
+func (s *srq) advance(slot []byte) {
+	s.next = be.Uint16(slot[2:]) & uint16(len(s.ids)-1)
+	s.posted++
+}
+
+func (s *srq) ring() { storeRecord(s.record, bits.ReverseBytes32(s.posted&0xffff)) }
 
 // Modify changes the limit; the size is fixed.
 func (s *srq) Modify(_ verbs.SRQAttr, mask verbs.SRQAttrMask, modify func(in []byte) error) error {
