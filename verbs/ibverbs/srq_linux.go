@@ -47,12 +47,23 @@ func (s *srq) create(attr *verbs.SRQAttr) (err error) {
 func (s *srq) created(attr *verbs.SRQAttr, has *ibvSRQAttr) (err error) {
 	// Of mlx5 it is the double that is told, and that of half of it which is taken.
 	s.maxWR, attr.MaxSGE = attr.MaxWR, int(has.maxSGE)
-	if s.room, err = newArena(recvBytes(attr.MaxSGE)); err != nil {
+	if s.room, err = newArena(recvBytes(attr.MaxSGE)); err == nil && attr.Limit > 0 {
+		if err = s.setLimit(attr.Limit); err != nil {
+			s.room.free()
+		}
+	}
+	if err != nil {
 		number(s.dev.lib.destroySRQ, s.address)
 		return err
 	}
 	s.dev.add(s.address, s)
 	return nil
+}
+
+// setLimit sets the limit that an SRQ is made with: that of ibv_create_srq counts with some drivers alone.
+func (s *srq) setLimit(limit int) error {
+	in := &ibvSRQAttr{limit: uint32(limit)}
+	return failed("ibv_modify_srq", status(s.dev.lib.modifySRQ, s.address, uintptr(unsafe.Pointer(in)), uintptr(verbs.SRQAttrLimit)))
 }
 
 func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) {

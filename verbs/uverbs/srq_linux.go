@@ -75,7 +75,15 @@ func (s *srq) create(attr *verbs.SRQAttr, by func(verbs.SRQAttr, func(driver.Uda
 	}
 	s.queue = queue
 	attr.MaxWR = queue.Capacity()
-	return nil
+	if attr.Limit == 0 {
+		return nil
+	}
+	// The command has it too, but not all drivers look at it there (srq.c of hw/mlx5, mlx5_ib_create_srq).
+	if err = s.modify(*attr, verbs.SRQAttrLimit); err != nil {
+		_ = s.destroyAtKernel() // the first error is the one to tell
+		s.release()
+	}
+	return err
 }
 
 // mapped returns the driver's queue, nil if it is gone.
@@ -114,6 +122,11 @@ func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	if s.broken != nil {
 		return s.broken
 	}
+	return s.modify(attr, mask)
+}
+
+// modify is Modify of an SRQ that is there. The caller holds mu.
+func (s *srq) modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	in := abi.ModifySRQIn{Handle: s.handle, AttrMask: uint32(mask), MaxWR: uint32(attr.MaxWR), Limit: uint32(attr.Limit)}
 	done := false
 	err := s.queue.Modify(attr, mask, func(udataIn []byte) error {

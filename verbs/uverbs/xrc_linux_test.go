@@ -68,7 +68,12 @@ type xrcQueue struct {
 }
 
 func (xrcQueue) Capacity() int { return 7 }
-func (q xrcQueue) Unmap()      { delete(q.of.mapped, q.num) }
+
+func (xrcQueue) Modify(_ verbs.SRQAttr, _ verbs.SRQAttrMask, modify func([]byte) error) error {
+	return modify(nil)
+}
+
+func (q xrcQueue) Unmap() { delete(q.of.mapped, q.num) }
 
 // xrcKernel keeps the commands that it is given, and answers them.
 type xrcKernel struct {
@@ -169,7 +174,10 @@ func xrcObjects(t *testing.T, d *device) (verbs.XRCDomainDriver, verbs.CQDriver,
 func TestAnSRQOfAnXRCDomainHasItsCQAndItsNumber(t *testing.T) {
 	d, drv, k := xrcDevice(t)
 	x, c, s := xrcObjects(t, d)
-	r := k.last(t, abi.CmdCreateXSRQ)
+	limit := abi.ModifySRQIn{Handle: 14, AttrMask: uint32(verbs.SRQAttrLimit), MaxWR: 7, Limit: 3}
+	require.Equal(t, limit, *abi.ViewAt[abi.ModifySRQIn](k.last(t, abi.CmdModifySRQ).In, 0), "the driver may not look at that of CREATE_XSRQ")
+	r := k.commands[len(k.commands)-2]
+	require.Equal(t, abi.CmdCreateXSRQ, r.Cmd)
 	require.Equal(t, []byte{0xab}, r.UdataIn)
 	require.Equal(t, abi.CreateXSRQIn{
 		UserHandle: s.(*srq).id, Type: 1, PDHandle: 12, MaxWR: 5, MaxSGE: 2, Limit: 3, DomainHandle: 11, CQHandle: 13,

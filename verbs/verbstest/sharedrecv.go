@@ -104,6 +104,16 @@ func testSRQ(t *testing.T, s *suite) {
 		require.NoError(t, err)
 		require.Zero(t, attr.Limit, "it has to be set again")
 	})
+	low := shared
+	low.srq = &verbs.SRQAttr{MaxWR: 8, MaxSGE: 2, Limit: 2}
+	run("the limit that it was made with gives one event", low, func(t *testing.T, a, b *side) {
+		b.receive(receives(0, 2)...)
+		a.post(send(a, 0, 0))
+		b.received(0, verbs.WCSuccess)
+		ev, err := b.event()
+		require.NoError(t, err)
+		require.Equal(t, verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: b.srq}, ev)
+	})
 	run("it takes what it was made for", shared, func(t *testing.T, a, b *side) {
 		attr, err := b.srq.Query()
 		require.NoError(t, err)
@@ -146,6 +156,8 @@ func testSRQ(t *testing.T, s *suite) {
 			"too many receives": {MaxWR: dev.MaxSRQWR + 1, MaxSGE: 1},
 			"too many SGEs":     {MaxWR: 1, MaxSGE: dev.MaxSRQSGE + 1},
 			"negative SGEs":     {MaxWR: 1, MaxSGE: -1},
+			"a negative limit":  {MaxWR: 1, MaxSGE: 1, Limit: -1},
+			"a limit too large": {MaxWR: 1, MaxSGE: 1, Limit: 2},
 		} {
 			_, err := b.pd.CreateSRQ(attr)
 			require.ErrorIs(t, err, verbs.ErrInvalid, name)

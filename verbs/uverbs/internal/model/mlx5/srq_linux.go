@@ -99,11 +99,12 @@ func (c *ucontext) createSRQ(r *frame.Request) unix.Errno {
 	if !ok {
 		return unix.EINVAL // uverbs_cmd.c, __uverbs_create_xsrq
 	}
-	s := &receiveQueue{context: c, pd: pd, shared: true, user: le.Uint64(b[8:]), limit: le.Uint32(b[28:])}
+	s := &receiveQueue{context: c, pd: pd, shared: true, user: le.Uint64(b[8:])}
 	return s.create(r, le.Uint32(b[20:]), le.Uint32(b[24:]))
 }
 
-// create makes an SRQ for so many WQEs.
+// create makes an SRQ for so many WQEs. At the limit of the request, of which the driver makes nothing, the
+// model does not look either (srq.c, mlx5_ib_create_srq).
 func (r *receiveQueue) create(q *frame.Request, wr, sge uint32) unix.Errno {
 	const sizeOfRequest = 32 // of struct mlx5_ib_create_srq
 	c := r.context
@@ -121,7 +122,7 @@ func (r *receiveQueue) create(q *frame.Request, wr, sge uint32) unix.Errno {
 	r.buffer, r.record, r.size = le.Uint64(m), le.Uint64(m[8:]), roundUp(wr+1)
 	// srq.c, mlx5_ib_create_srq: the size of a WQE follows from the number of its segments.
 	r.shift = uint32(bits.Len32(roundUp(max(32, segmentSize*(1+sge))))) - 1
-	r.maxWR, r.maxSGE = r.size-1, (1<<r.shift-segmentSize)/segmentSize
+	r.maxWR, r.maxSGE = r.size-1, sge
 	if !c.readable(r.buffer, uint64(r.size)<<r.shift) || !c.readable(r.record, 4) {
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}

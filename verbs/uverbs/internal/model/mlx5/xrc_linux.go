@@ -83,7 +83,7 @@ func (c *ucontext) createDomainSRQ(r *frame.Request) unix.Errno {
 	if le.Uint32(b[16:]) != xrc {
 		return unix.EOPNOTSUPP // the model has no others
 	}
-	s := &receiveQueue{context: c, shared: true, user: le.Uint64(b[8:]), limit: le.Uint32(b[32:])}
+	s := &receiveQueue{context: c, shared: true, user: le.Uint64(b[8:])}
 	var found [3]bool
 	s.pd, found[0] = lookup[*fabric.PD](c, le.Uint32(b[20:]))
 	s.domain, found[1] = lookup[*openDomain](c, le.Uint32(b[40:]))
