@@ -48,7 +48,7 @@ func TestServicesNeedTheirCapability(t *testing.T) {
 
 func TestAnUnreliableQPPostsNothingThatIsAnswered(t *testing.T) {
 	qp := &QP{ctx: &Context{attr: DeviceAttr{Caps: ^Cap(0)}}, attr: QPInitAttr{Type: QPTypeUC}}
-	for _, op := range []Opcode{OpRead, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite} {
+	for _, op := range []Opcode{OpRead, OpCompareSwap, OpFetchAdd, OpFlush, OpAtomicWrite, OpSendWithInv} {
 		require.ErrorIs(t, qp.checkSend(&SendWR{Opcode: op}), ErrInvalid, "%v", op)
 	}
 	require.NoError(t, qp.checkSend(&SendWR{Opcode: OpWriteWithImm}))
@@ -80,6 +80,87 @@ func TestWhatFitsNeedsNoOtherCheck(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// takes is a queue with room for so many requests.
+type takes struct {
+	QPDriver
+	room int
+}
+
+func (q takes) PostSend(wrs []SendWR) (int, error) { return q.take(len(wrs)) }
+
+func (q takes) PostRecv(wrs []RecvWR) (int, error) { return q.take(len(wrs)) }
+
+func (q takes) take(n int) (int, error) {
+	if n > q.room {
+		return q.room, ErrQueueFull
+	}
+	return n, nil
+}
+
+// takesToo is the same, of an SRQ.
+type takesToo struct {
+	SRQDriver
+	queue takes
+}
+
+func (s takesToo) PostRecv(wrs []RecvWR) (int, error) { return s.queue.PostRecv(wrs) }
+
+// The error is about the first request that was not taken: the device's own comes before that of
+// one which is wrong, and behind.
+func TestAPostFailsWithTheFirstRequestThatIsNotTaken(t *testing.T) {
+	tooMany := make([]SGE, 2)
+	sends, recvs := []SendWR{{Opcode: OpSend}, {Opcode: OpSend}, {Opcode: OpSend, SGL: tooMany}}, []RecvWR{{}, {}, {SGL: tooMany}}
+	for _, tracer := range []*Tracer{nil, {}} {
+		for _, c := range []struct {
+			room, posted, n int
+			want            error
+		}{{3, 2, 2, nil}, {3, 3, 2, ErrInvalid}, {2, 3, 2, ErrInvalid}, {1, 3, 1, ErrQueueFull}, {1, 2, 1, ErrQueueFull}, {0, 1, 0, ErrQueueFull}} {
+			ctx := new(Context)
+			ctx.SetTracer(tracer)
+			queue := takes{room: c.room}
+			qp := &QP{ctx: ctx, drv: queue, plain: plainOperations(QPTypeRC, 0), attr: QPInitAttr{Type: QPTypeRC, Cap: QPCap{MaxSendSGE: 1, MaxRecvSGE: 1}}}
+			srq := &SRQ{pd: &PD{ctx: ctx}, drv: takesToo{queue: queue}, maxSGE: 1}
+			for name, post := range map[string]func() (int, error){
+				"PostSend":     func() (int, error) { return qp.PostSend(sends[:c.posted]) },
+				"PostRecv":     func() (int, error) { return qp.PostRecv(recvs[:c.posted]) },
+				"SRQ.PostRecv": func() (int, error) { return srq.PostRecv(recvs[:c.posted]) },
+			} {
+				n, err := post()
+				require.Equal(t, c.n, n, "%s: %+v", name, c)
+				require.ErrorIs(t, err, c.want, "%s: %+v", name, c)
+			}
+		}
+	}
+}
+
+func TestQueuesOfAQPAreOfItsDevice(t *testing.T) {
+	device := func() *PD { return &PD{ctx: new(Context)} }
+	here, there := device(), device()
+	cq := func(pd *PD, attr CQAttr) *CQ { return &CQ{ctx: pd.ctx, attr: attr} }
+	plain, single := cq(here, CQAttr{}), cq(here, CQAttr{SingleThreaded: true})
+	for _, c := range []struct {
+		name string
+		attr QPInitAttr
+		ok   bool
+	}{
+		{"all is", QPInitAttr{SendCQ: plain, RecvCQ: plain, SRQ: &SRQ{pd: here}}, true},
+		{"send CQ of another", QPInitAttr{SendCQ: cq(there, CQAttr{}), RecvCQ: plain}, false},
+		{"receive CQ of another", QPInitAttr{SendCQ: plain, RecvCQ: cq(there, CQAttr{})}, false},
+		{"SRQ of another", QPInitAttr{SendCQ: plain, RecvCQ: plain, SRQ: &SRQ{pd: there}}, false},
+		{"SRQ of an XRC domain", QPInitAttr{SendCQ: plain, RecvCQ: plain, SRQ: &SRQ{pd: here, num: 1}}, false},
+		{"a promise of the send CQ alone", QPInitAttr{SendCQ: single, RecvCQ: plain}, false},
+		{"a promise of both", QPInitAttr{SendCQ: single, RecvCQ: plain, SingleThreaded: true}, true},
+		{"a promise of the receive CQ", QPInitAttr{SendCQ: plain, RecvCQ: single}, true},
+	} {
+		c.attr.Type = QPTypeRC
+		if err := here.checkQP(&c.attr); c.ok {
+			require.NoError(t, err, c.name)
+		} else {
+			require.ErrorIs(t, err, ErrInvalid, c.name)
 		}
 	}
 }
