@@ -24,6 +24,15 @@ func TestRequestsNameOnlyWhatIsOfTheirDevice(t *testing.T) {
 	require.ErrorIs(t, rc.checkSend(&SendWR{Opcode: OpBindMW, Bind: &Bind{MW: &MW{pd: there}}}), ErrInvalid)
 }
 
+func TestNumbersOfQPsAndSRQsHave24Bits(t *testing.T) {
+	pd := &PD{ctx: &Context{attr: DeviceAttr{Caps: ^Cap(0)}}}
+	ud, xrc := &QP{ctx: pd.ctx, attr: QPInitAttr{Type: QPTypeUD}}, &QP{ctx: pd.ctx, attr: QPInitAttr{Type: QPTypeXRCInitiator}}
+	for num, want := range map[uint32]error{1<<24 - 1: nil, 1 << 24: ErrInvalid, 1<<32 - 1: ErrInvalid} {
+		require.ErrorIs(t, ud.checkSend(&SendWR{Opcode: OpSend, Datagram: &Datagram{AH: &AH{pd: pd}, QPN: num}}), want, "%#x", num)
+		require.ErrorIs(t, xrc.checkSend(&SendWR{Opcode: OpSend, RemoteSRQ: num}), want, "%#x", num)
+	}
+}
+
 func TestSendFlagsThatNobodyKnowsAreRefused(t *testing.T) {
 	qp := &QP{ctx: new(Context)}
 	for bit := range 8 {
@@ -52,6 +61,36 @@ func TestAnUnreliableQPPostsNothingThatIsAnswered(t *testing.T) {
 		require.ErrorIs(t, qp.checkSend(&SendWR{Opcode: op}), ErrInvalid, "%v", op)
 	}
 	require.NoError(t, qp.checkSend(&SendWR{Opcode: OpWriteWithImm}))
+}
+
+func TestAnAtomicWriteIsOfAnAlignedWord(t *testing.T) {
+	qp := &QP{ctx: &Context{attr: DeviceAttr{Caps: ^Cap(0)}}, attr: QPInitAttr{Type: QPTypeRC, Cap: QPCap{MaxInline: 16, MaxSendSGE: 1}}}
+	word := func(n int) [][]byte { return [][]byte{make([]byte, n)} }
+	for _, c := range []struct {
+		wr SendWR
+		ok bool
+	}{
+		{SendWR{Flags: SendInline, Inline: word(8), RemoteAddr: 16}, true},
+		{SendWR{Flags: SendInline, Inline: word(8), RemoteAddr: 12}, false},
+		{SendWR{Flags: SendInline, Inline: word(7), RemoteAddr: 16}, false},
+		{SendWR{Flags: SendInline, Inline: word(9), RemoteAddr: 16}, false},
+		{SendWR{SGL: []SGE{{Length: 8}}, RemoteAddr: 16}, false},
+	} {
+		c.wr.Opcode = OpAtomicWrite
+		if err := qp.checkSend(&c.wr); c.ok {
+			require.NoError(t, err, "%+v", c.wr)
+		} else {
+			require.ErrorIs(t, err, ErrInvalid, "%+v", c.wr)
+		}
+	}
+}
+
+func TestAQPWithAnSRQTakesNoReceives(t *testing.T) {
+	for _, attr := range []QPInitAttr{{Type: QPTypeRC, SRQ: new(SRQ)}, {Type: QPTypeXRCInitiator}, {Type: QPTypeXRCTarget}} {
+		n, err := (&QP{ctx: new(Context), drv: takes{room: 1}, attr: attr}).PostRecv([]RecvWR{{}})
+		require.Zero(t, n)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
 }
 
 func TestAFlushIsOfAKindThatExists(t *testing.T) {

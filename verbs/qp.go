@@ -251,6 +251,9 @@ func (qp *QP) checkExtra(wr *SendWR) error {
 		if wr.Datagram.AH.pd.ctx != qp.ctx {
 			return fmt.Errorf("%w: AH of another device", ErrInvalid)
 		}
+		if wr.Datagram.QPN >= 1<<24 {
+			return fmt.Errorf("%w: QP number %#x has more than 24 bits", ErrInvalid, wr.Datagram.QPN)
+		}
 		return nil
 	}
 	if qp.attr.Type == QPTypeXRCTarget {
