@@ -1,6 +1,5 @@
 // Srqserver answers many clients from one shared receive queue: the receives that
-// are posted are as many as are needed for all of them, not for each. When they
-// become few, the device says so by an event.
+// are posted are as many as are needed for all of them, not for each.
 //
 //	go run ./examples/srqserver
 //	go run ./examples/srqserver -device rxe0 -n 100
