@@ -35,7 +35,7 @@ func openWith(p Provider, name string) (*Context, *Error) {
 	attr, err := drv.QueryDevice()
 	if err != nil {
 		drv.Close()
-		return nil, &Error{Op: "query device", Device: name, Err: err}
+		return nil, &Error{Op: "query device", Device: name, Err: err, Hint: hintFor("query device", err)}
 	}
 	return &Context{
 		drv: drv, attr: attr, mrs: make(map[*MR]struct{}),

@@ -188,3 +188,17 @@ func TestAProviderThatCannotOpenLetsTheNextOneTry(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "others", ctx.Attr().Provider)
 }
+
+// silent is a device that opens, and then has no more objects with which it could find out what it
+// can do.
+type silent struct{ ContextDriver }
+
+func (silent) QueryDevice() (DeviceAttr, error) { return DeviceAttr{}, syscall.EAGAIN }
+
+func (silent) Close() error { return nil }
+
+func TestAnOpenThatFailsWithAQueryHasAHintToo(t *testing.T) {
+	onlyProviders(t, serving{listing{name: "ours", devices: []string{"a0"}}, []string{"a0"}, silent{}})
+	_, err := Open("a0")
+	require.EqualError(t, err, "verbs: query device on a0: resource temporarily unavailable (raise rdma.max of the cgroup)")
+}
