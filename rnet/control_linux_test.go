@@ -278,3 +278,44 @@ func TestAListenerWithOptionsOfPacketsServesTCPAlone(t *testing.T) {
 	defer ln.Close()
 	require.IsType(t, (*Listener)(nil), ln, "where streams are demanded")
 }
+
+// A listener that takes no IPv4 over TCP takes none at all: another server may have it.
+func TestAListenerForIPv6AloneHasNoStreamsOfIPv4(t *testing.T) {
+	only := settingAt(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	for name, listen := range map[string]func() (net.Listener, error){
+		"any port": func() (net.Listener, error) {
+			return (&ListenConfig{Control: only}).Listen(t.Context(), "tcp", "[::]:0")
+		},
+		"named port": func() (net.Listener, error) {
+			return (&ListenConfig{Control: only}).Listen(t.Context(), "tcp", namedPort(t, "tcp", "::"))
+		},
+		"given": func() (net.Listener, error) {
+			ln, err := net.Listen("tcp6", "[::]:0")
+			require.NoError(t, err)
+			return NewListener(ln)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln6, err := listen()
+			require.NoError(t, err)
+			defer ln6.Close()
+			_, port, err := net.SplitHostPort(ln6.Addr().String())
+			require.NoError(t, err)
+			ln4, err := net.Listen("tcp4", "127.0.0.1:"+port)
+			require.NoError(t, err)
+			defer ln4.Close()
+			for host, ln := range map[string]net.Listener{"127.0.0.1": ln4, "::1": ln6} {
+				address := net.JoinHostPort(host, port)
+				negatives.Forget(address)
+				c, err := Dial("tcp", address)
+				require.NoError(t, err)
+				defer c.Close()
+				_, isStream := c.(*Conn)
+				require.Equal(t, ln == ln6, isStream, address)
+				s, err := ln.Accept()
+				require.NoError(t, err)
+				s.Close()
+			}
+		})
+	}
+}

@@ -197,6 +197,7 @@ func anyPort(address string) bool {
 // finds the port taken and another port will do, the error wraps errPortTaken.
 func (lc *ListenConfig) listenBeside(tcp net.Listener, network string, set settings.Settings, otherPort bool) (net.Listener, error) {
 	l := newListener(tcp.Addr(), network, set, nil)
+	l.v6Only = onlyV6(tcp.(syscall.Conn), network == "tcp6")
 	if err := l.listenFabrics(lc.Peers, otherPort); err != nil {
 		l.Close()
 		tcp.Close()
@@ -215,7 +216,7 @@ const sessionBacklog = 1024
 func (l *Listener) listenFabrics(peers func(PeerProcess) bool, otherPort bool) error {
 	addr := l.addrPort()
 	addr = netip.AddrPortFrom(addr.Addr().WithZone(""), addr.Port())
-	cfg := rcm.ListenConfig{V6Only: l.network == "tcp6", Backlog: sessionBacklog}
+	cfg := rcm.ListenConfig{V6Only: l.v6Only, Backlog: sessionBacklog}
 	if peers != nil {
 		cfg.PeerPolicy = func(p rcm.Peer) bool { return peers(PeerProcess{PID: p.PID, UID: p.UID, GID: p.GID}) }
 	}

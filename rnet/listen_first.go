@@ -60,6 +60,7 @@ func (lc *ListenConfig) holdAndListen(network string, at netip.AddrPort, options
 	}
 	defer port.Close()
 	l := newListener(held, network, set, loops)
+	l.v6Only = options.v6Only
 	if err := l.listenFabrics(lc.Peers, false); err != nil {
 		l.Close()
 		return nil, err

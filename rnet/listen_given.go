@@ -89,11 +89,8 @@ func (lc *ListenConfig) NewListener(ln net.Listener) (net.Listener, error) {
 	if onlyForPackets(packetOptionSet(tcp), set) {
 		return ln, nil
 	}
-	network = "tcp"
-	if onlyV6(tcp) {
-		network = "tcp6"
-	}
 	l := newListener(ln.Addr(), network, set, nil)
+	l.v6Only = onlyV6(tcp, false)
 	if err := l.listenFabrics(lc.Peers, false); err != nil {
 		l.Close()
 		return fail(err)

@@ -28,6 +28,7 @@ type Listener struct {
 	tcp     tcpListener // of plain peers; nil if somebody else listens there: see loops
 	addr    net.Addr
 	network string
+	v6Only  bool // of an IPv6 socket at all addresses: it takes no IPv4 peers
 	set     settings.Settings
 	socket  softcm.UnixSocket // that tcp is, the zero one if it is of TCP
 	given   syscall.Conn      // tcp, if that is a Unix socket that was not opened here; nil otherwise

@@ -25,6 +25,7 @@ func (lc *ListenConfig) listenForLoops(request *loop.Listen, network, address st
 		return lc.listenForLoopsFirst(request.First, network, at, set, choice)
 	}
 	l := newListener(net.TCPAddrFromAddrPort(at), network, set, choice)
+	l.v6Only = request.V6Only
 	if err := l.listenFabrics(lc.Peers, false); err != nil {
 		l.Close()
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: l.addr, Err: err}

@@ -20,10 +20,8 @@ type socketOptions struct {
 	reuseAddr, reusePort bool
 }
 
-// optionsOf reads the options of a TCP socket that is not bound yet. Whether
-// it is for IPv6 only is no question that each kernel answers for MPTCP.
+// optionsOf reads the options of a TCP socket that is not bound yet. v6Only is as in onlyV6.
 func optionsOf(c syscall.RawConn, v6Only bool) (o socketOptions, err error) {
-	o.v6Only = v6Only
 	ctlErr := c.Control(func(fd uintptr) {
 		get := func(name int) (n int) {
 			if err == nil {
@@ -34,6 +32,7 @@ func optionsOf(c syscall.RawConn, v6Only bool) (o socketOptions, err error) {
 		o.family = get(unix.SO_DOMAIN)
 		o.reuseAddr = get(unix.SO_REUSEADDR) != 0
 		o.reusePort = get(unix.SO_REUSEPORT) != 0
+		o.v6Only = isV6Only(int(fd), v6Only)
 	})
 	if ctlErr != nil {
 		return o, ctlErr
@@ -151,17 +150,23 @@ func messageLimit(buffer *int) (int32, error) {
 // sendBufferOverhead is what Linux keeps of a send buffer for itself (unix_dgram_sendmsg).
 const sendBufferOverhead = 32
 
-// onlyV6 reports whether a listener on an IPv6 address takes no IPv4 peers.
-func onlyV6(c syscall.Conn) (only bool) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
+// onlyV6 reports whether a listener on an IPv6 address takes no IPv4 peers, which a program's
+// Control may have set too. It is no question that each kernel answers for MPTCP; otherwise is
+// the answer then.
+func onlyV6(c syscall.Conn, otherwise bool) bool {
+	only := otherwise
+	if raw, err := c.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { only = isV6Only(int(fd), otherwise) })
 	}
-	raw.Control(func(fd uintptr) {
-		n, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
-		only = err == nil && n != 0
-	})
 	return only
+}
+
+func isV6Only(fd int, otherwise bool) bool {
+	n, err := unix.GetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
+	if err != nil {
+		return otherwise
+	}
+	return n != 0
 }
 
 // copyOf returns a file of the listener's socket. os.NewFile leaves a descriptor as it

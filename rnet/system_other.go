@@ -31,7 +31,7 @@ func holdPort(netip.AddrPort, socketOptions) (io.Closer, *net.TCPAddr, error) {
 
 func messageLimit(*int) (int32, error) { return 0, errors.ErrUnsupported }
 
-func onlyV6(syscall.Conn) bool { return false }
+func onlyV6(_ syscall.Conn, otherwise bool) bool { return otherwise }
 
 func copyOf(tcp tcpListener) (*os.File, error) {
 	if l, ok := tcp.(interface{ File() (*os.File, error) }); ok {

@@ -1,6 +1,7 @@
 package rgnet
 
 import (
+	"fmt"
 	"net"
 	"syscall"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
@@ -110,5 +112,29 @@ func TestRunFailsAsGnetDoesWhereThePortIsTaken(t *testing.T) {
 	require.ErrorIs(t, want, syscall.EADDRINUSE)
 	for _, k := range []carrier{auto, soft} {
 		assert.Equal(t, want, k.cfg.Run(&script{}, at, gnet.WithLogger(quiet{})))
+	}
+}
+
+// To gnet [::] is IPv6 alone: somebody else may serve IPv4 at the port.
+func TestAnEngineForIPv6AloneHasNoStreamsOfIPv4(t *testing.T) {
+	_, free, err := net.SplitHostPort(auto.freeAddress(t))
+	require.NoError(t, err)
+	for _, port := range []string{free, "0"} {
+		booted, ended := make(chan gnet.Engine, 1), make(chan error, 1)
+		h := &script{boot: func(e gnet.Engine) gnet.Action {
+			booted <- e
+			return gnet.None
+		}}
+		go func() { ended <- auto.cfg.Run(h, "tcp://[::]:"+port, gnet.WithLogger(quiet{})) }()
+		engine := hang.Receive(t, booted, "the engine")
+		hang.Eventually(t, "it listens", func() bool { return len(rnet.ReadStats().Listeners) == 1 })
+		at := rnet.ReadStats().Listeners[0].Addr.Port()
+		_, err := soft.dialer().Dial("tcp", fmt.Sprintf("127.0.0.1:%d", at))
+		require.Equal(t, fallback.NoListener, fallback.Classify(err), "%v", err)
+		c, err := soft.dialer().Dial("tcp", fmt.Sprintf("[::1]:%d", at))
+		require.NoError(t, err)
+		c.Close()
+		require.NoError(t, engine.Stop(t.Context()))
+		require.NoError(t, hang.Receive(t, ended, "the end"))
 	}
 }

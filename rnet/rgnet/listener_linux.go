@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
+
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
@@ -66,11 +68,11 @@ func (b *bridge) listen(protoAddr string) error {
 	if !ok || b.listensAt(protoAddr) {
 		return nil
 	}
-	at, err := b.tcpAddr(address)
+	at, v6Only, err := b.tcpAddr(address)
 	if err != nil {
 		return err
 	}
-	ln, err := b.listenBeside(&loop.Listen{Place: b.place}, network, at)
+	ln, err := b.listenBeside(&loop.Listen{Place: b.place, V6Only: v6Only}, network, at)
 	if err != nil || ln == nil {
 		return err
 	}
@@ -85,20 +87,22 @@ func (b *bridge) listen(protoAddr string) error {
 }
 
 // tcpAddr returns the address at which gnet listens, whose port may have been
-// 0.
-func (b *bridge) tcpAddr(address string) (*net.TCPAddr, error) {
+// 0, and whether it takes no IPv4 peers.
+func (b *bridge) tcpAddr(address string) (at *net.TCPAddr, v6Only bool, err error) {
 	fd, err := b.eng.DupListener("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("rgnet: find the listener at %s: %w", address, err)
+		return nil, false, fmt.Errorf("rgnet: find the listener at %s: %w", address, err)
 	}
 	f := os.NewFile(uintptr(fd), "listener")
 	defer f.Close()
+	only, err := unix.GetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
+	v6Only = err == nil && only != 0 // the question fails for IPv4
 	ln, err := net.FileListener(f)
 	if err != nil {
-		return nil, fmt.Errorf("rgnet: find the listener at %s: %w", address, err)
+		return nil, false, fmt.Errorf("rgnet: find the listener at %s: %w", address, err)
 	}
 	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr), nil
+	return ln.Addr().(*net.TCPAddr), v6Only, nil
 }
 
 // closeListeners closes our listeners, which sessions that still wait for the

@@ -45,6 +45,8 @@ type Listen struct {
 	// already. The port must be named then. It fails if such a TCP listener could not be
 	// opened, because there is one for example.
 	First *Socket
+	// V6Only says that the TCP listener which stands there takes no IPv4 peers.
+	V6Only bool
 	// Ready is closed when Place can be called; nil if it can be. Until then peers wait,
 	// for as long as they want to, but at most until the listener is closed.
 	Ready <-chan struct{}
