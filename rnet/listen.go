@@ -56,7 +56,7 @@ type ListenConfig struct {
 	// Peers narrows down which processes of the same user, and of those of Allow, may connect
 	// by the software HCA; nil means all of them. Others are served over TCP. It is asked once
 	// for each session, on goroutines of the listener, by several at once, and delays only the
-	// peer that it is asked about.
+	// peer that it is asked about. Close of the listener waits for it, so it must not call Close.
 	Peers func(PeerProcess) bool
 	// Limits are the sizes of the sessions of this listener.
 	Limits Limits

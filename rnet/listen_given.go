@@ -1,6 +1,7 @@
 package rnet
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -151,6 +152,10 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 func (l *Listener) File() (*os.File, error) {
 	file, err := copyOf(l.tcp)
 	if err != nil {
+		var op *net.OpError // of a call that nobody but us knows of
+		if errors.As(err, &op) {
+			err = op.Err
+		}
 		return nil, l.opError("file", err)
 	}
 	return file, nil

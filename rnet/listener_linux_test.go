@@ -226,3 +226,19 @@ func TestAcceptIsFoundByWhateverComes(t *testing.T) {
 	require.GreaterOrEqual(t, overTCP, each)
 	require.NotZero(t, streams)
 }
+
+func TestErrorsOfAClosedListenerAreThoseOfPackageNet(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, plain.Close())
+	ln, err := Listen("tcp", plain.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	for _, call := range []func(net.Listener) error{
+		func(ln net.Listener) error { _, err := ln.Accept(); return err },
+		func(ln net.Listener) error { _, err := ln.(interface{ File() (*os.File, error) }).File(); return err },
+		net.Listener.Close,
+	} {
+		require.Equal(t, call(plain), call(ln))
+	}
+}
