@@ -355,13 +355,32 @@ func (a *attempt) dialFast(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	err = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
-	for _, addr := range addrs {
+	for i, addr := range addrs {
+		part, cancel := partOf(ctx, len(addrs)-i)
 		var c *Conn
-		if c, _, err = pool.open(ctx, a.key(), addr, a, openOptions{}); err == nil {
+		c, _, err = pool.open(part, a.key(), addr, a, openOptions{})
+		cancel()
+		if err == nil {
 			return c, nil
+		}
+		if ctx.Err() != nil {
+			break // the others would only return the context's error
 		}
 	}
 	return nil, err
+}
+
+// leastPart is the least time that one of several addresses gets, if there is as much.
+const leastPart = 2 * time.Second
+
+// partOf leaves an address its part of the time for the dial, as package net does: one that does
+// not answer must not use up what is for those after it.
+func partOf(ctx context.Context, addrs int) (context.Context, context.CancelFunc) {
+	end, ends := ctx.Deadline()
+	if !ends || addrs == 1 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, max(time.Until(end)/time.Duration(addrs), leastPart))
 }
 
 // resolve returns the addresses to try. A literal address costs no look-up.

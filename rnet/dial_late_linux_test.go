@@ -21,6 +21,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/internal/leak"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 )
 
 // reasonOfLast is why the last dial to the address took its transport.
@@ -104,6 +105,23 @@ func TestDialLeavesTimeForTCP(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	require.IsType(t, (*net.TCPConn)(nil), c)
+}
+
+// One of several addresses must not use up the time for those after it.
+func TestAddressThatDoesNotAnswerLeavesTimeForTheNext(t *testing.T) {
+	address := namedPort(t, "tcp", "127.0.0.1")
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	silent, err := samehost.Listen(samehost.ListenConfig{Type: unix.SOCK_SEQPACKET, Name: "@ramjet/rcm2/" + address, Backlog: 8})
+	require.NoError(t, err)
+	defer silent.Close()
+	ln, err := (&ListenConfig{Transport: Soft}).Listen(t.Context(), "tcp", "[::1]:"+port)
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := (&Dialer{Transport: Soft, Timeout: 2 * leastPart}).Dial("tcp", ":"+port)
+	require.NoError(t, err)
+	require.Equal(t, ln.Addr(), c.RemoteAddr())
+	c.Close()
 }
 
 // A listener that does not answer in time may do so in the next moment: dials take
