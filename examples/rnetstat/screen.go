@@ -112,7 +112,7 @@ func end(addr netip.AddrPort, unix string) string {
 	if unix != "" {
 		return clean(unix)
 	}
-	return addr.String()
+	return clean(addr.String()) // a zone is any text
 }
 
 func (w *screen) sessions(s, before *inspect.Snapshot, seconds float64) {
