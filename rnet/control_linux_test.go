@@ -296,14 +296,21 @@ func TestAListenerForIPv6AloneHasNoStreamsOfIPv4(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ln6, err := listen()
-			require.NoError(t, err)
-			defer ln6.Close()
-			_, port, err := net.SplitHostPort(ln6.Addr().String())
-			require.NoError(t, err)
-			ln4, err := net.Listen("tcp4", "127.0.0.1:"+port)
-			require.NoError(t, err)
-			defer ln4.Close()
+			var ln6, ln4 net.Listener
+			var port string
+			for range 20 { // somebody may have the port of IPv4
+				var err error
+				ln6, err = listen()
+				require.NoError(t, err)
+				defer ln6.Close()
+				_, port, err = net.SplitHostPort(ln6.Addr().String())
+				require.NoError(t, err)
+				if ln4, err = net.Listen("tcp4", "127.0.0.1:"+port); err == nil {
+					defer ln4.Close()
+					break
+				}
+			}
+			require.NotNil(t, ln4)
 			for host, ln := range map[string]net.Listener{"127.0.0.1": ln4, "::1": ln6} {
 				address := net.JoinHostPort(host, port)
 				negatives.Forget(address)
