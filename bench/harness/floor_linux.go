@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -54,6 +55,14 @@ type floorServer struct {
 }
 
 func startFloor(w workload) (*floorServer, error) {
+	s, err := makeFloor(w)
+	if err == nil {
+		go s.serve()
+	}
+	return s, err
+}
+
+func makeFloor(w workload) (*floorServer, error) {
 	fd, err := unix.MemfdCreate("bench", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("create shared memory: %w", err)
@@ -65,7 +74,6 @@ func startFloor(w workload) (*floorServer, error) {
 	if s.memory, err = mapFloor(fd); err != nil {
 		return nil, err
 	}
-	go s.serve()
 	return s, nil
 }
 
@@ -172,7 +180,11 @@ func (c *floorClient) roundTrips(until time.Duration) int64 {
 		began := time.Since(c.epoch)
 		for range roundTripBatch {
 			count.Store(v + 1)
-			for v += 2; count.Load() != v; {
+			v += 2
+			for spins := 1; count.Load() != v; spins++ {
+				if spins%spinsToLook == 0 && c.silent(until) {
+					return ops
+				}
 			}
 		}
 		ended := time.Since(c.epoch)
@@ -181,6 +193,18 @@ func (c *floorClient) roundTrips(until time.Duration) int64 {
 			return ops
 		}
 	}
+}
+
+// spinsToLook is how often the client looks for what it waits for before it looks at the clock.
+const spinsToLook = 1 << 20
+
+// silent reports whether the server is gone: it has not answered for long after the time was over.
+func (c *floorClient) silent(until time.Duration) bool {
+	if time.Since(c.epoch) < until+patience {
+		return false
+	}
+	c.fail(errors.New("the server does not answer"))
+	return true
 }
 
 // fillRing writes messages until the time is over, and waits until the server
@@ -195,7 +219,10 @@ func (c *floorClient) fillRing(until time.Duration) int64 {
 		for rest := c.out; len(rest) > 0; {
 			at := int(put % ringBytes)
 			n := min(len(rest), ringPiece, ringBytes-at)
-			for put+uint64(n)-tail.Load() > ringBytes {
+			for spins := 1; put+uint64(n)-tail.Load() > ringBytes; spins++ {
+				if spins%spinsToLook == 0 && c.silent(until) {
+					return ops
+				}
 			}
 			copy(c.memory.ring[at:], rest[:n])
 			rest = rest[n:]
@@ -203,7 +230,10 @@ func (c *floorClient) fillRing(until time.Duration) int64 {
 			head.Store(put)
 		}
 	}
-	for tail.Load() != put {
+	for spins := 1; tail.Load() != put; spins++ {
+		if spins%spinsToLook == 0 && c.silent(until) {
+			return ops
+		}
 	}
 	return ops
 }
