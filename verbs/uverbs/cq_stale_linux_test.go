@@ -57,3 +57,35 @@ func TestAnErrorOfBeforeRESETDoesNotEndAQP(t *testing.T) {
 	require.False(t, q.failed.Load())
 	require.Zero(t, told)
 }
+
+// The same of an event that was not read before.
+func TestAnEventOfBeforeRESETDoesNotEndAQP(t *testing.T) {
+	d, _ := recordingDevice(t)
+	var state verbs.QPState // at the kernel
+	var modified []verbs.QPState
+	d.submit = func(_ []byte, r *abi.Request) error {
+		switch r.Cmd {
+		case abi.CmdModifyQP:
+			state = verbs.QPState(abi.ViewAt[abi.ModifyQPIn](r.In, 0).QPState)
+			modified = append(modified, state)
+		case abi.CmdQueryQP:
+			abi.ViewAt[abi.QueryQPOut](r.Out, 0).QPState = uint8(state)
+		}
+		return nil
+	}
+	c := &cq{dev: d, qps: make(map[uint32]*qp)}
+	q := &qp{dev: d, num: 9, rc: true, sendCQ: c, recvCQ: c}
+	id, err := d.add(q)
+	require.NoError(t, err)
+	fatal := abi.AsyncEventDesc{Element: id, EventType: uint32(verbs.EventQPFatal)}
+	state = verbs.QPStateErr
+	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))
+	d.takeEvent(fatal)
+	require.False(t, q.failed.Load())
+	require.Equal(t, []verbs.QPState{verbs.QPStateReset}, modified)
+
+	state = verbs.QPStateErr
+	d.takeEvent(fatal)
+	require.True(t, q.failed.Load())
+	require.Equal(t, []verbs.QPState{verbs.QPStateReset, verbs.QPStateErr}, modified, "its receives are flushed")
+}

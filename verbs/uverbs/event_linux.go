@@ -70,7 +70,7 @@ func (d *device) takeEvent(e abi.AsyncEventDesc) {
 				return
 			}
 			if netpoll.EndsQP(ev.Type) {
-				o.failedByKernel()
+				o.failedByEvent()
 			}
 		case *target:
 			num, ok := o.number()

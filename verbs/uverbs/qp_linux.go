@@ -336,7 +336,7 @@ func (q *qp) Entered(state verbs.QPState) {
 	q.enter(state)
 }
 
-// failedByKernel is called when a completion or an event shows that the kernel
+// failedByKernel is called when a completion or a doorbell shows that the kernel
 // has taken the QP to ERR; rxe does so with every service, though those that
 // are not reliable have SQE for it. The kernel flushes the receives that are
 // posted then; those that came a little later wait until somebody makes it
@@ -347,6 +347,26 @@ func (q *qp) failedByKernel() {
 	}
 	if !q.failed.Swap(true) {
 		q.flush()
+	}
+}
+
+// failedByEvent is failedByKernel for an event. Of a QP that the program moves, one that is read
+// late may be of before RESET: the kernel has to say that the QP is in ERR now.
+func (q *qp) failedByEvent() {
+	q.life.RLock() // ends with the command that destroys it
+	defer q.life.RUnlock()
+	q.modify.Lock() // ends with the transition that runs
+	defer q.modify.Unlock()
+	if q.gone {
+		return
+	}
+	if q.managed == nil {
+		if attr, err := q.query(); err != nil || attr.State != verbs.QPStateErr {
+			return
+		}
+	}
+	if !q.failed.Swap(true) {
+		q.flushAlive()
 	}
 }
 
