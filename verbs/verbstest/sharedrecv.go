@@ -104,6 +104,24 @@ func testSRQ(t *testing.T, s *suite) {
 		require.NoError(t, err)
 		require.Zero(t, attr.Limit, "it has to be set again")
 	})
+	run("its receives lead to memory on demand", shared, func(t *testing.T, a, b *side) {
+		if attr := b.ctx.Attr(); !attr.Caps.Has(verbs.CapOnDemandPaging) || !attr.ODP.RC.Has(verbs.ODPSRQRecv) {
+			t.Skip("the device pins it")
+		}
+		mr, err := b.pd.AllocMR(b.conf.memory, verbs.AccessLocalWrite|verbs.AccessOnDemand, verbs.MROptions{})
+		require.NoError(t, err)
+		b.receive(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{mr.SGE(0, 64)}}, verbs.RecvWR{ID: 2, SGL: []verbs.SGE{mr.SGE(64, 64)}})
+		want := pattern(a.mr.Bytes()[:64], 5)
+		a.post(send(a, 10, 64), send(a, 11, 64))
+		wcs := b.poll(b.recv, 2) // a device that used the first up for nothing has it posted again, behind the second
+		a.sent(10, verbs.WCSuccess)
+		a.sent(11, verbs.WCSuccess)
+		require.EqualValues(t, 3, wcs[0].ID+wcs[1].ID)
+		for _, wc := range wcs {
+			require.Equal(t, verbs.WCSuccess, wc.Status)
+			require.Equal(t, want, mr.Bytes()[64*(wc.ID-1):][:64])
+		}
+	})
 	low := shared
 	low.srq = &verbs.SRQAttr{MaxWR: 8, MaxSGE: 2, Limit: 2}
 	run("the limit that it was made with gives one event", low, func(t *testing.T, a, b *side) {

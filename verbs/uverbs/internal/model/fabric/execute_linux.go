@@ -218,6 +218,12 @@ func (q *QP) respond(w *Request, local []piece, burst uint32) (cause Status, mis
 		if list, index, ok = receives.Next(); !ok {
 			return "", true
 		}
+		if receives.Shared() && w.Op != WriteImm && q.Port.faults(list) {
+			// The receive is used up, and the driver has to post it again (of libmlx5 cq.c, is_odp_pfault_err).
+			receives.Consume()
+			receives.received(index, Receipt{Status: PageFault})
+			return "", true
+		}
 		if w.Op != WriteImm {
 			remote, cause = q.buffers(receives.PD(), list, w.Length)
 		}

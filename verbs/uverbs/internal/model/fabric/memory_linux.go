@@ -21,6 +21,7 @@ type Region struct {
 	Address uint64 // as requests name it
 	Length  uint64
 	Access  uint32
+	touched bool // a receive of an SRQ has led there, if it is on demand
 }
 
 // DumpFillKey is the key of no memory, which requests of any PD may name in their lists:
@@ -48,6 +49,17 @@ func (p *piece) write(b []byte) error {
 		return nil
 	}
 	return p.memory.Write(p.addr, b)
+}
+
+// faults says whether a page is missing behind a receive of an SRQ. Of each region on demand that is so
+// once: then the kernel has paged in what was missing.
+func (p *Port) faults(list []Scatter) (is bool) {
+	for _, s := range list {
+		if m := p.Regions[s.Key]; m != nil && m.Access&AccessOnDemand != 0 && !m.touched {
+			m.touched, is = true, true
+		}
+	}
+	return is
 }
 
 // resolve checks a key for a range and an access, and returns the memory.

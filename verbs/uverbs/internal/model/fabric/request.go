@@ -60,6 +60,7 @@ const (
 	Flushed            Status = "flushed"
 	WindowBind         Status = "memory window bind error"
 	LocalAccess        Status = "local access error"
+	PageFault          Status = "page fault" // of a receive; the requester tries again
 	RemoteInvalid      Status = "remote invalid request"
 	RemoteAccess       Status = "remote access error"
 	RemoteOperation    Status = "remote operation error"
@@ -73,6 +74,7 @@ const (
 	AccessRemoteWrite  = 2
 	AccessRemoteRead   = 4
 	AccessRemoteAtomic = 8
+	AccessOnDemand     = 64
 )
 
 // AnyQP is the number of no QP: each of its PD may use a key that has it.

@@ -172,18 +172,18 @@ func (c *ucontext) queryDeviceEx(r *frame.Request) unix.Errno {
 	}
 	b := append(c.attributes(), make([]byte, size-deviceAttributes)...)
 	le.PutUint32(b[deviceAttributes+4:], size)
-	// On-demand paging, which a card has for SRQs too: odp.c, internal_fill_odp_caps.
+	// On-demand paging: odp.c, internal_fill_odp_caps.
 	const supported, implicit = 1, 2
-	const send, recv, write, read, atomic = 1, 2, 4, 8, 16
+	const send, recv, write, read, atomic, srqRecv = 1, 2, 4, 8, 16, 32
 	le.PutUint64(b[184:], supported|implicit)
-	le.PutUint32(b[192:], send|recv|write|read|atomic) // RC
-	le.PutUint32(b[200:], send)                        // UD; UC has none
+	le.PutUint32(b[192:], send|recv|write|read|atomic|srqRecv) // RC
+	le.PutUint32(b[200:], send)                                // UD; UC has none
 	le.PutUint64(b[208:], timestampMask)
 	le.PutUint64(b[216:], clockKHz)
 	le.PutUint16(b[280:], maxModerationCount) // main.c, mlx5_ib_query_device
 	le.PutUint16(b[282:], maxModerationPeriod)
 	le.PutUint64(b[288:], memoryPages*pageSize)
-	le.PutUint32(b[296:], send|write|read|atomic) // XRC
+	le.PutUint32(b[296:], send|write|read|atomic|srqRecv) // XRC
 	return r.Answer(b, nil)
 }
 

@@ -227,12 +227,14 @@ const (
 	remoteOperation    syndrome = 0x14
 	retriesExceeded    syndrome = 0x15
 	rnrRetriesExceeded syndrome = 0x16
+	remoteAborted      syndrome = 0x22
 )
 
 var syndromes = map[fabric.Status]syndrome{fabric.LocalLength: localLength, fabric.LocalOperation: localOperation,
 	fabric.LocalProtection: localProtection, fabric.Flushed: flushed, fabric.WindowBind: windowBind, fabric.LocalAccess: localAccess,
 	fabric.RemoteInvalid: remoteInvalid, fabric.RemoteAccess: remoteAccess, fabric.RemoteOperation: remoteOperation,
-	fabric.RetriesExceeded: retriesExceeded, fabric.RNRRetriesExceeded: rnrRetriesExceeded}
+	fabric.RetriesExceeded: retriesExceeded, fabric.RNRRetriesExceeded: rnrRetriesExceeded,
+	fabric.PageFault: remoteAborted}
 
 // vendor returns the vendor's syndrome that ConnectX devices are seen to report with a
 // syndrome, or 0 where no report is at hand.
@@ -246,6 +248,8 @@ func (s syndrome) vendor(response bool) byte {
 		return 0x81
 	case s == remoteAccess:
 		return 0x88
+	case s == remoteAborted:
+		return 0x93 // MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT of rdma-core
 	}
 	return 0
 }

@@ -102,7 +102,7 @@ const supportedAccess = 1<<10 - 1 | 1<<30 - 1<<20
 
 // onDemand is IB_ACCESS_ON_DEMAND: the memory is not pinned, and may not be there when a
 // request comes for it.
-const onDemand = 1 << 6
+const onDemand = fabric.AccessOnDemand
 
 // changedInPlace are the rights that the driver gives and takes without making the region anew
 // (mr.c, can_use_umr_rereg_access). One on demand that is made anew is made of the memory that the
