@@ -33,3 +33,20 @@ func TestAPeerThatAsksAgainForARegionThatItHasIsForgotten(t *testing.T) {
 	require.NoError(t, s.v.q.Destroy())
 	require.NoError(t, mr.Deregister())
 }
+
+// There is a place for the key of each region that a peer has, and no more of them than fit.
+func TestAPeerHasNoMoreRegionsThanThereArePlacesForKeys(t *testing.T) {
+	s := newStranger(t)
+	conn := s.pair()
+	s.v.q.sendMu.Lock()
+	l := s.v.q.link.(*socketLink)
+	s.v.q.sendMu.Unlock()
+	l.mu.Lock()
+	l.used = protocol.KeySlots
+	l.mu.Unlock()
+	s.say(conn, protocol.EncodeKey(protocol.KindKeyRequest, s.v.mr.key))
+	m, fds, err := readPacket(conn)
+	require.NoError(t, err)
+	require.Empty(t, fds)
+	require.Equal(t, protocol.KeyAnswer{Key: s.v.mr.key}, m.Answer)
+}
