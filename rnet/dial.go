@@ -173,11 +173,19 @@ type attempt struct {
 	socket           softcm.UnixSocket // that is dialed, if one is
 }
 
+// own gives the attempt a Dialer of its own: what goes on after the dial must not look at that of the
+// program, which may change it for the next one.
+func (a *attempt) own() {
+	d := *a.d
+	a.d = &d
+}
+
 func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 	a.begun = time.Now()
 	if reason := a.tcpOnly(); reason != fallback.None {
 		return a.dialTCP(ctx, reason, nil)
 	}
+	a.own()
 	defer region("rnet.dial").End()
 	ctx, cancel := a.limit(ctx)
 	defer cancel()

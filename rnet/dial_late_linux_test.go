@@ -92,6 +92,29 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 	require.IsType(t, (*Conn)(nil), again)
 }
 
+// A Dialer may be changed for the next dial while a session of the last one is being set up.
+func TestSetUpInTheBackgroundDoesNotLookAtTheDialer(t *testing.T) {
+	leak.Check(t)
+	tcp, free := busyListener(t)
+	d := &Dialer{HeadStart: time.Millisecond}
+	c, err := d.Dial("tcp", tcp.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	d.Dedicated = true
+
+	everywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), tcp.Addr().(*net.TCPAddr).AddrPort().Port())
+	ln, err := fabrics[0].Listen(everywhere, rcm.ListenConfig{})
+	require.NoError(t, err)
+	defer ln.Close()
+	free()
+	p := newRawPeer(t)
+	defer p.close()
+	h := p.hello()
+	require.NoError(t, p.accept(ln, h.Marshal()), "nobody has dialed again")
+	hang.Eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
+	require.False(t, liveSessions.list()[0].mux.Config().Alone)
+}
+
 // However long the head start is, a dial that would be in time over TCP is in time.
 func TestDialLeavesTimeForTCP(t *testing.T) {
 	leak.Check(t)

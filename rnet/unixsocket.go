@@ -119,6 +119,7 @@ func (a *attempt) dialBesideUnix(ctx context.Context) (*Conn, error) {
 	if reason, ok := negatives.Recall(a.remembered()); ok && !reason.Nothing() && a.set.Transport == fallback.Auto {
 		return nil, fallback.Because(fallback.Remembered, errors.New(reason.Meaning()))
 	}
+	a.own()
 	defer region("rnet.dial").End()
 	ctx, cancel := a.limit(ctx)
 	defer cancel()
