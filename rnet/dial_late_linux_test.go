@@ -115,6 +115,29 @@ func TestSetUpInTheBackgroundDoesNotLookAtTheDialer(t *testing.T) {
 	require.False(t, liveSessions.list()[0].mux.Config().Alone)
 }
 
+// Who traces a dial is told of the connection that it came to, after the failure of TCP.
+func TestTraceIsToldOfASessionThatWasLate(t *testing.T) {
+	leak.Check(t)
+	address := closedAddress(t)
+	ln, err := fabrics[0].Listen(netip.MustParseAddrPort(address), rcm.ListenConfig{})
+	require.NoError(t, err)
+	defer ln.Close()
+	p := newRawPeer(t)
+	defer p.close()
+	h := p.hello()
+	accepted := hang.Start(t, func() { assert.NoError(t, p.accept(ln, h.Marshal())) })
+	var got calls
+	c, err := (&Dialer{HeadStart: -1}).DialContext(got.traced(t.Context()), "tcp", address)
+	accepted()
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*Conn)(nil), c)
+	refused := os.NewSyscallError("connect", syscall.ECONNREFUSED).Error()
+	require.Equal(t, []string{
+		"start tcp " + address, "done tcp " + address + ": " + refused, "start tcp " + address, "done tcp " + address,
+	}, got.list)
+}
+
 // However long the head start is, a dial that would be in time over TCP is in time.
 func TestDialLeavesTimeForTCP(t *testing.T) {
 	leak.Check(t)

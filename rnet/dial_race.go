@@ -75,6 +75,7 @@ func (a *attempt) dialRace(ctx context.Context) (net.Conn, error) {
 		conn, err = a.dialSocketAfter(ctx)
 	case err != nil:
 		if c, lateErr := r.await(ctx, err); c != nil {
+			traceConnected(ctx, a.network, c)
 			return a.decide(c, nil, nil)
 		} else if lateErr != err { // TCP was stopped for the sake of a session that did not last
 			conn, err = a.dialSocket(ctx)
