@@ -73,6 +73,11 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return nil
 	}
+	for _, file := range []string{o.jsonFile, o.svgFile} {
+		if err := writable(file); err != nil {
+			return err
+		}
+	}
 	r, err := measureAll(ctx, o, stderr)
 	if err != nil {
 		return err
@@ -90,4 +95,16 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		err = errors.Join(err, fmt.Errorf("%d failures", n))
 	}
 	return err
+}
+
+// writable says before minutes of work whether a file can be written after them. What is in it stays.
+func writable(file string) error {
+	if file == "" {
+		return nil
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }

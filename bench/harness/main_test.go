@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net"
 	"os"
@@ -242,6 +243,14 @@ func TestProcessesHaveTheProfileOfTheRun(t *testing.T) {
 		table, _, err := runBench(t, "-transport", "lost", "-test", "rtt", "-profile", profile)
 		require.Error(t, err)
 		require.Contains(t, table, says)
+	}
+}
+
+func TestAFileThatCannotBeWrittenIsRefusedBeforeAnythingRuns(t *testing.T) {
+	for _, option := range []string{"-json", "-svg"} {
+		_, progress, err := runBench(t, "-transport", "tcp", option, filepath.Join(t.TempDir(), "missing", "file"))
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.Empty(t, progress)
 	}
 }
 
