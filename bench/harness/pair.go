@@ -59,18 +59,19 @@ func startPair(ctx context.Context, t test, transport string, at place) (*pair, 
 }
 
 func (p *pair) start(ctx context.Context, test, transport string, at place) error {
-	a := assignment{Role: serving, Transport: transport, Site: at.site, Workload: p.w}
+	profile := func(r role) string { return profilePath(at.profileDir, test, transport, r) }
+	a := assignment{Role: serving, Transport: transport, Site: at.site, Workload: p.w, CPUProfile: profile(serving)}
 	if p.w.Hop {
 		b := a
-		b.Role, b.Transport, b.Workload.Hop = answering, "tcp", false
+		b.Role, b.Transport, b.CPUProfile, b.Workload.Hop = answering, "tcp", profile(answering), false
 		var err error
-		if a.Backend, err = p.startServer(ctx, b, test, at); err != nil {
+		if a.Backend, err = p.startServer(ctx, b, at); err != nil {
 			return err
 		}
 	}
 	if !p.w.Local {
 		var err error
-		if a.Addr, err = p.startServer(ctx, a, test, at); err != nil {
+		if a.Addr, err = p.startServer(ctx, a, at); err != nil {
 			return err
 		}
 	}
@@ -86,7 +87,7 @@ func (p *pair) start(ctx context.Context, test, transport string, at place) erro
 		a.Workload.Client = i
 		a.CPUProfile = ""
 		if i == 0 {
-			a.CPUProfile = profilePath(at.profileDir, test, transport, dialing)
+			a.CPUProfile = profile(dialing)
 		}
 		client, err := start(a, at.clientCPU, at)
 		if err != nil {
@@ -98,8 +99,7 @@ func (p *pair) start(ctx context.Context, test, transport string, at place) erro
 }
 
 // startServer returns the server's address.
-func (p *pair) startServer(ctx context.Context, a assignment, test string, at place) (addr string, err error) {
-	a.CPUProfile = profilePath(at.profileDir, test, a.Transport, a.Role)
+func (p *pair) startServer(ctx context.Context, a assignment, at place) (addr string, err error) {
 	server, err := start(a, at.serverCPU, at)
 	if err != nil {
 		return "", err

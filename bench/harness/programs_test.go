@@ -72,6 +72,16 @@ func TestContainersAreMeasuredBesideOne(t *testing.T) {
 	require.Contains(t, table, "ramjet apart against ramjet, median of 1 tests (from the worst to the best): per second")
 }
 
+func TestEachProcessHasAProfileOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	runPrograms(t, "^proxy/1$", "-transport", "tcp,ramjet", "-cpuprofile", dir)
+	for _, transport := range []string{"tcp", "ramjet"} {
+		for _, r := range []role{serving, dialing, answering} {
+			require.FileExists(t, profilePath(dir, "proxy/1", transport, r))
+		}
+	}
+}
+
 func TestCallsArePaced(t *testing.T) {
 	r, _ := runPrograms(t, "^(http1|proxy)/64/20000$", "-duration", "200ms", "-transport", "tcp")
 	require.Len(t, r.Results, 2)
