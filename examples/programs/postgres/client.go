@@ -88,15 +88,23 @@ func (c *client) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// open opens the accounts.
+// open opens the accounts, all of them or, after an error or an interrupt, none.
 func (c *client) open(ctx context.Context) error {
-	_, err := c.db.ExecContext(ctx, "create table ramjet_accounts (id int primary key, balance bigint, note text)")
+	tx, err := c.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	_, err = c.db.ExecContext(ctx,
+	defer tx.Rollback() // fails after Commit
+	_, err = tx.ExecContext(ctx, "create table ramjet_accounts (id int primary key, balance bigint, note text)")
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx,
 		"insert into ramjet_accounts select id, $1, '' from generate_series(0, $2) as id", initial, accounts-1)
-	return err
+	if err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // transfer moves money from one account to another, with a note that is read

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
 	"github.com/seed-b9b531af/ramjet/examples/programs/internal/foreign"
@@ -29,6 +32,40 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "100"}, &out))
 	require.Contains(t, out.String(), "100 transactions in")
 	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
+}
+
+// interrupter is an interrupt right after the table was made.
+type interrupter struct{ interrupt context.CancelFunc }
+
+type makesTable struct{} // key of a query's context
+
+func (interrupter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, makesTable{}, strings.HasPrefix(q.SQL, "create table"))
+}
+
+func (i interrupter) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if ctx.Value(makesTable{}) == true {
+		i.interrupt()
+	}
+}
+
+func TestAnInterruptLeavesNoTable(t *testing.T) {
+	needServer(t)
+	dir, err := os.MkdirTemp("", "postgres") // t.TempDir is closed to other users
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	s, err := start(t.Context(), dir)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.stop()) }()
+	ctx, interrupt := context.WithCancel(t.Context())
+	config, err := pgx.ParseConfig(s.url())
+	require.NoError(t, err)
+	config.DialFunc = new(rnet.Dialer).DialContext
+	config.Tracer = interrupter{interrupt}
+	c := client{db: stdlib.OpenDB(*config)}
+	defer c.db.Close()
+	require.ErrorIs(t, c.open(ctx), context.Canceled)
+	require.NoError(t, c.open(t.Context()))
 }
 
 func TestNoProxyIsAnError(t *testing.T) {
