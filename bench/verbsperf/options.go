@@ -104,7 +104,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.Mod, "cq-mod", 100, "of so many `requests` of a QP one is signaled, no fewer than one in each depth; for bandwidth")
 	f.IntVar(&o.GID, "gid", -1, "`row` of this end's table of GIDs; -1: on InfiniBand the LID, elsewhere a row with an IPv4 address")
 	f.BoolVar(&o.CM, "rcm", false, "connect the queue pairs by a connection manager (package rcm); on iWARP there is no other way")
-	f.BoolVar(&o.Events, "events", false, "sleep until there is a completion, instead of polling")
+	f.BoolVar(&o.Events, "events", false, "sleep until there is a completion, instead of polling; write_lat looks at memory, and polls")
 	f.BoolVar(&o.Both, "bidirectional", false, "both ends send, for bandwidth")
 	f.BoolVar(&o.JSON, "json", false, "print JSON")
 	f.StringVar(&o.SVG, "svg", "", "draw the figures into this `file`")
@@ -232,6 +232,6 @@ func (s *spec) settle() {
 		s.Inline = 0
 	}
 	if s.Test == polled {
-		s.Size = max(4, s.Size&^3)
+		s.Size, s.Events = max(4, s.Size&^3), false
 	}
 }

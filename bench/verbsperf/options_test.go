@@ -3,6 +3,7 @@ package verbsperf
 import (
 	"bytes"
 	"flag"
+	"io"
 	"strings"
 	"testing"
 
@@ -18,5 +19,13 @@ func TestUsageExplainsTheColumnsAndHasOneDefaultForEachFlag(t *testing.T) {
 	}
 	for line := range strings.Lines(help.String()) {
 		require.LessOrEqual(t, strings.Count(line, "(default"), 1, line)
+	}
+}
+
+func TestWhatLooksAtMemoryPolls(t *testing.T) {
+	o, err := parseOptions([]string{"-events", "-test", "send_lat,write_lat"}, io.Discard)
+	require.NoError(t, err)
+	for _, sp := range o.specs() {
+		require.Equal(t, sp.Test == "send_lat", strings.Contains(sp.conditions(), "events"), sp.Test)
 	}
 }
