@@ -174,6 +174,7 @@ func (l *listener) awaits(sock *socket, m handshake.Message) {
 		return
 	}
 	l.successors = append(l.successors, sock)
+	l.mayAsk(sock, false)
 	l.mu.Unlock()
 	select {
 	case l.awaited <- struct{}{}:

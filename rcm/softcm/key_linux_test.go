@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -219,4 +220,29 @@ func TestADialerFindsTheListenerThatHasTheKeyAmongSquatters(t *testing.T) {
 	got, err := settle(ctx, testKey, append(all, candidate{sock: listener}))
 	require.NoError(t, err)
 	require.Same(t, listener, got.sock)
+}
+
+// Those who come in a flood lose their places before their handshakes have come to an end.
+func TestAFloodOfThoseWhoOweTheProofTakesNoPlaceOfOthers(t *testing.T) {
+	l, _ := keyedAt(t)
+	const name = "@ramjet-test-flood"
+	flood, err := samehost.Listen(samehost.ListenConfig{Name: name, Type: unix.SOCK_SEQPACKET, Backlog: unix.SOMAXCONN, Admit: everybody})
+	require.NoError(t, err)
+	defer flood.Close()
+	peers := make([]*socket, 2*maxHandshakes)
+	for i := range peers {
+		c, err := samehost.Dial(unix.SOCK_SEQPACKET, everybody, name)
+		require.NoError(t, err)
+		peers[i] = &socket{Conn: c, met: true}
+	}
+	// A goroutine that begins runs when this one lets it.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	full := false
+	for _, s := range peers {
+		l.shake(s)
+		l.mu.Lock()
+		full = full || l.full()
+		l.mu.Unlock()
+	}
+	require.False(t, full)
 }

@@ -132,6 +132,7 @@ type listener struct {
 
 	mu         sync.Mutex
 	shaking    map[*socket]struct{} // guarded by mu; nil once closed
+	asking     int                  // those of them who may send their request, and do not wait for our place; guarded by mu
 	proving    []*socket            // those of them who have yet to show the key, the oldest first; guarded by mu
 	successors []*socket            // of those who wait for our place, the first first; guarded by mu
 	awaited    chan struct{}        // has room for one: somebody has come who waits for our place
@@ -218,6 +219,8 @@ func (l *listener) shake(sock *socket) {
 				l.proving = slices.Delete(l.proving, 0, 1)
 			}
 			l.proving = append(l.proving, sock)
+		} else {
+			l.mayAsk(sock, true)
 		}
 		l.running.Add(1)
 		l.mu.Unlock()
@@ -234,8 +237,17 @@ func (l *listener) shake(sock *socket) {
 }
 
 // full reports whether no peer is taken that may send its request. mu is held.
-func (l *listener) full() bool {
-	return len(l.shaking)-len(l.proving)-len(l.successors) >= maxHandshakes
+func (l *listener) full() bool { return l.asking >= maxHandshakes }
+
+// mayAsk counts a peer among those who may send their request, or no longer. mu is held.
+func (l *listener) mayAsk(sock *socket, does bool) {
+	switch {
+	case does && !sock.asks:
+		l.asking++
+	case !does && sock.asks:
+		l.asking--
+	}
+	sock.asks = does
 }
 
 func (l *listener) provesFirst(sock *socket) bool { return sock.met && !sock.known }
@@ -254,6 +266,7 @@ func (l *listener) prove(sock *socket, first handshake.Message) error {
 		return fmt.Errorf("%w: too many handshakes", rcm.ErrBusy)
 	}
 	l.proved(sock)
+	l.mayAsk(sock, true)
 	return nil
 }
 
@@ -364,6 +377,7 @@ func (l *listener) release(sock *socket) bool {
 	defer l.mu.Unlock()
 	delete(l.shaking, sock)
 	l.proved(sock)
+	l.mayAsk(sock, false)
 	return l.shaking != nil
 }
 

@@ -64,6 +64,7 @@ type socket struct {
 	known  bool              // the kernel's word is enough to let the peer in; of a listener
 	proven bool              // both sides have shown that they have the key
 	shown  bool              // the peer may connect to the Unix socket; of a listener
+	asks   bool              // it may send its request; of a listener, guarded by its mu
 	offer  int               // unasked, asked or answered, of one who waits for a listener's place; guarded by its mu
 }
 
