@@ -74,3 +74,17 @@ func TestStrandedRequestsAreBoundedByTheSizeOfTheCQ(t *testing.T) {
 	c.flushed(9, []uint64{4, 5})
 	require.Zero(t, c.room(100))
 }
+
+func TestCompletionsThatNobodyIsToSeeLeaveNoHoles(t *testing.T) {
+	c, mem, _ := cqWithQP(t)
+	siwCompletes(mem, 0, 1, 8, 0) // of a QP that is gone
+	siwCompletes(mem, 1, 2, 9, 0)
+	siwCompletes(mem, 2, emptyWriteID, 9, 0)
+	siwCompletes(mem, 3, 3, 9, 0)
+	var wcs [4]verbs.WC
+	n, err := c.Poll(wcs[:])
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, []uint64{2, 3}, []uint64{wcs[0].ID, wcs[1].ID})
+	require.EqualValues(t, 2, c.qps[9].sendDone.Load())
+}
