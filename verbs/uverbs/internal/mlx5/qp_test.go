@@ -38,6 +38,51 @@ func TestRequestsGoRoundTheEndOfTheQueue(t *testing.T) {
 	}
 }
 
+// Of free-running counters the device takes 16 bits, or of CQs 24. What is above them in a WQE or in a record is
+// something else, or reserved.
+func TestCountersGoRound(t *testing.T) {
+	ctx, _ := newContext(t)
+	c := newCQ(t, ctx, 8)
+	attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}, SignalAll: true}
+	q := newQP(t, ctx, attr)
+	made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 8}, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
+	require.NoError(t, err)
+	s := made.(*srq)
+	const round = 1 << 16
+	for _, word := range []interface{ Store(uint32) }{&q.send.posted, &q.send.done, &q.recv.posted, &q.recv.done} {
+		word.Store(round - 1)
+	}
+	c.next, s.posted = 1<<24-2, round-1
+	for i := range uint32(3) {
+		n, _, err := q.PostSend([]verbs.SendWR{{ID: uint64(i), Opcode: verbs.OpSend}})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		at := round - 1 + i
+		require.Equal(t, at%round<<8|opSend, be.Uint32(q.send.block(at)[:]), "the index, and no modifier above it")
+		for _, queue := range []interface {
+			PostRecv([]verbs.RecvWR) (int, error)
+		}{q, s} {
+			_, err = queue.PostRecv([]verbs.RecvWR{{ID: uint64(10 + i)}})
+			require.NoError(t, err)
+		}
+		for _, record := range []uint32{q.record[0], q.record[1], *s.record} {
+			require.Equal(t, (at+1)%round, bits.ReverseBytes32(record))
+		}
+		device(c, c.next, cqeRequest, uint16(at), nil)
+		device(c, c.next+1, cqeRecv, uint16(at), nil)
+		var wcs [4]verbs.WC
+		n, err = c.Poll(wcs[:], one{q})
+		require.NoError(t, err)
+		require.Equal(t, []verbs.WC{{ID: uint64(i), QPN: qpn}, {ID: uint64(10 + i), QPN: qpn, Opcode: verbs.WCRecv}}, wcs[:n])
+		require.Equal(t, 2*i, bits.ReverseBytes32(c.record[0]))
+		c.Arm(false)
+		require.Equal(t, i<<28|2*i, bits.ReverseBytes32(c.record[1]), "how many events were read, and CQEs taken")
+		c.Notified()
+	}
+	q.Reset()
+	require.Equal(t, [2]uint32{}, *q.record)
+}
+
 func TestACompletionFreesTheRequestsBeforeIt(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 8)

@@ -261,8 +261,8 @@ func (c *ucontext) readRecords() {
 	}
 	second := func(word uint64) uint32 { return bits.ReverseBytes32(uint32(word >> 32)) } // of the record, which is big-endian
 	for i, q := range c.qps {
-		if posted := uint16(second(c.words[i])); posted != q.Posted && q.State >= fabric.StateInit {
-			q.post(posted)
+		if word := second(c.words[i]); uint16(word) != q.Posted && q.State >= fabric.StateInit {
+			q.post(word)
 		}
 	}
 	for i, q := range c.cqs {

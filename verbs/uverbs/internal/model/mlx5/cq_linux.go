@@ -173,6 +173,9 @@ func (c *completionQueue) write(e completion) {
 func (c *completionQueue) look() {
 	var record [4]byte
 	_ = c.context.memory.Read(c.record, record[:])
+	if record[0] != 0 {
+		c.context.device.Fabric().Violation("CQ %#x: its doorbell record is %#x, and indices have 24 bits", c.cqn, record)
+	}
 	c.consumed = c.produced - (c.produced-be.Uint32(record[:]))&0xffffff
 }
 

@@ -423,6 +423,32 @@ func TestAWQEOfAnotherIndexIsAViolation(t *testing.T) {
 	require.Contains(t, f.Violations()[0], "is for WQE 1")
 }
 
+// What is above a counter of 16 bits, or of 24, is something else to a device, or nothing.
+func TestCountersWithMoreBitsThanTheyHaveAreViolations(t *testing.T) {
+	for says, set := range map[string]func(a, b *endpoint, wqe []byte){
+		"has the modifier 0x1":                    func(_, _ *endpoint, wqe []byte) { wqe[0] = 1 },
+		"record of the send queue is 0x10001":     func(a, _ *endpoint, _ []byte) { be.PutUint32(a.record[4:], 1<<16+1) },
+		"its doorbell record is 0x00010001":       func(_, b *endpoint, _ []byte) { be.PutUint32(b.record, 1<<16+1) },
+		"is 0x01000000, and indices have 24 bits": func(a, _ *endpoint, _ []byte) { be.PutUint32(a.cqRecord, 1<<24) },
+	} {
+		f, a, b := newPair(t, 0, 7)
+		for range cqSize + 1 { // the device looks how far a CQ is read when it seems full
+			b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
+			wqe := a.sends[a.posted%sendSize*basicBlock:]
+			copy(wqe, a.wqe(opSend, dataSegment(addressOf(a.data), 4, a.lkey)))
+			a.posted++
+			be.PutUint32(a.record[4:], uint32(a.posted))
+			set(a, b, wqe)
+			a.ring()
+			now := time.Now()
+			run(f, &now, time.Millisecond)
+			b.completions()
+		}
+		require.NotEmpty(t, f.Violations(), says)
+		require.Contains(t, f.Violations()[0], says)
+	}
+}
+
 func TestAnOverfullSendQueueIsAViolation(t *testing.T) {
 	f, a, _ := newPair(t, 0, 7)
 	for range sendSize + 1 {

@@ -105,6 +105,8 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 		return unix.EINVAL // qp.c, set_user_buf_size
 	case receives && (!powerOfTwo(own.size) || own.size > maxWR || own.shift < 4 || own.shift > 9):
 		return unix.EINVAL // the firmware
+	case receives && own.size<<own.shift < basicBlock:
+		return unix.EINVAL // a guess: the firmware. The send queue, behind it, begins at a basic block
 	case q.sendCQ.realTime || q.recvCQ.realTime:
 		return unix.EOPNOTSUPP // qp.c, get_qp_ts_format
 	}
@@ -260,9 +262,13 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 	return r.Answer(words(q.events), nil)
 }
 
-// post takes a new index of the send queue from the doorbell record.
-func (q *queuePair) post(posted uint16) {
+// post takes a new index of the send queue from the doorbell record, of which it has 16 bits.
+func (q *queuePair) post(record uint32) {
 	f := q.Port.Fabric()
+	posted := uint16(record)
+	if record>>16 != 0 {
+		f.Violation("QP %#x: the doorbell record of the send queue is %#x", q.Number, record)
+	}
 	if used := posted - q.completed; uint32(used) > q.sendSize {
 		f.Violation("QP %#x: %d basic blocks are in use of a send queue of %d: a slot was overwritten before its completion",
 			q.Number, used, q.sendSize)

@@ -22,6 +22,11 @@ func (q *queuePair) head() (control, bool) {
 		q.lose()
 		q.Event(fabric.EventQPFatal)
 		return w, false
+	case b[0] != 0: // opmod, of which these operations have no other
+		q.Port.Fabric().Violation("QP %#x: WQE %d has the modifier %#x", q.Number, q.Done, b[0])
+		q.lose()
+		q.Event(fabric.EventQPFatal)
+		return w, false
 	case w.Index != q.Done || w.qpn != q.Number || w.size == 0 || w.size > maxWQE || w.Slots > q.Posted-q.Done:
 		q.Port.Fabric().Violation("QP %#x: WQE %d of %d posted is for WQE %d of QP %#x with %d bytes", q.Number, q.Done, q.Posted, w.Index, w.qpn, w.size)
 		q.lose()

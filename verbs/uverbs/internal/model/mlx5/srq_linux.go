@@ -23,7 +23,7 @@ type receiveQueue struct {
 	returned      uint16 // consumed, and the CQE is in the program's memory
 	head          uint16 // SRQ: index of the next WQE
 	shared        bool
-	overfull      bool // and that was said
+	overfull      bool // or its record makes no sense, and that was said
 	handle        uint32
 	srqn          uint32
 	user          uint64
@@ -45,7 +45,12 @@ func (r *receiveQueue) Next() (list []fabric.Scatter, index uint16, ok bool) {
 		uint16(be.Uint32(record[:])) == r.consumed {
 		return nil, 0, false
 	}
-	if posted := uint16(be.Uint32(record[:])); uint32(posted-r.returned) > r.size && !r.overfull {
+	switch posted := uint16(be.Uint32(record[:])); {
+	case r.overfull:
+	case be.Uint32(record[:])>>16 != 0:
+		r.overfull = true
+		r.context.device.Fabric().Violation("receive queue at %#x: its doorbell record is %#x", r.buffer, record)
+	case uint32(posted-r.returned) > r.size:
 		r.overfull = true
 		r.context.device.Fabric().Violation("receive queue at %#x: %d WQEs are posted to a queue of %d", r.buffer, posted-r.returned, r.size)
 	}
