@@ -403,6 +403,12 @@ func stopsInSQE(t *testing.T, s *side, wr verbs.SendWR, receives func()) {
 		s.sent(wr.ID, verbs.WCSuccess)
 	}
 
+	s.post(bad)
+	s.sent(bad.ID, verbs.WCLocProtErr)
+	require.NoError(t, s.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS}, verbs.QPAttrState), "its state was not asked for")
+	s.post(wr)
+	s.sent(wr.ID, verbs.WCSuccess)
+
 	room := s.qp.Attr().Cap.MaxSendWR
 	full := func() {
 		t.Helper()

@@ -82,6 +82,7 @@ type QP struct {
 	Queues  Queues
 
 	State  int
+	told   int // what the kernel takes the state for: what was asked for, or seen, last
 	Attr   Attributes
 	Posted uint16    // of the send queue, as last read
 	Done   uint16    // executed
@@ -200,6 +201,9 @@ func (q *QP) Modify(r []byte, check func(*Attributes) unix.Errno) unix.Errno {
 		r[104] = r[31]
 	}
 	mask &^= ignored[q.Service]
+	if mask&maskCurrent == 0 && q.told != q.State && to != StateReset && to != StateError {
+		return unix.EINVAL // the firmware: the driver (of mlx5 qp.c, mlx5_ib_modify_qp) begins with the state that it knows
+	}
 	if !transition(q.Service, q.State, to, mask) {
 		return unix.EINVAL // core/verbs.c, ib_modify_qp_is_ok: the driver calls it
 	}
@@ -244,6 +248,7 @@ func (q *QP) Modify(r []byte, check func(*Attributes) unix.Errno) unix.Errno {
 	if errno := check(&a); errno != 0 {
 		return errno
 	}
+	q.told = to
 	switch to {
 	case StateReset:
 		q.State = to
@@ -264,6 +269,7 @@ func (q *QP) Modify(r []byte, check func(*Attributes) unix.Errno) unix.Errno {
 // Query is the part of struct ib_uverbs_query_qp_resp that is not about the queues.
 func (q *QP) Query() []byte {
 	a := &q.Attr
+	q.told = q.State // of mlx5 qp.c, query_qp_attr
 	b := make([]byte, 128)
 	copy(b, a.Path[:])
 	for i, v := range []uint32{a.QKey, a.RQPSN, a.SQPSN, a.Dest, a.Access} {
