@@ -203,3 +203,18 @@ func TestQueuesOfAQPAreOfItsDevice(t *testing.T) {
 		}
 	}
 }
+
+// Of these the lengths add up to 5 in 32 bits.
+func TestALengthThatAnIntHasNoRoomForIsNotTakenForAnother(t *testing.T) {
+	qp := &QP{ctx: new(Context), drv: takes{room: 1}, plain: plainOperations(QPTypeRC, 0), attr: QPInitAttr{Type: QPTypeRC, Cap: QPCap{MaxSendSGE: 2}}}
+	wr := SendWR{Opcode: OpWrite, SGL: []SGE{{Length: 1 << 31}, {Length: 1<<31 + 5}}}
+	require.Equal(t, wide, wr.countable())
+	n, err := qp.PostSend([]SendWR{wr})
+	if wide {
+		require.NoError(t, err) // and the device refuses it
+		require.Equal(t, uint64(1<<32+5), uint64(wr.Len()))
+		return
+	}
+	require.Zero(t, n)
+	require.ErrorIs(t, err, ErrInvalid)
+}

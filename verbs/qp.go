@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 )
 
@@ -200,6 +201,9 @@ func plainOperations(typ QPType, caps Cap) (plain [2]uint32) {
 	return plain
 }
 
+// wide: an int has room for the length of any request.
+const wide = math.MaxInt > math.MaxUint32
+
 // knows and hasRoom report whether a request is one that the QP surely takes: checkSend
 // finds nothing wrong, and takes longer. They are two for the compiler to inline them.
 func (qp *QP) knows(op Opcode, flags SendFlags) bool {
@@ -207,6 +211,9 @@ func (qp *QP) knows(op Opcode, flags SendFlags) bool {
 }
 
 func (qp *QP) hasRoom(wr *SendWR) bool {
+	if !wide && !wr.countable() {
+		return false
+	}
 	if wr.Flags&SendInline == 0 {
 		return len(wr.SGL) <= qp.attr.Cap.MaxSendSGE
 	}
@@ -225,6 +232,9 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	}
 	if err := qp.checkExtra(wr); err != nil {
 		return err
+	}
+	if !wide && !wr.countable() {
+		return fmt.Errorf("%w: a request of 2 GiB or more", ErrInvalid)
 	}
 	if wr.Flags&SendInline != 0 {
 		if wr.Opcode == OpRead || wr.Opcode == OpCompareSwap || wr.Opcode == OpFetchAdd {

@@ -1,6 +1,9 @@
 package verbs
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Opcode is the operation of a send work request (enum ib_uverbs_wr_opcode).
 type Opcode uint8
@@ -165,6 +168,18 @@ func (wr *SendWR) Len() int {
 		n += int(wr.SGL[i].Length)
 	}
 	return n
+}
+
+// countable reports whether Len is right: an int of 32 bits may have no room for it.
+func (wr *SendWR) countable() bool {
+	n := uint64(0)
+	for i := range wr.SGL {
+		n += uint64(wr.SGL[i].Length)
+	}
+	for _, b := range wr.Inline {
+		n += uint64(len(b))
+	}
+	return n <= math.MaxInt
 }
 
 func (wr *SendWR) inlineLen() (n int) {
