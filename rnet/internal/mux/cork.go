@@ -105,6 +105,7 @@ func (w *corkList) run() {
 		time.Sleep(corkPeriod)
 		w.mu.Lock()
 		list = append(list[:0], w.entries...)
+		clear(w.entries)
 		w.entries = w.entries[:0]
 		w.mu.Unlock()
 		left := list[:0]

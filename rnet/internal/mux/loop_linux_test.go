@@ -111,6 +111,27 @@ func TestALoopSleepsOnItsThreadWhileItsSleepsAreShort(t *testing.T) {
 	require.True(t, sleeps())
 }
 
+// A session that has ended is garbage, also where a loop sleeps, or no loop gathers anything.
+func TestAListThatASessionHasLeftDoesNotHoldIt(t *testing.T) {
+	l, _ := onHandLoop(t, overSoft, 1)
+	l.Sleeps(t)
+	for _, m := range l.poller.hot[:cap(l.poller.hot)] {
+		require.Nil(t, m)
+	}
+	out := &l.Sinks[0].Stream.m.out
+	out.mu.Lock()
+	corkWatch.add(out)
+	out.mu.Unlock()
+	hang.Eventually(t, "the cork is looked after no more", func() bool {
+		corkWatch.mu.Lock()
+		defer corkWatch.mu.Unlock()
+		return !corkWatch.running
+	})
+	for _, s := range corkWatch.entries[:cap(corkWatch.entries)] {
+		require.Nil(t, s)
+	}
+}
+
 // As a Close of a stream does: the process may exit right after the loop has ended.
 func TestALoopThatEndsWaitsForRoomForTheEndsOfItsStreams(t *testing.T) {
 	l, dialed := onHandLoop(t, overSoft, 3000)

@@ -202,7 +202,7 @@ func (p *Poller) Arm() bool {
 			idle = false
 		}
 		if !keep {
-			p.hot = append(p.hot[:i], p.hot[i+1:]...)
+			p.hot = slices.Delete(p.hot, i, i+1)
 		}
 	}
 	if !idle || p.woken.Load() {
