@@ -94,3 +94,32 @@ func TestCloseBeforeAllWasHandledResets(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 	})
 }
+
+// So is what comes after the Close, while the rest of the answer waits for room.
+func TestWhatComesWhileAClosedConnectionSendsResets(t *testing.T) {
+	const size = 4 << 20 // more than the window: the rest follows when the peer has read, and so after "more"
+	for _, k := range streamCarriers {
+		t.Run(k.name, func(t *testing.T) {
+			closed := make(chan error, 2)
+			s := k.serve(t, &script{
+				traffic: func(c gnet.Conn) gnet.Action {
+					c.Discard(-1)
+					c.SetLinger(int(hang.Time.Seconds()))
+					c.Write(noise(size))
+					return gnet.Close
+				},
+				close: func(_ gnet.Conn, err error) gnet.Action { closed <- err; return gnet.None },
+			})
+			hang.Receive(t, closed, "awaitListener's closes")
+			c := k.dial(t, s.address)
+			_, err := c.Write([]byte("x"))
+			require.NoError(t, err)
+			hang.Receive(t, closed, "OnClose is called")
+			_, err = c.Write([]byte("more"))
+			require.NoError(t, err)
+			n, err := io.Copy(io.Discard, c)
+			require.EqualValues(t, size, n)
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		})
+	}
+}

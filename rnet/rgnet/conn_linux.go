@@ -92,6 +92,9 @@ func (c *conn) Readable(p []byte) {
 		c.rest = len(p)
 		c.traffic()
 	}
+	if len(p) > 0 {
+		c.rest = len(p) // it is closed, and has something to send still
+	}
 }
 
 // traffic calls OnTraffic and keeps what it leaves.
