@@ -19,7 +19,7 @@ const (
 	FrameReset  uint8 = 6 // the stream is gone, both ways
 	FramePing   uint8 = 7 // keeps the session alive; the transport acknowledges it
 	FrameGoAway uint8 = 8 // open no more streams on this session
-	FrameAddrs  uint8 = 9 // slots that may be used, and their addresses; addr.go
+	FrameAddrs  uint8 = 9 // slots that may be used, and their addresses; slots.go
 
 	FrameSessionWindow uint8 = 10 // payload: u64, absolute position up to which the peer may send what counts
 	FrameBlocked       uint8 = 11 // the stream has data for which there is neither session window nor minimum

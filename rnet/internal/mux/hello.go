@@ -16,7 +16,7 @@ import (
 //	4  u8  lowest version spoken   5  u8 highest version spoken
 //	6  u16 flags: 1 probes are answered, 2 short messages may come in a SEND
 //	   (both of package link), 4 always: the listening side gives out addresses
-//	   (addr.go)
+//	   (slots.go)
 //	8  u64 address of the receive ring
 //	16 u32 rkey of the receive ring
 //	20 u32 size of the receive ring, a power of two
