@@ -51,9 +51,8 @@ type MessageConn struct {
 	conn  *Conn
 	limit atomic.Int32 // of a message's length in bytes
 
-	readMu sync.Mutex  // one Read at a time, which holds it while it waits
-	in     *mux.Chunk  // taken off the stream and not returned yet; nil: nothing; guarded by readMu
-	unread atomic.Bool // there is a whole message in it; changed under readMu, which Close has to do without
+	readMu sync.Mutex // one Read at a time, which holds it while it waits
+	in     *mux.Chunk // taken off the stream and not returned yet; nil: nothing; guarded by readMu
 
 	writeMu sync.Mutex // one Write at a time, which holds it while it waits
 	torn    *mux.Chunk // the rest of a message that is torn; nil: none; guarded by writeMu
@@ -143,7 +142,6 @@ func (c *MessageConn) arrived(k *mux.Chunk) {
 		c.in = c.in.Append(k.Unread(), min(2*len(c.in.Unread()), maxMessage+messageOverhead))
 		k.Recycle()
 	}
-	c.noteUnread()
 }
 
 // first returns the message that in begins with, and the mark after it, or how many more
@@ -177,13 +175,6 @@ func (c *MessageConn) skip(n int) {
 		c.in.Recycle()
 		c.in = nil
 	}
-	c.noteUnread()
-}
-
-// noteUnread notes whether a message can be read without waiting.
-func (c *MessageConn) noteUnread() {
-	_, _, missing, _ := c.first()
-	c.unread.Store(missing == 0)
 }
 
 // Write sends p as one message. It returns when all bytes have been copied out of p; the
@@ -243,17 +234,20 @@ func (c *MessageConn) send(k *mux.Chunk) (int, error) {
 // Close is that of [Conn]: messages that were written are delivered, and if one that the
 // peer has sent was not read, the peer learns that by an error that wraps ECONNRESET.
 func (c *MessageConn) Close() error {
-	linger := c.conn.linger.Load() - 1
-	if c.unread.Load() {
-		linger = 0
+	if err := c.conn.st.BeginClose(); err != nil {
+		return c.conn.closeError(err)
 	}
-	err := c.conn.closeError(c.conn.st.Close(linger))
-	c.readMu.Lock() // ended by the Read that Close has woken
-	defer c.readMu.Unlock()
+	linger := c.conn.linger.Load() - 1
+	c.readMu.Lock() // ended by the Read that BeginClose has woken
+	if _, _, missing, _ := c.first(); missing == 0 {
+		linger = 0 // a Read has taken it off the stream, and no Read returns it
+	}
 	if c.in != nil {
 		c.skip(len(c.in.Unread()))
 	}
-	return err
+	c.readMu.Unlock()
+	c.conn.st.EndClose(linger)
+	return nil
 }
 
 // CloseWrite is that of [Conn].

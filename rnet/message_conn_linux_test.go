@@ -314,8 +314,27 @@ func TestAMessageLeftUnreadResets(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Read(make([]byte, 1))
 	require.NoError(t, err)
-	require.True(t, s.unread.Load())
+	require.NotNil(t, s.in)
 	require.NoError(t, s.Close())
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// So does one that a Read takes off the stream beside the Close, with the one that it returns.
+func TestACloseBesideAReadOfMessagesDoesNotSayThatAllWereRead(t *testing.T) {
+	ln := listenPackets(t, &ListenConfig{}, unixPath(t))
+	c, s := messageConns(t, ln)
+	_, err := c.conn.Write(append(frameOf([]byte("a"), wholeMessage), frameOf([]byte("b"), wholeMessage)...))
+	require.NoError(t, err)
+	s.readMu.Lock() // as a Read
+	k, err := s.conn.st.Next()
+	require.NoError(t, err)
+	await := hang.Start(t, func() { assert.NoError(t, s.Close()) })
+	hang.Eventually(t, "the Close has begun", s.conn.st.Closed)
+	s.arrived(k)
+	s.skip(len("a") + messageOverhead)
+	s.readMu.Unlock()
+	await()
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }

@@ -193,6 +193,16 @@ func (st *Stream) Closed() bool { return st.closed.Load() }
 // It waits for up to linger seconds until the end is sent, if that is negative for as long as patience
 // allows; on a network for FlushTime at least, until the peer's device has it.
 func (st *Stream) Close(linger int32) error {
+	if err := st.BeginClose(); err != nil {
+		return err
+	}
+	st.EndClose(linger)
+	return nil
+}
+
+// BeginClose is the first part of Close: what waits returns, and nothing is taken off the stream any
+// more by calls that come after it. EndClose follows.
+func (st *Stream) BeginClose() error {
 	if st.closed.Swap(true) {
 		return net.ErrClosed
 	}
@@ -200,6 +210,11 @@ func (st *Stream) Close(linger int32) error {
 	st.send.end.stop()
 	st.recv.wake()
 	st.send.wake()
+	return nil
+}
+
+// EndClose is the rest of Close.
+func (st *Stream) EndClose(linger int32) {
 	read, unread := st.recv.drop()
 	if st.send.buffer.Load() != nil {
 		st.send.callMu.Lock() // ended by the Write or Commit that Close has woken
@@ -224,7 +239,6 @@ func (st *Stream) Close(linger int32) error {
 	case blocked && !st.m.onLoop():
 		st.lingerForRoom()
 	}
-	return nil
 }
 
 // linger waits until the FIN has been sent, and on a network has arrived.
