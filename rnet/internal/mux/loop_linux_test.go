@@ -47,9 +47,7 @@ func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*St
 	far, _ := k.pair(t)
 	t.Cleanup(l.poller.Close) // before the muxes are waited for
 	for range streams {
-		c, err := far.open()
-		require.NoError(t, err)
-		dialed = append(dialed, c)
+		dialed = append(dialed, far.openWhenTold(t))
 		l.Until(t, "the stream is open", func() bool { return len(l.Sinks) == len(dialed) })
 	}
 	return l, dialed

@@ -3,6 +3,7 @@ package mux
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -62,6 +63,20 @@ func (e *end) Ended()             { e.conn.Disconnect() }
 func (e *end) open() (*Stream, error) {
 	st := new(Stream)
 	return st, e.Open(st)
+}
+
+// openWhenTold is open, but waits where the peer has not said yet what another stream is called.
+func (e *end) openWhenTold(t testing.TB) *Stream {
+	t.Helper()
+	st, err := e.open()
+	for errors.Is(err, ErrNoSlot) {
+		freed := e.AwaitSlot()
+		if st, err = e.open(); errors.Is(err, ErrNoSlot) {
+			hang.Receive(t, freed, "an address for another stream")
+		}
+	}
+	require.NoError(t, err)
+	return st
 }
 
 // opened is a stream that the peer has opened.
@@ -178,8 +193,7 @@ func (k carrier) pair(t testing.TB) (dialed, accepted *end) {
 // open opens a stream and takes it at the other end.
 func open(t testing.TB, dialed, accepted *end) (c, s *Stream) {
 	t.Helper()
-	c, err := dialed.open()
-	require.NoError(t, err)
+	c = dialed.openWhenTold(t)
 	hang.Start(t, func() { s = <-accepted.opened })() // ended by OPEN
 	return c, s
 }
