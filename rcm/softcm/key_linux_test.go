@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -225,14 +227,17 @@ func TestADialerFindsTheListenerThatHasTheKeyAmongSquatters(t *testing.T) {
 // Those who come in a flood lose their places before their handshakes have come to an end.
 func TestAFloodOfThoseWhoOweTheProofTakesNoPlaceOfOthers(t *testing.T) {
 	l, _ := keyedAt(t)
-	const name = "@ramjet-test-flood"
-	flood, err := samehost.Listen(samehost.ListenConfig{Name: name, Type: unix.SOCK_SEQPACKET, Backlog: unix.SOMAXCONN, Admit: everybody})
+	name := "@ramjet-test/" + strconv.Itoa(os.Getpid()) + t.Name()
+	flood, err := samehost.Listen(samehost.ListenConfig{Name: name, Type: unix.SOCK_SEQPACKET, Backlog: 1, Admit: everybody})
 	require.NoError(t, err)
 	defer flood.Close()
-	peers := make([]*socket, 2*maxHandshakes)
+	peers := make([]*socket, maxHandshakes+8*maxProving)
 	for i := range peers {
 		c, err := samehost.Dial(unix.SOCK_SEQPACKET, everybody, name)
 		require.NoError(t, err)
+		far, err := flood.Accept()
+		require.NoError(t, err)
+		defer far.Close()
 		peers[i] = &socket{Conn: c, met: true}
 	}
 	// A goroutine that begins runs when this one lets it.
