@@ -21,7 +21,9 @@ func ReceiveNow(fd int, b []byte) (n int, descriptors bool, err syscall.Errno) {
 	got, _, err := syscall.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&header)), unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if err == 0 {
 		n = int(got)
-		if descriptors = header.Controllen > 0; descriptors {
+		// Those that the process has no room for the kernel has closed here, and says so.
+		descriptors = header.Controllen > 0 || header.Flags&unix.MSG_CTRUNC != 0
+		if header.Controllen > 0 {
 			CloseReceived(rightsIn(oob[:header.Controllen])...)
 		}
 	}

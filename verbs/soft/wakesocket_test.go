@@ -111,3 +111,19 @@ func TestNoDescriptorsComeToAWakeSocket(t *testing.T) {
 	some, spoiled := sys.DrainWakes(near)
 	require.True(t, some && !spoiled)
 }
+
+// Without room for descriptors of ours the kernel closes those that come in the thread that reads.
+func TestAWakeSocketIsShutWhenDescriptorsComeThatThereIsNoRoomFor(t *testing.T) {
+	near, far, err := sys.NewWakeSocket()
+	require.NoError(t, err)
+	defer sys.CloseFDs(near, far)
+	_ = unix.SetsockoptInt(near, unix.SOL_SOCKET, sys.SoPassRights, 1) // as before Linux 6.16
+	require.NoError(t, unix.Sendmsg(far, []byte{0}, unix.UnixRights(far), nil, unix.MSG_DONTWAIT))
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}))
+	some, spoiled := sys.DrainWakes(near)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.True(t, some && spoiled)
+	require.ErrorIs(t, unix.Sendto(far, []byte{0}, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil), unix.EPIPE)
+}
