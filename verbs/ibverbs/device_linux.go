@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -204,7 +205,9 @@ func (d *device) Close() error {
 		}
 	}
 	d.events.Close()
-	return failed("ibv_close_device", status(d.lib.closeDevice, d.context))
+	err := failed("ibv_close_device", status(d.lib.closeDevice, d.context))
+	runtime.KeepAlive(list) // and so the memory of regions that could not be destroyed
+	return err
 }
 
 func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.Next() }
