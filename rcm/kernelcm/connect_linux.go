@@ -112,7 +112,8 @@ func (r *route) request(ctx context.Context, qp *verbs.QP, p *rcm.ConnParam) err
 
 // connectTCP sends the request on iWARP. The kernel waits for TCP to connect,
 // and cannot be told to stop; the goroutine here waits in our place. Once ctx has ended it
-// sends none: the caller closes the QP then, whose number another QP has next.
+// decides to send none: the caller closes the QP then, whose number another QP has next. One that
+// it decided to send just before may reach the kernel after the return: nothing tells when it has.
 func connectTCP(ctx context.Context, id *cmID, param *ucmConnParam) error {
 	sent := make(chan error, 1)
 	var decided atomic.Bool // that it is sent, or that it is not
