@@ -180,8 +180,8 @@ func (t *Tracer) polled(c *Context, wcs []WC) {
 }
 
 // SetTracer installs t for all objects of the device, or removes the tracer
-// if t is nil. One that is removed, as by a Close of the device, forgets what of that is under way.
-// Without one, tracing costs a load and a predictable branch.
+// if t is nil. A tracer that is removed forgets what is under way on the device, as it does when
+// that is closed. Without one, tracing costs a load and a predictable branch.
 func (c *Context) SetTracer(t *Tracer) {
 	if c.trace.Load() == t {
 		return

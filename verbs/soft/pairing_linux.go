@@ -130,7 +130,7 @@ func (p *pairing) joinLocal(d *device) {
 	}
 	localPairing.Lock()
 	ours, theirs := p.q.waitsFor(p.peer), other.waitsFor(p.self)
-	if ours == nil || theirs == nil || other.uc != p.q.uc || ours.by.isAs(theirs.by) {
+	if ours == nil || theirs == nil || other.uc != p.q.uc || ours.by.onSideOf(theirs.by) {
 		localPairing.Unlock()
 		return
 	}
@@ -376,9 +376,9 @@ type connector struct {
 	ended   func(err error)
 }
 
-// isAs reports whether both have dialed, or both have accepted. Such two are no pair, whatever
+// onSideOf reports whether both have dialed, or both have accepted. Such two are no pair, whatever
 // their peers say: each has a peer of its own, that says that it is the other one.
-func (c *connector) isAs(other *connector) bool {
+func (c *connector) onSideOf(other *connector) bool {
 	return c != nil && other != nil && c.begins == other.begins
 }
 
