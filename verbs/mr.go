@@ -361,6 +361,10 @@ func (mr *MR) Close() error {
 		return mr.pd.ctx.wrap("deregister MR", err)
 	}
 	mr.closed = true
+	if err != nil && !errors.Is(err, ErrClosed) {
+		// The device has it still: object and bytes count until the context is closed.
+		return mr.pd.ctx.wrap("deregister MR", err)
+	}
 	if !mr.pd.ctx.drop(mr) {
 		return nil // freed with the context
 	}

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"math"
 	"sync"
 	"testing"
@@ -144,3 +145,24 @@ func (m *plainMR) Reregister(mem []byte, iova uint64, pd PDDriver, access Access
 	}
 	return nil
 }
+
+// A kernel keeps an object whose destruction fails.
+func TestMemoryThatTheDeviceKeepsCountsUntilItIsClosed(t *testing.T) {
+	before := PinnedBytes()
+	ctx := reregistering()
+	mr := &MR{pd: &PD{ctx: ctx}, drv: keeping{}, pinned: 64}
+	require.True(t, ctx.keep(mr))
+	require.NoError(t, pin(64))
+	require.ErrorIs(t, mr.Close(), errKept)
+	require.NoError(t, mr.Close())
+	require.Equal(t, before+64, PinnedBytes())
+	require.NoError(t, ctx.Close())
+	require.Equal(t, before, PinnedBytes())
+}
+
+// keeping is a region that its device does not let go of.
+type keeping struct{ MRDriver }
+
+var errKept = errors.New("permission denied")
+
+func (keeping) Deregister() error { return errKept }
