@@ -111,8 +111,12 @@ func TestSetUpInTheBackgroundDoesNotLookAtTheDialer(t *testing.T) {
 	defer p.close()
 	h := p.hello()
 	require.NoError(t, p.accept(ln, h.Marshal()), "nobody has dialed again")
-	hang.Eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
-	require.False(t, liveSessions.list()[0].mux.Config().Alone)
+	var there []*session // for half a second
+	hang.Eventually(t, "the session is there", func() bool {
+		there = liveSessions.list()
+		return len(there) == 1
+	})
+	require.False(t, there[0].mux.Config().Alone)
 }
 
 // Who traces a dial is told of the connection that it came to, after the failure of TCP.
@@ -125,9 +129,18 @@ func TestTraceIsToldOfASessionThatWasLate(t *testing.T) {
 	p := newRawPeer(t)
 	defer p.close()
 	h := p.hello()
-	accepted := hang.Start(t, func() { assert.NoError(t, p.accept(ln, h.Marshal())) })
+	refusedByTCP := make(chan struct{})
+	accepted := hang.Start(t, func() {
+		<-refusedByTCP // before that the session would be in time
+		assert.NoError(t, p.accept(ln, h.Marshal()))
+	})
 	var got calls
-	c, err := (&Dialer{HeadStart: -1}).DialContext(got.traced(t.Context()), "tcp", address)
+	ctx := httptrace.WithClientTrace(got.traced(t.Context()), &httptrace.ClientTrace{ConnectDone: func(_, _ string, err error) {
+		if err != nil {
+			close(refusedByTCP)
+		}
+	}})
+	c, err := (&Dialer{HeadStart: -1}).DialContext(ctx, "tcp", address)
 	accepted()
 	require.NoError(t, err)
 	defer c.Close()
