@@ -281,16 +281,23 @@ func TestAListenerWithOptionsOfPacketsServesTCPAlone(t *testing.T) {
 
 // A listener that takes no IPv4 over TCP takes none at all: another server may have it.
 func TestAListenerForIPv6AloneHasNoStreamsOfIPv4(t *testing.T) {
-	only := settingAt(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	probe, err := net.Listen("tcp6", "[::]:0")
+	require.NoError(t, err)
+	told := onlyV6(probe.(syscall.Conn), false) // not by each kernel for MPTCP
+	require.NoError(t, probe.Close())
+	lc := ListenConfig{Control: settingAt(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)}
+	lc.SetMultipathTCP(told)
 	for name, listen := range map[string]func() (net.Listener, error){
 		"any port": func() (net.Listener, error) {
-			return (&ListenConfig{Control: only}).Listen(t.Context(), "tcp", "[::]:0")
+			return lc.Listen(t.Context(), "tcp", "[::]:0")
 		},
 		"named port": func() (net.Listener, error) {
-			return (&ListenConfig{Control: only}).Listen(t.Context(), "tcp", namedPort(t, "tcp", "::"))
+			return lc.Listen(t.Context(), "tcp", namedPort(t, "tcp", "::"))
 		},
 		"given": func() (net.Listener, error) {
-			ln, err := net.Listen("tcp6", "[::]:0")
+			var plain net.ListenConfig
+			plain.SetMultipathTCP(told)
+			ln, err := plain.Listen(t.Context(), "tcp6", "[::]:0")
 			require.NoError(t, err)
 			return NewListener(ln)
 		},
