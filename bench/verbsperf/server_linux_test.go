@@ -78,7 +78,7 @@ func TestTheServerOfARunEndsWithItHoweverThatEnds(t *testing.T) {
 	both, held, err := os.Pipe()
 	require.NoError(t, err)
 	defer both.Close()
-	args := []string{Page, "-test", "send_lat", "-n", "20000", "-sizes", "1"}
+	args := []string{Page, "-test", "send_lat", "-n", "2000", "-sizes", "1"}
 	for size := 2; size < 1000; size++ { // which takes longer than until the kill
 		args[len(args)-1] += fmt.Sprintf(",%d", size)
 	}
