@@ -105,3 +105,23 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		require.ErrorContains(t, err, tc.says, "%q", tc.args)
 	}
 }
+
+// What the memory of a virtual machine can do changes from minute to minute.
+func TestAFloorComesRightBehindWhatIsComparedWithIt(t *testing.T) {
+	for _, parse := range []func([]string, io.Writer) (options, error){parseOptions, parseProgramOptions} {
+		o, err := parse(nil, io.Discard)
+		require.NoError(t, err)
+		floors := 0
+		tests := o.tests()
+		for i, test := range tests {
+			if test.Floor != nil {
+				floors++
+				require.Equal(t, test.Floor.Of, tests[i-1].Name)
+			}
+		}
+		require.Equal(t, 2, floors)
+	}
+	o, err := parseOptions([]string{"-test", "floor"}, io.Discard)
+	require.NoError(t, err)
+	require.Len(t, o.tests(), 2)
+}

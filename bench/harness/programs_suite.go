@@ -12,7 +12,7 @@ import (
 // tests is what the options choose.
 func (o options) tests() []test {
 	if o.Page != programsPage {
-		return suite(o)
+		return floorsBehind(suite(o))
 	}
 	var chosen []test
 	for _, t := range programTests(o) {
@@ -23,7 +23,22 @@ func (o options) tests() []test {
 			chosen = append(chosen, t)
 		}
 	}
-	return chosen
+	return floorsBehind(chosen)
+}
+
+// floorsBehind puts each floor right behind the test that is compared with it, if that is there. Two
+// virtual CPUs can be two cores in one minute and threads of one core in the next, of which the
+// floor is a fifth.
+func floorsBehind(tests []test) []test {
+	var ordered []test
+	for _, t := range tests {
+		at := slices.IndexFunc(ordered, func(other test) bool { return t.Floor != nil && other.Name == t.Floor.Of })
+		if at < 0 {
+			at = len(ordered) - 1
+		}
+		ordered = slices.Insert(ordered, at+1, t)
+	}
+	return ordered
 }
 
 // programMetrics are the columns of the page.
