@@ -186,9 +186,9 @@ func TestAQPMayBeConnectedAgain(t *testing.T) {
 			require.NoError(t, cmtest.Tell(qp, 3))
 			_, _, err = acceptor.Await()
 			require.NoError(t, err)
-			require.NoError(t, near.Disconnect())
-			c := cmtest.Await(t, far) // ends with the handshake
+			c := cmtest.Await(t, far) // ends with the handshake: a DREQ that is there before the RTU would end that
 			require.NotNil(t, c)
+			require.NoError(t, near.Disconnect())
 			cmtest.Await(t, c.Disconnected()) // ends with the DREQ
 			require.NoError(t, c.Disconnect())
 			require.NoError(t, qp.Modify(verbs.QPAttr{State: verbs.QPStateReset}, verbs.QPAttrState))

@@ -177,7 +177,7 @@ func TestAddressThatDoesNotAnswerLeavesTimeForTheNext(t *testing.T) {
 	ln, err := (&ListenConfig{Transport: Soft}).Listen(t.Context(), "tcp", "[::1]:"+port)
 	require.NoError(t, err)
 	defer ln.Close()
-	c, err := (&Dialer{Transport: Soft, Timeout: 2 * leastPart}).Dial("tcp", ":"+port)
+	c, err := (&Dialer{Transport: Soft, Timeout: 3 * leastPart}).Dial("tcp", ":"+port)
 	require.NoError(t, err)
 	require.Equal(t, ln.Addr(), c.RemoteAddr())
 	c.Close()

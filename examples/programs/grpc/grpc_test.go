@@ -11,6 +11,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
 	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
+	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/interop"
@@ -107,6 +108,9 @@ func TestAnOrdinaryClientIsServedByTheSameListener(t *testing.T) {
 }
 
 func TestTheServerEndsAlthoughAStreamStays(t *testing.T) {
+	if race.Enabled {
+		t.Skip("grpc's own GracefulStop and its handling of a PING race (v1.85.0, http2Server.Drain and handlePing)")
+	}
 	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
 	require.NoError(t, err)
 	c := client{addr: server.Addr}
