@@ -74,22 +74,28 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 	_, remembered := negatives.Recall(address)
 	require.False(t, remembered)
 
-	// Somebody listens at each moment: a dial in the background that found nobody
-	// would be over.
-	everywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), tcp.Addr().(*net.TCPAddr).AddrPort().Port())
-	ln, err := fabrics[0].Listen(everywhere, rcm.ListenConfig{})
-	require.NoError(t, err)
-	defer ln.Close()
-	free()
-	p := newRawPeer(t)
-	defer p.close()
-	h := p.hello()
-	require.NoError(t, p.accept(ln, h.Marshal()), "nobody has dialed again")
+	acceptAtLast(t, tcp, free)
 	hang.Eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
 	again, err := Dial("tcp", address)
 	require.NoError(t, err)
 	defer again.Close()
 	require.IsType(t, (*Conn)(nil), again)
+}
+
+// acceptAtLast frees a listener that is busy, and accepts the session that a dial in the background asks for.
+func acceptAtLast(t *testing.T, tcp net.Listener, free func()) {
+	t.Helper()
+	// Somebody listens at each moment: a dial in the background that found nobody
+	// would be over.
+	everywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), tcp.Addr().(*net.TCPAddr).AddrPort().Port())
+	ln, err := fabrics[0].Listen(everywhere, rcm.ListenConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	free()
+	p := newRawPeer(t)
+	t.Cleanup(p.close)
+	h := p.hello()
+	require.NoError(t, p.accept(ln, h.Marshal()), "nobody has dialed again")
 }
 
 // A Dialer may be changed for the next dial while a session of the last one is being set up.
@@ -101,16 +107,7 @@ func TestSetUpInTheBackgroundDoesNotLookAtTheDialer(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	d.Dedicated = true
-
-	everywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), tcp.Addr().(*net.TCPAddr).AddrPort().Port())
-	ln, err := fabrics[0].Listen(everywhere, rcm.ListenConfig{})
-	require.NoError(t, err)
-	defer ln.Close()
-	free()
-	p := newRawPeer(t)
-	defer p.close()
-	h := p.hello()
-	require.NoError(t, p.accept(ln, h.Marshal()), "nobody has dialed again")
+	acceptAtLast(t, tcp, free)
 	var there []*session // for half a second
 	hang.Eventually(t, "the session is there", func() bool {
 		there = liveSessions.list()

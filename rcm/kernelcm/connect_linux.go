@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -112,14 +111,13 @@ func (r *route) request(ctx context.Context, qp *verbs.QP, p *rcm.ConnParam) err
 
 // connectTCP sends the request on iWARP. The kernel waits for TCP to connect,
 // and cannot be told to stop; the goroutine here waits in our place. Once ctx has ended it
-// decides to send none: the caller closes the QP then, whose number another QP has next. One that
-// it decided to send just before may reach the kernel after the return: nothing tells when it has.
+// sends none: the caller closes the QP then, whose number another QP has next. One that it was
+// about to send may reach the kernel after the return: nothing tells when it has.
 func connectTCP(ctx context.Context, id *cmID, param *ucmConnParam) error {
 	sent := make(chan error, 1)
-	var decided atomic.Bool // that it is sent, or that it is not
 	id.busy.Go(func() {
 		sent <- withoutSignals(func() error {
-			if ctx.Err() != nil || decided.Swap(true) {
+			if ctx.Err() != nil {
 				return handshake.ContextError(ctx)
 			}
 			return id.connect(param) // ends as TCP does
@@ -130,7 +128,6 @@ func connectTCP(ctx context.Context, id *cmID, param *ucmConnParam) error {
 	case err := <-sent:
 		return err
 	case <-ctx.Done():
-		decided.Store(true)
 		return handshake.ContextError(ctx)
 	}
 }

@@ -159,9 +159,7 @@ func TestArmingForASolicitedCompletionDoesNotWeaken(t *testing.T) {
 func TestAReceiveOfAnSRQThatIsGoneCompletes(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 8)
-	made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 3, MaxSGE: 1}, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
-	require.NoError(t, err)
-	s := made.(*srq)
+	s := newSRQ(t, ctx, verbs.SRQAttr{MaxWR: 3, MaxSGE: 1})
 	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 1}, SRQ: s})
 	n, err := s.PostRecv([]verbs.RecvWR{{ID: 5}, {ID: 6}})
 	require.NoError(t, err)
@@ -183,11 +181,9 @@ func TestAReceiveOfAnSRQThatIsGoneCompletes(t *testing.T) {
 func TestAReceiveOfAnSRQWhosePageWasMissingIsPostedAgain(t *testing.T) {
 	ctx, _ := newContext(t)
 	c := newCQ(t, ctx, 8)
-	made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 3, MaxSGE: 1}, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
-	require.NoError(t, err)
-	s := made.(*srq)
+	s := newSRQ(t, ctx, verbs.SRQAttr{MaxWR: 3, MaxSGE: 1})
 	q := newQP(t, ctx, driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 1}, SRQ: s})
-	_, err = s.PostRecv([]verbs.RecvWR{{ID: 5, SGL: sgl(100)}, {ID: 6}, {ID: 7}})
+	_, err := s.PostRecv([]verbs.RecvWR{{ID: 5, SGL: sgl(100)}, {ID: 6}, {ID: 7}})
 	require.NoError(t, err)
 	device(c, 0, cqeResponseError, 0, func(cqe []byte) { cqe[cqeSyndrome], cqe[cqeVendor] = 0x22, pageFault })
 	var wcs [3]verbs.WC
@@ -227,9 +223,7 @@ func FuzzCompletions(f *testing.F) {
 		attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: size, SendCQ: c}
 		var s *srq
 		if shared {
-			made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 8, MaxSGE: 2}, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
-			require.NoError(t, err)
-			s = made.(*srq)
+			s = newSRQ(t, ctx, verbs.SRQAttr{MaxWR: 8, MaxSGE: 2})
 			attr.SRQ, attr.Cap.MaxRecvWR = s, 0
 		}
 		q := newQP(t, ctx, attr)

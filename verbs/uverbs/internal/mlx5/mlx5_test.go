@@ -81,6 +81,14 @@ func newCQ(t testing.TB, c *context, cqe int) *cq {
 	return q.(*cq)
 }
 
+// newSRQ makes an SRQ of which the kernel tells nothing.
+func newSRQ(t testing.TB, c *context, attr verbs.SRQAttr) *srq {
+	t.Helper()
+	s, err := c.CreateSRQ(attr, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
+	require.NoError(t, err)
+	return s.(*srq)
+}
+
 // one is a table of one QP.
 type one struct{ *qp }
 

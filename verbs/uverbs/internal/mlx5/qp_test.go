@@ -45,9 +45,7 @@ func TestCountersGoRound(t *testing.T) {
 	c := newCQ(t, ctx, 8)
 	attr := driver.QPAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}, SignalAll: true}
 	q := newQP(t, ctx, attr)
-	made, err := ctx.CreateSRQ(verbs.SRQAttr{MaxWR: 8}, func(driver.Udata) (verbs.SRQAttr, error) { return verbs.SRQAttr{}, nil })
-	require.NoError(t, err)
-	s := made.(*srq)
+	s := newSRQ(t, ctx, verbs.SRQAttr{MaxWR: 8})
 	const round = 1 << 16
 	for _, word := range []interface{ Store(uint32) }{&q.send.posted, &q.send.done, &q.recv.posted, &q.recv.done} {
 		word.Store(round - 1)
