@@ -49,6 +49,13 @@ type QPInitAttr struct {
 	// memory that Close has unmapped: it can crash. The race detector reports it where the
 	// provider takes no lock.
 	SingleThreaded bool
+	// PlaceAtPoll lets the device put what a short WRITE with immediate brings at its place only when
+	// its completion is polled, as a device that scatters to CQEs does with a short SEND. It promises that
+	// until then nobody counts on that memory: the program does not look at it or deregister it, and no READ,
+	// atomic or WRITE without immediate of a peer names it. A device does so if
+	// both QPs of a connection have it, and neither an SRQ; only the software HCA does,
+	// and it saves two cache lines that have to move between CPUs.
+	PlaceAtPoll bool
 }
 
 // QP is a queue pair. Post calls may come from any goroutine; requests of one

@@ -143,6 +143,20 @@ func takeHello(conn *samehost.Conn) (*heldHello, error) {
 	return &heldHello{conn: conn, peer: peerOf(conn), hello: m.Hello, fds: fds}, nil
 }
 
+// helloFlags are what a hello says of the QP.
+func (q *qp) helloFlags() (flags uint32) {
+	if q.srq != nil {
+		flags |= protocol.HelloSRQ
+	}
+	if q.uc {
+		flags |= protocol.HelloUC
+	}
+	if q.late {
+		flags |= protocol.HelloPlaceAtPoll
+	}
+	return flags
+}
+
 // sayHello sends our segment and a wake-up socket.
 func (p *pairing) sayHello(conn syscall.Conn) error {
 	raw, err := conn.SyscallConn()
@@ -150,13 +164,7 @@ func (p *pairing) sayHello(conn syscall.Conn) error {
 		return err
 	}
 	q := p.q
-	h := protocol.Hello{From: p.self, To: p.peer}
-	if q.srq != nil {
-		h.Flags |= protocol.HelloSRQ
-	}
-	if q.uc {
-		h.Flags |= protocol.HelloUC
-	}
+	h := protocol.Hello{From: p.self, To: p.peer, Flags: q.helloFlags()}
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock() // the segment stays the QP's while it is sent
 	if q.pairing != p {
@@ -215,7 +223,7 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h protocol.Hello, fds []i
 	if err == nil && p.q.attach(l, p, func(o *outbound) {
 		o.open(protocol.ViewOf(mapping, h.Geometry), h, wakeFD)
 		o.mapping = mapping
-		l.seg = p.q.in.seg.retain()
+		l.in, l.seg = p.q.in, p.q.in.seg.retain()
 	}) == nil {
 		err = errOver
 	}

@@ -69,13 +69,14 @@ func newVictim(t testing.TB, shared bool) *victim {
 		require.NoError(t, err)
 	}
 	q, err := v.pd.CreateQP(&verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 1 << 20},
+		Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 1 << 20}, PlaceAtPoll: true,
 	}, v.send, v.recv, s)
 	require.NoError(t, err)
 	v.q = q.(*qp)
 	mr, err := v.pd.AllocMR(1<<16, verbs.AccessLocalWrite|protocol.RemoteRights, verbs.MROptions{})
 	require.NoError(t, err)
 	v.mr = mr.(*registration).region
+	v.q.in.grants.add(v.mr)
 	v.peer, err = d.newSegment(protocol.GeometryFor(32))
 	require.NoError(t, err)
 	valid := new(atomic.Uint32)
@@ -112,8 +113,14 @@ func (v *victim) receive() {
 func (v *victim) arrive(d descriptorCopy) {
 	in := v.q.in
 	e := &in.seg.Ring[in.index]
-	e.Kind, e.Flags, e.Imm, e.Length, e.Total, e.Next = d.kind, d.flags, d.imm, d.length, d.total, d.next
+	e.Kind, e.Flags, e.Imm, e.Length, e.Total, e.Next, e.Addr = d.kind, d.flags, d.imm, d.length, d.total, d.next, d.addr
 	e.Seq.Store(uint32(in.pos) + 1)
+}
+
+// write is arrive of a descriptor with data.
+func (v *victim) write(d descriptorCopy, data string) {
+	copy(v.q.in.seg.Ring[v.q.in.index].Data[:], data)
+	v.arrive(d)
 }
 
 // arriveHonestly is arrive, and says where the ring ends.
@@ -146,7 +153,7 @@ func TestLiesInDescriptorsFailTheQPAndNothingElse(t *testing.T) {
 		"no receive for a SEND":            {lie: descriptorCopy{kind: protocol.KindSend}},
 		"goes on outside of the ring":      {posted: 1, lie: descriptorCopy{kind: protocol.KindWriteImm, flags: protocol.FlagElsewhere, next: 64}},
 		"goes on far outside of the ring":  {posted: 1, lie: descriptorCopy{kind: protocol.KindWriteImm, flags: protocol.FlagElsewhere, next: 1<<32 - 1}},
-		"in the descriptor, but longer":    {posted: 1, lie: descriptorCopy{kind: protocol.KindSend, flags: protocol.FlagInDescriptor, length: 41, total: 41}},
+		"in the descriptor, but longer":    {posted: 1, lie: descriptorCopy{kind: protocol.KindSend, flags: protocol.FlagInDescriptor, length: 97, total: 97}},
 		"longer than the SEND buffer":      {posted: 1, lie: descriptorCopy{kind: protocol.KindSend, length: buf + 1, total: buf + 1}},
 		"across the end of the buffer":     {posted: 2, before: []descriptorCopy{{kind: protocol.KindSend, length: 64, total: 64}}, lie: descriptorCopy{kind: protocol.KindSend, length: buf, total: buf}},
 		"last piece too short":             {posted: 1, lie: descriptorCopy{kind: protocol.KindSend, length: 10, total: 11}},
@@ -173,6 +180,73 @@ func TestLiesInDescriptorsFailTheQPAndNothingElse(t *testing.T) {
 			v.poll()
 			require.Equal(t, stateErr, v.q.state.Load())
 			for _, wc := range v.poll() {
+				require.NotEqual(t, verbs.WCSuccess, wc.Status)
+			}
+			require.Len(t, v.faults, 1, "the peer is told")
+			ev, err := v.d.NextEvent()
+			require.NoError(t, err)
+			require.Equal(t, v.q.num, ev.QPN)
+		})
+	}
+}
+
+// A WRITE that comes in its descriptor goes where the peer may write, and nowhere else.
+func TestAWriteInADescriptorIsPlacedWhereItMayBe(t *testing.T) {
+	const at = 16
+	for name, c := range map[string]struct {
+		lie    func(t *testing.T, v *victim, d *descriptorCopy)
+		placed bool
+	}{
+		"of a few bytes":        {lie: func(*testing.T, *victim, *descriptorCopy) {}, placed: true},
+		"in front of the MR":    {lie: func(_ *testing.T, v *victim, d *descriptorCopy) { d.addr = v.mr.addr - 1 }},
+		"across its end":        {lie: func(_ *testing.T, v *victim, d *descriptorCopy) { d.addr = v.mr.addr + uint64(len(v.mr.mem)) - 3 }},
+		"at the end of memory":  {lie: func(_ *testing.T, v *victim, d *descriptorCopy) { d.addr = 1<<64 - 2 }},
+		"longer than its place": {lie: func(_ *testing.T, v *victim, d *descriptorCopy) { d.length = protocol.InlinePayload + 1 }},
+		"with an unknown key":   {lie: func(_ *testing.T, v *victim, d *descriptorCopy) { d.total = v.mr.key + 1 }},
+		"with a key taken away": {lie: func(_ *testing.T, v *victim, _ *descriptorCopy) { v.mr.invalidate() }},
+		"of an MR that is gone": {lie: func(t *testing.T, v *victim, _ *descriptorCopy) {
+			v.receive()
+			v.arrive(descriptorCopy{kind: protocol.KindWriteImm, flags: protocol.FlagInDescriptor, length: 4, total: v.mr.key, addr: v.mr.addr})
+			require.Len(t, v.poll(), 1) // and it is remembered
+			require.NoError(t, v.mr.Deregister())
+		}},
+		"to an MR whose key the peer was not given": {lie: func(t *testing.T, v *victim, d *descriptorCopy) {
+			mr, err := v.pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
+			require.NoError(t, err)
+			d.addr, d.total = mr.Addr(), mr.RKey()
+		}},
+		"to memory that is only read": {lie: func(t *testing.T, v *victim, d *descriptorCopy) {
+			mr, err := v.pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead, verbs.MROptions{})
+			require.NoError(t, err)
+			v.q.in.grants.add(mr.(*registration).region)
+			d.addr, d.total = mr.Addr(), mr.RKey()
+		}},
+		"to an MR of another PD": {lie: func(t *testing.T, v *victim, d *descriptorCopy) {
+			pd, err := v.d.AllocPD()
+			require.NoError(t, err)
+			mr, err := pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
+			require.NoError(t, err)
+			v.q.in.grants.add(mr.(*registration).region)
+			d.addr, d.total = mr.Addr(), mr.RKey()
+		}},
+		"to a QP that takes none": {lie: func(_ *testing.T, v *victim, _ *descriptorCopy) { v.q.late = false }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVictim(t, false)
+			v.receive()
+			d := descriptorCopy{kind: protocol.KindWriteImm, flags: protocol.FlagInDescriptor, imm: 9, length: 4, total: v.mr.key, addr: v.mr.addr + at}
+			c.lie(t, v, &d)
+			mem := v.mr.mem
+			v.write(d, "abcd")
+			wcs := v.poll()
+			if c.placed {
+				require.Len(t, wcs, 1)
+				require.Equal(t, verbs.WC{ID: 1, Opcode: verbs.WCRecvWriteWithImm, Flags: verbs.WCWithImm, ByteLen: 4, Imm: 9, QPN: v.q.num}, wcs[0])
+				require.Equal(t, "\x00abcd\x00", string(mem[at-1:at+5]))
+				return
+			}
+			require.Equal(t, stateErr, v.q.state.Load())
+			for _, wc := range append(wcs, v.poll()...) {
 				require.NotEqual(t, verbs.WCSuccess, wc.Status)
 			}
 			require.Len(t, v.faults, 1, "the peer is told")
@@ -290,9 +364,13 @@ func FuzzHostileSegment(f *testing.F) {
 				// an end without event is one too
 				_ = v.ch.WaitThread(time.Now().Add(time.Microsecond))
 			case fuzzArrive:
-				v.arrive(descriptorCopy{
+				d := descriptorCopy{
 					kind: uint8(arg(1)), flags: uint8(arg(1)), imm: uint32(arg(1)), length: uint32(arg(4)), total: uint32(arg(4)),
-				})
+				}
+				if d.kind == protocol.KindWriteImm { // of our region, about its end
+					d.addr, d.total = v.mr.addr+uint64(len(v.mr.mem))-uint64(d.total%256), v.mr.key
+				}
+				v.arrive(d)
 			}
 		}
 		completed += len(v.poll())

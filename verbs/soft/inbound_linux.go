@@ -2,6 +2,7 @@ package soft
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -49,6 +50,8 @@ type inbound struct {
 
 	nextOfChannel *inbound // guarded by the channel's mu
 
+	grants grants
+
 	// What follows is guarded by the CQ's pollMu.
 
 	gone      bool       // detached from its CQ
@@ -64,6 +67,7 @@ type inbound struct {
 	toldFreed uint64
 	partial   partial // the SEND whose pieces are arriving
 	sgl       *region // last region used by a receive
+	written   *region // last region that a WRITE in a descriptor named
 	cause     failure // why the peer is thought to lie
 	broken    bool    // it is already on cq.broken
 }
@@ -167,6 +171,9 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 				in.protocolError(verbs.EventQPFatal)
 				break
 			}
+			if d.Flags&protocol.FlagInDescriptor != 0 && !in.placeWrite(d, length) {
+				break
+			}
 			tail++
 			wcs[n] = verbs.WC{ID: e.id, Opcode: verbs.WCRecvWriteWithImm, Flags: verbs.WCWithImm, ByteLen: length, Imm: imm, QPN: in.q.num}
 			n++
@@ -194,6 +201,74 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 		in.publish()
 	}
 	return n
+}
+
+// placeWrite copies what a WRITE brought in its descriptor to its place. The peer has looked
+// whether it may, and can lie.
+func (in *inbound) placeWrite(d *protocol.Descriptor, length uint32) bool {
+	key, addr := d.Total, d.Addr
+	if !in.q.late || length > protocol.InlinePayload {
+		in.protocolError(verbs.EventQPFatal)
+		return false
+	}
+	r := in.written
+	if r == nil || r.key != key {
+		if r = in.granted(key); r != nil {
+			in.written = r
+		}
+	}
+	var dst []byte
+	ok := r != nil && r.lets(in.q) && r.access&verbs.AccessRemoteWrite != 0
+	if ok {
+		dst, ok = r.bytes(addr, length)
+	}
+	if !ok {
+		in.fail(failure{tell: protocol.FaultAccess, event: verbs.EventQPAccessErr, raise: true})
+		return false
+	}
+	copy(dst, d.Data[:length])
+	return true
+}
+
+// grants are the regions that the peer has, by their keys. They outlive the link: what came
+// before its end is delivered after it.
+type grants struct {
+	mu    sync.Mutex
+	local bool // guarded by mu: the peer is of this process, and knows all keys that are good for it
+	byKey map[uint32]*region
+}
+
+func (g *grants) add(r *region) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.byKey == nil {
+		g.byKey = make(map[uint32]*region)
+	}
+	g.byKey[r.key] = r
+}
+
+func (g *grants) remove(r *region) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.byKey[r.key] == r {
+		delete(g.byKey, r.key)
+	}
+}
+
+func (g *grants) toLocal() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.local = true
+}
+
+// granted returns the region of a key that the peer has, nil if it has none.
+func (in *inbound) granted(key uint32) *region {
+	in.grants.mu.Lock()
+	defer in.grants.mu.Unlock()
+	if in.grants.local {
+		return in.q.dev.region(key)
+	}
+	return in.grants.byKey[key]
 }
 
 // step goes on to the entry behind d, which was taken; false if that is not to be
@@ -385,7 +460,8 @@ func (in *inbound) armWord() *uint32 { return sys.Word(&in.seg.Header.Arm) }
 func (in *inbound) takeOther(d *protocol.Descriptor, wc *verbs.WC) (made int, ok bool) {
 	// The peer can change the entry while we look: each field is read once.
 	c := descriptorCopy{kind: d.Kind, flags: d.Flags, imm: d.Imm, length: d.Length, total: d.Total}
-	if c.kind < protocol.KindWriteImm || c.kind > protocol.KindPiece || (c.kind == protocol.KindWriteImm && in.partial.active) {
+	if c.kind < protocol.KindWriteImm || c.kind > protocol.KindPiece ||
+		c.kind == protocol.KindWriteImm && (in.partial.active || c.flags&protocol.FlagInDescriptor != 0) {
 		in.protocolError(verbs.EventQPFatal)
 		return 0, false
 	}
@@ -433,6 +509,7 @@ type descriptorCopy struct {
 	kind, flags        uint8
 	imm, length, total uint32
 	next               uint32
+	addr               uint64
 }
 
 // begin finds the receive for a message. The peer of a QP with a queue of its

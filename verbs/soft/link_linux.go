@@ -86,7 +86,8 @@ type socketLink struct {
 	by   *connector // nil without a connection manager
 	half int        // of what may be unread in the socket: bytes, as the kernel counts them
 
-	seg *segment // ours, for which the peer has this link; kept until serve ends
+	in  *inbound // ours, for which the peer has this link
+	seg *segment // that of in, kept until serve ends
 
 	mu    sync.Mutex
 	given map[*region]uint32 // guarded by mu: regions that the peer has, with the places of their keys; nil: it is gone
@@ -405,6 +406,7 @@ func (l *socketLink) placeFor(r *region) (place uint32, fresh, ok bool) {
 		l.used++
 	}
 	l.given[r] = place
+	l.in.grants.add(r)
 	return place, true, true
 }
 
@@ -415,6 +417,7 @@ func (l *socketLink) takeBack(r *region) {
 	defer l.mu.Unlock()
 	if place, ok := l.given[r]; ok {
 		delete(l.given, r)
+		l.in.grants.remove(r)
 		l.free = append(l.free, place)
 	}
 }

@@ -3,6 +3,7 @@ package soft
 import (
 	"unsafe"
 
+	"github.com/seed-b9b531af/ramjet/internal/prefetch"
 	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
@@ -31,6 +32,8 @@ type outbound struct {
 	solicited bool    // one of the unpublished ones is solicited
 
 	srq     bool     // the peer receives from an SRQ
+	cursor  uint64   // of the inbound half, at the last post
+	late    bool     // short WRITEs with immediate travel in descriptors
 	wakeFD  int      // the peer's wake-up socket, -1: it has none
 	seg     *segment // of this process, or nil
 	mapping []byte   // of another process, or nil
@@ -63,6 +66,21 @@ func (o *outbound) push(d *protocol.Descriptor, n int, solicited bool) {
 	if o.pileUp += n; o.pileUp >= pileUpLimit {
 		o.publish()
 	}
+}
+
+// prefetch asks for the cache lines of the next descriptor but one: the next one the peer polls. Who has
+// received something since the last post waits for an answer to each, and the peer keeps these
+// lines until then. cursor is that of the inbound half.
+func (o *outbound) prefetch(cursor uint64) {
+	if o.cursor != cursor {
+		o.cursor = cursor
+		return
+	}
+	i := o.index + 1
+	if i >= o.lap {
+		i = 0
+	}
+	prefetch.ForWrite(uintptr(unsafe.Pointer(&o.Ring[i])))
 }
 
 // publish makes everything that was pushed visible, and wakes the peer.
@@ -250,5 +268,6 @@ func (o *outbound) open(v protocol.View, h protocol.Hello, wakeFD int) {
 	o.View = v
 	o.lap = min(protocol.FirstLap, uint32(len(v.Ring)))
 	o.srq = h.Flags&protocol.HelloSRQ != 0
+	o.late = h.Flags&protocol.HelloPlaceAtPoll != 0
 	o.wakeFD = wakeFD
 }

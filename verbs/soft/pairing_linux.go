@@ -164,6 +164,7 @@ func (q *qp) joinSegment(other *qp, l link) {
 		return
 	}
 	seg := in.seg.retain()
+	in.grants.toLocal()
 	other.recvMu.Unlock()
 	wakeFD := -1
 	if ch := other.recvCQ.ch; ch != nil {
@@ -174,10 +175,7 @@ func (q *qp) joinSegment(other *qp, l link) {
 			return
 		}
 	}
-	h := protocol.Hello{}
-	if other.srq != nil {
-		h.Flags |= protocol.HelloSRQ
-	}
+	h := protocol.Hello{Flags: other.helloFlags()}
 	p := q.attach(l, nil, func(o *outbound) {
 		o.open(seg.View, h, wakeFD)
 		o.seg, o.in = seg, in
@@ -204,6 +202,7 @@ func (q *qp) attach(l link, p *pairing, open func(*outbound)) *pairing {
 	done := q.pairing
 	q.pairing = nil
 	open(&q.out)
+	q.out.late = q.out.late && q.late
 	q.cpus.set(&q.in.seg.Header.CPU, &q.out.Header.CPU)
 	q.link = l
 	q.open = q.mayRun()

@@ -235,7 +235,7 @@ func (s *side) newQP() *verbs.QP {
 	}
 	qp, err := s.pd.CreateQP(verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: s.send, RecvCQ: s.recv, SRQ: s.srq, Cap: c, SignalAll: s.conf.signalAll,
-		SingleThreaded: s.conf.single,
+		SingleThreaded: s.conf.single, PlaceAtPoll: s.conf.single,
 	})
 	require.NoError(s.t, err)
 	return qp

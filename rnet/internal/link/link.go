@@ -135,7 +135,7 @@ func New(cfg Config, user User) (l *Link, err error) {
 		return nil, err
 	}
 	l.qp, err = l.memory.pd.CreateQP(verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, SingleThreaded: true,
+		Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, SingleThreaded: true, PlaceAtPoll: true,
 		Cap: verbs.QPCap{MaxSendWR: sends, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInline: l.has.inline},
 	})
 	if err != nil {

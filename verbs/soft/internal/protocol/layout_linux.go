@@ -93,8 +93,8 @@ const (
 	headerSize     = 1 << 16                   // a multiple of the page size of any machine
 	KeysAt         = 1024                      // where Header.Keys begins
 	KeySlots       = (headerSize - KeysAt) / 4 // regions that a peer may use at a time
-	DescriptorSize = 64
-	InlinePayload  = 40 // bytes of a SEND that travel in the descriptor
+	DescriptorSize = 128
+	InlinePayload  = 96 // bytes of a SEND or a WRITE that travel in the descriptor
 	SendAlign      = 64 // pieces in the SEND buffer start at multiples
 )
 
@@ -106,8 +106,9 @@ type Descriptor struct {
 	_      uint16
 	Imm    uint32 // immediate, or the rkey that SEND_WITH_INV invalidates
 	Length uint32 // bytes of this piece
-	Total  uint32 // bytes of the whole message
+	Total  uint32 // bytes of the whole message, or the rkey of a WRITE in the descriptor
 	Next   uint32 // entry of the next descriptor, with FlagElsewhere
+	Addr   uint64 // where a WRITE in the descriptor goes
 	Data   [InlinePayload]byte
 }
 
@@ -121,8 +122,8 @@ const (
 )
 
 const (
-	// FlagInDescriptor says that the piece is in Descriptor.Data and not in the
-	// SEND buffer.
+	// FlagInDescriptor says that the piece of a SEND is in Descriptor.Data and not in the
+	// SEND buffer, and what a WRITE brings not at its place yet (HelloPlaceAtPoll).
 	FlagInDescriptor uint8 = 1 << 0
 	// FlagElsewhere says that the next descriptor is in entry Next.
 	FlagElsewhere uint8 = 1 << 1
@@ -168,7 +169,7 @@ const PagesAtOnce = 64 << 10
 // A lap is the part of the ring that is in use, from its start. It grows by a
 // factor at first, and then by as much as one system call may populate.
 const (
-	FirstLap = 64
+	FirstLap = 32
 	lapStep  = PagesAtOnce / DescriptorSize
 )
 

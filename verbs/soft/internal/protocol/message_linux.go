@@ -12,7 +12,7 @@ import (
 // Unix socket (SOCK_SEQPACKET: one message is one packet). Integers are
 // little endian.
 //
-//	all      0 "RJS"  3 version (5)  4 kind  5 zero  6 length of the body (2)
+//	all      0 "RJS"  3 version (6)  4 kind  5 zero  6 length of the body (2)
 //	hello    8 GID of the sender (16)  24 its QPN (4)  28 GID of the receiver (16)  44 its QPN (4)
 //	         48 receives (4)  52 bytes of the SEND buffer (4)  56 flags (4)
 //	         descriptors: segment, and a wake-up socket if flags has HelloWakeSocket
@@ -44,7 +44,7 @@ const (
 )
 
 const (
-	wireVersion = 5
+	wireVersion = 6
 	wireHeader  = 8
 	MaxMessage  = 128 // longer than any message of this version
 )
@@ -74,6 +74,11 @@ const (
 	HelloWakeSocket uint32 = 1 << 0 // the second descriptor is the wake-up socket
 	HelloSRQ        uint32 = 1 << 1 // the receives come from a shared queue
 	HelloUC         uint32 = 1 << 2 // the QP is of the unreliable service
+	// HelloPlaceAtPoll says that the sender takes WRITEs with immediate in descriptors, and puts
+	// what they bring at its place when it polls.
+	HelloPlaceAtPoll uint32 = 1 << 3
+
+	helloFlags = HelloWakeSocket | HelloSRQ | HelloUC | HelloPlaceAtPoll
 )
 
 // Hello is the first message of each side.
@@ -168,11 +173,14 @@ func (m *Message) parseBody(b []byte) error {
 		h.To = Endpoint{GID: verbs.GID(b[20:36]), QPN: u32(36)}
 		h.Geometry = Geometry{Receives: u32(40), SendBuf: u32(44)}
 		h.Flags = u32(48)
-		if h.From.QPN >= 1<<24 || h.To.QPN >= 1<<24 || h.Flags&^(HelloWakeSocket|HelloSRQ|HelloUC) != 0 {
+		if h.From.QPN >= 1<<24 || h.To.QPN >= 1<<24 || h.Flags&^helloFlags != 0 {
 			return Malformed("hello from QP %#x to %#x with flags %#x", h.From.QPN, h.To.QPN, h.Flags)
 		}
 		if both := HelloSRQ | HelloUC; h.Flags&both == both {
 			return Malformed("hello of a UC QP with an SRQ")
+		}
+		if both := HelloSRQ | HelloPlaceAtPoll; h.Flags&both == both {
+			return Malformed("hello of a QP with an SRQ that places at the poll")
 		}
 		if err := h.Geometry.Check(); err != nil {
 			return Malformed("hello with a %v", err)

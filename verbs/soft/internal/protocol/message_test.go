@@ -55,7 +55,7 @@ func TestHelloIsLaidOutAsDocumented(t *testing.T) {
 		Geometry: Geometry{Receives: 64, SendBuf: 1 << 18}, Flags: HelloWakeSocket,
 	})
 	require.Equal(t, []byte{
-		'R', 'J', 'S', 5, 1, 0, 52, 0,
+		'R', 'J', 'S', 6, 1, 0, 52, 0,
 		0xa1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa2, 3, 2, 1, 0,
 		0xb1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb2, 6, 5, 4, 0,
 		64, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0,
@@ -88,6 +88,7 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"SEND buffer too small":           change(helloMessage, 52, 64, 0, 0, 0),
 		"unknown flags":                   change(helloMessage, 56, 0xff),
 		"UC that receives from an SRQ":    change(helloMessage, 56, byte(HelloUC|HelloSRQ)),
+		"SRQ, and places at the poll":     change(helloMessage, 56, byte(HelloPlaceAtPoll|HelloSRQ)),
 		"good neither 0 nor 1":            change(answer, 12, 2),
 		"rights that do not exist":        change(answer, 16, 0xff, 0xff),
 		"place that does not exist":       change(answer, 20, 0xff, 0xff),
