@@ -1,7 +1,6 @@
 package uverbs
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -96,8 +95,7 @@ func (c *cq) create(in *abi.CreateCQIn) error {
 	if err == nil || !made {
 		return err
 	}
-	_ = c.destroyAtKernel() // the first error is the one to tell
-	c.release()
+	c.dev.undo(c, c.destroyAtKernel, c.release)
 	return err
 }
 
@@ -499,7 +497,7 @@ func (c *cq) Destroy() error {
 			return verbs.ErrBusy
 		}
 		err := c.destroyAtKernel()
-		if errors.Is(err, verbs.ErrBusy) {
+		if !destroyed(err) {
 			return err
 		}
 		c.release()

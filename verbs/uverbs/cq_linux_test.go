@@ -8,14 +8,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
-func TestWhatTheKernelSaysOfADestroyedCQIsTold(t *testing.T) {
-	c := &cq{dev: deviceWithoutFile(t), queue: newSiwCQ(t, newSiwMemory(4), 4)}
-	err := c.Destroy()
-	require.Error(t, err)
-	require.NotErrorIs(t, err, verbs.ErrClosed)
-	require.ErrorIs(t, c.Destroy(), verbs.ErrClosed)
-}
-
 // cqWithQP is a CQ over memory of the test, with a QP that reports to it.
 func cqWithQP(t *testing.T) (*cq, sharedMemory, *qp) {
 	t.Helper()

@@ -156,6 +156,16 @@ func (d *device) drop(id uint64) {
 	delete(d.objects, id)
 }
 
+// undo destroys at the kernel what was made of an object that fails now, and releases its memory. If the
+// kernel keeps it, the list does until Close, which would otherwise leave a mapping.
+func (d *device) undo(o object, destroyAtKernel func() error, release func()) {
+	if destroyed(destroyAtKernel()) { // the first error is the one to tell
+		release()
+		return
+	}
+	_, _ = d.add(o) // if Close has begun, it has o from before
+}
+
 // find returns the object whose id the kernel named, nil if it is gone.
 func (d *device) find(id uint64) object {
 	d.mu.Lock()

@@ -1,7 +1,6 @@
 package uverbs
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -108,7 +107,7 @@ func (m *deviceMemory) use(copy func() error) error {
 func (m *deviceMemory) Free() error {
 	return m.end.once(func() error {
 		err := m.freeAtKernel()
-		if !errors.Is(err, verbs.ErrBusy) {
+		if destroyed(err) {
 			m.unmap()
 			m.dev.drop(m.id) // after that: see cq.Destroy
 		}

@@ -43,8 +43,7 @@ func useAll(ends []*ending, commands func() error) error {
 	return commands()
 }
 
-// once gives the command that destroys the object. One that is busy is still
-// there; after any other answer it is not.
+// once gives the command that destroys the object.
 func (e *ending) once(destroy func() error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -55,6 +54,13 @@ func (e *ending) once(destroy func() error) error {
 		return verbs.ErrBusy
 	}
 	err := destroy()
-	e.closed = !errors.Is(err, verbs.ErrBusy)
+	e.closed = destroyed(err)
 	return err
 }
+
+// destroyed reports whether an object is gone after that answer to the command that destroys it, or
+// because its device is closed or was removed. After any other answer the kernel has it as it was
+// (core/rdma_core.c, uobj_destroy) and the device may use its memory: it stays, and commands may
+// name it, that one too. It is EBUSY of what others use, but a driver may say anything, and a process
+// that gives commands by write(2) and has changed its user gets EACCES.
+func destroyed(err error) bool { return err == nil || errors.Is(err, verbs.ErrClosed) }

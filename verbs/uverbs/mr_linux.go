@@ -140,14 +140,8 @@ func (r *region) Deregister() error {
 	if !r.null {
 		err = r.dev.command(abi.CmdDeregMR, abi.BytesOf(&abi.HandleOnly{Handle: r.handle}), nil)
 	}
-	switch {
-	case errors.Is(err, verbs.ErrBusy):
-		return err
-	case err != nil && !errors.Is(err, verbs.ErrClosed):
-		// The kernel has not destroyed it, and peers may write there: the memory stays until
-		// Close of the device.
-		r.closed = true
-		return err
+	if !destroyed(err) {
+		return err // peers may write there
 	}
 	r.dev.drop(r.id)
 	r.unmap()

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/abi"
@@ -58,22 +57,4 @@ func TestAdviceIsGivenByAMethodOfItsOwn(t *testing.T) {
 		*abi.ViewAt[scatterEntry](p, abi.PageIn), *abi.ViewAt[scatterEntry](p, abi.PageIn+16),
 	})
 	require.Len(t, make([]scatterEntry, maxAdvised), (2048-512)/16)
-}
-
-// A process that gives commands by write(2), and has changed its user since, can destroy nothing.
-func TestMemoryThatTheKernelHasNotLetGoOfStaysUntilTheDeviceIsClosed(t *testing.T) {
-	o := newObjects(t)
-	mr, err := o.pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.MROptions{})
-	require.NoError(t, err)
-	r := mr.(*region)
-	o.pd.dev.submit = func(_ []byte, r *abi.Request) error {
-		require.Equal(t, abi.CmdDeregMR, r.Cmd)
-		return unix.EACCES
-	}
-	require.ErrorIs(t, mr.Deregister(), unix.EACCES)
-	require.NotNil(t, r.owned, "the memory is unmapped")
-	require.Equal(t, r, o.pd.dev.find(r.id), "nothing keeps the memory of a caller")
-	require.ErrorIs(t, mr.Deregister(), verbs.ErrClosed)
-	r.abandon() // as Close of the device does
-	require.Nil(t, r.owned)
 }

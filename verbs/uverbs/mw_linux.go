@@ -1,7 +1,6 @@
 package uverbs
 
 import (
-	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -51,7 +50,7 @@ func (w *window) SetKey(rkey uint32) { w.current.Store(rkey) }
 func (w *window) Dealloc() error {
 	return w.end.once(func() error {
 		err := w.dev.command(abi.CmdDeallocMW, abi.BytesOf(&abi.HandleOnly{Handle: w.handle}), nil)
-		if !errors.Is(err, verbs.ErrBusy) {
+		if destroyed(err) {
 			w.dev.windows.Add(-1)
 		}
 		return err

@@ -1,7 +1,6 @@
 package uverbs
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -161,9 +160,8 @@ func (q *qp) create(p *pd, attr *verbs.QPInitAttr) error {
 	}
 	if err != nil {
 		if made {
-			_ = q.destroyAtKernel() // the first error is the one to tell
+			q.dev.undo(q, q.destroyAtKernel, q.release)
 		}
-		q.release()
 		return err
 	}
 	q.sendLimit, q.recvLimit = queue.Capacity()
@@ -484,7 +482,7 @@ func (q *qp) Destroy() error {
 	q.dev.numbers.leave(q.num)
 	defer q.dev.numbers.left(q.num)
 	err := q.groups.Destroy(q.attach, q.detach, q.destroyQuietly)
-	if errors.Is(err, verbs.ErrBusy) {
+	if !destroyed(err) {
 		if q.failed.Load() {
 			q.flushAlive() // for those who have not waited
 		}
@@ -504,7 +502,7 @@ func (q *qp) destroyQuietly() error {
 	q.lock() // ends with the posts that run
 	defer q.unlock()
 	err := q.destroyAtKernel()
-	if !errors.Is(err, verbs.ErrBusy) {
+	if destroyed(err) {
 		q.release()
 	}
 	return err

@@ -1,7 +1,6 @@
 package uverbs
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -69,7 +68,7 @@ func (s *srq) create(attr *verbs.SRQAttr, by func(verbs.SRQAttr, func(driver.Uda
 	})
 	if err != nil {
 		if made {
-			_ = s.destroyAtKernel() // the first error is the one to tell
+			s.dev.undo(s, s.destroyAtKernel, s.release)
 		}
 		return err
 	}
@@ -80,8 +79,7 @@ func (s *srq) create(attr *verbs.SRQAttr, by func(verbs.SRQAttr, func(driver.Uda
 	}
 	// The command has it too, but not all drivers look at it there (srq.c of hw/mlx5, mlx5_ib_create_srq).
 	if err = s.modify(*attr, verbs.SRQAttrLimit); err != nil {
-		_ = s.destroyAtKernel() // the first error is the one to tell
-		s.release()
+		s.dev.undo(s, s.destroyAtKernel, s.release)
 	}
 	return err
 }
@@ -173,7 +171,7 @@ func (s *srq) Destroy() error {
 			defer s.dev.srqNumbers.left(s.num)
 		}
 		err := s.destroyAtKernel()
-		if errors.Is(err, verbs.ErrBusy) {
+		if !destroyed(err) {
 			return err
 		}
 		if s.cq != nil {

@@ -1,7 +1,6 @@
 package uverbs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -191,7 +190,7 @@ func (t *target) Destroy() error {
 		return verbs.ErrClosed
 	}
 	err := t.dev.command(abi.CmdDestroyQP, abi.BytesOf(&abi.DestroyIn{Handle: t.handle}), abi.BytesOf(&abi.DestroyQPOut{}))
-	if errors.Is(err, verbs.ErrBusy) {
+	if !destroyed(err) {
 		return err
 	}
 	t.gone = true

@@ -44,10 +44,10 @@ func (s *Groups) Detach(g Group, call func(Group) error) error {
 	return err
 }
 
-// Destroy takes the QP out of its groups and destroys it by those calls. If it is busy, it is
-// put into them again, and the error says which it is not in any more because that has failed.
-// That it could not be taken out of one shows when it is destroyed. After any other answer it is
-// in none: it is gone.
+// Destroy takes the QP out of its groups and destroys it by those calls. If that fails, but for
+// verbs.ErrClosed, the QP is still there: it is put into them again, and the error says which it is
+// not in any more because that has failed. That it could not be taken out of one shows when it is
+// destroyed.
 func (s *Groups) Destroy(attach, detach func(Group) error, destroy func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Groups) Destroy(attach, detach func(Group) error, destroy func() error)
 		return true
 	})
 	err := destroy()
-	if !errors.Is(err, verbs.ErrBusy) {
+	if err == nil || errors.Is(err, verbs.ErrClosed) {
 		s.list = nil
 		return err
 	}

@@ -102,7 +102,7 @@ func TestAQPWhoseDeviceIsGoneIsInNoGroup(t *testing.T) {
 	var k kernel
 	var s multicast.Groups
 	require.NoError(t, s.Attach(multicast.Group{LID: 1}, k.attach))
-	gone := errors.New("gone")
+	gone := fmt.Errorf("the device was removed: %w", verbs.ErrClosed)
 	require.ErrorIs(t, s.Destroy(k.attach, k.detach, func() error { return gone }), gone)
 	require.Empty(t, k.groups)
 }
