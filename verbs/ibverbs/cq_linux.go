@@ -13,8 +13,6 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
@@ -445,15 +443,14 @@ func (c *cq) leave(s *srq, destroy func() error) error {
 	defer c.dev.xrc.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := destroy()
-	if errors.Is(err, unix.EBUSY) {
+	if err := destroy(); err != nil {
 		return err
 	}
 	maps.DeleteFunc(c.receives, func(_ uint64, r receive) bool { return r.srq == s })
 	c.odd = c.size + c.spare
 	c.keep(c.known)
 	c.odd = 0
-	return err
+	return nil
 }
 
 // passesOver reports whether a completion that the library makes no sense of is that of an SRQ that

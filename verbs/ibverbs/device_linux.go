@@ -140,12 +140,12 @@ func (d *device) drop(address uintptr) {
 	delete(d.objects, address)
 }
 
-// restore lists again what was dropped and is busy. The library has not freed it.
-func (d *device) restore(address uintptr, o object, err error) (busy bool) {
-	if busy = errors.Is(err, verbs.ErrBusy); busy {
+// restore lists again what was dropped and is not destroyed: the list keeps memory of the caller.
+func (d *device) restore(address uintptr, o object, err error) (stays bool) {
+	if stays = !destroyed(err); stays {
 		d.add(address, o)
 	}
-	return busy
+	return stays
 }
 
 // find returns the object that an event is about, nil if it is being destroyed.
@@ -184,7 +184,7 @@ func (d *device) lost() {
 	}
 }
 
-// Close destroys what is open, what uses others before them. What stays busy the kernel destroys
+// Close destroys what is open, what uses others before them. What stays the kernel destroys
 // with the context, which the library frees: nothing may call it about that any more.
 func (d *device) Close() error {
 	d.life.Lock() // ends with the calls that run
@@ -200,7 +200,7 @@ func (d *device) Close() error {
 	d.mu.Unlock()
 	for _, o := range list {
 		err := o.destroy() // the context goes, and all that the kernel has of it
-		if q, ok := o.(queues); ok && errors.Is(err, verbs.ErrBusy) {
+		if q, ok := o.(queues); ok && !destroyed(err) {
 			q.abandon()
 		}
 	}

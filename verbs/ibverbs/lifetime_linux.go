@@ -56,7 +56,7 @@ func (l *lifetime) alone(f func() error) error {
 	return f()
 }
 
-// end destroys the object if nobody uses it. After any answer but ErrBusy it is gone.
+// end destroys the object if nobody uses it.
 func (l *lifetime) end(destroy func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,9 +67,15 @@ func (l *lifetime) end(destroy func() error) error {
 		return verbs.ErrBusy
 	}
 	err := destroy()
-	l.ended = !errors.Is(err, verbs.ErrBusy)
+	l.ended = destroyed(err)
 	return err
 }
+
+// destroyed reports whether an object is gone after that answer to the call that destroys it. After
+// any other the library, whose drivers free what they have after the command alone, and the kernel
+// have it as it was: it stays, and calls may name it, that one too. Of what others use it is EBUSY,
+// but a driver of the kernel may say anything.
+func destroyed(err error) bool { return err == nil || errors.Is(err, verbs.ErrClosed) }
 
 // useAll keeps all of the objects, or none.
 func useAll(list ...*lifetime) error {

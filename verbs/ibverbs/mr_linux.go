@@ -214,18 +214,11 @@ func (r *region) destroy() error {
 		if d.restore(r.address, r, err) {
 			return err
 		}
-		if err != nil && !errors.Is(err, verbs.ErrClosed) {
-			// Neither the kernel nor the library has destroyed it, and peers may write there: the
-			// list keeps memory of the caller until Close of the device.
-			d.add(r.address, r)
-		}
 		r.pd.life.release()
 		if r.dm != nil {
 			r.dm.life.release()
 		}
-		if err == nil {
-			pages.Unmap(r.owned)
-		}
-		return err
+		pages.Unmap(r.owned)
+		return nil
 	})
 }

@@ -354,14 +354,14 @@ func (q *qp) destroy() error {
 	// Another QP that gets the number cannot report to the CQs before the completions of
 	// this one are out of them.
 	defer lockAll(q.sendCQ, q.recvCQ)()
-	busy := false
+	stays := false
 	err := q.groups.Destroy(q.attach, q.detach, func() error {
 		q.dev.drop(q.address)
 		err := failed("ibv_destroy_qp", status(q.dev.lib.destroyQP, q.address))
-		busy = q.dev.restore(q.address, q, err) // events are about it again
+		stays = q.dev.restore(q.address, q, err) // events are about it again
 		return err
 	})
-	if busy {
+	if stays {
 		return err
 	}
 	q.gone = true

@@ -1,0 +1,103 @@
+//go:build amd64 || arm64
+
+package ibverbs
+
+import (
+	"testing"
+
+	"github.com/ebitengine/purego"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
+
+// libc returns a function of the C library.
+func libc(t *testing.T, name string) uintptr {
+	t.Helper()
+	f, err := purego.Dlsym(purego.RTLD_DEFAULT, name)
+	require.NoError(t, err)
+	return f
+}
+
+// destroyBy has a function destroy all objects.
+func (d *device) destroyBy(f uintptr) {
+	*d.lib = library{deregMR: f, destroyCQ: f, destroyQP: f, destroySRQ: f, destroyAH: f, deallocPD: f}
+	d.extension.freeDM, d.extension.closeXRCD, d.ops[opDeallocMW] = f, f, f
+}
+
+// destroyable is an object with what a program destroys it by.
+type destroyable struct {
+	object
+	by func() error
+}
+
+// oneOfEach lists one of each object, in an order in which they can be destroyed. The addresses are
+// EACCES for a C function that takes an int.
+func oneOfEach(t *testing.T, d *device) []destroyable {
+	t.Helper()
+	next := uintptr(unix.EACCES)
+	address := func() uintptr {
+		next += 1 << 32
+		return next
+	}
+	p := &pd{dev: d, address: address()}
+	m := &deviceMemory{dev: d, address: address()}
+	x := &xrcDomain{dev: d, address: address()}
+	room, err := newArena(0)
+	require.NoError(t, err)
+	c := &cq{dev: d, address: address(), qps: make(map[uint32]*qp), room: room}
+	q := &qp{dev: d, pd: p, address: address(), num: 5, sendCQ: c, recvCQ: c}
+	s := &srq{dev: d, pd: p, address: address()}
+	shared := &srq{dev: d, pd: p, address: address(), domain: x, cq: c}
+	to := &target{domain: x, address: address()}
+	a := &ah{pd: p, address: address()}
+	w := &window{pd: p, address: address()}
+	r := &region{dev: d, pd: p, address: address(), dm: m, mem: make([]byte, 8)}
+	require.NoError(t, useAll(append(q.parts(), &p.life, &p.life, &x.life, &c.life, &x.life, &p.life, &p.life, &p.life, &m.life)...))
+	c.attach(q)
+	for at, o := range map[uintptr]object{
+		p.address: p, m.address: m, x.address: x, c.address: c, q.address: q, s.address: s,
+		shared.address: shared, to.address: to, a.address: a, w.address: w, r.address: r,
+	} {
+		d.add(at, o)
+	}
+	return []destroyable{
+		{w, w.Dealloc}, {q, q.Destroy}, {to, to.Destroy}, {s, s.Destroy}, {shared, shared.Destroy}, {a, a.Destroy}, {r, r.Deregister},
+		{m, m.Free}, {c, c.Destroy}, {x, x.Close}, {p, p.Dealloc},
+	}
+}
+
+// A process that gives commands by write(2), and has changed its user since, can destroy nothing;
+// and any command may find no memory in the kernel.
+func TestWhatTheLibraryHasNotDestroyedIsStillThere(t *testing.T) {
+	refuses, accepts := libc(t, "abs"), libc(t, "isalpha") // 13 of 13, and 0
+	d := &device{lib: new(library), objects: make(map[uintptr]object)}
+	d.ops[opPollCQ] = accepts
+	list := oneOfEach(t, d)
+	d.destroyBy(refuses)
+	for range 2 {
+		for _, o := range list {
+			err := o.by()
+			switch o.object.(type) {
+			case *pd, *cq, *xrcDomain, *deviceMemory:
+				require.ErrorIs(t, err, verbs.ErrBusy, "%T, of which others are", o.object)
+			default:
+				require.ErrorIs(t, err, unix.EACCES, "%T", o.object)
+			}
+		}
+		require.Len(t, d.objects, len(list), "nothing keeps the memory of a caller, or takes events")
+	}
+	for _, o := range list {
+		d.destroyBy(refuses)
+		require.ErrorIs(t, o.by(), unix.EACCES, "%T", o.object)
+		if q, ok := o.object.(*qp); ok {
+			require.NoError(t, q.use(func() error { return nil }))
+			require.Equal(t, q, q.sendCQ.qps[q.num], "completions of the QP are no stranger's")
+		}
+		d.destroyBy(accepts)
+		require.NoError(t, o.by(), "%T", o.object)
+		require.ErrorIs(t, o.by(), verbs.ErrClosed, "%T", o.object)
+	}
+	require.Empty(t, d.objects)
+}
