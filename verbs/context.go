@@ -244,16 +244,20 @@ func (c *Context) recount(mr *MR, bytes, more int64) {
 	mr.pinned = bytes
 }
 
-// ended is wrap for what closes an object: one that is closed already stays so.
+// ended is wrap for what closes an object: one that is closed already stays so. After any other
+// error it is open still.
 func (c *Context) ended(op string, err error) error {
-	if errors.Is(err, ErrClosed) {
+	switch {
+	case errors.Is(err, ErrClosed):
 		return nil
-	}
-	if !errors.Is(err, ErrBusy) {
+	case err == nil:
 		c.discharge()
 	}
 	return c.wrap(op, err)
 }
+
+// destroyed reports whether an object is gone after that answer of its driver.
+func destroyed(err error) bool { return err == nil || errors.Is(err, ErrClosed) }
 
 func (c *Context) wrap(op string, err error) error {
 	if err == nil {

@@ -188,7 +188,7 @@ func (cq *CQ) Moderate(count int, period time.Duration) error {
 // Close destroys the CQ. The error wraps ErrBusy while QPs use it.
 func (cq *CQ) Close() error {
 	err := cq.drv.Destroy()
-	if !errors.Is(err, ErrBusy) {
+	if destroyed(err) {
 		cq.ctx.mu.Lock()
 		delete(cq.ctx.cqs, cq.drv)
 		cq.ctx.mu.Unlock()

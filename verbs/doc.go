@@ -47,7 +47,8 @@
 // an error return one that wraps [ErrClosed], whichever device it is of; only
 // Close returns nil, and does nothing. Close of what others still use returns an
 // error that wraps [ErrBusy]; but a Context takes all that was made of it with it, and
-// a CompChannel ends its waits.
+// a CompChannel ends its waits. If Close fails, the object is still open, as it was, and may be
+// closed again; a Context is closed.
 //
 // Every method may be called from any goroutine, at any time, unless the program promises
 // otherwise (SingleThreaded of [QPInitAttr] and [CQAttr]). PostSend, PostRecv and Poll

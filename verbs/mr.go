@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -348,8 +347,8 @@ func (mr *MR) SGEOf(mem []byte) SGE {
 }
 
 // Close deregisters the MR and, if AllocMR made it, unmaps the memory. Work
-// requests that use it must be done before. If the error wraps ErrBusy the MR
-// is still open; after any other result, further calls do nothing.
+// requests that use it must be done before. If it fails, the MR is still open, and peers may
+// use the memory; the error wraps ErrBusy if memory windows keep it.
 func (mr *MR) Close() error {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
@@ -357,14 +356,10 @@ func (mr *MR) Close() error {
 		return nil
 	}
 	err := mr.drv.Deregister()
-	if errors.Is(err, ErrBusy) {
+	if !destroyed(err) {
 		return mr.pd.ctx.wrap("deregister MR", err)
 	}
 	mr.closed = true
-	if err != nil && !errors.Is(err, ErrClosed) {
-		// The device has it still: object and bytes count until the context is closed.
-		return mr.pd.ctx.wrap("deregister MR", err)
-	}
 	if !mr.pd.ctx.drop(mr) {
 		return nil // freed with the context
 	}

@@ -147,22 +147,71 @@ func (m *plainMR) Reregister(mem []byte, iova uint64, pd PDDriver, access Access
 }
 
 // A kernel keeps an object whose destruction fails.
-func TestMemoryThatTheDeviceKeepsCountsUntilItIsClosed(t *testing.T) {
+func TestMemoryThatTheDeviceKeepsCountsUntilItLetsGo(t *testing.T) {
 	before := PinnedBytes()
 	ctx := reregistering()
-	mr := &MR{pd: &PD{ctx: ctx}, drv: keeping{}, pinned: 64}
-	require.True(t, ctx.keep(mr))
-	require.NoError(t, pin(64))
-	require.ErrorIs(t, mr.Close(), errKept)
-	require.NoError(t, mr.Close())
+	drivers := [2]keeping{{answer: errKept}, {answer: errKept}}
+	var mrs [2]*MR
+	for i := range mrs {
+		mrs[i] = &MR{pd: &PD{ctx: ctx}, drv: &drivers[i], pinned: 64}
+		require.NoError(t, ctx.charge())
+		require.True(t, ctx.keep(mrs[i]))
+		require.NoError(t, pin(64))
+		for range 2 {
+			require.ErrorIs(t, mrs[i].Close(), errKept)
+		}
+	}
+	require.Equal(t, before+128, PinnedBytes())
+	require.Equal(t, 2, ctx.Objects())
+	drivers[0].answer = nil
+	require.NoError(t, mrs[0].Close())
+	require.NoError(t, mrs[0].Close())
 	require.Equal(t, before+64, PinnedBytes())
+	require.Equal(t, 1, ctx.Objects())
 	require.NoError(t, ctx.Close())
 	require.Equal(t, before, PinnedBytes())
 }
 
-// keeping is a region that its device does not let go of.
-type keeping struct{ MRDriver }
+// keeping is a region, or another object, that its device may not let go of.
+type keeping struct {
+	MRDriver
+	CQDriver
+	SRQDriver
+	answer error
+}
 
 var errKept = errors.New("permission denied")
 
-func (keeping) Deregister() error { return errKept }
+func (k *keeping) Deregister() error { return k.answer }
+
+func (k *keeping) Destroy() error { return k.answer }
+
+// It counts, and events are about it, until it is destroyed.
+func TestAnObjectThatTheDeviceKeepsIsOpen(t *testing.T) {
+	ctx := reregistering()
+	ctx.cqs, ctx.srqs = make(map[CQDriver]*CQ), make(map[SRQDriver]*SRQ)
+	drv := &keeping{}
+	pd := &PD{ctx: ctx}
+	cq, srq := &CQ{ctx: ctx, drv: drv}, &SRQ{pd: pd, drv: drv}
+	ctx.cqs[drv], ctx.srqs[drv] = cq, srq
+	closes := []func() error{cq.Close, srq.Close, (&AH{pd: pd, drv: drv}).Close}
+	for range closes {
+		require.NoError(t, ctx.charge())
+	}
+	for _, end := range closes {
+		for _, drv.answer = range []error{errKept, ErrBusy} {
+			require.ErrorIs(t, end(), drv.answer)
+		}
+	}
+	require.Equal(t, len(closes), ctx.Objects())
+	require.Equal(t, cq, ctx.cqs[drv])
+	require.Equal(t, srq, ctx.srqs[drv])
+	for _, end := range closes {
+		for _, drv.answer = range []error{nil, ErrClosed} {
+			require.NoError(t, end())
+		}
+	}
+	require.Zero(t, ctx.Objects())
+	require.Empty(t, ctx.cqs)
+	require.Empty(t, ctx.srqs)
+}

@@ -16,7 +16,8 @@ import (
 // check arguments, count pinned memory and trace before they call a provider.
 //
 // Everything here may be called from any goroutine at any time, Close
-// included. A Destroy that finds its object in use returns ErrBusy. Every method
+// included. A Destroy that finds its object in use returns ErrBusy; after any error but ErrClosed
+// the object is as it was. Every method
 // with an error returns ErrClosed once the object, or its context, is closed, and
 // so does a second Destroy.
 type Provider interface {

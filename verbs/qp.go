@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -418,12 +417,12 @@ func (qp *QP) multicast(op string, gid GID, do func(MulticastDriver) error) erro
 	return qp.ctx.wrap(op, do(d))
 }
 
-// Close destroys the QP. Completions that were not polled are discarded. If the error wraps
-// ErrBusy, the QP is still there, in its multicast groups too, though what came to these meanwhile
+// Close destroys the QP. Completions that were not polled are discarded. If it fails,
+// the QP is still there, in its multicast groups too, though what came to these meanwhile
 // may be lost; if it could not join one again, the error says so.
 func (qp *QP) Close() error {
 	err := qp.drv.Destroy()
-	if !errors.Is(err, ErrBusy) && !errors.Is(err, ErrClosed) { // another QP may have the number of one that was closed before
+	if err == nil { // another QP may have the number of one that was closed before
 		qp.ctx.trace.Load().closed(qp)
 	}
 	return qp.ctx.ended("destroy QP", err)

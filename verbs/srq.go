@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"errors"
 	"fmt"
 )
 
@@ -114,7 +113,7 @@ func (s *SRQ) Query() (SRQAttr, error) {
 // domain that were not polled are discarded.
 func (s *SRQ) Close() error {
 	err := s.drv.Destroy()
-	if !errors.Is(err, ErrBusy) {
+	if destroyed(err) {
 		s.pd.ctx.mu.Lock()
 		delete(s.pd.ctx.srqs, s.drv)
 		s.pd.ctx.mu.Unlock()
