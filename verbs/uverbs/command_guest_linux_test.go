@@ -5,11 +5,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/seed-b9b531af/ramjet/internal/thread"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
+	"github.com/seed-b9b531af/ramjet/verbs/uverbs/internal/pingpong"
 )
 
 // rxeDevice finds the device rxe0, and skips the test where RAMJET_DEVICES does
@@ -81,6 +86,49 @@ func TestCommandsGoByWriteToo(t *testing.T) {
 		require.NoError(t, destroy())
 		require.ErrorIs(t, destroy(), verbs.ErrClosed)
 	}
+}
+
+// The kernel takes commands by write(2) only with the credentials that the device was opened with.
+func TestWhatAThreadMayNotDestroyGoesOn(t *testing.T) {
+	rxeDevice(t)
+	var ends [2]*pingpong.End
+	for i := range ends {
+		ends[i] = &pingpong.End{Game: pingpong.Game{Device: "rxe0", Size: 4096}}
+		require.NoError(t, ends[i].Prepare(pingpong.PathOf))
+		defer ends[i].Ctx.Close()
+	}
+	a, b := ends[0], ends[1]
+	require.NoError(t, a.Connect(b.Address()))
+	require.NoError(t, b.Connect(a.Address()))
+	before := b.Ctx.Objects()
+	b.Ctx.Driver().(*device).file.ByWrite = true
+	thread.Run(func() {
+		_, err := unix.SetfsuidRetUid(1000)
+		assert.NoError(t, err)
+		for range 2 {
+			assert.ErrorIs(t, b.QP.Close(), unix.EACCES)
+			assert.ErrorIs(t, b.CQ.Close(), verbs.ErrBusy)
+			assert.ErrorIs(t, b.MR.Close(), unix.EACCES)
+		}
+	})
+	require.Equal(t, before, b.Ctx.Objects())
+	copy(a.MR.Bytes(), "the memory is there")
+	_, err := a.QP.PostSend(a.Send)
+	require.NoError(t, err)
+	for _, e := range ends {
+		var wcs [1]verbs.WC
+		require.Eventually(t, func() bool {
+			n, err := e.CQ.Poll(wcs[:])
+			return n == 1 && err == nil
+		}, time.Minute, time.Millisecond)
+		require.Equal(t, verbs.WCSuccess, wcs[0].Status)
+		require.Equal(t, e.QP.Num(), wcs[0].QPN)
+	}
+	require.Contains(t, string(b.MR.Bytes()[b.Size:]), "the memory is there")
+	for _, end := range []func() error{b.QP.Close, b.CQ.Close, b.MR.Close} {
+		require.NoError(t, end())
+	}
+	require.Equal(t, before-3, b.Ctx.Objects())
 }
 
 func TestGIDTablesOfTheKernelAndOfSysfsAgree(t *testing.T) {
