@@ -3,13 +3,17 @@
 package ibverbs
 
 import (
+	"os"
+	"runtime"
 	"testing"
+	"weak"
 
 	"github.com/ebitengine/purego"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/netpoll"
 )
 
 // libc returns a function of the C library.
@@ -100,4 +104,30 @@ func TestWhatTheLibraryHasNotDestroyedIsStillThere(t *testing.T) {
 		require.ErrorIs(t, o.by(), verbs.ErrClosed, "%T", o.object)
 	}
 	require.Empty(t, d.objects)
+}
+
+// The library leaves queues mapped that it has not destroyed, and a mapping of the device keeps the kernel's
+// context, with its regions, until the process ends.
+func TestMemoryOfARegionThatIsNotDestroyedOutlivesTheDevice(t *testing.T) {
+	refuses, accepts := libc(t, "abs"), libc(t, "isalpha")
+	d := &device{lib: new(library), objects: make(map[uintptr]object), events: netpoll.NewEvents()}
+	d.ops[opPollCQ] = accepts
+	oneOfEach(t, d)
+	d.destroyBy(refuses)
+	d.lib.closeDevice = accepts
+	var mem weak.Pointer[byte]
+	for _, o := range d.objects {
+		if r, ok := o.(*region); ok {
+			r.mem = make([]byte, 1<<16)
+			mem = weak.Make(&r.mem[0])
+		}
+	}
+	file, other, err := os.Pipe()
+	require.NoError(t, err)
+	defer other.Close()
+	d.events.Open(file, "")
+	require.NoError(t, d.Close())
+	d = nil
+	runtime.GC()
+	require.NotNil(t, mem.Value())
 }

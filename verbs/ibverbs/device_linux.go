@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -185,7 +184,9 @@ func (d *device) lost() {
 }
 
 // Close destroys what is open, what uses others before them. What stays the kernel destroys
-// with the context, which the library frees: nothing may call it about that any more.
+// with the context, which the library frees: nothing may call it about that any more. But the library
+// leaves queues mapped that it has not destroyed, and a mapping of the device keeps the kernel's
+// context until the process ends: so regions that stay keep their memory.
 func (d *device) Close() error {
 	d.life.Lock() // ends with the calls that run
 	if d.closed {
@@ -199,15 +200,32 @@ func (d *device) Close() error {
 	list := slices.SortedFunc(maps.Values(d.objects), func(a, b object) int { return cmp.Compare(a.rank(), b.rank()) })
 	d.mu.Unlock()
 	for _, o := range list {
-		err := o.destroy() // the context goes, and all that the kernel has of it
-		if q, ok := o.(queues); ok && !destroyed(err) {
-			q.abandon()
+		if destroyed(o.destroy()) { // the context goes, and all that the kernel has of it
+			continue
+		}
+		switch o := o.(type) {
+		case queues:
+			o.abandon()
+		case *region:
+			left.keep(o)
 		}
 	}
 	d.events.Close()
-	err := failed("ibv_close_device", status(d.lib.closeDevice, d.context))
-	runtime.KeepAlive(list) // and so the memory of regions that could not be destroyed
-	return err
+	return failed("ibv_close_device", status(d.lib.closeDevice, d.context))
+}
+
+// left are regions that the kernel may have after Close of their device.
+var left regions
+
+type regions struct {
+	mu   sync.Mutex
+	list []*region // guarded by mu
+}
+
+func (l *regions) keep(r *region) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, r)
 }
 
 func (d *device) NextEvent() (verbs.DriverEvent, error) { return d.events.Next() }
