@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
-	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
@@ -461,18 +460,12 @@ func (ch *channel) passOn(near *os.File) {
 	if err != nil {
 		return
 	}
-	var wakes [wakesKept]byte
-	for {
-		_, fds, err := samehost.Receive(raw, wakes[:]) // ended by the peer, or closeExtra
-		if len(fds) > 0 {
-			samehost.CloseReceived(fds...)
-			// as drainWakes does
-			_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
-			return
-		}
-		if err != nil {
-			return
-		}
+	var some, spoiled bool
+	drain := func(fd uintptr) bool {
+		some, spoiled = sys.DrainWakes(int(fd))
+		return some
+	}
+	for !spoiled && raw.Read(drain) == nil { // ended by closeExtra
 		ch.signal()
 	}
 }

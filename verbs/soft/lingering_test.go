@@ -207,6 +207,28 @@ func TestDescriptorsThatComeToAWakeSocketAreClosedElsewhere(t *testing.T) {
 	})
 }
 
+// Without room for them the kernel closes descriptors in the goroutine that reads, so that the
+// socket of a second QP is read no more, as that of the first.
+func TestTheWakeSocketOfASecondQPIsShutWhenDescriptorsComeThatThereIsNoRoomFor(t *testing.T) {
+	s := newStranger(t)
+	ch := s.v.recv.ch
+	first, err := ch.wakeSocket(s.v.q.in)
+	require.NoError(t, err)
+	defer sys.CloseFDs(first)
+	extra := &inbound{}
+	second, err := ch.wakeSocket(extra)
+	require.NoError(t, err)
+	defer sys.CloseFDs(second)
+	takeDescriptors(t, ch.others[extra].file)
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}))
+	err = unix.Sendmsg(second, []byte{1}, unix.UnixRights(second), nil, unix.MSG_DONTWAIT)
+	takesNoMore(t, second)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, err)
+}
+
 // takesNoMore returns when a peer cannot send to its wake-up socket any more.
 func takesNoMore(t testing.TB, far int) {
 	t.Helper()
