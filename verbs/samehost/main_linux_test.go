@@ -43,6 +43,9 @@ func play(role, name string) {
 				fmt.Println("admitted")
 			}
 		}
+	case "names":
+		names, err := namesSeen(nil)
+		fmt.Println(err, names)
 	case "squat":
 		_, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: name})
 		fmt.Println(err)

@@ -47,6 +47,89 @@ func Names(uid int) ([]string, error) {
 	return names, err
 }
 
+// EachName has see called with what Names returns, as it is found. It is for those who
+// ask again and again: all of them in the process together take a tenth of its time, and at once
+// what they have not used of the last 100 ms. So it takes long where a stranger has many sockets.
+// Once ended is closed it returns os.ErrClosed. A process whose user looks like others has no
+// names (ErrUnknownUser).
+func EachName(uid int, ended <-chan struct{}, see func(name string)) error {
+	if err := checkUser(uid); err != nil {
+		return err
+	}
+	last := time.Now()
+	pause := func() (goOn bool) {
+		now := time.Now()
+		goOn = sleep(searching.spend(now, now.Sub(last)), ended)
+		last = time.Now()
+		return goOn
+	}
+	if !pause() { // for what others have taken
+		return os.ErrClosed
+	}
+	looked, goOn := 0, true
+	err := lookAtSockets(func(s listening) bool {
+		if s.owner == uid && s.name != "" {
+			see(s.name)
+		}
+		if looked++; looked%pauseAfter == 0 {
+			goOn = pause()
+		}
+		return goOn
+	})
+	if !goOn {
+		return os.ErrClosed
+	}
+	now := time.Now()
+	searching.spend(now, now.Sub(last))
+	return err
+}
+
+const (
+	pauseAfter = 128                   // sockets, after which EachName may pause
+	leastPause = 20 * time.Millisecond // or sleeping would take more than the sockets
+)
+
+// searching is what the EachName of the process may take.
+var searching allowance
+
+// allowance is a part of the time, for work that can wait.
+type allowance struct {
+	mu   sync.Mutex
+	paid time.Time // when as much time will have gone by as what was spent allows for; guarded by mu
+}
+
+// spend counts what was taken until now, and returns for how long there is to be a rest.
+func (a *allowance) spend(now time.Time, took time.Duration) time.Duration {
+	const saved = 100 * time.Millisecond
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if earliest := now.Add(-took - saved); a.paid.Before(earliest) {
+		a.paid = earliest
+	}
+	a.paid = a.paid.Add((1 + restFactor) * took)
+	return a.paid.Sub(now)
+}
+
+// sleep returns false if it was ended.
+func sleep(d time.Duration, ended <-chan struct{}) bool {
+	if d < leastPause {
+		select {
+		case <-ended:
+			return false
+		default:
+			return true
+		}
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select { // ends with the timer, or as the caller says
+	case <-ended:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
 // listening is a listening Unix socket.
 type listening struct {
 	typ   int

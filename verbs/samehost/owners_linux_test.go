@@ -198,6 +198,82 @@ func TestALookEndsWithWhatItLooksFor(t *testing.T) {
 	require.Equal(t, 1, seen)
 }
 
+// namesSeen are the names that EachName shows until ended is closed.
+func namesSeen(ended <-chan struct{}) (names []string, err error) {
+	err = EachName(os.Geteuid(), ended, func(name string) { names = append(names, name) })
+	return names, err
+}
+
+// listeners makes sockets that listen, until the end of the test.
+func listeners(t *testing.T, n int) (names []string) {
+	t.Helper()
+	for range n {
+		l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName()})
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		names = append(names, l.Name())
+	}
+	return names
+}
+
+func TestEachNameShowsThoseOfOurUser(t *testing.T) {
+	tellsOwners(t)
+	bound := listeners(t, 2*pauseAfter)
+	squatted := squatted(t)
+	names, err := namesSeen(nil)
+	require.NoError(t, err)
+	require.Subset(t, names, bound)
+	require.NotContains(t, names, squatted)
+}
+
+// To somebody who looks like others all their names would be their own.
+func TestTheOverflowUserHasNoNames(t *testing.T) {
+	listeners(t, 1)
+	require.Contains(t, line(t, start(t, asOverflow, "names", "-")), ErrUnknownUser.Error())
+}
+
+// What others have taken is waited for, but no longer than the caller wants.
+func TestEachNameEndsWhileItRests(t *testing.T) {
+	tellsOwners(t)
+	defer func() { searching.paid = time.Time{} }()
+	names := listeners(t, 2*pauseAfter)
+	ended := make(chan struct{})
+	seen := 0
+	err := EachName(os.Geteuid(), ended, func(string) {
+		if seen++; seen == 1 {
+			searching.spend(time.Now(), time.Hour)
+			close(ended)
+		}
+	})
+	require.Equal(t, os.ErrClosed, err)
+	require.Less(t, seen, len(names))
+	shown, err := namesSeen(ended)
+	require.Equal(t, os.ErrClosed, err, "the next begins with the rest")
+	require.Empty(t, shown)
+}
+
+// Whatever pieces it comes in, work takes a tenth of the time, and what has little to do rests
+// never.
+func TestAnAllowanceIsATenthOfTheTime(t *testing.T) {
+	now := time.Now()
+	for _, piece := range []time.Duration{time.Microsecond, time.Millisecond, 30 * time.Millisecond, time.Second} {
+		var a allowance
+		begun, worked := now, time.Duration(0)
+		for now.Sub(begun) < 100*time.Second {
+			now = now.Add(piece)
+			worked += piece
+			now = now.Add(max(0, a.spend(now, piece)))
+		}
+		require.LessOrEqual(t, worked, now.Sub(begun)/10+100*time.Millisecond, piece)
+		require.GreaterOrEqual(t, worked, now.Sub(begun)/10, piece)
+	}
+	var a allowance
+	for range 1000 {
+		now = now.Add(100 * time.Millisecond)
+		require.LessOrEqual(t, a.spend(now, 9*time.Millisecond), time.Duration(0))
+	}
+}
+
 // The kernel's answers are trusted, but old kernels leave attributes out.
 func FuzzParseSocket(f *testing.F) {
 	header := make([]byte, messageLen)

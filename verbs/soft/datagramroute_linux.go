@@ -28,8 +28,8 @@ type datagramRoutes struct {
 	table atomic.Pointer[map[verbs.GID]*datagramRoute] // replaced as a whole, under mu
 
 	mu     sync.Mutex
-	qps    int                       // guarded by mu: datagram QPs of the device
-	groups map[verbs.GID]*knownGroup // guarded by mu
+	qps    int          // guarded by mu: datagram QPs of the device
+	groups *knownGroups // guarded by mu, with what it holds: nil without QPs
 }
 
 // datagramRoute is a connection to a device, or the knowledge that there is none.
@@ -51,7 +51,9 @@ const (
 func (r *datagramRoutes) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.qps++
+	if r.qps++; r.qps == 1 {
+		r.groups = &knownGroups{byGID: make(map[verbs.GID]*knownGroup), ended: make(chan struct{})}
+	}
 }
 
 // end reports whether it was the last one.
@@ -66,6 +68,7 @@ func (r *datagramRoutes) end() bool {
 			route.close()
 		}
 	}
+	close(r.groups.ended)
 	r.groups = nil
 	return true
 }
@@ -224,42 +227,61 @@ func markGroup(gid, device verbs.GID) (*groupMark, error) {
 	return &groupMark{ln: ln}, nil
 }
 
-// groupsOf returns the devices of our user that have members of a group.
-func groupsOf(gid verbs.GID) ([]verbs.GID, error) {
-	names, err := samehost.Names(unix.Geteuid())
-	if err != nil {
-		return nil, err
+// memberOf returns the group and the device that a mark names.
+func memberOf(name string) (group, device verbs.GID, ok bool) {
+	rest, ok := strings.CutPrefix(name, "@"+groupPrefix)
+	parts := strings.Split(rest, "-")
+	if !ok || len(parts) < 2 {
+		return group, device, false
 	}
-	var devices []verbs.GID
-	for _, name := range names {
-		rest, ok := strings.CutPrefix(strings.TrimPrefix(name, "@"), groupPrefix+hex.EncodeToString(gid[:])+"-")
-		if !ok {
-			continue
+	for i, gid := range []*verbs.GID{&group, &device} {
+		if len(parts[i]) != hex.EncodedLen(len(gid)) {
+			return group, device, false
 		}
-		var device verbs.GID
-		inHex, _, _ := strings.Cut(rest, "-")
-		if len(inHex) != hex.EncodedLen(len(device)) {
-			continue
-		}
-		if _, err := hex.Decode(device[:], []byte(inHex)); err == nil && !slices.Contains(devices, device) {
-			devices = append(devices, device)
+		if _, err := hex.Decode(gid[:], []byte(parts[i])); err != nil {
+			return group, device, false
 		}
 	}
-	return devices, nil
+	return group, device, true
 }
 
-// knownGroup is what is known of a group's members elsewhere.
+// knownGroups is what is known of the members elsewhere of the groups that are sent to. The
+// kernel is asked about all of them at once, and again and again while something is sent.
+type knownGroups struct {
+	byGID   map[verbs.GID]*knownGroup
+	looks   int           // that have begun
+	looking bool          // one of them is not over
+	until   time.Time     // for so long the members are taken to be the same
+	waiting int           // messages, of all groups
+	ended   chan struct{} // closed when there are no QPs any more
+}
+
 type knownGroup struct {
-	devices atomic.Pointer[[]verbs.GID]
-	until   time.Time // guarded by the routes' mu
-	waiting [][]byte  // guarded by the routes' mu: messages from before anything is known
-	looking bool      // guarded by the routes' mu
+	devices []verbs.GID // its first elements never change
+	first   int         // the number of the first look that shows all members
+	waiting [][]byte    // messages from before that is over
+}
+
+// due reports whether it is time for another look, which the caller is to begin then.
+func (k *knownGroups) due(g *knownGroup) bool {
+	if k.looking || k.looks >= g.first && time.Now().Before(k.until) {
+		return false
+	}
+	k.looking = true
+	k.looks++
+	return true
+}
+
+// complete reports whether all members of a group are known.
+func (k *knownGroups) complete(g *knownGroup) bool {
+	return k.looks > g.first || k.looks == g.first && !k.looking
 }
 
 // For so long the members are taken to be the same, and so many messages wait for the first look.
 const (
 	groupTime     = 100 * time.Millisecond
 	maxGroupQueue = 64
+	maxQueued     = 1024 // for all groups of a device
 	maxGroups     = 1024
 )
 
@@ -278,53 +300,88 @@ func (d *device) forwardToGroup(h *protocol.Datagram, message []byte) {
 	}
 }
 
-// membersElsewhere returns the devices of other processes that have members of a
-// group. Where nothing is known yet the message waits, and goes when somebody has
-// looked.
+// membersElsewhere returns the devices of other processes that are known to have members
+// of a group. Until somebody has looked for all of them the message waits for the others.
 func (d *device) membersElsewhere(gid verbs.GID, message []byte) []verbs.GID {
 	r := &d.routes
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.groups[gid]
+	k := r.groups
+	g := k.byGID[gid]
 	if g == nil {
-		if len(r.groups) >= maxGroups {
-			clear(r.groups)
+		if len(k.byGID) >= maxGroups {
+			clear(k.byGID)
+			k.waiting = 0
 		}
-		if r.groups == nil {
-			r.groups = make(map[verbs.GID]*knownGroup)
-		}
-		g = &knownGroup{}
-		r.groups[gid] = g
+		g = &knownGroup{first: k.looks + 1}
+		k.byGID[gid] = g
 	}
-	if now := time.Now(); now.After(g.until) && !g.looking {
-		g.looking = true
-		d.listener.handlers.Go(func() { d.lookForMembers(gid, g) }) // ends with the kernel's answer
+	if k.due(g) {
+		d.listener.handlers.Go(func() { d.lookForMembers(k) }) // ends with the kernel's answer, or the QPs
 	}
-	if known := g.devices.Load(); known != nil {
-		return *known
-	}
-	if len(g.waiting) < maxGroupQueue {
+	if !k.complete(g) && len(g.waiting) < maxGroupQueue && k.waiting < maxQueued {
 		g.waiting = append(g.waiting, slices.Clone(message))
+		k.waiting++
 	}
-	return nil
+	return g.devices
 }
 
-func (d *device) lookForMembers(gid verbs.GID, g *knownGroup) {
-	found, _ := groupsOf(gid) // a kernel that does not tell has members in this process only
-	found = slices.DeleteFunc(found, func(member verbs.GID) bool {
-		return member == d.gid || deviceOf(member) != nil && !strangers.Load()
-	})
-	d.routes.mu.Lock()
-	g.devices.Store(&found)
-	g.until, g.looking = time.Now().Add(groupTime), false
-	waiting := g.waiting
-	g.waiting = nil
-	d.routes.mu.Unlock()
-	for _, message := range waiting {
-		for _, member := range found {
-			d.routes.send(member, message)
-		}
+// eachName is how the kernel is asked; tests ask somebody else.
+var eachName = samehost.EachName
+
+// lookForMembers looks until there is no group any more for which nobody has looked.
+func (d *device) lookForMembers(k *knownGroups) {
+	for again := true; again; {
+		found := make(map[verbs.GID][]verbs.GID)
+		err := eachName(unix.Geteuid(), k.ended, func(name string) {
+			group, member, ok := memberOf(name)
+			if !ok || member == d.gid || deviceOf(member) != nil && !strangers.Load() || slices.Contains(found[group], member) {
+				return
+			}
+			found[group] = append(found[group], member)
+			for _, message := range d.routes.addMember(k, group, member) {
+				d.routes.send(member, message)
+			}
+		})
+		again = d.routes.endLook(k, found, err)
 	}
+}
+
+// addMember is called for each member that is found, and returns the messages that wait for it.
+func (r *datagramRoutes) addMember(k *knownGroups, group, member verbs.GID) [][]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := k.byGID[group]
+	if g == nil || slices.Contains(g.devices, member) {
+		return nil
+	}
+	g.devices = append(g.devices, member)
+	return g.waiting
+}
+
+// endLook forgets the members that were not found, unless the look has failed, and reports
+// whether the next one has begun.
+func (r *datagramRoutes) endLook(k *knownGroups, found map[verbs.GID][]verbs.GID, err error) (again bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k.looking = false
+	k.until = time.Now().Add(groupTime)
+	for gid, g := range k.byGID {
+		if !k.complete(g) {
+			again = r.groups == k
+			continue
+		}
+		if err == nil { // a kernel that does not tell has members in this process only
+			g.devices = found[gid]
+		}
+		k.waiting -= len(g.waiting)
+		g.waiting = nil
+	}
+	if again {
+		k.looking = true
+		k.looks++
+	}
+	return again
 }
 
 // AttachMulticast makes the QP a member of a group.

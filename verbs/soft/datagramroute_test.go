@@ -6,11 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -38,14 +43,187 @@ func TestNobodyKeepsADeviceOutOfAGroup(t *testing.T) {
 	mark, err := markGroup(group, d.gid)
 	require.NoError(t, err)
 	defer mark.ln.Close()
-	devices, err := groupsOf(group)
-	require.NoError(t, err)
+	names, err := samehost.Names(os.Geteuid())
+	if err != nil {
+		t.Skip("the kernel does not tell who has members: ", err)
+	}
+	var devices []verbs.GID
+	for _, name := range names {
+		if of, device, ok := memberOf(name); ok && of == group {
+			devices = append(devices, device)
+		}
+	}
 	require.Contains(t, devices, d.gid)
-	other := group
-	other[15]++
-	devices, err = groupsOf(other)
+}
+
+func TestNamesThatMarkNoMember(t *testing.T) {
+	gid := strings.Repeat("ab", 16)
+	_, _, ok := memberOf("@" + groupPrefix + gid + "-" + gid + "-1")
+	require.True(t, ok)
+	for _, name := range []string{
+		"", "@", "@" + groupPrefix, "@" + groupPrefix + gid, "@" + groupPrefix + gid + "-", groupPrefix + gid + "-" + gid + "-1",
+		"@" + groupPrefix + gid + "-" + gid[1:] + "-1", "@" + groupPrefix + gid + "00-" + gid + "-1", "@" + groupPrefix + gid + "-" + gid[2:] + "xy-1",
+	} {
+		_, _, ok := memberOf(name)
+		require.False(t, ok, name)
+	}
+}
+
+// told has the kernel's part in a look for members played by tell, until the end of the test.
+func told(t *testing.T, tell func(ended <-chan struct{}, see func(name string)) error) {
+	before := eachName
+	eachName = func(_ int, ended <-chan struct{}, see func(string)) error { return tell(ended, see) }
+	t.Cleanup(func() { eachName = before })
+}
+
+func nameOfMember(group, device verbs.GID) string {
+	return fmt.Sprintf("@%s%x-%x-1", groupPrefix, group[:], device[:])
+}
+
+// senderToGroups returns a device that can send, which is closed before told is over.
+func senderToGroups(t *testing.T) *device {
+	t.Helper()
+	d, err := openDevice(DeviceName)
 	require.NoError(t, err)
-	require.Empty(t, devices)
+	d.routes.begin()
+	t.Cleanup(func() {
+		d.routes.end()
+		require.NoError(t, d.Close())
+	})
+	return d
+}
+
+// A look costs as much as there are sockets on the host, whoever has them.
+func TestOneLookIsForAllGroups(t *testing.T) {
+	var looks, atOnce, most atomic.Int32
+	told(t, func(<-chan struct{}, func(string)) error {
+		most.Store(max(most.Load(), atOnce.Add(1)))
+		defer atOnce.Add(-1)
+		looks.Add(1)
+		return nil
+	})
+	d := senderToGroups(t)
+	const groups = 50
+	begun := time.Now()
+	for range 200 {
+		for i := range groups {
+			d.membersElsewhere(verbs.GID{0xff, 0x0e, 15: byte(i)}, nil)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	require.LessOrEqual(t, int(looks.Load()), groups+int(time.Since(begun)/groupTime)+1)
+	require.EqualValues(t, 1, most.Load())
+}
+
+// The names of strangers make a look long, and members that it has found are not to wait for
+// its end.
+func TestMembersAreKnownOnceTheyAreFound(t *testing.T) {
+	CheckLeaks(t)
+	group, first, second := verbs.GID{0xff, 0x0e, 12}, verbs.GID{1}, verbs.GID{2}
+	goOn := make(chan struct{})
+	told(t, func(_ <-chan struct{}, see func(string)) error {
+		see(nameOfMember(group, first))
+		<-goOn
+		see(nameOfMember(group, second))
+		<-goOn
+		return nil
+	})
+	d := senderToGroups(t)
+	require.Empty(t, d.membersElsewhere(group, []byte("1")))
+	hang.Eventually(t, "the message has gone to the first member", func() bool { return d.routes.route(first) != nil })
+	require.Equal(t, []verbs.GID{first}, d.membersElsewhere(group, []byte("2")))
+	require.Nil(t, d.routes.route(second))
+	goOn <- struct{}{}
+	hang.Eventually(t, "what has waited has gone to the second", func() bool { return d.routes.route(second) != nil })
+	g := d.routes.groups.byGID[group]
+	require.Equal(t, [][]byte{[]byte("1"), []byte("2")}, g.waiting)
+	goOn <- struct{}{}
+	hang.Eventually(t, "nothing waits any more", func() bool {
+		d.routes.mu.Lock()
+		defer d.routes.mu.Unlock()
+		return g.waiting == nil && d.routes.groups.waiting == 0
+	})
+	require.Equal(t, []verbs.GID{first, second}, d.membersElsewhere(group, []byte("3")))
+	close(goOn)
+}
+
+// A look that begins before the first message to a group may have passed over a member that
+// joined before that.
+func TestAGroupIsLookedForAfterItsFirstMessage(t *testing.T) {
+	one, other, member := verbs.GID{0xff, 0x0e, 13}, verbs.GID{0xff, 0x0e, 14}, verbs.GID{3}
+	goOn := make(chan struct{})
+	var looks atomic.Int32
+	told(t, func(_ <-chan struct{}, see func(string)) error {
+		if looks.Add(1) == 1 {
+			<-goOn
+			return nil
+		}
+		see(nameOfMember(other, member))
+		return nil
+	})
+	d := senderToGroups(t)
+	d.membersElsewhere(one, nil)
+	require.Empty(t, d.membersElsewhere(other, nil))
+	close(goOn)
+	hang.Eventually(t, "the message has gone to the member", func() bool { return d.routes.route(member) != nil })
+}
+
+// Without a descriptor nobody can be asked.
+func TestMembersStayKnownWhileNobodyTells(t *testing.T) {
+	group, member := verbs.GID{0xff, 0x0e, 15}, verbs.GID{4}
+	var refused atomic.Bool
+	var looks atomic.Int32
+	told(t, func(_ <-chan struct{}, see func(string)) error {
+		defer looks.Add(1)
+		if refused.Load() {
+			return unix.EMFILE
+		}
+		see(nameOfMember(group, member))
+		return nil
+	})
+	d := senderToGroups(t)
+	next := func() []verbs.GID {
+		k := d.routes.groups
+		hang.Eventually(t, "a look is over", func() bool {
+			d.membersElsewhere(group, nil)
+			d.routes.mu.Lock()
+			defer d.routes.mu.Unlock()
+			k.until = time.Time{}
+			return !k.looking && k.looks > 0
+		})
+		return d.membersElsewhere(group, nil)
+	}
+	require.Equal(t, []verbs.GID{member}, next())
+	refused.Store(true)
+	for before := looks.Load(); looks.Load() < before+3; {
+		require.Equal(t, []verbs.GID{member}, next())
+	}
+}
+
+// However long a look takes, nobody who closes waits for it.
+func TestALookForMembersEndsWithTheQPs(t *testing.T) {
+	CheckLeaks(t)
+	told(t, func(ended <-chan struct{}, _ func(string)) error {
+		<-ended
+		return os.ErrClosed
+	})
+	d := senderToGroups(t)
+	group := verbs.GID{0xff, 0x0e, 16}
+	for range 3 * maxGroupQueue {
+		d.membersElsewhere(group, nil)
+	}
+	k := d.routes.groups
+	require.Len(t, k.byGID[group].waiting, maxGroupQueue)
+	for i := range 2 * maxGroups {
+		for range 2 {
+			d.membersElsewhere(verbs.GID{0xff, 0x0e, byte(i), byte(i >> 8)}, nil)
+		}
+		require.LessOrEqual(t, k.waiting, maxQueued)
+	}
+	require.True(t, d.routes.end())
+	d.listener.wait()
+	d.routes.begin()
+	require.Empty(t, d.membersElsewhere(group, nil), "and those of then are the next look's")
 }
 
 // A device that is not there is not dialed for each message, one that is there is
