@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -68,7 +69,7 @@ type datagramTable struct {
 // group is a multicast group, as far as this device goes.
 type group struct {
 	members []*datagramQP
-	mark    *groupMark
+	mark    io.Closer
 }
 
 // addressHandle names a device, or a group.

@@ -213,18 +213,12 @@ func (l *listener) serveDatagrams(conn *samehost.Conn) {
 // keeps strangers from having taken the name. Nobody connects to them.
 const groupPrefix = "ramjet-group-"
 
-type groupMark struct{ ln *samehost.Listener }
-
-func markGroup(gid, device verbs.GID) (*groupMark, error) {
+func markGroup(gid, device verbs.GID) (*samehost.Listener, error) {
 	var end [8]byte
 	random.Read(end[:])
-	ln, err := samehost.Listen(samehost.ListenConfig{
+	return samehost.Listen(samehost.ListenConfig{
 		Type: unix.SOCK_SEQPACKET, Name: "@" + groupPrefix + hex.EncodeToString(gid[:]) + "-" + hex.EncodeToString(device[:]) + "-" + hex.EncodeToString(end[:]),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &groupMark{ln: ln}, nil
 }
 
 // memberOf returns the group and the device that a mark names.
@@ -411,33 +405,40 @@ func (q *datagramQP) AttachMulticast(gid verbs.GID, _ uint16) error {
 
 // DetachMulticast takes it out again.
 func (q *datagramQP) DetachMulticast(gid verbs.GID, _ uint16) error {
-	t := &q.dev.datagrams
-	t.Lock()
-	defer t.Unlock()
-	if g := t.groups[gid]; g == nil || !slices.Contains(g.members, q) {
+	if !q.dev.datagrams.leave(gid, q) {
 		return verbs.ErrInvalid
 	}
-	t.leave(gid, q)
 	return nil
 }
 
 // leaveGroups takes a QP out of all groups.
 func (d *device) leaveGroups(q *datagramQP) {
-	d.datagrams.Lock()
-	defer d.datagrams.Unlock()
-	for gid := range d.datagrams.groups {
+	d.datagrams.RLock()
+	gids := slices.Collect(maps.Keys(d.datagrams.groups))
+	d.datagrams.RUnlock()
+	for _, gid := range gids {
 		d.datagrams.leave(gid, q)
 	}
 }
 
-// leave is called with the table's lock held.
-func (t *datagramTable) leave(gid verbs.GID, q *datagramQP) {
+// leave reports whether the QP was a member.
+func (t *datagramTable) leave(gid verbs.GID, q *datagramQP) bool {
+	t.Lock()
 	g := t.groups[gid]
+	if g == nil || !slices.Contains(g.members, q) {
+		t.Unlock()
+		return false
+	}
 	g.members = slices.DeleteFunc(g.members, func(m *datagramQP) bool { return m == q })
-	if len(g.members) == 0 {
-		g.mark.ln.Close()
+	last := len(g.members) == 0
+	if last {
 		delete(t.groups, gid)
 	}
+	t.Unlock()
+	if last {
+		g.mark.Close() // may take as long as a stranger who has connected to it likes, up to a second
+	}
+	return true
 }
 
 // isFull reports whether a socket had no room.

@@ -42,7 +42,7 @@ func TestNobodyKeepsADeviceOutOfAGroup(t *testing.T) {
 	defer taken.Close()
 	mark, err := markGroup(group, d.gid)
 	require.NoError(t, err)
-	defer mark.ln.Close()
+	defer mark.Close()
 	names, err := samehost.Names(os.Geteuid())
 	if err != nil {
 		t.Skip("the kernel does not tell who has members: ", err)
@@ -66,6 +66,43 @@ func TestNamesThatMarkNoMember(t *testing.T) {
 	} {
 		_, _, ok := memberOf(name)
 		require.False(t, ok, name)
+	}
+}
+
+type closerFunc func() error
+
+func (f closerFunc) Close() error { return f() }
+
+// Before Linux 6.16 a stranger who has connected to the mark of a group can make its close take a second.
+func TestDatagramsComeWhileTheMarkOfAGroupIsClosed(t *testing.T) {
+	d, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	group := verbs.GID{0xff, 0x0e, 8}
+	for name, end := range map[string]func(q *datagramQP) error{
+		"DetachMulticast": func(q *datagramQP) error { return q.DetachMulticast(group, 0) },
+		"Destroy":         (*datagramQP).Destroy,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := d.AllocPD()
+			require.NoError(t, err)
+			c, err := d.CreateCQ(&verbs.CQAttr{CQE: 16}, nil)
+			require.NoError(t, err)
+			made, err := p.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}}, c, c, nil)
+			require.NoError(t, err)
+			q := made.(*datagramQP)
+			require.NoError(t, q.AttachMulticast(group, 0))
+			g := d.datagrams.groups[group]
+			mark, closed := g.mark, false
+			g.mark = closerFunc(func() error {
+				if closed = d.datagrams.TryLock(); closed {
+					d.datagrams.Unlock()
+				}
+				return mark.Close()
+			})
+			require.NoError(t, end(q))
+			require.True(t, closed, "the table is not locked meanwhile")
+		})
 	}
 }
 
