@@ -225,7 +225,7 @@ func markGroup(gid, device verbs.GID) (*samehost.Listener, error) {
 func memberOf(name string) (group, device verbs.GID, ok bool) {
 	rest, ok := strings.CutPrefix(name, "@"+groupPrefix)
 	parts := strings.Split(rest, "-")
-	if !ok || len(parts) < 2 {
+	if !ok || len(parts) != 3 {
 		return group, device, false
 	}
 	for i, gid := range []*verbs.GID{&group, &device} {
