@@ -9,7 +9,7 @@ import (
 
 // spinner decides how long a loop without work goes on polling. As with rnet's
 // sessions, spins that bring nothing are soon left out but for a few, and one
-// ends early when it keeps the peers from their CPU.
+// ends early when it keeps the peers from their CPU, which the loop leaves now and then.
 type spinner struct {
 	limit  time.Duration
 	futile int // spins in a row that brought nothing
@@ -31,9 +31,10 @@ const (
 )
 
 // hit says that there was work.
-func (s *spinner) hit() {
+func (s *spinner) hit(p *mux.Poller) {
 	if s.running {
 		s.running, s.futile = false, 0
+		p.Gained()
 	}
 }
 
@@ -51,7 +52,7 @@ func (s *spinner) on(p *mux.Poller) (now time.Time, spin bool) {
 		if s.asked || s.now.Before(s.check) {
 			return s.now, true
 		}
-		if s.asked = true; !p.PeersOnOurCPU() {
+		if s.asked = true; p.PeersGoOn() {
 			return s.now, true
 		}
 	}

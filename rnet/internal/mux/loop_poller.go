@@ -27,8 +27,9 @@ type Poller struct {
 	iterations, sleeps, threadSleeps atomic.Uint64 // for statistics
 
 	// Of the loop's goroutine.
-	hot  []*Mux
-	past wait.Sleeps
+	hot       []*Mux
+	past      wait.Sleeps
+	placement wait.Placement
 
 	woken    atomic.Bool         // warmed is not empty
 	sleeping atomic.Pointer[Mux] // on whose channel the loop's thread sleeps, or is about to
@@ -282,9 +283,16 @@ func (p *Poller) Spin() time.Duration {
 	return wait.EngineSpin
 }
 
-// PeersOnOurCPU reports whether no peer of a hot session can go on while we poll, which
-// is so if there is none.
-func (p *Poller) PeersOnOurCPU() bool {
+// PeersGoOn reports whether a peer of a hot session can go on while we poll. Where all of them
+// are on our CPU, we leave it now and then.
+func (p *Poller) PeersGoOn() bool {
+	return len(p.hot) > 0 && (!p.peersOnOurCPU() || p.placement.Leave(p.peersOnOurCPU))
+}
+
+// Gained says that polling has brought something.
+func (p *Poller) Gained() { p.placement.Settle() }
+
+func (p *Poller) peersOnOurCPU() bool {
 	for _, m := range p.hot {
 		if !wait.SameCPU(m.host) {
 			return false

@@ -1,7 +1,6 @@
 package wait
 
 import (
-	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -17,9 +16,8 @@ type policy struct {
 
 	same    bool // the peer was on our CPU when we looked last
 	sameFor int  // waits since then
-	stay    int  // calls of peerOnSameCPU left before the next attempt to leave the peer's CPU
-	stays   int  // bound of stay at the last attempt
-	wins    int  // waits that ended while polling, since the last chance for other goroutines
+	Placement
+	wins    int // waits that ended while polling, since the last chance for other goroutines
 	yielded time.Duration
 	joined  uint32 // period of crowd in which we were counted last
 	used    uint32 // the same of inUse
@@ -145,7 +143,7 @@ func (l *Lock) spinFor(w *Waiter, begin time.Duration) bool {
 			p.pace.forget()
 			return false
 		}
-		if p.peerOnSameCPU(l.cfg.Peer) && !p.leavePeersCPU(l.cfg.Peer) {
+		if p.peerOnSameCPU(l.cfg.Peer) && !p.Leave(func() bool { return p.peerOnSameCPU(l.cfg.Peer) }) {
 			p.pace.forget()
 			return false
 		}
@@ -210,25 +208,6 @@ func (p *policy) peerOnSameCPU(peer Peer) bool {
 	return p.same
 }
 
-// leavePeersCPU leaves the CPU that we share with the peer, and reports whether it did. Two ends
-// on one CPU have to sleep for each other, and whoever wakes the other does so on its
-// own CPU: so they stay there, however many CPUs are idle. Attempts that fail, because
-// all other CPUs are busy, become rarer. Their times are random in part, so that the two
-// ends do not move to the same CPU at once.
-func (p *policy) leavePeersCPU(peer Peer) bool {
-	if p.stay > 0 {
-		p.stay--
-		return false
-	}
-	p.stays = min(2*p.stays+2, maxStays)
-	p.stay = p.stays/2 + rand.IntN(p.stays)
-	return leaveCPU() && !p.peerOnSameCPU(peer)
-}
-
-// maxStays bounds how many calls of peerOnSameCPU lie between two attempts to leave the
-// peer's CPU: with 16 waits for each, a hundred thousand waits.
-const maxStays = 4096
-
 // SameCPU publishes our CPU and reports whether the peer was seen on it last.
 func SameCPU(peer Peer) bool {
 	if peer == nil {
@@ -282,7 +261,7 @@ func (p *policy) hit(took time.Duration) {
 
 // paid is called when polling was worth its CPU time.
 func (p *policy) paid() {
-	p.stays = 0
+	p.Settle()
 	if p.rate < fullRate {
 		p.rate++
 	}
