@@ -151,7 +151,7 @@ func (q *qp) helloFlags() (flags uint32) {
 	if q.uc {
 		flags |= protocol.HelloUC
 	}
-	if q.late {
+	if q.atPoll {
 		flags |= protocol.HelloPlaceAtPoll
 	}
 	return flags

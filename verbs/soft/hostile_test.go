@@ -229,7 +229,7 @@ func TestAWriteInADescriptorIsPlacedWhereItMayBe(t *testing.T) {
 			v.q.in.grants.add(mr.(*registration).region)
 			d.addr, d.total = mr.Addr(), mr.RKey()
 		}},
-		"to a QP that takes none": {lie: func(_ *testing.T, v *victim, _ *descriptorCopy) { v.q.late = false }},
+		"to a QP that takes none": {lie: func(_ *testing.T, v *victim, _ *descriptorCopy) { v.q.atPoll = false }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVictim(t, false)

@@ -207,7 +207,7 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 // whether it may, and can lie.
 func (in *inbound) placeWrite(d *protocol.Descriptor, length uint32) bool {
 	key, addr := d.Total, d.Addr
-	if !in.q.late || length > protocol.InlinePayload {
+	if !in.q.atPoll || length > protocol.InlinePayload {
 		in.protocolError(verbs.EventQPFatal)
 		return false
 	}

@@ -33,7 +33,7 @@ type outbound struct {
 
 	srq     bool     // the peer receives from an SRQ
 	cursor  uint64   // of the inbound half, at the last post
-	late    bool     // short WRITEs with immediate travel in descriptors
+	atPoll  bool     // short WRITEs with immediate travel in descriptors
 	wakeFD  int      // the peer's wake-up socket, -1: it has none
 	seg     *segment // of this process, or nil
 	mapping []byte   // of another process, or nil
@@ -268,6 +268,6 @@ func (o *outbound) open(v protocol.View, h protocol.Hello, wakeFD int) {
 	o.View = v
 	o.lap = min(protocol.FirstLap, uint32(len(v.Ring)))
 	o.srq = h.Flags&protocol.HelloSRQ != 0
-	o.late = h.Flags&protocol.HelloPlaceAtPoll != 0
+	o.atPoll = h.Flags&protocol.HelloPlaceAtPoll != 0
 	o.wakeFD = wakeFD
 }

@@ -202,7 +202,7 @@ func (q *qp) attach(l link, p *pairing, open func(*outbound)) *pairing {
 	done := q.pairing
 	q.pairing = nil
 	open(&q.out)
-	q.out.late = q.out.late && q.late
+	q.out.atPoll = q.out.atPoll && q.atPoll
 	q.cpus.set(&q.in.seg.Header.CPU, &q.out.Header.CPU)
 	q.link = l
 	q.open = q.mayRun()

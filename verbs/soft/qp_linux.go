@@ -50,7 +50,7 @@ type qp struct {
 	dev    *device
 	pd     *pd
 	uc     bool // of the unreliable connection service (concludeUnreliable)
-	late   bool // short WRITEs with immediate are placed by Poll (QPInitAttr.PlaceAtPoll)
+	atPoll bool // short WRITEs with immediate are placed by Poll (QPInitAttr.PlaceAtPoll)
 	num    uint32
 	cap    verbs.QPCap
 	sendCQ *cq
@@ -94,7 +94,7 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr, send, recv verbs.CQDriver, s verbs
 	if attr.SignalAll {
 		q.always = verbs.SendSignaled
 	}
-	q.late = attr.PlaceAtPoll && s == nil
+	q.atPoll = attr.PlaceAtPoll && s == nil
 	if s != nil {
 		q.srq = s.(*srq)
 		q.cap.MaxRecvWR = 0

@@ -97,7 +97,7 @@ func (q *qp) write(wr *verbs.SendWR) bool {
 		if !ok {
 			return false
 		}
-		if withImm && o.late && n <= protocol.InlinePayload {
+		if withImm && o.atPoll && n <= protocol.InlinePayload {
 			d := o.next()
 			d.Addr, d.Total = wr.RemoteAddr, wr.RKey
 			dst, flags = d.Data[:n], protocol.FlagInDescriptor
