@@ -212,22 +212,18 @@ func (in *inbound) placeWrite(d *protocol.Descriptor, length uint32) bool {
 		return false
 	}
 	r := in.written
-	if r == nil || r.key != key {
-		if r = in.granted(key); r != nil {
-			in.written = r
+	if r == nil || r.key != key || !r.lets(in.q) { // a window may have got the key again
+		r = in.granted(key)
+		in.written = r
+	}
+	if r != nil && r.access&verbs.AccessRemoteWrite != 0 {
+		if dst, ok := r.bytes(addr, length); ok {
+			copy(dst, d.Data[:length])
+			return true
 		}
 	}
-	var dst []byte
-	ok := r != nil && r.lets(in.q) && r.access&verbs.AccessRemoteWrite != 0
-	if ok {
-		dst, ok = r.bytes(addr, length)
-	}
-	if !ok {
-		in.fail(failure{tell: protocol.FaultAccess, event: verbs.EventQPAccessErr, raise: true})
-		return false
-	}
-	copy(dst, d.Data[:length])
-	return true
+	in.fail(failure{tell: protocol.FaultAccess, event: verbs.EventQPAccessErr, raise: true})
+	return false
 }
 
 // grants are the regions that the peer has, by their keys. They outlive the link: what came
@@ -261,14 +257,19 @@ func (g *grants) toLocal() {
 	g.local = true
 }
 
-// granted returns the region of a key that the peer has, nil if it has none.
+// granted returns the region of a key that the peer has and may use, nil if there is none.
 func (in *inbound) granted(key uint32) *region {
-	in.grants.mu.Lock()
-	defer in.grants.mu.Unlock()
-	if in.grants.local {
-		return in.q.dev.region(key)
+	g := &in.grants
+	g.mu.Lock()
+	r, local := g.byKey[key], g.local
+	g.mu.Unlock()
+	if local {
+		r = in.q.dev.region(key)
 	}
-	return in.grants.byKey[key]
+	if r == nil || !r.lets(in.q) {
+		return nil
+	}
+	return r
 }
 
 // step goes on to the entry behind d, which was taken; false if that is not to be

@@ -36,6 +36,7 @@ type shape struct {
 	cqe    int
 	srq    bool // receives are posted to one
 	single bool // SingleThreaded
+	atPoll bool // PlaceAtPoll
 }
 
 var usual = shape{
@@ -86,7 +87,7 @@ func (e *end) populate(s shape) error {
 			}
 		}
 		e.qp, err = e.pd.CreateQP(verbs.QPInitAttr{
-			Type: verbs.QPTypeRC, SendCQ: e.send, RecvCQ: e.recv, SRQ: e.srq, Cap: s.cap, SingleThreaded: s.single,
+			Type: verbs.QPTypeRC, SendCQ: e.send, RecvCQ: e.recv, SRQ: e.srq, Cap: s.cap, SingleThreaded: s.single, PlaceAtPoll: s.atPoll,
 		})
 		return err
 	})
