@@ -48,12 +48,13 @@ type QPInitAttr struct {
 	// memory that Close has unmapped: it can crash. The race detector reports it where the
 	// provider takes no lock.
 	SingleThreaded bool
-	// PlaceAtPoll lets the device put what a short WRITE with immediate brings at its place only when
-	// its completion is polled, as a device that scatters to CQEs does with a short SEND. It promises that
-	// until then nobody counts on that memory: the program does not look at it or deregister it, and no READ,
-	// atomic or WRITE without immediate of a peer names it. A device does so if
-	// both QPs of a connection have it, and neither an SRQ; only the software HCA does,
-	// and it saves two cache lines that have to move between CPUs.
+	// PlaceAtPoll lets the device place the data of a short WRITE with immediate when its completion is
+	// polled, as one that scatters to CQEs does with a short SEND. It promises that nobody depends on that
+	// memory before: the program neither uses it nor takes its key away, and no other request of a peer
+	// names it, not even a WRITE with immediate, which may be longer and be placed first. A broken
+	// promise mixes up data, or fails the QP. What is never polled is never placed. The software HCA
+	// does so if both QPs of a connection have PlaceAtPoll and neither has an SRQ: two cache lines
+	// less have to move between CPUs. Other devices do not.
 	PlaceAtPoll bool
 }
 

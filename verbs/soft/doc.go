@@ -14,7 +14,8 @@
 //
 // The sender executes each operation in its own PostSend. A WRITE is one copy
 // into the peer's region, which is mapped here. WRITE_WITH_IMM adds a descriptor
-// to a ring that the peer's CQ polls, and a short one of QPs with PlaceAtPoll is copied from there by the poll. READ and atomics work on the mapped region, and
+// to a ring that the peer's CQ polls; a short one of QPs with PlaceAtPoll travels in the descriptor,
+// and the poll copies it. READ and atomics work on the mapped region, and
 // so does what needs no wire: BIND_MW, LOCAL_INV, FLUSH.
 // A SEND goes through a buffer beside the ring. No goroutine takes part while
 // things go well.

@@ -203,8 +203,8 @@ func (in *inbound) takeArrived(wcs []verbs.WC) int {
 	return n
 }
 
-// placeWrite copies what a WRITE brought in its descriptor to its place. The peer has looked
-// whether it may, and can lie.
+// placeWrite copies the data of a WRITE from its descriptor to their place. The peer has checked key,
+// bounds and rights, but can lie.
 func (in *inbound) placeWrite(d *protocol.Descriptor, length uint32) bool {
 	key, addr := d.Total, d.Addr
 	if !in.q.atPoll || length > protocol.InlinePayload {
@@ -230,7 +230,7 @@ func (in *inbound) placeWrite(d *protocol.Descriptor, length uint32) bool {
 // before its end is delivered after it.
 type grants struct {
 	mu    sync.Mutex
-	local bool // guarded by mu: the peer is of this process, and knows all keys that are good for it
+	local bool // guarded by mu: the peer is of this process, and has all that it may use
 	byKey map[uint32]*region
 }
 

@@ -68,9 +68,9 @@ func (o *outbound) push(d *protocol.Descriptor, n int, solicited bool) {
 	}
 }
 
-// prefetch asks for the cache lines of the next descriptor but one: the next one the peer polls. Who has
-// received something since the last post waits for an answer to each, and the peer keeps these
-// lines until then. cursor is that of the inbound half.
+// prefetch asks for the cache lines of the next descriptor but one: the next one is being polled by the
+// peer. Whoever has received something since the last post sends and receives in turn; then the peer polls
+// longer, with these lines in its cache. cursor is that of the inbound half.
 func (o *outbound) prefetch(cursor uint64) {
 	if o.cursor != cursor {
 		o.cursor = cursor

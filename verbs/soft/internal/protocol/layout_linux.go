@@ -122,8 +122,8 @@ const (
 )
 
 const (
-	// FlagInDescriptor says that the piece of a SEND is in Descriptor.Data and not in the
-	// SEND buffer, and what a WRITE brings not at its place yet (HelloPlaceAtPoll).
+	// FlagInDescriptor says that the data are in Descriptor.Data: the piece of a SEND is not in the
+	// SEND buffer, and that of a WRITE not in its place yet (HelloPlaceAtPoll).
 	FlagInDescriptor uint8 = 1 << 0
 	// FlagElsewhere says that the next descriptor is in entry Next.
 	FlagElsewhere uint8 = 1 << 1
