@@ -47,11 +47,11 @@ func Names(uid int) ([]string, error) {
 	return names, err
 }
 
-// EachName has see called with what Names returns, as it is found. It is for those who
-// ask again and again: all of them in the process together take a tenth of its time, and at once
-// what they have not used of the last 100 ms. So it takes long where a stranger has many sockets.
-// Once ended is closed it returns os.ErrClosed. A process whose user looks like others has no
-// names (ErrUnknownUser).
+// EachName calls see with each name that Names would return, as soon as it is found. It is for those
+// who ask again and again: it rests in between, so that all calls of the process together take a tenth
+// of the time, of which up to 10 ms can be saved up. So it takes long where a stranger has many sockets.
+// It returns os.ErrClosed once ended is closed, and an error that wraps ErrUnknownUser if others look
+// like the user. Any number of goroutines may call it at once. The time that see takes counts.
 func EachName(uid int, ended <-chan struct{}, see func(name string)) error {
 	if err := checkUser(uid); err != nil {
 		return err
@@ -89,13 +89,13 @@ const (
 	leastPause = 20 * time.Millisecond // or sleeping would take more than the sockets
 )
 
-// searching is what the EachName of the process may take.
+// searching is that of all calls of EachName.
 var searching allowance
 
-// allowance is a part of the time, for work that can wait.
+// allowance is a tenth of the time, for work that can wait.
 type allowance struct {
 	mu   sync.Mutex
-	paid time.Time // when as much time will have gone by as what was spent allows for; guarded by mu
+	paid time.Time // when what was spent is a tenth of the time; guarded by mu
 }
 
 // spend counts what was taken until now, and returns for how long there is to be a rest.
