@@ -98,9 +98,12 @@ type allowance struct {
 	paid time.Time // when what was spent is a tenth of the time; guarded by mu
 }
 
-// spend counts what was taken until now, and returns for how long there is to be a rest.
+// spend counts what was taken until now, and returns for how long there is to be a rest. Work comes
+// in short pieces: one that took longer than mostTaken was held up, by SIGSTOP for example, which
+// must not make a rest of hours.
 func (a *allowance) spend(now time.Time, took time.Duration) time.Duration {
-	const saved = 100 * time.Millisecond
+	const saved, mostTaken = 100 * time.Millisecond, 100 * time.Millisecond
+	took = min(took, mostTaken)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if earliest := now.Add(-took - saved); a.paid.Before(earliest) {
