@@ -200,7 +200,7 @@ func (d *device) Close() error {
 	list := slices.SortedFunc(maps.Values(d.objects), func(a, b object) int { return cmp.Compare(a.rank(), b.rank()) })
 	d.mu.Unlock()
 	for _, o := range list {
-		if destroyed(o.destroy()) { // the context goes, and all that the kernel has of it
+		if destroyed(o.destroy()) {
 			continue
 		}
 		switch o := o.(type) {
@@ -214,7 +214,7 @@ func (d *device) Close() error {
 	return failed("ibv_close_device", status(d.lib.closeDevice, d.context))
 }
 
-// left are regions that the kernel may have after Close of their device.
+// left are regions that the kernel may have still after Close of their device.
 var left regions
 
 type regions struct {

@@ -22,8 +22,8 @@ import (
 //  1. PostRecv puts a receive into the receive queue and raises posted.
 //  2. The peer, in its PostSend, writes payload and descriptor and publishes.
 //  3. Poll, under the CQ's pollMu, reads the descriptor once, checks it, takes
-//     the oldest receive (or one of the SRQ), copies what a SEND brought, and
-//     makes the work completion.
+//     the oldest receive (or one of the SRQ), copies what a SEND brought, or a WRITE in
+//     its descriptor, and makes the work completion.
 //  4. Poll raises consumed and released, not each time but before the peer
 //     can run out.
 type inbound struct {

@@ -15,8 +15,8 @@ import (
 //  1. PostSend enters sendMu. If nothing is queued before it, write checks
 //     the peer's gate, the key, bounds and rights, and that the peer has a
 //     receive and a free descriptor, from our own copies of its counters.
-//  2. The payload is copied into the peer's region. A short one of two QPs with PlaceAtPoll
-//     is copied into the descriptor: two cache lines have to move then, and not three or four.
+//  2. The payload is copied into the peer's region. A short one with immediate, of two QPs with
+//     PlaceAtPoll, is copied into the descriptor: then two cache lines have to move, and not three or four.
 //  3. The descriptor is filled in. Those of one call are published together,
 //     unless much payload lies between them.
 //  4. publish stores the first seq, a full fence, and loads the peer's arm

@@ -51,38 +51,6 @@ func TestAWindowIsForThePeerOfItsQPAlone(t *testing.T) {
 	})
 }
 
-// A window may get a key again that it had before, for other memory.
-func TestAWriteInADescriptorGoesToWhatItsKeyIsBoundToNow(t *testing.T) {
-	bothWays(t, func(t *testing.T) {
-		shape := usual
-		shape.atPoll = true
-		owner, friend := newEnd(t, shape), newEnd(t, shape)
-		connect(t, owner, friend)
-		mw, mr, key := owner.bindWindow(t)
-		write := func(off int) {
-			_, err := owner.qp.PostRecv(make([]verbs.RecvWR, 1))
-			require.NoError(t, err)
-			wr := writeByte(mr.Addr()+uint64(off), key)
-			wr.Opcode = verbs.OpWriteWithImm
-			require.Equal(t, verbs.WCSuccess, friend.post(t, wr))
-			require.Equal(t, verbs.WCSuccess, poll(t, owner.recv, 1)[0].Status)
-			require.Equal(t, byte(7), mr.Bytes()[off])
-		}
-		write(0)
-		write(1) // by the fast path
-		last := key
-		for _, next := range []uint32{key + 1, key} {
-			require.Equal(t, verbs.WCSuccess, owner.post(t, verbs.SendWR{Opcode: verbs.OpLocalInv, InvalidateRKey: last}))
-			require.Equal(t, verbs.WCSuccess, owner.post(t, verbs.SendWR{Opcode: verbs.OpBindMW, Bind: &verbs.Bind{
-				MW: mw, RKey: next, MR: mr, Addr: mr.Addr() + 64, Length: 64, Access: verbs.AccessRemoteWrite,
-			}}))
-			last = next
-		}
-		write(64)
-		write(65)
-	})
-}
-
 // A peer that has keys to read with gets nothing that it could write to, though other
 // keys of the same memory let others write.
 func TestAPeerThatMayReadCannotMapToWrite(t *testing.T) {
