@@ -95,7 +95,7 @@ func attrOf(name string) verbs.DeviceAttr {
 // Lock order, outermost first: pairing (process wide), device.mu, qp.sendMu,
 // qp.recvMu, cq.pollMu, window.mu, channel.mu, and then the leaves: device.keys,
 // localQueue.mu, srq.mu, region.told (that of a window before that of its region), below which
-// is linkReader.mu.
+// are inbound.grants and linkReader.mu.
 type device struct {
 	gid      verbs.GID
 	name     string

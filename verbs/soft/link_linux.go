@@ -406,7 +406,6 @@ func (l *socketLink) placeFor(r *region) (place uint32, fresh, ok bool) {
 		l.used++
 	}
 	l.given[r] = place
-	l.in.grants.add(r)
 	return place, true, true
 }
 

@@ -209,6 +209,7 @@ func (r *region) give(l *socketLink, place uint32) bool {
 		r.told.links = make(map[*socketLink]uint32)
 	}
 	r.told.links[l] = place
+	l.in.grants.add(r)
 	l.seg.Header.Keys[place].Store(r.key)
 	answer := protocol.KeyAnswer{Key: r.key, Good: true, Access: r.access & protocol.RemoteRights, Place: place, Addr: r.addr, Length: uint64(len(r.mem))}
 	answer.Offset = r.addr - whole.addr
