@@ -156,14 +156,15 @@ func (d *device) drop(id uint64) {
 	delete(d.objects, id)
 }
 
-// undo destroys at the kernel what was made of an object that fails now, and releases its memory. If the
-// kernel keeps it, the list does until Close, which would otherwise leave a mapping.
+// undo destroys at the kernel an object whose making has failed since, and releases its memory. If the kernel
+// keeps it, the list does too, under a new id, until Close: a mapping that is left would keep the
+// kernel's context.
 func (d *device) undo(o object, destroyAtKernel func() error, release func()) {
 	if destroyed(destroyAtKernel()) { // the first error is the one to tell
 		release()
 		return
 	}
-	_, _ = d.add(o) // if Close has begun, it has o from before
+	_, _ = d.add(o) // fails once Close has begun, which took o with the list then
 }
 
 // find returns the object whose id the kernel named, nil if it is gone.
