@@ -83,6 +83,9 @@ func programTests(o options) []test {
 	gnet := s.o.byHandlers(s.echo("gnet", "gnet echo", 1).test)
 	s.add(true, s.program(http1.Name, http1.Title, 1).neighbours())
 	s.add(true, programTest{gnet}.on("one"))
+	for _, n := range []int{20, 100} {
+		s.add(false, programTest{gnet}.clients(n))
+	}
 	s.add(true, programTest{gnet}.neighbours())
 	s.add(true, reader.neighbours())
 	s.add(false, reader.busy())
