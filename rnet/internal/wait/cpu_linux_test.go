@@ -32,3 +32,25 @@ func TestLeaveCPU(t *testing.T) {
 		require.Equal(t, before, after)
 	}
 }
+
+// The peer is always where we are.
+func TestAttemptsToLeaveThePeersCPUBecomeRarer(t *testing.T) {
+	var allowed unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
+	if allowed.Count() == 1 {
+		t.Skip("there is no other CPU")
+	}
+	var p Placement
+	attempts := func(calls int) (n int) {
+		for range calls {
+			require.False(t, p.Leave(func() bool { n++; return true }))
+		}
+		return n
+	}
+	first := attempts(1 << 16)
+	require.Greater(t, first, 16)
+	require.Less(t, attempts(1<<16), 1<<16/(maxStays/2)+1)
+	p.Settle()
+	p.stay = 0
+	require.Greater(t, attempts(16), 1, "often again")
+}
