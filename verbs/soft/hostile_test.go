@@ -441,3 +441,10 @@ func TestAPeerIsNotAskedForEver(t *testing.T) {
 	require.Equal(t, 1, n)
 	require.Equal(t, verbs.WCRemAccessErr, wcs[0].Status)
 }
+
+// Only a peer of this process, and not one that has almost become one, knows all keys.
+func TestAPeerThatWasNotJoinedIsNotLocal(t *testing.T) {
+	v, other := newVictim(t, false), newVictim(t, false) // neither waits to be paired
+	v.q.joinSegment(other.q, v)
+	require.False(t, other.q.in.grants.local)
+}

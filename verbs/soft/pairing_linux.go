@@ -164,7 +164,6 @@ func (q *qp) joinSegment(other *qp, l link) {
 		return
 	}
 	seg := in.seg.retain()
-	in.grants.toLocal()
 	other.recvMu.Unlock()
 	wakeFD := -1
 	if ch := other.recvCQ.ch; ch != nil {
@@ -179,6 +178,7 @@ func (q *qp) joinSegment(other *qp, l link) {
 	p := q.attach(l, nil, func(o *outbound) {
 		o.open(seg.View, h, wakeFD)
 		o.seg, o.in = seg, in
+		in.grants.toLocal()
 	})
 	if p == nil {
 		seg.release()
