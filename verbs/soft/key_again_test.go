@@ -50,3 +50,31 @@ func TestAPeerHasNoMoreRegionsThanThereArePlacesForKeys(t *testing.T) {
 	require.Empty(t, fds)
 	require.Equal(t, protocol.KeyAnswer{Key: s.v.mr.key}, m.Answer)
 }
+
+// Between the place for a key and the answer nothing is given yet: an MR that is not for peers of other
+// processes, or has gone to the one that it was for, never is.
+func TestAPeerMayNotWriteToWhatItIsNotGiven(t *testing.T) {
+	s := newStranger(t)
+	conn := s.pair()
+	s.v.q.sendMu.Lock()
+	l := s.v.q.link.(*socketLink)
+	s.v.q.sendMu.Unlock()
+	mr, err := s.v.pd.RegisterMR(make([]byte, 4096), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	require.NoError(t, err)
+	r := mr.(*registration).region
+	r.told.mu.Lock()
+	s.say(conn, protocol.EncodeKey(protocol.KindKeyRequest, r.key))
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.given) == 1
+	}, 10*time.Second, time.Millisecond)
+	early := l.in.granted(r.key)
+	r.told.mu.Unlock()
+	require.True(t, early == nil)
+	m, fds, err := readPacket(conn)
+	require.NoError(t, err)
+	require.Empty(t, fds)
+	require.False(t, m.Answer.Good)
+	require.True(t, l.in.granted(r.key) == nil)
+}
