@@ -87,6 +87,7 @@ func EachName(uid int, ended <-chan struct{}, see func(name string)) error {
 const (
 	pauseAfter = 128                   // sockets, after which EachName may pause
 	leastPause = 20 * time.Millisecond // or sleeping would take more than the sockets
+	mostTaken  = 100 * time.Millisecond
 )
 
 // searching is that of all calls of EachName.
@@ -102,7 +103,7 @@ type allowance struct {
 // in short pieces: one that took longer than mostTaken was held up, by SIGSTOP for example, which
 // must not make a rest of hours.
 func (a *allowance) spend(now time.Time, took time.Duration) time.Duration {
-	const saved, mostTaken = 100 * time.Millisecond, 100 * time.Millisecond
+	const saved = 100 * time.Millisecond
 	took = min(took, mostTaken)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,6 +182,7 @@ func lookAtSockets(see func(listening) (more bool)) error {
 const (
 	maxLooked  = 1 << 15
 	restFactor = 9
+	mostLook   = time.Second            // a look that took longer was held up, as in spend
 	knownTime  = 100 * time.Millisecond // for which an owner is remembered
 	maxKnown   = 64                     // names
 )
@@ -232,7 +234,7 @@ func (m *ownerMemory) of(typ int, name string) owner {
 	})
 	m.looks++
 	now := time.Now()
-	took := now.Sub(begun)
+	took := min(now.Sub(begun), mostLook)
 	m.rest = now.Add(restFactor * took)
 	if m.known == nil || len(m.known) >= maxKnown {
 		m.known = make(map[listening]known)

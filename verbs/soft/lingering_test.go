@@ -223,10 +223,9 @@ func TestTheWakeSocketOfASecondQPIsShutWhenDescriptorsComeThatThereIsNoRoomFor(t
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}))
-	err = unix.Sendmsg(second, []byte{1}, unix.UnixRights(second), nil, unix.MSG_DONTWAIT)
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }()
+	require.NoError(t, unix.Sendmsg(second, []byte{1}, unix.UnixRights(second), nil, unix.MSG_DONTWAIT))
 	takesNoMore(t, second)
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
-	require.NoError(t, err)
 }
 
 // takesNoMore returns when a peer cannot send to its wake-up socket any more.
