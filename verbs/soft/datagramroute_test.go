@@ -82,13 +82,7 @@ func TestDatagramsComeWhileTheMarkOfAGroupIsClosed(t *testing.T) {
 		"Destroy":         (*datagramQP).Destroy,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := d.AllocPD()
-			require.NoError(t, err)
-			c, err := d.CreateCQ(&verbs.CQAttr{CQE: 16}, nil)
-			require.NoError(t, err)
-			made, err := p.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}}, c, c, nil)
-			require.NoError(t, err)
-			q := made.(*datagramQP)
+			q := newDatagramQP(t, d)
 			require.NoError(t, q.AttachMulticast(group, 0))
 			g := d.datagrams.groups[group]
 			mark, closed := g.mark, false
@@ -332,23 +326,29 @@ func TestManySendersWhileRoutesEnd(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
+// newDatagramQP makes a QP of type UD in RESET.
+func newDatagramQP(t *testing.T, d *device) *datagramQP {
+	t.Helper()
+	p, err := d.AllocPD()
+	require.NoError(t, err)
+	c, err := d.CreateCQ(&verbs.CQAttr{CQE: 16}, nil)
+	require.NoError(t, err)
+	q, err := p.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}}, c, c, nil)
+	require.NoError(t, err)
+	return q.(*datagramQP)
+}
+
 // A peer that is admitted may send what it likes: it is hung up on, and the QP
 // receives from others.
 func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
 	d, err := openDevice(DeviceName)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	p, err := d.AllocPD()
-	require.NoError(t, err)
-	c, err := d.CreateCQ(&verbs.CQAttr{CQE: 16}, nil)
-	require.NoError(t, err)
-	made, err := p.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}}, c, c, nil)
-	require.NoError(t, err)
-	q := made.(*datagramQP)
+	q := newDatagramQP(t, d)
 	for _, s := range []verbs.QPState{verbs.QPStateInit, verbs.QPStateRTR} {
 		require.NoError(t, q.Modify(&verbs.QPAttr{State: s, QKey: 7}, verbs.QPAttrState|verbs.QPAttrQKey))
 	}
-	mr, err := p.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
+	mr, err := q.pd.AllocMR(4096, verbs.AccessLocalWrite, verbs.MROptions{})
 	require.NoError(t, err)
 	dial := func() *net.UnixConn {
 		conn, err := net.DialUnix("unixpacket", nil, unixName(d.gid))
@@ -405,7 +405,7 @@ func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
 	var wcs [4]verbs.WC
 	n := 0
 	for deadline := time.Now().Add(10 * time.Second); n == 0; time.Sleep(time.Millisecond) {
-		n, err = c.Poll(wcs[:])
+		n, err = q.recvCQ.Poll(wcs[:])
 		require.NoError(t, err)
 		require.True(t, time.Now().Before(deadline))
 	}

@@ -222,8 +222,15 @@ func (in *inbound) placeWrite(d *protocol.Descriptor, length uint32) bool {
 			return true
 		}
 	}
-	in.fail(failure{tell: protocol.FaultAccess, event: verbs.EventQPAccessErr, raise: true})
+	in.accessError()
 	return false
+}
+
+// accessError ends the pair for a WRITE that may not go where it wants to.
+//
+//go:noinline
+func (in *inbound) accessError() {
+	in.fail(failure{tell: protocol.FaultAccess, event: verbs.EventQPAccessErr, raise: true})
 }
 
 // grants are the regions that the peer has, by their keys. They outlive the link: what came
@@ -338,7 +345,11 @@ func (in *inbound) answerWant() {
 	}
 }
 
-// protocolError ends the pair: its ring says what no honest peer would say.
+// protocolError ends the pair: its ring says what no honest peer would say. It and accessError are not
+// inlined, for a goroutine that waits in Read polls on a stack of 2 KiB, and a larger one costs each of them
+// as much again.
+//
+//go:noinline
 func (in *inbound) protocolError(event verbs.EventType) {
 	in.fail(failure{event: event, raise: true})
 }

@@ -34,13 +34,18 @@ func TestAPeerThatAsksAgainForARegionThatItHasIsForgotten(t *testing.T) {
 	require.NoError(t, mr.Deregister())
 }
 
+// link is that of the victim to the stranger.
+func (s *stranger) link() *socketLink {
+	s.v.q.sendMu.Lock()
+	defer s.v.q.sendMu.Unlock()
+	return s.v.q.link.(*socketLink)
+}
+
 // There is a place for the key of each region that a peer has, and no more of them than fit.
 func TestAPeerHasNoMoreRegionsThanThereArePlacesForKeys(t *testing.T) {
 	s := newStranger(t)
 	conn := s.pair()
-	s.v.q.sendMu.Lock()
-	l := s.v.q.link.(*socketLink)
-	s.v.q.sendMu.Unlock()
+	l := s.link()
 	l.mu.Lock()
 	l.used = protocol.KeySlots
 	l.mu.Unlock()
@@ -56,9 +61,7 @@ func TestAPeerHasNoMoreRegionsThanThereArePlacesForKeys(t *testing.T) {
 func TestAPeerMayNotWriteToWhatItIsNotGiven(t *testing.T) {
 	s := newStranger(t)
 	conn := s.pair()
-	s.v.q.sendMu.Lock()
-	l := s.v.q.link.(*socketLink)
-	s.v.q.sendMu.Unlock()
+	l := s.link()
 	mr, err := s.v.pd.RegisterMR(make([]byte, 4096), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	require.NoError(t, err)
 	r := mr.(*registration).region

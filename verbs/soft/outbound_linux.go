@@ -3,7 +3,6 @@ package soft
 import (
 	"unsafe"
 
-	"github.com/seed-b9b531af/ramjet/internal/prefetch"
 	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
@@ -66,21 +65,6 @@ func (o *outbound) push(d *protocol.Descriptor, n int, solicited bool) {
 	if o.pileUp += n; o.pileUp >= pileUpLimit {
 		o.publish()
 	}
-}
-
-// prefetch asks for the cache lines of the next descriptor but one: the next one is being polled by the
-// peer. Whoever has received something since the last post sends and receives in turn; then the peer polls
-// longer, with these lines in its cache. cursor is that of the inbound half.
-func (o *outbound) prefetch(cursor uint64) {
-	if o.cursor != cursor {
-		o.cursor = cursor
-		return
-	}
-	i := o.index + 1
-	if i >= o.lap {
-		i = 0
-	}
-	prefetch.ForWrite(uintptr(unsafe.Pointer(&o.Ring[i])))
 }
 
 // publish makes everything that was pushed visible, and wakes the peer.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/internal/prefetch"
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -23,7 +24,7 @@ import (
 //     word. Only if that is set it costs a system call.
 //  5. The cache lines that will be written to soon are asked for, because publish would wait
 //     for them: those behind the payload, for a program that goes round a ring, and those of
-//     the next descriptor but one (outbound.prefetch).
+//     the next descriptor but one (qp.prefetch).
 //
 // Everything else goes through postSlow. With nothing queued before it, postAlone lets
 // attempt execute it; what cannot go on is put into the send queue (sendqueue_linux.go),
@@ -50,7 +51,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	}
 	if q.out.published != q.out.head {
 		q.out.publish()
-		q.out.prefetch(q.in.cursor.Load())
+		q.prefetch()
 	}
 	if q.out.behind != 0 {
 		prefetch.ForWrite(q.out.behind + prefetch.Line - 1) // that at behind is here, if it was written to
@@ -65,6 +66,22 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 		q.sendMu.Mutex.Unlock()
 	}
 	return n, err
+}
+
+// prefetch asks for the cache lines of the next descriptor but one: the next one is being polled by the
+// peer. Whoever has received something since the last post sends and receives in turn; then the peer polls
+// longer, with these lines in its cache.
+func (q *qp) prefetch() {
+	o := &q.out
+	if cursor := q.in.cursor.Load(); o.cursor != cursor {
+		o.cursor = cursor
+		return
+	}
+	i := o.index + 1
+	if i >= o.lap {
+		i = 0
+	}
+	prefetch.ForWrite(uintptr(unsafe.Pointer(&o.Ring[i])))
 }
 
 // write executes a WRITE for which nothing unusual has to be done. It returns

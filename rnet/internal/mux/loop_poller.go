@@ -286,7 +286,7 @@ func (p *Poller) Spin() time.Duration {
 // PeersGoOn reports whether a peer of a hot session can go on while we poll. Where all of them
 // are on our CPU, we leave it now and then.
 func (p *Poller) PeersGoOn() bool {
-	return len(p.hot) > 0 && (!p.peersOnOurCPU() || p.placement.Leave(p.peersOnOurCPU))
+	return len(p.hot) > 0 && (!p.peersOnOurCPU() || p.placement.Leave() && !p.peersOnOurCPU())
 }
 
 // Gained says that polling has brought something.

@@ -12,17 +12,17 @@ type Placement struct {
 }
 
 // Leave is called when the end has found its peer on its CPU, and reports whether it has left
-// it. same looks where the two are. Attempts that fail, because all other CPUs are busy, become
+// it; the peer may have done so, too. Attempts that fail, because all other CPUs are busy, become
 // rarer. Their times are random in part, so that the two ends do not move to the same CPU at
 // once.
-func (p *Placement) Leave(same func() bool) bool {
+func (p *Placement) Leave() bool {
 	if p.stay > 0 {
 		p.stay--
 		return false
 	}
 	p.stays = min(2*p.stays+2, maxStays)
 	p.stay = p.stays/2 + rand.IntN(p.stays)
-	return leaveCPU() && !same()
+	return leaveCPU()
 }
 
 // Settle says that polling has gained: the two ends are where they should be.

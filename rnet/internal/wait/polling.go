@@ -143,7 +143,7 @@ func (l *Lock) spinFor(w *Waiter, begin time.Duration) bool {
 			p.pace.forget()
 			return false
 		}
-		if p.peerOnSameCPU(l.cfg.Peer) && !p.Leave(func() bool { return p.peerOnSameCPU(l.cfg.Peer) }) {
+		if p.peerOnSameCPU(l.cfg.Peer) && (!p.Leave() || p.peerOnSameCPU(l.cfg.Peer)) {
 			p.pace.forget()
 			return false
 		}
