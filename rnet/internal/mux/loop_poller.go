@@ -280,7 +280,7 @@ func (p *Poller) Spin() time.Duration {
 	case fallback.Efficient:
 		return 0
 	}
-	return wait.EngineSpin
+	return wait.LoopSpin
 }
 
 // PeersGoOn reports whether a peer of a hot session can go on while we poll. Where all of them

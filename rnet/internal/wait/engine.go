@@ -79,8 +79,8 @@ func (l *Lock) serve() (rest bool) {
 	waited := l.word.load().waiters() == 1
 	sp := l.engineSpin()
 	for {
-		if l.poll() > 0 {
-			sp.hit()
+		if n := l.poll(); n > 0 {
+			sp.hit(n)
 		}
 		if waited && l.lone >= loneEvents && l.word.load().waiters() == 0 {
 			l.rests = true // before leave: it may call

@@ -185,7 +185,7 @@ func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
 	}
 	require.False(t, p.afford(at), "polling in vain ends")
 	for range 1000 {
-		p.hit(p.pace.cheap)
+		p.hit(&p.pace, p.pace.cheap)
 	}
 	require.False(t, p.afford(at), "waits that cost nothing give nothing")
 	require.True(t, p.afford(at+time.Second), "time does")
@@ -198,35 +198,12 @@ func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
 	require.True(t, p.afford(at), "it is never given up for good")
 }
 
-// Messages that come at a pace keep an engine's spin from its end, but they do not
-// pay for it.
-func TestAnEngineGivesUpPollingForMessagesAtAPace(t *testing.T) {
-	var l Lock
-	p := &l.policy
-	p.init(&Config{})
-	sp := l.engineSpin()
-	require.Equal(t, EngineSpin, sp.limit)
-	for range 10_000 {
-		sp.pay(engineCheap, true)
-	}
-	require.Equal(t, EngineSpin, sp.limit, "what comes at once pays")
-	for range 1000 {
-		sp.pay(EngineSpin-time.Microsecond, true)
-	}
-	require.Equal(t, briefSpin, sp.limit)
-	next := l.engineSpin()
-	require.Equal(t, briefSpin, next.limit, "nor does it poll at the next event")
-	p.filled -= time.Minute
-	next = l.engineSpin()
-	require.Equal(t, EngineSpin, next.limit, "time brings it back")
-}
-
 func TestAnEngineDoesNotPollForAPeerInItsProcess(t *testing.T) {
 	for _, profile := range []fallback.Profile{fallback.Balanced, fallback.Latency, fallback.Efficient} {
 		l := Lock{cfg: Config{Local: true}}
 		l.policy.init(&Config{Profile: profile})
 		sp := l.engineSpin()
-		sp.hit()
+		sp.hit(1)
 		require.False(t, sp.on(), profile)
 	}
 }

@@ -94,7 +94,8 @@ func (p *pace) pays(took time.Duration) bool {
 		return true
 	}
 	polled := p.polled.mean()
-	return polled != 0 && p.slept.mean()-polled >= took/gainPart
+	gain := int64(p.slept.mean()-polled) * max(p.polled.messages/32, 1<<10) >> 10 // of all messages of a wait
+	return polled != 0 && gain >= int64(took/gainPart)
 }
 
 // compares reports whether to sleep in this wait to see what that would be like: where polling

@@ -25,6 +25,17 @@ func (a answering) next(t time.Duration, polls bool) (time.Duration, int) {
 	return t + a.slept, 1
 }
 
+// several are so many that answer together.
+type several struct {
+	peer
+	n int
+}
+
+func (s several) next(t time.Duration, polls bool) (time.Duration, int) {
+	at, messages := s.peer.next(t, polls)
+	return at, s.n * messages
+}
+
 // pausing is a peer that does something else in one of a hundred waits.
 type pausing struct {
 	peer
@@ -49,28 +60,32 @@ func (p pacing) next(t time.Duration, polls bool) (time.Duration, int) {
 	return at + p.wakeUp, 1 + int((at+p.wakeUp)/p.period-at/p.period)
 }
 
-// waitFor goes through so many waits from t on, and returns when they are over. Of the last half it
-// says which part polling has ended, and which part of the time was polled in vain.
-func waitFor(p *policy, from peer, t time.Duration, waits int, work time.Duration) (end time.Duration, ended, inVain float64) {
+// waitFor goes through so many waits from t on, of an owner or an engine, and returns when they are over. Of the last
+// half it says which part polling has ended, and which part of the time was polled in vain.
+func waitFor(p *policy, of *pace, from peer, t time.Duration, waits int, work time.Duration) (end time.Duration, ended, inVain float64) {
 	var since, vain time.Duration
 	hits := 0
 	for i := range waits {
 		if i == waits/2 {
 			since, vain, hits = t, 0, 0
 		}
-		most, polls := p.mayPoll(t)
+		most, polls := p.mayPoll(of, t)
 		at, messages := from.next(t, polls)
 		switch {
 		case polls && at-t <= most:
 			hits++
-			p.hit(at - t)
+			if of == &p.batches {
+				p.hitBatch(at - t)
+			} else {
+				p.hit(of, at-t)
+			}
 		case polls:
 			vain += most
 			p.tokens -= int64(most)
-			p.pace.miss()
+			of.miss()
 			at, messages = from.next(t+most, false)
 		}
-		p.pace.arrived += messages
+		of.arrived += messages
 		t = at + work
 	}
 	return t, float64(hits) / float64((waits+1)/2), float64(vain) / float64(t-since)
@@ -112,7 +127,43 @@ func TestPollingIsForWhatItGains(t *testing.T) {
 			at := time.Second
 			for _, turn := range turns {
 				var ended, inVain float64
-				at, ended, inVain = waitFor(p, turn.from, at, 40_000, 5*us+turn.work)
+				at, ended, inVain = waitFor(p, &p.pace, turn.from, at, 40_000, 5*us+turn.work)
+				require.Less(t, inVain, 0.05, "%+v", turn.from)
+				if turn.polls {
+					require.Greater(t, ended, 0.95, "%+v", turn.from)
+				} else {
+					require.Less(t, ended, 0.1, "%+v", turn.from)
+				}
+			}
+		})
+	}
+}
+
+// An engine waits for several at once, and whoever answers it may have to be woken for that.
+func TestAnEnginePollsForWhatItGains(t *testing.T) {
+	const us = time.Microsecond
+	sleeps := several{answering{70 * us, 140 * us}, 5} // who answers, and each wake-up takes 70 us
+	awake := several{answering{5 * us, 90 * us}, 5}
+	anyway := several{answering{70 * us, 75 * us}, 5}
+	often := pacing{50 * us, 20 * us}
+	bunches := several{pacing{150 * us, 40 * us}, 3}
+	for name, turns := range map[string][]struct {
+		from  peer
+		polls bool
+	}{
+		"who sleeps, and then polls, too": {{sleeps, true}, {awake, true}},
+		"who answers no sooner":           {{anyway, false}},
+		"messages at a pace":              {{often, false}},
+		"bunches at a pace":               {{bunches, false}},
+		"who sleeps, after a pace":        {{often, false}, {bunches, false}, {sleeps, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := new(policy)
+			p.init(&Config{Profile: fallback.Balanced})
+			at := time.Second
+			for _, turn := range turns {
+				var ended, inVain float64
+				at, ended, inVain = waitFor(p, &p.batches, turn.from, at, 40_000, 5*us)
 				require.Less(t, inVain, 0.05, "%+v", turn.from)
 				if turn.polls {
 					require.Greater(t, ended, 0.95, "%+v", turn.from)

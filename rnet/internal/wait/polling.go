@@ -1,7 +1,6 @@
 package wait
 
 import (
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 type policy struct {
 	profile fallback.Profile
 	pace    pace
+	batches pace          // the same for an engine, which waits for several at once
 	yields  time.Duration // between two chances for other goroutines
 
 	same    bool // the peer was on our CPU when we looked last
@@ -28,11 +28,11 @@ type policy struct {
 	broke  bool
 }
 
-// How long an engine, or an event loop, polls after it has found something, in
-// the profiles latency and balanced.
+// How long an event loop polls after it has found something, in the profiles latency and
+// balanced.
 const (
 	LatencySpin = 2 * time.Millisecond
-	EngineSpin  = 50 * time.Microsecond
+	LoopSpin    = 50 * time.Microsecond
 )
 
 var start = time.Now()
@@ -43,17 +43,18 @@ func now() time.Duration { return time.Since(start) }
 func (p *policy) init(cfg *Config) {
 	p.profile = cfg.Profile
 	p.yields = spinYield
-	limit, cheap := balancedSpin, cheapSpin
+	limit, cheap, batch := balancedSpin, cheapSpin, balancedSpin
 	if cfg.Wire {
-		limit, cheap = time.Millisecond, 500*time.Microsecond
+		limit, cheap, batch = time.Millisecond, 500*time.Microsecond, LoopSpin
 		if procs > 1 {
 			p.yields = 50 * time.Microsecond
 		}
 	}
 	if cfg.Profile == fallback.Latency {
-		limit = LatencySpin
+		limit, batch = LatencySpin, LatencySpin
 	}
 	p.pace.init(limit, cheap)
+	p.batches.init(batch, engineCheap)
 	p.tokens, p.rate = allowance, fullRate
 }
 
@@ -148,7 +149,7 @@ func (l *Lock) spinFor(w *Waiter, begin time.Duration) bool {
 			return false
 		}
 	}
-	most, ok := p.mayPoll(begin)
+	most, ok := p.mayPoll(&p.pace, begin)
 	if !ok {
 		return false
 	}
@@ -164,7 +165,7 @@ func (l *Lock) spinFor(w *Waiter, begin time.Duration) bool {
 			l.poll()
 			if w.Ready() {
 				p.won()
-				p.hit(t - begin) // but for less than a batch
+				p.hit(&p.pace, t-begin) // but for less than a batch
 				return true
 			}
 		}
@@ -219,14 +220,14 @@ func SameCPU(peer Peer) bool {
 	return ok && other == cpu
 }
 
-// mayPoll begins a wait at t, and reports whether it may poll and for how long.
-func (p *policy) mayPoll(t time.Duration) (most time.Duration, ok bool) {
+// mayPoll begins a wait at t, of those that a pace is kept of, and reports whether it may poll and for how long.
+func (p *policy) mayPoll(of *pace, t time.Duration) (most time.Duration, ok bool) {
 	if p.profile == fallback.Latency {
-		return p.pace.limit, true
+		return of.limit, true
 	}
-	p.pace.begin(t)
-	p.pace.polls = p.afford(t) && !p.pace.compares()
-	return p.pace.most(), p.pace.polls
+	of.begin(t)
+	of.polls = p.afford(t) && !of.compares()
+	return of.most(), of.polls
 }
 
 // afford reports whether the allowance has anything left for polling. It grows with time,
@@ -250,9 +251,9 @@ func (p *policy) afford(t time.Duration) bool {
 }
 
 // hit is called when polling for so long has ended a wait.
-func (p *policy) hit(took time.Duration) {
-	p.pace.hit(took)
-	if p.profile == fallback.Latency || p.pace.pays(took) {
+func (p *policy) hit(of *pace, took time.Duration) {
+	of.hit(took)
+	if p.profile == fallback.Latency || of.pays(took) {
 		p.paid()
 	} else {
 		p.tokens -= int64(took)
@@ -266,77 +267,3 @@ func (p *policy) paid() {
 		p.rate++
 	}
 }
-
-// spin is how an engine polls: it gives the goroutines that it woke time to answer, as
-// long as that pays. It does not where the peer is in this process, and would wait for it.
-type spin struct {
-	policy *policy
-	limit  time.Duration
-	last   time.Duration // when a poll brought something
-	n      int
-}
-
-func (l *Lock) engineSpin() spin {
-	t, p := now(), &l.policy
-	sp := spin{policy: p, limit: EngineSpin, last: t}
-	switch {
-	case p.profile == fallback.Efficient || l.cfg.Local:
-		sp.limit = 0
-	case p.profile == fallback.Latency:
-		sp.limit = LatencySpin
-	case !p.afford(t):
-		sp.limit = briefSpin
-	}
-	return sp
-}
-
-// hit says that a poll has brought something.
-func (sp *spin) hit() {
-	if sp.limit == 0 {
-		return
-	}
-	t := now()
-	sp.pay(t-sp.last, true)
-	sp.last = t
-	sp.policy.giveWay() // let those run whom the batch has woken
-}
-
-// on reports whether to poll once more.
-func (sp *spin) on() bool {
-	if sp.limit == 0 {
-		return false
-	}
-	if sp.n++; sp.n%pollBatch != 0 {
-		return true
-	}
-	runtime.Gosched()
-	t := now()
-	if t-sp.last >= sp.limit {
-		sp.pay(t-sp.last, false)
-		return false
-	}
-	return true
-}
-
-// pay takes polling that took longer than the wake-up that it saves from the allowance.
-// When that is used up, the spin becomes a brief one.
-func (sp *spin) pay(took time.Duration, won bool) {
-	p := sp.policy
-	if p.profile != fallback.Balanced || sp.limit == briefSpin {
-		return
-	}
-	if won && took <= engineCheap {
-		p.paid()
-		return
-	}
-	if p.tokens -= int64(took); !p.afford(now()) {
-		sp.limit = briefSpin
-	}
-}
-
-// engineCheap is for how long polling for a batch costs less than a wake-up.
-const engineCheap = 30 * time.Microsecond
-
-// briefSpin is how long an engine polls when its allowance is used up: a goroutine that
-// it woke may answer at once.
-const briefSpin = 10 * time.Microsecond

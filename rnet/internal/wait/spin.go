@@ -1,0 +1,132 @@
+package wait
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/seed-b9b531af/ramjet/fallback"
+)
+
+// spin is how an engine polls: it gives the goroutines that it woke time to answer, and the peer, as
+// long as that pays. It does not where the peer is in this process, and would wait for it.
+//
+// Only its own polling counts, and not what goroutines do between two batches of polls.
+type spin struct {
+	lock    *Lock
+	limit   time.Duration // how long to poll in vain
+	polled  time.Duration // since a poll has brought something
+	yielded time.Duration // polled when other threads of the CPU had their last chance
+	polls   bool          // as long as the policy allows, which learns from it
+	asked   bool          // whether the peer is on our CPU
+	last    time.Duration // when a poll has brought something
+	t       time.Duration // when polled was counted
+	n       int           // polls
+}
+
+const (
+	// briefSpin is how long an engine polls that may not poll: a goroutine that it woke may answer at
+	// once.
+	briefSpin = 10 * time.Microsecond
+
+	// engineCheap is for how long polling for a batch costs less than a wake-up.
+	engineCheap = 30 * time.Microsecond
+
+	// enginePoll is the most that a batch of polls counts as polling.
+	enginePoll = 20 * time.Microsecond
+
+	// engineStays is how long an engine polls in vain if others use most of that time.
+	engineStays = time.Millisecond
+)
+
+// engineSpin is called after an event, before the first poll.
+func (l *Lock) engineSpin() spin {
+	sp := spin{lock: l}
+	switch {
+	case l.policy.profile == fallback.Efficient || l.cfg.Local:
+	case l.policy.profile == fallback.Latency:
+		sp.begin(LatencySpin, now())
+	default:
+		sp.begin(briefSpin, now())
+	}
+	return sp
+}
+
+func (sp *spin) begin(limit, t time.Duration) {
+	sp.limit, sp.polled, sp.last, sp.t = limit, 0, t, t
+	sp.yielded, sp.asked, sp.polls = cpuYieldAfter-cpuYield, false, false
+}
+
+// hit says that a poll has brought so many messages.
+func (sp *spin) hit(messages int) {
+	p := &sp.lock.policy
+	if sp.limit == 0 {
+		return
+	}
+	sp.count(now())
+	p.batches.arrived += messages
+	if sp.polls {
+		p.hitBatch(sp.polled)
+	}
+	t := p.giveWay() // let those run whom the batch has woken
+	most, polls := p.mayPoll(&p.batches, t)
+	if !polls {
+		most = briefSpin
+	}
+	sp.begin(most, t)
+	sp.polls = polls
+}
+
+// hitBatch is hit for an engine. Messages that come at a pace come in bunches: what is found at once within one does
+// not make the next polls longer, and does not show that longer ones pay.
+func (p *policy) hitBatch(took time.Duration) {
+	bound := p.batches.bound
+	if took <= engineCheap {
+		p.batches.hit(took)
+		p.Settle()
+	} else {
+		p.hit(&p.batches, took)
+	}
+	p.batches.bound = min(p.batches.limit, max(bound, 2*took))
+}
+
+// on reports whether to poll once more.
+func (sp *spin) on() bool {
+	if sp.limit == 0 {
+		return false
+	}
+	if sp.n++; sp.n%pollBatch != 0 {
+		return true
+	}
+	runtime.Gosched()
+	sp.count(now())
+	if sp.polls && !sp.asked && sp.polled > placement {
+		sp.asked = true
+		if SameCPU(sp.lock.cfg.Peer) { // it cannot go on while we poll
+			sp.lock.policy.batches.forget()
+			sp.limit, sp.polls = briefSpin, false
+		}
+	}
+	if sp.polled >= sp.limit || sp.t-sp.last >= engineStays {
+		sp.miss()
+		return false
+	}
+	if sp.polled-sp.yielded >= cpuYield {
+		yieldCPU()
+		sp.count(now())
+		sp.yielded = sp.polled
+	}
+	return true
+}
+
+func (sp *spin) miss() {
+	if p := &sp.lock.policy; sp.polls {
+		p.tokens -= int64(sp.polled)
+		p.batches.miss()
+	}
+}
+
+// count counts the time since it was called last.
+func (sp *spin) count(t time.Duration) {
+	sp.polled += min(t-sp.t, enginePoll)
+	sp.t = t
+}
