@@ -47,6 +47,15 @@ func TestErrorsBelowGetTheirReasons(t *testing.T) {
 	}
 }
 
+// Of a stranger it is remembered nevertheless, if each try ends so.
+func TestADialBeginsAgainIfWhoMayHaveTheKeyHangsUp(t *testing.T) {
+	denied := because(fallback.Soft, rcm.ErrPeerDenied)
+	require.False(t, lost(denied))
+	gone := because(fallback.Soft, fmt.Errorf("%w: %w", rcm.ErrPeerDenied, syscall.ECONNRESET))
+	require.True(t, lost(gone))
+	require.Equal(t, fallback.PeerDenied, fallback.Classify(gone))
+}
+
 // TestKernelDialWithoutPermission has the device node that cannot be opened. Where
 // there is none, nothing is said of it in any case.
 func TestWhatElseIsForbiddenIsNotTakenForADeviceNode(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
@@ -243,7 +244,8 @@ const maxTries = 4
 func lost(err error) bool {
 	var rejected *rcm.RejectedError
 	return fallback.Classify(err) == fallback.PeerDied || errors.Is(err, mux.ErrIdle) ||
-		errors.As(err, &rejected) && rejected.Reason == rcm.ReasonInvalidService
+		errors.As(err, &rejected) && rejected.Reason == rcm.ReasonInvalidService ||
+		errors.Is(err, rcm.ErrPeerDenied) && errors.Is(err, syscall.ECONNRESET) // before it showed its key
 }
 
 // await waits until the session is there. Only a set-up that is still under way

@@ -128,7 +128,9 @@ const maxCandidates = 16
 const settleTime = 500 * time.Millisecond
 
 // settle finds the candidate that has the key, and lets go of the others. They are all asked
-// at once: a stranger that says nothing keeps nobody else waiting.
+// at once: a stranger that says nothing keeps nobody else waiting. If none has it the error is that of
+// a candidate that is known without, or errNoKey: what a stranger says instead counts for nothing.
+// That one has hung up is told, for it may have the key, and have closed its listener.
 func settle(ctx context.Context, key []byte, list []candidate) (candidate, error) {
 	type answer struct {
 		candidate
@@ -140,7 +142,8 @@ func settle(ctx context.Context, key []byte, list []candidate) (candidate, error
 			answers <- answer{c, c.sock.interruptible(ctx, func() error { return c.sock.proveToListener(key, c.known) })}
 		}()
 	}
-	var failed error
+	failed := errNoKey
+	known := false
 	for range list {
 		a := <-answers
 		if a.err == nil {
@@ -151,8 +154,11 @@ func settle(ctx context.Context, key []byte, list []candidate) (candidate, error
 			}
 			return a.candidate, nil
 		}
-		if failed == nil || errors.Is(a.err, rcm.ErrPeerDenied) {
-			failed = a.err
+		switch {
+		case a.known:
+			failed, known = a.err, true
+		case !known && errors.Is(a.err, errHungUp):
+			failed = fmt.Errorf("%w: %w", errNoKey, errHungUp)
 		}
 	}
 	for _, c := range list {

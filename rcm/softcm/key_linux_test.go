@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -189,6 +190,7 @@ func TestADialerFindsTheListenerThatHasTheKeyAmongSquatters(t *testing.T) {
 			s.send(&handshake.Message{Kind: handshake.KindReply, From: acceptorEnd, Private: nonce})
 		},
 		"sends what is no message": func(s *socket) { s.Write(nonce) },
+		"says that it is busy":     func(s *socket) { refuse(s, rcm.ReasonNoResources) },
 		"asks the listener": func(s *socket) {
 			m, _ := s.receive()
 			for _, place := range dir.Places() {
@@ -211,7 +213,9 @@ func TestADialerFindsTheListenerThatHasTheKeyAmongSquatters(t *testing.T) {
 		if name != "is silent" {
 			alone := dialIn(t, dir, name)
 			_, err := settle(t.Context(), testKey, []candidate{{sock: alone}})
-			require.Error(t, err, name)
+			require.ErrorIs(t, err, rcm.ErrPeerDenied, name)
+			require.NotErrorIs(t, err, rcm.ErrBusy, name)
+			require.Equal(t, name == "hangs up", errors.Is(err, syscall.ECONNRESET), name)
 			require.False(t, alone.proven, name)
 		}
 		all = append(all, candidate{sock: dialIn(t, dir, name)})
@@ -222,6 +226,18 @@ func TestADialerFindsTheListenerThatHasTheKeyAmongSquatters(t *testing.T) {
 	got, err := settle(ctx, testKey, append(all, candidate{sock: listener}))
 	require.NoError(t, err)
 	require.Same(t, listener, got.sock)
+}
+
+// And not what a stranger beside it says.
+func TestWhatAListenerSaysThatIsKnownWithoutTheKeyCounts(t *testing.T) {
+	_, dir := keyedAt(t)
+	standIn(t, dir, "known", func(s *socket) { refuse(s, rcm.ReasonNoResources) })
+	standIn(t, dir, "stranger", func(s *socket) {
+		s.receive()
+		s.send(keyMessage())
+	})
+	_, err := settle(t.Context(), testKey, []candidate{{sock: dialIn(t, dir, "known"), known: true}, {sock: dialIn(t, dir, "stranger")}})
+	require.ErrorIs(t, err, rcm.ErrBusy)
 }
 
 // Those who come in a flood lose their places before their handshakes have come to an end.

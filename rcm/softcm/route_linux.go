@@ -218,10 +218,12 @@ func (r *route) settle(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	c, err := settle(within, r.key, r.candidates)
-	if err != nil && within.Err() != nil && ctx.Err() == nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return handshake.ContextError(ctx)
+	case errors.Is(err, errNoKey) && within.Err() != nil || errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w within %v", errNoKey, settleTime)
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	r.sock.Store(c.sock)
