@@ -309,7 +309,7 @@ func (s UnixSocket) leadsHere(fd int) bool { return s.leadsTo(fd, os.Getpid()) }
 
 // leadsTo is leadsHere for any process.
 func (s UnixSocket) leadsTo(fd, pid int) bool {
-	if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || typ != s.sockType() {
+	if !samehost.IsUnix(fd, s.sockType()) {
 		return false
 	}
 	to, err := unix.Getpeername(fd)

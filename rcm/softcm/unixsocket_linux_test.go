@@ -5,7 +5,9 @@ import (
 	"os"
 	"testing"
 	"time"
+	"unsafe"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -90,6 +92,43 @@ func TestAtAUnixSocketAPeerShowsThatItMayConnect(t *testing.T) {
 			require.Equal(t, denied+1, l.Stats().Denied)
 		})
 	}
+}
+
+// A peer can hold the lock of a TCP socket for as long as it likes, by a write from memory that does not
+// come. Who asks for the socket's name waits for the lock, and so does the next garbage collection.
+func TestAtAUnixSocketNobodyWaitsForWhatAPeerShows(t *testing.T) {
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
+	if errno != 0 {
+		t.Skip("needs userfaultfd:", errno)
+	}
+	faults := os.NewFile(fd, "userfaultfd")
+	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	defer unix.Munmap(page)
+	const apiCall, registerCall = 0xc018aa3f, 0xc020aa00 // UFFDIO_API, UFFDIO_REGISTER
+	api, missing := [3]uint64{0xaa}, [4]uint64{uint64(uintptr(unsafe.Pointer(&page[0]))), 4096, 1}
+	_, _, errno = unix.Syscall(unix.SYS_IOCTL, fd, apiCall, uintptr(unsafe.Pointer(&api)))
+	require.Zero(t, errno)
+	_, _, errno = unix.Syscall(unix.SYS_IOCTL, fd, registerCall, uintptr(unsafe.Pointer(&missing)))
+	require.Zero(t, errno)
+
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	shown, err := conn.(*net.TCPConn).File()
+	require.NoError(t, err)
+	defer shown.Close()
+	written := hang.Start(t, func() { shown.Write(page) })
+	defer written()
+	defer faults.Close() // the memory comes
+	_, err = faults.Read(make([]byte, 32))
+	require.NoError(t, err, "the write has begun")
+	comes := time.AfterFunc(hang.Time, func() { faults.Close() }) // or nothing would go on
+	require.False(t, UnixSocket{Address: "@a"}.leadsHere(int(shown.Fd())))
+	require.True(t, comes.Stop(), "it has waited")
 }
 
 func TestAtAUnixSocketQPsAreConnected(t *testing.T) {

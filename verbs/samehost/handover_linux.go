@@ -140,9 +140,8 @@ var errNotListening = errors.New("no listening socket of that name and type was 
 
 // nameOfListening returns the name of a listening socket, if it is of the right type.
 func nameOfListening(cfg ListenConfig, fd int) (string, error) {
-	typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err != nil {
-		return "", os.NewSyscallError("getsockopt SO_TYPE", err)
+	if !IsUnix(fd, cfg.Type) {
+		return "", errNotListening
 	}
 	listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	if err != nil {
@@ -153,7 +152,7 @@ func nameOfListening(cfg ListenConfig, fd int) (string, error) {
 		return "", os.NewSyscallError("getsockname", err)
 	}
 	at, ok := bound.(*unix.SockaddrUnix)
-	if !ok || typ != cfg.Type || listens == 0 {
+	if !ok || listens == 0 {
 		return "", errNotListening
 	}
 	return at.Name, nil

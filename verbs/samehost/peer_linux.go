@@ -88,3 +88,14 @@ func PeerOf(fd int) (Peer, error) {
 	}
 	return Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid}, nil
 }
+
+// IsUnix reports whether fd, which a peer may have sent, is a Unix socket of a type. It asks nothing
+// that waits: the lock of a socket of another kind can be held by whoever sent it.
+func IsUnix(fd, typ int) bool {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil || domain != unix.AF_UNIX {
+		return false
+	}
+	is, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == nil && is == typ
+}

@@ -94,12 +94,8 @@ func CloseNear(near *os.File) error {
 // CheckWakeSocket makes sure that fd, which came from a peer, is a Unix stream socket:
 // sending to other things may block, or do something.
 func CheckWakeSocket(fd int) error {
-	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	if err == nil && domain == unix.AF_UNIX {
-		var kind int
-		if kind, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && kind == unix.SOCK_STREAM {
-			return nil
-		}
+	if samehost.IsUnix(fd, unix.SOCK_STREAM) {
+		return nil
 	}
 	return errors.New("wake-up socket from the peer is not a Unix stream socket")
 }
