@@ -78,18 +78,24 @@ func (f *fabric) directory() *samehost.Directory {
 	return samehost.DirectoryAt(f.meetAt)
 }
 
-// meet looks for a listener in the directory.
-func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, error) {
-	nobody := func(why any) error {
+// meetElsewhere is meet for an address that is none of this host's namespace.
+func (f *fabric) meetElsewhere(dir *samehost.Directory, target netip.AddrPort) (*route, error) {
+	r, err := f.meet(dir, target)
+	if errors.Is(err, rcm.ErrNoListener) {
 		kind := rcm.ErrDirectory
 		if !f.asked && errors.Is(dir.Err(), fs.ErrNotExist) {
 			kind = rcm.ErrNoRoute
 		}
-		return fmt.Errorf("%w: %w, and none that is known in %s: %v", kind, errElsewhere, dir.Path(), why)
+		return nil, fmt.Errorf("%w: %w, and %v", kind, errElsewhere, err)
 	}
+	return r, err
+}
+
+// meet looks for a listener in the directory.
+func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, error) {
 	list, err := f.dialMet(dir, target)
 	if errors.Is(err, rcm.ErrNoListener) {
-		return nil, nobody(cause(dir.Err(), err))
+		return nil, nobodyIn(dir, dir.Err())
 	}
 	if err != nil {
 		return nil, err
@@ -99,9 +105,17 @@ func (f *fabric) meet(dir *samehost.Directory, target netip.AddrPort) (*route, e
 		for _, c := range list {
 			c.sock.Close()
 		}
-		return nil, nobody(err)
+		return nil, nobodyIn(dir, err)
 	}
 	return f.routeTo(list, source, target), nil
+}
+
+// nobodyIn is the ErrNoListener of a directory. why may be nil.
+func nobodyIn(dir *samehost.Directory, why error) error {
+	if why != nil {
+		return fmt.Errorf("%w that is known in %s: %v", rcm.ErrNoListener, dir.Path(), why)
+	}
+	return fmt.Errorf("%w that is known in %s", rcm.ErrNoListener, dir.Path())
 }
 
 // routeTo returns the route to those who were met.
@@ -187,13 +201,6 @@ func (f *fabric) dialMet(dir *samehost.Directory, target netip.AddrPort) (list [
 		return list, nil
 	}
 	return nil, failed
-}
-
-func cause(first, err error) error {
-	if first != nil {
-		return first
-	}
-	return err
 }
 
 // sourceTowards returns the address from which TCP would reach target in a network. The

@@ -132,6 +132,20 @@ func TestResolveSaysWhyItCannot(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// It is not taken for one of another host, whoever the rules let in and wherever they are met.
+func TestNobodyListensAtAnAddressOfThisHost(t *testing.T) {
+	host, err := addressesOfHost()
+	require.NoError(t, err)
+	for ip := range host {
+		for _, dir := range []string{"", t.TempDir(), "/missing"} {
+			f := New(Config{Directory: dir, Allow: Rules{Users: []uint32{friend}, Key: testKey}})
+			_, err := f.Resolve(cmtest.Within(t), netip.AddrPortFrom(ip, cmtest.FreePort(t)))
+			require.ErrorIs(t, err, rcm.ErrNoListener, ip)
+			require.NotErrorIs(t, err, rcm.ErrNoRoute, ip)
+		}
+	}
+}
+
 func TestAFullQueueOfTheKernelIsBusyAtOnce(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	fd, err := openSocket()

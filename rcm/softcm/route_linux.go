@@ -41,7 +41,7 @@ func (f *fabric) resolve(ctx context.Context, addr netip.AddrPort) (*route, erro
 	}
 	target, err := targetOf(addr)
 	if dir := f.directory(); dir != nil && errors.Is(err, errElsewhere) && mayMeet(target.Addr()) {
-		return f.meet(dir, target)
+		return f.meetElsewhere(dir, target)
 	}
 	if err != nil {
 		return nil, err
