@@ -93,7 +93,6 @@ func (s *socket) handed(ctx context.Context) (fds []int, err error) {
 				continue
 			}
 			if err != nil {
-				samehost.CloseReceived(received...)
 				return hangup(err)
 			}
 			m, err := handshake.Parse(buf[:n])
