@@ -114,7 +114,7 @@ func (ch *channel) WaitThread(deadline time.Time) error { return ch.Wait(deadlin
 // Wake ends the Wait that runs, or else the next.
 func (ch *channel) Wake() { ch.waits.Wake() }
 
-func (ch *channel) Close() error { return ch.destroy() }
+func (ch *channel) Close() error { return ch.dev.during(ch.destroy) }
 
 func (ch *channel) rank() int { return rankChannel }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 	"weak"
 
 	"github.com/ebitengine/purego"
@@ -130,4 +131,35 @@ func TestMemoryOfARegionThatIsNotDestroyedOutlivesTheDevice(t *testing.T) {
 	d = nil
 	runtime.GC()
 	require.NotNil(t, mem.Value())
+}
+
+// The library locks the context when it destroys a channel, so the device must not have been closed
+// meanwhile.
+func TestADeviceOutlivesAChannelThatIsBeingClosed(t *testing.T) {
+	d := &device{lib: &library{destroyCompChannel: libc(t, "isalpha")}, objects: make(map[uintptr]object)}
+	ch := &channel{dev: d}
+	d.add(ch.address, ch)
+	file, other, err := os.Pipe()
+	require.NoError(t, err)
+	defer other.Close()
+	reading, read := make(chan struct{}), make(chan struct{})
+	require.NoError(t, ch.waits.Open(file, &d.gone, func(uintptr) bool {
+		close(reading)
+		<-read
+		return true
+	}))
+	go ch.waits.Wait(time.Time{}) // ends with read
+	<-reading
+	closed := make(chan error, 1)
+	go func() { closed <- ch.Close() }() // waits for who reads
+	require.Eventually(t, func() bool {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		return ch.closed
+	}, time.Minute, time.Millisecond)
+	free := d.life.TryLock()
+	close(read)
+	require.NoError(t, <-closed)
+	require.False(t, free, "the device could be closed")
+	require.Empty(t, d.objects)
 }
