@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +23,7 @@ type builder struct {
 
 // entry returns the path of a cache entry, and has it made in an empty directory
 // if it is not there. An entry appears complete or not at all.
-func (b *builder) entry(name string, fill func(dir string) error) (string, error) {
+func (b *builder) entry(ctx context.Context, name string, fill func(dir string) error) (string, error) {
 	path := filepath.Join(b.dir, name)
 	if exists(path) {
 		return path, nil
@@ -37,8 +38,19 @@ func (b *builder) entry(name string, fill func(dir string) error) (string, error
 	defer lock.Close()
 	// Until whoever makes an entry has made it or died; the kernel unlocks for the
 	// dead.
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", b.dir, err)
+	for {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if err != unix.EWOULDBLOCK {
+			return "", fmt.Errorf("lock %s: %w", b.dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("wait for the lock of %s: %w", b.dir, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
 	if exists(path) {
 		return path, nil

@@ -25,7 +25,7 @@ type kernel struct {
 // a siw that is built for it.
 func (b *builder) kernel(ctx context.Context, series string) (kernel, error) {
 	name := "linux-" + series + "-" + recipeKey(series, modules, deviceModules, pairModules, moreModules)
-	dir, err := b.entry(name, func(dir string) error { return b.makeKernel(ctx, dir, series) })
+	dir, err := b.entry(ctx, name, func(dir string) error { return b.makeKernel(ctx, dir, series) })
 	if err != nil {
 		return kernel{}, fmt.Errorf("kernel %s: %w", series, err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -21,7 +22,7 @@ func TestEntryIsMadeOnceForAll(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			path, err := shop.entry("x", func(dir string) error {
+			path, err := shop.entry(t.Context(), "x", func(dir string) error {
 				made.Add(1)
 				return os.WriteFile(filepath.Join(dir, "file"), []byte("whole"), 0o644)
 			})
@@ -40,14 +41,25 @@ func TestEntryIsMadeOnceForAll(t *testing.T) {
 func TestEntryThatFailsIsNotThere(t *testing.T) {
 	shop := newBuilder(t)
 	reason := errors.New("no network")
-	_, err := shop.entry("x", func(dir string) error {
+	_, err := shop.entry(t.Context(), "x", func(dir string) error {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "half"), nil, 0o644))
 		return reason
 	})
 	require.ErrorIs(t, err, reason)
-	path, err := shop.entry("x", func(string) error { return nil })
+	path, err := shop.entry(t.Context(), "x", func(string) error { return nil })
 	require.NoError(t, err)
 	require.NoFileExists(t, filepath.Join(path, "half"))
+}
+
+func TestWaitForWhoMakesAnEntryCanBeEnded(t *testing.T) {
+	shop := newBuilder(t)
+	_, err := shop.entry(t.Context(), "x", func(string) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := shop.entry(ctx, "y", nil)
+		return err
+	})
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestCommandsFailWithWhatTheySaid(t *testing.T) {

@@ -25,7 +25,7 @@ func (b *builder) probe(ctx context.Context, k kernel) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := b.entry("accel-"+recipeKey(string(id), k.release), func(dir string) error {
+	dir, err := b.entry(ctx, "accel-"+recipeKey(string(id), k.release), func(dir string) error {
 		accel := "tcg"
 		if startsWithKVM(ctx, k) {
 			accel = "kvm"

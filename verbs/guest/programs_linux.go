@@ -21,7 +21,7 @@ const libraryDirectory = "/lib/x86_64-linux-gnu"
 // the field's C programs with their libraries.
 func (b *builder) programs(ctx context.Context) (string, error) {
 	name := "programs-" + recipeKey(packages, programs, plugins, texts)
-	dir, err := b.entry(name, func(dir string) error { return b.makePrograms(ctx, dir) })
+	dir, err := b.entry(ctx, name, func(dir string) error { return b.makePrograms(ctx, dir) })
 	if err != nil {
 		return "", fmt.Errorf("the guest's programs: %w", err)
 	}
