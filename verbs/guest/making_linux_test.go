@@ -62,6 +62,28 @@ func TestWaitForWhoMakesAnEntryCanBeEnded(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+func TestProbeThatIsStoppedFindsNothing(t *testing.T) {
+	if file, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
+		t.Skip(err)
+	} else {
+		file.Close()
+	}
+	shop, dir := newBuilder(t), t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	qemu := func(script string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte("#!/bin/sh\n"+script), 0o755))
+	}
+	qemu("exec sleep 600")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := shop.probe(ctx, kernel{})
+	require.ErrorIs(t, err, context.Canceled)
+	qemu("echo Unable to mount root fs")
+	accel, err := shop.probe(t.Context(), kernel{})
+	require.NoError(t, err)
+	require.Equal(t, "kvm", accel)
+}
+
 func TestCommandsFailWithWhatTheySaid(t *testing.T) {
 	_, err := command(t.Context(), "", "sh", "-c", "echo the reason >&2; exit 3")
 	require.ErrorContains(t, err, "the reason")

@@ -30,6 +30,9 @@ func (b *builder) probe(ctx context.Context, k kernel) (string, error) {
 		if startsWithKVM(ctx, k) {
 			accel = "kvm"
 		}
+		if ctx.Err() != nil { // it has not been found out
+			return ctx.Err()
+		}
 		b.log("guests run with %s", accel)
 		return os.WriteFile(filepath.Join(dir, "accel"), []byte(accel), 0o644)
 	})
