@@ -121,8 +121,12 @@ func addPackage(out *cpio.Writer, dir string) error {
 	return addTree(context.Background(), out, data, data)
 }
 
-// addTree adds a file, or a directory with all that is below it.
+// addTree adds a file, or a directory with all that is below it, of which from may be a link.
 func addTree(ctx context.Context, out *cpio.Writer, from, to string) error {
+	from, err := filepath.EvalSymlinks(from)
+	if err != nil {
+		return err
+	}
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -135,7 +139,7 @@ func addTree(ctx context.Context, out *cpio.Writer, from, to string) error {
 		switch {
 		case entry.IsDir():
 			return out.Directory(target, 0o755)
-		case entry.Type()&fs.ModeSymlink != 0 && path != from:
+		case entry.Type()&fs.ModeSymlink != 0:
 			link, err := os.Readlink(path)
 			if err != nil {
 				return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/verbs/guest/internal/cpio"
 )
 
 func newBuilder(t *testing.T) *builder {
@@ -121,6 +124,20 @@ func TestLibrariesAreThoseThatLddNames(t *testing.T) {
 	require.Equal(t, []string{"/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"}, files)
 	_, err = parseLdd("\tlibmissing.so => not found\n")
 	require.ErrorContains(t, err, "libmissing.so")
+}
+
+func TestLinkToADirectoryIsCopiedAsThat(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "data"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "data", "file"), []byte("content"), 0o644))
+	link := filepath.Join(dir, "link")
+	require.NoError(t, os.Symlink("data", link))
+	var archive bytes.Buffer
+	out := cpio.NewWriter(&archive)
+	require.NoError(t, addTree(t.Context(), out, link, "/there"))
+	require.NoError(t, out.Close())
+	require.Contains(t, archive.String(), "there/file\x00")
+	require.Contains(t, archive.String(), "content")
 }
 
 func TestConsoleKeepsItsEnd(t *testing.T) {
