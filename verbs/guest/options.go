@@ -180,20 +180,24 @@ func testArgs(args []string) []string {
 // results returns the files that a test binary with these arguments writes for go
 // test, and the directories in which it writes files, as absolute paths.
 func results(args []string, dir string) (files, directories []string) {
-	output, ok := testFlag(args, "outputdir")
-	if !ok || output == "" {
-		output = dir
+	below := func(base, name string) string {
+		if filepath.IsAbs(name) {
+			return filepath.Clean(name)
+		}
+		return filepath.Join(base, name)
 	}
+	output, _ := testFlag(args, "outputdir")
+	output = below(dir, output)
 	for _, name := range []string{"coverprofile", "cpuprofile", "memprofile", "blockprofile", "mutexprofile", "trace"} {
 		if file, ok := testFlag(args, name); ok && file != "" {
-			if !filepath.IsAbs(file) {
-				file = filepath.Join(output, file)
-			}
-			files = append(files, file)
+			files = append(files, below(output, file))
 		}
 	}
 	if coverage, ok := testFlag(args, "gocoverdir"); ok && coverage != "" {
-		directories = append(directories, coverage)
+		directories = append(directories, below(dir, coverage))
+	}
+	if artifacts, _ := testFlag(args, "artifacts"); artifacts == "true" {
+		directories = append(directories, filepath.Join(output, "_artifacts"))
 	}
 	if target, ok := testFlag(args, "fuzz"); ok && target != "" {
 		directories = append(directories, filepath.Join(dir, "testdata", "fuzz"))

@@ -105,7 +105,11 @@ func TestResultsAreTheFilesOfGoTest(t *testing.T) {
 		{"-test.v=true", nil, nil},
 		{"-test.coverprofile=/a/c.out -test.cpuprofile=cpu.out", []string{"/a/c.out", "/dir/cpu.out"}, nil},
 		{"-test.outputdir=/out -test.trace=t -test.memprofile=", []string{"/out/t"}, nil},
+		{"-test.outputdir=out -test.trace=t", []string{"/dir/out/t"}, nil},
 		{"-test.gocoverdir=/cover -test.fuzz=FuzzX", nil, []string{"/cover", "/dir/testdata/fuzz"}},
+		{"-test.gocoverdir=cover/", nil, []string{"/dir/cover"}},
+		{"-test.artifacts=true -test.outputdir=/out", nil, []string{"/out/_artifacts"}},
+		{"-test.artifacts=false", nil, nil},
 	} {
 		files, directories := results(strings.Fields(c.args), "/dir")
 		require.Equal(t, c.files, files, c.args)
