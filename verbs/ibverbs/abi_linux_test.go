@@ -135,6 +135,8 @@ func layouts() []layout {
 			of("max_qp_rd_atom", unsafe.Offsetof(dev.maxQPRdAtom), unsafe.Sizeof(dev.maxQPRdAtom)),
 			of("max_qp_init_rd_atom", unsafe.Offsetof(dev.maxQPInitRdAtom), unsafe.Sizeof(dev.maxQPInitRdAtom)),
 			of("atomic_cap", unsafe.Offsetof(dev.atomicCap), unsafe.Sizeof(dev.atomicCap)),
+			of("max_mw", unsafe.Offsetof(dev.maxMW), unsafe.Sizeof(dev.maxMW)),
+			of("max_mcast_grp", unsafe.Offsetof(dev.maxMcastGrp), unsafe.Sizeof(dev.maxMcastGrp)),
 			of("max_ah", unsafe.Offsetof(dev.maxAH), unsafe.Sizeof(dev.maxAH)),
 			of("max_srq", unsafe.Offsetof(dev.maxSRQ), unsafe.Sizeof(dev.maxSRQ)),
 			of("max_srq_wr", unsafe.Offsetof(dev.maxSRQWR), unsafe.Sizeof(dev.maxSRQWR)),
@@ -409,6 +411,9 @@ func layouts() []layout {
 			of("qp_num", unsafe.Offsetof(wc.qpNum), unsafe.Sizeof(wc.qpNum)),
 			of("src_qp", unsafe.Offsetof(wc.srcQP), unsafe.Sizeof(wc.srcQP)),
 			of("wc_flags", unsafe.Offsetof(wc.wcFlags), unsafe.Sizeof(wc.wcFlags)),
+			of("slid", unsafe.Offsetof(wc.slid), unsafe.Sizeof(wc.slid)),
+			of("sl", unsafe.Offsetof(wc.sl), unsafe.Sizeof(wc.sl)),
+			of("dlid_path_bits", unsafe.Offsetof(wc.dlidPathBits), unsafe.Sizeof(wc.dlidPathBits)),
 		}},
 		{c: "ibv_async_event", size: unsafe.Sizeof(event), fields: []field{
 			of("element.cq", unsafe.Offsetof(event.element), unsafe.Sizeof(event.element)),
