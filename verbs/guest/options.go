@@ -124,6 +124,8 @@ func (o *options) check() error {
 		}
 	}
 	switch {
+	case o.prepare && o.program != "":
+		return fmt.Errorf("-prepare runs nothing, also not %s", o.program)
 	case !slices.Contains([]string{"auto", "tcg", "kvm"}, o.accel):
 		return fmt.Errorf("-accel %s: there are tcg, kvm and auto", o.accel)
 	case o.memory < 256:

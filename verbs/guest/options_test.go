@@ -58,7 +58,7 @@ func TestDevicesAndProcessorsDependOnThePair(t *testing.T) {
 
 func TestNonsenseIsRefused(t *testing.T) {
 	for _, line := range []string{
-		"", "-pair", "-devices mlx5_0 x", "-devices rxe x", "-devices rxe0,eth0 x", "-accel xen x",
+		"", "-pair", "-prepare x", "-devices mlx5_0 x", "-devices rxe x", "-devices rxe0,eth0 x", "-accel xen x",
 		"-memory 12 x", "-cpus -1 x", "-env NAME x", "-env =x x", "-timeout -1s x", "-boot-timeout 0s x", "-nosuch x",
 	} {
 		_, err := parse(strings.Fields(line), io.Discard)
