@@ -73,6 +73,13 @@ func TestStatusAndOutputComeOutOfTheGuest(t *testing.T) {
 	}
 }
 
+func TestTheLastOfSeveralVariablesCounts(t *testing.T) {
+	out, errs, status := runGuest(t, "-devices", "none", "-env", "HOME=/here", "-env", "HOME=/there", "--", "env")
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "HOME=/there\n")
+	require.Equal(t, 1, strings.Count(out, "HOME="), "of two C and Go take the first: %s", out)
+}
+
 func TestSignalsDeathComesOutOfTheGuest(t *testing.T) {
 	_, errs, status := runGuest(t, "-devices", "none", "--", "sh", "-c", "kill -9 $$")
 	require.Equal(t, 128+9, status)

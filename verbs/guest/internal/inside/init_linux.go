@@ -48,7 +48,7 @@ func live(port **os.File) (wire.Status, error) {
 	if err := json.Unmarshal(text, &job); err != nil {
 		return wire.Status{}, fmt.Errorf("the job: %w", err)
 	}
-	os.Clearenv()
+	os.Clearenv() // the program has this environment too
 	for _, variable := range job.Env {
 		name, value, _ := strings.Cut(variable, "=")
 		os.Setenv(name, value)

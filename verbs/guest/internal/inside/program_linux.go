@@ -63,7 +63,6 @@ func run(job wire.Job, file *os.File) (wire.Status, error) {
 	}
 	process, err := os.StartProcess(path, append([]string{job.Program}, job.Args...), &os.ProcAttr{
 		Dir:   job.Dir,
-		Env:   job.Env,
 		Files: []*os.File{null, out, errors},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})

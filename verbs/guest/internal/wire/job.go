@@ -15,7 +15,7 @@ type Job struct {
 
 	Program string   // path in the guest, or a name to look for in PATH
 	Args    []string // without the program's name
-	Env     []string // the program's whole environment
+	Env     []string // the program's whole environment; of several of one name the last counts
 	Dir     string   // its working directory
 	Merge   bool     // standard output and error are one stream
 
