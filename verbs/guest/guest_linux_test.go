@@ -166,6 +166,12 @@ func TestPeersPanicEndsThePair(t *testing.T) {
 	require.Contains(t, errs, "sysrq triggered crash")
 }
 
+func TestPeersKernelOutlivesItsProgram(t *testing.T) {
+	out, errs, status := runGuest(t, "-pair", "--", "sh", "-c", `test "$RAMJET_ROLE" = peer || ping -c 15 $RAMJET_PEER`)
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "15 packets received")
+}
+
 func TestNoMachineOutlivesTheProgram(t *testing.T) {
 	for name, number := range map[string]unix.Signal{"interrupted": unix.SIGINT, "killed": unix.SIGKILL} {
 		t.Run(name, func(t *testing.T) {

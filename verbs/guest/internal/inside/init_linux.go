@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -27,10 +28,13 @@ func Main() {
 	if err != nil {
 		// The console is the last resort, and the host shows it.
 		fmt.Printf("guest: %v\n", err)
+		unix.IoctlSetInt(1, unix.TCSBRK, 1) // tcdrain
 	}
-	// The host ends the machine when it has read the last message. If it has gone,
-	// nobody is left to do it.
-	time.Sleep(10 * time.Second)
+	// The host ends the machine: at once, or that of a peer with the other. If the host has
+	// gone, or cannot be told anything, nobody is left to do it.
+	if port != nil {
+		io.Copy(io.Discard, port)
+	}
 	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
