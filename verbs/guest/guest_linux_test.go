@@ -166,6 +166,14 @@ func TestPeersPanicEndsThePair(t *testing.T) {
 	require.Contains(t, errs, "sysrq triggered crash")
 }
 
+// That the peer fails without it is no news.
+func TestPanicOfTheFirstIsWhatIsTold(t *testing.T) {
+	_, errs, status := runGuest(t, "-pair", "--", "sh", "-c",
+		`test "$RAMJET_ROLE" = peer || echo c >/proc/sysrq-trigger; while ping -c 1 -W 1 $RAMJET_PEER; do :; done; exit 1`)
+	require.Equal(t, failure, status)
+	require.Contains(t, errs, "guest: "+errEnded.Error())
+}
+
 func TestPeersKernelOutlivesItsProgram(t *testing.T) {
 	out, errs, status := runGuest(t, "-pair", "--", "sh", "-c", `test "$RAMJET_ROLE" = peer || ping -c 15 $RAMJET_PEER`)
 	require.Zero(t, status, errs)

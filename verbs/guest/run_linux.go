@@ -46,9 +46,6 @@ func (r *run) perform() (int, error) {
 		err = r.endPeer()
 	}
 	r.kill()
-	if err == nil && r.guests[0].err != nil {
-		err = r.guests[0].err
-	}
 	if err != nil {
 		return failure, fmt.Errorf("%w\n%s", err, r.consoles())
 	}
@@ -244,7 +241,7 @@ func (r *run) await(signals <-chan os.Signal) error {
 	for {
 		select {
 		case <-r.guests[0].done:
-			return nil
+			return r.guests[0].err
 		case <-peerDone:
 			// The first guest may go on without the other's program, but not without
 			// its kernel.
