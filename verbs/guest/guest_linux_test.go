@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +33,7 @@ func TestMain(m *testing.M) {
 
 //go:noinline
 func hang() {
+	fmt.Println("it hangs")
 	time.Sleep(time.Hour) // until the guest is stopped
 }
 
@@ -178,6 +181,29 @@ func TestPeersKernelOutlivesItsProgram(t *testing.T) {
 	out, errs, status := runGuest(t, "-pair", "--", "sh", "-c", `test "$RAMJET_ROLE" = peer || ping -c 15 $RAMJET_PEER`)
 	require.Zero(t, status, errs)
 	require.Contains(t, out, "15 packets received")
+}
+
+// What a terminal sends all processes of its group the machine does not get.
+func TestProgramThatIsStoppedAtATerminalSaysWhereItIs(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := guestCommand(t, "-devices", "none", "-env", hangVariable+"=1", self)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	reader := bufio.NewReader(out)
+	line, err := reader.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "it hangs\n", line)
+	require.NoError(t, unix.Kill(-cmd.Process.Pid, unix.SIGQUIT))
+	rest, err := io.ReadAll(reader)
+	require.NoError(t, err)
+	require.Error(t, cmd.Wait())
+	require.Contains(t, errs.String(), "stopped by a signal: quit")
+	require.Contains(t, string(rest)+errs.String(), "guest.hang(")
 }
 
 func TestNoMachineOutlivesTheProgram(t *testing.T) {

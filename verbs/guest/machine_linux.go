@@ -91,7 +91,8 @@ func boot(p plan) (*machine, error) {
 	}
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
 	m.cmd.ExtraFiles = files
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	// In a group of its own, for the terminal's signals are for this program, which ends it.
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
 	started := make(chan error)
 	go func() {
 		// The signal comes when the thread that has started it ends: it must not
