@@ -61,7 +61,7 @@ func addJob(ctx context.Context, out *cpio.Writer, o *options, job wire.Job) err
 	if err := addProgram(ctx, out, self, "/init"); err != nil {
 		return err
 	}
-	if err := out.Directory(job.Dir, 0o755); err != nil {
+	if err := out.Directory(merged(job.Dir), 0o755); err != nil {
 		return err
 	}
 	if !o.inside {
@@ -74,12 +74,12 @@ func addJob(ctx context.Context, out *cpio.Writer, o *options, job wire.Job) err
 	}
 	// The program opens files in these, it does not make them.
 	for _, path := range job.Files {
-		if err := out.Directory(filepath.Dir(path), 0o755); err != nil {
+		if err := out.Directory(merged(filepath.Dir(path)), 0o755); err != nil {
 			return err
 		}
 	}
 	for _, path := range job.Directories {
-		if err := out.Directory(path, 0o755); err != nil {
+		if err := out.Directory(merged(path), 0o755); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func addTree(ctx context.Context, out *cpio.Writer, from, to string) error {
 		if err != nil {
 			return err
 		}
-		target := filepath.Join(to, below)
+		target := merged(filepath.Join(to, below))
 		switch {
 		case entry.IsDir():
 			return out.Directory(target, 0o755)
@@ -174,7 +174,7 @@ func addProgram(ctx context.Context, out *cpio.Writer, from, to string) error {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	for _, library := range libraries {
-		if err := addFile(out, library, merged(library)); err != nil {
+		if err := addFile(out, library, library); err != nil {
 			return err
 		}
 	}

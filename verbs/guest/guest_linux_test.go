@@ -135,6 +135,14 @@ func TestGuestThatHangsSaysWhere(t *testing.T) {
 	require.Contains(t, out+errs, "guest.hang(")
 }
 
+func TestFileThatIsCopiedToACommandTakesThePlaceOfNoOther(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte("content"), 0o644))
+	out, errs, status := runGuest(t, "-devices", "none", "-file", file+":/bin/file", "--", "/bin/cat", "/bin/file")
+	require.Zero(t, status, errs)
+	require.Equal(t, "content", out)
+}
+
 func TestFilesOfGoTestComeOutOfTheGuest(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)

@@ -224,10 +224,11 @@ func (s *system) addBusybox(ctx context.Context) error {
 	return nil
 }
 
-// merged returns the place below /usr for a name in one of the old directories.
+// merged returns the place below /usr for a name in one of the old directories. In an archive a
+// directory of their name would take the place of the link.
 func merged(name string) string {
 	for _, old := range []string{"/bin/", "/sbin/", "/lib/", "/lib64/"} {
-		if strings.HasPrefix(name, old) {
+		if strings.HasPrefix(name+"/", old) {
 			return "/usr" + name
 		}
 	}
@@ -245,5 +246,5 @@ func addFile(out *cpio.Writer, from, to string) error {
 	if err != nil {
 		return err
 	}
-	return out.File(to, info.Mode(), info.Size(), file)
+	return out.File(merged(to), info.Mode(), info.Size(), file)
 }
