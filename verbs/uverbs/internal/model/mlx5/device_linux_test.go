@@ -487,6 +487,19 @@ func TestASlotThatIsUsedAgainBeforeItsCompletionIsAViolation(t *testing.T) {
 	require.Contains(t, f.Violations()[0], "a slot was overwritten before its completion")
 }
 
+// The kernel keeps it for itself that all requests of a QP are signaled: the device looks at each WQE.
+func TestAQPWhoseRequestsAreAllSignaledSaysSoInEachWQE(t *testing.T) {
+	f, a, b := newPair(t, fabric.AccessRemoteWrite, 7)
+	a.context.qps[0].signalAll = true
+	w := a.wqe(opWrite, remoteSegment(addressOf(b.data), b.lkey), dataSegment(addressOf(a.data), 4, a.lkey))
+	w[11] = 0
+	a.post(w)
+	now := time.Now()
+	run(f, &now, time.Millisecond)
+	require.Equal(t, 1, f.Stats().Requests)
+	require.Empty(t, a.completions())
+}
+
 func TestAWQEThatIsChangedAfterItsDoorbellIsAViolation(t *testing.T) {
 	f, a, b := newPair(t, 0, 7)
 	f.Hostile = rand.New(rand.NewPCG(1, 0))

@@ -318,7 +318,7 @@ func (q *queuePair) Complete(w *fabric.Request, status fabric.Status, bytes uint
 	e.written = func() { q.completed = w.Index + w.Slots }
 	if status != "" {
 		e.op, e.cause = cqeRequestError, syndromes[status]
-	} else if !w.Signaled && !q.signalAll {
+	} else if !w.Signaled { // signalAll is the driver's to write into each
 		return
 	}
 	q.sendCQ.put(e)
