@@ -38,6 +38,7 @@ type completionQueue struct {
 	armed         bool
 	onlySolicited bool
 	command       uint32 // the arm record as last seen
+	answered      uint32 // number of the arm that the last event was for; noCommand before
 	seen          uint32 // index that the driver, or the last event, has told of
 
 	// MODIFY_CQ: an event waits for so many CQEs, or for the period. 0 is neither.
@@ -59,11 +60,18 @@ const (
 // each CQE. That the device knows what it has told follows from the CQ context's
 // last_notified_index (include/linux/mlx5/mlx5_ifc.h, struct mlx5_ifc_cqc_bits); how it
 // uses that is not documented in public.
+//
+// An arm has a number of two bits, which drivers change with each event that they read (of libmlx5 cq.c,
+// mlx5_cq_event). How a device compares it is not documented in public either; at its worst it takes an
+// arm with the number of one that it has answered for the same.
 func (c *completionQueue) arm(command uint32) {
 	if command == c.command {
 		return
 	}
 	c.command = command
+	if armNumber(command) == c.answered {
+		return
+	}
 	c.armed, c.onlySolicited = true, command&armOnlySolicited != 0
 	seen := c.produced - (c.produced-command)&0xffffff // the command has 24 bits of it
 	if int32(c.notified-seen) > 0 {
@@ -72,6 +80,8 @@ func (c *completionQueue) arm(command uint32) {
 	c.seen = seen
 	c.notify(seen, false)
 }
+
+func armNumber(command uint32) uint32 { return command >> 28 & 3 }
 
 // holdsBack says that an event has to wait for more CQEs, or for the period's end.
 func (c *completionQueue) holdsBack() bool {
@@ -107,6 +117,7 @@ func (c *completionQueue) notify(seen uint32, overdue bool) {
 		return
 	}
 	c.armed, c.due = false, time.Time{}
+	c.answered = armNumber(c.command)
 	c.notified = c.produced
 	c.events++
 	c.context.device.Fabric().Counted.Events++
@@ -262,7 +273,7 @@ func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
 		return unix.EINVAL // cq.c, create_cq_user: a page that is another's is refused by the firmware
 	}
 	q := &completionQueue{context: c, user: le.Uint64(b[8:]), size: roundUp(entries + 1),
-		buffer: le.Uint64(m), record: le.Uint64(m[8:]), command: noCommand, uar: u,
+		buffer: le.Uint64(m), record: le.Uint64(m[8:]), command: noCommand, answered: noCommand, uar: u,
 		realTime: flags&realTimeFlag != 0}
 	if fd := int32(le.Uint32(b[24:])); fd >= 0 {
 		var ok bool

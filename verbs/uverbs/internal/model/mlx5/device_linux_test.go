@@ -767,6 +767,8 @@ func TestArmedCQ(t *testing.T) {
 		{"armed after a CQE that was seen", []step{{arm: noCommand, put: 1}, {arm: 1}, {arm: noCommand, put: 1, event: true}}},
 		{"armed before the CQE of the event is polled", []step{{arm: 0}, {arm: noCommand, put: 1, event: true}, {arm: 1 << 28},
 			{arm: noCommand, put: 1, event: true}}},
+		{"armed with the number of the arm before", []step{{arm: 0}, {arm: noCommand, put: 1, event: true}, {arm: 1}, {arm: noCommand, put: 1},
+			{arm: 1<<28 | 1, event: true}}},
 		{"the same arm twice", []step{{arm: 0}, {arm: noCommand, put: 1, event: true}, {arm: 0}, {arm: noCommand, put: 1}}},
 		{"solicited only", []step{{arm: solicited}, {arm: noCommand, put: 1}, {arm: noCommand, put: 1, se: true, event: true}}},
 		{"solicited before it was armed", []step{{arm: noCommand, put: 1, se: true}, {arm: solicited, event: true}}},
