@@ -24,7 +24,8 @@ const (
 // An Attribute is what a method takes.
 type Attribute struct {
 	Kind     Kind
-	Min, Max int // size of the data; a Max of 0: any. What a program passes beyond Max must be zero.
+	Min, Max int  // size of the data; a Max of 0: any
+	Grows    bool // more than Max is a newer program's, and must be zero (zero_trailing)
 	Optional bool
 	Destroys bool // the object: the method does (UVERBS_ACCESS_DESTROY)
 }
@@ -77,9 +78,9 @@ var (
 
 // ParseIoctl takes the buffer of RDMA_VERBS_IOCTL of a process apart, with the checks of
 // drivers/infiniband/core/uverbs_ioctl.c. A method that is not there is EPROTONOSUPPORT, on
-// which libibverbs takes the write command. Descriptors cannot be given for a call that is
-// not a system call's.
-func ParseIoctl(p *Process, addr uint64, methods Methods) (*Call, unix.Errno) {
+// which libibverbs takes the write command. The header names the driver (RDMA_DRIVER_*). Descriptors
+// cannot be given for a call that is not a system call's.
+func ParseIoctl(p *Process, addr uint64, driver uint32, methods Methods) (*Call, unix.Errno) {
 	header := make([]byte, ioctlHeader)
 	if p.Read(addr, header) != nil {
 		return nil, unix.EFAULT // core/uverbs_ioctl.c, ib_uverbs_ioctl
@@ -93,8 +94,13 @@ func ParseIoctl(p *Process, addr uint64, methods Methods) (*Call, unix.Errno) {
 	if c.MethodID == invokeWrite {
 		attributes, ok = invokeWriteAttributes, true
 	}
-	if le.Uint64(header[8:]) != 0 || le.Uint32(header[20:]) != 0 || !ok {
-		return nil, unix.EPROTONOSUPPORT // core/uverbs_ioctl.c, ib_uverbs_ioctl; core/uverbs_ioctl.c, ib_uverbs_cmd_verbs
+	switch {
+	case le.Uint64(header[8:]) != 0 || le.Uint32(header[20:]) != 0:
+		return nil, unix.EPROTONOSUPPORT // core/uverbs_ioctl.c, ib_uverbs_ioctl
+	case le.Uint32(header[16:]) != driver:
+		return nil, unix.EINVAL // core/uverbs_ioctl.c, ib_uverbs_cmd_verbs
+	case !ok:
+		return nil, unix.EPROTONOSUPPORT // the same
 	}
 	given := make([]byte, count*ioctlAttribute)
 	if p.Read(addr+ioctlHeader, given) != nil {
@@ -132,8 +138,11 @@ func (c *Call) take(attributes map[uint16]Attribute, b []byte, at uint64) unix.E
 		if v.size != 0 {
 			return unix.EINVAL // core/uverbs_ioctl.c, uverbs_process_attr
 		}
-	case v.size < a.Min:
-		return unix.EINVAL // the same
+		if a.Kind == Object && v.data>>32 != 0 {
+			return unix.ENOENT // core/rdma_core.c, lookup_get_idr_uobject: no handle is so large
+		}
+	case v.size < a.Min || a.Max != 0 && v.size > a.Max && !a.Grows:
+		return unix.EINVAL // core/uverbs_ioctl.c, uverbs_process_attr
 	case a.Kind == In && v.size <= inlineSize:
 		v.in = append([]byte(nil), b[8:8+v.size]...)
 	case a.Kind == In:

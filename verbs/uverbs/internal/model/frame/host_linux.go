@@ -24,6 +24,8 @@ type Node struct {
 	Major, Minor uint32
 	// Pages is the size of what a program can map of it, in bytes.
 	Pages int
+	// Driver is what ioctls have to name (enum rdma_driver_id).
+	Driver uint32
 	// Methods are what it knows of the ioctl interface, besides INVOKE_WRITE.
 	Methods Methods
 	// Open is called for each open, with the pages of the new file, which are zero.
@@ -449,7 +451,7 @@ func (p *Program) ioctl(n *notification, f *openFile) unix.Errno {
 	if f.messages != nil || uint32(n.args[1]) != verbsIoctl || p.host.WriteOnly {
 		return unix.ENOTTY // core/uverbs_ioctl.c, ib_uverbs_ioctl; fs/ioctl.c, vfs_ioctl
 	}
-	c, errno := ParseIoctl(f.owner, n.args[2], f.node.Methods)
+	c, errno := ParseIoctl(f.owner, n.args[2], f.node.Driver, f.node.Methods)
 	if errno != 0 {
 		return errno
 	}

@@ -36,7 +36,7 @@ func TestACommandNeedsRoomForItsAnswer(t *testing.T) {
 		}
 		le.PutUint16(b, uint16(len(b)))
 		le.PutUint16(b[6:], 3)
-		c, errno := ParseIoctl(self, addressOf(b), nil)
+		c, errno := ParseIoctl(self, addressOf(b), 0, nil)
 		require.Zero(t, errno)
 		_, errno = requestOf(c)
 		return errno

@@ -31,6 +31,8 @@ type Config struct {
 	DMABuf bool
 }
 
+const driverID = 1 // RDMA_DRIVER_MLX5
+
 // A Device is a ConnectX with one port.
 type Device struct {
 	*fabric.Port
@@ -55,7 +57,7 @@ func (c Config) newDevice(f *fabric.Fabric) *Device {
 // Host returns a machine that has the device as uverbs0.
 func (d *Device) Host() *frame.Host {
 	const name, device = "mlx5_0", "infiniband/mlx5_0/"
-	host := d.Port.Host(name, frame.Node{Pages: nodePages, Methods: attributesOf(methods, d.config.StaticUARs), Open: d.open})
+	host := d.Port.Host(name, frame.Node{Pages: nodePages, Driver: driverID, Methods: attributesOf(methods, d.config.StaticUARs), Open: d.open})
 	maps.Copy(host.Sysfs, map[string]string{
 		"infiniband_verbs/uverbs0/abi_version": "1",
 		device + "hca_type":                    "MT4119",

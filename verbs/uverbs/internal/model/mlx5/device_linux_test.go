@@ -26,6 +26,8 @@ type driver struct {
 	device  *Device
 	context *ucontext
 	memory  []byte // what is left for allocations
+
+	driverID uint32 // that ioctls name
 }
 
 func newDriver(t *testing.T, f *fabric.Fabric, config Config) *driver {
@@ -37,7 +39,7 @@ func newDriver(t *testing.T, f *fabric.Fabric, config Config) *driver {
 	if err := self.Read(addressOf(memory), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
 		t.Skip("left out, as in emulators: ", err)
 	}
-	d := &driver{t: t, device: config.newDevice(f), memory: memory}
+	d := &driver{t: t, device: config.newDevice(f), memory: memory, driverID: driverID}
 	file, err := d.device.open(make([]byte, nodePages))
 	require.NoError(t, err)
 	d.context = file.(*ucontext)

@@ -90,7 +90,7 @@ var methods = map[frame.MethodID]method{
 	{Object: objectCQ, Method: 1}: {destroyBy((*ucontext).destroyCQ, 8), map[uint16]frame.Attribute{0: destroyed, 1: {Kind: frame.Out, Min: 8, Max: 8}}},
 	{Object: objectQP}: {(*ucontext).createQPByMethod, frame.Driver(map[uint16]frame.Attribute{
 		0: newObject, 2: optional(object), 3: optional(object), 4: optional(object), 5: optional(object), 7: in64,
-		8: {Kind: frame.In, Min: 20, Max: 20}, 9: constant, 10: flags, 12: optional(object), 13: {Kind: frame.Out, Min: 20}, 14: out32})},
+		8: {Kind: frame.In, Min: 20, Max: 20, Grows: true}, 9: constant, 10: flags, 12: optional(object), 13: {Kind: frame.Out, Min: 20}, 14: out32})},
 	{Object: objectQP, Method: 1}: {destroyBy((*ucontext).destroyQP, 8), map[uint16]frame.Attribute{0: destroyed, 1: out32}},
 	{Object: objectSRQ}: {(*ucontext).createSRQByMethod, frame.Driver(map[uint16]frame.Attribute{
 		0: newObject, 1: object, 4: in64, 5: in32, 6: in32, 7: in32, 9: constant, 10: optional(object), 11: out32, 12: out32})},

@@ -48,7 +48,8 @@ func (d *driver) method(object, number uint16, attrs ...attr) (handle uint64, er
 	le.PutUint16(b[2:], object)
 	le.PutUint16(b[4:], number)
 	le.PutUint16(b[6:], uint16(len(attrs)))
-	c, errno := frame.ParseIoctl(frame.Self(), addressOf(b), attributesOf(methods, d.device.config.StaticUARs))
+	le.PutUint32(b[16:], d.driverID)
+	c, errno := frame.ParseIoctl(frame.Self(), addressOf(b), driverID, attributesOf(methods, d.device.config.StaticUARs))
 	if errno == 0 {
 		errno = d.context.Call(c)
 	}
@@ -149,6 +150,8 @@ func TestMethodsThatAreRefused(t *testing.T) {
 		{"an attribute that is not known", cq(0, u32(99, 0)), unix.EPROTONOSUPPORT},
 		{"one that need not be known", cq(0, attr{id: 99, may: true}), 0},
 		{"a CQ of no size", call(objectCQ, 0, attr{id: 0}), unix.EINVAL},
+		{"a port whose number is too long", call(objectDevice, 2, attr{id: 0, in: append(quads(1), 0, 0, 0, 0)}, attr{id: 1, out: make([]byte, 48)}), unix.EINVAL},
+		{"a region with more in its handle than a handle has", call(objectMR, 1, attr{id: 0, data: 1<<32 | uint64(e.device.Regions[e.lkey].Handle)}), unix.ENOENT},
 		{"a QP", qp(rc, 0, e.domain), 0},
 		{"a QP of a PD that does not exist", qp(rc, 0, 999), unix.ENOENT},
 		{"a QP of a PD that is a CQ", qp(rc, 0, e.cq), unix.EINVAL},
@@ -174,6 +177,8 @@ func TestMethodsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) { require.Equal(t, test.errno, test.call()) })
 	}
+	e.driverID++
+	require.Equal(t, unix.EINVAL, cq(1)(), "an ioctl for another driver")
 	old := newEndpoint(t, fabric.New(), Config{StaticUARs: true})
 	_, _, errno := old.qpByMethod(rc, 0, old.domain)
 	require.Equal(t, unix.EPROTONOSUPPORT, errno, "a kernel without dynamic UARs")

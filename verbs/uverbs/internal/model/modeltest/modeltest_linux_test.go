@@ -266,6 +266,7 @@ func (c *client) ioctl(object, method uint16, attributes []attribute) error {
 	le.PutUint16(b[2:], object)
 	le.PutUint16(b[4:], method)
 	le.PutUint16(b[6:], uint16(len(attributes)))
+	le.PutUint32(b[16:], 1) // RDMA_DRIVER_MLX5
 	for i, a := range attributes {
 		e := b[24+16*i:]
 		le.PutUint16(e, a.id)
