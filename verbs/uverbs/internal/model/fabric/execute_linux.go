@@ -122,7 +122,7 @@ func (q *QP) perform(w *Request, now time.Time) outcome {
 		q.Queues.Complete(w, "", 0)
 		return done
 	}
-	cause, missing := p.respond(w, local, q.burst)
+	cause, missing := p.respond(w, local, q)
 	switch {
 	case q.Service == UC: // nobody answers
 	case missing:
@@ -191,8 +191,14 @@ func rnrTimer(code byte) time.Duration {
 // respond is the responder's part: it says how the requester's request fails, or
 // that a receive request is missing. It then has done nothing. A READ or atomic is one of a burst
 // that may be here at once.
-func (q *QP) respond(w *Request, local []piece, burst uint32) (cause Status, missing bool) {
-	if w.Op.Answered() && burst > depth(q.Attr.MaxDest) { // IBA 9.7.5.2.4: more than it has room for
+func (q *QP) respond(w *Request, local []piece, from *QP) (cause Status, missing bool) {
+	tooMany := w.Op.Answered() && from.burst > depth(q.Attr.MaxDest) // IBA 9.7.5.2.4: more than it has room for
+	// IBA 9.7.4.1.6: the first packet of several is not as long as it has to be.
+	otherSize := !w.Op.Answered() && q.Attr.MTU != from.Attr.MTU && w.Length > 128<<min(q.Attr.MTU, from.Attr.MTU)
+	switch {
+	case otherSize && q.Service == UC:
+		return RemoteInvalid, false // dropped
+	case tooMany || otherSize:
 		q.Queues.Event(EventQPRequest)
 		q.toError()
 		return RemoteInvalid, false

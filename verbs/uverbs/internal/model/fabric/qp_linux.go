@@ -142,18 +142,27 @@ func (q *QP) Schedule() {
 	}
 }
 
-// peer returns the QP that the path leads to, or nil.
+// peer returns the QP that the path leads to, if that takes q's packets and its answers come back.
+// Otherwise it is nil.
 func (q *QP) peer() *QP {
-	a := &q.Attr
-	port := q.Port.find(Address{LID: le.Uint16(a.Path[20:]), Global: a.Path[30] != 0, GID: [16]byte(a.Path[:16]), Source: a.Path[24]})
+	port := q.destination()
 	if port == nil || port.down || q.Port.down {
 		return nil
 	}
-	p := port.QPs[a.Dest]
+	p := port.QPs[q.Attr.Dest]
 	if p == nil || p.Service != q.Service.other() || p.Attr.Dest != q.Number || p.State < StateRTR || p.State == StateError {
 		return nil // packets for another, or in such a state, are dropped
 	}
+	if q.Service.reliable() && (p.Attr.RQPSN != q.Attr.SQPSN || p.destination() != q.Port) {
+		return nil // UC begins anew with each message, whatever its number is (IBA 9.8.2.2), and is not answered
+	}
 	return p
+}
+
+// destination returns the port that the path leads to, or nil.
+func (q *QP) destination() *Port {
+	path := &q.Attr.Path
+	return q.Port.find(Address{LID: le.Uint16(path[20:]), Global: path[30] != 0, GID: [16]byte(path[:16]), Source: path[24]})
 }
 
 // Fail ends a request with an error: the QP is in the error state, and what is left on its
@@ -244,6 +253,9 @@ func (q *QP) Modify(r []byte, check func(*Attributes) unix.Errno) unix.Errno {
 	}
 	if mask&MaskPKey != 0 {
 		a.PKeyIndex = le.Uint16(r[92:])
+	}
+	if mask&MaskMTU != 0 && (a.MTU == 0 || a.MTU > MTUCode) {
+		return unix.EINVAL // hw/mlx5/qp.c, __mlx5_ib_modify_qp
 	}
 	if errno := check(&a); errno != 0 {
 		return errno

@@ -357,6 +357,22 @@ func TestRequestsThatFail(t *testing.T) {
 				b.must(modify, b.modifyTo(fabric.StateError, 0, nil, 0, 0), nil)
 				return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey))
 			}},
+		{name: "SEND to a QP that expects packets of other numbers", cause: retriesExceeded,
+			wqe: func(a, b *endpoint) []byte {
+				b.context.qps[0].Attr.RQPSN++
+				return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey))
+			}},
+		{name: "SEND to a QP that answers to another port", cause: retriesExceeded,
+			wqe: func(a, b *endpoint) []byte {
+				le.PutUint16(b.context.qps[0].Attr.Path[20:], b.device.LID)
+				return a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey))
+			}},
+		{name: "SEND in packets of another size", cause: remoteInvalid, remote: []syndrome{flushed},
+			wqe: func(a, b *endpoint) []byte {
+				b.context.qps[0].Attr.MTU = 1 // 256 bytes
+				return a.wqe(opSend, dataSegment(addressOf(a.data), 257, a.lkey))
+			},
+			recv: func(b *endpoint) []byte { return dataSegment(addressOf(b.data), pageSize, b.lkey) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, a, b := newPair(t, test.access, test.rnr)
@@ -871,6 +887,19 @@ func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
 			require.Empty(t, f.Violations())
 		})
 	}
+}
+
+func TestAnMTUThatDoesNotExistIsRefused(t *testing.T) {
+	e := newEndpoint(t, fabric.New())
+	e.must(modify, e.modifyTo(fabric.StateInit, required[fabric.StateInit], nil, 0, 0), nil)
+	toRTR := e.modifyTo(fabric.StateRTR, required[fabric.StateRTR], e, 0, 0)
+	for _, code := range []byte{0, fabric.MTUCode + 1} {
+		toRTR[98] = code
+		_, errno := e.call(modify, toRTR, nil)
+		require.Equal(t, unix.EINVAL, errno)
+	}
+	toRTR[98] = fabric.MTUCode
+	e.must(modify, toRTR, nil)
 }
 
 func TestADeviceWithoutAtomics(t *testing.T) {
