@@ -48,8 +48,11 @@ type ucontext struct {
 	qps        []*queuePair
 	cqs        []*completionQueue
 	flushed    time.Time
-	addrs      []uint64 // of records, and what was read there
-	words      []uint64
+	// What readRecords looks at, and has found there.
+	rung  []*queuePair
+	armed []*completionQueue
+	addrs []uint64
+	words []uint64
 }
 
 func (d *Device) open(pages []byte) (frame.File, error) {
@@ -244,14 +247,18 @@ func (c *ucontext) Call(r *frame.Call) unix.Errno {
 // kernel has destroyed all objects, and has handles of them left (core/rdma_core.c, uverbs_destroy_uobject).
 func (c *ucontext) inUse(used bool) bool { return used && !c.device.Removed }
 
-// readRecords looks at the doorbell records of all queues.
+// readRecords looks at the doorbell records of all queues that share a register which was written.
 func (c *ucontext) readRecords() {
-	c.addrs = c.addrs[:0]
+	c.rung, c.armed, c.addrs = c.rung[:0], c.armed[:0], c.addrs[:0]
 	for _, q := range c.qps {
-		c.addrs = append(c.addrs, q.record)
+		if q.uar.rung {
+			c.rung, c.addrs = append(c.rung, q), append(c.addrs, q.record)
+		}
 	}
 	for _, q := range c.cqs {
-		c.addrs = append(c.addrs, q.record)
+		if q.uar.armed {
+			c.armed, c.addrs = append(c.armed, q), append(c.addrs, q.record)
+		}
 	}
 	if len(c.words) < len(c.addrs) {
 		c.words = make([]uint64, 2*len(c.addrs))
@@ -260,13 +267,13 @@ func (c *ucontext) readRecords() {
 		return // the program has ended
 	}
 	second := func(word uint64) uint32 { return bits.ReverseBytes32(uint32(word >> 32)) } // of the record, which is big-endian
-	for i, q := range c.qps {
+	for i, q := range c.rung {
 		if word := second(c.words[i]); uint16(word) != q.Posted && q.State >= fabric.StateInit {
 			q.post(word)
 		}
 	}
-	for i, q := range c.cqs {
-		q.arm(second(c.words[len(c.qps)+i]))
+	for i, q := range c.armed {
+		q.arm(second(c.words[len(c.rung)+i]))
 	}
 }
 

@@ -425,6 +425,10 @@ func TestARecordWithoutADoorbellIsNotSeen(t *testing.T) {
 	now := time.Now()
 	run(f, &now, 10*time.Millisecond)
 	require.Empty(t, a.completions())
+	cq := a.context.cqs[0]
+	cq.uar.cq[0].Store(swap(uint64(cq.cqn)))
+	run(f, &now, 10*time.Millisecond)
+	require.Empty(t, a.completions(), "the doorbell of a CQ is another one")
 	a.ring()
 	run(f, &now, time.Millisecond)
 	require.Len(t, a.completions(), 1)
@@ -802,7 +806,7 @@ func TestArmedCQ(t *testing.T) {
 			for i, s := range test.steps {
 				if s.arm != noCommand {
 					be.PutUint32(e.cqRecord[4:], s.arm)
-					e.ring()
+					c.uar.cq[0].Store(swap(uint64(c.cqn)))
 					e.device.Fabric().Step(time.Now())
 				}
 				for range s.put {

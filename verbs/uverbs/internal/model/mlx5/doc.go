@@ -9,7 +9,7 @@
 //     bytes of the WQE to a register in a UAR page. The record and the queue are the
 //     program's memory; the page is shared (see [uar]).
 //  2. [fabric.Fabric.Run] has the device look. That finds that the register was written, and reads
-//     the records of all QPs and CQs of that context: registers are shared, and what was stored
+//     the records of all QPs, or of all CQs, of that page: registers are shared, and what was stored
 //     last hides what was before.
 //  3. Of each QP whose record has moved, fabric asks for the WQEs in order (send_linux.go).
 //     It checks the keys of what they name, on both sides, and copies from one program's

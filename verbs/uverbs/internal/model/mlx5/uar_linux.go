@@ -50,6 +50,8 @@ type uar struct {
 	bf        []half
 	nonCached bool
 	mapped    int // the ways in which a program has mapped it: a bit for each command
+	// Whether the last look has found something in the registers of CQs, and of QPs.
+	armed, rung bool
 }
 
 // half of a BlueFlame register: its first eight bytes, which are the doorbell, and the next, which
@@ -229,22 +231,23 @@ func (u *uar) checkMapping(c *ucontext, command uint64) {
 	}
 }
 
-// takeDoorbells says whether the program has rung.
+// takeDoorbells says whether the program has rung, and each UAR whether it was there.
 func (c *ucontext) takeDoorbells() bool {
 	found := false
 	for _, u := range c.uars {
+		u.armed, u.rung = false, false
 		for _, r := range u.cq {
 			if v := r.Load(); v != taken {
 				r.Store(taken)
 				c.checkCQDoorbell(u, swap(v))
-				found = true
+				u.armed = true
 			}
 		}
 		for i, r := range u.bf {
 			if v := r.doorbell.Load(); v != taken {
 				r.doorbell.Store(taken)
 				c.checkSendDoorbell(u, swap(v))
-				found = true
+				u.rung = true
 			}
 			if r.rest.Load() != taken {
 				r.rest.Store(taken)
@@ -257,6 +260,7 @@ func (c *ucontext) takeDoorbells() bool {
 				}
 			}
 		}
+		found = found || u.armed || u.rung
 	}
 	return found
 }
