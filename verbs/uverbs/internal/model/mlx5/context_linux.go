@@ -344,6 +344,13 @@ func (c *ucontext) writable(addr, size uint64) bool {
 	return c.readable(addr, size) && c.memory.Writable(addr, size)
 }
 
+// misplaced says that a queue, or its doorbell record, is where the device cannot be told of it: the queue of
+// a CQ begins a page, and others at a multiple of offsetUnit (mlx5_ib.h, mlx5_umem_find_best_cq_quantized_pgoff and
+// mlx5_umem_find_best_quantized_pgoff). That a record is at a multiple of 8 is a guess.
+func misplaced(buffer, unit, record uint64) bool { return buffer%unit != 0 || record%8 != 0 }
+
+const offsetUnit = 64
+
 // quads returns a response of u64 fields.
 func quads(values ...uint64) []byte {
 	var b []byte

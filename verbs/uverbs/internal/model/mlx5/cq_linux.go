@@ -284,6 +284,9 @@ func (c *ucontext) createCQ(r *frame.Request) unix.Errno {
 	if !c.writable(q.buffer, uint64(q.size)*cqeSize) || c.memory.Write(q.record+4, words(noCommand)) != nil {
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
+	if misplaced(q.buffer, pageSize, q.record) {
+		return unix.EINVAL // cq.c, create_cq_user
+	}
 	q.cqn = c.device.Next()
 	q.handle = c.add(q)
 	c.cqs = append(c.cqs, q)
@@ -311,6 +314,8 @@ func (c *ucontext) resizeCQ(r *frame.Request) unix.Errno {
 		return unix.EINVAL // the firmware
 	case !c.writable(le.Uint64(m), uint64(size)*cqeSize):
 		return unix.EFAULT // core/umem.c, ib_umem_get
+	case misplaced(le.Uint64(m), pageSize, q.record):
+		return unix.EINVAL // cq.c, mlx5_ib_resize_cq
 	}
 	q.release()
 	q.look()

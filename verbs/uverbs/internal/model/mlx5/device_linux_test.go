@@ -727,6 +727,8 @@ func TestResizeOfACQ(t *testing.T) {
 	}
 	_, errno := resize(1, buffer, cqeSize)
 	require.Equal(t, unix.EINVAL, errno, "there is no room for what was not polled")
+	_, errno = resize(bigger-1, buffer[64:], cqeSize)
+	require.Equal(t, unix.EINVAL, errno, "memory that does not begin a page")
 	_, errno = resize(bigger-1, buffer, 128)
 	require.Equal(t, unix.EINVAL, errno, "another size of CQEs")
 	answer, errno := resize(bigger-1, buffer, cqeSize)
@@ -1146,6 +1148,11 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"a QP whose receive queue is missing", createQP, e.qpRequest(), change(e.qpDriver(queues), 20, 0), unix.EINVAL},
 		{"a QP with a flag that does not exist", createQP, e.qpRequest(), change(e.qpDriver(queues), 28, 1<<30), unix.EINVAL},
 		{"a QP without a user index", createQP, e.qpRequest(), change(e.qpDriver(queues), 32, defaultUidx), unix.EINVAL},
+		{"a CQ that does not begin a page", createCQ, cqRequest(-1), cqDriver(page+64, page, cqeSize), unix.EINVAL},
+		{"a CQ with a record at an odd address", createCQ, cqRequest(-1), cqDriver(page, page+4, cqeSize), unix.EINVAL},
+		{"a QP whose queues do not begin at 64 bytes", createQP, e.qpRequest(), e.qpDriver(queues + 32), unix.EINVAL},
+		{"an SRQ that does not begin at 64 bytes", createSRQ, append(quads(79), words(e.domain, 7, 1, 0)...),
+			append(quads(queues+32, page), words(0, 0, 0, 0)...), unix.EINVAL},
 		{"a QP without buffers", createQP, e.qpRequest(), e.qpDriver(0), unix.EINVAL},
 		{"a QP with buffers that do not exist", createQP, e.qpRequest(), e.qpDriver(pageSize), unix.EFAULT},
 		{"RESET to RTS", modify, e.modifyTo(fabric.StateRTS, 0, nil, 0, 0), nil, unix.EINVAL},

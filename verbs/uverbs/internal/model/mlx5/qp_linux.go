@@ -122,6 +122,9 @@ func (c *ucontext) createQP(r *frame.Request) unix.Errno {
 	if bytes != 0 && !c.readable(own.buffer, bytes) || !c.readable(q.record, 8) {
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
+	if misplaced(own.buffer, offsetUnit, q.record) {
+		return unix.EINVAL // qp.c, _create_user_qp
+	}
 	switch {
 	case flags&pageFlag != 0:
 		if q.uar = c.uarOfPage(le.Uint32(m[36:])); q.uar == nil {

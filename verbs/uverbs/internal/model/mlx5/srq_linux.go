@@ -131,6 +131,9 @@ func (r *receiveQueue) create(q *frame.Request, wr, sge uint32) unix.Errno {
 	if !c.readable(r.buffer, uint64(r.size)<<r.shift) || !c.readable(r.record, 4) {
 		return unix.EFAULT // core/umem.c, ib_umem_get
 	}
+	if misplaced(r.buffer, offsetUnit, r.record) {
+		return unix.EINVAL // srq.c, create_srq_user
+	}
 	r.pd.Users++
 	r.srqn = c.device.Next()
 	r.handle = c.add(r)
