@@ -965,7 +965,7 @@ func TestADatagramToAGroupComesToEachMember(t *testing.T) {
 		}
 		av := make([]byte, 48)
 		be.PutUint32(av, qkey)
-		be.PutUint32(av[8:], groupQPN)
+		be.PutUint32(av[8:], groupQPN|extendedAV)
 		be.PutUint16(av[14:], lid)
 		be.PutUint32(av[28:], 1<<30)
 		copy(av[32:], gid[:])

@@ -31,9 +31,11 @@ const (
 	maxWQE             = 512 // bytes: max_sq_desc_sz of the context
 	invalidKey  uint32 = 0x100
 	inlineFlag         = 1 << 31
-	ctrlSignal         = 2 << 2 // MLX5_WQE_CTRL_CQ_UPDATE
-	ctrlSolicit        = 1 << 1 // MLX5_WQE_CTRL_SOLICITED
-	ctrlFence          = 7 << 5 // MLX5_WQE_CTRL_FENCE and MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE
+	mostInline         = 0x3ff   // of a segment
+	extendedAV         = 1 << 31 // MLX5_EXTENDED_UD_AV: the address is all of struct mlx5_wqe_av
+	ctrlSignal         = 2 << 2  // MLX5_WQE_CTRL_CQ_UPDATE
+	ctrlSolicit        = 1 << 1  // MLX5_WQE_CTRL_SOLICITED
+	ctrlFence          = 7 << 5  // MLX5_WQE_CTRL_FENCE and MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE
 )
 
 // ops are the operations that opcodes stand for.
@@ -149,6 +151,9 @@ func parseWQE(b []byte, service fabric.Service) (w workRequest, err error) {
 		w.SRQ = be.Uint32(take(16)) & 0xffffff
 	case fabric.UD:
 		a := take(48)
+		if err == nil && be.Uint32(a[8:])&extendedAV == 0 {
+			err = fmt.Errorf("WQE of UD without the extended address")
+		}
 		flow := be.Uint32(a[28:])
 		w.To = fabric.Datagram{QKey: be.Uint32(a), QPN: be.Uint32(a[8:]) & 0xffffff, SL: a[12] & 15, MAC: [6]byte(a[20:26]),
 			Address: fabric.Address{LID: be.Uint16(a[14:]), Global: flow>>30&1 != 0, GID: [16]byte(a[32:48]), Source: byte(flow >> 20)}}
@@ -164,18 +169,17 @@ func parseWQE(b []byte, service fabric.Service) (w workRequest, err error) {
 	for err == nil && len(rest) > 0 {
 		n := be.Uint32(rest)
 		if n&inlineFlag != 0 {
-			n &= 0x3ff
+			if n &^= inlineFlag; n > mostInline {
+				return w, fmt.Errorf("WQE with %d bytes of inline data", n)
+			}
 			data := take((4 + int(n) + 15) &^ 15)
 			w.Inline = append(w.Inline, data[4:4+n]...)
 			w.Length += uint64(n)
 			continue
 		}
-		a := take(segmentSize)
-		if n == 0 {
-			n = 1 << 31 // a length of 0 means the largest message
-		}
-		w.List = append(w.List, fabric.Scatter{Addr: be.Uint64(a[8:]), Size: n, Key: be.Uint32(a[4:])})
-		w.Length += uint64(n)
+		s := parseData(take(segmentSize))
+		w.List = append(w.List, s)
+		w.Length += uint64(s.Size)
 	}
 	if err == nil && w.Inline != nil && (w.List != nil || w.Op.Answered()) {
 		err = fmt.Errorf("WQE with opcode %#x has inline data that it cannot have", b[3])
@@ -188,13 +192,21 @@ func parseWQE(b []byte, service fabric.Service) (w workRequest, err error) {
 func parseScatter(b []byte) []fabric.Scatter {
 	var list []fabric.Scatter
 	for ; len(b) >= segmentSize; b = b[segmentSize:] {
-		s := fabric.Scatter{Addr: be.Uint64(b[8:]), Size: be.Uint32(b), Key: be.Uint32(b[4:])}
-		if s.Size == 0 && s.Key == invalidKey {
+		if be.Uint64(b) == uint64(invalidKey) { // and a length of 0
 			break
 		}
-		list = append(list, s)
+		list = append(list, parseData(b))
 	}
 	return list
+}
+
+// parseData is struct mlx5_wqe_data_seg, in which a length of 0 is the largest.
+func parseData(b []byte) fabric.Scatter {
+	s := fabric.Scatter{Addr: be.Uint64(b[8:]), Size: be.Uint32(b), Key: be.Uint32(b[4:])}
+	if s.Size == 0 {
+		s.Size = 1 << 31
+	}
+	return s
 }
 
 // The opcodes of CQEs (MLX5_CQE_*).

@@ -166,10 +166,13 @@ func TestKeyChangesThatAreNoneAreErrors(t *testing.T) {
 func TestWQEsThatAreNoneAreErrors(t *testing.T) {
 	services := map[string]fabric.Service{"UD ": fabric.UD, "XRC": fabric.XRCInitiator}
 	for name, wqe := range map[string]string{
-		"unknown opcode":                    "0000007f 00011301 00000000 00000000",
-		"WRITE without a remote address":    "00000008 00011301 00000000 00000000",
-		"inline data longer than the WQE":   "0000000a 00011302 00000000 00000000 | 80000030 00000000 00000000 00000000",
-		"READ into the WQE":                 "00000010 00011303 00000000 00000000 | 00000000 00000010 0000abcd 00000000 | 80000001 61000000 00000000 00000000",
+		"unknown opcode":                       "0000007f 00011301 00000000 00000000",
+		"WRITE without a remote address":       "00000008 00011301 00000000 00000000",
+		"inline data longer than the WQE":      "0000000a 00011302 00000000 00000000 | 80000030 00000000 00000000 00000000",
+		"READ into the WQE":                    "00000010 00011303 00000000 00000000 | 00000000 00000010 0000abcd 00000000 | 80000001 61000000 00000000 00000000",
+		"inline data of a length that is none": "0000000a 00011302 00000000 00000000 | 80000404 00000000 00000000 00000000",
+		"UD with the short address": "0000000a 00011304 00000000 00000000 | 00000007 00000000 00000104 00000007 |" +
+			strings.Repeat("00000000", 8),
 		"half a compare and swap":           "00000011 00011302 00000000 00000000 | 00000000 00000010 0000abcd 00000000",
 		"UD without an address":             "0000000a 00011302 00000000 00000000 | 00000000 00000000 00000000 00000000",
 		"XRC without an SRQ":                "0000000a 00011301 00000000 00000000",
@@ -182,9 +185,11 @@ func TestWQEsThatAreNoneAreErrors(t *testing.T) {
 	}
 }
 
+// In it a length of 0 is the largest, as in the lists of send queues.
 func TestReceiveListEndsWithTheInvalidKey(t *testing.T) {
-	wqe := bytesOf(t, "00000010 00000200 00000000 00001000 | 00000000 00000100 00000000 00000000 | 00000010 00000200 00000000 00002000")
-	require.Equal(t, []fabric.Scatter{{Addr: 0x1000, Size: 16, Key: 0x200}}, parseScatter(wqe))
+	wqe := bytesOf(t, "00000010 00000200 00000000 00001000 | 00000000 00000200 00000000 00002000 |"+
+		"00000000 00000100 00000000 00000000 | 00000010 00000200 00000000 00002000")
+	require.Equal(t, []fabric.Scatter{{Addr: 0x1000, Size: 16, Key: 0x200}, {Addr: 0x2000, Size: 1 << 31, Key: 0x200}}, parseScatter(wqe))
 }
 
 // Offsets are those of struct mlx5_cqe64.
