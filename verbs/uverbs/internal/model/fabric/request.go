@@ -110,7 +110,7 @@ type Request struct {
 	Index, Slots   uint16 // its place in the queue, and how much it takes
 	Signaled       bool
 	Solicited      bool
-	Fenced         bool
+	Fenced         bool     // it waits for READs and atomics
 	Imm            [4]byte  // or the key that is to be taken away
 	To             Datagram // UD
 	Addr           uint64   // remote

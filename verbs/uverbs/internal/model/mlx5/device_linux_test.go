@@ -854,16 +854,17 @@ func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
 		name         string
 		sends, takes byte
 		together     int // posted before the device looks
-		fenced       bool
+		fence        byte
 		want         []syndrome
 	}{
-		{"none are taken", 1, 0, 1, false, []syndrome{remoteInvalid}},
-		{"an attribute of 0 is one for who sends", 0, 1, 2, false, []syndrome{0, 0}},
-		{"as many as are taken", 4, 4, 6, false, []syndrome{0, 0, 0, 0, 0, 0}},
-		{"room is a power of two", 16, 3, 4, false, []syndrome{0, 0, 0, 0}},
-		{"one too many", 16, 4, 5, false, []syndrome{0, 0, 0, 0, remoteInvalid}},
-		{"one by one", 16, 1, 1, false, []syndrome{0}},
-		{"each waits for the one before", 16, 1, 3, true, []syndrome{0, 0, 0}},
+		{"none are taken", 1, 0, 1, 0, []syndrome{remoteInvalid}},
+		{"an attribute of 0 is one for who sends", 0, 1, 2, 0, []syndrome{0, 0}},
+		{"as many as are taken", 4, 4, 6, 0, []syndrome{0, 0, 0, 0, 0, 0}},
+		{"room is a power of two", 16, 3, 4, 0, []syndrome{0, 0, 0, 0}},
+		{"one too many", 16, 4, 5, 0, []syndrome{0, 0, 0, 0, remoteInvalid}},
+		{"one by one", 16, 1, 1, 0, []syndrome{0}},
+		{"each waits for the one before", 16, 1, 3, fenceReads, []syndrome{0, 0, 0}},
+		{"each waits for changes of keys alone", 16, 1, 3, 1, []syndrome{0, remoteInvalid, flushed}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := fabric.New()
@@ -876,9 +877,7 @@ func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
 			now := time.Now()
 			for range test.together {
 				w := read(a, b)
-				if test.fenced {
-					w[11] |= ctrlFence
-				}
+				w[11] |= test.fence << 5
 				a.post(w)
 			}
 			run(f, &now, time.Millisecond)

@@ -35,7 +35,7 @@ const (
 	extendedAV         = 1 << 31 // MLX5_EXTENDED_UD_AV: the address is all of struct mlx5_wqe_av
 	ctrlSignal         = 2 << 2  // MLX5_WQE_CTRL_CQ_UPDATE
 	ctrlSolicit        = 1 << 1  // MLX5_WQE_CTRL_SOLICITED
-	ctrlFence          = 7 << 5  // MLX5_WQE_CTRL_FENCE and MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE
+	fenceReads         = 2       // MLX5_FENCE_MODE_FENCE
 )
 
 // ops are the operations that opcodes stand for.
@@ -53,8 +53,12 @@ func parseControl(b []byte) control {
 	word := be.Uint32(b[4:])
 	size := int(word&0x3f) * segmentSize
 	return control{fabric.Request{Op: ops[opcode(b[3])], Index: be.Uint16(b[1:]), Slots: blocks(size),
-		Signaled: b[11]&(3<<2) == ctrlSignal, Solicited: b[11]&ctrlSolicit != 0, Fenced: b[11]&ctrlFence != 0, Imm: [4]byte(b[12:16])}, word >> 8, size}
+		Signaled: b[11]&(3<<2) == ctrlSignal, Solicited: b[11]&ctrlSolicit != 0, Fenced: fence(b) >= fenceReads, Imm: [4]byte(b[12:16])}, word >> 8, size}
 }
+
+// fence is the mode of a WQE's (include/linux/mlx5/qp.h, MLX5_FENCE_MODE_*): 1 waits for changes of keys, 2 for READs and
+// atomics, and those above for both.
+func fence(b []byte) byte { return b[11] >> 5 }
 
 // blocks is the number of basic blocks of a WQE.
 func blocks(size int) uint16 { return uint16((size + basicBlock - 1) / basicBlock) }

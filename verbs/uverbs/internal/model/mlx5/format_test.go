@@ -96,7 +96,7 @@ func TestSendQueueFormats(t *testing.T) {
 			name: "LOCAL_INV by libmlx5",
 			wqe:  libmlx5Free,
 			want: workRequest{
-				control:   control{fabric.Request{Op: fabric.ChangeKey, Index: 3, Slots: 2, Signaled: true, Fenced: true, Imm: [4]byte{0, 1, 8, 0xa9}}, 0x107, 128},
+				control:   control{fabric.Request{Op: fabric.ChangeKey, Index: 3, Slots: 2, Signaled: true, Imm: [4]byte{0, 1, 8, 0xa9}}, 0x107, 128},
 				keyChange: keyChange{key: 0x108a9, checkQPN: true, setKey: true, setQPN: true, free: true, qpn: fabric.AnyQP},
 			},
 		},

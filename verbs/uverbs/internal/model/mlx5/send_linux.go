@@ -88,7 +88,7 @@ func (q *queuePair) Begin(w *fabric.Request) {
 	if f.WQE != nil {
 		f.WQE(q.wqe)
 	}
-	if q.changedKey && !w.Fenced {
+	if mode := fence(q.wqe); q.changedKey && (mode == 0 || mode == fenceReads) {
 		f.Violation("QP %#x: WQE %d is not fenced, behind a UMR", q.Number, q.Done)
 	}
 	q.changedKey = w.Op == fabric.ChangeKey

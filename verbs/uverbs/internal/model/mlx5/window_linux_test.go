@@ -242,16 +242,18 @@ func TestWhatAWindowLetsIn(t *testing.T) {
 }
 
 func TestAWQEBehindAUMRIsFenced(t *testing.T) {
-	f, _, b := newPair(t, fabric.AccessRemoteWrite, 0)
-	key := b.bound(f, fabric.TypeTwo, mayWrite)
-	wqe := b.umr(key, b.freeTwo())
-	wqe[11] = ctrlSignal
-	b.post(wqe)
-	now := time.Now()
-	run(f, &now, time.Millisecond)
-	require.Equal(t, []syndrome{0}, causes(b.completions()))
-	require.Len(t, f.Violations(), 1)
-	require.Contains(t, f.Violations()[0], "not fenced")
+	for _, mode := range []byte{0, fenceReads} {
+		f, _, b := newPair(t, fabric.AccessRemoteWrite, 0)
+		key := b.bound(f, fabric.TypeTwo, mayWrite)
+		wqe := b.umr(key, b.freeTwo())
+		wqe[11] = ctrlSignal | mode<<5
+		b.post(wqe)
+		now := time.Now()
+		run(f, &now, time.Millisecond)
+		require.Equal(t, []syndrome{0}, causes(b.completions()))
+		require.Len(t, f.Violations(), 1)
+		require.Contains(t, f.Violations()[0], "not fenced")
+	}
 }
 
 func TestAPDWithAWindowIsNotFreed(t *testing.T) {
