@@ -138,16 +138,15 @@ func (i *identifier) effective() connParam {
 	return i.param
 }
 
-// retries are what the side that has asked wants for both.
+// retries are what the side that has asked says for both, but for RNR: of that each says what the other
+// is to do (cm.c, cm_req_handler and cm_rep_handler).
 func (i *identifier) retries() connParam {
-	if i.accepted && i.peer != nil {
-		p := i.peer.param
-		if i.param.valid {
-			p.rnrRetry = i.param.rnrRetry
-		}
-		return p
+	if i.accepted {
+		return i.peer.param
 	}
-	return i.param
+	p := i.param
+	p.rnrRetry = i.peer.param.rnrRetry
+	return p
 }
 
 // query is ucma_query, with ucma_query_addr, ucma_query_gid and ucma_query_path.

@@ -193,6 +193,50 @@ func TestCommandsThatAreRefused(t *testing.T) {
 	runtime.KeepAlive(values)
 }
 
+// What the connection manager says of the QPs of both sides fits together: packet numbers, READs, and
+// retries, of which each side asks the other for those of RNR.
+func TestBothSidesAreToldAttributesThatFit(t *testing.T) {
+	if !modeltest.On(t, modeltest.Config{Network: true}) {
+		return
+	}
+	const listen, accept, initAttr, bind = 7, 8, 11, 20
+	l, d := &dialer{t, open(t), 0}, &dialer{t, open(t), 0}
+	listener := l.create(tcp)
+	b := make([]byte, 136)
+	le.PutUint32(b, listener)
+	le.PutUint16(b[4:], 16)
+	le.PutUint16(b[8:], unix.AF_INET)
+	be.PutUint16(b[10:], served)
+	copy(b[12:], first.AsSlice())
+	l.command(bind, b, 0)
+	l.command(listen, le.AppendUint32(le.AppendUint32(nil, listener), 1), 0)
+	param := func(resources, depth, retry, rnrRetry byte) []byte {
+		b := make([]byte, 272)
+		b[266], b[267], b[269], b[270], b[271] = resources, depth, retry, rnrRetry, 1
+		return b
+	}
+	d.resolve(netip.AddrPortFrom(first, served))
+	d.command(6, append(le.AppendUint32(param(4, 2, 3, 5), d.id), make([]byte, 12)...), 0)
+	l.id = le.Uint32(l.event(4, false)[8:])
+	l.command(accept, append(append(le.AppendUint64(nil, 8), param(1, 3, 6, 2)...), le.AppendUint64(nil, uint64(l.id))...), 0)
+	d.event(5, false)
+	attr := func(d *dialer, state uint32) []byte {
+		answer := make([]byte, 144)
+		b := le.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(&answer[0]))))
+		d.command(initAttr, le.AppendUint32(le.AppendUint32(b, d.id), state), len(answer))
+		return answer
+	}
+	const rtr, rts, rqPSN, sqPSN, sends, takes, retry, rnrRetry = 2, 3, 24, 28, 130, 131, 135, 136
+	for _, sides := range [][2]*dialer{{l, d}, {d, l}} {
+		to, from := attr(sides[0], rtr), attr(sides[1], rts)
+		require.Equal(t, le.Uint32(to[rqPSN:]), le.Uint32(from[sqPSN:]))
+		require.Equal(t, to[takes], from[sends])
+		require.EqualValues(t, 3, from[retry])
+	}
+	require.EqualValues(t, 2, attr(d, rts)[rnrRetry])
+	require.EqualValues(t, 5, attr(l, rts)[rnrRetry])
+}
+
 type eventRejected struct {
 	reason int
 	data   string
