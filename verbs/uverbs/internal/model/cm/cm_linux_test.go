@@ -199,17 +199,9 @@ func TestBothSidesAreToldAttributesThatFit(t *testing.T) {
 	if !modeltest.On(t, modeltest.Config{Network: true}) {
 		return
 	}
-	const listen, accept, initAttr, bind = 7, 8, 11, 20
+	const accept, initAttr = 8, 11
 	l, d := &dialer{t, open(t), 0}, &dialer{t, open(t), 0}
-	listener := l.create(tcp)
-	b := make([]byte, 136)
-	le.PutUint32(b, listener)
-	le.PutUint16(b[4:], 16)
-	le.PutUint16(b[8:], unix.AF_INET)
-	be.PutUint16(b[10:], served)
-	copy(b[12:], first.AsSlice())
-	l.command(bind, b, 0)
-	l.command(listen, le.AppendUint32(le.AppendUint32(nil, listener), 1), 0)
+	l.listen(1)
 	param := func(resources, depth, retry, rnrRetry byte) []byte {
 		b := make([]byte, 272)
 		b[266], b[267], b[269], b[270], b[271] = resources, depth, retry, rnrRetry, 1
@@ -235,6 +227,29 @@ func TestBothSidesAreToldAttributesThatFit(t *testing.T) {
 	}
 	require.EqualValues(t, 2, attr(d, rts)[rnrRetry])
 	require.EqualValues(t, 5, attr(l, rts)[rnrRetry])
+}
+
+// A request for which a listener has no room is not answered, and sent again.
+func TestARequestToAFullBacklogComesAgain(t *testing.T) {
+	if !modeltest.On(t, modeltest.Config{Network: true}) {
+		return
+	}
+	l := &dialer{t, open(t), 0}
+	l.listen(1)
+	var dialers []*dialer
+	for _, private := range []string{"a", "b", "c", "d", "e"} {
+		d := &dialer{t, open(t), 0}
+		d.resolve(netip.AddrPortFrom(first, served))
+		d.request(private)
+		dialers = append(dialers, d)
+	}
+	dialers[1].destroy()
+	for _, private := range []string{"a", "c"} {
+		require.Equal(t, private, string(l.event(4, true)[28:29]))
+	}
+	l.destroy()
+	require.Equal(t, eventRejected{28, ""}, dialers[3].rejected(true), "it was not read")
+	require.Equal(t, eventRejected{8, ""}, dialers[4].rejected(true), "nobody listens when it comes again")
 }
 
 type eventRejected struct {
@@ -281,6 +296,21 @@ func (d *dialer) create(space uint16) uint32 {
 	b = le.AppendUint64(b, uint64(uintptr(unsafe.Pointer(&answer[0]))))
 	d.command(0, append(le.AppendUint16(b, space), 2, 0, 0, 0, 0, 0), 4)
 	return le.Uint32(answer)
+}
+
+// listen makes an id that listens.
+func (d *dialer) listen(backlog uint32) {
+	d.Helper()
+	const listen, bind = 7, 20
+	d.id = d.create(tcp)
+	b := make([]byte, 136)
+	le.PutUint32(b, d.id)
+	le.PutUint16(b[4:], 16)
+	le.PutUint16(b[8:], unix.AF_INET)
+	be.PutUint16(b[10:], served)
+	copy(b[12:], first.AsSlice())
+	d.command(bind, b, 0)
+	d.command(listen, le.AppendUint32(le.AppendUint32(nil, d.id), backlog), 0)
 }
 
 // event waits for an event of a kind. The call blocks; or poll says that there is one.

@@ -84,14 +84,10 @@ func (f *file) connect(_ *frame.Message, b []byte, _ int) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	size := privateREQ
-	if i.kind == typeUD {
-		size = privateSIDR
-	}
 	switch {
 	case i.state != routed:
 		return unix.EINVAL // cma.c, rdma_connect
-	case len(p.private) > size:
+	case len(p.private) > i.requestRoom():
 		return unix.EINVAL // cm.c, cm_validate_req_param; cm.c, ib_send_cm_sidr_req (of UD)
 	}
 	i.param, i.state = p, requesting
@@ -101,26 +97,58 @@ func (f *file) connect(_ *frame.Message, b []byte, _ int) unix.Errno {
 		return 0
 	}
 	l := host.listener(i.space, i.remote)
-	if l == nil || l.pending >= l.backlog {
+	switch {
+	case l == nil && i.kind == typeUD:
 		i.state = disconnected
-		switch {
-		case i.kind != typeUD:
-			// A full backlog is a REQ that is rejected too: ucma_event_handler fails.
-			i.report(event{kind: eventRejected, status: rejectInvalidService})
-		case l == nil:
-			i.report(event{kind: eventUnreachable, status: sidrUnsupported, ud: i.udParam(nil, 0, 0)})
-		default:
-			i.report(event{kind: eventUnreachable, status: sidrReject, ud: i.udParam(nil, 0, 0)})
-		}
-		return 0
+		i.report(event{kind: eventUnreachable, status: sidrUnsupported, ud: i.udParam(nil, 0, 0)})
+	case l == nil:
+		i.isNotListenedTo()
+	case l.pending < l.backlog:
+		i.request(l)
+	case i.kind == typeUD:
+		i.state = disconnected
+		i.report(event{kind: eventUnreachable, status: sidrReject, ud: i.udParam(nil, 0, 0)})
+	default:
+		// ucma_event_handler fails for want of room, and then the REQ is not answered (cm.c, cm_destroy_id): it is
+		// sent again.
+		l.waiting = append(l.waiting, i)
 	}
-	made := &identifier{file: l.file, number: f.host.network.next(), space: i.space, kind: i.kind, state: requested, accepted: true,
+	return 0
+}
+
+func (i *identifier) isNotListenedTo() {
+	i.state = disconnected
+	i.report(event{kind: eventRejected, status: rejectInvalidService})
+}
+
+// requestRoom is how many bytes of private data a request has.
+func (i *identifier) requestRoom() int {
+	if i.kind == typeUD {
+		return privateSIDR
+	}
+	return privateREQ
+}
+
+// request makes the id of a request to a listener.
+func (i *identifier) request(l *identifier) {
+	p, size := i.param, i.requestRoom()
+	made := &identifier{file: l.file, number: l.file.host.network.next(), space: i.space, kind: i.kind, state: requested, accepted: true,
 		local: i.remote, remote: i.local, onDevice: true, peer: i, parent: l, resources: p.depth, depth: p.resources}
 	made.psn = made.number * 0x3cd1 & 0xffffff
 	i.peer = made
 	l.pending++
 	l.report(event{kind: eventConnectRequest, made: made, param: p.turned(size), ud: made.udParam(padded(p.private, size), 0, 0)})
-	return 0
+}
+
+// hasRoom is called when a request to a listener was read: another one that was not answered may come again.
+func (i *identifier) hasRoom() {
+	for len(i.waiting) > 0 && i.pending < i.backlog {
+		next := i.waiting[0]
+		i.waiting = i.waiting[1:]
+		if next.state == requesting {
+			next.request(i)
+		}
+	}
 }
 
 // udParam is struct rdma_ucm_ud_param, for ids of UD.

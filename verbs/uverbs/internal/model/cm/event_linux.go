@@ -89,6 +89,7 @@ func (f *file) getEvent(m *frame.Message, b []byte, out int) unix.Errno {
 		e.on.pending--
 		e.made.file = f
 		f.identifiers[e.made.number] = e.made
+		e.on.hasRoom()
 	}
 	answer := e.encode()
 	return write(m, le.Uint64(b), answer[:min(out, len(answer))])

@@ -69,7 +69,8 @@ type identifier struct {
 
 	// Of a listener:
 	backlog int
-	pending int // requests that were not read
+	pending int           // requests that were not read
+	waiting []*identifier // whose requests found no room
 
 	// Of a connection:
 	peer   *identifier
@@ -224,6 +225,11 @@ func (i *identifier) destroy() {
 	f.host.release(i)
 	for _, c := range children {
 		c.destroy()
+	}
+	for _, w := range i.waiting {
+		if w.state == requesting {
+			w.isNotListenedTo()
+		}
 	}
 }
 
