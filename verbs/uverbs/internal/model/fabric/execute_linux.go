@@ -192,6 +192,10 @@ func rnrTimer(code byte) time.Duration {
 // that a receive request is missing. It then has done nothing. A READ or atomic is one of a burst
 // that may be here at once.
 func (q *QP) respond(w *Request, local []piece, from *QP) (cause Status, missing bool) {
+	if q.State == StateRTR && !q.established {
+		q.established = true
+		q.Queues.Event(EventCommEst)
+	}
 	tooMany := w.Op.Answered() && from.burst > depth(q.Attr.MaxDest) // IBA 9.7.5.2.4: more than it has room for
 	// IBA 9.7.4.1.6: the first packet of several is not as long as it has to be.
 	otherSize := !w.Op.Answered() && q.Attr.MTU != from.Attr.MTU && w.Length > 128<<min(q.Attr.MTU, from.Attr.MTU)

@@ -26,6 +26,7 @@ const (
 	EventQPFatal     = 1
 	EventQPRequest   = 2
 	EventQPAccess    = 3
+	EventCommEst     = 4
 	EventSQDrained   = 5
 	EventDeviceFatal = 8
 	EventPortActive  = 9
@@ -88,8 +89,9 @@ type QP struct {
 	Done   uint16    // executed
 	Wait   time.Time // nothing is done before
 
-	groups    []multicastGroup
-	scheduled bool
+	groups      []multicastGroup
+	scheduled   bool
+	established bool // EventCommEst was told
 	// Of the request at Done, if trying:
 	trying     bool
 	unanswered bool // it has been sent, and its answer is due at Wait
@@ -187,6 +189,7 @@ func (q *QP) toError() {
 // reset makes a QP new.
 func (q *QP) reset() {
 	q.Posted, q.Done, q.trying, q.Wait, q.known, q.burst = 0, 0, false, time.Time{}, 0, 0
+	q.established = false
 	q.Attr = Attributes{}
 	q.Queues.Reset()
 }

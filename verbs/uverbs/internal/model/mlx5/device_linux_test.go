@@ -894,6 +894,24 @@ func TestReadsThatAPeerHasNoRoomFor(t *testing.T) {
 	}
 }
 
+// A QP that has not been told to send yet says once that something has come for it.
+func TestTheFirstPacketIsAnEvent(t *testing.T) {
+	f := fabric.New()
+	a, b := newEndpoint(t, f), newEndpoint(t, f)
+	a.connect(b, 0, 7)
+	for state := byte(fabric.StateInit); state <= fabric.StateRTR; state++ {
+		b.must(modify, b.modifyTo(state, required[state], a, 0, 7), nil)
+	}
+	now := time.Now()
+	for range 2 {
+		b.receive(dataSegment(addressOf(b.data), 8, b.lkey))
+		a.post(a.wqe(opSend, dataSegment(addressOf(a.data), 8, a.lkey)))
+		run(f, &now, time.Millisecond)
+	}
+	require.EqualValues(t, 1, b.context.unread(78, fabric.EventCommEst))
+	require.EqualValues(t, 1, le.Uint32(b.must(destroyQP, words(b.handle, 0), nil)), "the program has got it")
+}
+
 func TestAnMTUThatDoesNotExistIsRefused(t *testing.T) {
 	e := newEndpoint(t, fabric.New())
 	e.must(modify, e.modifyTo(fabric.StateInit, required[fabric.StateInit], nil, 0, 0), nil)

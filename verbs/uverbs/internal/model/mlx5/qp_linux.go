@@ -258,7 +258,7 @@ func (c *ucontext) destroyQP(r *frame.Request) unix.Errno {
 	if q.recv.shared {
 		q.recv.users--
 	}
-	q.events -= c.unread(q.user, fabric.EventQPFatal, fabric.EventQPRequest, fabric.EventQPAccess, fabric.EventSQDrained, fabric.EventLastWQE)
+	q.events -= c.unread(q.user, fabric.EventQPFatal, fabric.EventQPRequest, fabric.EventQPAccess, fabric.EventCommEst, fabric.EventSQDrained, fabric.EventLastWQE)
 	delete(c.objects, q.handle)
 	delete(c.device.QPs, q.Number)
 	c.qps = without(c.qps, q)

@@ -182,7 +182,7 @@ func (o *openTarget) close() {
 	t, c := o.target, o.context
 	t.open = without(t.open, o)
 	o.domain.uses--
-	o.events -= c.unread(o.user, fabric.EventQPFatal, fabric.EventQPRequest, fabric.EventQPAccess, fabric.EventSQDrained)
+	o.events -= c.unread(o.user, fabric.EventQPFatal, fabric.EventQPRequest, fabric.EventQPAccess, fabric.EventCommEst, fabric.EventSQDrained)
 	delete(c.objects, o.handle)
 	if len(t.open) > 0 {
 		return
