@@ -47,7 +47,7 @@ func TestErrorsBelowGetTheirReasons(t *testing.T) {
 	}
 }
 
-// Of a stranger it is remembered nevertheless, if each try ends so.
+// Of a stranger it is remembered nevertheless, if the last try ends so.
 func TestADialBeginsAgainIfWhoMayHaveTheKeyHangsUp(t *testing.T) {
 	denied := because(fallback.Soft, rcm.ErrPeerDenied)
 	require.False(t, lost(denied))

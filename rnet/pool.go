@@ -200,7 +200,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 	set := p.lanes(key)
 	lane := set.vacant()
 	at := sessionKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, allow: key.allow, session: key.session, lane: lane, poller: key.poller, socket: key.socket}
-	var before error // from the listener that went away
+	var before error // from the listener that went away, if it was known for one
 	for try := 0; ; try++ {
 		ps, err := p.pending(ctx, at, a)
 		if err != nil {
@@ -214,7 +214,9 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 				return nil, ps, err
 			}
 			if try < maxTries && lost(err) {
-				before = err
+				if before = err; errors.Is(err, rcm.ErrPeerDenied) {
+					before = nil
+				}
 				continue // to the next listener, if there is one
 			}
 			return nil, nil, err

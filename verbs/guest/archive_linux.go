@@ -121,8 +121,13 @@ func addPackage(out *cpio.Writer, dir string) error {
 	return addTree(context.Background(), out, data, data)
 }
 
-// addTree adds a file, or a directory with all that is below it, of which from may be a link.
+// addTree adds a file, or a directory with all that is below it. from may be a link to either.
 func addTree(ctx context.Context, out *cpio.Writer, from, to string) error {
+	if info, err := os.Stat(from); err != nil {
+		return err
+	} else if !info.IsDir() {
+		return addProgram(ctx, out, from, merged(to))
+	}
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
 		return err

@@ -73,18 +73,11 @@ func TestProbeThatIsStoppedFindsNothing(t *testing.T) {
 	}
 	shop, dir := newBuilder(t), t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	qemu := func(script string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte("#!/bin/sh\n"+script), 0o755))
-	}
-	qemu("exec sleep 600")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte("#!/bin/sh\nexec sleep 600"), 0o755))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := shop.probe(ctx, kernel{})
 	require.ErrorIs(t, err, context.Canceled)
-	qemu("echo Unable to mount root fs")
-	accel, err := shop.probe(t.Context(), kernel{})
-	require.NoError(t, err)
-	require.Equal(t, "kvm", accel)
 }
 
 func TestCommandsFailWithWhatTheySaid(t *testing.T) {

@@ -79,11 +79,12 @@ func (l *Lock) serve() (rest bool) {
 	waited := l.word.load().waiters() == 1
 	sp := l.engineSpin()
 	for {
-		if n := l.poll(); n > 0 {
-			sp.hit(n)
+		if l.poll() > 0 {
+			sp.hit()
 		}
 		if waited && l.lone >= loneEvents && l.word.load().waiters() == 0 {
-			l.rests = true // before leave: it may call
+			l.policy.batches.forget() // nobody polls in that wait
+			l.rests = true            // before leave: it may call
 			l.leave()
 			return true
 		}

@@ -203,7 +203,7 @@ func TestAnEngineDoesNotPollForAPeerInItsProcess(t *testing.T) {
 		l := Lock{cfg: Config{Local: true}}
 		l.policy.init(&Config{Profile: profile})
 		sp := l.engineSpin()
-		sp.hit(1)
+		sp.hit()
 		require.False(t, sp.on(), profile)
 	}
 }

@@ -14,8 +14,8 @@ type pace struct {
 	arrived int           // messages since then
 	polled  interval
 	slept   interval
-	usual   time.Duration // mean length of the waits that polling has ended
-	trial   uint32        // counts waits up to the next ones that sleep for comparison
+	gained  uint32        // hits that nothing but what polling gains has paid for, since waits slept for comparison
+	trials  uint32        // waits that are to sleep for comparison
 	bound   time.Duration // how long to poll, but for one wait in fullEvery
 	full    uint32        // counts these
 }
@@ -45,11 +45,11 @@ func (i *interval) mean() time.Duration {
 }
 
 const (
-	// gainPart: polling is worth its CPU time if each message comes sooner by a third of it.
+	// gainPart: polling is worth its CPU time if all messages of a wait together come sooner by a third of it.
 	gainPart = 3
-	// Of so many waits so many sleep for comparison, in a row: who wakes up late has less to
-	// wait the next time.
-	trialEvery = 1024
+	// After so many hits that gained so many waits sleep for comparison, in a row: who wakes up late has
+	// less to wait the next time.
+	trialEvery = 1016
 	trialWaits = 8
 	fullEvery  = 16
 )
@@ -82,7 +82,6 @@ func (p *pace) most() time.Duration {
 
 // hit is called when polling has ended a wait, miss when it has not.
 func (p *pace) hit(took time.Duration) {
-	p.usual += (took - p.usual) / 16
 	p.bound = p.limit
 }
 
@@ -94,16 +93,22 @@ func (p *pace) pays(took time.Duration) bool {
 		return true
 	}
 	polled := p.polled.mean()
-	gain := int64(p.slept.mean()-polled) * max(p.polled.messages/32, 1<<10) >> 10 // of all messages of a wait
-	return polled != 0 && gain >= int64(took/gainPart)
+	gain := int64(p.slept.mean()-polled) * max(p.polled.messages/32, 1<<10) >> 10
+	if polled == 0 || gain < int64(took/gainPart) {
+		return false
+	}
+	if p.gained++; p.gained == trialEvery {
+		p.gained, p.trials = 0, trialWaits
+	}
+	return true
 }
 
 // compares reports whether to sleep in this wait to see what that would be like: where polling
 // is worth it for nothing else but what it gains.
 func (p *pace) compares() bool {
-	if p.usual <= p.cheap {
+	if p.trials == 0 {
 		return false
 	}
-	p.trial++
-	return p.trial%trialEvery >= trialEvery-trialWaits
+	p.trials--
+	return true
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 )
 
-// policy decides how long the owners of a lock poll before they sleep.
+// policy decides how long the owners of a lock, and its engine, poll before they sleep.
 type policy struct {
 	profile fallback.Profile
 	pace    pace
@@ -28,7 +28,7 @@ type policy struct {
 	broke  bool
 }
 
-// How long an event loop polls after it has found something, in the profiles latency and
+// LatencySpin is how long anybody polls in the profile latency, LoopSpin how long an event loop does in
 // balanced.
 const (
 	LatencySpin = 2 * time.Millisecond
@@ -45,7 +45,7 @@ func (p *policy) init(cfg *Config) {
 	p.yields = spinYield
 	limit, cheap, batch := balancedSpin, cheapSpin, balancedSpin
 	if cfg.Wire {
-		limit, cheap, batch = time.Millisecond, 500*time.Microsecond, LoopSpin
+		limit, cheap, batch = time.Millisecond, 500*time.Microsecond, wireBatch
 		if procs > 1 {
 			p.yields = 50 * time.Microsecond
 		}
@@ -65,6 +65,7 @@ var pollers atomic.Int32
 func (l *Lock) poll() int {
 	n := l.src.Poll()
 	l.policy.pace.arrived += n
+	l.policy.batches.arrived += n
 	return n
 }
 
@@ -117,6 +118,7 @@ const (
 	placement    = 3 * time.Microsecond // polled before we ask on which CPUs the two ends run
 	balancedSpin = 200 * time.Microsecond
 	cheapSpin    = 30 * time.Microsecond
+	wireBatch    = 50 * time.Microsecond // polled by an engine on a wire
 
 	// spinYield is between two chances for other goroutines, cpuYield between two
 	// for other threads of the CPU, beginning after cpuYieldAfter: polling for so long

@@ -9,15 +9,13 @@ import (
 
 // spin is how an engine polls: it gives the goroutines that it woke time to answer, and the peer, as
 // long as that pays. It does not where the peer is in this process, and would wait for it.
-//
-// Only its own polling counts, and not what goroutines do between two batches of polls.
 type spin struct {
 	lock    *Lock
 	limit   time.Duration // how long to poll in vain
 	polled  time.Duration // since a poll has brought something
 	yielded time.Duration // polled when other threads of the CPU had their last chance
 	polls   bool          // as long as the policy allows, which learns from it
-	asked   bool          // whether the peer is on our CPU
+	placed  bool          // has asked whether the peer is on our CPU
 	last    time.Duration // when a poll has brought something
 	t       time.Duration // when polled was counted
 	n       int           // polls
@@ -31,7 +29,8 @@ const (
 	// engineCheap is for how long polling for a batch costs less than a wake-up.
 	engineCheap = 30 * time.Microsecond
 
-	// enginePoll is the most that a batch of polls counts as polling.
+	// enginePoll is the most that a batch of polls counts as polling, with the yield after it: if it took
+	// longer, goroutines ran in between, or other threads.
 	enginePoll = 20 * time.Microsecond
 
 	// engineStays is how long an engine polls in vain if others use most of that time.
@@ -53,17 +52,16 @@ func (l *Lock) engineSpin() spin {
 
 func (sp *spin) begin(limit, t time.Duration) {
 	sp.limit, sp.polled, sp.last, sp.t = limit, 0, t, t
-	sp.yielded, sp.asked, sp.polls = cpuYieldAfter-cpuYield, false, false
+	sp.yielded, sp.placed, sp.polls = cpuYieldAfter-cpuYield, false, false
 }
 
-// hit says that a poll has brought so many messages.
-func (sp *spin) hit(messages int) {
+// hit says that a poll has brought something.
+func (sp *spin) hit() {
 	p := &sp.lock.policy
 	if sp.limit == 0 {
 		return
 	}
 	sp.count(now())
-	p.batches.arrived += messages
 	if sp.polls {
 		p.hitBatch(sp.polled)
 	}
@@ -76,12 +74,11 @@ func (sp *spin) hit(messages int) {
 	sp.polls = polls
 }
 
-// hitBatch is hit for an engine. Messages that come at a pace come in bunches: what is found at once within one does
-// not make the next polls longer, and does not show that longer ones pay.
+// hitBatch is hit for an engine. Messages that come at a pace come in bunches: what is found at once within one
+// does not show that polling pays, nor that it is to be longer.
 func (p *policy) hitBatch(took time.Duration) {
 	bound := p.batches.bound
 	if took <= engineCheap {
-		p.batches.hit(took)
 		p.Settle()
 	} else {
 		p.hit(&p.batches, took)
@@ -99,30 +96,29 @@ func (sp *spin) on() bool {
 	}
 	runtime.Gosched()
 	sp.count(now())
-	if sp.polls && !sp.asked && sp.polled > placement {
-		sp.asked = true
+	if sp.polls && !sp.placed && sp.polled > placement {
+		sp.placed = true
 		if SameCPU(sp.lock.cfg.Peer) { // it cannot go on while we poll
 			sp.lock.policy.batches.forget()
 			sp.limit, sp.polls = briefSpin, false
 		}
 	}
-	if sp.polled >= sp.limit || sp.t-sp.last >= engineStays {
-		sp.miss()
+	switch {
+	case sp.polled >= sp.limit:
+		if p := &sp.lock.policy; sp.polls {
+			p.tokens -= int64(sp.polled)
+			p.batches.miss()
+		}
 		return false
-	}
-	if sp.polled-sp.yielded >= cpuYield {
+	case sp.t-sp.last >= max(sp.limit, engineStays) || sp.lock.word.load().has(asked):
+		sp.lock.policy.batches.forget()
+		return false
+	case sp.polled-sp.yielded >= cpuYield:
 		yieldCPU()
 		sp.count(now())
 		sp.yielded = sp.polled
 	}
 	return true
-}
-
-func (sp *spin) miss() {
-	if p := &sp.lock.policy; sp.polls {
-		p.tokens -= int64(sp.polled)
-		p.batches.miss()
-	}
 }
 
 // count counts the time since it was called last.

@@ -22,7 +22,7 @@ const (
 	noted // a goroutine that may have consumed an event found the lock owned: the owner arms and polls before it leaves
 	swept // on the list of the sweep
 	fresh // the lock was left since the sweep looked
-	asked // a registered waiter is to be the next owner: a shared poller leaves the lock
+	asked // a registered waiter is to be the next owner: a shared poller and an engine leave the lock
 
 	oneWaiter word = 1 << 8 // from here on: how many are parked, or about to be
 )

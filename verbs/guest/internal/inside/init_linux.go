@@ -19,12 +19,14 @@ import (
 func Main() {
 	var port *os.File
 	status, err := live(&port)
+	var untold error
 	switch {
 	case err == nil:
-		err = wire.Write(port, wire.Exit, status.Append(nil))
+		untold = wire.Write(port, wire.Exit, status.Append(nil))
 	case port != nil:
-		err = errors.Join(err, wire.Write(port, wire.Failed, []byte(err.Error())))
+		untold = wire.Write(port, wire.Failed, []byte(err.Error()))
 	}
+	err = errors.Join(err, untold)
 	if err != nil {
 		// The console is the last resort, and the host shows it.
 		fmt.Printf("guest: %v\n", err)
@@ -32,7 +34,7 @@ func Main() {
 	}
 	// The host ends the machine: at once, or that of a peer with the other. If the host has
 	// gone, or cannot be told anything, nobody is left to do it.
-	if port != nil {
+	if port != nil && untold == nil {
 		io.Copy(io.Discard, port)
 	}
 	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
