@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/stretchr/testify/require"
 )
 
@@ -206,6 +207,18 @@ func TestAnEngineDoesNotPollForAPeerInItsProcess(t *testing.T) {
 		sp.hit()
 		require.False(t, sp.on(), profile)
 	}
+}
+
+// However much comes.
+func TestAnEngineLeavesALockThatIsAskedFor(t *testing.T) {
+	s := &source{poll: func() int { return 1 }}
+	l := new(Lock)
+	l.Init(s, s, Config{})
+	l.rests = false
+	await := hang.Start(t, func() { l.serve() })
+	l.word.register()
+	require.True(t, l.takeOver(time.Now().Add(10*time.Second)))
+	await()
 }
 
 // What it finds when it arms may be a part of what has arrived, and be for nobody who waits.

@@ -60,20 +60,46 @@ func (p pacing) next(t time.Duration, polls bool) (time.Duration, int) {
 	return at + p.wakeUp, 1 + int((at+p.wakeUp)/p.period-at/p.period)
 }
 
+// bunching sends n messages, 2 us apart, each period.
+type bunching struct {
+	period, wakeUp time.Duration
+	n              int
+	sent           *int
+}
+
+func (b bunching) next(t time.Duration, polls bool) (time.Duration, int) {
+	if *b.sent++; polls && *b.sent%b.n != 0 {
+		return t + 2*time.Microsecond, 1
+	}
+	at := (t/b.period + 1) * b.period
+	if polls {
+		return at, 1
+	}
+	*b.sent = 0
+	return at + b.wakeUp, b.n
+}
+
 // waitFor goes through so many waits from t on, of an owner or an engine, and returns when they are over. Of the last
 // half it says which part polling has ended, and which part of the time was polled in vain.
 func waitFor(p *policy, of *pace, from peer, t time.Duration, waits int, work time.Duration) (end time.Duration, ended, inVain float64) {
-	var since, vain time.Duration
+	end, ended, inVain, _ = waitAndCount(p, of, from, t, waits, work)
+	return end, ended, inVain
+}
+
+// waitAndCount says also which part of the time was polled.
+func waitAndCount(p *policy, of *pace, from peer, t time.Duration, waits int, work time.Duration) (end time.Duration, ended, inVain, polled float64) {
+	var since, vain, hit time.Duration
 	hits := 0
 	for i := range waits {
 		if i == waits/2 {
-			since, vain, hits = t, 0, 0
+			since, vain, hit, hits = t, 0, 0, 0
 		}
 		most, polls := p.mayPoll(of, t)
 		at, messages := from.next(t, polls)
 		switch {
 		case polls && at-t <= most:
 			hits++
+			hit += at - t
 			if of == &p.batches {
 				p.hitBatch(at - t)
 			} else {
@@ -88,7 +114,8 @@ func waitFor(p *policy, of *pace, from peer, t time.Duration, waits int, work ti
 		of.arrived += messages
 		t = at + work
 	}
-	return t, float64(hits) / float64((waits+1)/2), float64(vain) / float64(t-since)
+	took := float64(t - since)
+	return t, float64(hits) / float64((waits+1)/2), float64(vain) / took, float64(vain+hit) / took
 }
 
 func TestPollingIsForWhatItGains(t *testing.T) {
@@ -173,4 +200,13 @@ func TestAnEnginePollsForWhatItGains(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestBunchesDoNotPayForTheTimeBetweenThem(t *testing.T) {
+	const us = time.Microsecond
+	p := new(policy)
+	p.init(&Config{Profile: fallback.Balanced})
+	from := bunching{150 * us, 40 * us, 8, new(int)}
+	_, _, _, polled := waitAndCount(p, &p.batches, from, time.Second, 40_000, us)
+	require.Less(t, polled, 0.03)
 }
