@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
@@ -120,6 +121,20 @@ func (s *socket) refused(t *testing.T) {
 	_, err := s.expect(handshake.KindReply)
 	require.ErrorAs(t, err, &rejected)
 	require.Equal(t, rcm.ReasonPeerDenied, rejected.Reason)
+}
+
+// It dials again, then, and may be served by the next listener. The refusal of a stranger would be remembered.
+func TestWhoHasSaidNothingYetIsHungUpOnByAListenerThatHandsOver(t *testing.T) {
+	l, dir := keyedAt(t)
+	s := dialIn(t, dir, entriesFor(l.addr)...)
+	hang.Eventually(t, "the handshake", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.proving) == 1
+	})
+	l.HandOver()
+	require.NoError(t, l.Close())
+	hungUp(t, s)
 }
 
 // They have places of their own, of which the oldest is given to the next who comes.

@@ -307,6 +307,10 @@ func (l *listener) handshake(sock *socket) {
 	}
 	sock.SetReadDeadline(time.Time{})
 	if l.provesFirst(sock) && !sock.proven {
+		if errors.Is(err, errHungUp) { // or this listener hears no more of it, for it hands over
+			sock.Close()
+			return
+		}
 		l.deny(sock)
 		return
 	}
