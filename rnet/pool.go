@@ -214,8 +214,8 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 				return nil, ps, err
 			}
 			if try < maxTries && lost(err) {
-				if before = err; errors.Is(err, rcm.ErrPeerDenied) {
-					before = nil
+				if !errors.Is(err, rcm.ErrPeerDenied) {
+					before = err
 				}
 				continue // to the next listener, if there is one
 			}

@@ -306,11 +306,7 @@ func (l *listener) handshake(sock *socket) {
 		return
 	}
 	sock.SetReadDeadline(time.Time{})
-	if l.provesFirst(sock) && !sock.proven {
-		if errors.Is(err, errHungUp) { // or this listener hears no more of it, for it hands over
-			sock.Close()
-			return
-		}
+	if l.provesFirst(sock) && !sock.proven && !errors.Is(err, errHungUp) {
 		l.deny(sock)
 		return
 	}
@@ -340,7 +336,7 @@ func (l *listener) handshake(sock *socket) {
 		l.backlog.Overflow()
 		refuse(sock, rcm.ReasonNoResources)
 	case errors.Is(err, errHungUp):
-		sock.Close() // resolved, and then went another way
+		sock.Close() // resolved, and then went another way, or is not heard any more, for this listener hands over
 	default:
 		l.malformed.Add(1)
 		sock.Close()

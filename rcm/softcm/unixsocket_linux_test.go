@@ -99,7 +99,7 @@ func TestAtAUnixSocketAPeerShowsThatItMayConnect(t *testing.T) {
 func TestAtAUnixSocketNobodyWaitsForWhatAPeerShows(t *testing.T) {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
 	if errno != 0 {
-		t.Skip("needs userfaultfd:", errno)
+		t.Skip("needs userfaultfd, which emulators and sandboxes have not:", errno)
 	}
 	faults := os.NewFile(fd, "userfaultfd")
 	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)

@@ -67,7 +67,7 @@ func TestWaitForWhoMakesAnEntryCanBeEnded(t *testing.T) {
 
 func TestProbeThatIsStoppedFindsNothing(t *testing.T) {
 	if file, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
-		t.Skip(err)
+		t.Skip("there is no KVM to probe:", err)
 	} else {
 		file.Close()
 	}

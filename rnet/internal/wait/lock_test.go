@@ -186,7 +186,7 @@ func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
 	}
 	require.False(t, p.afford(at), "polling in vain ends")
 	for range 1000 {
-		p.hit(&p.pace, p.pace.cheap)
+		p.hit(p.pace.cheap)
 	}
 	require.False(t, p.afford(at), "waits that cost nothing give nothing")
 	require.True(t, p.afford(at+time.Second), "time does")

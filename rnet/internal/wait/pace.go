@@ -80,11 +80,7 @@ func (p *pace) most() time.Duration {
 	return p.bound
 }
 
-// hit is called when polling has ended a wait, miss when it has not.
-func (p *pace) hit(took time.Duration) {
-	p.bound = p.limit
-}
-
+// miss is called when polling has not ended a wait.
 func (p *pace) miss() { p.bound = max(p.bound/2, min(p.cheap, p.limit)) }
 
 // pays reports whether to poll for so long was worth its CPU time.

@@ -80,14 +80,8 @@ func (b bunching) next(t time.Duration, polls bool) (time.Duration, int) {
 }
 
 // waitFor goes through so many waits from t on, of an owner or an engine, and returns when they are over. Of the last
-// half it says which part polling has ended, and which part of the time was polled in vain.
-func waitFor(p *policy, of *pace, from peer, t time.Duration, waits int, work time.Duration) (end time.Duration, ended, inVain float64) {
-	end, ended, inVain, _ = waitAndCount(p, of, from, t, waits, work)
-	return end, ended, inVain
-}
-
-// waitAndCount says also which part of the time was polled.
-func waitAndCount(p *policy, of *pace, from peer, t time.Duration, waits int, work time.Duration) (end time.Duration, ended, inVain, polled float64) {
+// half it says which part polling has ended, and which part of the time was polled in vain, and which was polled.
+func waitFor(p *policy, of *pace, from peer, t time.Duration, waits int, work time.Duration) (end time.Duration, ended, inVain, polled float64) {
 	var since, vain, hit time.Duration
 	hits := 0
 	for i := range waits {
@@ -103,7 +97,7 @@ func waitAndCount(p *policy, of *pace, from peer, t time.Duration, waits int, wo
 			if of == &p.batches {
 				p.hitBatch(at - t)
 			} else {
-				p.hit(of, at-t)
+				p.hit(at - t)
 			}
 		case polls:
 			vain += most
@@ -118,6 +112,28 @@ func waitAndCount(p *policy, of *pace, from peer, t time.Duration, waits int, wo
 	return t, float64(hits) / float64((waits+1)/2), float64(vain) / took, float64(vain+hit) / took
 }
 
+// turn is a time in which messages come from one peer.
+type turn struct {
+	from  peer
+	polls bool          // whether that pays
+	work  time.Duration // between two waits, 5 us more
+}
+
+// waitInTurns has an owner or an engine find out in each turn whether polling pays.
+func waitInTurns(t *testing.T, p *policy, of *pace, turns []turn) {
+	at := time.Second
+	for _, turn := range turns {
+		var ended, inVain float64
+		at, ended, inVain, _ = waitFor(p, of, turn.from, at, 40_000, 5*time.Microsecond+turn.work)
+		require.Less(t, inVain, 0.05, "%+v", turn.from)
+		if turn.polls {
+			require.Greater(t, ended, 0.95, "%+v", turn.from)
+		} else {
+			require.Less(t, ended, 0.1, "%+v", turn.from)
+		}
+	}
+}
+
 func TestPollingIsForWhatItGains(t *testing.T) {
 	const us = time.Microsecond
 	answersSooner := answering{60 * us, 100 * us}
@@ -129,11 +145,7 @@ func TestPollingIsForWhatItGains(t *testing.T) {
 	lateOften := pacing{50 * us, 120 * us} // who sleeps finds three at once
 	seldom := pacing{150 * us, 40 * us}
 	rare := pacing{time.Millisecond, 40 * us}
-	for name, turns := range map[string][]struct {
-		from  peer
-		polls bool
-		work  time.Duration // between two waits, 5 us more
-	}{
+	for name, turns := range map[string][]turn{
 		"who answers sooner":             {{answersSooner, true, 0}},
 		"who answers slowly, and sooner": {{answersSlowly, true, 0}},
 		"who answers no sooner":          {{answersAnyway, false, 0}},
@@ -151,17 +163,7 @@ func TestPollingIsForWhatItGains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := new(policy)
 			p.init(&Config{Profile: fallback.Balanced})
-			at := time.Second
-			for _, turn := range turns {
-				var ended, inVain float64
-				at, ended, inVain = waitFor(p, &p.pace, turn.from, at, 40_000, 5*us+turn.work)
-				require.Less(t, inVain, 0.05, "%+v", turn.from)
-				if turn.polls {
-					require.Greater(t, ended, 0.95, "%+v", turn.from)
-				} else {
-					require.Less(t, ended, 0.1, "%+v", turn.from)
-				}
-			}
+			waitInTurns(t, p, &p.pace, turns)
 		})
 	}
 }
@@ -174,30 +176,17 @@ func TestAnEnginePollsForWhatItGains(t *testing.T) {
 	anyway := several{answering{70 * us, 75 * us}, 5}
 	often := pacing{50 * us, 20 * us}
 	bunches := several{pacing{150 * us, 40 * us}, 3}
-	for name, turns := range map[string][]struct {
-		from  peer
-		polls bool
-	}{
-		"who sleeps, and then polls, too": {{sleeps, true}, {awake, true}},
-		"who answers no sooner":           {{anyway, false}},
-		"messages at a pace":              {{often, false}},
-		"bunches at a pace":               {{bunches, false}},
-		"who sleeps, after a pace":        {{often, false}, {bunches, false}, {sleeps, true}},
+	for name, turns := range map[string][]turn{
+		"who sleeps, and then polls, too": {{sleeps, true, 0}, {awake, true, 0}},
+		"who answers no sooner":           {{anyway, false, 0}},
+		"messages at a pace":              {{often, false, 0}},
+		"bunches at a pace":               {{bunches, false, 0}},
+		"who sleeps, after a pace":        {{often, false, 0}, {bunches, false, 0}, {sleeps, true, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := new(policy)
 			p.init(&Config{Profile: fallback.Balanced})
-			at := time.Second
-			for _, turn := range turns {
-				var ended, inVain float64
-				at, ended, inVain = waitFor(p, &p.batches, turn.from, at, 40_000, 5*us)
-				require.Less(t, inVain, 0.05, "%+v", turn.from)
-				if turn.polls {
-					require.Greater(t, ended, 0.95, "%+v", turn.from)
-				} else {
-					require.Less(t, ended, 0.1, "%+v", turn.from)
-				}
-			}
+			waitInTurns(t, p, &p.batches, turns)
 		})
 	}
 }
@@ -207,6 +196,6 @@ func TestBunchesDoNotPayForTheTimeBetweenThem(t *testing.T) {
 	p := new(policy)
 	p.init(&Config{Profile: fallback.Balanced})
 	from := bunching{150 * us, 40 * us, 8, new(int)}
-	_, _, _, polled := waitAndCount(p, &p.batches, from, time.Second, 40_000, us)
+	_, _, _, polled := waitFor(p, &p.batches, from, time.Second, 40_000, us)
 	require.Less(t, polled, 0.03)
 }

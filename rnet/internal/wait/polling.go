@@ -167,7 +167,7 @@ func (l *Lock) spinFor(w *Waiter, begin time.Duration) bool {
 			l.poll()
 			if w.Ready() {
 				p.won()
-				p.hit(&p.pace, t-begin) // but for less than a batch
+				p.hit(t - begin) // but for less than a batch
 				return true
 			}
 		}
@@ -252,9 +252,14 @@ func (p *policy) afford(t time.Duration) bool {
 	return false
 }
 
-// hit is called when polling for so long has ended a wait.
-func (p *policy) hit(of *pace, took time.Duration) {
-	of.hit(took)
+// hit is called when polling for so long has ended a wait of an owner.
+func (p *policy) hit(took time.Duration) {
+	p.pace.bound = p.pace.limit
+	p.charge(&p.pace, took)
+}
+
+// charge takes so much polling from the allowance, unless it was worth its CPU time.
+func (p *policy) charge(of *pace, took time.Duration) {
 	if p.profile == fallback.Latency || of.pays(took) {
 		p.paid()
 	} else {

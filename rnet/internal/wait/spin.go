@@ -61,8 +61,8 @@ func (sp *spin) hit() {
 	if sp.limit == 0 {
 		return
 	}
-	sp.count(now())
 	if sp.polls {
+		sp.count(now())
 		p.hitBatch(sp.polled)
 	}
 	t := p.giveWay() // let those run whom the batch has woken
@@ -77,13 +77,13 @@ func (sp *spin) hit() {
 // hitBatch is hit for an engine. Messages that come at a pace come in bunches: what is found at once within one
 // does not show that polling pays, nor that it is to be longer.
 func (p *policy) hitBatch(took time.Duration) {
-	bound := p.batches.bound
-	if took <= engineCheap {
+	b := &p.batches
+	b.bound = min(b.limit, max(b.bound, 2*took))
+	if took <= b.cheap {
 		p.Settle()
 	} else {
-		p.hit(&p.batches, took)
+		p.charge(b, took)
 	}
-	p.batches.bound = min(p.batches.limit, max(bound, 2*took))
 }
 
 // on reports whether to poll once more.
