@@ -210,7 +210,7 @@ func TestFailuresAreShownAndFailTheCommand(t *testing.T) {
 	require.Contains(t, table, "round trip, 64 B, refused: 1, the first: listen: nobody may listen")
 	require.Contains(t, table, "round trip, 64 B, lost: 2, the first: client: dial: nobody is there")
 	require.Contains(t, table, "round trip, 64 B, dying: 1, the first: prepare: the client has ended")
-	require.Regexp(t, `p50 +[0-9.]+ us `, table, "what works is measured all the same")
+	require.Regexp(t, `p50 +[0-9.]+ [num]?s `, table, "what works is measured all the same")
 }
 
 func TestProcessThatHangsIsAFailureAndGoesAway(t *testing.T) {
