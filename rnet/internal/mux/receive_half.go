@@ -23,8 +23,9 @@ type receiveHalf struct {
 	queue   chunkQueue
 	flow    ring.RecvWindow
 	err     error  // after the queue: io.EOF or a reset
-	dst     []byte // the buffer of the Read that waits
+	dst     []byte // the buffer of the Read that waits; see takeBack
 	dstLen  int    // bytes in it
+	dstBits uint8  // control frames that are due for these
 	taking  int    // how much the Read takes that copies without the lock; see take
 	counted int32  // unread bytes that count in the session window
 	waiting bool   // a Read waits for data
@@ -77,6 +78,7 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 	if taken > 0 {
 		copy(r.dst[r.dstLen:], payload[:taken])
 		r.dstLen += taken
+		r.dstBits |= r.consumed(taken)
 		payload = payload[taken:]
 	}
 	switch {
@@ -90,7 +92,7 @@ func (r *receiveHalf) deliver(payload []byte, counted bool) error {
 	r.waiting = false
 	r.mu.Unlock()
 	if wake {
-		r.wake()
+		r.st.m.pollLock.WakePolled(&r.wait)
 	}
 	return nil
 }
@@ -164,22 +166,33 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 			r.mu.Unlock()
 			return 0, err
 		}
-		r.wait.Begin()
-		r.dst, r.dstLen, r.waiting = p, 0, true
+		r.wait.BeginLocked()
+		r.dst, r.waiting = p, true
 		r.mu.Unlock()
-		if r.readable() == nil {
-			r.st.m.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
-		}
-		r.mu.Lock()
-		n := r.dstLen
-		r.dst, r.dstLen, r.waiting = nil, 0, false
-		bits := r.consumed(n)
-		r.mu.Unlock()
-		r.st.control(bits)
-		if n > 0 {
+		// ended by data, FIN, reset, deadline, close, peer death
+		owns := r.readable() == nil && r.st.m.pollLock.Await(&r.wait)
+		if n := r.takeBack(owns); n > 0 {
 			return n, nil
 		}
 	}
+}
+
+// takeBack takes the buffer back that read has lent to deliver, and returns how many bytes are in it. It
+// gives up the poll lock if the caller owns it: nobody else delivers as long as it does.
+func (r *receiveHalf) takeBack(owns bool) int {
+	if !owns {
+		r.mu.Lock()
+	}
+	n, bits := r.dstLen, r.dstBits
+	r.dst, r.dstLen, r.dstBits = nil, 0, 0
+	if owns {
+		r.st.m.pollLock.Leave()
+	} else {
+		r.waiting = false
+		r.mu.Unlock()
+	}
+	r.st.control(bits)
+	return n
 }
 
 // lookIfShut takes in what has arrived where CloseRead was called and less than n bytes
@@ -319,7 +332,7 @@ func (r *receiveHalf) awaitData() error {
 			r.mu.Unlock()
 			return err
 		}
-		r.wait.Begin()
+		r.wait.BeginLocked()
 		r.waiting = true
 		r.mu.Unlock()
 		if r.readable() == nil {

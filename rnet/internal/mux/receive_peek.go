@@ -35,7 +35,7 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 			r.mu.Unlock()
 			return p[:len(p):len(p)], err
 		}
-		r.wait.Begin()
+		r.wait.BeginLocked()
 		r.waiting = true
 		r.mu.Unlock()
 		if n > int(r.st.m.cfg.Window)/2 {

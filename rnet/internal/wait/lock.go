@@ -78,13 +78,14 @@ type Lock struct {
 	call    chan struct{} // has the token of a call to the engine
 
 	// Used by the owner of the lock only.
-	cqArmed bool
-	rests   bool // the engine is not at the channel, nor called there
-	lone    int  // events in a row for which at most one waited
-	hits    uint64
-	policy  policy
-	sleeper sleeper
-	shared  *sharedPoller // nil before the lock was handed over for the first time
+	cqArmed   bool
+	rests     bool    // the engine is not at the channel, nor called there
+	lone      int     // events in a row for which at most one waited
+	polledFor *Waiter // for whom the owner polls: its own
+	hits      uint64
+	policy    policy
+	sleeper   sleeper
+	shared    *sharedPoller // nil before the lock was handed over for the first time
 
 	Counters
 }
@@ -111,12 +112,21 @@ func (l *Lock) Start(local bool) {
 // Wait returns when w is ready. In between the caller may own the lock, poll
 // for everybody, and sleep on the completion channel.
 func (l *Lock) Wait(w *Waiter) {
+	if l.Await(w) {
+		l.leave()
+	}
+}
+
+// Await is Wait for a caller who takes what the polls brought: it reports whether the caller owns
+// the lock, and has to leave it.
+func (l *Lock) Await(w *Waiter) (owns bool) {
 	for !w.Ready() {
 		if l.enter() {
+			l.polledFor = w
 			did := l.pollFor(w)
+			l.polledFor = nil
 			if did == pollEnded || did == pollMissed && l.sleepFor(w) {
-				l.leave()
-				return
+				return true
 			}
 			// The shared poller polls on, or others wait too and the engine serves all.
 			l.word.register()
@@ -130,15 +140,19 @@ func (l *Lock) Wait(w *Waiter) {
 				l.leave()
 			}
 			if !parked {
-				return
+				return false
 			}
 		} else if !w.park() {
 			l.word.withdraw()
-			return
+			return false
 		}
 		l.block(w)
 	}
+	return false
 }
+
+// Leave gives up the lock after Await.
+func (l *Lock) Leave() { l.leave() }
 
 func (l *Lock) block(w *Waiter) {
 	defer region("rnet.park").End()
@@ -155,6 +169,15 @@ func (l *Lock) Wake(w *Waiter) {
 	case waiterAsleep:
 		l.channel.Wake()
 	}
+}
+
+// WakePolled is Wake for a Poll of the Source.
+func (l *Lock) WakePolled(w *Waiter) {
+	if w == l.polledFor {
+		w.wakeSelf()
+		return
+	}
+	l.Wake(w)
 }
 
 // enter takes the lock, or registers the caller as a waiter.

@@ -1,6 +1,10 @@
 package wait
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/internal/release"
+)
 
 // The states of a Waiter. The waiting goroutine moves it from idle to waiting
 // and on to parked or asleep; everybody else moves it to ready.
@@ -23,6 +27,10 @@ type Waiter struct {
 // after it is lost.
 func (w *Waiter) Begin() { w.state.Store(waiterWaiting) }
 
+// BeginLocked is Begin for a caller who holds a mutex, and gives it up before it looks: that is the
+// fence between the two.
+func (w *Waiter) BeginLocked() { release.Store32(&w.state, waiterWaiting) }
+
 // Ready reports whether the Waiter was woken since Begin.
 func (w *Waiter) Ready() bool { return w.state.Load() == waiterReady }
 
@@ -44,6 +52,9 @@ func (w *Waiter) wake() (was uint32) {
 	}
 	return w.state.Swap(waiterReady)
 }
+
+// wakeSelf is wake by the waiting goroutine itself, which is neither parked nor asleep.
+func (w *Waiter) wakeSelf() { release.Store32(&w.state, waiterReady) }
 
 // park declares the waiter parked; block follows. It returns false if the
 // waiter is ready.
