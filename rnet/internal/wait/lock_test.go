@@ -54,7 +54,7 @@ func (b *box) Poll() int {
 	b.arrived = nil
 	b.mu.Unlock()
 	for _, w := range list {
-		b.lock.Wake(w)
+		b.lock.WakePolled(w)
 	}
 	return len(list)
 }
