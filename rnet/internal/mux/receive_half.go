@@ -28,7 +28,7 @@ type receiveHalf struct {
 	dstBits uint8  // control frames that are due for these
 	taking  int    // how much the Read takes that copies without the lock; see take
 	counted int32  // unread bytes that count in the session window
-	waiting bool   // a Read waits for data
+	waiting bool   // a Read waits for data, or did: deliver alone clears it
 	dropped bool   // closed: nobody will read any more
 	eager   bool   // the peer wants to know of all that is read
 	lent    *Chunk // Peek gave out a piece of it: the first one, or dropped; changed under callMu too
@@ -188,7 +188,6 @@ func (r *receiveHalf) takeBack(owns bool) int {
 	if owns {
 		r.st.m.pollLock.Leave()
 	} else {
-		r.waiting = false
 		r.mu.Unlock()
 	}
 	r.st.control(bits)

@@ -393,7 +393,6 @@ func (st *Stream) noMoreComes() {
 	if st.recv.err == nil {
 		st.recv.err = io.EOF
 	}
-	st.recv.waiting = false
 	st.recv.mu.Unlock()
 	st.recv.wake()
 	st.noteEnd(io.EOF)
@@ -427,7 +426,6 @@ func (st *Stream) abort(err error) {
 	} else if st.recv.err == io.EOF {
 		sendErr = syscall.EPIPE
 	}
-	st.recv.waiting = false
 	st.recv.mu.Unlock()
 	st.m.out.mu.Lock()
 	st.send.broken = true
