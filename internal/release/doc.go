@@ -1,4 +1,4 @@
-// Package release stores words that have one writer at a time and may be seen late.
+// Package release stores words that may be seen late.
 //
 // A release store is an atomic store without the fence behind it: whoever sees the new
 // value also sees what was written before it, but a load that comes after it may be done

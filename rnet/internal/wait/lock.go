@@ -81,7 +81,7 @@ type Lock struct {
 	cqArmed   bool
 	rests     bool    // the engine is not at the channel, nor called there
 	lone      int     // events in a row for which at most one waited
-	polledFor *Waiter // for whom the owner polls: its own
+	polledFor *Waiter // the owner's own, while it polls for that
 	hits      uint64
 	policy    policy
 	sleeper   sleeper
@@ -171,7 +171,7 @@ func (l *Lock) Wake(w *Waiter) {
 	}
 }
 
-// WakePolled is Wake for a Poll of the Source.
+// WakePolled is Wake for a Poll of the Source. It needs no exchange if the poll is for w.
 func (l *Lock) WakePolled(w *Waiter) {
 	if w == l.polledFor {
 		w.wakeSelf()

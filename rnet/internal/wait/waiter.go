@@ -7,7 +7,7 @@ import (
 )
 
 // The states of a Waiter. The waiting goroutine moves it from idle to waiting
-// and on to parked or asleep; everybody else moves it to ready.
+// and on to parked or asleep; whoever wakes it moves it to ready.
 const (
 	waiterIdle    uint32 = iota
 	waiterWaiting        // awake: it looks at the state itself
@@ -53,7 +53,8 @@ func (w *Waiter) wake() (was uint32) {
 	return w.state.Swap(waiterReady)
 }
 
-// wakeSelf is wake by the waiting goroutine itself, which is neither parked nor asleep.
+// wakeSelf is wake by the waiting goroutine itself, which is neither parked nor asleep: at the same
+// time others can only make it ready too.
 func (w *Waiter) wakeSelf() { release.Store32(&w.state, waiterReady) }
 
 // park declares the waiter parked; block follows. It returns false if the
