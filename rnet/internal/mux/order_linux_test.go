@@ -70,3 +70,23 @@ func TestDataBehindAFinIsAViolation(t *testing.T) {
 	require.NoError(t, takes(m, link.Header{Stream: 1, Kind: FrameFin}, position(3)))
 	require.ErrorIs(t, takes(m, link.Header{Stream: 1, Kind: FrameData}, []byte("x")), ErrProtocol)
 }
+
+// A Read may take its buffer back when the end has come that its last bytes came before.
+func TestAPeerThatHasEndedIsToldOfNoWindow(t *testing.T) {
+	dialed, accepted := carrier{window: MinWindow}.pair(t)
+	c, s := open(t, dialed, accepted)
+	s.recv.mu.Lock()
+	s.recv.dst = make([]byte, MinWindow) // as read does
+	s.recv.mu.Unlock()
+	n, err := c.Write(make([]byte, MinWindow/2))
+	require.NoError(t, err)
+	require.NoError(t, c.CloseWrite())
+	hang.Eventually(t, "the end arrives", func() bool {
+		accepted.pollLock.Look()
+		return s.ends.Load()&endFinRecv != 0
+	})
+	require.Equal(t, n, s.recv.takeBack(false))
+	accepted.out.mu.Lock()
+	defer accepted.out.mu.Unlock()
+	require.Zero(t, accepted.out.control.windows)
+}
