@@ -301,7 +301,7 @@ func TestMessagesCostNoSystemCallsWhileBothEndsPoll(t *testing.T) {
 	go answerLate(ln, 2*time.Millisecond) // ends with the listener
 	// on a machine that is busy the model may not answer in time, and who polls yields or
 	// sleeps
-	const tries = 20
+	const tries = 100
 	none := 0
 	for try := 0; none == 0 && try < tries; try++ {
 		done := make(chan []int)
@@ -324,10 +324,11 @@ func TestMessagesCostNoSystemCallsWhileBothEndsPoll(t *testing.T) {
 	require.NotZero(t, none)
 }
 
-// ofData leaves out what Go's monitor thread does, and collections of garbage.
+// ofData leaves out what Go's monitor thread does, collections of garbage, and yields to other
+// threads, by who polls for long: on a machine that is busy that may be each time.
 func ofData(nr uint64) bool {
 	switch nr {
-	case unix.SYS_NANOSLEEP, unix.SYS_TGKILL, unix.SYS_RT_SIGRETURN, unix.SYS_MADVISE, unix.SYS_GETPID:
+	case unix.SYS_NANOSLEEP, unix.SYS_TGKILL, unix.SYS_RT_SIGRETURN, unix.SYS_MADVISE, unix.SYS_GETPID, unix.SYS_SCHED_YIELD:
 		return false
 	}
 	return true
