@@ -205,9 +205,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Peek returns at least the next n bytes without taking them, and all that
 // lies together with them; it waits until they are there. With n greater than the
-// stream's window or the session's (Limits.Window, Limits.SessionWindow) it fails
-// with an error that wraps bufio.ErrBufferFull; if the peer ends before, it returns
-// what there is, and io.EOF. An n below 1 counts as 1.
+// stream's window, or the session's less 2 KiB (Limits.Window, Limits.SessionWindow),
+// it fails with an error that wraps bufio.ErrBufferFull; if the peer ends before, it
+// returns what there is, and io.EOF. An n below 1 counts as 1.
 //
 // The bytes are valid until the next call of Read, Discard, Peek or WriteTo,
 // whatever happens meanwhile: a Close, by any goroutine, and the end of the

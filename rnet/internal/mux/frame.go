@@ -148,11 +148,11 @@ func (m *Mux) streamFrame(h link.Header, payload []byte) error {
 			st.reset()
 		}
 	case FrameBlocked:
+		if st != nil {
+			st.recv.blocked() // before the window is told: see receiverShare.starving
+		}
 		m.share.settle(0)
 		m.out.say(sayShare)
-		if st != nil {
-			st.recv.blocked()
-		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // slowUser waits when a stream is opened. Who polls has the link's receive lock then.
@@ -73,8 +74,37 @@ func TestAPeekBeyondTheSessionWindowFails(t *testing.T) {
 	_, accepted := carrier{sessionWindow: MinSessionWindow}.pair(t)
 	s := new(Stream)
 	s.init(accepted.Mux)
-	_, err := s.Peek(MinSessionWindow + 1)
+	_, err := s.Peek(MinSessionWindow - link.MinPiece + 1) // the peer may not use the rest
 	require.ErrorIs(t, err, bufio.ErrBufferFull)
+}
+
+// The peer has used up the session window, part of it for a stream that is read then, all of it but less
+// than is told without being asked for.
+func TestAPeekGetsTheSessionWindowThatOtherStreamsGiveBack(t *testing.T) {
+	dialed, accepted := carrier{sessionWindow: MinSessionWindow}.pair(t)
+	other, farOther := open(t, dialed, accepted)
+	c, s := open(t, dialed, accepted)
+	const size = MinSessionWindow / 8
+	require.NoError(t, writeAll(other, size))
+	written := hang.Start(t, func() { assert.NoError(t, writeAll(c, MinSessionWindow)) })
+	unread := 0
+	hang.Eventually(t, "the peer lacks session window", func() bool {
+		accepted.pollLock.Look()
+		s.recv.mu.Lock()
+		defer s.recv.mu.Unlock()
+		unread = s.recv.flow.Buffered()
+		return s.recv.eager
+	})
+	peeked := hang.Start(t, func() {
+		_, err := s.Peek(unread + 1)
+		assert.NoError(t, err)
+	})
+	hang.Eventually(t, "a Peek that waits", func() bool { return !s.recv.wait.Idle() })
+	require.NoError(t, readAll(farOther, size))
+	peeked()
+	require.Zero(t, accepted.share.starving.Load())
+	require.NoError(t, readAll(s, MinSessionWindow))
+	written()
 }
 
 // What Peek shows at the end of a stream is a copy too: the peer cannot change it, and a Close

@@ -31,6 +31,7 @@ type receiveHalf struct {
 	waiting bool   // a Read waits for data, or did: deliver alone clears it
 	dropped bool   // closed: nobody will read any more
 	eager   bool   // the peer wants to know of all that is read
+	short   bool   // a Peek waits for more than there is
 	lent    *Chunk // Peek gave out a piece of it: the first one, or dropped; changed under callMu too
 }
 
@@ -125,14 +126,28 @@ func (r *receiveHalf) count(n, kept int, counted bool) error {
 	}
 	m.share.freedAtOnce -= uint64(kept)
 	r.counted += int32(kept)
-	r.eager = false
+	if r.eager {
+		r.note(&r.eager, false)
+	}
 	return nil
+}
+
+// note sets eager or short, and counts the streams that have both. mu is held.
+func (r *receiveHalf) note(which *bool, on bool) {
+	was := r.eager && r.short
+	*which = on
+	switch is := r.eager && r.short; {
+	case is && !was:
+		r.st.m.share.starving.Add(1)
+	case was && !is:
+		r.st.m.share.starving.Add(-1)
+	}
 }
 
 // blocked notes that the peer has data, and neither session window nor what is free.
 func (r *receiveHalf) blocked() {
 	r.mu.Lock()
-	r.eager = true
+	r.note(&r.eager, true)
 	r.mu.Unlock()
 	r.release(0)
 }

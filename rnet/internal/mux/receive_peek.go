@@ -3,6 +3,8 @@ package mux
 import (
 	"bufio"
 	"fmt"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/link"
 )
 
 // peek is Peek without the lock. If what it returns is lent to the application,
@@ -10,8 +12,9 @@ import (
 // of use, and discard follows.
 func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 	r.endLoan()
-	if most := min(r.st.m.cfg.Window, r.st.m.cfg.SessionWindow); n > int(most) {
-		return nil, fmt.Errorf("%w: %d bytes wanted, the window is %d", bufio.ErrBufferFull, n, most)
+	// The peer may leave less than a MinPiece of the session window unused.
+	if most := min(r.st.m.cfg.Window, r.st.m.cfg.SessionWindow-link.MinPiece); n > int(most) {
+		return nil, fmt.Errorf("%w: %d bytes wanted, the windows allow %d", bufio.ErrBufferFull, n, most)
 	}
 	r.lookIfShut(n)
 	for {
@@ -37,14 +40,27 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 		}
 		r.wait.BeginLocked()
 		r.waiting = true
+		bits, short := uint8(0), r.queue.head != nil
+		if short {
+			r.note(&r.short, true)
+			if r.eager {
+				bits = ctlShare
+			}
+		}
 		r.mu.Unlock()
 		if n > int(r.st.m.cfg.Window)/2 {
 			// The peer may have used up its window before so much is here,
 			// because it was not told yet of what was consumed last.
-			r.st.control(ctlWindow)
+			bits |= ctlWindow
 		}
+		r.st.control(bits)
 		if r.readable() == nil {
 			r.st.m.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
+		}
+		if short {
+			r.mu.Lock()
+			r.note(&r.short, false)
+			r.mu.Unlock()
 		}
 	}
 }

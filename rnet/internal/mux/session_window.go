@@ -126,6 +126,10 @@ type receiverShare struct {
 	freedAtOnce uint64        // of these, read on arrival, and not in freed yet; guarded by the poll lock
 	freed       atomic.Uint64 // read, or thrown away
 	told        atomic.Uint64 // position that the peer was last told; written under the send lock
+
+	// Streams for which the peer lacks session window, while a Peek waits for more of them than there is. They
+	// are not read before that comes, so the peer is told of all that is read of others.
+	starving atomic.Int32
 }
 
 func (r *receiverShare) init(size uint32) {
@@ -147,17 +151,18 @@ func (r *receiverShare) arrive(n int) error {
 // free counts n bytes that are no longer held, and reports whether the peer should be told.
 func (r *receiverShare) free(n uint64) bool {
 	r.freed.Add(n)
-	return r.untold() >= r.size/4
+	untold := r.untold()
+	return untold >= r.size/4 || untold > 0 && r.starving.Load() > 0
 }
 
 // untold returns by how much the peer's session window would open.
 func (r *receiverShare) untold() uint64 { return r.freed.Load() + r.size - r.told.Load() }
 
-// settle frees what was read on arrival, when at least that much has come together, and
-// reports whether the peer should be told. The owner of the poll lock calls it.
+// settle frees what was read on arrival, when at least that much has come together or a stream
+// starves, and reports whether the peer should be told. The owner of the poll lock calls it.
 func (r *receiverShare) settle(least uint64) bool {
 	n := r.freedAtOnce
-	if n < least {
+	if n < least && r.starving.Load() == 0 {
 		return false
 	}
 	r.freedAtOnce = 0
