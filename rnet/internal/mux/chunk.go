@@ -60,7 +60,7 @@ func keep(r *receiveHalf, payload []byte) *Chunk {
 	return k
 }
 
-// MoveOut copies the chunk to ordinary memory, unless its reader is at it, see
+// MoveOut copies what is unread of the chunk to ordinary memory, unless its reader is at it, see
 // link.Holder.
 func (k *Chunk) MoveOut() bool {
 	k.half.mu.Lock()
@@ -68,8 +68,8 @@ func (k *Chunk) MoveOut() bool {
 	if !k.inRing || k.busy {
 		return false
 	}
-	other := NewChunk(len(k.buf)) // its memory comes from a pool
-	k.buf, k.class = append(other.buf, k.buf...), other.class
+	other := NewChunk(len(k.Unread())) // its memory comes from a pool
+	k.buf, k.r, k.class = append(other.buf, k.Unread()...), 0, other.class
 	other.buf, other.class = nil, -1
 	ringChunks.Put(other)
 	k.inRing = false
@@ -145,6 +145,21 @@ func (q *chunkQueue) pop() *Chunk {
 	}
 	k.next = nil
 	return k
+}
+
+// fitHead gives the first chunk, of which a part was read, less memory if that is more than keepMin, and less
+// than a quarter of it is in use.
+func (q *chunkQueue) fitHead() {
+	k := q.head
+	if k.inRing || cap(k.buf) <= keepMin || len(k.Unread()) >= cap(k.buf)/4 {
+		return
+	}
+	fit := NewChunk(len(k.Unread()))
+	fit.buf, fit.next = append(fit.buf, k.Unread()...), k.next
+	if q.head = fit; q.tail == k {
+		q.tail = fit
+	}
+	k.Recycle()
 }
 
 // appendCopy copies p to the end of the queue.

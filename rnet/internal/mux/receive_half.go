@@ -271,6 +271,7 @@ func (r *receiveHalf) take(p []byte) (n int) {
 			n += m
 		}
 		if k.r < len(k.buf) {
+			r.queue.fitHead()
 			break
 		}
 		r.dropHead()

@@ -156,6 +156,8 @@ func (r *receiveHalf) discard(n int) {
 	k.r += n
 	if k.r == len(k.buf) {
 		r.dropHead()
+	} else {
+		r.queue.fitHead()
 	}
 	r.tookAndUnlock(n)
 }
