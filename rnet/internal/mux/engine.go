@@ -74,6 +74,9 @@ func (m *Mux) onLoopEvent() bool {
 
 // keepAlive is called by the engine every link.KeepAlivePeriod.
 func (m *Mux) keepAlive() {
+	if m.onLoop() && !m.loop.cold.Load() {
+		return // something comes, or may have and a handler keeps the loop from it
+	}
 	wantsFrame, err := m.link.KeepAlive()
 	if err != nil {
 		m.Fail(err)

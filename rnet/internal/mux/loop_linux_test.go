@@ -91,6 +91,24 @@ func TestALoopThatHasWorkDoesNotSleep(t *testing.T) {
 	})()
 }
 
+// The answer of the peer's device is there, and nobody has looked.
+func TestAHandlerThatTakesLongDoesNotEndTheSession(t *testing.T) {
+	overEach(t, wireLike, func(t *testing.T, device string) {
+		l, dialed := onHandLoop(t, carrier{device: device}, 1)
+		m := l.Sinks[0].Stream.m
+		for range 4 {
+			m.keepAlive()
+		}
+		require.NoError(t, m.Err())
+		l.Sleeps(t)
+		m.keepAlive()
+		l.Until(t, "the answer", func() bool { return m.link.Reached(link.Mark{Probes: 1}) })
+		_, err := dialed[0].Write([]byte("x"))
+		require.NoError(t, err)
+		l.Until(t, "the data", func() bool { return len(l.Sinks[0].Got) > 0 })
+	})
+}
+
 func TestALoopSleepsOnItsThreadWhileItsSleepsAreShort(t *testing.T) {
 	l, _ := onHandLoop(t, overSoft, 1)
 	l.Sleeps(t)
