@@ -52,7 +52,8 @@ func (b *Buffer) Bytes() []byte { return b.mr.Bytes() }
 // Sent returns what has to be reached before the memory may be written to again.
 func (b *Buffer) Sent() Mark { return b.sent }
 
-// Discard frees the memory when the device has read what was sent of it. No lock is held.
+// Discard frees the memory when the device has read what was sent of it, at a later call of the link if that
+// is not yet so: KeepAlive at the latest. No lock is held.
 func (b *Buffer) Discard() {
 	l := b.link
 	l.sendMu.Lock()

@@ -29,3 +29,21 @@ func TestDiscardedMemoryStaysWhileTheDeviceReadsIt(t *testing.T) {
 	u.end()
 	require.Less(t, verbs.PinnedBytes()-before, int64(0), "all of the link is freed, and the buffer")
 }
+
+// Nobody discards another one, nor makes one.
+func TestDiscardedMemoryIsFreedSoonAfterTheDeviceHasReadIt(t *testing.T) {
+	const size = 256 << 10
+	u, _ := pair(t, soft.TestDeviceName, MinRing)
+	before := verbs.PinnedBytes()
+	b, err := u.link.NewBuffer(size)
+	require.NoError(t, err)
+	u.send.Lock()
+	require.NoError(t, u.link.SendFrom(Header{Stream: 1, Kind: 9}, b, 0, MinPiece))
+	u.send.Unlock()
+	b.Discard()
+	require.GreaterOrEqual(t, verbs.PinnedBytes()-before, int64(size), "nobody has polled")
+	u.until("the completion", func() bool { return u.link.Reached(b.Sent()) })
+	_, err = u.link.KeepAlive()
+	require.NoError(t, err)
+	require.Less(t, verbs.PinnedBytes()-before, int64(size))
+}
