@@ -127,7 +127,8 @@ func (r *receiveRing) end() (free bool) {
 type Holder interface {
 	// MoveOut copies the piece to other memory, if its holder can do without it now, and
 	// reports whether it did: the piece is free then. It is called with the receive lock
-	// held, and must not wait.
+	// held, and must not wait. A holder that cannot has to copy it and call Free as soon as
+	// it can: it may not be asked again before the peer has room.
 	MoveOut() bool
 }
 

@@ -17,6 +17,7 @@ type Chunk struct {
 
 	inRing bool       // buf points into the ring, held by token
 	busy   bool       // a reader copies from buf without the lock
+	leave  bool       // the link needed the room meanwhile: the reader moves the rest out
 	token  ring.Token // valid while inRing
 	class  int8       // pool it goes back to, -1: none
 }
@@ -60,12 +61,12 @@ func keep(r *receiveHalf, payload []byte) *Chunk {
 	return k
 }
 
-// MoveOut copies what is unread of the chunk to ordinary memory, unless its reader is at it, see
-// link.Holder.
+// MoveOut copies what is unread of the chunk to ordinary memory, see link.Holder. If its reader is at it,
+// that one does so when it is done.
 func (k *Chunk) MoveOut() bool {
 	k.half.mu.Lock()
 	defer k.half.mu.Unlock()
-	if !k.inRing || k.busy {
+	if k.leave = k.busy; !k.inRing || k.busy {
 		return false
 	}
 	other := NewChunk(len(k.Unread())) // its memory comes from a pool
@@ -113,7 +114,7 @@ func (k *Chunk) Append(p []byte, size int) *Chunk {
 // Recycle gives the chunk back; its ring space must have been freed.
 func (k *Chunk) Recycle() {
 	class := k.class
-	k.next, k.half, k.r, k.busy, k.inRing, k.token = nil, nil, 0, false, false, ring.Token{}
+	k.next, k.half, k.r, k.busy, k.leave, k.inRing, k.token = nil, nil, 0, false, false, false, ring.Token{}
 	if class < 0 {
 		k.buf = nil
 		ringChunks.Put(k)

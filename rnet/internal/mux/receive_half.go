@@ -271,13 +271,23 @@ func (r *receiveHalf) take(p []byte) (n int) {
 			n += m
 		}
 		if k.r < len(k.buf) {
-			r.queue.fitHead()
+			r.keepHead()
 			break
 		}
 		r.dropHead()
 	}
 	r.tookAndUnlock(n)
 	return n
+}
+
+// keepHead keeps the first chunk, of which a part was read, where that holds up nobody and takes
+// little memory. mu is held, and given up in between if the chunk leaves the ring.
+func (r *receiveHalf) keepHead() {
+	if k := r.queue.head; k.leave {
+		r.merge(len(k.Unread()))
+		return
+	}
+	r.queue.fitHead()
 }
 
 // tookAndUnlock accounts for n bytes taken off the queue, and does what Close

@@ -157,7 +157,7 @@ func (r *receiveHalf) discard(n int) {
 	if k.r == len(k.buf) {
 		r.dropHead()
 	} else {
-		r.queue.fitHead()
+		r.keepHead()
 	}
 	r.tookAndUnlock(n)
 }
