@@ -107,6 +107,23 @@ func TestAPeekGetsTheSessionWindowThatOtherStreamsGiveBack(t *testing.T) {
 	written()
 }
 
+func TestAPeekThatWaitsTellsThePeerOnlyWhatIsNews(t *testing.T) {
+	dialed, accepted := overNarrow.pair(t)
+	c, s := open(t, dialed, accepted)
+	const size, piece = MinWindow * 3 / 4, MinWindow / 64
+	peeked := hang.Start(t, func() {
+		_, err := s.Peek(size)
+		assert.NoError(t, err)
+	})
+	hang.Eventually(t, "a Peek that waits", func() bool { return !s.recv.wait.Idle() })
+	for range size / piece {
+		_, err := c.Write(make([]byte, piece))
+		require.NoError(t, err)
+	}
+	peeked()
+	require.Zero(t, accepted.Stats().WindowsSent, "nothing was read")
+}
+
 // What Peek shows at the end of a stream is a copy too: the peer cannot change it, and a Close
 // lets nothing of it stay in the ring, where it would hold up the other streams.
 func TestPeekAtTheEndOfAStreamLendsNothingOfTheRing(t *testing.T) {

@@ -47,12 +47,12 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 				bits = ctlShare
 			}
 		}
-		r.mu.Unlock()
-		if n > int(r.st.m.cfg.Window)/2 {
+		if n > int(r.st.m.cfg.Window)/2 && r.flow.Untold() > 0 {
 			// The peer may have used up its window before so much is here,
 			// because it was not told yet of what was consumed last.
 			bits |= ctlWindow
 		}
+		r.mu.Unlock()
 		r.st.control(bits)
 		if r.readable() == nil {
 			r.st.m.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
