@@ -149,12 +149,12 @@ func (q *qp) postSlow(wr *verbs.SendWR) error {
 	if q.destroyed.Load() {
 		return verbs.ErrClosed
 	}
+	if q.acks.n != 0 {
+		q.retire() // which may fail the QP
+	}
 	state := q.state.Load()
 	if state < stateRTS {
 		return errPostState
-	}
-	if q.acks.n != 0 {
-		q.retire()
 	}
 	if q.sq.n+q.acks.n+int(q.unpolled.Load()) >= q.cap.MaxSendWR {
 		return errQueueDepth

@@ -52,3 +52,31 @@ func TestSilenceCountsOnlyTimeInWhichThisProcessRan(t *testing.T) {
 	now = now.Add(time.Second)
 	require.Zero(t, s.left(now, budget))
 }
+
+// A post may find out by itself that the retries of an earlier request are at their end. Then what is
+// posted is flushed.
+func TestAPostThatFindsTheRetriesAtTheirEndIsFlushed(t *testing.T) {
+	v := newVictim(t, false)
+	v.q.sendMu.Lock()
+	v.q.out.srq, v.q.open, v.q.attr.RNRRetry = true, false, 0
+	v.q.sendMu.Unlock()
+	post := func(id uint64) {
+		n, err := v.q.PostSend([]verbs.SendWR{{ID: id, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
+	post(1)
+	v.q.sendMu.Lock()
+	v.q.stopTimer() // which would look too
+	v.peer.Header.Starved.Store(1)
+	v.q.sendMu.Unlock()
+	post(2)
+	wcs := make([]verbs.WC, 3)
+	n, err := v.send.Poll(wcs)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, verbs.WCRNRRetryExcErr, wcs[0].Status)
+	require.EqualValues(t, 2, wcs[1].ID)
+	require.Equal(t, verbs.WCWRFlushErr, wcs[1].Status)
+	require.Zero(t, v.peer.Ring[1].Seq.Load(), "it was sent all the same")
+}
