@@ -182,7 +182,7 @@ var (
 
 // postAlone runs a request that has nothing before it.
 func (q *qp) postAlone(wr *verbs.SendWR) {
-	state, v := q.attempt(wr)
+	state, v := q.attemptInOrder(wr)
 	if state == finished {
 		q.conclude(wr, v)
 		q.open = q.mayRun()
@@ -201,7 +201,7 @@ func (q *qp) drive() {
 			break
 		}
 		e := q.sq.oldest()
-		state, v := q.attempt(&e.wr)
+		state, v := q.attemptInOrder(&e.wr)
 		if state != finished {
 			if q.block(state) {
 				break
@@ -241,6 +241,7 @@ const (
 	needKey            // the peer has been asked about an rkey
 	needRecv           // RNR: the peer has no receive
 	needSpace          // the descriptor ring or the SEND buffer is full
+	needAcks           // it fails, but those before it wait for the peer's SRQ
 )
 
 // outcome is how a request ended.
@@ -250,6 +251,16 @@ type outcome struct {
 	n         int                // bytes
 	cut       bool               // the peer has a part of the message, or has used a receive for it
 	described bool               // it has a descriptor, so the peer's SRQ decides when it is done
+}
+
+// attemptInOrder is attempt, but what fails while those before it have no completion yet
+// is tried again when they have.
+func (q *qp) attemptInOrder(wr *verbs.SendWR) (progress, outcome) {
+	state, v := q.attempt(wr)
+	if state == finished && v.status != verbs.WCSuccess && q.acks.n != 0 {
+		state = needAcks
+	}
+	return state, v
 }
 
 // attempt executes a request as far as it goes, with sendMu held. A request
@@ -395,9 +406,6 @@ func (q *qp) conclude(wr *verbs.SendWR, v outcome) {
 	if q.uc && q.concludeUnreliable(wr, v) {
 		return
 	}
-	// Those before it are finished with it, in order: nothing can be known of
-	// them any more.
-	q.flushAcks(verbs.WCWRFlushErr)
 	q.finish(wr.ID, wr.Opcode, 0, v.status)
 	q.failLocked(failure{tell: v.tell})
 }

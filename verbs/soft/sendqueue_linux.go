@@ -145,6 +145,9 @@ func (q *qp) block(state progress) bool {
 		q.sq.notBefore = time.Now().Add(wait)
 		q.wakeIn(wait)
 		return true
+	case needAcks:
+		q.wakeIn(drainDelay)
+		return true
 	default:
 		return q.waitForPeer()
 	}
@@ -216,8 +219,13 @@ func (s *silence) left(now time.Time, budget time.Duration) time.Duration {
 	return step
 }
 
-// give fails the oldest request: with its QP, or alone if that is unreliable.
+// give fails the oldest request, which may wait for the peer's SRQ: with its QP, or alone
+// if that is unreliable.
 func (q *qp) give(status verbs.WCStatus) {
+	if !q.uc {
+		q.failLocked(failure{send: status})
+		return
+	}
 	wr := q.sq.oldest().wr
 	q.sq.drop()
 	q.conclude(&wr, outcome{status: status})
@@ -279,7 +287,11 @@ func (q *qp) flushSends(status verbs.WCStatus) {
 	if status == verbs.WCSuccess {
 		status = verbs.WCWRFlushErr
 	}
-	status = q.flushAcks(status)
+	for q.acks.n != 0 {
+		k := q.acks.pop()
+		q.finish(k.id, k.op, 0, status)
+		status = verbs.WCWRFlushErr
+	}
 	for q.sq.n != 0 {
 		e := q.sq.oldest()
 		q.finish(e.wr.ID, e.wr.Opcode, 0, status)
@@ -396,14 +408,3 @@ func (q *qp) rnrWait(tries int) time.Duration {
 }
 
 const quickTries = 7
-
-// flushAcks completes what the peer has not consumed, the oldest with status
-// and the rest as flushed. It returns the status for what comes next.
-func (q *qp) flushAcks(status verbs.WCStatus) verbs.WCStatus {
-	for q.acks.n != 0 {
-		k := q.acks.pop()
-		q.finish(k.id, k.op, 0, status)
-		status = verbs.WCWRFlushErr
-	}
-	return status
-}
