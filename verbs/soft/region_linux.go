@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-b9b531af/ramjet/internal/random"
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"golang.org/x/sys/unix"
@@ -66,7 +67,7 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 	if err := checkAccess(access); err != nil {
 		return nil, err
 	}
-	r := &region{dev: p.dev, pd: p, access: access, addr: opt.IOVA, fd: -1}
+	r := &region{dev: p.dev, pd: p, access: access, fd: -1}
 	opt.Sparse = opt.Sparse || access&verbs.AccessOnDemand != 0
 	var err error
 	if forPeers(access) {
@@ -77,6 +78,7 @@ func (p *pd) AllocMR(length int, access verbs.Access, opt verbs.MROptions) (verb
 	if err != nil {
 		return nil, err
 	}
+	r.setAddr(opt.IOVA)
 	if err := p.addRegion(r); err != nil {
 		r.free()
 		return nil, err
@@ -96,8 +98,8 @@ func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.M
 	if err := checkAccess(access); err != nil {
 		return nil, err
 	}
-	r := &region{dev: p.dev, pd: p, access: access, addr: iova, fd: -1}
-	r.pin(mem)
+	r := &region{dev: p.dev, pd: p, access: access, fd: -1}
+	r.pin(mem, iova)
 	if err := p.addRegion(r); err != nil {
 		r.free()
 		return nil, err
@@ -106,9 +108,15 @@ func (p *pd) RegisterMRAt(mem []byte, iova uint64, access verbs.Access) (verbs.M
 }
 
 // pin makes memory of the caller that of the region.
-func (r *region) pin(mem []byte) {
+func (r *region) pin(mem []byte, iova uint64) {
 	r.mem = mem[:len(mem):len(mem)]
 	r.pinner.Pin(&mem[0])
+	r.setAddr(iova)
+}
+
+// setAddr gives the region addresses from iova on, or if that is 0 those of its memory.
+func (r *region) setAddr(iova uint64) {
+	r.addr = pages.DeviceAddress(protocol.AddressOf(r.mem), iova, r.access&verbs.AccessZeroBased != 0)
 }
 
 // AllocNullMR makes a region without memory.
@@ -120,13 +128,9 @@ func (p *pd) AllocNullMR() (verbs.MRDriver, error) {
 	return &registration{region: r}, nil
 }
 
-// addRegion gives r a key that nobody can guess and makes it good. If it has no address yet it
-// gets that of its memory.
+// addRegion gives r a key that nobody can guess and makes it good.
 func (p *pd) addRegion(r *region) error {
 	d := p.dev
-	if r.addr == 0 && !r.null {
-		r.addr = protocol.AddressOf(r.mem)
-	}
 	d.keys.Lock()
 	defer d.keys.Unlock()
 	if d.keys.byKey == nil {
@@ -401,11 +405,10 @@ func (m *registration) Reregister(mem []byte, iova uint64, p verbs.PDDriver, acc
 	m.broken = true
 	switch {
 	case mask&verbs.MRChangeMemory != 0:
-		next.addr = iova
-		next.pin(mem)
+		next.pin(mem, iova)
 	case old.mapping == nil:
+		next.pin(old.mem, 0)
 		next.addr = old.addr
-		next.pin(old.mem)
 	default:
 		next.addr = old.addr
 		if err := next.takeMapping(old); err != nil {

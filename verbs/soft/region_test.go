@@ -150,3 +150,24 @@ func TestARegionMayBeClosedWhileAdviceIsGiven(t *testing.T) {
 		advisers.Wait() // ends with the region, or with its memory
 	}
 }
+
+func TestAddressesOfAZeroBasedRegionCountFromZero(t *testing.T) {
+	for name, pair := range map[string]func(testing.TB){"one process": func(testing.TB) {}, "two processes": soft.PairAsStrangers} {
+		t.Run(name, func(t *testing.T) {
+			pair(t)
+			a, b := newPair(t, usual)
+			mr, err := b.pd.AllocMR(100, everyRight|verbs.AccessZeroBased, verbs.MROptions{})
+			require.NoError(t, err)
+			require.Zero(t, mr.Addr())
+			_, err = a.qp.PostSend([]verbs.SendWR{
+				{Opcode: verbs.OpWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: [][]byte{{1}}, RemoteAddr: 99, RKey: mr.RKey()},
+				{Opcode: verbs.OpWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: [][]byte{{1}}, RemoteAddr: 100, RKey: mr.RKey()},
+			})
+			require.NoError(t, err)
+			wcs := poll(t, a.send, 2)
+			require.Equal(t, verbs.WCSuccess, wcs[0].Status)
+			require.Equal(t, verbs.WCRemAccessErr, wcs[1].Status)
+			require.EqualValues(t, 1, mr.Bytes()[99])
+		})
+	}
+}
