@@ -235,9 +235,10 @@ func (q *datagramQP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	q.setState(to)
 	switch {
+	case to == from:
 	case to == stateErr:
 		q.fail()
-	case to == stateSQD && from != stateSQD && attr.EnSQDAsyncNotify && mask&verbs.QPAttrEnSQDNotify != 0:
+	case to == stateSQD && attr.EnSQDAsyncNotify && mask&verbs.QPAttrEnSQDNotify != 0:
 		// Nothing is ever under way.
 		q.dev.raise(verbs.DriverEvent{Type: verbs.EventSQDrained, QPN: q.num})
 	case to == stateRTS:
@@ -258,6 +259,9 @@ func (q *datagramQP) setState(s uint32) {
 func (q *datagramQP) fail() {
 	q.setState(stateErr)
 	q.flushSends()
+	if q.srq != nil {
+		q.dev.raise(verbs.DriverEvent{Type: verbs.EventLastWQEReached, QPN: q.num})
+	}
 	q.recvMu.Lock()
 	defer q.recvMu.Unlock()
 	for q.n > 0 {

@@ -4,6 +4,7 @@ package soft_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
@@ -50,4 +51,27 @@ func openPair(t testing.TB) verbstest.Pair {
 		return ctx
 	}
 	return verbstest.Pair{A: open(), B: open()}
+}
+
+func TestAQPWithAnSRQThatFailsSaysThatItTakesNoMoreReceives(t *testing.T) {
+	for name, service := range map[string]verbs.QPType{"RC": verbs.QPTypeRC, "UD": verbs.QPTypeUD} {
+		t.Run(name, func(t *testing.T) {
+			shared := usual
+			shared.srq = true
+			e := newEnd(t, shared)
+			qp, err := e.pd.CreateQP(verbs.QPInitAttr{Type: service, SendCQ: e.send, RecvCQ: e.recv, SRQ: e.srq, Cap: shared.cap})
+			require.NoError(t, err)
+			attr := verbs.QPAttr{State: verbs.QPStateInit, Port: 1}
+			kind := verbs.QPAttrAccess
+			if service == verbs.QPTypeUD {
+				kind = verbs.QPAttrQKey
+			}
+			require.NoError(t, qp.Modify(attr, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|kind))
+			require.NoError(t, qp.Fail())
+			defer time.AfterFunc(10*time.Second, func() { _ = e.ctx.Close() }).Stop() // if there is no event
+			ev, err := e.ctx.NextEvent()
+			require.NoError(t, err)
+			require.Equal(t, verbs.AsyncEvent{Type: verbs.EventLastWQEReached, QPN: qp.Num()}, ev)
+		})
+	}
 }
