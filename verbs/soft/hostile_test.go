@@ -448,3 +448,20 @@ func TestAPeerThatWasNotJoinedIsNotLocal(t *testing.T) {
 	v.q.joinSegment(other.q, v)
 	require.False(t, other.q.in.grants.local)
 }
+
+// Wherever a descriptor leads, little memory is taken for it.
+func TestADescriptorThatLeadsFarCostsLittleMemory(t *testing.T) {
+	v := newVictim(t, false)
+	seg, err := v.d.newSegment(protocol.GeometryFor(protocol.MaxReceives))
+	require.NoError(t, err)
+	t.Cleanup(seg.release)
+	in := newInbound(v.q, seg)
+	require.True(t, in.leap(protocol.FlagElsewhere, uint32(len(seg.Ring))-1))
+	pages, err := PagesOfMapping(protocol.PagesWithin(seg.Ring, 0, uint32(len(seg.Ring))))
+	require.NoError(t, err)
+	resident := 0
+	for _, p := range pages {
+		resident += int(p & 1)
+	}
+	require.LessOrEqual(t, resident*protocol.PageSize, 2*protocol.PagesAtOnce)
+}

@@ -309,12 +309,12 @@ func (in *inbound) leap(flags uint8, elsewhere uint32) bool {
 		return false
 	}
 	in.index = next
-	reach := in.reach
-	for reach <= next {
-		reach = protocol.LongerLap(reach, entries)
+	if next < in.reach {
+		return true
 	}
 	// The peer has given it memory. If not, this is an error and not a signal.
-	if reach > in.reach && sys.Populate(protocol.PagesOfEntries(in.seg.Ring, in.reach, reach)) != nil {
+	reach := protocol.LongerLap(next, entries)
+	if sys.Populate(protocol.PagesOfEntries(in.seg.Ring, next, reach)) != nil {
 		in.fail(failure{event: verbs.EventQPFatal, raise: true})
 		return false
 	}
