@@ -465,3 +465,22 @@ func TestADescriptorThatLeadsFarCostsLittleMemory(t *testing.T) {
 	}
 	require.LessOrEqual(t, resident*protocol.PageSize, 2*protocol.PagesAtOnce)
 }
+
+// Pieces give no completion, and so a poll goes on with them; but no honest peer has more on its way
+// than the ring has entries.
+func TestAPollTakesNoMorePiecesThanTheRingHolds(t *testing.T) {
+	v := newVictim(t, false)
+	v.receive()
+	in := v.q.in
+	taken := 0
+	for ok := true; ok && taken <= 4096; taken++ {
+		d := &in.seg.Ring[in.index]
+		v.arriveHonestly(descriptorCopy{kind: protocol.KindPiece, flags: protocol.FlagInDescriptor, length: 1, total: 4096})
+		var wc verbs.WC
+		if _, ok = in.takeOther(d, &wc); ok {
+			require.True(t, in.step(d))
+		}
+	}
+	require.Equal(t, len(in.seg.Ring)+1, taken)
+	require.True(t, in.closed)
+}

@@ -472,8 +472,10 @@ func (in *inbound) armWord() *uint32 { return sys.Word(&in.seg.Header.Arm) }
 func (in *inbound) takeOther(d *protocol.Descriptor, wc *verbs.WC) (made int, ok bool) {
 	// The peer can change the entry while we look: each field is read once.
 	c := descriptorCopy{kind: d.Kind, flags: d.Flags, imm: d.Imm, length: d.Length, total: d.Total}
+	// Pieces, which make no completion, keep Poll no longer than a ring of them.
 	if c.kind < protocol.KindWriteImm || c.kind > protocol.KindPiece ||
-		c.kind == protocol.KindWriteImm && (in.partial.active || c.flags&protocol.FlagInDescriptor != 0) {
+		c.kind == protocol.KindWriteImm && (in.partial.active || c.flags&protocol.FlagInDescriptor != 0) ||
+		in.pos-in.told >= uint64(len(in.seg.Ring)) {
 		in.protocolError(verbs.EventQPFatal)
 		return 0, false
 	}
