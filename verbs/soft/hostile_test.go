@@ -484,3 +484,12 @@ func TestAPollTakesNoMorePiecesThanTheRingHolds(t *testing.T) {
 	require.Equal(t, len(in.seg.Ring)+1, taken)
 	require.True(t, in.closed)
 }
+
+// What a QP that has failed leaves in its ring is no completion that an event would be due for.
+func TestWhatAFailedQPLeavesIsNotWaitedFor(t *testing.T) {
+	v := newVictim(t, false)
+	v.arrive(descriptorCopy{kind: protocol.KindWriteImm}) // there is no receive
+	require.Empty(t, v.poll())
+	require.Empty(t, v.poll())
+	require.Zero(t, v.recv.lockedWaiting(1))
+}

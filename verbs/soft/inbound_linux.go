@@ -102,8 +102,11 @@ func (in *inbound) ready() bool {
 	return ok
 }
 
-// arrived counts the descriptors that are published, up to most.
+// arrived counts the descriptors that are published and will be taken, up to most.
 func (in *inbound) arrived(most int) (n int) {
+	if in.closed {
+		return 0
+	}
 	ring := in.seg.Ring
 	for pos, i := in.pos, in.index; n < most && i < uint32(len(ring)) && ring[i].Seq.Load() == uint32(pos)+1; pos++ {
 		n++
