@@ -281,11 +281,14 @@ func (q *qp) onProgress() {
 	q.unlock()
 }
 
-// flushSends completes everything outstanding: the oldest with status if
-// that is set, the rest as flushed.
+// flushSends completes everything outstanding, but what the peer has taken has succeeded: the
+// oldest with status if that is set, the rest as flushed.
 func (q *qp) flushSends(status verbs.WCStatus) {
 	if status == verbs.WCSuccess {
 		status = verbs.WCWRFlushErr
+	}
+	if q.acks.n != 0 {
+		q.completeTaken()
 	}
 	for q.acks.n != 0 {
 		k := q.acks.pop()
@@ -346,14 +349,9 @@ func (a *ackQueue) clear() { *a = ackQueue{} }
 func (q *qp) retire() {
 	for {
 		q.out.publish()
-		if !q.out.refresh() {
+		if !q.completeTaken() {
 			q.failLocked(failure{send: verbs.WCBadRespErr, event: verbs.EventQPFatal, raise: true})
 			return
-		}
-		for q.acks.n != 0 && q.acks.list[q.acks.first].pos < q.out.consumed {
-			if k := q.acks.pop(); k.signaled {
-				q.finish(k.id, k.op, k.n, verbs.WCSuccess)
-			}
 		}
 		if q.acks.n == 0 {
 			q.open = q.mayRun()
@@ -367,6 +365,19 @@ func (q *qp) retire() {
 		}
 	}
 	q.countStarvation()
+}
+
+// completeTaken completes what the peer has consumed; false if it says what cannot be.
+func (q *qp) completeTaken() bool {
+	if !q.out.refresh() {
+		return false
+	}
+	for q.acks.n != 0 && q.acks.list[q.acks.first].pos < q.out.consumed {
+		if k := q.acks.pop(); k.signaled {
+			q.finish(k.id, k.op, k.n, verbs.WCSuccess)
+		}
+	}
+	return true
 }
 
 // countStarvation is the RNR protocol against an SRQ: the peer says at which

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/stretchr/testify/require"
 )
 
@@ -79,4 +80,30 @@ func TestAPostThatFindsTheRetriesAtTheirEndIsFlushed(t *testing.T) {
 	require.EqualValues(t, 2, wcs[1].ID)
 	require.Equal(t, verbs.WCWRFlushErr, wcs[1].Status)
 	require.Zero(t, v.peer.Ring[1].Seq.Load(), "it was sent all the same")
+}
+
+// A peer may end, or refuse a message, before it has told what it took.
+func TestWhatThePeerHasTakenSucceedsThoughTheQPFails(t *testing.T) {
+	v := newVictim(t, false)
+	v.q.sendMu.Lock()
+	v.q.out.srq, v.q.open = true, false
+	v.q.sendMu.Unlock()
+	wrs := make([]verbs.SendWR, 3)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{ID: uint64(i), Opcode: verbs.OpSend, Flags: verbs.SendSignaled}
+	}
+	_, err := v.q.PostSend(wrs)
+	require.NoError(t, err)
+	v.q.sendMu.Lock()
+	v.q.stopTimer() // which would look
+	v.peer.Header.Consumed.Store(1)
+	v.q.sendMu.Unlock()
+	v.q.peerFault(v, protocol.FaultReceiveTooShort)
+	wcs := make([]verbs.WC, 4)
+	n, err := v.send.Poll(wcs)
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	for i, status := range []verbs.WCStatus{verbs.WCSuccess, verbs.WCRemInvReqErr, verbs.WCWRFlushErr} {
+		require.Equal(t, status, wcs[i].Status, "request %d", i)
+	}
 }
